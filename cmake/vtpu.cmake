@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# How this project declares libraries, tests and fuzz targets. Used by every CMakeLists.txt of the tree.
+
+option(VTPU_WERROR "treat warnings as errors" ON)
+option(VTPU_FUZZ "build the libFuzzer targets (needs clang)" OFF)
+
+add_library(vtpu_flags INTERFACE)
+target_compile_options(vtpu_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  $<$<BOOL:${VTPU_WERROR}>:-Werror> -fno-math-errno -ffp-contract=off)
+target_compile_definitions(vtpu_flags INTERFACE _GNU_SOURCE)
+target_include_directories(vtpu_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+
+# vtpu_library(NAME SOURCES a.c b.c USES base ir LIBS ext): the stage vt_NAME, usable by later stages.
+function(vtpu_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBS" ${ARGN})
+  add_library(vt_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(vt_${name} PUBLIC vtpu_flags Threads::Threads)
+  foreach(used ${ARG_USES})
+    target_link_libraries(vt_${name} PUBLIC vt_${used})
+  endforeach()
+  target_link_libraries(vt_${name} PUBLIC ${ARG_LIBS})
+endfunction()
+
+# vtpu_test(NAME SOURCES NAME.c USES ir LABELS quick): a cmocka program run by CTest. Default label: quick.
+function(vtpu_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBS;LABELS" ${ARGN})
+  if(NOT ARG_SOURCES)
+    set(ARG_SOURCES ${name}.c)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS quick)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE vtpu_flags cmocka ${ARG_LIBS})
+  target_compile_definitions(${name} PRIVATE VTPU_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  foreach(used ${ARG_USES})
+    target_link_libraries(${name} PRIVATE vt_${used})
+  endforeach()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+endfunction()
+
+# vtpu_fuzz(NAME SOURCES f.c USES import CORPUS dir): a libFuzzer target, and a CTest that replays the corpus with
+# the ordinary compiler.
+function(vtpu_fuzz name)
+  cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;USES;LIBS" ${ARGN})
+  if(VTPU_FUZZ)
+    add_executable(${name} ${ARG_SOURCES})
+    target_link_libraries(${name} PRIVATE vtpu_flags -fsanitize=fuzzer)
+  else()
+    add_executable(${name} ${ARG_SOURCES} ${CMAKE_SOURCE_DIR}/fuzz/replay.c)
+    target_link_libraries(${name} PRIVATE vtpu_flags)
+    add_test(NAME ${name}_corpus COMMAND ${name} ${ARG_CORPUS})
+    set_tests_properties(${name}_corpus PROPERTIES LABELS quick TIMEOUT 300)
+  endif()
+  foreach(used ${ARG_USES})
+    target_link_libraries(${name} PRIVATE vt_${used})
+  endforeach()
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS})
+endfunction()

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// arena.c - blocks of doubling size, newest first.
+#include "base/arena.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define VT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define VT_ASAN 1
+#endif
+#endif
+#ifdef VT_ASAN
+#include <sanitizer/asan_interface.h>
+#define POISON(p, n)   __asan_poison_memory_region(p, n)
+#define UNPOISON(p, n) __asan_unpoison_memory_region(p, n)
+enum { RED_ZONE = 16 };
+#else
+#define POISON(p, n)   ((void)(p), (void)(n))
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+enum { RED_ZONE = 0 };
+#endif
+
+enum { FIRST_BLOCK = 4096, MAX_BLOCK = 1 << 22, DEFAULT_ALIGN = 16 };
+
+struct vt_arena_block {
+  vt_arena_block *next;
+  size_t size;
+  _Alignas(64) char data[];
+};
+
+static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
+  size_t size = arena->size ? arena->size * 2 : FIRST_BLOCK;
+  if (size > MAX_BLOCK) size = MAX_BLOCK;
+  if (size < at_least) size = (at_least + 63) & ~(size_t)63;
+  vt_arena_block *block = NULL;
+  if (size >= at_least && size <= SIZE_MAX - sizeof *block - 64)
+    block = aligned_alloc(64, (sizeof *block + size + 63) & ~(size_t)63);
+  if (!block) {
+    fprintf(stderr, "vtpu: out of host memory (%zu bytes for compiler data)\n", at_least);
+    abort();
+  }
+  block->next = arena->blocks;
+  block->size = size;
+  arena->blocks = block;
+  arena->used = 0;
+  arena->size = size;
+  POISON(block->data, size);
+  return block;
+}
+
+void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align) {
+  size_t at = (arena->used + align - 1) & ~(align - 1);
+  if (size > SIZE_MAX / 2) size = SIZE_MAX / 2;  // add_block reports it
+  if (!arena->blocks || at + size + RED_ZONE > arena->size) {
+    add_block(arena, size + RED_ZONE + align);
+    at = 0;
+  }
+  char *p = arena->blocks->data + at;
+  arena->used = at + size + RED_ZONE;
+  arena->total_bytes += size;
+  UNPOISON(p, size);
+  memset(p, 0, size);
+  return p;
+}
+
+void *vt_arena_push(vt_arena *arena, size_t size) {
+  return vt_arena_push_aligned(arena, size, DEFAULT_ALIGN);
+}
+
+char *vt_arena_copy(vt_arena *arena, const void *bytes, size_t size) {
+  char *p = vt_arena_push(arena, size + 1);
+  if (size) memcpy(p, bytes, size);
+  return p;
+}
+
+char *vt_arena_printf(vt_arena *arena, const char *format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  int n = vsnprintf(NULL, 0, format, args);
+  va_end(args);
+  char *p = vt_arena_push(arena, n < 0 ? 1 : (size_t)n + 1);
+  if (n >= 0) vsnprintf(p, (size_t)n + 1, format, again);
+  va_end(again);
+  return p;
+}
+
+static void free_blocks(vt_arena_block *block) {
+  while (block) {
+    vt_arena_block *next = block->next;
+    UNPOISON(block->data, block->size);
+    free(block);
+    block = next;
+  }
+}
+
+void vt_arena_reset(vt_arena *arena) {
+  if (!arena->blocks) return;
+  free_blocks(arena->blocks->next);
+  arena->blocks->next = NULL;
+  arena->used = 0;
+  arena->total_bytes = 0;
+  POISON(arena->blocks->data, arena->blocks->size);
+}
+
+void vt_arena_free(vt_arena *arena) {
+  free_blocks(arena->blocks);
+  *arena = (vt_arena){0};
+}

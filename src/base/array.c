@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// array.c - growth of VT_ARRAY: doubling from 8 elements.
+#include "base/array.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void *vt_array_grow(vt_arena *arena, void *data, size_t size, size_t *capacity,
+                    size_t element_size) {
+  size_t wanted = *capacity ? *capacity * 2 : 8;
+  void *grown;
+  if (arena) {
+    grown = vt_arena_push(arena, wanted * element_size);
+    if (size) memcpy(grown, data, size * element_size);
+  } else {
+    grown = realloc(data, wanted * element_size);
+    if (!grown) {
+      fprintf(stderr, "vtpu: out of host memory (%zu bytes for a table)\n", wanted * element_size);
+      abort();
+    }
+  }
+  *capacity = wanted;
+  return grown;
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// base_test.c - status, arena, array, map, text, file.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/file.h"
+#include "base/map.h"
+#include "base/status.h"
+#include "base/text.h"
+
+static void status_carries_code_and_message(void **state) {
+  (void)state;
+  vt_status st = vt_error(VT_NOT_FOUND, "no %s at %d", "thing", 7);
+  assert_int_equal(vt_status_code(st), VT_NOT_FOUND);
+  assert_string_equal(vt_status_message(st), "no thing at 7");
+  st = vt_status_wrap(st, "while %s", "looking");
+  assert_string_equal(vt_status_message(st), "while looking: no thing at 7");
+  assert_int_equal(vt_status_message_size(st), strlen("while looking: no thing at 7"));
+  vt_status copy = vt_status_copy(st);
+  vt_status_free(st);
+  assert_int_equal(vt_status_code(copy), VT_NOT_FOUND);
+  vt_status_free(copy);
+  vt_status_free(VT_OK);
+  vt_status_free(vt_error_no_memory());
+  assert_string_equal(vt_code_name(VT_UNIMPLEMENTED), "UNIMPLEMENTED");
+}
+
+static void long_messages_are_whole(void **state) {
+  (void)state;
+  char *text = malloc(5001);
+  memset(text, 'x', 5000);
+  text[5000] = 0;
+  vt_status st = vt_error(VT_INTERNAL, "%s", text);
+  assert_int_equal(vt_status_message_size(st), 5000);
+  vt_status_free(st);
+  free(text);
+}
+
+static void arena_memory_is_zero_and_aligned(void **state) {
+  (void)state;
+  vt_arena arena = {0};
+  for (size_t size = 1; size < 20000; size = size * 3 + 1) {
+    char *p = vt_arena_push(&arena, size);
+    assert_int_equal((uintptr_t)p % 16, 0);
+    for (size_t i = 0; i < size; i++) assert_int_equal(p[i], 0);
+    memset(p, 0xAA, size);
+    assert_int_equal((uintptr_t)vt_arena_push_aligned(&arena, 3, 64) % 64, 0);
+  }
+  assert_string_equal(vt_arena_printf(&arena, "%d-%s", 4, "x"), "4-x");
+  vt_arena_reset(&arena);
+  char *p = vt_arena_push(&arena, 100);
+  for (size_t i = 0; i < 100; i++) assert_int_equal(p[i], 0);
+  vt_arena_free(&arena);
+}
+
+static void map_keeps_insertion_order(void **state) {
+  (void)state;
+  vt_map map = {0};
+  static int values[1000];
+  for (int i = 0; i < 1000; i++) {
+    char key[16];
+    int n = snprintf(key, sizeof key, "key%d", i * 7919 % 1000);
+    *vt_map_at(&map, key, (size_t)n) = &values[i * 7919 % 1000];
+  }
+  assert_int_equal(map.size, 1000);
+  for (int i = 0; i < 1000; i++) {
+    char key[16];
+    int n = snprintf(key, sizeof key, "key%d", i);
+    assert_ptr_equal(vt_map_find(&map, key, (size_t)n), &values[i]);
+    assert_ptr_equal(map.entries[i].value, &values[i * 7919 % 1000]);
+  }
+  assert_null(vt_map_find(&map, "other", 5));
+  assert_false(vt_map_has(&map, "other", 5));
+  vt_map_free(&map);
+}
+
+static void arrays_grow(void **state) {
+  (void)state;
+  vt_arena arena = {0};
+  VT_ARRAY(int) heap = {0}, pushed = {0};
+  for (int i = 0; i < 100; i++) {
+    vt_array_push(&heap, i);
+    vt_array_push_in(&arena, &pushed, i);
+  }
+  for (int i = 0; i < 100; i++) assert_int_equal(heap.data[i] + pushed.data[i], 2 * i);
+  vt_array_free(&heap);
+  vt_arena_free(&arena);
+}
+
+static void files_round_trip(void **state) {
+  (void)state;
+  char path[] = "/tmp/vtpu_base_test_XXXXXX";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  close(fd);
+  assert_null(vt_file_write(path, "hello", 5));
+  vt_bytes bytes;
+  assert_null(vt_file_map(path, &bytes));
+  assert_int_equal(bytes.size, 5);
+  assert_memory_equal(bytes.data, "hello", 5);
+  vt_file_unmap(&bytes);
+  unlink(path);
+  vt_status st = vt_file_map(path, &bytes);
+  assert_int_equal(vt_status_code(st), VT_NOT_FOUND);
+  vt_status_free(st);
+}
+
+static void text_grows(void **state) {
+  (void)state;
+  vt_text text = {0};
+  assert_string_equal(vt_text_string(&text), "");
+  for (int i = 0; i < 300; i++) vt_text_printf(&text, "%d,", i);
+  vt_text_put(&text, "end");
+  assert_int_equal(text.size, strlen(text.data));
+  assert_string_equal(text.data + text.size - 7, "299,end");
+  vt_text_free(&text);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(status_carries_code_and_message),
+      cmocka_unit_test(long_messages_are_whole),
+      cmocka_unit_test(arena_memory_is_zero_and_aligned),
+      cmocka_unit_test(map_keeps_insertion_order),
+      cmocka_unit_test(arrays_grow),
+      cmocka_unit_test(files_round_trip),
+      cmocka_unit_test(text_grows),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// text.c - see text.h.
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void reserve(vt_text *text, size_t more) {
+  if (text->capacity - text->size > more) return;
+  size_t capacity = text->capacity ? text->capacity * 2 : 256;
+  while (capacity - text->size <= more) capacity *= 2;
+  char *data = realloc(text->data, capacity);
+  if (!data) {
+    fprintf(stderr, "vtpu: out of host memory (%zu bytes of text)\n", capacity);
+    abort();
+  }
+  text->data = data;
+  text->capacity = capacity;
+}
+
+void vt_text_put_n(vt_text *text, const void *bytes, size_t size) {
+  reserve(text, size);
+  if (size) memcpy(text->data + text->size, bytes, size);
+  text->size += size;
+  text->data[text->size] = 0;
+}
+
+void vt_text_put(vt_text *text, const char *string) { vt_text_put_n(text, string, strlen(string)); }
+
+void vt_text_printf(vt_text *text, const char *format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  int n = vsnprintf(NULL, 0, format, args);
+  va_end(args);
+  if (n > 0) {
+    reserve(text, (size_t)n);
+    vsnprintf(text->data + text->size, (size_t)n + 1, format, again);
+    text->size += (size_t)n;
+  }
+  va_end(again);
+}
+
+const char *vt_text_string(const vt_text *text) { return text->data ? text->data : ""; }
+
+void vt_text_free(vt_text *text) {
+  free(text->data);
+  *text = (vt_text){0};
+}
