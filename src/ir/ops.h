@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// ops.h - opcodes, attribute keys and what the tables ops.def and attrs.def say of them.
+#ifndef VT_IR_OPS_H
+#define VT_IR_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum vt_opcode {
+  VT_OP_INVALID = 0,
+#define OP(name, text, operands, results, regions, flags, cost, ...) VT_OP_##name,
+#include "ir/ops.def"
+#undef OP
+  VT_OP_COUNT
+} vt_opcode;
+
+typedef enum vt_attr_key {
+  VT_ATTR_NONE = 0,
+#define ATTR(name, text, kind) VT_ATTR_##name,
+#include "ir/attrs.def"
+#undef ATTR
+  VT_ATTR_COUNT
+} vt_attr_key;
+
+typedef enum vt_attr_kind {
+  VT_ATTR_KIND_NONE,
+  VT_ATTR_KIND_I64,        // integers and enumerations
+  VT_ATTR_KIND_BOOL,
+  VT_ATTR_KIND_F64,
+  VT_ATTR_KIND_STRING,     // bytes with a size
+  VT_ATTR_KIND_INTS,       // list of int64 (bools as 0 and 1; k x 2 paddings as 2k numbers)
+  VT_ATTR_KIND_STRINGS,
+  VT_ATTR_KIND_DTYPE,      // vt_dtype
+  VT_ATTR_KIND_LITERAL,    // vt_literal
+  VT_ATTR_KIND_FUNCS,      // functions of the module
+  VT_ATTR_KIND_DICT,       // nested names and values
+  VT_ATTR_KIND_SHARDINGS,  // list of vt_sharding
+} vt_attr_kind;
+
+enum {
+  VT_OPF_ELTWISE = 1,      // each result element depends on the operand elements at its place (scalars broadcast)
+  VT_OPF_COMM = 2,         // commutative
+  VT_OPF_ASSOC = 4,        // associative, for integers exactly
+  VT_OPF_REDUCES = 8,      // combines elements by a computation
+  VT_OPF_CONTROL = 16,     // runs other functions
+  VT_OPF_COLLECTIVE = 32,  // needs all devices of a group
+  VT_OPF_EFFECT = 64,      // may not be dropped, duplicated or reordered (custom_call says it by an attribute)
+  VT_OPF_PER_DEVICE = 128, // its value depends on the device
+  VT_OPF_DYNAMIC = 256,    // dynamic shapes
+  VT_OPF_SHARDY = 512,     // carries sharding only: the identity when run
+};
+
+typedef enum vt_cost_class {
+  VT_COST_FREE, VT_COST_CHEAP, VT_COST_MEDIUM, VT_COST_EXPENSIVE, VT_COST_MOVE, VT_COST_REDUCE, VT_COST_MATRIX,
+  VT_COST_LIBRARY
+} vt_cost_class;
+
+typedef struct vt_op_info {
+  const char *text;                  // "stablehlo.add"
+  int8_t operands, results, regions; // -1 = variable
+  uint8_t cost;                      // vt_cost_class
+  uint16_t flags;                    // VT_OPF_*
+  uint8_t attrs[21];                 // vt_attr_key, ended by 0
+} vt_op_info;
+
+const vt_op_info *vt_op_info_get(vt_opcode code);
+const char *vt_op_short_name(vt_opcode code);  // "add"; the text behind the first dot
+vt_opcode vt_opcode_from_text(const char *text, size_t size);  // full name; VT_OP_INVALID when unknown
+
+const char *vt_attr_text(vt_attr_key key);
+vt_attr_kind vt_attr_kind_of(vt_attr_key key);
+vt_attr_key vt_attr_key_from_text(const char *text, size_t size);
+
+#endif
