@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// module.c - creating, linking, copying and numbering functions and ops; attribute access. See module.h.
+#include "ir/module.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/sharding.h"
+
+const vt_loc vt_loc_unknown = {.name = "", .file = ""};
+
+vt_module *vt_module_create(void) {
+  vt_arena arena = {0};
+  vt_module *module = VT_NEW(&arena, vt_module);
+  module->arena = arena;
+  module->name = module->producer = "";
+  module->num_partitions = module->num_replicas = 1;
+  return module;
+}
+
+void vt_module_destroy(vt_module *module) {
+  if (!module) return;
+  vt_arena arena = module->arena;  // the module lies in its own arena
+  vt_arena_free(&arena);
+}
+
+vt_func *vt_func_create(vt_module *module, const char *name) {
+  vt_func *func = VT_NEW(&module->arena, vt_func);
+  func->module = module;
+  func->name = name;
+  return func;
+}
+
+void vt_module_add_func(vt_module *module, vt_func *func) {
+  assert(!vt_module_find_func(module, func->name));
+  if ((module->func_count & (module->func_count - 1)) == 0) {  // room doubles at powers of two
+    uint32_t room = module->func_count ? module->func_count * 2 : 1;
+    vt_func **grown = VT_NEW_ARRAY(&module->arena, vt_func *, room);
+    if (module->func_count) memcpy(grown, module->funcs, sizeof *grown * module->func_count);
+    module->funcs = grown;
+  }
+  module->funcs[module->func_count++] = func;
+}
+
+vt_func *vt_module_find_func(const vt_module *module, const char *name) {
+  for (uint32_t i = 0; i < module->func_count; i++)
+    if (!strcmp(module->funcs[i]->name, name)) return module->funcs[i];
+  return NULL;
+}
+
+vt_value *vt_func_add_param(vt_func *func, vt_type type) {
+  vt_arena *arena = &func->module->arena;
+  if ((func->param_count & (func->param_count - 1)) == 0) {
+    uint32_t room = func->param_count ? func->param_count * 2 : 1;
+    vt_value **grown = VT_NEW_ARRAY(arena, vt_value *, room);
+    if (func->param_count) memcpy(grown, func->params, sizeof *grown * func->param_count);
+    func->params = grown;
+  }
+  vt_value *value = VT_NEW(arena, vt_value);
+  *value = (vt_value){.type = type, .func = func, .index = (int32_t)func->param_count, .id = -1};
+  func->params[func->param_count++] = value;
+  return value;
+}
+
+void vt_func_set_returns(vt_func *func, uint32_t count, vt_value *const *values) {
+  func->returns = VT_NEW_ARRAY(&func->module->arena, vt_value *, count);
+  func->return_count = count;
+  if (count) memcpy(func->returns, values, sizeof *values * count);
+}
+
+vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t operand_count,
+                    vt_value *const *operands, uint32_t result_count, const vt_type *types,
+                    uint32_t region_count) {
+  vt_arena *arena = &func->module->arena;
+  vt_op *op = VT_NEW(arena, vt_op);
+  op->code = code;
+  op->func = func;
+  op->loc = loc ? loc : &vt_loc_unknown;
+  op->operand_count = operand_count;
+  op->operands = VT_NEW_ARRAY(arena, vt_value *, operand_count);
+  if (operand_count) memcpy(op->operands, operands, sizeof *operands * operand_count);
+  op->result_count = result_count;
+  op->results = VT_NEW_ARRAY(arena, vt_value, result_count);
+  for (uint32_t i = 0; i < result_count; i++)
+    op->results[i] =
+        (vt_value){.type = types[i], .op = op, .func = func, .index = (int32_t)i, .id = -1};
+  op->region_count = region_count;
+  op->regions = VT_NEW_ARRAY(arena, vt_func *, region_count);
+  return op;
+}
+
+void vt_op_append(vt_func *func, vt_op *op) {
+  assert(op->func == func && !op->prev && !op->next);
+  op->prev = func->last;
+  if (func->last)
+    func->last->next = op;
+  else
+    func->first = op;
+  func->last = op;
+}
+
+void vt_op_insert(vt_op *before, vt_op *op) {
+  vt_func *func = before->func;
+  assert(op->func == func && !op->prev && !op->next);
+  op->next = before;
+  op->prev = before->prev;
+  if (before->prev)
+    before->prev->next = op;
+  else
+    func->first = op;
+  before->prev = op;
+}
+
+void vt_op_remove(vt_op *op) {
+  vt_func *func = op->func;
+  if (op->prev)
+    op->prev->next = op->next;
+  else
+    func->first = op->next;
+  if (op->next)
+    op->next->prev = op->prev;
+  else
+    func->last = op->prev;
+  op->prev = op->next = NULL;
+}
+
+vt_value *vt_build(vt_func *func, vt_op *before, vt_opcode code, const vt_loc *loc, vt_type type,
+                   uint32_t operand_count, vt_value *const *operands) {
+  vt_op *op = vt_op_create(func, code, loc, operand_count, operands, 1, &type, 0);
+  if (before)
+    vt_op_insert(before, op);
+  else
+    vt_op_append(func, op);
+  return &op->results[0];
+}
+
+vt_value *vt_build_constant(vt_func *func, vt_op *before, const vt_loc *loc,
+                            const vt_literal *literal) {
+  vt_value *value = vt_build(func, before, VT_OP_CONSTANT, loc, literal->type, 0, NULL);
+  vt_op_set_attr(value->op, (vt_attr){.key = VT_ATTR_VALUE, .count = 1, .literal = literal});
+  return value;
+}
+
+void vt_value_replace(vt_value *from, vt_value *to) {
+  vt_func *func = from->func;
+  assert(to->func == func);
+  for (vt_op *op = from->op ? from->op->next : func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      if (op->operands[i] == from) op->operands[i] = to;
+  for (uint32_t i = 0; i < func->return_count; i++)
+    if (func->returns[i] == from) func->returns[i] = to;
+}
+
+// Copies the ops of `from` into `to` (before `before`, or at the end), values renamed by `map` (by id of `from`).
+static void copy_ops(vt_func *to, vt_op *before, const vt_func *from, vt_value **map) {
+  for (const vt_op *op = from->first; op; op = op->next) {
+    vt_op *copy = vt_op_create(to, op->code, op->loc, op->operand_count, NULL, 0, NULL, 0);
+    vt_arena *arena = &to->module->arena;
+    for (uint32_t i = 0; i < op->operand_count; i++) copy->operands[i] = map[op->operands[i]->id];
+    copy->capture_count = op->capture_count;
+    copy->result_count = op->result_count;
+    copy->results = VT_NEW_ARRAY(arena, vt_value, op->result_count);
+    for (uint32_t i = 0; i < op->result_count; i++) {
+      copy->results[i] = (vt_value){
+          .type = op->results[i].type, .op = copy, .func = to, .index = (int32_t)i, .id = -1};
+      map[op->results[i].id] = &copy->results[i];
+    }
+    copy->region_count = op->region_count;
+    copy->regions = VT_NEW_ARRAY(arena, vt_func *, op->region_count);
+    for (uint32_t i = 0; i < op->region_count; i++)
+      copy->regions[i] = vt_func_clone(to->module, op->regions[i]);
+    copy->attr_count = op->attr_count;
+    copy->attrs = VT_NEW_ARRAY(arena, vt_attr, op->attr_count);
+    if (op->attr_count) memcpy(copy->attrs, op->attrs, sizeof *op->attrs * op->attr_count);
+    if (before)
+      vt_op_insert(before, copy);
+    else
+      vt_op_append(to, copy);
+  }
+}
+
+vt_func *vt_func_clone(vt_module *module, const vt_func *func) {
+  vt_func_number((vt_func *)(uintptr_t)func);
+  vt_func *copy = vt_func_create(module, func->name);
+  vt_value **map = calloc((size_t)func->value_count + 1, sizeof *map);
+  if (!map) abort();
+  for (uint32_t i = 0; i < func->param_count; i++)
+    map[func->params[i]->id] = vt_func_add_param(copy, func->params[i]->type);
+  copy_ops(copy, NULL, func, map);
+  vt_func_set_returns(copy, func->return_count, func->returns);
+  for (uint32_t i = 0; i < func->return_count; i++) copy->returns[i] = map[func->returns[i]->id];
+  copy->param_info = func->param_info;
+  copy->return_info = func->return_info;
+  free(map);
+  return copy;
+}
+
+void vt_func_inline(vt_func *callee, vt_op *before, vt_value *const *args, vt_value **out_returns) {
+  vt_func_number(callee);
+  vt_value **map = calloc((size_t)callee->value_count + 1, sizeof *map);
+  if (!map) abort();
+  for (uint32_t i = 0; i < callee->param_count; i++) map[callee->params[i]->id] = args[i];
+  copy_ops(before->func, before, callee, map);
+  for (uint32_t i = 0; i < callee->return_count; i++) out_returns[i] = map[callee->returns[i]->id];
+  free(map);
+}
+
+void vt_func_number(vt_func *func) {
+  int32_t next = 0;
+  for (uint32_t i = 0; i < func->param_count; i++) func->params[i]->id = next++;
+  for (vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->result_count; i++) op->results[i].id = next++;
+  func->value_count = next;
+}
+
+uint32_t *vt_func_use_counts(vt_func *func, vt_arena *arena) {
+  vt_func_number(func);
+  uint32_t *uses = VT_NEW_ARRAY(arena, uint32_t, func->value_count);
+  for (vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]++;
+  for (uint32_t i = 0; i < func->return_count; i++) uses[func->returns[i]->id]++;
+  return uses;
+}
+
+const vt_attr *vt_op_attr(const vt_op *op, vt_attr_key key) {
+  for (uint32_t i = 0; i < op->attr_count; i++)
+    if (op->attrs[i].key == key) return &op->attrs[i];
+  return NULL;
+}
+
+int64_t vt_attr_i64(const vt_op *op, vt_attr_key key) {
+  const vt_attr *attr = vt_op_attr(op, key);
+  assert(attr);
+  return attr->i64;
+}
+
+int64_t vt_attr_i64_or(const vt_op *op, vt_attr_key key, int64_t otherwise) {
+  const vt_attr *attr = vt_op_attr(op, key);
+  return attr ? attr->i64 : otherwise;
+}
+
+double vt_attr_f64(const vt_op *op, vt_attr_key key) {
+  const vt_attr *attr = vt_op_attr(op, key);
+  assert(attr);
+  return attr->f64;
+}
+
+const int64_t *vt_attr_ints(const vt_op *op, vt_attr_key key, uint32_t *out_count) {
+  const vt_attr *attr = vt_op_attr(op, key);
+  assert(attr && vt_attr_kind_of(key) == VT_ATTR_KIND_INTS);
+  if (out_count) *out_count = attr->count;
+  return attr->ints;
+}
+
+vt_string vt_attr_string(const vt_op *op, vt_attr_key key) {
+  const vt_attr *attr = vt_op_attr(op, key);
+  return attr ? attr->string : (vt_string){"", 0};
+}
+
+const vt_literal *vt_attr_literal(const vt_op *op, vt_attr_key key) {
+  const vt_attr *attr = vt_op_attr(op, key);
+  return attr ? attr->literal : NULL;
+}
+
+vt_func *vt_attr_func(const vt_op *op, vt_attr_key key) {
+  const vt_attr *attr = vt_op_attr(op, key);
+  assert(attr && attr->count == 1);
+  return attr->funcs[0];
+}
+
+void vt_op_set_attr(vt_op *op, vt_attr attr) {
+  for (uint32_t i = 0; i < op->attr_count; i++) {
+    if (op->attrs[i].key == attr.key) {
+      op->attrs[i] = attr;
+      return;
+    }
+  }
+  vt_attr *grown = VT_NEW_ARRAY(&op->func->module->arena, vt_attr, op->attr_count + 1);
+  if (op->attr_count) memcpy(grown, op->attrs, sizeof *grown * op->attr_count);
+  grown[op->attr_count++] = attr;
+  op->attrs = grown;
+}
+
+void vt_op_set_i64(vt_op *op, vt_attr_key key, int64_t value) {
+  vt_op_set_attr(op, (vt_attr){.key = key, .count = 1, .i64 = value});
+}
+
+void vt_op_set_f64(vt_op *op, vt_attr_key key, double value) {
+  vt_op_set_attr(op, (vt_attr){.key = key, .count = 1, .f64 = value});
+}
+
+void vt_op_set_ints(vt_op *op, vt_attr_key key, uint32_t count, const int64_t *values) {
+  int64_t *copy = VT_NEW_ARRAY(&op->func->module->arena, int64_t, count);
+  if (count) memcpy(copy, values, sizeof *values * count);
+  vt_op_set_attr(op, (vt_attr){.key = key, .count = count, .ints = copy});
+}
+
+void vt_op_set_string(vt_op *op, vt_attr_key key, const char *string) {
+  size_t size = strlen(string);
+  vt_string copy = {vt_arena_copy(&op->func->module->arena, string, size), size};
+  vt_op_set_attr(op, (vt_attr){.key = key, .count = 1, .string = copy});
+}
+
+static bool string_equal(vt_string a, vt_string b) {
+  return a.size == b.size && (!a.size || !memcmp(a.data, b.data, a.size));
+}
+
+static bool literal_equal(const vt_literal *a, const vt_literal *b) {
+  if (a == b) return true;
+  if (!vt_type_equal(a->type, b->type) || a->splat != b->splat) return false;
+  size_t bytes =
+      a->splat ? vt_dtype_bytes(a->type.dtype) : (size_t)vt_type_bytes(a->type);
+  return !bytes || !memcmp(a->data, b->data, bytes);
+}
+
+bool vt_attr_equal(const vt_attr *a, const vt_attr *b) {
+  if (a->key != b->key || a->count != b->count) return false;
+  switch (vt_attr_kind_of(a->key)) {
+  case VT_ATTR_KIND_I64:
+  case VT_ATTR_KIND_BOOL:
+  case VT_ATTR_KIND_DTYPE: return a->i64 == b->i64;
+  case VT_ATTR_KIND_F64: return !memcmp(&a->f64, &b->f64, sizeof a->f64);
+  case VT_ATTR_KIND_STRING: return string_equal(a->string, b->string);
+  case VT_ATTR_KIND_INTS: return !a->count || !memcmp(a->ints, b->ints, sizeof *a->ints * a->count);
+  case VT_ATTR_KIND_STRINGS:
+    for (uint32_t i = 0; i < a->count; i++)
+      if (!string_equal(a->strings[i], b->strings[i])) return false;
+    return true;
+  case VT_ATTR_KIND_LITERAL: return literal_equal(a->literal, b->literal);
+  case VT_ATTR_KIND_FUNCS:
+    return !a->count || !memcmp(a->funcs, b->funcs, sizeof *a->funcs * a->count);
+  case VT_ATTR_KIND_DICT: return a->dict == b->dict;
+  case VT_ATTR_KIND_SHARDINGS:
+    return !a->count || !memcmp(a->shardings, b->shardings, sizeof *a->shardings * a->count);
+  case VT_ATTR_KIND_NONE: return true;
+  }
+  return false;
+}
+
+const char *vt_op_describe(const vt_op *op, vt_arena *arena) {
+  const vt_loc *loc = op->loc;
+  const char *name = vt_op_short_name(op->code);
+  if (loc->name[0] && loc->file[0])
+    return vt_arena_printf(arena, "%s at %s (%s:%d)", name, loc->name, loc->file, loc->line);
+  if (loc->name[0]) return vt_arena_printf(arena, "%s at %s", name, loc->name);
+  if (loc->file[0]) return vt_arena_printf(arena, "%s at %s:%d", name, loc->file, loc->line);
+  return name;
+}
