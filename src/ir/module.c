@@ -79,7 +79,7 @@ vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t o
   op->loc = loc ? loc : &vt_loc_unknown;
   op->operand_count = operand_count;
   op->operands = VT_NEW_ARRAY(arena, vt_value *, operand_count);
-  if (operand_count) memcpy(op->operands, operands, sizeof *operands * operand_count);
+  if (operand_count && operands) memcpy(op->operands, operands, sizeof *operands * operand_count);
   op->result_count = result_count;
   op->results = VT_NEW_ARRAY(arena, vt_value, result_count);
   for (uint32_t i = 0; i < result_count; i++)

@@ -158,7 +158,8 @@ void vt_module_add_func(vt_module *module, vt_func *func);      // registers; it
 vt_func *vt_module_find_func(const vt_module *module, const char *name);  // NULL when absent
 vt_value *vt_func_add_param(vt_func *func, vt_type type);
 void vt_func_set_returns(vt_func *func, uint32_t count, vt_value *const *values);
-// A new op with room for the given numbers; results get `types`. Fill regions and attributes afterwards.
+// A new op with room for the given numbers; results get `types`. Fill regions and attributes afterwards, and
+// operands too when `operands` is NULL.
 vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t operand_count,
                     vt_value *const *operands, uint32_t result_count, const vt_type *types,
                     uint32_t region_count);
