@@ -8,6 +8,7 @@
 #define VT_HOST_HOST_H
 
 #include "ir/module.h"
+#include "ir/transfer.h"
 
 typedef struct vt_program vt_program;
 
@@ -27,13 +28,6 @@ int64_t vt_program_temp_bytes(const vt_program *program);       // host bytes a 
 // True when a run may be given the same memory for this parameter and this result. Only pairs that the module
 // marks (alias_output, donor) and the plan could honour.
 bool vt_program_may_alias(const vt_program *program, uint32_t param, uint32_t result);
-
-// A host callback: `send` hands out a tensor, `recv` fills one in. Called on the running thread, in token order.
-typedef struct vt_host_transfer {
-  void *user;
-  vt_status (*send)(void *user, int32_t device, int64_t channel, vt_type type, const void *data);
-  vt_status (*recv)(void *user, int32_t device, int64_t channel, vt_type type, void *data);
-} vt_host_transfer;
 
 typedef struct vt_run {
   void *const *params;     // dense row-major arrays, 64-byte aligned and padded as vt_host_alloc does; NULL for tokens
