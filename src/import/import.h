@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// import.h - programs from outside become modules.
+//
+// Accepts MLIR bytecode holding a StableHLO portable artifact (VHLO of any version up to 1.20.0, mixed with sdy and
+// builtin ops). What the module looks like afterwards, beyond the invariants of ir/module.h:
+//  - tuples and futures are flattened, unrealized casts and async pairs are gone, sdy.named_computation is inlined;
+//  - constants of one element (or splats) that a region took from outside are repeated inside instead of captured,
+//    sharing their data;
+//  - stablehlo.dot, broadcast, einsum, cross-replica-sum are kept as they are: src/passes rewrites them;
+//  - optional attributes: the eight of a dot algorithm (all present or none), RESULT_ACCURACY (absent = default),
+//    REPLICA_MESH_AXES instead of REPLICA_GROUPS, BACKEND_DICT, SHARDING, MHLO_SHARDING, FRONTEND_ATTRIBUTES;
+//    layouts are written "[1,0];[0]" in operand order;
+//  - calls never recurse.
+// Trusts nothing: any bytes give a verified module or an error that says where and why. Threads: any.
+#ifndef VT_IMPORT_IMPORT_H
+#define VT_IMPORT_IMPORT_H
+
+#include "base/file.h"
+#include "ir/module.h"
+
+// `program` is borrowed for the call only; out_module is owned by the caller (vt_module_destroy).
+// errors INVALID_ARGUMENT (malformed; names offset and cause), UNIMPLEMENTED (dynamic shapes, quantised types,
+// unknown ops; names the op and its place in the user's source)
+vt_status vt_import(vt_bytes program, vt_module **out_module) VT_CHECKED;
+
+#endif
