@@ -9,6 +9,9 @@ target_compile_options(vtpu_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -W
   $<$<BOOL:${VTPU_WERROR}>:-Werror> -fno-math-errno -ffp-contract=off)
 target_compile_definitions(vtpu_flags INTERFACE _GNU_SOURCE)
 target_include_directories(vtpu_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+if(VTPU_FUZZ)
+  file(WRITE ${CMAKE_BINARY_DIR}/targets.tsv "")  # name and corpus of every target, for ./dev fuzz
+endif()
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
@@ -43,12 +46,17 @@ function(vtpu_test name)
 endfunction()
 
 # vtpu_fuzz(NAME SOURCES f.c USES import CORPUS dir): a libFuzzer target, and a CTest that replays the corpus with
-# the ordinary compiler.
+# the ordinary compiler (fuzz/replay.c). CORPUS is an absolute path or lies in the calling folder.
 function(vtpu_fuzz name)
   cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;USES;LIBS" ${ARGN})
+  if(ARG_CORPUS)
+    cmake_path(ABSOLUTE_PATH ARG_CORPUS BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  endif()
   if(VTPU_FUZZ)
     add_executable(${name} ${ARG_SOURCES})
     target_link_libraries(${name} PRIVATE vtpu_flags -fsanitize=fuzzer)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+    file(APPEND ${CMAKE_BINARY_DIR}/targets.tsv "${name}\t${ARG_CORPUS}\n")
   else()
     add_executable(${name} ${ARG_SOURCES} ${CMAKE_SOURCE_DIR}/fuzz/replay.c)
     target_link_libraries(${name} PRIVATE vtpu_flags)
