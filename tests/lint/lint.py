@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a review should not have to say: licence lines, sizes, names, who may use whom, format.
+
+In: the files git tracks. Out: one line for each finding, exit code 1 if there is one. Needs bare Python; function
+sizes need ctags, format needs clang-format-19 (both skipped with a line where they are missing).
+The rule of who may use whom is the table in docs/architecture.md: this reads it, so that the page cannot be wrong.
+"""
+
+import collections
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+FILE_LINES = 1000
+FUNCTION_LINES = 100
+LINE_COLUMNS = 120
+CODE = (".c", ".h", ".def", ".py", ".cmake", ".sh")
+# Functions over the limit that are one switch or one table and read better whole: "file:function".
+LONG_FUNCTIONS = set()
+
+
+def tracked(*patterns):
+    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z", "--", *patterns], cwd=ROOT, check=True,
+                         capture_output=True, text=True).stdout
+    return sorted(name for name in out.split("\0") if name and os.path.isfile(os.path.join(ROOT, name)))
+
+
+def read(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def check_licence(names):
+    for name in names:
+        base = os.path.basename(name)
+        if name.endswith(CODE) or base in ("CMakeLists.txt", "dev", "run"):
+            head = "\n".join(read(name).splitlines()[:3])
+            if "SPDX-License-Identifier: Apache-2.0" not in head:
+                yield f"{name}:1: no SPDX line among the first three"
+
+
+def check_lines(names):
+    for name in names:
+        if not name.endswith(CODE):
+            continue
+        lines = read(name).splitlines()
+        header = "\n".join(lines[:30]).lower()
+        if len(lines) > FILE_LINES and "over 1,000 lines" not in header:
+            yield f"{name}: {len(lines)} lines; split it, or say in its header why it stays over 1,000 lines"
+        for number, line in enumerate(lines, 1):
+            if len(line) > LINE_COLUMNS and "http" not in line and not name.endswith(".def"):
+                yield f"{name}:{number}: {len(line)} columns (limit {LINE_COLUMNS})"
+            if line.rstrip() != line:
+                yield f"{name}:{number}: space at the end of the line"
+            if "\t" in line and not name.endswith(".tsv"):
+                yield f"{name}:{number}: tab"
+
+
+def check_unique_names(names):
+    """A file name says where one is; only the names that every folder has may repeat."""
+    seen = collections.defaultdict(list)
+    for name in names:
+        if name.startswith("src/") and name.endswith((".c", ".h")):
+            seen[os.path.basename(name)].append(name)
+    for base, places in seen.items():
+        # The same family has the same file name in eval, host and chip: who knows one place knows all three.
+        folders = [place.split("/")[1] for place in places]
+        if len(places) > 1 and len(set(folders)) != len(folders):
+            yield f"{base}: the name is there more than once in one stage: {' '.join(places)}"
+
+
+def may_use():
+    """{folder: set of folders} from the table of docs/architecture.md, closed over what those may use."""
+    direct = {}
+    for row in re.findall(r"^\| `src/(\w+)/` \|.*\| ([^|]*) \|$", read("docs/architecture.md"), re.M):
+        folder, uses = row
+        direct[folder] = set(re.findall(r"[\w/]+", uses)) - {"libc"}
+    closed = {}
+
+    def close(folder, path=()):
+        if folder in path:
+            raise SystemExit(f"docs/architecture.md: {' -> '.join(path + (folder,))} is a circle")
+        if folder not in closed and folder in direct:
+            reach = set(direct[folder])
+            for used in direct[folder]:
+                reach |= close(used, path + (folder,))
+            closed[folder] = reach
+        return closed.get(folder, set())
+
+    for folder in direct:
+        close(folder)
+    return closed
+
+
+def check_arrows(names):
+    if not os.path.exists(os.path.join(ROOT, "docs/architecture.md")):
+        yield "docs/architecture.md: missing"
+        return
+    rules = may_use()
+    for name in names:
+        parts = name.split("/")
+        if parts[0] != "src" or not name.endswith((".c", ".h", ".def")):
+            continue
+        folder = parts[1]
+        if folder not in rules:
+            yield f"{name}: src/{folder}/ has no row in docs/architecture.md"
+            continue
+        for number, line in enumerate(read(name).splitlines(), 1):
+            match = re.match(r'#\s*include "([\w]+)/', line)
+            if not match or match[1] == folder:
+                continue
+            used = "include/vtpu" if match[1] == "vtpu" else match[1]
+            # A test may look at whatever it needs; the arrows are for what ships.
+            if used not in rules[folder] and used != "include/vtpu" and not name.endswith("_test.c"):
+                yield f"{name}:{number}: src/{folder} may not use {used} (docs/architecture.md)"
+
+
+def check_functions(names):
+    sources = [name for name in names if name.endswith(".c")]
+    if not shutil.which("ctags"):
+        print("lint: no ctags, function sizes not checked", file=sys.stderr)
+        return
+    out = subprocess.run(["ctags", "-L", "-", "--fields=+ne", "--c-kinds=f", "-o", "-"], input="\n".join(sources),
+                         cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for line in out.splitlines():
+        if line.startswith("!"):
+            continue
+        fields = line.split("\t")
+        places = dict(field.split(":", 1) for field in fields[3:] if ":" in field)
+        if "line" not in places or "end" not in places:
+            continue
+        length = int(places["end"]) - int(places["line"]) + 1
+        if length > FUNCTION_LINES and f"{fields[1]}:{fields[0]}" not in LONG_FUNCTIONS:
+            yield f"{fields[1]}:{places['line']}: {fields[0]} has {length} lines (limit {FUNCTION_LINES})"
+
+
+def check_exports(names):
+    """Names of the house: functions that leave a file begin with vt_ (or PJRT_, or are main)."""
+    for name in names:
+        if name.startswith("src/") and name.endswith(".h"):
+            for number, line in enumerate(read(name).splitlines(), 1):
+                match = re.match(r"(?:[a-z_][\w ]*[ *])(\w+)\(", line)
+                if match and not line.startswith(("static", "typedef", "return", "#")):
+                    if not match[1].startswith(("vt_", "VT_", "PJRT_", "GetPjrtApi", "__attribute__")):
+                        yield f"{name}:{number}: {match[1]} does not begin with vt_"
+
+
+def check_format(names):
+    tool = shutil.which("clang-format-19")
+    if not tool:
+        print("lint: no clang-format-19, format not checked", file=sys.stderr)
+        return
+    sources = [name for name in names if name.endswith((".c", ".h"))]
+    bad = [name for name in sources
+           if subprocess.run([tool, "--dry-run", "-Werror", name], cwd=ROOT, capture_output=True).returncode]
+    for name in bad:
+        yield f"{name}: not as clang-format-19 writes it"
+
+
+def main(args):
+    names = tracked()
+    checks = [check_licence, check_lines, check_unique_names, check_arrows, check_functions, check_exports]
+    if "--format" in args:
+        checks.append(check_format)
+    findings = [finding for check in checks for finding in check(names)]
+    for finding in findings:
+        print(finding)
+    print(f"lint: {len(names)} files, {len(findings)} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
