@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// chip.c - the chip and slice tables, names to slices, device places and the layout of arrays in HBM.
+//
+// Tile rules (as JAX's mesh and layout code and public compiler dumps show them):
+//   two and more dimensions  tiles of 8 x 128 words; 8-bit and narrower types fill their 32-bit words with
+//       rows, so a tile has 8 * packing rows; 16-bit types keep 8 rows except on 7x, which takes 16.
+//   a second-last axis of fewer rows gets the next power of two that holds it, not under the packing
+//       (twice that on v2 and v3).
+//   one dimension            128 * packing elements (twice that on v2 and v3).
+// 64-bit and complex types are kept as pairs of 32-bit arrays.
+#include "chip/chip.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const vt_chip the_chips[VT_CHIP_COUNT] = {
+#define CHIP(id, kind, topology, cores, devices, dims, hbm, limit, reserved, hbm_rate, flops, clock,   \
+             mxus, edge, vmem, links, link_rate, host, pod, spot, source)                              \
+  {VT_CHIP_##id, kind,  topology, cores, devices, dims, hbm,       limit, reserved, hbm_rate, flops,   \
+   clock,        mxus,  edge,     vmem,  links,   link_rate, host, pod,   spot,     source},
+#include "chip/chips.def"
+#undef CHIP
+};
+
+typedef struct slice_row {
+  const char *name;
+  vt_chip_id chip;
+  int32_t chips, dims[3];
+  bool wrap[3];
+  int32_t chips_per_vm, vms;
+  const char *source;
+} slice_row;
+
+static const slice_row the_slices[] = {
+#define SLICE(name, chip, chips, x, y, z, wx, wy, wz, per_vm, vms, source)                             \
+  {name, VT_CHIP_##chip, chips, {x, y, z}, {wx, wy, wz}, per_vm, vms, source},
+#include "chip/slices.def"
+#undef SLICE
+};
+enum { SLICE_ROWS = sizeof the_slices / sizeof the_slices[0] };
+
+const vt_chip *vt_chip_get(vt_chip_id id) { return &the_chips[id]; }
+
+static void slice_fill(const slice_row *row, vt_slice *out_slice) {
+  *out_slice = (vt_slice){.chip = &the_chips[row->chip],
+                          .chips = row->chips,
+                          .chips_per_vm = row->chips_per_vm,
+                          .vms = row->vms,
+                          .slices = 1};
+  snprintf(out_slice->name, sizeof out_slice->name, "%s", row->name);
+  memcpy(out_slice->dims, row->dims, sizeof row->dims);
+  memcpy(out_slice->wrap, row->wrap, sizeof row->wrap);
+}
+
+// Edit distance, capped by the buffer; names are short.
+static int name_distance(const char *a, const char *b) {
+  int row[32];
+  size_t n = strlen(b);
+  if (n > 31) n = 31;
+  for (size_t j = 0; j <= n; j++) row[j] = (int)j;
+  for (size_t i = 1; a[i - 1]; i++) {
+    int diagonal = row[0];
+    row[0] = (int)i;
+    for (size_t j = 1; j <= n; j++) {
+      int best = diagonal + (a[i - 1] != b[j - 1]);
+      if (row[j] + 1 < best) best = row[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      diagonal = row[j];
+      row[j] = best;
+    }
+  }
+  return row[n];
+}
+
+static vt_status unknown_type(const char *type) {
+  enum { NEAR = 5 };
+  int best[NEAR], distance[NEAR], count = 0;
+  for (int i = 0; i < SLICE_ROWS; i++) {
+    int d = name_distance(type, the_slices[i].name);
+    int at = count < NEAR ? count++ : NEAR;
+    while (at > 0 && distance[at - 1] > d) {
+      if (at < NEAR) best[at] = best[at - 1], distance[at] = distance[at - 1];
+      at--;
+    }
+    if (at < NEAR) best[at] = i, distance[at] = d;
+  }
+  vt_text near = {0};
+  for (int i = 0; i < count; i++)
+    vt_text_printf(&near, "%s%s", i ? ", " : "", the_slices[best[i]].name);
+  vt_status st = vt_error(VT_NOT_FOUND, "unknown accelerator type \"%s\"; nearest: %s", type,
+                          vt_text_string(&near));
+  vt_text_free(&near);
+  return st;
+}
+
+vt_status vt_slice_from_type(const char *type, vt_slice *out_slice) {
+  char name[32];
+  if (!strncmp(type, "v5e-", 4))
+    snprintf(name, sizeof name, "v5litepod-%.16s", type + 4);
+  else
+    snprintf(name, sizeof name, "%.31s", type);
+  for (int i = 0; i < SLICE_ROWS; i++) {
+    if (strcmp(name, the_slices[i].name)) continue;
+    slice_fill(&the_slices[i], out_slice);
+    return VT_OK;
+  }
+  return unknown_type(type);
+}
+
+// Reads "2x4" or "2x2x1" behind a topology prefix. 0 when malformed.
+static int read_dims(const char *text, int32_t dims[3]) {
+  int count = 0;
+  dims[0] = dims[1] = dims[2] = 1;
+  while (count < 3) {
+    char *end = NULL;
+    if (*text < '0' || *text > '9') return 0;
+    long value = strtol(text, &end, 10);
+    if (value < 1 || value > 1024) return 0;
+    dims[count++] = (int32_t)value;
+    if (!*end) return count;
+    if (*end != 'x') return 0;
+    text = end + 1;
+  }
+  return 0;
+}
+
+static const vt_chip *chip_from_prefix(const char *prefix, size_t size) {
+  static const struct {
+    const char *alias;
+    vt_chip_id id;
+  } aliases[] = {{"v5litepod", VT_CHIP_V5E}, {"v5lite", VT_CHIP_V5E}, {"v5", VT_CHIP_V5P},
+                 {"v6", VT_CHIP_V6E},        {"v4lite", VT_CHIP_V4I}, {"v7", VT_CHIP_V7},
+                 {"v7x", VT_CHIP_V7},        {"tpu7", VT_CHIP_V7}};
+  for (int i = 0; i < VT_CHIP_COUNT; i++)
+    if (strlen(the_chips[i].topology) == size && !memcmp(prefix, the_chips[i].topology, size))
+      return &the_chips[i];
+  for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+    if (strlen(aliases[i].alias) == size && !memcmp(prefix, aliases[i].alias, size))
+      return &the_chips[aliases[i].id];
+  return NULL;
+}
+
+vt_status vt_slice_from_topology(const char *name, int32_t slice_count, vt_slice *out_slice) {
+  if (slice_count < 1 || slice_count > 1024)
+    return vt_error(VT_INVALID_ARGUMENT, "%d slices asked for; 1 to 1024 can be joined", slice_count);
+  const char *colon = strchr(name, ':');
+  if (!colon) {
+    VT_TRY(vt_slice_from_type(name, out_slice));
+    out_slice->slices = slice_count;
+    return VT_OK;
+  }
+  const vt_chip *chip = chip_from_prefix(name, (size_t)(colon - name));
+  if (!chip)
+    return vt_error(VT_NOT_FOUND,
+                    "unknown topology \"%s\"; it reads CHIP:XxY or CHIP:XxYxZ with CHIP one of v2, v3, "
+                    "v4, v5e, v5p, v6e, tpu7x",
+                    name);
+  int32_t dims[3];
+  int count = read_dims(colon + 1, dims);
+  if (!count || (chip->network_dims == 2 && dims[2] != 1))
+    return vt_error(VT_INVALID_ARGUMENT, "topology \"%s\": a %s slice has %d dimensions, as in %s", name,
+                    chip->kind, chip->network_dims, chip->network_dims == 2 ? "v5e:4x4" : "v4:2x2x1");
+  int64_t chips = (int64_t)dims[0] * dims[1] * dims[2];
+  if (chips > 16384) return vt_error(VT_INVALID_ARGUMENT, "topology \"%s\" has %lld chips", name,
+                                     (long long)chips);
+  for (int i = 0; i < SLICE_ROWS; i++) {
+    if (the_slices[i].chip != chip->id || memcmp(the_slices[i].dims, dims, sizeof dims)) continue;
+    slice_fill(&the_slices[i], out_slice);
+    out_slice->slices = slice_count;
+    return VT_OK;
+  }
+  int32_t per_vm = chips < 4 ? (int32_t)chips : 4;
+  *out_slice = (vt_slice){.chip = chip,
+                          .chips = (int32_t)chips,
+                          .dims = {dims[0], dims[1], dims[2]},
+                          .chips_per_vm = per_vm,
+                          .vms = (int32_t)((chips + per_vm - 1) / per_vm),
+                          .slices = slice_count};
+  snprintf(out_slice->name, sizeof out_slice->name, "%.23s", name);
+  return VT_OK;
+}
+
+int32_t vt_slice_devices(const vt_slice *slice) {
+  return slice->chips * slice->chip->devices * slice->slices;
+}
+
+vt_place vt_slice_place(const vt_slice *slice, int32_t device_id) {
+  vt_place place = {0};
+  int32_t per_slice = slice->chips * slice->chip->devices;
+  place.slice = device_id / per_slice;
+  int32_t rest = device_id % per_slice;
+  place.core = rest % slice->chip->devices;
+  rest /= slice->chip->devices;
+  place.coords[0] = rest % slice->dims[0];
+  rest /= slice->dims[0];
+  place.coords[1] = rest % slice->dims[1];
+  place.coords[2] = rest / slice->dims[1];
+  int32_t host = 0;
+  if (slice->vms > 1) {
+    int32_t hosts_x = (slice->dims[0] + 1) / 2, hosts_y = (slice->dims[1] + 1) / 2;
+    host = place.coords[0] / 2 + hosts_x * (place.coords[1] / 2 + hosts_y * place.coords[2]);
+  }
+  place.host = host + slice->vms * place.slice;
+  return place;
+}
+
+double vt_slice_usd_per_hour(const vt_slice *slice) {
+  double per_chip = slice->vms > 1 ? slice->chip->usd_per_hour_pod : slice->chip->usd_per_hour_host;
+  return per_chip * slice->chips * slice->slices;
+}
+
+// Bits of one element in HBM: predicates take a byte; pairs of words are handled by the callers.
+static int32_t hbm_bits(vt_dtype dtype) {
+  int32_t bits = vt_dtype_get(dtype)->bits;
+  if (bits < 2) return 8;
+  if (bits == 6) return 8;
+  return bits > 32 ? 32 : bits;
+}
+
+vt_tiling vt_chip_tiling(const vt_chip *chip, vt_type type) {
+  int32_t packing = 32 / hbm_bits(type.dtype);
+  int64_t doubled = chip->id == VT_CHIP_V2 || chip->id == VT_CHIP_V3 ? 2 : 1;
+  if (type.rank < 2) return (vt_tiling){1, 128 * packing * doubled, packing};
+  int64_t full = 8;
+  if (packing > 2 || (packing == 2 && chip->id == VT_CHIP_V7)) full = 8 * packing;
+  int64_t least = packing * doubled, rows = 1;
+  if (least > full) least = full;
+  while (rows < type.dims[type.rank - 2]) rows *= 2;
+  if (rows < least) rows = least;
+  if (rows > full) rows = full;
+  return (vt_tiling){rows, 128, packing};
+}
+
+static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type) {
+  int64_t elements = vt_type_elements(type);
+  if (elements == 0) return 0;
+  vt_tiling tiling = vt_chip_tiling(chip, type);
+  int64_t lanes = type.rank ? type.dims[type.rank - 1] : 1;
+  int64_t padded = round_up(lanes, tiling.lanes), rest = elements / lanes;
+  if (type.rank > 1) {
+    int64_t rows = type.dims[type.rank - 2];
+    padded *= round_up(rows, tiling.rows);
+    rest /= rows;
+  }
+  int32_t bits = vt_dtype_get(type.dtype)->bits;
+  int64_t words = bits > 32 ? bits / 32 : 1;
+  return padded * rest * words * hbm_bits(type.dtype) / 8;
+}
+
+const char *vt_chip_dtype_name(vt_dtype dtype) {
+  switch (dtype) {
+  case VT_PRED: return "pred";
+  case VT_S2: return "s2";
+  case VT_S4: return "s4";
+  case VT_S8: return "s8";
+  case VT_S16: return "s16";
+  case VT_S32: return "s32";
+  case VT_S64: return "s64";
+  case VT_U2: return "u2";
+  case VT_U4: return "u4";
+  case VT_U8: return "u8";
+  case VT_U16: return "u16";
+  case VT_U32: return "u32";
+  case VT_U64: return "u64";
+  case VT_C64: return "c64";
+  case VT_C128: return "c128";
+  case VT_TOKEN: return "token";
+  default: return vt_dtype_get(dtype)->text;
+  }
+}
+
+void vt_chip_print_shape(const vt_chip *chip, vt_type type, vt_text *text) {
+  vt_text_printf(text, "%s[", vt_chip_dtype_name(type.dtype));
+  for (int32_t i = 0; i < type.rank; i++)
+    vt_text_printf(text, "%s%lld", i ? "," : "", (long long)type.dims[i]);
+  vt_text_put(text, "]{");
+  for (int32_t i = type.rank; i-- > 0;) vt_text_printf(text, "%d%s", i, i ? "," : "");
+  vt_tiling tiling = vt_chip_tiling(chip, type);
+  if (type.rank < 2)
+    vt_text_printf(text, ":T(%lld)", (long long)tiling.lanes);
+  else
+    vt_text_printf(text, ":T(%lld,%lld)", (long long)tiling.rows, (long long)tiling.lanes);
+  if (tiling.packing > 1) vt_text_printf(text, "(%d,1)", tiling.packing);
+  vt_text_put(text, "}");
+}

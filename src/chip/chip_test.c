@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// chip_test.c - tables agree with themselves; places, tiles and names are what a TPU reports.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "chip/chip.h"
+
+static void test_every_slice(void **state) {
+  (void)state;
+  static const char *const names[] = {
+#define SLICE(name, ...) name,
+#include "chip/slices.def"
+#undef SLICE
+  };
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    vt_slice slice;
+    assert_null(vt_slice_from_type(names[i], &slice));
+    assert_int_equal(slice.chips, slice.dims[0] * slice.dims[1] * slice.dims[2]);
+    assert_int_equal(slice.chips, slice.vms * slice.chips_per_vm);
+    int32_t devices = vt_slice_devices(&slice);
+    vt_place last = vt_slice_place(&slice, devices - 1);
+    for (int d = 0; d < 3; d++) assert_int_equal(last.coords[d], slice.dims[d] - 1);
+    assert_int_equal(last.core, slice.chip->devices - 1);
+    assert_int_equal(last.host, slice.vms - 1);
+    for (size_t j = 0; j < i; j++) assert_string_not_equal(names[i], names[j]);
+  }
+}
+
+static void test_places_v3_8(void **state) {
+  (void)state;
+  vt_slice slice;
+  assert_null(vt_slice_from_type("v3-8", &slice));
+  assert_int_equal(vt_slice_devices(&slice), 8);
+  static const int want[8][4] = {{0, 0, 0, 0}, {0, 0, 0, 1}, {1, 0, 0, 0}, {1, 0, 0, 1},
+                                 {0, 1, 0, 0}, {0, 1, 0, 1}, {1, 1, 0, 0}, {1, 1, 0, 1}};
+  for (int i = 0; i < 8; i++) {
+    vt_place place = vt_slice_place(&slice, i);
+    for (int d = 0; d < 3; d++) assert_int_equal(place.coords[d], want[i][d]);
+    assert_int_equal(place.core, want[i][3]);
+    assert_int_equal(place.host, 0);
+  }
+}
+
+static void test_names(void **state) {
+  (void)state;
+  vt_slice slice;
+  vt_status st = vt_slice_from_type("v3-9", &slice);
+  assert_int_equal(vt_status_code(st), VT_NOT_FOUND);
+  assert_non_null(strstr(vt_status_message(st), "v3-8"));
+  vt_status_free(st);
+  assert_null(vt_slice_from_type("v5e-8", &slice));
+  assert_string_equal(slice.name, "v5litepod-8");
+  assert_null(vt_slice_from_topology("v5e:4x4", 1, &slice));
+  assert_string_equal(slice.name, "v5litepod-16");
+  assert_int_equal(vt_slice_place(&slice, 6).host, 1);
+  assert_null(vt_slice_from_topology("v4:2x2x1", 2, &slice));
+  assert_int_equal(vt_slice_devices(&slice), 8);
+  assert_int_equal(vt_slice_place(&slice, 5).slice, 1);
+  assert_null(vt_slice_from_topology("v3:2x1", 1, &slice));
+  assert_int_equal(slice.chips, 2);
+  static const char *const bad[] = {"v9:2x2", "v3:", "v3:2x", "v3:0x2", "v3:2x2x2", "v3:2x2x", ":", "",
+                                    "v4:99999999999x1", "v4:1024x1024x1024"};
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    st = vt_slice_from_topology(bad[i], 1, &slice);
+    assert_non_null(st);
+    vt_status_free(st);
+  }
+}
+
+static void test_padding(void **state) {
+  (void)state;
+  const vt_chip *v3 = vt_chip_get(VT_CHIP_V3), *v7 = vt_chip_get(VT_CHIP_V7);
+  const struct {
+    const vt_chip *chip;
+    vt_dtype dtype;
+    int32_t rank;
+    int64_t dims[3];
+    int64_t want;
+    const char *shape;
+  } rows[] = {
+      {v3, VT_F32, 2, {1024, 1024}, 4 << 20, "f32[1024,1024]{1,0:T(8,128)}"},
+      {v3, VT_F32, 2, {1024, 1}, 1024 * 128 * 4, "f32[1024,1]{1,0:T(8,128)}"},
+      {v3, VT_BF16, 2, {8, 100}, 8 * 128 * 2, "bf16[8,100]{1,0:T(8,128)(2,1)}"},
+      {v7, VT_BF16, 2, {8, 100}, 8 * 128 * 2, "bf16[8,100]{1,0:T(8,128)(2,1)}"},
+      {v7, VT_BF16, 2, {17, 100}, 32 * 128 * 2, "bf16[17,100]{1,0:T(16,128)(2,1)}"},
+      {v3, VT_F32, 1, {10}, 256 * 4, "f32[10]{0:T(256)}"},
+      {v7, VT_F32, 1, {10}, 128 * 4, "f32[10]{0:T(128)}"},
+      {v3, VT_F32, 3, {5, 3, 7}, 5 * 4 * 128 * 4, "f32[5,3,7]{2,1,0:T(4,128)}"},
+      {v3, VT_F32, 2, {0, 128}, 0, "f32[0,128]{1,0:T(2,128)}"},
+      {v3, VT_C64, 2, {8, 128}, 8192, "c64[8,128]{1,0:T(8,128)}"},
+      {v3, VT_S4, 2, {64, 128}, 4096, "s4[64,128]{1,0:T(64,128)(8,1)}"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    vt_type type = {rows[i].dtype, rows[i].rank, rows[i].dims};
+    assert_int_equal(vt_chip_padded_bytes(rows[i].chip, type), rows[i].want);
+    vt_text text = {0};
+    vt_chip_print_shape(rows[i].chip, type, &text);
+    assert_string_equal(vt_text_string(&text), rows[i].shape);
+    vt_text_free(&text);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_slice),
+      cmocka_unit_test(test_places_v3_8),
+      cmocka_unit_test(test_names),
+      cmocka_unit_test(test_padding),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
