@@ -25,6 +25,8 @@ void vt_program_destroy(vt_program *program);  // accepts NULL
 
 const vt_module *vt_program_module(const vt_program *program);  // as optimised; main has the original signature
 int64_t vt_program_temp_bytes(const vt_program *program);       // host bytes a run needs beside params and results
+// True when the program is so small that it runs wholly on the calling thread: no team of threads, microseconds.
+bool vt_program_is_small(const vt_program *program);
 // True when a run may be given the same memory for this parameter and this result. Only pairs that the module
 // marks (alias_output, donor) and the plan could honour.
 bool vt_program_may_alias(const vt_program *program, uint32_t param, uint32_t result);

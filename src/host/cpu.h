@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.h - what the back end must know of the processor it runs on. Constant for the life of the process.
+#ifndef VT_HOST_CPU_H
+#define VT_HOST_CPU_H
+
+#include <stdbool.h>
+
+// True where a bf16 x bf16 -> f32 dot beats the same dot in f32, conversions included. Decided by what the CPU
+// is, never by a timing, so that results do not depend on load. Figures: docs/decisions/bf16-by-cpu.md
+bool vt_host_fast_bf16(void);
+
+#endif

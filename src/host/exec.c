@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// exec.c - running a plan: frames, the plain steps, and a run of a whole program.
+#include <assert.h>
+#include <immintrin.h>
+#include <omp.h>
+#include <string.h>
+
+#include "host/plan.h"
+
+enum { FLUSH_SUBNORMALS = 0x8040 };  // FTZ and DAZ in MXCSR, as the TPU has it
+
+void vt_frame_bind(const vt_plan *plan, vt_frame *frame, char *memory) {
+  char **slot = frame->slots + plan->param_count + plan->result_count;
+  for (uint32_t i = 0; i < plan->constant_count; i++) *slot++ = (char *)(uintptr_t)plan->constants[i];
+  for (uint32_t i = 0; i < plan->temp_count; i++) *slot++ = memory + plan->temp_offsets[i];
+}
+
+vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames, uint32_t count) {
+  for (uint32_t s = 0; s < plan->step_count; s++) {
+    const vt_step *step = &plan->steps[s];
+    VT_TRY(step->run(step, exec, frames, count));
+  }
+  return VT_OK;
+}
+
+static void fill_tensors(const vt_step *step, const vt_frame *frame, vt_tensor *tensors) {
+  for (uint32_t i = 0; i < step->input_count; i++) tensors[i].data = frame->slots[step->input_slots[i]];
+  for (uint32_t i = 0; i < step->output_count; i++)
+    tensors[step->input_count + i].data = frame->slots[step->output_slots[i]];
+}
+
+static vt_status run_eval(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+  for (uint32_t f = 0; f < count; f++) {
+    fill_tensors(step, frames[f], step->tensors);
+    exec->env.partition = frames[f]->index;
+    VT_TRY(vt_eval_op(step->op, &exec->env, step->tensors, step->tensors + step->input_count));
+  }
+  return VT_OK;
+}
+
+static bool eval_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
+  return vt_eval_in_place_ok(step->op, input, output);
+}
+
+vt_status vt_step_eval(vt_plan *plan, vt_step *step) {
+  (void)plan;
+  if (!vt_eval_supports(step->op)) return vt_step_refuse(step, "not supported");
+  step->run = run_eval;
+  step->in_place_ok = eval_in_place_ok;
+  return VT_OK;
+}
+
+static vt_status run_copy(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+  (void)exec;
+  size_t bytes = (size_t)vt_type_bytes(step->inputs[0]->type);
+  for (uint32_t f = 0; f < count; f++) {
+    const char *from = frames[f]->slots[step->input_slots[0]];
+    char *to = frames[f]->slots[step->output_slots[0]];
+    if (from != to && bytes) memcpy(to, from, bytes);
+  }
+  return VT_OK;
+}
+
+static bool copy_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
+  (void)step, (void)output, (void)input;
+  return true;
+}
+
+void vt_step_copy(vt_step *step) {
+  step->run = run_copy;
+  step->in_place_ok = copy_in_place_ok;
+}
+
+// Per device its row of tensors, and the rows as vt_eval_collective wants them.
+typedef struct collective_body {
+  vt_tensor **rows;
+  const vt_tensor **operands;
+  vt_tensor **results;
+} collective_body;
+
+static vt_status run_collective(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+  (void)exec;
+  const collective_body *body = step->body;
+  for (uint32_t f = 0; f < count; f++) fill_tensors(step, frames[f], body->rows[f]);
+  return vt_eval_collective(step->op, (int32_t)count, body->operands, body->results);
+}
+
+vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
+  int32_t devices = plan->program->options.device_count;
+  if (plan->frame_count == 1 && devices == 1) return vt_step_eval(plan, step);
+  if (plan->frame_count != (uint32_t)devices)
+    return vt_step_refuse(step, "a collective outside of a manual region");
+  vt_arena *arena = &plan->program->arena;
+  collective_body *body = VT_NEW(arena, collective_body);
+  uint32_t tensors = step->input_count + step->output_count;
+  body->rows = VT_NEW_ARRAY(arena, vt_tensor *, devices);
+  body->operands = VT_NEW_ARRAY(arena, const vt_tensor *, devices);
+  body->results = VT_NEW_ARRAY(arena, vt_tensor *, devices);
+  for (int32_t d = 0; d < devices; d++) {
+    body->rows[d] = VT_NEW_ARRAY(arena, vt_tensor, tensors);
+    memcpy(body->rows[d], step->tensors, sizeof(vt_tensor) * tensors);
+    body->operands[d] = body->rows[d];
+    body->results[d] = body->rows[d] + step->input_count;
+  }
+  step->run = run_collective;
+  step->body = body;
+  plan->collective = true;
+  return VT_OK;
+}
+
+// The flags of the team's threads outlive a parallel region, so they are set once per team and size.
+static void flush_subnormals_in_team(void) {
+  static _Thread_local int ready;
+  int threads = omp_get_max_threads();
+  if (ready == threads) return;
+#pragma omp parallel
+  _mm_setcsr(_mm_getcsr() | FLUSH_SUBNORMALS);
+  ready = threads;
+}
+
+vt_status vt_program_run(vt_program *program, const vt_run *run) {
+  const vt_plan *plan = program->plan;
+  vt_exec exec = {.program = program,
+                  .run = run,
+                  .env = {.partition_count = program->options.device_count,
+                          .replica_count = 1,
+                          .exact_dots = program->options.exact_dots,
+                          .transfer = run->transfer}};
+  vt_frame *frame = &plan->frames[0];
+  char *memory = NULL;
+  if (plan->temp_bytes) {
+    memory = vt_host_alloc(plan->temp_bytes);
+    if (!memory)
+      return vt_error(VT_RESOURCE_EXHAUSTED, "host memory: %lld bytes of temporaries for program %s",
+                      (long long)plan->temp_bytes, program->module->name);
+  }
+  unsigned csr = _mm_getcsr();
+  if (!program->small) flush_subnormals_in_team();
+  _mm_setcsr(csr | FLUSH_SUBNORMALS);
+  for (uint32_t i = 0; i < plan->param_count; i++) frame->slots[i] = run->params[i];
+  for (uint32_t i = 0; i < plan->result_count; i++) frame->slots[vt_result_slot(plan, i)] = run->results[i];
+  vt_frame_bind(plan, frame, memory);
+  vt_status st = vt_exec_plan(&exec, plan, &frame, 1);
+  _mm_setcsr(csr);
+  vt_host_free(memory);
+  return st;
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// exec_kernel.c - steps that run a compiled loop kernel.
+#include <string.h>
+
+#include "host/plan.h"
+
+typedef struct vt_kernel_body {
+  const vt_group *group;
+  vt_kernel *kernel;
+  void **pointers;  // inputs, then outputs, filled in per execution
+} kernel_body;
+
+static vt_status run_kernel(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+  (void)exec;
+  const kernel_body *body = step->body;
+  void **outputs = body->pointers + step->input_count;
+  for (uint32_t f = 0; f < count; f++) {
+    char **slots = frames[f]->slots;
+    for (uint32_t i = 0; i < step->input_count; i++) body->pointers[i] = slots[step->input_slots[i]];
+    for (uint32_t i = 0; i < step->output_count; i++) outputs[i] = slots[step->output_slots[i]];
+    void *scratch = step->scratch_bytes ? slots[step->scratch_slot] : NULL;
+    VT_TRY(vt_kernel_run(body->kernel, body->pointers, outputs, scratch));
+  }
+  return VT_OK;
+}
+
+static bool kernel_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
+  const kernel_body *body = step->body;
+  return vt_kernel_in_place_ok(body->kernel, output, input);
+}
+
+static vt_status prepare_kernel(vt_plan *plan, vt_step *step) {
+  (void)plan;
+  const kernel_body *body = step->body;
+  step->scratch_bytes = vt_kernel_scratch_bytes(body->kernel);
+  return VT_OK;
+}
+
+vt_status vt_step_kernel(vt_plan *plan, vt_step *step, const vt_group *group) {
+  vt_program *program = plan->program;
+  kernel_body *body = step->body = VT_NEW(&program->arena, kernel_body);
+  body->group = group;
+  body->pointers = VT_NEW_ARRAY(&program->arena, void *, step->input_count + step->output_count);
+  vt_array_push(&program->kernels, body);
+  step->run = run_kernel;
+  step->prepare = prepare_kernel;
+  step->in_place_ok = kernel_in_place_ok;
+  return VT_OK;
+}
+
+vt_status vt_kernels_compile(vt_program *program) {
+  size_t count = program->kernels.size;
+  if (!count) return VT_OK;
+  VT_TRY(vt_jit_create(&program->jit));
+  vt_arena scratch = {0};
+  const vt_group **groups = VT_NEW_ARRAY(&scratch, const vt_group *, count);
+  vt_kernel **kernels = VT_NEW_ARRAY(&scratch, vt_kernel *, count);
+  for (size_t i = 0; i < count; i++) groups[i] = program->kernels.data[i]->group;
+  vt_status st = vt_jit_compile(program->jit, groups, (uint32_t)count, kernels);
+  for (size_t i = 0; !st && i < count; i++) program->kernels.data[i]->kernel = kernels[i];
+  vt_arena_free(&scratch);
+  return st;
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// host.c - compiling a module: passes, tier, steps, kernels, memory. The pipeline is vt_host_compile.
+//
+// Tiers: a program whose estimated work is below SMALL_WORK runs op by op on the evaluator and never sees a code
+// generator or a library, whose start-up would cost more than many such runs. The estimate knows shapes only, so
+// the tier, and with it every bit of the results, is the same on each run.
+#include <stdlib.h>
+
+#include "host/plan.h"
+
+enum {
+  SMALL_WORK = 64 << 10,    // element operations
+  LOOP_GUESS = 16,          // iterations a while is taken for
+  MATRIX_WORK = 1,          // per multiply-add of a dot
+};
+
+static double matrix_work(const vt_op *op) {
+  // Result elements times what each sums over: operand elements of one side over its part in the result.
+  double result = (double)vt_type_elements(op->results[0].type);
+  double lhs = (double)vt_type_elements(op->operands[0]->type);
+  double rhs = (double)vt_type_elements(op->operands[1]->type);
+  if (result <= 0) return 0;
+  double depth = lhs * rhs / result;  // = depth^2 without batch dimensions, an overestimate with them
+  double root = 1;
+  while (root * root < depth) root *= 2;
+  return result * root * MATRIX_WORK;
+}
+
+static double func_work(const vt_func *func, double limit);
+
+static double op_work(const vt_op *op, double limit) {
+  const vt_op_info *info = vt_op_info_get(op->code);
+  double work = 0;
+  for (uint32_t i = 0; i < op->result_count; i++) work += (double)vt_type_elements(op->results[i].type);
+  if (info->cost == VT_COST_FREE) work = 0;
+  if (info->cost == VT_COST_REDUCE && op->operand_count)
+    work += (double)vt_type_elements(op->operands[0]->type);
+  if (info->cost == VT_COST_MEDIUM || info->cost == VT_COST_EXPENSIVE) work *= 4;
+  if (info->cost == VT_COST_MATRIX && op->operand_count == 2) work = matrix_work(op);
+  if (info->flags & VT_OPF_CONTROL) {
+    for (uint32_t r = 0; r < op->region_count; r++) work += func_work(op->regions[r], limit);
+    if (op->code == VT_OP_WHILE) work *= LOOP_GUESS;
+    if (op->code == VT_OP_CALL) work += func_work(vt_attr_func(op, VT_ATTR_CALLEE), limit);
+  }
+  return work;
+}
+
+static double func_work(const vt_func *func, double limit) {
+  double work = 0;
+  for (const vt_op *op = func->first; op && work < limit; op = op->next) work += op_work(op, limit);
+  return work;
+}
+
+static vt_status plan_program(vt_program *program) {
+  program->small = func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
+  VT_TRY(vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan));
+  VT_TRY(vt_kernels_compile(program));
+  for (size_t i = 0; i < program->plan_order.size; i++) {
+    vt_plan *plan = program->plan_order.data[i];
+    for (uint32_t s = 0; s < plan->step_count; s++)
+      if (plan->steps[s].prepare) VT_TRY(plan->steps[s].prepare(plan, &plan->steps[s]));
+    VT_TRY(vt_plan_memory(plan));
+  }
+  return VT_OK;
+}
+
+vt_status vt_host_compile(vt_module *module, const vt_host_options *options, vt_program **out_program) {
+  *out_program = NULL;
+  vt_program *program = calloc(1, sizeof *program);
+  if (!program) {
+    vt_module_destroy(module);
+    return vt_error_no_memory();
+  }
+  program->module = module;
+  program->options = *options;
+  vt_status st = plan_program(program);
+  if (st) {
+    vt_program_destroy(program);
+    return st;
+  }
+  *out_program = program;
+  return VT_OK;
+}
+
+void vt_program_destroy(vt_program *program) {
+  if (!program) return;
+  for (size_t i = program->owned.size; i-- > 0;)
+    program->owned.data[i].destroy(program->owned.data[i].object);
+  for (size_t i = 0; i < program->heap.size; i++) vt_host_free(program->heap.data[i]);
+  vt_array_free(&program->owned);
+  vt_array_free(&program->heap);
+  vt_array_free(&program->plan_order);
+  vt_array_free(&program->kernels);
+  vt_map_free(&program->plans);
+  vt_jit_destroy(program->jit);
+  vt_arena_free(&program->arena);
+  vt_module_destroy(program->module);
+  free(program);
+}
+
+const vt_module *vt_program_module(const vt_program *program) { return program->module; }
+
+int64_t vt_program_temp_bytes(const vt_program *program) { return program->plan->temp_bytes; }
+
+bool vt_program_is_small(const vt_program *program) { return program->small; }
+
+bool vt_program_may_alias(const vt_program *program, uint32_t param, uint32_t result) {
+  return program->plan->alias_result[param] == (int32_t)result;
+}
