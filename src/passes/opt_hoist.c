@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// opt_hoist.c - loops: state that never changes becomes a captured value, and pure ops of the body that depend only
+// on captured values move before the loop (a conversion of the weights, a transpose).
+// Ops that are free or make much out of little (broadcasts, iota, constants) stay: moved, they would only cost memory.
+#include <string.h>
+
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+// The region again with parameter `moved[i]` of the state behind the others, where captures stand.
+static void reorder_params(vt_func *region, uint32_t state, const bool *moved) {
+  vt_value **params = VT_NEW_ARRAY(&region->module->arena, vt_value *, region->param_count);
+  uint32_t n = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (uint32_t i = 0; i < state; i++)
+      if (moved[i] == (pass == 1)) params[n++] = region->params[i];
+  for (uint32_t i = state; i < region->param_count; i++) params[n++] = region->params[i];
+  for (uint32_t i = 0; i < n; i++) params[i]->index = (int32_t)i;
+  region->params = params;
+}
+
+// A new while op without the invariant part of the state, or the same op when there is none.
+static vt_op *capture_invariants(vt_op *op, vt_arena *scratch, bool *changed) {
+  uint32_t state = op->result_count, kept = 0;
+  bool *moved = VT_NEW_ARRAY(scratch, bool, state);
+  vt_func *condition = op->regions[0], *body = op->regions[1];
+  for (uint32_t i = 0; i < state; i++) {
+    moved[i] = body->returns[i] == body->params[i];
+    kept += !moved[i];
+  }
+  if (kept == state) return op;
+  vt_value **operands = VT_NEW_ARRAY(scratch, vt_value *, op->operand_count);
+  vt_type *types = VT_NEW_ARRAY(scratch, vt_type, kept);
+  vt_value **returns = VT_NEW_ARRAY(scratch, vt_value *, kept);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < state; i++) {
+    if (moved[i]) continue;
+    operands[n] = op->operands[i];
+    types[n] = op->results[i].type;
+    returns[n++] = body->returns[i];
+  }
+  for (uint32_t i = 0; i < state; i++)
+    if (moved[i]) operands[n++] = op->operands[i];
+  memcpy(operands + n, op->operands + state, sizeof *operands * op->capture_count);
+  vt_op *loop = vt_op_create(op->func, VT_OP_WHILE, op->loc, op->operand_count, operands, kept, types, 2);
+  loop->capture_count = op->capture_count + (state - kept);
+  loop->attrs = op->attrs;
+  loop->attr_count = op->attr_count;
+  loop->regions[0] = condition;
+  loop->regions[1] = body;
+  reorder_params(condition, state, moved);
+  reorder_params(body, state, moved);
+  vt_func_set_returns(body, kept, returns);
+  vt_op_insert(op, loop);
+  n = 0;
+  for (uint32_t i = 0; i < state; i++) vt_rewrite_value(&op->results[i], moved[i] ? op->operands[i] : &loop->results[n++]);
+  vt_op_remove(op);
+  *changed = true;
+  return loop;
+}
+
+static bool worth_hoisting(const vt_op *op) {
+  uint16_t flags = vt_op_info_get(op->code)->flags;
+  if (vt_op_has_effect(op) || !op->operand_count || !op->result_count ||
+      (flags & (VT_OPF_COLLECTIVE | VT_OPF_PER_DEVICE | VT_OPF_CONTROL)))
+    return false;
+  int64_t in = 0, out = 0;
+  for (uint32_t i = 0; i < op->operand_count; i++) in += vt_type_bytes(op->operands[i]->type);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    if (op->results[i].type.dtype == VT_TOKEN) return false;
+    out += vt_type_bytes(op->results[i].type);
+  }
+  return out <= 2 * in;
+}
+
+// Appends `value` (of the loop's function) to the captures of the loop; returns its parameter in the body.
+static vt_value *add_capture(vt_op *loop, vt_value *value) {
+  vt_arena *arena = &loop->func->module->arena;
+  vt_value **operands = VT_NEW_ARRAY(arena, vt_value *, loop->operand_count + 1);
+  memcpy(operands, loop->operands, sizeof *operands * loop->operand_count);
+  operands[loop->operand_count++] = value;
+  loop->operands = operands;
+  loop->capture_count++;
+  vt_func_add_param(loop->regions[0], value->type);
+  return vt_func_add_param(loop->regions[1], value->type);
+}
+
+// Moves the op before the loop; `outer` maps values of the body (by id) to values outside, where they are the same.
+static void hoist_op(vt_op *loop, vt_op *op, vt_value **outer) {
+  vt_arena *arena = &loop->func->module->arena;
+  vt_op *moved = vt_op_create(loop->func, op->code, op->loc, op->operand_count, NULL, 0, NULL, 0);
+  for (uint32_t i = 0; i < op->operand_count; i++) moved->operands[i] = outer[op->operands[i]->id];
+  moved->capture_count = op->capture_count;
+  moved->region_count = op->region_count;
+  moved->regions = op->regions;
+  moved->attrs = op->attrs;
+  moved->attr_count = op->attr_count;
+  moved->result_count = op->result_count;
+  moved->results = VT_NEW_ARRAY(arena, vt_value, op->result_count);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    moved->results[i] = (vt_value){.type = op->results[i].type, .op = moved, .func = loop->func, .index = (int32_t)i, .id = -1};
+    outer[op->results[i].id] = &moved->results[i];
+    vt_rewrite_value(&op->results[i], add_capture(loop, &moved->results[i]));
+  }
+  vt_op_insert(loop, moved);
+}
+
+static void hoist_from_body(vt_op *loop, vt_arena *scratch, bool *changed) {
+  vt_func *body = loop->regions[1];
+  vt_func_number(body);
+  vt_value **outer = VT_NEW_ARRAY(scratch, vt_value *, body->value_count);
+  uint32_t state = loop->result_count;
+  for (uint32_t i = state; i < body->param_count; i++) outer[body->params[i]->id] = loop->operands[i];
+  vt_op *next;
+  for (vt_op *op = body->first; op; op = next) {
+    next = op->next;
+    bool invariant = worth_hoisting(op);
+    for (uint32_t i = 0; i < op->operand_count && invariant; i++) invariant = outer[op->operands[i]->id] != NULL;
+    if (!invariant) {
+      vt_rewrite_operands(op);
+      continue;
+    }
+    hoist_op(loop, op, outer);
+    vt_op_remove(op);
+    *changed = true;
+  }
+  vt_rewrite_returns(body);
+}
+
+typedef struct hoisting {
+  vt_arena *scratch;
+  bool *changed;
+} hoisting;
+
+static vt_status hoist_func(vt_func *func, void *user) {
+  const hoisting *ctx = user;
+  vt_op *next;
+  for (vt_op *op = func->first; op; op = next) {
+    next = op->next;
+    vt_rewrite_operands(op);
+    if (op->code != VT_OP_WHILE) continue;
+    vt_op *loop = capture_invariants(op, ctx->scratch, ctx->changed);
+    hoist_from_body(loop, ctx->scratch, ctx->changed);
+  }
+  vt_rewrite_returns(func);
+  return VT_OK;
+}
+
+vt_status vt_opt_hoist(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed) {
+  (void)options;
+  hoisting ctx = {scratch, out_changed};
+  return vt_rewrite_each_func(module, hoist_func, &ctx);
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// opt_inline.c - calls and composites become their bodies; functions nobody calls any more are dropped.
+// In: calls that do not recurse. Out: no CALL and no COMPOSITE anywhere, main is the only function.
+// Sharding ops (constraints, edges, barriers) have told src/spmd what they know: they become their operands.
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+static void inline_in(vt_func *func, bool *changed) {
+  vt_op *next;
+  for (vt_op *op = func->first; op; op = next) {
+    next = op->next;
+    vt_rewrite_operands(op);
+    for (uint32_t i = 0; i < op->region_count; i++) inline_in(op->regions[i], changed);
+    bool call = op->code == VT_OP_CALL, composite = op->code == VT_OP_COMPOSITE;
+    if (call || composite) {
+      vt_func *callee = vt_attr_func(op, call ? VT_ATTR_CALLEE : VT_ATTR_DECOMPOSITION);
+      vt_value **returns = VT_NEW_ARRAY(&func->module->arena, vt_value *, op->result_count);
+      vt_op *before = op->prev;
+      vt_func_inline(callee, op, op->operands, returns);
+      for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], returns[i]);
+      vt_op_remove(op);
+      next = before ? before->next : func->first;  // the body may hold calls: walk it too
+      *changed = true;
+    } else if (vt_op_info_get(op->code)->flags & VT_OPF_SHARDY) {
+      for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], op->operands[i]);
+      vt_op_remove(op);
+      *changed = true;
+    }
+  }
+  vt_rewrite_returns(func);
+}
+
+vt_status vt_opt_inline(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed) {
+  (void)options, (void)scratch;
+  inline_in(module->main, out_changed);
+  module->funcs[0] = module->main;
+  module->func_count = 1;
+  return VT_OK;
+}

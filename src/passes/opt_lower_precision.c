@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// opt_lower_precision.c - makes the chip's rounding visible in the program.
+// A DEFAULT contraction of f32 rounds its operands to bf16 and accumulates in f32. Here the rounding becomes an op
+// (convert to bf16 where the host multiplies bf16 fast, else reduce_precision to bf16's grid), which fusion puts
+// into whatever produces the operand and cse shares between contractions. Afterwards the contraction itself is
+// HIGHEST: it rounds nothing. HIGH and HIGHEST are plain f32 here. Dot algorithms say their own precision.
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+enum { BF16_EXPONENT_BITS = 8, BF16_MANTISSA_BITS = 7 };
+
+static bool is_default(const vt_op *op) {
+  const vt_attr *attr = vt_op_attr(op, VT_ATTR_PRECISION_CONFIG);
+  if (!attr) return true;
+  for (uint32_t i = 0; i < attr->count; i++)
+    if (attr->ints[i] != VT_PRECISION_DEFAULT) return false;
+  return true;
+}
+
+// Products summed for one element of the result.
+static int64_t contraction_depth(const vt_op *op) {
+  int64_t depth = 1;
+  vt_type rhs = op->operands[1]->type;
+  uint32_t count;
+  if (op->code == VT_OP_DOT_GENERAL) {
+    const int64_t *dims = vt_attr_ints(op, VT_ATTR_RHS_CONTRACTING_DIMENSIONS, &count);
+    for (uint32_t i = 0; i < count; i++) depth *= rhs.dims[dims[i]];
+    return depth;
+  }
+  const int64_t *spatial = vt_attr_ints(op, VT_ATTR_KERNEL_SPATIAL_DIMENSIONS, &count);
+  for (uint32_t i = 0; i < count; i++) depth *= rhs.dims[spatial[i]];
+  return depth * rhs.dims[vt_attr_i64(op, VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION)];
+}
+
+// The value on bf16's grid, as bf16 or as f32. A value that comes from bf16 is there already.
+static vt_value *rounded(vt_op *before, vt_value *value, bool as_bf16) {
+  vt_op *from = value->op;
+  bool exact = from && from->code == VT_OP_CONVERT && from->operands[0]->type.dtype == VT_BF16;
+  if (exact) return as_bf16 ? from->operands[0] : value;
+  vt_type type = value->type;
+  type.dtype = as_bf16 ? VT_BF16 : VT_F32;
+  vt_value *result = vt_build(before->func, before, as_bf16 ? VT_OP_CONVERT : VT_OP_REDUCE_PRECISION, before->loc, type,
+                              1, &value);
+  if (!as_bf16) {
+    vt_op_set_i64(result->op, VT_ATTR_EXPONENT_BITS, BF16_EXPONENT_BITS);
+    vt_op_set_i64(result->op, VT_ATTR_MANTISSA_BITS, BF16_MANTISSA_BITS);
+  }
+  return result;
+}
+
+static vt_value *widened(vt_op *before, vt_value *value) {
+  vt_type type = value->type;
+  type.dtype = VT_F32;
+  return vt_build(before->func, before, VT_OP_CONVERT, before->loc, type, 1, &value);
+}
+
+typedef struct lowering {
+  const vt_pass_options *options;
+  bool *changed;
+} lowering;
+
+static vt_status lower_func(vt_func *func, void *user) {
+  const lowering *ctx = user;
+  static const int64_t highest[2] = {VT_PRECISION_HIGHEST, VT_PRECISION_HIGHEST};
+  for (vt_op *op = func->first; op; op = op->next) {
+    if (op->code != VT_OP_DOT_GENERAL && op->code != VT_OP_CONVOLUTION) continue;
+    if (vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE) || !is_default(op)) continue;
+    vt_dtype lhs = op->operands[0]->type.dtype, rhs = op->operands[1]->type.dtype;
+    bool f32 = (lhs == VT_F32 || lhs == VT_BF16) && (rhs == VT_F32 || rhs == VT_BF16) &&
+               op->results[0].type.dtype == VT_F32;
+    if (!f32 || (lhs == VT_BF16 && rhs == VT_BF16)) continue;
+    if (!ctx->options->exact_dots) {
+      bool as_bf16 = ctx->options->bf16_dots && contraction_depth(op) >= ctx->options->min_bf16_depth;
+      for (uint32_t side = 0; side < 2; side++) {
+        vt_value *operand = op->operands[side];
+        if (operand->type.dtype == VT_F32) op->operands[side] = rounded(op, operand, as_bf16);
+        if (operand->type.dtype == VT_BF16 && !as_bf16) op->operands[side] = widened(op, operand);
+      }
+    }
+    vt_op_set_ints(op, VT_ATTR_PRECISION_CONFIG, 2, highest);
+    *ctx->changed = true;
+  }
+  return VT_OK;
+}
+
+vt_status vt_opt_lower_precision(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
+                                 bool *out_changed) {
+  (void)scratch;
+  lowering ctx = {options, out_changed};
+  return vt_rewrite_each_func(module, lower_func, &ctx);
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// opt_simplify.c - algebra that keeps every bit: identities, and chains of reshapes, transposes, broadcasts,
+// conversions and slices. One forward walk; each op sees operands that are simplified already.
+// Not here: rules that change rounding, signed zeros or NaNs (x + 0 is not x for x = -0, x * 0 is not 0).
+#include <string.h>
+
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+static vt_op *def_of(const vt_value *value, vt_opcode code) {
+  return value->op && value->op->code == code ? value->op : NULL;
+}
+
+// The value is a constant whose every element is the number `wanted`. Only f32, bf16, f64 and integers.
+static bool is_splat_of(const vt_value *value, double wanted) {
+  const vt_op *op = def_of(value, VT_OP_CONSTANT);
+  while (!op) {
+    const vt_op *broadcast = def_of(value, VT_OP_BROADCAST_IN_DIM);
+    if (!broadcast) return false;
+    value = broadcast->operands[0];
+    op = def_of(value, VT_OP_CONSTANT);
+  }
+  const vt_literal *literal = vt_attr_literal(op, VT_ATTR_VALUE);
+  if (!literal->splat && vt_type_elements(literal->type) != 1) return false;
+  switch (literal->type.dtype) {
+  case VT_F32: return *(const float *)literal->data == (float)wanted;
+  case VT_F64: return *(const double *)literal->data == wanted;
+  case VT_S32:
+  case VT_U32: return *(const int32_t *)literal->data == (int32_t)wanted;
+  case VT_S64:
+  case VT_U64: return *(const int64_t *)literal->data == (int64_t)wanted;
+  case VT_PRED: return (*(const uint8_t *)literal->data != 0) == (wanted != 0);
+  default: return false;
+  }
+}
+
+// True when converting from `from` to `to` loses nothing, so that converting back gives the same value.
+static bool is_lossless(vt_dtype from, vt_dtype to) {
+  const vt_dtype_info *a = vt_dtype_get(from), *b = vt_dtype_get(to);
+  if (a->kind == VT_KIND_FLOAT && b->kind == VT_KIND_FLOAT)
+    return (from == VT_F32 && to == VT_F64) || ((from == VT_BF16 || from == VT_F16) && (to == VT_F32 || to == VT_F64));
+  if (a->kind == VT_KIND_BOOL) return b->kind == VT_KIND_SIGNED || b->kind == VT_KIND_UNSIGNED;
+  return a->kind == b->kind && (a->kind == VT_KIND_SIGNED || a->kind == VT_KIND_UNSIGNED) && a->bits <= b->bits;
+}
+
+static vt_value *simplify_convert(vt_op *op) {
+  vt_value *in = op->operands[0];
+  if (in->type.dtype == op->results[0].type.dtype) return in;
+  vt_op *under = def_of(in, VT_OP_CONVERT);
+  if (!under) return NULL;
+  vt_value *origin = under->operands[0];
+  if (!is_lossless(origin->type.dtype, in->type.dtype)) return NULL;
+  if (origin->type.dtype == op->results[0].type.dtype) return origin;
+  op->operands[0] = origin;  // a lossless step in between changes nothing
+  return NULL;
+}
+
+static vt_value *simplify_reshape(vt_op *op) {
+  vt_op *under;
+  while ((under = def_of(op->operands[0], VT_OP_RESHAPE))) op->operands[0] = under->operands[0];
+  return vt_type_equal(op->operands[0]->type, op->results[0].type) ? op->operands[0] : NULL;
+}
+
+static bool is_identity(const int64_t *list, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++)
+    if (list[i] != (int64_t)i) return false;
+  return true;
+}
+
+static vt_value *simplify_transpose(vt_op *op) {
+  uint32_t count;
+  const int64_t *permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, &count);
+  vt_op *under = def_of(op->operands[0], VT_OP_TRANSPOSE);
+  if (under) {
+    const int64_t *inner = vt_attr_ints(under, VT_ATTR_PERMUTATION, NULL);
+    int64_t both[VT_MAX_RANK];
+    for (uint32_t i = 0; i < count; i++) both[i] = inner[permutation[i]];
+    vt_op_set_ints(op, VT_ATTR_PERMUTATION, count, both);
+    op->operands[0] = under->operands[0];
+    permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL);
+  }
+  if (is_identity(permutation, count)) return op->operands[0];
+  // Only dimensions of size 1 move: the bytes stay.
+  int64_t last = -1;
+  for (uint32_t i = 0; i < count; i++) {
+    if (op->results[0].type.dims[i] == 1) continue;
+    if (permutation[i] < last) return NULL;
+    last = permutation[i];
+  }
+  return vt_build(op->func, op, VT_OP_RESHAPE, op->loc, op->results[0].type, 1, op->operands);
+}
+
+static vt_value *simplify_broadcast(vt_op *op) {
+  uint32_t count;
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
+  vt_op *under = def_of(op->operands[0], VT_OP_BROADCAST_IN_DIM);
+  if (under) {
+    uint32_t inner_count;
+    const int64_t *inner = vt_attr_ints(under, VT_ATTR_BROADCAST_DIMENSIONS, &inner_count);
+    int64_t both[VT_MAX_RANK];
+    for (uint32_t i = 0; i < inner_count; i++) both[i] = dims[inner[i]];
+    vt_op_set_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, inner_count, both);
+    op->operands[0] = under->operands[0];
+    dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
+  }
+  vt_type in = op->operands[0]->type, out = op->results[0].type;
+  if (vt_type_equal(in, out) && is_identity(dims, count)) return op->operands[0];
+  // Nothing is repeated and the order stays: a reshape.
+  if (vt_type_elements(in) == vt_type_elements(out) && vt_type_elements(in) > 0) {
+    int64_t last = -1;
+    for (uint32_t i = 0; i < count; i++) {
+      if (in.dims[i] == 1) continue;
+      if (dims[i] < last) return NULL;
+      last = dims[i];
+    }
+    return vt_build(op->func, op, VT_OP_RESHAPE, op->loc, out, 1, op->operands);
+  }
+  return NULL;
+}
+
+static vt_value *simplify_slice(vt_op *op) {
+  return vt_type_equal(op->operands[0]->type, op->results[0].type) ? op->operands[0] : NULL;
+}
+
+static vt_value *simplify_pad(vt_op *op) {
+  uint32_t count;
+  const int64_t *low = vt_attr_ints(op, VT_ATTR_EDGE_PADDING_LOW, &count);
+  const int64_t *high = vt_attr_ints(op, VT_ATTR_EDGE_PADDING_HIGH, NULL);
+  const int64_t *interior = vt_attr_ints(op, VT_ATTR_INTERIOR_PADDING, NULL);
+  for (uint32_t i = 0; i < count; i++)
+    if (low[i] || high[i] || (interior[i] && op->operands[0]->type.dims[i] > 1)) return NULL;
+  return op->operands[0];
+}
+
+static vt_value *simplify_concatenate(vt_op *op) {
+  uint32_t kept = 0;
+  int64_t along = vt_attr_i64(op, VT_ATTR_DIMENSION);
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (op->operands[i]->type.dims[along] || (i + 1 == op->operand_count && !kept)) op->operands[kept++] = op->operands[i];
+  op->operand_count = kept;
+  return kept == 1 ? op->operands[0] : NULL;
+}
+
+// A dynamic slice or update whose slice has the size of the whole: the start is clamped to 0.
+static vt_value *simplify_dynamic(vt_op *op) {
+  if (op->code == VT_OP_DYNAMIC_SLICE)
+    return vt_type_equal(op->operands[0]->type, op->results[0].type) ? op->operands[0] : NULL;
+  return vt_type_equal(op->operands[1]->type, op->results[0].type) ? op->operands[1] : NULL;
+}
+
+static vt_value *simplify_binary(vt_op *op) {
+  vt_value *a = op->operands[0], *b = op->operands[1];
+  switch (op->code) {
+  case VT_OP_MULTIPLY:
+    if (is_splat_of(b, 1) && b->type.dtype != VT_PRED) return a;
+    if (is_splat_of(a, 1) && a->type.dtype != VT_PRED) return b;
+    return NULL;
+  case VT_OP_DIVIDE: return is_splat_of(b, 1) ? a : NULL;
+  case VT_OP_SUBTRACT: return is_splat_of(b, 0) && vt_dtype_is_integer(a->type.dtype) ? a : NULL;
+  case VT_OP_ADD:
+    if (!vt_dtype_is_integer(a->type.dtype)) return NULL;
+    return is_splat_of(b, 0) ? a : is_splat_of(a, 0) ? b : NULL;
+  case VT_OP_AND:
+    if (a == b) return a;
+    if (a->type.dtype != VT_PRED) return NULL;
+    return is_splat_of(b, 1) || is_splat_of(a, 0) ? a : is_splat_of(a, 1) || is_splat_of(b, 0) ? b : NULL;
+  case VT_OP_OR:
+    if (a == b) return a;
+    if (a->type.dtype != VT_PRED) return is_splat_of(b, 0) ? a : is_splat_of(a, 0) ? b : NULL;
+    return is_splat_of(b, 0) || is_splat_of(a, 1) ? a : is_splat_of(a, 0) || is_splat_of(b, 1) ? b : NULL;
+  case VT_OP_XOR:
+    if (a->type.dtype == VT_PRED) return NULL;
+    return is_splat_of(b, 0) ? a : is_splat_of(a, 0) ? b : NULL;
+  case VT_OP_SHIFT_LEFT:
+  case VT_OP_SHIFT_RIGHT_LOGICAL:
+  case VT_OP_SHIFT_RIGHT_ARITHMETIC: return is_splat_of(b, 0) ? a : NULL;
+  default: return NULL;
+  }
+}
+
+static vt_value *simplify_select(vt_op *op) {
+  if (op->operands[1] == op->operands[2]) return op->operands[1];
+  if (is_splat_of(op->operands[0], 1)) return op->operands[1];
+  if (is_splat_of(op->operands[0], 0)) return op->operands[2];
+  vt_op *negated = def_of(op->operands[0], VT_OP_NOT);
+  if (negated) {
+    vt_value *on_true = op->operands[1];
+    op->operands[0] = negated->operands[0];
+    op->operands[1] = op->operands[2];
+    op->operands[2] = on_true;
+  }
+  return NULL;
+}
+
+static vt_value *simplify_self_inverse(vt_op *op) {
+  vt_op *under = def_of(op->operands[0], op->code);
+  return under ? under->operands[0] : NULL;
+}
+
+// A conditional whose selector is known becomes the branch.
+static bool simplify_branch(vt_op *op) {
+  const vt_op *constant = def_of(op->operands[0], VT_OP_CONSTANT);
+  if (!constant) return false;
+  const vt_literal *literal = vt_attr_literal(constant, VT_ATTR_VALUE);
+  uint32_t taken;
+  if (op->code == VT_OP_IF) {
+    taken = *(const uint8_t *)literal->data ? 0 : 1;
+  } else {
+    int32_t index = *(const int32_t *)literal->data;
+    taken = index < 0 || index >= (int32_t)op->region_count ? op->region_count - 1 : (uint32_t)index;
+  }
+  vt_value **returns = VT_NEW_ARRAY(&op->func->module->arena, vt_value *, op->result_count);
+  vt_func_inline(op->regions[taken], op, op->operands + 1, returns);
+  for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], returns[i]);
+  return true;
+}
+
+static vt_value *simplify_op(vt_op *op) {
+  switch (op->code) {
+  case VT_OP_CONVERT: return simplify_convert(op);
+  case VT_OP_RESHAPE: return simplify_reshape(op);
+  case VT_OP_TRANSPOSE: return simplify_transpose(op);
+  case VT_OP_BROADCAST_IN_DIM: return simplify_broadcast(op);
+  case VT_OP_SLICE: return simplify_slice(op);
+  case VT_OP_PAD: return simplify_pad(op);
+  case VT_OP_CONCATENATE: return simplify_concatenate(op);
+  case VT_OP_DYNAMIC_SLICE:
+  case VT_OP_DYNAMIC_UPDATE_SLICE: return simplify_dynamic(op);
+  case VT_OP_SELECT: return simplify_select(op);
+  case VT_OP_NOT:
+  case VT_OP_NEGATE: return simplify_self_inverse(op);
+  default: return op->operand_count == 2 ? simplify_binary(op) : NULL;
+  }
+}
+
+static vt_status simplify_func(vt_func *func, void *user) {
+  bool *changed = user;
+  vt_op *next;
+  for (vt_op *op = func->first; op; op = next) {
+    vt_rewrite_operands(op);
+    next = op->next;
+    if (op->code == VT_OP_IF || op->code == VT_OP_CASE) {
+      vt_op *before = op->prev;
+      if (!simplify_branch(op)) continue;
+      vt_op_remove(op);
+      next = before ? before->next : func->first;
+      *changed = true;
+      continue;
+    }
+    vt_value *replacement = simplify_op(op);
+    if (!replacement) continue;
+    vt_rewrite_value(&op->results[0], replacement);
+    *changed = true;
+  }
+  vt_rewrite_returns(func);
+  return VT_OK;
+}
+
+vt_status vt_opt_simplify(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed) {
+  (void)options, (void)scratch;
+  return vt_rewrite_each_func(module, simplify_func, out_changed);
+}
