@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pytest plugin: writes each test's start and outcome as a line of JSON, and skips what an earlier run has done.
+
+The file (VTPU_RECORD) is what makes a run resumable and a crash attributable: the last test that started and has no
+outcome is the one that took the process down.
+"""
+import json
+import os
+import time
+
+import pytest
+
+_record = open(os.environ["VTPU_RECORD"], "a", buffering=1)
+_started = {}
+
+
+def _write(**row):
+  _record.write(json.dumps(row) + "\n")
+
+
+def _done():
+  done = set()
+  with open(os.environ["VTPU_RECORD"]) as lines:
+    for line in lines:
+      row = json.loads(line)
+      if row["event"] == "outcome":
+        done.add(row["test"])
+  return done
+
+
+def pytest_collection_modifyitems(config, items):
+  done = _done()
+  items[:] = [item for item in items if item.nodeid not in done]
+  _write(event="collected", count=len(items), time=time.time())
+
+
+def pytest_runtest_logstart(nodeid, location):
+  _started[nodeid] = time.time()
+  _write(event="start", test=nodeid, time=_started[nodeid])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+  # One outcome a test: its call, or what kept the call from happening.
+  if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
+    message = ""
+    if report.failed:
+      crash = getattr(report.longrepr, "reprcrash", None)
+      message = (crash.message if crash else str(report.longrepr))[:600]
+    _write(event="outcome", test=report.nodeid, outcome=report.outcome, seconds=round(report.duration, 4),
+           message=message)
