@@ -6,7 +6,9 @@
 //  - tuples and futures are flattened, unrealized casts and async pairs are gone, sdy.named_computation is inlined;
 //  - constants of one element (or splats) that a region took from outside are repeated inside instead of captured,
 //    sharing their data;
-//  - stablehlo.dot, broadcast, einsum, cross-replica-sum are kept as they are: src/passes rewrites them;
+//  - stablehlo.dot, broadcast, cross-replica-sum are kept as they are (src/passes rewrites them); einsum becomes
+//    dot_general and transpose, dynamic_reshape, dynamic_iota, dynamic_broadcast_in_dim and get_dimension_size fold
+//    when the result type is static;
 //  - optional attributes: the eight of a dot algorithm (all present or none), RESULT_ACCURACY (absent = default),
 //    REPLICA_MESH_AXES instead of REPLICA_GROUPS, BACKEND_DICT, SHARDING, MHLO_SHARDING, FRONTEND_ATTRIBUTES;
 //    layouts are written "[1,0];[0]" in operand order;

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// bytecode.h - MLIR bytecode to the raw tree.
+#ifndef VT_IMPORT_BYTECODE_H
+#define VT_IMPORT_BYTECODE_H
+
+#include "import/raw.h"
+
+bool vt_bytecode_is(vt_bytes program);  // starts with the magic
+// errors INVALID_ARGUMENT with offset and cause; UNIMPLEMENTED for ops that vhlo.def does not know
+vt_status vt_bytecode_read(vt_bytes program, vt_arena *arena, vt_raw_module *out_module) VT_CHECKED;
+
+#endif

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// lower.h - the raw tree becomes a module. Shared by the files lower*.c; others need vt_lower_module only.
+#ifndef VT_IMPORT_LOWER_H
+#define VT_IMPORT_LOWER_H
+
+#include "base/array.h"
+#include "base/map.h"
+#include "import/raw.h"
+#include "ir/sharding.h"
+
+typedef struct vt_lower_undo {
+  vt_raw_value *value;
+  uint32_t count;
+  vt_value **values;
+} vt_lower_undo;
+
+typedef VT_ARRAY(vt_value *) vt_value_list;
+typedef VT_ARRAY(vt_type) vt_type_list;
+
+typedef struct vt_lower {
+  vt_module *module;
+  vt_arena *arena;          // scratch
+  vt_func *func;            // being built
+  vt_map funcs;             // name -> vt_func
+  vt_map meshes;            // name -> vt_mesh
+  vt_map strings;           // address of a string's bytes -> its copy in the module
+  vt_map captured;          // {op, value}: known captures
+  VT_ARRAY(vt_lower_undo) undo;  // mappings to restore when the region ends; in scratch
+  int64_t budget;           // values that may still be made: tuples in tuples must not explode
+} vt_lower;
+
+// Fills the empty `module`. errors INVALID_ARGUMENT, UNIMPLEMENTED
+vt_status vt_lower_module(const vt_raw_module *raw, vt_arena *scratch, vt_module *module) VT_CHECKED;
+
+// "op at scope (file:line): message".
+vt_status vt_lower_error(vt_lower *lo, const vt_raw_op *op, vt_code code, const char *format, ...) VT_CHECKED
+    VT_PRINTF(4, 5);
+const char *vt_lower_text(vt_lower *lo, vt_string string);  // NUL-terminated copy in the module, kept once
+const vt_loc *vt_lower_loc(vt_lower *lo, const vt_raw_attr *loc);
+// A tensor or token; the flattened form of any type appended to `types` (scratch).
+vt_status vt_lower_type(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type, vt_type *out_type) VT_CHECKED;
+vt_status vt_lower_types(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type, vt_type_list *types) VT_CHECKED;
+// Dense data as a literal, shared by all users of the attribute.
+vt_status vt_lower_literal(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const vt_literal **out_literal)
+    VT_CHECKED;
+vt_status vt_lower_dict(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const vt_dict_value **out_dict)
+    VT_CHECKED;
+// Gives `op` the attributes of its row and the ones that any op may have (lower_attrs.c).
+vt_status vt_lower_attrs(vt_lower *lo, const vt_raw_op *raw, vt_op *op) VT_CHECKED;
+
+// einsum and unary_einsum of these operands, built at the end of the function (lower_einsum.c).
+vt_status vt_lower_einsum(vt_lower *lo, const vt_raw_op *raw, uint32_t count, vt_value *const *operands,
+                          vt_value **out_result) VT_CHECKED;
+
+// lower_sharding.c
+vt_status vt_lower_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const char *name,
+                        const vt_mesh **out_mesh) VT_CHECKED;
+vt_status vt_lower_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const vt_sharding **out_sharding)
+    VT_CHECKED;
+// A list of shardings (or one), as an attribute value.
+vt_status vt_lower_shardings(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, vt_attr *out_attr) VT_CHECKED;
+// The mesh axes of replica groups: a sharding of rank 1 over them.
+vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, vt_attr *out_attr) VT_CHECKED;
+
+#endif
