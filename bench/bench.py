@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures vtpu against XLA:CPU of the same jaxlib, in turn within one run, and prints ratios and bars.
+
+Each side is a process of its own that stays alive (worker.py); a row asks them alternately and takes medians, so that
+what else the machine does falls on both. XLA:CPU computes in float32, its default; vtpu as a TPU does by default.
+Ratio = peer time / vtpu time: above 1 vtpu is faster.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+MODELS = ("mnist", "mlp", "transformer", "resnet50")
+ROWS = ("step", "step_8", "first_step", "init", "dispatch", "transfer")
+UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "first_step": ("ms", 1e3), "init": ("ms", 1e3),
+         "dispatch": ("us", 1e6), "transfer": ("ms", 1e3)}
+
+
+class Failed(Exception):
+    pass
+
+
+class Side:
+    """A worker process. `devices` > 1 on the CPU means that many forced host devices."""
+
+    def __init__(self, name, devices):
+        env = dict(os.environ, PYTHONUNBUFFERED="1")
+        if name == "vtpu":
+            env["JAX_PLATFORMS"] = "tpu,cpu"
+        else:
+            env["JAX_PLATFORMS"] = "cpu"
+            if devices > 1:
+                env["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+        self.name = name
+        self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "worker.py")], env=env, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, do, **arguments):
+        try:
+            self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise Failed(f"{self.name}: the process ended (exit code {self.process.wait()})")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Failed(f"{self.name}: {answer['error'].splitlines()[0][:200]}")
+        return answer["value"]
+
+    def stop(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+class Sides:
+    """The processes, started when first asked for and again after one ended."""
+
+    def __init__(self):
+        self.running = {}
+
+    def get(self, name, devices):
+        key = (name, 1 if name == "vtpu" else devices)  # a v3-8 has its eight devices in any case
+        side = self.running.get(key)
+        if not side or side.process.poll() is not None:
+            side = self.running[key] = Side(name, devices)
+            found = side.ask("platform")
+            want = "tpu" if name == "vtpu" else "cpu"
+            if found["platform"] != want or found["devices"] < devices:
+                raise Failed(f"{name}: expected {devices} devices of platform {want}, found {found}")
+        return side
+
+    def pair(self, devices=1):
+        return self.get("vtpu", devices), self.get("xla_cpu", devices)
+
+    def stop(self):
+        for side in self.running.values():
+            side.stop()
+
+
+def alternate(sides, measure, rounds):
+    """Median of `rounds` measurements of each side, taken in turn."""
+    times = [[], []]
+    for _ in range(rounds):
+        for at, side in enumerate(sides):
+            times[at].append(measure(side))
+    return [statistics.median(values) for values in times]
+
+
+def measure_step(sides, model, devices, options):
+    for side in sides:
+        side.ask("load", model=model, devices=devices)
+        side.ask("steps", count=1)
+    slower = max(side.ask("steps", count=2) for side in sides)
+    count = max(1, min(50, round(options.seconds / options.rounds / slower / 2)))
+    times = alternate(sides, lambda side: side.ask("steps", count=count), options.rounds)
+    extra = {"flops": sides[1].ask("flops")} if devices == 1 else {}
+    return times, extra
+
+
+def measure_first_step(sides, model, options):
+    for side in sides:
+        side.ask("load", model=model, devices=1)
+    return alternate(sides, lambda side: side.ask("first_step"), options.repeats), {}
+
+
+def measure(sides, row, model, options):
+    if row in ("step", "step_8"):
+        devices = 8 if row == "step_8" else 1
+        return measure_step(sides.pair(devices), model, devices, options)
+    pair = sides.pair()
+    if row == "first_step":
+        return measure_first_step(pair, model, options)
+    if row == "init":
+        return alternate(pair, lambda side: side.ask("init", model=model), options.repeats), {}
+    if row == "dispatch":
+        return alternate(pair, lambda side: side.ask("dispatch", count=2000), 2 * options.rounds), {}
+    return alternate(pair, lambda side: side.ask("transfer", mebibytes=64), options.rounds), {}
+
+
+def geomean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="ascii") as file:
+        info = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].replace("\t", "").splitlines())
+    flags = set(info.get("flags", "").split())
+    telling = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")
+    return {"cpu": info.get("model name", "?").strip(), "cores": os.cpu_count(), "amx": "amx_bf16" in flags,
+            "flags": [flag for flag in telling if flag in flags], "python": platform.python_version()}
+
+
+def bars(rows, amx):
+    """(name, value, bound) of each bar whose rows were all measured."""
+    of = {}
+    for row in rows:
+        of.setdefault(row["metric"], {})[row["name"]] = row["ratio"]
+    whole = {metric: values for metric, values in of.items() if None not in values.values()}
+    complete = lambda metric: set(MODELS) <= set(whole.get(metric, ()))
+    out = []
+    if complete("step"):
+        out.append(("step, geomean", geomean(whole["step"].values()), 4 if amx else 1.5))
+        out.append(("step, slowest program", min(whole["step"].values()), 1))
+    if complete("step_8"):
+        out.append(("step_8, geomean", geomean(whole["step_8"].values()), 6 if amx else 4))
+    for metric, bound in (("first_step", 1), ("init", 4)):
+        if complete(metric):
+            out.append((f"{metric}, geomean", geomean(whole[metric].values()), bound))
+    if "dispatch" in whole:
+        out.append(("dispatch", whole["dispatch"]["no-op"], 0.4))
+    return [{"bar": name, "value": value, "bound": bound, "pass": value >= bound} for name, value, bound in out]
+
+
+def gemm_peak():
+    tool = os.path.join(ROOT, "build/release/bench/gemm_peak")
+    if not os.path.exists(tool):
+        return None
+    return json.loads(subprocess.run([tool], check=True, capture_output=True, text=True).stdout)
+
+
+def print_row(row):
+    unit, scale = UNITS[row["metric"]]
+    if row["ratio"] is None:
+        print(f"{row['name']:12} {row['metric']:11} {row['error']}", flush=True)
+        return
+    print(f"{row['name']:12} {row['metric']:11} {row['vtpu'] * scale:11.3f} {row['peer'] * scale:11.3f} {unit:3}"
+          f" {row['ratio']:8.2f}", flush=True)
+
+
+def print_efficiency(rows, peak):
+    steps = [row for row in rows if row["metric"] == "step" and row.get("flops")]
+    if not steps or not peak:
+        return
+    top = max(peak.values())
+    print(f"\noneDNN matrix product here: bf16 {peak['bf16']:.0f}, f32 {peak['f32']:.0f} GFLOP/s")
+    for row in steps:
+        vtpu, peer = (row["flops"] / row[side] * 1e-9 for side in ("vtpu", "peer"))
+        print(f"{row['name']:12} step: vtpu {vtpu:7.1f} GFLOP/s in dots and convolutions, {100 * vtpu / top:4.1f} % of"
+              f" that; peer {peer:7.1f}")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", metavar="FILE", help="write everything there too")
+    parser.add_argument("--rows", default=",".join(ROWS), help=f"of {','.join(ROWS)}")
+    parser.add_argument("--models", default=",".join(MODELS), help=f"of {','.join(MODELS)}")
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side in a row")
+    parser.add_argument("--repeats", type=int, default=3, help="the same for first_step and init")
+    parser.add_argument("--seconds", type=float, default=10, help="about so long for a step row")
+    options = parser.parse_args()
+    for name, allowed in (("rows", ROWS), ("models", MODELS)):
+        chosen = getattr(options, name).split(",")
+        unknown = set(chosen) - set(allowed)
+        if unknown:
+            parser.error(f"--{name}: {', '.join(sorted(unknown))} is none of {', '.join(allowed)}")
+        setattr(options, name, chosen)
+    return options
+
+
+def plan(options):
+    for row in ROWS:
+        if row in options.rows:
+            names = {"dispatch": ["no-op"], "transfer": ["64 MiB"]}.get(row, options.models)
+            yield from ((row, name) for name in names)
+
+
+def main():
+    options = parse()
+    start = time.perf_counter()
+    where = machine()
+    print(f"{where['cpu']}, {where['cores']} cores, {' '.join(where['flags'])}\n")
+    print(f"{'program':12} {'metric':11} {'vtpu':>11} {'xla:cpu':>11} {'':3} {'ratio':>8}", flush=True)
+    sides, rows = Sides(), []
+    try:
+        for metric, name in plan(options):
+            row = {"name": name, "metric": metric, "vtpu": None, "peer": None, "ratio": None}
+            try:
+                (row["vtpu"], row["peer"]), extra = measure(sides, metric, name, options)
+                row.update(extra, ratio=row["peer"] / row["vtpu"])
+            except Failed as failure:
+                row["error"] = str(failure)
+            rows.append(row)
+            print_row(row)
+    finally:
+        sides.stop()
+    peak = gemm_peak()
+    print_efficiency(rows, peak)
+    results = bars(rows, where["amx"])
+    if results:
+        print()
+    for bar in results:
+        print(f"{'PASS' if bar['pass'] else 'MISS'}  {bar['bar']:24} {bar['value']:6.2f}  (bar {bar['bound']})")
+    seconds = time.perf_counter() - start
+    print(f"\nmeasured in {seconds:.0f} s")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": where, "rows": rows, "bars": results, "gemm_gflops": peak, "seconds": seconds}, file,
+                      indent=1)
+            file.write("\n")
+    return 1 if any("error" in row for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

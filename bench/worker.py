@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One side of the benchmark: a process with one JAX platform that does what bench.py asks, kept alive between rows.
+
+In: a JSON object a line on standard input. Out: a JSON object a line. Everything else goes to standard error.
+"""
+
+import gc
+import json
+import os
+import sys
+import time
+
+import jax
+import numpy as np
+
+import programs
+
+
+class Worker:
+    def __init__(self):
+        self.program = self.step = self.state = self.inputs = None
+
+    def platform(self):
+        device = jax.devices()[0]
+        return {"platform": device.platform, "kind": device.device_kind, "devices": jax.device_count()}
+
+    def load(self, model, devices):
+        """Builds state and step of a program on the first `devices` devices; nothing runs yet."""
+        self.drop()
+        self.program = programs.PROGRAMS[model]()
+        self.devices = jax.devices()[:devices]
+        self.state = programs.place_state(self.program.make_state(), self.devices)
+        self.inputs = programs.place_inputs(self.program.inputs, self.devices)
+        self.step = self.program.make_step()
+        jax.block_until_ready((self.state, self.inputs))
+
+    def drop(self):
+        self.program = self.step = self.state = self.inputs = None
+        gc.collect()
+
+    def steps(self, count):
+        """Seconds for each of `count` steps, one after the other without waiting in between."""
+        start = time.perf_counter()
+        for _ in range(count):
+            self.state, metrics = self.step(self.state, *self.inputs)
+        jax.block_until_ready((self.state, metrics))
+        return (time.perf_counter() - start) / count
+
+    def first_step(self):
+        """From trace to result, nothing cached."""
+        jax.clear_caches()
+        self.step = self.program.make_step()
+        return self.steps(1)
+
+    def init(self, model):
+        """model.init outside jit: many tiny programs, none cached."""
+        program = programs.PROGRAMS[model]()
+        jax.clear_caches()
+        gc.collect()
+        start = time.perf_counter()
+        jax.block_until_ready(jax.tree.leaves(program.init()))
+        return time.perf_counter() - start
+
+    def flops(self):
+        return programs.matrix_flops(jax.make_jaxpr(self.step)(self.state, *self.inputs).jaxpr)
+
+    def dispatch(self, count):
+        add = jax.jit(lambda x: x + 1)
+        x = add(jax.device_put(np.float32(0), jax.devices()[0]))
+        x.block_until_ready()
+        start = time.perf_counter()
+        for _ in range(count):
+            x = add(x)
+        x.block_until_ready()
+        return (time.perf_counter() - start) / count
+
+    def transfer(self, mebibytes):
+        host = np.arange(mebibytes << 18, dtype=np.float32)
+        start = time.perf_counter()
+        back = np.array(jax.device_put(host, jax.devices()[0]).block_until_ready())
+        seconds = time.perf_counter() - start
+        assert back[-1] == host[-1]
+        return seconds
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    worker = Worker()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"value": getattr(worker, request.pop("do"))(**request)}
+        except Exception as error:  # the row is lost, the run goes on
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
