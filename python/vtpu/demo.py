@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains models/mnist, an ordinary program, on the virtual slice, and says what the real one would have taken.
+
+The program knows nothing of this file or of vtpu. The estimate is the library's: the roofline that its compiler
+attaches to every executable, read back as JAX's cost analysis. Exit code 1 when the accuracy is below the bound.
+"""
+
+import importlib.util
+import os
+import sys
+import time
+
+ACCURACY = 0.90
+
+
+def load_program():
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.path.join(root, "models", "mnist", "train.py")
+    spec = importlib.util.spec_from_file_location("mnist_train", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mnist_train"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def step_cost(program, result, config):
+    """The cost analysis of the training step, compiled again for the arguments that the run used."""
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), PartitionSpec("data"))
+    batch = {
+        "image": jax.ShapeDtypeStruct((config.batch, 28, 28, 1), np.uint8, sharding=sharding),
+        "label": jax.ShapeDtypeStruct((config.batch,), np.int32, sharding=sharding),
+    }
+    cost = program.jit_train_step().lower(result.state, batch).compile().cost_analysis()
+    return cost[0] if isinstance(cost, list) else cost
+
+
+def make_report(result, cost, devices, wall_seconds):
+    from vtpu.report import Report, quantity
+    from vtpu.slices import slice_name
+
+    stats = [device.memory_stats() or {} for device in devices]
+    peaks = [stat["peak_bytes_in_use"] for stat in stats if "peak_bytes_in_use" in stat]
+    report = Report(f"models/mnist on a virtual {slice_name()}")
+    report.add("slice", slice_name(), f"{len(devices)} x {devices[0].device_kind}")
+    report.add("steps", result.steps, f"of {result.batch} examples")
+    report.add("wall time of training", f"{result.seconds:.1f} s", f"first step after {result.first_step_seconds:.1f} s")
+    report.add("wall time of everything", f"{wall_seconds:.1f} s")
+    report.add("host examples/s", f"{result.steps * result.batch / result.seconds:,.0f}", "on this machine")
+    report.add("test accuracy", f"{result.accuracy:.4f}", f"of 10,000 images; at least {ACCURACY} is asked for")
+    if peaks:
+        report.add("peak HBM per core", quantity(max(peaks), "B"),
+                   f"as accounted, of {quantity(stats[0]['bytes_limit'], 'B')}")
+    if "optimal_seconds" in cost:
+        seconds = result.steps * cost["optimal_seconds"]
+        report.add("estimated device time", quantity(seconds, "s"),
+                   "roofline of published peaks: the real slice is slower")
+        report.add("flops of a step", quantity(cost.get("flops", 0), ""))
+        if cost.get("usd"):
+            report.add("estimated cost", f"${result.steps * cost['usd']:.6f}", "that time at the public on-demand price")
+    return report
+
+
+def main(argv):
+    start = time.perf_counter()
+    import jax
+
+    device = jax.devices()[0]
+    if device.platform != "tpu":
+        print(f'vtpu is not in use (platform {device.platform}); run ./dev demo, or eval "$(./dev env)" first',
+              file=sys.stderr)
+        return 1
+    program = load_program()
+    config = program.parse(argv)
+    print(f"{jax.device_count()} x {device.device_kind}: {config.batch} examples a step, data-parallel")
+    result = program.train(config)
+    wall_seconds = time.perf_counter() - start
+    print(f"\n{make_report(result, step_cost(program, result, config), jax.devices(), wall_seconds)}\n")
+    if result.accuracy < ACCURACY:
+        print(f"the accuracy {result.accuracy:.4f} is below {ACCURACY}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
