@@ -127,12 +127,13 @@ static const char *precision_text(int64_t precision) {
 }
 
 static void put_strings(vt_text *out, const vt_attr *attr) {
-  vt_text_put(out, "[");
+  bool axes = attr->key == VT_ATTR_MANUAL_AXES;
+  vt_text_put(out, axes ? "#sdy<manual_axes{" : "[");
   for (uint32_t i = 0; i < attr->count; i++) {
     if (i) vt_text_put(out, ", ");
     vt_print_string(out, attr->strings[i].data, attr->strings[i].size);
   }
-  vt_text_put(out, "]");
+  vt_text_put(out, axes ? "}>" : "]");
 }
 
 static void put_i64_attr(vt_text *out, const vt_attr *attr) {
@@ -171,7 +172,8 @@ static void put_ints_attr(vt_text *out, const vt_attr *attr) {
   }
 }
 
-static void put_attr_value(printer *p, const vt_attr *attr) {
+// `single_sharding`: sdy ops carry one sharding, others one for each result.
+static void put_attr_value(printer *p, const vt_attr *attr, bool single_sharding) {
   switch (vt_attr_kind_of(attr->key)) {
   case VT_ATTR_KIND_NONE: break;
   case VT_ATTR_KIND_I64: put_i64_attr(p->out, attr); break;
@@ -192,12 +194,12 @@ static void put_attr_value(printer *p, const vt_attr *attr) {
     break;
   case VT_ATTR_KIND_DICT: put_dict_value(p->out, attr->dict); break;
   case VT_ATTR_KIND_SHARDINGS:
-    if (attr->count != 1 || attr->key != VT_ATTR_SHARDING) vt_text_put(p->out, "#sdy.sharding_per_value<[");
+    if (!single_sharding) vt_text_put(p->out, "#sdy.sharding_per_value<[");
     for (uint32_t i = 0; i < attr->count; i++) {
       if (i) vt_text_put(p->out, ", ");
-      vt_print_sharding(p->out, attr->shardings[i], attr->count == 1 && attr->key == VT_ATTR_SHARDING);
+      vt_print_sharding(p->out, attr->shardings[i], single_sharding);
     }
-    if (attr->count != 1 || attr->key != VT_ATTR_SHARDING) vt_text_put(p->out, "]>");
+    if (!single_sharding) vt_text_put(p->out, "]>");
     break;
   }
 }
@@ -256,7 +258,7 @@ static void put_properties(printer *p, const vt_op *op) {
     const vt_attr *attr = &op->attrs[i];
     if (!is_listed(op, attr->key) || is_omitted(op, attr) || is_grouped(op, attr->key)) continue;
     vt_text_printf(&body, "%s%s = ", first ? "" : ", ", vt_attr_text(attr->key));
-    put_attr_value(p, attr);
+    put_attr_value(p, attr, vt_op_info_get(op->code)->flags & VT_OPF_SHARDY);
     first = false;
   }
   p->out = out;
@@ -272,7 +274,7 @@ static void put_discardable(printer *p, const vt_op *op) {
     if (is_listed(op, attr->key) || is_omitted(op, attr)) continue;
     vt_text_printf(p->out, "%s%s = ", first ? " {" : ", ",
                    attr->key == VT_ATTR_SHARDING ? "sdy.sharding" : vt_attr_text(attr->key));
-    put_attr_value(p, attr);
+    put_attr_value(p, attr, vt_op_info_get(op->code)->flags & VT_OPF_SHARDY);
     first = false;
   }
   if (!first) vt_text_put(p->out, "}");
