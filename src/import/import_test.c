@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// import_test.c - artifacts to modules, compared with goldens; malformed bytes to errors.
+// VTPU_BLESS=1 writes the goldens anew (fixtures/NAME.mlir).
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/text.h"
+#include "import/import.h"
+#include "import/vhlo.h"
+
+#define FIXTURES VTPU_SOURCE_DIR "/src/import/fixtures/"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SWEEP_STEP = 13 };
+#else
+enum { SWEEP_STEP = 1 };
+#endif
+
+static const char *const fixtures[] = {
+    "regression", "regression.v1_0_0", "control", "windows", "sharded", "sharded_gspmd", "manual", "manual_gspmd",
+    "shardy_forms", "odd_ops", "data", "sharded_strings", "dynamic", "quantized"};
+enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures, REFUSED = 2 };  // the last ones are refused
+
+static vt_bytes open_fixture(const char *name, const char *suffix) {
+  char path[512];
+  vt_bytes bytes = {0};
+  snprintf(path, sizeof path, FIXTURES "%s%s", name, suffix);
+  vt_status st = vt_file_map(path, &bytes);
+  if (st) fail_msg("%s", vt_status_message(st));
+  return bytes;
+}
+
+static void check_golden(const char *name, const vt_module *module) {
+  char path[512];
+  vt_text text = {0};
+  vt_module_print(module, -1, &text);
+  if (getenv("VTPU_BLESS")) {
+    snprintf(path, sizeof path, FIXTURES "%s.mlir", name);
+    assert_null(vt_file_write(path, text.data, text.size));
+  }
+  vt_bytes golden = open_fixture(name, ".mlir");
+  bool same = golden.size == text.size && !memcmp(golden.data, text.data, text.size);
+  if (!same) fail_msg("%s: the module differs from fixtures/%s.mlir (VTPU_BLESS=1 writes it anew)", name, name);
+  vt_file_unmap(&golden);
+  vt_text_free(&text);
+}
+
+static void test_goldens(void **state) {
+  (void)state;
+  for (int i = 0; i < FIXTURE_COUNT - REFUSED; i++) {
+    vt_bytes bytes = open_fixture(fixtures[i], ".mlirbc");
+    vt_module *module;
+    vt_status st = vt_import(bytes, &module);
+    if (st) fail_msg("%s: %s", fixtures[i], vt_status_message(st));
+    check_golden(fixtures[i], module);
+    vt_module_destroy(module);
+    vt_file_unmap(&bytes);
+  }
+}
+
+static void expect_error(vt_bytes bytes, vt_code code, const char *message) {
+  vt_module *module = (vt_module *)1;
+  vt_status st = vt_import(bytes, &module);
+  assert_non_null(st);
+  assert_null(module);
+  assert_int_equal(vt_status_code(st), code);
+  if (!strstr(vt_status_message(st), message)) fail_msg("'%s' lacks '%s'", vt_status_message(st), message);
+  vt_status_free(st);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  vt_bytes bytes = open_fixture("dynamic", ".mlirbc");
+  expect_error(bytes, VT_UNIMPLEMENTED, "func.func: -:3: tensor<?x4xf32> has a dynamic dimension");
+  vt_file_unmap(&bytes);
+  bytes = open_fixture("quantized", ".mlirbc");
+  expect_error(bytes, VT_UNIMPLEMENTED, "stablehlo.uniform_quantize: -:4: a quantised type is not supported");
+  vt_file_unmap(&bytes);
+}
+
+// One byte of a good file changed (or the file cut), and what is said about it.
+static const struct {
+  const char *fixture;
+  long at;        // from the end when negative
+  uint8_t value;
+  const char *message;
+} malformed[] = {
+    {"sharded", 0, 'X', "not MLIR bytecode"},
+    {"sharded", 4, 0x11, "bytecode version 8: 0 to 6 are known"},
+    {"sharded", 5, 0x00, "section"},
+    {"sharded", 24, 0x01, "section"},
+};
+
+static void test_malformed(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
+    vt_bytes bytes = open_fixture(malformed[i].fixture, ".mlirbc");
+    uint8_t *copy = malloc(bytes.size);
+    assert_non_null(copy);
+    memcpy(copy, bytes.data, bytes.size);
+    copy[malformed[i].at < 0 ? (long)bytes.size + malformed[i].at : malformed[i].at] = malformed[i].value;
+    expect_error((vt_bytes){copy, bytes.size}, VT_INVALID_ARGUMENT, malformed[i].message);
+    free(copy);
+    vt_file_unmap(&bytes);
+  }
+  expect_error((vt_bytes){(const uint8_t *)"", 0}, VT_INVALID_ARGUMENT, "");
+}
+
+// Any bytes give a module or an error, never both, never anything else.
+static void import_any(const uint8_t *data, size_t size) {
+  vt_module *module;
+  vt_status st = vt_import((vt_bytes){data, size}, &module);
+  assert_true((st == VT_OK) == (module != NULL));
+  vt_status_free(st);
+  vt_module_destroy(module);
+}
+
+static void test_truncation_sweep(void **state) {
+  (void)state;
+  for (int i = 0; i < FIXTURE_COUNT; i++) {
+    vt_bytes bytes = open_fixture(fixtures[i], ".mlirbc");
+    for (size_t size = 0; size < bytes.size; size += SWEEP_STEP) {
+      uint8_t *copy = malloc(size ? size : 1);  // its own block: reading past the end is caught
+      assert_non_null(copy);
+      memcpy(copy, bytes.data, size);
+      import_any(copy, size);
+      free(copy);
+    }
+    vt_file_unmap(&bytes);
+  }
+}
+
+static void test_flip_sweep(void **state) {
+  (void)state;
+  static const uint8_t flips[] = {0x01, 0x80, 0xFF};
+  for (int i = 0; i < FIXTURE_COUNT; i++) {
+    vt_bytes bytes = open_fixture(fixtures[i], ".mlirbc");
+    uint8_t *copy = malloc(bytes.size);
+    assert_non_null(copy);
+    memcpy(copy, bytes.data, bytes.size);
+    for (size_t at = 0; at < bytes.size; at += SWEEP_STEP) {
+      for (size_t f = 0; f < sizeof flips; f++) {
+        copy[at] ^= flips[f];
+        import_any(copy, bytes.size);
+        copy[at] = bytes.data[at];
+      }
+    }
+    free(copy);
+    vt_file_unmap(&bytes);
+  }
+}
+
+// Properties are read by the order of the rows.
+static void test_rows_are_ordered(void **state) {
+  (void)state;
+  for (size_t i = 0; vt_vhlo_at(i); i++) {
+    const vt_vhlo_row *row = vt_vhlo_at(i);
+    assert_ptr_equal(vt_vhlo_find(row->name, strlen(row->name)), row);
+    for (int k = 1; row->attrs[0] && row->attrs[k]; k++)
+      if (strcmp(row->attrs[k - 1], row->attrs[k]) >= 0) fail_msg("%s: attributes out of order", row->name);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_goldens),          cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_malformed),        cmocka_unit_test(test_truncation_sweep),
+      cmocka_unit_test(test_flip_sweep),       cmocka_unit_test(test_rows_are_ordered),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
