@@ -218,10 +218,10 @@ static int32_t hbm_bits(vt_dtype dtype) {
   return bits > 32 ? 32 : bits;
 }
 
-vt_tiling vt_chip_tiling(const vt_chip *chip, vt_type type) {
+vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type) {
   int32_t packing = 32 / hbm_bits(type.dtype);
   int64_t doubled = chip->id == VT_CHIP_V2 || chip->id == VT_CHIP_V3 ? 2 : 1;
-  if (type.rank < 2) return (vt_tiling){1, 128 * packing * doubled, packing};
+  if (type.rank < 2) return (vt_hbm_tile){1, 128 * packing * doubled, packing};
   int64_t full = 8;
   if (packing > 2 || (packing == 2 && chip->id == VT_CHIP_V7)) full = 8 * packing;
   int64_t least = packing * doubled, rows = 1;
@@ -229,7 +229,7 @@ vt_tiling vt_chip_tiling(const vt_chip *chip, vt_type type) {
   while (rows < type.dims[type.rank - 2]) rows *= 2;
   if (rows < least) rows = least;
   if (rows > full) rows = full;
-  return (vt_tiling){rows, 128, packing};
+  return (vt_hbm_tile){rows, 128, packing};
 }
 
 static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
@@ -237,7 +237,7 @@ static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / t
 int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type) {
   int64_t elements = vt_type_elements(type);
   if (elements == 0) return 0;
-  vt_tiling tiling = vt_chip_tiling(chip, type);
+  vt_hbm_tile tiling = vt_chip_tiling(chip, type);
   int64_t lanes = type.rank ? type.dims[type.rank - 1] : 1;
   int64_t padded = round_up(lanes, tiling.lanes), rest = elements / lanes;
   if (type.rank > 1) {
@@ -278,7 +278,7 @@ void vt_chip_print_shape(const vt_chip *chip, vt_type type, vt_text *text) {
     vt_text_printf(text, "%s%lld", i ? "," : "", (long long)type.dims[i]);
   vt_text_put(text, "]{");
   for (int32_t i = type.rank; i-- > 0;) vt_text_printf(text, "%d%s", i, i ? "," : "");
-  vt_tiling tiling = vt_chip_tiling(chip, type);
+  vt_hbm_tile tiling = vt_chip_tiling(chip, type);
   if (type.rank < 2)
     vt_text_printf(text, ":T(%lld)", (long long)tiling.lanes);
   else

@@ -69,11 +69,11 @@ double vt_slice_usd_per_hour(const vt_slice *slice);  // on demand; 0 = no publi
 //   rows, lanes  of a tile; rows is 1 for rank 0 and 1
 //   packing      elements that share a 32-bit word
 // source: tile rules quoted in chip.c
-typedef struct vt_tiling {
+typedef struct vt_hbm_tile {
   int64_t rows, lanes;
   int32_t packing;
-} vt_tiling;
-vt_tiling vt_chip_tiling(const vt_chip *chip, vt_type type);
+} vt_hbm_tile;
+vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type);
 // HBM bytes of an array with its tiles filled up. 0 for tokens and empty arrays.
 int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type);
 // "f32[32,128]{1,0:T(8,128)}" as out-of-memory reports print it, and the layout part alone.
