@@ -69,6 +69,7 @@ const vt_slice *vt_client_slice(const vt_client *client);
 int32_t vt_client_device_count(const vt_client *client);
 vt_device *vt_client_device(vt_client *client, int32_t index);  // index = id
 vt_device_memory_stats vt_device_stats(vt_device *device);
+void vt_device_clear_stats(vt_device *device);    // peaks start again from what is in use
 void vt_client_drain(vt_client *client);          // waits until everything queued so far has run
 
 // Buffers ----------------------------------------------------------------------------------------------------------
@@ -86,6 +87,7 @@ bool vt_buffer_is_deleted(const vt_buffer *buffer);
 vt_type vt_buffer_type(const vt_buffer *buffer);
 vt_memory *vt_buffer_memory(const vt_buffer *buffer);
 int64_t vt_buffer_hbm_bytes(const vt_buffer *buffer);  // padded
+const char *vt_buffer_layout(const vt_buffer *buffer);  // "{0,1}" when a program asked for it, NULL = row-major
 // Retained. Completes with the error of a poisoned buffer. Deleted: an event with INVALID_ARGUMENT.
 vt_event *vt_buffer_ready(vt_buffer *buffer);
 // Copies into `dst` with the given strides (NULL = row-major) once the buffer is ready. The event is the caller's.
@@ -118,6 +120,7 @@ typedef struct vt_io {
   int32_t alias;                    // parameter: result that may take its memory, else -1
   bool donated;                     // parameter: not to be used again by the caller
   const char *layout;               // minor-to-major "{1,0}"
+  bool custom_layout;               // not row-major: the program asked for it
 } vt_io;
 
 typedef struct vt_executable_info {

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+// buffer.c - an array on a device: a rectangle of a storage, accounted in the device's HBM.
+//
+// The storage a buffer shows may be replaced by an equal one (execute.c gathers shards into one array and lets them
+// show that), so the pointer is read with the client's lock held and the storage retained before use.
+#include "runtime/runtime_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, const int64_t *offset,
+                            int64_t hbm_bytes) {
+  size_t dims_bytes = sizeof(int64_t) * (size_t)shard.rank;
+  vt_buffer *buffer = malloc(sizeof *buffer + 2 * dims_bytes);
+  if (!buffer) abort();  // small, and half-made results cannot be taken back
+  *buffer = (vt_buffer){.client = memory->device->client,
+                        .memory = memory,
+                        .storage = vt_storage_retain(storage),
+                        .hbm_bytes = memory->kind == VT_MEMORY_DEVICE ? hbm_bytes : 0,
+                        .dtype = shard.dtype,
+                        .rank = shard.rank};
+  buffer->dims = (int64_t *)(buffer + 1);
+  buffer->offset = buffer->dims + shard.rank;
+  if (shard.rank) {
+    memcpy(buffer->dims, shard.dims, dims_bytes);
+    if (offset)
+      memcpy(buffer->offset, offset, dims_bytes);
+    else
+      memset(buffer->offset, 0, dims_bytes);
+  }
+  vt_client_retain(buffer->client);
+  return buffer;
+}
+
+void vt_buffer_link(vt_buffer *buffer) {
+  vt_account *account = &buffer->client->accounts[buffer->memory->device->id];
+  buffer->next = account->live;
+  if (account->live) account->live->prev = buffer;
+  account->live = buffer;
+}
+
+vt_storage *vt_buffer_detach(vt_buffer *buffer) {
+  vt_storage *storage = buffer->storage;
+  if (!storage) return NULL;
+  buffer->storage = NULL;
+  vt_account *account = &buffer->client->accounts[buffer->memory->device->id];
+  if (buffer->prev)
+    buffer->prev->next = buffer->next;
+  else
+    account->live = buffer->next;
+  if (buffer->next) buffer->next->prev = buffer->prev;
+  buffer->prev = buffer->next = NULL;
+  vt_hbm_give(buffer->client, buffer->memory->device, buffer->hbm_bytes);
+  return storage;
+}
+
+// The storage, retained, and where the buffer lies in it; NULL when deleted.
+static vt_storage *buffer_storage(vt_buffer *buffer) {
+  vt_client_lock(buffer->client);
+  vt_storage *storage = buffer->storage ? vt_storage_retain(buffer->storage) : NULL;
+  vt_client_unlock(buffer->client);
+  return storage;
+}
+
+static vt_status deleted_error(const vt_buffer *buffer) {
+  vt_text shape = {0};
+  vt_type_print(&shape, vt_buffer_type(buffer));
+  vt_status st = vt_error(VT_INVALID_ARGUMENT, "buffer %s was deleted or donated", vt_text_string(&shape));
+  vt_text_free(&shape);
+  return st;
+}
+
+// Accounts for and links a new buffer over all of `storage`; takes the storage reference.
+static vt_status buffer_enter(vt_memory *memory, vt_storage *storage, vt_buffer **out_buffer) {
+  vt_client *client = memory->device->client;
+  int64_t bytes =
+      memory->kind == VT_MEMORY_DEVICE ? vt_chip_padded_bytes(client->slice.chip, storage->type) : 0;
+  vt_client_lock(client);
+  vt_status st = vt_hbm_take(client, memory->device, bytes);
+  if (!st) {
+    *out_buffer = vt_buffer_create(memory, storage, storage->type, NULL, bytes);
+    vt_buffer_link(*out_buffer);
+  }
+  vt_client_unlock(client);
+  vt_storage_release(storage);
+  return st;
+}
+
+static vt_status buffer_make(vt_memory *memory, vt_type type, vt_storage **out_storage) {
+  VT_TRY(vt_client_check(memory->device->client));
+  VT_TRY(vt_type_check(type));
+  *out_storage = vt_storage_create(type, vt_event_done());
+  if (!*out_storage) return vt_error_no_memory();
+  vt_status st = vt_storage_allocate(*out_storage);
+  if (st) vt_storage_release(*out_storage);
+  return st;
+}
+
+static void byte_strides(vt_type type, int64_t *strides) {
+  vt_type_strides(type, strides);
+  for (int32_t i = 0; i < type.rank; i++) strides[i] *= (int64_t)vt_dtype_bytes(type.dtype);
+}
+
+vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data, const int64_t *host_strides,
+                              vt_buffer **out_buffer) {
+  vt_storage *storage = NULL;
+  VT_TRY(buffer_make(memory, type, &storage));
+  size_t element = vt_dtype_bytes(type.dtype);
+  if (!host_strides) {
+    if (vt_type_bytes(type)) memcpy(storage->data, data, (size_t)vt_type_bytes(type));
+  } else if (vt_type_elements(type)) {
+    int64_t strides[VT_MAX_RANK];
+    byte_strides(type, strides);
+    vt_copy_strided(type.rank, type.dims, element, storage->data, strides, data, host_strides);
+  }
+  return buffer_enter(memory, storage, out_buffer);
+}
+
+vt_status vt_buffer_zeros(vt_memory *memory, vt_type type, vt_buffer **out_buffer) {
+  vt_storage *storage = NULL;
+  VT_TRY(buffer_make(memory, type, &storage));
+  memset(storage->data, 0, (size_t)vt_type_bytes(type));
+  return buffer_enter(memory, storage, out_buffer);
+}
+
+vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error, vt_buffer **out_buffer) {
+  vt_event *ready = vt_event_create();
+  vt_event_complete(ready, error);
+  vt_status st = vt_client_check(memory->device->client);
+  if (!st) st = vt_type_check(type);
+  vt_storage *storage = st ? NULL : vt_storage_create(type, ready);
+  vt_event_release(ready);
+  if (st) return st;
+  return storage ? buffer_enter(memory, storage, out_buffer) : vt_error_no_memory();
+}
+
+void vt_buffer_delete(vt_buffer *buffer) {
+  vt_client_lock(buffer->client);
+  vt_storage *storage = vt_buffer_detach(buffer);
+  vt_client_unlock(buffer->client);
+  vt_storage_release(storage);
+}
+
+void vt_buffer_destroy(vt_buffer *buffer) {
+  if (!buffer) return;
+  vt_buffer_delete(buffer);
+  vt_storage_release(buffer->pinned);
+  vt_client_release(buffer->client);
+  free(buffer->layout);
+  free(buffer);
+}
+
+bool vt_buffer_is_deleted(const vt_buffer *buffer) {
+  vt_client_lock(buffer->client);
+  bool deleted = !buffer->storage;
+  vt_client_unlock(buffer->client);
+  return deleted;
+}
+
+vt_type vt_buffer_type(const vt_buffer *buffer) {
+  return (vt_type){buffer->dtype, buffer->rank, buffer->dims};
+}
+vt_memory *vt_buffer_memory(const vt_buffer *buffer) { return buffer->memory; }
+int64_t vt_buffer_hbm_bytes(const vt_buffer *buffer) {
+  return vt_chip_padded_bytes(buffer->client->slice.chip, vt_buffer_type(buffer));
+}
+
+const char *vt_buffer_layout(const vt_buffer *buffer) { return buffer->layout; }
+
+vt_event *vt_buffer_ready(vt_buffer *buffer) {
+  vt_storage *storage = buffer_storage(buffer);
+  if (!storage) {
+    vt_event *event = vt_event_create();
+    vt_event_complete(event, deleted_error(buffer));
+    return event;
+  }
+  vt_event *event = vt_event_retain(storage->ready);
+  vt_storage_release(storage);
+  return event;
+}
+
+// A copy to the host that waits for its source.
+typedef struct fetch {
+  vt_storage *storage;
+  vt_event *done;
+  void *dst;
+  int32_t rank;
+  int64_t dims[VT_MAX_RANK], offset[VT_MAX_RANK], dst_strides[VT_MAX_RANK];
+} fetch;
+
+static void fetch_copy(const fetch *f) {
+  size_t element = vt_dtype_bytes(f->storage->type.dtype);
+  int64_t src_strides[VT_MAX_RANK];
+  byte_strides(f->storage->type, src_strides);
+  const char *src = f->storage->data;
+  for (int32_t i = 0; i < f->rank; i++) src += f->offset[i] * src_strides[i];
+  if (element && src) vt_copy_strided(f->rank, f->dims, element, f->dst, f->dst_strides, src, src_strides);
+}
+
+static void fetch_run(vt_status error, void *user) {
+  fetch *f = user;
+  if (!error) fetch_copy(f);
+  vt_event_complete(f->done, error);
+  vt_event_release(f->done);
+  vt_storage_release(f->storage);
+  free(f);
+}
+
+static void fetch_fill(fetch *f, const vt_buffer *buffer, void *dst, const int64_t *dst_strides) {
+  f->dst = dst;
+  f->rank = buffer->rank;
+  if (buffer->rank) {
+    memcpy(f->dims, buffer->dims, sizeof(int64_t) * (size_t)buffer->rank);
+    memcpy(f->offset, buffer->offset, sizeof(int64_t) * (size_t)buffer->rank);
+  }
+  if (dst_strides)
+    memcpy(f->dst_strides, dst_strides, sizeof(int64_t) * (size_t)buffer->rank);
+  else
+    byte_strides(vt_buffer_type(buffer), f->dst_strides);
+}
+
+vt_status vt_buffer_to_host(vt_buffer *buffer, void *dst, const int64_t *dst_strides, vt_event **out_event) {
+  VT_TRY(vt_client_check(buffer->client));
+  // Storage and offsets change together when shards are gathered: both are read under the lock.
+  fetch local;
+  vt_client_lock(buffer->client);
+  local.storage = buffer->storage ? vt_storage_retain(buffer->storage) : NULL;
+  fetch_fill(&local, buffer, dst, dst_strides);
+  vt_client_unlock(buffer->client);
+  if (!local.storage) return deleted_error(buffer);
+  if (vt_event_is_complete(local.storage->ready)) {
+    vt_status error = vt_event_error(local.storage->ready);
+    if (error) {
+      *out_event = vt_event_create();
+      vt_event_complete(*out_event, error);
+    } else {
+      fetch_copy(&local);
+      *out_event = vt_event_done();
+    }
+    vt_storage_release(local.storage);
+    return VT_OK;
+  }
+  fetch *f = malloc(sizeof *f);
+  if (!f) {
+    vt_storage_release(local.storage);
+    return vt_error_no_memory();
+  }
+  *f = local;
+  f->done = vt_event_create();
+  *out_event = vt_event_retain(f->done);
+  vt_event_on_complete(f->storage->ready, fetch_run, f);
+  return VT_OK;
+}
+
+vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **out_buffer) {
+  vt_client *client = memory->device->client;
+  VT_TRY(vt_client_check(client));
+  vt_type type = vt_buffer_type(buffer);
+  int64_t bytes = memory->kind == VT_MEMORY_DEVICE ? vt_chip_padded_bytes(client->slice.chip, type) : 0;
+  vt_client_lock(client);
+  vt_status st = buffer->storage ? vt_hbm_take(client, memory->device, bytes) : deleted_error(buffer);
+  if (!st) {
+    *out_buffer = vt_buffer_create(memory, buffer->storage, type, buffer->offset, bytes);
+    vt_buffer_link(*out_buffer);
+  }
+  vt_client_unlock(client);
+  return st;
+}
+
+// True when the buffer's rectangle is one run of memory, and where it starts.
+static bool dense_at(const vt_buffer *buffer, const vt_storage *storage, int64_t *out_byte) {
+  int64_t strides[VT_MAX_RANK], at = 0;
+  byte_strides(storage->type, strides);
+  bool partial = false;  // a dimension further out was cut to more than one and less than all
+  for (int32_t i = buffer->rank; i-- > 0;) {
+    at += buffer->offset[i] * strides[i];
+    if (partial && buffer->dims[i] > 1) return false;
+    if (buffer->dims[i] != storage->dims[i]) partial = true;
+  }
+  *out_byte = at;
+  return true;
+}
+
+// Gives the buffer a storage of its own when its rows do not lie together.
+static vt_status make_dense(vt_buffer *buffer) {
+  vt_type type = vt_buffer_type(buffer);
+  vt_storage *own = NULL;
+  VT_TRY(buffer_make(buffer->memory, type, &own));
+  fetch f;
+  vt_client_lock(buffer->client);
+  f.storage = buffer->storage ? vt_storage_retain(buffer->storage) : NULL;
+  fetch_fill(&f, buffer, own->data, NULL);
+  vt_client_unlock(buffer->client);
+  if (!f.storage) {
+    vt_storage_release(own);
+    return deleted_error(buffer);
+  }
+  fetch_copy(&f);
+  vt_storage_release(f.storage);
+  vt_client_lock(buffer->client);
+  vt_storage *before = buffer->storage;
+  if (before) {
+    buffer->storage = own;
+    memset(buffer->offset, 0, sizeof(int64_t) * (size_t)buffer->rank);
+  }
+  vt_client_unlock(buffer->client);
+  vt_storage_release(before ? before : own);
+  return VT_OK;
+}
+
+vt_status vt_buffer_pointer(vt_buffer *buffer, void **out_data) {
+  VT_TRY(vt_client_check(buffer->client));
+  for (int attempt = 0; attempt < 3; attempt++) {
+    vt_event *ready = vt_buffer_ready(buffer);
+    vt_status st = vt_event_await(ready);
+    vt_event_release(ready);
+    if (st) return st;
+    vt_client_lock(buffer->client);
+    vt_storage *storage = buffer->storage;
+    int64_t at = 0;
+    bool dense = storage && dense_at(buffer, storage, &at);
+    *out_data = dense ? (char *)storage->data + at : NULL;
+    vt_client_unlock(buffer->client);
+    if (!storage) return deleted_error(buffer);
+    if (dense) return VT_OK;
+    VT_TRY(make_dense(buffer));
+  }
+  return vt_error(VT_INTERNAL, "buffer changes while its address is asked for");
+}
+
+vt_status vt_buffer_pin(vt_buffer *buffer) {
+  void *data = NULL;
+  VT_TRY(vt_buffer_pointer(buffer, &data));
+  vt_client_lock(buffer->client);
+  if (!buffer->pins++ && buffer->storage) buffer->pinned = vt_storage_retain(buffer->storage);
+  vt_client_unlock(buffer->client);
+  return VT_OK;
+}
+
+vt_status vt_buffer_unpin(vt_buffer *buffer) {
+  vt_client_lock(buffer->client);
+  if (buffer->pins == 0) {
+    vt_client_unlock(buffer->client);
+    return vt_error(VT_FAILED_PRECONDITION, "no external reference to this buffer is held");
+  }
+  vt_storage *pinned = NULL;
+  if (--buffer->pins == 0) {
+    pinned = buffer->pinned;
+    buffer->pinned = NULL;
+  }
+  vt_client_unlock(buffer->client);
+  vt_storage_release(pinned);
+  return VT_OK;
+}

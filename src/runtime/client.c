@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// client.c - the slice of this process: its devices, their memories, and what happens after fork().
+#include "runtime/runtime_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_names[VT_MEMORY_KINDS] = {"device", "pinned_host", "unpinned_host"};
+
+const char *vt_memory_kind_name(vt_memory_kind kind) { return kind_names[kind]; }
+
+vt_memory_kind vt_memory_kind_from_name(const char *name, size_t size) {
+  if (size == 0) return VT_MEMORY_DEVICE;
+  for (int i = 0; i < VT_MEMORY_KINDS; i++)
+    if (strlen(kind_names[i]) == size && !memcmp(kind_names[i], name, size)) return (vt_memory_kind)i;
+  return VT_MEMORY_KINDS;
+}
+
+// Counts the forks that lie between the first client and this process: threads do not cross a fork.
+static unsigned process_generation;
+static void after_fork(void) { process_generation++; }
+static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork); }
+
+bool vt_client_forked(const vt_client *client) { return client->generation != process_generation; }
+
+vt_status vt_client_check(const vt_client *client) {
+  if (!vt_client_forked(client)) return VT_OK;
+  return vt_error(VT_FAILED_PRECONDITION,
+                  "this process was forked from one that uses the TPU already; start it with \"spawn\" or fork "
+                  "before the first use of a device");
+}
+
+void vt_client_lock(vt_client *client) {
+  if (!vt_client_forked(client)) pthread_mutex_lock(&client->lock);
+}
+
+void vt_client_unlock(vt_client *client) {
+  if (!vt_client_forked(client)) pthread_mutex_unlock(&client->lock);
+}
+
+vt_status vt_slice_from_environment(vt_slice *out_slice) {
+  static const char *const names[] = {"VTPU_ACCELERATOR_TYPE", "TPU_ACCELERATOR_TYPE"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    const char *type = getenv(names[i]);
+    if (!type || !*type) continue;
+    vt_status st = strchr(type, ':') ? vt_slice_from_topology(type, 1, out_slice)
+                                     : vt_slice_from_type(type, out_slice);
+    return vt_status_wrap(st, "%s", names[i]);
+  }
+  return vt_slice_from_type("v3-8", out_slice);
+}
+
+vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch_forks);
+  *out_client = NULL;
+  int32_t count = vt_slice_devices(slice);
+  vt_client *client = calloc(1, sizeof *client);
+  if (!client) return vt_error_no_memory();
+  client->devices = calloc((size_t)count, sizeof *client->devices);
+  client->accounts = calloc((size_t)count, sizeof *client->accounts);
+  if (!client->devices || !client->accounts) {
+    free(client->devices);
+    free(client->accounts);
+    free(client);
+    return vt_error_no_memory();
+  }
+  atomic_init(&client->refs, 1);
+  client->generation = process_generation;
+  client->slice = *slice;
+  client->device_count = count;
+  for (int32_t i = 0; i < count; i++) {
+    vt_device *device = &client->devices[i];
+    device->client = client;
+    device->id = i;
+    device->place = vt_slice_place(slice, i);
+    for (int k = 0; k < VT_MEMORY_KINDS; k++)
+      device->memories[k] = (vt_memory){
+          .id = i * VT_MEMORY_KINDS + k, .kind = (vt_memory_kind)k, .device = device};
+  }
+  pthread_mutex_init(&client->lock, NULL);
+  vt_executor_init(&client->executor);
+  *out_client = client;
+  return VT_OK;
+}
+
+void vt_client_retain(vt_client *client) {
+  atomic_fetch_add_explicit(&client->refs, 1, memory_order_relaxed);
+}
+
+void vt_client_release(vt_client *client) {
+  if (atomic_fetch_sub_explicit(&client->refs, 1, memory_order_acq_rel) != 1) return;
+  pthread_mutex_destroy(&client->lock);
+  free(client->accounts);
+  free(client->devices);
+  free(client);
+}
+
+void vt_client_destroy(vt_client *client) {
+  if (!client) return;
+  if (!vt_client_forked(client)) {
+    vt_executor_drain(&client->executor);
+    vt_executor_fini(&client->executor);
+  }
+  vt_client_release(client);
+}
+
+void vt_client_drain(vt_client *client) {
+  if (!vt_client_forked(client)) vt_executor_drain(&client->executor);
+}
+
+const vt_slice *vt_client_slice(const vt_client *client) { return &client->slice; }
+int32_t vt_client_device_count(const vt_client *client) { return client->device_count; }
+vt_device *vt_client_device(vt_client *client, int32_t index) { return &client->devices[index]; }
+
+vt_device_memory_stats vt_device_stats(vt_device *device) {
+  vt_client *client = device->client;
+  vt_client_lock(client);
+  vt_account account = client->accounts[device->id];
+  vt_client_unlock(client);
+  return (vt_device_memory_stats){.bytes_in_use = account.in_use,
+                                  .peak_bytes_in_use = account.peak,
+                                  .num_allocs = account.allocs,
+                                  .largest_alloc_bytes = account.largest,
+                                  .limit_bytes = client->slice.chip->hbm_limit_bytes,
+                                  .reserved_bytes = client->slice.chip->hbm_reserved_bytes};
+}
+
+void vt_device_clear_stats(vt_device *device) {
+  vt_client_lock(device->client);
+  vt_account *account = &device->client->accounts[device->id];
+  account->peak = account->in_use;
+  account->allocs = account->largest = 0;
+  vt_client_unlock(device->client);
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// event.c - something that completes once, and who waits for it.
+//
+// Most events a program sees are complete when it gets them: those are one static object, without lock or count.
+// A callback may release the event it was registered on, so completing holds a reference of its own.
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "runtime/runtime.h"
+
+typedef struct waiter {
+  struct waiter *next;
+  vt_event_callback callback;
+  void *user;
+} waiter;
+
+struct vt_event {
+  atomic_int refs;
+  atomic_bool complete;
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  vt_status error;          // valid once complete
+  waiter *first, *last;
+};
+
+static vt_event the_done = {.complete = true};
+
+vt_event *vt_event_done(void) { return &the_done; }
+
+vt_event *vt_event_create(void) {
+  vt_event *event = calloc(1, sizeof *event);
+  if (!event) abort();  // a few dozen bytes: nothing can go on without
+  atomic_init(&event->refs, 1);
+  pthread_mutex_init(&event->mutex, NULL);
+  pthread_cond_init(&event->changed, NULL);
+  return event;
+}
+
+vt_event *vt_event_retain(vt_event *event) {
+  if (event != &the_done) atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
+  return event;
+}
+
+void vt_event_release(vt_event *event) {
+  if (!event || event == &the_done) return;
+  if (atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1) return;
+  for (waiter *w = event->first; w;) {
+    waiter *next = w->next;
+    free(w);
+    w = next;
+  }
+  vt_status_free(event->error);
+  pthread_cond_destroy(&event->changed);
+  pthread_mutex_destroy(&event->mutex);
+  free(event);
+}
+
+void vt_event_complete(vt_event *event, vt_status error) {
+  if (event == &the_done) {
+    vt_status_free(error);
+    return;
+  }
+  vt_event_retain(event);
+  pthread_mutex_lock(&event->mutex);
+  if (atomic_load(&event->complete)) {
+    pthread_mutex_unlock(&event->mutex);
+    vt_status_free(error);
+    vt_event_release(event);
+    return;
+  }
+  event->error = error;
+  waiter *waiters = event->first;
+  event->first = event->last = NULL;
+  atomic_store_explicit(&event->complete, true, memory_order_release);
+  pthread_cond_broadcast(&event->changed);
+  pthread_mutex_unlock(&event->mutex);
+  while (waiters) {
+    waiter *next = waiters->next;
+    waiters->callback(vt_status_copy(event->error), waiters->user);
+    free(waiters);
+    waiters = next;
+  }
+  vt_event_release(event);
+}
+
+bool vt_event_is_complete(const vt_event *event) {
+  return atomic_load_explicit(&event->complete, memory_order_acquire);
+}
+
+vt_status vt_event_error(vt_event *event) {
+  return vt_event_is_complete(event) ? vt_status_copy(event->error) : VT_OK;
+}
+
+vt_status vt_event_await(vt_event *event) {
+  if (!vt_event_is_complete(event)) {
+    pthread_mutex_lock(&event->mutex);
+    while (!atomic_load(&event->complete)) pthread_cond_wait(&event->changed, &event->mutex);
+    pthread_mutex_unlock(&event->mutex);
+  }
+  return vt_status_copy(event->error);
+}
+
+void vt_event_on_complete(vt_event *event, vt_event_callback callback, void *user) {
+  if (!vt_event_is_complete(event)) {
+    waiter *w = calloc(1, sizeof *w);
+    if (!w) abort();
+    w->callback = callback;
+    w->user = user;
+    pthread_mutex_lock(&event->mutex);
+    if (!atomic_load(&event->complete)) {
+      if (event->last)
+        event->last->next = w;
+      else
+        event->first = w;
+      event->last = w;
+      pthread_mutex_unlock(&event->mutex);
+      return;
+    }
+    pthread_mutex_unlock(&event->mutex);
+    free(w);
+  }
+  callback(vt_status_copy(event->error), user);
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// executable.c - a compiled program with what its callers ask about it: signature, places, memory, estimate.
+#include "runtime/runtime_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "import/import.h"
+
+static vt_type copy_type(vt_arena *arena, vt_type type) {
+  return vt_type_make(arena, type.dtype, type.rank, type.dims);
+}
+
+static vt_bytes copy_bytes(vt_arena *arena, vt_bytes bytes) {
+  return (vt_bytes){(const uint8_t *)vt_arena_copy(arena, bytes.data, bytes.size), bytes.size};
+}
+
+// "{0,1}" kept when it is not the default order, else the default order spelled out.
+static void io_layout(vt_arena *arena, const char *mode, vt_io *io) {
+  int32_t rank = io->type.rank;
+  vt_text text = {0};
+  vt_text_put(&text, "{");
+  for (int32_t i = rank; i-- > 0;) vt_text_printf(&text, "%d%s", i, i ? "," : "");
+  vt_text_put(&text, "}");
+  const char *standard = vt_arena_copy(arena, text.data, text.size);
+  vt_text_free(&text);
+  io->custom_layout = mode && mode[0] == '{' && strcmp(mode, standard);
+  io->layout = io->custom_layout ? vt_arena_printf(arena, "%s", mode) : standard;
+}
+
+static vt_status io_fill(vt_executable *executable, const vt_value *value, const vt_io_info *info, vt_io *io) {
+  vt_arena *arena = &executable->arena;
+  *io = (vt_io){.type = copy_type(arena, value->type), .replicated = true, .alias = -1};
+  io->shard = io->type;
+  const char *kind = info && info->memory_kind ? info->memory_kind : "";
+  io->memory = vt_memory_kind_from_name(kind, strlen(kind));
+  if (io->memory == VT_MEMORY_KINDS)
+    return vt_error(VT_INVALID_ARGUMENT, "unknown memory kind \"%s\"; there are device, pinned_host and unpinned_host",
+                    kind);
+  io_layout(arena, info ? info->layout_mode : NULL, io);
+  return VT_OK;
+}
+
+static void io_measure(const vt_executable *executable, vt_io *io) {
+  io->shard_bytes = vt_type_bytes(io->shard);
+  io->shard_hbm_bytes = vt_chip_padded_bytes(executable->slice.chip, io->shard);
+}
+
+// A donated parameter without a named result takes the first free result of its shape, as the TPU compiler does.
+static void match_donors(const vt_func *main, vt_io *params, const vt_io *results, uint32_t result_count) {
+  bool *taken = calloc(result_count ? result_count : 1, 1);
+  if (!taken) abort();
+  for (uint32_t p = 0; p < main->param_count; p++) {
+    int32_t alias = main->param_info ? main->param_info[p].alias_output : -1;
+    if (alias < 0 || (uint32_t)alias >= result_count) continue;
+    params[p].alias = alias;
+    params[p].donated = true;
+    taken[alias] = true;
+  }
+  for (uint32_t p = 0; p < main->param_count; p++) {
+    if (params[p].donated || !main->param_info || !main->param_info[p].donor) continue;
+    for (uint32_t r = 0; r < result_count; r++) {
+      if (taken[r] || !vt_type_equal(params[p].shard, results[r].shard) ||
+          params[p].memory != results[r].memory)
+        continue;
+      params[p].alias = (int32_t)r;
+      params[p].donated = true;
+      taken[r] = true;
+      break;
+    }
+  }
+  free(taken);
+}
+
+static bool func_transfers(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    switch (op->code) {
+    case VT_OP_SEND:
+    case VT_OP_RECV:
+    case VT_OP_INFEED:
+    case VT_OP_OUTFEED: return true;
+    default: break;
+    }
+    for (uint32_t i = 0; i < op->region_count; i++)
+      if (func_transfers(op->regions[i])) return true;
+  }
+  return false;
+}
+
+static bool module_transfers(const vt_module *module) {
+  for (uint32_t i = 0; i < module->func_count; i++)
+    if (func_transfers(module->funcs[i])) return true;
+  return false;
+}
+
+static vt_status executable_signature(vt_executable *executable, const vt_module *module) {
+  vt_executable_info *info = &executable->info;
+  const vt_func *main = module->main;
+  info->param_count = main->param_count;
+  info->result_count = main->return_count;
+  vt_io *params = VT_NEW_ARRAY(&executable->arena, vt_io, main->param_count + 1);
+  vt_io *results = VT_NEW_ARRAY(&executable->arena, vt_io, main->return_count + 1);
+  for (uint32_t i = 0; i < main->param_count; i++)
+    VT_TRY(io_fill(executable, main->params[i], main->param_info ? &main->param_info[i] : NULL, &params[i]));
+  for (uint32_t i = 0; i < main->return_count; i++)
+    VT_TRY(io_fill(executable, main->returns[i], main->return_info ? &main->return_info[i] : NULL, &results[i]));
+  if (info->partitions > 1) VT_TRY(vt_io_partition(executable, module, params, results));
+  for (uint32_t i = 0; i < main->param_count; i++) io_measure(executable, &params[i]);
+  for (uint32_t i = 0; i < main->return_count; i++) io_measure(executable, &results[i]);
+  match_donors(main, params, results, main->return_count);
+  info->params = params;
+  info->results = results;
+  return VT_OK;
+}
+
+static vt_status executable_devices(vt_executable *executable, const vt_executable_options *options) {
+  int32_t count = vt_slice_devices(&executable->slice);
+  int32_t *ids = VT_NEW_ARRAY(&executable->arena, int32_t, options->partitions);
+  for (int32_t i = 0; i < options->partitions; i++) {
+    ids[i] = options->device_ids ? options->device_ids[i] : i;
+    if (ids[i] < 0 || ids[i] >= count)
+      return vt_error(VT_INVALID_ARGUMENT, "the program is for device %d; %s has %d devices", ids[i],
+                      executable->slice.name, count);
+  }
+  executable->info.partitions = options->partitions;
+  executable->info.device_ids = ids;
+  return VT_OK;
+}
+
+static vt_status compile_module(vt_executable *executable, const vt_executable_options *options,
+                                vt_module **module) {
+  vt_executable_info *info = &executable->info;
+  int32_t asked = (*module)->num_partitions;
+  if ((*module)->num_replicas > 1)
+    return vt_error(VT_UNIMPLEMENTED, "a program of %d replicas; use partitions", (*module)->num_replicas);
+  if (asked > 1 && asked != options->partitions)
+    return vt_error(VT_INVALID_ARGUMENT, "the program has %d partitions, the options say %d", asked,
+                    options->partitions);
+  info->name = vt_arena_printf(&executable->arena, "%s", (*module)->name ? (*module)->name : "");
+  VT_TRY(executable_signature(executable, *module));
+  info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);
+  executable->transfers = module_transfers(*module);
+  VT_TRY(vt_executable_account(executable, *module));
+  vt_host_options host = {.device_count = options->partitions, .exact_dots = options->exact_dots};
+  vt_module *taken = *module;
+  *module = NULL;
+  return vt_host_compile(taken, &host, &executable->program);
+}
+
+vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program, const vt_executable_options *options,
+                                vt_executable **out_executable) {
+  vt_status st = VT_OK;
+  vt_module *module = NULL;
+  *out_executable = NULL;
+  vt_executable *executable = calloc(1, sizeof *executable);
+  if (!executable) return vt_error_no_memory();
+  atomic_init(&executable->refs, 1);
+  executable->slice = *slice;
+  vt_executable_info *info = &executable->info;
+  info->program = copy_bytes(&executable->arena, program);
+  info->options = copy_bytes(&executable->arena, options->bytes);
+  VT_TRY_OUT(executable_devices(executable, options));
+  info->fingerprint = vt_hash_bytes(program.data, program.size, vt_hash_bytes(slice->name, strlen(slice->name), 1));
+  info->fingerprint = vt_hash_bytes(options->bytes.data, options->bytes.size, info->fingerprint);
+  VT_TRY_OUT(vt_import(program, &module));
+  VT_TRY_OUT(compile_module(executable, options, &module));
+  info->code_bytes = (int64_t)program.size;
+  executable->tiny = vt_program_is_small(executable->program) && !executable->transfers;
+  *out_executable = executable;
+  return VT_OK;
+out:
+  vt_module_destroy(module);
+  vt_executable_release(executable);
+  return st;
+}
+
+vt_executable *vt_executable_retain(vt_executable *executable) {
+  atomic_fetch_add_explicit(&executable->refs, 1, memory_order_relaxed);
+  return executable;
+}
+
+void vt_executable_release(vt_executable *executable) {
+  if (!executable) return;
+  if (atomic_fetch_sub_explicit(&executable->refs, 1, memory_order_acq_rel) != 1) return;
+  vt_program_destroy(executable->program);
+  vt_arena_free(&executable->arena);
+  free(executable);
+}
+
+const vt_executable_info *vt_executable_get(const vt_executable *executable) { return &executable->info; }
+const vt_module *vt_executable_module(const vt_executable *executable) {
+  return vt_program_module(executable->program);
+}

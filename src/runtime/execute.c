@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+// execute.c - one run of a program: shards of the arguments become whole arrays, the results become shards.
+//
+// Requirements:
+//  1. No copy when an argument's shards already are the rectangles of one storage, or all devices hold all of it.
+//     Otherwise the shards are gathered once, and from then on are rectangles of the gathered array.
+//  2. Everything that can be refused is refused before anything changes: counts, shapes, places, deleted or twice
+//     donated buffers, HBM. After that the call succeeds, and errors of the run go to its event and results.
+//  3. Donated buffers are deleted here; their memory is reused when the run, as it starts, holds the only reference.
+//     The test is made then and not now because earlier runs in the queue still hold theirs.
+//  4. Arguments that are errors make the results the same error.
+#include "base/array.h"
+#include "runtime/runtime_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct piece {
+  vt_storage *from;
+  const int64_t *dims;      // of the shard; in the executable
+  const int64_t *to;        // offset in the whole array; in the executable, NULL = origin
+  int64_t offset[];         // in `from`
+} piece;
+
+typedef struct argument {
+  vt_storage *storage;      // the whole array; made by the job when there are pieces
+  vt_event *gathered;       // of a storage with pieces
+  uint32_t piece_count;
+  piece **pieces;
+  bool donated;
+} argument;
+
+typedef struct run_job {
+  vt_job base;
+  vt_executable *executable;
+  vt_event *done;
+  vt_transfer_calls transfer;
+  bool has_transfer;
+  vt_status refused;        // set when it could not be queued
+  uint32_t param_count, result_count;
+  argument *arguments;
+  vt_storage **results;
+  void **param_data, **result_data;
+} run_job;
+
+// The run itself ----------------------------------------------------------------------------------------------------
+
+static vt_status gather(argument *arg) {
+  vt_storage *whole = arg->storage;
+  vt_status st = VT_OK;
+  for (uint32_t i = 0; i < arg->piece_count && !st; i++) st = vt_event_await(arg->pieces[i]->from->ready);
+  if (!st) st = vt_storage_allocate(whole);
+  size_t element = vt_dtype_bytes(whole->type.dtype);
+  int64_t dst_strides[VT_MAX_RANK], src_strides[VT_MAX_RANK];
+  vt_type_strides(whole->type, dst_strides);
+  for (int32_t d = 0; d < whole->type.rank; d++) dst_strides[d] *= (int64_t)element;
+  for (uint32_t i = 0; i < arg->piece_count && !st && element; i++) {
+    const piece *p = arg->pieces[i];
+    char *dst = whole->data;
+    const char *src = p->from->data;
+    vt_type_strides(p->from->type, src_strides);
+    for (int32_t d = 0; d < whole->type.rank; d++) {
+      src_strides[d] *= (int64_t)element;
+      src += p->offset[d] * src_strides[d];
+      if (p->to) dst += p->to[d] * dst_strides[d];
+    }
+    vt_copy_strided(whole->type.rank, p->dims, element, dst, dst_strides, src, src_strides);
+  }
+  vt_event_complete(arg->gathered, vt_status_copy(st));
+  return st;
+}
+
+static vt_status job_params(run_job *job) {
+  for (uint32_t p = 0; p < job->param_count; p++) {
+    argument *arg = &job->arguments[p];
+    if (arg->piece_count)
+      VT_TRY(gather(arg));
+    else
+      VT_TRY(vt_event_await(arg->storage->ready));
+    bool token = job->executable->info.params[p].type.dtype == VT_TOKEN;
+    job->param_data[p] = token ? NULL : arg->storage->data;
+  }
+  return VT_OK;
+}
+
+// Takes over the memory of donated arguments where nobody else sees it. Returns with all results allocated.
+static vt_status job_results(run_job *job) {
+  for (uint32_t p = 0; p < job->param_count; p++) {
+    argument *arg = &job->arguments[p];
+    int32_t r = job->executable->info.params[p].alias;
+    if (!arg->donated || r < 0 || atomic_load(&arg->storage->refs) != 1) continue;
+    if (job->result_data[r] || !vt_program_may_alias(job->executable->program, p, (uint32_t)r)) continue;
+    job->result_data[r] = arg->storage->data;
+    job->results[r]->data = arg->storage->data;
+    arg->storage->data = NULL;
+  }
+  for (uint32_t r = 0; r < job->result_count; r++) {
+    if (job->results[r]->type.dtype == VT_TOKEN) continue;
+    VT_TRY(vt_storage_allocate(job->results[r]));
+    job->result_data[r] = job->results[r]->data;
+  }
+  return VT_OK;
+}
+
+static void job_free(run_job *job) {
+  for (uint32_t p = 0; p < job->param_count; p++) {
+    argument *arg = &job->arguments[p];
+    for (uint32_t i = 0; i < arg->piece_count; i++) {
+      vt_storage_release(arg->pieces[i]->from);
+      free(arg->pieces[i]);
+    }
+    free(arg->pieces);
+    if (arg->gathered) {
+      // Never left pending: an argument after the one that failed.
+      vt_event_complete(arg->gathered, vt_error(VT_CANCELLED, "the run that gathers this array was given up"));
+      vt_event_release(arg->gathered);
+    }
+    vt_storage_release(arg->storage);
+  }
+  for (uint32_t r = 0; r < job->result_count; r++) vt_storage_release(job->results[r]);
+  vt_event_release(job->done);
+  vt_executable_release(job->executable);
+  free(job);
+}
+
+static void job_run(vt_job *base) {
+  run_job *job = (run_job *)base;
+  vt_status st = job->refused;
+  if (!st) st = job_params(job);
+  if (!st) st = job_results(job);
+  if (!st) {
+    vt_run run = {.params = job->param_data,
+                  .results = job->result_data,
+                  .transfer = job->has_transfer ? &job->transfer.calls : NULL};
+    st = vt_program_run(job->executable->program, &run);
+    if (st) st = vt_status_wrap(st, "%s", job->executable->info.name);
+  }
+  // Memory that only this run held goes before anybody is told: the next run finds it in the pool.
+  for (uint32_t p = 0; p < job->param_count; p++) {
+    if (job->arguments[p].piece_count) continue;
+    vt_storage_release(job->arguments[p].storage);
+    job->arguments[p].storage = NULL;
+  }
+  if (job->transfer.destroy) job->transfer.destroy(job->transfer.calls.user);
+  vt_event_complete(job->done, st);
+  job_free(job);
+}
+
+static run_job *job_create(vt_executable *executable) {
+  const vt_executable_info *info = &executable->info;
+  size_t params = info->param_count, results = info->result_count;
+  size_t bytes = sizeof(run_job) + params * sizeof(argument) + results * sizeof(vt_storage *) +
+                 (params + results) * sizeof(void *);
+  run_job *job = calloc(1, bytes);
+  if (!job) abort();
+  job->base.run = job_run;
+  job->executable = vt_executable_retain(executable);
+  job->done = vt_event_create();
+  job->param_count = info->param_count;
+  job->result_count = info->result_count;
+  job->arguments = (argument *)(job + 1);
+  job->results = (vt_storage **)(job->arguments + params);
+  job->param_data = (void **)(job->results + results);
+  job->result_data = job->param_data + params;
+  return job;
+}
+
+// Checks ------------------------------------------------------------------------------------------------------------
+
+typedef struct call {
+  vt_client *client;
+  vt_executable *executable;
+  const vt_executable_info *info;
+  const vt_execution *execution;
+  uint64_t stamp;           // marks the buffers that this call donates
+} call;
+
+static int32_t call_device(const call *c, int32_t position) {
+  return c->execution->device ? c->execution->device->id : c->info->device_ids[position];
+}
+
+static bool call_donates(const call *c, uint32_t p) {
+  return c->info->params[p].donated && !(c->execution->keep && c->execution->keep[p]);
+}
+
+static vt_status check_argument(const call *c, uint32_t p, int32_t position) {
+  const vt_io *io = &c->info->params[p];
+  const vt_buffer *buffer = c->execution->arguments[position][p];
+  if (!buffer) return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u is missing", c->info->name, p);
+  if (!buffer->storage)
+    return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u was deleted or donated before this call", c->info->name,
+                    p);
+  if (buffer->memory->device->id != call_device(c, position))
+    return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u of device %d lies on device %d", c->info->name, p,
+                    call_device(c, position), buffer->memory->device->id);
+  vt_type have = vt_buffer_type(buffer);
+  if (io->type.dtype == VT_TOKEN || vt_type_equal(have, io->shard)) return VT_OK;
+  vt_text text = {0};
+  vt_text_printf(&text, "%s: argument %u is ", c->info->name, p);
+  vt_type_print(&text, have);
+  vt_text_put(&text, ", the program takes ");
+  vt_type_print(&text, io->shard);
+  vt_status st = vt_error(VT_INVALID_ARGUMENT, "%s", vt_text_string(&text));
+  vt_text_free(&text);
+  return st;
+}
+
+// One buffer in two places may not be donated in either.
+static vt_status check_donations(call *c, int32_t position) {
+  vt_buffer *const *arguments = c->execution->arguments[position];
+  for (uint32_t p = 0; p < c->info->param_count; p++) {
+    if (!call_donates(c, p)) continue;
+    if (arguments[p]->stamp == c->stamp)
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "%s: Attempt to donate the same buffer twice in Execute() (argument %u)", c->info->name, p);
+    arguments[p]->stamp = c->stamp;
+  }
+  for (uint32_t p = 0; p < c->info->param_count; p++)
+    if (!call_donates(c, p) && arguments[p]->stamp == c->stamp)
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "%s: argument %u is a buffer that the same call donates: f(donate(a), a)", c->info->name, p);
+  return VT_OK;
+}
+
+static int64_t donated_bytes(const call *c, int32_t position) {
+  int64_t bytes = 0;
+  for (uint32_t p = 0; p < c->info->param_count; p++)
+    if (call_donates(c, p)) bytes += c->execution->arguments[position][p]->hbm_bytes;
+  return bytes;
+}
+
+static vt_status check_call(call *c) {
+  const vt_execution *execution = c->execution;
+  if (execution->argument_count != c->info->param_count)
+    return vt_error(VT_INVALID_ARGUMENT, "%s takes %u arguments, got %u", c->info->name, c->info->param_count,
+                    execution->argument_count);
+  if (execution->device && c->info->partitions != 1)
+    return vt_error(VT_INVALID_ARGUMENT, "%s runs on %d devices, not on a chosen one", c->info->name,
+                    c->info->partitions);
+  for (int32_t d = 0; d < c->info->partitions; d++) {
+    for (uint32_t p = 0; p < c->info->param_count; p++) VT_TRY(check_argument(c, p, d));
+    VT_TRY(check_donations(c, d));
+  }
+  // The account is exact, so a device that has room for all results and temporaries never fails later.
+  for (int32_t d = 0; d < c->info->partitions; d++) {
+    int64_t donated = donated_bytes(c, d), grow = c->info->output_bytes + c->info->temp_bytes - donated;
+    vt_device *device = &c->client->devices[call_device(c, d)];
+    if (grow <= 0) continue;
+    VT_TRY(vt_hbm_take(c->client, device, grow));
+    vt_hbm_give(c->client, device, grow);
+  }
+  return VT_OK;
+}
+
+// Arguments and results ---------------------------------------------------------------------------------------------
+
+static bool same_dims(const int64_t *a, const int64_t *b, int32_t rank) {
+  return rank == 0 || !memcmp(a, b, sizeof(int64_t) * (size_t)rank);
+}
+
+// Req. 1: the storage that the shards of this parameter already share in the right places, or NULL.
+static vt_storage *shared_storage(const call *c, uint32_t p) {
+  const vt_io *io = &c->info->params[p];
+  const vt_buffer *first = c->execution->arguments[0][p];
+  vt_storage *storage = first->storage;
+  if (io->type.dtype == VT_TOKEN) return storage;
+  if (!same_dims(storage->dims, io->type.dims, io->type.rank)) return NULL;
+  if (io->replicated) return storage;  // the shard is the whole, so its offset is zero
+  for (int32_t d = 0; d < c->info->partitions; d++) {
+    const vt_buffer *buffer = c->execution->arguments[d][p];
+    if (buffer->storage != storage ||
+        !same_dims(buffer->offset, io->offsets + (ptrdiff_t)d * io->type.rank, io->type.rank))
+      return NULL;
+  }
+  return storage;
+}
+
+static void plan_gather(const call *c, uint32_t p, argument *arg) {
+  const vt_io *io = &c->info->params[p];
+  uint32_t count = io->replicated ? 1 : (uint32_t)c->info->partitions;
+  arg->gathered = vt_event_create();
+  arg->storage = vt_storage_create(io->type, arg->gathered);
+  arg->pieces = calloc(count, sizeof *arg->pieces);
+  if (!arg->storage || !arg->pieces) abort();
+  size_t offset_bytes = sizeof(int64_t) * (size_t)io->type.rank;
+  for (uint32_t d = 0; d < count; d++) {
+    const vt_buffer *buffer = c->execution->arguments[d][p];
+    piece *part = malloc(sizeof *part + offset_bytes);
+    if (!part) abort();
+    part->from = vt_storage_retain(buffer->storage);
+    part->dims = io->shard.dims;
+    part->to = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
+    if (offset_bytes) memcpy(part->offset, buffer->offset, offset_bytes);
+    arg->pieces[arg->piece_count++] = part;
+  }
+}
+
+// Storages whose last reference may be given up; released after the client is unlocked.
+typedef VT_ARRAY(vt_storage *) storages;
+
+// Lets the shards of an argument show the array that the run uses, so that the next run finds them in place.
+static void reseat(const call *c, uint32_t p, const argument *arg, storages *unused) {
+  const vt_io *io = &c->info->params[p];
+  if (io->type.dtype == VT_TOKEN) return;
+  for (int32_t d = 0; d < c->info->partitions; d++) {
+    vt_buffer *buffer = c->execution->arguments[d][p];
+    if (buffer->storage == arg->storage || !buffer->storage || buffer->pins) continue;
+    vt_array_push(unused, buffer->storage);
+    buffer->storage = vt_storage_retain(arg->storage);
+    size_t bytes = sizeof(int64_t) * (size_t)io->type.rank;
+    if (!bytes) continue;
+    if (io->replicated)
+      memset(buffer->offset, 0, bytes);
+    else
+      memcpy(buffer->offset, io->offsets + (ptrdiff_t)d * io->type.rank, bytes);
+  }
+}
+
+static void take_arguments(const call *c, run_job *job, storages *unused) {
+  for (uint32_t p = 0; p < c->info->param_count; p++) {
+    argument *arg = &job->arguments[p];
+    vt_storage *shared = shared_storage(c, p);
+    if (shared)
+      arg->storage = vt_storage_retain(shared);
+    else
+      plan_gather(c, p, arg);
+    arg->donated = call_donates(c, p);
+    if (!arg->donated) {
+      if (c->info->partitions > 1) reseat(c, p, arg, unused);
+      continue;
+    }
+    for (int32_t d = 0; d < c->info->partitions; d++) {
+      vt_storage *storage = vt_buffer_detach(c->execution->arguments[d][p]);
+      if (storage) vt_array_push(unused, storage);
+    }
+  }
+}
+
+static void make_results(const call *c, run_job *job) {
+  for (uint32_t r = 0; r < c->info->result_count; r++) {
+    const vt_io *io = &c->info->results[r];
+    job->results[r] = vt_storage_create(io->type, job->done);
+    if (!job->results[r]) abort();
+    for (int32_t d = 0; d < c->info->partitions; d++) {
+      vt_device *device = &c->client->devices[call_device(c, d)];
+      const int64_t *offset = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
+      vt_buffer *buffer = vt_buffer_create(&device->memories[io->memory], job->results[r], io->shard, offset,
+                                           io->shard_hbm_bytes);
+      vt_status st = vt_hbm_take(c->client, device, buffer->hbm_bytes);
+      assert(!st);  // req. 2
+      vt_status_free(st);
+      vt_buffer_link(buffer);
+      if (io->custom_layout) buffer->layout = strdup(io->layout);
+      c->execution->results[d][r] = buffer;
+    }
+  }
+}
+
+vt_status vt_executable_execute(vt_client *client, vt_executable *executable, const vt_execution *execution,
+                                vt_event **out_done) {
+  call c = {.client = client, .executable = executable, .info = &executable->info, .execution = execution};
+  vt_status st = vt_client_check(client);
+  if (st) goto refuse;
+  vt_client_lock(client);
+  c.stamp = ++client->stamp;
+  st = check_call(&c);
+  if (st) {
+    vt_client_unlock(client);
+    goto refuse;
+  }
+  storages unused = {0};
+  run_job *job = job_create(executable);
+  take_arguments(&c, job, &unused);
+  make_results(&c, job);
+  if (execution->transfer) {
+    job->transfer = *execution->transfer;
+    job->has_transfer = true;
+  }
+  *out_done = vt_event_retain(job->done);
+  vt_client_unlock(client);
+  for (size_t i = 0; i < unused.size; i++) vt_storage_release(unused.data[i]);
+  vt_array_free(&unused);
+  st = vt_executor_submit(&client->executor, &job->base, executable->tiny);
+  if (st) {
+    job->refused = st;
+    job_run(&job->base);
+  }
+  return VT_OK;
+refuse:
+  if (execution->transfer && execution->transfer->destroy)
+    execution->transfer->destroy(execution->transfer->calls.user);
+  return st;
+}

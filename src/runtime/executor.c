@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// executor.c - the one thread that runs programs, in the order they were submitted.
+//
+// Small jobs run on the submitting thread when nothing is queued or running; `busy` then keeps the executor thread
+// off, so order and exclusion hold either way. The thread starts with the first queued job: a process that only
+// looks at devices may still fork. It takes no signals, so that Ctrl-C reaches the thread that handles it.
+#include <signal.h>
+
+#include "runtime/runtime_internal.h"
+
+void vt_executor_init(vt_executor *executor) {
+  *executor = (vt_executor){0};
+  pthread_mutex_init(&executor->mutex, NULL);
+  pthread_cond_init(&executor->work, NULL);
+  pthread_cond_init(&executor->idle, NULL);
+}
+
+static void *executor_main(void *user) {
+  vt_executor *executor = user;
+  pthread_mutex_lock(&executor->mutex);
+  for (;;) {
+    while (executor->busy || (!executor->first && !executor->stopping))
+      pthread_cond_wait(&executor->work, &executor->mutex);
+    vt_job *job = executor->first;
+    if (!job) break;
+    executor->first = job->next;
+    if (!executor->first) executor->last = NULL;
+    executor->busy = true;
+    pthread_mutex_unlock(&executor->mutex);
+    job->run(job);
+    pthread_mutex_lock(&executor->mutex);
+    executor->busy = false;
+    if (!executor->first) pthread_cond_broadcast(&executor->idle);
+  }
+  pthread_mutex_unlock(&executor->mutex);
+  return NULL;
+}
+
+static vt_status executor_start(vt_executor *executor) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(&executor->thread, NULL, executor_main, executor);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (failed) return vt_error(VT_RESOURCE_EXHAUSTED, "the executor thread could not be started");
+  pthread_setname_np(executor->thread, "vtpu-executor");
+  executor->started = true;
+  return VT_OK;
+}
+
+vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline) {
+  pthread_mutex_lock(&executor->mutex);
+  if (may_inline && !executor->busy && !executor->first) {
+    executor->busy = true;
+    pthread_mutex_unlock(&executor->mutex);
+    job->run(job);
+    pthread_mutex_lock(&executor->mutex);
+    executor->busy = false;
+    if (executor->first)
+      pthread_cond_signal(&executor->work);
+    else
+      pthread_cond_broadcast(&executor->idle);
+    pthread_mutex_unlock(&executor->mutex);
+    return VT_OK;
+  }
+  vt_status st = executor->started ? VT_OK : executor_start(executor);
+  if (!st) {
+    job->next = NULL;
+    if (executor->last)
+      executor->last->next = job;
+    else
+      executor->first = job;
+    executor->last = job;
+    pthread_cond_signal(&executor->work);
+  }
+  pthread_mutex_unlock(&executor->mutex);
+  return st;
+}
+
+void vt_executor_drain(vt_executor *executor) {
+  pthread_mutex_lock(&executor->mutex);
+  while (executor->busy || executor->first) pthread_cond_wait(&executor->idle, &executor->mutex);
+  pthread_mutex_unlock(&executor->mutex);
+}
+
+void vt_executor_fini(vt_executor *executor) {
+  pthread_mutex_lock(&executor->mutex);
+  executor->stopping = true;
+  pthread_cond_broadcast(&executor->work);
+  pthread_mutex_unlock(&executor->mutex);
+  if (executor->started) pthread_join(executor->thread, NULL);
+  executor->started = false;
+  pthread_cond_destroy(&executor->idle);
+  pthread_cond_destroy(&executor->work);
+  pthread_mutex_destroy(&executor->mutex);
+}

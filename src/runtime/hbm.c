@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// hbm.c - the account of each device's HBM, and the report when it is full.
+//
+// Nothing is placed: the account only counts padded bytes against what a program may use on the chip. The text of the
+// error follows what users of the real chip see, so that they and their tools recognise it.
+#include "runtime/runtime_internal.h"
+
+#include <stdlib.h>
+
+static void put_size(vt_text *text, int64_t bytes) {
+  static const char units[] = "BKMGT";
+  double value = (double)bytes;
+  int unit = 0;
+  while (value >= 1024 && unit < 4) value /= 1024, unit++;
+  if (unit == 0)
+    vt_text_printf(text, "%lldB", (long long)bytes);
+  else
+    vt_text_printf(text, "%.2f%c", value, units[unit]);
+}
+
+enum { LARGEST = 10 };
+
+static void put_largest(vt_text *text, const vt_chip *chip, const vt_buffer *live) {
+  const vt_buffer *largest[LARGEST];
+  int count = 0;
+  for (const vt_buffer *b = live; b; b = b->next) {
+    int at = count < LARGEST ? count++ : LARGEST;
+    while (at > 0 && largest[at - 1]->hbm_bytes < b->hbm_bytes) {
+      if (at < LARGEST) largest[at] = largest[at - 1];
+      at--;
+    }
+    if (at < LARGEST) largest[at] = b;
+  }
+  if (count) vt_text_put(text, "\n\nLargest buffers in hbm:\n");
+  for (int i = 0; i < count; i++) {
+    vt_type type = {largest[i]->dtype, largest[i]->rank, largest[i]->dims};
+    int64_t plain = vt_type_bytes(type);
+    vt_text_printf(text, "\n  %d. Size: ", i + 1);
+    put_size(text, largest[i]->hbm_bytes);
+    vt_text_put(text, "\n     Shape: ");
+    vt_chip_print_shape(chip, type, text);
+    vt_text_put(text, "\n     Unpadded size: ");
+    put_size(text, plain);
+    if (largest[i]->hbm_bytes > plain) {
+      vt_text_put(text, "\n     Extra memory due to padding: ");
+      put_size(text, largest[i]->hbm_bytes - plain);
+    }
+    vt_text_put(text, "\n     ==========================\n");
+  }
+}
+
+vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) {
+  vt_account *account = &client->accounts[device->id];
+  int64_t limit = client->slice.chip->hbm_limit_bytes;
+  if (bytes > limit - account->in_use) {
+    vt_text text = {0};
+    vt_text_put(&text, "Error allocating device buffer: Attempting to allocate ");
+    put_size(&text, bytes);
+    vt_text_put(&text, ". That was not possible. There are ");
+    put_size(&text, limit - account->in_use);
+    vt_text_printf(&text, " free.; (%dx%dx%d_HBM%d)", device->place.coords[0], device->place.coords[1],
+                   device->place.coords[2], device->place.core);
+    put_largest(&text, client->slice.chip, account->live);
+    vt_status st = vt_error(VT_RESOURCE_EXHAUSTED, "%s", vt_text_string(&text));
+    vt_text_free(&text);
+    return st;
+  }
+  account->in_use += bytes;
+  account->allocs++;
+  if (account->in_use > account->peak) account->peak = account->in_use;
+  if (bytes > account->largest) account->largest = bytes;
+  return VT_OK;
+}
+
+void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes) {
+  client->accounts[device->id].in_use -= bytes;
+}
