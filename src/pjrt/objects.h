@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// objects.h - the objects behind the handles of the PJRT interface, and the functions behind its slots.
+//
+// Events and buffers are the runtime's own; devices, memories and executables add the lists and texts that the
+// interface hands out by pointer.
+#ifndef VT_PJRT_OBJECTS_H
+#define VT_PJRT_OBJECTS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "pjrt/abi.h"
+#include "runtime/runtime.h"
+
+// vt_status vt_pjrt_NAME(PJRT_NAME_Args *args), for every row that is not NONE.
+#define DECLARE_VOID(name) void vt_pjrt_##name(PJRT_##name##_Args *args);
+#define DECLARE_HAVE(name) vt_status vt_pjrt_##name(PJRT_##name##_Args *args);
+#define DECLARE_NONE(name)
+#define SLOT(state, slot, name, bytes, last, ...) DECLARE_##state(name)
+#include "pjrt/pjrt_slots.def"
+#undef SLOT
+
+extern PJRT_Layouts_Extension vt_pjrt_layouts;  // head of the list of extensions
+extern PJRT_Shardings_Extension vt_pjrt_shardings;
+extern PJRT_MemoryDescriptions_Extension vt_pjrt_memory_descriptions;
+
+static inline PJRT_Event *vt_event_to_pjrt(vt_event *event) { return (PJRT_Event *)event; }
+static inline vt_event *vt_event_of_pjrt(PJRT_Event *event) { return (vt_event *)event; }
+static inline PJRT_Buffer *vt_buffer_to_pjrt(vt_buffer *buffer) { return (PJRT_Buffer *)buffer; }
+static inline vt_buffer *vt_buffer_of_pjrt(const PJRT_Buffer *buffer) {
+  return (vt_buffer *)(uintptr_t)buffer;
+}
+
+enum { VT_DEVICE_ATTRIBUTES = 4 };
+struct PJRT_DeviceDescription {
+  const vt_slice *slice;
+  int32_t id;
+  int32_t process;
+  int64_t coords[3];
+  char to_string[96], debug_string[64];
+  size_t to_string_size, debug_string_size;
+  PJRT_NamedValue attributes[VT_DEVICE_ATTRIBUTES];
+};
+// Fills a description of device `id`; `process` is what it answers as process index. Borrows `slice`.
+void vt_device_description_fill(PJRT_DeviceDescription *description, const vt_slice *slice, int32_t id,
+                                int32_t process);
+
+typedef struct vt_user_data {
+  struct vt_user_data *next;
+  const void *key;
+  void *data;
+  void (*destroy)(void *data);
+} vt_user_data;
+struct PJRT_Memory {
+  const PJRT_Memory_Table *table;   // first: the client reads it
+  PJRT_Device *device;
+  vt_memory *memory;
+  vt_user_data *user_data;
+  char to_string[64];
+};
+void vt_memory_fill(PJRT_Memory *memory, PJRT_Device *device, vt_memory *runtime_memory);
+void vt_memory_clear(PJRT_Memory *memory);
+
+struct PJRT_Device {
+  PJRT_Client *client;
+  vt_device *device;
+  PJRT_DeviceDescription description;
+  PJRT_Memory memories[VT_MEMORY_KINDS];
+  PJRT_Memory *memory_list[VT_MEMORY_KINDS];
+};
+
+struct PJRT_TopologyDescription {
+  vt_slice slice;
+  size_t count;
+  PJRT_DeviceDescription *descriptions;
+  PJRT_DeviceDescription **list;
+};
+vt_status vt_topology_make(const vt_slice *slice, bool one_process, PJRT_TopologyDescription **out_topology) VT_CHECKED;
+void vt_topology_free(PJRT_TopologyDescription *topology);
+
+struct PJRT_Client {
+  vt_client *client;
+  size_t device_count;
+  PJRT_Device *devices;
+  PJRT_Device **device_list;
+  PJRT_Memory **memory_list;        // device_count * VT_MEMORY_KINDS
+  PJRT_TopologyDescription *topology;
+};
+
+// A program with the lists that its getters hand out.
+struct PJRT_Layouts_MemoryLayout {
+  bool owned;                       // by its executable, never destroyed by callers
+  size_t size;
+  char text[];
+};
+PJRT_Layouts_MemoryLayout *vt_layout_create(vt_arena *arena, const char *text, size_t size);  // NULL arena: heap
+
+typedef struct vt_io_lists {
+  size_t count;
+  const char **kinds;
+  size_t *kind_sizes;
+  PJRT_Layouts_MemoryLayout **layouts;
+  const char **shardings;           // NULL: one device, nothing to say
+  size_t *sharding_sizes;
+} vt_io_lists;
+
+enum { VT_COST_PROPERTIES = 8 };
+struct PJRT_Executable {
+  atomic_int refs;
+  vt_arena arena;
+  vt_executable *executable;
+  const vt_executable_info *info;
+  vt_io_lists params, results;
+  int *result_types;
+  int64_t *result_dims;
+  size_t *result_dim_sizes;
+  char fingerprint[17];
+  PJRT_NamedValue costs[VT_COST_PROPERTIES];
+  size_t cost_count;
+  pthread_mutex_t text_lock;
+  vt_text text;                     // the optimised program, printed on first demand
+};
+// Takes `executable`.
+PJRT_Executable *vt_executable_wrap(vt_executable *executable);
+void vt_executable_unwrap(PJRT_Executable *executable);  // gives one reference back
+// Compiles what a client sent. errors as vt_executable_compile, and UNIMPLEMENTED for other formats
+vt_status vt_program_compile(const vt_slice *slice, const PJRT_Program *program, vt_bytes options,
+                             PJRT_Executable **out_executable) VT_CHECKED;
+// The bytes of vt_pjrt_Executable_Serialize back to an executable. errors INVALID_ARGUMENT, FAILED_PRECONDITION
+vt_status vt_program_deserialize(const vt_slice *slice, vt_bytes bytes, vt_bytes options,
+                                 PJRT_Executable **out_executable) VT_CHECKED;
+
+struct PJRT_LoadedExecutable {
+  PJRT_Client *client;
+  PJRT_Executable *executable;
+  atomic_bool deleted;
+  PJRT_Device **devices;            // [partitions], in order of the device assignment
+  PJRT_LogicalDeviceIds *logical_ids;
+  vt_text assignment;               // DeviceAssignment message
+};
+// Takes `executable`.
+vt_status vt_executable_load(PJRT_Client *client, PJRT_Executable *executable,
+                             PJRT_LoadedExecutable **out_loaded) VT_CHECKED;
+
+// Host callbacks of one execution, copied out of its options. NULL when there are none.
+vt_status vt_transfers_create(const PJRT_ExecuteOptions *options, size_t device_count,
+                              vt_transfer_calls *out_calls) VT_CHECKED;
+
+static inline PJRT_Device *vt_device_to_pjrt(const vt_device *device) { return device->front; }
+static inline PJRT_Memory *vt_memory_to_pjrt(const vt_memory *memory) { return memory->front; }
+
+// Text such as "vtpu 0.1.0 (build 5f2c...)"; constant.
+const char *vt_plugin_version(void);
+#define VT_PLATFORM_NAME "tpu"
+
+// An array type from the interface. `dims` is borrowed. errors INVALID_ARGUMENT, UNIMPLEMENTED (element type)
+vt_status vt_type_from_pjrt(int type, const int64_t *dims, size_t num_dims, vt_type *out_type) VT_CHECKED;
+
+#endif

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// pjrt_client.c - slots of PJRT_Client except compiling and buffers.
+#include <stdlib.h>
+#include <string.h>
+
+#include "pjrt/objects.h"
+
+static void client_free(PJRT_Client *client) {
+  if (!client) return;
+  for (size_t i = 0; client->devices && i < client->device_count; i++)
+    for (int k = 0; k < VT_MEMORY_KINDS; k++) vt_memory_clear(&client->devices[i].memories[k]);
+  vt_client_destroy(client->client);
+  vt_topology_free(client->topology);
+  free(client->memory_list);
+  free(client->device_list);
+  free(client->devices);
+  free(client);
+}
+
+static void client_fill_device(PJRT_Client *client, size_t index) {
+  PJRT_Device *device = &client->devices[index];
+  device->client = client;
+  device->device = vt_client_device(client->client, (int32_t)index);
+  device->device->front = device;
+  vt_device_description_fill(&device->description, vt_client_slice(client->client), (int32_t)index, 0);
+  for (int k = 0; k < VT_MEMORY_KINDS; k++) {
+    vt_memory_fill(&device->memories[k], device, &device->device->memories[k]);
+    device->memory_list[k] = &device->memories[k];
+    client->memory_list[index * VT_MEMORY_KINDS + (size_t)k] = &device->memories[k];
+  }
+  client->device_list[index] = device;
+}
+
+// The callbacks of a key-value store are only meaningful in a distributed job; one process needs none, and callers
+// leave them unset otherwise. Options come from LIBTPU users and are accepted as they are.
+vt_status vt_pjrt_Client_Create(PJRT_Client_Create_Args *args) {
+  vt_status st = VT_OK;
+  vt_slice slice;
+  PJRT_Client *client = calloc(1, sizeof *client);
+  if (!client) return vt_error_no_memory();
+  VT_TRY_OUT(vt_slice_from_environment(&slice));
+  VT_TRY_OUT(vt_client_create(&slice, &client->client));
+  size_t count = client->device_count = (size_t)vt_client_device_count(client->client);
+  client->devices = calloc(count, sizeof *client->devices);
+  client->device_list = calloc(count, sizeof *client->device_list);
+  client->memory_list = calloc(count * VT_MEMORY_KINDS, sizeof *client->memory_list);
+  if (!client->devices || !client->device_list || !client->memory_list) {
+    st = vt_error_no_memory();
+    goto out;
+  }
+  for (size_t i = 0; i < count; i++) client_fill_device(client, i);
+  VT_TRY_OUT(vt_topology_make(&slice, true, &client->topology));
+  args->client = client;
+  return VT_OK;
+out:
+  client_free(client);
+  return st;
+}
+
+vt_status vt_pjrt_Client_Destroy(PJRT_Client_Destroy_Args *args) {
+  client_free(args->client);
+  return VT_OK;
+}
+
+vt_status vt_pjrt_Client_PlatformName(PJRT_Client_PlatformName_Args *args) {
+  args->platform_name = VT_PLATFORM_NAME;
+  args->platform_name_size = sizeof VT_PLATFORM_NAME - 1;
+  return VT_OK;
+}
+
+vt_status vt_pjrt_Client_ProcessIndex(PJRT_Client_ProcessIndex_Args *args) {
+  args->process_index = 0;
+  return VT_OK;
+}
+
+vt_status vt_pjrt_Client_PlatformVersion(PJRT_Client_PlatformVersion_Args *args) {
+  args->platform_version = vt_plugin_version();
+  args->platform_version_size = strlen(args->platform_version);
+  return VT_OK;
+}
+
+vt_status vt_pjrt_Client_Devices(PJRT_Client_Devices_Args *args) {
+  args->devices = args->client->device_list;
+  args->num_devices = args->client->device_count;
+  return VT_OK;
+}
+
+vt_status vt_pjrt_Client_AddressableDevices(PJRT_Client_AddressableDevices_Args *args) {
+  args->addressable_devices = args->client->device_list;
+  args->num_addressable_devices = args->client->device_count;
+  return VT_OK;
+}
+
+static vt_status find_device(PJRT_Client *client, int id, const char *what, PJRT_Device **out_device) {
+  if (id < 0 || (size_t)id >= client->device_count)
+    return vt_error(VT_INVALID_ARGUMENT, "no device with %s %d; %s has %zu", what, id,
+                    vt_client_slice(client->client)->name, client->device_count);
+  *out_device = client->device_list[id];
+  return VT_OK;
+}
+
+vt_status vt_pjrt_Client_LookupDevice(PJRT_Client_LookupDevice_Args *args) {
+  return find_device(args->client, args->id, "id", &args->device);
+}
+
+vt_status vt_pjrt_Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args *args) {
+  return find_device(args->client, args->local_hardware_id, "hardware id", &args->addressable_device);
+}
+
+vt_status vt_pjrt_Client_AddressableMemories(PJRT_Client_AddressableMemories_Args *args) {
+  args->addressable_memories = args->client->memory_list;
+  args->num_addressable_memories = args->client->device_count * VT_MEMORY_KINDS;
+  return VT_OK;
+}
+
+vt_status vt_pjrt_Client_TopologyDescription(PJRT_Client_TopologyDescription_Args *args) {
+  args->topology = args->client->topology;
+  return VT_OK;
+}
+
+vt_status vt_pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args *args) {
+  int64_t needed = (int64_t)args->num_replicas * args->num_partitions;
+  if (args->num_replicas < 1 || args->num_partitions < 1 || needed > (int64_t)args->client->device_count)
+    return vt_error(VT_INVALID_ARGUMENT, "%d replicas of %d partitions do not fit the %zu devices of %s",
+                    args->num_replicas, args->num_partitions, args->client->device_count,
+                    vt_client_slice(args->client->client)->name);
+  if (args->default_assignment_size < (size_t)needed)
+    return vt_error(VT_INVALID_ARGUMENT, "room for %zu device ids, %lld needed", args->default_assignment_size,
+                    (long long)needed);
+  for (int i = 0; i < (int)needed; i++) args->default_assignment[i] = i;
+  return VT_OK;
+}
+
+// Processes come and go in a distributed job; with all devices in one process there is nothing to tell anyone.
+vt_status vt_pjrt_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args *args) {
+  (void)args;
+  return VT_OK;
+}

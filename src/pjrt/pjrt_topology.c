@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// pjrt_topology.c - slots of PJRT_TopologyDescription: a slice to compile for, with or without devices here.
+//
+// A serialised topology is its name and number of slices: "vtpu-topology 1 v5e:4x4 1".
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "pjrt/objects.h"
+
+void vt_topology_free(PJRT_TopologyDescription *topology) {
+  if (!topology) return;
+  free(topology->list);
+  free(topology->descriptions);
+  free(topology);
+}
+
+vt_status vt_topology_make(const vt_slice *slice, bool one_process, PJRT_TopologyDescription **out_topology) {
+  PJRT_TopologyDescription *topology = calloc(1, sizeof *topology);
+  if (!topology) return vt_error_no_memory();
+  topology->slice = *slice;
+  topology->count = (size_t)vt_slice_devices(slice);
+  topology->descriptions = calloc(topology->count, sizeof *topology->descriptions);
+  topology->list = calloc(topology->count, sizeof *topology->list);
+  if (!topology->descriptions || !topology->list) {
+    vt_topology_free(topology);
+    return vt_error_no_memory();
+  }
+  for (size_t i = 0; i < topology->count; i++) {
+    int32_t id = (int32_t)i, process = one_process ? 0 : vt_slice_place(slice, id).host;
+    vt_device_description_fill(&topology->descriptions[i], &topology->slice, id, process);
+    topology->list[i] = &topology->descriptions[i];
+  }
+  *out_topology = topology;
+  return VT_OK;
+}
+
+// The slice a name stands for; an empty name is the slice of the environment.
+static vt_status slice_from_name(const char *bytes, size_t size, int64_t slices, vt_slice *out_slice) {
+  char name[64];
+  if (size >= sizeof name || memchr(bytes, 0, size))
+    return vt_error(VT_INVALID_ARGUMENT, "malformed topology name of %zu bytes", size);
+  if (size) memcpy(name, bytes, size);
+  name[size] = 0;
+  if (slices < 1 || slices > 1024)
+    return vt_error(VT_INVALID_ARGUMENT, "num_slices is %lld; 1 to 1024 can be joined", (long long)slices);
+  if (size) return vt_slice_from_topology(name, (int32_t)slices, out_slice);
+  VT_TRY(vt_slice_from_environment(out_slice));
+  out_slice->slices = (int32_t)slices;
+  return VT_OK;
+}
+
+// num_slices is the one option that changes the shape; the others tune things that a virtual slice does not have.
+vt_status vt_pjrt_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args *args) {
+  int64_t slices = 1;
+  for (size_t i = 0; i < args->num_options; i++) {
+    const PJRT_NamedValue *option = &args->create_options[i];
+    static const char name[] = "num_slices";
+    if (option->type == PJRT_VALUE_INT64 && option->name_size == sizeof name - 1 &&
+        !memcmp(option->name, name, sizeof name - 1))
+      slices = option->int64;
+  }
+  vt_slice slice;
+  VT_TRY(slice_from_name(args->topology_name, args->topology_name_size, slices, &slice));
+  return vt_topology_make(&slice, false, &args->topology);
+}
+
+vt_status vt_pjrt_TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Args *args) {
+  vt_topology_free(args->topology);
+  return VT_OK;
+}
+
+vt_status vt_pjrt_TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args *args) {
+  args->platform_name = VT_PLATFORM_NAME;
+  args->platform_name_size = sizeof VT_PLATFORM_NAME - 1;
+  return VT_OK;
+}
+
+vt_status vt_pjrt_TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args *args) {
+  args->platform_version = vt_plugin_version();
+  args->platform_version_size = strlen(args->platform_version);
+  return VT_OK;
+}
+
+vt_status vt_pjrt_TopologyDescription_GetDeviceDescriptions(
+    PJRT_TopologyDescription_GetDeviceDescriptions_Args *args) {
+  args->descriptions = args->topology->list;
+  args->num_descriptions = args->topology->count;
+  return VT_OK;
+}
+
+vt_status vt_pjrt_TopologyDescription_Attributes(PJRT_TopologyDescription_Attributes_Args *args) {
+  args->attributes = NULL;
+  args->num_attributes = 0;
+  return VT_OK;
+}
+
+static const char serialized_head[] = "vtpu-topology 1 ";
+
+vt_status vt_pjrt_TopologyDescription_Serialize(PJRT_TopologyDescription_Serialize_Args *args) {
+  const vt_slice *slice = &args->topology->slice;
+  char *text = malloc(96);
+  if (!text) return vt_error_no_memory();
+  int size = snprintf(text, 96, "%s%s:%dx%dx%d %d", serialized_head, slice->chip->topology, slice->dims[0],
+                      slice->dims[1], slice->dims[2], slice->slices);
+  args->serialized_bytes = text;
+  args->serialized_bytes_size = (size_t)size;
+  args->serialized_topology = (PJRT_SerializedTopology *)text;
+  args->serialized_topology_deleter = (void (*)(PJRT_SerializedTopology *))free;
+  return VT_OK;
+}
+
+vt_status vt_pjrt_TopologyDescription_Deserialize(PJRT_TopologyDescription_Deserialize_Args *args) {
+  char text[97], name[64];
+  int slices = 0;
+  size_t size = args->serialized_topology_size;
+  if (size < sizeof text) {
+    memcpy(text, args->serialized_topology, size);
+    text[size] = 0;
+  }
+  if (size >= sizeof text || strncmp(text, serialized_head, sizeof serialized_head - 1) ||
+      sscanf(text + sizeof serialized_head - 1, "%63s %d", name, &slices) != 2)
+    return vt_error(VT_INVALID_ARGUMENT, "not a topology that vtpu serialised");
+  vt_slice slice;
+  VT_TRY(slice_from_name(name, strlen(name), slices, &slice));
+  return vt_topology_make(&slice, false, &args->topology);
+}
+
+vt_status vt_pjrt_TopologyDescription_Fingerprint(PJRT_TopologyDescription_Fingerprint_Args *args) {
+  const vt_slice *slice = &args->topology->slice;
+  uint64_t hash = vt_hash_bytes(slice->chip->kind, strlen(slice->chip->kind), 1);
+  for (int i = 0; i < 3; i++) hash = vt_hash_u64((uint64_t)slice->dims[i], hash);
+  args->fingerprint = vt_hash_u64((uint64_t)slice->slices, hash);
+  return VT_OK;
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// proto.c - reads and writes the wire format of protocol buffers, and the messages that the interface carries.
+#include "pjrt/proto.h"
+
+vt_status vt_proto_varint(vt_proto *proto, uint64_t *out_value) {
+  uint64_t value = 0;
+  for (unsigned shift = 0; shift < 64; shift += 7) {
+    if (proto->at == proto->end) return vt_error(VT_INVALID_ARGUMENT, "options: a number runs past the end");
+    uint8_t byte = *proto->at++;
+    value |= (uint64_t)(byte & 0x7F) << shift;
+    if (!(byte & 0x80)) {
+      *out_value = value;
+      return VT_OK;
+    }
+  }
+  return vt_error(VT_INVALID_ARGUMENT, "options: a number of more than ten bytes");
+}
+
+static vt_status fixed(vt_proto *proto, size_t size, uint64_t *out_value) {
+  if ((size_t)(proto->end - proto->at) < size)
+    return vt_error(VT_INVALID_ARGUMENT, "options: a fixed number runs past the end");
+  *out_value = 0;
+  for (size_t i = 0; i < size; i++) *out_value |= (uint64_t)proto->at[i] << (8 * i);
+  proto->at += size;
+  return VT_OK;
+}
+
+vt_status vt_proto_next(vt_proto *proto, vt_proto_field *out_field, bool *out_more) {
+  *out_field = (vt_proto_field){0};
+  *out_more = proto->at < proto->end;
+  if (!*out_more) return VT_OK;
+  uint64_t key;
+  VT_TRY(vt_proto_varint(proto, &key));
+  out_field->number = (uint32_t)(key >> 3);
+  out_field->wire = (uint32_t)(key & 7);
+  if (key >> 32 || out_field->number == 0)
+    return vt_error(VT_INVALID_ARGUMENT, "options: field number %llu", (unsigned long long)(key >> 3));
+  switch (out_field->wire) {
+  case 0: return vt_proto_varint(proto, &out_field->value);
+  case 1: return fixed(proto, 8, &out_field->value);
+  case 5: return fixed(proto, 4, &out_field->value);
+  case 2: {
+    uint64_t size;
+    VT_TRY(vt_proto_varint(proto, &size));
+    if (size > (uint64_t)(proto->end - proto->at))
+      return vt_error(VT_INVALID_ARGUMENT, "options: field %u of %llu bytes runs past the end",
+                      out_field->number, (unsigned long long)size);
+    out_field->bytes = (vt_bytes){proto->at, (size_t)size};
+    proto->at += size;
+    return VT_OK;
+  }
+  default:
+    return vt_error(VT_INVALID_ARGUMENT, "options: wire type %u of field %u", out_field->wire,
+                    out_field->number);
+  }
+}
+
+void vt_proto_put_varint(vt_text *text, uint64_t value) {
+  uint8_t bytes[10];
+  size_t size = 0;
+  do {
+    bytes[size] = (uint8_t)(value & 0x7F);
+    value >>= 7;
+    if (value) bytes[size] |= 0x80;
+    size++;
+  } while (value);
+  vt_text_put_n(text, bytes, size);
+}
+
+void vt_proto_put_uint(vt_text *text, uint32_t number, uint64_t value) {
+  vt_proto_put_varint(text, (uint64_t)number << 3);
+  vt_proto_put_varint(text, value);
+}
+
+void vt_proto_put_bytes(vt_text *text, uint32_t number, const void *bytes, size_t size) {
+  vt_proto_put_varint(text, (uint64_t)number << 3 | 2);
+  vt_proto_put_varint(text, size);
+  vt_text_put_n(text, bytes, size);
+}
+
+// DeviceAssignmentProto: 1 replicas, 2 computations, 3 repeated {1 device ids, one per replica}.
+enum { MAX_DEVICES = 1 << 20 };
+
+static vt_status read_computation(vt_bytes bytes, vt_arena *arena, vt_compile_options *options, uint64_t replicas,
+                                  uint64_t computations, uint64_t computation) {
+  (void)arena;
+  uint64_t replica = 0;
+  vt_proto proto = vt_proto_open(bytes);
+  vt_proto_field field;
+  bool more;
+  for (;;) {
+    VT_TRY(vt_proto_next(&proto, &field, &more));
+    if (!more) break;
+    if (field.number != 1 || (field.wire != 2 && field.wire != 0)) continue;
+    vt_proto list = vt_proto_open(field.bytes);
+    bool packed = field.wire == 2;
+    while (!packed || list.at < list.end) {
+      uint64_t id = field.value;
+      if (packed) VT_TRY(vt_proto_varint(&list, &id));
+      if (replica >= replicas)
+        return vt_error(VT_INVALID_ARGUMENT, "device assignment: more than %llu ids of a computation",
+                        (unsigned long long)replicas);
+      if (id > INT32_MAX) return vt_error(VT_INVALID_ARGUMENT, "device assignment: id out of range");
+      options->device_ids[replica++ * computations + computation] = (int32_t)id;
+      if (!packed) break;
+    }
+  }
+  if (replica != replicas)
+    return vt_error(VT_INVALID_ARGUMENT, "device assignment: %llu ids of a computation, %llu replicas",
+                    (unsigned long long)replica, (unsigned long long)replicas);
+  return VT_OK;
+}
+
+static vt_status read_assignment(vt_bytes bytes, vt_arena *arena, vt_compile_options *options) {
+  uint64_t replicas = 0, computations = 0, seen = 0;
+  vt_proto_field field;
+  bool more;
+  for (int pass = 0; pass < 2; pass++) {
+    vt_proto proto = vt_proto_open(bytes);
+    for (;;) {
+      VT_TRY(vt_proto_next(&proto, &field, &more));
+      if (!more) break;
+      if (pass == 0 && field.wire == 0 && field.number == 1) replicas = field.value;
+      if (pass == 0 && field.wire == 0 && field.number == 2) computations = field.value;
+      if (pass == 0 || field.number != 3 || field.wire != 2) continue;
+      if (seen >= computations)
+        return vt_error(VT_INVALID_ARGUMENT, "device assignment: more than %llu computations",
+                        (unsigned long long)computations);
+      VT_TRY(read_computation(field.bytes, arena, options, replicas, computations, seen++));
+    }
+    if (pass) break;
+    if (replicas < 1 || computations < 1 || replicas > MAX_DEVICES || computations > MAX_DEVICES ||
+        replicas * computations > MAX_DEVICES)
+      return vt_error(VT_INVALID_ARGUMENT, "device assignment of %llu replicas and %llu computations",
+                      (unsigned long long)replicas, (unsigned long long)computations);
+    // An id takes at least a byte: counts that the message cannot hold are not worth memory.
+    if (replicas * computations > bytes.size)
+      return vt_error(VT_INVALID_ARGUMENT, "device assignment: too short for its counts");
+    options->device_count = (uint32_t)(replicas * computations);
+    options->device_ids = VT_NEW_ARRAY(arena, int32_t, options->device_count);
+  }
+  if (seen != computations)
+    return vt_error(VT_INVALID_ARGUMENT, "device assignment: %llu of %llu computations",
+                    (unsigned long long)seen, (unsigned long long)computations);
+  return VT_OK;
+}
+
+static vt_status read_count(const vt_proto_field *field, const char *what, int32_t *out_count) {
+  if (field->value < 1 || field->value > MAX_DEVICES)
+    return vt_error(VT_INVALID_ARGUMENT, "options: %s is %lld", what, (long long)field->value);
+  *out_count = (int32_t)field->value;
+  return VT_OK;
+}
+
+// ExecutableBuildOptionsProto: 4 replicas, 5 partitions, 9 device assignment.
+static vt_status read_build_options(vt_bytes bytes, vt_arena *arena, vt_compile_options *options) {
+  vt_proto proto = vt_proto_open(bytes);
+  vt_proto_field field;
+  bool more;
+  for (;;) {
+    VT_TRY(vt_proto_next(&proto, &field, &more));
+    if (!more) return VT_OK;
+    if (field.number == 4 && field.wire == 0) VT_TRY(read_count(&field, "num_replicas", &options->replicas));
+    if (field.number == 5 && field.wire == 0)
+      VT_TRY(read_count(&field, "num_partitions", &options->partitions));
+    if (field.number == 9 && field.wire == 2) VT_TRY(read_assignment(field.bytes, arena, options));
+  }
+}
+
+// CompileOptionsProto: 3 build options, 4 compile_portable_executable. Field 7 (overrides such as
+// xla_tpu_scoped_vmem_limit_kib) tunes a compiler that is not ours: accepted and left alone.
+vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena, vt_compile_options *out_options) {
+  *out_options = (vt_compile_options){0};
+  vt_proto proto = vt_proto_open(bytes);
+  vt_proto_field field;
+  bool more;
+  for (;;) {
+    VT_TRY(vt_proto_next(&proto, &field, &more));
+    if (!more) return VT_OK;
+    if (field.number == 3 && field.wire == 2) VT_TRY(read_build_options(field.bytes, arena, out_options));
+    if (field.number == 4 && field.wire == 0) out_options->portable = field.value != 0;
+  }
+}
+
+void vt_device_assignment_write(int32_t partitions, const int32_t *device_ids, vt_text *out_text) {
+  vt_proto_put_uint(out_text, 1, 1);
+  vt_proto_put_uint(out_text, 2, (uint64_t)partitions);
+  for (int32_t i = 0; i < partitions; i++) {
+    vt_text id = {0}, computation = {0};
+    vt_proto_put_varint(&id, (uint64_t)device_ids[i]);
+    vt_proto_put_bytes(&computation, 1, id.data, id.size);
+    vt_proto_put_bytes(out_text, 3, computation.data, computation.size);
+    vt_text_free(&id);
+    vt_text_free(&computation);
+  }
+}
