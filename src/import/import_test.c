@@ -17,7 +17,7 @@
 #define FIXTURES VTPU_SOURCE_DIR "/src/import/fixtures/"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SWEEP_STEP = 13 };
+enum { SWEEP_STEP = 5 };
 #else
 enum { SWEEP_STEP = 1 };
 #endif

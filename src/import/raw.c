@@ -79,7 +79,8 @@ static const void *extend_small(vt_arena *arena, vt_bytes data, const vt_dtype_i
   int shift = 8 - info->bits;
   for (size_t i = 0; i < data.size; i++) {
     uint8_t top = (uint8_t)(data.data[i] << shift);
-    bytes[i] = info->kind == VT_KIND_SIGNED ? (uint8_t)((int8_t)top >> shift) : (uint8_t)(top >> shift);
+    int value = info->kind == VT_KIND_SIGNED ? (int8_t)top >> shift : top >> shift;
+    bytes[i] = (uint8_t)value;
   }
   return bytes;
 }
