@@ -171,24 +171,18 @@ const bool *vt_step_invariant(const vt_step *step) {
   return body->plans[1]->invariant;
 }
 
-static int64_t reserve(vt_step *step, int64_t bytes) {
-  int64_t at = step->scratch_bytes;
-  step->scratch_bytes += vt_padded_bytes(bytes);
-  return at;
-}
-
 static vt_status prepare_control(vt_plan *plan, vt_step *step) {
   control_body *body = step->body;
   for (uint32_t i = 0; i < body->plan_count; i++)
-    if (body->plans[i]->temp_bytes) body->memory_offsets[i] = reserve(step, body->plans[i]->temp_bytes);
+    if (body->plans[i]->temp_bytes) body->memory_offsets[i] = vt_step_reserve(step, body->plans[i]->temp_bytes);
   if (step->op->code != VT_OP_WHILE) return VT_OK;
   const vt_plan *loop = body->plans[1];
   body->carried = loop->result_count;
   body->second_offsets = VT_NEW_ARRAY(&plan->program->arena, int64_t, body->carried);
-  body->pred_offset = reserve(step, 1);
+  body->pred_offset = vt_step_reserve(step, 1);
   for (uint32_t i = 0; i < body->carried; i++)
     if (!loop->invariant[i] && !loop->in_place_result[i])
-      body->second_offsets[i] = reserve(step, vt_type_bytes(loop->func->params[i]->type));
+      body->second_offsets[i] = vt_step_reserve(step, vt_type_bytes(loop->func->params[i]->type));
   return VT_OK;
 }
 

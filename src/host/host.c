@@ -6,7 +6,9 @@
 // the tier, and with it every bit of the results, is the same on each run.
 #include <stdlib.h>
 
+#include "host/cpu.h"
 #include "host/plan.h"
+#include "passes/passes.h"
 
 enum {
   SMALL_WORK = 64 << 10,    // element operations
@@ -51,7 +53,17 @@ static double func_work(const vt_func *func, double limit) {
   return work;
 }
 
+// Shallower contractions are faster in f32 than in bf16 (rules of docs/decisions/bf16-by-cpu.md).
+enum { MIN_BF16_DEPTH = 24 };
+
 static vt_status plan_program(vt_program *program) {
+  const vt_host_options *options = &program->options;
+  if (!options->evaluator_only) {
+    vt_pass_options passes = {.exact_dots = options->exact_dots,
+                              .bf16_dots = vt_host_fast_bf16(),
+                              .min_bf16_depth = MIN_BF16_DEPTH};
+    VT_TRY(vt_passes_run(program->module, &passes));
+  }
   program->small = func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
   VT_TRY(vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan));
   VT_TRY(vt_kernels_compile(program));

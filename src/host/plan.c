@@ -6,11 +6,18 @@
 #include <string.h>
 
 #include "host/plan.h"
+#include "host/steps.h"
 
 // Constants up to this size are kept; larger splats are filled in where they are used, often in place of a copy.
 enum { KEPT_SPLAT_BYTES = 64 << 10 };
 
 int64_t vt_padded_bytes(int64_t bytes) { return (bytes + 128 + 63) & ~(int64_t)63; }
+
+int64_t vt_step_reserve(vt_step *step, int64_t bytes) {
+  int64_t at = step->scratch_bytes;
+  step->scratch_bytes += vt_padded_bytes(bytes);
+  return at;
+}
 
 void vt_program_own(vt_program *program, void (*destroy)(void *), void *object) {
   vt_owned owned = {destroy, object};
@@ -157,6 +164,10 @@ static vt_status add_op(vt_plan *plan, vt_op *op) {
   default: break;
   }
   if (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) return vt_step_collective(plan, step);
+  if (!plan->program->small && !plan->program->options.evaluator_only) {
+    if (op->code == VT_OP_DOT_GENERAL && vt_step_dot(plan, step)) return VT_OK;
+    if (op->code == VT_OP_CONVOLUTION && vt_step_convolution(plan, step)) return VT_OK;
+  }
   return vt_step_eval(plan, step);
 }
 

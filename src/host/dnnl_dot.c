@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// dnnl_dot.c - dot_general as a oneDNN matmul.
+//
+// The dimensions of a dot are batch, M (left only), N (right only) and K (summed). Neighbours that lie together
+// in both tensors they belong to become one. What is left of M and N beside one dimension each becomes batch with
+// the other side broadcast; strides describe heads inside a sequence, transposed weights and the like, so nothing
+// is copied for them. An operand is packed into scratch when its K cannot be one dimension, when neither of its
+// inner strides is 1 (oneDNN would run its reference code, a thousand times slower), or when its numbers must be
+// converted: bf16 where the CPU has no fast bf16, DEFAULT f32 that no pass has rounded.
+#include <assert.h>
+#include <string.h>
+
+#include "host/cpu.h"
+#include "host/dnnl_util.h"
+#include "host/pack.h"
+#include "host/steps.h"
+
+enum { MAX_BATCH = 6, SMALL_DOT = 4096 };
+
+typedef struct dim {
+  int64_t size, lhs, rhs, out;  // strides in elements; 0 where the tensor lacks the dimension
+} dim;
+typedef struct dims {
+  int32_t count;
+  dim at[VT_MAX_RANK];
+} dims;
+
+typedef struct contraction {
+  dims batch, m, n, k;
+} contraction;
+
+typedef struct operand {
+  bool packed;
+  vt_pack pack;
+  vt_dtype dtype;           // that the matmul sees
+  int64_t offset;           // in scratch, when packed
+  int64_t bytes;
+  int64_t batch[MAX_BATCH], rows, columns;  // strides the matmul sees
+} operand;
+
+typedef struct dot_body {
+  operand sides[2];
+  vt_dnnl_call call;
+  vt_pack result;           // out of scratch into the result, when converted
+  bool converts_result;
+  int64_t result_offset, result_bytes, scratchpad_offset;
+} dot_body;
+
+static void push(dims *list, int64_t size, int64_t lhs, int64_t rhs, int64_t out) {
+  if (size != 1) list->at[list->count++] = (dim){size, lhs, rhs, out};
+}
+
+static bool joins(const dim *outer, const dim *inner) {
+  return outer->lhs == inner->lhs * inner->size && outer->rhs == inner->rhs * inner->size &&
+         outer->out == inner->out * inner->size;
+}
+
+static void collapse(dims *list) {
+  int32_t kept = 0;
+  for (int32_t i = 1; i < list->count; i++) {
+    if (joins(&list->at[kept], &list->at[i])) {
+      int64_t size = list->at[kept].size * list->at[i].size;
+      list->at[kept] = list->at[i];
+      list->at[kept].size = size;
+    } else {
+      list->at[++kept] = list->at[i];
+    }
+  }
+  if (list->count) list->count = kept + 1;
+}
+
+// K may be summed in any order: the order of the side's memory lets most dimensions join.
+static void sort_k(dims *list, bool by_lhs) {
+  for (int32_t i = 1; i < list->count; i++)
+    for (int32_t j = i; j > 0; j--) {
+      dim *a = &list->at[j - 1], *b = &list->at[j];
+      if (by_lhs ? a->lhs >= b->lhs : a->rhs >= b->rhs) break;
+      dim t = *a;
+      *a = *b;
+      *b = t;
+    }
+}
+
+static bool listed(const int64_t *list, uint32_t count, int64_t d) {
+  for (uint32_t i = 0; i < count; i++)
+    if (list[i] == d) return true;
+  return false;
+}
+
+static void read_dot(const vt_op *op, contraction *c) {
+  vt_type lhs = op->operands[0]->type, rhs = op->operands[1]->type;
+  uint32_t batch_count, k_count;
+  const int64_t *lb = vt_attr_ints(op, VT_ATTR_LHS_BATCHING_DIMENSIONS, &batch_count);
+  const int64_t *rb = vt_attr_ints(op, VT_ATTR_RHS_BATCHING_DIMENSIONS, NULL);
+  const int64_t *lk = vt_attr_ints(op, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, &k_count);
+  const int64_t *rk = vt_attr_ints(op, VT_ATTR_RHS_CONTRACTING_DIMENSIONS, NULL);
+  int64_t ls[VT_MAX_RANK], rs[VT_MAX_RANK], os[VT_MAX_RANK];
+  vt_type_strides(lhs, ls);
+  vt_type_strides(rhs, rs);
+  vt_type_strides(op->results[0].type, os);
+  *c = (contraction){0};
+  int32_t o = 0;
+  for (uint32_t i = 0; i < batch_count; i++, o++)
+    push(&c->batch, lhs.dims[lb[i]], ls[lb[i]], rs[rb[i]], os[o]);
+  for (int32_t d = 0; d < lhs.rank; d++)
+    if (!listed(lb, batch_count, d) && !listed(lk, k_count, d)) {
+      push(&c->m, lhs.dims[d], ls[d], 0, os[o]);
+      o++;
+    }
+  for (int32_t d = 0; d < rhs.rank; d++)
+    if (!listed(rb, batch_count, d) && !listed(rk, k_count, d)) {
+      push(&c->n, rhs.dims[d], 0, rs[d], os[o]);
+      o++;
+    }
+  for (uint32_t i = 0; i < k_count; i++) push(&c->k, lhs.dims[lk[i]], ls[lk[i]], rs[rk[i]], 0);
+}
+
+static bool k_is_one(const dims *k, bool of_lhs) {
+  for (int32_t i = 1; i < k->count; i++) {
+    const dim *a = &k->at[i - 1], *b = &k->at[i];
+    if (of_lhs ? a->lhs != b->lhs * b->size : a->rhs != b->rhs * b->size) return false;
+  }
+  return true;
+}
+
+// Lays out one side densely as [batch, rows, columns] in scratch; rows and columns are M and K, or K and N.
+static void pack_side(contraction *c, bool of_lhs, vt_dtype from, operand *side) {
+  int64_t stride = 1;
+  dims *order[] = {&c->batch, of_lhs ? &c->m : &c->k, of_lhs ? &c->k : &c->n};
+  side->packed = true;
+  side->pack = (vt_pack){.from = from, .to = side->dtype};
+  for (int32_t l = 2; l >= 0; l--)
+    for (int32_t i = order[l]->count; i-- > 0;) {
+      dim *d = &order[l]->at[i];
+      int64_t *place = of_lhs ? &d->lhs : &d->rhs;
+      if (*place == 0) continue;  // a broadcast: one copy serves all
+      vt_pack_add(&side->pack, d->size, *place, stride);
+      *place = stride;
+      stride *= d->size;
+    }
+  side->bytes = stride * (int64_t)vt_dtype_bytes(side->dtype);
+  vt_pack_finish(&side->pack);
+}
+
+// Moves all but one dimension of M and of N to the batch.
+static bool spill(contraction *c) {
+  while (c->m.count > 1) {
+    int32_t least = 0;
+    for (int32_t i = 1; i < c->m.count; i++)
+      if (c->m.at[i].size < c->m.at[least].size) least = i;
+    push(&c->batch, c->m.at[least].size, c->m.at[least].lhs, 0, c->m.at[least].out);
+    memmove(&c->m.at[least], &c->m.at[least + 1], sizeof(dim) * (size_t)(c->m.count - least - 1));
+    c->m.count--;
+  }
+  while (c->n.count > 1) {  // the innermost stays: the result must be dense along N
+    push(&c->batch, c->n.at[0].size, 0, c->n.at[0].rhs, c->n.at[0].out);
+    memmove(&c->n.at[0], &c->n.at[1], sizeof(dim) * (size_t)(c->n.count - 1));
+    c->n.count--;
+  }
+  return c->batch.count <= MAX_BATCH;
+}
+
+static int64_t size_of(const dims *list) { return list->count ? list->at[0].size : 1; }
+
+// Strides of size-1 dimensions are ours to choose; oneDNN wants the ones of a dense matrix.
+static void set_strides(operand *side, const dims *rows, const dims *columns, bool of_lhs) {
+  int64_t r = rows->count ? of_lhs ? rows->at[0].lhs : rows->at[0].rhs : 0;
+  int64_t c = columns->count ? of_lhs ? columns->at[0].lhs : columns->at[0].rhs : 0;
+  if (!columns->count) c = r == 1 ? size_of(rows) : 1;
+  if (!rows->count) r = c == 1 ? size_of(columns) : 1;
+  side->rows = r;
+  side->columns = c;
+}
+
+static bool make_matmul(vt_plan *plan, const contraction *c, dot_body *body, vt_dtype out) {
+  int32_t rank = c->batch.count + 2;
+  dnnl_dims_t dims_[3], strides[3];
+  for (int32_t i = 0; i < c->batch.count; i++) {
+    const dim *d = &c->batch.at[i];
+    dims_[0][i] = d->lhs ? d->size : 1;
+    dims_[1][i] = d->rhs ? d->size : 1;
+    dims_[2][i] = d->size;
+    int64_t given[3] = {d->lhs, d->rhs, d->out};
+    for (int t = 0; t < 3; t++) strides[t][i] = given[t];
+  }
+  int64_t m = size_of(&c->m), n = size_of(&c->n), k = size_of(&c->k);
+  int64_t out_row = c->m.count ? c->m.at[0].out : n;
+  int64_t inner[3][4] = {{m, k, body->sides[0].rows, body->sides[0].columns},
+                         {k, n, body->sides[1].rows, body->sides[1].columns},
+                         {m, n, out_row, 1}};
+  dnnl_memory_desc_t md[3];
+  vt_dtype types[3] = {body->sides[0].dtype, body->sides[1].dtype, out};
+  for (int t = 0; t < 3; t++) {
+    dims_[t][rank - 2] = inner[t][0];
+    dims_[t][rank - 1] = inner[t][1];
+    strides[t][rank - 2] = inner[t][2];
+    strides[t][rank - 1] = inner[t][3];
+    for (int32_t i = 0; i < c->batch.count; i++)  // a broadcast dimension of size 1 needs some legal stride
+      if (strides[t][i] == 0) strides[t][i] = inner[t][0] * inner[t][2] > inner[t][1] * inner[t][3]
+                                                  ? inner[t][0] * inner[t][2] : inner[t][1] * inner[t][3];
+    if (dnnl_memory_desc_init_by_strides(&md[t], rank, dims_[t], vt_dnnl_dtype(types[t]), strides[t]))
+      return false;
+  }
+  dnnl_matmul_desc_t desc;
+  static const int ids[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+  if (dnnl_matmul_desc_init(&desc, &md[0], &md[1], NULL, &md[2]) != dnnl_success) return false;
+  return vt_dnnl_make(plan->program, &desc, NULL, NULL, false, 3, ids, &body->call);
+}
+
+// Prepares the matmul; with `pack_all`, from packed operands.
+static bool prepare_sides(vt_plan *plan, vt_step *step, dot_body *body, const vt_dtype *seen, bool round,
+                          bool pack_all) {
+  const vt_op *op = step->op;
+  contraction c;
+  read_dot(op, &c);
+  collapse(&c.batch);
+  collapse(&c.m);
+  collapse(&c.n);
+  sort_k(&c.k, true);
+  if (!k_is_one(&c.k, true) || !k_is_one(&c.k, false)) {
+    contraction other = c;
+    sort_k(&other.k, false);
+    bool small_lhs = vt_type_elements(op->operands[0]->type) <= vt_type_elements(op->operands[1]->type);
+    if (small_lhs && k_is_one(&other.k, false)) c = other;
+  }
+  for (int s = 0; s < 2; s++) {
+    operand *side = &body->sides[s];
+    vt_dtype from = op->operands[s]->type.dtype;
+    *side = (operand){.dtype = seen[s]};
+    const dims *free = s ? &c.n : &c.m;
+    int64_t k_inner = c.k.count ? s ? c.k.at[c.k.count - 1].rhs : c.k.at[c.k.count - 1].lhs : 1;
+    int64_t free_inner = 1;
+    if (free->count) free_inner = s ? free->at[free->count - 1].rhs : free->at[free->count - 1].lhs;
+    if (pack_all || round || from != seen[s] || !k_is_one(&c.k, s == 0) || (k_inner != 1 && free_inner != 1))
+      pack_side(&c, s == 0, from, side);
+    side->pack.round = round && seen[s] == VT_F32;
+  }
+  collapse(&c.m);
+  collapse(&c.n);
+  collapse(&c.k);
+  if (c.k.count > 1 || !spill(&c)) return false;
+  set_strides(&body->sides[0], &c.m, &c.k, true);
+  set_strides(&body->sides[1], &c.k, &c.n, false);
+  return make_matmul(plan, &c, body, body->converts_result ? VT_F32 : op->results[0].type.dtype);
+}
+
+static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+  (void)exec;
+  const dot_body *body = step->body;
+  for (uint32_t f = 0; f < count; f++) {
+    char **slots = frames[f]->slots;
+    char *scratch = step->scratch_bytes ? slots[step->scratch_slot] : NULL;
+    void *data[3];
+    for (int s = 0; s < 2; s++) {
+      const operand *side = &body->sides[s];
+      data[s] = slots[step->input_slots[s]];
+      if (!side->packed) continue;
+      vt_pack_run(&side->pack, data[s], scratch + side->offset);
+      data[s] = scratch + side->offset;
+    }
+    char *result = slots[step->output_slots[0]];
+    data[2] = body->converts_result ? scratch + body->result_offset : result;
+    VT_TRY(vt_dnnl_execute(&body->call, data, scratch ? scratch + body->scratchpad_offset : NULL));
+    if (body->converts_result) vt_pack_run(&body->result, data[2], result);
+  }
+  return VT_OK;
+}
+
+static bool is_float(vt_dtype dtype) { return dtype == VT_F32 || dtype == VT_BF16; }
+
+// The element types that the matmul works on; false when it is not for oneDNN.
+static bool choose_types(const vt_op *op, vt_dtype *seen, bool *out_converts) {
+  vt_dtype lhs = op->operands[0]->type.dtype, rhs = op->operands[1]->type.dtype, out = op->results[0].type.dtype;
+  *out_converts = false;
+  if (!is_float(lhs) || !is_float(rhs) || !is_float(out)) return false;
+  bool both_bf16 = lhs == VT_BF16 && rhs == VT_BF16 && vt_host_fast_bf16();
+  seen[0] = seen[1] = both_bf16 ? VT_BF16 : VT_F32;
+  *out_converts = out == VT_BF16 && !both_bf16;
+  return true;
+}
+
+static bool rounds_operands(const vt_plan *plan, const vt_op *op) {
+  if (plan->program->options.exact_dots || vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE)) return false;
+  if (op->operands[0]->type.dtype == VT_BF16 && op->operands[1]->type.dtype == VT_BF16) return false;
+  const vt_attr *precision = vt_op_attr(op, VT_ATTR_PRECISION_CONFIG);
+  for (uint32_t i = 0; precision && i < precision->count; i++)
+    if (precision->ints[i] != VT_PRECISION_DEFAULT) return false;
+  return true;
+}
+
+bool vt_step_dot(vt_plan *plan, vt_step *step) {
+  const vt_op *op = step->op;
+  vt_dtype seen[2];
+  bool converts;
+  contraction c;
+  if (!choose_types(op, seen, &converts)) return false;
+  read_dot(op, &c);
+  double work = 1;
+  const dims *lists[] = {&c.batch, &c.m, &c.n, &c.k};
+  for (int l = 0; l < 4; l++)
+    for (int32_t i = 0; i < lists[l]->count; i++) work *= (double)lists[l]->at[i].size;
+  if (work <= SMALL_DOT) return false;  // empty ones too
+  dot_body *body = VT_NEW(&plan->program->arena, dot_body);
+  body->converts_result = converts;
+  bool round = rounds_operands(plan, op);
+  if (!prepare_sides(plan, step, body, seen, round, false) && !prepare_sides(plan, step, body, seen, round, true))
+    return false;
+  for (int s = 0; s < 2; s++)
+    if (body->sides[s].packed) body->sides[s].offset = vt_step_reserve(step, body->sides[s].bytes);
+  if (converts) {
+    int64_t elements = vt_type_elements(op->results[0].type);
+    body->result = (vt_pack){.from = VT_F32, .to = VT_BF16};
+    vt_pack_add(&body->result, elements, 1, 1);
+    vt_pack_finish(&body->result);
+    body->result_offset = vt_step_reserve(step, elements * 4);
+  }
+  if (body->call.scratchpad_bytes) body->scratchpad_offset = vt_step_reserve(step, body->call.scratchpad_bytes);
+  step->body = body;
+  step->run = run_dot;
+  return true;
+}

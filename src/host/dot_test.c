@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// dot_test.c - dots and convolutions through oneDNN against src/eval, over a table of shapes.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "host/cpu.h"
+#include "host/plan.h"
+#include "ir/module.h"
+
+static uint32_t random_state;
+static float random_value(void) {
+  random_state = random_state * 1664525 + 1013904223;
+  return (float)(int32_t)random_state / (float)(1u << 31);
+}
+
+static void fill(void *data, vt_type type) {
+  for (int64_t i = 0; i < vt_type_elements(type); i++) {
+    float value = random_value();
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    bits &= 0xffff0000;  // on bf16's grid, so that rounding operands changes nothing
+    if (type.dtype == VT_BF16) {
+      uint16_t half = (uint16_t)(bits >> 16);
+      memcpy((char *)data + i * 2, &half, 2);
+    } else {
+      memcpy((char *)data + i * 4, &bits, 4);
+    }
+  }
+}
+
+static double value_at(const void *data, vt_dtype dtype, int64_t i) {
+  uint32_t bits;
+  if (dtype == VT_BF16) {
+    uint16_t half;
+    memcpy(&half, (const char *)data + i * 2, 2);
+    bits = (uint32_t)half << 16;
+  } else {
+    memcpy(&bits, (const char *)data + i * 4, 4);
+  }
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+typedef vt_op *make_op(vt_func *func, const void *row, vt_dtype dtype, vt_dtype out);
+
+static vt_module *make_module(make_op *make, const void *row, vt_dtype dtype, vt_dtype out) {
+  vt_module *module = vt_module_create();
+  module->main = vt_func_create(module, "main");
+  vt_module_add_func(module, module->main);
+  vt_op *op = make(module->main, row, dtype, out);
+  vt_op_append(module->main, op);
+  vt_func_set_returns(module->main, 1, (vt_value *[]){&op->results[0]});
+  vt_status st = vt_module_verify(module);
+  if (st) fail_msg("%s", vt_status_message(st));
+  return module;
+}
+
+static vt_program *compile(vt_module *module, bool evaluator) {
+  vt_host_options options = {.device_count = 1, .exact_dots = true, .evaluator_only = evaluator};
+  vt_program *program;
+  vt_status st = vt_host_compile(module, &options, &program);
+  if (st) fail_msg("%s", vt_status_message(st));
+  return program;
+}
+
+static void run(vt_program *program, void *lhs, void *rhs, void *out) {
+  void *params[2] = {lhs, rhs};
+  vt_run run = {.params = params, .results = &out};
+  vt_status st = vt_program_run(program, &run);
+  if (st) fail_msg("%s", vt_status_message(st));
+}
+
+// The number of steps whose op is the contraction and that a library runs.
+static uint32_t library_steps(const vt_program *program) {
+  uint32_t count = 0;
+  for (uint32_t s = 0; s < program->plan->step_count; s++) {
+    const vt_step *step = &program->plan->steps[s];
+    bool contraction = step->op && (step->op->code == VT_OP_DOT_GENERAL || step->op->code == VT_OP_CONVOLUTION);
+    count += contraction && step->body;
+  }
+  return count;
+}
+
+static void check(const char *name, make_op *make, const void *row, vt_dtype dtype, vt_dtype out, bool library) {
+  vt_program *fast = compile(make_module(make, row, dtype, out), false);
+  vt_program *plain = compile(make_module(make, row, dtype, out), true);
+  const vt_func *main_func = vt_program_module(plain)->main;
+  vt_type lhs = main_func->params[0]->type, rhs = main_func->params[1]->type, result = main_func->returns[0]->type;
+  void *data[4] = {vt_host_alloc(vt_type_bytes(lhs)), vt_host_alloc(vt_type_bytes(rhs)),
+                   vt_host_alloc(vt_type_bytes(result)), vt_host_alloc(vt_type_bytes(result))};
+  random_state = 12345;
+  fill(data[0], lhs);
+  fill(data[1], rhs);
+  memset(data[2], 0xff, (size_t)vt_type_bytes(result));
+  run(fast, data[0], data[1], data[2]);
+  run(plain, data[0], data[1], data[3]);
+  double scale = 0, error = 0;
+  for (int64_t i = 0; i < vt_type_elements(result); i++) {
+    double want = value_at(data[3], result.dtype, i), got = value_at(data[2], result.dtype, i);
+    if (fabs(want) > scale) scale = fabs(want);
+    if (!(fabs(want - got) <= error)) error = fabs(want - got);
+  }
+  double limit = out == VT_BF16 ? 1e-2 : 1e-5;
+  if (!(error <= limit * scale)) fail_msg("%s: error %g, largest value %g", name, error, scale);
+  if (library && library_steps(fast) != 1) fail_msg("%s: runs on the evaluator", name);
+  for (int i = 0; i < 4; i++) vt_host_free(data[i]);
+  vt_program_destroy(fast);
+  vt_program_destroy(plain);
+}
+
+// Dots: sizes and dimension lists, ended by -1.
+typedef struct dot_row {
+  const char *name;
+  int64_t lhs[5], rhs[5];
+  int64_t lhs_batch[4], rhs_batch[4], lhs_contract[4], rhs_contract[4];
+} dot_row;
+
+static uint32_t length(const int64_t *list) {
+  uint32_t n = 0;
+  while (list[n] >= 0) n++;
+  return n;
+}
+
+static bool has(const int64_t *list, int64_t d) {
+  for (; *list >= 0; list++)
+    if (*list == d) return true;
+  return false;
+}
+
+static vt_op *make_dot(vt_func *func, const void *table_row, vt_dtype dtype, vt_dtype out) {
+  const dot_row *row = table_row;
+  vt_arena *arena = &func->module->arena;
+  vt_value *operands[2] = {
+      vt_func_add_param(func, vt_type_make(arena, dtype, (int32_t)length(row->lhs), row->lhs)),
+      vt_func_add_param(func, vt_type_make(arena, dtype, (int32_t)length(row->rhs), row->rhs))};
+  int64_t dims[8];
+  int32_t rank = 0;
+  for (uint32_t i = 0; row->lhs_batch[i] >= 0; i++) dims[rank++] = row->lhs[row->lhs_batch[i]];
+  for (uint32_t d = 0; row->lhs[d] >= 0; d++)
+    if (!has(row->lhs_batch, d) && !has(row->lhs_contract, d)) dims[rank++] = row->lhs[d];
+  for (uint32_t d = 0; row->rhs[d] >= 0; d++)
+    if (!has(row->rhs_batch, d) && !has(row->rhs_contract, d)) dims[rank++] = row->rhs[d];
+  vt_type type = vt_type_make(arena, out, rank, dims);
+  vt_op *op = vt_op_create(func, VT_OP_DOT_GENERAL, NULL, 2, operands, 1, &type, 0);
+  vt_op_set_ints(op, VT_ATTR_LHS_BATCHING_DIMENSIONS, length(row->lhs_batch), row->lhs_batch);
+  vt_op_set_ints(op, VT_ATTR_RHS_BATCHING_DIMENSIONS, length(row->rhs_batch), row->rhs_batch);
+  vt_op_set_ints(op, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, length(row->lhs_contract), row->lhs_contract);
+  vt_op_set_ints(op, VT_ATTR_RHS_CONTRACTING_DIMENSIONS, length(row->rhs_contract), row->rhs_contract);
+  return op;
+}
+
+#define END {-1}
+static const dot_row dot_rows[] = {
+    {"dense", {64, 96, -1}, {96, 80, -1}, END, END, {1, -1}, {0, -1}},
+    {"input gradient of dense", {64, 96, -1}, {80, 96, -1}, END, END, {1, -1}, {1, -1}},
+    {"weight gradient of dense", {64, 96, -1}, {64, 80, -1}, END, END, {0, -1}, {0, -1}},
+    {"both transposed", {96, 64, -1}, {80, 96, -1}, END, END, {0, -1}, {1, -1}},
+    {"classifier", {128, 256, -1}, {256, 10, -1}, END, END, {1, -1}, {0, -1}},
+    {"shallow", {128, 10, -1}, {10, 512, -1}, END, END, {1, -1}, {0, -1}},
+    {"odd sizes", {101, 53, -1}, {53, 37, -1}, END, END, {1, -1}, {0, -1}},
+    {"odd sizes transposed", {53, 101, -1}, {37, 53, -1}, END, END, {0, -1}, {1, -1}},
+    {"row", {1, 512, -1}, {512, 300, -1}, END, END, {1, -1}, {0, -1}},
+    {"column", {512, 300, -1}, {300, 1, -1}, END, END, {1, -1}, {0, -1}},
+    {"matrix times vector", {512, 300, -1}, {300, -1}, END, END, {1, -1}, {0, -1}},
+    {"vector times matrix", {300, -1}, {300, 400, -1}, END, END, {0, -1}, {0, -1}},
+    {"outer product", {512, -1}, {300, -1}, END, END, {-1}, {-1}},
+    {"inner product", {100000, -1}, {100000, -1}, END, END, {0, -1}, {0, -1}},
+    {"outer product of columns", {512, 1, -1}, {1, 300, -1}, END, END, {1, -1}, {0, -1}},
+    {"batch", {8, 32, 48, -1}, {8, 48, 40, -1}, {0, -1}, {0, -1}, {2, -1}, {1, -1}},
+    {"three-dimensional input", {8, 32, 48, -1}, {48, 40, -1}, END, END, {2, -1}, {0, -1}},
+    {"its weight gradient", {8, 32, 48, -1}, {8, 32, 40, -1}, END, END, {0, 1, -1}, {0, 1, -1}},
+    {"weights of several heads", {8, 32, 48, -1}, {48, 4, 16, -1}, END, END, {2, -1}, {0, -1}},
+    {"heads to output", {8, 32, 4, 16, -1}, {4, 16, 48, -1}, END, END, {2, 3, -1}, {0, 1, -1}},
+    {"attention scores", {4, 33, 2, 24, -1}, {4, 35, 2, 24, -1}, {0, 2, -1}, {0, 2, -1}, {3, -1}, {3, -1}},
+    {"attention values", {4, 2, 33, 35, -1}, {4, 35, 2, 24, -1}, {0, 1, -1}, {0, 2, -1}, {3, -1}, {1, -1}},
+    {"gradient of scores", {4, 2, 33, 35, -1}, {4, 33, 2, 24, -1}, {0, 1, -1}, {0, 2, -1}, {2, -1}, {1, -1}},
+    {"summed dims out of order", {16, 12, 20, -1}, {20, 16, 30, -1}, END, END, {0, 2, -1}, {1, 0, -1}},
+    {"summed dims apart", {16, 12, 20, -1}, {16, 20, 30, -1}, END, END, {0, 2, -1}, {0, 1, -1}},
+    {"free dims around summed", {16, 24, 20, -1}, {24, 30, -1}, END, END, {1, -1}, {0, -1}},
+    {"right free dims around summed", {24, 30, -1}, {16, 24, 20, -1}, END, END, {0, -1}, {1, -1}},
+    {"batch inside", {32, 8, 48, -1}, {48, 40, 8, -1}, {1, -1}, {2, -1}, {2, -1}, {0, -1}},
+    {"outer product of batches", {8, 64, 1, -1}, {8, 1, 64, -1}, {0, -1}, {0, -1}, {2, -1}, {1, -1}},
+};
+
+static void dots_match(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof dot_rows / sizeof *dot_rows; i++) {
+    check(dot_rows[i].name, make_dot, &dot_rows[i], VT_F32, VT_F32, true);
+    check(dot_rows[i].name, make_dot, &dot_rows[i], VT_BF16, VT_F32, true);
+    check(dot_rows[i].name, make_dot, &dot_rows[i], VT_BF16, VT_BF16, true);
+  }
+}
+
+// Convolutions: dims are letters in the order of memory: b f (i o) and digits for spatial dimensions.
+typedef struct conv_row {
+  const char *name, *dims[3];
+  int64_t lhs[5], rhs[5];   // in the order of the letters
+  int64_t stride, low, high, lhs_dilation, rhs_dilation;
+  bool reversed;
+  int64_t feature_groups, batch_groups;
+  bool library;
+} conv_row;
+
+static int64_t size_of(const char *dims, const int64_t *sizes, char letter) { return sizes[strchr(dims, letter) - dims]; }
+
+static void set_dims(vt_op *op, const char *dims, const char *letters, const vt_attr_key *keys) {
+  int64_t spatial[3];
+  uint32_t count = 0;
+  for (char c = '0'; strchr(dims, c); c++) spatial[count++] = strchr(dims, c) - dims;
+  vt_op_set_i64(op, keys[0], strchr(dims, letters[0]) - dims);
+  vt_op_set_i64(op, keys[1], strchr(dims, letters[1]) - dims);
+  vt_op_set_ints(op, keys[2], count, spatial);
+}
+
+static vt_op *make_conv(vt_func *func, const void *table_row, vt_dtype dtype, vt_dtype out) {
+  const conv_row *row = table_row;
+  vt_arena *arena = &func->module->arena;
+  int32_t rank = (int32_t)strlen(row->dims[0]);
+  vt_value *operands[2] = {vt_func_add_param(func, vt_type_make(arena, dtype, rank, row->lhs)),
+                           vt_func_add_param(func, vt_type_make(arena, dtype, rank, row->rhs))};
+  int64_t dims[5], lists[5][6];
+  uint32_t spatial = (uint32_t)rank - 2;
+  for (int32_t d = 0; d < rank; d++) {
+    char letter = row->dims[2][d];
+    if (letter == 'b') dims[d] = size_of(row->dims[0], row->lhs, 'b') / row->batch_groups;
+    else if (letter == 'f') dims[d] = size_of(row->dims[1], row->rhs, 'o');
+    else {
+      int64_t in = (size_of(row->dims[0], row->lhs, letter) - 1) * row->lhs_dilation + 1 + row->low + row->high;
+      int64_t window = (size_of(row->dims[1], row->rhs, letter) - 1) * row->rhs_dilation + 1;
+      dims[d] = (in - window) / row->stride + 1;
+    }
+  }
+  vt_type type = vt_type_make(arena, out, rank, dims);
+  vt_op *op = vt_op_create(func, VT_OP_CONVOLUTION, NULL, 2, operands, 1, &type, 0);
+  for (uint32_t i = 0; i < spatial; i++) {
+    lists[0][i] = row->stride, lists[1][i] = row->lhs_dilation, lists[2][i] = row->rhs_dilation;
+    lists[3][i] = row->reversed;
+    lists[4][2 * i] = row->low, lists[4][2 * i + 1] = row->high;
+  }
+  vt_op_set_ints(op, VT_ATTR_WINDOW_STRIDES, spatial, lists[0]);
+  vt_op_set_ints(op, VT_ATTR_LHS_DILATION, spatial, lists[1]);
+  vt_op_set_ints(op, VT_ATTR_RHS_DILATION, spatial, lists[2]);
+  vt_op_set_ints(op, VT_ATTR_WINDOW_REVERSAL, spatial, lists[3]);
+  vt_op_set_ints(op, VT_ATTR_PADDING, 2 * spatial, lists[4]);
+  vt_op_set_i64(op, VT_ATTR_FEATURE_GROUP_COUNT, row->feature_groups);
+  vt_op_set_i64(op, VT_ATTR_BATCH_GROUP_COUNT, row->batch_groups);
+  static const vt_attr_key keys[3][3] = {
+      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION, VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
+      {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
+       VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
+      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION, VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
+  set_dims(op, row->dims[0], "bf", keys[0]);
+  set_dims(op, row->dims[1], "io", keys[1]);
+  set_dims(op, row->dims[2], "bf", keys[2]);
+  return op;
+}
+
+#define NHWC {"b01f", "01io", "b01f"}
+#define INPUT_GRADIENT {"b01f", "01oi", "b01f"}
+#define WEIGHT_GRADIENT {"f01b", "i01o", "01bf"}
+static const conv_row conv_rows[] = {
+    //                                                                     s  lo hi ld rd reversed groups
+    {"3x3", NHWC, {2, 14, 14, 32}, {3, 3, 32, 48}, 1, 1, 1, 1, 1, false, 1, 1, true},
+    {"3x3, one channel", NHWC, {4, 28, 28, 1}, {3, 3, 1, 32}, 1, 1, 1, 1, 1, false, 1, 1, true},
+    {"stem", NHWC, {1, 32, 32, 3}, {7, 7, 3, 64}, 2, 2, 3, 1, 1, false, 1, 1, true},
+    {"3x3 stride 2, padded (0, 1)", NHWC, {2, 14, 14, 32}, {3, 3, 32, 32}, 2, 0, 1, 1, 1, false, 1, 1, true},
+    {"1x1", NHWC, {2, 14, 14, 32}, {1, 1, 32, 64}, 1, 0, 0, 1, 1, false, 1, 1, true},
+    {"1x1 stride 2", NHWC, {2, 14, 14, 32}, {1, 1, 32, 64}, 2, 0, 0, 1, 1, false, 1, 1, true},
+    {"dilated", NHWC, {2, 14, 14, 16}, {3, 3, 16, 32}, 1, 2, 2, 1, 2, false, 1, 1, true},
+    {"depthwise", NHWC, {2, 14, 14, 32}, {3, 3, 1, 32}, 1, 1, 1, 1, 1, false, 32, 1, true},
+    {"depthwise, multiplier 2", NHWC, {2, 14, 14, 16}, {3, 3, 1, 32}, 1, 1, 1, 1, 1, false, 16, 1, false},
+    {"4 groups", NHWC, {2, 14, 14, 64}, {3, 3, 16, 64}, 1, 1, 1, 1, 1, false, 4, 1, true},
+    {"odd channels", NHWC, {2, 13, 13, 13}, {3, 3, 13, 17}, 1, 1, 1, 1, 1, false, 1, 1, true},
+    {"valid, odd", NHWC, {3, 15, 15, 8}, {5, 5, 8, 24}, 2, 0, 0, 1, 1, false, 1, 1, true},
+    {"flipped kernel", NHWC, {2, 14, 14, 32}, {3, 3, 32, 48}, 2, 1, 1, 1, 1, true, 1, 1, true},
+    {"input gradient of 3x3", INPUT_GRADIENT, {2, 14, 14, 48}, {3, 3, 32, 48}, 1, 1, 1, 1, 1, true, 1, 1, true},
+    {"input gradient of 3x3 stride 2", INPUT_GRADIENT, {2, 7, 7, 48}, {3, 3, 32, 48}, 1, 2, 1, 2, 1, true, 1, 1,
+     true},
+    {"input gradient, rows left out", INPUT_GRADIENT, {2, 7, 7, 48}, {3, 3, 32, 48}, 1, 2, 3, 2, 1, true, 1, 1, true},
+    {"input gradient of 1x1 stride 2", INPUT_GRADIENT, {2, 7, 7, 64}, {1, 1, 32, 64}, 1, 0, 1, 2, 1, true, 1, 1,
+     true},
+    {"input gradient of dilated", INPUT_GRADIENT, {2, 14, 14, 32}, {3, 3, 16, 32}, 1, 2, 2, 1, 2, true, 1, 1, true},
+    {"input gradient, 4 groups", INPUT_GRADIENT, {2, 14, 14, 64}, {3, 3, 64, 16}, 1, 1, 1, 1, 1, true, 4, 1, true},
+    {"input gradient, depthwise", INPUT_GRADIENT, {2, 14, 14, 32}, {3, 3, 32, 1}, 1, 1, 1, 1, 1, true, 32, 1, true},
+    {"transposed convolution", NHWC, {2, 7, 7, 48}, {4, 4, 48, 32}, 1, 2, 2, 2, 1, false, 1, 1, true},
+    {"weight gradient of 3x3", WEIGHT_GRADIENT, {2, 14, 14, 32}, {2, 14, 14, 48}, 1, 1, 1, 1, 1, false, 1, 1, true},
+    {"weight gradient of 3x3 stride 2", WEIGHT_GRADIENT, {2, 14, 14, 32}, {2, 7, 7, 48}, 1, 0, 1, 1, 2, false, 1, 1,
+     true},
+    {"weight gradient of 3x3, one channel", WEIGHT_GRADIENT, {4, 28, 28, 1}, {4, 28, 28, 32}, 1, 1, 1, 1, 1, false, 1,
+     1, true},
+    {"weight gradient of stem", WEIGHT_GRADIENT, {2, 32, 32, 3}, {2, 16, 16, 64}, 1, 2, 3, 1, 2, false, 1, 1, true},
+    {"weight gradient of 1x1", WEIGHT_GRADIENT, {2, 14, 14, 32}, {2, 14, 14, 64}, 1, 0, 0, 1, 1, false, 1, 1, true},
+    {"weight gradient of 1x1 stride 2", WEIGHT_GRADIENT, {2, 14, 14, 32}, {2, 7, 7, 64}, 1, 0, -1, 1, 2, false, 1, 1,
+     true},
+    {"weight gradient of dilated", WEIGHT_GRADIENT, {2, 14, 14, 16}, {2, 14, 14, 32}, 2, 2, 2, 1, 1, false, 1, 1,
+     true},
+    {"weight gradient, 4 groups", WEIGHT_GRADIENT, {2, 14, 14, 64}, {2, 14, 14, 64}, 1, 1, 1, 1, 1, false, 1, 4,
+     true},
+    {"weight gradient, depthwise", WEIGHT_GRADIENT, {2, 14, 14, 32}, {2, 14, 14, 32}, 1, 1, 1, 1, 1, false, 1, 32,
+     true},
+    {"NCHW", {"bf01", "oi01", "bf01"}, {2, 32, 14, 14}, {48, 32, 3, 3}, 1, 1, 1, 1, 1, false, 1, 1, true},
+    {"NCHW input gradient", {"bf01", "io01", "bf01"}, {2, 48, 7, 7}, {48, 32, 3, 3}, 1, 2, 1, 2, 1, true, 1, 1, true},
+    {"NCHW weight gradient", {"fb01", "io01", "bf01"}, {2, 32, 14, 14}, {2, 48, 14, 14}, 1, 1, 1, 1, 1, false, 1, 1,
+     true},
+    {"mixed orders", {"0b1f", "i0o1", "f01b"}, {14, 2, 14, 32}, {32, 3, 48, 3}, 1, 1, 1, 1, 1, false, 1, 1, true},
+    {"one spatial dimension", {"b0f", "0io", "b0f"}, {4, 64, 32}, {5, 32, 48}, 1, 2, 2, 1, 1, false, 1, 1, true},
+    {"its weight gradient", {"f0b", "i0o", "0bf"}, {4, 64, 32}, {4, 64, 48}, 1, 2, 2, 1, 1, false, 1, 1, true},
+    {"three spatial dimensions", {"b012f", "012io", "b012f"}, {2, 6, 7, 8, 16}, {3, 3, 3, 16, 32}, 1, 1, 1, 1, 1,
+     false, 1, 1, true},
+    {"cropping", NHWC, {2, 14, 14, 32}, {3, 3, 32, 32}, 1, -1, 2, 1, 1, false, 1, 1, false},
+    {"whole image", NHWC, {8, 7, 7, 32}, {7, 7, 32, 64}, 1, 0, 0, 1, 1, false, 1, 1, true},
+};
+
+static void convolutions_match(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof conv_rows / sizeof *conv_rows; i++) {
+    check(conv_rows[i].name, make_conv, &conv_rows[i], VT_F32, VT_F32, conv_rows[i].library);
+    check(conv_rows[i].name, make_conv, &conv_rows[i], VT_BF16, VT_F32, false);
+    check(conv_rows[i].name, make_conv, &conv_rows[i], VT_BF16, VT_BF16, false);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(dots_match),
+      cmocka_unit_test(convolutions_match),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
