@@ -80,7 +80,7 @@ static vt_status parse_npy(vt_bytes bytes, const char *name, vt_arena *arena, vt
   size_t length = length_bytes == 4 ? get32(bytes.data + 8) : get16(bytes.data + 8);
   if (length > bytes.size - start) BAD("%s ends in its header", name);
   const char *header = vt_arena_copy(arena, bytes.data + start, length);
-  bool fortran;
+  bool fortran = false;
   VT_TRY(vt_status_wrap(parse_header(header, out, &fortran), "%s", name));
   out->name = name;
   int64_t size = vt_npz_bytes(out);
