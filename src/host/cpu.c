@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { AMD_ZEN5 = 26 };
+enum { AMD_ZEN5 = 26, AMX_DEPTH = 24, VECTOR_DEPTH = 4 };
 
 typedef struct cpu_facts {
   bool amd, avx512_bf16, amx_bf16;
@@ -36,3 +36,5 @@ bool vt_host_fast_bf16(void) {
   // that nobody measured take the f32 path, which is right everywhere.
   return facts.amx_bf16 || (facts.amd && facts.family >= AMD_ZEN5 && facts.avx512_bf16);
 }
+
+int64_t vt_host_min_bf16_depth(void) { return read_cpu().amx_bf16 ? AMX_DEPTH : VECTOR_DEPTH; }

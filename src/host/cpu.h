@@ -4,9 +4,12 @@
 #define VT_HOST_CPU_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 // True where a bf16 x bf16 -> f32 dot beats the same dot in f32, conversions included. Decided by what the CPU
-// is, never by a timing, so that results do not depend on load. Figures: docs/decisions/bf16-by-cpu.md
+// is, never by a timing, so that results do not depend on load. Figures: docs/decisions/002-bf16-by-cpu.md
 bool vt_host_fast_bf16(void);
+// Dots that sum fewer products than this are faster in f32 even there.
+int64_t vt_host_min_bf16_depth(void);
 
 #endif

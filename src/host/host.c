@@ -53,15 +53,12 @@ static double func_work(const vt_func *func, double limit) {
   return work;
 }
 
-// Shallower contractions are faster in f32 than in bf16 (rules of docs/decisions/bf16-by-cpu.md).
-enum { MIN_BF16_DEPTH = 24 };
-
 static vt_status plan_program(vt_program *program) {
   const vt_host_options *options = &program->options;
   if (!options->evaluator_only) {
     vt_pass_options passes = {.exact_dots = options->exact_dots,
                               .bf16_dots = vt_host_fast_bf16(),
-                              .min_bf16_depth = MIN_BF16_DEPTH};
+                              .min_bf16_depth = vt_host_min_bf16_depth()};
     VT_TRY(vt_passes_run(program->module, &passes));
   }
   program->small = func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
