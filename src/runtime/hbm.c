@@ -50,6 +50,7 @@ static void put_largest(vt_text *text, const vt_chip *chip, const vt_buffer *liv
 }
 
 vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) {
+  if (bytes == 0) return VT_OK;
   vt_account *account = &client->accounts[device->id];
   int64_t limit = client->slice.chip->hbm_limit_bytes;
   if (bytes > limit - account->in_use) {

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// runtime_test.c - events, the executor's order, buffers in host memory and in the HBM account, fork.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "runtime/runtime_internal.h"
+
+static vt_client *make_client(const char *type) {
+  vt_slice slice;
+  vt_client *client = NULL;
+  assert_null(vt_slice_from_type(type, &slice));
+  assert_null(vt_client_create(&slice, &client));
+  return client;
+}
+
+static vt_memory *memory_of(vt_client *client, int32_t device, vt_memory_kind kind) {
+  return &vt_client_device(client, device)->memories[kind];
+}
+
+static void expect_code(vt_status st, vt_code code) {
+  assert_int_equal(vt_status_code(st), code);
+  vt_status_free(st);
+}
+
+static void count_call(vt_status error, void *user) {
+  *(int *)user += error ? 100 : 1;
+  vt_status_free(error);
+}
+
+static void test_events(void **state) {
+  (void)state;
+  int calls = 0;
+  vt_event *event = vt_event_create();
+  vt_event_on_complete(event, count_call, &calls);
+  assert_false(vt_event_is_complete(event));
+  assert_null(vt_event_error(event));
+  vt_event_complete(event, vt_error(VT_INTERNAL, "x"));
+  vt_event_complete(event, VT_OK);  // too late
+  assert_int_equal(calls, 100);
+  vt_event_on_complete(event, count_call, &calls);
+  assert_int_equal(calls, 200);
+  expect_code(vt_event_await(event), VT_INTERNAL);
+  vt_event_release(event);
+  vt_event_on_complete(vt_event_done(), count_call, &calls);
+  assert_int_equal(calls, 201);
+  vt_event_release(vt_event_done());
+}
+
+typedef struct numbered_job {
+  vt_job base;
+  int number, *last;
+} numbered_job;
+
+static void run_numbered(vt_job *base) {
+  numbered_job *job = (numbered_job *)base;
+  if (job->number % 7 == 0) usleep(50);
+  assert_int_equal(job->number, *job->last + 1);
+  *job->last = job->number;
+  free(job);
+}
+
+static void test_executor_keeps_order(void **state) {
+  (void)state;
+  vt_executor executor;
+  vt_executor_init(&executor);
+  int last = -1;
+  for (int i = 0; i < 1000; i++) {
+    numbered_job *job = calloc(1, sizeof *job);
+    *job = (numbered_job){.base.run = run_numbered, .number = i, .last = &last};
+    assert_null(vt_executor_submit(&executor, &job->base, i % 3 == 0));
+  }
+  vt_executor_drain(&executor);
+  assert_int_equal(last, 999);
+  vt_executor_fini(&executor);
+}
+
+// Every element of a copy against plain index arithmetic, over shapes and strides that hit each path.
+static void test_strided_copy(void **state) {
+  (void)state;
+  enum { SIDE = 70 };
+  static int32_t src[SIDE * SIDE * 2], dst[SIDE * SIDE * 2];
+  for (int i = 0; i < SIDE * SIDE * 2; i++) src[i] = i;
+  const struct {
+    int64_t dims[3], dst[3], src[3];
+  } rows[] = {
+      {{2, SIDE, SIDE}, {SIDE * SIDE, SIDE, 1}, {SIDE * SIDE, SIDE, 1}},
+      {{2, SIDE, SIDE}, {SIDE * SIDE, SIDE, 1}, {SIDE * SIDE, 1, SIDE}},
+      {{SIDE, 2, SIDE}, {2 * SIDE, SIDE, 1}, {SIDE, SIDE * SIDE, 1}},
+      {{1, 5, 7}, {0, 7, 1}, {0, SIDE, 3}},
+      {{3, 1, 4}, {4, 99, 1}, {0, 5, 0}},
+      {{2, 3, 0}, {1, 1, 1}, {1, 1, 1}},
+  };
+  for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+    memset(dst, 0xEE, sizeof dst);
+    int64_t d[3], s[3];
+    for (int i = 0; i < 3; i++) d[i] = rows[r].dst[i] * 4, s[i] = rows[r].src[i] * 4;
+    vt_copy_strided(3, rows[r].dims, 4, dst, d, src, s);
+    for (int64_t i = 0; i < rows[r].dims[0]; i++)
+      for (int64_t j = 0; j < rows[r].dims[1]; j++)
+        for (int64_t k = 0; k < rows[r].dims[2]; k++)
+          assert_int_equal(dst[i * rows[r].dst[0] + j * rows[r].dst[1] + k * rows[r].dst[2]],
+                           src[i * rows[r].src[0] + j * rows[r].src[1] + k * rows[r].src[2]]);
+  }
+}
+
+static void test_host_round_trip(void **state) {
+  (void)state;
+  vt_client *client = make_client("v3-8");
+  int64_t dims[2] = {3, 4}, transposed[2] = {4, 12};
+  float data[12], back[12];
+  for (int i = 0; i < 12; i++) data[i] = (float)i;
+  vt_type type = {VT_F32, 2, dims};
+  vt_buffer *buffer = NULL;
+  assert_null(vt_buffer_from_host(memory_of(client, 2, VT_MEMORY_DEVICE), type, data, transposed, &buffer));
+  vt_event *event = NULL;
+  assert_null(vt_buffer_to_host(buffer, back, NULL, &event));
+  assert_null(vt_event_await(event));
+  vt_event_release(event);
+  for (int i = 0; i < 3; i++)
+    for (int j = 0; j < 4; j++) assert_true(back[i * 4 + j] == data[j * 3 + i]);
+  const int64_t out[2] = {4, 12};
+  assert_null(vt_buffer_to_host(buffer, back, out, &event));
+  vt_event_release(event);
+  assert_memory_equal(back, data, sizeof data);
+  void *pointer = NULL;
+  assert_null(vt_buffer_pointer(buffer, &pointer));
+  assert_true(((float *)pointer)[1] == 3);
+  assert_null(vt_buffer_pin(buffer));
+  vt_buffer_delete(buffer);
+  assert_true(vt_buffer_is_deleted(buffer));
+  assert_true(((float *)pointer)[1] == 3);  // pinned
+  assert_null(vt_buffer_unpin(buffer));
+  expect_code(vt_buffer_unpin(buffer), VT_FAILED_PRECONDITION);
+  expect_code(vt_buffer_to_host(buffer, back, NULL, &event), VT_INVALID_ARGUMENT);
+  event = vt_buffer_ready(buffer);
+  expect_code(vt_event_await(event), VT_INVALID_ARGUMENT);
+  vt_event_release(event);
+  vt_buffer_destroy(buffer);
+  vt_client_destroy(client);
+}
+
+static void test_poison(void **state) {
+  (void)state;
+  vt_client *client = make_client("v3-8");
+  int64_t dims[1] = {4};
+  vt_type type = {VT_F32, 1, dims};
+  vt_buffer *bad = NULL, *copy = NULL;
+  assert_null(vt_buffer_poisoned(memory_of(client, 0, VT_MEMORY_DEVICE), type, vt_error(VT_DATA_LOSS, "lost"), &bad));
+  assert_null(vt_buffer_copy_to(bad, memory_of(client, 1, VT_MEMORY_DEVICE), &copy));
+  float back[4];
+  vt_event *event = NULL;
+  assert_null(vt_buffer_to_host(copy, back, NULL, &event));
+  expect_code(vt_event_await(event), VT_DATA_LOSS);
+  vt_event_release(event);
+  void *pointer;
+  expect_code(vt_buffer_pointer(copy, &pointer), VT_DATA_LOSS);
+  vt_buffer_destroy(bad);
+  vt_buffer_destroy(copy);
+  vt_client_destroy(client);
+}
+
+static void test_account(void **state) {
+  (void)state;
+  vt_client *client = make_client("v2-8");
+  vt_device *device = vt_client_device(client, 5);
+  int64_t small[2] = {1024, 1};
+  vt_type type = {VT_F32, 2, small};
+  static float zeros[1024];
+  vt_buffer *a = NULL, *b = NULL, *c = NULL;
+  assert_null(vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], type, zeros, NULL, &a));
+  assert_null(vt_buffer_from_host(&device->memories[VT_MEMORY_PINNED_HOST], type, zeros, NULL, &b));
+  vt_device_memory_stats stats = vt_device_stats(device);
+  assert_int_equal(stats.bytes_in_use, 1024 * 128 * 4);  // lanes filled up; host memory is not HBM
+  assert_int_equal(stats.num_allocs, 1);
+  assert_int_equal(vt_device_stats(vt_client_device(client, 4)).bytes_in_use, 0);
+  int64_t large[2] = {1 << 24, 1};  // 64 MiB on the host, 8 GiB in HBM
+  vt_type huge = {VT_F32, 2, large};
+  vt_status st = vt_buffer_zeros(&device->memories[VT_MEMORY_DEVICE], huge, &c);
+  assert_int_equal(vt_status_code(st), VT_RESOURCE_EXHAUSTED);
+  assert_non_null(strstr(vt_status_message(st), "f32[1024,1]{1,0:T(8,128)}"));
+  assert_non_null(strstr(vt_status_message(st), "Extra memory due to padding: 508.00K"));
+  vt_status_free(st);
+  vt_buffer_destroy(a);
+  vt_buffer_destroy(b);
+  stats = vt_device_stats(device);
+  assert_int_equal(stats.bytes_in_use, 0);
+  assert_int_equal(stats.peak_bytes_in_use, 1024 * 128 * 4);
+  vt_client_destroy(client);
+}
+
+// A child process of fork() gets errors, and can tear down what it inherited, without hanging.
+static void test_fork(void **state) {
+  (void)state;
+  vt_client *client = make_client("v3-8");
+  int64_t dims[1] = {4};
+  float data[4] = {1, 2, 3, 4};
+  vt_type type = {VT_F32, 1, dims};
+  vt_buffer *buffer = NULL, *other = NULL;
+  assert_null(vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, &buffer));
+  int last = -1;
+  numbered_job *job = calloc(1, sizeof *job);
+  *job = (numbered_job){.base.run = run_numbered, .number = 0, .last = &last};
+  assert_null(vt_executor_submit(&client->executor, &job->base, false));
+  pid_t child = fork();
+  if (child == 0) {
+    vt_status st = vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, &other);
+    bool refused = vt_status_code(st) == VT_FAILED_PRECONDITION;
+    vt_status_free(st);
+    vt_client_drain(client);
+    vt_buffer_destroy(buffer);
+    vt_client_destroy(client);
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  assert_null(vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, &other));
+  vt_buffer_destroy(other);
+  vt_buffer_destroy(buffer);
+  vt_client_destroy(client);
+}
+
+static void test_environment(void **state) {
+  (void)state;
+  vt_slice slice;
+  unsetenv("VTPU_ACCELERATOR_TYPE");
+  setenv("TPU_ACCELERATOR_TYPE", "v5litepod-4", 1);
+  assert_null(vt_slice_from_environment(&slice));
+  assert_string_equal(slice.name, "v5litepod-4");
+  setenv("VTPU_ACCELERATOR_TYPE", "v4-8", 1);
+  assert_null(vt_slice_from_environment(&slice));
+  assert_string_equal(slice.name, "v4-8");
+  setenv("VTPU_ACCELERATOR_TYPE", "v4-7", 1);
+  vt_status st = vt_slice_from_environment(&slice);
+  assert_non_null(strstr(vt_status_message(st), "VTPU_ACCELERATOR_TYPE"));
+  assert_non_null(strstr(vt_status_message(st), "v4-8"));
+  vt_status_free(st);
+  unsetenv("VTPU_ACCELERATOR_TYPE");
+  unsetenv("TPU_ACCELERATOR_TYPE");
+  assert_null(vt_slice_from_environment(&slice));
+  assert_string_equal(slice.name, "v3-8");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_events),          cmocka_unit_test(test_executor_keeps_order),
+      cmocka_unit_test(test_strided_copy),    cmocka_unit_test(test_host_round_trip),
+      cmocka_unit_test(test_poison),          cmocka_unit_test(test_account),
+      cmocka_unit_test(test_fork),            cmocka_unit_test(test_environment),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
