@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// tiling.c - a sharding and a shape become the tile that each device holds.
+//
+// Both forms of sharding are first written as GSPMD's tile assignment: an array of devices, one dimension per
+// dimension of the tensor and a last one for devices that hold the same tile. Its order is that of the mesh, as
+// clients compare shardings by this array.
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "spmd/spmd.h"
+
+typedef VT_ARRAY(uint8_t) byte_array;
+
+static void put_varint(vt_arena *arena, byte_array *out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) vt_array_push_in(arena, out, (uint8_t)(value | 0x80));
+  vt_array_push_in(arena, out, (uint8_t)value);
+}
+
+static void put_packed(vt_arena *arena, byte_array *out, uint8_t tag, const int64_t *values, int64_t count) {
+  byte_array packed = {0};
+  for (int64_t i = 0; i < count; i++) put_varint(arena, &packed, (uint64_t)values[i]);
+  vt_array_push_in(arena, out, tag);
+  put_varint(arena, out, packed.size);
+  for (size_t i = 0; i < packed.size; i++) vt_array_push_in(arena, out, packed.data[i]);
+}
+
+// xla.OpSharding: 1 type (1 = MAXIMAL, 3 = OTHER), 3 tile dimensions, 4 devices, 6 replicate on last dimension.
+static void put_proto(vt_arena *arena, vt_tiling *tiling, uint8_t type, const int64_t *dims, int32_t rank,
+                      const int64_t *devices, int64_t device_count, bool replicate_last) {
+  byte_array out = {0};
+  vt_array_push_in(arena, &out, 0x08);
+  vt_array_push_in(arena, &out, type);
+  put_packed(arena, &out, 0x1A, dims, rank);
+  put_packed(arena, &out, 0x22, devices, device_count);
+  if (replicate_last) {
+    vt_array_push_in(arena, &out, 0x30);
+    vt_array_push_in(arena, &out, 0x01);
+  }
+  tiling->proto = out.data;
+  tiling->proto_size = out.size;
+}
+
+static void set_replicated(vt_arena *arena, vt_type global, int32_t device_count, vt_tiling *out) {
+  int64_t *counts = VT_NEW_ARRAY(arena, int64_t, global.rank);
+  for (int32_t d = 0; d < global.rank; d++) counts[d] = 1;
+  *out = (vt_tiling){.global = global, .shard = global, .counts = counts, .device_count = device_count};
+  out->tile_of_device = VT_NEW_ARRAY(arena, int32_t, device_count);
+}
+
+static vt_status set_maximal(vt_arena *arena, vt_type global, int32_t device_count, int64_t device, vt_tiling *out) {
+  if (device < 0 || device >= device_count)
+    return vt_error(VT_INVALID_ARGUMENT, "sharding: device %" PRId64 " of %" PRId32, device, device_count);
+  set_replicated(arena, global, device_count, out);
+  int32_t *tiles = VT_NEW_ARRAY(arena, int32_t, device_count);
+  for (int32_t i = 0; i < device_count; i++) tiles[i] = i == device ? 0 : -1;
+  out->tile_of_device = tiles;
+  if (device_count > 1) put_proto(arena, out, 1, (int64_t[]){1}, 1, &device, 1, false);
+  return VT_OK;
+}
+
+// `devices` lies row-major over counts[rank] x copies.
+static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count, const int64_t *counts,
+                           const int64_t *devices, vt_tiling *out) {
+  int64_t tiles = 1, dims[VT_MAX_RANK + 1], *shard = VT_NEW_ARRAY(arena, int64_t, global.rank);
+  set_replicated(arena, global, device_count, out);
+  for (int32_t d = 0; d < global.rank; d++) {
+    dims[d] = ((int64_t *)out->counts)[d] = counts[d];
+    tiles *= counts[d];
+    shard[d] = (global.dims[d] + counts[d] - 1) / counts[d];
+  }
+  if (tiles == 1) return VT_OK;
+  int64_t copies = dims[global.rank] = device_count / tiles;
+  int32_t *tile_of_device = VT_NEW_ARRAY(arena, int32_t, device_count);
+  for (int32_t i = 0; i < device_count; i++) tile_of_device[i] = -1;
+  for (int64_t i = 0; i < tiles * copies; i++) {
+    if (devices[i] < 0 || devices[i] >= device_count || tile_of_device[devices[i]] >= 0)
+      return vt_error(VT_INVALID_ARGUMENT, "sharding: device %" PRId64 " does not exist or holds two tiles", devices[i]);
+    tile_of_device[devices[i]] = (int32_t)(i / copies);
+  }
+  out->tile_of_device = tile_of_device;
+  out->shard.dims = shard;
+  put_proto(arena, out, 3, dims, global.rank + (copies > 1), devices, device_count, copies > 1);
+  return VT_OK;
+}
+
+// ---- meshes -------------------------------------------------------------------------------------------------------
+
+// One factor of a mesh: all of an axis, or a part of it. Its digit in a device's position is
+// position / stride % size.
+typedef struct factor {
+  int64_t size, stride;
+  bool used;
+  vt_axis_ref ref;
+} factor;
+
+enum { MAX_FACTORS = 256 };
+
+static int64_t axis_stride(const vt_mesh *mesh, uint32_t axis) {
+  int64_t stride = 1;
+  for (uint32_t i = axis + 1; i < mesh->axis_count; i++) stride *= mesh->axes[i].size;
+  return stride;
+}
+
+static int64_t ref_stride(const vt_mesh *mesh, vt_axis_ref ref) {
+  return axis_stride(mesh, ref.axis) * (mesh->axes[ref.axis].size / (ref.pre_size * ref.size));
+}
+
+static bool is_selected(const vt_mesh *mesh, vt_axis_ref ref, const vt_string *names, uint32_t count) {
+  if (!names) return true;
+  for (uint32_t i = 0; i < count; i++)
+    if (!strcmp(names[i].data, mesh->axes[ref.axis].name)) return true;
+  return false;
+}
+
+static int compare_refs(vt_axis_ref a, vt_axis_ref b) {
+  if (a.axis != b.axis) return a.axis < b.axis ? -1 : 1;
+  return a.pre_size < b.pre_size ? -1 : a.pre_size > b.pre_size;
+}
+
+// The parts of the mesh that `used` leaves over, major to minor, appended behind it.
+static uint32_t add_rest(const vt_mesh *mesh, factor *factors, uint32_t used) {
+  uint32_t count = used;
+  for (uint32_t a = 0; a < mesh->axis_count; a++) {
+    int64_t at = 1;  // product of the parts seen so far
+    while (at < mesh->axes[a].size && count < MAX_FACTORS) {
+      const factor *next = NULL;
+      for (uint32_t i = 0; i < used; i++)
+        if (factors[i].ref.axis == a && factors[i].ref.pre_size >= at && factors[i].size > 1 &&
+            (!next || compare_refs(factors[i].ref, next->ref) < 0))
+          next = &factors[i];
+      int64_t end = next ? next->ref.pre_size : mesh->axes[a].size;
+      if (end % at) break;  // parts that do not nest; vt_tiling_make refuses them by the count of devices
+      if (end > at) {
+        vt_axis_ref ref = {a, at, end / at};
+        factors[count++] = (factor){ref.size, ref_stride(mesh, ref), false, ref};
+      }
+      at = next ? next->ref.pre_size * next->size : end;
+    }
+  }
+  return count;
+}
+
+static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uint32_t name_count, vt_type global,
+                               int32_t device_count, vt_arena *arena, vt_tiling *out) {
+  const vt_mesh *mesh = s->mesh;
+  factor factors[MAX_FACTORS];
+  uint32_t used = 0;
+  int64_t mesh_size = 1, counts[VT_MAX_RANK];
+  for (uint32_t a = 0; a < mesh->axis_count; a++) mesh_size *= mesh->axes[a].size;
+  for (int32_t d = 0; d < global.rank; d++) {
+    counts[d] = 1;
+    for (uint32_t i = 0; i < s->dims[d].axis_count; i++) {
+      vt_axis_ref ref = s->dims[d].axes[i];
+      if (!is_selected(mesh, ref, names, name_count) || used == MAX_FACTORS / 2) continue;
+      factors[used++] = (factor){ref.size, ref_stride(mesh, ref), true, ref};
+      counts[d] *= ref.size;
+    }
+  }
+  if (mesh_size != device_count) {
+    set_replicated(arena, global, device_count, out);
+    if (!used || mesh_size == 1) return VT_OK;
+    return vt_error(VT_INVALID_ARGUMENT, "sharding: mesh '%s' has %" PRId64 " devices, the program %" PRId32, mesh->name,
+                    mesh_size, device_count);
+  }
+  uint32_t count = add_rest(mesh, factors, used);
+  int64_t *devices = VT_NEW_ARRAY(arena, int64_t, device_count), product = 1;
+  for (uint32_t i = 0; i < count; i++) product *= factors[i].size;
+  if (product != device_count) return vt_error(VT_INVALID_ARGUMENT, "sharding: parts of axes do not fit each other");
+  for (int64_t i = 0; i < device_count; i++) {
+    int64_t rest = i, position = 0;
+    for (uint32_t f = count; f-- > 0;) {
+      position += rest % factors[f].size * factors[f].stride;
+      rest /= factors[f].size;
+    }
+    devices[i] = mesh->device_count ? mesh->device_ids[position] : position;
+  }
+  return set_tiled(arena, global, device_count, counts, devices, out);
+}
+
+// ---- tile assignments ---------------------------------------------------------------------------------------------
+
+static vt_status set_from_tiles(const vt_sharding *s, vt_type global, int32_t device_count, vt_arena *arena,
+                                vt_tiling *out) {
+  int64_t counts[VT_MAX_RANK], product = 1;
+  for (int32_t d = 0; d < s->tile_rank; d++) {
+    if (d < global.rank) counts[d] = s->tile_dims[d];
+    product *= s->tile_dims[d];
+  }
+  if (s->tile_rank < global.rank || product != device_count || s->device_count != (uint32_t)device_count)
+    return vt_error(VT_INVALID_ARGUMENT, "sharding over %" PRIu32 " devices and %" PRId32 " dimensions, the program "
+                    "has %" PRId32 " devices, the array %" PRId32 " dimensions", s->device_count, s->rank, device_count,
+                    global.rank);
+  return set_tiled(arena, global, device_count, counts, s->devices, out);
+}
+
+vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes, uint32_t manual_count,
+                         vt_type global, int32_t device_count, vt_arena *arena, vt_tiling *out) {
+  assert(device_count >= 1);
+  bool plain = !sharding || global.dtype == VT_TOKEN || device_count == 1;
+  switch (plain ? VT_SHARDING_REPLICATED : sharding->kind) {
+  case VT_SHARDING_MAXIMAL: return set_maximal(arena, global, device_count, sharding->device, out);
+  case VT_SHARDING_MESH:
+  case VT_SHARDING_TILED:
+    if (sharding->rank != global.rank)
+      return vt_error(VT_INVALID_ARGUMENT, "sharding of %" PRId32 " dimensions for an array of %" PRId32,
+                      sharding->rank, global.rank);
+    return sharding->kind == VT_SHARDING_TILED
+               ? set_from_tiles(sharding, global, device_count, arena, out)
+               : set_from_mesh(sharding, manual_axes, manual_count, global, device_count, arena, out);
+  default: set_replicated(arena, global, device_count, out); return VT_OK;
+  }
+}
+
+void vt_tiling_range(const vt_tiling *tiling, int32_t device, int64_t *offsets, int64_t *sizes) {
+  assert(device >= 0 && device < tiling->device_count && tiling->tile_of_device[device] >= 0);
+  int64_t tile = tiling->tile_of_device[device];
+  for (int32_t d = tiling->global.rank; d-- > 0;) {
+    int64_t whole = tiling->global.dims[d], size = tiling->shard.dims[d];
+    int64_t start = tile % tiling->counts[d] * size;
+    tile /= tiling->counts[d];
+    offsets[d] = start < whole ? start : whole;
+    sizes[d] = whole - offsets[d] < size ? whole - offsets[d] : size;
+  }
+}
+
+bool vt_tiling_equal(const vt_tiling *a, const vt_tiling *b) {
+  return vt_type_equal(a->global, b->global) && a->device_count == b->device_count &&
+         !memcmp(a->counts, b->counts, sizeof *a->counts * (size_t)a->global.rank) &&
+         !memcmp(a->tile_of_device, b->tile_of_device, sizeof *a->tile_of_device * (size_t)a->device_count);
+}
