@@ -59,8 +59,9 @@ def make_report(result, cost, devices, wall_seconds):
         report.add("estimated device time", quantity(seconds, "s"),
                    "roofline of published peaks: the real slice is slower")
         report.add("flops of a step", quantity(cost.get("flops", 0), ""))
-        if cost.get("usd"):
-            report.add("estimated cost", f"${result.steps * cost['usd']:.6f}", "that time at the public on-demand price")
+        if cost.get("optimal_usd"):
+            dollars = result.steps * cost["optimal_usd"]
+            report.add("estimated cost", f"${dollars:.6f}", "that time at the public on-demand price")
     return report
 
 
