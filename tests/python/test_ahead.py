@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling without running: topologies, export, serialised executables, caches; and memories, profiles."""
+
+import glob
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+
+from support import run_python
+
+pytestmark = pytest.mark.usefixtures("tpu_only")
+
+
+def test_compile_for_a_slice_that_is_not_there():
+    topology = topologies.get_topology_desc("v5e:4x4", platform="tpu")
+    devices = topology.devices
+    assert len(devices) == 16 and devices[0].device_kind == "TPU v5 lite"
+    mesh = Mesh(np.array(devices).reshape(8, 2), ("data", "model"))
+    x = jax.ShapeDtypeStruct((64, 128), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    w = jax.ShapeDtypeStruct((128, 256), jnp.float32, sharding=NamedSharding(mesh, P(None, "model")))
+    compiled = jax.jit(jnp.dot).lower(x, w).compile()
+    cost = compiled.cost_analysis()
+    cost = cost[0] if isinstance(cost, list) else cost
+    assert cost["flops"] > 0
+
+
+def test_export_round_trip():
+    exported = export.export(jax.jit(lambda x: jnp.sin(x) @ x.T), platforms=["tpu"])(
+        jax.ShapeDtypeStruct((4, 6), jnp.float32)
+    )
+    again = export.deserialize(exported.serialize())
+    x = np.arange(24, dtype=np.float32).reshape(4, 6) / 24
+    np.testing.assert_allclose(np.asarray(again.call(x)), np.sin(x) @ x.T, rtol=2e-2)
+
+
+def test_serialised_executable():
+    from jax.experimental import serialize_executable
+
+    compiled = jax.jit(lambda x: x * 2 + 1).lower(jnp.arange(8.0)).compile()
+    again = serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled))
+    np.testing.assert_array_equal(np.asarray(again(jnp.arange(8.0))), np.arange(8.0) * 2 + 1)
+
+
+def test_persistent_cache(tmp_path):
+    code = """
+        import sys, jax, jax.numpy as jnp
+        jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        print(float(jax.jit(lambda x: jnp.tanh(x).sum() + 5)(jnp.zeros((7, 7)))))
+    """
+    assert run_python(code, str(tmp_path)).stdout == "5.0\n"
+    entries = set(glob.glob(f"{tmp_path}/*"))
+    assert entries
+    assert run_python(code, str(tmp_path)).stdout == "5.0\n"
+
+
+def test_pinned_host_memory():
+    device = jax.devices()[0]
+    in_use = device.memory_stats()["bytes_in_use"]
+    host = jax.device_put(np.arange(1024.0, dtype=np.float32), SingleDeviceSharding(device, memory_kind="pinned_host"))
+    host.block_until_ready()
+    assert host.sharding.memory_kind == "pinned_host"
+    assert device.memory_stats()["bytes_in_use"] == in_use
+    back = jax.device_put(host, SingleDeviceSharding(device, memory_kind="device"))
+    np.testing.assert_array_equal(np.asarray(back), np.arange(1024.0))
+
+
+def test_profiler_starts_and_stops(tmp_path):
+    jax.profiler.start_trace(str(tmp_path))
+    jax.jit(lambda x: x + 1)(jnp.ones(3)).block_until_ready()
+    jax.profiler.stop_trace()
+
+
+def test_live_arrays():
+    x = jnp.ones(17)
+    assert any(array is x for array in jax.live_arrays())

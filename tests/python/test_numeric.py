@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear algebra, transforms, complex numbers, wide and narrow types."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from support import random_array, run_python, same_as_cpu
+
+SQUARE = random_array((8, 8)) + 3 * np.eye(8, dtype=np.float32)
+SYMMETRIC = SQUARE @ SQUARE.T
+COMPLEX = (random_array((6, 10)) + 1j * random_array((6, 10), seed=1)).astype(np.complex64)
+
+
+@pytest.mark.parametrize("function", [
+    jnp.linalg.cholesky, jnp.linalg.inv, jnp.linalg.det, lambda a: jnp.linalg.solve(a, a[0]), lambda a: jnp.linalg.eigvalsh(a),
+    lambda a: jnp.linalg.svd(a, compute_uv=False), lambda a: jnp.abs(jnp.linalg.qr(a)[1]), jax.scipy.linalg.expm,
+])  # fmt: skip
+def test_linear_algebra(function):
+    same_as_cpu(function, SYMMETRIC / 20, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("function", [
+    jnp.fft.fft, jnp.fft.ifft, jnp.fft.fft2, lambda x: jnp.fft.rfft(x.real), lambda x: jnp.fft.irfft(x), jnp.abs, jnp.exp,
+    lambda x: x * x.conj() + 2j, lambda x: x @ x.T, jnp.log, jnp.sqrt, jnp.angle, lambda x: jnp.fft.fft(x, n=7),
+])  # fmt: skip
+def test_complex(function):
+    same_as_cpu(function, COMPLEX, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.int4, jnp.int8, jnp.int16,
+                                   jnp.uint32], ids=lambda d: d.__name__)  # fmt: skip
+def test_arithmetic_of_narrow_types(dtype):
+    x = jnp.asarray(np.arange(-8, 8), jnp.float32).astype(dtype)
+    if jnp.issubdtype(dtype, jnp.unsignedinteger):
+        x = jnp.arange(16).astype(dtype)
+    x = np.asarray(x)
+    same_as_cpu(lambda x: (x + x[::-1], x.astype(jnp.float32) * 3, jnp.maximum(x, x[3]), x == x[2]), x, rtol=1e-2)
+
+
+def test_wide_types():
+    code = """
+        import jax, numpy as np
+        jax.config.update("jax_enable_x64", True)
+        import jax.numpy as jnp
+        x = np.linspace(0.1, 3, 50)
+        got = np.asarray(jax.jit(lambda x: jnp.exp(jnp.sin(x)) / jnp.sqrt(x))(x))
+        np.testing.assert_allclose(got, np.exp(np.sin(x)) / np.sqrt(x), rtol=1e-12)
+        a = np.random.default_rng(0).standard_normal((20, 30))
+        np.testing.assert_allclose(np.asarray(jax.jit(jnp.dot)(a, a.T)), a @ a.T, rtol=1e-11, atol=1e-11)
+        n = np.arange(40, dtype=np.int64) * (1 << 40) + 17
+        np.testing.assert_array_equal(np.asarray(jax.jit(lambda n: n * 3 // 7 % 1000003)(n)), n * 3 // 7 % 1000003)
+        print(jax.devices()[0].platform)
+    """
+    assert run_python(code).stdout.strip() in ("tpu", "cpu")
