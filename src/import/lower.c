@@ -160,6 +160,11 @@ static vt_status lower_plain(vt_lower *lo, vt_raw_op *raw) {
   vt_value_list operands = {0};
   vt_type_list types = {0};
   VT_TRY(push_operands(lo, raw, &operands));
+  if (raw->row->code == VT_OP_CUSTOM_CALL) {
+    vt_value *constrained;
+    VT_TRY(vt_lower_custom_call(lo, raw, (uint32_t)operands.size, operands.data, &constrained));
+    if (constrained) return set_results(lo, raw, 1, &constrained);
+  }
   size_t own = operands.size;
   bool composite = raw->row->handler == VT_HANDLE_COMPOSITE;
   for (uint32_t i = 0; i < raw->capture_count && !composite; i++)
@@ -298,7 +303,8 @@ static vt_status lower_ops(vt_lower *lo, const vt_raw_region *region, vt_value_l
 
 // ---- functions and the module -------------------------------------------------------------------------------------
 
-static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict, vt_io_info *info) {
+static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict, const vt_raw_type *type,
+                               vt_io_info *info) {
   *info = (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
   if (!dict) return VT_OK;
   if (dict->kind != VT_RAW_DICT) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "a dictionary was expected");
@@ -316,6 +322,9 @@ static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_a
   info->donor = donor && (donor->kind == VT_RAW_UNIT || (donor->kind == VT_RAW_BOOL && donor->i64));
   const vt_raw_attr *sharding = vt_raw_dict_find(dict, "sdy.sharding");
   if (sharding) return vt_lower_sharding(lo, op, sharding, &info->sharding);
+  sharding = vt_raw_dict_find(dict, "mhlo.sharding");
+  if (sharding && sharding->kind == VT_RAW_STRING && type->kind == VT_RAW_TENSOR)
+    return vt_lower_tiles(lo, op, sharding->string, type->rank, &info->sharding);
   return VT_OK;
 }
 
@@ -329,7 +338,7 @@ static vt_status lower_io_infos(vt_lower *lo, const vt_raw_op *op, const char *a
   uint32_t at = 0;
   for (uint32_t i = 0; i < count; i++) {
     vt_io_info info;
-    VT_TRY(lower_io_info(lo, op, dicts && dicts->count ? dicts->items[i] : NULL, &info));
+    VT_TRY(lower_io_info(lo, op, dicts && dicts->count ? dicts->items[i] : NULL, kinds[i], &info));
     for (uint32_t k = 0; k < kinds[i]->leaves && at < flat_count; k++) infos[at++] = info;
   }
   return VT_OK;

@@ -26,6 +26,7 @@ typedef struct vt_lower {
   vt_map strings;           // address of a string's bytes -> its copy in the module
   vt_map captured;          // {op, value}: known captures
   VT_ARRAY(vt_lower_undo) undo;  // mappings to restore when the region ends; in scratch
+  const vt_mesh *tile_mesh; // what GSPMD's tile assignments are written over; NULL until the first
   int64_t budget;           // values that may still be made: tuples in tuples must not explode
 } vt_lower;
 
@@ -52,6 +53,10 @@ vt_status vt_lower_attrs(vt_lower *lo, const vt_raw_op *raw, vt_op *op) VT_CHECK
 vt_status vt_lower_einsum(vt_lower *lo, const vt_raw_op *raw, uint32_t count, vt_value *const *operands,
                           vt_value **out_result) VT_CHECKED;
 
+// A custom call that stands for a sharding becomes a constraint, and out_result its value; else NULL (lower_custom.c).
+vt_status vt_lower_custom_call(vt_lower *lo, const vt_raw_op *raw, uint32_t count, vt_value *const *operands,
+                               vt_value **out_result) VT_CHECKED;
+
 // lower_sharding.c
 vt_status vt_lower_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const char *name,
                         const vt_mesh **out_mesh) VT_CHECKED;
@@ -61,5 +66,9 @@ vt_status vt_lower_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr
 vt_status vt_lower_shardings(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, vt_attr *out_attr) VT_CHECKED;
 // The mesh axes of replica groups: a sharding of rank 1 over them.
 vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, vt_attr *out_attr) VT_CHECKED;
+
+// GSPMD's text as a sharding over a mesh that fits all of them; NULL when it says nothing (lower_gspmd.c).
+vt_status vt_lower_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
+                         const vt_sharding **out_sharding) VT_CHECKED;
 
 #endif

@@ -124,10 +124,6 @@ vt_status vt_lower_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr
   }
   VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[2], used, &sharding->replicated_count, &sharding->replicated));
   VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[3], used, &sharding->unreduced_count, &sharding->unreduced));
-  if (!sharding->mesh->axis_count && sharding->mesh->device_count) {
-    sharding->kind = VT_SHARDING_MAXIMAL;
-    sharding->device = sharding->mesh->device_ids[0];
-  }
   ((vt_raw_attr *)(uintptr_t)attr)->sharding = *out_sharding = sharding;
   return VT_OK;
 }

@@ -19,31 +19,21 @@ typedef struct vt_dim_sharding {
   int64_t priority;             // -1 = none
 } vt_dim_sharding;
 
+// Shardy's form: a mesh, and one vt_dim_sharding per dimension of the tensor. Import brings GSPMD's tile
+// assignments into it. A mesh without axes but with one device id means: that device holds all (rank is 0 then,
+// whatever the tensor); an empty mesh means replicated.
 struct vt_sharding {
-  enum {
-    VT_SHARDING_MESH,           // Shardy: mesh + one vt_dim_sharding per dimension
-    VT_SHARDING_TILED,          // GSPMD: tile dimensions + devices in tile order
-    VT_SHARDING_REPLICATED,     // GSPMD {replicated}
-    VT_SHARDING_MAXIMAL,        // one device holds all
-    VT_SHARDING_MANUAL,         // GSPMD {manual}
-    VT_SHARDING_UNKNOWN,
-  } kind;
-  // MESH
+  enum { VT_SHARDING_MESH } kind;
   const vt_mesh *mesh;
   int32_t rank;
   const vt_dim_sharding *dims;
   uint32_t replicated_count, unreduced_count;
   const vt_axis_ref *replicated, *unreduced;
   int32_t reduction;            // of the unreduced axes: 0 sum, 1 max, 2 min
-  // TILED: the first `rank` of `tile_rank` tile dimensions belong to the tensor; a further one is replication
-  // when `last_tile_replicated`.
-  int32_t tile_rank;
-  const int64_t *tile_dims;
-  uint32_t device_count;
-  const int64_t *devices;       // row-major over tile_dims
-  bool last_tile_replicated;
-  // MAXIMAL
-  int64_t device;
 };
+
+static inline bool vt_sharding_is_maximal(const vt_sharding *s) {
+  return !s->mesh->axis_count && s->mesh->device_count == 1;
+}
 
 #endif

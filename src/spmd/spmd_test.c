@@ -87,25 +87,24 @@ static void test_ranges(void **state) {
   vt_arena_free(&arena);
 }
 
-static void test_maximal_and_tiles(void **state) {
+static void test_maximal(void **state) {
   (void)state;
   vt_arena arena = {0};
   vt_tiling t;
-  vt_sharding one = {.kind = VT_SHARDING_MAXIMAL, .device = 3};
+  const int64_t id = 3;
+  vt_mesh single = {"single", 0, NULL, 1, &id}, empty = {"empty", 0, NULL, 0, NULL};
+  vt_sharding one = {.mesh = &single};
   assert_null(vt_tiling_make(&one, NULL, 0, type, 8, &arena, &t));
   assert_int_equal(t.tile_of_device[3], 0);
   assert_int_equal(t.tile_of_device[2], -1);
   check_proto(&t, "08011a0101220103");
-  const int64_t tiles[] = {1, 2, 4}, devices[] = {0, 2, 4, 6, 1, 3, 5, 7};
-  vt_sharding tiled = {.kind = VT_SHARDING_TILED, .rank = 2, .tile_rank = 3, .tile_dims = tiles, .device_count = 8,
-                       .devices = devices, .last_tile_replicated = true};
-  assert_null(vt_tiling_make(&tiled, NULL, 0, type, 8, &arena, &t));
-  assert_int_equal(t.shard.dims[1], 3);
-  assert_int_equal(t.tile_of_device[3], 1);
-  check_proto(&t, "08031a030102042208000204060103050" "73001");
-  vt_status st = vt_tiling_make(&tiled, NULL, 0, type, 4, &arena, &t);
+  vt_status st = vt_tiling_make(&one, NULL, 0, type, 2, &arena, &t);
   assert_non_null(st);
   vt_status_free(st);
+  vt_dim_sharding open[2] = {{0}};
+  vt_sharding none = {.mesh = &empty, .rank = 2, .dims = open};
+  assert_null(vt_tiling_make(&none, NULL, 0, type, 8, &arena, &t));
+  check_proto(&t, "");
   vt_arena_free(&arena);
 }
 
@@ -113,7 +112,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_mesh),
       cmocka_unit_test(test_ranges),
-      cmocka_unit_test(test_maximal_and_tiles),
+      cmocka_unit_test(test_maximal),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tiling.c - a sharding and a shape become the tile that each device holds.
 //
-// Both forms of sharding are first written as GSPMD's tile assignment: an array of devices, one dimension per
+// The sharding is first written as GSPMD's tile assignment: an array of devices, one dimension per
 // dimension of the tensor and a last one for devices that hold the same tile. Its order is that of the mesh, as
 // clients compare shardings by this array.
 #include <assert.h>
@@ -179,38 +179,19 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
   return set_tiled(arena, global, device_count, counts, devices, out);
 }
 
-// ---- tile assignments ---------------------------------------------------------------------------------------------
-
-static vt_status set_from_tiles(const vt_sharding *s, vt_type global, int32_t device_count, vt_arena *arena,
-                                vt_tiling *out) {
-  int64_t counts[VT_MAX_RANK], product = 1;
-  for (int32_t d = 0; d < s->tile_rank; d++) {
-    if (d < global.rank) counts[d] = s->tile_dims[d];
-    product *= s->tile_dims[d];
-  }
-  if (s->tile_rank < global.rank || product != device_count || s->device_count != (uint32_t)device_count)
-    return vt_error(VT_INVALID_ARGUMENT, "sharding over %" PRIu32 " devices and %" PRId32 " dimensions, the program "
-                    "has %" PRId32 " devices, the array %" PRId32 " dimensions", s->device_count, s->rank, device_count,
-                    global.rank);
-  return set_tiled(arena, global, device_count, counts, s->devices, out);
-}
-
 vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes, uint32_t manual_count,
                          vt_type global, int32_t device_count, vt_arena *arena, vt_tiling *out) {
   assert(device_count >= 1);
-  bool plain = !sharding || global.dtype == VT_TOKEN || device_count == 1;
-  switch (plain ? VT_SHARDING_REPLICATED : sharding->kind) {
-  case VT_SHARDING_MAXIMAL: return set_maximal(arena, global, device_count, sharding->device, out);
-  case VT_SHARDING_MESH:
-  case VT_SHARDING_TILED:
-    if (sharding->rank != global.rank)
-      return vt_error(VT_INVALID_ARGUMENT, "sharding of %" PRId32 " dimensions for an array of %" PRId32,
-                      sharding->rank, global.rank);
-    return sharding->kind == VT_SHARDING_TILED
-               ? set_from_tiles(sharding, global, device_count, arena, out)
-               : set_from_mesh(sharding, manual_axes, manual_count, global, device_count, arena, out);
-  default: set_replicated(arena, global, device_count, out); return VT_OK;
+  if (!sharding || global.dtype == VT_TOKEN || device_count == 1) {
+    set_replicated(arena, global, device_count, out);
+    return VT_OK;
   }
+  if (vt_sharding_is_maximal(sharding))
+    return set_maximal(arena, global, device_count, sharding->mesh->device_ids[0], out);
+  if (sharding->rank != global.rank)
+    return vt_error(VT_INVALID_ARGUMENT, "sharding of %" PRId32 " dimensions for an array of %" PRId32, sharding->rank,
+                    global.rank);
+  return set_from_mesh(sharding, manual_axes, manual_count, global, device_count, arena, out);
 }
 
 void vt_tiling_range(const vt_tiling *tiling, int32_t device, int64_t *offsets, int64_t *sizes) {
