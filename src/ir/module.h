@@ -153,7 +153,7 @@ struct vt_module {
 vt_module *vt_module_create(void);
 void vt_module_destroy(vt_module *module);  // accepts NULL
 
-// Building. Ops are appended at the end of `func`, or placed before `before` by vt_op_insert.
+// Building. Parameter arrays grow at powers of two. Ops are appended at the end of `func`, or placed before `before` by vt_op_insert.
 vt_func *vt_func_create(vt_module *module, const char *name);   // not registered
 void vt_module_add_func(vt_module *module, vt_func *func);      // registers; its name must be new
 vt_func *vt_module_find_func(const vt_module *module, const char *name);  // NULL when absent

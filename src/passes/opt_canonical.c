@@ -151,6 +151,12 @@ static bool absorb_conv_operand(vt_op *op, uint32_t side) {
   return true;
 }
 
+static void absorb_operands(vt_op *op, bool *changed) {
+  for (uint32_t side = 0; side < 2; side++)
+    while (op->code == VT_OP_CONVOLUTION ? absorb_conv_operand(op, side) : absorb_dot_transpose(op, side))
+      *changed = true;
+}
+
 static vt_value *transposed_conv(vt_op *op) {
   vt_op *conv = op->operands[0]->op;
   const int64_t *permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL);
@@ -170,17 +176,15 @@ static vt_status canonical_func(vt_func *func, void *user) {
     vt_value *replacement = NULL;
     vt_op *under = op->operand_count ? op->operands[0]->op : NULL;
     switch (op->code) {
-    case VT_OP_DOT: replacement = dot_to_general(op); break;
+    case VT_OP_DOT:
+      replacement = dot_to_general(op);
+      absorb_operands(replacement->op, changed);
+      break;
     case VT_OP_BROADCAST: replacement = broadcast_to_in_dim(op); break;
     case VT_OP_GET_DIMENSION_SIZE: replacement = dimension_size(op); break;
     case VT_OP_DOT_GENERAL:
-    case VT_OP_CONVOLUTION:
-      for (uint32_t side = 0; side < 2; side++)
-        while (op->code == VT_OP_CONVOLUTION ? absorb_conv_operand(op, side) : absorb_dot_transpose(op, side))
-          *changed = true;
-      break;
+    case VT_OP_CONVOLUTION: absorb_operands(op, changed); break;
     case VT_OP_TRANSPOSE:
-      // New values have no id; the ones of this walk that matter were numbered before it.
       if (!under || under->results[0].id < 0 || uses[under->results[0].id] != 1) break;
       if (under->code == VT_OP_DOT_GENERAL) replacement = swap_transposed_dot(op);
       if (under->code == VT_OP_CONVOLUTION) replacement = transposed_conv(op);
@@ -188,6 +192,7 @@ static vt_status canonical_func(vt_func *func, void *user) {
     default: break;
     }
     if (!replacement) continue;
+    replacement->id = op->results[0].id;  // it has the same uses
     vt_rewrite_value(&op->results[0], replacement);
     *changed = true;
   }

@@ -9,7 +9,9 @@
 
 // The region again with parameter `moved[i]` of the state behind the others, where captures stand.
 static void reorder_params(vt_func *region, uint32_t state, const bool *moved) {
-  vt_value **params = VT_NEW_ARRAY(&region->module->arena, vt_value *, region->param_count);
+  uint32_t room = 1;  // vt_func_add_param grows at powers of two
+  while (room < region->param_count) room *= 2;
+  vt_value **params = VT_NEW_ARRAY(&region->module->arena, vt_value *, room);
   uint32_t n = 0;
   for (int pass = 0; pass < 2; pass++)
     for (uint32_t i = 0; i < state; i++)

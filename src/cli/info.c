@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// info.c - `vtpu info`: what a program would find here.
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+// The line of /proc/cpuinfo that begins with `key`, its value in `out`; "" when there is none.
+static void cpuinfo_value(const char *key, char *out, size_t size) {
+  FILE *cpuinfo = fopen("/proc/cpuinfo", "r");
+  char line[8192];
+  out[0] = 0;
+  while (cpuinfo && fgets(line, sizeof line, cpuinfo)) {
+    char *value = strchr(line, ':');
+    if (strncmp(line, key, strlen(key)) || !value) continue;
+    value[strcspn(value, "\n")] = 0;
+    snprintf(out, size, "%s ", value + 2);
+    break;
+  }
+  if (cpuinfo) fclose(cpuinfo);
+}
+
+// The CPU features that decide how fast programs run here.
+static void print_features(const char *separator) {
+  static const char *const names[] = {" avx2 ", " fma ", " avx512f ", " avx512vl ", " avx512_bf16 ", " amx_bf16 "};
+  char flags[8192];
+  bool first = true;
+  cpuinfo_value("flags", flags, sizeof flags);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (!strstr(flags, names[i])) continue;
+    printf("%s%.*s", first ? "" : separator, (int)strlen(names[i]) - 2, names[i] + 1);
+    first = false;
+  }
+}
+
+static void print_json(const vtpu_slice_info *info, const char *cpu, long cores, double memory) {
+  printf("{\"version\": \"%s\", \"accelerator_type\": \"%s\", \"device_kind\": \"%s\", \"devices\": %d, \"chips\": %d, "
+         "\"hosts\": %d, \"topology\": [%d, %d, %d], \"hbm_bytes_per_device\": %lld, \"peak_bf16_flops_per_s\": %.6g, "
+         "\"usd_per_hour\": %.6g, \"host\": {\"cpu\": \"%s\", \"cores\": %ld, \"memory_bytes\": %.0f, \"features\": [\"",
+         vtpu_version(), info->accelerator_type, info->device_kind, info->devices, info->chips, info->hosts,
+         info->topology[0], info->topology[1], info->topology[2], (long long)info->hbm_bytes_per_device,
+         info->peak_bf16_flops_per_s, info->usd_per_hour, cpu, cores, memory);
+  print_features("\", \"");
+  printf("\"]}}\n");
+}
+
+static void print_text(const vtpu_slice_info *info, const char *cpu, long cores, double memory) {
+  printf("slice       %s: %d x %s on %d chips (%dx%dx%d), %d host%s\n", info->accelerator_type, info->devices,
+         info->device_kind, info->chips, info->topology[0], info->topology[1], info->topology[2], info->hosts,
+         info->hosts == 1 ? "" : "s");
+  printf("HBM         %s for programs and arrays, per device\n", vt_cli_bytes((double)info->hbm_bytes_per_device));
+  printf("peak        %s (bf16, published)\n", vt_cli_count(info->peak_bf16_flops_per_s, "FLOP/s"));
+  if (info->usd_per_hour > 0) printf("price       %.2f USD/h on demand\n", info->usd_per_hour);
+  printf("this host   %s, %ld cores, %s, ", cpu, cores, vt_cli_bytes(memory));
+  print_features(" ");
+  printf("\nvtpu        %s\n", vtpu_version());
+}
+
+int vt_cli_info(int argc, char **argv) {
+  const char *type = NULL;
+  bool json = false;
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--slice") && i + 1 < argc) {
+      type = argv[++i];
+    } else if (!strcmp(argv[i], "--json")) {
+      json = true;
+    } else {
+      fprintf(stderr, "usage: vtpu info [--slice TYPE] [--json]\n");
+      return 2;
+    }
+  }
+  vtpu_slice *slice;
+  vtpu_slice_info info = {.struct_size = sizeof info};
+  vtpu_error *error = vtpu_open(type, &slice);
+  if (!error) error = vtpu_slice_describe(slice, &info);
+  if (error) {
+    vtpu_close(slice);
+    return vt_cli_fail("info", error);
+  }
+  char cpu[256];
+  cpuinfo_value("model name", cpu, sizeof cpu);
+  size_t size = strlen(cpu);
+  if (size) cpu[size - 1] = 0;
+  double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  (json ? print_json : print_text)(&info, cpu, sysconf(_SC_NPROCESSORS_ONLN), memory);
+  vtpu_close(slice);
+  return 0;
+}
