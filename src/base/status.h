@@ -20,6 +20,7 @@ typedef enum vt_code {
 } vt_code;
 
 #define VT_CHECKED  __attribute__((warn_unused_result))
+#define VT_NONNULL __attribute__((returns_nonnull))
 #define VT_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
 
 #define VT_TRY(call)                                                                               \
@@ -33,10 +34,10 @@ typedef enum vt_code {
   } while (0)
 
 // A new error. Never NULL: when memory is short it is the static out-of-memory error.
-vt_status vt_error(vt_code code, const char *format, ...) VT_CHECKED VT_PRINTF(2, 3);
-vt_status vt_errorv(vt_code code, const char *format, va_list args) VT_CHECKED;
+vt_status vt_error(vt_code code, const char *format, ...) VT_CHECKED VT_NONNULL VT_PRINTF(2, 3);
+vt_status vt_errorv(vt_code code, const char *format, va_list args) VT_CHECKED VT_NONNULL;
 // The static error for failed host allocations; freeing it is a no-op.
-vt_status vt_error_no_memory(void) VT_CHECKED;
+vt_status vt_error_no_memory(void) VT_CHECKED VT_NONNULL;
 // Takes `st`, returns it with "context: " before its message. VT_OK stays VT_OK.
 vt_status vt_status_wrap(vt_status st, const char *format, ...) VT_CHECKED VT_PRINTF(2, 3);
 // A second owned status with the same code and message.
