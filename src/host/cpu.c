@@ -3,6 +3,7 @@
 #include "host/cpu.h"
 
 #include <cpuid.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ typedef struct cpu_facts {
   uint32_t family;
 } cpu_facts;
 
-static cpu_facts read_cpu(void) {
+static cpu_facts ask_cpu(void) {
   cpu_facts facts = {0};
   uint32_t a = 0, b = 0, c = 0, d = 0;
   char vendor[13] = {0};
@@ -30,6 +31,16 @@ static cpu_facts read_cpu(void) {
   return facts;
 }
 
+static cpu_facts known;
+static pthread_once_t asked = PTHREAD_ONCE_INIT;
+static void ask_once(void) { known = ask_cpu(); }
+
+// Asked once: cpuid leaves a virtual machine, which takes tens of microseconds.
+static cpu_facts read_cpu(void) {
+  pthread_once(&asked, ask_once);
+  return known;
+}
+
 bool vt_host_fast_bf16(void) {
   cpu_facts facts = read_cpu();
   // vdpbf16ps runs at twice the rate of f32 FMA on Zen 5 and below it on the Intel parts without AMX; parts
@@ -38,3 +49,5 @@ bool vt_host_fast_bf16(void) {
 }
 
 int64_t vt_host_min_bf16_depth(void) { return read_cpu().amx_bf16 ? AMX_DEPTH : VECTOR_DEPTH; }
+
+bool vt_host_has_amx(void) { return read_cpu().amx_bf16; }

@@ -11,5 +11,7 @@
 bool vt_host_fast_bf16(void);
 // Dots that sum fewer products than this are faster in f32 even there.
 int64_t vt_host_min_bf16_depth(void);
+// AMX tiles for bf16.
+bool vt_host_has_amx(void);
 
 #endif

@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "host/contraction.h"
 #include "host/cpu.h"
 #include "host/dnnl_util.h"
 #include "host/pack.h"
@@ -243,15 +244,6 @@ static bool choose_types(const conv *c, problem *p) {
   return true;
 }
 
-static bool rounds_operands(const vt_plan *plan, const vt_op *op) {
-  if (plan->program->options.exact_dots) return false;
-  if (op->operands[0]->type.dtype == VT_BF16 && op->operands[1]->type.dtype == VT_BF16) return false;
-  const vt_attr *precision = vt_op_attr(op, VT_ATTR_PRECISION_CONFIG);
-  for (uint32_t i = 0; precision && i < precision->count; i++)
-    if (precision->ints[i] != VT_PRECISION_DEFAULT) return false;
-  return true;
-}
-
 // Dense order N, spatial, C for activations; the order of the dimensions for weights. Returns elements.
 static int64_t dense_strides(const view *v, int64_t *strides) {
   int32_t order[MAX_SPATIAL + 3], count = 0;
@@ -411,12 +403,55 @@ static bool prepare_form(vt_plan *plan, vt_step *step, problem *p, bool round, c
   return true;
 }
 
+// A kernel of one pixel: every pixel of the result is a row of a matmul.
+static bool as_pointwise(const conv *c, vt_contraction *out) {
+  if (c->feature_groups != 1 || c->batch_groups != 1 || c->b_stride[OUT] != 1) return false;
+  *out = (vt_contraction){0};
+  vt_dims_push(&out->m, c->a_size[LHS], c->a_stride[LHS], 0, c->a_stride[OUT]);
+  for (int32_t i = 0; i < c->spatial; i++) {
+    if (c->size[RHS][i] != 1 || c->size[OUT][i] != c->size[LHS][i] || c->window_strides[i] != 1) return false;
+    vt_dims_push(&out->m, c->size[OUT][i], c->stride[LHS][i], 0, c->stride[OUT][i]);
+  }
+  vt_dims_push(&out->n, c->b_size[RHS], 0, c->b_stride[RHS], 1);
+  vt_dims_push(&out->k, c->b_size[LHS], c->b_stride[LHS], c->a_stride[RHS], 0);
+  return true;
+}
+
+// The weight gradient of one: a result of one pixel, summed over all pixels of the kernel.
+static bool as_pointwise_gradient(const conv *c, vt_contraction *out) {
+  if (c->feature_groups != 1 || c->batch_groups != 1 || c->b_stride[OUT] != 1) return false;
+  *out = (vt_contraction){0};
+  vt_dims_push(&out->k, c->b_size[LHS], c->b_stride[LHS], c->a_stride[RHS], 0);
+  for (int32_t i = 0; i < c->spatial; i++) {
+    if (c->size[OUT][i] != 1 || c->padding[2 * i] != 0 || c->lhs_dilation[i] != 1) return false;
+    if (c->reversal[i] && c->size[RHS][i] != 1) return false;
+    vt_dims_push(&out->k, c->size[RHS][i], c->stride[LHS][i] * c->rhs_dilation[i], c->stride[RHS][i], 0);
+  }
+  vt_dims_push(&out->m, c->a_size[LHS], c->a_stride[LHS], 0, c->a_stride[OUT]);
+  vt_dims_push(&out->n, c->b_size[RHS], 0, c->b_stride[RHS], 1);
+  return true;
+}
+
+enum { MATMUL_CHANNELS = 512 };
+
+// Measured: gradients of 1x1 weights are faster as matmuls everywhere (2 to 6 times with AMX); the other two only
+// with AMX, the gradient of the input (whose kernel has its input features innermost) at any size, forward from
+// 512 channels on.
+static bool step_matmul(vt_plan *plan, vt_step *step, const conv *c) {
+  vt_contraction product;
+  if (as_pointwise_gradient(c, &product) && c->a_size[RHS] * c->size[RHS][0] > 1)
+    return vt_step_contraction(plan, step, &product);
+  bool wide = c->b_size[LHS] >= MATMUL_CHANNELS || c->a_stride[RHS] == 1;
+  return vt_host_has_amx() && wide && as_pointwise(c, &product) && vt_step_contraction(plan, step, &product);
+}
+
 bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   conv c;
   problem p;
   bool (*forms[3])(const conv *, problem *);
   if (!read_conv(step->op, &c)) return false;
-  bool round = rounds_operands(plan, step->op);
+  if (step_matmul(plan, step, &c)) return true;
+  bool round = vt_rounds_operands(plan, step->op);
   int count = forms_of(&c, forms);
   conv_body *body = VT_NEW(&plan->program->arena, conv_body);
   for (int i = 0; i < count; i++) {

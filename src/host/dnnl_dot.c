@@ -10,24 +10,13 @@
 #include <assert.h>
 #include <string.h>
 
+#include "host/contraction.h"
 #include "host/cpu.h"
 #include "host/dnnl_util.h"
 #include "host/pack.h"
 #include "host/steps.h"
 
 enum { MAX_BATCH = 6, SMALL_DOT = 4096 };
-
-typedef struct dim {
-  int64_t size, lhs, rhs, out;  // strides in elements; 0 where the tensor lacks the dimension
-} dim;
-typedef struct dims {
-  int32_t count;
-  dim at[VT_MAX_RANK];
-} dims;
-
-typedef struct contraction {
-  dims batch, m, n, k;
-} contraction;
 
 typedef struct operand {
   bool packed;
@@ -46,16 +35,12 @@ typedef struct dot_body {
   int64_t result_offset, result_bytes, scratchpad_offset;
 } dot_body;
 
-static void push(dims *list, int64_t size, int64_t lhs, int64_t rhs, int64_t out) {
-  if (size != 1) list->at[list->count++] = (dim){size, lhs, rhs, out};
-}
-
-static bool joins(const dim *outer, const dim *inner) {
+static bool joins(const vt_dim *outer, const vt_dim *inner) {
   return outer->lhs == inner->lhs * inner->size && outer->rhs == inner->rhs * inner->size &&
          outer->out == inner->out * inner->size;
 }
 
-static void collapse(dims *list) {
+static void collapse(vt_dims *list) {
   int32_t kept = 0;
   for (int32_t i = 1; i < list->count; i++) {
     if (joins(&list->at[kept], &list->at[i])) {
@@ -70,12 +55,12 @@ static void collapse(dims *list) {
 }
 
 // K may be summed in any order: the order of the side's memory lets most dimensions join.
-static void sort_k(dims *list, bool by_lhs) {
+static void sort_k(vt_dims *list, bool by_lhs) {
   for (int32_t i = 1; i < list->count; i++)
     for (int32_t j = i; j > 0; j--) {
-      dim *a = &list->at[j - 1], *b = &list->at[j];
+      vt_dim *a = &list->at[j - 1], *b = &list->at[j];
       if (by_lhs ? a->lhs >= b->lhs : a->rhs >= b->rhs) break;
-      dim t = *a;
+      vt_dim t = *a;
       *a = *b;
       *b = t;
     }
@@ -87,7 +72,7 @@ static bool listed(const int64_t *list, uint32_t count, int64_t d) {
   return false;
 }
 
-static void read_dot(const vt_op *op, contraction *c) {
+static void read_dot(const vt_op *op, vt_contraction *c) {
   vt_type lhs = op->operands[0]->type, rhs = op->operands[1]->type;
   uint32_t batch_count, k_count;
   const int64_t *lb = vt_attr_ints(op, VT_ATTR_LHS_BATCHING_DIMENSIONS, &batch_count);
@@ -98,40 +83,40 @@ static void read_dot(const vt_op *op, contraction *c) {
   vt_type_strides(lhs, ls);
   vt_type_strides(rhs, rs);
   vt_type_strides(op->results[0].type, os);
-  *c = (contraction){0};
+  *c = (vt_contraction){0};
   int32_t o = 0;
   for (uint32_t i = 0; i < batch_count; i++, o++)
-    push(&c->batch, lhs.dims[lb[i]], ls[lb[i]], rs[rb[i]], os[o]);
+    vt_dims_push(&c->batch, lhs.dims[lb[i]], ls[lb[i]], rs[rb[i]], os[o]);
   for (int32_t d = 0; d < lhs.rank; d++)
     if (!listed(lb, batch_count, d) && !listed(lk, k_count, d)) {
-      push(&c->m, lhs.dims[d], ls[d], 0, os[o]);
+      vt_dims_push(&c->m, lhs.dims[d], ls[d], 0, os[o]);
       o++;
     }
   for (int32_t d = 0; d < rhs.rank; d++)
     if (!listed(rb, batch_count, d) && !listed(rk, k_count, d)) {
-      push(&c->n, rhs.dims[d], 0, rs[d], os[o]);
+      vt_dims_push(&c->n, rhs.dims[d], 0, rs[d], os[o]);
       o++;
     }
-  for (uint32_t i = 0; i < k_count; i++) push(&c->k, lhs.dims[lk[i]], ls[lk[i]], rs[rk[i]], 0);
+  for (uint32_t i = 0; i < k_count; i++) vt_dims_push(&c->k, lhs.dims[lk[i]], ls[lk[i]], rs[rk[i]], 0);
 }
 
-static bool k_is_one(const dims *k, bool of_lhs) {
+static bool k_is_one(const vt_dims *k, bool of_lhs) {
   for (int32_t i = 1; i < k->count; i++) {
-    const dim *a = &k->at[i - 1], *b = &k->at[i];
+    const vt_dim *a = &k->at[i - 1], *b = &k->at[i];
     if (of_lhs ? a->lhs != b->lhs * b->size : a->rhs != b->rhs * b->size) return false;
   }
   return true;
 }
 
 // Lays out one side densely as [batch, rows, columns] in scratch; rows and columns are M and K, or K and N.
-static void pack_side(contraction *c, bool of_lhs, vt_dtype from, operand *side) {
+static void pack_side(vt_contraction *c, bool of_lhs, vt_dtype from, operand *side) {
   int64_t stride = 1;
-  dims *order[] = {&c->batch, of_lhs ? &c->m : &c->k, of_lhs ? &c->k : &c->n};
+  vt_dims *order[] = {&c->batch, of_lhs ? &c->m : &c->k, of_lhs ? &c->k : &c->n};
   side->packed = true;
   side->pack = (vt_pack){.from = from, .to = side->dtype};
   for (int32_t l = 2; l >= 0; l--)
     for (int32_t i = order[l]->count; i-- > 0;) {
-      dim *d = &order[l]->at[i];
+      vt_dim *d = &order[l]->at[i];
       int64_t *place = of_lhs ? &d->lhs : &d->rhs;
       if (*place == 0) continue;  // a broadcast: one copy serves all
       vt_pack_add(&side->pack, d->size, *place, stride);
@@ -143,27 +128,27 @@ static void pack_side(contraction *c, bool of_lhs, vt_dtype from, operand *side)
 }
 
 // Moves all but one dimension of M and of N to the batch.
-static bool spill(contraction *c) {
+static bool spill(vt_contraction *c) {
   while (c->m.count > 1) {
     int32_t least = 0;
     for (int32_t i = 1; i < c->m.count; i++)
       if (c->m.at[i].size < c->m.at[least].size) least = i;
-    push(&c->batch, c->m.at[least].size, c->m.at[least].lhs, 0, c->m.at[least].out);
-    memmove(&c->m.at[least], &c->m.at[least + 1], sizeof(dim) * (size_t)(c->m.count - least - 1));
+    vt_dims_push(&c->batch, c->m.at[least].size, c->m.at[least].lhs, 0, c->m.at[least].out);
+    memmove(&c->m.at[least], &c->m.at[least + 1], sizeof(vt_dim) * (size_t)(c->m.count - least - 1));
     c->m.count--;
   }
   while (c->n.count > 1) {  // the innermost stays: the result must be dense along N
-    push(&c->batch, c->n.at[0].size, 0, c->n.at[0].rhs, c->n.at[0].out);
-    memmove(&c->n.at[0], &c->n.at[1], sizeof(dim) * (size_t)(c->n.count - 1));
+    vt_dims_push(&c->batch, c->n.at[0].size, 0, c->n.at[0].rhs, c->n.at[0].out);
+    memmove(&c->n.at[0], &c->n.at[1], sizeof(vt_dim) * (size_t)(c->n.count - 1));
     c->n.count--;
   }
   return c->batch.count <= MAX_BATCH;
 }
 
-static int64_t size_of(const dims *list) { return list->count ? list->at[0].size : 1; }
+static int64_t size_of(const vt_dims *list) { return list->count ? list->at[0].size : 1; }
 
 // Strides of size-1 dimensions are ours to choose; oneDNN wants the ones of a dense matrix.
-static void set_strides(operand *side, const dims *rows, const dims *columns, bool of_lhs) {
+static void set_strides(operand *side, const vt_dims *rows, const vt_dims *columns, bool of_lhs) {
   int64_t r = rows->count ? of_lhs ? rows->at[0].lhs : rows->at[0].rhs : 0;
   int64_t c = columns->count ? of_lhs ? columns->at[0].lhs : columns->at[0].rhs : 0;
   if (!columns->count) c = r == 1 ? size_of(rows) : 1;
@@ -172,11 +157,11 @@ static void set_strides(operand *side, const dims *rows, const dims *columns, bo
   side->columns = c;
 }
 
-static bool make_matmul(vt_plan *plan, const contraction *c, dot_body *body, vt_dtype out) {
+static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, vt_dtype out) {
   int32_t rank = c->batch.count + 2;
   dnnl_dims_t dims_[3], strides[3];
   for (int32_t i = 0; i < c->batch.count; i++) {
-    const dim *d = &c->batch.at[i];
+    const vt_dim *d = &c->batch.at[i];
     dims_[0][i] = d->lhs ? d->size : 1;
     dims_[1][i] = d->rhs ? d->size : 1;
     dims_[2][i] = d->size;
@@ -208,17 +193,16 @@ static bool make_matmul(vt_plan *plan, const contraction *c, dot_body *body, vt_
 }
 
 // Prepares the matmul; with `pack_all`, from packed operands.
-static bool prepare_sides(vt_plan *plan, vt_step *step, dot_body *body, const vt_dtype *seen, bool round,
-                          bool pack_all) {
+static bool prepare_sides(vt_plan *plan, vt_step *step, const vt_contraction *given, dot_body *body,
+                          const vt_dtype *seen, bool round, bool pack_all) {
   const vt_op *op = step->op;
-  contraction c;
-  read_dot(op, &c);
+  vt_contraction c = *given;
   collapse(&c.batch);
   collapse(&c.m);
   collapse(&c.n);
   sort_k(&c.k, true);
   if (!k_is_one(&c.k, true) || !k_is_one(&c.k, false)) {
-    contraction other = c;
+    vt_contraction other = c;
     sort_k(&other.k, false);
     bool small_lhs = vt_type_elements(op->operands[0]->type) <= vt_type_elements(op->operands[1]->type);
     if (small_lhs && k_is_one(&other.k, false)) c = other;
@@ -227,7 +211,7 @@ static bool prepare_sides(vt_plan *plan, vt_step *step, dot_body *body, const vt
     operand *side = &body->sides[s];
     vt_dtype from = op->operands[s]->type.dtype;
     *side = (operand){.dtype = seen[s]};
-    const dims *free = s ? &c.n : &c.m;
+    const vt_dims *free = s ? &c.n : &c.m;
     int64_t k_inner = c.k.count ? s ? c.k.at[c.k.count - 1].rhs : c.k.at[c.k.count - 1].lhs : 1;
     int64_t free_inner = 1;
     if (free->count) free_inner = s ? free->at[free->count - 1].rhs : free->at[free->count - 1].lhs;
@@ -279,7 +263,7 @@ static bool choose_types(const vt_op *op, vt_dtype *seen, bool *out_converts) {
   return true;
 }
 
-static bool rounds_operands(const vt_plan *plan, const vt_op *op) {
+bool vt_rounds_operands(const vt_plan *plan, const vt_op *op) {
   if (plan->program->options.exact_dots || vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE)) return false;
   if (op->operands[0]->type.dtype == VT_BF16 && op->operands[1]->type.dtype == VT_BF16) return false;
   const vt_attr *precision = vt_op_attr(op, VT_ATTR_PRECISION_CONFIG);
@@ -288,22 +272,21 @@ static bool rounds_operands(const vt_plan *plan, const vt_op *op) {
   return true;
 }
 
-bool vt_step_dot(vt_plan *plan, vt_step *step) {
+bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) {
   const vt_op *op = step->op;
   vt_dtype seen[2];
   bool converts;
-  contraction c;
   if (!choose_types(op, seen, &converts)) return false;
-  read_dot(op, &c);
   double work = 1;
-  const dims *lists[] = {&c.batch, &c.m, &c.n, &c.k};
+  const vt_dims *lists[] = {&c->batch, &c->m, &c->n, &c->k};
   for (int l = 0; l < 4; l++)
     for (int32_t i = 0; i < lists[l]->count; i++) work *= (double)lists[l]->at[i].size;
   if (work <= SMALL_DOT) return false;  // empty ones too
   dot_body *body = VT_NEW(&plan->program->arena, dot_body);
   body->converts_result = converts;
-  bool round = rounds_operands(plan, op);
-  if (!prepare_sides(plan, step, body, seen, round, false) && !prepare_sides(plan, step, body, seen, round, true))
+  bool round = vt_rounds_operands(plan, op);
+  if (!prepare_sides(plan, step, c, body, seen, round, false) &&
+      !prepare_sides(plan, step, c, body, seen, round, true))
     return false;
   for (int s = 0; s < 2; s++)
     if (body->sides[s].packed) body->sides[s].offset = vt_step_reserve(step, body->sides[s].bytes);
@@ -318,4 +301,10 @@ bool vt_step_dot(vt_plan *plan, vt_step *step) {
   step->body = body;
   step->run = run_dot;
   return true;
+}
+
+bool vt_step_dot(vt_plan *plan, vt_step *step) {
+  vt_contraction c;
+  read_dot(step->op, &c);
+  return vt_step_contraction(plan, step, &c);
 }
