@@ -1,0 +1,678 @@
+// SPDX-License-Identifier: Apache-2.0
+// emit_nest.c - the loops of a nest: rows, passes over a row's columns, reductions, stores.
+// In:  a vt_nest. Out: one LLVM function of type vt_nest_fn, and the text key and numbers that go with it.
+//
+// Form: for each row { addresses; row values; for each stage { for columns by vectors { loads, ops, stores,
+// reduction steps }; reduce the lanes; row values of the next stage }; row stores }.
+// Nothing is sized at compile time, so one function serves all shapes of the same structure. Loads always read
+// whole vectors (memory behind the end is readable); stores are masked only where rows end inside a vector.
+// A value of an earlier stage is computed again in a later pass unless that costs more than memory: then the pass
+// that had it keeps it in a row buffer on the stack.
+#include <assert.h>
+#include <string.h>
+
+#include "host/emit.h"
+
+enum { LEVEL_SCALAR, LEVEL_ROW, LEVEL_FULL };
+enum { KEEP_COST = 6, MAX_KEPT = 4 };  // ops of recomputation that pay for a row buffer; buffers per nest
+static const int64_t MAX_KEPT_BYTES = 512 << 10;
+
+typedef struct node_state {
+  bool live;
+  uint8_t level;
+  uint32_t slot;            // of dims: where offset and strides begin; 0 = none
+  LLVMValueRef pointer;     // of the array, without row offset
+  LLVMValueRef row_pointer; // for this row
+  LLVMValueRef row_index;   // iota: value at column 0 of this row
+  LLVMValueRef once;        // value of scalar and row level
+  LLVMValueRef in_pass;     // value of full level, in pass `pass`
+  int32_t pass;
+  LLVMValueRef buffer;      // kept row, NULL = none
+  bool kept;
+  LLVMValueRef phi, phi2;   // accumulating vectors of this pass (argmax: value, index)
+  LLVMValueRef next, next2;
+} node_state;
+
+typedef struct loops {
+  vt_emitter *e;
+  const vt_nest *nest;
+  node_state *state;
+  LLVMValueRef args, dims, row_lo, row_hi, col_lo, col_hi, accumulators;
+  LLVMValueRef row, column, columns;  // current indices; number of columns (i64)
+  LLVMValueRef mask;                  // lanes inside the row; NULL when all are
+  LLVMValueRef dim_values[VT_NEST_ATOMS];
+  int32_t pass;
+  bool ragged;                        // stores need the mask
+} loops;
+
+// ---- What code depends on.
+
+static bool has_slot(const vt_node *n) {
+  return n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA || n->output >= 0;
+}
+
+static void mark_live(const vt_nest *nest, uint32_t node, bool *live) {
+  if (live[node]) return;
+  live[node] = true;
+  for (uint32_t i = 0; i < nest->nodes[node].operand_count; i++) mark_live(nest, nest->nodes[node].operands[i], live);
+}
+
+static void find_live(const vt_nest *nest, bool *live) {
+  memset(live, 0, nest->node_count);
+  for (uint32_t i = 0; i < nest->node_count; i++)
+    if (nest->nodes[i].output >= 0) mark_live(nest, i, live);
+}
+
+// Whether a leaf has the same element for all places, for all columns, or for none.
+static uint8_t leaf_level(const vt_nest *nest, const vt_node *n) {
+  if (n->access.strides[nest->atom_count - 1]) return LEVEL_FULL;
+  for (int32_t a = 0; a < nest->atom_count - 1; a++)
+    if (n->access.strides[a]) return LEVEL_ROW;
+  return LEVEL_SCALAR;
+}
+
+static uint8_t level_of(const vt_nest *nest, uint32_t node) {
+  const vt_node *n = &nest->nodes[node];
+  if (n->kind == VT_NODE_CONST) return LEVEL_SCALAR;
+  if (n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA) return leaf_level(nest, n);
+  if (n->kind == VT_NODE_REDUCE) return LEVEL_ROW;
+  uint8_t level = LEVEL_SCALAR;
+  for (uint32_t i = 0; i < n->operand_count; i++) {
+    uint8_t other = level_of(nest, n->operands[i]);
+    if (other > level) level = other;
+  }
+  return level;
+}
+
+bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target) {
+  return nest->atom_count > 1 && nest->atoms[nest->atom_count - 1] % target->lanes != 0;
+}
+
+static int64_t accumulator_bytes(const vt_node *n) {
+  return (int64_t)vt_dtype_bytes(vt_emit_compute_dtype(n->value->type.dtype));
+}
+
+uint32_t vt_nest_dims(const vt_nest *nest, const int64_t *accumulator_offsets, int64_t *out) {
+  bool live[VT_NEST_NODES];
+  uint32_t at = 0;
+  find_live(nest, live);
+  for (int32_t a = 0; a < nest->atom_count; a++, at++)
+    if (out) out[at] = nest->atoms[a];
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_node *n = &nest->nodes[i];
+    if (!live[i] || !has_slot(n)) continue;
+    int64_t bytes = (int64_t)vt_dtype_bytes(n->value->type.dtype);
+    for (int32_t a = -1; a < nest->atom_count - 1; a++, at++) {
+      if (!out) continue;
+      out[at] = a < 0 ? n->access.offset : n->access.strides[a];
+      if (!n->accumulated) continue;
+      out[at] = a < 0 ? accumulator_offsets[n->output] : out[at] / bytes * accumulator_bytes(n);
+    }
+  }
+  return at;
+}
+
+static void key_attrs(const vt_op *op, vt_text *key) {
+  switch (op->code) {
+  case VT_OP_COMPARE:
+    vt_text_printf(key, "?%d", (int)vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION));
+    break;
+  case VT_OP_REDUCE_PRECISION:
+    vt_text_printf(key, "e%dm%d", (int)vt_attr_i64(op, VT_ATTR_EXPONENT_BITS),
+                   (int)vt_attr_i64(op, VT_ATTR_MANTISSA_BITS));
+    break;
+  case VT_OP_CONSTANT: {
+    const vt_literal *literal = vt_attr_literal(op, VT_ATTR_VALUE);
+    uint64_t bits = 0;
+    memcpy(&bits, literal->data, vt_dtype_bytes(literal->type.dtype));
+    vt_text_printf(key, "=%llx", (unsigned long long)bits);
+    break;
+  }
+  default: break;
+  }
+}
+
+static bool keeps_buffers(const vt_nest *nest) {
+  return nest->stage_count > 1 && nest->atoms[nest->atom_count - 1] * 4 * MAX_KEPT <= MAX_KEPT_BYTES;
+}
+
+void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
+  bool live[VT_NEST_NODES];
+  find_live(nest, live);
+  vt_text_printf(key, "nest1 l%d%d%d a%d i%u r%d s%d k%d", target->lanes, target->avx512, target->bf16,
+                 nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target), nest->stage_count,
+                 keeps_buffers(nest));
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_node *n = &nest->nodes[i];
+    if (!live[i]) continue;
+    vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage, level_of(nest, i));
+    if (n->kind == VT_NODE_LOAD) vt_text_printf(key, " i%d", n->input);
+    if (n->output >= 0) vt_text_printf(key, " o%d%c", n->output, vt_nest_is_full(nest, n) ? 'f' : 'r');
+    if (n->kind == VT_NODE_REDUCE) vt_text_printf(key, " r%d%c", n->reducer, n->accumulated ? 'a' : 'r');
+    if (n->kind == VT_NODE_REDUCE) vt_text_printf(key, "#%d", n->value->index);
+    if (n->kind == VT_NODE_OP || n->kind == VT_NODE_CONST) {
+      vt_text_printf(key, " c%d", n->op->code);
+      key_attrs(n->op, key);
+    }
+    for (uint32_t k = 0; k < n->operand_count; k++) vt_text_printf(key, " %u", n->operands[k]);
+  }
+}
+
+// ---- Small builders.
+
+static LLVMTypeRef i64_type(const loops *l) { return LLVMInt64TypeInContext(l->e->context); }
+static LLVMTypeRef i32_type(const loops *l) { return LLVMInt32TypeInContext(l->e->context); }
+static LLVMTypeRef pointer_type(const loops *l) { return LLVMPointerTypeInContext(l->e->context, 0); }
+static LLVMValueRef i64_constant(const loops *l, int64_t x) { return LLVMConstInt(i64_type(l), (uint64_t)x, true); }
+
+static LLVMBasicBlockRef new_block(loops *l, const char *name) {
+  return LLVMAppendBasicBlockInContext(l->e->context, l->e->function, name);
+}
+
+static LLVMValueRef load_dim(loops *l, uint32_t index) {
+  LLVMValueRef at = i64_constant(l, index);
+  LLVMValueRef p = LLVMBuildInBoundsGEP2(l->e->builder, i64_type(l), l->dims, &at, 1, "");
+  return LLVMBuildLoad2(l->e->builder, i64_type(l), p, "");
+}
+
+static LLVMValueRef byte_offset(loops *l, LLVMValueRef pointer, LLVMValueRef bytes) {
+  return LLVMBuildGEP2(l->e->builder, LLVMInt8TypeInContext(l->e->context), pointer, &bytes, 1, "");
+}
+
+// A vector whose lanes all are `scalar`.
+static LLVMValueRef splat_scalar(loops *l, LLVMValueRef scalar) {
+  LLVMBuilderRef b = l->e->builder;
+  LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(scalar), (unsigned)l->e->target.lanes);
+  LLVMValueRef zero = LLVMConstInt(i32_type(l), 0, false);
+  LLVMValueRef one = LLVMBuildInsertElement(b, LLVMGetPoison(type), scalar, zero, "");
+  LLVMValueRef mask = LLVMConstNull(LLVMVectorType(i32_type(l), (unsigned)l->e->target.lanes));
+  return LLVMBuildShuffleVector(b, one, LLVMGetPoison(type), mask, "");
+}
+
+static LLVMValueRef lane_numbers(loops *l, LLVMTypeRef element) {
+  LLVMValueRef lanes[64];
+  for (int i = 0; i < l->e->target.lanes; i++) lanes[i] = LLVMConstInt(element, (unsigned)i, false);
+  return LLVMConstVector(lanes, (unsigned)l->e->target.lanes);
+}
+
+static LLVMTypeRef memory_vector(loops *l, vt_dtype dtype) {
+  return LLVMVectorType(vt_emit_memory_type(l->e, dtype), (unsigned)l->e->target.lanes);
+}
+
+static LLVMValueRef at_column(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
+  return LLVMBuildGEP2(l->e->builder, vt_emit_memory_type(l->e, dtype), pointer, &l->column, 1, "");
+}
+
+static LLVMValueRef load_vector(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
+  LLVMValueRef load = LLVMBuildLoad2(l->e->builder, memory_vector(l, dtype), at_column(l, dtype, pointer), "");
+  LLVMSetAlignment(load, (unsigned)vt_dtype_bytes(dtype));
+  return vt_emit_from_memory(l->e, dtype, load);
+}
+
+static LLVMValueRef load_splat(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
+  LLVMValueRef load = LLVMBuildLoad2(l->e->builder, vt_emit_memory_type(l->e, dtype), pointer, "");
+  return vt_emit_from_memory(l->e, dtype, splat_scalar(l, load));
+}
+
+static void store_vector(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x, bool masked) {
+  LLVMBuilderRef b = l->e->builder;
+  LLVMValueRef memory = vt_emit_to_memory(l->e, dtype, x);
+  unsigned bytes = (unsigned)vt_dtype_bytes(dtype);
+  pointer = at_column(l, dtype, pointer);
+  if (!masked) {
+    LLVMSetAlignment(LLVMBuildStore(b, memory, pointer), bytes);
+    return;
+  }
+  LLVMTypeRef types[2] = {LLVMTypeOf(memory), pointer_type(l)};
+  LLVMValueRef args[4] = {memory, pointer, LLVMConstInt(i32_type(l), bytes, false), l->mask};
+  vt_emit_intrinsic(l->e, "llvm.masked.store", 2, types, 4, args);
+}
+
+static LLVMValueRef first_lane(loops *l, LLVMValueRef vector) {
+  return LLVMBuildExtractElement(l->e->builder, vector, LLVMConstInt(i32_type(l), 0, false), "");
+}
+
+static void store_first(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x) {
+  LLVMBuildStore(l->e->builder, first_lane(l, vt_emit_to_memory(l->e, dtype, x)), pointer);
+}
+
+// ---- Values.
+
+static LLVMValueRef node_value(loops *l, uint32_t node);
+
+static LLVMValueRef iota_value(loops *l, node_state *s, const vt_node *n) {
+  vt_emitter *e = l->e;
+  LLVMBuilderRef b = e->builder;
+  vt_dtype dtype = n->value->type.dtype;
+  bool is_float = vt_dtype_is_float(dtype);
+  LLVMTypeRef element = is_float ? i64_type(l) : vt_emit_memory_type(e, dtype);
+  LLVMValueRef start = s->row_index;
+  if (s->level == LEVEL_FULL) start = LLVMBuildAdd(b, start, l->column, "");
+  if (!is_float && vt_dtype_get(dtype)->bits < 64) start = LLVMBuildTrunc(b, start, element, "");
+  LLVMValueRef x = splat_scalar(l, start);
+  if (s->level == LEVEL_FULL) x = LLVMBuildAdd(b, x, lane_numbers(l, element), "");
+  if (is_float) x = vt_emit_round(e, dtype, LLVMBuildSIToFP(b, x, vt_emit_type(e, dtype), ""));
+  return x;
+}
+
+static LLVMValueRef compute(loops *l, uint32_t node) {
+  const vt_node *n = &l->nest->nodes[node];
+  node_state *s = &l->state[node];
+  vt_dtype dtype = n->value->type.dtype;
+  switch (n->kind) {
+  case VT_NODE_CONST: return vt_emit_constant(l->e, vt_attr_literal(n->op, VT_ATTR_VALUE));
+  case VT_NODE_LOAD:
+    return s->level == LEVEL_FULL ? load_vector(l, dtype, s->row_pointer) : load_splat(l, dtype, s->row_pointer);
+  case VT_NODE_IOTA: return iota_value(l, s, n);
+  case VT_NODE_ALIAS: return node_value(l, n->operands[0]);
+  default: break;
+  }
+  LLVMValueRef operands[3];
+  for (uint32_t i = 0; i < n->operand_count; i++) operands[i] = node_value(l, n->operands[i]);
+  for (uint32_t i = 0; i < n->operand_count; i++)  // select and clamp take scalars beside vectors: all are splats
+    assert(operands[i]);
+  return vt_emit_op(l->e, n->op, operands);
+}
+
+// Scalars and row values are computed once, where the builder stands when first asked: prepare_* ask in time.
+static LLVMValueRef node_value(loops *l, uint32_t node) {
+  const vt_node *n = &l->nest->nodes[node];
+  node_state *s = &l->state[node];
+  if (s->level != LEVEL_FULL) {
+    if (!s->once) s->once = compute(l, node);
+    return s->once;
+  }
+  if (s->pass == l->pass) return s->in_pass;
+  if (s->kept && n->stage < l->pass)
+    s->in_pass = load_vector(l, vt_emit_compute_dtype(n->value->type.dtype), s->buffer);
+  else
+    s->in_pass = compute(l, node);
+  s->pass = l->pass;
+  return s->in_pass;
+}
+
+// ---- Row buffers.
+
+static int recompute_cost(loops *l, uint32_t node, bool *seen) {
+  const vt_node *n = &l->nest->nodes[node];
+  if (seen[node] || l->state[node].level != LEVEL_FULL) return 0;
+  seen[node] = true;
+  int cost = 0;
+  if (n->kind == VT_NODE_OP) cost = vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP ? KEEP_COST : 1;
+  for (uint32_t i = 0; i < n->operand_count; i++) cost += recompute_cost(l, n->operands[i], seen);
+  return cost;
+}
+
+// The last pass in which a node's value is asked for.
+static void last_uses(const vt_nest *nest, const bool *live, int32_t *last) {
+  for (uint32_t i = 0; i < nest->node_count; i++) last[i] = -1;
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    for (uint32_t i = 0; i < nest->node_count; i++) {
+      const vt_node *n = &nest->nodes[i];
+      if (!live[i]) continue;
+      int32_t mine = n->kind == VT_NODE_REDUCE ? n->stage - !n->accumulated : n->stage;
+      if (n->kind != VT_NODE_REDUCE && last[i] > mine) mine = last[i];
+      for (uint32_t k = 0; k < n->operand_count; k++)
+        if (last[n->operands[k]] < mine) last[n->operands[k]] = mine, changed = true;
+    }
+  }
+}
+
+static void choose_kept(loops *l) {
+  const vt_nest *nest = l->nest;
+  if (!keeps_buffers(nest)) return;
+  bool live[VT_NEST_NODES], seen[VT_NEST_NODES];
+  int32_t last[VT_NEST_NODES];
+  find_live(nest, live);
+  last_uses(nest, live, last);
+  int count = 0;
+  for (uint32_t i = nest->node_count; i-- > 0 && count < MAX_KEPT;) {  // later values first: they cover earlier ones
+    const vt_node *n = &nest->nodes[i];
+    node_state *s = &l->state[i];
+    if (!live[i] || s->level != LEVEL_FULL || n->kind != VT_NODE_OP || last[i] <= n->stage) continue;
+    if (n->value->type.dtype == VT_PRED) continue;
+    // Kept only where a later pass asks for it directly, not through another kept value.
+    bool direct = false;
+    for (uint32_t k = 0; k < nest->node_count && !direct; k++) {
+      const vt_node *user = &nest->nodes[k];
+      if (!live[k]) continue;
+      int32_t at = user->kind == VT_NODE_REDUCE ? user->stage - !user->accumulated : user->stage;
+      for (uint32_t o = 0; o < user->operand_count; o++)
+        if (user->operands[o] == i && at > n->stage) direct = true;
+    }
+    memset(seen, 0, sizeof seen);
+    if (!direct || recompute_cost(l, i, seen) < KEEP_COST) continue;
+    vt_dtype dtype = vt_emit_compute_dtype(n->value->type.dtype);
+    LLVMValueRef room = LLVMBuildAdd(l->e->builder, l->columns, i64_constant(l, 64), "");
+    s->buffer = LLVMBuildArrayAlloca(l->e->builder, vt_emit_memory_type(l->e, dtype), room, "");
+    LLVMSetAlignment(s->buffer, 64);
+    s->kept = true;
+    count++;
+  }
+}
+
+// ---- Rows.
+
+static void place_pointers(loops *l) {
+  const vt_nest *nest = l->nest;
+  LLVMBuilderRef b = l->e->builder;
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_node *n = &nest->nodes[i];
+    node_state *s = &l->state[i];
+    if (!s->live || !has_slot(n)) continue;
+    LLVMValueRef offset = load_dim(l, s->slot);
+    if (n->kind == VT_NODE_IOTA) {
+      s->row_index = offset;
+      continue;
+    }
+    LLVMValueRef base = l->accumulators;
+    if (!n->accumulated) {
+      LLVMValueRef at = i64_constant(l, n->kind == VT_NODE_LOAD ? n->input : (int64_t)nest->input_count + n->output);
+      LLVMValueRef p = LLVMBuildInBoundsGEP2(b, pointer_type(l), l->args, &at, 1, "");
+      base = LLVMBuildLoad2(b, pointer_type(l), p, "");
+    }
+    s->pointer = s->row_pointer = byte_offset(l, base, offset);
+  }
+}
+
+// Row offsets of every access that moves with the rows.
+static void place_row(loops *l) {
+  const vt_nest *nest = l->nest;
+  LLVMBuilderRef b = l->e->builder;
+  int32_t rows = nest->atom_count - 1;
+  LLVMValueRef index[VT_NEST_ATOMS], rest = l->row;
+  for (int32_t a = rows - 1; a > 0; a--) {
+    LLVMValueRef size = l->dim_values[a];
+    LLVMValueRef quotient = LLVMBuildUDiv(b, rest, size, "");
+    index[a] = LLVMBuildSub(b, rest, LLVMBuildMul(b, quotient, size, ""), "");
+    rest = quotient;
+  }
+  index[0] = rest;
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_node *n = &nest->nodes[i];
+    node_state *s = &l->state[i];
+    if (!s->live || !has_slot(n) || (s->level == LEVEL_SCALAR && n->output < 0)) continue;
+    LLVMValueRef offset = NULL;
+    for (int32_t a = 0; a < rows; a++) {
+      LLVMValueRef part = LLVMBuildMul(b, index[a], load_dim(l, s->slot + 1 + (uint32_t)a), "");
+      offset = offset ? LLVMBuildAdd(b, offset, part, "") : part;
+    }
+    if (n->kind == VT_NODE_IOTA) s->row_index = LLVMBuildAdd(b, load_dim(l, s->slot), offset, "");
+    else s->row_pointer = byte_offset(l, s->pointer, offset);
+  }
+}
+
+// Computes what the coming loop must find ready.
+static void prepare(loops *l, uint8_t level, int32_t stage) {
+  for (uint32_t i = 0; i < l->nest->node_count; i++) {
+    const vt_node *n = &l->nest->nodes[i];
+    const node_state *s = &l->state[i];
+    if (s->live && s->level <= level && n->stage <= stage && n->kind != VT_NODE_REDUCE) node_value(l, i);
+  }
+}
+
+// ---- Passes.
+
+static bool reduces_now(const loops *l, uint32_t node) {
+  const vt_node *n = &l->nest->nodes[node];
+  if (!l->state[node].live || n->kind != VT_NODE_REDUCE) return false;
+  return (n->accumulated ? n->stage : n->stage - 1) == l->pass;
+}
+
+// An accumulated reduction that keeps the columns adds row by row into memory; every other one has a vector.
+static bool by_memory(const loops *l, const vt_node *n) { return n->accumulated && vt_nest_is_full(l->nest, n); }
+
+static vt_dtype operand_dtype(const loops *l, const vt_node *n, uint32_t k) {
+  return l->nest->nodes[n->operands[k]].value->type.dtype;
+}
+
+static void step_pair(loops *l, const vt_node *n, node_state *s) {
+  LLVMBuilderRef b = l->e->builder;
+  LLVMValueRef x = node_value(l, n->operands[0]), at = node_value(l, n->operands[1]);
+  LLVMRealPredicate p = n->reducer == VT_REDUCE_ARGMAX ? LLVMRealOGT : LLVMRealOLT;
+  // In one lane the index only grows, so the first of equals stays; a NaN stays once it is there.
+  LLVMValueRef better = LLVMBuildFCmp(b, p, x, s->phi, "");
+  LLVMValueRef nan = LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
+  LLVMValueRef held = LLVMBuildFCmp(b, LLVMRealORD, s->phi, s->phi, "");
+  better = LLVMBuildAnd(b, LLVMBuildOr(b, better, nan, ""), held, "");
+  if (l->mask) better = LLVMBuildAnd(b, better, l->mask, "");
+  s->next = LLVMBuildSelect(b, better, x, s->phi, "");
+  s->next2 = LLVMBuildSelect(b, better, at, s->phi2, "");
+}
+
+static void step_reduction(loops *l, uint32_t node) {
+  const vt_node *n = &l->nest->nodes[node];
+  node_state *s = &l->state[node];
+  if (n->reducer >= VT_REDUCE_ARGMAX) {
+    step_pair(l, n, s);
+    return;
+  }
+  vt_dtype dtype = vt_emit_compute_dtype(operand_dtype(l, n, 0));
+  LLVMValueRef x = node_value(l, n->operands[0]);
+  if (l->mask) x = LLVMBuildSelect(l->e->builder, l->mask, x, vt_emit_neutral(l->e, n->reducer, dtype), "");
+  if (!by_memory(l, n)) {
+    s->next = vt_emit_combine(l->e, n->reducer, dtype, s->phi, x);
+    return;
+  }
+  LLVMValueRef old = load_vector(l, dtype, s->row_pointer);
+  store_vector(l, dtype, s->row_pointer, vt_emit_combine(l->e, n->reducer, dtype, old, x), false);
+}
+
+static LLVMValueRef shuffle_down(loops *l, LLVMValueRef x, int by) {
+  LLVMValueRef lanes[64];
+  int count = l->e->target.lanes;
+  for (int i = 0; i < count; i++) lanes[i] = LLVMConstInt(i32_type(l), (unsigned)(i + by < count ? i + by : i), false);
+  return LLVMBuildShuffleVector(l->e->builder, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(lanes, (unsigned)count), "");
+}
+
+static void finish_pair(loops *l, const vt_node *n, node_state *s, LLVMValueRef x, LLVMValueRef at) {
+  LLVMBuilderRef b = l->e->builder;
+  LLVMRealPredicate p = n->reducer == VT_REDUCE_ARGMAX ? LLVMRealOGT : LLVMRealOLT;
+  for (int by = l->e->target.lanes / 2; by > 0; by /= 2) {
+    LLVMValueRef y = shuffle_down(l, x, by), at_y = shuffle_down(l, at, by);
+    LLVMValueRef nan_x = LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), nan_y = LLVMBuildFCmp(b, LLVMRealUNO, y, y, "");
+    LLVMValueRef better = LLVMBuildOr(b, LLVMBuildFCmp(b, p, y, x, ""), LLVMBuildAnd(b, nan_y, LLVMBuildNot(b, nan_x, ""), ""), "");
+    LLVMValueRef tie = LLVMBuildOr(b, LLVMBuildFCmp(b, LLVMRealOEQ, x, y, ""), LLVMBuildAnd(b, nan_x, nan_y, ""), "");
+    LLVMValueRef first = LLVMBuildICmp(b, LLVMIntSLT, at_y, at, "");
+    better = LLVMBuildOr(b, better, LLVMBuildAnd(b, tie, first, ""), "");
+    x = LLVMBuildSelect(b, better, y, x, "");
+    at = LLVMBuildSelect(b, better, at_y, at, "");
+  }
+  s->once = splat_scalar(l, first_lane(l, n->value->index ? at : x));
+}
+
+// Lanes to one value: a fixed tree.
+static void finish_reduction(loops *l, uint32_t node) {
+  const vt_node *n = &l->nest->nodes[node];
+  node_state *s = &l->state[node];
+  if (by_memory(l, n)) return;
+  if (n->reducer >= VT_REDUCE_ARGMAX) {
+    finish_pair(l, n, s, s->next, s->next2);
+    return;
+  }
+  vt_dtype dtype = operand_dtype(l, n, 0), wide = vt_emit_compute_dtype(dtype);
+  LLVMValueRef x = s->next;
+  for (int by = l->e->target.lanes / 2; by > 0; by /= 2)
+    x = vt_emit_combine(l->e, n->reducer, wide, x, shuffle_down(l, x, by));
+  x = splat_scalar(l, first_lane(l, x));
+  if (!n->accumulated) {
+    s->once = vt_emit_round(l->e, dtype, x);
+    return;
+  }
+  LLVMValueRef old = load_splat(l, wide, s->row_pointer);
+  store_first(l, wide, s->row_pointer, vt_emit_combine(l->e, n->reducer, wide, old, x));
+}
+
+static void open_reduction(loops *l, uint32_t node, LLVMBasicBlockRef from) {
+  const vt_node *n = &l->nest->nodes[node];
+  node_state *s = &l->state[node];
+  if (by_memory(l, n)) return;
+  vt_dtype dtype = vt_emit_compute_dtype(operand_dtype(l, n, 0));
+  LLVMValueRef neutral = vt_emit_neutral(l->e, n->reducer, dtype);
+  s->phi = LLVMBuildPhi(l->e->builder, LLVMTypeOf(neutral), "");
+  LLVMAddIncoming(s->phi, &neutral, &from, 1);
+  if (n->reducer < VT_REDUCE_ARGMAX) return;
+  LLVMValueRef zero = vt_emit_splat_i(l->e, operand_dtype(l, n, 1), 0);
+  s->phi2 = LLVMBuildPhi(l->e->builder, LLVMTypeOf(zero), "");
+  LLVMAddIncoming(s->phi2, &zero, &from, 1);
+}
+
+static void column_mask(loops *l, bool reduces) {
+  LLVMBuilderRef b = l->e->builder;
+  l->mask = NULL;
+  bool linear = l->nest->atom_count == 1;
+  if (!l->ragged && !(reduces && linear)) return;
+  LLVMValueRef rest = LLVMBuildTrunc(b, LLVMBuildSub(b, l->col_hi, l->column, ""), i32_type(l), "");
+  l->mask = LLVMBuildICmp(b, LLVMIntUGT, splat_scalar(l, rest), lane_numbers(l, i32_type(l)), "");
+}
+
+static void store_outputs(loops *l) {
+  for (uint32_t i = 0; i < l->nest->node_count; i++) {
+    const vt_node *n = &l->nest->nodes[i];
+    node_state *s = &l->state[i];
+    if (!s->live) continue;
+    if (s->kept && n->stage == l->pass) {
+      LLVMValueRef x = node_value(l, i);
+      vt_dtype dtype = vt_emit_compute_dtype(n->value->type.dtype);
+      store_vector(l, dtype, s->buffer, x, false);
+    }
+  }
+  LLVMValueRef ready[VT_NEST_NODES] = {0};
+  for (uint32_t i = 0; i < l->nest->node_count; i++) {  // all loads before the first store: outputs may be inputs
+    const vt_node *n = &l->nest->nodes[i];
+    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) && n->stage == l->pass)
+      ready[i] = node_value(l, i);
+  }
+  for (uint32_t i = 0; i < l->nest->node_count; i++) {
+    const vt_node *n = &l->nest->nodes[i];
+    if (ready[i]) store_vector(l, n->value->type.dtype, l->state[i].row_pointer, ready[i], l->ragged);
+  }
+}
+
+static void emit_pass(loops *l) {
+  LLVMBuilderRef b = l->e->builder;
+  const vt_nest *nest = l->nest;
+  prepare(l, LEVEL_ROW, l->pass);
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = new_block(l, "columns"), after = new_block(l, "row");
+  LLVMBuildBr(b, body);
+  LLVMPositionBuilderAtEnd(b, body);
+  l->column = LLVMBuildPhi(b, i64_type(l), "c");
+  LLVMAddIncoming(l->column, &l->col_lo, &before, 1);
+  bool reduces = false;
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    if (!reduces_now(l, i)) continue;
+    reduces = true;
+    open_reduction(l, i, before);
+  }
+  column_mask(l, reduces);
+  for (uint32_t i = 0; i < nest->node_count; i++)
+    if (reduces_now(l, i)) step_reduction(l, i);
+  store_outputs(l);
+  LLVMValueRef next = LLVMBuildAdd(b, l->column, i64_constant(l, l->e->target.lanes), "");
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(b);
+  LLVMAddIncoming(l->column, &next, &latch, 1);
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    node_state *s = &l->state[i];
+    if (!reduces_now(l, i) || by_memory(l, &nest->nodes[i])) continue;
+    LLVMAddIncoming(s->phi, &s->next, &latch, 1);
+    if (s->phi2) LLVMAddIncoming(s->phi2, &s->next2, &latch, 1);
+  }
+  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, next, l->col_hi, ""), body, after);
+  LLVMPositionBuilderAtEnd(b, after);
+  for (uint32_t i = 0; i < nest->node_count; i++)
+    if (reduces_now(l, i)) finish_reduction(l, i);
+}
+
+static bool pass_has_work(const loops *l) {
+  for (uint32_t i = 0; i < l->nest->node_count; i++) {
+    const vt_node *n = &l->nest->nodes[i];
+    if (reduces_now(l, i)) return true;
+    if (n->output >= 0 && vt_nest_is_full(l->nest, n) && n->stage == l->pass) return true;
+  }
+  return false;
+}
+
+static void emit_row(loops *l) {
+  for (l->pass = 0; l->pass < l->nest->stage_count; l->pass++)
+    if (pass_has_work(l)) emit_pass(l);
+  prepare(l, LEVEL_ROW, INT32_MAX);
+  for (uint32_t i = 0; i < l->nest->node_count; i++) {
+    const vt_node *n = &l->nest->nodes[i];
+    if (n->output < 0 || n->accumulated || vt_nest_is_full(l->nest, n)) continue;
+    store_first(l, n->value->type.dtype, l->state[i].row_pointer, node_value(l, i));
+  }
+}
+
+static void open_function(loops *l, const char *name) {
+  vt_emitter *e = l->e;
+  LLVMTypeRef i64 = i64_type(l), p = pointer_type(l);
+  LLVMTypeRef params[7] = {p, p, i64, i64, i64, i64, p};
+  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 7, false);
+  e->function = LLVMAddFunction(e->module, name, type);
+  const char *attrs[][2] = {{"prefer-vector-width", e->target.avx512 ? "512" : "256"}};
+  LLVMAddAttributeAtIndex(e->function, (unsigned)LLVMAttributeFunctionIndex,
+                          LLVMCreateStringAttribute(e->context, attrs[0][0], (unsigned)strlen(attrs[0][0]),
+                                                    attrs[0][1], (unsigned)strlen(attrs[0][1])));
+  LLVMPositionBuilderAtEnd(e->builder, LLVMAppendBasicBlockInContext(e->context, e->function, "entry"));
+  l->args = LLVMGetParam(e->function, 0);
+  l->dims = LLVMGetParam(e->function, 1);
+  l->row_lo = LLVMGetParam(e->function, 2);
+  l->row_hi = LLVMGetParam(e->function, 3);
+  l->col_lo = LLVMGetParam(e->function, 4);
+  l->col_hi = LLVMGetParam(e->function, 5);
+  l->accumulators = LLVMGetParam(e->function, 6);
+}
+
+static void find_slots(loops *l) {
+  const vt_nest *nest = l->nest;
+  bool live[VT_NEST_NODES];
+  find_live(nest, live);
+  uint32_t at = (uint32_t)nest->atom_count;
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_node *n = &nest->nodes[i];
+    l->state[i].live = live[i];
+    l->state[i].pass = -1;
+    if (!live[i]) continue;
+    l->state[i].level = level_of(nest, i);
+    if (!has_slot(n)) continue;
+    l->state[i].slot = at;
+    at += (uint32_t)nest->atom_count;
+  }
+}
+
+void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name) {
+  vt_arena scratch = {0};
+  loops l = {.e = e, .nest = nest, .ragged = vt_nest_is_ragged(nest, &e->target)};
+  l.state = VT_NEW_ARRAY(&scratch, node_state, nest->node_count);
+  LLVMBuilderRef b = e->builder;
+  open_function(&l, name);
+  find_slots(&l);
+  for (int32_t a = 0; a < nest->atom_count; a++) l.dim_values[a] = load_dim(&l, (uint32_t)a);
+  l.columns = l.dim_values[nest->atom_count - 1];
+  choose_kept(&l);
+  place_pointers(&l);
+  l.pass = -2;
+  prepare(&l, LEVEL_SCALAR, INT32_MAX);
+  if (nest->atom_count == 1) {
+    emit_row(&l);
+    LLVMBuildRetVoid(b);
+    vt_arena_free(&scratch);
+    return;
+  }
+  LLVMBasicBlockRef entry = LLVMGetInsertBlock(b), body = new_block(&l, "rows"), done = new_block(&l, "done");
+  LLVMBuildBr(b, body);
+  LLVMPositionBuilderAtEnd(b, body);
+  l.row = LLVMBuildPhi(b, i64_type(&l), "r");
+  LLVMAddIncoming(l.row, &l.row_lo, &entry, 1);
+  place_row(&l);
+  emit_row(&l);
+  LLVMValueRef next = LLVMBuildAdd(b, l.row, i64_constant(&l, 1), "");
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(b);
+  LLVMAddIncoming(l.row, &next, &latch, 1);
+  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, next, l.row_hi, ""), body, done);
+  LLVMPositionBuilderAtEnd(b, done);
+  LLVMBuildRetVoid(b);
+  vt_arena_free(&scratch);
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+// jit.c - compiles nests through LLVM: target, modules, objects, and the code of the process.
+// In:  fused groups. Out: kernels. Two threads at most generate code, each with a context, a module and a target
+// machine of its own; the objects are linked into one LLJIT.
+// Code is kept by the text key of its nest (emit_nest.c) for as long as any program lives, and on disk by the hash
+// of all keys of an object: the file name changes with the LLVM version, the CPU, its features and EMITTER.
+#include "host/kernel.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <llvm-c/Analysis.h>
+#include <llvm-c/LLJIT.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/TargetMachine.h>
+
+#include "base/array.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "host/kernel_impl.h"
+#include "host/kernel_native.h"
+
+enum { EMITTER = 1, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2 };
+
+// The code of the process, shared by all programs; gone with the last of them.
+typedef struct code_store {
+  int users;
+  LLVMOrcLLJITRef jit;
+  vt_map code;             // key text -> function
+  char *triple, *cpu, *features;
+  vt_target target;
+} code_store;
+
+static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER;
+static code_store *the_store;
+
+struct vt_jit {
+  vt_arena arena;
+  code_store *store;
+};
+
+// One module: the nests it holds and what became of it.
+typedef struct unit {
+  code_store *store;
+  uint32_t count;
+  const vt_nest **nests;
+  char **names;
+  char path[1024];         // of the disk cache; "" = none
+  LLVMMemoryBufferRef object;
+  bool from_disk;
+  char *error;
+} unit;
+
+static vt_status from_llvm(LLVMErrorRef error, const char *what) {
+  char *text = LLVMGetErrorMessage(error);
+  vt_status st = vt_error(VT_INTERNAL, "code generator: %s: %s", what, text);
+  LLVMDisposeErrorMessage(text);
+  return st;
+}
+
+// ---- The store.
+
+static bool has_feature(const char *features, const char *name) { return strstr(features, name) != NULL; }
+
+static void find_target(code_store *s) {
+  const char *forced = getenv("VTPU_CPU");  // a CPU name of LLVM, to make code for another machine's features
+  if (forced && *forced) {
+    s->cpu = LLVMCreateMessage(forced);
+    s->features = LLVMCreateMessage("");
+    s->target = (vt_target){.lanes = 8, .f16c = true, .fma = true};
+    return;
+  }
+  s->cpu = LLVMGetHostCPUName();
+  s->features = LLVMGetHostCPUFeatures();
+  const char *f = s->features;
+  s->target.avx512 = has_feature(f, "+avx512f,") && has_feature(f, "+avx512bw,") && has_feature(f, "+avx512dq,") &&
+                     has_feature(f, "+avx512vl,");
+  s->target.bf16 = has_feature(f, "+avx512bf16,");
+  s->target.f16c = has_feature(f, "+f16c,");
+  s->target.fma = has_feature(f, "+fma,");
+  s->target.lanes = s->target.avx512 ? 16 : 8;
+}
+
+static vt_status define_symbols(code_store *s) {
+  uint32_t count = 0;
+  while (vt_runtime_symbols[count].name) count++;
+  LLVMOrcCSymbolMapPair *pairs = calloc(count, sizeof *pairs);
+  if (!pairs) return vt_error_no_memory();
+  for (uint32_t i = 0; i < count; i++) {
+    pairs[i].Name = LLVMOrcLLJITMangleAndIntern(s->jit, vt_runtime_symbols[i].name);
+    pairs[i].Sym.Address = (LLVMOrcExecutorAddress)(uintptr_t)vt_runtime_symbols[i].address;
+    pairs[i].Sym.Flags.GenericFlags = LLVMJITSymbolGenericFlagsExported | LLVMJITSymbolGenericFlagsCallable;
+  }
+  LLVMOrcMaterializationUnitRef symbols = LLVMOrcAbsoluteSymbols(pairs, count);
+  free(pairs);
+  LLVMOrcJITDylibRef lib = LLVMOrcLLJITGetMainJITDylib(s->jit);
+  LLVMErrorRef error = LLVMOrcJITDylibDefine(lib, symbols);
+  if (error) return from_llvm(error, "runtime symbols");
+  LLVMOrcDefinitionGeneratorRef process;
+  error = LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&process, LLVMOrcLLJITGetGlobalPrefix(s->jit), NULL, NULL);
+  if (error) return from_llvm(error, "process symbols");
+  LLVMOrcJITDylibAddGenerator(lib, process);
+  return VT_OK;
+}
+
+static void destroy_store(code_store *s) {
+  if (s->jit) {
+    LLVMErrorRef error = LLVMOrcDisposeLLJIT(s->jit);
+    if (error) LLVMConsumeError(error);
+  }
+  LLVMDisposeMessage(s->triple);
+  LLVMDisposeMessage(s->cpu);
+  LLVMDisposeMessage(s->features);
+  vt_map_free(&s->code);
+  free(s);
+}
+
+static vt_status create_store(code_store **out_store) {
+  LLVMInitializeX86TargetInfo();
+  LLVMInitializeX86Target();
+  LLVMInitializeX86TargetMC();
+  LLVMInitializeX86AsmPrinter();
+  code_store *s = calloc(1, sizeof *s);
+  if (!s) return vt_error_no_memory();
+  s->triple = LLVMGetDefaultTargetTriple();
+  find_target(s);
+  LLVMErrorRef error = LLVMOrcCreateLLJIT(&s->jit, NULL);
+  vt_status st = error ? from_llvm(error, "LLJIT") : define_symbols(s);
+  if (st) {
+    destroy_store(s);
+    return st;
+  }
+  *out_store = s;
+  return VT_OK;
+}
+
+vt_status vt_jit_create(vt_jit **out_jit) {
+  vt_status st = VT_OK;
+  pthread_mutex_lock(&store_lock);
+  if (!the_store) st = create_store(&the_store);
+  if (!st) {
+    the_store->users++;
+    vt_arena arena = {0};
+    vt_jit *jit = VT_NEW(&arena, vt_jit);
+    jit->arena = arena;
+    jit->store = the_store;
+    *out_jit = jit;
+  }
+  pthread_mutex_unlock(&store_lock);
+  return st;
+}
+
+void vt_jit_destroy(vt_jit *jit) {
+  if (!jit) return;
+  pthread_mutex_lock(&store_lock);
+  if (--jit->store->users == 0) {
+    destroy_store(jit->store);
+    the_store = NULL;
+  }
+  pthread_mutex_unlock(&store_lock);
+  vt_arena arena = jit->arena;  // the jit lies in its own arena
+  vt_arena_free(&arena);
+}
+
+// ---- The disk cache.
+
+static bool make_folders(char *path) {
+  for (char *p = path + 1; *p; p++) {
+    if (*p != '/') continue;
+    *p = 0;
+    bool failed = mkdir(path, 0700) && errno != EEXIST;
+    *p = '/';
+    if (failed) return false;
+  }
+  return true;
+}
+
+static void find_path(unit *u) {
+  const char *dir = getenv("VTPU_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  const code_store *s = u->store;
+  char text[64];
+  unsigned major, minor, patch;
+  if (dir && !*dir) return;
+  LLVMGetVersion(&major, &minor, &patch);
+  snprintf(text, sizeof text, "%d %u.%u.%u", EMITTER, major, minor, patch);
+  uint64_t low = vt_hash_bytes(text, strlen(text), 1), high = vt_hash_bytes(text, strlen(text), 2);
+  low = vt_hash_bytes(s->cpu, strlen(s->cpu), vt_hash_bytes(s->features, strlen(s->features), low));
+  for (uint32_t i = 0; i < u->count; i++) {
+    low = vt_hash_bytes(u->names[i], strlen(u->names[i]), low);
+    high = vt_hash_bytes(u->names[i], strlen(u->names[i]), high);
+  }
+  int n;
+  if (dir) n = snprintf(u->path, sizeof u->path, "%s/%016llx%016llx.o", dir, (unsigned long long)low, (unsigned long long)high);
+  else if (xdg && *xdg) n = snprintf(u->path, sizeof u->path, "%s/vtpu/%016llx%016llx.o", xdg, (unsigned long long)low, (unsigned long long)high);
+  else if (home && *home) n = snprintf(u->path, sizeof u->path, "%s/.cache/vtpu/%016llx%016llx.o", home, (unsigned long long)low, (unsigned long long)high);
+  else return;
+  if (n < 0 || (size_t)n >= sizeof u->path) u->path[0] = 0;
+}
+
+static bool load_object(unit *u) {
+  vt_bytes bytes;
+  if (!u->path[0]) return false;
+  vt_status st = vt_file_map(u->path, &bytes);
+  if (st) {
+    vt_status_free(st);
+    return false;
+  }
+  u->object = LLVMCreateMemoryBufferWithMemoryRangeCopy((const char *)bytes.data, bytes.size, "cached");
+  vt_file_unmap(&bytes);
+  u->from_disk = true;
+  return true;
+}
+
+static void save_object(unit *u) {
+  if (!u->path[0] || !make_folders(u->path)) return;
+  vt_status st = vt_file_write(u->path, LLVMGetBufferStart(u->object), LLVMGetBufferSize(u->object));
+  if (st) vt_log(VT_LOG_INFO, "code cache: %s", vt_status_message(st));
+  vt_status_free(st);
+}
+
+// ---- Code generation.
+
+static LLVMTargetMachineRef create_machine(const code_store *s) {
+  LLVMTargetRef target;
+  char *error = NULL;
+  if (LLVMGetTargetFromTriple(s->triple, &target, &error)) {
+    LLVMDisposeMessage(error);
+    return NULL;
+  }
+  return LLVMCreateTargetMachine(target, s->triple, s->cpu, s->features, LLVMCodeGenLevelLess, LLVMRelocPIC,
+                                 LLVMCodeModelSmall);
+}
+
+static void generate(unit *u) {
+  LLVMContextRef context = LLVMContextCreate();
+  LLVMModuleRef module = LLVMModuleCreateWithNameInContext("vtpu", context);
+  LLVMTargetMachineRef machine = create_machine(u->store);
+  vt_emitter e = {.target = u->store->target, .context = context, .module = module,
+                  .builder = LLVMCreateBuilderInContext(context)};
+  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
+  LLVMSetModuleDataLayout(module, layout);
+  LLVMSetTarget(module, u->store->triple);
+  for (uint32_t i = 0; i < u->count; i++) vt_emit_nest(&e, u->nests[i], u->names[i]);
+  const char *dump = getenv("VTPU_DUMP_LLVM");  // a folder for the IR of each module
+  if (dump && *dump) {
+    char path[1100], *failed = NULL;
+    snprintf(path, sizeof path, "%s/%s.ll", dump, u->names[0]);
+    if (LLVMPrintModuleToFile(module, path, &failed)) LLVMDisposeMessage(failed);
+  }
+#ifndef NDEBUG
+  bool verify = true;
+#else
+  bool verify = dump != NULL;
+#endif
+  if (!verify || !LLVMVerifyModule(module, LLVMReturnStatusAction, &u->error)) {
+    LLVMDisposeMessage(u->error);
+    u->error = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &u->error, &u->object)) u->object = NULL;
+  }
+  LLVMDisposeTargetData(layout);
+  LLVMDisposeBuilder(e.builder);
+  LLVMDisposeModule(module);
+  LLVMDisposeTargetMachine(machine);
+  LLVMContextDispose(context);
+}
+
+typedef struct unit_queue {
+  unit *units;
+  uint32_t count;
+  uint32_t next;
+} unit_queue;
+
+static void *compile_units(void *arg) {
+  unit_queue *q = arg;
+  for (;;) {
+    uint32_t i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED);
+    if (i >= q->count) return NULL;
+    find_path(&q->units[i]);
+    if (!load_object(&q->units[i])) generate(&q->units[i]);
+  }
+}
+
+static void compile_all(unit *units, uint32_t count) {
+  unit_queue queue = {.units = units, .count = count};
+  pthread_t helpers[COMPILE_THREADS - 1];
+  int started = 0;
+  for (int i = 0; i < COMPILE_THREADS - 1 && (uint32_t)i + 1 < count; i++)
+    if (!pthread_create(&helpers[started], NULL, compile_units, &queue)) started++;
+  compile_units(&queue);
+  for (int i = 0; i < started; i++) pthread_join(helpers[i], NULL);
+}
+
+// ---- From groups to code.
+
+typedef struct request {
+  const vt_nest *nest;
+  char *key;
+  char *name;
+  size_t key_size;
+} request;
+
+static vt_status add_object(code_store *s, unit *u) {
+  if (!u->object) {
+    vt_status st = vt_error(VT_INTERNAL, "code generator: %s", u->error ? u->error : "no object");
+    LLVMDisposeMessage(u->error);
+    u->error = NULL;
+    return st;
+  }
+  if (!u->from_disk) save_object(u);
+  LLVMErrorRef error = LLVMOrcLLJITAddObjectFile(s->jit, LLVMOrcLLJITGetMainJITDylib(s->jit), u->object);
+  u->object = NULL;
+  return error ? from_llvm(error, "object") : VT_OK;
+}
+
+// Cuts the wanted nests into units: even shares for the threads, at most KERNELS_PER_MODULE each.
+static uint32_t make_units(vt_arena *arena, code_store *s, const request *wanted, uint32_t count, unit **out_units) {
+  uint32_t parts = (count + KERNELS_PER_MODULE - 1) / KERNELS_PER_MODULE;
+  if (parts < COMPILE_THREADS) parts = count < COMPILE_THREADS ? count : COMPILE_THREADS;
+  unit *units = VT_NEW_ARRAY(arena, unit, parts);
+  for (uint32_t p = 0; p < parts; p++) {
+    uint32_t lo = count * p / parts, hi = count * (p + 1) / parts;
+    units[p] = (unit){.store = s, .count = hi - lo, .nests = VT_NEW_ARRAY(arena, const vt_nest *, hi - lo),
+                      .names = VT_NEW_ARRAY(arena, char *, hi - lo)};
+    for (uint32_t i = lo; i < hi; i++) {
+      units[p].nests[i - lo] = wanted[i].nest;
+      units[p].names[i - lo] = wanted[i].name;
+    }
+  }
+  *out_units = units;
+  return parts;
+}
+
+static vt_status compile_wanted(vt_arena *arena, code_store *s, const request *wanted, uint32_t count) {
+  unit *units;
+  vt_status st = VT_OK;
+  uint32_t parts = make_units(arena, s, wanted, count, &units);
+  compile_all(units, parts);
+  for (uint32_t p = 0; p < parts; p++) {
+    vt_status added = add_object(s, &units[p]);
+    if (st) vt_status_free(added);
+    else st = added;
+  }
+  for (uint32_t i = 0; i < count && !st; i++) {
+    LLVMOrcExecutorAddress address;
+    LLVMErrorRef error = LLVMOrcLLJITLookup(s->jit, &address, wanted[i].name);
+    if (error) st = from_llvm(error, "lookup");
+    else *vt_map_at(&s->code, wanted[i].key, wanted[i].key_size) = (void *)(uintptr_t)address;
+  }
+  return st;
+}
+
+static request make_request(vt_arena *arena, const code_store *s, const vt_nest *nest) {
+  vt_text text = {0};
+  vt_nest_key(nest, &s->target, &text);
+  request r = {.nest = nest, .key = vt_arena_copy(arena, text.data, text.size), .key_size = text.size};
+  r.name = vt_arena_printf(arena, "vt_%016llx%016llx", (unsigned long long)vt_hash_bytes(text.data, text.size, 1),
+                           (unsigned long long)vt_hash_bytes(text.data, text.size, 2));
+  vt_text_free(&text);
+  return r;
+}
+
+vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t count, vt_kernel **out_kernels) {
+  vt_arena scratch = {0};
+  code_store *s = jit->store;
+  request *requests = VT_NEW_ARRAY(&scratch, request, count), *wanted = VT_NEW_ARRAY(&scratch, request, count);
+  uint32_t wanted_count = 0;
+  vt_map asked = {0};
+  vt_status st = VT_OK;
+  pthread_mutex_lock(&store_lock);
+  for (uint32_t i = 0; i < count; i++) {
+    if (!groups[i]->nest) continue;
+    requests[i] = make_request(&scratch, s, groups[i]->nest);
+    void **seen = vt_map_at(&asked, requests[i].key, requests[i].key_size);
+    if (*seen || vt_map_has(&s->code, requests[i].key, requests[i].key_size)) continue;
+    *seen = &requests[i];
+    wanted[wanted_count++] = requests[i];
+  }
+  if (wanted_count) st = compile_wanted(&scratch, s, wanted, wanted_count);
+  for (uint32_t i = 0; i < count && !st; i++) {
+    void *code = groups[i]->nest ? vt_map_find(&s->code, requests[i].key, requests[i].key_size) : NULL;
+    out_kernels[i] = vt_kernel_create(&jit->arena, groups[i], &s->target, (vt_nest_fn *)(uintptr_t)code);
+  }
+  pthread_mutex_unlock(&store_lock);
+  vt_map_free(&asked);
+  vt_arena_free(&scratch);
+  return st;
+}

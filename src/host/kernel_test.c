@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernel_test.c - fused kernels against the evaluator: same function, same inputs, distance in ulp.
+// Each row builds a function; it is run whole by vt_eval_func, and group by group with kernels for fused groups.
+// Inputs are random with NaN, infinities, zeros of both signs, subnormals and ends of ranges mixed in.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xmmintrin.h>
+
+#include "eval/eval.h"
+#include "host/fuse.h"
+#include "host/host.h"
+#include "host/kernel.h"
+
+// ---- Building functions.
+
+typedef struct maker {
+  vt_module *module;
+  vt_func *func;
+} maker;
+
+#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+
+static maker new_maker(void) {
+  maker m = {.module = vt_module_create()};
+  m.func = vt_func_create(m.module, "main");
+  m.module->main = m.func;
+  vt_module_add_func(m.module, m.func);
+  return m;
+}
+
+static vt_type make_type(maker m, vt_dtype dtype, int rank, const int64_t *dims) {
+  return vt_type_make(&m.module->arena, dtype, rank, dims);
+}
+
+static vt_value *param(maker m, vt_dtype dtype, int rank, const int64_t *dims) {
+  return vt_func_add_param(m.func, make_type(m, dtype, rank, dims));
+}
+
+static vt_type with_dtype(vt_type type, vt_dtype dtype) {
+  type.dtype = dtype;
+  return type;
+}
+
+static vt_value *unary(maker m, vt_opcode code, vt_value *x) {
+  return vt_build(m.func, NULL, code, NULL, x->type, 1, &x);
+}
+static vt_value *binary(maker m, vt_opcode code, vt_value *x, vt_value *y) {
+  return vt_build(m.func, NULL, code, NULL, x->type, 2, (vt_value *[]){x, y});
+}
+static vt_value *convert(maker m, vt_dtype to, vt_value *x) {
+  return vt_build(m.func, NULL, VT_OP_CONVERT, NULL, with_dtype(x->type, to), 1, &x);
+}
+static vt_value *compare(maker m, int direction, vt_value *x, vt_value *y) {
+  vt_value *v = vt_build(m.func, NULL, VT_OP_COMPARE, NULL, with_dtype(x->type, VT_PRED), 2, (vt_value *[]){x, y});
+  vt_op_set_i64(v->op, VT_ATTR_COMPARISON_DIRECTION, direction);
+  vt_op_set_i64(v->op, VT_ATTR_COMPARE_TYPE, vt_dtype_is_float(x->type.dtype) ? VT_CMPTYPE_FLOAT : VT_CMPTYPE_NOTYPE);
+  return v;
+}
+static vt_value *choose(maker m, vt_value *p, vt_value *x, vt_value *y) {
+  return vt_build(m.func, NULL, VT_OP_SELECT, NULL, x->type, 3, (vt_value *[]){p, x, y});
+}
+static vt_value *reshape(maker m, vt_value *x, int rank, const int64_t *dims) {
+  return vt_build(m.func, NULL, VT_OP_RESHAPE, NULL, make_type(m, x->type.dtype, rank, dims), 1, &x);
+}
+static vt_value *broadcast(maker m, vt_value *x, vt_type like, int count, const int64_t *dims) {
+  vt_value *v = vt_build(m.func, NULL, VT_OP_BROADCAST_IN_DIM, NULL, with_dtype(like, x->type.dtype), 1, &x);
+  vt_op_set_ints(v->op, VT_ATTR_BROADCAST_DIMENSIONS, (uint32_t)count, dims);
+  return v;
+}
+static vt_value *iota(maker m, int64_t dim, vt_dtype dtype, int rank, const int64_t *dims) {
+  vt_value *v = vt_build(m.func, NULL, VT_OP_IOTA, NULL, make_type(m, dtype, rank, dims), 0, NULL);
+  vt_op_set_i64(v->op, VT_ATTR_IOTA_DIMENSION, dim);
+  return v;
+}
+
+static void put_number(vt_dtype dtype, void *at, double x) {
+  switch (dtype) {
+  case VT_F32: *(float *)at = (float)x; break;
+  case VT_F64: *(double *)at = x; break;
+  case VT_BF16: {
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    *(uint16_t *)at = (uint16_t)(bits >> 16);
+    break;
+  }
+  default: memcpy(at, &(int64_t){(int64_t)x}, vt_dtype_bytes(dtype));
+  }
+}
+
+static vt_value *scalar(maker m, vt_dtype dtype, double x) {
+  vt_literal *literal = VT_NEW(&m.module->arena, vt_literal);
+  void *data = vt_arena_push(&m.module->arena, 8);
+  put_number(dtype, data, x);
+  *literal = (vt_literal){.type = make_type(m, dtype, 0, NULL), .data = data, .splat = true};
+  return vt_build_constant(m.func, NULL, NULL, literal);
+}
+static vt_value *splat(maker m, double x, vt_type like) {
+  return broadcast(m, scalar(m, like.dtype, x), like, 0, NULL);
+}
+
+static vt_value *reduce(maker m, vt_opcode code, double start, vt_value *x, int count, const int64_t *dims) {
+  int64_t kept[VT_MAX_RANK];
+  int rank = 0;
+  for (int i = 0; i < x->type.rank; i++) {
+    bool dropped = false;
+    for (int k = 0; k < count; k++) dropped |= dims[k] == i;
+    if (!dropped) kept[rank++] = x->type.dims[i];
+  }
+  vt_type type = make_type(m, x->type.dtype, rank, kept), one = make_type(m, x->type.dtype, 0, NULL);
+  vt_op *op = vt_op_create(m.func, VT_OP_REDUCE, NULL, 2, (vt_value *[]){x, scalar(m, x->type.dtype, start)}, 1, &type, 1);
+  vt_func *body = vt_func_create(m.module, "");
+  vt_value *a = vt_func_add_param(body, one), *b = vt_func_add_param(body, one);
+  vt_value *result = vt_build(body, NULL, code, NULL, one, 2, (vt_value *[]){a, b});
+  vt_func_set_returns(body, 1, &result);
+  op->regions[0] = body;
+  vt_op_set_ints(op, VT_ATTR_DIMENSIONS, (uint32_t)count, dims);
+  vt_op_append(m.func, op);
+  return &op->results[0];
+}
+
+// ---- Numbers.
+
+static uint64_t seed = 1;
+static uint64_t next_random(void) {
+  seed += 0x9E3779B97F4A7C15u;
+  uint64_t z = seed;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+static double uniform(void) { return (double)(next_random() >> 11) * 0x1p-53; }
+
+enum { PLAIN, SPECIAL };
+
+static void fill(vt_type type, void *data, int style) {
+  static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0, 1e-40, 1e38, -1e38, 1, -1, 0.5, 88.7, -103};
+  int64_t n = vt_type_elements(type);
+  size_t bytes = vt_dtype_bytes(type.dtype);
+  for (int64_t i = 0; i < n; i++) {
+    char *at = (char *)data + (size_t)i * bytes;
+    if (vt_dtype_is_float(type.dtype)) {
+      double x = uniform() * 8 - 4;
+      if (style == SPECIAL && next_random() % 7 == 0) x = specials[next_random() % 13];
+      if (type.dtype == VT_F16) *(uint16_t *)at = (uint16_t)next_random() & 0xbfff;
+      else put_number(type.dtype, at, x);
+    } else if (type.dtype == VT_PRED) {
+      *at = (char)(next_random() & 1);
+    } else {
+      uint64_t x = next_random() >> (next_random() % 64);
+      if (next_random() % 5 == 0) x = 0 - x;
+      memcpy(at, &x, bytes);
+    }
+  }
+}
+
+static double half_value(uint16_t bits) {
+  int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
+  double value = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                                : exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+  return bits & 0x8000 ? -value : value;
+}
+
+// Distance in units of the last place of the type; 0 for equal numbers and for two NaNs.
+static double distance(vt_dtype dtype, const void *a, const void *b) {
+  double x, y, step;
+  size_t bytes = vt_dtype_bytes(dtype);
+  if (!memcmp(a, b, bytes)) return 0;
+  if (!vt_dtype_is_float(dtype)) return INFINITY;
+  int mantissa = vt_dtype_get(dtype)->mantissa, least = 1 - ((1 << (vt_dtype_get(dtype)->exponent - 1)) - 1);
+  switch (dtype) {
+  case VT_F32: x = *(const float *)a, y = *(const float *)b; break;
+  case VT_F64: x = *(const double *)a, y = *(const double *)b; break;
+  case VT_BF16: {
+    uint32_t p = (uint32_t)*(const uint16_t *)a << 16, q = (uint32_t)*(const uint16_t *)b << 16;
+    float f, g;
+    memcpy(&f, &p, 4), memcpy(&g, &q, 4);
+    x = f, y = g;
+    break;
+  }
+  default: {
+    x = half_value(*(const uint16_t *)a), y = half_value(*(const uint16_t *)b);
+  }
+  }
+  if ((x != x && y != y) || x == y) return 0;
+  if (x != x || y != y || isinf(x) || isinf(y)) return INFINITY;
+  step = ldexp(1, (x == 0 ? least : ilogb(x) < least ? least : ilogb(x)) - mantissa);
+  return fabs(x - y) / step;
+}
+
+// ---- Running.
+
+enum { MAX_VALUES = 512 };
+
+static void *allocate(vt_type type) {
+  size_t bytes = (size_t)vt_type_bytes(type) + 128;
+  void *data = aligned_alloc(64, (bytes + 63) / 64 * 64);
+  memset(data, 0xAA, bytes);
+  return data;
+}
+
+typedef struct outcome {
+  double worst;        // ulp
+  uint32_t fused, single;
+  uint32_t kernel_ops; // in fused groups
+} outcome;
+
+static void *value_data(vt_value *value, void **data) {
+  if (!data[value->id]) data[value->id] = allocate(value->type);
+  return data[value->id];
+}
+
+static void run_single(const vt_group *g, void **data) {
+  vt_tensor in[16], out[16];
+  vt_op *op = g->ops[0];
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    in[i] = (vt_tensor){.type = op->operands[i]->type, .data = value_data(op->operands[i], data)};
+  for (uint32_t i = 0; i < op->result_count; i++)
+    out[i] = (vt_tensor){.type = op->results[i].type, .data = value_data(&op->results[i], data)};
+  assert_null(vt_eval_op(op, &(vt_eval_env){0}, in, out));
+}
+
+static void run_kernel(const vt_group *g, const vt_kernel *kernel, void **data, bool in_place) {
+  void *in[128], *out[128];
+  for (uint32_t i = 0; i < g->input_count; i++) in[i] = value_data(g->inputs[i], data);
+  for (uint32_t i = 0; i < g->output_count; i++) {
+    for (uint32_t k = 0; k < g->input_count && in_place && !data[g->outputs[i]->id]; k++) {
+      bool taken = false;  // parameters are copies of this run: any may be overwritten once
+      for (uint32_t o = 0; o < i; o++) taken |= out[o] == in[k];
+      if (!taken && !g->inputs[k]->op && vt_kernel_in_place_ok(kernel, i, k)) data[g->outputs[i]->id] = in[k];
+    }
+    out[i] = value_data(g->outputs[i], data);
+  }
+  int64_t scratch_bytes = vt_kernel_scratch_bytes(kernel);
+  void *scratch = aligned_alloc(64, (size_t)(scratch_bytes + 127) / 64 * 64);
+  assert_null(vt_kernel_run(kernel, in, out, scratch));
+  free(scratch);
+}
+
+static vt_status reported(vt_status st) {
+  if (st) fprintf(stderr, "%s\n", vt_status_message(st));
+  return st;
+}
+
+static outcome run_both(maker m, int style, bool in_place) {
+  outcome result = {0};
+  vt_arena arena = {0};
+  vt_group *groups;
+  uint32_t count;
+  vt_func *func = m.func;
+  assert_null(reported(vt_host_fuse(func, &(vt_fuse_options){.min_work = -1}, &arena, &groups, &count)));
+  vt_jit *jit;
+  assert_null(reported(vt_jit_create(&jit)));
+  const vt_group **fused = VT_NEW_ARRAY(&arena, const vt_group *, count);
+  vt_kernel **kernels = VT_NEW_ARRAY(&arena, vt_kernel *, count);
+  for (uint32_t i = 0; i < count; i++)
+    if (groups[i].fused) fused[result.fused++] = &groups[i], result.kernel_ops += groups[i].op_count;
+  result.single = count - result.fused;
+  assert_null(reported(vt_jit_compile(jit, fused, result.fused, kernels)));
+  assert_true(func->value_count < MAX_VALUES);
+  void *data[MAX_VALUES] = {0};
+  vt_tensor args[32], wanted[32];
+  for (uint32_t i = 0; i < func->param_count; i++) {
+    vt_type type = func->params[i]->type;
+    args[i] = (vt_tensor){.type = type, .data = allocate(type)};
+    fill(type, args[i].data, style);
+    memcpy(value_data(func->params[i], data), args[i].data, (size_t)vt_type_bytes(type));
+  }
+  for (uint32_t i = 0; i < func->return_count; i++)
+    wanted[i] = (vt_tensor){.type = func->returns[i]->type, .data = allocate(func->returns[i]->type)};
+  assert_null(reported(vt_eval_func(func, &(vt_eval_env){0}, args, wanted)));
+  for (uint32_t i = 0, k = 0; i < count; i++) {
+    if (groups[i].fused) run_kernel(&groups[i], kernels[k++], data, in_place && count == 1);
+    else run_single(&groups[i], data);
+  }
+  for (uint32_t i = 0; i < func->return_count; i++) {
+    size_t bytes = vt_dtype_bytes(wanted[i].type.dtype);
+    const char *got = value_data(func->returns[i], data);
+    int64_t n = vt_type_elements(wanted[i].type);
+    for (int64_t e = 0; e < n; e++) {
+      double d = distance(wanted[i].type.dtype, (char *)wanted[i].data + (size_t)e * bytes, got + (size_t)e * bytes);
+      if (d > result.worst) result.worst = d;
+      if (d == INFINITY && getenv("VTPU_TEST_VERBOSE")) {
+        uint64_t p = 0, q = 0;
+        memcpy(&p, (char *)wanted[i].data + (size_t)e * bytes, bytes);
+        memcpy(&q, got + (size_t)e * bytes, bytes);
+        printf("result %u element %lld: want %llx got %llx\n", i, (long long)e, (unsigned long long)p, (unsigned long long)q);
+      }
+    }
+    free(wanted[i].data);
+  }
+  for (int32_t i = 0; i < func->value_count; i++) {
+    for (int32_t j = i + 1; j < func->value_count; j++)
+      if (data[j] == data[i]) data[j] = NULL;
+    free(data[i]);
+  }
+  for (uint32_t i = 0; i < func->param_count; i++) free(args[i].data);
+  vt_jit_destroy(jit);
+  vt_arena_free(&arena);
+  return result;
+}
+
+static void set_returns(maker m, int count, vt_value **values) { vt_func_set_returns(m.func, (uint32_t)count, values); }
+#define RETURNS(m, ...)                                                                            \
+  set_returns(m, (int)(sizeof((vt_value *[]){__VA_ARGS__}) / sizeof(vt_value *)), (vt_value *[]){__VA_ARGS__})
+
+// Expects so many groups with kernels and without, and at most `ulp`.
+static void check(maker m, int style, uint32_t fused, uint32_t single, double ulp) {
+  for (int in_place = 0; in_place < 2; in_place++) {
+    outcome o = run_both(m, style, in_place);
+    if (o.fused != fused || o.single != single || !(o.worst <= ulp))
+      fprintf(stderr, "fused %u (want %u), single %u (want %u), worst %g ulp (allowed %g)\n", o.fused, fused, o.single,
+              single, o.worst, ulp);
+    assert_int_equal(o.fused, fused);
+    assert_int_equal(o.single, single);
+    assert_true(o.worst <= ulp);
+  }
+  vt_module_destroy(m.module);
+}
+
+// ---- Elementwise.
+
+static const int64_t sizes[] = {2, 15, 16, 17, 64, 1000, 40001};
+
+static void float_ops(void **state) {
+  (void)state;
+  static const vt_dtype types[] = {VT_F32, VT_BF16, VT_F64, VT_F16};
+  static const vt_opcode unaries[] = {VT_OP_ABS, VT_OP_CEIL, VT_OP_FLOOR, VT_OP_NEGATE, VT_OP_SIGN,
+                                      VT_OP_ROUND_NEAREST_EVEN, VT_OP_SQRT};
+  static const vt_opcode binaries[] = {VT_OP_ADD, VT_OP_MULTIPLY, VT_OP_SUBTRACT, VT_OP_DIVIDE, VT_OP_MAXIMUM,
+                                       VT_OP_MINIMUM};
+  for (int t = 0; t < 4; t++)
+    for (int s = 0; s < 7; s++) {
+      maker m = new_maker();
+      vt_value *x = param(m, types[t], DIMS(sizes[s])), *y = param(m, types[t], DIMS(sizes[s])), *out[20];
+      int n = 0;
+      for (int i = 0; i < 7; i++) out[n++] = unary(m, unaries[i], x);
+      for (int i = 0; i < 6; i++) out[n++] = binary(m, binaries[i], x, y);
+      out[n++] = choose(m, compare(m, VT_CMP_LT, x, y), x, y);
+      out[n++] = compare(m, VT_CMP_NE, x, y);
+      set_returns(m, n, out);
+      check(m, SPECIAL, 1, 0, 0);
+    }
+}
+
+static void integer_ops(void **state) {
+  (void)state;
+  static const vt_dtype types[] = {VT_S8, VT_S16, VT_S32, VT_S64, VT_U8, VT_U16, VT_U32, VT_U64};
+  static const vt_opcode binaries[] = {VT_OP_ADD, VT_OP_MULTIPLY, VT_OP_SUBTRACT, VT_OP_DIVIDE, VT_OP_REMAINDER,
+                                       VT_OP_MAXIMUM, VT_OP_MINIMUM, VT_OP_AND, VT_OP_OR, VT_OP_XOR,
+                                       VT_OP_SHIFT_LEFT, VT_OP_SHIFT_RIGHT_ARITHMETIC, VT_OP_SHIFT_RIGHT_LOGICAL};
+  for (int t = 0; t < 8; t++)
+    for (int s = 3; s < 6; s++) {
+      maker m = new_maker();
+      vt_value *x = param(m, types[t], DIMS(sizes[s])), *y = param(m, types[t], DIMS(sizes[s])), *out[20];
+      int n = 0;
+      for (int i = 0; i < 13; i++) out[n++] = binary(m, binaries[i], x, y);
+      out[n++] = unary(m, VT_OP_POPCNT, x);
+      out[n++] = unary(m, VT_OP_COUNT_LEADING_ZEROS, x);
+      out[n++] = unary(m, VT_OP_NOT, x);
+      out[n++] = choose(m, compare(m, VT_CMP_GE, x, y), x, y);
+      set_returns(m, n, out);
+      check(m, PLAIN, 1, 0, 0);
+    }
+}
+
+static void conversions(void **state) {
+  (void)state;
+  static const vt_dtype types[] = {VT_PRED, VT_S8, VT_S16, VT_S32, VT_S64, VT_U8, VT_U16, VT_U32, VT_U64,
+                                   VT_F16, VT_BF16, VT_F32, VT_F64};
+  for (int from = 0; from < 13; from++) {
+    maker m = new_maker();
+    vt_value *x = param(m, types[from], DIMS(1003)), *out[13];
+    int n = 0;
+    for (int to = 0; to < 13; to++)
+      if (to != from) out[n++] = convert(m, types[to], x);
+    set_returns(m, n, out);
+    check(m, PLAIN, 1, 0, 0);
+  }
+}
+
+static void transcendentals(void **state) {
+  (void)state;
+  static const struct {
+    vt_opcode code;
+    double ulp;
+  } rows[] = {{VT_OP_EXPONENTIAL, 2}, {VT_OP_EXPONENTIAL_MINUS_ONE, 3}, {VT_OP_LOG, 2}, {VT_OP_LOG_PLUS_ONE, 3},
+              {VT_OP_LOGISTIC, 4}, {VT_OP_TANH, 4}, {VT_OP_SINE, 64}, {VT_OP_COSINE, 64}, {VT_OP_RSQRT, 2},
+              {VT_OP_CBRT, 2}, {VT_OP_TAN, 4}};
+  for (int t = 0; t < 2; t++)
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+      maker m = new_maker();
+      vt_value *x = param(m, t ? VT_BF16 : VT_F32, DIMS(20011));
+      RETURNS(m, unary(m, rows[r].code, x));
+      check(m, SPECIAL, 1, 0, rows[r].ulp);
+    }
+}
+
+// ---- Broadcasts, iota, reshapes.
+
+static void broadcasts(void **state) {
+  (void)state;
+  static const int64_t shapes[][3] = {{3, 5, 16}, {4, 7, 33}, {2, 1, 100}, {64, 9, 10}};
+  for (int s = 0; s < 4; s++) {
+    maker m = new_maker();
+    const int64_t *d = shapes[s];
+    vt_value *x = param(m, VT_F32, 3, d), *last = param(m, VT_F32, DIMS(d[2])), *mid = param(m, VT_F32, DIMS(d[1]));
+    vt_value *first = param(m, VT_F32, DIMS(d[0])), *outer = param(m, VT_BF16, DIMS(d[0], d[2]));
+    vt_value *y = binary(m, VT_OP_ADD, x, broadcast(m, last, x->type, DIMS(2)));
+    y = binary(m, VT_OP_MULTIPLY, y, broadcast(m, mid, x->type, DIMS(1)));
+    y = binary(m, VT_OP_SUBTRACT, y, broadcast(m, first, x->type, DIMS(0)));
+    y = binary(m, VT_OP_MAXIMUM, y, convert(m, VT_F32, broadcast(m, outer, x->type, DIMS(0, 2))));
+    y = binary(m, VT_OP_ADD, y, splat(m, 1.5, x->type));
+    y = reshape(m, y, DIMS(d[0] * d[1], d[2]));
+    RETURNS(m, unary(m, VT_OP_NEGATE, y));
+    check(m, SPECIAL, 1, 0, 0);
+  }
+}
+
+static void iotas(void **state) {
+  (void)state;
+  maker m = new_maker();
+  vt_value *x = param(m, VT_S32, DIMS(5, 6, 19));
+  vt_value *y = x;
+  for (int d = 0; d < 3; d++) y = binary(m, VT_OP_ADD, y, iota(m, d, VT_S32, DIMS(5, 6, 19)));
+  vt_value *z = convert(m, VT_S32, iota(m, 2, VT_F32, DIMS(5, 6, 19)));
+  RETURNS(m, binary(m, VT_OP_XOR, y, z), compare(m, VT_CMP_GE, iota(m, 1, VT_S32, DIMS(5, 6, 19)), z));
+  check(m, PLAIN, 1, 0, 0);
+}
+
+static void adam(void **state) {
+  (void)state;
+  maker m = new_maker();
+  vt_value *p = param(m, VT_F32, DIMS(37, 111)), *g = param(m, VT_F32, DIMS(37, 111));
+  vt_value *mu = param(m, VT_F32, DIMS(37, 111)), *nu = param(m, VT_F32, DIMS(37, 111)), *rate = param(m, VT_F32, 0, NULL);
+  vt_value *mu2 = binary(m, VT_OP_ADD, binary(m, VT_OP_MULTIPLY, mu, splat(m, 0.9, p->type)),
+                         binary(m, VT_OP_MULTIPLY, g, splat(m, 0.1, p->type)));
+  vt_value *g2 = binary(m, VT_OP_MULTIPLY, g, g);
+  vt_value *nu2 = binary(m, VT_OP_ADD, binary(m, VT_OP_MULTIPLY, nu, splat(m, 0.999, p->type)),
+                         binary(m, VT_OP_MULTIPLY, g2, splat(m, 0.001, p->type)));
+  vt_value *down = binary(m, VT_OP_ADD, unary(m, VT_OP_SQRT, unary(m, VT_OP_ABS, nu2)), splat(m, 1e-8, p->type));
+  vt_value *step = binary(m, VT_OP_MULTIPLY, binary(m, VT_OP_DIVIDE, mu2, down), broadcast(m, rate, p->type, 0, NULL));
+  RETURNS(m, binary(m, VT_OP_SUBTRACT, p, step), mu2, nu2);
+  check(m, PLAIN, 1, 0, 0);
+}
+
+// ---- Reductions.
+
+static void row_and_column_sums(void **state) {
+  (void)state;
+  static const int64_t shapes[][2] = {{7, 5}, {33, 64}, {100, 1000}, {513, 130}, {3, 20000}, {2000, 3}};
+  for (int s = 0; s < 6; s++)
+    for (int axis = 0; axis < 3; axis++) {
+      maker m = new_maker();
+      vt_value *x = param(m, VT_F32, 2, shapes[s]);
+      vt_value *y = unary(m, VT_OP_ABS, x);  // positive: no cancellation, so ulp means something
+      vt_value *sum = axis == 2 ? reduce(m, VT_OP_ADD, 0, y, DIMS(0, 1)) : reduce(m, VT_OP_ADD, 0, y, DIMS(axis));
+      vt_value *max = axis == 2 ? reduce(m, VT_OP_MAXIMUM, -INFINITY, x, DIMS(0, 1))
+                                : reduce(m, VT_OP_MAXIMUM, -INFINITY, x, DIMS(axis));
+      RETURNS(m, sum, max, y);
+      check(m, PLAIN, 1, 0, 64);
+    }
+}
+
+static void softmax(void **state) {
+  (void)state;
+  static const int64_t shapes[][2] = {{7, 10}, {33, 64}, {100, 1000}, {40, 513}};
+  for (int s = 0; s < 4; s++) {
+    maker m = new_maker();
+    vt_value *x = param(m, VT_F32, 2, shapes[s]);
+    vt_value *scaled = binary(m, VT_OP_MULTIPLY, x, splat(m, 0.125, x->type));
+    vt_value *max = reduce(m, VT_OP_MAXIMUM, -INFINITY, scaled, DIMS(1));
+    vt_value *e = unary(m, VT_OP_EXPONENTIAL, binary(m, VT_OP_SUBTRACT, scaled, broadcast(m, max, x->type, DIMS(0))));
+    vt_value *sum = reduce(m, VT_OP_ADD, 0, e, DIMS(1));
+    vt_value *y = binary(m, VT_OP_DIVIDE, e, broadcast(m, sum, x->type, DIMS(0)));
+    RETURNS(m, y, binary(m, VT_OP_ADD, unary(m, VT_OP_LOG, sum), max));
+    check(m, PLAIN, 1, 0, 16);
+  }
+}
+
+static void layer_norm(void **state) {
+  (void)state;
+  static const int64_t shapes[][3] = {{2, 7, 16}, {3, 5, 130}, {1, 33, 768}};
+  for (int s = 0; s < 3; s++) {
+    maker m = new_maker();
+    vt_value *x = param(m, VT_F32, 3, shapes[s]), *gamma = param(m, VT_F32, DIMS(shapes[s][2]));
+    vt_type rows = make_type(m, VT_F32, 2, shapes[s]);
+    vt_value *mean = binary(m, VT_OP_DIVIDE, reduce(m, VT_OP_ADD, 0, x, DIMS(2)), splat(m, (double)shapes[s][2], rows));
+    vt_value *d = binary(m, VT_OP_SUBTRACT, x, broadcast(m, mean, x->type, DIMS(0, 1)));
+    vt_value *var = reduce(m, VT_OP_ADD, 0, binary(m, VT_OP_MULTIPLY, d, d), DIMS(2));
+    var = binary(m, VT_OP_DIVIDE, var, splat(m, (double)shapes[s][2], rows));
+    vt_value *scale = unary(m, VT_OP_RSQRT, binary(m, VT_OP_ADD, var, splat(m, 1e-6, rows)));
+    vt_value *y = binary(m, VT_OP_MULTIPLY, d, broadcast(m, scale, x->type, DIMS(0, 1)));
+    y = binary(m, VT_OP_MULTIPLY, y, broadcast(m, gamma, x->type, DIMS(2)));
+    RETURNS(m, y, scale);
+    check(m, PLAIN, 1, 0, 1 << 14);  // (x - mean) cancels: the absolute error is what stays small
+  }
+}
+
+int main(void) {
+  _mm_setcsr(_mm_getcsr() | 0x8040);  // FTZ and DAZ, as in a running program
+  setenv("VTPU_CACHE_DIR", "", 0);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(float_ops),       cmocka_unit_test(integer_ops), cmocka_unit_test(conversions),
+      cmocka_unit_test(transcendentals), cmocka_unit_test(broadcasts),  cmocka_unit_test(iotas),
+      cmocka_unit_test(adam),            cmocka_unit_test(row_and_column_sums),
+      cmocka_unit_test(softmax),         cmocka_unit_test(layer_norm),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
