@@ -11,7 +11,7 @@
 
 #include "tpu1/program.h"
 
-#define VT_TPU1_MAX_BLOCKS 96
+#define VT_TPU1_MAX_BLOCKS 256
 
 // An activation tensor in the unified buffer: blocks of up to `dim` channels; a block has a row (two, low and high
 // bytes, when wide) for each position of each image: row = (image * h + y) * w + x.

@@ -37,7 +37,7 @@ typedef struct vt_tpu1_counter_info {
 
 vt_tpu1_chip vt_tpu1_chip_default(void);
 // Scales one of clock, memory, matrix, accumulators, fifo. `matrix` scales the side of the array, with it the row
-// width everywhere (same bytes of unified buffer, same accumulator rows). errors INVALID_ARGUMENT: unknown name, or
+// width everywhere; accumulator rows stay, unified-buffer rows stay (larger) or its bytes do (smaller). errors INVALID_ARGUMENT: unknown name, or
 // a factor that leaves no sensible chip.
 vt_status vt_tpu1_chip_scale(vt_tpu1_chip *chip, const char *name, double factor) VT_CHECKED;
 void vt_tpu1_chip_print(const vt_tpu1_chip *chip, vt_text *text);
