@@ -231,9 +231,8 @@ static bool is_float(vt_dtype dtype) { return dtype == VT_F32 || dtype == VT_BF1
 
 // Element types: bf16 in where both are and the CPU is fast at it, else f32; the result as the op has it when the
 // inputs are bf16, else f32 first.
-static bool choose_types(const conv *c, problem *p) {
-  vt_dtype types[3] = {c->op->operands[0]->type.dtype, c->op->operands[1]->type.dtype,
-                       c->op->results[0].type.dtype};
+static bool choose_types(const vt_step *step, problem *p) {
+  vt_dtype types[3] = {step->inputs[0]->type.dtype, step->inputs[1]->type.dtype, step->outputs[0]->type.dtype};
   if (!is_float(types[LHS]) || !is_float(types[RHS]) || !is_float(types[OUT])) return false;
   bool bf16 = types[LHS] == VT_BF16 && types[RHS] == VT_BF16 && vt_host_fast_bf16();
   view *views[] = {&p->source, &p->weights, &p->target};
@@ -272,8 +271,8 @@ static bool primitive_desc_of(const view *v, dnnl_memory_desc_t *out) {
   return dnnl_memory_desc_init_by_tag(out, v->rank, v->dims, vt_dnnl_dtype(v->dtype), tag) == dnnl_success;
 }
 
-static bool make_primitive(vt_plan *plan, const problem *p, vt_dnnl_call *call) {
-  static const int ids[3][3] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+static bool make_primitive(vt_plan *plan, const problem *p, bool bias, vt_dnnl_call *call) {
+  static const int ids[3][4] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
                                 {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
                                 {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS}};
   dnnl_memory_desc_t src, wei, dst, hint_src, hint_wei, hint_dst;
@@ -284,11 +283,16 @@ static bool make_primitive(vt_plan *plan, const problem *p, vt_dnnl_call *call) 
   dnnl_primitive_desc_t hint = NULL;
   bool depthwise = p->groups > 1;
   if (p->kind == FORWARD) {
-    if (dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct, &src, &wei,
-                                                   NULL, &dst, p->strides, p->dilates, p->pad_low, p->pad_high))
+    dnnl_memory_desc_t bias_md;
+    dnnl_dims_t channels = {p->target.dims[1]};
+    if (dnnl_memory_desc_init_by_tag(&bias_md, 1, channels, dnnl_f32, dnnl_a) ||
+        dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct, &src, &wei,
+                                                   bias ? &bias_md : NULL, &dst, p->strides, p->dilates, p->pad_low,
+                                                   p->pad_high))
       return false;
-    return vt_dnnl_make(plan->program, &desc, NULL, NULL, depthwise, 3, ids[FORWARD], call);
+    return vt_dnnl_make(plan->program, &desc, NULL, NULL, depthwise, bias ? 4 : 3, ids[FORWARD], call);
   }
+  if (bias) return false;
   // The hint is the forward convolution in the types of the inputs: f32 or all bf16.
   dnnl_data_type_t in = vt_dnnl_dtype(p->target.dtype);
   hint_src = src, hint_wei = wei, hint_dst = dst;
@@ -379,12 +383,13 @@ static vt_status run_convolution(const vt_step *step, vt_exec *exec, vt_frame *c
   for (uint32_t f = 0; f < count; f++) {
     char **slots = frames[f]->slots;
     char *scratch = step->scratch_bytes ? slots[step->scratch_slot] : NULL;
-    void *data[3];
+    void *data[4];
     for (int i = 0; i < 2; i++)
       VT_TRY(enter_port(&body->ports[i], slots[step->input_slots[body->ports[i].array]], scratch, &data[i]));
     const port *out = &body->ports[2];
     char *result = slots[step->output_slots[0]];
     data[2] = out->reordered ? scratch + out->reorder_offset : out->packed ? scratch + out->pack_offset : result;
+    if (step->input_count == 3) data[3] = slots[step->input_slots[2]];
     VT_TRY(vt_dnnl_execute(&body->call, data, scratch ? scratch + body->scratchpad_offset : NULL));
     VT_TRY(leave_port(out, result, scratch));
   }
@@ -395,7 +400,7 @@ static bool prepare_form(vt_plan *plan, vt_step *step, problem *p, bool round, c
   const view *order[3][3] = {{&p->source, &p->weights, &p->target},
                              {&p->target, &p->weights, &p->source},
                              {&p->source, &p->target, &p->weights}};
-  if (!make_primitive(plan, p, &body->call)) return false;
+  if (!make_primitive(plan, p, step->input_count == 3, &body->call)) return false;
   for (int i = 0; i < 3; i++)
     if (!make_port(plan, step, p, order[p->kind][i], round, vt_dnnl_arg_desc(&body->call, i), &body->ports[i]))
       return false;
@@ -450,13 +455,16 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   problem p;
   bool (*forms[3])(const conv *, problem *);
   if (!read_conv(step->op, &c)) return false;
+  // A bias runs along the last dimension of the result, which must be its feature.
+  if (step->input_count == 3 && (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
+    return false;
   if (step_matmul(plan, step, &c)) return true;
   bool round = vt_rounds_operands(plan, step->op);
   int count = forms_of(&c, forms);
   conv_body *body = VT_NEW(&plan->program->arena, conv_body);
   for (int i = 0; i < count; i++) {
     step->scratch_bytes = 0;
-    if (!forms[i](&c, &p) || !choose_types(&c, &p) || !prepare_form(plan, step, &p, round, body)) continue;
+    if (!forms[i](&c, &p) || !choose_types(step, &p) || !prepare_form(plan, step, &p, round, body)) continue;
     step->body = body;
     step->run = run_convolution;
     return true;

@@ -100,6 +100,8 @@ static void read_dot(const vt_op *op, vt_contraction *c) {
   for (uint32_t i = 0; i < k_count; i++) vt_dims_push(&c->k, lhs.dims[lk[i]], ls[lk[i]], rs[rk[i]], 0);
 }
 
+static int64_t size_of(const vt_dims *list) { return list->count ? list->at[0].size : 1; }
+
 static bool k_is_one(const vt_dims *k, bool of_lhs) {
   for (int32_t i = 1; i < k->count; i++) {
     const vt_dim *a = &k->at[i - 1], *b = &k->at[i];
@@ -145,8 +147,6 @@ static bool spill(vt_contraction *c) {
   return c->batch.count <= MAX_BATCH;
 }
 
-static int64_t size_of(const vt_dims *list) { return list->count ? list->at[0].size : 1; }
-
 // Strides of size-1 dimensions are ours to choose; oneDNN wants the ones of a dense matrix.
 static void set_strides(operand *side, const vt_dims *rows, const vt_dims *columns, bool of_lhs) {
   int64_t r = rows->count ? of_lhs ? rows->at[0].lhs : rows->at[0].rhs : 0;
@@ -157,7 +157,7 @@ static void set_strides(operand *side, const vt_dims *rows, const vt_dims *colum
   side->columns = c;
 }
 
-static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, vt_dtype out) {
+static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, bool bias, vt_dtype out) {
   int32_t rank = c->batch.count + 2;
   dnnl_dims_t dims_[3], strides[3];
   for (int32_t i = 0; i < c->batch.count; i++) {
@@ -187,9 +187,13 @@ static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, 
       return false;
   }
   dnnl_matmul_desc_t desc;
-  static const int ids[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
-  if (dnnl_matmul_desc_init(&desc, &md[0], &md[1], NULL, &md[2]) != dnnl_success) return false;
-  return vt_dnnl_make(plan->program, &desc, NULL, NULL, false, 3, ids, &body->call);
+  dnnl_memory_desc_t bias_md;
+  dnnl_dims_t bias_dims, bias_strides;
+  for (int32_t i = 0; i < rank; i++) bias_dims[i] = i == rank - 1 ? n : 1, bias_strides[i] = i == rank - 1 ? 1 : n;
+  if (dnnl_memory_desc_init_by_strides(&bias_md, rank, bias_dims, dnnl_f32, bias_strides)) return false;
+  static const int ids[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
+  if (dnnl_matmul_desc_init(&desc, &md[0], &md[1], bias ? &bias_md : NULL, &md[2]) != dnnl_success) return false;
+  return vt_dnnl_make(plan->program, &desc, NULL, NULL, false, bias ? 4 : 3, ids, &body->call);
 }
 
 // Prepares the matmul; with `pack_all`, from packed operands.
@@ -222,10 +226,12 @@ static bool prepare_sides(vt_plan *plan, vt_step *step, const vt_contraction *gi
   collapse(&c.m);
   collapse(&c.n);
   collapse(&c.k);
+  bool bias = step->input_count == 3;
+  if (bias && (c.n.count > 1 || vt_type_elements(step->inputs[2]->type) != size_of(&c.n))) return false;
   if (c.k.count > 1 || !spill(&c)) return false;
   set_strides(&body->sides[0], &c.m, &c.k, true);
   set_strides(&body->sides[1], &c.k, &c.n, false);
-  return make_matmul(plan, &c, body, body->converts_result ? VT_F32 : op->results[0].type.dtype);
+  return make_matmul(plan, &c, body, bias, body->converts_result ? VT_F32 : step->outputs[0]->type.dtype);
 }
 
 static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
@@ -234,7 +240,7 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
   for (uint32_t f = 0; f < count; f++) {
     char **slots = frames[f]->slots;
     char *scratch = step->scratch_bytes ? slots[step->scratch_slot] : NULL;
-    void *data[3];
+    void *data[4];
     for (int s = 0; s < 2; s++) {
       const operand *side = &body->sides[s];
       data[s] = slots[step->input_slots[s]];
@@ -244,6 +250,7 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
     }
     char *result = slots[step->output_slots[0]];
     data[2] = body->converts_result ? scratch + body->result_offset : result;
+    if (step->input_count == 3) data[3] = slots[step->input_slots[2]];
     VT_TRY(vt_dnnl_execute(&body->call, data, scratch ? scratch + body->scratchpad_offset : NULL));
     if (body->converts_result) vt_pack_run(&body->result, data[2], result);
   }
@@ -253,8 +260,8 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
 static bool is_float(vt_dtype dtype) { return dtype == VT_F32 || dtype == VT_BF16; }
 
 // The element types that the matmul works on; false when it is not for oneDNN.
-static bool choose_types(const vt_op *op, vt_dtype *seen, bool *out_converts) {
-  vt_dtype lhs = op->operands[0]->type.dtype, rhs = op->operands[1]->type.dtype, out = op->results[0].type.dtype;
+static bool choose_types(const vt_step *step, vt_dtype *seen, bool *out_converts) {
+  vt_dtype lhs = step->inputs[0]->type.dtype, rhs = step->inputs[1]->type.dtype, out = step->outputs[0]->type.dtype;
   *out_converts = false;
   if (!is_float(lhs) || !is_float(rhs) || !is_float(out)) return false;
   bool both_bf16 = lhs == VT_BF16 && rhs == VT_BF16 && vt_host_fast_bf16();
@@ -276,7 +283,7 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   const vt_op *op = step->op;
   vt_dtype seen[2];
   bool converts;
-  if (!choose_types(op, seen, &converts)) return false;
+  if (!choose_types(step, seen, &converts)) return false;
   double work = 1;
   const vt_dims *lists[] = {&c->batch, &c->m, &c->n, &c->k};
   for (int l = 0; l < 4; l++)

@@ -326,10 +326,64 @@ static void convolutions_match(void **state) {
   }
 }
 
+// convert(contraction + bias), all of which one step does.
+static vt_module *with_epilogue(make_op *make, const void *row) {
+  vt_module *module = vt_module_create();
+  vt_arena *arena = &module->arena;
+  vt_func *func = module->main = vt_func_create(module, "main");
+  vt_module_add_func(module, func);
+  vt_op *op = make(func, row, VT_BF16, VT_F32);
+  vt_op_append(func, op);
+  vt_type type = op->results[0].type, half = type;
+  int64_t last = type.rank - 1;
+  half.dtype = VT_BF16;
+  vt_value *bias = vt_func_add_param(func, vt_type_make(arena, VT_F32, 1, &type.dims[last]));
+  vt_value *wide = vt_build(func, NULL, VT_OP_BROADCAST_IN_DIM, NULL, type, 1, &bias);
+  vt_op_set_ints(wide->op, VT_ATTR_BROADCAST_DIMENSIONS, 1, &last);
+  vt_value *sum = vt_build(func, NULL, VT_OP_ADD, NULL, type, 2, (vt_value *[]){&op->results[0], wide});
+  vt_value *rounded = vt_build(func, NULL, VT_OP_CONVERT, NULL, half, 1, &sum);
+  vt_func_set_returns(func, 1, &rounded);
+  return module;
+}
+
+static void check_epilogue(make_op *make, const void *row) {
+  vt_program *fast = compile(with_epilogue(make, row), false), *plain = compile(with_epilogue(make, row), true);
+  const vt_func *func = vt_program_module(plain)->main;
+  void *params[3], *out[2];
+  vt_type result = func->returns[0]->type;
+  random_state = 99;
+  for (int i = 0; i < 3; i++) {
+    params[i] = vt_host_alloc(vt_type_bytes(func->params[i]->type));
+    fill(params[i], func->params[i]->type);
+  }
+  for (int i = 0; i < 2; i++) {
+    out[i] = vt_host_alloc(vt_type_bytes(result));
+    vt_run run = {.params = params, .results = &out[i]};
+    vt_status st = vt_program_run(i ? plain : fast, &run);
+    if (st) fail_msg("%s", vt_status_message(st));
+  }
+  for (int64_t i = 0; i < vt_type_elements(result); i++) {
+    double got = value_at(out[0], VT_BF16, i), want = value_at(out[1], VT_BF16, i);
+    assert_true(fabs(got - want) <= 1e-2 * fabs(want) + 1e-3);
+  }
+  if (vt_host_fast_bf16()) assert_int_equal(fast->plan->step_count, 1);
+  for (int i = 0; i < 3; i++) vt_host_free(params[i]);
+  for (int i = 0; i < 2; i++) vt_host_free(out[i]);
+  vt_program_destroy(fast);
+  vt_program_destroy(plain);
+}
+
+static void bias_and_rounding_join_the_contraction(void **state) {
+  (void)state;
+  check_epilogue(make_dot, &dot_rows[0]);
+  check_epilogue(make_conv, &conv_rows[0]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(dots_match),
       cmocka_unit_test(convolutions_match),
+      cmocka_unit_test(bias_and_rounding_join_the_contraction),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,8 +91,8 @@ static vt_step *add_step(vt_plan *plan) {
   return step;
 }
 
-static void set_values(vt_plan *plan, vt_step *step, uint32_t input_count, vt_value **inputs,
-                       uint32_t output_count, vt_value **outputs) {
+void vt_step_set_values(vt_plan *plan, vt_step *step, uint32_t input_count, vt_value **inputs, uint32_t output_count,
+                        vt_value **outputs) {
   step->input_count = input_count;
   step->output_count = output_count;
   step->inputs = inputs;
@@ -106,7 +106,7 @@ static void set_values_of_op(vt_plan *plan, vt_step *step, vt_op *op) {
   vt_value **outputs = VT_NEW_ARRAY(&plan->program->arena, vt_value *, op->result_count);
   for (uint32_t i = 0; i < op->result_count; i++) outputs[i] = &op->results[i];
   step->op = op;
-  set_values(plan, step, op->operand_count, op->operands, op->result_count, outputs);
+  vt_step_set_values(plan, step, op->operand_count, op->operands, op->result_count, outputs);
 }
 
 // A value of the plan only: what an added copy writes.
@@ -197,7 +197,7 @@ static void add_return_copies(vt_plan *plan) {
     *in = root;
     *out = plan->returns[r] = add_value(plan, root->type);
     vt_step *step = add_step(plan);
-    set_values(plan, step, 1, in, 1, out);
+    vt_step_set_values(plan, step, 1, in, 1, out);
     vt_step_copy(step);
   }
 }
@@ -238,12 +238,23 @@ static vt_plan *new_plan(vt_program *program, vt_func *func, vt_plan_kind kind, 
   return plan;
 }
 
-static vt_status add_group(vt_plan *plan, const vt_group *group) {
+static vt_status add_group(vt_plan *plan, const vt_epilogues *epilogues, const vt_group *group) {
+  const vt_op *first = group->ops[0];
+  if (!group->fused && vt_map_find_ptr(&epilogues->taken, first)) {
+    const vt_step *step = vt_map_find_ptr(&epilogues->steps, first);
+    if (step) *add_step(plan) = *step;
+    return VT_OK;
+  }
   if (!group->fused) return add_op(plan, group->ops[0]);
   vt_step *step = add_step(plan);
   step->op = group->ops[group->op_count - 1];
-  set_values(plan, step, group->input_count, group->inputs, group->output_count, group->outputs);
+  vt_step_set_values(plan, step, group->input_count, group->inputs, group->output_count, group->outputs);
   return vt_step_kernel(plan, step, group);
+}
+
+static bool keep_out(void *user, const vt_op *op) {
+  const vt_epilogues *epilogues = user;
+  return vt_map_find_ptr(&epilogues->taken, op) != NULL;
 }
 
 static vt_status add_steps(vt_plan *plan) {
@@ -252,11 +263,15 @@ static vt_status add_steps(vt_plan *plan) {
     for (vt_op *op = plan->func->first; op; op = op->next) VT_TRY(add_op(plan, op));
     return VT_OK;
   }
+  vt_epilogues epilogues;
+  vt_epilogues_find(plan, &epilogues);
+  vt_fuse_options options = {.keep_out = keep_out, .user = &epilogues};
   vt_group *groups = NULL;
   uint32_t count = 0;
-  VT_TRY(vt_host_fuse(plan->func, NULL, &program->arena, &groups, &count));
-  for (uint32_t g = 0; g < count; g++) VT_TRY(add_group(plan, &groups[g]));
-  return VT_OK;
+  vt_status st = vt_host_fuse(plan->func, &options, &program->arena, &groups, &count);
+  for (uint32_t g = 0; !st && g < count; g++) st = add_group(plan, &epilogues, &groups[g]);
+  vt_epilogues_free(&epilogues);
+  return st;
 }
 
 vt_status vt_plan_build(vt_program *program, vt_func *func, vt_plan_kind kind, uint32_t frame_count,

@@ -120,6 +120,8 @@ vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *fram
 
 static inline uint32_t vt_result_slot(const vt_plan *plan, uint32_t result) { return plan->param_count + result; }
 
+void vt_step_set_values(vt_plan *plan, vt_step *step, uint32_t input_count, vt_value **inputs, uint32_t output_count,
+                        vt_value **outputs);  // plan.c
 // The constructors fill run, body, scratch and in_place_ok of a step whose op, inputs and outputs are set.
 vt_status vt_step_eval(vt_plan *plan, vt_step *step) VT_CHECKED;        // exec.c
 void vt_step_copy(vt_step *step);

@@ -7,7 +7,17 @@
 
 #include "host/plan.h"
 
+// The result is written as the step's output, which may be the op's own, or that rounded to bf16; a third input is a
+// bias added to each vector along the last dimensions of the result before.
 bool vt_step_dot(vt_plan *plan, vt_step *step);          // dnnl_dot.c
 bool vt_step_convolution(vt_plan *plan, vt_step *step);  // dnnl_conv.c
+
+// Contractions that take over ops that follow them: which ops are taken, and at which of them the step stands.
+typedef struct vt_epilogues {
+  vt_map taken;  // op -> step
+  vt_map steps;  // last op of the chain -> step
+} vt_epilogues;
+void vt_epilogues_find(vt_plan *plan, vt_epilogues *out);  // plan_epilogue.c
+void vt_epilogues_free(vt_epilogues *epilogues);
 
 #endif

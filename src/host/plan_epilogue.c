@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// plan_epilogue.c - what may be done to a contraction's result before it is written.
+//
+// In: a function before it is cut into groups. Out: for dots and convolutions that a library runs, a prepared step
+// that also adds the bias and rounds to bf16, and which ops it takes over. A pass over the result in memory is saved,
+// and for bf16 half of the bytes.
+// Followed is the chain of values with one use each: contraction, add of a broadcast vector over its last
+// dimensions, reshapes, convert to bf16. The step stands where the last op of the chain stood: there the bias is
+// known to exist.
+// Not here: relu. oneDNN's turns NaN into 0, XLA's maximum keeps it.
+#include <string.h>
+
+#include "host/cpu.h"
+#include "host/plan.h"
+#include "host/steps.h"
+
+typedef struct chain {
+  vt_op *ops[8];            // contraction first
+  uint32_t count;
+  vt_value *bias;           // NULL: none
+} chain;
+
+// The vector that `value` broadcasts along the last `rank` dimensions of its type; NULL when it is something else.
+static vt_value *trailing_broadcast(const vt_value *value) {
+  const vt_op *op = value->op;
+  if (!op || op->code != VT_OP_BROADCAST_IN_DIM) return NULL;
+  vt_value *from = op->operands[0];
+  uint32_t count;
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
+  for (uint32_t i = 0; i < count; i++) {
+    int64_t d = value->type.rank - (int32_t)count + (int32_t)i;
+    if (dims[i] != d || from->type.dims[i] != value->type.dims[d]) return NULL;
+  }
+  return count && from->type.dtype == VT_F32 ? from : NULL;
+}
+
+// The only op that uses `value`, or NULL.
+static vt_op *only_user(vt_op *const *users, const uint32_t *uses, const vt_value *value) {
+  return uses[value->id] == 1 ? users[value->id] : NULL;
+}
+
+static void follow(vt_op *contraction, vt_op *const *users, const uint32_t *uses, chain *c) {
+  *c = (chain){.ops = {contraction}, .count = 1};
+  bool reshaped = false;
+  bool bf16 = vt_host_fast_bf16() && contraction->operands[0]->type.dtype == VT_BF16 &&
+              contraction->operands[1]->type.dtype == VT_BF16;
+  while (c->count < sizeof c->ops / sizeof *c->ops) {
+    const vt_value *value = &c->ops[c->count - 1]->results[0];
+    vt_op *user = only_user(users, uses, value);
+    if (!user || value->type.dtype != VT_F32) return;
+    if (user->code == VT_OP_ADD && !c->bias && !reshaped) {
+      c->bias = trailing_broadcast(user->operands[user->operands[0] == value ? 1 : 0]);
+      if (!c->bias) return;
+    } else if (user->code == VT_OP_RESHAPE) {
+      reshaped = true;
+    } else if (!bf16 || user->code != VT_OP_CONVERT || user->results[0].type.dtype != VT_BF16) {
+      return;
+    }
+    c->ops[c->count++] = user;
+  }
+}
+
+static vt_step *try_chain(vt_plan *plan, const chain *c) {
+  vt_arena *arena = &plan->program->arena;
+  vt_step *step = VT_NEW(arena, vt_step);
+  vt_op *op = c->ops[0];
+  uint32_t inputs = c->bias ? 3 : 2;
+  vt_value **values = VT_NEW_ARRAY(arena, vt_value *, inputs + 1);
+  memcpy(values, op->operands, sizeof *values * 2);
+  if (c->bias) values[2] = c->bias;
+  values[inputs] = &c->ops[c->count - 1]->results[0];
+  step->op = op;
+  vt_step_set_values(plan, step, inputs, values, 1, values + inputs);
+  bool made = op->code == VT_OP_DOT_GENERAL ? vt_step_dot(plan, step) : vt_step_convolution(plan, step);
+  return made ? step : NULL;
+}
+
+void vt_epilogues_find(vt_plan *plan, vt_epilogues *out) {
+  vt_func *func = plan->func;
+  vt_arena *scratch = &plan->program->arena;
+  *out = (vt_epilogues){0};
+  uint32_t *uses = NULL;
+  vt_op **users = NULL;
+  for (vt_op *op = func->first; op; op = op->next) {
+    if (op->code != VT_OP_DOT_GENERAL && op->code != VT_OP_CONVOLUTION) continue;
+    if (op->results[0].type.dtype != VT_F32) continue;
+    if (!users) {
+      uses = vt_func_use_counts(func, scratch);
+      users = VT_NEW_ARRAY(scratch, vt_op *, func->value_count);
+      for (vt_op *user = func->first; user; user = user->next)
+        for (uint32_t i = 0; i < user->operand_count; i++) users[user->operands[i]->id] = user;
+    }
+    chain c;
+    follow(op, users, uses, &c);
+    // A returned value has one use and no user.
+    while (c.count > 1 && c.ops[c.count - 1]->code == VT_OP_RESHAPE) c.count--;
+    vt_step *step = NULL;
+    while (c.count > 1 && !(step = try_chain(plan, &c))) {
+      if (c.ops[c.count - 1]->code == VT_OP_ADD) c.bias = NULL;
+      do c.count--;
+      while (c.count > 1 && c.ops[c.count - 1]->code == VT_OP_RESHAPE);
+    }
+    if (!step) continue;
+    *vt_map_at_ptr(&out->steps, c.ops[c.count - 1]) = step;
+    for (uint32_t i = 0; i < c.count; i++) *vt_map_at_ptr(&out->taken, c.ops[i]) = step;
+  }
+}
+
+void vt_epilogues_free(vt_epilogues *epilogues) {
+  vt_map_free(&epilogues->steps);
+  vt_map_free(&epilogues->taken);
+}
