@@ -1,16 +1,243 @@
 // SPDX-License-Identifier: Apache-2.0
 // account.c - what a program takes in HBM, planned at compile time; more than the core has is an error.
 //
-// Parameters and results count with their padded layout. Temporaries are the largest sum of values that are alive at
-// one op, where values that fuse into their only user (elementwise results, broadcasts, constants) take nothing.
-// Aliased results share their parameter's memory.
+// Parameters and results count with their padded layout; aliased results share their parameter's memory. Temporaries
+// are the largest sum of values alive at one op of main, plus what the loop or branch at that op holds inside. A value
+// takes nothing when it fuses into its only user (elementwise results, broadcasts, reshapes, constants), and an
+// elementwise result takes the place of an operand that ends there.
+// Over several devices a value counts with the share of its most divided operand: never more than the partitioned
+// program needs, so that no program is refused that would fit. The real compiler's schedule may need more or less.
 #include "runtime/runtime_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-vt_status vt_executable_account(vt_executable *executable, const vt_module *module) {
-  vt_executable_info *info = &executable->info;
-  (void)module;
+#include "base/array.h"
+
+typedef struct temp {
+  const vt_value *value;    // NULL = what the op holds inside
+  const vt_op *op;
+  int64_t bytes;
+  int32_t first, last;      // ops of main, by number
+} temp;
+
+typedef struct scan {
+  const vt_chip *chip;
+  const vt_executable_info *info;
+  vt_arena scratch;
+  VT_ARRAY(temp) temps;     // of main
+  int32_t peak_op;
+} scan;
+
+static bool fuses(const vt_op *op) {
+  const vt_op_info *info = vt_op_info_get(op->code);
+  if (info->flags & (VT_OPF_ELTWISE | VT_OPF_SHARDY)) return true;
+  switch (op->code) {
+  case VT_OP_CONSTANT:
+  case VT_OP_IOTA:
+  case VT_OP_RESHAPE:
+  case VT_OP_BITCAST_CONVERT:
+  case VT_OP_BROADCAST_IN_DIM:
+  case VT_OP_BROADCAST:
+  case VT_OP_TRANSPOSE:
+  case VT_OP_REVERSE:
+  case VT_OP_SLICE:
+  case VT_OP_PAD:
+  case VT_OP_CONCATENATE:
+  case VT_OP_DYNAMIC_SLICE:
+  case VT_OP_OPTIMIZATION_BARRIER: return true;
+  default: return false;
+  }
+}
+
+// Devices over which each value is cut, by value id.
+static double op_share(const vt_op *op, const double *shares) {
+  double share = 1;
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (shares[op->operands[i]->id] > share) share = shares[op->operands[i]->id];
+  return share;
+}
+
+static int64_t func_peak(scan *s, vt_func *func, const double *param_shares, bool is_main);
+
+// The largest peak of the functions that the op runs.
+static int64_t inner_peak(scan *s, const vt_op *op, const double *shares) {
+  vt_func *callee = op->code == VT_OP_CALL        ? vt_attr_func(op, VT_ATTR_CALLEE)
+                    : op->code == VT_OP_COMPOSITE ? vt_attr_func(op, VT_ATTR_DECOMPOSITION)
+                                                  : NULL;
+  bool control = op->code == VT_OP_WHILE || op->code == VT_OP_IF || op->code == VT_OP_CASE ||
+                 op->code == VT_OP_MANUAL_COMPUTATION;
+  if (!callee && !control) return 0;
+  int64_t peak = 0;
+  uint32_t count = callee ? 1 : op->region_count;
+  for (uint32_t r = 0; r < count; r++) {
+    vt_func *func = callee ? callee : op->regions[r];
+    double *inner = VT_NEW_ARRAY(&s->scratch, double, func->param_count + 1);
+    uint32_t skip = op->operand_count - func->param_count;  // the predicate of if and case
+    for (uint32_t p = 0; p < func->param_count; p++)
+      inner[p] = op->code == VT_OP_MANUAL_COMPUTATION ? 1 : shares[op->operands[p + skip]->id];
+    int64_t inside = func_peak(s, func, inner, false);
+    if (inside > peak) peak = inside;
+  }
+  return peak;
+}
+
+// Number of the last op that reads each value, by value id; the number of ops for returned values.
+static int32_t *last_uses(scan *s, vt_func *func, int32_t op_count) {
+  int32_t *last = VT_NEW_ARRAY(&s->scratch, int32_t, func->value_count + 1);
+  int32_t at = 0;
+  for (const vt_op *op = func->first; op; op = op->next, at++) {
+    for (uint32_t i = 0; i < op->result_count; i++) last[op->results[i].id] = at;
+    for (uint32_t i = 0; i < op->operand_count; i++) last[op->operands[i]->id] = at;
+  }
+  for (uint32_t i = 0; i < func->return_count; i++) last[func->returns[i]->id] = op_count;
+  return last;
+}
+
+static int64_t func_peak(scan *s, vt_func *func, const double *param_shares, bool is_main) {
+  uint32_t *uses = vt_func_use_counts(func, &s->scratch);
+  int32_t op_count = 0;
+  for (const vt_op *op = func->first; op; op = op->next) op_count++;
+  int32_t *last = last_uses(s, func, op_count);
+  double *shares = VT_NEW_ARRAY(&s->scratch, double, func->value_count + 1);
+  int64_t *bytes = VT_NEW_ARRAY(&s->scratch, int64_t, func->value_count + 1);
+  for (uint32_t p = 0; p < func->param_count; p++) shares[func->params[p]->id] = param_shares[p];
+  int64_t live = 0, peak = 0;
+  int32_t at = 0;
+  for (const vt_op *op = func->first; op; op = op->next, at++) {
+    double share = op_share(op, shares);
+    int64_t ended = 0, made = 0, inside = inner_peak(s, op, shares);
+    for (uint32_t i = 0; i < op->operand_count; i++) {
+      int32_t id = op->operands[i]->id;
+      if (last[id] != at) continue;
+      ended += bytes[id];
+      bytes[id] = 0;
+    }
+    for (uint32_t i = 0; i < op->result_count; i++) {
+      const vt_value *value = &op->results[i];
+      shares[value->id] = share;
+      bool returned = last[value->id] == op_count;
+      if ((is_main && returned) || (!returned && uses[value->id] <= 1 && fuses(op))) continue;
+      bytes[value->id] = (int64_t)((double)vt_chip_padded_bytes(s->chip, value->type) / share);
+      made += bytes[value->id];
+      if (is_main)
+        vt_array_push(&s->temps, ((temp){value, op, bytes[value->id], at, last[value->id]}));
+    }
+    if (is_main && inside) vt_array_push(&s->temps, ((temp){NULL, op, inside, at, at}));
+    if (fuses(op)) live -= ended, ended = 0;
+    live += made;
+    if (live + inside > peak) {
+      peak = live + inside;
+      if (is_main) s->peak_op = at;
+    }
+    live -= ended;
+  }
+  return peak;
+}
+
+// The report -------------------------------------------------------------------------------------------------------
+
+enum { LARGEST = 10 };
+
+typedef struct entry {
+  int64_t bytes;
+  vt_type type;             // rank -1: not one array
+  const vt_op *op;
+  const char *kind;
+  uint32_t index;
+} entry;
+
+typedef struct entry_list {
+  entry items[LARGEST];
+  int count;
+} entry_list;
+
+static void list_add(entry_list *list, entry e) {
+  int at = list->count < LARGEST ? list->count++ : LARGEST;
+  while (at > 0 && list->items[at - 1].bytes < e.bytes) {
+    if (at < LARGEST) list->items[at] = list->items[at - 1];
+    at--;
+  }
+  if (at < LARGEST) list->items[at] = e;
+}
+
+static void put_line(vt_text *text, const char *name, int64_t bytes) {
+  vt_text_printf(text, "    %-10s ", name);
+  vt_hbm_put_size(text, bytes);
+  vt_text_put(text, "\n");
+}
+
+static void put_entry(vt_text *text, const vt_chip *chip, int number, const entry *e) {
+  vt_text_printf(text, "\n  %d. Size: ", number);
+  vt_hbm_put_size(text, e->bytes);
+  if (e->op && e->op->loc) {
+    const vt_loc *loc = e->op->loc;
+    vt_text_printf(text, "\n     Operator: op_name=\"%s\"", loc->name ? loc->name : "");
+    if (loc->file && *loc->file) vt_text_printf(text, " source_file=\"%s\" source_line=%d", loc->file, loc->line);
+  }
+  if (e->type.rank >= 0) {
+    vt_text_put(text, "\n     Shape: ");
+    vt_chip_print_shape(chip, e->type, text);
+    vt_text_put(text, "\n     Unpadded size: ");
+    vt_hbm_put_size(text, vt_type_bytes(e->type));
+    int64_t padded = vt_chip_padded_bytes(chip, e->type);
+    if (padded > vt_type_bytes(e->type)) {
+      vt_text_put(text, "\n     Extra memory due to padding: ");
+      vt_hbm_put_size(text, padded - vt_type_bytes(e->type));
+      vt_text_printf(text, " (%.1fx expansion)", (double)padded / (double)vt_type_bytes(e->type));
+    }
+  }
+  vt_text_printf(text, "\n     Allocation type: %s", e->kind);
+  if (!e->op) vt_text_printf(text, " %u", e->index);
+  vt_text_put(text, "\n     ==========================\n");
+}
+
+static vt_status out_of_hbm(const scan *s, int64_t limit) {
+  const vt_executable_info *info = s->info;
+  entry_list list = {0};
+  for (uint32_t i = 0; i < info->param_count; i++)
+    if (info->params[i].memory == VT_MEMORY_DEVICE)
+      list_add(&list, (entry){info->params[i].shard_hbm_bytes, info->params[i].shard, NULL, "argument", i});
+  for (uint32_t i = 0; i < info->result_count; i++)
+    if (info->results[i].memory == VT_MEMORY_DEVICE)
+      list_add(&list, (entry){info->results[i].shard_hbm_bytes, info->results[i].shard, NULL, "output", i});
+  for (size_t i = 0; i < s->temps.size; i++) {
+    const temp *t = &s->temps.data[i];
+    if (t->first > s->peak_op || t->last < s->peak_op) continue;
+    vt_type type = t->value ? t->value->type : (vt_type){.rank = -1};
+    list_add(&list, (entry){t->bytes, type, t->op, t->value ? "HLO temp" : "HLO temps inside this operator", 0});
+  }
+  vt_text text = {0};
+  int64_t reserved = s->chip->hbm_reserved_bytes, program = info->temp_bytes;
+  vt_text_put(&text, "TPU compile permanent error. Ran out of memory in memory space hbm. Used ");
+  vt_hbm_put_size(&text, info->peak_bytes);
+  vt_text_put(&text, " of ");
+  vt_hbm_put_size(&text, limit);
+  vt_text_put(&text, " hbm. Exceeded hbm capacity by ");
+  vt_hbm_put_size(&text, info->peak_bytes - limit);
+  vt_text_put(&text, ".\n\nTotal hbm usage >= ");
+  vt_hbm_put_size(&text, info->peak_bytes + reserved);
+  vt_text_put(&text, ":\n");
+  put_line(&text, "reserved", reserved);
+  put_line(&text, "program", program);
+  put_line(&text, "arguments", info->argument_bytes);
+  put_line(&text, "outputs", info->output_bytes - info->alias_bytes);
+  vt_text_put(&text, "\nOutput size ");
+  vt_hbm_put_size(&text, info->output_bytes);
+  vt_text_put(&text, "; shares ");
+  vt_hbm_put_size(&text, info->alias_bytes);
+  vt_text_put(&text, " with arguments.\n\nProgram hbm requirement ");
+  vt_hbm_put_size(&text, program);
+  vt_text_put(&text, ":\n");
+  put_line(&text, "HLO temp", program);
+  vt_text_put(&text, "\n  Largest program allocations in hbm:\n");
+  for (int i = 0; i < list.count; i++) put_entry(&text, s->chip, i + 1, &list.items[i]);
+  vt_status st = vt_error(VT_RESOURCE_EXHAUSTED, "%s", vt_text_string(&text));
+  vt_text_free(&text);
+  return st;
+}
+
+static void sum_arguments(vt_executable_info *info, double *shares) {
   for (uint32_t i = 0; i < info->param_count; i++) {
     const vt_io *io = &info->params[i];
     if (io->memory == VT_MEMORY_DEVICE)
@@ -18,6 +245,7 @@ vt_status vt_executable_account(vt_executable *executable, const vt_module *modu
     else
       info->host_argument_bytes += io->shard_bytes;
     if (io->alias >= 0) info->alias_bytes += io->shard_hbm_bytes;
+    shares[i] = io->shard_bytes ? (double)vt_type_bytes(io->type) / (double)io->shard_bytes : 1;
   }
   for (uint32_t i = 0; i < info->result_count; i++) {
     const vt_io *io = &info->results[i];
@@ -26,6 +254,18 @@ vt_status vt_executable_account(vt_executable *executable, const vt_module *modu
     else
       info->host_output_bytes += io->shard_bytes;
   }
+}
+
+vt_status vt_executable_account(vt_executable *executable, vt_module *module) {
+  vt_executable_info *info = &executable->info;
+  scan s = {.chip = executable->slice.chip, .info = info};
+  double *shares = VT_NEW_ARRAY(&s.scratch, double, info->param_count + 1);
+  sum_arguments(info, shares);
+  info->temp_bytes = func_peak(&s, module->main, shares, true);
   info->peak_bytes = info->argument_bytes + info->output_bytes - info->alias_bytes + info->temp_bytes;
-  return VT_OK;
+  int64_t limit = s.chip->hbm_limit_bytes;
+  vt_status st = info->peak_bytes > limit ? out_of_hbm(&s, limit) : VT_OK;
+  vt_array_free(&s.temps);
+  vt_arena_free(&s.scratch);
+  return st;
 }

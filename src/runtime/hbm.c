@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-static void put_size(vt_text *text, int64_t bytes) {
+void vt_hbm_put_size(vt_text *text, int64_t bytes) {
   static const char units[] = "BKMGT";
   double value = (double)bytes;
   int unit = 0;
@@ -36,14 +36,14 @@ static void put_largest(vt_text *text, const vt_chip *chip, const vt_buffer *liv
     vt_type type = {largest[i]->dtype, largest[i]->rank, largest[i]->dims};
     int64_t plain = vt_type_bytes(type);
     vt_text_printf(text, "\n  %d. Size: ", i + 1);
-    put_size(text, largest[i]->hbm_bytes);
+    vt_hbm_put_size(text, largest[i]->hbm_bytes);
     vt_text_put(text, "\n     Shape: ");
     vt_chip_print_shape(chip, type, text);
     vt_text_put(text, "\n     Unpadded size: ");
-    put_size(text, plain);
+    vt_hbm_put_size(text, plain);
     if (largest[i]->hbm_bytes > plain) {
       vt_text_put(text, "\n     Extra memory due to padding: ");
-      put_size(text, largest[i]->hbm_bytes - plain);
+      vt_hbm_put_size(text, largest[i]->hbm_bytes - plain);
     }
     vt_text_put(text, "\n     ==========================\n");
   }
@@ -56,9 +56,9 @@ vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) {
   if (bytes > limit - account->in_use) {
     vt_text text = {0};
     vt_text_put(&text, "Error allocating device buffer: Attempting to allocate ");
-    put_size(&text, bytes);
+    vt_hbm_put_size(&text, bytes);
     vt_text_put(&text, ". That was not possible. There are ");
-    put_size(&text, limit - account->in_use);
+    vt_hbm_put_size(&text, limit - account->in_use);
     vt_text_printf(&text, " free.; (%dx%dx%d_HBM%d)", device->place.coords[0], device->place.coords[1],
                    device->place.coords[2], device->place.core);
     put_largest(&text, client->slice.chip, account->live);

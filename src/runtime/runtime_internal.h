@@ -86,6 +86,7 @@ void vt_executor_drain(vt_executor *executor);
 
 // HBM account; the client's lock is held. Only device memory counts.
 vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) VT_CHECKED;
+void vt_hbm_put_size(vt_text *text, int64_t bytes);  // "530.00M"
 void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes);
 
 // A buffer over a rectangle of a storage (retained). Neither accounted nor linked: vt_buffer_link does both, with the
@@ -110,6 +111,6 @@ struct vt_executable {
 // Fills shard, offsets, replicated and sharding of a program over several devices.
 vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt_io *params, vt_io *results) VT_CHECKED;
 // Fills the memory figures. errors RESOURCE_EXHAUSTED with the largest arrays
-vt_status vt_executable_account(vt_executable *executable, const vt_module *module) VT_CHECKED;
+vt_status vt_executable_account(vt_executable *executable, vt_module *module) VT_CHECKED;
 
 #endif
