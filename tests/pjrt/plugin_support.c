@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// plugin_support.c - see plugin_support.h.
+#include "plugin_support.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pjrt/proto.h"
+
+const char *plugin_path(void) {
+  const char *path = getenv("VTPU_PLUGIN");
+  return path ? path : VTPU_PLUGIN_FILE;
+}
+
+plugin plugin_load(const char *path) {
+  plugin p = {.library = dlopen(path, RTLD_LAZY | RTLD_LOCAL)};
+  if (!p.library) fail_msg("%s", dlerror());
+  const PJRT_Api *(*get)(void) = NULL;
+  *(void **)&get = dlsym(p.library, "GetPjrtApi");
+  assert_non_null(get);
+  p.api = get();
+  assert_non_null(p.api);
+  return p;
+}
+
+PJRT_Error *plugin_call(const plugin *p, int slot, void *args) {
+  return ((PJRT_Error * (*)(void *)) p->api->slots[slot])(args);
+}
+
+static void error_destroy(const plugin *p, PJRT_Error *error) {
+  ARGS(Error_Destroy, a);
+  a.error = error;
+  ((void (*)(PJRT_Error_Destroy_Args *))p->api->slots[SLOT_Error_Destroy])(&a);
+}
+
+static const char *error_text(const plugin *p, PJRT_Error *error, char *text, size_t room) {
+  ARGS(Error_Message, a);
+  a.error = error;
+  ((void (*)(PJRT_Error_Message_Args *))p->api->slots[SLOT_Error_Message])(&a);
+  snprintf(text, room, "%.*s", (int)a.message_size, a.message);
+  return text;
+}
+
+void plugin_ok(const plugin *p, int slot, void *args) {
+  PJRT_Error *error = plugin_call(p, slot, args);
+  char text[4096];
+  if (error) fail_msg("slot %d: %s", slot, error_text(p, error, text, sizeof text));
+}
+
+void plugin_error_is(const plugin *p, PJRT_Error *error, int code, const char *part) {
+  if (!error) fail_msg("no error where code %d was expected", code);
+  char text[8192];
+  error_text(p, error, text, sizeof text);
+  ARGS(Error_GetCode, a);
+  a.error = error;
+  plugin_ok(p, SLOT_Error_GetCode, &a);
+  ARGS(Error_ForEachPayload, payload);
+  payload.error = error;
+  plugin_ok(p, SLOT_Error_ForEachPayload, &payload);
+  if (a.code != code) fail_msg("code %d where %d was expected: %s", a.code, code, text);
+  if (part && !strstr(text, part)) fail_msg("\"%s\" does not say \"%s\"", text, part);
+  error_destroy(p, error);
+}
+
+void plugin_fails(const plugin *p, int slot, void *args, int code, const char *part) {
+  plugin_error_is(p, plugin_call(p, slot, args), code, part);
+}
+
+PJRT_Client *plugin_client(const plugin *p) {
+  ARGS(Plugin_Initialize, init);
+  plugin_ok(p, SLOT_Plugin_Initialize, &init);
+  ARGS(Client_Create, a);
+  // Callers without a key-value store leave these fields unset.
+  memset(&a.kv_get_callback, 0xAB, sizeof a.kv_get_callback + sizeof a.kv_get_user_arg);
+  plugin_ok(p, SLOT_Client_Create, &a);
+  return a.client;
+}
+
+void plugin_client_destroy(const plugin *p, PJRT_Client *client) {
+  ARGS(Client_Destroy, a);
+  a.client = client;
+  plugin_ok(p, SLOT_Client_Destroy, &a);
+}
+
+PJRT_Device *plugin_device(const plugin *p, PJRT_Client *client, int id) {
+  ARGS(Client_LookupDevice, a);
+  a.client = client;
+  a.id = id;
+  plugin_ok(p, SLOT_Client_LookupDevice, &a);
+  return a.device;
+}
+
+PJRT_Error *plugin_await(const plugin *p, PJRT_Event *event) {
+  ARGS(Event_Await, await);
+  await.event = event;
+  PJRT_Error *error = plugin_call(p, SLOT_Event_Await, &await);
+  ARGS(Event_Destroy, destroy);
+  destroy.event = event;
+  plugin_ok(p, SLOT_Event_Destroy, &destroy);
+  return error;
+}
+
+PJRT_Buffer *plugin_buffer(const plugin *p, PJRT_Client *client, PJRT_Device *device, int type, size_t rank,
+                           const int64_t *dims, const void *data) {
+  ARGS(Client_BufferFromHostBuffer, a);
+  a.client = client;
+  a.data = data;
+  a.type = type;
+  a.dims = dims;
+  a.num_dims = rank;
+  a.host_buffer_semantics = PJRT_HOST_IMMUTABLE_ZERO_COPY;
+  a.device = device;
+  plugin_ok(p, SLOT_Client_BufferFromHostBuffer, &a);
+  assert_null(plugin_await(p, a.done_with_host_buffer));
+  return a.buffer;
+}
+
+void plugin_buffer_destroy(const plugin *p, PJRT_Buffer *buffer) {
+  ARGS(Buffer_Destroy, a);
+  a.buffer = buffer;
+  plugin_ok(p, SLOT_Buffer_Destroy, &a);
+}
+
+void plugin_fetch(const plugin *p, PJRT_Buffer *buffer, void *data, size_t size) {
+  ARGS(Buffer_ToHostBuffer, a);
+  a.src = buffer;
+  a.dst = data;
+  a.dst_size = size;
+  plugin_ok(p, SLOT_Buffer_ToHostBuffer, &a);
+  PJRT_Error *error = plugin_await(p, a.event);
+  char text[4096];
+  if (error) fail_msg("fetch: %s", error_text(p, error, text, sizeof text));
+}
+
+vt_bytes plugin_program(const char *name) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/tests/pjrt/fixtures/%s.mlirbc", VTPU_SOURCE_DIR, name);
+  vt_bytes bytes = {0};
+  assert_null(vt_file_map(path, &bytes));
+  return bytes;
+}
+
+void plugin_options(int partitions, vt_text *out_options) {
+  vt_text assignment = {0}, build = {0};
+  int32_t ids[64];
+  for (int i = 0; i < partitions; i++) ids[i] = i;
+  vt_device_assignment_write(partitions, ids, &assignment);
+  vt_proto_put_uint(&build, 4, 1);
+  vt_proto_put_uint(&build, 5, (uint64_t)partitions);
+  vt_proto_put_bytes(&build, 9, assignment.data, assignment.size);
+  vt_proto_put_bytes(out_options, 3, build.data, build.size);
+  vt_text_free(&assignment);
+  vt_text_free(&build);
+}
+
+PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, const char *name, int partitions) {
+  vt_bytes code = plugin_program(name);
+  vt_text options = {0};
+  plugin_options(partitions, &options);
+  PJRT_Program program = {.struct_size = sizeof program,
+                          .code = (char *)(uintptr_t)code.data,
+                          .code_size = code.size,
+                          .format = "mlir",
+                          .format_size = 4};
+  ARGS(Client_Compile, a);
+  a.client = client;
+  a.program = &program;
+  a.compile_options = options.data;
+  a.compile_options_size = options.size;
+  plugin_ok(p, SLOT_Client_Compile, &a);
+  vt_text_free(&options);
+  vt_file_unmap(&code);
+  return a.executable;
+}
+
+void plugin_executable_destroy(const plugin *p, PJRT_LoadedExecutable *executable) {
+  ARGS(LoadedExecutable_Destroy, a);
+  a.executable = executable;
+  plugin_ok(p, SLOT_LoadedExecutable_Destroy, &a);
+}
+
+PJRT_Error *plugin_execute(const plugin *p, PJRT_LoadedExecutable *executable, size_t devices, size_t args,
+                           PJRT_Buffer *const *const *arguments, PJRT_Buffer **const *results) {
+  PJRT_ExecuteOptions options = {.struct_size = sizeof options};
+  PJRT_Event *events[64];
+  ARGS(LoadedExecutable_Execute, a);
+  a.executable = executable;
+  a.options = &options;
+  a.argument_lists = arguments;
+  a.num_devices = devices;
+  a.num_args = args;
+  a.output_lists = results;
+  a.device_complete_events = events;
+  PJRT_Error *error = plugin_call(p, SLOT_LoadedExecutable_Execute, &a);
+  if (error) return error;
+  for (size_t d = 0; d < devices; d++) {
+    PJRT_Error *failed = plugin_await(p, events[d]);
+    if (!failed) continue;
+    if (error)
+      error_destroy(p, failed);
+    else
+      error = failed;
+  }
+  return error;
+}
