@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// access_test.c - who may call what, for every row of routes.def: nobody gets in without identity, nobody into a project
+// that is not theirs, administrators' calls are for administrators; tokens, sessions, keys, roles.
+#include "cloud/cloud_testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cloud/account.h"
+
+// What may be called by nobody; a new public route has to be added here knowingly.
+static const char *const public_paths[] = {"/token", "/o/oauth2/auth", "/revoke", "/$discovery/rest", "/discovery/v1/apis/tpu/{version}/rest",
+                                           "/universe-descriptor-data/universe-descriptor.json", "/healthz", "/vtpu/v1/session"};
+
+static bool is_public(const char *path) {
+  for (size_t i = 0; i < sizeof public_paths / sizeof *public_paths; i++)
+    if (strcmp(public_paths[i], path) == 0) return true;
+  return false;
+}
+
+// A path with every {name} filled in: the version with one of the row's, the project as given, the rest with "x".
+static void fill(const vt_route *route, const char *project, char out[1024]) {
+  size_t n = 0;
+  for (const char *p = route->path; *p;) {
+    const char *value = NULL;
+    if (strncmp(p, "{v}", 3) == 0)
+      value = route->versions & VT_API_V2 ? "v2" : route->versions & VT_API_V2A ? "v2alpha1" : "v1";
+    else if (strncmp(p, "{project}", 9) == 0)
+      value = project;
+    else if (strncmp(p, "{zone}", 6) == 0)
+      value = "us-central2-b";
+    else if (*p == '{')
+      value = "x";
+    if (value) {
+      n += (size_t)snprintf(out + n, 1024 - n, "%s", value);
+      p = strchr(p, '}') + 1;
+    } else {
+      out[n++] = *p++;
+    }
+  }
+  out[n] = 0;
+}
+
+static void every_route_asks_who_calls(void **state) {
+  vt_testing t;
+  const vt_route *route;
+  char url[1024];
+  int status;
+  (void)state;
+  vt_testing_open(&t, "");
+  for (int i = 0; (route = vt_route_at(i)); i++) {
+    fill(route, TESTING_PROJECT, url);
+    json_decref(vt_testing_call_as(&t, NULL, route->method, url, "{}", &status));
+    if (strcmp(route->permission, "-") == 0) {
+      if (!is_public(route->path)) fail_msg("%s %s is public", route->method, route->path);
+    } else if (status != 401) {
+      fail_msg("%s %s without identity: %d", route->method, url, status);
+    }
+    if (strcmp(route->permission, "-") == 0) continue;
+    json_decref(vt_testing_call_as(&t, "vta.0000", route->method, url, "{}", &status));
+    if (status != 401) fail_msg("%s %s with a made-up token: %d", route->method, url, status);
+  }
+  vt_testing_close(&t);
+}
+
+static void every_route_keeps_strangers_out(void **state) {
+  vt_testing t;
+  const vt_route *route;
+  char url[1024];
+  int status;
+  (void)state;
+  vt_testing_open(&t, "");
+  char *stranger = vt_testing_account(&t, "eve@example.com", "user");
+  for (int i = 0; (route = vt_route_at(i)); i++) {
+    bool of_project = strstr(route->path, "{project}") != NULL, admin = *route->permission == '!';
+    if ((!of_project && !admin) || strcmp(route->permission, "-") == 0) continue;
+    fill(route, TESTING_PROJECT, url);
+    json_decref(vt_testing_call_as(&t, stranger, route->method, url, "{}", &status));
+    if (status != 403) fail_msg("%s %s by a stranger: %d", route->method, url, status);
+    if (!of_project || admin) continue;
+    // An unknown project looks the same as a foreign one.
+    fill(route, "no-such-project", url);
+    json_decref(vt_testing_call_as(&t, stranger, route->method, url, "{}", &status));
+    if (status != 403) fail_msg("%s %s in no project: %d", route->method, url, status);
+  }
+  free(stranger);
+  vt_testing_close(&t);
+}
+
+static void viewers_look_and_do_not_touch(void **state) {
+  vt_testing t;
+  const vt_route *route;
+  char url[1024];
+  int status;
+  (void)state;
+  vt_testing_open(&t, "");
+  char *viewer = vt_testing_account(&t, "vic@example.com", "user");
+  json_decref(vt_testing_call(&t, "POST", "/v1/projects/" TESTING_PROJECT ":setIamPolicy",
+                              "{\"policy\":{\"bindings\":[{\"role\":\"roles/owner\",\"members\":[\"user:admin@vtpu.localhost\"]},{\"role\":"
+                              "\"roles/tpu.viewer\",\"members\":[\"user:vic@example.com\"]}]}}", 200));
+  json_decref(vt_testing_call_as(&t, viewer, "GET", "/v2/projects/" TESTING_PROJECT "/locations/-/nodes", NULL, &status));
+  assert_int_equal(status, 200);
+  for (int i = 0; (route = vt_route_at(i)); i++) {
+    if (!strstr(route->path, "{project}") || strcmp(route->method, "GET") == 0 || *route->permission == '@') continue;
+    fill(route, TESTING_PROJECT, url);
+    json_decref(vt_testing_call_as(&t, viewer, route->method, url, "{}", &status));
+    if (status != 403) fail_msg("%s %s by a viewer: %d", route->method, url, status);
+  }
+  free(viewer);
+  vt_testing_close(&t);
+}
+
+static void a_disabled_api_says_how_to_enable_it(void **state) {
+  vt_testing t;
+  (void)state;
+  vt_testing_open(&t, "");
+  json_decref(vt_testing_call(&t, "POST", "/v1/projects/" TESTING_PROJECT "/services/tpu.googleapis.com:disable", "{}", 200));
+  json_t *reply = vt_testing_call(&t, "GET", "/v2/projects/" TESTING_PROJECT "/locations/-/nodes", NULL, 403);
+  assert_string_equal(vt_testing_text(reply, "error.details.0.reason"), "SERVICE_DISABLED");
+  assert_non_null(strstr(vt_testing_text(reply, "error.message"), "Cloud TPU API has not been used in project"));
+  json_decref(reply);
+  json_decref(vt_testing_call(&t, "POST", "/v1/projects/" TESTING_PROJECT "/services/tpu.googleapis.com:enable", "{}", 200));
+  json_decref(vt_testing_call(&t, "GET", "/v2/projects/" TESTING_PROJECT "/locations/-/nodes", NULL, 200));
+  vt_testing_close(&t);
+}
+
+static void tokens_end(void **state) {
+  vt_testing t;
+  char *token;
+  int status;
+  (void)state;
+  vt_testing_open(&t, "");
+  assert_null(vt_token_create(t.cloud, "admin@vtpu.localhost", "access", "", VT_HOUR, &token));
+  json_decref(vt_testing_call_as(&t, token, "GET", "/vtpu/v1/me", NULL, &status));
+  assert_int_equal(status, 200);
+  vt_testing_advance(&t, 3600);
+  json_decref(vt_testing_call_as(&t, token, "GET", "/vtpu/v1/me", NULL, &status));
+  assert_int_equal(status, 401);
+  free(token);
+  // A refresh token is no access token, and gives one.
+  assert_null(vt_token_create(t.cloud, "admin@vtpu.localhost", "refresh", "", 0, &token));
+  json_decref(vt_testing_call_as(&t, token, "GET", "/vtpu/v1/me", NULL, &status));
+  assert_int_equal(status, 401);
+  char body[256];
+  snprintf(body, sizeof body, "{\"grant_type\":\"refresh_token\",\"refresh_token\":\"%s\"}", token);
+  json_t *reply = vt_testing_call(&t, "POST", "/token", body, 200);
+  json_decref(vt_testing_call_as(&t, vt_testing_text(reply, "access_token"), "GET", "/vtpu/v1/me", NULL, &status));
+  assert_int_equal(status, 200);
+  json_decref(reply);
+  free(token);
+  vt_testing_close(&t);
+}
+
+static void tampered_jwts_are_nobody(void **state) {
+  vt_testing t;
+  int status;
+  static const char *const jwts[] = {"eyJ", "eyJ.eyJ.eyJ", "eyJhbGciOiJub25lIn0.eyJpc3MiOiJhZG1pbkB2dHB1LmxvY2FsaG9zdCJ9.",
+                                     "eyJhbGciOiJub25lIn0.eyJpc3MiOiJhZG1pbkB2dHB1LmxvY2FsaG9zdCJ9.AAAA"};
+  (void)state;
+  vt_testing_open(&t, "");
+  for (size_t i = 0; i < sizeof jwts / sizeof *jwts; i++) {
+    json_decref(vt_testing_call_as(&t, jwts[i], "GET", "/vtpu/v1/me", NULL, &status));
+    assert_int_equal(status, 401);
+  }
+  // What we sign ourselves (id_token) is not accepted as a credential either.
+  json_t *claims = json_pack("{s:s, s:s}", "iss", "admin@vtpu.localhost", "sub", "admin@vtpu.localhost");
+  char *own = vt_jwt_sign(t.cloud, claims);
+  json_decref(vt_testing_call_as(&t, own, "GET", "/vtpu/v1/me", NULL, &status));
+  assert_int_equal(status, 401);
+  free(own);
+  json_decref(claims);
+  vt_testing_close(&t);
+}
+
+static void passwords_are_checked(void **state) {
+  vt_testing t;
+  bool right;
+  (void)state;
+  vt_testing_open(&t, "");
+  assert_null(vt_account_set_password(t.cloud, "admin@vtpu.localhost", "correct horse"));
+  assert_null(vt_account_check_password(t.cloud, "admin@vtpu.localhost", "correct horse", &right));
+  assert_true(right);
+  assert_null(vt_account_check_password(t.cloud, "admin@vtpu.localhost", "wrong horse", &right));
+  assert_false(right);
+  assert_null(vt_account_check_password(t.cloud, "nobody@vtpu.localhost", "", &right));
+  assert_false(right);
+  vt_testing_close(&t);
+}
+
+static void grants_give_and_take_quota(void **state) {
+  vt_testing t;
+  int status;
+  char url[128];
+  const char *create = "/v2/projects/student-lab/locations/us-central2-b/nodes?nodeId=a";
+  const char *node = "{\"acceleratorType\":\"v4-16\",\"runtimeVersion\":\"v2-alpha\"}";
+  (void)state;
+  vt_testing_open(&t, "");
+  char *student = vt_testing_account(&t, "ann@example.com", "user"), *reviewer = vt_testing_account(&t, "rev@example.com", "reviewer");
+  json_decref(vt_testing_call_as(&t, student, "POST", "/v1/projects", "{\"projectId\":\"student-lab\"}", &status));
+  assert_int_equal(status, 200);
+  json_decref(vt_testing_call_as(&t, student, "POST", "/v1/projects/student-lab/services/tpu.googleapis.com:enable", "{}", &status));
+  json_decref(vt_testing_call_as(&t, student, "POST", create, node, &status));
+  assert_int_equal(status, 429);
+  json_t *grant = vt_testing_call_as(&t, student, "POST", "/vtpu/v1/grants",
+                                     "{\"project\":\"student-lab\",\"purpose\":\"small language models\",\"days\":30,\"items\":[{\"zone\":"
+                                     "\"us-central2-b\",\"family\":\"v4\",\"chips\":8,\"mode\":\"on-demand\"}]}", &status);
+  assert_int_equal(status, 200);
+  snprintf(url, sizeof url, "/vtpu/v1/grants/%s:approve", vt_testing_text(grant, "id"));
+  json_decref(grant);
+  json_decref(vt_testing_call_as(&t, student, "POST", url, "{}", &status));
+  assert_int_equal(status, 403);
+  json_decref(vt_testing_call_as(&t, reviewer, "POST", url, "{}", &status));
+  assert_int_equal(status, 200);
+  json_decref(vt_testing_call_as(&t, student, "POST", create, node, &status));
+  assert_int_equal(status, 200);
+  vt_testing_reconcile(&t);
+  json_t *view = vt_testing_call_as(&t, student, "GET", "/v2/projects/student-lab/locations/us-central2-b/nodes/a", NULL, &status);
+  assert_string_equal(vt_testing_text(view, "state"), "READY");
+  json_decref(view);
+  vt_testing_advance(&t, 31 * 86400);
+  view = vt_testing_call_as(&t, student, "GET", "/v2/projects/student-lab/locations/us-central2-b/nodes/a", NULL, &status);
+  assert_string_equal(vt_testing_text(view, "state"), "TERMINATED");
+  json_decref(view);
+  free(student);
+  free(reviewer);
+  vt_testing_close(&t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_route_asks_who_calls),    cmocka_unit_test(every_route_keeps_strangers_out),
+      cmocka_unit_test(viewers_look_and_do_not_touch), cmocka_unit_test(a_disabled_api_says_how_to_enable_it),
+      cmocka_unit_test(tokens_end),                    cmocka_unit_test(tampered_jwts_are_nobody),
+      cmocka_unit_test(passwords_are_checked),         cmocka_unit_test(grants_give_and_take_quota),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

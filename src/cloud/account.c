@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// account.c - identities of calls, project roles, passwords and opaque tokens.
+// Tokens are 256 random bits; the store has their SHA-256. Passwords are PBKDF2-HMAC-SHA256 with 16 bytes of salt.
+#include "cloud/account.h"
+
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+
+enum { PASSWORD_ROUNDS = 210000, RATE_SLOTS = 1024 };
+
+struct vt_rate {
+  uint64_t account;
+  double tokens;
+  int64_t at_ns;
+};
+
+static const struct role {
+  const char *name, *pattern;
+} roles[] = {
+#define ROLE(name, pattern) {name, pattern},
+#include "cloud/roles.def"
+#undef ROLE
+};
+
+// One '*' in a pattern stands for any text.
+static bool pattern_matches(const char *pattern, const char *text) {
+  const char *star = strchr(pattern, '*');
+  if (!star) return strcmp(pattern, text) == 0;
+  size_t head = (size_t)(star - pattern), tail = strlen(star + 1), n = strlen(text);
+  return n >= head + tail && memcmp(pattern, text, head) == 0 && memcmp(star + 1, text + n - tail, tail) == 0;
+}
+
+bool vt_role_allows(const char *role, const char *permission) {
+  for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+    if (strcmp(roles[i].name, role) == 0 && pattern_matches(roles[i].pattern, permission)) return true;
+  return false;
+}
+
+// --- projects ----------------------------------------------------------------------------------------------------
+
+static vt_status load_project(vt_call *call, const char *project, bool *out_found) {
+  vt_rows *rows;
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT id, number FROM projects WHERE id = ? OR number = ?", "si", project,
+                        (int64_t)strtoll(project, NULL, 10)));
+  *out_found = vt_rows_next(rows);
+  if (*out_found) {
+    const char *id = vt_rows_text(rows, 0);
+    call->project = vt_arena_copy(&call->arena, id, strlen(id));
+    call->project_number = vt_rows_int(rows, 1);
+  }
+  return vt_rows_end(rows);
+}
+
+static vt_status caller_has(vt_call *call, const char *permission, bool any_role, bool *out_has) {
+  *out_has = strcmp(call->caller_role, "admin") == 0;
+  if (*out_has) return VT_OK;
+  const char *member = vt_arena_printf(&call->arena, "%s:%s",
+                                       strcmp(call->caller_role, "service") == 0 ? "serviceAccount" : "user",
+                                       call->caller);
+  vt_rows *rows;
+  VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT role FROM members WHERE project = ? AND member = ?", "ss",
+                        call->project, member));
+  while (vt_rows_next(rows))
+    if (any_role || vt_role_allows(vt_rows_text(rows, 0), permission)) *out_has = true;
+  return vt_rows_end(rows);
+}
+
+vt_status vt_account_has(vt_call *call, const char *permission, bool *out_has) {
+  return caller_has(call, permission, false, out_has);
+}
+
+vt_status vt_account_allow(vt_call *call, const char *project, const char *permission) {
+  bool found, has = false;
+  VT_TRY(load_project(call, project, &found));
+  if (found) VT_TRY(caller_has(call, permission, false, &has));
+  if (has) return VT_OK;
+  const char *asked = vt_arena_printf(&call->arena, "projects/%s", project);
+  call->project = "";
+  return vt_call_denied(call, permission, asked);
+}
+
+vt_status vt_account_find_project(vt_call *call, const char *project) {
+  bool found, has = false;
+  VT_TRY(load_project(call, project, &found));
+  if (found) VT_TRY(caller_has(call, "", true, &has));
+  if (has) return VT_OK;
+  call->project = "";
+  return vt_error(VT_PERMISSION_DENIED, "The caller does not have permission on project '%s', or it does not exist.",
+                  project);
+}
+
+// --- accounts ----------------------------------------------------------------------------------------------------
+
+vt_status vt_account_create(vt_cloud *cloud, const char *email, const char *kind, const char *role, const char *project,
+                            const char *display_name) {
+  char unique[32];
+  snprintf(unique, sizeof unique, "1%020lld", (long long)vt_cloud_random());
+  return vt_store_run(cloud->store, NULL,
+                      "INSERT INTO accounts (email, kind, role, password, project, display_name, unique_id, disabled, "
+                      "created_ns) VALUES (?, ?, ?, NULL, ?, ?, ?, 0, ?)",
+                      "ssssssi", email, kind, role, project, display_name, unique, vt_cloud_now(cloud));
+}
+
+static void to_hex(const unsigned char *bytes, size_t size, char *out_text) {
+  for (size_t i = 0; i < size; i++) snprintf(out_text + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static void hash_password(const char *password, const unsigned char salt[16], char out_text[97]) {
+  unsigned char key[32];
+  PKCS5_PBKDF2_HMAC(password, (int)strlen(password), salt, 16, PASSWORD_ROUNDS, EVP_sha256(), sizeof key, key);
+  to_hex(salt, 16, out_text);
+  to_hex(key, 32, out_text + 32);
+}
+
+vt_status vt_account_set_password(vt_cloud *cloud, const char *email, const char *password) {
+  if (strlen(password) < 8) return vt_error(VT_INVALID_ARGUMENT, "A password has at least 8 characters.");
+  unsigned char salt[16];
+  char text[97];
+  if (RAND_bytes(salt, sizeof salt) != 1) return vt_error(VT_INTERNAL, "no random numbers");
+  hash_password(password, salt, text);
+  return vt_store_run(cloud->store, NULL, "UPDATE accounts SET password = ? WHERE email = ?", "ss", text, email);
+}
+
+vt_status vt_account_check_password(vt_cloud *cloud, const char *email, const char *password, bool *out_right) {
+  vt_rows *rows;
+  *out_right = false;
+  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT password FROM accounts WHERE email = ? AND disabled = 0", "s",
+                        email));
+  char stored[97] = "", text[97];
+  if (vt_rows_next(rows)) snprintf(stored, sizeof stored, "%s", vt_rows_text(rows, 0));
+  VT_TRY(vt_rows_end(rows));
+  // An unknown account costs the same time as a wrong password.
+  unsigned char salt[16] = {0};
+  for (int i = 0; i < 16 && strlen(stored) == 96; i++) {
+    unsigned value = 0;
+    sscanf(stored + 2 * i, "%2x", &value);
+    salt[i] = (unsigned char)value;
+  }
+  hash_password(password, salt, text);
+  *out_right = strlen(stored) == 96 && CRYPTO_memcmp(text, stored, 96) == 0;
+  return VT_OK;
+}
+
+// --- tokens ------------------------------------------------------------------------------------------------------
+
+static void hash_token(const char *token, char out_text[65]) {
+  unsigned char digest[32];
+  EVP_Digest(token, strlen(token), digest, NULL, EVP_sha256(), NULL);
+  to_hex(digest, sizeof digest, out_text);
+}
+
+vt_status vt_token_create(vt_cloud *cloud, const char *email, const char *kind, const char *scope, int64_t lifetime_ns,
+                          char **out_token) {
+  unsigned char bytes[32];
+  char hash[65];
+  if (RAND_bytes(bytes, sizeof bytes) != 1) return vt_error(VT_INTERNAL, "no random numbers");
+  char *token = malloc(80);
+  if (!token) return vt_error_no_memory();
+  snprintf(token, 80, "vt%c.", kind[0]);
+  to_hex(bytes, sizeof bytes, token + 4);
+  hash_token(token, hash);
+  int64_t now = vt_cloud_now(cloud);
+  vt_status st = vt_store_run(cloud->store, NULL,
+                              "INSERT INTO tokens (hash, email, kind, scope, expires_ns, created_ns) "
+                              "VALUES (?, ?, ?, ?, ?, ?)",
+                              "ssssii", hash, email, kind, scope, lifetime_ns ? now + lifetime_ns : 0, now);
+  if (st) {
+    free(token);
+    token = NULL;
+  }
+  *out_token = token;
+  return st;
+}
+
+vt_status vt_token_find(vt_cloud *cloud, const char *token, const char *kind, vt_arena *arena, const char **out_email,
+                        const char **out_scope) {
+  char hash[65];
+  hash_token(token, hash);
+  vt_rows *rows;
+  *out_email = "";
+  VT_TRY(vt_store_query(cloud->store, &rows,
+                        "SELECT email, scope FROM tokens WHERE hash = ? AND kind = ? AND (expires_ns = 0 OR "
+                        "expires_ns > ?)",
+                        "ssi", hash, kind, vt_cloud_now(cloud)));
+  if (vt_rows_next(rows)) {
+    const char *email = vt_rows_text(rows, 0), *scope = vt_rows_text(rows, 1);
+    *out_email = vt_arena_copy(arena, email, strlen(email));
+    if (out_scope) *out_scope = vt_arena_copy(arena, scope, strlen(scope));
+  }
+  return vt_rows_end(rows);
+}
+
+vt_status vt_token_revoke(vt_cloud *cloud, const char *token) {
+  char hash[65];
+  hash_token(token, hash);
+  return vt_store_run(cloud->store, NULL, "DELETE FROM tokens WHERE hash = ?", "s", hash);
+}
+
+// --- identity of a call ------------------------------------------------------------------------------------------
+
+static const char *cookie(vt_call *call, const char *name) {
+  const char *text = vt_call_header(call, "cookie");
+  size_t n = strlen(name);
+  while (text && *text) {
+    text += strspn(text, "; ");
+    size_t size = strcspn(text, ";");
+    if (size > n && memcmp(text, name, n) == 0 && text[n] == '=')
+      return vt_arena_copy(&call->arena, text + n + 1, size - n - 1);
+    text += size;
+  }
+  return NULL;
+}
+
+static vt_status set_caller(vt_call *call, const char *email) {
+  vt_rows *rows;
+  if (!*email) return VT_OK;
+  VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT role, kind FROM accounts WHERE email = ? AND disabled = 0",
+                        "s", email));
+  if (vt_rows_next(rows)) {
+    const char *role = vt_rows_text(rows, strcmp(vt_rows_text(rows, 1), "service") == 0 ? 1 : 0);
+    call->caller = email;
+    call->caller_role = vt_arena_copy(&call->arena, role, strlen(role));
+  }
+  return vt_rows_end(rows);
+}
+
+vt_status vt_account_identify(vt_call *call) {
+  const char *header = vt_call_header(call, "authorization"), *token = NULL, *email = "";
+  if (header && strncasecmp(header, "Bearer ", 7) == 0) token = header + 7;
+  if (!token) token = vt_call_query(call, "access_token");
+  if (!token) token = vt_call_query(call, "oauth_token");
+  if (token) {
+    if (strncmp(token, "eyJ", 3) == 0) {
+      VT_TRY(vt_jwt_check(call->cloud, token, &call->arena, &email));
+    } else {
+      VT_TRY(vt_token_find(call->cloud, token, "access", &call->arena, &email, NULL));
+      if (!*email) VT_TRY(vt_token_find(call->cloud, token, "guest", &call->arena, &email, NULL));
+    }
+    return set_caller(call, email);
+  }
+  token = cookie(call, call->secure ? "__Host-vtpu" : "vtpu");
+  if (!token) return VT_OK;
+  VT_TRY(vt_token_find(call->cloud, token, "session", &call->arena, &email, NULL));
+  call->by_cookie = true;
+  return set_caller(call, email);
+}
+
+vt_status vt_account_check_rate(vt_call *call) {
+  vt_cloud *cloud = call->cloud;
+  int64_t per_minute = cloud->options.requests_per_minute;
+  if (per_minute <= 0) return VT_OK;
+  if (!cloud->rates) cloud->rates = calloc(RATE_SLOTS, sizeof *cloud->rates);
+  if (!cloud->rates) return vt_error_no_memory();
+  // A token bucket an account; two accounts in one slot take turns in it, which errs on the side of letting through.
+  uint64_t account = vt_hash_bytes(call->caller, strlen(call->caller), 0);
+  struct vt_rate *rate = &cloud->rates[account % RATE_SLOTS];
+  int64_t now = vt_cloud_now(cloud);
+  double limit = (double)per_minute;
+  if (rate->account != account) *rate = (struct vt_rate){account, limit, now};
+  rate->tokens += (double)(now - rate->at_ns) / 60e9 * limit;
+  if (rate->tokens > limit) rate->tokens = limit;
+  rate->at_ns = now;
+  if (rate->tokens < 1)
+    return vt_error(VT_RESOURCE_EXHAUSTED, "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute' "
+                                           "of service 'tpu.googleapis.com' for consumer '%s'.", call->caller);
+  rate->tokens -= 1;
+  return VT_OK;
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// billing_test.c - the ledger: exact sums, free first minute, budgets, and a property over random histories: what the
+// ledger charges is what an observer with a stop watch would charge, to the nano-dollar.
+#include "cloud/cloud_testing.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cloud/billing.h"
+
+#define Z "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
+#define BILL "/vtpu/v1/projects/" TESTING_PROJECT "/bill"
+
+static void create(vt_testing *t, const char *id, const char *scheduling) {
+  char url[256], body[512];
+  snprintf(url, sizeof url, Z "/nodes?nodeId=%s", id);
+  snprintf(body, sizeof body, "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"tpu-ubuntu2204-base\",\"schedulingConfig\":{%s}}", scheduling);
+  json_decref(vt_testing_call(t, "POST", url, body, 200));
+  vt_testing_reconcile(t);
+}
+
+static void an_hour_costs_its_price(void **state) {
+  vt_testing t;
+  (void)state;
+  vt_testing_open(&t, "");
+  create(&t, "a", "");
+  vt_testing_advance(&t, 3600);
+  // 4 chips at 3.22 and 100 GB at 0.000136986 USD an hour
+  vt_testing_expect(&t, BILL, "usd", "12.893698600");
+  vt_testing_expect(&t, BILL, "lines.0.usd", "12.880000000");
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes/a:stop", "{}", 200));
+  vt_testing_reconcile(&t);
+  vt_testing_advance(&t, 3600);
+  vt_testing_expect(&t, BILL, "usd", "12.907397200");  // a stopped node pays for its disk
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/credit", "{\"usd\":10}", 200));
+  vt_testing_expect(&t, BILL, "dueUsd", "2.907397200");
+  vt_testing_close(&t);
+}
+
+static void preempted_in_the_first_minute_is_free(void **state) {
+  static const struct {
+    int after_s;
+    const char *usd;
+  } rows[] = {{20, "0.000000000"}, {40, "0.071672222"}};  // 20 + 30 s of notice are under a minute; 70 s at 4 x 0.9215
+  (void)state;
+  for (size_t i = 0; i < 2; i++) {
+    vt_testing t;
+    vt_testing_open(&t, "");
+    create(&t, "a", "\"spot\":true");
+    vt_testing_advance(&t, rows[i].after_s);
+    json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/a:preempt", "{}", 200));
+    vt_testing_advance(&t, 100);
+    vt_testing_expect(&t, BILL, "lines.0.usd", rows[i].usd);
+    vt_testing_close(&t);
+  }
+}
+
+static void a_budget_stops_the_project(void **state) {
+  vt_testing t;
+  (void)state;
+  vt_testing_open(&t, "");
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/budget", "{\"usd\":100,\"stops\":true}", 200));
+  create(&t, "a", "");
+  vt_testing_advance(&t, 7 * 3600);
+  vt_testing_expect(&t, Z "/nodes/a", "state", "READY");
+  vt_testing_advance(&t, 2 * 3600);
+  vt_testing_expect(&t, Z "/nodes/a", "state", "TERMINATED");
+  json_t *events = vt_testing_call(&t, "GET", "/vtpu/v1/projects/" TESTING_PROJECT "/events", NULL, 200);
+  int alerts = 0;
+  for (size_t i = 0; i < json_array_size(json_object_get(events, "events")); i++)
+    if (strcmp(vt_testing_text(json_array_get(json_object_get(events, "events"), i), "kind"), "budget") == 0) alerts++;
+  assert_int_equal(alerts, 3);
+  json_decref(events);
+  vt_testing_close(&t);
+}
+
+static void idle_chips_are_told_once(void **state) {
+  vt_testing t;
+  (void)state;
+  vt_testing_open(&t, "");
+  create(&t, "a", "");
+  vt_testing_advance(&t, 8 * 3600);
+  json_t *events = vt_testing_call(&t, "GET", "/vtpu/v1/projects/" TESTING_PROJECT "/events", NULL, 200);
+  int alerts = 0;
+  for (size_t i = 0; i < json_array_size(json_object_get(events, "events")); i++)
+    if (strcmp(vt_testing_text(json_array_get(json_object_get(events, "events"), i), "kind"), "idle") == 0) alerts++;
+  assert_int_equal(alerts, 1);
+  json_decref(events);
+  vt_testing_close(&t);
+}
+
+// --- the property ------------------------------------------------------------------------------------------------
+
+enum { NODES = 4, STEPS = 60 };
+
+static uint32_t next(uint32_t *seed) { return *seed = *seed * 1664525u + 1013904223u, *seed >> 8; }
+
+typedef struct watch {
+  bool exists, ready;
+  int64_t price;
+  vt_int128 charged, since_ready;  // since_ready: of the running interval, dropped when preempted within 60 s
+  int64_t ready_s;
+} watch;
+
+static void observe(vt_testing *t, watch *w, const char *id, int64_t seconds) {
+  char url[256];
+  int status;
+  if (w->ready) {
+    w->since_ready += (vt_int128)4 * w->price * seconds;
+    w->ready_s += seconds;
+  }
+  snprintf(url, sizeof url, Z "/nodes/%s", id);
+  json_t *node = vt_testing_call_as(t, t->token, "GET", url, NULL, &status);
+  const char *now = status == 200 ? vt_testing_text(node, "state") : "";
+  bool ready = strcmp(now, "READY") == 0;
+  if (w->ready && !ready) {
+    if (!(strcmp(now, "PREEMPTED") == 0 && w->ready_s < 60)) w->charged += w->since_ready;
+    w->since_ready = 0;
+    w->ready_s = 0;
+  }
+  w->ready = ready;
+  w->exists = status == 200;
+  json_decref(node);
+}
+
+static void act(vt_testing *t, uint32_t *seed, watch *w, const char *id) {
+  char url[256];
+  int status;
+  const char *method = "POST", *body = "{}";
+  uint32_t dice = next(seed) % 5;
+  if (!w->exists) {
+    bool spot = next(seed) % 2;
+    w->price = spot ? 921500000 : 3220000000;
+    snprintf(url, sizeof url, Z "/nodes?nodeId=%s", id);
+    body = spot ? "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\",\"schedulingConfig\":{\"spot\":true}}"
+                : "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}";
+  } else if (dice == 0) {
+    snprintf(url, sizeof url, Z "/nodes/%s:stop", id);
+  } else if (dice == 1) {
+    snprintf(url, sizeof url, Z "/nodes/%s:start", id);
+  } else if (dice == 2) {
+    method = "DELETE";
+    snprintf(url, sizeof url, Z "/nodes/%s", id);
+  } else if (dice == 3) {
+    snprintf(url, sizeof url, "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/%s:preempt", id);
+  } else {
+    return;
+  }
+  json_decref(vt_testing_call_as(t, t->token, method, url, body, &status));  // refusals are part of the history
+  vt_testing_reconcile(t);
+}
+
+static void random_histories_add_up(void **state) {
+  (void)state;
+  for (uint32_t history = 1; history <= 12; history++) {
+    vt_testing t;
+    watch watches[NODES] = {{0}};
+    uint32_t seed = history * 7919;
+    vt_testing_open(&t, "");
+    int64_t from = vt_cloud_now(t.cloud);
+    for (int step = 0; step < STEPS; step++) {
+      int node = (int)(next(&seed) % NODES);
+      char id[8];
+      snprintf(id, sizeof id, "n%d", node);
+      act(&t, &seed, &watches[node], id);
+      for (int n = 0; n < NODES; n++) {
+        snprintf(id, sizeof id, "n%d", n);
+        observe(&t, &watches[n], id, 0);
+      }
+      // Second by second, so that the observer sees every change when it happens.
+      for (int64_t s = 1 + next(&seed) % 40; s > 0; s--) {
+        vt_testing_advance(&t, 1);
+        for (int n = 0; n < NODES; n++) {
+          snprintf(id, sizeof id, "n%d", n);
+          observe(&t, &watches[n], id, 1);
+        }
+      }
+    }
+    vt_int128 want = 0, got = 0;
+    for (int n = 0; n < NODES; n++) want += watches[n].charged + watches[n].since_ready;
+    int64_t now = vt_cloud_now(t.cloud);
+    vt_rows *rows;
+    assert_null(vt_store_query(t.cloud->store, &rows, "SELECT units, price_nanos, start_ns, end_ns FROM usage WHERE waived = 0 AND kind = 'tpu'", ""));
+    while (vt_rows_next(rows)) {
+      int64_t end = vt_rows_int(rows, 3);
+      got += vt_bill_interval(vt_rows_int(rows, 0), vt_rows_int(rows, 1), vt_rows_int(rows, 2), end ? end : now, from, now);
+    }
+    assert_null(vt_rows_end(rows));
+    if (got != want) fail_msg("history %u: the ledger has %lld, the watch %lld nano-USD", history, (long long)(got / 3600), (long long)(want / 3600));
+    vt_testing_close(&t);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(an_hour_costs_its_price),    cmocka_unit_test(preempted_in_the_first_minute_is_free),
+      cmocka_unit_test(a_budget_stops_the_project), cmocka_unit_test(idle_chips_are_told_once),
+      cmocka_unit_test(random_histories_add_up),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

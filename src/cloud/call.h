@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// call.h - one API call, whatever it came over (HTTP/1.1, gRPC, a test): what it asks and what it answers.
+//
+// A transport fills the request half, calls vt_call_run, and sends the reply half. Handlers are named by routes.def; they
+// run under the cloud's lock, those of changing methods inside a transaction that commits when they return VT_OK.
+// Memory of strings: the call's arena. JSON of the call is released by vt_call_fini.
+#ifndef VT_CLOUD_CALL_H
+#define VT_CLOUD_CALL_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "base/array.h"
+#include "base/text.h"
+#include "cloud/cloud.h"
+#include "cloud/schema.h"
+
+typedef struct vt_call vt_call;
+typedef vt_status (*vt_handler)(vt_call *call);
+
+typedef struct vt_route {
+  const char *method, *path;  // "/{v}/projects/{project}/locations/{zone}/nodes/{node}:start"
+  unsigned versions;          // of {v}; 0 when the path has none
+  vt_handler handler;
+  const char *permission;     // "tpu.nodes.get"; "@" any identity, "-" nobody asked, "!admin" / "!reviewer" role
+  const char *service;        // API that the project must have enabled, "" none
+  const char *request, *response;  // messages of schema.def, "" none or free-form
+  const char *query;          // names of its own query parameters, comma separated (discovery)
+} vt_route;
+
+typedef struct vt_pair {
+  const char *name, *value;
+} vt_pair;
+
+struct vt_call {
+  vt_cloud *cloud;
+  vt_arena arena;
+  // request
+  const char *method, *path;           // path as sent, percent-decoded by segment later
+  VT_ARRAY(vt_pair) query, headers;    // decoded query; headers with lower-case names
+  const char *body_text;
+  size_t body_size;
+  json_t *body;
+  const char *peer;                    // address of the other side, for logs and the metadata server
+  bool secure;                         // came over TLS
+  // found on the way
+  const vt_route *route;
+  vt_api api;
+  const char *api_name;                // "v2alpha1"
+  VT_ARRAY(vt_pair) params;            // of the path
+  const char *caller;                  // e-mail of the identity, "" for nobody
+  const char *caller_role;             // admin, reviewer, user, service
+  bool by_cookie;                      // identity is a console session
+  const char *project;                 // id of the project in the path, "" none
+  int64_t project_number;
+  // reply
+  int status;                          // HTTP
+  int error_status;                    // HTTP status of an error when the code does not say it (412), 0 = by code
+  json_t *reply;                       // or
+  vt_text raw;                         // raw bytes with `content_type`
+  const char *content_type;
+  json_t *details;                     // google.rpc details of an error
+  VT_ARRAY(vt_pair) reply_headers;
+};
+
+void vt_call_init(vt_call *call, vt_cloud *cloud, const char *method, const char *path);
+void vt_call_fini(vt_call *call);
+// Adds the parameters of "a=b&c=d" to the query.
+void vt_call_add_query(vt_call *call, const char *query);
+void vt_call_add_header(vt_call *call, const char *name, const char *value);
+// Routes, authenticates, authorizes, runs. Always leaves a reply. Takes and gives back the cloud's lock.
+void vt_call_run(vt_call *call);
+// The reply as bytes (JSON is written once); adds the ETag header to readable replies and turns a match into 304.
+void vt_call_render(vt_call *call);
+
+const char *vt_call_param(const vt_call *call, const char *name);    // of the path; "" when absent
+const char *vt_call_query(const vt_call *call, const char *name);    // NULL when absent
+const char *vt_call_header(const vt_call *call, const char *name);   // lower-case name; NULL when absent
+bool vt_call_flag(const vt_call *call, const char *name);            // "true", "True", "1"
+void vt_call_reply_header(vt_call *call, const char *name, const char *value);
+const char *vt_call_base_url(vt_call *call);                         // "http://host:port" as the client wrote it
+
+// "projects/p/locations/z/nodes/n" of the call's project and {zone}; `id` NULL gives the parent.
+const char *vt_call_name(vt_call *call, const char *collection, const char *id);
+
+// Errors with the texts and details clients match on.
+vt_status vt_call_not_found(vt_call *call, const char *resource) VT_CHECKED;
+vt_status vt_call_exists(vt_call *call, const char *resource) VT_CHECKED;
+vt_status vt_call_denied(vt_call *call, const char *permission, const char *resource) VT_CHECKED;
+// Appends a google.rpc detail; takes `detail`.
+void vt_call_add_detail(vt_call *call, json_t *detail);
+int vt_code_to_http(vt_code code);
+// {"code":8,"message":"..."} of a google.rpc.Status; new reference.
+json_t *vt_rpc_status(vt_code code, const char *message);
+// "0x1f2e..." stable for one internal reason, as users paste it.
+void vt_error_id(const char *reason, char out_text[24]);
+
+// Pages: limit from pageSize (default and maximum given), the key to start behind from pageToken.
+typedef struct vt_page {
+  int64_t limit;
+  const char *after_zone, *after;
+} vt_page;
+vt_status vt_call_page(vt_call *call, int64_t default_size, int64_t max_size, vt_page *out_page) VT_CHECKED;
+// Token for the page behind the item (zone, id).
+const char *vt_call_page_token(vt_call *call, const char *zone, const char *id);
+// "projects/p/locations/-": all zones.
+bool vt_call_all_zones(const vt_call *call);
+
+// Routes of routes.def, in order; NULL past the last.
+const vt_route *vt_route_at(int index);
+// Whether `role` of a project ("roles/tpu.viewer") has `permission`.
+bool vt_role_allows(const char *role, const char *permission);
+
+#define HANDLER(name) vt_status name(vt_call *call) VT_CHECKED
+
+#endif

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// cloud.c - opening and closing a cloud, its clock, random names, audit rows, and the first project.
+#include "cloud/cloud.h"
+
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cloud/account.h"
+#include "cloud/catalogue.h"
+#include "cloud/metrics.h"
+
+void vt_cloud_options_default(vt_cloud_options *out_options) {
+  *out_options = (vt_cloud_options){.state_dir = "",
+                                    .universe = "vtpu.localhost",
+                                    .notice_ns = 30 * VT_SECOND,
+                                    .preemptible_limit_ns = 24 * VT_HOUR,
+                                    .idle_alert_ns = 3 * VT_HOUR,
+                                    .kind_reap_ns = 10 * 60 * VT_SECOND,
+                                    .library_path = "",
+                                    .python_path = ""};
+}
+
+static vt_status load_secret(vt_cloud *cloud) {
+  vt_rows *rows;
+  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT detail FROM events WHERE kind = 'secret' ORDER BY id LIMIT 1", ""));
+  if (vt_rows_next(rows)) snprintf(cloud->secret, sizeof cloud->secret, "%s", vt_rows_text(rows, 0));
+  VT_TRY(vt_rows_end(rows));
+  if (*cloud->secret) return VT_OK;
+  vt_cloud_random_hex(cloud->secret, 64);
+  return vt_cloud_event(cloud, "secret", "", "", "", cloud->secret);
+}
+
+static vt_status first_rows(vt_cloud *cloud, void *context) {
+  (void)context;
+  VT_TRY(load_secret(cloud));
+  for (int z = 0; vt_zone_at(z); z++)
+    for (int f = 0; vt_family_at(f); f++) {
+      const vt_family *family = vt_family_at(f);
+      bool offered = false;
+      for (int a = 0; vt_accelerator_at(a) && !offered; a++)
+        offered = vt_accelerator_at(a)->family == family && vt_zone_offers(vt_zone_at(z), vt_accelerator_at(a));
+      if (offered)
+        VT_TRY(vt_store_run(cloud->store, NULL,
+                            "INSERT INTO capacity (zone, family, chips) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", "ssi",
+                            vt_zone_at(z), family->name, family->capacity_chips));
+    }
+  return VT_OK;
+}
+
+vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
+  vt_status st = VT_OK;
+  *out_cloud = NULL;
+  vt_cloud *cloud = calloc(1, sizeof *cloud);
+  if (!cloud) return vt_error_no_memory();
+  cloud->options = *options;
+  cloud->virtual_ns = INT64_C(1767225600) * VT_SECOND;  // virtual time begins 2026-01-01
+  pthread_mutex_init(&cloud->lock, NULL);
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&cloud->wake, &monotonic);
+  pthread_cond_init(&cloud->changed, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  VT_TRY_OUT(vt_metrics_create(&cloud->metrics));
+  char path[512] = "";
+  if (*options->state_dir) {
+    if (mkdir(options->state_dir, 0711) != 0 && access(options->state_dir, W_OK) != 0) {
+      st = vt_error(VT_UNAVAILABLE, "cannot write to the state folder %s", options->state_dir);
+      goto out;
+    }
+    snprintf(path, sizeof path, "%s/cloud.db", options->state_dir);
+  }
+  mode_t mask = umask(077);
+  st = vt_store_open(path, options->durable, &cloud->store);
+  umask(mask);
+  if (st) goto out;
+  VT_TRY_OUT(vt_cloud_transact(cloud, first_rows, NULL));
+  if (options->virtual_time) {
+    int64_t last;
+    VT_TRY_OUT(vt_store_int(cloud->store, &last, 0, "SELECT MAX(at_ns) FROM events", ""));
+    if (last > cloud->virtual_ns) cloud->virtual_ns = last;
+  }
+  *out_cloud = cloud;
+  cloud = NULL;
+out:
+  vt_cloud_close(cloud);
+  return st;
+}
+
+void vt_cloud_close(vt_cloud *cloud) {
+  if (!cloud) return;
+  vt_store_close(cloud->store);
+  vt_metrics_destroy(cloud->metrics);
+  free(cloud->rates);
+  pthread_mutex_destroy(&cloud->lock);
+  pthread_cond_destroy(&cloud->wake);
+  pthread_cond_destroy(&cloud->changed);
+  free(cloud);
+}
+
+int64_t vt_cloud_now(const vt_cloud *cloud) {
+  if (cloud->options.virtual_time) return cloud->virtual_ns;
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (int64_t)now.tv_sec * VT_SECOND + now.tv_nsec;
+}
+
+void vt_cloud_poke(vt_cloud *cloud) {
+  cloud->poke = true;
+  cloud->change++;
+  pthread_cond_broadcast(&cloud->wake);
+  pthread_cond_broadcast(&cloud->changed);
+}
+
+int64_t vt_cloud_random(void) {
+  uint64_t value = 0;
+  if (RAND_bytes((unsigned char *)&value, sizeof value) != 1) abort();  // no entropy: no secret would be one
+  value &= (UINT64_C(1) << 62) - 1;
+  return value ? (int64_t)value : 1;
+}
+
+void vt_cloud_random_hex(char *out_text, int digits) {
+  for (int i = 0; i < digits; i += 8) {
+    char part[9];
+    snprintf(part, sizeof part, "%08llx", (unsigned long long)vt_cloud_random() & 0xffffffffu);
+    int n = digits - i < 8 ? digits - i : 8;
+    memcpy(out_text + i, part, (size_t)n);
+  }
+  out_text[digits] = 0;
+}
+
+vt_status vt_cloud_next(vt_cloud *cloud, const char *counter, int64_t *out_value) {
+  VT_TRY(vt_store_run(cloud->store, NULL,
+                      "INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = "
+                      "counters.value + 1",
+                      "s", counter));
+  return vt_store_int(cloud->store, out_value, 1, "SELECT value FROM counters WHERE name = ?", "s", counter);
+}
+
+vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project, const char *actor, const char *target,
+                         const char *detail) {
+  int64_t id;
+  VT_TRY(vt_cloud_next(cloud, "events", &id));
+  return vt_store_run(cloud->store, NULL,
+                      "INSERT INTO events (id, at_ns, kind, project, actor, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                      "iisssss", id, vt_cloud_now(cloud), kind, project, actor, target, detail);
+}
+
+vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context), void *context) {
+  VT_TRY(vt_store_begin(cloud->store));
+  vt_status st = work(cloud, context);
+  if (!st) return vt_store_commit(cloud->store);
+  vt_store_rollback(cloud->store);
+  return st;
+}
+
+typedef struct seed {
+  const char *project, *account;
+  char **out_token;
+} seed;
+
+static vt_status seed_rows(vt_cloud *cloud, void *context) {
+  static const char *const enabled[] = {"tpu.googleapis.com", "compute.googleapis.com"};
+  const seed *s = context;
+  int64_t exists, number;
+  VT_TRY(vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM projects WHERE id = ?", "s", s->project));
+  if (!exists) {
+    VT_TRY(vt_cloud_next(cloud, "projects", &number));
+    VT_TRY(vt_store_run(cloud->store, NULL,
+                        "INSERT INTO projects (id, number, display_name, policy_etag, billing_account, personality, "
+                        "metadata, metadata_version, created_ns) VALUES (?, ?, ?, 1, '', 'faithful', '{}', 1, ?)",
+                        "sisi", s->project, 100000000000 + number, s->project, vt_cloud_now(cloud)));
+    for (size_t i = 0; i < sizeof enabled / sizeof *enabled; i++)
+      VT_TRY(vt_store_run(cloud->store, NULL, "INSERT INTO services (project, service) VALUES (?, ?)", "ss", s->project,
+                          enabled[i]));
+    VT_TRY(vt_store_run(cloud->store, NULL, "INSERT INTO quotas (project, quota, place, units, grant_id) VALUES "
+                        "(?, '*', '*', -1, NULL)", "s", s->project));
+  }
+  VT_TRY(vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM accounts WHERE email = ?", "s", s->account));
+  if (!exists) VT_TRY(vt_account_create(cloud, s->account, "user", "admin", "", "Administrator"));
+  char member[320];
+  snprintf(member, sizeof member, "user:%s", s->account);
+  VT_TRY(vt_store_run(cloud->store, NULL,
+                      "INSERT INTO members (project, role, member) VALUES (?, 'roles/owner', ?) ON CONFLICT DO NOTHING",
+                      "ss", s->project, member));
+  return vt_token_create(cloud, s->account, "access", "https://www.googleapis.com/auth/cloud-platform", 0, s->out_token);
+}
+
+vt_status vt_cloud_seed(vt_cloud *cloud, const char *project, const char *account, char **out_token) {
+  seed s = {project, account, out_token};
+  *out_token = NULL;
+  return vt_cloud_transact(cloud, seed_rows, &s);
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// cloud_testing.c - see cloud_testing.h.
+#include "cloud/cloud_testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cloud/call.h"
+#include "cloud/guest.h"
+#include "cloud/reconcile.h"
+
+static void must(vt_status st) {
+  if (st) fail_msg("%s", vt_status_message(st));
+}
+
+void vt_testing_open(vt_testing *t, const char *state_dir) {
+  vt_cloud_options options;
+  vt_cloud_options_default(&options);
+  options.virtual_time = true;
+  options.state_dir = state_dir;
+  must(vt_cloud_open(&options, &t->cloud));
+  must(vt_guest_none_create(&t->cloud->guests));
+  must(vt_cloud_seed(t->cloud, TESTING_PROJECT, "admin@vtpu.localhost", &t->token));
+}
+
+void vt_testing_close(vt_testing *t) {
+  t->cloud->guests->destroy(t->cloud->guests);
+  vt_cloud_close(t->cloud);
+  free(t->token);
+}
+
+json_t *vt_testing_call_as(vt_testing *t, const char *token, const char *method, const char *url, const char *body, int *out_status) {
+  vt_call call;
+  char path[1024], header[256];
+  size_t n = strcspn(url, "?");
+  assert_true(n < sizeof path);
+  memcpy(path, url, n);
+  path[n] = 0;
+  vt_call_init(&call, t->cloud, method, path);
+  if (url[n]) vt_call_add_query(&call, url + n + 1);
+  if (token) {
+    snprintf(header, sizeof header, "Bearer %s", token);
+    vt_call_add_header(&call, "Authorization", header);
+  }
+  vt_call_add_header(&call, "Host", "localhost");
+  call.body_text = body ? body : "";
+  call.body_size = strlen(call.body_text);
+  vt_call_run(&call);
+  *out_status = call.status;
+  json_t *reply = call.reply ? json_incref(call.reply) : NULL;
+  vt_call_fini(&call);
+  return reply;
+}
+
+json_t *vt_testing_call(vt_testing *t, const char *method, const char *url, const char *body, int want) {
+  int status;
+  json_t *reply = vt_testing_call_as(t, t->token, method, url, body, &status);
+  if (status != want) {
+    char *text = json_dumps(reply, JSON_COMPACT);
+    fail_msg("%s %s: %d, not %d: %s", method, url, status, want, text ? text : "");
+  }
+  return reply;
+}
+
+void vt_testing_reconcile(vt_testing *t) {
+  bool busy;
+  pthread_mutex_lock(&t->cloud->lock);
+  must(vt_reconcile(t->cloud, &busy));
+  pthread_mutex_unlock(&t->cloud->lock);
+}
+
+void vt_testing_advance(vt_testing *t, int64_t seconds) {
+  pthread_mutex_lock(&t->cloud->lock);
+  must(vt_reconcile_advance(t->cloud, t->cloud->virtual_ns + seconds * VT_SECOND));
+  pthread_mutex_unlock(&t->cloud->lock);
+}
+
+const char *vt_testing_text(const json_t *json, const char *path) {
+  while (json && *path) {
+    char name[64];
+    size_t n = strcspn(path, ".");
+    assert_true(n < sizeof name);
+    memcpy(name, path, n);
+    name[n] = 0;
+    json = json_is_array(json) ? json_array_get(json, (size_t)atoi(name)) : json_object_get(json, name);
+    path += n + (path[n] == '.');
+  }
+  return json_is_string(json) ? json_string_value(json) : "";
+}
+
+void vt_testing_expect(vt_testing *t, const char *url, const char *path, const char *want) {
+  json_t *reply = vt_testing_call(t, "GET", url, NULL, 200);
+  if (strcmp(vt_testing_text(reply, path), want) != 0)
+    fail_msg("%s: %s is '%s', not '%s'", url, path, vt_testing_text(reply, path), want);
+  json_decref(reply);
+}
+
+char *vt_testing_account(vt_testing *t, const char *email, const char *role) {
+  char body[256];
+  snprintf(body, sizeof body, "{\"email\":\"%s\",\"role\":\"%s\"}", email, role);
+  json_t *reply = vt_testing_call(t, "POST", "/vtpu/v1/accounts", body, 200);
+  char *token = strdup(vt_testing_text(reply, "token"));
+  json_decref(reply);
+  return token;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest.h - the machines behind the workers of nodes, as the reconciler drives them. One driver per daemon.
+//
+// Every function is idempotent and quick (it starts processes, it does not wait for them) and runs under the cloud's
+// lock; a restarted daemon asks `poll` and finds the guests it left. Level 0 has no machines: every worker just runs.
+#ifndef VT_CLOUD_GUEST_H
+#define VT_CLOUD_GUEST_H
+
+#include "cloud/node.h"
+
+typedef enum vt_guest_state { VT_GUEST_ABSENT, VT_GUEST_STARTING, VT_GUEST_RUNNING, VT_GUEST_FAILED } vt_guest_state;
+
+struct vt_guest_driver {
+  // Begins to boot one worker. errors: the host can not (no disk, no privilege).
+  vt_status (*start)(vt_guest_driver *driver, const vt_node *node, int64_t worker, const char *ip) VT_CHECKED;
+  vt_guest_state (*poll)(vt_guest_driver *driver, const vt_node *node, int64_t worker, const char *ip);
+  // Ends a worker's processes; its disk goes too when `erase`. Returns whether all of it is gone yet.
+  bool (*stop)(vt_guest_driver *driver, int64_t uid, int64_t worker, bool erase);
+  // Tells a worker that its end is near: runs its shutdown script.
+  void (*notify)(vt_guest_driver *driver, int64_t uid, int64_t worker);
+  // After a restart: ends the guests that no node owns.
+  vt_status (*sweep)(vt_guest_driver *driver) VT_CHECKED;
+  void (*destroy)(vt_guest_driver *driver);
+};
+
+// Level 0.
+vt_status vt_guest_none_create(vt_guest_driver **out_driver) VT_CHECKED;
+// Levels 1 and 2 (guest_linux.c). errors UNIMPLEMENTED with the reason when this host can not.
+vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) VT_CHECKED;
+
+#endif

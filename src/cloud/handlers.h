@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// handlers.h - prototypes of the functions that routes.def names.
+#ifndef VT_CLOUD_HANDLERS_H
+#define VT_CLOUD_HANDLERS_H
+
+#include "cloud/call.h"
+
+#define ROUTE(method, path, versions, handler, permission, service, request, response, query) HANDLER(handler);
+#include "cloud/routes.def"
+#undef ROUTE
+
+#endif

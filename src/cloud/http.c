@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// http.c - libmicrohttpd to vt_call and back. One epoll thread a core; calls take turns on the cloud's lock.
+// The response is queued on the last handler call only: queued earlier, the library closes a keep-alive connection.
+#include "cloud/http.h"
+
+#include <arpa/inet.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cloud/call.h"
+
+enum { MAX_BODY = 4 << 20, IDLE_TIMEOUT_S = 120, MAX_CONNECTIONS = 4096 };
+
+struct vt_http {
+  vt_cloud *cloud;
+  struct MHD_Daemon *daemon;
+  uint16_t port;
+  bool secure;
+};
+
+typedef struct request {
+  char *uri;  // as sent, query included
+  vt_text body;
+  bool begun, too_large;
+} request;
+
+static enum MHD_Result add_header(void *context, enum MHD_ValueKind kind, const char *key, const char *value) {
+  (void)kind;
+  if (value) vt_call_add_header(context, key, value);
+  return MHD_YES;
+}
+
+static enum MHD_Result send_reply(struct MHD_Connection *connection, vt_call *call) {
+  vt_call_render(call);
+  struct MHD_Response *response = MHD_create_response_from_buffer(call->raw.size, call->raw.data ? call->raw.data : (void *)"",
+                                                                  MHD_RESPMEM_MUST_COPY);
+  if (!response) return MHD_NO;
+  MHD_add_response_header(response, "Content-Type", call->content_type);
+  MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+  MHD_add_response_header(response, "X-Frame-Options", "DENY");
+  MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+  bool caches = false;
+  for (size_t i = 0; i < call->reply_headers.size; i++) {
+    MHD_add_response_header(response, call->reply_headers.data[i].name, call->reply_headers.data[i].value);
+    if (strcmp(call->reply_headers.data[i].name, "Cache-Control") == 0) caches = true;
+  }
+  if (!caches) MHD_add_response_header(response, "Cache-Control", "private, no-cache");
+  enum MHD_Result result = MHD_queue_response(connection, (unsigned)call->status, response);
+  MHD_destroy_response(response);
+  return result;
+}
+
+static const char *peer_text(struct MHD_Connection *connection, char out_text[INET6_ADDRSTRLEN]) {
+  const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  *out_text = 0;
+  if (info && info->client_addr->sa_family == AF_INET)
+    inet_ntop(AF_INET, &((struct sockaddr_in *)info->client_addr)->sin_addr, out_text, INET6_ADDRSTRLEN);
+  return out_text;
+}
+
+static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, const char *method, request *r) {
+  vt_call call;
+  char peer[INET6_ADDRSTRLEN];
+  char *question = strchr(r->uri, '?');
+  if (question) *question++ = 0;
+  // HEAD is GET whose body the library leaves out.
+  vt_call_init(&call, http->cloud, strcmp(method, "HEAD") == 0 ? "GET" : method, r->uri);
+  call.secure = http->secure;
+  call.peer = peer_text(connection, peer);
+  if (question) vt_call_add_query(&call, question);
+  MHD_get_connection_values(connection, MHD_HEADER_KIND, add_header, &call);
+  call.body_text = vt_text_string(&r->body);
+  call.body_size = r->body.size;
+  const char *override = vt_call_header(&call, "x-http-method-override");
+  if (override && strcmp(method, "POST") == 0) call.method = override;  // long GETs of some clients
+  if (r->too_large) {
+    call.status = 413;
+    call.reply = json_pack("{s:{s:i, s:s, s:s}}", "error", "code", 413, "message", "The request is too large.", "status",
+                           "INVALID_ARGUMENT");
+  } else {
+    vt_call_run(&call);
+  }
+  enum MHD_Result result = send_reply(connection, &call);
+  vt_call_fini(&call);
+  return result;
+}
+
+static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *url, const char *method,
+                              const char *version, const char *upload, size_t *upload_size, void **slot) {
+  (void)version, (void)url;
+  request *r = *slot;
+  if (!r) return MHD_NO;
+  if (!r->begun) {
+    r->begun = true;
+    return MHD_YES;
+  }
+  if (*upload_size) {
+    if (r->body.size + *upload_size > MAX_BODY)
+      r->too_large = true;
+    else
+      vt_text_put_n(&r->body, upload, *upload_size);
+    *upload_size = 0;
+    return MHD_YES;
+  }
+  return answer(context, connection, method, r);
+}
+
+static void completed(void *context, struct MHD_Connection *connection, void **slot, enum MHD_RequestTerminationCode code) {
+  (void)context, (void)connection, (void)code;
+  request *r = *slot;
+  if (!r) return;
+  vt_text_free(&r->body);
+  free(r->uri);
+  free(r);
+  *slot = NULL;
+}
+
+// The URI is taken here, whole and still encoded: the router has its own rules for '+' and %00. What this returns is
+// the request's slot.
+static void *begin(void *context, const char *uri, struct MHD_Connection *connection) {
+  (void)context, (void)connection;
+  request *r = calloc(1, sizeof *r);
+  if (r && !(r->uri = strdup(uri))) {
+    free(r);
+    return NULL;
+  }
+  return r;
+}
+
+vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http **out_http) {
+  *out_http = NULL;
+  vt_http *http = calloc(1, sizeof *http);
+  if (!http) return vt_error_no_memory();
+  http->cloud = cloud;
+  http->secure = options->certificate_pem != NULL;
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(options->port)};
+  if (inet_pton(AF_INET, options->address, &address.sin_addr) != 1) {
+    free(http);
+    return vt_error(VT_INVALID_ARGUMENT, "'%s' is not an IPv4 address", options->address);
+  }
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  unsigned threads = options->threads ? options->threads : cores > 4 ? 4 : cores > 0 ? (unsigned)cores : 1;
+  struct MHD_OptionItem extra[] = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)threads, NULL},
+                                   {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)options->certificate_pem},
+                                   {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)options->key_pem},
+                                   {MHD_OPTION_END, 0, NULL}};
+  struct MHD_OptionItem *list = extra;
+  if (threads < 2) *list = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL};
+  if (!http->secure) extra[1].option = MHD_OPTION_END;
+  unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG | (http->secure ? MHD_USE_TLS : 0);
+  http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, handle, http, MHD_OPTION_SOCK_ADDR, &address,
+                                  MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_CONNECTION_TIMEOUT,
+                                  (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
+                                  MHD_OPTION_URI_LOG_CALLBACK, begin, NULL,
+                                  MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
+  if (!http->daemon) {
+    free(http);
+    return vt_error(VT_UNAVAILABLE, "can not listen on %s port %d", options->address, (int)options->port);
+  }
+  http->port = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT)->port;
+  *out_http = http;
+  return VT_OK;
+}
+
+uint16_t vt_http_port(const vt_http *http) { return http->port; }
+
+void vt_http_stop(vt_http *http) {
+  if (!http) return;
+  MHD_stop_daemon(http->daemon);
+  free(http);
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// http.h - HTTP/1.1 in front of the calls: one listening port on libmicrohttpd, with TLS when a certificate is given.
+#ifndef VT_CLOUD_HTTP_H
+#define VT_CLOUD_HTTP_H
+
+#include <stdint.h>
+
+#include "cloud/cloud.h"
+
+typedef struct vt_http vt_http;
+typedef struct vt_http_options {
+  const char *address;                     // "127.0.0.1"
+  uint16_t port;                           // 0 = any free one
+  const char *certificate_pem, *key_pem;   // NULL = plain
+  unsigned threads;                        // 0 = as many as cores, at most 4
+} vt_http_options;
+
+vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http **out_http) VT_CHECKED;
+uint16_t vt_http_port(const vt_http *http);
+void vt_http_stop(vt_http *http);  // accepts NULL; waits for calls in progress
+
+#endif

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// vtpud.c - the daemon: options, start, and stop.
+//   vtpud --config=/etc/vtpud.conf        serves until SIGTERM
+//   vtpud --ephemeral [-- command ...]    a throw-away cloud: free port, temporary folder, one project and account ready.
+//                                         Prints `export` lines; with a command, runs it with them set and ends with it.
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "cloud/call.h"
+#include "cloud/guest.h"
+#include "cloud/http.h"
+#include "cloud/reconcile.h"
+
+typedef struct settings {
+  const char *address, *certificate, *key, *state, *universe, *library, *python, *project, *admin;
+  int64_t port, guests, notice, requests_per_minute;
+  int64_t virtual_time;
+  bool ephemeral;
+  char **command;
+} settings;
+
+typedef enum option_kind { TEXT, BOOL, COUNT, SECONDS } option_kind;
+static const struct option {
+  const char *name;
+  option_kind kind;
+  size_t offset;
+  const char *help;
+} options[] = {
+#define OPTION(name, kind, field, help) {name, kind, offsetof(settings, field), help},
+#include "cloud/vtpud.def"
+#undef OPTION
+};
+
+static vt_status set_option(settings *s, const char *name, size_t name_size, const char *value) {
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    const struct option *o = &options[i];
+    if (strlen(o->name) != name_size || memcmp(o->name, name, name_size) != 0) continue;
+    void *field = (char *)s + o->offset;
+    if (o->kind == TEXT) {
+      *(const char **)field = value;
+      return VT_OK;
+    }
+    char *end;
+    long long number = strcmp(value, "true") == 0 ? 1 : strcmp(value, "false") == 0 ? 0 : strtoll(value, &end, 10);
+    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0 && (*end || end == value || number < 0))
+      return vt_error(VT_INVALID_ARGUMENT, "%s: '%s' is not a number", o->name, value);
+    *(int64_t *)field = number;
+    return VT_OK;
+  }
+  return vt_error(VT_INVALID_ARGUMENT, "unknown option '%.*s' (vtpud --help lists them)", (int)name_size, name);
+}
+
+// Lines `name = value`; '#' begins a comment. Values stay in `arena`.
+static vt_status read_config(settings *s, vt_arena *arena, const char *path) {
+  vt_bytes file;
+  VT_TRY(vt_file_map(path, &file));
+  char *text = vt_arena_copy(arena, file.data, file.size), *save = NULL;
+  vt_file_unmap(&file);
+  for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    line += strspn(line, " \t\r");
+    if (!*line || *line == '#') continue;
+    char *equals = strchr(line, '=');
+    if (!equals) return vt_error(VT_INVALID_ARGUMENT, "%s: '%s' is not `name = value`", path, line);
+    char *value = equals + 1 + strspn(equals + 1, " \t");
+    for (size_t n = strlen(value); n && strchr(" \t\r", value[n - 1]); n--) value[n - 1] = 0;
+    while (equals > line && strchr(" \t", equals[-1])) equals--;
+    VT_TRY(vt_status_wrap(set_option(s, line, (size_t)(equals - line), value), "%s", path));
+  }
+  return VT_OK;
+}
+
+static void help(void) {
+  puts("usage: vtpud [--config=FILE] [--name=value ...]\n       vtpud --ephemeral [--name=value ...] [-- command ...]\n");
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) printf("  --%-20s %s\n", options[i].name, options[i].help);
+}
+
+static vt_status read_arguments(settings *s, vt_arena *arena, int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    const char *a = argv[i], *equals = strchr(a, '=');
+    if (strcmp(a, "--") == 0) {
+      s->command = argv + i + 1;
+      break;
+    }
+    if (strcmp(a, "--help") == 0) {
+      help();
+      exit(0);
+    } else if (strcmp(a, "--ephemeral") == 0) {
+      s->ephemeral = true;
+    } else if (strncmp(a, "--config=", 9) == 0) {
+      VT_TRY(read_config(s, arena, a + 9));
+    } else if (strncmp(a, "--", 2) == 0) {
+      VT_TRY(set_option(s, a + 2, equals ? (size_t)(equals - a - 2) : strlen(a + 2), equals ? equals + 1 : "true"));
+    } else {
+      return vt_error(VT_INVALID_ARGUMENT, "unexpected argument '%s'", a);
+    }
+  }
+  return VT_OK;
+}
+
+// --- running -----------------------------------------------------------------------------------------------------
+
+typedef struct parts {
+  vt_cloud *cloud;
+  vt_reconciler *reconciler;
+  vt_http *http;
+  char *token;
+} parts;
+
+static vt_status load_pem(vt_arena *arena, const char *path, const char **out_text) {
+  vt_bytes file;
+  *out_text = NULL;
+  if (!*path) return VT_OK;
+  VT_TRY(vt_file_map(path, &file));
+  *out_text = vt_arena_copy(arena, file.data, file.size);
+  vt_file_unmap(&file);
+  return VT_OK;
+}
+
+// The library that stands beside this program (build tree) or in ../lib (installed); "" when there is none.
+static const char *find_library(vt_arena *arena) {
+  static const char *const places[] = {"libvtpu.so", "../lib/libvtpu.so", "../pjrt/libvtpu.so"};
+  char self[4096];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (n <= 0) return "";
+  self[n] = 0;
+  *strrchr(self, '/') = 0;
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    const char *path = vt_arena_printf(arena, "%s/%s", self, places[i]);
+    if (access(path, R_OK) == 0) return path;
+  }
+  return "";
+}
+
+static vt_status start(parts *out, const settings *s, vt_arena *arena) {
+  vt_cloud_options o;
+  vt_http_options h = {.address = s->address, .port = (uint16_t)s->port};
+  vt_cloud_options_default(&o);
+  o.state_dir = s->state;
+  o.universe = s->universe;
+  o.guest_level = (int)s->guests;
+  o.durable = !s->ephemeral;
+  o.virtual_time = s->virtual_time;
+  o.notice_ns = s->notice * VT_SECOND;
+  o.requests_per_minute = s->requests_per_minute;
+  o.library_path = *s->library ? s->library : find_library(arena);
+  o.python_path = s->python;
+  if (s->port > 65535) return vt_error(VT_INVALID_ARGUMENT, "port: %lld is over 65535", (long long)s->port);
+  VT_TRY(load_pem(arena, s->certificate, &h.certificate_pem));
+  VT_TRY(load_pem(arena, s->key, &h.key_pem));
+  VT_TRY(vt_cloud_open(&o, &out->cloud));
+  if (o.guest_level > 0)
+    VT_TRY(vt_guest_linux_create(out->cloud, &out->cloud->guests));
+  else
+    VT_TRY(vt_guest_none_create(&out->cloud->guests));
+  VT_TRY(out->cloud->guests->sweep(out->cloud->guests));
+  if (*s->project) VT_TRY(vt_cloud_seed(out->cloud, s->project, s->admin, &out->token));
+  VT_TRY(vt_reconciler_start(out->cloud, &out->reconciler));
+  return vt_http_start(out->cloud, &h, &out->http);
+}
+
+static void stop(parts *server) {
+  vt_http_stop(server->http);
+  vt_reconciler_stop(server->reconciler);
+  if (server->cloud && server->cloud->guests) server->cloud->guests->destroy(server->cloud->guests);
+  vt_cloud_close(server->cloud);
+  free(server->token);
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *place) {
+  (void)info, (void)type, (void)place;
+  return remove(path);
+}
+
+typedef void (*variable_use)(const char *name, const char *value);
+
+// What a client needs to find this cloud.
+static void each_variable(const parts *server, const settings *s, vt_arena *arena, variable_use use) {
+  const char *url = vt_arena_printf(arena, "http%s://%s:%d", *s->certificate ? "s" : "", s->address, (int)vt_http_port(server->http));
+  const char *token_file = vt_arena_printf(arena, "%s/token", s->state);
+  use("VTPU_ENDPOINT", url);
+  use("VTPU_TOKEN", server->token);
+  use("VTPU_PROJECT", s->project);
+  use("VTPU_ZONE", "us-central2-b");
+  use("CLOUDSDK_CORE_PROJECT", s->project);
+  use("CLOUDSDK_COMPUTE_ZONE", "us-central2-b");
+  use("CLOUDSDK_AUTH_ACCESS_TOKEN_FILE", token_file);
+  use("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", vt_arena_printf(arena, "%s/", url));
+  use("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", vt_arena_printf(arena, "%s/compute/v1/", url));
+  use("CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICEUSAGE", vt_arena_printf(arena, "%s/", url));
+  use("CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER", vt_arena_printf(arena, "%s/", url));
+  use("TPU_API_DISCOVERY_URL", vt_arena_printf(arena, "%s/$discovery/rest?version=v1", url));
+}
+
+static void print_variable(const char *name, const char *value) { printf("export %s='%s'\n", name, value); }
+static void set_variable(const char *name, const char *value) { setenv(name, value, 1); }
+
+static int wait_for_end(const settings *s, const sigset_t *signals, pid_t child) {
+  for (;;) {
+    int number, status;
+    sigwait(signals, &number);
+    if (number != SIGCHLD) {
+      if (child > 0) kill(child, number);
+      if (child <= 0) return 0;
+      continue;
+    }
+    // Guests are reaped by their driver; here only the command counts.
+    if (child > 0 && waitpid(child, &status, WNOHANG) == child)
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    (void)s;
+  }
+}
+
+static vt_status serve(parts *server, const settings *s, vt_arena *arena, const sigset_t *signals, int *out_code) {
+  pid_t child = 0;
+  VT_TRY(start(server, s, arena));
+  if (s->ephemeral) {
+    const char *path = vt_arena_printf(arena, "%s/token", s->state);
+    VT_TRY(vt_file_write(path, server->token, strlen(server->token)));
+    if (chmod(path, 0600) != 0) return vt_error(VT_INTERNAL, "%s: %s", path, strerror(errno));
+    if (s->command && *s->command) {
+      each_variable(server, s, arena, set_variable);
+      child = fork();
+      if (child == 0) {
+        sigprocmask(SIG_UNBLOCK, signals, NULL);
+        execvp(*s->command, s->command);
+        fprintf(stderr, "vtpud: %s: %s\n", *s->command, strerror(errno));
+        _exit(127);
+      }
+    } else {
+      each_variable(server, s, arena, print_variable);
+      printf("export VTPUD_PID=%d\n", (int)getpid());
+      fflush(stdout);
+    }
+  } else {
+    printf("vtpud: listening on %s port %d\n", s->address, (int)vt_http_port(server->http));
+    if (server->token) printf("vtpud: token of %s: %s\n", s->admin, server->token);
+    fflush(stdout);
+  }
+  *out_code = wait_for_end(s, signals, child);
+  return VT_OK;
+}
+
+int main(int argc, char **argv) {
+  vt_arena arena = {0};
+  parts server = {0};
+  char folder[] = "/tmp/vtpud-XXXXXX";
+  int code = 1;
+  settings s = {.address = "127.0.0.1", .certificate = "", .key = "", .state = "", .universe = "vtpu.localhost", .library = "",
+                .python = "", .project = "", .admin = "admin@vtpu.localhost", .notice = 30};
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
+  sigaddset(&signals, SIGCHLD);
+  pthread_sigmask(SIG_BLOCK, &signals, NULL);
+  signal(SIGPIPE, SIG_IGN);
+  vt_status st = read_arguments(&s, &arena, argc, argv);
+  if (st) goto out;
+  if (s.ephemeral && !*s.state) {
+    if (!mkdtemp(folder)) {
+      st = vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
+      goto out;
+    }
+    s.state = folder;
+  }
+  if (!s.ephemeral && !*s.state) {
+    st = vt_error(VT_INVALID_ARGUMENT, "--state is needed (or --ephemeral)");
+    goto out;
+  }
+  if (s.ephemeral && !*s.project) s.project = "demo-project";
+  st = serve(&server, &s, &arena, &signals, &code);
+out:
+  if (st) fprintf(stderr, "vtpud: %s\n", vt_status_message(st));
+  vt_status_free(st);
+  stop(&server);
+  if (s.ephemeral && s.state == folder) nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+  vt_arena_free(&arena);
+  return code;
+}
