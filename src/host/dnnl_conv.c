@@ -390,7 +390,7 @@ static vt_status run_convolution(const vt_step *step, vt_exec *exec, vt_frame *c
     char *result = slots[step->output_slots[0]];
     data[2] = out->reordered ? scratch + out->reorder_offset : out->packed ? scratch + out->pack_offset : result;
     if (step->input_count == 3) data[3] = slots[step->input_slots[2]];
-    VT_TRY(vt_dnnl_execute(&body->call, data, scratch ? scratch + body->scratchpad_offset : NULL));
+    VT_TRY(vt_step_wrap(step, vt_dnnl_execute(&body->call, data, scratch ? scratch + body->scratchpad_offset : NULL)));
     VT_TRY(leave_port(out, result, scratch));
   }
   return VT_OK;

@@ -251,7 +251,7 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
     char *result = slots[step->output_slots[0]];
     data[2] = body->converts_result ? scratch + body->result_offset : result;
     if (step->input_count == 3) data[3] = slots[step->input_slots[2]];
-    VT_TRY(vt_dnnl_execute(&body->call, data, scratch ? scratch + body->scratchpad_offset : NULL));
+    VT_TRY(vt_step_wrap(step, vt_dnnl_execute(&body->call, data, scratch ? scratch + body->scratchpad_offset : NULL)));
     if (body->converts_result) vt_pack_run(&body->result, data[2], result);
   }
   return VT_OK;

@@ -19,7 +19,7 @@ static vt_status run_kernel(const vt_step *step, vt_exec *exec, vt_frame *const 
     for (uint32_t i = 0; i < step->input_count; i++) body->pointers[i] = slots[step->input_slots[i]];
     for (uint32_t i = 0; i < step->output_count; i++) outputs[i] = slots[step->output_slots[i]];
     void *scratch = step->scratch_bytes ? slots[step->scratch_slot] : NULL;
-    VT_TRY(vt_kernel_run(body->kernel, body->pointers, outputs, scratch));
+    VT_TRY(vt_step_wrap(step, vt_kernel_run(body->kernel, body->pointers, outputs, scratch)));
   }
   return VT_OK;
 }

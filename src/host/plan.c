@@ -13,6 +13,14 @@ enum { KEPT_SPLAT_BYTES = 64 << 10 };
 
 int64_t vt_padded_bytes(int64_t bytes) { return (bytes + 128 + 63) & ~(int64_t)63; }
 
+vt_status vt_step_wrap(const vt_step *step, vt_status st) {
+  if (!st) return VT_OK;
+  vt_arena scratch = {0};
+  st = vt_status_wrap(st, "%s", vt_op_describe(step->op, &scratch));
+  vt_arena_free(&scratch);
+  return st;
+}
+
 int64_t vt_step_reserve(vt_step *step, int64_t bytes) {
   int64_t at = step->scratch_bytes;
   step->scratch_bytes += vt_padded_bytes(bytes);

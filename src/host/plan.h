@@ -107,6 +107,8 @@ vt_status vt_plan_build(vt_program *program, vt_func *func, vt_plan_kind kind, u
 vt_status vt_plan_memory(vt_plan *plan) VT_CHECKED;
 // UNIMPLEMENTED with the op, its place and `what`.
 vt_status vt_step_refuse(const vt_step *step, const char *what) VT_CHECKED;
+// Takes `st` and names the step's op and place before its message; VT_OK stays.
+vt_status vt_step_wrap(const vt_step *step, vt_status st) VT_CHECKED;
 // Room in the step's scratch; returns its offset.
 int64_t vt_step_reserve(vt_step *step, int64_t bytes);
 // Tensor bytes plus the padding that every host buffer has, rounded up to whole cache lines.

@@ -6,10 +6,10 @@
 // 2. Classes: values merged into one piece of memory. An output joins the class of an input that dies in its
 //    step when the step may work in place; a returned value lives in the memory of its result. Steps are visited
 //    from the last to the first, so that chains of in-place steps grow backwards from the results.
-// 3. In a loop body the class of result i joins carried parameter i when their ranges allow: then the state is
-//    updated in place. Otherwise the executor gives the body two memories in turn.
-// 4. In the main function a donated parameter may share memory with a result of which all values come into being
-//    when the parameter is dead (or in the step that works in place on it).
+// 3. Before that, parameters join results: in a loop body carried parameter i and result i when their ranges allow,
+//    so that the state is updated in place (otherwise the executor gives the body two memories in turn); in the
+//    main function a donated parameter and a result that comes into being when the parameter is dead, or in the
+//    step that works in place on it. Joined, no temporary of the result's class can get in the parameter's way.
 // 5. The classes that are left, and the scratch of steps, are placed in one block by a sweep in step order with
 //    the best-fitting free piece.
 #include <assert.h>
@@ -178,6 +178,7 @@ static void merge_loop_state(planner *p) {
     uint32_t c = p->ranges[plan->returns[r]->id].class;
     if (plan->invariant[r] || c == NONE) continue;
     plan->in_place_result[r] = classes_part(p, &p->classes.data[c], &p->classes.data[r]);
+    if (plan->in_place_result[r]) merge(p, c, r);
   }
 }
 
@@ -185,6 +186,7 @@ static bool try_alias(planner *p, uint32_t param, uint32_t result, bool *taken) 
   uint32_t c = p->ranges[p->plan->returns[result]->id].class;
   if (taken[result] || c == NONE || p->classes.data[c].bytes != p->classes.data[param].bytes) return false;
   if (!classes_part(p, &p->classes.data[c], &p->classes.data[param])) return false;
+  merge(p, c, param);
   taken[result] = true;
   p->plan->alias_result[param] = (int32_t)result;
   return true;
@@ -376,9 +378,9 @@ vt_status vt_plan_memory(vt_plan *plan) {
   p.ranges = VT_NEW_ARRAY(&p.scratch, range, plan->value_count);
   find_ranges(&p);
   make_classes(&p);
-  merge_in_place(&p);
   if (plan->kind == VT_PLAN_LOOP) merge_loop_state(&p);
   if (plan->kind == VT_PLAN_MAIN) find_donations(&p);
+  merge_in_place(&p);
   VT_TRY_OUT(number_constants(&p));
   place_temporaries(&p);
   set_slots(&p);

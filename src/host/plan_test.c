@@ -139,6 +139,27 @@ static void donated_parameters_share_memory(void **state) {
   vt_program_destroy(program);
 }
 
+// p = p + g where g is a temporary that dies there: its memory must not keep p from the donated one.
+static void temporaries_leave_donations_alone(void **state) {
+  (void)state;
+  vt_module *module = new_module();
+  vt_func *func = module->main;
+  vt_value *p = vt_func_add_param(func, vector(module, VT_F32, 100)), *x = vt_func_add_param(func, p->type);
+  vt_value *g = add(func, add(func, x, p), x);
+  returns1(func, add(func, g, p));
+  set_io(module);
+  func->param_info[0].alias_output = 0;
+  vt_program *program = compile_on(module, 1);
+  assert_true(vt_program_may_alias(program, 0, 0));
+  float *memory = vt_host_alloc(400), *in = vt_host_alloc(400);
+  for (int i = 0; i < 100; i++) memory[i] = (float)i, in[i] = 1;
+  run_ok(program, (void *[]){memory, in}, (void *[]){memory});
+  for (int i = 0; i < 100; i++) assert_true(memory[i] == (float)(2 * i + 2));
+  vt_host_free(memory);
+  vt_host_free(in);
+  vt_program_destroy(program);
+}
+
 static void returned_parameters_and_constants_are_copied(void **state) {
   (void)state;
   vt_module *module = new_module();
@@ -350,6 +371,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chain_runs_in_place),
       cmocka_unit_test(donated_parameters_share_memory),
+      cmocka_unit_test(temporaries_leave_donations_alone),
       cmocka_unit_test(returned_parameters_and_constants_are_copied),
       cmocka_unit_test(loops_keep_state),
       cmocka_unit_test(branches_run),
