@@ -68,7 +68,8 @@ static const vt_literal *constant_of(const vt_value *value) {
 
 static bool is_param(const vt_value *value, int32_t index) { return !value->op && value->index == index; }
 
-static vt_reducer simple_reducer(const vt_func *body) {
+vt_reducer vt_reducer_of_body(const vt_func *body) {
+  if (body->return_count != 1) return VT_REDUCE_NONE;
   const vt_op *op = body->returns[0]->op;
   if (!op || op->operand_count != 2) return VT_REDUCE_NONE;
   bool straight = is_param(op->operands[0], 0) && is_param(op->operands[1], 1);
@@ -173,6 +174,6 @@ vt_reducer vt_reducer_of(const vt_op *reduce) {
   if (reduce->capture_count) return VT_REDUCE_NONE;
   if (count == 2) return pair_reducer(reduce, body);
   if (count != 1 || body->return_count != 1) return VT_REDUCE_NONE;
-  vt_reducer reducer = simple_reducer(body);
+  vt_reducer reducer = vt_reducer_of_body(body);
   return is_neutral(reducer, reduce->operands[0]->type.dtype, reduce->operands[1]) ? reducer : VT_REDUCE_NONE;
 }

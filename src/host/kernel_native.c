@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_native.c - which ops have a precompiled kernel. See kernel_native.h.
+// kernel_native.c - which ops have a precompiled kernel, and where. See kernel_native.h.
 #include "host/kernel_native.h"
 
-#include <assert.h>
+#include "host/kernel_move.h"
 
 bool vt_native_supports(const vt_op *op) {
-  (void)op;
-  return false;
+  if (op->operand_count > VT_NATIVE_OPERANDS) return false;
+  return vt_move_supports(op) || vt_gather_supports(op) || vt_window_supports(op);
 }
 
 const vt_native *vt_native_create(vt_arena *arena, const vt_op *op) {
-  (void)arena;
-  (void)op;
-  assert(!"no native kernel");
-  return NULL;
+  if (vt_gather_supports(op)) return vt_gather_create(arena, op);
+  if (vt_window_supports(op)) return vt_window_create(arena, op);
+  return vt_move_create(arena, op);
 }

@@ -7,6 +7,8 @@
 
 typedef struct vt_native vt_native;  // one op, prepared
 
+enum { VT_NATIVE_OPERANDS = 100 };
+
 typedef struct vt_native_call {
   const vt_native *native;
   void *const *operands;   // by operand of the op

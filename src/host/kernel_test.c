@@ -505,6 +505,150 @@ static void layer_norm(void **state) {
   }
 }
 
+// ---- Single ops with precompiled kernels.
+
+static vt_value *op_with_ints(maker m, vt_opcode code, vt_type type, int operands, vt_value **list) {
+  return vt_build(m.func, NULL, code, NULL, type, (uint32_t)operands, list);
+}
+
+static void transposes(void **state) {
+  (void)state;
+  static const int64_t rows[][8] = {{37, 90, 1, 1, 1, 0, 2, 3}, {5, 33, 70, 1, 2, 1, 0, 3}, {3, 20, 7, 18, 0, 2, 1, 3},
+                                    {4, 6, 8, 130, 3, 0, 2, 1}, {64, 1, 64, 16, 2, 1, 0, 3}};
+  static const vt_dtype types[] = {VT_F32, VT_BF16, VT_U8, VT_F64};
+  for (int r = 0; r < 5; r++)
+    for (int t = 0; t < 4; t++) {
+      maker m = new_maker();
+      vt_value *x = param(m, types[t], 4, rows[r]);
+      int64_t dims[4];
+      for (int i = 0; i < 4; i++) dims[i] = rows[r][rows[r][4 + i]];
+      vt_value *y = vt_build(m.func, NULL, VT_OP_TRANSPOSE, NULL, make_type(m, types[t], 4, dims), 1, &x);
+      vt_op_set_ints(y->op, VT_ATTR_PERMUTATION, 4, rows[r] + 4);
+      RETURNS(m, y);
+      check(m, PLAIN, 1, 0, 0);
+    }
+}
+
+static void slices_and_pads(void **state) {
+  (void)state;
+  maker m = new_maker();
+  vt_value *x = param(m, VT_F32, DIMS(9, 40, 33)), *zero = scalar(m, VT_F32, -1);
+  vt_value *a = vt_build(m.func, NULL, VT_OP_SLICE, NULL, make_type(m, VT_F32, DIMS(4, 20, 30)), 1, &x);
+  vt_op_set_ints(a->op, VT_ATTR_START_INDICES, DIMS(1, 0, 2));
+  vt_op_set_ints(a->op, VT_ATTR_LIMIT_INDICES, DIMS(9, 40, 32));
+  vt_op_set_ints(a->op, VT_ATTR_STRIDES, DIMS(2, 2, 1));
+  vt_value *b = vt_build(m.func, NULL, VT_OP_SLICE, NULL, make_type(m, VT_F32, DIMS(9, 40, 11)), 1, &x);
+  vt_op_set_ints(b->op, VT_ATTR_START_INDICES, DIMS(0, 0, 0));
+  vt_op_set_ints(b->op, VT_ATTR_LIMIT_INDICES, DIMS(9, 40, 33));
+  vt_op_set_ints(b->op, VT_ATTR_STRIDES, DIMS(1, 1, 3));
+  vt_value *c = op_with_ints(m, VT_OP_PAD, make_type(m, VT_F32, DIMS(12, 37, 70)), 2, (vt_value *[]){x, zero});
+  vt_op_set_ints(c->op, VT_ATTR_EDGE_PADDING_LOW, DIMS(1, -2, 3));
+  vt_op_set_ints(c->op, VT_ATTR_EDGE_PADDING_HIGH, DIMS(2, -1, 2));
+  vt_op_set_ints(c->op, VT_ATTR_INTERIOR_PADDING, DIMS(0, 0, 1));
+  vt_value *d = op_with_ints(m, VT_OP_CONCATENATE, make_type(m, VT_F32, DIMS(9, 40, 44)), 2, (vt_value *[]){x, b});
+  vt_op_set_i64(d->op, VT_ATTR_DIMENSION, 2);
+  vt_value *e = vt_build(m.func, NULL, VT_OP_REVERSE, NULL, x->type, 1, &x);
+  vt_op_set_ints(e->op, VT_ATTR_DIMENSIONS, DIMS(0, 2));
+  RETURNS(m, a, b, c, d, e);
+  check(m, PLAIN, 5, 1, 0);
+  // Seen through by an elementwise op.
+  m = new_maker();
+  x = param(m, VT_F32, DIMS(9, 40, 33));
+  a = vt_build(m.func, NULL, VT_OP_SLICE, NULL, make_type(m, VT_F32, DIMS(4, 20, 30)), 1, &x);
+  vt_op_set_ints(a->op, VT_ATTR_START_INDICES, DIMS(1, 0, 2));
+  vt_op_set_ints(a->op, VT_ATTR_LIMIT_INDICES, DIMS(9, 40, 32));
+  vt_op_set_ints(a->op, VT_ATTR_STRIDES, DIMS(2, 2, 1));
+  b = vt_build(m.func, NULL, VT_OP_TRANSPOSE, NULL, make_type(m, VT_F32, DIMS(20, 4, 30)), 1, &a);
+  vt_op_set_ints(b->op, VT_ATTR_PERMUTATION, DIMS(1, 0, 2));
+  RETURNS(m, binary(m, VT_OP_ADD, b, param(m, VT_F32, DIMS(20, 4, 30))));
+  check(m, PLAIN, 1, 0, 0);
+}
+
+static void dynamic_slices(void **state) {
+  (void)state;
+  for (int update = 0; update < 2; update++) {
+    maker m = new_maker();
+    vt_value *x = param(m, VT_F32, DIMS(9, 40, 33)), *part = param(m, VT_F32, DIMS(3, 5, 33));
+    vt_value *i = param(m, VT_S32, 0, NULL), *j = param(m, VT_S32, 0, NULL), *k = param(m, VT_S32, 0, NULL), *y;
+    if (update) {
+      y = op_with_ints(m, VT_OP_DYNAMIC_UPDATE_SLICE, x->type, 5, (vt_value *[]){x, part, i, j, k});
+    } else {
+      y = op_with_ints(m, VT_OP_DYNAMIC_SLICE, part->type, 4, (vt_value *[]){x, i, j, k});
+      vt_op_set_ints(y->op, VT_ATTR_SLICE_SIZES, DIMS(3, 5, 33));
+    }
+    RETURNS(m, y);
+    for (int run = 0; run < 5; run++) assert_true(run_both(m, PLAIN, run & 1).worst == 0);
+    check(m, PLAIN, 1, 0, 0);
+  }
+}
+
+static void gathers(void **state) {
+  (void)state;
+  maker m = new_maker();
+  vt_value *table = param(m, VT_F32, DIMS(50, 24)), *index = param(m, VT_S32, DIMS(4, 7, 1));
+  vt_value *y = op_with_ints(m, VT_OP_GATHER, make_type(m, VT_F32, DIMS(4, 7, 24)), 2, (vt_value *[]){table, index});
+  vt_op_set_ints(y->op, VT_ATTR_OFFSET_DIMS, DIMS(2));
+  vt_op_set_ints(y->op, VT_ATTR_COLLAPSED_SLICE_DIMS, DIMS(0));
+  vt_op_set_ints(y->op, VT_ATTR_OPERAND_BATCHING_DIMS, 0, NULL);
+  vt_op_set_ints(y->op, VT_ATTR_START_INDICES_BATCHING_DIMS, 0, NULL);
+  vt_op_set_ints(y->op, VT_ATTR_START_INDEX_MAP, DIMS(0));
+  vt_op_set_i64(y->op, VT_ATTR_INDEX_VECTOR_DIM, 2);
+  vt_op_set_ints(y->op, VT_ATTR_SLICE_SIZES, DIMS(1, 24));
+  vt_op_set_i64(y->op, VT_ATTR_INDICES_ARE_SORTED, 0);
+  RETURNS(m, y);
+  check(m, PLAIN, 1, 0, 0);
+}
+
+static vt_func *binary_body(maker m, vt_opcode code, bool compares) {
+  vt_type one = make_type(m, VT_F32, 0, NULL);
+  vt_func *body = vt_func_create(m.module, "");
+  vt_value *a = vt_func_add_param(body, one), *b = vt_func_add_param(body, one);
+  vt_value *r = vt_build(body, NULL, code, NULL, compares ? with_dtype(one, VT_PRED) : one, 2, (vt_value *[]){a, b});
+  if (compares) {
+    vt_op_set_i64(r->op, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_GE);
+    vt_op_set_i64(r->op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_FLOAT);
+  }
+  vt_func_set_returns(body, 1, &r);
+  return body;
+}
+
+static void window_attrs(vt_op *op, int64_t window, int64_t stride, int64_t low, int64_t high) {
+  vt_op_set_ints(op, VT_ATTR_WINDOW_DIMENSIONS, DIMS(1, window, window, 1));
+  vt_op_set_ints(op, VT_ATTR_WINDOW_STRIDES, DIMS(1, stride, stride, 1));
+  vt_op_set_ints(op, VT_ATTR_PADDING, DIMS(0, 0, low, high, low, high, 0, 0));
+  if (op->code == VT_OP_SELECT_AND_SCATTER) return;
+  vt_op_set_ints(op, VT_ATTR_BASE_DILATIONS, DIMS(1, 1, 1, 1));
+  vt_op_set_ints(op, VT_ATTR_WINDOW_DILATIONS, DIMS(1, 1, 1, 1));
+}
+
+static void pooling(void **state) {
+  (void)state;
+  static const int64_t rows[][4] = {{2, 2, 0, 0}, {3, 2, 0, 1}, {3, 1, 1, 1}};
+  for (int r = 0; r < 3; r++) {
+    maker m = new_maker();
+    int64_t w = rows[r][0], s = rows[r][1], low = rows[r][2], high = rows[r][3], out = (16 + low + high - w) / s + 1;
+    vt_value *x = param(m, VT_F32, DIMS(3, 16, 16, 20));
+    vt_type type = make_type(m, VT_F32, DIMS(3, out, out, 20));
+    vt_value *start = scalar(m, VT_F32, -INFINITY), *zero = scalar(m, VT_F32, 0);
+    vt_op *max = vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, start}, 1, &type, 1);
+    max->regions[0] = binary_body(m, VT_OP_MAXIMUM, false);
+    window_attrs(max, w, s, low, high);
+    vt_op_append(m.func, max);
+    vt_op *sum = vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, zero}, 1, &type, 1);
+    sum->regions[0] = binary_body(m, VT_OP_ADD, false);
+    window_attrs(sum, w, s, low, high);
+    vt_op_append(m.func, sum);
+    vt_value *g = param(m, VT_F32, DIMS(3, out, out, 20));
+    vt_op *back = vt_op_create(m.func, VT_OP_SELECT_AND_SCATTER, NULL, 3, (vt_value *[]){x, g, zero}, 1, &x->type, 2);
+    back->regions[0] = binary_body(m, VT_OP_COMPARE, true);
+    back->regions[1] = binary_body(m, VT_OP_ADD, false);
+    window_attrs(back, w, s, low, high);
+    vt_op_append(m.func, back);
+    RETURNS(m, &max->results[0], &sum->results[0], &back->results[0]);
+    check(m, PLAIN, 3, 2, 0);
+  }
+}
+
 int main(void) {
   _mm_setcsr(_mm_getcsr() | 0x8040);  // FTZ and DAZ, as in a running program
   setenv("VTPU_CACHE_DIR", "", 0);
@@ -513,6 +657,9 @@ int main(void) {
       cmocka_unit_test(transcendentals), cmocka_unit_test(broadcasts),  cmocka_unit_test(iotas),
       cmocka_unit_test(adam),            cmocka_unit_test(row_and_column_sums),
       cmocka_unit_test(softmax),         cmocka_unit_test(layer_norm),
+      cmocka_unit_test(transposes),      cmocka_unit_test(slices_and_pads),
+      cmocka_unit_test(dynamic_slices),  cmocka_unit_test(gathers),
+      cmocka_unit_test(pooling),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,6 +67,8 @@ vt_nest *vt_nest_build(vt_arena *arena, uint32_t op_count, vt_op *const *ops, ui
                        vt_value *const *inputs, uint32_t output_count, vt_value *const *outputs);
 // What the reduction's body computes; NONE when it is not one of ours.
 vt_reducer vt_reducer_of(const vt_op *reduce);
+// The same for a body alone, whatever the start value: ADD to OR, or NONE.
+vt_reducer vt_reducer_of_body(const vt_func *body);
 // An op that emit_op.c has code for with these types.
 bool vt_emit_supports(const vt_op *op);
 

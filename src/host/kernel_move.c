@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernel_move.c - ops that only move elements: transpose, slice, broadcast, reverse, concatenate, pad,
+// dynamic_slice, dynamic_update_slice. Bytes are copied, whatever the element type.
+// Every op becomes one or more boxes: a dense or strided destination and a source with a stride per dimension. A box
+// whose last dimension is contiguous on both sides is rows of memcpy; one that is contiguous in another dimension of
+// the source is transposed in tiles (64 x 64 elements: powers of two as strides would throw each other out of L1).
+#include "host/kernel_move.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { TILE = 64 };
+static const int64_t PARALLEL_BYTES = 128 << 10;
+
+// ---- Boxes.
+
+static void drop_dim(vt_box *box, int32_t at) {
+  box->rank--;
+  for (int32_t i = at; i < box->rank; i++) {
+    box->dims[i] = box->dims[i + 1];
+    box->to[i] = box->to[i + 1];
+    box->from[i] = box->from[i + 1];
+  }
+}
+
+// Drops dimensions of one and joins neighbours that are one run on both sides.
+void vt_box_normalise(vt_box *box) {
+  for (int32_t i = box->rank - 1; i >= 0; i--)
+    if (box->dims[i] == 1) drop_dim(box, i);
+  for (int32_t i = box->rank - 2; i >= 0; i--) {
+    if (box->to[i] != box->to[i + 1] * box->dims[i + 1] || box->from[i] != box->from[i + 1] * box->dims[i + 1]) continue;
+    box->dims[i + 1] *= box->dims[i];
+    drop_dim(box, i);
+  }
+  if (box->rank) return;
+  box->rank = 1;
+  box->dims[0] = 1;
+  box->to[0] = box->from[0] = box->bytes;
+}
+
+#define STRIDED(type)                                                                              \
+  for (int64_t i = 0; i < n; i++) *(type *)(to + i * to_step) = *(const type *)(from + i * from_step)
+
+static void copy_line(char *to, const char *from, int64_t n, int64_t to_step, int64_t from_step, int64_t bytes) {
+  if (to_step == bytes && from_step == bytes) {
+    memcpy(to, from, (size_t)(n * bytes));
+    return;
+  }
+  switch (bytes) {
+  case 1: STRIDED(uint8_t); break;
+  case 2: STRIDED(uint16_t); break;
+  case 4: STRIDED(uint32_t); break;
+  case 8: STRIDED(uint64_t); break;
+  default:
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, (size_t)bytes);
+  }
+}
+
+// rows x columns elements: `to` has columns next to each other, `from` rows.
+#define TRANSPOSE(type)                                                                            \
+  for (int64_t r = 0; r < rows; r++)                                                               \
+    for (int64_t c = 0; c < columns; c++)                                                          \
+      *(type *)(to + r * to_step + c * (int64_t)sizeof(type)) =                                    \
+          *(const type *)(from + r * (int64_t)sizeof(type) + c * from_step)
+
+static void transpose_block(char *to, const char *from, int64_t rows, int64_t columns, int64_t to_step,
+                            int64_t from_step, int64_t bytes) {
+  switch (bytes) {
+  case 1: TRANSPOSE(uint8_t); break;
+  case 2: TRANSPOSE(uint16_t); break;
+  case 4: TRANSPOSE(uint32_t); break;
+  default: TRANSPOSE(uint64_t); break;
+  }
+}
+
+// 16 x 16 blocks inside a tile: the compiler keeps a full one in registers.
+static void transpose_tile(char *to, const char *from, int64_t rows, int64_t columns, int64_t to_step,
+                           int64_t from_step, int64_t bytes) {
+  for (int64_t r = 0; r < rows; r += 16)
+    for (int64_t c = 0; c < columns; c += 16)
+      transpose_block(to + r * to_step + c * bytes, from + r * bytes + c * from_step, rows - r < 16 ? rows - r : 16,
+                      columns - c < 16 ? columns - c : 16, to_step, from_step, bytes);
+}
+
+// The place of outer index `index` (dimensions but those in `skip`) on both sides.
+static void locate(const vt_box *box, int64_t index, uint32_t skip, int64_t *to, int64_t *from) {
+  *to = *from = 0;
+  for (int32_t i = box->rank - 1; i >= 0; i--) {
+    if ((skip >> i) & 1) continue;
+    int64_t at = index % box->dims[i];
+    index /= box->dims[i];
+    *to += at * box->to[i];
+    *from += at * box->from[i];
+  }
+}
+
+static int64_t count_outer(const vt_box *box, uint32_t skip) {
+  int64_t n = 1;
+  for (int32_t i = 0; i < box->rank; i++)
+    if (!((skip >> i) & 1)) n *= box->dims[i];
+  return n;
+}
+
+// The dimension in which the source is contiguous when the last one is not; -1 = none.
+static int32_t turned_dim(const vt_box *box) {
+  int32_t last = box->rank - 1;
+  if (box->to[last] != box->bytes || box->from[last] == box->bytes || box->from[last] == 0 || box->bytes > 8) return -1;
+  for (int32_t i = 0; i < last; i++)
+    if (box->from[i] == box->bytes && box->dims[i] >= 4) return i;
+  return -1;
+}
+
+void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
+  int32_t last = box->rank - 1, turned = turned_dim(box);
+  uint32_t skip = 1u << last | (turned >= 0 ? 1u << turned : 0u);
+  int64_t outer = count_outer(box, skip), columns = box->dims[last], rows = turned >= 0 ? box->dims[turned] : 1;
+  int64_t tiles = turned >= 0 ? (rows + TILE - 1) / TILE : 1;
+  int64_t bytes = outer * rows * columns * box->bytes;
+#pragma omp parallel for schedule(static) if (bytes > PARALLEL_BYTES && outer * tiles > 1)
+  for (int64_t item = 0; item < outer * tiles; item++) {
+    int64_t to_at, from_at;
+    locate(box, item / tiles, skip, &to_at, &from_at);
+    char *to = (char *)to_base + to_at;
+    const char *from = (const char *)from_base + from_at;
+    if (turned < 0) {
+      copy_line(to, from, columns, box->to[last], box->from[last], box->bytes);
+      continue;
+    }
+    int64_t r = item % tiles * TILE, height = rows - r < TILE ? rows - r : TILE;
+    for (int64_t c = 0; c < columns; c += TILE)
+      transpose_tile(to + r * box->to[turned] + c * box->bytes, from + r * box->bytes + c * box->from[last], height,
+                     columns - c < TILE ? columns - c : TILE, box->to[turned], box->from[last], box->bytes);
+  }
+}
+
+// One contiguous run is cut so that all threads copy.
+static void copy_large(const vt_box *box, void *to, const void *from) {
+  enum { PIECE = 256 << 10 };
+  bool flat = box->rank == 1 && box->to[0] == box->bytes && box->from[0] == box->bytes;
+  int64_t bytes = flat ? box->dims[0] * box->bytes : 0;
+  if (bytes < 2 * PIECE) {
+    vt_box_copy(box, to, from);
+    return;
+  }
+#pragma omp parallel for schedule(static)
+  for (int64_t at = 0; at < bytes; at += PIECE)
+    memcpy((char *)to + at, (const char *)from + at, (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
+}
+
+static void byte_strides(vt_type type, int64_t *strides) {
+  vt_type_strides(type, strides);
+  for (int32_t i = 0; i < type.rank; i++) strides[i] *= (int64_t)vt_dtype_bytes(type.dtype);
+}
+
+// A box of the shape `dims` whose destination is dense in `to` and whose source is dense in `from`.
+static vt_box box_between(vt_type to, vt_type from, const int64_t *dims) {
+  vt_box box = {.rank = to.rank, .bytes = (int64_t)vt_dtype_bytes(to.dtype)};
+  if (to.rank) memcpy(box.dims, dims, sizeof *dims * (size_t)to.rank);
+  byte_strides(to, box.to);
+  byte_strides(from, box.from);
+  return box;
+}
+
+// ---- Views.
+
+typedef struct move_plan {
+  int64_t to_at, from_at;
+  vt_box box;
+} move_plan;
+
+static void run_move(const vt_native_call *call) {
+  const move_plan *plan = call->native->plan;
+  copy_large(&plan->box, (char *)call->outputs[0] + plan->to_at, (const char *)call->operands[0] + plan->from_at);
+}
+
+static const vt_native *make_view(vt_arena *arena, const vt_op *op) {
+  move_plan *plan = VT_NEW(arena, move_plan);
+  vt_type to = op->results[0].type, from = op->operands[0]->type;
+  int64_t strides[VT_MAX_RANK], from_strides[VT_MAX_RANK] = {0};
+  byte_strides(from, strides);
+  uint32_t count;
+  switch (op->code) {
+  case VT_OP_TRANSPOSE: {
+    const int64_t *order = vt_attr_ints(op, VT_ATTR_PERMUTATION, &count);
+    for (uint32_t i = 0; i < count; i++) from_strides[i] = strides[order[i]];
+    break;
+  }
+  case VT_OP_BROADCAST_IN_DIM: {
+    const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
+    for (uint32_t i = 0; i < count; i++)
+      if (from.dims[i] != 1) from_strides[dims[i]] = strides[i];
+    break;
+  }
+  case VT_OP_SLICE: {
+    const int64_t *start = vt_attr_ints(op, VT_ATTR_START_INDICES, &count);
+    const int64_t *step = vt_attr_ints(op, VT_ATTR_STRIDES, NULL);
+    for (uint32_t i = 0; i < count; i++) {
+      plan->from_at += start[i] * strides[i];
+      from_strides[i] = step[i] * strides[i];
+    }
+    break;
+  }
+  default: {  // REVERSE
+    memcpy(from_strides, strides, sizeof strides);
+    const int64_t *dims = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &count);
+    for (uint32_t i = 0; i < count; i++) {
+      plan->from_at += (from.dims[dims[i]] - 1) * strides[dims[i]];
+      from_strides[dims[i]] = -strides[dims[i]];
+    }
+  }
+  }
+  plan->box = box_between(to, to, to.dims);
+  memcpy(plan->box.from, from_strides, sizeof from_strides);
+  vt_box_normalise(&plan->box);
+  vt_native *native = VT_NEW(arena, vt_native);
+  *native = (vt_native){.run = run_move, .plan = plan};
+  return native;
+}
+
+// ---- Concatenate.
+
+typedef struct concat_plan {
+  uint32_t count;
+  move_plan *parts;
+} concat_plan;
+
+static void run_concat(const vt_native_call *call) {
+  const concat_plan *plan = call->native->plan;
+  for (uint32_t i = 0; i < plan->count; i++)
+    copy_large(&plan->parts[i].box, (char *)call->outputs[0] + plan->parts[i].to_at, call->operands[i]);
+}
+
+static const vt_native *make_concat(vt_arena *arena, const vt_op *op) {
+  concat_plan *plan = VT_NEW(arena, concat_plan);
+  int64_t axis = vt_attr_i64(op, VT_ATTR_DIMENSION), at = 0, strides[VT_MAX_RANK];
+  byte_strides(op->results[0].type, strides);
+  plan->count = op->operand_count;
+  plan->parts = VT_NEW_ARRAY(arena, move_plan, plan->count);
+  for (uint32_t i = 0; i < plan->count; i++) {
+    vt_type part = op->operands[i]->type;
+    plan->parts[i].to_at = at * strides[axis];
+    plan->parts[i].box = box_between(op->results[0].type, part, part.dims);
+    if (vt_type_elements(part) == 0) plan->parts[i].box.dims[0] = 0;
+    vt_box_normalise(&plan->parts[i].box);
+    at += part.dims[axis];
+  }
+  vt_native *native = VT_NEW(arena, vt_native);
+  *native = (vt_native){.run = run_concat, .plan = plan};
+  return native;
+}
+
+// ---- Pad.
+
+typedef struct pad_plan {
+  int64_t elements, bytes;
+  bool covers;             // no element of the result is padding
+  move_plan inner;
+} pad_plan;
+
+static void fill_elements(void *to, const void *value, int64_t n, int64_t bytes) {
+  copy_line(to, value, n, bytes, 0, bytes);
+}
+
+static void run_pad(const vt_native_call *call) {
+  enum { PIECE = 64 << 10 };
+  const pad_plan *plan = call->native->plan;
+  char *out = call->outputs[0];
+  if (!plan->covers) {
+#pragma omp parallel for schedule(static) if (plan->elements > 2 * PIECE)
+    for (int64_t at = 0; at < plan->elements; at += PIECE)
+      fill_elements(out + at * plan->bytes, call->operands[1], plan->elements - at < PIECE ? plan->elements - at : PIECE,
+                    plan->bytes);
+  }
+  if (plan->inner.box.dims[0])
+    vt_box_copy(&plan->inner.box, out + plan->inner.to_at, (const char *)call->operands[0] + plan->inner.from_at);
+}
+
+static const vt_native *make_pad(vt_arena *arena, const vt_op *op) {
+  pad_plan *plan = VT_NEW(arena, pad_plan);
+  vt_type to = op->results[0].type, from = op->operands[0]->type;
+  const int64_t *low = vt_attr_ints(op, VT_ATTR_EDGE_PADDING_LOW, NULL);
+  const int64_t *gap = vt_attr_ints(op, VT_ATTR_INTERIOR_PADDING, NULL);
+  plan->elements = vt_type_elements(to);
+  plan->bytes = (int64_t)vt_dtype_bytes(to.dtype);
+  vt_box box = box_between(to, from, from.dims);
+  int64_t copied = 1;
+  for (int32_t i = 0; i < to.rank; i++) {
+    int64_t step = gap[i] + 1;
+    // Elements k of the operand with 0 <= low + k step < size.
+    int64_t first = low[i] < 0 ? (-low[i] + step - 1) / step : 0;
+    int64_t end = (to.dims[i] - low[i] + step - 1) / step;
+    if (to.dims[i] - low[i] <= 0) end = 0;
+    if (end > from.dims[i]) end = from.dims[i];
+    box.dims[i] = end > first ? end - first : 0;
+    plan->inner.to_at += (low[i] + first * step) * box.to[i];
+    plan->inner.from_at += first * box.from[i];
+    box.to[i] *= step;
+    copied *= box.dims[i];
+  }
+  plan->covers = copied == plan->elements;
+  plan->inner.box = box;
+  if (copied == 0) plan->inner.box.dims[0] = 0, plan->inner.box.rank = 1;
+  else vt_box_normalise(&plan->inner.box);
+  vt_native *native = VT_NEW(arena, vt_native);
+  *native = (vt_native){.run = run_pad, .plan = plan};
+  return native;
+}
+
+// ---- Dynamic slices.
+
+typedef struct dynamic_plan {
+  int32_t rank;
+  bool is_signed;
+  int64_t index_bytes;
+  int64_t most[VT_MAX_RANK];     // largest start of each dimension
+  int64_t strides[VT_MAX_RANK];  // of the large side
+  int64_t whole_bytes;           // of the operand that an update keeps
+  vt_box box;
+} dynamic_plan;
+
+int64_t vt_read_index(const void *data, int64_t bytes, bool is_signed) {
+  switch (bytes) {
+  case 1: return is_signed ? (int64_t)*(const int8_t *)data : (int64_t)*(const uint8_t *)data;
+  case 2: return is_signed ? (int64_t)*(const int16_t *)data : (int64_t)*(const uint16_t *)data;
+  case 4: return is_signed ? (int64_t)*(const int32_t *)data : (int64_t)*(const uint32_t *)data;
+  default: {
+    int64_t x = *(const int64_t *)data;
+    return !is_signed && x < 0 ? INT64_MAX : x;
+  }
+  }
+}
+
+static int64_t start_offset(const dynamic_plan *plan, void *const *starts) {
+  int64_t at = 0;
+  for (int32_t i = 0; i < plan->rank; i++) {
+    int64_t start = vt_read_index(starts[i], plan->index_bytes, plan->is_signed);
+    if (start > plan->most[i]) start = plan->most[i];
+    if (start < 0) start = 0;
+    at += start * plan->strides[i];
+  }
+  return at;
+}
+
+static void run_dynamic_slice(const vt_native_call *call) {
+  const dynamic_plan *plan = call->native->plan;
+  int64_t at = start_offset(plan, call->operands + 1);
+  copy_large(&plan->box, call->outputs[0], (const char *)call->operands[0] + at);
+}
+
+static void run_dynamic_update(const vt_native_call *call) {
+  const dynamic_plan *plan = call->native->plan;
+  char *out = call->outputs[0];
+  int64_t at = start_offset(plan, call->operands + 2);
+  if (out != call->operands[0]) {
+    vt_box whole = {.rank = 1, .bytes = 1, .dims = {plan->whole_bytes}, .to = {1}, .from = {1}};
+    copy_large(&whole, out, call->operands[0]);
+  }
+  copy_large(&plan->box, out + at, call->operands[1]);
+}
+
+static const vt_native *make_dynamic(vt_arena *arena, const vt_op *op) {
+  bool update = op->code == VT_OP_DYNAMIC_UPDATE_SLICE;
+  dynamic_plan *plan = VT_NEW(arena, dynamic_plan);
+  vt_type large = op->operands[0]->type, small = update ? op->operands[1]->type : op->results[0].type;
+  plan->rank = large.rank;
+  plan->whole_bytes = vt_type_bytes(large);
+  byte_strides(large, plan->strides);
+  for (int32_t i = 0; i < large.rank; i++) plan->most[i] = large.dims[i] - small.dims[i];
+  if (large.rank) {
+    vt_dtype index = op->operands[update ? 2u : 1u]->type.dtype;
+    plan->index_bytes = (int64_t)vt_dtype_bytes(index);
+    plan->is_signed = vt_dtype_kind_of(index) == VT_KIND_SIGNED;
+  }
+  plan->box = update ? box_between(large, small, small.dims) : box_between(small, large, small.dims);
+  vt_box_normalise(&plan->box);
+  vt_native *native = VT_NEW(arena, vt_native);
+  *native = (vt_native){.run = update ? run_dynamic_update : run_dynamic_slice, .in_place = update, .plan = plan};
+  return native;
+}
+
+const vt_native *vt_move_create(vt_arena *arena, const vt_op *op) {
+  switch (op->code) {
+  case VT_OP_CONCATENATE: return make_concat(arena, op);
+  case VT_OP_PAD: return make_pad(arena, op);
+  case VT_OP_DYNAMIC_SLICE:
+  case VT_OP_DYNAMIC_UPDATE_SLICE: return make_dynamic(arena, op);
+  default: return make_view(arena, op);
+  }
+}
+
+bool vt_move_supports(const vt_op *op) {
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (vt_type_elements(op->operands[i]->type) == 0) return false;
+  if (vt_type_elements(op->results[0].type) == 0) return false;
+  switch (op->code) {
+  case VT_OP_TRANSPOSE: case VT_OP_BROADCAST_IN_DIM: case VT_OP_SLICE: case VT_OP_REVERSE: case VT_OP_CONCATENATE:
+  case VT_OP_PAD: case VT_OP_DYNAMIC_SLICE: case VT_OP_DYNAMIC_UPDATE_SLICE: return true;
+  default: return false;
+  }
+}

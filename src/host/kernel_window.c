@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernel_window.c - reduce_window and select_and_scatter: pooling, its gradient, and running sums.
+// Trailing dimensions that no window touches (the channels of NHWC) are one run, walked by vectors; a window that
+// reaches back to the start of its dimension (how cumsum arrives) is a scan in linear time.
+#include <string.h>
+
+#include "host/kernel_move.h"
+#include "host/nest.h"
+
+enum { RUN = 256 };  // elements of a run that are worked on at once
+
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
+typedef struct window_plan {
+  int32_t rank;                  // outer dimensions; the run lies behind them
+  int64_t run;                   // elements
+  vt_reducer reducer;
+  vt_dtype dtype;
+  int64_t in_dims[VT_MAX_RANK], out_dims[VT_MAX_RANK];
+  int64_t size[VT_MAX_RANK], stride[VT_MAX_RANK], low[VT_MAX_RANK];
+  int64_t in_strides[VT_MAX_RANK], out_strides[VT_MAX_RANK];  // elements
+  int64_t in_elements, out_elements;
+  int64_t window_elements;
+  int32_t scan_dim;              // -1 = none
+  bool scan_reverse;
+} window_plan;
+
+// The place of window element `k` of output position `at` in the input (elements), -1 when it is padding.
+static int64_t window_place(const window_plan *p, const int64_t *at, int64_t k) {
+  int64_t place = 0;
+  for (int32_t i = p->rank - 1; i >= 0; i--) {
+    int64_t x = at[i] * p->stride[i] - p->low[i] + k % p->size[i];
+    k /= p->size[i];
+    if (x < 0 || x >= p->in_dims[i]) return -1;
+    place += x * p->in_strides[i];
+  }
+  return place;
+}
+
+static void unravel(const window_plan *p, const int64_t *dims, int64_t index, int64_t *at) {
+  for (int32_t i = p->rank - 1; i >= 0; i--) {
+    at[i] = index % dims[i];
+    index /= dims[i];
+  }
+}
+
+#define EACH(expression)                                                                           \
+  for (int64_t i = 0; i < n; i++) a[i] = (expression);                                             \
+  return
+#define FOLD(name, type, is_nan)                                                                   \
+  WIDE static void name(vt_reducer reducer, type *restrict a, const type *restrict b, int64_t n) { \
+    switch (reducer) {                                                                             \
+    case VT_REDUCE_ADD: EACH((type)(a[i] + b[i]));                                                 \
+    case VT_REDUCE_MUL: EACH((type)(a[i] * b[i]));                                                 \
+    case VT_REDUCE_MAX: EACH(a[i] > b[i] || is_nan(a[i]) ? a[i] : b[i]);                           \
+    default: EACH(a[i] < b[i] || is_nan(a[i]) ? a[i] : b[i]);                                      \
+    }                                                                                              \
+  }
+#define FLOAT_NAN(x) ((x) != (x))
+#define NEVER(x) 0
+FOLD(fold_f32, float, FLOAT_NAN)
+FOLD(fold_u32, uint32_t, NEVER)
+FOLD(fold_s32_order, int32_t, NEVER)
+
+// Signed sums wrap, which C leaves to unsigned numbers.
+static void fold(const window_plan *p, void *a, const void *b, int64_t n) {
+  if (p->dtype == VT_F32) fold_f32(p->reducer, a, b, n);
+  else if (p->dtype == VT_S32 && p->reducer >= VT_REDUCE_MAX) fold_s32_order(p->reducer, a, b, n);
+  else fold_u32(p->reducer, a, b, n);
+}
+
+static void fill_run(uint32_t *a, const void *value, int64_t n) {
+  uint32_t x;
+  memcpy(&x, value, 4);
+  for (int64_t i = 0; i < n; i++) a[i] = x;
+}
+
+static void run_window(const vt_native_call *call) {
+  const window_plan *p = call->native->plan;
+  const uint32_t *in = call->operands[0];
+  uint32_t *out = call->outputs[0];
+  int64_t positions = p->out_elements / p->run;
+#pragma omp parallel for schedule(static) if (p->out_elements * p->window_elements > (32 << 10))
+  for (int64_t item = 0; item < positions; item++) {
+    int64_t at[VT_MAX_RANK];
+    unravel(p, p->out_dims, item, at);
+    for (int64_t c = 0; c < p->run; c += RUN) {
+      int64_t n = p->run - c < RUN ? p->run - c : RUN;
+      uint32_t *to = out + item * p->run + c;
+      fill_run(to, call->operands[1], n);
+      for (int64_t k = 0; k < p->window_elements; k++) {
+        int64_t place = window_place(p, at, k);
+        if (place >= 0) fold(p, to, in + place + c, n);
+      }
+    }
+  }
+}
+
+// out[i] = out[i - 1] op in[i] along one dimension, from either end.
+static void run_scan(const vt_native_call *call) {
+  const window_plan *p = call->native->plan;
+  const uint32_t *in = call->operands[0];
+  uint32_t *out = call->outputs[0];
+  int64_t length = p->in_dims[p->scan_dim], inner = p->in_strides[p->scan_dim];
+  int64_t outer = p->in_elements / (length * inner);
+#pragma omp parallel for schedule(static) if (outer > 1 && p->in_elements > (32 << 10))
+  for (int64_t o = 0; o < outer; o++)
+    for (int64_t i = 0; i < length; i++) {
+      int64_t row = p->scan_reverse ? length - 1 - i : i, back = p->scan_reverse ? row + 1 : row - 1;
+      uint32_t *to = out + (o * length + row) * inner;
+      if (i == 0) fill_run(to, call->operands[1], inner);
+      else memcpy(to, out + (o * length + back) * inner, (size_t)inner * 4);
+      fold(p, to, in + (o * length + row) * inner, inner);
+    }
+}
+
+// ---- Gradient of a maximum pool: each source element is added where its window has its maximum (the first one).
+
+WIDE static void pick(float *restrict best, int32_t *restrict which, const float *restrict x, int32_t k, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    bool keep = best[i] >= x[i];
+    which[i] = keep ? which[i] : k;
+    best[i] = keep ? best[i] : x[i];
+  }
+}
+
+WIDE static void add_where(float *restrict out, const float *restrict source, const int32_t *restrict which, int32_t k,
+                           int64_t n) {
+  for (int64_t i = 0; i < n; i++) out[i] += which[i] == k ? source[i] : 0.0f;
+}
+
+static void scatter_position(const window_plan *p, const float *x, const float *source, float *out, int64_t item) {
+  int64_t at[VT_MAX_RANK];
+  unravel(p, p->out_dims, item, at);
+  for (int64_t c = 0; c < p->run; c += RUN) {
+    float best[RUN];
+    int32_t which[RUN];
+    int64_t n = p->run - c < RUN ? p->run - c : RUN;
+    bool first = true;
+    for (int64_t k = 0; k < p->window_elements; k++) {
+      int64_t place = window_place(p, at, k);
+      if (place < 0) continue;
+      if (!first) {
+        pick(best, which, x + place + c, (int32_t)k, n);
+        continue;
+      }
+      memcpy(best, x + place + c, (size_t)n * sizeof *best);
+      for (int64_t i = 0; i < n; i++) which[i] = (int32_t)k;
+      first = false;
+    }
+    for (int64_t k = 0; k < p->window_elements; k++) {
+      int64_t place = window_place(p, at, k);
+      if (place >= 0) add_where(out + place + c, source + item * p->run + c, which, (int32_t)k, n);
+    }
+  }
+}
+
+// Windows of different outermost positions do not meet when that dimension has windows of one: threads share by it.
+static void run_scatter(const vt_native_call *call) {
+  const window_plan *p = call->native->plan;
+  uint32_t *out = call->outputs[0];
+  int64_t parts = p->rank && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 ? p->out_dims[0] : 1;
+  int64_t positions = p->out_elements / p->run / parts, cleared = p->in_elements / parts;
+#pragma omp parallel for schedule(static) if (p->in_elements > (16 << 10) && parts > 1)
+  for (int64_t part = 0; part < parts; part++) {
+    fill_run(out + part * cleared, call->operands[2], cleared);
+    for (int64_t i = 0; i < positions; i++)
+      scatter_position(p, call->operands[0], call->operands[1], (float *)out, part * positions + i);
+  }
+}
+
+// ---- Preparing.
+
+static bool all_are(const vt_op *op, vt_attr_key key, int64_t x) {
+  if (!vt_op_attr(op, key)) return true;
+  uint32_t count;
+  const int64_t *list = vt_attr_ints(op, key, &count);
+  for (uint32_t i = 0; i < count; i++)
+    if (list[i] != x) return false;
+  return true;
+}
+
+// A single scan: stride 1, one window as long as its dimension that looks back (or ahead) over all of it.
+static void find_scan(window_plan *p, const int64_t *high) {
+  p->scan_dim = -1;
+  int32_t dim = -1;
+  for (int32_t i = 0; i < p->rank; i++) {
+    if (p->stride[i] != 1) return;
+    if (p->size[i] == 1 && p->low[i] == 0 && high[i] == 0) continue;
+    if (dim >= 0) return;
+    dim = i;
+  }
+  if (dim < 0 || p->size[dim] != p->in_dims[dim] || p->size[dim] < 3) return;
+  bool back = p->low[dim] == p->size[dim] - 1 && high[dim] == 0;
+  bool ahead = high[dim] == p->size[dim] - 1 && p->low[dim] == 0;
+  if (!back && !ahead) return;
+  p->scan_dim = dim;
+  p->scan_reverse = ahead;
+}
+
+const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
+  window_plan *p = VT_NEW(arena, window_plan);
+  bool scatter = op->code == VT_OP_SELECT_AND_SCATTER;
+  vt_type in = op->operands[0]->type, out = scatter ? op->operands[1]->type : op->results[0].type;
+  const int64_t *size = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, NULL);
+  const int64_t *stride = vt_op_attr(op, VT_ATTR_WINDOW_STRIDES) ? vt_attr_ints(op, VT_ATTR_WINDOW_STRIDES, NULL) : NULL;
+  const int64_t *padding = vt_op_attr(op, VT_ATTR_PADDING) ? vt_attr_ints(op, VT_ATTR_PADDING, NULL) : NULL;
+  int64_t high[VT_MAX_RANK] = {0};
+  p->dtype = in.dtype;
+  p->reducer = scatter ? VT_REDUCE_ADD : vt_reducer_of_body(op->regions[0]);
+  p->rank = in.rank;
+  p->run = p->window_elements = 1;
+  for (int32_t i = 0; i < in.rank; i++) {
+    p->in_dims[i] = in.dims[i];
+    p->out_dims[i] = out.dims[i];
+    p->size[i] = size[i];
+    p->stride[i] = stride ? stride[i] : 1;
+    p->low[i] = padding ? padding[2 * i] : 0;
+    high[i] = padding ? padding[2 * i + 1] : 0;
+    p->window_elements *= size[i];
+  }
+  vt_type_strides(in, p->in_strides);
+  vt_type_strides(out, p->out_strides);
+  p->in_elements = vt_type_elements(in);
+  p->out_elements = vt_type_elements(out);
+  find_scan(p, high);
+  while (p->rank && p->scan_dim < 0) {
+    int32_t last = p->rank - 1;
+    if (p->size[last] != 1 || p->stride[last] != 1 || p->low[last] || high[last]) break;
+    p->run *= in.dims[last];
+    p->rank--;
+  }
+  vt_native *native = VT_NEW(arena, vt_native);
+  *native = (vt_native){.run = scatter ? run_scatter : p->scan_dim >= 0 ? run_scan : run_window, .plan = p};
+  return native;
+}
+
+// select is "greater or equal", which keeps the first maximum.
+static bool keeps_maximum(const vt_func *body) {
+  const vt_op *op = body->returns[0]->op;
+  return op && op->code == VT_OP_COMPARE && vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION) == VT_CMP_GE &&
+         !op->operands[0]->op && op->operands[0]->index == 0 && !op->operands[1]->op && op->operands[1]->index == 1;
+}
+
+bool vt_window_supports(const vt_op *op) {
+  bool scatter = op->code == VT_OP_SELECT_AND_SCATTER;
+  if ((op->code != VT_OP_REDUCE_WINDOW && !scatter) || op->capture_count) return false;
+  vt_type in = op->operands[0]->type;
+  if (op->result_count != 1 || vt_type_elements(in) == 0 || vt_type_elements(op->results[0].type) == 0) return false;
+  if (!all_are(op, VT_ATTR_BASE_DILATIONS, 1) || !all_are(op, VT_ATTR_WINDOW_DILATIONS, 1)) return false;
+  if (scatter)
+    return in.dtype == VT_F32 && keeps_maximum(op->regions[0]) && vt_reducer_of_body(op->regions[1]) == VT_REDUCE_ADD;
+  vt_reducer reducer = vt_reducer_of_body(op->regions[0]);
+  if (op->operand_count != 2 || reducer < VT_REDUCE_ADD || reducer > VT_REDUCE_MIN) return false;
+  return in.dtype == VT_F32 || in.dtype == VT_S32 || in.dtype == VT_U32;
+}
