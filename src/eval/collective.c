@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// collective.c - collectives over all devices at once.
+//
+// Groups are rows of device positions (replica * partitions + partition). Reductions combine the members of a row in
+// its order, so bits repeat.
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/fold.h"
+
+typedef struct group_list {
+  int64_t count, width;
+  int32_t *members;      // [count][width], -1 pads a row at its end
+} group_list;
+
+// How the ids of replica_groups are read (StableHLO's process grouping).
+typedef enum id_kind { IDS_REPLICA, IDS_PARTITION, IDS_REPLICA_ALL_PARTITIONS, IDS_GLOBAL } id_kind;
+
+static id_kind kind_of(const vt_op *op) {
+  bool channel = vt_attr_i64_or(op, VT_ATTR_CHANNEL_ID, 0) > 0;
+  switch ((int)op->code) {
+  case VT_OP_ALL_TO_ALL: case VT_OP_COLLECTIVE_PERMUTE: case VT_OP_COLLECTIVE_BROADCAST:
+    return channel ? IDS_PARTITION : IDS_REPLICA;
+  case VT_OP_CROSS_REPLICA_SUM: return IDS_REPLICA;
+  default: break;
+  }
+  if (!channel) return IDS_REPLICA;
+  return vt_attr_i64_or(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0) ? IDS_GLOBAL : IDS_REPLICA_ALL_PARTITIONS;
+}
+
+static void counts_of(const vt_op *op, int32_t devices, int32_t *partitions, int32_t *replicas) {
+  const vt_module *m = op->func ? op->func->module : NULL;
+  *partitions = devices;
+  *replicas = 1;
+  if (m && m->num_partitions > 0 && m->num_replicas > 0 &&
+      (int64_t)m->num_partitions * m->num_replicas == devices) {
+    *partitions = m->num_partitions;
+    *replicas = m->num_replicas;
+  }
+}
+
+static int64_t literal_i64(const vt_literal *l, int64_t i) {
+  const int64_t *data = l->data;
+  return data[l->splat ? 0 : i];
+}
+
+// Rows of ids as written: [rows][width]; one row of all ids when there are none.
+static vt_status read_rows(const vt_op *op, int64_t ids, group_list *out) {
+  const vt_literal *l = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
+  bool given = l && l->type.rank == 2 && vt_type_elements(l->type) > 0;
+  out->count = given ? l->type.dims[0] : 1;
+  out->width = given ? l->type.dims[1] : ids;
+  VT_TRY(vt_eval_scratch(out->count * out->width * 4, &out->members));
+  for (int64_t i = 0; i < out->count * out->width; i++) {
+    int64_t id = given ? literal_i64(l, i) : i;
+    if (id < -1 || id >= ids) {
+      free(out->members);
+      out->members = NULL;
+      return vt_eval_invalid(op, "replica_groups");
+    }
+    out->members[i] = (int32_t)id;
+  }
+  return VT_OK;
+}
+
+static vt_status groups_of(const vt_op *op, int32_t devices, group_list *out) {
+  int32_t partitions, replicas;
+  group_list rows = {0};
+  id_kind kind = kind_of(op);
+  counts_of(op, devices, &partitions, &replicas);
+  int64_t ids = kind == IDS_GLOBAL ? devices : kind == IDS_PARTITION ? partitions : replicas;
+  VT_TRY(read_rows(op, ids, &rows));
+  if (kind == IDS_GLOBAL) {
+    *out = rows;
+    return VT_OK;
+  }
+  // Each row once per value of the other coordinate, or widened over it.
+  int32_t others = kind == IDS_PARTITION ? replicas : partitions;
+  bool widen = kind == IDS_REPLICA_ALL_PARTITIONS;
+  out->count = widen ? rows.count : rows.count * others;
+  out->width = widen ? rows.width * others : rows.width;
+  vt_status st = vt_eval_scratch(out->count * out->width * 4, &out->members);
+  for (int64_t g = 0; g < rows.count && !st; g++)
+    for (int64_t i = 0; i < rows.width; i++)
+      for (int32_t o = 0; o < others; o++) {
+        int32_t id = rows.members[g * rows.width + i];
+        int32_t device = id < 0                  ? -1
+                         : kind == IDS_PARTITION ? o * partitions + id
+                                                 : id * partitions + o;
+        int64_t place = widen ? g * out->width + i * others + o : (g * others + o) * out->width + i;
+        out->members[place] = device;
+      }
+  free(rows.members);
+  return st;
+}
+
+static void zero(vt_tensor t) {
+  if (t.data) memset(t.data, 0, (size_t)vt_type_bytes(t.type));
+}
+
+// Copies the part of `from` starting at from_at to `to` at to_at along dimension d; `size` of it.
+static void copy_part(vt_tensor from, int64_t from_at, vt_tensor to, int64_t to_at, int64_t d, int64_t size) {
+  int64_t dims[VT_MAX_RANK], a[VT_MAX_RANK], b[VT_MAX_RANK];
+  int64_t bytes = (int64_t)vt_dtype_bytes(to.type.dtype);
+  vt_type_strides(from.type, a);
+  vt_type_strides(to.type, b);
+  for (int32_t i = 0; i < to.type.rank; i++)
+    dims[i] = i == d ? size : from.type.dims[i] < to.type.dims[i] ? from.type.dims[i] : to.type.dims[i];
+  vt_eval_move((size_t)bytes, to.type.rank, dims, (const char *)from.data + from_at * a[d] * bytes, a,
+               (char *)to.data + to_at * b[d] * bytes, b);
+}
+
+// One operand number of the op on all devices.
+typedef struct lane_set {
+  const vt_op *op;
+  vt_eval_state *state;
+  const vt_eval_env *env;
+  int32_t devices;
+  uint32_t index;
+  const vt_tensor *const *in;
+  vt_tensor *const *out;
+} lane_set;
+
+// The fold of the row's operands, in the operand's type, in memory to be freed.
+static vt_status reduce_row(const lane_set *s, int64_t width, const int32_t *row, void **out) {
+  vt_tensor first = s->in[row[0]][s->index];
+  int64_t n = vt_type_elements(first.type);
+  vt_fold fold = {.inputs = 1, .types = {first.type.dtype}};
+  vt_status st = VT_OK;
+  void *acc = NULL, *x = NULL;
+  vt_eval_call call = {s->op, s->env, s->state, s->in[row[0]], NULL};
+  if (s->op->code == VT_OP_CROSS_REPLICA_SUM) {
+    fold.loop = vt_vec()->op[vt_vec_class_of(first.type.dtype)][VT_OP_ADD];
+    fold.width = vt_vec_width_of(first.type.dtype);
+    if (vt_vec_is_narrow(first.type.dtype)) fold.types[0] = VT_F32;
+  } else {
+    VT_TRY_OUT(vt_fold_open(&call, s->op->regions[0], 1, n, &fold));
+  }
+  int64_t bytes = (int64_t)vt_dtype_bytes(fold.types[0]);
+  if (bytes < (int64_t)vt_dtype_bytes(first.type.dtype)) bytes = (int64_t)vt_dtype_bytes(first.type.dtype);
+  VT_TRY_OUT(vt_eval_scratch(n * bytes, &acc));
+  VT_TRY_OUT(vt_eval_scratch(n * bytes, &x));
+  for (int64_t i = 0; i < width && row[i] >= 0; i++) {
+    vt_tensor t = s->in[row[i]][s->index];
+    VT_TRY_OUT(vt_eval_convert_array(t.type.dtype, fold.types[0], n, t.data, i ? x : acc));
+    if (i) VT_TRY_OUT(vt_fold_combine(&fold, n, &acc, &x, &acc));
+  }
+  if (fold.types[0] != first.type.dtype)
+    VT_TRY_OUT(vt_eval_convert_array(fold.types[0], first.type.dtype, n, acc, acc));
+  *out = acc;
+  acc = NULL;
+out:
+  if (s->op->code != VT_OP_CROSS_REPLICA_SUM) vt_fold_close(&fold);
+  free(acc);
+  free(x);
+  return st;
+}
+
+static vt_status run_reduction(const lane_set *s, int64_t width, const int32_t *row) {
+  void *sum = NULL;
+  VT_TRY(reduce_row(s, width, row, &sum));
+  vt_type type = s->in[row[0]][s->index].type;
+  for (int64_t i = 0; i < width && row[i] >= 0; i++) {
+    vt_tensor out = s->out[row[i]][s->index];
+    if (s->op->code == VT_OP_REDUCE_SCATTER) {
+      int64_t d = vt_attr_i64(s->op, VT_ATTR_SCATTER_DIMENSION);
+      if (d < 0 || d >= type.rank || (i + 1) * out.type.dims[d] > type.dims[d]) {
+        free(sum);
+        return vt_eval_invalid(s->op, "scatter_dimension");
+      }
+      copy_part((vt_tensor){type, sum}, i * out.type.dims[d], out, 0, d, out.type.dims[d]);
+    } else if (s->op->code == VT_OP_COLLECTIVE_REDUCE && i > 0) {
+      zero(out);
+    } else if (vt_type_bytes(type)) {
+      memcpy(out.data, sum, (size_t)vt_type_bytes(type));
+    }
+  }
+  free(sum);
+  return VT_OK;
+}
+
+static vt_status run_exchange(const lane_set *s, int64_t width, const int32_t *row) {
+  const vt_op *op = s->op;
+  int64_t members = 0;
+  while (members < width && row[members] >= 0) members++;
+  for (int64_t i = 0; i < members; i++)
+    for (int64_t j = 0; j < members; j++) {
+      vt_tensor from = s->in[row[j]][s->index], to = s->out[row[i]][s->index];
+      if (op->code == VT_OP_ALL_GATHER) {
+        int64_t d = vt_attr_i64(op, VT_ATTR_ALL_GATHER_DIM);
+        if (d < 0 || d >= from.type.rank || from.type.dims[d] * members != to.type.dims[d])
+          return vt_eval_invalid(op, "all_gather_dim");
+        copy_part(from, 0, to, j * from.type.dims[d], d, from.type.dims[d]);
+        continue;
+      }
+      int64_t split = vt_attr_i64(op, VT_ATTR_SPLIT_DIMENSION), join = vt_attr_i64(op, VT_ATTR_CONCAT_DIMENSION);
+      int64_t parts = vt_attr_i64(op, VT_ATTR_SPLIT_COUNT);
+      if (split < 0 || join < 0 || split >= from.type.rank || join >= from.type.rank || parts != members)
+        return vt_eval_invalid(op, "split_count");
+      // Part i of what j has, as an array of its own, goes behind the parts of the senders before j.
+      int64_t piece = from.type.dims[split] / parts, dims[VT_MAX_RANK], a[VT_MAX_RANK], b[VT_MAX_RANK];
+      int64_t bytes = (int64_t)vt_dtype_bytes(from.type.dtype);
+      vt_type_strides(from.type, a);
+      vt_type_strides(to.type, b);
+      for (int32_t k = 0; k < from.type.rank; k++) dims[k] = k == split ? piece : from.type.dims[k];
+      if (to.type.dims[join] != dims[join] * members) return vt_eval_invalid(op, "shapes");
+      vt_eval_move((size_t)bytes, from.type.rank, dims, (const char *)from.data + i * piece * a[split] * bytes,
+                   a, (char *)to.data + j * dims[join] * b[join] * bytes, b);
+    }
+  return VT_OK;
+}
+
+static vt_status run_permute(const vt_op *op, int32_t devices, const vt_tensor *const *in,
+                             vt_tensor *const *out) {
+  int32_t partitions, replicas;
+  const vt_literal *pairs = vt_attr_literal(op, VT_ATTR_SOURCE_TARGET_PAIRS);
+  counts_of(op, devices, &partitions, &replicas);
+  bool by_partition = kind_of(op) == IDS_PARTITION;
+  int32_t ids = by_partition ? partitions : replicas, others = by_partition ? replicas : partitions;
+  for (int32_t d = 0; d < devices; d++) zero(out[d][0]);
+  for (int64_t i = 0; pairs && pairs->type.rank == 2 && i < pairs->type.dims[0]; i++) {
+    int64_t from = literal_i64(pairs, 2 * i), to = literal_i64(pairs, 2 * i + 1);
+    if (from < 0 || to < 0 || from >= ids || to >= ids) return vt_eval_invalid(op, "source_target_pairs");
+    for (int32_t o = 0; o < others; o++) {
+      int64_t a = by_partition ? o * partitions + from : from * partitions + o;
+      int64_t b = by_partition ? o * partitions + to : to * partitions + o;
+      if (vt_type_bytes(in[a][0].type))
+        memcpy(out[b][0].data, in[a][0].data, (size_t)vt_type_bytes(in[a][0].type));
+    }
+  }
+  return VT_OK;
+}
+
+static vt_status run_row(const lane_set *s, int64_t width, const int32_t *row) {
+  switch ((int)s->op->code) {
+  case VT_OP_ALL_GATHER: case VT_OP_ALL_TO_ALL: return run_exchange(s, width, row);
+  case VT_OP_COLLECTIVE_BROADCAST:
+    for (int64_t i = 0; i < width && row[i] >= 0; i++) {
+      vt_tensor from = s->in[row[0]][s->index], to = s->out[row[i]][s->index];
+      if (vt_type_bytes(to.type)) memcpy(to.data, from.data, (size_t)vt_type_bytes(to.type));
+    }
+    return VT_OK;
+  default: return run_reduction(s, width, row);
+  }
+}
+
+static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, const vt_op *op, int32_t devices,
+                                const vt_tensor *const *in, vt_tensor *const *out) {
+  if (op->code == VT_OP_COLLECTIVE_PERMUTE) return run_permute(op, devices, in, out);
+  if (vt_attr_i64_or(op, VT_ATTR_HAS_DYNAMIC_ROOT, 0)) return vt_eval_refuse(op, "a dynamic root");
+  if (vt_op_attr(op, VT_ATTR_REPLICA_MESH_AXES) && !vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS))
+    return vt_eval_refuse(op, "replica groups given by mesh axes");
+  group_list groups = {0};
+  VT_TRY(groups_of(op, devices, &groups));
+  vt_status st = VT_OK;
+  bool outside_gets_zeros = op->code == VT_OP_COLLECTIVE_BROADCAST || op->code == VT_OP_COLLECTIVE_REDUCE;
+  for (uint32_t k = 0; k < op->result_count && !st; k++) {
+    lane_set s = {op, state, env, devices, k, in, out};
+    for (int32_t d = 0; d < devices && outside_gets_zeros; d++) zero(out[d][k]);
+    for (int64_t g = 0; g < groups.count && !st; g++)
+      if (groups.width && groups.members[g * groups.width] >= 0)
+        st = run_row(&s, groups.width, groups.members + g * groups.width);
+  }
+  free(groups.members);
+  return st;
+}
+
+vt_status vt_eval_collective_run(vt_eval_state *state, const vt_eval_env *env, const vt_op *op, int32_t devices,
+                                 const vt_tensor *const *in, vt_tensor *const *out) {
+  if (devices < 1 || !(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE))
+    return vt_eval_invalid(op, "collective");
+  return run_collective(state, env, op, devices, in, out);
+}
+
+// A collective on one device of one.
+vt_status vt_eval_single_collective(const vt_eval_call *call) {
+  int64_t devices = (int64_t)(call->env->partition_count ? call->env->partition_count : 1) *
+                    (call->env->replica_count ? call->env->replica_count : 1);
+  if (devices != 1) return vt_eval_refuse(call->op, "a collective over several devices outside lockstep");
+  return vt_eval_collective_run(call->state, call->env, call->op, 1, &call->in, &call->out);
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// custom.c - the custom calls that programs for a TPU hold: LAPACK-like factorisations, top-k, markers of placement.
+#include <complex.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define lapack_complex_float  float _Complex
+#define lapack_complex_double double _Complex
+#include <lapacke.h>
+
+#include "eval/kernel.h"
+#include "eval/number.h"
+
+typedef float _Complex cfloat;
+typedef double _Complex cdouble;
+
+// The type LAPACK works in for an element type; VT_DTYPE_INVALID for others.
+static vt_dtype lapack_type(vt_dtype d) {
+  if (d == VT_F32 || d == VT_F64 || d == VT_C64 || d == VT_C128) return d;
+  return d == VT_BF16 || d == VT_F16 ? VT_F32 : VT_DTYPE_INVALID;
+}
+
+static void fill_nan(vt_dtype type, int64_t n, void *data) {
+  int64_t parts = vt_dtype_is_complex(type) ? 2 * n : n;
+  for (int64_t i = 0; i < parts; i++) {
+    if (type == VT_F32 || type == VT_C64) ((float *)data)[i] = NAN;
+    else ((double *)data)[i] = (double)NAN;
+  }
+}
+
+// Matrices of one call, row-major, in LAPACK's type.
+typedef struct matrices {
+  vt_dtype type;
+  int64_t bytes, count, rows, cols;
+  char *data;       // count * rows * cols
+} matrices;
+
+static vt_status load_matrices(const vt_op *op, vt_tensor in, matrices *m) {
+  vt_type t = in.type;
+  *m = (matrices){.type = lapack_type(t.dtype)};
+  if (!m->type) return vt_eval_refuse(op, "this element type");
+  if (t.rank < 2) return vt_eval_invalid(op, "shapes");
+  m->bytes = (int64_t)vt_dtype_bytes(m->type);
+  m->rows = t.dims[t.rank - 2];
+  m->cols = t.dims[t.rank - 1];
+  if (m->rows > 1 << 20 || m->cols > 1 << 20) return vt_eval_refuse(op, "a matrix of this size");
+  m->count = m->rows > 0 && m->cols > 0 ? vt_type_elements(t) / (m->rows * m->cols) : 0;
+  VT_TRY(vt_eval_scratch(vt_type_elements(t) * m->bytes, &m->data));
+  return vt_eval_convert_array(t.dtype, m->type, vt_type_elements(t), in.data, m->data);
+}
+
+static vt_status store_array(vt_dtype type, const void *data, vt_tensor *out) {
+  return vt_eval_convert_array(type, out->type.dtype, vt_type_elements(out->type), data, out->data);
+}
+
+#define BY_TYPE(type, call_f32, call_f64, call_c64, call_c128)                                     \
+  ((type) == VT_F32 ? (call_f32) : (type) == VT_F64 ? (call_f64) : (type) == VT_C64 ? (call_c64) : (call_c128))
+
+// a -> packed R and reflectors, taus.
+static vt_status call_qr(const vt_eval_call *call) {
+  matrices m = {0};
+  char *tau = NULL;
+  vt_status st = VT_OK;
+  VT_TRY_OUT(load_matrices(call->op, call->in[0], &m));
+  int64_t k = m.rows < m.cols ? m.rows : m.cols;
+  if (vt_type_elements(call->out[0].type) != vt_type_elements(call->in[0].type) ||
+      vt_type_elements(call->out[1].type) != m.count * k) {
+    st = vt_eval_invalid(call->op, "shapes");
+    goto out;
+  }
+  VT_TRY_OUT(vt_eval_scratch(m.count * k * m.bytes, &tau));
+  int rows = (int)m.rows, cols = (int)m.cols;
+  for (int64_t i = 0; i < m.count; i++) {
+    void *a = m.data + i * m.rows * m.cols * m.bytes, *t = tau + i * k * m.bytes;
+    int info = BY_TYPE(m.type, LAPACKE_sgeqrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, t),
+                       LAPACKE_dgeqrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, t),
+                       LAPACKE_cgeqrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, t),
+                       LAPACKE_zgeqrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, t));
+    if (info) {
+      fill_nan(m.type, m.rows * m.cols, a);
+      fill_nan(m.type, k, t);
+    }
+  }
+  VT_TRY_OUT(store_array(m.type, m.data, &call->out[0]));
+  VT_TRY_OUT(store_array(m.type, tau, &call->out[1]));
+out:
+  free(m.data);
+  free(tau);
+  return st;
+}
+
+// Reflectors and taus -> the orthonormal columns.
+static vt_status call_householder(const vt_eval_call *call) {
+  matrices m = {0};
+  char *tau = NULL;
+  vt_status st = VT_OK;
+  vt_tensor taus = call->in[1];
+  VT_TRY_OUT(load_matrices(call->op, call->in[0], &m));
+  int64_t k = taus.type.rank ? taus.type.dims[taus.type.rank - 1] : 0;
+  if (vt_type_elements(taus.type) != m.count * k || k > m.cols || m.cols > m.rows ||
+      vt_type_elements(call->out[0].type) != vt_type_elements(call->in[0].type)) {
+    st = vt_eval_invalid(call->op, "shapes");
+    goto out;
+  }
+  VT_TRY_OUT(vt_eval_scratch(m.count * k * m.bytes, &tau));
+  VT_TRY_OUT(vt_eval_convert_array(taus.type.dtype, m.type, m.count * k, taus.data, tau));
+  int rows = (int)m.rows, cols = (int)m.cols, ks = (int)k;
+  for (int64_t i = 0; i < m.count; i++) {
+    void *a = m.data + i * m.rows * m.cols * m.bytes, *t = tau + i * k * m.bytes;
+    int info = BY_TYPE(m.type, LAPACKE_sorgqr(LAPACK_ROW_MAJOR, rows, cols, ks, a, cols, t),
+                       LAPACKE_dorgqr(LAPACK_ROW_MAJOR, rows, cols, ks, a, cols, t),
+                       LAPACKE_cungqr(LAPACK_ROW_MAJOR, rows, cols, ks, a, cols, t),
+                       LAPACKE_zungqr(LAPACK_ROW_MAJOR, rows, cols, ks, a, cols, t));
+    if (info) fill_nan(m.type, m.rows * m.cols, a);
+  }
+  VT_TRY_OUT(store_array(m.type, m.data, &call->out[0]));
+out:
+  free(m.data);
+  free(tau);
+  return st;
+}
+
+// a -> packed LU, pivots (from 0), the permutation they make.
+static vt_status call_lu(const vt_eval_call *call) {
+  matrices m = {0};
+  int *pivots = NULL;
+  vt_status st = VT_OK;
+  VT_TRY_OUT(load_matrices(call->op, call->in[0], &m));
+  int64_t k = m.rows < m.cols ? m.rows : m.cols;
+  if (vt_type_elements(call->out[0].type) != vt_type_elements(call->in[0].type) ||
+      vt_type_elements(call->out[1].type) != m.count * k || vt_type_elements(call->out[2].type) != m.count * m.rows) {
+    st = vt_eval_invalid(call->op, "shapes");
+    goto out;
+  }
+  VT_TRY_OUT(vt_eval_scratch((k + m.rows) * (int64_t)sizeof *pivots, &pivots));
+  int *permutation = pivots + k;
+  int rows = (int)m.rows, cols = (int)m.cols;
+  for (int64_t i = 0; i < m.count; i++) {
+    void *a = m.data + i * m.rows * m.cols * m.bytes;
+    for (int64_t j = 0; j < k; j++) pivots[j] = (int)j + 1;
+    int info = BY_TYPE(m.type, LAPACKE_sgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots),
+                       LAPACKE_dgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots),
+                       LAPACKE_cgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots),
+                       LAPACKE_zgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots));
+    if (info < 0) fill_nan(m.type, m.rows * m.cols, a);
+    for (int64_t j = 0; j < m.rows; j++) permutation[j] = (int)j;
+    for (int64_t j = 0; j < k; j++) {
+      int p = pivots[j] - 1, t = permutation[j];
+      permutation[j] = permutation[p];
+      permutation[p] = t;
+      vt_number_store(call->out[1].type.dtype, call->out[1].data, i * k + j, p);
+    }
+    for (int64_t j = 0; j < m.rows; j++)
+      vt_number_store(call->out[2].type.dtype, call->out[2].data, i * m.rows + j, permutation[j]);
+  }
+  VT_TRY_OUT(store_array(m.type, m.data, &call->out[0]));
+out:
+  free(m.data);
+  free(pivots);
+  return st;
+}
+
+// Symmetric eigenproblem. backend_config "lower,sort,sweeps,tolerance"; results: vectors in columns, values ascending.
+static vt_status call_eigh(const vt_eval_call *call) {
+  matrices m = {0};
+  char *values = NULL;
+  vt_status st = VT_OK;
+  vt_string config = vt_attr_string(call->op, VT_ATTR_BACKEND_CONFIG);
+  VT_TRY_OUT(load_matrices(call->op, call->in[0], &m));
+  bool lower = !config.size || config.data[0] != '0';
+  vt_dtype real = m.type == VT_F32 || m.type == VT_C64 ? VT_F32 : VT_F64;
+  if (m.rows != m.cols || vt_type_elements(call->out[1].type) != m.count * m.rows ||
+      vt_type_elements(call->out[0].type) != vt_type_elements(call->in[0].type)) {
+    st = vt_eval_invalid(call->op, "shapes");
+    goto out;
+  }
+  int64_t real_bytes = (int64_t)vt_dtype_bytes(real);
+  VT_TRY_OUT(vt_eval_scratch(m.count * m.rows * real_bytes, &values));
+  int n = (int)m.rows;
+  char uplo = lower ? 'L' : 'U';
+  for (int64_t i = 0; i < m.count; i++) {
+    void *a = m.data + i * m.rows * m.cols * m.bytes, *w = values + i * m.rows * real_bytes;
+    int info = BY_TYPE(m.type, LAPACKE_ssyevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w),
+                       LAPACKE_dsyevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w),
+                       LAPACKE_cheevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w),
+                       LAPACKE_zheevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w));
+    if (info) {
+      fill_nan(m.type, m.rows * m.cols, a);
+      fill_nan(real, m.rows, w);
+    }
+  }
+  VT_TRY_OUT(store_array(m.type, m.data, &call->out[0]));
+  VT_TRY_OUT(store_array(real, values, &call->out[1]));
+out:
+  free(m.data);
+  free(values);
+  return st;
+}
+
+static vt_status call_identity(const vt_eval_call *call) {
+  const vt_op *op = call->op;
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    if (i >= op->operand_count || !vt_type_equal(call->in[i].type, call->out[i].type))
+      return vt_eval_refuse(op, "a change of shape by this custom call here");
+    size_t bytes = (size_t)vt_type_bytes(call->out[i].type);
+    if (bytes && call->in[i].data != call->out[i].data) memcpy(call->out[i].data, call->in[i].data, bytes);
+  }
+  return VT_OK;
+}
+
+// Memory without contents.
+static vt_status call_allocate(const vt_eval_call *call) {
+  for (uint32_t i = 0; i < call->op->result_count; i++)
+    if (call->out[i].data) memset(call->out[i].data, 0, (size_t)vt_type_bytes(call->out[i].type));
+  return VT_OK;
+}
+
+static const struct {
+  const char *name;
+  vt_eval_kernel run;
+  uint32_t operands, results;  // exact numbers; 0 results = any
+} targets[] = {
+    {"Qr", call_qr, 1, 2},
+    {"ProductOfElementaryHouseholderReflectors", call_householder, 2, 1},
+    {"LuDecomposition", call_lu, 1, 3},
+    {"Eigh", call_eigh, 1, 2},
+    {"ApproxTopK", vt_eval_approx_top_k, 0, 0},
+    {"AllocateBuffer", call_allocate, 0, 0},
+    {"annotate_device_placement", call_identity, 0, 0},
+    {"Sharding", call_identity, 0, 0},
+    {"SPMDFullToShardShape", call_identity, 0, 0},
+    {"SPMDShardToFullShape", call_identity, 0, 0},
+    {"LayoutConstraint", call_identity, 0, 0},
+    {"MoveToHost", call_identity, 0, 0},
+    {"MoveToDevice", call_identity, 0, 0},
+    {"PinToDevice", call_identity, 0, 0},
+    {"PinToDeviceSram", call_identity, 0, 0},
+};
+
+static vt_eval_kernel target_of(const vt_op *op) {
+  vt_string name = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME);
+  for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
+    if (strlen(targets[i].name) != name.size || memcmp(targets[i].name, name.data, name.size)) continue;
+    if (targets[i].results &&
+        (op->operand_count != targets[i].operands || op->result_count != targets[i].results))
+      return NULL;
+    return targets[i].run;
+  }
+  return NULL;
+}
+
+bool vt_eval_custom_call_supports(const vt_op *op) { return target_of(op) != NULL; }
+
+vt_status vt_eval_custom_call(const vt_eval_call *call) {
+  vt_eval_kernel run = target_of(call->op);
+  if (run) return run(call);
+  vt_string name = vt_attr_string(call->op, VT_ATTR_CALL_TARGET_NAME);
+  char what[160];
+  snprintf(what, sizeof what, "custom call '%.*s'", (int)(name.size < 120 ? name.size : 120), name.data);
+  return vt_eval_refuse(call->op, what);
+}

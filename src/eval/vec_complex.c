@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// vec_complex.c - elementwise loops of complex numbers. Built once per instruction set.
+#include "eval/vec.h"
+
+#include <complex.h>
+#include <math.h>
+
+#include "ir/module.h"
+
+#define CAT(a, b)  a##_##b
+#define CAT_(a, b) CAT(a, b)
+#define FN(name)   CAT_(name, SUFFIX)
+#define RE(z)      ((const T *)&(z))[0]
+#define IM(z)      ((const T *)&(z))[1]
+
+typedef float complex c64_t;
+static inline c64_t make_c64(float re, float im) {
+  float parts[2] = {re, im};
+  c64_t z;
+  __builtin_memcpy(&z, parts, sizeof z);
+  return z;
+}
+static inline c64_t times_c64(c64_t a, c64_t b) {
+  float ar = crealf(a), ai = cimagf(a), br = crealf(b), bi = cimagf(b);
+  return make_c64(ar * br - ai * bi, ar * bi + ai * br);
+}
+static inline c64_t over_c64(c64_t a, c64_t b) { return a / b; }
+// sin, cos and exp come apart where one factor is exactly zero: 0 * inf would be NaN.
+static inline c64_t exp_c64(c64_t a) {
+  float r = expf(crealf(a)), angle = cimagf(a);
+  if (angle == 0) return make_c64(r, angle);
+  if (r == 0) return make_c64(0, 0);
+  return make_c64(r * cosf(angle), r * sinf(angle));
+}
+static inline c64_t expm1_c64(c64_t a) {
+  float x = crealf(a), y = cimagf(a), half = sinf(y / 2);
+  float im = y == 0 ? y : expf(x) * sinf(y);
+  return make_c64(expm1f(x) * cosf(y) - 2 * half * half, im);
+}
+static inline c64_t log1p_c64(c64_t a) {
+  float x = crealf(a), y = cimagf(a);
+  float far = fabsf(x) + fabsf(y);
+  float re = far < (float)0.5 ? log1pf(x * (2 + x) + y * y) / 2 : logf(hypotf(1 + x, y));
+  return make_c64(re, atan2f(y, 1 + x));
+}
+static inline c64_t logistic_c64(c64_t a) {
+  c64_t e = exp_c64(make_c64(-crealf(a), -cimagf(a)));
+  return make_c64(1, 0) / make_c64(1 + crealf(e), cimagf(e));
+}
+static inline c64_t rsqrt_c64(c64_t a) { return make_c64(1, 0) / csqrtf(a); }
+static inline c64_t sign_c64(c64_t a) {
+  float x = crealf(a), y = cimagf(a), size = hypotf(x, y);
+  if (size == 0) return make_c64(0, 0);
+  return make_c64(x / size, y / size);
+}
+// XLA's corners: x^0 is 1 for x = 0 as well, 0 to a power with positive real part is 0.
+static inline c64_t power_c64(c64_t a, c64_t b) {
+  float br = crealf(b), bi = cimagf(b);
+  if (br == 0 && bi == 0) return make_c64(1, 0);
+  if (crealf(a) == 0 && cimagf(a) == 0)
+    return br > 0 ? make_c64(0, 0) : make_c64((float)NAN, (float)NAN);
+  float size = hypotf(crealf(a), cimagf(a)), angle = atan2f(cimagf(a), crealf(a));
+  float r = powf(size, br) * (bi == 0 ? 1 : expf(-bi * angle));
+  float turn = br * angle + (bi == 0 ? 0 : bi * logf(size));
+  return make_c64(r * cosf(turn), r * sinf(turn));
+}
+// atan2(y, x) = -i log((x + i y) / sqrt(x^2 + y^2))
+static inline c64_t atan2_c64(c64_t y, c64_t x) {
+  c64_t iy = make_c64(-cimagf(y), crealf(y));
+  c64_t up = x + iy, down = csqrtf(times_c64(x, x) + times_c64(y, y));
+  c64_t w = clogf(up / down);
+  return make_c64(cimagf(w), -crealf(w));
+}
+// Lexicographic order.
+static inline int before_c64(c64_t a, c64_t b) {
+  return crealf(a) < crealf(b) || (crealf(a) == crealf(b) && cimagf(a) < cimagf(b));
+}
+static inline c64_t clamp_c64(c64_t a, c64_t b, c64_t c) {
+  c64_t r = before_c64(b, a) ? a : b;
+  return before_c64(c, r) ? c : r;
+}
+
+typedef double complex c128_t;
+static inline c128_t make_c128(double re, double im) {
+  double parts[2] = {re, im};
+  c128_t z;
+  __builtin_memcpy(&z, parts, sizeof z);
+  return z;
+}
+static inline c128_t times_c128(c128_t a, c128_t b) {
+  double ar = creal(a), ai = cimag(a), br = creal(b), bi = cimag(b);
+  return make_c128(ar * br - ai * bi, ar * bi + ai * br);
+}
+static inline c128_t over_c128(c128_t a, c128_t b) { return a / b; }
+// sin, cos and exp come apart where one factor is exactly zero: 0 * inf would be NaN.
+static inline c128_t exp_c128(c128_t a) {
+  double r = exp(creal(a)), angle = cimag(a);
+  if (angle == 0) return make_c128(r, angle);
+  if (r == 0) return make_c128(0, 0);
+  return make_c128(r * cos(angle), r * sin(angle));
+}
+static inline c128_t expm1_c128(c128_t a) {
+  double x = creal(a), y = cimag(a), half = sin(y / 2);
+  double im = y == 0 ? y : exp(x) * sin(y);
+  return make_c128(expm1(x) * cos(y) - 2 * half * half, im);
+}
+static inline c128_t log1p_c128(c128_t a) {
+  double x = creal(a), y = cimag(a);
+  double far = fabs(x) + fabs(y);
+  double re = far < (double)0.5 ? log1p(x * (2 + x) + y * y) / 2 : log(hypot(1 + x, y));
+  return make_c128(re, atan2(y, 1 + x));
+}
+static inline c128_t logistic_c128(c128_t a) {
+  c128_t e = exp_c128(make_c128(-creal(a), -cimag(a)));
+  return make_c128(1, 0) / make_c128(1 + creal(e), cimag(e));
+}
+static inline c128_t rsqrt_c128(c128_t a) { return make_c128(1, 0) / csqrt(a); }
+static inline c128_t sign_c128(c128_t a) {
+  double x = creal(a), y = cimag(a), size = hypot(x, y);
+  if (size == 0) return make_c128(0, 0);
+  return make_c128(x / size, y / size);
+}
+// XLA's corners: x^0 is 1 for x = 0 as well, 0 to a power with positive real part is 0.
+static inline c128_t power_c128(c128_t a, c128_t b) {
+  double br = creal(b), bi = cimag(b);
+  if (br == 0 && bi == 0) return make_c128(1, 0);
+  if (creal(a) == 0 && cimag(a) == 0)
+    return br > 0 ? make_c128(0, 0) : make_c128((double)NAN, (double)NAN);
+  double size = hypot(creal(a), cimag(a)), angle = atan2(cimag(a), creal(a));
+  double r = pow(size, br) * (bi == 0 ? 1 : exp(-bi * angle));
+  double turn = br * angle + (bi == 0 ? 0 : bi * log(size));
+  return make_c128(r * cos(turn), r * sin(turn));
+}
+// atan2(y, x) = -i log((x + i y) / sqrt(x^2 + y^2))
+static inline c128_t atan2_c128(c128_t y, c128_t x) {
+  c128_t iy = make_c128(-cimag(y), creal(y));
+  c128_t up = x + iy, down = csqrt(times_c128(x, x) + times_c128(y, y));
+  c128_t w = clog(up / down);
+  return make_c128(cimag(w), -creal(w));
+}
+// Lexicographic order.
+static inline int before_c128(c128_t a, c128_t b) {
+  return creal(a) < creal(b) || (creal(a) == creal(b) && cimag(a) < cimag(b));
+}
+static inline c128_t clamp_c128(c128_t a, c128_t b, c128_t c) {
+  c128_t r = before_c128(b, a) ? a : b;
+  return before_c128(c, r) ? c : r;
+}
+
+#define LOOP(NAME, T_, Z, R, LOADS, formula)                                                       \
+  static void NAME(int64_t n, const void *a_, const void *b_, const void *c_, void *out_,          \
+                   int32_t width) {                                                                \
+    typedef T_ T;                                                                                  \
+    (void)sizeof(T);                                                                               \
+    (void)width;                                                                                   \
+    const Z *x = a_, *y = b_, *z = c_;                                                             \
+    (void)y, (void)z;                                                                              \
+    R *out = out_;                                                                                 \
+    VT_VEC_LOOP for (int64_t i = 0; i < n; i++) {                                                  \
+      LOADS                                                                                        \
+      out[i] = (R)(formula);                                                                       \
+    }                                                                                              \
+  }
+#define SUFFIX                  c64
+#define C(name)                 name##f
+#define M(name)                 name##f
+#define L1                      c64_t a = x[i];
+#define L2                      c64_t a = x[i], b = y[i];
+#define L3                      c64_t a = x[i], b = y[i], c = z[i];
+#define C1(op, formula)         LOOP(op##_c64, float, c64_t, c64_t, L1, formula)
+#define C1_REAL(op, formula)    LOOP(op##_c64, float, c64_t, float, L1, formula)
+#define C2(op, formula)         LOOP(op##_c64, float, c64_t, c64_t, L2, formula)
+#define C3(op, formula)         LOOP(op##_c64, float, c64_t, c64_t, L3, formula)
+#define CCMP(name, at, formula) LOOP(CMP_##name##_c64, float, c64_t, uint8_t, L2, formula)
+#include "eval/vec_complex.def"
+#undef SUFFIX
+#undef C
+#undef M
+#undef L1
+#undef L2
+#undef L3
+#undef C1
+#undef C1_REAL
+#undef C2
+#undef C3
+#undef CCMP
+
+#define SUFFIX                  c128
+#define C(name)                 name
+#define M(name)                 name
+#define L1                      c128_t a = x[i];
+#define L2                      c128_t a = x[i], b = y[i];
+#define L3                      c128_t a = x[i], b = y[i], c = z[i];
+#define C1(op, formula)         LOOP(op##_c128, double, c128_t, c128_t, L1, formula)
+#define C1_REAL(op, formula)    LOOP(op##_c128, double, c128_t, double, L1, formula)
+#define C2(op, formula)         LOOP(op##_c128, double, c128_t, c128_t, L2, formula)
+#define C3(op, formula)         LOOP(op##_c128, double, c128_t, c128_t, L3, formula)
+#define CCMP(name, at, formula) LOOP(CMP_##name##_c128, double, c128_t, uint8_t, L2, formula)
+#include "eval/vec_complex.def"
+#undef SUFFIX
+#undef C
+#undef M
+#undef L1
+#undef L2
+#undef L3
+#undef C1
+#undef C1_REAL
+#undef C2
+#undef C3
+#undef CCMP
+
+void VT_VEC_NAME(vt_vec_fill_complex)(vt_vec_table *table) {
+#define C1(o, formula)                                                                             \
+  table->op[VT_VEC_C64][VT_OP_##o] = o##_c64, table->op[VT_VEC_C128][VT_OP_##o] = o##_c128;
+#define C1_REAL(o, formula) C1(o, formula)
+#define C2(o, formula)      C1(o, formula)
+#define C3(o, formula)      C1(o, formula)
+#define CCMP(name, at, formula)                                                                    \
+  table->compare[VT_VEC_C64][0][at] = table->compare[VT_VEC_C64][1][at] = CMP_##name##_c64;        \
+  table->compare[VT_VEC_C128][0][at] = table->compare[VT_VEC_C128][1][at] = CMP_##name##_c128;
+#include "eval/vec_complex.def"
+}
