@@ -3,10 +3,15 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/file.h"
+#include "import/import.h"
+#include "import/sharding_text.h"
 #include "spmd/spmd.h"
 
 static const vt_mesh_axis axes[] = {{"x", 4}, {"y", 2}};
@@ -108,11 +113,86 @@ static void test_maximal(void **state) {
   vt_arena_free(&arena);
 }
 
+// ---- propagation: what XLA chose ------------------------------------------------------------------------------------
+
+#define FIXTURES VTPU_SOURCE_DIR "/src/spmd/fixtures/"
+
+static void plan_fixture(const char *name, vt_arena *arena, vt_tiling **out_results, uint32_t *out_count) {
+  char path[512];
+  vt_bytes bytes = {0};
+  vt_module *module = NULL;
+  vt_tiling *params;
+  snprintf(path, sizeof path, FIXTURES "%s.mlirbc", name);
+  vt_status st = vt_file_map(path, &bytes);
+  if (!st) st = vt_import(bytes, &module);
+  if (!st) st = vt_spmd_plan(module, 8, arena, &params, out_results);
+  if (st) fail_msg("%s: %s", name, vt_status_message(st));
+  *out_count = module->main->return_count;
+  for (uint32_t i = 0; i < *out_count; i++) {  // what the test reads must outlive the module
+    vt_type *global = &(*out_results)[i].global;
+    *global = vt_type_make(arena, global->dtype, global->rank, global->dims);
+  }
+  vt_module_destroy(module);
+  vt_file_unmap(&bytes);
+}
+
+static void print_tiling(const vt_tiling *t) {
+  for (int32_t d = 0; d < t->global.rank; d++) fprintf(stderr, "%s%d", d ? "," : "got [", (int)t->counts[d]);
+  for (int32_t i = 0; i < t->device_count; i++) fprintf(stderr, "%s%d", i ? "," : "] tiles ", t->tile_of_device[i]);
+  fprintf(stderr, "\n");
+}
+
+static bool is_expected(const vt_tiling *t, const vt_tile_assignment *want) {
+  if (want->kind == VT_TILES_REPLICATED) return vt_tiling_is_replicated(t);
+  int64_t tiles = 1;
+  for (int32_t d = 0; d < t->global.rank; d++) {
+    if (t->counts[d] != want->tile_dims[d]) return false;
+    tiles *= want->tile_dims[d];
+  }
+  for (int64_t i = 0; i < want->device_count; i++)
+    if (t->tile_of_device[want->devices[i]] != i / (want->device_count / tiles)) return false;
+  return true;
+}
+
+// Lines of "name rank {sharding}": one per result of each program.
+static void test_propagation(void **state) {
+  (void)state;
+  FILE *file = fopen(FIXTURES "expected.txt", "r");
+  char line[512], name[128], current[128] = "";
+  vt_arena arena = {0};
+  vt_tiling *results = NULL;
+  uint32_t count = 0, at = 0, wrong = 0;
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file)) {
+    int rank, offset;
+    assert_int_equal(sscanf(line, "%127s %d %n", name, &rank, &offset), 2);
+    if (strcmp(name, current)) {
+      assert_int_equal(at, count);
+      plan_fixture(name, &arena, &results, &count);
+      strcpy(current, name);
+      at = 0;
+    }
+    assert_true(at < count);
+    vt_tile_assignment want;
+    assert_null(vt_tiles_parse(&arena, (vt_string){line + offset, strcspn(line + offset, "\n")}, rank, &want));
+    if (!is_expected(&results[at], &want)) {
+      fprintf(stderr, "result %u: XLA says %s", at, line);
+      print_tiling(&results[at]);
+      wrong++;
+    }
+    at++;
+  }
+  fclose(file);
+  vt_arena_free(&arena);
+  assert_int_equal(wrong, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_mesh),
       cmocka_unit_test(test_ranges),
       cmocka_unit_test(test_maximal),
+      cmocka_unit_test(test_propagation),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
