@@ -114,18 +114,26 @@ static vt_status executable_signature(vt_executable *executable, const vt_module
   return VT_OK;
 }
 
-static vt_status executable_devices(vt_executable *executable, const vt_executable_options *options) {
+static vt_status executable_devices(vt_executable *executable, const vt_executable_options *options,
+                                    const vt_module *module) {
   int32_t count = vt_slice_devices(&executable->slice);
-  int32_t *ids = VT_NEW_ARRAY(&executable->arena, int32_t, options->partitions);
-  for (int32_t i = 0; i < options->partitions; i++) {
+  int32_t partitions = options->partitions ? options->partitions : module->num_partitions;
+  int32_t *ids = VT_NEW_ARRAY(&executable->arena, int32_t, partitions);
+  for (int32_t i = 0; i < partitions; i++) {
     ids[i] = options->device_ids ? options->device_ids[i] : i;
     if (ids[i] < 0 || ids[i] >= count)
       return vt_error(VT_INVALID_ARGUMENT, "the program is for device %d; %s has %d devices", ids[i],
                       executable->slice.name, count);
   }
-  executable->info.partitions = options->partitions;
+  executable->info.partitions = partitions;
   executable->info.device_ids = ids;
   return VT_OK;
+}
+
+// VTPU_MATMUL_PRECISION=float32 asks for plain f32 where a program says DEFAULT.
+static bool exact_dots_wanted(void) {
+  const char *precision = getenv("VTPU_MATMUL_PRECISION");
+  return precision && (!strcmp(precision, "float32") || !strcmp(precision, "highest"));
 }
 
 static vt_status compile_module(vt_executable *executable, const vt_executable_options *options,
@@ -134,15 +142,15 @@ static vt_status compile_module(vt_executable *executable, const vt_executable_o
   int32_t asked = (*module)->num_partitions;
   if ((*module)->num_replicas > 1)
     return vt_error(VT_UNIMPLEMENTED, "a program of %d replicas; use partitions", (*module)->num_replicas);
-  if (asked > 1 && asked != options->partitions)
+  if (asked > 1 && asked != info->partitions)
     return vt_error(VT_INVALID_ARGUMENT, "the program has %d partitions, the options say %d", asked,
-                    options->partitions);
+                    info->partitions);
   info->name = vt_arena_printf(&executable->arena, "%s", (*module)->name ? (*module)->name : "");
   VT_TRY(executable_signature(executable, *module));
   info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);
   executable->transfers = module_transfers(*module);
   VT_TRY(vt_executable_account(executable, *module));
-  vt_host_options host = {.device_count = options->partitions, .exact_dots = options->exact_dots};
+  vt_host_options host = {.device_count = info->partitions, .exact_dots = options->exact_dots || exact_dots_wanted()};
   vt_module *taken = *module;
   *module = NULL;
   return vt_host_compile(taken, &host, &executable->program);
@@ -160,10 +168,10 @@ vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program, const v
   vt_executable_info *info = &executable->info;
   info->program = copy_bytes(&executable->arena, program);
   info->options = copy_bytes(&executable->arena, options->bytes);
-  VT_TRY_OUT(executable_devices(executable, options));
   info->fingerprint = vt_hash_bytes(program.data, program.size, vt_hash_bytes(slice->name, strlen(slice->name), 1));
   info->fingerprint = vt_hash_bytes(options->bytes.data, options->bytes.size, info->fingerprint);
   VT_TRY_OUT(vt_import(program, &module));
+  VT_TRY_OUT(executable_devices(executable, options, module));
   VT_TRY_OUT(compile_module(executable, options, &module));
   info->code_bytes = (int64_t)program.size;
   executable->tiny = vt_program_is_small(executable->program) && !executable->transfers;

@@ -102,10 +102,10 @@ vt_status vt_buffer_unpin(vt_buffer *buffer) VT_CHECKED;  // errors FAILED_PRECO
 
 // Executables ------------------------------------------------------------------------------------------------------
 typedef struct vt_executable_options {
-  int32_t partitions;               // devices that run it together, >= 1
+  int32_t partitions;               // devices that run it together; 0 = as the program says
   const int32_t *device_ids;        // [partitions]; NULL = 0, 1, 2 ...
   vt_bytes bytes;                   // as the framework sent them; kept
-  bool exact_dots;
+  bool exact_dots;                  // DEFAULT precision is f32; so it is when VTPU_MATMUL_PRECISION says float32
 } vt_executable_options;
 
 // A parameter or a result: the whole array, and each device's part of it.
