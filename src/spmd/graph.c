@@ -47,6 +47,29 @@ void vt_graph_seed(vt_graph *graph, uint32_t id, const vt_sharding *s) {
   for (uint32_t i = 0; ours && i < s->unreduced_count; i++) (void)push_atoms(graph, s->unreduced[i], NULL, &node->used);
 }
 
+static int64_t atom_size(const vt_graph *graph, uint8_t atom) { return graph->atoms[atom].size; }
+
+// Where the axis that atom `at` of the list belongs to ends: axes are not split over factors. out_size gets the
+// product of its atoms.
+static uint32_t end_of_axis(const vt_graph *graph, const vt_atom_list *list, uint32_t at, int64_t *out_size) {
+  uint32_t axis = graph->atoms[list->atoms[at]].axis;
+  *out_size = 1;
+  for (; at < list->count && graph->atoms[list->atoms[at]].axis == axis; at++)
+    *out_size *= atom_size(graph, list->atoms[at]);
+  return at;
+}
+
+// The number of leading atoms, in whole axes, whose product divides the size.
+static uint32_t divisible(const vt_graph *graph, const vt_atom_list *list, int64_t size) {
+  int64_t whole = 1, axis;
+  for (uint32_t at = 0, end; at < list->count; at = end) {
+    end = end_of_axis(graph, list, at, &axis);
+    whole *= axis;
+    if (size % whole) return at;
+  }
+  return list->count;
+}
+
 const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_arena *arena) {
   const vt_node *node = &graph->nodes.data[id];
   vt_sharding *s = VT_NEW(arena, vt_sharding);
@@ -55,7 +78,7 @@ const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_aren
   for (int32_t d = 0; d < node->type.rank; d++) {
     vt_axis_ref *refs = VT_NEW_ARRAY(arena, vt_axis_ref, node->dims[d].count);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < node->dims[d].count; i++) {
+    for (uint32_t i = 0; i < divisible(graph, &node->dims[d], node->type.dims[d]); i++) {
       vt_atom atom = graph->atoms[node->dims[d].atoms[i]];
       vt_axis_ref *last = n ? &refs[n - 1] : NULL;
       if (last && last->axis == atom.axis && last->pre_size * last->size == atom.pre_size) last->size *= atom.size;
@@ -75,18 +98,6 @@ typedef struct candidate {
   bool final;            // tensors contradict each other behind it
   uint32_t source;       // tensor that has it
 } candidate;
-
-static int64_t atom_size(const vt_graph *graph, uint8_t atom) { return graph->atoms[atom].size; }
-
-// Where the axis that atom `at` of the list belongs to ends: axes are not split over factors. out_size gets the
-// product of its atoms.
-static uint32_t end_of_axis(const vt_graph *graph, const vt_atom_list *list, uint32_t at, int64_t *out_size) {
-  uint32_t axis = graph->atoms[list->atoms[at]].axis;
-  *out_size = 1;
-  for (; at < list->count && graph->atoms[list->atoms[at]].axis == axis; at++)
-    *out_size *= atom_size(graph, list->atoms[at]);
-  return at;
-}
 
 // The part of a dimension's axes that belongs to entry `which` of the `n` entries of the dimension. `out_room` is
 // false when axes of the dimension lie behind the part, or one before it is not filled.
@@ -187,7 +198,7 @@ static bool extend(vt_graph *graph, const vt_rule *rule, uint32_t t, const vt_di
     whole *= size;
     factor *= size;
     if ((node->used | rule->ignored) & mask || dim->count + (end - k) > VT_MAX_ATOMS) break;
-    if (node->type.dims[d] % whole || (n > 1 && rule->sizes[entries[i].factor] % factor)) break;
+    if (whole > node->type.dims[d] || (n > 1 && rule->sizes[entries[i].factor] % factor)) break;
     for (; k < end; k++) dim->atoms[dim->count++] = axes->atoms[k];
     node->used |= mask;
     changed = true;

@@ -59,7 +59,8 @@ typedef struct vt_graph {
 uint32_t vt_graph_add_node(vt_graph *graph, vt_type type);
 // Fixes a node's axes to what the sharding says, as far as it is over the graph's mesh.
 void vt_graph_seed(vt_graph *graph, uint32_t node, const vt_sharding *sharding);
-// The sharding a node has come to, in `arena`; NULL when no axis is used.
+// The sharding a node has come to, in `arena`, without axes that do not divide their dimension (inside of the program
+// they may stay, on arrays that leave it they may not); NULL when no axis is used.
 const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t node, vt_arena *arena);
 // All dimensions of the tensors (of equal rank) are the same.
 void vt_graph_tie(vt_graph *graph, uint32_t count, const uint32_t *nodes);

@@ -25,6 +25,15 @@ static uint32_t node_of(const vt_map *nodes, const vt_value *value) {
   return found ? (uint32_t)((uintptr_t)found - 1) : 0;
 }
 
+// Constants and what is computed from them alone count anew for each use, as one use says nothing about another.
+static bool is_constant_op(const vt_op *op, const vt_map *constants) {
+  if (op->code == VT_OP_CONSTANT || op->code == VT_OP_IOTA) return true;
+  bool moves = op->code == VT_OP_BROADCAST_IN_DIM || op->code == VT_OP_BROADCAST || op->code == VT_OP_RESHAPE ||
+               op->code == VT_OP_SLICE || vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+  for (uint32_t i = 0; moves && i < op->operand_count; i++) moves = vt_map_find_ptr(constants, op->operands[i]) != NULL;
+  return moves && !vt_op_attr(op, VT_ATTR_SHARDING);
+}
+
 static void tie_two(walker *w, uint32_t a, uint32_t b) {
   if (a != b) vt_graph_tie(&w->graph, 2, (uint32_t[]){a, b});
 }
@@ -131,7 +140,7 @@ static void walk_op(walker *w, const vt_op *op, uint32_t *nodes, uint32_t *resul
 }
 
 static void walk_func(walker *w, const vt_func *func, const uint32_t *params, uint32_t *returns) {
-  vt_map nodes = {0};
+  vt_map nodes = {0}, constants = {0};
   w->depth++;
   if (++w->steps > MAX_STEPS) w->graph.too_large = true;
   for (uint32_t i = 0; i < func->param_count; i++)
@@ -140,7 +149,11 @@ static void walk_func(walker *w, const vt_func *func, const uint32_t *params, ui
     if (++w->steps > MAX_STEPS) w->graph.too_large = true;
     uint32_t *operands = VT_NEW_ARRAY(w->graph.arena, uint32_t, op->operand_count);
     uint32_t *results = VT_NEW_ARRAY(w->graph.arena, uint32_t, op->result_count);
-    for (uint32_t i = 0; i < op->operand_count; i++) operands[i] = node_of(&nodes, op->operands[i]);
+    if (is_constant_op(op, &constants)) *vt_map_at_ptr(&constants, &op->results[0]) = w;
+    for (uint32_t i = 0; i < op->operand_count; i++) {
+      bool constant = vt_map_find_ptr(&constants, op->operands[i]) != NULL;
+      operands[i] = constant ? vt_graph_add_node(&w->graph, op->operands[i]->type) : node_of(&nodes, op->operands[i]);
+    }
     walk_op(w, op, operands, results);
     for (uint32_t i = 0; i < op->result_count; i++)
       *vt_map_at_ptr(&nodes, &op->results[i]) = (void *)((uintptr_t)results[i] + 1);
@@ -148,6 +161,7 @@ static void walk_func(walker *w, const vt_func *func, const uint32_t *params, ui
   for (uint32_t i = 0; i < func->return_count; i++) returns[i] = node_of(&nodes, func->returns[i]);
   w->depth--;
   vt_map_free(&nodes);
+  vt_map_free(&constants);
 }
 
 // ---- the mesh -----------------------------------------------------------------------------------------------------

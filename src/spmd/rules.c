@@ -262,13 +262,6 @@ static void batch_norm(builder *b) {
   }
 }
 
-static void triangular_solve(builder *b) {
-  int32_t batch = type_of(b, 0).rank - 2;
-  for (int32_t d = 0; d < batch; d++) tie_dim(b, 0, b->tensors, d);
-  pair(b, 1, vt_attr_i64(b->op, VT_ATTR_LEFT_SIDE) ? batch + 1 : batch, 2,
-       vt_attr_i64(b->op, VT_ATTR_LEFT_SIDE) ? batch + 1 : batch);
-}
-
 // False when nothing is known of the op.
 static bool describe(builder *b, bool *out_pass_through) {
   *out_pass_through = true;
@@ -304,8 +297,7 @@ static bool describe(builder *b, bool *out_pass_through) {
   case VT_OP_GATHER: gather(b); return true;
   case VT_OP_SCATTER: scatter(b); return true;
   case VT_OP_BATCH_NORM_TRAINING: case VT_OP_BATCH_NORM_INFERENCE: case VT_OP_BATCH_NORM_GRAD: batch_norm(b); return true;
-  case VT_OP_CHOLESKY: batch_dims(b, 2); return true;
-  case VT_OP_TRIANGULAR_SOLVE: triangular_solve(b); return true;
+  case VT_OP_CHOLESKY: case VT_OP_TRIANGULAR_SOLVE: batch_dims(b, 2); return true;
   default: return false;
   }
 }
