@@ -288,7 +288,7 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   const vt_dims *lists[] = {&c->batch, &c->m, &c->n, &c->k};
   for (int l = 0; l < 4; l++)
     for (int32_t i = 0; i < lists[l]->count; i++) work *= (double)lists[l]->at[i].size;
-  if (work <= SMALL_DOT) return false;  // empty ones too
+  if (work <= (plan->program->options.compile_all ? 0 : SMALL_DOT)) return false;
   dot_body *body = VT_NEW(&plan->program->arena, dot_body);
   body->converts_result = converts;
   bool round = vt_rounds_operands(plan, op);

@@ -61,7 +61,7 @@ static vt_status plan_program(vt_program *program) {
                               .min_bf16_depth = vt_host_min_bf16_depth()};
     VT_TRY(vt_passes_run(program->module, &passes));
   }
-  program->small = func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
+  program->small = !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
   VT_TRY(vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan));
   VT_TRY(vt_kernels_compile(program));
   for (size_t i = 0; i < program->plan_order.size; i++) {
