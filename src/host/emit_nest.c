@@ -71,17 +71,22 @@ static uint8_t leaf_level(const vt_nest *nest, const vt_node *n) {
   return LEVEL_SCALAR;
 }
 
-static uint8_t level_of(const vt_nest *nest, uint32_t node) {
+static uint8_t level_of(const vt_nest *nest, const uint8_t *levels, uint32_t node) {
   const vt_node *n = &nest->nodes[node];
   if (n->kind == VT_NODE_CONST) return LEVEL_SCALAR;
   if (n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA) return leaf_level(nest, n);
   if (n->kind == VT_NODE_REDUCE) return LEVEL_ROW;
   uint8_t level = LEVEL_SCALAR;
   for (uint32_t i = 0; i < n->operand_count; i++) {
-    uint8_t other = level_of(nest, n->operands[i]);
-    if (other > level) level = other;
+    assert(n->operands[i] < node);
+    if (levels[n->operands[i]] > level) level = levels[n->operands[i]];
   }
   return level;
+}
+
+// One pass, operands first: nodes that share operands make a graph, not a tree.
+static void find_levels(const vt_nest *nest, uint8_t *levels) {
+  for (uint32_t i = 0; i < nest->node_count; i++) levels[i] = level_of(nest, levels, i);
 }
 
 bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target) {
@@ -138,14 +143,16 @@ static bool keeps_buffers(const vt_nest *nest) {
 
 void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
   bool live[VT_NEST_NODES];
+  uint8_t levels[VT_NEST_NODES];
   find_live(nest, live);
+  find_levels(nest, levels);
   vt_text_printf(key, "nest1 l%d%d%d a%d i%u r%d s%d k%d", target->lanes, target->avx512, target->bf16,
                  nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target), nest->stage_count,
                  keeps_buffers(nest));
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     if (!live[i]) continue;
-    vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage, level_of(nest, i));
+    vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage, levels[i]);
     if (n->kind == VT_NODE_LOAD) vt_text_printf(key, " i%d", n->input);
     if (n->output >= 0) vt_text_printf(key, " o%d%c", n->output, vt_nest_is_full(nest, n) ? 'f' : 'r');
     if (n->kind == VT_NODE_REDUCE) vt_text_printf(key, " r%d%c", n->reducer, n->accumulated ? 'a' : 'r');
@@ -628,14 +635,16 @@ static void open_function(loops *l, const char *name) {
 static void find_slots(loops *l) {
   const vt_nest *nest = l->nest;
   bool live[VT_NEST_NODES];
+  uint8_t levels[VT_NEST_NODES];
   find_live(nest, live);
+  find_levels(nest, levels);
   uint32_t at = (uint32_t)nest->atom_count;
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     l->state[i].live = live[i];
     l->state[i].pass = -1;
     if (!live[i]) continue;
-    l->state[i].level = level_of(nest, i);
+    l->state[i].level = levels[i];
     if (!has_slot(n)) continue;
     l->state[i].slot = at;
     at += (uint32_t)nest->atom_count;
