@@ -13,7 +13,6 @@
 
 #include "host/emit.h"
 
-enum { LEVEL_SCALAR, LEVEL_ROW, LEVEL_FULL };
 enum { KEEP_COST = 6, MAX_KEPT = 4 };  // ops of recomputation that pay for a row buffer; buffers per nest
 static const int64_t MAX_KEPT_BYTES = 512 << 10;
 
@@ -61,32 +60,6 @@ static void find_live(const vt_nest *nest, bool *live) {
   memset(live, 0, nest->node_count);
   for (uint32_t i = 0; i < nest->node_count; i++)
     if (nest->nodes[i].output >= 0) mark_live(nest, i, live);
-}
-
-// Whether a leaf has the same element for all places, for all columns, or for none.
-static uint8_t leaf_level(const vt_nest *nest, const vt_node *n) {
-  if (n->access.strides[nest->atom_count - 1]) return LEVEL_FULL;
-  for (int32_t a = 0; a < nest->atom_count - 1; a++)
-    if (n->access.strides[a]) return LEVEL_ROW;
-  return LEVEL_SCALAR;
-}
-
-static uint8_t level_of(const vt_nest *nest, const uint8_t *levels, uint32_t node) {
-  const vt_node *n = &nest->nodes[node];
-  if (n->kind == VT_NODE_CONST) return LEVEL_SCALAR;
-  if (n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA) return leaf_level(nest, n);
-  if (n->kind == VT_NODE_REDUCE) return LEVEL_ROW;
-  uint8_t level = LEVEL_SCALAR;
-  for (uint32_t i = 0; i < n->operand_count; i++) {
-    assert(n->operands[i] < node);
-    if (levels[n->operands[i]] > level) level = levels[n->operands[i]];
-  }
-  return level;
-}
-
-// One pass, operands first: nodes that share operands make a graph, not a tree.
-static void find_levels(const vt_nest *nest, uint8_t *levels) {
-  for (uint32_t i = 0; i < nest->node_count; i++) levels[i] = level_of(nest, levels, i);
 }
 
 bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target) {
@@ -143,16 +116,14 @@ static bool keeps_buffers(const vt_nest *nest) {
 
 void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
   bool live[VT_NEST_NODES];
-  uint8_t levels[VT_NEST_NODES];
   find_live(nest, live);
-  find_levels(nest, levels);
   vt_text_printf(key, "nest1 l%d%d%d a%d i%u r%d s%d k%d", target->lanes, target->avx512, target->bf16,
                  nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target), nest->stage_count,
                  keeps_buffers(nest));
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     if (!live[i]) continue;
-    vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage, levels[i]);
+    vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage, nest->nodes[i].level);
     if (n->kind == VT_NODE_LOAD) vt_text_printf(key, " i%d", n->input);
     if (n->output >= 0) vt_text_printf(key, " o%d%c", n->output, vt_nest_is_full(nest, n) ? 'f' : 'r');
     if (n->kind == VT_NODE_REDUCE) vt_text_printf(key, " r%d%c", n->reducer, n->accumulated ? 'a' : 'r');
@@ -254,10 +225,10 @@ static LLVMValueRef iota_value(loops *l, node_state *s, const vt_node *n) {
   bool is_float = vt_dtype_is_float(dtype);
   LLVMTypeRef element = is_float ? i64_type(l) : vt_emit_memory_type(e, dtype);
   LLVMValueRef start = s->row_index;
-  if (s->level == LEVEL_FULL) start = LLVMBuildAdd(b, start, l->column, "");
+  if (s->level == VT_LEVEL_FULL) start = LLVMBuildAdd(b, start, l->column, "");
   if (!is_float && vt_dtype_get(dtype)->bits < 64) start = LLVMBuildTrunc(b, start, element, "");
   LLVMValueRef x = splat_scalar(l, start);
-  if (s->level == LEVEL_FULL) x = LLVMBuildAdd(b, x, lane_numbers(l, element), "");
+  if (s->level == VT_LEVEL_FULL) x = LLVMBuildAdd(b, x, lane_numbers(l, element), "");
   if (is_float) x = vt_emit_round(e, dtype, LLVMBuildSIToFP(b, x, vt_emit_type(e, dtype), ""));
   return x;
 }
@@ -269,7 +240,7 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
   switch (n->kind) {
   case VT_NODE_CONST: return vt_emit_constant(l->e, vt_attr_literal(n->op, VT_ATTR_VALUE));
   case VT_NODE_LOAD:
-    return s->level == LEVEL_FULL ? load_vector(l, dtype, s->row_pointer) : load_splat(l, dtype, s->row_pointer);
+    return s->level == VT_LEVEL_FULL ? load_vector(l, dtype, s->row_pointer) : load_splat(l, dtype, s->row_pointer);
   case VT_NODE_IOTA: return iota_value(l, s, n);
   case VT_NODE_ALIAS: return node_value(l, n->operands[0]);
   default: break;
@@ -285,7 +256,7 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
 static LLVMValueRef node_value(loops *l, uint32_t node) {
   const vt_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
-  if (s->level != LEVEL_FULL) {
+  if (s->level != VT_LEVEL_FULL) {
     if (!s->once) s->once = compute(l, node);
     return s->once;
   }
@@ -302,7 +273,7 @@ static LLVMValueRef node_value(loops *l, uint32_t node) {
 
 static int recompute_cost(loops *l, uint32_t node, bool *seen) {
   const vt_node *n = &l->nest->nodes[node];
-  if (seen[node] || l->state[node].level != LEVEL_FULL) return 0;
+  if (seen[node] || l->state[node].level != VT_LEVEL_FULL) return 0;
   seen[node] = true;
   int cost = 0;
   if (n->kind == VT_NODE_OP) cost = vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP ? KEEP_COST : 1;
@@ -338,7 +309,7 @@ static void choose_kept(loops *l) {
   for (uint32_t i = nest->node_count; i-- > 0 && count < MAX_KEPT;) {  // later values first: they cover earlier ones
     const vt_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
-    if (!live[i] || s->level != LEVEL_FULL || n->kind != VT_NODE_OP || last[i] <= n->stage) continue;
+    if (!live[i] || s->level != VT_LEVEL_FULL || n->kind != VT_NODE_OP || last[i] <= n->stage) continue;
     if (n->value->type.dtype == VT_PRED) continue;
     // Kept only where a later pass asks for it directly, not through another kept value.
     bool direct = false;
@@ -400,7 +371,7 @@ static void place_row(loops *l) {
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
-    if (!s->live || !has_slot(n) || (s->level == LEVEL_SCALAR && n->output < 0)) continue;
+    if (!s->live || !has_slot(n) || (s->level == VT_LEVEL_SCALAR && n->output < 0)) continue;
     LLVMValueRef offset = NULL;
     for (int32_t a = 0; a < rows; a++) {
       LLVMValueRef part = LLVMBuildMul(b, index[a], load_dim(l, s->slot + 1 + (uint32_t)a), "");
@@ -561,7 +532,7 @@ static void store_outputs(loops *l) {
 static void emit_pass(loops *l) {
   LLVMBuilderRef b = l->e->builder;
   const vt_nest *nest = l->nest;
-  prepare(l, LEVEL_ROW, l->pass);
+  prepare(l, VT_LEVEL_ROW, l->pass);
   LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = new_block(l, "columns"), after = new_block(l, "row");
   LLVMBuildBr(b, body);
   LLVMPositionBuilderAtEnd(b, body);
@@ -604,7 +575,7 @@ static bool pass_has_work(const loops *l) {
 static void emit_row(loops *l) {
   for (l->pass = 0; l->pass < l->nest->stage_count; l->pass++)
     if (pass_has_work(l)) emit_pass(l);
-  prepare(l, LEVEL_ROW, INT32_MAX);
+  prepare(l, VT_LEVEL_ROW, INT32_MAX);
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_node *n = &l->nest->nodes[i];
     if (n->output < 0 || n->accumulated || vt_nest_is_full(l->nest, n)) continue;
@@ -635,16 +606,14 @@ static void open_function(loops *l, const char *name) {
 static void find_slots(loops *l) {
   const vt_nest *nest = l->nest;
   bool live[VT_NEST_NODES];
-  uint8_t levels[VT_NEST_NODES];
   find_live(nest, live);
-  find_levels(nest, levels);
   uint32_t at = (uint32_t)nest->atom_count;
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     l->state[i].live = live[i];
     l->state[i].pass = -1;
     if (!live[i]) continue;
-    l->state[i].level = levels[i];
+    l->state[i].level = nest->nodes[i].level;
     if (!has_slot(n)) continue;
     l->state[i].slot = at;
     at += (uint32_t)nest->atom_count;
@@ -663,7 +632,7 @@ void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name) {
   choose_kept(&l);
   place_pointers(&l);
   l.pass = -2;
-  prepare(&l, LEVEL_SCALAR, INT32_MAX);
+  prepare(&l, VT_LEVEL_SCALAR, INT32_MAX);
   if (nest->atom_count == 1) {
     emit_row(&l);
     LLVMBuildRetVoid(b);

@@ -497,6 +497,22 @@ static int32_t stage_of(vt_node *nodes, uint32_t node) {
   return n->stage = stage + (n->kind == VT_NODE_REDUCE && !n->accumulated);
 }
 
+static uint8_t level_of(const vt_nest *nest, uint32_t node) {
+  vt_node *n = &nest->nodes[node];
+  if (n->level != VT_LEVEL_OPEN) return n->level;
+  uint8_t level = n->kind == VT_NODE_REDUCE ? VT_LEVEL_ROW : VT_LEVEL_SCALAR;
+  if (is_leaf(n)) {
+    for (int32_t a = 0; a < nest->atom_count - 1; a++)
+      if (n->access.strides[a]) level = VT_LEVEL_ROW;
+    if (n->access.strides[nest->atom_count - 1]) level = VT_LEVEL_FULL;
+  }
+  for (uint32_t i = 0; i < n->operand_count; i++) {
+    uint8_t other = level_of(nest, n->operands[i]);
+    if (other > level && n->kind != VT_NODE_REDUCE) level = other;
+  }
+  return n->level = level;
+}
+
 static bool check_reduce(builder *b, vt_nest *nest, uint32_t node) {
   vt_node *n = &nest->nodes[node];
   uint32_t column = 1u << (nest->atom_count - 1);
@@ -531,6 +547,7 @@ static bool finish(builder *b, vt_nest *nest) {
   for (uint32_t i = 0; i < b->node_count; i++) {
     vt_node *n = &nest->nodes[i];
     n->stage = -1;
+    n->level = VT_LEVEL_OPEN;
     for (uint32_t k = 0; k < n->operand_count; k++) nest->nodes[n->operands[k]].in_group = true;
   }
   for (uint32_t i = 0; i < b->node_count; i++) {
@@ -545,6 +562,7 @@ static bool finish(builder *b, vt_nest *nest) {
   for (uint32_t i = 0; i < b->node_count; i++) {
     if (!check_computed(nest, &nest->nodes[i], one_row, &redundant)) return false;
     int32_t stage = stage_of(nest->nodes, i);
+    level_of(nest, i);
     const vt_node *n = &nest->nodes[i];
     if (stage >= nest->stage_count && (n->in_group || n->output >= 0) && vt_nest_is_full(nest, n))
       nest->stage_count = stage + 1;

@@ -30,6 +30,10 @@ typedef enum vt_reducer {
   VT_REDUCE_ARGMAX, VT_REDUCE_ARGMIN,
 } vt_reducer;
 
+// How often a value changes: never, from row to row, from column to column. By what it is made of, so a broadcast
+// scalar stays a scalar even where it lies over all atoms.
+typedef enum vt_level { VT_LEVEL_SCALAR, VT_LEVEL_ROW, VT_LEVEL_FULL, VT_LEVEL_OPEN } vt_level;
+
 // Where elements lie: byte offset and byte strides by atom (for iota: elements). 0 = the same for all.
 typedef struct vt_access {
   int64_t offset;
@@ -41,6 +45,7 @@ typedef struct vt_node {
   uint8_t reducer;       // vt_reducer
   bool accumulated;      // reduction through memory
   bool in_group;         // some node uses it
+  uint8_t level;         // vt_level
   uint32_t mask;         // of atoms
   int32_t stage;
   vt_op *op;             // NULL for loads of plain inputs
