@@ -467,6 +467,7 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
     if (!forms[i](&c, &p) || !choose_types(step, &p) || !prepare_form(plan, step, &p, round, body)) continue;
     step->body = body;
     step->run = run_convolution;
+    step->runner = "onednn";
     return true;
   }
   step->scratch_bytes = 0;

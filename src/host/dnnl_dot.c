@@ -307,6 +307,7 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   if (body->call.scratchpad_bytes) body->scratchpad_offset = vt_step_reserve(step, body->call.scratchpad_bytes);
   step->body = body;
   step->run = run_dot;
+  step->runner = "onednn";
   return true;
 }
 

@@ -15,7 +15,19 @@ void vt_frame_bind(const vt_plan *plan, vt_frame *frame, char *memory) {
   for (uint32_t i = 0; i < plan->temp_count; i++) *slot++ = memory + plan->temp_offsets[i];
 }
 
+static vt_status exec_timed(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames, uint32_t count) {
+  for (uint32_t s = 0; s < plan->step_count; s++) {
+    vt_step *step = &plan->steps[s];
+    uint64_t start = vt_step_clock();
+    VT_TRY(step->run(step, exec, frames, count));
+    step->spent_ns += vt_step_clock() - start;
+    step->runs++;
+  }
+  return VT_OK;
+}
+
 vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames, uint32_t count) {
+  if (exec->program->timed) return exec_timed(exec, plan, frames, count);
   for (uint32_t s = 0; s < plan->step_count; s++) {
     const vt_step *step = &plan->steps[s];
     VT_TRY(step->run(step, exec, frames, count));
@@ -46,6 +58,7 @@ vt_status vt_step_eval(vt_plan *plan, vt_step *step) {
   (void)plan;
   if (!vt_eval_supports(step->op)) return vt_step_refuse(step, "not supported");
   step->run = run_eval;
+  step->runner = "evaluator";
   step->in_place_ok = eval_in_place_ok;
   return VT_OK;
 }
@@ -68,6 +81,7 @@ static bool copy_in_place_ok(const vt_step *step, uint32_t output, uint32_t inpu
 
 void vt_step_copy(vt_step *step) {
   step->run = run_copy;
+  step->runner = "copy";
   step->in_place_ok = copy_in_place_ok;
 }
 
@@ -103,6 +117,7 @@ vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
     body->results[d] = body->rows[d] + step->input_count;
   }
   step->run = run_collective;
+  step->runner = "lockstep";
   step->body = body;
   plan->collective = true;
   return VT_OK;

@@ -43,6 +43,7 @@ vt_status vt_step_kernel(vt_plan *plan, vt_step *step, const vt_group *group) {
   body->pointers = VT_NEW_ARRAY(&program->arena, void *, step->input_count + step->output_count);
   vt_array_push(&program->kernels, body);
   step->run = run_kernel;
+  step->runner = "kernel";
   step->prepare = prepare_kernel;
   step->in_place_ok = kernel_in_place_ok;
   return VT_OK;

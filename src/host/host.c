@@ -6,6 +6,7 @@
 // the tier, and with it every bit of the results, is the same on each run.
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "host/cpu.h"
 #include "host/plan.h"
 #include "passes/passes.h"
@@ -87,12 +88,15 @@ vt_status vt_host_compile(vt_module *module, const vt_host_options *options, vt_
     vt_program_destroy(program);
     return st;
   }
+  program->timed = vt_log_on(VT_LOG_DEBUG);
+  vt_program_log(program);
   *out_program = program;
   return VT_OK;
 }
 
 void vt_program_destroy(vt_program *program) {
   if (!program) return;
+  vt_program_log_times(program);
   for (size_t i = program->owned.size; i-- > 0;)
     program->owned.data[i].destroy(program->owned.data[i].object);
   for (size_t i = 0; i < program->heap.size; i++) vt_host_free(program->heap.data[i]);

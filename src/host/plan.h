@@ -44,6 +44,8 @@ struct vt_step {
   // Called once before the plan's memory is laid out, when nested plans and kernels exist; may be NULL.
   vt_status (*prepare)(vt_plan *plan, vt_step *step);
   void *body;               // of the kind of step
+  const char *runner;       // "evaluator", "kernel", "onednn", ...: for the log
+  uint64_t spent_ns, runs;  // only where VTPU_LOG=debug
 };
 
 typedef enum vt_plan_kind { VT_PLAN_MAIN, VT_PLAN_LOOP, VT_PLAN_REGION } vt_plan_kind;
@@ -92,6 +94,7 @@ struct vt_program {
   vt_host_options options;
   vt_plan *plan;
   bool small;               // evaluator only, no team of threads
+  bool timed;               // VTPU_LOG=debug
   vt_jit *jit;
   vt_map plans;             // (function, frames, kind) -> vt_plan
   VT_ARRAY(vt_plan *) plan_order;    // nested plans before the plans that run them
@@ -119,6 +122,11 @@ void vt_program_own(vt_program *program, void (*destroy)(void *), void *object);
 // Fills the temporaries and constants of `frame` from its memory; the caller sets parameters and results. (exec.c)
 void vt_frame_bind(const vt_plan *plan, vt_frame *frame, char *memory);
 vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames, uint32_t count) VT_CHECKED;
+
+// plan_log.c
+uint64_t vt_step_clock(void);  // ns
+void vt_program_log(const vt_program *program);
+void vt_program_log_times(const vt_program *program);
 
 static inline uint32_t vt_result_slot(const vt_plan *plan, uint32_t result) { return plan->param_count + result; }
 

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// plan_log.c - with VTPU_LOG=debug: what a program was compiled to, and, when it is destroyed, where its time went.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "host/plan.h"
+
+uint64_t vt_step_clock(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void describe(const vt_step *step, vt_text *text) {
+  vt_arena scratch = {0};
+  vt_text_printf(text, "%-9s ", step->runner);
+  vt_text_put(text, step->op ? vt_op_describe(step->op, &scratch) : "copy of a result");
+  for (uint32_t i = 0; i < step->input_count && i < 4; i++) {
+    vt_text_put(text, i ? ", " : "  ");
+    vt_type_print(text, step->inputs[i]->type);
+  }
+  if (step->input_count > 4) vt_text_printf(text, ", +%u", step->input_count - 4);
+  for (uint32_t i = 0; i < step->output_count && i < 4; i++) {
+    vt_text_put(text, i ? ", " : " -> ");
+    vt_type_print(text, step->outputs[i]->type);
+  }
+  if (step->output_count > 4) vt_text_printf(text, ", +%u", step->output_count - 4);
+  vt_arena_free(&scratch);
+}
+
+void vt_program_log(const vt_program *program) {
+  if (!vt_log_on(VT_LOG_DEBUG)) return;
+  vt_log(VT_LOG_DEBUG, "program %s: %zu plans, %zu kernels, %" PRId64 " bytes of temporaries%s",
+         program->module->name, program->plan_order.size, program->kernels.size, program->plan->temp_bytes,
+         program->small ? ", on the evaluator" : "");
+  for (size_t p = 0; p < program->plan_order.size; p++) {
+    const vt_plan *plan = program->plan_order.data[p];
+    for (uint32_t s = 0; s < plan->step_count; s++) {
+      vt_text text = {0};
+      describe(&plan->steps[s], &text);
+      vt_log(VT_LOG_DEBUG, "  %zu.%u %s", p, s, vt_text_string(&text));
+      vt_text_free(&text);
+    }
+  }
+}
+
+static int by_time(const void *a, const void *b) {
+  uint64_t x = (*(const vt_step *const *)a)->spent_ns, y = (*(const vt_step *const *)b)->spent_ns;
+  return x < y ? 1 : x > y ? -1 : 0;
+}
+
+void vt_program_log_times(const vt_program *program) {
+  if (!vt_log_on(VT_LOG_DEBUG) || !program->plan) return;
+  VT_ARRAY(const vt_step *) steps = {0};
+  uint64_t total = 0;
+  for (uint32_t s = 0; s < program->plan->step_count; s++) total += program->plan->steps[s].spent_ns;
+  for (size_t p = 0; p < program->plan_order.size; p++)
+    for (uint32_t s = 0; s < program->plan_order.data[p]->step_count; s++)
+      vt_array_push(&steps, &program->plan_order.data[p]->steps[s]);
+  if (steps.size) qsort(steps.data, steps.size, sizeof *steps.data, by_time);
+  vt_log(VT_LOG_DEBUG, "program %s: %.3f ms in steps", program->module->name, (double)total * 1e-6);
+  for (size_t i = 0; i < steps.size && i < 40 && steps.data[i]->spent_ns; i++) {
+    vt_text text = {0};
+    describe(steps.data[i], &text);
+    vt_log(VT_LOG_DEBUG, "  %10.3f ms %6" PRIu64 " runs  %s", (double)steps.data[i]->spent_ns * 1e-6,
+           steps.data[i]->runs, vt_text_string(&text));
+    vt_text_free(&text);
+  }
+  vt_array_free(&steps);
+}
