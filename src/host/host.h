@@ -42,6 +42,7 @@ vt_status vt_program_run(vt_program *program, const vt_run *run) VT_CHECKED;
 // Host memory for tensors: 64-byte aligned, at least 128 bytes more than `bytes` readable and writable behind the
 // end (full vectors may run over), taken from a pool so that pages stay warm. NULL when out of memory.
 void *vt_host_alloc(int64_t bytes);
+void *vt_host_alloc_zeroed(int64_t bytes);  // large blocks take no memory before they are touched
 void vt_host_free(void *data);  // accepts NULL
 
 #endif

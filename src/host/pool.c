@@ -106,6 +106,19 @@ void *vt_host_alloc(int64_t bytes) {
   return (char *)b + HEADER;
 }
 
+void *vt_host_alloc_zeroed(int64_t bytes) {
+  if (KEEP && bytes >= HUGE_BYTES && bytes <= INT64_MAX / 4) {  // fresh pages are zero, and cost nothing until touched
+    uint32_t class = class_of(bytes + HEADER + PAD);
+    block *b = map_block(class_bytes(class));
+    if (!b) return NULL;
+    b->class = class;
+    return (char *)b + HEADER;
+  }
+  void *data = vt_host_alloc(bytes);
+  if (data) memset(data, 0, (size_t)bytes);
+  return data;
+}
+
 void vt_host_free(void *data) {
   if (!data) return;
   block *b = (block *)(void *)((char *)data - HEADER);

@@ -86,12 +86,12 @@ static vt_status buffer_enter(vt_memory *memory, vt_storage *storage, vt_buffer 
   return st;
 }
 
-static vt_status buffer_make(vt_memory *memory, vt_type type, vt_storage **out_storage) {
+static vt_status buffer_make(vt_memory *memory, vt_type type, bool zeroed, vt_storage **out_storage) {
   VT_TRY(vt_client_check(memory->device->client));
   VT_TRY(vt_type_check(type));
   *out_storage = vt_storage_create(type, vt_event_done());
   if (!*out_storage) return vt_error_no_memory();
-  vt_status st = vt_storage_allocate(*out_storage);
+  vt_status st = vt_storage_allocate(*out_storage, zeroed);
   if (st) vt_storage_release(*out_storage);
   return st;
 }
@@ -104,7 +104,7 @@ static void byte_strides(vt_type type, int64_t *strides) {
 vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data, const int64_t *host_strides,
                               vt_buffer **out_buffer) {
   vt_storage *storage = NULL;
-  VT_TRY(buffer_make(memory, type, &storage));
+  VT_TRY(buffer_make(memory, type, false, &storage));
   size_t element = vt_dtype_bytes(type.dtype);
   if (!host_strides) {
     if (vt_type_bytes(type)) memcpy(storage->data, data, (size_t)vt_type_bytes(type));
@@ -118,8 +118,7 @@ vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data,
 
 vt_status vt_buffer_zeros(vt_memory *memory, vt_type type, vt_buffer **out_buffer) {
   vt_storage *storage = NULL;
-  VT_TRY(buffer_make(memory, type, &storage));
-  memset(storage->data, 0, (size_t)vt_type_bytes(type));
+  VT_TRY(buffer_make(memory, type, true, &storage));
   return buffer_enter(memory, storage, out_buffer);
 }
 
@@ -285,7 +284,7 @@ static bool dense_at(const vt_buffer *buffer, const vt_storage *storage, int64_t
 static vt_status make_dense(vt_buffer *buffer) {
   vt_type type = vt_buffer_type(buffer);
   vt_storage *own = NULL;
-  VT_TRY(buffer_make(buffer->memory, type, &own));
+  VT_TRY(buffer_make(buffer->memory, type, false, &own));
   fetch f;
   vt_client_lock(buffer->client);
   f.storage = buffer->storage ? vt_storage_retain(buffer->storage) : NULL;

@@ -94,6 +94,29 @@ static bool module_transfers(const vt_module *module) {
   return false;
 }
 
+static bool is_zero(const vt_value *value) {
+  while (value->op && (value->op->code == VT_OP_BROADCAST_IN_DIM || value->op->code == VT_OP_RESHAPE))
+    value = value->op->operands[0];
+  if (!value->op || value->op->code != VT_OP_CONSTANT) return false;
+  const vt_literal *literal = vt_attr_literal(value->op, VT_ATTR_VALUE);
+  if (!literal || (!literal->splat && literal->type.rank)) return false;
+  const char *bytes = literal->data;
+  for (size_t i = 0; i < vt_dtype_bytes(literal->type.dtype); i++)
+    if (bytes[i]) return false;
+  return true;
+}
+
+// Programs that only make zeros (optimizer states, accumulators) need no run, and large zeros no memory until used.
+static bool makes_zeros(const vt_module *module) {
+  const vt_func *main = module->main;
+  if (main->return_count == 0) return false;
+  for (const vt_op *op = main->first; op; op = op->next)
+    if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT || op->code == VT_OP_CUSTOM_CALL) return false;
+  for (uint32_t i = 0; i < main->return_count; i++)
+    if (!is_zero(main->returns[i])) return false;
+  return true;
+}
+
 static vt_status executable_signature(vt_executable *executable, const vt_module *module) {
   vt_executable_info *info = &executable->info;
   const vt_func *main = module->main;
@@ -175,6 +198,8 @@ vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program, const v
   VT_TRY_OUT(compile_module(executable, options, &module));
   info->code_bytes = (int64_t)program.size;
   executable->tiny = vt_program_is_small(executable->program) && !executable->transfers;
+  executable->zeros = makes_zeros(vt_program_module(executable->program));
+  executable->tiny = executable->tiny || executable->zeros;
   *out_executable = executable;
   return VT_OK;
 out:

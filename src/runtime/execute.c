@@ -50,7 +50,7 @@ static vt_status gather(argument *arg) {
   vt_storage *whole = arg->storage;
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < arg->piece_count && !st; i++) st = vt_event_await(arg->pieces[i]->from->ready);
-  if (!st) st = vt_storage_allocate(whole);
+  if (!st) st = vt_storage_allocate(whole, false);
   size_t element = vt_dtype_bytes(whole->type.dtype);
   int64_t dst_strides[VT_MAX_RANK], src_strides[VT_MAX_RANK];
   vt_type_strides(whole->type, dst_strides);
@@ -89,7 +89,7 @@ static vt_status job_results(run_job *job) {
   for (uint32_t p = 0; p < job->param_count; p++) {
     argument *arg = &job->arguments[p];
     int32_t r = job->executable->info.params[p].alias;
-    if (!arg->donated || r < 0 || atomic_load(&arg->storage->refs) != 1) continue;
+    if (!arg->donated || r < 0 || job->executable->zeros || atomic_load(&arg->storage->refs) != 1) continue;
     if (job->result_data[r] || !vt_program_may_alias(job->executable->program, p, (uint32_t)r)) continue;
     job->result_data[r] = arg->storage->data;
     job->results[r]->data = arg->storage->data;
@@ -97,7 +97,7 @@ static vt_status job_results(run_job *job) {
   }
   for (uint32_t r = 0; r < job->result_count; r++) {
     if (job->results[r]->type.dtype == VT_TOKEN) continue;
-    VT_TRY(vt_storage_allocate(job->results[r]));
+    VT_TRY(vt_storage_allocate(job->results[r], job->executable->zeros));
     job->result_data[r] = job->results[r]->data;
   }
   return VT_OK;
@@ -129,7 +129,7 @@ static void job_run(vt_job *base) {
   vt_status st = job->refused;
   if (!st) st = job_params(job);
   if (!st) st = job_results(job);
-  if (!st) {
+  if (!st && !job->executable->zeros) {
     vt_run run = {.params = job->param_data,
                   .results = job->result_data,
                   .transfer = job->has_transfer ? &job->transfer.calls : NULL};

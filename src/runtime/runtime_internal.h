@@ -21,7 +21,7 @@ typedef struct vt_storage {
 vt_storage *vt_storage_create(vt_type type, vt_event *ready);  // retains the event; no data yet
 vt_storage *vt_storage_retain(vt_storage *storage);
 void vt_storage_release(vt_storage *storage);                  // accepts NULL
-vt_status vt_storage_allocate(vt_storage *storage) VT_CHECKED; // no-op when it has data
+vt_status vt_storage_allocate(vt_storage *storage, bool zeroed) VT_CHECKED;  // no-op when it has data
 
 // The rectangle [offset, offset + dims) of a storage, on a device.
 struct vt_buffer {
@@ -106,6 +106,7 @@ struct vt_executable {
   vt_program *program;
   bool tiny;                // worth running on the calling thread
   bool transfers;           // talks to host callbacks
+  bool zeros;               // every result is zero everywhere: nothing to run
 };
 
 // Fills shard, offsets, replicated and sharding of a program over several devices.

@@ -29,8 +29,9 @@ void vt_storage_release(vt_storage *storage) {
   free(storage);
 }
 
-vt_status vt_storage_allocate(vt_storage *storage) {
+vt_status vt_storage_allocate(vt_storage *storage, bool zeroed) {
   if (storage->data) return VT_OK;
-  storage->data = vt_host_alloc(vt_type_bytes(storage->type));
+  int64_t bytes = vt_type_bytes(storage->type);
+  storage->data = zeroed ? vt_host_alloc_zeroed(bytes) : vt_host_alloc(bytes);
   return storage->data ? VT_OK : vt_error_no_memory();
 }
