@@ -341,6 +341,9 @@ bool vt_attr_equal(const vt_attr *a, const vt_attr *b) {
 const char *vt_op_describe(const vt_op *op, vt_arena *arena) {
   const vt_loc *loc = op->loc;
   const char *name = vt_op_short_name(op->code);
+  vt_string target = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME);
+  if (op->code == VT_OP_CUSTOM_CALL && target.size)
+    name = vt_arena_printf(arena, "%s @%.*s", name, (int)target.size, target.data);
   if (loc->name[0] && loc->file[0])
     return vt_arena_printf(arena, "%s at %s (%s:%d)", name, loc->name, loc->file, loc->line);
   if (loc->name[0]) return vt_arena_printf(arena, "%s at %s", name, loc->name);
