@@ -69,6 +69,11 @@ static value emit_exp(vt_emitter *e, value x) {
   value n, r = reduce_exp(e, clamp(e, x, -104, 89), &n);
   value p = polynomial(e, r, 6, c);
   p = add(e, fma3(e, p, mul(e, r, r), r), constant(e, 1));
+  if (e->target.avx512) {
+    value args[5] = {p, n, p, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false),
+                     LLVMConstInt(LLVMInt32TypeInContext(e->context), 4, false)};  // rounding as set
+    return vt_emit_intrinsic(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
+  }
   // 2^n in two halves: n reaches -150 and 128.
   value half = mul(e, n, constant(e, 0.5));
   value first = call(e, "llvm.floor", 1, &half);

@@ -92,7 +92,7 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, int64_t work) {
   bool free_columns = !whole_rows && (k->accumulator_count == 0 || columns_only || nest->atom_count == 1);
   k->column_tile = k->columns;
   if (free_columns && nest->atom_count == 1) k->column_tile = round_up(want, 64);
-  else if (free_columns && columns_only && k->columns > COLUMN_TILE) k->column_tile = COLUMN_TILE;
+  else if (free_columns && columns_only && k->columns > 4 * COLUMN_TILE) k->column_tile = COLUMN_TILE;
   else if (free_columns && k->columns > 2 * want) k->column_tile = round_up(want, 64);
   if (k->column_tile > k->columns) k->column_tile = k->columns;
   k->row_tile = max64(1, want / k->column_tile);

@@ -56,30 +56,28 @@ static void copy_line(char *to, const char *from, int64_t n, int64_t to_step, in
   }
 }
 
-// rows x columns elements: `to` has columns next to each other, `from` rows.
+// One tile, rows x columns elements: `to` has columns next to each other, `from` rows. It passes through a buffer of
+// its own, so that each line of either side is touched in one go: large powers of two as strides would otherwise throw
+// the tile's lines out of L1 before they are used up.
 #define TRANSPOSE(type)                                                                            \
-  for (int64_t r = 0; r < rows; r++)                                                               \
+  do {                                                                                             \
+    type buffer[TILE][TILE + 64 / sizeof(type)];                                                   \
     for (int64_t c = 0; c < columns; c++)                                                          \
-      *(type *)(to + r * to_step + c * (int64_t)sizeof(type)) =                                    \
-          *(const type *)(from + r * (int64_t)sizeof(type) + c * from_step)
+      memcpy(buffer[c], from + c * from_step, (size_t)rows * sizeof(type));                        \
+    for (int64_t r = 0; r < rows; r++) {                                                           \
+      type *line = (type *)(to + r * to_step);                                                     \
+      for (int64_t c = 0; c < columns; c++) line[c] = buffer[c][r];                                \
+    }                                                                                              \
+  } while (0)
 
-static void transpose_block(char *to, const char *from, int64_t rows, int64_t columns, int64_t to_step,
-                            int64_t from_step, int64_t bytes) {
+static void transpose_tile(char *to, const char *from, int64_t rows, int64_t columns, int64_t to_step,
+                           int64_t from_step, int64_t bytes) {
   switch (bytes) {
   case 1: TRANSPOSE(uint8_t); break;
   case 2: TRANSPOSE(uint16_t); break;
   case 4: TRANSPOSE(uint32_t); break;
   default: TRANSPOSE(uint64_t); break;
   }
-}
-
-// 16 x 16 blocks inside a tile: the compiler keeps a full one in registers.
-static void transpose_tile(char *to, const char *from, int64_t rows, int64_t columns, int64_t to_step,
-                           int64_t from_step, int64_t bytes) {
-  for (int64_t r = 0; r < rows; r += 16)
-    for (int64_t c = 0; c < columns; c += 16)
-      transpose_block(to + r * to_step + c * bytes, from + r * bytes + c * from_step, rows - r < 16 ? rows - r : 16,
-                      columns - c < 16 ? columns - c : 16, to_step, from_step, bytes);
 }
 
 // The place of outer index `index` (dimensions but those in `skip`) on both sides.
