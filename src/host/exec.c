@@ -20,8 +20,9 @@ static vt_status exec_timed(vt_exec *exec, const vt_plan *plan, vt_frame *const 
     vt_step *step = &plan->steps[s];
     uint64_t start = vt_step_clock();
     VT_TRY(step->run(step, exec, frames, count));
-    step->spent_ns += vt_step_clock() - start;
-    step->runs++;
+    uint64_t took = vt_step_clock() - start;
+    step->spent_ns += took;
+    if (!step->runs++ || took < step->best_ns) step->best_ns = took;
   }
   return VT_OK;
 }

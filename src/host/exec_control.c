@@ -203,6 +203,7 @@ vt_status vt_step_control(vt_plan *plan, vt_step *step) {
     VT_TRY(vt_plan_build(plan->program, funcs[i], kind, plan->frame_count, &body->plans[i]));
     plan->collective |= body->plans[i]->collective;
   }
+  step->nested = true;
   step->runner = "plan";
   step->run = loop ? run_while : callee ? run_call : run_branches;
   step->in_place_ok = loop ? while_in_place_ok : NULL;

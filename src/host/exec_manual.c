@@ -259,6 +259,7 @@ vt_status vt_step_manual(vt_plan *plan, vt_step *step) {
     body->groups[d] = mesh ? group_of(op, mesh, d, plan->frame_count == 1) : 0;
   plan->collective |= plan->frame_count > 1;
   step->run = run_manual;
+  step->nested = true;
   step->runner = "devices";
   step->prepare = prepare_manual;
   return VT_OK;

@@ -44,8 +44,9 @@ struct vt_step {
   // Called once before the plan's memory is laid out, when nested plans and kernels exist; may be NULL.
   vt_status (*prepare)(vt_plan *plan, vt_step *step);
   void *body;               // of the kind of step
+  bool nested;              // runs plans, whose steps are timed themselves
   const char *runner;       // "evaluator", "kernel", "onednn", ...: for the log
-  uint64_t spent_ns, runs;  // only where VTPU_LOG=debug
+  uint64_t spent_ns, best_ns, runs;  // only where VTPU_LOG=debug
 };
 
 typedef enum vt_plan_kind { VT_PLAN_MAIN, VT_PLAN_LOOP, VT_PLAN_REGION } vt_plan_kind;

@@ -27,11 +27,12 @@ static vt_value *trailing_broadcast(const vt_value *value) {
   vt_value *from = op->operands[0];
   uint32_t count;
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
-  for (uint32_t i = 0; i < count; i++) {
-    int64_t d = value->type.rank - (int32_t)count + (int32_t)i;
-    if (dims[i] != d || from->type.dims[i] != value->type.dims[d]) return NULL;
+  int64_t next = value->type.rank;  // dimensions found so far, from the last one on; ones lie anywhere
+  for (uint32_t i = count; i-- > 0;) {
+    if (from->type.dims[i] == 1) continue;
+    if (dims[i] != --next || from->type.dims[i] != value->type.dims[next]) return NULL;
   }
-  return count && from->type.dtype == VT_F32 ? from : NULL;
+  return next < value->type.rank && from->type.dtype == VT_F32 ? from : NULL;
 }
 
 // The only op that uses `value`, or NULL.
