@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -494,6 +495,7 @@ static void test_topology(void **state) {
   t.topology_name = "v5e:9x";
   t.topology_name_size = 6;
   plugin_fails(&p, SLOT_TopologyDescription_Create, &t, 3, "v5e:9x");
+  back.serialized_topology = "abc";
   back.serialized_topology_size = 3;
   plugin_fails(&p, SLOT_TopologyDescription_Deserialize, &back, 3, NULL);
 }
@@ -572,6 +574,69 @@ static void test_fork(void **state) {
   run_once(&p, client);
 }
 
+static void ready_call(PJRT_Error *error, void *user) {
+  if (error) plugin_error_is(&p, error, 0, NULL);
+  atomic_fetch_add((atomic_int *)user, 1);
+}
+
+static void run_queued(PJRT_Client *c) {
+  int64_t dims[2] = {256, 256};
+  static float data[256 * 256];
+  PJRT_LoadedExecutable *medium = plugin_compile(&p, c, "medium", 1);
+  PJRT_Buffer *args[2], *outs[1] = {0}, **results[1] = {outs};
+  for (int i = 0; i < 2; i++) args[i] = plugin_buffer(&p, c, plugin_device(&p, c, 0), 11, 2, dims, data);
+  PJRT_Buffer *const *arguments[1] = {args};
+  assert_null(plugin_execute(&p, medium, 1, 2, arguments, results));
+  plugin_buffer_destroy(&p, outs[0]);
+  for (int i = 0; i < 2; i++) plugin_buffer_destroy(&p, args[i]);
+  plugin_executable_destroy(&p, medium);
+}
+
+// A chain of runs is queued; arguments are destroyed before they are used; events fire once each, results are right.
+static void test_async_chain(void **state) {
+  (void)state;
+  enum { SIDE = 256, STEPS = 20 };
+  PJRT_LoadedExecutable *medium = plugin_compile(&p, client, "medium", 1);
+  PJRT_Device *device = plugin_device(&p, client, 0);
+  int64_t dims[2] = {SIDE, SIDE};
+  static float ones[SIDE * SIDE], out[SIDE * SIDE];
+  for (int i = 0; i < SIDE * SIDE; i++) ones[i] = 1;
+  PJRT_Buffer *a = plugin_buffer(&p, client, device, 11, 2, dims, ones);
+  PJRT_Buffer *b = plugin_buffer(&p, client, device, 11, 2, dims, ones);
+  atomic_int calls = 0;
+  for (int i = 0; i < STEPS; i++) {
+    PJRT_Buffer *args[2] = {a, b}, *outs[1] = {0}, **results[1] = {outs};
+    PJRT_Buffer *const *arguments[1] = {args};
+    PJRT_Event *events[1];
+    PJRT_ExecuteOptions options = {.struct_size = sizeof options};
+    ARGS(LoadedExecutable_Execute, run);
+    run.executable = medium;
+    run.options = &options;
+    run.argument_lists = arguments;
+    run.num_devices = 1;
+    run.num_args = 2;
+    run.output_lists = results;
+    run.device_complete_events = events;
+    plugin_ok(&p, SLOT_LoadedExecutable_Execute, &run);
+    ARGS(Event_OnReady, on_ready);
+    on_ready.event = events[0];
+    on_ready.callback = ready_call;
+    on_ready.user_arg = &calls;
+    plugin_ok(&p, SLOT_Event_OnReady, &on_ready);
+    ARGS(Event_Destroy, destroy);
+    destroy.event = events[0];
+    plugin_ok(&p, SLOT_Event_Destroy, &destroy);
+    plugin_buffer_destroy(&p, b);
+    b = outs[0];
+  }
+  plugin_buffer_destroy(&p, a);
+  plugin_executable_destroy(&p, medium);
+  plugin_fetch(&p, b, out, sizeof out);
+  plugin_buffer_destroy(&p, b);
+  for (int i = 0; i < SIDE * SIDE; i++) assert_true(out[i] > 16.2f && out[i] < 16.3f);  // 1 + 20 tanh(1)
+  assert_int_equal(calls, STEPS);
+}
+
 // 1,000 of each; what the process holds must not grow by more than the noise of its allocator.
 static void test_no_leaks(void **state) {
   (void)state;
@@ -580,6 +645,7 @@ static void test_no_leaks(void **state) {
     if (i == 100) before = mallinfo2().uordblks;
     PJRT_Client *c = plugin_client(&p);
     run_once(&p, c);
+    if (i % 100 == 0) run_queued(c);
     plugin_client_destroy(&p, c);
   }
   size_t after = mallinfo2().uordblks;
@@ -595,7 +661,8 @@ int main(void) {
       cmocka_unit_test(test_poison),      cmocka_unit_test(test_sharded),
       cmocka_unit_test(test_bad_programs), cmocka_unit_test(test_serialize),
       cmocka_unit_test(test_topology),    cmocka_unit_test(test_wrong_slice),
-      cmocka_unit_test(test_loaded_twice), cmocka_unit_test(test_fork),
+      cmocka_unit_test(test_async_chain), cmocka_unit_test(test_loaded_twice),
+      cmocka_unit_test(test_fork),
       cmocka_unit_test(test_no_leaks),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
