@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // activate.c - scale, nonlinearity and saturation of the activation unit, a row of lanes at a time.
-// In: 32-bit values. Out: 8- or 16-bit results, one per int32. Tables of sigmoid and tanh are made on first use.
+// In: 32-bit values. Out: 8- or 16-bit results, one per int32. Tables of sigmoid and tanh are made
+// on first use.
 #include "tpu1/activate.h"
 
 #include <math.h>
@@ -39,13 +40,16 @@ static void lookup(int64_t n, const vt_tpu1_scaling *s, int32_t *out) {
   const int16_t *table = s->fn == VT_TPU1_FN_TANH ? tanh_table : sigmoid_table;
   for (int64_t i = 0; i < n; i++) {
     int32_t y = table[out[i] + TABLE / 2];
-    if (!s->wide_out) y = s->unsigned_out ? clamp((y + 64) >> 7, 0, UINT8_MAX) : clamp((y + 128) >> 8, INT8_MIN, INT8_MAX);
+    if (!s->wide_out)
+      y = s->unsigned_out ? clamp((y + 64) >> 7, 0, UINT8_MAX)
+                          : clamp((y + 128) >> 8, INT8_MIN, INT8_MAX);
     out[i] = y;
   }
 }
 
-static inline __attribute__((always_inline)) void scale_body(const int32_t *v, int64_t n, const vt_tpu1_scaling *s,
-                                                             int32_t low, int32_t high, int32_t *out) {
+static inline __attribute__((always_inline)) void scale_body(const int32_t *v, int64_t n,
+                                                             const vt_tpu1_scaling *s, int32_t low,
+                                                             int32_t high, int32_t *out) {
   int64_t half = s->shift ? (int64_t)1 << (s->shift - 1) : 0, scale = s->scale, offset = s->offset;
   for (int64_t i = 0; i < n; i++) {
     int64_t r = (((int64_t)v[i] * scale + half) >> s->shift) + offset;
@@ -56,15 +60,18 @@ static inline __attribute__((always_inline)) void scale_body(const int32_t *v, i
 
 #if defined(__x86_64__)
 __attribute__((target("avx512f,avx512dq,prefer-vector-width=512"))) static void
-scale_avx512(const int32_t *v, int64_t n, const vt_tpu1_scaling *s, int32_t low, int32_t high, int32_t *out) {
+scale_avx512(const int32_t *v, int64_t n, const vt_tpu1_scaling *s, int32_t low, int32_t high,
+             int32_t *out) {
   scale_body(v, n, s, low, high, out);
 }
 #endif
-static void scale_any(const int32_t *v, int64_t n, const vt_tpu1_scaling *s, int32_t low, int32_t high, int32_t *out) {
+static void scale_any(const int32_t *v, int64_t n, const vt_tpu1_scaling *s, int32_t low,
+                      int32_t high, int32_t *out) {
   scale_body(v, n, s, low, high, out);
 }
 
-void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s, int32_t *out) {
+void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s,
+                            int32_t *out) {
   bool table = s->fn == VT_TPU1_FN_SIGMOID || s->fn == VT_TPU1_FN_TANH;
   int32_t low = INT16_MIN, high = INT16_MAX;
   if (!table) limits(s, &low, &high);
@@ -77,13 +84,15 @@ void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scal
   if (table) lookup(n, s, out);
 }
 
-void vt_tpu1_add_lanes(const int32_t *a, const int32_t *b, int64_t n, const vt_tpu1_scaling *s, int32_t *out) {
+void vt_tpu1_add_lanes(const int32_t *a, const int32_t *b, int64_t n, const vt_tpu1_scaling *s,
+                       int32_t *out) {
   bool table = s->fn == VT_TPU1_FN_SIGMOID || s->fn == VT_TPU1_FN_TANH;
   int32_t low = INT16_MIN, high = INT16_MAX;
   if (!table) limits(s, &low, &high);
   int64_t half = s->shift ? (int64_t)1 << (s->shift - 1) : 0;
   for (int64_t i = 0; i < n; i++) {
-    int64_t r = (((int64_t)a[i] * s->scale + (int64_t)b[i] * s->scale_b + half) >> s->shift) + s->offset;
+    int64_t r =
+        (((int64_t)a[i] * s->scale + (int64_t)b[i] * s->scale_b + half) >> s->shift) + s->offset;
     out[i] = clamp(r, low, high);
   }
   if (table) lookup(n, s, out);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// activate.h - the activation unit's arithmetic on one row of lanes (defined in exec.h's opening comment).
+// activate.h - the activation unit's arithmetic on one row of lanes (defined in exec.h's opening
+// comment).
 #ifndef VT_TPU1_ACTIVATE_H
 #define VT_TPU1_ACTIVATE_H
 
@@ -19,8 +20,10 @@ static inline int64_t vt_tpu1_scaled(int64_t value, int32_t scale, int shift) {
 }
 
 // out[i] = the result for values[i], n lanes; results are in the range of the output type.
-void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s, int32_t *out);
+void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s,
+                            int32_t *out);
 // The same behind a[i] * scale + b[i] * scale_b.
-void vt_tpu1_add_lanes(const int32_t *a, const int32_t *b, int64_t n, const vt_tpu1_scaling *s, int32_t *out);
+void vt_tpu1_add_lanes(const int32_t *a, const int32_t *b, int64_t n, const vt_tpu1_scaling *s,
+                       int32_t *out);
 
 #endif

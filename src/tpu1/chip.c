@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// chip.c - chip.def and counters.def as data. In: names and factors. Out: parameter sets, tables. Owns nothing.
+// chip.c - chip.def and counters.def as data. In: names and factors. Out: parameter sets, tables.
+// Owns nothing.
 #include "tpu1/chip.h"
 
 #include <math.h>
@@ -29,19 +30,22 @@ vt_status vt_tpu1_chip_scale(vt_tpu1_chip *chip, const char *name, double factor
   } else if (strcmp(name, "matrix") == 0) {
     chip->dim *= factor;
     chip->drain_cycles *= factor;
-    if (factor > 1) chip->ub_bytes *= factor;  // as many rows, each wider: layers keep fitting
+    if (factor > 1) chip->ub_bytes *= factor; // as many rows, each wider: layers keep fitting
     if (chip->dim < 32 || chip->dim > 1024 || fmod(chip->dim, 32) != 0)
-      return vt_error(VT_INVALID_ARGUMENT, "parameter matrix: side %g is not a multiple of 32 in 32..1024", chip->dim);
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "parameter matrix: side %g is not a multiple of 32 in 32..1024", chip->dim);
   } else if (strcmp(name, "accumulators") == 0) {
     chip->acc_rows = floor(chip->acc_rows * factor);
     if (chip->acc_rows < 1 || chip->acc_rows > 65536)
-      return vt_error(VT_INVALID_ARGUMENT, "parameter accumulators: %g rows are outside 1..65536", chip->acc_rows);
+      return vt_error(VT_INVALID_ARGUMENT, "parameter accumulators: %g rows are outside 1..65536",
+                      chip->acc_rows);
   } else if (strcmp(name, "fifo") == 0) {
     chip->fifo_tiles = floor(chip->fifo_tiles * factor);
     if (chip->fifo_tiles < 1)
       return vt_error(VT_INVALID_ARGUMENT, "parameter fifo: factor %g leaves no tile", factor);
   } else {
-    return vt_error(VT_INVALID_ARGUMENT, "unknown parameter '%s': clock, memory, matrix, accumulators, fifo", name);
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "unknown parameter '%s': clock, memory, matrix, accumulators, fifo", name);
   }
   return VT_OK;
 }
@@ -53,7 +57,8 @@ void vt_tpu1_chip_print(const vt_tpu1_chip *chip, vt_text *text) {
 }
 
 const vt_tpu1_counter_info *vt_tpu1_counter_get(int index) {
-  return index >= 0 && index < (int)(sizeof counters / sizeof counters[0]) ? &counters[index] : NULL;
+  return index >= 0 && index < (int)(sizeof counters / sizeof counters[0]) ? &counters[index]
+                                                                           : NULL;
 }
 
 int64_t vt_tpu1_counter_value(const vt_tpu1_counters *values, const vt_tpu1_counter_info *info) {

@@ -36,9 +36,10 @@ typedef struct vt_tpu1_counter_info {
 } vt_tpu1_counter_info;
 
 vt_tpu1_chip vt_tpu1_chip_default(void);
-// Scales one of clock, memory, matrix, accumulators, fifo. `matrix` scales the side of the array, with it the row
-// width everywhere; accumulator rows stay, unified-buffer rows stay (larger) or its bytes do (smaller). errors INVALID_ARGUMENT: unknown name, or
-// a factor that leaves no sensible chip.
+// Scales one of clock, memory, matrix, accumulators, fifo. `matrix` scales the side of the array,
+// with it the row width everywhere; accumulator rows stay, unified-buffer rows stay (larger) or its
+// bytes do (smaller). errors INVALID_ARGUMENT: unknown name, or a factor that leaves no sensible
+// chip.
 vt_status vt_tpu1_chip_scale(vt_tpu1_chip *chip, const char *name, double factor) VT_CHECKED;
 void vt_tpu1_chip_print(const vt_tpu1_chip *chip, vt_text *text);
 
@@ -46,9 +47,15 @@ void vt_tpu1_chip_print(const vt_tpu1_chip *chip, vt_text *text);
 const vt_tpu1_counter_info *vt_tpu1_counter_get(int index);
 int64_t vt_tpu1_counter_value(const vt_tpu1_counters *counters, const vt_tpu1_counter_info *info);
 
-static inline int64_t vt_tpu1_chip_dim(const vt_tpu1_chip *chip) { return (int64_t)chip->dim; }
-static inline int64_t vt_tpu1_chip_ub_rows(const vt_tpu1_chip *chip) { return (int64_t)(chip->ub_bytes / chip->dim); }
-static inline int64_t vt_tpu1_chip_tile_bytes(const vt_tpu1_chip *chip) { return (int64_t)(chip->dim * chip->dim); }
+static inline int64_t vt_tpu1_chip_dim(const vt_tpu1_chip *chip) {
+  return (int64_t)chip->dim;
+}
+static inline int64_t vt_tpu1_chip_ub_rows(const vt_tpu1_chip *chip) {
+  return (int64_t)(chip->ub_bytes / chip->dim);
+}
+static inline int64_t vt_tpu1_chip_tile_bytes(const vt_tpu1_chip *chip) {
+  return (int64_t)(chip->dim * chip->dim);
+}
 // Seconds in clock cycles, rounded up.
 int64_t vt_tpu1_chip_cycles(const vt_tpu1_chip *chip, double seconds);
 

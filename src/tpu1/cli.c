@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "tpu1/bench.h"
+#include "tpu1/compile_cli.h"
 #include "tpu1/exec.h"
 
 typedef struct command {
@@ -28,7 +29,8 @@ static vt_status parse_number(const char *name, const char *text, int64_t *out) 
   char *end;
   errno = 0;
   *out = strtoll(text, &end, 0);
-  if (*end || end == text || errno || *out < 0) return vt_error(VT_INVALID_ARGUMENT, "%s: '%s' is not a number", name, text);
+  if (*end || end == text || errno || *out < 0)
+    return vt_error(VT_INVALID_ARGUMENT, "%s: '%s' is not a number", name, text);
   return VT_OK;
 }
 
@@ -38,7 +40,8 @@ static vt_status parse_param(vt_tpu1_chip *chip, char *text) {
   char *end, name[32];
   snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
   double factor = strtod(equals + 1, &end);
-  if (*end || end == equals + 1) return vt_error(VT_INVALID_ARGUMENT, "--param %s: '%s' is not a number", name, equals + 1);
+  if (*end || end == equals + 1)
+    return vt_error(VT_INVALID_ARGUMENT, "--param %s: '%s' is not a number", name, equals + 1);
   return vt_tpu1_chip_scale(chip, name, factor);
 }
 
@@ -47,10 +50,17 @@ static vt_status parse(int argc, char **argv, options *o) {
     const char *name;
     const char **text;
     int64_t *number;
-  } rows[] = {{"-o", &o->output, NULL},      {"--output", &o->output, NULL}, {"--input", &o->input, NULL},
-              {"--weights", &o->weights, NULL}, {"--html", &o->html, NULL},  {"--mode", &o->mode, NULL},
-              {"--output-bytes", NULL, &o->output_bytes}, {"--from", NULL, &o->from}, {"--to", NULL, &o->to},
-              {"--width", NULL, &o->width},  {"--batch", NULL, &o->batch}};
+  } rows[] = {{"-o", &o->output, NULL},
+              {"--output", &o->output, NULL},
+              {"--input", &o->input, NULL},
+              {"--weights", &o->weights, NULL},
+              {"--html", &o->html, NULL},
+              {"--mode", &o->mode, NULL},
+              {"--output-bytes", NULL, &o->output_bytes},
+              {"--from", NULL, &o->from},
+              {"--to", NULL, &o->to},
+              {"--width", NULL, &o->width},
+              {"--batch", NULL, &o->batch}};
   *o = (options){.chip = vt_tpu1_chip_default(), .mode = "functional", .width = 100};
   for (int i = 1; i < argc; i++) {
     bool found = false, param = strcmp(argv[i], "--param") == 0;
@@ -70,7 +80,8 @@ static vt_status parse(int argc, char **argv, options *o) {
       VT_TRY(parse_param(&o->chip, argv[++i]));
       continue;
     }
-    if (argv[i][0] == '-' && argv[i][1]) return vt_error(VT_INVALID_ARGUMENT, "unknown option '%s'", argv[i]);
+    if (argv[i][0] == '-' && argv[i][1])
+      return vt_error(VT_INVALID_ARGUMENT, "unknown option '%s'", argv[i]);
     if (o->file) return vt_error(VT_INVALID_ARGUMENT, "one file at a time, not '%s' too", argv[i]);
     o->file = argv[i];
   }
@@ -88,7 +99,8 @@ static vt_status need_file(const options *o) {
   return o->file ? VT_OK : vt_error(VT_INVALID_ARGUMENT, "which file?");
 }
 
-// Machine code (12-byte instructions, opcodes below 0x10) or assembler text, told apart by the first byte.
+// Machine code (12-byte instructions, opcodes below 0x10) or assembler text, told apart by the
+// first byte.
 static vt_status load_code(const char *path, vt_tpu1_code *code) {
   vt_bytes file = {0};
   vt_status st = VT_OK;
@@ -143,17 +155,18 @@ static void print_counters(const vt_tpu1_counters *counters, const vt_tpu1_chip 
   for (int i = 0; (info = vt_tpu1_counter_get(i)); i++) {
     int64_t value = vt_tpu1_counter_value(counters, info);
     printf("%-16s %14lld %-6s", info->name, (long long)value, info->unit);
-    if (info->kind <= VT_TPU1_COUNTER_UNIT) printf(" %5.1f %%", 100 * (double)value / (double)counters->cycles);
+    if (info->kind <= VT_TPU1_COUNTER_UNIT)
+      printf(" %5.1f %%", 100 * (double)value / (double)counters->cycles);
     printf("\n");
   }
-  printf("%-16s %14.6f ms\n%-16s %14.4f TOPS\n", "time", (double)counters->cycles / chip->clock_hz * 1e3, "speed",
-         vt_tpu1_tops(counters, chip));
+  printf("%-16s %14.6f ms\n%-16s %14.4f TOPS\n", "time",
+         (double)counters->cycles / chip->clock_hz * 1e3, "speed", vt_tpu1_tops(counters, chip));
 }
 
 // A program with its files: code, weights, host memory.
 typedef struct job {
   vt_tpu1_code code;
-  vt_tpu1_build build;  // instead of code: a generated workload
+  vt_tpu1_build build; // instead of code: a generated workload
   bool generated;
   vt_bytes weights, input;
   vt_tpu1_program program;
@@ -175,7 +188,8 @@ static vt_status job_load(const options *o, bool trace, job *j) {
   memset(j, 0, sizeof *j);
   VT_TRY(need_file(o));
   int w = 0;
-  while (w < VT_TPU1_WORKLOADS && strcmp(o->file, vt_tpu1_workload_get((vt_tpu1_workload)w)->name)) w++;
+  while (w < VT_TPU1_WORKLOADS && strcmp(o->file, vt_tpu1_workload_get((vt_tpu1_workload)w)->name))
+    w++;
   if (w < VT_TPU1_WORKLOADS) {
     vt_tpu1_workload_built built;
     j->generated = true;
@@ -186,11 +200,14 @@ static vt_status job_load(const options *o, bool trace, job *j) {
     if (o->weights) VT_TRY(vt_file_map(o->weights, &j->weights));
     if (o->input) VT_TRY(vt_file_map(o->input, &j->input));
     int64_t tile_bytes = vt_tpu1_chip_tile_bytes(&o->chip);
-    bool timing = strcmp(o->mode, "timing") == 0;  // then addresses need not be backed by files
-    j->program = (vt_tpu1_program){.code = j->code.data, .code_size = j->code.size, .weights = j->weights.data,
-                                   .tile_count = timing ? INT64_C(1) << 24 : (int64_t)j->weights.size / tile_bytes,
-                                   .host_in_bytes = timing ? INT64_C(1) << 40 : (int64_t)j->input.size,
-                                   .host_out_bytes = timing ? INT64_C(1) << 40 : o->output_bytes};
+    bool timing = strcmp(o->mode, "timing") == 0; // then addresses need not be backed by files
+    j->program = (vt_tpu1_program){
+        .code = j->code.data,
+        .code_size = j->code.size,
+        .weights = j->weights.data,
+        .tile_count = timing ? INT64_C(1) << 24 : (int64_t)j->weights.size / tile_bytes,
+        .host_in_bytes = timing ? INT64_C(1) << 40 : (int64_t)j->input.size,
+        .host_out_bytes = timing ? INT64_C(1) << 40 : o->output_bytes};
   }
   VT_TRY(vt_tpu1_plan_make(&j->program, &o->chip, &j->plan));
   vt_tpu1_time(&j->plan, &o->chip, trace, &j->timing);
@@ -253,7 +270,8 @@ static vt_status do_counters(const options *o) {
   job j;
   const vt_tpu1_counter_info *info;
   if (!o->file) {
-    for (int i = 0; (info = vt_tpu1_counter_get(i)); i++) printf("%-16s %-7s %s\n", info->name, info->unit, info->meaning);
+    for (int i = 0; (info = vt_tpu1_counter_get(i)); i++)
+      printf("%-16s %-7s %s\n", info->name, info->unit, info->meaning);
     return VT_OK;
   }
   options timing = *o;
@@ -308,11 +326,24 @@ COMMAND(chip)
 static const command commands[] = {
     {"asm", "FILE.s -o FILE.v1", "assemble to machine code", run_asm},
     {"disasm", "FILE.v1 [-o FILE.s]", "machine code to assembler text", run_disasm},
-    {"sim", "FILE [--mode functional|serial|timing] [--weights F] [--input F] [--output F --output-bytes N] [--html F]",
+    {"compile",
+     "MODEL.mlirbc --calibrate DATA.npz [-o MODEL.v1] [--bits 8|16] [--asm F.s] [--html F]",
+     "quantise and compile an inference program", vt_tpu1_compile_main},
+    {"run", "MODEL.v1 --input DATA.npz [--output F.npz] [--labels F.npz] [--check]",
+     "run a compiled model on the simulated chip; --check compares every result with the int8 "
+     "evaluator",
+     vt_tpu1_run_main},
+    {"sim",
+     "FILE [--mode functional|serial|timing] [--weights F] [--input F] [--output F --output-bytes "
+     "N] [--html F]",
      "run a program on the simulated chip, print its counters", run_sim},
-    {"counters", "[FILE|WORKLOAD]", "counters of a program, or what each counter means", run_counters},
-    {"view", "FILE|WORKLOAD [--from N --to N --width N] [--html F]", "the pipeline: which unit does or waits for what", run_view},
-    {"bench", "[--json F] [--param NAME=FACTOR ...] [--batch N] [--roofline F.svg] [--sensitivity F.svg] [WORKLOAD ...]",
+    {"counters", "[FILE|WORKLOAD]", "counters of a program, or what each counter means",
+     run_counters},
+    {"view", "FILE|WORKLOAD [--from N --to N --width N] [--html F]",
+     "the pipeline: which unit does or waits for what", run_view},
+    {"bench",
+     "[--json F] [--param NAME=FACTOR ...] [--batch N] [--roofline F.svg] [--sensitivity F.svg] "
+     "[WORKLOAD ...]",
      "the six published workloads", vt_tpu1_bench_main},
     {"isa", "[-o F]", "the instruction set as Markdown", run_isa},
     {"chip", "", "the constants of the model and their sources", run_chip},
@@ -326,7 +357,9 @@ int vt_tpu1_cli(int argc, char **argv) {
   FILE *to = help ? stdout : stderr;
   if (argc > 1 && !help) fprintf(to, "vtpu v1: unknown command '%s'\n", argv[1]);
   fprintf(to, "TPU v1, the inference chip of the ISCA 2017 paper\n");
-  for (int i = 0; i < COUNT; i++) fprintf(to, "  vtpu v1 %s %s\n      %s\n", commands[i].name, commands[i].usage, commands[i].summary);
+  for (int i = 0; i < COUNT; i++)
+    fprintf(to, "  vtpu v1 %s %s\n      %s\n", commands[i].name, commands[i].usage,
+            commands[i].summary);
   fprintf(to, "Parameters for --param: clock, memory, matrix, accumulators, fifo (factors).\n");
   return help ? 0 : 2;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// exec.c - the functional simulator: state of the chip and the effect of each step (exec.h says what is computed).
-// In: a plan, host bytes. Out: changed state, host bytes. Owns: the machine. Not here: time (timing.c), checks (program.c).
+// exec.c - the functional simulator: state of the chip and the effect of each step (exec.h says
+// what is computed). In: a plan, host bytes. Out: changed state, host bytes. Owns: the machine. Not
+// here: time (timing.c), checks (program.c).
 #include "tpu1/exec.h"
 
 #include <assert.h>
@@ -13,13 +14,15 @@ struct vt_tpu1_machine {
   int64_t dim, ub_rows, acc_rows;
   uint8_t *ub;
   int32_t *acc;
-  float *weights;  // the active tile, widened: dim x dim
-  float *in;       // inputs of a block of rows, widened
+  float *weights; // the active tile, widened: dim x dim
+  float *in;      // inputs of a block of rows, widened
   int32_t *lanes[3];
-  int32_t *image;  // pooling: results of one image before pooling
+  int32_t *image; // pooling: results of one image before pooling
   int64_t image_size;
 };
-enum { BLOCK_ROWS = 384 };  // inputs widened at once: 384 x 256 floats stay in the second-level cache
+enum {
+  BLOCK_ROWS = 384
+}; // inputs widened at once: 384 x 256 floats stay in the second-level cache
 
 vt_status vt_tpu1_machine_create(const vt_tpu1_chip *chip, vt_tpu1_machine **out_machine) {
   *out_machine = NULL;
@@ -56,8 +59,12 @@ void vt_tpu1_machine_destroy(vt_tpu1_machine *m) {
   free(m);
 }
 
-const uint8_t *vt_tpu1_machine_ub(const vt_tpu1_machine *machine) { return machine->ub; }
-const int32_t *vt_tpu1_machine_acc(const vt_tpu1_machine *machine) { return machine->acc; }
+const uint8_t *vt_tpu1_machine_ub(const vt_tpu1_machine *machine) {
+  return machine->ub;
+}
+const int32_t *vt_tpu1_machine_acc(const vt_tpu1_machine *machine) {
+  return machine->acc;
+}
 
 static uint8_t *ub_row(vt_tpu1_machine *m, int64_t row) {
   assert(row >= 0 && row < m->ub_rows);
@@ -78,8 +85,10 @@ static void exec_host(vt_tpu1_machine *m, const vt_tpu1_step *step, vt_tpu1_host
   }
 }
 
-// Widens the used corner of a tile; columns are padded to whole vectors with zeros. Returns its stride.
-static int64_t tile_widen(vt_tpu1_machine *m, const uint8_t *tile, vt_tpu1_tile used, bool is_signed) {
+// Widens the used corner of a tile; columns are padded to whole vectors with zeros. Returns its
+// stride.
+static int64_t tile_widen(vt_tpu1_machine *m, const uint8_t *tile, vt_tpu1_tile used,
+                          bool is_signed) {
   int64_t stride = (used.n + 31) / 32 * 32;
   for (int64_t i = 0; i < used.k; i++) {
     const uint8_t *from = tile + i * m->dim;
@@ -107,12 +116,13 @@ static int64_t input_row(const vt_tpu1_step *step, int64_t r) {
 }
 
 typedef struct plane {
-  int64_t base;    // unified-buffer row of input row 0
-  int64_t stride;  // unified-buffer rows per input row
+  int64_t base;   // unified-buffer row of input row 0
+  int64_t stride; // unified-buffer rows per input row
   bool is_signed;
 } plane;
 
-static void inputs_widen(vt_tpu1_machine *m, const vt_tpu1_step *step, plane p, int64_t row, int64_t rows, int64_t k) {
+static void inputs_widen(vt_tpu1_machine *m, const vt_tpu1_step *step, plane p, int64_t row,
+                         int64_t rows, int64_t k) {
   for (int64_t r = 0; r < rows; r++) {
     int64_t in = input_row(step, row + r);
     float *to = m->in + r * k;
@@ -128,14 +138,22 @@ static void inputs_widen(vt_tpu1_machine *m, const vt_tpu1_step *step, plane p, 
   }
 }
 
-static void exec_plane(vt_tpu1_machine *m, const vt_tpu1_step *step, plane p, vt_tpu1_tile used, int64_t w_stride,
-                       int shift, bool accumulate) {
+static void exec_plane(vt_tpu1_machine *m, const vt_tpu1_step *step, plane p, vt_tpu1_tile used,
+                       int64_t w_stride, int shift, bool accumulate) {
   for (int64_t row = 0; row < step->pass_rows; row += BLOCK_ROWS) {
     int64_t rows = step->pass_rows - row < BLOCK_ROWS ? step->pass_rows - row : BLOCK_ROWS;
     inputs_widen(m, step, p, row, rows, used.k);
-    vt_tpu1_mac(&(vt_tpu1_pass){.in = m->in, .weights = m->weights, .acc = m->acc + (step->insn->acc + row) * m->dim,
-                                .rows = rows, .k = used.k, .k_stride = used.k, .n = used.n, .n_stride = w_stride,
-                                .dim = m->dim, .shift = shift, .accumulate = accumulate});
+    vt_tpu1_mac(&(vt_tpu1_pass){.in = m->in,
+                                .weights = m->weights,
+                                .acc = m->acc + (step->insn->acc + row) * m->dim,
+                                .rows = rows,
+                                .k = used.k,
+                                .k_stride = used.k,
+                                .n = used.n,
+                                .n_stride = w_stride,
+                                .dim = m->dim,
+                                .shift = shift,
+                                .accumulate = accumulate});
   }
 }
 
@@ -151,9 +169,11 @@ static void exec_matrix(vt_tpu1_machine *m, const vt_tpu1_plan *plan, const vt_t
       int64_t tile = plan->tile_order.data[order];
       vt_tpu1_tile used = {(uint16_t)m->dim, (uint16_t)m->dim};
       if (program->tiles) used = program->tiles[tile];
-      int64_t stride = tile_widen(m, program->weights + tile * m->dim * m->dim, used, wp == w_planes - 1);
+      int64_t stride =
+          tile_widen(m, program->weights + tile * m->dim * m->dim, used, wp == w_planes - 1);
       for (int ip = 0; ip < in_planes; ip++) {
-        plane p = {insn->ub + pass * in_rows + ip, in_planes, ip == in_planes - 1 && !insn->unsigned_in};
+        plane p = {insn->ub + pass * in_rows + ip, in_planes,
+                   ip == in_planes - 1 && !insn->unsigned_in};
         exec_plane(m, step, p, used, stride, 8 * (wp + ip), accumulate);
         accumulate = true;
       }
@@ -163,12 +183,17 @@ static void exec_matrix(vt_tpu1_machine *m, const vt_tpu1_plan *plan, const vt_t
 static vt_tpu1_scaling scaling_of(const vt_tpu1_step *step) {
   const vt_tpu1_insn *insn = step->insn;
   const int64_t *regs = step->regs;
-  return (vt_tpu1_scaling){.fn = (vt_tpu1_fn)insn->fn, .wide_out = insn->wide_out, .unsigned_out = insn->unsigned_out,
-                           .scale = (int32_t)regs[VT_TPU1_REG_SCALE], .scale_b = (int32_t)regs[VT_TPU1_REG_SCALE_B],
-                           .offset = (int32_t)regs[VT_TPU1_REG_OFFSET], .shift = (int)regs[VT_TPU1_REG_SHIFT]};
+  return (vt_tpu1_scaling){.fn = (vt_tpu1_fn)insn->fn,
+                           .wide_out = insn->wide_out,
+                           .unsigned_out = insn->unsigned_out,
+                           .scale = (int32_t)regs[VT_TPU1_REG_SCALE],
+                           .scale_b = (int32_t)regs[VT_TPU1_REG_SCALE_B],
+                           .offset = (int32_t)regs[VT_TPU1_REG_OFFSET],
+                           .shift = (int)regs[VT_TPU1_REG_SHIFT]};
 }
 
-static void row_store(vt_tpu1_machine *m, const vt_tpu1_insn *insn, int64_t row, const int32_t *values) {
+static void row_store(vt_tpu1_machine *m, const vt_tpu1_insn *insn, int64_t row,
+                      const int32_t *values) {
   uint8_t *low = ub_row(m, insn->ub + row * (insn->wide_out ? 2 : 1));
   for (int64_t i = 0; i < m->dim; i++) low[i] = (uint8_t)values[i];
   if (!insn->wide_out) return;
@@ -176,15 +201,16 @@ static void row_store(vt_tpu1_machine *m, const vt_tpu1_insn *insn, int64_t row,
   for (int64_t i = 0; i < m->dim; i++) high[i] = (uint8_t)((uint32_t)values[i] >> 8);
 }
 
-static void row_load(vt_tpu1_machine *m, int64_t at, int64_t row, bool wide, bool is_unsigned, int32_t *out) {
+static void row_load(vt_tpu1_machine *m, int64_t at, int64_t row, bool wide, bool is_unsigned,
+                     int32_t *out) {
   const uint8_t *low = ub_row(m, at + row * (wide ? 2 : 1)), *high = low + m->dim;
   for (int64_t i = 0; i < m->dim; i++)
     out[i] = wide ? (int16_t)(low[i] | high[i] << 8) : is_unsigned ? low[i] : (int8_t)low[i];
 }
 
 // The results of logical row `row`, before pooling.
-static void activate_row(vt_tpu1_machine *m, const vt_tpu1_step *step, const vt_tpu1_scaling *s, int64_t row,
-                         int32_t *out) {
+static void activate_row(vt_tpu1_machine *m, const vt_tpu1_step *step, const vt_tpu1_scaling *s,
+                         int64_t row, int32_t *out) {
   const vt_tpu1_insn *insn = step->insn;
   int32_t *a = m->lanes[0], *b = m->lanes[1];
   if (insn->op == VT_TPU1_ACTIVATE) {
@@ -213,7 +239,8 @@ static void activate_row(vt_tpu1_machine *m, const vt_tpu1_step *step, const vt_
 }
 
 // One pooled position of the image in m->image.
-static void pool_position(vt_tpu1_machine *m, const vt_tpu1_step *step, int64_t oy, int64_t ox, int32_t *out) {
+static void pool_position(vt_tpu1_machine *m, const vt_tpu1_step *step, int64_t oy, int64_t ox,
+                          int32_t *out) {
   const int64_t *r = step->regs;
   const vt_tpu1_insn *insn = step->insn;
   bool max = insn->pool == VT_TPU1_POOL_MAX;
@@ -234,9 +261,11 @@ static void pool_position(vt_tpu1_machine *m, const vt_tpu1_step *step, int64_t 
       seen++;
     }
   if (max) return;
-  int32_t low = insn->unsigned_out ? 0 : INT8_MIN, high = insn->unsigned_out ? UINT8_MAX : INT8_MAX;
+  int32_t low = insn->wide_out ? INT16_MIN : insn->unsigned_out ? 0 : INT8_MIN;
+  int32_t high = insn->wide_out ? INT16_MAX : insn->unsigned_out ? UINT8_MAX : INT8_MAX;
   for (int64_t i = 0; i < m->dim; i++) {
-    int64_t v = vt_tpu1_scaled(out[i], (int32_t)r[VT_TPU1_REG_POOL_SCALE], (int)r[VT_TPU1_REG_POOL_SHIFT]);
+    int64_t v =
+        vt_tpu1_scaled(out[i], (int32_t)r[VT_TPU1_REG_POOL_SCALE], (int)r[VT_TPU1_REG_POOL_SHIFT]);
     out[i] = (int32_t)(v < low ? low : v > high ? high : v);
   }
 }
@@ -253,7 +282,8 @@ static vt_status exec_pool(vt_tpu1_machine *m, const vt_tpu1_step *step, const v
     m->image_size = image;
   }
   for (int64_t n = 0; n < step->pass_rows / image; n++) {
-    for (int64_t i = 0; i < image; i++) activate_row(m, step, s, n * image + i, m->image + i * m->dim);
+    for (int64_t i = 0; i < image; i++)
+      activate_row(m, step, s, n * image + i, m->image + i * m->dim);
     for (int64_t o = 0; o < oh * ow; o++) {
       pool_position(m, step, o / ow, o % ow, m->lanes[2]);
       row_store(m, step->insn, n * oh * ow + o, m->lanes[2]);
@@ -272,24 +302,33 @@ static vt_status exec_activate(vt_tpu1_machine *m, const vt_tpu1_step *step) {
   return VT_OK;
 }
 
-static vt_status exec_step(vt_tpu1_machine *m, const vt_tpu1_plan *plan, const vt_tpu1_step *step, vt_tpu1_host host) {
+static vt_status exec_step(vt_tpu1_machine *m, const vt_tpu1_plan *plan, const vt_tpu1_step *step,
+                           vt_tpu1_host host) {
   switch (step->unit) {
-  case VT_TPU1_UNIT_READ: exec_host(m, step, host); return VT_OK;
+  case VT_TPU1_UNIT_READ:
+    exec_host(m, step, host);
+    return VT_OK;
   case VT_TPU1_UNIT_WRITE:
     if (step->insn->op != VT_TPU1_INTERRUPT) exec_host(m, step, host);
     return VT_OK;
-  case VT_TPU1_UNIT_MATRIX: exec_matrix(m, plan, step); return VT_OK;
-  case VT_TPU1_UNIT_ACTIVATE: return exec_activate(m, step);
+  case VT_TPU1_UNIT_MATRIX:
+    exec_matrix(m, plan, step);
+    return VT_OK;
+  case VT_TPU1_UNIT_ACTIVATE:
+    return exec_activate(m, step);
   case VT_TPU1_UNIT_WEIGHTS:
-  case VT_TPU1_UNIT_NONE: break;
+  case VT_TPU1_UNIT_NONE:
+    break;
   }
   return VT_OK;
 }
 
-vt_status vt_tpu1_run_serial(vt_tpu1_machine *machine, const vt_tpu1_plan *plan, vt_tpu1_host host) {
+vt_status vt_tpu1_run_serial(vt_tpu1_machine *machine, const vt_tpu1_plan *plan,
+                             vt_tpu1_host host) {
   if (!plan->program->weights && plan->tile_order.size)
     return vt_error(VT_FAILED_PRECONDITION, "the program has no weight image: timing only");
-  for (size_t i = 0; i < plan->steps.size; i++) VT_TRY(exec_step(machine, plan, &plan->steps.data[i], host));
+  for (size_t i = 0; i < plan->steps.size; i++)
+    VT_TRY(exec_step(machine, plan, &plan->steps.data[i], host));
   return VT_OK;
 }
 
@@ -305,8 +344,8 @@ static int order_compare(const void *a, const void *b) {
   return x->step < y->step ? -1 : 1;
 }
 
-vt_status vt_tpu1_run_pipelined(vt_tpu1_machine *machine, const vt_tpu1_plan *plan, const vt_tpu1_timing *timing,
-                                vt_tpu1_host host) {
+vt_status vt_tpu1_run_pipelined(vt_tpu1_machine *machine, const vt_tpu1_plan *plan,
+                                const vt_tpu1_timing *timing, vt_tpu1_host host) {
   vt_status st = VT_OK;
   size_t n = plan->steps.size;
   assert(timing->finish.size == n);
@@ -314,9 +353,11 @@ vt_status vt_tpu1_run_pipelined(vt_tpu1_machine *machine, const vt_tpu1_plan *pl
     return vt_error(VT_FAILED_PRECONDITION, "the program has no weight image: timing only");
   order *orders = malloc(sizeof *orders * (n + 1));
   if (!orders) return vt_error_no_memory();
-  for (size_t i = 0; i < n; i++) orders[i] = (order){timing->finish.data[i], timing->start.data[i], i};
+  for (size_t i = 0; i < n; i++)
+    orders[i] = (order){timing->finish.data[i], timing->start.data[i], i};
   qsort(orders, n, sizeof *orders, order_compare);
-  for (size_t i = 0; i < n && !st; i++) st = exec_step(machine, plan, &plan->steps.data[orders[i].step], host);
+  for (size_t i = 0; i < n && !st; i++)
+    st = exec_step(machine, plan, &plan->steps.data[orders[i].step], host);
   free(orders);
   return st;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// exec_test.c - the functional simulator against a plain reference, and random programs: legal ones give the same
-// state serially and in the order the pipeline finishes them, damaged ones give an error or still agree.
+// exec_test.c - the functional simulator against a plain reference, and random programs: legal ones
+// give the same state serially and in the order the pipeline finishes them, damaged ones give an
+// error or still agree.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +29,8 @@ static uint64_t next(uint64_t *seed) {
 
 enum { DIM = 256 };
 
-static int64_t value_of(const uint8_t *bytes, int64_t low, int64_t high, bool wide, bool is_signed) {
+static int64_t value_of(const uint8_t *bytes, int64_t low, int64_t high, bool wide,
+                        bool is_signed) {
   if (wide) return (int16_t)(bytes[low] | bytes[high] << 8);
   return is_signed ? (int8_t)bytes[low] : bytes[low];
 }
@@ -41,16 +43,22 @@ static void test_matmul_bits(void **state) {
   uint8_t *in = malloc(4 * ROWS * DIM), *weights = malloc((size_t)4 * DIM * DIM);
   uint64_t seed = 1;
   for (int i = 0; i < 4 * ROWS * DIM; i++) in[i] = next(&seed) % 9 ? (uint8_t)next(&seed) : 0x80;
-  for (int i = 0; i < 4 * DIM * DIM; i++) weights[i] = next(&seed) % 9 ? (uint8_t)next(&seed) : 0x80;
+  for (int i = 0; i < 4 * DIM * DIM; i++)
+    weights[i] = next(&seed) % 9 ? (uint8_t)next(&seed) : 0x80;
   for (int mode = 0; mode < 6; mode++) {
     bool wide_in = mode & 1, wide_w = mode & 2, is_signed = mode < 4;
-    if (mode == 5) continue;  // unsigned and wide is not an instruction
+    if (mode == 5) continue; // unsigned and wide is not an instruction
     char text[400];
-    snprintf(text, sizeof text, "read_host rows=%d\nread_weights count=%d\nsync unit=matrix on=read\n"
-             "matmul rows=%d repeat=1 acc=5 switch_tile%s%s%s\nhalt", (wide_in ? 4 : 2) * ROWS, wide_w ? 4 : 2, ROWS,
-             wide_in ? " wide_in" : "", wide_w ? " wide_weights" : "", is_signed ? "" : " unsigned_in");
+    snprintf(text, sizeof text,
+             "read_host rows=%d\nread_weights count=%d\nsync unit=matrix on=read\n"
+             "matmul rows=%d repeat=1 acc=5 switch_tile%s%s%s\nhalt",
+             (wide_in ? 4 : 2) * ROWS, wide_w ? 4 : 2, ROWS, wide_in ? " wide_in" : "",
+             wide_w ? " wide_weights" : "", is_signed ? "" : " unsigned_in");
     vt_tpu1_code code = assemble(text);
-    vt_tpu1_program program = {.code = code.data, .code_size = code.size, .tile_count = 4, .weights = weights,
+    vt_tpu1_program program = {.code = code.data,
+                               .code_size = code.size,
+                               .tile_count = 4,
+                               .weights = weights,
                                .host_in_bytes = 4 * ROWS * DIM};
     vt_tpu1_plan plan;
     vt_tpu1_machine *machine;
@@ -65,7 +73,8 @@ static void test_matmul_bits(void **state) {
           for (int k = 0; k < DIM; k++) {
             int64_t row = (pass * ROWS + r) * (wide_in ? 2 : 1), tile = pass * (wide_w ? 2 : 1);
             int64_t a = value_of(in, row * DIM + k, (row + 1) * DIM + k, wide_in, is_signed);
-            int64_t w = value_of(weights, (tile * DIM + k) * DIM + j, ((tile + 1) * DIM + k) * DIM + j, wide_w, true);
+            int64_t w = value_of(weights, (tile * DIM + k) * DIM + j,
+                                 ((tile + 1) * DIM + k) * DIM + j, wide_w, true);
             sum += a * w;
           }
         assert_int_equal(acc[r * DIM + j], (int32_t)(uint32_t)(uint64_t)sum);
@@ -78,7 +87,8 @@ static void test_matmul_bits(void **state) {
   free(weights);
 }
 
-// A 3 x 3 convolution with stride 2 and padding, bias, scale, ReLU and 2 x 2 pooling against nested loops.
+// A 3 x 3 convolution with stride 2 and padding, bias, scale, ReLU and 2 x 2 pooling against nested
+// loops.
 static void test_convolution(void **state) {
   (void)state;
   enum { H = 9, W = 7, OH = 4, OW = 4, C = 5, N = 6 };
@@ -96,22 +106,37 @@ static void test_convolution(void **state) {
   memcpy(host_in, in, sizeof in);
   memcpy(host_in + sizeof in, bias, sizeof bias);
   char text[3000];
-  int at = snprintf(text, sizeof text, "set reg=host_row value=%d\nread_host rows=%d\nset reg=host_row value=0\n"
-                    "read_host ub=100 host=%d rows=4\nread_weights count=9\nset reg=conv_in_h value=%d\nset reg=conv_in_w value=%d\n"
-                    "set reg=conv_out_h value=%d\nset reg=conv_out_w value=%d\nset reg=conv_sy value=2\nset reg=conv_sx value=2\n"
-                    "sync unit=matrix+activate on=read\n", C, H * W, (int)sizeof in, H, W, OH, OW);
+  int at = snprintf(text, sizeof text,
+                    "set reg=host_row value=%d\nread_host rows=%d\nset reg=host_row value=0\n"
+                    "read_host ub=100 host=%d rows=4\nread_weights count=9\nset reg=conv_in_h "
+                    "value=%d\nset reg=conv_in_w value=%d\n"
+                    "set reg=conv_out_h value=%d\nset reg=conv_out_w value=%d\nset reg=conv_sy "
+                    "value=2\nset reg=conv_sx value=2\n"
+                    "sync unit=matrix+activate on=read\n",
+                    C, H * W, (int)sizeof in, H, W, OH, OW);
   for (int tap = 0; tap < 9; tap++)
-    at += snprintf(text + at, sizeof text - (size_t)at, "convolve images=1 dy=%d dx=%d switch_tile%s\n", tap / 3 - 1, tap % 3 - 1,
+    at += snprintf(text + at, sizeof text - (size_t)at,
+                   "convolve images=1 dy=%d dx=%d switch_tile%s\n", tap / 3 - 1, tap % 3 - 1,
                    tap ? " accumulate" : "");
   snprintf(text + at, sizeof text - (size_t)at,
-           "sync unit=activate on=matrix\nset reg=scale value=77\nset reg=shift value=15\nset reg=bias value=100\n"
-           "set reg=pool_in_h value=%d\nset reg=pool_in_w value=%d\nset reg=pool_out_h value=2\nset reg=pool_out_w value=2\n"
-           "set reg=pool_kh value=2\nset reg=pool_kw value=2\nset reg=pool_sy value=2\nset reg=pool_sx value=2\n"
-           "activate rows=%d ub=200 fn=relu pool=max bias\nsync unit=write on=activate\nset reg=host_row value=%d\n"
-           "write_host ub=200 rows=4\nhalt", OH, OW, OH * OW, N);
+           "sync unit=activate on=matrix\nset reg=scale value=77\nset reg=shift value=15\nset "
+           "reg=bias value=100\n"
+           "set reg=pool_in_h value=%d\nset reg=pool_in_w value=%d\nset reg=pool_out_h "
+           "value=2\nset reg=pool_out_w value=2\n"
+           "set reg=pool_kh value=2\nset reg=pool_kw value=2\nset reg=pool_sy value=2\nset "
+           "reg=pool_sx value=2\n"
+           "activate rows=%d ub=200 fn=relu pool=max bias\nsync unit=write on=activate\nset "
+           "reg=host_row value=%d\n"
+           "write_host ub=200 rows=4\nhalt",
+           OH, OW, OH * OW, N);
   vt_tpu1_code code = assemble(text);
-  vt_tpu1_program program = {.code = code.data, .code_size = code.size, .tile_count = 9, .weights = weights, .tiles = tiles,
-                             .host_in_bytes = sizeof host_in, .host_out_bytes = sizeof out};
+  vt_tpu1_program program = {.code = code.data,
+                             .code_size = code.size,
+                             .tile_count = 9,
+                             .weights = weights,
+                             .tiles = tiles,
+                             .host_in_bytes = sizeof host_in,
+                             .host_out_bytes = sizeof out};
   vt_tpu1_plan plan;
   vt_tpu1_machine *machine;
   vt_status st = vt_tpu1_plan_make(&program, &chip, &plan);
@@ -154,11 +179,17 @@ static void test_functions(void **state) {
     host_in[DIM + i] = (uint8_t)((uint16_t)in[i] >> 8);
   }
   vt_tpu1_code code = assemble(
-      "read_host rows=2\nsync unit=activate on=read\nvector ub=10 fn=tanh wide_in wide_out\nvector ub=12 fn=sigmoid wide_in\n"
-      "set reg=shift value=12\nvector vop=mul ub=14 a=10 b=10 wide_in wide_b wide_out\nset reg=shift value=1\nset reg=scale_b value=-1\n"
+      "read_host rows=2\nsync unit=activate on=read\nvector ub=10 fn=tanh wide_in wide_out\nvector "
+      "ub=12 fn=sigmoid wide_in\n"
+      "set reg=shift value=12\nvector vop=mul ub=14 a=10 b=10 wide_in wide_b wide_out\nset "
+      "reg=shift value=1\nset reg=scale_b value=-1\n"
       "vector vop=add ub=16 a=0 b=10 wide_in wide_b wide_out\nsync unit=write on=activate\n"
-      "write_host ub=10 rows=3\nwrite_host ub=14 rows=2 host=768\nwrite_host ub=16 rows=1 host=1280\nhalt");
-  vt_tpu1_program program = {.code = code.data, .code_size = code.size, .host_in_bytes = 2 * DIM, .host_out_bytes = 6 * DIM};
+      "write_host ub=10 rows=3\nwrite_host ub=14 rows=2 host=768\nwrite_host ub=16 rows=1 "
+      "host=1280\nhalt");
+  vt_tpu1_program program = {.code = code.data,
+                             .code_size = code.size,
+                             .host_in_bytes = 2 * DIM,
+                             .host_out_bytes = 6 * DIM};
   vt_tpu1_plan plan;
   vt_tpu1_machine *machine;
   assert_null(vt_tpu1_plan_make(&program, &chip, &plan));
@@ -169,9 +200,11 @@ static void test_functions(void **state) {
     int16_t t = (int16_t)(host_out[i] | host_out[DIM + i] << 8);
     double want = floor(tanh(x) * 32768 + 0.5);
     assert_int_equal(t, want > 32767 ? 32767 : (int)want);
-    assert_true(fabs((int8_t)host_out[2 * DIM + i] / 128.0 - 1 / (1 + exp(-x))) < 0.5 / 128 + 1.0 / 128);
+    assert_true(fabs((int8_t)host_out[2 * DIM + i] / 128.0 - 1 / (1 + exp(-x))) <
+                0.5 / 128 + 1.0 / 128);
     int64_t square = ((int64_t)t * t + 2048) >> 12;
-    assert_int_equal((int16_t)(host_out[3 * DIM + i] | host_out[4 * DIM + i] << 8), square > 32767 ? 32767 : square);
+    assert_int_equal((int16_t)(host_out[3 * DIM + i] | host_out[4 * DIM + i] << 8),
+                     square > 32767 ? 32767 : square);
     int64_t difference = (in[i] - t + 1) >> 1;
     assert_int_equal((int8_t)host_out[5 * DIM + i], (int8_t)difference);
   }
@@ -186,33 +219,48 @@ static void test_hazards(void **state) {
     const char *text, *message;
   } rows[] = {
       {"read_host rows=8\nread_weights count=1\nmatmul rows=8 switch_tile\nhalt",
-       "instruction 2 (address 0x18): matmul: unified-buffer row 0: matrix reads it while an earlier instruction of read may still write it; needs sync unit=matrix on=read"},
-      {"read_weights count=1\nmatmul rows=8 switch_tile\nactivate rows=8 ub=100\nhalt", "accumulator row 0: activate reads it"},
-      {"read_weights count=1\nmatmul rows=8 switch_tile\nread_host rows=1 ub=7\nhalt", "unified-buffer row 7: read writes it while an earlier instruction of matrix may still read it"},
+       "instruction 2 (address 0x18): matmul: unified-buffer row 0: matrix reads it while an "
+       "earlier instruction of read may still write it; needs sync unit=matrix on=read"},
+      {"read_weights count=1\nmatmul rows=8 switch_tile\nactivate rows=8 ub=100\nhalt",
+       "accumulator row 0: activate reads it"},
+      {"read_weights count=1\nmatmul rows=8 switch_tile\nread_host rows=1 ub=7\nhalt",
+       "unified-buffer row 7: read writes it while an earlier instruction of matrix may still read "
+       "it"},
       // The knowledge of a unit passes on only with a step that had it.
-      {"read_host rows=1\nsync unit=activate on=read\nsync unit=write on=activate\nwrite_host rows=1\nhalt", "needs sync unit=write on=read"},
+      {"read_host rows=1\nsync unit=activate on=read\nsync unit=write on=activate\nwrite_host "
+       "rows=1\nhalt",
+       "needs sync unit=write on=read"},
       {"matmul rows=1\nhalt", "no weight tile was switched in before"},
       {"matmul rows=1 switch_tile\nhalt", "needs weight tile 1 of the FIFO, only 0 were requested"},
-      {"read_weights count=2\nmatmul rows=1 switch_tile\nhalt", "1 weight tiles were requested and never used"},
+      {"read_weights count=2\nmatmul rows=1 switch_tile\nhalt",
+       "1 weight tiles were requested and never used"},
       {"read_weights tile=3 count=2\nhalt", "tiles 3..4 are outside the 4 tiles of weight memory"},
-      {"read_host rows=2 ub=98303\nhalt", "rows 98303..98304 are outside the unified buffer of 98304 rows"},
-      {"read_weights count=1\nmatmul rows=4097 switch_tile\nhalt", "rows 0..4096 are outside the accumulators of 4096 rows"},
+      {"read_host rows=2 ub=98303\nhalt",
+       "rows 98303..98304 are outside the unified buffer of 98304 rows"},
+      {"read_weights count=1\nmatmul rows=4097 switch_tile\nhalt",
+       "rows 0..4096 are outside the accumulators of 4096 rows"},
       {"read_host rows=65535 host=1\nhalt", "are outside the 65536 bytes of host input"},
       {"nop", "address 0xc: the program ends without halt"},
       {"halt\nnop", "instruction 1 (address 0xc): nop: instruction behind halt"},
-      {"vector ub=1 a=0\nset reg=vector_rows value=5\nvector ub=3 a=0\nhalt", "result rows 3..7 overlap operand rows 0..4"},
-      {"set reg=pool_in_h value=3\nvector ub=9 pool=max\nhalt", "1 rows are not whole pooling images of 3"},
+      {"vector ub=1 a=0\nset reg=vector_rows value=5\nvector ub=3 a=0\nhalt",
+       "result rows 3..7 overlap operand rows 0..4"},
+      {"set reg=pool_in_h value=3\nvector ub=9 pool=max\nhalt",
+       "1 rows are not whole pooling images of 3"},
       {"set reg=host_row value=300\nread_host rows=1\nhalt", "host_row 300 exceeds the 256 bytes"},
   };
   vt_tpu1_chip chip = vt_tpu1_chip_default();
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     vt_tpu1_code code = assemble(rows[i].text);
-    vt_tpu1_program program = {.code = code.data, .code_size = code.size, .tile_count = 4, .host_in_bytes = 65536,
+    vt_tpu1_program program = {.code = code.data,
+                               .code_size = code.size,
+                               .tile_count = 4,
+                               .host_in_bytes = 65536,
                                .host_out_bytes = 65536};
     vt_tpu1_plan plan;
     vt_status st = vt_tpu1_plan_make(&program, &chip, &plan);
     if (!st) fail_msg("accepted: %s", rows[i].text);
-    if (!strstr(vt_status_message(st), rows[i].message)) fail_msg("%s: %s", rows[i].text, vt_status_message(st));
+    if (!strstr(vt_status_message(st), rows[i].message))
+      fail_msg("%s: %s", rows[i].text, vt_status_message(st));
     vt_status_free(st);
     vt_tpu1_plan_free(&plan);
     vt_array_free(&code);
@@ -232,12 +280,13 @@ static void test_random_programs(void **state) {
   }
   assert_true(stats.legal >= 300);
   assert_true(stats.illegal > 100);
-  assert_true(stats.overlapped * 20 > stats.steps);  // the pipeline does reorder
+  assert_true(stats.overlapped * 20 > stats.steps); // the pipeline does reorder
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_matmul_bits), cmocka_unit_test(test_convolution),
-                                     cmocka_unit_test(test_functions), cmocka_unit_test(test_hazards),
-                                     cmocka_unit_test(test_random_programs)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_matmul_bits), cmocka_unit_test(test_convolution),
+      cmocka_unit_test(test_functions), cmocka_unit_test(test_hazards),
+      cmocka_unit_test(test_random_programs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

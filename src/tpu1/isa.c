@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // isa.c - the tables of isa.def and regs.def, and the 12-byte encoding they describe.
-// In: decoded instructions or bytes. Out: the other, or an error that names the field. Owns nothing.
+// In: decoded instructions or bytes. Out: the other, or an error that names the field. Owns
+// nothing.
 #include "tpu1/isa.h"
 
 #include <assert.h>
@@ -9,15 +10,21 @@
 static const vt_tpu1_field fields[] = {
 #define INSN(NAME, code, mnemonic, unit, summary)
 #define FIELD(NAME, member, bit, bits, kind, summary)                                              \
-  {VT_TPU1_##NAME, #member, summary, bit, bits, VT_TPU1_KIND_##kind,                               \
-   offsetof(vt_tpu1_insn, member), sizeof(((vt_tpu1_insn *)0)->member)},
+  {VT_TPU1_##NAME,                                                                                 \
+   #member,                                                                                        \
+   summary,                                                                                        \
+   bit,                                                                                            \
+   bits,                                                                                           \
+   VT_TPU1_KIND_##kind,                                                                            \
+   offsetof(vt_tpu1_insn, member),                                                                 \
+   sizeof(((vt_tpu1_insn *)0)->member)},
 #include "tpu1/isa.def"
-  {VT_TPU1_OPS, NULL, NULL, 0, 0, VT_TPU1_KIND_UINT, 0, 0},
+    {VT_TPU1_OPS, NULL, NULL, 0, 0, VT_TPU1_KIND_UINT, 0, 0},
 };
 
 // First row of each instruction's fields: enumerators count the rows of isa.def as they come.
 enum {
-#define INSN(NAME, code, mnemonic, unit, summary) FIRST_##NAME, BACK_##NAME = FIRST_##NAME - 1,
+#define INSN(NAME, code, mnemonic, unit, summary)     FIRST_##NAME, BACK_##NAME = FIRST_##NAME - 1,
 #define FIELD(NAME, member, bit, bits, kind, summary) ROW_##NAME##_##member,
 #include "tpu1/isa.def"
 };
@@ -58,14 +65,20 @@ const char *vt_tpu1_unit_name(vt_tpu1_unit unit) {
 
 const char *const *vt_tpu1_kind_names(vt_tpu1_kind kind) {
   switch (kind) {
-  case VT_TPU1_KIND_FN: return fn_names;
-  case VT_TPU1_KIND_POOL: return pool_names;
-  case VT_TPU1_KIND_VOP: return vop_names;
-  case VT_TPU1_KIND_REG: return reg_names;
-  case VT_TPU1_KIND_UNITS: return unit_names;
+  case VT_TPU1_KIND_FN:
+    return fn_names;
+  case VT_TPU1_KIND_POOL:
+    return pool_names;
+  case VT_TPU1_KIND_VOP:
+    return vop_names;
+  case VT_TPU1_KIND_REG:
+    return reg_names;
+  case VT_TPU1_KIND_UNITS:
+    return unit_names;
   case VT_TPU1_KIND_UINT:
   case VT_TPU1_KIND_SINT:
-  case VT_TPU1_KIND_FLAG: break;
+  case VT_TPU1_KIND_FLAG:
+    break;
   }
   return NULL;
 }
@@ -107,8 +120,9 @@ static vt_status check_field(const vt_tpu1_insn *insn, const vt_tpu1_field *fiel
   int64_t low, high, value = vt_tpu1_field_value(insn, field);
   field_range(field, &low, &high);
   if (value < low || value > high)
-    return vt_error(VT_INVALID_ARGUMENT, "%s: %s=%lld is outside %lld..%lld", ops[insn->op].mnemonic,
-                    field->name, (long long)value, (long long)low, (long long)high);
+    return vt_error(VT_INVALID_ARGUMENT, "%s: %s=%lld is outside %lld..%lld",
+                    ops[insn->op].mnemonic, field->name, (long long)value, (long long)low,
+                    (long long)high);
   return VT_OK;
 }
 
@@ -121,17 +135,22 @@ static vt_status check_insn(const vt_tpu1_insn *insn) {
                       (long long)insn->value, (long long)reg->low, (long long)reg->high);
   }
   if (insn->wide_weights && !insn->switch_tile)
-    return vt_error(VT_INVALID_ARGUMENT, "%s: wide_weights needs switch_tile, the low bytes are gone after a pass",
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "%s: wide_weights needs switch_tile, the low bytes are gone after a pass",
                     ops[insn->op].mnemonic);
-  if ((insn->op == VT_TPU1_MATMUL || insn->op == VT_TPU1_CONVOLVE) && insn->unsigned_in && insn->wide_in)
-    return vt_error(VT_INVALID_ARGUMENT, "%s: unsigned_in is for 8-bit inputs", ops[insn->op].mnemonic);
+  if ((insn->op == VT_TPU1_MATMUL || insn->op == VT_TPU1_CONVOLVE) && insn->unsigned_in &&
+      insn->wide_in)
+    return vt_error(VT_INVALID_ARGUMENT, "%s: unsigned_in is for 8-bit inputs",
+                    ops[insn->op].mnemonic);
   if (insn->wide_out && insn->unsigned_out)
-    return vt_error(VT_INVALID_ARGUMENT, "%s: unsigned_out is for 8-bit results", ops[insn->op].mnemonic);
+    return vt_error(VT_INVALID_ARGUMENT, "%s: unsigned_out is for 8-bit results",
+                    ops[insn->op].mnemonic);
   return VT_OK;
 }
 
 vt_status vt_tpu1_encode(const vt_tpu1_insn *insn, uint8_t out_bytes[VT_TPU1_INSN_BYTES]) {
-  if (insn->op >= VT_TPU1_OPS) return vt_error(VT_INVALID_ARGUMENT, "unknown opcode 0x%02x", (unsigned)insn->op);
+  if (insn->op >= VT_TPU1_OPS)
+    return vt_error(VT_INVALID_ARGUMENT, "unknown opcode 0x%02x", (unsigned)insn->op);
   memset(out_bytes, 0, VT_TPU1_INSN_BYTES);
   out_bytes[0] = (uint8_t)insn->op;
   VT_TPU1_EACH_FIELD(insn->op, field) {
@@ -168,8 +187,8 @@ vt_status vt_tpu1_decode(const uint8_t bytes[VT_TPU1_INSN_BYTES], vt_tpu1_insn *
   }
   for (int i = 0; i < VT_TPU1_INSN_BYTES; i++)
     if (bytes[i] & ~owned[i])
-      return vt_error(VT_INVALID_ARGUMENT, "%s: byte %d has bits 0x%02x that no field owns", info->mnemonic, i,
-                      bytes[i] & ~owned[i]);
+      return vt_error(VT_INVALID_ARGUMENT, "%s: byte %d has bits 0x%02x that no field owns",
+                      info->mnemonic, i, bytes[i] & ~owned[i]);
   return check_insn(out_insn);
 }
 

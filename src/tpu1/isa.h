@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// isa.h - instructions of TPU v1: their decoded form, the 12-byte encoding, and the tables made from isa.def.
+// isa.h - instructions of TPU v1: their decoded form, the 12-byte encoding, and the tables made
+// from isa.def.
 //
 // Threads: any; all tables are constant. Errors name instruction, field, value and legal range.
 #ifndef VT_TPU1_ISA_H
@@ -39,14 +40,32 @@ typedef enum vt_tpu1_reg {
   VT_TPU1_REGS
 } vt_tpu1_reg;
 
-typedef enum vt_tpu1_fn { VT_TPU1_FN_NONE, VT_TPU1_FN_RELU, VT_TPU1_FN_SIGMOID, VT_TPU1_FN_TANH, VT_TPU1_FNS } vt_tpu1_fn;
-typedef enum vt_tpu1_pool { VT_TPU1_POOL_NONE, VT_TPU1_POOL_MAX, VT_TPU1_POOL_AVG, VT_TPU1_POOLS } vt_tpu1_pool;
-typedef enum vt_tpu1_vop { VT_TPU1_VOP_COPY, VT_TPU1_VOP_ADD, VT_TPU1_VOP_MUL, VT_TPU1_VOP_MAX, VT_TPU1_VOPS } vt_tpu1_vop;
+typedef enum vt_tpu1_fn {
+  VT_TPU1_FN_NONE,
+  VT_TPU1_FN_RELU,
+  VT_TPU1_FN_SIGMOID,
+  VT_TPU1_FN_TANH,
+  VT_TPU1_FNS
+} vt_tpu1_fn;
+typedef enum vt_tpu1_pool {
+  VT_TPU1_POOL_NONE,
+  VT_TPU1_POOL_MAX,
+  VT_TPU1_POOL_AVG,
+  VT_TPU1_POOLS
+} vt_tpu1_pool;
+typedef enum vt_tpu1_vop {
+  VT_TPU1_VOP_COPY,
+  VT_TPU1_VOP_ADD,
+  VT_TPU1_VOP_MUL,
+  VT_TPU1_VOP_MAX,
+  VT_TPU1_VOPS
+} vt_tpu1_vop;
 
 // One decoded instruction: `op` and the members its isa.def rows name; the others are zero.
 typedef struct vt_tpu1_insn {
   vt_tpu1_op op;
-  int32_t accumulate, switch_tile, wide_in, wide_weights, unsigned_in, wide_out, unsigned_out, wide_b;
+  int32_t accumulate, switch_tile, wide_in, wide_weights, unsigned_in, wide_out, unsigned_out,
+      wide_b;
   int32_t fn, pool, vop, bias;
   int32_t repeat, dy, dx, images, reg, unit, on;
   int64_t ub, acc, rows, host, tile, count, a, b, value, tag;
@@ -70,14 +89,14 @@ typedef struct vt_tpu1_field {
   const char *name, *summary;
   int bit, bits;
   vt_tpu1_kind kind;
-  size_t offset;  // of the member in vt_tpu1_insn
-  size_t size;    // of the member
+  size_t offset; // of the member in vt_tpu1_insn
+  size_t size;   // of the member
 } vt_tpu1_field;
 
 typedef struct vt_tpu1_op_info {
   const char *mnemonic, *summary;
   vt_tpu1_unit unit;
-  const vt_tpu1_field *fields;  // VT_TPU1_EACH_FIELD walks them
+  const vt_tpu1_field *fields; // VT_TPU1_EACH_FIELD walks them
 } vt_tpu1_op_info;
 
 typedef struct vt_tpu1_reg_info {
@@ -85,8 +104,8 @@ typedef struct vt_tpu1_reg_info {
   int64_t low, high, reset;
 } vt_tpu1_reg_info;
 
-const vt_tpu1_op_info *vt_tpu1_op_get(vt_tpu1_op op);  // op < VT_TPU1_OPS
-const vt_tpu1_reg_info *vt_tpu1_reg_get(int reg);      // reg < VT_TPU1_REGS
+const vt_tpu1_op_info *vt_tpu1_op_get(vt_tpu1_op op); // op < VT_TPU1_OPS
+const vt_tpu1_reg_info *vt_tpu1_reg_get(int reg);     // reg < VT_TPU1_REGS
 #define VT_TPU1_EACH_FIELD(op_, field)                                                             \
   for (const vt_tpu1_field *field = vt_tpu1_op_get(op_)->fields; field->op == (op_); field++)
 const char *vt_tpu1_unit_name(vt_tpu1_unit unit);
@@ -96,15 +115,20 @@ void vt_tpu1_field_assign(vt_tpu1_insn *insn, const vt_tpu1_field *field, int64_
 const char *const *vt_tpu1_kind_names(vt_tpu1_kind kind);
 
 // INVALID_ARGUMENT when a field does not fit or an enumerated value is unknown.
-vt_status vt_tpu1_encode(const vt_tpu1_insn *insn, uint8_t out_bytes[VT_TPU1_INSN_BYTES]) VT_CHECKED;
-// INVALID_ARGUMENT on unknown opcodes, unknown enumerated values and nonzero bits that no field owns.
-vt_status vt_tpu1_decode(const uint8_t bytes[VT_TPU1_INSN_BYTES], vt_tpu1_insn *out_insn) VT_CHECKED;
-// A whole program; errors carry the address. `code` is on the heap, the caller frees it (also on error).
+vt_status vt_tpu1_encode(const vt_tpu1_insn *insn,
+                         uint8_t out_bytes[VT_TPU1_INSN_BYTES]) VT_CHECKED;
+// INVALID_ARGUMENT on unknown opcodes, unknown enumerated values and nonzero bits that no field
+// owns.
+vt_status vt_tpu1_decode(const uint8_t bytes[VT_TPU1_INSN_BYTES],
+                         vt_tpu1_insn *out_insn) VT_CHECKED;
+// A whole program; errors carry the address. `code` is on the heap, the caller frees it (also on
+// error).
 vt_status vt_tpu1_code_decode(vt_bytes bytes, vt_tpu1_code *code) VT_CHECKED;
 vt_status vt_tpu1_code_encode(const vt_tpu1_code *code, vt_text *out_bytes) VT_CHECKED;
 
-// Assembler text: one instruction a line, `mnemonic name=value ... flag`, comments behind ';'. `.equ NAME value`
-// names a number. Errors carry line and column. `code` as for vt_tpu1_code_decode.
+// Assembler text: one instruction a line, `mnemonic name=value ... flag`, comments behind ';'.
+// `.equ NAME value` names a number. Errors carry line and column. `code` as for
+// vt_tpu1_code_decode.
 vt_status vt_tpu1_assemble(vt_bytes text, vt_tpu1_code *code) VT_CHECKED;
 // The inverse: text that assembles to the same instruction.
 void vt_tpu1_print(const vt_tpu1_insn *insn, vt_text *text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// isa_fuzz.c - hostile programs. First byte 0: the rest is machine code, which must be refused or run the same way in
-// both orders; 1: assembler text, which must be refused or survive printing; else: a seed for a random program with
-// some damage.
+// isa_fuzz.c - hostile programs. First byte 0: the rest is machine code, which must be refused or
+// run the same way in both orders; 1: assembler text, which must be refused or survive printing;
+// else: a seed for a random program with some damage.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,9 @@ static void try_text(vt_bytes text) {
       vt_text_put(&printed, "\n");
     }
     expect_ok(vt_tpu1_assemble((vt_bytes){(const uint8_t *)printed.data, printed.size}, &again));
-    if (again.size != code.size || (code.size && memcmp(again.data, code.data, sizeof *code.data * code.size))) abort();
+    if (again.size != code.size ||
+        (code.size && memcmp(again.data, code.data, sizeof *code.data * code.size)))
+      abort();
   }
   vt_status_free(st);
   vt_array_free(&code);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// isa_test.c - encoding, assembler and disassembler against each other and against hand-encoded bytes.
+// isa_test.c - encoding, assembler and disassembler against each other and against hand-encoded
+// bytes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,15 +11,19 @@
 
 #include "tpu1/isa.h"
 
-static vt_bytes bytes_of(const char *text) { return (vt_bytes){(const uint8_t *)text, strlen(text)}; }
+static vt_bytes bytes_of(const char *text) {
+  return (vt_bytes){(const uint8_t *)text, strlen(text)};
+}
 
 static void test_matmul_layout(void **state) {
   (void)state;
-  // The published layout: 12 bytes, 3 of unified-buffer address, 2 of accumulator address, 4 of length.
+  // The published layout: 12 bytes, 3 of unified-buffer address, 2 of accumulator address, 4 of
+  // length.
   static const uint8_t want[] = {0x04, 0x03, 7, 0x56, 0x34, 0x12, 0x22, 0x01, 0xC8, 0, 0, 0};
   vt_tpu1_code code = {0};
-  vt_status st = vt_tpu1_assemble(
-      bytes_of(".equ B 200 ; batch\nmatmul ub=0x123456 acc=0x122 rows=B repeat=7 accumulate switch_tile\n"), &code);
+  vt_status st = vt_tpu1_assemble(bytes_of(".equ B 200 ; batch\nmatmul ub=0x123456 acc=0x122 "
+                                           "rows=B repeat=7 accumulate switch_tile\n"),
+                                  &code);
   assert_null(st);
   assert_int_equal(code.size, 1);
   uint8_t got[VT_TPU1_INSN_BYTES];
@@ -86,7 +91,8 @@ static void test_errors(void **state) {
     vt_tpu1_code code = {0};
     vt_status st = vt_tpu1_assemble(bytes_of(rows[i].text), &code);
     assert_non_null(st);
-    if (!strstr(vt_status_message(st), rows[i].message)) fail_msg("%s: %s", rows[i].text, vt_status_message(st));
+    if (!strstr(vt_status_message(st), rows[i].message))
+      fail_msg("%s: %s", rows[i].text, vt_status_message(st));
     vt_status_free(st);
     vt_array_free(&code);
   }
@@ -116,7 +122,7 @@ static void test_fields_disjoint(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_matmul_layout), cmocka_unit_test(test_round_trip), cmocka_unit_test(test_errors),
-      cmocka_unit_test(test_fields_disjoint)};
+      cmocka_unit_test(test_matmul_layout), cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_errors), cmocka_unit_test(test_fields_disjoint)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// mac.c - the multiplier array of the functional simulator: byte matrices in float arithmetic, which is exact because
-// 256 products of at most 255 * 255 stay below 2^24, and which every compiler turns into fused multiply-adds.
-// In: inputs and weights widened to float. Out: 32-bit accumulators. One body, compiled for three vector widths.
+// mac.c - the multiplier array of the functional simulator: byte matrices in float arithmetic,
+// which is exact because 256 products of at most 255 * 255 stay below 2^24, and which every
+// compiler turns into fused multiply-adds. In: inputs and weights widened to float. Out: 32-bit
+// accumulators. One body, compiled for three vector widths.
 #include <string.h>
 
 #include "tpu1/exec.h"
@@ -11,8 +12,8 @@ typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t ints __attribute__((vector_size(LANES * sizeof(int32_t))));
 typedef uint32_t uints __attribute__((vector_size(LANES * sizeof(uint32_t))));
 
-static inline __attribute__((always_inline)) void block(const vt_tpu1_pass *p, int64_t row, int rows, int64_t col,
-                                                        int64_t k0, int64_t k1) {
+static inline __attribute__((always_inline)) void
+block(const vt_tpu1_pass *p, int64_t row, int rows, int64_t col, int64_t k0, int64_t k1) {
   lanes sum[ROWS][2];
   memset(sum, 0, sizeof sum);
   const float *in = p->in + row * p->k_stride, *weights = p->weights + col;
@@ -29,7 +30,7 @@ static inline __attribute__((always_inline)) void block(const vt_tpu1_pass *p, i
   for (int r = 0; r < rows; r++)
     for (int h = 0; h < 2; h++) {
       int32_t *at = p->acc + (row + r) * p->dim + col + h * LANES;
-      uints old, add = (uints)__builtin_convertvector(sum[r][h], ints) << p->shift;
+      uints old, add = (uints) __builtin_convertvector(sum[r][h], ints) << p->shift;
       memcpy(&old, at, sizeof old);
       old += add;
       memcpy(at, &old, sizeof old);
@@ -48,10 +49,17 @@ static inline __attribute__((always_inline)) void body(const vt_tpu1_pass *p) {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx512f,avx512dq,avx512bw,fma,prefer-vector-width=512"))) static void mac_avx512(const vt_tpu1_pass *p) { body(p); }
-__attribute__((target("avx2,fma"))) static void mac_avx2(const vt_tpu1_pass *p) { body(p); }
+__attribute__((target("avx512f,avx512dq,avx512bw,fma,prefer-vector-width=512"))) static void
+mac_avx512(const vt_tpu1_pass *p) {
+  body(p);
+}
+__attribute__((target("avx2,fma"))) static void mac_avx2(const vt_tpu1_pass *p) {
+  body(p);
+}
 #endif
-static void mac_any(const vt_tpu1_pass *p) { body(p); }
+static void mac_any(const vt_tpu1_pass *p) {
+  body(p);
+}
 
 void vt_tpu1_mac(const vt_tpu1_pass *p) {
   if (!p->accumulate) memset(p->acc, 0, sizeof(int32_t) * (size_t)(p->rows * p->dim));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// plot.c - the two charts of the paper, from the model: roofline with the six workloads, and sensitivity to memory,
-// clock, matrix size and accumulators. In: a chip. Out: SVG text, and the table behind the second chart.
+// plot.c - the two charts of the paper, from the model: roofline with the six workloads, and
+// sensitivity to memory, clock, matrix size and accumulators. In: a chip. Out: SVG text, and the
+// table behind the second chart.
 #include <math.h>
 #include <stdio.h>
 
@@ -9,36 +10,44 @@
 enum { WIDTH = 720, HEIGHT = 460, LEFT = 70, RIGHT = 150, TOP = 40, BOTTOM = 55 };
 
 typedef struct axes {
-  double x0, x1, y0, y1;  // ranges, logarithmic
+  double x0, x1, y0, y1; // ranges, logarithmic
 } axes;
 
 static double px(const axes *a, double x) {
   return LEFT + (WIDTH - LEFT - RIGHT) * (log(x) - log(a->x0)) / (log(a->x1) - log(a->x0));
 }
 static double py(const axes *a, double y) {
-  return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (log(y) - log(a->y0)) / (log(a->y1) - log(a->y0));
+  return HEIGHT - BOTTOM -
+         (HEIGHT - TOP - BOTTOM) * (log(y) - log(a->y0)) / (log(a->y1) - log(a->y0));
 }
 
-static const char *const colors[] = {"#1b6ca8", "#3aa0d8", "#b5482a", "#e0875f", "#2e7d4f", "#7bb661"};
+static const char *const colors[] = {"#1b6ca8", "#3aa0d8", "#b5482a",
+                                     "#e0875f", "#2e7d4f", "#7bb661"};
 
 static void chart_open(vt_text *svg, const char *title, const char *x_name, const char *y_name) {
-  vt_text_printf(svg,
-                 "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n"
-                 "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n"
-                 "<text x=\"%d\" y=\"24\" font-size=\"15\">%s</text>\n"
-                 "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n"
-                 "<text transform=\"translate(18 %d) rotate(-90)\" text-anchor=\"middle\">%s</text>\n",
-                 WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, title, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, x_name, (TOP + HEIGHT - BOTTOM) / 2,
-                 y_name);
+  vt_text_printf(
+      svg,
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
+      "font-size=\"12\">\n"
+      "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n"
+      "<text x=\"%d\" y=\"24\" font-size=\"15\">%s</text>\n"
+      "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n"
+      "<text transform=\"translate(18 %d) rotate(-90)\" text-anchor=\"middle\">%s</text>\n",
+      WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, title, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, x_name,
+      (TOP + HEIGHT - BOTTOM) / 2, y_name);
 }
 
 static void tick_x(vt_text *svg, const axes *a, double x, const char *label) {
-  vt_text_printf(svg, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
+  vt_text_printf(svg,
+                 "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/><text "
+                 "x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
                  px(a, x), px(a, x), TOP, HEIGHT - BOTTOM, px(a, x), HEIGHT - BOTTOM + 18, label);
 }
 
 static void tick_y(vt_text *svg, const axes *a, double y, const char *label) {
-  vt_text_printf(svg, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+  vt_text_printf(svg,
+                 "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/><text "
+                 "x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
                  LEFT, WIDTH - RIGHT, py(a, y), py(a, y), LEFT - 8, py(a, y) + 4, label);
 }
 
@@ -58,19 +67,29 @@ vt_status vt_tpu1_plot_roofline(const vt_tpu1_chip *chip, vt_text *svg) {
     tick_y(svg, &a, y, label);
   }
   double at_left = 2 * a.x0 * chip->weight_bytes_per_s / 1e12;
-  vt_text_printf(svg, "<polyline fill=\"none\" stroke=\"black\" stroke-width=\"2\" points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f\"/>\n",
-                 px(&a, a.x0), py(&a, at_left), px(&a, ridge), py(&a, peak), px(&a, a.x1), py(&a, peak));
-  vt_text_printf(svg, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.1f TOPS, ridge at %.0f MACs per byte</text>\n",
+  vt_text_printf(svg,
+                 "<polyline fill=\"none\" stroke=\"black\" stroke-width=\"2\" points=\"%.1f,%.1f "
+                 "%.1f,%.1f %.1f,%.1f\"/>\n",
+                 px(&a, a.x0), py(&a, at_left), px(&a, ridge), py(&a, peak), px(&a, a.x1),
+                 py(&a, peak));
+  vt_text_printf(svg,
+                 "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.1f TOPS, ridge at %.0f MACs "
+                 "per byte</text>\n",
                  px(&a, a.x1), py(&a, peak) - 6, peak, ridge);
   for (int w = 0; w < VT_TPU1_WORKLOADS; w++) {
     vt_tpu1_result r;
     VT_TRY(vt_tpu1_measure((vt_tpu1_workload)w, 0, chip, &r));
     double x = (double)r.built.macs / (double)r.built.weights;
-    vt_text_printf(svg, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"6\" fill=\"%s\"><title>%s: %.2f TOPS at %.0f MACs per byte</title></circle>\n",
-                   px(&a, x), py(&a, r.tops), colors[w], vt_tpu1_workload_get((vt_tpu1_workload)w)->name, r.tops, x);
-    vt_text_printf(svg, "<circle cx=\"%d\" cy=\"%d\" r=\"6\" fill=\"%s\"/><text x=\"%d\" y=\"%d\">%s %.1f</text>\n", WIDTH - RIGHT + 20,
-                   TOP + 20 + 20 * w, colors[w], WIDTH - RIGHT + 32, TOP + 24 + 20 * w,
-                   vt_tpu1_workload_get((vt_tpu1_workload)w)->name, r.tops);
+    vt_text_printf(svg,
+                   "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"6\" fill=\"%s\"><title>%s: %.2f TOPS at "
+                   "%.0f MACs per byte</title></circle>\n",
+                   px(&a, x), py(&a, r.tops), colors[w],
+                   vt_tpu1_workload_get((vt_tpu1_workload)w)->name, r.tops, x);
+    vt_text_printf(
+        svg,
+        "<circle cx=\"%d\" cy=\"%d\" r=\"6\" fill=\"%s\"/><text x=\"%d\" y=\"%d\">%s %.1f</text>\n",
+        WIDTH - RIGHT + 20, TOP + 20 + 20 * w, colors[w], WIDTH - RIGHT + 32, TOP + 24 + 20 * w,
+        vt_tpu1_workload_get((vt_tpu1_workload)w)->name, r.tops);
   }
   vt_text_put(svg, "</svg>\n");
   return VT_OK;
@@ -98,12 +117,14 @@ static const double shares[VT_TPU1_WORKLOADS] = {
 static vt_status relative(const curve *c, double factor, const double *base_s, double *out) {
   vt_tpu1_chip chip = vt_tpu1_chip_default();
   double sum = 0, total = 0;
-  for (int i = 0; i < 2 && c->params[i]; i++) VT_TRY(vt_tpu1_chip_scale(&chip, c->params[i], factor));
+  for (int i = 0; i < 2 && c->params[i]; i++)
+    VT_TRY(vt_tpu1_chip_scale(&chip, c->params[i], factor));
   *out = 0;
   for (int w = 0; w < VT_TPU1_WORKLOADS; w++) {
     vt_tpu1_result r;
     vt_status st = vt_tpu1_measure((vt_tpu1_workload)w, 0, &chip, &r);
-    if (st && (vt_status_code(st) == VT_RESOURCE_EXHAUSTED || vt_status_code(st) == VT_UNIMPLEMENTED)) {
+    if (st &&
+        (vt_status_code(st) == VT_RESOURCE_EXHAUSTED || vt_status_code(st) == VT_UNIMPLEMENTED)) {
       vt_status_free(st);
       return VT_OK;
     }
@@ -124,7 +145,8 @@ vt_status vt_tpu1_plot_sensitivity(vt_text *svg, vt_text *table) {
     VT_TRY(vt_tpu1_measure((vt_tpu1_workload)w, 0, &chip, &r));
     base_s[w] = r.chip_s;
   }
-  chart_open(svg, "TPU v1: speed of the workload mix when one parameter changes", "factor", "relative speed (weighted by fleet share)");
+  chart_open(svg, "TPU v1: speed of the workload mix when one parameter changes", "factor",
+             "relative speed (weighted by fleet share)");
   vt_text_printf(table, "%-28s", "relative speed at factor");
   for (int f = 0; f < FACTORS; f++) {
     char label[16];
@@ -148,10 +170,14 @@ vt_status vt_tpu1_plot_sensitivity(vt_text *svg, vt_text *table) {
       vt_text_printf(table, y > 0 ? " %6.2f" : "      -", y);
     }
     vt_text_put(table, "\n");
-    vt_text_printf(svg, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"%s\"/>\n", colors[c], vt_text_string(&points));
-    vt_text_printf(svg, "<line x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"3\"/><text x=\"%d\" y=\"%d\" font-size=\"10\">%s</text>\n",
-                   WIDTH - RIGHT + 8, WIDTH - RIGHT + 24, TOP + 20 + 20 * c, TOP + 20 + 20 * c, colors[c], WIDTH - RIGHT + 28,
-                   TOP + 24 + 20 * c, curves[c].name);
+    vt_text_printf(svg,
+                   "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"%s\"/>\n",
+                   colors[c], vt_text_string(&points));
+    vt_text_printf(svg,
+                   "<line x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" "
+                   "stroke-width=\"3\"/><text x=\"%d\" y=\"%d\" font-size=\"10\">%s</text>\n",
+                   WIDTH - RIGHT + 8, WIDTH - RIGHT + 24, TOP + 20 + 20 * c, TOP + 20 + 20 * c,
+                   colors[c], WIDTH - RIGHT + 28, TOP + 24 + 20 * c, curves[c].name);
     vt_text_free(&points);
   }
   vt_text_put(svg, "</svg>\n");

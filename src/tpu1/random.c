@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// random.c - random programs. In: a seed, or bytes of a fuzzer. Out: VT_OK when both orders of execution agree.
+// random.c - random programs. In: a seed, or bytes of a fuzzer. Out: VT_OK when both orders of
+// execution agree.
 //
-// The generator places random steps and gives each the syncs that its operands need, decided by the planner itself:
-// a candidate that the planner refuses for a missing sync gets that sync and is tried again, any other refusal drops it.
-// The chip is small (32 lanes, few rows), so that steps collide often.
+// The generator places random steps and gives each the syncs that its operands need, decided by the
+// planner itself: a candidate that the planner refuses for a missing sync gets that sync and is
+// tried again, any other refusal drops it. The chip is small (32 lanes, few rows), so that steps
+// collide often.
 #include "tpu1/random.h"
 
 #include <stdlib.h>
@@ -36,12 +38,18 @@ static void trial_init(trial *t, uint64_t seed) {
   t->weights = malloc(TILES * 32 * 32);
   for (int i = 0; t->weights && i < TILES * 32 * 32; i++) t->weights[i] = (uint8_t)pick(t, 256);
   for (int i = 0; i < HOST_BYTES; i++) t->host_in[i] = (uint8_t)pick(t, 256);
-  for (int i = 0; i < TILES; i++) t->tiles[i] = (vt_tpu1_tile){(uint16_t)(1 + pick(t, 32)), (uint16_t)(1 + pick(t, 32))};
+  for (int i = 0; i < TILES; i++)
+    t->tiles[i] = (vt_tpu1_tile){(uint16_t)(1 + pick(t, 32)), (uint16_t)(1 + pick(t, 32))};
 }
 
 static vt_tpu1_program trial_program(const trial *t, const vt_tpu1_code *code) {
-  return (vt_tpu1_program){.code = code->data, .code_size = code->size, .tiles = t->tiles, .tile_count = TILES,
-                           .weights = t->weights, .host_in_bytes = HOST_BYTES, .host_out_bytes = HOST_BYTES};
+  return (vt_tpu1_program){.code = code->data,
+                           .code_size = code->size,
+                           .tiles = t->tiles,
+                           .tile_count = TILES,
+                           .weights = t->weights,
+                           .host_in_bytes = HOST_BYTES,
+                           .host_out_bytes = HOST_BYTES};
 }
 
 // Random operands, mostly in range.
@@ -69,13 +77,17 @@ static vt_tpu1_insn random_set(trial *t) {
   static const struct {
     vt_tpu1_reg reg;
     int64_t values[4];
-  } sets[] = {{VT_TPU1_REG_CONV_IN_H, {2, 3, 4, 1}},  {VT_TPU1_REG_CONV_IN_W, {2, 3, 4, 1}}, {VT_TPU1_REG_CONV_OUT_H, {1, 2, 3, 4}},
-              {VT_TPU1_REG_CONV_OUT_W, {1, 2, 3, 2}}, {VT_TPU1_REG_CONV_SY, {1, 2, 1, 1}},   {VT_TPU1_REG_POOL_IN_H, {1, 2, 2, 4}},
-              {VT_TPU1_REG_POOL_IN_W, {1, 2, 2, 2}},  {VT_TPU1_REG_POOL_KH, {1, 2, 2, 3}},   {VT_TPU1_REG_SCALE, {1, -3, 1000, 7}},
-              {VT_TPU1_REG_SHIFT, {0, 3, 9, 14}},     {VT_TPU1_REG_BLOCK, {0, 1, 4, 5}},     {VT_TPU1_REG_VECTOR_ROWS, {1, 4, 8, 12}},
-              {VT_TPU1_REG_HOST_ROW, {0, 7, 32, 1}},  {VT_TPU1_REG_HOST_STRIDE, {32, 40, 64, 33}}, {VT_TPU1_REG_BIAS, {0, 5, 40, 80}}};
+  } sets[] = {{VT_TPU1_REG_CONV_IN_H, {2, 3, 4, 1}},  {VT_TPU1_REG_CONV_IN_W, {2, 3, 4, 1}},
+              {VT_TPU1_REG_CONV_OUT_H, {1, 2, 3, 4}}, {VT_TPU1_REG_CONV_OUT_W, {1, 2, 3, 2}},
+              {VT_TPU1_REG_CONV_SY, {1, 2, 1, 1}},    {VT_TPU1_REG_POOL_IN_H, {1, 2, 2, 4}},
+              {VT_TPU1_REG_POOL_IN_W, {1, 2, 2, 2}},  {VT_TPU1_REG_POOL_KH, {1, 2, 2, 3}},
+              {VT_TPU1_REG_SCALE, {1, -3, 1000, 7}},  {VT_TPU1_REG_SHIFT, {0, 3, 9, 14}},
+              {VT_TPU1_REG_BLOCK, {0, 1, 4, 5}},      {VT_TPU1_REG_VECTOR_ROWS, {1, 4, 8, 12}},
+              {VT_TPU1_REG_HOST_ROW, {0, 7, 32, 1}},  {VT_TPU1_REG_HOST_STRIDE, {32, 40, 64, 33}},
+              {VT_TPU1_REG_BIAS, {0, 5, 40, 80}}};
   uint32_t i = pick(t, sizeof sets / sizeof sets[0]);
-  return (vt_tpu1_insn){.op = VT_TPU1_SET, .reg = (int32_t)sets[i].reg, .value = sets[i].values[pick(t, 4)]};
+  return (vt_tpu1_insn){
+      .op = VT_TPU1_SET, .reg = (int32_t)sets[i].reg, .value = sets[i].values[pick(t, 4)]};
 }
 
 // Whether the program so far, ended by a halt, is legal apart from unused tiles.
@@ -117,7 +129,7 @@ static void add_step(trial *t, vt_tpu1_code *code) {
     vt_array_push(code, step);
     vt_array_free(&sync);
   }
-  code->size = before;  // refused: drop it and its syncs
+  code->size = before; // refused: drop it and its syncs
 }
 
 // Consumes the tiles still in the FIFO and ends the program.
@@ -130,7 +142,10 @@ static void end_program(trial *t, vt_tpu1_code *code) {
   }
   vt_array_push(code, ((vt_tpu1_insn){.op = VT_TPU1_SYNC, .unit = 4, .on = 27}));
   for (; left > 0; left--)
-    vt_array_push(code, ((vt_tpu1_insn){.op = VT_TPU1_MATMUL, .switch_tile = 1, .rows = 1 + pick(t, 3), .ub = pick(t, 90)}));
+    vt_array_push(
+        code,
+        ((vt_tpu1_insn){
+            .op = VT_TPU1_MATMUL, .switch_tile = 1, .rows = 1 + pick(t, 3), .ub = pick(t, 90)}));
   vt_array_push(code, ((vt_tpu1_insn){.op = VT_TPU1_INTERRUPT}));
   vt_array_push(code, ((vt_tpu1_insn){.op = VT_TPU1_HALT}));
 }
@@ -142,7 +157,9 @@ static void damage_program(trial *t, vt_tpu1_code *code) {
     memmove(&code->data[at], &code->data[at + 1], sizeof *code->data * (code->size - at - 1));
     code->size--;
     break;
-  case 1: code->data[at] = random_step(t); break;
+  case 1:
+    code->data[at] = random_step(t);
+    break;
   default: {
     uint8_t bytes[VT_TPU1_INSN_BYTES];
     vt_tpu1_insn insn;
@@ -156,16 +173,19 @@ static void damage_program(trial *t, vt_tpu1_code *code) {
   }
 }
 
-static vt_status compare_runs(const trial *t, const vt_tpu1_plan *plan, const vt_tpu1_timing *timing) {
+static vt_status compare_runs(const trial *t, const vt_tpu1_plan *plan,
+                              const vt_tpu1_timing *timing) {
   vt_tpu1_machine *machines[2] = {NULL, NULL};
   uint8_t outs[2][HOST_BYTES] = {{0}, {0}};
   vt_status st = VT_OK;
   for (int i = 0; i < 2; i++) {
     VT_TRY_OUT(vt_tpu1_machine_create(&t->chip, &machines[i]));
     vt_tpu1_host host = {t->host_in, outs[i]};
-    VT_TRY_OUT(i ? vt_tpu1_run_pipelined(machines[i], plan, timing, host) : vt_tpu1_run_serial(machines[i], plan, host));
+    VT_TRY_OUT(i ? vt_tpu1_run_pipelined(machines[i], plan, timing, host)
+                 : vt_tpu1_run_serial(machines[i], plan, host));
   }
-  size_t ub = (size_t)t->chip.ub_bytes, acc = (size_t)(t->chip.acc_rows * t->chip.dim) * sizeof(int32_t);
+  size_t ub = (size_t)t->chip.ub_bytes,
+         acc = (size_t)(t->chip.acc_rows * t->chip.dim) * sizeof(int32_t);
   if (memcmp(vt_tpu1_machine_ub(machines[0]), vt_tpu1_machine_ub(machines[1]), ub))
     st = vt_error(VT_INTERNAL, "unified buffers differ");
   else if (memcmp(vt_tpu1_machine_acc(machines[0]), vt_tpu1_machine_acc(machines[1]), acc))
@@ -177,8 +197,10 @@ out:
   return st;
 }
 
-// Plans, times and runs a program both ways. A refusal counts as illegal unless the program must be legal.
-static vt_status check_code(trial *t, const vt_tpu1_code *code, bool must_be_legal, vt_tpu1_random_stats *stats) {
+// Plans, times and runs a program both ways. A refusal counts as illegal unless the program must be
+// legal.
+static vt_status check_code(trial *t, const vt_tpu1_code *code, bool must_be_legal,
+                            vt_tpu1_random_stats *stats) {
   vt_tpu1_program program = trial_program(t, code);
   vt_tpu1_plan plan;
   vt_tpu1_timing timing = {0};

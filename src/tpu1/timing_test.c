@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// timing_test.c - the clock against what is published: single tiles, precision, and the three measured workloads.
+// timing_test.c - the clock against what is published: single tiles, precision, and the three
+// measured workloads.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,8 +19,11 @@ static vt_tpu1_counters time_text(const char *text, int64_t tiles) {
   vt_tpu1_chip chip = vt_tpu1_chip_default();
   vt_tpu1_code code = {0};
   assert_null(vt_tpu1_assemble((vt_bytes){(const uint8_t *)text, strlen(text)}, &code));
-  vt_tpu1_program program = {.code = code.data, .code_size = code.size, .tile_count = tiles,
-                             .host_in_bytes = 1 << 24, .host_out_bytes = 1 << 24};
+  vt_tpu1_program program = {.code = code.data,
+                             .code_size = code.size,
+                             .tile_count = tiles,
+                             .host_in_bytes = 1 << 24,
+                             .host_out_bytes = 1 << 24};
   vt_tpu1_plan plan;
   vt_tpu1_timing timing;
   vt_status st = vt_tpu1_plan_make(&program, &chip, &plan);
@@ -32,17 +36,21 @@ static vt_tpu1_counters time_text(const char *text, int64_t tiles) {
   return counters;
 }
 
-// A tile in the FIFO before its rows are there stalls nothing from 1350 rows on; with 200 rows memory is the limit.
+// A tile in the FIFO before its rows are there stalls nothing from 1350 rows on; with 200 rows
+// memory is the limit.
 static void test_single_tiles(void **state) {
   (void)state;
-  vt_tpu1_counters n = time_text("read_weights count=64\nread_host rows=1400\nsync unit=matrix on=read\n"
-                                 "matmul rows=1350 repeat=61 switch_tile\nmatmul rows=1350 switch_tile\n"
-                                 "matmul rows=1350 switch_tile\nhalt", 64);
+  vt_tpu1_counters n =
+      time_text("read_weights count=64\nread_host rows=1400\nsync unit=matrix on=read\n"
+                "matmul rows=1350 repeat=61 switch_tile\nmatmul rows=1350 switch_tile\n"
+                "matmul rows=1350 switch_tile\nhalt",
+                64);
   assert_int_equal(n.weight_stall, 0);
   assert_int_equal(n.weight_shift, 0);
   assert_int_equal(n.array_active, 64 * 1350);
   n = time_text("read_weights count=200\nread_host rows=200\nsync unit=matrix on=read\n"
-                "matmul rows=200 repeat=199 switch_tile\nhalt", 200);
+                "matmul rows=200 repeat=199 switch_tile\nhalt",
+                200);
   assert_true(n.weight_stall * 2 > n.cycles);
   assert_true(fabs((double)(n.array_active + n.weight_stall + n.weight_shift) / 200 - 1349) < 30);
 }
@@ -56,14 +64,16 @@ static void test_precision(void **state) {
   } rows[] = {{"", 1}, {"wide_in", 2}, {"wide_weights", 2}, {"wide_in wide_weights", 4}};
   for (int i = 0; i < 4; i++) {
     char text[200];
-    snprintf(text, sizeof text, "read_weights count=%d\nmatmul rows=2000 switch_tile %s\nhalt", i < 2 ? 1 : 2, rows[i].flags);
+    snprintf(text, sizeof text, "read_weights count=%d\nmatmul rows=2000 switch_tile %s\nhalt",
+             i < 2 ? 1 : 2, rows[i].flags);
     vt_tpu1_counters n = time_text(text, 2);
     assert_int_equal(n.array_active, 2000 * rows[i].factor);
     assert_int_equal(n.macs, 2000ll * 65536);
   }
 }
 
-static vt_tpu1_counters time_workload(vt_tpu1_workload workload, int64_t batch, const vt_tpu1_chip *chip) {
+static vt_tpu1_counters time_workload(vt_tpu1_workload workload, int64_t batch,
+                                      const vt_tpu1_chip *chip) {
   vt_tpu1_build b;
   vt_tpu1_workload_built built;
   vt_status st = vt_tpu1_workload_build(workload, batch, chip, &b, &built);
@@ -82,7 +92,9 @@ static vt_tpu1_counters time_workload(vt_tpu1_workload workload, int64_t batch, 
     assert_int_equal(built.vector, info->vector);
     assert_int_equal(built.pool, info->pool);
     assert_true(fabs((double)built.weights / 1e6 / info->weights_millions - 1) < 0.08);
-    assert_true(fabs((double)built.macs / (double)built.weights / (double)info->macs_per_weight_byte - 1) < 0.05);
+    assert_true(
+        fabs((double)built.macs / (double)built.weights / (double)info->macs_per_weight_byte - 1) <
+        0.05);
   }
   vt_tpu1_timing_free(&timing);
   vt_tpu1_plan_free(&plan);
@@ -90,7 +102,8 @@ static vt_tpu1_counters time_workload(vt_tpu1_workload workload, int64_t batch, 
   return counters;
 }
 
-// The published rows: TOPS within 10 %, the four-way split within 5 points, RAW and input stalls within 10.
+// The published rows: TOPS within 10 %, the four-way split within 5 points, RAW and input stalls
+// within 10.
 static void test_published(void **state) {
   (void)state;
   static const struct {
@@ -106,7 +119,7 @@ static void test_published(void **state) {
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     vt_tpu1_counters n = time_workload(rows[i].workload, 0, &chip);
     double percent = 100 / (double)n.cycles, tops = vt_tpu1_tops(&n, &chip);
-    if (rows[i].workload == VT_TPU1_CNN0) {  // its counters and its TOPS are from different runs
+    if (rows[i].workload == VT_TPU1_CNN0) { // its counters and its TOPS are from different runs
       assert_true(tops > 71.8 && tops <= 86.0);
     }
     assert_true(fabs(tops / rows[i].tops - 1) < 0.1);
@@ -130,7 +143,8 @@ static void test_all_workloads(void **state) {
     assert_int_equal(n.useful_macs + n.unused_macs, n.array_active);
   }
   // Cycles per tile of the weight-bound ones, as derived from the published counters.
-  vt_tpu1_counters mlp0 = time_workload(VT_TPU1_MLP0, 0, &chip), lstm0 = time_workload(VT_TPU1_LSTM0, 0, &chip);
+  vt_tpu1_counters mlp0 = time_workload(VT_TPU1_MLP0, 0, &chip),
+                   lstm0 = time_workload(VT_TPU1_LSTM0, 0, &chip);
   assert_true(fabs((double)mlp0.cycles / (double)mlp0.tiles / 1575 - 1) < 0.1);
   assert_true(fabs((double)lstm0.cycles / (double)lstm0.tiles / 1620 - 1) < 0.1);
   // A batch of MLP0 with the host: 0.889 ms published, the same for 200 and 250.
@@ -147,7 +161,7 @@ static void test_parameters(void **state) {
   static const struct {
     vt_tpu1_workload workload;
     const char *name;
-    double factor, low, high;  // bounds of time before / time after
+    double factor, low, high; // bounds of time before / time after
   } rows[] = {{VT_TPU1_MLP0, "memory", 4, 2.5, 4},   {VT_TPU1_MLP0, "clock", 4, 1, 1.35},
               {VT_TPU1_CNN0, "memory", 4, 1, 1.05},  {VT_TPU1_CNN0, "clock", 2, 1.6, 2},
               {VT_TPU1_LSTM0, "memory", 2, 1.5, 2},  {VT_TPU1_LSTM0, "fifo", 0.25, 0.75, 1},
@@ -157,16 +171,19 @@ static void test_parameters(void **state) {
     assert_null(vt_tpu1_chip_scale(&chip, rows[i].name, rows[i].factor));
     double before = (double)time_workload(rows[i].workload, 0, &base).cycles / base.clock_hz;
     double after = (double)time_workload(rows[i].workload, 8, &chip).cycles / chip.clock_hz;
-    if (rows[i].workload != VT_TPU1_CNN0) after = (double)time_workload(rows[i].workload, 0, &chip).cycles / chip.clock_hz;
+    if (rows[i].workload != VT_TPU1_CNN0)
+      after = (double)time_workload(rows[i].workload, 0, &chip).cycles / chip.clock_hz;
     double ratio = before / after;
     if (ratio < rows[i].low || ratio > rows[i].high)
-      fail_msg("%s %s x%g: %g", vt_tpu1_workload_get(rows[i].workload)->name, rows[i].name, rows[i].factor, ratio);
+      fail_msg("%s %s x%g: %g", vt_tpu1_workload_get(rows[i].workload)->name, rows[i].name,
+               rows[i].factor, ratio);
   }
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_single_tiles), cmocka_unit_test(test_precision),
-                                     cmocka_unit_test(test_published), cmocka_unit_test(test_all_workloads),
-                                     cmocka_unit_test(test_parameters)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_single_tiles), cmocka_unit_test(test_precision),
+      cmocka_unit_test(test_published), cmocka_unit_test(test_all_workloads),
+      cmocka_unit_test(test_parameters)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
