@@ -7,7 +7,7 @@
 
 bool vt_eval_is_control(vt_opcode code) {
   return code == VT_OP_WHILE || code == VT_OP_IF || code == VT_OP_CASE || code == VT_OP_CALL ||
-         code == VT_OP_COMPOSITE || code == VT_OP_MANUAL_COMPUTATION;
+         code == VT_OP_COMPOSITE;
 }
 
 static void release_all(vt_eval_state *state, uint32_t count, vt_eval_buffer **buffers) {
@@ -62,22 +62,12 @@ static vt_status run_branch(vt_eval_state *state, const vt_eval_env *env, const 
   return vt_eval_run(state, env, op->regions[chosen], in + 1, out);
 }
 
-static vt_status run_manual(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
-                            vt_eval_buffer **in, vt_eval_buffer **out) {
-  int64_t devices = (int64_t)(env->partition_count ? env->partition_count : 1) *
-                    (env->replica_count ? env->replica_count : 1);
-  if (devices == 1) return vt_eval_run(state, env, op->regions[0], in, out);
-  release_all(state, op->operand_count, in);
-  return vt_eval_refuse(op, "a manual computation over several devices outside lockstep");
-}
-
 vt_status vt_eval_control(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
                           vt_eval_buffer **in, vt_eval_buffer **out) {
   switch ((int)op->code) {
   case VT_OP_WHILE: return run_while(state, env, op, in, out);
   case VT_OP_CALL: return vt_eval_run(state, env, vt_attr_func(op, VT_ATTR_CALLEE), in, out);
   case VT_OP_COMPOSITE: return vt_eval_run(state, env, vt_attr_func(op, VT_ATTR_DECOMPOSITION), in, out);
-  case VT_OP_MANUAL_COMPUTATION: return run_manual(state, env, op, in, out);
   default: return run_branch(state, env, op, in, out);
   }
 }

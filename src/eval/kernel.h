@@ -13,6 +13,7 @@ typedef struct vt_eval_state {
   struct vt_eval_buffer *spare[26];  // freed buffers by power of two
   int64_t spare_bytes;
   int32_t depth;                // of nested functions
+  bool lockstep;                // inside a manual computation
 } vt_eval_state;
 void vt_eval_state_fini(vt_eval_state *state);
 

@@ -92,14 +92,13 @@ out:
   return st;
 }
 
-// if, case, call, composite, manual_computation. `in` is emptied.
+// if, case, call, composite. `in` is emptied.
 static vt_status run_branch(lockstep *l, const vt_op *op, vt_eval_buffer ***in, vt_eval_buffer ***out) {
   const vt_func *func;
   uint32_t first = 0;
   switch ((int)op->code) {
   case VT_OP_CALL: func = vt_attr_func(op, VT_ATTR_CALLEE); break;
   case VT_OP_COMPOSITE: func = vt_attr_func(op, VT_ATTR_DECOMPOSITION); break;
-  case VT_OP_MANUAL_COMPUTATION: return vt_eval_refuse(op, "a manual computation inside another");
   default: {
     int64_t chosen;
     vt_eval_buffer **index = calloc((size_t)l->devices, sizeof *index);
@@ -256,5 +255,9 @@ vt_status vt_eval_lockstep_run(vt_eval_state *state, const vt_func *func, const 
   if (devices < 1) return vt_error(VT_INVALID_ARGUMENT, "%d devices", (int)devices);
   lockstep l = {state, *env, devices};
   if (l.env.partition_count <= 0) l.env.partition_count = devices;
-  return lockstep_with(&l, func, args, results);
+  bool before = state->lockstep;
+  state->lockstep = true;
+  vt_status st = lockstep_with(&l, func, args, results);
+  state->lockstep = before;
+  return st;
 }

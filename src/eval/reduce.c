@@ -6,7 +6,8 @@
 // few results:
 //  - a usual body over contiguous rows (the reduced dimensions come last) folds each row in lanes and a tree;
 //  - any body over few results folds PARTS stretches of depth side by side, then the parts in order.
-// Orders depend on shapes alone. The init value enters once, at the end, on the left.
+// Orders depend on shapes alone. The init value enters once, on the left: at the end for usual bodies and for parts, at
+// the start otherwise, so that a body without algebra sees init, first, second, ... as in a plain loop.
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,9 +101,9 @@ static vt_status fold_row(vt_fold *fold, int64_t n, const char *row, size_t byte
   return VT_OK;
 }
 
-// acc (of `lanes`) gets the fold of `depth` rows; row i of input k lies at x[k] + i * lanes. Long sums go in blocks: the
+// acc (of `lanes`) gets the fold of `depth` rows, onto what it holds when `started`; row i of input k lies at x[k] + i * lanes. Long sums go in blocks: the
 // error of an f32 sum then grows with the length of a block and the number of blocks, not with depth.
-static vt_status fold_rows(vt_fold *fold, int64_t depth, int64_t lanes, void *const *x, void *const *acc) {
+static vt_status fold_rows(vt_fold *fold, int64_t depth, int64_t lanes, bool started, void *const *x, void *const *acc) {
   int64_t block = fold->loop && depth > 128 ? 64 : depth;
   void *row[VT_FOLD_MOST], *partial = NULL;
   vt_status st = VT_OK;
@@ -114,9 +115,9 @@ static vt_status fold_rows(vt_fold *fold, int64_t depth, int64_t lanes, void *co
       for (uint32_t k = 0; k < fold->inputs; k++) {
         size_t bytes = vt_dtype_bytes(fold->types[k]);
         row[k] = (char *)x[k] + (size_t)(at * lanes) * bytes;
-        if (at == first) memcpy(to[k], row[k], (size_t)lanes * bytes);
+        if (at == first && !started) memcpy(to[k], row[k], (size_t)lanes * bytes);
       }
-      if (at > first) VT_TRY_OUT(vt_fold_combine(fold, lanes, to, row, to));
+      if (at > first || started) VT_TRY_OUT(vt_fold_combine(fold, lanes, to, row, to));
     }
     if (first) VT_TRY_OUT(vt_fold_combine(fold, lanes, acc, &partial, acc));
   }
@@ -138,7 +139,7 @@ static vt_status fold_parts(vt_fold *fold, const reduction *r, void *const *x, v
     VT_TRY_OUT(vt_eval_scratch(lanes * bytes, &part[k]));
     vt_eval_move((size_t)bytes, 3, dims, x[k], from, turned[k], to);
   }
-  VT_TRY_OUT(fold_rows(fold, steps, lanes, turned, part));
+  VT_TRY_OUT(fold_rows(fold, steps, lanes, false, turned, part));
   for (int64_t p = 0; p < PARTS + r->depth - steps * PARTS; p++) {
     for (uint32_t k = 0; k < fold->inputs; k++) {
       int64_t bytes = (int64_t)vt_dtype_bytes(fold->types[k]) * r->kept;
@@ -155,22 +156,25 @@ out:
   return st;
 }
 
-// acc = init folded with acc (or init alone), then to the result type.
-static vt_status finish(const vt_eval_call *call, vt_fold *fold, const reduction *r, void *const *acc) {
-  void *init[VT_FOLD_MOST] = {0};
-  vt_status st = VT_OK;
+// Fills arrays of kept elements with the init values.
+static vt_status fill_init(const vt_eval_call *call, vt_fold *fold, const reduction *r, void *const *out) {
   for (uint32_t k = 0; k < fold->inputs; k++) {
     vt_tensor value = call->in[fold->inputs + k];
     char element[16];
-    size_t bytes = vt_dtype_bytes(fold->types[k]);
-    VT_TRY_OUT(vt_eval_convert_array(value.type.dtype, fold->types[k], 1, value.data, element));
-    VT_TRY_OUT(vt_eval_scratch(r->kept * (int64_t)bytes, &init[k]));
-    vt_eval_fill(bytes, r->kept, element, init[k]);
+    VT_TRY(vt_eval_convert_array(value.type.dtype, fold->types[k], 1, value.data, element));
+    vt_eval_fill(vt_dtype_bytes(fold->types[k]), r->kept, element, out[k]);
   }
-  if (r->depth) VT_TRY_OUT(vt_fold_combine(fold, r->kept, init, acc, acc));
+  return VT_OK;
+}
+
+// acc = body(init, acc).
+static vt_status add_init(const vt_eval_call *call, vt_fold *fold, const reduction *r, void *const *acc) {
+  void *init[VT_FOLD_MOST] = {0};
+  vt_status st = VT_OK;
   for (uint32_t k = 0; k < fold->inputs; k++)
-    VT_TRY_OUT(vt_eval_convert_array(fold->types[k], call->out[k].type.dtype, r->kept,
-                                     r->depth ? acc[k] : init[k], call->out[k].data));
+    VT_TRY_OUT(vt_eval_scratch(r->kept * (int64_t)vt_dtype_bytes(fold->types[k]), &init[k]));
+  VT_TRY_OUT(fill_init(call, fold, r, init));
+  VT_TRY_OUT(vt_fold_combine(fold, r->kept, init, acc, acc));
 out:
   for (uint32_t k = 0; k < fold->inputs; k++) free(init[k]);
   return st;
@@ -189,8 +193,10 @@ vt_status vt_eval_reduce(const vt_eval_call *call) {
   vt_status st = vt_fold_open(call, call->op->regions[0], inputs, few ? PARTS * r.kept : r.kept, &fold);
   if (st) return st;
   bool rows = fold.loop && r.rows_contiguous && r.depth >= LONG_ROW;
+  bool started = !r.depth || !(fold.loop || few);
   for (uint32_t k = 0; k < inputs; k++)
     VT_TRY_OUT(vt_eval_scratch(r.kept * (int64_t)vt_dtype_bytes(fold.types[k]), &acc[k]));
+  if (started) VT_TRY_OUT(fill_init(call, &fold, &r, acc));
   if (r.depth) {
     for (uint32_t k = 0; k < inputs; k++)
       VT_TRY_OUT(load(call->in[k], fold.types[k], &r, rows || r.columns_contiguous, &x[k], &owned[k]));
@@ -200,9 +206,11 @@ vt_status vt_eval_reduce(const vt_eval_call *call) {
         VT_TRY_OUT(fold_row(&fold, r.depth, (char *)x[0] + (size_t)(i * r.depth) * bytes, bytes,
                             (char *)acc[0] + (size_t)i * bytes));
     else if (few) VT_TRY_OUT(fold_parts(&fold, &r, x, acc));
-    else VT_TRY_OUT(fold_rows(&fold, r.depth, r.kept, x, acc));
+    else VT_TRY_OUT(fold_rows(&fold, r.depth, r.kept, started, x, acc));
+    if (!started) VT_TRY_OUT(add_init(call, &fold, &r, acc));
   }
-  VT_TRY_OUT(finish(call, &fold, &r, acc));
+  for (uint32_t k = 0; k < inputs; k++)
+    VT_TRY_OUT(vt_eval_convert_array(fold.types[k], call->out[k].type.dtype, r.kept, acc[k], call->out[k].data));
 out:
   for (uint32_t k = 0; k < inputs; k++) {
     if (owned[k]) free(x[k]);

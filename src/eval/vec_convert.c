@@ -186,6 +186,7 @@ TO_PRED(double, f64)
 PLAIN(uint8_t, pred, float, f32)
 PLAIN(uint8_t, pred, double, f64)
 // Same to same is a copy that the caller makes.
+_Static_assert(VT_VEC_F64 - VT_VEC_PRED == 10, "eleven real classes convert");
 
 #define TO_ALL_INTS(klass, a)                                                                      \
   do {                                                                                             \

@@ -65,6 +65,8 @@ static inline double rsqrt_f64(double x) { return 1.0 / sqrt(x); }
 MAX_MIN(float, int32_t, uint32_t, vt_f32_bits, vt_f32_from_bits, f32)
 MAX_MIN(double, int64_t, uint64_t, vt_f64_bits, vt_f64_from_bits, f64)
 
+_Static_assert(sizeof(float) == 4 && sizeof(double) == 8, "IEEE formats");
+
 #define LOOP1(NAME, suffix, T, R, formula)                                                         \
   static void NAME##_##suffix(int64_t n, const void *a_, const void *b_, const void *c_, void *out_, \
                               int32_t width) {                                                     \

@@ -43,10 +43,10 @@
     return r;                                                                                      \
   }                                                                                                \
   static inline U shift_left_##suffix(U a, U b, int32_t width) {                                   \
-    return b < (U)width ? (U)(a << (b & (sizeof(U) * 8 - 1))) : (U)0;                              \
+    return (U)(b < (U)width ? a << (b & (sizeof(U) * 8 - 1)) : 0);                                  \
   }                                                                                                \
   static inline U shift_right_##suffix(U a, U b, int32_t width) {                                  \
-    return b < (U)width ? (U)(a >> (b & (sizeof(U) * 8 - 1))) : (U)0;                              \
+    return (U)(b < (U)width ? a >> (b & (sizeof(U) * 8 - 1)) : 0);                                  \
   }                                                                                                \
   static inline T shift_sign_##suffix(T a, U b, int32_t width) {                                   \
     U most = (U)(width - 1), by = b < most ? b : most;                                             \
@@ -78,6 +78,8 @@ HELPERS(uint8_t, uint8_t, u8, 0)
 HELPERS(uint16_t, uint16_t, u16, 0)
 HELPERS(uint32_t, uint32_t, u32, 0)
 HELPERS(uint64_t, uint64_t, u64, 0)
+
+
 
 #define WRAP(x) FN(wrap)((U)(x), width)
 
@@ -211,6 +213,8 @@ COMPARES(uint64_t, uint64_t, u64)
 #undef I1
 #undef I2
 #undef I3
+
+_Static_assert((int8_t)-1 >> 1 == -1, "right shifts keep the sign");
 
 // Bool: add is or, multiply is and (as max and min); compares as unsigned.
 LOOP(NOT_pred, uint8_t, uint8_t, uint8_t, LOADS1, !a)
