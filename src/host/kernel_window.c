@@ -25,27 +25,41 @@ typedef struct window_plan {
   int64_t in_strides[VT_MAX_RANK], out_strides[VT_MAX_RANK];  // elements
   int64_t in_elements, out_elements;
   int64_t window_elements;
+  const int64_t *offsets;        // of each window element behind the first, in elements of the input
+  bool disjoint;                 // no input element lies in two windows
+  bool covers;                   // and each lies in one
   int32_t scan_dim;              // -1 = none
   bool scan_reverse;
 } window_plan;
 
-// The place of window element `k` of output position `at` in the input (elements), -1 when it is padding.
-static int64_t window_place(const window_plan *p, const int64_t *at, int64_t k) {
-  int64_t place = 0;
+// Where the window of output position `item` lies: its first element's place, and whether all of it is inside.
+typedef struct window_at {
+  int64_t low[VT_MAX_RANK];  // input coordinates of the first element, possibly outside
+  int64_t place;
+  bool inside;
+} window_at;
+
+static window_at locate(const window_plan *p, int64_t item) {
+  window_at w = {.inside = true};
   for (int32_t i = p->rank - 1; i >= 0; i--) {
-    int64_t x = at[i] * p->stride[i] - p->low[i] + k % p->size[i];
-    k /= p->size[i];
-    if (x < 0 || x >= p->in_dims[i]) return -1;
-    place += x * p->in_strides[i];
+    w.low[i] = item % p->out_dims[i] * p->stride[i] - p->low[i];
+    item /= p->out_dims[i];
+    w.inside &= w.low[i] >= 0 && w.low[i] + p->size[i] <= p->in_dims[i];
+    w.place += w.low[i] * p->in_strides[i];
   }
-  return place;
+  return w;
 }
 
-static void unravel(const window_plan *p, const int64_t *dims, int64_t index, int64_t *at) {
+// The place of window element `k`; -1 when it is padding.
+static int64_t window_place(const window_plan *p, const window_at *w, int64_t k) {
+  int64_t place = w->place + p->offsets[k];
+  if (w->inside) return place;
   for (int32_t i = p->rank - 1; i >= 0; i--) {
-    at[i] = index % dims[i];
-    index /= dims[i];
+    int64_t x = w->low[i] + k % p->size[i];
+    k /= p->size[i];
+    if (x < 0 || x >= p->in_dims[i]) return -1;
   }
+  return place;
 }
 
 #define EACH(expression)                                                                           \
@@ -86,14 +100,13 @@ static void run_window(const vt_native_call *call) {
   int64_t positions = p->out_elements / p->run;
 #pragma omp parallel for schedule(static) if (p->out_elements * p->window_elements > (32 << 10))
   for (int64_t item = 0; item < positions; item++) {
-    int64_t at[VT_MAX_RANK];
-    unravel(p, p->out_dims, item, at);
+    window_at w = locate(p, item);
     for (int64_t c = 0; c < p->run; c += RUN) {
       int64_t n = p->run - c < RUN ? p->run - c : RUN;
       uint32_t *to = out + item * p->run + c;
       fill_run(to, call->operands[1], n);
       for (int64_t k = 0; k < p->window_elements; k++) {
-        int64_t place = window_place(p, at, k);
+        int64_t place = window_place(p, &w, k);
         if (place >= 0) fold(p, to, in + place + c, n);
       }
     }
@@ -133,16 +146,21 @@ WIDE static void add_where(float *restrict out, const float *restrict source, co
   for (int64_t i = 0; i < n; i++) out[i] += which[i] == k ? source[i] : 0.0f;
 }
 
-static void scatter_position(const window_plan *p, const float *x, const float *source, float *out, int64_t item) {
-  int64_t at[VT_MAX_RANK];
-  unravel(p, p->out_dims, item, at);
+WIDE static void store_where(float *restrict out, const float *restrict source, const int32_t *restrict which, int32_t k,
+                             float start, int64_t n) {
+  for (int64_t i = 0; i < n; i++) out[i] = which[i] == k ? start + source[i] : start;
+}
+
+static void scatter_position(const window_plan *p, const float *x, const float *source, float start, float *out,
+                             int64_t item) {
+  window_at w = locate(p, item);
   for (int64_t c = 0; c < p->run; c += RUN) {
     float best[RUN];
     int32_t which[RUN];
     int64_t n = p->run - c < RUN ? p->run - c : RUN;
     bool first = true;
     for (int64_t k = 0; k < p->window_elements; k++) {
-      int64_t place = window_place(p, at, k);
+      int64_t place = window_place(p, &w, k);
       if (place < 0) continue;
       if (!first) {
         pick(best, which, x + place + c, (int32_t)k, n);
@@ -153,8 +171,10 @@ static void scatter_position(const window_plan *p, const float *x, const float *
       first = false;
     }
     for (int64_t k = 0; k < p->window_elements; k++) {
-      int64_t place = window_place(p, at, k);
-      if (place >= 0) add_where(out + place + c, source + item * p->run + c, which, (int32_t)k, n);
+      int64_t place = window_place(p, &w, k);
+      if (place < 0) continue;
+      if (p->disjoint) store_where(out + place + c, source + item * p->run + c, which, (int32_t)k, start, n);
+      else add_where(out + place + c, source + item * p->run + c, which, (int32_t)k, n);
     }
   }
 }
@@ -163,13 +183,14 @@ static void scatter_position(const window_plan *p, const float *x, const float *
 static void run_scatter(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
   uint32_t *out = call->outputs[0];
+  float start = *(const float *)call->operands[2];
   int64_t parts = p->rank && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 ? p->out_dims[0] : 1;
   int64_t positions = p->out_elements / p->run / parts, cleared = p->in_elements / parts;
 #pragma omp parallel for schedule(static) if (p->in_elements > (16 << 10) && parts > 1)
   for (int64_t part = 0; part < parts; part++) {
-    fill_run(out + part * cleared, call->operands[2], cleared);
+    if (!p->covers) fill_run(out + part * cleared, call->operands[2], cleared);
     for (int64_t i = 0; i < positions; i++)
-      scatter_position(p, call->operands[0], call->operands[1], (float *)out, part * positions + i);
+      scatter_position(p, call->operands[0], call->operands[1], start, (float *)out, part * positions + i);
   }
 }
 
@@ -234,6 +255,20 @@ const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
     p->run *= in.dims[last];
     p->rank--;
   }
+  int64_t *offsets = VT_NEW_ARRAY(arena, int64_t, p->window_elements);
+  p->disjoint = p->covers = true;
+  for (int32_t i = 0; i < p->rank; i++) {
+    p->disjoint &= p->stride[i] >= p->size[i];
+    p->covers &= p->stride[i] == p->size[i] && p->low[i] == 0 && p->out_dims[i] * p->stride[i] == p->in_dims[i];
+  }
+  for (int64_t k = 0; k < p->window_elements; k++) {
+    int64_t rest = k;
+    for (int32_t i = p->rank - 1; i >= 0; i--) {
+      offsets[k] += rest % p->size[i] * p->in_strides[i];
+      rest /= p->size[i];
+    }
+  }
+  p->offsets = offsets;
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = scatter ? run_scatter : p->scan_dim >= 0 ? run_scan : run_window, .plan = p};
   return native;
