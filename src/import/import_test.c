@@ -24,7 +24,7 @@ enum { SWEEP_STEP = 1 };
 
 static const char *const fixtures[] = {
     "regression", "regression.v1_0_0", "control", "windows", "sharded", "sharded_gspmd", "manual", "manual_gspmd",
-    "shardy_forms", "odd_ops", "data", "sharded_strings", "dynamic", "quantized"};
+    "shardy_forms", "odd_ops", "data", "sharded_strings", "short_forms", "dynamic", "quantized"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures, REFUSED = 2 };  // the last ones are refused
 
 static vt_bytes open_fixture(const char *name, const char *suffix) {
@@ -64,6 +64,51 @@ static void test_goldens(void **state) {
   }
 }
 
+// What is printed can be read again, and gives the same module.
+static void test_text_round_trip(void **state) {
+  (void)state;
+  for (int i = 0; i < FIXTURE_COUNT - REFUSED; i++) {
+    vt_bytes bytes = open_fixture(fixtures[i], ".mlir");
+    vt_module *module;
+    vt_status st = vt_import(bytes, &module);
+    if (st) fail_msg("%s.mlir: %s", fixtures[i], vt_status_message(st));
+    check_golden(fixtures[i], module);
+    vt_module_destroy(module);
+    vt_file_unmap(&bytes);
+  }
+}
+
+// The sources of hand-written fixtures are in the short forms; the artifacts made of them say the same.
+static void test_short_forms(void **state) {
+  (void)state;
+  static const char *const sources[] = {"shardy_forms", "data", "sharded_strings", "short_forms"};
+  for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+    vt_bytes bytes = open_fixture(sources[i], ".in.mlir");
+    vt_module *module;
+    vt_status st = vt_import(bytes, &module);
+    if (st) fail_msg("%s.in.mlir: %s", sources[i], vt_status_message(st));
+    check_golden(sources[i], module);
+    vt_module_destroy(module);
+    vt_file_unmap(&bytes);
+  }
+}
+
+static const struct { const char *text, *message; } malformed_text[] = {
+    {"module {", "line 1 column"},
+    {"hello", "unknown op 'hello'"},
+    {"module { func.func @main() { return } } module { }", "the text goes on behind the module"},
+    {"module {\n func.func @main() {\n  return %x : tensor<f32> } }", "line 3 column 12: %x is not defined"},
+    {"module { func.func @main(%a: tensor<?xf32>) { return } }", "tensor<?xf32> has a dynamic dimension"},
+    {"module { func.func @main(%a: tensor<2xf32>) { %0 = stablehlo.foo %a : tensor<2xf32> return } }",
+     "unknown op 'stablehlo.foo'"},
+    {"module { func.func @main(%a: tensor<2xf32>) { %0 = stablehlo.iota dim = 0 : tensor<99999999999999999999xf32> return } }",
+     "number is too large"},
+    {"module { func.func @f() { return } }", "no function main"},
+    {"module { func.func @main() { call @main() : () -> () return } }", "calls itself"},
+    {"module { func.func @main() -> tensor<3xf32> { %c = stablehlo.constant dense<[1.0, 2.0]> : tensor<3xf32> return %c : tensor<3xf32> } }",
+     "2 elements for a tensor of 3"},
+};
+
 static void expect_error(vt_bytes bytes, vt_code code, const char *message) {
   vt_module *module = (vt_module *)1;
   vt_status st = vt_import(bytes, &module);
@@ -91,7 +136,7 @@ static const struct {
   uint8_t value;
   const char *message;
 } malformed[] = {
-    {"sharded", 0, 'X', "not MLIR bytecode"},
+    {"sharded", 0, 'X', "neither MLIR bytecode nor text"},
     {"sharded", 4, 0x11, "bytecode version 8: 0 to 6 are known"},
     {"sharded", 5, 0x00, "section"},
     {"sharded", 24, 0x01, "section"},
@@ -110,6 +155,15 @@ static void test_malformed(void **state) {
     vt_file_unmap(&bytes);
   }
   expect_error((vt_bytes){(const uint8_t *)"", 0}, VT_INVALID_ARGUMENT, "");
+  for (size_t i = 0; i < sizeof malformed_text / sizeof *malformed_text; i++) {
+    const char *text = malformed_text[i].text;
+    vt_module *module;
+    vt_status st = vt_import((vt_bytes){(const uint8_t *)text, strlen(text)}, &module);
+    if (!st) fail_msg("'%s' was accepted", text);
+    if (!strstr(vt_status_message(st), malformed_text[i].message))
+      fail_msg("'%s' lacks '%s'", vt_status_message(st), malformed_text[i].message);
+    vt_status_free(st);
+  }
 }
 
 // Any bytes give a module or an error, never both, never anything else.
@@ -121,11 +175,29 @@ static void import_any(const uint8_t *data, size_t size) {
   vt_module_destroy(module);
 }
 
+typedef struct sweep_file {
+  const char *name, *suffix;
+} sweep_file;
+
+static const sweep_file sweep_files[] = {
+    {"regression", ".mlirbc"}, {"regression.v1_0_0", ".mlirbc"}, {"control", ".mlirbc"}, {"windows", ".mlirbc"},
+    {"sharded", ".mlirbc"}, {"sharded_gspmd", ".mlirbc"}, {"manual", ".mlirbc"}, {"manual_gspmd", ".mlirbc"},
+    {"shardy_forms", ".mlirbc"}, {"odd_ops", ".mlirbc"}, {"data", ".mlirbc"}, {"sharded_strings", ".mlirbc"},
+    {"dynamic", ".mlirbc"}, {"quantized", ".mlirbc"}, {"shardy_forms", ".in.mlir"}, {"odd_ops", ".in.mlir"},
+    {"data", ".in.mlir"}, {"sharded_strings", ".in.mlir"}, {"short_forms", ".in.mlir"}, {"manual", ".mlir"}};
+enum { SWEEP_COUNT = sizeof sweep_files / sizeof *sweep_files };
+
+// Every byte of artifacts, some five hundred places of texts.
+static size_t sweep_step(const sweep_file *file, size_t size) {
+  size_t step = strcmp(file->suffix, ".mlirbc") ? size / 500 + 1 : 1;
+  return step * SWEEP_STEP;
+}
+
 static void test_truncation_sweep(void **state) {
   (void)state;
-  for (int i = 0; i < FIXTURE_COUNT; i++) {
-    vt_bytes bytes = open_fixture(fixtures[i], ".mlirbc");
-    for (size_t size = 0; size < bytes.size; size += SWEEP_STEP) {
+  for (int i = 0; i < SWEEP_COUNT; i++) {
+    vt_bytes bytes = open_fixture(sweep_files[i].name, sweep_files[i].suffix);
+    for (size_t size = 0; size < bytes.size; size += sweep_step(&sweep_files[i], bytes.size)) {
       uint8_t *copy = malloc(size ? size : 1);  // its own block: reading past the end is caught
       assert_non_null(copy);
       memcpy(copy, bytes.data, size);
@@ -138,13 +210,13 @@ static void test_truncation_sweep(void **state) {
 
 static void test_flip_sweep(void **state) {
   (void)state;
-  static const uint8_t flips[] = {0x01, 0x80, 0xFF};
-  for (int i = 0; i < FIXTURE_COUNT; i++) {
-    vt_bytes bytes = open_fixture(fixtures[i], ".mlirbc");
+  static const uint8_t flips[] = {0x01, 0x10, 0x80, 0xFF};
+  for (int i = 0; i < SWEEP_COUNT; i++) {
+    vt_bytes bytes = open_fixture(sweep_files[i].name, sweep_files[i].suffix);
     uint8_t *copy = malloc(bytes.size);
     assert_non_null(copy);
     memcpy(copy, bytes.data, bytes.size);
-    for (size_t at = 0; at < bytes.size; at += SWEEP_STEP) {
+    for (size_t at = 0; at < bytes.size; at += sweep_step(&sweep_files[i], bytes.size)) {
       for (size_t f = 0; f < sizeof flips; f++) {
         copy[at] ^= flips[f];
         import_any(copy, bytes.size);
@@ -169,7 +241,8 @@ static void test_rows_are_ordered(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_goldens),          cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_goldens),          cmocka_unit_test(test_text_round_trip),
+      cmocka_unit_test(test_short_forms),      cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_malformed),        cmocka_unit_test(test_truncation_sweep),
       cmocka_unit_test(test_flip_sweep),       cmocka_unit_test(test_rows_are_ordered),
   };

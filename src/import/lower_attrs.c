@@ -18,7 +18,7 @@ static const struct { vt_attr_key key; int64_t value; } number_defaults[] = {
     {VT_ATTR_UNIQUE_INDICES, 0}, {VT_ATTR_HAS_SIDE_EFFECT, 0}, {VT_ATTR_IS_HOST_TRANSFER, 0},
     {VT_ATTR_HAS_DYNAMIC_ROOT, 0}, {VT_ATTR_IS_STABLE, 0}, {VT_ATTR_LOWER, 0}, {VT_ATTR_VERSION, 0},
     {VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE}, {VT_ATTR_API_VERSION, 1}, {VT_ATTR_DIMENSION, -1},
-    {VT_ATTR_FEATURE_GROUP_COUNT, 1}, {VT_ATTR_BATCH_GROUP_COUNT, 1}};
+    {VT_ATTR_INDEX_VECTOR_DIM, 0}, {VT_ATTR_FEATURE_GROUP_COUNT, 1}, {VT_ATTR_BATCH_GROUP_COUNT, 1}};
 
 // Lists with one number per windowed dimension (padding: two).
 static const struct { vt_attr_key key; int64_t value; uint32_t per_dim; } window_defaults[] = {
