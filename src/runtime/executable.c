@@ -159,6 +159,12 @@ static bool exact_dots_wanted(void) {
   return precision && (!strcmp(precision, "float32") || !strcmp(precision, "highest"));
 }
 
+// VTPU_EVALUATOR=1 runs every program on the kernels of src/eval alone, to tell a wrong kernel from wrong generated code.
+static bool evaluator_wanted(void) {
+  const char *wanted = getenv("VTPU_EVALUATOR");
+  return wanted && !strcmp(wanted, "1");
+}
+
 static vt_status compile_module(vt_executable *executable, const vt_executable_options *options,
                                 vt_module **module) {
   vt_executable_info *info = &executable->info;
@@ -173,7 +179,9 @@ static vt_status compile_module(vt_executable *executable, const vt_executable_o
   info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);
   executable->transfers = module_transfers(*module);
   VT_TRY(vt_executable_account(executable, *module));
-  vt_host_options host = {.device_count = info->partitions, .exact_dots = options->exact_dots || exact_dots_wanted()};
+  vt_host_options host = {.device_count = info->partitions,
+                          .exact_dots = options->exact_dots || exact_dots_wanted(),
+                          .evaluator_only = evaluator_wanted()};
   vt_module *taken = *module;
   *module = NULL;
   return vt_host_compile(taken, &host, &executable->program);
