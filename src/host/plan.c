@@ -80,9 +80,11 @@ static bool is_alias(const vt_op *op) {
     const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
     return vt_type_elements(from) == vt_type_elements(to) && ascending(dims, count);
   }
-  case VT_OP_CUSTOM_CALL:
+  case VT_OP_CUSTOM_CALL: {
+    const char *target = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME).data;
     return op->operand_count == 1 && vt_type_equal(from, to) &&
-           !strcmp(vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME).data, "Sharding");
+           (!strcmp(target, "Sharding") || !strcmp(target, "xla.sdy.FuncResultSharding"));
+  }
   default: return false;
   }
 }

@@ -31,11 +31,24 @@ static void describe(const vt_step *step, vt_text *text) {
   vt_arena_free(&scratch);
 }
 
+static void log_donations(const vt_plan *plan) {
+  const vt_io_info *info = plan->func->param_info;
+  uint32_t given = 0, used = 0;
+  for (uint32_t i = 0; info && i < plan->param_count; i++) {
+    bool donated = info[i].alias_output >= 0 || info[i].donor;
+    given += donated;
+    used += plan->alias_result[i] >= 0;
+    if (donated && plan->alias_result[i] < 0) vt_log(VT_LOG_DEBUG, "  parameter %u keeps its memory", i);
+  }
+  if (given) vt_log(VT_LOG_DEBUG, "  %u of %u donated parameters become results in place", used, given);
+}
+
 void vt_program_log(const vt_program *program) {
   if (!vt_log_on(VT_LOG_DEBUG)) return;
   vt_log(VT_LOG_DEBUG, "program %s: %zu plans, %zu kernels, %" PRId64 " bytes of temporaries%s",
          program->module->name, program->plan_order.size, program->kernels.size, program->plan->temp_bytes,
          program->small ? ", on the evaluator" : "");
+  log_donations(program->plan);
   for (size_t p = 0; p < program->plan_order.size; p++) {
     const vt_plan *plan = program->plan_order.data[p];
     for (uint32_t s = 0; s < plan->step_count; s++) {
