@@ -32,7 +32,8 @@ typedef struct dot_body {
   vt_dnnl_call call;
   vt_pack result;           // out of scratch into the result, when converted
   bool converts_result;
-  int64_t result_offset, result_bytes, scratchpad_offset;
+  bool swapped;             // side 0 is the right operand: the result is wanted transposed
+  int64_t result_offset, scratchpad_offset;
 } dot_body;
 
 static bool joins(const vt_dim *outer, const vt_dim *inner) {
@@ -72,7 +73,20 @@ static bool listed(const int64_t *list, uint32_t count, int64_t d) {
   return false;
 }
 
-static void read_dot(const vt_op *op, vt_contraction *c) {
+// Strides of the dot's result; `transpose` (or NULL) says in which order its dimensions are written.
+static void result_strides(const vt_op *op, const vt_op *transpose, int64_t *strides) {
+  if (!transpose) {
+    vt_type_strides(op->results[0].type, strides);
+    return;
+  }
+  int64_t written[VT_MAX_RANK];
+  vt_type type = transpose->results[0].type;
+  const int64_t *permutation = vt_attr_ints(transpose, VT_ATTR_PERMUTATION, NULL);
+  vt_type_strides(type, written);
+  for (int32_t d = 0; d < type.rank; d++) strides[permutation[d]] = written[d];
+}
+
+static void read_dot(const vt_op *op, const vt_op *transpose, vt_contraction *c) {
   vt_type lhs = op->operands[0]->type, rhs = op->operands[1]->type;
   uint32_t batch_count, k_count;
   const int64_t *lb = vt_attr_ints(op, VT_ATTR_LHS_BATCHING_DIMENSIONS, &batch_count);
@@ -82,7 +96,7 @@ static void read_dot(const vt_op *op, vt_contraction *c) {
   int64_t ls[VT_MAX_RANK], rs[VT_MAX_RANK], os[VT_MAX_RANK];
   vt_type_strides(lhs, ls);
   vt_type_strides(rhs, rs);
-  vt_type_strides(op->results[0].type, os);
+  result_strides(op, transpose, os);
   *c = (vt_contraction){0};
   int32_t o = 0;
   for (uint32_t i = 0; i < batch_count; i++, o++)
@@ -139,9 +153,10 @@ static bool spill(vt_contraction *c) {
     memmove(&c->m.at[least], &c->m.at[least + 1], sizeof(vt_dim) * (size_t)(c->m.count - least - 1));
     c->m.count--;
   }
-  while (c->n.count > 1) {  // the innermost stays: the result must be dense along N
-    vt_dims_push(&c->batch, c->n.at[0].size, 0, c->n.at[0].rhs, c->n.at[0].out);
-    memmove(&c->n.at[0], &c->n.at[1], sizeof(vt_dim) * (size_t)(c->n.count - 1));
+  while (c->n.count > 1) {  // the dense one stays
+    int32_t spilled = c->n.at[0].out == 1;
+    vt_dims_push(&c->batch, c->n.at[spilled].size, 0, c->n.at[spilled].rhs, c->n.at[spilled].out);
+    memmove(&c->n.at[spilled], &c->n.at[spilled + 1], sizeof(vt_dim) * (size_t)(c->n.count - spilled - 1));
     c->n.count--;
   }
   return c->batch.count <= MAX_BATCH;
@@ -196,11 +211,40 @@ static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, 
   return vt_dnnl_make(plan->program, &desc, NULL, NULL, false, bias ? 4 : 3, ids, &body->call);
 }
 
+static bool has_dense(const vt_dims *list) {
+  for (int32_t i = 0; i < list->count; i++)
+    if (list->at[i].out == 1) return true;
+  return false;
+}
+
+static void swap_sides(vt_contraction *c) {
+  vt_dims m = c->m;
+  c->m = c->n;
+  c->n = m;
+  vt_dims *lists[] = {&c->batch, &c->m, &c->n, &c->k};
+  for (int l = 0; l < 4; l++)
+    for (int32_t i = 0; i < lists[l]->count; i++) {
+      vt_dim *d = &lists[l]->at[i];
+      int64_t lhs = d->lhs;
+      d->lhs = d->rhs;
+      d->rhs = lhs;
+    }
+}
+
+// oneDNN writes rows: the result must be dense along N. Swaps the sides when it is along M; false when along neither.
+static bool orient(vt_contraction *c, bool *out_swapped) {
+  *out_swapped = c->n.count && !has_dense(&c->n) && has_dense(&c->m);
+  if (*out_swapped) swap_sides(c);
+  return !c->n.count || has_dense(&c->n);
+}
+
 // Prepares the matmul; with `pack_all`, from packed operands.
 static bool prepare_sides(vt_plan *plan, vt_step *step, const vt_contraction *given, dot_body *body,
                           const vt_dtype *seen, bool round, bool pack_all) {
   const vt_op *op = step->op;
   vt_contraction c = *given;
+  if (!orient(&c, &body->swapped)) return false;
+  vt_value *const operands[2] = {op->operands[body->swapped], op->operands[!body->swapped]};
   collapse(&c.batch);
   collapse(&c.m);
   collapse(&c.n);
@@ -208,12 +252,12 @@ static bool prepare_sides(vt_plan *plan, vt_step *step, const vt_contraction *gi
   if (!k_is_one(&c.k, true) || !k_is_one(&c.k, false)) {
     vt_contraction other = c;
     sort_k(&other.k, false);
-    bool small_lhs = vt_type_elements(op->operands[0]->type) <= vt_type_elements(op->operands[1]->type);
+    bool small_lhs = vt_type_elements(operands[0]->type) <= vt_type_elements(operands[1]->type);
     if (small_lhs && k_is_one(&other.k, false)) c = other;
   }
   for (int s = 0; s < 2; s++) {
     operand *side = &body->sides[s];
-    vt_dtype from = op->operands[s]->type.dtype;
+    vt_dtype from = operands[s]->type.dtype;
     *side = (operand){.dtype = seen[s]};
     const vt_dims *free = s ? &c.n : &c.m;
     int64_t k_inner = c.k.count ? s ? c.k.at[c.k.count - 1].rhs : c.k.at[c.k.count - 1].lhs : 1;
@@ -227,6 +271,7 @@ static bool prepare_sides(vt_plan *plan, vt_step *step, const vt_contraction *gi
   collapse(&c.n);
   collapse(&c.k);
   bool bias = step->input_count == 3;
+  if (bias && body->swapped) return false;
   if (bias && (c.n.count > 1 || vt_type_elements(step->inputs[2]->type) != size_of(&c.n))) return false;
   if (c.k.count > 1 || !spill(&c)) return false;
   set_strides(&body->sides[0], &c.m, &c.k, true);
@@ -243,7 +288,7 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
     void *data[4];
     for (int s = 0; s < 2; s++) {
       const operand *side = &body->sides[s];
-      data[s] = slots[step->input_slots[s]];
+      data[s] = slots[step->input_slots[body->swapped ? 1 - s : s]];
       if (!side->packed) continue;
       vt_pack_run(&side->pack, data[s], scratch + side->offset);
       data[s] = scratch + side->offset;
@@ -311,8 +356,8 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   return true;
 }
 
-bool vt_step_dot(vt_plan *plan, vt_step *step) {
+bool vt_step_dot(vt_plan *plan, vt_step *step, const vt_op *transpose) {
   vt_contraction c;
-  read_dot(step->op, &c);
+  read_dot(step->op, transpose, &c);
   return vt_step_contraction(plan, step, &c);
 }

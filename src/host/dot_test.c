@@ -373,6 +373,58 @@ static void check_epilogue(make_op *make, const void *row) {
   vt_program_destroy(plain);
 }
 
+// convert(transpose(dot)): heads written back beside each other, and a plain transposition.
+static vt_module *with_transpose(const dot_row *row, const int64_t *permutation) {
+  vt_module *module = vt_module_create();
+  vt_func *func = module->main = vt_func_create(module, "main");
+  vt_module_add_func(module, func);
+  vt_op *op = make_dot(func, row, VT_BF16, VT_F32);
+  vt_op_append(func, op);
+  vt_type type = op->results[0].type;
+  int64_t dims[8];
+  for (int32_t d = 0; d < type.rank; d++) dims[d] = type.dims[permutation[d]];
+  vt_value *value = &op->results[0];
+  type = vt_type_make(&module->arena, VT_F32, type.rank, dims);
+  value = vt_build(func, NULL, VT_OP_TRANSPOSE, NULL, type, 1, &value);
+  vt_op_set_ints(value->op, VT_ATTR_PERMUTATION, (uint32_t)type.rank, permutation);
+  type.dtype = VT_BF16;
+  value = vt_build(func, NULL, VT_OP_CONVERT, NULL, type, 1, &value);
+  vt_func_set_returns(func, 1, &value);
+  return module;
+}
+
+static void transposed_results_are_written_so(void **state) {
+  (void)state;
+  static const dot_row rows[] = {
+      {"values times scores", {4, 35, 2, 24, -1}, {4, 2, 33, 35, -1}, {0, 2, -1}, {0, 1, -1}, {1, -1}, {3, -1}},
+      {"matrix", {64, 96, -1}, {96, 80, -1}, END, END, {1, -1}, {0, -1}},
+      {"several right dims", {32, 48, -1}, {48, 4, 16, -1}, END, END, {1, -1}, {0, -1}},
+  };
+  static const int64_t permutations[][4] = {{0, 3, 1, 2}, {1, 0}, {1, 0, 2}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    vt_program *fast = compile(with_transpose(&rows[i], permutations[i]), false);
+    vt_program *plain = compile(with_transpose(&rows[i], permutations[i]), true);
+    const vt_func *func = vt_program_module(plain)->main;
+    vt_type result = func->returns[0]->type;
+    void *data[4] = {vt_host_alloc(vt_type_bytes(func->params[0]->type)),
+                     vt_host_alloc(vt_type_bytes(func->params[1]->type)), vt_host_alloc(vt_type_bytes(result)),
+                     vt_host_alloc(vt_type_bytes(result))};
+    random_state = 7;
+    fill(data[0], func->params[0]->type);
+    fill(data[1], func->params[1]->type);
+    run(fast, data[0], data[1], data[2]);
+    run(plain, data[0], data[1], data[3]);
+    for (int64_t e = 0; e < vt_type_elements(result); e++) {
+      double got = value_at(data[2], VT_BF16, e), want = value_at(data[3], VT_BF16, e);
+      if (!(fabs(got - want) <= 1e-2 * fabs(want) + 1e-3)) fail_msg("%s: %g for %g", rows[i].name, got, want);
+    }
+    if (vt_host_fast_bf16()) assert_int_equal(fast->plan->step_count, 1);
+    for (int k = 0; k < 4; k++) vt_host_free(data[k]);
+    vt_program_destroy(fast);
+    vt_program_destroy(plain);
+  }
+}
+
 static void bias_and_rounding_join_the_contraction(void **state) {
   (void)state;
   check_epilogue(make_dot, &dot_rows[0]);
@@ -384,6 +436,7 @@ int main(void) {
       cmocka_unit_test(dots_match),
       cmocka_unit_test(convolutions_match),
       cmocka_unit_test(bias_and_rounding_join_the_contraction),
+      cmocka_unit_test(transposed_results_are_written_so),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 // that also adds the bias and rounds to bf16, and which ops it takes over. A pass over the result in memory is saved,
 // and for bf16 half of the bytes.
 // Followed is the chain of values with one use each: contraction, add of a broadcast vector over its last
-// dimensions, reshapes, convert to bf16. The step stands where the last op of the chain stood: there the bias is
+// dimensions or (dots) a transpose, reshapes, convert to bf16. The step stands where the last op of the chain stood: there the bias is
 // known to exist.
 // Not here: relu. oneDNN's turns NaN into 0, XLA's maximum keeps it.
 #include <string.h>
@@ -18,6 +18,7 @@ typedef struct chain {
   vt_op *ops[8];            // contraction first
   uint32_t count;
   vt_value *bias;           // NULL: none
+  vt_op *transpose;         // NULL: none
 } chain;
 
 // The vector that `value` broadcasts along the last `rank` dimensions of its type; NULL when it is something else.
@@ -49,7 +50,9 @@ static void follow(vt_op *contraction, vt_op *const *users, const uint32_t *uses
     const vt_value *value = &c->ops[c->count - 1]->results[0];
     vt_op *user = only_user(users, uses, value);
     if (!user || value->type.dtype != VT_F32) return;
-    if (user->code == VT_OP_ADD && !c->bias && !reshaped) {
+    if (user->code == VT_OP_TRANSPOSE && c->count == 1 && contraction->code == VT_OP_DOT_GENERAL) {
+      c->transpose = user;
+    } else if (user->code == VT_OP_ADD && !c->bias && !c->transpose && !reshaped) {
       c->bias = trailing_broadcast(user->operands[user->operands[0] == value ? 1 : 0]);
       if (!c->bias) return;
     } else if (user->code == VT_OP_RESHAPE) {
@@ -72,7 +75,7 @@ static vt_step *try_chain(vt_plan *plan, const chain *c) {
   values[inputs] = &c->ops[c->count - 1]->results[0];
   step->op = op;
   vt_step_set_values(plan, step, inputs, values, 1, values + inputs);
-  bool made = op->code == VT_OP_DOT_GENERAL ? vt_step_dot(plan, step) : vt_step_convolution(plan, step);
+  bool made = op->code == VT_OP_DOT_GENERAL ? vt_step_dot(plan, step, c->transpose) : vt_step_convolution(plan, step);
   return made ? step : NULL;
 }
 
@@ -98,6 +101,7 @@ void vt_epilogues_find(vt_plan *plan, vt_epilogues *out) {
     vt_step *step = NULL;
     while (c.count > 1 && !(step = try_chain(plan, &c))) {
       if (c.ops[c.count - 1]->code == VT_OP_ADD) c.bias = NULL;
+      if (c.ops[c.count - 1]->code == VT_OP_TRANSPOSE) c.transpose = NULL;
       do c.count--;
       while (c.count > 1 && c.ops[c.count - 1]->code == VT_OP_RESHAPE);
     }

@@ -9,7 +9,8 @@
 
 // The result is written as the step's output, which may be the op's own, or that rounded to bf16; a third input is a
 // bias added to each vector along the last dimensions of the result before.
-bool vt_step_dot(vt_plan *plan, vt_step *step);          // dnnl_dot.c
+// A dot may be followed by a transpose (else NULL), which says in which order the result is written.
+bool vt_step_dot(vt_plan *plan, vt_step *step, const vt_op *transpose);  // dnnl_dot.c
 bool vt_step_convolution(vt_plan *plan, vt_step *step);  // dnnl_conv.c
 
 // Contractions that take over ops that follow them: which ops are taken, and at which of them the step stands.
