@@ -57,7 +57,7 @@ static vt_status find_captures(vt_lower *lo, vt_raw_region *region) {
 
 // ---- values -------------------------------------------------------------------------------------------------------
 
-static void set_values(vt_lower *lo, vt_raw_value *value, uint32_t count, vt_value *const *values) {
+void vt_lower_set_values(vt_lower *lo, vt_raw_value *value, uint32_t count, vt_value *const *values) {
   value->count = count;
   value->values = VT_NEW_ARRAY(lo->arena, vt_value *, count ? count : 1);
   if (count) memcpy(value->values, values, count * sizeof *values);
@@ -66,7 +66,7 @@ static void set_values(vt_lower *lo, vt_raw_value *value, uint32_t count, vt_val
 static void set_values_for_now(vt_lower *lo, vt_raw_value *value, uint32_t count, vt_value *const *values) {
   vt_lower_undo undo = {value, value->count, value->values};
   vt_array_push_in(lo->arena, &lo->undo, undo);
-  set_values(lo, value, count, values);
+  vt_lower_set_values(lo, value, count, values);
 }
 
 static void undo_to(vt_lower *lo, size_t mark) {
@@ -94,7 +94,7 @@ static vt_status push_operand(vt_lower *lo, const vt_raw_op *op, vt_raw_value *v
   return VT_OK;
 }
 
-static vt_status push_operands(vt_lower *lo, const vt_raw_op *op, vt_value_list *list) {
+vt_status vt_lower_operands(vt_lower *lo, const vt_raw_op *op, vt_value_list *list) {
   for (uint32_t i = 0; i < op->operand_count; i++) VT_TRY(push_operand(lo, op, op->operands[i], list));
   return VT_OK;
 }
@@ -108,7 +108,7 @@ static vt_status set_results(vt_lower *lo, vt_raw_op *op, uint32_t count, vt_val
     bool fits = types.size <= count - at;
     for (size_t k = 0; fits && k < types.size; k++) fits = vt_type_equal(types.data[k], values[at + k]->type);
     if (!fits) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "result %" PRIu32 " has an unexpected type", i);
-    set_values(lo, &op->results[i], (uint32_t)types.size, values + at);
+    vt_lower_set_values(lo, &op->results[i], (uint32_t)types.size, values + at);
     at += (uint32_t)types.size;
   }
   if (at != count) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "too few results");
@@ -124,7 +124,7 @@ static vt_status add_params(vt_lower *lo, const vt_raw_op *op, vt_func *func, vt
     vt_value *param = vt_func_add_param(func, types.data[i]);
     vt_array_push_in(lo->arena, &params, param);
   }
-  set_values(lo, value, (uint32_t)params.size, params.data);
+  vt_lower_set_values(lo, value, (uint32_t)params.size, params.data);
   return VT_OK;
 }
 
@@ -159,12 +159,7 @@ static vt_status lower_region(vt_lower *lo, vt_raw_op *op, vt_raw_region *region
 static vt_status lower_plain(vt_lower *lo, vt_raw_op *raw) {
   vt_value_list operands = {0};
   vt_type_list types = {0};
-  VT_TRY(push_operands(lo, raw, &operands));
-  if (raw->row->code == VT_OP_CUSTOM_CALL) {
-    vt_value *constrained;
-    VT_TRY(vt_lower_custom_call(lo, raw, (uint32_t)operands.size, operands.data, &constrained));
-    if (constrained) return set_results(lo, raw, 1, &constrained);
-  }
+  VT_TRY(vt_lower_operands(lo, raw, &operands));
   size_t own = operands.size;
   bool composite = raw->row->handler == VT_HANDLE_COMPOSITE;
   for (uint32_t i = 0; i < raw->capture_count && !composite; i++)
@@ -187,7 +182,7 @@ static vt_status lower_plain(vt_lower *lo, vt_raw_op *raw) {
 // Casts, tuples, async_done: the results are the flattened operands.
 static vt_status lower_alias(vt_lower *lo, vt_raw_op *raw) {
   vt_value_list operands = {0};
-  VT_TRY(push_operands(lo, raw, &operands));
+  VT_TRY(vt_lower_operands(lo, raw, &operands));
   return set_results(lo, raw, (uint32_t)operands.size, operands.data);
 }
 
@@ -198,7 +193,7 @@ static vt_status lower_get_tuple_element(vt_lower *lo, vt_raw_op *raw) {
       index->i64 >= tuple->count)
     return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "the tuple has no such element");
   vt_value_list operands = {0};
-  VT_TRY(push_operands(lo, raw, &operands));
+  VT_TRY(vt_lower_operands(lo, raw, &operands));
   uint32_t at = 0;
   for (int64_t i = 0; i < index->i64; i++) at += tuple->items[i]->leaves;
   uint32_t count = tuple->items[index->i64]->leaves;
@@ -211,7 +206,7 @@ static vt_status lower_inline(vt_lower *lo, vt_raw_op *raw) {
   if (raw->region_count != 1 || raw->regions[0]->empty)
     return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "exactly one region was expected");
   const vt_raw_region *region = raw->regions[0];
-  VT_TRY(push_operands(lo, raw, &operands));
+  VT_TRY(vt_lower_operands(lo, raw, &operands));
   if (region->arg_count) {
     if (region->arg_count != raw->operand_count)
       return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "the region takes %" PRIu32 " values, not %" PRIu32,
@@ -223,7 +218,7 @@ static vt_status lower_inline(vt_lower *lo, vt_raw_op *raw) {
       bool fits = types.size == operand->count;
       for (size_t k = 0; fits && k < types.size; k++) fits = vt_type_equal(types.data[k], operand->values[k]->type);
       if (!fits) return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "argument %" PRIu32 " has another type", i);
-      set_values(lo, &region->args[i], operand->count, operand->values);
+      vt_lower_set_values(lo, &region->args[i], operand->count, operand->values);
     }
   }
   VT_TRY(lower_ops(lo, region, &returns));
@@ -246,7 +241,7 @@ static vt_status lower_fold(vt_lower *lo, vt_raw_op *raw) {
       {VT_OP_DYNAMIC_BROADCAST_IN_DIM, VT_OP_BROADCAST_IN_DIM, 1}};
   vt_value_list operands = {0};
   vt_type_list types = {0};
-  VT_TRY(push_operands(lo, raw, &operands));
+  VT_TRY(vt_lower_operands(lo, raw, &operands));
   for (uint32_t i = 0; i < raw->result_count; i++) VT_TRY(vt_lower_types(lo, raw, raw->results[i].type, &types));
   if (raw->row->code == VT_OP_GET_DIMENSION_SIZE) {
     const vt_raw_attr *dim = vt_raw_find(raw, "dimension");
@@ -272,12 +267,17 @@ static vt_status lower_fold(vt_lower *lo, vt_raw_op *raw) {
 static vt_status lower_einsum(vt_lower *lo, vt_raw_op *raw) {
   vt_value_list operands = {0};
   vt_value *result;
-  VT_TRY(push_operands(lo, raw, &operands));
+  VT_TRY(vt_lower_operands(lo, raw, &operands));
   VT_TRY(vt_lower_einsum(lo, raw, (uint32_t)operands.size, operands.data, &result));
   return set_results(lo, raw, 1, &result);
 }
 
 static vt_status lower_op(vt_lower *lo, vt_raw_op *raw) {
+  if (raw->row->code == VT_OP_CUSTOM_CALL || raw->row->code == VT_OP_CALL) {
+    bool done;
+    VT_TRY(vt_lower_custom(lo, raw, &done));
+    if (done) return VT_OK;
+  }
   switch (raw->row->handler) {
   case VT_HANDLE_OP: case VT_HANDLE_COMPOSITE: return lower_plain(lo, raw);
   case VT_HANDLE_EINSUM: return lower_einsum(lo, raw);
@@ -294,7 +294,7 @@ static vt_status lower_ops(vt_lower *lo, const vt_raw_region *region, vt_value_l
   for (vt_raw_op *op = region->first; op; op = op->next) {
     if (op->row->handler == VT_HANDLE_RETURN) {
       if (op->next) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "ops follow the return");
-      return push_operands(lo, op, returns);
+      return vt_lower_operands(lo, op, returns);
     }
     VT_TRY(lower_op(lo, op));
   }
@@ -322,8 +322,9 @@ static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_a
   info->donor = donor && (donor->kind == VT_RAW_UNIT || (donor->kind == VT_RAW_BOOL && donor->i64));
   const vt_raw_attr *sharding = vt_raw_dict_find(dict, "sdy.sharding");
   if (sharding) return vt_lower_sharding(lo, op, sharding, &info->sharding);
+  VT_TRY(vt_lower_frontend_sharding(lo, op, dict, "xla.sdy.sharding", &info->sharding));
   sharding = vt_raw_dict_find(dict, "mhlo.sharding");
-  if (sharding && sharding->kind == VT_RAW_STRING && type->kind == VT_RAW_TENSOR)
+  if (!info->sharding && sharding && sharding->kind == VT_RAW_STRING && type->kind == VT_RAW_TENSOR)
     return vt_lower_tiles(lo, op, sharding->string, type->rank, &info->sharding);
   return VT_OK;
 }
@@ -381,25 +382,37 @@ static vt_status lower_func(vt_lower *lo, vt_raw_op *op) {
   if (!fits)
     return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "function %s does not return what its type says", func->name);
   vt_func_set_returns(func, (uint32_t)returns.size, returns.data);
-  return lower_io_infos(lo, op, "res_attrs", type->count - type->input_count, type->items + type->input_count,
-                        func->return_count, &func->return_info);
+  VT_TRY(lower_io_infos(lo, op, "res_attrs", type->count - type->input_count, type->items + type->input_count,
+                        func->return_count, &func->return_info));
+  const vt_raw_op *last = op->regions[0]->last;
+  for (uint32_t i = 0; i < last->operand_count && last->operand_count == func->return_count; i++)
+    if (!func->return_info[i].sharding)
+      VT_TRY(vt_lower_result_sharding(lo, last->operands[i], &func->return_info[i].sharding));
+  return VT_OK;
 }
 
-static vt_status declare_mesh(vt_lower *lo, const vt_raw_op *op, size_t *capacity) {
+vt_status vt_lower_add_mesh(vt_lower *lo, const vt_raw_op *op, vt_string name, const vt_raw_attr *attr) {
+  const vt_mesh *mesh;
+  vt_module *module = lo->module;
+  VT_TRY(vt_lower_mesh(lo, op, attr, vt_lower_text(lo, name), &mesh));
+  void **place = vt_map_at(&lo->meshes, name.data, name.size);
+  if (*place) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "there are two meshes %s", mesh->name);
+  *place = (void *)(uintptr_t)mesh;
+  if ((module->mesh_count & (module->mesh_count - 1)) == 0) {  // room doubles at powers of two
+    const vt_mesh **grown =
+        VT_NEW_ARRAY(&module->arena, const vt_mesh *, module->mesh_count ? 2 * module->mesh_count : 1);
+    if (module->mesh_count) memcpy(grown, module->meshes, module->mesh_count * sizeof *grown);
+    module->meshes = grown;
+  }
+  module->meshes[module->mesh_count++] = mesh;
+  return VT_OK;
+}
+
+static vt_status declare_mesh(vt_lower *lo, const vt_raw_op *op) {
   const vt_raw_attr *name = vt_raw_find(op, "sym_name"), *attr = vt_raw_find(op, "mesh");
   if (!name || name->kind != VT_RAW_STRING || !attr)
     return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "a mesh lacks its name or axes");
-  const vt_mesh *mesh;
-  VT_TRY(vt_lower_mesh(lo, op, attr, vt_lower_text(lo, name->string), &mesh));
-  void **place = vt_map_at(&lo->meshes, name->string.data, name->string.size);
-  if (*place) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "there are two meshes %s", mesh->name);
-  *place = (void *)(uintptr_t)mesh;
-  vt_module *module = lo->module;
-  if (module->mesh_count == *capacity)
-    module->meshes = vt_array_grow(&module->arena, (void *)(uintptr_t)module->meshes, module->mesh_count, capacity,
-                                   sizeof *module->meshes);
-  module->meshes[module->mesh_count++] = mesh;
-  return VT_OK;
+  return vt_lower_add_mesh(lo, op, name->string, attr);
 }
 
 static vt_status lower_grid(vt_lower *lo, const vt_raw_op *op, const char *name, int32_t *out) {
@@ -421,10 +434,10 @@ static vt_status lower_all(vt_lower *lo, const vt_raw_module *raw) {
   VT_TRY(lower_grid(lo, top, "mhlo.num_partitions", &lo->module->num_partitions));
   VT_TRY(lower_grid(lo, top, "mhlo.num_replicas", &lo->module->num_replicas));
   vt_raw_region *body = top->regions[0];
-  size_t capacity = 0;
   VT_TRY(find_captures(lo, body));
+  VT_TRY(vt_lower_text_meshes(lo, top));
   for (vt_raw_op *op = body->first; op; op = op->next)
-    if (op->row->handler == VT_HANDLE_MESH) VT_TRY(declare_mesh(lo, op, &capacity));
+    if (op->row->handler == VT_HANDLE_MESH) VT_TRY(declare_mesh(lo, op));
   for (vt_raw_op *op = body->first; op; op = op->next) {
     if (op->row->handler == VT_HANDLE_FUNC) VT_TRY(declare_func(lo, op));
     else if (op->row->handler != VT_HANDLE_MESH)

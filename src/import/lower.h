@@ -53,9 +53,21 @@ vt_status vt_lower_attrs(vt_lower *lo, const vt_raw_op *raw, vt_op *op) VT_CHECK
 vt_status vt_lower_einsum(vt_lower *lo, const vt_raw_op *raw, uint32_t count, vt_value *const *operands,
                           vt_value **out_result) VT_CHECKED;
 
-// A custom call that stands for a sharding becomes a constraint, and out_result its value; else NULL (lower_custom.c).
-vt_status vt_lower_custom_call(vt_lower *lo, const vt_raw_op *raw, uint32_t count, vt_value *const *operands,
-                               vt_value **out_result) VT_CHECKED;
+// Custom calls and calls by which clients say in StableHLO what Shardy has ops for (lower_custom.c): true in out_done
+// when `raw` was lowered to something else.
+vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) VT_CHECKED;
+// The Shardy sharding that frontend attributes of a dictionary hold as text under this name; NULL when none.
+vt_status vt_lower_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict, const char *name,
+                                     const vt_sharding **out_sharding) VT_CHECKED;
+// The sharding that xla.sdy.FuncResultSharding gives to a value on its way out of main; NULL when none.
+vt_status vt_lower_result_sharding(vt_lower *lo, const vt_raw_value *value, const vt_sharding **out_sharding) VT_CHECKED;
+// Meshes that frontend attributes of the module hold as text.
+vt_status vt_lower_text_meshes(vt_lower *lo, const vt_raw_op *module) VT_CHECKED;
+
+// lower.c
+vt_status vt_lower_operands(vt_lower *lo, const vt_raw_op *op, vt_value_list *list) VT_CHECKED;
+void vt_lower_set_values(vt_lower *lo, vt_raw_value *value, uint32_t count, vt_value *const *values);
+vt_status vt_lower_add_mesh(vt_lower *lo, const vt_raw_op *op, vt_string name, const vt_raw_attr *attr) VT_CHECKED;
 
 // lower_sharding.c
 vt_status vt_lower_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const char *name,
