@@ -250,7 +250,7 @@ static vt_plan *new_plan(vt_program *program, vt_func *func, vt_plan_kind kind, 
 
 static vt_status add_group(vt_plan *plan, const vt_epilogues *epilogues, const vt_group *group) {
   const vt_op *first = group->ops[0];
-  if (!group->fused && vt_map_find_ptr(&epilogues->taken, first)) {
+  if (group->op_count == 1 && vt_map_find_ptr(&epilogues->taken, first)) {
     const vt_step *step = vt_map_find_ptr(&epilogues->steps, first);
     if (step) *add_step(plan) = *step;
     return VT_OK;
