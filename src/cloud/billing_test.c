@@ -91,7 +91,7 @@ static void idle_chips_are_told_once(void **state) {
 
 // --- the property ------------------------------------------------------------------------------------------------
 
-enum { NODES = 4, STEPS = 60 };
+enum { NODES = 4, STEPS = 40 };
 
 static uint32_t next(uint32_t *seed) { return *seed = *seed * 1664525u + 1013904223u, *seed >> 8; }
 
@@ -152,7 +152,7 @@ static void act(vt_testing *t, uint32_t *seed, watch *w, const char *id) {
 
 static void random_histories_add_up(void **state) {
   (void)state;
-  for (uint32_t history = 1; history <= 12; history++) {
+  for (uint32_t history = 1; history <= 6; history++) {
     vt_testing t;
     watch watches[NODES] = {{0}};
     uint32_t seed = history * 7919;

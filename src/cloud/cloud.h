@@ -43,6 +43,7 @@ typedef struct vt_cloud {
   pthread_cond_t wake;           // the reconciler sleeps on it
   pthread_cond_t changed;        // metadata long polls sleep on it
   uint64_t change;               // counts state changes
+  bool closing;                  // long polls end
   bool poke;                     // something changed since the reconciler looked
   int64_t virtual_ns;            // the clock, when virtual
   int64_t watched_ns;            // when budgets, grants and idle nodes were last looked at

@@ -20,6 +20,8 @@ struct vt_guest_driver {
   void (*notify)(vt_guest_driver *driver, int64_t uid, int64_t worker);
   // After a restart: ends the guests that no node owns.
   vt_status (*sweep)(vt_guest_driver *driver) VT_CHECKED;
+  // Ends every guest and erases its disk, of nodes or not; returns whether all are gone yet. For throw-away clouds.
+  bool (*end_all)(vt_guest_driver *driver);
   void (*destroy)(vt_guest_driver *driver);
 };
 

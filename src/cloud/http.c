@@ -20,6 +20,7 @@ struct vt_http {
   struct MHD_Daemon *daemon;
   uint16_t port;
   bool secure;
+  void (*run)(vt_call *call);
 };
 
 typedef struct request {
@@ -82,7 +83,7 @@ static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, 
     call.reply = json_pack("{s:{s:i, s:s, s:s}}", "error", "code", 413, "message", "The request is too large.", "status",
                            "INVALID_ARGUMENT");
   } else {
-    vt_call_run(&call);
+    http->run(&call);
   }
   enum MHD_Result result = send_reply(connection, &call);
   vt_call_fini(&call);
@@ -137,6 +138,7 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
   if (!http) return vt_error_no_memory();
   http->cloud = cloud;
   http->secure = options->certificate_pem != NULL;
+  http->run = options->run ? options->run : vt_call_run;
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(options->port)};
   if (inet_pton(AF_INET, options->address, &address.sin_addr) != 1) {
     free(http);
@@ -149,9 +151,9 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)options->key_pem},
                                    {MHD_OPTION_END, 0, NULL}};
   struct MHD_OptionItem *list = extra;
-  if (threads < 2) *list = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL};
+  if (threads < 2 || options->thread_per_connection) *list = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL};
   if (!http->secure) extra[1].option = MHD_OPTION_END;
-  unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG | (http->secure ? MHD_USE_TLS : 0);
+  unsigned flags = (options->thread_per_connection ? MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD : MHD_USE_EPOLL_INTERNAL_THREAD) | MHD_USE_ERROR_LOG | (http->secure ? MHD_USE_TLS : 0);
   http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, handle, http, MHD_OPTION_SOCK_ADDR, &address,
                                   MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_CONNECTION_TIMEOUT,
                                   (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,

@@ -3,9 +3,10 @@
 #ifndef VT_CLOUD_HTTP_H
 #define VT_CLOUD_HTTP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#include "cloud/cloud.h"
+#include "cloud/call.h"
 
 typedef struct vt_http vt_http;
 typedef struct vt_http_options {
@@ -13,6 +14,8 @@ typedef struct vt_http_options {
   uint16_t port;                           // 0 = any free one
   const char *certificate_pem, *key_pem;   // NULL = plain
   unsigned threads;                        // 0 = as many as cores, at most 4
+  void (*run)(vt_call *call);              // NULL = vt_call_run
+  bool thread_per_connection;              // for calls that wait
 } vt_http_options;
 
 vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http **out_http) VT_CHECKED;

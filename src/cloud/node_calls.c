@@ -182,8 +182,11 @@ vt_status vt_nodes_patch(vt_call *call) {
   VT_TRY_OUT(apply_mask(call, &node, clean, mask));
   VT_TRY_OUT(vt_node_save(call->cloud, &node));
   VT_TRY_OUT(vt_operation_for_call(call, "update", vt_node_name(&call->arena, &node), node.uid, &operation));
-  VT_TRY_OUT(vt_node_response(call->cloud, &node, call->api_name, &response));
-  VT_TRY_OUT(vt_operation_finish(call->cloud, operation, NULL, response));
+  // New keys are done when every worker knows their users; the reconciler sees to that.
+  if (!strstr(mask, "metadata") || call->cloud->options.guest_level < 2 || node.state != VT_NODE_READY) {
+    VT_TRY_OUT(vt_node_response(call->cloud, &node, call->api_name, &response));
+    VT_TRY_OUT(vt_operation_finish(call->cloud, operation, NULL, response));
+  }
   st = vt_operation_reply(call, operation);
 out:
   json_decref(clean);

@@ -14,6 +14,7 @@
 #include "cloud/billing.h"
 #include "cloud/grant.h"
 #include "cloud/guest.h"
+#include "cloud/metadata.h"
 #include "cloud/operation.h"
 #include "cloud/queue.h"
 #include "cloud/scheduler.h"
@@ -81,10 +82,11 @@ static bool end_guests(vt_cloud *cloud, const vt_node *node, bool erase) {
 }
 
 static vt_status give_up(vt_cloud *cloud, step *s, vt_node *node, const char *verb, json_t *error) {
-  end_guests(cloud, node, true);
   s->changed = true;
   VT_TRY(finish(cloud, s, node, verb, error));
-  if (strcmp(verb, "create") == 0) return vt_node_remove(cloud, node);
+  // Workers that did boot are ended on the way out.
+  if (strcmp(verb, "create") == 0) return vt_node_set_state(cloud, node, VT_NODE_DELETING, "could not be created");
+  end_guests(cloud, node, false);
   return vt_node_set_state(cloud, node, VT_NODE_STOPPED, "could not start");
 }
 
@@ -239,6 +241,28 @@ static vt_status step_reap(vt_cloud *cloud, void *context) {
   if (found && node.state == VT_NODE_PREEMPTED && !*node.queued) {
     s->changed = true;
     st = vt_node_set_state(cloud, &node, VT_NODE_DELETING, "preempted nodes of this project are removed");
+  }
+  vt_node_fini(&node);
+  return st;
+}
+
+// An update of the metadata is done when all workers know its users, or have had ten seconds for it.
+static vt_status step_update(vt_cloud *cloud, void *context) {
+  step *s = context;
+  vt_node node;
+  bool found, synced = true;
+  VT_TRY(vt_node_load_uid(cloud, &s->arena, s->uid, &node, &found));
+  if (!found) return VT_OK;
+  vt_status st = vt_metadata_synced(cloud, &node, &synced);
+  int64_t begun = 0;
+  if (!st)
+    st = vt_store_int(cloud->store, &begun, 0, "SELECT MIN(created_ns) FROM operations WHERE done = 0 AND node = ? AND verb = 'update'", "i",
+                      s->uid);
+  if (!st && !synced && vt_cloud_now(cloud) < begun + 10 * VT_SECOND && node.state == VT_NODE_READY) {
+    s->busy = true;
+  } else if (!st) {
+    s->changed = true;
+    st = finish(cloud, s, &node, "update", NULL);
   }
   vt_node_fini(&node);
   return st;
@@ -478,6 +502,8 @@ static vt_status pass(vt_cloud *cloud, bool *changed, bool *busy) {
   VT_TRY(each(cloud, "SELECT uid FROM nodes WHERE state IN ('CREATING', 'STARTING', 'RESTARTING', 'REPAIRING') AND ? > 0 "
                      "ORDER BY class IN ('spot', 'preemptible'), created_ns, uid",
               now, step_node, changed, busy));
+  if (cloud->options.guest_level > 0)
+    VT_TRY(each(cloud, "SELECT DISTINCT node FROM operations WHERE done = 0 AND verb = 'update' AND ? > 0", now, step_update, changed, busy));
   if (cloud->options.guest_level > 0)
     VT_TRY(each(cloud, "SELECT uid FROM nodes WHERE state = 'READY' AND ? > 0 ORDER BY uid", now, step_node, changed, busy));
   VT_TRY(each(cloud, "SELECT nodes.uid FROM nodes, projects WHERE nodes.state = 'PREEMPTED' AND nodes.project = projects.id AND "

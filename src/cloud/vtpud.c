@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -167,9 +168,16 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   return vt_http_start(out->cloud, &h, &out->http);
 }
 
-static void stop(parts *server) {
+// Guests outlive a daemon that stops, those of a throw-away cloud do not. Bounded: each is killed after its grace.
+static void end_guests(vt_guest_driver *guests) {
+  struct timespec step = {.tv_nsec = 20000000};
+  for (int i = 0; i < 500 && !guests->end_all(guests); i++) nanosleep(&step, NULL);
+}
+
+static void stop(parts *server, bool ephemeral) {
   vt_http_stop(server->http);
   vt_reconciler_stop(server->reconciler);
+  if (ephemeral && server->cloud && server->cloud->guests) end_guests(server->cloud->guests);
   if (server->cloud && server->cloud->guests) server->cloud->guests->destroy(server->cloud->guests);
   vt_cloud_close(server->cloud);
   free(server->token);
@@ -282,7 +290,7 @@ int main(int argc, char **argv) {
 out:
   if (st) fprintf(stderr, "vtpud: %s\n", vt_status_message(st));
   vt_status_free(st);
-  stop(&server);
+  stop(&server, s.ephemeral);
   if (s.ephemeral && s.state == folder) nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
   vt_arena_free(&arena);
   return code;

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest_main.c - vtpu-guest, the launcher of one worker.
+//   vtpu-guest boot FOLDER    builds the worker that FOLDER/spec describes and stays until it ends
+//   vtpu-guest keys USER      inside: prints the ssh keys of USER (AuthorizedKeysCommand of sshd)
+//   vtpu-guest agent          inside: keeps accounts in step with the metadata server
+// A worker has its own user, mount, pid, network, UTS and IPC namespaces. Its root is root of a range of 65536 host ids
+// that nothing else uses; the host's /usr shows through an overlay whose owners are shifted into that range.
+#include "cloud/guest_boot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+_Noreturn void vt_boot_fail(const vt_boot *boot, bool with_errno, const char *format, ...) {
+  char text[512], path[600];
+  int error = errno;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  size_t n = strlen(text);
+  if (with_errno) snprintf(text + n, sizeof text - n, ": %s", strerror(error));
+  fprintf(stderr, "vtpu-guest: %s\n", text);
+  snprintf(path, sizeof path, "%s/failed", boot->folder);
+  vt_boot_write(path, text, 0600);
+  _exit(1);
+}
+
+bool vt_boot_write(const char *path, const char *text, unsigned mode) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+  if (fd < 0) return false;
+  size_t size = strlen(text);
+  bool good = write(fd, text, size) == (ssize_t)size;
+  return close(fd) == 0 && good;
+}
+
+static const char *get(char *spec, const char *key) {
+  size_t n = strlen(key);
+  for (char *line = spec; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+    if (strncmp(line, key, n) == 0 && line[n] == '=') return strndup(line + n + 1, strcspn(line + n + 1, "\n"));
+  return "";
+}
+
+static void read_spec(vt_boot *b, const char *folder) {
+  static char spec[32768];
+  char path[600];
+  snprintf(b->folder, sizeof b->folder, "%s", folder);
+  snprintf(path, sizeof path, "%s/spec", folder);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? -1 : read(fd, spec, sizeof spec - 1);
+  if (n < 0) vt_boot_fail(b, true, "%s", path);
+  close(fd);
+  b->hostname = get(spec, "hostname");
+  b->ip = get(spec, "ip");
+  b->gateway = get(spec, "gateway");
+  b->metadata = get(spec, "metadata");
+  b->bridge = get(spec, "bridge");
+  b->veth = get(spec, "veth");
+  b->library = get(spec, "library");
+  b->python = get(spec, "python");
+  b->accelerator_type = get(spec, "accelerator_type");
+  b->pci_device = get(spec, "pci_device");
+  b->device_files = get(spec, "device_files");
+  b->peers = get(spec, "peers");
+  b->node = get(spec, "node");
+  b->uid_base = (unsigned)strtoul(get(spec, "uid_base"), NULL, 10);
+  b->chips = atoi(get(spec, "chips"));
+  b->worker = atoi(get(spec, "worker"));
+  b->workers = atoi(get(spec, "workers"));
+  if (!*b->ip || b->uid_base < 65536) vt_boot_fail(b, false, "%s is not a spec", path);
+}
+
+// "pid starttime", as the daemon reads it.
+static void write_pid(const vt_boot *b, const char *name, pid_t pid) {
+  char path[600], text[1024], temporary[640];
+  unsigned long long start = 0;
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+  if (fd >= 0) close(fd);
+  text[n > 0 ? n : 0] = 0;
+  const char *p = strrchr(text, ')');
+  if (!p || sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start) != 1)
+    vt_boot_fail(b, false, "process %d is gone", (int)pid);
+  snprintf(text, sizeof text, "%d %llu\n", (int)pid, start);
+  snprintf(temporary, sizeof temporary, "%s/%s.new", b->folder, name);
+  snprintf(path, sizeof path, "%s/%s", b->folder, name);
+  if (!vt_boot_write(temporary, text, 0600) || rename(temporary, path) != 0) vt_boot_fail(b, true, "%s", path);
+}
+
+static void run(const vt_boot *b, const char *const *argv) {
+  int status;
+  pid_t pid = fork();
+  if (pid == 0) {
+    execvp(argv[0], (char *const *)argv);
+    _exit(127);
+  }
+  if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0) vt_boot_fail(b, false, "%s %s %s failed", argv[0], argv[1], argv[2]);
+}
+#define RUN(b, ...) run(b, (const char *const[]){__VA_ARGS__, NULL})
+
+// A user namespace with the worker's ids, held open by the returned descriptor.
+static int make_user_namespace(const vt_boot *b) {
+  int ready[2], release[2];
+  char path[64], map[64], byte = 0;
+  if (pipe2(ready, O_CLOEXEC) != 0 || pipe2(release, O_CLOEXEC) != 0) vt_boot_fail(b, true, "pipe");
+  pid_t pid = fork();
+  if (pid == 0) {
+    close(release[1]);
+    byte = unshare(CLONE_NEWUSER) == 0;
+    if (write(ready[1], &byte, 1) == 1 && read(release[0], &byte, 1) >= 0) _exit(0);
+    _exit(1);
+  }
+  if (pid < 0 || read(ready[0], &byte, 1) != 1 || !byte) vt_boot_fail(b, false, "user namespaces are not allowed here");
+  snprintf(map, sizeof map, "0 %u 65536\n", b->uid_base);
+  snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
+  bool good = vt_boot_write(path, map, 0600);
+  snprintf(path, sizeof path, "/proc/%d/gid_map", (int)pid);
+  if (!good || !vt_boot_write(path, map, 0600)) vt_boot_fail(b, true, "%s", path);
+  snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) vt_boot_fail(b, true, "%s", path);
+  close(release[1]);
+  waitpid(pid, NULL, 0);
+  close(ready[0]);
+  close(ready[1]);
+  close(release[0]);
+  return fd;
+}
+
+// Best effort: the number of processes, and a lower share of CPU than the host's own services.
+static void limit(pid_t init) {
+  static const char *const groups[] = {"/sys/fs/cgroup/pids/vtpu", "/sys/fs/cgroup/vtpu"};
+  char path[256], text[32];
+  for (size_t i = 0; i < 2; i++) {
+    struct stat info;
+    if (mkdir(groups[i], 0755) != 0 && errno != EEXIST) continue;
+    snprintf(path, sizeof path, "%s/%d", groups[i], (int)init);
+    if (mkdir(path, 0755) != 0) continue;
+    size_t n = strlen(path);
+    snprintf(path + n, sizeof path - n, "/pids.max");
+    if (stat(path, &info) == 0) vt_boot_write(path, "8192", 0644);
+    path[n] = 0;
+    snprintf(path + n, sizeof path - n, "/cgroup.procs");
+    snprintf(text, sizeof text, "%d", (int)init);
+    vt_boot_write(path, text, 0644);
+    return;
+  }
+}
+
+static void unlimit(pid_t init) {
+  char path[256];
+  snprintf(path, sizeof path, "/sys/fs/cgroup/pids/vtpu/%d", (int)init);
+  rmdir(path);
+  snprintf(path, sizeof path, "/sys/fs/cgroup/vtpu/%d", (int)init);
+  rmdir(path);
+}
+
+// In the child: enters the user namespace, makes the rest, and becomes process 1 once the parent says the network is there.
+static void enter(const vt_boot *b, int user_ns, const int tell[2], const int go[2]) {
+  char byte;
+  if (setns(user_ns, CLONE_NEWUSER) != 0) vt_boot_fail(b, true, "setns");
+  if (setgroups(0, NULL) != 0 || setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0) vt_boot_fail(b, true, "becoming root of the guest");
+  if (unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC) != 0) vt_boot_fail(b, true, "unshare");
+  pid_t init = fork();
+  if (init < 0) vt_boot_fail(b, true, "fork");
+  if (init > 0) {
+    if (write(tell[1], &init, sizeof init) != sizeof init) _exit(1);
+    _exit(0);
+  }
+  close(tell[0]);
+  close(tell[1]);
+  close(go[1]);
+  if (read(go[0], &byte, 1) != 1) _exit(1);
+  vt_boot_init(b);
+}
+
+static int boot(const char *folder) {
+  vt_boot b = {0};
+  int tell[2], go[2], status = 0;
+  pid_t init = 0;
+  char pid_text[24];
+  umask(022);
+  read_spec(&b, folder);
+  write_pid(&b, "launcher", getpid());
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  setpriority(PRIO_PROCESS, 0, 5);
+  int user_ns = make_user_namespace(&b);
+  if (unshare(CLONE_NEWNS) != 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) vt_boot_fail(&b, true, "mount namespace");
+  vt_boot_disk(&b, user_ns);
+  if (pipe2(tell, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0) vt_boot_fail(&b, true, "pipe");
+  pid_t child = fork();
+  if (child == 0) enter(&b, user_ns, tell, go);
+  close(tell[1]);
+  close(go[0]);
+  if (child < 0 || read(tell[0], &init, sizeof init) != sizeof init) vt_boot_fail(&b, false, "the guest did not begin");
+  waitpid(child, NULL, 0);
+  limit(init);
+  snprintf(pid_text, sizeof pid_text, "%d", (int)init);
+  RUN(&b, "ip", "link", "add", b.veth, "type", "veth", "peer", "name", "eth0", "netns", pid_text);
+  RUN(&b, "ip", "link", "set", b.veth, "master", b.bridge);
+  RUN(&b, "ip", "link", "set", b.veth, "up");
+  write_pid(&b, "pid", init);
+  if (write(go[1], "", 1) != 1) vt_boot_fail(&b, true, "the guest ended at once");
+  close(go[1]);
+  waitpid(init, &status, 0);
+  unlimit(init);
+  // Process 1 ends with 0 when it was told to; it can not write in this folder itself.
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) vt_boot_fail(&b, false, "the guest ended while it was booting; see its log");
+  return 0;
+}
+
+static int keys(const char *user) {
+  static char text[256 << 10];
+  char path[256], tag[32];
+  // sshd hands over any name a client offers; only plain ones go on.
+  if (!*user || strlen(user) > 32 || strspn(user, "abcdefghijklmnopqrstuvwxyz0123456789_-.") != strlen(user)) return 1;
+  snprintf(path, sizeof path, "/computeMetadata/v1/vtpu/authorized-keys?user=%s", user);
+  if (!vt_boot_metadata("169.254.169.254", path, NULL, text, sizeof text, tag)) return 1;
+  fputs(text, stdout);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  if (argc == 3 && strcmp(argv[1], "boot") == 0) return boot(argv[2]);
+  if (argc == 3 && strcmp(argv[1], "keys") == 0) return keys(argv[2]);
+  if (argc == 2 && strcmp(argv[1], "agent") == 0) vt_boot_agent("169.254.169.254");
+  fputs("usage: vtpu-guest boot FOLDER | keys USER | agent\n", stderr);
+  return 2;
+}

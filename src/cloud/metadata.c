@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: Apache-2.0
+// metadata.c - the value tree of one worker and its paths: text leaves, directories, ?recursive=true, ?wait_for_change.
+// Every request has to carry "Metadata-Flavor: Google" and must not come through a proxy; the worker is known by its
+// source address, which a guest can not change.
+#include "cloud/metadata.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/map.h"
+#include "cloud/account.h"
+#include "cloud/http.h"
+
+enum { MAX_WAIT_S = 300, MAX_ATTRIBUTE = 256 << 10 };
+
+void vt_metadata_hostname(int64_t uid, int64_t worker, char out_name[64]) {
+  snprintf(out_name, 64, "t1v-n-%08" PRIx64 "-w-%" PRId64, (uint64_t)uid & 0xffffffffu, worker);
+}
+
+static vt_status project_metadata(vt_cloud *cloud, const char *project, json_t **out_json, int64_t *out_number) {
+  vt_rows *rows;
+  *out_json = NULL;
+  *out_number = 0;
+  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT metadata, number FROM projects WHERE id = ?", "s", project));
+  if (vt_rows_next(rows)) {
+    *out_json = json_loads(vt_rows_text(rows, 0), 0, NULL);
+    *out_number = vt_rows_int(rows, 1);
+  }
+  if (!*out_json) *out_json = json_object();
+  return vt_rows_end(rows);
+}
+
+static bool user_valid(const char *name, size_t size) {
+  if (size == 0 || size > 32 || !(islower((unsigned char)*name) || *name == '_')) return false;
+  for (size_t i = 0; i < size; i++)
+    if (!islower((unsigned char)name[i]) && !isdigit((unsigned char)name[i]) && name[i] != '_' && name[i] != '-' && name[i] != '.') return false;
+  return true;
+}
+
+// Calls `use` for each line "user:key" of an ssh-keys value.
+typedef void (*key_use)(void *context, const char *user, size_t user_size, const char *key, size_t key_size);
+
+static void each_key(const char *keys, key_use use, void *context) {
+  while (keys && *keys) {
+    size_t n = strcspn(keys, "\n"), name = strcspn(keys, ":\n");
+    if (name < n && user_valid(keys, name)) use(context, keys, name, keys + name + 1, n - name - 1);
+    keys += n + (keys[n] == '\n');
+  }
+}
+
+static const char *ssh_keys(const json_t *metadata) { return json_string_value(json_object_get(metadata, "ssh-keys")); }
+
+static void each_key_of(const vt_node *node, const json_t *project, key_use use, void *context) {
+  const json_t *own = json_object_get(node->body, "metadata");
+  const char *block = json_string_value(json_object_get(own, "block-project-ssh-keys"));
+  each_key(ssh_keys(own), use, context);
+  if (!block || strcasecmp(block, "true") != 0) each_key(ssh_keys(project), use, context);
+}
+
+static void put_user(void *context, const char *user, size_t size, const char *key, size_t key_size) {
+  vt_text *lines = context;
+  char line[64];
+  (void)key, (void)key_size;
+  // root and the system's accounts are not for logging in.
+  if (size == 4 && memcmp(user, "root", 4) == 0) return;
+  snprintf(line, sizeof line, "%.*s %d\n", (int)size, user, 2000 + (int)(vt_hash_bytes(user, size, 0) % 58000));
+  if (!strstr(vt_text_string(lines), line)) vt_text_put(lines, line);
+}
+
+vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_lines) {
+  json_t *project;
+  int64_t number;
+  VT_TRY(project_metadata(cloud, node->project, &project, &number));
+  each_key_of(node, project, put_user, out_lines);
+  json_decref(project);
+  return VT_OK;
+}
+
+static void etag_of(const vt_text *text, char out_tag[24]) {
+  snprintf(out_tag, 24, "%016" PRIx64, vt_hash_bytes(vt_text_string(text), text->size, 2));
+}
+
+vt_status vt_metadata_synced(vt_cloud *cloud, const vt_node *node, bool *out_synced) {
+  vt_text users = {0};
+  char tag[24];
+  int64_t count;
+  VT_TRY(vt_metadata_users(cloud, node, &users));
+  etag_of(&users, tag);
+  vt_text_free(&users);
+  VT_TRY(vt_store_int(cloud->store, &count, 0,
+                      "SELECT COUNT(*) FROM guest_attributes WHERE node = ? AND namespace = 'vtpu' AND key = 'synced' AND value = ?", "is",
+                      node->uid, tag));
+  *out_synced = count == node->workers;
+  return VT_OK;
+}
+
+// --- the tree ----------------------------------------------------------------------------------------------------
+
+static void put_env(vt_text *out, const char *key, const char *value) { vt_text_printf(out, "%s: '%s'\n", key, value); }
+
+// Bounds of the slice in hosts, and of one host in chips, from the topology "2x2x2" or "4x8".
+static void bounds(const vt_accelerator *a, char hosts[32], char chips[32]) {
+  int side[3] = {1, 1, 1}, chip[3] = {1, 1, 1}, n = sscanf(a->topology, "%dx%dx%d", &side[0], &side[1], &side[2]);
+  for (int left = a->chips_per_vm, d = 0; left > 1 && d < n; left /= 2, d = (d + 1) % n) {
+    while (d < n && side[d] == chip[d]) d = d + 1 < n ? d + 1 : n;
+    if (d == n) break;
+    chip[d] *= 2;
+  }
+  snprintf(chips, 32, "%d,%d,%d", chip[0], chip[1], chip[2]);
+  snprintf(hosts, 32, "%d,%d,%d", side[0] / chip[0], side[1] / chip[1], side[2] / chip[2]);
+}
+
+static vt_status peers(vt_cloud *cloud, const vt_node *node, vt_text *out, const char *separator, bool triple) {
+  vt_rows *rows;
+  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT worker, ip FROM workers WHERE node = ? ORDER BY worker", "i", node->uid));
+  while (vt_rows_next(rows)) {
+    char name[64];
+    vt_metadata_hostname(node->uid, vt_rows_int(rows, 0), name);
+    if (out->size) vt_text_put(out, separator);
+    if (triple)
+      vt_text_printf(out, "%s:%lld:%s", name, (long long)node->uid, vt_rows_text(rows, 1));
+    else
+      vt_text_put(out, vt_rows_text(rows, 1));
+  }
+  return vt_rows_end(rows);
+}
+
+static vt_status add_multislice(vt_cloud *cloud, const vt_node *node, vt_text *env) {
+  vt_rows *rows;
+  int64_t count = 0, mine = 0;
+  char coordinator[64] = "", text[24];
+  if (!*node->queued || !json_is_true(json_object_get(node->body, "multisliceNode"))) return VT_OK;
+  VT_TRY(vt_store_query(cloud->store, &rows,
+                        "SELECT nodes.uid, workers.ip FROM nodes, workers WHERE nodes.project = ? AND nodes.zone = ? AND nodes.queued = ? "
+                        "AND workers.node = nodes.uid AND workers.worker = 0 ORDER BY LENGTH(nodes.id), nodes.id",
+                        "sss", node->project, node->zone, node->queued));
+  for (; vt_rows_next(rows); count++) {
+    if (vt_rows_int(rows, 0) == node->uid) mine = count;
+    if (count == 0) snprintf(coordinator, sizeof coordinator, "%s", vt_rows_text(rows, 1));
+  }
+  VT_TRY(vt_rows_end(rows));
+  put_env(env, "MEGASCALE_COORDINATOR_ADDRESS", coordinator);
+  put_env(env, "MEGASCALE_PORT", "8080");
+  snprintf(text, sizeof text, "%lld", (long long)count);
+  put_env(env, "MEGASCALE_NUM_SLICES", text);
+  snprintf(text, sizeof text, "%lld", (long long)mine);
+  put_env(env, "MEGASCALE_SLICE_ID", text);
+  return VT_OK;
+}
+
+static vt_status tpu_env(vt_cloud *cloud, const vt_node *node, int64_t worker, int64_t number, vt_text *env) {
+  char hosts[32], chips[32], text[64];
+  const vt_accelerator *a = node->type;
+  bounds(a, hosts, chips);
+  put_env(env, "ACCELERATOR_TYPE", a->name);
+  put_env(env, "TPU_ACCELERATOR_TYPE", a->name);
+  put_env(env, "TYPE", a->family->type_enum);
+  put_env(env, "TOPOLOGY", a->topology);
+  put_env(env, "WRAP", "false,false,false");
+  put_env(env, "ALT", "false");
+  put_env(env, "HOST_BOUNDS", hosts);
+  put_env(env, "TPU_PROCESS_BOUNDS", hosts);
+  put_env(env, "CHIPS_PER_HOST_BOUNDS", chips);
+  put_env(env, "TPU_CHIPS_PER_PROCESS_BOUNDS", chips);
+  put_env(env, "TPU_TOPOLOGY_WRAP", "false,false,false");
+  put_env(env, "TPU_TOPOLOGY_ALT", "false");
+  put_env(env, "TPU_RUNTIME_METRICS_PORTS", "8431,8432,8433,8434");
+  snprintf(text, sizeof text, "%lld", (long long)worker);
+  put_env(env, "WORKER_ID", text);
+  put_env(env, "TPU_WORKER_ID", text);
+  put_env(env, "NODE_ID", node->id);
+  snprintf(text, sizeof text, "%lld", (long long)node->uid);
+  put_env(env, "UID", text);
+  put_env(env, "ZONE", node->zone);
+  put_env(env, "CONSUMER_PROJECT_ID", node->project);
+  snprintf(text, sizeof text, "%lld", (long long)number);
+  put_env(env, "CONSUMER_PROJECT_NUMBER", text);
+  put_env(env, "PREEMPTIBLE", vt_node_is_spot(node) ? "true" : "false");
+  put_env(env, "ENABLE_ICI_RESILIENCY", "false");
+  const char *version = json_string_value(json_object_get(node->body, "runtimeVersion"));
+  put_env(env, "RUNTIME_VERSION", version ? version : "");
+  put_env(env, "SERVICE_NAME", "tpu.googleapis.com");
+  put_env(env, "SOURCE", "");
+  put_env(env, "INFERENCE_MODE", "false");
+  put_env(env, "USE_DIRECT_PATH", "false");
+  return add_multislice(cloud, node, env);
+}
+
+static vt_status attributes(vt_cloud *cloud, const vt_node *node, int64_t worker, int64_t number, json_t **out) {
+  vt_text env = {0}, triples = {0};
+  char text[24];
+  vt_status st = tpu_env(cloud, node, worker, number, &env);
+  if (!st) st = peers(cloud, node, &triples, ",", true);
+  json_t *own = json_object_get(node->body, "metadata");
+  json_t *all = own ? json_copy(own) : json_object();
+  snprintf(text, sizeof text, "%lld", (long long)worker);
+  json_object_set_new(all, "accelerator-type", json_string(node->type->name));
+  json_object_set_new(all, "agent-worker-number", json_string(text));
+  json_object_set_new(all, "worker-network-endpoints", json_string(vt_text_string(&triples)));
+  json_object_set_new(all, "tpu-env", json_string(vt_text_string(&env)));
+  json_object_set_new(all, "instance-id", json_string(node->id));
+  vt_text_free(&env);
+  vt_text_free(&triples);
+  *out = all;
+  return st;
+}
+
+static const char *service_account(const vt_cloud *cloud, vt_arena *arena, const vt_node *node, int64_t number) {
+  const char *email = json_string_value(json_object_get(json_object_get(node->body, "serviceAccount"), "email"));
+  return email ? email : vt_arena_printf(arena, "%lld-compute@developer.%s", (long long)number, cloud->options.universe);
+}
+
+static vt_status build_tree(vt_call *call, const vt_node *node, int64_t worker, json_t **out_tree, const char **out_email) {
+  vt_cloud *cloud = call->cloud;
+  json_t *project, *own = NULL;
+  int64_t number;
+  char name[64], zone[128];
+  VT_TRY(project_metadata(cloud, node->project, &project, &number));
+  vt_status st = attributes(cloud, node, worker, number, &own);
+  vt_metadata_hostname(node->uid, worker, name);
+  snprintf(zone, sizeof zone, "projects/%lld/zones/%s", (long long)number, node->zone);
+  const char *email = *out_email = service_account(cloud, &call->arena, node, number);
+  const char *host = vt_arena_printf(&call->arena, "%s.%s.c.%s.internal", name, node->zone, node->project);
+  json_t *account = json_pack("{s:[s], s:s, s:[s]}", "aliases", "default", "email", email, "scopes", "https://www.googleapis.com/auth/cloud-platform");
+  json_t *instance = json_pack(
+      "{s:o, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:[{s:s, s:s, s:[{s:s, s:s}]}], s:{s:o, s:O}}", "attributes", own,
+      "name", name, "hostname", host, "id", (json_int_t)(node->uid + worker), "zone", zone, "machineType",
+      vt_arena_printf(&call->arena, "projects/%lld/machineTypes/%s", (long long)number, node->type->name), "preempted",
+      node->notice_ns ? "TRUE" : "FALSE", "maintenanceEvent", *node->maintenance ? "TERMINATE_ON_HOST_MAINTENANCE" : "NONE", "scheduling",
+      "preemptible", vt_node_is_spot(node) ? "TRUE" : "FALSE", "automaticRestart", "FALSE", "onHostMaintenance", "TERMINATE", "image",
+      "projects/vtpu/global/images/host", "networkInterfaces", "ip", call->peer, "network",
+      vt_arena_printf(&call->arena, "projects/%lld/networks/default", (long long)number), "accessConfigs", "externalIp", call->peer, "type",
+      "ONE_TO_ONE_NAT", "serviceAccounts", "default", account, email, account);
+  *out_tree = json_pack("{s:o, s:{s:s, s:I, s:O}, s:{s:s}}", "instance", instance, "project", "projectId", node->project, "numericProjectId",
+                        (json_int_t)number, "attributes", project, "universe", "universeDomain", cloud->options.universe);
+  json_decref(project);
+  if (!st && !*out_tree) st = vt_error(VT_INTERNAL, "metadata has text that is not UTF-8");
+  return st;
+}
+
+// --- paths -------------------------------------------------------------------------------------------------------
+
+// Paths are kebab-case, the JSON of ?recursive is camelCase; attribute names are as the user wrote them.
+static const char *to_camel(vt_arena *arena, const char *name) {
+  char *out = vt_arena_copy(arena, name, strlen(name)), *w = out;
+  for (const char *p = name; *p; p++) {
+    if (*p == '-' && p[1]) *w++ = (char)toupper((unsigned char)*++p);
+    else *w++ = *p;
+  }
+  *w = 0;
+  return out;
+}
+
+static json_t *child(vt_arena *arena, json_t *at, const char *name) {
+  if (json_is_array(at)) return json_array_get(at, (size_t)strtoul(name, NULL, 10));
+  json_t *exact = json_object_get(at, name);
+  return exact ? exact : json_object_get(at, to_camel(arena, name));
+}
+
+static void put_kebab(vt_text *out, const char *name) {
+  for (; *name; name++) {
+    if (isupper((unsigned char)*name)) vt_text_printf(out, "-%c", tolower((unsigned char)*name));
+    else vt_text_put_n(out, name, 1);
+  }
+}
+
+static void put_value(vt_call *call, const json_t *value, bool is_attributes) {
+  const char *key;
+  json_t *item;
+  size_t i;
+  if (json_is_string(value)) {
+    vt_text_put(&call->raw, json_string_value(value));
+  } else if (json_is_integer(value)) {
+    vt_text_printf(&call->raw, "%lld", (long long)json_integer_value(value));
+  } else if (json_is_array(value)) {
+    json_array_foreach(value, i, item) {
+      if (json_is_string(item)) vt_text_printf(&call->raw, "%s\n", json_string_value(item));
+      else vt_text_printf(&call->raw, "%zu/\n", i);
+    }
+  } else {
+    json_object_foreach((json_t *)value, key, item) {
+      if (is_attributes) vt_text_put(&call->raw, key);
+      else put_kebab(&call->raw, key);
+      vt_text_put(&call->raw, json_is_object(item) || (json_is_array(item) && !json_is_string(json_array_get(item, 0))) ? "/\n" : "\n");
+    }
+  }
+}
+
+static void not_found(vt_call *call) {
+  call->status = 404;
+  vt_text_free(&call->raw);
+  vt_text_put(&call->raw, "404 page not found\n");
+}
+
+static vt_status issue_token(vt_call *call, const vt_node *node, const char *email) {
+  vt_cloud *cloud = call->cloud;
+  int64_t exists;
+  char *token;
+  VT_TRY(vt_store_begin(cloud->store));
+  vt_status st = vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM accounts WHERE email = ?", "s", email);
+  if (!st && !exists && strstr(email, "-compute@developer.")) {
+    st = vt_account_create(cloud, email, "service", "user", node->project, "default of the guests");
+    if (!st)
+      st = vt_store_run(cloud->store, NULL, "INSERT INTO members (project, role, member) VALUES (?, 'roles/editor', ?) ON CONFLICT DO NOTHING",
+                        "ss", node->project, vt_arena_printf(&call->arena, "serviceAccount:%s", email));
+  }
+  // A token may only speak for an account of the node's own project.
+  if (!st)
+    st = vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM accounts WHERE email = ? AND kind = 'service' AND project = ?", "ss", email,
+                      node->project);
+  if (!st && !exists) {
+    vt_store_rollback(cloud->store);
+    not_found(call);
+    return VT_OK;
+  }
+  if (!st) st = vt_token_create(cloud, email, "guest", "", VT_HOUR, &token);
+  if (!st) st = vt_store_commit(cloud->store);
+  if (st) {
+    vt_store_rollback(cloud->store);
+    return st;
+  }
+  vt_text_printf(&call->raw, "{\"access_token\":\"%s\",\"expires_in\":3599,\"token_type\":\"Bearer\"}", token);
+  call->content_type = "application/json";
+  free(token);
+  return VT_OK;
+}
+
+typedef struct user_keys {
+  vt_text *out;
+  const char *user;
+} user_keys;
+
+static void put_key(void *context, const char *user, size_t size, const char *key, size_t key_size) {
+  user_keys *k = context;
+  if (strlen(k->user) == size && memcmp(k->user, user, size) == 0) vt_text_printf(k->out, "%.*s\n", (int)key_size, key);
+}
+
+// Our own leaves for the agent inside the guest. Returns whether the path was one of them.
+static vt_status own_leaf(vt_call *call, const vt_node *node, const char *path, bool *out_mine) {
+  *out_mine = true;
+  if (strcmp(path, "vtpu/users") == 0) return vt_metadata_users(call->cloud, node, &call->raw);
+  if (strcmp(path, "vtpu/authorized-keys") == 0) {
+    const char *user = vt_call_query(call, "user");
+    json_t *project;
+    int64_t number;
+    user_keys keys = {&call->raw, user ? user : ""};
+    VT_TRY(project_metadata(call->cloud, node->project, &project, &number));
+    each_key_of(node, project, put_key, &keys);
+    json_decref(project);
+    return VT_OK;
+  }
+  *out_mine = false;
+  return VT_OK;
+}
+
+static vt_status read_leaf(vt_call *call, const vt_node *node, int64_t worker, const char *path) {
+  bool mine;
+  json_t *tree;
+  const char *email;
+  VT_TRY(own_leaf(call, node, path, &mine));
+  if (mine) return VT_OK;
+  if (strncmp(path, "instance/guest-attributes/", 26) == 0) {
+    const char *rest = path + 26, *slash = strchr(rest, '/');
+    vt_rows *rows;
+    if (!slash) return not_found(call), VT_OK;
+    VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT value FROM guest_attributes WHERE node = ? AND worker = ? AND namespace = ? AND "
+                          "key = ?", "iiss", node->uid, worker, vt_arena_copy(&call->arena, rest, (size_t)(slash - rest)), slash + 1));
+    if (vt_rows_next(rows)) vt_text_put(&call->raw, vt_rows_text(rows, 0));
+    else not_found(call);
+    return vt_rows_end(rows);
+  }
+  VT_TRY(build_tree(call, node, worker, &tree, &email));
+  json_t *at = tree;
+  const char *last = "";
+  vt_status st = VT_OK;
+  bool token = false;
+  for (const char *p = path; at && *p;) {
+    size_t n = strcspn(p, "/");
+    last = vt_arena_copy(&call->arena, p, n);
+    p += n + (p[n] == '/');
+    if (strcmp(last, "token") == 0 && json_object_get(at, "scopes")) {
+      token = true;
+      break;
+    }
+    at = child(&call->arena, at, last);
+  }
+  const char *alt = vt_call_query(call, "alt");
+  if (token) {
+    st = issue_token(call, node, email);
+  } else if (!at) {
+    not_found(call);
+  } else if ((vt_call_flag(call, "recursive") && !(alt && strcmp(alt, "text") == 0)) || (alt && strcmp(alt, "json") == 0)) {
+    char *text = json_dumps(at, JSON_COMPACT | JSON_ENCODE_ANY);
+    vt_text_put(&call->raw, text);
+    free(text);
+    call->content_type = "application/json";
+  } else {
+    put_value(call, at, strcmp(last, "attributes") == 0);
+  }
+  json_decref(tree);
+  return st;
+}
+
+static vt_status find_worker(vt_call *call, vt_node *out_node, int64_t *out_worker, bool *out_found) {
+  int64_t uid;
+  VT_TRY(vt_store_int(call->cloud->store, &uid, 0, "SELECT node FROM workers WHERE ip = ?", "s", call->peer));
+  VT_TRY(vt_store_int(call->cloud->store, out_worker, 0, "SELECT worker FROM workers WHERE ip = ?", "s", call->peer));
+  return vt_node_load_uid(call->cloud, &call->arena, uid, out_node, out_found);
+}
+
+static vt_status write_attribute(vt_call *call, const vt_node *node, int64_t worker, const char *path) {
+  const char *rest = path + 26, *slash = strncmp(path, "instance/guest-attributes/", 26) == 0 ? strchr(rest, '/') : NULL;
+  if (!slash || call->body_size > MAX_ATTRIBUTE) return not_found(call), VT_OK;
+  VT_TRY(vt_store_begin(call->cloud->store));
+  vt_status st = vt_store_run(call->cloud->store, NULL,
+                              "INSERT INTO guest_attributes (node, worker, namespace, key, value) VALUES (?, ?, ?, ?, ?) ON CONFLICT (node, "
+                              "worker, namespace, key) DO UPDATE SET value = excluded.value",
+                              "iisss", node->uid, worker, vt_arena_copy(&call->arena, rest, (size_t)(slash - rest)), slash + 1,
+                              vt_arena_copy(&call->arena, call->body_text, call->body_size));
+  if (!st) st = vt_store_commit(call->cloud->store);
+  if (st) {
+    vt_store_rollback(call->cloud->store);
+    return st;
+  }
+  vt_cloud_poke(call->cloud);
+  return VT_OK;
+}
+
+static vt_status answer_once(vt_call *call, const char *path, bool *out_leaf) {
+  vt_node node;
+  int64_t worker;
+  bool found;
+  *out_leaf = false;
+  vt_text_free(&call->raw);
+  call->status = 200;
+  call->content_type = "application/text";
+  VT_TRY(find_worker(call, &node, &worker, &found));
+  if (!found) return not_found(call), VT_OK;
+  vt_status st;
+  if (strcmp(call->method, "PUT") == 0) {
+    st = write_attribute(call, &node, worker, path);
+  } else {
+    st = read_leaf(call, &node, worker, path);
+    *out_leaf = call->status == 200;
+  }
+  vt_node_fini(&node);
+  return st;
+}
+
+static void wait_for_change(vt_call *call, const char *path, const char *last_etag, vt_status *st) {
+  const char *text = vt_call_query(call, "timeout_sec");
+  long seconds = text ? strtol(text, NULL, 10) : MAX_WAIT_S;
+  struct timespec until;
+  char tag[24];
+  bool leaf = true;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_sec += seconds < 0 || seconds > MAX_WAIT_S ? MAX_WAIT_S : seconds;
+  char first[24];
+  etag_of(&call->raw, first);
+  if (last_etag && *last_etag && strcmp(last_etag, "0") != 0) snprintf(first, sizeof first, "%s", last_etag);
+  while (!*st && leaf && !call->cloud->closing) {
+    etag_of(&call->raw, tag);
+    if (strcmp(tag, first) != 0) return;
+    if (pthread_cond_timedwait(&call->cloud->changed, &call->cloud->lock, &until) != 0) return;
+    *st = answer_once(call, path, &leaf);
+  }
+}
+
+void vt_metadata_run(vt_call *call) {
+  const char *flavor = vt_call_header(call, "metadata-flavor"), *path = call->path;
+  char tag[24];
+  bool leaf;
+  vt_call_reply_header(call, "Metadata-Flavor", "Google");
+  call->content_type = "application/text";
+  if (strcmp(path, "/") == 0) {
+    vt_text_put(&call->raw, "0.1/\ncomputeMetadata/\n");
+    return;
+  }
+  if (!flavor || strcasecmp(flavor, "Google") != 0 || vt_call_header(call, "x-forwarded-for")) {
+    call->status = 403;
+    vt_text_put(&call->raw, "Missing required header: Metadata-Flavor\n");
+    return;
+  }
+  if (strncmp(path, "/computeMetadata/v1/", 20) != 0) {
+    not_found(call);
+    return;
+  }
+  pthread_mutex_lock(&call->cloud->lock);
+  vt_status st = answer_once(call, path + 20, &leaf);
+  if (!st && leaf && vt_call_flag(call, "wait_for_change")) wait_for_change(call, path + 20, vt_call_query(call, "last_etag"), &st);
+  pthread_mutex_unlock(&call->cloud->lock);
+  if (st) {
+    call->status = 503;
+    vt_text_free(&call->raw);
+    vt_text_put(&call->raw, vt_status_message(st));
+    vt_status_free(st);
+    return;
+  }
+  etag_of(&call->raw, tag);
+  vt_call_reply_header(call, "ETag", tag);
+}
+
+// --- the server --------------------------------------------------------------------------------------------------
+
+struct vt_metadata_server {
+  vt_cloud *cloud;
+  vt_http *http;
+};
+
+vt_status vt_metadata_start(vt_cloud *cloud, const char *address, uint16_t port, vt_metadata_server **out_server) {
+  vt_http_options options = {.address = address, .port = port, .run = vt_metadata_run, .thread_per_connection = true};
+  *out_server = calloc(1, sizeof **out_server);
+  if (!*out_server) return vt_error_no_memory();
+  (*out_server)->cloud = cloud;
+  vt_status st = vt_http_start(cloud, &options, &(*out_server)->http);
+  if (st) {
+    free(*out_server);
+    *out_server = NULL;
+  }
+  return st;
+}
+
+void vt_metadata_stop(vt_metadata_server *server) {
+  if (!server) return;
+  pthread_mutex_lock(&server->cloud->lock);
+  server->cloud->closing = true;
+  pthread_cond_broadcast(&server->cloud->changed);
+  pthread_mutex_unlock(&server->cloud->lock);
+  vt_http_stop(server->http);
+  free(server);
+}
