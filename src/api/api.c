@@ -173,7 +173,7 @@ static vt_status put_inputs(vtpu_program *program, const vtpu_tensor *inputs, ru
       int64_t strides[VT_MAX_RANK];
       byte_strides(io->type, strides);
       VT_TRY(vt_buffer_from_host(&device->memories[io->memory], io->shard, part_of(io, p, inputs[i].data, strides),
-                                 strides, &run->arguments[(uint32_t)p * info->param_count + i]));
+                                 strides, NULL, &run->arguments[(uint32_t)p * info->param_count + i]));
     }
   }
   return VT_OK;

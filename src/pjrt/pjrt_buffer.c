@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // pjrt_buffer.c - slots of PJRT_Buffer, which is the runtime's buffer.
+#include <stdio.h>
 #include <string.h>
 
 #include "pjrt/objects.h"
@@ -13,6 +14,25 @@ vt_status vt_type_from_pjrt(int type, const int64_t *dims, size_t num_dims, vt_t
   return vt_type_check(*out_type);
 }
 
+// The text of a layout that is not row-major, in `text`; NULL when it is.
+static vt_status layout_text(const PJRT_Buffer_MemoryLayout *layout, int32_t rank, char *text, size_t room,
+                             const char **out_text) {
+  *out_text = NULL;
+  if (!layout || layout->type != PJRT_LAYOUT_TILED || rank == 0) return VT_OK;
+  if (layout->tiled.minor_to_major_size != (size_t)rank)
+    return vt_error(VT_INVALID_ARGUMENT, "layout of %zu dimensions for an array of %d",
+                    layout->tiled.minor_to_major_size, rank);
+  size_t at = 0;
+  for (int32_t i = 0; i < rank; i++) {
+    int64_t d = layout->tiled.minor_to_major[i];
+    if (d < 0 || d >= rank) return vt_error(VT_INVALID_ARGUMENT, "layout names dimension %lld", (long long)d);
+    if (d != rank - 1 - i) *out_text = text;
+    at += (size_t)snprintf(text + at, room - at, "%c%lld", i ? ',' : '{', (long long)d);
+  }
+  snprintf(text + at, room - at, "}");
+  return VT_OK;
+}
+
 vt_status vt_pjrt_Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args *args) {
   vt_type type;
   VT_TRY(vt_type_from_pjrt(args->type, args->dims, args->num_dims, &type));
@@ -24,8 +44,11 @@ vt_status vt_pjrt_Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_A
   if (!args->data && vt_type_bytes(type) > 0) return vt_error(VT_INVALID_ARGUMENT, "no host data");
   PJRT_Memory *memory = args->memory ? args->memory : &args->device->memories[VT_MEMORY_DEVICE];
   vt_buffer *buffer = NULL;
+  char text[4 * VT_MAX_RANK];
+  const char *layout = NULL;
+  VT_TRY(layout_text(args->device_layout, type.rank, text, sizeof text, &layout));
   VT_TRY(vt_buffer_from_host(memory->memory, type, args->data,
-                             args->num_byte_strides ? args->byte_strides : NULL, &buffer));
+                             args->num_byte_strides ? args->byte_strides : NULL, layout, &buffer));
   args->buffer = vt_buffer_to_pjrt(buffer);
   args->done_with_host_buffer = vt_event_to_pjrt(vt_event_done());
   return VT_OK;

@@ -16,7 +16,6 @@ vt_status vt_pjrt_Plugin_Initialize(PJRT_Plugin_Initialize_Args *args) {
 // Frameworks serialise programs for the announced version; newer ones convert down to it.
 static const int64_t stablehlo_version[] = {1, 20, 0};
 static const int64_t sdy_version[] = {0, 0, 1};
-static const char xla_version[] = "0.112";
 
 #define LIST(text, list)                                                                               \
   {.struct_size = sizeof(PJRT_NamedValue), .name = text, .name_size = sizeof text - 1,                 \
@@ -29,9 +28,9 @@ static const PJRT_NamedValue attributes[] = {
     {.struct_size = sizeof(PJRT_NamedValue),
      .name = "xla_version",
      .name_size = sizeof "xla_version" - 1,
-     .type = PJRT_VALUE_STRING,
-     .string = xla_version,
-     .value_size = sizeof xla_version - 1},
+     .type = PJRT_VALUE_INT64,
+     .int64 = 2,  // the level that frameworks compare with to switch features on
+     .value_size = 1},
 };
 
 vt_status vt_pjrt_Plugin_Attributes(PJRT_Plugin_Attributes_Args *args) {

@@ -209,7 +209,11 @@ static vt_status out_of_hbm(const scan *s, int64_t limit) {
   }
   vt_text text = {0};
   int64_t reserved = s->chip->hbm_reserved_bytes, program = info->temp_bytes;
-  vt_text_put(&text, "TPU compile permanent error. Ran out of memory in memory space hbm. Used ");
+  vt_text_put(&text, "TPU compile permanent error. Ran out of memory on HBM, the total memory required for HLO temporaries (");
+  vt_hbm_put_size(&text, info->peak_bytes - info->argument_bytes);
+  vt_text_put(&text, ") exceeds available HBM (");
+  vt_hbm_put_size(&text, limit > info->argument_bytes ? limit - info->argument_bytes : 0);
+  vt_text_put(&text, ").\nRan out of memory in memory space hbm. Used ");
   vt_hbm_put_size(&text, info->peak_bytes);
   vt_text_put(&text, " of ");
   vt_hbm_put_size(&text, limit);

@@ -102,7 +102,7 @@ static void byte_strides(vt_type type, int64_t *strides) {
 }
 
 vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data, const int64_t *host_strides,
-                              vt_buffer **out_buffer) {
+                              const char *layout, vt_buffer **out_buffer) {
   vt_storage *storage = NULL;
   VT_TRY(buffer_make(memory, type, false, &storage));
   size_t element = vt_dtype_bytes(type.dtype);
@@ -113,7 +113,9 @@ vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data,
     byte_strides(type, strides);
     vt_copy_strided(type.rank, type.dims, element, storage->data, strides, data, host_strides);
   }
-  return buffer_enter(memory, storage, out_buffer);
+  VT_TRY(buffer_enter(memory, storage, out_buffer));
+  if (layout) (*out_buffer)->layout = strdup(layout);
+  return VT_OK;
 }
 
 vt_status vt_buffer_zeros(vt_memory *memory, vt_type type, vt_buffer **out_buffer) {
@@ -260,6 +262,8 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
   vt_status st = buffer->storage ? vt_hbm_take(client, memory->device, bytes) : deleted_error(buffer);
   if (!st) {
     *out_buffer = vt_buffer_create(memory, buffer->storage, type, buffer->offset, bytes);
+    // Unpinned host memory is plain memory of the process: row-major only.
+    if (buffer->layout && memory->kind != VT_MEMORY_UNPINNED_HOST) (*out_buffer)->layout = strdup(buffer->layout);
     vt_buffer_link(*out_buffer);
   }
   vt_client_unlock(client);

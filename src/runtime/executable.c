@@ -16,17 +16,42 @@ static vt_bytes copy_bytes(vt_arena *arena, vt_bytes bytes) {
   return (vt_bytes){(const uint8_t *)vt_arena_copy(arena, bytes.data, bytes.size), bytes.size};
 }
 
-// "{0,1}" kept when it is not the default order, else the default order spelled out.
-static void io_layout(vt_arena *arena, const char *mode, vt_io *io) {
-  int32_t rank = io->type.rank;
+// Reads "{0,1}" or "{0,1:T(8,128)}" as a permutation of the dimensions, minor to major.
+static bool layout_order(const char *text, int32_t rank, int32_t *order) {
+  uint64_t seen = 0;
+  for (int32_t i = 0; i < rank; i++) {
+    if (*text != (i ? ',' : '{')) return false;
+    char *end = NULL;
+    long d = strtol(text + 1, &end, 10);
+    if (end == text + 1 || d < 0 || d >= rank || (seen >> d & 1)) return false;
+    seen |= (uint64_t)1 << d;
+    order[i] = (int32_t)d;
+    text = end;
+  }
+  return rank ? *text == '}' || *text == ':' : *text == '{';
+}
+
+static const char *layout_text(vt_arena *arena, const int32_t *order, int32_t rank) {
   vt_text text = {0};
   vt_text_put(&text, "{");
-  for (int32_t i = rank; i-- > 0;) vt_text_printf(&text, "%d%s", i, i ? "," : "");
+  for (int32_t i = 0; i < rank; i++) vt_text_printf(&text, "%s%d", i ? "," : "", order[i]);
   vt_text_put(&text, "}");
-  const char *standard = vt_arena_copy(arena, text.data, text.size);
+  const char *copy = vt_arena_copy(arena, text.data, text.size);
   vt_text_free(&text);
-  io->custom_layout = mode && mode[0] == '{' && strcmp(mode, standard);
-  io->layout = io->custom_layout ? vt_arena_printf(arena, "%s", mode) : standard;
+  return copy;
+}
+
+// A layout that the program asks for is kept when it is not the default order, else the default is spelled out.
+static vt_status io_layout(vt_arena *arena, const char *mode, vt_io *io) {
+  int32_t order[VT_MAX_RANK] = {0}, rank = io->type.rank;
+  for (int32_t i = 0; i < rank; i++) order[i] = rank - 1 - i;
+  io->layout = layout_text(arena, order, rank);
+  if (!mode || mode[0] != '{') return VT_OK;
+  if (!layout_order(mode, rank, order))
+    return vt_error(VT_INVALID_ARGUMENT, "layout \"%s\" does not fit an array of %d dimensions", mode, rank);
+  io->custom_layout = strcmp(mode, io->layout) != 0;
+  if (io->custom_layout) io->layout = vt_arena_printf(arena, "%s", mode);
+  return VT_OK;
 }
 
 static vt_status io_fill(vt_executable *executable, const vt_value *value, const vt_io_info *info, vt_io *io) {
@@ -38,8 +63,7 @@ static vt_status io_fill(vt_executable *executable, const vt_value *value, const
   if (io->memory == VT_MEMORY_KINDS)
     return vt_error(VT_INVALID_ARGUMENT, "unknown memory kind \"%s\"; there are device, pinned_host and unpinned_host",
                     kind);
-  io_layout(arena, info ? info->layout_mode : NULL, io);
-  return VT_OK;
+  return io_layout(arena, info ? info->layout_mode : NULL, io);
 }
 
 static void io_measure(const vt_executable *executable, vt_io *io) {
@@ -53,7 +77,7 @@ static void match_donors(const vt_func *main, vt_io *params, const vt_io *result
   if (!taken) abort();
   for (uint32_t p = 0; p < main->param_count; p++) {
     int32_t alias = main->param_info ? main->param_info[p].alias_output : -1;
-    if (alias < 0 || (uint32_t)alias >= result_count) continue;
+    if (alias < 0 || (uint32_t)alias >= result_count || strcmp(params[p].layout, results[alias].layout)) continue;
     params[p].alias = alias;
     params[p].donated = true;
     taken[alias] = true;
@@ -62,7 +86,7 @@ static void match_donors(const vt_func *main, vt_io *params, const vt_io *result
     if (params[p].donated || !main->param_info || !main->param_info[p].donor) continue;
     for (uint32_t r = 0; r < result_count; r++) {
       if (taken[r] || !vt_type_equal(params[p].shard, results[r].shard) ||
-          params[p].memory != results[r].memory)
+          params[p].memory != results[r].memory || strcmp(params[p].layout, results[r].layout))
         continue;
       params[p].alias = (int32_t)r;
       params[p].donated = true;
@@ -71,6 +95,31 @@ static void match_donors(const vt_func *main, vt_io *params, const vt_io *result
     }
   }
   free(taken);
+}
+
+// A result whose layout is left to the compiler is a transpose for free when its layout is transposed instead.
+static void auto_layout(vt_executable *executable, const vt_value *value, const vt_io *params, vt_io *io) {
+  int32_t place[VT_MAX_RANK], next[VT_MAX_RANK], rank = io->type.rank;  // result dimension to parameter dimension
+  for (int32_t i = 0; i < rank; i++) place[i] = i;
+  while (value->op) {
+    const vt_op *op = value->op;
+    bool same = vt_op_info_get(op->code)->flags & (VT_OPF_ELTWISE | VT_OPF_SHARDY);
+    if (op->code != VT_OP_TRANSPOSE && !(same && op->operand_count == 1)) return;
+    if (op->code == VT_OP_TRANSPOSE) {
+      const int64_t *permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL);
+      for (int32_t i = 0; i < rank; i++) next[i] = (int32_t)permutation[place[i]];
+      memcpy(place, next, sizeof place);
+    }
+    value = op->operands[0];
+  }
+  int32_t source[VT_MAX_RANK], order[VT_MAX_RANK] = {0};
+  if (!layout_order(params[value->index].layout, rank, source)) return;
+  for (int32_t i = 0; i < rank; i++)
+    for (int32_t d = 0; d < rank; d++)
+      if (place[d] == source[i]) order[i] = d;
+  const char *layout = layout_text(&executable->arena, order, rank);
+  io->custom_layout = strcmp(layout, io->layout) != 0;
+  io->layout = layout;
 }
 
 static bool func_transfers(const vt_func *func) {
@@ -128,6 +177,9 @@ static vt_status executable_signature(vt_executable *executable, const vt_module
     VT_TRY(io_fill(executable, main->params[i], main->param_info ? &main->param_info[i] : NULL, &params[i]));
   for (uint32_t i = 0; i < main->return_count; i++)
     VT_TRY(io_fill(executable, main->returns[i], main->return_info ? &main->return_info[i] : NULL, &results[i]));
+  for (uint32_t i = 0; i < main->return_count; i++)
+    if (main->return_info && main->return_info[i].layout_mode && !strcmp(main->return_info[i].layout_mode, "auto"))
+      auto_layout(executable, main->returns[i], params, &results[i]);
   if (info->partitions > 1) VT_TRY(vt_io_partition(executable, module, params, results));
   for (uint32_t i = 0; i < main->param_count; i++) io_measure(executable, &params[i]);
   for (uint32_t i = 0; i < main->return_count; i++) io_measure(executable, &results[i]);

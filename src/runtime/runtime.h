@@ -75,9 +75,10 @@ void vt_client_drain(vt_client *client);          // waits until everything queu
 // Buffers ----------------------------------------------------------------------------------------------------------
 // A dense or strided array in host memory. Strides are bytes and may be negative; NULL = row-major.
 // errors RESOURCE_EXHAUSTED: the device's HBM is full, with its largest buffers; INVALID_ARGUMENT
-// The data is copied before the return: the caller may change it afterwards.
+// The data is copied before the return: the caller may change it afterwards. `layout` is what the buffer says of
+// itself, "{0,1}"; NULL = row-major. It never changes how the data lies here.
 vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data, const int64_t *byte_strides,
-                              vt_buffer **out_buffer) VT_CHECKED;
+                              const char *layout, vt_buffer **out_buffer) VT_CHECKED;
 // Zeroed memory, and a buffer that is an error from the start (takes `error`).
 vt_status vt_buffer_zeros(vt_memory *memory, vt_type type, vt_buffer **out_buffer) VT_CHECKED;
 vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error, vt_buffer **out_buffer) VT_CHECKED;

@@ -118,7 +118,7 @@ static void test_host_round_trip(void **state) {
   for (int i = 0; i < 12; i++) data[i] = (float)i;
   vt_type type = {VT_F32, 2, dims};
   vt_buffer *buffer = NULL;
-  assert_null(vt_buffer_from_host(memory_of(client, 2, VT_MEMORY_DEVICE), type, data, transposed, &buffer));
+  assert_null(vt_buffer_from_host(memory_of(client, 2, VT_MEMORY_DEVICE), type, data, transposed, NULL, &buffer));
   vt_event *event = NULL;
   assert_null(vt_buffer_to_host(buffer, back, NULL, &event));
   assert_null(vt_event_await(event));
@@ -174,8 +174,8 @@ static void test_account(void **state) {
   vt_type type = {VT_F32, 2, small};
   static float zeros[1024];
   vt_buffer *a = NULL, *b = NULL, *c = NULL;
-  assert_null(vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], type, zeros, NULL, &a));
-  assert_null(vt_buffer_from_host(&device->memories[VT_MEMORY_PINNED_HOST], type, zeros, NULL, &b));
+  assert_null(vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], type, zeros, NULL, NULL, &a));
+  assert_null(vt_buffer_from_host(&device->memories[VT_MEMORY_PINNED_HOST], type, zeros, NULL, NULL, &b));
   vt_device_memory_stats stats = vt_device_stats(device);
   assert_int_equal(stats.bytes_in_use, 1024 * 128 * 4);  // lanes filled up; host memory is not HBM
   assert_int_equal(stats.num_allocs, 1);
@@ -203,14 +203,14 @@ static void test_fork(void **state) {
   float data[4] = {1, 2, 3, 4};
   vt_type type = {VT_F32, 1, dims};
   vt_buffer *buffer = NULL, *other = NULL;
-  assert_null(vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, &buffer));
+  assert_null(vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, NULL, &buffer));
   int last = -1;
   numbered_job *job = calloc(1, sizeof *job);
   *job = (numbered_job){.base.run = run_numbered, .number = 0, .last = &last};
   assert_null(vt_executor_submit(&client->executor, &job->base, false));
   pid_t child = fork();
   if (child == 0) {
-    vt_status st = vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, &other);
+    vt_status st = vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, NULL, &other);
     bool refused = vt_status_code(st) == VT_FAILED_PRECONDITION;
     vt_status_free(st);
     vt_client_drain(client);
@@ -221,7 +221,7 @@ static void test_fork(void **state) {
   int status = 0;
   assert_int_equal(waitpid(child, &status, 0), child);
   assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  assert_null(vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, &other));
+  assert_null(vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, NULL, &other));
   vt_buffer_destroy(other);
   vt_buffer_destroy(buffer);
   vt_client_destroy(client);
