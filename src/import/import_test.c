@@ -101,11 +101,12 @@ static const struct { const char *text, *message; } malformed_text[] = {
     {"module { func.func @main(%a: tensor<?xf32>) { return } }", "tensor<?xf32> has a dynamic dimension"},
     {"module { func.func @main(%a: tensor<2xf32>) { %0 = stablehlo.foo %a : tensor<2xf32> return } }",
      "unknown op 'stablehlo.foo'"},
-    {"module { func.func @main(%a: tensor<2xf32>) { %0 = stablehlo.iota dim = 0 : tensor<99999999999999999999xf32> return } }",
+    {"module { func.func @main() { %0 = stablehlo.iota dim = 0 : tensor<99999999999999999999xf32> return } }",
      "number is too large"},
     {"module { func.func @f() { return } }", "no function main"},
     {"module { func.func @main() { call @main() : () -> () return } }", "calls itself"},
-    {"module { func.func @main() -> tensor<3xf32> { %c = stablehlo.constant dense<[1.0, 2.0]> : tensor<3xf32> return %c : tensor<3xf32> } }",
+    {"module { func.func @main() -> tensor<3xf32> { %c = stablehlo.constant dense<[1.0, 2.0]> : tensor<3xf32>\n"
+     "  return %c : tensor<3xf32> } }",
      "2 elements for a tensor of 3"},
 };
 
