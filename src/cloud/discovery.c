@@ -34,10 +34,11 @@ static json_t *schemas(unsigned api) {
   json_t *all = json_object();
   const vt_message *m;
   for (int i = 0; (m = vt_message_at(i)); i++) {
-    if (!(m->versions & api)) continue;
+    // A message of another version may still be named by a field of this one.
+    unsigned shown = m->versions & api ? api : m->versions;
     json_t *properties = json_object();
     for (const vt_field *f = m; (f = vt_message_next(f));)
-      if (f->versions & api) json_object_set_new(properties, f->name, property(f));
+      if (f->versions & shown) json_object_set_new(properties, f->name, property(f));
     json_object_set_new(all, m->name, json_pack("{s:s, s:s, s:o}", "id", m->name, "type", "object", "properties", properties));
   }
   return all;

@@ -114,13 +114,16 @@ vt_status vt_nodes_list(vt_call *call) {
 
 // --- changes -----------------------------------------------------------------------------------------------------
 
+// A change that the state does not allow is an operation that has failed, as the real service answers.
 static vt_status refuse(vt_call *call, const vt_node *node, const char *what) {
   char eid[24];
-  (void)call;
+  const char *operation;
   vt_error_id(what, eid);
-  return vt_error(VT_FAILED_PRECONDITION,
-                  "Cloud TPU received a bad request. %s is not supported while in state %s [EID: %s]", what,
-                  vt_node_state_name(node->state), eid);
+  const char *text = vt_arena_printf(&call->arena, "Cloud TPU received a bad request. %s is not supported while in state %s [EID: %s]",
+                                     what, vt_node_state_name(node->state), eid);
+  VT_TRY(vt_operation_for_call(call, what, vt_node_name(&call->arena, node), node->uid, &operation));
+  VT_TRY(vt_operation_finish(call->cloud, operation, vt_rpc_status(VT_INVALID_ARGUMENT, text), NULL));
+  return vt_operation_reply(call, operation);
 }
 
 static const struct patchable {
