@@ -197,6 +197,58 @@ static vt_value *simplify_self_inverse(vt_op *op) {
   return under ? under->operands[0] : NULL;
 }
 
+// A scalar of the function spread over `type`'s dimensions.
+static vt_value *spread(vt_op *before, vt_value *scalar, vt_type type) {
+  type.dtype = scalar->type.dtype;
+  vt_value *value = vt_build(before->func, before, VT_OP_BROADCAST_IN_DIM, before->loc, type, 1, &scalar);
+  vt_op_set_ints(value->op, VT_ATTR_BROADCAST_DIMENSIONS, 0, NULL);
+  return value;
+}
+
+static bool is_elementwise_body(const vt_func *body) {
+  for (const vt_op *op = body->first; op; op = op->next)
+    if (op->code != VT_OP_CONSTANT && !(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE)) return false;
+  return true;
+}
+
+// A reduction over dimensions of size 1 combines one element with the init value: the body, elementwise.
+static bool simplify_unit_reduce(vt_op *op) {
+  uint32_t count;
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &count);
+  vt_func *body = op->regions[0];
+  for (uint32_t i = 0; i < count; i++)
+    if (op->operands[0]->type.dims[dims[i]] != 1) return false;
+  if (op->capture_count || !is_elementwise_body(body)) return false;
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (op->operands[i]->type.dtype != body->params[i]->type.dtype) return false;  // widens on the way
+  vt_type type = op->results[0].type;
+  vt_arena *arena = &op->func->module->arena;
+  vt_func_number(body);
+  vt_value **map = VT_NEW_ARRAY(arena, vt_value *, body->value_count + 1);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    vt_type whole = {op->operands[i]->type.dtype, type.rank, type.dims};
+    map[body->params[i]->id] = spread(op, op->operands[op->result_count + i], type);
+    map[body->params[op->result_count + i]->id] =
+        vt_build(op->func, op, VT_OP_RESHAPE, op->loc, whole, 1, &op->operands[i]);
+  }
+  for (const vt_op *step = body->first; step; step = step->next) {
+    vt_type whole = {step->results[0].type.dtype, type.rank, type.dims};
+    vt_value *operands[3] = {NULL};
+    for (uint32_t i = 0; i < step->operand_count; i++) operands[i] = map[step->operands[i]->id];
+    if (step->code == VT_OP_CONSTANT) {
+      vt_value *scalar = vt_build_constant(op->func, op, op->loc, vt_attr_literal(step, VT_ATTR_VALUE));
+      map[step->results[0].id] = spread(op, scalar, whole);
+      continue;
+    }
+    vt_value *value = vt_build(op->func, op, step->code, op->loc, whole, step->operand_count, operands);
+    value->op->attrs = step->attrs;
+    value->op->attr_count = step->attr_count;
+    map[step->results[0].id] = value;
+  }
+  for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], map[body->returns[i]->id]);
+  return true;
+}
+
 // A conditional whose selector is known becomes the branch.
 static bool simplify_branch(vt_op *op) {
   const vt_op *constant = def_of(op->operands[0], VT_OP_CONSTANT);
@@ -247,7 +299,8 @@ static vt_status simplify_func(vt_func *func, void *user) {
       *changed = true;
       continue;
     }
-    vt_value *replacement = simplify_op(op);
+    if (op->code == VT_OP_REDUCE && simplify_unit_reduce(op)) *changed = true;
+    vt_value *replacement = op->code == VT_OP_REDUCE ? NULL : simplify_op(op);
     if (!replacement) continue;
     vt_rewrite_value(&op->results[0], replacement);
     *changed = true;
