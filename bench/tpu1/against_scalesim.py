@@ -81,7 +81,9 @@ def run_scalesim(layers, folder):
         sim = scalesim(save_disk_space=True, verbose=True, config=config, topology=topology, layout=layout, input_type_gemm=True)
         sim.run_scale(top_path=folder)
     seconds = time.perf_counter() - start
-    total, compute = (sum(int(x) for x in re.findall(rf"^{word} cycles: *(\d+)", log.getvalue(), re.M)) for word in ("Total", "Compute"))
+    total, compute = (
+        sum(int(x) for x in re.findall(rf"^{word} cycles: *(\d+)", log.getvalue(), re.M)) for word in ("Total", "Compute")
+    )
     return seconds, total, compute, log.getvalue()
 
 

@@ -33,7 +33,9 @@ VTPU_API int vtpu_error_code(const vtpu_error *error); /* as PJRT_Error_Code: 3 
 VTPU_API void vtpu_error_free(vtpu_error *error);      /* accepts NULL */
 
 /* A slice by accelerator type ("v3-8", "v5litepod-4"). NULL: VTPU_ACCELERATOR_TYPE, else TPU_ACCELERATOR_TYPE, else
- * v3-8. errors NOT_FOUND, naming near types. Free with vtpu_close, after its programs. */
+ * v3-8. "v1" is one inference chip of the first generation: its programs are the models that `vtpu v1 compile` writes,
+ * their report is the simulated chip's time, their text its instructions.
+ * errors NOT_FOUND, naming near types. Free with vtpu_close, after its programs. */
 VTPU_API vtpu_error *vtpu_open(const char *accelerator_type, vtpu_slice **out_slice);
 VTPU_API void vtpu_close(vtpu_slice *slice); /* accepts NULL */
 

@@ -8,16 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/v1.h"
 #include "runtime/runtime.h"
 
 struct vtpu_slice {
   vt_slice slice;
-  vt_client *client;
+  vt_client *client;  // NULL: a TPU v1
 };
 
 struct vtpu_program {
   vtpu_slice *slice;
-  vt_executable *executable;
+  vt_executable *executable;  // NULL: `v1` instead
+  vt_v1 *v1;
   pthread_mutex_t lock;
   vt_text text;
 };
@@ -31,6 +33,10 @@ vtpu_error *vtpu_open(const char *accelerator_type, vtpu_slice **out_slice) {
   *out_slice = NULL;
   vtpu_slice *slice = calloc(1, sizeof *slice);
   if (!slice) return vt_error_no_memory();
+  if (vt_v1_asked(accelerator_type)) {
+    *out_slice = slice;
+    return VT_OK;
+  }
   vt_status st = accelerator_type ? vt_slice_from_type(accelerator_type, &slice->slice)
                                   : vt_slice_from_environment(&slice->slice);
   if (!st) st = vt_client_create(&slice->slice, &slice->client);
@@ -44,7 +50,7 @@ vtpu_error *vtpu_open(const char *accelerator_type, vtpu_slice **out_slice) {
 
 void vtpu_close(vtpu_slice *slice) {
   if (!slice) return;
-  vt_client_destroy(slice->client);
+  if (slice->client) vt_client_destroy(slice->client);
   free(slice);
 }
 
@@ -58,6 +64,10 @@ static vt_status fill(void *out, size_t out_size, const void *whole, size_t whol
 
 vtpu_error *vtpu_slice_describe(const vtpu_slice *slice, vtpu_slice_info *out_info) {
   const vt_slice *s = &slice->slice;
+  if (!slice->client) {
+    vtpu_slice_info v1 = vt_v1_describe();
+    return fill(out_info, out_info->struct_size, &v1, sizeof v1);
+  }
   vtpu_slice_info info = {
       .accelerator_type = s->name,
       .device_kind = s->chip->kind,
@@ -77,7 +87,8 @@ vtpu_error *vtpu_load(vtpu_slice *slice, const void *bytes, size_t size, vtpu_pr
   vtpu_program *program = calloc(1, sizeof *program);
   if (!program) return vt_error_no_memory();
   vt_executable_options options = {0};  // partitions: as the program says
-  vt_status st = vt_executable_compile(&slice->slice, (vt_bytes){bytes, size}, &options, &program->executable);
+  vt_status st = slice->client ? vt_executable_compile(&slice->slice, (vt_bytes){bytes, size}, &options, &program->executable)
+                               : vt_v1_load((vt_bytes){bytes, size}, &program->v1);
   if (st) {
     free(program);
     return st;
@@ -99,7 +110,8 @@ vtpu_error *vtpu_load_file(vtpu_slice *slice, const char *path, vtpu_program **o
 
 void vtpu_unload(vtpu_program *program) {
   if (!program) return;
-  vt_executable_release(program->executable);
+  if (program->executable) vt_executable_release(program->executable);
+  vt_v1_unload(program->v1);
   vt_text_free(&program->text);
   pthread_mutex_destroy(&program->lock);
   free(program);
@@ -111,13 +123,17 @@ static vtpu_tensor tensor_of(vt_type type) {
   return (vtpu_tensor){vt_dtype_get(type.dtype)->text, type.rank, type.dims, NULL};
 }
 
-size_t vtpu_program_input_count(const vtpu_program *program) { return info_of(program)->param_count; }
-size_t vtpu_program_output_count(const vtpu_program *program) { return info_of(program)->result_count; }
+size_t vtpu_program_input_count(const vtpu_program *program) {
+  return program->v1 ? vt_v1_main(program->v1)->param_count : info_of(program)->param_count;
+}
+size_t vtpu_program_output_count(const vtpu_program *program) {
+  return program->v1 ? vt_v1_main(program->v1)->return_count : info_of(program)->result_count;
+}
 vtpu_tensor vtpu_program_input(const vtpu_program *program, size_t index) {
-  return tensor_of(info_of(program)->params[index].type);
+  return tensor_of(program->v1 ? vt_v1_main(program->v1)->params[index]->type : info_of(program)->params[index].type);
 }
 vtpu_tensor vtpu_program_output(const vtpu_program *program, size_t index) {
-  return tensor_of(info_of(program)->results[index].type);
+  return tensor_of(program->v1 ? vt_v1_main(program->v1)->returns[index]->type : info_of(program)->results[index].type);
 }
 
 static vt_type type_of(vtpu_tensor tensor) {
@@ -126,17 +142,21 @@ static vt_type type_of(vtpu_tensor tensor) {
 
 size_t vtpu_tensor_bytes(vtpu_tensor tensor) { return (size_t)vt_type_bytes(type_of(tensor)); }
 
-static vt_status check_tensors(const char *what, const vt_io *ios, size_t wanted, const vtpu_tensor *given, size_t count) {
+typedef vtpu_tensor tensor_getter(const vtpu_program *program, size_t index);
+
+static vt_status check_tensors(const char *what, const vtpu_program *program, tensor_getter *get, size_t wanted,
+                               const vtpu_tensor *given, size_t count) {
   if (count != wanted) return vt_error(VT_INVALID_ARGUMENT, "%zu %ss given, the program has %zu", count, what, wanted);
   for (size_t i = 0; i < count; i++) {
-    if (vt_type_equal(type_of(given[i]), ios[i].type)) {
-      if (given[i].data || !vt_type_bytes(ios[i].type)) continue;
+    vt_type type = type_of(get(program, i));
+    if (vt_type_equal(type_of(given[i]), type)) {
+      if (given[i].data || !vt_type_bytes(type)) continue;
       return vt_error(VT_INVALID_ARGUMENT, "%s %zu has no data", what, i);
     }
     vt_text text = {0};
     vt_type_print(&text, type_of(given[i]));
     vt_text_put(&text, ", the program takes ");
-    vt_type_print(&text, ios[i].type);
+    vt_type_print(&text, type);
     vt_status st = vt_error(VT_INVALID_ARGUMENT, "%s %zu is %s", what, i, vt_text_string(&text));
     vt_text_free(&text);
     return st;
@@ -200,9 +220,15 @@ static vt_status fetch_outputs(vtpu_program *program, vtpu_tensor *outputs, cons
 
 vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t input_count, vtpu_tensor *outputs,
                      size_t output_count) {
+  VT_TRY(check_tensors("input", program, vtpu_program_input, vtpu_program_input_count(program), inputs, input_count));
+  VT_TRY(check_tensors("output", program, vtpu_program_output, vtpu_program_output_count(program), outputs, output_count));
+  if (program->v1) {
+    pthread_mutex_lock(&program->lock);
+    vt_status ran = vt_v1_run(program->v1, inputs, outputs);
+    pthread_mutex_unlock(&program->lock);
+    return ran;
+  }
   const vt_executable_info *info = info_of(program);
-  VT_TRY(check_tensors("input", info->params, info->param_count, inputs, input_count));
-  VT_TRY(check_tensors("output", info->results, info->result_count, outputs, output_count));
   vt_arena scratch = {0};
   vt_event *done = NULL;
   vt_status st = VT_OK;
@@ -234,6 +260,10 @@ out:
 }
 
 vtpu_error *vtpu_program_report(const vtpu_program *program, vtpu_report *out_report) {
+  if (program->v1) {
+    vtpu_report v1 = vt_v1_report(program->v1);
+    return fill(out_report, out_report->struct_size, &v1, sizeof v1);
+  }
   const vt_executable_info *info = info_of(program);
   vtpu_report report = {
       .devices = info->partitions,
@@ -251,7 +281,10 @@ vtpu_error *vtpu_program_report(const vtpu_program *program, vtpu_report *out_re
 
 const char *vtpu_program_text(vtpu_program *program) {
   pthread_mutex_lock(&program->lock);
-  if (!program->text.size) vt_module_print(vt_executable_module(program->executable), -1, &program->text);
+  if (!program->text.size && program->v1)
+    vt_v1_print(program->v1, &program->text);
+  else if (!program->text.size)
+    vt_module_print(vt_executable_module(program->executable), -1, &program->text);
   pthread_mutex_unlock(&program->lock);
   return vt_text_string(&program->text);
 }
