@@ -271,6 +271,13 @@ static bool primitive_desc_of(const view *v, dnnl_memory_desc_t *out) {
   return dnnl_memory_desc_init_by_tag(out, v->rank, v->dims, vt_dnnl_dtype(v->dtype), tag) == dnnl_success;
 }
 
+static double products_of(const problem *p) {
+  double products = 1;
+  for (int32_t d = 0; d < p->target.rank; d++) products *= (double)p->target.dims[d];
+  for (int32_t d = p->weights.rank - p->spatial - 1; d < p->weights.rank; d++) products *= (double)p->weights.dims[d];
+  return products;
+}
+
 static bool make_primitive(vt_plan *plan, const problem *p, bool bias, vt_dnnl_call *call) {
   static const int ids[3][4] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
                                 {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
@@ -290,7 +297,8 @@ static bool make_primitive(vt_plan *plan, const problem *p, bool bias, vt_dnnl_c
                                                    bias ? &bias_md : NULL, &dst, p->strides, p->dilates, p->pad_low,
                                                    p->pad_high))
       return false;
-    return vt_dnnl_make(plan->program, &desc, NULL, NULL, depthwise, bias ? 4 : 3, ids[FORWARD], call);
+    return vt_dnnl_make(plan->program, &desc, NULL, NULL, depthwise, products_of(p), bias ? 4 : 3,
+                        ids[FORWARD], call);
   }
   if (bias) return false;
   // The hint is the forward convolution in the types of the inputs: f32 or all bf16.
@@ -310,7 +318,7 @@ static bool make_primitive(vt_plan *plan, const problem *p, bool bias, vt_dnnl_c
                                                                 &dst, p->strides, p->dilates, p->pad_low,
                                                                 p->pad_high);
   bool ok = made == dnnl_success &&
-            vt_dnnl_make(plan->program, &desc, NULL, hint, depthwise, 3, ids[p->kind], call);
+            vt_dnnl_make(plan->program, &desc, NULL, hint, depthwise, products_of(p), 3, ids[p->kind], call);
   dnnl_primitive_desc_destroy(hint);
   return ok;
 }

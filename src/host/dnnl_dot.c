@@ -172,6 +172,14 @@ static void set_strides(operand *side, const vt_dims *rows, const vt_dims *colum
   side->columns = c;
 }
 
+static double products_of(const vt_contraction *c) {
+  double products = 1;
+  const vt_dims *lists[] = {&c->batch, &c->m, &c->n, &c->k};
+  for (int l = 0; l < 4; l++)
+    for (int32_t i = 0; i < lists[l]->count; i++) products *= (double)lists[l]->at[i].size;
+  return products;
+}
+
 static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, bool bias, vt_dtype out) {
   int32_t rank = c->batch.count + 2;
   dnnl_dims_t dims_[3], strides[3];
@@ -208,7 +216,7 @@ static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, 
   if (dnnl_memory_desc_init_by_strides(&bias_md, rank, bias_dims, dnnl_f32, bias_strides)) return false;
   static const int ids[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
   if (dnnl_matmul_desc_init(&desc, &md[0], &md[1], bias ? &bias_md : NULL, &md[2]) != dnnl_success) return false;
-  return vt_dnnl_make(plan->program, &desc, NULL, NULL, false, bias ? 4 : 3, ids, &body->call);
+  return vt_dnnl_make(plan->program, &desc, NULL, NULL, false, products_of(c), bias ? 4 : 3, ids, &body->call);
 }
 
 static bool has_dense(const vt_dims *list) {
@@ -329,11 +337,7 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   vt_dtype seen[2];
   bool converts;
   if (!choose_types(step, seen, &converts)) return false;
-  double work = 1;
-  const vt_dims *lists[] = {&c->batch, &c->m, &c->n, &c->k};
-  for (int l = 0; l < 4; l++)
-    for (int32_t i = 0; i < lists[l]->count; i++) work *= (double)lists[l]->at[i].size;
-  if (work <= (plan->program->options.compile_all ? 0 : SMALL_DOT)) return false;
+  if (products_of(c) <= (plan->program->options.compile_all ? 0 : SMALL_DOT)) return false;
   dot_body *body = VT_NEW(&plan->program->arena, dot_body);
   body->converts_result = converts;
   bool round = vt_rounds_operands(plan, op);

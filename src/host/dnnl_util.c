@@ -2,8 +2,11 @@
 // dnnl_util.c - see dnnl_util.h.
 #include "host/dnnl_util.h"
 
+#include <omp.h>
 #include <pthread.h>
 #include <string.h>
+
+enum { TEAM_PRODUCTS = 512 << 10 };
 
 static dnnl_engine_t engine;
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
@@ -82,17 +85,22 @@ static bool acceptable(const_dnnl_primitive_desc_t pd, bool reject_gemm) {
 }
 
 bool vt_dnnl_make(vt_program *program, const_dnnl_op_desc_t desc, dnnl_primitive_attr_t attr,
-                  const_dnnl_primitive_desc_t forward, bool reject_gemm, int32_t arg_count, const int *arg_ids,
-                  vt_dnnl_call *out_call) {
+                  const_dnnl_primitive_desc_t forward, bool reject_gemm, double products, int32_t arg_count,
+                  const int *arg_ids, vt_dnnl_call *out_call) {
   dnnl_primitive_desc_t pd = NULL;
   bool made = false;
+  int threads = omp_get_max_threads();
   if (!vt_dnnl_engine()) return false;
   if (!attr && dnnl_primitive_attr_create(&attr) != dnnl_success) return false;
   dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+  bool alone = products < TEAM_PRODUCTS;
+  if (alone) omp_set_num_threads(1);
   if (dnnl_primitive_desc_create(&pd, desc, attr, engine, forward) == dnnl_success) {
     made = acceptable(pd, reject_gemm) && finish_call(program, pd, arg_count, arg_ids, NULL, out_call);
     dnnl_primitive_desc_destroy(pd);
   }
+  omp_set_num_threads(threads);
+  out_call->alone = alone;
   dnnl_primitive_attr_destroy(attr);
   return made;
 }
@@ -120,7 +128,10 @@ vt_status vt_dnnl_execute(const vt_dnnl_call *call, void *const *data, void *scr
   int32_t count = call->arg_count - (call->scratchpad_bytes > 0);
   for (int32_t i = 0; i < count; i++) dnnl_memory_set_data_handle(call->args[i].memory, data[i]);
   if (call->scratchpad_bytes) dnnl_memory_set_data_handle(call->args[count].memory, scratchpad);
+  int threads = omp_get_max_threads();
+  if (call->alone) omp_set_num_threads(1);
   dnnl_status_t result = dnnl_primitive_execute(call->primitive, stream, call->arg_count, call->args);
+  omp_set_num_threads(threads);
   if (result == dnnl_success) result = dnnl_stream_wait(stream);
   if (result != dnnl_success) return vt_error(VT_INTERNAL, "oneDNN reports status %d", (int)result);
   return VT_OK;
