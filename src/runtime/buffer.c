@@ -101,6 +101,20 @@ static void byte_strides(vt_type type, int64_t *strides) {
   for (int32_t i = 0; i < type.rank; i++) strides[i] *= (int64_t)vt_dtype_bytes(type.dtype);
 }
 
+// Hosts keep an element of fewer than 8 bits in the low bits of a byte and leave the others open; here signed integers
+// are sign-extended and all others zero-extended.
+static void extend_narrow(vt_type type, void *data) {
+  const vt_dtype_info *info = vt_dtype_get(type.dtype);
+  if (info->bits >= 8 || info->bytes != 1 || info->kind == VT_KIND_BOOL) return;
+  int spare = 8 - info->bits;
+  int64_t n = vt_type_elements(type);
+  uint8_t *bytes = data;
+  for (int64_t i = 0; i < n; i++) {
+    uint8_t up = (uint8_t)(bytes[i] << spare);
+    bytes[i] = info->kind == VT_KIND_SIGNED ? (uint8_t)((int8_t)up >> spare) : (uint8_t)(up >> spare);
+  }
+}
+
 vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data, const int64_t *host_strides,
                               const char *layout, vt_buffer **out_buffer) {
   vt_storage *storage = NULL;
@@ -113,6 +127,7 @@ vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data,
     byte_strides(type, strides);
     vt_copy_strided(type.rank, type.dims, element, storage->data, strides, data, host_strides);
   }
+  extend_narrow(type, storage->data);
   VT_TRY(buffer_enter(memory, storage, out_buffer));
   if (layout) (*out_buffer)->layout = strdup(layout);
   return VT_OK;
