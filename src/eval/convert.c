@@ -119,10 +119,14 @@ vt_status vt_eval_reduce_precision(const vt_op *op, int64_t n, vt_dtype dtype, c
     return VT_OK;
   }
   for (int64_t i = 0; i < n; i++) {
-    if (info->bytes == 1) {  // has no layout in common with IEEE formats: through f32, exactly
+    if (info->bytes == 1) {
+      // XLA computes 8-bit floats in f16, which holds them all exactly but for the range of f8E8M0FNU.
       float wide;
       vt_float_widen(dtype, 1, (const char *)in + i, &wide);
-      wide = vt_f32_from_bits((uint32_t)reduce_bits(vt_f32_bits(wide), 32, 23, exponent, mantissa));
+      if (dtype == VT_F8E8M0FNU)
+        wide = vt_f32_from_bits((uint32_t)reduce_bits(vt_f32_bits(wide), 32, 23, exponent, mantissa));
+      else
+        wide = vt_f32_from_f16((uint16_t)reduce_bits(vt_f16_from_f32(wide), 16, 10, exponent, mantissa));
       vt_float_narrow(dtype, 1, &wide, (char *)out + i);
       continue;
     }

@@ -235,6 +235,7 @@ static const struct {
     {"xla.sdy.FuncResultSharding", call_identity, 0, 0},
     {"xla.sdy.GlobalToLocalShape", call_identity, 0, 0},
     {"xla.sdy.LocalToGlobalShape", call_identity, 0, 0},
+    {"dce_sink", call_identity, 0, 0},  // an effect without a result: keeps its operands alive
     {"LayoutConstraint", call_identity, 0, 0},
     {"MoveToHost", call_identity, 0, 0},
     {"MoveToDevice", call_identity, 0, 0},
