@@ -11,7 +11,8 @@
 
 // What may be called by nobody; a new public route has to be added here knowingly.
 static const char *const public_paths[] = {"/token", "/o/oauth2/auth", "/revoke", "/$discovery/rest", "/discovery/v1/apis/tpu/{version}/rest",
-                                           "/universe-descriptor-data/universe-descriptor.json", "/healthz", "/vtpu/v1/session"};
+                                           "/universe-descriptor-data/universe-descriptor.json", "/healthz", "/vtpu/v1/session", "/",
+                                           "/console/{file}"};
 
 static bool is_public(const char *path) {
   for (size_t i = 0; i < sizeof public_paths / sizeof *public_paths; i++)
