@@ -24,7 +24,7 @@ enum { SWEEP_STEP = 1 };
 
 static const char *const fixtures[] = {
     "regression", "regression.v1_0_0", "control", "windows", "sharded", "sharded_gspmd", "manual", "manual_gspmd",
-    "shardy_forms", "odd_ops", "data", "sharded_strings", "short_forms", "dynamic", "quantized"};
+    "shardy_forms", "odd_ops", "data", "sharded_strings", "short_forms", "rare_ops", "versions", "dynamic", "quantized"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures, REFUSED = 2 };  // the last ones are refused
 
 static vt_bytes open_fixture(const char *name, const char *suffix) {
@@ -59,6 +59,21 @@ static void test_goldens(void **state) {
     vt_status st = vt_import(bytes, &module);
     if (st) fail_msg("%s: %s", fixtures[i], vt_status_message(st));
     check_golden(fixtures[i], module);
+    vt_module_destroy(module);
+    vt_file_unmap(&bytes);
+  }
+}
+
+// Versions 0, 1, 3, 4 and 6 of the encoding, and the text.
+static void test_versions(void **state) {
+  (void)state;
+  static const char *const suffixes[] = {".v0_9_0.mlirbc", ".v0_10_0.mlirbc", ".v0_12_0.mlirbc", ".v0_14_0.mlirbc", ".in.mlir"};
+  for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+    vt_bytes bytes = open_fixture("versions", suffixes[i]);
+    vt_module *module;
+    vt_status st = vt_import(bytes, &module);
+    if (st) fail_msg("versions%s: %s", suffixes[i], vt_status_message(st));
+    check_golden("versions", module);
     vt_module_destroy(module);
     vt_file_unmap(&bytes);
   }
@@ -184,7 +199,8 @@ static const sweep_file sweep_files[] = {
     {"regression", ".mlirbc"}, {"regression.v1_0_0", ".mlirbc"}, {"control", ".mlirbc"}, {"windows", ".mlirbc"},
     {"sharded", ".mlirbc"}, {"sharded_gspmd", ".mlirbc"}, {"manual", ".mlirbc"}, {"manual_gspmd", ".mlirbc"},
     {"shardy_forms", ".mlirbc"}, {"odd_ops", ".mlirbc"}, {"data", ".mlirbc"}, {"sharded_strings", ".mlirbc"},
-    {"dynamic", ".mlirbc"}, {"quantized", ".mlirbc"}, {"shardy_forms", ".in.mlir"}, {"odd_ops", ".in.mlir"},
+    {"dynamic", ".mlirbc"}, {"quantized", ".mlirbc"}, {"rare_ops", ".mlirbc"}, {"versions.v0_9_0", ".mlirbc"},
+    {"versions.v0_12_0", ".mlirbc"}, {"shardy_forms", ".in.mlir"}, {"odd_ops", ".in.mlir"},
     {"data", ".in.mlir"}, {"sharded_strings", ".in.mlir"}, {"short_forms", ".in.mlir"}, {"manual", ".mlir"}};
 enum { SWEEP_COUNT = sizeof sweep_files / sizeof *sweep_files };
 
@@ -243,7 +259,7 @@ static void test_rows_are_ordered(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_goldens),          cmocka_unit_test(test_text_round_trip),
-      cmocka_unit_test(test_short_forms),      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_short_forms),      cmocka_unit_test(test_versions),         cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_malformed),        cmocka_unit_test(test_truncation_sweep),
       cmocka_unit_test(test_flip_sweep),       cmocka_unit_test(test_rows_are_ordered),
   };
