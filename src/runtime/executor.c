@@ -3,16 +3,20 @@
 //
 // Small jobs run on the submitting thread when nothing is queued or running; `busy` then keeps the executor thread
 // off, so order and exclusion hold either way. The thread starts with the first queued job: a process that only
-// looks at devices may still fork. It takes no signals, so that Ctrl-C reaches the thread that handles it.
+// looks at devices may still fork. It takes no signals, so that Ctrl-C reaches the thread that handles it. A caller that
+// is far ahead waits for room: each job in the queue holds its arguments' memory.
 #include <signal.h>
 
 #include "runtime/runtime_internal.h"
+
+enum { MOST_QUEUED = 32 };
 
 void vt_executor_init(vt_executor *executor) {
   *executor = (vt_executor){0};
   pthread_mutex_init(&executor->mutex, NULL);
   pthread_cond_init(&executor->work, NULL);
   pthread_cond_init(&executor->idle, NULL);
+  pthread_cond_init(&executor->room, NULL);
 }
 
 static void *executor_main(void *user) {
@@ -25,6 +29,7 @@ static void *executor_main(void *user) {
     if (!job) break;
     executor->first = job->next;
     if (!executor->first) executor->last = NULL;
+    if (executor->queued-- == MOST_QUEUED) pthread_cond_broadcast(&executor->room);
     executor->busy = true;
     pthread_mutex_unlock(&executor->mutex);
     job->run(job);
@@ -64,7 +69,11 @@ vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline
     return VT_OK;
   }
   vt_status st = executor->started ? VT_OK : executor_start(executor);
+  // A host callback that runs on the executor itself must not wait for it.
+  while (!st && executor->queued >= MOST_QUEUED && !pthread_equal(pthread_self(), executor->thread))
+    pthread_cond_wait(&executor->room, &executor->mutex);
   if (!st) {
+    executor->queued++;
     job->next = NULL;
     if (executor->last)
       executor->last->next = job;
@@ -90,6 +99,7 @@ void vt_executor_fini(vt_executor *executor) {
   pthread_mutex_unlock(&executor->mutex);
   if (executor->started) pthread_join(executor->thread, NULL);
   executor->started = false;
+  pthread_cond_destroy(&executor->room);
   pthread_cond_destroy(&executor->idle);
   pthread_cond_destroy(&executor->work);
   pthread_mutex_destroy(&executor->mutex);

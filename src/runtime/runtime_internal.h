@@ -52,9 +52,10 @@ struct vt_job {
 
 typedef struct vt_executor {
   pthread_mutex_t mutex;
-  pthread_cond_t work, idle;
+  pthread_cond_t work, idle, room;
   pthread_t thread;
   vt_job *first, *last;
+  int32_t queued;
   bool started, busy, stopping;
 } vt_executor;
 
