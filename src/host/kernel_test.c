@@ -623,12 +623,13 @@ static void window_attrs(vt_op *op, int64_t window, int64_t stride, int64_t low,
 
 static void pooling(void **state) {
   (void)state;
-  static const int64_t rows[][4] = {{2, 2, 0, 0}, {3, 2, 0, 1}, {3, 1, 1, 1}};
-  for (int r = 0; r < 3; r++) {
+  static const int64_t rows[][4] = {{2, 2, 0, 0}, {3, 2, 0, 1}, {3, 1, 1, 1}, {2, 2, 0, 0}, {3, 2, 0, 1}, {3, 1, 1, 1}};
+  for (int r = 0; r < 6; r++) {
     maker m = new_maker();
+    int64_t channels = r < 3 ? 20 : 32;
     int64_t w = rows[r][0], s = rows[r][1], low = rows[r][2], high = rows[r][3], out = (16 + low + high - w) / s + 1;
-    vt_value *x = param(m, VT_F32, DIMS(3, 16, 16, 20));
-    vt_type type = make_type(m, VT_F32, DIMS(3, out, out, 20));
+    vt_value *x = param(m, VT_F32, DIMS(3, 16, 16, channels));
+    vt_type type = make_type(m, VT_F32, DIMS(3, out, out, channels));
     vt_value *start = scalar(m, VT_F32, -INFINITY), *zero = scalar(m, VT_F32, 0);
     vt_op *max = vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, start}, 1, &type, 1);
     max->regions[0] = binary_body(m, VT_OP_MAXIMUM, false);
@@ -638,7 +639,7 @@ static void pooling(void **state) {
     sum->regions[0] = binary_body(m, VT_OP_ADD, false);
     window_attrs(sum, w, s, low, high);
     vt_op_append(m.func, sum);
-    vt_value *g = param(m, VT_F32, DIMS(3, out, out, 20));
+    vt_value *g = param(m, VT_F32, DIMS(3, out, out, channels));
     vt_op *back = vt_op_create(m.func, VT_OP_SELECT_AND_SCATTER, NULL, 3, (vt_value *[]){x, g, zero}, 1, &x->type, 2);
     back->regions[0] = binary_body(m, VT_OP_COMPARE, true);
     back->regions[1] = binary_body(m, VT_OP_ADD, false);

@@ -62,6 +62,20 @@ static int64_t window_place(const window_plan *p, const window_at *w, int64_t k)
   return place;
 }
 
+// The positions of one line (all but the last window dimension fixed) whose windows lie inside: [lo, hi).
+static void inside_span(const window_plan *p, const window_at *first, int64_t *lo, int64_t *hi) {
+  int32_t last = p->rank - 1;
+  *lo = *hi = 0;
+  for (int32_t i = 0; i < last; i++)
+    if (first->low[i] < 0 || first->low[i] + p->size[i] > p->in_dims[i]) return;
+  int64_t low = first->low[last], room = p->in_dims[last] - p->size[last] - low;
+  if (room < 0) return;
+  *lo = low < 0 ? (-low + p->stride[last] - 1) / p->stride[last] : 0;
+  *hi = room / p->stride[last] + 1;
+  if (*hi > p->out_dims[last]) *hi = p->out_dims[last];
+  if (*lo > *hi) *lo = *hi;
+}
+
 #define EACH(expression)                                                                           \
   for (int64_t i = 0; i < n; i++) a[i] = (expression);                                             \
   return
@@ -93,23 +107,57 @@ static void fill_run(uint32_t *a, const void *value, int64_t n) {
   for (int64_t i = 0; i < n; i++) a[i] = x;
 }
 
-static void run_window(const vt_native_call *call) {
-  const window_plan *p = call->native->plan;
-  const uint32_t *in = call->operands[0];
-  uint32_t *out = call->outputs[0];
-  int64_t positions = p->out_elements / p->run;
-#pragma omp parallel for schedule(static) if (p->out_elements * p->window_elements > (32 << 10))
-  for (int64_t item = 0; item < positions; item++) {
-    window_at w = locate(p, item);
-    for (int64_t c = 0; c < p->run; c += RUN) {
-      int64_t n = p->run - c < RUN ? p->run - c : RUN;
-      uint32_t *to = out + item * p->run + c;
-      fill_run(to, call->operands[1], n);
-      for (int64_t k = 0; k < p->window_elements; k++) {
-        int64_t place = window_place(p, &w, k);
-        if (place >= 0) fold(p, to, in + place + c, n);
+// Maxima or sums of `count` windows that lie inside, `step` elements apart. The innermost loops have no fixed length:
+// GCC unrolls those before it looks for vectors.
+WIDE static void window_line(const window_plan *p, float *restrict out, const float *restrict in, int64_t count,
+                             int64_t step, float start) {
+  int64_t run = p->run;
+  bool max = p->reducer == VT_REDUCE_MAX;
+  for (int64_t j = 0; j < count; j++, out += run, in += step) {
+    for (int64_t c = 0; c < run; c++) out[c] = start;
+    for (int64_t k = 0; k < p->window_elements; k++) {
+      const float *x = in + p->offsets[k];
+      if (max) {
+        for (int64_t c = 0; c < run; c++) out[c] = out[c] > x[c] || out[c] != out[c] ? out[c] : x[c];
+      } else {
+        for (int64_t c = 0; c < run; c++) out[c] += x[c];
       }
     }
+  }
+}
+
+static void window_position(const vt_native_call *call, const window_plan *p, int64_t item) {
+  const uint32_t *in = call->operands[0];
+  window_at w = locate(p, item);
+  for (int64_t c = 0; c < p->run; c += RUN) {
+    int64_t n = p->run - c < RUN ? p->run - c : RUN;
+    uint32_t *to = (uint32_t *)call->outputs[0] + item * p->run + c;
+    fill_run(to, call->operands[1], n);
+    for (int64_t k = 0; k < p->window_elements; k++) {
+      int64_t place = window_place(p, &w, k);
+      if (place >= 0) fold(p, to, in + place + c, n);
+    }
+  }
+}
+
+static void run_window(const vt_native_call *call) {
+  const window_plan *p = call->native->plan;
+  int64_t length = p->rank ? p->out_dims[p->rank - 1] : 1, lines = p->out_elements / p->run / length;
+  bool lines_ok = p->rank && p->dtype == VT_F32 && p->run <= RUN &&
+               (p->reducer == VT_REDUCE_MAX || p->reducer == VT_REDUCE_ADD);
+#pragma omp parallel for schedule(static) if (p->out_elements * p->window_elements > (32 << 10))
+  for (int64_t line = 0; line < lines; line++) {
+    int64_t lo = 0, hi = 0, first = line * length;
+    if (lines_ok) {
+      window_at w = locate(p, first);
+      inside_span(p, &w, &lo, &hi);
+      int64_t step = p->stride[p->rank - 1] * p->in_strides[p->rank - 1];
+      float *to = (float *)call->outputs[0] + (first + lo) * p->run, start = *(const float *)call->operands[1];
+      const float *from = (const float *)call->operands[0] + w.place + lo * step;
+      window_line(p, to, from, hi - lo, step, start);
+    }
+    for (int64_t j = 0; j < lo; j++) window_position(call, p, first + j);
+    for (int64_t j = hi; j < length; j++) window_position(call, p, first + j);
   }
 }
 
@@ -179,18 +227,46 @@ static void scatter_position(const window_plan *p, const float *x, const float *
   }
 }
 
+// `count` windows that lie inside, `step` elements apart.
+static void scatter_line(const window_plan *p, const float *in, const float *source, float start, float *out,
+                         int64_t count, int64_t step) {
+  float best[RUN];
+  int32_t which[RUN];
+  int64_t run = p->run;
+  for (int64_t j = 0; j < count; j++, in += step, out += step, source += run) {
+    memcpy(best, in + p->offsets[0], (size_t)run * sizeof *best);
+    memset(which, 0, (size_t)run * sizeof *which);
+    for (int64_t k = 1; k < p->window_elements; k++) pick(best, which, in + p->offsets[k], (int32_t)k, run);
+    for (int64_t k = 0; k < p->window_elements; k++) {
+      if (p->disjoint) store_where(out + p->offsets[k], source, which, (int32_t)k, start, run);
+      else add_where(out + p->offsets[k], source, which, (int32_t)k, run);
+    }
+  }
+}
+
 // Windows of different outermost positions do not meet when that dimension has windows of one: threads share by it.
 static void run_scatter(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
-  uint32_t *out = call->outputs[0];
-  float start = *(const float *)call->operands[2];
-  int64_t parts = p->rank && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 ? p->out_dims[0] : 1;
-  int64_t positions = p->out_elements / p->run / parts, cleared = p->in_elements / parts;
+  const float *x = call->operands[0], *source = call->operands[1];
+  float *out = call->outputs[0], start = *(const float *)call->operands[2];
+  int64_t parts = p->rank > 1 && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 ? p->out_dims[0] : 1;
+  int64_t cleared = p->in_elements / parts, length = p->rank ? p->out_dims[p->rank - 1] : 1;
+  int64_t lines = p->out_elements / p->run / parts / length;
+  bool lines_ok = p->rank && p->run <= RUN;
 #pragma omp parallel for schedule(static) if (p->in_elements > (16 << 10) && parts > 1)
   for (int64_t part = 0; part < parts; part++) {
-    if (!p->covers) fill_run(out + part * cleared, call->operands[2], cleared);
-    for (int64_t i = 0; i < positions; i++)
-      scatter_position(p, call->operands[0], call->operands[1], start, (float *)out, part * positions + i);
+    if (!p->covers) fill_run((uint32_t *)out + part * cleared, call->operands[2], cleared);
+    for (int64_t line = part * lines; line < (part + 1) * lines; line++) {
+      int64_t lo = 0, hi = 0, first = line * length;
+      window_at w = locate(p, first);
+      if (lines_ok) inside_span(p, &w, &lo, &hi);
+      for (int64_t j = 0; j < lo; j++) scatter_position(p, x, source, start, out, first + j);  // in order: sums meet
+      if (lines_ok) {
+        int64_t step = p->stride[p->rank - 1] * p->in_strides[p->rank - 1], place = w.place + lo * step;
+        scatter_line(p, x + place, source + (first + lo) * p->run, start, out + place, hi - lo, step);
+      }
+      for (int64_t j = hi; j < length; j++) scatter_position(p, x, source, start, out, first + j);
+    }
   }
 }
 
