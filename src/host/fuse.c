@@ -14,9 +14,10 @@
 #include "host/nest.h"
 
 enum { MAX_GROUP_OPS = 400, MAX_GROUP_PORTS = 96, SIBLING_TRIES = 32 };
-// Element-ops below which the evaluator is the better choice: host-side measurements put the break-even of a 2 ms
-// compile at some thousand calls of such a chain.
-static const int64_t DEFAULT_MIN_WORK = 16 << 10;
+// Element-ops below which the evaluator is the better choice, unless it would have to run many ops: each costs it
+// some 0.3 us however small, and code for a nest about 1 ms once (none when a larger array has the same nest).
+static const int64_t DEFAULT_MIN_WORK = 8 << 10;
+enum { MANY_OPS = 6 };
 
 enum { KIND_SINGLE, KIND_VIEW, KIND_FUSE };
 
@@ -50,6 +51,7 @@ typedef struct fuser {
   uint32_t stamp, visit;
   index_list stack;    // of the search for paths
   int64_t min_work;
+  int many_ops;
 } fuser;
 
 static uint32_t index_of(const vt_op *op) { return (uint32_t)(uintptr_t)op->note; }
@@ -410,7 +412,9 @@ static void emit_all(fuser *f, output_list *out) {
     if (g->dead) continue;
     trial t = {.count = g->count, .ops = g->ops};
     bool good = try_nest(f, &f->trial, &t);
-    bool keep = good && work_of(t.nest) >= f->min_work;
+    int fused = 0;
+    for (uint32_t k = 0; k < g->count; k++) fused += f->ops[g->ops[k]].kind == KIND_FUSE;
+    bool keep = good && (work_of(t.nest) >= f->min_work || fused >= f->many_ops);
     vt_arena_reset(&f->trial);
     if (keep) continue;
     for (uint32_t k = 0; k < g->count; k++) {
@@ -438,6 +442,7 @@ vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *
   static const vt_fuse_options defaults;
   if (!options) options = &defaults;
   fuser f = {.func = func, .min_work = options->min_work ? options->min_work : DEFAULT_MIN_WORK};
+  f.many_ops = options->min_work ? INT32_MAX : MANY_OPS;
   vt_func_number(func);
   for (vt_op *op = func->first; op; op = op->next) f.op_count++;
   f.ops = VT_NEW_ARRAY(&f.scratch, op_state, f.op_count);

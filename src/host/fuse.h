@@ -31,7 +31,7 @@ typedef struct vt_fuse_options {
   bool (*keep_out)(void *user, const vt_op *op);
   void *user;
   // Loop groups with less work than this fall apart into groups of one, which the evaluator runs: code is not
-  // worth compiling for them. 0 = the measured default, -1 = fuse everything (tests).
+  // worth compiling for them. 0 = the default, which also keeps groups of many ops, -1 = fuse everything (tests).
   int64_t min_work;
 } vt_fuse_options;
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -505,6 +506,84 @@ static void layer_norm(void **state) {
   }
 }
 
+// The body that jnp.argmax and argmin lower to: NaN first, then the extreme, then the smaller index.
+static vt_func *pair_body(maker m, int direction) {
+  vt_type one = make_type(m, VT_F32, 0, NULL), index = make_type(m, VT_S32, 0, NULL);
+  vt_func *body = vt_func_create(m.module, "");
+  maker b = {.module = m.module, .func = body};
+  vt_value *x = vt_func_add_param(body, one), *i = vt_func_add_param(body, index);
+  vt_value *y = vt_func_add_param(body, one), *j = vt_func_add_param(body, index);
+  vt_value *better = binary(b, VT_OP_OR, compare(b, direction, x, y), compare(b, VT_CMP_NE, x, x));
+  vt_value *tie = binary(b, VT_OP_AND, compare(b, VT_CMP_EQ, x, y), compare(b, VT_CMP_LT, i, j));
+  vt_value *first = binary(b, VT_OP_OR, better, tie);
+  RETURNS(b, choose(b, better, x, y), choose(b, first, i, j));
+  return body;
+}
+
+static void argmax(void **state) {
+  (void)state;
+  static const int64_t shapes[][2] = {{5, 10}, {33, 64}, {100, 1000}, {4, 3}};
+  for (int s = 0; s < 8; s++) {
+    maker m = new_maker();
+    const int64_t *dims = shapes[s / 2];
+    int64_t axis = 1;
+    vt_value *x = param(m, VT_F32, 2, dims), *i = iota(m, 1, VT_S32, 2, dims);
+    vt_type types[2] = {make_type(m, VT_F32, 1, dims), make_type(m, VT_S32, 1, dims)};
+    vt_value *operands[4] = {x, i, scalar(m, VT_F32, s & 1 ? INFINITY : -INFINITY), scalar(m, VT_S32, 0)};
+    vt_op *op = vt_op_create(m.func, VT_OP_REDUCE, NULL, 4, operands, 2, types, 1);
+    op->regions[0] = pair_body(m, s & 1 ? VT_CMP_LT : VT_CMP_GT);
+    vt_op_set_ints(op, VT_ATTR_DIMENSIONS, 1, &axis);
+    vt_op_append(m.func, op);
+    RETURNS(m, &op->results[0], &op->results[1]);
+    check(m, PLAIN, 1, 0, 0);
+  }
+}
+
+static void other_reducers(void **state) {
+  (void)state;
+  for (int axis = 0; axis < 3; axis++) {
+    maker m = new_maker();
+    vt_value *x = param(m, VT_S32, DIMS(6, 50, 37)), *f = param(m, VT_BF16, DIMS(6, 50, 37));
+    vt_value *p = compare(m, VT_CMP_GT, x, splat(m, 3, x->type));
+    RETURNS(m, reduce(m, VT_OP_ADD, 0, x, DIMS(axis)), reduce(m, VT_OP_MAXIMUM, INT32_MIN, x, DIMS(axis)),
+            reduce(m, VT_OP_MINIMUM, INT32_MAX, x, DIMS(axis)), reduce(m, VT_OP_AND, 1, p, DIMS(axis)),
+            reduce(m, VT_OP_OR, 0, p, DIMS(axis)), reduce(m, VT_OP_MAXIMUM, -INFINITY, f, DIMS(axis)));
+    check(m, PLAIN, 2, 0, 0);  // f meets x nowhere
+  }
+}
+
+// The same bits on any number of threads.
+static void threads_do_not_matter(void **state) {
+  (void)state;
+  maker m = new_maker();
+  vt_value *x = param(m, VT_F32, DIMS(3000, 70));
+  RETURNS(m, reduce(m, VT_OP_ADD, 0, x, DIMS(0)), reduce(m, VT_OP_ADD, 0, x, DIMS(0, 1)), reduce(m, VT_OP_ADD, 0, x, DIMS(1)));
+  vt_arena arena = {0};
+  vt_group *groups;
+  uint32_t count;
+  vt_jit *jit;
+  vt_kernel *kernel;
+  assert_null(vt_host_fuse(m.func, NULL, &arena, &groups, &count));
+  assert_int_equal(count, 1);
+  assert_null(vt_jit_create(&jit));
+  assert_null(vt_jit_compile(jit, (const vt_group *[]){&groups[0]}, 1, &kernel));
+  void *in = allocate(x->type), *scratch = aligned_alloc(64, (size_t)(vt_kernel_scratch_bytes(kernel) + 127) / 64 * 64);
+  void *first[3], *again[3];
+  fill(x->type, in, PLAIN);
+  for (int o = 0; o < 3; o++) first[o] = allocate(groups[0].outputs[o]->type), again[o] = allocate(groups[0].outputs[o]->type);
+  for (int threads = 1; threads <= 7; threads++) {
+    omp_set_num_threads(threads);
+    assert_null(vt_kernel_run(kernel, &in, threads == 1 ? first : again, scratch));
+    for (int o = 0; o < 3 && threads > 1; o++)
+      assert_memory_equal(first[o], again[o], (size_t)vt_type_bytes(groups[0].outputs[o]->type));
+  }
+  for (int o = 0; o < 3; o++) free(first[o]), free(again[o]);
+  free(in), free(scratch);
+  vt_jit_destroy(jit);
+  vt_arena_free(&arena);
+  vt_module_destroy(m.module);
+}
+
 // ---- Single ops with precompiled kernels.
 
 static vt_value *op_with_ints(maker m, vt_opcode code, vt_type type, int operands, vt_value **list) {
@@ -658,6 +737,8 @@ int main(void) {
       cmocka_unit_test(transcendentals), cmocka_unit_test(broadcasts),  cmocka_unit_test(iotas),
       cmocka_unit_test(adam),            cmocka_unit_test(row_and_column_sums),
       cmocka_unit_test(softmax),         cmocka_unit_test(layer_norm),
+      cmocka_unit_test(argmax),          cmocka_unit_test(other_reducers),
+      cmocka_unit_test(threads_do_not_matter),
       cmocka_unit_test(transposes),      cmocka_unit_test(slices_and_pads),
       cmocka_unit_test(dynamic_slices),  cmocka_unit_test(gathers),
       cmocka_unit_test(pooling),
