@@ -54,6 +54,17 @@ static double func_work(const vt_func *func, double limit) {
   return work;
 }
 
+// The code generator refused, which is our mistake: the evaluator runs what it would have run. Takes `why`.
+static vt_status plan_without_kernels(vt_program *program, vt_status why) {
+  vt_log(VT_LOG_WARNING, "program %s runs without generated code: %s", program->module->name, vt_status_message(why));
+  vt_status_free(why);
+  vt_map_free(&program->plans);
+  vt_array_free(&program->plan_order);
+  vt_array_free(&program->kernels);
+  program->without_kernels = true;
+  return vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan);
+}
+
 static vt_status plan_program(vt_program *program) {
   const vt_host_options *options = &program->options;
   if (!options->evaluator_only) {
@@ -64,7 +75,8 @@ static vt_status plan_program(vt_program *program) {
   }
   program->small = !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
   VT_TRY(vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan));
-  VT_TRY(vt_kernels_compile(program));
+  vt_status st = vt_kernels_compile(program);
+  if (st) VT_TRY(plan_without_kernels(program, st));
   for (size_t i = 0; i < program->plan_order.size; i++) {
     vt_plan *plan = program->plan_order.data[i];
     for (uint32_t s = 0; s < plan->step_count; s++)

@@ -269,7 +269,7 @@ static bool keep_out(void *user, const vt_op *op) {
 
 static vt_status add_steps(vt_plan *plan) {
   vt_program *program = plan->program;
-  if (program->small || program->options.evaluator_only) {
+  if (program->small || program->options.evaluator_only || program->without_kernels) {
     for (vt_op *op = plan->func->first; op; op = op->next) VT_TRY(add_op(plan, op));
     return VT_OK;
   }

@@ -95,6 +95,7 @@ struct vt_program {
   vt_host_options options;
   vt_plan *plan;
   bool small;               // evaluator only, no team of threads
+  bool without_kernels;     // each op a step of its own
   bool timed;               // VTPU_LOG=debug
   vt_jit *jit;
   vt_map plans;             // (function, frames, kind) -> vt_plan
