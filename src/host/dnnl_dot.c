@@ -33,6 +33,9 @@ typedef struct dot_body {
   vt_pack result;           // out of scratch into the result, when converted
   bool converts_result;
   bool swapped;             // side 0 is the right operand: the result is wanted transposed
+  bool blocked;             // the right side is reordered into the layout the primitive likes
+  vt_dnnl_call reorder;
+  int64_t blocked_bytes, blocked_offset, reorder_pad_offset;
   int64_t result_offset, scratchpad_offset;
 } dot_body;
 
@@ -180,6 +183,14 @@ static double products_of(const vt_contraction *c) {
   return products;
 }
 
+// Large right sides that lie row by row: with AMX the product gains more from blocks than their making costs
+// (2048 x 3072 x 768: 8.2 ms in all against 12.3). Without AMX both layouts run alike.
+static bool wants_blocks(const vt_contraction *c, const dot_body *body) {
+  int64_t m = size_of(&c->m), n = size_of(&c->n), k = size_of(&c->k);
+  return vt_host_has_amx() && body->sides[1].dtype == VT_BF16 && c->batch.count == 0 && body->sides[1].columns == 1 &&
+         m >= 1024 && k >= 512 && n * k >= 1 << 20;
+}
+
 static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, bool bias, vt_dtype out) {
   int32_t rank = c->batch.count + 2;
   dnnl_dims_t dims_[3], strides[3];
@@ -216,7 +227,15 @@ static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, 
   if (dnnl_memory_desc_init_by_strides(&bias_md, rank, bias_dims, dnnl_f32, bias_strides)) return false;
   static const int ids[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
   if (dnnl_matmul_desc_init(&desc, &md[0], &md[1], bias ? &bias_md : NULL, &md[2]) != dnnl_success) return false;
-  return vt_dnnl_make(plan->program, &desc, NULL, NULL, false, products_of(c), bias ? 4 : 3, ids, &body->call);
+  body->blocked = wants_blocks(c, body);
+  if (body->blocked) desc.weights_desc.format_kind = dnnl_format_kind_any;
+  if (!vt_dnnl_make(plan->program, &desc, NULL, NULL, false, products_of(c), bias ? 4 : 3, ids, &body->call))
+    return false;
+  if (!body->blocked) return true;
+  const dnnl_memory_desc_t *wanted = vt_dnnl_arg_desc(&body->call, 1);
+  body->blocked = !dnnl_memory_desc_equal(&md[1], wanted);
+  body->blocked_bytes = (int64_t)dnnl_memory_desc_get_size(wanted);
+  return !body->blocked || vt_dnnl_make_reorder(plan->program, &md[1], wanted, &body->reorder);
 }
 
 static bool has_dense(const vt_dims *list) {
@@ -301,6 +320,11 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
       vt_pack_run(&side->pack, data[s], scratch + side->offset);
       data[s] = scratch + side->offset;
     }
+    if (body->blocked) {
+      void *ways[2] = {data[1], scratch + body->blocked_offset};
+      VT_TRY(vt_step_wrap(step, vt_dnnl_execute(&body->reorder, ways, scratch + body->reorder_pad_offset)));
+      data[1] = ways[1];
+    }
     char *result = slots[step->output_slots[0]];
     data[2] = body->converts_result ? scratch + body->result_offset : result;
     if (step->input_count == 3) data[3] = slots[step->input_slots[2]];
@@ -353,6 +377,9 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
     vt_pack_finish(&body->result);
     body->result_offset = vt_step_reserve(step, elements * 4);
   }
+  if (body->blocked) body->blocked_offset = vt_step_reserve(step, body->blocked_bytes);
+  if (body->blocked && body->reorder.scratchpad_bytes)
+    body->reorder_pad_offset = vt_step_reserve(step, body->reorder.scratchpad_bytes);
   if (body->call.scratchpad_bytes) body->scratchpad_offset = vt_step_reserve(step, body->call.scratchpad_bytes);
   step->body = body;
   step->run = run_dot;
