@@ -139,6 +139,8 @@ static vt_status lower_region(vt_lower *lo, vt_raw_op *op, vt_raw_region *region
   for (uint32_t i = 0; i < op->capture_count; i++) {
     vt_raw_value *value = op->captures[i];
     vt_value_list params = {0};
+    lo->budget -= value->count;
+    if (lo->budget < 0) return vt_lower_error(lo, op, VT_RESOURCE_EXHAUSTED, "too many values in the program");
     for (uint32_t k = 0; k < value->count; k++) {
       vt_value *param = vt_func_add_param(func, value->values[k]->type);
       vt_array_push_in(lo->arena, &params, param);
@@ -457,5 +459,6 @@ vt_status vt_lower_module(const vt_raw_module *raw, vt_arena *scratch, vt_module
   vt_map_free(&lo.meshes);
   vt_map_free(&lo.strings);
   vt_map_free(&lo.captured);
+  vt_map_free(&lo.tiles);
   return st;
 }

@@ -25,6 +25,7 @@ typedef struct vt_lower {
   vt_map meshes;            // name -> vt_mesh
   vt_map strings;           // address of a string's bytes -> its copy in the module
   vt_map captured;          // {op, value}: known captures
+  vt_map tiles;             // {rank, text} of a GSPMD sharding -> vt_sharding
   VT_ARRAY(vt_lower_undo) undo;  // mappings to restore when the region ends; in scratch
   const vt_mesh *tile_mesh; // what GSPMD's tile assignments are written over; NULL until the first
   int64_t budget;           // values that may still be made: tuples in tuples must not explode

@@ -139,12 +139,11 @@ static vt_status over_own_mesh(vt_lower *lo, const vt_raw_op *op, const vt_tile_
   return VT_OK;
 }
 
-vt_status vt_lower_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
+static vt_status convert(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
                          const vt_sharding **out_sharding) {
   vt_tile_assignment tiles;
   vt_dim_sharding *dims;
   int64_t *device;
-  *out_sharding = NULL;
   VT_TRY(vt_tiles_parse(lo->arena, text, rank, &tiles));
   switch (tiles.kind) {
   case VT_TILES_MANUAL: case VT_TILES_UNKNOWN: return VT_OK;
@@ -158,6 +157,20 @@ vt_status vt_lower_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int3
     return VT_OK;
   case VT_TILES_LIST: break;
   }
+  lo->budget -= tiles.device_count;  // a short text may stand for a long list
+  if (lo->budget < 0) return vt_lower_error(lo, op, VT_RESOURCE_EXHAUSTED, "too many devices in shardings");
   *out_sharding = over_common_mesh(lo, &tiles, rank);
   return *out_sharding ? VT_OK : over_own_mesh(lo, op, &tiles, rank, out_sharding);
+}
+
+vt_status vt_lower_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
+                         const vt_sharding **out_sharding) {
+  char *key = vt_arena_push(lo->arena, text.size + sizeof rank);
+  memcpy(key, &rank, sizeof rank);
+  memcpy(key + sizeof rank, text.data, text.size);
+  *out_sharding = vt_map_find(&lo->tiles, key, text.size + sizeof rank);
+  if (*out_sharding) return VT_OK;
+  VT_TRY(convert(lo, op, text, rank, out_sharding));
+  *vt_map_at(&lo->tiles, key, text.size + sizeof rank) = (void *)(uintptr_t)*out_sharding;
+  return VT_OK;
 }

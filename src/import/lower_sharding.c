@@ -110,7 +110,7 @@ vt_status vt_lower_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr
   if (dims->count > VT_MAX_RANK) return bad(lo, op, "too many dimensions");
   vt_arena *arena = &lo->module->arena;
   vt_sharding *sharding = VT_NEW(arena, vt_sharding);
-  used_axes *used = VT_NEW(lo->arena, used_axes);
+  used_axes used = {.count = 0};
   vt_dim_sharding *out = VT_NEW_ARRAY(arena, vt_dim_sharding, dims->count);
   *sharding = (vt_sharding){.kind = VT_SHARDING_MESH, .rank = (int32_t)dims->count, .dims = out,
                             .reduction = (int32_t)attr->i64};
@@ -118,12 +118,12 @@ vt_status vt_lower_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr
   for (uint32_t i = 0; i < dims->count; i++) {
     const vt_raw_attr *dim = dims->items[i];
     if (dim->kind != VT_RAW_DIM_SHARDING) return bad(lo, op, "a dimension's sharding was expected");
-    VT_TRY(lower_axes(lo, op, sharding->mesh, dim, used, &out[i].axis_count, &out[i].axes));
+    VT_TRY(lower_axes(lo, op, sharding->mesh, dim, &used, &out[i].axis_count, &out[i].axes));
     out[i].closed = dim->ints[0] != 0;
     out[i].priority = dim->ints[1];
   }
-  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[2], used, &sharding->replicated_count, &sharding->replicated));
-  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[3], used, &sharding->unreduced_count, &sharding->unreduced));
+  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[2], &used, &sharding->replicated_count, &sharding->replicated));
+  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[3], &used, &sharding->unreduced_count, &sharding->unreduced));
   ((vt_raw_attr *)(uintptr_t)attr)->sharding = *out_sharding = sharding;
   return VT_OK;
 }
@@ -144,11 +144,11 @@ vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_att
   vt_sharding *sharding = VT_NEW(arena, vt_sharding);
   vt_dim_sharding *dim = VT_NEW(arena, vt_dim_sharding);
   const vt_sharding **list = VT_NEW(arena, const vt_sharding *);
-  used_axes *used = VT_NEW(lo->arena, used_axes);
+  used_axes used = {.count = 0};
   *sharding = (vt_sharding){.kind = VT_SHARDING_MESH, .rank = 1, .dims = dim};
   *dim = (vt_dim_sharding){.closed = true, .priority = -1};
   VT_TRY(find_mesh(lo, op, attr->items[0], &sharding->mesh));
-  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[1], used, &dim->axis_count, &dim->axes));
+  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[1], &used, &dim->axis_count, &dim->axes));
   list[0] = sharding;
   *out_attr = (vt_attr){.key = VT_ATTR_REPLICA_MESH_AXES, .count = 1, .shardings = list};
   return VT_OK;

@@ -173,8 +173,9 @@ static void convert_dict(vt_lower *lo, const vt_raw_attr *attr, vt_dict_value *o
     }
     break;
   case VT_RAW_DENSE: case VT_RAW_INTS:
-    if (vt_raw_ints(lo->arena, attr, &count, &ints) && count <= MAX_DICT_NODES)
-      dict_of_ints(arena, count, ints, out);
+    if (!vt_raw_ints(lo->arena, attr, &count, &ints) || count > MAX_DICT_NODES) break;
+    lo->budget -= count;  // the attribute may be a splat, and there may be many
+    if (lo->budget > 0) dict_of_ints(arena, count, ints, out);
     break;
   default: break;  // types, shardings and the like: present, without a value
   }

@@ -108,6 +108,8 @@ static int64_t load_int(const uint8_t *p, size_t bytes, bool is_signed) {
   return is_signed ? (int64_t)(value << shift) >> shift : (int64_t)value;
 }
 
+enum { MAX_SPLAT_INTS = 4096 };
+
 static bool dense_ints(vt_arena *arena, const vt_raw_attr *attr, uint32_t *out_count, const int64_t **out_ints) {
   const vt_raw_type *type = attr->type;
   if (attr->dense) {
@@ -122,6 +124,7 @@ static bool dense_ints(vt_arena *arena, const vt_raw_attr *attr, uint32_t *out_c
   if (count < 0 || count > 1 << 20) return false;
   const void *data;
   bool splat;
+  if (count > MAX_SPLAT_INTS && attr->data.size <= 8) return false;  // no list of numbers that means anything here
   vt_status st = vt_raw_dense(arena, attr->data, dtype, count, &data, &splat);
   if (st) {
     vt_status_free(st);
