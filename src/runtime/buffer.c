@@ -111,7 +111,8 @@ static void extend_narrow(vt_type type, void *data) {
   uint8_t *bytes = data;
   for (int64_t i = 0; i < n; i++) {
     uint8_t up = (uint8_t)(bytes[i] << spare);
-    bytes[i] = info->kind == VT_KIND_SIGNED ? (uint8_t)((int8_t)up >> spare) : (uint8_t)(up >> spare);
+    int extended = info->kind == VT_KIND_SIGNED ? (int8_t)up >> spare : up >> spare;
+    bytes[i] = (uint8_t)extended;
   }
 }
 
