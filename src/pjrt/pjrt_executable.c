@@ -17,7 +17,7 @@ static void fill_lists(PJRT_Executable *executable, const vt_io *ios, size_t cou
   lists->kinds = VT_NEW_ARRAY(arena, const char *, room);
   lists->kind_sizes = VT_NEW_ARRAY(arena, size_t, room);
   lists->layouts = VT_NEW_ARRAY(arena, PJRT_Layouts_MemoryLayout *, room);
-  if (executable->info->partitions > 1) {
+  if (executable->info->partitions > 1 && count) {  // of nothing there is nothing to say
     lists->shardings = VT_NEW_ARRAY(arena, const char *, room);
     lists->sharding_sizes = VT_NEW_ARRAY(arena, size_t, room);
   }

@@ -2,6 +2,10 @@
 // proto.c - reads and writes the wire format of protocol buffers, and the messages that the interface carries.
 #include "pjrt/proto.h"
 
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
 vt_status vt_proto_varint(vt_proto *proto, uint64_t *out_value) {
   uint64_t value = 0;
   for (unsigned shift = 0; shift < 64; shift += 7) {
@@ -167,8 +171,65 @@ static vt_status read_build_options(vt_bytes bytes, vt_arena *arena, vt_compile_
   }
 }
 
-// CompileOptionsProto: 3 build options, 4 compile_portable_executable. Field 7 (overrides such as
-// xla_tpu_scoped_vmem_limit_kib) tunes a compiler that is not ours: accepted and left alone.
+enum override_kind { OVERRIDE_BOOL, OVERRIDE_INT, OVERRIDE_FLOAT };
+static const struct {
+  const char *name;
+  enum override_kind kind;
+} overrides[] = {
+#define OVERRIDE(name, kind) {name, OVERRIDE_##kind},
+#include "pjrt/overrides.def"
+#undef OVERRIDE
+};
+
+// True when the text of an option given as a string reads as a value of this kind.
+static bool text_fits(vt_bytes text, enum override_kind kind) {
+  char copy[32] = {0}, *end = copy;
+  if (text.size == 0 || text.size >= sizeof copy) return false;
+  memcpy(copy, text.data, text.size);
+  if (kind == OVERRIDE_BOOL)
+    return !strcasecmp(copy, "true") || !strcasecmp(copy, "false") || !strcmp(copy, "0") || !strcmp(copy, "1");
+  if (kind == OVERRIDE_INT)
+    (void)strtoll(copy, &end, 10);
+  else
+    (void)strtod(copy, &end);
+  return *end == 0;
+}
+
+// OptionOverrideProto: 1 string, 2 bool, 3 int, 4 double.
+static vt_status check_override(vt_bytes name, vt_bytes value) {
+  static const char *const kinds[] = {"bool", "int", "float"};
+  for (size_t i = 0; i < sizeof overrides / sizeof *overrides; i++) {
+    if (strlen(overrides[i].name) != name.size || memcmp(overrides[i].name, name.data, name.size)) continue;
+    vt_proto proto = vt_proto_open(value);
+    vt_proto_field field;
+    bool more;
+    VT_TRY(vt_proto_next(&proto, &field, &more));
+    if (more && field.number == 1 && field.wire == 2 && !text_fits(field.bytes, overrides[i].kind))
+      return vt_error(VT_INVALID_ARGUMENT, "compile option %s: '%.*s' is not a valid %s value.", overrides[i].name,
+                      (int)(field.bytes.size < 80 ? field.bytes.size : 80), (const char *)field.bytes.data,
+                      kinds[overrides[i].kind]);
+    return VT_OK;
+  }
+  if (name.size >= 4 && !memcmp(name.data, "xla_", 4)) return VT_OK;
+  return vt_error(VT_INVALID_ARGUMENT, "No such compile option: '%.*s'", (int)(name.size < 80 ? name.size : 80),
+                  (const char *)name.data);
+}
+
+// An entry of the map: 1 name, 2 value.
+static vt_status read_override(vt_bytes bytes) {
+  vt_proto proto = vt_proto_open(bytes);
+  vt_proto_field field;
+  vt_bytes name = {(const uint8_t *)"", 0}, value = {(const uint8_t *)"", 0};
+  bool more;
+  for (;;) {
+    VT_TRY(vt_proto_next(&proto, &field, &more));
+    if (!more) return check_override(name, value);
+    if (field.number == 1 && field.wire == 2) name = field.bytes;
+    if (field.number == 2 && field.wire == 2) value = field.bytes;
+  }
+}
+
+// CompileOptionsProto: 3 build options, 4 compile_portable_executable, 7 overrides by name.
 vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena, vt_compile_options *out_options) {
   *out_options = (vt_compile_options){0};
   vt_proto proto = vt_proto_open(bytes);
@@ -179,6 +240,7 @@ vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena, vt_compile_op
     if (!more) return VT_OK;
     if (field.number == 3 && field.wire == 2) VT_TRY(read_build_options(field.bytes, arena, out_options));
     if (field.number == 4 && field.wire == 0) out_options->portable = field.value != 0;
+    if (field.number == 7 && field.wire == 2) VT_TRY(read_override(field.bytes));
   }
 }
 

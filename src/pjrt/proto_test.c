@@ -60,6 +60,38 @@ static void test_assignment_round_trip(void **state) {
   vt_text_free(&whole);
 }
 
+static void test_overrides(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *value;
+    vt_code want;
+  } rows[] = {
+      {"xla_embed_ir_in_executable", "TRUE", (vt_code)0},
+      {"xla_embed_ir_in_executable", "maybe", VT_INVALID_ARGUMENT},
+      {"xla_tpu_scoped_vmem_limit_kib", "65536", (vt_code)0},
+      {"memory_fitting_level", "2x", VT_INVALID_ARGUMENT},
+      {"exec_time_optimization_effort", "0.5", (vt_code)0},
+      {"no_such_option", "1", VT_INVALID_ARGUMENT},
+      {"", "", VT_INVALID_ARGUMENT},
+  };
+  vt_arena arena = {0};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    vt_text value = {0}, entry = {0}, whole = {0};
+    vt_proto_put_bytes(&value, 1, rows[i].value, strlen(rows[i].value));
+    vt_proto_put_bytes(&entry, 1, rows[i].name, strlen(rows[i].name));
+    vt_proto_put_bytes(&entry, 2, value.data, value.size);
+    vt_proto_put_bytes(&whole, 7, entry.data, entry.size);
+    vt_compile_options options;
+    vt_status st = read_bytes(whole.data, whole.size, &arena, &options);
+    assert_int_equal(vt_status_code(st), rows[i].want);
+    vt_status_free(st);
+    vt_text_free(&value);
+    vt_text_free(&entry);
+    vt_text_free(&whole);
+  }
+  vt_arena_free(&arena);
+}
+
 static void test_malformed(void **state) {
   (void)state;
   static const char *const names[] = {"number too long", "wire type 3", "field 0", "count 0", "huge counts",
@@ -90,7 +122,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_options),
       cmocka_unit_test(test_assignment_round_trip),
-      cmocka_unit_test(test_malformed),
+      cmocka_unit_test(test_overrides), cmocka_unit_test(test_malformed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
