@@ -7,7 +7,7 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { TABLE = 65536 };
+enum { TABLE = 65536, CHUNK = 32 };
 static int16_t sigmoid_table[TABLE], tanh_table[TABLE];
 static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
 
@@ -70,17 +70,36 @@ static void scale_any(const int32_t *v, int64_t n, const vt_tpu1_scaling *s, int
   scale_body(v, n, s, low, high, out);
 }
 
-void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s,
-                            int32_t *out) {
-  bool table = s->fn == VT_TPU1_FN_SIGMOID || s->fn == VT_TPU1_FN_TANH;
-  int32_t low = INT16_MIN, high = INT16_MAX;
-  if (!table) limits(s, &low, &high);
+static void scale_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s, int32_t low, int32_t high,
+                        int32_t *out) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512dq"))
+  if (__builtin_cpu_supports("avx512dq")) {
     scale_avx512(values, n, s, low, high, out);
-  else
+    return;
+  }
 #endif
-    scale_any(values, n, s, low, high, out);
+  scale_any(values, n, s, low, high, out);
+}
+
+static bool all_zero(const int32_t *values, int64_t n) {
+  int32_t any = 0;
+  for (int64_t i = 0; i < n; i++) any |= values[i];
+  return any == 0;
+}
+
+void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s, int32_t *out) {
+  bool table = s->fn == VT_TPU1_FN_SIGMOID || s->fn == VT_TPU1_FN_TANH;
+  int32_t low = INT16_MIN, high = INT16_MAX, zero = 0, of_zero;
+  if (!table) limits(s, &low, &high);
+  scale_body(&zero, 1, s, low, high, &of_zero);
+  // Lanes without a channel are zero, and there are many: they all have the same result.
+  for (int64_t i = 0; i < n; i += CHUNK) {
+    int64_t count = n - i < CHUNK ? n - i : CHUNK;
+    if (all_zero(values + i, count))
+      for (int64_t k = 0; k < count; k++) out[i + k] = of_zero;
+    else
+      scale_lanes(values + i, count, s, low, high, out + i);
+  }
   if (table) lookup(n, s, out);
 }
 

@@ -170,7 +170,7 @@ void vt_tpu1_build_finish(vt_tpu1_build *b) {
 // A share of a layer that goes through the accumulators at once: some column blocks of some output
 // positions.
 typedef struct group {
-  int64_t image, images, y, oh; // oh < the layer's only when one image is cut
+  int64_t image, images, y, oh, ow; // oh < the layer's only when one image is cut
   int column, columns;
   int64_t acc;
 } group;
@@ -207,12 +207,11 @@ static vt_tpu1_insn pass_insn(vt_tpu1_build *b, const vt_tpu1_term *term, const 
   return insn;
 }
 
-static void set_window(vt_tpu1_build *b, const vt_tpu1_term *term, const group *g,
-                       const vt_tpu1_tensor *out) {
+static void set_window(vt_tpu1_build *b, const vt_tpu1_term *term, const group *g) {
   vt_tpu1_build_set(b, VT_TPU1_REG_CONV_IN_H, term->in->h);
   vt_tpu1_build_set(b, VT_TPU1_REG_CONV_IN_W, term->in->w);
   vt_tpu1_build_set(b, VT_TPU1_REG_CONV_OUT_H, g->oh);
-  vt_tpu1_build_set(b, VT_TPU1_REG_CONV_OUT_W, out->w);
+  vt_tpu1_build_set(b, VT_TPU1_REG_CONV_OUT_W, g->ow);
   vt_tpu1_build_set(b, VT_TPU1_REG_CONV_SY, term->conv.sy);
   vt_tpu1_build_set(b, VT_TPU1_REG_CONV_SX, term->conv.sx);
 }
@@ -225,7 +224,7 @@ static void term_passes(vt_tpu1_build *b, const vt_tpu1_term *term, int term_ind
   const vt_tpu1_tensor *in = term->in;
   int64_t image_rows = in->h * in->w * (in->wide ? 2 : 1);
   bool whole = g->images == in->images;
-  set_window(b, term, g, out);
+  set_window(b, term, g);
   for (int tap = 0; tap < term->conv.kh * term->conv.kw; tap++)
     for (int i = 0; i < in->block_count;) {
       int n = whole ? adjacent_blocks(in, i) : 1;
@@ -250,22 +249,24 @@ static void term_passes(vt_tpu1_build *b, const vt_tpu1_term *term, int term_ind
 
 static void group_activate(vt_tpu1_build *b, const vt_tpu1_epilogue *e, const group *g,
                            const vt_tpu1_tensor *out) {
-  int64_t rows = g->images * g->oh * out->w, width = e->wide_out ? 2 : 1;
+  int64_t rows = g->images * g->oh * g->ow, width = e->wide_out ? 2 : 1;
+  int64_t out_rows = e->pooling ? g->images * out->h * out->w : rows;
   int64_t offset = ((g->image * out->h + g->y) * out->w) * width;
-  bool whole = rows * width == vt_tpu1_tensor_rows(out);
+  bool whole = out_rows * width == vt_tpu1_tensor_rows(out);
   for (int i = 0; i < g->columns;) {
     // Column blocks whose rows lie behind each other in the unified buffer, too, take one
     // instruction.
     int n = 1;
     if (whole)
-      while (i + n < g->columns &&
-             out->blocks[g->column + i + n].ub == out->blocks[g->column + i].ub + n * rows * width)
+      while (i + n < g->columns && out->blocks[g->column + i + n].ub ==
+                                       out->blocks[g->column + i].ub + n * out_rows * width)
         n++;
     vt_tpu1_insn insn = {.op = VT_TPU1_ACTIVATE,
                          .fn = (int32_t)e->fn,
                          .wide_out = e->wide_out,
                          .unsigned_out = e->unsigned_out,
                          .bias = e->bias,
+                         .pool = e->pooling ? (int32_t)e->pooling->kind : VT_TPU1_POOL_NONE,
                          .ub = out->blocks[g->column + i].ub + offset,
                          .acc = g->acc + i * rows,
                          .rows = n * rows};
@@ -276,6 +277,24 @@ static void group_activate(vt_tpu1_build *b, const vt_tpu1_epilogue *e, const gr
     vt_tpu1_build_emit(b, &insn);
     i += n;
   }
+}
+
+// Pooling of images of h x w to those of `out`.
+static void set_pooling(vt_tpu1_build *b, const vt_tpu1_pooling *p, int64_t h, int64_t w,
+                        const vt_tpu1_tensor *out) {
+  const struct {
+    vt_tpu1_reg reg;
+    int64_t value;
+  } sets[] = {{VT_TPU1_REG_POOL_IN_H, h},       {VT_TPU1_REG_POOL_IN_W, w},
+              {VT_TPU1_REG_POOL_OUT_H, out->h}, {VT_TPU1_REG_POOL_OUT_W, out->w},
+              {VT_TPU1_REG_POOL_KH, p->kh},     {VT_TPU1_REG_POOL_KW, p->kw},
+              {VT_TPU1_REG_POOL_SY, p->sy},     {VT_TPU1_REG_POOL_SX, p->sx},
+              {VT_TPU1_REG_POOL_PY, p->py},     {VT_TPU1_REG_POOL_PX, p->px}};
+  for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
+    vt_tpu1_build_set(b, sets[i].reg, sets[i].value);
+  if (p->kind != VT_TPU1_POOL_AVG) return;
+  vt_tpu1_build_set(b, VT_TPU1_REG_POOL_SCALE, p->scale);
+  vt_tpu1_build_set(b, VT_TPU1_REG_POOL_SHIFT, p->shift);
 }
 
 typedef struct layer {
@@ -289,7 +308,7 @@ typedef struct layer {
 // `tiles`: the range the group reads; empty: it makes its own. `last`: of its layer.
 static vt_tpu1_range group_emit(vt_tpu1_build *b, const layer *l, const group *g,
                                 vt_tpu1_range tiles, bool last) {
-  int64_t rows = g->images * g->oh * l->out->w;
+  int64_t rows = g->images * g->oh * g->ow;
   bool new_tiles = tiles.count == 0;
   size_t weights_at = b->code.size;
   if (new_tiles) tiles.first = (int64_t)b->tiles.size;
@@ -316,16 +335,18 @@ static vt_tpu1_range group_emit(vt_tpu1_build *b, const layer *l, const group *g
 // together.
 static vt_status choose_group(const vt_tpu1_build *b, layer *l, group *g) {
   const vt_tpu1_tensor *out = l->out;
-  int64_t acc_rows = (int64_t)b->chip->acc_rows, image = out->h * out->w;
-  *g = (group){.images = out->images, .oh = out->h, .columns = out->block_count};
+  int64_t acc_rows = (int64_t)b->chip->acc_rows;
+  int64_t h = l->epilogue->pooling ? l->epilogue->h : out->h;
+  int64_t w = l->epilogue->pooling ? l->epilogue->w : out->w, image = h * w;
+  *g = (group){.images = out->images, .oh = h, .ow = w, .columns = out->block_count};
   if (out->images * image > acc_rows) {
     g->images = acc_rows / 2 / image > 1 ? acc_rows / 2 / image : 1;
-    if (image > acc_rows) g->oh = acc_rows / 2 / out->w;
+    if (image > acc_rows) g->oh = acc_rows / 2 / w;
     if (g->oh == 0)
       return vt_error(VT_UNIMPLEMENTED, "one row of %lld positions exceeds the accumulators",
-                      (long long)out->w);
+                      (long long)w);
   }
-  int64_t rows = g->images * g->oh * out->w;
+  int64_t rows = g->images * g->oh * w;
   l->halves = rows <= acc_rows / 2;
   int64_t room = l->halves ? acc_rows / 2 : acc_rows;
   if (rows * g->columns > room) g->columns = (int)(room / rows);
@@ -344,18 +365,20 @@ void vt_tpu1_build_layer(vt_tpu1_build *b, const vt_tpu1_term *terms, int term_c
     fail(b, st);
     return;
   }
+  int64_t h = e->pooling ? e->h : out->h;
   set_epilogue(b, e);
+  if (e->pooling) set_pooling(b, e->pooling, e->h, e->w, out);
   vt_tpu1_build_sync(b, VT_TPU1_UNIT_MATRIX,
                      ACTIVATE); // the layer's inputs are another layer's results
   for (int64_t image = 0; image < out->images; image += most.images)
-    for (int64_t y = 0; y < out->h; y += most.oh)
+    for (int64_t y = 0; y < h; y += most.oh)
       for (int column = 0; column < out->block_count; column += most.columns) {
-        group g = {.image = image, .y = y, .column = column};
+        group g = {.image = image, .y = y, .ow = most.ow, .column = column};
         g.images = min64(most.images, out->images - image);
-        g.oh = min64(most.oh, out->h - y);
+        g.oh = min64(most.oh, h - y);
         g.columns = (int)min64(most.columns, out->block_count - column);
         g.acc = l.halves ? b->half * ((int64_t)b->chip->acc_rows / 2) : 0;
-        bool last = image + most.images >= out->images && y + most.oh >= out->h &&
+        bool last = image + most.images >= out->images && y + most.oh >= h &&
                     column + most.columns >= out->block_count;
         tiles[column] = group_emit(b, &l, &g, tiles[column], last);
         b->half ^= l.halves;
@@ -389,23 +412,11 @@ void vt_tpu1_build_vector(vt_tpu1_build *b, vt_tpu1_vop op, vt_tpu1_fn fn, const
 void vt_tpu1_build_pool(vt_tpu1_build *b, const vt_tpu1_tensor *in, const vt_tpu1_pooling *p,
                         const vt_tpu1_tensor *out) {
   vt_tpu1_build_sync(b, VT_TPU1_UNIT_ACTIVATE, MATRIX | READ | WRITE);
-  const struct {
-    vt_tpu1_reg reg;
-    int64_t value;
-  } sets[] = {
-      {VT_TPU1_REG_POOL_IN_H, in->h},   {VT_TPU1_REG_POOL_IN_W, in->w},
-      {VT_TPU1_REG_POOL_OUT_H, out->h}, {VT_TPU1_REG_POOL_OUT_W, out->w},
-      {VT_TPU1_REG_POOL_KH, p->kh},     {VT_TPU1_REG_POOL_KW, p->kw},
-      {VT_TPU1_REG_POOL_SY, p->sy},     {VT_TPU1_REG_POOL_SX, p->sx},
-      {VT_TPU1_REG_POOL_PY, p->py},     {VT_TPU1_REG_POOL_PX, p->px},
-      {VT_TPU1_REG_SCALE, 1},           {VT_TPU1_REG_SHIFT, 0},
-      {VT_TPU1_REG_OFFSET, 0},          {VT_TPU1_REG_VECTOR_ROWS, in->images * in->h * in->w}};
-  for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
-    vt_tpu1_build_set(b, sets[i].reg, sets[i].value);
-  if (p->kind == VT_TPU1_POOL_AVG) {
-    vt_tpu1_build_set(b, VT_TPU1_REG_POOL_SCALE, p->scale);
-    vt_tpu1_build_set(b, VT_TPU1_REG_POOL_SHIFT, p->shift);
-  }
+  set_pooling(b, p, in->h, in->w, out);
+  vt_tpu1_build_set(b, VT_TPU1_REG_SCALE, 1);
+  vt_tpu1_build_set(b, VT_TPU1_REG_SHIFT, 0);
+  vt_tpu1_build_set(b, VT_TPU1_REG_OFFSET, 0);
+  vt_tpu1_build_set(b, VT_TPU1_REG_VECTOR_ROWS, in->images * in->h * in->w);
   for (int i = 0; i < in->block_count; i++)
     vt_tpu1_build_emit(b, &(vt_tpu1_insn){.op = VT_TPU1_VECTOR,
                                           .vop = VT_TPU1_VOP_COPY,

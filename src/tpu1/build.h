@@ -45,6 +45,13 @@ typedef struct vt_tpu1_build {
   vt_status st; // first failure: out of unified buffer or accumulators
 } vt_tpu1_build;
 
+typedef struct vt_tpu1_pooling {
+  vt_tpu1_pool kind;
+  int64_t kh, kw, sy, sx, py, px;
+  int32_t scale; // average: multiplier and shift of the sum
+  int shift;
+} vt_tpu1_pooling;
+
 // How the results of a layer leave the accumulators.
 typedef struct vt_tpu1_epilogue {
   vt_tpu1_fn fn;
@@ -53,6 +60,9 @@ typedef struct vt_tpu1_epilogue {
   int shift;
   bool bias;
   int64_t bias_ub; // four rows per column block
+  const vt_tpu1_pooling
+      *pooling; // NULL: none; else images of h x w before it, which fit the accumulators
+  int64_t h, w;
 } vt_tpu1_epilogue;
 
 // A window over an image; 1 x 1 over 1 x 1 images is a dense layer.
@@ -102,12 +112,6 @@ void vt_tpu1_build_layer(vt_tpu1_build *b, const vt_tpu1_term *terms, int term_c
 void vt_tpu1_build_vector(vt_tpu1_build *b, vt_tpu1_vop op, vt_tpu1_fn fn, const vt_tpu1_tensor *a,
                           const vt_tpu1_tensor *second, const vt_tpu1_tensor *out);
 
-typedef struct vt_tpu1_pooling {
-  vt_tpu1_pool kind;
-  int64_t kh, kw, sy, sx, py, px;
-  int32_t scale; // average: multiplier and shift of the sum
-  int shift;
-} vt_tpu1_pooling;
 void vt_tpu1_build_pool(vt_tpu1_build *b, const vt_tpu1_tensor *in, const vt_tpu1_pooling *pooling,
                         const vt_tpu1_tensor *out);
 

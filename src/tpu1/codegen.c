@@ -20,8 +20,10 @@ typedef struct coder {
   const vt_tpu1_chip *chip;
   vt_tpu1_compiled *out;
   bool **cuts;      // by node: channels + 1 flags
+  int *reads;       // by node: how often its storage is read
   int *last_use;    // by node: the node that reads its storage last; INT32_MAX for outputs
   int64_t *bias_ub; // by node
+  int *pooled_by;   // by node: the pooling node that a layer's activation also does; -1 = none
   vt_arena arena;
 } coder;
 
@@ -93,6 +95,7 @@ static void choose_cuts(coder *c) {
 static void storage_mark(const coder *c, int node, int user) {
   const vt_tpu1_qnode *n = &c->net->nodes.data[node];
   if (user > c->last_use[node]) c->last_use[node] = user;
+  c->reads[node]++;
   if (n->kind == VT_TPU1_Q_SLICE) storage_mark(c, n->a.node, user);
   for (int p = 0; p < n->part_count; p++) storage_mark(c, n->parts[p].node, user);
 }
@@ -100,6 +103,7 @@ static void storage_mark(const coder *c, int node, int user) {
 static void choose_lifetimes(coder *c) {
   const vt_tpu1_network *net = c->net;
   c->last_use = VT_NEW_ARRAY(&c->arena, int, net->nodes.size + 1);
+  c->reads = VT_NEW_ARRAY(&c->arena, int, net->nodes.size + 1);
   for (size_t i = 0; i < net->nodes.size; i++) {
     const vt_tpu1_qnode *n = &net->nodes.data[i];
     if (is_view(n)) continue;
@@ -110,6 +114,22 @@ static void choose_lifetimes(coder *c) {
   }
   for (size_t i = 0; i < net->outputs.size; i++)
     if (!net->outputs.data[i].on_host) storage_mark(c, net->outputs.data[i].ref.node, INT32_MAX);
+}
+
+// Pooling in the activation unit on the way from the accumulators: for layers that only a pooling
+// node reads and whose images fit the accumulators.
+static void choose_pooling(coder *c) {
+  const vt_tpu1_network *net = c->net;
+  c->pooled_by = VT_NEW_ARRAY(&c->arena, int, net->nodes.size + 1);
+  for (size_t i = 0; i < net->nodes.size; i++) c->pooled_by[i] = -1;
+  for (size_t i = 0; i < net->nodes.size; i++) {
+    const vt_tpu1_qnode *n = &net->nodes.data[i], *in = &net->nodes.data[n->a.node];
+    if (n->kind != VT_TPU1_Q_POOL || in->kind != VT_TPU1_Q_LAYER ||
+        c->last_use[n->a.node] != (int)i)
+      continue;
+    if (in->h * in->w > (int64_t)c->chip->acc_rows || c->reads[n->a.node] != 1) continue;
+    c->pooled_by[n->a.node] = (int)i;
+  }
 }
 
 static vt_status tensor_make(coder *c, int node) {
@@ -156,7 +176,7 @@ static void view_make(coder *c, int node) {
 static void drop_dead(coder *c, int node) {
   for (int i = 0; i <= node; i++) {
     const vt_tpu1_qnode *n = &c->net->nodes.data[i];
-    if (is_view(n) || is_dropped(n) || c->last_use[i] != node) continue;
+    if (is_view(n) || is_dropped(n) || c->last_use[i] != node || c->pooled_by[i] >= 0) continue;
     vt_tpu1_build_drop(&c->out->run, &c->out->tensors[i]);
   }
 }
@@ -231,6 +251,7 @@ static vt_status layer_code(coder *c, int node) {
   vt_tpu1_term terms[VT_TPU1_MAX_TERMS];
   vt_tpu1_build *b = &c->out->run;
   size_t first = b->tiles.size;
+  int pool = c->pooled_by[node], to = pool >= 0 ? pool : node;
   for (int t = 0; t < n->term_count; t++)
     terms[t] = (vt_tpu1_term){&c->out->tensors[n->terms[t].in.node], n->terms[t].conv};
   vt_tpu1_epilogue e = {.fn = n->fn,
@@ -239,8 +260,14 @@ static vt_status layer_code(coder *c, int node) {
                         .shift = n->shift,
                         .bias = n->qbias != NULL,
                         .bias_ub = c->bias_ub[node]};
-  vt_tpu1_build_layer(b, terms, n->term_count, &e, &c->out->tensors[node]);
-  return weights_fill(c, n, &c->out->tensors[node], first);
+  if (pool >= 0) {
+    VT_TRY(tensor_make(c, pool));
+    e.pooling = &c->net->nodes.data[pool].pooling;
+    e.h = n->h;
+    e.w = n->w;
+  }
+  vt_tpu1_build_layer(b, terms, n->term_count, &e, &c->out->tensors[to]);
+  return weights_fill(c, n, &c->out->tensors[to], first);
 }
 
 static void vector_code(coder *c, int node) {
@@ -261,7 +288,8 @@ static vt_status node_code(coder *c, int node) {
     view_make(c, node);
     return VT_OK;
   }
-  if (n->kind != VT_TPU1_Q_INPUT) VT_TRY(tensor_make(c, node));
+  bool pooled = n->kind == VT_TPU1_Q_POOL && c->pooled_by[n->a.node] == node; // by the layer before
+  if (n->kind != VT_TPU1_Q_INPUT && c->pooled_by[node] < 0 && !pooled) VT_TRY(tensor_make(c, node));
   switch (n->kind) {
   case VT_TPU1_Q_LAYER:
     VT_TRY(layer_code(c, node));
@@ -270,8 +298,9 @@ static vt_status node_code(coder *c, int node) {
     vector_code(c, node);
     break;
   case VT_TPU1_Q_POOL:
-    vt_tpu1_build_pool(&c->out->run, &c->out->tensors[n->a.node], &n->pooling,
-                       &c->out->tensors[node]);
+    if (!pooled)
+      vt_tpu1_build_pool(&c->out->run, &c->out->tensors[n->a.node], &n->pooling,
+                         &c->out->tensors[node]);
     break;
   default:
     break;
@@ -314,6 +343,7 @@ vt_status vt_tpu1_network_compile(const vt_tpu1_network *network, const vt_tpu1_
     vt_status_free(st);
     choose_cuts(&c);
     choose_lifetimes(&c);
+    choose_pooling(&c);
     st = network_code(&c);
   }
   vt_arena_free(&c.arena);
