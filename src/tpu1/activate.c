@@ -59,9 +59,10 @@ static inline __attribute__((always_inline)) void scale_body(const int32_t *v, i
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx512f,avx512dq,prefer-vector-width=512"))) static void
-scale_avx512(const int32_t *v, int64_t n, const vt_tpu1_scaling *s, int32_t low, int32_t high,
-             int32_t *out) {
+__attribute__((target("avx512f,avx512dq"))) static void scale_avx512(const int32_t *v, int64_t n,
+                                                                     const vt_tpu1_scaling *s,
+                                                                     int32_t low, int32_t high,
+                                                                     int32_t *out) {
   scale_body(v, n, s, low, high, out);
 }
 #endif
@@ -70,8 +71,8 @@ static void scale_any(const int32_t *v, int64_t n, const vt_tpu1_scaling *s, int
   scale_body(v, n, s, low, high, out);
 }
 
-static void scale_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s, int32_t low, int32_t high,
-                        int32_t *out) {
+static void scale_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s, int32_t low,
+                        int32_t high, int32_t *out) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512dq")) {
     scale_avx512(values, n, s, low, high, out);
@@ -87,7 +88,8 @@ static bool all_zero(const int32_t *values, int64_t n) {
   return any == 0;
 }
 
-void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s, int32_t *out) {
+void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s,
+                            int32_t *out) {
   bool table = s->fn == VT_TPU1_FN_SIGMOID || s->fn == VT_TPU1_FN_TANH;
   int32_t low = INT16_MIN, high = INT16_MAX, zero = 0, of_zero;
   if (!table) limits(s, &low, &high);

@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) void body(const vt_tpu1_pass *p) {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx512f,avx512dq,avx512bw,fma,prefer-vector-width=512"))) static void
+__attribute__((target("avx512f,avx512dq,avx512bw,fma"))) static void
 mac_avx512(const vt_tpu1_pass *p) {
   body(p);
 }

@@ -268,7 +268,7 @@ static vt_status plan_step(planner *p, vt_tpu1_step *step) {
   case VT_TPU1_OPS:
     break;
   }
-  assert(!"instructions without a unit never get here");
+  assert(false); // instructions without a unit never get here
   return VT_OK;
 }
 

@@ -243,7 +243,7 @@ static void time_step(clock_state *c, const vt_tpu1_step *step) {
     time_activate(c, step);
     break;
   case VT_TPU1_UNIT_NONE:
-    assert(!"not a step");
+    assert(false);
     break;
   }
 }
