@@ -14,7 +14,8 @@ typedef struct axes {
 } axes;
 
 static double px(const axes *a, double x) {
-  return LEFT + (double)(WIDTH - LEFT - RIGHT) * (log(x) - log(a->x0)) / (log(a->x1) - log(a->x0));
+  return (double)LEFT +
+         (double)(WIDTH - LEFT - RIGHT) * (log(x) - log(a->x0)) / (log(a->x1) - log(a->x0));
 }
 static double py(const axes *a, double y) {
   return HEIGHT - BOTTOM -
