@@ -286,6 +286,16 @@ static vt_status add(vt_lower *lo, const vt_raw_op *raw, const vt_op *op, vt_att
   return VT_OK;
 }
 
+// GSPMD's sharding of a single result, in Shardy's form beside the text. A text that cannot be read is only a hint lost.
+static vt_status add_tiles(vt_lower *lo, const vt_raw_op *raw, const vt_op *op, attr_list *list) {
+  const vt_raw_attr *text = vt_raw_find(raw, "mhlo.sharding");
+  if (!text || text->kind != VT_RAW_STRING || op->result_count != 1) return VT_OK;
+  const vt_sharding **one = VT_NEW(&lo->module->arena, const vt_sharding *);
+  vt_status_free(vt_lower_tiles(lo, raw, text->string, op->results[0].type.rank, one));
+  if (*one) push(list, (vt_attr){.key = VT_ATTR_SHARDING, .count = 1, .shardings = one});
+  return VT_OK;
+}
+
 vt_status vt_lower_attrs(vt_lower *lo, const vt_raw_op *raw, vt_op *op) {
   attr_list list = {0};
   const vt_op_info *info = vt_op_info_get(op->code);
@@ -297,6 +307,7 @@ vt_status vt_lower_attrs(vt_lower *lo, const vt_raw_op *raw, vt_op *op) {
   }
   const vt_raw_attr *sharding = vt_raw_find(raw, "sdy.sharding");
   if (sharding && !(info->flags & VT_OPF_SHARDY)) VT_TRY(add(lo, raw, op, VT_ATTR_SHARDING, "sdy.sharding", &list));
+  if (!sharding) VT_TRY(add_tiles(lo, raw, op, &list));
   VT_TRY(add(lo, raw, op, VT_ATTR_MHLO_SHARDING, vt_attr_text(VT_ATTR_MHLO_SHARDING), &list));
   VT_TRY(add(lo, raw, op, VT_ATTR_FRONTEND_ATTRIBUTES, vt_attr_text(VT_ATTR_FRONTEND_ATTRIBUTES), &list));
   op->attr_count = list.count;

@@ -244,18 +244,13 @@ static const vt_raw_attr *parse_sdy(vt_parser *p, vt_string name) {
     vt_parse_expect(p, ">");
     return attr;
   }
-  if (!name.size) {  // #sdy<manual_axes{"a"}>
-    vt_parse_expect(p, "<");
-    if (vt_parse_take(p, "manual_axes")) attr = vt_parse_sdy_names(p);
-    else if (vt_parse_take(p, "propagation_direction")) {
-      static const char *const directions[] = {"NONE", "FORWARD", "BACKWARD", "BOTH"};
-      for (int64_t i = 0; i < 4 && !attr; i++)
-        if (vt_parse_take(p, directions[i])) attr = vt_parse_int_attr(p, i);
-    }
-    if (!attr) vt_parse_fail(p, VT_INVALID_ARGUMENT, "unknown Shardy attribute");
+  const char *open = p->at;
+  if (!name.size && vt_parse_take(p, "<") && vt_parse_take(p, "manual_axes")) {  // #sdy<manual_axes{"a"}>
+    attr = vt_parse_sdy_names(p);
     vt_parse_expect(p, ">");
-    return attr ? attr : vt_parse_new_attr(p, VT_RAW_OTHER);
+    return attr;
   }
+  if (vt_parse_ok(p)) p->at = open;  // lists of axes and the like: of no use here
   vt_parse_skip_balanced(p);
   return vt_parse_new_attr(p, VT_RAW_OTHER);
 }
