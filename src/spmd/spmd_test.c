@@ -187,12 +187,39 @@ static void test_propagation(void **state) {
   assert_int_equal(wrong, 0);
 }
 
+// GSPMD's texts lead to the same tilings: of an argument, of an op, of a result.
+static void test_gspmd(void **state) {
+  (void)state;
+  static const char text[] =
+      "module attributes {mhlo.num_partitions = 8 : i32} {\n"
+      "  func.func @main(%x: tensor<8x4xf32> {mhlo.sharding = \"{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}\"},\n"
+      "      %y: tensor<8x4xf32> {mhlo.sharding = \"{maximal device=5}\"}) -> (tensor<8x4xf32>, tensor<4x8xf32>,\n"
+      "      tensor<8x4xf32> {mhlo.sharding = \"{devices=[8,1]0,2,1,3,4,6,5,7}\"}) {\n"
+      "    %0 = stablehlo.tanh %x {mhlo.sharding = \"{devices=[2,4]<=[8]}\"} : tensor<8x4xf32>\n"
+      "    %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>\n"
+      "    return %0, %1, %y : tensor<8x4xf32>, tensor<4x8xf32>, tensor<8x4xf32> } }";
+  vt_arena arena = {0};
+  vt_module *module = NULL;
+  vt_tiling *params, *results;
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)text, sizeof text - 1}, &module);
+  if (!st) st = vt_spmd_plan(module, 8, &arena, &params, &results);
+  if (st) fail_msg("%s", vt_status_message(st));
+  check_proto(&params[0], "08031a030104022208" "0004010502060307" "3001");
+  check_proto(&params[1], "08011a0101220105");
+  check_proto(&results[0], "08031a02020422080001020304050607");
+  check_proto(&results[1], "08031a02040222080004010502060307");
+  check_proto(&results[2], "08031a02080122080002010304060507");
+  vt_arena_free(&arena);
+  vt_module_destroy(module);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_mesh),
       cmocka_unit_test(test_ranges),
       cmocka_unit_test(test_maximal),
       cmocka_unit_test(test_propagation),
+      cmocka_unit_test(test_gspmd),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
