@@ -380,7 +380,8 @@ static void reductions(void **state) {
 // Every path of reduce.c: rows, columns, parts, transposed; sums of whole numbers are exact in any order.
 static void reduction_paths(void **state) {
   (void)state;
-  static const int64_t shapes_[][3] = {{3, 1000, 1}, {1000, 3, 1}, {1, 5000, 1}, {7, 11, 13}, {300, 2, 5}, {2, 300, 40}, {4, 64, 64}};
+  static const int64_t shapes_[][3] = {{3, 1000, 1}, {1000, 3, 1}, {1, 5000, 1}, {7, 11, 13},
+                                       {300, 2, 5},  {2, 300, 40}, {4, 64, 64}};
   for (size_t s = 0; s < sizeof shapes_ / sizeof *shapes_; s++)
     for (int mask = 1; mask < 8; mask++)
       for (int body = 0; body < 4; body++) {

@@ -101,9 +101,11 @@ static vt_status fold_row(vt_fold *fold, int64_t n, const char *row, size_t byte
   return VT_OK;
 }
 
-// acc (of `lanes`) gets the fold of `depth` rows, onto what it holds when `started`; row i of input k lies at x[k] + i * lanes. Long sums go in blocks: the
-// error of an f32 sum then grows with the length of a block and the number of blocks, not with depth.
-static vt_status fold_rows(vt_fold *fold, int64_t depth, int64_t lanes, bool started, void *const *x, void *const *acc) {
+// acc (of `lanes`) gets the fold of `depth` rows, onto what it holds when `started`; row i of input k lies at
+// x[k] + i * lanes. Long sums go in blocks: the error of an f32 sum then grows with the length of a block and the number
+// of blocks, not with depth.
+static vt_status fold_rows(vt_fold *fold, int64_t depth, int64_t lanes, bool started, void *const *x,
+                           void *const *acc) {
   int64_t block = fold->loop && depth > 128 ? 64 : depth;
   void *row[VT_FOLD_MOST], *partial = NULL;
   vt_status st = VT_OK;
