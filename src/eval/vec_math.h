@@ -14,9 +14,12 @@
 // Adding and subtracting this rounds to an integer, whose low bits are then those of the sum.
 #define VT_ROUND_MAGIC 0x1.8p52
 
-static inline double vt_math_exp(double x) {
-  // exp(x) = 2^k exp(r), |r| <= ln2 / 2. Beyond +-709 f32 results are infinite or zero anyway; the clamp keeps k in
-  // range and passes NaN on.
+// x = k ln2 + r, |r| <= ln2 / 2: exp(x) = scale (1 + q), scale = 2^k and q = exp(r) - 1 to full relative precision.
+// Beyond +-709 f32 results are infinite or zero anyway; the clamp keeps k in range and passes NaN on.
+typedef struct vt_math_power {
+  double scale, q;
+} vt_math_power;
+static inline vt_math_power vt_math_exp_parts(double x) {
   double c = x > 709.0 ? 709.0 : x;
   c = c < -708.0 ? -708.0 : c;
   double shifted = c * 0x1.71547652b82fep0 + VT_ROUND_MAGIC;
@@ -34,22 +37,19 @@ static inline double vt_math_exp(double x) {
   p = p * r + 1.0 / 6;
   p = p * r + 0.5;
   p = p * r + 1.0;
-  p = p * r + 1.0;
   uint64_t scale = (vt_f64_bits(shifted) << 52) + 0x3ff0000000000000u;
-  return p * vt_f64_from_bits(scale);
+  return (vt_math_power){vt_f64_from_bits(scale), p * r};
 }
 
-// exp(x) - 1 with full relative precision near 0.
+static inline double vt_math_exp(double x) {
+  vt_math_power e = vt_math_exp_parts(x);
+  return e.scale + e.scale * e.q;
+}
+
+// exp(x) - 1: near 0 the scale is 1 and only q is left.
 static inline double vt_math_expm1(double x) {
-  double p = 1.0 / 5040;
-  p = p * x + 1.0 / 720;
-  p = p * x + 1.0 / 120;
-  p = p * x + 1.0 / 24;
-  p = p * x + 1.0 / 6;
-  p = p * x + 0.5;
-  p = p * x + 1.0;
-  double small = p * x, large = vt_math_exp(x) - 1.0;
-  return x < 0.015625 && x > -0.015625 ? small : large;
+  vt_math_power e = vt_math_exp_parts(x);
+  return (e.scale - 1.0) + e.scale * e.q;
 }
 
 // log(x) for x a normal positive f64; other arguments are put right by the caller.
