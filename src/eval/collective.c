@@ -94,6 +94,35 @@ static vt_status groups_of(const vt_op *op, int32_t devices, group_list *out) {
   return st;
 }
 
+// Groups along axes of a mesh: devices that differ in nothing but those coordinates, counted major to minor.
+static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t devices, group_list *out) {
+  const vt_mesh *mesh = axes->mesh;
+  int64_t size = mesh ? vt_eval_mesh_size(mesh) : 0, width = 1;
+  if (size != devices || axes->rank != 1) return vt_eval_invalid(op, "replica_group_mesh_axes");
+  const vt_dim_sharding *dim = &axes->dims[0];
+  for (uint32_t a = 0; a < dim->axis_count; a++) {
+    if (dim->axes[a].axis >= mesh->axis_count || dim->axes[a].size < 1 || dim->axes[a].pre_size < 1)
+      return vt_eval_invalid(op, "replica_group_mesh_axes");
+    width *= dim->axes[a].size;
+  }
+  // A row per place whose coordinates along the axes are all 0; the rows of other places stay empty.
+  *out = (group_list){.count = size, .width = width};
+  VT_TRY(vt_eval_scratch(size * width * 4, &out->members));
+  for (int64_t i = 0; i < size * width; i++) out->members[i] = -1;
+  for (int64_t place = 0; place < size; place++) {
+    int64_t index = 0, base = place, stride;
+    for (uint32_t a = 0; a < dim->axis_count; a++) {
+      int64_t at = vt_eval_mesh_coordinate(mesh, place, dim->axes[a], &stride);
+      index = index * dim->axes[a].size + at;
+      base -= at * stride;
+    }
+    int64_t device = mesh->device_count ? mesh->device_ids[place] : place;
+    if (device < 0 || device >= devices) return vt_eval_invalid(op, "mesh");
+    out->members[base * width + index] = (int32_t)device;
+  }
+  return VT_OK;
+}
+
 static void zero(vt_tensor t) {
   if (t.data) memset(t.data, 0, (size_t)vt_type_bytes(t.type));
 }
@@ -248,11 +277,10 @@ static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, co
                                 const vt_tensor *const *in, vt_tensor *const *out) {
   if (op->code == VT_OP_COLLECTIVE_PERMUTE) return run_permute(op, devices, in, out);
   if (vt_attr_i64_or(op, VT_ATTR_HAS_DYNAMIC_ROOT, 0)) return vt_eval_refuse(op, "a dynamic root");
-  if (vt_op_attr(op, VT_ATTR_REPLICA_MESH_AXES) && !vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS))
-    return vt_eval_refuse(op, "replica groups given by mesh axes");
+  const vt_attr *axes = vt_op_attr(op, VT_ATTR_REPLICA_MESH_AXES);
+  bool by_axes = axes && axes->count == 1 && !vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
   group_list groups = {0};
-  VT_TRY(groups_of(op, devices, &groups));
-  vt_status st = VT_OK;
+  vt_status st = by_axes ? mesh_groups(op, axes->shardings[0], devices, &groups) : groups_of(op, devices, &groups);
   bool outside_gets_zeros = op->code == VT_OP_COLLECTIVE_BROADCAST || op->code == VT_OP_COLLECTIVE_REDUCE;
   for (uint32_t k = 0; k < op->result_count && !st; k++) {
     lane_set s = {op, state, env, devices, k, in, out};

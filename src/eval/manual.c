@@ -16,26 +16,6 @@ static bool is_manual(const vt_op *op, const vt_mesh *mesh, uint32_t axis) {
   return false;
 }
 
-static int64_t mesh_size(const vt_mesh *mesh) {
-  int64_t n = 1;
-  for (uint32_t i = 0; i < mesh->axis_count; i++) n *= mesh->axes[i].size;
-  return n;
-}
-
-// Where on the mesh a device sits, as a row-major number.
-static int64_t place_of(const vt_mesh *mesh, int64_t device) {
-  for (uint32_t i = 0; i < mesh->device_count; i++)
-    if (mesh->device_ids[i] == device) return i;
-  return device;
-}
-
-static int64_t coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref) {
-  int64_t below = 1, size = mesh->axes[ref.axis].size;
-  for (uint32_t i = ref.axis + 1; i < mesh->axis_count; i++) below *= mesh->axes[i].size;
-  int64_t part = size / (ref.pre_size * ref.size);
-  return place / below % size / (part ? part : 1) % ref.size;
-}
-
 static const vt_sharding *sharding_of(const vt_op *op, vt_attr_key key, uint32_t index) {
   const vt_attr *list = vt_op_attr(op, key);
   return list && index < list->count ? list->shardings[index] : NULL;
@@ -51,14 +31,14 @@ static vt_status tile_offset(const vt_op *op, const vt_sharding *s, vt_type whol
   if (!s || s->kind != VT_SHARDING_MESH || !s->mesh || s->rank != whole.rank)
     return vt_eval_refuse(op, "a manual computation sharded like this");
   vt_type_strides(whole, strides);
-  int64_t place = place_of(s->mesh, device);
+  int64_t place = vt_eval_mesh_place(s->mesh, device);
   for (int32_t d = 0; d < whole.rank; d++) {
     int64_t index = 0, count = 1;
     for (uint32_t a = 0; a < s->dims[d].axis_count; a++) {
       vt_axis_ref ref = s->dims[d].axes[a];
       if (ref.axis >= s->mesh->axis_count) return vt_eval_invalid(op, "sharding");
       if (!is_manual(op, s->mesh, ref.axis)) continue;
-      index = index * ref.size + coordinate(s->mesh, place, ref);
+      index = index * ref.size + vt_eval_mesh_coordinate(s->mesh, place, ref, NULL);
       count *= ref.size;
     }
     if (local.dims[d] * count != whole.dims[d]) return vt_eval_invalid(op, "tile");
@@ -142,7 +122,7 @@ vt_status vt_eval_manual_computation(const vt_eval_call *call) {
   const vt_op *op = call->op;
   const vt_func *f = op->regions[0];
   const vt_mesh *mesh = mesh_of(op);
-  tiles t = {.devices = mesh ? mesh_size(mesh) : 1};
+  tiles t = {.devices = mesh ? vt_eval_mesh_size(mesh) : 1};
   if (t.devices < 1 || t.devices > 1 << 16) return vt_eval_refuse(op, "a mesh of this size");
   if (call->state->lockstep) return vt_eval_refuse(op, "a manual computation inside another");
   vt_status st = VT_OK;
