@@ -676,6 +676,124 @@ static void random_bits(void **state) {
   }
 }
 
+static void batch_norms(void **state) {
+  (void)state;
+  const int64_t two = 2;
+  bench b = bench_new();
+  operand(&b, VT_F32, DIMS(2, 2), N(1, 2, 3, 4));
+  operand(&b, VT_F32, 1, &two, N(2, 3));
+  operand(&b, VT_F32, 1, &two, N(10, 20));
+  vt_type types[3] = {b.in[0].type, b.in[1].type, b.in[1].type};
+  vt_op *op = make_op(&b, VT_OP_BATCH_NORM_TRAINING, 3, types, 0);
+  vt_op_set_f64(op, VT_ATTR_EPSILON, 0);
+  vt_op_set_i64(op, VT_ATTR_FEATURE_INDEX, 1);
+  run_op(&b);
+  expect_numbers(b.out[0], N(8, 17, 12, 23), 0, "normalised");
+  expect_numbers(b.out[1], N(2, 3), 0, "mean");
+  expect_numbers(b.out[2], N(1, 1), 0, "biased variance");
+  bench_free(&b);
+
+  b = bench_new();
+  operand(&b, VT_F32, DIMS(2, 2), N(1, 2, 3, 4));
+  operand(&b, VT_F32, 1, &two, N(2, 3));
+  operand(&b, VT_F32, 1, &two, N(10, 20));
+  operand(&b, VT_F32, 1, &two, N(0.0, 2));
+  operand(&b, VT_F32, 1, &two, N(3, 0.0));
+  op = make_one(&b, VT_OP_BATCH_NORM_INFERENCE, VT_F32, DIMS(2, 2), 0);
+  vt_op_set_f64(op, VT_ATTR_EPSILON, 1);
+  vt_op_set_i64(op, VT_ATTR_FEATURE_INDEX, 1);
+  finish(&b, N(11, 20, 13, 26), 0, "batch_norm_inference");
+
+  b = bench_new();
+  operand(&b, VT_F32, DIMS(2, 2), N(1, 2, 3, 4));
+  operand(&b, VT_F32, 1, &two, N(2, 3));
+  operand(&b, VT_F32, 1, &two, N(2, 3));
+  operand(&b, VT_F32, 1, &two, N(1, 1));
+  operand(&b, VT_F32, DIMS(2, 2), N(1, 0.0, 0.0, 4));
+  vt_type grads[3] = {b.in[0].type, b.in[1].type, b.in[1].type};
+  op = make_op(&b, VT_OP_BATCH_NORM_GRAD, 3, grads, 0);
+  vt_op_set_f64(op, VT_ATTR_EPSILON, 0);
+  vt_op_set_i64(op, VT_ATTR_FEATURE_INDEX, 1);
+  run_op(&b);
+  expect_numbers(b.out[0], N(0.0, 0.0, 0.0, 0.0), 0, "two values leave no gradient");
+  expect_numbers(b.out[1], N(-1, 4), 0, "scale");
+  expect_numbers(b.out[2], N(1, 4), 0, "offset");
+  bench_free(&b);
+}
+
+static void older_ops(void **state) {
+  (void)state;
+  bench b = bench_new();
+  operand(&b, VT_F32, DIMS(3), N(1, 2, 3));
+  operand(&b, VT_F32, DIMS(3), N(10, 20, 30));
+  vt_op *op = make_one(&b, VT_OP_MAP, VT_F32, DIMS(3), 1);
+  INTS(op, DIMENSIONS, 0);
+  op->regions[0] = binary_region(&b, VT_OP_MULTIPLY, VT_F32);
+  finish(&b, N(10, 40, 90), 0, "map");
+
+  b = bench_new();
+  operand(&b, VT_S32, DIMS(2, 3), N(1, 2, 3, 4, 5, 6));
+  operand(&b, VT_S32, DIMS(2, 2), N(2, 0, 1, 1));
+  op = make_one(&b, VT_OP_TORCH_INDEX_SELECT, VT_S32, DIMS(2, 2), 0);
+  vt_op_set_i64(op, VT_ATTR_DIM, 1);
+  vt_op_set_i64(op, VT_ATTR_BATCH_DIMS, 1);
+  finish(&b, N(3, 1, 5, 5), 0, "torch_index_select");
+
+  b = bench_new();
+  operand(&b, VT_F32, DIMS(2, 3), N(1, 2, 3, 4, 5, 6));
+  operand(&b, VT_F32, DIMS(3, 1), N(1, 10, 100));
+  op = make_one(&b, VT_OP_EINSUM, VT_F32, DIMS(1, 2), 0);
+  vt_op_set_string(op, VT_ATTR_EINSUM_CONFIG, "ij,jk->ki");
+  finish(&b, N(321, 654), 0, "einsum");
+
+  b = bench_new();
+  operand(&b, VT_F32, SCALAR, N(2));
+  operand(&b, VT_F32, SCALAR, N(5));
+  operand(&b, VT_S64, DIMS(1), N(4000));
+  op = make_one(&b, VT_OP_RNG, VT_F32, DIMS(4000), 0);
+  vt_op_set_i64(op, VT_ATTR_RNG_DISTRIBUTION, VT_DIST_UNIFORM);
+  run_op(&b);
+  double sum = 0;
+  for (int64_t i = 0; i < 4000; i++) {
+    double x = vt_number_load(VT_F32, b.out[0].data, i);
+    assert_true(x >= 2 && x < 5);
+    sum += x;
+  }
+  assert_true(fabs(sum / 4000 - 3.5) < 0.06);
+  bench_free(&b);
+}
+
+static void dynamic_ops(void **state) {
+  (void)state;
+  bench b = bench_new();
+  operand(&b, VT_S32, DIMS(4), N(1, 2, 3, 4));
+  operand(&b, VT_S64, DIMS(1), N(1));
+  operand(&b, VT_S64, DIMS(1), N(4));
+  operand(&b, VT_S64, DIMS(1), N(2));
+  make_one(&b, VT_OP_REAL_DYNAMIC_SLICE, VT_S32, DIMS(2), 0);
+  finish(&b, N(2, 4), 0, "real_dynamic_slice");
+
+  b = bench_new();
+  operand(&b, VT_S32, DIMS(4), N(1, 2, 3, 4));
+  operand(&b, VT_S64, DIMS(1), N(3));
+  operand(&b, VT_S64, DIMS(1), N(9));
+  operand(&b, VT_S64, DIMS(1), N(2));
+  make_one(&b, VT_OP_REAL_DYNAMIC_SLICE, VT_S32, DIMS(2), 0);
+  vt_status st = vt_eval_op(b.op, &b.env, b.in, b.out);
+  assert_int_equal(vt_status_code(st), VT_INVALID_ARGUMENT);
+  vt_status_free(st);
+  bench_free(&b);
+
+  b = bench_new();
+  operand(&b, VT_S32, DIMS(2), N(1, 2));
+  operand(&b, VT_S32, SCALAR, N(0));
+  operand(&b, VT_S64, DIMS(1), N(1));
+  operand(&b, VT_S64, DIMS(1), N(0));
+  operand(&b, VT_S64, DIMS(1), N(1));
+  make_one(&b, VT_OP_DYNAMIC_PAD, VT_S32, DIMS(4), 0);
+  finish(&b, N(0, 1, 0, 2), 0, "dynamic_pad");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(shapes),     cmocka_unit_test(pads),           cmocka_unit_test(moves),
@@ -684,6 +802,7 @@ int main(void) {
       cmocka_unit_test(reductions), cmocka_unit_test(reduction_paths), cmocka_unit_test(windows),
       cmocka_unit_test(sorts),      cmocka_unit_test(select_and_scatters),
       cmocka_unit_test(ffts),       cmocka_unit_test(linear_algebra), cmocka_unit_test(random_bits),
+      cmocka_unit_test(batch_norms), cmocka_unit_test(older_ops),     cmocka_unit_test(dynamic_ops),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
