@@ -77,19 +77,30 @@ static uint32_t find_keys(const vt_func *f, uint32_t own, const vt_value *v, sor
   return 0;
 }
 
+// The bits of an f32 or f64 of `bits` as an integer of the same order. False for a NaN without a total order.
+static bool float_code(uint64_t x, int bits, bool total, uint64_t *out) {
+  uint64_t sign = (uint64_t)1 << (bits - 1), magnitude = x & (sign - 1);
+  uint64_t inf = bits == 32 ? 0x7f800000u : 0x7ff0000000000000u;
+  if (!total && magnitude > inf) return false;
+  if (!total && !magnitude) x = 0;
+  *out = x & sign ? ~x & (sign | (sign - 1)) : x | sign;
+  return true;
+}
+
 // Maps keys to integers that order alike. False when a NaN leaves them without an order.
 static bool order_codes(const sort_key *key, vt_dtype dtype, int64_t n, const void *data, uint64_t *codes) {
   bool total = vt_attr_i64_or(key->compare, VT_ATTR_COMPARE_TYPE, 0) == VT_CMPTYPE_TOTALORDER;
   vt_dtype_kind kind = vt_dtype_kind_of(dtype);
   for (int64_t i = 0; i < n; i++) {
     uint64_t code;
-    if (kind == VT_KIND_FLOAT) {
-      // f64 holds every float exactly, in the same order; a NaN's sign survives.
-      uint64_t bits = vt_f64_bits(vt_number_load(dtype, data, i));
-      uint64_t magnitude = bits & ~((uint64_t)1 << 63);
-      if (!total && magnitude > 0x7ff0000000000000u) return false;
-      if (!total && !magnitude) bits = 0;
-      code = bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
+    if (dtype == VT_F64) {
+      if (!float_code(vt_f64_bits(((const double *)data)[i]), 64, total, &code)) return false;
+    } else if (kind == VT_KIND_FLOAT) {
+      // f32 holds every smaller float exactly, in the same order; a NaN's sign survives.
+      float x;
+      if (dtype == VT_F32) x = ((const float *)data)[i];
+      else vt_float_widen(dtype, 1, (const char *)data + i * (int64_t)vt_dtype_bytes(dtype), &x);
+      if (!float_code(vt_f32_bits(x), 32, total, &code)) return false;
     } else {
       code = (uint64_t)vt_int_load(dtype, data, i);
       if (kind == VT_KIND_SIGNED) code ^= (uint64_t)1 << 63;
@@ -99,8 +110,13 @@ static bool order_codes(const sort_key *key, vt_dtype dtype, int64_t n, const vo
   return true;
 }
 
-// Stable sort of `order` by codes[order[i]], bytes that all codes share left out.
-static void sort_by_code(int64_t n, const uint64_t *codes, int64_t *order, int64_t *spare) {
+typedef struct coded {
+  uint64_t code;
+  int64_t index;
+} coded;
+
+// Stable sort of `order` by codes[order[i]]: radix, leaving out the bytes that all codes share. `pairs` has room for 2n.
+static void sort_by_code(int64_t n, const uint64_t *codes, int64_t *order, coded *pairs) {
   if (n <= SMALL) {
     for (int64_t i = 1; i < n; i++) {
       int64_t x = order[i], j = i;
@@ -109,16 +125,23 @@ static void sort_by_code(int64_t n, const uint64_t *codes, int64_t *order, int64
     }
     return;
   }
+  coded *from = pairs, *to = pairs + n;
   uint64_t differ = 0;
-  for (int64_t i = 1; i < n; i++) differ |= codes[i] ^ codes[0];
+  for (int64_t i = 0; i < n; i++) {
+    from[i] = (coded){codes[order[i]], order[i]};
+    differ |= codes[i] ^ codes[0];
+  }
   for (int shift = 0; shift < 64; shift += 8) {
     if (!(differ >> shift & 0xff)) continue;
     int64_t starts[257] = {0};
-    for (int64_t i = 0; i < n; i++) starts[(codes[i] >> shift & 0xff) + 1]++;
+    for (int64_t i = 0; i < n; i++) starts[(from[i].code >> shift & 0xff) + 1]++;
     for (int b = 0; b < 256; b++) starts[b + 1] += starts[b];
-    for (int64_t i = 0; i < n; i++) spare[starts[codes[order[i]] >> shift & 0xff]++] = order[i];
-    memcpy(order, spare, sizeof *order * (size_t)n);
+    for (int64_t i = 0; i < n; i++) to[starts[from[i].code >> shift & 0xff]++] = from[i];
+    coded *swap = from;
+    from = to;
+    to = swap;
   }
+  for (int64_t i = 0; i < n; i++) order[i] = from[i].index;
 }
 
 typedef struct sorter {
@@ -130,6 +153,7 @@ typedef struct sorter {
   bool compare_open;
   int64_t n, step;             // line length, distance of its elements
   int64_t *order, *spare;
+  coded *pairs;
   uint64_t *codes;
   char *line_keys;
 } sorter;
@@ -184,7 +208,7 @@ static vt_status sort_line(sorter *s, int64_t base) {
       line = s->line_keys;
     }
     done = order_codes(&s->keys[k], dtype, s->n, line, s->codes);
-    if (done) sort_by_code(s->n, s->codes, s->order, s->spare);
+    if (done) sort_by_code(s->n, s->codes, s->order, s->pairs);
   }
   if (done) return VT_OK;
   if (!s->compare_open) {
@@ -260,6 +284,7 @@ vt_status vt_eval_sort(const vt_eval_call *call) {
   VT_TRY_OUT(vt_eval_scratch(s.n * 8, &s.order));
   VT_TRY_OUT(vt_eval_scratch(s.n * 8, &s.spare));
   VT_TRY_OUT(vt_eval_scratch(s.n * 8, &s.codes));
+  VT_TRY_OUT(vt_eval_scratch(2 * s.n * (int64_t)sizeof *s.pairs, &s.pairs));
   VT_TRY_OUT(vt_eval_scratch(s.n * 16, &s.line_keys));
   for (int64_t outer = 0; outer < total / (s.n * s.step); outer++)
     for (int64_t inner = 0; inner < s.step; inner++) {
@@ -273,6 +298,7 @@ out:
   free(s.order);
   free(s.spare);
   free(s.codes);
+  free(s.pairs);
   free(s.line_keys);
   return st;
 }
