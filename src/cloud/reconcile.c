@@ -37,7 +37,8 @@ static vt_status finish(vt_cloud *cloud, step *s, const vt_node *node, const cha
     json_decref(error);
     return VT_OK;
   }
-  if (!error && strcmp(verb, "delete") != 0) VT_TRY(vt_node_response(cloud, node, api, &response));
+  // What a delete gives back differs: the old API the node, the new one nothing.
+  if (!error && (strcmp(verb, "delete") != 0 || strncmp(api, "v1", 2) == 0)) VT_TRY(vt_node_response(cloud, node, api, &response));
   return vt_operation_finish(cloud, name, error, response);
 }
 
@@ -311,7 +312,12 @@ static vt_status delete_queued(vt_cloud *cloud, step *s, vt_queued *q) {
   if (left) return VT_OK;
   s->changed = true;
   VT_TRY(vt_operation_open_of(cloud, &s->arena, q->uid, "delete", &name, &api));
-  if (*name) VT_TRY(vt_operation_finish(cloud, name, NULL, NULL));
+  json_t *response = NULL;
+  if (strcmp(api, "v2alpha1") == 0) {  // v2 gives nothing back here, v2alpha1 the request
+    VT_TRY(vt_queued_view(cloud, q, &response));
+    json_object_set_new(response, "@type", json_string("type.googleapis.com/google.cloud.tpu.v2alpha1.QueuedResource"));
+  }
+  if (*name) VT_TRY(vt_operation_finish(cloud, name, NULL, response));
   return vt_queued_remove(cloud, q);
 }
 

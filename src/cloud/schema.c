@@ -304,10 +304,17 @@ static const vt_message *message_of_any(const json_t *any) {
   return dot ? vt_message_find(dot + 1) : NULL;
 }
 
+unsigned vt_schema_api_of_type(const char *type, unsigned otherwise) {
+  if (strstr(type, ".tpu.v2alpha1.")) return VT_API_V2A;
+  if (strstr(type, ".tpu.v2.")) return VT_API_V2;
+  return strstr(type, ".tpu.v1.") || strstr(type, ".tpu.v1alpha1.") ? VT_API_V1 : otherwise;
+}
+
 static void shape_value(const vt_field *field, unsigned api, bool numbers, json_t *value) {
   const vt_message *message = NULL;
   if (field->kind == VT_FIELD_MSG) message = vt_message_find(field->ref);
-  if (field->kind == VT_FIELD_ANY && json_is_object(value)) message = message_of_any(value);
+  if (field->kind == VT_FIELD_ANY && (message = message_of_any(value)))
+    api = vt_schema_api_of_type(json_string_value(json_object_get(value, "@type")), api);
   if (message && json_is_object(value)) vt_schema_shape(message, api, numbers, value);
 }
 

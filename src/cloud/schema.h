@@ -47,6 +47,9 @@ bool vt_enum_number(const vt_enumeration *enumeration, const char *name, int *ou
 vt_status vt_schema_clean(const vt_message *message, unsigned api, const json_t *in, json_t **out_json) VT_CHECKED;
 // Removes from `reply` what the version does not know, and turns enums into numbers when asked. In place.
 void vt_schema_shape(const vt_message *message, unsigned api, bool enums_as_numbers, json_t *reply);
+// The version in "type.googleapis.com/google.cloud.tpu.v2.Node": messages inside an Any have the fields of their own
+// version; `otherwise` when the type names none.
+unsigned vt_schema_api_of_type(const char *type, unsigned otherwise);
 // Keeps only what a `fields=` selector names ("nodes(name,state),nextPageToken"). In place; a bad selector keeps all.
 void vt_schema_select(const char *selector, json_t *reply);
 

@@ -17,13 +17,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cloud/call.h"
+#include "cloud/grpc.h"
 #include "cloud/guest.h"
 #include "cloud/http.h"
 #include "cloud/reconcile.h"
 
 typedef struct settings {
   const char *address, *certificate, *key, *state, *universe, *library, *python, *project, *admin;
-  int64_t port, guests, notice, requests_per_minute;
+  int64_t port, grpc_port, guests, notice, requests_per_minute;
   int64_t virtual_time;
   bool ephemeral;
   char **command;
@@ -113,6 +114,7 @@ typedef struct parts {
   vt_cloud *cloud;
   vt_reconciler *reconciler;
   vt_http *http;
+  vt_grpc *grpc;
   char *token;
 } parts;
 
@@ -154,7 +156,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   o.requests_per_minute = s->requests_per_minute;
   o.library_path = *s->library ? s->library : find_library(arena);
   o.python_path = s->python;
-  if (s->port > 65535) return vt_error(VT_INVALID_ARGUMENT, "port: %lld is over 65535", (long long)s->port);
+  if (s->port > 65535 || s->grpc_port > 65535) return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
   VT_TRY(load_pem(arena, s->certificate, &h.certificate_pem));
   VT_TRY(load_pem(arena, s->key, &h.key_pem));
   VT_TRY(vt_cloud_open(&o, &out->cloud));
@@ -165,6 +167,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   VT_TRY(out->cloud->guests->sweep(out->cloud->guests));
   if (*s->project) VT_TRY(vt_cloud_seed(out->cloud, s->project, s->admin, &out->token));
   VT_TRY(vt_reconciler_start(out->cloud, &out->reconciler));
+  VT_TRY(vt_grpc_start(out->cloud, s->address, (uint16_t)s->grpc_port, s->certificate, s->key, &out->grpc));
   return vt_http_start(out->cloud, &h, &out->http);
 }
 
@@ -176,6 +179,7 @@ static void end_guests(vt_guest_driver *guests) {
 
 static void stop(parts *server, bool ephemeral) {
   vt_http_stop(server->http);
+  vt_grpc_stop(server->grpc);
   vt_reconciler_stop(server->reconciler);
   if (ephemeral && server->cloud && server->cloud->guests) end_guests(server->cloud->guests);
   if (server->cloud && server->cloud->guests) server->cloud->guests->destroy(server->cloud->guests);
@@ -195,6 +199,7 @@ static void each_variable(const parts *server, const settings *s, vt_arena *aren
   const char *url = vt_arena_printf(arena, "http%s://%s:%d", *s->certificate ? "s" : "", s->address, (int)vt_http_port(server->http));
   const char *token_file = vt_arena_printf(arena, "%s/token", s->state);
   use("VTPU_ENDPOINT", url);
+  use("VTPU_GRPC", vt_arena_printf(arena, "%s:%d", s->address, (int)vt_grpc_port(server->grpc)));
   use("VTPU_TOKEN", server->token);
   use("VTPU_PROJECT", s->project);
   use("VTPU_ZONE", "us-central2-b");
@@ -249,7 +254,7 @@ static vt_status serve(parts *server, const settings *s, vt_arena *arena, const 
       fflush(stdout);
     }
   } else {
-    printf("vtpud: listening on %s port %d\n", s->address, (int)vt_http_port(server->http));
+    printf("vtpud: listening on %s port %d, gRPC on port %d\n", s->address, (int)vt_http_port(server->http), (int)vt_grpc_port(server->grpc));
     if (server->token) printf("vtpud: token of %s: %s\n", s->admin, server->token);
     fflush(stdout);
   }

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// grpc.c - the HTTP/2 side: one thread, one poll loop, nghttp2 for the frames, OpenSSL for TLS. Unary calls only, which
+// is all the Cloud TPU API has.
+#include "cloud/grpc.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <nghttp2/nghttp2.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MAX_CONNECTIONS = 512, MAX_MESSAGE = 4 << 20, MAX_STREAMS = 100 };
+
+typedef struct connection {
+  vt_grpc *grpc;
+  int fd;
+  SSL *ssl;               // NULL = plain
+  nghttp2_session *session;
+  bool shaken, wants_write, dead;
+  char peer[INET_ADDRSTRLEN];
+} connection;
+
+typedef struct stream {
+  char *path, *authorization;
+  vt_text body, reply;    // reply: with its 5-byte prefix
+  size_t sent;
+  char status[8];
+  vt_text message;        // grpc-message, percent-encoded
+} stream;
+
+struct vt_grpc {
+  vt_cloud *cloud;
+  pthread_t thread;
+  int listener, wake;
+  uint16_t port;
+  SSL_CTX *tls;
+  bool stop;
+  VT_ARRAY(connection *) connections;
+};
+
+// --- streams -----------------------------------------------------------------------------------------------------
+
+static void free_stream(stream *s) {
+  free(s->path);
+  free(s->authorization);
+  vt_text_free(&s->body);
+  vt_text_free(&s->reply);
+  vt_text_free(&s->message);
+  free(s);
+}
+
+static void put_percent(vt_text *out, const char *text) {
+  for (; *text; text++) {
+    if (*text < ' ' || *text > '~' || *text == '%') vt_text_printf(out, "%%%02X", (unsigned char)*text);
+    else vt_text_put_n(out, text, 1);
+  }
+}
+
+#define HEADER(name, value) {(uint8_t *)(name), (uint8_t *)(value), sizeof(name) - 1, strlen(value), NGHTTP2_NV_FLAG_NONE}
+
+static ssize_t read_reply(nghttp2_session *session, int32_t id, uint8_t *buffer, size_t size, uint32_t *flags, nghttp2_data_source *source,
+                          void *context) {
+  stream *s = source->ptr;
+  size_t left = s->reply.size - s->sent, n = left < size ? left : size;
+  (void)context;
+  if (n) memcpy(buffer, s->reply.data + s->sent, n);
+  s->sent += n;
+  if (s->sent == s->reply.size) {
+    nghttp2_nv trailer[] = {HEADER("grpc-status", "0")};
+    *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    nghttp2_submit_trailer(session, id, trailer, 1);
+  }
+  return (ssize_t)n;
+}
+
+static void fail_stream(nghttp2_session *session, int32_t id, stream *s, vt_code code, const char *message) {
+  snprintf(s->status, sizeof s->status, "%d", (int)code);
+  put_percent(&s->message, message);
+  nghttp2_nv headers[] = {HEADER(":status", "200"), HEADER("content-type", "application/grpc"), HEADER("grpc-status", s->status),
+                          HEADER("grpc-message", vt_text_string(&s->message))};
+  nghttp2_submit_response(session, id, headers, 4, NULL);
+}
+
+static void answer(connection *c, int32_t id, stream *s) {
+  vt_call call;
+  vt_text message = {0};
+  const unsigned char *body = (const unsigned char *)vt_text_string(&s->body);
+  size_t size = s->body.size < 5 ? 0 : (size_t)body[1] << 24 | (size_t)body[2] << 16 | (size_t)body[3] << 8 | body[4];
+  if (s->body.size < 5 || size != s->body.size - 5) {
+    fail_stream(c->session, id, s, VT_INVALID_ARGUMENT, "not one gRPC message");
+    return;
+  }
+  if (body[0]) {
+    fail_stream(c->session, id, s, VT_UNIMPLEMENTED, "compressed messages are not supported");
+    return;
+  }
+  vt_call_init(&call, c->grpc->cloud, "POST", "/");
+  call.peer = c->peer;
+  call.secure = c->ssl != NULL;
+  if (s->authorization) vt_call_add_header(&call, "authorization", s->authorization);
+  vt_status st = vt_grpc_unary(&call, s->path ? s->path : "", body + 5, size, &message);
+  if (st) {
+    fail_stream(c->session, id, s, vt_status_code(st), vt_status_message(st));
+    vt_status_free(st);
+  } else {
+    unsigned char prefix[5] = {0, (unsigned char)(message.size >> 24), (unsigned char)(message.size >> 16),
+                               (unsigned char)(message.size >> 8), (unsigned char)message.size};
+    vt_text_put_n(&s->reply, prefix, sizeof prefix);
+    if (message.size) vt_text_put_n(&s->reply, message.data, message.size);
+    nghttp2_nv headers[] = {HEADER(":status", "200"), HEADER("content-type", "application/grpc")};
+    nghttp2_data_provider provider = {.source.ptr = s, .read_callback = read_reply};
+    nghttp2_submit_response(c->session, id, headers, 2, &provider);
+  }
+  vt_text_free(&message);
+  vt_call_fini(&call);
+}
+
+// --- nghttp2 callbacks -------------------------------------------------------------------------------------------
+
+static int on_begin(nghttp2_session *session, const nghttp2_frame *frame, void *context) {
+  (void)context;
+  if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
+  stream *s = calloc(1, sizeof *s);
+  if (!s) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, s);
+  return 0;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_size, const uint8_t *value,
+                     size_t value_size, uint8_t flags, void *context) {
+  stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+  (void)flags, (void)context;
+  if (!s || memchr(value, 0, value_size)) return 0;
+  char **slot = name_size == 5 && memcmp(name, ":path", 5) == 0             ? &s->path
+                : name_size == 13 && memcmp(name, "authorization", 13) == 0 ? &s->authorization
+                                                                            : NULL;
+  if (slot) {
+    free(*slot);
+    *slot = strndup((const char *)value, value_size);
+  }
+  return 0;
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data, size_t size, void *context) {
+  stream *s = nghttp2_session_get_stream_user_data(session, id);
+  (void)flags, (void)context;
+  if (!s) return 0;
+  if (s->body.size + size > MAX_MESSAGE) return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_ENHANCE_YOUR_CALM);
+  vt_text_put_n(&s->body, data, size);
+  return 0;
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *context) {
+  if ((frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS) || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
+  stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+  if (s) answer(context, frame->hd.stream_id, s);
+  return 0;
+}
+
+static int on_close(nghttp2_session *session, int32_t id, uint32_t error, void *context) {
+  stream *s = nghttp2_session_get_stream_user_data(session, id);
+  (void)error, (void)context;
+  if (s) free_stream(s);
+  nghttp2_session_set_stream_user_data(session, id, NULL);
+  return 0;
+}
+
+static ssize_t send_bytes(nghttp2_session *session, const uint8_t *data, size_t size, int flags, void *context) {
+  connection *c = context;
+  (void)session, (void)flags;
+  if (c->ssl) {
+    int n = SSL_write(c->ssl, data, size > 1 << 20 ? 1 << 20 : (int)size);
+    if (n > 0) return n;
+    int error = SSL_get_error(c->ssl, n);
+    ERR_clear_error();
+    return error == SSL_ERROR_WANT_WRITE || error == SSL_ERROR_WANT_READ ? NGHTTP2_ERR_WOULDBLOCK : NGHTTP2_ERR_CALLBACK_FAILURE;
+  }
+  ssize_t n = send(c->fd, data, size, MSG_NOSIGNAL);
+  if (n >= 0) return n;
+  return errno == EAGAIN || errno == EWOULDBLOCK ? NGHTTP2_ERR_WOULDBLOCK : NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+static bool make_session(connection *c) {
+  nghttp2_session_callbacks *callbacks;
+  if (nghttp2_session_callbacks_new(&callbacks) != 0) return false;
+  nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin);
+  nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+  nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+  nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+  nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_close);
+  nghttp2_session_callbacks_set_send_callback(callbacks, send_bytes);
+  int rc = nghttp2_session_server_new(&c->session, callbacks, c);
+  nghttp2_session_callbacks_del(callbacks);
+  nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, MAX_STREAMS}};
+  return rc == 0 && nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, 1) == 0;
+}
+
+// --- connections -------------------------------------------------------------------------------------------------
+
+static void close_connection(connection *c) {
+  // Streams in flight still own their memory.
+  if (c->session) {
+    for (int32_t id = 1; id <= nghttp2_session_get_last_proc_stream_id(c->session); id += 2) {
+      stream *s = nghttp2_session_get_stream_user_data(c->session, id);
+      if (s) free_stream(s);
+    }
+    nghttp2_session_del(c->session);
+  }
+  if (c->ssl) SSL_free(c->ssl);
+  close(c->fd);
+  free(c);
+}
+
+static void accept_one(vt_grpc *g) {
+  struct sockaddr_in from;
+  socklen_t size = sizeof from;
+  int fd = accept4(g->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC), on = 1;
+  if (fd < 0) return;
+  connection *c = g->connections.size < MAX_CONNECTIONS ? calloc(1, sizeof *c) : NULL;
+  if (!c) {
+    close(fd);
+    return;
+  }
+  c->grpc = g;
+  c->fd = fd;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  inet_ntop(AF_INET, &from.sin_addr, c->peer, sizeof c->peer);
+  if (g->tls) {
+    c->ssl = SSL_new(g->tls);
+    if (c->ssl) SSL_set_fd(c->ssl, fd);
+  }
+  c->shaken = !g->tls;
+  if ((g->tls && !c->ssl) || !make_session(c)) {
+    close_connection(c);
+    return;
+  }
+  vt_array_push(&g->connections, c);
+}
+
+static void flush(connection *c) {
+  if (c->shaken && nghttp2_session_send(c->session) != 0) c->dead = true;
+  if (!nghttp2_session_want_read(c->session) && !nghttp2_session_want_write(c->session)) c->dead = true;
+  c->wants_write = nghttp2_session_want_write(c->session);
+}
+
+static void shake(connection *c) {
+  int rc = SSL_accept(c->ssl);
+  if (rc == 1) {
+    c->shaken = true;
+    return;
+  }
+  int error = SSL_get_error(c->ssl, rc);
+  ERR_clear_error();
+  c->wants_write = error == SSL_ERROR_WANT_WRITE;
+  if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) c->dead = true;
+}
+
+static void serve(connection *c) {
+  unsigned char buffer[16384];
+  if (!c->shaken) shake(c);
+  while (c->shaken && !c->dead) {
+    ssize_t n;
+    if (c->ssl) {
+      n = SSL_read(c->ssl, buffer, sizeof buffer);
+      int error = n > 0 ? 0 : SSL_get_error(c->ssl, (int)n);
+      ERR_clear_error();
+      if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) break;
+    } else {
+      n = recv(c->fd, buffer, sizeof buffer, 0);
+      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    }
+    if (n <= 0 || nghttp2_session_mem_recv(c->session, buffer, (size_t)n) < 0) c->dead = true;
+  }
+  if (!c->dead) flush(c);
+}
+
+static void *run(void *argument) {
+  vt_grpc *g = argument;
+  VT_ARRAY(struct pollfd) fds = {0};
+  for (;;) {
+    fds.size = 0;
+    vt_array_push(&fds, ((struct pollfd){.fd = g->wake, .events = POLLIN}));
+    vt_array_push(&fds, ((struct pollfd){.fd = g->listener, .events = POLLIN}));
+    for (size_t i = 0; i < g->connections.size; i++) {
+      connection *c = g->connections.data[i];
+      vt_array_push(&fds, ((struct pollfd){.fd = c->fd, .events = (short)(POLLIN | (c->wants_write ? POLLOUT : 0))}));
+    }
+    if (poll(fds.data, fds.size, -1) < 0 && errno != EINTR) break;
+    if (fds.data[0].revents) break;
+    for (size_t i = 2; i < fds.size; i++)
+      if (fds.data[i].revents) serve(g->connections.data[i - 2]);
+    for (size_t i = g->connections.size; i-- > 0;) {
+      if (!g->connections.data[i]->dead) continue;
+      close_connection(g->connections.data[i]);
+      g->connections.data[i] = g->connections.data[--g->connections.size];
+    }
+    if (fds.data[1].revents) accept_one(g);
+  }
+  for (size_t i = 0; i < g->connections.size; i++) close_connection(g->connections.data[i]);
+  vt_array_free(&g->connections);
+  vt_array_free(&fds);
+  return NULL;
+}
+
+// --- start and stop ----------------------------------------------------------------------------------------------
+
+static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_size, const unsigned char *in, unsigned in_size, void *context) {
+  (void)ssl, (void)context;
+  return nghttp2_select_next_protocol((unsigned char **)(uintptr_t)out, out_size, in, in_size) == 1 ? SSL_TLSEXT_ERR_OK
+                                                                                                       : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+static vt_status load_tls(vt_grpc *g, const char *certificate, const char *key) {
+  if (!*certificate) return VT_OK;
+  g->tls = SSL_CTX_new(TLS_server_method());
+  if (!g->tls) return vt_error_no_memory();
+  SSL_CTX_set_min_proto_version(g->tls, TLS1_2_VERSION);
+  SSL_CTX_set_mode(g->tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_alpn_select_cb(g->tls, choose_h2, NULL);
+  if (SSL_CTX_use_certificate_chain_file(g->tls, certificate) == 1 && SSL_CTX_use_PrivateKey_file(g->tls, key, SSL_FILETYPE_PEM) == 1)
+    return VT_OK;
+  return vt_error(VT_INVALID_ARGUMENT, "certificate %s and key %s do not load", certificate, key);
+}
+
+vt_status vt_grpc_start(vt_cloud *cloud, const char *address, uint16_t port, const char *certificate, const char *key, vt_grpc **out_grpc) {
+  vt_status st = VT_OK;
+  int on = 1;
+  *out_grpc = NULL;
+  vt_grpc *g = calloc(1, sizeof *g);
+  if (!g) return vt_error_no_memory();
+  g->cloud = cloud;
+  g->wake = eventfd(0, EFD_CLOEXEC);
+  g->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
+  socklen_t size = sizeof at;
+  VT_TRY_OUT(load_tls(g, certificate, key));
+  setsockopt(g->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (inet_pton(AF_INET, address, &at.sin_addr) != 1 || g->wake < 0 || bind(g->listener, (struct sockaddr *)&at, sizeof at) != 0 ||
+      listen(g->listener, 128) != 0 || getsockname(g->listener, (struct sockaddr *)&at, &size) != 0) {
+    st = vt_error(VT_UNAVAILABLE, "can not listen for gRPC on %s port %d: %s", address, (int)port, strerror(errno));
+    goto out;
+  }
+  g->port = ntohs(at.sin_port);
+  if (pthread_create(&g->thread, NULL, run, g) != 0) {
+    st = vt_error(VT_INTERNAL, "no thread for gRPC");
+    goto out;
+  }
+  *out_grpc = g;
+  return VT_OK;
+out:
+  close(g->listener);
+  close(g->wake);
+  SSL_CTX_free(g->tls);
+  free(g);
+  return st;
+}
+
+uint16_t vt_grpc_port(const vt_grpc *grpc) { return grpc->port; }
+
+void vt_grpc_stop(vt_grpc *grpc) {
+  if (!grpc) return;
+  uint64_t one = 1;
+  if (write(grpc->wake, &one, sizeof one) == sizeof one) pthread_join(grpc->thread, NULL);
+  close(grpc->listener);
+  close(grpc->wake);
+  SSL_CTX_free(grpc->tls);
+  free(grpc);
+}
