@@ -4,11 +4,14 @@
 #include "cloud/schema.h"
 
 #include <ctype.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "base/map.h"
 
 #define V1 (VT_API_V1 | VT_API_V1A)
 #define V2 VT_API_V2
@@ -31,14 +34,26 @@ static const vt_field rows[] = {
 };
 enum { row_count = sizeof rows / sizeof *rows - 1 };
 
-static const vt_field *find_row(vt_field_kind kind, const char *name) {
-  for (int i = 0; i < row_count; i++)
-    if (rows[i].kind == kind && strcmp(rows[i].name, name) == 0) return &rows[i];
-  return NULL;
+// Names of messages and enumerations to their rows, made once; replies of lists look up thousands.
+static vt_map message_rows, enum_rows;
+static pthread_once_t rows_once = PTHREAD_ONCE_INIT;
+
+static void index_rows(void) {
+  for (int i = 0; i < row_count; i++) {
+    vt_map *map = rows[i].kind == VT_FIELD_MESSAGE_ROW ? &message_rows : rows[i].kind == VT_FIELD_ENUM_ROW ? &enum_rows : NULL;
+    if (map) *vt_map_at(map, rows[i].name, strlen(rows[i].name)) = (void *)(uintptr_t)&rows[i];
+  }
 }
 
-const vt_message *vt_message_find(const char *name) { return find_row(VT_FIELD_MESSAGE_ROW, name); }
-const vt_enumeration *vt_enumeration_find(const char *name) { return find_row(VT_FIELD_ENUM_ROW, name); }
+const vt_message *vt_message_find(const char *name) {
+  pthread_once(&rows_once, index_rows);
+  return vt_map_find(&message_rows, name, strlen(name));
+}
+
+const vt_enumeration *vt_enumeration_find(const char *name) {
+  pthread_once(&rows_once, index_rows);
+  return vt_map_find(&enum_rows, name, strlen(name));
+}
 
 const vt_message *vt_message_at(int index) {
   for (int i = 0; i < row_count; i++)
