@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# clients_test.py - unmodified clients against vtpud: google-api-python-client, google-cloud-tpu over REST and gRPC, cloud-tpu-client.
+# clients_test.py - unmodified clients against vtpud: google-api-python-client, google-cloud-tpu over REST and gRPC.
 #   clients_test.py BIN_DIR VENV          runs them in VENV; without it says so and ends with 77
 #   VTPU_CLIENTS=1 clients_test.py ...    makes VENV first (needs the package index)
 import os
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-PACKAGES = ['google-cloud-tpu', 'google-api-python-client', 'cloud-tpu-client']
+PACKAGES = ['google-cloud-tpu', 'google-api-python-client', 'playwright']
 
 
 def wait_for(get, done):
