@@ -126,6 +126,29 @@ static void a_disabled_api_says_how_to_enable_it(void **state) {
   vt_testing_close(&t);
 }
 
+static void logs_stay_in_their_project(void **state) {
+  vt_testing t;
+  int status;
+  (void)state;
+  vt_testing_open(&t, "");
+  char *stranger = vt_testing_account(&t, "eve@example.com", "user");
+  const char *entry = "{\"logName\":\"projects/" TESTING_PROJECT "/logs/run\",\"entries\":[{\"textPayload\":\"secret\"}]}";
+  json_decref(vt_testing_call(&t, "POST", "/v2/entries:write", entry, 200));
+  json_t *list = vt_testing_call(&t, "POST", "/v2/entries:list", "{\"resourceNames\":[\"projects/" TESTING_PROJECT "\"]}", 200);
+  assert_string_equal(vt_testing_text(list, "entries.0.textPayload"), "secret");
+  json_decref(list);
+  json_decref(vt_testing_call_as(&t, stranger, "POST", "/v2/entries:list", "{\"resourceNames\":[\"projects/" TESTING_PROJECT "\"]}", &status));
+  assert_int_equal(status, 403);
+  json_decref(vt_testing_call_as(&t, stranger, "POST", "/v2/entries:write", entry, &status));
+  assert_int_equal(status, 403);
+  json_t *skus = vt_testing_call(&t, "GET", "/v1/services/E000-3F24-B8AA/skus", NULL, 200);
+  assert_non_null(json_object_get(skus, "nextPageToken"));
+  assert_true(json_array_size(json_object_get(skus, "skus")) > 10);
+  json_decref(skus);
+  free(stranger);
+  vt_testing_close(&t);
+}
+
 static void tokens_end(void **state) {
   vt_testing t;
   char *token;
@@ -232,6 +255,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_route_asks_who_calls),    cmocka_unit_test(every_route_keeps_strangers_out),
       cmocka_unit_test(viewers_look_and_do_not_touch), cmocka_unit_test(a_disabled_api_says_how_to_enable_it),
+      cmocka_unit_test(logs_stay_in_their_project),
       cmocka_unit_test(tokens_end),                    cmocka_unit_test(tampered_jwts_are_nobody),
       cmocka_unit_test(passwords_are_checked),         cmocka_unit_test(grants_give_and_take_quota),
   };
