@@ -359,6 +359,7 @@ static LLVMValueRef unary(vt_emitter *e, const vt_op *op, vt_dtype dtype, LLVMVa
   case VT_OP_IS_FINITE:
     return LLVMBuildFCmp(b, LLVMRealOLT, call1(e, "llvm.fabs", x), vt_emit_splat_f(e, dtype, INFINITY), "");
   case VT_OP_CONVERT: return convert(e, dtype, op->results[0].type.dtype, x);
+  case VT_OP_BITCAST_CONVERT: return LLVMBuildBitCast(b, x, vt_emit_type(e, op->results[0].type.dtype), "");
   case VT_OP_REDUCE_PRECISION: return reduce_precision(e, op, x);
   case VT_OP_SQRT: return call1(e, "llvm.sqrt", x);
   default: return NULL;
@@ -432,6 +433,12 @@ bool vt_emit_supports(const vt_op *op) {
   case VT_OP_COMPARE: return vt_attr_i64_or(op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE) != VT_CMPTYPE_TOTALORDER;
   case VT_OP_REDUCE_PRECISION:
     return dtype == VT_F32 && vt_attr_i64(op, VT_ATTR_EXPONENT_BITS) >= 2 && vt_attr_i64(op, VT_ATTR_EXPONENT_BITS) <= 8;
+  case VT_OP_BITCAST_CONVERT: {  // of one size, and held in registers as in memory
+    vt_dtype from = op->operands[0]->type.dtype;
+    bool plain = dtype != VT_PRED && from != VT_PRED && vt_emit_compute_dtype(dtype) == dtype &&
+                 vt_emit_compute_dtype(from) == from;
+    return plain && vt_dtype_bytes(dtype) == vt_dtype_bytes(from);
+  }
   case VT_OP_IOTA: return dtype != VT_PRED;
   case VT_OP_REDUCE: return true;
   default: return is_float && vt_emit_is_math(op->code);

@@ -17,7 +17,7 @@ enum { MAX_GROUP_OPS = 400, MAX_GROUP_PORTS = 96, SIBLING_TRIES = 32 };
 // Element-ops below which the evaluator is the better choice, unless it would have to run many ops: each costs it
 // some 0.3 us however small, and code for a nest about 1 ms once (none when a larger array has the same nest).
 static const int64_t DEFAULT_MIN_WORK = 8 << 10;
-enum { MANY_OPS = 6 };
+enum { MANY_OPS = 6, MANY_SCALAR_OPS = 12 };
 
 enum { KIND_SINGLE, KIND_VIEW, KIND_FUSE };
 
@@ -51,7 +51,7 @@ typedef struct fuser {
   uint32_t stamp, visit;
   index_list stack;    // of the search for paths
   int64_t min_work;
-  int many_ops;
+  bool exact_limit;    // the caller's min_work, nothing else, decides
 } fuser;
 
 static uint32_t index_of(const vt_op *op) { return (uint32_t)(uintptr_t)op->note; }
@@ -89,8 +89,9 @@ static uint8_t kind_of(const vt_op *op) {
   case VT_OP_SLICE:
   case VT_OP_TRANSPOSE: return keeps_rows(op) ? KIND_VIEW : KIND_SINGLE;
   case VT_OP_REDUCE:
-    if (vt_type_elements(op->operands[0]->type) == 0) return KIND_SINGLE;
+    if (vt_type_elements(op->operands[0]->type) < 2) return KIND_SINGLE;
     return vt_emit_supports(op) && vt_reducer_of(op) != VT_REDUCE_NONE ? KIND_FUSE : KIND_SINGLE;
+  case VT_OP_BITCAST_CONVERT: return vt_emit_supports(op) ? KIND_FUSE : KIND_SINGLE;
   default:
     return (vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) && vt_emit_supports(op) ? KIND_FUSE : KIND_SINGLE;
   }
@@ -414,7 +415,9 @@ static void emit_all(fuser *f, output_list *out) {
     bool good = try_nest(f, &f->trial, &t);
     int fused = 0;
     for (uint32_t k = 0; k < g->count; k++) fused += f->ops[g->ops[k]].kind == KIND_FUSE;
-    bool keep = good && (work_of(t.nest) >= f->min_work || fused >= f->many_ops);
+    bool scalar = good && t.nest->atom_count == 1 && t.nest->atoms[0] == 1;
+    bool many = !f->exact_limit && fused >= (scalar ? MANY_SCALAR_OPS : MANY_OPS);
+    bool keep = good && (work_of(t.nest) >= f->min_work || many);
     vt_arena_reset(&f->trial);
     if (keep) continue;
     for (uint32_t k = 0; k < g->count; k++) {
@@ -442,7 +445,7 @@ vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *
   static const vt_fuse_options defaults;
   if (!options) options = &defaults;
   fuser f = {.func = func, .min_work = options->min_work ? options->min_work : DEFAULT_MIN_WORK};
-  f.many_ops = options->min_work ? INT32_MAX : MANY_OPS;
+  f.exact_limit = options->min_work != 0;
   vt_func_number(func);
   for (vt_op *op = func->first; op; op = op->next) f.op_count++;
   f.ops = VT_NEW_ARRAY(&f.scratch, op_state, f.op_count);

@@ -343,7 +343,10 @@ static bool spread_node(builder *b, uint32_t node, bool *changed) {
 // A mask for every computed node. What no op ties to the rest but has the size of the space lies over all of it.
 static bool spread(builder *b) {
   for (uint32_t i = 0; i < b->node_count; i++)
-    if (elements_of(b, i) == 1) b->known[i] = true;  // mask 0
+    if (elements_of(b, i) == 1) {  // a scalar: under no atom, or under the only one of a space of scalars
+      b->known[i] = true;
+      b->nodes[i].mask = b->elements == 1;
+    }
   for (;;) {
     bool changed = false;
     for (uint32_t i = 0; i < b->node_count; i++)
@@ -370,7 +373,7 @@ static bool spread(builder *b) {
 static bool place_leaf(builder *b, uint32_t *leaf, uint32_t mask) {
   uint32_t at = *leaf;
   if (!is_leaf(&b->nodes[at])) return true;
-  if (elements_of(b, at) == 1) mask = 0;
+  if (elements_of(b, at) == 1) mask = b->elements == 1;
   if (!b->known[at]) {
     b->known[at] = true;
     b->nodes[at].mask = mask;
@@ -581,7 +584,6 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
   }
   if (!largest) return false;
   b->elements = vt_type_elements(largest->type);
-  if (b->elements < 2) return false;
   b->atom_count = 1;
   b->atoms[0] = b->elements;
   for (uint32_t i = 0; i < output_count; i++) {
