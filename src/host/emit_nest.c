@@ -28,6 +28,8 @@ typedef struct node_state {
   int32_t pass;
   LLVMValueRef buffer;      // kept row, NULL = none
   bool kept;
+  uint32_t uses;            // passes that ask for the value, a bit each
+  int32_t store_pass;       // output: the pass that writes it
   LLVMValueRef phi, phi2;   // accumulating vectors of this pass (argmax: value, index)
   LLVMValueRef next, next2;
 } node_state;
@@ -117,7 +119,7 @@ static bool keeps_buffers(const vt_nest *nest) {
 void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
   bool live[VT_NEST_NODES];
   find_live(nest, live);
-  vt_text_printf(key, "nest1 l%d%d%d a%d i%u r%d s%d k%d", target->lanes, target->avx512, target->bf16,
+  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d", target->lanes, target->avx512, target->bf16,
                  nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target), nest->stage_count,
                  keeps_buffers(nest));
   for (uint32_t i = 0; i < nest->node_count; i++) {
@@ -261,7 +263,7 @@ static LLVMValueRef node_value(loops *l, uint32_t node) {
     return s->once;
   }
   if (s->pass == l->pass) return s->in_pass;
-  if (s->kept && n->stage < l->pass)
+  if (s->kept && l->pass > __builtin_ctz(s->uses))
     s->in_pass = load_vector(l, vt_emit_compute_dtype(n->value->type.dtype), s->buffer);
   else
     s->in_pass = compute(l, node);
@@ -281,44 +283,58 @@ static int recompute_cost(loops *l, uint32_t node, bool *seen) {
   return cost;
 }
 
-// The last pass in which a node's value is asked for.
-static void last_uses(const vt_nest *nest, const bool *live, int32_t *last) {
-  for (uint32_t i = 0; i < nest->node_count; i++) last[i] = -1;
-  bool changed = true;
-  while (changed) {
+// Which passes ask for each value. An output is written by the last pass that has it anyway.
+static void spread_uses(loops *l) {
+  const vt_nest *nest = l->nest;
+  for (bool changed = true; changed;) {
     changed = false;
     for (uint32_t i = 0; i < nest->node_count; i++) {
       const vt_node *n = &nest->nodes[i];
-      if (!live[i]) continue;
-      int32_t mine = n->kind == VT_NODE_REDUCE ? n->stage - !n->accumulated : n->stage;
-      if (n->kind != VT_NODE_REDUCE && last[i] > mine) mine = last[i];
-      for (uint32_t k = 0; k < n->operand_count; k++)
-        if (last[n->operands[k]] < mine) last[n->operands[k]] = mine, changed = true;
+      if (!l->state[i].live) continue;
+      uint32_t uses = n->kind == VT_NODE_REDUCE ? 1u << (n->stage - !n->accumulated) : l->state[i].uses;
+      for (uint32_t k = 0; k < n->operand_count; k++) {
+        uint32_t *to = &l->state[n->operands[k]].uses;
+        changed |= (*to | uses) != *to;
+        *to |= uses;
+      }
     }
   }
 }
 
+static void find_uses(loops *l) {
+  spread_uses(l);
+  for (uint32_t i = 0; i < l->nest->node_count; i++) {
+    const vt_node *n = &l->nest->nodes[i];
+    node_state *s = &l->state[i];
+    if (n->output < 0 || n->accumulated || !vt_nest_is_full(l->nest, n)) continue;
+    s->store_pass = s->uses ? 31 - __builtin_clz(s->uses) : n->stage;
+  }
+  for (uint32_t i = 0; i < l->nest->node_count; i++) {
+    const vt_node *n = &l->nest->nodes[i];
+    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n)) l->state[i].uses |= 1u << l->state[i].store_pass;
+  }
+  spread_uses(l);
+}
+
+// Row buffers for values that several passes ask for and that cost much. Later values first: they cover earlier ones.
 static void choose_kept(loops *l) {
   const vt_nest *nest = l->nest;
-  if (!keeps_buffers(nest)) return;
-  bool live[VT_NEST_NODES], seen[VT_NEST_NODES];
-  int32_t last[VT_NEST_NODES];
-  find_live(nest, live);
-  last_uses(nest, live, last);
+  bool seen[VT_NEST_NODES];
   int count = 0;
-  for (uint32_t i = nest->node_count; i-- > 0 && count < MAX_KEPT;) {  // later values first: they cover earlier ones
+  find_uses(l);
+  if (!keeps_buffers(nest)) return;
+  for (uint32_t i = nest->node_count; i-- > 0 && count < MAX_KEPT;) {
     const vt_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
-    if (!live[i] || s->level != VT_LEVEL_FULL || n->kind != VT_NODE_OP || last[i] <= n->stage) continue;
-    if (n->value->type.dtype == VT_PRED) continue;
-    // Kept only where a later pass asks for it directly, not through another kept value.
-    bool direct = false;
+    if (!s->live || s->level != VT_LEVEL_FULL || n->kind != VT_NODE_OP || __builtin_popcount(s->uses) < 2) continue;
+    // Only where a later pass asks for it directly, not through another kept value.
+    bool direct = n->output >= 0;
     for (uint32_t k = 0; k < nest->node_count && !direct; k++) {
       const vt_node *user = &nest->nodes[k];
-      if (!live[k]) continue;
-      int32_t at = user->kind == VT_NODE_REDUCE ? user->stage - !user->accumulated : user->stage;
+      if (!l->state[k].live || l->state[k].kept) continue;
+      uint32_t at = user->kind == VT_NODE_REDUCE ? 1u << (user->stage - !user->accumulated) : l->state[k].uses;
       for (uint32_t o = 0; o < user->operand_count; o++)
-        if (user->operands[o] == i && at > n->stage) direct = true;
+        if (user->operands[o] == i && (at & ~(s->uses & (0 - s->uses)))) direct = true;
     }
     memset(seen, 0, sizeof seen);
     if (!direct || recompute_cost(l, i, seen) < KEEP_COST) continue;
@@ -511,7 +527,7 @@ static void store_outputs(loops *l) {
     const vt_node *n = &l->nest->nodes[i];
     node_state *s = &l->state[i];
     if (!s->live) continue;
-    if (s->kept && n->stage == l->pass) {
+    if (s->kept && __builtin_ctz(s->uses) == l->pass) {
       LLVMValueRef x = node_value(l, i);
       vt_dtype dtype = vt_emit_compute_dtype(n->value->type.dtype);
       store_vector(l, dtype, s->buffer, x, false);
@@ -520,7 +536,7 @@ static void store_outputs(loops *l) {
   LLVMValueRef ready[VT_NEST_NODES] = {0};
   for (uint32_t i = 0; i < l->nest->node_count; i++) {  // all loads before the first store: outputs may be inputs
     const vt_node *n = &l->nest->nodes[i];
-    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) && n->stage == l->pass)
+    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) && l->state[i].store_pass == l->pass)
       ready[i] = node_value(l, i);
   }
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
@@ -567,7 +583,7 @@ static bool pass_has_work(const loops *l) {
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_node *n = &l->nest->nodes[i];
     if (reduces_now(l, i)) return true;
-    if (n->output >= 0 && vt_nest_is_full(l->nest, n) && n->stage == l->pass) return true;
+    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) && l->state[i].store_pass == l->pass) return true;
   }
   return false;
 }
