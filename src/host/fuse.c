@@ -48,6 +48,7 @@ typedef struct fuser {
   uint32_t *user_start, *users;  // by value id: indices of ops
   bool *returned;      // by value id
   VT_ARRAY(work_group) groups;
+  uint32_t *span_from; // by op index i: the least index of a group that has ops before i and at i or later; i if none
   uint32_t stamp, visit;
   index_list stack;    // of the search for paths
   int64_t min_work;
@@ -192,14 +193,27 @@ static void push_operands(fuser *f, const vt_op *op, bool from_set) {
   }
 }
 
+// No op before this index needs an op at it or later, however groups hold ops together: the start of the set, moved
+// back over every group that spans it.
+static uint32_t search_floor(const fuser *f, const trial *t) {
+  uint32_t floor = f->op_count;
+  for (uint32_t i = 0; i < t->count; i++)
+    if (f->ops[t->ops[i]].kind != KIND_VIEW && t->ops[i] < floor) floor = t->ops[i];
+  while (floor < f->op_count && f->span_from[floor] < floor) floor = f->span_from[floor];
+  return floor;
+}
+
 // Whether a path leaves the stamped set of t and comes back: backwards from what the set reads; all ops of a group
 // run together, so one member waits for what any of them reads.
 static bool has_cycle(fuser *f, const trial *t) {
+  uint32_t floor = search_floor(f, t);
   f->visit++;
   f->stack = (index_list){0};
   for (uint32_t i = 0; i < t->count; i++) push_operands(f, f->ops[t->ops[i]].op, true);
   while (f->stack.size) {
-    op_state *s = &f->ops[f->stack.data[--f->stack.size]];
+    uint32_t index = f->stack.data[--f->stack.size];
+    op_state *s = &f->ops[index];
+    if (index < floor) continue;
     if (s->stamp == f->stamp && s->kind != KIND_VIEW) return true;
     if (s->visit == f->visit) continue;
     s->visit = f->visit;
@@ -243,6 +257,14 @@ static bool try_merge(fuser *f, trial *t, const work_group *g) {
 static void keep_group(fuser *f, const trial *t) {
   work_group g = {.count = t->count, .ops = VT_NEW_ARRAY(&f->scratch, uint32_t, t->count)};
   memcpy(g.ops, t->ops, sizeof *t->ops * t->count);
+  uint32_t low = f->op_count, high = 0;
+  for (uint32_t i = 0; i < t->count; i++) {
+    if (f->ops[t->ops[i]].kind == KIND_VIEW) continue;
+    if (t->ops[i] < low) low = t->ops[i];
+    if (t->ops[i] > high) high = t->ops[i];
+  }
+  for (uint32_t i = low + 1; i <= high; i++)
+    if (low < f->span_from[i]) f->span_from[i] = low;
   for (uint32_t i = 0; i < t->count; i++) {
     op_state *s = &f->ops[t->ops[i]];
     if (s->kind == KIND_VIEW) continue;
@@ -449,8 +471,10 @@ vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *
   vt_func_number(func);
   for (vt_op *op = func->first; op; op = op->next) f.op_count++;
   f.ops = VT_NEW_ARRAY(&f.scratch, op_state, f.op_count);
+  f.span_from = VT_NEW_ARRAY(&f.scratch, uint32_t, f.op_count);
   uint32_t i = 0;
   for (vt_op *op = func->first; op; op = op->next, i++) {
+    f.span_from[i] = i;
     uint8_t kind = options->keep_out && options->keep_out(options->user, op) ? KIND_SINGLE : kind_of(op);
     f.ops[i] = (op_state){.op = op, .kind = kind, .group = -1};
     op->note = (void *)(uintptr_t)i;

@@ -25,7 +25,8 @@
 #include "host/kernel_impl.h"
 #include "host/kernel_native.h"
 
-enum { EMITTER = 1, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2 };
+// EMITTER is part of every name in the disk cache: a change of emit_*.c that changes code must raise it.
+enum { EMITTER = 2, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2 };
 
 // The code of the process, shared by all programs; gone with the last of them.
 typedef struct code_store {
@@ -305,14 +306,23 @@ typedef struct request {
 } request;
 
 static vt_status add_object(code_store *s, unit *u) {
+  LLVMOrcJITDylibRef lib = LLVMOrcLLJITGetMainJITDylib(s->jit);
+  if (u->from_disk) {
+    LLVMErrorRef refused = LLVMOrcLLJITAddObjectFile(s->jit, lib, u->object);
+    u->object = NULL;
+    if (!refused) return VT_OK;
+    LLVMConsumeError(refused);  // a damaged file: made again, and replaced
+    u->from_disk = false;
+    generate(u);
+  }
   if (!u->object) {
     vt_status st = vt_error(VT_INTERNAL, "code generator: %s", u->error ? u->error : "no object");
     LLVMDisposeMessage(u->error);
     u->error = NULL;
     return st;
   }
-  if (!u->from_disk) save_object(u);
-  LLVMErrorRef error = LLVMOrcLLJITAddObjectFile(s->jit, LLVMOrcLLJITGetMainJITDylib(s->jit), u->object);
+  save_object(u);
+  LLVMErrorRef error = LLVMOrcLLJITAddObjectFile(s->jit, lib, u->object);
   u->object = NULL;
   return error ? from_llvm(error, "object") : VT_OK;
 }
