@@ -288,9 +288,9 @@ vt_status vt_pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledM
 vt_status vt_pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args) {
   PJRT_Executable *executable = args->executable;
   pthread_mutex_lock(&executable->text_lock);
-  if (!executable->text.size)
-    vt_module_print(vt_executable_module(executable->executable), 64, &executable->text);
+  vt_status st = executable->text.size ? VT_OK : vt_executable_text(executable->executable, &executable->text);
   pthread_mutex_unlock(&executable->text_lock);
+  if (st) return st;
   PJRT_Program *program = args->program;
   program->format = "mlir";
   program->format_size = 4;

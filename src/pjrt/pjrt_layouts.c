@@ -87,7 +87,7 @@ PJRT_Layouts_Extension vt_pjrt_layouts = {
 // Extension Shardings.
 static void shardings_of(const vt_io_lists *lists, PJRT_Shardings_Executable_Args *args) {
   args->count = lists->count;
-  args->shardings = lists->shardings;
+  args->shardings = lists->count ? lists->shardings : NULL;  // clients take an empty list for one tuple sharding
   args->sizes = lists->sharding_sizes;
 }
 

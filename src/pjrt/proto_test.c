@@ -33,6 +33,10 @@ static void test_options(void **state) {
   assert_int_equal(options.device_ids[0], 7);
   assert_int_equal(options.device_ids[1], 300);
   assert_true(options.portable);
+  assert_null(READ("\x3a\x0d\x0a\x07xla_tpu\x12\x02\x10\x01"));
+  vt_status st = READ("\x3a\x0d\x0a\x07invalid\x12\x02\x10\x01");
+  assert_string_equal(vt_status_message(st), "No such compile option: 'invalid'");
+  vt_status_free(st);
   vt_arena_free(&arena);
 }
 
