@@ -12,7 +12,7 @@ static void decode_entry(vt_container *box, vt_entry *entry, vt_raw_attr *attr) 
   vt_cursor inner = vt_container_range(box, entry->at, entry->end);
   vt_dialect dialect = box->dialects[entry->dialect];
   attr->kind = VT_RAW_OTHER;
-  if (!entry->encoded || dialect == VT_DIALECT_OTHER) return;
+  if (!entry->encoded || dialect == VT_DIALECT_OTHER || dialect == VT_DIALECT_STABLEHLO) return;
   uint64_t code = vt_cursor_varint(&inner);
   if (dialect == VT_DIALECT_BUILTIN) vt_decode_builtin_attr(box, &inner, code, attr);
   else if (dialect == VT_DIALECT_VHLO) vt_decode_vhlo_attr(box, &inner, code, attr);

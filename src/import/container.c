@@ -79,6 +79,7 @@ static vt_dialect dialect_of(vt_string name) {
   if (vt_string_is(name, "builtin")) return VT_DIALECT_BUILTIN;
   if (vt_string_is(name, "vhlo")) return VT_DIALECT_VHLO;
   if (vt_string_is(name, "sdy")) return VT_DIALECT_SDY;
+  if (vt_string_is(name, "stablehlo")) return VT_DIALECT_STABLEHLO;
   return VT_DIALECT_OTHER;
 }
 

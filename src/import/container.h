@@ -11,7 +11,7 @@
 #include "import/cursor.h"
 #include "import/raw.h"
 
-typedef enum vt_dialect { VT_DIALECT_OTHER, VT_DIALECT_BUILTIN, VT_DIALECT_VHLO, VT_DIALECT_SDY } vt_dialect;
+typedef enum vt_dialect { VT_DIALECT_OTHER, VT_DIALECT_BUILTIN, VT_DIALECT_VHLO, VT_DIALECT_SDY, VT_DIALECT_STABLEHLO } vt_dialect;
 
 typedef struct vt_entry {
   size_t at, end;

@@ -30,9 +30,12 @@ const vt_raw_type *vt_container_type_at(vt_container *box, vt_cursor *c, uint32_
     uint64_t code = vt_cursor_varint(&inner);
     if (dialect == VT_DIALECT_VHLO) vt_decode_vhlo_type(box, &inner, code, type);
     else vt_decode_builtin_type(box, &inner, code, type);
-    if (inner.at != inner.end && type->kind != VT_RAW_REFUSED)
-      vt_cursor_fail(&inner, "type %" PRIu32 " has bytes left over", index);
   }
+  // Tokens that pass through a Shardy op keep StableHLO's own type, the only one of that dialect in an artifact.
+  if (entry->encoded && dialect == VT_DIALECT_STABLEHLO && vt_cursor_varint(&inner) == 0)
+    *type = (vt_raw_type){.kind = VT_RAW_TOKEN, .dtype = VT_TOKEN};
+  if (inner.at != inner.end && type->kind != VT_RAW_REFUSED)
+    vt_cursor_fail(&inner, "type %" PRIu32 " has bytes left over", index);
   if (!vt_raw_type_measure(type)) vt_cursor_fail(c, "type %" PRIu32 " is nested too deeply or too large", index);
   box->depth--;
   entry->busy = false;
