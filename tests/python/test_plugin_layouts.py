@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts are kept as asked for, and programs can be read as text."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.layout import Format, Layout
+from jax.sharding import PartitionSpec as P
+
+pytestmark = pytest.mark.usefixtures("tpu_only")
+
+
+def single():
+    return jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+
+def test_layout_of_device_put():
+    value = np.arange(12, dtype=np.float32).reshape(3, 4)
+    array = jax.device_put(value, Format(Layout((1, 0)), single()))
+    assert array.format.layout.major_to_minor == (1, 0)
+    np.testing.assert_array_equal(array, value)
+    np.testing.assert_array_equal(array + 1, value + 1)
+
+
+def test_layout_of_a_result():
+    double = jax.jit(lambda x: x * 2, out_shardings=Format(Layout((1, 0)), single()))
+    result = double(np.arange(12, dtype=np.float32).reshape(3, 4))
+    assert result.format.layout.major_to_minor == (1, 0)
+    np.testing.assert_array_equal(result, 2 * np.arange(12).reshape(3, 4))
+
+
+def test_free_layout_takes_a_transpose():
+    turn = jax.jit(lambda x: x.T, out_shardings=Format(Layout.AUTO))
+    compiled = turn.lower(jax.ShapeDtypeStruct((3, 4), np.float32)).compile()
+    assert compiled.output_formats.layout.major_to_minor == (1, 0)
+
+
+def test_text_of_a_program_with_shard_map():
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    summed = jax.jit(jax.shard_map(lambda a: jax.lax.psum(jnp.sin(a), "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))
+    text = summed.lower(jax.ShapeDtypeStruct((8,), np.float32)).compile().as_text()
+    assert "all-reduce" in text and "sine" in text and "num_partitions=8" in text
+
+
+def test_cost_is_that_of_the_arithmetic():
+    compiled = jax.jit(lambda a, b: a @ b).lower(np.ones((64, 32), np.float32), np.ones((32, 16), np.float32)).compile()
+    cost = compiled.cost_analysis()
+    assert cost["flops"] == 2 * 64 * 32 * 16
+    assert 0 < cost["optimal_seconds"] < 1e-3
+
+
+def test_misspelt_compile_options_are_refused():
+    lowered = jax.jit(lambda x: x + 1).lower(1.0)
+    lowered.compile(compiler_options={"xla_tpu_scoped_vmem_limit_kib": "1024"})
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option: 'fast_maths'"):
+        lowered.compile(compiler_options={"fast_maths": True})

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HBM account: padded bytes, donation, views of one array, what the analyses of a program say."""
+
+import gc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+pytestmark = pytest.mark.usefixtures("tpu_only")
+MIB = 1 << 20
+
+
+def in_use(device=0):
+    gc.collect()
+    return jax.devices()[device].memory_stats()["bytes_in_use"]
+
+
+def mesh_of_eight():
+    return jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+def test_arrays_count_with_their_tiles_filled_up():
+    before = in_use()
+    column = jax.device_put(np.zeros((1024, 1), np.float32))
+    assert in_use() - before == 1024 * 128 * 4
+    del column
+    assert in_use() == before
+
+
+def test_pinned_host_memory_is_not_hbm():
+    before = in_use()
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
+    array = jax.device_put(np.zeros((1024, 1024), np.float32), sharding)
+    assert array.sharding.memory_kind == "pinned_host"
+    assert in_use() == before
+
+
+def test_donated_arrays_give_their_memory_to_the_result():
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    x = step(jnp.zeros((1024, 1024)))
+    before = in_use()
+    for _ in range(5):
+        x = step(x)
+        x.block_until_ready()
+        assert in_use() == before
+    assert float(x[0, 0]) == 6
+
+
+def test_each_device_counts_its_own_part():
+    mesh = mesh_of_eight()
+    before = [in_use(d) for d in range(8)]
+    sharded = jax.device_put(np.zeros((1024, 1024), np.float32), NamedSharding(mesh, P("x")))
+    assert [in_use(d) - b for d, b in enumerate(before)] == [MIB // 2] * 8
+    everywhere = jax.jit(lambda a: a * 2, out_shardings=NamedSharding(mesh, P()))(sharded)
+    assert [in_use(d) - b for d, b in enumerate(before)] == [MIB // 2 + 4 * MIB] * 8
+    assert float(everywhere.sum()) == 0
+
+
+def test_memory_analysis_is_per_device():
+    mesh = mesh_of_eight()
+    argument = jax.ShapeDtypeStruct((1024, 1024), np.float32, sharding=NamedSharding(mesh, P("x")))
+    compiled = jax.jit(lambda a: a * 2, donate_argnums=0).lower(argument).compile()
+    stats = compiled.memory_analysis()
+    assert stats.argument_size_in_bytes == stats.output_size_in_bytes == stats.alias_size_in_bytes == MIB // 2
+
+
+def test_report_names_operator_place_and_padding():
+    def too_much(x):
+        big = jnp.dot(x, x.T)
+        return jnp.dot(big, big).sum()
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED") as caught:
+        jax.jit(too_much).lower(jax.ShapeDtypeStruct((60000, 1), np.float32)).compile()
+    message = str(caught.value)
+    assert "Used " in message and "of 15.48G hbm" in message
+    assert "f32[60000,60000]{1,0:T(8,128)}" in message
+    assert "dot_general" in message and "test_plugin_memory.py" in message
+    assert "argument 0" in message and "128.0x expansion" in message
+
+
+def test_zeros_of_many_gib_cost_no_memory():
+    def resident():
+        with open("/proc/self/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) * 1024
+
+    zeros = jax.jit(lambda: jnp.zeros((1 << 14, 1 << 14), jnp.float32))  # 1 GiB
+    before = resident()
+    held = [zeros() for _ in range(8)]
+    jax.block_until_ready(held)
+    assert in_use() >= 8 << 30
+    assert resident() - before < 256 * MIB
+    assert float(held[3][5, 7]) == 0
