@@ -240,3 +240,17 @@ vt_status vt_pjrt_Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args *a
   args->buffer = vt_buffer_to_pjrt(buffer);
   return VT_OK;
 }
+
+vt_status vt_pjrt_Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args *args) {
+  vt_buffer *buffer = vt_buffer_of_pjrt(args->buffer);
+  int64_t bytes = vt_type_bytes(vt_buffer_type(buffer));
+  if (args->offset < 0 || args->transfer_size < 0 || args->offset > bytes ||
+      args->transfer_size > bytes - args->offset)
+    return vt_error(VT_INVALID_ARGUMENT, "%lld bytes from %lld on asked for; the array has %lld",
+                    (long long)args->transfer_size, (long long)args->offset, (long long)bytes);
+  void *data = NULL;
+  VT_TRY(vt_buffer_pointer(buffer, &data));
+  if (args->transfer_size) memcpy(args->dst, (const char *)data + args->offset, (size_t)args->transfer_size);
+  args->event = vt_event_to_pjrt(vt_event_done());
+  return VT_OK;
+}

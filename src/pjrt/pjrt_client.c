@@ -136,3 +136,14 @@ vt_status vt_pjrt_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcess
   (void)args;
   return VT_OK;
 }
+
+// Host memory needs no preparation for transfers that are copies.
+vt_status vt_pjrt_Client_DmaMap(PJRT_Client_DmaMap_Args *args) {
+  (void)args;
+  return VT_OK;
+}
+
+vt_status vt_pjrt_Client_DmaUnmap(PJRT_Client_DmaUnmap_Args *args) {
+  (void)args;
+  return VT_OK;
+}

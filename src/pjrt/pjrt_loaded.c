@@ -165,3 +165,18 @@ vt_status vt_pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *a
   vt_event_release(done);
   return VT_OK;
 }
+
+// A context carries user data to custom calls of other platforms; here it is only an identity.
+struct PJRT_ExecuteContext {
+  char unused;
+};
+
+vt_status vt_pjrt_ExecuteContext_Create(PJRT_ExecuteContext_Create_Args *args) {
+  args->context = calloc(1, sizeof *args->context);
+  return args->context ? VT_OK : vt_error_no_memory();
+}
+
+vt_status vt_pjrt_ExecuteContext_Destroy(PJRT_ExecuteContext_Destroy_Args *args) {
+  free(args->context);
+  return VT_OK;
+}

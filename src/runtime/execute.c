@@ -246,9 +246,7 @@ static vt_status check_call(call *c) {
   for (int32_t d = 0; d < c->info->partitions; d++) {
     int64_t donated = donated_bytes(c, d), grow = c->info->output_bytes + c->info->temp_bytes - donated;
     vt_device *device = &c->client->devices[call_device(c, d)];
-    if (grow <= 0) continue;
-    VT_TRY(vt_hbm_take(c->client, device, grow));
-    vt_hbm_give(c->client, device, grow);
+    if (grow > 0) VT_TRY(vt_hbm_fits(c->client, device, grow));
   }
   return VT_OK;
 }

@@ -49,26 +49,32 @@ static void put_largest(vt_text *text, const vt_chip *chip, const vt_buffer *liv
   }
 }
 
-vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) {
-  if (bytes == 0) return VT_OK;
+vt_status vt_hbm_fits(vt_client *client, vt_device *device, int64_t bytes) {
   vt_account *account = &client->accounts[device->id];
   int64_t limit = client->slice.chip->hbm_limit_bytes;
-  if (bytes > limit - account->in_use) {
-    vt_text text = {0};
-    vt_text_put(&text, "Error allocating device buffer: Attempting to allocate ");
-    vt_hbm_put_size(&text, bytes);
-    vt_text_put(&text, ". That was not possible. There are ");
-    vt_hbm_put_size(&text, limit - account->in_use);
-    vt_text_printf(&text, " free.; (%dx%dx%d_HBM%d)", device->place.coords[0], device->place.coords[1],
-                   device->place.coords[2], device->place.core);
-    put_largest(&text, client->slice.chip, account->live);
-    vt_status st = vt_error(VT_RESOURCE_EXHAUSTED, "%s", vt_text_string(&text));
-    vt_text_free(&text);
-    return st;
+  if (bytes <= limit - account->in_use) {
+    if (account->in_use + bytes > account->peak) account->peak = account->in_use + bytes;
+    return VT_OK;
   }
+  vt_text text = {0};
+  vt_text_put(&text, "Error allocating device buffer: Attempting to allocate ");
+  vt_hbm_put_size(&text, bytes);
+  vt_text_put(&text, ". That was not possible. There are ");
+  vt_hbm_put_size(&text, limit - account->in_use);
+  vt_text_printf(&text, " free.; (%dx%dx%d_HBM%d)", device->place.coords[0], device->place.coords[1],
+                 device->place.coords[2], device->place.core);
+  put_largest(&text, client->slice.chip, account->live);
+  vt_status st = vt_error(VT_RESOURCE_EXHAUSTED, "%s", vt_text_string(&text));
+  vt_text_free(&text);
+  return st;
+}
+
+vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) {
+  if (bytes == 0) return VT_OK;
+  VT_TRY(vt_hbm_fits(client, device, bytes));
+  vt_account *account = &client->accounts[device->id];
   account->in_use += bytes;
   account->allocs++;
-  if (account->in_use > account->peak) account->peak = account->in_use;
   if (bytes > account->largest) account->largest = bytes;
   return VT_OK;
 }

@@ -86,6 +86,7 @@ vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline
 void vt_executor_drain(vt_executor *executor);
 
 // HBM account; the client's lock is held. Only device memory counts.
+vt_status vt_hbm_fits(vt_client *client, vt_device *device, int64_t bytes) VT_CHECKED;  // counts for the peak
 vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) VT_CHECKED;
 void vt_hbm_put_size(vt_text *text, int64_t bytes);  // "530.00M"
 void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes);

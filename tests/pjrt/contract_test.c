@@ -154,6 +154,16 @@ static void test_buffers(void **state) {
   assert_memory_equal(back, columns, sizeof columns);
   layout.tiled.minor_to_major = nonsense;
   plugin_fails(&p, SLOT_Buffer_ToHostBuffer, &host, 3, "permutation");
+  ARGS(Buffer_CopyRawToHost, raw);
+  raw.buffer = a.buffer;
+  raw.dst = back;
+  raw.offset = 8;
+  raw.transfer_size = 8;
+  plugin_ok(&p, SLOT_Buffer_CopyRawToHost, &raw);
+  assert_null(plugin_await(&p, raw.event));
+  assert_memory_equal(back, want + 2, 8);
+  raw.transfer_size = 17;
+  plugin_fails(&p, SLOT_Buffer_CopyRawToHost, &raw, 3, "24");
   ARGS(Buffer_Device, where);
   where.buffer = a.buffer;
   plugin_ok(&p, SLOT_Buffer_Device, &where);
