@@ -243,7 +243,7 @@ def movement(group, options, rng):
 
 def indexing(group, options, rng):
     for dtype in ("float32", "int32", "bfloat16", "int64"):
-        n, m = (int(v) for v in rng.integers(3, 9, 2))
+        n, m = (int(v) for v in rng.integers(5, 9, 2))
         x = data(rng, (n, m, 4), dtype)
         index = rng.integers(-n, 2 * n, (5, 2)).astype(np.int32)
         column = rng.integers(0, m, (5, 2)).astype(np.int64)
