@@ -18,7 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 FILE_LINES = 1000
 FUNCTION_LINES = 100
-LINE_COLUMNS = 130
+PYTHON_COLUMNS = 160
 CODE = (".c", ".h", ".def", ".py", ".cmake", ".sh")
 # Functions over the limit that are one switch or one table and read better whole: "file:function".
 LONG_FUNCTIONS = set()
@@ -53,8 +53,8 @@ def check_lines(names):
         if len(lines) > FILE_LINES and "over 1,000 lines" not in header:
             yield f"{name}: {len(lines)} lines; split it, or say in its header why it stays over 1,000 lines"
         for number, line in enumerate(lines, 1):
-            if len(line) > LINE_COLUMNS and "http" not in line and not name.endswith(".def"):
-                yield f"{name}:{number}: {len(line)} columns (limit {LINE_COLUMNS})"
+            if len(line) > PYTHON_COLUMNS and name.endswith(".py"):  # C: what clang-format does, see check_format
+                yield f"{name}:{number}: {len(line)} columns (limit {PYTHON_COLUMNS})"
             if line.rstrip() != line:
                 yield f"{name}:{number}: space at the end of the line"
             if "\t" in line and not name.endswith(".tsv"):
