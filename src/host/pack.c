@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { TILE = 16, BLOCK = 16 << 10, TEAM_FROM = 64 << 10 };
+enum { TILE = 16, BLOCK = 16 << 10, TEAM_FROM = 256 << 10 };
 
 #define ANY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 

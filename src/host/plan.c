@@ -275,7 +275,8 @@ static vt_status add_steps(vt_plan *plan) {
   }
   vt_epilogues epilogues;
   vt_epilogues_find(plan, &epilogues);
-  vt_fuse_options options = {.keep_out = keep_out, .user = &epilogues, .min_work = program->options.compile_all ? -1 : 0};
+  vt_fuse_options options = {.keep_out = keep_out, .user = &epilogues};
+  if (program->options.compile_all) options.min_work = -1;
   vt_group *groups = NULL;
   uint32_t count = 0;
   vt_status st = vt_host_fuse(plan->func, &options, &program->arena, &groups, &count);

@@ -81,8 +81,8 @@ void vt_program_log_times(const vt_program *program) {
       vt_array_push(&steps, step);
     }
   if (steps.size) qsort(steps.data, steps.size, sizeof *steps.data, by_time);
-  vt_log(VT_LOG_DEBUG, "program %s: %.3f ms in steps, %.3f if each had been as quick as its best", program->module->name,
-         total, quiet);
+  vt_log(VT_LOG_DEBUG, "program %s: %.3f ms in steps, %.3f if each had been as quick as its best",
+         program->module->name, total, quiet);
   for (size_t i = 0; i < steps.size && i < 60; i++) {
     vt_text text = {0};
     describe(steps.data[i], &text);
