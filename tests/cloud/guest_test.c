@@ -2,46 +2,12 @@
 // guest_test.c - real TPU VMs on this machine, driven by the command line: create, ssh, scp, preempt, stop and start,
 // and what a guest must not be able to do to the host and to its neighbours.
 // Runs in a network and a mount namespace of its own; without the privilege for that it says so and is skipped (77).
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/text.h"
-
-static vt_text output;  // of the last command
-
-// Runs a shell command with the programs of this build on the path; its exit status, its output in `output`.
-static int sh(const char *format, ...) {
-  char command[8192], buffer[4096];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(command, sizeof command, format, args);
-  va_end(args);
-  vt_text_free(&output);
-  FILE *pipe = popen(command, "r");
-  assert_non_null(pipe);
-  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) vt_text_put_n(&output, buffer, n);
-  int status = pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
-}
-
-static void must(int status) {
-  if (status != 0) fail_msg("status %d: %s", status, vt_text_string(&output));
-}
-
-static void says(const char *text) {
-  if (!strstr(vt_text_string(&output), text)) fail_msg("no '%s' in: %s", text, vt_text_string(&output));
-}
+#include "guest_testing.h"
 
 #define ZONE "--zone=us-central2-b"
 
@@ -53,49 +19,54 @@ static int guest(const char *node, const char *flags, const char *script) {
   assert_non_null(file);
   fputs(script, file);
   fclose(file);
-  return sh("vtpu tpu-vm ssh %s " ZONE " %s --command=\"echo $(base64 -w0 < %s) | base64 -d > /tmp/script; bash /tmp/script\" 2>&1", node, flags,
+  return guest_sh("vtpu tpu-vm ssh %s " ZONE " %s --command=\"echo $(base64 -w0 < %s) | base64 -d > /tmp/script; bash /tmp/script\" 2>&1", node, flags,
             path);
+}
+
+static void all_right(int status) {
+  if (status != 0) fail_msg("status %d: %s", status, vt_text_string(&guest_output));
 }
 
 static int set_up(void **state) {
   (void)state;
-  must(sh("vtpu tpu-vm create pod " ZONE " --accelerator-type=v4-16 --version=tpu-ubuntu2204-base --metadata=startup-script='echo ran > "
-          "/var/log/started' 2>&1"));
-  must(sh("vtpu tpu-vm create one " ZONE " --accelerator-type=v4-8 --version=tpu-ubuntu2204-base --spot 2>&1"));
+  guest_must("vtpu tpu-vm create pod " ZONE " --accelerator-type=v4-16 --version=tpu-ubuntu2204-base --metadata=startup-script='echo ran > "
+          "/var/log/started' 2>&1");
+  guest_must("vtpu tpu-vm create one " ZONE " --accelerator-type=v4-8 --version=tpu-ubuntu2204-base --spot 2>&1");
   return 0;
 }
 
 static int tear_down(void **state) {
   (void)state;
-  vt_text_free(&output);
-  return sh("rm -rf \"$HOME\"");
+  vt_text_free(&guest_output);
+  return guest_sh("rm -rf \"$HOME\"");
 }
 
 static void all_workers_let_the_key_in(void **state) {
   (void)state;
-  must(guest("ada@pod", "--worker=all", "hostname; id -un; sudo id -un"));
-  says("-w-0");
-  says("-w-1");
-  says("ada");
-  says("root");
-  must(sh("echo over there > $HOME/file && vtpu tpu-vm scp $HOME/file ada@pod:/tmp/file " ZONE " --worker=1 2>&1"));
-  must(guest("ada@pod", "--worker=1", "cat /tmp/file"));
-  says("over there");
+  all_right(guest("ada@pod", "--worker=all", "hostname; id -un; sudo id -un"));
+  guest_says("-w-0");
+  guest_says("-w-1");
+  guest_says("ada");
+  guest_says("root");
+  guest_must("echo over there > $HOME/file && vtpu tpu-vm scp $HOME/file ada@pod:/tmp/file " ZONE " --worker=1 2>&1");
+  all_right(guest("ada@pod", "--worker=1", "cat /tmp/file"));
+  guest_says("over there");
   assert_int_not_equal(guest("ada@pod", "--worker=0", "cat /tmp/file"), 0);
 }
 
 static void a_worker_knows_its_slice(void **state) {
   (void)state;
-  must(guest("ada@pod", "--worker=1", "env; ls /dev /sys/bus/pci/devices; cat /etc/hosts /var/log/started"));
-  says("TPU_ACCELERATOR_TYPE=v4-16");
-  says("TPU_WORKER_ID=1");
-  says("accel3");
-  says("0000:00:07.0");
-  says("metadata.google.internal");
-  says("ran");
+  all_right(guest("ada@pod", "--worker=1", "for i in $(seq 100); do test -s /var/log/started && break; sleep 0.1; done; env; ls /dev "
+                  "/sys/bus/pci/devices; cat /etc/hosts /var/log/started"));
+  guest_says("TPU_ACCELERATOR_TYPE=v4-16");
+  guest_says("TPU_WORKER_ID=1");
+  guest_says("accel3");
+  guest_says("0000:00:07.0");
+  guest_says("metadata.google.internal");
+  guest_says("ran");
   // The guests of one slice reach each other.
-  must(guest("ada@pod", "--worker=1", "H=$(grep -- -w-0 /etc/hosts | cut -d' ' -f1); timeout 5 bash -c \"exec 3<>/dev/tcp/$H/22\" && echo joined"));
-  says("joined");
+  all_right(guest("ada@pod", "--worker=1", "H=$(grep -- -w-0 /etc/hosts | cut -d' ' -f1); timeout 5 bash -c \"exec 3<>/dev/tcp/$H/22\" && echo joined"));
+  guest_says("joined");
 }
 
 // --- what a guest must not do ------------------------------------------------------------------------------------
@@ -128,7 +99,7 @@ static const escape escapes[] = {
 
 static void guests_stay_inside(void **state) {
   (void)state;
-  must(guest("ada@one", "", "true"));
+  all_right(guest("ada@one", "", "true"));
   // All in one session each, as a user and as root; what succeeds prints its name.
   for (int root = 0; root < 2; root++) {
     vt_text script = {0};
@@ -136,14 +107,14 @@ static void guests_stay_inside(void **state) {
       vt_text_printf(&script, "cat > /tmp/try <<'EOF'\n%s\nEOF\n%s bash /tmp/try >/dev/null 2>&1 && echo \"could %s\"\n", escapes[i].command,
                      root ? "sudo" : "", escapes[i].what);
     vt_text_put(&script, "echo tried\n");
-    must(guest("ada@one", "", vt_text_string(&script)));
+    all_right(guest("ada@one", "", vt_text_string(&script)));
     vt_text_free(&script);
-    says("tried");
-    if (strstr(vt_text_string(&output), "could ")) fail_msg("%s %s", root ? "root" : "a user", vt_text_string(&output));
+    guest_says("tried");
+    if (strstr(vt_text_string(&guest_output), "could ")) fail_msg("%s %s", root ? "root" : "a user", vt_text_string(&guest_output));
   }
   // Killing process 1 of the guest from inside does nothing.
   (void)guest("ada@one", "", "sudo kill -9 1");
-  must(guest("ada@one", "", "hostname"));
+  all_right(guest("ada@one", "", "hostname"));
 }
 
 #define GET "curl -s -m 5 -o /dev/null -w '%{http_code} ' http://metadata.google.internal/computeMetadata/v1/instance/attributes/instance-id "
@@ -151,34 +122,34 @@ static void guests_stay_inside(void **state) {
 static void the_metadata_server_answers_workers_only(void **state) {
   (void)state;
   // The host itself is no worker.
-  assert_int_not_equal(sh("curl -sf -m 5 -H 'Metadata-Flavor: Google' http://169.254.169.254/computeMetadata/v1/instance/name"), 0);
-  must(guest("ada@one", "", GET "; " GET "-H 'Metadata-Flavor: Google' -H 'X-Forwarded-For: 1.2.3.4'; " GET "-H 'Metadata-Flavor: Google'"));
-  says("403 403 200");
+  assert_int_not_equal(guest_sh("curl -sf -m 5 -H 'Metadata-Flavor: Google' http://169.254.169.254/computeMetadata/v1/instance/name"), 0);
+  all_right(guest("ada@one", "", GET "; " GET "-H 'Metadata-Flavor: Google' -H 'X-Forwarded-For: 1.2.3.4'; " GET "-H 'Metadata-Flavor: Google'"));
+  guest_says("403 403 200");
 }
 
 static void preemption_is_announced_and_happens(void **state) {
   (void)state;
-  must(guest("ada@one", "", "curl -s -H 'Metadata-Flavor: Google' http://metadata.google.internal/computeMetadata/v1/instance/preempted"));
-  says("FALSE");
-  must(sh("curl -sf -X POST -H \"Authorization: Bearer $VTPU_TOKEN\" -d '{}' "
-          "$VTPU_ENDPOINT/vtpu/v1/projects/$VTPU_PROJECT/nodes/us-central2-b/one:preempt"));
+  all_right(guest("ada@one", "", "curl -s -H 'Metadata-Flavor: Google' http://metadata.google.internal/computeMetadata/v1/instance/preempted"));
+  guest_says("FALSE");
+  guest_must("curl -sf -X POST -H \"Authorization: Bearer $VTPU_TOKEN\" -d '{}' "
+          "$VTPU_ENDPOINT/vtpu/v1/projects/$VTPU_PROJECT/nodes/us-central2-b/one:preempt");
   // The notice is one second in this test's cloud; bounded wait for the state.
-  must(sh("for i in $(seq 300); do S=$(vtpu tpu-vm describe one " ZONE " --format='value(state)'); test \"$S\" = PREEMPTED && exit 0; sleep "
-          "0.05; done; exit 1"));
+  guest_must("for i in $(seq 300); do S=$(vtpu tpu-vm describe one " ZONE " --format='value(state)'); test \"$S\" = PREEMPTED && exit 0; sleep "
+          "0.05; done; exit 1");
   assert_int_not_equal(guest("ada@one", "", "true"), 0);
-  must(sh("vtpu tpu-vm delete one " ZONE " --quiet 2>&1"));
+  guest_must("vtpu tpu-vm delete one " ZONE " --quiet 2>&1");
 }
 
 static void a_stopped_node_keeps_its_disk(void **state) {
   (void)state;
-  must(sh("vtpu tpu-vm create keep " ZONE " --accelerator-type=v4-8 --version=tpu-ubuntu2204-base 2>&1"));
-  must(guest("ada@keep", "", "echo precious > /home/ada/result"));
-  must(sh("vtpu tpu-vm stop keep " ZONE " 2>&1"));
+  guest_must("vtpu tpu-vm create keep " ZONE " --accelerator-type=v4-8 --version=tpu-ubuntu2204-base 2>&1");
+  all_right(guest("ada@keep", "", "echo precious > /home/ada/result"));
+  guest_must("vtpu tpu-vm stop keep " ZONE " 2>&1");
   assert_int_not_equal(guest("ada@keep", "", "true"), 0);
-  must(sh("vtpu tpu-vm start keep " ZONE " 2>&1"));
-  must(guest("ada@keep", "", "cat /home/ada/result"));
-  says("precious");
-  must(sh("vtpu tpu-vm delete keep " ZONE " --quiet 2>&1"));
+  guest_must("vtpu tpu-vm start keep " ZONE " 2>&1");
+  all_right(guest("ada@keep", "", "cat /home/ada/result"));
+  guest_says("precious");
+  guest_must("vtpu tpu-vm delete keep " ZONE " --quiet 2>&1");
 }
 
 static int inner(void) {
@@ -193,26 +164,11 @@ static int inner(void) {
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
 
-static int skip_all(const char *why) {
-  printf("skipped: %s\n", why);
-  return 77;
-}
-
 int main(int argc, char **argv) {
+  static const char *const needed[] = {"/usr/bin/sudo", "/usr/sbin/nft", NULL};
   if (argc > 1 && strcmp(argv[1], "inner") == 0) return inner();
-  static const char *const needed[] = {"/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/sudo", "/usr/bin/curl", "/usr/sbin/nft"};
-  if (geteuid() != 0) return skip_all("guests need root");
-  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-    if (access(needed[i], X_OK) != 0) return skip_all(needed[i]);
-  if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0) return skip_all("no network or mount namespace for the test");
-  if (mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return skip_all("mounts can not be made private");
-  if (system("ip link set lo up") != 0) return skip_all("the loopback of the namespace does not come up");
-  if (system("ip link add vtprobe type bridge && ip link del vtprobe") != 0) return skip_all("no bridges in this kernel");
-  char home[] = "/tmp/vtpu-home-XXXXXX", path[4096];
-  if (!mkdtemp(home)) return skip_all("no temporary folder");
-  setenv("HOME", home, 1);
-  snprintf(path, sizeof path, "%s:%s", VTPU_BIN_DIR, getenv("PATH"));
-  setenv("PATH", path, 1);
+  int code = guest_namespace(needed);
+  if (code) return code;
   execl(VTPU_BIN_DIR "/vtpud", "vtpud", "--ephemeral", "--guests=2", "--notice=1", "--", argv[0], "inner", (char *)NULL);
   return 1;
 }
