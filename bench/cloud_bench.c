@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cloud_bench.c - vtpud under load on loopback: 10,000 nodes and 100,000 operations in the store, time of a list of 500
-// nodes (median, p99), and requests a second over keep-alive connections.
+// cloud_bench.c - vtpud under load on loopback: 10,000 nodes and 100,000 operations in the store,
+// time of a list of 500 nodes (median, p99), and requests a second over keep-alive connections.
 //   cloud_bench [seconds] [connections]
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -30,8 +30,11 @@ static vt_status fill(vt_cloud *cloud, void *context) {
   (void)context;
   for (int i = 0; i < NODES; i++) {
     vt_node node;
-    VT_TRY(vt_node_prepare(cloud, &arena, "demo-project", "us-central2-b", vt_arena_printf(&arena, "node-%05d", i),
-                           json_pack("{s:s, s:s, s:{s:s}}", "acceleratorType", "v4-8", "runtimeVersion", "v2-alpha", "labels", "team", "bench"), &node));
+    VT_TRY(vt_node_prepare(cloud, &arena, "demo-project", "us-central2-b",
+                           vt_arena_printf(&arena, "node-%05d", i),
+                           json_pack("{s:s, s:s, s:{s:s}}", "acceleratorType", "v4-8",
+                                     "runtimeVersion", "v2-alpha", "labels", "team", "bench"),
+                           &node));
     node.state = VT_NODE_READY;
     VT_TRY(vt_node_insert(cloud, &node));
     vt_node_fini(&node);
@@ -39,7 +42,8 @@ static vt_status fill(vt_cloud *cloud, void *context) {
   }
   for (int i = 0; i < OPERATIONS; i++) {
     const char *name;
-    vt_operation_start start = {"demo-project", "us-central2-b", "v2", "bench", NULL, "create", "projects/demo-project", 0};
+    vt_operation_start start = {"demo-project", "us-central2-b",         "v2", "bench", NULL,
+                                "create",       "projects/demo-project", 0};
     VT_TRY(vt_operation_create(cloud, &arena, &start, &name));
     VT_TRY(vt_operation_finish(cloud, name, NULL, NULL));
     if (i % 1024 == 0) vt_arena_reset(&arena);
@@ -56,7 +60,8 @@ typedef struct client {
 } client;
 
 static int dial(uint16_t port) {
-  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in to = {
+      .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) exit(1);
   return fd;
@@ -65,7 +70,9 @@ static int dial(uint16_t port) {
 // One request on an open connection; the whole reply is read.
 static void ask(int fd, const client *c) {
   static _Thread_local char buffer[4 << 20];
-  int n = snprintf(buffer, sizeof buffer, "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", c->path, c->token);
+  int n = snprintf(buffer, sizeof buffer,
+                   "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n",
+                   c->path, c->token);
   if (write(fd, buffer, (size_t)n) != n) exit(1);
   size_t used = 0, want = 0;
   for (ssize_t got; (got = read(fd, buffer + used, sizeof buffer - 1 - used)) > 0;) {
@@ -107,7 +114,11 @@ int main(int argc, char **argv) {
   must(vt_cloud_transact(cloud, fill, NULL));
   vt_http_options at = {.address = "127.0.0.1"};
   must(vt_http_start(cloud, &at, &http));
-  client list = {.port = vt_http_port(http), .token = token, .path = "/v2/projects/demo-project/locations/us-central2-b/nodes?pageSize=500&prettyPrint=false"};
+  client list = {
+      .port = vt_http_port(http),
+      .token = token,
+      .path =
+          "/v2/projects/demo-project/locations/us-central2-b/nodes?pageSize=500&prettyPrint=false"};
   static int64_t times[LISTS];
   int fd = dial(list.port);
   for (int i = 0; i < LISTS; i++) {
@@ -117,19 +128,24 @@ int main(int argc, char **argv) {
   }
   close(fd);
   qsort(times, LISTS, sizeof *times, by_time);
-  printf("list of 500 of %d nodes: median %.1f ms, p99 %.1f ms\n", NODES, (double)times[LISTS / 2] / 1e6, (double)times[LISTS * 99 / 100] / 1e6);
+  printf("list of 500 of %d nodes: median %.1f ms, p99 %.1f ms\n", NODES,
+         (double)times[LISTS / 2] / 1e6, (double)times[LISTS * 99 / 100] / 1e6);
   client *clients = calloc((size_t)connections, sizeof *clients);
   int64_t total = 0, until = vt_metrics_clock() + seconds * VT_SECOND;
   for (int i = 0; i < connections; i++) {
-    clients[i] = (client){.port = vt_http_port(http), .token = token, .until_ns = until,
-                          .path = "/v2/projects/demo-project/locations/us-central2-b/nodes/node-05000"};
+    clients[i] =
+        (client){.port = vt_http_port(http),
+                 .token = token,
+                 .until_ns = until,
+                 .path = "/v2/projects/demo-project/locations/us-central2-b/nodes/node-05000"};
     pthread_create(&clients[i].thread, NULL, run, &clients[i]);
   }
   for (int i = 0; i < connections; i++) {
     pthread_join(clients[i].thread, NULL);
     total += clients[i].answered;
   }
-  printf("get of one node, %d connections: %.0f requests/s (clients on the same cores)\n", connections, (double)total / seconds);
+  printf("get of one node, %d connections: %.0f requests/s (clients on the same cores)\n",
+         connections, (double)total / seconds);
   vt_http_stop(http);
   free(clients);
   free(token);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// access_test.c - who may call what, for every row of routes.def: nobody gets in without identity, nobody into a project
-// that is not theirs, administrators' calls are for administrators; tokens, sessions, keys, roles.
+// access_test.c - who may call what, for every row of routes.def: nobody gets in without identity,
+// nobody into a project that is not theirs, administrators' calls are for administrators; tokens,
+// sessions, keys, roles.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -10,8 +11,15 @@
 #include "cloud/account.h"
 
 // What may be called by nobody; a new public route has to be added here knowingly.
-static const char *const public_paths[] = {"/token", "/o/oauth2/auth", "/revoke", "/$discovery/rest", "/discovery/v1/apis/tpu/{version}/rest",
-                                           "/universe-descriptor-data/universe-descriptor.json", "/healthz", "/vtpu/v1/session", "/",
+static const char *const public_paths[] = {"/token",
+                                           "/o/oauth2/auth",
+                                           "/revoke",
+                                           "/$discovery/rest",
+                                           "/discovery/v1/apis/tpu/{version}/rest",
+                                           "/universe-descriptor-data/universe-descriptor.json",
+                                           "/healthz",
+                                           "/vtpu/v1/session",
+                                           "/",
                                            "/console/{file}"};
 
 static bool is_public(const char *path) {
@@ -20,7 +28,8 @@ static bool is_public(const char *path) {
   return false;
 }
 
-// A path with every {name} filled in: the version with one of the row's, the project as given, the rest with "x".
+// A path with every {name} filled in: the version with one of the row's, the project as given, the
+// rest with "x".
 static void fill(const vt_route *route, const char *project, char out[1024]) {
   size_t n = 0;
   for (const char *p = route->path; *p;) {
@@ -98,12 +107,17 @@ static void viewers_look_and_do_not_touch(void **state) {
   vt_testing_open(&t, "");
   char *viewer = vt_testing_account(&t, "vic@example.com", "user");
   json_decref(vt_testing_call(&t, "POST", "/v1/projects/" TESTING_PROJECT ":setIamPolicy",
-                              "{\"policy\":{\"bindings\":[{\"role\":\"roles/owner\",\"members\":[\"user:admin@vtpu.localhost\"]},{\"role\":"
-                              "\"roles/tpu.viewer\",\"members\":[\"user:vic@example.com\"]}]}}", 200));
-  json_decref(vt_testing_call_as(&t, viewer, "GET", "/v2/projects/" TESTING_PROJECT "/locations/-/nodes", NULL, &status));
+                              "{\"policy\":{\"bindings\":[{\"role\":\"roles/"
+                              "owner\",\"members\":[\"user:admin@vtpu.localhost\"]},{\"role\":"
+                              "\"roles/tpu.viewer\",\"members\":[\"user:vic@example.com\"]}]}}",
+                              200));
+  json_decref(vt_testing_call_as(
+      &t, viewer, "GET", "/v2/projects/" TESTING_PROJECT "/locations/-/nodes", NULL, &status));
   assert_int_equal(status, 200);
   for (int i = 0; (route = vt_route_at(i)); i++) {
-    if (!strstr(route->path, "{project}") || strcmp(route->method, "GET") == 0 || *route->permission == '@') continue;
+    if (!strstr(route->path, "{project}") || strcmp(route->method, "GET") == 0 ||
+        *route->permission == '@')
+      continue;
     fill(route, TESTING_PROJECT, url);
     json_decref(vt_testing_call_as(&t, viewer, route->method, url, "{}", &status));
     if (status != 403) fail_msg("%s %s by a viewer: %d", route->method, url, status);
@@ -116,13 +130,20 @@ static void a_disabled_api_says_how_to_enable_it(void **state) {
   vt_testing t;
   (void)state;
   vt_testing_open(&t, "");
-  json_decref(vt_testing_call(&t, "POST", "/v1/projects/" TESTING_PROJECT "/services/tpu.googleapis.com:disable", "{}", 200));
-  json_t *reply = vt_testing_call(&t, "GET", "/v2/projects/" TESTING_PROJECT "/locations/-/nodes", NULL, 403);
+  json_decref(vt_testing_call(
+      &t, "POST", "/v1/projects/" TESTING_PROJECT "/services/tpu.googleapis.com:disable", "{}",
+      200));
+  json_t *reply =
+      vt_testing_call(&t, "GET", "/v2/projects/" TESTING_PROJECT "/locations/-/nodes", NULL, 403);
   assert_string_equal(vt_testing_text(reply, "error.details.0.reason"), "SERVICE_DISABLED");
-  assert_non_null(strstr(vt_testing_text(reply, "error.message"), "Cloud TPU API has not been used in project"));
+  assert_non_null(strstr(vt_testing_text(reply, "error.message"),
+                         "Cloud TPU API has not been used in project"));
   json_decref(reply);
-  json_decref(vt_testing_call(&t, "POST", "/v1/projects/" TESTING_PROJECT "/services/tpu.googleapis.com:enable", "{}", 200));
-  json_decref(vt_testing_call(&t, "GET", "/v2/projects/" TESTING_PROJECT "/locations/-/nodes", NULL, 200));
+  json_decref(vt_testing_call(&t, "POST",
+                              "/v1/projects/" TESTING_PROJECT "/services/tpu.googleapis.com:enable",
+                              "{}", 200));
+  json_decref(
+      vt_testing_call(&t, "GET", "/v2/projects/" TESTING_PROJECT "/locations/-/nodes", NULL, 200));
   vt_testing_close(&t);
 }
 
@@ -132,12 +153,16 @@ static void logs_stay_in_their_project(void **state) {
   (void)state;
   vt_testing_open(&t, "");
   char *stranger = vt_testing_account(&t, "eve@example.com", "user");
-  const char *entry = "{\"logName\":\"projects/" TESTING_PROJECT "/logs/run\",\"entries\":[{\"textPayload\":\"secret\"}]}";
+  const char *entry = "{\"logName\":\"projects/" TESTING_PROJECT
+                      "/logs/run\",\"entries\":[{\"textPayload\":\"secret\"}]}";
   json_decref(vt_testing_call(&t, "POST", "/v2/entries:write", entry, 200));
-  json_t *list = vt_testing_call(&t, "POST", "/v2/entries:list", "{\"resourceNames\":[\"projects/" TESTING_PROJECT "\"]}", 200);
+  json_t *list = vt_testing_call(&t, "POST", "/v2/entries:list",
+                                 "{\"resourceNames\":[\"projects/" TESTING_PROJECT "\"]}", 200);
   assert_string_equal(vt_testing_text(list, "entries.0.textPayload"), "secret");
   json_decref(list);
-  json_decref(vt_testing_call_as(&t, stranger, "POST", "/v2/entries:list", "{\"resourceNames\":[\"projects/" TESTING_PROJECT "\"]}", &status));
+  json_decref(vt_testing_call_as(&t, stranger, "POST", "/v2/entries:list",
+                                 "{\"resourceNames\":[\"projects/" TESTING_PROJECT "\"]}",
+                                 &status));
   assert_int_equal(status, 403);
   json_decref(vt_testing_call_as(&t, stranger, "POST", "/v2/entries:write", entry, &status));
   assert_int_equal(status, 403);
@@ -169,7 +194,8 @@ static void tokens_end(void **state) {
   char body[256];
   snprintf(body, sizeof body, "{\"grant_type\":\"refresh_token\",\"refresh_token\":\"%s\"}", token);
   json_t *reply = vt_testing_call(&t, "POST", "/token", body, 200);
-  json_decref(vt_testing_call_as(&t, vt_testing_text(reply, "access_token"), "GET", "/vtpu/v1/me", NULL, &status));
+  json_decref(vt_testing_call_as(&t, vt_testing_text(reply, "access_token"), "GET", "/vtpu/v1/me",
+                                 NULL, &status));
   assert_int_equal(status, 200);
   json_decref(reply);
   free(token);
@@ -179,8 +205,9 @@ static void tokens_end(void **state) {
 static void tampered_jwts_are_nobody(void **state) {
   vt_testing t;
   int status;
-  static const char *const jwts[] = {"eyJ", "eyJ.eyJ.eyJ", "eyJhbGciOiJub25lIn0.eyJpc3MiOiJhZG1pbkB2dHB1LmxvY2FsaG9zdCJ9.",
-                                     "eyJhbGciOiJub25lIn0.eyJpc3MiOiJhZG1pbkB2dHB1LmxvY2FsaG9zdCJ9.AAAA"};
+  static const char *const jwts[] = {
+      "eyJ", "eyJ.eyJ.eyJ", "eyJhbGciOiJub25lIn0.eyJpc3MiOiJhZG1pbkB2dHB1LmxvY2FsaG9zdCJ9.",
+      "eyJhbGciOiJub25lIn0.eyJpc3MiOiJhZG1pbkB2dHB1LmxvY2FsaG9zdCJ9.AAAA"};
   (void)state;
   vt_testing_open(&t, "");
   for (size_t i = 0; i < sizeof jwts / sizeof *jwts; i++) {
@@ -188,7 +215,8 @@ static void tampered_jwts_are_nobody(void **state) {
     assert_int_equal(status, 401);
   }
   // What we sign ourselves (id_token) is not accepted as a credential either.
-  json_t *claims = json_pack("{s:s, s:s}", "iss", "admin@vtpu.localhost", "sub", "admin@vtpu.localhost");
+  json_t *claims =
+      json_pack("{s:s, s:s}", "iss", "admin@vtpu.localhost", "sub", "admin@vtpu.localhost");
   char *own = vt_jwt_sign(t.cloud, claims);
   json_decref(vt_testing_call_as(&t, own, "GET", "/vtpu/v1/me", NULL, &status));
   assert_int_equal(status, 401);
@@ -220,15 +248,22 @@ static void grants_give_and_take_quota(void **state) {
   const char *node = "{\"acceleratorType\":\"v4-16\",\"runtimeVersion\":\"v2-alpha\"}";
   (void)state;
   vt_testing_open(&t, "");
-  char *student = vt_testing_account(&t, "ann@example.com", "user"), *reviewer = vt_testing_account(&t, "rev@example.com", "reviewer");
-  json_decref(vt_testing_call_as(&t, student, "POST", "/v1/projects", "{\"projectId\":\"student-lab\"}", &status));
+  char *student = vt_testing_account(&t, "ann@example.com", "user"),
+       *reviewer = vt_testing_account(&t, "rev@example.com", "reviewer");
+  json_decref(vt_testing_call_as(&t, student, "POST", "/v1/projects",
+                                 "{\"projectId\":\"student-lab\"}", &status));
   assert_int_equal(status, 200);
-  json_decref(vt_testing_call_as(&t, student, "POST", "/v1/projects/student-lab/services/tpu.googleapis.com:enable", "{}", &status));
+  json_decref(vt_testing_call_as(&t, student, "POST",
+                                 "/v1/projects/student-lab/services/tpu.googleapis.com:enable",
+                                 "{}", &status));
   json_decref(vt_testing_call_as(&t, student, "POST", create, node, &status));
   assert_int_equal(status, 429);
-  json_t *grant = vt_testing_call_as(&t, student, "POST", "/vtpu/v1/grants",
-                                     "{\"project\":\"student-lab\",\"purpose\":\"small language models\",\"days\":30,\"items\":[{\"zone\":"
-                                     "\"us-central2-b\",\"family\":\"v4\",\"chips\":8,\"mode\":\"on-demand\"}]}", &status);
+  json_t *grant = vt_testing_call_as(
+      &t, student, "POST", "/vtpu/v1/grants",
+      "{\"project\":\"student-lab\",\"purpose\":\"small language "
+      "models\",\"days\":30,\"items\":[{\"zone\":"
+      "\"us-central2-b\",\"family\":\"v4\",\"chips\":8,\"mode\":\"on-demand\"}]}",
+      &status);
   assert_int_equal(status, 200);
   snprintf(url, sizeof url, "/vtpu/v1/grants/%s:approve", vt_testing_text(grant, "id"));
   json_decref(grant);
@@ -239,11 +274,15 @@ static void grants_give_and_take_quota(void **state) {
   json_decref(vt_testing_call_as(&t, student, "POST", create, node, &status));
   assert_int_equal(status, 200);
   vt_testing_reconcile(&t);
-  json_t *view = vt_testing_call_as(&t, student, "GET", "/v2/projects/student-lab/locations/us-central2-b/nodes/a", NULL, &status);
+  json_t *view =
+      vt_testing_call_as(&t, student, "GET",
+                         "/v2/projects/student-lab/locations/us-central2-b/nodes/a", NULL, &status);
   assert_string_equal(vt_testing_text(view, "state"), "READY");
   json_decref(view);
   vt_testing_advance(&t, 31 * 86400);
-  view = vt_testing_call_as(&t, student, "GET", "/v2/projects/student-lab/locations/us-central2-b/nodes/a", NULL, &status);
+  view =
+      vt_testing_call_as(&t, student, "GET",
+                         "/v2/projects/student-lab/locations/us-central2-b/nodes/a", NULL, &status);
   assert_string_equal(vt_testing_text(view, "state"), "TERMINATED");
   json_decref(view);
   free(student);
@@ -253,11 +292,15 @@ static void grants_give_and_take_quota(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_route_asks_who_calls),    cmocka_unit_test(every_route_keeps_strangers_out),
-      cmocka_unit_test(viewers_look_and_do_not_touch), cmocka_unit_test(a_disabled_api_says_how_to_enable_it),
+      cmocka_unit_test(every_route_asks_who_calls),
+      cmocka_unit_test(every_route_keeps_strangers_out),
+      cmocka_unit_test(viewers_look_and_do_not_touch),
+      cmocka_unit_test(a_disabled_api_says_how_to_enable_it),
       cmocka_unit_test(logs_stay_in_their_project),
-      cmocka_unit_test(tokens_end),                    cmocka_unit_test(tampered_jwts_are_nobody),
-      cmocka_unit_test(passwords_are_checked),         cmocka_unit_test(grants_give_and_take_quota),
+      cmocka_unit_test(tokens_end),
+      cmocka_unit_test(tampered_jwts_are_nobody),
+      cmocka_unit_test(passwords_are_checked),
+      cmocka_unit_test(grants_give_and_take_quota),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // account.c - identities of calls, project roles, passwords and opaque tokens.
-// Tokens are 256 random bits; the store has their SHA-256. Passwords are PBKDF2-HMAC-SHA256 with 16 bytes of salt.
+// Tokens are 256 random bits; the store has their SHA-256. Passwords are PBKDF2-HMAC-SHA256 with 16
+// bytes of salt.
 #include "cloud/account.h"
-
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -34,16 +34,19 @@ static bool pattern_matches(const char *pattern, const char *text) {
   const char *star = strchr(pattern, '*');
   if (!star) return strcmp(pattern, text) == 0;
   size_t head = (size_t)(star - pattern), tail = strlen(star + 1), n = strlen(text);
-  return n >= head + tail && memcmp(pattern, text, head) == 0 && memcmp(star + 1, text + n - tail, tail) == 0;
+  return n >= head + tail && memcmp(pattern, text, head) == 0 &&
+         memcmp(star + 1, text + n - tail, tail) == 0;
 }
 
 bool vt_role_allows(const char *role, const char *permission) {
   for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-    if (strcmp(roles[i].name, role) == 0 && pattern_matches(roles[i].pattern, permission)) return true;
+    if (strcmp(roles[i].name, role) == 0 && pattern_matches(roles[i].pattern, permission))
+      return true;
   return false;
 }
 
-// --- projects ----------------------------------------------------------------------------------------------------
+// --- projects
+// ----------------------------------------------------------------------------------------------------
 
 static vt_status load_project(vt_call *call, const char *project, bool *out_found) {
   vt_rows *rows;
@@ -62,11 +65,12 @@ static vt_status load_project(vt_call *call, const char *project, bool *out_foun
 static vt_status caller_has(vt_call *call, const char *permission, bool any_role, bool *out_has) {
   *out_has = strcmp(call->caller_role, "admin") == 0;
   if (*out_has) return VT_OK;
-  const char *member = vt_arena_printf(&call->arena, "%s:%s",
-                                       strcmp(call->caller_role, "service") == 0 ? "serviceAccount" : "user",
-                                       call->caller);
+  const char *member = vt_arena_printf(
+      &call->arena, "%s:%s", strcmp(call->caller_role, "service") == 0 ? "serviceAccount" : "user",
+      call->caller);
   vt_rows *rows;
-  VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT role FROM members WHERE project = ? AND member = ?", "ss",
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT role FROM members WHERE project = ? AND member = ?", "ss",
                         call->project, member));
   while (vt_rows_next(rows))
     if (any_role || vt_role_allows(vt_rows_text(rows, 0), permission)) *out_has = true;
@@ -93,20 +97,24 @@ vt_status vt_account_find_project(vt_call *call, const char *project) {
   if (found) VT_TRY(caller_has(call, "", true, &has));
   if (has) return VT_OK;
   call->project = "";
-  return vt_error(VT_PERMISSION_DENIED, "The caller does not have permission on project '%s', or it does not exist.",
+  return vt_error(VT_PERMISSION_DENIED,
+                  "The caller does not have permission on project '%s', or it does not exist.",
                   project);
 }
 
-// --- accounts ----------------------------------------------------------------------------------------------------
+// --- accounts
+// ----------------------------------------------------------------------------------------------------
 
-vt_status vt_account_create(vt_cloud *cloud, const char *email, const char *kind, const char *role, const char *project,
-                            const char *display_name) {
+vt_status vt_account_create(vt_cloud *cloud, const char *email, const char *kind, const char *role,
+                            const char *project, const char *display_name) {
   char unique[32];
   snprintf(unique, sizeof unique, "1%020lld", (long long)vt_cloud_random());
   return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO accounts (email, kind, role, password, project, display_name, unique_id, disabled, "
+                      "INSERT INTO accounts (email, kind, role, password, project, display_name, "
+                      "unique_id, disabled, "
                       "created_ns) VALUES (?, ?, ?, NULL, ?, ?, ?, 0, ?)",
-                      "ssssssi", email, kind, role, project, display_name, unique, vt_cloud_now(cloud));
+                      "ssssssi", email, kind, role, project, display_name, unique,
+                      vt_cloud_now(cloud));
 }
 
 static void to_hex(const unsigned char *bytes, size_t size, char *out_text) {
@@ -115,24 +123,29 @@ static void to_hex(const unsigned char *bytes, size_t size, char *out_text) {
 
 static void hash_password(const char *password, const unsigned char salt[16], char out_text[97]) {
   unsigned char key[32];
-  PKCS5_PBKDF2_HMAC(password, (int)strlen(password), salt, 16, PASSWORD_ROUNDS, EVP_sha256(), sizeof key, key);
+  PKCS5_PBKDF2_HMAC(password, (int)strlen(password), salt, 16, PASSWORD_ROUNDS, EVP_sha256(),
+                    sizeof key, key);
   to_hex(salt, 16, out_text);
   to_hex(key, 32, out_text + 32);
 }
 
 vt_status vt_account_set_password(vt_cloud *cloud, const char *email, const char *password) {
-  if (strlen(password) < 8) return vt_error(VT_INVALID_ARGUMENT, "A password has at least 8 characters.");
+  if (strlen(password) < 8)
+    return vt_error(VT_INVALID_ARGUMENT, "A password has at least 8 characters.");
   unsigned char salt[16];
   char text[97];
   if (RAND_bytes(salt, sizeof salt) != 1) return vt_error(VT_INTERNAL, "no random numbers");
   hash_password(password, salt, text);
-  return vt_store_run(cloud->store, NULL, "UPDATE accounts SET password = ? WHERE email = ?", "ss", text, email);
+  return vt_store_run(cloud->store, NULL, "UPDATE accounts SET password = ? WHERE email = ?", "ss",
+                      text, email);
 }
 
-vt_status vt_account_check_password(vt_cloud *cloud, const char *email, const char *password, bool *out_right) {
+vt_status vt_account_check_password(vt_cloud *cloud, const char *email, const char *password,
+                                    bool *out_right) {
   vt_rows *rows;
   *out_right = false;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT password FROM accounts WHERE email = ? AND disabled = 0", "s",
+  VT_TRY(vt_store_query(cloud->store, &rows,
+                        "SELECT password FROM accounts WHERE email = ? AND disabled = 0", "s",
                         email));
   char stored[97] = "", text[97];
   if (vt_rows_next(rows)) snprintf(stored, sizeof stored, "%s", vt_rows_text(rows, 0));
@@ -149,7 +162,8 @@ vt_status vt_account_check_password(vt_cloud *cloud, const char *email, const ch
   return VT_OK;
 }
 
-// --- tokens ------------------------------------------------------------------------------------------------------
+// --- tokens
+// ------------------------------------------------------------------------------------------------------
 
 static void hash_token(const char *token, char out_text[65]) {
   unsigned char digest[32];
@@ -157,8 +171,8 @@ static void hash_token(const char *token, char out_text[65]) {
   to_hex(digest, sizeof digest, out_text);
 }
 
-vt_status vt_token_create(vt_cloud *cloud, const char *email, const char *kind, const char *scope, int64_t lifetime_ns,
-                          char **out_token) {
+vt_status vt_token_create(vt_cloud *cloud, const char *email, const char *kind, const char *scope,
+                          int64_t lifetime_ns, char **out_token) {
   unsigned char bytes[32];
   char hash[65];
   if (RAND_bytes(bytes, sizeof bytes) != 1) return vt_error(VT_INTERNAL, "no random numbers");
@@ -168,10 +182,11 @@ vt_status vt_token_create(vt_cloud *cloud, const char *email, const char *kind, 
   to_hex(bytes, sizeof bytes, token + 4);
   hash_token(token, hash);
   int64_t now = vt_cloud_now(cloud);
-  vt_status st = vt_store_run(cloud->store, NULL,
-                              "INSERT INTO tokens (hash, email, kind, scope, expires_ns, created_ns) "
-                              "VALUES (?, ?, ?, ?, ?, ?)",
-                              "ssssii", hash, email, kind, scope, lifetime_ns ? now + lifetime_ns : 0, now);
+  vt_status st =
+      vt_store_run(cloud->store, NULL,
+                   "INSERT INTO tokens (hash, email, kind, scope, expires_ns, created_ns) "
+                   "VALUES (?, ?, ?, ?, ?, ?)",
+                   "ssssii", hash, email, kind, scope, lifetime_ns ? now + lifetime_ns : 0, now);
   if (st) {
     free(token);
     token = NULL;
@@ -180,16 +195,17 @@ vt_status vt_token_create(vt_cloud *cloud, const char *email, const char *kind, 
   return st;
 }
 
-vt_status vt_token_find(vt_cloud *cloud, const char *token, const char *kind, vt_arena *arena, const char **out_email,
-                        const char **out_scope) {
+vt_status vt_token_find(vt_cloud *cloud, const char *token, const char *kind, vt_arena *arena,
+                        const char **out_email, const char **out_scope) {
   char hash[65];
   hash_token(token, hash);
   vt_rows *rows;
   *out_email = "";
-  VT_TRY(vt_store_query(cloud->store, &rows,
-                        "SELECT email, scope FROM tokens WHERE hash = ? AND kind = ? AND (expires_ns = 0 OR "
-                        "expires_ns > ?)",
-                        "ssi", hash, kind, vt_cloud_now(cloud)));
+  VT_TRY(vt_store_query(
+      cloud->store, &rows,
+      "SELECT email, scope FROM tokens WHERE hash = ? AND kind = ? AND (expires_ns = 0 OR "
+      "expires_ns > ?)",
+      "ssi", hash, kind, vt_cloud_now(cloud)));
   if (vt_rows_next(rows)) {
     const char *email = vt_rows_text(rows, 0), *scope = vt_rows_text(rows, 1);
     *out_email = vt_arena_copy(arena, email, strlen(email));
@@ -204,7 +220,8 @@ vt_status vt_token_revoke(vt_cloud *cloud, const char *token) {
   return vt_store_run(cloud->store, NULL, "DELETE FROM tokens WHERE hash = ?", "s", hash);
 }
 
-// --- identity of a call ------------------------------------------------------------------------------------------
+// --- identity of a call
+// ------------------------------------------------------------------------------------------
 
 static const char *cookie(vt_call *call, const char *name) {
   const char *text = vt_call_header(call, "cookie");
@@ -222,8 +239,9 @@ static const char *cookie(vt_call *call, const char *name) {
 static vt_status set_caller(vt_call *call, const char *email) {
   vt_rows *rows;
   if (!*email) return VT_OK;
-  VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT role, kind FROM accounts WHERE email = ? AND disabled = 0",
-                        "s", email));
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT role, kind FROM accounts WHERE email = ? AND disabled = 0", "s",
+                        email));
   if (vt_rows_next(rows)) {
     const char *role = vt_rows_text(rows, strcmp(vt_rows_text(rows, 1), "service") == 0 ? 1 : 0);
     call->caller = email;
@@ -259,7 +277,8 @@ vt_status vt_account_check_rate(vt_call *call) {
   if (per_minute <= 0) return VT_OK;
   if (!cloud->rates) cloud->rates = calloc(RATE_SLOTS, sizeof *cloud->rates);
   if (!cloud->rates) return vt_error_no_memory();
-  // A token bucket an account; two accounts in one slot take turns in it, which errs on the side of letting through.
+  // A token bucket an account; two accounts in one slot take turns in it, which errs on the side of
+  // letting through.
   uint64_t account = vt_hash_bytes(call->caller, strlen(call->caller), 0);
   struct vt_rate *rate = &cloud->rates[account % RATE_SLOTS];
   int64_t now = vt_cloud_now(cloud);
@@ -269,8 +288,10 @@ vt_status vt_account_check_rate(vt_call *call) {
   if (rate->tokens > limit) rate->tokens = limit;
   rate->at_ns = now;
   if (rate->tokens < 1)
-    return vt_error(VT_RESOURCE_EXHAUSTED, "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute' "
-                                           "of service 'tpu.googleapis.com' for consumer '%s'.", call->caller);
+    return vt_error(VT_RESOURCE_EXHAUSTED,
+                    "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute' "
+                    "of service 'tpu.googleapis.com' for consumer '%s'.",
+                    call->caller);
   rate->tokens -= 1;
   return VT_OK;
 }

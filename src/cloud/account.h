@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// account.h - who calls, and what they may do: accounts, bearer tokens, sessions, service-account keys, project roles.
+// account.h - who calls, and what they may do: accounts, bearer tokens, sessions, service-account
+// keys, project roles.
 //
 // Tokens and passwords are stored as hashes only. All functions run under the cloud's lock.
 #ifndef VT_CLOUD_ACCOUNT_H
@@ -7,12 +8,13 @@
 
 #include "cloud/call.h"
 
-// Finds the identity of a call: bearer token, access_token parameter, self-signed JWT, console cookie. No or bad
-// credentials leave call->caller empty. errors: of the store only.
+// Finds the identity of a call: bearer token, access_token parameter, self-signed JWT, console
+// cookie. No or bad credentials leave call->caller empty. errors: of the store only.
 vt_status vt_account_identify(vt_call *call) VT_CHECKED;
 // errors RESOURCE_EXHAUSTED when the account has used up its calls for the moment.
 vt_status vt_account_check_rate(vt_call *call) VT_CHECKED;
-// Sets call->project when the caller has `permission` there; else PERMISSION_DENIED, also for unknown projects.
+// Sets call->project when the caller has `permission` there; else PERMISSION_DENIED, also for
+// unknown projects.
 vt_status vt_account_allow(vt_call *call, const char *project, const char *permission) VT_CHECKED;
 // Sets call->project when it exists and the caller is any member of it (or an administrator).
 vt_status vt_account_find_project(vt_call *call, const char *project) VT_CHECKED;
@@ -20,24 +22,31 @@ vt_status vt_account_find_project(vt_call *call, const char *project) VT_CHECKED
 vt_status vt_account_has(vt_call *call, const char *permission, bool *out_has) VT_CHECKED;
 
 // kind user or service; role admin, reviewer, user. errors ALREADY_EXISTS.
-vt_status vt_account_create(vt_cloud *cloud, const char *email, const char *kind, const char *role, const char *project,
-                            const char *display_name) VT_CHECKED;
-vt_status vt_account_set_password(vt_cloud *cloud, const char *email, const char *password) VT_CHECKED;
-vt_status vt_account_check_password(vt_cloud *cloud, const char *email, const char *password, bool *out_right) VT_CHECKED;
+vt_status vt_account_create(vt_cloud *cloud, const char *email, const char *kind, const char *role,
+                            const char *project, const char *display_name) VT_CHECKED;
+vt_status vt_account_set_password(vt_cloud *cloud, const char *email,
+                                  const char *password) VT_CHECKED;
+vt_status vt_account_check_password(vt_cloud *cloud, const char *email, const char *password,
+                                    bool *out_right) VT_CHECKED;
 
-// A new token; kind access, refresh, session, code or guest. The text leaves here only. lifetime 0 = does not expire.
-vt_status vt_token_create(vt_cloud *cloud, const char *email, const char *kind, const char *scope, int64_t lifetime_ns,
-                          char **out_token) VT_CHECKED;
+// A new token; kind access, refresh, session, code or guest. The text leaves here only. lifetime 0
+// = does not expire.
+vt_status vt_token_create(vt_cloud *cloud, const char *email, const char *kind, const char *scope,
+                          int64_t lifetime_ns, char **out_token) VT_CHECKED;
 // The e-mail behind a live token of that kind, into `arena`; "" when there is none.
-vt_status vt_token_find(vt_cloud *cloud, const char *token, const char *kind, vt_arena *arena, const char **out_email,
-                        const char **out_scope) VT_CHECKED;
+vt_status vt_token_find(vt_cloud *cloud, const char *token, const char *kind, vt_arena *arena,
+                        const char **out_email, const char **out_scope) VT_CHECKED;
 vt_status vt_token_revoke(vt_cloud *cloud, const char *token) VT_CHECKED;
 
 // The e-mail a JWT signed by a service-account key speaks for, "" when it is not valid now.
-vt_status vt_jwt_check(vt_cloud *cloud, const char *jwt, vt_arena *arena, const char **out_email) VT_CHECKED;
-// A JWT of ours over `claims`, HS256 with the cloud's secret (id_token of the login flow, identity of guests).
+vt_status vt_jwt_check(vt_cloud *cloud, const char *jwt, vt_arena *arena,
+                       const char **out_email) VT_CHECKED;
+// A JWT of ours over `claims`, HS256 with the cloud's secret (id_token of the login flow, identity
+// of guests).
 char *vt_jwt_sign(const vt_cloud *cloud, const json_t *claims);
-// A new RSA key of a service account: the private PEM (caller frees) and key id; the public half is stored.
-vt_status vt_sa_key_create(vt_cloud *cloud, const char *email, char **out_private_pem, char out_id[41]) VT_CHECKED;
+// A new RSA key of a service account: the private PEM (caller frees) and key id; the public half is
+// stored.
+vt_status vt_sa_key_create(vt_cloud *cloud, const char *email, char **out_private_pem,
+                           char out_id[41]) VT_CHECKED;
 
 #endif

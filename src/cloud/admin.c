@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// admin.c - our own calls under /vtpu/v1 for administrators and tests: clock, capacity, preemption, accounts, backup,
-// metrics, the audit trail, ssh configuration.
+// admin.c - our own calls under /vtpu/v1 for administrators and tests: clock, capacity, preemption,
+// accounts, backup, metrics, the audit trail, ssh configuration.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,10 @@ vt_status vt_metrics_get(vt_call *call) {
 vt_status vt_admin_clock(vt_call *call) {
   int64_t seconds = json_integer_value(json_object_get(call->body, "seconds"));
   char time[40];
-  if (!call->cloud->options.virtual_time) return vt_error(VT_FAILED_PRECONDITION, "This cloud runs on real time.");
-  if (seconds < 0 || seconds > 400 * 86400) return vt_error(VT_INVALID_ARGUMENT, "seconds has to be 0 to 400 days");
+  if (!call->cloud->options.virtual_time)
+    return vt_error(VT_FAILED_PRECONDITION, "This cloud runs on real time.");
+  if (seconds < 0 || seconds > 400 * 86400)
+    return vt_error(VT_INVALID_ARGUMENT, "seconds has to be 0 to 400 days");
   vt_store_rollback(call->cloud->store);
   vt_status st = vt_reconcile_advance(call->cloud, call->cloud->virtual_ns + seconds * VT_SECOND);
   VT_TRY(vt_status_wrap(st, "clock"));
@@ -42,11 +44,16 @@ vt_status vt_admin_preempt(vt_call *call) {
   vt_node node;
   bool found;
   VT_TRY(vt_account_find_project(call, vt_call_param(call, "project")));
-  VT_TRY(vt_node_load(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"), vt_call_param(call, "node"), &node, &found));
-  if (!found) return vt_call_not_found(call, vt_call_name(call, "nodes", vt_call_param(call, "node")));
+  VT_TRY(vt_node_load(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"),
+                      vt_call_param(call, "node"), &node, &found));
+  if (!found)
+    return vt_call_not_found(call, vt_call_name(call, "nodes", vt_call_param(call, "node")));
   vt_status st = VT_OK;
-  if (node.state != VT_NODE_READY) st = vt_error(VT_FAILED_PRECONDITION, "the node is %s, not READY", vt_node_state_name(node.state));
-  if (!st) st = vt_node_give_notice(call->cloud, &node, "PREEMPTED", "asked for by an administrator");
+  if (node.state != VT_NODE_READY)
+    st = vt_error(VT_FAILED_PRECONDITION, "the node is %s, not READY",
+                  vt_node_state_name(node.state));
+  if (!st)
+    st = vt_node_give_notice(call->cloud, &node, "PREEMPTED", "asked for by an administrator");
   vt_node_fini(&node);
   call->reply = json_object();
   return st;
@@ -56,11 +63,13 @@ vt_status vt_admin_capacity(vt_call *call) {
   const char *zone = json_string_value(json_object_get(call->body, "zone"));
   const char *family = json_string_value(json_object_get(call->body, "family"));
   json_t *chips = json_object_get(call->body, "chips");
-  if (!zone || !vt_zone_exists(zone) || !family || !vt_family_find(family) || !json_is_integer(chips) || json_integer_value(chips) < 0)
+  if (!zone || !vt_zone_exists(zone) || !family || !vt_family_find(family) ||
+      !json_is_integer(chips) || json_integer_value(chips) < 0)
     return vt_error(VT_INVALID_ARGUMENT, "zone, family and chips are required");
   call->reply = json_object();
   return vt_store_run(call->cloud->store, NULL,
-                      "INSERT INTO capacity (zone, family, chips) VALUES (?, ?, ?) ON CONFLICT (zone, family) DO UPDATE SET chips = "
+                      "INSERT INTO capacity (zone, family, chips) VALUES (?, ?, ?) ON CONFLICT "
+                      "(zone, family) DO UPDATE SET chips = "
                       "excluded.chips",
                       "ssi", zone, family, (int64_t)json_integer_value(chips));
 }
@@ -70,10 +79,11 @@ vt_status vt_admin_capacity_list(vt_call *call) {
   vt_rows *rows;
   json_t *items = json_array();
   call->reply = json_pack("{s:o}", "capacity", items);
-  VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT zone, family, chips FROM capacity ORDER BY zone, family", ""));
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT zone, family, chips FROM capacity ORDER BY zone, family", ""));
   while (vt_rows_next(rows)) {
-    json_t *item = json_pack("{s:s, s:s, s:I}", "zone", vt_rows_text(rows, 0), "family", vt_rows_text(rows, 1), "chips",
-                             (json_int_t)vt_rows_int(rows, 2));
+    json_t *item = json_pack("{s:s, s:s, s:I}", "zone", vt_rows_text(rows, 0), "family",
+                             vt_rows_text(rows, 1), "chips", (json_int_t)vt_rows_int(rows, 2));
     json_array_append_new(items, item);
     vt_array_push_in(&call->arena, &list, item);
   }
@@ -81,7 +91,8 @@ vt_status vt_admin_capacity_list(vt_call *call) {
   for (size_t i = 0; i < list.size; i++) {
     int64_t free_chips;
     VT_TRY(vt_capacity_free(call->cloud, json_string_value(json_object_get(list.data[i], "zone")),
-                            json_string_value(json_object_get(list.data[i], "family")), &free_chips));
+                            json_string_value(json_object_get(list.data[i], "family")),
+                            &free_chips));
     json_object_set_new(list.data[i], "free", json_integer(free_chips));
   }
   return VT_OK;
@@ -92,16 +103,20 @@ vt_status vt_admin_reservation(vt_call *call) {
   const char *zone = json_string_value(json_object_get(call->body, "zone"));
   const char *id = json_string_value(json_object_get(call->body, "id"));
   const char *family = json_string_value(json_object_get(call->body, "family"));
-  int64_t chips = json_integer_value(json_object_get(call->body, "chips")), now = vt_cloud_now(call->cloud);
+  int64_t chips = json_integer_value(json_object_get(call->body, "chips")),
+          now = vt_cloud_now(call->cloud);
   int64_t days = json_integer_value(json_object_get(call->body, "days"));
-  if (!project || !zone || !vt_zone_exists(zone) || !id || !vt_node_id_valid(id) || !family || !vt_family_find(family) || chips < 1)
+  if (!project || !zone || !vt_zone_exists(zone) || !id || !vt_node_id_valid(id) || !family ||
+      !vt_family_find(family) || chips < 1)
     return vt_error(VT_INVALID_ARGUMENT, "project, zone, id, family and chips are required");
   VT_TRY(vt_account_find_project(call, project));
   call->reply = json_object();
   return vt_store_run(call->cloud->store, NULL,
-                      "INSERT INTO reservations (project, zone, id, family, chips, state, start_ns, end_ns) VALUES (?, ?, ?, ?, ?, "
+                      "INSERT INTO reservations (project, zone, id, family, chips, state, "
+                      "start_ns, end_ns) VALUES (?, ?, ?, ?, ?, "
                       "'ACTIVE', ?, ?)",
-                      "ssssiii", call->project, zone, id, family, chips, now, now + (days > 0 ? days : 365) * VT_DAY);
+                      "ssssiii", call->project, zone, id, family, chips, now,
+                      now + (days > 0 ? days : 365) * VT_DAY);
 }
 
 vt_status vt_admin_account(vt_call *call) {
@@ -109,11 +124,13 @@ vt_status vt_admin_account(vt_call *call) {
   const char *role = json_string_value(json_object_get(call->body, "role"));
   const char *password = json_string_value(json_object_get(call->body, "password"));
   int64_t taken;
-  if (!email || !strchr(email, '@') || strlen(email) > 254) return vt_error(VT_INVALID_ARGUMENT, "email is required");
+  if (!email || !strchr(email, '@') || strlen(email) > 254)
+    return vt_error(VT_INVALID_ARGUMENT, "email is required");
   if (!role) role = "user";
   if (strcmp(role, "admin") != 0 && strcmp(role, "reviewer") != 0 && strcmp(role, "user") != 0)
     return vt_error(VT_INVALID_ARGUMENT, "role has to be admin, reviewer or user");
-  VT_TRY(vt_store_int(call->cloud->store, &taken, 0, "SELECT 1 FROM accounts WHERE email = ?", "s", email));
+  VT_TRY(vt_store_int(call->cloud->store, &taken, 0, "SELECT 1 FROM accounts WHERE email = ?", "s",
+                      email));
   if (taken) return vt_error(VT_ALREADY_EXISTS, "the account exists");
   VT_TRY(vt_account_create(call->cloud, email, "user", role, "", ""));
   if (password) VT_TRY(vt_account_set_password(call->cloud, email, password));
@@ -126,20 +143,26 @@ vt_status vt_admin_account(vt_call *call) {
 
 vt_status vt_admin_accounts_list(vt_call *call) {
   vt_rows *rows;
-  VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT email, kind, role, disabled FROM accounts ORDER BY email LIMIT 1000", ""));
+  VT_TRY(vt_store_query(
+      call->cloud->store, &rows,
+      "SELECT email, kind, role, disabled FROM accounts ORDER BY email LIMIT 1000", ""));
   json_t *items = json_array();
   while (vt_rows_next(rows))
-    json_array_append_new(items, json_pack("{s:s, s:s, s:s, s:b}", "email", vt_rows_text(rows, 0), "kind", vt_rows_text(rows, 1), "role",
-                                           vt_rows_text(rows, 2), "disabled", (int)vt_rows_int(rows, 3)));
+    json_array_append_new(items,
+                          json_pack("{s:s, s:s, s:s, s:b}", "email", vt_rows_text(rows, 0), "kind",
+                                    vt_rows_text(rows, 1), "role", vt_rows_text(rows, 2),
+                                    "disabled", (int)vt_rows_int(rows, 3)));
   call->reply = json_pack("{s:o}", "accounts", items);
   return vt_rows_end(rows);
 }
 
 // Copies the database beside the live one; never outside the state folder.
 vt_status vt_admin_backup(vt_call *call) {
-  if (!*call->cloud->options.state_dir) return vt_error(VT_FAILED_PRECONDITION, "This cloud keeps its state in memory.");
-  const char *path = vt_arena_printf(&call->arena, "%s/backup-%lld.db", call->cloud->options.state_dir,
-                                     (long long)(vt_cloud_now(call->cloud) / VT_SECOND));
+  if (!*call->cloud->options.state_dir)
+    return vt_error(VT_FAILED_PRECONDITION, "This cloud keeps its state in memory.");
+  const char *path =
+      vt_arena_printf(&call->arena, "%s/backup-%lld.db", call->cloud->options.state_dir,
+                      (long long)(vt_cloud_now(call->cloud) / VT_SECOND));
   vt_store_rollback(call->cloud->store);
   vt_status st = vt_store_backup(call->cloud->store, path);
   VT_TRY(vt_status_wrap(st, "backup"));
@@ -151,31 +174,40 @@ vt_status vt_admin_backup(vt_call *call) {
 static vt_status events(vt_call *call, const char *project) {
   vt_rows *rows;
   VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT at_ns, kind, project, actor, target, detail FROM events WHERE (? = '' OR project = ?) AND kind <> "
+                        "SELECT at_ns, kind, project, actor, target, detail FROM events WHERE (? = "
+                        "'' OR project = ?) AND kind <> "
                         "'secret' ORDER BY id DESC LIMIT 500",
                         "ss", project, project));
   json_t *items = json_array();
   while (vt_rows_next(rows)) {
     char time[40];
     vt_time_format(vt_rows_int(rows, 0), time);
-    json_array_append_new(items, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "time", time, "kind", vt_rows_text(rows, 1), "project",
-                                           vt_rows_text(rows, 2), "actor", vt_rows_text(rows, 3), "target", vt_rows_text(rows, 4),
-                                           "detail", vt_rows_text(rows, 5)));
+    json_array_append_new(items, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "time", time, "kind",
+                                           vt_rows_text(rows, 1), "project", vt_rows_text(rows, 2),
+                                           "actor", vt_rows_text(rows, 3), "target",
+                                           vt_rows_text(rows, 4), "detail", vt_rows_text(rows, 5)));
   }
   call->reply = json_pack("{s:o}", "events", items);
   return vt_rows_end(rows);
 }
 
-vt_status vt_admin_events(vt_call *call) { return events(call, ""); }
-vt_status vt_project_events(vt_call *call) { return events(call, call->project); }
+vt_status vt_admin_events(vt_call *call) {
+  return events(call, "");
+}
+vt_status vt_project_events(vt_call *call) {
+  return events(call, call->project);
+}
 
 vt_status vt_project_quota(vt_call *call) {
   vt_rows *rows;
-  VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT quota, place, units FROM quotas WHERE project = ? ORDER BY quota, place", "s",
-                        call->project));
+  VT_TRY(vt_store_query(
+      call->cloud->store, &rows,
+      "SELECT quota, place, units FROM quotas WHERE project = ? ORDER BY quota, place", "s",
+      call->project));
   json_t *items = json_array();
   while (vt_rows_next(rows))
-    json_array_append_new(items, json_pack("{s:s, s:s, s:I}", "quota", vt_rows_text(rows, 0), "place", vt_rows_text(rows, 1), "units",
+    json_array_append_new(items, json_pack("{s:s, s:s, s:I}", "quota", vt_rows_text(rows, 0),
+                                           "place", vt_rows_text(rows, 1), "units",
                                            (json_int_t)vt_rows_int(rows, 2)));
   call->reply = json_pack("{s:o}", "quota", items);
   return vt_rows_end(rows);
@@ -185,19 +217,24 @@ vt_status vt_project_quota(vt_call *call) {
 vt_status vt_ssh_config(vt_call *call) {
   vt_rows *rows;
   VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT nodes.id, nodes.zone, nodes.uid, workers.worker, workers.ip, nodes.workers FROM nodes, workers WHERE "
-                        "nodes.project = ? AND workers.node = nodes.uid ORDER BY nodes.zone, nodes.id, workers.worker",
+                        "SELECT nodes.id, nodes.zone, nodes.uid, workers.worker, workers.ip, "
+                        "nodes.workers FROM nodes, workers WHERE "
+                        "nodes.project = ? AND workers.node = nodes.uid ORDER BY nodes.zone, "
+                        "nodes.id, workers.worker",
                         "s", call->project));
-  const char *user = vt_arena_printf(&call->arena, "%.*s", (int)strcspn(call->caller, "@"), call->caller);
+  const char *user =
+      vt_arena_printf(&call->arena, "%.*s", (int)strcspn(call->caller, "@"), call->caller);
   while (vt_rows_next(rows)) {
     const char *id = vt_rows_text(rows, 0);
     bool many = vt_rows_int(rows, 5) > 1;
     vt_text_printf(&call->raw, "Host %s", id);
     if (many) vt_text_printf(&call->raw, "-w%lld", (long long)vt_rows_int(rows, 3));
     vt_text_printf(&call->raw,
-                   "\n  HostName %s\n  User %s\n  IdentityFile ~/.ssh/google_compute_engine\n  HostKeyAlias tpu.%lld-%lld\n"
+                   "\n  HostName %s\n  User %s\n  IdentityFile ~/.ssh/google_compute_engine\n  "
+                   "HostKeyAlias tpu.%lld-%lld\n"
                    "  StrictHostKeyChecking accept-new\n\n",
-                   vt_rows_text(rows, 4), user, (long long)vt_rows_int(rows, 2), (long long)vt_rows_int(rows, 3));
+                   vt_rows_text(rows, 4), user, (long long)vt_rows_int(rows, 2),
+                   (long long)vt_rows_int(rows, 3));
   }
   return vt_rows_end(rows);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// billing.c - the ledger of billing.h over the `usage` table, budgets, and the calls that show bills.
+// billing.c - the ledger of billing.h over the `usage` table, budgets, and the calls that show
+// bills.
 #include "cloud/billing.h"
 
 #include <inttypes.h>
@@ -8,17 +9,20 @@
 #include <string.h>
 #include <time.h>
 
-static vt_status open_interval(vt_cloud *cloud, const vt_node *node, const char *kind, int64_t units, int64_t price) {
+static vt_status open_interval(vt_cloud *cloud, const vt_node *node, const char *kind,
+                               int64_t units, int64_t price) {
   int64_t id, open;
-  VT_TRY(vt_store_int(cloud->store, &open, 0, "SELECT 1 FROM usage WHERE end_ns = 0 AND node = ? AND kind = ?", "is",
+  VT_TRY(vt_store_int(cloud->store, &open, 0,
+                      "SELECT 1 FROM usage WHERE end_ns = 0 AND node = ? AND kind = ?", "is",
                       node->uid, kind));
   if (open) return vt_error(VT_INTERNAL, "node %s would be billed twice", node->id);
   VT_TRY(vt_cloud_next(cloud, "usage", &id));
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO usage (id, kind, node, project, zone, node_id, type, class, units, price_nanos, "
-                      "start_ns, end_ns, waived, device_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
-                      "isisssssiii", id, kind, node->uid, node->project, node->zone, node->id, node->type->name,
-                      node->klass, units, price, vt_cloud_now(cloud));
+  return vt_store_run(
+      cloud->store, NULL,
+      "INSERT INTO usage (id, kind, node, project, zone, node_id, type, class, units, price_nanos, "
+      "start_ns, end_ns, waived, device_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
+      "isisssssiii", id, kind, node->uid, node->project, node->zone, node->id, node->type->name,
+      node->klass, units, price, vt_cloud_now(cloud));
 }
 
 vt_status vt_bill_open(vt_cloud *cloud, const vt_node *node) {
@@ -33,19 +37,20 @@ vt_status vt_bill_open_disk(vt_cloud *cloud, const vt_node *node) {
 vt_status vt_bill_close(vt_cloud *cloud, const vt_node *node, bool preempted) {
   int64_t now = vt_cloud_now(cloud);
   return vt_store_run(cloud->store, NULL,
-                      "UPDATE usage SET end_ns = ?, waived = CASE WHEN ? = 1 AND ? - start_ns < 60000000000 THEN 1 ELSE 0 "
+                      "UPDATE usage SET end_ns = ?, waived = CASE WHEN ? = 1 AND ? - start_ns < "
+                      "60000000000 THEN 1 ELSE 0 "
                       "END WHERE end_ns = 0 AND node = ? AND kind = 'tpu'",
                       "iiii", now, (int64_t)preempted, now, node->uid);
 }
 
 vt_status vt_bill_close_disk(vt_cloud *cloud, const vt_node *node) {
   return vt_store_run(cloud->store, NULL,
-                      "UPDATE usage SET end_ns = ? WHERE end_ns = 0 AND node = ? AND kind = 'disk'", "ii",
-                      vt_cloud_now(cloud), node->uid);
+                      "UPDATE usage SET end_ns = ? WHERE end_ns = 0 AND node = ? AND kind = 'disk'",
+                      "ii", vt_cloud_now(cloud), node->uid);
 }
 
-vt_int128 vt_bill_interval(int64_t units, int64_t price_nanos, int64_t start_ns, int64_t end_ns, int64_t from_ns,
-                          int64_t to_ns) {
+vt_int128 vt_bill_interval(int64_t units, int64_t price_nanos, int64_t start_ns, int64_t end_ns,
+                           int64_t from_ns, int64_t to_ns) {
   if (start_ns < from_ns) start_ns = from_ns;
   if (end_ns > to_ns) end_ns = to_ns;
   int64_t seconds = end_ns / VT_SECOND - start_ns / VT_SECOND;
@@ -53,18 +58,20 @@ vt_int128 vt_bill_interval(int64_t units, int64_t price_nanos, int64_t start_ns,
   return (vt_int128)units * price_nanos * seconds;
 }
 
-vt_status vt_bill_total(vt_cloud *cloud, const char *project, int64_t from_ns, int64_t to_ns, int64_t *out_nanos) {
+vt_status vt_bill_total(vt_cloud *cloud, const char *project, int64_t from_ns, int64_t to_ns,
+                        int64_t *out_nanos) {
   vt_rows *rows;
   int64_t now = vt_cloud_now(cloud);
   vt_int128 sum = 0;
-  VT_TRY(vt_store_query(cloud->store, &rows,
-                        "SELECT units, price_nanos, start_ns, end_ns FROM usage WHERE project = ? AND waived = 0 AND "
-                        "start_ns < ? AND (end_ns = 0 OR end_ns > ?)",
-                        "sii", project, to_ns, from_ns));
+  VT_TRY(vt_store_query(
+      cloud->store, &rows,
+      "SELECT units, price_nanos, start_ns, end_ns FROM usage WHERE project = ? AND waived = 0 AND "
+      "start_ns < ? AND (end_ns = 0 OR end_ns > ?)",
+      "sii", project, to_ns, from_ns));
   while (vt_rows_next(rows)) {
     int64_t end = vt_rows_int(rows, 3);
-    sum += vt_bill_interval(vt_rows_int(rows, 0), vt_rows_int(rows, 1), vt_rows_int(rows, 2), end ? end : now, from_ns,
-                            to_ns);
+    sum += vt_bill_interval(vt_rows_int(rows, 0), vt_rows_int(rows, 1), vt_rows_int(rows, 2),
+                            end ? end : now, from_ns, to_ns);
   }
   *out_nanos = (int64_t)((sum + 1800) / 3600);
   return vt_rows_end(rows);
@@ -73,7 +80,8 @@ vt_status vt_bill_total(vt_cloud *cloud, const char *project, int64_t from_ns, i
 vt_status vt_bill_credit(vt_cloud *cloud, const char *project, int64_t *out_nanos) {
   int64_t now = vt_cloud_now(cloud);
   return vt_store_int(cloud->store, out_nanos, 0,
-                      "SELECT CAST(SUM(amount_nanos) AS BIGINT) FROM credits WHERE project = ? AND from_ns <= ? AND (to_ns = 0 OR to_ns > ?)",
+                      "SELECT CAST(SUM(amount_nanos) AS BIGINT) FROM credits WHERE project = ? AND "
+                      "from_ns <= ? AND (to_ns = 0 OR to_ns > ?)",
                       "sii", project, now, now);
 }
 
@@ -91,7 +99,8 @@ static vt_status stop_project(vt_cloud *cloud, const char *project) {
   vt_arena arena = {0};
   VT_ARRAY(int64_t) uids = {0};
   vt_rows *rows;
-  vt_status st = vt_store_query(cloud->store, &rows, "SELECT uid FROM nodes WHERE project = ? AND placed = 1", "s", project);
+  vt_status st = vt_store_query(
+      cloud->store, &rows, "SELECT uid FROM nodes WHERE project = ? AND placed = 1", "s", project);
   if (!st) {
     while (vt_rows_next(rows)) vt_array_push_in(&arena, &uids, vt_rows_int(rows, 0));
     st = vt_rows_end(rows);
@@ -100,15 +109,16 @@ static vt_status stop_project(vt_cloud *cloud, const char *project) {
     vt_node node;
     bool found;
     st = vt_node_load_uid(cloud, &arena, uids.data[i], &node, &found);
-    if (!st && found) st = vt_node_give_notice(cloud, &node, "TERMINATED", "budget of the month is spent");
+    if (!st && found)
+      st = vt_node_give_notice(cloud, &node, "TERMINATED", "budget of the month is spent");
     vt_node_fini(&node);
   }
   vt_arena_free(&arena);
   return st;
 }
 
-static vt_status check_budget(vt_cloud *cloud, const char *project, int64_t amount, bool stops, int64_t alerted,
-                              const char *month_seen) {
+static vt_status check_budget(vt_cloud *cloud, const char *project, int64_t amount, bool stops,
+                              int64_t alerted, const char *month_seen) {
   static const int64_t levels[] = {50, 90, 100};
   char month[32], detail[128];
   int64_t now = vt_cloud_now(cloud), spent, reached = 0;
@@ -118,11 +128,12 @@ static vt_status check_budget(vt_cloud *cloud, const char *project, int64_t amou
   for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
     if ((vt_int128)spent * 100 >= (vt_int128)amount * levels[i]) reached = levels[i];
   if (reached <= alerted && strcmp(month, month_seen) == 0) return VT_OK;
-  VT_TRY(vt_store_run(cloud->store, NULL, "UPDATE budgets SET alerted_percent = ?, month = ? WHERE project = ?", "iss",
+  VT_TRY(vt_store_run(cloud->store, NULL,
+                      "UPDATE budgets SET alerted_percent = ?, month = ? WHERE project = ?", "iss",
                       reached > alerted ? reached : alerted, month, project));
   if (reached <= alerted) return VT_OK;
-  snprintf(detail, sizeof detail, "%d%% of the budget of %s is spent: %.2f of %.2f USD", (int)reached, month,
-           (double)spent / 1e9, (double)amount / 1e9);
+  snprintf(detail, sizeof detail, "%d%% of the budget of %s is spent: %.2f of %.2f USD",
+           (int)reached, month, (double)spent / 1e9, (double)amount / 1e9);
   VT_TRY(vt_cloud_event(cloud, "budget", project, "vtpud", project, detail));
   return reached == 100 && stops ? stop_project(cloud, project) : VT_OK;
 }
@@ -136,13 +147,14 @@ vt_status vt_bill_check_budgets(vt_cloud *cloud) {
   vt_arena arena = {0};
   VT_ARRAY(budget) budgets = {0};
   vt_rows *rows;
-  vt_status st = vt_store_query(cloud->store, &rows,
-                                "SELECT project, month, amount_nanos, stops, alerted_percent FROM budgets", "");
+  vt_status st = vt_store_query(
+      cloud->store, &rows,
+      "SELECT project, month, amount_nanos, stops, alerted_percent FROM budgets", "");
   if (!st) {
     while (vt_rows_next(rows)) {
       budget b = {vt_arena_copy(&arena, vt_rows_text(rows, 0), strlen(vt_rows_text(rows, 0))),
-                  vt_arena_copy(&arena, vt_rows_text(rows, 1), strlen(vt_rows_text(rows, 1))), vt_rows_int(rows, 2),
-                  vt_rows_int(rows, 3), vt_rows_int(rows, 4)};
+                  vt_arena_copy(&arena, vt_rows_text(rows, 1), strlen(vt_rows_text(rows, 1))),
+                  vt_rows_int(rows, 2), vt_rows_int(rows, 3), vt_rows_int(rows, 4)};
       vt_array_push_in(&arena, &budgets, b);
     }
     st = vt_rows_end(rows);
@@ -159,9 +171,10 @@ vt_status vt_bill_check_idle(vt_cloud *cloud) {
   vt_arena arena = {0};
   VT_ARRAY(int64_t) uids = {0};
   vt_rows *rows;
-  vt_status st = vt_store_query(cloud->store, &rows,
-                                "SELECT uid FROM nodes WHERE state = 'READY' AND idle_alert = 0 AND busy_ns <= ?", "i",
-                                vt_cloud_now(cloud) - cloud->options.idle_alert_ns);
+  vt_status st = vt_store_query(
+      cloud->store, &rows,
+      "SELECT uid FROM nodes WHERE state = 'READY' AND idle_alert = 0 AND busy_ns <= ?", "i",
+      vt_cloud_now(cloud) - cloud->options.idle_alert_ns);
   if (!st) {
     while (vt_rows_next(rows)) vt_array_push_in(&arena, &uids, vt_rows_int(rows, 0));
     st = vt_rows_end(rows);
@@ -174,8 +187,11 @@ vt_status vt_bill_check_idle(vt_cloud *cloud) {
     if (st) break;
     node.idle_alert = true;
     st = vt_node_save(cloud, &node);
-    snprintf(detail, sizeof detail, "READY for %.1f h, chip idle", (double)(vt_cloud_now(cloud) - node.busy_ns) / 3600e9);
-    if (!st) st = vt_cloud_event(cloud, "idle", node.project, "vtpud", vt_node_name(&arena, &node), detail);
+    snprintf(detail, sizeof detail, "READY for %.1f h, chip idle",
+             (double)(vt_cloud_now(cloud) - node.busy_ns) / 3600e9);
+    if (!st)
+      st =
+          vt_cloud_event(cloud, "idle", node.project, "vtpud", vt_node_name(&arena, &node), detail);
     vt_node_fini(&node);
   }
   vt_arena_free(&arena);

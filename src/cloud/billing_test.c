@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// billing_test.c - the ledger: exact sums, free first minute, budgets, and a property over random histories: what the
-// ledger charges is what an observer with a stop watch would charge, to the nano-dollar.
+// billing_test.c - the ledger: exact sums, free first minute, budgets, and a property over random
+// histories: what the ledger charges is what an observer with a stop watch would charge, to the
+// nano-dollar.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -8,13 +9,16 @@
 
 #include "cloud/billing.h"
 
-#define Z "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
+#define Z    "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
 #define BILL "/vtpu/v1/projects/" TESTING_PROJECT "/bill"
 
 static void create(vt_testing *t, const char *id, const char *scheduling) {
   char url[256], body[512];
   snprintf(url, sizeof url, Z "/nodes?nodeId=%s", id);
-  snprintf(body, sizeof body, "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"tpu-ubuntu2204-base\",\"schedulingConfig\":{%s}}", scheduling);
+  snprintf(body, sizeof body,
+           "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"tpu-ubuntu2204-base\","
+           "\"schedulingConfig\":{%s}}",
+           scheduling);
   json_decref(vt_testing_call(t, "POST", url, body, 200));
   vt_testing_reconcile(t);
 }
@@ -31,8 +35,9 @@ static void an_hour_costs_its_price(void **state) {
   json_decref(vt_testing_call(&t, "POST", Z "/nodes/a:stop", "{}", 200));
   vt_testing_reconcile(&t);
   vt_testing_advance(&t, 3600);
-  vt_testing_expect(&t, BILL, "usd", "12.907397200");  // a stopped node pays for its disk
-  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/credit", "{\"usd\":10}", 200));
+  vt_testing_expect(&t, BILL, "usd", "12.907397200"); // a stopped node pays for its disk
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/credit",
+                              "{\"usd\":10}", 200));
   vt_testing_expect(&t, BILL, "dueUsd", "2.907397200");
   vt_testing_close(&t);
 }
@@ -41,14 +46,17 @@ static void preempted_in_the_first_minute_is_free(void **state) {
   static const struct {
     int after_s;
     const char *usd;
-  } rows[] = {{20, "0.000000000"}, {40, "0.071672222"}};  // 20 + 30 s of notice are under a minute; 70 s at 4 x 0.9215
+  } rows[] = {{20, "0.000000000"},
+              {40, "0.071672222"}}; // 20 + 30 s of notice are under a minute; 70 s at 4 x 0.9215
   (void)state;
   for (size_t i = 0; i < 2; i++) {
     vt_testing t;
     vt_testing_open(&t, "");
     create(&t, "a", "\"spot\":true");
     vt_testing_advance(&t, rows[i].after_s);
-    json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/a:preempt", "{}", 200));
+    json_decref(vt_testing_call(
+        &t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/a:preempt", "{}",
+        200));
     vt_testing_advance(&t, 100);
     vt_testing_expect(&t, BILL, "lines.0.usd", rows[i].usd);
     vt_testing_close(&t);
@@ -59,16 +67,20 @@ static void a_budget_stops_the_project(void **state) {
   vt_testing t;
   (void)state;
   vt_testing_open(&t, "");
-  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/budget", "{\"usd\":100,\"stops\":true}", 200));
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/budget",
+                              "{\"usd\":100,\"stops\":true}", 200));
   create(&t, "a", "");
   vt_testing_advance(&t, 7 * 3600);
   vt_testing_expect(&t, Z "/nodes/a", "state", "READY");
   vt_testing_advance(&t, 2 * 3600);
   vt_testing_expect(&t, Z "/nodes/a", "state", "TERMINATED");
-  json_t *events = vt_testing_call(&t, "GET", "/vtpu/v1/projects/" TESTING_PROJECT "/events", NULL, 200);
+  json_t *events =
+      vt_testing_call(&t, "GET", "/vtpu/v1/projects/" TESTING_PROJECT "/events", NULL, 200);
   int alerts = 0;
   for (size_t i = 0; i < json_array_size(json_object_get(events, "events")); i++)
-    if (strcmp(vt_testing_text(json_array_get(json_object_get(events, "events"), i), "kind"), "budget") == 0) alerts++;
+    if (strcmp(vt_testing_text(json_array_get(json_object_get(events, "events"), i), "kind"),
+               "budget") == 0)
+      alerts++;
   assert_int_equal(alerts, 3);
   json_decref(events);
   vt_testing_close(&t);
@@ -80,25 +92,32 @@ static void idle_chips_are_told_once(void **state) {
   vt_testing_open(&t, "");
   create(&t, "a", "");
   vt_testing_advance(&t, 8 * 3600);
-  json_t *events = vt_testing_call(&t, "GET", "/vtpu/v1/projects/" TESTING_PROJECT "/events", NULL, 200);
+  json_t *events =
+      vt_testing_call(&t, "GET", "/vtpu/v1/projects/" TESTING_PROJECT "/events", NULL, 200);
   int alerts = 0;
   for (size_t i = 0; i < json_array_size(json_object_get(events, "events")); i++)
-    if (strcmp(vt_testing_text(json_array_get(json_object_get(events, "events"), i), "kind"), "idle") == 0) alerts++;
+    if (strcmp(vt_testing_text(json_array_get(json_object_get(events, "events"), i), "kind"),
+               "idle") == 0)
+      alerts++;
   assert_int_equal(alerts, 1);
   json_decref(events);
   vt_testing_close(&t);
 }
 
-// --- the property ------------------------------------------------------------------------------------------------
+// --- the property
+// ------------------------------------------------------------------------------------------------
 
 enum { NODES = 4, STEPS = 40 };
 
-static uint32_t next(uint32_t *seed) { return *seed = *seed * 1664525u + 1013904223u, *seed >> 8; }
+static uint32_t next(uint32_t *seed) {
+  return *seed = *seed * 1664525u + 1013904223u, *seed >> 8;
+}
 
 typedef struct watch {
   bool exists, ready;
   int64_t price;
-  vt_int128 charged, since_ready;  // since_ready: of the running interval, dropped when preempted within 60 s
+  vt_int128 charged,
+      since_ready; // since_ready: of the running interval, dropped when preempted within 60 s
   int64_t ready_s;
 } watch;
 
@@ -132,7 +151,8 @@ static void act(vt_testing *t, uint32_t *seed, watch *w, const char *id) {
     bool spot = next(seed) % 2;
     w->price = spot ? 921500000 : 3220000000;
     snprintf(url, sizeof url, Z "/nodes?nodeId=%s", id);
-    body = spot ? "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\",\"schedulingConfig\":{\"spot\":true}}"
+    body = spot ? "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\","
+                  "\"schedulingConfig\":{\"spot\":true}}"
                 : "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}";
   } else if (dice == 0) {
     snprintf(url, sizeof url, Z "/nodes/%s:stop", id);
@@ -142,11 +162,13 @@ static void act(vt_testing *t, uint32_t *seed, watch *w, const char *id) {
     method = "DELETE";
     snprintf(url, sizeof url, Z "/nodes/%s", id);
   } else if (dice == 3) {
-    snprintf(url, sizeof url, "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/%s:preempt", id);
+    snprintf(url, sizeof url,
+             "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/%s:preempt", id);
   } else {
     return;
   }
-  json_decref(vt_testing_call_as(t, t->token, method, url, body, &status));  // refusals are part of the history
+  json_decref(vt_testing_call_as(t, t->token, method, url, body,
+                                 &status)); // refusals are part of the history
   vt_testing_reconcile(t);
 }
 
@@ -180,21 +202,29 @@ static void random_histories_add_up(void **state) {
     for (int n = 0; n < NODES; n++) want += watches[n].charged + watches[n].since_ready;
     int64_t now = vt_cloud_now(t.cloud);
     vt_rows *rows;
-    assert_null(vt_store_query(t.cloud->store, &rows, "SELECT units, price_nanos, start_ns, end_ns FROM usage WHERE waived = 0 AND kind = 'tpu'", ""));
+    assert_null(vt_store_query(
+        t.cloud->store, &rows,
+        "SELECT units, price_nanos, start_ns, end_ns FROM usage WHERE waived = 0 AND kind = 'tpu'",
+        ""));
     while (vt_rows_next(rows)) {
       int64_t end = vt_rows_int(rows, 3);
-      got += vt_bill_interval(vt_rows_int(rows, 0), vt_rows_int(rows, 1), vt_rows_int(rows, 2), end ? end : now, from, now);
+      got += vt_bill_interval(vt_rows_int(rows, 0), vt_rows_int(rows, 1), vt_rows_int(rows, 2),
+                              end ? end : now, from, now);
     }
     assert_null(vt_rows_end(rows));
-    if (got != want) fail_msg("history %u: the ledger has %lld, the watch %lld nano-USD", history, (long long)(got / 3600), (long long)(want / 3600));
+    if (got != want)
+      fail_msg("history %u: the ledger has %lld, the watch %lld nano-USD", history,
+               (long long)(got / 3600), (long long)(want / 3600));
     vt_testing_close(&t);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_hour_costs_its_price),    cmocka_unit_test(preempted_in_the_first_minute_is_free),
-      cmocka_unit_test(a_budget_stops_the_project), cmocka_unit_test(idle_chips_are_told_once),
+      cmocka_unit_test(an_hour_costs_its_price),
+      cmocka_unit_test(preempted_in_the_first_minute_is_free),
+      cmocka_unit_test(a_budget_stops_the_project),
+      cmocka_unit_test(idle_chips_are_told_once),
       cmocka_unit_test(random_histories_add_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

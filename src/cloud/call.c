@@ -62,39 +62,54 @@ bool vt_call_flag(const vt_call *call, const char *name) {
 }
 
 void vt_call_reply_header(vt_call *call, const char *name, const char *value) {
-  vt_pair pair = {vt_arena_copy(&call->arena, name, strlen(name)), vt_arena_copy(&call->arena, value, strlen(value))};
+  vt_pair pair = {vt_arena_copy(&call->arena, name, strlen(name)),
+                  vt_arena_copy(&call->arena, value, strlen(value))};
   vt_array_push_in(&call->arena, &call->reply_headers, pair);
 }
 
 const char *vt_call_base_url(vt_call *call) {
   const char *host = vt_call_header(call, "host");
-  return vt_arena_printf(&call->arena, "%s://%s", call->secure ? "https" : "http", host ? host : "localhost");
+  return vt_arena_printf(&call->arena, "%s://%s", call->secure ? "https" : "http",
+                         host ? host : "localhost");
 }
 
 const char *vt_call_name(vt_call *call, const char *collection, const char *id) {
   const char *zone = vt_call_param(call, "zone");
   if (!id) return vt_arena_printf(&call->arena, "projects/%s/locations/%s", call->project, zone);
-  return vt_arena_printf(&call->arena, "projects/%s/locations/%s/%s/%s", call->project, zone, collection, id);
+  return vt_arena_printf(&call->arena, "projects/%s/locations/%s/%s/%s", call->project, zone,
+                         collection, id);
 }
 
-// --- errors ------------------------------------------------------------------------------------------------------
+// --- errors
+// ------------------------------------------------------------------------------------------------------
 
 int vt_code_to_http(vt_code code) {
   switch (code) {
   case VT_INVALID_ARGUMENT:
   case VT_FAILED_PRECONDITION:
-  case VT_OUT_OF_RANGE: return 400;
-  case VT_UNAUTHENTICATED: return 401;
-  case VT_PERMISSION_DENIED: return 403;
-  case VT_NOT_FOUND: return 404;
+  case VT_OUT_OF_RANGE:
+    return 400;
+  case VT_UNAUTHENTICATED:
+    return 401;
+  case VT_PERMISSION_DENIED:
+    return 403;
+  case VT_NOT_FOUND:
+    return 404;
   case VT_ALREADY_EXISTS:
-  case VT_ABORTED: return 409;
-  case VT_RESOURCE_EXHAUSTED: return 429;
-  case VT_CANCELLED: return 499;
-  case VT_UNIMPLEMENTED: return 501;
-  case VT_UNAVAILABLE: return 503;
-  case VT_DEADLINE_EXCEEDED: return 504;
-  default: return 500;
+  case VT_ABORTED:
+    return 409;
+  case VT_RESOURCE_EXHAUSTED:
+    return 429;
+  case VT_CANCELLED:
+    return 499;
+  case VT_UNIMPLEMENTED:
+    return 501;
+  case VT_UNAVAILABLE:
+    return 503;
+  case VT_DEADLINE_EXCEEDED:
+    return 504;
+  default:
+    return 500;
   }
 }
 
@@ -104,8 +119,9 @@ void vt_call_add_detail(vt_call *call, json_t *detail) {
 }
 
 static void add_resource(vt_call *call, const char *resource) {
-  vt_call_add_detail(call, json_pack("{s:s, s:s}", "@type", "type.googleapis.com/google.rpc.ResourceInfo",
-                                     "resourceName", resource));
+  vt_call_add_detail(call,
+                     json_pack("{s:s, s:s}", "@type", "type.googleapis.com/google.rpc.ResourceInfo",
+                               "resourceName", resource));
 }
 
 vt_status vt_call_not_found(vt_call *call, const char *resource) {
@@ -120,9 +136,9 @@ vt_status vt_call_exists(vt_call *call, const char *resource) {
 
 vt_status vt_call_denied(vt_call *call, const char *permission, const char *resource) {
   vt_call_add_detail(call, json_pack("{s:s, s:s, s:s, s:{s:s, s:s}}", "@type",
-                                     "type.googleapis.com/google.rpc.ErrorInfo", "reason", "IAM_PERMISSION_DENIED",
-                                     "domain", "iam.googleapis.com", "metadata", "permission", permission, "resource",
-                                     resource));
+                                     "type.googleapis.com/google.rpc.ErrorInfo", "reason",
+                                     "IAM_PERMISSION_DENIED", "domain", "iam.googleapis.com",
+                                     "metadata", "permission", permission, "resource", resource));
   return vt_error(VT_PERMISSION_DENIED, "Permission '%s' denied on '%s'", permission, resource);
 }
 
@@ -134,9 +150,12 @@ void vt_error_id(const char *reason, char out_text[24]) {
   snprintf(out_text, 24, "0x%" PRIx64, vt_hash_bytes(reason, strlen(reason), 0));
 }
 
-// --- pages -------------------------------------------------------------------------------------------------------
+// --- pages
+// -------------------------------------------------------------------------------------------------------
 
-bool vt_call_all_zones(const vt_call *call) { return strcmp(vt_call_param(call, "zone"), "-") == 0; }
+bool vt_call_all_zones(const vt_call *call) {
+  return strcmp(vt_call_param(call, "zone"), "-") == 0;
+}
 
 vt_status vt_call_page(vt_call *call, int64_t default_size, int64_t max_size, vt_page *out_page) {
   const char *size = vt_call_query(call, "pageSize"), *token = vt_call_query(call, "pageToken");
@@ -145,7 +164,8 @@ vt_status vt_call_page(vt_call *call, int64_t default_size, int64_t max_size, vt
   if (size && *size) {
     char *end;
     long value = strtol(size, &end, 10);
-    if (*end || value < 0) return vt_error(VT_INVALID_ARGUMENT, "Invalid value at 'page_size': %s", size);
+    if (*end || value < 0)
+      return vt_error(VT_INVALID_ARGUMENT, "Invalid value at 'page_size': %s", size);
     if (value > 0) out_page->limit = value > max_size ? max_size : value;
   }
   if (!token || !*token) return VT_OK;
@@ -171,7 +191,8 @@ const char *vt_call_page_token(vt_call *call, const char *zone, const char *id) 
   return out;
 }
 
-// --- rendering ---------------------------------------------------------------------------------------------------
+// --- rendering
+// ---------------------------------------------------------------------------------------------------
 
 void vt_call_render(vt_call *call) {
   if (call->reply && !call->raw.size) {

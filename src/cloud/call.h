@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// call.h - one API call, whatever it came over (HTTP/1.1, gRPC, a test): what it asks and what it answers.
+// call.h - one API call, whatever it came over (HTTP/1.1, gRPC, a test): what it asks and what it
+// answers.
 //
-// A transport fills the request half, calls vt_call_run, and sends the reply half. Handlers are named by routes.def; they
-// run under the cloud's lock, those of changing methods inside a transaction that commits when they return VT_OK.
-// Memory of strings: the call's arena. JSON of the call is released by vt_call_fini.
+// A transport fills the request half, calls vt_call_run, and sends the reply half. Handlers are
+// named by routes.def; they run under the cloud's lock, those of changing methods inside a
+// transaction that commits when they return VT_OK. Memory of strings: the call's arena. JSON of the
+// call is released by vt_call_fini.
 #ifndef VT_CLOUD_CALL_H
 #define VT_CLOUD_CALL_H
 
@@ -20,13 +22,14 @@ typedef struct vt_call vt_call;
 typedef vt_status (*vt_handler)(vt_call *call);
 
 typedef struct vt_route {
-  const char *method, *path;  // "/{v}/projects/{project}/locations/{zone}/nodes/{node}:start"
-  unsigned versions;          // of {v}; 0 when the path has none
+  const char *method, *path; // "/{v}/projects/{project}/locations/{zone}/nodes/{node}:start"
+  unsigned versions;         // of {v}; 0 when the path has none
   vt_handler handler;
-  const char *permission;     // "tpu.nodes.get"; "@" any identity, "-" nobody asked, "!admin" / "!reviewer" role
-  const char *service;        // API that the project must have enabled, "" none
-  const char *request, *response;  // messages of schema.def, "" none or free-form
-  const char *query;          // names of its own query parameters, comma separated (discovery)
+  const char *permission;         // "tpu.nodes.get"; "@" any identity, "-" nobody asked, "!admin" /
+                                  // "!reviewer" role
+  const char *service;            // API that the project must have enabled, "" none
+  const char *request, *response; // messages of schema.def, "" none or free-form
+  const char *query;              // names of its own query parameters, comma separated (discovery)
 } vt_route;
 
 typedef struct vt_pair {
@@ -37,30 +40,30 @@ struct vt_call {
   vt_cloud *cloud;
   vt_arena arena;
   // request
-  const char *method, *path;           // path as sent, percent-decoded by segment later
-  VT_ARRAY(vt_pair) query, headers;    // decoded query; headers with lower-case names
+  const char *method, *path;        // path as sent, percent-decoded by segment later
+  VT_ARRAY(vt_pair) query, headers; // decoded query; headers with lower-case names
   const char *body_text;
   size_t body_size;
   json_t *body;
-  const char *peer;                    // address of the other side, for logs and the metadata server
-  bool secure;                         // came over TLS
+  const char *peer; // address of the other side, for logs and the metadata server
+  bool secure;      // came over TLS
   // found on the way
   const vt_route *route;
   vt_api api;
-  const char *api_name;                // "v2alpha1"
-  VT_ARRAY(vt_pair) params;            // of the path
-  const char *caller;                  // e-mail of the identity, "" for nobody
-  const char *caller_role;             // admin, reviewer, user, service
-  bool by_cookie;                      // identity is a console session
-  const char *project;                 // id of the project in the path, "" none
+  const char *api_name;     // "v2alpha1"
+  VT_ARRAY(vt_pair) params; // of the path
+  const char *caller;       // e-mail of the identity, "" for nobody
+  const char *caller_role;  // admin, reviewer, user, service
+  bool by_cookie;           // identity is a console session
+  const char *project;      // id of the project in the path, "" none
   int64_t project_number;
   // reply
-  int status;                          // HTTP
-  int error_status;                    // HTTP status of an error when the code does not say it (412), 0 = by code
-  json_t *reply;                       // or
-  vt_text raw;                         // raw bytes with `content_type`
+  int status;       // HTTP
+  int error_status; // HTTP status of an error when the code does not say it (412), 0 = by code
+  json_t *reply;    // or
+  vt_text raw;      // raw bytes with `content_type`
   const char *content_type;
-  json_t *details;                     // google.rpc details of an error
+  json_t *details; // google.rpc details of an error
   VT_ARRAY(vt_pair) reply_headers;
 };
 
@@ -69,17 +72,20 @@ void vt_call_fini(vt_call *call);
 // Adds the parameters of "a=b&c=d" to the query.
 void vt_call_add_query(vt_call *call, const char *query);
 void vt_call_add_header(vt_call *call, const char *name, const char *value);
-// Routes, authenticates, authorizes, runs. Always leaves a reply. Takes and gives back the cloud's lock.
+// Routes, authenticates, authorizes, runs. Always leaves a reply. Takes and gives back the cloud's
+// lock.
 void vt_call_run(vt_call *call);
-// The reply as bytes (JSON is written once); adds the ETag header to readable replies and turns a match into 304.
+// The reply as bytes (JSON is written once); adds the ETag header to readable replies and turns a
+// match into 304.
 void vt_call_render(vt_call *call);
 
-const char *vt_call_param(const vt_call *call, const char *name);    // of the path; "" when absent
-const char *vt_call_query(const vt_call *call, const char *name);    // NULL when absent
-const char *vt_call_header(const vt_call *call, const char *name);   // lower-case name; NULL when absent
-bool vt_call_flag(const vt_call *call, const char *name);            // "true", "True", "1"
+const char *vt_call_param(const vt_call *call, const char *name); // of the path; "" when absent
+const char *vt_call_query(const vt_call *call, const char *name); // NULL when absent
+const char *vt_call_header(const vt_call *call,
+                           const char *name);             // lower-case name; NULL when absent
+bool vt_call_flag(const vt_call *call, const char *name); // "true", "True", "1"
 void vt_call_reply_header(vt_call *call, const char *name, const char *value);
-const char *vt_call_base_url(vt_call *call);                         // "http://host:port" as the client wrote it
+const char *vt_call_base_url(vt_call *call); // "http://host:port" as the client wrote it
 
 // "projects/p/locations/z/nodes/n" of the call's project and {zone}; `id` NULL gives the parent.
 const char *vt_call_name(vt_call *call, const char *collection, const char *id);
@@ -101,7 +107,8 @@ typedef struct vt_page {
   int64_t limit;
   const char *after_zone, *after;
 } vt_page;
-vt_status vt_call_page(vt_call *call, int64_t default_size, int64_t max_size, vt_page *out_page) VT_CHECKED;
+vt_status vt_call_page(vt_call *call, int64_t default_size, int64_t max_size,
+                       vt_page *out_page) VT_CHECKED;
 // Token for the page behind the item (zone, id).
 const char *vt_call_page_token(vt_call *call, const char *zone, const char *id);
 // "projects/p/locations/-": all zones.

@@ -20,7 +20,7 @@ enum {
 };
 static const vt_family families[] = {
 #undef FAMILY
-#define FAMILY(name, type, word, cores, pci, files, vcpus, ram, capacity)                                              \
+#define FAMILY(name, type, word, cores, pci, files, vcpus, ram, capacity)                          \
   {#name, type, word, cores, pci, files, vcpus, ram, capacity},
 #include "cloud/catalogue.def"
 #undef FAMILY
@@ -28,7 +28,7 @@ static const vt_family families[] = {
 };
 static const vt_accelerator accelerators[] = {
 #undef ACCELERATOR
-#define ACCELERATOR(name, family, chips, topology, per_vm, vms)                                                        \
+#define ACCELERATOR(name, family, chips, topology, per_vm, vms)                                    \
   {name, &families[family_##family], chips, topology, per_vm, vms},
 #include "cloud/catalogue.def"
 #undef ACCELERATOR
@@ -52,7 +52,8 @@ static const struct price {
   int64_t on_demand, spot;
 } prices[] = {
 #undef PRICE
-#define PRICE(family, scope, region, on_demand, spot) {family_##family, VT_SCOPE_##scope, region, on_demand, spot},
+#define PRICE(family, scope, region, on_demand, spot)                                              \
+  {family_##family, VT_SCOPE_##scope, region, on_demand, spot},
 #include "cloud/catalogue.def"
 #undef PRICE
 #define PRICE(family, scope, region, on_demand, spot)
@@ -72,7 +73,9 @@ const vt_family *vt_family_find(const char *name) {
   return NULL;
 }
 
-const vt_family *vt_family_at(int index) { return index >= 0 && index < family_count ? &families[index] : NULL; }
+const vt_family *vt_family_at(int index) {
+  return index >= 0 && index < family_count ? &families[index] : NULL;
+}
 
 const vt_accelerator *vt_accelerator_find(const char *name) {
   for (int i = 0; i < COUNT(accelerators); i++)
@@ -126,7 +129,8 @@ int64_t vt_price_nanos(const vt_accelerator *a, const char *zone, bool spot) {
   vt_zone_region(zone, region);
   const struct price *best = NULL;
   for (int i = 0; i < COUNT(prices); i++) {
-    if (&families[prices[i].family] != a->family || !(prices[i].scope & vt_accelerator_scope(a))) continue;
+    if (&families[prices[i].family] != a->family || !(prices[i].scope & vt_accelerator_scope(a)))
+      continue;
     if (strcmp(prices[i].region, region) == 0) {
       best = &prices[i];
       break;
@@ -137,8 +141,8 @@ int64_t vt_price_nanos(const vt_accelerator *a, const char *zone, bool spot) {
   return spot && best->spot ? best->spot : best->on_demand;
 }
 
-bool vt_price_at(int index, const vt_family **out_family, vt_scope *out_scope, const char **out_region,
-                 int64_t *out_on_demand, int64_t *out_spot) {
+bool vt_price_at(int index, const vt_family **out_family, vt_scope *out_scope,
+                 const char **out_region, int64_t *out_on_demand, int64_t *out_spot) {
   if (index < 0 || index >= COUNT(prices)) return false;
   const struct price *p = &prices[index];
   *out_family = &families[p->family];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// catalogue.h - what this cloud offers: slice names, where they are, what they cost, which image boots on them.
+// catalogue.h - what this cloud offers: slice names, where they are, what they cost, which image
+// boots on them.
 //
 // Rows are catalogue.def. All pointers are to constant tables. thread: any.
 #ifndef VT_CLOUD_CATALOGUE_H
@@ -13,9 +14,9 @@ typedef enum vt_scope { VT_SCOPE_SINGLE = 1, VT_SCOPE_POD = 2, VT_SCOPE_ANY = 3 
 typedef struct vt_family {
   const char *name, *type_enum, *quota_word;
   int cores_per_chip, pci_device;
-  const char *device_files;  // "accel" or "vfio"
-  int vcpus, ram_gb;         // of one VM with four chips
-  int64_t capacity_chips;    // default of a zone
+  const char *device_files; // "accel" or "vfio"
+  int vcpus, ram_gb;        // of one VM with four chips
+  int64_t capacity_chips;   // default of a zone
 } vt_family;
 typedef struct vt_accelerator {
   const char *name;
@@ -25,7 +26,8 @@ typedef struct vt_accelerator {
   int chips_per_vm, vms;
 } vt_accelerator;
 
-const vt_family *vt_family_find(const char *name);                // NULL when unknown; also NULL past the last in _at
+const vt_family *
+vt_family_find(const char *name); // NULL when unknown; also NULL past the last in _at
 const vt_family *vt_family_at(int index);
 const vt_accelerator *vt_accelerator_find(const char *name);
 const vt_accelerator *vt_accelerator_at(int index);
@@ -39,18 +41,19 @@ static inline int64_t vt_accelerator_units(const vt_accelerator *a) {
   return a->chips * a->family->cores_per_chip;
 }
 
-const char *vt_zone_at(int index);  // zones in the order of the table, each once; NULL past the last
+const char *vt_zone_at(int index); // zones in the order of the table, each once; NULL past the last
 bool vt_zone_exists(const char *zone);
 bool vt_zone_offers(const char *zone, const vt_accelerator *a);
-void vt_zone_region(const char *zone, char out_region[64]);  // "us-central1-f" gives "us-central1"
+void vt_zone_region(const char *zone, char out_region[64]); // "us-central1-f" gives "us-central1"
 
-// nano-USD for one chip and one hour. A region without a published figure has that of the family's first row.
+// nano-USD for one chip and one hour. A region without a published figure has that of the family's
+// first row.
 int64_t vt_price_nanos(const vt_accelerator *a, const char *zone, bool spot);
 // The index-th published price row, for price lists; false past the last.
-bool vt_price_at(int index, const vt_family **out_family, vt_scope *out_scope, const char **out_region,
-                 int64_t *out_on_demand, int64_t *out_spot);
+bool vt_price_at(int index, const vt_family **out_family, vt_scope *out_scope,
+                 const char **out_region, int64_t *out_on_demand, int64_t *out_spot);
 
-const char *vt_image_at(int index, const char **out_families);  // NULL past the last
+const char *vt_image_at(int index, const char **out_families); // NULL past the last
 bool vt_image_boots(const char *version, const vt_family *family);
 bool vt_image_exists(const char *version);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli.c - `vtpu tpu-vm ...`, `vtpu queued-resources ...`: commands as rows, each a few calls of the API.
+// cli.c - `vtpu tpu-vm ...`, `vtpu queued-resources ...`: commands as rows, each a few calls of the
+// API.
 #include "cloud/cloud_cli.h"
 
 #include <errno.h>
@@ -12,19 +13,37 @@
 #include "base/file.h"
 #include "cloud/http_client.h"
 
-#define NODE_TABLE                                                                                                             \
-  "table(name.basename():label=NAME,zone:label=ZONE,acceleratorType:label=ACCELERATOR_TYPE,acceleratorConfig.type:label=" \
-  "TYPE,acceleratorConfig.topology:label=TOPOLOGY,networkConfig.network.basename():label=NETWORK,state:label=STATUS)"
-#define QUEUED_TABLE                                                                                                  \
-  "table(name.basename():label=NAME,zone:label=ZONE,tpu.nodeSpec[0].node.acceleratorType:label=ACCELERATOR_TYPE," \
+#define NODE_TABLE                                                                                 \
+  "table(name.basename():label=NAME,zone:label=ZONE,acceleratorType:label=ACCELERATOR_TYPE,"       \
+  "acceleratorConfig.type:label="                                                                  \
+  "TYPE,acceleratorConfig.topology:label=TOPOLOGY,networkConfig.network.basename():label=NETWORK," \
+  "state:label=STATUS)"
+#define QUEUED_TABLE                                                                               \
+  "table(name.basename():label=NAME,zone:label=ZONE,tpu.nodeSpec[0].node.acceleratorType:label="   \
+  "ACCELERATOR_TYPE,"                                                                              \
   "state.state:label=STATE)"
 
-// --- the command line --------------------------------------------------------------------------------------------
+// --- the command line
+// --------------------------------------------------------------------------------------------
 
 // Flags without a value; every other one takes the next word when it has no '='.
-static const char *const switches[] = {"preemptible", "spot", "reserved", "best-effort", "guaranteed", "async", "quiet", "force", "recurse",
-                                       "dry-run", "internal-ips", "plain", "help", "autocheckpoint-enabled", "shielded-secure-boot",
-                                       "tunnel-through-iap", "uri"};
+static const char *const switches[] = {"preemptible",
+                                       "spot",
+                                       "reserved",
+                                       "best-effort",
+                                       "guaranteed",
+                                       "async",
+                                       "quiet",
+                                       "force",
+                                       "recurse",
+                                       "dry-run",
+                                       "internal-ips",
+                                       "plain",
+                                       "help",
+                                       "autocheckpoint-enabled",
+                                       "shielded-secure-boot",
+                                       "tunnel-through-iap",
+                                       "uri"};
 
 static bool is_switch(const char *name) {
   if (strncmp(name, "no-", 3) == 0) return true;
@@ -47,7 +66,9 @@ static vt_status parse(vt_cli *cli, int argc, char **argv) {
       continue;
     }
     const char *equals = strchr(a, '=');
-    vt_cli_flag flag = {vt_arena_copy(&cli->arena, a + 2, equals ? (size_t)(equals - a - 2) : strlen(a + 2)), equals ? equals + 1 : "true"};
+    vt_cli_flag flag = {
+        vt_arena_copy(&cli->arena, a + 2, equals ? (size_t)(equals - a - 2) : strlen(a + 2)),
+        equals ? equals + 1 : "true"};
     if (!equals && !is_switch(flag.name)) {
       if (i + 1 >= argc) return vt_error(VT_INVALID_ARGUMENT, "--%s needs a value", flag.name);
       flag.value = argv[++i];
@@ -69,23 +90,30 @@ bool vt_cli_flag_on(const vt_cli *cli, const char *name) {
   return value && strcasecmp(value, "false") != 0;
 }
 
-// --- calls -------------------------------------------------------------------------------------------------------
+// --- calls
+// -------------------------------------------------------------------------------------------------------
 
-vt_status vt_cli_call(vt_cli *cli, const char *method, const char *path, json_t *body, json_t **out_json) {
+vt_status vt_cli_call(vt_cli *cli, const char *method, const char *path, json_t *body,
+                      json_t **out_json) {
   vt_text reply = {0};
   char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
   int http;
   *out_json = NULL;
-  vt_http_request r = {method, vt_arena_printf(&cli->arena, "%s%s", cli->endpoint, path), cli->token, text, cli->ca_file};
+  vt_http_request r = {method, vt_arena_printf(&cli->arena, "%s%s", cli->endpoint, path),
+                       cli->token, text, cli->ca_file};
   vt_status st = vt_http_fetch(&r, &http, &reply);
   json_decref(body);
   free(text);
   if (!st) *out_json = json_loadb(vt_text_string(&reply), reply.size, 0, NULL);
   if (!st && http >= 400) {
     const json_t *error = json_object_get(*out_json, "error");
-    const char *message = json_string_value(json_object_get(error, "message")), *name = json_string_value(json_object_get(error, "status"));
-    st = vt_error(http == 404 ? VT_NOT_FOUND : http == 409 ? VT_ALREADY_EXISTS : http == 429 ? VT_RESOURCE_EXHAUSTED : VT_UNKNOWN, "%s: %s",
-                  name ? name : "HTTP error", message ? message : vt_text_string(&reply));
+    const char *message = json_string_value(json_object_get(error, "message")),
+               *name = json_string_value(json_object_get(error, "status"));
+    st = vt_error(http == 404   ? VT_NOT_FOUND
+                  : http == 409 ? VT_ALREADY_EXISTS
+                  : http == 429 ? VT_RESOURCE_EXHAUSTED
+                                : VT_UNKNOWN,
+                  "%s: %s", name ? name : "HTTP error", message ? message : vt_text_string(&reply));
     json_decref(*out_json);
     *out_json = NULL;
   }
@@ -101,8 +129,8 @@ vt_status vt_cli_wait(vt_cli *cli, json_t *operation) {
   for (json_t *now = json_incref(operation);;) {
     if (json_is_true(json_object_get(now, "done"))) {
       const json_t *error = json_object_get(now, "error");
-      vt_status st = error ? vt_error((vt_code)json_integer_value(json_object_get(error, "code")), "%s",
-                                      json_string_value(json_object_get(error, "message")))
+      vt_status st = error ? vt_error((vt_code)json_integer_value(json_object_get(error, "code")),
+                                      "%s", json_string_value(json_object_get(error, "message")))
                            : VT_OK;
       json_decref(now);
       return st;
@@ -115,15 +143,19 @@ vt_status vt_cli_wait(vt_cli *cli, json_t *operation) {
 }
 
 const char *vt_cli_parent(vt_cli *cli) {
-  return vt_arena_printf(&cli->arena, "/v2alpha1/projects/%s/locations/%s", cli->project, cli->zone);
+  return vt_arena_printf(&cli->arena, "/v2alpha1/projects/%s/locations/%s", cli->project,
+                         cli->zone);
 }
 
 // Names go into paths: percent-encode what is not plain.
 static const char *encode(vt_cli *cli, const char *name) {
   vt_text out = {0};
   for (; *name; name++) {
-    if (strchr("-_.~", *name) || (*name >= '0' && *name <= '9') || ((*name | 32) >= 'a' && (*name | 32) <= 'z')) vt_text_put_n(&out, name, 1);
-    else vt_text_printf(&out, "%%%02X", (unsigned char)*name);
+    if (strchr("-_.~", *name) || (*name >= '0' && *name <= '9') ||
+        ((*name | 32) >= 'a' && (*name | 32) <= 'z'))
+      vt_text_put_n(&out, name, 1);
+    else
+      vt_text_printf(&out, "%%%02X", (unsigned char)*name);
   }
   const char *copy = vt_arena_copy(&cli->arena, vt_text_string(&out), out.size);
   vt_text_free(&out);
@@ -131,19 +163,26 @@ static const char *encode(vt_cli *cli, const char *name) {
 }
 
 vt_status vt_cli_node(vt_cli *cli, const char *name, json_t **out_node) {
-  return vt_cli_call(cli, "GET", vt_arena_printf(&cli->arena, "%s/nodes/%s", vt_cli_parent(cli), encode(cli, name)), NULL, out_node);
+  return vt_cli_call(
+      cli, "GET",
+      vt_arena_printf(&cli->arena, "%s/nodes/%s", vt_cli_parent(cli), encode(cli, name)), NULL,
+      out_node);
 }
 
 static const char *item_path(vt_cli *cli, const char *verb) {
   const char *collection = strcmp(cli->group, "tpu-vm") == 0 ? "nodes" : "queuedResources";
-  return vt_arena_printf(&cli->arena, "%s/%s/%s%s", vt_cli_parent(cli), collection, encode(cli, cli->words.data[0]), verb);
+  return vt_arena_printf(&cli->arena, "%s/%s/%s%s", vt_cli_parent(cli), collection,
+                         encode(cli, cli->words.data[0]), verb);
 }
 
 // Waits unless --async; says what gcloud says.
 static vt_status finish(vt_cli *cli, json_t *operation, const char *done) {
   vt_status st = VT_OK;
-  if (vt_cli_flag_on(cli, "async")) fprintf(stderr, "%s in progress: %s\n", cli->command, json_string_value(json_object_get(operation, "name")));
-  else if (!(st = vt_cli_wait(cli, operation))) fprintf(stderr, "%s [%s].\n", done, cli->words.data[0]);
+  if (vt_cli_flag_on(cli, "async"))
+    fprintf(stderr, "%s in progress: %s\n", cli->command,
+            json_string_value(json_object_get(operation, "name")));
+  else if (!(st = vt_cli_wait(cli, operation)))
+    fprintf(stderr, "%s [%s].\n", done, cli->words.data[0]);
   json_decref(operation);
   return st;
 }
@@ -153,7 +192,8 @@ static vt_status parse_pairs(vt_cli *cli, const char *text, bool from_file, json
   while (*text) {
     size_t n = strcspn(text, ","), key = strcspn(text, "=,");
     if (key == n) return vt_error(VT_INVALID_ARGUMENT, "'%.*s' is not KEY=VALUE", (int)n, text);
-    const char *name = vt_arena_copy(&cli->arena, text, key), *value = vt_arena_copy(&cli->arena, text + key + 1, n - key - 1);
+    const char *name = vt_arena_copy(&cli->arena, text, key),
+               *value = vt_arena_copy(&cli->arena, text + key + 1, n - key - 1);
     if (from_file) {
       vt_bytes file;
       VT_TRY(vt_file_map(value, &file));
@@ -169,38 +209,51 @@ static vt_status parse_pairs(vt_cli *cli, const char *text, bool from_file, json
 
 // The Node that the flags of create describe.
 static vt_status node_of_flags(vt_cli *cli, const char *version_flag, json_t **out_node) {
-  const char *type = vt_cli_flag_value(cli, "accelerator-type"), *family = vt_cli_flag_value(cli, "type");
-  const char *topology = vt_cli_flag_value(cli, "topology"), *version = vt_cli_flag_value(cli, version_flag), *text;
-  json_t *node = *out_node = json_object(), *metadata = json_object(), *network = json_object(), *labels = json_object();
+  const char *type = vt_cli_flag_value(cli, "accelerator-type"),
+             *family = vt_cli_flag_value(cli, "type");
+  const char *topology = vt_cli_flag_value(cli, "topology"),
+             *version = vt_cli_flag_value(cli, version_flag), *text;
+  json_t *node = *out_node = json_object(), *metadata = json_object(), *network = json_object(),
+         *labels = json_object();
   if (!version) return vt_error(VT_INVALID_ARGUMENT, "--%s is required", version_flag);
   if (type) json_object_set_new(node, "acceleratorType", json_string(type));
   if (family && topology) {
     char *upper = vt_arena_copy(&cli->arena, family, strlen(family));
-    for (char *p = upper; *p; p++) *p = (char)(*p == '-' ? '_' : *p >= 'a' && *p <= 'z' ? *p - 32 : *p);
+    for (char *p = upper; *p; p++)
+      *p = (char)(*p == '-' ? '_' : *p >= 'a' && *p <= 'z' ? *p - 32 : *p);
     const char *name = strcmp(upper, "V5LITEPOD") == 0 ? "V5LITE_POD" : upper;
-    json_object_set_new(node, "acceleratorConfig", json_pack("{s:s, s:s}", "type", name, "topology", topology));
+    json_object_set_new(node, "acceleratorConfig",
+                        json_pack("{s:s, s:s}", "type", name, "topology", topology));
   }
   json_object_set_new(node, "runtimeVersion", json_string(version));
   json_object_set_new(node, "metadata", metadata);
   json_object_set_new(node, "networkConfig", network);
   json_object_set_new(node, "labels", labels);
   if ((text = vt_cli_flag_value(cli, "metadata"))) VT_TRY(parse_pairs(cli, text, false, metadata));
-  if ((text = vt_cli_flag_value(cli, "metadata-from-file"))) VT_TRY(parse_pairs(cli, text, true, metadata));
+  if ((text = vt_cli_flag_value(cli, "metadata-from-file")))
+    VT_TRY(parse_pairs(cli, text, true, metadata));
   if ((text = vt_cli_flag_value(cli, "labels"))) VT_TRY(parse_pairs(cli, text, false, labels));
-  if ((text = vt_cli_flag_value(cli, "description"))) json_object_set_new(node, "description", json_string(text));
-  if ((text = vt_cli_flag_value(cli, "network"))) json_object_set_new(network, "network", json_string(text));
-  if ((text = vt_cli_flag_value(cli, "subnetwork"))) json_object_set_new(network, "subnetwork", json_string(text));
-  json_object_set_new(network, "enableExternalIps", json_boolean(!vt_cli_flag_on(cli, "internal-ips")));
-  if ((text = vt_cli_flag_value(cli, "service-account"))) json_object_set_new(node, "serviceAccount", json_pack("{s:s}", "email", text));
+  if ((text = vt_cli_flag_value(cli, "description")))
+    json_object_set_new(node, "description", json_string(text));
+  if ((text = vt_cli_flag_value(cli, "network")))
+    json_object_set_new(network, "network", json_string(text));
+  if ((text = vt_cli_flag_value(cli, "subnetwork")))
+    json_object_set_new(network, "subnetwork", json_string(text));
+  json_object_set_new(network, "enableExternalIps",
+                      json_boolean(!vt_cli_flag_on(cli, "internal-ips")));
+  if ((text = vt_cli_flag_value(cli, "service-account")))
+    json_object_set_new(node, "serviceAccount", json_pack("{s:s}", "email", text));
   if ((text = vt_cli_flag_value(cli, "tags"))) {
     json_t *tags = json_array();
-    for (; *text; text += strcspn(text, ","), text += *text == ',') json_array_append_new(tags, json_stringn(text, strcspn(text, ",")));
+    for (; *text; text += strcspn(text, ","), text += *text == ',')
+      json_array_append_new(tags, json_stringn(text, strcspn(text, ",")));
     json_object_set_new(node, "tags", tags);
   }
   return VT_OK;
 }
 
-// --- commands ----------------------------------------------------------------------------------------------------
+// --- commands
+// ----------------------------------------------------------------------------------------------------
 
 static vt_status create_node(vt_cli *cli) {
   json_t *node, *operation;
@@ -210,21 +263,31 @@ static vt_status create_node(vt_cli *cli) {
     return st;
   }
   json_object_set_new(node, "schedulingConfig",
-                      json_pack("{s:b, s:b, s:b}", "preemptible", (int)vt_cli_flag_on(cli, "preemptible"), "spot",
-                                (int)vt_cli_flag_on(cli, "spot"), "reserved", (int)vt_cli_flag_on(cli, "reserved")));
-  VT_TRY(vt_cli_call(cli, "POST", vt_arena_printf(&cli->arena, "%s/nodes?nodeId=%s", vt_cli_parent(cli), encode(cli, cli->words.data[0])), node,
-                     &operation));
+                      json_pack("{s:b, s:b, s:b}", "preemptible",
+                                (int)vt_cli_flag_on(cli, "preemptible"), "spot",
+                                (int)vt_cli_flag_on(cli, "spot"), "reserved",
+                                (int)vt_cli_flag_on(cli, "reserved")));
+  VT_TRY(vt_cli_call(cli, "POST",
+                     vt_arena_printf(&cli->arena, "%s/nodes?nodeId=%s", vt_cli_parent(cli),
+                                     encode(cli, cli->words.data[0])),
+                     node, &operation));
   return finish(cli, operation, "Created tpu");
 }
 
 static vt_status create_queued(vt_cli *cli) {
   json_t *node, *operation, *spec = json_object(), *body;
-  const char *id = vt_cli_flag_value(cli, "node-id"), *prefix = vt_cli_flag_value(cli, "node-prefix"), *text;
+  const char *id = vt_cli_flag_value(cli, "node-id"),
+             *prefix = vt_cli_flag_value(cli, "node-prefix"), *text;
   const char *count = vt_cli_flag_value(cli, "node-count");
-  vt_status st = node_of_flags(cli, vt_cli_flag_value(cli, "version") ? "version" : "runtime-version", &node);
+  vt_status st =
+      node_of_flags(cli, vt_cli_flag_value(cli, "version") ? "version" : "runtime-version", &node);
   json_object_set_new(spec, "node", node);
-  json_object_set_new(spec, "parent", json_string(vt_arena_printf(&cli->arena, "projects/%s/locations/%s", cli->project, cli->zone)));
-  if (!st && !id && !count) st = vt_error(VT_INVALID_ARGUMENT, "--node-id, or --node-count with --node-prefix, is required");
+  json_object_set_new(spec, "parent",
+                      json_string(vt_arena_printf(&cli->arena, "projects/%s/locations/%s",
+                                                  cli->project, cli->zone)));
+  if (!st && !id && !count)
+    st =
+        vt_error(VT_INVALID_ARGUMENT, "--node-id, or --node-count with --node-prefix, is required");
   if (st) {
     json_decref(spec);
     return st;
@@ -240,20 +303,26 @@ static vt_status create_queued(vt_cli *cli) {
   if (vt_cli_flag_on(cli, "spot")) json_object_set_new(body, "spot", json_object());
   if (vt_cli_flag_on(cli, "best-effort")) json_object_set_new(body, "bestEffort", json_object());
   if (vt_cli_flag_on(cli, "guaranteed") || vt_cli_flag_on(cli, "reserved"))
-    json_object_set_new(body, "guaranteed", json_pack("{s:b}", "reserved", (int)vt_cli_flag_on(cli, "reserved")));
-  static const char *const policies[][2] = {{"valid-until-duration", "validUntilDuration"}, {"valid-until-time", "validUntilTime"},
-                                            {"valid-after-duration", "validAfterDuration"}, {"valid-after-time", "validAfterTime"}};
+    json_object_set_new(body, "guaranteed",
+                        json_pack("{s:b}", "reserved", (int)vt_cli_flag_on(cli, "reserved")));
+  static const char *const policies[][2] = {{"valid-until-duration", "validUntilDuration"},
+                                            {"valid-until-time", "validUntilTime"},
+                                            {"valid-after-duration", "validAfterDuration"},
+                                            {"valid-after-time", "validAfterTime"}};
   for (size_t i = 0; i < 4; i++) {
     if (!(text = vt_cli_flag_value(cli, policies[i][0]))) continue;
     static const int seconds[] = {['s'] = 1, ['m'] = 60, ['h'] = 3600, ['d'] = 86400};
-    char unit = text[strlen(text) - 1];  // "6h" is gcloud's way, "21600s" the API's
+    char unit = text[strlen(text) - 1]; // "6h" is gcloud's way, "21600s" the API's
     if (strstr(policies[i][0], "duration") && (unit == 'm' || unit == 'h' || unit == 'd'))
       text = vt_arena_printf(&cli->arena, "%llds", atoll(text) * seconds[(int)unit]);
     json_object_set_new(body, "queueingPolicy", json_pack("{s:s}", policies[i][1], text));
   }
-  if ((text = vt_cli_flag_value(cli, "reservation"))) json_object_set_new(body, "reservationName", json_string(text));
-  VT_TRY(vt_cli_call(cli, "POST", vt_arena_printf(&cli->arena, "%s/queuedResources?queuedResourceId=%s", vt_cli_parent(cli),
-                                                  encode(cli, cli->words.data[0])), body, &operation));
+  if ((text = vt_cli_flag_value(cli, "reservation")))
+    json_object_set_new(body, "reservationName", json_string(text));
+  VT_TRY(vt_cli_call(cli, "POST",
+                     vt_arena_printf(&cli->arena, "%s/queuedResources?queuedResourceId=%s",
+                                     vt_cli_parent(cli), encode(cli, cli->words.data[0])),
+                     body, &operation));
   return finish(cli, operation, "Created queued resource");
 }
 
@@ -261,19 +330,24 @@ static vt_status create_queued(vt_cli *cli) {
 static void add_zones(json_t *list) {
   for (size_t i = 0; i < json_array_size(list); i++) {
     json_t *item = json_array_get(list, i);
-    const char *name = json_string_value(json_object_get(item, "name")), *zone = name ? strstr(name, "/locations/") : NULL;
+    const char *name = json_string_value(json_object_get(item, "name")),
+               *zone = name ? strstr(name, "/locations/") : NULL;
     if (zone) json_object_set_new(item, "zone", json_stringn(zone + 11, strcspn(zone + 11, "/")));
   }
 }
 
 static vt_status list(vt_cli *cli) {
   bool nodes = strcmp(cli->group, "tpu-vm") == 0;
-  const char *key = nodes ? "nodes" : "queuedResources", *token = "", *format = vt_cli_flag_value(cli, "format");
+  const char *key = nodes ? "nodes" : "queuedResources", *token = "",
+             *format = vt_cli_flag_value(cli, "format");
   json_t *all = json_array();
   vt_status st = VT_OK;
   do {
     json_t *page;
-    st = vt_cli_call(cli, "GET", vt_arena_printf(&cli->arena, "%s/%s?pageToken=%s", vt_cli_parent(cli), key, token), NULL, &page);
+    st = vt_cli_call(
+        cli, "GET",
+        vt_arena_printf(&cli->arena, "%s/%s?pageToken=%s", vt_cli_parent(cli), key, token), NULL,
+        &page);
     if (st) break;
     json_array_extend(all, json_object_get(page, key));
     token = json_string_value(json_object_get(page, "nextPageToken"));
@@ -301,7 +375,8 @@ static vt_status describe(vt_cli *cli) {
 
 static bool confirmed(vt_cli *cli) {
   if (vt_cli_flag_on(cli, "quiet") || !isatty(0)) return true;
-  fprintf(stderr, "You are about to delete [%s]\n\nDo you want to continue (Y/n)?  ", cli->words.data[0]);
+  fprintf(stderr, "You are about to delete [%s]\n\nDo you want to continue (Y/n)?  ",
+          cli->words.data[0]);
   int c = getchar();
   return c == 'y' || c == 'Y' || c == '\n';
 }
@@ -309,7 +384,9 @@ static bool confirmed(vt_cli *cli) {
 static vt_status delete(vt_cli *cli) {
   json_t *operation;
   if (!confirmed(cli)) return vt_error(VT_CANCELLED, "Aborted by user.");
-  VT_TRY(vt_cli_call(cli, "DELETE", item_path(cli, vt_cli_flag_on(cli, "force") ? "?force=True" : ""), NULL, &operation));
+  VT_TRY(vt_cli_call(cli, "DELETE",
+                     item_path(cli, vt_cli_flag_on(cli, "force") ? "?force=True" : ""), NULL,
+                     &operation));
   return finish(cli, operation, "Deleted");
 }
 
@@ -319,10 +396,19 @@ static vt_status verb(vt_cli *cli, const char *suffix, json_t *body, const char 
   return finish(cli, operation, done);
 }
 
-static vt_status start(vt_cli *cli) { return verb(cli, ":start", json_object(), "Started"); }
-static vt_status stop(vt_cli *cli) { return verb(cli, ":stop", json_object(), "Stopped"); }
-static vt_status reset(vt_cli *cli) { return verb(cli, ":reset", json_object(), "Reset"); }
-static vt_status maintenance(vt_cli *cli) { return verb(cli, ":simulateMaintenanceEvent", json_pack("{s:[]}", "workerIds"), "Simulated event on"); }
+static vt_status start(vt_cli *cli) {
+  return verb(cli, ":start", json_object(), "Started");
+}
+static vt_status stop(vt_cli *cli) {
+  return verb(cli, ":stop", json_object(), "Stopped");
+}
+static vt_status reset(vt_cli *cli) {
+  return verb(cli, ":reset", json_object(), "Reset");
+}
+static vt_status maintenance(vt_cli *cli) {
+  return verb(cli, ":simulateMaintenanceEvent", json_pack("{s:[]}", "workerIds"),
+              "Simulated event on");
+}
 
 static vt_status guest_attributes(vt_cli *cli) {
   json_t *reply;
@@ -341,26 +427,37 @@ static vt_status list_catalogue(vt_cli *cli, const char *path, const char *key, 
 }
 
 static vt_status accelerator_types(vt_cli *cli) {
-  return list_catalogue(cli, vt_arena_printf(&cli->arena, "%s/acceleratorTypes", vt_cli_parent(cli)), "acceleratorTypes",
-                        "table(type:label=ACCELERATOR_TYPE,acceleratorConfigs[0].topology:label=TOPOLOGY)");
+  return list_catalogue(
+      cli, vt_arena_printf(&cli->arena, "%s/acceleratorTypes", vt_cli_parent(cli)),
+      "acceleratorTypes",
+      "table(type:label=ACCELERATOR_TYPE,acceleratorConfigs[0].topology:label=TOPOLOGY)");
 }
 
 static vt_status versions(vt_cli *cli) {
-  return list_catalogue(cli, vt_arena_printf(&cli->arena, "%s/runtimeVersions", vt_cli_parent(cli)), "runtimeVersions", "table(version:label=RUNTIME_VERSION)");
+  return list_catalogue(cli, vt_arena_printf(&cli->arena, "%s/runtimeVersions", vt_cli_parent(cli)),
+                        "runtimeVersions", "table(version:label=RUNTIME_VERSION)");
 }
 
 static vt_status locations(vt_cli *cli) {
-  return list_catalogue(cli, vt_arena_printf(&cli->arena, "/v2alpha1/projects/%s/locations", cli->project), "locations", "table(locationId:label=ID)");
+  return list_catalogue(
+      cli, vt_arena_printf(&cli->arena, "/v2alpha1/projects/%s/locations", cli->project),
+      "locations", "table(locationId:label=ID)");
 }
 
-static vt_status ssh(vt_cli *cli) { return vt_cli_ssh(cli, false); }
-static vt_status scp(vt_cli *cli) { return vt_cli_ssh(cli, true); }
+static vt_status ssh(vt_cli *cli) {
+  return vt_cli_ssh(cli, false);
+}
+static vt_status scp(vt_cli *cli) {
+  return vt_cli_ssh(cli, true);
+}
 
 static vt_status ssh_config(vt_cli *cli) {
   vt_text body = {0};
   int http;
-  vt_http_request r = {"GET", vt_arena_printf(&cli->arena, "%s/vtpu/v1/projects/%s/sshConfig", cli->endpoint, cli->project), cli->token, NULL,
-                       cli->ca_file};
+  vt_http_request r = {
+      "GET",
+      vt_arena_printf(&cli->arena, "%s/vtpu/v1/projects/%s/sshConfig", cli->endpoint, cli->project),
+      cli->token, NULL, cli->ca_file};
   VT_TRY(vt_http_fetch(&r, &http, &body));
   vt_status st = http == 200 ? VT_OK : vt_error(VT_UNKNOWN, "HTTP %d", http);
   if (!st) fputs(vt_text_string(&body), stdout);
@@ -374,7 +471,8 @@ static const struct command {
   size_t words;
   const char *usage;
 } commands[] = {
-    {"tpu-vm", "create", create_node, 1, "NAME --zone=ZONE --accelerator-type=TYPE --version=VERSION [--spot|--preemptible] [--async]"},
+    {"tpu-vm", "create", create_node, 1,
+     "NAME --zone=ZONE --accelerator-type=TYPE --version=VERSION [--spot|--preemptible] [--async]"},
     {"tpu-vm", "list", list, 0, "[--zone=ZONE|-] [--format=FORMAT]"},
     {"tpu-vm", "describe", describe, 1, "NAME [--format=FORMAT]"},
     {"tpu-vm", "delete", delete, 1, "NAME [--quiet] [--async]"},
@@ -389,7 +487,8 @@ static const struct command {
     {"tpu-vm", "versions", versions, 0, "list"},
     {"tpu-vm", "locations", locations, 0, "list"},
     {"queued-resources", "create", create_queued, 1,
-     "NAME --node-id=ID --zone=ZONE --accelerator-type=TYPE --runtime-version=VERSION [--spot] [--valid-until-duration=6h]"},
+     "NAME --node-id=ID --zone=ZONE --accelerator-type=TYPE --runtime-version=VERSION [--spot] "
+     "[--valid-until-duration=6h]"},
     {"queued-resources", "list", list, 0, "[--zone=ZONE|-] [--format=FORMAT]"},
     {"queued-resources", "describe", describe, 1, "NAME [--format=FORMAT]"},
     {"queued-resources", "delete", delete, 1, "NAME [--force] [--quiet] [--async]"},
@@ -399,8 +498,10 @@ static const struct command {
 static void usage(const char *group) {
   fprintf(stderr, "usage:\n");
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-    if (strcmp(commands[i].group, group) == 0) fprintf(stderr, "  vtpu %s %s %s\n", group, commands[i].name, commands[i].usage);
-  if (strcmp(group, "config") == 0) fprintf(stderr, "  vtpu config list | get-value NAME | set NAME VALUE | unset NAME\n");
+    if (strcmp(commands[i].group, group) == 0)
+      fprintf(stderr, "  vtpu %s %s %s\n", group, commands[i].name, commands[i].usage);
+  if (strcmp(group, "config") == 0)
+    fprintf(stderr, "  vtpu config list | get-value NAME | set NAME VALUE | unset NAME\n");
 }
 
 static vt_status run(vt_cli *cli) {
@@ -409,10 +510,17 @@ static vt_status run(vt_cli *cli) {
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     const struct command *c = &commands[i];
     if (strcmp(c->group, cli->group) != 0 || strcmp(c->name, cli->command) != 0) continue;
-    if (cli->words.size < c->words) return vt_error(VT_INVALID_ARGUMENT, "usage: vtpu %s %s %s", c->group, c->name, c->usage);
-    if (!*cli->endpoint) return vt_error(VT_FAILED_PRECONDITION, "no endpoint: set VTPU_ENDPOINT or `vtpu config set endpoint URL`");
-    if (!*cli->project) return vt_error(VT_FAILED_PRECONDITION, "no project: --project=ID or `vtpu config set project ID`");
-    if (!*cli->zone) return vt_error(VT_FAILED_PRECONDITION, "no zone: --zone=ZONE or `vtpu config set zone ZONE`");
+    if (cli->words.size < c->words)
+      return vt_error(VT_INVALID_ARGUMENT, "usage: vtpu %s %s %s", c->group, c->name, c->usage);
+    if (!*cli->endpoint)
+      return vt_error(VT_FAILED_PRECONDITION,
+                      "no endpoint: set VTPU_ENDPOINT or `vtpu config set endpoint URL`");
+    if (!*cli->project)
+      return vt_error(VT_FAILED_PRECONDITION,
+                      "no project: --project=ID or `vtpu config set project ID`");
+    if (!*cli->zone)
+      return vt_error(VT_FAILED_PRECONDITION,
+                      "no zone: --zone=ZONE or `vtpu config set zone ZONE`");
     return c->run(cli);
   }
   usage(cli->group);
@@ -427,7 +535,8 @@ int vt_cloud_cli(int argc, char **argv) {
   }
   vt_status st = parse(&cli, argc - 1, argv + 1);
   if (!st) st = run(&cli);
-  if (st) fprintf(stderr, "ERROR: (vtpu %s %s) %s\n", cli.group, cli.command, vt_status_message(st));
+  if (st)
+    fprintf(stderr, "ERROR: (vtpu %s %s) %s\n", cli.group, cli.command, vt_status_message(st));
   int code = st ? 1 : 0;
   vt_status_free(st);
   vt_arena_free(&cli.arena);

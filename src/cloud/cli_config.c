@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli_config.c - `vtpu config`: project, zone, endpoint and token in ~/.config/vtpu/config, one `name = value` a line.
-// Environment variables VTPU_PROJECT, VTPU_ZONE, VTPU_ENDPOINT, VTPU_TOKEN, VTPU_CA win over the file, flags over both.
+// cli_config.c - `vtpu config`: project, zone, endpoint and token in ~/.config/vtpu/config, one
+// `name = value` a line. Environment variables VTPU_PROJECT, VTPU_ZONE, VTPU_ENDPOINT, VTPU_TOKEN,
+// VTPU_CA win over the file, flags over both.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static const char *config_path(vt_cli *cli) {
 static void read_file(vt_cli *cli, const char *values[property_count]) {
   vt_bytes file;
   vt_status st = vt_file_map(config_path(cli), &file);
-  if (st) {  // no file is an empty one
+  if (st) { // no file is an empty one
     vt_status_free(st);
     return;
   }
@@ -57,7 +58,8 @@ vt_status vt_config_read(vt_cli *cli) {
   const char *values[property_count] = {0};
   read_file(cli, values);
   for (int i = 0; i < property_count; i++) {
-    const char *variable = getenv(properties[i].variable), *flag = vt_cli_flag_value(cli, properties[i].name);
+    const char *variable = getenv(properties[i].variable),
+               *flag = vt_cli_flag_value(cli, properties[i].name);
     const char *value = flag ? flag : variable && *variable ? variable : values[i];
     *(const char **)((char *)cli + properties[i].offset) = value ? value : "";
   }
@@ -70,12 +72,13 @@ static vt_status write_file(vt_cli *cli, const char *const values[property_count
   vt_text text = {0};
   for (char *p = folder + 1; (p = strchr(p, '/')); p++) {
     *p = 0;
-    if (mkdir(folder, 0700) != 0 && errno != EEXIST) return vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+      return vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
     *p = '/';
   }
   for (int i = 0; i < property_count; i++)
     if (values[i]) vt_text_printf(&text, "%s = %s\n", properties[i].name, values[i]);
-  mode_t mask = umask(077);  // the token is in it
+  mode_t mask = umask(077); // the token is in it
   vt_status st = vt_file_write(path, vt_text_string(&text), text.size);
   umask(mask);
   vt_text_free(&text);
@@ -88,18 +91,26 @@ vt_status vt_config_run(vt_cli *cli) {
   read_file(cli, values);
   if (strcmp(verb, "list") == 0) {
     for (int i = 0; i < property_count; i++)
-      if (values[i]) printf("%s = %s\n", properties[i].name, strcmp(properties[i].name, "token") == 0 ? "(set)" : values[i]);
+      if (values[i])
+        printf("%s = %s\n", properties[i].name,
+               strcmp(properties[i].name, "token") == 0 ? "(set)" : values[i]);
     return VT_OK;
   }
-  if (cli->words.size < 1) return vt_error(VT_INVALID_ARGUMENT, "usage: vtpu config list | get-value NAME | set NAME VALUE | unset NAME");
+  if (cli->words.size < 1)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "usage: vtpu config list | get-value NAME | set NAME VALUE | unset NAME");
   const struct property *p = find(cli->words.data[0]);
-  if (!p) return vt_error(VT_INVALID_ARGUMENT, "no property '%s': project, zone, endpoint, token, ca-file", cli->words.data[0]);
+  if (!p)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "no property '%s': project, zone, endpoint, token, ca-file",
+                    cli->words.data[0]);
   if (strcmp(verb, "get-value") == 0 || strcmp(verb, "get") == 0) {
     puts(values[p - properties] ? values[p - properties] : "(unset)");
     return VT_OK;
   }
   if (strcmp(verb, "set") == 0 && cli->words.size == 2) {
-    if (strpbrk(cli->words.data[1], "\r\n")) return vt_error(VT_INVALID_ARGUMENT, "a value is one line");
+    if (strpbrk(cli->words.data[1], "\r\n"))
+      return vt_error(VT_INVALID_ARGUMENT, "a value is one line");
     values[p - properties] = cli->words.data[1];
     vt_status st = write_file(cli, values);
     if (!st) fprintf(stderr, "Updated property [%s].\n", p->name);
@@ -109,5 +120,6 @@ vt_status vt_config_run(vt_cli *cli) {
     values[p - properties] = NULL;
     return write_file(cli, values);
   }
-  return vt_error(VT_INVALID_ARGUMENT, "usage: vtpu config list | get-value NAME | set NAME VALUE | unset NAME");
+  return vt_error(VT_INVALID_ARGUMENT,
+                  "usage: vtpu config list | get-value NAME | set NAME VALUE | unset NAME");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli_output.c - gcloud's output formats over JSON: json, yaml, value(a,b.c), csv(...), table(a,b:label=X).
-// In:  one object or a list. Out: text on standard output. `a.basename()` and `a[0].b` in keys are understood.
+// cli_output.c - gcloud's output formats over JSON: json, yaml, value(a,b.c), csv(...),
+// table(a,b:label=X). In:  one object or a list. Out: text on standard output. `a.basename()` and
+// `a[0].b` in keys are understood.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +9,9 @@
 #include "cloud/cloud_cli.h"
 
 static bool needs_quotes(const char *text) {
-  return !*text || strpbrk(text, ":#{}[],&*!|>'\"%@`\n") || strchr(" -?", *text) || text[strlen(text) - 1] == ' ' ||
-         strcmp(text, "true") == 0 || strcmp(text, "false") == 0 || strcmp(text, "null") == 0 ||
-         strspn(text, "0123456789.+-eE") == strlen(text);
+  return !*text || strpbrk(text, ":#{}[],&*!|>'\"%@`\n") || strchr(" -?", *text) ||
+         text[strlen(text) - 1] == ' ' || strcmp(text, "true") == 0 || strcmp(text, "false") == 0 ||
+         strcmp(text, "null") == 0 || strspn(text, "0123456789.+-eE") == strlen(text);
 }
 
 static void yaml_scalar(const json_t *value) {
@@ -23,8 +24,10 @@ static void yaml_scalar(const json_t *value) {
     putchar('\'');
     for (; *text; text++) {
       if (*text == '\'') putchar('\'');
-      if (*text == '\n') fputs("\n\n", stdout);
-      else putchar(*text);
+      if (*text == '\n')
+        fputs("\n\n", stdout);
+      else
+        putchar(*text);
     }
     putchar('\'');
     return;
@@ -50,7 +53,8 @@ static void yaml(const json_t *value, int depth, bool in_list) {
       }
     for (i = 0; i < n; i++) {
       const json_t *child = json_object_get(value, keys[i]);
-      bool nested = (json_is_object(child) && json_object_size(child)) || (json_is_array(child) && json_array_size(child));
+      bool nested = (json_is_object(child) && json_object_size(child)) ||
+                    (json_is_array(child) && json_array_size(child));
       printf("%*s%s:%s", in_list && i == 0 ? 0 : depth, "", keys[i], nested ? "\n" : " ");
       yaml(child, json_is_array(child) ? depth : depth + 2, false);
     }
@@ -66,7 +70,8 @@ static void yaml(const json_t *value, int depth, bool in_list) {
   }
 }
 
-// --- columns -----------------------------------------------------------------------------------------------------
+// --- columns
+// -----------------------------------------------------------------------------------------------------
 
 typedef struct column {
   char key[128], label[128];
@@ -81,7 +86,9 @@ static int parse_columns(const char *list, column *out, int max) {
     list += strspn(list, " ,");
     size_t n = 0;
     const char *start = list;
-    while (*list && *list != ',' && *list != ':' && !(*list == ')' && (list == start || list[-1] != '('))) list++;
+    while (*list && *list != ',' && *list != ':' &&
+           !(*list == ')' && (list == start || list[-1] != '(')))
+      list++;
     n = (size_t)(list - start);
     snprintf(c->key, sizeof c->key, "%.*s", (int)n, start);
     char *call = strstr(c->key, ".basename()");
@@ -121,7 +128,9 @@ static void cell(const json_t *row, const column *c, vt_text *out) {
     const char *slash = c->basename ? strrchr(text, '/') : NULL;
     vt_text_put(out, slash ? slash + 1 : text);
   } else if (at && !json_is_null(at)) {
-    char *dump = json_is_true(at) ? strdup("True") : json_is_false(at) ? strdup("False") : json_dumps(at, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *dump = json_is_true(at)    ? strdup("True")
+                 : json_is_false(at) ? strdup("False")
+                                     : json_dumps(at, JSON_ENCODE_ANY | JSON_COMPACT);
     vt_text_put(out, dump ? dump : "");
     free(dump);
   }
@@ -144,13 +153,15 @@ static void print_rows(const json_t *const *rows, size_t count, const char *list
   for (int c = 0; c < n && kind != 'v'; c++) {
     for (char *p = columns[c].label; kind == 't' && *p; p++)
       if (*p >= 'a' && *p <= 'z') *p = (char)(*p - 'a' + 'A');
-    printf("%s%-*s", c ? between : "", kind == 't' && c + 1 < n ? (int)widths[c] : 0, columns[c].label);
+    printf("%s%-*s", c ? between : "", kind == 't' && c + 1 < n ? (int)widths[c] : 0,
+           columns[c].label);
   }
   if (kind != 'v') putchar('\n');
   for (size_t r = 0; r < count; r++) {
     for (int c = 0; c < n; c++) {
       vt_text *t = &cells[r * (size_t)n + (size_t)c];
-      printf("%s%-*s", c ? between : "", kind == 't' && c + 1 < n ? (int)widths[c] : 0, vt_text_string(t));
+      printf("%s%-*s", c ? between : "", kind == 't' && c + 1 < n ? (int)widths[c] : 0,
+             vt_text_string(t));
       vt_text_free(t);
     }
     putchar('\n');
@@ -175,13 +186,19 @@ vt_status vt_cli_print(const char *format, const char *standard, const json_t *v
     if (!json_is_array(value)) yaml(value, 0, false);
     return VT_OK;
   }
-  char kind = strncmp(format, "value", 5) == 0 ? 'v' : strncmp(format, "csv", 3) == 0 ? 'c' : strncmp(format, "table", 5) == 0 ? 't' : 0;
+  char kind = strncmp(format, "value", 5) == 0   ? 'v'
+              : strncmp(format, "csv", 3) == 0   ? 'c'
+              : strncmp(format, "table", 5) == 0 ? 't'
+                                                 : 0;
   const char *open = strchr(format, '(');
-  if (!kind || !open) return vt_error(VT_INVALID_ARGUMENT, "--format=%s: json, yaml, value(...), csv(...), table(...)", format);
+  if (!kind || !open)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "--format=%s: json, yaml, value(...), csv(...), table(...)", format);
   size_t count = json_is_array(value) ? json_array_size(value) : 1;
   const json_t **rows = calloc(count + 1, sizeof *rows);
   if (!rows) return vt_error_no_memory();
-  for (size_t i = 0; i < count; i++) rows[i] = json_is_array(value) ? json_array_get(value, i) : value;
+  for (size_t i = 0; i < count; i++)
+    rows[i] = json_is_array(value) ? json_array_get(value, i) : value;
   print_rows(rows, count, open + 1, kind);
   free(rows);
   return VT_OK;

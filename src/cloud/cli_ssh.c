@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli_ssh.c - `vtpu tpu-vm ssh` and `scp`: makes a key, puts it into the node's metadata, knows the host keys, runs
-// OpenSSH. One process a worker; with several workers all run at once and the worst exit status counts.
+// cli_ssh.c - `vtpu tpu-vm ssh` and `scp`: makes a key, puts it into the node's metadata, knows the
+// host keys, runs OpenSSH. One process a worker; with several workers all run at once and the worst
+// exit status counts.
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include "cloud/cloud_cli.h"
 
 typedef struct target {
-  const char *user, *node, *path;  // path: of scp
+  const char *user, *node, *path; // path: of scp
 } target;
 
 // "user@node:path"
@@ -58,7 +59,8 @@ static vt_status load_key(vt_cli *cli, const char **out_file, const char **out_p
   const char *file = vt_cli_flag_value(cli, "ssh-key-file"), *home = getenv("HOME");
   if (!file) {
     const char *folder = vt_arena_printf(&cli->arena, "%s/.ssh", home ? home : "");
-    if (mkdir(folder, 0700) != 0 && errno != EEXIST) return vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+      return vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
     file = vt_arena_printf(&cli->arena, "%s/google_compute_engine", folder);
   }
   if (access(file, R_OK) != 0) {
@@ -74,17 +76,21 @@ static vt_status load_key(vt_cli *cli, const char **out_file, const char **out_p
   return VT_OK;
 }
 
-// Adds "user:key" to the node's ssh-keys unless it is there; returns once all workers let the key in.
+// Adds "user:key" to the node's ssh-keys unless it is there; returns once all workers let the key
+// in.
 static vt_status publish_key(vt_cli *cli, const json_t *node, const target *t, const char *key) {
   const json_t *old = json_object_get(node, "metadata");
   const char *keys = json_string_value(json_object_get(old, "ssh-keys"));
   const char *line = vt_arena_printf(&cli->arena, "%s:%s", t->user, key);
   if (keys && strstr(keys, line)) return VT_OK;
   json_t *metadata = old ? json_deep_copy(old) : json_object(), *operation;
-  json_object_set_new(metadata, "ssh-keys", json_string(vt_arena_printf(&cli->arena, "%s\n%s", keys ? keys : "", line)));
+  json_object_set_new(metadata, "ssh-keys",
+                      json_string(vt_arena_printf(&cli->arena, "%s\n%s", keys ? keys : "", line)));
   fprintf(stderr, "Propagating SSH public key to all TPU workers...");
-  VT_TRY(vt_cli_call(cli, "PATCH", vt_arena_printf(&cli->arena, "%s/nodes/%s?updateMask=metadata", vt_cli_parent(cli), t->node),
-                     json_pack("{s:o}", "metadata", metadata), &operation));
+  VT_TRY(vt_cli_call(
+      cli, "PATCH",
+      vt_arena_printf(&cli->arena, "%s/nodes/%s?updateMask=metadata", vt_cli_parent(cli), t->node),
+      json_pack("{s:o}", "metadata", metadata), &operation));
   vt_status st = vt_cli_wait(cli, operation);
   fprintf(stderr, "done.\n");
   json_decref(operation);
@@ -92,19 +98,24 @@ static vt_status publish_key(vt_cli *cli, const json_t *node, const target *t, c
 }
 
 // A known_hosts file with the keys that the workers published, named as HostKeyAlias names them.
-static vt_status known_hosts(vt_cli *cli, const json_t *node, const target *t, const char **out_file) {
+static vt_status known_hosts(vt_cli *cli, const json_t *node, const target *t,
+                             const char **out_file) {
   json_t *reply;
   vt_text text = {0};
   const char *id = json_string_value(json_object_get(node, "id")), *home = getenv("HOME");
-  VT_TRY(vt_cli_call(cli, "POST", vt_arena_printf(&cli->arena, "%s/nodes/%s:getGuestAttributes", vt_cli_parent(cli), t->node),
-                     json_pack("{s:[s]}", "workerIds", ""), &reply));
+  VT_TRY(vt_cli_call(
+      cli, "POST",
+      vt_arena_printf(&cli->arena, "%s/nodes/%s:getGuestAttributes", vt_cli_parent(cli), t->node),
+      json_pack("{s:[s]}", "workerIds", ""), &reply));
   const json_t *workers = json_object_get(reply, "guestAttributes");
   for (size_t w = 0; w < json_array_size(workers); w++) {
-    const json_t *items = json_object_get(json_object_get(json_array_get(workers, w), "queryValue"), "items");
+    const json_t *items =
+        json_object_get(json_object_get(json_array_get(workers, w), "queryValue"), "items");
     for (size_t i = 0; i < json_array_size(items); i++) {
       const json_t *item = json_array_get(items, i);
       if (strcmp(json_string_value(json_object_get(item, "namespace")), "hostkeys") == 0)
-        vt_text_printf(&text, "tpu.%s-%zu %s %s\n", id, w, json_string_value(json_object_get(item, "key")),
+        vt_text_printf(&text, "tpu.%s-%zu %s %s\n", id, w,
+                       json_string_value(json_object_get(item, "key")),
                        json_string_value(json_object_get(item, "value")));
     }
   }
@@ -132,23 +143,34 @@ static bool wants(const char *list, size_t w) {
 
 typedef VT_ARRAY(const char *) words;
 
-static void push_options(vt_cli *cli, words *argv, const char *key, const char *hosts, const char *alias) {
-  const char *const fixed[] = {"-i", key, "-o", "CheckHostIP=no", "-o", "HashKnownHosts=no", "-o", "IdentitiesOnly=yes", "-o",
-                               *hosts ? "StrictHostKeyChecking=yes" : "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR"};
-  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) vt_array_push_in(&cli->arena, argv, fixed[i]);
+static void push_options(vt_cli *cli, words *argv, const char *key, const char *hosts,
+                         const char *alias) {
+  const char *const fixed[] = {
+      "-i", key,
+      "-o", "CheckHostIP=no",
+      "-o", "HashKnownHosts=no",
+      "-o", "IdentitiesOnly=yes",
+      "-o", *hosts ? "StrictHostKeyChecking=yes" : "StrictHostKeyChecking=no",
+      "-o", "LogLevel=ERROR"};
+  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+    vt_array_push_in(&cli->arena, argv, fixed[i]);
   vt_array_push_in(&cli->arena, argv, "-o");
   vt_array_push_in(&cli->arena, argv, vt_arena_printf(&cli->arena, "HostKeyAlias=%s", alias));
   vt_array_push_in(&cli->arena, argv, "-o");
-  vt_array_push_in(&cli->arena, argv, vt_arena_printf(&cli->arena, "UserKnownHostsFile=%s", *hosts ? hosts : "/dev/null"));
+  vt_array_push_in(
+      &cli->arena, argv,
+      vt_arena_printf(&cli->arena, "UserKnownHostsFile=%s", *hosts ? hosts : "/dev/null"));
   for (size_t i = 0; i < cli->flags.size; i++)
-    if (strcmp(cli->flags.data[i].name, "ssh-flag") == 0 || strcmp(cli->flags.data[i].name, "scp-flag") == 0)
+    if (strcmp(cli->flags.data[i].name, "ssh-flag") == 0 ||
+        strcmp(cli->flags.data[i].name, "scp-flag") == 0)
       vt_array_push_in(&cli->arena, argv, cli->flags.data[i].value);
 }
 
 static void ssh_words(vt_cli *cli, words *argv, const char *login) {
   const char *command = vt_cli_flag_value(cli, "command");
   vt_array_push_in(&cli->arena, argv, login);
-  for (int i = 0; i < cli->rest_count; i++) vt_array_push_in(&cli->arena, argv, (const char *)cli->rest[i]);
+  for (int i = 0; i < cli->rest_count; i++)
+    vt_array_push_in(&cli->arena, argv, (const char *)cli->rest[i]);
   if (command) {
     vt_array_push_in(&cli->arena, argv, "--");
     vt_array_push_in(&cli->arena, argv, command);
@@ -160,27 +182,35 @@ static void scp_words(vt_cli *cli, words *argv, const char *login) {
   if (vt_cli_flag_on(cli, "recurse")) vt_array_push_in(&cli->arena, argv, "-r");
   for (size_t i = 0; i < cli->words.size; i++) {
     const char *colon = strchr(cli->words.data[i], ':');
-    vt_array_push_in(&cli->arena, argv, colon ? vt_arena_printf(&cli->arena, "%s%s", login, colon) : cli->words.data[i]);
+    vt_array_push_in(&cli->arena, argv,
+                     colon ? vt_arena_printf(&cli->arena, "%s%s", login, colon)
+                           : cli->words.data[i]);
   }
 }
 
-static vt_status run_workers(vt_cli *cli, bool copy, const json_t *node, const target *t, const char *key, const char *hosts) {
+static vt_status run_workers(vt_cli *cli, bool copy, const json_t *node, const target *t,
+                             const char *key, const char *hosts) {
   const json_t *endpoints = json_object_get(node, "networkEndpoints");
-  const char *id = json_string_value(json_object_get(node, "id")), *workers = vt_cli_flag_value(cli, "worker");
+  const char *id = json_string_value(json_object_get(node, "id")),
+             *workers = vt_cli_flag_value(cli, "worker");
   VT_ARRAY(pid_t) children = {0};
   int worst = 0;
   for (size_t w = 0; w < json_array_size(endpoints); w++) {
     if (!wants(workers, w)) continue;
     const json_t *endpoint = json_array_get(endpoints, w);
-    const char *ip = json_string_value(json_object_get(json_object_get(endpoint, "accessConfig"), "externalIp"));
+    const char *ip =
+        json_string_value(json_object_get(json_object_get(endpoint, "accessConfig"), "externalIp"));
     if (!ip) ip = json_string_value(json_object_get(endpoint, "ipAddress"));
     words argv = {0};
     vt_array_push_in(&cli->arena, &argv, copy ? "scp" : "ssh");
-    if (!copy && !vt_cli_flag_value(cli, "command") && isatty(0)) vt_array_push_in(&cli->arena, &argv, "-t");
+    if (!copy && !vt_cli_flag_value(cli, "command") && isatty(0))
+      vt_array_push_in(&cli->arena, &argv, "-t");
     push_options(cli, &argv, key, hosts, vt_arena_printf(&cli->arena, "tpu.%s-%zu", id, w));
     const char *login = vt_arena_printf(&cli->arena, "%s@%s", t->user, ip);
-    if (copy) scp_words(cli, &argv, login);
-    else ssh_words(cli, &argv, login);
+    if (copy)
+      scp_words(cli, &argv, login);
+    else
+      ssh_words(cli, &argv, login);
     vt_array_push_in(&cli->arena, &argv, (const char *)NULL);
     if (vt_cli_flag_on(cli, "dry-run")) {
       for (size_t i = 0; argv.data[i]; i++) printf("%s%s", i ? " " : "", argv.data[i]);
@@ -197,9 +227,12 @@ static vt_status run_workers(vt_cli *cli, bool copy, const json_t *node, const t
   }
   for (size_t i = 0; i < children.size; i++) {
     int status = 0;
-    if (waitpid(children.data[i], &status, 0) > 0 && status != 0) worst = WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+    if (waitpid(children.data[i], &status, 0) > 0 && status != 0)
+      worst = WIFEXITED(status) ? WEXITSTATUS(status) : 255;
   }
-  if (worst) return vt_error(VT_UNKNOWN, "[%s] exited with return code [%d].", copy ? "/usr/bin/scp" : "/usr/bin/ssh", worst);
+  if (worst)
+    return vt_error(VT_UNKNOWN, "[%s] exited with return code [%d].",
+                    copy ? "/usr/bin/scp" : "/usr/bin/ssh", worst);
   return VT_OK;
 }
 
@@ -208,7 +241,8 @@ vt_status vt_cli_ssh(vt_cli *cli, bool copy) {
   json_t *node;
   for (size_t i = 0; copy && i < cli->words.size; i++)
     if (strchr(cli->words.data[i], ':')) word = cli->words.data[i];
-  if (copy && !strchr(word, ':')) return vt_error(VT_INVALID_ARGUMENT, "one of source and destination is NAME:PATH");
+  if (copy && !strchr(word, ':'))
+    return vt_error(VT_INVALID_ARGUMENT, "one of source and destination is NAME:PATH");
   target t = parse_target(cli, word, copy);
   VT_TRY(load_key(cli, &key, &public_key));
   VT_TRY(vt_cli_node(cli, t.node, &node));

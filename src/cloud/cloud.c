@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cloud.c - opening and closing a cloud, its clock, random names, audit rows, and the first project.
+// cloud.c - opening and closing a cloud, its clock, random names, audit rows, and the first
+// project.
 #include "cloud/cloud.h"
 
 #include <openssl/rand.h>
@@ -27,8 +28,10 @@ void vt_cloud_options_default(vt_cloud_options *out_options) {
 
 static vt_status load_secret(vt_cloud *cloud) {
   vt_rows *rows;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT detail FROM events WHERE kind = 'secret' ORDER BY id LIMIT 1", ""));
-  if (vt_rows_next(rows)) snprintf(cloud->secret, sizeof cloud->secret, "%s", vt_rows_text(rows, 0));
+  VT_TRY(vt_store_query(cloud->store, &rows,
+                        "SELECT detail FROM events WHERE kind = 'secret' ORDER BY id LIMIT 1", ""));
+  if (vt_rows_next(rows))
+    snprintf(cloud->secret, sizeof cloud->secret, "%s", vt_rows_text(rows, 0));
   VT_TRY(vt_rows_end(rows));
   if (*cloud->secret) return VT_OK;
   vt_cloud_random_hex(cloud->secret, 64);
@@ -43,11 +46,13 @@ static vt_status first_rows(vt_cloud *cloud, void *context) {
       const vt_family *family = vt_family_at(f);
       bool offered = false;
       for (int a = 0; vt_accelerator_at(a) && !offered; a++)
-        offered = vt_accelerator_at(a)->family == family && vt_zone_offers(vt_zone_at(z), vt_accelerator_at(a));
+        offered = vt_accelerator_at(a)->family == family &&
+                  vt_zone_offers(vt_zone_at(z), vt_accelerator_at(a));
       if (offered)
-        VT_TRY(vt_store_run(cloud->store, NULL,
-                            "INSERT INTO capacity (zone, family, chips) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", "ssi",
-                            vt_zone_at(z), family->name, family->capacity_chips));
+        VT_TRY(vt_store_run(
+            cloud->store, NULL,
+            "INSERT INTO capacity (zone, family, chips) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            "ssi", vt_zone_at(z), family->name, family->capacity_chips));
     }
   return VT_OK;
 }
@@ -58,7 +63,7 @@ vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
   vt_cloud *cloud = calloc(1, sizeof *cloud);
   if (!cloud) return vt_error_no_memory();
   cloud->options = *options;
-  cloud->virtual_ns = INT64_C(1767225600) * VT_SECOND;  // virtual time begins 2026-01-01
+  cloud->virtual_ns = INT64_C(1767225600) * VT_SECOND; // virtual time begins 2026-01-01
   pthread_mutex_init(&cloud->lock, NULL);
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
@@ -119,7 +124,8 @@ void vt_cloud_poke(vt_cloud *cloud) {
 
 int64_t vt_cloud_random(void) {
   uint64_t value = 0;
-  if (RAND_bytes((unsigned char *)&value, sizeof value) != 1) abort();  // no entropy: no secret would be one
+  if (RAND_bytes((unsigned char *)&value, sizeof value) != 1)
+    abort(); // no entropy: no secret would be one
   value &= (UINT64_C(1) << 62) - 1;
   return value ? (int64_t)value : 1;
 }
@@ -135,23 +141,27 @@ void vt_cloud_random_hex(char *out_text, int digits) {
 }
 
 vt_status vt_cloud_next(vt_cloud *cloud, const char *counter, int64_t *out_value) {
-  VT_TRY(vt_store_run(cloud->store, NULL,
-                      "INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = "
-                      "counters.value + 1",
-                      "s", counter));
-  return vt_store_int(cloud->store, out_value, 1, "SELECT value FROM counters WHERE name = ?", "s", counter);
+  VT_TRY(vt_store_run(
+      cloud->store, NULL,
+      "INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = "
+      "counters.value + 1",
+      "s", counter));
+  return vt_store_int(cloud->store, out_value, 1, "SELECT value FROM counters WHERE name = ?", "s",
+                      counter);
 }
 
-vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project, const char *actor, const char *target,
-                         const char *detail) {
+vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project, const char *actor,
+                         const char *target, const char *detail) {
   int64_t id;
   VT_TRY(vt_cloud_next(cloud, "events", &id));
   return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO events (id, at_ns, kind, project, actor, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                      "INSERT INTO events (id, at_ns, kind, project, actor, target, detail) VALUES "
+                      "(?, ?, ?, ?, ?, ?, ?)",
                       "iisssss", id, vt_cloud_now(cloud), kind, project, actor, target, detail);
 }
 
-vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context), void *context) {
+vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context),
+                            void *context) {
   VT_TRY(vt_store_begin(cloud->store));
   vt_status st = work(cloud, context);
   if (!st) return vt_store_commit(cloud->store);
@@ -168,30 +178,40 @@ static vt_status seed_rows(vt_cloud *cloud, void *context) {
   static const char *const enabled[] = {"tpu.googleapis.com", "compute.googleapis.com"};
   const seed *s = context;
   int64_t exists, number;
-  VT_TRY(vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM projects WHERE id = ?", "s", s->project));
+  VT_TRY(vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM projects WHERE id = ?", "s",
+                      s->project));
   if (!exists) {
     VT_TRY(vt_cloud_next(cloud, "projects", &number));
-    VT_TRY(vt_store_run(cloud->store, NULL,
-                        "INSERT INTO projects (id, number, display_name, policy_etag, billing_account, personality, "
-                        "metadata, metadata_version, created_ns) VALUES (?, ?, ?, 1, '', 'faithful', '{}', 1, ?)",
-                        "sisi", s->project, 100000000000 + number, s->project, vt_cloud_now(cloud)));
+    VT_TRY(vt_store_run(
+        cloud->store, NULL,
+        "INSERT INTO projects (id, number, display_name, policy_etag, billing_account, "
+        "personality, "
+        "metadata, metadata_version, created_ns) VALUES (?, ?, ?, 1, '', 'faithful', '{}', 1, ?)",
+        "sisi", s->project, 100000000000 + number, s->project, vt_cloud_now(cloud)));
     for (size_t i = 0; i < sizeof enabled / sizeof *enabled; i++)
-      VT_TRY(vt_store_run(cloud->store, NULL, "INSERT INTO services (project, service) VALUES (?, ?)", "ss", s->project,
+      VT_TRY(vt_store_run(cloud->store, NULL,
+                          "INSERT INTO services (project, service) VALUES (?, ?)", "ss", s->project,
                           enabled[i]));
-    VT_TRY(vt_store_run(cloud->store, NULL, "INSERT INTO quotas (project, quota, place, units, grant_id) VALUES "
-                        "(?, '*', '*', -1, NULL)", "s", s->project));
+    VT_TRY(vt_store_run(cloud->store, NULL,
+                        "INSERT INTO quotas (project, quota, place, units, grant_id) VALUES "
+                        "(?, '*', '*', -1, NULL)",
+                        "s", s->project));
   }
-  VT_TRY(vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM accounts WHERE email = ?", "s", s->account));
+  VT_TRY(vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM accounts WHERE email = ?", "s",
+                      s->account));
   if (!exists) VT_TRY(vt_account_create(cloud, s->account, "user", "admin", "", "Administrator"));
   char member[320];
   snprintf(member, sizeof member, "user:%s", s->account);
   VT_TRY(vt_store_run(cloud->store, NULL,
-                      "INSERT INTO members (project, role, member) VALUES (?, 'roles/owner', ?) ON CONFLICT DO NOTHING",
+                      "INSERT INTO members (project, role, member) VALUES (?, 'roles/owner', ?) ON "
+                      "CONFLICT DO NOTHING",
                       "ss", s->project, member));
-  return vt_token_create(cloud, s->account, "access", "https://www.googleapis.com/auth/cloud-platform", 0, s->out_token);
+  return vt_token_create(cloud, s->account, "access",
+                         "https://www.googleapis.com/auth/cloud-platform", 0, s->out_token);
 }
 
-vt_status vt_cloud_seed(vt_cloud *cloud, const char *project, const char *account, char **out_token) {
+vt_status vt_cloud_seed(vt_cloud *cloud, const char *project, const char *account,
+                        char **out_token) {
   seed s = {project, account, out_token};
   *out_token = NULL;
   return vt_cloud_transact(cloud, seed_rows, &s);

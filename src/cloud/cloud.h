@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cloud.h - one research cloud: its store, clock, lock, options, and the things every part of it needs.
+// cloud.h - one research cloud: its store, clock, lock, options, and the things every part of it
+// needs.
 //
-// Everything that reads or writes the cloud's state runs under `lock`, one caller at a time; calls and the reconciler
-// take it for the length of one transaction. Time comes from vt_cloud_now only.
+// Everything that reads or writes the cloud's state runs under `lock`, one caller at a time; calls
+// and the reconciler take it for the length of one transaction. Time comes from vt_cloud_now only.
 #ifndef VT_CLOUD_CLOUD_H
 #define VT_CLOUD_CLOUD_H
 
@@ -22,17 +23,17 @@
 typedef struct vt_guest_driver vt_guest_driver;
 
 typedef struct vt_cloud_options {
-  const char *state_dir;         // "" = everything in memory, no guests
-  const char *universe;          // domain of this cloud, e.g. "vtpu.localhost"
-  int guest_level;               // 0 none, 1 sshd on 127.x.y.z, 2 isolated Linux
+  const char *state_dir; // "" = everything in memory, no guests
+  const char *universe;  // domain of this cloud, e.g. "vtpu.localhost"
+  int guest_level;       // 0 none, 1 sshd on 127.x.y.z, 2 isolated Linux
   bool durable, virtual_time;
-  int64_t notice_ns;             // between preemption notice and the end; 30 s
-  int64_t preemptible_limit_ns;  // 24 h
-  int64_t idle_alert_ns;         // READY with an idle chip before an alert; 3 h
-  int64_t kind_reap_ns;          // "kind" projects: a preempted node goes away after this
-  int64_t requests_per_minute;   // per account, 0 = no limit
-  const char *library_path;      // libvtpu.so for the guests, "" = none
-  const char *python_path;       // a bin folder with the guests' python3, "" = the host's
+  int64_t notice_ns;            // between preemption notice and the end; 30 s
+  int64_t preemptible_limit_ns; // 24 h
+  int64_t idle_alert_ns;        // READY with an idle chip before an alert; 3 h
+  int64_t kind_reap_ns;         // "kind" projects: a preempted node goes away after this
+  int64_t requests_per_minute;  // per account, 0 = no limit
+  const char *library_path;     // libvtpu.so for the guests, "" = none
+  const char *python_path;      // a bin folder with the guests' python3, "" = the host's
 } vt_cloud_options;
 
 typedef struct vt_cloud {
@@ -40,14 +41,14 @@ typedef struct vt_cloud {
   vt_cloud_options options;
   vt_guest_driver *guests;
   pthread_mutex_t lock;
-  pthread_cond_t wake;           // the reconciler sleeps on it
-  pthread_cond_t changed;        // metadata long polls sleep on it
-  uint64_t change;               // counts state changes
-  bool closing;                  // long polls end
-  bool poke;                     // something changed since the reconciler looked
-  int64_t virtual_ns;            // the clock, when virtual
-  int64_t watched_ns;            // when budgets, grants and idle nodes were last looked at
-  char secret[65];               // signs console sessions and consent pages
+  pthread_cond_t wake;    // the reconciler sleeps on it
+  pthread_cond_t changed; // metadata long polls sleep on it
+  uint64_t change;        // counts state changes
+  bool closing;           // long polls end
+  bool poke;              // something changed since the reconciler looked
+  int64_t virtual_ns;     // the clock, when virtual
+  int64_t watched_ns;     // when budgets, grants and idle nodes were last looked at
+  char secret[65];        // signs console sessions and consent pages
   struct vt_rate *rates;
   struct vt_metrics *metrics;
 } vt_cloud;
@@ -55,9 +56,9 @@ typedef struct vt_cloud {
 void vt_cloud_options_default(vt_cloud_options *out_options);
 // `options` is copied, its strings are borrowed. errors as vt_store_open.
 vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) VT_CHECKED;
-void vt_cloud_close(vt_cloud *cloud);  // accepts NULL
+void vt_cloud_close(vt_cloud *cloud); // accepts NULL
 
-int64_t vt_cloud_now(const vt_cloud *cloud);  // nanoseconds since 1970
+int64_t vt_cloud_now(const vt_cloud *cloud); // nanoseconds since 1970
 // Something changed: wakes the reconciler and long polls. Call under the lock.
 void vt_cloud_poke(vt_cloud *cloud);
 // A random positive 62-bit number; random lower-case hex of `digits` characters.
@@ -66,14 +67,17 @@ void vt_cloud_random_hex(char *out_text, int digits);
 // The next value of a counter, from 1; inside a transaction.
 vt_status vt_cloud_next(vt_cloud *cloud, const char *counter, int64_t *out_value) VT_CHECKED;
 // A row of the audit trail. `detail` is free text.
-vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project, const char *actor, const char *target,
-                         const char *detail) VT_CHECKED;
+vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project, const char *actor,
+                         const char *target, const char *detail) VT_CHECKED;
 
-// Runs `work` in one transaction: commits on VT_OK, rolls back on an error and returns it. Call under the lock.
+// Runs `work` in one transaction: commits on VT_OK, rolls back on an error and returns it. Call
+// under the lock.
 vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context),
                             void *context) VT_CHECKED;
 
-// The project, account, grant and quota of `vtpud --ephemeral`; *out_token is a bearer token, freed by the caller.
-vt_status vt_cloud_seed(vt_cloud *cloud, const char *project, const char *account, char **out_token) VT_CHECKED;
+// The project, account, grant and quota of `vtpud --ephemeral`; *out_token is a bearer token, freed
+// by the caller.
+vt_status vt_cloud_seed(vt_cloud *cloud, const char *project, const char *account,
+                        char **out_token) VT_CHECKED;
 
 #endif

@@ -22,27 +22,30 @@ typedef struct vt_cli_flag {
 typedef struct vt_cli {
   vt_arena arena;
   const char *group, *command;
-  VT_ARRAY(const char *) words;      // positional
-  VT_ARRAY(vt_cli_flag) flags;       // --name=value, --name value; repeated ones stay in order
-  char **rest;                       // behind "--"
+  VT_ARRAY(const char *) words; // positional
+  VT_ARRAY(vt_cli_flag) flags;  // --name=value, --name value; repeated ones stay in order
+  char **rest;                  // behind "--"
   int rest_count;
   const char *endpoint, *token, *project, *zone, *ca_file;
 } vt_cli;
 
-const char *vt_cli_flag_value(const vt_cli *cli, const char *name);  // the last one, NULL when absent
-bool vt_cli_flag_on(const vt_cli *cli, const char *name);            // --name or --name=true, not --no-name
+const char *vt_cli_flag_value(const vt_cli *cli,
+                              const char *name);          // the last one, NULL when absent
+bool vt_cli_flag_on(const vt_cli *cli, const char *name); // --name or --name=true, not --no-name
 // A call; an HTTP error becomes a status with the server's message. *out_json is a new reference.
-vt_status vt_cli_call(vt_cli *cli, const char *method, const char *path, json_t *body, json_t **out_json) VT_CHECKED;
+vt_status vt_cli_call(vt_cli *cli, const char *method, const char *path, json_t *body,
+                      json_t **out_json) VT_CHECKED;
 // Polls a long-running operation until it is done; errors with its error.
 vt_status vt_cli_wait(vt_cli *cli, json_t *operation) VT_CHECKED;
-const char *vt_cli_parent(vt_cli *cli);                              // "/v2alpha1/projects/p/locations/z"
+const char *vt_cli_parent(vt_cli *cli); // "/v2alpha1/projects/p/locations/z"
 vt_status vt_cli_node(vt_cli *cli, const char *name, json_t **out_node) VT_CHECKED;
 
-// Prints one object or a list in --format: json, yaml, value(...), csv(...), table(...); NULL is `standard`.
+// Prints one object or a list in --format: json, yaml, value(...), csv(...), table(...); NULL is
+// `standard`.
 vt_status vt_cli_print(const char *format, const char *standard, const json_t *value) VT_CHECKED;
 
-vt_status vt_cli_ssh(vt_cli *cli, bool copy) VT_CHECKED;             // cli_ssh.c; copy: scp
-vt_status vt_config_read(vt_cli *cli) VT_CHECKED;                    // cli_config.c
+vt_status vt_cli_ssh(vt_cli *cli, bool copy) VT_CHECKED; // cli_ssh.c; copy: scp
+vt_status vt_config_read(vt_cli *cli) VT_CHECKED;        // cli_config.c
 vt_status vt_config_run(vt_cli *cli) VT_CHECKED;
 
 #endif

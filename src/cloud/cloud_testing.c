@@ -30,7 +30,8 @@ void vt_testing_close(vt_testing *t) {
   free(t->token);
 }
 
-json_t *vt_testing_call_as(vt_testing *t, const char *token, const char *method, const char *url, const char *body, int *out_status) {
+json_t *vt_testing_call_as(vt_testing *t, const char *token, const char *method, const char *url,
+                           const char *body, int *out_status) {
   vt_call call;
   char path[1024], header[256];
   size_t n = strcspn(url, "?");
@@ -53,7 +54,8 @@ json_t *vt_testing_call_as(vt_testing *t, const char *token, const char *method,
   return reply;
 }
 
-json_t *vt_testing_call(vt_testing *t, const char *method, const char *url, const char *body, int want) {
+json_t *vt_testing_call(vt_testing *t, const char *method, const char *url, const char *body,
+                        int want) {
   int status;
   json_t *reply = vt_testing_call_as(t, t->token, method, url, body, &status);
   if (status != want) {
@@ -83,7 +85,8 @@ const char *vt_testing_text(const json_t *json, const char *path) {
     assert_true(n < sizeof name);
     memcpy(name, path, n);
     name[n] = 0;
-    json = json_is_array(json) ? json_array_get(json, (size_t)atoi(name)) : json_object_get(json, name);
+    json = json_is_array(json) ? json_array_get(json, (size_t)atoi(name))
+                               : json_object_get(json, name);
     path += n + (path[n] == '.');
   }
   return json_is_string(json) ? json_string_value(json) : "";

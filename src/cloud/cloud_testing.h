@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cloud_testing.h - a cloud inside the test's process: virtual time, memory or a file, calls without a socket.
-// Failures end the test through cmocka.
+// cloud_testing.h - a cloud inside the test's process: virtual time, memory or a file, calls
+// without a socket. Failures end the test through cmocka.
 #ifndef VT_CLOUD_TESTING_H
 #define VT_CLOUD_TESTING_H
 
@@ -16,20 +16,24 @@
 
 typedef struct vt_testing {
   vt_cloud *cloud;
-  char *token;  // of the administrator, owner of project "demo-project"
+  char *token; // of the administrator, owner of project "demo-project"
 } vt_testing;
 
 #define TESTING_PROJECT "demo-project"
 
 void vt_testing_open(vt_testing *t, const char *state_dir);
 void vt_testing_close(vt_testing *t);
-// One call with `token` (NULL = nobody); the reply as JSON (NULL when it is not), *out_status its HTTP status.
-json_t *vt_testing_call_as(vt_testing *t, const char *token, const char *method, const char *url, const char *body, int *out_status);
+// One call with `token` (NULL = nobody); the reply as JSON (NULL when it is not), *out_status its
+// HTTP status.
+json_t *vt_testing_call_as(vt_testing *t, const char *token, const char *method, const char *url,
+                           const char *body, int *out_status);
 // As the administrator; fails the test unless the status is `want`.
-json_t *vt_testing_call(vt_testing *t, const char *method, const char *url, const char *body, int want);
+json_t *vt_testing_call(vt_testing *t, const char *method, const char *url, const char *body,
+                        int want);
 void vt_testing_reconcile(vt_testing *t);
 void vt_testing_advance(vt_testing *t, int64_t seconds);
-// The text at a path like "state" or "state.state" or "nodes.0.name"; "" when absent. Borrowed from `json`.
+// The text at a path like "state" or "state.state" or "nodes.0.name"; "" when absent. Borrowed from
+// `json`.
 const char *vt_testing_text(const json_t *json, const char *path);
 // Text of the path in the reply to a GET, compared.
 void vt_testing_expect(vt_testing *t, const char *url, const char *path, const char *want);

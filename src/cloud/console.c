@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// console.c - the files of the web console, part of the program: no build step, no files to install.
+// console.c - the files of the web console, part of the program: no build step, no files to
+// install.
 #include <string.h>
 
 #include "cloud/handlers.h"
@@ -29,7 +30,8 @@ vt_status vt_console_file(vt_call *call) {
     if (strcmp(files[i].name, name) != 0) continue;
     call->content_type = files[i].type;
     vt_call_reply_header(call, "Content-Security-Policy",
-                         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+                         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src "
+                         "'self'; img-src 'self'; form-action 'self'; "
                          "base-uri 'none'; frame-ancestors 'none'");
     vt_text_put_n(&call->raw, files[i].bytes, files[i].size);
     return VT_OK;

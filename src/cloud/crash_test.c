@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// crash_test.c - a daemon killed at every boundary of every transaction of a story: after the restart the story can be
-// finished, no operation stays open, no chip stays taken, no second is billed twice or lost.
-// The story runs in a child that kills itself at the n-th commit, before or after it; the parent opens what is left.
+// crash_test.c - a daemon killed at every boundary of every transaction of a story: after the
+// restart the story can be finished, no operation stays open, no chip stays taken, no second is
+// billed twice or lost. The story runs in a child that kills itself at the n-th commit, before or
+// after it; the parent opens what is left.
 #include "cloud/cloud_testing.h"
 
 #include <signal.h>
@@ -18,11 +19,14 @@
 
 static const struct act {
   const char *method, *url, *body;
-  int advance_s;  // after the call
+  int advance_s; // after the call
 } story[] = {
-    {"POST", Z "/nodes?nodeId=a", "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}", 100},
+    {"POST", Z "/nodes?nodeId=a", "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}",
+     100},
     {"POST", Z "/queuedResources?queuedResourceId=q",
-     "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\",\"nodeId\":\"n\",\"node\":{\"acceleratorType\":\"v4-16\",\"runtimeVersion\":\"v2-alpha\"}}]},\"spot\":{}}", 100},
+     "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\",\"nodeId\":\"n\",\"node\":{\"acceleratorType\":"
+     "\"v4-16\",\"runtimeVersion\":\"v2-alpha\"}}]},\"spot\":{}}",
+     100},
     {"PATCH", Z "/nodes/a?updateMask=labels", "{\"labels\":{\"x\":\"y\"}}", 0},
     {"POST", Z "/nodes/a:stop", "{}", 50},
     {"POST", Z "/nodes/a:start", "{}", 50},
@@ -45,7 +49,8 @@ static void spring(void *context, int stage) {
 static void play(vt_testing *t) {
   int status;
   for (int i = 0; i < acts; i++) {
-    json_decref(vt_testing_call_as(t, t->token, story[i].method, story[i].url, story[i].body, &status));
+    json_decref(
+        vt_testing_call_as(t, t->token, story[i].method, story[i].url, story[i].body, &status));
     vt_testing_reconcile(t);
     if (story[i].advance_s) vt_testing_advance(t, story[i].advance_s);
   }
@@ -75,14 +80,23 @@ static int64_t count(vt_testing *t, const char *sql) {
   return value;
 }
 
-// The bill has no two intervals of one node and kind that overlap, and none that is open without a node.
+// The bill has no two intervals of one node and kind that overlap, and none that is open without a
+// node.
 static void check_bill(vt_testing *t) {
-  assert_int_equal(count(t, "SELECT COUNT(*) FROM usage a, usage b WHERE a.id < b.id AND a.node = b.node AND a.kind = b.kind AND "
-                            "a.start_ns < CASE WHEN b.end_ns = 0 THEN 9000000000000000000 ELSE b.end_ns END AND b.start_ns < CASE WHEN "
-                            "a.end_ns = 0 THEN 9000000000000000000 ELSE a.end_ns END"), 0);
-  assert_int_equal(count(t, "SELECT COUNT(*) FROM usage WHERE end_ns = 0 AND node NOT IN (SELECT uid FROM nodes)"), 0);
-  assert_int_equal(count(t, "SELECT COUNT(*) FROM nodes WHERE state IN ('READY', 'REPAIRING') AND uid NOT IN (SELECT node FROM usage WHERE "
-                            "end_ns = 0 AND kind = 'tpu')"), 0);
+  assert_int_equal(count(t, "SELECT COUNT(*) FROM usage a, usage b WHERE a.id < b.id AND a.node = "
+                            "b.node AND a.kind = b.kind AND "
+                            "a.start_ns < CASE WHEN b.end_ns = 0 THEN 9000000000000000000 ELSE "
+                            "b.end_ns END AND b.start_ns < CASE WHEN "
+                            "a.end_ns = 0 THEN 9000000000000000000 ELSE a.end_ns END"),
+                   0);
+  assert_int_equal(
+      count(t,
+            "SELECT COUNT(*) FROM usage WHERE end_ns = 0 AND node NOT IN (SELECT uid FROM nodes)"),
+      0);
+  assert_int_equal(count(t, "SELECT COUNT(*) FROM nodes WHERE state IN ('READY', 'REPAIRING') AND "
+                            "uid NOT IN (SELECT node FROM usage WHERE "
+                            "end_ns = 0 AND kind = 'tpu')"),
+                   0);
 }
 
 static void after_a_crash(const char *folder) {
@@ -92,10 +106,11 @@ static void after_a_crash(const char *folder) {
   vt_testing_advance(&t, 60);
   check_bill(&t);
   assert_int_equal(count(&t, "SELECT COUNT(*) FROM operations WHERE done = 0"), 0);
-  play(&t);  // whatever is left over may refuse a step, but the end is the same
+  play(&t); // whatever is left over may refuse a step, but the end is the same
   vt_testing_advance(&t, 120);
   int status;
-  json_decref(vt_testing_call_as(&t, t.token, "DELETE", Z "/queuedResources/q?force=true", NULL, &status));
+  json_decref(
+      vt_testing_call_as(&t, t.token, "DELETE", Z "/queuedResources/q?force=true", NULL, &status));
   json_decref(vt_testing_call_as(&t, t.token, "DELETE", Z "/nodes/a", NULL, &status));
   vt_testing_advance(&t, 60);
   check_bill(&t);
@@ -115,7 +130,8 @@ static void the_story_survives_every_kill(void **state) {
     for (int n = 1; !finished; n++) {
       // In memory where there is such a place: what is tested are killed processes, not the disk.
       char folder[64], command[128];
-      snprintf(folder, sizeof folder, "%s/vtpu-crash-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+      snprintf(folder, sizeof folder, "%s/vtpu-crash-XXXXXX",
+               access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
       assert_true(n < 500);
       assert_non_null(mkdtemp(folder));
       finished = run_and_kill(folder, n, stage);

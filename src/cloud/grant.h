@@ -5,7 +5,8 @@
 
 #include "cloud/cloud.h"
 
-// Reminds 7 days before the end of a grant; at the end takes its quota back and gives its nodes notice.
+// Reminds 7 days before the end of a grant; at the end takes its quota back and gives its nodes
+// notice.
 vt_status vt_grant_expire(vt_cloud *cloud) VT_CHECKED;
 
 #endif

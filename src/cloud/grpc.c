@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.c - the HTTP/2 side: one thread, one poll loop, nghttp2 for the frames, OpenSSL for TLS. Unary calls only, which
-// is all the Cloud TPU API has.
+// grpc.c - the HTTP/2 side: one thread, one poll loop, nghttp2 for the frames, OpenSSL for TLS.
+// Unary calls only, which is all the Cloud TPU API has.
 #include "cloud/grpc.h"
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@ enum { MAX_CONNECTIONS = 512, MAX_MESSAGE = 4 << 20, MAX_STREAMS = 100 };
 typedef struct connection {
   vt_grpc *grpc;
   int fd;
-  SSL *ssl;               // NULL = plain
+  SSL *ssl; // NULL = plain
   nghttp2_session *session;
   bool shaken, wants_write, dead;
   char peer[INET_ADDRSTRLEN];
@@ -30,10 +30,10 @@ typedef struct connection {
 
 typedef struct stream {
   char *path, *authorization;
-  vt_text body, reply;    // reply: with its 5-byte prefix
+  vt_text body, reply; // reply: with its 5-byte prefix
   size_t sent;
   char status[8];
-  vt_text message;        // grpc-message, percent-encoded
+  vt_text message; // grpc-message, percent-encoded
 } stream;
 
 struct vt_grpc {
@@ -46,7 +46,8 @@ struct vt_grpc {
   VT_ARRAY(connection *) connections;
 };
 
-// --- streams -----------------------------------------------------------------------------------------------------
+// --- streams
+// -----------------------------------------------------------------------------------------------------
 
 static void free_stream(stream *s) {
   free(s->path);
@@ -59,15 +60,18 @@ static void free_stream(stream *s) {
 
 static void put_percent(vt_text *out, const char *text) {
   for (; *text; text++) {
-    if (*text < ' ' || *text > '~' || *text == '%') vt_text_printf(out, "%%%02X", (unsigned char)*text);
-    else vt_text_put_n(out, text, 1);
+    if (*text < ' ' || *text > '~' || *text == '%')
+      vt_text_printf(out, "%%%02X", (unsigned char)*text);
+    else
+      vt_text_put_n(out, text, 1);
   }
 }
 
-#define HEADER(name, value) {(uint8_t *)(name), (uint8_t *)(value), sizeof(name) - 1, strlen(value), NGHTTP2_NV_FLAG_NONE}
+#define HEADER(name, value)                                                                        \
+  {(uint8_t *)(name), (uint8_t *)(value), sizeof(name) - 1, strlen(value), NGHTTP2_NV_FLAG_NONE}
 
-static ssize_t read_reply(nghttp2_session *session, int32_t id, uint8_t *buffer, size_t size, uint32_t *flags, nghttp2_data_source *source,
-                          void *context) {
+static ssize_t read_reply(nghttp2_session *session, int32_t id, uint8_t *buffer, size_t size,
+                          uint32_t *flags, nghttp2_data_source *source, void *context) {
   stream *s = source->ptr;
   size_t left = s->reply.size - s->sent, n = left < size ? left : size;
   (void)context;
@@ -81,10 +85,12 @@ static ssize_t read_reply(nghttp2_session *session, int32_t id, uint8_t *buffer,
   return (ssize_t)n;
 }
 
-static void fail_stream(nghttp2_session *session, int32_t id, stream *s, vt_code code, const char *message) {
+static void fail_stream(nghttp2_session *session, int32_t id, stream *s, vt_code code,
+                        const char *message) {
   snprintf(s->status, sizeof s->status, "%d", (int)code);
   put_percent(&s->message, message);
-  nghttp2_nv headers[] = {HEADER(":status", "200"), HEADER("content-type", "application/grpc"), HEADER("grpc-status", s->status),
+  nghttp2_nv headers[] = {HEADER(":status", "200"), HEADER("content-type", "application/grpc"),
+                          HEADER("grpc-status", s->status),
                           HEADER("grpc-message", vt_text_string(&s->message))};
   nghttp2_submit_response(session, id, headers, 4, NULL);
 }
@@ -93,7 +99,9 @@ static void answer(connection *c, int32_t id, stream *s) {
   vt_call call;
   vt_text message = {0};
   const unsigned char *body = (const unsigned char *)vt_text_string(&s->body);
-  size_t size = s->body.size < 5 ? 0 : (size_t)body[1] << 24 | (size_t)body[2] << 16 | (size_t)body[3] << 8 | body[4];
+  size_t size = s->body.size < 5 ? 0
+                                 : (size_t)body[1] << 24 | (size_t)body[2] << 16 |
+                                       (size_t)body[3] << 8 | body[4];
   if (s->body.size < 5 || size != s->body.size - 5) {
     fail_stream(c->session, id, s, VT_INVALID_ARGUMENT, "not one gRPC message");
     return;
@@ -111,7 +119,8 @@ static void answer(connection *c, int32_t id, stream *s) {
     fail_stream(c->session, id, s, vt_status_code(st), vt_status_message(st));
     vt_status_free(st);
   } else {
-    unsigned char prefix[5] = {0, (unsigned char)(message.size >> 24), (unsigned char)(message.size >> 16),
+    unsigned char prefix[5] = {0, (unsigned char)(message.size >> 24),
+                               (unsigned char)(message.size >> 16),
                                (unsigned char)(message.size >> 8), (unsigned char)message.size};
     vt_text_put_n(&s->reply, prefix, sizeof prefix);
     if (message.size) vt_text_put_n(&s->reply, message.data, message.size);
@@ -123,7 +132,8 @@ static void answer(connection *c, int32_t id, stream *s) {
   vt_call_fini(&call);
 }
 
-// --- nghttp2 callbacks -------------------------------------------------------------------------------------------
+// --- nghttp2 callbacks
+// -------------------------------------------------------------------------------------------
 
 static int on_begin(nghttp2_session *session, const nghttp2_frame *frame, void *context) {
   (void)context;
@@ -134,8 +144,9 @@ static int on_begin(nghttp2_session *session, const nghttp2_frame *frame, void *
   return 0;
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_size, const uint8_t *value,
-                     size_t value_size, uint8_t flags, void *context) {
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
+                     void *context) {
   stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
   (void)flags, (void)context;
   if (!s || memchr(value, 0, value_size)) return 0;
@@ -149,17 +160,21 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
   return 0;
 }
 
-static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data, size_t size, void *context) {
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
+                   size_t size, void *context) {
   stream *s = nghttp2_session_get_stream_user_data(session, id);
   (void)flags, (void)context;
   if (!s) return 0;
-  if (s->body.size + size > MAX_MESSAGE) return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_ENHANCE_YOUR_CALM);
+  if (s->body.size + size > MAX_MESSAGE)
+    return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_ENHANCE_YOUR_CALM);
   vt_text_put_n(&s->body, data, size);
   return 0;
 }
 
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *context) {
-  if ((frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS) || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
+  if ((frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS) ||
+      !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+    return 0;
   stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
   if (s) answer(context, frame->hd.stream_id, s);
   return 0;
@@ -173,7 +188,8 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t error, void *
   return 0;
 }
 
-static ssize_t send_bytes(nghttp2_session *session, const uint8_t *data, size_t size, int flags, void *context) {
+static ssize_t send_bytes(nghttp2_session *session, const uint8_t *data, size_t size, int flags,
+                          void *context) {
   connection *c = context;
   (void)session, (void)flags;
   if (c->ssl) {
@@ -181,11 +197,14 @@ static ssize_t send_bytes(nghttp2_session *session, const uint8_t *data, size_t 
     if (n > 0) return n;
     int error = SSL_get_error(c->ssl, n);
     ERR_clear_error();
-    return error == SSL_ERROR_WANT_WRITE || error == SSL_ERROR_WANT_READ ? NGHTTP2_ERR_WOULDBLOCK : NGHTTP2_ERR_CALLBACK_FAILURE;
+    return error == SSL_ERROR_WANT_WRITE || error == SSL_ERROR_WANT_READ
+               ? NGHTTP2_ERR_WOULDBLOCK
+               : NGHTTP2_ERR_CALLBACK_FAILURE;
   }
   ssize_t n = send(c->fd, data, size, MSG_NOSIGNAL);
   if (n >= 0) return n;
-  return errno == EAGAIN || errno == EWOULDBLOCK ? NGHTTP2_ERR_WOULDBLOCK : NGHTTP2_ERR_CALLBACK_FAILURE;
+  return errno == EAGAIN || errno == EWOULDBLOCK ? NGHTTP2_ERR_WOULDBLOCK
+                                                 : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
 static bool make_session(connection *c) {
@@ -203,7 +222,8 @@ static bool make_session(connection *c) {
   return rc == 0 && nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, 1) == 0;
 }
 
-// --- connections -------------------------------------------------------------------------------------------------
+// --- connections
+// -------------------------------------------------------------------------------------------------
 
 static void close_connection(connection *c) {
   // Streams in flight still own their memory.
@@ -222,7 +242,8 @@ static void close_connection(connection *c) {
 static void accept_one(vt_grpc *g) {
   struct sockaddr_in from;
   socklen_t size = sizeof from;
-  int fd = accept4(g->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC), on = 1;
+  int fd = accept4(g->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC),
+      on = 1;
   if (fd < 0) return;
   connection *c = g->connections.size < MAX_CONNECTIONS ? calloc(1, sizeof *c) : NULL;
   if (!c) {
@@ -247,7 +268,8 @@ static void accept_one(vt_grpc *g) {
 
 static void flush(connection *c) {
   if (c->shaken && nghttp2_session_send(c->session) != 0) c->dead = true;
-  if (!nghttp2_session_want_read(c->session) && !nghttp2_session_want_write(c->session)) c->dead = true;
+  if (!nghttp2_session_want_read(c->session) && !nghttp2_session_want_write(c->session))
+    c->dead = true;
   c->wants_write = nghttp2_session_want_write(c->session);
 }
 
@@ -291,7 +313,9 @@ static void *run(void *argument) {
     vt_array_push(&fds, ((struct pollfd){.fd = g->listener, .events = POLLIN}));
     for (size_t i = 0; i < g->connections.size; i++) {
       connection *c = g->connections.data[i];
-      vt_array_push(&fds, ((struct pollfd){.fd = c->fd, .events = (short)(POLLIN | (c->wants_write ? POLLOUT : 0))}));
+      vt_array_push(&fds,
+                    ((struct pollfd){.fd = c->fd,
+                                     .events = (short)(POLLIN | (c->wants_write ? POLLOUT : 0))}));
     }
     if (poll(fds.data, fds.size, -1) < 0 && errno != EINTR) break;
     if (fds.data[0].revents) break;
@@ -310,12 +334,15 @@ static void *run(void *argument) {
   return NULL;
 }
 
-// --- start and stop ----------------------------------------------------------------------------------------------
+// --- start and stop
+// ----------------------------------------------------------------------------------------------
 
-static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_size, const unsigned char *in, unsigned in_size, void *context) {
+static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_size,
+                     const unsigned char *in, unsigned in_size, void *context) {
   (void)ssl, (void)context;
-  return nghttp2_select_next_protocol((unsigned char **)(uintptr_t)out, out_size, in, in_size) == 1 ? SSL_TLSEXT_ERR_OK
-                                                                                                       : SSL_TLSEXT_ERR_ALERT_FATAL;
+  return nghttp2_select_next_protocol((unsigned char **)(uintptr_t)out, out_size, in, in_size) == 1
+             ? SSL_TLSEXT_ERR_OK
+             : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
 static vt_status load_tls(vt_grpc *g, const char *certificate, const char *key) {
@@ -325,12 +352,14 @@ static vt_status load_tls(vt_grpc *g, const char *certificate, const char *key) 
   SSL_CTX_set_min_proto_version(g->tls, TLS1_2_VERSION);
   SSL_CTX_set_mode(g->tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_alpn_select_cb(g->tls, choose_h2, NULL);
-  if (SSL_CTX_use_certificate_chain_file(g->tls, certificate) == 1 && SSL_CTX_use_PrivateKey_file(g->tls, key, SSL_FILETYPE_PEM) == 1)
+  if (SSL_CTX_use_certificate_chain_file(g->tls, certificate) == 1 &&
+      SSL_CTX_use_PrivateKey_file(g->tls, key, SSL_FILETYPE_PEM) == 1)
     return VT_OK;
   return vt_error(VT_INVALID_ARGUMENT, "certificate %s and key %s do not load", certificate, key);
 }
 
-vt_status vt_grpc_start(vt_cloud *cloud, const char *address, uint16_t port, const char *certificate, const char *key, vt_grpc **out_grpc) {
+vt_status vt_grpc_start(vt_cloud *cloud, const char *address, uint16_t port,
+                        const char *certificate, const char *key, vt_grpc **out_grpc) {
   vt_status st = VT_OK;
   int on = 1;
   *out_grpc = NULL;
@@ -343,9 +372,11 @@ vt_status vt_grpc_start(vt_cloud *cloud, const char *address, uint16_t port, con
   socklen_t size = sizeof at;
   VT_TRY_OUT(load_tls(g, certificate, key));
   setsockopt(g->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (inet_pton(AF_INET, address, &at.sin_addr) != 1 || g->wake < 0 || bind(g->listener, (struct sockaddr *)&at, sizeof at) != 0 ||
-      listen(g->listener, 128) != 0 || getsockname(g->listener, (struct sockaddr *)&at, &size) != 0) {
-    st = vt_error(VT_UNAVAILABLE, "can not listen for gRPC on %s port %d: %s", address, (int)port, strerror(errno));
+  if (inet_pton(AF_INET, address, &at.sin_addr) != 1 || g->wake < 0 ||
+      bind(g->listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(g->listener, 128) != 0 ||
+      getsockname(g->listener, (struct sockaddr *)&at, &size) != 0) {
+    st = vt_error(VT_UNAVAILABLE, "can not listen for gRPC on %s port %d: %s", address, (int)port,
+                  strerror(errno));
     goto out;
   }
   g->port = ntohs(at.sin_port);
@@ -363,7 +394,9 @@ out:
   return st;
 }
 
-uint16_t vt_grpc_port(const vt_grpc *grpc) { return grpc->port; }
+uint16_t vt_grpc_port(const vt_grpc *grpc) {
+  return grpc->port;
+}
 
 void vt_grpc_stop(vt_grpc *grpc) {
   if (!grpc) return;

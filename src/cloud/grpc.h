@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.h - gRPC in front of the calls: HTTP/2 on nghttp2, over TLS (ALPN h2) when a certificate is given.
+// grpc.h - gRPC in front of the calls: HTTP/2 on nghttp2, over TLS (ALPN h2) when a certificate is
+// given.
 #ifndef VT_CLOUD_GRPC_H
 #define VT_CLOUD_GRPC_H
 
@@ -8,13 +9,15 @@
 typedef struct vt_grpc vt_grpc;
 
 // Listens on its own port (0 = any free one); certificate and key are PEM files, "" = plain HTTP/2.
-vt_status vt_grpc_start(vt_cloud *cloud, const char *address, uint16_t port, const char *certificate, const char *key,
-                        vt_grpc **out_grpc) VT_CHECKED;
+vt_status vt_grpc_start(vt_cloud *cloud, const char *address, uint16_t port,
+                        const char *certificate, const char *key, vt_grpc **out_grpc) VT_CHECKED;
 uint16_t vt_grpc_port(const vt_grpc *grpc);
-void vt_grpc_stop(vt_grpc *grpc);  // accepts NULL
+void vt_grpc_stop(vt_grpc *grpc); // accepts NULL
 
-// One unary call: "/google.cloud.tpu.v2.Tpu/GetNode" and the request message. On VT_OK the reply message is appended to
-// `out_bytes`; otherwise the status is what the client gets. `call` has its headers, and is run here.
-vt_status vt_grpc_unary(vt_call *call, const char *method, const void *bytes, size_t size, vt_text *out_bytes) VT_CHECKED;
+// One unary call: "/google.cloud.tpu.v2.Tpu/GetNode" and the request message. On VT_OK the reply
+// message is appended to `out_bytes`; otherwise the status is what the client gets. `call` has its
+// headers, and is run here.
+vt_status vt_grpc_unary(vt_call *call, const char *method, const void *bytes, size_t size,
+                        vt_text *out_bytes) VT_CHECKED;
 
 #endif

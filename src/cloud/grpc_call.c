@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc_call.c - a gRPC method as the REST call it stands for (grpc.def): request message to path, query and body, reply
-// JSON to message. What REST checks, gRPC checks: it is the same call.
+// grpc_call.c - a gRPC method as the REST call it stands for (grpc.def): request message to path,
+// query and body, reply JSON to message. What REST checks, gRPC checks: it is the same call.
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,8 @@
 static const struct rpc {
   const char *service, *method, *request, *verb, *path, *body;
 } rpcs[] = {
-#define RPC(service, method, request, verb, path, body) {service, method, request, verb, path, body},
+#define RPC(service, method, request, verb, path, body)                                            \
+  {service, method, request, verb, path, body},
 #include "cloud/grpc.def"
 #undef RPC
 };
@@ -21,26 +22,32 @@ static const struct rpc *find(const char *method, char version[16]) {
   const char *slash = *method == '/' ? strchr(method + 1, '/') : NULL;
   if (!slash || (size_t)(slash - method) > sizeof service) return NULL;
   snprintf(service, sizeof service, "%.*s", (int)(slash - method - 1), method + 1);
-  snprintf(version, 16, "v2alpha1");  // operations and locations are the same in all
+  snprintf(version, 16, "v2alpha1"); // operations and locations are the same in all
   const char *name = service;
   if (strncmp(service, "google.cloud.tpu.", 17) == 0) {
     snprintf(version, 16, "%.*s", (int)strcspn(service + 17, "."), service + 17);
     name = strrchr(service, '.') + 1;
   }
   for (size_t i = 0; i < sizeof rpcs / sizeof *rpcs; i++)
-    if (strcmp(rpcs[i].service, name) == 0 && strcmp(rpcs[i].method, slash + 1) == 0) return &rpcs[i];
+    if (strcmp(rpcs[i].service, name) == 0 && strcmp(rpcs[i].method, slash + 1) == 0)
+      return &rpcs[i];
   return NULL;
 }
 
 static vt_api api_of(const char *version) {
-  return strcmp(version, "v1") == 0 ? VT_API_V1 : strcmp(version, "v1alpha1") == 0 ? VT_API_V1A : strcmp(version, "v2") == 0 ? VT_API_V2 : VT_API_V2A;
+  return strcmp(version, "v1") == 0         ? VT_API_V1
+         : strcmp(version, "v1alpha1") == 0 ? VT_API_V1A
+         : strcmp(version, "v2") == 0       ? VT_API_V2
+                                            : VT_API_V2A;
 }
 
 // Resource names keep their slashes; what would end a path or begin an escape is escaped.
 static void put_name(vt_text *out, const char *name) {
   for (; *name; name++) {
-    if (strchr("%?#", *name) || (unsigned char)*name <= ' ') vt_text_printf(out, "%%%02X", (unsigned char)*name);
-    else vt_text_put_n(out, name, 1);
+    if (strchr("%?#", *name) || (unsigned char)*name <= ' ')
+      vt_text_printf(out, "%%%02X", (unsigned char)*name);
+    else
+      vt_text_put_n(out, name, 1);
   }
 }
 
@@ -73,9 +80,11 @@ static void add_query(vt_call *call, const json_t *request) {
   json_object_foreach((json_t *)request, key, value) {
     const char *text = json_string_value(value);
     if (json_is_boolean(value)) text = json_is_true(value) ? "true" : "false";
-    if (json_is_integer(value)) text = vt_arena_printf(&call->arena, "%lld", (long long)json_integer_value(value));
+    if (json_is_integer(value))
+      text = vt_arena_printf(&call->arena, "%lld", (long long)json_integer_value(value));
     if (!text) continue;
-    vt_pair pair = {vt_arena_copy(&call->arena, key, strlen(key)), vt_arena_copy(&call->arena, text, strlen(text))};
+    vt_pair pair = {vt_arena_copy(&call->arena, key, strlen(key)),
+                    vt_arena_copy(&call->arena, text, strlen(text))};
     vt_array_push_in(&call->arena, &call->query, pair);
   }
 }
@@ -86,7 +95,8 @@ static vt_code code_of(const char *name) {
   return VT_UNKNOWN;
 }
 
-vt_status vt_grpc_unary(vt_call *call, const char *method, const void *bytes, size_t size, vt_text *out_bytes) {
+vt_status vt_grpc_unary(vt_call *call, const char *method, const void *bytes, size_t size,
+                        vt_text *out_bytes) {
   char version[16];
   const struct rpc *rpc = find(method, version);
   json_t *request;
@@ -112,8 +122,10 @@ vt_status vt_grpc_unary(vt_call *call, const char *method, const void *bytes, si
   const json_t *error = json_object_get(call->reply, "error");
   // An operation that failed has an "error" too, but it is an answer.
   if (call->status >= 400)
-    return vt_error(code_of(json_string_value(json_object_get(error, "status"))), "%s", json_string_value(json_object_get(error, "message")));
-  const vt_message *reply = call->route && *call->route->response ? vt_message_find(call->route->response) : NULL;
+    return vt_error(code_of(json_string_value(json_object_get(error, "status"))), "%s",
+                    json_string_value(json_object_get(error, "message")));
+  const vt_message *reply =
+      call->route && *call->route->response ? vt_message_find(call->route->response) : NULL;
   if (reply) vt_wire_encode(reply, api_of(version), call->reply, out_bytes);
   return VT_OK;
 }

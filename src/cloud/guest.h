@@ -1,26 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest.h - the machines behind the workers of nodes, as the reconciler drives them. One driver per daemon.
+// guest.h - the machines behind the workers of nodes, as the reconciler drives them. One driver per
+// daemon.
 //
-// Every function is idempotent and quick (it starts processes, it does not wait for them) and runs under the cloud's
-// lock; a restarted daemon asks `poll` and finds the guests it left. Level 0 has no machines: every worker just runs.
+// Every function is idempotent and quick (it starts processes, it does not wait for them) and runs
+// under the cloud's lock; a restarted daemon asks `poll` and finds the guests it left. Level 0 has
+// no machines: every worker just runs.
 #ifndef VT_CLOUD_GUEST_H
 #define VT_CLOUD_GUEST_H
 
 #include "cloud/node.h"
 
-typedef enum vt_guest_state { VT_GUEST_ABSENT, VT_GUEST_STARTING, VT_GUEST_RUNNING, VT_GUEST_FAILED } vt_guest_state;
+typedef enum vt_guest_state {
+  VT_GUEST_ABSENT,
+  VT_GUEST_STARTING,
+  VT_GUEST_RUNNING,
+  VT_GUEST_FAILED
+} vt_guest_state;
 
 struct vt_guest_driver {
   // Begins to boot one worker. errors: the host can not (no disk, no privilege).
-  vt_status (*start)(vt_guest_driver *driver, const vt_node *node, int64_t worker, const char *ip) VT_CHECKED;
-  vt_guest_state (*poll)(vt_guest_driver *driver, const vt_node *node, int64_t worker, const char *ip);
-  // Ends a worker's processes; its disk goes too when `erase`. Returns whether all of it is gone yet.
+  vt_status (*start)(vt_guest_driver *driver, const vt_node *node, int64_t worker,
+                     const char *ip) VT_CHECKED;
+  vt_guest_state (*poll)(vt_guest_driver *driver, const vt_node *node, int64_t worker,
+                         const char *ip);
+  // Ends a worker's processes; its disk goes too when `erase`. Returns whether all of it is gone
+  // yet.
   bool (*stop)(vt_guest_driver *driver, int64_t uid, int64_t worker, bool erase);
   // Tells a worker that its end is near: runs its shutdown script.
   void (*notify)(vt_guest_driver *driver, int64_t uid, int64_t worker);
   // After a restart: ends the guests that no node owns.
   vt_status (*sweep)(vt_guest_driver *driver) VT_CHECKED;
-  // Ends every guest and erases its disk, of nodes or not; returns whether all are gone yet. For throw-away clouds.
+  // Ends every guest and erases its disk, of nodes or not; returns whether all are gone yet. For
+  // throw-away clouds.
   bool (*end_all)(vt_guest_driver *driver);
   void (*destroy)(vt_guest_driver *driver);
 };

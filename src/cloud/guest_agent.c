@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_agent.c - inside a worker: accounts for everybody with an ssh key, the host key and the name as guest attributes.
-// In:  lines "name uid" of the metadata server, by long poll. Out: /etc/passwd, group, shadow, homes; the ETag of what
-// was done as guest attribute vtpu/synced, which is what the daemon waits for.
+// guest_agent.c - inside a worker: accounts for everybody with an ssh key, the host key and the
+// name as guest attributes. In:  lines "name uid" of the metadata server, by long poll. Out:
+// /etc/passwd, group, shadow, homes; the ETag of what was done as guest attribute vtpu/synced,
+// which is what the daemon waits for.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@ static int dial(const char *server) {
   struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(80)};
   inet_pton(AF_INET, server, &to.sin_addr);
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  struct timeval limit = {.tv_sec = 330};  // over the longest long poll
+  struct timeval limit = {.tv_sec = 330}; // over the longest long poll
   if (fd < 0) return -1;
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) return fd;
@@ -29,16 +30,22 @@ static int dial(const char *server) {
   return -1;
 }
 
-bool vt_boot_metadata(const char *server, const char *path, const char *body, char *out, size_t size, char out_etag[32]) {
+bool vt_boot_metadata(const char *server, const char *path, const char *body, char *out,
+                      size_t size, char out_etag[32]) {
   static char reply[300 << 10];
   char head[1024];
   size_t used = 0;
   int fd = dial(server);
   if (fd < 0) return false;
-  int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: %s\r\nMetadata-Flavor: Google\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+  int n = snprintf(head, sizeof head,
+                   "%s %s HTTP/1.1\r\nHost: %s\r\nMetadata-Flavor: Google\r\nConnection: "
+                   "close\r\nContent-Length: %zu\r\n\r\n",
                    body ? "PUT" : "GET", path, server, body ? strlen(body) : 0);
-  bool sent = n < (int)sizeof head && write(fd, head, (size_t)n) == n && (!body || write(fd, body, strlen(body)) == (ssize_t)strlen(body));
-  for (ssize_t got; sent && used < sizeof reply - 1 && (got = read(fd, reply + used, sizeof reply - 1 - used)) > 0;) used += (size_t)got;
+  bool sent = n < (int)sizeof head && write(fd, head, (size_t)n) == n &&
+              (!body || write(fd, body, strlen(body)) == (ssize_t)strlen(body));
+  for (ssize_t got; sent && used < sizeof reply - 1 &&
+                    (got = read(fd, reply + used, sizeof reply - 1 - used)) > 0;)
+    used += (size_t)got;
   close(fd);
   reply[used] = 0;
   const char *end = strstr(reply, "\r\n\r\n"), *tag = strcasestr(reply, "\r\nETag: ");
@@ -90,12 +97,14 @@ static void write_sudoers(const char *users) {
   char text[16384];
   int n = snprintf(text, sizeof text, "%%google-sudoers ALL=(ALL:ALL) NOPASSWD:ALL\n");
   for (const char *p = users; *p && n < (int)sizeof text - 128;) {
-    n += snprintf(text + n, sizeof text - (size_t)n, "%.*s ALL=(ALL:ALL) NOPASSWD:ALL\n", (int)strcspn(p, " \n"), p);
+    n += snprintf(text + n, sizeof text - (size_t)n, "%.*s ALL=(ALL:ALL) NOPASSWD:ALL\n",
+                  (int)strcspn(p, " \n"), p);
     p += strcspn(p, "\n");
     p += *p == '\n';
   }
   unlink("/etc/sudoers.d/google-sudoers");
-  if (vt_boot_write("/etc/sudoers.d/google-sudoers", text, 0440) && chmod("/etc/sudoers.d/google-sudoers", 0440) != 0)
+  if (vt_boot_write("/etc/sudoers.d/google-sudoers", text, 0440) &&
+      chmod("/etc/sudoers.d/google-sudoers", 0440) != 0)
     perror("google-sudoers");
 }
 
@@ -111,10 +120,12 @@ static void publish(const char *server) {
   if (middle) {
     middle++;
     middle[strcspn(middle, " \n")] = 0;
-    vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/hostkeys/ssh-ed25519", middle, unused, sizeof unused, tag);
+    vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/hostkeys/ssh-ed25519",
+                     middle, unused, sizeof unused, tag);
   }
   gethostname(name, sizeof name - 1);
-  vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/guest/hostname", name, unused, sizeof unused, tag);
+  vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/guest/hostname", name,
+                   unused, sizeof unused, tag);
 }
 
 _Noreturn void vt_boot_agent(const char *server) {
@@ -122,7 +133,8 @@ _Noreturn void vt_boot_agent(const char *server) {
   char tag[32] = "0", path[160], put_tag[32], next[32];
   bool published = false;
   for (;;) {
-    snprintf(path, sizeof path, "/computeMetadata/v1/vtpu/users?wait_for_change=%s&timeout_sec=300&last_etag=%s",
+    snprintf(path, sizeof path,
+             "/computeMetadata/v1/vtpu/users?wait_for_change=%s&timeout_sec=300&last_etag=%s",
              strcmp(tag, "0") == 0 ? "false" : "true", tag);
     if (!vt_boot_metadata(server, path, NULL, users, sizeof users, next)) {
       struct timespec pause = {.tv_nsec = 500000000};
@@ -140,6 +152,7 @@ _Noreturn void vt_boot_agent(const char *server) {
     if (!published) publish(server);
     published = true;
     snprintf(tag, sizeof tag, "%s", next);
-    vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/vtpu/synced", tag, unused, sizeof unused, put_tag);
+    vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/vtpu/synced", tag,
+                     unused, sizeof unused, put_tag);
   }
 }

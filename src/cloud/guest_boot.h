@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_boot.h - the parts of vtpu-guest: the launcher outside (guest_main.c), the disk it builds (guest_disk.c), what runs
-// inside as process 1 (guest_init.c) and as the agent (guest_agent.c). Plain libc; errors end the process with a message.
+// guest_boot.h - the parts of vtpu-guest: the launcher outside (guest_main.c), the disk it builds
+// (guest_disk.c), what runs inside as process 1 (guest_init.c) and as the agent (guest_agent.c).
+// Plain libc; errors end the process with a message.
 #ifndef VT_CLOUD_GUEST_BOOT_H
 #define VT_CLOUD_GUEST_BOOT_H
 
@@ -8,28 +9,34 @@
 #include <stddef.h>
 
 typedef struct vt_boot {
-  char folder[512];  // of the guest, on the host
-  const char *hostname, *ip, *gateway, *metadata, *bridge, *veth, *library, *python, *accelerator_type, *pci_device, *device_files;
+  char folder[512]; // of the guest, on the host
+  const char *hostname, *ip, *gateway, *metadata, *bridge, *veth, *library, *python,
+      *accelerator_type, *pci_device, *device_files;
   const char *peers, *node;
   unsigned uid_base;
   int chips, worker, workers;
 } vt_boot;
 
-// Where the root of the guest is mounted before it becomes the root, in the launcher's own mount namespace.
+// Where the root of the guest is mounted before it becomes the root, in the launcher's own mount
+// namespace.
 #define VT_BOOT_ROOT "/mnt"
 
 // Writes `failed` in the guest's folder and ends the process. errno is added when `with_errno`.
-_Noreturn void vt_boot_fail(const vt_boot *boot, bool with_errno, const char *format, ...) __attribute__((format(printf, 3, 4)));
-// Makes the guest's own files (first boot) and mounts its root on VT_BOOT_ROOT, in the caller's mount namespace.
-// `user_ns` is a descriptor of the user namespace that the guest will have.
+_Noreturn void vt_boot_fail(const vt_boot *boot, bool with_errno, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+// Makes the guest's own files (first boot) and mounts its root on VT_BOOT_ROOT, in the caller's
+// mount namespace. `user_ns` is a descriptor of the user namespace that the guest will have.
 void vt_boot_disk(const vt_boot *boot, int user_ns);
-// Process 1 of the guest; never returns. Called in all its namespaces, root of its user namespace, once its veth is there.
+// Process 1 of the guest; never returns. Called in all its namespaces, root of its user namespace,
+// once its veth is there.
 _Noreturn void vt_boot_init(const vt_boot *boot);
 // Follows the metadata server: makes accounts, publishes host keys. Never returns.
 _Noreturn void vt_boot_agent(const char *metadata);
 // Writes text to a new or emptied file; false on an error.
 bool vt_boot_write(const char *path, const char *text, unsigned mode);
-// A GET (body NULL) or PUT of the metadata server; the body of the reply and its ETag. False on failure.
-bool vt_boot_metadata(const char *server, const char *path, const char *body, char *out, size_t size, char out_etag[32]);
+// A GET (body NULL) or PUT of the metadata server; the body of the reply and its ETag. False on
+// failure.
+bool vt_boot_metadata(const char *server, const char *path, const char *body, char *out,
+                      size_t size, char out_etag[32]);
 
 #endif

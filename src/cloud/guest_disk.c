@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_disk.c - the root of a worker: its own /etc, /home, /var, /root, and the host's /usr under an overlay.
-// Only what is listed here is seen of the host: /usr, chosen files of /etc, the Python folder, libvtpu.so. No home, no
-// key, no password hash, no state of the daemon.
-// Owners: overlay layers are idmapped mounts of the host's folders, so their files belong to the guest's root inside.
+// guest_disk.c - the root of a worker: its own /etc, /home, /var, /root, and the host's /usr under
+// an overlay. Only what is listed here is seen of the host: /usr, chosen files of /etc, the Python
+// folder, libvtpu.so. No home, no key, no password hash, no state of the daemon. Owners: overlay
+// layers are idmapped mounts of the host's folders, so their files belong to the guest's root
+// inside.
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -18,20 +19,62 @@
 
 #include "cloud/guest_boot.h"
 
-static const char *const etc_files[] = {
-    "alternatives", "bash.bashrc",  "bash_completion.d", "ca-certificates", "ca-certificates.conf", "debian_version", "default",
-    "environment",  "fonts",        "group",             "host.conf",       "inputrc",              "issue",          "java-11-openjdk",
-    "java-17-openjdk", "ld.so.cache", "ld.so.conf",      "ld.so.conf.d",    "locale.alias",         "locale.gen",     "localtime",
-    "login.defs",   "magic",        "mime.types",        "nsswitch.conf",   "os-release",           "pam.conf",       "pam.d",
-    "passwd",       "perl",         "profile",           "profile.d",       "protocols",            "python3",        "python3.11",
-    "rpc",          "security",     "services",          "shells",          "skel",                 "ssl/certs",      "ssl/openssl.cnf",
-    "sudo.conf",    "sudoers",      "terminfo",          "timezone",        "vim",                  "xattr.conf"};
-static const char *const own_folders[] = {"home", "opt", "srv", "mnt", "media", "run", "proc", "sys", "dev", "usr", "etc", "var",
-                                          "var/lib", "var/log", "var/cache", "var/spool", "var/empty", "etc/ssl", "etc/ssh", "etc/sudoers.d",
-                                          "etc/vtpu", "opt/vtpu", "etc/profile.d"};
+static const char *const etc_files[] = {"alternatives",
+                                        "bash.bashrc",
+                                        "bash_completion.d",
+                                        "ca-certificates",
+                                        "ca-certificates.conf",
+                                        "debian_version",
+                                        "default",
+                                        "environment",
+                                        "fonts",
+                                        "group",
+                                        "host.conf",
+                                        "inputrc",
+                                        "issue",
+                                        "java-11-openjdk",
+                                        "java-17-openjdk",
+                                        "ld.so.cache",
+                                        "ld.so.conf",
+                                        "ld.so.conf.d",
+                                        "locale.alias",
+                                        "locale.gen",
+                                        "localtime",
+                                        "login.defs",
+                                        "magic",
+                                        "mime.types",
+                                        "nsswitch.conf",
+                                        "os-release",
+                                        "pam.conf",
+                                        "pam.d",
+                                        "passwd",
+                                        "perl",
+                                        "profile",
+                                        "profile.d",
+                                        "protocols",
+                                        "python3",
+                                        "python3.11",
+                                        "rpc",
+                                        "security",
+                                        "services",
+                                        "shells",
+                                        "skel",
+                                        "ssl/certs",
+                                        "ssl/openssl.cnf",
+                                        "sudo.conf",
+                                        "sudoers",
+                                        "terminfo",
+                                        "timezone",
+                                        "vim",
+                                        "xattr.conf"};
+static const char *const own_folders[] = {
+    "home",    "opt",           "srv",       "mnt",       "media",        "run",
+    "proc",    "sys",           "dev",       "usr",       "etc",          "var",
+    "var/lib", "var/log",       "var/cache", "var/spool", "var/empty",    "etc/ssl",
+    "etc/ssh", "etc/sudoers.d", "etc/vtpu",  "opt/vtpu",  "etc/profile.d"};
 
-static char disk[640];        // <folder>/disk, the root as it is mounted
-static unsigned base;         // host uid of the guest's root
+static char disk[640]; // <folder>/disk, the root as it is mounted
+static unsigned base;  // host uid of the guest's root
 
 static void make_folder(const vt_boot *b, const char *path, unsigned mode) {
   if (mkdir(path, mode) != 0 && errno != EEXIST) vt_boot_fail(b, true, "%s", path);
@@ -40,14 +83,15 @@ static void make_folder(const vt_boot *b, const char *path, unsigned mode) {
 
 static int shift_owner(const char *path, const struct stat *info, int type, struct FTW *place) {
   (void)place;
-  if (info->st_uid >= 65536 || info->st_gid >= 65536) return 0;  // shifted already
+  if (info->st_uid >= 65536 || info->st_gid >= 65536) return 0; // shifted already
   if (lchown(path, base + info->st_uid, base + info->st_gid) != 0) return -1;
   // Changing the owner clears set-uid bits, which nothing in here should have anyway.
   return type == FTW_SL ? 0 : chmod(path, info->st_mode & 01777);
 }
 
 static void copy_etc(const vt_boot *b) {
-  const char *argv[sizeof etc_files / sizeof *etc_files + 8] = {"cp", "-a", "--no-preserve=links", "--parents", "-t", NULL};
+  const char *argv[sizeof etc_files / sizeof *etc_files + 8] = {
+      "cp", "-a", "--no-preserve=links", "--parents", "-t", NULL};
   char target[700], path[256];
   size_t n = 6;
   snprintf(target, sizeof target, "%s/etc", disk);
@@ -65,12 +109,14 @@ static void copy_etc(const vt_boot *b) {
     _exit(127);
   }
   // cp says 1 when a dangling link could not be followed; what matters is checked below.
-  if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) > 1) vt_boot_fail(b, false, "copying /etc failed");
+  if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) > 1)
+    vt_boot_fail(b, false, "copying /etc failed");
   snprintf(path, sizeof path, "/etc/passwd");
   if (nftw(target, shift_owner, 32, FTW_PHYS) != 0) vt_boot_fail(b, true, "owners of %s", target);
 }
 
-// The accounts of people on the host are not accounts of the guest: ids from 1000 on are dropped, except nobody's.
+// The accounts of people on the host are not accounts of the guest: ids from 1000 on are dropped,
+// except nobody's.
 static void drop_people(const vt_boot *b, const char *name) {
   char path[720], text[65536], out[65536];
   size_t used = 0;
@@ -87,17 +133,20 @@ static void drop_people(const vt_boot *b, const char *name) {
     used += (size_t)snprintf(out + used, sizeof out - used, "%s\n", line);
     if (used >= sizeof out) break;
   }
-  if (!vt_boot_write(path, out, 0644) || lchown(path, base, base) != 0) vt_boot_fail(b, true, "%s", path);
+  if (!vt_boot_write(path, out, 0644) || lchown(path, base, base) != 0)
+    vt_boot_fail(b, true, "%s", path);
 }
 
 static void write_own(const vt_boot *b, const char *name, unsigned mode, const char *text) {
   char path[720];
   snprintf(path, sizeof path, "%s/%s", disk, name);
   unlink(path);
-  if (!vt_boot_write(path, text, mode) || chmod(path, mode) != 0 || lchown(path, base, base) != 0) vt_boot_fail(b, true, "%s", path);
+  if (!vt_boot_write(path, text, mode) || chmod(path, mode) != 0 || lchown(path, base, base) != 0)
+    vt_boot_fail(b, true, "%s", path);
 }
 
-// A shadow file in which nobody has a password: '*' lets keys in, where '!' would lock the account for sshd.
+// A shadow file in which nobody has a password: '*' lets keys in, where '!' would lock the account
+// for sshd.
 static void write_shadow(const vt_boot *b) {
   char path[720], text[65536], out[65536] = "";
   size_t used = 0;
@@ -106,8 +155,10 @@ static void write_shadow(const vt_boot *b) {
   ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
   if (fd >= 0) close(fd);
   text[n > 0 ? n : 0] = 0;
-  for (char *save, *line = strtok_r(text, "\n", &save); line && used < sizeof out - 256; line = strtok_r(NULL, "\n", &save))
-    used += (size_t)snprintf(out + used, sizeof out - used, "%.*s:*:19000:0:99999:7:::\n", (int)strcspn(line, ":"), line);
+  for (char *save, *line = strtok_r(text, "\n", &save); line && used < sizeof out - 256;
+       line = strtok_r(NULL, "\n", &save))
+    used += (size_t)snprintf(out + used, sizeof out - used, "%.*s:*:19000:0:99999:7:::\n",
+                             (int)strcspn(line, ":"), line);
   write_own(b, "etc/shadow", 0600, out);
 }
 
@@ -139,22 +190,27 @@ static void make_disk(const vt_boot *b) {
   drop_people(b, "passwd");
   drop_people(b, "group");
   write_shadow(b);
-  write_own(b, "etc/sudoers.d/google-sudoers", 0440, "%google-sudoers ALL=(ALL:ALL) NOPASSWD:ALL\n");
+  write_own(b, "etc/sudoers.d/google-sudoers", 0440,
+            "%google-sudoers ALL=(ALL:ALL) NOPASSWD:ALL\n");
   write_own(b, "etc/fstab", 0644, "");
   write_own(b, "etc/machine-id", 0644, "");
 }
 
-// --- mounts ------------------------------------------------------------------------------------------------------
+// --- mounts
+// ------------------------------------------------------------------------------------------------------
 
 // A copy of the mount at `from`, its owners shifted into the guest's range, put on `to`.
-static void mount_shifted(const vt_boot *b, int user_ns, const char *from, const char *to, bool read_only) {
+static void mount_shifted(const vt_boot *b, int user_ns, const char *from, const char *to,
+                          bool read_only) {
   int tree = (int)syscall(SYS_open_tree, AT_FDCWD, from, OPEN_TREE_CLONE | (unsigned)O_CLOEXEC);
   if (tree < 0) vt_boot_fail(b, true, "open_tree %s", from);
-  struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NODEV | (read_only ? MOUNT_ATTR_RDONLY : 0u),
+  struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NODEV |
+                                        (read_only ? MOUNT_ATTR_RDONLY : 0u),
                             .userns_fd = (unsigned)user_ns};
   if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attr, sizeof attr) != 0)
     vt_boot_fail(b, true, "the file system of %s can not be id-mapped", from);
-  if (syscall(SYS_move_mount, tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) != 0) vt_boot_fail(b, true, "move_mount %s", to);
+  if (syscall(SYS_move_mount, tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+    vt_boot_fail(b, true, "move_mount %s", to);
   close(tree);
 }
 
@@ -182,9 +238,11 @@ static void show(const vt_boot *b, int user_ns, const char *from, const char *to
   for (char *p = target + strlen(disk) + 1; *p; p++) {
     if (*p != '/') continue;
     *p = 0;
-    if (mkdir(target, 0755) == 0 && lchown(target, base, base) != 0) vt_boot_fail(b, true, "%s", target);
+    if (mkdir(target, 0755) == 0 && lchown(target, base, base) != 0)
+      vt_boot_fail(b, true, "%s", target);
     // The way has to be open to the guest's users: its /root gets the search bit, not the read bit.
-    if (lstat(target, &way) == 0 && S_ISDIR(way.st_mode) && way.st_uid == base && chmod(target, (way.st_mode & 07777) | 0111) != 0)
+    if (lstat(target, &way) == 0 && S_ISDIR(way.st_mode) && way.st_uid == base &&
+        chmod(target, (way.st_mode & 07777) | 0111) != 0)
       vt_boot_fail(b, true, "%s", target);
     *p = '/';
   }
@@ -198,7 +256,8 @@ static void show(const vt_boot *b, int user_ns, const char *from, const char *to
   mount_shifted(b, user_ns, from, target, true);
 }
 
-// The folder around the bin folder of Python, and, for a virtual environment, the Python that it was made from.
+// The folder around the bin folder of Python, and, for a virtual environment, the Python that it
+// was made from.
 static void show_python(const vt_boot *b, int user_ns) {
   char folder[512], config[640], line[600];
   snprintf(folder, sizeof folder, "%s", b->python);
@@ -230,13 +289,16 @@ void vt_boot_disk(const vt_boot *boot, int user_ns) {
     if (!vt_boot_write(path, "", 0600)) vt_boot_fail(boot, true, "%s", path);
   }
   // The root has to be a mount of its own for pivot_root.
-  if (mount(disk, disk, NULL, MS_BIND | MS_NODEV, NULL) != 0) vt_boot_fail(boot, true, "bind of %s", disk);
+  if (mount(disk, disk, NULL, MS_BIND | MS_NODEV, NULL) != 0)
+    vt_boot_fail(boot, true, "bind of %s", disk);
   mount_usr(boot, user_ns);
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   self[n > 0 ? n : 0] = 0;
   show(boot, user_ns, self, "/opt/vtpu/vtpu-guest");
   if (*boot->library) show(boot, user_ns, boot->library, "/opt/vtpu/libvtpu.so");
   if (*boot->python) show_python(boot, user_ns);
-  // The guest's root may not walk through the daemon's folders: it finds its disk at a place open to all.
-  if (mount(disk, VT_BOOT_ROOT, NULL, MS_BIND | MS_REC, NULL) != 0) vt_boot_fail(boot, true, "bind on " VT_BOOT_ROOT);
+  // The guest's root may not walk through the daemon's folders: it finds its disk at a place open
+  // to all.
+  if (mount(disk, VT_BOOT_ROOT, NULL, MS_BIND | MS_REC, NULL) != 0)
+    vt_boot_fail(boot, true, "bind on " VT_BOOT_ROOT);
 }

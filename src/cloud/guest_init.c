@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_init.c - process 1 of a worker: mounts, network, environment, then sshd, the agent and the user's scripts.
-// Signals: SIGTERM ends the worker, SIGUSR1 says that its end is near (runs the shutdown script), SIGCHLD reaps.
+// guest_init.c - process 1 of a worker: mounts, network, environment, then sshd, the agent and the
+// user's scripts. Signals: SIGTERM ends the worker, SIGUSR1 says that its end is near (runs the
+// shutdown script), SIGCHLD reaps.
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -35,12 +36,15 @@ static int run(const char *const *argv) {
 static void set_up_network(const vt_boot *b) {
   char address[64];
   snprintf(address, sizeof address, "%s/16", b->ip);
-  if (RUN("ip", "link", "set", "lo", "up") != 0 || RUN("ip", "addr", "add", address, "dev", "eth0") != 0 ||
-      RUN("ip", "link", "set", "eth0", "up") != 0 || RUN("ip", "route", "add", "default", "via", b->gateway, "dev", "eth0") != 0)
+  if (RUN("ip", "link", "set", "lo", "up") != 0 ||
+      RUN("ip", "addr", "add", address, "dev", "eth0") != 0 ||
+      RUN("ip", "link", "set", "eth0", "up") != 0 ||
+      RUN("ip", "route", "add", "default", "via", b->gateway, "dev", "eth0") != 0)
     vt_boot_fail(b, false, "the network of the guest");
 }
 
-static void must_mount(const vt_boot *b, const char *type, const char *on, unsigned long flags, const char *options) {
+static void must_mount(const vt_boot *b, const char *type, const char *on, unsigned long flags,
+                       const char *options) {
   if (mount(type, on, type, flags, options) != 0) vt_boot_fail(b, true, "mount %s", on);
 }
 
@@ -61,17 +65,22 @@ static void bind_devices(const vt_boot *b, const char *root) {
       snprintf(from, sizeof from, "/dev/null");
       snprintf(target, sizeof target, "%s/dev/vfio", root);
       if (vfio) mkdir(target, 0755);
-      snprintf(target, sizeof target, vfio ? "%s/dev/vfio/%d" : "%s/dev/accel%d", root, (int)(i - basic));
+      snprintf(target, sizeof target, vfio ? "%s/dev/vfio/%d" : "%s/dev/accel%d", root,
+               (int)(i - basic));
     }
     int fd = open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd >= 0) close(fd);
-    if (fd < 0 || mount(from, target, NULL, MS_BIND, NULL) != 0) vt_boot_fail(b, true, "%s", target);
+    if (fd < 0 || mount(from, target, NULL, MS_BIND, NULL) != 0)
+      vt_boot_fail(b, true, "%s", target);
   }
 }
 
 static void link_devices(const char *root) {
-  static const char *const links[][2] = {{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
-                                         {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"}};
+  static const char *const links[][2] = {{"/proc/self/fd", "fd"},
+                                         {"/proc/self/fd/0", "stdin"},
+                                         {"/proc/self/fd/1", "stdout"},
+                                         {"/proc/self/fd/2", "stderr"},
+                                         {"pts/ptmx", "ptmx"}};
   char path[720];
   for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
     snprintf(path, sizeof path, "%s/dev/%s", root, links[i][1]);
@@ -98,7 +107,8 @@ static void fake_pci(const vt_boot *b, const char *root) {
   }
   snprintf(path, sizeof path, "%s/run/vtpu-pci", root);
   snprintf(target, sizeof target, "%s/sys/bus/pci/devices", root);
-  if (access(target, F_OK) == 0 && mount(path, target, NULL, MS_BIND, NULL) != 0) vt_boot_fail(b, true, "%s", target);
+  if (access(target, F_OK) == 0 && mount(path, target, NULL, MS_BIND, NULL) != 0)
+    vt_boot_fail(b, true, "%s", target);
 }
 
 static void mount_all(const vt_boot *b, const char *root) {
@@ -121,25 +131,33 @@ static void mount_all(const vt_boot *b, const char *root) {
 }
 
 static void enter_root(const vt_boot *b, const char *root) {
-  if (chdir(root) != 0 || syscall(SYS_pivot_root, ".", ".") != 0) vt_boot_fail(b, true, "pivot_root %s", root);
-  if (umount2(".", MNT_DETACH) != 0 || chdir("/") != 0) vt_boot_fail(b, true, "leaving the host's files");
+  if (chdir(root) != 0 || syscall(SYS_pivot_root, ".", ".") != 0)
+    vt_boot_fail(b, true, "pivot_root %s", root);
+  if (umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
+    vt_boot_fail(b, true, "leaving the host's files");
 }
 
-// No guest process can mount, change the network, load modules, trace others' root, set the clock or make devices.
+// No guest process can mount, change the network, load modules, trace others' root, set the clock
+// or make devices.
 static void drop_capabilities(const vt_boot *b) {
-  static const int dropped[] = {CAP_SYS_ADMIN, CAP_SYS_MODULE, CAP_SYS_PTRACE, CAP_SYS_RAWIO, CAP_SYS_BOOT, CAP_SYS_TIME, CAP_NET_ADMIN,
-                                CAP_NET_RAW, CAP_MKNOD, CAP_SYSLOG, CAP_BPF, CAP_PERFMON, CAP_SYS_PACCT, CAP_MAC_ADMIN, CAP_MAC_OVERRIDE,
-                                CAP_WAKE_ALARM, CAP_AUDIT_CONTROL, CAP_LINUX_IMMUTABLE};
+  static const int dropped[] = {
+      CAP_SYS_ADMIN,  CAP_SYS_MODULE,    CAP_SYS_PTRACE,     CAP_SYS_RAWIO, CAP_SYS_BOOT,
+      CAP_SYS_TIME,   CAP_NET_ADMIN,     CAP_NET_RAW,        CAP_MKNOD,     CAP_SYSLOG,
+      CAP_BPF,        CAP_PERFMON,       CAP_SYS_PACCT,      CAP_MAC_ADMIN, CAP_MAC_OVERRIDE,
+      CAP_WAKE_ALARM, CAP_AUDIT_CONTROL, CAP_LINUX_IMMUTABLE};
   for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++)
-    if (prctl(PR_CAPBSET_DROP, dropped[i], 0, 0, 0) != 0) vt_boot_fail(b, true, "capability %d", dropped[i]);
+    if (prctl(PR_CAPBSET_DROP, dropped[i], 0, 0, 0) != 0)
+      vt_boot_fail(b, true, "capability %d", dropped[i]);
 }
 
 static void write_hosts(const vt_boot *b) {
   char text[16384];
-  int n = snprintf(text, sizeof text, "127.0.0.1 localhost\n%s metadata.google.internal metadata\n", b->metadata);
+  int n = snprintf(text, sizeof text, "127.0.0.1 localhost\n%s metadata.google.internal metadata\n",
+                   b->metadata);
   for (const char *p = b->peers; *p && n < (int)sizeof text - 256;) {
     size_t size = strcspn(p, ","), ip = strcspn(p, ":");
-    n += snprintf(text + n, sizeof text - (size_t)n, "%.*s %.*s\n", (int)ip, p, (int)(size - ip - 1), p + ip + 1);
+    n += snprintf(text + n, sizeof text - (size_t)n, "%.*s %.*s\n", (int)ip, p,
+                  (int)(size - ip - 1), p + ip + 1);
     p += size + (p[size] == ',');
   }
   vt_boot_write("/etc/hosts", text, 0644);
@@ -149,30 +167,42 @@ static void write_hosts(const vt_boot *b) {
 
 // One list for logins by sshd (SetEnv), for shells (profile.d) and for PAM (environment).
 static void write_environment(const vt_boot *b) {
-  char hostnames[8192] = "", path[512] = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games", ssh[12288], profile[12288];
+  char hostnames[8192] = "", path[512] = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games",
+       ssh[12288], profile[12288];
   int n = 0, s = 0, p = 0;
   for (const char *q = b->peers; *q && n < (int)sizeof hostnames - 64;) {
-    n += snprintf(hostnames + n, sizeof hostnames - (size_t)n, "%s%.*s", n ? "," : "", (int)strcspn(q, ":"), q);
+    n += snprintf(hostnames + n, sizeof hostnames - (size_t)n, "%s%.*s", n ? "," : "",
+                  (int)strcspn(q, ":"), q);
     q += strcspn(q, ",");
     q += *q == ',';
   }
   if (*b->python) snprintf(path, sizeof path, "%s:/usr/local/bin:/usr/bin:/bin", b->python);
   char worker[16];
   snprintf(worker, sizeof worker, "%d", b->worker);
-  const char *const pairs[][2] = {{"TPU_LIBRARY_PATH", *b->library ? "/opt/vtpu/libvtpu.so" : ""}, {"TPU_NAME", b->node},
-                                  {"TPU_ACCELERATOR_TYPE", b->accelerator_type}, {"TPU_WORKER_ID", worker},
-                                  {"TPU_WORKER_HOSTNAMES", hostnames}, {"PJRT_DEVICE", *b->library ? "TPU" : ""}, {"PATH", path}};
+  const char *const pairs[][2] = {{"TPU_LIBRARY_PATH", *b->library ? "/opt/vtpu/libvtpu.so" : ""},
+                                  {"TPU_NAME", b->node},
+                                  {"TPU_ACCELERATOR_TYPE", b->accelerator_type},
+                                  {"TPU_WORKER_ID", worker},
+                                  {"TPU_WORKER_HOSTNAMES", hostnames},
+                                  {"PJRT_DEVICE", *b->library ? "TPU" : ""},
+                                  {"PATH", path}};
   for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
     if (!*pairs[i][1]) continue;
-    s += snprintf(ssh + s, sizeof ssh - (size_t)s, "%s %s=%s", s ? "" : "SetEnv", pairs[i][0], pairs[i][1]);
-    p += snprintf(profile + p, sizeof profile - (size_t)p, "export %s='%s'\n", pairs[i][0], pairs[i][1]);
+    s += snprintf(ssh + s, sizeof ssh - (size_t)s, "%s %s=%s", s ? "" : "SetEnv", pairs[i][0],
+                  pairs[i][1]);
+    p += snprintf(profile + p, sizeof profile - (size_t)p, "export %s='%s'\n", pairs[i][0],
+                  pairs[i][1]);
   }
   char config[16384];
   snprintf(config, sizeof config,
-           "Port 22\nListenAddress %s\nHostKey /etc/ssh/ssh_host_ed25519_key\nPidFile none\nUsePAM no\nPasswordAuthentication no\n"
-           "KbdInteractiveAuthentication no\nPermitRootLogin no\nAuthorizedKeysFile .ssh/authorized_keys\n"
-           "AuthorizedKeysCommand /opt/vtpu/vtpu-guest keys %%u\nAuthorizedKeysCommandUser nobody\nAcceptEnv LANG LC_*\n"
-           "Subsystem sftp internal-sftp\nAllowTcpForwarding yes\nMaxStartups 100:30:200\nUseDNS no\nPrintMotd no\n%s\n",
+           "Port 22\nListenAddress %s\nHostKey /etc/ssh/ssh_host_ed25519_key\nPidFile none\nUsePAM "
+           "no\nPasswordAuthentication no\n"
+           "KbdInteractiveAuthentication no\nPermitRootLogin no\nAuthorizedKeysFile "
+           ".ssh/authorized_keys\n"
+           "AuthorizedKeysCommand /opt/vtpu/vtpu-guest keys %%u\nAuthorizedKeysCommandUser "
+           "nobody\nAcceptEnv LANG LC_*\n"
+           "Subsystem sftp internal-sftp\nAllowTcpForwarding yes\nMaxStartups 100:30:200\nUseDNS "
+           "no\nPrintMotd no\n%s\n",
            b->ip, ssh);
   vt_boot_write("/etc/vtpu/sshd_config", config, 0644);
   vt_boot_write("/etc/profile.d/vtpu.sh", profile, 0644);
@@ -180,7 +210,8 @@ static void write_environment(const vt_boot *b) {
 
 static void make_host_key(const vt_boot *b) {
   if (access("/etc/ssh/ssh_host_ed25519_key", F_OK) == 0) return;
-  if (RUN("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", b->hostname, "-f", "/etc/ssh/ssh_host_ed25519_key") != 0)
+  if (RUN("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", b->hostname, "-f",
+          "/etc/ssh/ssh_host_ed25519_key") != 0)
     vt_boot_fail(b, false, "ssh-keygen failed");
 }
 
@@ -195,7 +226,8 @@ static pid_t spawn(const char *const *argv) {
   _exit(127);
 }
 
-// A script of the user's metadata, run as root once it was fetched; nothing happens when there is none.
+// A script of the user's metadata, run as root once it was fetched; nothing happens when there is
+// none.
 static void run_script(const vt_boot *b, const char *name) {
   if (fork() != 0) return;
   static char text[256 << 10];
@@ -222,7 +254,7 @@ _Noreturn static void end_all(void) {
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   kill(-1, SIGTERM);
-  for (int i = 0; i < 100; i++) {  // two seconds for programs that save their work
+  for (int i = 0; i < 100; i++) { // two seconds for programs that save their work
     pid_t pid;
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
     }
@@ -234,7 +266,8 @@ _Noreturn static void end_all(void) {
 }
 
 _Noreturn static void supervise(const vt_boot *b) {
-  static const char *const sshd[] = {"/usr/sbin/sshd", "-D", "-e", "-f", "/etc/vtpu/sshd_config", NULL};
+  static const char *const sshd[] = {"/usr/sbin/sshd",        "-D", "-e", "-f",
+                                     "/etc/vtpu/sshd_config", NULL};
   static const char *const agent[] = {"/opt/vtpu/vtpu-guest", "agent", NULL};
   sigset_t signals;
   sigfillset(&signals);
@@ -252,7 +285,7 @@ _Noreturn static void supervise(const vt_boot *b) {
     if (number == SIGUSR1) run_script(b, "shutdown-script");
     if (number != SIGCHLD) continue;
     for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) > 0;) {
-      struct timespec pause = {.tv_nsec = 200000000};  // a service that dies at once must not spin
+      struct timespec pause = {.tv_nsec = 200000000}; // a service that dies at once must not spin
       if (pid == sshd_pid || pid == agent_pid) nanosleep(&pause, NULL);
       if (pid == sshd_pid) sshd_pid = spawn(sshd);
       if (pid == agent_pid) agent_pid = spawn(agent);
@@ -264,9 +297,12 @@ _Noreturn void vt_boot_init(const vt_boot *boot) {
   static const char root[] = VT_BOOT_ROOT;
   setsid();
   // A shared parent would carry our mounts back into the launcher's view.
-  if (mount("", "/", NULL, MS_REC | MS_SLAVE, NULL) != 0) vt_boot_fail(boot, true, "mount propagation");
-  if (mount(root, root, NULL, MS_BIND | MS_REC, NULL) != 0) vt_boot_fail(boot, true, "bind of %s", root);
-  if (sethostname(boot->hostname, strlen(boot->hostname)) != 0) vt_boot_fail(boot, true, "hostname");
+  if (mount("", "/", NULL, MS_REC | MS_SLAVE, NULL) != 0)
+    vt_boot_fail(boot, true, "mount propagation");
+  if (mount(root, root, NULL, MS_BIND | MS_REC, NULL) != 0)
+    vt_boot_fail(boot, true, "bind of %s", root);
+  if (sethostname(boot->hostname, strlen(boot->hostname)) != 0)
+    vt_boot_fail(boot, true, "hostname");
   set_up_network(boot);
   mount_all(boot, root);
   enter_root(boot, root);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_linux.c - level 2: each worker is an isolated Linux made by the launcher `vtpu-guest` (guest_main.c).
-// In:  nodes to boot or end. Out: processes, found again after a restart by the pid and start time in the guest's folder.
-// Layout of a guest's folder, STATE/guests/<uid>-<worker>/: spec (what to boot), pid ("pid starttime" of its init),
-// failed (why it did not boot), disk/ (its own files), log.
-// Every project has a bridge of its own; all guests know the host as 10.164.0.1 and the metadata server as 169.254.169.254.
+// guest_linux.c - level 2: each worker is an isolated Linux made by the launcher `vtpu-guest`
+// (guest_main.c). In:  nodes to boot or end. Out: processes, found again after a restart by the pid
+// and start time in the guest's folder. Layout of a guest's folder, STATE/guests/<uid>-<worker>/:
+// spec (what to boot), pid ("pid starttime" of its init), failed (why it did not boot), disk/ (its
+// own files), log. Every project has a bridge of its own; all guests know the host as 10.164.0.1
+// and the metadata server as 169.254.169.254.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -43,7 +44,7 @@ typedef struct linux_driver {
   vt_cloud *cloud;
   char folder[512], launcher[4096], tag[8];
   vt_metadata_server *metadata;
-  VT_ARRAY(ending) endings;  // guests that were told to end, and when
+  VT_ARRAY(ending) endings; // guests that were told to end, and when
 } linux_driver;
 
 extern char **environ;
@@ -69,9 +70,11 @@ static void guest_folder(const linux_driver *d, int64_t uid, int64_t worker, cha
   snprintf(out, 600, "%s/%lld-%lld", d->folder, (long long)uid, (long long)worker);
 }
 
-// --- processes ---------------------------------------------------------------------------------------------------
+// --- processes
+// ---------------------------------------------------------------------------------------------------
 
-// Start time of a process in clock ticks, 0 when there is none: with the pid it names one process for ever.
+// Start time of a process in clock ticks, 0 when there is none: with the pid it names one process
+// for ever.
 static unsigned long long start_time(pid_t pid) {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -81,10 +84,14 @@ static unsigned long long start_time(pid_t pid) {
   close(fd);
   if (n <= 0) return 0;
   text[n] = 0;
-  const char *p = strrchr(text, ')');  // the name may hold anything
+  const char *p = strrchr(text, ')'); // the name may hold anything
   char state = 0;
   unsigned long long start = 0;
-  if (!p || sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state, &start) != 2) return 0;
+  if (!p ||
+      sscanf(p + 1,
+             " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+             &state, &start) != 2)
+    return 0;
   return state == 'Z' || state == 'X' ? 0 : start;
 }
 
@@ -104,7 +111,8 @@ static pid_t live_pid(const char *folder, const char *name) {
   char text[64];
   int pid;
   unsigned long long start;
-  if (!read_small(folder, name, text, sizeof text) || sscanf(text, "%d %llu", &pid, &start) != 2) return 0;
+  if (!read_small(folder, name, text, sizeof text) || sscanf(text, "%d %llu", &pid, &start) != 2)
+    return 0;
   return start_time(pid) == start ? pid : 0;
 }
 
@@ -118,25 +126,30 @@ static bool answers_ssh(const char *ip) {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     int error = 0;
     socklen_t size = sizeof error;
-    up = poll(&p, 1, 5) == 1 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+    up = poll(&p, 1, 5) == 1 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 &&
+         error == 0;
   }
   close(fd);
   return up;
 }
 
-// --- the network -------------------------------------------------------------------------------------------------
+// --- the network
+// -------------------------------------------------------------------------------------------------
 
 static void bridge_name(const linux_driver *d, const char *project, char out[16]) {
-  snprintf(out, 16, "vtb%.4s%06llx", d->tag, (unsigned long long)vt_hash_bytes(project, strlen(project), 3) & 0xffffff);
+  snprintf(out, 16, "vtb%.4s%06llx", d->tag,
+           (unsigned long long)vt_hash_bytes(project, strlen(project), 3) & 0xffffff);
 }
 
 // Frames inside one bridge pass the forward chain too, where the kernel filters bridges.
 static void let_within(const char *bridge) {
-  (void)RUN("nft", "insert", "rule", "inet", "vtpu", "forward", "iifname", bridge, "oifname", bridge, "accept");
+  (void)RUN("nft", "insert", "rule", "inet", "vtpu", "forward", "iifname", bridge, "oifname",
+            bridge, "accept");
 }
 
-// Guests reach the metadata server and what the host opened to them before, nothing else of the host, and no other
-// project. Without nft the bridges still keep projects apart; the host's own ports are then open to guests.
+// Guests reach the metadata server and what the host opened to them before, nothing else of the
+// host, and no other project. Without nft the bridges still keep projects apart; the host's own
+// ports are then open to guests.
 static void guard_host(const linux_driver *d) {
   static const char rules[] =
       "table inet vtpu\ndelete table inet vtpu\ntable inet vtpu {\n"
@@ -151,7 +164,8 @@ static void guard_host(const linux_driver *d) {
   char path[32];
   if (fd < 0 || write(fd, rules, sizeof rules - 1) != (ssize_t)(sizeof rules - 1)) return;
   snprintf(path, sizeof path, "/dev/fd/%d", fd);
-  if (RUN("nft", "-f", path) != 0) vt_log(VT_LOG_WARNING, "nft does not work here: guests can reach ports of the host");
+  if (RUN("nft", "-f", path) != 0)
+    vt_log(VT_LOG_WARNING, "nft does not work here: guests can reach ports of the host");
   close(fd);
   char mine[16];
   snprintf(mine, sizeof mine, "vtb%.4s", d->tag);
@@ -164,19 +178,24 @@ static void guard_host(const linux_driver *d) {
 static vt_status make_bridge(const linux_driver *d, const char *project, char out_name[16]) {
   bridge_name(d, project, out_name);
   if (if_nametoindex(out_name)) return VT_OK;
-  if (RUN("ip", "link", "add", out_name, "type", "bridge") != 0 || RUN("ip", "addr", "add", GATEWAY "/32", "dev", out_name) != 0 ||
+  if (RUN("ip", "link", "add", out_name, "type", "bridge") != 0 ||
+      RUN("ip", "addr", "add", GATEWAY "/32", "dev", out_name) != 0 ||
       RUN("ip", "link", "set", out_name, "up") != 0)
     return vt_error(VT_UNAVAILABLE, "can not make the bridge %s", out_name);
   let_within(out_name);
   return VT_OK;
 }
 
-// --- the driver --------------------------------------------------------------------------------------------------
+// --- the driver
+// --------------------------------------------------------------------------------------------------
 
-static void put_spec(vt_text *t, const char *key, const char *value) { vt_text_printf(t, "%s=%s\n", key, value); }
+static void put_spec(vt_text *t, const char *key, const char *value) {
+  vt_text_printf(t, "%s=%s\n", key, value);
+}
 
 // What vtpu-guest needs to know. Values are ours or checked; none has a newline.
-static void write_spec(const linux_driver *d, const vt_node *node, int64_t worker, const char *ip, const char *bridge, vt_text *t) {
+static void write_spec(const linux_driver *d, const vt_node *node, int64_t worker, const char *ip,
+                       const char *bridge, vt_text *t) {
   int a = 0, b = 0;
   char text[128];
   sscanf(ip, "10.164.%d.%d", &a, &b);
@@ -186,9 +205,11 @@ static void write_spec(const linux_driver *d, const vt_node *node, int64_t worke
   put_spec(t, "gateway", GATEWAY);
   put_spec(t, "metadata", METADATA);
   put_spec(t, "bridge", bridge);
-  snprintf(text, sizeof text, "vtg%.4s%07llx", d->tag, (unsigned long long)vt_hash_bytes(ip, strlen(ip), 4) & 0xfffffff);
+  snprintf(text, sizeof text, "vtg%.4s%07llx", d->tag,
+           (unsigned long long)vt_hash_bytes(ip, strlen(ip), 4) & 0xfffffff);
   put_spec(t, "veth", text);
-  // A range of 65536 host uids of its own: no file and no process of one guest belongs to another, or to the host.
+  // A range of 65536 host uids of its own: no file and no process of one guest belongs to another,
+  // or to the host.
   snprintf(text, sizeof text, "%u", 65536u * (16u + (unsigned)(a * 250 + b)));
   put_spec(t, "uid_base", text);
   put_spec(t, "library", d->cloud->options.library_path);
@@ -208,7 +229,9 @@ static void write_spec(const linux_driver *d, const vt_node *node, int64_t worke
 
 static vt_status add_hosts(const linux_driver *d, const vt_node *node, vt_text *t) {
   vt_rows *rows;
-  VT_TRY(vt_store_query(d->cloud->store, &rows, "SELECT worker, ip FROM workers WHERE node = ? ORDER BY worker", "i", node->uid));
+  VT_TRY(vt_store_query(d->cloud->store, &rows,
+                        "SELECT worker, ip FROM workers WHERE node = ? ORDER BY worker", "i",
+                        node->uid));
   vt_text_put(t, "peers=");
   while (vt_rows_next(rows)) {
     char name[64];
@@ -219,7 +242,8 @@ static vt_status add_hosts(const linux_driver *d, const vt_node *node, vt_text *
   return vt_rows_end(rows);
 }
 
-// The launcher is started through a short-lived child, so that it belongs to nobody here and outlives the daemon.
+// The launcher is started through a short-lived child, so that it belongs to nobody here and
+// outlives the daemon.
 static vt_status launch(const linux_driver *d, const char *folder) {
   pid_t pid = fork();
   if (pid < 0) return vt_error(VT_UNAVAILABLE, "fork: %s", strerror(errno));
@@ -231,7 +255,8 @@ static vt_status launch(const linux_driver *d, const char *folder) {
     if (fork() != 0) _exit(0);
     char log[700];
     snprintf(log, sizeof log, "%s/log", folder);
-    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600), null = open("/dev/null", O_RDONLY);
+    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600),
+        null = open("/dev/null", O_RDONLY);
     dup2(null, 0);
     dup2(fd, 1);
     dup2(fd, 2);
@@ -244,13 +269,15 @@ static vt_status launch(const linux_driver *d, const char *folder) {
   return VT_OK;
 }
 
-static vt_status linux_start(vt_guest_driver *driver, const vt_node *node, int64_t worker, const char *ip) {
+static vt_status linux_start(vt_guest_driver *driver, const vt_node *node, int64_t worker,
+                             const char *ip) {
   linux_driver *d = (linux_driver *)driver;
   char folder[600], path[700], bridge[16];
   vt_text spec = {0};
   guest_folder(d, node->uid, worker, folder);
   VT_TRY(make_bridge(d, node->project, bridge));
-  if (mkdir(folder, 0700) != 0 && errno != EEXIST) return vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
+  if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+    return vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
   if (RUN("ip", "route", "replace", ip, "dev", bridge) != 0)
     return vt_error(VT_UNAVAILABLE, "no route to %s", ip);
   write_spec(d, node, worker, ip, bridge, &spec);
@@ -265,7 +292,8 @@ static vt_status linux_start(vt_guest_driver *driver, const vt_node *node, int64
   return st ? st : launch(d, folder);
 }
 
-static vt_guest_state linux_poll(vt_guest_driver *driver, const vt_node *node, int64_t worker, const char *ip) {
+static vt_guest_state linux_poll(vt_guest_driver *driver, const vt_node *node, int64_t worker,
+                                 const char *ip) {
   linux_driver *d = (linux_driver *)driver;
   char folder[600], path[700], why[256];
   guest_folder(d, node->uid, worker, folder);
@@ -273,7 +301,8 @@ static vt_guest_state linux_poll(vt_guest_driver *driver, const vt_node *node, i
     snprintf(path, sizeof path, "%s/up", folder);
     if (access(path, F_OK) == 0) return VT_GUEST_RUNNING;
     if (!answers_ssh(ip)) return VT_GUEST_STARTING;
-    // Ready is: ssh answers and the agent knows the users. Remembered as a file, so that later polls are cheap.
+    // Ready is: ssh answers and the agent knows the users. Remembered as a file, so that later
+    // polls are cheap.
     bool synced = false;
     vt_status st = vt_metadata_synced(d->cloud, node, &synced);
     vt_status_free(st);
@@ -288,13 +317,15 @@ static vt_guest_state linux_poll(vt_guest_driver *driver, const vt_node *node, i
     return VT_GUEST_FAILED;
   }
   snprintf(path, sizeof path, "%s/up", folder);
-  if (access(path, F_OK) == 0) return VT_GUEST_ABSENT;  // it ran, and it is gone
+  if (access(path, F_OK) == 0) return VT_GUEST_ABSENT; // it ran, and it is gone
   snprintf(path, sizeof path, "%s/spec", folder);
   struct stat info;
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   // Just launched: the launcher has not said so yet.
-  if (stat(path, &info) == 0 && now.tv_sec - info.st_mtim.tv_sec < 10 && !live_pid(folder, "launcher")) return VT_GUEST_STARTING;
+  if (stat(path, &info) == 0 && now.tv_sec - info.st_mtim.tv_sec < 10 &&
+      !live_pid(folder, "launcher"))
+    return VT_GUEST_STARTING;
   return VT_GUEST_ABSENT;
 }
 
@@ -314,14 +345,16 @@ static int64_t ending_since(linux_driver *d, int64_t uid, int64_t worker, bool f
   return -1;
 }
 
-// Launchers and removers come to the daemon when their parent is gone; nobody else waits for them. Other children (the
-// command of --ephemeral) are left to whoever started them.
+// Launchers and removers come to the daemon when their parent is gone; nobody else waits for them.
+// Other children (the command of --ephemeral) are left to whoever started them.
 static void reap(void) {
   siginfo_t info = {0};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid) {
     char path[64], name[32] = "";
     snprintf(path, sizeof path, "/proc/%d", (int)info.si_pid);
-    if (!read_small(path, "comm", name, sizeof name) || (strncmp(name, "vtpu-guest", 10) != 0 && strncmp(name, "rm", 2) != 0)) return;
+    if (!read_small(path, "comm", name, sizeof name) ||
+        (strncmp(name, "vtpu-guest", 10) != 0 && strncmp(name, "rm", 2) != 0))
+      return;
     waitpid(info.si_pid, NULL, WNOHANG);
     info.si_pid = 0;
   }
@@ -332,7 +365,7 @@ static bool end_process(linux_driver *d, const char *folder, int64_t uid, int64_
   if (!init && !launcher) return true;
   int64_t since = ending_since(d, uid, worker, false);
   if (since < 0 && init) kill(init, SIGTERM);
-  if (since < 0 && !init) kill(launcher, SIGKILL);  // still building; nothing runs in it yet
+  if (since < 0 && !init) kill(launcher, SIGKILL); // still building; nothing runs in it yet
   if (since > GRACE_NS && init) kill(init, SIGKILL);
   return false;
 }
@@ -373,7 +406,7 @@ static bool linux_end_all(vt_guest_driver *driver) {
     char tail[8];
     int n = sscanf(e->d_name, "%lld-%lld%7s", &uid, &worker, tail);
     if (n == 2) (void)linux_stop(driver, uid, worker, true);
-    if (n >= 2) gone = false;  // also the ones that are being removed
+    if (n >= 2) gone = false; // also the ones that are being removed
   }
   if (dir) closedir(dir);
   return gone;
@@ -399,7 +432,9 @@ static vt_status linux_sweep(vt_guest_driver *driver) {
     snprintf(path, sizeof path, "%s/%s", d->folder, e->d_name);
     if (n == 3) (void)RUN("rm", "-rf", "--one-file-system", path);
     if (n != 2) continue;
-    st = vt_store_int(d->cloud->store, &owned, 0, "SELECT 1 FROM workers WHERE node = ? AND worker = ?", "ii", (int64_t)uid, (int64_t)worker);
+    st = vt_store_int(d->cloud->store, &owned, 0,
+                      "SELECT 1 FROM workers WHERE node = ? AND worker = ?", "ii", (int64_t)uid,
+                      (int64_t)worker);
     if (st || owned) continue;
     pid_t init = live_pid(path, "pid"), launcher = live_pid(path, "launcher");
     if (launcher && !init) kill(launcher, SIGKILL);
@@ -419,9 +454,12 @@ static void linux_destroy(vt_guest_driver *driver) {
 
 static vt_status check_host(void) {
   if (geteuid() != 0) return vt_error(VT_UNIMPLEMENTED, "guests of level 2 need root");
-  if (access("/usr/sbin/sshd", X_OK) != 0) return vt_error(VT_UNIMPLEMENTED, "guests need OpenSSH's /usr/sbin/sshd");
-  if (access("/proc/self/ns/user", F_OK) != 0) return vt_error(VT_UNIMPLEMENTED, "guests need user namespaces");
-  if (RUN("ip", "-V") != 0) return vt_error(VT_UNIMPLEMENTED, "guests need the `ip` program (iproute2)");
+  if (access("/usr/sbin/sshd", X_OK) != 0)
+    return vt_error(VT_UNIMPLEMENTED, "guests need OpenSSH's /usr/sbin/sshd");
+  if (access("/proc/self/ns/user", F_OK) != 0)
+    return vt_error(VT_UNIMPLEMENTED, "guests need user namespaces");
+  if (RUN("ip", "-V") != 0)
+    return vt_error(VT_UNIMPLEMENTED, "guests need the `ip` program (iproute2)");
   return VT_OK;
 }
 
@@ -430,7 +468,8 @@ static vt_status find_launcher(linux_driver *d) {
   if (n <= 0) return vt_error(VT_INTERNAL, "/proc/self/exe: %s", strerror(errno));
   d->launcher[n] = 0;
   strcpy(strrchr(d->launcher, '/') + 1, "vtpu-guest");
-  if (access(d->launcher, X_OK) != 0) return vt_error(VT_UNIMPLEMENTED, "the launcher %s is not there", d->launcher);
+  if (access(d->launcher, X_OK) != 0)
+    return vt_error(VT_UNIMPLEMENTED, "the launcher %s is not there", d->launcher);
   return VT_OK;
 }
 
@@ -440,9 +479,13 @@ vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
   VT_TRY(check_host());
   linux_driver *d = calloc(1, sizeof *d);
   if (!d) return vt_error_no_memory();
-  d->base = (vt_guest_driver){linux_start, linux_poll, linux_stop, linux_notify, linux_sweep, linux_end_all, linux_destroy};
+  d->base = (vt_guest_driver){linux_start, linux_poll,    linux_stop,   linux_notify,
+                              linux_sweep, linux_end_all, linux_destroy};
   d->cloud = cloud;
-  snprintf(d->tag, sizeof d->tag, "%04llx", (unsigned long long)vt_hash_bytes(cloud->options.state_dir, strlen(cloud->options.state_dir), 0) & 0xffff);
+  snprintf(d->tag, sizeof d->tag, "%04llx",
+           (unsigned long long)vt_hash_bytes(cloud->options.state_dir,
+                                             strlen(cloud->options.state_dir), 0) &
+               0xffff);
   snprintf(d->folder, sizeof d->folder, "%s/guests", cloud->options.state_dir);
   VT_TRY_OUT(find_launcher(d));
   prctl(PR_SET_CHILD_SUBREAPER, 1);

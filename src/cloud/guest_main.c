@@ -3,8 +3,9 @@
 //   vtpu-guest boot FOLDER    builds the worker that FOLDER/spec describes and stays until it ends
 //   vtpu-guest keys USER      inside: prints the ssh keys of USER (AuthorizedKeysCommand of sshd)
 //   vtpu-guest agent          inside: keeps accounts in step with the metadata server
-// A worker has its own user, mount, pid, network, UTS and IPC namespaces. Its root is root of a range of 65536 host ids
-// that nothing else uses; the host's /usr shows through an overlay whose owners are shifted into that range.
+// A worker has its own user, mount, pid, network, UTS and IPC namespaces. Its root is root of a
+// range of 65536 host ids that nothing else uses; the host's /usr shows through an overlay whose
+// owners are shifted into that range.
 #include "cloud/guest_boot.h"
 
 #include <errno.h>
@@ -49,7 +50,8 @@ bool vt_boot_write(const char *path, const char *text, unsigned mode) {
 static const char *get(char *spec, const char *key) {
   size_t n = strlen(key);
   for (char *line = spec; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
-    if (strncmp(line, key, n) == 0 && line[n] == '=') return strndup(line + n + 1, strcspn(line + n + 1, "\n"));
+    if (strncmp(line, key, n) == 0 && line[n] == '=')
+      return strndup(line + n + 1, strcspn(line + n + 1, "\n"));
   return "";
 }
 
@@ -92,12 +94,16 @@ static void write_pid(const vt_boot *b, const char *name, pid_t pid) {
   if (fd >= 0) close(fd);
   text[n > 0 ? n : 0] = 0;
   const char *p = strrchr(text, ')');
-  if (!p || sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start) != 1)
+  if (!p ||
+      sscanf(p + 1,
+             " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+             &start) != 1)
     vt_boot_fail(b, false, "process %d is gone", (int)pid);
   snprintf(text, sizeof text, "%d %llu\n", (int)pid, start);
   snprintf(temporary, sizeof temporary, "%s/%s.new", b->folder, name);
   snprintf(path, sizeof path, "%s/%s", b->folder, name);
-  if (!vt_boot_write(temporary, text, 0600) || rename(temporary, path) != 0) vt_boot_fail(b, true, "%s", path);
+  if (!vt_boot_write(temporary, text, 0600) || rename(temporary, path) != 0)
+    vt_boot_fail(b, true, "%s", path);
 }
 
 static void run(const vt_boot *b, const char *const *argv) {
@@ -107,7 +113,8 @@ static void run(const vt_boot *b, const char *const *argv) {
     execvp(argv[0], (char *const *)argv);
     _exit(127);
   }
-  if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0) vt_boot_fail(b, false, "%s %s %s failed", argv[0], argv[1], argv[2]);
+  if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+    vt_boot_fail(b, false, "%s %s %s failed", argv[0], argv[1], argv[2]);
 }
 #define RUN(b, ...) run(b, (const char *const[]){__VA_ARGS__, NULL})
 
@@ -123,7 +130,8 @@ static int make_user_namespace(const vt_boot *b) {
     if (write(ready[1], &byte, 1) == 1 && read(release[0], &byte, 1) >= 0) _exit(0);
     _exit(1);
   }
-  if (pid < 0 || read(ready[0], &byte, 1) != 1 || !byte) vt_boot_fail(b, false, "user namespaces are not allowed here");
+  if (pid < 0 || read(ready[0], &byte, 1) != 1 || !byte)
+    vt_boot_fail(b, false, "user namespaces are not allowed here");
   snprintf(map, sizeof map, "0 %u 65536\n", b->uid_base);
   snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
   bool good = vt_boot_write(path, map, 0600);
@@ -168,12 +176,15 @@ static void unlimit(pid_t init) {
   rmdir(path);
 }
 
-// In the child: enters the user namespace, makes the rest, and becomes process 1 once the parent says the network is there.
+// In the child: enters the user namespace, makes the rest, and becomes process 1 once the parent
+// says the network is there.
 static void enter(const vt_boot *b, int user_ns, const int tell[2], const int go[2]) {
   char byte;
   if (setns(user_ns, CLONE_NEWUSER) != 0) vt_boot_fail(b, true, "setns");
-  if (setgroups(0, NULL) != 0 || setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0) vt_boot_fail(b, true, "becoming root of the guest");
-  if (unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC) != 0) vt_boot_fail(b, true, "unshare");
+  if (setgroups(0, NULL) != 0 || setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0)
+    vt_boot_fail(b, true, "becoming root of the guest");
+  if (unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC) != 0)
+    vt_boot_fail(b, true, "unshare");
   pid_t init = fork();
   if (init < 0) vt_boot_fail(b, true, "fork");
   if (init > 0) {
@@ -198,14 +209,16 @@ static int boot(const char *folder) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   setpriority(PRIO_PROCESS, 0, 5);
   int user_ns = make_user_namespace(&b);
-  if (unshare(CLONE_NEWNS) != 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) vt_boot_fail(&b, true, "mount namespace");
+  if (unshare(CLONE_NEWNS) != 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+    vt_boot_fail(&b, true, "mount namespace");
   vt_boot_disk(&b, user_ns);
   if (pipe2(tell, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0) vt_boot_fail(&b, true, "pipe");
   pid_t child = fork();
   if (child == 0) enter(&b, user_ns, tell, go);
   close(tell[1]);
   close(go[0]);
-  if (child < 0 || read(tell[0], &init, sizeof init) != sizeof init) vt_boot_fail(&b, false, "the guest did not begin");
+  if (child < 0 || read(tell[0], &init, sizeof init) != sizeof init)
+    vt_boot_fail(&b, false, "the guest did not begin");
   waitpid(child, NULL, 0);
   limit(init);
   snprintf(pid_text, sizeof pid_text, "%d", (int)init);
@@ -218,7 +231,8 @@ static int boot(const char *folder) {
   waitpid(init, &status, 0);
   unlimit(init);
   // Process 1 ends with 0 when it was told to; it can not write in this folder itself.
-  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) vt_boot_fail(&b, false, "the guest ended while it was booting; see its log");
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
+    vt_boot_fail(&b, false, "the guest ended while it was booting; see its log");
   return 0;
 }
 
@@ -226,7 +240,9 @@ static int keys(const char *user) {
   static char text[256 << 10];
   char path[256], tag[32];
   // sshd hands over any name a client offers; only plain ones go on.
-  if (!*user || strlen(user) > 32 || strspn(user, "abcdefghijklmnopqrstuvwxyz0123456789_-.") != strlen(user)) return 1;
+  if (!*user || strlen(user) > 32 ||
+      strspn(user, "abcdefghijklmnopqrstuvwxyz0123456789_-.") != strlen(user))
+    return 1;
   snprintf(path, sizeof path, "/computeMetadata/v1/vtpu/authorized-keys?user=%s", user);
   if (!vt_boot_metadata("169.254.169.254", path, NULL, text, sizeof text, tag)) return 1;
   fputs(text, stdout);

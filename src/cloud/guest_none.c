@@ -4,12 +4,14 @@
 
 #include "cloud/guest.h"
 
-static vt_status none_start(vt_guest_driver *driver, const vt_node *node, int64_t worker, const char *ip) {
+static vt_status none_start(vt_guest_driver *driver, const vt_node *node, int64_t worker,
+                            const char *ip) {
   (void)driver, (void)node, (void)worker, (void)ip;
   return VT_OK;
 }
 
-static vt_guest_state none_poll(vt_guest_driver *driver, const vt_node *node, int64_t worker, const char *ip) {
+static vt_guest_state none_poll(vt_guest_driver *driver, const vt_node *node, int64_t worker,
+                                const char *ip) {
   (void)driver, (void)node, (void)worker, (void)ip;
   return VT_GUEST_RUNNING;
 }
@@ -19,7 +21,9 @@ static bool none_stop(vt_guest_driver *driver, int64_t uid, int64_t worker, bool
   return true;
 }
 
-static void none_notify(vt_guest_driver *driver, int64_t uid, int64_t worker) { (void)driver, (void)uid, (void)worker; }
+static void none_notify(vt_guest_driver *driver, int64_t uid, int64_t worker) {
+  (void)driver, (void)uid, (void)worker;
+}
 
 static vt_status none_sweep(vt_guest_driver *driver) {
   (void)driver;
@@ -31,11 +35,14 @@ static bool none_end_all(vt_guest_driver *driver) {
   return true;
 }
 
-static void none_destroy(vt_guest_driver *driver) { free(driver); }
+static void none_destroy(vt_guest_driver *driver) {
+  free(driver);
+}
 
 vt_status vt_guest_none_create(vt_guest_driver **out_driver) {
   *out_driver = calloc(1, sizeof **out_driver);
   if (!*out_driver) return vt_error_no_memory();
-  **out_driver = (vt_guest_driver){none_start, none_poll, none_stop, none_notify, none_sweep, none_end_all, none_destroy};
+  **out_driver = (vt_guest_driver){none_start, none_poll,    none_stop,   none_notify,
+                                   none_sweep, none_end_all, none_destroy};
   return VT_OK;
 }

@@ -5,7 +5,8 @@
 
 #include "cloud/call.h"
 
-#define ROUTE(method, path, versions, handler, permission, service, request, response, query) HANDLER(handler);
+#define ROUTE(method, path, versions, handler, permission, service, request, response, query)      \
+  HANDLER(handler);
 #include "cloud/routes.def"
 #undef ROUTE
 

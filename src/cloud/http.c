@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// http.c - libmicrohttpd to vt_call and back. One epoll thread a core; calls take turns on the cloud's lock.
-// The response is queued on the last handler call only: queued earlier, the library closes a keep-alive connection.
+// http.c - libmicrohttpd to vt_call and back. One epoll thread a core; calls take turns on the
+// cloud's lock. The response is queued on the last handler call only: queued earlier, the library
+// closes a keep-alive connection.
 #include "cloud/http.h"
 
 #include <arpa/inet.h>
@@ -24,12 +25,13 @@ struct vt_http {
 };
 
 typedef struct request {
-  char *uri;  // as sent, query included
+  char *uri; // as sent, query included
   vt_text body;
   bool begun, too_large;
 } request;
 
-static enum MHD_Result add_header(void *context, enum MHD_ValueKind kind, const char *key, const char *value) {
+static enum MHD_Result add_header(void *context, enum MHD_ValueKind kind, const char *key,
+                                  const char *value) {
   (void)kind;
   if (value) vt_call_add_header(context, key, value);
   return MHD_YES;
@@ -37,8 +39,8 @@ static enum MHD_Result add_header(void *context, enum MHD_ValueKind kind, const 
 
 static enum MHD_Result send_reply(struct MHD_Connection *connection, vt_call *call) {
   vt_call_render(call);
-  struct MHD_Response *response = MHD_create_response_from_buffer(call->raw.size, call->raw.data ? call->raw.data : (void *)"",
-                                                                  MHD_RESPMEM_MUST_COPY);
+  struct MHD_Response *response = MHD_create_response_from_buffer(
+      call->raw.size, call->raw.data ? call->raw.data : (void *)"", MHD_RESPMEM_MUST_COPY);
   if (!response) return MHD_NO;
   MHD_add_response_header(response, "Content-Type", call->content_type);
   MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
@@ -46,7 +48,8 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, vt_call *ca
   MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
   bool caches = false;
   for (size_t i = 0; i < call->reply_headers.size; i++) {
-    MHD_add_response_header(response, call->reply_headers.data[i].name, call->reply_headers.data[i].value);
+    MHD_add_response_header(response, call->reply_headers.data[i].name,
+                            call->reply_headers.data[i].value);
     if (strcmp(call->reply_headers.data[i].name, "Cache-Control") == 0) caches = true;
   }
   if (!caches) MHD_add_response_header(response, "Cache-Control", "private, no-cache");
@@ -56,14 +59,17 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, vt_call *ca
 }
 
 static const char *peer_text(struct MHD_Connection *connection, char out_text[INET6_ADDRSTRLEN]) {
-  const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  const union MHD_ConnectionInfo *info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
   *out_text = 0;
   if (info && info->client_addr->sa_family == AF_INET)
-    inet_ntop(AF_INET, &((struct sockaddr_in *)info->client_addr)->sin_addr, out_text, INET6_ADDRSTRLEN);
+    inet_ntop(AF_INET, &((struct sockaddr_in *)info->client_addr)->sin_addr, out_text,
+              INET6_ADDRSTRLEN);
   return out_text;
 }
 
-static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, const char *method, request *r) {
+static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, const char *method,
+                              request *r) {
   vt_call call;
   char peer[INET6_ADDRSTRLEN];
   char *question = strchr(r->uri, '?');
@@ -77,11 +83,11 @@ static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, 
   call.body_text = vt_text_string(&r->body);
   call.body_size = r->body.size;
   const char *override = vt_call_header(&call, "x-http-method-override");
-  if (override && strcmp(method, "POST") == 0) call.method = override;  // long GETs of some clients
+  if (override && strcmp(method, "POST") == 0) call.method = override; // long GETs of some clients
   if (r->too_large) {
     call.status = 413;
-    call.reply = json_pack("{s:{s:i, s:s, s:s}}", "error", "code", 413, "message", "The request is too large.", "status",
-                           "INVALID_ARGUMENT");
+    call.reply = json_pack("{s:{s:i, s:s, s:s}}", "error", "code", 413, "message",
+                           "The request is too large.", "status", "INVALID_ARGUMENT");
   } else {
     http->run(&call);
   }
@@ -90,8 +96,9 @@ static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, 
   return result;
 }
 
-static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *url, const char *method,
-                              const char *version, const char *upload, size_t *upload_size, void **slot) {
+static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *url,
+                              const char *method, const char *version, const char *upload,
+                              size_t *upload_size, void **slot) {
   (void)version, (void)url;
   request *r = *slot;
   if (!r) return MHD_NO;
@@ -110,7 +117,8 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
   return answer(context, connection, method, r);
 }
 
-static void completed(void *context, struct MHD_Connection *connection, void **slot, enum MHD_RequestTerminationCode code) {
+static void completed(void *context, struct MHD_Connection *connection, void **slot,
+                      enum MHD_RequestTerminationCode code) {
   (void)context, (void)connection, (void)code;
   request *r = *slot;
   if (!r) return;
@@ -120,8 +128,8 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
   *slot = NULL;
 }
 
-// The URI is taken here, whole and still encoded: the router has its own rules for '+' and %00. What this returns is
-// the request's slot.
+// The URI is taken here, whole and still encoded: the router has its own rules for '+' and %00.
+// What this returns is the request's slot.
 static void *begin(void *context, const char *uri, struct MHD_Connection *connection) {
   (void)context, (void)connection;
   request *r = calloc(1, sizeof *r);
@@ -145,30 +153,40 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
     return vt_error(VT_INVALID_ARGUMENT, "'%s' is not an IPv4 address", options->address);
   }
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  unsigned threads = options->threads ? options->threads : cores > 4 ? 4 : cores > 0 ? (unsigned)cores : 1;
+  unsigned threads = options->threads ? options->threads
+                     : cores > 4      ? 4
+                     : cores > 0      ? (unsigned)cores
+                                      : 1;
   struct MHD_OptionItem extra[] = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)threads, NULL},
                                    {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)options->certificate_pem},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)options->key_pem},
                                    {MHD_OPTION_END, 0, NULL}};
   struct MHD_OptionItem *list = extra;
-  if (threads < 2 || options->thread_per_connection) *list = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL};
+  if (threads < 2 || options->thread_per_connection)
+    *list = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL};
   if (!http->secure) extra[1].option = MHD_OPTION_END;
-  unsigned flags = (options->thread_per_connection ? MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD : MHD_USE_EPOLL_INTERNAL_THREAD) | MHD_USE_ERROR_LOG | (http->secure ? MHD_USE_TLS : 0);
-  http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, handle, http, MHD_OPTION_SOCK_ADDR, &address,
-                                  MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_CONNECTION_TIMEOUT,
-                                  (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
-                                  MHD_OPTION_URI_LOG_CALLBACK, begin, NULL,
-                                  MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
+  unsigned flags = (options->thread_per_connection
+                        ? MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD
+                        : MHD_USE_EPOLL_INTERNAL_THREAD) |
+                   MHD_USE_ERROR_LOG | (http->secure ? MHD_USE_TLS : 0);
+  http->daemon = MHD_start_daemon(
+      flags, 0, NULL, NULL, handle, http, MHD_OPTION_SOCK_ADDR, &address,
+      MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_CONNECTION_TIMEOUT,
+      (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
+      MHD_OPTION_URI_LOG_CALLBACK, begin, NULL, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
   if (!http->daemon) {
     free(http);
-    return vt_error(VT_UNAVAILABLE, "can not listen on %s port %d", options->address, (int)options->port);
+    return vt_error(VT_UNAVAILABLE, "can not listen on %s port %d", options->address,
+                    (int)options->port);
   }
   http->port = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT)->port;
   *out_http = http;
   return VT_OK;
 }
 
-uint16_t vt_http_port(const vt_http *http) { return http->port; }
+uint16_t vt_http_port(const vt_http *http) {
+  return http->port;
+}
 
 void vt_http_stop(vt_http *http) {
   if (!http) return;

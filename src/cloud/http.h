@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// http.h - HTTP/1.1 in front of the calls: one listening port on libmicrohttpd, with TLS when a certificate is given.
+// http.h - HTTP/1.1 in front of the calls: one listening port on libmicrohttpd, with TLS when a
+// certificate is given.
 #ifndef VT_CLOUD_HTTP_H
 #define VT_CLOUD_HTTP_H
 
@@ -10,16 +11,17 @@
 
 typedef struct vt_http vt_http;
 typedef struct vt_http_options {
-  const char *address;                     // "127.0.0.1"
-  uint16_t port;                           // 0 = any free one
-  const char *certificate_pem, *key_pem;   // NULL = plain
-  unsigned threads;                        // 0 = as many as cores, at most 4
-  void (*run)(vt_call *call);              // NULL = vt_call_run
-  bool thread_per_connection;              // for calls that wait
+  const char *address;                   // "127.0.0.1"
+  uint16_t port;                         // 0 = any free one
+  const char *certificate_pem, *key_pem; // NULL = plain
+  unsigned threads;                      // 0 = as many as cores, at most 4
+  void (*run)(vt_call *call);            // NULL = vt_call_run
+  bool thread_per_connection;            // for calls that wait
 } vt_http_options;
 
-vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http **out_http) VT_CHECKED;
+vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options,
+                        vt_http **out_http) VT_CHECKED;
 uint16_t vt_http_port(const vt_http *http);
-void vt_http_stop(vt_http *http);  // accepts NULL; waits for calls in progress
+void vt_http_stop(vt_http *http); // accepts NULL; waits for calls in progress
 
 #endif

@@ -14,14 +14,17 @@
 static vt_status broken(const char *host, const char *what) {
   const char *reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
-  return vt_error(VT_UNAVAILABLE, "%s: %s%s%s", host, what, reason ? ": " : "", reason ? reason : "");
+  return vt_error(VT_UNAVAILABLE, "%s: %s%s%s", host, what, reason ? ": " : "",
+                  reason ? reason : "");
 }
 
-static vt_status connect_to(const vt_http_request *r, SSL_CTX *context, bool secure, const char *host, const char *name, BIO **out) {
+static vt_status connect_to(const vt_http_request *r, SSL_CTX *context, bool secure,
+                            const char *host, const char *name, BIO **out) {
   BIO *bio = NULL;
   if (secure) {
     SSL *ssl = NULL;
-    if ((r->ca_file && *r->ca_file ? SSL_CTX_load_verify_locations(context, r->ca_file, NULL) : SSL_CTX_set_default_verify_paths(context)) != 1)
+    if ((r->ca_file && *r->ca_file ? SSL_CTX_load_verify_locations(context, r->ca_file, NULL)
+                                   : SSL_CTX_set_default_verify_paths(context)) != 1)
       return broken(host, "no certificate authorities");
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
     bio = BIO_new_ssl_connect(context);
@@ -39,13 +42,18 @@ static vt_status connect_to(const vt_http_request *r, SSL_CTX *context, bool sec
   return VT_OK;
 }
 
-static vt_status exchange(const vt_http_request *r, BIO *bio, const char *host, const char *path, vt_text *reply) {
+static vt_status exchange(const vt_http_request *r, BIO *bio, const char *host, const char *path,
+                          vt_text *reply) {
   vt_text head = {0};
   char buffer[16384];
-  vt_text_printf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nAccept: application/json\r\nUser-Agent: vtpu\r\n", r->method, path, host);
+  vt_text_printf(&head,
+                 "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nAccept: "
+                 "application/json\r\nUser-Agent: vtpu\r\n",
+                 r->method, path, host);
   if (r->token && *r->token) vt_text_printf(&head, "Authorization: Bearer %s\r\n", r->token);
   if (r->body) vt_text_put(&head, "Content-Type: application/json\r\n");
-  vt_text_printf(&head, "Content-Length: %zu\r\n\r\n%s", r->body ? strlen(r->body) : 0, r->body ? r->body : "");
+  vt_text_printf(&head, "Content-Length: %zu\r\n\r\n%s", r->body ? strlen(r->body) : 0,
+                 r->body ? r->body : "");
   size_t sent = 0;
   while (sent < head.size) {
     int n = BIO_write(bio, head.data + sent, (int)(head.size - sent));
@@ -55,11 +63,13 @@ static vt_status exchange(const vt_http_request *r, BIO *bio, const char *host, 
   bool whole = sent == head.size;
   vt_text_free(&head);
   if (!whole) return broken(host, "the request was cut off");
-  for (int n; (n = BIO_read(bio, buffer, sizeof buffer)) > 0;) vt_text_put_n(reply, buffer, (size_t)n);
+  for (int n; (n = BIO_read(bio, buffer, sizeof buffer)) > 0;)
+    vt_text_put_n(reply, buffer, (size_t)n);
   return VT_OK;
 }
 
-static vt_status split_reply(const char *host, const vt_text *reply, int *out_status, vt_text *out_body) {
+static vt_status split_reply(const char *host, const vt_text *reply, int *out_status,
+                             vt_text *out_body) {
   const char *text = vt_text_string(reply), *end = strstr(text, "\r\n\r\n");
   if (strncmp(text, "HTTP/1.1 ", 9) != 0 || !end) return broken(host, "no HTTP reply");
   *out_status = atoi(text + 9);

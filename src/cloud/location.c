@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// location.c - the calls that read the catalogue: locations, accelerator types, runtime versions, reservations.
+// location.c - the calls that read the catalogue: locations, accelerator types, runtime versions,
+// reservations.
 #include <stdio.h>
 #include <string.h>
 
 #include "cloud/catalogue.h"
 #include "cloud/handlers.h"
 
-// Items of a constant list behind one page: `at` gives the index-th item's id and object, false past the last.
+// Items of a constant list behind one page: `at` gives the index-th item's id and object, false
+// past the last.
 typedef bool (*item_at)(vt_call *call, int index, const char **out_id, json_t **out_json);
 
-// `id=x` or `type=x` or `name:x`: the few filters that clients send on catalogues, matched against the id.
+// `id=x` or `type=x` or `name:x`: the few filters that clients send on catalogues, matched against
+// the id.
 static bool filtered_out(const char *filter, const char *id) {
   if (!filter || !*filter) return false;
   const char *value = strpbrk(filter, "=:");
@@ -33,7 +36,8 @@ static vt_status list(vt_call *call, const char *key, item_at at) {
     if (!item) continue;
     if (started && !filtered_out(filter, id)) {
       if ((int64_t)json_array_size(items) == page.limit) {
-        json_object_set_new(call->reply, "nextPageToken", json_string(vt_call_page_token(call, "", last)));
+        json_object_set_new(call->reply, "nextPageToken",
+                            json_string(vt_call_page_token(call, "", last)));
         json_decref(item);
         return VT_OK;
       }
@@ -50,7 +54,8 @@ static vt_status list(vt_call *call, const char *key, item_at at) {
 static vt_status check_zone(vt_call *call) {
   const char *zone = vt_call_param(call, "zone");
   if (vt_zone_exists(zone) || vt_call_all_zones(call)) return VT_OK;
-  return vt_error(VT_PERMISSION_DENIED, "Location %s is not found or access is unauthorized.", zone);
+  return vt_error(VT_PERMISSION_DENIED, "Location %s is not found or access is unauthorized.",
+                  zone);
 }
 
 static vt_status get(vt_call *call, const char *collection, const char *id, item_at at) {
@@ -69,8 +74,8 @@ static vt_status get(vt_call *call, const char *collection, const char *id, item
 
 static json_t *location(vt_call *call, const char *zone) {
   return json_pack("{s:s, s:s, s:s, s:{s:s}}", "name",
-                   vt_arena_printf(&call->arena, "projects/%s/locations/%s", call->project, zone), "locationId", zone,
-                   "displayName", zone, "labels", "cloud.googleapis.com/region",
+                   vt_arena_printf(&call->arena, "projects/%s/locations/%s", call->project, zone),
+                   "locationId", zone, "displayName", zone, "labels", "cloud.googleapis.com/region",
                    vt_arena_printf(&call->arena, "%.*s", (int)(strrchr(zone, '-') - zone), zone));
 }
 
@@ -81,7 +86,9 @@ static bool location_at(vt_call *call, int index, const char **out_id, json_t **
   return true;
 }
 
-vt_status vt_locations_list(vt_call *call) { return list(call, "locations", location_at); }
+vt_status vt_locations_list(vt_call *call) {
+  return list(call, "locations", location_at);
+}
 
 vt_status vt_locations_get(vt_call *call) {
   const char *zone = vt_call_param(call, "zone");
@@ -91,8 +98,9 @@ vt_status vt_locations_get(vt_call *call) {
 }
 
 vt_status vt_locations_identity(vt_call *call) {
-  const char *email = vt_arena_printf(&call->arena, "service-%lld@cloud-tpu.%s", (long long)call->project_number,
-                                      call->cloud->options.universe);
+  const char *email =
+      vt_arena_printf(&call->arena, "service-%lld@cloud-tpu.%s", (long long)call->project_number,
+                      call->cloud->options.universe);
   call->reply = json_pack("{s:{s:s}}", "identity", "email", email);
   return VT_OK;
 }
@@ -103,8 +111,9 @@ static bool accelerator_at(vt_call *call, int index, const char **out_id, json_t
   if (!a) return false;
   *out_id = a->name;
   if (!vt_call_all_zones(call) && !vt_zone_offers(vt_call_param(call, "zone"), a)) return true;
-  *out_json = json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "name", vt_call_name(call, "acceleratorTypes", a->name), "type",
-                        a->name, "acceleratorConfigs", "type", a->family->type_enum, "topology", a->topology);
+  *out_json = json_pack(
+      "{s:s, s:s, s:[{s:s, s:s}]}", "name", vt_call_name(call, "acceleratorTypes", a->name), "type",
+      a->name, "acceleratorConfigs", "type", a->family->type_enum, "topology", a->topology);
   return true;
 }
 
@@ -122,7 +131,8 @@ static bool runtime_at(vt_call *call, int index, const char **out_id, json_t **o
   *out_id = vt_image_at(index, &families);
   if (!*out_id) return false;
   bool old = (call->api & (VT_API_V1 | VT_API_V1A)) != 0;
-  *out_json = json_pack("{s:s, s:s}", "name", vt_call_name(call, old ? "tensorflowVersions" : "runtimeVersions", *out_id),
+  *out_json = json_pack("{s:s, s:s}", "name",
+                        vt_call_name(call, old ? "tensorflowVersions" : "runtimeVersions", *out_id),
                         "version", *out_id);
   return true;
 }
@@ -141,7 +151,8 @@ vt_status vt_reservations_list(vt_call *call) {
   vt_rows *rows;
   const char *zone = vt_call_param(call, "zone");
   VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT id, family, chips, state, start_ns, end_ns, zone FROM reservations WHERE project = ? AND (? = "
+                        "SELECT id, family, chips, state, start_ns, end_ns, zone FROM reservations "
+                        "WHERE project = ? AND (? = "
                         "'-' OR zone = ?) ORDER BY zone, id",
                         "sss", call->project, zone, zone));
   json_t *items = json_array();
@@ -149,12 +160,13 @@ vt_status vt_reservations_list(vt_call *call) {
     char start[40], end[40];
     vt_time_format(vt_rows_int(rows, 4), start);
     vt_time_format(vt_rows_int(rows, 5), end);
-    const char *name = vt_arena_printf(&call->arena, "projects/%s/locations/%s/reservations/%s", call->project,
-                                       vt_rows_text(rows, 6), vt_rows_text(rows, 0));
-    json_array_append_new(items, json_pack("{s:s, s:s, s:{s:I, s:s, s:s, s:{s:s, s:s}}}", "name", name, "state",
-                                           vt_rows_text(rows, 3), "standard", "size", (json_int_t)vt_rows_int(rows, 2),
-                                           "capacityUnits", "CHIPS", "resourceType", vt_rows_text(rows, 1), "interval",
-                                           "startTime", start, "endTime", end));
+    const char *name = vt_arena_printf(&call->arena, "projects/%s/locations/%s/reservations/%s",
+                                       call->project, vt_rows_text(rows, 6), vt_rows_text(rows, 0));
+    json_array_append_new(items, json_pack("{s:s, s:s, s:{s:I, s:s, s:s, s:{s:s, s:s}}}", "name",
+                                           name, "state", vt_rows_text(rows, 3), "standard", "size",
+                                           (json_int_t)vt_rows_int(rows, 2), "capacityUnits",
+                                           "CHIPS", "resourceType", vt_rows_text(rows, 1),
+                                           "interval", "startTime", start, "endTime", end));
   }
   call->reply = json_pack("{s:o}", "reservations", items);
   return vt_rows_end(rows);

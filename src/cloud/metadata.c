@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// metadata.c - the value tree of one worker and its paths: text leaves, directories, ?recursive=true, ?wait_for_change.
-// Every request has to carry "Metadata-Flavor: Google" and must not come through a proxy; the worker is known by its
-// source address, which a guest can not change.
+// metadata.c - the value tree of one worker and its paths: text leaves, directories,
+// ?recursive=true, ?wait_for_change. Every request has to carry "Metadata-Flavor: Google" and must
+// not come through a proxy; the worker is known by its source address, which a guest can not
+// change.
 #include "cloud/metadata.h"
 
 #include <ctype.h>
@@ -21,11 +22,13 @@ void vt_metadata_hostname(int64_t uid, int64_t worker, char out_name[64]) {
   snprintf(out_name, 64, "t1v-n-%08" PRIx64 "-w-%" PRId64, (uint64_t)uid & 0xffffffffu, worker);
 }
 
-static vt_status project_metadata(vt_cloud *cloud, const char *project, json_t **out_json, int64_t *out_number) {
+static vt_status project_metadata(vt_cloud *cloud, const char *project, json_t **out_json,
+                                  int64_t *out_number) {
   vt_rows *rows;
   *out_json = NULL;
   *out_number = 0;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT metadata, number FROM projects WHERE id = ?", "s", project));
+  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT metadata, number FROM projects WHERE id = ?",
+                        "s", project));
   if (vt_rows_next(rows)) {
     *out_json = json_loads(vt_rows_text(rows, 0), 0, NULL);
     *out_number = vt_rows_int(rows, 1);
@@ -37,12 +40,15 @@ static vt_status project_metadata(vt_cloud *cloud, const char *project, json_t *
 static bool user_valid(const char *name, size_t size) {
   if (size == 0 || size > 32 || !(islower((unsigned char)*name) || *name == '_')) return false;
   for (size_t i = 0; i < size; i++)
-    if (!islower((unsigned char)name[i]) && !isdigit((unsigned char)name[i]) && name[i] != '_' && name[i] != '-' && name[i] != '.') return false;
+    if (!islower((unsigned char)name[i]) && !isdigit((unsigned char)name[i]) && name[i] != '_' &&
+        name[i] != '-' && name[i] != '.')
+      return false;
   return true;
 }
 
 // Calls `use` for each line "user:key" of an ssh-keys value.
-typedef void (*key_use)(void *context, const char *user, size_t user_size, const char *key, size_t key_size);
+typedef void (*key_use)(void *context, const char *user, size_t user_size, const char *key,
+                        size_t key_size);
 
 static void each_key(const char *keys, key_use use, void *context) {
   while (keys && *keys) {
@@ -52,7 +58,9 @@ static void each_key(const char *keys, key_use use, void *context) {
   }
 }
 
-static const char *ssh_keys(const json_t *metadata) { return json_string_value(json_object_get(metadata, "ssh-keys")); }
+static const char *ssh_keys(const json_t *metadata) {
+  return json_string_value(json_object_get(metadata, "ssh-keys"));
+}
 
 static void each_key_of(const vt_node *node, const json_t *project, key_use use, void *context) {
   const json_t *own = json_object_get(node->body, "metadata");
@@ -61,13 +69,15 @@ static void each_key_of(const vt_node *node, const json_t *project, key_use use,
   if (!block || strcasecmp(block, "true") != 0) each_key(ssh_keys(project), use, context);
 }
 
-static void put_user(void *context, const char *user, size_t size, const char *key, size_t key_size) {
+static void put_user(void *context, const char *user, size_t size, const char *key,
+                     size_t key_size) {
   vt_text *lines = context;
   char line[64];
   (void)key, (void)key_size;
   // root and the system's accounts are not for logging in.
   if (size == 4 && memcmp(user, "root", 4) == 0) return;
-  snprintf(line, sizeof line, "%.*s %d\n", (int)size, user, 2000 + (int)(vt_hash_bytes(user, size, 0) % 58000));
+  snprintf(line, sizeof line, "%.*s %d\n", (int)size, user,
+           2000 + (int)(vt_hash_bytes(user, size, 0) % 58000));
   if (!strstr(vt_text_string(lines), line)) vt_text_put(lines, line);
 }
 
@@ -92,19 +102,24 @@ vt_status vt_metadata_synced(vt_cloud *cloud, const vt_node *node, bool *out_syn
   etag_of(&users, tag);
   vt_text_free(&users);
   VT_TRY(vt_store_int(cloud->store, &count, 0,
-                      "SELECT COUNT(*) FROM guest_attributes WHERE node = ? AND namespace = 'vtpu' AND key = 'synced' AND value = ?", "is",
-                      node->uid, tag));
+                      "SELECT COUNT(*) FROM guest_attributes WHERE node = ? AND namespace = 'vtpu' "
+                      "AND key = 'synced' AND value = ?",
+                      "is", node->uid, tag));
   *out_synced = count == node->workers;
   return VT_OK;
 }
 
-// --- the tree ----------------------------------------------------------------------------------------------------
+// --- the tree
+// ----------------------------------------------------------------------------------------------------
 
-static void put_env(vt_text *out, const char *key, const char *value) { vt_text_printf(out, "%s: '%s'\n", key, value); }
+static void put_env(vt_text *out, const char *key, const char *value) {
+  vt_text_printf(out, "%s: '%s'\n", key, value);
+}
 
 // Bounds of the slice in hosts, and of one host in chips, from the topology "2x2x2" or "4x8".
 static void bounds(const vt_accelerator *a, char hosts[32], char chips[32]) {
-  int side[3] = {1, 1, 1}, chip[3] = {1, 1, 1}, n = sscanf(a->topology, "%dx%dx%d", &side[0], &side[1], &side[2]);
+  int side[3] = {1, 1, 1}, chip[3] = {1, 1, 1},
+      n = sscanf(a->topology, "%dx%dx%d", &side[0], &side[1], &side[2]);
   for (int left = a->chips_per_vm, d = 0; left > 1 && d < n; left /= 2, d = (d + 1) % n) {
     while (d < n && side[d] == chip[d]) d = d + 1 < n ? d + 1 : n;
     if (d == n) break;
@@ -114,9 +129,12 @@ static void bounds(const vt_accelerator *a, char hosts[32], char chips[32]) {
   snprintf(hosts, 32, "%d,%d,%d", side[0] / chip[0], side[1] / chip[1], side[2] / chip[2]);
 }
 
-static vt_status peers(vt_cloud *cloud, const vt_node *node, vt_text *out, const char *separator, bool triple) {
+static vt_status peers(vt_cloud *cloud, const vt_node *node, vt_text *out, const char *separator,
+                       bool triple) {
   vt_rows *rows;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT worker, ip FROM workers WHERE node = ? ORDER BY worker", "i", node->uid));
+  VT_TRY(vt_store_query(cloud->store, &rows,
+                        "SELECT worker, ip FROM workers WHERE node = ? ORDER BY worker", "i",
+                        node->uid));
   while (vt_rows_next(rows)) {
     char name[64];
     vt_metadata_hostname(node->uid, vt_rows_int(rows, 0), name);
@@ -134,10 +152,12 @@ static vt_status add_multislice(vt_cloud *cloud, const vt_node *node, vt_text *e
   int64_t count = 0, mine = 0;
   char coordinator[64] = "", text[24];
   if (!*node->queued || !json_is_true(json_object_get(node->body, "multisliceNode"))) return VT_OK;
-  VT_TRY(vt_store_query(cloud->store, &rows,
-                        "SELECT nodes.uid, workers.ip FROM nodes, workers WHERE nodes.project = ? AND nodes.zone = ? AND nodes.queued = ? "
-                        "AND workers.node = nodes.uid AND workers.worker = 0 ORDER BY LENGTH(nodes.id), nodes.id",
-                        "sss", node->project, node->zone, node->queued));
+  VT_TRY(vt_store_query(
+      cloud->store, &rows,
+      "SELECT nodes.uid, workers.ip FROM nodes, workers WHERE nodes.project = ? AND nodes.zone = ? "
+      "AND nodes.queued = ? "
+      "AND workers.node = nodes.uid AND workers.worker = 0 ORDER BY LENGTH(nodes.id), nodes.id",
+      "sss", node->project, node->zone, node->queued));
   for (; vt_rows_next(rows); count++) {
     if (vt_rows_int(rows, 0) == node->uid) mine = count;
     if (count == 0) snprintf(coordinator, sizeof coordinator, "%s", vt_rows_text(rows, 1));
@@ -152,7 +172,8 @@ static vt_status add_multislice(vt_cloud *cloud, const vt_node *node, vt_text *e
   return VT_OK;
 }
 
-static vt_status tpu_env(vt_cloud *cloud, const vt_node *node, int64_t worker, int64_t number, vt_text *env) {
+static vt_status tpu_env(vt_cloud *cloud, const vt_node *node, int64_t worker, int64_t number,
+                         vt_text *env) {
   char hosts[32], chips[32], text[64];
   const vt_accelerator *a = node->type;
   bounds(a, hosts, chips);
@@ -190,7 +211,8 @@ static vt_status tpu_env(vt_cloud *cloud, const vt_node *node, int64_t worker, i
   return add_multislice(cloud, node, env);
 }
 
-static vt_status attributes(vt_cloud *cloud, const vt_node *node, int64_t worker, int64_t number, json_t **out) {
+static vt_status attributes(vt_cloud *cloud, const vt_node *node, int64_t worker, int64_t number,
+                            json_t **out) {
   vt_text env = {0}, triples = {0};
   char text[24];
   vt_status st = tpu_env(cloud, node, worker, number, &env);
@@ -209,12 +231,17 @@ static vt_status attributes(vt_cloud *cloud, const vt_node *node, int64_t worker
   return st;
 }
 
-static const char *service_account(const vt_cloud *cloud, vt_arena *arena, const vt_node *node, int64_t number) {
-  const char *email = json_string_value(json_object_get(json_object_get(node->body, "serviceAccount"), "email"));
-  return email ? email : vt_arena_printf(arena, "%lld-compute@developer.%s", (long long)number, cloud->options.universe);
+static const char *service_account(const vt_cloud *cloud, vt_arena *arena, const vt_node *node,
+                                   int64_t number) {
+  const char *email =
+      json_string_value(json_object_get(json_object_get(node->body, "serviceAccount"), "email"));
+  return email ? email
+               : vt_arena_printf(arena, "%lld-compute@developer.%s", (long long)number,
+                                 cloud->options.universe);
 }
 
-static vt_status build_tree(vt_call *call, const vt_node *node, int64_t worker, json_t **out_tree, const char **out_email) {
+static vt_status build_tree(vt_call *call, const vt_node *node, int64_t worker, json_t **out_tree,
+                            const char **out_email) {
   vt_cloud *cloud = call->cloud;
   json_t *project, *own = NULL;
   int64_t number;
@@ -224,32 +251,46 @@ static vt_status build_tree(vt_call *call, const vt_node *node, int64_t worker, 
   vt_metadata_hostname(node->uid, worker, name);
   snprintf(zone, sizeof zone, "projects/%lld/zones/%s", (long long)number, node->zone);
   const char *email = *out_email = service_account(cloud, &call->arena, node, number);
-  const char *host = vt_arena_printf(&call->arena, "%s.%s.c.%s.internal", name, node->zone, node->project);
-  json_t *account = json_pack("{s:[s], s:s, s:[s]}", "aliases", "default", "email", email, "scopes", "https://www.googleapis.com/auth/cloud-platform");
+  const char *host =
+      vt_arena_printf(&call->arena, "%s.%s.c.%s.internal", name, node->zone, node->project);
+  json_t *account = json_pack("{s:[s], s:s, s:[s]}", "aliases", "default", "email", email, "scopes",
+                              "https://www.googleapis.com/auth/cloud-platform");
   json_t *instance = json_pack(
-      "{s:o, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:[{s:s, s:s, s:[{s:s, s:s}]}], s:{s:o, s:O}}", "attributes", own,
-      "name", name, "hostname", host, "id", (json_int_t)(node->uid + worker), "zone", zone, "machineType",
-      vt_arena_printf(&call->arena, "projects/%lld/machineTypes/%s", (long long)number, node->type->name), "preempted",
-      node->notice_ns ? "TRUE" : "FALSE", "maintenanceEvent", *node->maintenance ? "TERMINATE_ON_HOST_MAINTENANCE" : "NONE", "scheduling",
-      "preemptible", vt_node_is_spot(node) ? "TRUE" : "FALSE", "automaticRestart", "FALSE", "onHostMaintenance", "TERMINATE", "image",
-      "projects/vtpu/global/images/host", "networkInterfaces", "ip", call->peer, "network",
-      vt_arena_printf(&call->arena, "projects/%lld/networks/default", (long long)number), "accessConfigs", "externalIp", call->peer, "type",
-      "ONE_TO_ONE_NAT", "serviceAccounts", "default", account, email, account);
-  *out_tree = json_pack("{s:o, s:{s:s, s:I, s:O}, s:{s:s}}", "instance", instance, "project", "projectId", node->project, "numericProjectId",
-                        (json_int_t)number, "attributes", project, "universe", "universeDomain", cloud->options.universe);
+      "{s:o, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:[{s:s, s:s, s:[{s:s, "
+      "s:s}]}], s:{s:o, s:O}}",
+      "attributes", own, "name", name, "hostname", host, "id", (json_int_t)(node->uid + worker),
+      "zone", zone, "machineType",
+      vt_arena_printf(&call->arena, "projects/%lld/machineTypes/%s", (long long)number,
+                      node->type->name),
+      "preempted", node->notice_ns ? "TRUE" : "FALSE", "maintenanceEvent",
+      *node->maintenance ? "TERMINATE_ON_HOST_MAINTENANCE" : "NONE", "scheduling", "preemptible",
+      vt_node_is_spot(node) ? "TRUE" : "FALSE", "automaticRestart", "FALSE", "onHostMaintenance",
+      "TERMINATE", "image", "projects/vtpu/global/images/host", "networkInterfaces", "ip",
+      call->peer, "network",
+      vt_arena_printf(&call->arena, "projects/%lld/networks/default", (long long)number),
+      "accessConfigs", "externalIp", call->peer, "type", "ONE_TO_ONE_NAT", "serviceAccounts",
+      "default", account, email, account);
+  *out_tree =
+      json_pack("{s:o, s:{s:s, s:I, s:O}, s:{s:s}}", "instance", instance, "project", "projectId",
+                node->project, "numericProjectId", (json_int_t)number, "attributes", project,
+                "universe", "universeDomain", cloud->options.universe);
   json_decref(project);
   if (!st && !*out_tree) st = vt_error(VT_INTERNAL, "metadata has text that is not UTF-8");
   return st;
 }
 
-// --- paths -------------------------------------------------------------------------------------------------------
+// --- paths
+// -------------------------------------------------------------------------------------------------------
 
-// Paths are kebab-case, the JSON of ?recursive is camelCase; attribute names are as the user wrote them.
+// Paths are kebab-case, the JSON of ?recursive is camelCase; attribute names are as the user wrote
+// them.
 static const char *to_camel(vt_arena *arena, const char *name) {
   char *out = vt_arena_copy(arena, name, strlen(name)), *w = out;
   for (const char *p = name; *p; p++) {
-    if (*p == '-' && p[1]) *w++ = (char)toupper((unsigned char)*++p);
-    else *w++ = *p;
+    if (*p == '-' && p[1])
+      *w++ = (char)toupper((unsigned char)*++p);
+    else
+      *w++ = *p;
   }
   *w = 0;
   return out;
@@ -263,8 +304,10 @@ static json_t *child(vt_arena *arena, json_t *at, const char *name) {
 
 static void put_kebab(vt_text *out, const char *name) {
   for (; *name; name++) {
-    if (isupper((unsigned char)*name)) vt_text_printf(out, "-%c", tolower((unsigned char)*name));
-    else vt_text_put_n(out, name, 1);
+    if (isupper((unsigned char)*name))
+      vt_text_printf(out, "-%c", tolower((unsigned char)*name));
+    else
+      vt_text_put_n(out, name, 1);
   }
 }
 
@@ -278,14 +321,21 @@ static void put_value(vt_call *call, const json_t *value, bool is_attributes) {
     vt_text_printf(&call->raw, "%lld", (long long)json_integer_value(value));
   } else if (json_is_array(value)) {
     json_array_foreach(value, i, item) {
-      if (json_is_string(item)) vt_text_printf(&call->raw, "%s\n", json_string_value(item));
-      else vt_text_printf(&call->raw, "%zu/\n", i);
+      if (json_is_string(item))
+        vt_text_printf(&call->raw, "%s\n", json_string_value(item));
+      else
+        vt_text_printf(&call->raw, "%zu/\n", i);
     }
   } else {
     json_object_foreach((json_t *)value, key, item) {
-      if (is_attributes) vt_text_put(&call->raw, key);
-      else put_kebab(&call->raw, key);
-      vt_text_put(&call->raw, json_is_object(item) || (json_is_array(item) && !json_is_string(json_array_get(item, 0))) ? "/\n" : "\n");
+      if (is_attributes)
+        vt_text_put(&call->raw, key);
+      else
+        put_kebab(&call->raw, key);
+      vt_text_put(&call->raw, json_is_object(item) || (json_is_array(item) &&
+                                                       !json_is_string(json_array_get(item, 0)))
+                                  ? "/\n"
+                                  : "\n");
     }
   }
 }
@@ -301,17 +351,22 @@ static vt_status issue_token(vt_call *call, const vt_node *node, const char *ema
   int64_t exists;
   char *token;
   VT_TRY(vt_store_begin(cloud->store));
-  vt_status st = vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM accounts WHERE email = ?", "s", email);
+  vt_status st =
+      vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM accounts WHERE email = ?", "s", email);
   if (!st && !exists && strstr(email, "-compute@developer.")) {
     st = vt_account_create(cloud, email, "service", "user", node->project, "default of the guests");
     if (!st)
-      st = vt_store_run(cloud->store, NULL, "INSERT INTO members (project, role, member) VALUES (?, 'roles/editor', ?) ON CONFLICT DO NOTHING",
-                        "ss", node->project, vt_arena_printf(&call->arena, "serviceAccount:%s", email));
+      st = vt_store_run(cloud->store, NULL,
+                        "INSERT INTO members (project, role, member) VALUES (?, 'roles/editor', ?) "
+                        "ON CONFLICT DO NOTHING",
+                        "ss", node->project,
+                        vt_arena_printf(&call->arena, "serviceAccount:%s", email));
   }
   // A token may only speak for an account of the node's own project.
   if (!st)
-    st = vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM accounts WHERE email = ? AND kind = 'service' AND project = ?", "ss", email,
-                      node->project);
+    st = vt_store_int(cloud->store, &exists, 0,
+                      "SELECT 1 FROM accounts WHERE email = ? AND kind = 'service' AND project = ?",
+                      "ss", email, node->project);
   if (!st && !exists) {
     vt_store_rollback(cloud->store);
     not_found(call);
@@ -323,7 +378,8 @@ static vt_status issue_token(vt_call *call, const vt_node *node, const char *ema
     vt_store_rollback(cloud->store);
     return st;
   }
-  vt_text_printf(&call->raw, "{\"access_token\":\"%s\",\"expires_in\":3599,\"token_type\":\"Bearer\"}", token);
+  vt_text_printf(&call->raw,
+                 "{\"access_token\":\"%s\",\"expires_in\":3599,\"token_type\":\"Bearer\"}", token);
   call->content_type = "application/json";
   free(token);
   return VT_OK;
@@ -334,9 +390,11 @@ typedef struct user_keys {
   const char *user;
 } user_keys;
 
-static void put_key(void *context, const char *user, size_t size, const char *key, size_t key_size) {
+static void put_key(void *context, const char *user, size_t size, const char *key,
+                    size_t key_size) {
   user_keys *k = context;
-  if (strlen(k->user) == size && memcmp(k->user, user, size) == 0) vt_text_printf(k->out, "%.*s\n", (int)key_size, key);
+  if (strlen(k->user) == size && memcmp(k->user, user, size) == 0)
+    vt_text_printf(k->out, "%.*s\n", (int)key_size, key);
 }
 
 // Our own leaves for the agent inside the guest. Returns whether the path was one of them.
@@ -367,10 +425,16 @@ static vt_status read_leaf(vt_call *call, const vt_node *node, int64_t worker, c
     const char *rest = path + 26, *slash = strchr(rest, '/');
     vt_rows *rows;
     if (!slash) return not_found(call), VT_OK;
-    VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT value FROM guest_attributes WHERE node = ? AND worker = ? AND namespace = ? AND "
-                          "key = ?", "iiss", node->uid, worker, vt_arena_copy(&call->arena, rest, (size_t)(slash - rest)), slash + 1));
-    if (vt_rows_next(rows)) vt_text_put(&call->raw, vt_rows_text(rows, 0));
-    else not_found(call);
+    VT_TRY(vt_store_query(
+        call->cloud->store, &rows,
+        "SELECT value FROM guest_attributes WHERE node = ? AND worker = ? AND namespace = ? AND "
+        "key = ?",
+        "iiss", node->uid, worker, vt_arena_copy(&call->arena, rest, (size_t)(slash - rest)),
+        slash + 1));
+    if (vt_rows_next(rows))
+      vt_text_put(&call->raw, vt_rows_text(rows, 0));
+    else
+      not_found(call);
     return vt_rows_end(rows);
   }
   VT_TRY(build_tree(call, node, worker, &tree, &email));
@@ -393,7 +457,8 @@ static vt_status read_leaf(vt_call *call, const vt_node *node, int64_t worker, c
     st = issue_token(call, node, email);
   } else if (!at) {
     not_found(call);
-  } else if ((vt_call_flag(call, "recursive") && !(alt && strcmp(alt, "text") == 0)) || (alt && strcmp(alt, "json") == 0)) {
+  } else if ((vt_call_flag(call, "recursive") && !(alt && strcmp(alt, "text") == 0)) ||
+             (alt && strcmp(alt, "json") == 0)) {
     char *text = json_dumps(at, JSON_COMPACT | JSON_ENCODE_ANY);
     vt_text_put(&call->raw, text);
     free(text);
@@ -405,21 +470,29 @@ static vt_status read_leaf(vt_call *call, const vt_node *node, int64_t worker, c
   return st;
 }
 
-static vt_status find_worker(vt_call *call, vt_node *out_node, int64_t *out_worker, bool *out_found) {
+static vt_status find_worker(vt_call *call, vt_node *out_node, int64_t *out_worker,
+                             bool *out_found) {
   int64_t uid;
-  VT_TRY(vt_store_int(call->cloud->store, &uid, 0, "SELECT node FROM workers WHERE ip = ?", "s", call->peer));
-  VT_TRY(vt_store_int(call->cloud->store, out_worker, 0, "SELECT worker FROM workers WHERE ip = ?", "s", call->peer));
+  VT_TRY(vt_store_int(call->cloud->store, &uid, 0, "SELECT node FROM workers WHERE ip = ?", "s",
+                      call->peer));
+  VT_TRY(vt_store_int(call->cloud->store, out_worker, 0, "SELECT worker FROM workers WHERE ip = ?",
+                      "s", call->peer));
   return vt_node_load_uid(call->cloud, &call->arena, uid, out_node, out_found);
 }
 
-static vt_status write_attribute(vt_call *call, const vt_node *node, int64_t worker, const char *path) {
-  const char *rest = path + 26, *slash = strncmp(path, "instance/guest-attributes/", 26) == 0 ? strchr(rest, '/') : NULL;
+static vt_status write_attribute(vt_call *call, const vt_node *node, int64_t worker,
+                                 const char *path) {
+  const char *rest = path + 26, *slash = strncmp(path, "instance/guest-attributes/", 26) == 0
+                                             ? strchr(rest, '/')
+                                             : NULL;
   if (!slash || call->body_size > MAX_ATTRIBUTE) return not_found(call), VT_OK;
   VT_TRY(vt_store_begin(call->cloud->store));
   vt_status st = vt_store_run(call->cloud->store, NULL,
-                              "INSERT INTO guest_attributes (node, worker, namespace, key, value) VALUES (?, ?, ?, ?, ?) ON CONFLICT (node, "
+                              "INSERT INTO guest_attributes (node, worker, namespace, key, value) "
+                              "VALUES (?, ?, ?, ?, ?) ON CONFLICT (node, "
                               "worker, namespace, key) DO UPDATE SET value = excluded.value",
-                              "iisss", node->uid, worker, vt_arena_copy(&call->arena, rest, (size_t)(slash - rest)), slash + 1,
+                              "iisss", node->uid, worker,
+                              vt_arena_copy(&call->arena, rest, (size_t)(slash - rest)), slash + 1,
                               vt_arena_copy(&call->arena, call->body_text, call->body_size));
   if (!st) st = vt_store_commit(call->cloud->store);
   if (st) {
@@ -461,7 +534,8 @@ static void wait_for_change(vt_call *call, const char *path, const char *last_et
   until.tv_sec += seconds < 0 || seconds > MAX_WAIT_S ? MAX_WAIT_S : seconds;
   char first[24];
   etag_of(&call->raw, first);
-  if (last_etag && *last_etag && strcmp(last_etag, "0") != 0) snprintf(first, sizeof first, "%s", last_etag);
+  if (last_etag && *last_etag && strcmp(last_etag, "0") != 0)
+    snprintf(first, sizeof first, "%s", last_etag);
   while (!*st && leaf && !call->cloud->closing) {
     etag_of(&call->raw, tag);
     if (strcmp(tag, first) != 0) return;
@@ -491,7 +565,8 @@ void vt_metadata_run(vt_call *call) {
   }
   pthread_mutex_lock(&call->cloud->lock);
   vt_status st = answer_once(call, path + 20, &leaf);
-  if (!st && leaf && vt_call_flag(call, "wait_for_change")) wait_for_change(call, path + 20, vt_call_query(call, "last_etag"), &st);
+  if (!st && leaf && vt_call_flag(call, "wait_for_change"))
+    wait_for_change(call, path + 20, vt_call_query(call, "last_etag"), &st);
   pthread_mutex_unlock(&call->cloud->lock);
   if (st) {
     call->status = 503;
@@ -504,15 +579,18 @@ void vt_metadata_run(vt_call *call) {
   vt_call_reply_header(call, "ETag", tag);
 }
 
-// --- the server --------------------------------------------------------------------------------------------------
+// --- the server
+// --------------------------------------------------------------------------------------------------
 
 struct vt_metadata_server {
   vt_cloud *cloud;
   vt_http *http;
 };
 
-vt_status vt_metadata_start(vt_cloud *cloud, const char *address, uint16_t port, vt_metadata_server **out_server) {
-  vt_http_options options = {.address = address, .port = port, .run = vt_metadata_run, .thread_per_connection = true};
+vt_status vt_metadata_start(vt_cloud *cloud, const char *address, uint16_t port,
+                            vt_metadata_server **out_server) {
+  vt_http_options options = {
+      .address = address, .port = port, .run = vt_metadata_run, .thread_per_connection = true};
   *out_server = calloc(1, sizeof **out_server);
   if (!*out_server) return vt_error_no_memory();
   (*out_server)->cloud = cloud;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// metadata.h - the metadata server of the guests: what a worker learns about itself, found by its address.
+// metadata.h - the metadata server of the guests: what a worker learns about itself, found by its
+// address.
 #ifndef VT_CLOUD_METADATA_H
 #define VT_CLOUD_METADATA_H
 
 #include "cloud/node.h"
 
-// Lines "name uid" of the accounts that the ssh keys of node and project name; the same uid on every worker.
+// Lines "name uid" of the accounts that the ssh keys of node and project name; the same uid on
+// every worker.
 vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_lines) VT_CHECKED;
-// Answers a request of the worker with address call->peer. Takes the lock; waits for changes when asked to.
+// Answers a request of the worker with address call->peer. Takes the lock; waits for changes when
+// asked to.
 void vt_metadata_run(vt_call *call);
 // Whether all workers of the node have said that they know its present users.
 vt_status vt_metadata_synced(vt_cloud *cloud, const vt_node *node, bool *out_synced) VT_CHECKED;
@@ -16,7 +19,8 @@ void vt_metadata_hostname(int64_t uid, int64_t worker, char out_name[64]);
 
 typedef struct vt_metadata_server vt_metadata_server;
 // A thread a connection, since clients wait in it. errors UNAVAILABLE: the address is not there.
-vt_status vt_metadata_start(vt_cloud *cloud, const char *address, uint16_t port, vt_metadata_server **out_server) VT_CHECKED;
-void vt_metadata_stop(vt_metadata_server *server);  // accepts NULL
+vt_status vt_metadata_start(vt_cloud *cloud, const char *address, uint16_t port,
+                            vt_metadata_server **out_server) VT_CHECKED;
+void vt_metadata_stop(vt_metadata_server *server); // accepts NULL
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // node.c - the row of a node: load, check, insert, change state, remove.
-// Owns: the order of effects of a state change (vt_node_set_state). The API side is node_calls.c, the view node_view.c.
+// Owns: the order of effects of a state change (vt_node_set_state). The API side is node_calls.c,
+// the view node_view.c.
 #include "cloud/node.h"
 
 #include <assert.h>
@@ -10,9 +11,11 @@
 
 #include "cloud/billing.h"
 
-#define COLUMNS                                                                                                        \
-  "uid, project, zone, id, state, type, workers, class, api, queued, creator, health, health_text, placed, "          \
-  "created_ns, state_ns, ready_ns, notice_ns, notice, ends_ns, maintenance, maintenance_ns, busy_ns, idle_alert, "     \
+#define COLUMNS                                                                                    \
+  "uid, project, zone, id, state, type, workers, class, api, queued, creator, health, "            \
+  "health_text, placed, "                                                                          \
+  "created_ns, state_ns, ready_ns, notice_ns, notice, ends_ns, maintenance, maintenance_ns, "      \
+  "busy_ns, idle_alert, "                                                                          \
   "reservation, version, body"
 
 static const struct state_facts {
@@ -24,9 +27,15 @@ static const struct state_facts {
 #undef NODE_STATE
 };
 
-const char *vt_node_state_name(vt_node_state state) { return states[state].name; }
-bool vt_node_state_holds(vt_node_state state) { return states[state].holds; }
-bool vt_node_state_billed(vt_node_state state) { return states[state].billed; }
+const char *vt_node_state_name(vt_node_state state) {
+  return states[state].name;
+}
+bool vt_node_state_holds(vt_node_state state) {
+  return states[state].holds;
+}
+bool vt_node_state_billed(vt_node_state state) {
+  return states[state].billed;
+}
 
 static vt_node_state find_state(const char *name) {
   for (int i = 0; i < VT_NODE_STATE_COUNT; i++)
@@ -40,17 +49,32 @@ static const char *copy_text(vt_arena *arena, const vt_rows *rows, int column) {
 }
 
 static void read_row(vt_arena *arena, const vt_rows *r, vt_node *n) {
-  *n = (vt_node){.uid = vt_rows_int(r, 0), .project = copy_text(arena, r, 1), .zone = copy_text(arena, r, 2),
-                 .id = copy_text(arena, r, 3), .state = find_state(vt_rows_text(r, 4)),
-                 .type = vt_accelerator_find(vt_rows_text(r, 5)), .workers = vt_rows_int(r, 6),
-                 .klass = copy_text(arena, r, 7), .api = copy_text(arena, r, 8), .queued = copy_text(arena, r, 9),
-                 .creator = copy_text(arena, r, 10), .health = copy_text(arena, r, 11),
-                 .health_text = copy_text(arena, r, 12), .placed = vt_rows_int(r, 13), .created_ns = vt_rows_int(r, 14),
-                 .state_ns = vt_rows_int(r, 15), .ready_ns = vt_rows_int(r, 16), .notice_ns = vt_rows_int(r, 17),
-                 .notice = copy_text(arena, r, 18), .ends_ns = vt_rows_int(r, 19),
-                 .maintenance = copy_text(arena, r, 20), .maintenance_ns = vt_rows_int(r, 21),
-                 .busy_ns = vt_rows_int(r, 22), .idle_alert = vt_rows_int(r, 23),
-                 .reservation = copy_text(arena, r, 24), .version = vt_rows_int(r, 25),
+  *n = (vt_node){.uid = vt_rows_int(r, 0),
+                 .project = copy_text(arena, r, 1),
+                 .zone = copy_text(arena, r, 2),
+                 .id = copy_text(arena, r, 3),
+                 .state = find_state(vt_rows_text(r, 4)),
+                 .type = vt_accelerator_find(vt_rows_text(r, 5)),
+                 .workers = vt_rows_int(r, 6),
+                 .klass = copy_text(arena, r, 7),
+                 .api = copy_text(arena, r, 8),
+                 .queued = copy_text(arena, r, 9),
+                 .creator = copy_text(arena, r, 10),
+                 .health = copy_text(arena, r, 11),
+                 .health_text = copy_text(arena, r, 12),
+                 .placed = vt_rows_int(r, 13),
+                 .created_ns = vt_rows_int(r, 14),
+                 .state_ns = vt_rows_int(r, 15),
+                 .ready_ns = vt_rows_int(r, 16),
+                 .notice_ns = vt_rows_int(r, 17),
+                 .notice = copy_text(arena, r, 18),
+                 .ends_ns = vt_rows_int(r, 19),
+                 .maintenance = copy_text(arena, r, 20),
+                 .maintenance_ns = vt_rows_int(r, 21),
+                 .busy_ns = vt_rows_int(r, 22),
+                 .idle_alert = vt_rows_int(r, 23),
+                 .reservation = copy_text(arena, r, 24),
+                 .version = vt_rows_int(r, 25),
                  .body = json_loads(vt_rows_text(r, 26), 0, NULL)};
   if (!n->body) n->body = json_object();
 }
@@ -61,26 +85,30 @@ static vt_status load_one(vt_rows *rows, vt_arena *arena, vt_node *out_node, boo
   vt_status st = vt_rows_end(rows);
   if (!st && *out_found && !out_node->type) {
     vt_node_fini(out_node);
-    return vt_error(VT_DATA_LOSS, "a stored node has an accelerator type that this version does not know");
+    return vt_error(VT_DATA_LOSS,
+                    "a stored node has an accelerator type that this version does not know");
   }
   return st;
 }
 
-vt_status vt_node_load(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone, const char *id,
-                       vt_node *out_node, bool *out_found) {
+vt_status vt_node_load(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
+                       const char *id, vt_node *out_node, bool *out_found) {
   vt_rows *rows;
   memset(out_node, 0, sizeof *out_node);
   *out_found = false;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM nodes WHERE project = ? AND zone = ? AND id = ?",
+  VT_TRY(vt_store_query(cloud->store, &rows,
+                        "SELECT " COLUMNS " FROM nodes WHERE project = ? AND zone = ? AND id = ?",
                         "sss", project, zone, id));
   return load_one(rows, arena, out_node, out_found);
 }
 
-vt_status vt_node_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_node *out_node, bool *out_found) {
+vt_status vt_node_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_node *out_node,
+                           bool *out_found) {
   vt_rows *rows;
   memset(out_node, 0, sizeof *out_node);
   *out_found = false;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM nodes WHERE uid = ?", "i", uid));
+  VT_TRY(
+      vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM nodes WHERE uid = ?", "i", uid));
   return load_one(rows, arena, out_node, out_found);
 }
 
@@ -90,7 +118,8 @@ void vt_node_fini(vt_node *node) {
 }
 
 const char *vt_node_name(vt_arena *arena, const vt_node *node) {
-  return vt_arena_printf(arena, "projects/%s/locations/%s/nodes/%s", node->project, node->zone, node->id);
+  return vt_arena_printf(arena, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
+                         node->id);
 }
 
 bool vt_node_id_valid(const char *id) {
@@ -98,7 +127,8 @@ bool vt_node_id_valid(const char *id) {
   return n > 0 && n <= 63 && !id[n] && strcmp(id, "-") != 0;
 }
 
-// --- a new node --------------------------------------------------------------------------------------------------
+// --- a new node
+// --------------------------------------------------------------------------------------------------
 
 static vt_status bad_request(const char *format, const char *a, const char *b) {
   char eid[24], text[512];
@@ -110,14 +140,15 @@ static vt_status bad_request(const char *format, const char *a, const char *b) {
 static vt_status find_type(json_t *body, const char *zone, const vt_accelerator **out_type) {
   const char *name = json_string_value(json_object_get(body, "acceleratorType"));
   const json_t *config = json_object_get(body, "acceleratorConfig");
-  if (name && *name && config) return bad_request("acceleratorType and acceleratorConfig are mutually exclusive%s%s", "", "");
+  if (name && *name && config)
+    return bad_request("acceleratorType and acceleratorConfig are mutually exclusive%s%s", "", "");
   if (config) {
     const char *type = json_string_value(json_object_get(config, "type"));
     const char *topology = json_string_value(json_object_get(config, "topology"));
     *out_type = type && topology ? vt_accelerator_by_shape(type, topology) : NULL;
     if (!*out_type)
-      return bad_request("the accelerator config %s with topology %s is not supported", type ? type : "(none)",
-                         topology ? topology : "(none)");
+      return bad_request("the accelerator config %s with topology %s is not supported",
+                         type ? type : "(none)", topology ? topology : "(none)");
   } else {
     if (!name || !*name) name = "v2-8";
     *out_type = vt_accelerator_find(name);
@@ -131,15 +162,19 @@ static vt_status find_type(json_t *body, const char *zone, const vt_accelerator 
 static vt_status check_map(const json_t *labels) {
   const char *key;
   json_t *value;
-  if (json_object_size(labels) > 64) return vt_error(VT_INVALID_ARGUMENT, "A resource has at most 64 labels.");
+  if (json_object_size(labels) > 64)
+    return vt_error(VT_INVALID_ARGUMENT, "A resource has at most 64 labels.");
   json_object_foreach((json_t *)labels, key, value) {
     static const char good[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
     const char *text = json_string_value(value);
-    bool key_good = *key >= 'a' && *key <= 'z' && strlen(key) <= 63 && strspn(key, good) == strlen(key);
+    bool key_good =
+        *key >= 'a' && *key <= 'z' && strlen(key) <= 63 && strspn(key, good) == strlen(key);
     bool value_good = strlen(text) <= 63 && strspn(text, good) == strlen(text);
     if (!key_good || !value_good)
-      return vt_error(VT_INVALID_ARGUMENT, "Invalid label '%s': '%s': keys match [a-z][a-z0-9_-]{0,62}, values "
-                                           "[a-z0-9_-]{0,63}.", key, text);
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "Invalid label '%s': '%s': keys match [a-z][a-z0-9_-]{0,62}, values "
+                      "[a-z0-9_-]{0,63}.",
+                      key, text);
   }
   return VT_OK;
 }
@@ -148,18 +183,21 @@ static const char *find_class(const json_t *body) {
   const json_t *scheduling = json_object_get(body, "schedulingConfig");
   const char *model = json_string_value(json_object_get(scheduling, "provisioningModel"));
   if (json_is_true(json_object_get(scheduling, "preemptible"))) return "preemptible";
-  if (json_is_true(json_object_get(scheduling, "spot")) || (model && strcmp(model, "SPOT") == 0)) return "spot";
-  if (json_is_true(json_object_get(scheduling, "reserved")) || (model && strcmp(model, "RESERVATION_BOUND") == 0))
+  if (json_is_true(json_object_get(scheduling, "spot")) || (model && strcmp(model, "SPOT") == 0))
+    return "spot";
+  if (json_is_true(json_object_get(scheduling, "reserved")) ||
+      (model && strcmp(model, "RESERVATION_BOUND") == 0))
     return "reserved";
   return "on-demand";
 }
 
 static bool image_known(const char *version) {
-  return vt_image_exists(version) || strncmp(version, "tpu-vm-tf-", 10) == 0 || strncmp(version, "tpu-vm-pt-", 10) == 0 ||
-         strncmp(version, "tpu-vm-v4-pt-", 13) == 0;
+  return vt_image_exists(version) || strncmp(version, "tpu-vm-tf-", 10) == 0 ||
+         strncmp(version, "tpu-vm-pt-", 10) == 0 || strncmp(version, "tpu-vm-v4-pt-", 13) == 0;
 }
 
-// Puts "projects/p/global/networks/default" in place of "default" and of nothing, as the service answers.
+// Puts "projects/p/global/networks/default" in place of "default" and of nothing, as the service
+// answers.
 static void complete_network(vt_arena *arena, const char *project, const char *zone, json_t *body) {
   char region[64];
   vt_zone_region(zone, region);
@@ -173,25 +211,29 @@ static void complete_network(vt_arena *arena, const char *project, const char *z
   const char *subnetwork = json_string_value(json_object_get(config, "subnetwork"));
   if (!network || !*network) network = "default";
   if (!strchr(network, '/'))
-    json_object_set_new(config, "network",
-                        json_string(vt_arena_printf(arena, "projects/%s/global/networks/%s", project, network)));
+    json_object_set_new(
+        config, "network",
+        json_string(vt_arena_printf(arena, "projects/%s/global/networks/%s", project, network)));
   if (!subnetwork || !*subnetwork) subnetwork = "default";
   if (!strchr(subnetwork, '/'))
-    json_object_set_new(config, "subnetwork", json_string(vt_arena_printf(arena, "projects/%s/regions/%s/subnetworks/%s",
-                                                                          project, region, subnetwork)));
+    json_object_set_new(config, "subnetwork",
+                        json_string(vt_arena_printf(arena, "projects/%s/regions/%s/subnetworks/%s",
+                                                    project, region, subnetwork)));
 }
 
-static vt_status check_body(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone, json_t *body,
-                            vt_node *node) {
+static vt_status check_body(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
+                            json_t *body, vt_node *node) {
   const char *version = json_string_value(json_object_get(body, "runtimeVersion"));
   const char *description = json_string_value(json_object_get(body, "description"));
   (void)cloud;
   VT_TRY(find_type(body, zone, &node->type));
   if (!version || !*version) return bad_request("runtimeVersion is required%s%s", "", "");
-  if (!image_known(version)) return bad_request("the runtime version %s was not found in zone %s", version, zone);
+  if (!image_known(version))
+    return bad_request("the runtime version %s was not found in zone %s", version, zone);
   if (vt_image_exists(version) && !vt_image_boots(version, node->type->family))
     return bad_request("the runtime version %s does not run on %s", version, node->type->name);
-  if (description && strlen(description) > 512) return bad_request("description has over 512 characters%s%s", "", "");
+  if (description && strlen(description) > 512)
+    return bad_request("description has over 512 characters%s%s", "", "");
   if (json_object_get(body, "networkConfig") && json_object_get(body, "networkConfigs"))
     return bad_request("networkConfig and networkConfigs are mutually exclusive%s%s", "", "");
   VT_TRY(check_map(json_object_get(body, "labels")));
@@ -200,18 +242,31 @@ static vt_status check_body(vt_cloud *cloud, vt_arena *arena, const char *projec
   return VT_OK;
 }
 
-vt_status vt_node_prepare(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone, const char *id,
-                          json_t *body, vt_node *out_node) {
+vt_status vt_node_prepare(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
+                          const char *id, json_t *body, vt_node *out_node) {
   int64_t now = vt_cloud_now(cloud);
   char hex[9];
   vt_cloud_random_hex(hex, 8);
   if (!id || !*id) id = vt_arena_printf(arena, "node-%s", hex);
-  *out_node = (vt_node){.uid = vt_cloud_random(), .project = project, .zone = zone, .id = id, .queued = "", .creator = "",
-                        .state = VT_NODE_CREATING, .api = "v2", .health = "HEALTH_UNSPECIFIED", .health_text = "",
-                        .created_ns = now, .state_ns = now, .notice = "", .maintenance = "", .reservation = "",
+  *out_node = (vt_node){.uid = vt_cloud_random(),
+                        .project = project,
+                        .zone = zone,
+                        .id = id,
+                        .queued = "",
+                        .creator = "",
+                        .state = VT_NODE_CREATING,
+                        .api = "v2",
+                        .health = "HEALTH_UNSPECIFIED",
+                        .health_text = "",
+                        .created_ns = now,
+                        .state_ns = now,
+                        .notice = "",
+                        .maintenance = "",
+                        .reservation = "",
                         .body = body};
   if (!vt_zone_exists(zone))
-    return vt_error(VT_PERMISSION_DENIED, "Location %s is not found or access is unauthorized.", zone);
+    return vt_error(VT_PERMISSION_DENIED, "Location %s is not found or access is unauthorized.",
+                    zone);
   if (!vt_node_id_valid(id)) return bad_request("invalid node id '%s'%s", id, "");
   VT_TRY(check_body(cloud, arena, project, zone, body, out_node));
   out_node->klass = find_class(body);
@@ -226,14 +281,17 @@ static vt_status add_worker(vt_cloud *cloud, const vt_node *node, int64_t worker
     char ip[32];
     VT_TRY(vt_cloud_next(cloud, "addresses", &n));
     if (cloud->options.guest_level == 1)
-      snprintf(ip, sizeof ip, "127.%d.%d.%d", (int)(64 + n / 64516 % 64), (int)(n / 254 % 254), (int)(1 + n % 254));
+      snprintf(ip, sizeof ip, "127.%d.%d.%d", (int)(64 + n / 64516 % 64), (int)(n / 254 % 254),
+               (int)(1 + n % 254));
     else if (cloud->options.guest_level >= 2)
       snprintf(ip, sizeof ip, "10.164.%d.%d", (int)(n / 250 % 250), (int)(2 + n % 250));
     else
-      snprintf(ip, sizeof ip, "10.%d.%d.%d", (int)(168 + n / 62500 % 64), (int)(n / 250 % 250), (int)(2 + n % 250));
+      snprintf(ip, sizeof ip, "10.%d.%d.%d", (int)(168 + n / 62500 % 64), (int)(n / 250 % 250),
+               (int)(2 + n % 250));
     VT_TRY(vt_store_int(cloud->store, &used, 0, "SELECT 1 FROM workers WHERE ip = ?", "s", ip));
     if (!used)
-      return vt_store_run(cloud->store, NULL, "INSERT INTO workers (node, worker, ip, host_key) VALUES (?, ?, ?, '')",
+      return vt_store_run(cloud->store, NULL,
+                          "INSERT INTO workers (node, worker, ip, host_key) VALUES (?, ?, ?, '')",
                           "iis", node->uid, worker, ip);
   }
   return vt_error(VT_RESOURCE_EXHAUSTED, "IP space of the network is exhausted.");
@@ -241,16 +299,17 @@ static vt_status add_worker(vt_cloud *cloud, const vt_node *node, int64_t worker
 
 vt_status vt_node_insert(vt_cloud *cloud, vt_node *node) {
   char *body = json_dumps(node->body, JSON_COMPACT);
-  vt_status st = vt_store_run(cloud->store, NULL,
-                              "INSERT INTO nodes (" COLUMNS ", family, chips) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-                              "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
-                              "isssssissssssiiiiisisiiisssi", node->uid, node->project, node->zone, node->id,
-                              states[node->state].name, node->type->name, node->workers, node->klass, node->api,
-                              node->queued, node->creator, node->health, node->health_text, (int64_t)node->placed,
-                              node->created_ns, node->state_ns, node->ready_ns, node->notice_ns, node->notice,
-                              node->ends_ns, node->maintenance, node->maintenance_ns, node->busy_ns,
-                              (int64_t)node->idle_alert, node->reservation, body, node->type->family->name,
-                              node->type->chips);
+  vt_status st = vt_store_run(
+      cloud->store, NULL,
+      "INSERT INTO nodes (" COLUMNS ", family, chips) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+      "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
+      "isssssissssssiiiiisisiiisssi", node->uid, node->project, node->zone, node->id,
+      states[node->state].name, node->type->name, node->workers, node->klass, node->api,
+      node->queued, node->creator, node->health, node->health_text, (int64_t)node->placed,
+      node->created_ns, node->state_ns, node->ready_ns, node->notice_ns, node->notice,
+      node->ends_ns, node->maintenance, node->maintenance_ns, node->busy_ns,
+      (int64_t)node->idle_alert, node->reservation, body, node->type->family->name,
+      node->type->chips);
   free(body);
   if (st) return st;
   node->version = 1;
@@ -261,23 +320,24 @@ vt_status vt_node_insert(vt_cloud *cloud, vt_node *node) {
 vt_status vt_node_save(vt_cloud *cloud, vt_node *node) {
   char *body = json_dumps(node->body, JSON_COMPACT);
   int64_t changed = 0;
-  vt_status st = vt_store_run(cloud->store, &changed,
-                              "UPDATE nodes SET state = ?, queued = ?, health = ?, health_text = ?, placed = ?, "
-                              "state_ns = ?, ready_ns = ?, notice_ns = ?, notice = ?, ends_ns = ?, maintenance = ?, "
-                              "maintenance_ns = ?, busy_ns = ?, idle_alert = ?, reservation = ?, version = version + 1, "
-                              "body = ? WHERE uid = ? AND version = ?",
-                              "ssssiiiisisiiissii", states[node->state].name, node->queued, node->health,
-                              node->health_text, (int64_t)node->placed, node->state_ns, node->ready_ns,
-                              node->notice_ns, node->notice, node->ends_ns, node->maintenance, node->maintenance_ns,
-                              node->busy_ns, (int64_t)node->idle_alert, node->reservation, body, node->uid,
-                              node->version);
+  vt_status st = vt_store_run(
+      cloud->store, &changed,
+      "UPDATE nodes SET state = ?, queued = ?, health = ?, health_text = ?, placed = ?, "
+      "state_ns = ?, ready_ns = ?, notice_ns = ?, notice = ?, ends_ns = ?, maintenance = ?, "
+      "maintenance_ns = ?, busy_ns = ?, idle_alert = ?, reservation = ?, version = version + 1, "
+      "body = ? WHERE uid = ? AND version = ?",
+      "ssssiiiisisiiissii", states[node->state].name, node->queued, node->health, node->health_text,
+      (int64_t)node->placed, node->state_ns, node->ready_ns, node->notice_ns, node->notice,
+      node->ends_ns, node->maintenance, node->maintenance_ns, node->busy_ns,
+      (int64_t)node->idle_alert, node->reservation, body, node->uid, node->version);
   free(body);
   if (!st && changed != 1) st = vt_error(VT_ABORTED, "node %s changed under this call", node->id);
   node->version++;
   return st;
 }
 
-// --- states ------------------------------------------------------------------------------------------------------
+// --- states
+// ------------------------------------------------------------------------------------------------------
 
 vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state, const char *why) {
   vt_node_state before = node->state;
@@ -295,15 +355,18 @@ vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state,
   if (state == VT_NODE_READY) {
     node->health = "HEALTHY";
     node->health_text = "";
-  } else if (state == VT_NODE_PREEMPTED || state == VT_NODE_STOPPED || state == VT_NODE_TERMINATED) {
+  } else if (state == VT_NODE_PREEMPTED || state == VT_NODE_STOPPED ||
+             state == VT_NODE_TERMINATED) {
     node->notice_ns = node->ends_ns = 0;
     node->health = "HEALTH_UNSPECIFIED";
   }
   VT_TRY(vt_node_save(cloud, node));
   if (states[state].billed && !states[before].billed) VT_TRY(vt_bill_open(cloud, node));
-  if (!states[state].billed && states[before].billed) VT_TRY(vt_bill_close(cloud, node, state == VT_NODE_PREEMPTED));
+  if (!states[state].billed && states[before].billed)
+    VT_TRY(vt_bill_close(cloud, node, state == VT_NODE_PREEMPTED));
   snprintf(detail, sizeof detail, "%s to %s: %s", states[before].name, states[state].name, why);
-  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone, node->id);
+  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
+           node->id);
   VT_TRY(vt_cloud_event(cloud, "state", node->project, "vtpud", name, detail));
   vt_cloud_poke(cloud);
   return VT_OK;
@@ -314,9 +377,11 @@ vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) {
   VT_TRY(vt_bill_close(cloud, node, false));
   VT_TRY(vt_bill_close_disk(cloud, node));
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM workers WHERE node = ?", "i", node->uid));
-  VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM guest_attributes WHERE node = ?", "i", node->uid));
+  VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM guest_attributes WHERE node = ?", "i",
+                      node->uid));
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM nodes WHERE uid = ?", "i", node->uid));
-  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone, node->id);
+  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
+           node->id);
   vt_cloud_poke(cloud);
   return vt_cloud_event(cloud, "state", node->project, "vtpud", name, "gone");
 }
@@ -327,15 +392,18 @@ vt_status vt_node_give_notice(vt_cloud *cloud, vt_node *node, const char *state,
   node->notice_ns = vt_cloud_now(cloud);
   node->notice = state;
   VT_TRY(vt_node_save(cloud, node));
-  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone, node->id);
+  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
+           node->id);
   vt_cloud_poke(cloud);
   return vt_cloud_event(cloud, "notice", node->project, "vtpud", name, why);
 }
 
-vt_status vt_node_worker_ip(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64_t worker, const char **out_ip) {
+vt_status vt_node_worker_ip(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64_t worker,
+                            const char **out_ip) {
   vt_rows *rows;
   *out_ip = "";
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT ip FROM workers WHERE node = ? AND worker = ?", "ii", uid, worker));
+  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT ip FROM workers WHERE node = ? AND worker = ?",
+                        "ii", uid, worker));
   if (vt_rows_next(rows)) *out_ip = copy_text(arena, rows, 0);
   return vt_rows_end(rows);
 }

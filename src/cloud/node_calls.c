@@ -25,15 +25,18 @@ static vt_status clean_node(vt_call *call, const json_t *in, json_t **out_body) 
   json_object_set_new(*out_body, "runtimeVersion", json_string(image));
   json_object_set_new(*out_body, "tensorflowVersion", json_string(version));
   const char *network = json_string_value(json_object_get(*out_body, "network"));
-  if (network) json_object_set_new(*out_body, "networkConfig", json_pack("{s:s, s:b}", "network", network, "enableExternalIps", 1));
+  if (network)
+    json_object_set_new(*out_body, "networkConfig",
+                        json_pack("{s:s, s:b}", "network", network, "enableExternalIps", 1));
   return VT_OK;
 }
 
 static vt_status check_new(vt_call *call, vt_node *node) {
   int64_t taken;
   json_t *detail = NULL;
-  VT_TRY(vt_store_int(call->cloud->store, &taken, 0, "SELECT 1 FROM nodes WHERE project = ? AND zone = ? AND id = ?",
-                      "sss", node->project, node->zone, node->id));
+  VT_TRY(vt_store_int(call->cloud->store, &taken, 0,
+                      "SELECT 1 FROM nodes WHERE project = ? AND zone = ? AND id = ?", "sss",
+                      node->project, node->zone, node->id));
   if (taken) return vt_call_exists(call, vt_node_name(&call->arena, node));
   vt_status st = vt_quota_check(call->cloud, node, 1, false, &detail);
   if (detail) vt_call_add_detail(call, detail);
@@ -48,17 +51,20 @@ vt_status vt_nodes_create(vt_call *call) {
   VT_TRY(vt_operation_replay(call, &replayed));
   if (replayed) return VT_OK;
   VT_TRY(clean_node(call, call->body, &body));
-  vt_status st = vt_node_prepare(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"),
-                                 vt_call_query(call, "nodeId"), body, &node);
+  vt_status st =
+      vt_node_prepare(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"),
+                      vt_call_query(call, "nodeId"), body, &node);
   if (st) goto out;
   node.api = call->api_name;
   node.creator = call->caller;
-  const char *reservation = json_string_value(json_object_get(json_object_get(body, "schedulingConfig"), "reservationName"));
+  const char *reservation = json_string_value(
+      json_object_get(json_object_get(body, "schedulingConfig"), "reservationName"));
   const char *slash = reservation ? strrchr(reservation, '/') : NULL;
   if (reservation) node.reservation = slash ? slash + 1 : reservation;
   VT_TRY_OUT(check_new(call, &node));
   VT_TRY_OUT(vt_node_insert(call->cloud, &node));
-  VT_TRY_OUT(vt_operation_for_call(call, "create", vt_node_name(&call->arena, &node), node.uid, &operation));
+  VT_TRY_OUT(vt_operation_for_call(call, "create", vt_node_name(&call->arena, &node), node.uid,
+                                   &operation));
   st = vt_operation_reply(call, operation);
 out:
   vt_node_fini(&node);
@@ -68,7 +74,8 @@ out:
 static vt_status find_node(vt_call *call, vt_node *out_node) {
   bool found;
   const char *id = vt_call_param(call, "node");
-  VT_TRY(vt_node_load(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"), id, out_node, &found));
+  VT_TRY(vt_node_load(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"), id,
+                      out_node, &found));
   return found ? VT_OK : vt_call_not_found(call, vt_call_name(call, "nodes", id));
 }
 
@@ -88,11 +95,16 @@ vt_status vt_nodes_list(vt_call *call) {
   vt_status st = VT_OK;
   VT_TRY(vt_call_page(call, 500, 1000, &page));
   if (vt_call_all_zones(call))
-    VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT uid FROM nodes WHERE project = ? AND (zone, id) > (?, ?) ORDER "
-                          "BY zone, id LIMIT ?", "sssi", call->project, page.after_zone, page.after, page.limit + 1));
+    VT_TRY(vt_store_query(call->cloud->store, &rows,
+                          "SELECT uid FROM nodes WHERE project = ? AND (zone, id) > (?, ?) ORDER "
+                          "BY zone, id LIMIT ?",
+                          "sssi", call->project, page.after_zone, page.after, page.limit + 1));
   else
-    VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT uid FROM nodes WHERE project = ? AND zone = ? AND id > ? ORDER BY "
-                          "id LIMIT ?", "sssi", call->project, zone, page.after, page.limit + 1));
+    VT_TRY(
+        vt_store_query(call->cloud->store, &rows,
+                       "SELECT uid FROM nodes WHERE project = ? AND zone = ? AND id > ? ORDER BY "
+                       "id LIMIT ?",
+                       "sssi", call->project, zone, page.after, page.limit + 1));
   while (vt_rows_next(rows)) vt_array_push_in(&call->arena, &uids, vt_rows_int(rows, 0));
   VT_TRY(vt_rows_end(rows));
   json_t *list = json_array();
@@ -112,17 +124,23 @@ vt_status vt_nodes_list(vt_call *call) {
   return st;
 }
 
-// --- changes -----------------------------------------------------------------------------------------------------
+// --- changes
+// -----------------------------------------------------------------------------------------------------
 
-// A change that the state does not allow is an operation that has failed, as the real service answers.
+// A change that the state does not allow is an operation that has failed, as the real service
+// answers.
 static vt_status refuse(vt_call *call, const vt_node *node, const char *what) {
   char eid[24];
   const char *operation;
   vt_error_id(what, eid);
-  const char *text = vt_arena_printf(&call->arena, "Cloud TPU received a bad request. %s is not supported while in state %s [EID: %s]",
-                                     what, vt_node_state_name(node->state), eid);
-  VT_TRY(vt_operation_for_call(call, what, vt_node_name(&call->arena, node), node->uid, &operation));
-  VT_TRY(vt_operation_finish(call->cloud, operation, vt_rpc_status(VT_INVALID_ARGUMENT, text), NULL));
+  const char *text = vt_arena_printf(
+      &call->arena,
+      "Cloud TPU received a bad request. %s is not supported while in state %s [EID: %s]", what,
+      vt_node_state_name(node->state), eid);
+  VT_TRY(
+      vt_operation_for_call(call, what, vt_node_name(&call->arena, node), node->uid, &operation));
+  VT_TRY(
+      vt_operation_finish(call->cloud, operation, vt_rpc_status(VT_INVALID_ARGUMENT, text), NULL));
   return vt_operation_reply(call, operation);
 }
 
@@ -159,10 +177,13 @@ static vt_status apply_mask(vt_call *call, vt_node *node, const json_t *clean, c
     size_t n = strcspn(p, ",");
     const struct patchable *found = NULL;
     for (size_t i = 0; i < sizeof patchables / sizeof *patchables; i++)
-      if (strlen(patchables[i].mask) == n && memcmp(patchables[i].mask, p, n) == 0) found = &patchables[i];
+      if (strlen(patchables[i].mask) == n && memcmp(patchables[i].mask, p, n) == 0)
+        found = &patchables[i];
     if (!found)
-      return vt_error(VT_INVALID_ARGUMENT, "Cloud TPU received a bad request. update_mask field '%.*s' can not be updated",
-                      (int)n, p);
+      return vt_error(
+          VT_INVALID_ARGUMENT,
+          "Cloud TPU received a bad request. update_mask field '%.*s' can not be updated", (int)n,
+          p);
     patch_field(node->body, clean, found);
     p += n + (p[n] == ',');
   }
@@ -174,19 +195,24 @@ vt_status vt_nodes_patch(vt_call *call) {
   const char *mask = vt_call_query(call, "updateMask"), *operation;
   vt_node node;
   json_t *clean = NULL, *response = NULL;
-  if (!mask || !*mask) return vt_error(VT_INVALID_ARGUMENT, "Cloud TPU received a bad request. update_mask is required");
+  if (!mask || !*mask)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "Cloud TPU received a bad request. update_mask is required");
   VT_TRY(find_node(call, &node));
   vt_status st = clean_node(call, call->body, &clean);
   if (st) goto out;
-  if (node.state == VT_NODE_PREEMPTED || node.state == VT_NODE_DELETING || node.state == VT_NODE_TERMINATED) {
+  if (node.state == VT_NODE_PREEMPTED || node.state == VT_NODE_DELETING ||
+      node.state == VT_NODE_TERMINATED) {
     st = refuse(call, &node, "update");
     goto out;
   }
   VT_TRY_OUT(apply_mask(call, &node, clean, mask));
   VT_TRY_OUT(vt_node_save(call->cloud, &node));
-  VT_TRY_OUT(vt_operation_for_call(call, "update", vt_node_name(&call->arena, &node), node.uid, &operation));
+  VT_TRY_OUT(vt_operation_for_call(call, "update", vt_node_name(&call->arena, &node), node.uid,
+                                   &operation));
   // New keys are done when every worker knows their users; the reconciler sees to that.
-  if (!strstr(mask, "metadata") || call->cloud->options.guest_level < 2 || node.state != VT_NODE_READY) {
+  if (!strstr(mask, "metadata") || call->cloud->options.guest_level < 2 ||
+      node.state != VT_NODE_READY) {
     VT_TRY_OUT(vt_node_response(call->cloud, &node, call->api_name, &response));
     VT_TRY_OUT(vt_operation_finish(call->cloud, operation, NULL, response));
   }
@@ -198,7 +224,8 @@ out:
 }
 
 // One step that the reconciler completes: checks the state, moves it, opens the operation.
-static vt_status begin(vt_call *call, const char *verb, unsigned from, vt_node_state to, bool (*may)(const vt_node *node)) {
+static vt_status begin(vt_call *call, const char *verb, unsigned from, vt_node_state to,
+                       bool (*may)(const vt_node *node)) {
   vt_node node;
   const char *operation;
   VT_TRY(find_node(call, &node));
@@ -208,7 +235,8 @@ static vt_status begin(vt_call *call, const char *verb, unsigned from, vt_node_s
     goto out;
   }
   VT_TRY_OUT(vt_node_set_state(call->cloud, &node, to, verb));
-  VT_TRY_OUT(vt_operation_for_call(call, verb, vt_node_name(&call->arena, &node), node.uid, &operation));
+  VT_TRY_OUT(
+      vt_operation_for_call(call, verb, vt_node_name(&call->arena, &node), node.uid, &operation));
   st = vt_operation_reply(call, operation);
 out:
   vt_node_fini(&node);
@@ -223,11 +251,17 @@ vt_status vt_nodes_delete(vt_call *call) {
   return begin(call, "delete", any & ~(1u << VT_NODE_DELETING), VT_NODE_DELETING, NULL);
 }
 
-vt_status vt_nodes_start(vt_call *call) { return begin(call, "start", 1u << VT_NODE_STOPPED, VT_NODE_STARTING, NULL); }
+vt_status vt_nodes_start(vt_call *call) {
+  return begin(call, "start", 1u << VT_NODE_STOPPED, VT_NODE_STARTING, NULL);
+}
 
-static bool may_stop(const vt_node *node) { return !*node->queued && node->workers == 1; }
+static bool may_stop(const vt_node *node) {
+  return !*node->queued && node->workers == 1;
+}
 
-vt_status vt_nodes_stop(vt_call *call) { return begin(call, "stop", 1u << VT_NODE_READY, VT_NODE_STOPPING, may_stop); }
+vt_status vt_nodes_stop(vt_call *call) {
+  return begin(call, "stop", 1u << VT_NODE_READY, VT_NODE_STOPPING, may_stop);
+}
 
 vt_status vt_nodes_reimage(vt_call *call) {
   const char *version = json_string_value(json_object_get(call->body, "tensorflowVersion"));
@@ -235,14 +269,16 @@ vt_status vt_nodes_reimage(vt_call *call) {
   VT_TRY(find_node(call, &node));
   if (version && *version) {
     json_object_set_new(node.body, "tensorflowVersion", json_string(version));
-    json_object_set_new(node.body, "runtimeVersion",
-                        json_string(vt_arena_printf(&call->arena, strncmp(version, "tpu-", 4) == 0 ? "%s" : "tpu-vm-tf-%s",
-                                                    version)));
+    json_object_set_new(
+        node.body, "runtimeVersion",
+        json_string(vt_arena_printf(
+            &call->arena, strncmp(version, "tpu-", 4) == 0 ? "%s" : "tpu-vm-tf-%s", version)));
   }
   vt_status st = vt_node_save(call->cloud, &node);
   vt_node_fini(&node);
   if (st) return st;
-  return begin(call, "reimage", 1u << VT_NODE_READY | 1u << VT_NODE_STOPPED, VT_NODE_REIMAGING, NULL);
+  return begin(call, "reimage", 1u << VT_NODE_READY | 1u << VT_NODE_STOPPED, VT_NODE_REIMAGING,
+               NULL);
 }
 
 vt_status vt_nodes_maintenance(vt_call *call) {
@@ -260,7 +296,8 @@ vt_status vt_nodes_maintenance(vt_call *call) {
   node.health = "UNHEALTHY_MAINTENANCE";
   node.health_text = "The TPU had a maintenance event.";
   VT_TRY_OUT(vt_node_set_state(call->cloud, &node, VT_NODE_REPAIRING, "maintenance event"));
-  VT_TRY_OUT(vt_operation_for_call(call, "maintenance", vt_node_name(&call->arena, &node), node.uid, &operation));
+  VT_TRY_OUT(vt_operation_for_call(call, "maintenance", vt_node_name(&call->arena, &node), node.uid,
+                                   &operation));
   VT_TRY_OUT(vt_node_response(call->cloud, &node, call->api_name, &response));
   VT_TRY_OUT(vt_operation_finish(call->cloud, operation, NULL, response));
   st = vt_operation_reply(call, operation);
@@ -269,7 +306,8 @@ out:
   return st;
 }
 
-// --- guest attributes --------------------------------------------------------------------------------------------
+// --- guest attributes
+// --------------------------------------------------------------------------------------------
 
 // "" or no workerIds means all workers.
 static bool wants_worker(const json_t *ids, int64_t worker) {
@@ -283,19 +321,21 @@ static bool wants_worker(const json_t *ids, int64_t worker) {
   return false;
 }
 
-static vt_status worker_attributes(vt_call *call, const vt_node *node, int64_t worker, const char *path, json_t *items) {
+static vt_status worker_attributes(vt_call *call, const vt_node *node, int64_t worker,
+                                   const char *path, json_t *items) {
   vt_rows *rows;
-  VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT namespace, key, value FROM guest_attributes WHERE node = ? AND worker = ? ORDER BY "
-                        "namespace, key",
-                        "ii", node->uid, worker));
+  VT_TRY(vt_store_query(
+      call->cloud->store, &rows,
+      "SELECT namespace, key, value FROM guest_attributes WHERE node = ? AND worker = ? ORDER BY "
+      "namespace, key",
+      "ii", node->uid, worker));
   while (vt_rows_next(rows)) {
     const char *space = vt_rows_text(rows, 0), *key = vt_rows_text(rows, 1);
     const char *full = vt_arena_printf(&call->arena, "%s/%s", space, key);
     size_t n = strlen(path);
     if (n && strncmp(full, path, n) != 0) continue;
-    json_array_append_new(items, json_pack("{s:s, s:s, s:s}", "namespace", space, "key", key, "value",
-                                           vt_rows_text(rows, 2)));
+    json_array_append_new(items, json_pack("{s:s, s:s, s:s}", "namespace", space, "key", key,
+                                           "value", vt_rows_text(rows, 2)));
   }
   return vt_rows_end(rows);
 }
@@ -312,7 +352,8 @@ vt_status vt_nodes_guest_attributes(vt_call *call) {
     if (!wants_worker(ids, w)) continue;
     json_t *items = json_array();
     st = worker_attributes(call, &node, w, path ? path : "", items);
-    json_array_append_new(list, json_pack("{s:s, s:{s:o}}", "queryPath", path ? path : "", "queryValue", "items", items));
+    json_array_append_new(list, json_pack("{s:s, s:{s:o}}", "queryPath", path ? path : "",
+                                          "queryValue", "items", items));
   }
   vt_node_fini(&node);
   return st;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// node_test.c - the life of nodes over the API: create, states, quota, capacity, preemption, stop and start, paging.
+// node_test.c - the life of nodes over the API: create, states, quota, capacity, preemption, stop
+// and start, paging.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -9,11 +10,14 @@
 #define Z  "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
 #define ZA "/v2alpha1/projects/" TESTING_PROJECT "/locations/us-central2-b"
 
-static void create(vt_testing *t, const char *zone_url, const char *id, const char *type, const char *scheduling) {
+static void create(vt_testing *t, const char *zone_url, const char *id, const char *type,
+                   const char *scheduling) {
   char url[256], body[512];
   snprintf(url, sizeof url, "%s/nodes?nodeId=%s", zone_url, id);
-  snprintf(body, sizeof body, "{\"acceleratorType\":\"%s\",\"runtimeVersion\":\"tpu-ubuntu2204-base\",\"schedulingConfig\":{%s}}", type,
-           scheduling);
+  snprintf(body, sizeof body,
+           "{\"acceleratorType\":\"%s\",\"runtimeVersion\":\"tpu-ubuntu2204-base\","
+           "\"schedulingConfig\":{%s}}",
+           type, scheduling);
   json_decref(vt_testing_call(t, "POST", url, body, 200));
   vt_testing_reconcile(t);
 }
@@ -23,13 +27,16 @@ static void operation_of_a_create_completes(void **state) {
   char url[512];
   (void)state;
   vt_testing_open(&t, "");
-  json_t *operation = vt_testing_call(&t, "POST", Z "/nodes?nodeId=a&requestId=r1",
-                                      "{\"acceleratorType\":\"v4-16\",\"runtimeVersion\":\"tpu-ubuntu2204-base\"}", 200);
+  json_t *operation = vt_testing_call(
+      &t, "POST", Z "/nodes?nodeId=a&requestId=r1",
+      "{\"acceleratorType\":\"v4-16\",\"runtimeVersion\":\"tpu-ubuntu2204-base\"}", 200);
   assert_true(json_is_false(json_object_get(operation, "done")));
   json_t *again = vt_testing_call(&t, "POST", Z "/nodes?nodeId=a&requestId=r1", "{}", 200);
   assert_string_equal(vt_testing_text(again, "name"), vt_testing_text(operation, "name"));
   json_decref(again);
-  json_decref(vt_testing_call(&t, "POST", Z "/nodes?nodeId=a", "{\"acceleratorType\":\"v4-16\",\"runtimeVersion\":\"v2-alpha\"}", 409));
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes?nodeId=a",
+                              "{\"acceleratorType\":\"v4-16\",\"runtimeVersion\":\"v2-alpha\"}",
+                              409));
   vt_testing_reconcile(&t);
   snprintf(url, sizeof url, "/v2/%s", vt_testing_text(operation, "name"));
   vt_testing_expect(&t, url, "response.@type", "type.googleapis.com/google.cloud.tpu.v2.Node");
@@ -50,16 +57,23 @@ typedef struct bad_row {
 
 static const bad_row bad_rows[] = {
     {Z "/nodes?nodeId=x", "{\"acceleratorType\":\"v4-8\"}", 400, "runtimeVersion is required"},
-    {Z "/nodes?nodeId=x", "{\"acceleratorType\":\"v9-8\",\"runtimeVersion\":\"v2-alpha\"}", 400, "v9-8 was not found in zone us-central2-b"},
-    {Z "/nodes?nodeId=x", "{\"acceleratorType\":\"v2-8\",\"runtimeVersion\":\"v2-alpha\"}", 400, "v2-8 was not found in zone"},
-    {Z "/nodes?nodeId=x", "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"windows\"}", 400, "runtime version windows"},
+    {Z "/nodes?nodeId=x", "{\"acceleratorType\":\"v9-8\",\"runtimeVersion\":\"v2-alpha\"}", 400,
+     "v9-8 was not found in zone us-central2-b"},
+    {Z "/nodes?nodeId=x", "{\"acceleratorType\":\"v2-8\",\"runtimeVersion\":\"v2-alpha\"}", 400,
+     "v2-8 was not found in zone"},
+    {Z "/nodes?nodeId=x", "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"windows\"}", 400,
+     "runtime version windows"},
     {Z "/nodes?nodeId=a/b", "{}", 400, "runtimeVersion is required|invalid node id"},
-    {Z "/nodes?nodeId=x", "{\"labels\":{\"BAD\":\"x\"},\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}", 400, "Invalid label"},
+    {Z "/nodes?nodeId=x",
+     "{\"labels\":{\"BAD\":\"x\"},\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}",
+     400, "Invalid label"},
     {Z "/nodes?nodeId=x", "{", 400, "Invalid JSON payload"},
     {Z "/nodes?nodeId=x", "[]", 400, "expected an object"},
-    {"/v2/projects/" TESTING_PROJECT "/locations/mars-a/nodes?nodeId=x", "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}", 403,
+    {"/v2/projects/" TESTING_PROJECT "/locations/mars-a/nodes?nodeId=x",
+     "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}", 403,
      "Location mars-a is not found or access is unauthorized."},
-    {"/v2/projects/other/locations/us-central2-b/nodes?nodeId=x", "{}", 403, "Permission 'tpu.nodes.create' denied on 'projects/other'"},
+    {"/v2/projects/other/locations/us-central2-b/nodes?nodeId=x", "{}", 403,
+     "Permission 'tpu.nodes.create' denied on 'projects/other'"},
     {"/v2/nothing", "{}", 404, "was not found"},
 };
 
@@ -68,11 +82,14 @@ static void mistakes_are_named(void **state) {
   (void)state;
   vt_testing_open(&t, "");
   for (size_t i = 0; i < sizeof bad_rows / sizeof *bad_rows; i++) {
-    json_t *reply = vt_testing_call(&t, "POST", bad_rows[i].url, bad_rows[i].body, bad_rows[i].status);
-    const char *message = vt_testing_text(reply, "error.message"), *want = bad_rows[i].message, *bar = strchr(want, '|');
+    json_t *reply =
+        vt_testing_call(&t, "POST", bad_rows[i].url, bad_rows[i].body, bad_rows[i].status);
+    const char *message = vt_testing_text(reply, "error.message"), *want = bad_rows[i].message,
+               *bar = strchr(want, '|');
     char first[128];
     snprintf(first, sizeof first, "%.*s", (int)(bar ? bar - want : (long)strlen(want)), want);
-    if (!strstr(message, first) && !(bar && strstr(message, bar + 1))) fail_msg("%s: %s", bad_rows[i].url, message);
+    if (!strstr(message, first) && !(bar && strstr(message, bar + 1)))
+      fail_msg("%s: %s", bad_rows[i].url, message);
     json_decref(reply);
   }
   json_t *missing = vt_testing_call(&t, "GET", Z "/nodes/none", NULL, 404);
@@ -96,8 +113,10 @@ static void preemptible_node_ends_after_a_day(void **state) {
   vt_testing_expect(&t, Z "/nodes/s", "state", "READY");
   json_t *refused = vt_testing_call(&t, "POST", Z "/nodes/p:start", "{}", 200);
   assert_true(json_is_true(json_object_get(refused, "done")));
-  assert_int_equal(json_integer_value(json_object_get(json_object_get(refused, "error"), "code")), 3);
-  assert_non_null(strstr(vt_testing_text(refused, "error.message"), "start is not supported while in state PREEMPTED"));
+  assert_int_equal(json_integer_value(json_object_get(json_object_get(refused, "error"), "code")),
+                   3);
+  assert_non_null(strstr(vt_testing_text(refused, "error.message"),
+                         "start is not supported while in state PREEMPTED"));
   json_decref(refused);
   vt_testing_close(&t);
 }
@@ -106,7 +125,8 @@ static void on_demand_takes_chips_from_spot(void **state) {
   vt_testing t;
   (void)state;
   vt_testing_open(&t, "");
-  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/capacity", "{\"zone\":\"us-central2-b\",\"family\":\"v4\",\"chips\":8}", 200));
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/capacity",
+                              "{\"zone\":\"us-central2-b\",\"family\":\"v4\",\"chips\":8}", 200));
   create(&t, Z, "spot1", "v4-8", "\"spot\":true");
   create(&t, Z, "firm1", "v4-8", "");
   create(&t, Z, "firm2", "v4-8", "");
@@ -116,14 +136,16 @@ static void on_demand_takes_chips_from_spot(void **state) {
   vt_testing_advance(&t, 1);
   vt_testing_expect(&t, Z "/nodes/spot1", "state", "PREEMPTED");
   vt_testing_expect(&t, Z "/nodes/firm2", "state", "READY");
-  json_t *operation = vt_testing_call(&t, "POST", Z "/nodes?nodeId=firm3",
-                                      "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}", 200);
+  json_t *operation =
+      vt_testing_call(&t, "POST", Z "/nodes?nodeId=firm3",
+                      "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}", 200);
   char url[512];
   vt_testing_reconcile(&t);
   snprintf(url, sizeof url, "/v2/%s", vt_testing_text(operation, "name"));
   json_t *done = vt_testing_call(&t, "GET", url, NULL, 200);
   assert_int_equal(json_integer_value(json_object_get(json_object_get(done, "error"), "code")), 8);
-  assert_non_null(strstr(vt_testing_text(done, "error.message"), "There is no more capacity in the zone \"us-central2-b\"; you can try"));
+  assert_non_null(strstr(vt_testing_text(done, "error.message"),
+                         "There is no more capacity in the zone \"us-central2-b\"; you can try"));
   json_decref(done);
   json_decref(operation);
   json_decref(vt_testing_call(&t, "GET", Z "/nodes/firm3", NULL, 404));
@@ -156,7 +178,8 @@ static void maintenance_passes(void **state) {
   (void)state;
   vt_testing_open(&t, "");
   create(&t, ZA, "a", "v4-8", "");
-  json_decref(vt_testing_call(&t, "POST", ZA "/nodes/a:simulateMaintenanceEvent", "{\"workerIds\":[]}", 200));
+  json_decref(vt_testing_call(&t, "POST", ZA "/nodes/a:simulateMaintenanceEvent",
+                              "{\"workerIds\":[]}", 200));
   vt_testing_reconcile(&t);
   vt_testing_expect(&t, ZA "/nodes/a", "state", "REPAIRING");
   vt_testing_expect(&t, ZA "/nodes/a", "health", "UNHEALTHY_MAINTENANCE");
@@ -173,7 +196,9 @@ static void patches_touch_the_masked_fields_only(void **state) {
   vt_testing_open(&t, "");
   create(&t, Z, "a", "v4-8", "");
   json_decref(vt_testing_call(&t, "PATCH", Z "/nodes/a?updateMask=labels,description",
-                              "{\"labels\":{\"k\":\"v\"},\"description\":\"d\",\"state\":\"STOPPED\",\"acceleratorType\":\"v4-16\"}", 200));
+                              "{\"labels\":{\"k\":\"v\"},\"description\":\"d\",\"state\":"
+                              "\"STOPPED\",\"acceleratorType\":\"v4-16\"}",
+                              200));
   vt_testing_expect(&t, Z "/nodes/a", "labels.k", "v");
   vt_testing_expect(&t, Z "/nodes/a", "description", "d");
   vt_testing_expect(&t, Z "/nodes/a", "acceleratorType", "v4-8");
@@ -203,7 +228,8 @@ static void lists_are_paged(void **state) {
     if (last) break;
   }
   assert_int_equal(seen, 7);
-  vt_testing_expect(&t, "/v2/projects/" TESTING_PROJECT "/locations/-/nodes?pageSize=1", "nodes.0.state", "READY");
+  vt_testing_expect(&t, "/v2/projects/" TESTING_PROJECT "/locations/-/nodes?pageSize=1",
+                    "nodes.0.state", "READY");
   json_decref(vt_testing_call(&t, "GET", Z "/nodes?pageToken=%21", NULL, 400));
   vt_testing_close(&t);
 }
@@ -213,28 +239,39 @@ static void quota_is_a_429_with_its_name(void **state) {
   (void)state;
   vt_testing_open(&t, "");
   json_decref(vt_testing_call(&t, "POST", "/v1/projects", "{\"projectId\":\"small-one\"}", 200));
-  json_decref(vt_testing_call(&t, "POST", "/v1/projects/small-one/services/tpu.googleapis.com:enable", "{}", 200));
-  json_t *reply = vt_testing_call(&t, "POST", "/v2/projects/small-one/locations/us-east5-b/nodes?nodeId=a",
-                                  "{\"acceleratorType\":\"v6e-4\",\"runtimeVersion\":\"v2-alpha-tpuv6e\",\"schedulingConfig\":{\"spot\":true}}", 429);
+  json_decref(vt_testing_call(
+      &t, "POST", "/v1/projects/small-one/services/tpu.googleapis.com:enable", "{}", 200));
+  json_t *reply =
+      vt_testing_call(&t, "POST", "/v2/projects/small-one/locations/us-east5-b/nodes?nodeId=a",
+                      "{\"acceleratorType\":\"v6e-4\",\"runtimeVersion\":\"v2-alpha-tpuv6e\","
+                      "\"schedulingConfig\":{\"spot\":true}}",
+                      429);
   assert_string_equal(vt_testing_text(reply, "error.message"),
-                      "Quota limit 'TPUV6EPreemptiblePerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in zone us-east5-b.");
-  assert_string_equal(vt_testing_text(reply, "error.details.0.@type"), "type.googleapis.com/google.rpc.QuotaFailure");
+                      "Quota limit 'TPUV6EPreemptiblePerProjectPerZoneForTPUAPI' has been "
+                      "exceeded. Limit: 0 in zone us-east5-b.");
+  assert_string_equal(vt_testing_text(reply, "error.details.0.@type"),
+                      "type.googleapis.com/google.rpc.QuotaFailure");
   json_decref(reply);
   // Two v2-8 on demand are free for everybody, a third is not.
   for (int i = 0; i < 3; i++) {
     char url[128];
     snprintf(url, sizeof url, "/v2/projects/small-one/locations/us-central1-f/nodes?nodeId=n%d", i);
-    json_decref(vt_testing_call(&t, "POST", url, "{\"runtimeVersion\":\"v2-alpha\"}", i < 2 ? 200 : 429));
+    json_decref(
+        vt_testing_call(&t, "POST", url, "{\"runtimeVersion\":\"v2-alpha\"}", i < 2 ? 200 : 429));
   }
   vt_testing_close(&t);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(operation_of_a_create_completes), cmocka_unit_test(mistakes_are_named),
-      cmocka_unit_test(preemptible_node_ends_after_a_day), cmocka_unit_test(on_demand_takes_chips_from_spot),
-      cmocka_unit_test(stop_and_start), cmocka_unit_test(maintenance_passes),
-      cmocka_unit_test(patches_touch_the_masked_fields_only), cmocka_unit_test(lists_are_paged),
+      cmocka_unit_test(operation_of_a_create_completes),
+      cmocka_unit_test(mistakes_are_named),
+      cmocka_unit_test(preemptible_node_ends_after_a_day),
+      cmocka_unit_test(on_demand_takes_chips_from_spot),
+      cmocka_unit_test(stop_and_start),
+      cmocka_unit_test(maintenance_passes),
+      cmocka_unit_test(patches_touch_the_masked_fields_only),
+      cmocka_unit_test(lists_are_paged),
       cmocka_unit_test(quota_is_a_429_with_its_name),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // oauth.c - the token endpoint, the consent page of command-line sign-in, console sessions.
-// Grants: authorization_code with PKCE (RFC 7636), refresh_token, jwt-bearer (RFC 7523). The scope of an answer is left
-// out: gcloud aborts when it differs by a letter from what it asked for.
+// Grants: authorization_code with PKCE (RFC 7636), refresh_token, jwt-bearer (RFC 7523). The scope
+// of an answer is left out: gcloud aborts when it differs by a letter from what it asked for.
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +23,9 @@ static vt_status oauth_error(vt_call *call, const char *error, const char *descr
 
 static json_t *id_claims(vt_call *call, const char *email, const char *audience) {
   int64_t now = vt_cloud_now(call->cloud) / VT_SECOND;
-  return json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:I}", "iss", vt_call_base_url(call), "aud", audience, "sub", email, "email",
-                   email, "email_verified", 1, "iat", (json_int_t)now, "exp", (json_int_t)(now + 3600));
+  return json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:I}", "iss", vt_call_base_url(call), "aud",
+                   audience, "sub", email, "email", email, "email_verified", 1, "iat",
+                   (json_int_t)now, "exp", (json_int_t)(now + 3600));
 }
 
 static vt_status issue(vt_call *call, const char *email, bool with_refresh) {
@@ -36,8 +37,8 @@ static vt_status issue(vt_call *call, const char *email, bool with_refresh) {
     json_t *claims = id_claims(call, email, client ? client : "vtpu");
     char *id_token = vt_jwt_sign(call->cloud, claims);
     json_decref(claims);
-    call->reply = json_pack("{s:s, s:i, s:s, s:s}", "access_token", access, "expires_in", 3599, "token_type", "Bearer", "id_token",
-                            id_token);
+    call->reply = json_pack("{s:s, s:i, s:s, s:s}", "access_token", access, "expires_in", 3599,
+                            "token_type", "Bearer", "id_token", id_token);
     if (refresh) json_object_set_new(call->reply, "refresh_token", json_string(refresh));
     vt_call_reply_header(call, "Cache-Control", "no-store");
     free(id_token);
@@ -56,18 +57,20 @@ static bool pkce_holds(const char *bound, const char *verifier) {
   unsigned char digest[32], text[64];
   EVP_Digest(verifier, strlen(verifier), digest, NULL, EVP_sha256(), NULL);
   EVP_EncodeBlock(text, digest, sizeof digest);
-  for (unsigned char *p = text; *p; p++) *p = *p == '+' ? '-' : *p == '/' ? '_' : *p == '=' ? 0 : *p;
+  for (unsigned char *p = text; *p; p++)
+    *p = *p == '+' ? '-' : *p == '/' ? '_' : *p == '=' ? 0 : *p;
   return strcmp(challenge, (char *)text) == 0;
 }
 
 vt_status vt_oauth_token(vt_call *call) {
   const char *grant = vt_call_query(call, "grant_type"), *email = "", *bound = "", *token;
-  if (!grant && call->body) {  // some clients send JSON
+  if (!grant && call->body) { // some clients send JSON
     const char *key;
     json_t *value;
     json_object_foreach(call->body, key, value) if (json_is_string(value)) {
-      vt_pair pair = {vt_arena_copy(&call->arena, key, strlen(key)),
-                      vt_arena_copy(&call->arena, json_string_value(value), strlen(json_string_value(value)))};
+      vt_pair pair = {
+          vt_arena_copy(&call->arena, key, strlen(key)),
+          vt_arena_copy(&call->arena, json_string_value(value), strlen(json_string_value(value)))};
       vt_array_push_in(&call->arena, &call->query, pair);
     }
     grant = vt_call_query(call, "grant_type");
@@ -81,14 +84,16 @@ vt_status vt_oauth_token(vt_call *call) {
   if (strcmp(grant, "urn:ietf:params:oauth:grant-type:jwt-bearer") == 0) {
     token = vt_call_query(call, "assertion");
     if (token) VT_TRY(vt_jwt_check(call->cloud, token, &call->arena, &email));
-    return *email ? issue(call, email, false) : oauth_error(call, "invalid_grant", "Invalid JWT Signature.");
+    return *email ? issue(call, email, false)
+                  : oauth_error(call, "invalid_grant", "Invalid JWT Signature.");
   }
   if (strcmp(grant, "authorization_code") == 0) {
     token = vt_call_query(call, "code");
     if (token) VT_TRY(vt_token_find(call->cloud, token, "code", &call->arena, &email, &bound));
     if (!*email) return oauth_error(call, "invalid_grant", "Malformed auth code.");
-    VT_TRY(vt_token_revoke(call->cloud, token));  // a code works once, right or wrong
-    if (!pkce_holds(bound, vt_call_query(call, "code_verifier"))) return oauth_error(call, "invalid_grant", "Invalid code verifier.");
+    VT_TRY(vt_token_revoke(call->cloud, token)); // a code works once, right or wrong
+    if (!pkce_holds(bound, vt_call_query(call, "code_verifier")))
+      return oauth_error(call, "invalid_grant", "Invalid code verifier.");
     return issue(call, email, true);
   }
   return oauth_error(call, "unsupported_grant_type", "Invalid grant_type.");
@@ -102,41 +107,62 @@ vt_status vt_oauth_revoke(vt_call *call) {
 }
 
 vt_status vt_oauth_userinfo(vt_call *call) {
-  call->reply = json_pack("{s:s, s:s, s:b}", "sub", call->caller, "email", call->caller, "email_verified", 1);
+  call->reply =
+      json_pack("{s:s, s:s, s:b}", "sub", call->caller, "email", call->caller, "email_verified", 1);
   return VT_OK;
 }
 
-// --- consent page ------------------------------------------------------------------------------------------------
+// --- consent page
+// ------------------------------------------------------------------------------------------------
 
 static void put_escaped(vt_text *out, const char *text) {
   for (; *text; text++) {
     switch (*text) {
-    case '<': vt_text_put(out, "&lt;"); break;
-    case '>': vt_text_put(out, "&gt;"); break;
-    case '&': vt_text_put(out, "&amp;"); break;
-    case '"': vt_text_put(out, "&quot;"); break;
-    case '\'': vt_text_put(out, "&#39;"); break;
-    default: vt_text_put_n(out, text, 1);
+    case '<':
+      vt_text_put(out, "&lt;");
+      break;
+    case '>':
+      vt_text_put(out, "&gt;");
+      break;
+    case '&':
+      vt_text_put(out, "&amp;");
+      break;
+    case '"':
+      vt_text_put(out, "&quot;");
+      break;
+    case '\'':
+      vt_text_put(out, "&#39;");
+      break;
+    default:
+      vt_text_put_n(out, text, 1);
     }
   }
 }
 
 static void page(vt_call *call, const char *inner_start) {
   call->content_type = "text/html; charset=UTF-8";
-  vt_call_reply_header(call, "Content-Security-Policy",
-                       "default-src 'none'; style-src 'unsafe-inline'; form-action *; frame-ancestors 'none'");
+  vt_call_reply_header(
+      call, "Content-Security-Policy",
+      "default-src 'none'; style-src 'unsafe-inline'; form-action *; frame-ancestors 'none'");
   vt_call_reply_header(call, "Cache-Control", "no-store");
-  vt_text_put(&call->raw, "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-                          "<title>vtpu sign-in</title><style>body{font:16px system-ui;max-width:26rem;margin:3rem auto;padding:0 "
-                          "1rem}input,button{font:inherit;display:block;width:100%;margin:.5rem 0;padding:.5rem;box-sizing:"
-                          "border-box}code{overflow-wrap:anywhere}</style><h1>Sign in to vtpu</h1>");
+  vt_text_put(&call->raw,
+              "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport "
+              "content='width=device-width'>"
+              "<title>vtpu sign-in</title><style>body{font:16px "
+              "system-ui;max-width:26rem;margin:3rem auto;padding:0 "
+              "1rem}input,button{font:inherit;display:block;width:100%;margin:.5rem "
+              "0;padding:.5rem;box-sizing:"
+              "border-box}code{overflow-wrap:anywhere}</style><h1>Sign in to vtpu</h1>");
   vt_text_put(&call->raw, inner_start);
 }
 
 vt_status vt_oauth_consent(vt_call *call) {
-  static const char *const kept[] = {"client_id", "redirect_uri", "state", "code_challenge", "code_challenge_method"};
-  page(call, "<form method=post><label>E-mail<input name=email type=email autocomplete=username required></label>"
-             "<label>Password<input name=password type=password autocomplete=current-password required></label>");
+  static const char *const kept[] = {"client_id", "redirect_uri", "state", "code_challenge",
+                                     "code_challenge_method"};
+  page(call, "<form method=post><label>E-mail<input name=email type=email autocomplete=username "
+             "required></label>"
+             "<label>Password<input name=password type=password autocomplete=current-password "
+             "required></label>");
   for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
     const char *value = vt_call_query(call, kept[i]);
     if (!value) continue;
@@ -148,12 +174,15 @@ vt_status vt_oauth_consent(vt_call *call) {
   return VT_OK;
 }
 
-// A code may travel to the loopback address of the caller's own machine only; everywhere else it is shown to be copied.
+// A code may travel to the loopback address of the caller's own machine only; everywhere else it is
+// shown to be copied.
 static bool is_loopback(const char *uri) {
   static const char *const good[] = {"http://localhost:", "http://127.0.0.1:"};
   for (size_t i = 0; i < 2; i++) {
-    size_t n = strlen(good[i]), digits = strspn(uri + (strncmp(uri, good[i], n) == 0 ? n : 0), "0123456789");
-    if (strncmp(uri, good[i], n) == 0 && digits > 0 && (uri[n + digits] == '/' || !uri[n + digits]) && !strpbrk(uri, "\r\n"))
+    size_t n = strlen(good[i]),
+           digits = strspn(uri + (strncmp(uri, good[i], n) == 0 ? n : 0), "0123456789");
+    if (strncmp(uri, good[i], n) == 0 && digits > 0 &&
+        (uri[n + digits] == '/' || !uri[n + digits]) && !strpbrk(uri, "\r\n"))
       return true;
   }
   return false;
@@ -162,7 +191,8 @@ static bool is_loopback(const char *uri) {
 vt_status vt_oauth_grant(vt_call *call) {
   const char *email = vt_call_query(call, "email"), *password = vt_call_query(call, "password");
   const char *redirect = vt_call_query(call, "redirect_uri"), *state = vt_call_query(call, "state");
-  const char *challenge = vt_call_query(call, "code_challenge"), *method = vt_call_query(call, "code_challenge_method");
+  const char *challenge = vt_call_query(call, "code_challenge"),
+             *method = vt_call_query(call, "code_challenge_method");
   bool right = false;
   if (email && password) VT_TRY(vt_account_check_password(call->cloud, email, password, &right));
   if (!right) {
@@ -171,12 +201,15 @@ vt_status vt_oauth_grant(vt_call *call) {
     return VT_OK;
   }
   char *code;
-  const char *bound = vt_arena_printf(&call->arena, "%s %s", challenge ? challenge : "-", method ? method : "S256");
+  const char *bound =
+      vt_arena_printf(&call->arena, "%s %s", challenge ? challenge : "-", method ? method : "S256");
   VT_TRY(vt_token_create(call->cloud, email, "code", bound, CODE_LIFETIME, &code));
   if (redirect && is_loopback(redirect)) {
     vt_text url = {0};
-    vt_text_printf(&url, "%s%scode=%s&scope=" SCOPE "&state=", redirect, strchr(redirect, '?') ? "&" : "?", code);
-    for (const char *p = state ? state : ""; *p; p++) vt_text_printf(&url, "%%%02X", (unsigned char)*p);
+    vt_text_printf(&url, "%s%scode=%s&scope=" SCOPE "&state=", redirect,
+                   strchr(redirect, '?') ? "&" : "?", code);
+    for (const char *p = state ? state : ""; *p; p++)
+      vt_text_printf(&url, "%%%02X", (unsigned char)*p);
     call->status = 302;
     vt_call_reply_header(call, "Location", vt_text_string(&url));
     vt_text_free(&url);
@@ -189,13 +222,15 @@ vt_status vt_oauth_grant(vt_call *call) {
   return VT_OK;
 }
 
-// --- console sessions --------------------------------------------------------------------------------------------
+// --- console sessions
+// --------------------------------------------------------------------------------------------
 
 static void set_cookie(vt_call *call, const char *token, int64_t seconds) {
   vt_call_reply_header(call, "Set-Cookie",
-                       vt_arena_printf(&call->arena, "%s=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld%s",
-                                       call->secure ? "__Host-vtpu" : "vtpu", token, (long long)seconds,
-                                       call->secure ? "; Secure" : ""));
+                       vt_arena_printf(&call->arena,
+                                       "%s=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld%s",
+                                       call->secure ? "__Host-vtpu" : "vtpu", token,
+                                       (long long)seconds, call->secure ? "; Secure" : ""));
 }
 
 vt_status vt_session_create(vt_call *call) {
@@ -203,10 +238,13 @@ vt_status vt_session_create(vt_call *call) {
   const char *password = json_string_value(json_object_get(call->body, "password"));
   const char *access = json_string_value(json_object_get(call->body, "token")), *found = "";
   bool right = false;
-  if (!vt_call_header(call, "x-vtpu-console")) return vt_error(VT_PERMISSION_DENIED, "This call is for the console.");
+  if (!vt_call_header(call, "x-vtpu-console"))
+    return vt_error(VT_PERMISSION_DENIED, "This call is for the console.");
   if (access) VT_TRY(vt_token_find(call->cloud, access, "access", &call->arena, &found, NULL));
-  if (*found) email = found, right = true;
-  else if (email && password) VT_TRY(vt_account_check_password(call->cloud, email, password, &right));
+  if (*found)
+    email = found, right = true;
+  else if (email && password)
+    VT_TRY(vt_account_check_password(call->cloud, email, password, &right));
   if (!right) return vt_error(VT_UNAUTHENTICATED, "Wrong e-mail, password or token.");
   char *token;
   VT_TRY(vt_token_create(call->cloud, email, "session", "", SESSION_LIFETIME, &token));
@@ -219,7 +257,8 @@ vt_status vt_session_create(vt_call *call) {
 vt_status vt_session_delete(vt_call *call) {
   set_cookie(call, "", 0);
   call->reply = json_object();
-  return vt_store_run(call->cloud->store, NULL, "DELETE FROM tokens WHERE email = ? AND kind = 'session'", "s", call->caller);
+  return vt_store_run(call->cloud->store, NULL,
+                      "DELETE FROM tokens WHERE email = ? AND kind = 'session'", "s", call->caller);
 }
 
 vt_status vt_me(vt_call *call) {

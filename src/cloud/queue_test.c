@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// queue_test.c - queued resources: waiting for chips, all nodes or none, suspension, reset, deadlines, deletion.
+// queue_test.c - queued resources: waiting for chips, all nodes or none, suspension, reset,
+// deadlines, deletion.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define Z "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
-#define NODE "\"node\":{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"tpu-ubuntu2204-base\"}"
+#define Z        "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
+#define NODE     "\"node\":{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"tpu-ubuntu2204-base\"}"
 #define SPEC(id) "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\",\"nodeId\":\"" id "\"," NODE "}]}"
 
 static void set_capacity(vt_testing *t, int chips) {
@@ -30,7 +31,8 @@ static void a_request_becomes_active(void **state) {
   vt_testing_open(&t, "");
   enqueue(&t, "q", SPEC("n") "}");
   vt_testing_expect(&t, Z "/queuedResources/q", "state.state", "ACTIVE");
-  vt_testing_expect(&t, Z "/nodes/n", "queuedResource", "projects/" TESTING_PROJECT "/locations/us-central2-b/queuedResources/q");
+  vt_testing_expect(&t, Z "/nodes/n", "queuedResource",
+                    "projects/" TESTING_PROJECT "/locations/us-central2-b/queuedResources/q");
   json_decref(vt_testing_call(&t, "DELETE", Z "/queuedResources/q", NULL, 400));
   json_decref(vt_testing_call(&t, "DELETE", Z "/queuedResources/q?force=True", NULL, 200));
   vt_testing_reconcile(&t);
@@ -61,7 +63,9 @@ static void slices_come_all_or_none(void **state) {
   (void)state;
   vt_testing_open(&t, "");
   set_capacity(&t, 8);
-  enqueue(&t, "many", "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\",\"multisliceParams\":{\"nodeCount\":3,\"nodeIdPrefix\":\"s\"}," NODE "}]}}");
+  enqueue(&t, "many",
+          "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\",\"multisliceParams\":{\"nodeCount\":3,"
+          "\"nodeIdPrefix\":\"s\"}," NODE "}]}}");
   vt_testing_expect(&t, Z "/queuedResources/many", "state.state", "WAITING_FOR_RESOURCES");
   json_t *nodes = vt_testing_call(&t, "GET", Z "/nodes", NULL, 200);
   assert_int_equal(json_array_size(json_object_get(nodes, "nodes")), 0);
@@ -80,7 +84,9 @@ static void preempted_request_is_suspended_and_reset(void **state) {
   (void)state;
   vt_testing_open(&t, "");
   enqueue(&t, "q", SPEC("n") ",\"spot\":{}}");
-  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/n:preempt", "{}", 200));
+  json_decref(vt_testing_call(&t, "POST",
+                              "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/n:preempt",
+                              "{}", 200));
   vt_testing_advance(&t, 29);
   vt_testing_expect(&t, Z "/queuedResources/q", "state.state", "ACTIVE");
   vt_testing_advance(&t, 2);
@@ -118,7 +124,9 @@ static void a_request_runs_for_its_duration(void **state) {
   vt_testing t;
   (void)state;
   vt_testing_open(&t, "");
-  json_decref(vt_testing_call(&t, "POST", "/v2alpha1/projects/" TESTING_PROJECT "/locations/us-central2-b/queuedResources?queuedResourceId=q",
+  json_decref(vt_testing_call(&t, "POST",
+                              "/v2alpha1/projects/" TESTING_PROJECT
+                              "/locations/us-central2-b/queuedResources?queuedResourceId=q",
                               SPEC("n") ",\"runDuration\":{\"maxRunDuration\":\"7200s\"}}", 200));
   vt_testing_reconcile(&t);
   vt_testing_expect(&t, Z "/nodes/n", "state", "READY");
@@ -131,9 +139,12 @@ static void a_request_runs_for_its_duration(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_request_becomes_active),        cmocka_unit_test(requests_wait_in_order),
-      cmocka_unit_test(slices_come_all_or_none),         cmocka_unit_test(preempted_request_is_suspended_and_reset),
-      cmocka_unit_test(a_request_fails_at_its_deadline), cmocka_unit_test(a_request_runs_for_its_duration),
+      cmocka_unit_test(a_request_becomes_active),
+      cmocka_unit_test(requests_wait_in_order),
+      cmocka_unit_test(slices_come_all_or_none),
+      cmocka_unit_test(preempted_request_is_suspended_and_reset),
+      cmocka_unit_test(a_request_fails_at_its_deadline),
+      cmocka_unit_test(a_request_runs_for_its_duration),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,8 +9,9 @@
 #include "cloud/queue.h"
 #include "cloud/scheduler.h"
 
-#define COLUMNS                                                                                                        \
-  "uid, project, zone, id, state, initiator, error, class, api, creator, created_ns, state_ns, valid_after_ns, "       \
+#define COLUMNS                                                                                    \
+  "uid, project, zone, id, state, initiator, error, class, api, creator, created_ns, state_ns, "   \
+  "valid_after_ns, "                                                                               \
   "valid_until_ns, force_delete, body"
 
 static const char *copy_text(vt_arena *arena, const vt_rows *rows, int column) {
@@ -19,20 +20,32 @@ static const char *copy_text(vt_arena *arena, const vt_rows *rows, int column) {
 }
 
 static void read_row(vt_arena *arena, const vt_rows *r, vt_queued *q) {
-  *q = (vt_queued){.uid = vt_rows_int(r, 0), .project = copy_text(arena, r, 1), .zone = copy_text(arena, r, 2),
-                   .id = copy_text(arena, r, 3), .state = copy_text(arena, r, 4), .initiator = copy_text(arena, r, 5),
-                   .error = copy_text(arena, r, 6), .klass = copy_text(arena, r, 7), .api = copy_text(arena, r, 8),
-                   .creator = copy_text(arena, r, 9), .created_ns = vt_rows_int(r, 10), .state_ns = vt_rows_int(r, 11),
-                   .valid_after_ns = vt_rows_int(r, 12), .valid_until_ns = vt_rows_int(r, 13),
-                   .force_delete = vt_rows_int(r, 14), .body = json_loads(vt_rows_text(r, 15), 0, NULL)};
+  *q = (vt_queued){.uid = vt_rows_int(r, 0),
+                   .project = copy_text(arena, r, 1),
+                   .zone = copy_text(arena, r, 2),
+                   .id = copy_text(arena, r, 3),
+                   .state = copy_text(arena, r, 4),
+                   .initiator = copy_text(arena, r, 5),
+                   .error = copy_text(arena, r, 6),
+                   .klass = copy_text(arena, r, 7),
+                   .api = copy_text(arena, r, 8),
+                   .creator = copy_text(arena, r, 9),
+                   .created_ns = vt_rows_int(r, 10),
+                   .state_ns = vt_rows_int(r, 11),
+                   .valid_after_ns = vt_rows_int(r, 12),
+                   .valid_until_ns = vt_rows_int(r, 13),
+                   .force_delete = vt_rows_int(r, 14),
+                   .body = json_loads(vt_rows_text(r, 15), 0, NULL)};
   if (!q->body) q->body = json_object();
 }
 
-vt_status vt_queued_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_queued *out_queued, bool *out_found) {
+vt_status vt_queued_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_queued *out_queued,
+                             bool *out_found) {
   vt_rows *rows;
   memset(out_queued, 0, sizeof *out_queued);
   *out_found = false;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM queued WHERE uid = ?", "i", uid));
+  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM queued WHERE uid = ?", "i",
+                        uid));
   *out_found = vt_rows_next(rows);
   if (*out_found) read_row(arena, rows, out_queued);
   return vt_rows_end(rows);
@@ -44,17 +57,19 @@ void vt_queued_fini(vt_queued *queued) {
 }
 
 static void full_name(const vt_queued *q, char out_name[512]) {
-  snprintf(out_name, 512, "projects/%s/locations/%s/queuedResources/%s", q->project, q->zone, q->id);
+  snprintf(out_name, 512, "projects/%s/locations/%s/queuedResources/%s", q->project, q->zone,
+           q->id);
 }
 
-vt_status vt_queued_set_state(vt_cloud *cloud, vt_queued *queued, const char *state, const char *initiator,
-                              json_t *error) {
+vt_status vt_queued_set_state(vt_cloud *cloud, vt_queued *queued, const char *state,
+                              const char *initiator, json_t *error) {
   char name[512], detail[256], *text = error ? json_dumps(error, JSON_COMPACT) : NULL;
   json_decref(error);
   int64_t now = vt_cloud_now(cloud);
-  vt_status st = vt_store_run(cloud->store, NULL,
-                              "UPDATE queued SET state = ?, initiator = ?, error = ?, state_ns = ? WHERE uid = ?",
-                              "sssii", state, initiator, text ? text : "", now, queued->uid);
+  vt_status st = vt_store_run(
+      cloud->store, NULL,
+      "UPDATE queued SET state = ?, initiator = ?, error = ?, state_ns = ? WHERE uid = ?", "sssii",
+      state, initiator, text ? text : "", now, queued->uid);
   free(text);
   if (st) return st;
   snprintf(detail, sizeof detail, "%s to %s", queued->state, state);
@@ -71,19 +86,22 @@ vt_status vt_queued_remove(vt_cloud *cloud, const vt_queued *queued) {
   return vt_cloud_event(cloud, "state", queued->project, "vtpud", name, "gone");
 }
 
-vt_status vt_queued_nodes(vt_cloud *cloud, vt_arena *arena, const vt_queued *queued, int64_t **out_uids,
-                          size_t *out_count) {
+vt_status vt_queued_nodes(vt_cloud *cloud, vt_arena *arena, const vt_queued *queued,
+                          int64_t **out_uids, size_t *out_count) {
   VT_ARRAY(int64_t) uids = {0};
   vt_rows *rows;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT uid FROM nodes WHERE project = ? AND zone = ? AND queued = ? ORDER BY id",
-                        "sss", queued->project, queued->zone, queued->id));
+  VT_TRY(vt_store_query(
+      cloud->store, &rows,
+      "SELECT uid FROM nodes WHERE project = ? AND zone = ? AND queued = ? ORDER BY id", "sss",
+      queued->project, queued->zone, queued->id));
   while (vt_rows_next(rows)) vt_array_push_in(arena, &uids, vt_rows_int(rows, 0));
   *out_uids = uids.data;
   *out_count = uids.size;
   return vt_rows_end(rows);
 }
 
-// --- view --------------------------------------------------------------------------------------------------------
+// --- view
+// --------------------------------------------------------------------------------------------------------
 
 // "WAITING_FOR_RESOURCES" to "waitingForResourcesData".
 static void data_name(const char *state, char out_name[64]) {
@@ -108,7 +126,8 @@ vt_status vt_queued_view(vt_cloud *cloud, const vt_queued *queued, json_t **out_
   json_object_set_new(view, "name", json_string(name));
   vt_time_format(queued->created_ns, time);
   json_object_set_new(view, "createTime", json_string(time));
-  json_t *state = json_pack("{s:s, s:s}", "state", queued->state, "stateInitiator", queued->initiator);
+  json_t *state =
+      json_pack("{s:s, s:s}", "state", queued->state, "stateInitiator", queued->initiator);
   json_t *inner = json_object();
   if (*queued->error) json_object_set_new(inner, "error", json_loads(queued->error, 0, NULL));
   data_name(queued->state, data);
@@ -129,7 +148,8 @@ vt_status vt_queued_view(vt_cloud *cloud, const vt_queued *queued, json_t **out_
   return VT_OK;
 }
 
-// --- from the request to nodes -----------------------------------------------------------------------------------
+// --- from the request to nodes
+// -----------------------------------------------------------------------------------
 
 typedef struct slot {
   const char *id;
@@ -138,25 +158,35 @@ typedef struct slot {
 typedef VT_ARRAY(slot) slots;
 
 // The nodes that a request stands for. errors INVALID_ARGUMENT.
-static vt_status list_slots(vt_arena *arena, const char *queued_id, const json_t *body, slots *out) {
+static vt_status list_slots(vt_arena *arena, const char *queued_id, const json_t *body,
+                            slots *out) {
   json_t *specs = json_object_get(json_object_get(body, "tpu"), "nodeSpec");
   if (json_array_size(specs) == 0)
-    return vt_error(VT_INVALID_ARGUMENT, "Cloud TPU received a bad request. tpu.node_spec is required");
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "Cloud TPU received a bad request. tpu.node_spec is required");
   for (size_t i = 0; i < json_array_size(specs); i++) {
     const json_t *spec = json_array_get(specs, i), *node = json_object_get(spec, "node");
     const json_t *many = json_object_get(spec, "multisliceParams");
     const char *id = json_string_value(json_object_get(spec, "nodeId"));
     if (!many) many = json_object_get(spec, "multiNodeParams");
-    if (!node) return vt_error(VT_INVALID_ARGUMENT, "Cloud TPU received a bad request. node_spec.node is required");
+    if (!node)
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "Cloud TPU received a bad request. node_spec.node is required");
     if (id && *id && many)
-      return vt_error(VT_INVALID_ARGUMENT, "Cloud TPU received a bad request. node_id and multislice_params are mutually exclusive");
+      return vt_error(
+          VT_INVALID_ARGUMENT,
+          "Cloud TPU received a bad request. node_id and multislice_params are mutually exclusive");
     int64_t count = many ? json_integer_value(json_object_get(many, "nodeCount")) : 1;
     const char *prefix = json_string_value(json_object_get(many, "nodeIdPrefix"));
     if (many && (count < 2 || count > 256))
-      return vt_error(VT_INVALID_ARGUMENT, "Cloud TPU received a bad request. node_count has to be 2 to 256");
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "Cloud TPU received a bad request. node_count has to be 2 to 256");
     if (!prefix || !*prefix) prefix = queued_id;
     for (int64_t n = 0; n < count; n++) {
-      slot s = {many ? vt_arena_printf(arena, "%s-%lld", prefix, (long long)n) : id && *id ? id : queued_id, node};
+      slot s = {many        ? vt_arena_printf(arena, "%s-%lld", prefix, (long long)n)
+                : id && *id ? id
+                            : queued_id,
+                node};
       vt_array_push_in(arena, out, s);
     }
   }
@@ -168,15 +198,16 @@ static const char *class_of(const json_t *body) {
   const json_t *guaranteed = json_object_get(body, "guaranteed");
   if (json_object_get(body, "spot") || (model && strcmp(model, "SPOT") == 0)) return "spot";
   if (json_object_get(body, "bestEffort")) return "preemptible";
-  if (json_is_true(json_object_get(guaranteed, "reserved")) || json_object_get(body, "reservationName") ||
+  if (json_is_true(json_object_get(guaranteed, "reserved")) ||
+      json_object_get(body, "reservationName") ||
       (model && strcmp(model, "RESERVATION_BOUND") == 0))
     return "reserved";
-  return "";  // as each node says
+  return ""; // as each node says
 }
 
 // A prepared, not stored, node for a slot.
-static vt_status prepare_slot(vt_cloud *cloud, vt_arena *arena, const vt_queued *q, const slot *s, size_t of,
-                              vt_node *out_node) {
+static vt_status prepare_slot(vt_cloud *cloud, vt_arena *arena, const vt_queued *q, const slot *s,
+                              size_t of, vt_node *out_node) {
   json_t *body = json_deep_copy(s->node);
   vt_status st = vt_node_prepare(cloud, arena, q->project, q->zone, s->id, body, out_node);
   if (st) {
@@ -192,8 +223,10 @@ static vt_status prepare_slot(vt_cloud *cloud, vt_arena *arena, const vt_queued 
   out_node->creator = q->creator;
   if (of > 1) json_object_set_new(body, "multisliceNode", json_true());
   int64_t bound = 0;
-  const char *run = json_string_value(json_object_get(json_object_get(q->body, "runDuration"), "maxRunDuration"));
-  if (run && vt_duration_parse(run, &bound)) json_object_set_new(body, "bounded_ns", json_integer(bound));
+  const char *run =
+      json_string_value(json_object_get(json_object_get(q->body, "runDuration"), "maxRunDuration"));
+  if (run && vt_duration_parse(run, &bound))
+    json_object_set_new(body, "bounded_ns", json_integer(bound));
   return VT_OK;
 }
 
@@ -205,11 +238,13 @@ static vt_status store_slot(vt_cloud *cloud, vt_node *node, int *out_placement) 
   return VT_OK;
 }
 
-vt_status vt_queued_provision(vt_cloud *cloud, vt_arena *arena, const vt_queued *queued, int *out_placement) {
+vt_status vt_queued_provision(vt_cloud *cloud, vt_arena *arena, const vt_queued *queued,
+                              int *out_placement) {
   slots list = {0};
   *out_placement = VT_PLACED;
   VT_TRY(list_slots(arena, queued->id, queued->body, &list));
-  // One kind of node a request is the rule: its first node stands for all when chips and quota are counted.
+  // One kind of node a request is the rule: its first node stands for all when chips and quota are
+  // counted.
   vt_node first;
   VT_TRY(prepare_slot(cloud, arena, queued, &list.data[0], list.size, &first));
   vt_placement room = VT_PLACED;
@@ -219,7 +254,7 @@ vt_status vt_queued_provision(vt_cloud *cloud, vt_arena *arena, const vt_queued 
     if (vt_status_code(st) == VT_RESOURCE_EXHAUSTED) {
       vt_status_free(st);
       st = VT_OK;
-      room = VT_PLACE_NONE;  // waits for the project's own nodes to go
+      room = VT_PLACE_NONE; // waits for the project's own nodes to go
     } else if (!st) {
       st = vt_room(cloud, &first, (int64_t)list.size, &room);
     }
@@ -231,27 +266,37 @@ vt_status vt_queued_provision(vt_cloud *cloud, vt_arena *arena, const vt_queued 
     VT_TRY(prepare_slot(cloud, arena, queued, &list.data[i], list.size, &node));
     st = store_slot(cloud, &node, out_placement);
     vt_node_fini(&node);
-    if (!st && *out_placement != VT_PLACED) st = vt_error(VT_ABORTED, "the nodes of one request differ; no room for all of them");
+    if (!st && *out_placement != VT_PLACED)
+      st = vt_error(VT_ABORTED, "the nodes of one request differ; no room for all of them");
   }
   return st;
 }
 
-// --- calls -------------------------------------------------------------------------------------------------------
+// --- calls
+// -------------------------------------------------------------------------------------------------------
 
 static vt_status read_policy(vt_call *call, const json_t *body, vt_queued *q) {
-  const json_t *policy = json_object_get(body, "queueingPolicy"), *interval = json_object_get(policy, "validInterval");
+  const json_t *policy = json_object_get(body, "queueingPolicy"),
+               *interval = json_object_get(policy, "validInterval");
   const char *text;
   int64_t now = vt_cloud_now(call->cloud);
-  if ((text = json_string_value(json_object_get(policy, "validUntilDuration"))) && vt_duration_parse(text, &q->valid_until_ns))
+  if ((text = json_string_value(json_object_get(policy, "validUntilDuration"))) &&
+      vt_duration_parse(text, &q->valid_until_ns))
     q->valid_until_ns += now;
-  if ((text = json_string_value(json_object_get(policy, "validAfterDuration"))) && vt_duration_parse(text, &q->valid_after_ns))
+  if ((text = json_string_value(json_object_get(policy, "validAfterDuration"))) &&
+      vt_duration_parse(text, &q->valid_after_ns))
     q->valid_after_ns += now;
-  if ((text = json_string_value(json_object_get(policy, "validUntilTime")))) (void)vt_time_parse(text, &q->valid_until_ns);
-  if ((text = json_string_value(json_object_get(policy, "validAfterTime")))) (void)vt_time_parse(text, &q->valid_after_ns);
-  if ((text = json_string_value(json_object_get(interval, "startTime")))) (void)vt_time_parse(text, &q->valid_after_ns);
-  if ((text = json_string_value(json_object_get(interval, "endTime")))) (void)vt_time_parse(text, &q->valid_until_ns);
+  if ((text = json_string_value(json_object_get(policy, "validUntilTime"))))
+    (void)vt_time_parse(text, &q->valid_until_ns);
+  if ((text = json_string_value(json_object_get(policy, "validAfterTime"))))
+    (void)vt_time_parse(text, &q->valid_after_ns);
+  if ((text = json_string_value(json_object_get(interval, "startTime"))))
+    (void)vt_time_parse(text, &q->valid_after_ns);
+  if ((text = json_string_value(json_object_get(interval, "endTime"))))
+    (void)vt_time_parse(text, &q->valid_until_ns);
   if (q->valid_until_ns && (q->valid_until_ns < now || q->valid_until_ns < q->valid_after_ns))
-    return vt_error(VT_INVALID_ARGUMENT, "Cloud TPU received a bad request. queueing_policy is over before it begins");
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "Cloud TPU received a bad request. queueing_policy is over before it begins");
   return VT_OK;
 }
 
@@ -264,12 +309,14 @@ static vt_status check_request(vt_call *call, const vt_queued *q) {
     vt_node node;
     int64_t taken;
     VT_TRY(prepare_slot(call->cloud, &call->arena, q, &list.data[i], list.size, &node));
-    vt_status st = i == 0 ? vt_quota_check(call->cloud, &node, (int64_t)list.size, true, &detail) : VT_OK;
+    vt_status st =
+        i == 0 ? vt_quota_check(call->cloud, &node, (int64_t)list.size, true, &detail) : VT_OK;
     if (detail) vt_call_add_detail(call, detail);
     detail = NULL;
     if (!st)
-      st = vt_store_int(call->cloud->store, &taken, 0, "SELECT 1 FROM nodes WHERE project = ? AND zone = ? AND id = ?",
-                        "sss", node.project, node.zone, node.id);
+      st = vt_store_int(call->cloud->store, &taken, 0,
+                        "SELECT 1 FROM nodes WHERE project = ? AND zone = ? AND id = ?", "sss",
+                        node.project, node.zone, node.id);
     if (!st && taken) st = vt_call_exists(call, vt_node_name(&call->arena, &node));
     vt_node_fini(&node);
     if (st) return st;
@@ -279,12 +326,14 @@ static vt_status check_request(vt_call *call, const vt_queued *q) {
 
 static vt_status insert(vt_call *call, const vt_queued *q) {
   char *text = json_dumps(q->body, JSON_COMPACT);
-  vt_status st = vt_store_run(call->cloud->store, NULL,
-                              "INSERT INTO queued (" COLUMNS ", rank) VALUES (?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, 0, "
-                              "?, ?)",
-                              "issssssssiiiisi", q->uid, q->project, q->zone, q->id, q->state, q->initiator, q->klass,
-                              q->api, q->creator, q->created_ns, q->state_ns, q->valid_after_ns, q->valid_until_ns,
-                              text, (int64_t)(*q->klass == 's' || *q->klass == 'p'));
+  vt_status st =
+      vt_store_run(call->cloud->store, NULL,
+                   "INSERT INTO queued (" COLUMNS
+                   ", rank) VALUES (?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, 0, "
+                   "?, ?)",
+                   "issssssssiiiisi", q->uid, q->project, q->zone, q->id, q->state, q->initiator,
+                   q->klass, q->api, q->creator, q->created_ns, q->state_ns, q->valid_after_ns,
+                   q->valid_until_ns, text, (int64_t)(*q->klass == 's' || *q->klass == 'p'));
   free(text);
   return st;
 }
@@ -294,9 +343,12 @@ static vt_status create(vt_call *call, vt_queued *q) {
   const char *operation, *name = vt_call_name(call, "queuedResources", q->id);
   json_t *view;
   if (!vt_zone_exists(q->zone))
-    return vt_error(VT_PERMISSION_DENIED, "Location %s is not found or access is unauthorized.", q->zone);
-  if (!vt_node_id_valid(q->id)) return vt_error(VT_INVALID_ARGUMENT, "invalid queued resource id '%s'", q->id);
-  VT_TRY(vt_store_int(call->cloud->store, &taken, 0, "SELECT 1 FROM queued WHERE project = ? AND zone = ? AND id = ?", "sss",
+    return vt_error(VT_PERMISSION_DENIED, "Location %s is not found or access is unauthorized.",
+                    q->zone);
+  if (!vt_node_id_valid(q->id))
+    return vt_error(VT_INVALID_ARGUMENT, "invalid queued resource id '%s'", q->id);
+  VT_TRY(vt_store_int(call->cloud->store, &taken, 0,
+                      "SELECT 1 FROM queued WHERE project = ? AND zone = ? AND id = ?", "sss",
                       q->project, q->zone, q->id));
   if (taken) return vt_call_exists(call, name);
   VT_TRY(read_policy(call, q->body, q));
@@ -304,8 +356,10 @@ static vt_status create(vt_call *call, vt_queued *q) {
   VT_TRY(insert(call, q));
   VT_TRY(vt_operation_for_call(call, "create", name, q->uid, &operation));
   VT_TRY(vt_queued_view(call->cloud, q, &view));
-  json_object_set_new(view, "@type", json_string(vt_arena_printf(&call->arena, "type.googleapis.com/google.cloud.tpu.%s.QueuedResource",
-                                                                 call->api_name)));
+  json_object_set_new(
+      view, "@type",
+      json_string(vt_arena_printf(
+          &call->arena, "type.googleapis.com/google.cloud.tpu.%s.QueuedResource", call->api_name)));
   VT_TRY(vt_operation_finish(call->cloud, operation, NULL, view));
   return vt_operation_reply(call, operation);
 }
@@ -316,15 +370,26 @@ vt_status vt_queued_create(vt_call *call) {
   json_t *empty = json_object(), *body = NULL;
   const char *id = vt_call_query(call, "queuedResourceId");
   vt_status st = vt_operation_replay(call, &replayed);
-  if (!st && !replayed) st = vt_schema_clean(vt_message_find("QueuedResource"), call->api, call->body ? call->body : empty, &body);
+  if (!st && !replayed)
+    st = vt_schema_clean(vt_message_find("QueuedResource"), call->api,
+                         call->body ? call->body : empty, &body);
   json_decref(empty);
   if (st || replayed) return st;
   vt_cloud_random_hex(hex, 8);
   int64_t now = vt_cloud_now(call->cloud);
-  vt_queued q = {.uid = vt_cloud_random(), .project = call->project, .zone = vt_call_param(call, "zone"),
-                 .id = id && *id ? id : vt_arena_printf(&call->arena, "queued-%s", hex), .state = "ACCEPTED",
-                 .initiator = "USER", .error = "", .klass = class_of(body), .api = call->api_name,
-                 .creator = call->caller, .created_ns = now, .state_ns = now, .body = body};
+  vt_queued q = {.uid = vt_cloud_random(),
+                 .project = call->project,
+                 .zone = vt_call_param(call, "zone"),
+                 .id = id && *id ? id : vt_arena_printf(&call->arena, "queued-%s", hex),
+                 .state = "ACCEPTED",
+                 .initiator = "USER",
+                 .error = "",
+                 .klass = class_of(body),
+                 .api = call->api_name,
+                 .creator = call->caller,
+                 .created_ns = now,
+                 .state_ns = now,
+                 .body = body};
   st = create(call, &q);
   json_decref(body);
   return st;
@@ -334,7 +399,8 @@ static vt_status find_queued(vt_call *call, vt_queued *out) {
   const char *id = vt_call_param(call, "queued");
   int64_t uid;
   bool found;
-  VT_TRY(vt_store_int(call->cloud->store, &uid, 0, "SELECT uid FROM queued WHERE project = ? AND zone = ? AND id = ?", "sss",
+  VT_TRY(vt_store_int(call->cloud->store, &uid, 0,
+                      "SELECT uid FROM queued WHERE project = ? AND zone = ? AND id = ?", "sss",
                       call->project, vt_call_param(call, "zone"), id));
   if (!uid) return vt_call_not_found(call, vt_call_name(call, "queuedResources", id));
   return vt_queued_load_uid(call->cloud, &call->arena, uid, out, &found);
@@ -353,10 +419,12 @@ vt_status vt_queued_list(vt_call *call) {
   vt_rows *rows;
   const char *token = NULL, *zone = vt_call_param(call, "zone");
   VT_TRY(vt_call_page(call, 500, 1000, &page));
-  VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT " COLUMNS " FROM queued WHERE project = ? AND (? = '-' OR zone = ?) AND (zone, id) > (?, ?) "
-                        "ORDER BY zone, id LIMIT ?",
-                        "sssssi", call->project, zone, zone, page.after_zone, page.after, page.limit + 1));
+  VT_TRY(vt_store_query(
+      call->cloud->store, &rows,
+      "SELECT " COLUMNS
+      " FROM queued WHERE project = ? AND (? = '-' OR zone = ?) AND (zone, id) > (?, ?) "
+      "ORDER BY zone, id LIMIT ?",
+      "sssssi", call->project, zone, zone, page.after_zone, page.after, page.limit + 1));
   json_t *list = json_array();
   call->reply = json_pack("{s:o}", "queuedResources", list);
   vt_queued last = {.zone = "", .id = ""};
@@ -394,11 +462,12 @@ vt_status vt_queued_delete(vt_call *call) {
   int64_t *nodes;
   size_t count;
   VT_TRY_OUT(vt_queued_nodes(call->cloud, &call->arena, &q, &nodes, &count));
-  bool at_rest = strcmp(q.state, "FAILED") == 0 || strcmp(q.state, "SUSPENDED") == 0 || strcmp(q.state, "ACCEPTED") == 0 ||
-                 strcmp(q.state, "WAITING_FOR_RESOURCES") == 0;
+  bool at_rest = strcmp(q.state, "FAILED") == 0 || strcmp(q.state, "SUSPENDED") == 0 ||
+                 strcmp(q.state, "ACCEPTED") == 0 || strcmp(q.state, "WAITING_FOR_RESOURCES") == 0;
   if (strcmp(q.state, "DELETING") == 0 || (count && !at_rest && !vt_call_flag(call, "force"))) {
     st = vt_error(VT_FAILED_PRECONDITION,
-                  "Cloud TPU received a bad request. delete is not supported while in state %s; use force to delete its nodes too",
+                  "Cloud TPU received a bad request. delete is not supported while in state %s; "
+                  "use force to delete its nodes too",
                   q.state);
     goto out;
   }
@@ -406,12 +475,14 @@ vt_status vt_queued_delete(vt_call *call) {
     vt_node node;
     bool found;
     VT_TRY_OUT(vt_node_load_uid(call->cloud, &call->arena, nodes[i], &node, &found));
-    if (found && node.state != VT_NODE_DELETING) st = vt_node_set_state(call->cloud, &node, VT_NODE_DELETING, "queued resource is deleted");
+    if (found && node.state != VT_NODE_DELETING)
+      st = vt_node_set_state(call->cloud, &node, VT_NODE_DELETING, "queued resource is deleted");
     vt_node_fini(&node);
     if (st) goto out;
   }
   VT_TRY_OUT(vt_queued_set_state(call->cloud, &q, "DELETING", "USER", NULL));
-  VT_TRY_OUT(vt_operation_for_call(call, "delete", vt_call_name(call, "queuedResources", q.id), q.uid, &operation));
+  VT_TRY_OUT(vt_operation_for_call(call, "delete", vt_call_name(call, "queuedResources", q.id),
+                                   q.uid, &operation));
   st = vt_operation_reply(call, operation);
 out:
   vt_queued_fini(&q);
@@ -425,14 +496,19 @@ vt_status vt_queued_reset(vt_call *call) {
   VT_TRY(find_queued(call, &q));
   vt_status st = VT_OK;
   if (strcmp(q.state, "SUSPENDED") != 0 && strcmp(q.state, "FAILED") != 0) {
-    st = vt_error(VT_FAILED_PRECONDITION, "Cloud TPU received a bad request. reset is not supported while in state %s", q.state);
+    st = vt_error(VT_FAILED_PRECONDITION,
+                  "Cloud TPU received a bad request. reset is not supported while in state %s",
+                  q.state);
     goto out;
   }
   VT_TRY_OUT(vt_queued_set_state(call->cloud, &q, "WAITING_FOR_RESOURCES", "USER", NULL));
-  VT_TRY_OUT(vt_operation_for_call(call, "reset", vt_call_name(call, "queuedResources", q.id), q.uid, &operation));
+  VT_TRY_OUT(vt_operation_for_call(call, "reset", vt_call_name(call, "queuedResources", q.id),
+                                   q.uid, &operation));
   VT_TRY_OUT(vt_queued_view(call->cloud, &q, &view));
-  json_object_set_new(view, "@type", json_string(vt_arena_printf(&call->arena, "type.googleapis.com/google.cloud.tpu.%s.QueuedResource",
-                                                                 call->api_name)));
+  json_object_set_new(
+      view, "@type",
+      json_string(vt_arena_printf(
+          &call->arena, "type.googleapis.com/google.cloud.tpu.%s.QueuedResource", call->api_name)));
   VT_TRY_OUT(vt_operation_finish(call->cloud, operation, NULL, view));
   st = vt_operation_reply(call, operation);
 out:
@@ -456,8 +532,9 @@ vt_status vt_queued_maintenance_info(vt_call *call) {
     if (!st && found) st = vt_node_view(call->cloud, &node, call->api_name, &view);
     json_t *upcoming = json_object_get(view, "upcomingMaintenance");
     if (upcoming)
-      json_array_append_new(list, json_pack("{s:s, s:O, s:O}", "nodeName", vt_node_name(&call->arena, &node), "nodeUid",
-                                            json_object_get(view, "id"), "upcomingMaintenance", upcoming));
+      json_array_append_new(
+          list, json_pack("{s:s, s:O, s:O}", "nodeName", vt_node_name(&call->arena, &node),
+                          "nodeUid", json_object_get(view, "id"), "upcomingMaintenance", upcoming));
     json_decref(view);
     vt_node_fini(&node);
   }
@@ -484,7 +561,9 @@ vt_status vt_queued_maintenance(vt_call *call) {
     }
     vt_node_fini(&node);
   }
-  if (!st) st = vt_operation_for_call(call, "maintenance", vt_call_name(call, "queuedResources", q.id), q.uid, &operation);
+  if (!st)
+    st = vt_operation_for_call(call, "maintenance", vt_call_name(call, "queuedResources", q.id),
+                               q.uid, &operation);
   if (!st) st = vt_operation_finish(call->cloud, operation, NULL, NULL);
   if (!st) st = vt_operation_reply(call, operation);
   vt_queued_fini(&q);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // reconcile.c - the steps of reconcile.h: nodes in motion, notices that run out, the queue, alerts.
-// Order within a pass: nodes on their way out first (they free chips), then nodes coming up, then the queue by rank and
-// age. A step that fails is logged and tried again in the next pass; it never stops the others.
+// Order within a pass: nodes on their way out first (they free chips), then nodes coming up, then
+// the queue by rank and age. A step that fails is logged and tried again in the next pass; it never
+// stops the others.
 #include "cloud/reconcile.h"
 
 #include <assert.h>
@@ -27,9 +28,11 @@ typedef struct step {
 
 typedef vt_status (*step_work)(vt_cloud *cloud, void *step);
 
-// --- nodes -------------------------------------------------------------------------------------------------------
+// --- nodes
+// -------------------------------------------------------------------------------------------------------
 
-static vt_status finish(vt_cloud *cloud, step *s, const vt_node *node, const char *verb, json_t *error) {
+static vt_status finish(vt_cloud *cloud, step *s, const vt_node *node, const char *verb,
+                        json_t *error) {
   const char *name, *api;
   json_t *response = NULL;
   VT_TRY(vt_operation_open_of(cloud, &s->arena, node->uid, verb, &name, &api));
@@ -38,11 +41,13 @@ static vt_status finish(vt_cloud *cloud, step *s, const vt_node *node, const cha
     return VT_OK;
   }
   // What a delete gives back differs: the old API the node, the new one nothing.
-  if (!error && (strcmp(verb, "delete") != 0 || strncmp(api, "v1", 2) == 0)) VT_TRY(vt_node_response(cloud, node, api, &response));
+  if (!error && (strcmp(verb, "delete") != 0 || strncmp(api, "v1", 2) == 0))
+    VT_TRY(vt_node_response(cloud, node, api, &response));
   return vt_operation_finish(cloud, name, error, response);
 }
 
-static vt_status finish_all(vt_cloud *cloud, step *s, const vt_node *node, vt_code code, const char *why) {
+static vt_status finish_all(vt_cloud *cloud, step *s, const vt_node *node, vt_code code,
+                            const char *why) {
   for (;;) {
     const char *name, *api;
     VT_TRY(vt_operation_open_of(cloud, &s->arena, node->uid, "", &name, &api));
@@ -51,8 +56,10 @@ static vt_status finish_all(vt_cloud *cloud, step *s, const vt_node *node, vt_co
   }
 }
 
-// Boots what is not up. All workers running gives *out_up; a worker that can not come up gives *out_failed.
-static vt_status boot(vt_cloud *cloud, step *s, const vt_node *node, bool *out_up, bool *out_failed) {
+// Boots what is not up. All workers running gives *out_up; a worker that can not come up gives
+// *out_failed.
+static vt_status boot(vt_cloud *cloud, step *s, const vt_node *node, bool *out_up,
+                      bool *out_failed) {
   *out_up = true;
   *out_failed = false;
   for (int64_t w = 0; w < node->workers; w++) {
@@ -86,16 +93,19 @@ static vt_status give_up(vt_cloud *cloud, step *s, vt_node *node, const char *ve
   s->changed = true;
   VT_TRY(finish(cloud, s, node, verb, error));
   // Workers that did boot are ended on the way out.
-  if (strcmp(verb, "create") == 0) return vt_node_set_state(cloud, node, VT_NODE_DELETING, "could not be created");
+  if (strcmp(verb, "create") == 0)
+    return vt_node_set_state(cloud, node, VT_NODE_DELETING, "could not be created");
   end_guests(cloud, node, false);
   return vt_node_set_state(cloud, node, VT_NODE_STOPPED, "could not start");
 }
 
 static vt_status now_ready(vt_cloud *cloud, step *s, vt_node *node, const char *verb) {
-  int64_t now = vt_cloud_now(cloud), bound = json_integer_value(json_object_get(node->body, "bounded_ns"));
+  int64_t now = vt_cloud_now(cloud),
+          bound = json_integer_value(json_object_get(node->body, "bounded_ns"));
   bool creating = node->state == VT_NODE_CREATING;
   s->changed = true;
-  if (strcmp(node->klass, "preemptible") == 0) node->ends_ns = now + cloud->options.preemptible_limit_ns;
+  if (strcmp(node->klass, "preemptible") == 0)
+    node->ends_ns = now + cloud->options.preemptible_limit_ns;
   if (bound && (!node->ends_ns || now + bound < node->ends_ns)) node->ends_ns = now + bound;
   VT_TRY(vt_node_set_state(cloud, node, VT_NODE_READY, "all workers answer"));
   if (creating) VT_TRY(vt_bill_open_disk(cloud, node));
@@ -109,7 +119,9 @@ static vt_status come_up(vt_cloud *cloud, step *s, vt_node *node, const char *ve
   if (placement == VT_PLACE_NONE) return give_up(cloud, s, node, verb, vt_place_error(node));
   if (placement == VT_PLACE_WAIT) return VT_OK;
   VT_TRY(boot(cloud, s, node, &up, &failed));
-  if (failed) return give_up(cloud, s, node, verb, vt_rpc_status(VT_INTERNAL, "A worker of the TPU did not start."));
+  if (failed)
+    return give_up(cloud, s, node, verb,
+                   vt_rpc_status(VT_INTERNAL, "A worker of the TPU did not start."));
   if (up) return now_ready(cloud, s, node, verb);
   s->busy = true;
   return VT_OK;
@@ -134,7 +146,8 @@ static vt_status go_down(vt_cloud *cloud, step *s, vt_node *node) {
 // The end of a maintenance event, or of a repair once the guests are back.
 static vt_status repair(vt_cloud *cloud, step *s, vt_node *node) {
   bool up, failed;
-  if (*node->maintenance && vt_cloud_now(cloud) < node->maintenance_ns + cloud->options.notice_ns) return VT_OK;
+  if (*node->maintenance && vt_cloud_now(cloud) < node->maintenance_ns + cloud->options.notice_ns)
+    return VT_OK;
   VT_TRY(boot(cloud, s, node, &up, &failed));
   if (failed) {
     s->changed = true;
@@ -168,7 +181,8 @@ static vt_status end_notice(vt_cloud *cloud, step *s, vt_node *node) {
   if (node->ends_ns && !node->notice_ns && now >= node->ends_ns - notice) {
     bool preemptible = strcmp(node->klass, "preemptible") == 0;
     s->changed = true;
-    VT_TRY(vt_node_give_notice(cloud, node, preemptible ? "PREEMPTED" : "TERMINATED", "its time is over"));
+    VT_TRY(vt_node_give_notice(cloud, node, preemptible ? "PREEMPTED" : "TERMINATED",
+                               "its time is over"));
     for (int64_t w = 0; w < node->workers; w++) cloud->guests->notify(cloud->guests, node->uid, w);
   }
   if (!node->notice_ns || now < node->notice_ns + notice) return VT_OK;
@@ -179,8 +193,7 @@ static vt_status end_notice(vt_cloud *cloud, step *s, vt_node *node) {
   s->changed = true;
   bool preempted = strcmp(node->notice, "PREEMPTED") == 0;
   VT_TRY(finish_all(cloud, s, node, VT_ABORTED, "The TPU was preempted."));
-  if (preempted)
-    return vt_node_set_state(cloud, node, VT_NODE_PREEMPTED, "capacity taken back");
+  if (preempted) return vt_node_set_state(cloud, node, VT_NODE_PREEMPTED, "capacity taken back");
   return vt_node_set_state(cloud, node, VT_NODE_TERMINATED, "its time is over");
 }
 
@@ -212,7 +225,9 @@ static vt_status step_node(vt_cloud *cloud, void *context) {
     if (s->changed || s->busy) goto out;
   }
   switch (node.state) {
-  case VT_NODE_CREATING: st = come_up(cloud, s, &node, "create"); break;
+  case VT_NODE_CREATING:
+    st = come_up(cloud, s, &node, "create");
+    break;
   case VT_NODE_STARTING: {
     const char *name, *api;
     VT_TRY_OUT(vt_operation_open_of(cloud, &s->arena, node.uid, "reimage", &name, &api));
@@ -220,12 +235,21 @@ static vt_status step_node(vt_cloud *cloud, void *context) {
     break;
   }
   case VT_NODE_STOPPING:
-  case VT_NODE_DELETING: st = go_down(cloud, s, &node); break;
-  case VT_NODE_REIMAGING: st = reimage(cloud, s, &node); break;
+  case VT_NODE_DELETING:
+    st = go_down(cloud, s, &node);
+    break;
+  case VT_NODE_REIMAGING:
+    st = reimage(cloud, s, &node);
+    break;
   case VT_NODE_RESTARTING:
-  case VT_NODE_REPAIRING: st = repair(cloud, s, &node); break;
-  case VT_NODE_READY: st = check_ready(cloud, s, &node); break;
-  default: break;
+  case VT_NODE_REPAIRING:
+    st = repair(cloud, s, &node);
+    break;
+  case VT_NODE_READY:
+    st = check_ready(cloud, s, &node);
+    break;
+  default:
+    break;
   }
 out:
   vt_node_fini(&node);
@@ -241,13 +265,15 @@ static vt_status step_reap(vt_cloud *cloud, void *context) {
   vt_status st = VT_OK;
   if (found && node.state == VT_NODE_PREEMPTED && !*node.queued) {
     s->changed = true;
-    st = vt_node_set_state(cloud, &node, VT_NODE_DELETING, "preempted nodes of this project are removed");
+    st = vt_node_set_state(cloud, &node, VT_NODE_DELETING,
+                           "preempted nodes of this project are removed");
   }
   vt_node_fini(&node);
   return st;
 }
 
-// An update of the metadata is done when all workers know its users, or have had ten seconds for it.
+// An update of the metadata is done when all workers know its users, or have had ten seconds for
+// it.
 static vt_status step_update(vt_cloud *cloud, void *context) {
   step *s = context;
   vt_node node;
@@ -257,9 +283,12 @@ static vt_status step_update(vt_cloud *cloud, void *context) {
   vt_status st = vt_metadata_synced(cloud, &node, &synced);
   int64_t begun = 0;
   if (!st)
-    st = vt_store_int(cloud->store, &begun, 0, "SELECT MIN(created_ns) FROM operations WHERE done = 0 AND node = ? AND verb = 'update'", "i",
-                      s->uid);
-  if (!st && !synced && vt_cloud_now(cloud) < begun + 10 * VT_SECOND && node.state == VT_NODE_READY) {
+    st = vt_store_int(
+        cloud->store, &begun, 0,
+        "SELECT MIN(created_ns) FROM operations WHERE done = 0 AND node = ? AND verb = 'update'",
+        "i", s->uid);
+  if (!st && !synced && vt_cloud_now(cloud) < begun + 10 * VT_SECOND &&
+      node.state == VT_NODE_READY) {
     s->busy = true;
   } else if (!st) {
     s->changed = true;
@@ -269,7 +298,8 @@ static vt_status step_update(vt_cloud *cloud, void *context) {
   return st;
 }
 
-// --- queued resources --------------------------------------------------------------------------------------------
+// --- queued resources
+// --------------------------------------------------------------------------------------------
 
 static vt_status remove_nodes(vt_cloud *cloud, step *s, const vt_queued *q, size_t *out_left) {
   int64_t *uids;
@@ -290,14 +320,18 @@ static vt_status remove_nodes(vt_cloud *cloud, step *s, const vt_queued *q, size
 }
 
 // How many of its nodes are READY, on their way, or lost.
-static vt_status count_nodes(vt_cloud *cloud, const vt_queued *q, int64_t *out_ready, int64_t *out_coming, int64_t *out_lost) {
+static vt_status count_nodes(vt_cloud *cloud, const vt_queued *q, int64_t *out_ready,
+                             int64_t *out_coming, int64_t *out_lost) {
   vt_rows *rows;
   *out_ready = *out_coming = *out_lost = 0;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT state, COUNT(*) FROM nodes WHERE project = ? AND zone = ? AND queued = ? "
-                        "GROUP BY state", "sss", q->project, q->zone, q->id));
+  VT_TRY(vt_store_query(
+      cloud->store, &rows,
+      "SELECT state, COUNT(*) FROM nodes WHERE project = ? AND zone = ? AND queued = ? "
+      "GROUP BY state",
+      "sss", q->project, q->zone, q->id));
   while (vt_rows_next(rows)) {
     const char *state = vt_rows_text(rows, 0);
-    int64_t *sum = strcmp(state, "READY") == 0 || strcmp(state, "REPAIRING") == 0  ? out_ready
+    int64_t *sum = strcmp(state, "READY") == 0 || strcmp(state, "REPAIRING") == 0     ? out_ready
                    : strcmp(state, "CREATING") == 0 || strcmp(state, "STARTING") == 0 ? out_coming
                                                                                       : out_lost;
     *sum += vt_rows_int(rows, 1);
@@ -313,9 +347,11 @@ static vt_status delete_queued(vt_cloud *cloud, step *s, vt_queued *q) {
   s->changed = true;
   VT_TRY(vt_operation_open_of(cloud, &s->arena, q->uid, "delete", &name, &api));
   json_t *response = NULL;
-  if (strcmp(api, "v2alpha1") == 0) {  // v2 gives nothing back here, v2alpha1 the request
+  if (strcmp(api, "v2alpha1") == 0) { // v2 gives nothing back here, v2alpha1 the request
     VT_TRY(vt_queued_view(cloud, q, &response));
-    json_object_set_new(response, "@type", json_string("type.googleapis.com/google.cloud.tpu.v2alpha1.QueuedResource"));
+    json_object_set_new(
+        response, "@type",
+        json_string("type.googleapis.com/google.cloud.tpu.v2alpha1.QueuedResource"));
   }
   if (*name) VT_TRY(vt_operation_finish(cloud, name, NULL, response));
   return vt_queued_remove(cloud, q);
@@ -332,7 +368,8 @@ static vt_status watch_active(vt_cloud *cloud, step *s, vt_queued *q) {
   if (active) return VT_OK;
   if (ready + coming == 0) {
     s->changed = true;
-    return vt_queued_set_state(cloud, q, "FAILED", "SERVICE", vt_rpc_status(VT_INTERNAL, "The nodes could not be started."));
+    return vt_queued_set_state(cloud, q, "FAILED", "SERVICE",
+                               vt_rpc_status(VT_INTERNAL, "The nodes could not be started."));
   }
   if (coming) return VT_OK;
   s->changed = true;
@@ -354,9 +391,12 @@ static vt_status step_queued(vt_cloud *cloud, void *context) {
   VT_TRY(vt_queued_load_uid(cloud, &s->arena, s->uid, &q, &found));
   if (!found) return VT_OK;
   vt_status st = VT_OK;
-  if (strcmp(q.state, "DELETING") == 0) st = delete_queued(cloud, s, &q);
-  else if (strcmp(q.state, "SUSPENDING") == 0) st = suspend(cloud, s, &q);
-  else if (strcmp(q.state, "ACTIVE") == 0 || strcmp(q.state, "PROVISIONING") == 0) st = watch_active(cloud, s, &q);
+  if (strcmp(q.state, "DELETING") == 0)
+    st = delete_queued(cloud, s, &q);
+  else if (strcmp(q.state, "SUSPENDING") == 0)
+    st = suspend(cloud, s, &q);
+  else if (strcmp(q.state, "ACTIVE") == 0 || strcmp(q.state, "PROVISIONING") == 0)
+    st = watch_active(cloud, s, &q);
   vt_queued_fini(&q);
   return st;
 }
@@ -373,7 +413,8 @@ static vt_status work_provision(vt_cloud *cloud, void *context) {
   VT_TRY(vt_queued_load_uid(cloud, &p->s.arena, p->s.uid, &q, &found));
   vt_status st = VT_OK;
   if (found) st = vt_queued_provision(cloud, &p->s.arena, &q, &p->placement);
-  if (found && !st && p->placement == VT_PLACED) st = vt_queued_set_state(cloud, &q, "PROVISIONING", "SERVICE", NULL);
+  if (found && !st && p->placement == VT_PLACED)
+    st = vt_queued_set_state(cloud, &q, "PROVISIONING", "SERVICE", NULL);
   vt_queued_fini(&q);
   return st;
 }
@@ -415,27 +456,33 @@ static vt_status serve_one(vt_cloud *cloud, const waiting *w, bool *changed) {
   int64_t now = vt_cloud_now(cloud);
   if (w->valid_until_ns && now >= w->valid_until_ns) {
     *changed = true;
-    return set_verdict(cloud, w->uid, "FAILED", vt_rpc_status(VT_DEADLINE_EXCEEDED,
-                       "The request was not served before the end of its queueing policy."));
+    return set_verdict(
+        cloud, w->uid, "FAILED",
+        vt_rpc_status(VT_DEADLINE_EXCEEDED,
+                      "The request was not served before the end of its queueing policy."));
   }
   if (now < w->valid_after_ns) return VT_OK;
   provision p = {.s = {.uid = w->uid}};
   vt_status st = vt_cloud_transact(cloud, work_provision, &p);
   vt_arena_free(&p.s.arena);
   vt_code code = vt_status_code(st);
-  if (code == VT_INVALID_ARGUMENT || code == VT_RESOURCE_EXHAUSTED || code == VT_PERMISSION_DENIED || code == VT_ALREADY_EXISTS) {
+  if (code == VT_INVALID_ARGUMENT || code == VT_RESOURCE_EXHAUSTED ||
+      code == VT_PERMISSION_DENIED || code == VT_ALREADY_EXISTS) {
     json_t *error = vt_rpc_status(code, vt_status_message(st));
     vt_status_free(st);
     *changed = true;
     return set_verdict(cloud, w->uid, "FAILED", error);
   }
   if (st) return st;
-  if (p.placement == VT_PLACED) *changed = true;
-  else if (w->accepted) return set_verdict(cloud, w->uid, "WAITING_FOR_RESOURCES", NULL);
+  if (p.placement == VT_PLACED)
+    *changed = true;
+  else if (w->accepted)
+    return set_verdict(cloud, w->uid, "WAITING_FOR_RESOURCES", NULL);
   return VT_OK;
 }
 
-// --- passes ------------------------------------------------------------------------------------------------------
+// --- passes
+// ------------------------------------------------------------------------------------------------------
 
 static void log_and_free(const char *what, vt_status st) {
   if (!st) return;
@@ -443,7 +490,8 @@ static void log_and_free(const char *what, vt_status st) {
   vt_status_free(st);
 }
 
-static vt_status list_uids(vt_cloud *cloud, vt_arena *arena, const char *sql, int64_t argument, int64_t **out, size_t *out_count) {
+static vt_status list_uids(vt_cloud *cloud, vt_arena *arena, const char *sql, int64_t argument,
+                           int64_t **out, size_t *out_count) {
   VT_ARRAY(int64_t) uids = {0};
   vt_rows *rows;
   VT_TRY(vt_store_query(cloud->store, &rows, sql, "i", argument));
@@ -453,7 +501,8 @@ static vt_status list_uids(vt_cloud *cloud, vt_arena *arena, const char *sql, in
   return vt_rows_end(rows);
 }
 
-static vt_status each(vt_cloud *cloud, const char *sql, int64_t argument, step_work work, bool *changed, bool *busy) {
+static vt_status each(vt_cloud *cloud, const char *sql, int64_t argument, step_work work,
+                      bool *changed, bool *busy) {
   vt_arena arena = {0};
   int64_t *uids;
   size_t count;
@@ -475,17 +524,21 @@ static vt_status serve_queue(vt_cloud *cloud, bool *changed) {
   vt_arena arena = {0};
   VT_ARRAY(waiting) list = {0};
   vt_rows *rows;
-  vt_status st = vt_store_query(cloud->store, &rows,
-                                "SELECT uid, valid_after_ns, valid_until_ns, state FROM queued WHERE state IN ('ACCEPTED', "
-                                "'WAITING_FOR_RESOURCES') ORDER BY rank, created_ns, uid", "");
+  vt_status st = vt_store_query(
+      cloud->store, &rows,
+      "SELECT uid, valid_after_ns, valid_until_ns, state FROM queued WHERE state IN ('ACCEPTED', "
+      "'WAITING_FOR_RESOURCES') ORDER BY rank, created_ns, uid",
+      "");
   if (!st) {
     while (vt_rows_next(rows)) {
-      waiting w = {vt_rows_int(rows, 0), vt_rows_int(rows, 1), vt_rows_int(rows, 2), strcmp(vt_rows_text(rows, 3), "ACCEPTED") == 0};
+      waiting w = {vt_rows_int(rows, 0), vt_rows_int(rows, 1), vt_rows_int(rows, 2),
+                   strcmp(vt_rows_text(rows, 3), "ACCEPTED") == 0};
       vt_array_push_in(&arena, &list, w);
     }
     st = vt_rows_end(rows);
   }
-  for (size_t i = 0; !st && i < list.size; i++) log_and_free("queue", serve_one(cloud, &list.data[i], changed));
+  for (size_t i = 0; !st && i < list.size; i++)
+    log_and_free("queue", serve_one(cloud, &list.data[i], changed));
   vt_arena_free(&arena);
   return st;
 }
@@ -499,24 +552,39 @@ static vt_status watch(vt_cloud *cloud, void *context) {
 
 static vt_status pass(vt_cloud *cloud, bool *changed, bool *busy) {
   int64_t now = vt_cloud_now(cloud), notice = cloud->options.notice_ns;
-  VT_TRY(each(cloud, "SELECT uid FROM nodes WHERE state IN ('DELETING', 'STOPPING', 'REIMAGING') AND ? > 0 ORDER BY uid", now,
-              step_node, changed, busy));
-  VT_TRY(each(cloud, "SELECT uid FROM nodes WHERE notice_ns > 0 AND notice_ns <= ? AND placed = 1 ORDER BY notice_ns, uid",
+  VT_TRY(each(cloud,
+              "SELECT uid FROM nodes WHERE state IN ('DELETING', 'STOPPING', 'REIMAGING') AND ? > "
+              "0 ORDER BY uid",
+              now, step_node, changed, busy));
+  VT_TRY(each(cloud,
+              "SELECT uid FROM nodes WHERE notice_ns > 0 AND notice_ns <= ? AND placed = 1 ORDER "
+              "BY notice_ns, uid",
               now - notice, step_node, changed, busy));
-  VT_TRY(each(cloud, "SELECT uid FROM nodes WHERE ends_ns > 0 AND ends_ns <= ? AND notice_ns = 0 AND state = 'READY' ORDER BY uid",
+  VT_TRY(each(cloud,
+              "SELECT uid FROM nodes WHERE ends_ns > 0 AND ends_ns <= ? AND notice_ns = 0 AND "
+              "state = 'READY' ORDER BY uid",
               now + notice, step_node, changed, busy));
-  VT_TRY(each(cloud, "SELECT uid FROM nodes WHERE state IN ('CREATING', 'STARTING', 'RESTARTING', 'REPAIRING') AND ? > 0 "
-                     "ORDER BY class IN ('spot', 'preemptible'), created_ns, uid",
+  VT_TRY(each(cloud,
+              "SELECT uid FROM nodes WHERE state IN ('CREATING', 'STARTING', 'RESTARTING', "
+              "'REPAIRING') AND ? > 0 "
+              "ORDER BY class IN ('spot', 'preemptible'), created_ns, uid",
               now, step_node, changed, busy));
   if (cloud->options.guest_level > 0)
-    VT_TRY(each(cloud, "SELECT DISTINCT node FROM operations WHERE done = 0 AND verb = 'update' AND ? > 0", now, step_update, changed, busy));
+    VT_TRY(each(cloud,
+                "SELECT DISTINCT node FROM operations WHERE done = 0 AND verb = 'update' AND ? > 0",
+                now, step_update, changed, busy));
   if (cloud->options.guest_level > 0)
-    VT_TRY(each(cloud, "SELECT uid FROM nodes WHERE state = 'READY' AND ? > 0 ORDER BY uid", now, step_node, changed, busy));
-  VT_TRY(each(cloud, "SELECT nodes.uid FROM nodes, projects WHERE nodes.state = 'PREEMPTED' AND nodes.project = projects.id AND "
-                     "projects.personality = 'kind' AND nodes.state_ns <= ?",
+    VT_TRY(each(cloud, "SELECT uid FROM nodes WHERE state = 'READY' AND ? > 0 ORDER BY uid", now,
+                step_node, changed, busy));
+  VT_TRY(each(cloud,
+              "SELECT nodes.uid FROM nodes, projects WHERE nodes.state = 'PREEMPTED' AND "
+              "nodes.project = projects.id AND "
+              "projects.personality = 'kind' AND nodes.state_ns <= ?",
               now - cloud->options.kind_reap_ns, step_reap, changed, busy));
-  VT_TRY(each(cloud, "SELECT uid FROM queued WHERE state IN ('ACTIVE', 'PROVISIONING', 'SUSPENDING', 'DELETING') AND ? > 0 ORDER BY "
-                     "uid",
+  VT_TRY(each(cloud,
+              "SELECT uid FROM queued WHERE state IN ('ACTIVE', 'PROVISIONING', 'SUSPENDING', "
+              "'DELETING') AND ? > 0 ORDER BY "
+              "uid",
               now, step_queued, changed, busy));
   return serve_queue(cloud, changed);
 }
@@ -542,14 +610,19 @@ vt_status vt_reconcile(vt_cloud *cloud, bool *out_busy) {
 vt_status vt_reconcile_due(vt_cloud *cloud, int64_t *out_ns) {
   static const struct due {
     const char *sql;
-    int sign;  // of the notice time added
-  } dues[] = {
-      {"SELECT MIN(ends_ns) FROM nodes WHERE ends_ns > 0 AND notice_ns = 0 AND state = 'READY' AND ? > 0", -1},
-      {"SELECT MIN(notice_ns) FROM nodes WHERE notice_ns > 0 AND placed = 1 AND ? > 0", 1},
-      {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance <> '' AND ? > 0", 1},
-      {"SELECT MIN(valid_until_ns) FROM queued WHERE state IN ('ACCEPTED', 'WAITING_FOR_RESOURCES') AND valid_until_ns > ?", 0},
-      {"SELECT MIN(valid_after_ns) FROM queued WHERE state IN ('ACCEPTED', 'WAITING_FOR_RESOURCES') AND valid_after_ns > ?", 0},
-      {"SELECT MIN(end_ns) FROM grants WHERE state = 'APPROVED' AND end_ns > ?", 0}};
+    int sign; // of the notice time added
+  } dues[] = {{"SELECT MIN(ends_ns) FROM nodes WHERE ends_ns > 0 AND notice_ns = 0 AND state = "
+               "'READY' AND ? > 0",
+               -1},
+              {"SELECT MIN(notice_ns) FROM nodes WHERE notice_ns > 0 AND placed = 1 AND ? > 0", 1},
+              {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance <> '' AND ? > 0", 1},
+              {"SELECT MIN(valid_until_ns) FROM queued WHERE state IN ('ACCEPTED', "
+               "'WAITING_FOR_RESOURCES') AND valid_until_ns > ?",
+               0},
+              {"SELECT MIN(valid_after_ns) FROM queued WHERE state IN ('ACCEPTED', "
+               "'WAITING_FOR_RESOURCES') AND valid_after_ns > ?",
+               0},
+              {"SELECT MIN(end_ns) FROM grants WHERE state = 'APPROVED' AND end_ns > ?", 0}};
   int64_t now = vt_cloud_now(cloud);
   *out_ns = INT64_MAX;
   for (size_t i = 0; i < sizeof dues / sizeof *dues; i++) {
@@ -568,7 +641,8 @@ vt_status vt_reconcile_advance(vt_cloud *cloud, int64_t to_ns) {
   while (cloud->virtual_ns < to_ns) {
     int64_t due, hour = (cloud->virtual_ns / VT_HOUR + 1) * VT_HOUR;
     VT_TRY(vt_reconcile_due(cloud, &due));
-    if (due <= cloud->virtual_ns) due = cloud->virtual_ns + VT_SECOND;  // overdue and not yet possible
+    if (due <= cloud->virtual_ns)
+      due = cloud->virtual_ns + VT_SECOND; // overdue and not yet possible
     if (hour < due) due = hour;
     cloud->virtual_ns = due < to_ns ? due : to_ns;
     VT_TRY(vt_reconcile(cloud, &busy));
@@ -576,7 +650,8 @@ vt_status vt_reconcile_advance(vt_cloud *cloud, int64_t to_ns) {
   return VT_OK;
 }
 
-// --- the thread --------------------------------------------------------------------------------------------------
+// --- the thread
+// --------------------------------------------------------------------------------------------------
 
 struct vt_reconciler {
   vt_cloud *cloud;
@@ -601,8 +676,11 @@ static void *run(void *argument) {
     int64_t due = INT64_MAX, wait;
     log_and_free("reconcile", vt_reconcile(cloud, &busy));
     log_and_free("reconcile", vt_reconcile_due(cloud, &due));
-    // Waits are bounded, so that a clock that jumps is noticed; guests that boot or end are looked at often.
-    wait = busy ? 20 * VT_SECOND / 1000 : cloud->options.guest_level > 0 ? VT_SECOND : 10 * VT_SECOND;
+    // Waits are bounded, so that a clock that jumps is noticed; guests that boot or end are looked
+    // at often.
+    wait = busy                             ? 20 * VT_SECOND / 1000
+           : cloud->options.guest_level > 0 ? VT_SECOND
+                                            : 10 * VT_SECOND;
     if (!cloud->options.virtual_time && due != INT64_MAX) {
       int64_t until = due - vt_cloud_now(cloud);
       if (until < VT_SECOND / 100) until = VT_SECOND / 100;

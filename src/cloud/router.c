@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// router.c - from a request to its row of routes.def, and the row's conditions: identity, project, permission, API.
-// In:  a vt_call with its request half. Out: the reply half, always.
-// Order of checks: route, identity, project and permission, API enabled, rate, body. A caller who may not see a project
-// learns nothing about it: unknown and foreign projects get the same 403.
+// router.c - from a request to its row of routes.def, and the row's conditions: identity, project,
+// permission, API. In:  a vt_call with its request half. Out: the reply half, always. Order of
+// checks: route, identity, project and permission, API enabled, rate, body. A caller who may not
+// see a project learns nothing about it: unknown and foreign projects get the same 403.
 #include <assert.h>
 #include <ctype.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #define V2A VT_API_V2A
 
 static const vt_route routes[] = {
-#define ROUTE(method, path, versions, handler, permission, service, request, response, query)                          \
+#define ROUTE(method, path, versions, handler, permission, service, request, response, query)      \
   {method, path, versions, handler, permission, service, request, response, query},
 #include "cloud/routes.def"
 #undef ROUTE
@@ -30,16 +30,20 @@ static const struct version {
   vt_api api;
 } versions[] = {{"v1", V1}, {"v1alpha1", V1A}, {"v2", V2}, {"v2alpha1", V2A}, {"v2alpha", V2A}};
 
-const vt_route *vt_route_at(int index) { return index >= 0 && index < route_count ? &routes[index] : NULL; }
+const vt_route *vt_route_at(int index) {
+  return index >= 0 && index < route_count ? &routes[index] : NULL;
+}
 
-// --- matching ----------------------------------------------------------------------------------------------------
+// --- matching
+// ----------------------------------------------------------------------------------------------------
 
 // Decodes %XX into the arena; NULL for malformed or NUL bytes.
 static const char *decode(vt_call *call, const char *text, size_t size, bool plus_is_space) {
   char *out = vt_arena_copy(&call->arena, text, size), *w = out;
   for (size_t i = 0; i < size; i++) {
     if (out[i] == '%') {
-      if (i + 2 >= size || !isxdigit((unsigned char)out[i + 1]) || !isxdigit((unsigned char)out[i + 2]))
+      if (i + 2 >= size || !isxdigit((unsigned char)out[i + 1]) ||
+          !isxdigit((unsigned char)out[i + 2]))
         return NULL;
       char hex[3] = {out[i + 1], out[i + 2], 0};
       char c = (char)strtol(hex, NULL, 16);
@@ -65,7 +69,8 @@ static bool match_version(vt_call *call, const vt_route *route, const char *text
 }
 
 // One segment without its slash. A {name} takes any text without ':' when a verb follows it.
-static bool match_segment(vt_call *call, const vt_route *route, const char *t, size_t tn, const char *p, size_t pn) {
+static bool match_segment(vt_call *call, const vt_route *route, const char *t, size_t tn,
+                          const char *p, size_t pn) {
   if (*t != '{') return tn == pn && memcmp(t, p, tn) == 0;
   const char *close = memchr(t, '}', tn);
   assert(close);
@@ -87,7 +92,7 @@ static bool match(vt_call *call, const vt_route *route) {
   call->params.size = 0;
   while (*t && *p) {
     if (*t++ != '/' || *p++ != '/') return false;
-    if (strcmp(t, "**") == 0) return true;  // the rest, for static files
+    if (strcmp(t, "**") == 0) return true; // the rest, for static files
     size_t tn = strcspn(t, "/"), pn = strcspn(p, "/");
     if (!match_segment(call, route, t, tn, p, pn)) return false;
     t += tn;
@@ -107,29 +112,37 @@ static vt_status find_route(vt_call *call) {
     other_method = true;
   }
   call->params.size = 0;
-  if (other_method) return vt_error(VT_UNIMPLEMENTED, "Method %s is not supported for this path.", call->method);
+  if (other_method)
+    return vt_error(VT_UNIMPLEMENTED, "Method %s is not supported for this path.", call->method);
   return vt_error(VT_NOT_FOUND, "The requested URL %s was not found on this server.", call->path);
 }
 
-// --- conditions --------------------------------------------------------------------------------------------------
+// --- conditions
+// --------------------------------------------------------------------------------------------------
 
 static vt_status check_service(vt_call *call) {
   int64_t enabled;
-  VT_TRY(vt_store_int(call->cloud->store, &enabled, 0, "SELECT 1 FROM services WHERE project = ? AND service = ?",
-                      "ss", call->project, call->route->service));
+  VT_TRY(vt_store_int(call->cloud->store, &enabled, 0,
+                      "SELECT 1 FROM services WHERE project = ? AND service = ?", "ss",
+                      call->project, call->route->service));
   if (enabled) return VT_OK;
   char consumer[64];
   snprintf(consumer, sizeof consumer, "projects/%lld", (long long)call->project_number);
   vt_call_add_detail(call, json_pack("{s:s, s:s, s:s, s:{s:s, s:s}}", "@type",
-                                     "type.googleapis.com/google.rpc.ErrorInfo", "reason", "SERVICE_DISABLED", "domain",
-                                     "googleapis.com", "metadata", "service", call->route->service, "consumer",
-                                     consumer));
-  const char *title = strcmp(call->route->service, "tpu.googleapis.com") == 0 ? "Cloud TPU API" : call->route->service;
-  return vt_error(VT_PERMISSION_DENIED,
-                  "%s has not been used in project %lld before or it is disabled. Enable it by visiting "
-                  "https://console.developers.google.com/apis/api/%s/overview?project=%lld then retry. If you enabled "
-                  "this API recently, wait a few minutes for the action to propagate to our systems and retry.",
-                  title, (long long)call->project_number, call->route->service, (long long)call->project_number);
+                                     "type.googleapis.com/google.rpc.ErrorInfo", "reason",
+                                     "SERVICE_DISABLED", "domain", "googleapis.com", "metadata",
+                                     "service", call->route->service, "consumer", consumer));
+  const char *title = strcmp(call->route->service, "tpu.googleapis.com") == 0
+                          ? "Cloud TPU API"
+                          : call->route->service;
+  return vt_error(
+      VT_PERMISSION_DENIED,
+      "%s has not been used in project %lld before or it is disabled. Enable it by visiting "
+      "https://console.developers.google.com/apis/api/%s/overview?project=%lld then retry. If you "
+      "enabled "
+      "this API recently, wait a few minutes for the action to propagate to our systems and retry.",
+      title, (long long)call->project_number, call->route->service,
+      (long long)call->project_number);
 }
 
 static vt_status authorize(vt_call *call) {
@@ -137,9 +150,9 @@ static vt_status authorize(vt_call *call) {
   if (strcmp(permission, "-") == 0) return VT_OK;
   VT_TRY(vt_account_identify(call));
   if (!*call->caller)
-    return vt_error(VT_UNAUTHENTICATED,
-                    "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or "
-                    "other valid authentication credential.");
+    return vt_error(VT_UNAUTHENTICATED, "Request had invalid authentication credentials. Expected "
+                                        "OAuth 2 access token, login cookie or "
+                                        "other valid authentication credential.");
   VT_TRY(vt_account_check_rate(call));
   if (strcmp(permission, "!admin") == 0 && strcmp(call->caller_role, "admin") != 0)
     return vt_error(VT_PERMISSION_DENIED, "This call is for administrators.");
@@ -156,7 +169,8 @@ static vt_status authorize(vt_call *call) {
 static vt_status read_body(vt_call *call) {
   if (call->body || call->body_size == 0) return VT_OK;
   const char *type = vt_call_header(call, "content-type");
-  bool object = call->body_text[strspn(call->body_text, " \t\r\n")] == '{';  // curl -d says "form" for JSON too
+  bool object = call->body_text[strspn(call->body_text, " \t\r\n")] ==
+                '{'; // curl -d says "form" for JSON too
   if (type && strncmp(type, "application/x-www-form-urlencoded", 33) == 0 && !object) {
     vt_call_add_query(call, vt_arena_copy(&call->arena, call->body_text, call->body_size));
     return VT_OK;
@@ -164,13 +178,16 @@ static vt_status read_body(vt_call *call) {
   json_error_t error;
   call->body = json_loadb(call->body_text, call->body_size, JSON_REJECT_DUPLICATES, &error);
   if (call->body) return VT_OK;
-  return vt_error(VT_INVALID_ARGUMENT, "Invalid JSON payload received. %s at line %d column %d.", error.text, error.line,
-                  error.column);
+  return vt_error(VT_INVALID_ARGUMENT, "Invalid JSON payload received. %s at line %d column %d.",
+                  error.text, error.line, error.column);
 }
 
-// A cookie must not be usable from another site's page: changing calls by cookie carry the header only scripts can set.
+// A cookie must not be usable from another site's page: changing calls by cookie carry the header
+// only scripts can set.
 static vt_status check_origin(vt_call *call) {
-  if (!call->by_cookie || strcmp(call->method, "GET") == 0 || vt_call_header(call, "x-vtpu-console")) return VT_OK;
+  if (!call->by_cookie || strcmp(call->method, "GET") == 0 ||
+      vt_call_header(call, "x-vtpu-console"))
+    return VT_OK;
   return vt_error(VT_PERMISSION_DENIED, "Calls by session cookie need the X-Vtpu-Console header.");
 }
 
@@ -200,11 +217,11 @@ static void reply_error(vt_call *call, vt_status st) {
   call->status = call->error_status ? call->error_status : vt_code_to_http(code);
   vt_text_free(&call->raw);
   call->content_type = NULL;
-  json_t *error = json_pack("{s:i, s:s, s:s}", "code", call->status, "message", vt_status_message(st), "status",
-                            vt_code_name(code));
-  if (!error)  // a message that is not UTF-8
-    error = json_pack("{s:i, s:s, s:s}", "code", call->status, "message", "malformed text in the request", "status",
-                      vt_code_name(code));
+  json_t *error = json_pack("{s:i, s:s, s:s}", "code", call->status, "message",
+                            vt_status_message(st), "status", vt_code_name(code));
+  if (!error) // a message that is not UTF-8
+    error = json_pack("{s:i, s:s, s:s}", "code", call->status, "message",
+                      "malformed text in the request", "status", vt_code_name(code));
   if (call->details) json_object_set(error, "details", call->details);
   call->reply = json_pack("{s:o}", "error", error);
   if (call->status == 401) vt_call_reply_header(call, "WWW-Authenticate", "Bearer realm=\"vtpud\"");
@@ -221,9 +238,12 @@ void vt_call_run(vt_call *call) {
   vt_metrics_call(cloud, call, vt_metrics_clock() - start_ns);
   pthread_mutex_unlock(&cloud->lock);
   if (st || !call->reply || !call->route) return;
-  const vt_message *message = *call->route->response ? vt_message_find(call->route->response) : NULL;
+  const vt_message *message =
+      *call->route->response ? vt_message_find(call->route->response) : NULL;
   const char *alt = vt_call_query(call, "$alt"), *fields = vt_call_query(call, "fields");
-  if (message) vt_schema_shape(message, call->api ? call->api : VT_API_ALL, alt && strstr(alt, "enum-encoding=int"), call->reply);
+  if (message)
+    vt_schema_shape(message, call->api ? call->api : VT_API_ALL,
+                    alt && strstr(alt, "enum-encoding=int"), call->reply);
   if (fields && *fields && json_is_object(call->reply)) vt_schema_select(fields, call->reply);
 }
 

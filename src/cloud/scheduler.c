@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // scheduler.c - quota sums, capacity sums, and the choice of victims.
-// Victims: spot before preemptible is not told apart; the youngest go first, since they lose the least work, and only as
-// many as are needed. A reserved node takes the chips of its reservation and needs no free capacity besides.
+// Victims: spot before preemptible is not told apart; the youngest go first, since they lose the
+// least work, and only as many as are needed. A reserved node takes the chips of its reservation
+// and needs no free capacity besides.
 #include "cloud/scheduler.h"
 
 #include <stdio.h>
@@ -11,32 +12,37 @@
 
 void vt_quota_id(const vt_accelerator *type, bool spot, const char *place, char out_id[128]) {
   const char *family = type->family->name;
-  bool split = strcmp(family, "v2") == 0 || strcmp(family, "v3") == 0;  // single devices and pods are counted apart
+  bool split = strcmp(family, "v2") == 0 ||
+               strcmp(family, "v3") == 0; // single devices and pods are counted apart
   bool serving = strcmp(family, "v5e") == 0 && type->vms == 1;
-  snprintf(out_id, 128, "TPU%s%s%s%sPerProjectPer%sForTPUAPI", type->family->quota_word, serving ? "Serving" : "",
-           spot ? "Preemptible" : "", split && type->vms > 1 ? "Pod" : "", place);
+  snprintf(out_id, 128, "TPU%s%s%s%sPerProjectPer%sForTPUAPI", type->family->quota_word,
+           serving ? "Serving" : "", spot ? "Preemptible" : "", split && type->vms > 1 ? "Pod" : "",
+           place);
 }
 
-static vt_status quota_limit(vt_cloud *cloud, const char *project, const char *quota, const char *place,
-                             int64_t otherwise, int64_t *out_limit) {
+static vt_status quota_limit(vt_cloud *cloud, const char *project, const char *quota,
+                             const char *place, int64_t otherwise, int64_t *out_limit) {
   VT_TRY(vt_store_int(cloud->store, out_limit, INT64_MIN,
-                      "SELECT units FROM quotas WHERE project = ? AND quota = ? AND place = ?", "sss", project, quota,
-                      place));
+                      "SELECT units FROM quotas WHERE project = ? AND quota = ? AND place = ?",
+                      "sss", project, quota, place));
   if (*out_limit == INT64_MIN)
-    VT_TRY(vt_store_int(cloud->store, out_limit, otherwise,
-                        "SELECT units FROM quotas WHERE project = ? AND quota = '*' AND place = '*'", "s", project));
+    VT_TRY(
+        vt_store_int(cloud->store, out_limit, otherwise,
+                     "SELECT units FROM quotas WHERE project = ? AND quota = '*' AND place = '*'",
+                     "s", project));
   return VT_OK;
 }
 
 // Units in use under one quota id in a zone, or in all zones of a region.
-static vt_status quota_used(vt_cloud *cloud, const vt_node *node, const char *quota, const char *place_kind,
-                            const char *place, int64_t *out_used) {
+static vt_status quota_used(vt_cloud *cloud, const vt_node *node, const char *quota,
+                            const char *place_kind, const char *place, int64_t *out_used) {
   vt_rows *rows;
   *out_used = 0;
-  VT_TRY(vt_store_query(cloud->store, &rows,
-                        "SELECT type, zone, class, COUNT(*) FROM nodes WHERE project = ? AND family = ? AND state <> "
-                        "'DELETING' GROUP BY type, zone, class",
-                        "ss", node->project, node->type->family->name));
+  VT_TRY(vt_store_query(
+      cloud->store, &rows,
+      "SELECT type, zone, class, COUNT(*) FROM nodes WHERE project = ? AND family = ? AND state <> "
+      "'DELETING' GROUP BY type, zone, class",
+      "ss", node->project, node->type->family->name));
   while (vt_rows_next(rows)) {
     const vt_accelerator *type = vt_accelerator_find(vt_rows_text(rows, 0));
     const char *zone = vt_rows_text(rows, 1), *klass = vt_rows_text(rows, 2);
@@ -44,14 +50,16 @@ static vt_status quota_used(vt_cloud *cloud, const vt_node *node, const char *qu
     if (!type || strcmp(klass, "reserved") == 0) continue;
     vt_quota_id(type, *klass == 'p' || *klass == 's', place_kind, id);
     vt_zone_region(zone, region);
-    if (strcmp(id, quota) == 0 && strcmp(strcmp(place_kind, "Zone") == 0 ? zone : region, place) == 0)
+    if (strcmp(id, quota) == 0 &&
+        strcmp(strcmp(place_kind, "Zone") == 0 ? zone : region, place) == 0)
       *out_used += vt_accelerator_units(type) * vt_rows_int(rows, 3);
   }
   return vt_rows_end(rows);
 }
 
-static vt_status check_one(vt_cloud *cloud, const vt_node *node, int64_t count, bool alone, const char *kind,
-                           const char *place, int64_t otherwise, json_t **out_detail) {
+static vt_status check_one(vt_cloud *cloud, const vt_node *node, int64_t count, bool alone,
+                           const char *kind, const char *place, int64_t otherwise,
+                           json_t **out_detail) {
   char id[128], text[256], lower[8];
   int64_t limit, used = 0;
   vt_quota_id(node->type, vt_node_is_spot(node), kind, id);
@@ -60,68 +68,86 @@ static vt_status check_one(vt_cloud *cloud, const vt_node *node, int64_t count, 
   if (!alone) VT_TRY(quota_used(cloud, node, id, kind, place, &used));
   if (used + vt_accelerator_units(node->type) * count <= limit) return VT_OK;
   snprintf(lower, sizeof lower, "%s", strcmp(kind, "Zone") == 0 ? "zone" : "region");
-  snprintf(text, sizeof text, "Quota '%s' exhausted. Limit %lld in %s %s", id, (long long)limit, lower, place);
+  snprintf(text, sizeof text, "Quota '%s' exhausted. Limit %lld in %s %s", id, (long long)limit,
+           lower, place);
   if (out_detail)
-    *out_detail = json_pack("{s:s, s:[{s:s, s:s}]}", "@type", "type.googleapis.com/google.rpc.QuotaFailure", "violations",
-                            "subject", node->project, "description", text);
-  return vt_error(VT_RESOURCE_EXHAUSTED, "Quota limit '%s' has been exceeded. Limit: %lld in %s %s.", id,
-                  (long long)limit, lower, place);
+    *out_detail =
+        json_pack("{s:s, s:[{s:s, s:s}]}", "@type", "type.googleapis.com/google.rpc.QuotaFailure",
+                  "violations", "subject", node->project, "description", text);
+  return vt_error(VT_RESOURCE_EXHAUSTED,
+                  "Quota limit '%s' has been exceeded. Limit: %lld in %s %s.", id, (long long)limit,
+                  lower, place);
 }
 
-vt_status vt_quota_check(vt_cloud *cloud, const vt_node *node, int64_t count, bool alone, json_t **out_detail) {
+vt_status vt_quota_check(vt_cloud *cloud, const vt_node *node, int64_t count, bool alone,
+                         json_t **out_detail) {
   char region[64];
   if (out_detail) *out_detail = NULL;
   if (strcmp(node->klass, "reserved") == 0) return VT_OK;
   bool single = node->type->vms == 1 && (strcmp(node->type->family->name, "v2") == 0 ||
                                          strcmp(node->type->family->name, "v3") == 0);
   vt_zone_region(node->zone, region);
-  VT_TRY(check_one(cloud, node, count, alone, "Zone", node->zone, !single ? 0 : vt_node_is_spot(node) ? 48 : 16,
+  VT_TRY(check_one(cloud, node, count, alone, "Zone", node->zone,
+                   !single                 ? 0
+                   : vt_node_is_spot(node) ? 48
+                                           : 16,
                    out_detail));
   return check_one(cloud, node, count, alone, "Region", region, -1, out_detail);
 }
 
-// --- capacity ----------------------------------------------------------------------------------------------------
+// --- capacity
+// ----------------------------------------------------------------------------------------------------
 
-vt_status vt_capacity_free(vt_cloud *cloud, const char *zone, const char *family, int64_t *out_chips) {
+vt_status vt_capacity_free(vt_cloud *cloud, const char *zone, const char *family,
+                           int64_t *out_chips) {
   int64_t chips, used, reserved;
-  VT_TRY(vt_store_int(cloud->store, &chips, 0, "SELECT chips FROM capacity WHERE zone = ? AND family = ?", "ss", zone,
+  VT_TRY(vt_store_int(cloud->store, &chips, 0,
+                      "SELECT chips FROM capacity WHERE zone = ? AND family = ?", "ss", zone,
                       family));
   VT_TRY(vt_store_int(cloud->store, &used, 0,
-                      "SELECT CAST(SUM(chips) AS BIGINT) FROM nodes WHERE zone = ? AND family = ? AND placed = 1 AND class <> 'reserved'",
+                      "SELECT CAST(SUM(chips) AS BIGINT) FROM nodes WHERE zone = ? AND family = ? "
+                      "AND placed = 1 AND class <> 'reserved'",
                       "ss", zone, family));
   VT_TRY(vt_store_int(cloud->store, &reserved, 0,
-                      "SELECT CAST(SUM(chips) AS BIGINT) FROM reservations WHERE zone = ? AND family = ? AND state = 'ACTIVE'", "ss", zone,
-                      family));
+                      "SELECT CAST(SUM(chips) AS BIGINT) FROM reservations WHERE zone = ? AND "
+                      "family = ? AND state = 'ACTIVE'",
+                      "ss", zone, family));
   *out_chips = chips - used - reserved;
   return VT_OK;
 }
 
-static vt_status room_reserved(vt_cloud *cloud, const vt_node *node, int64_t count, vt_placement *out_placement) {
+static vt_status room_reserved(vt_cloud *cloud, const vt_node *node, int64_t count,
+                               vt_placement *out_placement) {
   int64_t chips, used;
   VT_TRY(vt_store_int(cloud->store, &chips, 0,
-                      "SELECT CAST(SUM(chips) AS BIGINT) FROM reservations WHERE project = ? AND zone = ? AND family = ? AND state = 'ACTIVE' "
+                      "SELECT CAST(SUM(chips) AS BIGINT) FROM reservations WHERE project = ? AND "
+                      "zone = ? AND family = ? AND state = 'ACTIVE' "
                       "AND (? = '' OR id = ?)",
-                      "sssss", node->project, node->zone, node->type->family->name, node->reservation,
-                      node->reservation));
+                      "sssss", node->project, node->zone, node->type->family->name,
+                      node->reservation, node->reservation));
   VT_TRY(vt_store_int(cloud->store, &used, 0,
-                      "SELECT CAST(SUM(chips) AS BIGINT) FROM nodes WHERE project = ? AND zone = ? AND family = ? AND placed = 1 AND class = "
+                      "SELECT CAST(SUM(chips) AS BIGINT) FROM nodes WHERE project = ? AND zone = ? "
+                      "AND family = ? AND placed = 1 AND class = "
                       "'reserved' AND (? = '' OR reservation = ?)",
-                      "sssss", node->project, node->zone, node->type->family->name, node->reservation,
-                      node->reservation));
+                      "sssss", node->project, node->zone, node->type->family->name,
+                      node->reservation, node->reservation));
   *out_placement = chips - used >= node->type->chips * count ? VT_PLACED : VT_PLACE_NONE;
   return VT_OK;
 }
 
-// Spot nodes that are on their way out already count; more get notice until `missing` chips are covered.
-static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing, vt_placement *out_placement) {
+// Spot nodes that are on their way out already count; more get notice until `missing` chips are
+// covered.
+static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing,
+                           vt_placement *out_placement) {
   vt_arena arena = {0};
   VT_ARRAY(int64_t) victims = {0};
   vt_rows *rows;
-  vt_status st = vt_store_query(cloud->store, &rows,
-                                "SELECT uid, chips, notice_ns, state FROM nodes WHERE zone = ? AND family = ? AND placed = "
-                                "1 AND class IN ('spot', 'preemptible') AND uid <> ? ORDER BY notice_ns = 0, created_ns "
-                                "DESC, uid",
-                                "ssi", node->zone, node->type->family->name, node->uid);
+  vt_status st = vt_store_query(
+      cloud->store, &rows,
+      "SELECT uid, chips, notice_ns, state FROM nodes WHERE zone = ? AND family = ? AND placed = "
+      "1 AND class IN ('spot', 'preemptible') AND uid <> ? ORDER BY notice_ns = 0, created_ns "
+      "DESC, uid",
+      "ssi", node->zone, node->type->family->name, node->uid);
   if (!st) {
     while (missing > 0 && vt_rows_next(rows)) {
       missing -= vt_rows_int(rows, 1);
@@ -134,14 +160,17 @@ static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing
     vt_node victim;
     bool found;
     st = vt_node_load_uid(cloud, &arena, victims.data[i], &victim, &found);
-    if (!st && found) st = vt_node_give_notice(cloud, &victim, "PREEMPTED", "capacity needed for a request of higher priority");
+    if (!st && found)
+      st = vt_node_give_notice(cloud, &victim, "PREEMPTED",
+                               "capacity needed for a request of higher priority");
     vt_node_fini(&victim);
   }
   vt_arena_free(&arena);
   return st;
 }
 
-vt_status vt_room(vt_cloud *cloud, const vt_node *node, int64_t count, vt_placement *out_placement) {
+vt_status vt_room(vt_cloud *cloud, const vt_node *node, int64_t count,
+                  vt_placement *out_placement) {
   if (strcmp(node->klass, "reserved") == 0) return room_reserved(cloud, node, count, out_placement);
   int64_t free_chips, need = node->type->chips * count;
   VT_TRY(vt_capacity_free(cloud, node->zone, node->type->family->name, &free_chips));
@@ -164,11 +193,14 @@ json_t *vt_place_error(const vt_node *node) {
   if (strcmp(node->klass, "reserved") == 0) {
     vt_error_id("reservation", eid);
     snprintf(text, sizeof text,
-             "Insufficient reserved capacity. Contact customer support to increase your reservation. [EID: %s]", eid);
+             "Insufficient reserved capacity. Contact customer support to increase your "
+             "reservation. [EID: %s]",
+             eid);
   } else {
     vt_error_id("capacity", eid);
     snprintf(text, sizeof text,
-             "There is no more capacity in the zone \"%s\"; you can try in another zone where Cloud TPU Nodes are offered "
+             "There is no more capacity in the zone \"%s\"; you can try in another zone where "
+             "Cloud TPU Nodes are offered "
              "(see https://cloud.google.com/tpu/docs/regions) [EID: %s]",
              node->zone, eid);
   }

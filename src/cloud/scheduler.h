@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// scheduler.h - who gets chips: quota of projects, capacity of zones, and which spot nodes make room.
+// scheduler.h - who gets chips: quota of projects, capacity of zones, and which spot nodes make
+// room.
 #ifndef VT_CLOUD_SCHEDULER_H
 #define VT_CLOUD_SCHEDULER_H
 
@@ -7,21 +8,26 @@
 
 typedef enum vt_placement { VT_PLACED, VT_PLACE_WAIT, VT_PLACE_NONE } vt_placement;
 
-// Whether `count` more nodes like `node` fit the project's quota; `alone` leaves what is in use out (could it ever fit?). On RESOURCE_EXHAUSTED *out_details (may be NULL) is
-// the google.rpc detail, a new reference.
+// Whether `count` more nodes like `node` fit the project's quota; `alone` leaves what is in use out
+// (could it ever fit?). On RESOURCE_EXHAUSTED *out_details (may be NULL) is the google.rpc detail,
+// a new reference.
 vt_status vt_quota_check(vt_cloud *cloud, const vt_node *node, int64_t count, bool alone,
                          json_t **out_detail) VT_CHECKED;
 // "TPUV2sPreemptiblePodPerProjectPerZoneForTPUAPI"; place is "Zone" or "Region".
 void vt_quota_id(const vt_accelerator *type, bool spot, const char *place, char out_id[128]);
 
 // Free chips of a family in a zone.
-vt_status vt_capacity_free(vt_cloud *cloud, const char *zone, const char *family, int64_t *out_chips) VT_CHECKED;
+vt_status vt_capacity_free(vt_cloud *cloud, const char *zone, const char *family,
+                           int64_t *out_chips) VT_CHECKED;
 // Whether `count` nodes like `node` find chips now; makes room as vt_place does, but takes nothing.
-vt_status vt_room(vt_cloud *cloud, const vt_node *node, int64_t count, vt_placement *out_placement) VT_CHECKED;
-// Gives the node its chips if they are free (node->placed, saved). Otherwise, for a node that outranks spot nodes, spot
-// nodes are given notice until enough chips come free: VT_PLACE_WAIT. VT_PLACE_NONE: no way now.
+vt_status vt_room(vt_cloud *cloud, const vt_node *node, int64_t count,
+                  vt_placement *out_placement) VT_CHECKED;
+// Gives the node its chips if they are free (node->placed, saved). Otherwise, for a node that
+// outranks spot nodes, spot nodes are given notice until enough chips come free: VT_PLACE_WAIT.
+// VT_PLACE_NONE: no way now.
 vt_status vt_place(vt_cloud *cloud, vt_node *node, vt_placement *out_placement) VT_CHECKED;
-// The error of a node that found no place: google.rpc.Status with code 8 and the text clients look for.
+// The error of a node that found no place: google.rpc.Status with code 8 and the text clients look
+// for.
 json_t *vt_place_error(const vt_node *node);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // schema.c - lookups in schema.def and the lenient JSON reading of the real front end.
-// In:  client JSON. Out: canonical JSON for one message and version, or an error that names the field.
+// In:  client JSON. Out: canonical JSON for one message and version, or an error that names the
+// field.
 #include "cloud/schema.h"
 
 #include <ctype.h>
@@ -13,8 +14,8 @@
 
 #include "base/map.h"
 
-#define V1 (VT_API_V1 | VT_API_V1A)
-#define V2 VT_API_V2
+#define V1  (VT_API_V1 | VT_API_V1A)
+#define V2  VT_API_V2
 #define V2A VT_API_V2A
 #define ALL VT_API_ALL
 #define REP VT_FIELD_REP
@@ -22,15 +23,16 @@
 
 static const vt_field rows[] = {
 #define MESSAGE(name, versions) {#name, 0, VT_FIELD_MESSAGE_ROW, "", 0, versions},
-#define FIELD(name, number, kind, ref, flags, versions) {name, number, VT_FIELD_##kind, ref, flags, versions},
-#define ENUM(name) {#name, 0, VT_FIELD_ENUM_ROW, "", 0, ALL},
+#define FIELD(name, number, kind, ref, flags, versions)                                            \
+  {name, number, VT_FIELD_##kind, ref, flags, versions},
+#define ENUM(name)          {#name, 0, VT_FIELD_ENUM_ROW, "", 0, ALL},
 #define VALUE(name, number) {name, number, VT_FIELD_VALUE_ROW, "", 0, ALL},
 #include "cloud/schema.def"
 #undef MESSAGE
 #undef FIELD
 #undef ENUM
 #undef VALUE
-    {"", 0, VT_FIELD_MESSAGE_ROW, "", 0, 0},  // ends the last group
+    {"", 0, VT_FIELD_MESSAGE_ROW, "", 0, 0}, // ends the last group
 };
 enum { row_count = sizeof rows / sizeof *rows - 1 };
 
@@ -40,7 +42,9 @@ static pthread_once_t rows_once = PTHREAD_ONCE_INIT;
 
 static void index_rows(void) {
   for (int i = 0; i < row_count; i++) {
-    vt_map *map = rows[i].kind == VT_FIELD_MESSAGE_ROW ? &message_rows : rows[i].kind == VT_FIELD_ENUM_ROW ? &enum_rows : NULL;
+    vt_map *map = rows[i].kind == VT_FIELD_MESSAGE_ROW ? &message_rows
+                  : rows[i].kind == VT_FIELD_ENUM_ROW  ? &enum_rows
+                                                       : NULL;
     if (map) *vt_map_at(map, rows[i].name, strlen(rows[i].name)) = (void *)(uintptr_t)&rows[i];
   }
 }
@@ -108,7 +112,8 @@ bool vt_enum_number(const vt_enumeration *enumeration, const char *name, int *ou
   return false;
 }
 
-// --- times -------------------------------------------------------------------------------------------------------
+// --- times
+// -------------------------------------------------------------------------------------------------------
 
 static bool parse_fraction(const char **text, int64_t *out_ns) {
   *out_ns = 0;
@@ -151,7 +156,8 @@ bool vt_duration_parse(const char *text, int64_t *out_ns) {
   if (!isdigit((unsigned char)*text)) return false;
   long long seconds = strtoll(text, &end, 10);
   const char *p = end;
-  if (seconds > 315576000000 / 40 || !parse_fraction(&p, &fraction) || strcmp(p, "s") != 0) return false;
+  if (seconds > 315576000000 / 40 || !parse_fraction(&p, &fraction) || strcmp(p, "s") != 0)
+    return false;
   *out_ns = seconds * 1000000000 + fraction;
   return true;
 }
@@ -160,10 +166,12 @@ void vt_duration_format(int64_t ns, char out_text[40]) {
   if (ns % 1000000000 == 0)
     snprintf(out_text, 40, "%llds", (long long)(ns / 1000000000));
   else
-    snprintf(out_text, 40, "%lld.%09llds", (long long)(ns / 1000000000), (long long)(ns % 1000000000));
+    snprintf(out_text, 40, "%lld.%09llds", (long long)(ns / 1000000000),
+             (long long)(ns % 1000000000));
 }
 
-// --- reading -----------------------------------------------------------------------------------------------------
+// --- reading
+// -----------------------------------------------------------------------------------------------------
 
 static vt_status wrong(const vt_field *field, const char *want) {
   return vt_error(VT_INVALID_ARGUMENT, "Invalid value at '%s': expected %s", field->name, want);
@@ -202,7 +210,8 @@ static vt_status clean_enum(const vt_field *field, const json_t *in, json_t **ou
     *out = json_string(name);
     return VT_OK;
   }
-  if (!json_is_string(in) || !vt_enum_number(e, json_string_value(in), &number)) return wrong(field, field->ref);
+  if (!json_is_string(in) || !vt_enum_number(e, json_string_value(in), &number))
+    return wrong(field, field->ref);
   *out = json_string(json_string_value(in));
   return VT_OK;
 }
@@ -245,27 +254,37 @@ static vt_status clean_value(const vt_field *field, unsigned api, const json_t *
     *out = json_boolean(json_is_true(in));
     return VT_OK;
   case VT_FIELD_INT32:
-  case VT_FIELD_INT64: return clean_integer(field, in, out);
-  case VT_FIELD_ENUM: return clean_enum(field, in, out);
-  case VT_FIELD_MAP: return clean_map(field, in, out);
+  case VT_FIELD_INT64:
+    return clean_integer(field, in, out);
+  case VT_FIELD_ENUM:
+    return clean_enum(field, in, out);
+  case VT_FIELD_MAP:
+    return clean_map(field, in, out);
   case VT_FIELD_TIME:
-    if (!json_is_string(in) || !vt_time_parse(json_string_value(in), &ns)) return wrong(field, "an RFC 3339 time");
+    if (!json_is_string(in) || !vt_time_parse(json_string_value(in), &ns))
+      return wrong(field, "an RFC 3339 time");
     vt_time_format(ns, text);
     *out = json_string(text);
     return VT_OK;
   case VT_FIELD_DURATION:
-    if (!json_is_string(in) || !vt_duration_parse(json_string_value(in), &ns)) return wrong(field, "a duration");
+    if (!json_is_string(in) || !vt_duration_parse(json_string_value(in), &ns))
+      return wrong(field, "a duration");
     vt_duration_format(ns, text);
     *out = json_string(text);
     return VT_OK;
-  case VT_FIELD_MSG: return vt_status_wrap(vt_schema_clean(vt_message_find(field->ref), api, in, out), "%s", field->name);
-  default: *out = json_deep_copy(in); return VT_OK;
+  case VT_FIELD_MSG:
+    return vt_status_wrap(vt_schema_clean(vt_message_find(field->ref), api, in, out), "%s",
+                          field->name);
+  default:
+    *out = json_deep_copy(in);
+    return VT_OK;
   }
 }
 
 static vt_status clean_field(const vt_field *field, unsigned api, const json_t *in, json_t **out) {
   if (!(field->flags & VT_FIELD_REP)) {
-    // The real transcoder takes the last of a list where one value is declared only for maps; refuse the rest.
+    // The real transcoder takes the last of a list where one value is declared only for maps;
+    // refuse the rest.
     if (json_is_array(in)) return wrong(field, "one value, not a list");
     return clean_value(field, api, in, out);
   }
@@ -284,9 +303,11 @@ static vt_status clean_field(const vt_field *field, unsigned api, const json_t *
   return VT_OK;
 }
 
-vt_status vt_schema_clean(const vt_message *message, unsigned api, const json_t *in, json_t **out_json) {
+vt_status vt_schema_clean(const vt_message *message, unsigned api, const json_t *in,
+                          json_t **out_json) {
   *out_json = NULL;
-  if (!json_is_object(in)) return vt_error(VT_INVALID_ARGUMENT, "Invalid %s: expected an object", message->name);
+  if (!json_is_object(in))
+    return vt_error(VT_INVALID_ARGUMENT, "Invalid %s: expected an object", message->name);
   json_t *out = json_object(), *value;
   const char *key;
   json_object_foreach((json_t *)in, key, value) {
@@ -304,11 +325,13 @@ vt_status vt_schema_clean(const vt_message *message, unsigned api, const json_t 
   return VT_OK;
 }
 
-// --- writing -----------------------------------------------------------------------------------------------------
+// --- writing
+// -----------------------------------------------------------------------------------------------------
 
 static json_t *enum_as_number(const vt_field *field, const json_t *value) {
   int number;
-  if (json_is_string(value) && vt_enum_number(vt_enumeration_find(field->ref), json_string_value(value), &number))
+  if (json_is_string(value) &&
+      vt_enum_number(vt_enumeration_find(field->ref), json_string_value(value), &number))
     return json_integer(number);
   return NULL;
 }
@@ -333,7 +356,8 @@ static void shape_value(const vt_field *field, unsigned api, bool numbers, json_
   if (message && json_is_object(value)) vt_schema_shape(message, api, numbers, value);
 }
 
-void vt_schema_shape(const vt_message *message, unsigned api, bool enums_as_numbers, json_t *reply) {
+void vt_schema_shape(const vt_message *message, unsigned api, bool enums_as_numbers,
+                     json_t *reply) {
   const char *key;
   json_t *value;
   void *next;
@@ -356,8 +380,8 @@ void vt_schema_shape(const vt_message *message, unsigned api, bool enums_as_numb
   }
 }
 
-// One level of a selector: names separated by commas, each with an optional (...) or /name below it. Returns the text
-// behind this level, NULL when it is malformed.
+// One level of a selector: names separated by commas, each with an optional (...) or /name below
+// it. Returns the text behind this level, NULL when it is malformed.
 static const char *select_level(const char *p, json_t *value, bool one_name, int depth) {
   json_t *keep = json_object();
   if (depth > 16) p = NULL;
@@ -389,7 +413,8 @@ static const char *select_level(const char *p, json_t *value, bool one_name, int
         break;
       }
       for (size_t i = 0; json_is_array(child) && i < json_array_size(child); i++)
-        if (json_is_object(json_array_get(child, i))) select_level(inner, json_array_get(child, i), !group, depth + 1);
+        if (json_is_object(json_array_get(child, i)))
+          select_level(inner, json_array_get(child, i), !group, depth + 1);
       if (json_is_object(child)) select_level(inner, child, !group, depth + 1);
       p = end;
       if (group && *p++ != ')') {
@@ -407,7 +432,8 @@ static const char *select_level(const char *p, json_t *value, bool one_name, int
     const char *key;
     json_t *unused;
     void *next;
-    json_object_foreach_safe(value, next, key, unused) if (!json_object_get(keep, key)) json_object_del(value, key);
+    json_object_foreach_safe(value, next, key, unused) if (!json_object_get(keep, key))
+        json_object_del(value, key);
   }
   json_decref(keep);
   return p;

@@ -11,24 +11,31 @@
 typedef struct clean_row {
   const char *message;
   unsigned api;
-  const char *in, *want;  // want "!text": an error that has the text
+  const char *in, *want; // want "!text": an error that has the text
 } clean_row;
 
 static const clean_row clean_rows[] = {
-    {"Node", VT_API_V2, "{\"accelerator_type\":\"v2-8\",\"state\":\"READY\"}", "{\"acceleratorType\":\"v2-8\"}"},
-    {"Node", VT_API_V2, "{\"nothing\":1,\"name\":\"x\",\"labels\":{\"a\":\"b\"}}", "{\"labels\":{\"a\":\"b\"}}"},
-    {"Node", VT_API_V2, "{\"schedulingConfig\":{\"preemptible\":\"True\"}}", "{\"schedulingConfig\":{\"preemptible\":true}}"},
+    {"Node", VT_API_V2, "{\"accelerator_type\":\"v2-8\",\"state\":\"READY\"}",
+     "{\"acceleratorType\":\"v2-8\"}"},
+    {"Node", VT_API_V2, "{\"nothing\":1,\"name\":\"x\",\"labels\":{\"a\":\"b\"}}",
+     "{\"labels\":{\"a\":\"b\"}}"},
+    {"Node", VT_API_V2, "{\"schedulingConfig\":{\"preemptible\":\"True\"}}",
+     "{\"schedulingConfig\":{\"preemptible\":true}}"},
     {"Node", VT_API_V2, "{\"acceleratorConfig\":{\"type\":7,\"topology\":\"2x2x1\"}}",
      "{\"acceleratorConfig\":{\"type\":\"V4\",\"topology\":\"2x2x1\"}}"},
-    {"Node", VT_API_V2, "{\"acceleratorConfig\":{\"type\":\"V99\"}}", "!acceleratorConfig: Invalid value at 'type'"},
+    {"Node", VT_API_V2, "{\"acceleratorConfig\":{\"type\":\"V99\"}}",
+     "!acceleratorConfig: Invalid value at 'type'"},
     {"Node", VT_API_V2, "{\"labels\":{\"a\":1}}", "!labels"},
     {"Node", VT_API_V2, "{\"description\":[\"a\"]}", "!one value"},
     {"Node", VT_API_V2, "{\"tags\":\"one\"}", "{\"tags\":[\"one\"]}"},
-    {"Node", VT_API_V1, "{\"tensorflowVersion\":\"2.12\",\"runtimeVersion\":\"x\"}", "{\"tensorflowVersion\":\"2.12\"}"},
-    {"QueuedResource", VT_API_V2, "{\"tpu\":{\"nodeSpec\":{\"parent\":\"p\"}}}", "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\"}]}}"},
+    {"Node", VT_API_V1, "{\"tensorflowVersion\":\"2.12\",\"runtimeVersion\":\"x\"}",
+     "{\"tensorflowVersion\":\"2.12\"}"},
+    {"QueuedResource", VT_API_V2, "{\"tpu\":{\"nodeSpec\":{\"parent\":\"p\"}}}",
+     "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\"}]}}"},
     {"QueuedResource", VT_API_V2, "{\"queueingPolicy\":{\"validUntilDuration\":\"21600s\"}}",
      "{\"queueingPolicy\":{\"validUntilDuration\":\"21600s\"}}"},
-    {"QueuedResource", VT_API_V2, "{\"queueingPolicy\":{\"validUntilDuration\":\"soon\"}}", "!a duration"},
+    {"QueuedResource", VT_API_V2, "{\"queueingPolicy\":{\"validUntilDuration\":\"soon\"}}",
+     "!a duration"},
     {"Standard", VT_API_V2A, "{\"size\":\"12\"}", "{\"size\":12}"},
     {"Standard", VT_API_V2A, "{\"size\":99999999999}", "!32-bit"},
 };
@@ -42,7 +49,8 @@ static void requests_are_read_leniently(void **state) {
     vt_status st = vt_schema_clean(vt_message_find(row->message), row->api, in, &out);
     if (*row->want == '!') {
       assert_non_null(st);
-      if (!strstr(vt_status_message(st), row->want + 1)) fail_msg("%s: %s", row->in, vt_status_message(st));
+      if (!strstr(vt_status_message(st), row->want + 1))
+        fail_msg("%s: %s", row->in, vt_status_message(st));
     } else {
       if (st) fail_msg("%s: %s", row->in, vt_status_message(st));
       char *text = json_dumps(out, JSON_COMPACT);
@@ -57,7 +65,9 @@ static void requests_are_read_leniently(void **state) {
 
 static void replies_are_cut_to_their_version(void **state) {
   (void)state;
-  json_t *node = json_loads("{\"state\":\"READY\",\"autocheckpointEnabled\":true,\"acceleratorConfig\":{\"type\":\"V5P\"}}", 0, NULL);
+  json_t *node = json_loads("{\"state\":\"READY\",\"autocheckpointEnabled\":true,"
+                            "\"acceleratorConfig\":{\"type\":\"V5P\"}}",
+                            0, NULL);
   vt_schema_shape(vt_message_find("Node"), VT_API_V2, true, node);
   char *text = json_dumps(node, JSON_COMPACT);
   assert_string_equal(text, "{\"state\":2,\"acceleratorConfig\":{\"type\":10}}");
@@ -106,15 +116,19 @@ static void every_reference_in_the_table_exists(void **state) {
   (void)state;
   for (int i = 0; (m = vt_message_at(i)); i++)
     for (const vt_field *f = m; (f = vt_message_next(f));) {
-      if (f->kind == VT_FIELD_MSG && !vt_message_find(f->ref)) fail_msg("%s.%s: no message %s", m->name, f->name, f->ref);
-      if (f->kind == VT_FIELD_ENUM && !vt_enumeration_find(f->ref)) fail_msg("%s.%s: no enum %s", m->name, f->name, f->ref);
+      if (f->kind == VT_FIELD_MSG && !vt_message_find(f->ref))
+        fail_msg("%s.%s: no message %s", m->name, f->name, f->ref);
+      if (f->kind == VT_FIELD_ENUM && !vt_enumeration_find(f->ref))
+        fail_msg("%s.%s: no enum %s", m->name, f->name, f->ref);
     }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(requests_are_read_leniently), cmocka_unit_test(replies_are_cut_to_their_version),
-      cmocka_unit_test(selectors_keep_what_they_name), cmocka_unit_test(times_round_trip),
+      cmocka_unit_test(requests_are_read_leniently),
+      cmocka_unit_test(replies_are_cut_to_their_version),
+      cmocka_unit_test(selectors_keep_what_they_name),
+      cmocka_unit_test(times_round_trip),
       cmocka_unit_test(every_reference_in_the_table_exists),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // store.c - the SQLite side of store.h.
 // In:  SQL with `?` places. Out: rows, statuses. Owns: the connection and its prepared statements.
-// Statements are prepared once and kept by their text; one that is still being read is prepared a second time.
+// Statements are prepared once and kept by their text; one that is still being read is prepared a
+// second time.
 #include "cloud/store.h"
 
 #include <assert.h>
@@ -17,12 +18,12 @@ struct vt_rows {
   vt_store *store;
   sqlite3_stmt *statement;
   bool busy, cached;
-  int last;  // of sqlite3_step
+  int last; // of sqlite3_step
 };
 
 struct vt_store {
   sqlite3 *db;
-  vt_map statements;  // SQL text to vt_rows
+  vt_map statements; // SQL text to vt_rows
   bool in_transaction;
   void (*hook)(void *context, int stage);
   void *hook_context;
@@ -30,7 +31,7 @@ struct vt_store {
 
 static const char *const table_sql[] = {
 #define TABLE(name, columns) "CREATE TABLE IF NOT EXISTS " #name " (" columns ")",
-#define INDEX(name, on) "CREATE INDEX IF NOT EXISTS " #name " ON " on,
+#define INDEX(name, on)      "CREATE INDEX IF NOT EXISTS " #name " ON " on,
 #include "cloud/store_tables.def"
 #undef TABLE
 #undef INDEX
@@ -40,7 +41,8 @@ static vt_status store_error(vt_store *store, int rc, const char *what) {
   vt_code code = VT_INTERNAL;
   int primary = rc & 0xff;
   if (primary == SQLITE_CONSTRAINT) code = VT_ALREADY_EXISTS;
-  if (primary == SQLITE_FULL || primary == SQLITE_BUSY || primary == SQLITE_IOERR) code = VT_UNAVAILABLE;
+  if (primary == SQLITE_FULL || primary == SQLITE_BUSY || primary == SQLITE_IOERR)
+    code = VT_UNAVAILABLE;
   if (primary == SQLITE_NOMEM) return vt_error_no_memory();
   return vt_error(code, "store: %s: %s", what, sqlite3_errmsg(store->db));
 }
@@ -115,7 +117,9 @@ void vt_store_rollback(vt_store *store) {
   store->in_transaction = false;
 }
 
-bool vt_store_in_transaction(const vt_store *store) { return store->in_transaction; }
+bool vt_store_in_transaction(const vt_store *store) {
+  return store->in_transaction;
+}
 
 void vt_store_on_commit(vt_store *store, void (*hook)(void *context, int stage), void *context) {
   store->hook = hook;
@@ -135,7 +139,8 @@ static vt_status prepare(vt_store *store, const char *sql, vt_rows **out_rows) {
   rows = calloc(1, sizeof *rows);
   if (!rows) return vt_error_no_memory();
   rows->store = store;
-  int rc = sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &rows->statement, NULL);
+  int rc =
+      sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &rows->statement, NULL);
   if (rc != SQLITE_OK) {
     free(rows);
     return store_error(store, rc, sql);
@@ -158,7 +163,8 @@ static void release(vt_rows *rows) {
   free(rows);
 }
 
-static vt_status bind(vt_store *store, const char *sql, const char *types, va_list args, vt_rows **out_rows) {
+static vt_status bind(vt_store *store, const char *sql, const char *types, va_list args,
+                      vt_rows **out_rows) {
   vt_rows *rows;
   VT_TRY(prepare(store, sql, &rows));
   assert((size_t)sqlite3_bind_parameter_count(rows->statement) == strlen(types));
@@ -182,7 +188,8 @@ static vt_status bind(vt_store *store, const char *sql, const char *types, va_li
   return VT_OK;
 }
 
-vt_status vt_store_run(vt_store *store, int64_t *out_changed, const char *sql, const char *types, ...) {
+vt_status vt_store_run(vt_store *store, int64_t *out_changed, const char *sql, const char *types,
+                       ...) {
   va_list args;
   va_start(args, types);
   vt_rows *rows;
@@ -196,7 +203,8 @@ vt_status vt_store_run(vt_store *store, int64_t *out_changed, const char *sql, c
   return st;
 }
 
-vt_status vt_store_query(vt_store *store, vt_rows **out_rows, const char *sql, const char *types, ...) {
+vt_status vt_store_query(vt_store *store, vt_rows **out_rows, const char *sql, const char *types,
+                         ...) {
   va_list args;
   va_start(args, types);
   *out_rows = NULL;
@@ -205,8 +213,8 @@ vt_status vt_store_query(vt_store *store, vt_rows **out_rows, const char *sql, c
   return st;
 }
 
-vt_status vt_store_int(vt_store *store, int64_t *out_value, int64_t otherwise, const char *sql, const char *types,
-                       ...) {
+vt_status vt_store_int(vt_store *store, int64_t *out_value, int64_t otherwise, const char *sql,
+                       const char *types, ...) {
   va_list args;
   va_start(args, types);
   vt_rows *rows = NULL;
@@ -225,7 +233,9 @@ bool vt_rows_next(vt_rows *rows) {
   return rows->last == SQLITE_ROW;
 }
 
-int64_t vt_rows_int(const vt_rows *rows, int column) { return sqlite3_column_int64(rows->statement, column); }
+int64_t vt_rows_int(const vt_rows *rows, int column) {
+  return sqlite3_column_int64(rows->statement, column);
+}
 
 const char *vt_rows_text(const vt_rows *rows, int column) {
   const char *text = (const char *)sqlite3_column_text(rows->statement, column);
@@ -250,7 +260,8 @@ vt_status vt_store_backup(vt_store *store, const char *path) {
     if (backup) sqlite3_backup_step(backup, -1);
     rc = backup ? sqlite3_backup_finish(backup) : sqlite3_errcode(copy);
   }
-  if (rc != SQLITE_OK) st = vt_error(VT_UNAVAILABLE, "backup to %s: %s", path, sqlite3_errmsg(copy));
+  if (rc != SQLITE_OK)
+    st = vt_error(VT_UNAVAILABLE, "backup to %s: %s", path, sqlite3_errmsg(copy));
   sqlite3_close(copy);
   return st;
 }

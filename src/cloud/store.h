@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// store.h - the small SQL interface of the cloud: statements with `?` places, rows, one transaction at a time.
+// store.h - the small SQL interface of the cloud: statements with `?` places, rows, one transaction
+// at a time.
 //
-// SQL is the subset that SQLite and PostgreSQL share: TEXT and BIGINT columns, no server-side ids, no triggers.
-// Arguments follow a type string, one letter a place: 's' const char * (NULL is SQL NULL), 'i' int64_t.
-// errors   ALREADY_EXISTS unique key, UNAVAILABLE disk full or busy, INTERNAL anything else
-// thread   one at a time (the cloud's lock)
+// SQL is the subset that SQLite and PostgreSQL share: TEXT and BIGINT columns, no server-side ids,
+// no triggers. Arguments follow a type string, one letter a place: 's' const char * (NULL is SQL
+// NULL), 'i' int64_t. errors   ALREADY_EXISTS unique key, UNAVAILABLE disk full or busy, INTERNAL
+// anything else thread   one at a time (the cloud's lock)
 #ifndef VT_CLOUD_STORE_H
 #define VT_CLOUD_STORE_H
 
@@ -17,29 +18,34 @@ typedef struct vt_store vt_store;
 typedef struct vt_rows vt_rows;
 
 // `path` is a file, or "" for a private database in memory. Makes or upgrades the tables.
-//   durable  every commit reaches the disk before it returns; otherwise a killed process loses nothing, a power cut may
+//   durable  every commit reaches the disk before it returns; otherwise a killed process loses
+//   nothing, a power cut may
 vt_status vt_store_open(const char *path, bool durable, vt_store **out_store) VT_CHECKED;
 void vt_store_close(vt_store *store);
 
 vt_status vt_store_begin(vt_store *store) VT_CHECKED;
-vt_status vt_store_commit(vt_store *store) VT_CHECKED;  // on an error the transaction is rolled back
-void vt_store_rollback(vt_store *store);                // accepts "no transaction"
+vt_status vt_store_commit(vt_store *store) VT_CHECKED; // on an error the transaction is rolled back
+void vt_store_rollback(vt_store *store);               // accepts "no transaction"
 bool vt_store_in_transaction(const vt_store *store);
 // Called before (stage 0) and after (stage 1) each commit; for crash sweeps. NULL removes.
 void vt_store_on_commit(vt_store *store, void (*hook)(void *context, int stage), void *context);
 
 // One statement that changes rows; *out_changed (may be NULL) is how many.
-vt_status vt_store_run(vt_store *store, int64_t *out_changed, const char *sql, const char *types, ...) VT_CHECKED;
-// A query. Rows are read with vt_rows_next until it says false, then vt_rows_end gives the error, if any, and frees.
-vt_status vt_store_query(vt_store *store, vt_rows **out_rows, const char *sql, const char *types, ...) VT_CHECKED;
-// The first column of the first row, `otherwise` when there is none or it is NULL.
-vt_status vt_store_int(vt_store *store, int64_t *out_value, int64_t otherwise, const char *sql, const char *types,
+vt_status vt_store_run(vt_store *store, int64_t *out_changed, const char *sql, const char *types,
                        ...) VT_CHECKED;
+// A query. Rows are read with vt_rows_next until it says false, then vt_rows_end gives the error,
+// if any, and frees.
+vt_status vt_store_query(vt_store *store, vt_rows **out_rows, const char *sql, const char *types,
+                         ...) VT_CHECKED;
+// The first column of the first row, `otherwise` when there is none or it is NULL.
+vt_status vt_store_int(vt_store *store, int64_t *out_value, int64_t otherwise, const char *sql,
+                       const char *types, ...) VT_CHECKED;
 
 bool vt_rows_next(vt_rows *rows);
-int64_t vt_rows_int(const vt_rows *rows, int column);        // NULL is 0
-const char *vt_rows_text(const vt_rows *rows, int column);   // NULL is "", valid until the next vt_rows_next
-vt_status vt_rows_end(vt_rows *rows) VT_CHECKED;             // accepts NULL
+int64_t vt_rows_int(const vt_rows *rows, int column); // NULL is 0
+const char *vt_rows_text(const vt_rows *rows,
+                         int column);            // NULL is "", valid until the next vt_rows_next
+vt_status vt_rows_end(vt_rows *rows) VT_CHECKED; // accepts NULL
 
 // A consistent copy of the database in a new file, while the daemon runs.
 vt_status vt_store_backup(vt_store *store, const char *path) VT_CHECKED;

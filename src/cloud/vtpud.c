@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // vtpud.c - the daemon: options, start, and stop.
 //   vtpud --config=/etc/vtpud.conf        serves until SIGTERM
-//   vtpud --ephemeral [-- command ...]    a throw-away cloud: free port, temporary folder, one project and account ready.
-//                                         Prints `export` lines; with a command, runs it with them set and ends with it.
+//   vtpud --ephemeral [-- command ...]    a throw-away cloud: free port, temporary folder, one
+//   project and account ready.
+//                                         Prints `export` lines; with a command, runs it with them
+//                                         set and ends with it.
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -52,13 +54,17 @@ static vt_status set_option(settings *s, const char *name, size_t name_size, con
       return VT_OK;
     }
     char *end;
-    long long number = strcmp(value, "true") == 0 ? 1 : strcmp(value, "false") == 0 ? 0 : strtoll(value, &end, 10);
-    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0 && (*end || end == value || number < 0))
+    long long number = strcmp(value, "true") == 0    ? 1
+                       : strcmp(value, "false") == 0 ? 0
+                                                     : strtoll(value, &end, 10);
+    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0 &&
+        (*end || end == value || number < 0))
       return vt_error(VT_INVALID_ARGUMENT, "%s: '%s' is not a number", o->name, value);
     *(int64_t *)field = number;
     return VT_OK;
   }
-  return vt_error(VT_INVALID_ARGUMENT, "unknown option '%.*s' (vtpud --help lists them)", (int)name_size, name);
+  return vt_error(VT_INVALID_ARGUMENT, "unknown option '%.*s' (vtpud --help lists them)",
+                  (int)name_size, name);
 }
 
 // Lines `name = value`; '#' begins a comment. Values stay in `arena`.
@@ -81,8 +87,10 @@ static vt_status read_config(settings *s, vt_arena *arena, const char *path) {
 }
 
 static void help(void) {
-  puts("usage: vtpud [--config=FILE] [--name=value ...]\n       vtpud --ephemeral [--name=value ...] [-- command ...]\n");
-  for (size_t i = 0; i < sizeof options / sizeof *options; i++) printf("  --%-20s %s\n", options[i].name, options[i].help);
+  puts("usage: vtpud [--config=FILE] [--name=value ...]\n       vtpud --ephemeral [--name=value "
+       "...] [-- command ...]\n");
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+    printf("  --%-20s %s\n", options[i].name, options[i].help);
 }
 
 static vt_status read_arguments(settings *s, vt_arena *arena, int argc, char **argv) {
@@ -100,7 +108,8 @@ static vt_status read_arguments(settings *s, vt_arena *arena, int argc, char **a
     } else if (strncmp(a, "--config=", 9) == 0) {
       VT_TRY(read_config(s, arena, a + 9));
     } else if (strncmp(a, "--", 2) == 0) {
-      VT_TRY(set_option(s, a + 2, equals ? (size_t)(equals - a - 2) : strlen(a + 2), equals ? equals + 1 : "true"));
+      VT_TRY(set_option(s, a + 2, equals ? (size_t)(equals - a - 2) : strlen(a + 2),
+                        equals ? equals + 1 : "true"));
     } else {
       return vt_error(VT_INVALID_ARGUMENT, "unexpected argument '%s'", a);
     }
@@ -108,7 +117,8 @@ static vt_status read_arguments(settings *s, vt_arena *arena, int argc, char **a
   return VT_OK;
 }
 
-// --- running -----------------------------------------------------------------------------------------------------
+// --- running
+// -----------------------------------------------------------------------------------------------------
 
 typedef struct parts {
   vt_cloud *cloud;
@@ -128,7 +138,8 @@ static vt_status load_pem(vt_arena *arena, const char *path, const char **out_te
   return VT_OK;
 }
 
-// The library that stands beside this program (build tree) or in ../lib (installed); "" when there is none.
+// The library that stands beside this program (build tree) or in ../lib (installed); "" when there
+// is none.
 static const char *find_library(vt_arena *arena) {
   static const char *const places[] = {"libvtpu.so", "../lib/libvtpu.so", "../pjrt/libvtpu.so"};
   char self[4096];
@@ -156,7 +167,8 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   o.requests_per_minute = s->requests_per_minute;
   o.library_path = *s->library ? s->library : find_library(arena);
   o.python_path = s->python;
-  if (s->port > 65535 || s->grpc_port > 65535) return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
+  if (s->port > 65535 || s->grpc_port > 65535)
+    return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
   VT_TRY(load_pem(arena, s->certificate, &h.certificate_pem));
   VT_TRY(load_pem(arena, s->key, &h.key_pem));
   VT_TRY(vt_cloud_open(&o, &out->cloud));
@@ -167,11 +179,13 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   VT_TRY(out->cloud->guests->sweep(out->cloud->guests));
   if (*s->project) VT_TRY(vt_cloud_seed(out->cloud, s->project, s->admin, &out->token));
   VT_TRY(vt_reconciler_start(out->cloud, &out->reconciler));
-  VT_TRY(vt_grpc_start(out->cloud, s->address, (uint16_t)s->grpc_port, s->certificate, s->key, &out->grpc));
+  VT_TRY(vt_grpc_start(out->cloud, s->address, (uint16_t)s->grpc_port, s->certificate, s->key,
+                       &out->grpc));
   return vt_http_start(out->cloud, &h, &out->http);
 }
 
-// Guests outlive a daemon that stops, those of a throw-away cloud do not. Bounded: each is killed after its grace.
+// Guests outlive a daemon that stops, those of a throw-away cloud do not. Bounded: each is killed
+// after its grace.
 static void end_guests(vt_guest_driver *guests) {
   struct timespec step = {.tv_nsec = 20000000};
   for (int i = 0; i < 500 && !guests->end_all(guests); i++) nanosleep(&step, NULL);
@@ -195,8 +209,10 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
 typedef void (*variable_use)(const char *name, const char *value);
 
 // What a client needs to find this cloud.
-static void each_variable(const parts *server, const settings *s, vt_arena *arena, variable_use use) {
-  const char *url = vt_arena_printf(arena, "http%s://%s:%d", *s->certificate ? "s" : "", s->address, (int)vt_http_port(server->http));
+static void each_variable(const parts *server, const settings *s, vt_arena *arena,
+                          variable_use use) {
+  const char *url = vt_arena_printf(arena, "http%s://%s:%d", *s->certificate ? "s" : "", s->address,
+                                    (int)vt_http_port(server->http));
   const char *token_file = vt_arena_printf(arena, "%s/token", s->state);
   use("VTPU_ENDPOINT", url);
   use("VTPU_GRPC", vt_arena_printf(arena, "%s:%d", s->address, (int)vt_grpc_port(server->grpc)));
@@ -213,8 +229,12 @@ static void each_variable(const parts *server, const settings *s, vt_arena *aren
   use("TPU_API_DISCOVERY_URL", vt_arena_printf(arena, "%s/$discovery/rest?version=v1", url));
 }
 
-static void print_variable(const char *name, const char *value) { printf("export %s='%s'\n", name, value); }
-static void set_variable(const char *name, const char *value) { setenv(name, value, 1); }
+static void print_variable(const char *name, const char *value) {
+  printf("export %s='%s'\n", name, value);
+}
+static void set_variable(const char *name, const char *value) {
+  setenv(name, value, 1);
+}
 
 static int wait_for_end(const settings *s, const sigset_t *signals, pid_t child) {
   for (;;) {
@@ -232,7 +252,8 @@ static int wait_for_end(const settings *s, const sigset_t *signals, pid_t child)
   }
 }
 
-static vt_status serve(parts *server, const settings *s, vt_arena *arena, const sigset_t *signals, int *out_code) {
+static vt_status serve(parts *server, const settings *s, vt_arena *arena, const sigset_t *signals,
+                       int *out_code) {
   pid_t child = 0;
   VT_TRY(start(server, s, arena));
   if (s->ephemeral) {
@@ -254,7 +275,8 @@ static vt_status serve(parts *server, const settings *s, vt_arena *arena, const 
       fflush(stdout);
     }
   } else {
-    printf("vtpud: listening on %s port %d, gRPC on port %d\n", s->address, (int)vt_http_port(server->http), (int)vt_grpc_port(server->grpc));
+    printf("vtpud: listening on %s port %d, gRPC on port %d\n", s->address,
+           (int)vt_http_port(server->http), (int)vt_grpc_port(server->grpc));
     if (server->token) printf("vtpud: token of %s: %s\n", s->admin, server->token);
     fflush(stdout);
   }
@@ -267,8 +289,16 @@ int main(int argc, char **argv) {
   parts server = {0};
   char folder[] = "/tmp/vtpud-XXXXXX";
   int code = 1;
-  settings s = {.address = "127.0.0.1", .certificate = "", .key = "", .state = "", .universe = "vtpu.localhost", .library = "",
-                .python = "", .project = "", .admin = "admin@vtpu.localhost", .notice = 30};
+  settings s = {.address = "127.0.0.1",
+                .certificate = "",
+                .key = "",
+                .state = "",
+                .universe = "vtpu.localhost",
+                .library = "",
+                .python = "",
+                .project = "",
+                .admin = "admin@vtpu.localhost",
+                .notice = 30};
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// wire.c - protobuf encoding by table: varints, length-delimited fields, the well-known types that have a JSON form of
-// their own (Timestamp, Duration, FieldMask, Any, maps). Source: protobuf encoding guide, proto3 JSON mapping.
+// wire.c - protobuf encoding by table: varints, length-delimited fields, the well-known types that
+// have a JSON form of their own (Timestamp, Duration, FieldMask, Any, maps). Source: protobuf
+// encoding guide, proto3 JSON mapping.
 #include "cloud/wire.h"
 
 #include <stdint.h>
@@ -29,7 +30,8 @@ static bool read_content(reader *r, unsigned kind, uint64_t *out_number, reader 
   *out_number = 0;
   *out_bytes = (reader){r->p, r->p};
   switch (kind) {
-  case VARINT: return read_varint(r, out_number);
+  case VARINT:
+    return read_varint(r, out_number);
   case FIXED64:
   case FIXED32: {
     size_t n = kind == FIXED64 ? 8 : 4;
@@ -43,7 +45,8 @@ static bool read_content(reader *r, unsigned kind, uint64_t *out_number, reader 
     *out_bytes = (reader){r->p, r->p + *out_number};
     r->p += *out_number;
     return true;
-  default: return false;
+  default:
+    return false;
   }
 }
 
@@ -53,7 +56,8 @@ static json_t *read_time(reader r, bool duration) {
   reader bytes;
   char text[40];
   while (r.p < r.end) {
-    if (!read_varint(&r, &tag) || !read_content(&r, (unsigned)tag & 7, &number, &bytes)) return NULL;
+    if (!read_varint(&r, &tag) || !read_content(&r, (unsigned)tag & 7, &number, &bytes))
+      return NULL;
     if (tag >> 3 == 1) seconds = (int64_t)number;
     if (tag >> 3 == 2) nanos = (int64_t)number;
   }
@@ -82,25 +86,37 @@ static bool read_map_entry(reader r, json_t *map) {
   uint64_t tag, number;
   reader bytes, key = {0}, value = {0};
   while (r.p < r.end) {
-    if (!read_varint(&r, &tag) || !read_content(&r, (unsigned)tag & 7, &number, &bytes)) return false;
+    if (!read_varint(&r, &tag) || !read_content(&r, (unsigned)tag & 7, &number, &bytes))
+      return false;
     if (tag == (1 << 3 | BYTES)) key = bytes;
     if (tag == (2 << 3 | BYTES)) value = bytes;
   }
   json_t *text = json_stringn(value.p ? (const char *)value.p : "", (size_t)(value.end - value.p));
-  return text && json_object_setn_new(map, key.p ? (const char *)key.p : "", (size_t)(key.end - key.p), text) == 0;
+  return text && json_object_setn_new(map, key.p ? (const char *)key.p : "",
+                                      (size_t)(key.end - key.p), text) == 0;
 }
 
-static vt_status decode(const vt_message *message, unsigned api, reader r, int depth, json_t **out_json);
+static vt_status decode(const vt_message *message, unsigned api, reader r, int depth,
+                        json_t **out_json);
 
-static vt_status bad(const vt_field *field) { return vt_error(VT_INVALID_ARGUMENT, "malformed field '%s'", field->name); }
+static vt_status bad(const vt_field *field) {
+  return vt_error(VT_INVALID_ARGUMENT, "malformed field '%s'", field->name);
+}
 
-static vt_status decode_value(const vt_field *f, unsigned api, uint64_t number, reader bytes, int depth, json_t **out) {
+static vt_status decode_value(const vt_field *f, unsigned api, uint64_t number, reader bytes,
+                              int depth, json_t **out) {
   char text[24];
   switch (f->kind) {
   case VT_FIELD_STRING:
-  case VT_FIELD_BYTES: *out = json_stringn((const char *)bytes.p, (size_t)(bytes.end - bytes.p)); break;
-  case VT_FIELD_BOOL: *out = json_boolean(number != 0); break;
-  case VT_FIELD_INT32: *out = json_integer((int32_t)number); break;
+  case VT_FIELD_BYTES:
+    *out = json_stringn((const char *)bytes.p, (size_t)(bytes.end - bytes.p));
+    break;
+  case VT_FIELD_BOOL:
+    *out = json_boolean(number != 0);
+    break;
+  case VT_FIELD_INT32:
+    *out = json_integer((int32_t)number);
+    break;
   case VT_FIELD_INT64:
     snprintf(text, sizeof text, "%lld", (long long)number);
     *out = json_string(text);
@@ -110,16 +126,26 @@ static vt_status decode_value(const vt_field *f, unsigned api, uint64_t number, 
     *out = name ? json_string(name) : json_integer((json_int_t)(int32_t)number);
     break;
   }
-  case VT_FIELD_TIME: *out = read_time(bytes, false); break;
-  case VT_FIELD_DURATION: *out = read_time(bytes, true); break;
-  case VT_FIELD_MASK: *out = read_mask(bytes); break;
-  case VT_FIELD_MSG: return decode(vt_message_find(f->ref), api, bytes, depth + 1, out);
-  default: *out = json_null(); break;
+  case VT_FIELD_TIME:
+    *out = read_time(bytes, false);
+    break;
+  case VT_FIELD_DURATION:
+    *out = read_time(bytes, true);
+    break;
+  case VT_FIELD_MASK:
+    *out = read_mask(bytes);
+    break;
+  case VT_FIELD_MSG:
+    return decode(vt_message_find(f->ref), api, bytes, depth + 1, out);
+  default:
+    *out = json_null();
+    break;
   }
   return *out ? VT_OK : bad(f);
 }
 
-static vt_status decode_field(const vt_field *f, unsigned api, uint64_t number, reader bytes, int depth, json_t *out) {
+static vt_status decode_field(const vt_field *f, unsigned api, uint64_t number, reader bytes,
+                              int depth, json_t *out) {
   json_t *value = NULL;
   if (f->kind == VT_FIELD_MAP) {
     json_t *map = json_object_get(out, f->name);
@@ -134,14 +160,17 @@ static vt_status decode_field(const vt_field *f, unsigned api, uint64_t number, 
   return VT_OK;
 }
 
-static vt_status decode(const vt_message *message, unsigned api, reader r, int depth, json_t **out_json) {
+static vt_status decode(const vt_message *message, unsigned api, reader r, int depth,
+                        json_t **out_json) {
   *out_json = NULL;
-  if (depth > MAX_DEPTH) return vt_error(VT_INVALID_ARGUMENT, "messages nested over %d deep", MAX_DEPTH);
+  if (depth > MAX_DEPTH)
+    return vt_error(VT_INVALID_ARGUMENT, "messages nested over %d deep", MAX_DEPTH);
   json_t *out = json_object();
   while (r.p < r.end) {
     uint64_t tag, number;
     reader bytes;
-    if (!read_varint(&r, &tag) || tag >> 3 == 0 || tag >> 3 > 536870911 || !read_content(&r, (unsigned)tag & 7, &number, &bytes)) {
+    if (!read_varint(&r, &tag) || tag >> 3 == 0 || tag >> 3 > 536870911 ||
+        !read_content(&r, (unsigned)tag & 7, &number, &bytes)) {
       json_decref(out);
       return vt_error(VT_INVALID_ARGUMENT, "malformed %s", message->name);
     }
@@ -157,12 +186,14 @@ static vt_status decode(const vt_message *message, unsigned api, reader r, int d
   return VT_OK;
 }
 
-vt_status vt_wire_decode(const vt_message *message, unsigned api, const void *bytes, size_t size, json_t **out_json) {
+vt_status vt_wire_decode(const vt_message *message, unsigned api, const void *bytes, size_t size,
+                         json_t **out_json) {
   reader r = {bytes, (const unsigned char *)bytes + size};
   return decode(message, api, r, 0, out_json);
 }
 
-// --- encoding ----------------------------------------------------------------------------------------------------
+// --- encoding
+// ----------------------------------------------------------------------------------------------------
 
 static void put_varint(vt_text *out, uint64_t value) {
   unsigned char bytes[10];
@@ -229,12 +260,19 @@ static void put_value(vt_text *out, const vt_field *f, unsigned api, const json_
   case VT_FIELD_BYTES:
     if (text) put_bytes(out, f->number, text, strlen(text));
     break;
-  case VT_FIELD_BOOL: put_number(out, f->number, json_is_true(value)); break;
+  case VT_FIELD_BOOL:
+    put_number(out, f->number, json_is_true(value));
+    break;
   case VT_FIELD_INT32:
-  case VT_FIELD_INT64: put_number(out, f->number, (uint64_t)(text ? strtoll(text, NULL, 10) : json_integer_value(value))); break;
+  case VT_FIELD_INT64:
+    put_number(out, f->number,
+               (uint64_t)(text ? strtoll(text, NULL, 10) : json_integer_value(value)));
+    break;
   case VT_FIELD_ENUM:
-    if (text && vt_enum_number(vt_enumeration_find(f->ref), text, &number)) put_number(out, f->number, (uint64_t)number);
-    else if (json_is_integer(value)) put_number(out, f->number, (uint64_t)json_integer_value(value));
+    if (text && vt_enum_number(vt_enumeration_find(f->ref), text, &number))
+      put_number(out, f->number, (uint64_t)number);
+    else if (json_is_integer(value))
+      put_number(out, f->number, (uint64_t)json_integer_value(value));
     break;
   case VT_FIELD_TIME:
     if (text && vt_time_parse(text, &ns)) put_seconds(out, f->number, ns);
@@ -242,8 +280,12 @@ static void put_value(vt_text *out, const vt_field *f, unsigned api, const json_
   case VT_FIELD_DURATION:
     if (text && vt_duration_parse(text, &ns)) put_seconds(out, f->number, ns);
     break;
-  case VT_FIELD_MAP: put_map(out, f->number, value); break;
-  case VT_FIELD_ANY: put_any(out, f->number, api, value); break;
+  case VT_FIELD_MAP:
+    put_map(out, f->number, value);
+    break;
+  case VT_FIELD_ANY:
+    put_any(out, f->number, api, value);
+    break;
   case VT_FIELD_MSG: {
     vt_text inner = {0};
     vt_wire_encode(vt_message_find(f->ref), api, value, &inner);
@@ -251,18 +293,21 @@ static void put_value(vt_text *out, const vt_field *f, unsigned api, const json_
     vt_text_free(&inner);
     break;
   }
-  default: break;  // masks are sent by clients only
+  default:
+    break; // masks are sent by clients only
   }
 }
 
-void vt_wire_encode(const vt_message *message, unsigned api, const json_t *json, vt_text *out_bytes) {
+void vt_wire_encode(const vt_message *message, unsigned api, const json_t *json,
+                    vt_text *out_bytes) {
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)json, key, value) {
     const vt_field *f = vt_message_field(message, key, api);
     if (!f || f->number == 0 || json_is_null(value)) continue;
     if (json_is_array(value))
-      for (size_t i = 0; i < json_array_size(value); i++) put_value(out_bytes, f, api, json_array_get(value, i));
+      for (size_t i = 0; i < json_array_size(value); i++)
+        put_value(out_bytes, f, api, json_array_get(value, i));
     else
       put_value(out_bytes, f, api, value);
   }

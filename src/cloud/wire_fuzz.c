@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// wire_fuzz.c - any bytes as any message: decoding and encoding again must not crash, and what decodes must encode to
-// bytes that decode to the same JSON.
+// wire_fuzz.c - any bytes as any message: decoding and encoding again must not crash, and what
+// decodes must encode to bytes that decode to the same JSON.
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "cloud/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static const char *const names[] = {"Node", "QueuedResource", "CreateNodeRequest", "UpdateNodeRequest"};
+  static const char *const names[] = {"Node", "QueuedResource", "CreateNodeRequest",
+                                      "UpdateNodeRequest"};
   static const unsigned apis[] = {VT_API_V1, VT_API_V2, VT_API_V2A};
   if (size < 1) return 0;
   const vt_message *message = vt_message_find(names[data[0] % 4]);

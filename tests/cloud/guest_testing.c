@@ -19,7 +19,8 @@ static int run(const char *format, va_list args) {
   vt_text_free(&guest_output);
   FILE *pipe = popen(command, "r");
   assert_non_null(pipe);
-  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) vt_text_put_n(&guest_output, buffer, n);
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    vt_text_put_n(&guest_output, buffer, n);
   int status = pclose(pipe);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
@@ -41,7 +42,8 @@ void guest_must(const char *format, ...) {
 }
 
 void guest_says(const char *text) {
-  if (!strstr(vt_text_string(&guest_output), text)) fail_msg("no '%s' in: %s", text, vt_text_string(&guest_output));
+  if (!strstr(vt_text_string(&guest_output), text))
+    fail_msg("no '%s' in: %s", text, vt_text_string(&guest_output));
 }
 
 static int leave(const char *why) {
@@ -50,15 +52,19 @@ static int leave(const char *why) {
 }
 
 int guest_namespace(const char *const *needed) {
-  static const char *const always[] = {"/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/curl", NULL};
+  static const char *const always[] = {"/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen",
+                                       "/usr/bin/curl", NULL};
   if (geteuid() != 0) return leave("guests need root");
   for (size_t i = 0; always[i]; i++)
     if (access(always[i], X_OK) != 0) return leave(always[i]);
   for (size_t i = 0; needed && needed[i]; i++)
     if (access(needed[i], R_OK) != 0) return leave(needed[i]);
-  if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0) return leave("no network or mount namespace for the test");
-  if (mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return leave("mounts can not be made private");
-  if (system("ip link set lo up && ip link add vtprobe type bridge && ip link del vtprobe") != 0) return leave("no bridges in this kernel");
+  if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0)
+    return leave("no network or mount namespace for the test");
+  if (mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+    return leave("mounts can not be made private");
+  if (system("ip link set lo up && ip link add vtprobe type bridge && ip link del vtprobe") != 0)
+    return leave("no bridges in this kernel");
   static char home[] = "/tmp/vtpu-home-XXXXXX", path[4096];
   if (!mkdtemp(home)) return leave("no temporary folder");
   setenv("HOME", home, 1);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// replay_test.c - requests that unmodified clients sent (gcloud, google-api-python-client, ray, SkyPilot), in their order:
-// every one has to get the status it got when it was recorded, and a long-running operation has to complete.
-// Rows of replay/*.jsonl: method, path, host, type, body, status. {last} is the operation of the last reply that was one;
-// {fingerprint}, {etag} and {refresh} stand for what the server handed out; `before` for the state that the client met.
+// replay_test.c - requests that unmodified clients sent (gcloud, google-api-python-client, ray,
+// SkyPilot), in their order: every one has to get the status it got when it was recorded, and a
+// long-running operation has to complete. Rows of replay/*.jsonl: method, path, host, type, body,
+// status. {last} is the operation of the last reply that was one; {fingerprint}, {etag} and
+// {refresh} stand for what the server handed out; `before` for the state that the client met.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -28,7 +29,8 @@ static void open_cloud(replay *r) {
   assert_null(vt_cloud_seed(r->t.cloud, PROJECT, "admin@vtpu.localhost", &token));
   free(token);
   assert_null(vt_token_create(r->t.cloud, "admin@vtpu.localhost", "refresh", "", 0, &r->refresh));
-  json_decref(vt_testing_call(&r->t, "POST", "/v1/projects/" PROJECT "/serviceAccounts", "{\"accountId\":\"ray-autoscaler-sa-v1\"}", 200));
+  json_decref(vt_testing_call(&r->t, "POST", "/v1/projects/" PROJECT "/serviceAccounts",
+                              "{\"accountId\":\"ray-autoscaler-sa-v1\"}", 200));
 }
 
 static void close_cloud(replay *r) {
@@ -57,7 +59,8 @@ static char *fill(replay *r, const char *text) {
     json_decref(project);
   }
   if (strstr(text, names[3])) {
-    json_t *policy = vt_testing_call(&r->t, "POST", "/v1/projects/" PROJECT ":getIamPolicy", "{}", 200);
+    json_t *policy =
+        vt_testing_call(&r->t, "POST", "/v1/projects/" PROJECT ":getIamPolicy", "{}", 200);
     snprintf(values[3], 256, "%s", vt_testing_text(policy, "etag"));
     json_decref(policy);
   }
@@ -74,7 +77,8 @@ static char *fill(replay *r, const char *text) {
 
 static json_t *send_row(replay *r, const json_t *row, int *out_status) {
   vt_call call;
-  char *path = fill(r, vt_testing_text(row, "path")), *body = fill(r, vt_testing_text(row, "body")), bearer[256];
+  char *path = fill(r, vt_testing_text(row, "path")), *body = fill(r, vt_testing_text(row, "body")),
+       bearer[256];
   char *question = strchr(path, '?');
   if (question) *question++ = 0;
   vt_call_init(&call, r->t.cloud, vt_testing_text(row, "method"), path);
@@ -82,7 +86,8 @@ static json_t *send_row(replay *r, const json_t *row, int *out_status) {
   snprintf(bearer, sizeof bearer, "Bearer %s", r->t.token);
   vt_call_add_header(&call, "Authorization", bearer);
   vt_call_add_header(&call, "Host", vt_testing_text(row, "host"));
-  if (*vt_testing_text(row, "type")) vt_call_add_header(&call, "Content-Type", vt_testing_text(row, "type"));
+  if (*vt_testing_text(row, "type"))
+    vt_call_add_header(&call, "Content-Type", vt_testing_text(row, "type"));
   call.body_text = body;
   call.body_size = strlen(body);
   vt_call_run(&call);
@@ -98,26 +103,31 @@ static json_t *send_row(replay *r, const json_t *row, int *out_status) {
 static void prepare(replay *r, const char *before) {
   if (!*before) return;
   bool quota = strcmp(before, "no quota") == 0;
-  assert_null(vt_store_run(r->t.cloud->store, NULL, "UPDATE quotas SET units = ?", "i", (int64_t)(quota ? 0 : -1)));
-  if (!quota) json_decref(vt_testing_call(&r->t, "POST", "/vtpu/v1/capacity", "{\"zone\":\"us-central2-b\",\"family\":\"v4\",\"chips\":0}", 200));
+  assert_null(vt_store_run(r->t.cloud->store, NULL, "UPDATE quotas SET units = ?", "i",
+                           (int64_t)(quota ? 0 : -1)));
+  if (!quota)
+    json_decref(vt_testing_call(&r->t, "POST", "/vtpu/v1/capacity",
+                                "{\"zone\":\"us-central2-b\",\"family\":\"v4\",\"chips\":0}", 200));
 }
 
 static void replay_row(replay *r, const char *file, int line, const json_t *row) {
   int status, want = (int)json_integer_value(json_object_get(row, "status"));
   prepare(r, vt_testing_text(row, "before"));
   json_t *reply = send_row(r, row, &status);
-  if (status == 409 && want == 200) {  // a recording holds several runs, each on a fresh server
+  if (status == 409 && want == 200) { // a recording holds several runs, each on a fresh server
     json_decref(reply);
     close_cloud(r);
     open_cloud(r);
     reply = send_row(r, row, &status);
   }
-  if (status != want) fail_msg("%s:%d: %s %s: %d, not %d: %s", file, line, vt_testing_text(row, "method"), vt_testing_text(row, "path"), status,
-                               want, vt_testing_text(reply, "error.message"));
+  if (status != want)
+    fail_msg("%s:%d: %s %s: %d, not %d: %s", file, line, vt_testing_text(row, "method"),
+             vt_testing_text(row, "path"), status, want, vt_testing_text(reply, "error.message"));
   const char *operation = strstr(vt_testing_text(reply, "name"), "/operations/");
   if (operation) {
     snprintf(r->last, sizeof r->last, "%s", operation + 12);
-    if (strstr(vt_testing_text(row, "path"), "{last}") && !json_is_true(json_object_get(reply, "done")))
+    if (strstr(vt_testing_text(row, "path"), "{last}") &&
+        !json_is_true(json_object_get(reply, "done")))
       fail_msg("%s:%d: the operation is not done", file, line);
   }
   json_decref(reply);
@@ -141,15 +151,29 @@ static void replay_file(const char *name) {
   close_cloud(&r);
 }
 
-static void gcloud_vm(void **state) { (void)state, replay_file("gcloud-vm"); }
-static void gcloud_ssh_pod(void **state) { (void)state, replay_file("gcloud-ssh-pod"); }
-static void python_clients(void **state) { (void)state, replay_file("python-clients"); }
-static void universe(void **state) { (void)state, replay_file("universe"); }
-static void ray_up(void **state) { (void)state, replay_file("ray-up"); }
-static void skypilot(void **state) { (void)state, replay_file("skypilot-ray"); }
+static void gcloud_vm(void **state) {
+  (void)state, replay_file("gcloud-vm");
+}
+static void gcloud_ssh_pod(void **state) {
+  (void)state, replay_file("gcloud-ssh-pod");
+}
+static void python_clients(void **state) {
+  (void)state, replay_file("python-clients");
+}
+static void universe(void **state) {
+  (void)state, replay_file("universe");
+}
+static void ray_up(void **state) {
+  (void)state, replay_file("ray-up");
+}
+static void skypilot(void **state) {
+  (void)state, replay_file("skypilot-ray");
+}
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gcloud_vm), cmocka_unit_test(gcloud_ssh_pod), cmocka_unit_test(python_clients),
-                                     cmocka_unit_test(universe),  cmocka_unit_test(ray_up),         cmocka_unit_test(skypilot)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gcloud_vm),      cmocka_unit_test(gcloud_ssh_pod),
+      cmocka_unit_test(python_clients), cmocka_unit_test(universe),
+      cmocka_unit_test(ray_up),         cmocka_unit_test(skypilot)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
