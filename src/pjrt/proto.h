@@ -24,7 +24,7 @@ typedef struct vt_proto_field {
 } vt_proto_field;
 
 static inline vt_proto vt_proto_open(vt_bytes bytes) {
-  return (vt_proto){bytes.data, bytes.data + bytes.size};
+  return (vt_proto){bytes.data, bytes.size ? bytes.data + bytes.size : bytes.data};
 }
 // The next field; false at the end. errors INVALID_ARGUMENT
 vt_status vt_proto_next(vt_proto *proto, vt_proto_field *out_field, bool *out_more) VT_CHECKED;
