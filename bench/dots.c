@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// dots.c - what dots and convolutions reach as steps of a program: GFLOP/s and share of the matrix-product peak.
-// Each row is a program of one op, compiled and run as a framework's would be, in bf16 (f32 result) and in f32.
-// The peak is the best rate of a square product of 2048 in the same element type, measured in the same run.
+// dots.c - what dots and convolutions reach as steps of a program: GFLOP/s and share of the
+// matrix-product peak. Each row is a program of one op, compiled and run as a framework's would be,
+// in bf16 (f32 result) and in f32. The peak is the best rate of a square product of 2048 in the
+// same element type, measured in the same run.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,19 +46,26 @@ static const dot_row dots[] = {
     {"bert 768-3072", 1, 2048, 3072, 768, false, false},
 };
 
-// NHWC; kind f forward, i gradient of the input, w gradient of the weights. Padding keeps ceil(size / stride).
+// NHWC; kind f forward, i gradient of the input, w gradient of the weights. Padding keeps ceil(size
+// / stride).
 typedef struct conv_row {
   const char *name;
   int64_t batch, size, in, out, kernel, stride, groups;
 } conv_row;
 
 static const conv_row convs[] = {
-    {"mnist 1-32 3x3", 256, 28, 1, 32, 3, 1, 1},        {"mnist 32-64 3x3", 256, 14, 32, 64, 3, 1, 1},
-    {"resnet stem 7x7/2", 8, 224, 3, 64, 7, 2, 1},      {"resnet 64-64 3x3", 8, 56, 64, 64, 3, 1, 1},
-    {"resnet 64-256 1x1", 8, 56, 64, 256, 1, 1, 1},     {"resnet 256-64 1x1", 8, 56, 256, 64, 1, 1, 1},
-    {"resnet 128-128 3x3/2", 8, 56, 128, 128, 3, 2, 1}, {"resnet 128-128 3x3", 8, 28, 128, 128, 3, 1, 1},
-    {"resnet 256-512 1x1/2", 8, 56, 256, 512, 1, 2, 1}, {"resnet 256-256 3x3", 8, 14, 256, 256, 3, 1, 1},
-    {"resnet 512-512 3x3", 8, 7, 512, 512, 3, 1, 1},    {"resnet 2048-512 1x1", 8, 7, 2048, 512, 1, 1, 1},
+    {"mnist 1-32 3x3", 256, 28, 1, 32, 3, 1, 1},
+    {"mnist 32-64 3x3", 256, 14, 32, 64, 3, 1, 1},
+    {"resnet stem 7x7/2", 8, 224, 3, 64, 7, 2, 1},
+    {"resnet 64-64 3x3", 8, 56, 64, 64, 3, 1, 1},
+    {"resnet 64-256 1x1", 8, 56, 64, 256, 1, 1, 1},
+    {"resnet 256-64 1x1", 8, 56, 256, 64, 1, 1, 1},
+    {"resnet 128-128 3x3/2", 8, 56, 128, 128, 3, 2, 1},
+    {"resnet 128-128 3x3", 8, 28, 128, 128, 3, 1, 1},
+    {"resnet 256-512 1x1/2", 8, 56, 256, 512, 1, 2, 1},
+    {"resnet 256-256 3x3", 8, 14, 256, 256, 3, 1, 1},
+    {"resnet 512-512 3x3", 8, 7, 512, 512, 3, 1, 1},
+    {"resnet 2048-512 1x1", 8, 7, 2048, 512, 1, 1, 1},
     {"depthwise 128 3x3", 8, 56, 128, 128, 3, 1, 128},
 };
 
@@ -77,7 +85,8 @@ static vt_module *dot_module(const dot_row *row, vt_dtype dtype) {
   vt_func *func = module->main;
   int64_t lhs[3] = {row->batch, row->lhs_t ? row->k : row->m, row->lhs_t ? row->m : row->k};
   int64_t rhs[3] = {row->batch, row->rhs_t ? row->n : row->k, row->rhs_t ? row->k : row->n};
-  int64_t out[3] = {row->batch, row->m, row->n}, zero = 0, lhs_k = row->lhs_t ? 1 : 2, rhs_k = row->rhs_t ? 2 : 1;
+  int64_t out[3] = {row->batch, row->m, row->n}, zero = 0, lhs_k = row->lhs_t ? 1 : 2,
+          rhs_k = row->rhs_t ? 2 : 1;
   vt_value *operands[] = {param(func, dtype, 3, lhs), param(func, dtype, 3, rhs)};
   vt_type type = vt_type_make(&module->arena, VT_F32, 3, out);
   vt_op *op = vt_op_create(func, VT_OP_DOT_GENERAL, NULL, 2, operands, 1, &type, 0);
@@ -90,28 +99,37 @@ static vt_module *dot_module(const dot_row *row, vt_dtype dtype) {
   return module;
 }
 
-static void set_pair(vt_op *op, vt_attr_key key, int64_t value) { vt_op_set_ints(op, key, 2, (int64_t[]){value, value}); }
+static void set_pair(vt_op *op, vt_attr_key key, int64_t value) {
+  vt_op_set_ints(op, key, 2, (int64_t[]){value, value});
+}
 
 static void set_numbers(vt_op *op, int tensor, int64_t a, int64_t b, int64_t first_spatial) {
   static const vt_attr_key keys[3][3] = {
-      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION, VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
+      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
+       VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
       {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
        VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
-      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION, VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
+      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
+       VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
   vt_op_set_i64(op, keys[tensor][0], a);
   vt_op_set_i64(op, keys[tensor][1], b);
   vt_op_set_ints(op, keys[tensor][2], 2, (int64_t[]){first_spatial, first_spatial + 1});
 }
 
-// As JAX writes a convolution and its two gradients, for tensors [b, y, x, f] and kernels [y, x, i, o].
+// As JAX writes a convolution and its two gradients, for tensors [b, y, x, f] and kernels [y, x, i,
+// o].
 static vt_module *conv_module(const conv_row *row, char kind, vt_dtype dtype) {
   vt_module *module = start();
   vt_func *func = module->main;
   int64_t s = row->stride, k = row->kernel, small = (row->size + s - 1) / s;
   int64_t pad = (small - 1) * s + k - row->size, low = (pad < 0 ? 0 : pad) / 2, high = pad - low;
-  int64_t image[4] = {row->batch, row->size, row->size, row->in}, result[4] = {row->batch, small, small, row->out};
-  int64_t kernel[4] = {k, k, row->in / row->groups, row->out}, turned[4] = {k, k, row->in, row->out / row->groups};
-  const int64_t *lhs = kind == 'i' ? result : image, *out = kind == 'f' ? result : kind == 'i' ? image : kernel;
+  int64_t image[4] = {row->batch, row->size, row->size, row->in},
+          result[4] = {row->batch, small, small, row->out};
+  int64_t kernel[4] = {k, k, row->in / row->groups, row->out},
+          turned[4] = {k, k, row->in, row->out / row->groups};
+  const int64_t *lhs = kind == 'i' ? result : image, *out = kind == 'f'   ? result
+                                                            : kind == 'i' ? image
+                                                                          : kernel;
   const int64_t *rhs = kind == 'f' ? kernel : kind == 'i' ? turned : result;
   vt_value *operands[] = {param(func, dtype, 4, lhs), param(func, dtype, 4, rhs)};
   vt_type type = vt_type_make(&module->arena, VT_F32, 4, out);
@@ -123,10 +141,14 @@ static vt_module *conv_module(const conv_row *row, char kind, vt_dtype dtype) {
   set_pair(op, VT_ATTR_RHS_DILATION, kind == 'w' ? s : 1);
   set_pair(op, VT_ATTR_WINDOW_REVERSAL, kind == 'i');
   set_numbers(op, 0, kind == 'w' ? 3 : 0, kind == 'w' ? 0 : 3, 1);
-  if (kind == 'w') set_numbers(op, 1, 0, 3, 1);
-  else set_numbers(op, 1, kind == 'i' ? 3 : 2, kind == 'i' ? 2 : 3, 0);
-  if (kind == 'w') set_numbers(op, 2, 2, 3, 0);
-  else set_numbers(op, 2, 0, 3, 1);
+  if (kind == 'w')
+    set_numbers(op, 1, 0, 3, 1);
+  else
+    set_numbers(op, 1, kind == 'i' ? 3 : 2, kind == 'i' ? 2 : 3, 0);
+  if (kind == 'w')
+    set_numbers(op, 2, 2, 3, 0);
+  else
+    set_numbers(op, 2, 0, 3, 1);
   vt_op_set_i64(op, VT_ATTR_FEATURE_GROUP_COUNT, kind == 'w' ? 1 : row->groups);
   vt_op_set_i64(op, VT_ATTR_BATCH_GROUP_COUNT, kind == 'w' ? row->groups : 1);
   vt_op_append(func, op);
@@ -174,7 +196,8 @@ typedef struct result {
 static result results[sizeof dots / sizeof *dots + 3 * sizeof convs / sizeof *convs];
 static size_t result_count;
 
-// Before, between and after the rows, so that a busy neighbour at one moment does not make a low peak.
+// Before, between and after the rows, so that a busy neighbour at one moment does not make a low
+// peak.
 static void measure_peaks(void) {
   const dot_row square = {"square", 1, 2048, 2048, 2048, false, false};
   for (int t = 0; t < 2; t++) {
@@ -187,7 +210,8 @@ static void measure_dot(const dot_row *row) {
   result *r = &results[result_count++];
   double flops = 2.0 * (double)row->batch * (double)row->m * (double)row->n * (double)row->k;
   snprintf(r->name, sizeof r->name, "%s", row->name);
-  for (int t = 0; t < 2; t++) r->rates[t] = measure(dot_module(row, types[t]), flops, &r->compile_ms);
+  for (int t = 0; t < 2; t++)
+    r->rates[t] = measure(dot_module(row, types[t]), flops, &r->compile_ms);
 }
 
 static void measure_conv(const conv_row *row, char kind) {
@@ -197,7 +221,8 @@ static void measure_conv(const conv_row *row, char kind) {
                  (double)(row->kernel * row->kernel * row->in / row->groups);
   const char *what = kind == 'f' ? "" : kind == 'i' ? ", input" : ", weights";
   snprintf(r->name, sizeof r->name, "%s%s", row->name, what);
-  for (int t = 0; t < 2; t++) r->rates[t] = measure(conv_module(row, kind, types[t]), flops, &r->compile_ms);
+  for (int t = 0; t < 2; t++)
+    r->rates[t] = measure(conv_module(row, kind, types[t]), flops, &r->compile_ms);
 }
 
 int main(void) {
@@ -207,10 +232,11 @@ int main(void) {
   for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
     for (const char *kind = "fiw"; *kind; kind++) measure_conv(&convs[i], *kind);
   measure_peaks();
-  printf("%-32s %8s %7s  %8s %7s  %8s\n", "GFLOP/s", "bf16", "of peak", "f32", "of peak", "compile ms");
+  printf("%-32s %8s %7s  %8s %7s  %8s\n", "GFLOP/s", "bf16", "of peak", "f32", "of peak",
+         "compile ms");
   printf("%-32s %8.0f %7s  %8.0f\n", "peak", peaks[0], "", peaks[1]);
   for (const result *r = results; r < results + result_count; r++)
-    printf("%-32s %8.0f %5.0f %%  %8.0f %5.0f %%  %8.1f\n", r->name, r->rates[0], 100 * r->rates[0] / peaks[0],
-           r->rates[1], 100 * r->rates[1] / peaks[1], r->compile_ms);
+    printf("%-32s %8.0f %5.0f %%  %8.0f %5.0f %%  %8.1f\n", r->name, r->rates[0],
+           100 * r->rates[0] / peaks[0], r->rates[1], 100 * r->rates[1] / peaks[1], r->compile_ms);
   return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_peak.c - what oneDNN's matrix product reaches on this machine: the yardstick for the steps of bench.py.
-// Out: one line of JSON, GFLOP/s of a square product of 2048 in bf16 (f32 result) and in f32, best of some runs.
+// gemm_peak.c - what oneDNN's matrix product reaches on this machine: the yardstick for the steps
+// of bench.py. Out: one line of JSON, GFLOP/s of a square product of 2048 in bf16 (f32 result) and
+// in f32, best of some runs.
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -21,7 +22,8 @@ static double now_s(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static dnnl_memory_t operand(const_dnnl_primitive_desc_t primitive, dnnl_query_t which, dnnl_engine_t engine) {
+static dnnl_memory_t operand(const_dnnl_primitive_desc_t primitive, dnnl_query_t which,
+                             dnnl_engine_t engine) {
   const dnnl_memory_desc_t *layout = dnnl_primitive_desc_query_md(primitive, which, 0);
   dnnl_memory_t memory;
   check(dnnl_memory_create(&memory, layout, engine, DNNL_MEMORY_ALLOCATE), "memory");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_program.c - a StableHLO program from C, without Python: load it for a slice, run it on inputs filled with ones,
- * print the results' first elements and what the real slice would need.
+ * run_program.c - a StableHLO program from C, without Python: load it for a slice, run it on inputs
+ * filled with ones, print the results' first elements and what the real slice would need.
  *
  *   cc run_program.c -I include -L build/release/lib -lvtpu -o run_program
  *   ./run_program program.mlirbc v3-8
@@ -36,8 +36,10 @@ int main(int argc, char **argv) {
   check(vtpu_open(argc > 2 ? argv[2] : NULL, &slice), "opening the slice");
   check(vtpu_load_file(slice, argv[1], &program), "loading the program");
 
-  size_t input_count = vtpu_program_input_count(program), output_count = vtpu_program_output_count(program);
-  vtpu_tensor *inputs = calloc(input_count + 1, sizeof *inputs), *outputs = calloc(output_count + 1, sizeof *outputs);
+  size_t input_count = vtpu_program_input_count(program),
+         output_count = vtpu_program_output_count(program);
+  vtpu_tensor *inputs = calloc(input_count + 1, sizeof *inputs),
+              *outputs = calloc(output_count + 1, sizeof *outputs);
   for (size_t i = 0; i < input_count; i++) {
     inputs[i] = vtpu_program_input(program, i);
     inputs[i].data = malloc(vtpu_tensor_bytes(inputs[i]) + 1);
@@ -49,7 +51,8 @@ int main(int argc, char **argv) {
   }
   check(vtpu_run(program, inputs, input_count, outputs, output_count), "running");
   for (size_t i = 0; i < output_count; i++) {
-    printf("result %zu, %zu bytes of %s", i, vtpu_tensor_bytes(outputs[i]), outputs[i].element_type);
+    printf("result %zu, %zu bytes of %s", i, vtpu_tensor_bytes(outputs[i]),
+           outputs[i].element_type);
     if (!strcmp(outputs[i].element_type, "f32") && vtpu_tensor_bytes(outputs[i]))
       printf(", first element %g", *(float *)outputs[i].data);
     printf("\n");
@@ -57,8 +60,9 @@ int main(int argc, char **argv) {
 
   vtpu_report report = {.struct_size = sizeof report};
   check(vtpu_program_report(program, &report), "reading the report");
-  printf("%d devices: %.3g FLOP, at least %.3g s and %.3g USD on the real slice, %lld bytes of HBM each\n", report.devices,
-         report.flops, report.seconds, report.usd, (long long)report.peak_bytes);
+  printf("%d devices: %.3g FLOP, at least %.3g s and %.3g USD on the real slice, %lld bytes of HBM "
+         "each\n",
+         report.devices, report.flops, report.seconds, report.usd, (long long)report.peak_bytes);
 
   for (size_t i = 0; i < input_count; i++) free(inputs[i].data);
   for (size_t i = 0; i < output_count; i++) free(outputs[i].data);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // replay.c - runs a fuzz target over stored inputs, with any compiler and without libFuzzer.
-// In:  files and folders (read recursively, in name order) on the command line; -v prints each name first.
-// Out: exit code 0 when every input was taken; a crash names the input that caused it.
-// The empty input is always tried first. A folder that is missing or empty is an error: a corpus that moved
-// must not make its test pass.
+// In:  files and folders (read recursively, in name order) on the command line; -v prints each name
+// first. Out: exit code 0 when every input was taken; a crash names the input that caused it. The
+// empty input is always tried first. A folder that is missing or empty is an error: a corpus that
+// moved must not make its test pass.
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>
@@ -22,8 +22,8 @@ typedef struct name_list {
   size_t size, capacity;
 } name_list;
 
-static name_list found;                  // filled by nftw, which has no user pointer
-static const char *current = "(empty)";  // read by the signal handler
+static name_list found;                 // filled by nftw, which has no user pointer
+static const char *current = "(empty)"; // read by the signal handler
 static bool verbose;
 
 static void die(const char *what, const char *name) {
@@ -57,7 +57,8 @@ static void name_the_input(int number) {
   raise(number);
 }
 
-// Reads the whole file into memory of exactly its size, so that a sanitizer sees the first byte past the end.
+// Reads the whole file into memory of exactly its size, so that a sanitizer sees the first byte
+// past the end.
 static uint8_t *read_file(const char *name, size_t *out_size) {
   FILE *file = fopen(name, "rb");
   if (!file) die("open", name);

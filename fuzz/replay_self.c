@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// replay_self.c - a target without a parser: shows that replay.c hands over whole inputs, the empty one included.
+// replay_self.c - a target without a parser: shows that replay.c hands over whole inputs, the empty
+// one included.
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// spmd_fuzz.c - any program that can be imported gets a plan or an error, and every device's range is inside the array.
+// spmd_fuzz.c - any program that can be imported gets a plan or an error, and every device's range
+// is inside the array.
 #include <stdint.h>
 #include <stdlib.h>
 

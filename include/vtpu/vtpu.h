@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vtpu.h - virtual TPUs from C: open a slice, load a StableHLO program, run it, read what a real slice would need.
+ * vtpu.h - virtual TPUs from C: open a slice, load a StableHLO program, run it, read what a real
+ * slice would need.
  *
- * Ownership: slices, programs and errors are the caller's and freed by the function named beside them; everything
- * else that a function returns is borrowed from the object it was asked of.
+ * Ownership: slices, programs and errors are the caller's and freed by the function named beside
+ * them; everything else that a function returns is borrowed from the object it was asked of.
  * Threads: objects may be shared; calls on one program run one after the other.
- * Errors: a function that can fail returns NULL for success, or an error to be freed with vtpu_error_free.
+ * Errors: a function that can fail returns NULL for success, or an error to be freed with
+ * vtpu_error_free.
  */
 #ifndef VTPU_VTPU_H
 #define VTPU_VTPU_H
@@ -29,13 +31,15 @@ typedef struct vtpu_program vtpu_program;
 
 VTPU_API const char *vtpu_version(void); /* "0.1.0" */
 VTPU_API const char *vtpu_error_message(const vtpu_error *error);
-VTPU_API int vtpu_error_code(const vtpu_error *error); /* as PJRT_Error_Code: 3 invalid argument, 8 exhausted, ... */
-VTPU_API void vtpu_error_free(vtpu_error *error);      /* accepts NULL */
+VTPU_API int vtpu_error_code(
+    const vtpu_error *error); /* as PJRT_Error_Code: 3 invalid argument, 8 exhausted, ... */
+VTPU_API void vtpu_error_free(vtpu_error *error); /* accepts NULL */
 
-/* A slice by accelerator type ("v3-8", "v5litepod-4"). NULL: VTPU_ACCELERATOR_TYPE, else TPU_ACCELERATOR_TYPE, else
- * v3-8. "v1" is one inference chip of the first generation: its programs are the models that `vtpu v1 compile` writes,
- * their report is the simulated chip's time, their text its instructions.
- * errors NOT_FOUND, naming near types. Free with vtpu_close, after its programs. */
+/* A slice by accelerator type ("v3-8", "v5litepod-4"). NULL: VTPU_ACCELERATOR_TYPE, else
+ * TPU_ACCELERATOR_TYPE, else v3-8. "v1" is one inference chip of the first generation: its programs
+ * are the models that `vtpu v1 compile` writes, their report is the simulated chip's time, their
+ * text its instructions. errors NOT_FOUND, naming near types. Free with vtpu_close, after its
+ * programs. */
 VTPU_API vtpu_error *vtpu_open(const char *accelerator_type, vtpu_slice **out_slice);
 VTPU_API void vtpu_close(vtpu_slice *slice); /* accepts NULL */
 
@@ -52,14 +56,16 @@ typedef struct vtpu_slice_info {
 VTPU_API vtpu_error *vtpu_slice_describe(const vtpu_slice *slice, vtpu_slice_info *out_info);
 
 /* Loads StableHLO, as a portable artifact or as text, and compiles it. Free with vtpu_unload.
- * errors INVALID_ARGUMENT: malformed, with the place; UNIMPLEMENTED: names the op; RESOURCE_EXHAUSTED: needs more HBM
- * than a device has, with the largest arrays. */
-VTPU_API vtpu_error *vtpu_load(vtpu_slice *slice, const void *bytes, size_t size, vtpu_program **out_program);
-VTPU_API vtpu_error *vtpu_load_file(vtpu_slice *slice, const char *path, vtpu_program **out_program);
+ * errors INVALID_ARGUMENT: malformed, with the place; UNIMPLEMENTED: names the op;
+ * RESOURCE_EXHAUSTED: needs more HBM than a device has, with the largest arrays. */
+VTPU_API vtpu_error *vtpu_load(vtpu_slice *slice, const void *bytes, size_t size,
+                               vtpu_program **out_program);
+VTPU_API vtpu_error *vtpu_load_file(vtpu_slice *slice, const char *path,
+                                    vtpu_program **out_program);
 VTPU_API void vtpu_unload(vtpu_program *program); /* accepts NULL */
 
-/* An array, dense and row-major. Element types by their MLIR names ("f32", "bf16", "i32", "ui8", "i1", ...); types of
- * fewer than 8 bits take one byte an element. */
+/* An array, dense and row-major. Element types by their MLIR names ("f32", "bf16", "i32", "ui8",
+ * "i1", ...); types of fewer than 8 bits take one byte an element. */
 typedef struct vtpu_tensor {
   const char *element_type;
   int32_t rank;
@@ -74,18 +80,21 @@ VTPU_API vtpu_tensor vtpu_program_input(const vtpu_program *program, size_t inde
 VTPU_API vtpu_tensor vtpu_program_output(const vtpu_program *program, size_t index);
 VTPU_API size_t vtpu_tensor_bytes(vtpu_tensor tensor);
 
-/* Runs once with whole arrays, also when the program is sharded over several devices. `outputs[i].data` is memory of
- * the caller, of vtpu_tensor_bytes. Returns when the outputs are written. */
-VTPU_API vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t input_count, vtpu_tensor *outputs,
-                              size_t output_count);
+/* Runs once with whole arrays, also when the program is sharded over several devices.
+ * `outputs[i].data` is memory of the caller, of vtpu_tensor_bytes. Returns when the outputs are
+ * written. */
+VTPU_API vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t input_count,
+                              vtpu_tensor *outputs, size_t output_count);
 
-/* What the slice would need for one run. Times are a bound from published peaks, not a measurement. */
+/* What the slice would need for one run. Times are a bound from published peaks, not a measurement.
+ */
 typedef struct vtpu_report {
   size_t struct_size;  /* set by the caller */
   int32_t devices;     /* that take part */
   double flops, bytes; /* of all devices; a multiply-add counts as two */
   double seconds, usd; /* of one run; usd 0 = no public price */
-  int64_t argument_bytes, output_bytes, temp_bytes, peak_bytes; /* HBM per device, as laid out in tiles */
+  int64_t argument_bytes, output_bytes, temp_bytes,
+      peak_bytes; /* HBM per device, as laid out in tiles */
 } vtpu_report;
 VTPU_API vtpu_error *vtpu_program_report(const vtpu_program *program, vtpu_report *out_report);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // api.c - the functions of include/vtpu/vtpu.h over src/runtime.
-// A program is handed whole arrays; each device gets its part as the program's shardings say, and the parts of the
-// results are put together again.
+// A program is handed whole arrays; each device gets its part as the program's shardings say, and
+// the parts of the results are put together again.
 #include "vtpu/vtpu.h"
 
 #include <pthread.h>
@@ -13,21 +13,29 @@
 
 struct vtpu_slice {
   vt_slice slice;
-  vt_client *client;  // NULL: a TPU v1
+  vt_client *client; // NULL: a TPU v1
 };
 
 struct vtpu_program {
   vtpu_slice *slice;
-  vt_executable *executable;  // NULL: `v1` instead
+  vt_executable *executable; // NULL: `v1` instead
   vt_v1 *v1;
   pthread_mutex_t lock;
   vt_text text;
 };
 
-const char *vtpu_version(void) { return VTPU_VERSION; }
-const char *vtpu_error_message(const vtpu_error *error) { return vt_status_message((vt_status)(uintptr_t)error); }
-int vtpu_error_code(const vtpu_error *error) { return (int)vt_status_code((vt_status)(uintptr_t)error); }
-void vtpu_error_free(vtpu_error *error) { vt_status_free(error); }
+const char *vtpu_version(void) {
+  return VTPU_VERSION;
+}
+const char *vtpu_error_message(const vtpu_error *error) {
+  return vt_status_message((vt_status)(uintptr_t)error);
+}
+int vtpu_error_code(const vtpu_error *error) {
+  return (int)vt_status_code((vt_status)(uintptr_t)error);
+}
+void vtpu_error_free(vtpu_error *error) {
+  vt_status_free(error);
+}
 
 vtpu_error *vtpu_open(const char *accelerator_type, vtpu_slice **out_slice) {
   *out_slice = NULL;
@@ -82,12 +90,14 @@ vtpu_error *vtpu_slice_describe(const vtpu_slice *slice, vtpu_slice_info *out_in
   return fill(out_info, out_info->struct_size, &info, sizeof info);
 }
 
-vtpu_error *vtpu_load(vtpu_slice *slice, const void *bytes, size_t size, vtpu_program **out_program) {
+vtpu_error *vtpu_load(vtpu_slice *slice, const void *bytes, size_t size,
+                      vtpu_program **out_program) {
   *out_program = NULL;
   vtpu_program *program = calloc(1, sizeof *program);
   if (!program) return vt_error_no_memory();
-  vt_executable_options options = {0};  // partitions: as the program says
-  vt_status st = slice->client ? vt_executable_compile(&slice->slice, (vt_bytes){bytes, size}, &options, &program->executable)
+  vt_executable_options options = {0}; // partitions: as the program says
+  vt_status st = slice->client ? vt_executable_compile(&slice->slice, (vt_bytes){bytes, size},
+                                                       &options, &program->executable)
                                : vt_v1_load((vt_bytes){bytes, size}, &program->v1);
   if (st) {
     free(program);
@@ -117,7 +127,9 @@ void vtpu_unload(vtpu_program *program) {
   free(program);
 }
 
-static const vt_executable_info *info_of(const vtpu_program *program) { return vt_executable_get(program->executable); }
+static const vt_executable_info *info_of(const vtpu_program *program) {
+  return vt_executable_get(program->executable);
+}
 
 static vtpu_tensor tensor_of(vt_type type) {
   return (vtpu_tensor){vt_dtype_get(type.dtype)->text, type.rank, type.dims, NULL};
@@ -130,23 +142,29 @@ size_t vtpu_program_output_count(const vtpu_program *program) {
   return program->v1 ? vt_v1_main(program->v1)->return_count : info_of(program)->result_count;
 }
 vtpu_tensor vtpu_program_input(const vtpu_program *program, size_t index) {
-  return tensor_of(program->v1 ? vt_v1_main(program->v1)->params[index]->type : info_of(program)->params[index].type);
+  return tensor_of(program->v1 ? vt_v1_main(program->v1)->params[index]->type
+                               : info_of(program)->params[index].type);
 }
 vtpu_tensor vtpu_program_output(const vtpu_program *program, size_t index) {
-  return tensor_of(program->v1 ? vt_v1_main(program->v1)->returns[index]->type : info_of(program)->results[index].type);
+  return tensor_of(program->v1 ? vt_v1_main(program->v1)->returns[index]->type
+                               : info_of(program)->results[index].type);
 }
 
 static vt_type type_of(vtpu_tensor tensor) {
-  return (vt_type){vt_dtype_from_text(tensor.element_type, strlen(tensor.element_type)), tensor.rank, tensor.dims};
+  return (vt_type){vt_dtype_from_text(tensor.element_type, strlen(tensor.element_type)),
+                   tensor.rank, tensor.dims};
 }
 
-size_t vtpu_tensor_bytes(vtpu_tensor tensor) { return (size_t)vt_type_bytes(type_of(tensor)); }
+size_t vtpu_tensor_bytes(vtpu_tensor tensor) {
+  return (size_t)vt_type_bytes(type_of(tensor));
+}
 
 typedef vtpu_tensor tensor_getter(const vtpu_program *program, size_t index);
 
-static vt_status check_tensors(const char *what, const vtpu_program *program, tensor_getter *get, size_t wanted,
-                               const vtpu_tensor *given, size_t count) {
-  if (count != wanted) return vt_error(VT_INVALID_ARGUMENT, "%zu %ss given, the program has %zu", count, what, wanted);
+static vt_status check_tensors(const char *what, const vtpu_program *program, tensor_getter *get,
+                               size_t wanted, const vtpu_tensor *given, size_t count) {
+  if (count != wanted)
+    return vt_error(VT_INVALID_ARGUMENT, "%zu %ss given, the program has %zu", count, what, wanted);
   for (size_t i = 0; i < count; i++) {
     vt_type type = type_of(get(program, i));
     if (vt_type_equal(type_of(given[i]), type)) {
@@ -192,8 +210,9 @@ static vt_status put_inputs(vtpu_program *program, const vtpu_tensor *inputs, ru
       const vt_io *io = &info->params[i];
       int64_t strides[VT_MAX_RANK];
       byte_strides(io->type, strides);
-      VT_TRY(vt_buffer_from_host(&device->memories[io->memory], io->shard, part_of(io, p, inputs[i].data, strides),
-                                 strides, NULL, &run->arguments[(uint32_t)p * info->param_count + i]));
+      VT_TRY(vt_buffer_from_host(&device->memories[io->memory], io->shard,
+                                 part_of(io, p, inputs[i].data, strides), strides, NULL,
+                                 &run->arguments[(uint32_t)p * info->param_count + i]));
     }
   }
   return VT_OK;
@@ -218,10 +237,12 @@ static vt_status fetch_outputs(vtpu_program *program, vtpu_tensor *outputs, cons
   return VT_OK;
 }
 
-vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t input_count, vtpu_tensor *outputs,
-                     size_t output_count) {
-  VT_TRY(check_tensors("input", program, vtpu_program_input, vtpu_program_input_count(program), inputs, input_count));
-  VT_TRY(check_tensors("output", program, vtpu_program_output, vtpu_program_output_count(program), outputs, output_count));
+vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t input_count,
+                     vtpu_tensor *outputs, size_t output_count) {
+  VT_TRY(check_tensors("input", program, vtpu_program_input, vtpu_program_input_count(program),
+                       inputs, input_count));
+  VT_TRY(check_tensors("output", program, vtpu_program_output, vtpu_program_output_count(program),
+                       outputs, output_count));
   if (program->v1) {
     pthread_mutex_lock(&program->lock);
     vt_status ran = vt_v1_run(program->v1, inputs, outputs);
@@ -245,8 +266,9 @@ vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t in
   }
   pthread_mutex_lock(&program->lock);
   VT_TRY_OUT(put_inputs(program, inputs, &run));
-  vt_execution execution = {
-      .arguments = run.argument_rows, .results = run.result_rows, .argument_count = info->param_count};
+  vt_execution execution = {.arguments = run.argument_rows,
+                            .results = run.result_rows,
+                            .argument_count = info->param_count};
   VT_TRY_OUT(vt_executable_execute(program->slice->client, program->executable, &execution, &done));
   VT_TRY_OUT(fetch_outputs(program, outputs, &run));
   st = vt_event_await(done);

@@ -55,7 +55,7 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
 
 void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align) {
   size_t at = (arena->used + align - 1) & ~(align - 1);
-  if (size > SIZE_MAX / 2) size = SIZE_MAX / 2;  // add_block reports it
+  if (size > SIZE_MAX / 2) size = SIZE_MAX / 2; // add_block reports it
   if (!arena->blocks || at + size + RED_ZONE > arena->size) {
     add_block(arena, size + RED_ZONE + align);
     at = 0;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// arena.h - bump allocation with one lifetime: everything pushed lives until vt_arena_free or vt_arena_reset.
+// arena.h - bump allocation with one lifetime: everything pushed lives until vt_arena_free or
+// vt_arena_reset.
 //
-// A zeroed vt_arena is a valid empty arena. Memory comes zeroed, aligned to 16 bytes (64 by push_aligned).
-// Running out of host memory ends the process with a message: an arena holds compile-time data of a few MiB,
-// and what scales with user data (buffers, literals read from files) does not live in arenas.
-// Under AddressSanitizer the unused parts and a gap behind each allocation are poisoned.
-// Threads: one arena belongs to one thread at a time.
+// A zeroed vt_arena is a valid empty arena. Memory comes zeroed, aligned to 16 bytes (64 by
+// push_aligned). Running out of host memory ends the process with a message: an arena holds
+// compile-time data of a few MiB, and what scales with user data (buffers, literals read from
+// files) does not live in arenas. Under AddressSanitizer the unused parts and a gap behind each
+// allocation are poisoned. Threads: one arena belongs to one thread at a time.
 #ifndef VT_BASE_ARENA_H
 #define VT_BASE_ARENA_H
 
@@ -16,8 +17,8 @@
 
 typedef struct vt_arena_block vt_arena_block;
 typedef struct vt_arena {
-  vt_arena_block *blocks;  // newest first
-  size_t used, size;       // of the newest block
+  vt_arena_block *blocks; // newest first
+  size_t used, size;      // of the newest block
   size_t total_bytes;
 } vt_arena;
 
@@ -26,7 +27,7 @@ void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align);
 // A copy of `size` bytes with a NUL behind it.
 char *vt_arena_copy(vt_arena *arena, const void *bytes, size_t size);
 char *vt_arena_printf(vt_arena *arena, const char *format, ...) VT_PRINTF(2, 3);
-void vt_arena_reset(vt_arena *arena);  // empties, keeps the newest block
+void vt_arena_reset(vt_arena *arena); // empties, keeps the newest block
 void vt_arena_free(vt_arena *arena);
 
 #define VT_NEW(arena, type)          ((type *)vt_arena_push(arena, sizeof(type)))

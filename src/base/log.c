@@ -21,7 +21,9 @@ static vt_log_level threshold(void) {
   return (vt_log_level)known;
 }
 
-bool vt_log_on(vt_log_level level) { return level <= threshold(); }
+bool vt_log_on(vt_log_level level) {
+  return level <= threshold();
+}
 
 void vt_log(vt_log_level level, const char *format, ...) {
   if (!vt_log_on(level)) return;

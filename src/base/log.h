@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// log.h - messages to standard error, at or above the level in VTPU_LOG (error, warning, info, debug; default
-// warning). Threads: any.
+// log.h - messages to standard error, at or above the level in VTPU_LOG (error, warning, info,
+// debug; default warning). Threads: any.
 #ifndef VT_BASE_LOG_H
 #define VT_BASE_LOG_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // map.h - hash map from byte strings or integers to pointers. Open addressing; keys are copied.
 //
-// A zeroed vt_map is a valid empty map. Iteration order is insertion order, so output made from a map is
-// deterministic. Values are borrowed. No removal: nothing here needs it.
+// A zeroed vt_map is a valid empty map. Iteration order is insertion order, so output made from a
+// map is deterministic. Values are borrowed. No removal: nothing here needs it.
 #ifndef VT_BASE_MAP_H
 #define VT_BASE_MAP_H
 
@@ -17,9 +17,9 @@ typedef struct vt_map_entry {
   void *value;
 } vt_map_entry;
 typedef struct vt_map {
-  vt_map_entry *entries;  // in insertion order
+  vt_map_entry *entries; // in insertion order
   size_t size, capacity;
-  uint32_t *slots;        // entry index + 1, 0 = free
+  uint32_t *slots; // entry index + 1, 0 = free
   size_t slot_count;
 } vt_map;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// npz.c - see npz.h. A .npz is a zip archive of .npy files; the central directory at its end is what counts.
-// source: NumPy's format description (numpy.lib.format), PKWARE's APPNOTE (zip)
+// npz.c - see npz.h. A .npz is a zip archive of .npy files; the central directory at its end is
+// what counts. source: NumPy's format description (numpy.lib.format), PKWARE's APPNOTE (zip)
 #include "base/npz.h"
 
 #include <inttypes.h>
@@ -14,9 +14,15 @@
 
 #define BAD(...) return vt_error(VT_INVALID_ARGUMENT, "npz: " __VA_ARGS__)
 
-static uint32_t get16(const uint8_t *p) { return (uint32_t)(p[0] | p[1] << 8); }
-static uint32_t get32(const uint8_t *p) { return get16(p) | get16(p + 2) << 16; }
-static uint64_t get64(const uint8_t *p) { return get32(p) | (uint64_t)get32(p + 4) << 32; }
+static uint32_t get16(const uint8_t *p) {
+  return (uint32_t)(p[0] | p[1] << 8);
+}
+static uint32_t get32(const uint8_t *p) {
+  return get16(p) | get16(p + 2) << 16;
+}
+static uint64_t get64(const uint8_t *p) {
+  return get32(p) | (uint64_t)get32(p + 4) << 32;
+}
 
 int64_t vt_npz_bytes(const vt_npz_array *array) {
   int64_t bytes = array->item_bytes;
@@ -24,7 +30,8 @@ int64_t vt_npz_bytes(const vt_npz_array *array) {
   return bytes;
 }
 
-// The value behind 'key': in the header, which is a Python dictionary literal. NULL when it is not there.
+// The value behind 'key': in the header, which is a Python dictionary literal. NULL when it is not
+// there.
 static const char *header_value(const char *header, const char *key) {
   const char *at = strstr(header, key);
   if (!at) return NULL;
@@ -34,15 +41,18 @@ static const char *header_value(const char *header, const char *key) {
 }
 
 static vt_status parse_header(const char *header, vt_npz_array *out, bool *out_fortran) {
-  const char *descr = header_value(header, "'descr'"), *order = header_value(header, "'fortran_order'");
+  const char *descr = header_value(header, "'descr'"),
+             *order = header_value(header, "'fortran_order'");
   const char *shape = header_value(header, "'shape'");
-  if (!descr || !order || !shape || *descr != '\'' || *shape != '(') BAD("header without descr, fortran_order or shape");
+  if (!descr || !order || !shape || *descr != '\'' || *shape != '(')
+    BAD("header without descr, fortran_order or shape");
   char byte_order = descr[1], kind = descr[2];
   char *end;
   long bytes = strtol(descr + 3, &end, 10);
   if (byte_order == '>' || !strchr("<|=", byte_order) || !strchr("biufcV", kind) || !kind)
     BAD("element type %.8s is not supported", descr);
-  if (end == descr + 3 || bytes < 1 || bytes > 64 || (kind != 'V' && (bytes & (bytes - 1)))) BAD("element size %ld", bytes);
+  if (end == descr + 3 || bytes < 1 || bytes > 64 || (kind != 'V' && (bytes & (bytes - 1))))
+    BAD("element size %ld", bytes);
   out->kind = kind;
   out->item_bytes = (int32_t)bytes;
   *out_fortran = !strncmp(order, "True", 4);
@@ -55,7 +65,9 @@ static vt_status parse_header(const char *header, vt_npz_array *out, bool *out_f
   }
   int64_t total = bytes;
   for (int32_t i = 0; i < out->rank; i++)
-    if (__builtin_mul_overflow(total, out->dims[i] ? out->dims[i] : 1, &total) || total > INT64_MAX / 4) BAD("array too large");
+    if (__builtin_mul_overflow(total, out->dims[i] ? out->dims[i] : 1, &total) ||
+        total > INT64_MAX / 4)
+      BAD("array too large");
   return VT_OK;
 }
 
@@ -65,7 +77,8 @@ static void reorder(const vt_npz_array *array, const uint8_t *from) {
   for (int64_t i = 0; i < n; i++) {
     int64_t at = 0;
     for (int32_t d = array->rank; d-- > 0;) at = at * array->dims[d] + index[d];
-    memcpy((uint8_t *)array->data + i * array->item_bytes, from + at * array->item_bytes, (size_t)array->item_bytes);
+    memcpy((uint8_t *)array->data + i * array->item_bytes, from + at * array->item_bytes,
+           (size_t)array->item_bytes);
     for (int32_t d = array->rank; d-- > 0;) {
       if (++index[d] < array->dims[d]) break;
       index[d] = 0;
@@ -95,7 +108,9 @@ static vt_status parse_npy(vt_bytes bytes, const char *name, vt_arena *arena, vt
 }
 
 static vt_status inflate_member(vt_bytes packed, uint8_t *out, size_t size) {
-  z_stream z = {.next_in = (uint8_t *)(uintptr_t)packed.data, .avail_in = (uInt)packed.size, .next_out = out,
+  z_stream z = {.next_in = (uint8_t *)(uintptr_t)packed.data,
+                .avail_in = (uInt)packed.size,
+                .next_out = out,
                 .avail_out = (uInt)size};
   if (packed.size > UINT32_MAX || size > UINT32_MAX) BAD("a compressed member of more than 4 GiB");
   if (inflateInit2(&z, -MAX_WBITS) != Z_OK) return vt_error_no_memory();
@@ -106,7 +121,8 @@ static vt_status inflate_member(vt_bytes packed, uint8_t *out, size_t size) {
 }
 
 // Sizes above 4 GiB and offsets come from the zip64 extra field.
-static void read_zip64(const uint8_t *extra, size_t size, uint64_t *unpacked, uint64_t *packed, uint64_t *offset) {
+static void read_zip64(const uint8_t *extra, size_t size, uint64_t *unpacked, uint64_t *packed,
+                       uint64_t *offset) {
   while (size >= 4) {
     size_t length = get16(extra + 2);
     if (length > size - 4) return;
@@ -121,15 +137,18 @@ static void read_zip64(const uint8_t *extra, size_t size, uint64_t *unpacked, ui
   }
 }
 
-static vt_status read_member(vt_bytes file, const uint8_t *entry, vt_arena *arena, vt_npz_array *out) {
+static vt_status read_member(vt_bytes file, const uint8_t *entry, vt_arena *arena,
+                             vt_npz_array *out) {
   uint64_t packed = get32(entry + 20), unpacked = get32(entry + 24), offset = get32(entry + 42);
   size_t name_size = get16(entry + 28);
   read_zip64(entry + 46 + name_size, get16(entry + 30), &unpacked, &packed, &offset);
   char *name = vt_arena_copy(arena, entry + 46, name_size);
   if (name_size > 4 && !strcmp(name + name_size - 4, ".npy")) name[name_size - 4] = 0;
-  if (file.size < 30 || offset > file.size - 30 || get32(file.data + offset) != 0x04034b50) BAD("%s is not where the directory says", name);
+  if (file.size < 30 || offset > file.size - 30 || get32(file.data + offset) != 0x04034b50)
+    BAD("%s is not where the directory says", name);
   uint64_t start = offset + 30 + get16(file.data + offset + 26) + get16(file.data + offset + 28);
-  if (start > file.size || packed > file.size - start) BAD("%s reaches past the end of the file", name);
+  if (start > file.size || packed > file.size - start)
+    BAD("%s reaches past the end of the file", name);
   vt_bytes bytes = {file.data + start, (size_t)packed};
   uint32_t method = get16(entry + 10);
   if (method != 0 && method != 8) BAD("%s is compressed by method %u", name, method);
@@ -161,8 +180,10 @@ vt_status vt_npz_parse(vt_bytes file, vt_arena *arena, vt_npz *out) {
   uint64_t at = get32(file.data + end + 16);
   out->arrays = VT_NEW_ARRAY(arena, vt_npz_array, count);
   for (uint32_t i = 0; i < count; i++) {
-    if (at > end || end - at < 46 || get32(file.data + at) != 0x02014b50) BAD("damaged zip directory");
-    uint64_t size = 46u + get16(file.data + at + 28) + get16(file.data + at + 30) + get16(file.data + at + 32);
+    if (at > end || end - at < 46 || get32(file.data + at) != 0x02014b50)
+      BAD("damaged zip directory");
+    uint64_t size =
+        46u + get16(file.data + at + 28) + get16(file.data + at + 30) + get16(file.data + at + 32);
     if (size > end - at) BAD("damaged zip directory");
     VT_TRY(read_member(file, file.data + at, arena, &out->arrays[out->count++]));
     at += size;
@@ -187,13 +208,15 @@ const vt_npz_array *vt_npz_find(const vt_npz *npz, const char *name) {
 // Header of a .npy: its size with the 10 bytes before is a multiple of 64.
 static void put_header(vt_text *text, const vt_npz_array *array) {
   vt_text header = {0};
-  vt_text_printf(&header, "{'descr': '%c%c%d', 'fortran_order': False, 'shape': (", array->item_bytes == 1 ? '|' : '<',
-                 array->kind, array->item_bytes);
-  for (int32_t i = 0; i < array->rank; i++) vt_text_printf(&header, "%" PRId64 ",%s", array->dims[i], i + 1 < array->rank ? " " : "");
+  vt_text_printf(&header, "{'descr': '%c%c%d', 'fortran_order': False, 'shape': (",
+                 array->item_bytes == 1 ? '|' : '<', array->kind, array->item_bytes);
+  for (int32_t i = 0; i < array->rank; i++)
+    vt_text_printf(&header, "%" PRId64 ",%s", array->dims[i], i + 1 < array->rank ? " " : "");
   vt_text_put(&header, "), }");
   while ((10 + header.size + 1) % 64) vt_text_put(&header, " ");
   vt_text_put(&header, "\n");
-  uint8_t start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t)header.size, (uint8_t)(header.size >> 8)};
+  uint8_t start[10] = {
+      0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t)header.size, (uint8_t)(header.size >> 8)};
   vt_text_put_n(text, start, 10);
   vt_text_put_n(text, header.data, header.size);
   vt_text_free(&header);
@@ -205,8 +228,10 @@ static void put_le(vt_text *text, uint64_t value, int bytes) {
 
 // The fields that local header and directory entry share, from "version needed" to the name length.
 static void put_zip_fields(vt_text *text, uint32_t crc, uint64_t size, size_t name_size) {
-  put_le(text, 20, 2), put_le(text, 0, 2), put_le(text, 0, 2), put_le(text, 0, 2), put_le(text, 0x21, 2);
-  put_le(text, crc, 4), put_le(text, size, 4), put_le(text, size, 4), put_le(text, name_size, 2), put_le(text, 0, 2);
+  put_le(text, 20, 2), put_le(text, 0, 2), put_le(text, 0, 2), put_le(text, 0, 2),
+      put_le(text, 0x21, 2);
+  put_le(text, crc, 4), put_le(text, size, 4), put_le(text, size, 4), put_le(text, name_size, 2),
+      put_le(text, 0, 2);
 }
 
 vt_status vt_npz_write(const char *path, const vt_npz_array *arrays, uint32_t count) {
@@ -224,7 +249,8 @@ vt_status vt_npz_write(const char *path, const vt_npz_array *arrays, uint32_t co
       uint32_t crc = (uint32_t)crc32_z(0, (const uint8_t *)member.data, member.size);
       put_le(&directory, 0x02014b50, 4), put_le(&directory, 20, 2);
       put_zip_fields(&directory, crc, member.size, name.size);
-      put_le(&directory, 0, 2), put_le(&directory, 0, 2), put_le(&directory, 0, 2), put_le(&directory, 0, 4);
+      put_le(&directory, 0, 2), put_le(&directory, 0, 2), put_le(&directory, 0, 2),
+          put_le(&directory, 0, 4);
       put_le(&directory, file.size, 4);
       vt_text_put_n(&directory, name.data, name.size);
       put_le(&file, 0x04034b50, 4);
@@ -240,7 +266,8 @@ vt_status vt_npz_write(const char *path, const vt_npz_array *arrays, uint32_t co
     size_t start = file.size;
     if (start > UINT32_MAX) st = vt_error(VT_INVALID_ARGUMENT, "npz: %s would exceed 4 GiB", path);
     if (directory.size) vt_text_put_n(&file, directory.data, directory.size);
-    put_le(&file, 0x06054b50, 4), put_le(&file, 0, 4), put_le(&file, count, 2), put_le(&file, count, 2);
+    put_le(&file, 0x06054b50, 4), put_le(&file, 0, 4), put_le(&file, count, 2),
+        put_le(&file, count, 2);
     put_le(&file, directory.size, 4), put_le(&file, start, 4), put_le(&file, 0, 2);
   }
   if (!st) st = vt_file_write(path, file.data, file.size);

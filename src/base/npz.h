@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // npz.h - NumPy's .npy and .npz files: named dense arrays in and out.
 //
-// Reading takes C-ordered arrays of numbers and bools, little endian, stored or deflated in the archive; Fortran
-// order is turned. Writing stores without compression. Everything read is checked.
+// Reading takes C-ordered arrays of numbers and bools, little endian, stored or deflated in the
+// archive; Fortran order is turned. Writing stores without compression. Everything read is checked.
 #ifndef VT_BASE_NPZ_H
 #define VT_BASE_NPZ_H
 
@@ -14,12 +14,12 @@
 enum { VT_NPZ_MAX_RANK = 32 };
 
 typedef struct vt_npz_array {
-  const char *name;      // without ".npy"
-  char kind;             // 'b' bool, 'i', 'u', 'f', 'c', 'V' raw bytes (types NumPy lacks)
+  const char *name; // without ".npy"
+  char kind;        // 'b' bool, 'i', 'u', 'f', 'c', 'V' raw bytes (types NumPy lacks)
   int32_t item_bytes;
   int32_t rank;
   int64_t dims[VT_NPZ_MAX_RANK];
-  void *data;            // C order; the size is the product of dims times item_bytes
+  void *data; // C order; the size is the product of dims times item_bytes
 } vt_npz_array;
 
 typedef struct vt_npz {

@@ -51,7 +51,8 @@ static void arrays_round_trip(void **state) {
 
 static void fortran_order_is_turned(void **state) {
   (void)state;
-  char bytes[256] = "\x93NUMPY\x01\x00\x76\x00{'descr': '<i2', 'fortran_order': True, 'shape': (2, 3), }";
+  char bytes[256] =
+      "\x93NUMPY\x01\x00\x76\x00{'descr': '<i2', 'fortran_order': True, 'shape': (2, 3), }";
   for (size_t i = strlen(bytes + 10) + 10; i < 128; i++) bytes[i] = i == 127 ? '\n' : ' ';
   bytes[7] = 0, bytes[9] = 0;
   memcpy(bytes + 10, "{'descr': '<i2', 'fortran_order': True, 'shape': (2, 3), }", 57);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// status.c - errors with the memory layout that the PJRT C API prescribes for PJRT_Error: the first word points
-// to a table of functions, so that a caller may use either the table or the entries of PJRT_Api.
+// status.c - errors with the memory layout that the PJRT C API prescribes for PJRT_Error: the first
+// word points to a table of functions, so that a caller may use either the table or the entries of
+// PJRT_Api.
 #include "base/status.h"
 
 #include <stdint.h>
@@ -25,12 +26,17 @@ struct PJRT_Error {
   const char *message;
 };
 
-static void table_destroy(struct PJRT_Error *error) { vt_status_free(error); }
-static void table_message(const struct PJRT_Error *error, const char **out_message, size_t *out_size) {
+static void table_destroy(struct PJRT_Error *error) {
+  vt_status_free(error);
+}
+static void table_message(const struct PJRT_Error *error, const char **out_message,
+                          size_t *out_size) {
   *out_message = error->message;
   *out_size = error->message_size;
 }
-static int table_get_code(const struct PJRT_Error *error) { return (int)error->code; }
+static int table_get_code(const struct PJRT_Error *error) {
+  return (int)error->code;
+}
 static struct PJRT_Error *table_for_each_payload(const struct PJRT_Error *error, void *visitor,
                                                  void *user) {
   (void)error, (void)visitor, (void)user;
@@ -50,7 +56,9 @@ static const error_table the_table = {
 static struct PJRT_Error no_memory = {&the_table, VT_RESOURCE_EXHAUSTED, sizeof NO_MEMORY_TEXT - 1,
                                       NO_MEMORY_TEXT};
 
-vt_status vt_error_no_memory(void) { return &no_memory; }
+vt_status vt_error_no_memory(void) {
+  return &no_memory;
+}
 
 static vt_status make(vt_code code, const char *prefix, size_t prefix_size, const char *text,
                       size_t text_size) {
@@ -117,17 +125,25 @@ vt_status vt_status_copy(vt_status st) {
   return make(st->code, "", 0, st->message, st->message_size);
 }
 
-vt_code vt_status_code(vt_status st) { return st ? st->code : (vt_code)0; }
-const char *vt_status_message(vt_status st) { return st ? st->message : ""; }
-size_t vt_status_message_size(vt_status st) { return st ? st->message_size : 0; }
+vt_code vt_status_code(vt_status st) {
+  return st ? st->code : (vt_code)0;
+}
+const char *vt_status_message(vt_status st) {
+  return st ? st->message : "";
+}
+size_t vt_status_message_size(vt_status st) {
+  return st ? st->message_size : 0;
+}
 
 const char *vt_code_name(vt_code code) {
   switch ((int)code) {
 #define CODE(name, value)                                                                          \
-  case value: return #name;
+  case value:                                                                                      \
+    return #name;
 #include "base/codes.def"
 #undef CODE
-  default: return "UNKNOWN";
+  default:
+    return "UNKNOWN";
   }
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// status.h - the one error type. It is the object that PJRT hands out, so nothing is translated at the ABI.
+// status.h - the one error type. It is the object that PJRT hands out, so nothing is translated at
+// the ABI.
 //
 // NULL (VT_OK) is success; otherwise whoever holds the status owns it and frees it or returns it.
-// A function that owns nothing uses VT_TRY; one that owns something has one label `out` and uses VT_TRY_OUT
-// with a local `vt_status st`.
+// A function that owns nothing uses VT_TRY; one that owns something has one label `out` and uses
+// VT_TRY_OUT with a local `vt_status st`.
 #ifndef VT_BASE_STATUS_H
 #define VT_BASE_STATUS_H
 
@@ -19,8 +20,8 @@ typedef enum vt_code {
 #undef CODE
 } vt_code;
 
-#define VT_CHECKED  __attribute__((warn_unused_result))
-#define VT_NONNULL __attribute__((returns_nonnull))
+#define VT_CHECKED                 __attribute__((warn_unused_result))
+#define VT_NONNULL                 __attribute__((returns_nonnull))
 #define VT_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
 
 #define VT_TRY(call)                                                                               \
@@ -43,10 +44,10 @@ vt_status vt_status_wrap(vt_status st, const char *format, ...) VT_CHECKED VT_PR
 // A second owned status with the same code and message.
 vt_status vt_status_copy(vt_status st) VT_CHECKED;
 
-vt_code vt_status_code(vt_status st);         // VT_OK gives 0
-const char *vt_status_message(vt_status st);  // borrowed, NUL-terminated; VT_OK gives ""
+vt_code vt_status_code(vt_status st);        // VT_OK gives 0
+const char *vt_status_message(vt_status st); // borrowed, NUL-terminated; VT_OK gives ""
 size_t vt_status_message_size(vt_status st);
-const char *vt_code_name(vt_code code);       // "INVALID_ARGUMENT"; "UNKNOWN" outside the table
-void vt_status_free(vt_status st);            // accepts VT_OK
+const char *vt_code_name(vt_code code); // "INVALID_ARGUMENT"; "UNKNOWN" outside the table
+void vt_status_free(vt_status st);      // accepts VT_OK
 
 #endif

@@ -27,7 +27,9 @@ void vt_text_put_n(vt_text *text, const void *bytes, size_t size) {
   text->data[text->size] = 0;
 }
 
-void vt_text_put(vt_text *text, const char *string) { vt_text_put_n(text, string, strlen(string)); }
+void vt_text_put(vt_text *text, const char *string) {
+  vt_text_put_n(text, string, strlen(string));
+}
 
 void vt_text_printf(vt_text *text, const char *format, ...) {
   va_list args, again;
@@ -43,7 +45,9 @@ void vt_text_printf(vt_text *text, const char *format, ...) {
   va_end(again);
 }
 
-const char *vt_text_string(const vt_text *text) { return text->data ? text->data : ""; }
+const char *vt_text_string(const vt_text *text) {
+  return text->data ? text->data : "";
+}
 
 void vt_text_free(vt_text *text) {
   free(text->data);

@@ -8,14 +8,14 @@
 #include "base/status.h"
 
 typedef struct vt_text {
-  char *data;  // NUL-terminated once anything was put; owned
+  char *data; // NUL-terminated once anything was put; owned
   size_t size, capacity;
 } vt_text;
 
 void vt_text_put(vt_text *text, const char *string);
 void vt_text_put_n(vt_text *text, const void *bytes, size_t size);
 void vt_text_printf(vt_text *text, const char *format, ...) VT_PRINTF(2, 3);
-const char *vt_text_string(const vt_text *text);  // borrowed; "" when empty
+const char *vt_text_string(const vt_text *text); // borrowed; "" when empty
 void vt_text_free(vt_text *text);
 
 #endif

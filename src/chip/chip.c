@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// chip.c - the chip and slice tables, names to slices, device places and the layout of arrays in HBM.
+// chip.c - the chip and slice tables, names to slices, device places and the layout of arrays in
+// HBM.
 //
 // Tile rules (as JAX's mesh and layout code and public compiler dumps show them):
-//   two and more dimensions  tiles of 8 x 128 words; 8-bit and narrower types fill their 32-bit words with
-//       rows, so a tile has 8 * packing rows; 16-bit types keep 8 rows except on 7x, which takes 16.
-//   a second-last axis of fewer rows gets the next power of two that holds it, not under the packing
+//   two and more dimensions  tiles of 8 x 128 words; 8-bit and narrower types fill their 32-bit
+//   words with
+//       rows, so a tile has 8 * packing rows; 16-bit types keep 8 rows except on 7x, which
+//       takes 16.
+//   a second-last axis of fewer rows gets the next power of two that holds it, not under the
+//   packing
 //       (twice that on v2 and v3).
 //   one dimension            128 * packing elements (twice that on v2 and v3).
 // 64-bit and complex types are kept as pairs of 32-bit arrays.
@@ -15,10 +19,12 @@
 #include <string.h>
 
 static const vt_chip the_chips[VT_CHIP_COUNT] = {
-#define CHIP(id, kind, topology, cores, devices, dims, hbm, limit, reserved, hbm_rate, flops, clock,   \
-             mxus, edge, vmem, links, link_rate, host, pod, spot, source)                              \
-  {VT_CHIP_##id, kind,  topology, cores, devices, dims, hbm,       limit, reserved, hbm_rate, flops,   \
-   clock,        mxus,  edge,     vmem,  links,   link_rate, host, pod,   spot,     source},
+#define CHIP(id, kind, topology, cores, devices, dims, hbm, limit, reserved, hbm_rate, flops,      \
+             clock, mxus, edge, vmem, links, link_rate, host, pod, spot, source)                   \
+  {                                                                                                \
+      VT_CHIP_##id, kind,     topology,  cores, devices, dims, hbm,                                \
+      limit,        reserved, hbm_rate,  flops, clock,   mxus, edge,                               \
+      vmem,         links,    link_rate, host,  pod,     spot, source},
 #include "chip/chips.def"
 #undef CHIP
 };
@@ -33,14 +39,16 @@ typedef struct slice_row {
 } slice_row;
 
 static const slice_row the_slices[] = {
-#define SLICE(name, chip, chips, x, y, z, wx, wy, wz, per_vm, vms, source)                             \
+#define SLICE(name, chip, chips, x, y, z, wx, wy, wz, per_vm, vms, source)                         \
   {name, VT_CHIP_##chip, chips, {x, y, z}, {wx, wy, wz}, per_vm, vms, source},
 #include "chip/slices.def"
 #undef SLICE
 };
 enum { SLICE_ROWS = sizeof the_slices / sizeof the_slices[0] };
 
-const vt_chip *vt_chip_get(vt_chip_id id) { return &the_chips[id]; }
+const vt_chip *vt_chip_get(vt_chip_id id) {
+  return &the_chips[id];
+}
 
 static void slice_fill(const slice_row *row, vt_slice *out_slice) {
   *out_slice = (vt_slice){.chip = &the_chips[row->chip],
@@ -143,7 +151,8 @@ static const vt_chip *chip_from_prefix(const char *prefix, size_t size) {
 
 vt_status vt_slice_from_topology(const char *name, int32_t slice_count, vt_slice *out_slice) {
   if (slice_count < 1 || slice_count > 1024)
-    return vt_error(VT_INVALID_ARGUMENT, "%d slices asked for; 1 to 1024 can be joined", slice_count);
+    return vt_error(VT_INVALID_ARGUMENT, "%d slices asked for; 1 to 1024 can be joined",
+                    slice_count);
   const char *colon = strchr(name, ':');
   if (!colon) {
     VT_TRY(vt_slice_from_type(name, out_slice));
@@ -152,18 +161,20 @@ vt_status vt_slice_from_topology(const char *name, int32_t slice_count, vt_slice
   }
   const vt_chip *chip = chip_from_prefix(name, (size_t)(colon - name));
   if (!chip)
-    return vt_error(VT_NOT_FOUND,
-                    "unknown topology \"%s\"; it reads CHIP:XxY or CHIP:XxYxZ with CHIP one of v2, v3, "
-                    "v4, v5e, v5p, v6e, tpu7x",
-                    name);
+    return vt_error(
+        VT_NOT_FOUND,
+        "unknown topology \"%s\"; it reads CHIP:XxY or CHIP:XxYxZ with CHIP one of v2, v3, "
+        "v4, v5e, v5p, v6e, tpu7x",
+        name);
   int32_t dims[3];
   int count = read_dims(colon + 1, dims);
   if (!count || (chip->network_dims == 2 && dims[2] != 1))
-    return vt_error(VT_INVALID_ARGUMENT, "topology \"%s\": a %s slice has %d dimensions, as in %s", name,
-                    chip->kind, chip->network_dims, chip->network_dims == 2 ? "v5e:4x4" : "v4:2x2x1");
+    return vt_error(VT_INVALID_ARGUMENT, "topology \"%s\": a %s slice has %d dimensions, as in %s",
+                    name, chip->kind, chip->network_dims,
+                    chip->network_dims == 2 ? "v5e:4x4" : "v4:2x2x1");
   int64_t chips = (int64_t)dims[0] * dims[1] * dims[2];
-  if (chips > 16384) return vt_error(VT_INVALID_ARGUMENT, "topology \"%s\" has %lld chips", name,
-                                     (long long)chips);
+  if (chips > 16384)
+    return vt_error(VT_INVALID_ARGUMENT, "topology \"%s\" has %lld chips", name, (long long)chips);
   for (int i = 0; i < SLICE_ROWS; i++) {
     if (the_slices[i].chip != chip->id || memcmp(the_slices[i].dims, dims, sizeof dims)) continue;
     slice_fill(&the_slices[i], out_slice);
@@ -232,7 +243,9 @@ vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type) {
   return (vt_hbm_tile){rows, 128, packing};
 }
 
-static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+static int64_t round_up(int64_t value, int64_t to) {
+  return (value + to - 1) / to * to;
+}
 
 int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type) {
   int64_t elements = vt_type_elements(type);
@@ -252,23 +265,40 @@ int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type) {
 
 const char *vt_chip_dtype_name(vt_dtype dtype) {
   switch (dtype) {
-  case VT_PRED: return "pred";
-  case VT_S2: return "s2";
-  case VT_S4: return "s4";
-  case VT_S8: return "s8";
-  case VT_S16: return "s16";
-  case VT_S32: return "s32";
-  case VT_S64: return "s64";
-  case VT_U2: return "u2";
-  case VT_U4: return "u4";
-  case VT_U8: return "u8";
-  case VT_U16: return "u16";
-  case VT_U32: return "u32";
-  case VT_U64: return "u64";
-  case VT_C64: return "c64";
-  case VT_C128: return "c128";
-  case VT_TOKEN: return "token";
-  default: return vt_dtype_get(dtype)->text;
+  case VT_PRED:
+    return "pred";
+  case VT_S2:
+    return "s2";
+  case VT_S4:
+    return "s4";
+  case VT_S8:
+    return "s8";
+  case VT_S16:
+    return "s16";
+  case VT_S32:
+    return "s32";
+  case VT_S64:
+    return "s64";
+  case VT_U2:
+    return "u2";
+  case VT_U4:
+    return "u4";
+  case VT_U8:
+    return "u8";
+  case VT_U16:
+    return "u16";
+  case VT_U32:
+    return "u32";
+  case VT_U64:
+    return "u64";
+  case VT_C64:
+    return "c64";
+  case VT_C128:
+    return "c128";
+  case VT_TOKEN:
+    return "token";
+  default:
+    return vt_dtype_get(dtype)->text;
   }
 }
 

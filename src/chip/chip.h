@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// chip.h - what the chips and slices are: tables, device places, HBM layout, prices, and a plain roofline.
+// chip.h - what the chips and slices are: tables, device places, HBM layout, prices, and a plain
+// roofline.
 //
 // Numbers and their sources are the rows of chips.def and slices.def. Nothing here runs anything.
 // Threads: any; the tables are constant.
@@ -29,29 +30,29 @@ typedef struct vt_chip {
   int64_t hbm_bytes;          // per chip
   int64_t hbm_limit_bytes;    // per device, usable by programs and buffers
   int64_t hbm_reserved_bytes; // per device
-  double hbm_bytes_per_s, bf16_flops_per_s, clock_hz;  // per chip
+  double hbm_bytes_per_s, bf16_flops_per_s, clock_hz; // per chip
   int32_t mxus_per_core, mxu_edge;
   int64_t vmem_bytes_per_core;
   int32_t ici_links;
-  double ici_link_bytes_per_s;                    // effective, one direction
-  double usd_per_hour_host, usd_per_hour_pod, usd_per_hour_spot;  // per chip; 0 = no public price
+  double ici_link_bytes_per_s;                                   // effective, one direction
+  double usd_per_hour_host, usd_per_hour_pod, usd_per_hour_spot; // per chip; 0 = no public price
   const char *source;
 } vt_chip;
 
 typedef struct vt_slice {
-  char name[24];              // accelerator type "v3-8", or topology "v3:2x2" when no type has that shape
+  char name[24]; // accelerator type "v3-8", or topology "v3:2x2" when no type has that shape
   const vt_chip *chip;
   int32_t chips;
-  int32_t dims[3];            // chips along x, y, z
+  int32_t dims[3]; // chips along x, y, z
   bool wrap[3];
-  int32_t chips_per_vm, vms;  // vms: hosts of one slice
-  int32_t slices;             // copies joined by the data-center network, >= 1
+  int32_t chips_per_vm, vms; // vms: hosts of one slice
+  int32_t slices;            // copies joined by the data-center network, >= 1
 } vt_slice;
 
 // Where a device is. Ids count cores, then x, y, z, then slices.
 typedef struct vt_place {
   int32_t coords[3], core, slice;
-  int32_t host;               // of all hosts of all slices: x, then y, then z of 2x2x1 blocks of chips
+  int32_t host; // of all hosts of all slices: x, then y, then z of 2x2x1 blocks of chips
 } vt_place;
 
 const vt_chip *vt_chip_get(vt_chip_id id);
@@ -60,10 +61,11 @@ const vt_chip *vt_chip_get(vt_chip_id id);
 // errors NOT_FOUND: names the nearest types
 vt_status vt_slice_from_type(const char *type, vt_slice *out_slice) VT_CHECKED;
 // By topology name ("v5e:4x4", "v4:2x2x1") or accelerator type. errors NOT_FOUND, INVALID_ARGUMENT
-vt_status vt_slice_from_topology(const char *name, int32_t slice_count, vt_slice *out_slice) VT_CHECKED;
+vt_status vt_slice_from_topology(const char *name, int32_t slice_count,
+                                 vt_slice *out_slice) VT_CHECKED;
 int32_t vt_slice_devices(const vt_slice *slice);
 vt_place vt_slice_place(const vt_slice *slice, int32_t device_id);
-double vt_slice_usd_per_hour(const vt_slice *slice);  // on demand; 0 = no public price
+double vt_slice_usd_per_hour(const vt_slice *slice); // on demand; 0 = no public price
 
 // The tiles of an array in HBM as the TPU compiler lays it out, row-major.
 //   rows, lanes  of a tile; rows is 1 for rank 0 and 1
@@ -78,17 +80,18 @@ vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type);
 int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type);
 // "f32[32,128]{1,0:T(8,128)}" as out-of-memory reports print it, and the layout part alone.
 void vt_chip_print_shape(const vt_chip *chip, vt_type type, vt_text *text);
-const char *vt_chip_dtype_name(vt_dtype dtype);  // "f32", "s32", "pred"
+const char *vt_chip_dtype_name(vt_dtype dtype); // "f32", "s32", "pred"
 
-// A bound from published peaks: the larger of arithmetic and HBM time over all devices, everything overlapped,
-// no communication, elementwise work free when fused. Real steps take longer.
-//   flops   multiply-adds count as two; loops count their trips where the bound is a constant, else one
-//   bytes   HBM traffic of parameters, results and of what matrix, reduction and data-moving ops touch
+// A bound from published peaks: the larger of arithmetic and HBM time over all devices, everything
+// overlapped, no communication, elementwise work free when fused. Real steps take longer.
+//   flops   multiply-adds count as two; loops count their trips where the bound is a constant, else
+//   one bytes   HBM traffic of parameters, results and of what matrix, reduction and data-moving
+//   ops touch
 typedef struct vt_roofline {
-  double flops, bytes, transcendentals;   // of the whole program, all devices
+  double flops, bytes, transcendentals; // of the whole program, all devices
   double seconds;
-  double usd;                             // 0 = no public price
-  bool exact_trips;                       // false: some loop's trip count is not known
+  double usd;       // 0 = no public price
+  bool exact_trips; // false: some loop's trip count is not known
 } vt_roofline;
 vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const vt_module *module);
 

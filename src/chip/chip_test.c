@@ -62,8 +62,9 @@ static void test_names(void **state) {
   assert_int_equal(vt_slice_place(&slice, 5).slice, 1);
   assert_null(vt_slice_from_topology("v3:2x1", 1, &slice));
   assert_int_equal(slice.chips, 2);
-  static const char *const bad[] = {"v9:2x2", "v3:", "v3:2x", "v3:0x2", "v3:2x2x2", "v3:2x2x", ":", "",
-                                    "v4:99999999999x1", "v4:1024x1024x1024"};
+  static const char *const bad[] = {
+      "v9:2x2",  "v3:", "v3:2x", "v3:0x2",           "v3:2x2x2",
+      "v3:2x2x", ":",   "",      "v4:99999999999x1", "v4:1024x1024x1024"};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     st = vt_slice_from_topology(bad[i], 1, &slice);
     assert_non_null(st);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // roofline.c - a plain time bound of a module on a slice, from published peaks.
 //
-// The idea: arithmetic and HBM traffic overlap perfectly and split evenly over the devices, so time is the larger
-// of the two. Elementwise ops, broadcasts and other moves fuse into their neighbours and cost no traffic of their
-// own; matrix, reduction and library ops read their operands and write their results. No communication is counted.
+// The idea: arithmetic and HBM traffic overlap perfectly and split evenly over the devices, so time
+// is the larger of the two. Elementwise ops, broadcasts and other moves fuse into their neighbours
+// and cost no traffic of their own; matrix, reduction and library ops read their operands and write
+// their results. No communication is counted.
 #include "chip/chip.h"
 
 #include <math.h>
@@ -15,7 +16,9 @@ typedef struct count {
 
 static void count_func(const vt_func *func, double times, count *c);
 
-static double bytes_of(vt_type type) { return (double)vt_type_bytes(type); }
+static double bytes_of(vt_type type) {
+  return (double)vt_type_bytes(type);
+}
 
 static double dot_flops(const vt_op *op) {
   double flops = 2.0 * (double)vt_type_elements(op->results[0].type);
@@ -38,7 +41,8 @@ static double while_trips(const vt_op *op) {
   const vt_func *cond = op->regions[0];
   if (cond->return_count != 1 || !cond->returns[0]->op) return 0;
   const vt_op *compare = cond->returns[0]->op;
-  if (compare->code != VT_OP_COMPARE || vt_attr_i64(compare, VT_ATTR_COMPARISON_DIRECTION) != VT_CMP_LT)
+  if (compare->code != VT_OP_COMPARE ||
+      vt_attr_i64(compare, VT_ATTR_COMPARISON_DIRECTION) != VT_CMP_LT)
     return 0;
   int64_t bounds[2];
   for (int i = 0; i < 2; i++) {
@@ -66,7 +70,7 @@ static void count_control(const vt_op *op, double times, count *c) {
     break;
   }
   case VT_OP_IF:
-  case VT_OP_CASE: {  // the dearest branch
+  case VT_OP_CASE: { // the dearest branch
     count worst = {0};
     for (uint32_t i = 0; i < op->region_count; i++) {
       count branch = {.exact_trips = true};
@@ -77,8 +81,12 @@ static void count_control(const vt_op *op, double times, count *c) {
     c->exact_trips = c->exact_trips && (worst.exact_trips || op->region_count == 0);
     break;
   }
-  case VT_OP_CALL: count_func(vt_attr_func(op, VT_ATTR_CALLEE), times, c); break;
-  case VT_OP_COMPOSITE: count_func(vt_attr_func(op, VT_ATTR_DECOMPOSITION), times, c); break;
+  case VT_OP_CALL:
+    count_func(vt_attr_func(op, VT_ATTR_CALLEE), times, c);
+    break;
+  case VT_OP_COMPOSITE:
+    count_func(vt_attr_func(op, VT_ATTR_DECOMPOSITION), times, c);
+    break;
   default:
     for (uint32_t i = 0; i < op->region_count; i++) count_func(op->regions[i], times, c);
   }
@@ -94,8 +102,12 @@ static void count_op(const vt_op *op, double times, count *c) {
   bool touches = false;
   switch ((vt_cost_class)info->cost) {
   case VT_COST_FREE:
-  case VT_COST_MOVE: touches = op->code == VT_OP_GATHER || op->code == VT_OP_SCATTER; break;
-  case VT_COST_CHEAP: c->flops += times * elements; break;
+  case VT_COST_MOVE:
+    touches = op->code == VT_OP_GATHER || op->code == VT_OP_SCATTER;
+    break;
+  case VT_COST_CHEAP:
+    c->flops += times * elements;
+    break;
   case VT_COST_MEDIUM:
   case VT_COST_EXPENSIVE:
     c->flops += times * elements;
@@ -110,10 +122,13 @@ static void count_op(const vt_op *op, double times, count *c) {
     if (op->code == VT_OP_CONVOLUTION) c->flops += times * convolution_flops(op);
     touches = true;
     break;
-  case VT_COST_LIBRARY: touches = true; break;
+  case VT_COST_LIBRARY:
+    touches = true;
+    break;
   }
   if (!touches) return;
-  for (uint32_t i = 0; i < op->operand_count; i++) c->bytes += times * bytes_of(op->operands[i]->type);
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    c->bytes += times * bytes_of(op->operands[i]->type);
   for (uint32_t i = 0; i < op->result_count; i++) c->bytes += times * bytes_of(op->results[i].type);
 }
 
@@ -127,7 +142,7 @@ vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const 
   for (uint32_t i = 0; i < main->param_count; i++) c.bytes += bytes_of(main->params[i]->type);
   for (uint32_t i = 0; i < main->return_count; i++) c.bytes += bytes_of(main->returns[i]->type);
   count_func(main, 1, &c);
-  double share = (double)device_count / slice->chip->devices;  // chips used
+  double share = (double)device_count / slice->chip->devices; // chips used
   double arithmetic = c.flops / (slice->chip->bf16_flops_per_s * share);
   double memory = c.bytes / (slice->chip->hbm_bytes_per_s * share);
   double seconds = fmax(arithmetic, memory);

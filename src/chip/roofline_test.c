@@ -8,7 +8,8 @@
 
 #include "chip/chip.h"
 
-static vt_op *add_op(vt_func *func, vt_opcode code, vt_type type, uint32_t count, vt_value *const *operands) {
+static vt_op *add_op(vt_func *func, vt_opcode code, vt_type type, uint32_t count,
+                     vt_value *const *operands) {
   vt_op *op = vt_op_create(func, code, &vt_loc_unknown, count, operands, 1, &type, 0);
   vt_op_append(func, op);
   return op;
@@ -37,9 +38,9 @@ static void test_dot(void **state) {
   double arrays = 4 * (64 * 32 + 32 * 16 + 64 * 16);
   assert_true(r.flops == 2.0 * 64 * 32 * 16 + 64 * 16);
   assert_true(r.transcendentals == 64 * 16);
-  assert_true(r.bytes == 2 * arrays);  // arguments and result, and again what the dot touches
+  assert_true(r.bytes == 2 * arrays); // arguments and result, and again what the dot touches
   assert_true(r.exact_trips);
-  double seconds = r.bytes / (900e9 / 2);  // one of two cores of a chip; memory bound
+  double seconds = r.bytes / (900e9 / 2); // one of two cores of a chip; memory bound
   assert_true(r.seconds > 0.999 * seconds && r.seconds < 1.001 * seconds);
   assert_true(r.usd > 0);
   vt_roofline all = vt_chip_roofline(&slice, 8, module);

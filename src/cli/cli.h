@@ -8,8 +8,8 @@
 int vt_cli_exec(int argc, char **argv);
 int vt_cli_compile(int argc, char **argv);
 int vt_cli_info(int argc, char **argv);
-int vt_tpu1_cli(int argc, char **argv);   // src/tpu1
-int vt_cloud_cli(int argc, char **argv);  // src/cloud
+int vt_tpu1_cli(int argc, char **argv);  // src/tpu1
+int vt_cloud_cli(int argc, char **argv); // src/cloud
 
 // Prints "vtpu WORD: message", frees the error, returns the exit code 1.
 int vt_cli_fail(const char *word, vtpu_error *error);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// exec.c - `vtpu exec` and `vtpu compile`: a StableHLO file, run with arrays from files, or compiled for its report.
-// Arrays are taken in order: each --input adds one .npy, or the arrays of a .npz, sorted by the number at the end of
-// their names when all have one (in_0, in_1, ... in_10). Outputs are written as out_0, out_1, ...
-// Element types that NumPy lacks travel as raw bytes or integers of the same width.
+// exec.c - `vtpu exec` and `vtpu compile`: a StableHLO file, run with arrays from files, or
+// compiled for its report. Arrays are taken in order: each --input adds one .npy, or the arrays of
+// a .npz, sorted by the number at the end of their names when all have one (in_0, in_1, ... in_10).
+// Outputs are written as out_0, out_1, ... Element types that NumPy lacks travel as raw bytes or
+// integers of the same width.
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@ typedef struct arguments {
 
 static int usage(const char *word) {
   if (!strcmp(word, "exec"))
-    fprintf(stderr, "usage: vtpu exec FILE [--slice TYPE] [--input FILE.npy|FILE.npz ...] [--output FILE.npz] [--report]\n");
+    fprintf(stderr, "usage: vtpu exec FILE [--slice TYPE] [--input FILE.npy|FILE.npz ...] "
+                    "[--output FILE.npz] [--report]\n");
   else
     fprintf(stderr, "usage: vtpu compile FILE [--slice TYPE] [--text] [--json]\n");
   return 2;
@@ -64,7 +66,8 @@ static long trailing_number(const char *name) {
 }
 
 static int by_number(const void *a, const void *b) {
-  long x = trailing_number(((const vt_npz_array *)a)->name), y = trailing_number(((const vt_npz_array *)b)->name);
+  long x = trailing_number(((const vt_npz_array *)a)->name),
+       y = trailing_number(((const vt_npz_array *)b)->name);
   return (x > y) - (x < y);
 }
 
@@ -74,12 +77,14 @@ static vt_status read_inputs(const arguments *given, vt_arena *arena, vt_npz *ou
     vt_npz npz;
     VT_TRY(vt_npz_read(given->inputs[i], arena, &npz));
     bool numbered = npz.count > 1;
-    for (uint32_t k = 0; k < npz.count; k++) numbered = numbered && trailing_number(npz.arrays[k].name) >= 0;
+    for (uint32_t k = 0; k < npz.count; k++)
+      numbered = numbered && trailing_number(npz.arrays[k].name) >= 0;
     if (numbered) qsort(npz.arrays, npz.count, sizeof *npz.arrays, by_number);
     for (uint32_t k = 0; k < npz.count; k++) {
       // A file that holds the expected results too (out_0, ...) may be given as it is.
       if (!strncmp(npz.arrays[k].name, "out_", 4)) continue;
-      if (all.size == MAX_ARRAYS) return vt_error(VT_INVALID_ARGUMENT, "more than %d input arrays", MAX_ARRAYS);
+      if (all.size == MAX_ARRAYS)
+        return vt_error(VT_INVALID_ARGUMENT, "more than %d input arrays", MAX_ARRAYS);
       vt_array_push_in(arena, &all, npz.arrays[k]);
     }
   }
@@ -87,31 +92,41 @@ static vt_status read_inputs(const arguments *given, vt_arena *arena, vt_npz *ou
   return VT_OK;
 }
 
-static vt_dtype dtype_of(vtpu_tensor tensor) { return vt_dtype_from_text(tensor.element_type, strlen(tensor.element_type)); }
+static vt_dtype dtype_of(vtpu_tensor tensor) {
+  return vt_dtype_from_text(tensor.element_type, strlen(tensor.element_type));
+}
 
 static char numpy_kind(vt_dtype dtype) {
   switch (vt_dtype_kind_of(dtype)) {
-  case VT_KIND_BOOL: return 'b';
-  case VT_KIND_SIGNED: return 'i';
-  case VT_KIND_UNSIGNED: return 'u';
-  case VT_KIND_COMPLEX: return 'c';
-  default: return dtype == VT_F16 || dtype == VT_F32 || dtype == VT_F64 ? 'f' : 'V';
+  case VT_KIND_BOOL:
+    return 'b';
+  case VT_KIND_SIGNED:
+    return 'i';
+  case VT_KIND_UNSIGNED:
+    return 'u';
+  case VT_KIND_COMPLEX:
+    return 'c';
+  default:
+    return dtype == VT_F16 || dtype == VT_F32 || dtype == VT_F64 ? 'f' : 'V';
   }
 }
 
-// The array as the program's input `want`: same dimensions and element size, and the same kind unless NumPy lacks it.
+// The array as the program's input `want`: same dimensions and element size, and the same kind
+// unless NumPy lacks it.
 static vt_status bind(const vt_npz_array *array, vtpu_tensor want, size_t index, vtpu_tensor *out) {
   char kind = numpy_kind(dtype_of(want));
-  bool fits = array->rank == want.rank && (size_t)array->item_bytes == vt_dtype_bytes(dtype_of(want)) &&
+  bool fits = array->rank == want.rank &&
+              (size_t)array->item_bytes == vt_dtype_bytes(dtype_of(want)) &&
               (kind == 'V' || array->kind == kind || array->kind == 'V');
   for (int32_t d = 0; d < want.rank && fits; d++) fits = array->dims[d] == want.dims[d];
   if (!fits) {
     vt_text text = {0};
-    for (int32_t d = 0; d < array->rank; d++) vt_text_printf(&text, "%lldx", (long long)array->dims[d]);
+    for (int32_t d = 0; d < array->rank; d++)
+      vt_text_printf(&text, "%lldx", (long long)array->dims[d]);
     vt_text_printf(&text, "%c%d, the program takes ", array->kind, array->item_bytes);
     for (int32_t d = 0; d < want.rank; d++) vt_text_printf(&text, "%lldx", (long long)want.dims[d]);
-    vt_status st = vt_error(VT_INVALID_ARGUMENT, "input %zu (%s) is %s%s", index, array->name, vt_text_string(&text),
-                            want.element_type);
+    vt_status st = vt_error(VT_INVALID_ARGUMENT, "input %zu (%s) is %s%s", index, array->name,
+                            vt_text_string(&text), want.element_type);
     vt_text_free(&text);
     return st;
   }
@@ -120,9 +135,10 @@ static vt_status bind(const vt_npz_array *array, vtpu_tensor want, size_t index,
   return VT_OK;
 }
 
-// Output `index` of the program with memory of its own, and the same memory as an array to be written.
-static void make_output(const vtpu_program *program, size_t index, vt_arena *arena, vtpu_tensor *output,
-                        vt_npz_array *array) {
+// Output `index` of the program with memory of its own, and the same memory as an array to be
+// written.
+static void make_output(const vtpu_program *program, size_t index, vt_arena *arena,
+                        vtpu_tensor *output, vt_npz_array *array) {
   *output = vtpu_program_output(program, index);
   output->data = vt_arena_push_aligned(arena, vtpu_tensor_bytes(*output) + 128, 64);
   vt_dtype dtype = dtype_of(*output);
@@ -141,17 +157,20 @@ static void print_shape(size_t index, vtpu_tensor tensor) {
 }
 
 static vt_status run(vtpu_program *program, const arguments *given, vt_arena *arena) {
-  size_t input_count = vtpu_program_input_count(program), output_count = vtpu_program_output_count(program);
+  size_t input_count = vtpu_program_input_count(program),
+         output_count = vtpu_program_output_count(program);
   vt_npz npz;
   VT_TRY(read_inputs(given, arena, &npz));
   if (npz.count != input_count)
-    return vt_error(VT_INVALID_ARGUMENT, "%u input arrays given, the program takes %zu", npz.count, input_count);
+    return vt_error(VT_INVALID_ARGUMENT, "%u input arrays given, the program takes %zu", npz.count,
+                    input_count);
   vtpu_tensor *inputs = VT_NEW_ARRAY(arena, vtpu_tensor, input_count);
   vtpu_tensor *outputs = VT_NEW_ARRAY(arena, vtpu_tensor, output_count);
   vt_npz_array *results = VT_NEW_ARRAY(arena, vt_npz_array, output_count);
   for (size_t i = 0; i < input_count; i++)
     VT_TRY(bind(&npz.arrays[i], vtpu_program_input(program, i), i, &inputs[i]));
-  for (size_t i = 0; i < output_count; i++) make_output(program, i, arena, &outputs[i], &results[i]);
+  for (size_t i = 0; i < output_count; i++)
+    make_output(program, i, arena, &outputs[i], &results[i]);
   VT_TRY(vtpu_run(program, inputs, input_count, outputs, output_count));
   if (given->output) return vt_npz_write(given->output, results, (uint32_t)output_count);
   for (size_t i = 0; i < output_count; i++) print_shape(i, outputs[i]);
@@ -164,16 +183,21 @@ static vt_status print_report(const vtpu_program *program, const vtpu_slice *sli
   VT_TRY(vtpu_program_report(program, &report));
   VT_TRY(vtpu_slice_describe(slice, &info));
   if (json) {
-    printf("{\"accelerator_type\": \"%s\", \"devices\": %d, \"flops\": %.17g, \"bytes\": %.17g, \"seconds\": %.9g, "
-           "\"usd\": %.9g, \"argument_bytes\": %lld, \"output_bytes\": %lld, \"temp_bytes\": %lld, \"peak_bytes\": %lld}\n",
-           info.accelerator_type, report.devices, report.flops, report.bytes, report.seconds, report.usd,
-           (long long)report.argument_bytes, (long long)report.output_bytes, (long long)report.temp_bytes,
-           (long long)report.peak_bytes);
+    printf("{\"accelerator_type\": \"%s\", \"devices\": %d, \"flops\": %.17g, \"bytes\": %.17g, "
+           "\"seconds\": %.9g, "
+           "\"usd\": %.9g, \"argument_bytes\": %lld, \"output_bytes\": %lld, \"temp_bytes\": %lld, "
+           "\"peak_bytes\": %lld}\n",
+           info.accelerator_type, report.devices, report.flops, report.bytes, report.seconds,
+           report.usd, (long long)report.argument_bytes, (long long)report.output_bytes,
+           (long long)report.temp_bytes, (long long)report.peak_bytes);
     return VT_OK;
   }
-  printf("slice             %s, %d of %d devices\n", info.accelerator_type, report.devices, info.devices);
-  printf("work              %s, %s of HBM traffic\n", vt_cli_count(report.flops, "FLOP"), vt_cli_bytes(report.bytes));
-  printf("time on the slice %s or more (roofline of published peaks)\n", vt_cli_seconds(report.seconds));
+  printf("slice             %s, %d of %d devices\n", info.accelerator_type, report.devices,
+         info.devices);
+  printf("work              %s, %s of HBM traffic\n", vt_cli_count(report.flops, "FLOP"),
+         vt_cli_bytes(report.bytes));
+  printf("time on the slice %s or more (roofline of published peaks)\n",
+         vt_cli_seconds(report.seconds));
   if (report.usd > 0) printf("cost              %.3g USD a run, on demand\n", report.usd);
   printf("HBM per device    %s peak of %s: %s arguments, %s results, %s temporaries\n",
          vt_cli_bytes((double)report.peak_bytes), vt_cli_bytes((double)info.hbm_bytes_per_device),
@@ -201,5 +225,9 @@ out:
   return st ? vt_cli_fail(argv[0], st) : 0;
 }
 
-int vt_cli_exec(int argc, char **argv) { return with_program(argc, argv, true); }
-int vt_cli_compile(int argc, char **argv) { return with_program(argc, argv, false); }
+int vt_cli_exec(int argc, char **argv) {
+  return with_program(argc, argv, true);
+}
+int vt_cli_compile(int argc, char **argv) {
+  return with_program(argc, argv, false);
+}

@@ -24,7 +24,8 @@ static void cpuinfo_value(const char *key, char *out, size_t size) {
 
 // The CPU features that decide how fast programs run here.
 static void print_features(const char *separator) {
-  static const char *const names[] = {" avx2 ", " fma ", " avx512f ", " avx512vl ", " avx512_bf16 ", " amx_bf16 "};
+  static const char *const names[] = {" avx2 ",     " fma ",         " avx512f ",
+                                      " avx512vl ", " avx512_bf16 ", " amx_bf16 "};
   char flags[8192];
   bool first = true;
   cpuinfo_value("flags", flags, sizeof flags);
@@ -36,21 +37,26 @@ static void print_features(const char *separator) {
 }
 
 static void print_json(const vtpu_slice_info *info, const char *cpu, long cores, double memory) {
-  printf("{\"version\": \"%s\", \"accelerator_type\": \"%s\", \"device_kind\": \"%s\", \"devices\": %d, \"chips\": %d, "
-         "\"hosts\": %d, \"topology\": [%d, %d, %d], \"hbm_bytes_per_device\": %lld, \"peak_bf16_flops_per_s\": %.6g, "
-         "\"usd_per_hour\": %.6g, \"host\": {\"cpu\": \"%s\", \"cores\": %ld, \"memory_bytes\": %.0f, \"features\": [\"",
-         vtpu_version(), info->accelerator_type, info->device_kind, info->devices, info->chips, info->hosts,
-         info->topology[0], info->topology[1], info->topology[2], (long long)info->hbm_bytes_per_device,
-         info->peak_bf16_flops_per_s, info->usd_per_hour, cpu, cores, memory);
+  printf("{\"version\": \"%s\", \"accelerator_type\": \"%s\", \"device_kind\": \"%s\", "
+         "\"devices\": %d, \"chips\": %d, "
+         "\"hosts\": %d, \"topology\": [%d, %d, %d], \"hbm_bytes_per_device\": %lld, "
+         "\"peak_bf16_flops_per_s\": %.6g, "
+         "\"usd_per_hour\": %.6g, \"host\": {\"cpu\": \"%s\", \"cores\": %ld, \"memory_bytes\": "
+         "%.0f, \"features\": [\"",
+         vtpu_version(), info->accelerator_type, info->device_kind, info->devices, info->chips,
+         info->hosts, info->topology[0], info->topology[1], info->topology[2],
+         (long long)info->hbm_bytes_per_device, info->peak_bf16_flops_per_s, info->usd_per_hour,
+         cpu, cores, memory);
   print_features("\", \"");
   printf("\"]}}\n");
 }
 
 static void print_text(const vtpu_slice_info *info, const char *cpu, long cores, double memory) {
-  printf("slice       %s: %d x %s on %d chips (%dx%dx%d), %d host%s\n", info->accelerator_type, info->devices,
-         info->device_kind, info->chips, info->topology[0], info->topology[1], info->topology[2], info->hosts,
-         info->hosts == 1 ? "" : "s");
-  printf("HBM         %s for programs and arrays, per device\n", vt_cli_bytes((double)info->hbm_bytes_per_device));
+  printf("slice       %s: %d x %s on %d chips (%dx%dx%d), %d host%s\n", info->accelerator_type,
+         info->devices, info->device_kind, info->chips, info->topology[0], info->topology[1],
+         info->topology[2], info->hosts, info->hosts == 1 ? "" : "s");
+  printf("HBM         %s for programs and arrays, per device\n",
+         vt_cli_bytes((double)info->hbm_bytes_per_device));
   printf("peak        %s (bf16, published)\n", vt_cli_count(info->peak_bf16_flops_per_s, "FLOP/s"));
   if (info->usd_per_hour > 0) printf("price       %.2f USD/h on demand\n", info->usd_per_hour);
   printf("this host   %s, %ld cores, %s, ", cpu, cores, vt_cli_bytes(memory));

@@ -14,7 +14,7 @@ static bool month_bounds(const char *month, int64_t *out_from, int64_t *out_to) 
   int year, number;
   char tail;
   if (strlen(month) != 7 || sscanf(month, "%4d-%2d%c", &year, &number, &tail) != 2 || number < 1 ||
-      number > 12 || year < 1970 || year > 2200)  // nanoseconds of 64 bits end in 2262
+      number > 12 || year < 1970 || year > 2200) // nanoseconds of 64 bits end in 2262
     return false;
   struct tm from = {.tm_year = year - 1900, .tm_mon = number - 1, .tm_mday = 1};
   struct tm to = {.tm_year = year - 1900, .tm_mon = number, .tm_mday = 1};

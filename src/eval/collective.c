@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // collective.c - collectives over all devices at once.
 //
-// Groups are rows of device positions (replica * partitions + partition). Reductions combine the members of a row in
-// its order, so bits repeat.
+// Groups are rows of device positions (replica * partitions + partition). Reductions combine the
+// members of a row in its order, so bits repeat.
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 typedef struct group_list {
   int64_t count, width;
-  int32_t *members;      // [count][width], -1 pads a row at its end
+  int32_t *members; // [count][width], -1 pads a row at its end
 } group_list;
 
 // How the ids of replica_groups are read (StableHLO's process grouping).
@@ -19,13 +19,18 @@ typedef enum id_kind { IDS_REPLICA, IDS_PARTITION, IDS_REPLICA_ALL_PARTITIONS, I
 static id_kind kind_of(const vt_op *op) {
   bool channel = vt_attr_i64_or(op, VT_ATTR_CHANNEL_ID, 0) > 0;
   switch ((int)op->code) {
-  case VT_OP_ALL_TO_ALL: case VT_OP_COLLECTIVE_PERMUTE: case VT_OP_COLLECTIVE_BROADCAST:
+  case VT_OP_ALL_TO_ALL:
+  case VT_OP_COLLECTIVE_PERMUTE:
+  case VT_OP_COLLECTIVE_BROADCAST:
     return channel ? IDS_PARTITION : IDS_REPLICA;
-  case VT_OP_CROSS_REPLICA_SUM: return IDS_REPLICA;
-  default: break;
+  case VT_OP_CROSS_REPLICA_SUM:
+    return IDS_REPLICA;
+  default:
+    break;
   }
   if (!channel) return IDS_REPLICA;
-  return vt_attr_i64_or(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0) ? IDS_GLOBAL : IDS_REPLICA_ALL_PARTITIONS;
+  return vt_attr_i64_or(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0) ? IDS_GLOBAL
+                                                              : IDS_REPLICA_ALL_PARTITIONS;
 }
 
 static void counts_of(const vt_op *op, int32_t devices, int32_t *partitions, int32_t *replicas) {
@@ -94,8 +99,10 @@ static vt_status groups_of(const vt_op *op, int32_t devices, group_list *out) {
   return st;
 }
 
-// Groups along axes of a mesh: devices that differ in nothing but those coordinates, counted major to minor.
-static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t devices, group_list *out) {
+// Groups along axes of a mesh: devices that differ in nothing but those coordinates, counted major
+// to minor.
+static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t devices,
+                             group_list *out) {
   const vt_mesh *mesh = axes->mesh;
   int64_t size = mesh ? vt_eval_mesh_size(mesh) : 0, width = 1;
   if (size != devices || axes->rank != 1) return vt_eval_invalid(op, "replica_group_mesh_axes");
@@ -105,7 +112,8 @@ static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t d
       return vt_eval_invalid(op, "replica_group_mesh_axes");
     width *= dim->axes[a].size;
   }
-  // A row per place whose coordinates along the axes are all 0; the rows of other places stay empty.
+  // A row per place whose coordinates along the axes are all 0; the rows of other places stay
+  // empty.
   *out = (group_list){.count = size, .width = width};
   VT_TRY(vt_eval_scratch(size * width * 4, &out->members));
   for (int64_t i = 0; i < size * width; i++) out->members[i] = -1;
@@ -128,15 +136,18 @@ static void zero(vt_tensor t) {
 }
 
 // Copies the part of `from` starting at from_at to `to` at to_at along dimension d; `size` of it.
-static void copy_part(vt_tensor from, int64_t from_at, vt_tensor to, int64_t to_at, int64_t d, int64_t size) {
+static void copy_part(vt_tensor from, int64_t from_at, vt_tensor to, int64_t to_at, int64_t d,
+                      int64_t size) {
   int64_t dims[VT_MAX_RANK], a[VT_MAX_RANK], b[VT_MAX_RANK];
   int64_t bytes = (int64_t)vt_dtype_bytes(to.type.dtype);
   vt_type_strides(from.type, a);
   vt_type_strides(to.type, b);
   for (int32_t i = 0; i < to.type.rank; i++)
-    dims[i] = i == d ? size : from.type.dims[i] < to.type.dims[i] ? from.type.dims[i] : to.type.dims[i];
-  vt_eval_move((size_t)bytes, to.type.rank, dims, (const char *)from.data + from_at * a[d] * bytes, a,
-               (char *)to.data + to_at * b[d] * bytes, b);
+    dims[i] = i == d                                ? size
+              : from.type.dims[i] < to.type.dims[i] ? from.type.dims[i]
+                                                    : to.type.dims[i];
+  vt_eval_move((size_t)bytes, to.type.rank, dims, (const char *)from.data + from_at * a[d] * bytes,
+               a, (char *)to.data + to_at * b[d] * bytes, b);
 }
 
 // One operand number of the op on all devices.
@@ -166,7 +177,8 @@ static vt_status reduce_row(const lane_set *s, int64_t width, const int32_t *row
     VT_TRY_OUT(vt_fold_open(&call, s->op->regions[0], 1, n, &fold));
   }
   int64_t bytes = (int64_t)vt_dtype_bytes(fold.types[0]);
-  if (bytes < (int64_t)vt_dtype_bytes(first.type.dtype)) bytes = (int64_t)vt_dtype_bytes(first.type.dtype);
+  if (bytes < (int64_t)vt_dtype_bytes(first.type.dtype))
+    bytes = (int64_t)vt_dtype_bytes(first.type.dtype);
   VT_TRY_OUT(vt_eval_scratch(n * bytes, &acc));
   VT_TRY_OUT(vt_eval_scratch(n * bytes, &x));
   for (int64_t i = 0; i < width && row[i] >= 0; i++) {
@@ -222,19 +234,24 @@ static vt_status run_exchange(const lane_set *s, int64_t width, const int32_t *r
         copy_part(from, 0, to, j * from.type.dims[d], d, from.type.dims[d]);
         continue;
       }
-      int64_t split = vt_attr_i64(op, VT_ATTR_SPLIT_DIMENSION), join = vt_attr_i64(op, VT_ATTR_CONCAT_DIMENSION);
+      int64_t split = vt_attr_i64(op, VT_ATTR_SPLIT_DIMENSION),
+              join = vt_attr_i64(op, VT_ATTR_CONCAT_DIMENSION);
       int64_t parts = vt_attr_i64(op, VT_ATTR_SPLIT_COUNT);
-      if (split < 0 || join < 0 || split >= from.type.rank || join >= from.type.rank || parts != members)
+      if (split < 0 || join < 0 || split >= from.type.rank || join >= from.type.rank ||
+          parts != members)
         return vt_eval_invalid(op, "split_count");
-      // Part i of what j has, as an array of its own, goes behind the parts of the senders before j.
-      int64_t piece = from.type.dims[split] / parts, dims[VT_MAX_RANK], a[VT_MAX_RANK], b[VT_MAX_RANK];
+      // Part i of what j has, as an array of its own, goes behind the parts of the senders before
+      // j.
+      int64_t piece = from.type.dims[split] / parts, dims[VT_MAX_RANK], a[VT_MAX_RANK],
+              b[VT_MAX_RANK];
       int64_t bytes = (int64_t)vt_dtype_bytes(from.type.dtype);
       vt_type_strides(from.type, a);
       vt_type_strides(to.type, b);
       for (int32_t k = 0; k < from.type.rank; k++) dims[k] = k == split ? piece : from.type.dims[k];
       if (to.type.dims[join] != dims[join] * members) return vt_eval_invalid(op, "shapes");
-      vt_eval_move((size_t)bytes, from.type.rank, dims, (const char *)from.data + i * piece * a[split] * bytes,
-                   a, (char *)to.data + j * dims[join] * b[join] * bytes, b);
+      vt_eval_move((size_t)bytes, from.type.rank, dims,
+                   (const char *)from.data + i * piece * a[split] * bytes, a,
+                   (char *)to.data + j * dims[join] * b[join] * bytes, b);
     }
   return VT_OK;
 }
@@ -249,7 +266,8 @@ static vt_status run_permute(const vt_op *op, int32_t devices, const vt_tensor *
   for (int32_t d = 0; d < devices; d++) zero(out[d][0]);
   for (int64_t i = 0; pairs && pairs->type.rank == 2 && i < pairs->type.dims[0]; i++) {
     int64_t from = literal_i64(pairs, 2 * i), to = literal_i64(pairs, 2 * i + 1);
-    if (from < 0 || to < 0 || from >= ids || to >= ids) return vt_eval_invalid(op, "source_target_pairs");
+    if (from < 0 || to < 0 || from >= ids || to >= ids)
+      return vt_eval_invalid(op, "source_target_pairs");
     for (int32_t o = 0; o < others; o++) {
       int64_t a = by_partition ? o * partitions + from : from * partitions + o;
       int64_t b = by_partition ? o * partitions + to : to * partitions + o;
@@ -262,26 +280,32 @@ static vt_status run_permute(const vt_op *op, int32_t devices, const vt_tensor *
 
 static vt_status run_row(const lane_set *s, int64_t width, const int32_t *row) {
   switch ((int)s->op->code) {
-  case VT_OP_ALL_GATHER: case VT_OP_ALL_TO_ALL: return run_exchange(s, width, row);
+  case VT_OP_ALL_GATHER:
+  case VT_OP_ALL_TO_ALL:
+    return run_exchange(s, width, row);
   case VT_OP_COLLECTIVE_BROADCAST:
     for (int64_t i = 0; i < width && row[i] >= 0; i++) {
       vt_tensor from = s->in[row[0]][s->index], to = s->out[row[i]][s->index];
       if (vt_type_bytes(to.type)) memcpy(to.data, from.data, (size_t)vt_type_bytes(to.type));
     }
     return VT_OK;
-  default: return run_reduction(s, width, row);
+  default:
+    return run_reduction(s, width, row);
   }
 }
 
-static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, const vt_op *op, int32_t devices,
-                                const vt_tensor *const *in, vt_tensor *const *out) {
+static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
+                                int32_t devices, const vt_tensor *const *in,
+                                vt_tensor *const *out) {
   if (op->code == VT_OP_COLLECTIVE_PERMUTE) return run_permute(op, devices, in, out);
   if (vt_attr_i64_or(op, VT_ATTR_HAS_DYNAMIC_ROOT, 0)) return vt_eval_refuse(op, "a dynamic root");
   const vt_attr *axes = vt_op_attr(op, VT_ATTR_REPLICA_MESH_AXES);
   bool by_axes = axes && axes->count == 1 && !vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
   group_list groups = {0};
-  vt_status st = by_axes ? mesh_groups(op, axes->shardings[0], devices, &groups) : groups_of(op, devices, &groups);
-  bool outside_gets_zeros = op->code == VT_OP_COLLECTIVE_BROADCAST || op->code == VT_OP_COLLECTIVE_REDUCE;
+  vt_status st = by_axes ? mesh_groups(op, axes->shardings[0], devices, &groups)
+                         : groups_of(op, devices, &groups);
+  bool outside_gets_zeros =
+      op->code == VT_OP_COLLECTIVE_BROADCAST || op->code == VT_OP_COLLECTIVE_REDUCE;
   for (uint32_t k = 0; k < op->result_count && !st; k++) {
     lane_set s = {op, state, env, devices, k, in, out};
     for (int32_t d = 0; d < devices && outside_gets_zeros; d++) zero(out[d][k]);
@@ -293,8 +317,9 @@ static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, co
   return st;
 }
 
-vt_status vt_eval_collective_run(vt_eval_state *state, const vt_eval_env *env, const vt_op *op, int32_t devices,
-                                 const vt_tensor *const *in, vt_tensor *const *out) {
+vt_status vt_eval_collective_run(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
+                                 int32_t devices, const vt_tensor *const *in,
+                                 vt_tensor *const *out) {
   if (devices < 1 || !(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE))
     return vt_eval_invalid(op, "collective");
   return run_collective(state, env, op, devices, in, out);
@@ -304,6 +329,7 @@ vt_status vt_eval_collective_run(vt_eval_state *state, const vt_eval_env *env, c
 vt_status vt_eval_single_collective(const vt_eval_call *call) {
   int64_t devices = (int64_t)(call->env->partition_count ? call->env->partition_count : 1) *
                     (call->env->replica_count ? call->env->replica_count : 1);
-  if (devices != 1) return vt_eval_refuse(call->op, "a collective over several devices outside lockstep");
+  if (devices != 1)
+    return vt_eval_refuse(call->op, "a collective over several devices outside lockstep");
   return vt_eval_collective_run(call->state, call->env, call->op, 1, &call->in, &call->out);
 }

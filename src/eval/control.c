@@ -14,8 +14,8 @@ static void release_all(vt_eval_state *state, uint32_t count, vt_eval_buffer **b
   for (uint32_t i = 0; i < count; i++) vt_eval_buffer_release(state, buffers[i]);
 }
 
-// State lives in `in` (own operands first, then captures). The condition borrows it, the body consumes it: what the
-// body returns untouched is the same buffer again.
+// State lives in `in` (own operands first, then captures). The condition borrows it, the body
+// consumes it: what the body returns untouched is the same buffer again.
 static vt_status run_while(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
                            vt_eval_buffer **in, vt_eval_buffer **out) {
   uint32_t count = op->operand_count, own = vt_op_own_operands(op);
@@ -56,7 +56,8 @@ static vt_status run_branch(vt_eval_state *state, const vt_eval_env *env, const 
     chosen = *(const uint8_t *)in[0]->data ? 0 : 1;
   } else {
     int64_t index = vt_int_load(op->operands[0]->type.dtype, in[0]->data, 0);
-    chosen = index < 0 || index >= (int64_t)op->region_count ? op->region_count - 1 : (uint32_t)index;
+    chosen =
+        index < 0 || index >= (int64_t)op->region_count ? op->region_count - 1 : (uint32_t)index;
   }
   vt_eval_buffer_release(state, in[0]);
   return vt_eval_run(state, env, op->regions[chosen], in + 1, out);
@@ -65,10 +66,14 @@ static vt_status run_branch(vt_eval_state *state, const vt_eval_env *env, const 
 vt_status vt_eval_control(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
                           vt_eval_buffer **in, vt_eval_buffer **out) {
   switch ((int)op->code) {
-  case VT_OP_WHILE: return run_while(state, env, op, in, out);
-  case VT_OP_CALL: return vt_eval_run(state, env, vt_attr_func(op, VT_ATTR_CALLEE), in, out);
-  case VT_OP_COMPOSITE: return vt_eval_run(state, env, vt_attr_func(op, VT_ATTR_DECOMPOSITION), in, out);
-  default: return run_branch(state, env, op, in, out);
+  case VT_OP_WHILE:
+    return run_while(state, env, op, in, out);
+  case VT_OP_CALL:
+    return vt_eval_run(state, env, vt_attr_func(op, VT_ATTR_CALLEE), in, out);
+  case VT_OP_COMPOSITE:
+    return vt_eval_run(state, env, vt_attr_func(op, VT_ATTR_DECOMPOSITION), in, out);
+  default:
+    return run_branch(state, env, op, in, out);
   }
 }
 
@@ -81,7 +86,8 @@ vt_status vt_eval_control_flow(const vt_eval_call *call) {
   vt_eval_buffer **out = in + op->operand_count;
   bool taken = false;
   for (uint32_t i = 0; i < op->operand_count; i++)
-    VT_TRY_OUT(vt_eval_buffer_borrow(call->state, call->in[i].data, vt_type_bytes(call->in[i].type), &in[i]));
+    VT_TRY_OUT(vt_eval_buffer_borrow(call->state, call->in[i].data, vt_type_bytes(call->in[i].type),
+                                     &in[i]));
   taken = true;
   VT_TRY_OUT(vt_eval_control(call->state, call->env, op, in, out));
   for (uint32_t i = 0; i < op->result_count; i++) {

@@ -33,7 +33,8 @@ static void loops(void **state) {
       for (int i = 0; i < 4; i++) vt_func_add_param(f, b.in[i].type);
     }
     vt_func *cond = op->regions[0], *body = op->regions[1];
-    vt_value *go = compare_in(cond, VT_CMP_LT, VT_CMPTYPE_SIGNED, cond->params[0], constant_s32(cond, &limits[t]));
+    vt_value *go = compare_in(cond, VT_CMP_LT, VT_CMPTYPE_SIGNED, cond->params[0],
+                              constant_s32(cond, &limits[t]));
     vt_func_set_returns(cond, 1, &go);
     vt_value *out[3] = {binary(body, VT_OP_ADD, body->params[0], body->params[3]),
                         binary(body, VT_OP_ADD, body->params[1], body->params[2]), body->params[2]};
@@ -108,7 +109,8 @@ static void values_are_not_overwritten(void **state) {
   bench_free(&b);
 }
 
-static void set_groups(vt_op *op, vt_attr_key key, int64_t rows, int64_t width, const int64_t *ids) {
+static void set_groups(vt_op *op, vt_attr_key key, int64_t rows, int64_t width,
+                       const int64_t *ids) {
   vt_arena *arena = &op->func->module->arena;
   vt_literal *l = VT_NEW(arena, vt_literal);
   int64_t dims[2] = {rows, width};
@@ -128,7 +130,12 @@ static void collectives(void **state) {
     double want[4][4];
   } cases[] = {
       {VT_OP_ALL_REDUCE, 2, 2, 2, rows2, {{2, 22}, {2, 22}, {10, 62}, {10, 62}}},
-      {VT_OP_ALL_GATHER, 2, 2, 4, crossed, {{2, 11, 0, 11}, {2, 11, 0, 11}, {6, 31, 4, 31}, {6, 31, 4, 31}}},
+      {VT_OP_ALL_GATHER,
+       2,
+       2,
+       4,
+       crossed,
+       {{2, 11, 0, 11}, {2, 11, 0, 11}, {6, 31, 4, 31}, {6, 31, 4, 31}}},
       {VT_OP_REDUCE_SCATTER, 2, 2, 1, rows2, {{2}, {22}, {10}, {62}}},
       {VT_OP_ALL_TO_ALL, 2, 2, 2, rows2, {{0, 2}, {11, 11}, {4, 6}, {31, 31}}},
       {VT_OP_COLLECTIVE_PERMUTE, 0, 0, 2, pairs, {{0, 0}, {0, 11}, {2, 11}, {0, 0}}},
@@ -139,8 +146,9 @@ static void collectives(void **state) {
     bench b = bench_new();
     int64_t two = 2;
     operand(&b, VT_F32, 1, &two, N(0.0, 0.0));
-    vt_op *op = make_one(&b, cases[t].code, VT_F32, 1, &cases[t].out_size,
-                         cases[t].code == VT_OP_ALL_REDUCE || cases[t].code == VT_OP_REDUCE_SCATTER);
+    vt_op *op =
+        make_one(&b, cases[t].code, VT_F32, 1, &cases[t].out_size,
+                 cases[t].code == VT_OP_ALL_REDUCE || cases[t].code == VT_OP_REDUCE_SCATTER);
     vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
     vt_op_set_i64(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 1);
     vt_op_set_i64(op, VT_ATTR_ALL_GATHER_DIM, 0);
@@ -148,8 +156,10 @@ static void collectives(void **state) {
     vt_op_set_i64(op, VT_ATTR_SPLIT_DIMENSION, 0);
     vt_op_set_i64(op, VT_ATTR_CONCAT_DIMENSION, 0);
     vt_op_set_i64(op, VT_ATTR_SPLIT_COUNT, 2);
-    if (cases[t].rows) set_groups(op, VT_ATTR_REPLICA_GROUPS, cases[t].rows, cases[t].width, cases[t].ids);
-    else set_groups(op, VT_ATTR_SOURCE_TARGET_PAIRS, 2, 2, cases[t].ids);
+    if (cases[t].rows)
+      set_groups(op, VT_ATTR_REPLICA_GROUPS, cases[t].rows, cases[t].width, cases[t].ids);
+    else
+      set_groups(op, VT_ATTR_SOURCE_TARGET_PAIRS, 2, 2, cases[t].ids);
     if (op->region_count) op->regions[0] = binary_region(&b, VT_OP_ADD, VT_F32);
     b.module->num_partitions = 4;
     b.module->num_replicas = 1;
@@ -164,7 +174,8 @@ static void collectives(void **state) {
     }
     expect_ok(vt_eval_collective(op, 4, ins, outs));
     for (int d = 0; d < 4; d++)
-      expect_numbers(out[d], (numbers){cases[t].out_size, cases[t].want[d]}, 0, vt_op_short_name(cases[t].code));
+      expect_numbers(out[d], (numbers){cases[t].out_size, cases[t].want[d]}, 0,
+                     vt_op_short_name(cases[t].code));
     // The same function in lockstep.
     expect_ok(vt_eval_lockstep(b.func, &b.env, 4, ins, outs));
     for (int d = 0; d < 4; d++) {
@@ -212,7 +223,8 @@ typedef struct host {
   double sent, given;
   int64_t channel;
 } host;
-static vt_status host_send(void *user, int32_t device, int64_t channel, vt_type type, const void *data) {
+static vt_status host_send(void *user, int32_t device, int64_t channel, vt_type type,
+                           const void *data) {
   host *h = user;
   h->sent = vt_number_load(type.dtype, data, 0) + device;
   h->channel = channel;
@@ -282,7 +294,8 @@ static void factorisations(void **state) {
   vt_op *op = make_op(&b, VT_OP_CUSTOM_CALL, 2, types, 0);
   vt_op_set_string(op, VT_ATTR_CALL_TARGET_NAME, "Qr");
   run_op(&b);
-  assert_true(fabs(vt_number_load(VT_F32, b.out[0].data, 0) + 5) < 1e-5);  // -norm of the first column
+  assert_true(fabs(vt_number_load(VT_F32, b.out[0].data, 0) + 5) <
+              1e-5); // -norm of the first column
   bench_free(&b);
   b = bench_new();
   operand(&b, VT_F64, DIMS(2, 2), N(2, 1, 1, 2));
@@ -295,7 +308,8 @@ static void factorisations(void **state) {
   bench_free(&b);
   b = bench_new();
   operand(&b, VT_F64, DIMS(2, 2), N(1, 2, 4, 2));
-  vt_type lu[3] = {result_type(&b, VT_F64, DIMS(2, 2)), result_type(&b, VT_S32, DIMS(2)), result_type(&b, VT_S32, DIMS(2))};
+  vt_type lu[3] = {result_type(&b, VT_F64, DIMS(2, 2)), result_type(&b, VT_S32, DIMS(2)),
+                   result_type(&b, VT_S32, DIMS(2))};
   op = make_op(&b, VT_OP_CUSTOM_CALL, 3, lu, 0);
   vt_op_set_string(op, VT_ATTR_CALL_TARGET_NAME, "LuDecomposition");
   run_op(&b);
@@ -307,9 +321,15 @@ static void factorisations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(loops),       cmocka_unit_test(branches),  cmocka_unit_test(recursion_is_refused),
-      cmocka_unit_test(collectives), cmocka_unit_test(transfers), cmocka_unit_test(refusals_name_the_op),
-      cmocka_unit_test(factorisations), cmocka_unit_test(mesh_axes), cmocka_unit_test(values_are_not_overwritten),
+      cmocka_unit_test(loops),
+      cmocka_unit_test(branches),
+      cmocka_unit_test(recursion_is_refused),
+      cmocka_unit_test(collectives),
+      cmocka_unit_test(transfers),
+      cmocka_unit_test(refusals_name_the_op),
+      cmocka_unit_test(factorisations),
+      cmocka_unit_test(mesh_axes),
+      cmocka_unit_test(values_are_not_overwritten),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // convert.c - changes of element type: convert, bitcast_convert, reduce_precision.
 //
-// f64 and integers reach bf16 and f16 through f32, as they do in XLA; the 8-bit floats and below are rounded once.
+// f64 and integers reach bf16 and f16 through f32, as they do in XLA; the 8-bit floats and below
+// are rounded once.
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +11,9 @@
 
 enum { BLOCK = 1024 };
 
-static bool is_half(vt_dtype d) { return d == VT_BF16 || d == VT_F16; }
+static bool is_half(vt_dtype d) {
+  return d == VT_BF16 || d == VT_F16;
+}
 
 // Real classes without narrow floats.
 static void convert_plain(vt_dtype from, vt_dtype to, int64_t n, const void *source, void *target) {
@@ -24,10 +27,14 @@ static void convert_plain(vt_dtype from, vt_dtype to, int64_t n, const void *sou
 }
 
 static void to_f32_block(vt_dtype from, int64_t n, const void *source, float *block) {
-  if (from == VT_BF16) vt_vec()->widen_bf16(n, source, NULL, NULL, block, 0);
-  else if (from == VT_F16) vt_vec()->widen_f16(n, source, NULL, NULL, block, 0);
-  else if (vt_vec_is_narrow(from)) vt_float_widen(from, n, source, block);
-  else convert_plain(from, VT_F32, n, source, block);
+  if (from == VT_BF16)
+    vt_vec()->widen_bf16(n, source, NULL, NULL, block, 0);
+  else if (from == VT_F16)
+    vt_vec()->widen_f16(n, source, NULL, NULL, block, 0);
+  else if (vt_vec_is_narrow(from))
+    vt_float_widen(from, n, source, block);
+  else
+    convert_plain(from, VT_F32, n, source, block);
 }
 
 static void convert_real(vt_dtype from, vt_dtype to, int64_t n, const void *source, void *target) {
@@ -47,20 +54,30 @@ static void convert_real(vt_dtype from, vt_dtype to, int64_t n, const void *sour
     const char *x = (const char *)source + at * (int64_t)from_bytes;
     char *out = (char *)target + at * (int64_t)to_bytes;
     const float *wide = block;
-    if (from == VT_F32) wide = (const float *)(const void *)x;
-    else to_f32_block(from, now, x, block);
-    if (to == VT_F32) memcpy(out, block, sizeof(float) * (size_t)now);
-    else if (to == VT_BF16) vt_vec()->narrow_bf16(now, wide, NULL, NULL, out, 0);
-    else if (to == VT_F16) vt_vec()->narrow_f16(now, wide, NULL, NULL, out, 0);
-    else if (to_narrow) vt_float_narrow(to, now, wide, out);
-    else convert_plain(VT_F32, to, now, wide, out);
+    if (from == VT_F32)
+      wide = (const float *)(const void *)x;
+    else
+      to_f32_block(from, now, x, block);
+    if (to == VT_F32)
+      memcpy(out, block, sizeof(float) * (size_t)now);
+    else if (to == VT_BF16)
+      vt_vec()->narrow_bf16(now, wide, NULL, NULL, out, 0);
+    else if (to == VT_F16)
+      vt_vec()->narrow_f16(now, wide, NULL, NULL, out, 0);
+    else if (to_narrow)
+      vt_float_narrow(to, now, wide, out);
+    else
+      convert_plain(VT_F32, to, now, wide, out);
   }
 }
 
-static vt_dtype part_of(vt_dtype d) { return d == VT_C64 ? VT_F32 : d == VT_C128 ? VT_F64 : d; }
+static vt_dtype part_of(vt_dtype d) {
+  return d == VT_C64 ? VT_F32 : d == VT_C128 ? VT_F64 : d;
+}
 
 // Complex on either side: parts are converted one by one; a real target takes the real part.
-static void convert_complex(vt_dtype from, vt_dtype to, int64_t n, const void *source, void *target) {
+static void convert_complex(vt_dtype from, vt_dtype to, int64_t n, const void *source,
+                            void *target) {
   int from_parts = vt_dtype_is_complex(from) ? 2 : 1, to_parts = vt_dtype_is_complex(to) ? 2 : 1;
   vt_dtype a = part_of(from), b = part_of(to);
   size_t a_bytes = vt_dtype_bytes(a), b_bytes = vt_dtype_bytes(b);
@@ -69,12 +86,15 @@ static void convert_complex(vt_dtype from, vt_dtype to, int64_t n, const void *s
     for (int part = 0; part < to_parts; part++) {
       char *out = (char *)target + (i * to_parts + part) * (int64_t)b_bytes;
       if (part < from_parts)
-        convert_real(a, b, 1, (const char *)source + (i * from_parts + part) * (int64_t)a_bytes, out);
-      else memcpy(out, zero, b_bytes);
+        convert_real(a, b, 1, (const char *)source + (i * from_parts + part) * (int64_t)a_bytes,
+                     out);
+      else
+        memcpy(out, zero, b_bytes);
     }
 }
 
-vt_status vt_eval_convert_array(vt_dtype from, vt_dtype to, int64_t n, const void *source, void *target) {
+vt_status vt_eval_convert_array(vt_dtype from, vt_dtype to, int64_t n, const void *source,
+                                void *target) {
   if (n <= 0) return VT_OK;
   if (from == to) {
     if (source != target) memmove(target, source, vt_dtype_bytes(to) * (size_t)n);
@@ -86,8 +106,10 @@ vt_status vt_eval_convert_array(vt_dtype from, vt_dtype to, int64_t n, const voi
   return VT_OK;
 }
 
-// Rounds the fraction of a float of `mantissa` bits to fewer and clips the exponent, on the bits. NaN stays NaN.
-static uint64_t reduce_bits(uint64_t bits, int total, int mantissa, int to_exponent, int to_mantissa) {
+// Rounds the fraction of a float of `mantissa` bits to fewer and clips the exponent, on the bits.
+// NaN stays NaN.
+static uint64_t reduce_bits(uint64_t bits, int total, int mantissa, int to_exponent,
+                            int to_mantissa) {
   uint64_t sign_bit = (uint64_t)1 << (total - 1), magnitude = bits & (sign_bit - 1);
   int exponent = total - 1 - mantissa;
   uint64_t inf = (((uint64_t)1 << exponent) - 1) << mantissa;
@@ -98,17 +120,21 @@ static uint64_t reduce_bits(uint64_t bits, int total, int mantissa, int to_expon
     magnitude = (magnitude + half - 1 + odd) >> drop << drop;
   }
   if (to_exponent < exponent) {
-    int64_t bias = ((int64_t)1 << (exponent - 1)) - 1, to_bias = ((int64_t)1 << (to_exponent - 1)) - 1;
+    int64_t bias = ((int64_t)1 << (exponent - 1)) - 1,
+            to_bias = ((int64_t)1 << (to_exponent - 1)) - 1;
     int64_t field = (int64_t)(magnitude >> mantissa);
-    if (field > bias + to_bias) magnitude = inf;
-    else if (field < bias - to_bias + 1) magnitude = 0;
+    if (field > bias + to_bias)
+      magnitude = inf;
+    else if (field < bias - to_bias + 1)
+      magnitude = 0;
   } else if (magnitude > inf) {
     magnitude = inf;
   }
   return (bits & sign_bit) | magnitude;
 }
 
-vt_status vt_eval_reduce_precision(const vt_op *op, int64_t n, vt_dtype dtype, const void *in, void *out) {
+vt_status vt_eval_reduce_precision(const vt_op *op, int64_t n, vt_dtype dtype, const void *in,
+                                   void *out) {
   const vt_dtype_info *info = vt_dtype_get(dtype);
   int exponent = (int)vt_attr_i64(op, VT_ATTR_EXPONENT_BITS);
   int mantissa = (int)vt_attr_i64(op, VT_ATTR_MANTISSA_BITS);
@@ -120,13 +146,16 @@ vt_status vt_eval_reduce_precision(const vt_op *op, int64_t n, vt_dtype dtype, c
   }
   for (int64_t i = 0; i < n; i++) {
     if (info->bytes == 1) {
-      // XLA computes 8-bit floats in f16, which holds them all exactly but for the range of f8E8M0FNU.
+      // XLA computes 8-bit floats in f16, which holds them all exactly but for the range of
+      // f8E8M0FNU.
       float wide;
       vt_float_widen(dtype, 1, (const char *)in + i, &wide);
       if (dtype == VT_F8E8M0FNU)
-        wide = vt_f32_from_bits((uint32_t)reduce_bits(vt_f32_bits(wide), 32, 23, exponent, mantissa));
+        wide =
+            vt_f32_from_bits((uint32_t)reduce_bits(vt_f32_bits(wide), 32, 23, exponent, mantissa));
       else
-        wide = vt_f32_from_f16((uint16_t)reduce_bits(vt_f16_from_f32(wide), 16, 10, exponent, mantissa));
+        wide = vt_f32_from_f16(
+            (uint16_t)reduce_bits(vt_f16_from_f32(wide), 16, 10, exponent, mantissa));
       vt_float_narrow(dtype, 1, &wide, (char *)out + i);
       continue;
     }
@@ -138,7 +167,8 @@ vt_status vt_eval_reduce_precision(const vt_op *op, int64_t n, vt_dtype dtype, c
   return VT_OK;
 }
 
-// Elements as bit strings, least significant part first; complex numbers are one element of double width.
+// Elements as bit strings, least significant part first; complex numbers are one element of double
+// width.
 vt_status vt_eval_bitcast_convert(const vt_eval_call *call) {
   vt_dtype from = call->in[0].type.dtype, to = call->out[0].type.dtype;
   const vt_dtype_info *a = vt_dtype_get(from), *b = vt_dtype_get(to);
@@ -155,7 +185,8 @@ vt_status vt_eval_bitcast_convert(const vt_eval_call *call) {
   uint8_t *out = call->out[0].data;
   uint8_t mask = (uint8_t)((1u << (b_bits < 8 ? b_bits : 8)) - 1);
   uint8_t in_mask = (uint8_t)((1u << (a_bits < 8 ? a_bits : 8)) - 1);
-  int a_step = a_bits < 8 ? a_bits : 8, b_step = b_bits < 8 ? b_bits : 8;  // bits held by one byte of memory
+  int a_step = a_bits < 8 ? a_bits : 8,
+      b_step = b_bits < 8 ? b_bits : 8; // bits held by one byte of memory
   bool extend = b->kind == VT_KIND_SIGNED && b_bits < 8;
   int64_t bytes_out = n * b->bytes;
   for (int64_t i = 0; i < bytes_out; i++) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // convolution.c - convolution as matrix products over patches.
 //
-// The input is brought to [batch][spatial][features], the kernel to [group][window][features in][features out]; for a
-// block of output places the patches under the window are laid out as rows (zeros where the window sees padding or a
-// hole) and multiplied with the group's kernel. Cross-correlation unless window_reversal.
+// The input is brought to [batch][spatial][features], the kernel to [group][window][features
+// in][features out]; for a block of output places the patches under the window are laid out as rows
+// (zeros where the window sees padding or a hole) and multiplied with the group's kernel.
+// Cross-correlation unless window_reversal.
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,13 +17,15 @@ typedef struct conv_plan {
   int64_t in_size[VT_MAX_RANK], out_size[VT_MAX_RANK], window[VT_MAX_RANK];
   const int64_t *stride, *in_dilation, *window_dilation;
   int64_t pad_low[VT_MAX_RANK];
-  int64_t batch, features;             // of the input
-  int64_t group_in, group_out;         // features per group
+  int64_t batch, features;     // of the input
+  int64_t group_in, group_out; // features per group
   int64_t feature_groups, batch_groups;
-  int64_t places, window_places;       // products of out_size, window
+  int64_t places, window_places; // products of out_size, window
 } conv_plan;
 
-static bool bad_dim(int64_t d, int32_t rank) { return d < 0 || d >= rank; }
+static bool bad_dim(int64_t d, int32_t rank) {
+  return d < 0 || d >= rank;
+}
 
 static vt_status plan_conv(const vt_eval_call *call, const int64_t *padding, conv_plan *p) {
   const vt_op *op = call->op;
@@ -46,8 +49,9 @@ static vt_status plan_conv(const vt_eval_call *call, const int64_t *padding, con
   p->feature_groups = vt_attr_i64_or(op, VT_ATTR_FEATURE_GROUP_COUNT, 1);
   p->batch_groups = vt_attr_i64_or(op, VT_ATTR_BATCH_GROUP_COUNT, 1);
   for (uint32_t i = 0; i < spatial; i++) {
-    if (bad_dim(in_dims[i], in.rank) || bad_dim(kernel_dims[i], in.rank) || bad_dim(out_dims[i], in.rank) ||
-        p->stride[i] < 1 || p->in_dilation[i] < 1 || p->window_dilation[i] < 1)
+    if (bad_dim(in_dims[i], in.rank) || bad_dim(kernel_dims[i], in.rank) ||
+        bad_dim(out_dims[i], in.rank) || p->stride[i] < 1 || p->in_dilation[i] < 1 ||
+        p->window_dilation[i] < 1)
       return vt_eval_invalid(op, "window");
     p->in_size[i] = in.dims[in_dims[i]];
     p->window[i] = kernel.dims[kernel_dims[i]];
@@ -62,14 +66,15 @@ static vt_status plan_conv(const vt_eval_call *call, const int64_t *padding, con
   p->group_in = kernel.dims[kernel_in];
   p->group_out = groups > 0 ? kernel.dims[kernel_out] / groups : 0;
   if (groups < 1 || (p->feature_groups > 1 && p->batch_groups > 1) ||
-      p->group_in * p->feature_groups != p->features || p->group_out * groups != kernel.dims[kernel_out] ||
-      p->batch % p->batch_groups)
+      p->group_in * p->feature_groups != p->features ||
+      p->group_out * groups != kernel.dims[kernel_out] || p->batch % p->batch_groups)
     return vt_eval_invalid(op, "group counts");
   return VT_OK;
 }
 
 // [batch][spatial][features]
-static vt_status load_input(const vt_eval_call *call, const vt_dot_mode *mode, void **out, bool *owned) {
+static vt_status load_input(const vt_eval_call *call, const vt_dot_mode *mode, void **out,
+                            bool *owned) {
   vt_type type = call->in[0].type;
   uint32_t spatial;
   const int64_t *places = vt_attr_ints(call->op, VT_ATTR_INPUT_SPATIAL_DIMENSIONS, &spatial);
@@ -148,9 +153,9 @@ static void fill_patches(const conv_plan *p, const char *image, size_t bytes, in
 }
 
 // Products of one image and one group, stored as [places][all output features] from `first_out` on.
-static vt_status run_image(const conv_plan *p, vt_dtype type, const char *image, int64_t first_feature,
-                           const char *kernel, char *patches, int64_t block, char *product, char *result,
-                           int64_t out_features, int64_t first_out) {
+static vt_status run_image(const conv_plan *p, vt_dtype type, const char *image,
+                           int64_t first_feature, const char *kernel, char *patches, int64_t block,
+                           char *product, char *result, int64_t out_features, int64_t first_out) {
   size_t bytes = vt_dtype_bytes(type);
   int64_t depth = p->window_places * p->group_in;
   for (int64_t at = 0; at < p->places; at += block) {
@@ -165,7 +170,8 @@ static vt_status run_image(const conv_plan *p, vt_dtype type, const char *image,
 }
 
 // [batch][places][features] in the type of the computation to the result's layout and type.
-static vt_status store_result(const vt_eval_call *call, const conv_plan *p, vt_dtype type, char *result) {
+static vt_status store_result(const vt_eval_call *call, const conv_plan *p, vt_dtype type,
+                              char *result) {
   vt_tensor *out = &call->out[0];
   const int64_t *places = vt_attr_ints(call->op, VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS, NULL);
   int64_t strides[VT_MAX_RANK], dims[VT_MAX_RANK], from[VT_MAX_RANK], to[VT_MAX_RANK];
@@ -213,10 +219,10 @@ vt_status vt_eval_convolve(const vt_eval_call *call, const int64_t *padding) {
     for (int64_t g = 0; g < groups; g++) {
       int64_t image = p.batch_groups > 1 ? g * out_batch + b : b;
       int64_t feature = p.batch_groups > 1 ? 0 : g * p.group_in;
-      VT_TRY_OUT(run_image(&p, mode.type,
-                           (const char *)input + image * in_places * p.features * bytes, feature,
-                           (const char *)kernel + g * depth * p.group_out * bytes, patches, block, product,
-                           result + b * p.places * out_features * bytes, out_features, g * p.group_out));
+      VT_TRY_OUT(run_image(
+          &p, mode.type, (const char *)input + image * in_places * p.features * bytes, feature,
+          (const char *)kernel + g * depth * p.group_out * bytes, patches, block, product,
+          result + b * p.places * out_features * bytes, out_features, g * p.group_out));
     }
   VT_TRY_OUT(store_result(call, &p, mode.type, result));
 out:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// custom.c - the custom calls that programs for a TPU hold: LAPACK-like factorisations, top-k, markers of placement.
+// custom.c - the custom calls that programs for a TPU hold: LAPACK-like factorisations, top-k,
+// markers of placement.
 #include <complex.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,8 +26,10 @@ static vt_dtype lapack_type(vt_dtype d) {
 static void fill_nan(vt_dtype type, int64_t n, void *data) {
   int64_t parts = vt_dtype_is_complex(type) ? 2 * n : n;
   for (int64_t i = 0; i < parts; i++) {
-    if (type == VT_F32 || type == VT_C64) ((float *)data)[i] = NAN;
-    else ((double *)data)[i] = (double)NAN;
+    if (type == VT_F32 || type == VT_C64)
+      ((float *)data)[i] = NAN;
+    else
+      ((double *)data)[i] = (double)NAN;
   }
 }
 
@@ -34,7 +37,7 @@ static void fill_nan(vt_dtype type, int64_t n, void *data) {
 typedef struct matrices {
   vt_dtype type;
   int64_t bytes, count, rows, cols;
-  char *data;       // count * rows * cols
+  char *data; // count * rows * cols
 } matrices;
 
 static vt_status load_matrices(const vt_op *op, vt_tensor in, matrices *m) {
@@ -56,7 +59,10 @@ static vt_status store_array(vt_dtype type, const void *data, vt_tensor *out) {
 }
 
 #define BY_TYPE(type, call_f32, call_f64, call_c64, call_c128)                                     \
-  ((type) == VT_F32 ? (call_f32) : (type) == VT_F64 ? (call_f64) : (type) == VT_C64 ? (call_c64) : (call_c128))
+  ((type) == VT_F32   ? (call_f32)                                                                 \
+   : (type) == VT_F64 ? (call_f64)                                                                 \
+   : (type) == VT_C64 ? (call_c64)                                                                 \
+                      : (call_c128))
 
 // a -> packed R and reflectors, taus.
 static vt_status call_qr(const vt_eval_call *call) {
@@ -130,7 +136,8 @@ static vt_status call_lu(const vt_eval_call *call) {
   VT_TRY_OUT(load_matrices(call->op, call->in[0], &m));
   int64_t k = m.rows < m.cols ? m.rows : m.cols;
   if (vt_type_elements(call->out[0].type) != vt_type_elements(call->in[0].type) ||
-      vt_type_elements(call->out[1].type) != m.count * k || vt_type_elements(call->out[2].type) != m.count * m.rows) {
+      vt_type_elements(call->out[1].type) != m.count * k ||
+      vt_type_elements(call->out[2].type) != m.count * m.rows) {
     st = vt_eval_invalid(call->op, "shapes");
     goto out;
   }
@@ -162,7 +169,8 @@ out:
   return st;
 }
 
-// Symmetric eigenproblem. backend_config "lower,sort,sweeps,tolerance"; results: vectors in columns, values ascending.
+// Symmetric eigenproblem. backend_config "lower,sort,sweeps,tolerance"; results: vectors in
+// columns, values ascending.
 static vt_status call_eigh(const vt_eval_call *call) {
   matrices m = {0};
   char *values = NULL;
@@ -205,7 +213,8 @@ static vt_status call_identity(const vt_eval_call *call) {
     if (i >= op->operand_count || !vt_type_equal(call->in[i].type, call->out[i].type))
       return vt_eval_refuse(op, "a change of shape by this custom call here");
     size_t bytes = (size_t)vt_type_bytes(call->out[i].type);
-    if (bytes && call->in[i].data != call->out[i].data) memcpy(call->out[i].data, call->in[i].data, bytes);
+    if (bytes && call->in[i].data != call->out[i].data)
+      memcpy(call->out[i].data, call->in[i].data, bytes);
   }
   return VT_OK;
 }
@@ -220,7 +229,7 @@ static vt_status call_allocate(const vt_eval_call *call) {
 static const struct {
   const char *name;
   vt_eval_kernel run;
-  uint32_t operands, results;  // exact numbers; 0 results = any
+  uint32_t operands, results; // exact numbers; 0 results = any
 } targets[] = {
     {"Qr", call_qr, 1, 2},
     {"ProductOfElementaryHouseholderReflectors", call_householder, 2, 1},
@@ -235,7 +244,7 @@ static const struct {
     {"xla.sdy.FuncResultSharding", call_identity, 0, 0},
     {"xla.sdy.GlobalToLocalShape", call_identity, 0, 0},
     {"xla.sdy.LocalToGlobalShape", call_identity, 0, 0},
-    {"dce_sink", call_identity, 0, 0},  // an effect without a result: keeps its operands alive
+    {"dce_sink", call_identity, 0, 0}, // an effect without a result: keeps its operands alive
     {"LayoutConstraint", call_identity, 0, 0},
     {"MoveToHost", call_identity, 0, 0},
     {"MoveToDevice", call_identity, 0, 0},
@@ -246,7 +255,8 @@ static const struct {
 static vt_eval_kernel target_of(const vt_op *op) {
   vt_string name = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME);
   for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
-    if (strlen(targets[i].name) != name.size || memcmp(targets[i].name, name.data, name.size)) continue;
+    if (strlen(targets[i].name) != name.size || memcmp(targets[i].name, name.data, name.size))
+      continue;
     if (targets[i].results &&
         (op->operand_count != targets[i].operands || op->result_count != targets[i].results))
       return NULL;
@@ -255,13 +265,16 @@ static vt_eval_kernel target_of(const vt_op *op) {
   return NULL;
 }
 
-bool vt_eval_custom_call_supports(const vt_op *op) { return target_of(op) != NULL; }
+bool vt_eval_custom_call_supports(const vt_op *op) {
+  return target_of(op) != NULL;
+}
 
 vt_status vt_eval_custom_call(const vt_eval_call *call) {
   vt_eval_kernel run = target_of(call->op);
   if (run) return run(call);
   vt_string name = vt_attr_string(call->op, VT_ATTR_CALL_TARGET_NAME);
   char what[160];
-  snprintf(what, sizeof what, "custom call '%.*s'", (int)(name.size < 120 ? name.size : 120), name.data);
+  snprintf(what, sizeof what, "custom call '%.*s'", (int)(name.size < 120 ? name.size : 120),
+           name.data);
   return vt_eval_refuse(call->op, what);
 }

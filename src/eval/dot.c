@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// dot.c - dot_general, dot, einsum: operands are brought to [batch][rows][depth] and [batch][depth][columns] in the
-// type of the computation, multiplied, and converted once to the result type.
+// dot.c - dot_general, dot, einsum: operands are brought to [batch][rows][depth] and
+// [batch][depth][columns] in the type of the computation, multiplied, and converted once to the
+// result type.
 //
-// f32 at DEFAULT precision means what it means on the chip: operands rounded to bf16, f32 sums. A dot algorithm, when
-// given, decides instead: several bf16 passes, and tf32, are done in f32, which is more exact than asked.
+// f32 at DEFAULT precision means what it means on the chip: operands rounded to bf16, f32 sums. A
+// dot algorithm, when given, decides instead: several bf16 passes, and tf32, are done in f32, which
+// is more exact than asked.
 #include "eval/dot.h"
 
 #include <stdlib.h>
@@ -13,14 +15,25 @@
 
 static vt_dtype wide_of(vt_dtype d) {
   switch ((int)d) {
-  case VT_F64: case VT_C64: case VT_C128: return d;
-  case VT_S64: case VT_U64: return VT_S64;
-  default: return vt_dtype_is_float(d) ? VT_F32 : VT_S32;
+  case VT_F64:
+  case VT_C64:
+  case VT_C128:
+    return d;
+  case VT_S64:
+  case VT_U64:
+    return VT_S64;
+  default:
+    return vt_dtype_is_float(d) ? VT_F32 : VT_S32;
   }
 }
 
 static int rank_of(vt_dtype wide) {
-  return wide == VT_S32 ? 0 : wide == VT_S64 ? 1 : wide == VT_F32 ? 2 : wide == VT_F64 ? 3 : wide == VT_C64 ? 4 : 5;
+  return wide == VT_S32   ? 0
+         : wide == VT_S64 ? 1
+         : wide == VT_F32 ? 2
+         : wide == VT_F64 ? 3
+         : wide == VT_C64 ? 4
+                          : 5;
 }
 static vt_dtype wider(vt_dtype a, vt_dtype b) {
   if ((a == VT_F64 && b == VT_C64) || (a == VT_C64 && b == VT_F64)) return VT_C128;
@@ -38,19 +51,22 @@ static bool high_precision(const vt_op *op) {
 
 vt_dot_mode vt_dot_mode_of(const vt_op *op, const vt_eval_env *env) {
   vt_dtype a = op->operands[0]->type.dtype, b = op->operands[1]->type.dtype;
-  vt_dot_mode mode = {.type = wider(wider(wide_of(a), wide_of(b)), wide_of(op->results[0].type.dtype))};
+  vt_dot_mode mode = {.type =
+                          wider(wider(wide_of(a), wide_of(b)), wide_of(op->results[0].type.dtype))};
   if (vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE)) {
     vt_dtype want[2] = {(vt_dtype)vt_attr_i64(op, VT_ATTR_LHS_PRECISION_TYPE),
                         (vt_dtype)vt_attr_i64_or(op, VT_ATTR_RHS_PRECISION_TYPE, VT_DTYPE_INVALID)};
     vt_dtype sum = (vt_dtype)vt_attr_i64_or(op, VT_ATTR_ACCUMULATION_TYPE, VT_DTYPE_INVALID);
     bool several = vt_attr_i64_or(op, VT_ATTR_NUM_PRIMITIVE_OPERATIONS, 1) > 1;
-    if (vt_dtype_is_float(sum) && vt_dtype_is_float(mode.type)) mode.type = wider(mode.type, wide_of(sum));
+    if (vt_dtype_is_float(sum) && vt_dtype_is_float(mode.type))
+      mode.type = wider(mode.type, wide_of(sum));
     for (int i = 0; i < 2; i++) {
       vt_dtype in = i ? b : a;
       if (!several && vt_vec_is_narrow(want[i]) && vt_dtype_is_float(in) && want[i] != in)
         mode.round[i] = want[i];
     }
-  } else if (!env->exact_dots && a == VT_F32 && b == VT_F32 && mode.type == VT_F32 && !high_precision(op)) {
+  } else if (!env->exact_dots && a == VT_F32 && b == VT_F32 && mode.type == VT_F32 &&
+             !high_precision(op)) {
     mode.round[0] = mode.round[1] = VT_BF16;
   }
   return mode;
@@ -82,14 +98,16 @@ static bool is_dense(int32_t rank, const int64_t *dims, const int64_t *strides) 
   return true;
 }
 
-vt_status vt_dot_operand(const vt_dot_mode *mode, int32_t which, vt_tensor in, int64_t offset, int32_t rank,
-                         const int64_t *dims, const int64_t *strides, void **out, bool *out_owned) {
+vt_status vt_dot_operand(const vt_dot_mode *mode, int32_t which, vt_tensor in, int64_t offset,
+                         int32_t rank, const int64_t *dims, const int64_t *strides, void **out,
+                         bool *out_owned) {
   vt_dtype from = in.type.dtype;
   size_t from_bytes = vt_dtype_bytes(from), to_bytes = vt_dtype_bytes(mode->type);
   int64_t n = 1, dense[VT_MAX_RANK];
   vt_status st = VT_OK;
   for (int32_t d = 0; d < rank; d++) n *= dims[d];
-  char *data = in.data ? (char *)in.data + offset * (int64_t)from_bytes : NULL, *moved = NULL, *wide = NULL;
+  char *data = in.data ? (char *)in.data + offset * (int64_t)from_bytes : NULL, *moved = NULL,
+       *wide = NULL;
   bool owned = false;
   *out_owned = false;
   *out = data;
@@ -142,7 +160,8 @@ static grouped group(vt_type type, uint32_t batch_count, const int64_t *batch, u
   int64_t strides[VT_MAX_RANK];
   bool taken[VT_MAX_RANK] = {false};
   vt_type_strides(type, strides);
-  for (uint32_t i = 0; i < batch_count; i++) add_dim(&g, type, strides, batch[i], &g.batch), taken[batch[i]] = true;
+  for (uint32_t i = 0; i < batch_count; i++)
+    add_dim(&g, type, strides, batch[i], &g.batch), taken[batch[i]] = true;
   for (uint32_t i = 0; i < deep_count; i++) taken[deep[i]] = true;
   for (int pass = 0; pass < 2; pass++) {
     if ((pass == 0) == free_first) {
@@ -178,7 +197,8 @@ static vt_status run_dot(const vt_eval_call *call, const dot_dims *d) {
   vt_dot_mode mode = vt_dot_mode_of(call->op, call->env);
   VT_TRY(check_dims(call->op, d, call->in));
   grouped x = group(call->in[0].type, d->batch_count, d->batch[0], d->deep_count, d->deep[0], true);
-  grouped y = group(call->in[1].type, d->batch_count, d->batch[1], d->deep_count, d->deep[1], false);
+  grouped y =
+      group(call->in[1].type, d->batch_count, d->batch[1], d->deep_count, d->deep[1], false);
   int64_t total = x.batch * x.free_size * y.free_size;
   if (total != vt_type_elements(out->type)) return vt_eval_invalid(call->op, "shapes");
   if (!total) return VT_OK;
@@ -192,7 +212,8 @@ static vt_status run_dot(const vt_eval_call *call, const dot_dims *d) {
   bool own_a = false, own_b = false, own_c = false;
   vt_status st = VT_OK;
   VT_TRY_OUT(vt_dot_operand(&mode, swap, call->in[swap], 0, x.rank, x.dims, x.strides, &a, &own_a));
-  VT_TRY_OUT(vt_dot_operand(&mode, !swap, call->in[!swap], 0, y.rank, y.dims, y.strides, &b, &own_b));
+  VT_TRY_OUT(
+      vt_dot_operand(&mode, !swap, call->in[!swap], 0, y.rank, y.dims, y.strides, &b, &own_b));
   if (out->type.dtype != mode.type) {
     VT_TRY_OUT(vt_eval_scratch(total * (int64_t)vt_dtype_bytes(mode.type), &c));
     own_c = true;
@@ -227,8 +248,9 @@ vt_status vt_eval_dot(const vt_eval_call *call) {
   return run_dot(call, &d);
 }
 
-// "ij,jk->ik": letters in both operands and the result are batch, in both operands only are contracted. Letters that
-// one operand alone has and the result lacks are summed, which is left to programs that spell it out.
+// "ij,jk->ik": letters in both operands and the result are batch, in both operands only are
+// contracted. Letters that one operand alone has and the result lacks are summed, which is left to
+// programs that spell it out.
 vt_status vt_eval_einsum(const vt_eval_call *call) {
   const vt_op *op = call->op;
   vt_string text = vt_attr_string(op, VT_ATTR_EINSUM_CONFIG);
@@ -237,11 +259,12 @@ vt_status vt_eval_einsum(const vt_eval_call *call) {
   const char *side[2] = {text.data, comma + 1}, *end[2] = {comma, arrow};
   const char *result = arrow + 2, *result_end = text.data + text.size;
   char order[VT_MAX_RANK + 1] = {0};
-  int64_t dims[4][VT_MAX_RANK];  // batch left, batch right, deep left, deep right
+  int64_t dims[4][VT_MAX_RANK]; // batch left, batch right, deep left, deep right
   dot_dims d = {.batch = {dims[0], dims[1]}, .deep = {dims[2], dims[3]}};
   uint32_t at = 0;
   for (int s = 0; s < 2; s++)
-    if (end[s] - side[s] != call->in[s].type.rank || memchr(side[s], '.', (size_t)(end[s] - side[s])))
+    if (end[s] - side[s] != call->in[s].type.rank ||
+        memchr(side[s], '.', (size_t)(end[s] - side[s])))
       return vt_eval_refuse(op, "this einsum_config");
   for (const char *c = side[0]; c < end[0]; c++) {
     const char *other = memchr(side[1], *c, (size_t)(end[1] - side[1]));
@@ -278,7 +301,8 @@ vt_status vt_eval_einsum(const vt_eval_call *call) {
   vt_status st = run_dot(&inner, &d);
   vt_type_strides(product.type, from);
   if (!st)
-    vt_eval_move(vt_dtype_bytes(out->type.dtype), (int32_t)at, natural, product.data, from, out->data, to);
+    vt_eval_move(vt_dtype_bytes(out->type.dtype), (int32_t)at, natural, product.data, from,
+                 out->data, to);
   free(product.data);
   return st;
 }
@@ -301,6 +325,7 @@ vt_status vt_eval_unary_einsum(const vt_eval_call *call) {
     if (out->type.dims[place - result] != in.type.dims[d]) return vt_eval_invalid(op, "shapes");
     from[place - result] += strides[d];
   }
-  vt_eval_move(vt_dtype_bytes(in.type.dtype), out->type.rank, out->type.dims, in.data, from, out->data, to);
+  vt_eval_move(vt_dtype_bytes(in.type.dtype), out->type.rank, out->type.dims, in.data, from,
+               out->data, to);
   return VT_OK;
 }

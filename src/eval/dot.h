@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// dot.h - what dot.c and convolution.c share: in which type to multiply, and operands brought there.
+// dot.h - what dot.c and convolution.c share: in which type to multiply, and operands brought
+// there.
 #ifndef VT_EVAL_DOT_H
 #define VT_EVAL_DOT_H
 
 #include "eval/kernel.h"
 
 typedef struct vt_dot_mode {
-  vt_dtype type;         // in which products and sums run: F32, F64, S32, S64, C64, C128
-  vt_dtype round[2];     // float type the operands are rounded to first, VT_DTYPE_INVALID = none
+  vt_dtype type;     // in which products and sums run: F32, F64, S32, S64, C64, C128
+  vt_dtype round[2]; // float type the operands are rounded to first, VT_DTYPE_INVALID = none
 } vt_dot_mode;
 
 vt_dot_mode vt_dot_mode_of(const vt_op *op, const vt_eval_env *env);
-// A contiguous array of the given dims, taken from `in` by strides (in elements) and an offset, in mode->type.
-// The result is freed by the caller unless it is in.data (*out_owned tells).
-vt_status vt_dot_operand(const vt_dot_mode *mode, int32_t which, vt_tensor in, int64_t offset, int32_t rank,
-                         const int64_t *dims, const int64_t *strides, void **out, bool *out_owned) VT_CHECKED;
-// x [batch][m][k], y [batch][k][n] to out [batch][m][n], contiguous, all of `type`; out is overwritten.
-vt_status vt_dot_matmul(vt_dtype type, int64_t batch, int64_t m, int64_t n, int64_t k, const void *x,
-                        const void *y, void *out) VT_CHECKED;
+// A contiguous array of the given dims, taken from `in` by strides (in elements) and an offset, in
+// mode->type. The result is freed by the caller unless it is in.data (*out_owned tells).
+vt_status vt_dot_operand(const vt_dot_mode *mode, int32_t which, vt_tensor in, int64_t offset,
+                         int32_t rank, const int64_t *dims, const int64_t *strides, void **out,
+                         bool *out_owned) VT_CHECKED;
+// x [batch][m][k], y [batch][k][n] to out [batch][m][n], contiguous, all of `type`; out is
+// overwritten.
+vt_status vt_dot_matmul(vt_dtype type, int64_t batch, int64_t m, int64_t n, int64_t k,
+                        const void *x, const void *y, void *out) VT_CHECKED;
 
 #endif

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// dynamic.c - the ops of dynamic shapes, for the programs whose result types are known after all: what the static op
-// has as attributes arrives as operands.
+// dynamic.c - the ops of dynamic shapes, for the programs whose result types are known after all:
+// what the static op has as attributes arrives as operands.
 #include "eval/kernel.h"
 #include "eval/number.h"
 
 static vt_status read_list(const vt_op *op, vt_tensor t, int64_t count, int64_t *out) {
-  if (vt_type_elements(t.type) != count || count > 2 * VT_MAX_RANK) return vt_eval_invalid(op, "shapes");
+  if (vt_type_elements(t.type) != count || count > 2 * VT_MAX_RANK)
+    return vt_eval_invalid(op, "shapes");
   for (int64_t i = 0; i < count; i++) out[i] = vt_int_load(t.type.dtype, t.data, i);
   return VT_OK;
 }
@@ -20,10 +21,13 @@ vt_status vt_eval_dynamic_shape(const vt_eval_call *call) {
   if (vt_type_bytes(call->in[0].type) != vt_type_bytes(call->out[0].type))
     return vt_eval_invalid(call->op, "shapes");
   return vt_eval_convert_array(call->in[0].type.dtype, call->out[0].type.dtype,
-                               vt_type_elements(call->out[0].type), call->in[0].data, call->out[0].data);
+                               vt_type_elements(call->out[0].type), call->in[0].data,
+                               call->out[0].data);
 }
 
-vt_status vt_eval_dynamic_iota(const vt_eval_call *call) { return vt_eval_iota(call); }
+vt_status vt_eval_dynamic_iota(const vt_eval_call *call) {
+  return vt_eval_iota(call);
+}
 
 vt_status vt_eval_dynamic_gather(const vt_eval_call *call) {
   int64_t sizes[2 * VT_MAX_RANK];
@@ -57,7 +61,8 @@ vt_status vt_eval_dynamic_conv(const vt_eval_call *call) {
 vt_status vt_eval_get_dimension_size(const vt_eval_call *call) {
   int64_t d = vt_attr_i64(call->op, VT_ATTR_DIMENSION);
   if (d < 0 || d >= call->in[0].type.rank) return vt_eval_invalid(call->op, "dimension");
-  return vt_eval_convert_array(VT_S64, call->out[0].type.dtype, 1, &call->in[0].type.dims[d], call->out[0].data);
+  return vt_eval_convert_array(VT_S64, call->out[0].type.dtype, 1, &call->in[0].type.dims[d],
+                               call->out[0].data);
 }
 
 // Only to the size that the dimension has: sizes that vary at run time are refused.
@@ -67,5 +72,6 @@ vt_status vt_eval_set_dimension_size(const vt_eval_call *call) {
   if (vt_int_load(call->in[1].type.dtype, call->in[1].data, 0) != call->in[0].type.dims[d])
     return vt_eval_refuse(call->op, "a dimension of varying size");
   return vt_eval_convert_array(call->in[0].type.dtype, call->out[0].type.dtype,
-                               vt_type_elements(call->out[0].type), call->in[0].data, call->out[0].data);
+                               vt_type_elements(call->out[0].type), call->in[0].data,
+                               call->out[0].data);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// effects.c - what an op learns from or tells its surroundings: device ids, transfers with the host.
+// effects.c - what an op learns from or tells its surroundings: device ids, transfers with the
+// host.
 #include "eval/kernel.h"
 #include "eval/number.h"
 
@@ -13,8 +14,8 @@ vt_status vt_eval_device_id(const vt_eval_call *call) {
   return VT_OK;
 }
 
-// send and outfeed hand out their data operands in order, recv and infeed fill their data results. infeed and outfeed
-// have no channel: -1.
+// send and outfeed hand out their data operands in order, recv and infeed fill their data results.
+// infeed and outfeed have no channel: -1.
 vt_status vt_eval_transfer(const vt_eval_call *call) {
   const vt_op *op = call->op;
   const vt_host_transfer *transfer = call->env->transfer;
@@ -26,8 +27,10 @@ vt_status vt_eval_transfer(const vt_eval_call *call) {
   for (uint32_t i = 0; i < count; i++) {
     vt_tensor t = sends ? call->in[i] : call->out[i];
     if (t.type.dtype == VT_TOKEN) continue;
-    if (sends) VT_TRY(transfer->send(transfer->user, device, channel, t.type, t.data));
-    else VT_TRY(transfer->recv(transfer->user, device, channel, t.type, t.data));
+    if (sends)
+      VT_TRY(transfer->send(transfer->user, device, channel, t.type, t.data));
+    else
+      VT_TRY(transfer->recv(transfer->user, device, channel, t.type, t.data));
   }
   return VT_OK;
 }

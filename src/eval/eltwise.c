@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // eltwise.c - elementwise ops: picks the loop of vec.h and feeds it.
 //
-// Small floats are widened to f32 in blocks, computed, and rounded once. Operands of one element (the predicate of
-// select, the bounds of clamp, a region's captures) are spread over a block.
+// Small floats are widened to f32 in blocks, computed, and rounded once. Operands of one element
+// (the predicate of select, the bounds of clamp, a region's captures) are spread over a block.
 #include <string.h>
 
 #include "eval/kernel.h"
@@ -13,21 +13,27 @@ enum { BLOCK = 1024, MOST_OPERANDS = 3 };
 // One operand or the result of a loop.
 typedef struct lane_array {
   vt_dtype dtype;
-  size_t bytes;      // of an element in memory
+  size_t bytes; // of an element in memory
   char *data;
-  bool narrow;       // runs through a block of f32
-  bool splat;        // one element for all
+  bool narrow; // runs through a block of f32
+  bool splat;  // one element for all
 } lane_array;
 
 static void widen(vt_dtype dtype, int64_t n, const void *from, float *to) {
-  if (dtype == VT_BF16) vt_vec()->widen_bf16(n, from, NULL, NULL, to, 0);
-  else if (dtype == VT_F16) vt_vec()->widen_f16(n, from, NULL, NULL, to, 0);
-  else vt_float_widen(dtype, n, from, to);
+  if (dtype == VT_BF16)
+    vt_vec()->widen_bf16(n, from, NULL, NULL, to, 0);
+  else if (dtype == VT_F16)
+    vt_vec()->widen_f16(n, from, NULL, NULL, to, 0);
+  else
+    vt_float_widen(dtype, n, from, to);
 }
 static void narrow(vt_dtype dtype, int64_t n, const float *from, void *to) {
-  if (dtype == VT_BF16) vt_vec()->narrow_bf16(n, from, NULL, NULL, to, 0);
-  else if (dtype == VT_F16) vt_vec()->narrow_f16(n, from, NULL, NULL, to, 0);
-  else vt_float_narrow(dtype, n, from, to);
+  if (dtype == VT_BF16)
+    vt_vec()->narrow_bf16(n, from, NULL, NULL, to, 0);
+  else if (dtype == VT_F16)
+    vt_vec()->narrow_f16(n, from, NULL, NULL, to, 0);
+  else
+    vt_float_narrow(dtype, n, from, to);
 }
 
 void vt_eval_fill(size_t bytes, int64_t n, const void *element, void *to) {
@@ -58,12 +64,13 @@ static lane_array array_of(vt_dtype dtype, void *data, bool splat, bool raw) {
   return (lane_array){dtype, vt_dtype_bytes(dtype), data, !raw && vt_vec_is_narrow(dtype), splat};
 }
 
-static void run_blocks(vt_vec_fn loop, int64_t n, int32_t count, const lane_array *in, lane_array out,
-                       int32_t width) {
+static void run_blocks(vt_vec_fn loop, int64_t n, int32_t count, const lane_array *in,
+                       lane_array out, int32_t width) {
   bool direct = !out.narrow;
   for (int32_t i = 0; i < count; i++) direct = direct && !in[i].narrow && !in[i].splat;
   if (direct) {
-    loop(n, in[0].data, count > 1 ? in[1].data : NULL, count > 2 ? in[2].data : NULL, out.data, width);
+    loop(n, in[0].data, count > 1 ? in[1].data : NULL, count > 2 ? in[2].data : NULL, out.data,
+         width);
     return;
   }
   _Alignas(64) char blocks[MOST_OPERANDS][BLOCK * sizeof(float)];
@@ -78,8 +85,8 @@ static void run_blocks(vt_vec_fn loop, int64_t n, int32_t count, const lane_arra
     if (!in[i].splat) continue;
     float wide;
     if (in[i].narrow) widen(in[i].dtype, 1, in[i].data, &wide);
-    vt_eval_fill(in[i].narrow ? sizeof wide : in[i].bytes, block, in[i].narrow ? (void *)&wide : in[i].data,
-                 blocks[i]);
+    vt_eval_fill(in[i].narrow ? sizeof wide : in[i].bytes, block,
+                 in[i].narrow ? (void *)&wide : in[i].data, blocks[i]);
   }
   for (int64_t at = 0; at < n; at += block) {
     int64_t now = n - at < block ? n - at : block;
@@ -101,7 +108,8 @@ static vt_vec_fn loop_of(const vt_op *op, vt_dtype dtype) {
   if (klass == VT_VEC_NONE) return NULL;
   if (op->code == VT_OP_COMPARE) {
     int64_t direction = vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION);
-    bool total = vt_attr_i64_or(op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE) == VT_CMPTYPE_TOTALORDER;
+    bool total =
+        vt_attr_i64_or(op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE) == VT_CMPTYPE_TOTALORDER;
     return direction < 0 || direction > 5 ? NULL : vt_vec()->compare[klass][total][direction];
   }
   return vt_vec()->op[klass][op->code];
@@ -120,22 +128,29 @@ static vt_status run_select(int64_t n, const vt_tensor *in, vt_tensor *out) {
   return VT_OK;
 }
 
-static bool real_part_op(const vt_op *op) { return op->code == VT_OP_REAL || op->code == VT_OP_IMAG; }
+static bool real_part_op(const vt_op *op) {
+  return op->code == VT_OP_REAL || op->code == VT_OP_IMAG;
+}
 
 vt_status vt_eval_lanes(const vt_op *op, int64_t n, const vt_tensor *in, vt_tensor *out) {
   if (n <= 0) return VT_OK;
   vt_dtype dtype = in[0].type.dtype;
   switch ((int)op->code) {
-  case VT_OP_CONVERT: return vt_eval_convert_array(dtype, out->type.dtype, n, in[0].data, out->data);
+  case VT_OP_CONVERT:
+    return vt_eval_convert_array(dtype, out->type.dtype, n, in[0].data, out->data);
   case VT_OP_REDUCE_PRECISION:
     return vt_eval_reduce_precision(op, n, dtype, in[0].data, out->data);
-  case VT_OP_SELECT: return run_select(n, in, out);
-  default: break;
+  case VT_OP_SELECT:
+    return run_select(n, in, out);
+  default:
+    break;
   }
   if (real_part_op(op) && !vt_dtype_is_complex(dtype)) {
     size_t bytes = vt_dtype_bytes(dtype) * (size_t)n;
-    if (op->code == VT_OP_IMAG) memset(out->data, 0, bytes);
-    else if (out->data != in[0].data) memmove(out->data, in[0].data, bytes);
+    if (op->code == VT_OP_IMAG)
+      memset(out->data, 0, bytes);
+    else if (out->data != in[0].data)
+      memmove(out->data, in[0].data, bytes);
     return VT_OK;
   }
   vt_vec_fn loop = loop_of(op, dtype);
@@ -143,8 +158,9 @@ vt_status vt_eval_lanes(const vt_op *op, int64_t n, const vt_tensor *in, vt_tens
   int32_t count = (int32_t)vt_op_own_operands(op);
   lane_array arrays[MOST_OPERANDS] = {0};
   for (int32_t i = 0; i < count && i < MOST_OPERANDS; i++)
-    arrays[i] = array_of(in[i].type.dtype, in[i].data, n > 1 && op->code == VT_OP_CLAMP && i != 1 &&
-                         vt_type_elements(in[i].type) == 1, false);
+    arrays[i] = array_of(
+        in[i].type.dtype, in[i].data,
+        n > 1 && op->code == VT_OP_CLAMP && i != 1 && vt_type_elements(in[i].type) == 1, false);
   run_blocks(loop, n, count, arrays, array_of(out->type.dtype, out->data, false, false),
              vt_vec_width_of(dtype));
   return VT_OK;

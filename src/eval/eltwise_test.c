@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// eltwise_test.c - elementwise ops and conversions as rows. Each row runs alone and, repeated to a length that fills
-// vectors and leaves a rest, in bulk: loops and their tails must agree.
+// eltwise_test.c - elementwise ops and conversions as rows. Each row runs alone and, repeated to a
+// length that fills vectors and leaves a rest, in bulk: loops and their tails must agree.
 #include "eval/eval_support.h"
 
 #define INF ((double)INFINITY)
@@ -12,7 +12,7 @@ typedef struct row {
   vt_dtype in, out;
   numbers a, b, c, want;
   double ulp;
-  int attr[2];        // compare: direction and type; reduce_precision: exponent and mantissa bits
+  int attr[2]; // compare: direction and type; reduce_precision: exponent and mantissa bits
   const char *why;
 } row;
 
@@ -37,26 +37,33 @@ static void run_row(const row *r, int64_t repeat) {
   run_op(&b);
   for (int64_t k = 0; k < total; k++) big[k] = r->want.data[k % n];
   char what[160];
-  snprintf(what, sizeof what, "%s of %s (%s)", vt_op_short_name(r->code), vt_dtype_get(r->in)->text, r->why);
+  snprintf(what, sizeof what, "%s of %s (%s)", vt_op_short_name(r->code), vt_dtype_get(r->in)->text,
+           r->why);
   expect_numbers(b.out[0], (numbers){total, big}, r->ulp, what);
   free(big);
   bench_free(&b);
 }
 
-#define ROW1(code, type, a, want, ulp, why)           {VT_OP_##code, VT_##type, VT_##type, a, NONE, NONE, want, ulp, {0}, why}
-#define ROW2(code, type, a, b, want, ulp, why)        {VT_OP_##code, VT_##type, VT_##type, a, b, NONE, want, ulp, {0}, why}
-#define ROW3(code, type, a, b, c, want, why)          {VT_OP_##code, VT_##type, VT_##type, a, b, c, want, 0, {0}, why}
-#define CMP(dir, kind, type, a, b, want, why)         \
+#define ROW1(code, type, a, want, ulp, why)                                                        \
+  {VT_OP_##code, VT_##type, VT_##type, a, NONE, NONE, want, ulp, {0}, why}
+#define ROW2(code, type, a, b, want, ulp, why)                                                     \
+  {VT_OP_##code, VT_##type, VT_##type, a, b, NONE, want, ulp, {0}, why}
+#define ROW3(code, type, a, b, c, want, why)                                                       \
+  {VT_OP_##code, VT_##type, VT_##type, a, b, c, want, 0, {0}, why}
+#define CMP(dir, kind, type, a, b, want, why)                                                      \
   {VT_OP_COMPARE, VT_##type, VT_PRED, a, b, NONE, want, 0, {VT_CMP_##dir, VT_CMPTYPE_##kind}, why}
-#define CONV(from, to, a, want, why)                  {VT_OP_CONVERT, VT_##from, VT_##to, a, NONE, NONE, want, 0, {0}, why}
-#define PREC(type, e, m, a, want, why)                \
+#define CONV(from, to, a, want, why)                                                               \
+  {VT_OP_CONVERT, VT_##from, VT_##to, a, NONE, NONE, want, 0, {0}, why}
+#define PREC(type, e, m, a, want, why)                                                             \
   {VT_OP_REDUCE_PRECISION, VT_##type, VT_##type, a, NONE, NONE, want, 0, {e, m}, why}
 
 static void floats(void **state) {
   (void)state;
   const row rows[] = {
-      ROW2(MAXIMUM, F32, N(-0.0, 0.0, NaN, 1, 2), N(0.0, -0.0, 1, NaN, 1), N(0.0, 0.0, NaN, NaN, 2), 0, "zeros, NaN"),
-      ROW2(MINIMUM, F32, N(-0.0, 0.0, NaN, 1, 2), N(0.0, -0.0, 1, NaN, 1), N(-0.0, -0.0, NaN, NaN, 1), 0, "zeros, NaN"),
+      ROW2(MAXIMUM, F32, N(-0.0, 0.0, NaN, 1, 2), N(0.0, -0.0, 1, NaN, 1), N(0.0, 0.0, NaN, NaN, 2),
+           0, "zeros, NaN"),
+      ROW2(MINIMUM, F32, N(-0.0, 0.0, NaN, 1, 2), N(0.0, -0.0, 1, NaN, 1),
+           N(-0.0, -0.0, NaN, NaN, 1), 0, "zeros, NaN"),
       ROW2(MAXIMUM, F64, N(-0.0, 0.0, NaN), N(0.0, -0.0, 1), N(0.0, 0.0, NaN), 0, "zeros, NaN"),
       ROW2(MAXIMUM, BF16, N(-0.0, 3, NaN), N(0.0, -4, 1), N(0.0, 3, NaN), 0, "through f32"),
       ROW2(ADD, BF16, N(1, 256), N(1, 1), N(2, 256), 0, "257 rounds to even"),
@@ -64,41 +71,64 @@ static void floats(void **state) {
       ROW2(ADD, F8E4M3FN, N(448, 1), N(448, 1), N(NaN, 2), 0, "no infinity"),
       ROW2(ADD, F4E2M1FN, N(6, 0.5), N(6, 1), N(6, 1.5), 0, "saturates"),
       ROW2(ADD, F32, N(1e-40, 1), N(1e-40, 1e-40), N(0.0, 1), 0, "subnormals are flushed"),
-      ROW1(NEGATE, F32, N(1e-40, 0.0, -1), N(-(double)1e-40f, -0.0, 1), 0, "a bit operation keeps subnormals"),
+      ROW1(NEGATE, F32, N(1e-40, 0.0, -1), N(-(double)1e-40f, -0.0, 1), 0,
+           "a bit operation keeps subnormals"),
       ROW1(ABS, F32, N(-0.0, -INF, -2), N(0.0, INF, 2), 0, ""),
       ROW1(SIGN, F32, N(-0.0, 0.0, NaN, -5, 7), N(-0.0, 0.0, NaN, -1, 1), 0, "keeps zeros and NaN"),
-      ROW1(ROUND_NEAREST_EVEN, F32, N(0.5, 1.5, 2.5, -0.5, 0.49999997), N(0.0, 2, 2, -0.0, 0.0), 0, "ties to even"),
+      ROW1(ROUND_NEAREST_EVEN, F32, N(0.5, 1.5, 2.5, -0.5, 0.49999997), N(0.0, 2, 2, -0.0, 0.0), 0,
+           "ties to even"),
       ROW1(ROUND_NEAREST_AFZ, F32, N(0.5, 2.5, -0.5, 0.49999997, 8388609, -0.25, INF, NaN),
            N(1, 3, -1, 0.0, 8388609, -0.0, INF, NaN), 0, "ties away from zero"),
-      ROW1(ROUND_NEAREST_AFZ, F64, N(0.49999999999999994, -2.5), N(0.0, -3), 0, "ties away from zero"),
+      ROW1(ROUND_NEAREST_AFZ, F64, N(0.49999999999999994, -2.5), N(0.0, -3), 0,
+           "ties away from zero"),
       ROW1(CEIL, F32, N(-0.5, 0.5), N(-0.0, 1), 0, ""),
       ROW1(FLOOR, F32, N(-0.5, 0.5), N(-1, 0.0), 0, ""),
-      ROW2(REMAINDER, F32, N(5, -5, 5.5, INF, 1, -0.0), N(3, 3, INF, 2, 0.0, 3), N(2, -2, 5.5, NaN, NaN, -0.0), 0, "fmod"),
-      ROW2(POWER, F32, N(1, 5, -1, 2, -8, 0.0), N(NaN, 0.0, INF, 10, 3, -1), N(1, 1, 1, 1024, -512, INF), 1, "IEEE pow"),
-      ROW2(ATAN2, F32, N(0.0, -0.0, 1), N(-1, -1, 0.0), N(M_PI, -M_PI, M_PI / 2), 1, "signed zeros"),
+      ROW2(REMAINDER, F32, N(5, -5, 5.5, INF, 1, -0.0), N(3, 3, INF, 2, 0.0, 3),
+           N(2, -2, 5.5, NaN, NaN, -0.0), 0, "fmod"),
+      ROW2(POWER, F32, N(1, 5, -1, 2, -8, 0.0), N(NaN, 0.0, INF, 10, 3, -1),
+           N(1, 1, 1, 1024, -512, INF), 1, "IEEE pow"),
+      ROW2(ATAN2, F32, N(0.0, -0.0, 1), N(-1, -1, 0.0), N(M_PI, -M_PI, M_PI / 2), 1,
+           "signed zeros"),
       ROW2(DIVIDE, F32, N(1, -1, 0.0), N(0.0, 0.0, 0.0), N(INF, -INF, NaN), 0, ""),
       ROW1(RSQRT, F32, N(0.0, -0.0, 4, -1, INF), N(INF, -INF, 0.5, NaN, 0.0), 0, ""),
       ROW1(SQRT, F32, N(-0.0, 2, -1), N(-0.0, 1.4142135, NaN), 1, ""),
       ROW1(CBRT, F32, N(-8, 27), N(-2, 3), 1, ""),
       ROW1(EXPONENTIAL, F32, N(0.0, 1, 88.72283, 88.73, -87, -104, -INF, INF, NaN),
            N(1, 2.718281828, exp((double)88.72283f), INF, exp(-87), 0.0, 0.0, INF, NaN), 1, "ends"),
-      ROW1(EXPONENTIAL_MINUS_ONE, F32, N(1e-10, -0.0, 1, -50, INF), N(1e-10, -0.0, 1.718281828, -1, INF), 1, "near 0"),
+      ROW1(EXPONENTIAL_MINUS_ONE, F32, N(1e-10, -0.0, 1, -50, INF),
+           N(1e-10, -0.0, 1.718281828, -1, INF), 1, "near 0"),
       ROW1(LOG, F32, N(1, 2.718281828, 0.0, -0.0, -1, INF, NaN, 1.1754944e-38),
            N(0.0, 1, -INF, -INF, NaN, INF, NaN, -87.33655), 1, "ends"),
-      ROW1(LOG_PLUS_ONE, F32, N(1e-10, -1, -2, 1, -0.0, INF), N(1e-10, -INF, NaN, 0.69314718, -0.0, INF), 1, "near 0"),
-      ROW1(LOGISTIC, F32, N(0.0, 100, -100, -INF, INF, NaN, 1), N(0.5, 1, 0.0, 0.0, 1, NaN, 0.73105858), 1, "ends"),
-      ROW1(TANH, F32, N(-0.0, 100, -100, 1e-5, NaN, 0.5), N(-0.0, 1, -1, 1e-5, NaN, 0.46211716), 1, "ends"),
-      ROW1(SINE, F32, N(-0.0, 1, 1e6, 1e30, INF), N(-0.0, 0.84147098, -0.34999350, sin((double)1e30f), NaN), 1, "large"),
-      ROW1(COSINE, F32, N(0.0, 1, 1e6, 1e30, INF), N(1, 0.54030231, 0.93675213, cos((double)1e30f), NaN), 1, "large"),
+      ROW1(LOG_PLUS_ONE, F32, N(1e-10, -1, -2, 1, -0.0, INF),
+           N(1e-10, -INF, NaN, 0.69314718, -0.0, INF), 1, "near 0"),
+      ROW1(LOGISTIC, F32, N(0.0, 100, -100, -INF, INF, NaN, 1),
+           N(0.5, 1, 0.0, 0.0, 1, NaN, 0.73105858), 1, "ends"),
+      ROW1(TANH, F32, N(-0.0, 100, -100, 1e-5, NaN, 0.5), N(-0.0, 1, -1, 1e-5, NaN, 0.46211716), 1,
+           "ends"),
+      ROW1(SINE, F32, N(-0.0, 1, 1e6, 1e30, INF),
+           N(-0.0, 0.84147098, -0.34999350, sin((double)1e30f), NaN), 1, "large"),
+      ROW1(COSINE, F32, N(0.0, 1, 1e6, 1e30, INF),
+           N(1, 0.54030231, 0.93675213, cos((double)1e30f), NaN), 1, "large"),
       ROW1(TAN, F32, N(-0.0, 1, 1.5707964), N(-0.0, 1.5574077, tan((double)1.5707964f)), 1, ""),
-      ROW3(CLAMP, F32, N(5, 0, 1, NaN), N(7, 2, NaN, 1), N(3, 1, 2, 2), N(3, 1, NaN, NaN), "min > max gives max"),
+      ROW3(CLAMP, F32, N(5, 0, 1, NaN), N(7, 2, NaN, 1), N(3, 1, 2, 2), N(3, 1, NaN, NaN),
+           "min > max gives max"),
       {VT_OP_IS_FINITE, VT_F32, VT_PRED, N(1, INF, NaN), NONE, NONE, N(1, 0, 0), 0, {0}, ""},
-      {VT_OP_IS_FINITE, VT_F8E4M3FN, VT_PRED, N(448, NaN), NONE, NONE, N(1, 0), 0, {0}, "NaN without infinity"},
+      {VT_OP_IS_FINITE,
+       VT_F8E4M3FN,
+       VT_PRED,
+       N(448, NaN),
+       NONE,
+       NONE,
+       N(1, 0),
+       0,
+       {0},
+       "NaN without infinity"},
       {VT_OP_SELECT, VT_F32, VT_F32, N(1, 0), N(1, 2), N(3, 4), N(1, 4), 0, {0}, ""},
       CMP(EQ, FLOAT, F32, N(NaN, 0.0, 1), N(NaN, -0.0, 2), N(0, 1, 0), "NaN"),
       CMP(NE, FLOAT, F32, N(NaN, 0.0), N(NaN, -0.0), N(1, 0), "NaN"),
       CMP(GE, FLOAT, F16, N(NaN, 2), N(1, 2), N(0, 1), "NaN"),
-      CMP(LT, TOTALORDER, F32, N(-0.0, 0.0, 1, INF, -INF), N(0.0, -0.0, NaN, NaN, -1), N(1, 0, 1, 1, 1), "total order"),
+      CMP(LT, TOTALORDER, F32, N(-0.0, 0.0, 1, INF, -INF), N(0.0, -0.0, NaN, NaN, -1),
+          N(1, 0, 1, 1, 1), "total order"),
       CMP(EQ, TOTALORDER, F32, N(NaN, 0.0), N(NaN, -0.0), N(1, 0), "total order"),
       CMP(LT, TOTALORDER, BF16, N(-0.0, 1), N(0.0, NaN), N(1, 1), "total order"),
   };
@@ -116,12 +146,15 @@ static void integers(void **state) {
       ROW2(MULTIPLY, U2, N(3, 2), N(3, 2), N(1, 0), 0, "wraps at its width"),
       ROW2(MULTIPLY, U16, N(65535), N(65535), N(1), 0, "no signed overflow"),
       ROW2(SUBTRACT, U4, N(0, 5), N(1, 2), N(15, 3), 0, "wraps at its width"),
-      ROW2(DIVIDE, S32, N(7, -7, 5, 0, I32_MIN), N(-2, 2, 0, 0, -1), N(-3, -3, -1, -1, I32_MIN), 0, "no trap"),
+      ROW2(DIVIDE, S32, N(7, -7, 5, 0, I32_MIN), N(-2, 2, 0, 0, -1), N(-3, -3, -1, -1, I32_MIN), 0,
+           "no trap"),
       ROW2(DIVIDE, U8, N(7, 5, 0), N(2, 0, 0), N(3, 255, 255), 0, "by zero"),
       ROW2(DIVIDE, S4, N(-8, 3), N(-1, 0), N(-8, -1), 0, "MIN / -1"),
       ROW2(DIVIDE, S64, N(10, -10), N(3, 0), N(3, -1), 0, ""),
-      ROW2(REMAINDER, S32, N(7, -7, 5, I32_MIN), N(-2, 2, 0, -1), N(1, -1, 5, 0), 0, "sign of the dividend"),
-      ROW2(POWER, S32, N(3, 0, 1, -1, -1, 2, 2), N(4, -1, -5, -3, -4, -1, 33), N(81, 0, 1, -1, 1, 0, 0), 0, "negative exponents"),
+      ROW2(REMAINDER, S32, N(7, -7, 5, I32_MIN), N(-2, 2, 0, -1), N(1, -1, 5, 0), 0,
+           "sign of the dividend"),
+      ROW2(POWER, S32, N(3, 0, 1, -1, -1, 2, 2), N(4, -1, -5, -3, -4, -1, 33),
+           N(81, 0, 1, -1, 1, 0, 0), 0, "negative exponents"),
       ROW2(POWER, U8, N(3, 2), N(5, 8), N(243, 0), 0, "wraps"),
       ROW1(NEGATE, U8, N(1, 0), N(255, 0), 0, "two's complement"),
       ROW1(NEGATE, S8, N(-128, 5), N(-128, -5), 0, "MIN stays"),
@@ -135,11 +168,14 @@ static void integers(void **state) {
       ROW1(COUNT_LEADING_ZEROS, S32, N(0, 1, -1), N(32, 31, 0), 0, "own width"),
       ROW1(COUNT_LEADING_ZEROS, S8, N(0, 1), N(8, 7), 0, "own width"),
       ROW1(COUNT_LEADING_ZEROS, U4, N(0, 1), N(4, 3), 0, "own width"),
-      ROW2(SHIFT_LEFT, S32, N(1, 1, 1, 1), N(31, 32, -1, 40), N(I32_MIN, 0, 0, 0), 0, "past the width"),
+      ROW2(SHIFT_LEFT, S32, N(1, 1, 1, 1), N(31, 32, -1, 40), N(I32_MIN, 0, 0, 0), 0,
+           "past the width"),
       ROW2(SHIFT_LEFT, S4, N(1, 1), N(3, 4), N(-8, 0), 0, "past the width"),
-      ROW2(SHIFT_RIGHT_LOGICAL, S32, N(-1, -1, -1), N(28, 32, -1), N(15, 0, 0), 0, "past the width"),
+      ROW2(SHIFT_RIGHT_LOGICAL, S32, N(-1, -1, -1), N(28, 32, -1), N(15, 0, 0), 0,
+           "past the width"),
       ROW2(SHIFT_RIGHT_LOGICAL, S4, N(-1), N(1), N(7), 0, "its own bits"),
-      ROW2(SHIFT_RIGHT_ARITHMETIC, S32, N(-8, 8, -8, 8, -8), N(1, 1, 32, 32, -1), N(-4, 4, -1, 0, -1), 0, "past the width"),
+      ROW2(SHIFT_RIGHT_ARITHMETIC, S32, N(-8, 8, -8, 8, -8), N(1, 1, 32, 32, -1),
+           N(-4, 4, -1, 0, -1), 0, "past the width"),
       ROW2(SHIFT_RIGHT_ARITHMETIC, U8, N(128, 128), N(1, 9), N(192, 255), 0, "top bit is the sign"),
       ROW2(MAXIMUM, U32, N(4294967295.0), N(1), N(4294967295.0), 0, "unsigned"),
       ROW3(CLAMP, S32, N(5, 0), N(7, 2), N(3, 1), N(3, 1), ""),
@@ -161,11 +197,13 @@ static void integers(void **state) {
 static void conversions(void **state) {
   (void)state;
   const row rows[] = {
-      CONV(F32, S32, N(1.9, -1.9, 3e9, -3e9, NaN, INF), N(1, -1, INT32_MAX, I32_MIN, 0, INT32_MAX), "saturates"),
+      CONV(F32, S32, N(1.9, -1.9, 3e9, -3e9, NaN, INF), N(1, -1, INT32_MAX, I32_MIN, 0, INT32_MAX),
+           "saturates"),
       CONV(F32, U8, N(-1, 300, 1.5, NaN), N(0, 255, 1, 0), "saturates"),
       CONV(F32, S4, N(9, -9, 3.7), N(7, -8, 3), "saturates"),
       CONV(F32, U2, N(9, -9, 2.7), N(3, 0, 2), "saturates"),
-      CONV(F64, S64, N(1e30, -1e30, -2.5), N(9223372036854775807.0, -9223372036854775808.0, -2), "saturates"),
+      CONV(F64, S64, N(1e30, -1e30, -2.5), N(9223372036854775807.0, -9223372036854775808.0, -2),
+           "saturates"),
       CONV(F64, U64, N(1e30, -1, 2.5), N(18446744073709551615.0, 0, 2), "saturates"),
       CONV(BF16, S8, N(200, -200, 1.5), N(127, -128, 1), "saturates"),
       CONV(F8E4M3FN, S32, N(448, NaN), N(448, 0), "NaN"),
@@ -178,19 +216,23 @@ static void conversions(void **state) {
       CONV(S32, PRED, N(256, 0), N(1, 0), "x != 0"),
       CONV(PRED, F32, N(1, 0), N(1, 0.0), ""),
       CONV(F32, BF16, N(257, 3.4e38, NaN, 1e-40), N(256, INF, NaN, 0x1p-133), "to even"),
-      CONV(F32, F16, N(65519, 65520, 1e-8, 6e-8, 0x1.ff8p-15), N(65504, INF, 0.0, 0x1p-24, 0x1.ff8p-15), "ends"),
+      CONV(F32, F16, N(65519, 65520, 1e-8, 6e-8, 0x1.ff8p-15),
+           N(65504, INF, 0.0, 0x1p-24, 0x1.ff8p-15), "ends"),
       CONV(F16, F32, N(0x1p-24, 65504, INF), N(0x1p-24, 65504, INF), "exact"),
       CONV(F64, F16, N(1 + 0x1p-11 + 0x1p-40), N(1), "through f32, as XLA"),
       CONV(F32, F8E5M2, N(1.125 + 0x1p-20, 61440, 1e9), N(1.25, INF, INF), "rounds once"),
-      CONV(F32, F8E4M3FN, N(464, 465, -1e9, 1e-9, -1e-9), N(448, NaN, NaN, 0.0, -0.0), "464 still rounds to 448"),
+      CONV(F32, F8E4M3FN, N(464, 465, -1e9, 1e-9, -1e-9), N(448, NaN, NaN, 0.0, -0.0),
+           "464 still rounds to 448"),
       CONV(F64, F8E4M3FN, N(1 + 0x1p-4 + 0x1p-40), N(1.125), "rounds once"),
       CONV(F32, F8E4M3, N(1e9, 240, 0x1p-9), N(INF, 240, 0x1p-9), "has infinity"),
       CONV(F32, F8E3M4, N(15.5, 1e9), N(15.5, INF), "has infinity"),
       CONV(F32, F8E4M3FNUZ, N(-0.0, 240, 1e9, NaN), N(0.0, 240, NaN, NaN), "no -0"),
       CONV(F32, F8E5M2FNUZ, N(-0.0, 57344, 1e9), N(0.0, 57344, NaN), "no -0"),
       CONV(F32, F8E4M3B11FNUZ, N(-0.0, 30, 1e9), N(0.0, 30, NaN), "no -0"),
-      CONV(F32, F8E8M0FNU, N(0.0, -3, 3, 0.75, 6.5, NaN), N(NaN, NaN, 4, 1, 8, NaN), "powers of two"),
-      CONV(F32, F4E2M1FN, N(5, 6.5, 1e9, NaN, -INF, 0.25, 0.75), N(4, 6, 6, -0.0, -6, 0.0, 1), "saturates"),
+      CONV(F32, F8E8M0FNU, N(0.0, -3, 3, 0.75, 6.5, NaN), N(NaN, NaN, 4, 1, 8, NaN),
+           "powers of two"),
+      CONV(F32, F4E2M1FN, N(5, 6.5, 1e9, NaN, -INF, 0.25, 0.75), N(4, 6, 6, -0.0, -6, 0.0, 1),
+           "saturates"),
       CONV(F32, F6E2M3FN, N(7.5, 100, 0.0625), N(7.5, 7.5, 0.0), "saturates"),
       CONV(F32, F6E3M2FN, N(28, 100, 0.0625), N(28, 28, 0.0625), "saturates"),
       CONV(S32, BF16, N(16842753), N(16777216), "through f32, as XLA"),
@@ -211,8 +253,10 @@ static void conversions(void **state) {
 // Every code of every small format survives the way to f32 and back.
 static void small_floats_round_trip(void **state) {
   (void)state;
-  static const vt_dtype types[] = {VT_F8E5M2, VT_F8E4M3FN, VT_F8E4M3B11FNUZ, VT_F8E5M2FNUZ, VT_F8E4M3FNUZ, VT_F8E4M3,
-                                   VT_F8E3M4, VT_F8E8M0FNU, VT_F4E2M1FN, VT_F6E2M3FN, VT_F6E3M2FN, VT_F16, VT_BF16};
+  static const vt_dtype types[] = {VT_F8E5M2,     VT_F8E4M3FN, VT_F8E4M3B11FNUZ, VT_F8E5M2FNUZ,
+                                   VT_F8E4M3FNUZ, VT_F8E4M3,   VT_F8E3M4,        VT_F8E8M0FNU,
+                                   VT_F4E2M1FN,   VT_F6E2M3FN, VT_F6E3M2FN,      VT_F16,
+                                   VT_BF16};
   for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
     int bits = vt_dtype_get(types[t])->bits;
     for (uint32_t code = 0; code < 1u << bits; code++) {
@@ -249,7 +293,8 @@ static void complex_numbers(void **state) {
       {VT_OP_EXPONENTIAL, N(0.0, 0.0, 1, 0.0), NONE, N(1, 0.0, 2.718281828, 0.0), false},
       {VT_OP_LOG_PLUS_ONE, N(1e-10, 1e-10), NONE, N(1e-10, 1e-10), false},
       {VT_OP_EXPONENTIAL_MINUS_ONE, N(1e-10, 1e-10), NONE, N(1e-10, 1e-10), false},
-      {VT_OP_POWER, N(0.0, 0.0, 0.0, 0.0, 2, 1), N(0.0, 0.0, 1, 0.0, 2, 3), N(1, 0.0, 0.0, 0.0, -1.2194365, -0.2470136), false},
+      {VT_OP_POWER, N(0.0, 0.0, 0.0, 0.0, 2, 1), N(0.0, 0.0, 1, 0.0, 2, 3),
+       N(1, 0.0, 0.0, 0.0, -1.2194365, -0.2470136), false},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     for (int wide = 0; wide < 2; wide++) {
@@ -261,7 +306,8 @@ static void complex_numbers(void **state) {
       make_one(&b, rows[i].code, rows[i].real_result ? part : type, 1, &n, 0);
       run_op(&b);
       double loose = rows[i].code == VT_OP_POWER ? 1e3 : 8;
-      expect_numbers(b.out[0], rows[i].want, wide ? ldexp(loose, 29) : loose, vt_op_short_name(rows[i].code));
+      expect_numbers(b.out[0], rows[i].want, wide ? ldexp(loose, 29) : loose,
+                     vt_op_short_name(rows[i].code));
       bench_free(&b);
     }
 }
@@ -317,8 +363,12 @@ static void bitcasts(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(floats),          cmocka_unit_test(integers),        cmocka_unit_test(conversions),
-      cmocka_unit_test(complex_numbers), cmocka_unit_test(scalars_spread),  cmocka_unit_test(bitcasts),
+      cmocka_unit_test(floats),
+      cmocka_unit_test(integers),
+      cmocka_unit_test(conversions),
+      cmocka_unit_test(complex_numbers),
+      cmocka_unit_test(scalars_spread),
+      cmocka_unit_test(bitcasts),
       cmocka_unit_test(small_floats_round_trip),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,9 @@ static unsigned flush_on(void) {
   _mm_setcsr(saved | 0x8040u);
   return saved;
 }
-static void flush_restore(unsigned saved) { _mm_setcsr(saved); }
+static void flush_restore(unsigned saved) {
+  _mm_setcsr(saved);
+}
 #elif defined(__aarch64__)
 static unsigned flush_on(void) {
   uint64_t saved;
@@ -24,10 +26,16 @@ static unsigned flush_on(void) {
   __asm__ volatile("msr fpcr, %0" : : "r"(saved | (uint64_t)1 << 24));
   return (unsigned)saved;
 }
-static void flush_restore(unsigned saved) { __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)saved)); }
+static void flush_restore(unsigned saved) {
+  __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)saved));
+}
 #else
-static unsigned flush_on(void) { return 0; }
-static void flush_restore(unsigned saved) { (void)saved; }
+static unsigned flush_on(void) {
+  return 0;
+}
+static void flush_restore(unsigned saved) {
+  (void)saved;
+}
 #endif
 
 // ops.def names each op, kernels.def must have a row for each.
@@ -53,7 +61,9 @@ static vt_status op_error(vt_code code, const vt_op *op, const char *before, con
                           const char *after) {
   vt_arena arena = {0};
   vt_text type = {0};
-  const vt_value *shown = op->operand_count ? op->operands[0] : op->result_count ? op->results : NULL;
+  const vt_value *shown = op->operand_count  ? op->operands[0]
+                          : op->result_count ? op->results
+                                             : NULL;
   if (shown) vt_type_print(&type, shown->type);
   vt_status st = vt_error(code, "%s%s%s: %s of %s", before, what, after, vt_op_describe(op, &arena),
                           vt_text_string(&type));
@@ -74,7 +84,8 @@ vt_status vt_eval_scratch(int64_t bytes, void *out_memory) {
                      : aligned_alloc(64, ((size_t)bytes + 128 + 63) & ~(size_t)63);
   memcpy(out_memory, &memory, sizeof memory);
   if (memory) return VT_OK;
-  return vt_error(VT_RESOURCE_EXHAUSTED, "out of host memory: %lld bytes of scratch", (long long)bytes);
+  return vt_error(VT_RESOURCE_EXHAUSTED, "out of host memory: %lld bytes of scratch",
+                  (long long)bytes);
 }
 
 bool vt_eval_is_identity(const vt_op *op) {
@@ -126,8 +137,8 @@ vt_status vt_eval_func(const vt_func *func, const vt_eval_env *env, const vt_ten
   return st;
 }
 
-vt_status vt_eval_collective(const vt_op *op, int32_t device_count, const vt_tensor *const *operands,
-                             vt_tensor *const *results) {
+vt_status vt_eval_collective(const vt_op *op, int32_t device_count,
+                             const vt_tensor *const *operands, vt_tensor *const *results) {
   vt_eval_state state = {0};
   vt_eval_env env = {0};
   unsigned saved = flush_on();
@@ -171,7 +182,9 @@ static bool func_supported(const vt_func *func, int32_t depth) {
   return true;
 }
 
-bool vt_eval_supports(const vt_op *op) { return op_supported(op, 0); }
+bool vt_eval_supports(const vt_op *op) {
+  return op_supported(op, 0);
+}
 
 bool vt_eval_in_place_ok(const vt_op *op, uint32_t operand, uint32_t result) {
   if (operand >= vt_op_own_operands(op) || result >= op->result_count) return false;
@@ -183,10 +196,13 @@ bool vt_eval_in_place_ok(const vt_op *op, uint32_t operand, uint32_t result) {
     return op->code != VT_OP_COMPLEX && vt_type_same_dims(in, out);
   }
   switch ((int)op->code) {
-  case VT_OP_DYNAMIC_UPDATE_SLICE: return operand == 0;
-  case VT_OP_SCATTER: return operand == result;
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+    return operand == 0;
+  case VT_OP_SCATTER:
+    return operand == result;
   case VT_OP_BITCAST_CONVERT:
     return vt_dtype_get(in.dtype)->bits >= 8 && vt_dtype_get(out.dtype)->bits >= 8;
-  default: return vt_eval_is_identity(op) && operand == result;
+  default:
+    return vt_eval_is_identity(op) && operand == result;
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// eval_support.h - shared by the tests of src/eval: one-op programs from numbers, results as numbers.
+// eval_support.h - shared by the tests of src/eval: one-op programs from numbers, results as
+// numbers.
 #ifndef VT_EVAL_EVAL_SUPPORT_H
 #define VT_EVAL_EVAL_SUPPORT_H
 
@@ -30,12 +31,17 @@ typedef struct numbers {
   int64_t count;
   const double *data;
 } numbers;
-#define N(...) ((numbers){sizeof((double[]){__VA_ARGS__}) / sizeof(double), (const double[]){__VA_ARGS__}})
-#define NONE   ((numbers){0, NULL})
-#define DIMS(...) (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
+#define N(...)                                                                                     \
+  ((numbers){sizeof((double[]){__VA_ARGS__}) / sizeof(double), (const double[]){__VA_ARGS__}})
+#define NONE ((numbers){0, NULL})
+#define DIMS(...)                                                                                  \
+  (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) {               \
+    __VA_ARGS__                                                                                    \
+  }
 #define SCALAR 0, NULL
 #define INTS(op, key, ...)                                                                         \
-  vt_op_set_ints(op, VT_ATTR_##key, (uint32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),  \
+  vt_op_set_ints(op, VT_ATTR_##key,                                                                \
+                 (uint32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                   \
                  (const int64_t[]){__VA_ARGS__})
 #define NO_INTS(op, key) vt_op_set_ints(op, VT_ATTR_##key, 0, (const int64_t[]){0})
 
@@ -78,18 +84,21 @@ static inline vt_type result_type(bench *b, vt_dtype dtype, int32_t rank, const 
 }
 
 // The op over all operands so far; fill in attributes and regions afterwards.
-static inline vt_op *make_op(bench *b, vt_opcode code, uint32_t results, const vt_type *types, uint32_t regions) {
-  b->op = vt_op_create(b->func, code, &vt_loc_unknown, b->in_count, b->func->params, results, types, regions);
+static inline vt_op *make_op(bench *b, vt_opcode code, uint32_t results, const vt_type *types,
+                             uint32_t regions) {
+  b->op = vt_op_create(b->func, code, &vt_loc_unknown, b->in_count, b->func->params, results, types,
+                       regions);
   vt_op_append(b->func, b->op);
   for (uint32_t i = 0; i < results; i++) b->out[i] = (vt_tensor){types[i], tensor_memory(types[i])};
   b->out_count = results;
   vt_value *values[4];
-  for (uint32_t i = 0; i < results; i++) values[i] = b->op->results[i].type.rank >= 0 ? &b->op->results[i] : NULL;
+  for (uint32_t i = 0; i < results; i++)
+    values[i] = b->op->results[i].type.rank >= 0 ? &b->op->results[i] : NULL;
   vt_func_set_returns(b->func, results, values);
   return b->op;
 }
-static inline vt_op *make_one(bench *b, vt_opcode code, vt_dtype dtype, int32_t rank, const int64_t *dims,
-                              uint32_t regions) {
+static inline vt_op *make_one(bench *b, vt_opcode code, vt_dtype dtype, int32_t rank,
+                              const int64_t *dims, uint32_t regions) {
   vt_type t = result_type(b, dtype, rank, dims);
   return make_op(b, code, 1, &t, regions);
 }
@@ -98,7 +107,8 @@ static inline void expect_ok(vt_status st) {
   if (st) fail_msg("%s: %s", vt_code_name(vt_status_code(st)), vt_status_message(st));
 }
 
-// `ulp` counts steps of the result's format (f32's for wider sums); 0 means the same value, zeros with their sign.
+// `ulp` counts steps of the result's format (f32's for wider sums); 0 means the same value, zeros
+// with their sign.
 static inline void expect_numbers(vt_tensor got, numbers want, double ulp, const char *what) {
   vt_dtype d = got.type.dtype, part = d == VT_C64 ? VT_F32 : d == VT_C128 ? VT_F64 : d;
   int64_t n = vt_type_elements(got.type) * (vt_dtype_is_complex(d) ? 2 : 1);
@@ -107,7 +117,8 @@ static inline void expect_numbers(vt_tensor got, numbers want, double ulp, const
   for (int64_t i = 0; i < n; i++) {
     double g = vt_number_load(part, got.data, i), w = want.data[i];
     bool same = (isnan(g) && isnan(w)) || (g == w && signbit(g) == signbit(w));
-    if (!same && ulp > 0) same = fabs(g - w) <= ulp * step * fabs(w) || (w == 0 && fabs(g) <= ulp * step);
+    if (!same && ulp > 0)
+      same = fabs(g - w) <= ulp * step * fabs(w) || (w == 0 && fabs(g) <= ulp * step);
     if (!same) fail_msg("%s: element %lld is %.17g, expected %.17g", what, (long long)i, g, w);
   }
 }
@@ -127,9 +138,11 @@ static inline vt_func *binary_region(bench *b, vt_opcode code, vt_dtype dtype) {
   vt_func_set_returns(f, 1, &r);
   return f;
 }
-static inline vt_value *compare_in(vt_func *f, int64_t direction, int64_t type, vt_value *a, vt_value *b) {
+static inline vt_value *compare_in(vt_func *f, int64_t direction, int64_t type, vt_value *a,
+                                   vt_value *b) {
   vt_value *pair[2] = {a, b};
-  vt_value *r = vt_build(f, NULL, VT_OP_COMPARE, &vt_loc_unknown, (vt_type){VT_PRED, 0, NULL}, 2, pair);
+  vt_value *r =
+      vt_build(f, NULL, VT_OP_COMPARE, &vt_loc_unknown, (vt_type){VT_PRED, 0, NULL}, 2, pair);
   vt_op_set_i64(r->op, VT_ATTR_COMPARISON_DIRECTION, direction);
   vt_op_set_i64(r->op, VT_ATTR_COMPARE_TYPE, type);
   return r;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fft.c - Fourier transforms of any length over the last one to three dimensions, in complex f64.
 //
-// Powers of two: iterative radix 2 with one table of roots. Other lengths: Bluestein's algorithm, a convolution of a
-// power-of-two length of at least 2n - 1; up to SHORT points the sum itself.
+// Powers of two: iterative radix 2 with one table of roots. Other lengths: Bluestein's algorithm, a
+// convolution of a power-of-two length of at least 2n - 1; up to SHORT points the sum itself.
 #include <complex.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,10 +14,10 @@ typedef double complex zdouble;
 enum { SHORT = 16 };
 
 typedef struct fft_plan {
-  int64_t n, m;        // length; power of two that the work is done in
-  zdouble *roots;      // exp(-2 pi i k / m), k < m / 2
-  zdouble *chirp;      // exp(-pi i k^2 / n), Bluestein
-  zdouble *kernel;     // transform of the chirp's conjugate, Bluestein
+  int64_t n, m;    // length; power of two that the work is done in
+  zdouble *roots;  // exp(-2 pi i k / m), k < m / 2
+  zdouble *chirp;  // exp(-pi i k^2 / n), Bluestein
+  zdouble *kernel; // transform of the chirp's conjugate, Bluestein
   zdouble *work, *line;
 } fft_plan;
 
@@ -41,7 +41,8 @@ static void radix2(int64_t m, const zdouble *roots, zdouble *x) {
     for (int64_t at = 0; at < m; at += len)
       for (int64_t k = 0; k < len / 2; k++) {
         zdouble w = roots[k * (m / len)], a = x[at + k], b = x[at + k + len / 2];
-        double re = creal(b) * creal(w) - cimag(b) * cimag(w), im = creal(b) * cimag(w) + cimag(b) * creal(w);
+        double re = creal(b) * creal(w) - cimag(b) * cimag(w),
+               im = creal(b) * cimag(w) + cimag(b) * creal(w);
         zdouble t = re + im * I;
         x[at + k] = a + t;
         x[at + k + len / 2] = a - t;
@@ -122,21 +123,27 @@ static vt_status along(vt_type shape, int32_t d, bool inverse, zdouble *data) {
       zdouble *line = data + at + s;
       for (int64_t k = 0; k < n; k++) p.line[k] = inverse ? conj(line[k * step]) : line[k * step];
       forward(&p);
-      for (int64_t k = 0; k < n; k++) line[k * step] = inverse ? conj(p.line[k]) / (double)n : p.line[k];
+      for (int64_t k = 0; k < n; k++)
+        line[k * step] = inverse ? conj(p.line[k]) / (double)n : p.line[k];
     }
   plan_free(&p);
   return st;
 }
 
-// Copies the first columns of lines of `from_n` to lines of `to_n`, or fills a line's mirror half (irfft).
-static void reline(int64_t lines, int64_t from_n, int64_t to_n, bool mirror, const zdouble *from, zdouble *to) {
+// Copies the first columns of lines of `from_n` to lines of `to_n`, or fills a line's mirror half
+// (irfft).
+static void reline(int64_t lines, int64_t from_n, int64_t to_n, bool mirror, const zdouble *from,
+                   zdouble *to) {
   for (int64_t l = 0; l < lines; l++)
     for (int64_t k = 0; k < to_n; k++) {
       const zdouble *line = from + l * from_n;
       bool real_bin = k == 0 || 2 * k == to_n;
-      if (!mirror) to[l * to_n + k] = line[k];
-      else if (2 * k > to_n) to[l * to_n + k] = conj(line[to_n - k]);
-      else to[l * to_n + k] = real_bin ? creal(line[k]) : line[k];
+      if (!mirror)
+        to[l * to_n + k] = line[k];
+      else if (2 * k > to_n)
+        to[l * to_n + k] = conj(line[to_n - k]);
+      else
+        to[l * to_n + k] = real_bin ? creal(line[k]) : line[k];
     }
 }
 
@@ -152,10 +159,12 @@ vt_status vt_eval_fft(const vt_eval_call *call) {
   for (int32_t d = 0; d < rank; d++)
     full_dims[d] = d < rank - (int32_t)count ? in.type.dims[d] : length[d - rank + (int32_t)count];
   vt_type full = {VT_C128, rank, full_dims};
-  int64_t n = vt_type_elements(full), in_n = vt_type_elements(in.type), out_n = vt_type_elements(out->type);
+  int64_t n = vt_type_elements(full), in_n = vt_type_elements(in.type),
+          out_n = vt_type_elements(out->type);
   int64_t last = full_dims[rank - 1], half = last / 2 + 1;
   int64_t lines = last ? n / last : 0;
-  int64_t want_in = kind == VT_FFT_IRFFT ? lines * half : n, want_out = kind == VT_FFT_RFFT ? lines * half : n;
+  int64_t want_in = kind == VT_FFT_IRFFT ? lines * half : n,
+          want_out = kind == VT_FFT_RFFT ? lines * half : n;
   if (want_in != in_n || want_out != out_n) return vt_eval_invalid(op, "shapes");
   if (!n) return VT_OK;
   zdouble *x = NULL, *y = NULL;
@@ -164,8 +173,10 @@ vt_status vt_eval_fft(const vt_eval_call *call) {
   VT_TRY_OUT(vt_eval_scratch(n * (int64_t)sizeof *y, &y));
   VT_TRY_OUT(vt_eval_convert_array(in.type.dtype, VT_C128, in_n, in.data, x));
   vt_type shape = full;
-  if (kind == VT_FFT_IRFFT) shape.dims = in.type.dims;  // the other dimensions first, on the half spectrum
-  for (int32_t d = rank - (int32_t)count; d < rank - 1; d++) VT_TRY_OUT(along(shape, d, inverse, x));
+  if (kind == VT_FFT_IRFFT)
+    shape.dims = in.type.dims; // the other dimensions first, on the half spectrum
+  for (int32_t d = rank - (int32_t)count; d < rank - 1; d++)
+    VT_TRY_OUT(along(shape, d, inverse, x));
   if (kind == VT_FFT_IRFFT) {
     reline(lines, half, last, true, x, y);
     zdouble *t = x;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gather.c - gather and torch_index_select: windows of the operand at computed places.
 //
-// The result is seen as [batch dims][window dims] in result order. Per batch index the start is read and clamped,
-// then one strided copy moves the window.
+// The result is seen as [batch dims][window dims] in result order. Per batch index the start is
+// read and clamped, then one strided copy moves the window.
 #include <string.h>
 
 #include "eval/kernel.h"
@@ -10,16 +10,16 @@
 
 typedef struct gather_plan {
   int32_t batch_rank, window_rank;
-  int64_t batch_dims[VT_MAX_RANK], batch_strides[VT_MAX_RANK];    // of the result
+  int64_t batch_dims[VT_MAX_RANK], batch_strides[VT_MAX_RANK]; // of the result
   int64_t window_dims[VT_MAX_RANK], window_to[VT_MAX_RANK], window_from[VT_MAX_RANK];
-  int64_t index_strides[VT_MAX_RANK];                              // of the indices, by batch dimension
-  int64_t component_stride;                                        // between the parts of one index
-  const int64_t *index_map;                                        // operand dimension of each part
+  int64_t index_strides[VT_MAX_RANK]; // of the indices, by batch dimension
+  int64_t component_stride;           // between the parts of one index
+  const int64_t *index_map;           // operand dimension of each part
   uint32_t components;
-  int64_t limits[VT_MAX_RANK];                                     // largest start by operand dimension
+  int64_t limits[VT_MAX_RANK]; // largest start by operand dimension
   int64_t operand_strides[VT_MAX_RANK];
-  int32_t batching_count;                                          // operand dims that follow a batch dim
-  int64_t batching_dim[VT_MAX_RANK], batching_at[VT_MAX_RANK];     // operand dim, batch dimension
+  int32_t batching_count; // operand dims that follow a batch dim
+  int64_t batching_dim[VT_MAX_RANK], batching_at[VT_MAX_RANK]; // operand dim, batch dimension
 } gather_plan;
 
 static bool contains(const int64_t *list, uint32_t count, int64_t x) {
@@ -57,7 +57,8 @@ static vt_status plan_gather(const vt_eval_call *call, const int64_t *sizes, gat
   at = 0;
   for (int32_t d = 0; d < indices.rank; d++) {
     if (d == vector_dim) continue;
-    if (at >= g->batch_rank || g->batch_dims[at] != indices.dims[d]) return vt_eval_invalid(op, "shapes");
+    if (at >= g->batch_rank || g->batch_dims[at] != indices.dims[d])
+      return vt_eval_invalid(op, "shapes");
     for (uint32_t i = 0; i < ib_count; i++)
       if (ib[i] == d) {
         g->batching_dim[g->batching_count] = ob[i];
@@ -65,7 +66,8 @@ static vt_status plan_gather(const vt_eval_call *call, const int64_t *sizes, gat
       }
     g->index_strides[at++] = index_strides[d];
   }
-  if (at != g->batch_rank || g->batching_count != (int32_t)ob_count) return vt_eval_invalid(op, "shapes");
+  if (at != g->batch_rank || g->batching_count != (int32_t)ob_count)
+    return vt_eval_invalid(op, "shapes");
   at = 0;
   for (int32_t d = 0; d < operand.rank; d++) {
     g->limits[d] = operand.dims[d] - sizes[d];
@@ -81,7 +83,8 @@ static vt_status plan_gather(const vt_eval_call *call, const int64_t *sizes, gat
   }
   g->window_rank = at;
   for (uint32_t i = 0; i < g->components; i++)
-    if (g->index_map[i] < 0 || g->index_map[i] >= operand.rank) return vt_eval_invalid(op, "start_index_map");
+    if (g->index_map[i] < 0 || g->index_map[i] >= operand.rank)
+      return vt_eval_invalid(op, "start_index_map");
   for (int32_t i = 0; i < g->batching_count; i++) {
     int64_t d = g->batching_dim[i];
     if (d < 0 || d >= operand.rank || g->batch_dims[g->batching_at[i]] > operand.dims[d])
@@ -106,7 +109,8 @@ vt_status vt_eval_gather_sized(const vt_eval_call *call, const int64_t *sizes) {
     }
     for (uint32_t i = 0; i < g.components; i++) {
       int64_t d = g.index_map[i];
-      int64_t start = vt_int_load(index_type, indices.data, place + (int64_t)i * g.component_stride);
+      int64_t start =
+          vt_int_load(index_type, indices.data, place + (int64_t)i * g.component_stride);
       if (index_type == VT_U64 && start < 0) start = g.limits[d];
       from += (start < 0 ? 0 : start > g.limits[d] ? g.limits[d] : start) * g.operand_strides[d];
     }
@@ -122,11 +126,13 @@ vt_status vt_eval_gather(const vt_eval_call *call) {
   return vt_eval_gather_sized(call, vt_attr_ints(call->op, VT_ATTR_SLICE_SIZES, NULL));
 }
 
-// result[b..., i..., o...] = operand[b..., index[b..., i...], o...], the indexed dimension at `dim`: result dims are
-// operand dims before dim, index dims after batch_dims, operand dims after dim.
+// result[b..., i..., o...] = operand[b..., index[b..., i...], o...], the indexed dimension at
+// `dim`: result dims are operand dims before dim, index dims after batch_dims, operand dims after
+// dim.
 vt_status vt_eval_torch_index_select(const vt_eval_call *call) {
   vt_tensor in = call->in[0], index = call->in[1], *out = &call->out[0];
-  int64_t dim = vt_attr_i64(call->op, VT_ATTR_DIM), batch = vt_attr_i64(call->op, VT_ATTR_BATCH_DIMS);
+  int64_t dim = vt_attr_i64(call->op, VT_ATTR_DIM),
+          batch = vt_attr_i64(call->op, VT_ATTR_BATCH_DIMS);
   int32_t rank = in.type.rank;
   if (dim < 0 || dim >= rank || batch < 0 || batch > dim || batch > index.type.rank)
     return vt_eval_invalid(call->op, "dim or batch_dims");

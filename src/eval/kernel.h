@@ -7,14 +7,15 @@
 #include "eval/vec.h"
 #include "ir/sharding.h"
 
-// What lives during one call of a public function: plans of functions, free buffers. A zeroed state is valid.
+// What lives during one call of a public function: plans of functions, free buffers. A zeroed state
+// is valid.
 typedef struct vt_eval_state {
-  vt_arena arena;               // plans
-  vt_map plans;                 // vt_func * -> struct vt_eval_plan *
-  struct vt_eval_buffer *spare[26];  // freed buffers by power of two
+  vt_arena arena;                   // plans
+  vt_map plans;                     // vt_func * -> struct vt_eval_plan *
+  struct vt_eval_buffer *spare[26]; // freed buffers by power of two
   int64_t spare_bytes;
-  int32_t depth;                // of nested functions
-  bool lockstep;                // inside a manual computation
+  int32_t depth; // of nested functions
+  bool lockstep; // inside a manual computation
 } vt_eval_state;
 void vt_eval_state_fini(vt_eval_state *state);
 
@@ -42,20 +43,23 @@ typedef struct vt_eval_buffer {
   void *data;
   int64_t bytes;
   int32_t refs;
-  bool borrowed;                // memory of somebody else: never written in place, never pooled
-  struct vt_eval_buffer *next;  // in a list of spare ones
+  bool borrowed;               // memory of somebody else: never written in place, never pooled
+  struct vt_eval_buffer *next; // in a list of spare ones
 } vt_eval_buffer;
 vt_status vt_eval_buffer_new(vt_eval_state *state, int64_t bytes, vt_eval_buffer **out) VT_CHECKED;
 vt_status vt_eval_buffer_borrow(vt_eval_state *state, void *data, int64_t bytes,
                                 vt_eval_buffer **out) VT_CHECKED;
-static inline vt_eval_buffer *vt_eval_buffer_retain(vt_eval_buffer *b) { return b->refs++, b; }
-void vt_eval_buffer_release(vt_eval_state *state, vt_eval_buffer *b);  // accepts NULL
+static inline vt_eval_buffer *vt_eval_buffer_retain(vt_eval_buffer *b) {
+  return b->refs++, b;
+}
+void vt_eval_buffer_release(vt_eval_state *state, vt_eval_buffer *b); // accepts NULL
 
-// Runs a function on buffers. Takes the references in `args` (also on error); returns owned references. A result may
-// be the buffer of an argument.
+// Runs a function on buffers. Takes the references in `args` (also on error); returns owned
+// references. A result may be the buffer of an argument.
 vt_status vt_eval_run(vt_eval_state *state, const vt_eval_env *env, const vt_func *func,
                       vt_eval_buffer **args, vt_eval_buffer **results) VT_CHECKED;
-// The control flow ops on buffers: takes the references in `in` (also on error), `out` gets owned references.
+// The control flow ops on buffers: takes the references in `in` (also on error), `out` gets owned
+// references.
 vt_status vt_eval_control(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
                           vt_eval_buffer **in, vt_eval_buffer **out) VT_CHECKED;
 bool vt_eval_is_control(vt_opcode code);
@@ -67,35 +71,36 @@ typedef struct vt_region {
   const vt_func *func;
   vt_eval_state *state;
   const vt_eval_env *env;
-  uint32_t own_params;          // without captures
+  uint32_t own_params; // without captures
   uint32_t return_count;
-  vt_value *const *returns;     // the function's, or other values of it
-  int64_t lanes;                // most lanes of one run
-  void **slots;                 // lane arrays by value
+  vt_value *const *returns; // the function's, or other values of it
+  int64_t lanes;            // most lanes of one run
+  void **slots;             // lane arrays by value
   int32_t *param_slots, *return_slots;
   struct vt_region_step *steps;
   uint32_t step_count;
-  bool general;                 // not elementwise throughout: lane by lane through vt_eval_run
-  const vt_tensor *captures;    // of the op, borrowed
+  bool general;              // not elementwise throughout: lane by lane through vt_eval_run
+  const vt_tensor *captures; // of the op, borrowed
   vt_arena arena;
 } vt_region;
 // `captures` are the op's last operands. `lanes` is a wish: runs of more are split.
 vt_status vt_region_open(const vt_eval_call *call, const vt_func *func, int64_t lanes,
                          vt_region *out) VT_CHECKED;
-// The same, returning other values of the region than its results. errors UNIMPLEMENTED when it needs more than lanes
+// The same, returning other values of the region than its results. errors UNIMPLEMENTED when it
+// needs more than lanes
 vt_status vt_region_open_values(const vt_eval_call *call, const vt_func *func, uint32_t count,
                                 vt_value *const *values, int64_t lanes, vt_region *out) VT_CHECKED;
-// args[own_params] and results[return_count] are arrays of n elements of the region's types. A result may be the
-// same array as an argument.
+// args[own_params] and results[return_count] are arrays of n elements of the region's types. A
+// result may be the same array as an argument.
 vt_status vt_region_run(vt_region *region, int64_t n, const void *const *args,
                         void *const *results) VT_CHECKED;
 void vt_region_close(vt_region *region);
-// The opcode when the region is `return op(param a, param b)` with both parameters of the returned type, in either
-// order for commutative ops; VT_OP_INVALID otherwise.
+// The opcode when the region is `return op(param a, param b)` with both parameters of the returned
+// type, in either order for commutative ops; VT_OP_INVALID otherwise.
 vt_opcode vt_region_binary(const vt_func *func, int32_t a, int32_t b);
 
-// Elementwise op on n elements (types of in and out: element types count, shapes do not; operands of one element are
-// broadcast where the op allows it). The map of all elementwise kernels.
+// Elementwise op on n elements (types of in and out: element types count, shapes do not; operands
+// of one element are broadcast where the op allows it). The map of all elementwise kernels.
 vt_status vt_eval_lanes(const vt_op *op, int64_t n, const vt_tensor *in, vt_tensor *out) VT_CHECKED;
 // n elements from one type to another.
 vt_status vt_eval_convert_array(vt_dtype from, vt_dtype to, int64_t n, const void *source,
@@ -108,36 +113,41 @@ vt_status vt_eval_reduce_precision(const vt_op *op, int64_t n, vt_dtype dtype, c
 bool vt_eval_eltwise_supports(const vt_op *op, const vt_dtype *in, vt_dtype out);
 
 // vt_eval_lockstep inside a running call.
-vt_status vt_eval_lockstep_run(vt_eval_state *state, const vt_func *func, const vt_eval_env *env, int32_t devices,
-                               const vt_tensor *const *args, vt_tensor *const *results) VT_CHECKED;
+vt_status vt_eval_lockstep_run(vt_eval_state *state, const vt_func *func, const vt_eval_env *env,
+                               int32_t devices, const vt_tensor *const *args,
+                               vt_tensor *const *results) VT_CHECKED;
 bool vt_eval_custom_call_supports(const vt_op *op);
 vt_status vt_eval_approx_top_k(const vt_eval_call *call) VT_CHECKED;
-// Devices of a mesh; where on it (a row-major number) a device sits; its coordinate along an axis or a part of one, and
-// the distance of neighbours there (out_stride may be NULL).
+// Devices of a mesh; where on it (a row-major number) a device sits; its coordinate along an axis
+// or a part of one, and the distance of neighbours there (out_stride may be NULL).
 int64_t vt_eval_mesh_size(const vt_mesh *mesh);
 int64_t vt_eval_mesh_place(const vt_mesh *mesh, int64_t device);
-int64_t vt_eval_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref, int64_t *out_stride);
+int64_t vt_eval_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
+                                int64_t *out_stride);
 
 // vt_eval_collective inside a running call.
-vt_status vt_eval_collective_run(vt_eval_state *state, const vt_eval_env *env, const vt_op *op, int32_t devices,
-                                 const vt_tensor *const *in, vt_tensor *const *out) VT_CHECKED;
-// Shape ops with their attributes given: by broadcast dimensions, by starts and steps, by padding, by slice sizes, by
-// low and high padding pairs.
-vt_status vt_eval_spread(const vt_op *op, uint32_t count, const int64_t *places, vt_tensor in, vt_tensor *out) VT_CHECKED;
-vt_status vt_eval_cut(const vt_op *op, const int64_t *start, const int64_t *stride, vt_tensor in, vt_tensor *out) VT_CHECKED;
-vt_status vt_eval_pad_with(const vt_op *op, const int64_t *low, const int64_t *interior, vt_tensor in, vt_tensor value,
-                           vt_tensor *out) VT_CHECKED;
+vt_status vt_eval_collective_run(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
+                                 int32_t devices, const vt_tensor *const *in,
+                                 vt_tensor *const *out) VT_CHECKED;
+// Shape ops with their attributes given: by broadcast dimensions, by starts and steps, by padding,
+// by slice sizes, by low and high padding pairs.
+vt_status vt_eval_spread(const vt_op *op, uint32_t count, const int64_t *places, vt_tensor in,
+                         vt_tensor *out) VT_CHECKED;
+vt_status vt_eval_cut(const vt_op *op, const int64_t *start, const int64_t *stride, vt_tensor in,
+                      vt_tensor *out) VT_CHECKED;
+vt_status vt_eval_pad_with(const vt_op *op, const int64_t *low, const int64_t *interior,
+                           vt_tensor in, vt_tensor value, vt_tensor *out) VT_CHECKED;
 vt_status vt_eval_gather_sized(const vt_eval_call *call, const int64_t *sizes) VT_CHECKED;
 vt_status vt_eval_convolve(const vt_eval_call *call, const int64_t *padding) VT_CHECKED;
 
-// Copies an array of `rank` dimensions between strided places, strides in elements (0 and negative allowed).
+// Copies an array of `rank` dimensions between strided places, strides in elements (0 and negative
+// allowed).
 void vt_eval_move(size_t element_bytes, int32_t rank, const int64_t *dims, const void *from,
                   const int64_t *from_strides, void *to, const int64_t *to_strides);
 // n copies of one element.
 void vt_eval_fill(size_t element_bytes, int64_t n, const void *element, void *to);
 // Steps `index` through dims in row-major order; false after the last.
 bool vt_eval_next(int32_t rank, const int64_t *dims, int64_t *index);
-
 
 // The kernels, by op, are listed in kernels.def.
 #define KERNEL(op, function) vt_status function(const vt_eval_call *call) VT_CHECKED;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernels_test.c - structured ops: small programs with known answers, the corners of each op among them.
+// kernels_test.c - structured ops: small programs with known answers, the corners of each op among
+// them.
 #include "eval/eval_support.h"
 
 #define INF ((double)INFINITY)
@@ -73,12 +74,8 @@ static void pads(void **state) {
     int64_t low, high, interior, size;
     double want[12];
   } rows[] = {
-      {1, 1, 1, 7, {9, 1, 9, 2, 9, 3, 9}},
-      {-1, -1, 0, 1, {2}},
-      {-1, 1, 1, 5, {9, 2, 9, 3, 9}},
-      {-2, 0, 2, 5, {9, 2, 9, 9, 3}},
-      {3, -4, 0, 2, {9, 9}},
-      {0, -3, 0, 0, {0}},
+      {1, 1, 1, 7, {9, 1, 9, 2, 9, 3, 9}}, {-1, -1, 0, 1, {2}},   {-1, 1, 1, 5, {9, 2, 9, 3, 9}},
+      {-2, 0, 2, 5, {9, 2, 9, 9, 3}},      {3, -4, 0, 2, {9, 9}}, {0, -3, 0, 0, {0}},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     bench b = bench_new();
@@ -108,7 +105,8 @@ static void moves(void **state) {
       int n = 0;
       for (at[permutations[p][0]] = 0; at[permutations[p][0]] < out[0]; at[permutations[p][0]]++)
         for (at[permutations[p][1]] = 0; at[permutations[p][1]] < out[1]; at[permutations[p][1]]++)
-          for (at[permutations[p][2]] = 0; at[permutations[p][2]] < out[2]; at[permutations[p][2]]++)
+          for (at[permutations[p][2]] = 0; at[permutations[p][2]] < out[2];
+               at[permutations[p][2]]++)
             want[n++] = values[(at[0] * B + at[1]) * C + at[2]];
       bench b = bench_new();
       operand(&b, types[t], 3, dims, (numbers){n, values});
@@ -123,7 +121,11 @@ static void dynamic_slices(void **state) {
   static const struct {
     vt_dtype type;
     double start, want;
-  } rows[] = {{VT_S32, 1, 1}, {VT_S32, -5, 0}, {VT_S32, 100, 3}, {VT_U32, 4294967295.0, 3}, {VT_U8, 200, 3}};
+  } rows[] = {{VT_S32, 1, 1},
+              {VT_S32, -5, 0},
+              {VT_S32, 100, 3},
+              {VT_U32, 4294967295.0, 3},
+              {VT_U8, 200, 3}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     bench b = bench_new();
     operand(&b, VT_S32, DIMS(5), N(0, 1, 2, 3, 4));
@@ -197,7 +199,8 @@ static vt_op *scatter(bench *b, vt_dtype type, numbers indices, numbers updates,
 static void scatters(void **state) {
   (void)state;
   bench b = bench_new();
-  scatter(&b, VT_S32, N(0, 0, -1, 3), N(10, 20, 1, 2, 7, 7, 7, 7), binary_region(&b, VT_OP_ADD, VT_S32));
+  scatter(&b, VT_S32, N(0, 0, -1, 3), N(10, 20, 1, 2, 7, 7, 7, 7),
+          binary_region(&b, VT_OP_ADD, VT_S32));
   finish(&b, N(12, 24, 3, 4, 5, 6), 0, "scatter adds, skips what is outside");
 
   b = bench_new();
@@ -222,13 +225,18 @@ static void dots(void **state) {
     const char *why;
   } rows[] = {
       {VT_F32, VT_F32, true, false, N(257, 1, 0, 1), N(1, 0, 1, 2), N(258, 2, 1, 2), "f32"},
-      {VT_F32, VT_F32, false, false, N(257, 1, 0, 1), N(1, 0, 1, 2), N(257, 2, 1, 2), "operands rounded to bf16"},
+      {VT_F32, VT_F32, false, false, N(257, 1, 0, 1), N(1, 0, 1, 2), N(257, 2, 1, 2),
+       "operands rounded to bf16"},
       {VT_F32, VT_F32, false, true, N(257, 1, 0, 1), N(1, 0, 1, 2), N(258, 2, 1, 2), "HIGHEST"},
-      {VT_S8, VT_S32, true, false, N(100, 100, 1, 0), N(100, 0, 100, 1), N(20000, 100, 100, 0), "widens"},
-      {VT_S8, VT_S8, true, false, N(100, 100, 1, 0), N(100, 0, 100, 1), N(32, 100, 100, 0), "wraps"},
+      {VT_S8, VT_S32, true, false, N(100, 100, 1, 0), N(100, 0, 100, 1), N(20000, 100, 100, 0),
+       "widens"},
+      {VT_S8, VT_S8, true, false, N(100, 100, 1, 0), N(100, 0, 100, 1), N(32, 100, 100, 0),
+       "wraps"},
       {VT_BF16, VT_F32, false, false, N(1, 1, 0, 1), N(256, 0, 1, 2), N(257, 2, 1, 2), "f32 sums"},
-      {VT_BF16, VT_BF16, false, false, N(1, 1, 0, 1), N(256, 0, 1, 2), N(256, 2, 1, 2), "rounded once"},
-      {VT_F64, VT_F64, false, false, N(1, 1e-12, 0, 1), N(1, 0, 1, 2), N(1 + 1e-12, 2e-12, 1, 2), "f64 is never rounded"},
+      {VT_BF16, VT_BF16, false, false, N(1, 1, 0, 1), N(256, 0, 1, 2), N(256, 2, 1, 2),
+       "rounded once"},
+      {VT_F64, VT_F64, false, false, N(1, 1e-12, 0, 1), N(1, 0, 1, 2), N(1 + 1e-12, 2e-12, 1, 2),
+       "f64 is never rounded"},
       {VT_PRED, VT_PRED, false, false, N(1, 1, 0, 0), N(1, 0, 1, 0), N(1, 0, 0, 0), "or of ands"},
       {VT_U64, VT_U64, false, false, N(1, 2, 3, 4), N(5, 6, 7, 8), N(19, 22, 43, 50), "64 bits"},
   };
@@ -247,11 +255,13 @@ static void dots(void **state) {
   }
 }
 
-// Shapes around the tile sizes, batches, transposed sides and matrix times vector, against three loops.
+// Shapes around the tile sizes, batches, transposed sides and matrix times vector, against three
+// loops.
 static void dot_shapes(void **state) {
   (void)state;
-  static const int64_t sizes[][4] = {{1, 1, 1, 1}, {2, 3, 5, 7}, {1, 1, 300, 1}, {1, 65, 1, 33}, {3, 70, 259, 1},
-                                     {1, 1, 40, 65}, {2, 33, 0, 3}, {1, 17, 513, 34}};
+  static const int64_t sizes[][4] = {{1, 1, 1, 1},   {2, 3, 5, 7},    {1, 1, 300, 1},
+                                     {1, 65, 1, 33}, {3, 70, 259, 1}, {1, 1, 40, 65},
+                                     {2, 33, 0, 3},  {1, 17, 513, 34}};
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
     for (int flip = 0; flip < 4; flip++)
       for (int type = 0; type < 3; type++) {
@@ -270,7 +280,8 @@ static void dot_shapes(void **state) {
                                              y[a * k * n + (fy ? j * k + p : p * n + j)];
         for (int64_t i = 0; i < g * m * n; i++) want[i] += 0.0;
         bench b = bench_new();
-        int64_t xd[3] = {g, fx ? k : m, fx ? m : k}, yd[3] = {g, fy ? n : k, fy ? k : n}, zd[3] = {g, m, n};
+        int64_t xd[3] = {g, fx ? k : m, fx ? m : k}, yd[3] = {g, fy ? n : k, fy ? k : n},
+                zd[3] = {g, m, n};
         operand(&b, dtype, 3, xd, (numbers){g * m * k, x});
         operand(&b, dtype, 3, yd, (numbers){g * k * n, y});
         vt_op *op = make_one(&b, VT_OP_DOT_GENERAL, dtype, 3, zd, 0);
@@ -286,10 +297,13 @@ static void dot_shapes(void **state) {
       }
 }
 
-static vt_op *conv1d(bench *b, numbers x, int64_t batch, int64_t features, numbers w, int64_t out_features, int64_t size,
-                     int64_t out_batch, int64_t low, int64_t high, const int64_t *strides_dilations) {
-  int64_t width = x.count / (batch * features), window = strides_dilations[3], in_features = w.count / (window * out_features);
-  int64_t xd[3] = {batch, features, width}, wd[3] = {out_features, in_features, window}, zd[3] = {out_batch, out_features, size};
+static vt_op *conv1d(bench *b, numbers x, int64_t batch, int64_t features, numbers w,
+                     int64_t out_features, int64_t size, int64_t out_batch, int64_t low,
+                     int64_t high, const int64_t *strides_dilations) {
+  int64_t width = x.count / (batch * features), window = strides_dilations[3],
+          in_features = w.count / (window * out_features);
+  int64_t xd[3] = {batch, features, width}, wd[3] = {out_features, in_features, window},
+          zd[3] = {out_batch, out_features, size};
   operand(b, VT_F32, 3, xd, x);
   operand(b, VT_F32, 3, wd, w);
   vt_op *op = make_one(b, VT_OP_CONVOLUTION, VT_F32, 3, zd, 0);
@@ -316,7 +330,7 @@ static vt_op *conv1d(bench *b, numbers x, int64_t batch, int64_t features, numbe
 static void convolutions(void **state) {
   (void)state;
   const struct {
-    int64_t settings[5];  // stride, input dilation, window dilation, window size, reversal
+    int64_t settings[5]; // stride, input dilation, window dilation, window size, reversal
     int64_t low, high, size;
     numbers want;
     const char *why;
@@ -332,7 +346,8 @@ static void convolutions(void **state) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     bench b = bench_new();
-    conv1d(&b, N(1, 2, 3, 4), 1, 1, N(1, 10), 1, rows[i].size, 1, rows[i].low, rows[i].high, rows[i].settings);
+    conv1d(&b, N(1, 2, 3, 4), 1, 1, N(1, 10), 1, rows[i].size, 1, rows[i].low, rows[i].high,
+           rows[i].settings);
     finish(&b, rows[i].want, 0, rows[i].why);
   }
   const int64_t plain[5] = {1, 1, 1, 1, 0};
@@ -377,7 +392,8 @@ static void reductions(void **state) {
   finish(&b, N(7, 7), 0, "nothing to reduce gives init");
 }
 
-// Every path of reduce.c: rows, columns, parts, transposed; sums of whole numbers are exact in any order.
+// Every path of reduce.c: rows, columns, parts, transposed; sums of whole numbers are exact in any
+// order.
 static void reduction_paths(void **state) {
   (void)state;
   static const int64_t shapes_[][3] = {{3, 1000, 1}, {1000, 3, 1}, {1, 5000, 1}, {7, 11, 13},
@@ -388,8 +404,10 @@ static void reduction_paths(void **state) {
         const int64_t *d = shapes_[s];
         int64_t n = d[0] * d[1] * d[2], out_dims[3], reduced[3], kept = 0, gone = 0, out_n = 1;
         for (int i = 0; i < 3; i++)
-          if (mask >> i & 1) reduced[gone++] = i;
-          else out_n *= out_dims[kept++] = d[i];
+          if (mask >> i & 1)
+            reduced[gone++] = i;
+          else
+            out_n *= out_dims[kept++] = d[i];
         static const vt_opcode codes[] = {VT_OP_ADD, VT_OP_MAXIMUM, VT_OP_ADD, VT_OP_SUBTRACT};
         static const vt_dtype types[] = {VT_F32, VT_F32, VT_S16, VT_S32};
         double *x = malloc(8 * (size_t)n), *want = malloc(8 * (size_t)out_n);
@@ -399,8 +417,10 @@ static void reduction_paths(void **state) {
           int64_t at[3] = {i / (d[1] * d[2]), i / d[2] % d[1], i % d[2]}, place = 0;
           for (int k = 0; k < 3; k++)
             if (!(mask >> k & 1)) place = place * d[k] + at[k];
-          if (body == 1) want[place] = x[i] > want[place] ? x[i] : want[place];
-          else want[place] += x[i];
+          if (body == 1)
+            want[place] = x[i] > want[place] ? x[i] : want[place];
+          else
+            want[place] += x[i];
         }
         if (body == 2)
           for (int64_t i = 0; i < out_n; i++) want[i] = (double)(int16_t)(int64_t)want[i];
@@ -410,15 +430,17 @@ static void reduction_paths(void **state) {
         vt_op *op = make_one(&b, VT_OP_REDUCE, types[body], (int32_t)kept, out_dims, 1);
         vt_op_set_ints(op, VT_ATTR_DIMENSIONS, (uint32_t)gone, reduced);
         vt_func *region = binary_region(&b, body == 3 ? VT_OP_ADD : codes[body], types[body]);
-        if (body == 3) {  // add(b, add(a, 0)): associative, but not recognised
+        if (body == 3) { // add(b, add(a, 0)): associative, but not recognised
           region = vt_func_create(b.module, "");
           vt_type t = {VT_S32, 0, NULL};
           vt_value *p = vt_func_add_param(region, t), *q = vt_func_add_param(region, t);
           static const int32_t zero = 0;
           static const vt_literal literal = {{VT_S32, 0, NULL}, &zero, false};
           vt_value *z = vt_build_constant(region, NULL, &vt_loc_unknown, &literal);
-          vt_value *inner = vt_build(region, NULL, VT_OP_ADD, &vt_loc_unknown, t, 2, (vt_value *[]){p, z});
-          vt_value *sum = vt_build(region, NULL, VT_OP_ADD, &vt_loc_unknown, t, 2, (vt_value *[]){q, inner});
+          vt_value *inner =
+              vt_build(region, NULL, VT_OP_ADD, &vt_loc_unknown, t, 2, (vt_value *[]){p, z});
+          vt_value *sum =
+              vt_build(region, NULL, VT_OP_ADD, &vt_loc_unknown, t, 2, (vt_value *[]){q, inner});
           vt_func_set_returns(region, 1, &sum);
         }
         op->regions[0] = region;
@@ -428,7 +450,8 @@ static void reduction_paths(void **state) {
       }
 }
 
-static vt_op *windowed(bench *b, numbers x, numbers init, int64_t size, const int64_t *w, vt_opcode code) {
+static vt_op *windowed(bench *b, numbers x, numbers init, int64_t size, const int64_t *w,
+                       vt_opcode code) {
   operand(b, VT_F32, 1, &x.count, x);
   operand(b, VT_F32, SCALAR, init);
   vt_op *op = make_one(b, VT_OP_REDUCE_WINDOW, VT_F32, 1, &size, 1);
@@ -444,7 +467,7 @@ static vt_op *windowed(bench *b, numbers x, numbers init, int64_t size, const in
 static void windows(void **state) {
   (void)state;
   const struct {
-    int64_t w[6];  // size, stride, base dilation, window dilation, low, high
+    int64_t w[6]; // size, stride, base dilation, window dilation, low, high
     double init;
     numbers want;
     const char *why;
@@ -461,7 +484,8 @@ static void windows(void **state) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     bench b = bench_new();
-    windowed(&b, N(1, 2, 3, 4), (numbers){1, &rows[i].init}, rows[i].want.count, rows[i].w, VT_OP_ADD);
+    windowed(&b, N(1, 2, 3, 4), (numbers){1, &rows[i].init}, rows[i].want.count, rows[i].w,
+             VT_OP_ADD);
     finish(&b, rows[i].want, 0, rows[i].why);
   }
 }
@@ -474,7 +498,8 @@ static void select_and_scatters(void **state) {
   } rows[] = {
       {N(1, 3, 3, 2), N(10, 20), N(0.5, 10.5, 20.5, 0.5), "maxima"},
       {N(2, 2, 1, 1), N(10, 20), N(10.5, 0.5, 20.5, 0.5), "ties keep the first"},
-      {N(NaN, 1, 5, NaN), N(10, 20), N(0.5, 10.5, 0.5, 20.5), "NaN loses to what follows, and is taken when last"},
+      {N(NaN, 1, 5, NaN), N(10, 20), N(0.5, 10.5, 0.5, 20.5),
+       "NaN loses to what follows, and is taken when last"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     bench b = bench_new();
@@ -491,7 +516,8 @@ static void select_and_scatters(void **state) {
   }
 }
 
-static void sort_pair(vt_func *(*make)(bench *), int64_t n, const double *keys, double *out_keys, double *out_values) {
+static void sort_pair(vt_func *(*make)(bench *), int64_t n, const double *keys, double *out_keys,
+                      double *out_values) {
   bench b = bench_new();
   double *values = malloc(8 * (size_t)n);
   for (int64_t i = 0; i < n; i++) values[i] = (double)i;
@@ -518,26 +544,35 @@ static vt_func *comparator(bench *b, int form) {
   vt_func_add_param(f, value);
   vt_func_add_param(f, value);
   vt_value *r = compare_in(f, form == 1 ? VT_CMP_GT : VT_CMP_LT, VT_CMPTYPE_TOTALORDER, x, y);
-  if (form == 2) {  // a comparator of no usual form: not (a >= b)
+  if (form == 2) { // a comparator of no usual form: not (a >= b)
     r = compare_in(f, VT_CMP_GE, VT_CMPTYPE_TOTALORDER, x, y);
     r = vt_build(f, NULL, VT_OP_NOT, &vt_loc_unknown, pred, 1, &r);
   }
-  if (form == 3) {  // |a| < |b|, then the second array descending
+  if (form == 3) { // |a| < |b|, then the second array descending
     vt_value *ax = vt_build(f, NULL, VT_OP_ABS, &vt_loc_unknown, key, 1, &x);
     vt_value *ay = vt_build(f, NULL, VT_OP_ABS, &vt_loc_unknown, key, 1, &y);
     vt_value *less = compare_in(f, VT_CMP_LT, VT_CMPTYPE_FLOAT, ax, ay);
     vt_value *equal = compare_in(f, VT_CMP_EQ, VT_CMPTYPE_FLOAT, ax, ay);
     vt_value *second = compare_in(f, VT_CMP_GT, VT_CMPTYPE_SIGNED, f->params[2], f->params[3]);
-    vt_value *both = vt_build(f, NULL, VT_OP_AND, &vt_loc_unknown, pred, 2, (vt_value *[]){equal, second});
+    vt_value *both =
+        vt_build(f, NULL, VT_OP_AND, &vt_loc_unknown, pred, 2, (vt_value *[]){equal, second});
     r = vt_build(f, NULL, VT_OP_OR, &vt_loc_unknown, pred, 2, (vt_value *[]){less, both});
   }
   vt_func_set_returns(f, 1, &r);
   return f;
 }
-static vt_func *ascending(bench *b) { return comparator(b, 0); }
-static vt_func *descending(bench *b) { return comparator(b, 1); }
-static vt_func *unusual(bench *b) { return comparator(b, 2); }
-static vt_func *two_keys(bench *b) { return comparator(b, 3); }
+static vt_func *ascending(bench *b) {
+  return comparator(b, 0);
+}
+static vt_func *descending(bench *b) {
+  return comparator(b, 1);
+}
+static vt_func *unusual(bench *b) {
+  return comparator(b, 2);
+}
+static vt_func *two_keys(bench *b) {
+  return comparator(b, 3);
+}
 
 static void sorts(void **state) {
   (void)state;
@@ -547,7 +582,7 @@ static void sorts(void **state) {
     sort_pair(ascending, n, keys, out, order);
     for (int64_t i = 1; i < n; i++) {
       assert_true(out[i - 1] <= out[i]);
-      if (out[i - 1] == out[i]) assert_true(order[i - 1] < order[i]);  // stable
+      if (out[i - 1] == out[i]) assert_true(order[i - 1] < order[i]); // stable
       assert_true(keys[(int)order[i]] == out[i]);
     }
     sort_pair(unusual, n, keys, again, again_order);
@@ -575,7 +610,8 @@ static void linear_algebra(void **state) {
   operand(&b, VT_F32, DIMS(2, 2, 2), N(4, 99, 2, 5, 1, 0, 0, -1));
   vt_op *op = make_one(&b, VT_OP_CHOLESKY, VT_F32, DIMS(2, 2, 2), 0);
   vt_op_set_i64(op, VT_ATTR_LOWER, 1);
-  finish(&b, N(2, 0.0, 1, 2, NaN, NaN, NaN, NaN), 0, "cholesky reads one triangle; not definite is NaN");
+  finish(&b, N(2, 0.0, 1, 2, NaN, NaN, NaN, NaN), 0,
+         "cholesky reads one triangle; not definite is NaN");
 
   b = bench_new();
   operand(&b, VT_C64, DIMS(2, 2), N(4, 0, 0, 2, 77, 77, 5, 0));
@@ -618,7 +654,8 @@ static void ffts(void **state) {
       for (int64_t k = 0; k < n; k++) {
         want[2 * k] = want[2 * k + 1] = 0;
         for (int64_t j = 0; j < n; j++) {
-          double angle = (inverse ? 2 : -2) * M_PI * (double)(j * k % n) / (double)n, c = cos(angle), s = sin(angle);
+          double angle = (inverse ? 2 : -2) * M_PI * (double)(j * k % n) / (double)n,
+                 c = cos(angle), s = sin(angle);
           want[2 * k] += (x[2 * j] * c - x[2 * j + 1] * s) / (double)(inverse ? n : 1);
           want[2 * k + 1] += (x[2 * j] * s + x[2 * j + 1] * c) / (double)(inverse ? n : 1);
         }
@@ -630,7 +667,8 @@ static void ffts(void **state) {
       INTS(op, FFT_LENGTH, n);
       run_op(&b);
       for (int64_t i = 0; i < 2 * n; i++)
-        if (fabs(((double *)b.out[0].data)[i] - want[i]) > 1e-11) fail_msg("fft of %lld points", (long long)n);
+        if (fabs(((double *)b.out[0].data)[i] - want[i]) > 1e-11)
+          fail_msg("fft of %lld points", (long long)n);
       bench_free(&b);
     }
   bench b = bench_new();
@@ -796,13 +834,26 @@ static void dynamic_ops(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(shapes),     cmocka_unit_test(pads),           cmocka_unit_test(moves),
-      cmocka_unit_test(gathers),    cmocka_unit_test(dynamic_slices), cmocka_unit_test(scatters),
-      cmocka_unit_test(dots),       cmocka_unit_test(dot_shapes),     cmocka_unit_test(convolutions),
-      cmocka_unit_test(reductions), cmocka_unit_test(reduction_paths), cmocka_unit_test(windows),
-      cmocka_unit_test(sorts),      cmocka_unit_test(select_and_scatters),
-      cmocka_unit_test(ffts),       cmocka_unit_test(linear_algebra), cmocka_unit_test(random_bits),
-      cmocka_unit_test(batch_norms), cmocka_unit_test(older_ops),     cmocka_unit_test(dynamic_ops),
+      cmocka_unit_test(shapes),
+      cmocka_unit_test(pads),
+      cmocka_unit_test(moves),
+      cmocka_unit_test(gathers),
+      cmocka_unit_test(dynamic_slices),
+      cmocka_unit_test(scatters),
+      cmocka_unit_test(dots),
+      cmocka_unit_test(dot_shapes),
+      cmocka_unit_test(convolutions),
+      cmocka_unit_test(reductions),
+      cmocka_unit_test(reduction_paths),
+      cmocka_unit_test(windows),
+      cmocka_unit_test(sorts),
+      cmocka_unit_test(select_and_scatters),
+      cmocka_unit_test(ffts),
+      cmocka_unit_test(linear_algebra),
+      cmocka_unit_test(random_bits),
+      cmocka_unit_test(batch_norms),
+      cmocka_unit_test(older_ops),
+      cmocka_unit_test(dynamic_ops),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,9 +41,12 @@ typedef double complex zdouble;
       for (int64_t j = 0; j <= i; j++) {                                                           \
         T x = fine ? a[i * n + j] : (T)NAN;                                                        \
         T other = fine ? (T)0 : (T)NAN;                                                            \
-        if (i == j) a[i * n + i] = x;                                                              \
-        else if (lower) a[i * n + j] = x, a[j * n + i] = other;                                    \
-        else a[j * n + i] = CONJ(x), a[i * n + j] = other;                                         \
+        if (i == j)                                                                                \
+          a[i * n + i] = x;                                                                        \
+        else if (lower)                                                                            \
+          a[i * n + j] = x, a[j * n + i] = other;                                                  \
+        else                                                                                       \
+          a[j * n + i] = CONJ(x), a[i * n + j] = other;                                            \
       }                                                                                            \
   }                                                                                                \
   /* a x = b for b [n][m] in place; `lower` is the triangle of the a given here. */                \
@@ -58,14 +61,15 @@ typedef double complex zdouble;
         for (int64_t c = 0; c < m; c++) b[i * m + c] /= a[i * n + i];                              \
     }                                                                                              \
   }                                                                                                \
-  static void transpose_##suffix(int64_t rows, int64_t cols, bool conjugate, const T *from, T *to) { \
+  static void transpose_##suffix(int64_t rows, int64_t cols, bool conjugate, const T *from,        \
+                                 T *to) {                                                          \
     for (int64_t i = 0; i < rows; i++)                                                             \
       for (int64_t j = 0; j < cols; j++)                                                           \
         to[j * rows + i] = conjugate ? CONJ(from[i * cols + j]) : from[i * cols + j];              \
   }                                                                                                \
   /* op(a) x = b, or x op(a) = b by way of the transposed system. w has room for a and b. */       \
-  static void triangular_##suffix(int64_t n, int64_t m, bool left, bool lower, bool unit, int64_t form, \
-                                  const T *a, T *b, T *w) {                                        \
+  static void triangular_##suffix(int64_t n, int64_t m, bool left, bool lower, bool unit,          \
+                                  int64_t form, const T *a, T *b, T *w) {                          \
     bool turn = form != VT_NO_TRANSPOSE, conjugate = form == VT_ADJOINT;                           \
     T *ta = w, *tb = w + n * n;                                                                    \
     if (left) {                                                                                    \
@@ -75,7 +79,8 @@ typedef double complex zdouble;
     }                                                                                              \
     /* x op(a) = b is op(a)^T x^T = b^T; op(a)^T is a^T, a, or the conjugate of a. */              \
     transpose_##suffix(m, n, false, b, tb);                                                        \
-    if (!turn) transpose_##suffix(n, n, false, a, ta);                                             \
+    if (!turn)                                                                                     \
+      transpose_##suffix(n, n, false, a, ta);                                                      \
     else                                                                                           \
       for (int64_t i = 0; i < n * n; i++) ta[i] = conjugate ? CONJ(a[i]) : a[i];                   \
     solve_##suffix(n, m, lower == turn, unit, ta, tb);                                             \
@@ -85,7 +90,9 @@ typedef double complex zdouble;
 LINALG(double, real, SAME, SAME)
 LINALG(zdouble, complex, conj, creal)
 
-static vt_dtype wide_of(vt_dtype d) { return vt_dtype_is_complex(d) ? VT_C128 : VT_F64; }
+static vt_dtype wide_of(vt_dtype d) {
+  return vt_dtype_is_complex(d) ? VT_C128 : VT_F64;
+}
 
 static vt_status check_matrix(const vt_op *op, vt_type t) {
   if (t.rank < 2) return vt_eval_invalid(op, "shapes");
@@ -106,8 +113,10 @@ vt_status vt_eval_cholesky(const vt_eval_call *call) {
   VT_TRY(vt_eval_scratch(total * (int64_t)vt_dtype_bytes(wide), &a));
   vt_status st = vt_eval_convert_array(t.dtype, wide, total, call->in[0].data, a);
   for (int64_t m = 0; m < total / (n * n) && !st; m++) {
-    if (wide == VT_F64) cholesky_real(n, lower, (double *)(void *)a + m * n * n);
-    else cholesky_complex(n, lower, (zdouble *)(void *)a + m * n * n);
+    if (wide == VT_F64)
+      cholesky_real(n, lower, (double *)(void *)a + m * n * n);
+    else
+      cholesky_complex(n, lower, (zdouble *)(void *)a + m * n * n);
   }
   if (!st) st = vt_eval_convert_array(wide, t.dtype, total, a, call->out[0].data);
   free(a);
@@ -124,7 +133,8 @@ vt_status vt_eval_triangular_solve(const vt_eval_call *call) {
   int64_t form = vt_attr_i64(op, VT_ATTR_TRANSPOSE_A);
   int64_t n = ta.dims[ta.rank - 1], rows = tb.dims[tb.rank - 2], cols = tb.dims[tb.rank - 1];
   int64_t m = left ? cols : rows, na = vt_type_elements(ta), nb = vt_type_elements(tb);
-  if (ta.dims[ta.rank - 2] != n || (left ? rows : cols) != n || (nb && na / (n * n) != nb / (rows * cols)))
+  if (ta.dims[ta.rank - 2] != n || (left ? rows : cols) != n ||
+      (nb && na / (n * n) != nb / (rows * cols)))
     return vt_eval_invalid(op, "shapes");
   if (!nb) return VT_OK;
   vt_dtype wide = wide_of(ta.dtype);
@@ -138,8 +148,10 @@ vt_status vt_eval_triangular_solve(const vt_eval_call *call) {
   VT_TRY_OUT(vt_eval_convert_array(tb.dtype, wide, nb, call->in[1].data, b));
   for (int64_t i = 0; i < nb / (n * m); i++) {
     void *ai = a + i * n * n * bytes, *bi = b + i * n * m * bytes, *wi = w;
-    if (wide == VT_F64) triangular_real(n, m, left, lower, unit, form, ai, bi, wi);
-    else triangular_complex(n, m, left, lower, unit, form, ai, bi, wi);
+    if (wide == VT_F64)
+      triangular_real(n, m, left, lower, unit, form, ai, bi, wi);
+    else
+      triangular_complex(n, m, left, lower, unit, form, ai, bi, wi);
   }
   VT_TRY_OUT(vt_eval_convert_array(wide, tb.dtype, nb, b, call->out[0].data));
 out:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lockstep.c - one function on all devices, step by step, so that collectives see every device's operands.
+// lockstep.c - one function on all devices, step by step, so that collectives see every device's
+// operands.
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 
 typedef struct lockstep {
   vt_eval_state *state;
-  vt_eval_env env;       // partition and replica are set for each device in turn
+  vt_eval_env env; // partition and replica are set for each device in turn
   int32_t devices;
 } lockstep;
 
@@ -20,7 +21,8 @@ static vt_eval_env env_of(const lockstep *l, int32_t device) {
   return env;
 }
 
-static vt_status run_all(lockstep *l, const vt_func *func, vt_eval_buffer ***args, vt_eval_buffer ***results);
+static vt_status run_all(lockstep *l, const vt_func *func, vt_eval_buffer ***args,
+                         vt_eval_buffer ***results);
 
 // args[device][i], in one block to be freed.
 static vt_eval_buffer ***new_table(int32_t devices, uint32_t width) {
@@ -46,8 +48,8 @@ static void drop_row(lockstep *l, uint32_t width, vt_eval_buffer **row) {
 }
 
 // What all devices must agree on: the value that steers control flow around collectives.
-static vt_status agree(const lockstep *l, const vt_op *op, vt_dtype type, vt_eval_buffer *const *values,
-                       int64_t *out) {
+static vt_status agree(const lockstep *l, const vt_op *op, vt_dtype type,
+                       vt_eval_buffer *const *values, int64_t *out) {
   *out = vt_int_load(type, values[0]->data, 0);
   for (int32_t d = 1; d < l->devices; d++)
     if (vt_int_load(type, values[d]->data, 0) != *out)
@@ -55,7 +57,8 @@ static vt_status agree(const lockstep *l, const vt_op *op, vt_dtype type, vt_eva
   return VT_OK;
 }
 
-static vt_status run_while(lockstep *l, const vt_op *op, vt_eval_buffer ***in, vt_eval_buffer ***out) {
+static vt_status run_while(lockstep *l, const vt_op *op, vt_eval_buffer ***in,
+                           vt_eval_buffer ***out) {
   uint32_t count = op->operand_count, own = vt_op_own_operands(op);
   vt_status st = VT_OK;
   vt_eval_buffer ***args = new_table(l->devices, count), ***go_on = new_table(l->devices, 1);
@@ -86,19 +89,24 @@ static vt_status run_while(lockstep *l, const vt_op *op, vt_eval_buffer ***in, v
       in[d][i] = NULL;
     }
 out:
-  free(args);  // run_all has taken what was in it
+  free(args); // run_all has taken what was in it
   free(go_on);
   free(answers);
   return st;
 }
 
 // if, case, call, composite. `in` is emptied.
-static vt_status run_branch(lockstep *l, const vt_op *op, vt_eval_buffer ***in, vt_eval_buffer ***out) {
+static vt_status run_branch(lockstep *l, const vt_op *op, vt_eval_buffer ***in,
+                            vt_eval_buffer ***out) {
   const vt_func *func;
   uint32_t first = 0;
   switch ((int)op->code) {
-  case VT_OP_CALL: func = vt_attr_func(op, VT_ATTR_CALLEE); break;
-  case VT_OP_COMPOSITE: func = vt_attr_func(op, VT_ATTR_DECOMPOSITION); break;
+  case VT_OP_CALL:
+    func = vt_attr_func(op, VT_ATTR_CALLEE);
+    break;
+  case VT_OP_COMPOSITE:
+    func = vt_attr_func(op, VT_ATTR_DECOMPOSITION);
+    break;
   default: {
     int64_t chosen;
     vt_eval_buffer **index = calloc((size_t)l->devices, sizeof *index);
@@ -125,7 +133,8 @@ static vt_status run_branch(lockstep *l, const vt_op *op, vt_eval_buffer ***in, 
   return st;
 }
 
-static vt_status run_collective_step(lockstep *l, const vt_eval_step *step, vt_eval_buffer ***slots) {
+static vt_status run_collective_step(lockstep *l, const vt_eval_step *step,
+                                     vt_eval_buffer ***slots) {
   const vt_op *op = step->op;
   uint32_t count = op->operand_count + op->result_count;
   size_t rows = sizeof(void *) * (size_t)l->devices;
@@ -160,7 +169,8 @@ out:
 static vt_status run_control_step(lockstep *l, const vt_eval_step *step, vt_eval_buffer ***slots) {
   const vt_op *op = step->op;
   vt_status st = VT_OK;
-  vt_eval_buffer ***in = new_table(l->devices, op->operand_count), ***out = new_table(l->devices, op->result_count);
+  vt_eval_buffer ***in = new_table(l->devices, op->operand_count),
+                 ***out = new_table(l->devices, op->result_count);
   if (!in || !out) {
     st = vt_error_no_memory();
     goto out;
@@ -188,8 +198,10 @@ static vt_status run_step(lockstep *l, const vt_eval_step *step, vt_eval_buffer 
     }
     return VT_OK;
   }
-  if (vt_eval_is_control(step->op->code)) VT_TRY(run_control_step(l, step, slots));
-  else VT_TRY(run_collective_step(l, step, slots));
+  if (vt_eval_is_control(step->op->code))
+    VT_TRY(run_control_step(l, step, slots));
+  else
+    VT_TRY(run_collective_step(l, step, slots));
   for (int32_t d = 0; d < l->devices; d++)
     for (uint32_t i = 0; i < step->dead_count; i++) {
       vt_eval_buffer_release(l->state, slots[d][step->dead[i]]);
@@ -199,14 +211,18 @@ static vt_status run_step(lockstep *l, const vt_eval_step *step, vt_eval_buffer 
 }
 
 // Takes the references in args (also on error), gives owned ones.
-static vt_status run_all(lockstep *l, const vt_func *func, vt_eval_buffer ***args, vt_eval_buffer ***results) {
+static vt_status run_all(lockstep *l, const vt_func *func, vt_eval_buffer ***args,
+                         vt_eval_buffer ***results) {
   const vt_eval_plan *plan = NULL;
   vt_status st = VT_OK;
   int32_t ready = 0;
   vt_eval_buffer ***slots = calloc((size_t)l->devices, sizeof *slots);
-  if (!slots) st = vt_error_no_memory();
-  else if (l->state->depth > 200) st = vt_error(VT_INVALID_ARGUMENT, "calls nest too deep");
-  else st = vt_eval_plan_of(l->state, func, &plan);
+  if (!slots)
+    st = vt_error_no_memory();
+  else if (l->state->depth > 200)
+    st = vt_error(VT_INVALID_ARGUMENT, "calls nest too deep");
+  else
+    st = vt_eval_plan_of(l->state, func, &plan);
   for (; !st && ready < l->devices; ready++)
     if (!(slots[ready] = vt_eval_frame_new(plan, args[ready]))) {
       st = vt_error_no_memory();
@@ -230,19 +246,22 @@ static vt_status run_all(lockstep *l, const vt_func *func, vt_eval_buffer ***arg
 static vt_status lockstep_with(lockstep *l, const vt_func *func, const vt_tensor *const *args,
                                vt_tensor *const *results) {
   vt_status st = VT_OK;
-  vt_eval_buffer ***in = new_table(l->devices, func->param_count), ***out = new_table(l->devices, func->return_count);
+  vt_eval_buffer ***in = new_table(l->devices, func->param_count),
+                 ***out = new_table(l->devices, func->return_count);
   if (!in || !out) {
     st = vt_error_no_memory();
     goto out;
   }
   for (int32_t d = 0; d < l->devices; d++)
     for (uint32_t i = 0; i < func->param_count; i++)
-      VT_TRY_OUT(vt_eval_buffer_borrow(l->state, args[d][i].data, vt_type_bytes(args[d][i].type), &in[d][i]));
+      VT_TRY_OUT(vt_eval_buffer_borrow(l->state, args[d][i].data, vt_type_bytes(args[d][i].type),
+                                       &in[d][i]));
   VT_TRY_OUT(run_all(l, func, in, out));
   for (int32_t d = 0; d < l->devices; d++)
     for (uint32_t i = 0; i < func->return_count; i++) {
       size_t bytes = (size_t)vt_type_bytes(results[d][i].type);
-      if (bytes && results[d][i].data != out[d][i]->data) memmove(results[d][i].data, out[d][i]->data, bytes);
+      if (bytes && results[d][i].data != out[d][i]->data)
+        memmove(results[d][i].data, out[d][i]->data, bytes);
     }
 out:
   free_table(l, func->param_count, in);
@@ -250,8 +269,9 @@ out:
   return st;
 }
 
-vt_status vt_eval_lockstep_run(vt_eval_state *state, const vt_func *func, const vt_eval_env *env, int32_t devices,
-                               const vt_tensor *const *args, vt_tensor *const *results) {
+vt_status vt_eval_lockstep_run(vt_eval_state *state, const vt_func *func, const vt_eval_env *env,
+                               int32_t devices, const vt_tensor *const *args,
+                               vt_tensor *const *results) {
   if (devices < 1) return vt_error(VT_INVALID_ARGUMENT, "%d devices", (int)devices);
   lockstep l = {state, *env, devices};
   if (l.env.partition_count <= 0) l.env.partition_count = devices;

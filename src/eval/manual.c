@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// manual.c - manual computations: operands are cut into one tile per device, the region runs on all devices in
-// lockstep, and the results' tiles are put together. Axes that are not manual stay whole.
+// manual.c - manual computations: operands are cut into one tile per device, the region runs on all
+// devices in lockstep, and the results' tiles are put together. Axes that are not manual stay
+// whole.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@ static bool is_manual(const vt_op *op, const vt_mesh *mesh, uint32_t axis) {
   const vt_attr *axes = vt_op_attr(op, VT_ATTR_MANUAL_AXES);
   const char *name = mesh->axes[axis].name;
   for (uint32_t i = 0; axes && i < axes->count; i++)
-    if (axes->strings[i].size == strlen(name) && !memcmp(axes->strings[i].data, name, axes->strings[i].size))
+    if (axes->strings[i].size == strlen(name) &&
+        !memcmp(axes->strings[i].data, name, axes->strings[i].size))
       return true;
   return false;
 }
@@ -22,8 +24,8 @@ static const vt_sharding *sharding_of(const vt_op *op, vt_attr_key key, uint32_t
 }
 
 // The offset of a device's tile (of type `local`) in the whole array.
-static vt_status tile_offset(const vt_op *op, const vt_sharding *s, vt_type whole, vt_type local, int64_t device,
-                             int64_t *out) {
+static vt_status tile_offset(const vt_op *op, const vt_sharding *s, vt_type whole, vt_type local,
+                             int64_t device, int64_t *out) {
   int64_t strides[VT_MAX_RANK];
   *out = 0;
   if (whole.rank != local.rank) return vt_eval_invalid(op, "tile");
@@ -48,14 +50,17 @@ static vt_status tile_offset(const vt_op *op, const vt_sharding *s, vt_type whol
 }
 
 // Copies a tile out of the whole array, or into it.
-static void copy_tile(vt_type whole, vt_type local, void *whole_data, int64_t offset, void *tile, bool into) {
+static void copy_tile(vt_type whole, vt_type local, void *whole_data, int64_t offset, void *tile,
+                      bool into) {
   int64_t a[VT_MAX_RANK], b[VT_MAX_RANK];
   size_t bytes = vt_dtype_bytes(local.dtype);
   char *at = (char *)whole_data + offset * (int64_t)bytes;
   vt_type_strides(whole, a);
   vt_type_strides(local, b);
-  if (into) vt_eval_move(bytes, local.rank, local.dims, tile, b, at, a);
-  else vt_eval_move(bytes, local.rank, local.dims, at, a, tile, b);
+  if (into)
+    vt_eval_move(bytes, local.rank, local.dims, tile, b, at, a);
+  else
+    vt_eval_move(bytes, local.rank, local.dims, at, a, tile, b);
 }
 
 static const vt_mesh *mesh_of(const vt_op *op) {
@@ -63,7 +68,8 @@ static const vt_mesh *mesh_of(const vt_op *op) {
   for (int k = 0; k < 2; k++) {
     const vt_attr *list = vt_op_attr(op, keys[k]);
     for (uint32_t i = 0; list && i < list->count; i++)
-      if (list->shardings[i] && list->shardings[i]->kind == VT_SHARDING_MESH && list->shardings[i]->mesh)
+      if (list->shardings[i] && list->shardings[i]->kind == VT_SHARDING_MESH &&
+          list->shardings[i]->mesh)
         return list->shardings[i]->mesh;
   }
   return NULL;
@@ -71,7 +77,7 @@ static const vt_mesh *mesh_of(const vt_op *op) {
 
 typedef struct tiles {
   int64_t devices;
-  vt_tensor *tensors;                 // [device][params, then returns]
+  vt_tensor *tensors; // [device][params, then returns]
   const vt_tensor **args;
   vt_tensor **results;
 } tiles;
@@ -101,12 +107,13 @@ static vt_status make_tiles(const vt_eval_call *call, const vt_func *f, tiles *t
     for (uint32_t i = 0; i < f->param_count; i++) {
       int64_t offset;
       row[i].type = f->params[i]->type;
-      if (i >= own) {  // captures arrive whole
+      if (i >= own) { // captures arrive whole
         row[i].data = call->in[i].data;
         continue;
       }
       VT_TRY(vt_eval_scratch(vt_type_bytes(row[i].type), &row[i].data));
-      VT_TRY(tile_offset(op, sharding_of(op, VT_ATTR_IN_SHARDINGS, i), call->in[i].type, row[i].type, d, &offset));
+      VT_TRY(tile_offset(op, sharding_of(op, VT_ATTR_IN_SHARDINGS, i), call->in[i].type,
+                         row[i].type, d, &offset));
       copy_tile(call->in[i].type, row[i].type, call->in[i].data, offset, row[i].data, false);
     }
     for (uint32_t i = 0; i < f->return_count; i++) {
@@ -127,14 +134,16 @@ vt_status vt_eval_manual_computation(const vt_eval_call *call) {
   if (call->state->lockstep) return vt_eval_refuse(op, "a manual computation inside another");
   vt_status st = VT_OK;
   VT_TRY_OUT(make_tiles(call, f, &t));
-  vt_eval_env env = {.partition_count = (int32_t)t.devices, .exact_dots = call->env->exact_dots,
+  vt_eval_env env = {.partition_count = (int32_t)t.devices,
+                     .exact_dots = call->env->exact_dots,
                      .transfer = call->env->transfer};
   VT_TRY_OUT(vt_eval_lockstep_run(call->state, f, &env, (int32_t)t.devices, t.args, t.results));
   for (uint32_t i = 0; i < f->return_count; i++)
     for (int64_t d = 0; d < t.devices; d++) {
       int64_t offset;
       vt_tensor tile = t.results[d][i];
-      VT_TRY_OUT(tile_offset(op, sharding_of(op, VT_ATTR_OUT_SHARDINGS, i), call->out[i].type, tile.type, d, &offset));
+      VT_TRY_OUT(tile_offset(op, sharding_of(op, VT_ATTR_OUT_SHARDINGS, i), call->out[i].type,
+                             tile.type, d, &offset));
       copy_tile(call->out[i].type, tile.type, call->out[i].data, offset, tile.data, true);
     }
 out:

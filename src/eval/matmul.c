@@ -20,17 +20,20 @@
 INNER(float)
 INNER(double)
 
-static void real_matmul(vt_dtype type, int64_t batch, int64_t m, int64_t n, int64_t k, const char *x,
-                        const char *y, char *out) {
+static void real_matmul(vt_dtype type, int64_t batch, int64_t m, int64_t n, int64_t k,
+                        const char *x, const char *y, char *out) {
   vt_vec_matmul_fn run = vt_vec()->matmul[vt_vec_class_of(type)];
   int64_t bytes = (int64_t)vt_dtype_bytes(type);
   memset(out, 0, (size_t)(batch * m * n * bytes));
   for (int64_t b = 0; b < batch; b++) {
     const void *xb = x + b * m * k * bytes, *yb = y + b * k * n * bytes;
     void *to = out + b * m * n * bytes;
-    if (m == 1 && n == 1 && type == VT_F32) *(float *)to = inner_float(k, xb, yb);
-    else if (m == 1 && n == 1 && type == VT_F64) *(double *)to = inner_double(k, xb, yb);
-    else run(m, n, k, xb, k, yb, n, to, n);
+    if (m == 1 && n == 1 && type == VT_F32)
+      *(float *)to = inner_float(k, xb, yb);
+    else if (m == 1 && n == 1 && type == VT_F64)
+      *(double *)to = inner_double(k, xb, yb);
+    else
+      run(m, n, k, xb, k, yb, n, to, n);
   }
 }
 
@@ -48,7 +51,8 @@ PLANES(double)
 static vt_status complex_matmul(vt_dtype type, int64_t batch, int64_t m, int64_t n, int64_t k,
                                 const void *x, const void *y, void *out) {
   vt_dtype part = type == VT_C64 ? VT_F32 : VT_F64;
-  int64_t bytes = (int64_t)vt_dtype_bytes(part), a = batch * m * k, b = batch * k * n, c = batch * m * n;
+  int64_t bytes = (int64_t)vt_dtype_bytes(part), a = batch * m * k, b = batch * k * n,
+          c = batch * m * n;
   char *memory;
   VT_TRY(vt_eval_scratch((2 * a + 2 * b + 4 * c) * bytes, &memory));
   char *xr = memory, *xi = xr + a * bytes, *yr = xi + a * bytes, *yi = yr + b * bytes;
@@ -66,14 +70,16 @@ static vt_status complex_matmul(vt_dtype type, int64_t batch, int64_t m, int64_t
   real_matmul(part, batch, m, n, k, xr, yi, p[2]);
   real_matmul(part, batch, m, n, k, xi, yr, p[3]);
   const void *q[4] = {p[0], p[1], p[2], p[3]};
-  if (part == VT_F32) join_float(c, q[0], q[1], q[2], q[3], out);
-  else join_double(c, q[0], q[1], q[2], q[3], out);
+  if (part == VT_F32)
+    join_float(c, q[0], q[1], q[2], q[3], out);
+  else
+    join_double(c, q[0], q[1], q[2], q[3], out);
   free(memory);
   return VT_OK;
 }
 
-vt_status vt_dot_matmul(vt_dtype type, int64_t batch, int64_t m, int64_t n, int64_t k, const void *x,
-                        const void *y, void *out) {
+vt_status vt_dot_matmul(vt_dtype type, int64_t batch, int64_t m, int64_t n, int64_t k,
+                        const void *x, const void *y, void *out) {
   if (batch * m * n == 0) return VT_OK;
   if (vt_dtype_is_complex(type)) return complex_matmul(type, batch, m, n, k, x, y, out);
   real_matmul(type, batch, m, n, k, x, y, out);

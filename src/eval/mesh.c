@@ -14,7 +14,8 @@ int64_t vt_eval_mesh_place(const vt_mesh *mesh, int64_t device) {
   return device;
 }
 
-int64_t vt_eval_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref, int64_t *out_stride) {
+int64_t vt_eval_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
+                                int64_t *out_stride) {
   int64_t below = 1, size = mesh->axes[ref.axis].size;
   for (uint32_t i = ref.axis + 1; i < mesh->axis_count; i++) below *= mesh->axes[i].size;
   int64_t part = size / (ref.pre_size * ref.size);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// move.c - copies between strided arrays: the engine of broadcast, transpose, slice, pad and their kin.
+// move.c - copies between strided arrays: the engine of broadcast, transpose, slice, pad and their
+// kin.
 //
-// Dimensions are merged where both sides allow, the last one runs in a tight loop (a memcpy, a fill, or a strided
-// copy), and two dimensions that swap their roles are copied in tiles that fit the first cache.
+// Dimensions are merged where both sides allow, the last one runs in a tight loop (a memcpy, a
+// fill, or a strided copy), and two dimensions that swap their roles are copied in tiles that fit
+// the first cache.
 #include <string.h>
 
 #include "eval/kernel.h"
@@ -10,7 +12,7 @@
 enum { TILE = 32 };
 
 typedef struct plane {
-  int64_t n, from, to;  // size and strides in elements
+  int64_t n, from, to; // size and strides in elements
 } plane;
 
 #define ROW_LOOPS(T)                                                                               \
@@ -52,11 +54,21 @@ static void copy_row(size_t bytes, plane p, const char *from, char *to) {
   const void *x = from;
   void *y = to;
   switch (bytes) {
-  case 1: row_uint8_t(p.n, x, p.from, y, p.to); break;
-  case 2: row_uint16_t(p.n, x, p.from, y, p.to); break;
-  case 4: row_uint32_t(p.n, x, p.from, y, p.to); break;
-  case 8: row_uint64_t(p.n, x, p.from, y, p.to); break;
-  default: row_sixteen(p.n, x, p.from, y, p.to); break;
+  case 1:
+    row_uint8_t(p.n, x, p.from, y, p.to);
+    break;
+  case 2:
+    row_uint16_t(p.n, x, p.from, y, p.to);
+    break;
+  case 4:
+    row_uint32_t(p.n, x, p.from, y, p.to);
+    break;
+  case 8:
+    row_uint64_t(p.n, x, p.from, y, p.to);
+    break;
+  default:
+    row_sixteen(p.n, x, p.from, y, p.to);
+    break;
   }
 }
 
@@ -64,15 +76,26 @@ static void copy_tile(size_t bytes, plane a, plane b, const char *from, char *to
   const void *x = from;
   void *y = to;
   switch (bytes) {
-  case 1: tile_uint8_t(a, b, x, y); break;
-  case 2: tile_uint16_t(a, b, x, y); break;
-  case 4: tile_uint32_t(a, b, x, y); break;
-  case 8: tile_uint64_t(a, b, x, y); break;
-  default: tile_sixteen(a, b, x, y); break;
+  case 1:
+    tile_uint8_t(a, b, x, y);
+    break;
+  case 2:
+    tile_uint16_t(a, b, x, y);
+    break;
+  case 4:
+    tile_uint32_t(a, b, x, y);
+    break;
+  case 8:
+    tile_uint64_t(a, b, x, y);
+    break;
+  default:
+    tile_sixteen(a, b, x, y);
+    break;
   }
 }
 
-// Leaves out dimensions of size 1 and merges neighbours. Returns the new rank, -1 when there is nothing to copy.
+// Leaves out dimensions of size 1 and merges neighbours. Returns the new rank, -1 when there is
+// nothing to copy.
 static int32_t simplify(int32_t rank, const int64_t *dims, const int64_t *from, const int64_t *to,
                         plane *out) {
   int32_t n = 0;
@@ -101,7 +124,8 @@ void vt_eval_move(size_t bytes, int32_t rank, const int64_t *dims, const void *f
   }
   plane inner = p[n - 1], swapped = {0};
   int32_t outer = n - 1;
-  // A dimension that is contiguous in the source where the last one is not: copy both together in tiles.
+  // A dimension that is contiguous in the source where the last one is not: copy both together in
+  // tiles.
   if (inner.from != 1 && inner.from != 0 && inner.n > 4) {
     for (int32_t i = 0; i + 1 < n; i++) {
       if (p[i].from != 1 || p[i].n <= 4) continue;
@@ -112,8 +136,10 @@ void vt_eval_move(size_t bytes, int32_t rank, const int64_t *dims, const void *f
     }
   }
   for (;;) {
-    if (swapped.n) copy_tile(bytes, swapped, inner, from, to);
-    else copy_row(bytes, inner, from, to);
+    if (swapped.n)
+      copy_tile(bytes, swapped, inner, from, to);
+    else
+      copy_row(bytes, inner, from, to);
     int32_t d = outer;
     while (d-- > 0) {
       from += p[d].from * (int64_t)bytes;

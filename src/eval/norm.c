@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// norm.c - batch_norm_training, _inference, _grad. Computed in f64, rounded once. Variance is biased.
+// norm.c - batch_norm_training, _inference, _grad. Computed in f64, rounded once. Variance is
+// biased.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +47,13 @@ static vt_status add_array(norm_arrays *a, int64_t n, const vt_tensor *in, doubl
 }
 
 static vt_status store(vt_tensor *out, const double *from) {
-  return vt_eval_convert_array(VT_F64, out->type.dtype, vt_type_elements(out->type), from, out->data);
+  return vt_eval_convert_array(VT_F64, out->type.dtype, vt_type_elements(out->type), from,
+                               out->data);
 }
 
 // sum[f] += weight of each element: the element itself, or x times g.
-static void sum_features(const norm_view *v, const double *x, const double *shift, const double *g, double *sum) {
+static void sum_features(const norm_view *v, const double *x, const double *shift, const double *g,
+                         double *sum) {
   for (int64_t o = 0; o < v->outer; o++)
     for (int64_t f = 0; f < v->features; f++) {
       int64_t at = (o * v->features + f) * v->inner;
@@ -63,13 +66,15 @@ static void sum_features(const norm_view *v, const double *x, const double *shif
     }
 }
 
-static void normalise(const norm_view *v, const double *x, const double *scale, const double *offset,
-                      const double *mean, const double *variance, double *out) {
+static void normalise(const norm_view *v, const double *x, const double *scale,
+                      const double *offset, const double *mean, const double *variance,
+                      double *out) {
   for (int64_t o = 0; o < v->outer; o++)
     for (int64_t f = 0; f < v->features; f++) {
       int64_t at = (o * v->features + f) * v->inner;
       double factor = scale[f] / sqrt(variance[f] + v->epsilon);
-      for (int64_t i = 0; i < v->inner; i++) out[at + i] = (x[at + i] - mean[f]) * factor + offset[f];
+      for (int64_t i = 0; i < v->inner; i++)
+        out[at + i] = (x[at + i] - mean[f]) * factor + offset[f];
     }
 }
 

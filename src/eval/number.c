@@ -9,10 +9,10 @@ typedef enum overflow_kind { TO_INF, TO_NAN, TO_MAX } overflow_kind;
 typedef struct float_format {
   int bias;
   overflow_kind overflow;
-  uint16_t max_code;   // largest finite magnitude
-  uint16_t nan_code;   // positive NaN
-  bool signed_nan;     // the sign of a NaN is kept
-  bool no_minus_zero;  // FNUZ: the code of -0 is NaN
+  uint16_t max_code;  // largest finite magnitude
+  uint16_t nan_code;  // positive NaN
+  bool signed_nan;    // the sign of a NaN is kept
+  bool no_minus_zero; // FNUZ: the code of -0 is NaN
 } float_format;
 
 static const float_format formats[VT_DTYPE_LIMIT] = {
@@ -39,7 +39,9 @@ double vt_f64_from_f32_exact(float x) {
 }
 
 // 2^e for exponents of normal f64 numbers.
-static double power_of_two(int e) { return vt_f64_from_bits((uint64_t)(e + 1023) << 52); }
+static double power_of_two(int e) {
+  return vt_f64_from_bits((uint64_t)(e + 1023) << 52);
+}
 
 static uint16_t encode_e8m0(double x) {
   if (!(x > 0)) return 0xff;
@@ -63,15 +65,21 @@ uint16_t vt_float_encode(vt_dtype dtype, double x) {
     int e = (int)(vt_f64_bits(a) >> 52) - 1023;
     if (e < 1 - f->bias) e = 1 - f->bias;
     uint64_t q = (uint64_t)rint(a * power_of_two(mantissa - e));
-    if (e > 200) code = UINT16_MAX;
-    else code = (uint32_t)((uint64_t)(e + f->bias - 1) << mantissa) + (uint32_t)q;
-    // q carries the hidden bit: adding it to the exponent field below moves normal numbers, and rounding up to the
-    // next power of two, to the right code. Subnormals have no hidden bit and land in field 0.
+    if (e > 200)
+      code = UINT16_MAX;
+    else
+      code = (uint32_t)((uint64_t)(e + f->bias - 1) << mantissa) + (uint32_t)q;
+    // q carries the hidden bit: adding it to the exponent field below moves normal numbers, and
+    // rounding up to the next power of two, to the right code. Subnormals have no hidden bit and
+    // land in field 0.
   }
   if (code > f->max_code) {
-    if (f->overflow == TO_INF) code = f->max_code + 1u;
-    else if (f->overflow == TO_MAX) code = f->max_code;
-    else return (uint16_t)(f->signed_nan ? sign | f->nan_code : f->nan_code);
+    if (f->overflow == TO_INF)
+      code = f->max_code + 1u;
+    else if (f->overflow == TO_MAX)
+      code = f->max_code;
+    else
+      return (uint16_t)(f->signed_nan ? sign | f->nan_code : f->nan_code);
   }
   if (!code && f->no_minus_zero) return 0;
   return (uint16_t)(sign | code);
@@ -141,14 +149,22 @@ void vt_float_narrow(vt_dtype dtype, int64_t n, const float *from, void *to) {
 
 double vt_number_load(vt_dtype dtype, const void *data, int64_t index) {
   switch ((int)dtype) {
-  case VT_F32: return vt_f64_from_f32_exact(((const float *)data)[index]);
-  case VT_F64: return ((const double *)data)[index];
-  case VT_C64: return vt_f64_from_f32_exact(((const float *)data)[2 * index]);
-  case VT_C128: return ((const double *)data)[2 * index];
-  case VT_U64: return (double)((const uint64_t *)data)[index];
-  case VT_BF16: return vt_f64_from_f32_exact(vt_f32_from_bf16(((const uint16_t *)data)[index]));
-  case VT_F16: return (double)vt_f32_from_f16(((const uint16_t *)data)[index]);
-  default: break;
+  case VT_F32:
+    return vt_f64_from_f32_exact(((const float *)data)[index]);
+  case VT_F64:
+    return ((const double *)data)[index];
+  case VT_C64:
+    return vt_f64_from_f32_exact(((const float *)data)[2 * index]);
+  case VT_C128:
+    return ((const double *)data)[2 * index];
+  case VT_U64:
+    return (double)((const uint64_t *)data)[index];
+  case VT_BF16:
+    return vt_f64_from_f32_exact(vt_f32_from_bf16(((const uint16_t *)data)[index]));
+  case VT_F16:
+    return (double)vt_f32_from_f16(((const uint16_t *)data)[index]);
+  default:
+    break;
   }
   if (vt_dtype_is_float(dtype))
     return vt_f64_from_f32_exact(table_of(dtype)[((const uint8_t *)data)[index]]);
@@ -160,19 +176,28 @@ static void store_int(vt_dtype dtype, void *data, int64_t index, double x) {
   bool is_signed = info->kind == VT_KIND_SIGNED;
   double low = is_signed ? -power_of_two(info->bits - 1) : 0;
   double beyond = power_of_two(is_signed ? info->bits - 1 : info->bits);
-  uint64_t max = is_signed ? ((uint64_t)1 << (info->bits - 1)) - 1 : ~(uint64_t)0 >> (64 - info->bits);
+  uint64_t max =
+      is_signed ? ((uint64_t)1 << (info->bits - 1)) - 1 : ~(uint64_t)0 >> (64 - info->bits);
   uint64_t bits;
-  if (isnan(x)) bits = 0;
-  else if (x >= beyond) bits = max;
-  else if (is_signed) bits = (uint64_t)(int64_t)(x < low ? low : x);
-  else bits = (uint64_t)(x < low ? low : x);
-  memcpy((char *)data + index * info->bytes, &bits, info->bytes);  // little-endian: low bytes first
+  if (isnan(x))
+    bits = 0;
+  else if (x >= beyond)
+    bits = max;
+  else if (is_signed)
+    bits = (uint64_t)(int64_t)(x < low ? low : x);
+  else
+    bits = (uint64_t)(x < low ? low : x);
+  memcpy((char *)data + index * info->bytes, &bits, info->bytes); // little-endian: low bytes first
 }
 
 void vt_number_store(vt_dtype dtype, void *data, int64_t index, double x) {
   switch ((int)dtype) {
-  case VT_F32: ((float *)data)[index] = (float)x; return;
-  case VT_F64: ((double *)data)[index] = x; return;
+  case VT_F32:
+    ((float *)data)[index] = (float)x;
+    return;
+  case VT_F64:
+    ((double *)data)[index] = x;
+    return;
   case VT_C64:
     ((float *)data)[2 * index] = (float)x;
     ((float *)data)[2 * index + 1] = 0;
@@ -181,10 +206,18 @@ void vt_number_store(vt_dtype dtype, void *data, int64_t index, double x) {
     ((double *)data)[2 * index] = x;
     ((double *)data)[2 * index + 1] = 0;
     return;
-  case VT_PRED: ((uint8_t *)data)[index] = x != 0; return;
-  case VT_BF16: case VT_F16: ((uint16_t *)data)[index] = vt_float_encode(dtype, x); return;
-  default: break;
+  case VT_PRED:
+    ((uint8_t *)data)[index] = x != 0;
+    return;
+  case VT_BF16:
+  case VT_F16:
+    ((uint16_t *)data)[index] = vt_float_encode(dtype, x);
+    return;
+  default:
+    break;
   }
-  if (vt_dtype_is_float(dtype)) ((uint8_t *)data)[index] = (uint8_t)vt_float_encode(dtype, x);
-  else store_int(dtype, data, index, x);
+  if (vt_dtype_is_float(dtype))
+    ((uint8_t *)data)[index] = (uint8_t)vt_float_encode(dtype, x);
+  else
+    store_int(dtype, data, index, x);
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// number.h - small floating formats (2 to 16 bits of storage) to and from f32 and f64, independent of MXCSR.
+// number.h - small floating formats (2 to 16 bits of storage) to and from f32 and f64, independent
+// of MXCSR.
 //
-// Decoding is exact. Encoding rounds once, to nearest even; overflow gives infinity where the format has one, else
-// NaN (...FN and FNUZ 8-bit types, f8E8M0FNU) or the largest value (f4 and f6 types, whose NaN is -0).
-// f8E8M0FNU has neither sign nor zero: both give NaN, and ties round up (as XLA does).
+// Decoding is exact. Encoding rounds once, to nearest even; overflow gives infinity where the
+// format has one, else NaN (...FN and FNUZ 8-bit types, f8E8M0FNU) or the largest value (f4 and f6
+// types, whose NaN is -0). f8E8M0FNU has neither sign nor zero: both give NaN, and ties round up
+// (as XLA does).
 #ifndef VT_EVAL_NUMBER_H
 #define VT_EVAL_NUMBER_H
 
@@ -38,7 +40,9 @@ static inline uint16_t vt_bf16_from_f32(float x) {
   uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
   return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16 | 0x40u) : rounded);
 }
-static inline float vt_f32_from_bf16(uint16_t x) { return vt_f32_from_bits((uint32_t)x << 16); }
+static inline float vt_f32_from_bf16(uint16_t x) {
+  return vt_f32_from_bits((uint32_t)x << 16);
+}
 
 // f32 to f16. Values below the normal range are rounded by an addition whose last place is f16's.
 static inline uint16_t vt_f16_from_f32(float x) {
@@ -59,9 +63,11 @@ static inline float vt_f32_from_f16(uint16_t x) {
 // f32 to f64 without flushing subnormals, whatever MXCSR says.
 double vt_f64_from_f32_exact(float x);
 
-// The element at `index` of an array of any real type, as f64 (64-bit integers round); complex: the real part.
+// The element at `index` of an array of any real type, as f64 (64-bit integers round); complex: the
+// real part.
 double vt_number_load(vt_dtype dtype, const void *data, int64_t index);
-// Stores with one rounding (integers: truncation and saturation; bool: x != 0; complex: imaginary part 0).
+// Stores with one rounding (integers: truncation and saturation; bool: x != 0; complex: imaginary
+// part 0).
 void vt_number_store(vt_dtype dtype, void *data, int64_t index, double x);
 // The code of x in a format of at most 16 bits.
 uint16_t vt_float_encode(vt_dtype dtype, double x);
@@ -73,13 +79,25 @@ void vt_float_narrow(vt_dtype dtype, int64_t n, const float *from, void *to);
 // An integer element, sign- or zero-extended; bool counts as 0 and 1. U64 keeps its bits.
 static inline int64_t vt_int_load(vt_dtype dtype, const void *data, int64_t index) {
   switch ((int)dtype) {
-  case VT_PRED: case VT_U2: case VT_U4: case VT_U8: return ((const uint8_t *)data)[index];
-  case VT_S2: case VT_S4: case VT_S8: return ((const int8_t *)data)[index];
-  case VT_S16: return ((const int16_t *)data)[index];
-  case VT_U16: return ((const uint16_t *)data)[index];
-  case VT_S32: return ((const int32_t *)data)[index];
-  case VT_U32: return ((const uint32_t *)data)[index];
-  default: return ((const int64_t *)data)[index];
+  case VT_PRED:
+  case VT_U2:
+  case VT_U4:
+  case VT_U8:
+    return ((const uint8_t *)data)[index];
+  case VT_S2:
+  case VT_S4:
+  case VT_S8:
+    return ((const int8_t *)data)[index];
+  case VT_S16:
+    return ((const int16_t *)data)[index];
+  case VT_U16:
+    return ((const uint16_t *)data)[index];
+  case VT_S32:
+    return ((const int32_t *)data)[index];
+  case VT_U32:
+    return ((const uint32_t *)data)[index];
+  default:
+    return ((const int64_t *)data)[index];
   }
 }
 

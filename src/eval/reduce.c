@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // reduce.c - reduce, map.
 //
-// Inputs are brought to [depth][kept]: depth counts the reduced elements of one result, kept the results. Then depth
-// rows are folded one after the other, all results side by side. Two other forms keep the lanes busy when there are
-// few results:
-//  - a usual body over contiguous rows (the reduced dimensions come last) folds each row in lanes and a tree;
-//  - any body over few results folds PARTS stretches of depth side by side, then the parts in order.
-// Orders depend on shapes alone. The init value enters once, on the left: at the end for usual bodies and for parts, at
-// the start otherwise, so that a body without algebra sees init, first, second, ... as in a plain loop.
+// Inputs are brought to [depth][kept]: depth counts the reduced elements of one result, kept the
+// results. Then depth rows are folded one after the other, all results side by side. Two other
+// forms keep the lanes busy when there are few results:
+//  - a usual body over contiguous rows (the reduced dimensions come last) folds each row in lanes
+//  and a tree;
+//  - any body over few results folds PARTS stretches of depth side by side, then the parts in
+//  order.
+// Orders depend on shapes alone. The init value enters once, on the left: at the end for usual
+// bodies and for parts, at the start otherwise, so that a body without algebra sees init, first,
+// second, ... as in a plain loop.
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,10 +20,10 @@ enum { ROW_LANES = 256, FEW_RESULTS = 32, LONG_ROW = 64, PARTS = 64 };
 
 typedef struct reduction {
   int64_t depth, kept;
-  int32_t rank;                                            // of the view: reduced dims, then kept ones
+  int32_t rank; // of the view: reduced dims, then kept ones
   int64_t dims[VT_MAX_RANK], strides[VT_MAX_RANK];
-  bool rows_contiguous;                                    // memory is [kept][depth]
-  bool columns_contiguous;                                 // memory is [depth][kept]
+  bool rows_contiguous;    // memory is [kept][depth]
+  bool columns_contiguous; // memory is [depth][kept]
 } reduction;
 
 static vt_status plan_reduce(const vt_eval_call *call, reduction *r) {
@@ -57,7 +60,8 @@ static vt_status plan_reduce(const vt_eval_call *call, reduction *r) {
 }
 
 // An input in the accumulator's type, [depth][kept] or as it lies in memory when `as_is`.
-static vt_status load(vt_tensor in, vt_dtype type, const reduction *r, bool as_is, void **out, bool *owned) {
+static vt_status load(vt_tensor in, vt_dtype type, const reduction *r, bool as_is, void **out,
+                      bool *owned) {
   vt_dtype from = in.type.dtype;
   int64_t n = r->depth * r->kept, dense[VT_MAX_RANK];
   char *moved = in.data, *wide = NULL;
@@ -101,18 +105,19 @@ static vt_status fold_row(vt_fold *fold, int64_t n, const char *row, size_t byte
   return VT_OK;
 }
 
-// acc (of `lanes`) gets the fold of `depth` rows, onto what it holds when `started`; row i of input k lies at
-// x[k] + i * lanes. Long sums go in blocks: the error of an f32 sum then grows with the length of a block and the number
-// of blocks, not with depth.
-static vt_status fold_rows(vt_fold *fold, int64_t depth, int64_t lanes, bool started, void *const *x,
-                           void *const *acc) {
+// acc (of `lanes`) gets the fold of `depth` rows, onto what it holds when `started`; row i of input
+// k lies at x[k] + i * lanes. Long sums go in blocks: the error of an f32 sum then grows with the
+// length of a block and the number of blocks, not with depth.
+static vt_status fold_rows(vt_fold *fold, int64_t depth, int64_t lanes, bool started,
+                           void *const *x, void *const *acc) {
   int64_t block = fold->loop && depth > 128 ? 64 : depth;
   void *row[VT_FOLD_MOST], *partial = NULL;
   vt_status st = VT_OK;
-  if (block < depth) VT_TRY(vt_eval_scratch(lanes * (int64_t)vt_dtype_bytes(fold->types[0]), &partial));
+  if (block < depth)
+    VT_TRY(vt_eval_scratch(lanes * (int64_t)vt_dtype_bytes(fold->types[0]), &partial));
   for (int64_t first = 0; first < depth; first += block) {
     int64_t end = depth - first < block ? depth : first + block;
-    void *const *to = first ? &partial : acc;  // only single inputs have more than one block
+    void *const *to = first ? &partial : acc; // only single inputs have more than one block
     for (int64_t at = first; at < end; at++) {
       for (uint32_t k = 0; k < fold->inputs; k++) {
         size_t bytes = vt_dtype_bytes(fold->types[k]);
@@ -128,7 +133,8 @@ out:
   return st;
 }
 
-// Few results, much depth: PARTS stretches side by side, [part][step][kept] turned to [step][part][kept].
+// Few results, much depth: PARTS stretches side by side, [part][step][kept] turned to
+// [step][part][kept].
 static vt_status fold_parts(vt_fold *fold, const reduction *r, void *const *x, void *const *acc) {
   int64_t steps = r->depth / PARTS, lanes = PARTS * r->kept;
   void *turned[VT_FOLD_MOST] = {0}, *part[VT_FOLD_MOST] = {0}, *one[VT_FOLD_MOST];
@@ -145,7 +151,8 @@ static vt_status fold_parts(vt_fold *fold, const reduction *r, void *const *x, v
   for (int64_t p = 0; p < PARTS + r->depth - steps * PARTS; p++) {
     for (uint32_t k = 0; k < fold->inputs; k++) {
       int64_t bytes = (int64_t)vt_dtype_bytes(fold->types[k]) * r->kept;
-      one[k] = p < PARTS ? (char *)part[k] + p * bytes : (char *)x[k] + (steps * PARTS + p - PARTS) * bytes;
+      one[k] = p < PARTS ? (char *)part[k] + p * bytes
+                         : (char *)x[k] + (steps * PARTS + p - PARTS) * bytes;
       if (p == 0) memcpy(acc[k], one[k], (size_t)bytes);
     }
     if (p) VT_TRY_OUT(vt_fold_combine(fold, r->kept, acc, one, acc));
@@ -159,7 +166,8 @@ out:
 }
 
 // Fills arrays of kept elements with the init values.
-static vt_status fill_init(const vt_eval_call *call, vt_fold *fold, const reduction *r, void *const *out) {
+static vt_status fill_init(const vt_eval_call *call, vt_fold *fold, const reduction *r,
+                           void *const *out) {
   for (uint32_t k = 0; k < fold->inputs; k++) {
     vt_tensor value = call->in[fold->inputs + k];
     char element[16];
@@ -170,7 +178,8 @@ static vt_status fill_init(const vt_eval_call *call, vt_fold *fold, const reduct
 }
 
 // acc = body(init, acc).
-static vt_status add_init(const vt_eval_call *call, vt_fold *fold, const reduction *r, void *const *acc) {
+static vt_status add_init(const vt_eval_call *call, vt_fold *fold, const reduction *r,
+                          void *const *acc) {
   void *init[VT_FOLD_MOST] = {0};
   vt_status st = VT_OK;
   for (uint32_t k = 0; k < fold->inputs; k++)
@@ -192,7 +201,8 @@ vt_status vt_eval_reduce(const vt_eval_call *call) {
   if (vt_type_elements(call->out[0].type) != r.kept) return vt_eval_invalid(call->op, "shapes");
   if (!r.kept) return VT_OK;
   bool few = r.kept <= FEW_RESULTS && r.depth >= 4 * PARTS;
-  vt_status st = vt_fold_open(call, call->op->regions[0], inputs, few ? PARTS * r.kept : r.kept, &fold);
+  vt_status st =
+      vt_fold_open(call, call->op->regions[0], inputs, few ? PARTS * r.kept : r.kept, &fold);
   if (st) return st;
   bool rows = fold.loop && r.rows_contiguous && r.depth >= LONG_ROW;
   bool started = !r.depth || !(fold.loop || few);
@@ -201,18 +211,22 @@ vt_status vt_eval_reduce(const vt_eval_call *call) {
   if (started) VT_TRY_OUT(fill_init(call, &fold, &r, acc));
   if (r.depth) {
     for (uint32_t k = 0; k < inputs; k++)
-      VT_TRY_OUT(load(call->in[k], fold.types[k], &r, rows || r.columns_contiguous, &x[k], &owned[k]));
+      VT_TRY_OUT(
+          load(call->in[k], fold.types[k], &r, rows || r.columns_contiguous, &x[k], &owned[k]));
     size_t bytes = vt_dtype_bytes(fold.types[0]);
     if (rows)
       for (int64_t i = 0; i < r.kept; i++)
         VT_TRY_OUT(fold_row(&fold, r.depth, (char *)x[0] + (size_t)(i * r.depth) * bytes, bytes,
                             (char *)acc[0] + (size_t)i * bytes));
-    else if (few) VT_TRY_OUT(fold_parts(&fold, &r, x, acc));
-    else VT_TRY_OUT(fold_rows(&fold, r.depth, r.kept, started, x, acc));
+    else if (few)
+      VT_TRY_OUT(fold_parts(&fold, &r, x, acc));
+    else
+      VT_TRY_OUT(fold_rows(&fold, r.depth, r.kept, started, x, acc));
     if (!started) VT_TRY_OUT(add_init(call, &fold, &r, acc));
   }
   for (uint32_t k = 0; k < inputs; k++)
-    VT_TRY_OUT(vt_eval_convert_array(fold.types[k], call->out[k].type.dtype, r.kept, acc[k], call->out[k].data));
+    VT_TRY_OUT(vt_eval_convert_array(fold.types[k], call->out[k].type.dtype, r.kept, acc[k],
+                                     call->out[k].data));
 out:
   for (uint32_t k = 0; k < inputs; k++) {
     if (owned[k]) free(x[k]);

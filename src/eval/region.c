@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// region.c - runs the scalar regions of reduce, scatter, sort and their kin for many elements at once.
+// region.c - runs the scalar regions of reduce, scatter, sort and their kin for many elements at
+// once.
 //
-// A region of elementwise ops on scalars is run op by op over arrays of lanes, so a custom reduction costs little
-// more than the usual ones. Other regions (loops, calls) run lane by lane.
+// A region of elementwise ops on scalars is run op by op over arrays of lanes, so a custom
+// reduction costs little more than the usual ones. Other regions (loops, calls) run lane by lane.
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,9 @@ typedef struct vt_region_step {
   int32_t result;
 } vt_region_step;
 
-static bool is_scalar(vt_type t) { return t.rank == 0 && t.dtype != VT_TOKEN; }
+static bool is_scalar(vt_type t) {
+  return t.rank == 0 && t.dtype != VT_TOKEN;
+}
 
 static bool fits_lanes(const vt_func *func) {
   for (uint32_t i = 0; i < func->param_count; i++)
@@ -34,7 +37,8 @@ static int32_t slot_of(vt_map *map, const vt_value *value) {
   return (int32_t)((intptr_t)vt_map_find_ptr(map, value) - 1);
 }
 
-// Steps, and an array for each value that is not an argument. Constants and captures are spread once.
+// Steps, and an array for each value that is not an argument. Constants and captures are spread
+// once.
 static vt_status plan_lanes(vt_region *r, vt_map *map) {
   const vt_func *func = r->func;
   uint32_t values = func->param_count, steps = 0;
@@ -76,12 +80,14 @@ static vt_status plan_lanes(vt_region *r, vt_map *map) {
   }
   for (uint32_t i = 0; i < r->return_count; i++) {
     r->return_slots[i] = slot_of(map, r->returns[i]);
-    if (r->return_slots[i] < 0) return vt_error(VT_INTERNAL, "a region returns a value from outside");
+    if (r->return_slots[i] < 0)
+      return vt_error(VT_INTERNAL, "a region returns a value from outside");
   }
   return VT_OK;
 }
 
-vt_status vt_region_open(const vt_eval_call *call, const vt_func *func, int64_t lanes, vt_region *out) {
+vt_status vt_region_open(const vt_eval_call *call, const vt_func *func, int64_t lanes,
+                         vt_region *out) {
   return vt_region_open_values(call, func, func->return_count, func->returns, lanes, out);
 }
 
@@ -105,12 +111,17 @@ vt_status vt_region_open_values(const vt_eval_call *call, const vt_func *func, u
   return st;
 }
 
-void vt_region_close(vt_region *region) { vt_arena_free(&region->arena); }
+void vt_region_close(vt_region *region) {
+  vt_arena_free(&region->arena);
+}
 
-static size_t scalar_bytes(const vt_value *value) { return vt_dtype_bytes(value->type.dtype); }
+static size_t scalar_bytes(const vt_value *value) {
+  return vt_dtype_bytes(value->type.dtype);
+}
 
 static vt_status run_lanes(vt_region *r, int64_t n, const void *const *args, void *const *results) {
-  for (uint32_t i = 0; i < r->own_params; i++) r->slots[r->param_slots[i]] = (void *)(intptr_t)args[i];
+  for (uint32_t i = 0; i < r->own_params; i++)
+    r->slots[r->param_slots[i]] = (void *)(intptr_t)args[i];
   for (uint32_t s = 0; s < r->step_count; s++) {
     vt_region_step *step = &r->steps[s];
     vt_tensor in[3] = {0}, out;
@@ -126,8 +137,10 @@ static vt_status run_lanes(vt_region *r, int64_t n, const void *const *args, voi
   return VT_OK;
 }
 
-// Writes go through `staged`, as a result may be the array of an argument that another result still needs.
-static vt_status run_general(vt_region *r, int64_t n, const void *const *args, void *const *results) {
+// Writes go through `staged`, as a result may be the array of an argument that another result still
+// needs.
+static vt_status run_general(vt_region *r, int64_t n, const void *const *args,
+                             void *const *results) {
   const vt_func *func = r->func;
   uint32_t count = func->param_count + func->return_count;
   if (func->return_count > MOST_STAGED)
@@ -191,9 +204,11 @@ vt_opcode vt_region_binary(const vt_func *func, int32_t a, int32_t b) {
     return VT_OP_INVALID;
   if (a >= (int32_t)func->param_count || b >= (int32_t)func->param_count) return VT_OP_INVALID;
   vt_dtype type = op->results[0].type.dtype;
-  if (func->params[a]->type.dtype != type || func->params[b]->type.dtype != type) return VT_OP_INVALID;
+  if (func->params[a]->type.dtype != type || func->params[b]->type.dtype != type)
+    return VT_OP_INVALID;
   if (op->operands[0] == func->params[a] && op->operands[1] == func->params[b]) return op->code;
-  if (info->flags & VT_OPF_COMM && op->operands[0] == func->params[b] && op->operands[1] == func->params[a])
+  if (info->flags & VT_OPF_COMM && op->operands[0] == func->params[b] &&
+      op->operands[1] == func->params[a])
     return op->code;
   return VT_OP_INVALID;
 }

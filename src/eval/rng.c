@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // rng.c - rng_bit_generator (bit-equal to XLA) and rng.
 //
-// State: ui64 words, word 0 the key. THREE_FRY: Threefry-2x32 of 20 rounds (Salmon et al., "Parallel random numbers:
-// as easy as 1, 2, 3", 2011), counter in word 1. PHILOX (also DEFAULT): Philox-4x32 of 10 rounds, 128-bit counter.
+// State: ui64 words, word 0 the key. THREE_FRY: Threefry-2x32 of 20 rounds (Salmon et al.,
+// "Parallel random numbers: as easy as 1, 2, 3", 2011), counter in word 1. PHILOX (also DEFAULT):
+// Philox-4x32 of 10 rounds, 128-bit counter.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,9 @@
 #include "eval/kernel.h"
 #include "eval/number.h"
 
-static uint32_t rotate(uint32_t x, int by) { return x << by | x >> (32 - by); }
+static uint32_t rotate(uint32_t x, int by) {
+  return x << by | x >> (32 - by);
+}
 
 static void threefry(uint64_t key, uint64_t counter, uint32_t out[2]) {
   static const int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
@@ -35,8 +38,8 @@ static void philox(uint64_t key, uint64_t low, uint64_t high, uint32_t out[4]) {
   uint32_t c[4] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
   for (int round = 0; round < 10; round++) {
     uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-    uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k1,
-                        (uint32_t)a};
+    uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b,
+                        (uint32_t)(a >> 32) ^ c[3] ^ k1, (uint32_t)a};
     memcpy(c, next, sizeof c);
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
@@ -49,7 +52,8 @@ static void put(void *data, size_t bytes, int64_t index, uint64_t bits) {
 }
 
 // Blocks are numbered over the shape with one dimension halved; each gives two neighbours along it.
-static void threefry_narrow(uint64_t key, uint64_t *counter, vt_type type, size_t bytes, void *data) {
+static void threefry_narrow(uint64_t key, uint64_t *counter, vt_type type, size_t bytes,
+                            void *data) {
   int64_t half[VT_MAX_RANK], strides[VT_MAX_RANK], at[VT_MAX_RANK] = {0};
   int32_t d = -1;
   for (int32_t i = 0; i < type.rank && d < 0; i++)
@@ -87,7 +91,8 @@ static void run_threefry(uint64_t *state, vt_type type, size_t bytes, void *data
   }
 }
 
-static void run_philox(uint64_t *state, int64_t state_words, vt_type type, size_t bytes, void *data) {
+static void run_philox(uint64_t *state, int64_t state_words, vt_type type, size_t bytes,
+                       void *data) {
   int64_t n = vt_type_elements(type), words = bytes == 8 ? 2 * n : n;
   uint64_t low = state[1], high = state_words == 3 ? state[2] : state[0];
   for (int64_t w = 0; w < words; w += 4) {
@@ -95,8 +100,10 @@ static void run_philox(uint64_t *state, int64_t state_words, vt_type type, size_
     philox(state[0], low, high, block);
     if (!++low) high++;
     for (int64_t i = 0; i < 4 && w + i < words; i += bytes == 8 ? 2 : 1) {
-      if (bytes == 8) put(data, 8, (w + i) / 2, block[i] | (uint64_t)block[i + 1] << 32);
-      else put(data, bytes, w + i, block[i]);
+      if (bytes == 8)
+        put(data, 8, (w + i) / 2, block[i] | (uint64_t)block[i + 1] << 32);
+      else
+        put(data, bytes, w + i, block[i]);
     }
   }
   state[1] = low;
@@ -111,7 +118,8 @@ vt_status vt_eval_rng_bit_generator(const vt_eval_call *call) {
   if (state_bytes != 16 && state_bytes != 24) return vt_eval_refuse(op, "a state of this size");
   if (vt_type_bytes(call->out[0].type) != state_bytes) return vt_eval_invalid(op, "state");
   const vt_dtype_info *info = vt_dtype_get(out.type.dtype);
-  if (info->bits < 8 || info->kind == VT_KIND_COMPLEX) return vt_eval_refuse(op, "bits of this type");
+  if (info->bits < 8 || info->kind == VT_KIND_COMPLEX)
+    return vt_eval_refuse(op, "bits of this type");
   memcpy(state, call->in[0].data, (size_t)state_bytes);
   if (vt_attr_i64_or(op, VT_ATTR_RNG_ALGORITHM, VT_RNG_DEFAULT) == VT_RNG_THREE_FRY) {
     if (state_bytes != 16) return vt_eval_refuse(op, "a state of this size");
@@ -123,8 +131,8 @@ vt_status vt_eval_rng_bit_generator(const vt_eval_call *call) {
   return VT_OK;
 }
 
-// rng: the generator is ours. The stream is a Philox sequence keyed by the op's place in the program, so that a program
-// gives the same numbers each time it runs and two ops differ.
+// rng: the generator is ours. The stream is a Philox sequence keyed by the op's place in the
+// program, so that a program gives the same numbers each time it runs and two ops differ.
 static double uniform01(uint64_t key, int64_t i) {
   uint32_t w[4];
   philox(key, (uint64_t)i, 0, w);
@@ -142,7 +150,8 @@ vt_status vt_eval_rng(const vt_eval_call *call) {
   if (vt_dtype_is_complex(type)) return vt_eval_refuse(op, "random numbers of this type");
   uint64_t key = 0x9E3779B97F4A7C15u;
   for (const vt_op *before = op->prev; before; before = before->prev) key += 0xD1B54A32D192ED03u;
-  double a = vt_number_load(type, call->in[0].data, 0), b = vt_number_load(type, call->in[1].data, 0);
+  double a = vt_number_load(type, call->in[0].data, 0),
+         b = vt_number_load(type, call->in[1].data, 0);
   int64_t n = vt_type_elements(out->type);
   bool uniform = vt_attr_i64(op, VT_ATTR_RNG_DISTRIBUTION) == VT_DIST_UNIFORM;
   bool whole = !vt_dtype_is_float(type);
@@ -151,7 +160,8 @@ vt_status vt_eval_rng(const vt_eval_call *call) {
     if (whole) x = floor(x);
     vt_number_store(type, out->data, i, x);
     // Rounding may reach b, which the interval leaves out.
-    if (uniform && b > a && vt_number_load(type, out->data, i) >= b) vt_number_store(type, out->data, i, a);
+    if (uniform && b > a && vt_number_load(type, out->data, i) >= b)
+      vt_number_store(type, out->data, i, a);
   }
   return VT_OK;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // run.c - runs functions: plans, frames of slots, shared buffers.
 //
-// A value is a counted buffer in a slot. Steps give up their last uses before they run, so a buffer with one
-// reference may be overwritten by ops that can work in place; loop state and captures are passed on, not copied.
+// A value is a counted buffer in a slot. Steps give up their last uses before they run, so a buffer
+// with one reference may be overwritten by ops that can work in place; loop state and captures are
+// passed on, not copied.
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@ static int spare_class(int64_t bytes) {
   return c;
 }
 
-// The header and its data in one allocation; data 64-byte aligned, with room for a full vector behind the end.
+// The header and its data in one allocation; data 64-byte aligned, with room for a full vector
+// behind the end.
 static vt_eval_buffer *allocate(int64_t bytes) {
   if (bytes < 0 || bytes > (int64_t)1 << 46) return NULL;
   size_t size = ((size_t)bytes + 64 + 128 + 63) & ~(size_t)63;
@@ -32,7 +34,8 @@ vt_status vt_eval_buffer_new(vt_eval_state *state, int64_t bytes, vt_eval_buffer
     state->spare_bytes -= (int64_t)SPARE_UNIT << c;
   } else {
     b = allocate(c < SPARE_CLASSES ? (int64_t)SPARE_UNIT << c : bytes);
-    if (!b) return vt_error(VT_RESOURCE_EXHAUSTED, "out of host memory: %lld bytes", (long long)bytes);
+    if (!b)
+      return vt_error(VT_RESOURCE_EXHAUSTED, "out of host memory: %lld bytes", (long long)bytes);
   }
   *b = (vt_eval_buffer){.data = (char *)b + 64, .bytes = bytes, .refs = 1};
   *out = b;
@@ -40,7 +43,8 @@ vt_status vt_eval_buffer_new(vt_eval_state *state, int64_t bytes, vt_eval_buffer
 }
 _Static_assert(sizeof(vt_eval_buffer) <= 64, "the header fits in front of the data");
 
-vt_status vt_eval_buffer_borrow(vt_eval_state *state, void *data, int64_t bytes, vt_eval_buffer **out) {
+vt_status vt_eval_buffer_borrow(vt_eval_state *state, void *data, int64_t bytes,
+                                vt_eval_buffer **out) {
   VT_TRY(vt_eval_buffer_new(state, 0, out));
   **out = (vt_eval_buffer){.data = data, .bytes = bytes, .refs = 1, .borrowed = true};
   return VT_OK;
@@ -114,22 +118,26 @@ static void find_deaths(vt_eval_state *state, vt_eval_plan *plan) {
     vt_eval_step *step = &plan->steps[s];
     for (uint32_t i = 0; i < step->op->result_count; i++)
       mark(state, step, step->first_result + (int32_t)i, seen);
-    for (uint32_t i = 0; i < step->op->operand_count; i++) mark(state, step, step->operands[i], seen);
+    for (uint32_t i = 0; i < step->op->operand_count; i++)
+      mark(state, step, step->operands[i], seen);
   }
 }
 
 static vt_status open_error(const vt_func *func) {
-  return vt_error(VT_INTERNAL, "function '%s' uses a value from outside", func->name ? func->name : "");
+  return vt_error(VT_INTERNAL, "function '%s' uses a value from outside",
+                  func->name ? func->name : "");
 }
 
-static vt_status build(vt_eval_state *state, const vt_func *func, slot_map *slots, vt_eval_plan *plan) {
+static vt_status build(vt_eval_state *state, const vt_func *func, slot_map *slots,
+                       vt_eval_plan *plan) {
   int32_t next = 0;
   uint32_t steps = 0;
   for (const vt_op *op = func->first; op; op = op->next) steps++;
   plan->func = func;
   plan->steps = VT_NEW_ARRAY(&state->arena, vt_eval_step, steps);
   for (uint32_t i = 0; i < func->param_count; i++, next++)
-    if (!slots->numbered) *vt_map_at_ptr(&slots->map, func->params[i]) = (void *)(intptr_t)(next + 1);
+    if (!slots->numbered)
+      *vt_map_at_ptr(&slots->map, func->params[i]) = (void *)(intptr_t)(next + 1);
   for (const vt_op *op = func->first; op; op = op->next) {
     vt_eval_step *step = &plan->steps[plan->step_count++];
     step->op = op;
@@ -149,7 +157,8 @@ static vt_status build(vt_eval_state *state, const vt_func *func, slot_map *slot
         step->collective = vt_eval_has_collective(vt_attr_func(op, VT_ATTR_DECOMPOSITION));
     }
     for (uint32_t i = 0; i < op->result_count; i++, next++)
-      if (!slots->numbered) *vt_map_at_ptr(&slots->map, &op->results[i]) = (void *)(intptr_t)(next + 1);
+      if (!slots->numbered)
+        *vt_map_at_ptr(&slots->map, &op->results[i]) = (void *)(intptr_t)(next + 1);
   }
   plan->slot_count = next;
   plan->returns = VT_NEW_ARRAY(&state->arena, int32_t, func->return_count);
@@ -189,7 +198,9 @@ static bool func_has_collective(const vt_func *func, int32_t depth) {
   }
   return false;
 }
-bool vt_eval_has_collective(const vt_func *func) { return func_has_collective(func, 0); }
+bool vt_eval_has_collective(const vt_func *func) {
+  return func_has_collective(func, 0);
+}
 
 vt_eval_buffer **vt_eval_frame_new(const vt_eval_plan *plan, vt_eval_buffer **args) {
   vt_eval_buffer **slots = calloc((size_t)plan->slot_count + 1, sizeof *slots);
@@ -218,8 +229,8 @@ static void bury(vt_eval_state *state, const vt_eval_step *step, vt_eval_buffer 
 }
 
 // A buffer for a result: that of a dying operand when the op can work in place, else a new one.
-static vt_status place_result(vt_eval_state *state, const vt_eval_step *step, vt_eval_buffer **slots,
-                              uint32_t result) {
+static vt_status place_result(vt_eval_state *state, const vt_eval_step *step,
+                              vt_eval_buffer **slots, uint32_t result) {
   const vt_op *op = step->op;
   int64_t bytes = vt_type_bytes(op->results[result].type);
   vt_eval_buffer **place = &slots[step->first_result + (int32_t)result];
@@ -260,7 +271,8 @@ static vt_status run_control(vt_eval_state *state, const vt_eval_env *env, const
   const vt_op *op = step->op;
   vt_eval_buffer **in = malloc(sizeof *in * (op->operand_count + 1));
   if (!in) return vt_error_no_memory();
-  for (uint32_t i = 0; i < op->operand_count; i++) in[i] = vt_eval_buffer_retain(slots[step->operands[i]]);
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    in[i] = vt_eval_buffer_retain(slots[step->operands[i]]);
   for (uint32_t i = 0; i < step->dead_count; i++) {
     if (step->dead[i] >= step->first_result) continue;
     vt_eval_buffer_release(state, slots[step->dead[i]]);
@@ -296,8 +308,10 @@ vt_status vt_eval_run(vt_eval_state *state, const vt_eval_env *env, const vt_fun
   const vt_eval_plan *plan = NULL;
   vt_eval_buffer **slots = NULL;
   if (state->depth >= MOST_DEPTH)
-    st = vt_error(VT_INVALID_ARGUMENT, "calls nest deeper than %d: recursion is not supported", MOST_DEPTH);
-  else st = vt_eval_plan_of(state, func, &plan);
+    st = vt_error(VT_INVALID_ARGUMENT, "calls nest deeper than %d: recursion is not supported",
+                  MOST_DEPTH);
+  else
+    st = vt_eval_plan_of(state, func, &plan);
   if (!st && !(slots = vt_eval_frame_new(plan, args))) st = vt_error_no_memory();
   if (st) {
     for (uint32_t i = 0; i < func->param_count; i++) vt_eval_buffer_release(state, args[i]);

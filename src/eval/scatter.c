@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // scatter.c - combines windows of updates into the operands at computed places.
 //
-// Windows are taken in row-major order of the scatter dimensions of the updates; a window with any part out of
-// bounds is skipped whole. Within a window elements are distinct, so it is combined at once: copied (body returns
-// the update), or run as lanes through the body.
+// Windows are taken in row-major order of the scatter dimensions of the updates; a window with any
+// part out of bounds is skipped whole. Within a window elements are distinct, so it is combined at
+// once: copied (body returns the update), or run as lanes through the body.
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 typedef struct scatter_plan {
   int32_t batch_rank, window_rank;
-  int64_t batch_dims[VT_MAX_RANK], batch_strides[VT_MAX_RANK];   // of the updates
+  int64_t batch_dims[VT_MAX_RANK], batch_strides[VT_MAX_RANK]; // of the updates
   int64_t window_dims[VT_MAX_RANK], window_from[VT_MAX_RANK], window_to[VT_MAX_RANK];
   int64_t index_strides[VT_MAX_RANK], component_stride;
   const int64_t *index_map;
@@ -30,7 +30,8 @@ static bool contains(const int64_t *list, uint32_t count, int64_t x) {
 
 static vt_status plan_scatter(const vt_eval_call *call, uint32_t inputs, scatter_plan *g) {
   const vt_op *op = call->op;
-  vt_type operand = call->in[0].type, indices = call->in[inputs].type, update = call->in[inputs + 1].type;
+  vt_type operand = call->in[0].type, indices = call->in[inputs].type,
+          update = call->in[inputs + 1].type;
   uint32_t window_count, inserted_count, ob_count, ib_count;
   const int64_t *window = vt_attr_ints(op, VT_ATTR_UPDATE_WINDOW_DIMS, &window_count);
   const int64_t *inserted = vt_attr_ints(op, VT_ATTR_INSERTED_WINDOW_DIMS, &inserted_count);
@@ -57,7 +58,8 @@ static vt_status plan_scatter(const vt_eval_call *call, uint32_t inputs, scatter
   at = 0;
   for (int32_t d = 0; d < indices.rank; d++) {
     if (d == vector_dim) continue;
-    if (at >= g->batch_rank || g->batch_dims[at] != indices.dims[d]) return vt_eval_invalid(op, "shapes");
+    if (at >= g->batch_rank || g->batch_dims[at] != indices.dims[d])
+      return vt_eval_invalid(op, "shapes");
     for (uint32_t i = 0; i < ib_count; i++)
       if (ib[i] == d) {
         g->batching_dim[g->batching_count] = ob[i];
@@ -65,7 +67,8 @@ static vt_status plan_scatter(const vt_eval_call *call, uint32_t inputs, scatter
       }
     g->index_strides[at++] = index_strides[d];
   }
-  if (at != g->batch_rank || g->batching_count != (int32_t)ob_count) return vt_eval_invalid(op, "shapes");
+  if (at != g->batch_rank || g->batching_count != (int32_t)ob_count)
+    return vt_eval_invalid(op, "shapes");
   at = 0;
   for (int32_t d = 0; d < operand.rank; d++) {
     sizes[d] = 1;
@@ -97,7 +100,8 @@ static bool find_window(const scatter_plan *g, vt_tensor indices, const int64_t 
   *out = 0;
   for (int32_t d = 0; d < g->batch_rank; d++) place += at[d] * g->index_strides[d];
   for (uint32_t i = 0; i < g->components; i++)
-    start[g->index_map[i]] = vt_int_load(type, indices.data, place + (int64_t)i * g->component_stride);
+    start[g->index_map[i]] =
+        vt_int_load(type, indices.data, place + (int64_t)i * g->component_stride);
   for (int32_t i = 0; i < g->batching_count; i++) start[g->batching_dim[i]] = at[g->batching_at[i]];
   for (uint32_t i = 0; i < g->components; i++) {
     int64_t d = g->index_map[i];
@@ -110,14 +114,14 @@ static bool find_window(const scatter_plan *g, vt_tensor indices, const int64_t 
     *out += start[d] * g->operand_strides[d];
   }
   for (int32_t d = 0; d < VT_MAX_RANK; d++)
-    if (g->limits[d] < 0) return false;  // the window is larger than the operand
+    if (g->limits[d] < 0) return false; // the window is larger than the operand
   return true;
 }
 
 // Scratch of one window: the current and the new elements of each input.
 typedef struct window_lanes {
   int64_t n;
-  const void **args;   // current elements of all inputs, then updates
+  const void **args; // current elements of all inputs, then updates
   void **results;
   char *memory;
 } window_lanes;
@@ -144,11 +148,12 @@ static vt_status combine(const vt_eval_call *call, const scatter_plan *g, uint32
                          vt_region *region) {
   for (uint32_t i = 0; i < inputs; i++) {
     size_t bytes = vt_dtype_bytes(call->in[i].type.dtype);
-    vt_eval_move(bytes, g->window_rank, g->window_dims, (char *)call->out[i].data + to * (int64_t)bytes,
-                 g->window_to, (void *)(intptr_t)w->args[i], dense);
     vt_eval_move(bytes, g->window_rank, g->window_dims,
-                 (const char *)call->in[inputs + 1 + i].data + from * (int64_t)bytes, g->window_from,
-                 (void *)(intptr_t)w->args[inputs + i], dense);
+                 (char *)call->out[i].data + to * (int64_t)bytes, g->window_to,
+                 (void *)(intptr_t)w->args[i], dense);
+    vt_eval_move(bytes, g->window_rank, g->window_dims,
+                 (const char *)call->in[inputs + 1 + i].data + from * (int64_t)bytes,
+                 g->window_from, (void *)(intptr_t)w->args[inputs + i], dense);
   }
   VT_TRY(vt_region_run(region, w->n, w->args, w->results));
   for (uint32_t i = 0; i < inputs; i++) {
@@ -173,9 +178,11 @@ vt_status vt_eval_scatter(const vt_eval_call *call) {
   if (!inputs || vt_op_own_operands(op) != 2 * inputs + 1) return vt_eval_invalid(op, "operands");
   for (uint32_t i = 0; i < inputs; i++) {
     size_t bytes = (size_t)vt_type_bytes(call->out[i].type);
-    if (bytes && call->out[i].data != call->in[i].data) memcpy(call->out[i].data, call->in[i].data, bytes);
+    if (bytes && call->out[i].data != call->in[i].data)
+      memcpy(call->out[i].data, call->in[i].data, bytes);
   }
-  if (!vt_type_elements(call->in[inputs + 1].type) || !vt_type_elements(call->out[0].type)) return VT_OK;
+  if (!vt_type_elements(call->in[inputs + 1].type) || !vt_type_elements(call->out[0].type))
+    return VT_OK;
   scatter_plan g;
   VT_TRY(plan_scatter(call, inputs, &g));
   vt_type window = {VT_PRED, g.window_rank, g.window_dims};

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// shape.c - ops that place elements without computing: constant, iota, broadcasts, transpose, slices, pad,
-// concatenate. Everything is one or more strided copies (move.c).
+// shape.c - ops that place elements without computing: constant, iota, broadcasts, transpose,
+// slices, pad, concatenate. Everything is one or more strided copies (move.c).
 #include <string.h>
 
 #include "eval/kernel.h"
 #include "eval/number.h"
 
-static size_t element_bytes(vt_tensor t) { return vt_dtype_bytes(t.type.dtype); }
+static size_t element_bytes(vt_tensor t) {
+  return vt_dtype_bytes(t.type.dtype);
+}
 
 vt_status vt_eval_constant(const vt_eval_call *call) {
   const vt_literal *value = vt_attr_literal(call->op, VT_ATTR_VALUE);
@@ -14,8 +16,10 @@ vt_status vt_eval_constant(const vt_eval_call *call) {
   if (!value) return vt_eval_invalid(call->op, "value");
   int64_t n = vt_type_elements(out->type);
   if (!n) return VT_OK;
-  if (value->splat) vt_eval_fill(element_bytes(*out), n, value->data, out->data);
-  else memcpy(out->data, value->data, (size_t)vt_type_bytes(out->type));
+  if (value->splat)
+    vt_eval_fill(element_bytes(*out), n, value->data, out->data);
+  else
+    memcpy(out->data, value->data, (size_t)vt_type_bytes(out->type));
   return VT_OK;
 }
 
@@ -62,7 +66,8 @@ vt_status vt_eval_spread(const vt_op *op, uint32_t count, const int64_t *places,
   vt_type_strides(in.type, from_strides);
   vt_type_strides(out->type, to);
   for (uint32_t i = 0; i < count; i++) {
-    if (places[i] < 0 || places[i] >= out->type.rank) return vt_eval_invalid(op, "broadcast_dimensions");
+    if (places[i] < 0 || places[i] >= out->type.rank)
+      return vt_eval_invalid(op, "broadcast_dimensions");
     if (in.type.dims[i] == 1) continue;
     if (in.type.dims[i] != out->type.dims[places[i]]) return vt_eval_invalid(op, "shapes");
     from[places[i]] = from_strides[i];
@@ -131,7 +136,8 @@ vt_status vt_eval_cut(const vt_op *op, const int64_t *start, const int64_t *stri
   vt_type_strides(out->type, to);
   for (int32_t d = 0; d < in.type.rank; d++) {
     int64_t step = stride ? stride[d] : 1, last = start[d] + (out->type.dims[d] - 1) * step;
-    if (start[d] < 0 || step <= 0 || last >= in.type.dims[d]) return vt_eval_invalid(op, "slice bounds");
+    if (start[d] < 0 || step <= 0 || last >= in.type.dims[d])
+      return vt_eval_invalid(op, "slice bounds");
     offset += start[d] * from[d];
     from[d] *= step;
   }
@@ -146,8 +152,8 @@ vt_status vt_eval_slice(const vt_eval_call *call) {
 }
 
 // Interior padding first, then the edges; negative edges cut.
-vt_status vt_eval_pad_with(const vt_op *op, const int64_t *low, const int64_t *interior, vt_tensor in,
-                           vt_tensor value, vt_tensor *out) {
+vt_status vt_eval_pad_with(const vt_op *op, const int64_t *low, const int64_t *interior,
+                           vt_tensor in, vt_tensor value, vt_tensor *out) {
   (void)op;
   int64_t from[VT_MAX_RANK], to[VT_MAX_RANK], dims[VT_MAX_RANK], from_at = 0, to_at = 0;
   size_t bytes = element_bytes(in);
@@ -189,15 +195,16 @@ vt_status vt_eval_concatenate(const vt_eval_call *call) {
     if (at + part > row) return vt_eval_invalid(call->op, "shapes");
     if (part)
       for (int64_t o = 0; o < outer; o++)
-        memcpy((char *)out->data + (size_t)o * row + at, (const char *)call->in[i].data + (size_t)o * part,
-               part);
+        memcpy((char *)out->data + (size_t)o * row + at,
+               (const char *)call->in[i].data + (size_t)o * part, part);
     at += part;
   }
   return VT_OK;
 }
 
 // Start operands, clamped so that the window lies inside. Unsigned starts compare as unsigned.
-static void clamped_starts(const vt_tensor *starts, vt_type operand, const int64_t *sizes, int64_t *out) {
+static void clamped_starts(const vt_tensor *starts, vt_type operand, const int64_t *sizes,
+                           int64_t *out) {
   for (int32_t d = 0; d < operand.rank; d++) {
     vt_dtype dtype = starts[d].type.dtype;
     int64_t at = vt_int_load(dtype, starts[d].data, 0), most = operand.dims[d] - sizes[d];
@@ -222,7 +229,8 @@ vt_status vt_eval_dynamic_update_slice(const vt_eval_call *call) {
   vt_type_strides(update.type, from);
   vt_type_strides(out->type, to);
   for (int32_t d = 0; d < in.type.rank; d++) {
-    if (start[d] + update.type.dims[d] > in.type.dims[d]) return vt_eval_invalid(call->op, "shapes");
+    if (start[d] + update.type.dims[d] > in.type.dims[d])
+      return vt_eval_invalid(call->op, "shapes");
     offset += start[d] * to[d];
   }
   vt_eval_move(bytes, in.type.rank, update.type.dims, update.data, from,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // sort.c - stable sort of several arrays along one dimension.
 //
-// Comparators of the form key(a) < key(b), and lexicographic chains of them (k0a < k0b or k0a == k0b and ...), are
-// recognised whatever the key function computes: keys of all elements are computed at once, mapped to integers of the
-// same order, and sorted by radix, the last key first. Other comparators run once per comparison in a merge sort.
+// Comparators of the form key(a) < key(b), and lexicographic chains of them (k0a < k0b or k0a ==
+// k0b and ...), are recognised whatever the key function computes: keys of all elements are
+// computed at once, mapped to integers of the same order, and sorted by radix, the last key first.
+// Other comparators run once per comparison in a merge sort.
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,20 +15,22 @@ enum { MOST_KEYS = 8, BUDGET = 4096, SMALL = 24 };
 
 typedef struct sort_key {
   const vt_op *compare;
-  vt_value *value;       // key(a), of the parameter for a
+  vt_value *value; // key(a), of the parameter for a
   bool descending;
 } sort_key;
 
 // The same expression with a in place of b. `budget` bounds the walk.
-static bool same_but_side(const vt_func *f, uint32_t own, const vt_value *a, const vt_value *b, int *budget) {
+static bool same_but_side(const vt_func *f, uint32_t own, const vt_value *a, const vt_value *b,
+                          int *budget) {
   if (--*budget < 0) return false;
   if (!a->op || !b->op) {
     if (a->op || b->op) return false;
     if ((uint32_t)a->index >= own) return a == b;
     return a->index % 2 == 0 && b->index == a->index + 1 && f->params[a->index] == a;
   }
-  if (a->op->code != b->op->code || a->index != b->index || a->op->operand_count != b->op->operand_count ||
-      a->op->attr_count != b->op->attr_count || a->op->region_count || b->op->region_count)
+  if (a->op->code != b->op->code || a->index != b->index ||
+      a->op->operand_count != b->op->operand_count || a->op->attr_count != b->op->attr_count ||
+      a->op->region_count || b->op->region_count)
     return false;
   for (uint32_t i = 0; i < a->op->attr_count; i++) {
     const vt_attr *other = vt_op_attr(b->op, a->op->attrs[i].key);
@@ -39,7 +42,8 @@ static bool same_but_side(const vt_func *f, uint32_t own, const vt_value *a, con
 }
 
 static bool is_compare(const vt_value *v, int64_t direction) {
-  return v->op && v->op->code == VT_OP_COMPARE && vt_attr_i64(v->op, VT_ATTR_COMPARISON_DIRECTION) == direction;
+  return v->op && v->op->code == VT_OP_COMPARE &&
+         vt_attr_i64(v->op, VT_ATTR_COMPARISON_DIRECTION) == direction;
 }
 
 static bool strict_key(const vt_func *f, uint32_t own, const vt_value *v, sort_key *out) {
@@ -52,13 +56,14 @@ static bool strict_key(const vt_func *f, uint32_t own, const vt_value *v, sort_k
     return true;
   }
   budget = BUDGET;
-  if (!same_but_side(f, own, b, a, &budget)) return false;  // b > a says a < b
+  if (!same_but_side(f, own, b, a, &budget)) return false; // b > a says a < b
   *out = (sort_key){v->op, b, less};
   return true;
 }
 
 // The keys of a comparator, most significant first; 0 when it has another form.
-static uint32_t find_keys(const vt_func *f, uint32_t own, const vt_value *v, sort_key *keys, uint32_t at) {
+static uint32_t find_keys(const vt_func *f, uint32_t own, const vt_value *v, sort_key *keys,
+                          uint32_t at) {
   if (at >= MOST_KEYS) return 0;
   if (strict_key(f, own, v, &keys[at])) return at + 1;
   if (!v->op || v->op->code != VT_OP_OR) return 0;
@@ -77,7 +82,8 @@ static uint32_t find_keys(const vt_func *f, uint32_t own, const vt_value *v, sor
   return 0;
 }
 
-// The bits of an f32 or f64 of `bits` as an integer of the same order. False for a NaN without a total order.
+// The bits of an f32 or f64 of `bits` as an integer of the same order. False for a NaN without a
+// total order.
 static bool float_code(uint64_t x, int bits, bool total, uint64_t *out) {
   uint64_t sign = (uint64_t)1 << (bits - 1), magnitude = x & (sign - 1);
   uint64_t inf = bits == 32 ? 0x7f800000u : 0x7ff0000000000000u;
@@ -88,7 +94,8 @@ static bool float_code(uint64_t x, int bits, bool total, uint64_t *out) {
 }
 
 // Maps keys to integers that order alike. False when a NaN leaves them without an order.
-static bool order_codes(const sort_key *key, vt_dtype dtype, int64_t n, const void *data, uint64_t *codes) {
+static bool order_codes(const sort_key *key, vt_dtype dtype, int64_t n, const void *data,
+                        uint64_t *codes) {
   bool total = vt_attr_i64_or(key->compare, VT_ATTR_COMPARE_TYPE, 0) == VT_CMPTYPE_TOTALORDER;
   vt_dtype_kind kind = vt_dtype_kind_of(dtype);
   for (int64_t i = 0; i < n; i++) {
@@ -98,8 +105,10 @@ static bool order_codes(const sort_key *key, vt_dtype dtype, int64_t n, const vo
     } else if (kind == VT_KIND_FLOAT) {
       // f32 holds every smaller float exactly, in the same order; a NaN's sign survives.
       float x;
-      if (dtype == VT_F32) x = ((const float *)data)[i];
-      else vt_float_widen(dtype, 1, (const char *)data + i * (int64_t)vt_dtype_bytes(dtype), &x);
+      if (dtype == VT_F32)
+        x = ((const float *)data)[i];
+      else
+        vt_float_widen(dtype, 1, (const char *)data + i * (int64_t)vt_dtype_bytes(dtype), &x);
       if (!float_code(vt_f32_bits(x), 32, total, &code)) return false;
     } else {
       code = (uint64_t)vt_int_load(dtype, data, i);
@@ -115,7 +124,8 @@ typedef struct coded {
   int64_t index;
 } coded;
 
-// Stable sort of `order` by codes[order[i]]: radix, leaving out the bytes that all codes share. `pairs` has room for 2n.
+// Stable sort of `order` by codes[order[i]]: radix, leaving out the bytes that all codes share.
+// `pairs` has room for 2n.
 static void sort_by_code(int64_t n, const uint64_t *codes, int64_t *order, coded *pairs) {
   if (n <= SMALL) {
     for (int64_t i = 1; i < n; i++) {
@@ -148,10 +158,10 @@ typedef struct sorter {
   const vt_eval_call *call;
   uint32_t inputs, key_count;
   sort_key keys[MOST_KEYS];
-  char *key_data[MOST_KEYS];   // of all elements
+  char *key_data[MOST_KEYS]; // of all elements
   vt_region compare;
   bool compare_open;
-  int64_t n, step;             // line length, distance of its elements
+  int64_t n, step; // line length, distance of its elements
   int64_t *order, *spare;
   coded *pairs;
   uint64_t *codes;
@@ -177,7 +187,8 @@ static vt_status merge_sort(sorter *s, int64_t base) {
   int64_t *from = s->order, *to = s->spare;
   for (int64_t run = 1; run < s->n; run *= 2) {
     for (int64_t at = 0; at < s->n; at += 2 * run) {
-      int64_t mid = at + run < s->n ? at + run : s->n, end = at + 2 * run < s->n ? at + 2 * run : s->n;
+      int64_t mid = at + run < s->n ? at + run : s->n,
+              end = at + 2 * run < s->n ? at + 2 * run : s->n;
       int64_t i = at, j = mid, k = at;
       while (i < mid && j < end) {
         bool second;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// topk.c - the custom call ApproxTopK, exactly: a stable sort by the called comparator and its first elements.
+// topk.c - the custom call ApproxTopK, exactly: a stable sort by the called comparator and its
+// first elements.
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +15,12 @@ static int64_t dict_i64(const vt_dict_value *dict, const char *name, int64_t oth
 // Operands: arrays, then their init values. Results: the same arrays cut along reduction_dim.
 vt_status vt_eval_approx_top_k(const vt_eval_call *call) {
   const vt_op *op = call->op;
-  const vt_attr *config = vt_op_attr(op, VT_ATTR_BACKEND_DICT), *called = vt_op_attr(op, VT_ATTR_CALLED_COMPUTATIONS);
+  const vt_attr *config = vt_op_attr(op, VT_ATTR_BACKEND_DICT),
+                *called = vt_op_attr(op, VT_ATTR_CALLED_COMPUTATIONS);
   uint32_t n = op->result_count;
   int64_t d = dict_i64(config ? config->dict : NULL, "reduction_dim", -1);
-  if (!called || called->count != 1 || !n || op->operand_count != 2 * n || d < 0 || d >= call->in[0].type.rank)
+  if (!called || called->count != 1 || !n || op->operand_count != 2 * n || d < 0 ||
+      d >= call->in[0].type.rank)
     return vt_eval_invalid(op, "ApproxTopK");
   for (uint32_t i = 0; i < n; i++) {
     vt_type a = call->in[i].type, b = call->out[i].type;
@@ -46,7 +49,8 @@ vt_status vt_eval_approx_top_k(const vt_eval_call *call) {
   vt_eval_call inner = {&sort, call->env, call->state, call->in, sorted};
   VT_TRY_OUT(vt_eval_sort(&inner));
   int64_t start[VT_MAX_RANK] = {0};
-  for (uint32_t i = 0; i < n; i++) VT_TRY_OUT(vt_eval_cut(op, start, NULL, sorted[i], &call->out[i]));
+  for (uint32_t i = 0; i < n; i++)
+    VT_TRY_OUT(vt_eval_cut(op, start, NULL, sorted[i], &call->out[i]));
 out:
   for (uint32_t i = 0; i < n; i++) free(sorted[i].data);
   free(sorted);

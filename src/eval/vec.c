@@ -41,19 +41,36 @@ const vt_vec_table *vt_vec(void) {
 
 vt_vec_class vt_vec_class_of(vt_dtype dtype) {
   switch ((int)dtype) {
-  case VT_PRED: return VT_VEC_PRED;
-  case VT_S2: case VT_S4: case VT_S8: return VT_VEC_S8;
-  case VT_S16: return VT_VEC_S16;
-  case VT_S32: return VT_VEC_S32;
-  case VT_S64: return VT_VEC_S64;
-  case VT_U2: case VT_U4: case VT_U8: return VT_VEC_U8;
-  case VT_U16: return VT_VEC_U16;
-  case VT_U32: return VT_VEC_U32;
-  case VT_U64: return VT_VEC_U64;
-  case VT_F64: return VT_VEC_F64;
-  case VT_C64: return VT_VEC_C64;
-  case VT_C128: return VT_VEC_C128;
-  default: return vt_dtype_is_float(dtype) ? VT_VEC_F32 : VT_VEC_NONE;
+  case VT_PRED:
+    return VT_VEC_PRED;
+  case VT_S2:
+  case VT_S4:
+  case VT_S8:
+    return VT_VEC_S8;
+  case VT_S16:
+    return VT_VEC_S16;
+  case VT_S32:
+    return VT_VEC_S32;
+  case VT_S64:
+    return VT_VEC_S64;
+  case VT_U2:
+  case VT_U4:
+  case VT_U8:
+    return VT_VEC_U8;
+  case VT_U16:
+    return VT_VEC_U16;
+  case VT_U32:
+    return VT_VEC_U32;
+  case VT_U64:
+    return VT_VEC_U64;
+  case VT_F64:
+    return VT_VEC_F64;
+  case VT_C64:
+    return VT_VEC_C64;
+  case VT_C128:
+    return VT_VEC_C128;
+  default:
+    return vt_dtype_is_float(dtype) ? VT_VEC_F32 : VT_VEC_NONE;
   }
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec.h - the loops over contiguous arrays, built once per instruction set and chosen when the process starts.
+// vec.h - the loops over contiguous arrays, built once per instruction set and chosen when the
+// process starts.
 //
-// Narrow types have no loops: small floats are widened to F32 and narrowed again block by block (eltwise.c), 2- and
-// 4-bit integers use the 8-bit loops with their width. Loops may write where they read, at the same index.
-// Rounding is the same on every instruction set, except inside matrix products (fused multiply-add).
+// Narrow types have no loops: small floats are widened to F32 and narrowed again block by block
+// (eltwise.c), 2- and 4-bit integers use the 8-bit loops with their width. Loops may write where
+// they read, at the same index. Rounding is the same on every instruction set, except inside matrix
+// products (fused multiply-add).
 #ifndef VT_EVAL_VEC_H
 #define VT_EVAL_VEC_H
 
@@ -11,32 +13,48 @@
 #include "ir/type.h"
 
 typedef enum vt_vec_class {
-  VT_VEC_PRED, VT_VEC_S8, VT_VEC_S16, VT_VEC_S32, VT_VEC_S64, VT_VEC_U8, VT_VEC_U16, VT_VEC_U32,
-  VT_VEC_U64, VT_VEC_F32, VT_VEC_F64, VT_VEC_C64, VT_VEC_C128, VT_VEC_CLASSES, VT_VEC_NONE
+  VT_VEC_PRED,
+  VT_VEC_S8,
+  VT_VEC_S16,
+  VT_VEC_S32,
+  VT_VEC_S64,
+  VT_VEC_U8,
+  VT_VEC_U16,
+  VT_VEC_U32,
+  VT_VEC_U64,
+  VT_VEC_F32,
+  VT_VEC_F64,
+  VT_VEC_C64,
+  VT_VEC_C128,
+  VT_VEC_CLASSES,
+  VT_VEC_NONE
 } vt_vec_class;
 
-// n elements; b and c are NULL for ops with fewer operands. `width` is the number of bits of an integer type.
+// n elements; b and c are NULL for ops with fewer operands. `width` is the number of bits of an
+// integer type.
 typedef void (*vt_vec_fn)(int64_t n, const void *a, const void *b, const void *c, void *out,
                           int32_t width);
 
-// c[0..rows)[0..cols) += a[rows][depth] * b[depth][cols] (row strides in elements; cols a multiple of the tile width
-// not required). Accumulates over depth in ascending order.
+// c[0..rows)[0..cols) += a[rows][depth] * b[depth][cols] (row strides in elements; cols a multiple
+// of the tile width not required). Accumulates over depth in ascending order.
 typedef void (*vt_vec_matmul_fn)(int64_t rows, int64_t cols, int64_t depth, const void *a,
                                  int64_t a_stride, const void *b, int64_t b_stride, void *c,
                                  int64_t c_stride);
 
 typedef struct vt_vec_table {
   vt_vec_fn op[VT_VEC_CLASSES][VT_OP_COUNT];
-  vt_vec_fn compare[VT_VEC_CLASSES][2][6];               // [total order][VT_CMP_*]; result bool
-  vt_vec_fn convert[VT_VEC_CLASSES][VT_VEC_CLASSES];     // [from][to], real classes
-  vt_vec_fn select[5];                                   // by log2 of the element bytes; a = predicate
-  vt_vec_fn widen_bf16, narrow_bf16, widen_f16, narrow_f16, round_bf16;  // to and from f32; f32 to f32
-  vt_vec_matmul_fn matmul[VT_VEC_CLASSES];               // F32, F64 and integers of 32 and 64 bits, which wrap
+  vt_vec_fn compare[VT_VEC_CLASSES][2][6];           // [total order][VT_CMP_*]; result bool
+  vt_vec_fn convert[VT_VEC_CLASSES][VT_VEC_CLASSES]; // [from][to], real classes
+  vt_vec_fn select[5];                               // by log2 of the element bytes; a = predicate
+  vt_vec_fn widen_bf16, narrow_bf16, widen_f16, narrow_f16,
+      round_bf16;                          // to and from f32; f32 to f32
+  vt_vec_matmul_fn matmul[VT_VEC_CLASSES]; // F32, F64 and integers of 32 and 64 bits, which wrap
 } vt_vec_table;
 
 const vt_vec_table *vt_vec(void);
 
-// The class whose loops compute for an element type; VT_VEC_F32 for small floats, VT_VEC_NONE for tokens.
+// The class whose loops compute for an element type; VT_VEC_F32 for small floats, VT_VEC_NONE for
+// tokens.
 vt_vec_class vt_vec_class_of(vt_dtype dtype);
 // Bits an integer loop wraps at; 0 for other types.
 int32_t vt_vec_width_of(vt_dtype dtype);

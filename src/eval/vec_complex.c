@@ -24,7 +24,9 @@ static inline c64_t times_c64(c64_t a, c64_t b) {
   float ar = crealf(a), ai = cimagf(a), br = crealf(b), bi = cimagf(b);
   return make_c64(ar * br - ai * bi, ar * bi + ai * br);
 }
-static inline c64_t over_c64(c64_t a, c64_t b) { return a / b; }
+static inline c64_t over_c64(c64_t a, c64_t b) {
+  return a / b;
+}
 // sin, cos and exp come apart where one factor is exactly zero: 0 * inf would be NaN.
 static inline c64_t exp_c64(c64_t a) {
   float r = expf(crealf(a)), angle = cimagf(a);
@@ -47,7 +49,9 @@ static inline c64_t logistic_c64(c64_t a) {
   c64_t e = exp_c64(make_c64(-crealf(a), -cimagf(a)));
   return make_c64(1, 0) / make_c64(1 + crealf(e), cimagf(e));
 }
-static inline c64_t rsqrt_c64(c64_t a) { return make_c64(1, 0) / csqrtf(a); }
+static inline c64_t rsqrt_c64(c64_t a) {
+  return make_c64(1, 0) / csqrtf(a);
+}
 static inline c64_t sign_c64(c64_t a) {
   float x = crealf(a), y = cimagf(a), size = hypotf(x, y);
   if (size == 0) return make_c64(0, 0);
@@ -91,7 +95,9 @@ static inline c128_t times_c128(c128_t a, c128_t b) {
   double ar = creal(a), ai = cimag(a), br = creal(b), bi = cimag(b);
   return make_c128(ar * br - ai * bi, ar * bi + ai * br);
 }
-static inline c128_t over_c128(c128_t a, c128_t b) { return a / b; }
+static inline c128_t over_c128(c128_t a, c128_t b) {
+  return a / b;
+}
 // sin, cos and exp come apart where one factor is exactly zero: 0 * inf would be NaN.
 static inline c128_t exp_c128(c128_t a) {
   double r = exp(creal(a)), angle = cimag(a);
@@ -114,7 +120,9 @@ static inline c128_t logistic_c128(c128_t a) {
   c128_t e = exp_c128(make_c128(-creal(a), -cimag(a)));
   return make_c128(1, 0) / make_c128(1 + creal(e), cimag(e));
 }
-static inline c128_t rsqrt_c128(c128_t a) { return make_c128(1, 0) / csqrt(a); }
+static inline c128_t rsqrt_c128(c128_t a) {
+  return make_c128(1, 0) / csqrt(a);
+}
 static inline c128_t sign_c128(c128_t a) {
   double x = creal(a), y = cimag(a), size = hypot(x, y);
   if (size == 0) return make_c128(0, 0);

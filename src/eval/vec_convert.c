@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // vec_convert.c - loops between the real classes. Built once per instruction set.
-// Float to integer truncates and saturates, NaN gives 0; integer to integer keeps the low bits; to bool is x != 0.
+// Float to integer truncates and saturates, NaN gives 0; integer to integer keeps the low bits; to
+// bool is x != 0.
 #include "eval/vec.h"
 #include "ir/module.h"
 
-// x clamped into what T can hold before the conversion, so that none is undefined. `least` and `beyond` are f64: the
-// smallest value and the one after the largest.
+// x clamped into what T can hold before the conversion, so that none is undefined. `least` and
+// `beyond` are f64: the smallest value and the one after the largest.
 #define SATURATE(T, is_signed, suffix)                                                             \
   static inline T saturate_##suffix(double x, double least, double beyond, T most) {               \
     double c = x < least ? least : x;                                                              \
@@ -31,7 +32,7 @@
     START(F, T)                                                                                    \
     double half = (double)((uint64_t)1 << (width - 1));                                            \
     double least = is_signed ? -half : 0, beyond = is_signed ? half : 2 * half;                    \
-    T most = (T)((U)~(U)0 >> ((int32_t)sizeof(U) * 8 - width + is_signed));                        \
+    T most = (T)((U) ~(U)0 >> ((int32_t)sizeof(U) * 8 - width + is_signed));                       \
     VT_VEC_LOOP for (int64_t i = 0; i < n; i++) out[i] =                                           \
         saturate_##t((double)x[i], least, beyond, most);                                           \
   }

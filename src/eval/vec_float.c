@@ -9,20 +9,48 @@
 #include "ir/module.h"
 
 // Helpers in both precisions, so that one row of vec_float.def serves both.
-static inline float exp_f32(float x) { return (float)vt_math_exp(x); }
-static inline float expm1_f32(float x) { return x == 0 ? x : (float)vt_math_expm1(x); }
-static inline float log_f32(float x) { return (float)vt_math_log(x); }
-static inline float log1p_f32(float x) { return (float)vt_math_log1p(x); }
-static inline float tanh_f32(float x) { return copysignf((float)vt_math_tanh_abs(x), x); }
-static inline float logistic_f32(float x) { return (float)vt_math_logistic(x); }
-static inline float rsqrt_f32(float x) { return (float)(1.0 / sqrt((double)x)); }
-static inline double exp_f64(double x) { return exp(x); }
-static inline double expm1_f64(double x) { return expm1(x); }
-static inline double log_f64(double x) { return log(x); }
-static inline double log1p_f64(double x) { return log1p(x); }
-static inline double tanh_f64(double x) { return tanh(x); }
-static inline double logistic_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
-static inline double rsqrt_f64(double x) { return 1.0 / sqrt(x); }
+static inline float exp_f32(float x) {
+  return (float)vt_math_exp(x);
+}
+static inline float expm1_f32(float x) {
+  return x == 0 ? x : (float)vt_math_expm1(x);
+}
+static inline float log_f32(float x) {
+  return (float)vt_math_log(x);
+}
+static inline float log1p_f32(float x) {
+  return (float)vt_math_log1p(x);
+}
+static inline float tanh_f32(float x) {
+  return copysignf((float)vt_math_tanh_abs(x), x);
+}
+static inline float logistic_f32(float x) {
+  return (float)vt_math_logistic(x);
+}
+static inline float rsqrt_f32(float x) {
+  return (float)(1.0 / sqrt((double)x));
+}
+static inline double exp_f64(double x) {
+  return exp(x);
+}
+static inline double expm1_f64(double x) {
+  return expm1(x);
+}
+static inline double log_f64(double x) {
+  return log(x);
+}
+static inline double log1p_f64(double x) {
+  return log1p(x);
+}
+static inline double tanh_f64(double x) {
+  return tanh(x);
+}
+static inline double logistic_f64(double x) {
+  return 1.0 / (1.0 + exp(-x));
+}
+static inline double rsqrt_f64(double x) {
+  return 1.0 / sqrt(x);
+}
 
 #define TRUNC_f32    truncf
 #define TRUNC_f64    trunc
@@ -31,8 +59,9 @@ static inline double rsqrt_f64(double x) { return 1.0 / sqrt(x); }
 #define COPYSIGN_f32 copysignf
 #define COPYSIGN_f64 copysign
 
-// max(-0, +0) is +0 and min is -0 in either order: where the operands compare equal their bits decide.
-#define MAX_MIN(T, I, U, bits, from_bits, suffix)                                                    \
+// max(-0, +0) is +0 and min is -0 in either order: where the operands compare equal their bits
+// decide.
+#define MAX_MIN(T, I, U, bits, from_bits, suffix)                                                  \
   static inline T max_##suffix(T a, T b) {                                                         \
     T equal = from_bits(bits(a) & bits(b));                                                        \
     T r = a > b ? a : equal;                                                                       \
@@ -49,13 +78,13 @@ static inline double rsqrt_f64(double x) { return 1.0 / sqrt(x); }
   }                                                                                                \
   static inline T sign_##suffix(T a) {                                                             \
     T r = a > 0 ? (T)1 : a;                                                                        \
-    return a < 0 ? (T)-1 : r;                                                                      \
+    return a < 0 ? (T) - 1 : r;                                                                    \
   }                                                                                                \
   /* Ties away from zero; a - trunc(a) is exact, so 0.49999997 stays below the tie. */             \
   static inline T round_afz_##suffix(T a) {                                                        \
-    T whole = TRUNC_##suffix(a), rest = a - whole;                                                       \
-    T up = rest >= (T)0.5 || rest <= (T)-0.5 ? (T)1 : (T)0;                                        \
-    return COPYSIGN_##suffix(FABS_##suffix(whole) + up, a);                                                       \
+    T whole = TRUNC_##suffix(a), rest = a - whole;                                                 \
+    T up = rest >= (T)0.5 || rest <= (T) - 0.5 ? (T)1 : (T)0;                                      \
+    return COPYSIGN_##suffix(FABS_##suffix(whole) + up, a);                                        \
   }                                                                                                \
   /* Sign-magnitude bits as a number that orders like the total order. */                          \
   static inline I order_##suffix(T a) {                                                            \
@@ -68,8 +97,8 @@ MAX_MIN(double, int64_t, uint64_t, vt_f64_bits, vt_f64_from_bits, f64)
 _Static_assert(sizeof(float) == 4 && sizeof(double) == 8, "IEEE formats");
 
 #define LOOP1(NAME, suffix, T, R, formula)                                                         \
-  static void NAME##_##suffix(int64_t n, const void *a_, const void *b_, const void *c_, void *out_, \
-                              int32_t width) {                                                     \
+  static void NAME##_##suffix(int64_t n, const void *a_, const void *b_, const void *c_,           \
+                              void *out_, int32_t width) {                                         \
     (void)b_, (void)c_, (void)width;                                                               \
     const T *x = a_;                                                                               \
     R *out = out_;                                                                                 \
@@ -79,8 +108,8 @@ _Static_assert(sizeof(float) == 4 && sizeof(double) == 8, "IEEE formats");
     }                                                                                              \
   }
 #define LOOP2(NAME, suffix, T, R, formula)                                                         \
-  static void NAME##_##suffix(int64_t n, const void *a_, const void *b_, const void *c_, void *out_, \
-                              int32_t width) {                                                     \
+  static void NAME##_##suffix(int64_t n, const void *a_, const void *b_, const void *c_,           \
+                              void *out_, int32_t width) {                                         \
     (void)c_, (void)width;                                                                         \
     const T *x = a_, *y = b_;                                                                      \
     R *out = out_;                                                                                 \
@@ -90,8 +119,8 @@ _Static_assert(sizeof(float) == 4 && sizeof(double) == 8, "IEEE formats");
     }                                                                                              \
   }
 #define LOOP3(NAME, suffix, T, formula)                                                            \
-  static void NAME##_##suffix(int64_t n, const void *a_, const void *b_, const void *c_, void *out_, \
-                              int32_t width) {                                                     \
+  static void NAME##_##suffix(int64_t n, const void *a_, const void *b_, const void *c_,           \
+                              void *out_, int32_t width) {                                         \
     (void)width;                                                                                   \
     const T *x = a_, *y = b_, *z = c_;                                                             \
     T *out = out_;                                                                                 \
@@ -130,8 +159,8 @@ LOOP1(SINE, f64, double, double, sin(a))
 LOOP1(COSINE, f64, double, double, cos(a))
 LOOP1(TAN, f64, double, double, tan(a))
 
-#define CAT(a, b) a##_##b
-#define FN(name)  CAT_(name, SUFFIX)
+#define CAT(a, b)  a##_##b
+#define FN(name)   CAT_(name, SUFFIX)
 #define CAT_(a, b) CAT(a, b)
 
 // The rows of vec_float.def as functions, then as table entries.
@@ -141,8 +170,8 @@ LOOP1(TAN, f64, double, double, tan(a))
 #define F3(op, formula)          LOOP3(op, f32, float, formula)
 #define CMP(name, at, formula)   LOOP2(CMP_##name, f32, float, uint8_t, formula)
 #define ORDER(name, at, formula) LOOP2(ORDER_##name, f32, float, uint8_t, formula)
-#define SUFFIX f32
-#define M(name) name##f
+#define SUFFIX                   f32
+#define M(name)                  name##f
 #include "eval/vec_float.def"
 #undef F1
 #undef F1_BOOL
@@ -158,8 +187,8 @@ LOOP1(TAN, f64, double, double, tan(a))
 #define F3(op, formula)          LOOP3(op, f64, double, formula)
 #define CMP(name, at, formula)   LOOP2(CMP_##name, f64, double, uint8_t, formula)
 #define ORDER(name, at, formula) LOOP2(ORDER_##name, f64, double, uint8_t, formula)
-#define SUFFIX f64
-#define M(name) name
+#define SUFFIX                   f64
+#define M(name)                  name
 #include "eval/vec_float.def"
 #undef F1
 #undef F1_BOOL
@@ -172,8 +201,8 @@ LOOP1(TAN, f64, double, double, tan(a))
 
 // Two planes to interleaved complex numbers.
 #define COMPLEX_LOOP(suffix, T)                                                                    \
-  static void COMPLEX_##suffix(int64_t n, const void *a_, const void *b_, const void *c_, void *out_, \
-                               int32_t width) {                                                    \
+  static void COMPLEX_##suffix(int64_t n, const void *a_, const void *b_, const void *c_,          \
+                               void *out_, int32_t width) {                                        \
     (void)c_, (void)width;                                                                         \
     const T *re = a_, *im = b_;                                                                    \
     T *out = out_;                                                                                 \
@@ -185,31 +214,36 @@ LOOP1(TAN, f64, double, double, tan(a))
 COMPLEX_LOOP(f32, float)
 COMPLEX_LOOP(f64, double)
 
-static void widen_bf16(int64_t n, const void *a, const void *b, const void *c, void *out_, int32_t w) {
+static void widen_bf16(int64_t n, const void *a, const void *b, const void *c, void *out_,
+                       int32_t w) {
   (void)b, (void)c, (void)w;
   const uint16_t *x = a;
   float *out = out_;
   VT_VEC_LOOP for (int64_t i = 0; i < n; i++) out[i] = vt_f32_from_bf16(x[i]);
 }
-static void narrow_bf16(int64_t n, const void *a, const void *b, const void *c, void *out_, int32_t w) {
+static void narrow_bf16(int64_t n, const void *a, const void *b, const void *c, void *out_,
+                        int32_t w) {
   (void)b, (void)c, (void)w;
   const float *x = a;
   uint16_t *out = out_;
   VT_VEC_LOOP for (int64_t i = 0; i < n; i++) out[i] = vt_bf16_from_f32(x[i]);
 }
-static void round_bf16(int64_t n, const void *a, const void *b, const void *c, void *out_, int32_t w) {
+static void round_bf16(int64_t n, const void *a, const void *b, const void *c, void *out_,
+                       int32_t w) {
   (void)b, (void)c, (void)w;
   const float *x = a;
   float *out = out_;
   VT_VEC_LOOP for (int64_t i = 0; i < n; i++) out[i] = vt_f32_from_bf16(vt_bf16_from_f32(x[i]));
 }
-static void widen_f16(int64_t n, const void *a, const void *b, const void *c, void *out_, int32_t w) {
+static void widen_f16(int64_t n, const void *a, const void *b, const void *c, void *out_,
+                      int32_t w) {
   (void)b, (void)c, (void)w;
   const uint16_t *x = a;
   float *out = out_;
   VT_VEC_LOOP for (int64_t i = 0; i < n; i++) out[i] = vt_f32_from_f16(x[i]);
 }
-static void narrow_f16(int64_t n, const void *a, const void *b, const void *c, void *out_, int32_t w) {
+static void narrow_f16(int64_t n, const void *a, const void *b, const void *c, void *out_,
+                       int32_t w) {
   (void)b, (void)c, (void)w;
   const float *x = a;
   uint16_t *out = out_;

@@ -11,30 +11,31 @@
 #define CAT_(a, b) CAT(a, b)
 #define FN(name)   CAT_(name, SUFFIX)
 
-// Helpers per type. Division never traps: x / 0 has all bits set, MIN / -1 is MIN; the shifts and powers follow the
-// rules measured on XLA (docs: src/eval/README.md).
+// Helpers per type. Division never traps: x / 0 has all bits set, MIN / -1 is MIN; the shifts and
+// powers follow the rules measured on XLA (docs: src/eval/README.md).
 #define HELPERS(T, U, suffix, is_signed)                                                           \
   static inline T wrap_##suffix(U x, int32_t width) {                                              \
     int32_t spare = (int32_t)sizeof(T) * 8 - width;                                                \
     return (T)((T)(U)(x << spare) >> spare);                                                       \
   }                                                                                                \
-  static inline U product_##suffix(U a, U b) { return (U)((1u * a) * b); }                         \
+  static inline U product_##suffix(U a, U b) {                                                     \
+    return (U)((1u * a) * b);                                                                      \
+  }                                                                                                \
   static inline int leading_zeros_##suffix(U a, int32_t width) {                                   \
     return a ? __builtin_clzll((unsigned long long)a) - 64 + width : width;                        \
   }                                                                                                \
   static inline T divide_##suffix(T a, T b, int32_t width) {                                       \
-    if (b == 0) return wrap_##suffix((U)~(U)0, width);                                             \
-    if (is_signed && b == (T)-1) return wrap_##suffix((U)(0 - (U)a), width);                       \
+    if (b == 0) return wrap_##suffix((U) ~(U)0, width);                                            \
+    if (is_signed && b == (T) - 1) return wrap_##suffix((U)(0 - (U)a), width);                     \
     return (T)(a / b);                                                                             \
   }                                                                                                \
   static inline T remainder_##suffix(T a, T b) {                                                   \
     if (b == 0) return a;                                                                          \
-    if (is_signed && b == (T)-1) return 0;                                                         \
+    if (is_signed && b == (T) - 1) return 0;                                                       \
     return (T)(a % b);                                                                             \
   }                                                                                                \
   static inline U power_##suffix(T a, T b) {                                                       \
-    if (is_signed && b < 0)                                                                        \
-      return a == 1 ? (U)1 : a == (T)-1 ? (b & 1 ? (U)-1 : (U)1) : (U)0;                           \
+    if (is_signed && b < 0) return a == 1 ? (U)1 : a == (T) - 1 ? (b & 1 ? (U) - 1 : (U)1) : (U)0; \
     U base = (U)a, r = 1;                                                                          \
     for (U e = (U)b; e; e = (U)(e >> 1)) {                                                         \
       if (e & 1) r = product_##suffix(r, base);                                                    \
@@ -43,18 +44,22 @@
     return r;                                                                                      \
   }                                                                                                \
   static inline U shift_left_##suffix(U a, U b, int32_t width) {                                   \
-    return (U)(b < (U)width ? a << (b & (sizeof(U) * 8 - 1)) : 0);                                  \
+    return (U)(b < (U)width ? a << (b & (sizeof(U) * 8 - 1)) : 0);                                 \
   }                                                                                                \
   static inline U shift_right_##suffix(U a, U b, int32_t width) {                                  \
-    return (U)(b < (U)width ? a >> (b & (sizeof(U) * 8 - 1)) : 0);                                  \
+    return (U)(b < (U)width ? a >> (b & (sizeof(U) * 8 - 1)) : 0);                                 \
   }                                                                                                \
   static inline T shift_sign_##suffix(T a, U b, int32_t width) {                                   \
     U most = (U)(width - 1), by = b < most ? b : most;                                             \
     if (is_signed) return (T)(a >> by);                                                            \
     return wrap_##suffix((U)(CAT(signed_right, suffix)((U)a, by, width)), width);                  \
   }                                                                                                \
-  static inline T max_##suffix(T a, T b) { return a > b ? a : b; }                                 \
-  static inline T min_##suffix(T a, T b) { return a < b ? a : b; }
+  static inline T max_##suffix(T a, T b) {                                                         \
+    return a > b ? a : b;                                                                          \
+  }                                                                                                \
+  static inline T min_##suffix(T a, T b) {                                                         \
+    return a < b ? a : b;                                                                          \
+  }
 
 // An arithmetic shift of an unsigned element treats its top bit as the sign.
 #define SIGNED_RIGHT(U, S, suffix)                                                                 \
@@ -79,8 +84,6 @@ HELPERS(uint16_t, uint16_t, u16, 0)
 HELPERS(uint32_t, uint32_t, u32, 0)
 HELPERS(uint64_t, uint64_t, u64, 0)
 
-
-
 #define WRAP(x) FN(wrap)((U)(x), width)
 
 #define LOOP(NAME, T_, U_, R, LOADS, formula)                                                      \
@@ -89,7 +92,7 @@ HELPERS(uint64_t, uint64_t, u64, 0)
     typedef T_ T;                                                                                  \
     typedef U_ U;                                                                                  \
     (void)b_, (void)c_;                                                                            \
-    const U mask = (U)((U)~(U)0 >> ((int32_t)sizeof(U) * 8 - width));                              \
+    const U mask = (U)((U) ~(U)0 >> ((int32_t)sizeof(U) * 8 - width));                             \
     (void)mask;                                                                                    \
     const T *x = a_, *y = b_, *z = c_;                                                             \
     (void)y, (void)z;                                                                              \
@@ -110,11 +113,11 @@ HELPERS(uint64_t, uint64_t, u64, 0)
   LOOP(CMP_LE_##suffix, T, U, uint8_t, LOADS2, a <= b)                                             \
   LOOP(CMP_LT_##suffix, T, U, uint8_t, LOADS2, a < b)
 
-#define SUFFIX            s8
-#define IS_SIGNED         1
-#define I1(op, formula)   LOOP(op##_s8, int8_t, uint8_t, int8_t, LOADS1, formula)
-#define I2(op, formula)   LOOP(op##_s8, int8_t, uint8_t, int8_t, LOADS2, formula)
-#define I3(op, formula)   LOOP(op##_s8, int8_t, uint8_t, int8_t, LOADS3, formula)
+#define SUFFIX          s8
+#define IS_SIGNED       1
+#define I1(op, formula) LOOP(op##_s8, int8_t, uint8_t, int8_t, LOADS1, formula)
+#define I2(op, formula) LOOP(op##_s8, int8_t, uint8_t, int8_t, LOADS2, formula)
+#define I3(op, formula) LOOP(op##_s8, int8_t, uint8_t, int8_t, LOADS3, formula)
 #include "eval/vec_int.def"
 COMPARES(int8_t, uint8_t, s8)
 #undef SUFFIX
@@ -123,11 +126,11 @@ COMPARES(int8_t, uint8_t, s8)
 #undef I2
 #undef I3
 
-#define SUFFIX            s16
-#define IS_SIGNED         1
-#define I1(op, formula)   LOOP(op##_s16, int16_t, uint16_t, int16_t, LOADS1, formula)
-#define I2(op, formula)   LOOP(op##_s16, int16_t, uint16_t, int16_t, LOADS2, formula)
-#define I3(op, formula)   LOOP(op##_s16, int16_t, uint16_t, int16_t, LOADS3, formula)
+#define SUFFIX          s16
+#define IS_SIGNED       1
+#define I1(op, formula) LOOP(op##_s16, int16_t, uint16_t, int16_t, LOADS1, formula)
+#define I2(op, formula) LOOP(op##_s16, int16_t, uint16_t, int16_t, LOADS2, formula)
+#define I3(op, formula) LOOP(op##_s16, int16_t, uint16_t, int16_t, LOADS3, formula)
 #include "eval/vec_int.def"
 COMPARES(int16_t, uint16_t, s16)
 #undef SUFFIX
@@ -136,11 +139,11 @@ COMPARES(int16_t, uint16_t, s16)
 #undef I2
 #undef I3
 
-#define SUFFIX            s32
-#define IS_SIGNED         1
-#define I1(op, formula)   LOOP(op##_s32, int32_t, uint32_t, int32_t, LOADS1, formula)
-#define I2(op, formula)   LOOP(op##_s32, int32_t, uint32_t, int32_t, LOADS2, formula)
-#define I3(op, formula)   LOOP(op##_s32, int32_t, uint32_t, int32_t, LOADS3, formula)
+#define SUFFIX          s32
+#define IS_SIGNED       1
+#define I1(op, formula) LOOP(op##_s32, int32_t, uint32_t, int32_t, LOADS1, formula)
+#define I2(op, formula) LOOP(op##_s32, int32_t, uint32_t, int32_t, LOADS2, formula)
+#define I3(op, formula) LOOP(op##_s32, int32_t, uint32_t, int32_t, LOADS3, formula)
 #include "eval/vec_int.def"
 COMPARES(int32_t, uint32_t, s32)
 #undef SUFFIX
@@ -149,11 +152,11 @@ COMPARES(int32_t, uint32_t, s32)
 #undef I2
 #undef I3
 
-#define SUFFIX            s64
-#define IS_SIGNED         1
-#define I1(op, formula)   LOOP(op##_s64, int64_t, uint64_t, int64_t, LOADS1, formula)
-#define I2(op, formula)   LOOP(op##_s64, int64_t, uint64_t, int64_t, LOADS2, formula)
-#define I3(op, formula)   LOOP(op##_s64, int64_t, uint64_t, int64_t, LOADS3, formula)
+#define SUFFIX          s64
+#define IS_SIGNED       1
+#define I1(op, formula) LOOP(op##_s64, int64_t, uint64_t, int64_t, LOADS1, formula)
+#define I2(op, formula) LOOP(op##_s64, int64_t, uint64_t, int64_t, LOADS2, formula)
+#define I3(op, formula) LOOP(op##_s64, int64_t, uint64_t, int64_t, LOADS3, formula)
 #include "eval/vec_int.def"
 COMPARES(int64_t, uint64_t, s64)
 #undef SUFFIX
@@ -162,11 +165,11 @@ COMPARES(int64_t, uint64_t, s64)
 #undef I2
 #undef I3
 
-#define SUFFIX            u8
-#define IS_SIGNED         0
-#define I1(op, formula)   LOOP(op##_u8, uint8_t, uint8_t, uint8_t, LOADS1, formula)
-#define I2(op, formula)   LOOP(op##_u8, uint8_t, uint8_t, uint8_t, LOADS2, formula)
-#define I3(op, formula)   LOOP(op##_u8, uint8_t, uint8_t, uint8_t, LOADS3, formula)
+#define SUFFIX          u8
+#define IS_SIGNED       0
+#define I1(op, formula) LOOP(op##_u8, uint8_t, uint8_t, uint8_t, LOADS1, formula)
+#define I2(op, formula) LOOP(op##_u8, uint8_t, uint8_t, uint8_t, LOADS2, formula)
+#define I3(op, formula) LOOP(op##_u8, uint8_t, uint8_t, uint8_t, LOADS3, formula)
 #include "eval/vec_int.def"
 COMPARES(uint8_t, uint8_t, u8)
 #undef SUFFIX
@@ -175,11 +178,11 @@ COMPARES(uint8_t, uint8_t, u8)
 #undef I2
 #undef I3
 
-#define SUFFIX            u16
-#define IS_SIGNED         0
-#define I1(op, formula)   LOOP(op##_u16, uint16_t, uint16_t, uint16_t, LOADS1, formula)
-#define I2(op, formula)   LOOP(op##_u16, uint16_t, uint16_t, uint16_t, LOADS2, formula)
-#define I3(op, formula)   LOOP(op##_u16, uint16_t, uint16_t, uint16_t, LOADS3, formula)
+#define SUFFIX          u16
+#define IS_SIGNED       0
+#define I1(op, formula) LOOP(op##_u16, uint16_t, uint16_t, uint16_t, LOADS1, formula)
+#define I2(op, formula) LOOP(op##_u16, uint16_t, uint16_t, uint16_t, LOADS2, formula)
+#define I3(op, formula) LOOP(op##_u16, uint16_t, uint16_t, uint16_t, LOADS3, formula)
 #include "eval/vec_int.def"
 COMPARES(uint16_t, uint16_t, u16)
 #undef SUFFIX
@@ -188,11 +191,11 @@ COMPARES(uint16_t, uint16_t, u16)
 #undef I2
 #undef I3
 
-#define SUFFIX            u32
-#define IS_SIGNED         0
-#define I1(op, formula)   LOOP(op##_u32, uint32_t, uint32_t, uint32_t, LOADS1, formula)
-#define I2(op, formula)   LOOP(op##_u32, uint32_t, uint32_t, uint32_t, LOADS2, formula)
-#define I3(op, formula)   LOOP(op##_u32, uint32_t, uint32_t, uint32_t, LOADS3, formula)
+#define SUFFIX          u32
+#define IS_SIGNED       0
+#define I1(op, formula) LOOP(op##_u32, uint32_t, uint32_t, uint32_t, LOADS1, formula)
+#define I2(op, formula) LOOP(op##_u32, uint32_t, uint32_t, uint32_t, LOADS2, formula)
+#define I3(op, formula) LOOP(op##_u32, uint32_t, uint32_t, uint32_t, LOADS3, formula)
 #include "eval/vec_int.def"
 COMPARES(uint32_t, uint32_t, u32)
 #undef SUFFIX
@@ -201,11 +204,11 @@ COMPARES(uint32_t, uint32_t, u32)
 #undef I2
 #undef I3
 
-#define SUFFIX            u64
-#define IS_SIGNED         0
-#define I1(op, formula)   LOOP(op##_u64, uint64_t, uint64_t, uint64_t, LOADS1, formula)
-#define I2(op, formula)   LOOP(op##_u64, uint64_t, uint64_t, uint64_t, LOADS2, formula)
-#define I3(op, formula)   LOOP(op##_u64, uint64_t, uint64_t, uint64_t, LOADS3, formula)
+#define SUFFIX          u64
+#define IS_SIGNED       0
+#define I1(op, formula) LOOP(op##_u64, uint64_t, uint64_t, uint64_t, LOADS1, formula)
+#define I2(op, formula) LOOP(op##_u64, uint64_t, uint64_t, uint64_t, LOADS2, formula)
+#define I3(op, formula) LOOP(op##_u64, uint64_t, uint64_t, uint64_t, LOADS3, formula)
 #include "eval/vec_int.def"
 COMPARES(uint64_t, uint64_t, u64)
 #undef SUFFIX
@@ -219,7 +222,7 @@ _Static_assert((int8_t)-1 >> 1 == -1, "right shifts keep the sign");
 // Bool: add is or, multiply is and (as max and min); compares as unsigned.
 LOOP(NOT_pred, uint8_t, uint8_t, uint8_t, LOADS1, !a)
 LOOP(OR_pred, uint8_t, uint8_t, uint8_t, LOADS2, a | b)
-LOOP(AND_pred, uint8_t, uint8_t, uint8_t, LOADS2, a & b)
+LOOP(AND_pred, uint8_t, uint8_t, uint8_t, LOADS2, a &b)
 LOOP(XOR_pred, uint8_t, uint8_t, uint8_t, LOADS2, a ^ b)
 LOOP(CLAMP_pred, uint8_t, uint8_t, uint8_t, LOADS3, (a | b) & c)
 COMPARES(uint8_t, uint8_t, pred)

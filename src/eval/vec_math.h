@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec_math.h - elementary functions of f32 computed in f64, free of branches so that loops over them vectorise.
+// vec_math.h - elementary functions of f32 computed in f64, free of branches so that loops over
+// them vectorise.
 //
-// Results are those of the exact function rounded once, but for about one in 10^4 arguments (relative error of the
-// f64 value below 1e-11). Polynomials are Taylor series cut where the first term left out falls below that.
-// NaN and infinities follow from the arithmetic; where they do not, a comment says how.
+// Results are those of the exact function rounded once, but for about one in 10^4 arguments
+// (relative error of the f64 value below 1e-11). Polynomials are Taylor series cut where the first
+// term left out falls below that. NaN and infinities follow from the arithmetic; where they do not,
+// a comment says how.
 #ifndef VT_EVAL_VEC_MATH_H
 #define VT_EVAL_VEC_MATH_H
 
@@ -14,8 +16,9 @@
 // Adding and subtracting this rounds to an integer, whose low bits are then those of the sum.
 #define VT_ROUND_MAGIC 0x1.8p52
 
-// x = k ln2 + r, |r| <= ln2 / 2: exp(x) = scale (1 + q), scale = 2^k and q = exp(r) - 1 to full relative precision.
-// Beyond +-709 f32 results are infinite or zero anyway; the clamp keeps k in range and passes NaN on.
+// x = k ln2 + r, |r| <= ln2 / 2: exp(x) = scale (1 + q), scale = 2^k and q = exp(r) - 1 to full
+// relative precision. Beyond +-709 f32 results are infinite or zero anyway; the clamp keeps k in
+// range and passes NaN on.
 typedef struct vt_math_power {
   double scale, q;
 } vt_math_power;
@@ -55,7 +58,8 @@ static inline double vt_math_expm1(double x) {
 // log(x) for x a normal positive f64; other arguments are put right by the caller.
 static inline double vt_math_log_core(double x) {
   uint64_t bits = vt_f64_bits(x);
-  // m in [sqrt(1/2), sqrt(2)), x = m 2^e: subtract the bits of sqrt(1/2), what lies above the fraction is e.
+  // m in [sqrt(1/2), sqrt(2)), x = m 2^e: subtract the bits of sqrt(1/2), what lies above the
+  // fraction is e.
   uint64_t moved = bits - 0x3fe6a09e667f3bcdu;
   double e = vt_f64_from_bits(((moved >> 52) ^ 0x800u) + 0x4330000000000000u);
   e = e - (0x1p52 + 2048.0);
@@ -78,7 +82,7 @@ static inline double vt_math_log(double x) {
   double r = vt_math_log_core(x);
   r = x == 0 ? -INFINITY : r;
   r = x < 0 ? NAN : r;
-  return x < INFINITY ? r : x;  // inf and NaN come back as they are
+  return x < INFINITY ? r : x; // inf and NaN come back as they are
 }
 
 static inline double vt_math_log1p(double x) {
@@ -86,7 +90,7 @@ static inline double vt_math_log1p(double x) {
   double r = vt_math_log_core(m) + (x - (m - 1.0)) / m;
   r = m == 0 ? -INFINITY : r;
   r = m < 0 ? NAN : r;
-  r = x == 0 ? x : r;  // keeps -0
+  r = x == 0 ? x : r; // keeps -0
   return x < INFINITY ? r : x;
 }
 
@@ -98,10 +102,12 @@ static inline double vt_math_tanh_abs(double x) {
   return -t / (t + 2.0);
 }
 
-static inline double vt_math_logistic(double x) { return 1.0 / (1.0 + vt_math_exp(-x)); }
+static inline double vt_math_logistic(double x) {
+  return 1.0 / (1.0 + vt_math_exp(-x));
+}
 
-// x = q pi/2 + r with |r| <= pi/4, for |x| < 2^22: pi/2 in two parts of 31 bits, whose products with q
-// are exact, and a rest.
+// x = q pi/2 + r with |r| <= pi/4, for |x| < 2^22: pi/2 in two parts of 31 bits, whose products
+// with q are exact, and a rest.
 typedef struct vt_math_angle {
   double r;
   uint64_t quadrant;

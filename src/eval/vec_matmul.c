@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // vec_matmul.c - matrix products of contiguous rows. Built once per instruction set.
 //
-// c += a b in panels: DEPTH x COLUMNS of b are packed, then ROWS x COLUMNS of c are summed in registers. The sum over
-// one panel starts at zero and is added to c afterwards, which also keeps long f32 sums accurate.
+// c += a b in panels: DEPTH x COLUMNS of b are packed, then ROWS x COLUMNS of c are summed in
+// registers. The sum over one panel starts at zero and is added to c afterwards, which also keeps
+// long f32 sums accurate.
 #include <string.h>
 
 #include "eval/vec.h"
@@ -19,18 +20,22 @@ enum { DEPTH = 256 };
 #define MATMUL(T, suffix)                                                                          \
   typedef T vector_##suffix __attribute__((vector_size(VECTOR_BYTES)));                            \
   typedef T loose_##suffix __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T))));         \
-  enum { LANES_##suffix = VECTOR_BYTES / (int)sizeof(T), COLUMNS_##suffix = VECTORS * LANES_##suffix }; \
+  enum {                                                                                           \
+    LANES_##suffix = VECTOR_BYTES / (int)sizeof(T),                                                \
+    COLUMNS_##suffix = VECTORS * LANES_##suffix                                                    \
+  };                                                                                               \
   /* `rows` is a constant where this is inlined. */                                                \
   static inline __attribute__((always_inline)) void tile_##suffix(                                 \
-      int rows, int64_t depth, const T *a, int64_t a_stride, const T *panel, T *c, int64_t c_stride, \
-      int64_t cols) {                                                                              \
+      int rows, int64_t depth, const T *a, int64_t a_stride, const T *panel, T *c,                 \
+      int64_t c_stride, int64_t cols) {                                                            \
     vector_##suffix acc[ROWS][VECTORS];                                                            \
     for (int r = 0; r < rows; r++)                                                                 \
       for (int v = 0; v < VECTORS; v++) acc[r][v] = (vector_##suffix){0};                          \
     for (int64_t k = 0; k < depth; k++) {                                                          \
       vector_##suffix b[VECTORS];                                                                  \
       for (int v = 0; v < VECTORS; v++)                                                            \
-        b[v] = *(const vector_##suffix *)(const void *)(panel + k * COLUMNS_##suffix + v * LANES_##suffix); \
+        b[v] = *(const vector_##suffix *)(const void *)(panel + k * COLUMNS_##suffix +             \
+                                                        v * LANES_##suffix);                       \
       for (int r = 0; r < rows; r++)                                                               \
         for (int v = 0; v < VECTORS; v++) acc[r][v] += a[r * a_stride + k] * b[v];                 \
     }                                                                                              \
@@ -55,9 +60,11 @@ enum { DEPTH = 256 };
       int64_t kn = depth - k0 < DEPTH ? depth - k0 : DEPTH;                                        \
       for (int64_t j0 = 0; j0 < cols; j0 += COLUMNS_##suffix) {                                    \
         int64_t jn = cols - j0 < COLUMNS_##suffix ? cols - j0 : COLUMNS_##suffix;                  \
-        if (jn < COLUMNS_##suffix) memset(panel, 0, sizeof panel[0] * COLUMNS_##suffix * (size_t)kn); \
+        if (jn < COLUMNS_##suffix)                                                                 \
+          memset(panel, 0, sizeof panel[0] * COLUMNS_##suffix * (size_t)kn);                       \
         for (int64_t k = 0; k < kn; k++)                                                           \
-          memcpy(panel + k * COLUMNS_##suffix, b + (k0 + k) * b_stride + j0, sizeof(T) * (size_t)jn); \
+          memcpy(panel + k * COLUMNS_##suffix, b + (k0 + k) * b_stride + j0,                       \
+                 sizeof(T) * (size_t)jn);                                                          \
         int64_t i = 0;                                                                             \
         for (; i + ROWS <= rows; i += ROWS)                                                        \
           tile_##suffix(ROWS, kn, a + i * a_stride + k0, a_stride, panel, c + i * c_stride + j0,   \

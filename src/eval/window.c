@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // window.c - reduce_window and select_and_scatter.
 //
-// For each place of the window, the results whose window has an element there form a box; the box of elements is
-// gathered and combined at once. Padding and the holes of dilations are thereby never touched. Cumulative windows
-// (JAX's cumsum) are prefix scans instead of quadratic work.
+// For each place of the window, the results whose window has an element there form a box; the box
+// of elements is gathered and combined at once. Padding and the holes of dilations are thereby
+// never touched. Cumulative windows (JAX's cumsum) are prefix scans instead of quadratic work.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 typedef struct window_plan {
   int32_t rank;
-  const int64_t *in, *out, *size;               // dims
+  const int64_t *in, *out, *size; // dims
   const int64_t *stride, *in_dilation, *dilation;
   int64_t low[VT_MAX_RANK];
   int64_t in_strides[VT_MAX_RANK], out_strides[VT_MAX_RANK];
@@ -42,17 +42,21 @@ static vt_status plan_window(const vt_op *op, vt_type in, vt_type out, window_pl
   VT_TRY(list_of(op, VT_ATTR_BASE_DILATIONS, in.rank, &p->in_dilation));
   VT_TRY(list_of(op, VT_ATTR_WINDOW_DILATIONS, in.rank, &p->dilation));
   uint32_t count = 0;
-  const int64_t *padding = vt_op_attr(op, VT_ATTR_PADDING) ? vt_attr_ints(op, VT_ATTR_PADDING, &count) : NULL;
-  for (int32_t d = 0; d < in.rank; d++) p->low[d] = (int64_t)count == 2 * in.rank ? padding[2 * d] : 0;
+  const int64_t *padding =
+      vt_op_attr(op, VT_ATTR_PADDING) ? vt_attr_ints(op, VT_ATTR_PADDING, &count) : NULL;
+  for (int32_t d = 0; d < in.rank; d++)
+    p->low[d] = (int64_t)count == 2 * in.rank ? padding[2 * d] : 0;
   vt_type_strides(in, p->in_strides);
   vt_type_strides(out, p->out_strides);
   return VT_OK;
 }
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && a < 0); }
+static int64_t floor_div(int64_t a, int64_t b) {
+  return a / b - (a % b != 0 && a < 0);
+}
 
-// The results o with an element at window place w: in each dimension o = first, first + step, ... (count of them),
-// elements at from, from + from_step, ...
+// The results o with an element at window place w: in each dimension o = first, first + step, ...
+// (count of them), elements at from, from + from_step, ...
 typedef struct box {
   int64_t n;
   int64_t dims[VT_MAX_RANK], in_strides[VT_MAX_RANK], out_strides[VT_MAX_RANK];
@@ -63,15 +67,17 @@ static bool find_box(const window_plan *p, const int64_t *w, box *b) {
   *b = (box){.n = 1};
   for (int32_t d = 0; d < p->rank; d++) {
     // element i sits at i * in_dilation; result o looks at o * stride + shift.
-    int64_t shift = w[d] * p->dilation[d] - p->low[d], dil = p->in_dilation[d], stride = p->stride[d];
+    int64_t shift = w[d] * p->dilation[d] - p->low[d], dil = p->in_dilation[d],
+            stride = p->stride[d];
     int64_t first = -1, step = 1;
-    for (int64_t o = 0; o < dil && o < p->out[d]; o++)  // residues repeat with period <= dil
+    for (int64_t o = 0; o < dil && o < p->out[d]; o++) // residues repeat with period <= dil
       if ((((o * stride + shift) % dil) + dil) % dil == 0) {
         first = o;
         break;
       }
     if (first < 0) return false;
-    for (step = 1; (step * stride) % dil; step++) {}
+    for (step = 1; (step * stride) % dil; step++) {
+    }
     int64_t at = (first * stride + shift) / dil, at_step = step * stride / dil;
     // Skip results before the array, then count those inside.
     if (at < 0) {
@@ -95,7 +101,8 @@ static bool find_box(const window_plan *p, const int64_t *w, box *b) {
 static int32_t scan_dimension(const window_plan *p, const vt_op *op, bool *out_reverse) {
   int32_t found = -1;
   for (int32_t d = 0; d < p->rank; d++) {
-    if (p->stride[d] != 1 || p->in_dilation[d] != 1 || p->dilation[d] != 1 || p->in[d] != p->out[d]) return -1;
+    if (p->stride[d] != 1 || p->in_dilation[d] != 1 || p->dilation[d] != 1 || p->in[d] != p->out[d])
+      return -1;
     if (p->size[d] == 1 && p->low[d] == 0) continue;
     if (found >= 0 || p->size[d] < p->in[d]) return -1;
     if (p->low[d] != 0 && p->low[d] != p->size[d] - 1) return -1;
@@ -108,7 +115,7 @@ static int32_t scan_dimension(const window_plan *p, const vt_op *op, bool *out_r
 
 typedef struct window_state {
   vt_fold fold;
-  void *in[VT_FOLD_MOST], *acc[VT_FOLD_MOST];      // whole arrays in accumulator types
+  void *in[VT_FOLD_MOST], *acc[VT_FOLD_MOST]; // whole arrays in accumulator types
   void *box_in[VT_FOLD_MOST], *box_acc[VT_FOLD_MOST];
   bool own_in[VT_FOLD_MOST];
 } window_state;
@@ -151,8 +158,8 @@ static vt_status combine_box(window_state *s, const window_plan *p, const box *b
   vt_type_strides((vt_type){VT_PRED, p->rank, b->dims}, dense);
   for (uint32_t k = 0; k < fold->inputs; k++) {
     size_t bytes = vt_dtype_bytes(fold->types[k]);
-    vt_eval_move(bytes, p->rank, b->dims, (char *)s->in[k] + b->in_offset * (int64_t)bytes, b->in_strides,
-                 s->box_in[k], dense);
+    vt_eval_move(bytes, p->rank, b->dims, (char *)s->in[k] + b->in_offset * (int64_t)bytes,
+                 b->in_strides, s->box_in[k], dense);
     vt_eval_move(bytes, p->rank, b->dims, (char *)s->acc[k] + b->out_offset * (int64_t)bytes,
                  b->out_strides, s->box_acc[k], dense);
   }
@@ -165,7 +172,8 @@ static vt_status combine_box(window_state *s, const window_plan *p, const box *b
   return VT_OK;
 }
 
-// Along dimension d: acc[i] = body(acc[i - 1], in[i]), acc[-1] = init; all other dimensions side by side.
+// Along dimension d: acc[i] = body(acc[i - 1], in[i]), acc[-1] = init; all other dimensions side by
+// side.
 static vt_status scan(window_state *s, const window_plan *p, int32_t d, bool reverse) {
   box b = {.n = 1};
   for (int32_t i = 0; i < p->rank; i++) {
@@ -176,20 +184,20 @@ static vt_status scan(window_state *s, const window_plan *p, int32_t d, bool rev
   int64_t dense[VT_MAX_RANK];
   vt_fold *fold = &s->fold;
   vt_type_strides((vt_type){VT_PRED, p->rank, b.dims}, dense);
-  for (uint32_t k = 0; k < fold->inputs; k++)  // the running value starts as init
+  for (uint32_t k = 0; k < fold->inputs; k++) // the running value starts as init
     memcpy(s->box_acc[k], s->acc[k], (size_t)b.n * vt_dtype_bytes(fold->types[k]));
   for (int64_t i = 0; i < p->in[d]; i++) {
     int64_t at = (reverse ? p->in[d] - 1 - i : i) * p->in_strides[d];
     for (uint32_t k = 0; k < fold->inputs; k++) {
       size_t bytes = vt_dtype_bytes(fold->types[k]);
-      vt_eval_move(bytes, p->rank, b.dims, (char *)s->in[k] + at * (int64_t)bytes, b.in_strides, s->box_in[k],
-                   dense);
+      vt_eval_move(bytes, p->rank, b.dims, (char *)s->in[k] + at * (int64_t)bytes, b.in_strides,
+                   s->box_in[k], dense);
     }
     VT_TRY(vt_fold_combine(fold, b.n, s->box_acc, s->box_in, s->box_acc));
     for (uint32_t k = 0; k < fold->inputs; k++) {
       size_t bytes = vt_dtype_bytes(fold->types[k]);
-      vt_eval_move(bytes, p->rank, b.dims, s->box_acc[k], dense, (char *)s->acc[k] + at * (int64_t)bytes,
-                   b.in_strides);
+      vt_eval_move(bytes, p->rank, b.dims, s->box_acc[k], dense,
+                   (char *)s->acc[k] + at * (int64_t)bytes, b.in_strides);
     }
   }
   return VT_OK;
@@ -217,16 +225,18 @@ vt_status vt_eval_reduce_window(const vt_eval_call *call) {
     } while (vt_eval_next(p.rank, p.size, w));
   }
   for (uint32_t k = 0; k < inputs; k++)
-    VT_TRY_OUT(vt_eval_convert_array(s.fold.types[k], call->out[k].type.dtype, m, s.acc[k], call->out[k].data));
+    VT_TRY_OUT(vt_eval_convert_array(s.fold.types[k], call->out[k].type.dtype, m, s.acc[k],
+                                     call->out[k].data));
 out:
   state_close(&s);
   return st;
 }
 
-// select_and_scatter, first half: which operand element each window keeps. kept[i] is its place, -1 for none.
+// select_and_scatter, first half: which operand element each window keeps. kept[i] is its place, -1
+// for none.
 typedef struct choice {
   int64_t *kept;
-  char *value, *box_value, *box_new;  // the kept elements; dense copies for a box
+  char *value, *box_value, *box_new; // the kept elements; dense copies for a box
   int64_t *box_kept, *box_place;
   uint8_t *box_stay;
 } choice;
@@ -254,13 +264,14 @@ static vt_status choice_open(int64_t n, int64_t bytes, choice *c) {
   return VT_OK;
 }
 
-static vt_status choose_box(const vt_eval_call *call, const window_plan *p, const box *b, vt_region *select,
-                            choice *c) {
+static vt_status choose_box(const vt_eval_call *call, const window_plan *p, const box *b,
+                            vt_region *select, choice *c) {
   size_t bytes = vt_dtype_bytes(call->in[0].type.dtype);
   int64_t dense[VT_MAX_RANK], at[VT_MAX_RANK] = {0};
   vt_type_strides((vt_type){VT_PRED, p->rank, b->dims}, dense);
-  vt_eval_move(bytes, p->rank, b->dims, (const char *)call->in[0].data + b->in_offset * (int64_t)bytes,
-               b->in_strides, c->box_new, dense);
+  vt_eval_move(bytes, p->rank, b->dims,
+               (const char *)call->in[0].data + b->in_offset * (int64_t)bytes, b->in_strides,
+               c->box_new, dense);
   vt_eval_move(bytes, p->rank, b->dims, c->value + b->out_offset * (int64_t)bytes, b->out_strides,
                c->box_value, dense);
   vt_eval_move(8, p->rank, b->dims, c->kept + b->out_offset, b->out_strides, c->box_kept, dense);
@@ -277,8 +288,8 @@ static vt_status choose_box(const vt_eval_call *call, const window_plan *p, cons
     }
     i++;
   } while (vt_eval_next(p->rank, b->dims, at));
-  vt_eval_move(bytes, p->rank, b->dims, c->box_value, dense, c->value + b->out_offset * (int64_t)bytes,
-               b->out_strides);
+  vt_eval_move(bytes, p->rank, b->dims, c->box_value, dense,
+               c->value + b->out_offset * (int64_t)bytes, b->out_strides);
   vt_eval_move(8, p->rank, b->dims, c->box_kept, dense, c->kept + b->out_offset, b->out_strides);
   return VT_OK;
 }

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// contraction.h - a product of two tensors as lists of dimensions, the common form of dots and 1x1 convolutions.
+// contraction.h - a product of two tensors as lists of dimensions, the common form of dots and 1x1
+// convolutions.
 #ifndef VT_HOST_CONTRACTION_H
 #define VT_HOST_CONTRACTION_H
 
 #include "host/plan.h"
 
 typedef struct vt_dim {
-  int64_t size, lhs, rhs, out;  // strides in elements; 0 where the tensor lacks the dimension
+  int64_t size, lhs, rhs, out; // strides in elements; 0 where the tensor lacks the dimension
 } vt_dim;
 typedef struct vt_dims {
   int32_t count;
   vt_dim at[VT_MAX_RANK];
 } vt_dims;
 
-// out[batch, m, n] = sum over k of lhs[batch, m, k] * rhs[batch, k, n]. The result is dense along the last of n.
+// out[batch, m, n] = sum over k of lhs[batch, m, k] * rhs[batch, k, n]. The result is dense along
+// the last of n.
 typedef struct vt_contraction {
   vt_dims batch, m, n, k;
 } vt_contraction;
 
 // Appends a dimension inside the ones before; size 1 is left out.
-static inline void vt_dims_push(vt_dims *list, int64_t size, int64_t lhs, int64_t rhs, int64_t out) {
+static inline void vt_dims_push(vt_dims *list, int64_t size, int64_t lhs, int64_t rhs,
+                                int64_t out) {
   if (size != 1) list->at[list->count++] = (vt_dim){size, lhs, rhs, out};
 }
 

@@ -23,17 +23,20 @@ static cpu_facts ask_cpu(void) {
   facts.amd = !strcmp(vendor, "AuthenticAMD");
   if (!__get_cpuid(1, &a, &b, &c, &d)) return facts;
   facts.family = (a >> 8 & 15) + ((a >> 8 & 15) == 15 ? a >> 20 & 255 : 0);
-  // The builtins also ask whether the operating system saves the registers; AMX has none, its tile state is
-  // granted to the process on request, which oneDNN makes.
+  // The builtins also ask whether the operating system saves the registers; AMX has none, its tile
+  // state is granted to the process on request, which oneDNN makes.
   bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) facts.amx_bf16 = avx512 && (d >> 22 & 1) && (d >> 24 & 1);
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
+    facts.amx_bf16 = avx512 && (d >> 22 & 1) && (d >> 24 & 1);
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) facts.avx512_bf16 = avx512 && (a >> 5 & 1);
   return facts;
 }
 
 static cpu_facts known;
 static pthread_once_t asked = PTHREAD_ONCE_INIT;
-static void ask_once(void) { known = ask_cpu(); }
+static void ask_once(void) {
+  known = ask_cpu();
+}
 
 // Asked once: cpuid leaves a virtual machine, which takes tens of microseconds.
 static cpu_facts read_cpu(void) {
@@ -43,11 +46,15 @@ static cpu_facts read_cpu(void) {
 
 bool vt_host_fast_bf16(void) {
   cpu_facts facts = read_cpu();
-  // vdpbf16ps runs at twice the rate of f32 FMA on Zen 5 and below it on the Intel parts without AMX; parts
-  // that nobody measured take the f32 path, which is right everywhere.
+  // vdpbf16ps runs at twice the rate of f32 FMA on Zen 5 and below it on the Intel parts without
+  // AMX; parts that nobody measured take the f32 path, which is right everywhere.
   return facts.amx_bf16 || (facts.amd && facts.family >= AMD_ZEN5 && facts.avx512_bf16);
 }
 
-int64_t vt_host_min_bf16_depth(void) { return read_cpu().amx_bf16 ? AMX_DEPTH : VECTOR_DEPTH; }
+int64_t vt_host_min_bf16_depth(void) {
+  return read_cpu().amx_bf16 ? AMX_DEPTH : VECTOR_DEPTH;
+}
 
-bool vt_host_has_amx(void) { return read_cpu().amx_bf16; }
+bool vt_host_has_amx(void) {
+  return read_cpu().amx_bf16;
+}

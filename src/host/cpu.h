@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.h - what the back end must know of the processor it runs on. Constant for the life of the process.
+// cpu.h - what the back end must know of the processor it runs on. Constant for the life of the
+// process.
 #ifndef VT_HOST_CPU_H
 #define VT_HOST_CPU_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-// True where a bf16 x bf16 -> f32 dot beats the same dot in f32, conversions included. Decided by what the CPU
-// is, never by a timing, so that results do not depend on load. Figures: docs/decisions/002-bf16-by-cpu.md
+// True where a bf16 x bf16 -> f32 dot beats the same dot in f32, conversions included. Decided by
+// what the CPU is, never by a timing, so that results do not depend on load. Figures:
+// docs/decisions/002-bf16-by-cpu.md
 bool vt_host_fast_bf16(void);
 // Dots that sum fewer products than this are faster in f32 even there.
 int64_t vt_host_min_bf16_depth(void);

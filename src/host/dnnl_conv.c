@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// dnnl_conv.c - convolution as one of oneDNN's three: forward, gradient of the input, gradient of the weights.
+// dnnl_conv.c - convolution as one of oneDNN's three: forward, gradient of the input, gradient of
+// the weights.
 //
-// StableHLO has one convolution with free dimension numbers; which of oneDNN's it is shows in its geometry:
+// StableHLO has one convolution with free dimension numbers; which of oneDNN's it is shows in its
+// geometry:
 //   forward           window strides, dilated kernel
-//   input gradient    dilated input (the forward stride), or a reversed kernel: the transposed convolution. The
-//                     kernel's feature dimensions change roles; an unreversed kernel is flipped while packing.
-//   weight gradient   the kernel is larger than the result: the result is the gradient of a small kernel, the
-//                     "batch" of the input its features, the kernel's dilation the forward stride. Groups appear as
-//                     batch_group_count.
-// Activations are wanted as N, spatial, C, densely; other orders are packed on the way in and out. Weights are
-// wanted in whatever blocks the primitive likes and reordered each time: plain weights cost 3 to 70 times more.
+//   input gradient    dilated input (the forward stride), or a reversed kernel: the transposed
+//   convolution. The
+//                     kernel's feature dimensions change roles; an unreversed kernel is flipped
+//                     while packing.
+//   weight gradient   the kernel is larger than the result: the result is the gradient of a small
+//   kernel, the
+//                     "batch" of the input its features, the kernel's dilation the forward stride.
+//                     Groups appear as batch_group_count.
+// Activations are wanted as N, spatial, C, densely; other orders are packed on the way in and out.
+// Weights are wanted in whatever blocks the primitive likes and reordered each time: plain weights
+// cost 3 to 70 times more.
 #include <assert.h>
 #include <string.h>
 
@@ -24,8 +30,8 @@ enum { LHS, RHS, OUT };
 
 typedef enum conv_kind { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT } conv_kind;
 
-// The op, dimension numbers resolved: [tensor] of LHS, RHS, OUT. `a` is the batch (kernel: input feature)
-// dimension, `b` the feature (kernel: output feature) dimension.
+// The op, dimension numbers resolved: [tensor] of LHS, RHS, OUT. `a` is the batch (kernel: input
+// feature) dimension, `b` the feature (kernel: output feature) dimension.
 typedef struct conv {
   const vt_op *op;
   int32_t spatial;
@@ -37,7 +43,7 @@ typedef struct conv {
 
 // One tensor as oneDNN sees it: dims [G], A, B, spatial and the strides of the array it comes from.
 typedef struct view {
-  int32_t array;            // LHS, RHS, OUT
+  int32_t array; // LHS, RHS, OUT
   int32_t rank;
   bool weights;
   dnnl_dims_t dims, strides;
@@ -46,10 +52,10 @@ typedef struct view {
 
 typedef struct problem {
   conv_kind kind;
-  bool flip;                // the kernel's spatial dimensions are turned round
+  bool flip; // the kernel's spatial dimensions are turned round
   int32_t spatial;
   int64_t groups;
-  view source, weights, target;  // source and target in the forward sense
+  view source, weights, target; // source and target in the forward sense
   dnnl_dims_t strides, dilates, pad_low, pad_high;
 } problem;
 
@@ -64,16 +70,18 @@ typedef struct port {
 
 typedef struct conv_body {
   vt_dnnl_call call;
-  port ports[3];            // in the order of the primitive's arguments; the last is written
+  port ports[3]; // in the order of the primitive's arguments; the last is written
   int64_t scratchpad_offset;
 } conv_body;
 
 static bool read_conv(const vt_op *op, conv *c) {
   static const vt_attr_key keys[3][3] = {
-      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION, VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
+      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
+       VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
       {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
        VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
-      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION, VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
+      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
+       VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
   *c = (conv){.op = op, .spatial = op->results[0].type.rank - 2};
   if (c->spatial < 1 || c->spatial > MAX_SPATIAL) return false;
   for (int t = 0; t < 3; t++) {
@@ -106,7 +114,8 @@ static bool all(const int64_t *numbers, int32_t count, int64_t value) {
   return true;
 }
 
-// Reversal counts only where the kernel is larger than 1. 1 all reversed, 0 none, -1 mixed; `any_size` when all 1.
+// Reversal counts only where the kernel is larger than 1. 1 all reversed, 0 none, -1 mixed;
+// `any_size` when all 1.
 static int reversal_of(const conv *c, bool *out_any) {
   int seen = -2;
   for (int32_t i = 0; i < c->spatial; i++) {
@@ -130,9 +139,10 @@ static void set_activation(view *v, const conv *c, int32_t array, bool swapped) 
   }
 }
 
-// dims [G], O, I, spatial. `grouped` is the array's dimension that runs over all groups: O or I of the result.
-static void set_weights(view *v, const conv *c, int32_t array, int64_t groups, int64_t o_size, int64_t o_stride,
-                        int64_t i_size, int64_t i_stride, int64_t group_stride) {
+// dims [G], O, I, spatial. `grouped` is the array's dimension that runs over all groups: O or I of
+// the result.
+static void set_weights(view *v, const conv *c, int32_t array, int64_t groups, int64_t o_size,
+                        int64_t o_stride, int64_t i_size, int64_t i_stride, int64_t group_stride) {
   *v = (view){.array = array, .weights = true};
   if (groups > 1) {
     v->dims[v->rank] = groups;
@@ -148,10 +158,10 @@ static void set_weights(view *v, const conv *c, int32_t array, int64_t groups, i
   }
 }
 
-// Paddings of the forward convolution from its sizes; false when it would leave out more than a stride of input,
-// or crop at the low end.
-static bool set_geometry(problem *p, int32_t i, int64_t in, int64_t out, int64_t kernel, int64_t stride,
-                         int64_t dilation, int64_t low) {
+// Paddings of the forward convolution from its sizes; false when it would leave out more than a
+// stride of input, or crop at the low end.
+static bool set_geometry(problem *p, int32_t i, int64_t in, int64_t out, int64_t kernel,
+                         int64_t stride, int64_t dilation, int64_t low) {
   int64_t high = (out - 1) * stride + (kernel - 1) * dilation + 1 - in - low;
   if (low < 0 || high <= -stride) return false;
   p->strides[i] = stride;
@@ -183,7 +193,8 @@ static bool as_input_gradient(const conv *c, problem *p) {
   int reversed = reversal_of(c, &any);
   if (c->batch_groups != 1 || !all(c->window_strides, c->spatial, 1) || reversed < 0) return false;
   int64_t g = c->feature_groups, in = c->b_size[RHS] / g;
-  *p = (problem){.kind = INPUT_GRADIENT, .flip = !reversed && !any, .spatial = c->spatial, .groups = g};
+  *p = (problem){
+      .kind = INPUT_GRADIENT, .flip = !reversed && !any, .spatial = c->spatial, .groups = g};
   set_activation(&p->target, c, LHS, false);
   set_activation(&p->source, c, OUT, false);
   set_weights(&p->weights, c, RHS, g, c->a_size[RHS], c->a_stride[RHS], in, c->b_stride[RHS],
@@ -199,7 +210,8 @@ static bool as_input_gradient(const conv *c, problem *p) {
 
 static bool as_weight_gradient(const conv *c, problem *p) {
   bool any;
-  if (c->feature_groups != 1 || !all(c->lhs_dilation, c->spatial, 1) || reversal_of(c, &any) != 0) return false;
+  if (c->feature_groups != 1 || !all(c->lhs_dilation, c->spatial, 1) || reversal_of(c, &any) != 0)
+    return false;
   int64_t g = c->batch_groups, o = c->b_size[OUT] / g;
   *p = (problem){.kind = WEIGHT_GRADIENT, .spatial = c->spatial, .groups = g};
   set_activation(&p->source, c, LHS, true);
@@ -220,19 +232,23 @@ static int forms_of(const conv *c, bool (*forms[3])(const conv *, problem *)) {
   int64_t kernel = 1, result = 1;
   for (int32_t i = 0; i < c->spatial; i++) kernel *= c->size[RHS][i], result *= c->size[OUT][i];
   bool gradient_of_input = !all(c->lhs_dilation, c->spatial, 1) || reversal_of(c, &any) == 1;
-  bool gradient_of_weights = c->batch_groups > 1 || kernel > result || (kernel == result && c->a_stride[LHS] == 1);
+  bool gradient_of_weights =
+      c->batch_groups > 1 || kernel > result || (kernel == result && c->a_stride[LHS] == 1);
   if (gradient_of_input) forms[count++] = as_input_gradient;
   if (gradient_of_weights) forms[count++] = as_weight_gradient;
   forms[count++] = as_forward;
   return count;
 }
 
-static bool is_float(vt_dtype dtype) { return dtype == VT_F32 || dtype == VT_BF16; }
+static bool is_float(vt_dtype dtype) {
+  return dtype == VT_F32 || dtype == VT_BF16;
+}
 
-// Element types: bf16 in where both are and the CPU is fast at it, else f32; the result as the op has it when the
-// inputs are bf16, else f32 first.
+// Element types: bf16 in where both are and the CPU is fast at it, else f32; the result as the op
+// has it when the inputs are bf16, else f32 first.
 static bool choose_types(const vt_step *step, problem *p) {
-  vt_dtype types[3] = {step->inputs[0]->type.dtype, step->inputs[1]->type.dtype, step->outputs[0]->type.dtype};
+  vt_dtype types[3] = {step->inputs[0]->type.dtype, step->inputs[1]->type.dtype,
+                       step->outputs[0]->type.dtype};
   if (!is_float(types[LHS]) || !is_float(types[RHS]) || !is_float(types[OUT])) return false;
   bool bf16 = types[LHS] == VT_BF16 && types[RHS] == VT_BF16 && vt_host_fast_bf16();
   view *views[] = {&p->source, &p->weights, &p->target};
@@ -243,7 +259,8 @@ static bool choose_types(const vt_step *step, problem *p) {
   return true;
 }
 
-// Dense order N, spatial, C for activations; the order of the dimensions for weights. Returns elements.
+// Dense order N, spatial, C for activations; the order of the dimensions for weights. Returns
+// elements.
 static int64_t dense_strides(const view *v, int64_t *strides) {
   int32_t order[MAX_SPATIAL + 3], count = 0;
   order[count++] = 0;
@@ -268,13 +285,15 @@ static bool strides_equal(const view *v, const int64_t *strides) {
 static bool primitive_desc_of(const view *v, dnnl_memory_desc_t *out) {
   static const dnnl_format_tag_t tags[] = {dnnl_nwc, dnnl_nhwc, dnnl_ndhwc};
   dnnl_format_tag_t tag = v->weights ? dnnl_format_tag_any : tags[v->rank - 3];
-  return dnnl_memory_desc_init_by_tag(out, v->rank, v->dims, vt_dnnl_dtype(v->dtype), tag) == dnnl_success;
+  return dnnl_memory_desc_init_by_tag(out, v->rank, v->dims, vt_dnnl_dtype(v->dtype), tag) ==
+         dnnl_success;
 }
 
 static double products_of(const problem *p) {
   double products = 1;
   for (int32_t d = 0; d < p->target.rank; d++) products *= (double)p->target.dims[d];
-  for (int32_t d = p->weights.rank - p->spatial - 1; d < p->weights.rank; d++) products *= (double)p->weights.dims[d];
+  for (int32_t d = p->weights.rank - p->spatial - 1; d < p->weights.rank; d++)
+    products *= (double)p->weights.dims[d];
   return products;
 }
 
@@ -293,9 +312,9 @@ static bool make_primitive(vt_plan *plan, const problem *p, bool bias, vt_dnnl_c
     dnnl_memory_desc_t bias_md;
     dnnl_dims_t channels = {p->target.dims[1]};
     if (dnnl_memory_desc_init_by_tag(&bias_md, 1, channels, dnnl_f32, dnnl_a) ||
-        dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct, &src, &wei,
-                                                   bias ? &bias_md : NULL, &dst, p->strides, p->dilates, p->pad_low,
-                                                   p->pad_high))
+        dnnl_dilated_convolution_forward_desc_init(
+            &desc, dnnl_forward_training, dnnl_convolution_direct, &src, &wei,
+            bias ? &bias_md : NULL, &dst, p->strides, p->dilates, p->pad_low, p->pad_high))
       return false;
     return vt_dnnl_make(plan->program, &desc, NULL, NULL, depthwise, products_of(p), bias ? 4 : 3,
                         ids[FORWARD], call);
@@ -305,20 +324,20 @@ static bool make_primitive(vt_plan *plan, const problem *p, bool bias, vt_dnnl_c
   dnnl_data_type_t in = vt_dnnl_dtype(p->target.dtype);
   hint_src = src, hint_wei = wei, hint_dst = dst;
   hint_src.data_type = hint_wei.data_type = hint_dst.data_type = in;
-  if (dnnl_dilated_convolution_forward_desc_init(&forward, dnnl_forward_training, dnnl_convolution_direct, &hint_src,
-                                                 &hint_wei, NULL, &hint_dst, p->strides, p->dilates, p->pad_low,
-                                                 p->pad_high) ||
+  if (dnnl_dilated_convolution_forward_desc_init(
+          &forward, dnnl_forward_training, dnnl_convolution_direct, &hint_src, &hint_wei, NULL,
+          &hint_dst, p->strides, p->dilates, p->pad_low, p->pad_high) ||
       dnnl_primitive_desc_create(&hint, &forward, NULL, vt_dnnl_engine(), NULL))
     return false;
-  dnnl_status_t made =
-      p->kind == INPUT_GRADIENT
-          ? dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &src, &wei, &dst,
-                                                             p->strides, p->dilates, p->pad_low, p->pad_high)
-          : dnnl_dilated_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, &src, &wei, NULL,
-                                                                &dst, p->strides, p->dilates, p->pad_low,
-                                                                p->pad_high);
-  bool ok = made == dnnl_success &&
-            vt_dnnl_make(plan->program, &desc, NULL, hint, depthwise, products_of(p), 3, ids[p->kind], call);
+  dnnl_status_t made = p->kind == INPUT_GRADIENT
+                           ? dnnl_dilated_convolution_backward_data_desc_init(
+                                 &desc, dnnl_convolution_direct, &src, &wei, &dst, p->strides,
+                                 p->dilates, p->pad_low, p->pad_high)
+                           : dnnl_dilated_convolution_backward_weights_desc_init(
+                                 &desc, dnnl_convolution_direct, &src, &wei, NULL, &dst, p->strides,
+                                 p->dilates, p->pad_low, p->pad_high);
+  bool ok = made == dnnl_success && vt_dnnl_make(plan->program, &desc, NULL, hint, depthwise,
+                                                 products_of(p), 3, ids[p->kind], call);
   dnnl_primitive_desc_destroy(hint);
   return ok;
 }
@@ -331,11 +350,13 @@ static bool make_port(vt_plan *plan, vt_step *step, const problem *p, const view
   int64_t elements = dense_strides(v, dense);
   bool flip = p->flip && v->weights;
   *out = (port){.array = v->array};
-  out->packed = flip || v->array_dtype != v->dtype || (round && !written) || (!v->weights && !strides_equal(v, dense));
+  out->packed = flip || v->array_dtype != v->dtype || (round && !written) ||
+                (!v->weights && !strides_equal(v, dense));
   view plain = *v;
   if (out->packed) {
     vt_pack *pack = &out->pack;
-    *pack = (vt_pack){.from = written ? v->dtype : v->array_dtype, .to = written ? v->array_dtype : v->dtype};
+    *pack = (vt_pack){.from = written ? v->dtype : v->array_dtype,
+                      .to = written ? v->array_dtype : v->dtype};
     pack->round = round && !written && v->dtype == VT_F32;
     for (int32_t d = 0; d < v->rank; d++) {
       int64_t at_array = v->strides[d];
@@ -351,13 +372,17 @@ static bool make_port(vt_plan *plan, vt_step *step, const problem *p, const view
   }
   if (!v->weights) return true;
   dnnl_memory_desc_t md;
-  if (dnnl_memory_desc_init_by_strides(&md, v->rank, plain.dims, vt_dnnl_dtype(v->dtype), plain.strides))
+  if (dnnl_memory_desc_init_by_strides(&md, v->rank, plain.dims, vt_dnnl_dtype(v->dtype),
+                                       plain.strides))
     return false;
   if (dnnl_memory_desc_equal(&md, wanted)) return true;
   out->reordered = true;
-  if (!vt_dnnl_make_reorder(plan->program, written ? wanted : &md, written ? &md : wanted, &out->reorder)) return false;
+  if (!vt_dnnl_make_reorder(plan->program, written ? wanted : &md, written ? &md : wanted,
+                            &out->reorder))
+    return false;
   out->reorder_offset = vt_step_reserve(step, (int64_t)dnnl_memory_desc_get_size(wanted));
-  if (out->reorder.scratchpad_bytes) out->pad_offset = vt_step_reserve(step, out->reorder.scratchpad_bytes);
+  if (out->reorder.scratchpad_bytes)
+    out->pad_offset = vt_step_reserve(step, out->reorder.scratchpad_bytes);
   return true;
 }
 
@@ -385,7 +410,8 @@ static vt_status leave_port(const port *p, char *data, char *scratch) {
   return VT_OK;
 }
 
-static vt_status run_convolution(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+static vt_status run_convolution(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                                 uint32_t count) {
   (void)exec;
   const conv_body *body = step->body;
   for (uint32_t f = 0; f < count; f++) {
@@ -393,12 +419,16 @@ static vt_status run_convolution(const vt_step *step, vt_exec *exec, vt_frame *c
     char *scratch = step->scratch_bytes ? slots[step->scratch_slot] : NULL;
     void *data[4];
     for (int i = 0; i < 2; i++)
-      VT_TRY(enter_port(&body->ports[i], slots[step->input_slots[body->ports[i].array]], scratch, &data[i]));
+      VT_TRY(enter_port(&body->ports[i], slots[step->input_slots[body->ports[i].array]], scratch,
+                        &data[i]));
     const port *out = &body->ports[2];
     char *result = slots[step->output_slots[0]];
-    data[2] = out->reordered ? scratch + out->reorder_offset : out->packed ? scratch + out->pack_offset : result;
+    data[2] = out->reordered ? scratch + out->reorder_offset
+              : out->packed  ? scratch + out->pack_offset
+                             : result;
     if (step->input_count == 3) data[3] = slots[step->input_slots[2]];
-    VT_TRY(vt_step_wrap(step, vt_dnnl_execute(&body->call, data, scratch ? scratch + body->scratchpad_offset : NULL)));
+    VT_TRY(vt_step_wrap(step, vt_dnnl_execute(&body->call, data,
+                                              scratch ? scratch + body->scratchpad_offset : NULL)));
     VT_TRY(leave_port(out, result, scratch));
   }
   return VT_OK;
@@ -410,9 +440,11 @@ static bool prepare_form(vt_plan *plan, vt_step *step, problem *p, bool round, c
                              {&p->source, &p->target, &p->weights}};
   if (!make_primitive(plan, p, step->input_count == 3, &body->call)) return false;
   for (int i = 0; i < 3; i++)
-    if (!make_port(plan, step, p, order[p->kind][i], round, vt_dnnl_arg_desc(&body->call, i), &body->ports[i]))
+    if (!make_port(plan, step, p, order[p->kind][i], round, vt_dnnl_arg_desc(&body->call, i),
+                   &body->ports[i]))
       return false;
-  if (body->call.scratchpad_bytes) body->scratchpad_offset = vt_step_reserve(step, body->call.scratchpad_bytes);
+  if (body->call.scratchpad_bytes)
+    body->scratchpad_offset = vt_step_reserve(step, body->call.scratchpad_bytes);
   return true;
 }
 
@@ -422,7 +454,8 @@ static bool as_pointwise(const conv *c, vt_contraction *out) {
   *out = (vt_contraction){0};
   vt_dims_push(&out->m, c->a_size[LHS], c->a_stride[LHS], 0, c->a_stride[OUT]);
   for (int32_t i = 0; i < c->spatial; i++) {
-    if (c->size[RHS][i] != 1 || c->size[OUT][i] != c->size[LHS][i] || c->window_strides[i] != 1) return false;
+    if (c->size[RHS][i] != 1 || c->size[OUT][i] != c->size[LHS][i] || c->window_strides[i] != 1)
+      return false;
     vt_dims_push(&out->m, c->size[OUT][i], c->stride[LHS][i], 0, c->stride[OUT][i]);
   }
   vt_dims_push(&out->n, c->b_size[RHS], 0, c->b_stride[RHS], 1);
@@ -438,7 +471,8 @@ static bool as_pointwise_gradient(const conv *c, vt_contraction *out) {
   for (int32_t i = 0; i < c->spatial; i++) {
     if (c->size[OUT][i] != 1 || c->padding[2 * i] != 0 || c->lhs_dilation[i] != 1) return false;
     if (c->reversal[i] && c->size[RHS][i] != 1) return false;
-    vt_dims_push(&out->k, c->size[RHS][i], c->stride[LHS][i] * c->rhs_dilation[i], c->stride[RHS][i], 0);
+    vt_dims_push(&out->k, c->size[RHS][i], c->stride[LHS][i] * c->rhs_dilation[i],
+                 c->stride[RHS][i], 0);
   }
   vt_dims_push(&out->m, c->a_size[LHS], c->a_stride[LHS], 0, c->a_stride[OUT]);
   vt_dims_push(&out->n, c->b_size[RHS], 0, c->b_stride[RHS], 1);
@@ -447,15 +481,16 @@ static bool as_pointwise_gradient(const conv *c, vt_contraction *out) {
 
 enum { MATMUL_CHANNELS = 512 };
 
-// Measured: gradients of 1x1 weights are faster as matmuls everywhere (2 to 6 times with AMX); the other two only
-// with AMX, the gradient of the input (whose kernel has its input features innermost) at any size, forward from
-// 512 channels on.
+// Measured: gradients of 1x1 weights are faster as matmuls everywhere (2 to 6 times with AMX); the
+// other two only with AMX, the gradient of the input (whose kernel has its input features
+// innermost) at any size, forward from 512 channels on.
 static bool step_matmul(vt_plan *plan, vt_step *step, const conv *c) {
   vt_contraction product;
   if (as_pointwise_gradient(c, &product) && c->a_size[RHS] * c->size[RHS][0] > 1)
     return vt_step_contraction(plan, step, &product);
   bool wide = c->b_size[LHS] >= MATMUL_CHANNELS || c->a_stride[RHS] == 1;
-  return vt_host_has_amx() && wide && as_pointwise(c, &product) && vt_step_contraction(plan, step, &product);
+  return vt_host_has_amx() && wide && as_pointwise(c, &product) &&
+         vt_step_contraction(plan, step, &product);
 }
 
 bool vt_step_convolution(vt_plan *plan, vt_step *step) {
@@ -464,7 +499,8 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   bool (*forms[3])(const conv *, problem *);
   if (!read_conv(step->op, &c)) return false;
   // A bias runs along the last dimension of the result, which must be its feature.
-  if (step->input_count == 3 && (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
+  if (step->input_count == 3 &&
+      (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
     return false;
   if (step_matmul(plan, step, &c)) return true;
   bool round = vt_rounds_operands(plan, step->op);
@@ -472,7 +508,8 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   conv_body *body = VT_NEW(&plan->program->arena, conv_body);
   for (int i = 0; i < count; i++) {
     step->scratch_bytes = 0;
-    if (!forms[i](&c, &p) || !choose_types(step, &p) || !prepare_form(plan, step, &p, round, body)) continue;
+    if (!forms[i](&c, &p) || !choose_types(step, &p) || !prepare_form(plan, step, &p, round, body))
+      continue;
     step->body = body;
     step->run = run_convolution;
     step->runner = "onednn";

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // dnnl_dot.c - dot_general as a oneDNN matmul.
 //
-// The dimensions of a dot are batch, M (left only), N (right only) and K (summed). Neighbours that lie together
-// in both tensors they belong to become one. What is left of M and N beside one dimension each becomes batch with
-// the other side broadcast; strides describe heads inside a sequence, transposed weights and the like, so nothing
-// is copied for them. An operand is packed into scratch when its K cannot be one dimension, when neither of its
-// inner strides is 1 (oneDNN would run its reference code, a thousand times slower), or when its numbers must be
-// converted: bf16 where the CPU has no fast bf16, DEFAULT f32 that no pass has rounded.
+// The dimensions of a dot are batch, M (left only), N (right only) and K (summed). Neighbours that
+// lie together in both tensors they belong to become one. What is left of M and N beside one
+// dimension each becomes batch with the other side broadcast; strides describe heads inside a
+// sequence, transposed weights and the like, so nothing is copied for them. An operand is packed
+// into scratch when its K cannot be one dimension, when neither of its inner strides is 1 (oneDNN
+// would run its reference code, a thousand times slower), or when its numbers must be converted:
+// bf16 where the CPU has no fast bf16, DEFAULT f32 that no pass has rounded.
 #include <assert.h>
 #include <string.h>
 
@@ -21,19 +22,19 @@ enum { MAX_BATCH = 6, SMALL_DOT = 4096 };
 typedef struct operand {
   bool packed;
   vt_pack pack;
-  vt_dtype dtype;           // that the matmul sees
-  int64_t offset;           // in scratch, when packed
+  vt_dtype dtype; // that the matmul sees
+  int64_t offset; // in scratch, when packed
   int64_t bytes;
-  int64_t batch[MAX_BATCH], rows, columns;  // strides the matmul sees
+  int64_t batch[MAX_BATCH], rows, columns; // strides the matmul sees
 } operand;
 
 typedef struct dot_body {
   operand sides[2];
   vt_dnnl_call call;
-  vt_pack result;           // out of scratch into the result, when converted
+  vt_pack result; // out of scratch into the result, when converted
   bool converts_result;
-  bool swapped;             // side 0 is the right operand: the result is wanted transposed
-  bool blocked;             // the right side is reordered into the layout the primitive likes
+  bool swapped; // side 0 is the right operand: the result is wanted transposed
+  bool blocked; // the right side is reordered into the layout the primitive likes
   vt_dnnl_call reorder;
   int64_t blocked_bytes, blocked_offset, reorder_pad_offset;
   int64_t result_offset, scratchpad_offset;
@@ -76,7 +77,8 @@ static bool listed(const int64_t *list, uint32_t count, int64_t d) {
   return false;
 }
 
-// Strides of the dot's result; `transpose` (or NULL) says in which order its dimensions are written.
+// Strides of the dot's result; `transpose` (or NULL) says in which order its dimensions are
+// written.
 static void result_strides(const vt_op *op, const vt_op *transpose, int64_t *strides) {
   if (!transpose) {
     vt_type_strides(op->results[0].type, strides);
@@ -114,10 +116,13 @@ static void read_dot(const vt_op *op, const vt_op *transpose, vt_contraction *c)
       vt_dims_push(&c->n, rhs.dims[d], 0, rs[d], os[o]);
       o++;
     }
-  for (uint32_t i = 0; i < k_count; i++) vt_dims_push(&c->k, lhs.dims[lk[i]], ls[lk[i]], rs[rk[i]], 0);
+  for (uint32_t i = 0; i < k_count; i++)
+    vt_dims_push(&c->k, lhs.dims[lk[i]], ls[lk[i]], rs[rk[i]], 0);
 }
 
-static int64_t size_of(const vt_dims *list) { return list->count ? list->at[0].size : 1; }
+static int64_t size_of(const vt_dims *list) {
+  return list->count ? list->at[0].size : 1;
+}
 
 static bool k_is_one(const vt_dims *k, bool of_lhs) {
   for (int32_t i = 1; i < k->count; i++) {
@@ -127,7 +132,8 @@ static bool k_is_one(const vt_dims *k, bool of_lhs) {
   return true;
 }
 
-// Lays out one side densely as [batch, rows, columns] in scratch; rows and columns are M and K, or K and N.
+// Lays out one side densely as [batch, rows, columns] in scratch; rows and columns are M and K, or
+// K and N.
 static void pack_side(vt_contraction *c, bool of_lhs, vt_dtype from, operand *side) {
   int64_t stride = 1;
   vt_dims *order[] = {&c->batch, of_lhs ? &c->m : &c->k, of_lhs ? &c->k : &c->n};
@@ -137,7 +143,7 @@ static void pack_side(vt_contraction *c, bool of_lhs, vt_dtype from, operand *si
     for (int32_t i = order[l]->count; i-- > 0;) {
       vt_dim *d = &order[l]->at[i];
       int64_t *place = of_lhs ? &d->lhs : &d->rhs;
-      if (*place == 0) continue;  // a broadcast: one copy serves all
+      if (*place == 0) continue; // a broadcast: one copy serves all
       vt_pack_add(&side->pack, d->size, *place, stride);
       *place = stride;
       stride *= d->size;
@@ -153,13 +159,15 @@ static bool spill(vt_contraction *c) {
     for (int32_t i = 1; i < c->m.count; i++)
       if (c->m.at[i].size < c->m.at[least].size) least = i;
     vt_dims_push(&c->batch, c->m.at[least].size, c->m.at[least].lhs, 0, c->m.at[least].out);
-    memmove(&c->m.at[least], &c->m.at[least + 1], sizeof(vt_dim) * (size_t)(c->m.count - least - 1));
+    memmove(&c->m.at[least], &c->m.at[least + 1],
+            sizeof(vt_dim) * (size_t)(c->m.count - least - 1));
     c->m.count--;
   }
-  while (c->n.count > 1) {  // the dense one stays
+  while (c->n.count > 1) { // the dense one stays
     int32_t spilled = c->n.at[0].out == 1;
     vt_dims_push(&c->batch, c->n.at[spilled].size, 0, c->n.at[spilled].rhs, c->n.at[spilled].out);
-    memmove(&c->n.at[spilled], &c->n.at[spilled + 1], sizeof(vt_dim) * (size_t)(c->n.count - spilled - 1));
+    memmove(&c->n.at[spilled], &c->n.at[spilled + 1],
+            sizeof(vt_dim) * (size_t)(c->n.count - spilled - 1));
     c->n.count--;
   }
   return c->batch.count <= MAX_BATCH;
@@ -183,15 +191,16 @@ static double products_of(const vt_contraction *c) {
   return products;
 }
 
-// Large right sides that lie row by row: with AMX the product gains more from blocks than their making costs
-// (2048 x 3072 x 768: 8.2 ms in all against 12.3). Without AMX both layouts run alike.
+// Large right sides that lie row by row: with AMX the product gains more from blocks than their
+// making costs (2048 x 3072 x 768: 8.2 ms in all against 12.3). Without AMX both layouts run alike.
 static bool wants_blocks(const vt_contraction *c, const dot_body *body) {
   int64_t m = size_of(&c->m), n = size_of(&c->n), k = size_of(&c->k);
-  return vt_host_has_amx() && body->sides[1].dtype == VT_BF16 && c->batch.count == 0 && body->sides[1].columns == 1 &&
-         m >= 1024 && k >= 512 && n * k >= 1 << 20;
+  return vt_host_has_amx() && body->sides[1].dtype == VT_BF16 && c->batch.count == 0 &&
+         body->sides[1].columns == 1 && m >= 1024 && k >= 512 && n * k >= 1 << 20;
 }
 
-static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, bool bias, vt_dtype out) {
+static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, bool bias,
+                        vt_dtype out) {
   int32_t rank = c->batch.count + 2;
   dnnl_dims_t dims_[3], strides[3];
   for (int32_t i = 0; i < c->batch.count; i++) {
@@ -214,22 +223,30 @@ static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, 
     dims_[t][rank - 1] = inner[t][1];
     strides[t][rank - 2] = inner[t][2];
     strides[t][rank - 1] = inner[t][3];
-    for (int32_t i = 0; i < c->batch.count; i++)  // a broadcast dimension of size 1 needs some legal stride
-      if (strides[t][i] == 0) strides[t][i] = inner[t][0] * inner[t][2] > inner[t][1] * inner[t][3]
-                                                  ? inner[t][0] * inner[t][2] : inner[t][1] * inner[t][3];
-    if (dnnl_memory_desc_init_by_strides(&md[t], rank, dims_[t], vt_dnnl_dtype(types[t]), strides[t]))
+    for (int32_t i = 0; i < c->batch.count;
+         i++) // a broadcast dimension of size 1 needs some legal stride
+      if (strides[t][i] == 0)
+        strides[t][i] = inner[t][0] * inner[t][2] > inner[t][1] * inner[t][3]
+                            ? inner[t][0] * inner[t][2]
+                            : inner[t][1] * inner[t][3];
+    if (dnnl_memory_desc_init_by_strides(&md[t], rank, dims_[t], vt_dnnl_dtype(types[t]),
+                                         strides[t]))
       return false;
   }
   dnnl_matmul_desc_t desc;
   dnnl_memory_desc_t bias_md;
   dnnl_dims_t bias_dims, bias_strides;
-  for (int32_t i = 0; i < rank; i++) bias_dims[i] = i == rank - 1 ? n : 1, bias_strides[i] = i == rank - 1 ? 1 : n;
-  if (dnnl_memory_desc_init_by_strides(&bias_md, rank, bias_dims, dnnl_f32, bias_strides)) return false;
+  for (int32_t i = 0; i < rank; i++)
+    bias_dims[i] = i == rank - 1 ? n : 1, bias_strides[i] = i == rank - 1 ? 1 : n;
+  if (dnnl_memory_desc_init_by_strides(&bias_md, rank, bias_dims, dnnl_f32, bias_strides))
+    return false;
   static const int ids[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
-  if (dnnl_matmul_desc_init(&desc, &md[0], &md[1], bias ? &bias_md : NULL, &md[2]) != dnnl_success) return false;
+  if (dnnl_matmul_desc_init(&desc, &md[0], &md[1], bias ? &bias_md : NULL, &md[2]) != dnnl_success)
+    return false;
   body->blocked = wants_blocks(c, body);
   if (body->blocked) desc.weights_desc.format_kind = dnnl_format_kind_any;
-  if (!vt_dnnl_make(plan->program, &desc, NULL, NULL, false, products_of(c), bias ? 4 : 3, ids, &body->call))
+  if (!vt_dnnl_make(plan->program, &desc, NULL, NULL, false, products_of(c), bias ? 4 : 3, ids,
+                    &body->call))
     return false;
   if (!body->blocked) return true;
   const dnnl_memory_desc_t *wanted = vt_dnnl_arg_desc(&body->call, 1);
@@ -258,7 +275,8 @@ static void swap_sides(vt_contraction *c) {
     }
 }
 
-// oneDNN writes rows: the result must be dense along N. Swaps the sides when it is along M; false when along neither.
+// oneDNN writes rows: the result must be dense along N. Swaps the sides when it is along M; false
+// when along neither.
 static bool orient(vt_contraction *c, bool *out_swapped) {
   *out_swapped = c->n.count && !has_dense(&c->n) && has_dense(&c->m);
   if (*out_swapped) swap_sides(c);
@@ -290,7 +308,8 @@ static bool prepare_sides(vt_plan *plan, vt_step *step, const vt_contraction *gi
     int64_t k_inner = c.k.count ? s ? c.k.at[c.k.count - 1].rhs : c.k.at[c.k.count - 1].lhs : 1;
     int64_t free_inner = 1;
     if (free->count) free_inner = s ? free->at[free->count - 1].rhs : free->at[free->count - 1].lhs;
-    if (pack_all || round || from != seen[s] || !k_is_one(&c.k, s == 0) || (k_inner != 1 && free_inner != 1))
+    if (pack_all || round || from != seen[s] || !k_is_one(&c.k, s == 0) ||
+        (k_inner != 1 && free_inner != 1))
       pack_side(&c, s == 0, from, side);
     side->pack.round = round && seen[s] == VT_F32;
   }
@@ -299,14 +318,17 @@ static bool prepare_sides(vt_plan *plan, vt_step *step, const vt_contraction *gi
   collapse(&c.k);
   bool bias = step->input_count == 3;
   if (bias && body->swapped) return false;
-  if (bias && (c.n.count > 1 || vt_type_elements(step->inputs[2]->type) != size_of(&c.n))) return false;
+  if (bias && (c.n.count > 1 || vt_type_elements(step->inputs[2]->type) != size_of(&c.n)))
+    return false;
   if (c.k.count > 1 || !spill(&c)) return false;
   set_strides(&body->sides[0], &c.m, &c.k, true);
   set_strides(&body->sides[1], &c.k, &c.n, false);
-  return make_matmul(plan, &c, body, bias, body->converts_result ? VT_F32 : step->outputs[0]->type.dtype);
+  return make_matmul(plan, &c, body, bias,
+                     body->converts_result ? VT_F32 : step->outputs[0]->type.dtype);
 }
 
-static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                         uint32_t count) {
   (void)exec;
   const dot_body *body = step->body;
   for (uint32_t f = 0; f < count; f++) {
@@ -322,23 +344,28 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
     }
     if (body->blocked) {
       void *ways[2] = {data[1], scratch + body->blocked_offset};
-      VT_TRY(vt_step_wrap(step, vt_dnnl_execute(&body->reorder, ways, scratch + body->reorder_pad_offset)));
+      VT_TRY(vt_step_wrap(
+          step, vt_dnnl_execute(&body->reorder, ways, scratch + body->reorder_pad_offset)));
       data[1] = ways[1];
     }
     char *result = slots[step->output_slots[0]];
     data[2] = body->converts_result ? scratch + body->result_offset : result;
     if (step->input_count == 3) data[3] = slots[step->input_slots[2]];
-    VT_TRY(vt_step_wrap(step, vt_dnnl_execute(&body->call, data, scratch ? scratch + body->scratchpad_offset : NULL)));
+    VT_TRY(vt_step_wrap(step, vt_dnnl_execute(&body->call, data,
+                                              scratch ? scratch + body->scratchpad_offset : NULL)));
     if (body->converts_result) vt_pack_run(&body->result, data[2], result);
   }
   return VT_OK;
 }
 
-static bool is_float(vt_dtype dtype) { return dtype == VT_F32 || dtype == VT_BF16; }
+static bool is_float(vt_dtype dtype) {
+  return dtype == VT_F32 || dtype == VT_BF16;
+}
 
 // The element types that the matmul works on; false when it is not for oneDNN.
 static bool choose_types(const vt_step *step, vt_dtype *seen, bool *out_converts) {
-  vt_dtype lhs = step->inputs[0]->type.dtype, rhs = step->inputs[1]->type.dtype, out = step->outputs[0]->type.dtype;
+  vt_dtype lhs = step->inputs[0]->type.dtype, rhs = step->inputs[1]->type.dtype,
+           out = step->outputs[0]->type.dtype;
   *out_converts = false;
   if (!is_float(lhs) || !is_float(rhs) || !is_float(out)) return false;
   bool both_bf16 = lhs == VT_BF16 && rhs == VT_BF16 && vt_host_fast_bf16();
@@ -349,7 +376,8 @@ static bool choose_types(const vt_step *step, vt_dtype *seen, bool *out_converts
 
 bool vt_rounds_operands(const vt_plan *plan, const vt_op *op) {
   if (plan->program->options.exact_dots || vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE)) return false;
-  if (op->operands[0]->type.dtype == VT_BF16 && op->operands[1]->type.dtype == VT_BF16) return false;
+  if (op->operands[0]->type.dtype == VT_BF16 && op->operands[1]->type.dtype == VT_BF16)
+    return false;
   const vt_attr *precision = vt_op_attr(op, VT_ATTR_PRECISION_CONFIG);
   for (uint32_t i = 0; precision && i < precision->count; i++)
     if (precision->ints[i] != VT_PRECISION_DEFAULT) return false;
@@ -380,7 +408,8 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   if (body->blocked) body->blocked_offset = vt_step_reserve(step, body->blocked_bytes);
   if (body->blocked && body->reorder.scratchpad_bytes)
     body->reorder_pad_offset = vt_step_reserve(step, body->reorder.scratchpad_bytes);
-  if (body->call.scratchpad_bytes) body->scratchpad_offset = vt_step_reserve(step, body->call.scratchpad_bytes);
+  if (body->call.scratchpad_bytes)
+    body->scratchpad_offset = vt_step_reserve(step, body->call.scratchpad_bytes);
   step->body = body;
   step->run = run_dot;
   step->runner = "onednn";

@@ -6,13 +6,15 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { TEAM_PRODUCTS = 4 << 20 };  // 8 us of one thread; waking a sleeping team takes 4 to 6
+enum { TEAM_PRODUCTS = 4 << 20 }; // 8 us of one thread; waking a sleeping team takes 4 to 6
 
 static dnnl_engine_t engine;
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
 static pthread_key_t stream_key;
 
-static void destroy_stream(void *stream) { dnnl_stream_destroy(stream); }
+static void destroy_stream(void *stream) {
+  dnnl_stream_destroy(stream);
+}
 
 static void make_engine(void) {
   pthread_key_create(&stream_key, destroy_stream);
@@ -34,17 +36,27 @@ static dnnl_stream_t thread_stream(void) {
 
 dnnl_data_type_t vt_dnnl_dtype(vt_dtype dtype) {
   switch (dtype) {
-  case VT_F32: return dnnl_f32;
-  case VT_BF16: return dnnl_bf16;
-  case VT_S32: return dnnl_s32;
-  case VT_S8: return dnnl_s8;
-  case VT_U8: return dnnl_u8;
-  default: return dnnl_data_type_undef;
+  case VT_F32:
+    return dnnl_f32;
+  case VT_BF16:
+    return dnnl_bf16;
+  case VT_S32:
+    return dnnl_s32;
+  case VT_S8:
+    return dnnl_s8;
+  case VT_U8:
+    return dnnl_u8;
+  default:
+    return dnnl_data_type_undef;
   }
 }
 
-static void destroy_primitive(void *object) { dnnl_primitive_destroy(object); }
-static void destroy_memory(void *object) { dnnl_memory_destroy(object); }
+static void destroy_primitive(void *object) {
+  dnnl_primitive_destroy(object);
+}
+static void destroy_memory(void *object) {
+  dnnl_memory_destroy(object);
+}
 
 const dnnl_memory_desc_t *vt_dnnl_arg_desc(const vt_dnnl_call *call, int32_t arg) {
   const dnnl_memory_desc_t *desc = NULL;
@@ -52,7 +64,8 @@ const dnnl_memory_desc_t *vt_dnnl_arg_desc(const vt_dnnl_call *call, int32_t arg
   return desc;
 }
 
-static bool add_memory(vt_program *program, vt_dnnl_call *call, int arg_id, const dnnl_memory_desc_t *desc) {
+static bool add_memory(vt_program *program, vt_dnnl_call *call, int arg_id,
+                       const dnnl_memory_desc_t *desc) {
   dnnl_memory_t memory = NULL;
   if (dnnl_memory_create(&memory, desc, engine, DNNL_MEMORY_NONE) != dnnl_success) return false;
   vt_program_own(program, destroy_memory, memory);
@@ -61,8 +74,9 @@ static bool add_memory(vt_program *program, vt_dnnl_call *call, int arg_id, cons
 }
 
 // Memories for the arguments, and the primitive itself.
-static bool finish_call(vt_program *program, const_dnnl_primitive_desc_t pd, int32_t arg_count, const int *arg_ids,
-                        const dnnl_memory_desc_t *const *descs, vt_dnnl_call *call) {
+static bool finish_call(vt_program *program, const_dnnl_primitive_desc_t pd, int32_t arg_count,
+                        const int *arg_ids, const dnnl_memory_desc_t *const *descs,
+                        vt_dnnl_call *call) {
   *call = (vt_dnnl_call){0};
   if (dnnl_primitive_create(&call->primitive, pd) != dnnl_success) return false;
   vt_program_own(program, destroy_primitive, call->primitive);
@@ -80,13 +94,14 @@ static bool finish_call(vt_program *program, const_dnnl_primitive_desc_t pd, int
 
 static bool acceptable(const_dnnl_primitive_desc_t pd, bool reject_gemm) {
   const char *info = NULL;
-  if (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info) != dnnl_success || !info) return false;
+  if (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info) != dnnl_success || !info)
+    return false;
   return !strstr(info, "ref") && !(reject_gemm && strstr(info, "gemm"));
 }
 
 bool vt_dnnl_make(vt_program *program, const_dnnl_op_desc_t desc, dnnl_primitive_attr_t attr,
-                  const_dnnl_primitive_desc_t forward, bool reject_gemm, double products, int32_t arg_count,
-                  const int *arg_ids, vt_dnnl_call *out_call) {
+                  const_dnnl_primitive_desc_t forward, bool reject_gemm, double products,
+                  int32_t arg_count, const int *arg_ids, vt_dnnl_call *out_call) {
   dnnl_primitive_desc_t pd = NULL;
   bool made = false;
   int threads = omp_get_max_threads();
@@ -96,7 +111,8 @@ bool vt_dnnl_make(vt_program *program, const_dnnl_op_desc_t desc, dnnl_primitive
   bool alone = products < TEAM_PRODUCTS;
   if (alone) omp_set_num_threads(1);
   if (dnnl_primitive_desc_create(&pd, desc, attr, engine, forward) == dnnl_success) {
-    made = acceptable(pd, reject_gemm) && finish_call(program, pd, arg_count, arg_ids, NULL, out_call);
+    made =
+        acceptable(pd, reject_gemm) && finish_call(program, pd, arg_count, arg_ids, NULL, out_call);
     dnnl_primitive_desc_destroy(pd);
   }
   omp_set_num_threads(threads);
@@ -105,8 +121,8 @@ bool vt_dnnl_make(vt_program *program, const_dnnl_op_desc_t desc, dnnl_primitive
   return made;
 }
 
-bool vt_dnnl_make_reorder(vt_program *program, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
-                          vt_dnnl_call *out_call) {
+bool vt_dnnl_make_reorder(vt_program *program, const dnnl_memory_desc_t *from,
+                          const dnnl_memory_desc_t *to, vt_dnnl_call *out_call) {
   dnnl_primitive_desc_t pd = NULL;
   dnnl_primitive_attr_t attr = NULL;
   const dnnl_memory_desc_t *descs[] = {from, to};
@@ -130,7 +146,8 @@ vt_status vt_dnnl_execute(const vt_dnnl_call *call, void *const *data, void *scr
   if (call->scratchpad_bytes) dnnl_memory_set_data_handle(call->args[count].memory, scratchpad);
   int threads = omp_get_max_threads();
   if (call->alone) omp_set_num_threads(1);
-  dnnl_status_t result = dnnl_primitive_execute(call->primitive, stream, call->arg_count, call->args);
+  dnnl_status_t result =
+      dnnl_primitive_execute(call->primitive, stream, call->arg_count, call->args);
   omp_set_num_threads(threads);
   if (result == dnnl_success) result = dnnl_stream_wait(stream);
   if (result != dnnl_success) return vt_error(VT_INTERNAL, "oneDNN reports status %d", (int)result);

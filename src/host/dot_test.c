@@ -23,7 +23,7 @@ static void fill(void *data, vt_type type) {
     float value = random_value();
     uint32_t bits;
     memcpy(&bits, &value, 4);
-    bits &= 0xffff0000;  // on bf16's grid, so that rounding operands changes nothing
+    bits &= 0xffff0000; // on bf16's grid, so that rounding operands changes nothing
     if (type.dtype == VT_BF16) {
       uint16_t half = (uint16_t)(bits >> 16);
       memcpy((char *)data + i * 2, &half, 2);
@@ -81,17 +81,20 @@ static uint32_t library_steps(const vt_program *program) {
   uint32_t count = 0;
   for (uint32_t s = 0; s < program->plan->step_count; s++) {
     const vt_step *step = &program->plan->steps[s];
-    bool contraction = step->op && (step->op->code == VT_OP_DOT_GENERAL || step->op->code == VT_OP_CONVOLUTION);
+    bool contraction =
+        step->op && (step->op->code == VT_OP_DOT_GENERAL || step->op->code == VT_OP_CONVOLUTION);
     count += contraction && step->body;
   }
   return count;
 }
 
-static void check(const char *name, make_op *make, const void *row, vt_dtype dtype, vt_dtype out, bool library) {
+static void check(const char *name, make_op *make, const void *row, vt_dtype dtype, vt_dtype out,
+                  bool library) {
   vt_program *fast = compile(make_module(make, row, dtype, out), false);
   vt_program *plain = compile(make_module(make, row, dtype, out), true);
   const vt_func *main_func = vt_program_module(plain)->main;
-  vt_type lhs = main_func->params[0]->type, rhs = main_func->params[1]->type, result = main_func->returns[0]->type;
+  vt_type lhs = main_func->params[0]->type, rhs = main_func->params[1]->type,
+          result = main_func->returns[0]->type;
   void *data[4] = {vt_host_alloc(vt_type_bytes(lhs)), vt_host_alloc(vt_type_bytes(rhs)),
                    vt_host_alloc(vt_type_bytes(result)), vt_host_alloc(vt_type_bytes(result))};
   random_state = 12345;
@@ -150,8 +153,10 @@ static vt_op *make_dot(vt_func *func, const void *table_row, vt_dtype dtype, vt_
   vt_op *op = vt_op_create(func, VT_OP_DOT_GENERAL, NULL, 2, operands, 1, &type, 0);
   vt_op_set_ints(op, VT_ATTR_LHS_BATCHING_DIMENSIONS, length(row->lhs_batch), row->lhs_batch);
   vt_op_set_ints(op, VT_ATTR_RHS_BATCHING_DIMENSIONS, length(row->rhs_batch), row->rhs_batch);
-  vt_op_set_ints(op, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, length(row->lhs_contract), row->lhs_contract);
-  vt_op_set_ints(op, VT_ATTR_RHS_CONTRACTING_DIMENSIONS, length(row->rhs_contract), row->rhs_contract);
+  vt_op_set_ints(op, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, length(row->lhs_contract),
+                 row->lhs_contract);
+  vt_op_set_ints(op, VT_ATTR_RHS_CONTRACTING_DIMENSIONS, length(row->rhs_contract),
+                 row->rhs_contract);
   return op;
 }
 
@@ -177,15 +182,45 @@ static const dot_row dot_rows[] = {
     {"its weight gradient", {8, 32, 48, -1}, {8, 32, 40, -1}, END, END, {0, 1, -1}, {0, 1, -1}},
     {"weights of several heads", {8, 32, 48, -1}, {48, 4, 16, -1}, END, END, {2, -1}, {0, -1}},
     {"heads to output", {8, 32, 4, 16, -1}, {4, 16, 48, -1}, END, END, {2, 3, -1}, {0, 1, -1}},
-    {"attention scores", {4, 33, 2, 24, -1}, {4, 35, 2, 24, -1}, {0, 2, -1}, {0, 2, -1}, {3, -1}, {3, -1}},
-    {"attention values", {4, 2, 33, 35, -1}, {4, 35, 2, 24, -1}, {0, 1, -1}, {0, 2, -1}, {3, -1}, {1, -1}},
-    {"gradient of scores", {4, 2, 33, 35, -1}, {4, 33, 2, 24, -1}, {0, 1, -1}, {0, 2, -1}, {2, -1}, {1, -1}},
-    {"summed dims out of order", {16, 12, 20, -1}, {20, 16, 30, -1}, END, END, {0, 2, -1}, {1, 0, -1}},
+    {"attention scores",
+     {4, 33, 2, 24, -1},
+     {4, 35, 2, 24, -1},
+     {0, 2, -1},
+     {0, 2, -1},
+     {3, -1},
+     {3, -1}},
+    {"attention values",
+     {4, 2, 33, 35, -1},
+     {4, 35, 2, 24, -1},
+     {0, 1, -1},
+     {0, 2, -1},
+     {3, -1},
+     {1, -1}},
+    {"gradient of scores",
+     {4, 2, 33, 35, -1},
+     {4, 33, 2, 24, -1},
+     {0, 1, -1},
+     {0, 2, -1},
+     {2, -1},
+     {1, -1}},
+    {"summed dims out of order",
+     {16, 12, 20, -1},
+     {20, 16, 30, -1},
+     END,
+     END,
+     {0, 2, -1},
+     {1, 0, -1}},
     {"summed dims apart", {16, 12, 20, -1}, {16, 20, 30, -1}, END, END, {0, 2, -1}, {0, 1, -1}},
     {"free dims around summed", {16, 24, 20, -1}, {24, 30, -1}, END, END, {1, -1}, {0, -1}},
     {"right free dims around summed", {24, 30, -1}, {16, 24, 20, -1}, END, END, {0, -1}, {1, -1}},
     {"batch inside", {32, 8, 48, -1}, {48, 40, 8, -1}, {1, -1}, {2, -1}, {2, -1}, {0, -1}},
-    {"outer product of batches", {8, 64, 1, -1}, {8, 1, 64, -1}, {0, -1}, {0, -1}, {2, -1}, {1, -1}},
+    {"outer product of batches",
+     {8, 64, 1, -1},
+     {8, 1, 64, -1},
+     {0, -1},
+     {0, -1},
+     {2, -1},
+     {1, -1}},
 };
 
 static void dots_match(void **state) {
@@ -197,17 +232,20 @@ static void dots_match(void **state) {
   }
 }
 
-// Convolutions: dims are letters in the order of memory: b f (i o) and digits for spatial dimensions.
+// Convolutions: dims are letters in the order of memory: b f (i o) and digits for spatial
+// dimensions.
 typedef struct conv_row {
   const char *name, *dims[3];
-  int64_t lhs[5], rhs[5];   // in the order of the letters
+  int64_t lhs[5], rhs[5]; // in the order of the letters
   int64_t stride, low, high, lhs_dilation, rhs_dilation;
   bool reversed;
   int64_t feature_groups, batch_groups;
   bool library;
 } conv_row;
 
-static int64_t size_of(const char *dims, const int64_t *sizes, char letter) { return sizes[strchr(dims, letter) - dims]; }
+static int64_t size_of(const char *dims, const int64_t *sizes, char letter) {
+  return sizes[strchr(dims, letter) - dims];
+}
 
 static void set_dims(vt_op *op, const char *dims, const char *letters, const vt_attr_key *keys) {
   int64_t spatial[3];
@@ -228,10 +266,13 @@ static vt_op *make_conv(vt_func *func, const void *table_row, vt_dtype dtype, vt
   uint32_t spatial = (uint32_t)rank - 2;
   for (int32_t d = 0; d < rank; d++) {
     char letter = row->dims[2][d];
-    if (letter == 'b') dims[d] = size_of(row->dims[0], row->lhs, 'b') / row->batch_groups;
-    else if (letter == 'f') dims[d] = size_of(row->dims[1], row->rhs, 'o');
+    if (letter == 'b')
+      dims[d] = size_of(row->dims[0], row->lhs, 'b') / row->batch_groups;
+    else if (letter == 'f')
+      dims[d] = size_of(row->dims[1], row->rhs, 'o');
     else {
-      int64_t in = (size_of(row->dims[0], row->lhs, letter) - 1) * row->lhs_dilation + 1 + row->low + row->high;
+      int64_t in = (size_of(row->dims[0], row->lhs, letter) - 1) * row->lhs_dilation + 1 +
+                   row->low + row->high;
       int64_t window = (size_of(row->dims[1], row->rhs, letter) - 1) * row->rhs_dilation + 1;
       dims[d] = (in - window) / row->stride + 1;
     }
@@ -251,68 +292,373 @@ static vt_op *make_conv(vt_func *func, const void *table_row, vt_dtype dtype, vt
   vt_op_set_i64(op, VT_ATTR_FEATURE_GROUP_COUNT, row->feature_groups);
   vt_op_set_i64(op, VT_ATTR_BATCH_GROUP_COUNT, row->batch_groups);
   static const vt_attr_key keys[3][3] = {
-      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION, VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
+      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
+       VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
       {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
        VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
-      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION, VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
+      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
+       VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
   set_dims(op, row->dims[0], "bf", keys[0]);
   set_dims(op, row->dims[1], "io", keys[1]);
   set_dims(op, row->dims[2], "bf", keys[2]);
   return op;
 }
 
-#define NHWC {"b01f", "01io", "b01f"}
-#define INPUT_GRADIENT {"b01f", "01oi", "b01f"}
+#define NHWC            {"b01f", "01io", "b01f"}
+#define INPUT_GRADIENT  {"b01f", "01oi", "b01f"}
 #define WEIGHT_GRADIENT {"f01b", "i01o", "01bf"}
 static const conv_row conv_rows[] = {
-    //                                                                     s  lo hi ld rd reversed groups
+    //                                                                     s  lo hi ld rd reversed
+    //                                                                     groups
     {"3x3", NHWC, {2, 14, 14, 32}, {3, 3, 32, 48}, 1, 1, 1, 1, 1, false, 1, 1, true},
     {"3x3, one channel", NHWC, {4, 28, 28, 1}, {3, 3, 1, 32}, 1, 1, 1, 1, 1, false, 1, 1, true},
     {"stem", NHWC, {1, 32, 32, 3}, {7, 7, 3, 64}, 2, 2, 3, 1, 1, false, 1, 1, true},
-    {"3x3 stride 2, padded (0, 1)", NHWC, {2, 14, 14, 32}, {3, 3, 32, 32}, 2, 0, 1, 1, 1, false, 1, 1, true},
+    {"3x3 stride 2, padded (0, 1)",
+     NHWC,
+     {2, 14, 14, 32},
+     {3, 3, 32, 32},
+     2,
+     0,
+     1,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
     {"1x1", NHWC, {2, 14, 14, 32}, {1, 1, 32, 64}, 1, 0, 0, 1, 1, false, 1, 1, true},
     {"1x1 stride 2", NHWC, {2, 14, 14, 32}, {1, 1, 32, 64}, 2, 0, 0, 1, 1, false, 1, 1, true},
     {"dilated", NHWC, {2, 14, 14, 16}, {3, 3, 16, 32}, 1, 2, 2, 1, 2, false, 1, 1, true},
     {"depthwise", NHWC, {2, 14, 14, 32}, {3, 3, 1, 32}, 1, 1, 1, 1, 1, false, 32, 1, true},
-    {"depthwise, multiplier 2", NHWC, {2, 14, 14, 16}, {3, 3, 1, 32}, 1, 1, 1, 1, 1, false, 16, 1, false},
+    {"depthwise, multiplier 2",
+     NHWC,
+     {2, 14, 14, 16},
+     {3, 3, 1, 32},
+     1,
+     1,
+     1,
+     1,
+     1,
+     false,
+     16,
+     1,
+     false},
     {"4 groups", NHWC, {2, 14, 14, 64}, {3, 3, 16, 64}, 1, 1, 1, 1, 1, false, 4, 1, true},
     {"odd channels", NHWC, {2, 13, 13, 13}, {3, 3, 13, 17}, 1, 1, 1, 1, 1, false, 1, 1, true},
     {"valid, odd", NHWC, {3, 15, 15, 8}, {5, 5, 8, 24}, 2, 0, 0, 1, 1, false, 1, 1, true},
     {"flipped kernel", NHWC, {2, 14, 14, 32}, {3, 3, 32, 48}, 2, 1, 1, 1, 1, true, 1, 1, true},
-    {"input gradient of 3x3", INPUT_GRADIENT, {2, 14, 14, 48}, {3, 3, 32, 48}, 1, 1, 1, 1, 1, true, 1, 1, true},
-    {"input gradient of 3x3 stride 2", INPUT_GRADIENT, {2, 7, 7, 48}, {3, 3, 32, 48}, 1, 2, 1, 2, 1, true, 1, 1,
+    {"input gradient of 3x3",
+     INPUT_GRADIENT,
+     {2, 14, 14, 48},
+     {3, 3, 32, 48},
+     1,
+     1,
+     1,
+     1,
+     1,
+     true,
+     1,
+     1,
      true},
-    {"input gradient, rows left out", INPUT_GRADIENT, {2, 7, 7, 48}, {3, 3, 32, 48}, 1, 2, 3, 2, 1, true, 1, 1, true},
-    {"input gradient of 1x1 stride 2", INPUT_GRADIENT, {2, 7, 7, 64}, {1, 1, 32, 64}, 1, 0, 1, 2, 1, true, 1, 1,
+    {"input gradient of 3x3 stride 2",
+     INPUT_GRADIENT,
+     {2, 7, 7, 48},
+     {3, 3, 32, 48},
+     1,
+     2,
+     1,
+     2,
+     1,
+     true,
+     1,
+     1,
      true},
-    {"input gradient of dilated", INPUT_GRADIENT, {2, 14, 14, 32}, {3, 3, 16, 32}, 1, 2, 2, 1, 2, true, 1, 1, true},
-    {"input gradient, 4 groups", INPUT_GRADIENT, {2, 14, 14, 64}, {3, 3, 64, 16}, 1, 1, 1, 1, 1, true, 4, 1, true},
-    {"input gradient, depthwise", INPUT_GRADIENT, {2, 14, 14, 32}, {3, 3, 32, 1}, 1, 1, 1, 1, 1, true, 32, 1, true},
-    {"transposed convolution", NHWC, {2, 7, 7, 48}, {4, 4, 48, 32}, 1, 2, 2, 2, 1, false, 1, 1, true},
-    {"weight gradient of 3x3", WEIGHT_GRADIENT, {2, 14, 14, 32}, {2, 14, 14, 48}, 1, 1, 1, 1, 1, false, 1, 1, true},
-    {"weight gradient of 3x3 stride 2", WEIGHT_GRADIENT, {2, 14, 14, 32}, {2, 7, 7, 48}, 1, 0, 1, 1, 2, false, 1, 1,
+    {"input gradient, rows left out",
+     INPUT_GRADIENT,
+     {2, 7, 7, 48},
+     {3, 3, 32, 48},
+     1,
+     2,
+     3,
+     2,
+     1,
+     true,
+     1,
+     1,
      true},
-    {"weight gradient of 3x3, one channel", WEIGHT_GRADIENT, {4, 28, 28, 1}, {4, 28, 28, 32}, 1, 1, 1, 1, 1, false, 1,
-     1, true},
-    {"weight gradient of stem", WEIGHT_GRADIENT, {2, 32, 32, 3}, {2, 16, 16, 64}, 1, 2, 3, 1, 2, false, 1, 1, true},
-    {"weight gradient of 1x1", WEIGHT_GRADIENT, {2, 14, 14, 32}, {2, 14, 14, 64}, 1, 0, 0, 1, 1, false, 1, 1, true},
-    {"weight gradient of 1x1 stride 2", WEIGHT_GRADIENT, {2, 14, 14, 32}, {2, 7, 7, 64}, 1, 0, -1, 1, 2, false, 1, 1,
+    {"input gradient of 1x1 stride 2",
+     INPUT_GRADIENT,
+     {2, 7, 7, 64},
+     {1, 1, 32, 64},
+     1,
+     0,
+     1,
+     2,
+     1,
+     true,
+     1,
+     1,
      true},
-    {"weight gradient of dilated", WEIGHT_GRADIENT, {2, 14, 14, 16}, {2, 14, 14, 32}, 2, 2, 2, 1, 1, false, 1, 1,
+    {"input gradient of dilated",
+     INPUT_GRADIENT,
+     {2, 14, 14, 32},
+     {3, 3, 16, 32},
+     1,
+     2,
+     2,
+     1,
+     2,
+     true,
+     1,
+     1,
      true},
-    {"weight gradient, 4 groups", WEIGHT_GRADIENT, {2, 14, 14, 64}, {2, 14, 14, 64}, 1, 1, 1, 1, 1, false, 1, 4,
+    {"input gradient, 4 groups",
+     INPUT_GRADIENT,
+     {2, 14, 14, 64},
+     {3, 3, 64, 16},
+     1,
+     1,
+     1,
+     1,
+     1,
+     true,
+     4,
+     1,
      true},
-    {"weight gradient, depthwise", WEIGHT_GRADIENT, {2, 14, 14, 32}, {2, 14, 14, 32}, 1, 1, 1, 1, 1, false, 1, 32,
+    {"input gradient, depthwise",
+     INPUT_GRADIENT,
+     {2, 14, 14, 32},
+     {3, 3, 32, 1},
+     1,
+     1,
+     1,
+     1,
+     1,
+     true,
+     32,
+     1,
      true},
-    {"NCHW", {"bf01", "oi01", "bf01"}, {2, 32, 14, 14}, {48, 32, 3, 3}, 1, 1, 1, 1, 1, false, 1, 1, true},
-    {"NCHW input gradient", {"bf01", "io01", "bf01"}, {2, 48, 7, 7}, {48, 32, 3, 3}, 1, 2, 1, 2, 1, true, 1, 1, true},
-    {"NCHW weight gradient", {"fb01", "io01", "bf01"}, {2, 32, 14, 14}, {2, 48, 14, 14}, 1, 1, 1, 1, 1, false, 1, 1,
+    {"transposed convolution",
+     NHWC,
+     {2, 7, 7, 48},
+     {4, 4, 48, 32},
+     1,
+     2,
+     2,
+     2,
+     1,
+     false,
+     1,
+     1,
      true},
-    {"mixed orders", {"0b1f", "i0o1", "f01b"}, {14, 2, 14, 32}, {32, 3, 48, 3}, 1, 1, 1, 1, 1, false, 1, 1, true},
-    {"one spatial dimension", {"b0f", "0io", "b0f"}, {4, 64, 32}, {5, 32, 48}, 1, 2, 2, 1, 1, false, 1, 1, true},
-    {"its weight gradient", {"f0b", "i0o", "0bf"}, {4, 64, 32}, {4, 64, 48}, 1, 2, 2, 1, 1, false, 1, 1, true},
-    {"three spatial dimensions", {"b012f", "012io", "b012f"}, {2, 6, 7, 8, 16}, {3, 3, 3, 16, 32}, 1, 1, 1, 1, 1,
-     false, 1, 1, true},
+    {"weight gradient of 3x3",
+     WEIGHT_GRADIENT,
+     {2, 14, 14, 32},
+     {2, 14, 14, 48},
+     1,
+     1,
+     1,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
+    {"weight gradient of 3x3 stride 2",
+     WEIGHT_GRADIENT,
+     {2, 14, 14, 32},
+     {2, 7, 7, 48},
+     1,
+     0,
+     1,
+     1,
+     2,
+     false,
+     1,
+     1,
+     true},
+    {"weight gradient of 3x3, one channel",
+     WEIGHT_GRADIENT,
+     {4, 28, 28, 1},
+     {4, 28, 28, 32},
+     1,
+     1,
+     1,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
+    {"weight gradient of stem",
+     WEIGHT_GRADIENT,
+     {2, 32, 32, 3},
+     {2, 16, 16, 64},
+     1,
+     2,
+     3,
+     1,
+     2,
+     false,
+     1,
+     1,
+     true},
+    {"weight gradient of 1x1",
+     WEIGHT_GRADIENT,
+     {2, 14, 14, 32},
+     {2, 14, 14, 64},
+     1,
+     0,
+     0,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
+    {"weight gradient of 1x1 stride 2",
+     WEIGHT_GRADIENT,
+     {2, 14, 14, 32},
+     {2, 7, 7, 64},
+     1,
+     0,
+     -1,
+     1,
+     2,
+     false,
+     1,
+     1,
+     true},
+    {"weight gradient of dilated",
+     WEIGHT_GRADIENT,
+     {2, 14, 14, 16},
+     {2, 14, 14, 32},
+     2,
+     2,
+     2,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
+    {"weight gradient, 4 groups",
+     WEIGHT_GRADIENT,
+     {2, 14, 14, 64},
+     {2, 14, 14, 64},
+     1,
+     1,
+     1,
+     1,
+     1,
+     false,
+     1,
+     4,
+     true},
+    {"weight gradient, depthwise",
+     WEIGHT_GRADIENT,
+     {2, 14, 14, 32},
+     {2, 14, 14, 32},
+     1,
+     1,
+     1,
+     1,
+     1,
+     false,
+     1,
+     32,
+     true},
+    {"NCHW",
+     {"bf01", "oi01", "bf01"},
+     {2, 32, 14, 14},
+     {48, 32, 3, 3},
+     1,
+     1,
+     1,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
+    {"NCHW input gradient",
+     {"bf01", "io01", "bf01"},
+     {2, 48, 7, 7},
+     {48, 32, 3, 3},
+     1,
+     2,
+     1,
+     2,
+     1,
+     true,
+     1,
+     1,
+     true},
+    {"NCHW weight gradient",
+     {"fb01", "io01", "bf01"},
+     {2, 32, 14, 14},
+     {2, 48, 14, 14},
+     1,
+     1,
+     1,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
+    {"mixed orders",
+     {"0b1f", "i0o1", "f01b"},
+     {14, 2, 14, 32},
+     {32, 3, 48, 3},
+     1,
+     1,
+     1,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
+    {"one spatial dimension",
+     {"b0f", "0io", "b0f"},
+     {4, 64, 32},
+     {5, 32, 48},
+     1,
+     2,
+     2,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
+    {"its weight gradient",
+     {"f0b", "i0o", "0bf"},
+     {4, 64, 32},
+     {4, 64, 48},
+     1,
+     2,
+     2,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
+    {"three spatial dimensions",
+     {"b012f", "012io", "b012f"},
+     {2, 6, 7, 8, 16},
+     {3, 3, 3, 16, 32},
+     1,
+     1,
+     1,
+     1,
+     1,
+     false,
+     1,
+     1,
+     true},
     {"cropping", NHWC, {2, 14, 14, 32}, {3, 3, 32, 32}, 1, -1, 2, 1, 1, false, 1, 1, false},
     {"whole image", NHWC, {8, 7, 7, 32}, {7, 7, 32, 64}, 1, 0, 0, 1, 1, false, 1, 1, true},
 };
@@ -340,14 +686,16 @@ static vt_module *with_epilogue(make_op *make, const void *row) {
   vt_value *bias = vt_func_add_param(func, vt_type_make(arena, VT_F32, 1, &type.dims[last]));
   vt_value *wide = vt_build(func, NULL, VT_OP_BROADCAST_IN_DIM, NULL, type, 1, &bias);
   vt_op_set_ints(wide->op, VT_ATTR_BROADCAST_DIMENSIONS, 1, &last);
-  vt_value *sum = vt_build(func, NULL, VT_OP_ADD, NULL, type, 2, (vt_value *[]){&op->results[0], wide});
+  vt_value *sum =
+      vt_build(func, NULL, VT_OP_ADD, NULL, type, 2, (vt_value *[]){&op->results[0], wide});
   vt_value *rounded = vt_build(func, NULL, VT_OP_CONVERT, NULL, half, 1, &sum);
   vt_func_set_returns(func, 1, &rounded);
   return module;
 }
 
 static void check_epilogue(make_op *make, const void *row) {
-  vt_program *fast = compile(with_epilogue(make, row), false), *plain = compile(with_epilogue(make, row), true);
+  vt_program *fast = compile(with_epilogue(make, row), false),
+             *plain = compile(with_epilogue(make, row), true);
   const vt_func *func = vt_program_module(plain)->main;
   void *params[3], *out[2];
   vt_type result = func->returns[0]->type;
@@ -396,7 +744,13 @@ static vt_module *with_transpose(const dot_row *row, const int64_t *permutation)
 static void transposed_results_are_written_so(void **state) {
   (void)state;
   static const dot_row rows[] = {
-      {"values times scores", {4, 35, 2, 24, -1}, {4, 2, 33, 35, -1}, {0, 2, -1}, {0, 1, -1}, {1, -1}, {3, -1}},
+      {"values times scores",
+       {4, 35, 2, 24, -1},
+       {4, 2, 33, 35, -1},
+       {0, 2, -1},
+       {0, 1, -1},
+       {1, -1},
+       {3, -1}},
       {"matrix", {64, 96, -1}, {96, 80, -1}, END, END, {1, -1}, {0, -1}},
       {"several right dims", {32, 48, -1}, {48, 4, 16, -1}, END, END, {1, -1}, {0, -1}},
   };
@@ -407,8 +761,8 @@ static void transposed_results_are_written_so(void **state) {
     const vt_func *func = vt_program_module(plain)->main;
     vt_type result = func->returns[0]->type;
     void *data[4] = {vt_host_alloc(vt_type_bytes(func->params[0]->type)),
-                     vt_host_alloc(vt_type_bytes(func->params[1]->type)), vt_host_alloc(vt_type_bytes(result)),
-                     vt_host_alloc(vt_type_bytes(result))};
+                     vt_host_alloc(vt_type_bytes(func->params[1]->type)),
+                     vt_host_alloc(vt_type_bytes(result)), vt_host_alloc(vt_type_bytes(result))};
     random_state = 7;
     fill(data[0], func->params[0]->type);
     fill(data[1], func->params[1]->type);
@@ -416,7 +770,8 @@ static void transposed_results_are_written_so(void **state) {
     run(plain, data[0], data[1], data[3]);
     for (int64_t e = 0; e < vt_type_elements(result); e++) {
       double got = value_at(data[2], VT_BF16, e), want = value_at(data[3], VT_BF16, e);
-      if (!(fabs(got - want) <= 1e-2 * fabs(want) + 1e-3)) fail_msg("%s: %g for %g", rows[i].name, got, want);
+      if (!(fabs(got - want) <= 1e-2 * fabs(want) + 1e-3))
+        fail_msg("%s: %g for %g", rows[i].name, got, want);
     }
     if (vt_host_fast_bf16()) assert_int_equal(fast->plan->step_count, 1);
     for (int k = 0; k < 4; k++) vt_host_free(data[k]);

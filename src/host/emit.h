@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // emit.h - LLVM code for nests; internal to the code generator (emit_*.c, jit.c).
 //
-// Values in registers are vectors of `lanes` elements whatever the type, scalars are splats. pred is <n x i1>,
-// integers have their width, f32 and f64 are themselves, bf16 and f16 are f32 that hold a representable number.
-// No fast-math flag is ever set and nothing is contracted, so each op rounds as the evaluator's does; the inside of
-// exp, log and their like (emit_math.c) uses fused multiply-add.
+// Values in registers are vectors of `lanes` elements whatever the type, scalars are splats. pred
+// is <n x i1>, integers have their width, f32 and f64 are themselves, bf16 and f16 are f32 that
+// hold a representable number. No fast-math flag is ever set and nothing is contracted, so each op
+// rounds as the evaluator's does; the inside of exp, log and their like (emit_math.c) uses fused
+// multiply-add.
 #ifndef VT_HOST_EMIT_H
 #define VT_HOST_EMIT_H
 
@@ -14,16 +15,17 @@
 #include "host/nest.h"
 
 typedef struct vt_target {
-  int lanes;             // 16 with AVX-512, else 8
-  bool avx512;           // F, BW, DQ, VL
-  bool bf16;             // vcvtneps2bf16
+  int lanes;   // 16 with AVX-512, else 8
+  bool avx512; // F, BW, DQ, VL
+  bool bf16;   // vcvtneps2bf16
   bool f16c, fma;
 } vt_target;
 
-// The function of a nest: walks rows [row_lo, row_hi) and of each the columns [col_lo, col_hi). col_lo is a
-// multiple of 64. A range is never empty. `accumulators` is the block for this call (kernel.h of the nest).
-typedef void vt_nest_fn(void *const *args, const int64_t *dims, int64_t row_lo, int64_t row_hi, int64_t col_lo,
-                        int64_t col_hi, void *accumulators);
+// The function of a nest: walks rows [row_lo, row_hi) and of each the columns [col_lo, col_hi).
+// col_lo is a multiple of 64. A range is never empty. `accumulators` is the block for this call
+// (kernel.h of the nest).
+typedef void vt_nest_fn(void *const *args, const int64_t *dims, int64_t row_lo, int64_t row_hi,
+                        int64_t col_lo, int64_t col_hi, void *accumulators);
 
 typedef struct vt_emitter {
   vt_target target;
@@ -33,10 +35,11 @@ typedef struct vt_emitter {
   LLVMValueRef function;
 } vt_emitter;
 
-// What the code of a nest depends on, as text: equal keys have equal code. Sizes are not part of it.
+// What the code of a nest depends on, as text: equal keys have equal code. Sizes are not part of
+// it.
 void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *out_key);
-// The run-time numbers behind `dims`; returns their count (out may be NULL to count). Offsets and strides of
-// accumulators come from `accumulator_offsets` (by output).
+// The run-time numbers behind `dims`; returns their count (out may be NULL to count). Offsets and
+// strides of accumulators come from `accumulator_offsets` (by output).
 uint32_t vt_nest_dims(const vt_nest *nest, const int64_t *accumulator_offsets, int64_t *out);
 // True when rows end inside a vector and need masked stores.
 bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target);
@@ -44,28 +47,31 @@ bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target);
 void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name);
 
 // emit_op.c
-LLVMTypeRef vt_emit_type(vt_emitter *e, vt_dtype dtype);          // vector in registers
-LLVMTypeRef vt_emit_memory_type(vt_emitter *e, vt_dtype dtype);   // element in memory
-vt_dtype vt_emit_compute_dtype(vt_dtype dtype);                   // f32 for bf16 and f16
+LLVMTypeRef vt_emit_type(vt_emitter *e, vt_dtype dtype);        // vector in registers
+LLVMTypeRef vt_emit_memory_type(vt_emitter *e, vt_dtype dtype); // element in memory
+vt_dtype vt_emit_compute_dtype(vt_dtype dtype);                 // f32 for bf16 and f16
 LLVMValueRef vt_emit_from_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef vector);
 LLVMValueRef vt_emit_to_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef vector);
-LLVMValueRef vt_emit_round(vt_emitter *e, vt_dtype dtype, LLVMValueRef vector);  // f32 to the grid of bf16, f16
+LLVMValueRef vt_emit_round(vt_emitter *e, vt_dtype dtype,
+                           LLVMValueRef vector); // f32 to the grid of bf16, f16
 LLVMValueRef vt_emit_constant(vt_emitter *e, const vt_literal *literal);
 LLVMValueRef vt_emit_op(vt_emitter *e, const vt_op *op, const LLVMValueRef *operands);
-LLVMValueRef vt_emit_combine(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef vt_emit_combine(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef a,
+                             LLVMValueRef b);
 LLVMValueRef vt_emit_neutral(vt_emitter *e, vt_reducer reducer, vt_dtype dtype);
 LLVMValueRef vt_emit_splat_f(vt_emitter *e, vt_dtype dtype, double value);
 LLVMValueRef vt_emit_splat_i(vt_emitter *e, vt_dtype dtype, int64_t value);
-LLVMValueRef vt_emit_intrinsic(vt_emitter *e, const char *name, uint32_t type_count, LLVMTypeRef *types,
-                               uint32_t count, LLVMValueRef *args);
+LLVMValueRef vt_emit_intrinsic(vt_emitter *e, const char *name, uint32_t type_count,
+                               LLVMTypeRef *types, uint32_t count, LLVMValueRef *args);
 
 // emit_math.c: f32 and f64 in registers. NULL when the op is not one of its functions.
-LLVMValueRef vt_emit_math(vt_emitter *e, vt_opcode code, vt_dtype dtype, const LLVMValueRef *operands);
+LLVMValueRef vt_emit_math(vt_emitter *e, vt_opcode code, vt_dtype dtype,
+                          const LLVMValueRef *operands);
 bool vt_emit_is_math(vt_opcode code);
 typedef struct vt_runtime_symbol {
   const char *name;
   void *address;
 } vt_runtime_symbol;
-extern const vt_runtime_symbol vt_runtime_symbols[];  // ended by a NULL name
+extern const vt_runtime_symbol vt_runtime_symbols[]; // ended by a NULL name
 
 #endif

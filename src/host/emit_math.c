@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// emit_math.c - exp, log and their kin on f32 vectors as polynomials, everything else lane by lane through libm.
+// emit_math.c - exp, log and their kin on f32 vectors as polynomials, everything else lane by lane
+// through libm.
 //
-// Worst error on normal results against f64, held by emit_math_test over all exponents (measured, ulp): exp 0.95,
-// expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.1, sin and cos 1.5 (of the larger of the result and 2^-24),
-// rsqrt 1.4, others libm's.
-// Subnormal inputs count as zero and subnormal results are zero, as everywhere in compiled code.
-// Polynomials are least-squares fits on Chebyshev nodes, reweighted towards the smallest worst relative error.
-// f64 goes to libm: rare, and exact enough only there.
+// Worst error on normal results against f64, held by emit_math_test over all exponents (measured,
+// ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.1, sin and cos 1.5 (of the
+// larger of the result and 2^-24), rsqrt 1.4, others libm's. Subnormal inputs count as zero and
+// subnormal results are zero, as everywhere in compiled code. Polynomials are least-squares fits on
+// Chebyshev nodes, reweighted towards the smallest worst relative error. f64 goes to libm: rare,
+// and exact enough only there.
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -16,22 +17,42 @@
 
 typedef LLVMValueRef value;
 
-static value constant(vt_emitter *e, double x) { return vt_emit_splat_f(e, VT_F32, x); }
-static value add(vt_emitter *e, value x, value y) { return LLVMBuildFAdd(e->builder, x, y, ""); }
-static value sub(vt_emitter *e, value x, value y) { return LLVMBuildFSub(e->builder, x, y, ""); }
-static value mul(vt_emitter *e, value x, value y) { return LLVMBuildFMul(e->builder, x, y, ""); }
-static value divide(vt_emitter *e, value x, value y) { return LLVMBuildFDiv(e->builder, x, y, ""); }
-static value choose(vt_emitter *e, value c, value x, value y) { return LLVMBuildSelect(e->builder, c, x, y, ""); }
-static value test(vt_emitter *e, LLVMRealPredicate p, value x, value y) { return LLVMBuildFCmp(e->builder, p, x, y, ""); }
+static value constant(vt_emitter *e, double x) {
+  return vt_emit_splat_f(e, VT_F32, x);
+}
+static value add(vt_emitter *e, value x, value y) {
+  return LLVMBuildFAdd(e->builder, x, y, "");
+}
+static value sub(vt_emitter *e, value x, value y) {
+  return LLVMBuildFSub(e->builder, x, y, "");
+}
+static value mul(vt_emitter *e, value x, value y) {
+  return LLVMBuildFMul(e->builder, x, y, "");
+}
+static value divide(vt_emitter *e, value x, value y) {
+  return LLVMBuildFDiv(e->builder, x, y, "");
+}
+static value choose(vt_emitter *e, value c, value x, value y) {
+  return LLVMBuildSelect(e->builder, c, x, y, "");
+}
+static value test(vt_emitter *e, LLVMRealPredicate p, value x, value y) {
+  return LLVMBuildFCmp(e->builder, p, x, y, "");
+}
 
 static value call(vt_emitter *e, const char *name, uint32_t count, value *args) {
   LLVMTypeRef type = LLVMTypeOf(args[0]);
   return vt_emit_intrinsic(e, name, 1, &type, count, args);
 }
 
-static value fma3(vt_emitter *e, value x, value y, value z) { return call(e, "llvm.fma", 3, (value[]){x, y, z}); }
-static value absolute(vt_emitter *e, value x) { return call(e, "llvm.fabs", 1, &x); }
-static value copysign2(vt_emitter *e, value x, value y) { return call(e, "llvm.copysign", 2, (value[]){x, y}); }
+static value fma3(vt_emitter *e, value x, value y, value z) {
+  return call(e, "llvm.fma", 3, (value[]){x, y, z});
+}
+static value absolute(vt_emitter *e, value x) {
+  return call(e, "llvm.fabs", 1, &x);
+}
+static value copysign2(vt_emitter *e, value x, value y) {
+  return call(e, "llvm.copysign", 2, (value[]){x, y});
+}
 
 static value polynomial(vt_emitter *e, value x, int count, const double *c) {
   value y = constant(e, c[0]);
@@ -39,14 +60,19 @@ static value polynomial(vt_emitter *e, value x, int count, const double *c) {
   return y;
 }
 
-static LLVMTypeRef int_type(vt_emitter *e) { return vt_emit_type(e, VT_S32); }
-static value int_constant(vt_emitter *e, int64_t x) { return vt_emit_splat_i(e, VT_S32, x); }
+static LLVMTypeRef int_type(vt_emitter *e) {
+  return vt_emit_type(e, VT_S32);
+}
+static value int_constant(vt_emitter *e, int64_t x) {
+  return vt_emit_splat_i(e, VT_S32, x);
+}
 
 // 2^n for whole n in [-126, 127], from a float that holds it.
 static value power_of_two(vt_emitter *e, value n) {
   LLVMBuilderRef b = e->builder;
   value i = LLVMBuildFPToSI(b, n, int_type(e), "");
-  value bits = LLVMBuildShl(b, LLVMBuildAdd(b, i, int_constant(e, 127), ""), int_constant(e, 23), "");
+  value bits =
+      LLVMBuildShl(b, LLVMBuildAdd(b, i, int_constant(e, 127), ""), int_constant(e, 23), "");
   return LLVMBuildBitCast(b, bits, LLVMTypeOf(n), "");
 }
 
@@ -66,13 +92,14 @@ static value reduce_exp(vt_emitter *e, value x, value *out_n) {
 }
 
 static value emit_exp(vt_emitter *e, value x) {
-  static const double c[] = {1.979014050e-04, 1.394486870e-03, 8.333498612e-03, 4.166629165e-02, 1.666666567e-01, 0.5};
+  static const double c[] = {1.979014050e-04, 1.394486870e-03, 8.333498612e-03,
+                             4.166629165e-02, 1.666666567e-01, 0.5};
   value n, r = reduce_exp(e, clamp(e, x, -104, 89), &n);
   value p = polynomial(e, r, 6, c);
   p = add(e, fma3(e, p, mul(e, r, r), r), constant(e, 1));
   if (e->target.avx512) {
     value args[5] = {p, n, p, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false),
-                     LLVMConstInt(LLVMInt32TypeInContext(e->context), 4, false)};  // rounding as set
+                     LLVMConstInt(LLVMInt32TypeInContext(e->context), 4, false)}; // rounding as set
     return vt_emit_intrinsic(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
   }
   // 2^n in two halves: n reaches -150 and 128.
@@ -83,7 +110,8 @@ static value emit_exp(vt_emitter *e, value x) {
 }
 
 static value emit_expm1(vt_emitter *e, value x) {
-  static const double c[] = {1.984589180e-04, 1.394082326e-03, 8.333389647e-03, 4.166635871e-02, 1.666666567e-01, 0.5};
+  static const double c[] = {1.984589180e-04, 1.394082326e-03, 8.333389647e-03,
+                             4.166635871e-02, 1.666666567e-01, 0.5};
   value n, r = reduce_exp(e, clamp(e, x, -18, 89), &n);
   value p = fma3(e, polynomial(e, r, 6, c), mul(e, r, r), r);
   // 2^n p + (2^n - 1), at half the size so that 2^128 does not overflow early.
@@ -91,13 +119,14 @@ static value emit_expm1(vt_emitter *e, value x) {
   value y = fma3(e, scale, p, sub(e, scale, constant(e, 0.5)));
   y = add(e, y, y);
   value tiny = test(e, LLVMRealOLT, absolute(e, x), constant(e, 0x1p-24));
-  return choose(e, tiny, x, y);  // keeps -0
+  return choose(e, tiny, x, y); // keeps -0
 }
 
 // log of a positive normal number, or of +inf and NaN; other inputs give anything.
 static value log_positive(vt_emitter *e, value x) {
-  static const double c[] = {6.746601313e-02, -1.167564094e-01, 1.188817471e-01, -1.240559146e-01, 1.421955079e-01,
-                             -1.666799635e-01, 2.000211924e-01, -2.500000894e-01, 3.333331347e-01};
+  static const double c[] = {6.746601313e-02,  -1.167564094e-01, 1.188817471e-01,
+                             -1.240559146e-01, 1.421955079e-01,  -1.666799635e-01,
+                             2.000211924e-01,  -2.500000894e-01, 3.333331347e-01};
   LLVMBuilderRef b = e->builder;
   LLVMTypeRef f32 = LLVMTypeOf(x);
   value bits = LLVMBuildBitCast(b, x, int_type(e), "");
@@ -109,7 +138,7 @@ static value log_positive(vt_emitter *e, value x) {
   value n = LLVMBuildSIToFP(b, exponent, f32, "");
   value m2 = mul(e, m, m);
   value tail = mul(e, mul(e, m2, m), polynomial(e, m, 9, c));
-  tail = fma3(e, n, constant(e, -0x1.bd0106p-13), tail);  // ln 2 = 0x1.63p-1 - that
+  tail = fma3(e, n, constant(e, -0x1.bd0106p-13), tail); // ln 2 = 0x1.63p-1 - that
   tail = fma3(e, m2, constant(e, -0.5), tail);
   value y = fma3(e, n, constant(e, 0x1.63p-1), add(e, m, tail));
   value special = LLVMBuildNot(b, test(e, LLVMRealOLT, x, constant(e, INFINITY)), "");
@@ -128,7 +157,7 @@ static value emit_log1p(vt_emitter *e, value x) {
   value one = constant(e, 1), u = add(e, x, one);
   value lost = sub(e, x, sub(e, u, one));
   value y = add(e, log_positive(e, u), divide(e, lost, u));
-  y = choose(e, test(e, LLVMRealOLT, u, constant(e, INFINITY)), y, u);  // inf and NaN
+  y = choose(e, test(e, LLVMRealOLT, u, constant(e, INFINITY)), y, u); // inf and NaN
   value zero = test(e, LLVMRealOEQ, u, constant(e, 0));
   value negative = test(e, LLVMRealOLT, u, constant(e, 0));
   y = choose(e, zero, constant(e, -INFINITY), choose(e, negative, constant(e, NAN), y));
@@ -148,7 +177,9 @@ static value emit_tanh(vt_emitter *e, value x) {
   return copysign2(e, divide(e, t, add(e, t, constant(e, 2))), x);
 }
 
-static value emit_rsqrt(vt_emitter *e, value x) { return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x)); }
+static value emit_rsqrt(vt_emitter *e, value x) {
+  return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
+}
 
 // Calls `name`(out, a, b, lanes) with the vectors in memory.
 static value through_memory(vt_emitter *e, const char *name, uint32_t count, const value *args) {
@@ -158,19 +189,22 @@ static value through_memory(vt_emitter *e, const char *name, uint32_t count, con
   LLVMBasicBlockRef here = LLVMGetInsertBlock(b), entry = LLVMGetEntryBasicBlock(e->function);
   LLVMPositionBuilderBefore(b, LLVMGetFirstInstruction(entry));
   value slots[3];
-  for (uint32_t i = 0; i < 3; i++) slots[i] = i <= count ? LLVMBuildAlloca(b, vector, "") : slots[0];
+  for (uint32_t i = 0; i < 3; i++)
+    slots[i] = i <= count ? LLVMBuildAlloca(b, vector, "") : slots[0];
   LLVMPositionBuilderAtEnd(b, here);
   for (uint32_t i = 0; i < count; i++) LLVMBuildStore(b, args[i], slots[i + 1]);
   LLVMTypeRef params[4] = {pointer, pointer, pointer, i32};
   LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 4, false);
   value function = LLVMGetNamedFunction(e->module, name);
   if (!function) function = LLVMAddFunction(e->module, name, type);
-  value call_args[4] = {slots[0], slots[1], slots[2], LLVMConstInt(i32, (unsigned)e->target.lanes, false)};
+  value call_args[4] = {slots[0], slots[1], slots[2],
+                        LLVMConstInt(i32, (unsigned)e->target.lanes, false)};
   LLVMBuildCall2(b, type, function, call_args, 4, "");
   return LLVMBuildLoad2(b, vector, slots[0], "");
 }
 
-// sin (or cos) of |x| <= 2^13 by three-part reduction; one lane beyond sends the vector through libm.
+// sin (or cos) of |x| <= 2^13 by three-part reduction; one lane beyond sends the vector through
+// libm.
 static value emit_sine(vt_emitter *e, value x, bool cosine) {
   static const double s[] = {2.718237283e-06, -1.983932743e-04, 8.333329111e-03, -1.666666716e-01};
   static const double c[] = {-2.720504426e-07, 2.479945215e-05, -1.388888340e-03, 4.166666791e-02};
@@ -188,7 +222,8 @@ static value emit_sine(vt_emitter *e, value x, bool cosine) {
   value inside = test(e, LLVMRealOLE, absolute(e, x), constant(e, 8192));
   value i = LLVMBuildFPToSI(b, choose(e, inside, n, constant(e, 0)), int_type(e), "");
   if (cosine) i = LLVMBuildAdd(b, i, int_constant(e, 1), "");
-  value odd = LLVMBuildICmp(b, LLVMIntNE, LLVMBuildAnd(b, i, int_constant(e, 1), ""), int_constant(e, 0), "");
+  value odd = LLVMBuildICmp(b, LLVMIntNE, LLVMBuildAnd(b, i, int_constant(e, 1), ""),
+                            int_constant(e, 0), "");
   value flip = LLVMBuildShl(b, LLVMBuildAnd(b, i, int_constant(e, 2), ""), int_constant(e, 30), "");
   value bits = LLVMBuildBitCast(b, choose(e, odd, cosi, sine), int_type(e), "");
   value y = LLVMBuildBitCast(b, LLVMBuildXor(b, bits, flip, ""), f32, "");
@@ -210,10 +245,12 @@ static value emit_sine(vt_emitter *e, value x, bool cosine) {
 }
 
 // name in C, opcode, operands
+// clang-format off
 #define LANE_FUNCTIONS(X)                                                                          \
   X(exp, EXPONENTIAL, 1) X(expm1, EXPONENTIAL_MINUS_ONE, 1) X(log, LOG, 1) X(log1p, LOG_PLUS_ONE, 1)                   \
   X(tanh, TANH, 1) X(cos, COSINE, 1) X(sin, SINE, 1) X(tan, TAN, 1) X(cbrt, CBRT, 1) X(round, ROUND_NEAREST_AFZ, 1)   \
   X(pow, POWER, 2) X(atan2, ATAN2, 2)
+// clang-format on
 
 #define LANES(name, opcode, count)                                                                 \
   static void lanes_##name##_f32(float *out, const float *a, const float *b, int n) {              \
@@ -236,19 +273,23 @@ static void lanes_logistic_f64(double *out, const double *a, const double *b, in
 const vt_runtime_symbol vt_runtime_symbols[] = {
 #define SYMBOL(name, opcode, count)                                                                \
   {"vt_lanes_" #name "_f32", (void *)(uintptr_t)lanes_##name##_f32},                               \
-  {"vt_lanes_" #name "_f64", (void *)(uintptr_t)lanes_##name##_f64},
-  LANE_FUNCTIONS(SYMBOL)
-  {"vt_lanes_logistic_f64", (void *)(uintptr_t)lanes_logistic_f64},
-  {NULL, NULL},
+      {"vt_lanes_" #name "_f64", (void *)(uintptr_t)lanes_##name##_f64},
+    LANE_FUNCTIONS(SYMBOL){"vt_lanes_logistic_f64", (void *)(uintptr_t)lanes_logistic_f64},
+    {NULL, NULL},
 };
 
 static const char *lane_function(vt_opcode code, uint32_t *out_count) {
   switch (code) {
 #define NAME(name, opcode, count)                                                                  \
-  case VT_OP_##opcode: *out_count = count; return #name;
-  LANE_FUNCTIONS(NAME)
-  case VT_OP_LOGISTIC: *out_count = 1; return "logistic";
-  default: return NULL;
+  case VT_OP_##opcode:                                                                             \
+    *out_count = count;                                                                            \
+    return #name;
+    LANE_FUNCTIONS(NAME)
+  case VT_OP_LOGISTIC:
+    *out_count = 1;
+    return "logistic";
+  default:
+    return NULL;
   }
 }
 
@@ -259,20 +300,31 @@ bool vt_emit_is_math(vt_opcode code) {
 
 static value emit_f32(vt_emitter *e, vt_opcode code, value x) {
   switch (code) {
-  case VT_OP_EXPONENTIAL: return emit_exp(e, x);
-  case VT_OP_EXPONENTIAL_MINUS_ONE: return emit_expm1(e, x);
-  case VT_OP_LOG: return emit_log(e, x);
-  case VT_OP_LOG_PLUS_ONE: return emit_log1p(e, x);
-  case VT_OP_LOGISTIC: return emit_logistic(e, x);
-  case VT_OP_TANH: return emit_tanh(e, x);
-  case VT_OP_SINE: return emit_sine(e, x, false);
-  case VT_OP_COSINE: return emit_sine(e, x, true);
-  case VT_OP_RSQRT: return emit_rsqrt(e, x);
-  default: return NULL;
+  case VT_OP_EXPONENTIAL:
+    return emit_exp(e, x);
+  case VT_OP_EXPONENTIAL_MINUS_ONE:
+    return emit_expm1(e, x);
+  case VT_OP_LOG:
+    return emit_log(e, x);
+  case VT_OP_LOG_PLUS_ONE:
+    return emit_log1p(e, x);
+  case VT_OP_LOGISTIC:
+    return emit_logistic(e, x);
+  case VT_OP_TANH:
+    return emit_tanh(e, x);
+  case VT_OP_SINE:
+    return emit_sine(e, x, false);
+  case VT_OP_COSINE:
+    return emit_sine(e, x, true);
+  case VT_OP_RSQRT:
+    return emit_rsqrt(e, x);
+  default:
+    return NULL;
   }
 }
 
-LLVMValueRef vt_emit_math(vt_emitter *e, vt_opcode code, vt_dtype dtype, const LLVMValueRef *operands) {
+LLVMValueRef vt_emit_math(vt_emitter *e, vt_opcode code, vt_dtype dtype,
+                          const LLVMValueRef *operands) {
   if (!vt_dtype_is_float(dtype) || !vt_emit_is_math(code)) return NULL;
   if (dtype == VT_F32) {
     value fast = emit_f32(e, code, operands[0]);
@@ -285,6 +337,7 @@ LLVMValueRef vt_emit_math(vt_emitter *e, vt_opcode code, vt_dtype dtype, const L
   }
   uint32_t count = 1;
   char name[64];
-  snprintf(name, sizeof name, "vt_lanes_%s_%s", lane_function(code, &count), dtype == VT_F32 ? "f32" : "f64");
+  snprintf(name, sizeof name, "vt_lanes_%s_%s", lane_function(code, &count),
+           dtype == VT_F32 ? "f32" : "f64");
   return through_memory(e, name, count, operands);
 }

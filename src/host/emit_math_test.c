@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// emit_math_test.c - the f32 functions of emit_math.c against libm in double, over inputs of all exponents and signs.
-// Subnormal inputs and results are flushed on both sides: compiled code runs with FTZ and DAZ.
+// emit_math_test.c - the f32 functions of emit_math.c against libm in double, over inputs of all
+// exponents and signs. Subnormal inputs and results are flushed on both sides: compiled code runs
+// with FTZ and DAZ.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,15 +20,19 @@
 
 enum { COUNT = 1 << 20 };
 
-static double logistic(double x) { return 1 / (1 + exp(-x)); }
-static double rsqrt(double x) { return 1 / sqrt(x); }
+static double logistic(double x) {
+  return 1 / (1 + exp(-x));
+}
+static double rsqrt(double x) {
+  return 1 / sqrt(x);
+}
 
 typedef struct row {
   vt_opcode code;
   double (*reference)(double);
-  double ulp;       // allowed
-  double least;     // results smaller than this count in ulp of this
-  float low, high;  // inputs outside are skipped
+  double ulp;      // allowed
+  double least;    // results smaller than this count in ulp of this
+  float low, high; // inputs outside are skipped
 } row;
 
 static const row rows[] = {
@@ -71,17 +76,20 @@ static void run_op(vt_opcode code, float *in, float *out) {
 static double distance(const row *r, double want, float got) {
   if (fabs(want) < FLT_MIN) return fabsf(got) < FLT_MIN ? 0 : INFINITY;
   if (want != want || got != got) return want != want && got != got ? 0 : INFINITY;
-  if (isinf((float)want) || isinf(got)) return (float)want == got ? 0 : fabs(want) >= FLT_MAX ? 1 : INFINITY;
+  if (isinf((float)want) || isinf(got))
+    return (float)want == got ? 0 : fabs(want) >= FLT_MAX ? 1 : INFINITY;
   double size = fabs(want) > r->least ? fabs(want) : r->least;
   return fabs(want - (double)got) / ldexp(1, ilogb(size) - 23);
 }
 
 static void functions_keep_their_ulp(void **state) {
   (void)state;
-  float *in = aligned_alloc(64, COUNT * sizeof *in + 128), *out = aligned_alloc(64, COUNT * sizeof *out + 128);
+  float *in = aligned_alloc(64, COUNT * sizeof *in + 128),
+        *out = aligned_alloc(64, COUNT * sizeof *out + 128);
   for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
     const row *r = &rows[k];
-    for (uint32_t i = 0; i < COUNT; i++) {  // every 4096th bit pattern, jittered; half of them near one
+    for (uint32_t i = 0; i < COUNT;
+         i++) { // every 4096th bit pattern, jittered; half of them near one
       uint32_t bits = (i >> 1) * 8192 + i * 2654435761u % 8192;
       if (i & 1) bits = 0x3c000000u + (bits & 0x87ffffffu);
       memcpy(&in[i], &bits, 4);
@@ -95,7 +103,8 @@ static void functions_keep_their_ulp(void **state) {
       double d = distance(r, r->reference((double)in[i]), out[i]);
       if (d > worst) worst = d, at = in[i];
     }
-    print_message("%-24s worst %.3f ulp at %a, allowed %.1f\n", vt_op_short_name(r->code), worst, (double)at, r->ulp);
+    print_message("%-24s worst %.3f ulp at %a, allowed %.1f\n", vt_op_short_name(r->code), worst,
+                  (double)at, r->ulp);
     assert_true(worst <= r->ulp);
   }
   free(in);

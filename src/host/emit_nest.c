@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // emit_nest.c - the loops of a nest: rows, passes over a row's columns, reductions, stores.
-// In:  a vt_nest. Out: one LLVM function of type vt_nest_fn, and the text key and numbers that go with it.
+// In:  a vt_nest. Out: one LLVM function of type vt_nest_fn, and the text key and numbers that go
+// with it.
 //
-// Form: for each row { addresses; row values; for each stage { for columns by vectors { loads, ops, stores,
-// reduction steps }; reduce the lanes; row values of the next stage }; row stores }.
-// Nothing is sized at compile time, so one function serves all shapes of the same structure. Loads always read
-// whole vectors (memory behind the end is readable); stores are masked only where rows end inside a vector.
-// A value of an earlier stage is computed again in a later pass unless that costs more than memory: then the pass
-// that had it keeps it in a row buffer on the stack.
+// Form: for each row { addresses; row values; for each stage { for columns by vectors { loads, ops,
+// stores, reduction steps }; reduce the lanes; row values of the next stage }; row stores }.
+// Nothing is sized at compile time, so one function serves all shapes of the same structure. Loads
+// always read whole vectors (memory behind the end is readable); stores are masked only where rows
+// end inside a vector. A value of an earlier stage is computed again in a later pass unless that
+// costs more than memory: then the pass that had it keeps it in a row buffer on the stack.
 #include <assert.h>
 #include <string.h>
 
 #include "host/emit.h"
 
-enum { KEEP_COST = 6, MAX_KEPT = 4 };  // ops of recomputation that pay for a row buffer; buffers per nest
+enum {
+  KEEP_COST = 6,
+  MAX_KEPT = 4
+}; // ops of recomputation that pay for a row buffer; buffers per nest
 static const int64_t MAX_KEPT_BYTES = 512 << 10;
 
 typedef struct node_state {
@@ -26,11 +30,11 @@ typedef struct node_state {
   LLVMValueRef once;        // value of scalar and row level
   LLVMValueRef in_pass;     // value of full level, in pass `pass`
   int32_t pass;
-  LLVMValueRef buffer;      // kept row, NULL = none
+  LLVMValueRef buffer; // kept row, NULL = none
   bool kept;
-  uint32_t uses;            // passes that ask for the value, a bit each
-  int32_t store_pass;       // output: the pass that writes it
-  LLVMValueRef phi, phi2;   // accumulating vectors of this pass (argmax: value, index)
+  uint32_t uses;          // passes that ask for the value, a bit each
+  int32_t store_pass;     // output: the pass that writes it
+  LLVMValueRef phi, phi2; // accumulating vectors of this pass (argmax: value, index)
   LLVMValueRef next, next2;
 } node_state;
 
@@ -39,11 +43,11 @@ typedef struct loops {
   const vt_nest *nest;
   node_state *state;
   LLVMValueRef args, dims, row_lo, row_hi, col_lo, col_hi, accumulators;
-  LLVMValueRef row, column, columns;  // current indices; number of columns (i64)
-  LLVMValueRef mask;                  // lanes inside the row; NULL when all are
+  LLVMValueRef row, column, columns; // current indices; number of columns (i64)
+  LLVMValueRef mask;                 // lanes inside the row; NULL when all are
   LLVMValueRef dim_values[VT_NEST_ATOMS];
   int32_t pass;
-  bool ragged;                        // stores need the mask
+  bool ragged; // stores need the mask
 } loops;
 
 // ---- What code depends on.
@@ -55,7 +59,8 @@ static bool has_slot(const vt_node *n) {
 static void mark_live(const vt_nest *nest, uint32_t node, bool *live) {
   if (live[node]) return;
   live[node] = true;
-  for (uint32_t i = 0; i < nest->nodes[node].operand_count; i++) mark_live(nest, nest->nodes[node].operands[i], live);
+  for (uint32_t i = 0; i < nest->nodes[node].operand_count; i++)
+    mark_live(nest, nest->nodes[node].operands[i], live);
 }
 
 static void find_live(const vt_nest *nest, bool *live) {
@@ -108,27 +113,32 @@ static void key_attrs(const vt_op *op, vt_text *key) {
     vt_text_printf(key, "=%llx", (unsigned long long)bits);
     break;
   }
-  default: break;
+  default:
+    break;
   }
 }
 
 static bool keeps_buffers(const vt_nest *nest) {
-  return nest->stage_count > 1 && nest->atoms[nest->atom_count - 1] * 4 * MAX_KEPT <= MAX_KEPT_BYTES;
+  return nest->stage_count > 1 &&
+         nest->atoms[nest->atom_count - 1] * 4 * MAX_KEPT <= MAX_KEPT_BYTES;
 }
 
 void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
   bool live[VT_NEST_NODES];
   find_live(nest, live);
-  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d", target->lanes, target->avx512, target->bf16,
-                 nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target), nest->stage_count,
-                 keeps_buffers(nest));
+  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d", target->lanes, target->avx512,
+                 target->bf16, nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target),
+                 nest->stage_count, keeps_buffers(nest));
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     if (!live[i]) continue;
-    vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage, nest->nodes[i].level);
+    vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage,
+                   nest->nodes[i].level);
     if (n->kind == VT_NODE_LOAD) vt_text_printf(key, " i%d", n->input);
-    if (n->output >= 0) vt_text_printf(key, " o%d%c", n->output, vt_nest_is_full(nest, n) ? 'f' : 'r');
-    if (n->kind == VT_NODE_REDUCE) vt_text_printf(key, " r%d%c", n->reducer, n->accumulated ? 'a' : 'r');
+    if (n->output >= 0)
+      vt_text_printf(key, " o%d%c", n->output, vt_nest_is_full(nest, n) ? 'f' : 'r');
+    if (n->kind == VT_NODE_REDUCE)
+      vt_text_printf(key, " r%d%c", n->reducer, n->accumulated ? 'a' : 'r');
     if (n->kind == VT_NODE_REDUCE) vt_text_printf(key, "#%d", n->value->index);
     if (n->kind == VT_NODE_OP || n->kind == VT_NODE_CONST) {
       vt_text_printf(key, " c%d", n->op->code);
@@ -140,10 +150,18 @@ void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
 
 // ---- Small builders.
 
-static LLVMTypeRef i64_type(const loops *l) { return LLVMInt64TypeInContext(l->e->context); }
-static LLVMTypeRef i32_type(const loops *l) { return LLVMInt32TypeInContext(l->e->context); }
-static LLVMTypeRef pointer_type(const loops *l) { return LLVMPointerTypeInContext(l->e->context, 0); }
-static LLVMValueRef i64_constant(const loops *l, int64_t x) { return LLVMConstInt(i64_type(l), (uint64_t)x, true); }
+static LLVMTypeRef i64_type(const loops *l) {
+  return LLVMInt64TypeInContext(l->e->context);
+}
+static LLVMTypeRef i32_type(const loops *l) {
+  return LLVMInt32TypeInContext(l->e->context);
+}
+static LLVMTypeRef pointer_type(const loops *l) {
+  return LLVMPointerTypeInContext(l->e->context, 0);
+}
+static LLVMValueRef i64_constant(const loops *l, int64_t x) {
+  return LLVMConstInt(i64_type(l), (uint64_t)x, true);
+}
 
 static LLVMBasicBlockRef new_block(loops *l, const char *name) {
   return LLVMAppendBasicBlockInContext(l->e->context, l->e->function, name);
@@ -184,7 +202,8 @@ static LLVMValueRef at_column(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
 }
 
 static LLVMValueRef load_vector(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
-  LLVMValueRef load = LLVMBuildLoad2(l->e->builder, memory_vector(l, dtype), at_column(l, dtype, pointer), "");
+  LLVMValueRef load =
+      LLVMBuildLoad2(l->e->builder, memory_vector(l, dtype), at_column(l, dtype, pointer), "");
   LLVMSetAlignment(load, (unsigned)vt_dtype_bytes(dtype));
   return vt_emit_from_memory(l->e, dtype, load);
 }
@@ -194,7 +213,8 @@ static LLVMValueRef load_splat(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
   return vt_emit_from_memory(l->e, dtype, splat_scalar(l, load));
 }
 
-static void store_vector(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x, bool masked) {
+static void store_vector(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x,
+                         bool masked) {
   LLVMBuilderRef b = l->e->builder;
   LLVMValueRef memory = vt_emit_to_memory(l->e, dtype, x);
   unsigned bytes = (unsigned)vt_dtype_bytes(dtype);
@@ -240,21 +260,28 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
   node_state *s = &l->state[node];
   vt_dtype dtype = n->value->type.dtype;
   switch (n->kind) {
-  case VT_NODE_CONST: return vt_emit_constant(l->e, vt_attr_literal(n->op, VT_ATTR_VALUE));
+  case VT_NODE_CONST:
+    return vt_emit_constant(l->e, vt_attr_literal(n->op, VT_ATTR_VALUE));
   case VT_NODE_LOAD:
-    return s->level == VT_LEVEL_FULL ? load_vector(l, dtype, s->row_pointer) : load_splat(l, dtype, s->row_pointer);
-  case VT_NODE_IOTA: return iota_value(l, s, n);
-  case VT_NODE_ALIAS: return node_value(l, n->operands[0]);
-  default: break;
+    return s->level == VT_LEVEL_FULL ? load_vector(l, dtype, s->row_pointer)
+                                     : load_splat(l, dtype, s->row_pointer);
+  case VT_NODE_IOTA:
+    return iota_value(l, s, n);
+  case VT_NODE_ALIAS:
+    return node_value(l, n->operands[0]);
+  default:
+    break;
   }
   LLVMValueRef operands[3];
   for (uint32_t i = 0; i < n->operand_count; i++) operands[i] = node_value(l, n->operands[i]);
-  for (uint32_t i = 0; i < n->operand_count; i++)  // select and clamp take scalars beside vectors: all are splats
+  for (uint32_t i = 0; i < n->operand_count;
+       i++) // select and clamp take scalars beside vectors: all are splats
     assert(operands[i]);
   return vt_emit_op(l->e, n->op, operands);
 }
 
-// Scalars and row values are computed once, where the builder stands when first asked: prepare_* ask in time.
+// Scalars and row values are computed once, where the builder stands when first asked: prepare_*
+// ask in time.
 static LLVMValueRef node_value(loops *l, uint32_t node) {
   const vt_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
@@ -278,7 +305,8 @@ static int recompute_cost(loops *l, uint32_t node, bool *seen) {
   if (seen[node] || l->state[node].level != VT_LEVEL_FULL) return 0;
   seen[node] = true;
   int cost = 0;
-  if (n->kind == VT_NODE_OP) cost = vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP ? KEEP_COST : 1;
+  if (n->kind == VT_NODE_OP)
+    cost = vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP ? KEEP_COST : 1;
   for (uint32_t i = 0; i < n->operand_count; i++) cost += recompute_cost(l, n->operands[i], seen);
   return cost;
 }
@@ -291,7 +319,8 @@ static void spread_uses(loops *l) {
     for (uint32_t i = 0; i < nest->node_count; i++) {
       const vt_node *n = &nest->nodes[i];
       if (!l->state[i].live) continue;
-      uint32_t uses = n->kind == VT_NODE_REDUCE ? 1u << (n->stage - !n->accumulated) : l->state[i].uses;
+      uint32_t uses =
+          n->kind == VT_NODE_REDUCE ? 1u << (n->stage - !n->accumulated) : l->state[i].uses;
       for (uint32_t k = 0; k < n->operand_count; k++) {
         uint32_t *to = &l->state[n->operands[k]].uses;
         changed |= (*to | uses) != *to;
@@ -311,12 +340,14 @@ static void find_uses(loops *l) {
   }
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_node *n = &l->nest->nodes[i];
-    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n)) l->state[i].uses |= 1u << l->state[i].store_pass;
+    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n))
+      l->state[i].uses |= 1u << l->state[i].store_pass;
   }
   spread_uses(l);
 }
 
-// Row buffers for values that several passes ask for and that cost much. Later values first: they cover earlier ones.
+// Row buffers for values that several passes ask for and that cost much. Later values first: they
+// cover earlier ones.
 static void choose_kept(loops *l) {
   const vt_nest *nest = l->nest;
   bool seen[VT_NEST_NODES];
@@ -326,13 +357,16 @@ static void choose_kept(loops *l) {
   for (uint32_t i = nest->node_count; i-- > 0 && count < MAX_KEPT;) {
     const vt_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
-    if (!s->live || s->level != VT_LEVEL_FULL || n->kind != VT_NODE_OP || __builtin_popcount(s->uses) < 2) continue;
+    if (!s->live || s->level != VT_LEVEL_FULL || n->kind != VT_NODE_OP ||
+        __builtin_popcount(s->uses) < 2)
+      continue;
     // Only where a later pass asks for it directly, not through another kept value.
     bool direct = n->output >= 0;
     for (uint32_t k = 0; k < nest->node_count && !direct; k++) {
       const vt_node *user = &nest->nodes[k];
       if (!l->state[k].live || l->state[k].kept) continue;
-      uint32_t at = user->kind == VT_NODE_REDUCE ? 1u << (user->stage - !user->accumulated) : l->state[k].uses;
+      uint32_t at = user->kind == VT_NODE_REDUCE ? 1u << (user->stage - !user->accumulated)
+                                                 : l->state[k].uses;
       for (uint32_t o = 0; o < user->operand_count; o++)
         if (user->operands[o] == i && (at & ~(s->uses & (0 - s->uses)))) direct = true;
     }
@@ -363,7 +397,8 @@ static void place_pointers(loops *l) {
     }
     LLVMValueRef base = l->accumulators;
     if (!n->accumulated) {
-      LLVMValueRef at = i64_constant(l, n->kind == VT_NODE_LOAD ? n->input : (int64_t)nest->input_count + n->output);
+      LLVMValueRef at = i64_constant(
+          l, n->kind == VT_NODE_LOAD ? n->input : (int64_t)nest->input_count + n->output);
       LLVMValueRef p = LLVMBuildInBoundsGEP2(b, pointer_type(l), l->args, &at, 1, "");
       base = LLVMBuildLoad2(b, pointer_type(l), p, "");
     }
@@ -393,8 +428,10 @@ static void place_row(loops *l) {
       LLVMValueRef part = LLVMBuildMul(b, index[a], load_dim(l, s->slot + 1 + (uint32_t)a), "");
       offset = offset ? LLVMBuildAdd(b, offset, part, "") : part;
     }
-    if (n->kind == VT_NODE_IOTA) s->row_index = LLVMBuildAdd(b, load_dim(l, s->slot), offset, "");
-    else s->row_pointer = byte_offset(l, s->pointer, offset);
+    if (n->kind == VT_NODE_IOTA)
+      s->row_index = LLVMBuildAdd(b, load_dim(l, s->slot), offset, "");
+    else
+      s->row_pointer = byte_offset(l, s->pointer, offset);
   }
 }
 
@@ -403,7 +440,8 @@ static void prepare(loops *l, uint8_t level, int32_t stage) {
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_node *n = &l->nest->nodes[i];
     const node_state *s = &l->state[i];
-    if (s->live && s->level <= level && n->stage <= stage && n->kind != VT_NODE_REDUCE) node_value(l, i);
+    if (s->live && s->level <= level && n->stage <= stage && n->kind != VT_NODE_REDUCE)
+      node_value(l, i);
   }
 }
 
@@ -415,8 +453,11 @@ static bool reduces_now(const loops *l, uint32_t node) {
   return (n->accumulated ? n->stage : n->stage - 1) == l->pass;
 }
 
-// An accumulated reduction that keeps the columns adds row by row into memory; every other one has a vector.
-static bool by_memory(const loops *l, const vt_node *n) { return n->accumulated && vt_nest_is_full(l->nest, n); }
+// An accumulated reduction that keeps the columns adds row by row into memory; every other one has
+// a vector.
+static bool by_memory(const loops *l, const vt_node *n) {
+  return n->accumulated && vt_nest_is_full(l->nest, n);
+}
 
 static vt_dtype operand_dtype(const loops *l, const vt_node *n, uint32_t k) {
   return l->nest->nodes[n->operands[k]].value->type.dtype;
@@ -445,7 +486,8 @@ static void step_reduction(loops *l, uint32_t node) {
   }
   vt_dtype dtype = vt_emit_compute_dtype(operand_dtype(l, n, 0));
   LLVMValueRef x = node_value(l, n->operands[0]);
-  if (l->mask) x = LLVMBuildSelect(l->e->builder, l->mask, x, vt_emit_neutral(l->e, n->reducer, dtype), "");
+  if (l->mask)
+    x = LLVMBuildSelect(l->e->builder, l->mask, x, vt_emit_neutral(l->e, n->reducer, dtype), "");
   if (!by_memory(l, n)) {
     s->next = vt_emit_combine(l->e, n->reducer, dtype, s->phi, x);
     return;
@@ -457,18 +499,24 @@ static void step_reduction(loops *l, uint32_t node) {
 static LLVMValueRef shuffle_down(loops *l, LLVMValueRef x, int by) {
   LLVMValueRef lanes[64];
   int count = l->e->target.lanes;
-  for (int i = 0; i < count; i++) lanes[i] = LLVMConstInt(i32_type(l), (unsigned)(i + by < count ? i + by : i), false);
-  return LLVMBuildShuffleVector(l->e->builder, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(lanes, (unsigned)count), "");
+  for (int i = 0; i < count; i++)
+    lanes[i] = LLVMConstInt(i32_type(l), (unsigned)(i + by < count ? i + by : i), false);
+  return LLVMBuildShuffleVector(l->e->builder, x, LLVMGetPoison(LLVMTypeOf(x)),
+                                LLVMConstVector(lanes, (unsigned)count), "");
 }
 
-static void finish_pair(loops *l, const vt_node *n, node_state *s, LLVMValueRef x, LLVMValueRef at) {
+static void finish_pair(loops *l, const vt_node *n, node_state *s, LLVMValueRef x,
+                        LLVMValueRef at) {
   LLVMBuilderRef b = l->e->builder;
   LLVMRealPredicate p = n->reducer == VT_REDUCE_ARGMAX ? LLVMRealOGT : LLVMRealOLT;
   for (int by = l->e->target.lanes / 2; by > 0; by /= 2) {
     LLVMValueRef y = shuffle_down(l, x, by), at_y = shuffle_down(l, at, by);
-    LLVMValueRef nan_x = LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), nan_y = LLVMBuildFCmp(b, LLVMRealUNO, y, y, "");
-    LLVMValueRef better = LLVMBuildOr(b, LLVMBuildFCmp(b, p, y, x, ""), LLVMBuildAnd(b, nan_y, LLVMBuildNot(b, nan_x, ""), ""), "");
-    LLVMValueRef tie = LLVMBuildOr(b, LLVMBuildFCmp(b, LLVMRealOEQ, x, y, ""), LLVMBuildAnd(b, nan_x, nan_y, ""), "");
+    LLVMValueRef nan_x = LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""),
+                 nan_y = LLVMBuildFCmp(b, LLVMRealUNO, y, y, "");
+    LLVMValueRef better = LLVMBuildOr(b, LLVMBuildFCmp(b, p, y, x, ""),
+                                      LLVMBuildAnd(b, nan_y, LLVMBuildNot(b, nan_x, ""), ""), "");
+    LLVMValueRef tie = LLVMBuildOr(b, LLVMBuildFCmp(b, LLVMRealOEQ, x, y, ""),
+                                   LLVMBuildAnd(b, nan_x, nan_y, ""), "");
     LLVMValueRef first = LLVMBuildICmp(b, LLVMIntSLT, at_y, at, "");
     better = LLVMBuildOr(b, better, LLVMBuildAnd(b, tie, first, ""), "");
     x = LLVMBuildSelect(b, better, y, x, "");
@@ -534,14 +582,17 @@ static void store_outputs(loops *l) {
     }
   }
   LLVMValueRef ready[VT_NEST_NODES] = {0};
-  for (uint32_t i = 0; i < l->nest->node_count; i++) {  // all loads before the first store: outputs may be inputs
+  for (uint32_t i = 0; i < l->nest->node_count;
+       i++) { // all loads before the first store: outputs may be inputs
     const vt_node *n = &l->nest->nodes[i];
-    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) && l->state[i].store_pass == l->pass)
+    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) &&
+        l->state[i].store_pass == l->pass)
       ready[i] = node_value(l, i);
   }
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_node *n = &l->nest->nodes[i];
-    if (ready[i]) store_vector(l, n->value->type.dtype, l->state[i].row_pointer, ready[i], l->ragged);
+    if (ready[i])
+      store_vector(l, n->value->type.dtype, l->state[i].row_pointer, ready[i], l->ragged);
   }
 }
 
@@ -549,7 +600,8 @@ static void emit_pass(loops *l) {
   LLVMBuilderRef b = l->e->builder;
   const vt_nest *nest = l->nest;
   prepare(l, VT_LEVEL_ROW, l->pass);
-  LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = new_block(l, "columns"), after = new_block(l, "row");
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = new_block(l, "columns"),
+                    after = new_block(l, "row");
   LLVMBuildBr(b, body);
   LLVMPositionBuilderAtEnd(b, body);
   l->column = LLVMBuildPhi(b, i64_type(l), "c");
@@ -583,7 +635,9 @@ static bool pass_has_work(const loops *l) {
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_node *n = &l->nest->nodes[i];
     if (reduces_now(l, i)) return true;
-    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) && l->state[i].store_pass == l->pass) return true;
+    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) &&
+        l->state[i].store_pass == l->pass)
+      return true;
   }
   return false;
 }
@@ -607,9 +661,11 @@ static void open_function(loops *l, const char *name) {
   e->function = LLVMAddFunction(e->module, name, type);
   const char *attrs[][2] = {{"prefer-vector-width", e->target.avx512 ? "512" : "256"}};
   LLVMAddAttributeAtIndex(e->function, (unsigned)LLVMAttributeFunctionIndex,
-                          LLVMCreateStringAttribute(e->context, attrs[0][0], (unsigned)strlen(attrs[0][0]),
-                                                    attrs[0][1], (unsigned)strlen(attrs[0][1])));
-  LLVMPositionBuilderAtEnd(e->builder, LLVMAppendBasicBlockInContext(e->context, e->function, "entry"));
+                          LLVMCreateStringAttribute(e->context, attrs[0][0],
+                                                    (unsigned)strlen(attrs[0][0]), attrs[0][1],
+                                                    (unsigned)strlen(attrs[0][1])));
+  LLVMPositionBuilderAtEnd(e->builder,
+                           LLVMAppendBasicBlockInContext(e->context, e->function, "entry"));
   l->args = LLVMGetParam(e->function, 0);
   l->dims = LLVMGetParam(e->function, 1);
   l->row_lo = LLVMGetParam(e->function, 2);
@@ -655,7 +711,8 @@ void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name) {
     vt_arena_free(&scratch);
     return;
   }
-  LLVMBasicBlockRef entry = LLVMGetInsertBlock(b), body = new_block(&l, "rows"), done = new_block(&l, "done");
+  LLVMBasicBlockRef entry = LLVMGetInsertBlock(b), body = new_block(&l, "rows"),
+                    done = new_block(&l, "done");
   LLVMBuildBr(b, body);
   LLVMPositionBuilderAtEnd(b, body);
   l.row = LLVMBuildPhi(b, i64_type(&l), "r");

@@ -7,15 +7,17 @@
 
 #include "host/plan.h"
 
-enum { FLUSH_SUBNORMALS = 0x8040 };  // FTZ and DAZ in MXCSR, as the TPU has it
+enum { FLUSH_SUBNORMALS = 0x8040 }; // FTZ and DAZ in MXCSR, as the TPU has it
 
 void vt_frame_bind(const vt_plan *plan, vt_frame *frame, char *memory) {
   char **slot = frame->slots + plan->param_count + plan->result_count;
-  for (uint32_t i = 0; i < plan->constant_count; i++) *slot++ = (char *)(uintptr_t)plan->constants[i];
+  for (uint32_t i = 0; i < plan->constant_count; i++)
+    *slot++ = (char *)(uintptr_t)plan->constants[i];
   for (uint32_t i = 0; i < plan->temp_count; i++) *slot++ = memory + plan->temp_offsets[i];
 }
 
-static vt_status exec_timed(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames, uint32_t count) {
+static vt_status exec_timed(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames,
+                            uint32_t count) {
   for (uint32_t s = 0; s < plan->step_count; s++) {
     vt_step *step = &plan->steps[s];
     uint64_t start = vt_step_clock();
@@ -27,7 +29,8 @@ static vt_status exec_timed(vt_exec *exec, const vt_plan *plan, vt_frame *const 
   return VT_OK;
 }
 
-vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames, uint32_t count) {
+vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames,
+                       uint32_t count) {
   if (exec->program->timed) return exec_timed(exec, plan, frames, count);
   for (uint32_t s = 0; s < plan->step_count; s++) {
     const vt_step *step = &plan->steps[s];
@@ -37,12 +40,14 @@ vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *fram
 }
 
 static void fill_tensors(const vt_step *step, const vt_frame *frame, vt_tensor *tensors) {
-  for (uint32_t i = 0; i < step->input_count; i++) tensors[i].data = frame->slots[step->input_slots[i]];
+  for (uint32_t i = 0; i < step->input_count; i++)
+    tensors[i].data = frame->slots[step->input_slots[i]];
   for (uint32_t i = 0; i < step->output_count; i++)
     tensors[step->input_count + i].data = frame->slots[step->output_slots[i]];
 }
 
-static vt_status run_eval(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+static vt_status run_eval(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                          uint32_t count) {
   for (uint32_t f = 0; f < count; f++) {
     fill_tensors(step, frames[f], step->tensors);
     exec->env.partition = frames[f]->index;
@@ -64,7 +69,8 @@ vt_status vt_step_eval(vt_plan *plan, vt_step *step) {
   return VT_OK;
 }
 
-static vt_status run_copy(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+static vt_status run_copy(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                          uint32_t count) {
   (void)exec;
   size_t bytes = (size_t)vt_type_bytes(step->inputs[0]->type);
   for (uint32_t f = 0; f < count; f++) {
@@ -93,7 +99,8 @@ typedef struct collective_body {
   vt_tensor **results;
 } collective_body;
 
-static vt_status run_collective(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+static vt_status run_collective(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                                uint32_t count) {
   (void)exec;
   const collective_body *body = step->body;
   for (uint32_t f = 0; f < count; f++) fill_tensors(step, frames[f], body->rows[f]);
@@ -124,7 +131,8 @@ vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
   return VT_OK;
 }
 
-// The flags of the team's threads outlive a parallel region, so they are set once per team and size.
+// The flags of the team's threads outlive a parallel region, so they are set once per team and
+// size.
 static void flush_subnormals_in_team(void) {
   static _Thread_local int ready;
   int threads = omp_get_max_threads();
@@ -147,14 +155,16 @@ vt_status vt_program_run(vt_program *program, const vt_run *run) {
   if (plan->temp_bytes) {
     memory = vt_host_alloc(plan->temp_bytes);
     if (!memory)
-      return vt_error(VT_RESOURCE_EXHAUSTED, "host memory: %lld bytes of temporaries for program %s",
+      return vt_error(VT_RESOURCE_EXHAUSTED,
+                      "host memory: %lld bytes of temporaries for program %s",
                       (long long)plan->temp_bytes, program->module->name);
   }
   unsigned csr = _mm_getcsr();
   if (!program->small) flush_subnormals_in_team();
   _mm_setcsr(csr | FLUSH_SUBNORMALS);
   for (uint32_t i = 0; i < plan->param_count; i++) frame->slots[i] = run->params[i];
-  for (uint32_t i = 0; i < plan->result_count; i++) frame->slots[vt_result_slot(plan, i)] = run->results[i];
+  for (uint32_t i = 0; i < plan->result_count; i++)
+    frame->slots[vt_result_slot(plan, i)] = run->results[i];
   vt_frame_bind(plan, frame, memory);
   vt_status st = vt_exec_plan(&exec, plan, &frame, 1);
   _mm_setcsr(csr);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // exec_control.c - while, if, case and call as steps that run nested plans.
 //
-// While: the carried values live in the memory of the results. A value the body can update in place stays there;
-// the others change between that memory and a second one with each iteration. Values that the body returns as
-// they came are never copied: their result is their operand.
-// In a manual region all devices take each step together. Where devices decide differently, the region is run for
-// those that decided alike, which needs it to be free of collectives; a collective that only some devices would
-// reach is an error.
+// While: the carried values live in the memory of the results. A value the body can update in place
+// stays there; the others change between that memory and a second one with each iteration. Values
+// that the body returns as they came are never copied: their result is their operand. In a manual
+// region all devices take each step together. Where devices decide differently, the region is run
+// for those that decided alike, which needs it to be free of collectives; a collective that only
+// some devices would reach is an error.
 #include <assert.h>
 #include <string.h>
 
@@ -14,20 +14,21 @@
 
 typedef struct control_body {
   uint32_t plan_count;
-  vt_plan **plans;          // while: condition, body; if and case: branches; call: the callee
-  int64_t *memory_offsets;  // per plan, in the scratch of the step
-  uint32_t carried;         // while
-  int64_t *second_offsets;  // while: second memory per carried value, -1 none
-  int64_t pred_offset;      // while
-  vt_frame **active;        // frame_count each
+  vt_plan **plans;         // while: condition, body; if and case: branches; call: the callee
+  int64_t *memory_offsets; // per plan, in the scratch of the step
+  uint32_t carried;        // while
+  int64_t *second_offsets; // while: second memory per carried value, -1 none
+  int64_t pred_offset;     // while
+  vt_frame **active;       // frame_count each
   vt_frame **nested;
 } control_body;
 
 static vt_status diverging(const vt_step *step) {
   vt_arena scratch = {0};
-  vt_status st = vt_error(VT_FAILED_PRECONDITION,
-                          "%s: devices branch differently around a collective, which would wait for ever",
-                          vt_op_describe(step->op, &scratch));
+  vt_status st =
+      vt_error(VT_FAILED_PRECONDITION,
+               "%s: devices branch differently around a collective, which would wait for ever",
+               vt_op_describe(step->op, &scratch));
   vt_arena_free(&scratch);
   return st;
 }
@@ -40,9 +41,10 @@ static char *scratch_of(const vt_step *step, const vt_frame *frame) {
   return step->scratch_bytes ? frame->slots[step->scratch_slot] : NULL;
 }
 
-// Points the nested frame's parameters at inputs first.. of the step and its results at the step's outputs.
-static void bind_nested(const vt_step *step, const control_body *body, uint32_t which, uint32_t first_input,
-                        bool results, const vt_frame *frame) {
+// Points the nested frame's parameters at inputs first.. of the step and its results at the step's
+// outputs.
+static void bind_nested(const vt_step *step, const control_body *body, uint32_t which,
+                        uint32_t first_input, bool results, const vt_frame *frame) {
   const vt_plan *plan = body->plans[which];
   vt_frame *nested = nested_frame(plan, frame);
   for (uint32_t i = 0; i < plan->param_count; i++)
@@ -53,8 +55,8 @@ static void bind_nested(const vt_step *step, const control_body *body, uint32_t 
   vt_frame_bind(plan, nested, scratch ? scratch + body->memory_offsets[which] : NULL);
 }
 
-static vt_status run_nested(const vt_step *step, vt_exec *exec, uint32_t which, vt_frame *const *frames,
-                            uint32_t count) {
+static vt_status run_nested(const vt_step *step, vt_exec *exec, uint32_t which,
+                            vt_frame *const *frames, uint32_t count) {
   const control_body *body = step->body;
   const vt_plan *plan = body->plans[which];
   vt_frame *one[1];
@@ -63,7 +65,8 @@ static vt_status run_nested(const vt_step *step, vt_exec *exec, uint32_t which, 
   return vt_exec_plan(exec, plan, nested, count);
 }
 
-static vt_status run_call(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+static vt_status run_call(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                          uint32_t count) {
   for (uint32_t f = 0; f < count; f++) bind_nested(step, step->body, 0, 0, true, frames[f]);
   return run_nested(step, exec, 0, frames, count);
 }
@@ -77,7 +80,8 @@ static uint32_t branch_of(const vt_step *step, const vt_frame *frame) {
   return index < 0 || index >= (int32_t)body->plan_count ? body->plan_count - 1 : (uint32_t)index;
 }
 
-static vt_status run_branches(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+static vt_status run_branches(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                              uint32_t count) {
   const control_body *body = step->body;
   vt_frame *one[1];
   vt_frame **active = count == 1 ? one : body->active;
@@ -123,7 +127,8 @@ static void turn_while(const vt_step *step, const control_body *body, const vt_f
   vt_frame *cond = nested_frame(body->plans[0], frame), *loop = nested_frame(plan, frame);
   for (uint32_t i = 0; i < body->carried; i++) {
     if (plan->invariant[i] || plan->in_place_result[i]) continue;
-    char **result = &loop->slots[vt_result_slot(plan, i)], *home = frame->slots[step->output_slots[i]];
+    char **result = &loop->slots[vt_result_slot(plan, i)],
+         *home = frame->slots[step->output_slots[i]];
     loop->slots[i] = cond->slots[i] = *result;
     *result = *result == home ? scratch_of(step, frame) + body->second_offsets[i] : home;
   }
@@ -139,7 +144,8 @@ static void leave_while(const vt_step *step, const control_body *body, const vt_
   }
 }
 
-static vt_status run_while(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+static vt_status run_while(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                           uint32_t count) {
   const control_body *body = step->body;
   const vt_plan *cond = body->plans[0];
   bool collective = cond->collective || body->plans[1]->collective;
@@ -151,7 +157,8 @@ static vt_status run_while(const vt_step *step, vt_exec *exec, vt_frame *const *
     VT_TRY(run_nested(step, exec, 0, active, live));
     uint32_t going = 0;
     for (uint32_t f = 0; f < live; f++)
-      if (*nested_frame(cond, active[f])->slots[vt_result_slot(cond, 0)]) active[going++] = active[f];
+      if (*nested_frame(cond, active[f])->slots[vt_result_slot(cond, 0)])
+        active[going++] = active[f];
     if (going < live && going && collective) return diverging(step);
     live = going;
     if (!live) break;
@@ -174,7 +181,8 @@ const bool *vt_step_invariant(const vt_step *step) {
 static vt_status prepare_control(vt_plan *plan, vt_step *step) {
   control_body *body = step->body;
   for (uint32_t i = 0; i < body->plan_count; i++)
-    if (body->plans[i]->temp_bytes) body->memory_offsets[i] = vt_step_reserve(step, body->plans[i]->temp_bytes);
+    if (body->plans[i]->temp_bytes)
+      body->memory_offsets[i] = vt_step_reserve(step, body->plans[i]->temp_bytes);
   if (step->op->code != VT_OP_WHILE) return VT_OK;
   const vt_plan *loop = body->plans[1];
   body->carried = loop->result_count;

@@ -7,16 +7,18 @@
 typedef struct vt_kernel_body {
   const vt_group *group;
   vt_kernel *kernel;
-  void **pointers;  // inputs, then outputs, filled in per execution
+  void **pointers; // inputs, then outputs, filled in per execution
 } kernel_body;
 
-static vt_status run_kernel(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+static vt_status run_kernel(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                            uint32_t count) {
   (void)exec;
   const kernel_body *body = step->body;
   void **outputs = body->pointers + step->input_count;
   for (uint32_t f = 0; f < count; f++) {
     char **slots = frames[f]->slots;
-    for (uint32_t i = 0; i < step->input_count; i++) body->pointers[i] = slots[step->input_slots[i]];
+    for (uint32_t i = 0; i < step->input_count; i++)
+      body->pointers[i] = slots[step->input_slots[i]];
     for (uint32_t i = 0; i < step->output_count; i++) outputs[i] = slots[step->output_slots[i]];
     void *scratch = step->scratch_bytes ? slots[step->scratch_slot] : NULL;
     VT_TRY(vt_step_wrap(step, vt_kernel_run(body->kernel, body->pointers, outputs, scratch)));

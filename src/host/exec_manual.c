@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // exec_manual.c - sdy.manual_computation: the region runs once per device, all devices in lockstep.
 //
-// Each device has a frame of the region's plan. An operand reaches it as the device's tile: the whole array when
-// it is replicated, a part of it in place when the tile is one aligned run of bytes, else a copy. Results go the
-// same ways back. Axes that are not manual stay whole: each device then holds what all devices of those axes hold.
-// A manual region inside another is cut from the device's own array; its results are gathered from the devices
-// that differ in the inner region's axes only.
+// Each device has a frame of the region's plan. An operand reaches it as the device's tile: the
+// whole array when it is replicated, a part of it in place when the tile is one aligned run of
+// bytes, else a copy. Results go the same ways back. Axes that are not manual stay whole: each
+// device then holds what all devices of those axes hold. A manual region inside another is cut from
+// the device's own array; its results are gathered from the devices that differ in the inner
+// region's axes only.
 #include <assert.h>
 #include <string.h>
 
@@ -13,23 +14,23 @@
 #include "ir/sharding.h"
 
 typedef struct tile {
-  bool whole;               // the array itself
-  bool direct;              // `offset` bytes into the array, nothing copied
-  int64_t offset;           // direct
-  int64_t starts[VT_MAX_RANK];  // in elements
+  bool whole;                  // the array itself
+  bool direct;                 // `offset` bytes into the array, nothing copied
+  int64_t offset;              // direct
+  int64_t starts[VT_MAX_RANK]; // in elements
 } tile;
 
 typedef struct manual_body {
   vt_plan *plan;
   uint32_t device_count;
-  tile **inputs;            // [input][device]
+  tile **inputs; // [input][device]
   tile **outputs;
-  int64_t *input_offsets;   // scratch of one device per input, -1 when never copied
+  int64_t *input_offsets; // scratch of one device per input, -1 when never copied
   int64_t *output_offsets;
-  int64_t memory_offset;    // temporaries of device 0; the next device's follow
+  int64_t memory_offset; // temporaries of device 0; the next device's follow
   int64_t memory_bytes;
-  int64_t tile_bytes;       // scratch of one device
-  uint32_t *groups;         // [device]: devices with equal numbers differ in the inner axes only
+  int64_t tile_bytes; // scratch of one device
+  uint32_t *groups;   // [device]: devices with equal numbers differ in the inner axes only
   vt_frame **nested;
 } manual_body;
 
@@ -71,7 +72,7 @@ static tile find_tile(const vt_op *op, const vt_sharding *sharding, vt_type glob
         index = index * dim->axes[a].size + part_coordinate(sharding->mesh, &dim->axes[a], device);
     t.starts[d] = index * local.dims[d];
   }
-  int32_t cut = 0;  // the outermost dimension larger than one in the tile; inner ones must be whole
+  int32_t cut = 0; // the outermost dimension larger than one in the tile; inner ones must be whole
   while (cut < local.rank && local.dims[cut] == 1) cut++;
   t.direct = true;
   for (int32_t d = cut + 1; d < local.rank; d++) t.direct &= local.dims[d] == global.dims[d];
@@ -84,7 +85,8 @@ static tile find_tile(const vt_op *op, const vt_sharding *sharding, vt_type glob
   return t;
 }
 
-static void copy_tile(char *global, char *local, vt_type whole, vt_type part, const tile *t, bool to_local) {
+static void copy_tile(char *global, char *local, vt_type whole, vt_type part, const tile *t,
+                      bool to_local) {
   int64_t strides[VT_MAX_RANK], index[VT_MAX_RANK] = {0};
   size_t size = vt_dtype_bytes(whole.dtype);
   if (part.rank == 0 || vt_type_elements(part) == 0) return;
@@ -106,18 +108,20 @@ static void copy_tile(char *global, char *local, vt_type whole, vt_type part, co
   }
 }
 
-// The frame of the array that device d sees: its own inside another manual region, else the only one.
+// The frame of the array that device d sees: its own inside another manual region, else the only
+// one.
 static vt_frame *outer_frame(vt_frame *const *frames, uint32_t count, uint32_t device) {
   return frames[count == 1 ? 0 : device];
 }
 
-static char *device_scratch(const vt_step *step, const manual_body *body, vt_frame *const *frames, uint32_t count,
-                            uint32_t device) {
+static char *device_scratch(const vt_step *step, const manual_body *body, vt_frame *const *frames,
+                            uint32_t count, uint32_t device) {
   const vt_frame *frame = outer_frame(frames, count, device);
   return frame->slots[step->scratch_slot] + (count == 1 ? device * body->tile_bytes : 0);
 }
 
-static void enter_device(const vt_step *step, vt_frame *const *frames, uint32_t count, uint32_t device) {
+static void enter_device(const vt_step *step, vt_frame *const *frames, uint32_t count,
+                         uint32_t device) {
   const manual_body *body = step->body;
   const vt_plan *plan = body->plan;
   vt_frame *frame = outer_frame(frames, count, device), *nested = &plan->frames[device];
@@ -125,25 +129,30 @@ static void enter_device(const vt_step *step, vt_frame *const *frames, uint32_t 
   for (uint32_t i = 0; i < plan->param_count; i++) {
     char *array = frame->slots[step->input_slots[i]];
     const tile *t = &body->inputs[i][device];
-    nested->slots[i] = t->whole ? array : t->direct ? array + t->offset : scratch + body->input_offsets[i];
+    nested->slots[i] = t->whole    ? array
+                       : t->direct ? array + t->offset
+                                   : scratch + body->input_offsets[i];
     if (!t->whole && !t->direct)
-      copy_tile(array, nested->slots[i], step->inputs[i]->type, plan->func->params[i]->type, t, true);
+      copy_tile(array, nested->slots[i], step->inputs[i]->type, plan->func->params[i]->type, t,
+                true);
   }
   for (uint32_t i = 0; i < plan->result_count; i++) {
     char *array = frame->slots[step->output_slots[i]];
     const tile *t = &body->outputs[i][device];
-    // Replicated results are equal on all devices; each writes its own memory, so that no device's step sees
-    // another's half-made value.
-    bool direct = count == 1 && (t->whole ? device == 0 : t->direct && body->groups[device] == device);
-    nested->slots[vt_result_slot(plan, i)] = direct ? array + t->offset : scratch + body->output_offsets[i];
+    // Replicated results are equal on all devices; each writes its own memory, so that no device's
+    // step sees another's half-made value.
+    bool direct =
+        count == 1 && (t->whole ? device == 0 : t->direct && body->groups[device] == device);
+    nested->slots[vt_result_slot(plan, i)] =
+        direct ? array + t->offset : scratch + body->output_offsets[i];
   }
   vt_frame_bind(plan, nested, scratch + body->memory_offset);
 }
 
-// Writes the device's results into the arrays of `target`. With one target for all devices (`alone`), device 0
-// has written the replicated results there already.
-static void leave_device(const vt_step *step, const manual_body *body, const vt_frame *target, bool alone,
-                         uint32_t device) {
+// Writes the device's results into the arrays of `target`. With one target for all devices
+// (`alone`), device 0 has written the replicated results there already.
+static void leave_device(const vt_step *step, const manual_body *body, const vt_frame *target,
+                         bool alone, uint32_t device) {
   const vt_plan *plan = body->plan;
   for (uint32_t i = 0; i < plan->result_count; i++) {
     char *array = target->slots[step->output_slots[i]];
@@ -158,7 +167,8 @@ static void leave_device(const vt_step *step, const manual_body *body, const vt_
   }
 }
 
-static vt_status run_manual(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count) {
+static vt_status run_manual(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                            uint32_t count) {
   const manual_body *body = step->body;
   uint32_t devices = body->device_count;
   for (uint32_t d = 0; d < devices; d++) {
@@ -187,8 +197,8 @@ static const vt_mesh *mesh_of(const vt_op *op) {
   return NULL;
 }
 
-// Two devices are of one group, named by its first device, when `manual` axes alone (or all others alone) tell
-// them apart.
+// Two devices are of one group, named by its first device, when `manual` axes alone (or all others
+// alone) tell them apart.
 static uint32_t group_of(const vt_op *op, const vt_mesh *mesh, uint32_t device, bool same_manual) {
   for (uint32_t other = 0; other < device; other++) {
     bool same = true;
@@ -200,15 +210,16 @@ static uint32_t group_of(const vt_op *op, const vt_mesh *mesh, uint32_t device, 
   return device;
 }
 
-static vt_status find_tiles(vt_plan *plan, const vt_step *step, vt_attr_key key, uint32_t count, bool in,
-                            manual_body *body, tile **tiles, int64_t *offsets) {
+static vt_status find_tiles(vt_plan *plan, const vt_step *step, vt_attr_key key, uint32_t count,
+                            bool in, manual_body *body, tile **tiles, int64_t *offsets) {
   const vt_attr *attr = vt_op_attr(step->op, key);
   for (uint32_t i = 0; i < count; i++) {
     vt_type global = in ? step->inputs[i]->type : step->outputs[i]->type;
     vt_type local = in ? body->plan->func->params[i]->type : body->plan->func->returns[i]->type;
     const vt_sharding *sharding = attr && i < attr->count ? attr->shardings[i] : NULL;
     bool whole = vt_type_same_dims(global, local);
-    if (!whole && (!sharding || sharding->kind != VT_SHARDING_MESH || sharding->rank != global.rank))
+    if (!whole &&
+        (!sharding || sharding->kind != VT_SHARDING_MESH || sharding->rank != global.rank))
       return vt_step_refuse(step, "a sharding without mesh axes");
     tiles[i] = VT_NEW_ARRAY(&plan->program->arena, tile, body->device_count);
     bool copied = !in;
@@ -231,8 +242,8 @@ static vt_status prepare_manual(vt_plan *plan, vt_step *step) {
   body->output_offsets = VT_NEW_ARRAY(arena, int64_t, step->output_count);
   VT_TRY(find_tiles(plan, step, VT_ATTR_IN_SHARDINGS, step->input_count, true, body, body->inputs,
                     body->input_offsets));
-  VT_TRY(find_tiles(plan, step, VT_ATTR_OUT_SHARDINGS, step->output_count, false, body, body->outputs,
-                    body->output_offsets));
+  VT_TRY(find_tiles(plan, step, VT_ATTR_OUT_SHARDINGS, step->output_count, false, body,
+                    body->outputs, body->output_offsets));
   body->memory_offset = body->tile_bytes;
   body->tile_bytes += (body->plan->temp_bytes + 63) & ~(int64_t)63;
   step->scratch_bytes = body->tile_bytes * (plan->frame_count == 1 ? body->device_count : 1) + 1;
@@ -253,8 +264,8 @@ vt_status vt_step_manual(vt_plan *plan, vt_step *step) {
   VT_TRY(vt_plan_build(plan->program, op->regions[0], VT_PLAN_REGION, devices, &body->plan));
   body->groups = VT_NEW_ARRAY(arena, uint32_t, devices);
   body->nested = VT_NEW_ARRAY(arena, vt_frame *, devices);
-  // At the top, devices that agree in the manual axes hold the same tiles, and one of them writes. Inside another
-  // region, devices that agree in all other axes exchange tiles.
+  // At the top, devices that agree in the manual axes hold the same tiles, and one of them writes.
+  // Inside another region, devices that agree in all other axes exchange tiles.
   for (uint32_t d = 0; d < devices; d++)
     body->groups[d] = mesh ? group_of(op, mesh, d, plan->frame_count == 1) : 0;
   plan->collective |= plan->frame_count > 1;

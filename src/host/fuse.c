@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// fuse.c - greedy grouping of a function's ops. See fuse.h for the result, nest.h for what one group may be.
-// How: ops are visited in order. A fusable op joins the groups of its operands, one after the other, whenever the
-// union is still one nest and no path leaves and re-enters it; then groups that read the same values are joined.
-// Views (reshape, broadcast, slice, transposes that keep rows) and splat constants cost nothing to repeat, so they
-// are not grouped but copied into every group that looks through them.
+// fuse.c - greedy grouping of a function's ops. See fuse.h for the result, nest.h for what one
+// group may be. How: ops are visited in order. A fusable op joins the groups of its operands, one
+// after the other, whenever the union is still one nest and no path leaves and re-enters it; then
+// groups that read the same values are joined. Views (reshape, broadcast, slice, transposes that
+// keep rows) and splat constants cost nothing to repeat, so they are not grouped but copied into
+// every group that looks through them.
 #include "host/fuse.h"
 
 #include <assert.h>
@@ -14,8 +15,9 @@
 #include "host/nest.h"
 
 enum { MAX_GROUP_OPS = 400, MAX_GROUP_PORTS = 96, SIBLING_TRIES = 32 };
-// Element-ops below which the evaluator is the better choice, unless it would have to run many ops: each costs it
-// some 0.3 us however small, and code for a nest about 1 ms once (none when a larger array has the same nest).
+// Element-ops below which the evaluator is the better choice, unless it would have to run many ops:
+// each costs it some 0.3 us however small, and code for a nest about 1 ms once (none when a larger
+// array has the same nest).
 static const int64_t DEFAULT_MIN_WORK = 8 << 10;
 enum { MANY_OPS = 6, MANY_SCALAR_OPS = 12 };
 
@@ -27,42 +29,47 @@ typedef struct op_state {
   vt_op *op;
   uint8_t kind;
   bool emitted;
-  bool blocked;        // VIEW that no nest could look through: read from memory
-  int32_t group;       // FUSE: index into fuser.groups, -1
-  uint32_t stamp;      // == fuser.stamp: member of the set under trial
-  uint32_t visit;      // == fuser.visit: seen by the search for paths
+  bool blocked;   // VIEW that no nest could look through: read from memory
+  int32_t group;  // FUSE: index into fuser.groups, -1
+  uint32_t stamp; // == fuser.stamp: member of the set under trial
+  uint32_t visit; // == fuser.visit: seen by the search for paths
 } op_state;
 
 typedef struct work_group {
   uint32_t count;
-  uint32_t *ops;       // indices, ascending; views included
-  bool dead;           // merged into another, or fallen apart
+  uint32_t *ops; // indices, ascending; views included
+  bool dead;     // merged into another, or fallen apart
 } work_group;
 
 typedef struct fuser {
   vt_func *func;
-  vt_arena scratch;    // lives as long as the fuser
-  vt_arena trial;      // one attempt
+  vt_arena scratch; // lives as long as the fuser
+  vt_arena trial;   // one attempt
   uint32_t op_count;
   op_state *ops;
-  uint32_t *user_start, *users;  // by value id: indices of ops
-  bool *returned;      // by value id
+  uint32_t *user_start, *users; // by value id: indices of ops
+  bool *returned;               // by value id
   VT_ARRAY(work_group) groups;
-  uint32_t *span_from; // by op index i: the least index of a group that has ops before i and at i or later; i if none
+  uint32_t *span_from; // by op index i: the least index of a group that has ops before i and at i
+                       // or later; i if none
   uint32_t stamp, visit;
-  index_list stack;    // of the search for paths
+  index_list stack; // of the search for paths
   int64_t min_work;
-  bool exact_limit;    // the caller's min_work, nothing else, decides
+  bool exact_limit; // the caller's min_work, nothing else, decides
 } fuser;
 
-static uint32_t index_of(const vt_op *op) { return (uint32_t)(uintptr_t)op->note; }
-static op_state *state_of(fuser *f, const vt_op *op) { return &f->ops[index_of(op)]; }
+static uint32_t index_of(const vt_op *op) {
+  return (uint32_t)(uintptr_t)op->note;
+}
+static op_state *state_of(fuser *f, const vt_op *op) {
+  return &f->ops[index_of(op)];
+}
 
 // ---- What an op is.
 
 static bool is_splat(const vt_op *op) {
-  return op->code == VT_OP_CONSTANT && (vt_attr_literal(op, VT_ATTR_VALUE)->splat ||
-                                        vt_type_elements(op->results[0].type) == 1);
+  return op->code == VT_OP_CONSTANT &&
+         (vt_attr_literal(op, VT_ATTR_VALUE)->splat || vt_type_elements(op->results[0].type) == 1);
 }
 
 // A view whose rows stay rows: the last real dimension keeps its stride.
@@ -83,18 +90,24 @@ static uint8_t kind_of(const vt_op *op) {
   for (uint32_t i = 0; i < op->result_count; i++)
     if (vt_type_elements(op->results[i].type) == 0) return KIND_SINGLE;
   switch (op->code) {
-  case VT_OP_CONSTANT: return is_splat(op) ? KIND_VIEW : KIND_SINGLE;
-  case VT_OP_IOTA: return vt_emit_supports(op) ? KIND_VIEW : KIND_SINGLE;
+  case VT_OP_CONSTANT:
+    return is_splat(op) ? KIND_VIEW : KIND_SINGLE;
+  case VT_OP_IOTA:
+    return vt_emit_supports(op) ? KIND_VIEW : KIND_SINGLE;
   case VT_OP_RESHAPE:
-  case VT_OP_BROADCAST_IN_DIM: return KIND_VIEW;
+  case VT_OP_BROADCAST_IN_DIM:
+    return KIND_VIEW;
   case VT_OP_SLICE:
-  case VT_OP_TRANSPOSE: return keeps_rows(op) ? KIND_VIEW : KIND_SINGLE;
+  case VT_OP_TRANSPOSE:
+    return keeps_rows(op) ? KIND_VIEW : KIND_SINGLE;
   case VT_OP_REDUCE:
     if (vt_type_elements(op->operands[0]->type) < 2) return KIND_SINGLE;
     return vt_emit_supports(op) && vt_reducer_of(op) != VT_REDUCE_NONE ? KIND_FUSE : KIND_SINGLE;
-  case VT_OP_BITCAST_CONVERT: return vt_emit_supports(op) ? KIND_FUSE : KIND_SINGLE;
+  case VT_OP_BITCAST_CONVERT:
+    return vt_emit_supports(op) ? KIND_FUSE : KIND_SINGLE;
   default:
-    return (vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) && vt_emit_supports(op) ? KIND_FUSE : KIND_SINGLE;
+    return (vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) && vt_emit_supports(op) ? KIND_FUSE
+                                                                                      : KIND_SINGLE;
   }
 }
 
@@ -181,7 +194,8 @@ static bool try_nest(fuser *f, vt_arena *arena, trial *t) {
   if (t->count > MAX_GROUP_OPS) return false;
   stamp_ops(f, t);
   if (!find_ports(f, arena, t)) return false;
-  t->nest = vt_nest_build(arena, t->count, t->list, t->input_count, t->inputs, t->output_count, t->outputs);
+  t->nest = vt_nest_build(arena, t->count, t->list, t->input_count, t->inputs, t->output_count,
+                          t->outputs);
   return t->nest != NULL;
 }
 
@@ -193,8 +207,8 @@ static void push_operands(fuser *f, const vt_op *op, bool from_set) {
   }
 }
 
-// No op before this index needs an op at it or later, however groups hold ops together: the start of the set, moved
-// back over every group that spans it.
+// No op before this index needs an op at it or later, however groups hold ops together: the start
+// of the set, moved back over every group that spans it.
 static uint32_t search_floor(const fuser *f, const trial *t) {
   uint32_t floor = f->op_count;
   for (uint32_t i = 0; i < t->count; i++)
@@ -203,8 +217,8 @@ static uint32_t search_floor(const fuser *f, const trial *t) {
   return floor;
 }
 
-// Whether a path leaves the stamped set of t and comes back: backwards from what the set reads; all ops of a group
-// run together, so one member waits for what any of them reads.
+// Whether a path leaves the stamped set of t and comes back: backwards from what the set reads; all
+// ops of a group run together, so one member waits for what any of them reads.
 static bool has_cycle(fuser *f, const trial *t) {
   uint32_t floor = search_floor(f, t);
   f->visit++;
@@ -283,7 +297,8 @@ static void add_views(fuser *f, vt_op *op, index_list *list) {
   s->visit = f->visit;
   for (uint32_t k = 0; k < op->operand_count; k++) {
     vt_op *from = op->operands[k]->op;
-    if (from && state_of(f, from)->kind == KIND_VIEW && !state_of(f, from)->blocked) add_views(f, from, list);
+    if (from && state_of(f, from)->kind == KIND_VIEW && !state_of(f, from)->blocked)
+      add_views(f, from, list);
   }
   vt_array_push_in(&f->trial, list, index_of(op));
 }
@@ -304,7 +319,7 @@ static trial start_trial(fuser *f, uint32_t index) {
 static void place_op(fuser *f, uint32_t index) {
   trial t = start_trial(f, index);
   if (!try_nest(f, &f->trial, &t)) {
-    for (uint32_t i = 0; i < t.count; i++) {  // again with the views in memory
+    for (uint32_t i = 0; i < t.count; i++) { // again with the views in memory
       op_state *s = &f->ops[t.ops[i]];
       if (s->kind == KIND_VIEW && s->op->operand_count) s->blocked = true;
     }
@@ -384,15 +399,21 @@ static void emit_loop(fuser *f, output_list *out, const work_group *g) {
   for (uint32_t i = 0; i < t.count; i++)
     if (f->ops[t.ops[i]].kind == KIND_FUSE) f->ops[t.ops[i]].emitted = true;
   for (uint32_t i = 0; i < t.input_count; i++) emit_value(f, out, t.inputs[i]);
-  out->groups[out->count++] = (vt_group){.fused = true, .op_count = t.count, .ops = t.list,
-                                         .input_count = t.input_count, .inputs = t.inputs,
-                                         .output_count = t.output_count, .outputs = t.outputs,
-                                         .work = work_of(t.nest), .nest = t.nest};
+  out->groups[out->count++] = (vt_group){.fused = true,
+                                         .op_count = t.count,
+                                         .ops = t.list,
+                                         .input_count = t.input_count,
+                                         .inputs = t.inputs,
+                                         .output_count = t.output_count,
+                                         .outputs = t.outputs,
+                                         .work = work_of(t.nest),
+                                         .nest = t.nest};
 }
 
 static void emit_single(output_list *out, vt_op *op) {
   vt_group *g = &out->groups[out->count++];
-  *g = (vt_group){.op_count = 1, .ops = VT_NEW_ARRAY(out->arena, vt_op *, 1),
+  *g = (vt_group){.op_count = 1,
+                  .ops = VT_NEW_ARRAY(out->arena, vt_op *, 1),
                   .inputs = VT_NEW_ARRAY(out->arena, vt_value *, op->operand_count),
                   .outputs = VT_NEW_ARRAY(out->arena, vt_value *, op->result_count)};
   g->ops[0] = op;
@@ -409,7 +430,8 @@ static void emit_single(output_list *out, vt_op *op) {
   g->fused = vt_native_supports(op);
 }
 
-// The group that puts `value` into memory, after the groups it needs. Views get one only through this.
+// The group that puts `value` into memory, after the groups it needs. Views get one only through
+// this.
 static void emit_value(fuser *f, output_list *out, const vt_value *value) {
   if (!value->op) return;
   op_state *s = state_of(f, value->op);
@@ -419,7 +441,7 @@ static void emit_value(fuser *f, output_list *out, const vt_value *value) {
     return;
   }
   s->emitted = true;
-  if (vt_op_info_get(s->op->code)->flags & VT_OPF_EFFECT) {  // effects keep their order
+  if (vt_op_info_get(s->op->code)->flags & VT_OPF_EFFECT) { // effects keep their order
     const vt_op *before = s->op->prev;
     while (before && !(vt_op_info_get(before->code)->flags & VT_OPF_EFFECT)) before = before->prev;
     if (before && before->result_count) emit_value(f, out, &before->results[0]);
@@ -455,15 +477,15 @@ static void emit_all(fuser *f, output_list *out) {
       emit_value(f, out, &s->op->results[0]);
       continue;
     }
-    s->emitted = true;  // an op without results, such as a sharding group
+    s->emitted = true; // an op without results, such as a sharding group
     for (uint32_t k = 0; k < s->op->operand_count; k++) emit_value(f, out, s->op->operands[k]);
     emit_single(out, s->op);
   }
   for (uint32_t i = 0; i < f->func->return_count; i++) emit_value(f, out, f->func->returns[i]);
 }
 
-vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *arena, vt_group **out_groups,
-                       uint32_t *out_count) {
+vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *arena,
+                       vt_group **out_groups, uint32_t *out_count) {
   static const vt_fuse_options defaults;
   if (!options) options = &defaults;
   fuser f = {.func = func, .min_work = options->min_work ? options->min_work : DEFAULT_MIN_WORK};
@@ -475,7 +497,8 @@ vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *
   uint32_t i = 0;
   for (vt_op *op = func->first; op; op = op->next, i++) {
     f.span_from[i] = i;
-    uint8_t kind = options->keep_out && options->keep_out(options->user, op) ? KIND_SINGLE : kind_of(op);
+    uint8_t kind =
+        options->keep_out && options->keep_out(options->user, op) ? KIND_SINGLE : kind_of(op);
     f.ops[i] = (op_state){.op = op, .kind = kind, .group = -1};
     op->note = (void *)(uintptr_t)i;
   }

@@ -1,44 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 // fuse.h - cuts a function into groups of ops that run as one step each.
 //
-// A group with `fused` set is something vt_jit_compile makes a kernel of: an elementwise loop nest with its
-// reductions, or one op that has a precompiled kernel (transpose, slice, gather, pooling). Any other group holds
-// exactly one op: the caller runs it by a library, by the evaluator, or as an alias (reshape).
-// Cheap leaves (constants, iota, broadcasts of what lies in memory) may be members of several groups, and of
-// none when nothing needs them in memory: then they have no group of their own.
-// Groups of one function come in an order in which they may run.
+// A group with `fused` set is something vt_jit_compile makes a kernel of: an elementwise loop nest
+// with its reductions, or one op that has a precompiled kernel (transpose, slice, gather, pooling).
+// Any other group holds exactly one op: the caller runs it by a library, by the evaluator, or as an
+// alias (reshape). Cheap leaves (constants, iota, broadcasts of what lies in memory) may be members
+// of several groups, and of none when nothing needs them in memory: then they have no group of
+// their own. Groups of one function come in an order in which they may run.
 #ifndef VT_HOST_FUSE_H
 #define VT_HOST_FUSE_H
 
 #include "ir/module.h"
 
-typedef struct vt_nest vt_nest;  // host/nest.h: the index space of a loop group
+typedef struct vt_nest vt_nest; // host/nest.h: the index space of a loop group
 
 typedef struct vt_group {
   bool fused;
   uint32_t op_count;
-  vt_op **ops;            // in execution order; running them one by one by the evaluator gives the same outputs
+  vt_op *
+      *ops; // in execution order; running them one by one by the evaluator gives the same outputs
   uint32_t input_count;
-  vt_value **inputs;      // parameters, or outputs of earlier groups; each once; also of groups that are not fused
+  vt_value **inputs; // parameters, or outputs of earlier groups; each once; also of groups that are
+                     // not fused
   uint32_t output_count;
-  vt_value **outputs;     // what later groups or the function's returns need, each once
-  int64_t work;           // elements times ops: an estimate for tier and thread decisions
-  vt_nest *nest;          // loop groups; NULL for one-op groups
+  vt_value **outputs; // what later groups or the function's returns need, each once
+  int64_t work;       // elements times ops: an estimate for tier and thread decisions
+  vt_nest *nest;      // loop groups; NULL for one-op groups
 } vt_group;
 
 typedef struct vt_fuse_options {
-  // True for ops that the caller wants as groups of one (a bias add it hands to a matmul as epilogue). May be NULL.
+  // True for ops that the caller wants as groups of one (a bias add it hands to a matmul as
+  // epilogue). May be NULL.
   bool (*keep_out)(void *user, const vt_op *op);
   void *user;
-  // Loop groups with less work than this fall apart into groups of one, which the evaluator runs: code is not
-  // worth compiling for them. 0 = the default, which also keeps groups of many ops, -1 = fuse everything (tests).
+  // Loop groups with less work than this fall apart into groups of one, which the evaluator runs:
+  // code is not worth compiling for them. 0 = the default, which also keeps groups of many ops, -1
+  // = fuse everything (tests).
   int64_t min_work;
 } vt_fuse_options;
 
-// Groups for all ops of `func` (regions of its control flow ops are functions of their own: call again for them).
-// Numbers the function and uses its ops' notes. Groups live in `arena`. `options` may be NULL.
-// errors INTERNAL: the function is not in execution order
-vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *arena, vt_group **out_groups,
-                       uint32_t *out_count) VT_CHECKED;
+// Groups for all ops of `func` (regions of its control flow ops are functions of their own: call
+// again for them). Numbers the function and uses its ops' notes. Groups live in `arena`. `options`
+// may be NULL. errors INTERNAL: the function is not in execution order
+vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *arena,
+                       vt_group **out_groups, uint32_t *out_count) VT_CHECKED;
 
 #endif

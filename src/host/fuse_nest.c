@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// fuse_nest.c - finds the index space of a set of ops, or that there is none. See nest.h for the model.
-// In:  ops in order with the group's inputs and outputs. Out: a vt_nest, everything in the caller's arena.
-// How: one node per value; masks spread from the largest value along the ops until nothing changes, atoms being cut
-// where a broadcast, a reduction or a view asks; then strides are read off and equal neighbours joined.
+// fuse_nest.c - finds the index space of a set of ops, or that there is none. See nest.h for the
+// model. In:  ops in order with the group's inputs and outputs. Out: a vt_nest, everything in the
+// caller's arena. How: one node per value; masks spread from the largest value along the ops until
+// nothing changes, atoms being cut where a broadcast, a reduction or a view asks; then strides are
+// read off and equal neighbours joined.
 #include "host/nest.h"
 
 #include <assert.h>
 #include <string.h>
 
 enum { CUT_ATOMS = 24, MAX_REDUNDANT_OPS = 8, MAX_STAGES = 4 };
-static const int64_t WHOLE_MAX = 32 << 10;  // elements that one task may reduce alone
+static const int64_t WHOLE_MAX = 32 << 10; // elements that one task may reduce alone
 
 // A leaf seen through views: element strides by dimension of the node's own type.
 typedef struct view {
@@ -21,11 +22,11 @@ typedef struct builder {
   vt_arena *arena;
   int32_t atom_count;
   int64_t atoms[CUT_ATOMS];
-  int64_t elements;           // of the space
+  int64_t elements; // of the space
   uint32_t node_count, node_room;
   vt_node *nodes;
-  bool *known;                // by node: mask is set
-  uint32_t *space;            // by node, reductions: mask of the operand
+  bool *known;     // by node: mask is set
+  uint32_t *space; // by node, reductions: mask of the operand
   bool *space_known;
   const view **views;         // by node, leaves
   int64_t (*wide)[CUT_ATOMS]; // by node: access strides before joining
@@ -34,9 +35,15 @@ typedef struct builder {
   vt_value *const *inputs;
 } builder;
 
-static int64_t elements_of(const builder *b, uint32_t node) { return vt_type_elements(b->nodes[node].value->type); }
-static bool is_leaf(const vt_node *node) { return node->kind == VT_NODE_LOAD || node->kind == VT_NODE_IOTA; }
-static bool has_mask(const vt_node *node) { return !is_leaf(node) && node->kind != VT_NODE_CONST; }
+static int64_t elements_of(const builder *b, uint32_t node) {
+  return vt_type_elements(b->nodes[node].value->type);
+}
+static bool is_leaf(const vt_node *node) {
+  return node->kind == VT_NODE_LOAD || node->kind == VT_NODE_IOTA;
+}
+static bool has_mask(const vt_node *node) {
+  return !is_leaf(node) && node->kind != VT_NODE_CONST;
+}
 
 static uint32_t add_node(builder *b, vt_node node) {
   if (b->node_count == b->node_room) return UINT32_MAX;
@@ -126,8 +133,8 @@ static const view *view_of(builder *b, const vt_op *op, const view *from) {
 }
 
 static bool is_view_op(const vt_op *op) {
-  return op->code == VT_OP_RESHAPE || op->code == VT_OP_BROADCAST_IN_DIM || op->code == VT_OP_TRANSPOSE ||
-         op->code == VT_OP_SLICE;
+  return op->code == VT_OP_RESHAPE || op->code == VT_OP_BROADCAST_IN_DIM ||
+         op->code == VT_OP_TRANSPOSE || op->code == VT_OP_SLICE;
 }
 
 // The node of an operand: inside the group, or a new load of an input.
@@ -203,7 +210,8 @@ static uint32_t insert_bit(uint32_t mask, int32_t at) {
   return low | (split << (at + 1)) | (high << (at + 2));
 }
 
-// Makes `suffix` a boundary of the atoms in *mask (counted from the minor end). *mask follows the cut.
+// Makes `suffix` a boundary of the atoms in *mask (counted from the minor end). *mask follows the
+// cut.
 static bool cut(builder *b, uint32_t *mask, int64_t suffix) {
   int64_t passed = 1;
   for (int32_t a = b->atom_count - 1; a >= 0 && passed < suffix; a--) {
@@ -215,7 +223,8 @@ static bool cut(builder *b, uint32_t *mask, int64_t suffix) {
     }
     if (suffix % passed || size % (suffix / passed) || b->atom_count == CUT_ATOMS) return false;
     int64_t minor = suffix / passed;
-    memmove(&b->atoms[a + 2], &b->atoms[a + 1], sizeof b->atoms[0] * (size_t)(b->atom_count - a - 1));
+    memmove(&b->atoms[a + 2], &b->atoms[a + 1],
+            sizeof b->atoms[0] * (size_t)(b->atom_count - a - 1));
     b->atoms[a] = size / minor;
     b->atoms[a + 1] = minor;
     b->atom_count++;
@@ -229,8 +238,10 @@ static bool cut(builder *b, uint32_t *mask, int64_t suffix) {
   return passed == suffix;
 }
 
-// Walks the atoms of `mask` from the minor end over `count` runs of dimensions (minor first): the mask of each run.
-static void masks_of_runs(const builder *b, uint32_t mask, int32_t count, const int64_t *sizes, uint32_t *masks) {
+// Walks the atoms of `mask` from the minor end over `count` runs of dimensions (minor first): the
+// mask of each run.
+static void masks_of_runs(const builder *b, uint32_t mask, int32_t count, const int64_t *sizes,
+                          uint32_t *masks) {
   int32_t a = b->atom_count - 1;
   for (int32_t r = 0; r < count; r++) {
     masks[r] = 0;
@@ -244,7 +255,8 @@ static void masks_of_runs(const builder *b, uint32_t mask, int32_t count, const 
 }
 
 // The atoms of *mask under the dimensions that `kept` marks, cutting between kept and other runs.
-static bool mask_of_dims(builder *b, uint32_t *mask, vt_type type, const bool *kept, uint32_t *out_mask) {
+static bool mask_of_dims(builder *b, uint32_t *mask, vt_type type, const bool *kept,
+                         uint32_t *out_mask) {
   int64_t sizes[VT_MAX_RANK] = {0}, suffix = 1;
   bool keeps[VT_MAX_RANK];
   uint32_t masks[VT_MAX_RANK];
@@ -307,7 +319,8 @@ static bool spread_broadcast(builder *b, uint32_t node, bool *changed) {
   for (uint32_t i = 0; i < count; i++)
     if (op->operands[0]->type.dims[i] != 1) kept[dims[i]] = true;
   uint32_t mask = b->nodes[node].mask, inner;
-  return mask_of_dims(b, &mask, op->results[0].type, kept, &inner) && set_mask(b, o, inner, changed);
+  return mask_of_dims(b, &mask, op->results[0].type, kept, &inner) &&
+         set_mask(b, o, inner, changed);
 }
 
 static bool spread_reduce(builder *b, uint32_t node, bool *changed) {
@@ -325,25 +338,31 @@ static bool spread_reduce(builder *b, uint32_t node, bool *changed) {
   const int64_t *dims = vt_attr_ints(n->op, VT_ATTR_DIMENSIONS, &count);
   for (uint32_t i = 0; i < count; i++) kept[dims[i]] = false;
   uint32_t mask = b->space[node], outer;
-  return mask_of_dims(b, &mask, n->op->operands[0]->type, kept, &outer) && set_mask(b, node, outer, changed);
+  return mask_of_dims(b, &mask, n->op->operands[0]->type, kept, &outer) &&
+         set_mask(b, node, outer, changed);
 }
 
 static bool spread_node(builder *b, uint32_t node, bool *changed) {
   switch (b->nodes[node].kind) {
-  case VT_NODE_OP: return spread_same(b, node, changed);
-  case VT_NODE_REDUCE: return spread_reduce(b, node, changed);
+  case VT_NODE_OP:
+    return spread_same(b, node, changed);
+  case VT_NODE_REDUCE:
+    return spread_reduce(b, node, changed);
   case VT_NODE_ALIAS:
     if (b->nodes[node].op && b->nodes[node].op->code == VT_OP_BROADCAST_IN_DIM)
       return spread_broadcast(b, node, changed);
     return spread_same(b, node, changed);
-  default: return true;
+  default:
+    return true;
   }
 }
 
-// A mask for every computed node. What no op ties to the rest but has the size of the space lies over all of it.
+// A mask for every computed node. What no op ties to the rest but has the size of the space lies
+// over all of it.
 static bool spread(builder *b) {
   for (uint32_t i = 0; i < b->node_count; i++)
-    if (elements_of(b, i) == 1) {  // a scalar: under no atom, or under the only one of a space of scalars
+    if (elements_of(b, i) ==
+        1) { // a scalar: under no atom, or under the only one of a space of scalars
       b->known[i] = true;
       b->nodes[i].mask = b->elements == 1;
     }
@@ -358,7 +377,8 @@ static bool spread(builder *b) {
       uint32_t all = (1u << b->atom_count) - 1;
       if (n->kind == VT_NODE_REDUCE && !b->space_known[i]) {
         open = true;
-        if (vt_type_elements(n->op->operands[0]->type) == b->elements) set_space(b, i, all, &changed);
+        if (vt_type_elements(n->op->operands[0]->type) == b->elements)
+          set_space(b, i, all, &changed);
       } else if (has_mask(n) && !b->known[i]) {
         open = true;
         if (elements_of(b, i) == b->elements) set_mask(b, i, all, &changed);
@@ -401,7 +421,8 @@ static bool place_leaves(builder *b) {
     vt_node *n = &b->nodes[i];
     if (is_leaf(n)) continue;
     for (uint32_t k = 0; k < n->operand_count; k++)
-      if (!place_leaf(b, &n->operands[k], n->kind == VT_NODE_REDUCE ? b->space[i] : n->mask)) return false;
+      if (!place_leaf(b, &n->operands[k], n->kind == VT_NODE_REDUCE ? b->space[i] : n->mask))
+        return false;
   }
   return true;
 }
@@ -467,7 +488,8 @@ static void read_dense(builder *b, uint32_t node) {
 static bool may_join(const builder *b, int32_t a) {
   for (uint32_t i = 0; i < b->node_count; i++) {
     uint32_t two = (b->nodes[i].mask >> a) & 3, space = (b->space[i] >> a) & 3;
-    if (two == 1 || two == 2 || (b->nodes[i].kind == VT_NODE_REDUCE && (space == 1 || space == 2))) return false;
+    if (two == 1 || two == 2 || (b->nodes[i].kind == VT_NODE_REDUCE && (space == 1 || space == 2)))
+      return false;
     if (b->wide[i][a] != b->wide[i][a + 1] * b->atoms[a + 1]) return false;
   }
   return true;
@@ -519,7 +541,8 @@ static uint8_t level_of(const vt_nest *nest, uint32_t node) {
 static bool check_reduce(builder *b, vt_nest *nest, uint32_t node) {
   vt_node *n = &nest->nodes[node];
   uint32_t column = 1u << (nest->atom_count - 1);
-  if (b->space[node] != nest->all || !vt_nest_is_full(nest, &(vt_node){.mask = b->space[node]})) return false;
+  if (b->space[node] != nest->all || !vt_nest_is_full(nest, &(vt_node){.mask = b->space[node]}))
+    return false;
   bool columns_only = (nest->all & ~n->mask) == column;
   bool pair = n->reducer >= VT_REDUCE_ARGMAX;
   n->accumulated = !columns_only || (nest->atom_count == 1 && !n->in_group && !pair);
@@ -527,10 +550,12 @@ static bool check_reduce(builder *b, vt_nest *nest, uint32_t node) {
   return !n->accumulated || (!n->in_group && !pair && n->output >= 0);
 }
 
-// Whether a computed node is cheap enough to repeat where it lies under fewer atoms, and may be written.
+// Whether a computed node is cheap enough to repeat where it lies under fewer atoms, and may be
+// written.
 static bool check_computed(const vt_nest *nest, const vt_node *n, bool one_row, int *redundant) {
   if (vt_nest_is_full(nest, n) && n->mask != nest->all && n->kind == VT_NODE_OP) {
-    if (vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP || ++*redundant > MAX_REDUNDANT_OPS) return false;
+    if (vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP || ++*redundant > MAX_REDUNDANT_OPS)
+      return false;
   }
   if (n->output < 0 || n->accumulated) return true;
   uint32_t rows = nest->all & ~(1u << (nest->atom_count - 1));
@@ -559,7 +584,8 @@ static bool finish(builder *b, vt_nest *nest) {
     if (n->kind == VT_NODE_REDUCE && !check_reduce(b, nest, i)) return false;
     if (n->kind == VT_NODE_REDUCE && !n->accumulated && nest->atom_count == 1) one_row = true;
     int64_t unit = n->kind == VT_NODE_IOTA ? 1 : (int64_t)vt_dtype_bytes(n->value->type.dtype);
-    if (is_leaf(n) && n->access.strides[column] != 0 && n->access.strides[column] != unit) return false;
+    if (is_leaf(n) && n->access.strides[column] != 0 && n->access.strides[column] != unit)
+      return false;
   }
   nest->stage_count = 1;
   for (uint32_t i = 0; i < b->node_count; i++) {
@@ -578,8 +604,9 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
   for (uint32_t i = 0; i < b->node_count; i++) {
     const vt_node *n = &b->nodes[i];
     vt_value *value = n->kind == VT_NODE_REDUCE ? n->op->operands[0] : n->value;
-    if (n->kind == VT_NODE_LOAD && !n->op) continue;  // a plain input counts by its user
-    if (n->kind != VT_NODE_CONST && (!largest || vt_type_elements(value->type) > vt_type_elements(largest->type)))
+    if (n->kind == VT_NODE_LOAD && !n->op) continue; // a plain input counts by its user
+    if (n->kind != VT_NODE_CONST &&
+        (!largest || vt_type_elements(value->type) > vt_type_elements(largest->type)))
       largest = value;
   }
   if (!largest) return false;
@@ -589,8 +616,12 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
   for (uint32_t i = 0; i < output_count; i++) {
     uint32_t node = find_node(b, outputs[i]);
     if (node == UINT32_MAX || b->nodes[node].kind == VT_NODE_CONST) return false;
-    if (is_leaf(&b->nodes[node])) {  // written as it is read: the copy is a node of its own
-      vt_node copy = {.kind = VT_NODE_ALIAS, .value = outputs[i], .operand_count = 1, .operands = {node}, .input = -1};
+    if (is_leaf(&b->nodes[node])) { // written as it is read: the copy is a node of its own
+      vt_node copy = {.kind = VT_NODE_ALIAS,
+                      .value = outputs[i],
+                      .operand_count = 1,
+                      .operands = {node},
+                      .input = -1};
       if ((node = add_node(b, copy)) == UINT32_MAX) return false;
     }
     b->nodes[node].output = (int32_t)i;
@@ -612,7 +643,7 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
 
 vt_nest *vt_nest_build(vt_arena *arena, uint32_t op_count, vt_op *const *ops, uint32_t input_count,
                        vt_value *const *inputs, uint32_t output_count, vt_value *const *outputs) {
-  uint32_t room = input_count * 2 + op_count * 3 + 16;  // leaves may double, outputs may be copies
+  uint32_t room = input_count * 2 + op_count * 3 + 16; // leaves may double, outputs may be copies
   if (room > VT_NEST_NODES) room = VT_NEST_NODES;
   builder b = {.arena = arena, .node_room = room, .input_count = input_count, .inputs = inputs};
   b.nodes = VT_NEW_ARRAY(arena, vt_node, room);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// host.c - compiling a module: passes, tier, steps, kernels, memory. The pipeline is vt_host_compile.
+// host.c - compiling a module: passes, tier, steps, kernels, memory. The pipeline is
+// vt_host_compile.
 //
-// Tiers: a program whose estimated work is below SMALL_WORK runs op by op on the evaluator and never sees a code
-// generator or a library, whose start-up would cost more than many such runs. The estimate knows shapes only, so
-// the tier, and with it every bit of the results, is the same on each run.
+// Tiers: a program whose estimated work is below SMALL_WORK runs op by op on the evaluator and
+// never sees a code generator or a library, whose start-up would cost more than many such runs. The
+// estimate knows shapes only, so the tier, and with it every bit of the results, is the same on
+// each run.
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -12,18 +14,20 @@
 #include "passes/passes.h"
 
 enum {
-  SMALL_WORK = 64 << 10,    // element operations
-  LOOP_GUESS = 16,          // iterations a while is taken for
-  MATRIX_WORK = 1,          // per multiply-add of a dot
+  SMALL_WORK = 64 << 10, // element operations
+  LOOP_GUESS = 16,       // iterations a while is taken for
+  MATRIX_WORK = 1,       // per multiply-add of a dot
 };
 
 static double matrix_work(const vt_op *op) {
-  // Result elements times what each sums over: operand elements of one side over its part in the result.
+  // Result elements times what each sums over: operand elements of one side over its part in the
+  // result.
   double result = (double)vt_type_elements(op->results[0].type);
   double lhs = (double)vt_type_elements(op->operands[0]->type);
   double rhs = (double)vt_type_elements(op->operands[1]->type);
   if (result <= 0) return 0;
-  double depth = lhs * rhs / result;  // = depth^2 without batch dimensions, an overestimate with them
+  double depth =
+      lhs * rhs / result; // = depth^2 without batch dimensions, an overestimate with them
   double root = 1;
   while (root * root < depth) root *= 2;
   return result * root * MATRIX_WORK;
@@ -34,7 +38,8 @@ static double func_work(const vt_func *func, double limit);
 static double op_work(const vt_op *op, double limit) {
   const vt_op_info *info = vt_op_info_get(op->code);
   double work = 0;
-  for (uint32_t i = 0; i < op->result_count; i++) work += (double)vt_type_elements(op->results[i].type);
+  for (uint32_t i = 0; i < op->result_count; i++)
+    work += (double)vt_type_elements(op->results[i].type);
   if (info->cost == VT_COST_FREE) work = 0;
   if (info->cost == VT_COST_REDUCE && op->operand_count)
     work += (double)vt_type_elements(op->operands[0]->type);
@@ -54,9 +59,11 @@ static double func_work(const vt_func *func, double limit) {
   return work;
 }
 
-// The code generator refused, which is our mistake: the evaluator runs what it would have run. Takes `why`.
+// The code generator refused, which is our mistake: the evaluator runs what it would have run.
+// Takes `why`.
 static vt_status plan_without_kernels(vt_program *program, vt_status why) {
-  vt_log(VT_LOG_WARNING, "program %s runs without generated code: %s", program->module->name, vt_status_message(why));
+  vt_log(VT_LOG_WARNING, "program %s runs without generated code: %s", program->module->name,
+         vt_status_message(why));
   vt_status_free(why);
   vt_map_free(&program->plans);
   vt_array_free(&program->plan_order);
@@ -73,7 +80,8 @@ static vt_status plan_program(vt_program *program) {
                               .min_bf16_depth = vt_host_min_bf16_depth()};
     VT_TRY(vt_passes_run(program->module, &passes));
   }
-  program->small = !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
+  program->small =
+      !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
   VT_TRY(vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan));
   vt_status st = vt_kernels_compile(program);
   if (st) VT_TRY(plan_without_kernels(program, st));
@@ -86,7 +94,8 @@ static vt_status plan_program(vt_program *program) {
   return VT_OK;
 }
 
-vt_status vt_host_compile(vt_module *module, const vt_host_options *options, vt_program **out_program) {
+vt_status vt_host_compile(vt_module *module, const vt_host_options *options,
+                          vt_program **out_program) {
   *out_program = NULL;
   vt_program *program = calloc(1, sizeof *program);
   if (!program) {
@@ -123,11 +132,17 @@ void vt_program_destroy(vt_program *program) {
   free(program);
 }
 
-const vt_module *vt_program_module(const vt_program *program) { return program->module; }
+const vt_module *vt_program_module(const vt_program *program) {
+  return program->module;
+}
 
-int64_t vt_program_temp_bytes(const vt_program *program) { return program->plan->temp_bytes; }
+int64_t vt_program_temp_bytes(const vt_program *program) {
+  return program->plan->temp_bytes;
+}
 
-bool vt_program_is_small(const vt_program *program) { return program->small; }
+bool vt_program_is_small(const vt_program *program) {
+  return program->small;
+}
 
 bool vt_program_may_alias(const vt_program *program, uint32_t param, uint32_t result) {
   return program->plan->alias_result[param] == (int32_t)result;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // host.h - compiles a module for this machine and runs it.
 //
-// A program is executed once, on whole arrays: automatic sharding needs no second copy of anything. Manual
-// regions (sdy.manual_computation) run in lockstep for all devices inside one run.
-// Threads: compile any number at once; one vt_program may be run by one thread at a time.
+// A program is executed once, on whole arrays: automatic sharding needs no second copy of anything.
+// Manual regions (sdy.manual_computation) run in lockstep for all devices inside one run. Threads:
+// compile any number at once; one vt_program may be run by one thread at a time.
 #ifndef VT_HOST_HOST_H
 #define VT_HOST_HOST_H
 
@@ -13,36 +13,45 @@
 typedef struct vt_program vt_program;
 
 typedef struct vt_host_options {
-  int32_t device_count;    // positions of the device assignment (num_partitions), >= 1
-  bool exact_dots;         // DEFAULT precision means f32 (else: operands rounded to bf16, f32 accumulation)
-  bool evaluator_only;     // no generated code, no libraries: every step is a kernel of src/eval
-  bool compile_all;        // generated code and libraries also for programs too small to be worth it (tests)
+  int32_t device_count; // positions of the device assignment (num_partitions), >= 1
+  bool exact_dots; // DEFAULT precision means f32 (else: operands rounded to bf16, f32 accumulation)
+  bool evaluator_only; // no generated code, no libraries: every step is a kernel of src/eval
+  bool compile_all;    // generated code and libraries also for programs too small to be worth it
+                       // (tests)
 } vt_host_options;
 
 // Takes `module`, also on error: it is rewritten by the passes and lives as long as the program.
-// errors INVALID_ARGUMENT, UNIMPLEMENTED (op and its place in the user's source), RESOURCE_EXHAUSTED
-vt_status vt_host_compile(vt_module *module, const vt_host_options *options, vt_program **out_program) VT_CHECKED;
-void vt_program_destroy(vt_program *program);  // accepts NULL
+// errors INVALID_ARGUMENT, UNIMPLEMENTED (op and its place in the user's source),
+// RESOURCE_EXHAUSTED
+vt_status vt_host_compile(vt_module *module, const vt_host_options *options,
+                          vt_program **out_program) VT_CHECKED;
+void vt_program_destroy(vt_program *program); // accepts NULL
 
-const vt_module *vt_program_module(const vt_program *program);  // as optimised; main has the original signature
-int64_t vt_program_temp_bytes(const vt_program *program);       // host bytes a run needs beside params and results
-// True when the program is so small that it runs wholly on the calling thread: no team of threads, microseconds.
+const vt_module *
+vt_program_module(const vt_program *program); // as optimised; main has the original signature
+int64_t vt_program_temp_bytes(
+    const vt_program *program); // host bytes a run needs beside params and results
+// True when the program is so small that it runs wholly on the calling thread: no team of threads,
+// microseconds.
 bool vt_program_is_small(const vt_program *program);
-// True when a run may be given the same memory for this parameter and this result. Only pairs that the module
-// marks (alias_output, donor) and the plan could honour.
+// True when a run may be given the same memory for this parameter and this result. Only pairs that
+// the module marks (alias_output, donor) and the plan could honour.
 bool vt_program_may_alias(const vt_program *program, uint32_t param, uint32_t result);
 
 typedef struct vt_run {
-  void *const *params;     // dense row-major arrays, 64-byte aligned and padded as vt_host_alloc does; NULL for tokens
-  void *const *results;    // allocated by the caller the same way; results[i] == params[j] only if may_alias
-  const vt_host_transfer *transfer;  // NULL: programs with host transfers fail
+  void *const *params; // dense row-major arrays, 64-byte aligned and padded as vt_host_alloc does;
+                       // NULL for tokens
+  void *const
+      *results; // allocated by the caller the same way; results[i] == params[j] only if may_alias
+  const vt_host_transfer *transfer; // NULL: programs with host transfers fail
 } vt_run;
 vt_status vt_program_run(vt_program *program, const vt_run *run) VT_CHECKED;
 
-// Host memory for tensors: 64-byte aligned, at least 128 bytes more than `bytes` readable and writable behind the
-// end (full vectors may run over), taken from a pool so that pages stay warm. NULL when out of memory.
+// Host memory for tensors: 64-byte aligned, at least 128 bytes more than `bytes` readable and
+// writable behind the end (full vectors may run over), taken from a pool so that pages stay warm.
+// NULL when out of memory.
 void *vt_host_alloc(int64_t bytes);
-void *vt_host_alloc_zeroed(int64_t bytes);  // large blocks take no memory before they are touched
-void vt_host_free(void *data);  // accepts NULL
+void *vt_host_alloc_zeroed(int64_t bytes); // large blocks take no memory before they are touched
+void vt_host_free(void *data);             // accepts NULL
 
 #endif

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // jit.c - compiles nests through LLVM: target, modules, objects, and the code of the process.
-// In:  fused groups. Out: kernels. Two threads at most generate code, each with a context, a module and a target
-// machine of its own; the objects are linked into one LLJIT.
-// Code is kept by the text key of its nest (emit_nest.c) for as long as any program lives, and on disk by the hash
-// of all keys of an object: the file name changes with the LLVM version, the CPU, its features and EMITTER.
+// In:  fused groups. Out: kernels. Two threads at most generate code, each with a context, a module
+// and a target machine of its own; the objects are linked into one LLJIT. Code is kept by the text
+// key of its nest (emit_nest.c) for as long as any program lives, and on disk by the hash of all
+// keys of an object: the file name changes with the LLVM version, the CPU, its features and
+// EMITTER.
 #include "host/kernel.h"
 
 #include <errno.h>
@@ -25,14 +26,15 @@
 #include "host/kernel_impl.h"
 #include "host/kernel_native.h"
 
-// EMITTER is part of every name in the disk cache: a change of emit_*.c that changes code must raise it.
+// EMITTER is part of every name in the disk cache: a change of emit_*.c that changes code must
+// raise it.
 enum { EMITTER = 2, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2 };
 
 // The code of the process, shared by all programs; gone with the last of them.
 typedef struct code_store {
   int users;
   LLVMOrcLLJITRef jit;
-  vt_map code;             // key text -> function
+  vt_map code; // key text -> function
   char *triple, *cpu, *features;
   vt_target target;
 } code_store;
@@ -51,7 +53,7 @@ typedef struct unit {
   uint32_t count;
   const vt_nest **nests;
   char **names;
-  char path[1024];         // of the disk cache; "" = none
+  char path[1024]; // of the disk cache; "" = none
   LLVMMemoryBufferRef object;
   bool from_disk;
   char *error;
@@ -66,10 +68,13 @@ static vt_status from_llvm(LLVMErrorRef error, const char *what) {
 
 // ---- The store.
 
-static bool has_feature(const char *features, const char *name) { return strstr(features, name) != NULL; }
+static bool has_feature(const char *features, const char *name) {
+  return strstr(features, name) != NULL;
+}
 
 static void find_target(code_store *s) {
-  const char *forced = getenv("VTPU_CPU");  // a CPU name of LLVM, to make code for another machine's features
+  const char *forced =
+      getenv("VTPU_CPU"); // a CPU name of LLVM, to make code for another machine's features
   if (forced && *forced) {
     s->cpu = LLVMCreateMessage(forced);
     s->features = LLVMCreateMessage("");
@@ -79,8 +84,8 @@ static void find_target(code_store *s) {
   s->cpu = LLVMGetHostCPUName();
   s->features = LLVMGetHostCPUFeatures();
   const char *f = s->features;
-  s->target.avx512 = has_feature(f, "+avx512f,") && has_feature(f, "+avx512bw,") && has_feature(f, "+avx512dq,") &&
-                     has_feature(f, "+avx512vl,");
+  s->target.avx512 = has_feature(f, "+avx512f,") && has_feature(f, "+avx512bw,") &&
+                     has_feature(f, "+avx512dq,") && has_feature(f, "+avx512vl,");
   s->target.bf16 = has_feature(f, "+avx512bf16,");
   s->target.f16c = has_feature(f, "+f16c,");
   s->target.fma = has_feature(f, "+fma,");
@@ -95,7 +100,8 @@ static vt_status define_symbols(code_store *s) {
   for (uint32_t i = 0; i < count; i++) {
     pairs[i].Name = LLVMOrcLLJITMangleAndIntern(s->jit, vt_runtime_symbols[i].name);
     pairs[i].Sym.Address = (LLVMOrcExecutorAddress)(uintptr_t)vt_runtime_symbols[i].address;
-    pairs[i].Sym.Flags.GenericFlags = LLVMJITSymbolGenericFlagsExported | LLVMJITSymbolGenericFlagsCallable;
+    pairs[i].Sym.Flags.GenericFlags =
+        LLVMJITSymbolGenericFlagsExported | LLVMJITSymbolGenericFlagsCallable;
   }
   LLVMOrcMaterializationUnitRef symbols = LLVMOrcAbsoluteSymbols(pairs, count);
   free(pairs);
@@ -103,7 +109,8 @@ static vt_status define_symbols(code_store *s) {
   LLVMErrorRef error = LLVMOrcJITDylibDefine(lib, symbols);
   if (error) return from_llvm(error, "runtime symbols");
   LLVMOrcDefinitionGeneratorRef process;
-  error = LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&process, LLVMOrcLLJITGetGlobalPrefix(s->jit), NULL, NULL);
+  error = LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(
+      &process, LLVMOrcLLJITGetGlobalPrefix(s->jit), NULL, NULL);
   if (error) return from_llvm(error, "process symbols");
   LLVMOrcJITDylibAddGenerator(lib, process);
   return VT_OK;
@@ -164,7 +171,7 @@ void vt_jit_destroy(vt_jit *jit) {
     the_store = NULL;
   }
   pthread_mutex_unlock(&store_lock);
-  vt_arena arena = jit->arena;  // the jit lies in its own arena
+  vt_arena arena = jit->arena; // the jit lies in its own arena
   vt_arena_free(&arena);
 }
 
@@ -182,7 +189,8 @@ static bool make_folders(char *path) {
 }
 
 static void find_path(unit *u) {
-  const char *dir = getenv("VTPU_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  const char *dir = getenv("VTPU_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"),
+             *home = getenv("HOME");
   const code_store *s = u->store;
   char text[64];
   unsigned major, minor, patch;
@@ -196,10 +204,17 @@ static void find_path(unit *u) {
     high = vt_hash_bytes(u->names[i], strlen(u->names[i]), high);
   }
   int n;
-  if (dir) n = snprintf(u->path, sizeof u->path, "%s/%016llx%016llx.o", dir, (unsigned long long)low, (unsigned long long)high);
-  else if (xdg && *xdg) n = snprintf(u->path, sizeof u->path, "%s/vtpu/%016llx%016llx.o", xdg, (unsigned long long)low, (unsigned long long)high);
-  else if (home && *home) n = snprintf(u->path, sizeof u->path, "%s/.cache/vtpu/%016llx%016llx.o", home, (unsigned long long)low, (unsigned long long)high);
-  else return;
+  if (dir)
+    n = snprintf(u->path, sizeof u->path, "%s/%016llx%016llx.o", dir, (unsigned long long)low,
+                 (unsigned long long)high);
+  else if (xdg && *xdg)
+    n = snprintf(u->path, sizeof u->path, "%s/vtpu/%016llx%016llx.o", xdg, (unsigned long long)low,
+                 (unsigned long long)high);
+  else if (home && *home)
+    n = snprintf(u->path, sizeof u->path, "%s/.cache/vtpu/%016llx%016llx.o", home,
+                 (unsigned long long)low, (unsigned long long)high);
+  else
+    return;
   if (n < 0 || (size_t)n >= sizeof u->path) u->path[0] = 0;
 }
 
@@ -211,7 +226,8 @@ static bool load_object(unit *u) {
     vt_status_free(st);
     return false;
   }
-  u->object = LLVMCreateMemoryBufferWithMemoryRangeCopy((const char *)bytes.data, bytes.size, "cached");
+  u->object =
+      LLVMCreateMemoryBufferWithMemoryRangeCopy((const char *)bytes.data, bytes.size, "cached");
   vt_file_unmap(&bytes);
   u->from_disk = true;
   return true;
@@ -219,7 +235,8 @@ static bool load_object(unit *u) {
 
 static void save_object(unit *u) {
   if (!u->path[0] || !make_folders(u->path)) return;
-  vt_status st = vt_file_write(u->path, LLVMGetBufferStart(u->object), LLVMGetBufferSize(u->object));
+  vt_status st =
+      vt_file_write(u->path, LLVMGetBufferStart(u->object), LLVMGetBufferSize(u->object));
   if (st) vt_log(VT_LOG_INFO, "code cache: %s", vt_status_message(st));
   vt_status_free(st);
 }
@@ -233,21 +250,23 @@ static LLVMTargetMachineRef create_machine(const code_store *s) {
     LLVMDisposeMessage(error);
     return NULL;
   }
-  return LLVMCreateTargetMachine(target, s->triple, s->cpu, s->features, LLVMCodeGenLevelLess, LLVMRelocPIC,
-                                 LLVMCodeModelSmall);
+  return LLVMCreateTargetMachine(target, s->triple, s->cpu, s->features, LLVMCodeGenLevelLess,
+                                 LLVMRelocPIC, LLVMCodeModelSmall);
 }
 
 static void generate(unit *u) {
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef module = LLVMModuleCreateWithNameInContext("vtpu", context);
   LLVMTargetMachineRef machine = create_machine(u->store);
-  vt_emitter e = {.target = u->store->target, .context = context, .module = module,
+  vt_emitter e = {.target = u->store->target,
+                  .context = context,
+                  .module = module,
                   .builder = LLVMCreateBuilderInContext(context)};
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   LLVMSetModuleDataLayout(module, layout);
   LLVMSetTarget(module, u->store->triple);
   for (uint32_t i = 0; i < u->count; i++) vt_emit_nest(&e, u->nests[i], u->names[i]);
-  const char *dump = getenv("VTPU_DUMP_LLVM");  // a folder for the IR of each module
+  const char *dump = getenv("VTPU_DUMP_LLVM"); // a folder for the IR of each module
   if (dump && *dump) {
     char path[1100], *failed = NULL;
     snprintf(path, sizeof path, "%s/%s.ll", dump, u->names[0]);
@@ -261,7 +280,8 @@ static void generate(unit *u) {
   if (!verify || !LLVMVerifyModule(module, LLVMReturnStatusAction, &u->error)) {
     LLVMDisposeMessage(u->error);
     u->error = NULL;
-    if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &u->error, &u->object)) u->object = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &u->error, &u->object))
+      u->object = NULL;
   }
   LLVMDisposeTargetData(layout);
   LLVMDisposeBuilder(e.builder);
@@ -311,7 +331,7 @@ static vt_status add_object(code_store *s, unit *u) {
     LLVMErrorRef refused = LLVMOrcLLJITAddObjectFile(s->jit, lib, u->object);
     u->object = NULL;
     if (!refused) return VT_OK;
-    LLVMConsumeError(refused);  // a damaged file: made again, and replaced
+    LLVMConsumeError(refused); // a damaged file: made again, and replaced
     u->from_disk = false;
     generate(u);
   }
@@ -328,13 +348,16 @@ static vt_status add_object(code_store *s, unit *u) {
 }
 
 // Cuts the wanted nests into units: even shares for the threads, at most KERNELS_PER_MODULE each.
-static uint32_t make_units(vt_arena *arena, code_store *s, const request *wanted, uint32_t count, unit **out_units) {
+static uint32_t make_units(vt_arena *arena, code_store *s, const request *wanted, uint32_t count,
+                           unit **out_units) {
   uint32_t parts = (count + KERNELS_PER_MODULE - 1) / KERNELS_PER_MODULE;
   if (parts < COMPILE_THREADS) parts = count < COMPILE_THREADS ? count : COMPILE_THREADS;
   unit *units = VT_NEW_ARRAY(arena, unit, parts);
   for (uint32_t p = 0; p < parts; p++) {
     uint32_t lo = count * p / parts, hi = count * (p + 1) / parts;
-    units[p] = (unit){.store = s, .count = hi - lo, .nests = VT_NEW_ARRAY(arena, const vt_nest *, hi - lo),
+    units[p] = (unit){.store = s,
+                      .count = hi - lo,
+                      .nests = VT_NEW_ARRAY(arena, const vt_nest *, hi - lo),
                       .names = VT_NEW_ARRAY(arena, char *, hi - lo)};
     for (uint32_t i = lo; i < hi; i++) {
       units[p].nests[i - lo] = wanted[i].nest;
@@ -345,21 +368,26 @@ static uint32_t make_units(vt_arena *arena, code_store *s, const request *wanted
   return parts;
 }
 
-static vt_status compile_wanted(vt_arena *arena, code_store *s, const request *wanted, uint32_t count) {
+static vt_status compile_wanted(vt_arena *arena, code_store *s, const request *wanted,
+                                uint32_t count) {
   unit *units;
   vt_status st = VT_OK;
   uint32_t parts = make_units(arena, s, wanted, count, &units);
   compile_all(units, parts);
   for (uint32_t p = 0; p < parts; p++) {
     vt_status added = add_object(s, &units[p]);
-    if (st) vt_status_free(added);
-    else st = added;
+    if (st)
+      vt_status_free(added);
+    else
+      st = added;
   }
   for (uint32_t i = 0; i < count && !st; i++) {
     LLVMOrcExecutorAddress address;
     LLVMErrorRef error = LLVMOrcLLJITLookup(s->jit, &address, wanted[i].name);
-    if (error) st = from_llvm(error, "lookup");
-    else *vt_map_at(&s->code, wanted[i].key, wanted[i].key_size) = (void *)(uintptr_t)address;
+    if (error)
+      st = from_llvm(error, "lookup");
+    else
+      *vt_map_at(&s->code, wanted[i].key, wanted[i].key_size) = (void *)(uintptr_t)address;
   }
   return st;
 }
@@ -367,17 +395,21 @@ static vt_status compile_wanted(vt_arena *arena, code_store *s, const request *w
 static request make_request(vt_arena *arena, const code_store *s, const vt_nest *nest) {
   vt_text text = {0};
   vt_nest_key(nest, &s->target, &text);
-  request r = {.nest = nest, .key = vt_arena_copy(arena, text.data, text.size), .key_size = text.size};
-  r.name = vt_arena_printf(arena, "vt_%016llx%016llx", (unsigned long long)vt_hash_bytes(text.data, text.size, 1),
+  request r = {
+      .nest = nest, .key = vt_arena_copy(arena, text.data, text.size), .key_size = text.size};
+  r.name = vt_arena_printf(arena, "vt_%016llx%016llx",
+                           (unsigned long long)vt_hash_bytes(text.data, text.size, 1),
                            (unsigned long long)vt_hash_bytes(text.data, text.size, 2));
   vt_text_free(&text);
   return r;
 }
 
-vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t count, vt_kernel **out_kernels) {
+vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t count,
+                         vt_kernel **out_kernels) {
   vt_arena scratch = {0};
   code_store *s = jit->store;
-  request *requests = VT_NEW_ARRAY(&scratch, request, count), *wanted = VT_NEW_ARRAY(&scratch, request, count);
+  request *requests = VT_NEW_ARRAY(&scratch, request, count),
+          *wanted = VT_NEW_ARRAY(&scratch, request, count);
   uint32_t wanted_count = 0;
   vt_map asked = {0};
   vt_status st = VT_OK;
@@ -392,8 +424,10 @@ vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t co
   }
   if (wanted_count) st = compile_wanted(&scratch, s, wanted, wanted_count);
   for (uint32_t i = 0; i < count && !st; i++) {
-    void *code = groups[i]->nest ? vt_map_find(&s->code, requests[i].key, requests[i].key_size) : NULL;
-    out_kernels[i] = vt_kernel_create(&jit->arena, groups[i], &s->target, (vt_nest_fn *)(uintptr_t)code);
+    void *code =
+        groups[i]->nest ? vt_map_find(&s->code, requests[i].key, requests[i].key_size) : NULL;
+    out_kernels[i] =
+        vt_kernel_create(&jit->arena, groups[i], &s->target, (vt_nest_fn *)(uintptr_t)code);
   }
   pthread_mutex_unlock(&store_lock);
   vt_map_free(&asked);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel.c - runs a kernel: cuts the index space into tasks by shape only, combines partial reductions as a tree.
-// In:  code from jit.c, or a prepared native op. Owns nothing: kernels lie in their vt_jit's arena.
-// Determinism: tasks and the order in which their partial results are combined depend on sizes alone, so any number
-// of threads gives the same bits.
+// kernel.c - runs a kernel: cuts the index space into tasks by shape only, combines partial
+// reductions as a tree. In:  code from jit.c, or a prepared native op. Owns nothing: kernels lie in
+// their vt_jit's arena. Determinism: tasks and the order in which their partial results are
+// combined depend on sizes alone, so any number of threads gives the same bits.
 #include "host/kernel.h"
 
 #include <assert.h>
@@ -14,20 +14,20 @@
 #include "host/kernel_reduce.h"
 
 enum { TASK_ELEMENTS = 16 << 10, MAX_TASKS = 256, COLUMN_TILE = 2048, MAX_PORTS = 128 };
-static const int64_t PARALLEL_WORK = 32 << 10;  // element-ops that repay waking the team
+static const int64_t PARALLEL_WORK = 32 << 10; // element-ops that repay waking the team
 
 typedef struct accumulator {
   uint32_t output;
   vt_reducer reducer;
   vt_dtype dtype, out_dtype;
-  int64_t count, offset;   // elements; bytes within a block
-  bool columns;            // its last atom is the columns
+  int64_t count, offset; // elements; bytes within a block
+  bool columns;          // its last atom is the columns
 } accumulator;
 
 struct vt_kernel {
   vt_nest_fn *code;
   const vt_native *native;
-  uint32_t operand_count;         // native: operands of the op, as inputs
+  uint32_t operand_count; // native: operands of the op, as inputs
   uint32_t *operands;
   uint32_t input_count, output_count;
   int64_t *dims;
@@ -35,20 +35,27 @@ struct vt_kernel {
   bool parallel;
   uint32_t accumulator_count;
   accumulator *accumulators;
-  int64_t block_bytes;            // partial results of one row tile (of one task in a nest without rows)
+  int64_t block_bytes; // partial results of one row tile (of one task in a nest without rows)
   int64_t block_count;
-  bool *in_place;                 // [output][input]
-  bool wanted;                    // in place saves a copy
+  bool *in_place; // [output][input]
+  bool wanted;    // in place saves a copy
 };
 
-static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t round_up(int64_t x, int64_t to) {
+  return (x + to - 1) / to * to;
+}
+static int64_t max64(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+static int64_t min64(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
 // ---- Making.
 
-// An output may take an input's memory when every read of an element comes before the write of that place: both
-// dense over the whole space with elements of one size, and no later pass reads the input again.
+// An output may take an input's memory when every read of an element comes before the write of that
+// place: both dense over the whole space with elements of one size, and no later pass reads the
+// input again.
 static bool nest_in_place(const vt_nest *nest, const vt_node *out, uint32_t input) {
   if (out->accumulated || out->mask != nest->all) return false;
   size_t bytes = vt_dtype_bytes(out->value->type.dtype);
@@ -71,10 +78,13 @@ static void add_accumulators(vt_arena *arena, vt_kernel *k, const vt_nest *nest,
     vt_dtype out = n->value->type.dtype, wide = vt_emit_compute_dtype(out);
     int64_t count = vt_type_elements(n->value->type);
     offsets[n->output] = k->block_bytes;
-    k->accumulators[k->accumulator_count++] =
-        (accumulator){.output = (uint32_t)n->output, .reducer = (vt_reducer)n->reducer, .dtype = wide,
-                      .out_dtype = out, .count = count, .offset = k->block_bytes,
-                      .columns = vt_nest_is_full(nest, n)};
+    k->accumulators[k->accumulator_count++] = (accumulator){.output = (uint32_t)n->output,
+                                                            .reducer = (vt_reducer)n->reducer,
+                                                            .dtype = wide,
+                                                            .out_dtype = out,
+                                                            .count = count,
+                                                            .offset = k->block_bytes,
+                                                            .columns = vt_nest_is_full(nest, n)};
     k->block_bytes = round_up(k->block_bytes + count * (int64_t)vt_dtype_bytes(wide) + 128, 64);
   }
 }
@@ -87,16 +97,23 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, int64_t work) {
   for (uint32_t i = 0; i < nest->node_count; i++)
     if (nest->nodes[i].kind == VT_NODE_REDUCE && !nest->nodes[i].accumulated) whole_rows = true;
   for (uint32_t i = 0; i < k->accumulator_count; i++) columns_only &= k->accumulators[i].columns;
-  for (uint32_t i = 0; i < nest->node_count; i++)  // row results are written by the task that has the whole row
-    if (nest->nodes[i].output >= 0 && !nest->nodes[i].accumulated && nest->nodes[i].mask != nest->all) whole_rows = true;
-  bool free_columns = !whole_rows && (k->accumulator_count == 0 || columns_only || nest->atom_count == 1);
+  for (uint32_t i = 0; i < nest->node_count;
+       i++) // row results are written by the task that has the whole row
+    if (nest->nodes[i].output >= 0 && !nest->nodes[i].accumulated &&
+        nest->nodes[i].mask != nest->all)
+      whole_rows = true;
+  bool free_columns =
+      !whole_rows && (k->accumulator_count == 0 || columns_only || nest->atom_count == 1);
   k->column_tile = k->columns;
-  if (free_columns && nest->atom_count == 1) k->column_tile = round_up(want, 64);
-  else if (free_columns && columns_only && k->columns > 4 * COLUMN_TILE) k->column_tile = COLUMN_TILE;
-  else if (free_columns && k->columns > 2 * want) k->column_tile = round_up(want, 64);
+  if (free_columns && nest->atom_count == 1)
+    k->column_tile = round_up(want, 64);
+  else if (free_columns && columns_only && k->columns > 4 * COLUMN_TILE)
+    k->column_tile = COLUMN_TILE;
+  else if (free_columns && k->columns > 2 * want)
+    k->column_tile = round_up(want, 64);
   if (k->column_tile > k->columns) k->column_tile = k->columns;
   k->row_tile = max64(1, want / k->column_tile);
-  if (k->accumulator_count) {  // partial results must stay small beside the data
+  if (k->accumulator_count) { // partial results must stay small beside the data
     int64_t least = k->block_bytes / max64(1, 4 * k->column_tile) * 8;
     k->row_tile = max64(max64(k->row_tile, 16), min64(least, k->rows));
   }
@@ -140,7 +157,8 @@ static void create_native(vt_arena *arena, vt_kernel *k, const vt_group *group) 
   k->in_place[k->operands[0]] = k->wanted = uses == 1;
 }
 
-vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_target *target, vt_nest_fn *code) {
+vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_target *target,
+                            vt_nest_fn *code) {
   (void)target;
   vt_kernel *k = VT_NEW(arena, vt_kernel);
   k->code = code;
@@ -148,12 +166,16 @@ vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_tar
   k->output_count = group->output_count;
   k->in_place = VT_NEW_ARRAY(arena, bool, group->input_count * group->output_count);
   assert(group->input_count + group->output_count <= MAX_PORTS || !group->nest);
-  if (group->nest) create_nest(arena, k, group);
-  else create_native(arena, k, group);
+  if (group->nest)
+    create_nest(arena, k, group);
+  else
+    create_native(arena, k, group);
   return k;
 }
 
-int64_t vt_kernel_scratch_bytes(const vt_kernel *k) { return k->block_bytes * k->block_count; }
+int64_t vt_kernel_scratch_bytes(const vt_kernel *k) {
+  return k->block_bytes * k->block_count;
+}
 
 bool vt_kernel_in_place_ok(const vt_kernel *k, uint32_t output, uint32_t input) {
   return k->in_place[output * k->input_count + input];
@@ -175,14 +197,16 @@ static void clear_block(const vt_kernel *k, char *block, int64_t column_lo, int6
       continue;
     }
     for (int64_t row = 0; row < acc->count; row += k->columns)
-      vt_reduce_fill(acc->reducer, acc->dtype, block + acc->offset + (row + column_lo) * bytes, column_hi - column_lo);
+      vt_reduce_fill(acc->reducer, acc->dtype, block + acc->offset + (row + column_lo) * bytes,
+                     column_hi - column_lo);
   }
 }
 
 static void run_task(const vt_kernel *k, void *const *args, char *scratch, int64_t task) {
   int64_t row = task / k->column_tiles, column = task % k->column_tiles;
   int64_t row_lo = row * k->row_tile, row_hi = min64(row_lo + k->row_tile, k->rows);
-  int64_t column_lo = column * k->column_tile, column_hi = min64(column_lo + k->column_tile, k->columns);
+  int64_t column_lo = column * k->column_tile,
+          column_hi = min64(column_lo + k->column_tile, k->columns);
   char *block = scratch;
   if (k->accumulator_count) {
     block += k->block_bytes * (k->row_tiles == 1 && k->block_count > 1 ? column : row);
@@ -192,13 +216,14 @@ static void run_task(const vt_kernel *k, void *const *args, char *scratch, int64
 }
 
 // Adds the blocks up pairwise, elements [lo, hi) of one accumulator, and writes the result.
-static void combine(const vt_kernel *k, const accumulator *acc, char *scratch, void *output, int64_t lo, int64_t hi) {
+static void combine(const vt_kernel *k, const accumulator *acc, char *scratch, void *output,
+                    int64_t lo, int64_t hi) {
   int64_t bytes = (int64_t)vt_dtype_bytes(acc->dtype);
   char *first = scratch + acc->offset + lo * bytes;
   for (int64_t step = 1; step < k->block_count; step *= 2)
     for (int64_t b = 0; b + step < k->block_count; b += 2 * step)
-      vt_reduce_combine(acc->reducer, acc->dtype, first + b * k->block_bytes, first + (b + step) * k->block_bytes,
-                        hi - lo);
+      vt_reduce_combine(acc->reducer, acc->dtype, first + b * k->block_bytes,
+                        first + (b + step) * k->block_bytes, hi - lo);
   char *out = (char *)output + lo * (int64_t)vt_dtype_bytes(acc->out_dtype);
   vt_reduce_store(acc->out_dtype, out, first, hi - lo);
 }
@@ -219,7 +244,8 @@ static void combine_all(const vt_kernel *k, char *scratch, void *const *outputs)
   }
 }
 
-vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *outputs, void *scratch) {
+vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *outputs,
+                        void *scratch) {
   void *args[MAX_PORTS];
   if (k->native) {
     for (uint32_t i = 0; i < k->operand_count; i++) args[i] = inputs[k->operands[i]];

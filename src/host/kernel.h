@@ -1,37 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernel.h - code for fused groups, and running it.
 //
-// Memory of inputs and outputs: dense row-major, 64-byte aligned, with at least 128 bytes behind the end that may
-// be read and overwritten (full vectors run over). Inputs and outputs may be the same memory only where
-// vt_kernel_in_place_ok says so; then input and output of that pair are the same pointer.
-// Denormals: kernels are meant to run with FTZ and DAZ set on every thread of the team; the caller sets them.
-// Results do not depend on the number of threads.
+// Memory of inputs and outputs: dense row-major, 64-byte aligned, with at least 128 bytes behind
+// the end that may be read and overwritten (full vectors run over). Inputs and outputs may be the
+// same memory only where vt_kernel_in_place_ok says so; then input and output of that pair are the
+// same pointer. Denormals: kernels are meant to run with FTZ and DAZ set on every thread of the
+// team; the caller sets them. Results do not depend on the number of threads.
 #ifndef VT_HOST_KERNEL_H
 #define VT_HOST_KERNEL_H
 
 #include "host/fuse.h"
 
-typedef struct vt_jit vt_jit;        // owns the code and the kernels of one program
+typedef struct vt_jit vt_jit; // owns the code and the kernels of one program
 typedef struct vt_kernel vt_kernel;
 
 vt_status vt_jit_create(vt_jit **out_jit) VT_CHECKED;
-void vt_jit_destroy(vt_jit *jit);    // accepts NULL; its kernels are gone
+void vt_jit_destroy(vt_jit *jit); // accepts NULL; its kernels are gone
 
-// Kernels for `count` fused groups of one program, in one go: the more at once, the cheaper each. Groups that
-// differ only in sizes share code; code is shared with all programs of the process and kept on disk
-// (VTPU_CACHE_DIR, default $XDG_CACHE_HOME/vtpu; "" turns it off). The groups are not needed afterwards.
-//   errors  INTERNAL: the code generator refused     threads  any, one vt_jit by one thread at a time
-vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t count, vt_kernel **out_kernels)
-    VT_CHECKED;
+// Kernels for `count` fused groups of one program, in one go: the more at once, the cheaper each.
+// Groups that differ only in sizes share code; code is shared with all programs of the process and
+// kept on disk (VTPU_CACHE_DIR, default $XDG_CACHE_HOME/vtpu; "" turns it off). The groups are not
+// needed afterwards.
+//   errors  INTERNAL: the code generator refused     threads  any, one vt_jit by one thread at a
+//   time
+vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t count,
+                         vt_kernel **out_kernels) VT_CHECKED;
 
-// Runs on the calling thread's OpenMP team. inputs and outputs as in the group; scratch of the size below, 64-byte
-// aligned, contents arbitrary. A kernel may be run by several threads at once, each with its own scratch.
-vt_status vt_kernel_run(const vt_kernel *kernel, void *const *inputs, void *const *outputs, void *scratch)
-    VT_CHECKED;
+// Runs on the calling thread's OpenMP team. inputs and outputs as in the group; scratch of the size
+// below, 64-byte aligned, contents arbitrary. A kernel may be run by several threads at once, each
+// with its own scratch.
+vt_status vt_kernel_run(const vt_kernel *kernel, void *const *inputs, void *const *outputs,
+                        void *scratch) VT_CHECKED;
 int64_t vt_kernel_scratch_bytes(const vt_kernel *kernel);
 // True when output may be the very memory of input (which then dies with this kernel).
 bool vt_kernel_in_place_ok(const vt_kernel *kernel, uint32_t output, uint32_t input);
-// True when in place is the point (dynamic_update_slice): otherwise the kernel copies the whole operand.
+// True when in place is the point (dynamic_update_slice): otherwise the kernel copies the whole
+// operand.
 bool vt_kernel_in_place_wanted(const vt_kernel *kernel, uint32_t output, uint32_t input);
 
 #endif

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_gather.c - gather: one box copied per index, in parallel over the indices (rows of an embedding table).
+// kernel_gather.c - gather: one box copied per index, in parallel over the indices (rows of an
+// embedding table).
 #include <string.h>
 
 #include "host/kernel_move.h"
 
 typedef struct batch_dim {
   int64_t size;
-  int64_t to;        // byte stride in the result
-  int64_t index;     // byte stride in the indices
-  int64_t operand;   // byte stride in the operand (batching dimensions), else 0
+  int64_t to;      // byte stride in the result
+  int64_t index;   // byte stride in the indices
+  int64_t operand; // byte stride in the operand (batching dimensions), else 0
 } batch_dim;
 
 typedef struct start_dim {
-  int64_t at;        // byte offset of this component behind the index's place
-  int64_t most;      // largest start
-  int64_t stride;    // bytes in the operand
+  int64_t at;     // byte offset of this component behind the index's place
+  int64_t most;   // largest start
+  int64_t stride; // bytes in the operand
 } start_dim;
 
 typedef struct gather_plan {
@@ -23,7 +24,7 @@ typedef struct gather_plan {
   start_dim start[VT_MAX_RANK];
   int64_t count, index_bytes;
   bool is_signed;
-  vt_box box;        // of one slice
+  vt_box box; // of one slice
 } gather_plan;
 
 static void copy_serial(const vt_box *box, int32_t dim, char *to, const char *from) {
@@ -32,8 +33,10 @@ static void copy_serial(const vt_box *box, int32_t dim, char *to, const char *fr
     return;
   }
   for (int64_t i = 0; i < box->dims[dim]; i++, to += box->to[dim], from += box->from[dim]) {
-    if (dim < box->rank - 1) copy_serial(box, dim + 1, to, from);
-    else memcpy(to, from, (size_t)box->bytes);
+    if (dim < box->rank - 1)
+      copy_serial(box, dim + 1, to, from);
+    else
+      memcpy(to, from, (size_t)box->bytes);
   }
 }
 
@@ -41,7 +44,8 @@ static void run_gather(const vt_native_call *call) {
   const gather_plan *plan = call->native->plan;
   int64_t bytes = plan->box.bytes;
   for (int32_t i = 0; i < plan->box.rank; i++) bytes *= plan->box.dims[i];
-#pragma omp parallel for schedule(static) if (plan->count > 1 && plan->count * (bytes + 16) > (64 << 10))
+#pragma omp parallel for schedule(static) if (plan->count > 1 &&                                   \
+                                                  plan->count * (bytes + 16) > (64 << 10))
   for (int64_t item = 0; item < plan->count; item++) {
     char *to = call->outputs[0];
     const char *from = call->operands[0], *index = call->operands[1];
@@ -76,7 +80,8 @@ static void byte_strides(vt_type type, int64_t *strides) {
 
 const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
   gather_plan *plan = VT_NEW(arena, gather_plan);
-  vt_type operand = op->operands[0]->type, indices = op->operands[1]->type, result = op->results[0].type;
+  vt_type operand = op->operands[0]->type, indices = op->operands[1]->type,
+          result = op->results[0].type;
   int64_t operand_strides[VT_MAX_RANK], index_strides[VT_MAX_RANK], to[VT_MAX_RANK];
   byte_strides(operand, operand_strides);
   byte_strides(indices, index_strides);
@@ -93,7 +98,8 @@ const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
   plan->index_bytes = (int64_t)vt_dtype_bytes(indices.dtype);
   plan->is_signed = vt_dtype_kind_of(indices.dtype) == VT_KIND_SIGNED;
   int32_t index_dim = 0;
-  for (int32_t i = 0; i < result.rank; i++) {  // the result's other dimensions are those of the indices, in order
+  for (int32_t i = 0; i < result.rank;
+       i++) { // the result's other dimensions are those of the indices, in order
     if (contains(offset_dims, offsets, i)) continue;
     if (index_dim == vector_dim) index_dim++;
     batch_dim *dim = &plan->batch[plan->batch_rank++];
@@ -106,7 +112,8 @@ const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
   for (uint32_t i = 0; i < starts; i++)
     plan->start[plan->start_rank++] =
         (start_dim){.at = vector_dim < indices.rank ? (int64_t)i * index_strides[vector_dim] : 0,
-                    .most = operand.dims[map[i]] - sizes[map[i]], .stride = operand_strides[map[i]]};
+                    .most = operand.dims[map[i]] - sizes[map[i]],
+                    .stride = operand_strides[map[i]]};
   vt_box *box = &plan->box;
   box->bytes = (int64_t)vt_dtype_bytes(result.dtype);
   for (int32_t i = 0; i < operand.rank; i++) {
@@ -124,5 +131,6 @@ const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
 bool vt_gather_supports(const vt_op *op) {
   if (op->code != VT_OP_GATHER) return false;
   return vt_type_elements(op->operands[0]->type) > 0 && vt_type_elements(op->results[0].type) > 0 &&
-         vt_dtype_is_integer(op->operands[1]->type.dtype) && vt_dtype_get(op->operands[1]->type.dtype)->bits >= 8;
+         vt_dtype_is_integer(op->operands[1]->type.dtype) &&
+         vt_dtype_get(op->operands[1]->type.dtype)->bits >= 8;
 }

@@ -7,6 +7,7 @@
 #include "host/kernel.h"
 
 // A kernel in `arena` for a fused group: `code` is the nest's function, unused for native groups.
-vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_target *target, vt_nest_fn *code);
+vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_target *target,
+                            vt_nest_fn *code);
 
 #endif

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_move.c - ops that only move elements: transpose, slice, broadcast, reverse, concatenate, pad,
-// dynamic_slice, dynamic_update_slice. Bytes are copied, whatever the element type.
-// Every op becomes one or more boxes: a dense or strided destination and a source with a stride per dimension. A box
-// whose last dimension is contiguous on both sides is rows of memcpy; one that is contiguous in another dimension of
-// the source is transposed in tiles (64 x 64 elements: powers of two as strides would throw each other out of L1).
+// kernel_move.c - ops that only move elements: transpose, slice, broadcast, reverse, concatenate,
+// pad, dynamic_slice, dynamic_update_slice. Bytes are copied, whatever the element type. Every op
+// becomes one or more boxes: a dense or strided destination and a source with a stride per
+// dimension. A box whose last dimension is contiguous on both sides is rows of memcpy; one that is
+// contiguous in another dimension of the source is transposed in tiles (64 x 64 elements: powers of
+// two as strides would throw each other out of L1).
 #include "host/kernel_move.h"
 
 #include <assert.h>
@@ -28,7 +29,9 @@ void vt_box_normalise(vt_box *box) {
   for (int32_t i = box->rank - 1; i >= 0; i--)
     if (box->dims[i] == 1) drop_dim(box, i);
   for (int32_t i = box->rank - 2; i >= 0; i--) {
-    if (box->to[i] != box->to[i + 1] * box->dims[i + 1] || box->from[i] != box->from[i + 1] * box->dims[i + 1]) continue;
+    if (box->to[i] != box->to[i + 1] * box->dims[i + 1] ||
+        box->from[i] != box->from[i + 1] * box->dims[i + 1])
+      continue;
     box->dims[i + 1] *= box->dims[i];
     drop_dim(box, i);
   }
@@ -39,26 +42,36 @@ void vt_box_normalise(vt_box *box) {
 }
 
 #define STRIDED(type)                                                                              \
-  for (int64_t i = 0; i < n; i++) *(type *)(to + i * to_step) = *(const type *)(from + i * from_step)
+  for (int64_t i = 0; i < n; i++)                                                                  \
+  *(type *)(to + i * to_step) = *(const type *)(from + i * from_step)
 
-static void copy_line(char *to, const char *from, int64_t n, int64_t to_step, int64_t from_step, int64_t bytes) {
+static void copy_line(char *to, const char *from, int64_t n, int64_t to_step, int64_t from_step,
+                      int64_t bytes) {
   if (to_step == bytes && from_step == bytes) {
     memcpy(to, from, (size_t)(n * bytes));
     return;
   }
   switch (bytes) {
-  case 1: STRIDED(uint8_t); break;
-  case 2: STRIDED(uint16_t); break;
-  case 4: STRIDED(uint32_t); break;
-  case 8: STRIDED(uint64_t); break;
+  case 1:
+    STRIDED(uint8_t);
+    break;
+  case 2:
+    STRIDED(uint16_t);
+    break;
+  case 4:
+    STRIDED(uint32_t);
+    break;
+  case 8:
+    STRIDED(uint64_t);
+    break;
   default:
     for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, (size_t)bytes);
   }
 }
 
-// One tile, rows x columns elements: `to` has columns next to each other, `from` rows. It passes through a buffer of
-// its own, so that each line of either side is touched in one go: large powers of two as strides would otherwise throw
-// the tile's lines out of L1 before they are used up.
+// One tile, rows x columns elements: `to` has columns next to each other, `from` rows. It passes
+// through a buffer of its own, so that each line of either side is touched in one go: large powers
+// of two as strides would otherwise throw the tile's lines out of L1 before they are used up.
 #define TRANSPOSE(type)                                                                            \
   do {                                                                                             \
     type buffer[TILE][TILE + 64 / sizeof(type)];                                                   \
@@ -70,13 +83,21 @@ static void copy_line(char *to, const char *from, int64_t n, int64_t to_step, in
     }                                                                                              \
   } while (0)
 
-static void transpose_tile(char *to, const char *from, int64_t rows, int64_t columns, int64_t to_step,
-                           int64_t from_step, int64_t bytes) {
+static void transpose_tile(char *to, const char *from, int64_t rows, int64_t columns,
+                           int64_t to_step, int64_t from_step, int64_t bytes) {
   switch (bytes) {
-  case 1: TRANSPOSE(uint8_t); break;
-  case 2: TRANSPOSE(uint16_t); break;
-  case 4: TRANSPOSE(uint32_t); break;
-  default: TRANSPOSE(uint64_t); break;
+  case 1:
+    TRANSPOSE(uint8_t);
+    break;
+  case 2:
+    TRANSPOSE(uint16_t);
+    break;
+  case 4:
+    TRANSPOSE(uint32_t);
+    break;
+  default:
+    TRANSPOSE(uint64_t);
+    break;
   }
 }
 
@@ -102,7 +123,9 @@ static int64_t count_outer(const vt_box *box, uint32_t skip) {
 // The dimension in which the source is contiguous when the last one is not; -1 = none.
 static int32_t turned_dim(const vt_box *box) {
   int32_t last = box->rank - 1;
-  if (box->to[last] != box->bytes || box->from[last] == box->bytes || box->from[last] == 0 || box->bytes > 8) return -1;
+  if (box->to[last] != box->bytes || box->from[last] == box->bytes || box->from[last] == 0 ||
+      box->bytes > 8)
+    return -1;
   for (int32_t i = 0; i < last; i++)
     if (box->from[i] == box->bytes && box->dims[i] >= 4) return i;
   return -1;
@@ -111,7 +134,8 @@ static int32_t turned_dim(const vt_box *box) {
 void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
   int32_t last = box->rank - 1, turned = turned_dim(box);
   uint32_t skip = 1u << last | (turned >= 0 ? 1u << turned : 0u);
-  int64_t outer = count_outer(box, skip), columns = box->dims[last], rows = turned >= 0 ? box->dims[turned] : 1;
+  int64_t outer = count_outer(box, skip), columns = box->dims[last],
+          rows = turned >= 0 ? box->dims[turned] : 1;
   int64_t tiles = turned >= 0 ? (rows + TILE - 1) / TILE : 1;
   int64_t bytes = outer * rows * columns * box->bytes;
 #pragma omp parallel for schedule(static) if (bytes > PARALLEL_BYTES && outer * tiles > 1)
@@ -126,8 +150,10 @@ void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
     }
     int64_t r = item % tiles * TILE, height = rows - r < TILE ? rows - r : TILE;
     for (int64_t c = 0; c < columns; c += TILE)
-      transpose_tile(to + r * box->to[turned] + c * box->bytes, from + r * box->bytes + c * box->from[last], height,
-                     columns - c < TILE ? columns - c : TILE, box->to[turned], box->from[last], box->bytes);
+      transpose_tile(to + r * box->to[turned] + c * box->bytes,
+                     from + r * box->bytes + c * box->from[last], height,
+                     columns - c < TILE ? columns - c : TILE, box->to[turned], box->from[last],
+                     box->bytes);
   }
 }
 
@@ -142,7 +168,8 @@ static void copy_large(const vt_box *box, void *to, const void *from) {
   }
 #pragma omp parallel for schedule(static)
   for (int64_t at = 0; at < bytes; at += PIECE)
-    memcpy((char *)to + at, (const char *)from + at, (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
+    memcpy((char *)to + at, (const char *)from + at,
+           (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
 }
 
 static void byte_strides(vt_type type, int64_t *strides) {
@@ -168,7 +195,8 @@ typedef struct move_plan {
 
 static void run_move(const vt_native_call *call) {
   const move_plan *plan = call->native->plan;
-  copy_large(&plan->box, (char *)call->outputs[0] + plan->to_at, (const char *)call->operands[0] + plan->from_at);
+  copy_large(&plan->box, (char *)call->outputs[0] + plan->to_at,
+             (const char *)call->operands[0] + plan->from_at);
 }
 
 static const vt_native *make_view(vt_arena *arena, const vt_op *op) {
@@ -198,7 +226,7 @@ static const vt_native *make_view(vt_arena *arena, const vt_op *op) {
     }
     break;
   }
-  default: {  // REVERSE
+  default: { // REVERSE
     memcpy(from_strides, strides, sizeof strides);
     const int64_t *dims = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &count);
     for (uint32_t i = 0; i < count; i++) {
@@ -225,7 +253,8 @@ typedef struct concat_plan {
 static void run_concat(const vt_native_call *call) {
   const concat_plan *plan = call->native->plan;
   for (uint32_t i = 0; i < plan->count; i++)
-    copy_large(&plan->parts[i].box, (char *)call->outputs[0] + plan->parts[i].to_at, call->operands[i]);
+    copy_large(&plan->parts[i].box, (char *)call->outputs[0] + plan->parts[i].to_at,
+               call->operands[i]);
 }
 
 static const vt_native *make_concat(vt_arena *arena, const vt_op *op) {
@@ -251,7 +280,7 @@ static const vt_native *make_concat(vt_arena *arena, const vt_op *op) {
 
 typedef struct pad_plan {
   int64_t elements, bytes;
-  bool covers;             // no element of the result is padding
+  bool covers; // no element of the result is padding
   move_plan inner;
 } pad_plan;
 
@@ -266,11 +295,12 @@ static void run_pad(const vt_native_call *call) {
   if (!plan->covers) {
 #pragma omp parallel for schedule(static) if (plan->elements > 2 * PIECE)
     for (int64_t at = 0; at < plan->elements; at += PIECE)
-      fill_elements(out + at * plan->bytes, call->operands[1], plan->elements - at < PIECE ? plan->elements - at : PIECE,
-                    plan->bytes);
+      fill_elements(out + at * plan->bytes, call->operands[1],
+                    plan->elements - at < PIECE ? plan->elements - at : PIECE, plan->bytes);
   }
   if (plan->inner.box.dims[0])
-    vt_box_copy(&plan->inner.box, out + plan->inner.to_at, (const char *)call->operands[0] + plan->inner.from_at);
+    vt_box_copy(&plan->inner.box, out + plan->inner.to_at,
+                (const char *)call->operands[0] + plan->inner.from_at);
 }
 
 static const vt_native *make_pad(vt_arena *arena, const vt_op *op) {
@@ -297,8 +327,10 @@ static const vt_native *make_pad(vt_arena *arena, const vt_op *op) {
   }
   plan->covers = copied == plan->elements;
   plan->inner.box = box;
-  if (copied == 0) plan->inner.box.dims[0] = 0, plan->inner.box.rank = 1;
-  else vt_box_normalise(&plan->inner.box);
+  if (copied == 0)
+    plan->inner.box.dims[0] = 0, plan->inner.box.rank = 1;
+  else
+    vt_box_normalise(&plan->inner.box);
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = run_pad, .plan = plan};
   return native;
@@ -310,17 +342,20 @@ typedef struct dynamic_plan {
   int32_t rank;
   bool is_signed;
   int64_t index_bytes;
-  int64_t most[VT_MAX_RANK];     // largest start of each dimension
-  int64_t strides[VT_MAX_RANK];  // of the large side
-  int64_t whole_bytes;           // of the operand that an update keeps
+  int64_t most[VT_MAX_RANK];    // largest start of each dimension
+  int64_t strides[VT_MAX_RANK]; // of the large side
+  int64_t whole_bytes;          // of the operand that an update keeps
   vt_box box;
 } dynamic_plan;
 
 int64_t vt_read_index(const void *data, int64_t bytes, bool is_signed) {
   switch (bytes) {
-  case 1: return is_signed ? (int64_t)*(const int8_t *)data : (int64_t)*(const uint8_t *)data;
-  case 2: return is_signed ? (int64_t)*(const int16_t *)data : (int64_t)*(const uint16_t *)data;
-  case 4: return is_signed ? (int64_t)*(const int32_t *)data : (int64_t)*(const uint32_t *)data;
+  case 1:
+    return is_signed ? (int64_t)*(const int8_t *)data : (int64_t)*(const uint8_t *)data;
+  case 2:
+    return is_signed ? (int64_t)*(const int16_t *)data : (int64_t)*(const uint16_t *)data;
+  case 4:
+    return is_signed ? (int64_t)*(const int32_t *)data : (int64_t)*(const uint32_t *)data;
   default: {
     int64_t x = *(const int64_t *)data;
     return !is_signed && x < 0 ? INT64_MAX : x;
@@ -359,7 +394,8 @@ static void run_dynamic_update(const vt_native_call *call) {
 static const vt_native *make_dynamic(vt_arena *arena, const vt_op *op) {
   bool update = op->code == VT_OP_DYNAMIC_UPDATE_SLICE;
   dynamic_plan *plan = VT_NEW(arena, dynamic_plan);
-  vt_type large = op->operands[0]->type, small = update ? op->operands[1]->type : op->results[0].type;
+  vt_type large = op->operands[0]->type,
+          small = update ? op->operands[1]->type : op->results[0].type;
   plan->rank = large.rank;
   plan->whole_bytes = vt_type_bytes(large);
   byte_strides(large, plan->strides);
@@ -369,20 +405,26 @@ static const vt_native *make_dynamic(vt_arena *arena, const vt_op *op) {
     plan->index_bytes = (int64_t)vt_dtype_bytes(index);
     plan->is_signed = vt_dtype_kind_of(index) == VT_KIND_SIGNED;
   }
-  plan->box = update ? box_between(large, small, small.dims) : box_between(small, large, small.dims);
+  plan->box =
+      update ? box_between(large, small, small.dims) : box_between(small, large, small.dims);
   vt_box_normalise(&plan->box);
   vt_native *native = VT_NEW(arena, vt_native);
-  *native = (vt_native){.run = update ? run_dynamic_update : run_dynamic_slice, .in_place = update, .plan = plan};
+  *native = (vt_native){
+      .run = update ? run_dynamic_update : run_dynamic_slice, .in_place = update, .plan = plan};
   return native;
 }
 
 const vt_native *vt_move_create(vt_arena *arena, const vt_op *op) {
   switch (op->code) {
-  case VT_OP_CONCATENATE: return make_concat(arena, op);
-  case VT_OP_PAD: return make_pad(arena, op);
+  case VT_OP_CONCATENATE:
+    return make_concat(arena, op);
+  case VT_OP_PAD:
+    return make_pad(arena, op);
   case VT_OP_DYNAMIC_SLICE:
-  case VT_OP_DYNAMIC_UPDATE_SLICE: return make_dynamic(arena, op);
-  default: return make_view(arena, op);
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+    return make_dynamic(arena, op);
+  default:
+    return make_view(arena, op);
   }
 }
 
@@ -391,8 +433,16 @@ bool vt_move_supports(const vt_op *op) {
     if (vt_type_elements(op->operands[i]->type) == 0) return false;
   if (vt_type_elements(op->results[0].type) == 0) return false;
   switch (op->code) {
-  case VT_OP_TRANSPOSE: case VT_OP_BROADCAST_IN_DIM: case VT_OP_SLICE: case VT_OP_REVERSE: case VT_OP_CONCATENATE:
-  case VT_OP_PAD: case VT_OP_DYNAMIC_SLICE: case VT_OP_DYNAMIC_UPDATE_SLICE: return true;
-  default: return false;
+  case VT_OP_TRANSPOSE:
+  case VT_OP_BROADCAST_IN_DIM:
+  case VT_OP_SLICE:
+  case VT_OP_REVERSE:
+  case VT_OP_CONCATENATE:
+  case VT_OP_PAD:
+  case VT_OP_DYNAMIC_SLICE:
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+    return true;
+  default:
+    return false;
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_move.h - copying boxes of elements, and the ops that are nothing else. Internal to native kernels.
+// kernel_move.h - copying boxes of elements, and the ops that are nothing else. Internal to native
+// kernels.
 #ifndef VT_HOST_KERNEL_MOVE_H
 #define VT_HOST_KERNEL_MOVE_H
 
@@ -7,13 +8,13 @@
 
 // A copy of dims[0] x ... elements of `bytes` each; strides in bytes on both sides.
 typedef struct vt_box {
-  int32_t rank;                 // >= 1 after vt_box_normalise
+  int32_t rank; // >= 1 after vt_box_normalise
   int64_t bytes;
   int64_t dims[VT_MAX_RANK], to[VT_MAX_RANK], from[VT_MAX_RANK];
 } vt_box;
 
 void vt_box_normalise(vt_box *box);
-void vt_box_copy(const vt_box *box, void *to, const void *from);  // parallel when large
+void vt_box_copy(const vt_box *box, void *to, const void *from); // parallel when large
 // An integer of 1, 2, 4 or 8 bytes; unsigned ones past INT64_MAX read as INT64_MAX.
 int64_t vt_read_index(const void *data, int64_t bytes, bool is_signed);
 

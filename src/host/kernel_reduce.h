@@ -7,7 +7,8 @@
 
 // `dtype` is a type of registers: f32 stands for bf16 and f16. pred takes a byte of 0 or 1.
 void vt_reduce_fill(vt_reducer reducer, vt_dtype dtype, void *out, int64_t count);
-void vt_reduce_combine(vt_reducer reducer, vt_dtype dtype, void *into, const void *from, int64_t count);
+void vt_reduce_combine(vt_reducer reducer, vt_dtype dtype, void *into, const void *from,
+                       int64_t count);
 // Writes accumulators as elements of `dtype`, rounded to nearest even.
 void vt_reduce_store(vt_dtype dtype, void *out, const void *from, int64_t count);
 

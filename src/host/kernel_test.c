@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernel_test.c - fused kernels against the evaluator: same function, same inputs, distance in ulp.
-// Each row builds a function; it is run whole by vt_eval_func, and group by group with kernels for fused groups.
-// Inputs are random with NaN, infinities, zeros of both signs, subnormals and ends of ranges mixed in.
+// Each row builds a function; it is run whole by vt_eval_func, and group by group with kernels for
+// fused groups. Inputs are random with NaN, infinities, zeros of both signs, subnormals and ends of
+// ranges mixed in.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,10 @@ typedef struct maker {
   vt_func *func;
 } maker;
 
-#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define DIMS(...)                                                                                  \
+  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) {                         \
+    __VA_ARGS__                                                                                    \
+  }
 
 static maker new_maker(void) {
   maker m = {.module = vt_module_create()};
@@ -60,19 +64,23 @@ static vt_value *convert(maker m, vt_dtype to, vt_value *x) {
   return vt_build(m.func, NULL, VT_OP_CONVERT, NULL, with_dtype(x->type, to), 1, &x);
 }
 static vt_value *compare(maker m, int direction, vt_value *x, vt_value *y) {
-  vt_value *v = vt_build(m.func, NULL, VT_OP_COMPARE, NULL, with_dtype(x->type, VT_PRED), 2, (vt_value *[]){x, y});
+  vt_value *v = vt_build(m.func, NULL, VT_OP_COMPARE, NULL, with_dtype(x->type, VT_PRED), 2,
+                         (vt_value *[]){x, y});
   vt_op_set_i64(v->op, VT_ATTR_COMPARISON_DIRECTION, direction);
-  vt_op_set_i64(v->op, VT_ATTR_COMPARE_TYPE, vt_dtype_is_float(x->type.dtype) ? VT_CMPTYPE_FLOAT : VT_CMPTYPE_NOTYPE);
+  vt_op_set_i64(v->op, VT_ATTR_COMPARE_TYPE,
+                vt_dtype_is_float(x->type.dtype) ? VT_CMPTYPE_FLOAT : VT_CMPTYPE_NOTYPE);
   return v;
 }
 static vt_value *choose(maker m, vt_value *p, vt_value *x, vt_value *y) {
   return vt_build(m.func, NULL, VT_OP_SELECT, NULL, x->type, 3, (vt_value *[]){p, x, y});
 }
 static vt_value *reshape(maker m, vt_value *x, int rank, const int64_t *dims) {
-  return vt_build(m.func, NULL, VT_OP_RESHAPE, NULL, make_type(m, x->type.dtype, rank, dims), 1, &x);
+  return vt_build(m.func, NULL, VT_OP_RESHAPE, NULL, make_type(m, x->type.dtype, rank, dims), 1,
+                  &x);
 }
 static vt_value *broadcast(maker m, vt_value *x, vt_type like, int count, const int64_t *dims) {
-  vt_value *v = vt_build(m.func, NULL, VT_OP_BROADCAST_IN_DIM, NULL, with_dtype(like, x->type.dtype), 1, &x);
+  vt_value *v =
+      vt_build(m.func, NULL, VT_OP_BROADCAST_IN_DIM, NULL, with_dtype(like, x->type.dtype), 1, &x);
   vt_op_set_ints(v->op, VT_ATTR_BROADCAST_DIMENSIONS, (uint32_t)count, dims);
   return v;
 }
@@ -84,8 +92,12 @@ static vt_value *iota(maker m, int64_t dim, vt_dtype dtype, int rank, const int6
 
 static void put_number(vt_dtype dtype, void *at, double x) {
   switch (dtype) {
-  case VT_F32: *(float *)at = (float)x; break;
-  case VT_F64: *(double *)at = x; break;
+  case VT_F32:
+    *(float *)at = (float)x;
+    break;
+  case VT_F64:
+    *(double *)at = x;
+    break;
   case VT_BF16: {
     float f = (float)x;
     uint32_t bits;
@@ -93,7 +105,8 @@ static void put_number(vt_dtype dtype, void *at, double x) {
     *(uint16_t *)at = (uint16_t)(bits >> 16);
     break;
   }
-  default: memcpy(at, &(int64_t){(int64_t)x}, vt_dtype_bytes(dtype));
+  default:
+    memcpy(at, &(int64_t){(int64_t)x}, vt_dtype_bytes(dtype));
   }
 }
 
@@ -108,7 +121,8 @@ static vt_value *splat(maker m, double x, vt_type like) {
   return broadcast(m, scalar(m, like.dtype, x), like, 0, NULL);
 }
 
-static vt_value *reduce(maker m, vt_opcode code, double start, vt_value *x, int count, const int64_t *dims) {
+static vt_value *reduce(maker m, vt_opcode code, double start, vt_value *x, int count,
+                        const int64_t *dims) {
   int64_t kept[VT_MAX_RANK];
   int rank = 0;
   for (int i = 0; i < x->type.rank; i++) {
@@ -116,8 +130,10 @@ static vt_value *reduce(maker m, vt_opcode code, double start, vt_value *x, int 
     for (int k = 0; k < count; k++) dropped |= dims[k] == i;
     if (!dropped) kept[rank++] = x->type.dims[i];
   }
-  vt_type type = make_type(m, x->type.dtype, rank, kept), one = make_type(m, x->type.dtype, 0, NULL);
-  vt_op *op = vt_op_create(m.func, VT_OP_REDUCE, NULL, 2, (vt_value *[]){x, scalar(m, x->type.dtype, start)}, 1, &type, 1);
+  vt_type type = make_type(m, x->type.dtype, rank, kept),
+          one = make_type(m, x->type.dtype, 0, NULL);
+  vt_op *op = vt_op_create(m.func, VT_OP_REDUCE, NULL, 2,
+                           (vt_value *[]){x, scalar(m, x->type.dtype, start)}, 1, &type, 1);
   vt_func *body = vt_func_create(m.module, "");
   vt_value *a = vt_func_add_param(body, one), *b = vt_func_add_param(body, one);
   vt_value *result = vt_build(body, NULL, code, NULL, one, 2, (vt_value *[]){a, b});
@@ -138,12 +154,15 @@ static uint64_t next_random(void) {
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
   return z ^ (z >> 31);
 }
-static double uniform(void) { return (double)(next_random() >> 11) * 0x1p-53; }
+static double uniform(void) {
+  return (double)(next_random() >> 11) * 0x1p-53;
+}
 
 enum { PLAIN, SPECIAL };
 
 static void fill(vt_type type, void *data, int style) {
-  static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0, 1e-40, 1e38, -1e38, 1, -1, 0.5, 88.7, -103};
+  static const double specials[] = {NAN,   INFINITY, -INFINITY, 0.0, -0.0, 1e-40, 1e38,
+                                    -1e38, 1,        -1,        0.5, 88.7, -103};
   int64_t n = vt_type_elements(type);
   size_t bytes = vt_dtype_bytes(type.dtype);
   for (int64_t i = 0; i < n; i++) {
@@ -151,8 +170,10 @@ static void fill(vt_type type, void *data, int style) {
     if (vt_dtype_is_float(type.dtype)) {
       double x = uniform() * 8 - 4;
       if (style == SPECIAL && next_random() % 7 == 0) x = specials[next_random() % 13];
-      if (type.dtype == VT_F16) *(uint16_t *)at = (uint16_t)next_random() & 0xbfff;
-      else put_number(type.dtype, at, x);
+      if (type.dtype == VT_F16)
+        *(uint16_t *)at = (uint16_t)next_random() & 0xbfff;
+      else
+        put_number(type.dtype, at, x);
     } else if (type.dtype == VT_PRED) {
       *at = (char)(next_random() & 1);
     } else {
@@ -166,7 +187,8 @@ static void fill(vt_type type, void *data, int style) {
 static double half_value(uint16_t bits) {
   int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
   double value = exponent == 31 ? (mantissa ? NAN : INFINITY)
-                                : exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+                 : exponent     ? ldexp(1024 + mantissa, exponent - 25)
+                                : ldexp(mantissa, -24);
   return bits & 0x8000 ? -value : value;
 }
 
@@ -176,10 +198,15 @@ static double distance(vt_dtype dtype, const void *a, const void *b) {
   size_t bytes = vt_dtype_bytes(dtype);
   if (!memcmp(a, b, bytes)) return 0;
   if (!vt_dtype_is_float(dtype)) return INFINITY;
-  int mantissa = vt_dtype_get(dtype)->mantissa, least = 1 - ((1 << (vt_dtype_get(dtype)->exponent - 1)) - 1);
+  int mantissa = vt_dtype_get(dtype)->mantissa,
+      least = 1 - ((1 << (vt_dtype_get(dtype)->exponent - 1)) - 1);
   switch (dtype) {
-  case VT_F32: x = *(const float *)a, y = *(const float *)b; break;
-  case VT_F64: x = *(const double *)a, y = *(const double *)b; break;
+  case VT_F32:
+    x = *(const float *)a, y = *(const float *)b;
+    break;
+  case VT_F64:
+    x = *(const double *)a, y = *(const double *)b;
+    break;
   case VT_BF16: {
     uint32_t p = (uint32_t)*(const uint16_t *)a << 16, q = (uint32_t)*(const uint16_t *)b << 16;
     float f, g;
@@ -209,7 +236,7 @@ static void *allocate(vt_type type) {
 }
 
 typedef struct outcome {
-  double worst;        // ulp
+  double worst; // ulp
   uint32_t fused, single;
   uint32_t kernel_ops; // in fused groups
 } outcome;
@@ -234,9 +261,10 @@ static void run_kernel(const vt_group *g, const vt_kernel *kernel, void **data, 
   for (uint32_t i = 0; i < g->input_count; i++) in[i] = value_data(g->inputs[i], data);
   for (uint32_t i = 0; i < g->output_count; i++) {
     for (uint32_t k = 0; k < g->input_count && in_place && !data[g->outputs[i]->id]; k++) {
-      bool taken = false;  // parameters are copies of this run: any may be overwritten once
+      bool taken = false; // parameters are copies of this run: any may be overwritten once
       for (uint32_t o = 0; o < i; o++) taken |= out[o] == in[k];
-      if (!taken && !g->inputs[k]->op && vt_kernel_in_place_ok(kernel, i, k)) data[g->outputs[i]->id] = in[k];
+      if (!taken && !g->inputs[k]->op && vt_kernel_in_place_ok(kernel, i, k))
+        data[g->outputs[i]->id] = in[k];
     }
     out[i] = value_data(g->outputs[i], data);
   }
@@ -257,13 +285,15 @@ static outcome run_both(maker m, int style, bool in_place) {
   vt_group *groups;
   uint32_t count;
   vt_func *func = m.func;
-  assert_null(reported(vt_host_fuse(func, &(vt_fuse_options){.min_work = -1}, &arena, &groups, &count)));
+  assert_null(
+      reported(vt_host_fuse(func, &(vt_fuse_options){.min_work = -1}, &arena, &groups, &count)));
   vt_jit *jit;
   assert_null(reported(vt_jit_create(&jit)));
   const vt_group **fused = VT_NEW_ARRAY(&arena, const vt_group *, count);
   vt_kernel **kernels = VT_NEW_ARRAY(&arena, vt_kernel *, count);
   for (uint32_t i = 0; i < count; i++)
-    if (groups[i].fused) fused[result.fused++] = &groups[i], result.kernel_ops += groups[i].op_count;
+    if (groups[i].fused)
+      fused[result.fused++] = &groups[i], result.kernel_ops += groups[i].op_count;
   result.single = count - result.fused;
   assert_null(reported(vt_jit_compile(jit, fused, result.fused, kernels)));
   assert_true(func->value_count < MAX_VALUES);
@@ -276,24 +306,29 @@ static outcome run_both(maker m, int style, bool in_place) {
     memcpy(value_data(func->params[i], data), args[i].data, (size_t)vt_type_bytes(type));
   }
   for (uint32_t i = 0; i < func->return_count; i++)
-    wanted[i] = (vt_tensor){.type = func->returns[i]->type, .data = allocate(func->returns[i]->type)};
+    wanted[i] =
+        (vt_tensor){.type = func->returns[i]->type, .data = allocate(func->returns[i]->type)};
   assert_null(reported(vt_eval_func(func, &(vt_eval_env){0}, args, wanted)));
   for (uint32_t i = 0, k = 0; i < count; i++) {
-    if (groups[i].fused) run_kernel(&groups[i], kernels[k++], data, in_place && count == 1);
-    else run_single(&groups[i], data);
+    if (groups[i].fused)
+      run_kernel(&groups[i], kernels[k++], data, in_place && count == 1);
+    else
+      run_single(&groups[i], data);
   }
   for (uint32_t i = 0; i < func->return_count; i++) {
     size_t bytes = vt_dtype_bytes(wanted[i].type.dtype);
     const char *got = value_data(func->returns[i], data);
     int64_t n = vt_type_elements(wanted[i].type);
     for (int64_t e = 0; e < n; e++) {
-      double d = distance(wanted[i].type.dtype, (char *)wanted[i].data + (size_t)e * bytes, got + (size_t)e * bytes);
+      double d = distance(wanted[i].type.dtype, (char *)wanted[i].data + (size_t)e * bytes,
+                          got + (size_t)e * bytes);
       if (d > result.worst) result.worst = d;
       if (d == INFINITY && getenv("VTPU_TEST_VERBOSE")) {
         uint64_t p = 0, q = 0;
         memcpy(&p, (char *)wanted[i].data + (size_t)e * bytes, bytes);
         memcpy(&q, got + (size_t)e * bytes, bytes);
-        printf("result %u element %lld: want %llx got %llx\n", i, (long long)e, (unsigned long long)p, (unsigned long long)q);
+        printf("result %u element %lld: want %llx got %llx\n", i, (long long)e,
+               (unsigned long long)p, (unsigned long long)q);
       }
     }
     free(wanted[i].data);
@@ -309,17 +344,20 @@ static outcome run_both(maker m, int style, bool in_place) {
   return result;
 }
 
-static void set_returns(maker m, int count, vt_value **values) { vt_func_set_returns(m.func, (uint32_t)count, values); }
+static void set_returns(maker m, int count, vt_value **values) {
+  vt_func_set_returns(m.func, (uint32_t)count, values);
+}
 #define RETURNS(m, ...)                                                                            \
-  set_returns(m, (int)(sizeof((vt_value *[]){__VA_ARGS__}) / sizeof(vt_value *)), (vt_value *[]){__VA_ARGS__})
+  set_returns(m, (int)(sizeof((vt_value *[]){__VA_ARGS__}) / sizeof(vt_value *)),                  \
+              (vt_value *[]){__VA_ARGS__})
 
 // Expects so many groups with kernels and without, and at most `ulp`.
 static void check(maker m, int style, uint32_t fused, uint32_t single, double ulp) {
   for (int in_place = 0; in_place < 2; in_place++) {
     outcome o = run_both(m, style, in_place);
     if (o.fused != fused || o.single != single || !(o.worst <= ulp))
-      fprintf(stderr, "fused %u (want %u), single %u (want %u), worst %g ulp (allowed %g)\n", o.fused, fused, o.single,
-              single, o.worst, ulp);
+      fprintf(stderr, "fused %u (want %u), single %u (want %u), worst %g ulp (allowed %g)\n",
+              o.fused, fused, o.single, single, o.worst, ulp);
     assert_int_equal(o.fused, fused);
     assert_int_equal(o.single, single);
     assert_true(o.worst <= ulp);
@@ -334,14 +372,16 @@ static const int64_t sizes[] = {2, 15, 16, 17, 64, 1000, 40001};
 static void float_ops(void **state) {
   (void)state;
   static const vt_dtype types[] = {VT_F32, VT_BF16, VT_F64, VT_F16};
-  static const vt_opcode unaries[] = {VT_OP_ABS, VT_OP_CEIL, VT_OP_FLOOR, VT_OP_NEGATE, VT_OP_SIGN,
-                                      VT_OP_ROUND_NEAREST_EVEN, VT_OP_SQRT};
-  static const vt_opcode binaries[] = {VT_OP_ADD, VT_OP_MULTIPLY, VT_OP_SUBTRACT, VT_OP_DIVIDE, VT_OP_MAXIMUM,
-                                       VT_OP_MINIMUM};
+  static const vt_opcode unaries[] = {VT_OP_ABS,    VT_OP_CEIL, VT_OP_FLOOR,
+                                      VT_OP_NEGATE, VT_OP_SIGN, VT_OP_ROUND_NEAREST_EVEN,
+                                      VT_OP_SQRT};
+  static const vt_opcode binaries[] = {VT_OP_ADD,    VT_OP_MULTIPLY, VT_OP_SUBTRACT,
+                                       VT_OP_DIVIDE, VT_OP_MAXIMUM,  VT_OP_MINIMUM};
   for (int t = 0; t < 4; t++)
     for (int s = 0; s < 7; s++) {
       maker m = new_maker();
-      vt_value *x = param(m, types[t], DIMS(sizes[s])), *y = param(m, types[t], DIMS(sizes[s])), *out[20];
+      vt_value *x = param(m, types[t], DIMS(sizes[s])), *y = param(m, types[t], DIMS(sizes[s])),
+               *out[20];
       int n = 0;
       for (int i = 0; i < 7; i++) out[n++] = unary(m, unaries[i], x);
       for (int i = 0; i < 6; i++) out[n++] = binary(m, binaries[i], x, y);
@@ -355,13 +395,24 @@ static void float_ops(void **state) {
 static void integer_ops(void **state) {
   (void)state;
   static const vt_dtype types[] = {VT_S8, VT_S16, VT_S32, VT_S64, VT_U8, VT_U16, VT_U32, VT_U64};
-  static const vt_opcode binaries[] = {VT_OP_ADD, VT_OP_MULTIPLY, VT_OP_SUBTRACT, VT_OP_DIVIDE, VT_OP_REMAINDER,
-                                       VT_OP_MAXIMUM, VT_OP_MINIMUM, VT_OP_AND, VT_OP_OR, VT_OP_XOR,
-                                       VT_OP_SHIFT_LEFT, VT_OP_SHIFT_RIGHT_ARITHMETIC, VT_OP_SHIFT_RIGHT_LOGICAL};
+  static const vt_opcode binaries[] = {VT_OP_ADD,
+                                       VT_OP_MULTIPLY,
+                                       VT_OP_SUBTRACT,
+                                       VT_OP_DIVIDE,
+                                       VT_OP_REMAINDER,
+                                       VT_OP_MAXIMUM,
+                                       VT_OP_MINIMUM,
+                                       VT_OP_AND,
+                                       VT_OP_OR,
+                                       VT_OP_XOR,
+                                       VT_OP_SHIFT_LEFT,
+                                       VT_OP_SHIFT_RIGHT_ARITHMETIC,
+                                       VT_OP_SHIFT_RIGHT_LOGICAL};
   for (int t = 0; t < 8; t++)
     for (int s = 3; s < 6; s++) {
       maker m = new_maker();
-      vt_value *x = param(m, types[t], DIMS(sizes[s])), *y = param(m, types[t], DIMS(sizes[s])), *out[20];
+      vt_value *x = param(m, types[t], DIMS(sizes[s])), *y = param(m, types[t], DIMS(sizes[s])),
+               *out[20];
       int n = 0;
       for (int i = 0; i < 13; i++) out[n++] = binary(m, binaries[i], x, y);
       out[n++] = unary(m, VT_OP_POPCNT, x);
@@ -375,8 +426,8 @@ static void integer_ops(void **state) {
 
 static void conversions(void **state) {
   (void)state;
-  static const vt_dtype types[] = {VT_PRED, VT_S8, VT_S16, VT_S32, VT_S64, VT_U8, VT_U16, VT_U32, VT_U64,
-                                   VT_F16, VT_BF16, VT_F32, VT_F64};
+  static const vt_dtype types[] = {VT_PRED, VT_S8,  VT_S16, VT_S32,  VT_S64, VT_U8, VT_U16,
+                                   VT_U32,  VT_U64, VT_F16, VT_BF16, VT_F32, VT_F64};
   for (int from = 0; from < 13; from++) {
     maker m = new_maker();
     vt_value *x = param(m, types[from], DIMS(1003)), *out[13];
@@ -393,9 +444,12 @@ static void transcendentals(void **state) {
   static const struct {
     vt_opcode code;
     double ulp;
-  } rows[] = {{VT_OP_EXPONENTIAL, 2}, {VT_OP_EXPONENTIAL_MINUS_ONE, 3}, {VT_OP_LOG, 2}, {VT_OP_LOG_PLUS_ONE, 3},
-              {VT_OP_LOGISTIC, 4}, {VT_OP_TANH, 4}, {VT_OP_SINE, 64}, {VT_OP_COSINE, 64}, {VT_OP_RSQRT, 2},
-              {VT_OP_CBRT, 2}, {VT_OP_TAN, 4}};
+  } rows[] = {{VT_OP_EXPONENTIAL, 2}, {VT_OP_EXPONENTIAL_MINUS_ONE, 3},
+              {VT_OP_LOG, 2},         {VT_OP_LOG_PLUS_ONE, 3},
+              {VT_OP_LOGISTIC, 4},    {VT_OP_TANH, 4},
+              {VT_OP_SINE, 64},       {VT_OP_COSINE, 64},
+              {VT_OP_RSQRT, 2},       {VT_OP_CBRT, 2},
+              {VT_OP_TAN, 4}};
   for (int t = 0; t < 2; t++)
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
       maker m = new_maker();
@@ -413,7 +467,8 @@ static void broadcasts(void **state) {
   for (int s = 0; s < 4; s++) {
     maker m = new_maker();
     const int64_t *d = shapes[s];
-    vt_value *x = param(m, VT_F32, 3, d), *last = param(m, VT_F32, DIMS(d[2])), *mid = param(m, VT_F32, DIMS(d[1]));
+    vt_value *x = param(m, VT_F32, 3, d), *last = param(m, VT_F32, DIMS(d[2])),
+             *mid = param(m, VT_F32, DIMS(d[1]));
     vt_value *first = param(m, VT_F32, DIMS(d[0])), *outer = param(m, VT_BF16, DIMS(d[0], d[2]));
     vt_value *y = binary(m, VT_OP_ADD, x, broadcast(m, last, x->type, DIMS(2)));
     y = binary(m, VT_OP_MULTIPLY, y, broadcast(m, mid, x->type, DIMS(1)));
@@ -433,7 +488,8 @@ static void iotas(void **state) {
   vt_value *y = x;
   for (int d = 0; d < 3; d++) y = binary(m, VT_OP_ADD, y, iota(m, d, VT_S32, DIMS(5, 6, 19)));
   vt_value *z = convert(m, VT_S32, iota(m, 2, VT_F32, DIMS(5, 6, 19)));
-  RETURNS(m, binary(m, VT_OP_XOR, y, z), compare(m, VT_CMP_GE, iota(m, 1, VT_S32, DIMS(5, 6, 19)), z));
+  RETURNS(m, binary(m, VT_OP_XOR, y, z),
+          compare(m, VT_CMP_GE, iota(m, 1, VT_S32, DIMS(5, 6, 19)), z));
   check(m, PLAIN, 1, 0, 0);
 }
 
@@ -441,12 +497,15 @@ static void bits_and_scalars(void **state) {
   (void)state;
   maker m = new_maker();
   vt_value *x = param(m, VT_U32, DIMS(1000));
-  vt_value *one = binary(m, VT_OP_OR, binary(m, VT_OP_SHIFT_RIGHT_LOGICAL, x, splat(m, 9, x->type)), splat(m, 0x3f800000, x->type));
-  vt_value *f = vt_build(m.func, NULL, VT_OP_BITCAST_CONVERT, NULL, with_dtype(x->type, VT_F32), 1, &one);
+  vt_value *one = binary(m, VT_OP_OR, binary(m, VT_OP_SHIFT_RIGHT_LOGICAL, x, splat(m, 9, x->type)),
+                         splat(m, 0x3f800000, x->type));
+  vt_value *f =
+      vt_build(m.func, NULL, VT_OP_BITCAST_CONVERT, NULL, with_dtype(x->type, VT_F32), 1, &one);
   RETURNS(m, binary(m, VT_OP_SUBTRACT, f, splat(m, 1, f->type)));
   check(m, PLAIN, 1, 0, 0);
   m = new_maker();
-  vt_value *a = param(m, VT_F32, 0, NULL), *b = param(m, VT_F32, 0, NULL), *c = reshape(m, binary(m, VT_OP_ADD, a, b), DIMS(1, 1));
+  vt_value *a = param(m, VT_F32, 0, NULL), *b = param(m, VT_F32, 0, NULL),
+           *c = reshape(m, binary(m, VT_OP_ADD, a, b), DIMS(1, 1));
   RETURNS(m, binary(m, VT_OP_MULTIPLY, c, splat(m, 3, c->type)), unary(m, VT_OP_NEGATE, a));
   check(m, PLAIN, 1, 0, 0);
 }
@@ -455,14 +514,17 @@ static void adam(void **state) {
   (void)state;
   maker m = new_maker();
   vt_value *p = param(m, VT_F32, DIMS(37, 111)), *g = param(m, VT_F32, DIMS(37, 111));
-  vt_value *mu = param(m, VT_F32, DIMS(37, 111)), *nu = param(m, VT_F32, DIMS(37, 111)), *rate = param(m, VT_F32, 0, NULL);
+  vt_value *mu = param(m, VT_F32, DIMS(37, 111)), *nu = param(m, VT_F32, DIMS(37, 111)),
+           *rate = param(m, VT_F32, 0, NULL);
   vt_value *mu2 = binary(m, VT_OP_ADD, binary(m, VT_OP_MULTIPLY, mu, splat(m, 0.9, p->type)),
                          binary(m, VT_OP_MULTIPLY, g, splat(m, 0.1, p->type)));
   vt_value *g2 = binary(m, VT_OP_MULTIPLY, g, g);
   vt_value *nu2 = binary(m, VT_OP_ADD, binary(m, VT_OP_MULTIPLY, nu, splat(m, 0.999, p->type)),
                          binary(m, VT_OP_MULTIPLY, g2, splat(m, 0.001, p->type)));
-  vt_value *down = binary(m, VT_OP_ADD, unary(m, VT_OP_SQRT, unary(m, VT_OP_ABS, nu2)), splat(m, 1e-8, p->type));
-  vt_value *step = binary(m, VT_OP_MULTIPLY, binary(m, VT_OP_DIVIDE, mu2, down), broadcast(m, rate, p->type, 0, NULL));
+  vt_value *down =
+      binary(m, VT_OP_ADD, unary(m, VT_OP_SQRT, unary(m, VT_OP_ABS, nu2)), splat(m, 1e-8, p->type));
+  vt_value *step = binary(m, VT_OP_MULTIPLY, binary(m, VT_OP_DIVIDE, mu2, down),
+                          broadcast(m, rate, p->type, 0, NULL));
   RETURNS(m, binary(m, VT_OP_SUBTRACT, p, step), mu2, nu2);
   check(m, PLAIN, 1, 0, 0);
 }
@@ -471,13 +533,15 @@ static void adam(void **state) {
 
 static void row_and_column_sums(void **state) {
   (void)state;
-  static const int64_t shapes[][2] = {{7, 5}, {33, 64}, {100, 1000}, {513, 130}, {3, 20000}, {2000, 3}};
+  static const int64_t shapes[][2] = {{7, 5},     {33, 64},   {100, 1000},
+                                      {513, 130}, {3, 20000}, {2000, 3}};
   for (int s = 0; s < 6; s++)
     for (int axis = 0; axis < 3; axis++) {
       maker m = new_maker();
       vt_value *x = param(m, VT_F32, 2, shapes[s]);
-      vt_value *y = unary(m, VT_OP_ABS, x);  // positive: no cancellation, so ulp means something
-      vt_value *sum = axis == 2 ? reduce(m, VT_OP_ADD, 0, y, DIMS(0, 1)) : reduce(m, VT_OP_ADD, 0, y, DIMS(axis));
+      vt_value *y = unary(m, VT_OP_ABS, x); // positive: no cancellation, so ulp means something
+      vt_value *sum = axis == 2 ? reduce(m, VT_OP_ADD, 0, y, DIMS(0, 1))
+                                : reduce(m, VT_OP_ADD, 0, y, DIMS(axis));
       vt_value *max = axis == 2 ? reduce(m, VT_OP_MAXIMUM, -INFINITY, x, DIMS(0, 1))
                                 : reduce(m, VT_OP_MAXIMUM, -INFINITY, x, DIMS(axis));
       RETURNS(m, sum, max, y);
@@ -493,7 +557,8 @@ static void softmax(void **state) {
     vt_value *x = param(m, VT_F32, 2, shapes[s]);
     vt_value *scaled = binary(m, VT_OP_MULTIPLY, x, splat(m, 0.125, x->type));
     vt_value *max = reduce(m, VT_OP_MAXIMUM, -INFINITY, scaled, DIMS(1));
-    vt_value *e = unary(m, VT_OP_EXPONENTIAL, binary(m, VT_OP_SUBTRACT, scaled, broadcast(m, max, x->type, DIMS(0))));
+    vt_value *e = unary(m, VT_OP_EXPONENTIAL,
+                        binary(m, VT_OP_SUBTRACT, scaled, broadcast(m, max, x->type, DIMS(0))));
     vt_value *sum = reduce(m, VT_OP_ADD, 0, e, DIMS(1));
     vt_value *y = binary(m, VT_OP_DIVIDE, e, broadcast(m, sum, x->type, DIMS(0)));
     RETURNS(m, y, binary(m, VT_OP_ADD, unary(m, VT_OP_LOG, sum), max));
@@ -508,20 +573,23 @@ static void layer_norm(void **state) {
     maker m = new_maker();
     vt_value *x = param(m, VT_F32, 3, shapes[s]), *gamma = param(m, VT_F32, DIMS(shapes[s][2]));
     vt_type rows = make_type(m, VT_F32, 2, shapes[s]);
-    vt_value *mean = binary(m, VT_OP_DIVIDE, reduce(m, VT_OP_ADD, 0, x, DIMS(2)), splat(m, (double)shapes[s][2], rows));
+    vt_value *mean = binary(m, VT_OP_DIVIDE, reduce(m, VT_OP_ADD, 0, x, DIMS(2)),
+                            splat(m, (double)shapes[s][2], rows));
     vt_value *d = binary(m, VT_OP_SUBTRACT, x, broadcast(m, mean, x->type, DIMS(0, 1)));
     vt_value *var = reduce(m, VT_OP_ADD, 0, binary(m, VT_OP_MULTIPLY, d, d), DIMS(2));
     var = binary(m, VT_OP_DIVIDE, var, splat(m, (double)shapes[s][2], rows));
     vt_value *scale = unary(m, VT_OP_RSQRT, binary(m, VT_OP_ADD, var, splat(m, 1e-6, rows)));
     vt_value *y = binary(m, VT_OP_MULTIPLY, d, broadcast(m, scale, x->type, DIMS(0, 1)));
     y = binary(m, VT_OP_MULTIPLY, y, broadcast(m, gamma, x->type, DIMS(2)));
-    y = binary(m, VT_OP_ADD, y, splat(m, 8, y->type));  // where x - mean cancels only the absolute error is small
+    y = binary(m, VT_OP_ADD, y,
+               splat(m, 8, y->type)); // where x - mean cancels only the absolute error is small
     RETURNS(m, y, scale);
     check(m, PLAIN, 1, 0, 16);
   }
 }
 
-// The body that jnp.argmax and argmin lower to: NaN first, then the extreme, then the smaller index.
+// The body that jnp.argmax and argmin lower to: NaN first, then the extreme, then the smaller
+// index.
 static vt_func *pair_body(maker m, int direction) {
   vt_type one = make_type(m, VT_F32, 0, NULL), index = make_type(m, VT_S32, 0, NULL);
   vt_func *body = vt_func_create(m.module, "");
@@ -544,7 +612,8 @@ static void argmax(void **state) {
     int64_t axis = 1;
     vt_value *x = param(m, VT_F32, 2, dims), *i = iota(m, 1, VT_S32, 2, dims);
     vt_type types[2] = {make_type(m, VT_F32, 1, dims), make_type(m, VT_S32, 1, dims)};
-    vt_value *operands[4] = {x, i, scalar(m, VT_F32, s & 1 ? INFINITY : -INFINITY), scalar(m, VT_S32, 0)};
+    vt_value *operands[4] = {x, i, scalar(m, VT_F32, s & 1 ? INFINITY : -INFINITY),
+                             scalar(m, VT_S32, 0)};
     vt_op *op = vt_op_create(m.func, VT_OP_REDUCE, NULL, 4, operands, 2, types, 1);
     op->regions[0] = pair_body(m, s & 1 ? VT_CMP_LT : VT_CMP_GT);
     vt_op_set_ints(op, VT_ATTR_DIMENSIONS, 1, &axis);
@@ -560,10 +629,12 @@ static void other_reducers(void **state) {
     maker m = new_maker();
     vt_value *x = param(m, VT_S32, DIMS(6, 50, 37)), *f = param(m, VT_BF16, DIMS(6, 50, 37));
     vt_value *p = compare(m, VT_CMP_GT, x, splat(m, 3, x->type));
-    RETURNS(m, reduce(m, VT_OP_ADD, 0, x, DIMS(axis)), reduce(m, VT_OP_MAXIMUM, INT32_MIN, x, DIMS(axis)),
-            reduce(m, VT_OP_MINIMUM, INT32_MAX, x, DIMS(axis)), reduce(m, VT_OP_AND, 1, p, DIMS(axis)),
-            reduce(m, VT_OP_OR, 0, p, DIMS(axis)), reduce(m, VT_OP_MAXIMUM, -INFINITY, f, DIMS(axis)));
-    check(m, PLAIN, 2, 0, 0);  // f meets x nowhere
+    RETURNS(m, reduce(m, VT_OP_ADD, 0, x, DIMS(axis)),
+            reduce(m, VT_OP_MAXIMUM, INT32_MIN, x, DIMS(axis)),
+            reduce(m, VT_OP_MINIMUM, INT32_MAX, x, DIMS(axis)),
+            reduce(m, VT_OP_AND, 1, p, DIMS(axis)), reduce(m, VT_OP_OR, 0, p, DIMS(axis)),
+            reduce(m, VT_OP_MAXIMUM, -INFINITY, f, DIMS(axis)));
+    check(m, PLAIN, 2, 0, 0); // f meets x nowhere
   }
 }
 
@@ -572,7 +643,8 @@ static void threads_do_not_matter(void **state) {
   (void)state;
   maker m = new_maker();
   vt_value *x = param(m, VT_F32, DIMS(3000, 70));
-  RETURNS(m, reduce(m, VT_OP_ADD, 0, x, DIMS(0)), reduce(m, VT_OP_ADD, 0, x, DIMS(0, 1)), reduce(m, VT_OP_ADD, 0, x, DIMS(1)));
+  RETURNS(m, reduce(m, VT_OP_ADD, 0, x, DIMS(0)), reduce(m, VT_OP_ADD, 0, x, DIMS(0, 1)),
+          reduce(m, VT_OP_ADD, 0, x, DIMS(1)));
   vt_arena arena = {0};
   vt_group *groups;
   uint32_t count;
@@ -582,10 +654,13 @@ static void threads_do_not_matter(void **state) {
   assert_int_equal(count, 1);
   assert_null(vt_jit_create(&jit));
   assert_null(vt_jit_compile(jit, (const vt_group *[]){&groups[0]}, 1, &kernel));
-  void *in = allocate(x->type), *scratch = aligned_alloc(64, (size_t)(vt_kernel_scratch_bytes(kernel) + 127) / 64 * 64);
+  void *in = allocate(x->type),
+       *scratch = aligned_alloc(64, (size_t)(vt_kernel_scratch_bytes(kernel) + 127) / 64 * 64);
   void *first[3], *again[3];
   fill(x->type, in, PLAIN);
-  for (int o = 0; o < 3; o++) first[o] = allocate(groups[0].outputs[o]->type), again[o] = allocate(groups[0].outputs[o]->type);
+  for (int o = 0; o < 3; o++)
+    first[o] = allocate(groups[0].outputs[o]->type),
+    again[o] = allocate(groups[0].outputs[o]->type);
   for (int threads = 1; threads <= 7; threads++) {
     omp_set_num_threads(threads);
     assert_null(vt_kernel_run(kernel, &in, threads == 1 ? first : again, scratch));
@@ -601,14 +676,18 @@ static void threads_do_not_matter(void **state) {
 
 // ---- Single ops with precompiled kernels.
 
-static vt_value *op_with_ints(maker m, vt_opcode code, vt_type type, int operands, vt_value **list) {
+static vt_value *op_with_ints(maker m, vt_opcode code, vt_type type, int operands,
+                              vt_value **list) {
   return vt_build(m.func, NULL, code, NULL, type, (uint32_t)operands, list);
 }
 
 static void transposes(void **state) {
   (void)state;
-  static const int64_t rows[][8] = {{37, 90, 1, 1, 1, 0, 2, 3}, {5, 33, 70, 1, 2, 1, 0, 3}, {3, 20, 7, 18, 0, 2, 1, 3},
-                                    {4, 6, 8, 130, 3, 0, 2, 1}, {64, 1, 64, 16, 2, 1, 0, 3}};
+  static const int64_t rows[][8] = {{37, 90, 1, 1, 1, 0, 2, 3},
+                                    {5, 33, 70, 1, 2, 1, 0, 3},
+                                    {3, 20, 7, 18, 0, 2, 1, 3},
+                                    {4, 6, 8, 130, 3, 0, 2, 1},
+                                    {64, 1, 64, 16, 2, 1, 0, 3}};
   static const vt_dtype types[] = {VT_F32, VT_BF16, VT_U8, VT_F64};
   for (int r = 0; r < 5; r++)
     for (int t = 0; t < 4; t++) {
@@ -616,7 +695,8 @@ static void transposes(void **state) {
       vt_value *x = param(m, types[t], 4, rows[r]);
       int64_t dims[4];
       for (int i = 0; i < 4; i++) dims[i] = rows[r][rows[r][4 + i]];
-      vt_value *y = vt_build(m.func, NULL, VT_OP_TRANSPOSE, NULL, make_type(m, types[t], 4, dims), 1, &x);
+      vt_value *y =
+          vt_build(m.func, NULL, VT_OP_TRANSPOSE, NULL, make_type(m, types[t], 4, dims), 1, &x);
       vt_op_set_ints(y->op, VT_ATTR_PERMUTATION, 4, rows[r] + 4);
       RETURNS(m, y);
       check(m, PLAIN, 1, 0, 0);
@@ -627,19 +707,23 @@ static void slices_and_pads(void **state) {
   (void)state;
   maker m = new_maker();
   vt_value *x = param(m, VT_F32, DIMS(9, 40, 33)), *zero = scalar(m, VT_F32, -1);
-  vt_value *a = vt_build(m.func, NULL, VT_OP_SLICE, NULL, make_type(m, VT_F32, DIMS(4, 20, 30)), 1, &x);
+  vt_value *a =
+      vt_build(m.func, NULL, VT_OP_SLICE, NULL, make_type(m, VT_F32, DIMS(4, 20, 30)), 1, &x);
   vt_op_set_ints(a->op, VT_ATTR_START_INDICES, DIMS(1, 0, 2));
   vt_op_set_ints(a->op, VT_ATTR_LIMIT_INDICES, DIMS(9, 40, 32));
   vt_op_set_ints(a->op, VT_ATTR_STRIDES, DIMS(2, 2, 1));
-  vt_value *b = vt_build(m.func, NULL, VT_OP_SLICE, NULL, make_type(m, VT_F32, DIMS(9, 40, 11)), 1, &x);
+  vt_value *b =
+      vt_build(m.func, NULL, VT_OP_SLICE, NULL, make_type(m, VT_F32, DIMS(9, 40, 11)), 1, &x);
   vt_op_set_ints(b->op, VT_ATTR_START_INDICES, DIMS(0, 0, 0));
   vt_op_set_ints(b->op, VT_ATTR_LIMIT_INDICES, DIMS(9, 40, 33));
   vt_op_set_ints(b->op, VT_ATTR_STRIDES, DIMS(1, 1, 3));
-  vt_value *c = op_with_ints(m, VT_OP_PAD, make_type(m, VT_F32, DIMS(12, 37, 70)), 2, (vt_value *[]){x, zero});
+  vt_value *c = op_with_ints(m, VT_OP_PAD, make_type(m, VT_F32, DIMS(12, 37, 70)), 2,
+                             (vt_value *[]){x, zero});
   vt_op_set_ints(c->op, VT_ATTR_EDGE_PADDING_LOW, DIMS(1, -2, 3));
   vt_op_set_ints(c->op, VT_ATTR_EDGE_PADDING_HIGH, DIMS(2, -1, 2));
   vt_op_set_ints(c->op, VT_ATTR_INTERIOR_PADDING, DIMS(0, 0, 1));
-  vt_value *d = op_with_ints(m, VT_OP_CONCATENATE, make_type(m, VT_F32, DIMS(9, 40, 44)), 2, (vt_value *[]){x, b});
+  vt_value *d = op_with_ints(m, VT_OP_CONCATENATE, make_type(m, VT_F32, DIMS(9, 40, 44)), 2,
+                             (vt_value *[]){x, b});
   vt_op_set_i64(d->op, VT_ATTR_DIMENSION, 2);
   vt_value *e = vt_build(m.func, NULL, VT_OP_REVERSE, NULL, x->type, 1, &x);
   vt_op_set_ints(e->op, VT_ATTR_DIMENSIONS, DIMS(0, 2));
@@ -663,7 +747,8 @@ static void dynamic_slices(void **state) {
   for (int update = 0; update < 2; update++) {
     maker m = new_maker();
     vt_value *x = param(m, VT_F32, DIMS(9, 40, 33)), *part = param(m, VT_F32, DIMS(3, 5, 33));
-    vt_value *i = param(m, VT_S32, 0, NULL), *j = param(m, VT_S32, 0, NULL), *k = param(m, VT_S32, 0, NULL), *y;
+    vt_value *i = param(m, VT_S32, 0, NULL), *j = param(m, VT_S32, 0, NULL),
+             *k = param(m, VT_S32, 0, NULL), *y;
     if (update) {
       y = op_with_ints(m, VT_OP_DYNAMIC_UPDATE_SLICE, x->type, 5, (vt_value *[]){x, part, i, j, k});
     } else {
@@ -680,7 +765,8 @@ static void gathers(void **state) {
   (void)state;
   maker m = new_maker();
   vt_value *table = param(m, VT_F32, DIMS(50, 24)), *index = param(m, VT_S32, DIMS(4, 7, 1));
-  vt_value *y = op_with_ints(m, VT_OP_GATHER, make_type(m, VT_F32, DIMS(4, 7, 24)), 2, (vt_value *[]){table, index});
+  vt_value *y = op_with_ints(m, VT_OP_GATHER, make_type(m, VT_F32, DIMS(4, 7, 24)), 2,
+                             (vt_value *[]){table, index});
   vt_op_set_ints(y->op, VT_ATTR_OFFSET_DIMS, DIMS(2));
   vt_op_set_ints(y->op, VT_ATTR_COLLAPSED_SLICE_DIMS, DIMS(0));
   vt_op_set_ints(y->op, VT_ATTR_OPERAND_BATCHING_DIMS, 0, NULL);
@@ -697,7 +783,8 @@ static vt_func *binary_body(maker m, vt_opcode code, bool compares) {
   vt_type one = make_type(m, VT_F32, 0, NULL);
   vt_func *body = vt_func_create(m.module, "");
   vt_value *a = vt_func_add_param(body, one), *b = vt_func_add_param(body, one);
-  vt_value *r = vt_build(body, NULL, code, NULL, compares ? with_dtype(one, VT_PRED) : one, 2, (vt_value *[]){a, b});
+  vt_value *r = vt_build(body, NULL, code, NULL, compares ? with_dtype(one, VT_PRED) : one, 2,
+                         (vt_value *[]){a, b});
   if (compares) {
     vt_op_set_i64(r->op, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_GE);
     vt_op_set_i64(r->op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_FLOAT);
@@ -717,24 +804,29 @@ static void window_attrs(vt_op *op, int64_t window, int64_t stride, int64_t low,
 
 static void pooling(void **state) {
   (void)state;
-  static const int64_t rows[][4] = {{2, 2, 0, 0}, {3, 2, 0, 1}, {3, 1, 1, 1}, {2, 2, 0, 0}, {3, 2, 0, 1}, {3, 1, 1, 1}};
+  static const int64_t rows[][4] = {{2, 2, 0, 0}, {3, 2, 0, 1}, {3, 1, 1, 1},
+                                    {2, 2, 0, 0}, {3, 2, 0, 1}, {3, 1, 1, 1}};
   for (int r = 0; r < 6; r++) {
     maker m = new_maker();
     int64_t channels = r < 3 ? 20 : 32;
-    int64_t w = rows[r][0], s = rows[r][1], low = rows[r][2], high = rows[r][3], out = (16 + low + high - w) / s + 1;
+    int64_t w = rows[r][0], s = rows[r][1], low = rows[r][2], high = rows[r][3],
+            out = (16 + low + high - w) / s + 1;
     vt_value *x = param(m, VT_F32, DIMS(3, 16, 16, channels));
     vt_type type = make_type(m, VT_F32, DIMS(3, out, out, channels));
     vt_value *start = scalar(m, VT_F32, -INFINITY), *zero = scalar(m, VT_F32, 0);
-    vt_op *max = vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, start}, 1, &type, 1);
+    vt_op *max =
+        vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, start}, 1, &type, 1);
     max->regions[0] = binary_body(m, VT_OP_MAXIMUM, false);
     window_attrs(max, w, s, low, high);
     vt_op_append(m.func, max);
-    vt_op *sum = vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, zero}, 1, &type, 1);
+    vt_op *sum =
+        vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, zero}, 1, &type, 1);
     sum->regions[0] = binary_body(m, VT_OP_ADD, false);
     window_attrs(sum, w, s, low, high);
     vt_op_append(m.func, sum);
     vt_value *g = param(m, VT_F32, DIMS(3, out, out, channels));
-    vt_op *back = vt_op_create(m.func, VT_OP_SELECT_AND_SCATTER, NULL, 3, (vt_value *[]){x, g, zero}, 1, &x->type, 2);
+    vt_op *back = vt_op_create(m.func, VT_OP_SELECT_AND_SCATTER, NULL, 3,
+                               (vt_value *[]){x, g, zero}, 1, &x->type, 2);
     back->regions[0] = binary_body(m, VT_OP_COMPARE, true);
     back->regions[1] = binary_body(m, VT_OP_ADD, false);
     window_attrs(back, w, s, low, high);
@@ -745,18 +837,27 @@ static void pooling(void **state) {
 }
 
 int main(void) {
-  _mm_setcsr(_mm_getcsr() | 0x8040);  // FTZ and DAZ, as in a running program
+  _mm_setcsr(_mm_getcsr() | 0x8040); // FTZ and DAZ, as in a running program
   setenv("VTPU_CACHE_DIR", "", 0);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(float_ops),       cmocka_unit_test(integer_ops), cmocka_unit_test(conversions),
-      cmocka_unit_test(transcendentals), cmocka_unit_test(broadcasts),  cmocka_unit_test(iotas),
-      cmocka_unit_test(adam),            cmocka_unit_test(bits_and_scalars),
+      cmocka_unit_test(float_ops),
+      cmocka_unit_test(integer_ops),
+      cmocka_unit_test(conversions),
+      cmocka_unit_test(transcendentals),
+      cmocka_unit_test(broadcasts),
+      cmocka_unit_test(iotas),
+      cmocka_unit_test(adam),
+      cmocka_unit_test(bits_and_scalars),
       cmocka_unit_test(row_and_column_sums),
-      cmocka_unit_test(softmax),         cmocka_unit_test(layer_norm),
-      cmocka_unit_test(argmax),          cmocka_unit_test(other_reducers),
+      cmocka_unit_test(softmax),
+      cmocka_unit_test(layer_norm),
+      cmocka_unit_test(argmax),
+      cmocka_unit_test(other_reducers),
       cmocka_unit_test(threads_do_not_matter),
-      cmocka_unit_test(transposes),      cmocka_unit_test(slices_and_pads),
-      cmocka_unit_test(dynamic_slices),  cmocka_unit_test(gathers),
+      cmocka_unit_test(transposes),
+      cmocka_unit_test(slices_and_pads),
+      cmocka_unit_test(dynamic_slices),
+      cmocka_unit_test(gathers),
       cmocka_unit_test(pooling),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,40 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernel_window.c - reduce_window and select_and_scatter: pooling, its gradient, and running sums.
-// Trailing dimensions that no window touches (the channels of NHWC) are one run, walked by vectors; a window that
-// reaches back to the start of its dimension (how cumsum arrives) is a scan in linear time.
+// Trailing dimensions that no window touches (the channels of NHWC) are one run, walked by vectors;
+// a window that reaches back to the start of its dimension (how cumsum arrives) is a scan in linear
+// time.
 #include <string.h>
 
 #include "host/kernel_move.h"
 #include "host/nest.h"
 
-enum { RUN = 256 };  // elements of a run that are worked on at once
+enum { RUN = 256 }; // elements of a run that are worked on at once
 
-#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&                \
+    !defined(__SANITIZE_THREAD__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE
 #endif
 
 typedef struct window_plan {
-  int32_t rank;                  // outer dimensions; the run lies behind them
-  int64_t run;                   // elements
+  int32_t rank; // outer dimensions; the run lies behind them
+  int64_t run;  // elements
   vt_reducer reducer;
   vt_dtype dtype;
   int64_t in_dims[VT_MAX_RANK], out_dims[VT_MAX_RANK];
   int64_t size[VT_MAX_RANK], stride[VT_MAX_RANK], low[VT_MAX_RANK];
-  int64_t in_strides[VT_MAX_RANK], out_strides[VT_MAX_RANK];  // elements
+  int64_t in_strides[VT_MAX_RANK], out_strides[VT_MAX_RANK]; // elements
   int64_t in_elements, out_elements;
   int64_t window_elements;
-  const int64_t *offsets;        // of each window element behind the first, in elements of the input
-  bool disjoint;                 // no input element lies in two windows
-  bool covers;                   // and each lies in one
-  int32_t scan_dim;              // -1 = none
+  const int64_t *offsets; // of each window element behind the first, in elements of the input
+  bool disjoint;          // no input element lies in two windows
+  bool covers;            // and each lies in one
+  int32_t scan_dim;       // -1 = none
   bool scan_reverse;
 } window_plan;
 
-// Where the window of output position `item` lies: its first element's place, and whether all of it is inside.
+// Where the window of output position `item` lies: its first element's place, and whether all of it
+// is inside.
 typedef struct window_at {
-  int64_t low[VT_MAX_RANK];  // input coordinates of the first element, possibly outside
+  int64_t low[VT_MAX_RANK]; // input coordinates of the first element, possibly outside
   int64_t place;
   bool inside;
 } window_at;
@@ -62,7 +65,8 @@ static int64_t window_place(const window_plan *p, const window_at *w, int64_t k)
   return place;
 }
 
-// The positions of one line (all but the last window dimension fixed) whose windows lie inside: [lo, hi).
+// The positions of one line (all but the last window dimension fixed) whose windows lie inside:
+// [lo, hi).
 static void inside_span(const window_plan *p, const window_at *first, int64_t *lo, int64_t *hi) {
   int32_t last = p->rank - 1;
   *lo = *hi = 0;
@@ -82,23 +86,30 @@ static void inside_span(const window_plan *p, const window_at *first, int64_t *l
 #define FOLD(name, type, is_nan)                                                                   \
   WIDE static void name(vt_reducer reducer, type *restrict a, const type *restrict b, int64_t n) { \
     switch (reducer) {                                                                             \
-    case VT_REDUCE_ADD: EACH((type)(a[i] + b[i]));                                                 \
-    case VT_REDUCE_MUL: EACH((type)(a[i] * b[i]));                                                 \
-    case VT_REDUCE_MAX: EACH(a[i] > b[i] || is_nan(a[i]) ? a[i] : b[i]);                           \
-    default: EACH(a[i] < b[i] || is_nan(a[i]) ? a[i] : b[i]);                                      \
+    case VT_REDUCE_ADD:                                                                            \
+      EACH((type)(a[i] + b[i]));                                                                   \
+    case VT_REDUCE_MUL:                                                                            \
+      EACH((type)(a[i] * b[i]));                                                                   \
+    case VT_REDUCE_MAX:                                                                            \
+      EACH(a[i] > b[i] || is_nan(a[i]) ? a[i] : b[i]);                                             \
+    default:                                                                                       \
+      EACH(a[i] < b[i] || is_nan(a[i]) ? a[i] : b[i]);                                             \
     }                                                                                              \
   }
 #define FLOAT_NAN(x) ((x) != (x))
-#define NEVER(x) 0
+#define NEVER(x)     0
 FOLD(fold_f32, float, FLOAT_NAN)
 FOLD(fold_u32, uint32_t, NEVER)
 FOLD(fold_s32_order, int32_t, NEVER)
 
 // Signed sums wrap, which C leaves to unsigned numbers.
 static void fold(const window_plan *p, void *a, const void *b, int64_t n) {
-  if (p->dtype == VT_F32) fold_f32(p->reducer, a, b, n);
-  else if (p->dtype == VT_S32 && p->reducer >= VT_REDUCE_MAX) fold_s32_order(p->reducer, a, b, n);
-  else fold_u32(p->reducer, a, b, n);
+  if (p->dtype == VT_F32)
+    fold_f32(p->reducer, a, b, n);
+  else if (p->dtype == VT_S32 && p->reducer >= VT_REDUCE_MAX)
+    fold_s32_order(p->reducer, a, b, n);
+  else
+    fold_u32(p->reducer, a, b, n);
 }
 
 static void fill_run(uint32_t *a, const void *value, int64_t n) {
@@ -107,10 +118,10 @@ static void fill_run(uint32_t *a, const void *value, int64_t n) {
   for (int64_t i = 0; i < n; i++) a[i] = x;
 }
 
-// Maxima or sums of `count` windows that lie inside, `step` elements apart. The innermost loops have no fixed length:
-// GCC unrolls those before it looks for vectors.
-WIDE static void window_line(const window_plan *p, float *restrict out, const float *restrict in, int64_t count,
-                             int64_t step, float start) {
+// Maxima or sums of `count` windows that lie inside, `step` elements apart. The innermost loops
+// have no fixed length: GCC unrolls those before it looks for vectors.
+WIDE static void window_line(const window_plan *p, float *restrict out, const float *restrict in,
+                             int64_t count, int64_t step, float start) {
   int64_t run = p->run;
   bool max = p->reducer == VT_REDUCE_MAX;
   for (int64_t j = 0; j < count; j++, out += run, in += step) {
@@ -118,7 +129,8 @@ WIDE static void window_line(const window_plan *p, float *restrict out, const fl
     for (int64_t k = 0; k < p->window_elements; k++) {
       const float *x = in + p->offsets[k];
       if (max) {
-        for (int64_t c = 0; c < run; c++) out[c] = out[c] > x[c] || out[c] != out[c] ? out[c] : x[c];
+        for (int64_t c = 0; c < run; c++)
+          out[c] = out[c] > x[c] || out[c] != out[c] ? out[c] : x[c];
       } else {
         for (int64_t c = 0; c < run; c++) out[c] += x[c];
       }
@@ -142,9 +154,10 @@ static void window_position(const vt_native_call *call, const window_plan *p, in
 
 static void run_window(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
-  int64_t length = p->rank ? p->out_dims[p->rank - 1] : 1, lines = p->out_elements / p->run / length;
+  int64_t length = p->rank ? p->out_dims[p->rank - 1] : 1,
+          lines = p->out_elements / p->run / length;
   bool lines_ok = p->rank && p->dtype == VT_F32 && p->run <= RUN &&
-               (p->reducer == VT_REDUCE_MAX || p->reducer == VT_REDUCE_ADD);
+                  (p->reducer == VT_REDUCE_MAX || p->reducer == VT_REDUCE_ADD);
 #pragma omp parallel for schedule(static) if (p->out_elements * p->window_elements > (32 << 10))
   for (int64_t line = 0; line < lines; line++) {
     int64_t lo = 0, hi = 0, first = line * length;
@@ -152,7 +165,8 @@ static void run_window(const vt_native_call *call) {
       window_at w = locate(p, first);
       inside_span(p, &w, &lo, &hi);
       int64_t step = p->stride[p->rank - 1] * p->in_strides[p->rank - 1];
-      float *to = (float *)call->outputs[0] + (first + lo) * p->run, start = *(const float *)call->operands[1];
+      float *to = (float *)call->outputs[0] + (first + lo) * p->run,
+            start = *(const float *)call->operands[1];
       const float *from = (const float *)call->operands[0] + w.place + lo * step;
       window_line(p, to, from, hi - lo, step, start);
     }
@@ -171,17 +185,22 @@ static void run_scan(const vt_native_call *call) {
 #pragma omp parallel for schedule(static) if (outer > 1 && p->in_elements > (32 << 10))
   for (int64_t o = 0; o < outer; o++)
     for (int64_t i = 0; i < length; i++) {
-      int64_t row = p->scan_reverse ? length - 1 - i : i, back = p->scan_reverse ? row + 1 : row - 1;
+      int64_t row = p->scan_reverse ? length - 1 - i : i,
+              back = p->scan_reverse ? row + 1 : row - 1;
       uint32_t *to = out + (o * length + row) * inner;
-      if (i == 0) fill_run(to, call->operands[1], inner);
-      else memcpy(to, out + (o * length + back) * inner, (size_t)inner * 4);
+      if (i == 0)
+        fill_run(to, call->operands[1], inner);
+      else
+        memcpy(to, out + (o * length + back) * inner, (size_t)inner * 4);
       fold(p, to, in + (o * length + row) * inner, inner);
     }
 }
 
-// ---- Gradient of a maximum pool: each source element is added where its window has its maximum (the first one).
+// ---- Gradient of a maximum pool: each source element is added where its window has its maximum
+// (the first one).
 
-WIDE static void pick(float *restrict best, int32_t *restrict which, const float *restrict x, int32_t k, int64_t n) {
+WIDE static void pick(float *restrict best, int32_t *restrict which, const float *restrict x,
+                      int32_t k, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     bool keep = best[i] >= x[i];
     which[i] = keep ? which[i] : k;
@@ -189,18 +208,18 @@ WIDE static void pick(float *restrict best, int32_t *restrict which, const float
   }
 }
 
-WIDE static void add_where(float *restrict out, const float *restrict source, const int32_t *restrict which, int32_t k,
-                           int64_t n) {
+WIDE static void add_where(float *restrict out, const float *restrict source,
+                           const int32_t *restrict which, int32_t k, int64_t n) {
   for (int64_t i = 0; i < n; i++) out[i] += which[i] == k ? source[i] : 0.0f;
 }
 
-WIDE static void store_where(float *restrict out, const float *restrict source, const int32_t *restrict which, int32_t k,
-                             float start, int64_t n) {
+WIDE static void store_where(float *restrict out, const float *restrict source,
+                             const int32_t *restrict which, int32_t k, float start, int64_t n) {
   for (int64_t i = 0; i < n; i++) out[i] = which[i] == k ? start + source[i] : start;
 }
 
-static void scatter_position(const window_plan *p, const float *x, const float *source, float start, float *out,
-                             int64_t item) {
+static void scatter_position(const window_plan *p, const float *x, const float *source, float start,
+                             float *out, int64_t item) {
   window_at w = locate(p, item);
   for (int64_t c = 0; c < p->run; c += RUN) {
     float best[RUN];
@@ -221,35 +240,42 @@ static void scatter_position(const window_plan *p, const float *x, const float *
     for (int64_t k = 0; k < p->window_elements; k++) {
       int64_t place = window_place(p, &w, k);
       if (place < 0) continue;
-      if (p->disjoint) store_where(out + place + c, source + item * p->run + c, which, (int32_t)k, start, n);
-      else add_where(out + place + c, source + item * p->run + c, which, (int32_t)k, n);
+      if (p->disjoint)
+        store_where(out + place + c, source + item * p->run + c, which, (int32_t)k, start, n);
+      else
+        add_where(out + place + c, source + item * p->run + c, which, (int32_t)k, n);
     }
   }
 }
 
 // `count` windows that lie inside, `step` elements apart.
-static void scatter_line(const window_plan *p, const float *in, const float *source, float start, float *out,
-                         int64_t count, int64_t step) {
+static void scatter_line(const window_plan *p, const float *in, const float *source, float start,
+                         float *out, int64_t count, int64_t step) {
   float best[RUN];
   int32_t which[RUN];
   int64_t run = p->run;
   for (int64_t j = 0; j < count; j++, in += step, out += step, source += run) {
     memcpy(best, in + p->offsets[0], (size_t)run * sizeof *best);
     memset(which, 0, (size_t)run * sizeof *which);
-    for (int64_t k = 1; k < p->window_elements; k++) pick(best, which, in + p->offsets[k], (int32_t)k, run);
+    for (int64_t k = 1; k < p->window_elements; k++)
+      pick(best, which, in + p->offsets[k], (int32_t)k, run);
     for (int64_t k = 0; k < p->window_elements; k++) {
-      if (p->disjoint) store_where(out + p->offsets[k], source, which, (int32_t)k, start, run);
-      else add_where(out + p->offsets[k], source, which, (int32_t)k, run);
+      if (p->disjoint)
+        store_where(out + p->offsets[k], source, which, (int32_t)k, start, run);
+      else
+        add_where(out + p->offsets[k], source, which, (int32_t)k, run);
     }
   }
 }
 
-// Windows of different outermost positions do not meet when that dimension has windows of one: threads share by it.
+// Windows of different outermost positions do not meet when that dimension has windows of one:
+// threads share by it.
 static void run_scatter(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
   const float *x = call->operands[0], *source = call->operands[1];
   float *out = call->outputs[0], start = *(const float *)call->operands[2];
-  int64_t parts = p->rank > 1 && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 ? p->out_dims[0] : 1;
+  int64_t parts =
+      p->rank > 1 && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 ? p->out_dims[0] : 1;
   int64_t cleared = p->in_elements / parts, length = p->rank ? p->out_dims[p->rank - 1] : 1;
   int64_t lines = p->out_elements / p->run / parts / length;
   bool lines_ok = p->rank && p->run <= RUN;
@@ -260,10 +286,13 @@ static void run_scatter(const vt_native_call *call) {
       int64_t lo = 0, hi = 0, first = line * length;
       window_at w = locate(p, first);
       if (lines_ok) inside_span(p, &w, &lo, &hi);
-      for (int64_t j = 0; j < lo; j++) scatter_position(p, x, source, start, out, first + j);  // in order: sums meet
+      for (int64_t j = 0; j < lo; j++)
+        scatter_position(p, x, source, start, out, first + j); // in order: sums meet
       if (lines_ok) {
-        int64_t step = p->stride[p->rank - 1] * p->in_strides[p->rank - 1], place = w.place + lo * step;
-        scatter_line(p, x + place, source + (first + lo) * p->run, start, out + place, hi - lo, step);
+        int64_t step = p->stride[p->rank - 1] * p->in_strides[p->rank - 1],
+                place = w.place + lo * step;
+        scatter_line(p, x + place, source + (first + lo) * p->run, start, out + place, hi - lo,
+                     step);
       }
       for (int64_t j = hi; j < length; j++) scatter_position(p, x, source, start, out, first + j);
     }
@@ -281,7 +310,8 @@ static bool all_are(const vt_op *op, vt_attr_key key, int64_t x) {
   return true;
 }
 
-// A single scan: stride 1, one window as long as its dimension that looks back (or ahead) over all of it.
+// A single scan: stride 1, one window as long as its dimension that looks back (or ahead) over all
+// of it.
 static void find_scan(window_plan *p, const int64_t *high) {
   p->scan_dim = -1;
   int32_t dim = -1;
@@ -304,8 +334,11 @@ const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
   bool scatter = op->code == VT_OP_SELECT_AND_SCATTER;
   vt_type in = op->operands[0]->type, out = scatter ? op->operands[1]->type : op->results[0].type;
   const int64_t *size = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, NULL);
-  const int64_t *stride = vt_op_attr(op, VT_ATTR_WINDOW_STRIDES) ? vt_attr_ints(op, VT_ATTR_WINDOW_STRIDES, NULL) : NULL;
-  const int64_t *padding = vt_op_attr(op, VT_ATTR_PADDING) ? vt_attr_ints(op, VT_ATTR_PADDING, NULL) : NULL;
+  const int64_t *stride = vt_op_attr(op, VT_ATTR_WINDOW_STRIDES)
+                              ? vt_attr_ints(op, VT_ATTR_WINDOW_STRIDES, NULL)
+                              : NULL;
+  const int64_t *padding =
+      vt_op_attr(op, VT_ATTR_PADDING) ? vt_attr_ints(op, VT_ATTR_PADDING, NULL) : NULL;
   int64_t high[VT_MAX_RANK] = {0};
   p->dtype = in.dtype;
   p->reducer = scatter ? VT_REDUCE_ADD : vt_reducer_of_body(op->regions[0]);
@@ -335,7 +368,8 @@ const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
   p->disjoint = p->covers = true;
   for (int32_t i = 0; i < p->rank; i++) {
     p->disjoint &= p->stride[i] >= p->size[i];
-    p->covers &= p->stride[i] == p->size[i] && p->low[i] == 0 && p->out_dims[i] * p->stride[i] == p->in_dims[i];
+    p->covers &= p->stride[i] == p->size[i] && p->low[i] == 0 &&
+                 p->out_dims[i] * p->stride[i] == p->in_dims[i];
   }
   for (int64_t k = 0; k < p->window_elements; k++) {
     int64_t rest = k;
@@ -346,25 +380,33 @@ const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
   }
   p->offsets = offsets;
   vt_native *native = VT_NEW(arena, vt_native);
-  *native = (vt_native){.run = scatter ? run_scatter : p->scan_dim >= 0 ? run_scan : run_window, .plan = p};
+  *native = (vt_native){.run = scatter            ? run_scatter
+                               : p->scan_dim >= 0 ? run_scan
+                                                  : run_window,
+                        .plan = p};
   return native;
 }
 
 // select is "greater or equal", which keeps the first maximum.
 static bool keeps_maximum(const vt_func *body) {
   const vt_op *op = body->returns[0]->op;
-  return op && op->code == VT_OP_COMPARE && vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION) == VT_CMP_GE &&
-         !op->operands[0]->op && op->operands[0]->index == 0 && !op->operands[1]->op && op->operands[1]->index == 1;
+  return op && op->code == VT_OP_COMPARE &&
+         vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION) == VT_CMP_GE && !op->operands[0]->op &&
+         op->operands[0]->index == 0 && !op->operands[1]->op && op->operands[1]->index == 1;
 }
 
 bool vt_window_supports(const vt_op *op) {
   bool scatter = op->code == VT_OP_SELECT_AND_SCATTER;
   if ((op->code != VT_OP_REDUCE_WINDOW && !scatter) || op->capture_count) return false;
   vt_type in = op->operands[0]->type;
-  if (op->result_count != 1 || vt_type_elements(in) == 0 || vt_type_elements(op->results[0].type) == 0) return false;
-  if (!all_are(op, VT_ATTR_BASE_DILATIONS, 1) || !all_are(op, VT_ATTR_WINDOW_DILATIONS, 1)) return false;
+  if (op->result_count != 1 || vt_type_elements(in) == 0 ||
+      vt_type_elements(op->results[0].type) == 0)
+    return false;
+  if (!all_are(op, VT_ATTR_BASE_DILATIONS, 1) || !all_are(op, VT_ATTR_WINDOW_DILATIONS, 1))
+    return false;
   if (scatter)
-    return in.dtype == VT_F32 && keeps_maximum(op->regions[0]) && vt_reducer_of_body(op->regions[1]) == VT_REDUCE_ADD;
+    return in.dtype == VT_F32 && keeps_maximum(op->regions[0]) &&
+           vt_reducer_of_body(op->regions[1]) == VT_REDUCE_ADD;
   vt_reducer reducer = vt_reducer_of_body(op->regions[0]);
   if (op->operand_count != 2 || reducer < VT_REDUCE_ADD || reducer > VT_REDUCE_MIN) return false;
   return in.dtype == VT_F32 || in.dtype == VT_S32 || in.dtype == VT_U32;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// nest.h - a loop group as an index space, between fusion (fuse_nest.c) and code generation (emit_nest.c).
+// nest.h - a loop group as an index space, between fusion (fuse_nest.c) and code generation
+// (emit_nest.c).
 //
-// The space is a list of atoms (sizes whose product is the element count of the largest value, major to minor).
-// Every value of the group lies over a subset of the atoms, in their order: a full value over all, the sum of each
-// row over all but the last, a scalar over none. So reshapes cost nothing, and a broadcast or a reduction is a step
-// between subsets. Only what a broadcast, a reduction or a view needs is cut; equal neighbours are joined again.
-// The last atom is walked by vectors ("columns"), the others together are "rows".
+// The space is a list of atoms (sizes whose product is the element count of the largest value,
+// major to minor). Every value of the group lies over a subset of the atoms, in their order: a full
+// value over all, the sum of each row over all but the last, a scalar over none. So reshapes cost
+// nothing, and a broadcast or a reduction is a step between subsets. Only what a broadcast, a
+// reduction or a view needs is cut; equal neighbours are joined again. The last atom is walked by
+// vectors ("columns"), the others together are "rows".
 //
-// Passes: a row is walked once per stage. A row reduction of a stage-s value is known to stage s+1. Reductions over
-// anything but exactly the columns go to accumulators in memory and are known only after the kernel.
+// Passes: a row is walked once per stage. A row reduction of a stage-s value is known to stage s+1.
+// Reductions over anything but exactly the columns go to accumulators in memory and are known only
+// after the kernel.
 #ifndef VT_HOST_NEST_H
 #define VT_HOST_NEST_H
 
@@ -17,54 +20,62 @@
 enum { VT_NEST_ATOMS = 8, VT_NEST_NODES = 1024 };
 
 typedef enum vt_node_kind {
-  VT_NODE_CONST,   // a splat constant
-  VT_NODE_LOAD,    // elements of an input through a view
-  VT_NODE_IOTA,    // the index along a dimension, as a view of no memory
-  VT_NODE_OP,      // an elementwise op
-  VT_NODE_ALIAS,   // reshape or broadcast of a computed value: the same elements
-  VT_NODE_REDUCE,  // one result of a reduction
+  VT_NODE_CONST,  // a splat constant
+  VT_NODE_LOAD,   // elements of an input through a view
+  VT_NODE_IOTA,   // the index along a dimension, as a view of no memory
+  VT_NODE_OP,     // an elementwise op
+  VT_NODE_ALIAS,  // reshape or broadcast of a computed value: the same elements
+  VT_NODE_REDUCE, // one result of a reduction
 } vt_node_kind;
 
 typedef enum vt_reducer {
-  VT_REDUCE_NONE, VT_REDUCE_ADD, VT_REDUCE_MUL, VT_REDUCE_MAX, VT_REDUCE_MIN, VT_REDUCE_AND, VT_REDUCE_OR,
-  VT_REDUCE_ARGMAX, VT_REDUCE_ARGMIN,
+  VT_REDUCE_NONE,
+  VT_REDUCE_ADD,
+  VT_REDUCE_MUL,
+  VT_REDUCE_MAX,
+  VT_REDUCE_MIN,
+  VT_REDUCE_AND,
+  VT_REDUCE_OR,
+  VT_REDUCE_ARGMAX,
+  VT_REDUCE_ARGMIN,
 } vt_reducer;
 
-// How often a value changes: never, from row to row, from column to column. By what it is made of, so a broadcast
-// scalar stays a scalar even where it lies over all atoms.
+// How often a value changes: never, from row to row, from column to column. By what it is made of,
+// so a broadcast scalar stays a scalar even where it lies over all atoms.
 typedef enum vt_level { VT_LEVEL_SCALAR, VT_LEVEL_ROW, VT_LEVEL_FULL, VT_LEVEL_OPEN } vt_level;
 
-// Where elements lie: byte offset and byte strides by atom (for iota: elements). 0 = the same for all.
+// Where elements lie: byte offset and byte strides by atom (for iota: elements). 0 = the same for
+// all.
 typedef struct vt_access {
   int64_t offset;
   int64_t strides[VT_NEST_ATOMS];
 } vt_access;
 
 typedef struct vt_node {
-  uint8_t kind;          // vt_node_kind
-  uint8_t reducer;       // vt_reducer
-  bool accumulated;      // reduction through memory
-  bool in_group;         // some node uses it
-  uint8_t level;         // vt_level
-  uint32_t mask;         // of atoms
+  uint8_t kind;     // vt_node_kind
+  uint8_t reducer;  // vt_reducer
+  bool accumulated; // reduction through memory
+  bool in_group;    // some node uses it
+  uint8_t level;    // vt_level
+  uint32_t mask;    // of atoms
   int32_t stage;
-  vt_op *op;             // NULL for loads of plain inputs
-  vt_value *value;       // type and identity
+  vt_op *op;       // NULL for loads of plain inputs
+  vt_value *value; // type and identity
   uint32_t operand_count;
-  uint32_t operands[3];  // nodes; a reduction: operand (argmax: value, index)
-  int32_t input;         // LOAD: index of the group's input
-  int32_t output;        // index of the group's output, -1
-  vt_access access;      // LOAD, IOTA; with output >= 0 or accumulated: where the result goes
+  uint32_t operands[3]; // nodes; a reduction: operand (argmax: value, index)
+  int32_t input;        // LOAD: index of the group's input
+  int32_t output;       // index of the group's output, -1
+  vt_access access;     // LOAD, IOTA; with output >= 0 or accumulated: where the result goes
 } vt_node;
 
 struct vt_nest {
   int32_t atom_count;
   int64_t atoms[VT_NEST_ATOMS];
-  uint32_t all;          // mask of all atoms
-  int32_t stage_count;   // passes over a row
-  uint32_t input_count;  // of the group
+  uint32_t all;         // mask of all atoms
+  int32_t stage_count;  // passes over a row
+  uint32_t input_count; // of the group
   uint32_t node_count;
-  vt_node *nodes;        // operands before users
+  vt_node *nodes; // operands before users
 };
 
 // The space of `ops` (in order) with these inputs and outputs; NULL when they cannot be one nest.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pack.c - strided copies with conversion. See pack.h.
-// Two shapes of inner loop: rows, where the innermost target dimension is dense in the source too, and tiles of
-// 16 x 16, where another dimension is. Work is split over the outer dimensions in blocks of about 16 Ki elements.
+// Two shapes of inner loop: rows, where the innermost target dimension is dense in the source too,
+// and tiles of 16 x 16, where another dimension is. Work is split over the outer dimensions in
+// blocks of about 16 Ki elements.
 #include "host/pack.h"
 
 #include <assert.h>
@@ -15,32 +16,45 @@ static inline uint16_t to_bf16(uint32_t bits) {
   uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
   return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16 | 0x40) : rounded);
 }
-static inline uint32_t keep32(uint32_t bits) { return bits; }
-static inline uint32_t round32(uint32_t bits) { return (uint32_t)to_bf16(bits) << 16; }
-static inline uint16_t keep16(uint16_t bits) { return bits; }
-static inline uint32_t widen(uint16_t bits) { return (uint32_t)bits << 16; }
-static inline uint8_t keep8(uint8_t bits) { return bits; }
-static inline uint64_t keep64(uint64_t bits) { return bits; }
+static inline uint32_t keep32(uint32_t bits) {
+  return bits;
+}
+static inline uint32_t round32(uint32_t bits) {
+  return (uint32_t)to_bf16(bits) << 16;
+}
+static inline uint16_t keep16(uint16_t bits) {
+  return bits;
+}
+static inline uint32_t widen(uint16_t bits) {
+  return (uint32_t)bits << 16;
+}
+static inline uint8_t keep8(uint8_t bits) {
+  return bits;
+}
+static inline uint64_t keep64(uint64_t bits) {
+  return bits;
+}
 
-// A row of `count` elements, and a tile: `count` target rows of `width`, target rows being source columns.
-#define KERNELS(name, source, target, convert)                                                                 \
-  ANY_CPU static void name##_row(const void *from, int64_t from_stride, void *to, int64_t count) {             \
-    const source *f = from;                                                                                    \
-    target *t = to;                                                                                            \
-    if (from_stride == 1)                                                                                      \
-      for (int64_t i = 0; i < count; i++) t[i] = convert(f[i]);                                                \
-    else                                                                                                       \
-      for (int64_t i = 0; i < count; i++) t[i] = convert(f[i * from_stride]);                                  \
-  }                                                                                                            \
-  ANY_CPU static void name##_tile(const void *from, int64_t from_stride, void *to, int64_t to_stride,          \
-                                  int64_t count, int64_t width) {                                              \
-    const source *f = from;                                                                                    \
-    target *t = to;                                                                                            \
-    target block[TILE][TILE];                                                                                  \
-    for (int64_t i = 0; i < width; i++)                                                                        \
-      for (int64_t j = 0; j < count; j++) block[j][i] = convert(f[i * from_stride + j]);                       \
-    for (int64_t j = 0; j < count; j++)                                                                        \
-      memcpy(t + j * to_stride, block[j], (size_t)width * sizeof(target));                                     \
+// A row of `count` elements, and a tile: `count` target rows of `width`, target rows being source
+// columns.
+#define KERNELS(name, source, target, convert)                                                     \
+  ANY_CPU static void name##_row(const void *from, int64_t from_stride, void *to, int64_t count) { \
+    const source *f = from;                                                                        \
+    target *t = to;                                                                                \
+    if (from_stride == 1)                                                                          \
+      for (int64_t i = 0; i < count; i++) t[i] = convert(f[i]);                                    \
+    else                                                                                           \
+      for (int64_t i = 0; i < count; i++) t[i] = convert(f[i * from_stride]);                      \
+  }                                                                                                \
+  ANY_CPU static void name##_tile(const void *from, int64_t from_stride, void *to,                 \
+                                  int64_t to_stride, int64_t count, int64_t width) {               \
+    const source *f = from;                                                                        \
+    target *t = to;                                                                                \
+    target block[TILE][TILE];                                                                      \
+    for (int64_t i = 0; i < width; i++)                                                            \
+      for (int64_t j = 0; j < count; j++) block[j][i] = convert(f[i * from_stride + j]);           \
+    for (int64_t j = 0; j < count; j++)                                                            \
+      memcpy(t + j * to_stride, block[j], (size_t)width * sizeof(target));                         \
   }
 KERNELS(f32_f32, uint32_t, uint32_t, keep32)
 KERNELS(f32_round, uint32_t, uint32_t, round32)
@@ -52,7 +66,8 @@ KERNELS(bits64, uint64_t, uint64_t, keep64)
 
 typedef struct kernels {
   void (*row)(const void *from, int64_t from_stride, void *to, int64_t count);
-  void (*tile)(const void *from, int64_t from_stride, void *to, int64_t to_stride, int64_t count, int64_t width);
+  void (*tile)(const void *from, int64_t from_stride, void *to, int64_t to_stride, int64_t count,
+               int64_t width);
 } kernels;
 
 static kernels kernels_of(const vt_pack *pack) {
@@ -60,10 +75,14 @@ static kernels kernels_of(const vt_pack *pack) {
   if (pack->from == VT_BF16 && pack->to == VT_F32) return (kernels){bf16_f32_row, bf16_f32_tile};
   if (pack->from == VT_F32 && pack->round) return (kernels){f32_round_row, f32_round_tile};
   switch (vt_dtype_bytes(pack->from)) {
-  case 1: return (kernels){bits8_row, bits8_tile};
-  case 2: return (kernels){bits16_row, bits16_tile};
-  case 4: return (kernels){f32_f32_row, f32_f32_tile};
-  default: return (kernels){bits64_row, bits64_tile};
+  case 1:
+    return (kernels){bits8_row, bits8_tile};
+  case 2:
+    return (kernels){bits16_row, bits16_tile};
+  case 4:
+    return (kernels){f32_f32_row, f32_f32_tile};
+  default:
+    return (kernels){bits64_row, bits64_tile};
   }
 }
 
@@ -92,7 +111,8 @@ static void swap_dims(vt_pack *pack, int32_t a, int32_t b) {
 
 void vt_pack_finish(vt_pack *pack) {
   for (int32_t i = 1; i < pack->rank; i++)
-    for (int32_t j = i; j > 0 && pack->to_strides[j - 1] < pack->to_strides[j]; j--) swap_dims(pack, j - 1, j);
+    for (int32_t j = i; j > 0 && pack->to_strides[j - 1] < pack->to_strides[j]; j--)
+      swap_dims(pack, j - 1, j);
   int32_t kept = 0;
   for (int32_t i = 1; i < pack->rank; i++) {
     bool joins = pack->from_strides[kept] == pack->from_strides[i] * pack->sizes[i] &&
@@ -104,12 +124,14 @@ void vt_pack_finish(vt_pack *pack) {
     pack->to_strides[kept] = pack->to_strides[i];
   }
   if (pack->rank > 0) pack->rank = kept + 1;
-  if (pack->rank == 0) vt_pack_add(pack, 1, 1, 1), pack->rank = 1, pack->sizes[0] = 1,
-                       pack->from_strides[0] = pack->to_strides[0] = 1;
+  if (pack->rank == 0)
+    vt_pack_add(pack, 1, 1, 1), pack->rank = 1, pack->sizes[0] = 1,
+                                pack->from_strides[0] = pack->to_strides[0] = 1;
 }
 
 // Offsets of outer index `at` over the dimensions below `rank`, the tiled one (if any) left out.
-static void offsets_of(const vt_pack *pack, int32_t rank, int32_t skip, int64_t at, int64_t *from, int64_t *to) {
+static void offsets_of(const vt_pack *pack, int32_t rank, int32_t skip, int64_t at, int64_t *from,
+                       int64_t *to) {
   *from = *to = 0;
   for (int32_t d = rank; d-- > 0;) {
     if (d == skip) continue;
@@ -122,7 +144,8 @@ static void offsets_of(const vt_pack *pack, int32_t rank, int32_t skip, int64_t 
 
 static void run_rows(const vt_pack *pack, const char *from, char *to, kernels k, int64_t total) {
   int32_t last = pack->rank - 1;
-  int64_t rows = 1, from_size = (int64_t)vt_dtype_bytes(pack->from), to_size = (int64_t)vt_dtype_bytes(pack->to);
+  int64_t rows = 1, from_size = (int64_t)vt_dtype_bytes(pack->from),
+          to_size = (int64_t)vt_dtype_bytes(pack->to);
   for (int32_t d = 0; d < last; d++) rows *= pack->sizes[d];
   // Long rows are cut, so that one row can occupy the team.
   int64_t cut = pack->sizes[last] > BLOCK ? BLOCK : pack->sizes[last];
@@ -137,9 +160,11 @@ static void run_rows(const vt_pack *pack, const char *from, char *to, kernels k,
   }
 }
 
-static void run_tiles(const vt_pack *pack, const char *from, char *to, kernels k, int32_t dense, int64_t total) {
+static void run_tiles(const vt_pack *pack, const char *from, char *to, kernels k, int32_t dense,
+                      int64_t total) {
   int32_t last = pack->rank - 1;
-  int64_t outer = 1, from_size = (int64_t)vt_dtype_bytes(pack->from), to_size = (int64_t)vt_dtype_bytes(pack->to);
+  int64_t outer = 1, from_size = (int64_t)vt_dtype_bytes(pack->from),
+          to_size = (int64_t)vt_dtype_bytes(pack->to);
   for (int32_t d = 0; d < last; d++)
     if (d != dense) outer *= pack->sizes[d];
   int64_t bands = (pack->sizes[dense] + TILE - 1) / TILE;

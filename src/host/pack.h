@@ -7,18 +7,20 @@
 
 enum { VT_PACK_RANK = 12 };
 
-// Dimensions from outer to inner; strides in elements. Both element types are F32 or BF16, or equal in size.
+// Dimensions from outer to inner; strides in elements. Both element types are F32 or BF16, or equal
+// in size.
 typedef struct vt_pack {
   int32_t rank;
-  int64_t from_offset;      // where the first element lies; strides of the source may be negative
+  int64_t from_offset; // where the first element lies; strides of the source may be negative
   int64_t sizes[VT_PACK_RANK], from_strides[VT_PACK_RANK], to_strides[VT_PACK_RANK];
   vt_dtype from, to;
-  bool round;               // F32 to F32: to the nearest value of bf16
+  bool round; // F32 to F32: to the nearest value of bf16
 } vt_pack;
 
 // Adds a dimension inside the ones before it; size 1 is left out.
 void vt_pack_add(vt_pack *pack, int64_t size, int64_t from_stride, int64_t to_stride);
-// Merges dimensions that lie together on both sides, and puts them into the order of the target. Call once, last.
+// Merges dimensions that lie together on both sides, and puts them into the order of the target.
+// Call once, last.
 void vt_pack_finish(vt_pack *pack);
 bool vt_pack_supports(vt_dtype from, vt_dtype to);
 // Runs on the calling thread's OpenMP team. Threads: any.

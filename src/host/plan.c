@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan.c - from the ops of a function to its list of steps.
-// In: a verified function. Out: steps in execution order with values as operands; plan_memory.c gives them slots.
-// Ops that only rename bytes (reshape, barriers, sharding marks) make no step: their results are named by `roots`.
+// In: a verified function. Out: steps in execution order with values as operands; plan_memory.c
+// gives them slots. Ops that only rename bytes (reshape, barriers, sharding marks) make no step:
+// their results are named by `roots`.
 #include <assert.h>
 #include <string.h>
 
 #include "host/plan.h"
 #include "host/steps.h"
 
-// Constants up to this size are kept; larger splats are filled in where they are used, often in place of a copy.
+// Constants up to this size are kept; larger splats are filled in where they are used, often in
+// place of a copy.
 enum { KEPT_SPLAT_BYTES = 64 << 10 };
 
-int64_t vt_padded_bytes(int64_t bytes) { return (bytes + 128 + 63) & ~(int64_t)63; }
+int64_t vt_padded_bytes(int64_t bytes) {
+  return (bytes + 128 + 63) & ~(int64_t)63;
+}
 
 vt_status vt_step_wrap(const vt_step *step, vt_status st) {
   if (!st) return VT_OK;
@@ -67,14 +71,17 @@ static bool is_alias(const vt_op *op) {
   case VT_OP_SHARDING_CONSTRAINT:
   case VT_OP_RESHARD:
   case VT_OP_PROPAGATION_BARRIER:
-  case VT_OP_DATA_FLOW_EDGE: return true;
-  case VT_OP_CONVERT: return from.dtype == to.dtype;
+  case VT_OP_DATA_FLOW_EDGE:
+    return true;
+  case VT_OP_CONVERT:
+    return from.dtype == to.dtype;
   case VT_OP_BITCAST_CONVERT: {
     const vt_dtype_info *a = vt_dtype_get(from.dtype), *b = vt_dtype_get(to.dtype);
     return a->bits == a->bytes * 8 && b->bits == b->bytes * 8 && a->kind != VT_KIND_BOOL &&
            b->kind != VT_KIND_BOOL;
   }
-  case VT_OP_TRANSPOSE: return keeps_order(from, vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL));
+  case VT_OP_TRANSPOSE:
+    return keeps_order(from, vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL));
   case VT_OP_BROADCAST_IN_DIM: {
     uint32_t count = 0;
     const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
@@ -85,7 +92,8 @@ static bool is_alias(const vt_op *op) {
     return op->operand_count == 1 && vt_type_equal(from, to) &&
            (!strcmp(target, "Sharding") || !strcmp(target, "xla.sdy.FuncResultSharding"));
   }
-  default: return false;
+  default:
+    return false;
   }
 }
 
@@ -101,15 +109,16 @@ static vt_step *add_step(vt_plan *plan) {
   return step;
 }
 
-void vt_step_set_values(vt_plan *plan, vt_step *step, uint32_t input_count, vt_value **inputs, uint32_t output_count,
-                        vt_value **outputs) {
+void vt_step_set_values(vt_plan *plan, vt_step *step, uint32_t input_count, vt_value **inputs,
+                        uint32_t output_count, vt_value **outputs) {
   step->input_count = input_count;
   step->output_count = output_count;
   step->inputs = inputs;
   step->outputs = outputs;
   step->tensors = VT_NEW_ARRAY(&plan->program->arena, vt_tensor, input_count + output_count);
   for (uint32_t i = 0; i < input_count; i++) step->tensors[i].type = inputs[i]->type;
-  for (uint32_t i = 0; i < output_count; i++) step->tensors[input_count + i].type = outputs[i]->type;
+  for (uint32_t i = 0; i < output_count; i++)
+    step->tensors[input_count + i].type = outputs[i]->type;
 }
 
 static void set_values_of_op(vt_plan *plan, vt_step *step, vt_op *op) {
@@ -140,7 +149,8 @@ static bool has_effect(const vt_op *op) {
 }
 
 static bool token_only(const vt_op *op) {
-  return op->code == VT_OP_AFTER_ALL || op->code == VT_OP_CREATE_TOKEN || op->code == VT_OP_SHARDING_GROUP;
+  return op->code == VT_OP_AFTER_ALL || op->code == VT_OP_CREATE_TOKEN ||
+         op->code == VT_OP_SHARDING_GROUP;
 }
 
 // A while whose body returns a parameter as it came does not change it: its result is its operand.
@@ -169,9 +179,12 @@ static vt_status add_op(vt_plan *plan, vt_op *op) {
     return VT_OK;
   case VT_OP_IF:
   case VT_OP_CASE:
-  case VT_OP_CALL: return vt_step_control(plan, step);
-  case VT_OP_MANUAL_COMPUTATION: return vt_step_manual(plan, step);
-  default: break;
+  case VT_OP_CALL:
+    return vt_step_control(plan, step);
+  case VT_OP_MANUAL_COMPUTATION:
+    return vt_step_manual(plan, step);
+  default:
+    break;
   }
   if (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) return vt_step_collective(plan, step);
   if (!plan->program->small && !plan->program->options.evaluator_only) {
@@ -181,8 +194,8 @@ static vt_status add_op(vt_plan *plan, vt_op *op) {
   return vt_step_eval(plan, step);
 }
 
-// Results that cannot be written where they belong get a copy at the end: parameters and constants that are
-// returned, and values returned twice.
+// Results that cannot be written where they belong get a copy at the end: parameters and constants
+// that are returned, and values returned twice.
 static void add_return_copies(vt_plan *plan) {
   vt_func *func = plan->func;
   vt_arena *arena = &plan->program->arena;
@@ -212,7 +225,8 @@ static void add_return_copies(vt_plan *plan) {
   }
 }
 
-// Removes steps whose results nobody needs: fused groups may have taken over what an op would have made.
+// Removes steps whose results nobody needs: fused groups may have taken over what an op would have
+// made.
 static void drop_dead_steps(vt_plan *plan) {
   bool *needed = VT_NEW_ARRAY(&plan->program->arena, bool, plan->value_count);
   bool *keep = VT_NEW_ARRAY(&plan->program->arena, bool, plan->step_count);
@@ -230,7 +244,8 @@ static void drop_dead_steps(vt_plan *plan) {
   plan->step_count = kept;
 }
 
-static vt_plan *new_plan(vt_program *program, vt_func *func, vt_plan_kind kind, uint32_t frame_count) {
+static vt_plan *new_plan(vt_program *program, vt_func *func, vt_plan_kind kind,
+                         uint32_t frame_count) {
   vt_plan *plan = VT_NEW(&program->arena, vt_plan);
   vt_func_number(func);
   *plan = (vt_plan){.program = program,
@@ -242,9 +257,11 @@ static vt_plan *new_plan(vt_program *program, vt_func *func, vt_plan_kind kind, 
                     .frame_count = frame_count,
                     .value_count = (uint32_t)func->value_count};
   plan->roots = VT_NEW_ARRAY(&program->arena, vt_value *, plan->value_count + func->return_count);
-  for (uint32_t i = 0; i < func->param_count; i++) plan->roots[func->params[i]->id] = func->params[i];
+  for (uint32_t i = 0; i < func->param_count; i++)
+    plan->roots[func->params[i]->id] = func->params[i];
   for (vt_op *op = func->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->result_count; i++) plan->roots[op->results[i].id] = &op->results[i];
+    for (uint32_t i = 0; i < op->result_count; i++)
+      plan->roots[op->results[i].id] = &op->results[i];
   return plan;
 }
 
@@ -258,7 +275,8 @@ static vt_status add_group(vt_plan *plan, const vt_epilogues *epilogues, const v
   if (!group->fused) return add_op(plan, group->ops[0]);
   vt_step *step = add_step(plan);
   step->op = group->ops[group->op_count - 1];
-  vt_step_set_values(plan, step, group->input_count, group->inputs, group->output_count, group->outputs);
+  vt_step_set_values(plan, step, group->input_count, group->inputs, group->output_count,
+                     group->outputs);
   return vt_step_kernel(plan, step, group);
 }
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan.h - a function as a list of steps over memory slots, and what running it needs. Internal to src/host.
+// plan.h - a function as a list of steps over memory slots, and what running it needs. Internal to
+// src/host.
 //
-// Every value of the function lives in a slot. Slots in order: parameters, results, constants, temporaries; a run
-// resolves each to an address once, then walks the steps. A plan is run on frames: one for the whole program, or
-// one per device inside a manual region, where all devices do the same step before any does the next.
-// Plans of regions and callees are nested: their temporaries lie inside the scratch of the step that runs them,
-// so a run takes one block of memory.
-// Invariants:
-//  1. A step writes only its outputs and its scratch, and reads no slot after its last use in step order.
-//  2. Parameter slots are never written, except carried parameters of a loop body (plan_kind VT_PLAN_LOOP).
-//  3. Every result slot is written by exactly the steps whose value was merged into it, the returned value last.
+// Every value of the function lives in a slot. Slots in order: parameters, results, constants,
+// temporaries; a run resolves each to an address once, then walks the steps. A plan is run on
+// frames: one for the whole program, or one per device inside a manual region, where all devices do
+// the same step before any does the next. Plans of regions and callees are nested: their
+// temporaries lie inside the scratch of the step that runs them, so a run takes one block of
+// memory. Invariants:
+//  1. A step writes only its outputs and its scratch, and reads no slot after its last use in step
+//  order.
+//  2. Parameter slots are never written, except carried parameters of a loop body (plan_kind
+//  VT_PLAN_LOOP).
+//  3. Every result slot is written by exactly the steps whose value was merged into it, the
+//  returned value last.
 #ifndef VT_HOST_PLAN_H
 #define VT_HOST_PLAN_H
 
@@ -24,29 +28,31 @@ typedef struct vt_step vt_step;
 typedef struct vt_exec vt_exec;
 
 typedef struct vt_frame {
-  char **slots;             // addresses by slot number
-  int32_t index;            // device, 0 in the whole program
+  char **slots;  // addresses by slot number
+  int32_t index; // device, 0 in the whole program
 } vt_frame;
 
 // Runs a step for `count` frames of its plan.
-typedef vt_status (*vt_step_run)(const vt_step *step, vt_exec *exec, vt_frame *const *frames, uint32_t count);
+typedef vt_status (*vt_step_run)(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                                 uint32_t count);
 
 struct vt_step {
   vt_step_run run;
-  const vt_op *op;          // for messages and the evaluator; the last op of a fused group
+  const vt_op *op; // for messages and the evaluator; the last op of a fused group
   uint32_t input_count, output_count;
   vt_value **inputs, **outputs;
   uint32_t *input_slots, *output_slots;
-  vt_tensor *tensors;       // input_count + output_count, addresses filled in per execution
-  int64_t scratch_bytes;    // wanted while the step runs
-  uint32_t scratch_slot;    // valid when scratch_bytes > 0
-  bool (*in_place_ok)(const vt_step *step, uint32_t output, uint32_t input);  // NULL: never
-  // Called once before the plan's memory is laid out, when nested plans and kernels exist; may be NULL.
+  vt_tensor *tensors;    // input_count + output_count, addresses filled in per execution
+  int64_t scratch_bytes; // wanted while the step runs
+  uint32_t scratch_slot; // valid when scratch_bytes > 0
+  bool (*in_place_ok)(const vt_step *step, uint32_t output, uint32_t input); // NULL: never
+  // Called once before the plan's memory is laid out, when nested plans and kernels exist; may be
+  // NULL.
   vt_status (*prepare)(vt_plan *plan, vt_step *step);
-  void *body;               // of the kind of step
-  bool nested;              // runs plans, whose steps are timed themselves
-  const char *runner;       // "evaluator", "kernel", "onednn", ...: for the log
-  uint64_t spent_ns, best_ns, runs;  // only where VTPU_LOG=debug
+  void *body;                       // of the kind of step
+  bool nested;                      // runs plans, whose steps are timed themselves
+  const char *runner;               // "evaluator", "kernel", "onednn", ...: for the log
+  uint64_t spent_ns, best_ns, runs; // only where VTPU_LOG=debug
 };
 
 typedef enum vt_plan_kind { VT_PLAN_MAIN, VT_PLAN_LOOP, VT_PLAN_REGION } vt_plan_kind;
@@ -55,26 +61,26 @@ struct vt_plan {
   vt_program *program;
   vt_func *func;
   vt_plan_kind kind;
-  uint32_t carried;         // LOOP: the first parameters, which the returns replace
+  uint32_t carried; // LOOP: the first parameters, which the returns replace
   uint32_t step_count, step_capacity;
   vt_step *steps;
   uint32_t param_count, result_count;
   uint32_t constant_count;
-  const void **constants;   // addresses; slots behind those of the results
+  const void **constants; // addresses; slots behind those of the results
   uint32_t temp_count;
-  int64_t *temp_offsets;    // in the frame's memory; slots behind those of the constants
-  int64_t temp_bytes;       // of one frame
+  int64_t *temp_offsets; // in the frame's memory; slots behind those of the constants
+  int64_t temp_bytes;    // of one frame
   uint32_t frame_count;
   vt_frame *frames;
-  bool *in_place_result;    // LOOP: result i is written into parameter i's memory
-  bool *invariant;          // LOOP: parameter i is returned as it came; its result slot is not used
-  int32_t *alias_result;    // MAIN: per parameter the result that may share its memory, -1 none
-  bool collective;          // holds a collective, also inside regions
+  bool *in_place_result; // LOOP: result i is written into parameter i's memory
+  bool *invariant;       // LOOP: parameter i is returned as it came; its result slot is not used
+  int32_t *alias_result; // MAIN: per parameter the result that may share its memory, -1 none
+  bool collective;       // holds a collective, also inside regions
 
   // While the plan is made: by value id, with room for the values that plan.c adds.
   uint32_t value_count;
-  vt_value **roots;         // the value whose bytes this one names, itself for most
-  vt_value **returns;       // roots or values made by added copies
+  vt_value **roots;   // the value whose bytes this one names, itself for most
+  vt_value **returns; // roots or values made by added copies
 };
 
 struct vt_exec {
@@ -90,22 +96,23 @@ typedef struct vt_owned {
 } vt_owned;
 
 struct vt_program {
-  vt_arena arena;           // plans; the module has its own
+  vt_arena arena; // plans; the module has its own
   vt_module *module;
   vt_host_options options;
   vt_plan *plan;
-  bool small;               // evaluator only, no team of threads
-  bool without_kernels;     // each op a step of its own
-  bool timed;               // VTPU_LOG=debug
+  bool small;           // evaluator only, no team of threads
+  bool without_kernels; // each op a step of its own
+  bool timed;           // VTPU_LOG=debug
   vt_jit *jit;
-  vt_map plans;             // (function, frames, kind) -> vt_plan
-  VT_ARRAY(vt_plan *) plan_order;    // nested plans before the plans that run them
-  VT_ARRAY(struct vt_kernel_body *) kernels;  // steps of fused groups, compiled all at once
-  VT_ARRAY(void *) heap;    // vt_host_alloc blocks of large constants
+  vt_map plans;                              // (function, frames, kind) -> vt_plan
+  VT_ARRAY(vt_plan *) plan_order;            // nested plans before the plans that run them
+  VT_ARRAY(struct vt_kernel_body *) kernels; // steps of fused groups, compiled all at once
+  VT_ARRAY(void *) heap;                     // vt_host_alloc blocks of large constants
   VT_ARRAY(vt_owned) owned;
 };
 
-// The steps of `func` for `frame_count` frames, without memory yet; in the program's arena. (plan.c)
+// The steps of `func` for `frame_count` frames, without memory yet; in the program's arena.
+// (plan.c)
 vt_status vt_plan_build(vt_program *program, vt_func *func, vt_plan_kind kind, uint32_t frame_count,
                         vt_plan **out_plan) VT_CHECKED;
 // Gives every value of the steps a slot, and every temporary slot a place. (plan_memory.c)
@@ -121,27 +128,34 @@ int64_t vt_padded_bytes(int64_t bytes);
 // Registers an object to be destroyed with the program.
 void vt_program_own(vt_program *program, void (*destroy)(void *), void *object);
 
-// Fills the temporaries and constants of `frame` from its memory; the caller sets parameters and results. (exec.c)
+// Fills the temporaries and constants of `frame` from its memory; the caller sets parameters and
+// results. (exec.c)
 void vt_frame_bind(const vt_plan *plan, vt_frame *frame, char *memory);
-vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames, uint32_t count) VT_CHECKED;
+vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames,
+                       uint32_t count) VT_CHECKED;
 
 // plan_log.c
-uint64_t vt_step_clock(void);  // ns
+uint64_t vt_step_clock(void); // ns
 void vt_program_log(const vt_program *program);
 void vt_program_log_times(const vt_program *program);
 
-static inline uint32_t vt_result_slot(const vt_plan *plan, uint32_t result) { return plan->param_count + result; }
+static inline uint32_t vt_result_slot(const vt_plan *plan, uint32_t result) {
+  return plan->param_count + result;
+}
 
-void vt_step_set_values(vt_plan *plan, vt_step *step, uint32_t input_count, vt_value **inputs, uint32_t output_count,
-                        vt_value **outputs);  // plan.c
-// The constructors fill run, body, scratch and in_place_ok of a step whose op, inputs and outputs are set.
-vt_status vt_step_eval(vt_plan *plan, vt_step *step) VT_CHECKED;        // exec.c
+void vt_step_set_values(vt_plan *plan, vt_step *step, uint32_t input_count, vt_value **inputs,
+                        uint32_t output_count,
+                        vt_value **outputs); // plan.c
+// The constructors fill run, body, scratch and in_place_ok of a step whose op, inputs and outputs
+// are set.
+vt_status vt_step_eval(vt_plan *plan, vt_step *step) VT_CHECKED; // exec.c
 void vt_step_copy(vt_step *step);
-vt_status vt_step_kernel(vt_plan *plan, vt_step *step, const vt_group *group) VT_CHECKED;  // exec_kernel.c
+vt_status vt_step_kernel(vt_plan *plan, vt_step *step,
+                         const vt_group *group) VT_CHECKED; // exec_kernel.c
 vt_status vt_kernels_compile(vt_program *program) VT_CHECKED;
 vt_status vt_step_collective(vt_plan *plan, vt_step *step) VT_CHECKED;
-vt_status vt_step_control(vt_plan *plan, vt_step *step) VT_CHECKED;     // exec_control.c
-const bool *vt_step_invariant(const vt_step *step);  // of a while: per carried value
-vt_status vt_step_manual(vt_plan *plan, vt_step *step) VT_CHECKED;      // exec_manual.c
+vt_status vt_step_control(vt_plan *plan, vt_step *step) VT_CHECKED; // exec_control.c
+const bool *vt_step_invariant(const vt_step *step);                 // of a while: per carried value
+vt_status vt_step_manual(vt_plan *plan, vt_step *step) VT_CHECKED;  // exec_manual.c
 
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan_epilogue.c - what may be done to a contraction's result before it is written.
 //
-// In: a function before it is cut into groups. Out: for dots and convolutions that a library runs, a prepared step
-// that also adds the bias and rounds to bf16, and which ops it takes over. A pass over the result in memory is saved,
-// and for bf16 half of the bytes.
-// Followed is the chain of values with one use each: contraction, add of a broadcast vector over its last
-// dimensions or (dots) a transpose, reshapes, convert to bf16. The step stands where the last op of the chain stood:
-// there the bias is known to exist.
-// Not here: relu. oneDNN's turns NaN into 0, XLA's maximum keeps it.
+// In: a function before it is cut into groups. Out: for dots and convolutions that a library runs,
+// a prepared step that also adds the bias and rounds to bf16, and which ops it takes over. A pass
+// over the result in memory is saved, and for bf16 half of the bytes. Followed is the chain of
+// values with one use each: contraction, add of a broadcast vector over its last dimensions or
+// (dots) a transpose, reshapes, convert to bf16. The step stands where the last op of the chain
+// stood: there the bias is known to exist. Not here: relu. oneDNN's turns NaN into 0, XLA's maximum
+// keeps it.
 #include <string.h>
 
 #include "host/cpu.h"
@@ -15,20 +15,22 @@
 #include "host/steps.h"
 
 typedef struct chain {
-  vt_op *ops[8];            // contraction first
+  vt_op *ops[8]; // contraction first
   uint32_t count;
-  vt_value *bias;           // NULL: none
-  vt_op *transpose;         // NULL: none
+  vt_value *bias;   // NULL: none
+  vt_op *transpose; // NULL: none
 } chain;
 
-// The vector that `value` broadcasts along the last `rank` dimensions of its type; NULL when it is something else.
+// The vector that `value` broadcasts along the last `rank` dimensions of its type; NULL when it is
+// something else.
 static vt_value *trailing_broadcast(const vt_value *value) {
   const vt_op *op = value->op;
   if (!op || op->code != VT_OP_BROADCAST_IN_DIM) return NULL;
   vt_value *from = op->operands[0];
   uint32_t count;
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
-  int64_t next = value->type.rank;  // dimensions found so far, from the last one on; ones lie anywhere
+  int64_t next =
+      value->type.rank; // dimensions found so far, from the last one on; ones lie anywhere
   for (uint32_t i = count; i-- > 0;) {
     if (from->type.dims[i] == 1) continue;
     if (dims[i] != --next || from->type.dims[i] != value->type.dims[next]) return NULL;
@@ -75,7 +77,8 @@ static vt_step *try_chain(vt_plan *plan, const chain *c) {
   values[inputs] = &c->ops[c->count - 1]->results[0];
   step->op = op;
   vt_step_set_values(plan, step, inputs, values, 1, values + inputs);
-  bool made = op->code == VT_OP_DOT_GENERAL ? vt_step_dot(plan, step, c->transpose) : vt_step_convolution(plan, step);
+  bool made = op->code == VT_OP_DOT_GENERAL ? vt_step_dot(plan, step, c->transpose)
+                                            : vt_step_convolution(plan, step);
   return made ? step : NULL;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan_log.c - with VTPU_LOG=debug: what a program was compiled to, and, when it is destroyed, where its time went.
+// plan_log.c - with VTPU_LOG=debug: what a program was compiled to, and, when it is destroyed,
+// where its time went.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
@@ -38,16 +39,18 @@ static void log_donations(const vt_plan *plan) {
     bool donated = info[i].alias_output >= 0 || info[i].donor;
     given += donated;
     used += plan->alias_result[i] >= 0;
-    if (donated && plan->alias_result[i] < 0) vt_log(VT_LOG_DEBUG, "  parameter %u keeps its memory", i);
+    if (donated && plan->alias_result[i] < 0)
+      vt_log(VT_LOG_DEBUG, "  parameter %u keeps its memory", i);
   }
-  if (given) vt_log(VT_LOG_DEBUG, "  %u of %u donated parameters become results in place", used, given);
+  if (given)
+    vt_log(VT_LOG_DEBUG, "  %u of %u donated parameters become results in place", used, given);
 }
 
 void vt_program_log(const vt_program *program) {
   if (!vt_log_on(VT_LOG_DEBUG)) return;
   vt_log(VT_LOG_DEBUG, "program %s: %zu plans, %zu kernels, %" PRId64 " bytes of temporaries%s",
-         program->module->name, program->plan_order.size, program->kernels.size, program->plan->temp_bytes,
-         program->small ? ", on the evaluator" : "");
+         program->module->name, program->plan_order.size, program->kernels.size,
+         program->plan->temp_bytes, program->small ? ", on the evaluator" : "");
   log_donations(program->plan);
   for (size_t p = 0; p < program->plan_order.size; p++) {
     const vt_plan *plan = program->plan_order.data[p];
@@ -60,8 +63,11 @@ void vt_program_log(const vt_program *program) {
   }
 }
 
-// What the runs of a step would have taken had each been as quick as its best: a busy machine does not hide the order.
-static double quiet_ms(const vt_step *step) { return (double)step->best_ns * (double)step->runs * 1e-6; }
+// What the runs of a step would have taken had each been as quick as its best: a busy machine does
+// not hide the order.
+static double quiet_ms(const vt_step *step) {
+  return (double)step->best_ns * (double)step->runs * 1e-6;
+}
 
 static int by_time(const void *a, const void *b) {
   double x = quiet_ms(*(const vt_step *const *)a), y = quiet_ms(*(const vt_step *const *)b);
@@ -86,8 +92,8 @@ void vt_program_log_times(const vt_program *program) {
   for (size_t i = 0; i < steps.size && i < 60; i++) {
     vt_text text = {0};
     describe(steps.data[i], &text);
-    vt_log(VT_LOG_DEBUG, "  %10.3f ms = %" PRIu64 " runs x %.3f: %s", quiet_ms(steps.data[i]), steps.data[i]->runs,
-           (double)steps.data[i]->best_ns * 1e-6, vt_text_string(&text));
+    vt_log(VT_LOG_DEBUG, "  %10.3f ms = %" PRIu64 " runs x %.3f: %s", quiet_ms(steps.data[i]),
+           steps.data[i]->runs, (double)steps.data[i]->best_ns * 1e-6, vt_text_string(&text));
     vt_text_free(&text);
   }
   vt_array_free(&steps);

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan_memory.c - where the values of a plan live.
 //
-// 1. Live ranges: a value lives from the step that writes it to the last step that reads it or a value that
-//    names the same bytes. Parameters live from before the first step, returned values to behind the last.
-// 2. Classes: values merged into one piece of memory. An output joins the class of an input that dies in its
-//    step when the step may work in place; a returned value lives in the memory of its result. Steps are visited
-//    from the last to the first, so that chains of in-place steps grow backwards from the results.
-// 3. Before that, parameters join results: in a loop body carried parameter i and result i when their ranges allow,
-//    so that the state is updated in place (otherwise the executor gives the body two memories in turn); in the
-//    main function a donated parameter and a result that comes into being when the parameter is dead, or in the
-//    step that works in place on it. Joined, no temporary of the result's class can get in the parameter's way.
-// 5. The classes that are left, and the scratch of steps, are placed in one block by a sweep in step order with
+// 1. Live ranges: a value lives from the step that writes it to the last step that reads it or a
+// value that
+//    names the same bytes. Parameters live from before the first step, returned values to behind
+//    the last.
+// 2. Classes: values merged into one piece of memory. An output joins the class of an input that
+// dies in its
+//    step when the step may work in place; a returned value lives in the memory of its result.
+//    Steps are visited from the last to the first, so that chains of in-place steps grow backwards
+//    from the results.
+// 3. Before that, parameters join results: in a loop body carried parameter i and result i when
+// their ranges allow,
+//    so that the state is updated in place (otherwise the executor gives the body two memories in
+//    turn); in the main function a donated parameter and a result that comes into being when the
+//    parameter is dead, or in the step that works in place on it. Joined, no temporary of the
+//    result's class can get in the parameter's way.
+// 5. The classes that are left, and the scratch of steps, are placed in one block by a sweep in
+// step order with
 //    the best-fitting free piece.
 #include <assert.h>
 #include <string.h>
@@ -21,26 +28,26 @@ enum { NOWHERE = -1 };
 static const uint32_t NONE = UINT32_MAX;
 
 typedef struct range {
-  uint32_t class;          // NONE: has no memory of the plan's (tokens, unused ids)
-  uint32_t next;           // in its class
-  int32_t start, end;      // step numbers
+  uint32_t class;     // NONE: has no memory of the plan's (tokens, unused ids)
+  uint32_t next;      // in its class
+  int32_t start, end; // step numbers
   int64_t bytes;
-  int32_t param;           // number of the parameter, NOWHERE for others
+  int32_t param; // number of the parameter, NOWHERE for others
 } range;
 
 typedef struct class {
-  uint32_t first;          // range
-  int32_t start, end;      // hull
+  uint32_t first;     // range
+  int32_t start, end; // hull
   int64_t bytes;
-  int32_t result;          // lives in the memory of this result
-  bool fixed;              // parameter or constant: nothing may be merged into it
+  int32_t result; // lives in the memory of this result
+  bool fixed;     // parameter or constant: nothing may be merged into it
   uint32_t slot;
 } class;
 
 typedef struct planner {
   vt_plan *plan;
   vt_arena scratch;
-  range *ranges;           // by value id
+  range *ranges; // by value id
   VT_ARRAY(class) classes;
   VT_ARRAY(const void *) constants;
 } planner;
@@ -51,22 +58,31 @@ static range *range_of(planner *p, const vt_value *value) {
 
 static uint32_t add_class(planner *p, uint32_t first, bool fixed) {
   range *r = &p->ranges[first];
-  class c = {.first = first, .start = r->start, .end = r->end, .bytes = r->bytes, .result = NOWHERE,
-             .fixed = fixed, .slot = NONE};
+  class c = {.first = first,
+             .start = r->start,
+             .end = r->end,
+             .bytes = r->bytes,
+             .result = NOWHERE,
+             .fixed = fixed,
+             .slot = NONE};
   vt_array_push_in(&p->scratch, &p->classes, c);
   r->class = (uint32_t)p->classes.size - 1;
   r->next = NONE;
   return r->class;
 }
 
-static bool is_root(const planner *p, const vt_value *value) { return p->plan->roots[value->id] == value; }
+static bool is_root(const planner *p, const vt_value *value) {
+  return p->plan->roots[value->id] == value;
+}
 
 static void find_ranges(planner *p) {
   vt_plan *plan = p->plan;
   int32_t steps = (int32_t)plan->step_count;
   for (uint32_t i = 0; i < plan->value_count; i++)
-    p->ranges[i] = (range){.class = NONE, .next = NONE, .start = NOWHERE, .end = NOWHERE, .param = NOWHERE};
-  for (uint32_t i = 0; i < plan->param_count; i++) p->ranges[plan->func->params[i]->id].param = (int32_t)i;
+    p->ranges[i] =
+        (range){.class = NONE, .next = NONE, .start = NOWHERE, .end = NOWHERE, .param = NOWHERE};
+  for (uint32_t i = 0; i < plan->param_count; i++)
+    p->ranges[plan->func->params[i]->id].param = (int32_t)i;
   for (int32_t s = 0; s < steps; s++) {
     const vt_step *step = &plan->steps[s];
     for (uint32_t i = 0; i < step->input_count; i++) range_of(p, step->inputs[i])->end = s;
@@ -123,7 +139,8 @@ static bool step_in_place_ok(planner *p, int32_t at, const range *input, const r
 static bool ranges_part(planner *p, const range *early, const range *late) {
   if (early->end < late->start) return true;
   return early->end == late->start && early->start < late->start &&
-         late->start < (int32_t)p->plan->step_count && step_in_place_ok(p, late->start, early, late);
+         late->start < (int32_t)p->plan->step_count &&
+         step_in_place_ok(p, late->start, early, late);
 }
 
 static bool classes_part(planner *p, const class *a, const class *b) {
@@ -161,7 +178,8 @@ static void merge_in_place(planner *p) {
     for (uint32_t o = 0; o < step->output_count; o++)
       for (uint32_t i = 0; i < step->input_count; i++) {
         if (!is_root(p, step->outputs[o]) || !step->in_place_ok(step, o, i)) continue;
-        uint32_t from = range_of(p, step->inputs[i])->class, into = p->ranges[step->outputs[o]->id].class;
+        uint32_t from = range_of(p, step->inputs[i])->class,
+                 into = p->ranges[step->outputs[o]->id].class;
         if (from == NONE || into == NONE || from == into) continue;
         class *a = &p->classes.data[into], *b = &p->classes.data[from];
         if (a->fixed || b->fixed || a->bytes != b->bytes) continue;
@@ -184,7 +202,8 @@ static void merge_loop_state(planner *p) {
 
 static bool try_alias(planner *p, uint32_t param, uint32_t result, bool *taken) {
   uint32_t c = p->ranges[p->plan->returns[result]->id].class;
-  if (taken[result] || c == NONE || p->classes.data[c].bytes != p->classes.data[param].bytes) return false;
+  if (taken[result] || c == NONE || p->classes.data[c].bytes != p->classes.data[param].bytes)
+    return false;
   if (!classes_part(p, &p->classes.data[c], &p->classes.data[param])) return false;
   merge(p, c, param);
   taken[result] = true;
@@ -203,8 +222,10 @@ static void find_donations(planner *p) {
       (void)try_alias(p, i, (uint32_t)info[i].alias_output, taken);
   }
   for (uint32_t i = 0; info && i < plan->param_count; i++)
-    for (uint32_t r = 0; info[i].donor && plan->alias_result[i] == NOWHERE && r < plan->result_count; r++)
-      if (vt_type_equal(plan->func->params[i]->type, plan->returns[r]->type)) (void)try_alias(p, i, r, taken);
+    for (uint32_t r = 0;
+         info[i].donor && plan->alias_result[i] == NOWHERE && r < plan->result_count; r++)
+      if (vt_type_equal(plan->func->params[i]->type, plan->returns[r]->type))
+        (void)try_alias(p, i, r, taken);
 }
 
 // Constants are copied into aligned, padded memory of the program. NULL when out of memory.
@@ -231,7 +252,7 @@ static const void *constant_data(planner *p, const vt_literal *literal) {
 static vt_status number_constants(planner *p) {
   vt_plan *plan = p->plan;
   uint32_t base = plan->param_count + plan->result_count;
-  vt_array_push_in(&p->scratch, &p->constants, NULL);  // the address of tokens
+  vt_array_push_in(&p->scratch, &p->constants, NULL); // the address of tokens
   for (uint32_t s = 0; s < plan->step_count; s++)
     for (uint32_t i = 0; i < plan->steps[s].input_count; i++) {
       vt_value *root = plan->roots[plan->steps[s].inputs[i]->id];
@@ -270,7 +291,7 @@ static int64_t take(vt_arena *arena, pieces *all, int64_t bytes) {
     if (!all->data[i].used && all->data[i].bytes >= bytes &&
         (best == SIZE_MAX || all->data[i].bytes < all->data[best].bytes))
       best = i;
-  if (best == SIZE_MAX) {  // grow the block at its end
+  if (best == SIZE_MAX) { // grow the block at its end
     if (all->size && !all->data[all->size - 1].used) {
       best = all->size - 1;
       all->data[best].bytes = bytes;
@@ -325,12 +346,15 @@ static void place_temporaries(planner *p) {
   for (size_t c = 0; c < p->classes.size; c++) {
     class *k = &p->classes.data[c];
     if (k->fixed || k->first == NONE || k->slot != NONE) continue;
-    tenants[count++] = (tenant){.start = k->start, .end = k->end, .bytes = k->bytes, .slot = &k->slot};
+    tenants[count++] =
+        (tenant){.start = k->start, .end = k->end, .bytes = k->bytes, .slot = &k->slot};
   }
   for (uint32_t s = 0; s < steps; s++)
     if (plan->steps[s].scratch_bytes)
-      tenants[count++] = (tenant){.start = (int32_t)s, .end = (int32_t)s,
-                                  .bytes = plan->steps[s].scratch_bytes, .slot = &plan->steps[s].scratch_slot};
+      tenants[count++] = (tenant){.start = (int32_t)s,
+                                  .end = (int32_t)s,
+                                  .bytes = plan->steps[s].scratch_bytes,
+                                  .slot = &plan->steps[s].scratch_slot};
   uint32_t *starting = VT_NEW_ARRAY(&p->scratch, uint32_t, steps + 1);
   uint32_t *ending = VT_NEW_ARRAY(&p->scratch, uint32_t, steps + 1);
   memset(starting, 0xff, sizeof *starting * (steps + 1));
@@ -349,7 +373,8 @@ static void place_temporaries(planner *p) {
       plan->temp_offsets[t] = take(&p->scratch, &all, vt_padded_bytes(tenants[t].bytes));
       *tenants[t].slot = base + t;
     }
-    for (uint32_t t = ending[s]; t != NONE; t = tenants[t].next_ending) give_back(&all, plan->temp_offsets[t]);
+    for (uint32_t t = ending[s]; t != NONE; t = tenants[t].next_ending)
+      give_back(&all, plan->temp_offsets[t]);
   }
   for (size_t i = 0; i < all.size; i++) plan->temp_bytes = all.data[i].offset + all.data[i].bytes;
 }
@@ -361,8 +386,10 @@ static void set_slots(planner *p) {
     vt_step *step = &plan->steps[s];
     step->input_slots = VT_NEW_ARRAY(arena, uint32_t, step->input_count);
     step->output_slots = VT_NEW_ARRAY(arena, uint32_t, step->output_count);
-    for (uint32_t i = 0; i < step->input_count; i++) step->input_slots[i] = slot_of(p, step->inputs[i]);
-    for (uint32_t i = 0; i < step->output_count; i++) step->output_slots[i] = slot_of(p, step->outputs[i]);
+    for (uint32_t i = 0; i < step->input_count; i++)
+      step->input_slots[i] = slot_of(p, step->inputs[i]);
+    for (uint32_t i = 0; i < step->output_count; i++)
+      step->output_slots[i] = slot_of(p, step->outputs[i]);
   }
   uint32_t slots = plan->param_count + plan->result_count + plan->constant_count + plan->temp_count;
   plan->frames = VT_NEW_ARRAY(arena, vt_frame, plan->frame_count);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan_test.c - control flow, in-place updates, donated memory and manual regions of small programs.
+// plan_test.c - control flow, in-place updates, donated memory and manual regions of small
+// programs.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,7 +11,8 @@
 #include "ir/module.h"
 #include "ir/sharding.h"
 
-// Building ---------------------------------------------------------------------------------------------------------
+// Building
+// ---------------------------------------------------------------------------------------------------------
 static vt_module *new_module(void) {
   vt_module *module = vt_module_create();
   module->main = vt_func_create(module, "main");
@@ -21,12 +23,16 @@ static vt_module *new_module(void) {
 static vt_type vector(vt_module *module, vt_dtype dtype, int64_t size) {
   return vt_type_make(&module->arena, dtype, 1, &size);
 }
-static vt_type scalar(vt_dtype dtype) { return (vt_type){.dtype = dtype}; }
+static vt_type scalar(vt_dtype dtype) {
+  return (vt_type){.dtype = dtype};
+}
 
 static vt_value *build(vt_func *func, vt_opcode code, vt_type type, vt_value *a, vt_value *b) {
   return vt_build(func, NULL, code, NULL, type, b ? 2 : 1, (vt_value *[]){a, b});
 }
-static vt_value *add(vt_func *func, vt_value *a, vt_value *b) { return build(func, VT_OP_ADD, a->type, a, b); }
+static vt_value *add(vt_func *func, vt_value *a, vt_value *b) {
+  return build(func, VT_OP_ADD, a->type, a, b);
+}
 
 static vt_value *constant(vt_func *func, vt_type type, int32_t value) {
   vt_literal *literal = VT_NEW(&func->module->arena, vt_literal);
@@ -47,10 +53,13 @@ static vt_value *less(vt_func *func, vt_value *a, vt_value *b) {
   return value;
 }
 
-// `captures` values follow the own operands, in the op and as parameters of each region (made here).
-static vt_op *control(vt_func *func, vt_opcode code, uint32_t own, uint32_t captures, vt_value **operands,
-                      uint32_t result_count, const vt_type *types, uint32_t regions, bool own_params) {
-  vt_op *op = vt_op_create(func, code, NULL, own + captures, operands, result_count, types, regions);
+// `captures` values follow the own operands, in the op and as parameters of each region (made
+// here).
+static vt_op *control(vt_func *func, vt_opcode code, uint32_t own, uint32_t captures,
+                      vt_value **operands, uint32_t result_count, const vt_type *types,
+                      uint32_t regions, bool own_params) {
+  vt_op *op =
+      vt_op_create(func, code, NULL, own + captures, operands, result_count, types, regions);
   op->capture_count = captures;
   for (uint32_t r = 0; r < regions; r++) {
     op->regions[r] = vt_func_create(func->module, "");
@@ -61,7 +70,9 @@ static vt_op *control(vt_func *func, vt_opcode code, uint32_t own, uint32_t capt
   return op;
 }
 
-static void returns1(vt_func *func, vt_value *value) { vt_func_set_returns(func, 1, &value); }
+static void returns1(vt_func *func, vt_value *value) {
+  vt_func_set_returns(func, 1, &value);
+}
 
 static void set_io(vt_module *module) {
   vt_func *func = module->main;
@@ -86,7 +97,8 @@ static void run_ok(vt_program *program, void *const *params, void *const *result
   if (st) fail_msg("%s", vt_status_message(st));
 }
 
-// Tests ------------------------------------------------------------------------------------------------------------
+// Tests
+// ------------------------------------------------------------------------------------------------------------
 static void chain_runs_in_place(void **state) {
   (void)state;
   vt_module *module = new_module();
@@ -131,21 +143,23 @@ static void donated_parameters_share_memory(void **state) {
   vt_host_free(x);
   vt_host_free(z);
   vt_program_destroy(program);
-  program = donating(true, false);  // x is read after y is written
+  program = donating(true, false); // x is read after y is written
   assert_false(vt_program_may_alias(program, 0, 0));
   vt_program_destroy(program);
-  program = donating(true, true);   // but z may take its place
+  program = donating(true, true); // but z may take its place
   assert_false(vt_program_may_alias(program, 0, 0));
   assert_true(vt_program_may_alias(program, 0, 1));
   vt_program_destroy(program);
 }
 
-// p = p + g where g is a temporary that dies there: its memory must not keep p from the donated one.
+// p = p + g where g is a temporary that dies there: its memory must not keep p from the donated
+// one.
 static void temporaries_leave_donations_alone(void **state) {
   (void)state;
   vt_module *module = new_module();
   vt_func *func = module->main;
-  vt_value *p = vt_func_add_param(func, vector(module, VT_F32, 100)), *x = vt_func_add_param(func, p->type);
+  vt_value *p = vt_func_add_param(func, vector(module, VT_F32, 100)),
+           *x = vt_func_add_param(func, p->type);
   vt_value *g = add(func, add(func, x, p), x);
   returns1(func, add(func, g, p));
   set_io(module);
@@ -182,14 +196,17 @@ static void returned_parameters_and_constants_are_copied(void **state) {
   vt_program_destroy(program);
 }
 
-// while (i < n) { i += 1; a, b = b, a + b; ys[i] = a; }  with n captured and an invariant carried along
+// while (i < n) { i += 1; a, b = b, a + b; ys[i] = a; }  with n captured and an invariant carried
+// along
 static void loops_keep_state(void **state) {
   (void)state;
   vt_module *module = new_module();
   vt_func *func = module->main;
-  vt_type s32 = scalar(VT_S32), ys_type = vector(module, VT_S32, 16), one = vector(module, VT_S32, 1);
+  vt_type s32 = scalar(VT_S32), ys_type = vector(module, VT_S32, 16),
+          one = vector(module, VT_S32, 1);
   vt_value *n = vt_func_add_param(func, s32);
-  vt_value *zero = constant(func, s32, 0), *first = constant(func, s32, 1), *ys = constant(func, ys_type, 7);
+  vt_value *zero = constant(func, s32, 0), *first = constant(func, s32, 1),
+           *ys = constant(func, ys_type, 7);
   vt_value *operands[] = {zero, zero, first, ys, n, n};
   vt_type types[] = {s32, s32, s32, ys_type, s32};
   vt_op *loop = control(func, VT_OP_WHILE, 5, 1, operands, 5, types, 2, true);
@@ -201,13 +218,15 @@ static void loops_keep_state(void **state) {
                                (vt_value *[]){body->params[3], row, i});
   vt_value *next = add(body, i, constant(body, s32, 1));
   vt_func_set_returns(body, 5, (vt_value *[]){next, b, add(body, a, b), updated, body->params[4]});
-  vt_func_set_returns(func, 5, (vt_value *[]){&loop->results[0], &loop->results[1], &loop->results[2],
-                                              &loop->results[3], &loop->results[4]});
+  vt_func_set_returns(func, 5,
+                      (vt_value *[]){&loop->results[0], &loop->results[1], &loop->results[2],
+                                     &loop->results[3], &loop->results[4]});
   vt_program *program = compile_on(module, 1);
   int32_t results[5][80] __attribute__((aligned(64)));
   for (int32_t count = 0; count <= 11; count++) {
     int32_t in[64] __attribute__((aligned(64))) = {count};
-    run_ok(program, (void *[]){in}, (void *[]){results[0], results[1], results[2], results[3], results[4]});
+    run_ok(program, (void *[]){in},
+           (void *[]){results[0], results[1], results[2], results[3], results[4]});
     int32_t fa = 0, fb = 1;
     for (int32_t k = 0; k < 16; k++) {
       assert_int_equal(results[3][k], k < count ? fa : 7);
@@ -223,9 +242,9 @@ static void loops_keep_state(void **state) {
   }
   const vt_plan *body_plan = program->plan_order.data[1];
   assert_ptr_equal(body_plan->func, body);
-  assert_true(body_plan->in_place_result[3]);   // the stacked rows are updated where they lie
-  assert_true(body_plan->in_place_result[1]);   // b is copied over a when a is no longer read
-  assert_false(body_plan->in_place_result[2]);  // but the sum is written before that
+  assert_true(body_plan->in_place_result[3]);  // the stacked rows are updated where they lie
+  assert_true(body_plan->in_place_result[1]);  // b is copied over a when a is no longer read
+  assert_false(body_plan->in_place_result[2]); // but the sum is written before that
   assert_true(body_plan->invariant[4]);
   vt_program_destroy(program);
 }
@@ -239,11 +258,14 @@ static void branches_run(void **state) {
   vt_op *pick = control(func, VT_OP_CASE, 1, 1, (vt_value *[]){which, x}, 1, &s32, 3, false);
   for (int32_t b = 0; b < 3; b++) {
     vt_func *branch = pick->regions[b];
-    returns1(branch, b == 2 ? branch->params[0] : add(branch, branch->params[0], constant(branch, s32, 10 * b)));
+    returns1(branch, b == 2 ? branch->params[0]
+                            : add(branch, branch->params[0], constant(branch, s32, 10 * b)));
   }
   vt_value *small = less(func, which, constant(func, s32, 1));
-  vt_op *either = control(func, VT_OP_IF, 1, 1, (vt_value *[]){small, &pick->results[0]}, 1, &s32, 2, false);
-  returns1(either->regions[0], add(either->regions[0], either->regions[0]->params[0], either->regions[0]->params[0]));
+  vt_op *either =
+      control(func, VT_OP_IF, 1, 1, (vt_value *[]){small, &pick->results[0]}, 1, &s32, 2, false);
+  returns1(either->regions[0],
+           add(either->regions[0], either->regions[0]->params[0], either->regions[0]->params[0]));
   returns1(either->regions[1], either->regions[1]->params[0]);
   returns1(func, &either->results[0]);
   vt_program *program = compile_on(module, 1);
@@ -271,7 +293,8 @@ static vt_op *all_reduce(vt_func *func, vt_value *value, int64_t devices) {
   vt_arena *arena = &func->module->arena;
   vt_op *op = vt_op_create(func, VT_OP_ALL_REDUCE, NULL, 1, &value, 1, &value->type, 1);
   vt_func *sum = op->regions[0] = vt_func_create(func->module, "");
-  vt_value *a = vt_func_add_param(sum, scalar(value->type.dtype)), *b = vt_func_add_param(sum, a->type);
+  vt_value *a = vt_func_add_param(sum, scalar(value->type.dtype)),
+           *b = vt_func_add_param(sum, a->type);
   returns1(sum, add(sum, a, b));
   int64_t *ids = VT_NEW_ARRAY(arena, int64_t, devices), dims[2] = {1, devices};
   for (int64_t d = 0; d < devices; d++) ids[d] = d;
@@ -284,8 +307,8 @@ static vt_op *all_reduce(vt_func *func, vt_value *value, int64_t devices) {
   return op;
 }
 
-// y = x * 2 per device, s = sum over devices, both of x sharded over 4 devices; `diverging`: the sum is inside a
-// branch that device 0 does not take.
+// y = x * 2 per device, s = sum over devices, both of x sharded over 4 devices; `diverging`: the
+// sum is inside a branch that device 0 does not take.
 static vt_program *manual_program(int64_t per_device, bool diverging) {
   vt_module *module = new_module();
   vt_func *func = module->main;
@@ -305,9 +328,11 @@ static vt_program *manual_program(int64_t per_device, bool diverging) {
     vt_value *id = vt_build(body, NULL, VT_OP_PARTITION_ID, NULL, scalar(VT_U32), 0, NULL);
     vt_value *number = build(body, VT_OP_CONVERT, scalar(VT_S32), id, NULL);
     vt_value *first = less(body, number, constant(body, scalar(VT_S32), 1));
-    vt_op *branch = control(body, VT_OP_IF, 1, 1, (vt_value *[]){first, local}, 1, &types[1], 2, false);
+    vt_op *branch =
+        control(body, VT_OP_IF, 1, 1, (vt_value *[]){first, local}, 1, &types[1], 2, false);
     returns1(branch->regions[0], branch->regions[0]->params[0]);
-    returns1(branch->regions[1], &all_reduce(branch->regions[1], branch->regions[1]->params[0], 4)->results[0]);
+    returns1(branch->regions[1],
+             &all_reduce(branch->regions[1], branch->regions[1]->params[0], 4)->results[0]);
     sum = &branch->results[0];
   } else {
     sum = &all_reduce(body, local, 4)->results[0];
@@ -329,7 +354,7 @@ static vt_program *manual_program(int64_t per_device, bool diverging) {
 
 static void manual_regions_run_in_lockstep(void **state) {
   (void)state;
-  for (int64_t n = 3; n <= 64; n += 61) {  // copied tiles, and tiles in place
+  for (int64_t n = 3; n <= 64; n += 61) { // copied tiles, and tiles in place
     vt_program *program = manual_program(n, false);
     float *x = vt_host_alloc(16 * n), *y = vt_host_alloc(16 * n), *sum = vt_host_alloc(4 * n);
     for (int64_t i = 0; i < 4 * n; i++) x[i] = (float)i;

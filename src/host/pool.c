@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// pool.c - host memory for tensors: 64-byte aligned blocks with a padded end, kept by size class when freed.
+// pool.c - host memory for tensors: 64-byte aligned blocks with a padded end, kept by size class
+// when freed.
 //
-// A fresh mapping costs a page fault per 4 KiB, more than the arithmetic done on it, so freed blocks stay with
-// the process until more than a quarter of the machine's memory would lie idle.
+// A fresh mapping costs a page fault per 4 KiB, more than the arithmetic done on it, so freed
+// blocks stay with the process until more than a quarter of the machine's memory would lie idle.
 // Threads: any; one lock, held for a few instructions.
-// Under AddressSanitizer nothing is kept, so that use after free and overruns of the padding are seen.
+// Under AddressSanitizer nothing is kept, so that use after free and overruns of the padding are
+// seen.
 #include <assert.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -28,11 +30,11 @@ enum { KEEP = 1 };
 #endif
 
 enum {
-  PAD = 128,                 // promised behind the end
+  PAD = 128, // promised behind the end
   HEADER = 64,
-  FIRST_SHIFT = 9,           // classes 2^s * {4, 5, 6, 7} / 4 from 512 bytes on
+  FIRST_SHIFT = 9, // classes 2^s * {4, 5, 6, 7} / 4 from 512 bytes on
   CLASSES = (62 - FIRST_SHIFT) * 4,
-  HUGE_BYTES = 2 << 20,      // from here on blocks are mapped with huge pages
+  HUGE_BYTES = 2 << 20, // from here on blocks are mapped with huge pages
 };
 
 typedef struct block {
@@ -53,16 +55,18 @@ static int64_t class_bytes(uint32_t class) {
 
 static uint32_t class_of(int64_t bytes) {
   if (bytes <= 1 << FIRST_SHIFT) return 0;
-  uint32_t shift = 63 - (uint32_t)__builtin_clzll((uint64_t)(bytes - 1));  // 2^shift < bytes <= 2^(shift+1)
+  uint32_t shift =
+      63 - (uint32_t)__builtin_clzll((uint64_t)(bytes - 1)); // 2^shift < bytes <= 2^(shift+1)
   uint32_t class = (shift - FIRST_SHIFT) * 4;
-  while (class_bytes(class) < bytes) class++;
+  while (class_bytes(class) < bytes) class ++;
   return class;
 }
 
 static block *map_block(int64_t bytes) {
   if (bytes < HUGE_BYTES) return aligned_alloc(64, (size_t)bytes);
   size_t size = (size_t)bytes;
-  char *p = mmap(NULL, size + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char *p =
+      mmap(NULL, size + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return NULL;
   size_t skip = (HUGE_BYTES - (uintptr_t)p % HUGE_BYTES) % HUGE_BYTES;
   if (skip) munmap(p, skip);
@@ -107,7 +111,8 @@ void *vt_host_alloc(int64_t bytes) {
 }
 
 void *vt_host_alloc_zeroed(int64_t bytes) {
-  if (KEEP && bytes >= HUGE_BYTES && bytes <= INT64_MAX / 4) {  // fresh pages are zero, and cost nothing until touched
+  if (KEEP && bytes >= HUGE_BYTES &&
+      bytes <= INT64_MAX / 4) { // fresh pages are zero, and cost nothing until touched
     uint32_t class = class_of(bytes + HEADER + PAD);
     block *b = map_block(class_bytes(class));
     if (!b) return NULL;

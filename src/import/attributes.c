@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attributes.c - attribute entries of the builtin, VHLO and Shardy dialects.
-// Source: BuiltinDialectBytecode (LLVM 21), VhloBytecode (StableHLO 1.20.0), Shardy's bytecode.td (0.0.2).
-// An encoding that nothing here needs becomes VT_RAW_OTHER: whoever needs it complains.
+// Source: BuiltinDialectBytecode (LLVM 21), VhloBytecode (StableHLO 1.20.0), Shardy's bytecode.td
+// (0.0.2). An encoding that nothing here needs becomes VT_RAW_OTHER: whoever needs it complains.
 #include "import/container.h"
 
 #include <inttypes.h>
@@ -14,9 +14,12 @@ static void decode_entry(vt_container *box, vt_entry *entry, vt_raw_attr *attr) 
   attr->kind = VT_RAW_OTHER;
   if (!entry->encoded || dialect == VT_DIALECT_OTHER || dialect == VT_DIALECT_STABLEHLO) return;
   uint64_t code = vt_cursor_varint(&inner);
-  if (dialect == VT_DIALECT_BUILTIN) vt_decode_builtin_attr(box, &inner, code, attr);
-  else if (dialect == VT_DIALECT_VHLO) vt_decode_vhlo_attr(box, &inner, code, attr);
-  else vt_decode_sdy_attr(box, &inner, code, attr);
+  if (dialect == VT_DIALECT_BUILTIN)
+    vt_decode_builtin_attr(box, &inner, code, attr);
+  else if (dialect == VT_DIALECT_VHLO)
+    vt_decode_vhlo_attr(box, &inner, code, attr);
+  else
+    vt_decode_sdy_attr(box, &inner, code, attr);
   if (inner.at != inner.end && attr->kind != VT_RAW_OTHER)
     vt_cursor_fail(&inner, "%zu bytes left over in an attribute", inner.end - inner.at);
 }
@@ -38,7 +41,8 @@ vt_raw_attr *vt_container_attr_at(vt_container *box, vt_cursor *c, uint32_t inde
   box->depth++;
   vt_raw_attr *attr = VT_NEW(box->arena, vt_raw_attr);
   decode_entry(box, entry, attr);
-  if (!vt_raw_attr_measure(attr)) vt_cursor_fail(c, "attribute %" PRIu32 " is nested too deeply", index);
+  if (!vt_raw_attr_measure(attr))
+    vt_cursor_fail(c, "attribute %" PRIu32 " is nested too deeply", index);
   box->depth--;
   entry->busy = false;
   if (vt_cursor_failed(c)) return &harmless;
@@ -87,7 +91,8 @@ static void set_items(vt_container *box, vt_raw_attr *attr, vt_raw_attr_kind kin
   attr->items = copy;
 }
 
-static void set_ints(vt_container *box, vt_raw_attr *attr, vt_raw_attr_kind kind, uint32_t n, const int64_t *ints) {
+static void set_ints(vt_container *box, vt_raw_attr *attr, vt_raw_attr_kind kind, uint32_t n,
+                     const int64_t *ints) {
   int64_t *copy = VT_NEW_ARRAY(box->arena, int64_t, n);
   memcpy(copy, ints, n * sizeof *ints);
   attr->kind = kind;
@@ -126,12 +131,14 @@ static void read_integer(vt_container *box, vt_cursor *c, vt_raw_attr *attr) {
   if (attr->type->kind != VT_RAW_ELEMENT || !bits) vt_cursor_fail(c, "integer expected");
   uint64_t value = vt_cursor_bits(c, bits);
   vt_dtype_kind kind = vt_dtype_kind_of(attr->type->dtype);
-  if (kind == VT_KIND_SIGNED && bits < 64) value = (uint64_t)((int64_t)(value << (64 - bits)) >> (64 - bits));
+  if (kind == VT_KIND_SIGNED && bits < 64)
+    value = (uint64_t)((int64_t)(value << (64 - bits)) >> (64 - bits));
   attr->kind = kind == VT_KIND_BOOL ? VT_RAW_BOOL : VT_RAW_INT;
   attr->i64 = (int64_t)value;
 }
 
-// Special values are exact for the IEEE formats; the small formats have none that an attribute would hold.
+// Special values are exact for the IEEE formats; the small formats have none that an attribute
+// would hold.
 static double float_of_bits(uint64_t bits, const vt_dtype_info *info) {
   int exponent_bits = info->exponent, mantissa_bits = info->mantissa;
   if (!exponent_bits) return (double)bits;
@@ -140,9 +147,13 @@ static double float_of_bits(uint64_t bits, const vt_dtype_info *info) {
   bool negative = (bits >> (mantissa_bits + exponent_bits)) & 1;
   int top = (1 << exponent_bits) - 1, bias = top >> 1;
   double value;
-  if (exponent == top && info->bits >= 16) value = mantissa ? NAN : INFINITY;
-  else if (!exponent) value = ldexp((double)mantissa, 1 - bias - mantissa_bits);
-  else value = ldexp((double)(mantissa | (uint64_t)1 << mantissa_bits), exponent - bias - mantissa_bits);
+  if (exponent == top && info->bits >= 16)
+    value = mantissa ? NAN : INFINITY;
+  else if (!exponent)
+    value = ldexp((double)mantissa, 1 - bias - mantissa_bits);
+  else
+    value =
+        ldexp((double)(mantissa | (uint64_t)1 << mantissa_bits), exponent - bias - mantissa_bits);
   return negative ? -value : value;
 }
 
@@ -237,36 +248,71 @@ static void read_symbol(vt_container *box, vt_cursor *c, vt_raw_attr *attr, bool
 
 void vt_decode_builtin_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_attr *attr) {
   switch (code) {
-  case 0: read_items(box, c, attr, VT_RAW_ARRAY); break;
-  case 1: read_dict(box, c, attr); break;
-  case 2: read_string(box, c, attr); break;
+  case 0:
+    read_items(box, c, attr, VT_RAW_ARRAY);
+    break;
+  case 1:
+    read_dict(box, c, attr);
+    break;
+  case 2:
+    read_string(box, c, attr);
+    break;
   case 3:
     read_string(box, c, attr);
     attr->type = vt_container_type(box, c);
     break;
-  case 4: read_symbol(box, c, attr, false); break;
-  case 5: read_symbol(box, c, attr, true); break;
+  case 4:
+    read_symbol(box, c, attr, false);
+    break;
+  case 5:
+    read_symbol(box, c, attr, true);
+    break;
   case 6:
     attr->kind = VT_RAW_TYPE;
     attr->type = vt_container_type(box, c);
     break;
-  case 7: attr->kind = VT_RAW_UNIT; break;
-  case 8: read_integer(box, c, attr); break;
-  case 9: read_float(box, c, attr); break;
-  case 10: read_call_loc(box, c, attr); break;
-  case 11: read_file_loc(box, c, attr, false); break;
-  case 12: read_items(box, c, attr, VT_RAW_LOC_FUSED); break;
+  case 7:
+    attr->kind = VT_RAW_UNIT;
+    break;
+  case 8:
+    read_integer(box, c, attr);
+    break;
+  case 9:
+    read_float(box, c, attr);
+    break;
+  case 10:
+    read_call_loc(box, c, attr);
+    break;
+  case 11:
+    read_file_loc(box, c, attr, false);
+    break;
+  case 12:
+    read_items(box, c, attr, VT_RAW_LOC_FUSED);
+    break;
   case 13:
     read_items(box, c, attr, VT_RAW_LOC_FUSED);
     (void)vt_container_attr(box, c);
     break;
-  case 14: read_name_loc(box, c, attr); break;
-  case 15: attr->kind = VT_RAW_LOC_UNKNOWN; break;
-  case 16: read_resource(box, c, attr); break;
-  case 17: read_dense_array(box, c, attr); break;
-  case 18: read_dense(box, c, attr); break;
-  case 22: read_file_loc(box, c, attr, true); break;
-  default: attr->kind = VT_RAW_OTHER;
+  case 14:
+    read_name_loc(box, c, attr);
+    break;
+  case 15:
+    attr->kind = VT_RAW_LOC_UNKNOWN;
+    break;
+  case 16:
+    read_resource(box, c, attr);
+    break;
+  case 17:
+    read_dense_array(box, c, attr);
+    break;
+  case 18:
+    read_dense(box, c, attr);
+    break;
+  case 22:
+    read_file_loc(box, c, attr, true);
+    break;
+  default:
+    attr->kind = VT_RAW_OTHER;
   }
 }
 
@@ -327,7 +373,8 @@ static void read_vhlo_mesh(vt_container *box, vt_cursor *c, vt_raw_attr *attr) {
   attr->count = axes->count;
   attr->items = axes->items;
   uint32_t n = 0;
-  if (ids && !vt_raw_ints(box->arena, ids, &n, &attr->ints)) vt_cursor_fail(c, "device ids expected");
+  if (ids && !vt_raw_ints(box->arena, ids, &n, &attr->ints))
+    vt_cursor_fail(c, "device ids expected");
   attr->i64 = n;
 }
 
@@ -340,39 +387,73 @@ static void read_mesh_axes(vt_container *box, vt_cursor *c, vt_raw_attr *attr) {
 
 void vt_decode_vhlo_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_attr *attr) {
   switch (code) {
-  case 1: read_items(box, c, attr, VT_RAW_ARRAY); break;
+  case 1:
+    read_items(box, c, attr, VT_RAW_ARRAY);
+    break;
   case 2:
     attr->kind = VT_RAW_BOOL;
     attr->i64 = vt_cursor_varint(c) != 0;
     break;
-  case 6: read_dict(box, c, attr); break;
-  case 8: read_float(box, c, attr); break;
-  case 9: read_integer(box, c, attr); break;
-  case 10: read_alias(box, c, attr); break;
-  case 14: read_string(box, c, attr); break;
-  case 15: read_dense(box, c, attr); break;
+  case 6:
+    read_dict(box, c, attr);
+    break;
+  case 8:
+    read_float(box, c, attr);
+    break;
+  case 9:
+    read_integer(box, c, attr);
+    break;
+  case 10:
+    read_alias(box, c, attr);
+    break;
+  case 14:
+    read_string(box, c, attr);
+    break;
+  case 15:
+    read_dense(box, c, attr);
+    break;
   case 17:
     attr->kind = VT_RAW_TYPE;
     attr->type = vt_container_type(box, c);
     break;
-  case 20: read_accuracy(box, c, attr); break;
-  case 21: read_sub_axis(box, c, attr); break;
-  case 22: read_vhlo_axis_ref(box, c, attr); break;
-  case 23: read_mesh_axes(box, c, attr); break;
+  case 20:
+    read_accuracy(box, c, attr);
+    break;
+  case 21:
+    read_sub_axis(box, c, attr);
+    break;
+  case 22:
+    read_vhlo_axis_ref(box, c, attr);
+    break;
+  case 23:
+    read_mesh_axes(box, c, attr);
+    break;
   case 24:
     attr->string = read_name(box, c);
     attr->kind = VT_RAW_AXIS;
     attr->i64 = vt_cursor_svarint(c);
     break;
-  case 25: read_vhlo_mesh(box, c, attr); break;
-  case 3: case 4: case 5: case 7: case 11: case 12: case 13: case 16: case 19: {
+  case 25:
+    read_vhlo_mesh(box, c, attr);
+    break;
+  case 3:
+  case 4:
+  case 5:
+  case 7:
+  case 11:
+  case 12:
+  case 13:
+  case 16:
+  case 19: {
     uint64_t value = vt_cursor_varint(c);
     if (value > 64) vt_cursor_fail(c, "enumeration value %" PRIu64, value);
     attr->kind = VT_RAW_ENUM;
     attr->i64 = (int64_t)value;
     break;
   }
-  default: attr->kind = VT_RAW_OTHER; break;
+  default:
+    attr->kind = VT_RAW_OTHER;
+    break;
   }
 }
 
@@ -394,7 +475,8 @@ static void read_dim_sharding(vt_container *box, vt_cursor *c, vt_raw_attr *attr
            (int64_t[]){closed, has && priority < INT32_MAX ? (int64_t)priority : -1});
 }
 
-static void read_sharding(vt_container *box, vt_cursor *c, vt_raw_attr *attr, bool unreduced, bool reduction) {
+static void read_sharding(vt_container *box, vt_cursor *c, vt_raw_attr *attr, bool unreduced,
+                          bool reduction) {
   vt_raw_attr *fields[4];
   fields[0] = vt_container_attr(box, c);
   fields[1] = read_array(box, c);
@@ -409,23 +491,42 @@ static void read_sharding(vt_container *box, vt_cursor *c, vt_raw_attr *attr, bo
 
 void vt_decode_sdy_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_attr *attr) {
   switch (code) {
-  case 0: case 7: case 11: case 12: case 16: read_items(box, c, attr, VT_RAW_ARRAY); break;
+  case 0:
+  case 7:
+  case 11:
+  case 12:
+  case 16:
+    read_items(box, c, attr, VT_RAW_ARRAY);
+    break;
   case 1:
     attr->string = vt_container_string(box, c);
     attr->kind = VT_RAW_AXIS;
     attr->i64 = vt_cursor_svarint(c);
     break;
-  case 2: read_sdy_mesh(box, c, attr); break;
-  case 3: read_sub_axis(box, c, attr); break;
+  case 2:
+    read_sdy_mesh(box, c, attr);
+    break;
+  case 3:
+    read_sub_axis(box, c, attr);
+    break;
   case 4: {
     vt_string name = vt_container_string(box, c);
     set_axis_ref(c, attr, name, vt_container_opt_attr(box, c));
     break;
   }
-  case 5: read_dim_sharding(box, c, attr); break;
-  case 6: read_sharding(box, c, attr, false, false); break;
-  case 15: read_sharding(box, c, attr, true, false); break;
-  case 17: read_sharding(box, c, attr, true, true); break;
-  default: attr->kind = VT_RAW_OTHER;  // sharding rules, parameters of propagation results
+  case 5:
+    read_dim_sharding(box, c, attr);
+    break;
+  case 6:
+    read_sharding(box, c, attr, false, false);
+    break;
+  case 15:
+    read_sharding(box, c, attr, true, false);
+    break;
+  case 17:
+    read_sharding(box, c, attr, true, true);
+    break;
+  default:
+    attr->kind = VT_RAW_OTHER; // sharding rules, parameters of propagation results
   }
 }

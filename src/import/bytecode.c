@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // bytecode.c - the IR section: ops, regions and value numbers.
 //
-// Values are numbered per scope, an array that grows on entering a region and shrinks on leaving it. An op whose
-// regions are marked isolated starts a new scope for them. Operands are indices into the whole array of the scope.
-// A number may be used before its definition only in graph regions, which StableHLO does not have.
-// Layouts: "IR Section" of MLIR's BytecodeFormat document.
+// Values are numbered per scope, an array that grows on entering a region and shrinks on leaving
+// it. An op whose regions are marked isolated starts a new scope for them. Operands are indices
+// into the whole array of the scope. A number may be used before its definition only in graph
+// regions, which StableHLO does not have. Layouts: "IR Section" of MLIR's BytecodeFormat document.
 #include "import/bytecode.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "import/container.h"
 
 typedef struct scope {
-  vt_raw_value **values;  // NULL until defined
+  vt_raw_value **values; // NULL until defined
   size_t size, capacity;
 } scope;
 
@@ -21,12 +21,18 @@ typedef struct reader {
   vt_container box;
   vt_arena *arena;
   vt_status failure;
-  uint64_t value_count;  // of all regions: each takes a byte of the file at least
+  uint64_t value_count; // of all regions: each takes a byte of the file at least
 } reader;
 
 enum {
-  HAS_ATTRS = 0x01, HAS_RESULTS = 0x02, HAS_OPERANDS = 0x04, HAS_SUCCESSORS = 0x08, HAS_REGIONS = 0x10,
-  HAS_USES = 0x20, HAS_PROPERTIES = 0x40, MASK_ALL = 0x7F,
+  HAS_ATTRS = 0x01,
+  HAS_RESULTS = 0x02,
+  HAS_OPERANDS = 0x04,
+  HAS_SUCCESSORS = 0x08,
+  HAS_REGIONS = 0x10,
+  HAS_USES = 0x20,
+  HAS_PROPERTIES = 0x40,
+  MASK_ALL = 0x7F,
 };
 enum { MAX_REGION_DEPTH = 96 };
 
@@ -52,13 +58,16 @@ static void define(vt_cursor *c, scope *s, size_t *next, size_t end, vt_raw_valu
   s->values[(*next)++] = value;
 }
 
-static void add_attr(reader *r, vt_raw_op *op, size_t *capacity, vt_string name, const vt_raw_attr *value) {
+static void add_attr(reader *r, vt_raw_op *op, size_t *capacity, vt_string name,
+                     const vt_raw_attr *value) {
   size_t size = op->attr_count;
-  if (size == *capacity) op->attrs = vt_array_grow(r->arena, op->attrs, size, capacity, sizeof *op->attrs);
+  if (size == *capacity)
+    op->attrs = vt_array_grow(r->arena, op->attrs, size, capacity, sizeof *op->attrs);
   op->attrs[op->attr_count++] = (vt_raw_named){name, value};
 }
 
-static void add_dict(reader *r, vt_cursor *c, vt_raw_op *op, size_t *capacity, const vt_raw_attr *dict) {
+static void add_dict(reader *r, vt_cursor *c, vt_raw_op *op, size_t *capacity,
+                     const vt_raw_attr *dict) {
   if (dict->kind != VT_RAW_DICT) vt_cursor_fail(c, "dictionary of attributes expected");
   for (uint32_t i = 0; i < dict->count && dict->kind == VT_RAW_DICT; i++)
     add_attr(r, op, capacity, dict->names[i], dict->items[i]);
@@ -74,18 +83,23 @@ static void read_properties(reader *r, vt_cursor *c, vt_raw_op *op, size_t *capa
   for (const char *const *name = op->row->attrs; *name; name++) {
     size_t size = strlen(*name);
     bool optional = (*name)[size - 1] == '?';
-    const vt_raw_attr *value = optional ? vt_container_opt_attr(&r->box, &p) : vt_container_attr(&r->box, &p);
+    const vt_raw_attr *value =
+        optional ? vt_container_opt_attr(&r->box, &p) : vt_container_attr(&r->box, &p);
     if (value) add_attr(r, op, capacity, (vt_string){*name, size - optional}, value);
   }
-  if (p.at != p.end && op->row->attrs[0]) vt_cursor_fail(&p, "%s: bytes left over in its properties", op->row->name);
+  if (p.at != p.end && op->row->attrs[0])
+    vt_cursor_fail(&p, "%s: bytes left over in its properties", op->row->name);
 }
 
-static void read_attrs(reader *r, vt_cursor *c, uint8_t mask, const vt_op_name *name, vt_raw_op *op) {
+static void read_attrs(reader *r, vt_cursor *c, uint8_t mask, const vt_op_name *name,
+                       vt_raw_op *op) {
   size_t capacity = 0;
   vt_raw_attr *discardable = mask & HAS_ATTRS ? vt_container_attr(&r->box, c) : NULL;
   if (mask & HAS_PROPERTIES) {
-    if (name->registered) read_properties(r, c, op, &capacity);
-    else add_dict(r, c, op, &capacity, vt_container_attr(&r->box, c));
+    if (name->registered)
+      read_properties(r, c, op, &capacity);
+    else
+      add_dict(r, c, op, &capacity, vt_container_attr(&r->box, c));
   }
   if (discardable) add_dict(r, c, op, &capacity, discardable);
 }
@@ -94,7 +108,8 @@ static void read_results(reader *r, vt_cursor *c, vt_raw_op *op) {
   op->result_count = vt_cursor_count(c, 1);
   op->results = VT_NEW_ARRAY(r->arena, vt_raw_value, op->result_count);
   for (uint32_t i = 0; i < op->result_count; i++)
-    op->results[i] = (vt_raw_value){.type = vt_container_type(&r->box, c), .region = op->region, .op = op};
+    op->results[i] =
+        (vt_raw_value){.type = vt_container_type(&r->box, c), .region = op->region, .op = op};
 }
 
 static void read_operands(reader *r, vt_cursor *c, const scope *s, vt_raw_op *op) {
@@ -122,7 +137,7 @@ static void read_regions(reader *r, vt_cursor *c, scope *s, vt_raw_op *op) {
   op->regions = VT_NEW_ARRAY(r->arena, vt_raw_region *, n);
   scope own = {0};
   vt_cursor inner = *c;
-  if (isolated && r->box.version >= 2) {  // wrapped in a section of its own
+  if (isolated && r->box.version >= 2) { // wrapped in a section of its own
     uint8_t id = vt_cursor_byte(c);
     uint64_t length = vt_cursor_varint(c);
     if (id & 0x80) vt_cursor_align(c, vt_cursor_varint(c));
@@ -135,8 +150,10 @@ static void read_regions(reader *r, vt_cursor *c, scope *s, vt_raw_op *op) {
     vt_raw_region *region = op->regions[i] = VT_NEW(r->arena, vt_raw_region);
     region->owner = op;
     region->depth = op->region ? op->region->depth + 1 : 0;
-    if (region->depth > MAX_REGION_DEPTH) vt_cursor_fail(c, "regions are nested too deeply");
-    else read_region(r, &inner, isolated ? &own : s, region);
+    if (region->depth > MAX_REGION_DEPTH)
+      vt_cursor_fail(c, "regions are nested too deeply");
+    else
+      read_region(r, &inner, isolated ? &own : s, region);
   }
   if (isolated && r->box.version >= 2) {
     if (inner.at != inner.end) vt_cursor_fail(&inner, "bytes left over behind isolated regions");
@@ -145,32 +162,37 @@ static void read_regions(reader *r, vt_cursor *c, scope *s, vt_raw_op *op) {
   }
 }
 
-static vt_raw_op *read_op(reader *r, vt_cursor *c, scope *s, vt_raw_region *region, size_t *next, size_t end) {
+static vt_raw_op *read_op(reader *r, vt_cursor *c, scope *s, vt_raw_region *region, size_t *next,
+                          size_t end) {
   uint32_t number = vt_cursor_index(c, r->box.op_count, "op name");
   vt_raw_op *op = VT_NEW(r->arena, vt_raw_op);
   if (vt_cursor_failed(c)) return op;
   const vt_op_name *name = &r->box.ops[number];
   if (!name->row) {
     if (!r->failure)
-      r->failure = vt_error(VT_UNIMPLEMENTED, "bytecode offset %zu: unknown op %.*s (program written by %s)", c->at,
-                            (int)name->name.size, name->name.data, r->box.producer);
+      r->failure =
+          vt_error(VT_UNIMPLEMENTED, "bytecode offset %zu: unknown op %.*s (program written by %s)",
+                   c->at, (int)name->name.size, name->name.data, r->box.producer);
     return op;
   }
   op->row = name->row;
   op->region = region;
   uint8_t mask = vt_cursor_byte(c);
-  if (mask & ~MASK_ALL || mask & HAS_SUCCESSORS) vt_cursor_fail(c, "%s has successors or unknown parts", op->row->name);
+  if (mask & ~MASK_ALL || mask & HAS_SUCCESSORS)
+    vt_cursor_fail(c, "%s has successors or unknown parts", op->row->name);
   op->loc = vt_container_attr(&r->box, c);
   read_attrs(r, c, mask, name, op);
   if (mask & HAS_RESULTS) read_results(r, c, op);
-  for (uint32_t i = 0; i < op->result_count && !vt_cursor_failed(c); i++) define(c, s, next, end, &op->results[i]);
+  for (uint32_t i = 0; i < op->result_count && !vt_cursor_failed(c); i++)
+    define(c, s, next, end, &op->results[i]);
   if (mask & HAS_OPERANDS) read_operands(r, c, s, op);
   if (mask & HAS_USES) skip_uses(c, op->result_count > 1);
   if (mask & HAS_REGIONS) read_regions(r, c, s, op);
   return op;
 }
 
-static void read_args(reader *r, vt_cursor *c, scope *s, vt_raw_region *region, size_t *next, size_t end) {
+static void read_args(reader *r, vt_cursor *c, scope *s, vt_raw_region *region, size_t *next,
+                      size_t end) {
   uint32_t n = vt_cursor_count(c, 1);
   region->arg_count = n;
   region->args = VT_NEW_ARRAY(r->arena, vt_raw_value, n);
@@ -181,21 +203,25 @@ static void read_args(reader *r, vt_cursor *c, scope *s, vt_raw_region *region, 
       vt_cursor_fail(c, "type number %" PRIu64 " of %" PRIu32, index, r->box.type_count);
       return;
     }
-    region->args[i] = (vt_raw_value){.type = vt_container_type_at(&r->box, c, (uint32_t)index), .region = region};
+    region->args[i] =
+        (vt_raw_value){.type = vt_container_type_at(&r->box, c, (uint32_t)index), .region = region};
     if (has_loc) (void)vt_cursor_varint(c);
     define(c, s, next, end, &region->args[i]);
   }
   if (r->box.version >= 3 && vt_cursor_byte(c)) skip_uses(c, n > 1);
 }
 
-static void read_block(reader *r, vt_cursor *c, scope *s, vt_raw_region *region, size_t *next, size_t end) {
+static void read_block(reader *r, vt_cursor *c, scope *s, vt_raw_region *region, size_t *next,
+                       size_t end) {
   bool has_args;
   uint64_t ops = vt_cursor_flagged(c, &has_args);
   if (has_args) read_args(r, c, s, region, next, end);
   for (uint64_t i = 0; i < ops && !vt_cursor_failed(c); i++) {
     vt_raw_op *op = read_op(r, c, s, region, next, end);
-    if (region->last) region->last->next = op;
-    else region->first = op;
+    if (region->last)
+      region->last->next = op;
+    else
+      region->first = op;
     region->last = op;
   }
 }
@@ -216,7 +242,8 @@ static void read_region(reader *r, vt_cursor *c, scope *s, vt_raw_region *region
     return;
   }
   uint64_t values = vt_cursor_varint(c);
-  // Each value takes at least a byte of type; the bytes of the region are not known, those left are.
+  // Each value takes at least a byte of type; the bytes of the region are not known, those left
+  // are.
   r->value_count += values;
   if (values > c->end - c->at || r->value_count > r->box.file.size) {
     vt_cursor_fail(c, "region of %" PRIu64 " values", values);
@@ -229,7 +256,9 @@ static void read_region(reader *r, vt_cursor *c, scope *s, vt_raw_region *region
   s->size = base;
 }
 
-bool vt_bytecode_is(vt_bytes program) { return program.size >= 4 && !memcmp(program.data, "ML\xEFR", 4); }
+bool vt_bytecode_is(vt_bytes program) {
+  return program.size >= 4 && !memcmp(program.data, "ML\xEFR", 4);
+}
 
 vt_status vt_bytecode_read(vt_bytes program, vt_arena *arena, vt_raw_module *out_module) {
   reader r = {.arena = arena};

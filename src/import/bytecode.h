@@ -5,7 +5,7 @@
 
 #include "import/raw.h"
 
-bool vt_bytecode_is(vt_bytes program);  // starts with the magic
+bool vt_bytecode_is(vt_bytes program); // starts with the magic
 // errors INVALID_ARGUMENT with offset and cause; UNIMPLEMENTED for ops that vhlo.def does not know
 vt_status vt_bytecode_read(vt_bytes program, vt_arena *arena, vt_raw_module *out_module) VT_CHECKED;
 

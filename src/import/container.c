@@ -5,7 +5,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { STRINGS, DIALECTS, ENTRIES, ENTRY_OFFSETS, IR, RESOURCES, RESOURCE_OFFSETS, DIALECT_VERSION, PROPERTIES };
+enum {
+  STRINGS,
+  DIALECTS,
+  ENTRIES,
+  ENTRY_OFFSETS,
+  IR,
+  RESOURCES,
+  RESOURCE_OFFSETS,
+  DIALECT_VERSION,
+  PROPERTIES
+};
 
 vt_cursor vt_container_range(const vt_container *box, size_t at, size_t end) {
   return (vt_cursor){box->file.data, at, end, box->failure};
@@ -28,7 +38,8 @@ static void read_sections(vt_container *box) {
     return;
   }
   box->version = vt_cursor_varint(&c);
-  if (box->version > 6) vt_cursor_fail(&c, "bytecode version %" PRIu64 ": 0 to 6 are known", box->version);
+  if (box->version > 6)
+    vt_cursor_fail(&c, "bytecode version %" PRIu64 ": 0 to 6 are known", box->version);
   box->producer = vt_cursor_cstring(&c);
   while (vt_cursor_more(&c)) {
     uint8_t byte = vt_cursor_byte(&c);
@@ -46,12 +57,14 @@ static void read_sections(vt_container *box) {
   static const char *const names[] = {"string", "dialect", "attribute and type", "offset", "IR"};
   for (int id = STRINGS; id <= IR; id++)
     if (!box->section_end[id]) vt_cursor_fail(&c, "no %s section", names[id]);
-  if (!box->section_end[PROPERTIES] && box->version >= 5) vt_cursor_fail(&c, "no properties section");
+  if (!box->section_end[PROPERTIES] && box->version >= 5)
+    vt_cursor_fail(&c, "no properties section");
   if (!box->section_end[RESOURCES] != !box->section_end[RESOURCE_OFFSETS])
     vt_cursor_fail(&c, "resources without their offsets");
 }
 
-// Sizes come last string first, each with its final NUL; the last string ends where the section ends.
+// Sizes come last string first, each with its final NUL; the last string ends where the section
+// ends.
 static void read_strings(vt_container *box) {
   vt_cursor c = vt_container_section(box, STRINGS);
   uint32_t n = vt_cursor_count(&c, 1);
@@ -91,7 +104,7 @@ static vt_string string_at(vt_container *box, vt_cursor *c, uint64_t index) {
 
 static void read_op_names(vt_container *box, vt_cursor *c) {
   size_t capacity = 0;
-  if (box->version >= 4) (void)vt_cursor_varint(c);  // their number: a hint for allocation
+  if (box->version >= 4) (void)vt_cursor_varint(c); // their number: a hint for allocation
   while (vt_cursor_more(c)) {
     uint32_t dialect = vt_cursor_index(c, box->dialect_count, "dialect");
     uint32_t n = vt_cursor_count(c, 1);
@@ -125,7 +138,8 @@ static void read_dialects(vt_container *box) {
       uint8_t id = vt_cursor_byte(&c);
       uint64_t length = vt_cursor_varint(&c);
       if (id & 0x80) vt_cursor_align(&c, vt_cursor_varint(&c));
-      if ((id & 0x7F) != DIALECT_VERSION) vt_cursor_fail(&c, "dialect version expected, section %u found", id);
+      if ((id & 0x7F) != DIALECT_VERSION)
+        vt_cursor_fail(&c, "dialect version expected, section %u found", id);
       (void)vt_cursor_bytes(&c, length);
     }
   }
@@ -138,7 +152,8 @@ static void read_offsets(vt_container *box) {
   uint64_t attrs = vt_cursor_varint(&c), types = vt_cursor_varint(&c);
   size_t left = c.end - c.at;
   if (attrs > left || types > left || attrs + types > UINT32_MAX) {
-    vt_cursor_fail(&c, "%" PRIu64 " attributes and %" PRIu64 " types in %zu bytes", attrs, types, left);
+    vt_cursor_fail(&c, "%" PRIu64 " attributes and %" PRIu64 " types in %zu bytes", attrs, types,
+                   left);
     return;
   }
   box->attr_count = (uint32_t)attrs;
@@ -174,7 +189,8 @@ static void read_properties(vt_container *box) {
 }
 
 // The entries of one group; `keep` makes them addressable by handles.
-static void read_resource_group(vt_container *box, vt_cursor *c, vt_cursor *data, size_t *capacity, bool keep) {
+static void read_resource_group(vt_container *box, vt_cursor *c, vt_cursor *data, size_t *capacity,
+                                bool keep) {
   uint32_t n = vt_cursor_count(c, 3);
   for (uint32_t i = 0; i < n && !vt_cursor_failed(c); i++) {
     vt_resource r = {.key = vt_container_string(box, c), .at = data->at};
@@ -192,7 +208,8 @@ static void read_resource_group(vt_container *box, vt_cursor *c, vt_cursor *data
 
 static void read_resources(vt_container *box) {
   if (!box->section_end[RESOURCE_OFFSETS]) return;
-  vt_cursor c = vt_container_section(box, RESOURCE_OFFSETS), data = vt_container_section(box, RESOURCES);
+  vt_cursor c = vt_container_section(box, RESOURCE_OFFSETS),
+            data = vt_container_section(box, RESOURCES);
   size_t capacity = 0;
   uint32_t external = vt_cursor_count(&c, 2);
   for (uint32_t i = 0; i < external && !vt_cursor_failed(&c); i++) {

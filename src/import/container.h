@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // container.h - the sections of an MLIR bytecode file and the tables in them.
 //
-// In: the file. Out: strings, dialects, op names, and where each attribute, type, property and resource lies.
-// Attributes and types are decoded when first asked for (attributes.c, types.c): what nothing needs may be of
-// dialects unknown here.
+// In: the file. Out: strings, dialects, op names, and where each attribute, type, property and
+// resource lies. Attributes and types are decoded when first asked for (attributes.c, types.c):
+// what nothing needs may be of dialects unknown here.
 #ifndef VT_IMPORT_CONTAINER_H
 #define VT_IMPORT_CONTAINER_H
 
@@ -11,20 +11,26 @@
 #include "import/cursor.h"
 #include "import/raw.h"
 
-typedef enum vt_dialect { VT_DIALECT_OTHER, VT_DIALECT_BUILTIN, VT_DIALECT_VHLO, VT_DIALECT_SDY, VT_DIALECT_STABLEHLO } vt_dialect;
+typedef enum vt_dialect {
+  VT_DIALECT_OTHER,
+  VT_DIALECT_BUILTIN,
+  VT_DIALECT_VHLO,
+  VT_DIALECT_SDY,
+  VT_DIALECT_STABLEHLO
+} vt_dialect;
 
 typedef struct vt_entry {
   size_t at, end;
-  uint32_t dialect;        // index
-  bool encoded;            // in the dialect's encoding, else text
-  bool busy;               // being decoded: seen again it is a cycle
-  void *value;             // vt_raw_attr or vt_raw_type once decoded
+  uint32_t dialect; // index
+  bool encoded;     // in the dialect's encoding, else text
+  bool busy;        // being decoded: seen again it is a cycle
+  void *value;      // vt_raw_attr or vt_raw_type once decoded
 } vt_entry;
 
 typedef struct vt_op_name {
-  vt_string name;          // with its dialect
+  vt_string name; // with its dialect
   bool registered;
-  const vt_vhlo_row *row;  // NULL when unknown
+  const vt_vhlo_row *row; // NULL when unknown
 } vt_op_name;
 
 typedef struct vt_resource {
@@ -39,18 +45,19 @@ typedef struct vt_container {
   vt_status *failure;
   uint64_t version;
   const char *producer;
-  size_t section_at[9], section_end[9];  // by id; an absent section has end 0
-  uint32_t string_count, dialect_count, op_count, attr_count, type_count, property_count, resource_count;
+  size_t section_at[9], section_end[9]; // by id; an absent section has end 0
+  uint32_t string_count, dialect_count, op_count, attr_count, type_count, property_count,
+      resource_count;
   vt_string *strings, *dialect_names;
   vt_dialect *dialects;
   vt_op_name *ops;
   vt_entry *attrs, *types;
   vt_bytes *properties;
-  vt_resource *resources;  // of dialects
-  int depth;               // of nested decoding
+  vt_resource *resources; // of dialects
+  int depth;              // of nested decoding
 } vt_container;
 
-enum { VT_BYTECODE_DEPTH = 128 };  // nesting of attributes and types, and of regions
+enum { VT_BYTECODE_DEPTH = 128 }; // nesting of attributes and types, and of regions
 
 // Fills `box` from `file`; errors land in *box->failure.
 void vt_container_read(vt_container *box, vt_arena *arena, vt_bytes file, vt_status *failure);
@@ -60,7 +67,7 @@ vt_string vt_container_string(vt_container *box, vt_cursor *c);
 
 // The attribute or type that the index at the cursor means. Never NULL: on error a harmless one.
 vt_raw_attr *vt_container_attr(vt_container *box, vt_cursor *c);
-vt_raw_attr *vt_container_opt_attr(vt_container *box, vt_cursor *c);  // NULL = absent
+vt_raw_attr *vt_container_opt_attr(vt_container *box, vt_cursor *c); // NULL = absent
 const vt_raw_type *vt_container_type(vt_container *box, vt_cursor *c);
 const vt_raw_type *vt_container_type_at(vt_container *box, vt_cursor *c, uint32_t index);
 vt_raw_attr *vt_container_attr_at(vt_container *box, vt_cursor *c, uint32_t index);

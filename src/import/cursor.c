@@ -9,7 +9,8 @@ void vt_cursor_fail(vt_cursor *c, const char *format, ...) {
   if (!*c->failure) {
     va_list args;
     va_start(args, format);
-    *c->failure = vt_status_wrap(vt_errorv(VT_INVALID_ARGUMENT, format, args), "bytecode offset %zu", c->at);
+    *c->failure =
+        vt_status_wrap(vt_errorv(VT_INVALID_ARGUMENT, format, args), "bytecode offset %zu", c->at);
     va_end(args);
   }
   c->at = c->end;
@@ -30,7 +31,7 @@ uint64_t vt_cursor_varint(vt_cursor *c) {
     return 0;
   }
   uint8_t first = c->file[c->at];
-  size_t more = first ? (size_t)__builtin_ctz(first) : 8;  // bytes behind the first
+  size_t more = first ? (size_t)__builtin_ctz(first) : 8; // bytes behind the first
   if (c->end - c->at - 1 < more) {
     vt_cursor_fail(c, "unexpected end of data in a number");
     return 0;

@@ -23,9 +23,13 @@ enum { SWEEP_STEP = 1 };
 #endif
 
 static const char *const fixtures[] = {
-    "regression", "regression.v1_0_0", "control", "windows", "sharded", "sharded_gspmd", "manual", "manual_gspmd",
-    "shardy_forms", "odd_ops", "data", "sharded_strings", "short_forms", "rare_ops", "versions", "dynamic", "quantized"};
-enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures, REFUSED = 2 };  // the last ones are refused
+    "regression",  "regression.v1_0_0", "control",      "windows", "sharded",  "sharded_gspmd",
+    "manual",      "manual_gspmd",      "shardy_forms", "odd_ops", "data",     "sharded_strings",
+    "short_forms", "rare_ops",          "versions",     "dynamic", "quantized"};
+enum {
+  FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures,
+  REFUSED = 2
+}; // the last ones are refused
 
 static vt_bytes open_fixture(const char *name, const char *suffix) {
   char path[512];
@@ -46,7 +50,9 @@ static void check_golden(const char *name, const vt_module *module) {
   }
   vt_bytes golden = open_fixture(name, ".mlir");
   bool same = golden.size == text.size && !memcmp(golden.data, text.data, text.size);
-  if (!same) fail_msg("%s: the module differs from fixtures/%s.mlir (VTPU_BLESS=1 writes it anew)", name, name);
+  if (!same)
+    fail_msg("%s: the module differs from fixtures/%s.mlir (VTPU_BLESS=1 writes it anew)", name,
+             name);
   vt_file_unmap(&golden);
   vt_text_free(&text);
 }
@@ -67,7 +73,8 @@ static void test_goldens(void **state) {
 // Versions 0, 1, 3, 4 and 6 of the encoding, and the text.
 static void test_versions(void **state) {
   (void)state;
-  static const char *const suffixes[] = {".v0_9_0.mlirbc", ".v0_10_0.mlirbc", ".v0_12_0.mlirbc", ".v0_14_0.mlirbc", ".in.mlir"};
+  static const char *const suffixes[] = {".v0_9_0.mlirbc", ".v0_10_0.mlirbc", ".v0_12_0.mlirbc",
+                                         ".v0_14_0.mlirbc", ".in.mlir"};
   for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
     vt_bytes bytes = open_fixture("versions", suffixes[i]);
     vt_module *module;
@@ -93,7 +100,8 @@ static void test_text_round_trip(void **state) {
   }
 }
 
-// The sources of hand-written fixtures are in the short forms; the artifacts made of them say the same.
+// The sources of hand-written fixtures are in the short forms; the artifacts made of them say the
+// same.
 static void test_short_forms(void **state) {
   (void)state;
   static const char *const sources[] = {"shardy_forms", "data", "sharded_strings", "short_forms"};
@@ -108,19 +116,26 @@ static void test_short_forms(void **state) {
   }
 }
 
-static const struct { const char *text, *message; } malformed_text[] = {
+static const struct {
+  const char *text, *message;
+} malformed_text[] = {
     {"module {", "line 1 column"},
     {"hello", "unknown op 'hello'"},
     {"module { func.func @main() { return } } module { }", "the text goes on behind the module"},
-    {"module {\n func.func @main() {\n  return %x : tensor<f32> } }", "line 3 column 12: %x is not defined"},
-    {"module { func.func @main(%a: tensor<?xf32>) { return } }", "tensor<?xf32> has a dynamic dimension"},
-    {"module { func.func @main(%a: tensor<2xf32>) { %0 = stablehlo.foo %a : tensor<2xf32> return } }",
+    {"module {\n func.func @main() {\n  return %x : tensor<f32> } }",
+     "line 3 column 12: %x is not defined"},
+    {"module { func.func @main(%a: tensor<?xf32>) { return } }",
+     "tensor<?xf32> has a dynamic dimension"},
+    {"module { func.func @main(%a: tensor<2xf32>) { %0 = stablehlo.foo %a : tensor<2xf32> return } "
+     "}",
      "unknown op 'stablehlo.foo'"},
-    {"module { func.func @main() { %0 = stablehlo.iota dim = 0 : tensor<99999999999999999999xf32> return } }",
+    {"module { func.func @main() { %0 = stablehlo.iota dim = 0 : tensor<99999999999999999999xf32> "
+     "return } }",
      "number is too large"},
     {"module { func.func @f() { return } }", "no function main"},
     {"module { func.func @main() { call @main() : () -> () return } }", "calls itself"},
-    {"module { func.func @main() -> tensor<3xf32> { %c = stablehlo.constant dense<[1.0, 2.0]> : tensor<3xf32>\n"
+    {"module { func.func @main() -> tensor<3xf32> { %c = stablehlo.constant dense<[1.0, 2.0]> : "
+     "tensor<3xf32>\n"
      "  return %c : tensor<3xf32> } }",
      "2 elements for a tensor of 3"},
 };
@@ -131,7 +146,8 @@ static void expect_error(vt_bytes bytes, vt_code code, const char *message) {
   assert_non_null(st);
   assert_null(module);
   assert_int_equal(vt_status_code(st), code);
-  if (!strstr(vt_status_message(st), message)) fail_msg("'%s' lacks '%s'", vt_status_message(st), message);
+  if (!strstr(vt_status_message(st), message))
+    fail_msg("'%s' lacks '%s'", vt_status_message(st), message);
   vt_status_free(st);
 }
 
@@ -141,14 +157,15 @@ static void test_refusals(void **state) {
   expect_error(bytes, VT_UNIMPLEMENTED, "func.func: -:3: tensor<?x4xf32> has a dynamic dimension");
   vt_file_unmap(&bytes);
   bytes = open_fixture("quantized", ".mlirbc");
-  expect_error(bytes, VT_UNIMPLEMENTED, "stablehlo.uniform_quantize: -:4: a quantised type is not supported");
+  expect_error(bytes, VT_UNIMPLEMENTED,
+               "stablehlo.uniform_quantize: -:4: a quantised type is not supported");
   vt_file_unmap(&bytes);
 }
 
 // One byte of a good file changed (or the file cut), and what is said about it.
 static const struct {
   const char *fixture;
-  long at;        // from the end when negative
+  long at; // from the end when negative
   uint8_t value;
   const char *message;
 } malformed[] = {
@@ -165,7 +182,8 @@ static void test_malformed(void **state) {
     uint8_t *copy = malloc(bytes.size);
     assert_non_null(copy);
     memcpy(copy, bytes.data, bytes.size);
-    copy[malformed[i].at < 0 ? (long)bytes.size + malformed[i].at : malformed[i].at] = malformed[i].value;
+    copy[malformed[i].at < 0 ? (long)bytes.size + malformed[i].at : malformed[i].at] =
+        malformed[i].value;
     expect_error((vt_bytes){copy, bytes.size}, VT_INVALID_ARGUMENT, malformed[i].message);
     free(copy);
     vt_file_unmap(&bytes);
@@ -195,13 +213,29 @@ typedef struct sweep_file {
   const char *name, *suffix;
 } sweep_file;
 
-static const sweep_file sweep_files[] = {
-    {"regression", ".mlirbc"}, {"regression.v1_0_0", ".mlirbc"}, {"control", ".mlirbc"}, {"windows", ".mlirbc"},
-    {"sharded", ".mlirbc"}, {"sharded_gspmd", ".mlirbc"}, {"manual", ".mlirbc"}, {"manual_gspmd", ".mlirbc"},
-    {"shardy_forms", ".mlirbc"}, {"odd_ops", ".mlirbc"}, {"data", ".mlirbc"}, {"sharded_strings", ".mlirbc"},
-    {"dynamic", ".mlirbc"}, {"quantized", ".mlirbc"}, {"rare_ops", ".mlirbc"}, {"versions.v0_9_0", ".mlirbc"},
-    {"versions.v0_12_0", ".mlirbc"}, {"shardy_forms", ".in.mlir"}, {"odd_ops", ".in.mlir"},
-    {"data", ".in.mlir"}, {"sharded_strings", ".in.mlir"}, {"short_forms", ".in.mlir"}, {"manual", ".mlir"}};
+static const sweep_file sweep_files[] = {{"regression", ".mlirbc"},
+                                         {"regression.v1_0_0", ".mlirbc"},
+                                         {"control", ".mlirbc"},
+                                         {"windows", ".mlirbc"},
+                                         {"sharded", ".mlirbc"},
+                                         {"sharded_gspmd", ".mlirbc"},
+                                         {"manual", ".mlirbc"},
+                                         {"manual_gspmd", ".mlirbc"},
+                                         {"shardy_forms", ".mlirbc"},
+                                         {"odd_ops", ".mlirbc"},
+                                         {"data", ".mlirbc"},
+                                         {"sharded_strings", ".mlirbc"},
+                                         {"dynamic", ".mlirbc"},
+                                         {"quantized", ".mlirbc"},
+                                         {"rare_ops", ".mlirbc"},
+                                         {"versions.v0_9_0", ".mlirbc"},
+                                         {"versions.v0_12_0", ".mlirbc"},
+                                         {"shardy_forms", ".in.mlir"},
+                                         {"odd_ops", ".in.mlir"},
+                                         {"data", ".in.mlir"},
+                                         {"sharded_strings", ".in.mlir"},
+                                         {"short_forms", ".in.mlir"},
+                                         {"manual", ".mlir"}};
 enum { SWEEP_COUNT = sizeof sweep_files / sizeof *sweep_files };
 
 // Every byte of artifacts, some five hundred places of texts.
@@ -215,7 +249,7 @@ static void test_truncation_sweep(void **state) {
   for (int i = 0; i < SWEEP_COUNT; i++) {
     vt_bytes bytes = open_fixture(sweep_files[i].name, sweep_files[i].suffix);
     for (size_t size = 0; size < bytes.size; size += sweep_step(&sweep_files[i], bytes.size)) {
-      uint8_t *copy = malloc(size ? size : 1);  // its own block: reading past the end is caught
+      uint8_t *copy = malloc(size ? size : 1); // its own block: reading past the end is caught
       assert_non_null(copy);
       memcpy(copy, bytes.data, size);
       import_any(copy, size);
@@ -252,16 +286,18 @@ static void test_rows_are_ordered(void **state) {
     const vt_vhlo_row *row = vt_vhlo_at(i);
     assert_ptr_equal(vt_vhlo_find(row->name, strlen(row->name)), row);
     for (int k = 1; row->attrs[0] && row->attrs[k]; k++)
-      if (strcmp(row->attrs[k - 1], row->attrs[k]) >= 0) fail_msg("%s: attributes out of order", row->name);
+      if (strcmp(row->attrs[k - 1], row->attrs[k]) >= 0)
+        fail_msg("%s: attributes out of order", row->name);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_goldens),          cmocka_unit_test(test_text_round_trip),
-      cmocka_unit_test(test_short_forms),      cmocka_unit_test(test_versions),         cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_malformed),        cmocka_unit_test(test_truncation_sweep),
-      cmocka_unit_test(test_flip_sweep),       cmocka_unit_test(test_rows_are_ordered),
+      cmocka_unit_test(test_short_forms),      cmocka_unit_test(test_versions),
+      cmocka_unit_test(test_refusals),         cmocka_unit_test(test_malformed),
+      cmocka_unit_test(test_truncation_sweep), cmocka_unit_test(test_flip_sweep),
+      cmocka_unit_test(test_rows_are_ordered),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

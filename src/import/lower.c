@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // lower.c - functions, regions and values of the raw tree become closed functions of a module.
 //
-// 1. Captures: for each op with regions, the values that its regions use from outside, found by climbing from each
-//    use to the definition. Constants of one element are not captured but repeated where they are used.
+// 1. Captures: for each op with regions, the values that its regions use from outside, found by
+// climbing from each
+//    use to the definition. Constants of one element are not captured but repeated where they are
+//    used.
 // 2. Functions are declared, so that calls find them in any order.
-// 3. Bodies. A raw value knows the values it became in the function being built; while a region is built, what it
-//    captured means the region's parameters, and the undo list restores the outer meaning afterwards.
+// 3. Bodies. A raw value knows the values it became in the function being built; while a region is
+// built, what it
+//    captured means the region's parameters, and the undo list restores the outer meaning
+//    afterwards.
 #include "import/lower.h"
 
 #include <inttypes.h>
@@ -13,7 +17,8 @@
 
 static vt_status lower_ops(vt_lower *lo, const vt_raw_region *region, vt_value_list *returns);
 
-// ---- captures -----------------------------------------------------------------------------------------------------
+// ---- captures
+// -----------------------------------------------------------------------------------------------------
 
 // A constant whose data is one element: cheaper to repeat than to pass.
 static bool is_small_constant(const vt_raw_value *value) {
@@ -45,7 +50,8 @@ static vt_status find_captures(vt_lower *lo, vt_raw_region *region) {
       for (vt_raw_region *r = region; r && r != value->region; r = r->owner->region) {
         vt_handler handler = r->owner->row->handler;
         if (handler == VT_HANDLE_FUNC || handler == VT_HANDLE_MODULE)
-          return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "operand %" PRIu32 " is of another function", i);
+          return vt_lower_error(lo, op, VT_INVALID_ARGUMENT,
+                                "operand %" PRIu32 " is of another function", i);
         if (handler != VT_HANDLE_INLINE) add_capture(lo, r->owner, value);
       }
     }
@@ -55,15 +61,18 @@ static vt_status find_captures(vt_lower *lo, vt_raw_region *region) {
   return VT_OK;
 }
 
-// ---- values -------------------------------------------------------------------------------------------------------
+// ---- values
+// -------------------------------------------------------------------------------------------------------
 
-void vt_lower_set_values(vt_lower *lo, vt_raw_value *value, uint32_t count, vt_value *const *values) {
+void vt_lower_set_values(vt_lower *lo, vt_raw_value *value, uint32_t count,
+                         vt_value *const *values) {
   value->count = count;
   value->values = VT_NEW_ARRAY(lo->arena, vt_value *, count ? count : 1);
   if (count) memcpy(value->values, values, count * sizeof *values);
 }
 
-static void set_values_for_now(vt_lower *lo, vt_raw_value *value, uint32_t count, vt_value *const *values) {
+static void set_values_for_now(vt_lower *lo, vt_raw_value *value, uint32_t count,
+                               vt_value *const *values) {
   vt_lower_undo undo = {value, value->count, value->values};
   vt_array_push_in(lo->arena, &lo->undo, undo);
   vt_lower_set_values(lo, value, count, values);
@@ -78,7 +87,8 @@ static void undo_to(vt_lower *lo, size_t mark) {
 }
 
 // What the operand is in the function being built, appended to `list`.
-static vt_status push_operand(vt_lower *lo, const vt_raw_op *op, vt_raw_value *value, vt_value_list *list) {
+static vt_status push_operand(vt_lower *lo, const vt_raw_op *op, vt_raw_value *value,
+                              vt_value_list *list) {
   bool known = value->values && (!value->count || value->values[0]->func == lo->func);
   if (!known && is_small_constant(value)) {
     const vt_literal *literal;
@@ -87,15 +97,19 @@ static vt_status push_operand(vt_lower *lo, const vt_raw_op *op, vt_raw_value *v
     set_values_for_now(lo, value, 1, &copy);
     known = true;
   }
-  if (!known) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "an operand is not defined where it is used");
+  if (!known)
+    return vt_lower_error(lo, op, VT_INVALID_ARGUMENT,
+                          "an operand is not defined where it is used");
   lo->budget -= value->count;
-  if (lo->budget < 0) return vt_lower_error(lo, op, VT_RESOURCE_EXHAUSTED, "too many values in the program");
+  if (lo->budget < 0)
+    return vt_lower_error(lo, op, VT_RESOURCE_EXHAUSTED, "too many values in the program");
   for (uint32_t i = 0; i < value->count; i++) vt_array_push_in(lo->arena, list, value->values[i]);
   return VT_OK;
 }
 
 vt_status vt_lower_operands(vt_lower *lo, const vt_raw_op *op, vt_value_list *list) {
-  for (uint32_t i = 0; i < op->operand_count; i++) VT_TRY(push_operand(lo, op, op->operands[i], list));
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    VT_TRY(push_operand(lo, op, op->operands[i], list));
   return VT_OK;
 }
 
@@ -106,8 +120,11 @@ static vt_status set_results(vt_lower *lo, vt_raw_op *op, uint32_t count, vt_val
     vt_type_list types = {0};
     VT_TRY(vt_lower_types(lo, op, op->results[i].type, &types));
     bool fits = types.size <= count - at;
-    for (size_t k = 0; fits && k < types.size; k++) fits = vt_type_equal(types.data[k], values[at + k]->type);
-    if (!fits) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "result %" PRIu32 " has an unexpected type", i);
+    for (size_t k = 0; fits && k < types.size; k++)
+      fits = vt_type_equal(types.data[k], values[at + k]->type);
+    if (!fits)
+      return vt_lower_error(lo, op, VT_INVALID_ARGUMENT,
+                            "result %" PRIu32 " has an unexpected type", i);
     vt_lower_set_values(lo, &op->results[i], (uint32_t)types.size, values + at);
     at += (uint32_t)types.size;
   }
@@ -128,19 +145,23 @@ static vt_status add_params(vt_lower *lo, const vt_raw_op *op, vt_func *func, vt
   return VT_OK;
 }
 
-// ---- regions ------------------------------------------------------------------------------------------------------
+// ---- regions
+// ------------------------------------------------------------------------------------------------------
 
-static vt_status lower_region(vt_lower *lo, vt_raw_op *op, vt_raw_region *region, vt_func **out_func) {
+static vt_status lower_region(vt_lower *lo, vt_raw_op *op, vt_raw_region *region,
+                              vt_func **out_func) {
   vt_func *outer = lo->func, *func = vt_func_create(lo->module, "");
   size_t mark = lo->undo.size;
   *out_func = func;
   if (region->empty) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "a region is empty");
-  for (uint32_t i = 0; i < region->arg_count; i++) VT_TRY(add_params(lo, op, func, &region->args[i]));
+  for (uint32_t i = 0; i < region->arg_count; i++)
+    VT_TRY(add_params(lo, op, func, &region->args[i]));
   for (uint32_t i = 0; i < op->capture_count; i++) {
     vt_raw_value *value = op->captures[i];
     vt_value_list params = {0};
     lo->budget -= value->count;
-    if (lo->budget < 0) return vt_lower_error(lo, op, VT_RESOURCE_EXHAUSTED, "too many values in the program");
+    if (lo->budget < 0)
+      return vt_lower_error(lo, op, VT_RESOURCE_EXHAUSTED, "too many values in the program");
     for (uint32_t k = 0; k < value->count; k++) {
       vt_value *param = vt_func_add_param(func, value->values[k]->type);
       vt_array_push_in(lo->arena, &params, param);
@@ -156,7 +177,8 @@ static vt_status lower_region(vt_lower *lo, vt_raw_op *op, vt_raw_region *region
   return VT_OK;
 }
 
-// ---- ops ----------------------------------------------------------------------------------------------------------
+// ---- ops
+// ----------------------------------------------------------------------------------------------------------
 
 static vt_status lower_plain(vt_lower *lo, vt_raw_op *raw) {
   vt_value_list operands = {0};
@@ -166,12 +188,15 @@ static vt_status lower_plain(vt_lower *lo, vt_raw_op *raw) {
   bool composite = raw->row->handler == VT_HANDLE_COMPOSITE;
   for (uint32_t i = 0; i < raw->capture_count && !composite; i++)
     VT_TRY(push_operand(lo, raw, raw->captures[i], &operands));
-  for (uint32_t i = 0; i < raw->result_count; i++) VT_TRY(vt_lower_types(lo, raw, raw->results[i].type, &types));
-  vt_op *op = vt_op_create(lo->func, raw->row->code, vt_lower_loc(lo, raw->loc), (uint32_t)operands.size,
-                           operands.data, (uint32_t)types.size, types.data, composite ? 0 : raw->region_count);
+  for (uint32_t i = 0; i < raw->result_count; i++)
+    VT_TRY(vt_lower_types(lo, raw, raw->results[i].type, &types));
+  vt_op *op = vt_op_create(lo->func, raw->row->code, vt_lower_loc(lo, raw->loc),
+                           (uint32_t)operands.size, operands.data, (uint32_t)types.size, types.data,
+                           composite ? 0 : raw->region_count);
   op->capture_count = (uint32_t)(operands.size - own);
   VT_TRY(vt_lower_attrs(lo, raw, op));
-  for (uint32_t i = 0; i < op->region_count; i++) VT_TRY(lower_region(lo, raw, raw->regions[i], &op->regions[i]));
+  for (uint32_t i = 0; i < op->region_count; i++)
+    VT_TRY(lower_region(lo, raw, raw->regions[i], &op->regions[i]));
   vt_op_append(lo->func, op);
   vt_value_list results = {0};
   for (uint32_t i = 0; i < op->result_count; i++) {
@@ -191,8 +216,8 @@ static vt_status lower_alias(vt_lower *lo, vt_raw_op *raw) {
 static vt_status lower_get_tuple_element(vt_lower *lo, vt_raw_op *raw) {
   const vt_raw_attr *index = vt_raw_find(raw, "index");
   const vt_raw_type *tuple = raw->operand_count == 1 ? raw->operands[0]->type : NULL;
-  if (!index || index->kind != VT_RAW_INT || !tuple || tuple->kind != VT_RAW_TUPLE || index->i64 < 0 ||
-      index->i64 >= tuple->count)
+  if (!index || index->kind != VT_RAW_INT || !tuple || tuple->kind != VT_RAW_TUPLE ||
+      index->i64 < 0 || index->i64 >= tuple->count)
     return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "the tuple has no such element");
   vt_value_list operands = {0};
   VT_TRY(vt_lower_operands(lo, raw, &operands));
@@ -211,15 +236,19 @@ static vt_status lower_inline(vt_lower *lo, vt_raw_op *raw) {
   VT_TRY(vt_lower_operands(lo, raw, &operands));
   if (region->arg_count) {
     if (region->arg_count != raw->operand_count)
-      return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "the region takes %" PRIu32 " values, not %" PRIu32,
-                            region->arg_count, raw->operand_count);
+      return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT,
+                            "the region takes %" PRIu32 " values, not %" PRIu32, region->arg_count,
+                            raw->operand_count);
     for (uint32_t i = 0; i < region->arg_count; i++) {
       const vt_raw_value *operand = raw->operands[i];
       vt_type_list types = {0};
       VT_TRY(vt_lower_types(lo, raw, region->args[i].type, &types));
       bool fits = types.size == operand->count;
-      for (size_t k = 0; fits && k < types.size; k++) fits = vt_type_equal(types.data[k], operand->values[k]->type);
-      if (!fits) return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "argument %" PRIu32 " has another type", i);
+      for (size_t k = 0; fits && k < types.size; k++)
+        fits = vt_type_equal(types.data[k], operand->values[k]->type);
+      if (!fits)
+        return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "argument %" PRIu32 " has another type",
+                              i);
       vt_lower_set_values(lo, &region->args[i], operand->count, operand->values);
     }
   }
@@ -238,13 +267,17 @@ static vt_status lower_constant_i32(vt_lower *lo, vt_raw_op *raw, int64_t value)
 
 // Dynamic forms whose result type is static after all: the shape operands say nothing new.
 static vt_status lower_fold(vt_lower *lo, vt_raw_op *raw) {
-  static const struct { vt_opcode from, to; uint32_t operands; } folds[] = {
-      {VT_OP_DYNAMIC_RESHAPE, VT_OP_RESHAPE, 1}, {VT_OP_DYNAMIC_IOTA, VT_OP_IOTA, 0},
-      {VT_OP_DYNAMIC_BROADCAST_IN_DIM, VT_OP_BROADCAST_IN_DIM, 1}};
+  static const struct {
+    vt_opcode from, to;
+    uint32_t operands;
+  } folds[] = {{VT_OP_DYNAMIC_RESHAPE, VT_OP_RESHAPE, 1},
+               {VT_OP_DYNAMIC_IOTA, VT_OP_IOTA, 0},
+               {VT_OP_DYNAMIC_BROADCAST_IN_DIM, VT_OP_BROADCAST_IN_DIM, 1}};
   vt_value_list operands = {0};
   vt_type_list types = {0};
   VT_TRY(vt_lower_operands(lo, raw, &operands));
-  for (uint32_t i = 0; i < raw->result_count; i++) VT_TRY(vt_lower_types(lo, raw, raw->results[i].type, &types));
+  for (uint32_t i = 0; i < raw->result_count; i++)
+    VT_TRY(vt_lower_types(lo, raw, raw->results[i].type, &types));
   if (raw->row->code == VT_OP_GET_DIMENSION_SIZE) {
     const vt_raw_attr *dim = vt_raw_find(raw, "dimension");
     if (operands.size != 1 || !dim || dim->kind != VT_RAW_INT || dim->i64 < 0 ||
@@ -256,8 +289,8 @@ static vt_status lower_fold(vt_lower *lo, vt_raw_op *raw) {
     if (folds[i].from != raw->row->code) continue;
     if (operands.size != folds[i].operands + 1 || types.size != 1 || raw->region_count)
       return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "a wrong number of operands or results");
-    vt_op *op = vt_op_create(lo->func, folds[i].to, vt_lower_loc(lo, raw->loc), folds[i].operands, operands.data, 1,
-                             types.data, 0);
+    vt_op *op = vt_op_create(lo->func, folds[i].to, vt_lower_loc(lo, raw->loc), folds[i].operands,
+                             operands.data, 1, types.data, 0);
     VT_TRY(vt_lower_attrs(lo, raw, op));
     vt_op_append(lo->func, op);
     vt_value *result = &op->results[0];
@@ -281,13 +314,25 @@ static vt_status lower_op(vt_lower *lo, vt_raw_op *raw) {
     if (done) return VT_OK;
   }
   switch (raw->row->handler) {
-  case VT_HANDLE_OP: case VT_HANDLE_COMPOSITE: return lower_plain(lo, raw);
-  case VT_HANDLE_EINSUM: return lower_einsum(lo, raw);
-  case VT_HANDLE_TUPLE: case VT_HANDLE_ALIAS: return lower_alias(lo, raw);
-  case VT_HANDLE_GET_TUPLE_ELEMENT: return lower_get_tuple_element(lo, raw);
-  case VT_HANDLE_INLINE: return lower_inline(lo, raw);
-  case VT_HANDLE_FOLD: return lower_fold(lo, raw);
-  case VT_HANDLE_MODULE: case VT_HANDLE_FUNC: case VT_HANDLE_MESH: case VT_HANDLE_RETURN: break;
+  case VT_HANDLE_OP:
+  case VT_HANDLE_COMPOSITE:
+    return lower_plain(lo, raw);
+  case VT_HANDLE_EINSUM:
+    return lower_einsum(lo, raw);
+  case VT_HANDLE_TUPLE:
+  case VT_HANDLE_ALIAS:
+    return lower_alias(lo, raw);
+  case VT_HANDLE_GET_TUPLE_ELEMENT:
+    return lower_get_tuple_element(lo, raw);
+  case VT_HANDLE_INLINE:
+    return lower_inline(lo, raw);
+  case VT_HANDLE_FOLD:
+    return lower_fold(lo, raw);
+  case VT_HANDLE_MODULE:
+  case VT_HANDLE_FUNC:
+  case VT_HANDLE_MESH:
+  case VT_HANDLE_RETURN:
+    break;
   }
   return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "not allowed here");
 }
@@ -303,16 +348,21 @@ static vt_status lower_ops(vt_lower *lo, const vt_raw_region *region, vt_value_l
   return vt_lower_error(lo, region->owner, VT_INVALID_ARGUMENT, "a region has no return");
 }
 
-// ---- functions and the module -------------------------------------------------------------------------------------
+// ---- functions and the module
+// -------------------------------------------------------------------------------------
 
-static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict, const vt_raw_type *type,
-                               vt_io_info *info) {
+static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict,
+                               const vt_raw_type *type, vt_io_info *info) {
   *info = (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
   if (!dict) return VT_OK;
-  if (dict->kind != VT_RAW_DICT) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "a dictionary was expected");
-  const struct { const char *name; const char **out; } texts[] = {
-      {"mhlo.memory_kind", &info->memory_kind}, {"mhlo.layout_mode", &info->layout_mode},
-      {"jax.result_info", &info->result_info}};
+  if (dict->kind != VT_RAW_DICT)
+    return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "a dictionary was expected");
+  const struct {
+    const char *name;
+    const char **out;
+  } texts[] = {{"mhlo.memory_kind", &info->memory_kind},
+               {"mhlo.layout_mode", &info->layout_mode},
+               {"jax.result_info", &info->result_info}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     const vt_raw_attr *value = vt_raw_dict_find(dict, texts[i].name);
     if (value && value->kind == VT_RAW_STRING) *texts[i].out = vt_lower_text(lo, value->string);
@@ -331,9 +381,11 @@ static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_a
   return VT_OK;
 }
 
-// One entry per flattened value; `kinds` are the raw types that `count` dictionaries (or none) belong to.
-static vt_status lower_io_infos(vt_lower *lo, const vt_raw_op *op, const char *attr_name, uint32_t count,
-                                const vt_raw_type *const *kinds, uint32_t flat_count, vt_io_info **out_infos) {
+// One entry per flattened value; `kinds` are the raw types that `count` dictionaries (or none)
+// belong to.
+static vt_status lower_io_infos(vt_lower *lo, const vt_raw_op *op, const char *attr_name,
+                                uint32_t count, const vt_raw_type *const *kinds,
+                                uint32_t flat_count, vt_io_info **out_infos) {
   const vt_raw_attr *dicts = vt_raw_find(op, attr_name);
   if (dicts && (dicts->kind != VT_RAW_ARRAY || (dicts->count && dicts->count != count)))
     return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "%s does not fit the function", attr_name);
@@ -358,13 +410,14 @@ static vt_status declare_func(vt_lower *lo, vt_raw_op *op) {
   if (vt_map_has(&lo->funcs, name->string.data, name->string.size))
     return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "there are two functions %s", text);
   if (body->arg_count != type->type->input_count)
-    return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "function %s has %" PRIu32 " arguments, its type %" PRIu32,
-                          text, body->arg_count, type->type->input_count);
+    return vt_lower_error(lo, op, VT_INVALID_ARGUMENT,
+                          "function %s has %" PRIu32 " arguments, its type %" PRIu32, text,
+                          body->arg_count, type->type->input_count);
   vt_func *func = vt_func_create(lo->module, text);
   *vt_map_at(&lo->funcs, name->string.data, name->string.size) = func;
   for (uint32_t i = 0; i < body->arg_count; i++) VT_TRY(add_params(lo, op, func, &body->args[i]));
-  VT_TRY(lower_io_infos(lo, op, "arg_attrs", type->type->input_count, type->type->items, func->param_count,
-                        &func->param_info));
+  VT_TRY(lower_io_infos(lo, op, "arg_attrs", type->type->input_count, type->type->items,
+                        func->param_count, &func->param_info));
   vt_module_add_func(lo->module, func);
   if (!strcmp(text, "main")) lo->module->main = func;
   return VT_OK;
@@ -378,14 +431,17 @@ static vt_status lower_func(vt_lower *lo, vt_raw_op *op) {
   vt_type_list types = {0};
   lo->func = func;
   VT_TRY(lower_ops(lo, op->regions[0], &returns));
-  for (uint32_t i = type->input_count; i < type->count; i++) VT_TRY(vt_lower_types(lo, op, type->items[i], &types));
+  for (uint32_t i = type->input_count; i < type->count; i++)
+    VT_TRY(vt_lower_types(lo, op, type->items[i], &types));
   bool fits = types.size == returns.size;
-  for (size_t i = 0; fits && i < types.size; i++) fits = vt_type_equal(types.data[i], returns.data[i]->type);
+  for (size_t i = 0; fits && i < types.size; i++)
+    fits = vt_type_equal(types.data[i], returns.data[i]->type);
   if (!fits)
-    return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "function %s does not return what its type says", func->name);
+    return vt_lower_error(lo, op, VT_INVALID_ARGUMENT,
+                          "function %s does not return what its type says", func->name);
   vt_func_set_returns(func, (uint32_t)returns.size, returns.data);
-  VT_TRY(lower_io_infos(lo, op, "res_attrs", type->count - type->input_count, type->items + type->input_count,
-                        func->return_count, &func->return_info));
+  VT_TRY(lower_io_infos(lo, op, "res_attrs", type->count - type->input_count,
+                        type->items + type->input_count, func->return_count, &func->return_info));
   const vt_raw_op *last = op->regions[0]->last;
   for (uint32_t i = 0; i < last->operand_count && last->operand_count == func->return_count; i++)
     if (!func->return_info[i].sharding)
@@ -393,16 +449,18 @@ static vt_status lower_func(vt_lower *lo, vt_raw_op *op) {
   return VT_OK;
 }
 
-vt_status vt_lower_add_mesh(vt_lower *lo, const vt_raw_op *op, vt_string name, const vt_raw_attr *attr) {
+vt_status vt_lower_add_mesh(vt_lower *lo, const vt_raw_op *op, vt_string name,
+                            const vt_raw_attr *attr) {
   const vt_mesh *mesh;
   vt_module *module = lo->module;
   VT_TRY(vt_lower_mesh(lo, op, attr, vt_lower_text(lo, name), &mesh));
   void **place = vt_map_at(&lo->meshes, name.data, name.size);
-  if (*place) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "there are two meshes %s", mesh->name);
+  if (*place)
+    return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "there are two meshes %s", mesh->name);
   *place = (void *)(uintptr_t)mesh;
-  if ((module->mesh_count & (module->mesh_count - 1)) == 0) {  // room doubles at powers of two
-    const vt_mesh **grown =
-        VT_NEW_ARRAY(&module->arena, const vt_mesh *, module->mesh_count ? 2 * module->mesh_count : 1);
+  if ((module->mesh_count & (module->mesh_count - 1)) == 0) { // room doubles at powers of two
+    const vt_mesh **grown = VT_NEW_ARRAY(&module->arena, const vt_mesh *,
+                                         module->mesh_count ? 2 * module->mesh_count : 1);
     if (module->mesh_count) memcpy(grown, module->meshes, module->mesh_count * sizeof *grown);
     module->meshes = grown;
   }
@@ -441,7 +499,8 @@ static vt_status lower_all(vt_lower *lo, const vt_raw_module *raw) {
   for (vt_raw_op *op = body->first; op; op = op->next)
     if (op->row->handler == VT_HANDLE_MESH) VT_TRY(declare_mesh(lo, op));
   for (vt_raw_op *op = body->first; op; op = op->next) {
-    if (op->row->handler == VT_HANDLE_FUNC) VT_TRY(declare_func(lo, op));
+    if (op->row->handler == VT_HANDLE_FUNC)
+      VT_TRY(declare_func(lo, op));
     else if (op->row->handler != VT_HANDLE_MESH)
       return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "not allowed outside of a function");
   }

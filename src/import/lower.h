@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower.h - the raw tree becomes a module. Shared by the files lower*.c; others need vt_lower_module only.
+// lower.h - the raw tree becomes a module. Shared by the files lower*.c; others need
+// vt_lower_module only.
 #ifndef VT_IMPORT_LOWER_H
 #define VT_IMPORT_LOWER_H
 
@@ -19,68 +20,80 @@ typedef VT_ARRAY(vt_type) vt_type_list;
 
 typedef struct vt_lower {
   vt_module *module;
-  vt_arena *arena;          // scratch
-  vt_func *func;            // being built
-  vt_map funcs;             // name -> vt_func
-  vt_map meshes;            // name -> vt_mesh
-  vt_map strings;           // address of a string's bytes -> its copy in the module
-  vt_map captured;          // {op, value}: known captures
-  vt_map tiles;             // {rank, text} of a GSPMD sharding -> vt_sharding
-  VT_ARRAY(vt_lower_undo) undo;  // mappings to restore when the region ends; in scratch
+  vt_arena *arena;              // scratch
+  vt_func *func;                // being built
+  vt_map funcs;                 // name -> vt_func
+  vt_map meshes;                // name -> vt_mesh
+  vt_map strings;               // address of a string's bytes -> its copy in the module
+  vt_map captured;              // {op, value}: known captures
+  vt_map tiles;                 // {rank, text} of a GSPMD sharding -> vt_sharding
+  VT_ARRAY(vt_lower_undo) undo; // mappings to restore when the region ends; in scratch
   const vt_mesh *tile_mesh; // what GSPMD's tile assignments are written over; NULL until the first
   int64_t budget;           // values that may still be made: tuples in tuples must not explode
 } vt_lower;
 
 // Fills the empty `module`. errors INVALID_ARGUMENT, UNIMPLEMENTED
-vt_status vt_lower_module(const vt_raw_module *raw, vt_arena *scratch, vt_module *module) VT_CHECKED;
+vt_status vt_lower_module(const vt_raw_module *raw, vt_arena *scratch,
+                          vt_module *module) VT_CHECKED;
 
 // "op at scope (file:line): message".
-vt_status vt_lower_error(vt_lower *lo, const vt_raw_op *op, vt_code code, const char *format, ...) VT_CHECKED
-    VT_PRINTF(4, 5);
-const char *vt_lower_text(vt_lower *lo, vt_string string);  // NUL-terminated copy in the module, kept once
+vt_status vt_lower_error(vt_lower *lo, const vt_raw_op *op, vt_code code, const char *format,
+                         ...) VT_CHECKED VT_PRINTF(4, 5);
+const char *vt_lower_text(vt_lower *lo,
+                          vt_string string); // NUL-terminated copy in the module, kept once
 const vt_loc *vt_lower_loc(vt_lower *lo, const vt_raw_attr *loc);
 // A tensor or token; the flattened form of any type appended to `types` (scratch).
-vt_status vt_lower_type(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type, vt_type *out_type) VT_CHECKED;
-vt_status vt_lower_types(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type, vt_type_list *types) VT_CHECKED;
+vt_status vt_lower_type(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type,
+                        vt_type *out_type) VT_CHECKED;
+vt_status vt_lower_types(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type,
+                         vt_type_list *types) VT_CHECKED;
 // Dense data as a literal, shared by all users of the attribute.
-vt_status vt_lower_literal(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const vt_literal **out_literal)
-    VT_CHECKED;
-vt_status vt_lower_dict(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const vt_dict_value **out_dict)
-    VT_CHECKED;
+vt_status vt_lower_literal(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                           const vt_literal **out_literal) VT_CHECKED;
+vt_status vt_lower_dict(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                        const vt_dict_value **out_dict) VT_CHECKED;
 // Gives `op` the attributes of its row and the ones that any op may have (lower_attrs.c).
 vt_status vt_lower_attrs(vt_lower *lo, const vt_raw_op *raw, vt_op *op) VT_CHECKED;
 
 // einsum and unary_einsum of these operands, built at the end of the function (lower_einsum.c).
-vt_status vt_lower_einsum(vt_lower *lo, const vt_raw_op *raw, uint32_t count, vt_value *const *operands,
-                          vt_value **out_result) VT_CHECKED;
+vt_status vt_lower_einsum(vt_lower *lo, const vt_raw_op *raw, uint32_t count,
+                          vt_value *const *operands, vt_value **out_result) VT_CHECKED;
 
-// Custom calls and calls by which clients say in StableHLO what Shardy has ops for (lower_custom.c): true in out_done
-// when `raw` was lowered to something else.
+// Custom calls and calls by which clients say in StableHLO what Shardy has ops for
+// (lower_custom.c): true in out_done when `raw` was lowered to something else.
 vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) VT_CHECKED;
-// The Shardy sharding that frontend attributes of a dictionary hold as text under this name; NULL when none.
-vt_status vt_lower_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict, const char *name,
-                                     const vt_sharding **out_sharding) VT_CHECKED;
-// The sharding that xla.sdy.FuncResultSharding gives to a value on its way out of main; NULL when none.
-vt_status vt_lower_result_sharding(vt_lower *lo, const vt_raw_value *value, const vt_sharding **out_sharding) VT_CHECKED;
+// The Shardy sharding that frontend attributes of a dictionary hold as text under this name; NULL
+// when none.
+vt_status vt_lower_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict,
+                                     const char *name, const vt_sharding **out_sharding) VT_CHECKED;
+// The sharding that xla.sdy.FuncResultSharding gives to a value on its way out of main; NULL when
+// none.
+vt_status vt_lower_result_sharding(vt_lower *lo, const vt_raw_value *value,
+                                   const vt_sharding **out_sharding) VT_CHECKED;
 // Meshes that frontend attributes of the module hold as text.
 vt_status vt_lower_text_meshes(vt_lower *lo, const vt_raw_op *module) VT_CHECKED;
 
 // lower.c
 vt_status vt_lower_operands(vt_lower *lo, const vt_raw_op *op, vt_value_list *list) VT_CHECKED;
-void vt_lower_set_values(vt_lower *lo, vt_raw_value *value, uint32_t count, vt_value *const *values);
-vt_status vt_lower_add_mesh(vt_lower *lo, const vt_raw_op *op, vt_string name, const vt_raw_attr *attr) VT_CHECKED;
+void vt_lower_set_values(vt_lower *lo, vt_raw_value *value, uint32_t count,
+                         vt_value *const *values);
+vt_status vt_lower_add_mesh(vt_lower *lo, const vt_raw_op *op, vt_string name,
+                            const vt_raw_attr *attr) VT_CHECKED;
 
 // lower_sharding.c
-vt_status vt_lower_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const char *name,
-                        const vt_mesh **out_mesh) VT_CHECKED;
-vt_status vt_lower_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const vt_sharding **out_sharding)
-    VT_CHECKED;
+vt_status vt_lower_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                        const char *name, const vt_mesh **out_mesh) VT_CHECKED;
+vt_status vt_lower_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                            const vt_sharding **out_sharding) VT_CHECKED;
 // A list of shardings (or one), as an attribute value.
-vt_status vt_lower_shardings(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, vt_attr *out_attr) VT_CHECKED;
+vt_status vt_lower_shardings(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                             vt_attr *out_attr) VT_CHECKED;
 // The mesh axes of replica groups: a sharding of rank 1 over them.
-vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, vt_attr *out_attr) VT_CHECKED;
+vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                             vt_attr *out_attr) VT_CHECKED;
 
-// GSPMD's text as a sharding over a mesh that fits all of them; NULL when it says nothing (lower_gspmd.c).
+// GSPMD's text as a sharding over a mesh that fits all of them; NULL when it says nothing
+// (lower_gspmd.c).
 vt_status vt_lower_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
                          const vt_sharding **out_sharding) VT_CHECKED;
 

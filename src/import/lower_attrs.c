@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower_attrs.c - the attributes of one op: by the kind that attrs.def gives the key, with what a missing one means.
+// lower_attrs.c - the attributes of one op: by the kind that attrs.def gives the key, with what a
+// missing one means.
 #include <inttypes.h>
 #include <string.h>
 
@@ -13,32 +14,63 @@ typedef struct attr_list {
 } attr_list;
 
 // Missing attributes with a meaning: ops of older versions lack them, text leaves them out.
-static const struct { vt_attr_key key; int64_t value; } number_defaults[] = {
-    {VT_ATTR_CHANNEL_ID, 0}, {VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0}, {VT_ATTR_INDICES_ARE_SORTED, 0},
-    {VT_ATTR_UNIQUE_INDICES, 0}, {VT_ATTR_HAS_SIDE_EFFECT, 0}, {VT_ATTR_IS_HOST_TRANSFER, 0},
-    {VT_ATTR_HAS_DYNAMIC_ROOT, 0}, {VT_ATTR_IS_STABLE, 0}, {VT_ATTR_LOWER, 0}, {VT_ATTR_VERSION, 0},
-    {VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE}, {VT_ATTR_API_VERSION, 1}, {VT_ATTR_DIMENSION, -1},
-    {VT_ATTR_INDEX_VECTOR_DIM, 0}, {VT_ATTR_FEATURE_GROUP_COUNT, 1}, {VT_ATTR_BATCH_GROUP_COUNT, 1}};
+static const struct {
+  vt_attr_key key;
+  int64_t value;
+} number_defaults[] = {{VT_ATTR_CHANNEL_ID, 0},
+                       {VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0},
+                       {VT_ATTR_INDICES_ARE_SORTED, 0},
+                       {VT_ATTR_UNIQUE_INDICES, 0},
+                       {VT_ATTR_HAS_SIDE_EFFECT, 0},
+                       {VT_ATTR_IS_HOST_TRANSFER, 0},
+                       {VT_ATTR_HAS_DYNAMIC_ROOT, 0},
+                       {VT_ATTR_IS_STABLE, 0},
+                       {VT_ATTR_LOWER, 0},
+                       {VT_ATTR_VERSION, 0},
+                       {VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE},
+                       {VT_ATTR_API_VERSION, 1},
+                       {VT_ATTR_DIMENSION, -1},
+                       {VT_ATTR_INDEX_VECTOR_DIM, 0},
+                       {VT_ATTR_FEATURE_GROUP_COUNT, 1},
+                       {VT_ATTR_BATCH_GROUP_COUNT, 1}};
 
 // Lists with one number per windowed dimension (padding: two).
-static const struct { vt_attr_key key; int64_t value; uint32_t per_dim; } window_defaults[] = {
-    {VT_ATTR_WINDOW_STRIDES, 1, 1}, {VT_ATTR_BASE_DILATIONS, 1, 1}, {VT_ATTR_WINDOW_DILATIONS, 1, 1},
-    {VT_ATTR_LHS_DILATION, 1, 1}, {VT_ATTR_RHS_DILATION, 1, 1}, {VT_ATTR_WINDOW_REVERSAL, 0, 1},
-    {VT_ATTR_PADDING, 0, 2}};
+static const struct {
+  vt_attr_key key;
+  int64_t value;
+  uint32_t per_dim;
+} window_defaults[] = {{VT_ATTR_WINDOW_STRIDES, 1, 1},   {VT_ATTR_BASE_DILATIONS, 1, 1},
+                       {VT_ATTR_WINDOW_DILATIONS, 1, 1}, {VT_ATTR_LHS_DILATION, 1, 1},
+                       {VT_ATTR_RHS_DILATION, 1, 1},     {VT_ATTR_WINDOW_REVERSAL, 0, 1},
+                       {VT_ATTR_PADDING, 0, 2}};
 
-static const vt_attr_key empty_defaults[] = {
-    VT_ATTR_OPERAND_BATCHING_DIMS, VT_ATTR_START_INDICES_BATCHING_DIMS, VT_ATTR_INPUT_BATCHING_DIMS,
-    VT_ATTR_SCATTER_INDICES_BATCHING_DIMS, VT_ATTR_LHS_BATCHING_DIMENSIONS, VT_ATTR_RHS_BATCHING_DIMENSIONS,
-    VT_ATTR_LHS_CONTRACTING_DIMENSIONS, VT_ATTR_RHS_CONTRACTING_DIMENSIONS, VT_ATTR_OFFSET_DIMS,
-    VT_ATTR_COLLAPSED_SLICE_DIMS, VT_ATTR_START_INDEX_MAP, VT_ATTR_UPDATE_WINDOW_DIMS, VT_ATTR_INSERTED_WINDOW_DIMS,
-    VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, VT_ATTR_CALLED_COMPUTATIONS, VT_ATTR_INPUT_SPATIAL_DIMENSIONS,
-    VT_ATTR_KERNEL_SPATIAL_DIMENSIONS, VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS};
+static const vt_attr_key empty_defaults[] = {VT_ATTR_OPERAND_BATCHING_DIMS,
+                                             VT_ATTR_START_INDICES_BATCHING_DIMS,
+                                             VT_ATTR_INPUT_BATCHING_DIMS,
+                                             VT_ATTR_SCATTER_INDICES_BATCHING_DIMS,
+                                             VT_ATTR_LHS_BATCHING_DIMENSIONS,
+                                             VT_ATTR_RHS_BATCHING_DIMENSIONS,
+                                             VT_ATTR_LHS_CONTRACTING_DIMENSIONS,
+                                             VT_ATTR_RHS_CONTRACTING_DIMENSIONS,
+                                             VT_ATTR_OFFSET_DIMS,
+                                             VT_ATTR_COLLAPSED_SLICE_DIMS,
+                                             VT_ATTR_START_INDEX_MAP,
+                                             VT_ATTR_UPDATE_WINDOW_DIMS,
+                                             VT_ATTR_INSERTED_WINDOW_DIMS,
+                                             VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS,
+                                             VT_ATTR_CALLED_COMPUTATIONS,
+                                             VT_ATTR_INPUT_SPATIAL_DIMENSIONS,
+                                             VT_ATTR_KERNEL_SPATIAL_DIMENSIONS,
+                                             VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS};
 
 // Attributes that may be absent from the module as well.
 static const vt_attr_key optional_keys[] = {
-    VT_ATTR_RESULT_ACCURACY, VT_ATTR_BACKEND_DICT, VT_ATTR_REPLICA_MESH_AXES, VT_ATTR_SHARDING, VT_ATTR_MHLO_SHARDING,
-    VT_ATTR_FRONTEND_ATTRIBUTES, VT_ATTR_LHS_PRECISION_TYPE, VT_ATTR_RHS_PRECISION_TYPE, VT_ATTR_ACCUMULATION_TYPE,
-    VT_ATTR_LHS_COMPONENT_COUNT, VT_ATTR_RHS_COMPONENT_COUNT, VT_ATTR_NUM_PRIMITIVE_OPERATIONS,
+    VT_ATTR_RESULT_ACCURACY,     VT_ATTR_BACKEND_DICT,
+    VT_ATTR_REPLICA_MESH_AXES,   VT_ATTR_SHARDING,
+    VT_ATTR_MHLO_SHARDING,       VT_ATTR_FRONTEND_ATTRIBUTES,
+    VT_ATTR_LHS_PRECISION_TYPE,  VT_ATTR_RHS_PRECISION_TYPE,
+    VT_ATTR_ACCUMULATION_TYPE,   VT_ATTR_LHS_COMPONENT_COUNT,
+    VT_ATTR_RHS_COMPONENT_COUNT, VT_ATTR_NUM_PRIMITIVE_OPERATIONS,
     VT_ATTR_ALLOW_IMPRECISE};
 
 static bool is_in(const vt_attr_key *list, size_t count, vt_attr_key key) {
@@ -49,7 +81,8 @@ static bool is_in(const vt_attr_key *list, size_t count, vt_attr_key key) {
 #define IS_IN(list, key) is_in(list, sizeof(list) / sizeof *(list), key)
 
 static vt_status wrong(vt_lower *lo, const vt_raw_op *raw, vt_attr_key key) {
-  return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "attribute %s has an unexpected form", vt_attr_text(key));
+  return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "attribute %s has an unexpected form",
+                        vt_attr_text(key));
 }
 
 static void keep_ints(vt_lower *lo, vt_attr *attr, uint32_t count, const int64_t *ints) {
@@ -63,7 +96,8 @@ static vt_string keep_string(vt_lower *lo, vt_string s) {
   return (vt_string){vt_arena_copy(&lo->module->arena, s.data, s.size), s.size};
 }
 
-static vt_status lower_funcs(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value, vt_attr *attr) {
+static vt_status lower_funcs(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value,
+                             vt_attr *attr) {
   bool one = value->kind == VT_RAW_STRING;
   if (!one && value->kind != VT_RAW_ARRAY) return wrong(lo, raw, attr->key);
   attr->count = one ? 1 : value->count;
@@ -73,13 +107,14 @@ static vt_status lower_funcs(vt_lower *lo, const vt_raw_op *raw, const vt_raw_at
     if (name->kind != VT_RAW_STRING) return wrong(lo, raw, attr->key);
     attr->funcs[i] = vt_map_find(&lo->funcs, name->string.data, name->string.size);
     if (!attr->funcs[i])
-      return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "there is no function '%.*s'", (int)name->string.size,
-                            name->string.data);
+      return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "there is no function '%.*s'",
+                            (int)name->string.size, name->string.data);
   }
   return VT_OK;
 }
 
-static vt_status lower_strings(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value, vt_attr *attr) {
+static vt_status lower_strings(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value,
+                               vt_attr *attr) {
   if (value->kind != VT_RAW_ARRAY || value->count > MAX_INTS) return wrong(lo, raw, attr->key);
   vt_string *list = VT_NEW_ARRAY(&lo->module->arena, vt_string, value->count);
   for (uint32_t i = 0; i < value->count; i++) {
@@ -92,7 +127,8 @@ static vt_status lower_strings(vt_lower *lo, const vt_raw_op *raw, const vt_raw_
 }
 
 // "[1,0];[0]": minor to major, one list per operand or result.
-static vt_status layouts_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value, vt_attr *attr) {
+static vt_status layouts_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value,
+                              vt_attr *attr) {
   if (value->kind != VT_RAW_ARRAY || value->count > 1 << 12) return wrong(lo, raw, attr->key);
   vt_text text = {0};
   bool good = true;
@@ -101,7 +137,8 @@ static vt_status layouts_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_a
     const int64_t *ints;
     good = vt_raw_ints(lo->arena, value->items[i], &count, &ints) && count <= VT_MAX_RANK;
     vt_text_put(&text, i ? ";[" : "[");
-    for (uint32_t k = 0; good && k < count; k++) vt_text_printf(&text, k ? ",%" PRId64 : "%" PRId64, ints[k]);
+    for (uint32_t k = 0; good && k < count; k++)
+      vt_text_printf(&text, k ? ",%" PRId64 : "%" PRId64, ints[k]);
     vt_text_put(&text, "]");
   }
   attr->count = 1;
@@ -111,7 +148,8 @@ static vt_status layouts_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_a
 }
 
 // "{0}:(0,{});{1}:(2,{0})": output index, operand, index in the operand.
-static vt_status aliases_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value, vt_attr *attr) {
+static vt_status aliases_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value,
+                              vt_attr *attr) {
   if (value->kind != VT_RAW_ARRAY || value->count > 1 << 12) return wrong(lo, raw, attr->key);
   vt_text text = {0};
   bool good = true;
@@ -121,7 +159,8 @@ static vt_status aliases_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_a
     if (!good) break;
     uint32_t outputs = (uint32_t)alias->ints[1];
     vt_text_put(&text, i ? ";{" : "{");
-    for (uint32_t k = 0; k < outputs; k++) vt_text_printf(&text, k ? ",%" PRId64 : "%" PRId64, alias->ints[2 + k]);
+    for (uint32_t k = 0; k < outputs; k++)
+      vt_text_printf(&text, k ? ",%" PRId64 : "%" PRId64, alias->ints[2 + k]);
     vt_text_printf(&text, "}:(%" PRId64 ",{", alias->ints[0]);
     for (uint32_t k = 2 + outputs; k < alias->count; k++)
       vt_text_printf(&text, k > 2 + outputs ? ",%" PRId64 : "%" PRId64, alias->ints[k]);
@@ -133,20 +172,23 @@ static vt_status aliases_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_a
   return good ? VT_OK : wrong(lo, raw, attr->key);
 }
 
-static vt_status accuracy_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value, vt_attr *attr) {
+static vt_status accuracy_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value,
+                               vt_attr *attr) {
   static const char *const modes[] = {"DEFAULT", "HIGHEST", "TOLERANCE"};
   if (value->kind != VT_RAW_ACCURACY || value->ints[1] > 2) return wrong(lo, raw, attr->key);
-  attr->count = value->ints[1] != 0;  // DEFAULT is left out
+  attr->count = value->ints[1] != 0; // DEFAULT is left out
   if (!attr->count) return VT_OK;
-  const char *text = vt_arena_printf(&lo->module->arena, "%s,%.17g,%.17g,%" PRId64, modes[value->ints[1]],
-                                     value->floats[0], value->floats[1], value->ints[0]);
+  const char *text =
+      vt_arena_printf(&lo->module->arena, "%s,%.17g,%.17g,%" PRId64, modes[value->ints[1]],
+                      value->floats[0], value->floats[1], value->ints[0]);
   attr->string = (vt_string){text, strlen(text)};
   return VT_OK;
 }
 
-static vt_status lower_dtype(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value, vt_attr *attr) {
+static vt_status lower_dtype(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value,
+                             vt_attr *attr) {
   if (value->kind != VT_RAW_TYPE) return wrong(lo, raw, attr->key);
-  attr->count = value->type->kind != VT_RAW_NONE;  // none: no algorithm
+  attr->count = value->type->kind != VT_RAW_NONE; // none: no algorithm
   if (!attr->count) return VT_OK;
   if (value->type->kind != VT_RAW_ELEMENT || value->type->what)
     return vt_lower_error(lo, raw, VT_UNIMPLEMENTED, "a dot algorithm over %s is not supported",
@@ -156,7 +198,8 @@ static vt_status lower_dtype(vt_lower *lo, const vt_raw_op *raw, const vt_raw_at
 }
 
 // `attr` has its key. On return a count of 0 for kinds that hold one value means: leave it out.
-static vt_status lower_value(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value, vt_attr *attr) {
+static vt_status lower_value(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value,
+                             vt_attr *attr) {
   uint32_t count;
   const int64_t *ints;
   attr->count = 1;
@@ -181,25 +224,38 @@ static vt_status lower_value(vt_lower *lo, const vt_raw_op *raw, const vt_raw_at
     attr->string = keep_string(lo, value->string);
     return VT_OK;
   case VT_ATTR_KIND_INTS:
-    if (!vt_raw_ints(lo->arena, value, &count, &ints) || count > MAX_INTS) return wrong(lo, raw, attr->key);
+    if (!vt_raw_ints(lo->arena, value, &count, &ints) || count > MAX_INTS)
+      return wrong(lo, raw, attr->key);
     keep_ints(lo, attr, count, ints);
     return VT_OK;
-  case VT_ATTR_KIND_STRINGS: return lower_strings(lo, raw, value, attr);
-  case VT_ATTR_KIND_DTYPE: return lower_dtype(lo, raw, value, attr);
-  case VT_ATTR_KIND_LITERAL: return vt_lower_literal(lo, raw, value, &attr->literal);
-  case VT_ATTR_KIND_FUNCS: return lower_funcs(lo, raw, value, attr);
-  case VT_ATTR_KIND_DICT: return vt_lower_dict(lo, raw, value, &attr->dict);
-  case VT_ATTR_KIND_SHARDINGS: return vt_lower_shardings(lo, raw, value, attr);
-  case VT_ATTR_KIND_NONE: break;
+  case VT_ATTR_KIND_STRINGS:
+    return lower_strings(lo, raw, value, attr);
+  case VT_ATTR_KIND_DTYPE:
+    return lower_dtype(lo, raw, value, attr);
+  case VT_ATTR_KIND_LITERAL:
+    return vt_lower_literal(lo, raw, value, &attr->literal);
+  case VT_ATTR_KIND_FUNCS:
+    return lower_funcs(lo, raw, value, attr);
+  case VT_ATTR_KIND_DICT:
+    return vt_lower_dict(lo, raw, value, &attr->dict);
+  case VT_ATTR_KIND_SHARDINGS:
+    return vt_lower_shardings(lo, raw, value, attr);
+  case VT_ATTR_KIND_NONE:
+    break;
   }
   return wrong(lo, raw, attr->key);
 }
 
-static vt_status lower_one(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value, vt_attr *attr) {
+static vt_status lower_one(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value,
+                           vt_attr *attr) {
   switch (attr->key) {
-  case VT_ATTR_OPERAND_LAYOUTS: case VT_ATTR_RESULT_LAYOUTS: return layouts_text(lo, raw, value, attr);
-  case VT_ATTR_OUTPUT_OPERAND_ALIASES: return aliases_text(lo, raw, value, attr);
-  case VT_ATTR_RESULT_ACCURACY: return accuracy_text(lo, raw, value, attr);
+  case VT_ATTR_OPERAND_LAYOUTS:
+  case VT_ATTR_RESULT_LAYOUTS:
+    return layouts_text(lo, raw, value, attr);
+  case VT_ATTR_OUTPUT_OPERAND_ALIASES:
+    return aliases_text(lo, raw, value, attr);
+  case VT_ATTR_RESULT_ACCURACY:
+    return accuracy_text(lo, raw, value, attr);
   case VT_ATTR_BACKEND_CONFIG:
     if (value->kind == VT_RAW_DICT) attr->key = VT_ATTR_BACKEND_DICT;
     return lower_value(lo, raw, value, attr);
@@ -209,7 +265,8 @@ static vt_status lower_one(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr
   case VT_ATTR_REPLICA_GROUPS:
     return value->kind == VT_RAW_MESH_AXES ? vt_lower_mesh_axes(lo, raw, value, attr)
                                            : lower_value(lo, raw, value, attr);
-  default: return lower_value(lo, raw, value, attr);
+  default:
+    return lower_value(lo, raw, value, attr);
   }
 }
 
@@ -217,7 +274,8 @@ static vt_status lower_default(vt_lower *lo, const vt_raw_op *raw, const vt_op *
   vt_attr_key key = attr->key;
   attr->count = 1;
   for (size_t i = 0; i < sizeof number_defaults / sizeof *number_defaults; i++) {
-    if (number_defaults[i].key != key || (key == VT_ATTR_DIMENSION && op->code != VT_OP_SORT)) continue;
+    if (number_defaults[i].key != key || (key == VT_ATTR_DIMENSION && op->code != VT_OP_SORT))
+      continue;
     attr->i64 = number_defaults[i].value;
     return VT_OK;
   }
@@ -239,7 +297,8 @@ static vt_status lower_default(vt_lower *lo, const vt_raw_op *raw, const vt_op *
     keep_ints(lo, attr, 0, NULL);
     return VT_OK;
   }
-  if (vt_attr_kind_of(key) == VT_ATTR_KIND_STRING && key != VT_ATTR_CALL_TARGET_NAME && key != VT_ATTR_NAME) {
+  if (vt_attr_kind_of(key) == VT_ATTR_KIND_STRING && key != VT_ATTR_CALL_TARGET_NAME &&
+      key != VT_ATTR_NAME) {
     attr->string = (vt_string){"", 0};
     return VT_OK;
   }
@@ -270,23 +329,27 @@ static void push(attr_list *list, vt_attr attr) {
 // Kinds that hold one value are left out when lowering said so; lists may be empty.
 static bool is_left_out(const vt_attr *attr) {
   vt_attr_kind kind = vt_attr_kind_of(attr->key);
-  bool list = kind == VT_ATTR_KIND_INTS || kind == VT_ATTR_KIND_STRINGS || kind == VT_ATTR_KIND_FUNCS ||
-              kind == VT_ATTR_KIND_SHARDINGS;
+  bool list = kind == VT_ATTR_KIND_INTS || kind == VT_ATTR_KIND_STRINGS ||
+              kind == VT_ATTR_KIND_FUNCS || kind == VT_ATTR_KIND_SHARDINGS;
   return !attr->count && !list;
 }
 
-static vt_status add(vt_lower *lo, const vt_raw_op *raw, const vt_op *op, vt_attr_key key, const char *name,
-                     attr_list *list) {
+static vt_status add(vt_lower *lo, const vt_raw_op *raw, const vt_op *op, vt_attr_key key,
+                     const char *name, attr_list *list) {
   vt_attr attr = {.key = key};
   const vt_raw_attr *value = vt_raw_find(raw, name);
-  if (value && value->kind != VT_RAW_OTHER) VT_TRY(lower_one(lo, raw, value, &attr));
-  else if (IS_IN(optional_keys, key)) return VT_OK;
-  else VT_TRY(lower_default(lo, raw, op, &attr));
+  if (value && value->kind != VT_RAW_OTHER)
+    VT_TRY(lower_one(lo, raw, value, &attr));
+  else if (IS_IN(optional_keys, key))
+    return VT_OK;
+  else
+    VT_TRY(lower_default(lo, raw, op, &attr));
   if (!is_left_out(&attr)) push(list, attr);
   return VT_OK;
 }
 
-// GSPMD's sharding of a single result, in Shardy's form beside the text. A text that cannot be read is only a hint lost.
+// GSPMD's sharding of a single result, in Shardy's form beside the text. A text that cannot be read
+// is only a hint lost.
 static vt_status add_tiles(vt_lower *lo, const vt_raw_op *raw, const vt_op *op, attr_list *list) {
   const vt_raw_attr *text = vt_raw_find(raw, "mhlo.sharding");
   if (!text || text->kind != VT_RAW_STRING || op->result_count != 1) return VT_OK;
@@ -306,10 +369,12 @@ vt_status vt_lower_attrs(vt_lower *lo, const vt_raw_op *raw, vt_op *op) {
     VT_TRY(add(lo, raw, op, (vt_attr_key)*key, name, &list));
   }
   const vt_raw_attr *sharding = vt_raw_find(raw, "sdy.sharding");
-  if (sharding && !(info->flags & VT_OPF_SHARDY)) VT_TRY(add(lo, raw, op, VT_ATTR_SHARDING, "sdy.sharding", &list));
+  if (sharding && !(info->flags & VT_OPF_SHARDY))
+    VT_TRY(add(lo, raw, op, VT_ATTR_SHARDING, "sdy.sharding", &list));
   if (!sharding) VT_TRY(add_tiles(lo, raw, op, &list));
   VT_TRY(add(lo, raw, op, VT_ATTR_MHLO_SHARDING, vt_attr_text(VT_ATTR_MHLO_SHARDING), &list));
-  VT_TRY(add(lo, raw, op, VT_ATTR_FRONTEND_ATTRIBUTES, vt_attr_text(VT_ATTR_FRONTEND_ATTRIBUTES), &list));
+  VT_TRY(add(lo, raw, op, VT_ATTR_FRONTEND_ATTRIBUTES, vt_attr_text(VT_ATTR_FRONTEND_ATTRIBUTES),
+             &list));
   op->attr_count = list.count;
   op->attrs = VT_NEW_ARRAY(&lo->module->arena, vt_attr, list.count);
   if (list.count) memcpy(op->attrs, list.items, list.count * sizeof *op->attrs);

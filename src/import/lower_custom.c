@@ -3,11 +3,12 @@
 //
 //   Sharding (mhlo.sharding, or xla.sdy.sharding as text)       sdy.sharding_constraint
 //   xla.sdy.FuncResultSharding                                  sharding of a result of main
-//   xla.sdy.GlobalToLocalShape, call of a body, ...LocalToGlobalShape          sdy.manual_computation
+//   xla.sdy.GlobalToLocalShape, call of a body, ...LocalToGlobalShape sdy.manual_computation
 //   SPMDFullToShardShape per operand, call of a body, SPMDShardToFullShape     the same
 //
-// A manual computation is built at the call: what the calls before it turned into local shapes are its operands, the
-// calls behind it say what its results are in global shape. Its region calls the body.
+// A manual computation is built at the call: what the calls before it turned into local shapes are
+// its operands, the calls behind it say what its results are in global shape. Its region calls the
+// body.
 #include <inttypes.h>
 #include <string.h>
 
@@ -20,23 +21,25 @@ static bool is_call_of(const vt_raw_op *op, const char *target) {
   return name && name->kind == VT_RAW_STRING && vt_string_is(name->string, target);
 }
 
-// ---- attributes kept as text --------------------------------------------------------------------------------------
+// ---- attributes kept as text
+// --------------------------------------------------------------------------------------
 
 // The attribute that the frontend attributes of `dict` hold as text; NULL when there is none.
-static vt_status text_attr(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *frontend, const char *name,
-                           const vt_raw_attr **out_attr) {
+static vt_status text_attr(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *frontend,
+                           const char *name, const vt_raw_attr **out_attr) {
   const vt_raw_attr *text = vt_raw_dict_find(frontend, name);
   *out_attr = NULL;
   if (!text || text->kind != VT_RAW_STRING) return VT_OK;
   vt_status st = vt_mlir_text_attr(text->string, lo->arena, out_attr);
   if (!st) return VT_OK;
-  vt_status named = vt_lower_error(lo, op, vt_status_code(st), "%s: %s", name, vt_status_message(st));
+  vt_status named =
+      vt_lower_error(lo, op, vt_status_code(st), "%s: %s", name, vt_status_message(st));
   vt_status_free(st);
   return named;
 }
 
-vt_status vt_lower_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict, const char *name,
-                                     const vt_sharding **out_sharding) {
+vt_status vt_lower_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict,
+                                     const char *name, const vt_sharding **out_sharding) {
   const vt_raw_attr *attr;
   *out_sharding = NULL;
   VT_TRY(text_attr(lo, op, vt_raw_dict_find(dict, "mhlo.frontend_attributes"), name, &attr));
@@ -44,7 +47,8 @@ vt_status vt_lower_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const vt
   return attr ? vt_lower_sharding(lo, op, attr, out_sharding) : VT_OK;
 }
 
-static vt_status op_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const vt_sharding **out_sharding) {
+static vt_status op_frontend_sharding(vt_lower *lo, const vt_raw_op *op,
+                                      const vt_sharding **out_sharding) {
   const vt_raw_attr *attr;
   *out_sharding = NULL;
   VT_TRY(text_attr(lo, op, vt_raw_find(op, "mhlo.frontend_attributes"), "xla.sdy.sharding", &attr));
@@ -54,23 +58,29 @@ static vt_status op_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const v
 
 vt_status vt_lower_text_meshes(vt_lower *lo, const vt_raw_op *module) {
   const vt_raw_attr *meshes;
-  VT_TRY(text_attr(lo, module, vt_raw_find(module, "mhlo.frontend_attributes"), "xla.sdy.meshes", &meshes));
+  VT_TRY(text_attr(lo, module, vt_raw_find(module, "mhlo.frontend_attributes"), "xla.sdy.meshes",
+                   &meshes));
   for (uint32_t i = 0; meshes && meshes->kind == VT_RAW_DICT && i < meshes->count; i++)
     VT_TRY(vt_lower_add_mesh(lo, module, meshes->names[i], meshes->items[i]));
   return VT_OK;
 }
 
-vt_status vt_lower_result_sharding(vt_lower *lo, const vt_raw_value *value, const vt_sharding **out_sharding) {
+vt_status vt_lower_result_sharding(vt_lower *lo, const vt_raw_value *value,
+                                   const vt_sharding **out_sharding) {
   *out_sharding = NULL;
-  return is_call_of(value->op, "xla.sdy.FuncResultSharding") ? op_frontend_sharding(lo, value->op, out_sharding) : VT_OK;
+  return is_call_of(value->op, "xla.sdy.FuncResultSharding")
+             ? op_frontend_sharding(lo, value->op, out_sharding)
+             : VT_OK;
 }
 
-// ---- constraints --------------------------------------------------------------------------------------------------
+// ---- constraints
+// --------------------------------------------------------------------------------------------------
 
 // Results are the operands, whatever their types say: verification finds what does not fit.
 static vt_status alias_all(vt_lower *lo, vt_raw_op *raw) {
   if (raw->operand_count != raw->result_count)
-    return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "as many results as operands were expected");
+    return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT,
+                          "as many results as operands were expected");
   for (uint32_t i = 0; i < raw->operand_count; i++) {
     vt_value_list one = {0};
     vt_raw_op view = *raw;
@@ -91,33 +101,39 @@ static vt_status lower_constraint(vt_lower *lo, vt_raw_op *raw, bool *out_done) 
   if (operands.size != 1) return VT_OK;
   vt_type type = operands.data[0]->type;
   VT_TRY(op_frontend_sharding(lo, raw, list));
-  if (!*list && text && text->kind == VT_RAW_STRING) VT_TRY(vt_lower_tiles(lo, raw, text->string, type.rank, list));
+  if (!*list && text && text->kind == VT_RAW_STRING)
+    VT_TRY(vt_lower_tiles(lo, raw, text->string, type.rank, list));
   *out_done = true;
   if (!*list) return alias_all(lo, raw);
-  vt_value *value = vt_build(lo->func, NULL, VT_OP_SHARDING_CONSTRAINT, vt_lower_loc(lo, raw->loc), type, 1, operands.data);
+  vt_value *value = vt_build(lo->func, NULL, VT_OP_SHARDING_CONSTRAINT, vt_lower_loc(lo, raw->loc),
+                             type, 1, operands.data);
   vt_op_set_attr(value->op, (vt_attr){.key = VT_ATTR_SHARDING, .count = 1, .shardings = list});
   vt_lower_set_values(lo, &raw->results[0], 1, &value);
   return VT_OK;
 }
 
-// ---- manual computations ------------------------------------------------------------------------------------------
+// ---- manual computations
+// ------------------------------------------------------------------------------------------
 
 typedef struct manual {
   vt_attr in, out, axes;
-  vt_type_list results;  // in global shape
+  vt_type_list results; // in global shape
 } manual;
 
-// The op behind `from` that is a call of `target` and takes `value` first. Searches are paid for from the budget of
-// the import: a hostile program could ask for any number of them.
-static const vt_raw_op *find_user(vt_lower *lo, const vt_raw_op *from, const char *target, const vt_raw_value *value) {
+// The op behind `from` that is a call of `target` and takes `value` first. Searches are paid for
+// from the budget of the import: a hostile program could ask for any number of them.
+static const vt_raw_op *find_user(vt_lower *lo, const vt_raw_op *from, const char *target,
+                                  const vt_raw_value *value) {
   for (const vt_raw_op *op = from->next; op && --lo->budget > 0; op = op->next)
     if (is_call_of(op, target) && op->operand_count && op->operands[0] == value) return op;
   return NULL;
 }
 
 static vt_status refuse_form(vt_lower *lo, const vt_raw_op *raw) {
-  return vt_lower_error(lo, raw, VT_UNIMPLEMENTED, "this form of a manual computation is not supported: "
-                        "conversions to local shapes, one call of a body and conversions back were expected");
+  return vt_lower_error(
+      lo, raw, VT_UNIMPLEMENTED,
+      "this form of a manual computation is not supported: "
+      "conversions to local shapes, one call of a body and conversions back were expected");
 }
 
 static vt_status describe_text(vt_lower *lo, const vt_raw_op *raw, manual *m) {
@@ -125,8 +141,10 @@ static vt_status describe_text(vt_lower *lo, const vt_raw_op *raw, manual *m) {
   VT_TRY(text_attr(lo, raw, frontend, "xla.sdy.in_shardings", &in));
   VT_TRY(text_attr(lo, raw, frontend, "xla.sdy.out_shardings", &out));
   VT_TRY(text_attr(lo, raw, frontend, "xla.sdy.manual_axes", &axes));
-  const vt_raw_op *back = raw->result_count ? find_user(lo, raw, "xla.sdy.LocalToGlobalShape", &raw->results[0]) : NULL;
-  if (!in || !out || !axes || axes->kind != VT_RAW_ARRAY || (raw->result_count && !back)) return refuse_form(lo, raw);
+  const vt_raw_op *back =
+      raw->result_count ? find_user(lo, raw, "xla.sdy.LocalToGlobalShape", &raw->results[0]) : NULL;
+  if (!in || !out || !axes || axes->kind != VT_RAW_ARRAY || (raw->result_count && !back))
+    return refuse_form(lo, raw);
   VT_TRY(vt_lower_shardings(lo, raw, in, &m->in));
   VT_TRY(vt_lower_shardings(lo, raw, out, &m->out));
   vt_string *names = VT_NEW_ARRAY(&lo->module->arena, vt_string, axes->count);
@@ -142,8 +160,10 @@ static vt_status describe_text(vt_lower *lo, const vt_raw_op *raw, manual *m) {
   return VT_OK;
 }
 
-// GSPMD: the sharding of an operand stands on the op before its conversion, that of a result on the conversion back.
-static vt_status tiles_of(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type, const vt_sharding **out_sharding) {
+// GSPMD: the sharding of an operand stands on the op before its conversion, that of a result on the
+// conversion back.
+static vt_status tiles_of(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type,
+                          const vt_sharding **out_sharding) {
   const vt_raw_attr *text = op ? vt_raw_find(op, "mhlo.sharding") : NULL;
   *out_sharding = NULL;
   if (!text || text->kind != VT_RAW_STRING || type->kind != VT_RAW_TENSOR) return VT_OK;
@@ -156,7 +176,8 @@ static vt_status describe_tiles(vt_lower *lo, const vt_raw_op *raw, manual *m) {
   const vt_sharding **out = VT_NEW_ARRAY(arena, const vt_sharding *, raw->result_count);
   for (uint32_t i = 0; i < raw->operand_count; i++) {
     const vt_raw_op *there = raw->operands[i]->op;
-    if (!is_call_of(there, "SPMDFullToShardShape") || there->operand_count != 1) return refuse_form(lo, raw);
+    if (!is_call_of(there, "SPMDFullToShardShape") || there->operand_count != 1)
+      return refuse_form(lo, raw);
     VT_TRY(tiles_of(lo, there->operands[0]->op, there->operands[0]->type, &in[i]));
   }
   for (uint32_t i = 0; i < raw->result_count; i++) {
@@ -173,13 +194,14 @@ static vt_status describe_tiles(vt_lower *lo, const vt_raw_op *raw, manual *m) {
     const vt_sharding **s = i < raw->operand_count ? &in[i] : &out[i - raw->operand_count];
     if (!mesh || !*s || ((*s)->mesh != mesh && (*s)->mesh->axis_count)) return refuse_form(lo, raw);
     if ((*s)->mesh == mesh) continue;
-    vt_sharding *copy = VT_NEW(arena, vt_sharding);  // replicated, written before there was a mesh
+    vt_sharding *copy = VT_NEW(arena, vt_sharding); // replicated, written before there was a mesh
     *copy = **s;
     copy->mesh = mesh;
     *s = copy;
   }
   vt_string *names = VT_NEW_ARRAY(arena, vt_string, mesh->axis_count);
-  for (uint32_t i = 0; i < mesh->axis_count; i++) names[i] = (vt_string){mesh->axes[i].name, strlen(mesh->axes[i].name)};
+  for (uint32_t i = 0; i < mesh->axis_count; i++)
+    names[i] = (vt_string){mesh->axes[i].name, strlen(mesh->axes[i].name)};
   m->in.shardings = in;
   m->in.count = raw->operand_count;
   m->out.shardings = out;
@@ -190,14 +212,17 @@ static vt_status describe_tiles(vt_lower *lo, const vt_raw_op *raw, manual *m) {
 }
 
 // The region of the computation: a call of the body.
-static vt_status build_body(vt_lower *lo, const vt_raw_op *raw, vt_func *callee, vt_func **out_region) {
+static vt_status build_body(vt_lower *lo, const vt_raw_op *raw, vt_func *callee,
+                            vt_func **out_region) {
   vt_func *region = *out_region = vt_func_create(lo->module, "");
   vt_type_list types = {0};
   vt_value_list returns = {0};
-  for (uint32_t i = 0; i < callee->param_count; i++) (void)vt_func_add_param(region, callee->params[i]->type);
-  for (uint32_t i = 0; i < raw->result_count; i++) VT_TRY(vt_lower_types(lo, raw, raw->results[i].type, &types));
-  vt_op *call = vt_op_create(region, VT_OP_CALL, vt_lower_loc(lo, raw->loc), region->param_count, region->params,
-                             (uint32_t)types.size, types.data, 0);
+  for (uint32_t i = 0; i < callee->param_count; i++)
+    (void)vt_func_add_param(region, callee->params[i]->type);
+  for (uint32_t i = 0; i < raw->result_count; i++)
+    VT_TRY(vt_lower_types(lo, raw, raw->results[i].type, &types));
+  vt_op *call = vt_op_create(region, VT_OP_CALL, vt_lower_loc(lo, raw->loc), region->param_count,
+                             region->params, (uint32_t)types.size, types.data, 0);
   vt_func **list = VT_NEW(&lo->module->arena, vt_func *);
   *list = callee;
   vt_op_set_attr(call, (vt_attr){.key = VT_ATTR_CALLEE, .count = 1, .funcs = list});
@@ -212,15 +237,17 @@ static vt_status build_body(vt_lower *lo, const vt_raw_op *raw, vt_func *callee,
 
 static vt_status build_manual(vt_lower *lo, vt_raw_op *raw, const manual *m) {
   const vt_raw_attr *name = vt_raw_find(raw, "callee");
-  vt_func *callee =
-      name && name->kind == VT_RAW_STRING ? vt_map_find(&lo->funcs, name->string.data, name->string.size) : NULL;
+  vt_func *callee = name && name->kind == VT_RAW_STRING
+                        ? vt_map_find(&lo->funcs, name->string.data, name->string.size)
+                        : NULL;
   vt_value_list operands = {0};
   VT_TRY(vt_lower_operands(lo, raw, &operands));
   if (!callee || m->results.size != raw->result_count || operands.size != callee->param_count ||
       operands.size != raw->operand_count)
     return refuse_form(lo, raw);
-  vt_op *op = vt_op_create(lo->func, VT_OP_MANUAL_COMPUTATION, vt_lower_loc(lo, raw->loc), (uint32_t)operands.size,
-                           operands.data, (uint32_t)m->results.size, m->results.data, 1);
+  vt_op *op = vt_op_create(lo->func, VT_OP_MANUAL_COMPUTATION, vt_lower_loc(lo, raw->loc),
+                           (uint32_t)operands.size, operands.data, (uint32_t)m->results.size,
+                           m->results.data, 1);
   VT_TRY(build_body(lo, raw, callee, &op->regions[0]));
   vt_op_set_attr(op, m->in);
   vt_op_set_attr(op, m->out);
@@ -234,9 +261,11 @@ static vt_status build_manual(vt_lower *lo, vt_raw_op *raw, const manual *m) {
 }
 
 static vt_status lower_call(vt_lower *lo, vt_raw_op *raw, bool *out_done) {
-  manual m = {.in = {.key = VT_ATTR_IN_SHARDINGS}, .out = {.key = VT_ATTR_OUT_SHARDINGS},
+  manual m = {.in = {.key = VT_ATTR_IN_SHARDINGS},
+              .out = {.key = VT_ATTR_OUT_SHARDINGS},
               .axes = {.key = VT_ATTR_MANUAL_AXES}};
-  bool text = vt_raw_dict_find(vt_raw_find(raw, "mhlo.frontend_attributes"), "xla.sdy.manual_axes") != NULL;
+  bool text =
+      vt_raw_dict_find(vt_raw_find(raw, "mhlo.frontend_attributes"), "xla.sdy.manual_axes") != NULL;
   bool tiles = false;
   for (uint32_t i = 0; i < raw->operand_count; i++)
     tiles = tiles || is_call_of(raw->operands[i]->op, "SPMDFullToShardShape");

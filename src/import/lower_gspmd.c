@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // lower_gspmd.c - GSPMD's tile assignments as shardings over a mesh.
 //
-// A tile assignment made from a mesh is a mixed-radix permutation of the devices: cut into prime factors, each digit
-// of a tile number moves the device by a fixed stride. The first assignment that names all devices decides the
-// module's mesh "gspmd", one axis per prime factor in the order of their strides; the others are written over its
-// axes. An assignment that is no such permutation gets a mesh of its own with its list of devices.
+// A tile assignment made from a mesh is a mixed-radix permutation of the devices: cut into prime
+// factors, each digit of a tile number moves the device by a fixed stride. The first assignment
+// that names all devices decides the module's mesh "gspmd", one axis per prime factor in the order
+// of their strides; the others are written over its axes. An assignment that is no such permutation
+// gets a mesh of its own with its list of devices.
 #include <inttypes.h>
 #include <string.h>
 
 #include "import/lower.h"
 #include "import/sharding_text.h"
 
-enum { MAX_DIGITS = 24 };  // prime factors of 2^20 devices and a few ones
+enum { MAX_DIGITS = 24 }; // prime factors of 2^20 devices and a few ones
 
 typedef struct digit {
   int64_t size, stride;
-  int32_t dim;  // of the tile assignment
+  int32_t dim; // of the tile assignment
 } digit;
 
 static uint32_t cut_to_primes(const vt_tile_assignment *t, digit *digits) {
@@ -43,14 +44,16 @@ static bool find_strides(const vt_tile_assignment *t, digit *digits, uint32_t co
   }
   for (int64_t i = 0; i < t->device_count; i++) {
     int64_t rest = i, device = 0;
-    for (uint32_t k = count; k-- > 0; rest /= digits[k].size) device += rest % digits[k].size * digits[k].stride;
+    for (uint32_t k = count; k-- > 0; rest /= digits[k].size)
+      device += rest % digits[k].size * digits[k].stride;
     if (device != t->devices[i]) return false;
   }
   return true;
 }
 
-static const vt_mesh *add_mesh(vt_lower *lo, const char *name, uint32_t axis_count, const int64_t *sizes,
-                               uint32_t device_count, const int64_t *devices) {
+static const vt_mesh *add_mesh(vt_lower *lo, const char *name, uint32_t axis_count,
+                               const int64_t *sizes, uint32_t device_count,
+                               const int64_t *devices) {
   vt_module *module = lo->module;
   vt_mesh *mesh = VT_NEW(&module->arena, vt_mesh);
   vt_mesh_axis *axes = VT_NEW_ARRAY(&module->arena, vt_mesh_axis, axis_count);
@@ -80,7 +83,8 @@ static void decide_mesh(vt_lower *lo, const digit *digits, uint32_t count) {
   lo->tile_mesh = add_mesh(lo, "gspmd", n, sizes, 0, NULL);
 }
 
-// The axis of the module's mesh that moves devices by this stride; -1 when there is none of this size.
+// The axis of the module's mesh that moves devices by this stride; -1 when there is none of this
+// size.
 static int32_t find_axis(const vt_mesh *mesh, const digit *d) {
   int64_t stride = 1;
   for (uint32_t a = mesh->axis_count; a-- > 0; stride *= mesh->axes[a].size)
@@ -88,7 +92,8 @@ static int32_t find_axis(const vt_mesh *mesh, const digit *d) {
   return -1;
 }
 
-static vt_sharding *new_sharding(vt_lower *lo, const vt_mesh *mesh, int32_t rank, vt_dim_sharding **out_dims) {
+static vt_sharding *new_sharding(vt_lower *lo, const vt_mesh *mesh, int32_t rank,
+                                 vt_dim_sharding **out_dims) {
   vt_sharding *sharding = VT_NEW(&lo->module->arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(&lo->module->arena, vt_dim_sharding, rank);
   for (int32_t d = 0; d < rank; d++) dims[d] = (vt_dim_sharding){.closed = true, .priority = -1};
@@ -105,7 +110,8 @@ static void push_axis(vt_lower *lo, vt_dim_sharding *dim, uint32_t axis, int64_t
 }
 
 // Over the module's mesh; NULL when the assignment does not fit it.
-static const vt_sharding *over_common_mesh(vt_lower *lo, const vt_tile_assignment *t, int32_t rank) {
+static const vt_sharding *over_common_mesh(vt_lower *lo, const vt_tile_assignment *t,
+                                           int32_t rank) {
   digit digits[MAX_DIGITS];
   uint32_t count = cut_to_primes(t, digits);
   vt_dim_sharding *dims;
@@ -120,12 +126,13 @@ static const vt_sharding *over_common_mesh(vt_lower *lo, const vt_tile_assignmen
   return sharding;
 }
 
-static vt_status over_own_mesh(vt_lower *lo, const vt_raw_op *op, const vt_tile_assignment *t, int32_t rank,
-                               const vt_sharding **out_sharding) {
+static vt_status over_own_mesh(vt_lower *lo, const vt_raw_op *op, const vt_tile_assignment *t,
+                               int32_t rank, const vt_sharding **out_sharding) {
   uint8_t *seen = VT_NEW_ARRAY(lo->arena, uint8_t, t->device_count);
   for (int64_t i = 0; i < t->device_count; i++) {
     if (t->devices[i] >= t->device_count || seen[t->devices[i]])
-      return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "sharding: the devices are not a permutation");
+      return vt_lower_error(lo, op, VT_INVALID_ARGUMENT,
+                            "sharding: the devices are not a permutation");
     seen[t->devices[i]] = 1;
   }
   int64_t *devices = VT_NEW_ARRAY(&lo->module->arena, int64_t, t->device_count);
@@ -146,19 +153,24 @@ static vt_status convert(vt_lower *lo, const vt_raw_op *op, vt_string text, int3
   int64_t *device;
   VT_TRY(vt_tiles_parse(lo->arena, text, rank, &tiles));
   switch (tiles.kind) {
-  case VT_TILES_MANUAL: case VT_TILES_UNKNOWN: return VT_OK;
+  case VT_TILES_MANUAL:
+  case VT_TILES_UNKNOWN:
+    return VT_OK;
   case VT_TILES_REPLICATED:
-    *out_sharding = new_sharding(lo, lo->tile_mesh ? lo->tile_mesh : add_mesh(lo, "", 0, NULL, 0, NULL), rank, &dims);
+    *out_sharding = new_sharding(
+        lo, lo->tile_mesh ? lo->tile_mesh : add_mesh(lo, "", 0, NULL, 0, NULL), rank, &dims);
     return VT_OK;
   case VT_TILES_MAXIMAL:
     device = VT_NEW(&lo->module->arena, int64_t);
     *device = tiles.device;
     *out_sharding = new_sharding(lo, add_mesh(lo, "", 0, NULL, 1, device), 0, &dims);
     return VT_OK;
-  case VT_TILES_LIST: break;
+  case VT_TILES_LIST:
+    break;
   }
-  lo->budget -= tiles.device_count;  // a short text may stand for a long list
-  if (lo->budget < 0) return vt_lower_error(lo, op, VT_RESOURCE_EXHAUSTED, "too many devices in shardings");
+  lo->budget -= tiles.device_count; // a short text may stand for a long list
+  if (lo->budget < 0)
+    return vt_lower_error(lo, op, VT_RESOURCE_EXHAUSTED, "too many devices in shardings");
   *out_sharding = over_common_mesh(lo, &tiles, rank);
   return *out_sharding ? VT_OK : over_own_mesh(lo, op, &tiles, rank, out_sharding);
 }

@@ -12,29 +12,34 @@ static vt_status bad(vt_lower *lo, const vt_raw_op *op, const char *what) {
 }
 
 // Device ids of a mesh: none, or each position once; a mesh without axes names one device.
-static vt_status check_device_ids(vt_lower *lo, const vt_raw_op *op, int64_t devices, uint32_t axes, int64_t count,
-                                  const int64_t *ids) {
+static vt_status check_device_ids(vt_lower *lo, const vt_raw_op *op, int64_t devices, uint32_t axes,
+                                  int64_t count, const int64_t *ids) {
   if (!count) return VT_OK;
-  if (!axes) return count == 1 && ids[0] >= 0 && ids[0] < MAX_DEVICES ? VT_OK : bad(lo, op, "mesh of one device");
+  if (!axes)
+    return count == 1 && ids[0] >= 0 && ids[0] < MAX_DEVICES ? VT_OK
+                                                             : bad(lo, op, "mesh of one device");
   if (count != devices) return bad(lo, op, "the device ids do not fit the mesh");
   uint8_t *seen = VT_NEW_ARRAY(lo->arena, uint8_t, devices);
   for (int64_t i = 0; i < count; i++) {
-    if (ids[i] < 0 || ids[i] >= devices || seen[ids[i]]) return bad(lo, op, "device ids are not a permutation");
+    if (ids[i] < 0 || ids[i] >= devices || seen[ids[i]])
+      return bad(lo, op, "device ids are not a permutation");
     seen[ids[i]] = 1;
   }
   return VT_OK;
 }
 
-vt_status vt_lower_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const char *name,
-                        const vt_mesh **out_mesh) {
+vt_status vt_lower_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                        const char *name, const vt_mesh **out_mesh) {
   vt_arena *arena = &lo->module->arena;
-  if (attr->kind != VT_RAW_MESH || attr->count > MAX_AXES) return bad(lo, op, "a mesh was expected");
+  if (attr->kind != VT_RAW_MESH || attr->count > MAX_AXES)
+    return bad(lo, op, "a mesh was expected");
   vt_mesh *mesh = VT_NEW(arena, vt_mesh);
   vt_mesh_axis *axes = VT_NEW_ARRAY(arena, vt_mesh_axis, attr->count);
   int64_t devices = 1;
   for (uint32_t i = 0; i < attr->count; i++) {
     const vt_raw_attr *axis = attr->items[i];
-    if (axis->kind != VT_RAW_AXIS || axis->i64 < 1 || axis->i64 > MAX_DEVICES) return bad(lo, op, "mesh axis");
+    if (axis->kind != VT_RAW_AXIS || axis->i64 < 1 || axis->i64 > MAX_DEVICES)
+      return bad(lo, op, "mesh axis");
     devices *= axis->i64;
     if (devices > MAX_DEVICES) return bad(lo, op, "the mesh has too many devices");
     axes[i] = (vt_mesh_axis){vt_lower_text(lo, axis->string), axis->i64};
@@ -53,9 +58,12 @@ vt_status vt_lower_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *at
   return VT_OK;
 }
 
-static vt_status find_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, const vt_mesh **out_mesh) {
+static vt_status find_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                           const vt_mesh **out_mesh) {
   if (attr->kind == VT_RAW_MESH) return vt_lower_mesh(lo, op, attr, "", out_mesh);
-  *out_mesh = attr->kind == VT_RAW_STRING ? vt_map_find(&lo->meshes, attr->string.data, attr->string.size) : NULL;
+  *out_mesh = attr->kind == VT_RAW_STRING
+                  ? vt_map_find(&lo->meshes, attr->string.data, attr->string.size)
+                  : NULL;
   if (*out_mesh) return VT_OK;
   return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "sharding: there is no mesh '%.*s'",
                         attr->kind == VT_RAW_STRING ? (int)attr->string.size : 1,
@@ -72,16 +80,18 @@ static bool overlap(vt_axis_ref a, vt_axis_ref b) {
   return a.axis == b.axis && a.pre_size < b.pre_size * b.size && b.pre_size < a.pre_size * a.size;
 }
 
-static vt_status lower_axis(vt_lower *lo, const vt_raw_op *op, const vt_mesh *mesh, const vt_raw_attr *attr,
-                            used_axes *used, vt_axis_ref *out) {
+static vt_status lower_axis(vt_lower *lo, const vt_raw_op *op, const vt_mesh *mesh,
+                            const vt_raw_attr *attr, used_axes *used, vt_axis_ref *out) {
   if (attr->kind != VT_RAW_AXIS_REF) return bad(lo, op, "an axis was expected");
   uint32_t a = 0;
   while (a < mesh->axis_count && !vt_string_is(attr->string, mesh->axes[a].name)) a++;
   if (a == mesh->axis_count)
-    return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "sharding: mesh '%s' has no axis '%.*s'", mesh->name,
-                          (int)attr->string.size, attr->string.data);
-  int64_t full = mesh->axes[a].size, pre = attr->count ? attr->ints[0] : 1, size = attr->count ? attr->ints[1] : full;
-  if (pre < 1 || size < 1 || pre > full || size > full || full % (pre * size)) return bad(lo, op, "sub-axis");
+    return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "sharding: mesh '%s' has no axis '%.*s'",
+                          mesh->name, (int)attr->string.size, attr->string.data);
+  int64_t full = mesh->axes[a].size, pre = attr->count ? attr->ints[0] : 1,
+          size = attr->count ? attr->ints[1] : full;
+  if (pre < 1 || size < 1 || pre > full || size > full || full % (pre * size))
+    return bad(lo, op, "sub-axis");
   *out = (vt_axis_ref){a, pre, size};
   for (uint32_t i = 0; i < used->count; i++)
     if (overlap(used->refs[i], *out)) return bad(lo, op, "an axis is used twice");
@@ -90,12 +100,14 @@ static vt_status lower_axis(vt_lower *lo, const vt_raw_op *op, const vt_mesh *me
   return VT_OK;
 }
 
-static vt_status lower_axes(vt_lower *lo, const vt_raw_op *op, const vt_mesh *mesh, const vt_raw_attr *list,
-                            used_axes *used, uint32_t *out_count, const vt_axis_ref **out_axes) {
+static vt_status lower_axes(vt_lower *lo, const vt_raw_op *op, const vt_mesh *mesh,
+                            const vt_raw_attr *list, used_axes *used, uint32_t *out_count,
+                            const vt_axis_ref **out_axes) {
   bool is_list = list->kind == VT_RAW_ARRAY || list->kind == VT_RAW_DIM_SHARDING;
   if (!is_list || list->count > MAX_AXES * 4) return bad(lo, op, "a list of axes was expected");
   vt_axis_ref *axes = VT_NEW_ARRAY(&lo->module->arena, vt_axis_ref, list->count);
-  for (uint32_t i = 0; i < list->count; i++) VT_TRY(lower_axis(lo, op, mesh, list->items[i], used, &axes[i]));
+  for (uint32_t i = 0; i < list->count; i++)
+    VT_TRY(lower_axis(lo, op, mesh, list->items[i], used, &axes[i]));
   *out_count = list->count;
   *out_axes = axes;
   return VT_OK;
@@ -112,7 +124,9 @@ vt_status vt_lower_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr
   vt_sharding *sharding = VT_NEW(arena, vt_sharding);
   used_axes used = {.count = 0};
   vt_dim_sharding *out = VT_NEW_ARRAY(arena, vt_dim_sharding, dims->count);
-  *sharding = (vt_sharding){.kind = VT_SHARDING_MESH, .rank = (int32_t)dims->count, .dims = out,
+  *sharding = (vt_sharding){.kind = VT_SHARDING_MESH,
+                            .rank = (int32_t)dims->count,
+                            .dims = out,
                             .reduction = (int32_t)attr->i64};
   VT_TRY(find_mesh(lo, op, attr->items[0], &sharding->mesh));
   for (uint32_t i = 0; i < dims->count; i++) {
@@ -122,24 +136,29 @@ vt_status vt_lower_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr
     out[i].closed = dim->ints[0] != 0;
     out[i].priority = dim->ints[1];
   }
-  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[2], &used, &sharding->replicated_count, &sharding->replicated));
-  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[3], &used, &sharding->unreduced_count, &sharding->unreduced));
+  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[2], &used, &sharding->replicated_count,
+                    &sharding->replicated));
+  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[3], &used, &sharding->unreduced_count,
+                    &sharding->unreduced));
   ((vt_raw_attr *)(uintptr_t)attr)->sharding = *out_sharding = sharding;
   return VT_OK;
 }
 
-vt_status vt_lower_shardings(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, vt_attr *out_attr) {
+vt_status vt_lower_shardings(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                             vt_attr *out_attr) {
   bool one = attr->kind == VT_RAW_SHARDING;
   if (!one && attr->kind != VT_RAW_ARRAY) return bad(lo, op, "a list of shardings was expected");
   uint32_t count = one ? 1 : attr->count;
   const vt_sharding **list = VT_NEW_ARRAY(&lo->module->arena, const vt_sharding *, count);
-  for (uint32_t i = 0; i < count; i++) VT_TRY(vt_lower_sharding(lo, op, one ? attr : attr->items[i], &list[i]));
+  for (uint32_t i = 0; i < count; i++)
+    VT_TRY(vt_lower_sharding(lo, op, one ? attr : attr->items[i], &list[i]));
   out_attr->count = count;
   out_attr->shardings = list;
   return VT_OK;
 }
 
-vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr, vt_attr *out_attr) {
+vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                             vt_attr *out_attr) {
   vt_arena *arena = &lo->module->arena;
   vt_sharding *sharding = VT_NEW(arena, vt_sharding);
   vt_dim_sharding *dim = VT_NEW(arena, vt_dim_sharding);

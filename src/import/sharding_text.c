@@ -26,7 +26,8 @@ static bool take_number(text *t, int64_t *out) {
   skip_space(t);
   const char *start = t->at;
   *out = 0;
-  while (t->at < t->end && *t->at >= '0' && *t->at <= '9' && *out <= MAX_DEVICES) *out = *out * 10 + (*t->at++ - '0');
+  while (t->at < t->end && *t->at >= '0' && *t->at <= '9' && *out <= MAX_DEVICES)
+    *out = *out * 10 + (*t->at++ - '0');
   return t->at > start && *out <= MAX_DEVICES;
 }
 
@@ -69,7 +70,8 @@ static bool take_iota(text *t, int64_t *devices, int64_t count) {
   for (int32_t i = rank; i-- > 0; stride *= dims[i]) strides[i] = stride;
   for (int64_t i = 0; i < count; i++) {
     int64_t rest = i, device = 0;
-    for (int32_t d = rank; d-- > 0; rest /= dims[order[d]]) device += rest % dims[order[d]] * strides[order[d]];
+    for (int32_t d = rank; d-- > 0; rest /= dims[order[d]])
+      device += rest % dims[order[d]] * strides[order[d]];
     devices[i] = device;
   }
   return true;
@@ -80,7 +82,8 @@ static bool take_devices(text *t, vt_arena *arena, vt_tile_assignment *s) {
   int32_t tile_rank = take(t, "[") ? take_list(t, "]", dims) : -1;
   int64_t count = tile_rank < 1 ? -1 : product_of(dims, tile_rank);
   if (count < 1) return false;
-  int64_t *devices = VT_NEW_ARRAY(arena, int64_t, count), *kept = VT_NEW_ARRAY(arena, int64_t, tile_rank);
+  int64_t *devices = VT_NEW_ARRAY(arena, int64_t, count),
+          *kept = VT_NEW_ARRAY(arena, int64_t, tile_rank);
   memcpy(kept, dims, sizeof *dims * (size_t)tile_rank);
   if (take(t, "<=")) {
     if (!take_iota(t, devices, count)) return false;
@@ -88,7 +91,10 @@ static bool take_devices(text *t, vt_arena *arena, vt_tile_assignment *s) {
     for (int64_t i = 0; i < count; i++)
       if ((i && !take(t, ",")) || !take_number(t, &devices[i])) return false;
   }
-  *s = (vt_tile_assignment){.kind = VT_TILES_LIST, .tile_rank = tile_rank, .tile_dims = kept, .device_count = count,
+  *s = (vt_tile_assignment){.kind = VT_TILES_LIST,
+                            .tile_rank = tile_rank,
+                            .tile_dims = kept,
+                            .device_count = count,
                             .devices = devices};
   return true;
 }
@@ -104,7 +110,8 @@ static bool take_tail(text *t, bool *out_last) {
       *out_last = true;
       t->at = end + 1;
     } else if (take(t, "metadata={")) {
-      for (int depth = 1; depth && t->at < t->end; t->at++) depth += *t->at == '{' ? 1 : *t->at == '}' ? -1 : 0;
+      for (int depth = 1; depth && t->at < t->end; t->at++)
+        depth += *t->at == '{' ? 1 : *t->at == '}' ? -1 : 0;
     } else {
       return false;
     }
@@ -115,7 +122,7 @@ static bool take_tail(text *t, bool *out_last) {
 static bool parse(text *t, vt_arena *arena, int32_t rank, vt_tile_assignment *s) {
   bool last = false;
   if (!take(t, "{")) return false;
-  (void)take(t, "{");  // a tuple: its first element
+  (void)take(t, "{"); // a tuple: its first element
   if (take(t, "replicated")) {
     s->kind = VT_TILES_REPLICATED;
   } else if (take(t, "manual")) {
@@ -134,11 +141,13 @@ static bool parse(text *t, vt_arena *arena, int32_t rank, vt_tile_assignment *s)
   return s->kind != VT_TILES_LIST || s->tile_rank == rank || (s->tile_rank > rank && last);
 }
 
-vt_status vt_tiles_parse(vt_arena *arena, vt_string string, int32_t rank, vt_tile_assignment *out_tiles) {
+vt_status vt_tiles_parse(vt_arena *arena, vt_string string, int32_t rank,
+                         vt_tile_assignment *out_tiles) {
   text t = {string.data, string.data + string.size};
   *out_tiles = (vt_tile_assignment){.kind = VT_TILES_UNKNOWN};
   if (!parse(&t, arena, rank, out_tiles))
-    return vt_error(VT_INVALID_ARGUMENT, "sharding '%.*s' cannot be read for an array of %d dimensions",
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "sharding '%.*s' cannot be read for an array of %d dimensions",
                     string.size < 200 ? (int)string.size : 200, string.data, rank);
   return VT_OK;
 }

@@ -21,27 +21,58 @@ static const struct {
     {"{manual}", 2, VT_TILES_MANUAL, 0, {0}, {0}},
     {"{maximal device=3}", 2, VT_TILES_MAXIMAL, 0, {0}, {0}},
     {"{devices=[2,4]<=[8]}", 2, VT_TILES_LIST, 2, {2, 4}, {0, 1, 2, 3, 4, 5, 6, 7}},
-    {"{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}", 2, VT_TILES_LIST, 3, {1, 4, 2},
+    {"{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}",
+     2,
+     VT_TILES_LIST,
+     3,
+     {1, 4, 2},
      {0, 4, 1, 5, 2, 6, 3, 7}},
-    {"{devices=[2,1,4]<=[8] last_tile_dim_replicate}", 2, VT_TILES_LIST, 3, {2, 1, 4}, {0, 1, 2, 3, 4, 5, 6, 7}},
+    {"{devices=[2,1,4]<=[8] last_tile_dim_replicate}",
+     2,
+     VT_TILES_LIST,
+     3,
+     {2, 1, 4},
+     {0, 1, 2, 3, 4, 5, 6, 7}},
     {"{devices=[4,2]<=[2,2,2]T(2,0,1)}", 2, VT_TILES_LIST, 2, {4, 2}, {0, 2, 4, 6, 1, 3, 5, 7}},
-    {"{devices=[2,2,2]7,6,5,4,3,2,1,0 last_tile_dims={manual}}", 2, VT_TILES_LIST, 3, {2, 2, 2},
+    {"{devices=[2,2,2]7,6,5,4,3,2,1,0 last_tile_dims={manual}}",
+     2,
+     VT_TILES_LIST,
+     3,
+     {2, 2, 2},
      {7, 6, 5, 4, 3, 2, 1, 0}},
-    {"{devices=[8]<=[8] metadata={op_name=\"a{b}\"}}", 1, VT_TILES_LIST, 1, {8}, {0, 1, 2, 3, 4, 5, 6, 7}},
+    {"{devices=[8]<=[8] metadata={op_name=\"a{b}\"}}",
+     1,
+     VT_TILES_LIST,
+     1,
+     {8},
+     {0, 1, 2, 3, 4, 5, 6, 7}},
     {"{{replicated}, {manual}}", 0, VT_TILES_REPLICATED, 0, {0}, {0}},
 };
 
-static const char *const bad[] = {
-    "", "{", "{{{{{{", "{devices=[2,4]}", "{devices=[2,4]<=[4]}", "{devices=[0]<=[0]}", "{devices=[2,4]<=[2,4]T(1,1)}",
-    "{devices=[2]0}", "{maximal}", "{replicated", "{devices=[99999999999999999999]<=[1]}", "{devices=[8]<=[8]}", "{other}",
-    "{devices=[2,2,2]<=[8]}", "{devices=[2,4]<=[8] last_tile_dims={manual", "{devices=[2,4]<=[8] metadata={"};
+static const char *const bad[] = {"",
+                                  "{",
+                                  "{{{{{{",
+                                  "{devices=[2,4]}",
+                                  "{devices=[2,4]<=[4]}",
+                                  "{devices=[0]<=[0]}",
+                                  "{devices=[2,4]<=[2,4]T(1,1)}",
+                                  "{devices=[2]0}",
+                                  "{maximal}",
+                                  "{replicated",
+                                  "{devices=[99999999999999999999]<=[1]}",
+                                  "{devices=[8]<=[8]}",
+                                  "{other}",
+                                  "{devices=[2,2,2]<=[8]}",
+                                  "{devices=[2,4]<=[8] last_tile_dims={manual",
+                                  "{devices=[2,4]<=[8] metadata={"};
 
 static void test_parse(void **state) {
   (void)state;
   for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
     vt_arena arena = {0};
     vt_tile_assignment s;
-    vt_status st = vt_tiles_parse(&arena, (vt_string){rows[r].text, strlen(rows[r].text)}, rows[r].rank, &s);
+    vt_status st =
+        vt_tiles_parse(&arena, (vt_string){rows[r].text, strlen(rows[r].text)}, rows[r].rank, &s);
     if (st) fail_msg("%s", vt_status_message(st));
     assert_int_equal((int)s.kind, rows[r].kind);
     assert_int_equal(s.tile_rank, rows[r].tile_rank);

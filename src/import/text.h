@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // text.h - StableHLO as MLIR text, pretty or generic, to the raw tree.
 //
-// Reads what MLIR prints for the builtin, func, stablehlo and sdy dialects. Attributes that StableHLO keeps in
-// structures (dot and gather dimensions, channel handles) are spread out under the names that VHLO gives their
-// fields, so that lowering sees one form. Debug locations are skipped: an op's place is its line in the text.
+// Reads what MLIR prints for the builtin, func, stablehlo and sdy dialects. Attributes that
+// StableHLO keeps in structures (dot and gather dimensions, channel handles) are spread out under
+// the names that VHLO gives their fields, so that lowering sees one form. Debug locations are
+// skipped: an op's place is its line in the text.
 #ifndef VT_IMPORT_TEXT_H
 #define VT_IMPORT_TEXT_H
 
 #include "import/raw.h"
 
 // errors INVALID_ARGUMENT with line and column; UNIMPLEMENTED for unknown ops
-vt_status vt_mlir_text_read(vt_bytes program, vt_arena *arena, vt_raw_module *out_module) VT_CHECKED;
+vt_status vt_mlir_text_read(vt_bytes program, vt_arena *arena,
+                            vt_raw_module *out_module) VT_CHECKED;
 // One attribute and nothing behind it, as frontend attributes hold them in strings.
-vt_status vt_mlir_text_attr(vt_string text, vt_arena *arena, const vt_raw_attr **out_attr) VT_CHECKED;
+vt_status vt_mlir_text_attr(vt_string text, vt_arena *arena,
+                            const vt_raw_attr **out_attr) VT_CHECKED;
 
 #endif

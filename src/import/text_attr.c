@@ -7,7 +7,8 @@
 
 #include "import/text_parser.h"
 
-// ---- making -------------------------------------------------------------------------------------------------------
+// ---- making
+// -------------------------------------------------------------------------------------------------------
 
 vt_raw_attr *vt_parse_new_attr(vt_parser *p, vt_raw_attr_kind kind) {
   vt_raw_attr *attr = VT_NEW(p->arena, vt_raw_attr);
@@ -40,7 +41,8 @@ vt_raw_attr *vt_parse_array_attr(vt_parser *p, vt_attr_items items) {
   vt_raw_attr *attr = vt_parse_new_attr(p, VT_RAW_ARRAY);
   attr->count = (uint32_t)items.size;
   attr->items = items.size ? items.data : none;
-  if (!vt_raw_attr_measure(attr)) vt_parse_fail(p, VT_INVALID_ARGUMENT, "attributes are nested too deeply");
+  if (!vt_raw_attr_measure(attr))
+    vt_parse_fail(p, VT_INVALID_ARGUMENT, "attributes are nested too deeply");
   return attr;
 }
 
@@ -55,34 +57,53 @@ static vt_raw_attr *dict_attr(vt_parser *p, const vt_named_list *list) {
   attr->count = (uint32_t)list->size;
   attr->items = items;
   attr->names = names;
-  if (!vt_raw_attr_measure(attr)) vt_parse_fail(p, VT_INVALID_ARGUMENT, "attributes are nested too deeply");
+  if (!vt_raw_attr_measure(attr))
+    vt_parse_fail(p, VT_INVALID_ARGUMENT, "attributes are nested too deeply");
   return attr;
 }
 
-void vt_parse_push_attr(vt_parser *p, vt_named_list *out, const char *name, const vt_raw_attr *value) {
+void vt_parse_push_attr(vt_parser *p, vt_named_list *out, const char *name,
+                        const vt_raw_attr *value) {
   vt_raw_named named = {{name, strlen(name)}, value};
   vt_array_push_in(p->arena, out, named);
 }
 
-// ---- enumerations and structures of StableHLO ---------------------------------------------------------------------
+// ---- enumerations and structures of StableHLO
+// ---------------------------------------------------------------------
 
-static const struct { const char *kind, *word; int64_t value; } words[] = {
-    {"precision", "DEFAULT", 0}, {"precision", "HIGH", 1}, {"precision", "HIGHEST", 2},
-    {"comparison_direction", "EQ", VT_CMP_EQ}, {"comparison_direction", "NE", VT_CMP_NE},
-    {"comparison_direction", "GE", VT_CMP_GE}, {"comparison_direction", "GT", VT_CMP_GT},
-    {"comparison_direction", "LE", VT_CMP_LE}, {"comparison_direction", "LT", VT_CMP_LT},
-    {"comparison_type", "NOTYPE", VT_CMPTYPE_NOTYPE}, {"comparison_type", "FLOAT", VT_CMPTYPE_FLOAT},
-    {"comparison_type", "TOTALORDER", VT_CMPTYPE_TOTALORDER}, {"comparison_type", "SIGNED", VT_CMPTYPE_SIGNED},
-    {"comparison_type", "UNSIGNED", VT_CMPTYPE_UNSIGNED},
-    {"fft_type", "FFT", VT_FFT_FFT}, {"fft_type", "IFFT", VT_FFT_IFFT}, {"fft_type", "RFFT", VT_FFT_RFFT},
-    {"fft_type", "IRFFT", VT_FFT_IRFFT},
-    {"rng_algorithm", "DEFAULT", VT_RNG_DEFAULT}, {"rng_algorithm", "THREE_FRY", VT_RNG_THREE_FRY},
-    {"rng_algorithm", "PHILOX", VT_RNG_PHILOX},
-    {"rng_distribution", "UNIFORM", VT_DIST_UNIFORM}, {"rng_distribution", "NORMAL", VT_DIST_NORMAL},
-    {"transpose", "TRANSPOSE_INVALID", VT_TRANSPOSE_INVALID}, {"transpose", "NO_TRANSPOSE", VT_NO_TRANSPOSE},
-    {"transpose", "TRANSPOSE", VT_TRANSPOSE}, {"transpose", "ADJOINT", VT_ADJOINT},
-    {"result_accuracy_mode", "DEFAULT", 0}, {"result_accuracy_mode", "HIGHEST", 1},
-    {"result_accuracy_mode", "TOLERANCE", 2}};
+static const struct {
+  const char *kind, *word;
+  int64_t value;
+} words[] = {{"precision", "DEFAULT", 0},
+             {"precision", "HIGH", 1},
+             {"precision", "HIGHEST", 2},
+             {"comparison_direction", "EQ", VT_CMP_EQ},
+             {"comparison_direction", "NE", VT_CMP_NE},
+             {"comparison_direction", "GE", VT_CMP_GE},
+             {"comparison_direction", "GT", VT_CMP_GT},
+             {"comparison_direction", "LE", VT_CMP_LE},
+             {"comparison_direction", "LT", VT_CMP_LT},
+             {"comparison_type", "NOTYPE", VT_CMPTYPE_NOTYPE},
+             {"comparison_type", "FLOAT", VT_CMPTYPE_FLOAT},
+             {"comparison_type", "TOTALORDER", VT_CMPTYPE_TOTALORDER},
+             {"comparison_type", "SIGNED", VT_CMPTYPE_SIGNED},
+             {"comparison_type", "UNSIGNED", VT_CMPTYPE_UNSIGNED},
+             {"fft_type", "FFT", VT_FFT_FFT},
+             {"fft_type", "IFFT", VT_FFT_IFFT},
+             {"fft_type", "RFFT", VT_FFT_RFFT},
+             {"fft_type", "IRFFT", VT_FFT_IRFFT},
+             {"rng_algorithm", "DEFAULT", VT_RNG_DEFAULT},
+             {"rng_algorithm", "THREE_FRY", VT_RNG_THREE_FRY},
+             {"rng_algorithm", "PHILOX", VT_RNG_PHILOX},
+             {"rng_distribution", "UNIFORM", VT_DIST_UNIFORM},
+             {"rng_distribution", "NORMAL", VT_DIST_NORMAL},
+             {"transpose", "TRANSPOSE_INVALID", VT_TRANSPOSE_INVALID},
+             {"transpose", "NO_TRANSPOSE", VT_NO_TRANSPOSE},
+             {"transpose", "TRANSPOSE", VT_TRANSPOSE},
+             {"transpose", "ADJOINT", VT_ADJOINT},
+             {"result_accuracy_mode", "DEFAULT", 0},
+             {"result_accuracy_mode", "HIGHEST", 1},
+             {"result_accuracy_mode", "TOLERANCE", 2}};
 
 const vt_raw_attr *vt_parse_enum(vt_parser *p, const char *kind) {
   vt_raw_attr *attr = vt_parse_new_attr(p, VT_RAW_ENUM);
@@ -111,8 +132,10 @@ const vt_raw_attr *vt_parse_struct(vt_parser *p) {
   return dict_attr(p, &fields);
 }
 
-// One group of convolution dimensions: two letters for batch and feature, numbers for the spatial ones.
-static void parse_conv_group(vt_parser *p, const char *letters, const char *const *names, vt_named_list *out) {
+// One group of convolution dimensions: two letters for batch and feature, numbers for the spatial
+// ones.
+static void parse_conv_group(vt_parser *p, const char *letters, const char *const *names,
+                             vt_named_list *out) {
   vt_int_list spatial = {0};
   int64_t at = 0, place[VT_MAX_RANK];
   memset(place, -1, sizeof place);
@@ -127,19 +150,24 @@ static void parse_conv_group(vt_parser *p, const char *letters, const char *cons
     }
     if (!known) {
       int64_t which = vt_parse_int(p);
-      if (which < 0 || which >= VT_MAX_RANK) vt_parse_fail(p, VT_INVALID_ARGUMENT, "spatial dimension");
-      else place[which] = at;
+      if (which < 0 || which >= VT_MAX_RANK)
+        vt_parse_fail(p, VT_INVALID_ARGUMENT, "spatial dimension");
+      else
+        place[which] = at;
     }
     at++;
     if (!vt_parse_peek(p, "]")) vt_parse_expect(p, ",");
   }
-  for (int i = 0; i < VT_MAX_RANK && place[i] >= 0; i++) vt_array_push_in(p->arena, &spatial, place[i]);
+  for (int i = 0; i < VT_MAX_RANK && place[i] >= 0; i++)
+    vt_array_push_in(p->arena, &spatial, place[i]);
   vt_parse_push_attr(p, out, names[2], vt_parse_ints_attr(p, &spatial));
 }
 
 const vt_raw_attr *vt_parse_conv_dims(vt_parser *p) {
-  static const char *const input[] = {"input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions"};
-  static const char *const kernel[] = {"kernel_input_feature_dimension", "kernel_output_feature_dimension",
+  static const char *const input[] = {"input_batch_dimension", "input_feature_dimension",
+                                      "input_spatial_dimensions"};
+  static const char *const kernel[] = {"kernel_input_feature_dimension",
+                                       "kernel_output_feature_dimension",
                                        "kernel_spatial_dimensions"};
   static const char *const output[] = {"output_batch_dimension", "output_feature_dimension",
                                        "output_spatial_dimensions"};
@@ -152,7 +180,9 @@ const vt_raw_attr *vt_parse_conv_dims(vt_parser *p) {
   return dict_attr(p, &list);
 }
 
-static const vt_raw_attr *field(const vt_raw_attr *dict, const char *name) { return vt_raw_dict_find(dict, name); }
+static const vt_raw_attr *field(const vt_raw_attr *dict, const char *name) {
+  return vt_raw_dict_find(dict, name);
+}
 
 static const vt_raw_attr *alias_of(vt_parser *p, const vt_raw_attr *dict) {
   const vt_raw_attr *operand = field(dict, "operand_index");
@@ -179,7 +209,10 @@ static const vt_raw_attr *alias_of(vt_parser *p, const vt_raw_attr *dict) {
 }
 
 static double number_of(const vt_raw_attr *attr) {
-  return !attr ? 0 : attr->kind == VT_RAW_FLOAT ? attr->f64 : attr->kind == VT_RAW_INT ? (double)attr->i64 : 0;
+  return !attr                        ? 0
+         : attr->kind == VT_RAW_FLOAT ? attr->f64
+         : attr->kind == VT_RAW_INT   ? (double)attr->i64
+                                      : 0;
 }
 
 static const vt_raw_attr *accuracy_of(vt_parser *p, const vt_raw_attr *dict) {
@@ -197,8 +230,9 @@ static const vt_raw_attr *accuracy_of(vt_parser *p, const vt_raw_attr *dict) {
 
 // "#stablehlo<precision HIGH>", "#stablehlo.precision<HIGH>", "#stablehlo.gather<...>".
 static const vt_raw_attr *parse_stablehlo(vt_parser *p, vt_string name) {
-  static const char *const enums[] = {"precision", "comparison_direction", "comparison_type", "fft_type",
-                                      "rng_algorithm", "rng_distribution", "transpose", "result_accuracy_mode"};
+  static const char *const enums[] = {"precision", "comparison_direction", "comparison_type",
+                                      "fft_type",  "rng_algorithm",        "rng_distribution",
+                                      "transpose", "result_accuracy_mode"};
   bool bare = !name.size;
   if (bare) {
     vt_parse_expect(p, "<");
@@ -232,7 +266,8 @@ static const vt_raw_attr *parse_stablehlo(vt_parser *p, vt_string name) {
   return dict;
 }
 
-// ---- sdy and the rest ---------------------------------------------------------------------------------------------
+// ---- sdy and the rest
+// ---------------------------------------------------------------------------------------------
 
 static const vt_raw_attr *parse_sdy(vt_parser *p, vt_string name) {
   const vt_raw_attr *attr = NULL;
@@ -245,12 +280,13 @@ static const vt_raw_attr *parse_sdy(vt_parser *p, vt_string name) {
     return attr;
   }
   const char *open = p->at;
-  if (!name.size && vt_parse_take(p, "<") && vt_parse_take(p, "manual_axes")) {  // #sdy<manual_axes{"a"}>
+  if (!name.size && vt_parse_take(p, "<") &&
+      vt_parse_take(p, "manual_axes")) { // #sdy<manual_axes{"a"}>
     attr = vt_parse_sdy_names(p);
     vt_parse_expect(p, ">");
     return attr;
   }
-  if (vt_parse_ok(p)) p->at = open;  // lists of axes and the like: of no use here
+  if (vt_parse_ok(p)) p->at = open; // lists of axes and the like: of no use here
   vt_parse_skip_balanced(p);
   return vt_parse_new_attr(p, VT_RAW_OTHER);
 }
@@ -259,10 +295,13 @@ static const vt_raw_attr *parse_hash(vt_parser *p) {
   vt_parse_expect(p, "#");
   vt_string name = vt_parse_suffix_id(p);
   char key[64] = "#";
-  if (name.size >= 9 && !memcmp(name.data, "stablehlo", 9) && (name.size == 9 || name.data[9] == '.'))
-    return parse_stablehlo(p, name.size > 10 ? (vt_string){name.data + 10, name.size - 10} : (vt_string){"", 0});
+  if (name.size >= 9 && !memcmp(name.data, "stablehlo", 9) &&
+      (name.size == 9 || name.data[9] == '.'))
+    return parse_stablehlo(p, name.size > 10 ? (vt_string){name.data + 10, name.size - 10}
+                                             : (vt_string){"", 0});
   if (name.size >= 3 && !memcmp(name.data, "sdy", 3) && (name.size == 3 || name.data[3] == '.'))
-    return parse_sdy(p, name.size > 4 ? (vt_string){name.data + 4, name.size - 4} : (vt_string){"", 0});
+    return parse_sdy(p, name.size > 4 ? (vt_string){name.data + 4, name.size - 4}
+                                      : (vt_string){"", 0});
   if (name.size < sizeof key - 1) memcpy(key + 1, name.data, name.size);
   const vt_raw_attr *alias = vt_map_find(&p->aliases, key, strlen(key));
   if (alias) return alias;
@@ -300,7 +339,8 @@ static const vt_raw_attr *parse_number_attr(vt_parser *p) {
   }
   if (!vt_parse_take(p, ":")) return attr;
   attr->type = vt_parse_type(p);
-  if (vt_dtype_is_float(attr->type->dtype) && attr->kind == VT_RAW_INT) {  // 1 : f32, or bits of a NaN
+  if (vt_dtype_is_float(attr->type->dtype) &&
+      attr->kind == VT_RAW_INT) { // 1 : f32, or bits of a NaN
     attr->kind = VT_RAW_FLOAT;
     attr->f64 = (double)attr->i64;
   }
@@ -330,8 +370,10 @@ static const vt_raw_attr *parse_dense_array(vt_parser *p) {
     vt_parse_fail(p, VT_UNIMPLEMENTED, "an array of floats");
     return vt_parse_new_attr(p, VT_RAW_OTHER);
   }
-  if (vt_parse_peek(p, ":")) vt_parse_ints(p, ":", ">", &ints);
-  else vt_parse_expect(p, ">");
+  if (vt_parse_peek(p, ":"))
+    vt_parse_ints(p, ":", ">", &ints);
+  else
+    vt_parse_expect(p, ">");
   return vt_parse_ints_attr(p, &ints);
 }
 
@@ -378,7 +420,8 @@ static const vt_raw_attr *parse_attr(vt_parser *p) {
     return vt_parse_new_attr(p, VT_RAW_OTHER);
   }
   vt_parse_space(p);
-  if (p->at < p->end && (isdigit((unsigned char)*p->at) || *p->at == '-' || *p->at == '+')) return parse_number_attr(p);
+  if (p->at < p->end && (isdigit((unsigned char)*p->at) || *p->at == '-' || *p->at == '+'))
+    return parse_number_attr(p);
   vt_raw_attr *attr = vt_parse_new_attr(p, VT_RAW_TYPE);
   attr->type = vt_parse_type(p);
   return attr;
@@ -390,7 +433,8 @@ const vt_raw_attr *vt_parse_attr(vt_parser *p) {
   return attr;
 }
 
-// ---- dictionaries -------------------------------------------------------------------------------------------------
+// ---- dictionaries
+// -------------------------------------------------------------------------------------------------
 
 void vt_parse_spread(vt_parser *p, vt_named_list *out, const vt_raw_attr *dict) {
   for (uint32_t i = 0; dict->kind == VT_RAW_DICT && i < dict->count; i++) {
@@ -400,8 +444,8 @@ void vt_parse_spread(vt_parser *p, vt_named_list *out, const vt_raw_attr *dict) 
 }
 
 static void push_spread(vt_parser *p, vt_named_list *out, vt_raw_named named) {
-  static const char *const structures[] = {"dot_dimension_numbers", "dimension_numbers", "scatter_dimension_numbers",
-                                           "algorithm"};
+  static const char *const structures[] = {"dot_dimension_numbers", "dimension_numbers",
+                                           "scatter_dimension_numbers", "algorithm"};
   for (size_t i = 0; i < sizeof structures / sizeof *structures; i++)
     if (vt_string_is(named.name, structures[i]) && named.value->kind == VT_RAW_DICT) {
       vt_parse_spread(p, out, named.value);
@@ -420,8 +464,10 @@ void vt_parse_attr_dict(vt_parser *p, vt_named_list *out) {
   vt_parse_expect(p, "{");
   if (vt_parse_take(p, "}")) return;
   do {
-    vt_raw_named named = {.name = vt_parse_peek_char(p, '"') ? vt_parse_quoted(p) : vt_parse_word(p)};
-    if (!named.name.size) vt_parse_fail(p, VT_INVALID_ARGUMENT, "the name of an attribute was expected");
+    vt_raw_named named = {.name =
+                              vt_parse_peek_char(p, '"') ? vt_parse_quoted(p) : vt_parse_word(p)};
+    if (!named.name.size)
+      vt_parse_fail(p, VT_INVALID_ARGUMENT, "the name of an attribute was expected");
     named.value = vt_parse_take(p, "=") ? vt_parse_attr(p) : vt_parse_new_attr(p, VT_RAW_UNIT);
     push_spread(p, out, named);
   } while (vt_parse_ok(p) && vt_parse_take(p, ","));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// text_dense.c - dense<...> in MLIR text: nested lists, one value for all, or a string of hexadecimal bytes.
+// text_dense.c - dense<...> in MLIR text: nested lists, one value for all, or a string of
+// hexadecimal bytes.
 //
-// The data is kept in the form of the binary encoding (raw.h): elements in whole bytes, one element for a splat.
+// The data is kept in the form of the binary encoding (raw.h): elements in whole bytes, one element
+// for a splat.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -20,16 +22,22 @@ typedef struct items {
 
 static int float_bias(vt_dtype dtype, int exponent_bits) {
   switch (dtype) {
-  case VT_F8E4M3B11FNUZ: return 11;
-  case VT_F8E4M3FNUZ: return 8;
-  case VT_F8E5M2FNUZ: return 16;
-  case VT_F8E8M0FNU: return 127;
-  default: return (1 << (exponent_bits - 1)) - 1;
+  case VT_F8E4M3B11FNUZ:
+    return 11;
+  case VT_F8E4M3FNUZ:
+    return 8;
+  case VT_F8E5M2FNUZ:
+    return 16;
+  case VT_F8E8M0FNU:
+    return 127;
+  default:
+    return (1 << (exponent_bits - 1)) - 1;
   }
 }
 
-// The bits of `value` in a format of at most 16 bits, nearest even. Text holds values of the format itself, with at
-// most rounding noise in the last digits: overflow does not occur and gives the largest exponent.
+// The bits of `value` in a format of at most 16 bits, nearest even. Text holds values of the format
+// itself, with at most rounding noise in the last digits: overflow does not occur and gives the
+// largest exponent.
 static uint64_t small_float_bits(vt_dtype dtype, double value) {
   const vt_dtype_info *info = vt_dtype_get(dtype);
   int mantissa = info->mantissa, bias = float_bias(dtype, info->exponent), exponent;
@@ -45,13 +53,16 @@ static uint64_t small_float_bits(vt_dtype dtype, double value) {
   return bits | sign << (mantissa + info->exponent);
 }
 
-static bool is_hex(vt_string t) { return t.size > 2 && memchr(t.data, 'x', t.size); }
+static bool is_hex(vt_string t) {
+  return t.size > 2 && memchr(t.data, 'x', t.size);
+}
 
 static uint64_t integer_bits(vt_string t) {
   char buffer[40] = {0};
   memcpy(buffer, t.data, t.size < 39 ? t.size : 39);
   if (buffer[0] == '-' && is_hex(t)) return 0 - strtoull(buffer + 1, NULL, 16);
-  return buffer[0] == '-' ? 0 - strtoull(buffer + 1, NULL, 10) : strtoull(buffer, NULL, is_hex(t) ? 16 : 10);
+  return buffer[0] == '-' ? 0 - strtoull(buffer + 1, NULL, 10)
+                          : strtoull(buffer, NULL, is_hex(t) ? 16 : 10);
 }
 
 // Bits of one number of a real element type.
@@ -109,17 +120,20 @@ vt_bytes vt_parse_hex(vt_parser *p, vt_string text) {
 // Bytes of the collected elements: one for a splat, else all.
 static vt_bytes encode(vt_parser *p, const vt_raw_type *type, const items *list) {
   vt_dtype dtype = type->dtype, part = dtype == VT_C64 ? VT_F32 : dtype == VT_C128 ? VT_F64 : dtype;
-  size_t each = vt_dtype_bytes(part), parts = part == dtype ? 1 : 2, count = list->list.size / parts;
+  size_t each = vt_dtype_bytes(part), parts = part == dtype ? 1 : 2,
+         count = list->list.size / parts;
   int64_t wanted = vt_raw_elements(type);
   if (list->list.size % parts || (count != 1 && (int64_t)count != wanted)) {
     vt_parse_fail(p, VT_INVALID_ARGUMENT, "%zu elements for a tensor of %" PRId64, count, wanted);
     return (vt_bytes){0};
   }
-  uint8_t *bytes = VT_NEW_ARRAY(p->arena, uint8_t, count * parts * each + 1);
+  uint8_t *bytes = VT_NEW_ARRAY(p->arena, uint8_t, count *parts *each + 1);
   for (size_t i = 0; i < list->list.size; i++) {
     const item *one = &list->list.data[i];
-    uint64_t bits = one->is_bool ? (one->value ? (count == 1 && wanted != 1 ? 0xFF : 1) : 0) : number_bits(part, one->text);
-    if (one->is_bool != (dtype == VT_PRED)) vt_parse_fail(p, VT_INVALID_ARGUMENT, "an element is of another type");
+    uint64_t bits = one->is_bool ? (one->value ? (count == 1 && wanted != 1 ? 0xFF : 1) : 0)
+                                 : number_bits(part, one->text);
+    if (one->is_bool != (dtype == VT_PRED))
+      vt_parse_fail(p, VT_INVALID_ARGUMENT, "an element is of another type");
     for (size_t b = 0; b < each; b++) bytes[i * each + b] = (uint8_t)(bits >> (8 * b));
   }
   return (vt_bytes){bytes, count * parts * each};
@@ -130,14 +144,17 @@ const vt_raw_attr *vt_parse_dense(vt_parser *p) {
   items list = {0};
   vt_string hex = {NULL, 0};
   vt_parse_expect(p, "<");
-  if (vt_parse_peek_char(p, '"')) hex = vt_parse_quoted(p);
-  else if (!vt_parse_peek_char(p, '>')) parse_items(p, &list);
+  if (vt_parse_peek_char(p, '"'))
+    hex = vt_parse_quoted(p);
+  else if (!vt_parse_peek_char(p, '>'))
+    parse_items(p, &list);
   vt_parse_expect(p, ">");
   vt_parse_expect(p, ":");
   attr->type = vt_parse_type(p);
   if (!vt_parse_ok(p)) return attr;
   if (attr->type->kind != VT_RAW_TENSOR || !attr->type->dtype) {
-    vt_parse_fail(p, VT_UNIMPLEMENTED, "dense data of %s", attr->type->what ? attr->type->what : "this type");
+    vt_parse_fail(p, VT_UNIMPLEMENTED, "dense data of %s",
+                  attr->type->what ? attr->type->what : "this type");
   } else if (hex.data) {
     attr->data = vt_parse_hex(p, hex);
   } else if (list.list.size) {

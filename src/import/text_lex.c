@@ -17,7 +17,8 @@ void vt_parse_fail(vt_parser *p, vt_code code, const char *format, ...) {
       }
     va_list args;
     va_start(args, format);
-    p->failure = vt_status_wrap(vt_errorv(code, format, args), "line %d column %d", line, (int)(p->at - line_start) + 1);
+    p->failure = vt_status_wrap(vt_errorv(code, format, args), "line %d column %d", line,
+                                (int)(p->at - line_start) + 1);
     va_end(args);
   }
   p->at = p->end;
@@ -40,7 +41,9 @@ void vt_parse_space(vt_parser *p) {
   }
 }
 
-static bool is_word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.' || c == '$'; }
+static bool is_word_char(char c) {
+  return isalnum((unsigned char)c) || c == '_' || c == '.' || c == '$';
+}
 
 bool vt_parse_peek(vt_parser *p, const char *token) {
   size_t size = strlen(token);
@@ -95,7 +98,8 @@ vt_string vt_parse_quoted(vt_parser *p) {
     return (vt_string){"", 0};
   }
   const char *start = p->at;
-  while (p->at < p->end && *p->at != '"' && *p->at != '\n') p->at += *p->at == '\\' && p->at + 1 < p->end ? 2 : 1;
+  while (p->at < p->end && *p->at != '"' && *p->at != '\n')
+    p->at += *p->at == '\\' && p->at + 1 < p->end ? 2 : 1;
   if (p->at >= p->end || *p->at != '"') {
     vt_parse_fail(p, VT_INVALID_ARGUMENT, "string without an end");
     return (vt_string){"", 0};

@@ -6,7 +6,8 @@
 #include "import/text.h"
 #include "import/text_parser.h"
 
-// ---- names of values ----------------------------------------------------------------------------------------------
+// ---- names of values
+// ----------------------------------------------------------------------------------------------
 
 static void bind(vt_parser *p, vt_string name, uint32_t count, vt_raw_value *values) {
   void **place = vt_map_at(&p->values, name.data, name.size);
@@ -46,14 +47,15 @@ void vt_parse_operands(vt_parser *p, vt_operand_list *out) {
     vt_array_push_in(p->arena, out, value);
     const char *comma = p->at;
     if (!vt_parse_take(p, ",")) return;
-    if (!vt_parse_peek_char(p, '%')) {  // the comma belongs to what follows
+    if (!vt_parse_peek_char(p, '%')) { // the comma belongs to what follows
       p->at = comma;
       return;
     }
   } while (vt_parse_ok(p));
 }
 
-// ---- regions ------------------------------------------------------------------------------------------------------
+// ---- regions
+// ------------------------------------------------------------------------------------------------------
 
 vt_raw_region *vt_parse_new_region(vt_parser *p, vt_op_parse *o) {
   vt_raw_region *region = VT_NEW(p->arena, vt_raw_region);
@@ -76,14 +78,17 @@ void vt_parse_add_args(vt_parser *p, vt_raw_region *region, uint32_t count, cons
 static vt_raw_op *parse_op(vt_parser *p, vt_raw_region *region);
 
 static void append(vt_raw_region *region, vt_raw_op *op) {
-  if (region->last) region->last->next = op;
-  else region->first = op;
+  if (region->last)
+    region->last->next = op;
+  else
+    region->first = op;
   region->last = op;
 }
 
 static void parse_ops(vt_parser *p, vt_raw_region *region) {
   while (vt_parse_ok(p) && !vt_parse_take(p, "}")) {
-    if (vt_parse_peek_char(p, '^')) vt_parse_fail(p, VT_UNIMPLEMENTED, "a region of several blocks");
+    if (vt_parse_peek_char(p, '^'))
+      vt_parse_fail(p, VT_UNIMPLEMENTED, "a region of several blocks");
     vt_raw_op *op = vt_parse_ok(p) ? parse_op(p, region) : NULL;
     if (op) append(region, op);
   }
@@ -131,20 +136,26 @@ void vt_parse_region(vt_parser *p, vt_op_parse *o) {
   vt_parse_unbind_to(p, mark);
 }
 
-// ---- ops ----------------------------------------------------------------------------------------------------------
+// ---- ops
+// ----------------------------------------------------------------------------------------------------------
 
 const vt_vhlo_row *vt_parse_row(vt_string name) {
-  static const struct { const char *text, *row; } others[] = {
-      {"func.func", "vhlo.func_v1"}, {"func.call", "vhlo.call_v1"}, {"func.return", "vhlo.return_v1"},
-      {"call", "vhlo.call_v1"}, {"return", "vhlo.return_v1"}, {"module", "builtin.module"},
-      {"builtin.module", "builtin.module"}};
+  static const struct {
+    const char *text, *row;
+  } others[] = {{"func.func", "vhlo.func_v1"},       {"func.call", "vhlo.call_v1"},
+                {"func.return", "vhlo.return_v1"},   {"call", "vhlo.call_v1"},
+                {"return", "vhlo.return_v1"},        {"module", "builtin.module"},
+                {"builtin.module", "builtin.module"}};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (vt_string_is(name, others[i].text)) return vt_vhlo_find(others[i].row, strlen(others[i].row));
-  if (name.size <= 11 || memcmp(name.data, "stablehlo.", 10)) return vt_vhlo_find(name.data, name.size);
+    if (vt_string_is(name, others[i].text))
+      return vt_vhlo_find(others[i].row, strlen(others[i].row));
+  if (name.size <= 11 || memcmp(name.data, "stablehlo.", 10))
+    return vt_vhlo_find(name.data, name.size);
   char versioned[80];
   const vt_vhlo_row *row = NULL;
   for (int version = 2; version >= 1 && !row && name.size < 64; version--) {
-    int size = snprintf(versioned, sizeof versioned, "vhlo.%.*s_v%d", (int)name.size - 10, name.data + 10, version);
+    int size = snprintf(versioned, sizeof versioned, "vhlo.%.*s_v%d", (int)name.size - 10,
+                        name.data + 10, version);
     row = vt_vhlo_find(versioned, (size_t)size);
   }
   return row;
@@ -197,8 +208,10 @@ static void parse_generic(vt_parser *p, vt_op_parse *o) {
   const vt_raw_type *type = vt_parse_function_type(p);
   if (!vt_parse_ok(p)) return;
   if (type->input_count != o->operands.size)
-    vt_parse_fail(p, VT_INVALID_ARGUMENT, "%u operand types for %zu operands", type->input_count, o->operands.size);
-  for (uint32_t i = type->input_count; i < type->count; i++) vt_array_push_in(p->arena, &o->results, type->items[i]);
+    vt_parse_fail(p, VT_INVALID_ARGUMENT, "%u operand types for %zu operands", type->input_count,
+                  o->operands.size);
+  for (uint32_t i = type->input_count; i < type->count; i++)
+    vt_array_push_in(p->arena, &o->results, type->items[i]);
 }
 
 typedef struct result_name {
@@ -231,7 +244,8 @@ static vt_raw_op *parse_op(vt_parser *p, vt_raw_region *region) {
     return NULL;
   }
   o.op = vt_parse_new_op(p, region, row);
-  if (generic) parse_generic(p, &o);
+  if (generic)
+    parse_generic(p, &o);
   else if (!vt_parse_pretty(p, name, &o))
     vt_parse_fail(p, VT_UNIMPLEMENTED, "%.*s has no short form", (int)name.size, name.data);
   vt_parse_loc(p);
@@ -249,25 +263,32 @@ static vt_raw_op *parse_op(vt_parser *p, vt_raw_region *region) {
   return o.op;
 }
 
-// ---- the file -----------------------------------------------------------------------------------------------------
+// ---- the file
+// -----------------------------------------------------------------------------------------------------
 
-// {-# dialect_resources: { builtin: { name: "0x..." } } #-} : the first four bytes are the alignment.
+// {-# dialect_resources: { builtin: { name: "0x..." } } #-} : the first four bytes are the
+// alignment.
 static void parse_resources(vt_parser *p) {
   while (vt_parse_ok(p) && !vt_parse_take(p, "#-}")) {
     vt_string name = vt_parse_peek_char(p, '"') ? vt_parse_quoted(p) : vt_parse_word(p);
     if (!name.size) {
-      if (p->at < p->end) p->at++;
-      else vt_parse_fail(p, VT_INVALID_ARGUMENT, "resources without an end");
+      if (p->at < p->end)
+        p->at++;
+      else
+        vt_parse_fail(p, VT_INVALID_ARGUMENT, "resources without an end");
       continue;
     }
     if (!vt_parse_take(p, ":") || !vt_parse_peek_char(p, '"')) continue;
     vt_string hex = vt_parse_quoted(p);
     for (size_t i = 0; i < p->resources.size; i++) {
       vt_raw_attr *attr = p->resources.data[i];
-      if (attr->string.size != name.size || memcmp(attr->string.data, name.data, name.size)) continue;
+      if (attr->string.size != name.size || memcmp(attr->string.data, name.data, name.size))
+        continue;
       attr->data = vt_parse_hex(p, hex);
-      if (attr->data.size < 4) vt_parse_fail(p, VT_INVALID_ARGUMENT, "resource without data");
-      else attr->data = (vt_bytes){attr->data.data + 4, attr->data.size - 4};
+      if (attr->data.size < 4)
+        vt_parse_fail(p, VT_INVALID_ARGUMENT, "resource without data");
+      else
+        attr->data = (vt_bytes){attr->data.data + 4, attr->data.size - 4};
     }
   }
 }
@@ -312,9 +333,15 @@ static vt_status finish(vt_parser *p) {
 
 vt_status vt_mlir_text_read(vt_bytes program, vt_arena *arena, vt_raw_module *out_module) {
   const char *text = (const char *)program.data;
-  vt_parser p = {.arena = arena, .start = text, .at = text, .end = text + program.size, .counted = text, .line = 1};
+  vt_parser p = {.arena = arena,
+                 .start = text,
+                 .at = text,
+                 .end = text + program.size,
+                 .counted = text,
+                 .line = 1};
   *out_module = (vt_raw_module){.producer = "text", .program_bytes = program.size};
-  if (!program.size || memchr(text, 0, program.size)) return vt_error(VT_INVALID_ARGUMENT, "neither MLIR bytecode nor text");
+  if (!program.size || memchr(text, 0, program.size))
+    return vt_error(VT_INVALID_ARGUMENT, "neither MLIR bytecode nor text");
   parse_file(&p, out_module);
   return finish(&p);
 }

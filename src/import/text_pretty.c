@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // text_pretty.c - the short forms in which MLIR prints ops.
 //
-// Most are operands, named pieces ("dims = [0, 1]"), an attribute dictionary and types; the pieces are rows of a table.
-// The others have a function each. Types of operands are known from their definitions, so only result types are read:
-// what stands behind the arrow, or the last type where there is none.
+// Most are operands, named pieces ("dims = [0, 1]"), an attribute dictionary and types; the pieces
+// are rows of a table. The others have a function each. Types of operands are known from their
+// definitions, so only result types are read: what stands behind the arrow, or the last type where
+// there is none.
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,11 @@
 
 typedef enum piece_kind { INTS, INT, BOOL, STRING, ENUM, PRECISION, PAIR, ALGORITHM } piece_kind;
 
-static const struct { const char *op, *word; piece_kind kind; const char *attr; } pieces[] = {
+static const struct {
+  const char *op, *word;
+  piece_kind kind;
+  const char *attr;
+} pieces[] = {
     {"stablehlo.broadcast_in_dim", "dims", INTS, "broadcast_dimensions"},
     {"stablehlo.dynamic_broadcast_in_dim", "dims", INTS, "broadcast_dimensions"},
     {"stablehlo.broadcast", "sizes", INTS, "broadcast_sizes"},
@@ -64,15 +69,25 @@ static void push_precision(vt_parser *p, vt_op_parse *o) {
 static void parse_piece(vt_parser *p, vt_op_parse *o, piece_kind kind, const char *attr) {
   vt_parse_expect(p, "=");
   switch (kind) {
-  case INTS: push_ints(p, o, attr); break;
-  case INT: push_int(p, o, attr, vt_parse_int(p)); break;
+  case INTS:
+    push_ints(p, o, attr);
+    break;
+  case INT:
+    push_int(p, o, attr, vt_parse_int(p));
+    break;
   case BOOL:
     push_int(p, o, attr, vt_parse_take(p, "true"));
     (void)vt_parse_take(p, "false");
     break;
-  case STRING: vt_parse_push_attr(p, &o->attrs, attr, vt_parse_string_attr(p, vt_parse_quoted(p))); break;
-  case ENUM: vt_parse_push_attr(p, &o->attrs, attr, vt_parse_enum(p, attr)); break;
-  case PRECISION: push_precision(p, o); break;
+  case STRING:
+    vt_parse_push_attr(p, &o->attrs, attr, vt_parse_string_attr(p, vt_parse_quoted(p)));
+    break;
+  case ENUM:
+    vt_parse_push_attr(p, &o->attrs, attr, vt_parse_enum(p, attr));
+    break;
+  case PRECISION:
+    push_precision(p, o);
+    break;
   case PAIR: {
     bool batching = !strcmp(attr, "batching");
     push_ints(p, o, batching ? "lhs_batching_dimensions" : "lhs_contracting_dimensions");
@@ -80,7 +95,9 @@ static void parse_piece(vt_parser *p, vt_op_parse *o, piece_kind kind, const cha
     push_ints(p, o, batching ? "rhs_batching_dimensions" : "rhs_contracting_dimensions");
     break;
   }
-  case ALGORITHM: vt_parse_spread(p, &o->attrs, vt_parse_struct(p)); break;
+  case ALGORITHM:
+    vt_parse_spread(p, &o->attrs, vt_parse_struct(p));
+    break;
   }
 }
 
@@ -119,23 +136,28 @@ static void parse_plain(vt_parser *p, vt_string name, vt_op_parse *o) {
   parse_types(p, o, false);
 }
 
-// ---- ops with a form of their own ---------------------------------------------------------------------------------
+// ---- ops with a form of their own
+// ---------------------------------------------------------------------------------
 
 static void parse_constant(vt_parser *p, vt_string name, vt_op_parse *o) {
   (void)name;
   if (vt_parse_peek_char(p, '{')) vt_parse_attr_dict(p, &o->attrs);
   const vt_raw_attr *value = vt_parse_attr(p);
-  if (value->type) vt_array_push_in(p->arena, &o->results, value->type);
-  else vt_parse_fail(p, VT_INVALID_ARGUMENT, "a constant without a type");
+  if (value->type)
+    vt_array_push_in(p->arena, &o->results, value->type);
+  else
+    vt_parse_fail(p, VT_INVALID_ARGUMENT, "a constant without a type");
   vt_parse_push_attr(p, &o->attrs, "value", value);
 }
 
 static void parse_compare(vt_parser *p, vt_string name, vt_op_parse *o) {
   (void)name;
-  vt_parse_push_attr(p, &o->attrs, "comparison_direction", vt_parse_enum(p, "comparison_direction"));
+  vt_parse_push_attr(p, &o->attrs, "comparison_direction",
+                     vt_parse_enum(p, "comparison_direction"));
   vt_parse_expect(p, ",");
   vt_parse_operands(p, &o->operands);
-  if (vt_parse_take(p, ",")) vt_parse_push_attr(p, &o->attrs, "compare_type", vt_parse_enum(p, "comparison_type"));
+  if (vt_parse_take(p, ","))
+    vt_parse_push_attr(p, &o->attrs, "compare_type", vt_parse_enum(p, "comparison_type"));
   parse_types(p, o, false);
 }
 
@@ -156,7 +178,8 @@ static void parse_slice(vt_parser *p, vt_string name, vt_op_parse *o) {
     vt_array_push_in(p->arena, &lists[2], stride);
     if (!vt_parse_peek(p, "]")) vt_parse_expect(p, ",");
   }
-  for (int i = 0; i < 3; i++) vt_parse_push_attr(p, &o->attrs, names[i], vt_parse_ints_attr(p, &lists[i]));
+  for (int i = 0; i < 3; i++)
+    vt_parse_push_attr(p, &o->attrs, names[i], vt_parse_ints_attr(p, &lists[i]));
   parse_types(p, o, false);
 }
 
@@ -172,8 +195,12 @@ static void push_padding(vt_parser *p, vt_op_parse *o) {
 }
 
 static void parse_convolution(vt_parser *p, vt_string name, vt_op_parse *o) {
-  static const struct { const char *word, *attr; } window[] = {{"stride", "window_strides"},
-      {"lhs_dilate", "lhs_dilation"}, {"rhs_dilate", "rhs_dilation"}, {"reverse", "window_reversal"}};
+  static const struct {
+    const char *word, *attr;
+  } window[] = {{"stride", "window_strides"},
+                {"lhs_dilate", "lhs_dilation"},
+                {"rhs_dilate", "rhs_dilation"},
+                {"reverse", "window_reversal"}};
   (void)name;
   vt_parse_expect(p, "(");
   vt_parse_operands(p, &o->operands);
@@ -214,7 +241,8 @@ static void make_reducer(vt_parser *p, vt_op_parse *o, vt_string name) {
   vt_raw_region *region = vt_parse_new_region(p, o);
   const vt_raw_type *scalar = o->operands.data[1]->type, *pair[2] = {scalar, scalar};
   vt_parse_add_args(p, region, 2, NULL, pair);
-  vt_op_parse body = {.op = vt_parse_new_op(p, region, row)}, last = {.op = vt_parse_new_op(p, region, end)};
+  vt_op_parse body = {.op = vt_parse_new_op(p, region, row)},
+              last = {.op = vt_parse_new_op(p, region, end)};
   for (int i = 0; i < 2; i++) vt_array_push_in(p->arena, &body.operands, &region->args[i]);
   vt_array_push_in(p->arena, &body.results, scalar);
   vt_parse_finish_op(p, &body);
@@ -304,7 +332,8 @@ static void parse_while(vt_parser *p, vt_string name, vt_op_parse *o) {
   }
   if (names.size) parse_types(p, o, true);
   if (vt_parse_take(p, "attributes")) vt_parse_attr_dict(p, &o->attrs);
-  if (vt_parse_ok(p) && o->results.size != names.size) vt_parse_fail(p, VT_INVALID_ARGUMENT, "types of the loop");
+  if (vt_parse_ok(p) && o->results.size != names.size)
+    vt_parse_fail(p, VT_INVALID_ARGUMENT, "types of the loop");
   for (int r = 0; r < 2 && vt_parse_ok(p); r++) {
     size_t mark = p->bound.size;
     vt_parse_expect(p, r ? "do" : "cond");
@@ -352,7 +381,8 @@ static void parse_reduce_precision(vt_parser *p, vt_string name, vt_op_parse *o)
   vt_string format = vt_parse_word(p);
   char text[32] = {0};
   memcpy(text, format.data, format.size < 31 ? format.size : 31);
-  if (sscanf(text, "e%3dm%3d", &exponent, &mantissa) != 2) vt_parse_fail(p, VT_INVALID_ARGUMENT, "format of a float");
+  if (sscanf(text, "e%3dm%3d", &exponent, &mantissa) != 2)
+    vt_parse_fail(p, VT_INVALID_ARGUMENT, "format of a float");
   push_int(p, o, "exponent_bits", exponent);
   push_int(p, o, "mantissa_bits", mantissa);
   parse_types(p, o, false);
@@ -373,10 +403,12 @@ static void parse_all_types(vt_parser *p, vt_string name, vt_op_parse *o) {
   if (o->operands.size || vt_parse_peek(p, ":")) parse_types(p, o, true);
 }
 
-// ---- functions and modules ----------------------------------------------------------------------------------------
+// ---- functions and modules
+// ----------------------------------------------------------------------------------------
 
 // "(%a: type {attrs}, ...)" for arguments, "(type {attrs}, ...)" for results.
-static void parse_signature(vt_parser *p, name_list *names, vt_type_items *types, vt_attr_items *dicts) {
+static void parse_signature(vt_parser *p, name_list *names, vt_type_items *types,
+                            vt_attr_items *dicts) {
   while (vt_parse_ok(p) && !vt_parse_take(p, ")")) {
     if (names) {
       vt_parse_expect(p, "%");
@@ -415,9 +447,12 @@ static void parse_func(vt_parser *p, vt_string name, vt_op_parse *o) {
   if (vt_parse_take(p, "attributes")) vt_parse_attr_dict(p, &o->attrs);
   if (!vt_parse_ok(p)) return;
   vt_raw_type *function = VT_NEW(p->arena, vt_raw_type);
-  *function = (vt_raw_type){.kind = VT_RAW_FUNCTION, .items = types.data, .count = (uint32_t)types.size,
+  *function = (vt_raw_type){.kind = VT_RAW_FUNCTION,
+                            .items = types.data,
+                            .count = (uint32_t)types.size,
                             .input_count = inputs};
-  if (!vt_raw_type_measure(function)) vt_parse_fail(p, VT_INVALID_ARGUMENT, "a function's type is too large");
+  if (!vt_raw_type_measure(function))
+    vt_parse_fail(p, VT_INVALID_ARGUMENT, "a function's type is too large");
   vt_raw_attr *type = vt_parse_new_attr(p, VT_RAW_TYPE);
   type->type = function;
   vt_parse_push_attr(p, &o->attrs, "function_type", type);
@@ -440,7 +475,8 @@ static void parse_module(vt_parser *p, vt_string name, vt_op_parse *o) {
   vt_parse_region_body(p, vt_parse_new_region(p, o));
 }
 
-// ---- Shardy -------------------------------------------------------------------------------------------------------
+// ---- Shardy
+// -------------------------------------------------------------------------------------------------------
 
 static void parse_mesh(vt_parser *p, vt_string name, vt_op_parse *o) {
   (void)name;
@@ -450,7 +486,8 @@ static void parse_mesh(vt_parser *p, vt_string name, vt_op_parse *o) {
   if (vt_parse_peek_char(p, '{')) vt_parse_attr_dict(p, &o->attrs);
 }
 
-// sharding_constraint, reshard: %x <@mesh, [...]> : type. Collectives: [axes] %x out_sharding=<...> : type.
+// sharding_constraint, reshard: %x <@mesh, [...]> : type. Collectives: [axes] %x out_sharding=<...>
+// : type.
 static void parse_reshard(vt_parser *p, vt_string name, vt_op_parse *o) {
   (void)name;
   if (vt_parse_peek_char(p, '[') || vt_parse_peek_char(p, '{')) vt_parse_skip_balanced(p);
@@ -529,22 +566,44 @@ static void parse_computation(vt_parser *p, vt_string name, vt_op_parse *o) {
   parse_types(p, o, false);
 }
 
-static const struct { const char *name; void (*parse)(vt_parser *, vt_string, vt_op_parse *); } forms[] = {
-    {"module", parse_module}, {"builtin.module", parse_module}, {"func.func", parse_func},
-    {"call", parse_call}, {"func.call", parse_call}, {"stablehlo.custom_call", parse_call},
-    {"return", parse_return}, {"func.return", parse_return}, {"stablehlo.return", parse_return},
-    {"sdy.return", parse_return}, {"stablehlo.constant", parse_constant}, {"sdy.constant", parse_constant},
-    {"stablehlo.compare", parse_compare}, {"stablehlo.slice", parse_slice},
-    {"stablehlo.convolution", parse_convolution}, {"stablehlo.reduce", parse_reduce},
-    {"stablehlo.while", parse_while}, {"stablehlo.composite", parse_composite},
+static const struct {
+  const char *name;
+  void (*parse)(vt_parser *, vt_string, vt_op_parse *);
+} forms[] = {
+    {"module", parse_module},
+    {"builtin.module", parse_module},
+    {"func.func", parse_func},
+    {"call", parse_call},
+    {"func.call", parse_call},
+    {"stablehlo.custom_call", parse_call},
+    {"return", parse_return},
+    {"func.return", parse_return},
+    {"stablehlo.return", parse_return},
+    {"sdy.return", parse_return},
+    {"stablehlo.constant", parse_constant},
+    {"sdy.constant", parse_constant},
+    {"stablehlo.compare", parse_compare},
+    {"stablehlo.slice", parse_slice},
+    {"stablehlo.convolution", parse_convolution},
+    {"stablehlo.reduce", parse_reduce},
+    {"stablehlo.while", parse_while},
+    {"stablehlo.composite", parse_composite},
     {"stablehlo.get_tuple_element", parse_get_tuple_element},
     {"stablehlo.reduce_precision", parse_reduce_precision},
-    {"stablehlo.optimization_barrier", parse_all_types}, {"sdy.mesh", parse_mesh},
-    {"sdy.sharding_constraint", parse_reshard}, {"sdy.reshard", parse_reshard}, {"sdy.all_gather", parse_reshard},
-    {"sdy.all_slice", parse_reshard}, {"sdy.all_to_all", parse_reshard}, {"sdy.all_reduce", parse_reshard},
-    {"sdy.reduce_scatter", parse_reshard}, {"sdy.collective_permute", parse_reshard},
-    {"sdy.data_flow_edge", parse_reshard}, {"sdy.propagation_barrier", parse_barrier},
-    {"sdy.sharding_group", parse_group}, {"sdy.manual_computation", parse_computation},
+    {"stablehlo.optimization_barrier", parse_all_types},
+    {"sdy.mesh", parse_mesh},
+    {"sdy.sharding_constraint", parse_reshard},
+    {"sdy.reshard", parse_reshard},
+    {"sdy.all_gather", parse_reshard},
+    {"sdy.all_slice", parse_reshard},
+    {"sdy.all_to_all", parse_reshard},
+    {"sdy.all_reduce", parse_reshard},
+    {"sdy.reduce_scatter", parse_reshard},
+    {"sdy.collective_permute", parse_reshard},
+    {"sdy.data_flow_edge", parse_reshard},
+    {"sdy.propagation_barrier", parse_barrier},
+    {"sdy.sharding_group", parse_group},
+    {"sdy.manual_computation", parse_computation},
     {"sdy.named_computation", parse_computation},
 };
 
@@ -554,7 +613,9 @@ bool vt_parse_pretty(vt_parser *p, vt_string name, vt_op_parse *o) {
     forms[i].parse(p, name, o);
     return true;
   }
-  if (name.size < 10 || memcmp(name.data, "stablehlo.", 10) || o->op->row->handler == VT_HANDLE_RETURN) return false;
+  if (name.size < 10 || memcmp(name.data, "stablehlo.", 10) ||
+      o->op->row->handler == VT_HANDLE_RETURN)
+    return false;
   parse_plain(p, name, o);
   return true;
 }

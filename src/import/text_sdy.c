@@ -101,8 +101,10 @@ const vt_raw_attr *vt_parse_sdy_sharding(vt_parser *p) {
   const vt_raw_attr *replicated = vt_parse_array_attr(p, none), *unreduced = replicated;
   int64_t ignored, reduction = 0;
   vt_parse_expect(p, "<");
-  if (vt_parse_take(p, "mesh")) mesh = vt_parse_sdy_mesh(p);
-  else mesh = vt_parse_string_attr(p, vt_parse_symbol(p));
+  if (vt_parse_take(p, "mesh"))
+    mesh = vt_parse_sdy_mesh(p);
+  else
+    mesh = vt_parse_string_attr(p, vt_parse_symbol(p));
   vt_parse_expect(p, ",");
   vt_parse_expect(p, "[");
   while (vt_parse_ok(p) && !vt_parse_take(p, "]")) {
@@ -115,8 +117,10 @@ const vt_raw_attr *vt_parse_sdy_sharding(vt_parser *p) {
     if (!is_replicated) vt_parse_expect(p, "unreduced");
     vt_parse_expect(p, "=");
     const vt_raw_attr *axes = parse_axes(p, &ignored);
-    if (is_replicated) replicated = axes;
-    else unreduced = axes;
+    if (is_replicated)
+      replicated = axes;
+    else
+      unreduced = axes;
     if (!is_replicated) reduction = parse_reduction(p);
   }
   vt_parse_expect(p, ">");

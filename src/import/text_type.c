@@ -64,10 +64,12 @@ static const vt_raw_type *parse_tensor(vt_parser *p) {
   vt_raw_type *type = new_type(p, VT_RAW_TENSOR);
   type->rank = parse_dims(p, dims);
   const vt_raw_type *of = vt_parse_type(p);
-  if (vt_parse_take(p, ",")) {  // an encoding: bounds of dynamic dimensions
+  if (vt_parse_take(p, ",")) { // an encoding: bounds of dynamic dimensions
     while (p->at < p->end && *p->at != '>') {
-      if (*p->at == '<') vt_parse_skip_balanced(p);
-      else p->at++;
+      if (*p->at == '<')
+        vt_parse_skip_balanced(p);
+      else
+        p->at++;
     }
   }
   vt_parse_expect(p, ">");
@@ -80,7 +82,8 @@ static const vt_raw_type *parse_tensor(vt_parser *p) {
   return finish(p, type);
 }
 
-static const vt_raw_type *parse_list(vt_parser *p, vt_raw_type_kind kind, const char *open, const char *close) {
+static const vt_raw_type *parse_list(vt_parser *p, vt_raw_type_kind kind, const char *open,
+                                     const char *close) {
   vt_type_items items = {0};
   vt_parse_expect(p, open);
   if (!vt_parse_take(p, close)) {
@@ -103,7 +106,8 @@ const vt_raw_type *vt_parse_function_type(vt_parser *p) {
   vt_parse_expect(p, "->");
   if (vt_parse_peek_char(p, '(')) {
     const vt_raw_type *results = parse_list(p, VT_RAW_TUPLE, "(", ")");
-    for (uint32_t i = 0; i < results->count; i++) vt_array_push_in(p->arena, &items, results->items[i]);
+    for (uint32_t i = 0; i < results->count; i++)
+      vt_array_push_in(p->arena, &items, results->items[i]);
   } else {
     const vt_raw_type *result = vt_parse_type(p);
     vt_array_push_in(p->arena, &items, result);
@@ -125,8 +129,9 @@ static const vt_raw_type *parse_dialect_type(vt_parser *p) {
   const vt_raw_type *alias = vt_map_find(&p->aliases, key, strlen(key));
   if (alias) return alias;
   if (vt_parse_peek_char(p, '<')) vt_parse_skip_balanced(p);
-  return refused(p, name.size >= 5 && !memcmp(name.data, "quant", 5) ? "a quantised type"
-                                                                      : "a type of an unknown dialect");
+  return refused(p, name.size >= 5 && !memcmp(name.data, "quant", 5)
+                        ? "a quantised type"
+                        : "a type of an unknown dialect");
 }
 
 static const vt_raw_type *parse_named(vt_parser *p) {
@@ -148,7 +153,8 @@ static const vt_raw_type *parse_named(vt_parser *p) {
     none->what = "the type none";
     return finish(p, none);
   }
-  if (word.size > 2 && word.data[0] == 's' && word.data[1] == 'i') word = (vt_string){word.data + 1, word.size - 1};
+  if (word.size > 2 && word.data[0] == 's' && word.data[1] == 'i')
+    word = (vt_string){word.data + 1, word.size - 1};
   vt_dtype dtype = vt_dtype_from_text(word.data, word.size);
   if (dtype) return element(p, dtype);
   if (!word.size) vt_parse_fail(p, VT_INVALID_ARGUMENT, "a type was expected");
@@ -157,12 +163,16 @@ static const vt_raw_type *parse_named(vt_parser *p) {
 }
 
 const vt_raw_type *vt_parse_type(vt_parser *p) {
-  static const vt_raw_type none = {.kind = VT_RAW_REFUSED, .what = "a malformed type", .height = 1, .leaves = 1};
+  static const vt_raw_type none = {
+      .kind = VT_RAW_REFUSED, .what = "a malformed type", .height = 1, .leaves = 1};
   const vt_raw_type *type = &none;
   if (vt_parse_enter(p)) {
-    if (vt_parse_peek_char(p, '(')) type = vt_parse_function_type(p);
-    else if (vt_parse_peek_char(p, '!')) type = parse_dialect_type(p);
-    else type = parse_named(p);
+    if (vt_parse_peek_char(p, '('))
+      type = vt_parse_function_type(p);
+    else if (vt_parse_peek_char(p, '!'))
+      type = parse_dialect_type(p);
+    else
+      type = parse_named(p);
   }
   p->depth--;
   return vt_parse_ok(p) ? type : &none;

@@ -9,30 +9,31 @@
 
 // What import does with an op.
 typedef enum vt_handler {
-  VT_HANDLE_OP,            // becomes the op of the row
+  VT_HANDLE_OP, // becomes the op of the row
   VT_HANDLE_MODULE,
   VT_HANDLE_FUNC,
   VT_HANDLE_RETURN,
   VT_HANDLE_TUPLE,
   VT_HANDLE_GET_TUPLE_ELEMENT,
-  VT_HANDLE_ALIAS,         // results are the operands: casts, async_done
-  VT_HANDLE_INLINE,        // results are what the region returns: async_start, named_computation
-  VT_HANDLE_COMPOSITE,     // regions are dropped
+  VT_HANDLE_ALIAS,     // results are the operands: casts, async_done
+  VT_HANDLE_INLINE,    // results are what the region returns: async_start, named_computation
+  VT_HANDLE_COMPOSITE, // regions are dropped
   VT_HANDLE_MESH,
-  VT_HANDLE_EINSUM,        // becomes dot_general or transpose
-  VT_HANDLE_FOLD,          // dynamic forms: folded when the result is static
+  VT_HANDLE_EINSUM, // becomes dot_general or transpose
+  VT_HANDLE_FOLD,   // dynamic forms: folded when the result is static
 } vt_handler;
 
 enum { VT_VHLO_ATTRS = 21 };
 
 typedef struct vt_vhlo_row {
   vt_handler handler;
-  vt_opcode code;                     // VT_OP_INVALID unless OP, COMPOSITE, FOLD
-  const char *name;                   // with its dialect: "vhlo.add_v1"
-  const char *attrs[VT_VHLO_ATTRS];   // in the order of the properties; ends with NULL; "x?" = optional attribute
+  vt_opcode code;                   // VT_OP_INVALID unless OP, COMPOSITE, FOLD
+  const char *name;                 // with its dialect: "vhlo.add_v1"
+  const char *attrs[VT_VHLO_ATTRS]; // in the order of the properties; ends with NULL; "x?" =
+                                    // optional attribute
 } vt_vhlo_row;
 
-const vt_vhlo_row *vt_vhlo_find(const char *name, size_t size);  // NULL when unknown
-const vt_vhlo_row *vt_vhlo_at(size_t index);                     // NULL behind the last row
+const vt_vhlo_row *vt_vhlo_find(const char *name, size_t size); // NULL when unknown
+const vt_vhlo_row *vt_vhlo_at(size_t index);                    // NULL behind the last row
 
 #endif

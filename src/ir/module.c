@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// module.c - creating, linking, copying and numbering functions and ops; attribute access. See module.h.
+// module.c - creating, linking, copying and numbering functions and ops; attribute access. See
+// module.h.
 #include "ir/module.h"
 
 #include <assert.h>
@@ -21,7 +22,7 @@ vt_module *vt_module_create(void) {
 
 void vt_module_destroy(vt_module *module) {
   if (!module) return;
-  vt_arena arena = module->arena;  // the module lies in its own arena
+  vt_arena arena = module->arena; // the module lies in its own arena
   vt_arena_free(&arena);
 }
 
@@ -34,7 +35,7 @@ vt_func *vt_func_create(vt_module *module, const char *name) {
 
 void vt_module_add_func(vt_module *module, vt_func *func) {
   assert(!vt_module_find_func(module, func->name));
-  if ((module->func_count & (module->func_count - 1)) == 0) {  // room doubles at powers of two
+  if ((module->func_count & (module->func_count - 1)) == 0) { // room doubles at powers of two
     uint32_t room = module->func_count ? module->func_count * 2 : 1;
     vt_func **grown = VT_NEW_ARRAY(&module->arena, vt_func *, room);
     if (module->func_count) memcpy(grown, module->funcs, sizeof *grown * module->func_count);
@@ -152,7 +153,8 @@ void vt_value_replace(vt_value *from, vt_value *to) {
     if (func->returns[i] == from) func->returns[i] = to;
 }
 
-// Copies the ops of `from` into `to` (before `before`, or at the end), values renamed by `map` (by id of `from`).
+// Copies the ops of `from` into `to` (before `before`, or at the end), values renamed by `map` (by
+// id of `from`).
 static void copy_ops(vt_func *to, vt_op *before, const vt_func *from, vt_value **map) {
   for (const vt_op *op = from->first; op; op = op->next) {
     vt_op *copy = vt_op_create(to, op->code, op->loc, op->operand_count, NULL, 0, NULL, 0);
@@ -309,8 +311,7 @@ static bool string_equal(vt_string a, vt_string b) {
 static bool literal_equal(const vt_literal *a, const vt_literal *b) {
   if (a == b) return true;
   if (!vt_type_equal(a->type, b->type) || a->splat != b->splat) return false;
-  size_t bytes =
-      a->splat ? vt_dtype_bytes(a->type.dtype) : (size_t)vt_type_bytes(a->type);
+  size_t bytes = a->splat ? vt_dtype_bytes(a->type.dtype) : (size_t)vt_type_bytes(a->type);
   return !bytes || !memcmp(a->data, b->data, bytes);
 }
 
@@ -319,21 +320,28 @@ bool vt_attr_equal(const vt_attr *a, const vt_attr *b) {
   switch (vt_attr_kind_of(a->key)) {
   case VT_ATTR_KIND_I64:
   case VT_ATTR_KIND_BOOL:
-  case VT_ATTR_KIND_DTYPE: return a->i64 == b->i64;
-  case VT_ATTR_KIND_F64: return !memcmp(&a->f64, &b->f64, sizeof a->f64);
-  case VT_ATTR_KIND_STRING: return string_equal(a->string, b->string);
-  case VT_ATTR_KIND_INTS: return !a->count || !memcmp(a->ints, b->ints, sizeof *a->ints * a->count);
+  case VT_ATTR_KIND_DTYPE:
+    return a->i64 == b->i64;
+  case VT_ATTR_KIND_F64:
+    return !memcmp(&a->f64, &b->f64, sizeof a->f64);
+  case VT_ATTR_KIND_STRING:
+    return string_equal(a->string, b->string);
+  case VT_ATTR_KIND_INTS:
+    return !a->count || !memcmp(a->ints, b->ints, sizeof *a->ints * a->count);
   case VT_ATTR_KIND_STRINGS:
     for (uint32_t i = 0; i < a->count; i++)
       if (!string_equal(a->strings[i], b->strings[i])) return false;
     return true;
-  case VT_ATTR_KIND_LITERAL: return literal_equal(a->literal, b->literal);
+  case VT_ATTR_KIND_LITERAL:
+    return literal_equal(a->literal, b->literal);
   case VT_ATTR_KIND_FUNCS:
     return !a->count || !memcmp(a->funcs, b->funcs, sizeof *a->funcs * a->count);
-  case VT_ATTR_KIND_DICT: return a->dict == b->dict;
+  case VT_ATTR_KIND_DICT:
+    return a->dict == b->dict;
   case VT_ATTR_KIND_SHARDINGS:
     return !a->count || !memcmp(a->shardings, b->shardings, sizeof *a->shardings * a->count);
-  case VT_ATTR_KIND_NONE: return true;
+  case VT_ATTR_KIND_NONE:
+    return true;
   }
   return false;
 }

@@ -25,34 +25,42 @@ typedef enum vt_attr_key {
 
 typedef enum vt_attr_kind {
   VT_ATTR_KIND_NONE,
-  VT_ATTR_KIND_I64,        // integers and enumerations
+  VT_ATTR_KIND_I64, // integers and enumerations
   VT_ATTR_KIND_BOOL,
   VT_ATTR_KIND_F64,
-  VT_ATTR_KIND_STRING,     // bytes with a size
-  VT_ATTR_KIND_INTS,       // list of int64 (bools as 0 and 1; k x 2 paddings as 2k numbers)
+  VT_ATTR_KIND_STRING, // bytes with a size
+  VT_ATTR_KIND_INTS,   // list of int64 (bools as 0 and 1; k x 2 paddings as 2k numbers)
   VT_ATTR_KIND_STRINGS,
-  VT_ATTR_KIND_DTYPE,      // vt_dtype
-  VT_ATTR_KIND_LITERAL,    // vt_literal
-  VT_ATTR_KIND_FUNCS,      // functions of the module
-  VT_ATTR_KIND_DICT,       // nested names and values
-  VT_ATTR_KIND_SHARDINGS,  // list of vt_sharding
+  VT_ATTR_KIND_DTYPE,     // vt_dtype
+  VT_ATTR_KIND_LITERAL,   // vt_literal
+  VT_ATTR_KIND_FUNCS,     // functions of the module
+  VT_ATTR_KIND_DICT,      // nested names and values
+  VT_ATTR_KIND_SHARDINGS, // list of vt_sharding
 } vt_attr_kind;
 
 enum {
-  VT_OPF_ELTWISE = 1,      // each result element depends on the operand elements at its place (scalars broadcast)
-  VT_OPF_COMM = 2,         // commutative
-  VT_OPF_ASSOC = 4,        // associative, for integers exactly
-  VT_OPF_REDUCES = 8,      // combines elements by a computation
-  VT_OPF_CONTROL = 16,     // runs other functions
-  VT_OPF_COLLECTIVE = 32,  // needs all devices of a group
-  VT_OPF_EFFECT = 64,      // may not be dropped, duplicated or reordered (custom_call says it by an attribute)
+  VT_OPF_ELTWISE =
+      1, // each result element depends on the operand elements at its place (scalars broadcast)
+  VT_OPF_COMM = 2,        // commutative
+  VT_OPF_ASSOC = 4,       // associative, for integers exactly
+  VT_OPF_REDUCES = 8,     // combines elements by a computation
+  VT_OPF_CONTROL = 16,    // runs other functions
+  VT_OPF_COLLECTIVE = 32, // needs all devices of a group
+  VT_OPF_EFFECT =
+      64, // may not be dropped, duplicated or reordered (custom_call says it by an attribute)
   VT_OPF_PER_DEVICE = 128, // its value depends on the device
   VT_OPF_DYNAMIC = 256,    // dynamic shapes
   VT_OPF_SHARDY = 512,     // carries sharding only: the identity when run
 };
 
 typedef enum vt_cost_class {
-  VT_COST_FREE, VT_COST_CHEAP, VT_COST_MEDIUM, VT_COST_EXPENSIVE, VT_COST_MOVE, VT_COST_REDUCE, VT_COST_MATRIX,
+  VT_COST_FREE,
+  VT_COST_CHEAP,
+  VT_COST_MEDIUM,
+  VT_COST_EXPENSIVE,
+  VT_COST_MOVE,
+  VT_COST_REDUCE,
+  VT_COST_MATRIX,
   VT_COST_LIBRARY
 } vt_cost_class;
 
@@ -65,8 +73,9 @@ typedef struct vt_op_info {
 } vt_op_info;
 
 const vt_op_info *vt_op_info_get(vt_opcode code);
-const char *vt_op_short_name(vt_opcode code);  // "add"; the text behind the first dot
-vt_opcode vt_opcode_from_text(const char *text, size_t size);  // full name; VT_OP_INVALID when unknown
+const char *vt_op_short_name(vt_opcode code); // "add"; the text behind the first dot
+vt_opcode vt_opcode_from_text(const char *text,
+                              size_t size); // full name; VT_OP_INVALID when unknown
 
 const char *vt_attr_text(vt_attr_key key);
 vt_attr_kind vt_attr_kind_of(vt_attr_key key);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // print.c - modules as StableHLO text in MLIR's generic form.
-// Closed regions are opened again: a captured value is printed by the name it has outside, so the text is what MLIR
-// and the frameworks parse. Names are %0, %1, ... unique in one function of the module.
+// Closed regions are opened again: a captured value is printed by the name it has outside, so the
+// text is what MLIR and the frameworks parse. Names are %0, %1, ... unique in one function of the
+// module.
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 typedef struct printer {
   vt_text *out;
   int64_t max_literal;
-  vt_map names;  // value -> number + 1
+  vt_map names; // value -> number + 1
   uintptr_t next;
   int indent;
 } printer;
@@ -19,7 +20,9 @@ static void put_indent(printer *p) {
   for (int i = 0; i < p->indent; i++) vt_text_put(p->out, "  ");
 }
 
-static void define(printer *p, const vt_value *value) { *vt_map_at_ptr(&p->names, value) = (void *)++p->next; }
+static void define(printer *p, const vt_value *value) {
+  *vt_map_at_ptr(&p->names, value) = (void *)++p->next;
+}
 static uintptr_t number_of(const printer *p, const vt_value *value) {
   return (uintptr_t)vt_map_find_ptr(&p->names, value);
 }
@@ -53,8 +56,8 @@ void vt_print_string(vt_text *out, const char *data, size_t size) {
 static void put_symbol(vt_text *out, const char *name) {
   bool plain = name[0] != 0;
   for (const char *c = name; *c; c++)
-    plain = plain && ((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_' || *c == '.' || *c == '$' ||
-                      (c > name && *c >= '0' && *c <= '9'));
+    plain = plain && ((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_' ||
+                      *c == '.' || *c == '$' || (c > name && *c >= '0' && *c <= '9'));
   vt_text_put(out, "@");
   if (plain)
     vt_text_put(out, name);
@@ -62,7 +65,8 @@ static void put_symbol(vt_text *out, const char *name) {
     vt_print_string(out, name, strlen(name));
 }
 
-static void put_ints(vt_text *out, const char *open, uint32_t count, const int64_t *ints, const char *close) {
+static void put_ints(vt_text *out, const char *open, uint32_t count, const int64_t *ints,
+                     const char *close) {
   vt_text_put(out, open);
   for (uint32_t i = 0; i < count; i++) vt_text_printf(out, "%s%" PRId64, i ? ", " : "", ints[i]);
   vt_text_put(out, close);
@@ -75,11 +79,21 @@ static void put_array(vt_text *out, uint32_t count, const int64_t *ints) {
 
 static void put_dict_value(vt_text *out, const vt_dict_value *value) {
   switch (value->kind) {
-  case VT_DICT_UNIT: vt_text_put(out, "unit"); break;
-  case VT_DICT_BOOL: vt_text_put(out, value->i64 ? "true" : "false"); break;
-  case VT_DICT_I64: vt_text_printf(out, "%" PRId64 " : i64", value->i64); break;
-  case VT_DICT_F64: vt_text_printf(out, "%.17e : f64", value->f64); break;
-  case VT_DICT_STRING: vt_print_string(out, value->string.data, value->string.size); break;
+  case VT_DICT_UNIT:
+    vt_text_put(out, "unit");
+    break;
+  case VT_DICT_BOOL:
+    vt_text_put(out, value->i64 ? "true" : "false");
+    break;
+  case VT_DICT_I64:
+    vt_text_printf(out, "%" PRId64 " : i64", value->i64);
+    break;
+  case VT_DICT_F64:
+    vt_text_printf(out, "%.17e : f64", value->f64);
+    break;
+  case VT_DICT_STRING:
+    vt_print_string(out, value->string.data, value->string.size);
+    break;
   case VT_DICT_ARRAY:
     vt_text_put(out, "[");
     for (size_t i = 0; i < value->count; i++) {
@@ -108,22 +122,38 @@ static const char *enum_text(vt_attr_key key, int64_t value, const char **out_ki
   static const char *const ffts[] = {"FFT", "IFFT", "RFFT", "IRFFT"};
   static const char *const rngs[] = {"DEFAULT", "THREE_FRY", "PHILOX"};
   static const char *const distributions[] = {"?", "UNIFORM", "NORMAL"};
-  static const char *const transposes[] = {"TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"};
+  static const char *const transposes[] = {"TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE",
+                                           "ADJOINT"};
   const char *const *words;
   switch (key) {
-  case VT_ATTR_COMPARISON_DIRECTION: words = directions, *out_kind = "comparison_direction"; break;
-  case VT_ATTR_COMPARE_TYPE: words = compares, *out_kind = "comparison_type"; break;
-  case VT_ATTR_FFT_TYPE: words = ffts, *out_kind = "fft_type"; break;
-  case VT_ATTR_RNG_ALGORITHM: words = rngs, *out_kind = "rng_algorithm"; break;
-  case VT_ATTR_RNG_DISTRIBUTION: words = distributions, *out_kind = "rng_distribution"; break;
-  case VT_ATTR_TRANSPOSE_A: words = transposes, *out_kind = "transpose"; break;
-  default: return NULL;
+  case VT_ATTR_COMPARISON_DIRECTION:
+    words = directions, *out_kind = "comparison_direction";
+    break;
+  case VT_ATTR_COMPARE_TYPE:
+    words = compares, *out_kind = "comparison_type";
+    break;
+  case VT_ATTR_FFT_TYPE:
+    words = ffts, *out_kind = "fft_type";
+    break;
+  case VT_ATTR_RNG_ALGORITHM:
+    words = rngs, *out_kind = "rng_algorithm";
+    break;
+  case VT_ATTR_RNG_DISTRIBUTION:
+    words = distributions, *out_kind = "rng_distribution";
+    break;
+  case VT_ATTR_TRANSPOSE_A:
+    words = transposes, *out_kind = "transpose";
+    break;
+  default:
+    return NULL;
   }
   return words[value];
 }
 
 static const char *precision_text(int64_t precision) {
-  return precision == VT_PRECISION_HIGHEST ? "HIGHEST" : precision == VT_PRECISION_HIGH ? "HIGH" : "DEFAULT";
+  return precision == VT_PRECISION_HIGHEST ? "HIGHEST"
+         : precision == VT_PRECISION_HIGH  ? "HIGH"
+                                           : "DEFAULT";
 }
 
 static void put_strings(vt_text *out, const vt_attr *attr) {
@@ -153,13 +183,15 @@ static void put_ints_attr(vt_text *out, const vt_attr *attr) {
   if (attr->key == VT_ATTR_PRECISION_CONFIG) {
     vt_text_put(out, "[");
     for (uint32_t i = 0; i < attr->count; i++)
-      vt_text_printf(out, "%s#stablehlo<precision %s>", i ? ", " : "", precision_text(attr->ints[i]));
+      vt_text_printf(out, "%s#stablehlo<precision %s>", i ? ", " : "",
+                     precision_text(attr->ints[i]));
     vt_text_put(out, "]");
   } else if (attr->key == VT_ATTR_PADDING) {
     vt_text_put(out, "dense<");
     if (attr->count) vt_text_put(out, "[");
     for (uint32_t i = 0; i + 1 < attr->count; i += 2)
-      vt_text_printf(out, "%s[%" PRId64 ", %" PRId64 "]", i ? ", " : "", attr->ints[i], attr->ints[i + 1]);
+      vt_text_printf(out, "%s[%" PRId64 ", %" PRId64 "]", i ? ", " : "", attr->ints[i],
+                     attr->ints[i + 1]);
     if (attr->count) vt_text_put(out, "]");
     vt_text_printf(out, "> : tensor<%ux2xi64>", attr->count / 2);
   } else if (attr->key == VT_ATTR_WINDOW_REVERSAL) {
@@ -175,15 +207,32 @@ static void put_ints_attr(vt_text *out, const vt_attr *attr) {
 // `single_sharding`: sdy ops carry one sharding, others one for each result.
 static void put_attr_value(printer *p, const vt_attr *attr, bool single_sharding) {
   switch (vt_attr_kind_of(attr->key)) {
-  case VT_ATTR_KIND_NONE: break;
-  case VT_ATTR_KIND_I64: put_i64_attr(p->out, attr); break;
-  case VT_ATTR_KIND_BOOL: vt_text_put(p->out, attr->i64 ? "true" : "false"); break;
-  case VT_ATTR_KIND_F64: vt_text_printf(p->out, "%.9e : f32", attr->f64); break;
-  case VT_ATTR_KIND_STRING: vt_print_string(p->out, attr->string.data, attr->string.size); break;
-  case VT_ATTR_KIND_INTS: put_ints_attr(p->out, attr); break;
-  case VT_ATTR_KIND_STRINGS: put_strings(p->out, attr); break;
-  case VT_ATTR_KIND_DTYPE: vt_text_put(p->out, vt_dtype_get((vt_dtype)attr->i64)->text); break;
-  case VT_ATTR_KIND_LITERAL: vt_print_literal(p->out, attr->literal, p->max_literal); break;
+  case VT_ATTR_KIND_NONE:
+    break;
+  case VT_ATTR_KIND_I64:
+    put_i64_attr(p->out, attr);
+    break;
+  case VT_ATTR_KIND_BOOL:
+    vt_text_put(p->out, attr->i64 ? "true" : "false");
+    break;
+  case VT_ATTR_KIND_F64:
+    vt_text_printf(p->out, "%.9e : f32", attr->f64);
+    break;
+  case VT_ATTR_KIND_STRING:
+    vt_print_string(p->out, attr->string.data, attr->string.size);
+    break;
+  case VT_ATTR_KIND_INTS:
+    put_ints_attr(p->out, attr);
+    break;
+  case VT_ATTR_KIND_STRINGS:
+    put_strings(p->out, attr);
+    break;
+  case VT_ATTR_KIND_DTYPE:
+    vt_text_put(p->out, vt_dtype_get((vt_dtype)attr->i64)->text);
+    break;
+  case VT_ATTR_KIND_LITERAL:
+    vt_print_literal(p->out, attr->literal, p->max_literal);
+    break;
   case VT_ATTR_KIND_FUNCS:
     if (attr->key == VT_ATTR_CALLED_COMPUTATIONS) vt_text_put(p->out, "[");
     for (uint32_t i = 0; i < attr->count; i++) {
@@ -192,7 +241,9 @@ static void put_attr_value(printer *p, const vt_attr *attr, bool single_sharding
     }
     if (attr->key == VT_ATTR_CALLED_COMPUTATIONS) vt_text_put(p->out, "]");
     break;
-  case VT_ATTR_KIND_DICT: put_dict_value(p->out, attr->dict); break;
+  case VT_ATTR_KIND_DICT:
+    put_dict_value(p->out, attr->dict);
+    break;
   case VT_ATTR_KIND_SHARDINGS:
     if (!single_sharding) vt_text_put(p->out, "#sdy.sharding_per_value<[");
     for (uint32_t i = 0; i < attr->count; i++) {
@@ -204,20 +255,32 @@ static void put_attr_value(printer *p, const vt_attr *attr, bool single_sharding
   }
 }
 
-// Dimension numbers and other attributes that MLIR keeps as one: printed by print_numbers.c, not one by one.
+// Dimension numbers and other attributes that MLIR keeps as one: printed by print_numbers.c, not
+// one by one.
 static bool is_grouped(const vt_op *op, vt_attr_key key) {
   switch (op->code) {
-  case VT_OP_DOT_GENERAL: return key != VT_ATTR_PRECISION_CONFIG;
-  case VT_OP_GATHER: return key != VT_ATTR_SLICE_SIZES && key != VT_ATTR_INDICES_ARE_SORTED;
-  case VT_OP_SCATTER: return key != VT_ATTR_UNIQUE_INDICES && key != VT_ATTR_INDICES_ARE_SORTED;
+  case VT_OP_DOT_GENERAL:
+    return key != VT_ATTR_PRECISION_CONFIG;
+  case VT_OP_GATHER:
+    return key != VT_ATTR_SLICE_SIZES && key != VT_ATTR_INDICES_ARE_SORTED;
+  case VT_OP_SCATTER:
+    return key != VT_ATTR_UNIQUE_INDICES && key != VT_ATTR_INDICES_ARE_SORTED;
   case VT_OP_CONVOLUTION:
     switch (key) {
-    case VT_ATTR_WINDOW_STRIDES: case VT_ATTR_PADDING: case VT_ATTR_LHS_DILATION: case VT_ATTR_RHS_DILATION:
-    case VT_ATTR_WINDOW_REVERSAL: case VT_ATTR_FEATURE_GROUP_COUNT: case VT_ATTR_BATCH_GROUP_COUNT:
-    case VT_ATTR_PRECISION_CONFIG: return false;
-    default: return true;
+    case VT_ATTR_WINDOW_STRIDES:
+    case VT_ATTR_PADDING:
+    case VT_ATTR_LHS_DILATION:
+    case VT_ATTR_RHS_DILATION:
+    case VT_ATTR_WINDOW_REVERSAL:
+    case VT_ATTR_FEATURE_GROUP_COUNT:
+    case VT_ATTR_BATCH_GROUP_COUNT:
+    case VT_ATTR_PRECISION_CONFIG:
+      return false;
+    default:
+      return true;
     }
-  default: return key == VT_ATTR_CHANNEL_ID || key == VT_ATTR_CHANNEL_TYPE;
+  default:
+    return key == VT_ATTR_CHANNEL_ID || key == VT_ATTR_CHANNEL_TYPE;
   }
 }
 
@@ -230,11 +293,13 @@ static bool is_listed(const vt_op *op, vt_attr_key key) {
 
 static bool is_omitted(const vt_op *op, const vt_attr *attr) {
   // Kept in forms of their own that a reader does not need back.
-  if (attr->key == VT_ATTR_RESULT_ACCURACY || attr->key == VT_ATTR_OUTPUT_OPERAND_ALIASES) return true;
+  if (attr->key == VT_ATTR_RESULT_ACCURACY || attr->key == VT_ATTR_OUTPUT_OPERAND_ALIASES)
+    return true;
   if (attr->key == VT_ATTR_OPERAND_LAYOUTS || attr->key == VT_ATTR_RESULT_LAYOUTS) return true;
   if (attr->key == VT_ATTR_USE_GLOBAL_DEVICE_IDS) return true;
   if (attr->key == VT_ATTR_REPLICA_MESH_AXES) return true;
-  return op->code == VT_OP_COMPARE && attr->key == VT_ATTR_COMPARE_TYPE && attr->i64 == VT_CMPTYPE_NOTYPE;
+  return op->code == VT_OP_COMPARE && attr->key == VT_ATTR_COMPARE_TYPE &&
+         attr->i64 == VT_CMPTYPE_NOTYPE;
 }
 
 static void put_channel(printer *p, const vt_op *op, bool *first) {
@@ -242,10 +307,13 @@ static void put_channel(printer *p, const vt_op *op, bool *first) {
   if (!channel) return;
   bool transfer = op->code == VT_OP_SEND || op->code == VT_OP_RECV;
   if (!transfer && channel->i64 <= 0) return;
-  vt_text_printf(p->out, "%schannel_handle = #stablehlo.channel_handle<handle = %" PRId64 ", type = %" PRId64 ">",
-                 *first ? "" : ", ", channel->i64, vt_attr_i64_or(op, VT_ATTR_CHANNEL_TYPE, transfer ? 1 : 0));
+  vt_text_printf(
+      p->out,
+      "%schannel_handle = #stablehlo.channel_handle<handle = %" PRId64 ", type = %" PRId64 ">",
+      *first ? "" : ", ", channel->i64, vt_attr_i64_or(op, VT_ATTR_CHANNEL_TYPE, transfer ? 1 : 0));
   *first = false;
-  if (vt_attr_i64_or(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0)) vt_text_put(p->out, ", use_global_device_ids");
+  if (vt_attr_i64_or(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0))
+    vt_text_put(p->out, ", use_global_device_ids");
 }
 
 // <{...}>: what ops.def lists for the op.
@@ -359,8 +427,8 @@ static void put_ops(printer *p, const vt_func *func, const char *terminator) {
 static void put_io(printer *p, const char *name, uint32_t count, const vt_io_info *infos) {
   bool any = false;
   for (uint32_t i = 0; infos && i < count; i++)
-    any = any || infos[i].sharding || infos[i].alias_output >= 0 || infos[i].donor || infos[i].result_info[0] ||
-          infos[i].memory_kind[0] || infos[i].layout_mode[0];
+    any = any || infos[i].sharding || infos[i].alias_output >= 0 || infos[i].donor ||
+          infos[i].result_info[0] || infos[i].memory_kind[0] || infos[i].layout_mode[0];
   if (!any) return;
   vt_text_printf(p->out, ", %s = [", name);
   for (uint32_t i = 0; i < count; i++) {
@@ -373,9 +441,11 @@ static void put_io(printer *p, const char *name, uint32_t count, const vt_io_inf
       vt_print_string(p->out, info->result_info, strlen(info->result_info));
     }
     if (info->layout_mode && info->layout_mode[0])
-      vt_text_printf(p->out, "%smhlo.layout_mode = \"%s\"", separator, info->layout_mode), separator = ", ";
+      vt_text_printf(p->out, "%smhlo.layout_mode = \"%s\"", separator, info->layout_mode),
+          separator = ", ";
     if (info->memory_kind && info->memory_kind[0])
-      vt_text_printf(p->out, "%smhlo.memory_kind = \"%s\"", separator, info->memory_kind), separator = ", ";
+      vt_text_printf(p->out, "%smhlo.memory_kind = \"%s\"", separator, info->memory_kind),
+          separator = ", ";
     if (info->sharding && info->sharding->kind == VT_SHARDING_MESH) {
       vt_text_printf(p->out, "%ssdy.sharding = ", separator), separator = ", ";
       vt_print_sharding(p->out, info->sharding, true);
@@ -440,6 +510,7 @@ void vt_module_print(const vt_module *module, int64_t max_literal, vt_text *out_
     vt_map_free(&p.names);
     p.next = 0;
   }
-  vt_text_printf(out_text, "}) {mhlo.num_partitions = %d : i32, mhlo.num_replicas = %d : i32} : () -> ()\n",
+  vt_text_printf(out_text,
+                 "}) {mhlo.num_partitions = %d : i32, mhlo.num_replicas = %d : i32} : () -> ()\n",
                  module->num_partitions, module->num_replicas);
 }

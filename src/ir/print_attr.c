@@ -6,7 +6,7 @@
 
 #include "ir/print.h"
 
-enum { MAX_LISTED = 16 };  // longer literals are printed as hexadecimal bytes
+enum { MAX_LISTED = 16 }; // longer literals are printed as hexadecimal bytes
 
 static void put_float(vt_text *out, double value, uint64_t bits, int digits) {
   if (isfinite(value))
@@ -22,9 +22,17 @@ static void put_element(vt_text *out, vt_dtype dtype, const uint8_t *data) {
   float f32;
   double f64;
   switch (dtype) {
-  case VT_PRED: vt_text_put(out, bits ? "true" : "false"); return;
-  case VT_F32: memcpy(&f32, data, 4); put_float(out, (double)f32, bits, 8); return;
-  case VT_F64: memcpy(&f64, data, 8); put_float(out, f64, bits, 16); return;
+  case VT_PRED:
+    vt_text_put(out, bits ? "true" : "false");
+    return;
+  case VT_F32:
+    memcpy(&f32, data, 4);
+    put_float(out, (double)f32, bits, 8);
+    return;
+  case VT_F64:
+    memcpy(&f64, data, 8);
+    put_float(out, f64, bits, 16);
+    return;
   case VT_C64:
   case VT_C128:
     vt_text_put(out, "(");
@@ -33,12 +41,16 @@ static void put_element(vt_text *out, vt_dtype dtype, const uint8_t *data) {
     put_element(out, dtype == VT_C64 ? VT_F32 : VT_F64, data + bytes / 2);
     vt_text_put(out, ")");
     return;
-  default: break;
+  default:
+    break;
   }
   if (vt_dtype_is_float(dtype)) {
     vt_text_printf(out, "0x%0*" PRIX64, (int)bytes * 2, bits);
   } else if (vt_dtype_kind_of(dtype) == VT_KIND_SIGNED) {
-    int64_t value = bytes == 1 ? (int8_t)bits : bytes == 2 ? (int16_t)bits : bytes == 4 ? (int32_t)bits : (int64_t)bits;
+    int64_t value = bytes == 1   ? (int8_t)bits
+                    : bytes == 2 ? (int16_t)bits
+                    : bytes == 4 ? (int32_t)bits
+                                 : (int64_t)bits;
     vt_text_printf(out, "%" PRId64, value);
   } else {
     vt_text_printf(out, "%" PRIu64, bits);
@@ -131,7 +143,8 @@ void vt_print_sharding(vt_text *out, const vt_sharding *sharding, bool prefix) {
   vt_text_put(out, ">");
 }
 
-static void put_field(vt_text *out, const vt_op *op, vt_attr_key key, const char *name, bool *first) {
+static void put_field(vt_text *out, const vt_op *op, vt_attr_key key, const char *name,
+                      bool *first) {
   uint32_t count;
   const int64_t *ints = vt_attr_ints(op, key, &count);
   if (!count) return;
@@ -141,8 +154,10 @@ static void put_field(vt_text *out, const vt_op *op, vt_attr_key key, const char
   *first = false;
 }
 
-// One side of a convolution's dimension numbers: letters for the single dimensions, numbers for the spatial ones.
-static void put_conv_side(vt_text *out, const vt_op *op, const char *letters, const vt_attr_key keys[3]) {
+// One side of a convolution's dimension numbers: letters for the single dimensions, numbers for the
+// spatial ones.
+static void put_conv_side(vt_text *out, const vt_op *op, const char *letters,
+                          const vt_attr_key keys[3]) {
   uint32_t spatial_count;
   const int64_t *spatial = vt_attr_ints(op, keys[2], &spatial_count);
   vt_text_put(out, "[");
@@ -158,17 +173,21 @@ static void put_conv_side(vt_text *out, const vt_op *op, const char *letters, co
 
 static void put_algorithm(vt_text *out, const vt_op *op) {
   if (!vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE)) return;
-  static const vt_attr_key types[3] = {VT_ATTR_LHS_PRECISION_TYPE, VT_ATTR_RHS_PRECISION_TYPE, VT_ATTR_ACCUMULATION_TYPE};
-  static const char *const names[3] = {"lhs_precision_type", "rhs_precision_type", "accumulation_type"};
+  static const vt_attr_key types[3] = {VT_ATTR_LHS_PRECISION_TYPE, VT_ATTR_RHS_PRECISION_TYPE,
+                                       VT_ATTR_ACCUMULATION_TYPE};
+  static const char *const names[3] = {"lhs_precision_type", "rhs_precision_type",
+                                       "accumulation_type"};
   vt_text_put(out, ", algorithm = #stablehlo.dot_algorithm<");
   for (int i = 0; i < 3; i++) {
     vt_dtype dtype = (vt_dtype)vt_attr_i64(op, types[i]);
-    vt_text_printf(out, "%s%s = %s", i ? ", " : "", names[i], dtype ? vt_dtype_get(dtype)->text : "tf32");
+    vt_text_printf(out, "%s%s = %s", i ? ", " : "", names[i],
+                   dtype ? vt_dtype_get(dtype)->text : "tf32");
   }
   vt_text_printf(out,
                  ", lhs_component_count = %" PRId64 ", rhs_component_count = %" PRId64
                  ", num_primitive_operations = %" PRId64 ", allow_imprecise_accumulation = %s>",
-                 vt_attr_i64(op, VT_ATTR_LHS_COMPONENT_COUNT), vt_attr_i64(op, VT_ATTR_RHS_COMPONENT_COUNT),
+                 vt_attr_i64(op, VT_ATTR_LHS_COMPONENT_COUNT),
+                 vt_attr_i64(op, VT_ATTR_RHS_COMPONENT_COUNT),
                  vt_attr_i64(op, VT_ATTR_NUM_PRIMITIVE_OPERATIONS),
                  vt_attr_i64(op, VT_ATTR_ALLOW_IMPRECISE) ? "true" : "false");
 }
@@ -192,29 +211,38 @@ bool vt_print_numbers(vt_text *out, const vt_op *op) {
     put_field(out, op, VT_ATTR_OPERAND_BATCHING_DIMS, "operand_batching_dims", &first);
     put_field(out, op, VT_ATTR_START_INDICES_BATCHING_DIMS, "start_indices_batching_dims", &first);
     put_field(out, op, VT_ATTR_START_INDEX_MAP, "start_index_map", &first);
-    vt_text_printf(out, "%sindex_vector_dim = %" PRId64 ">", first ? "" : ", ", vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM));
+    vt_text_printf(out, "%sindex_vector_dim = %" PRId64 ">", first ? "" : ", ",
+                   vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM));
     return true;
   case VT_OP_SCATTER:
     vt_text_put(out, "scatter_dimension_numbers = #stablehlo.scatter<");
     put_field(out, op, VT_ATTR_UPDATE_WINDOW_DIMS, "update_window_dims", &first);
     put_field(out, op, VT_ATTR_INSERTED_WINDOW_DIMS, "inserted_window_dims", &first);
     put_field(out, op, VT_ATTR_INPUT_BATCHING_DIMS, "input_batching_dims", &first);
-    put_field(out, op, VT_ATTR_SCATTER_INDICES_BATCHING_DIMS, "scatter_indices_batching_dims", &first);
-    put_field(out, op, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, "scatter_dims_to_operand_dims", &first);
-    vt_text_printf(out, "%sindex_vector_dim = %" PRId64 ">", first ? "" : ", ", vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM));
+    put_field(out, op, VT_ATTR_SCATTER_INDICES_BATCHING_DIMS, "scatter_indices_batching_dims",
+              &first);
+    put_field(out, op, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, "scatter_dims_to_operand_dims",
+              &first);
+    vt_text_printf(out, "%sindex_vector_dim = %" PRId64 ">", first ? "" : ", ",
+                   vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM));
     return true;
   case VT_OP_CONVOLUTION:
     vt_text_put(out, "dimension_numbers = #stablehlo.conv<");
-    put_conv_side(out, op, "bf", (vt_attr_key[]){VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
-                                                 VT_ATTR_INPUT_SPATIAL_DIMENSIONS});
+    put_conv_side(out, op, "bf",
+                  (vt_attr_key[]){VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
+                                  VT_ATTR_INPUT_SPATIAL_DIMENSIONS});
     vt_text_put(out, "x");
-    put_conv_side(out, op, "io", (vt_attr_key[]){VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION,
-                                                 VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_SPATIAL_DIMENSIONS});
+    put_conv_side(out, op, "io",
+                  (vt_attr_key[]){VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION,
+                                  VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
+                                  VT_ATTR_KERNEL_SPATIAL_DIMENSIONS});
     vt_text_put(out, "->");
-    put_conv_side(out, op, "bf", (vt_attr_key[]){VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
-                                                 VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS});
+    put_conv_side(out, op, "bf",
+                  (vt_attr_key[]){VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
+                                  VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS});
     vt_text_put(out, ">");
     return true;
-  default: return false;
+  default:
+    return false;
   }
 }

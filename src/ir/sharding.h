@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharding.h - how a tensor lies on the devices, as the program says it. Plain data in the module's arena;
-// src/spmd gives it meaning (parsing of text forms, propagation, tiles per device).
+// sharding.h - how a tensor lies on the devices, as the program says it. Plain data in the module's
+// arena; src/spmd gives it meaning (parsing of text forms, propagation, tiles per device).
 #ifndef VT_IR_SHARDING_H
 #define VT_IR_SHARDING_H
 
 #include "ir/module.h"
 
-// An axis of a mesh, or a part of one: the mesh axis seen as [pre_size, size, rest] and the middle taken.
+// An axis of a mesh, or a part of one: the mesh axis seen as [pre_size, size, rest] and the middle
+// taken.
 typedef struct vt_axis_ref {
-  uint32_t axis;                // index into the mesh's axes
-  int64_t pre_size, size;       // 1 and the axis size for a whole axis
+  uint32_t axis;          // index into the mesh's axes
+  int64_t pre_size, size; // 1 and the axis size for a whole axis
 } vt_axis_ref;
 
 typedef struct vt_dim_sharding {
   uint32_t axis_count;
-  const vt_axis_ref *axes;      // major to minor
-  bool closed;                  // propagation may not add axes
-  int64_t priority;             // -1 = none
+  const vt_axis_ref *axes; // major to minor
+  bool closed;             // propagation may not add axes
+  int64_t priority;        // -1 = none
 } vt_dim_sharding;
 
-// Shardy's form: a mesh, and one vt_dim_sharding per dimension of the tensor. Import brings GSPMD's tile
-// assignments into it. A mesh without axes but with one device id means: that device holds all (rank is 0 then,
-// whatever the tensor); an empty mesh means replicated.
+// Shardy's form: a mesh, and one vt_dim_sharding per dimension of the tensor. Import brings GSPMD's
+// tile assignments into it. A mesh without axes but with one device id means: that device holds all
+// (rank is 0 then, whatever the tensor); an empty mesh means replicated.
 struct vt_sharding {
   enum { VT_SHARDING_MESH } kind;
   const vt_mesh *mesh;
@@ -29,7 +30,7 @@ struct vt_sharding {
   const vt_dim_sharding *dims;
   uint32_t replicated_count, unreduced_count;
   const vt_axis_ref *replicated, *unreduced;
-  int32_t reduction;            // of the unreduced axes: 0 sum, 1 max, 2 min
+  int32_t reduction; // of the unreduced axes: 0 sum, 1 max, 2 min
 };
 
 static inline bool vt_sharding_is_maximal(const vt_sharding *s) {

@@ -35,7 +35,9 @@ bool vt_type_same_dims(vt_type a, vt_type b) {
   return a.rank == b.rank && (!a.rank || !memcmp(a.dims, b.dims, sizeof *a.dims * (size_t)a.rank));
 }
 
-bool vt_type_equal(vt_type a, vt_type b) { return a.dtype == b.dtype && vt_type_same_dims(a, b); }
+bool vt_type_equal(vt_type a, vt_type b) {
+  return a.dtype == b.dtype && vt_type_same_dims(a, b);
+}
 
 int64_t vt_type_elements(vt_type type) {
   int64_t n = type.dtype == VT_TOKEN ? 0 : 1;
@@ -59,13 +61,15 @@ vt_status vt_type_check(vt_type type) {
   if (!vt_dtype_get(type.dtype)->kind)
     return vt_error(VT_INVALID_ARGUMENT, "unknown element type %d", (int)type.dtype);
   if (type.rank < 0 || type.rank > VT_MAX_RANK)
-    return vt_error(VT_INVALID_ARGUMENT, "tensor of rank %" PRId32 ": at most %d dimensions are supported",
-                    type.rank, VT_MAX_RANK);
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "tensor of rank %" PRId32 ": at most %d dimensions are supported", type.rank,
+                    VT_MAX_RANK);
   // Sizes of zero do not hide an overflow of the others: strides must fit as well.
   int64_t bytes = vt_dtype_bytes(type.dtype) ? (int64_t)vt_dtype_bytes(type.dtype) : 1;
   for (int32_t i = 0; i < type.rank; i++) {
     if (type.dims[i] < 0)
-      return vt_error(VT_INVALID_ARGUMENT, "dimension %" PRId32 " has size %" PRId64, i, type.dims[i]);
+      return vt_error(VT_INVALID_ARGUMENT, "dimension %" PRId32 " has size %" PRId64, i,
+                      type.dims[i]);
     int64_t size = type.dims[i] ? type.dims[i] : 1;
     if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > (int64_t)1 << 62)
       return vt_error(VT_INVALID_ARGUMENT, "tensor too large: its bytes do not fit 62 bits");

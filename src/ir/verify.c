@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // verify.c - vt_module_verify: structure here, the meaning of each op in verify_<family>.c.
-// In: any module whose pointers are sound. Out: VT_OK, or the first violation with the op and its place.
-// What passes here may be run by the evaluator and compiled by every back end without further checks.
+// In: any module whose pointers are sound. Out: VT_OK, or the first violation with the op and its
+// place. What passes here may be run by the evaluator and compiled by every back end without
+// further checks.
 #include "ir/verify.h"
 
 #include <inttypes.h>
@@ -20,22 +21,25 @@ vt_status vt_verify_error(const vt_op *op, const char *format, ...) {
   return st;
 }
 
-vt_status vt_verify_ints(const vt_op *op, vt_attr_key key, uint32_t count, const int64_t **out_ints) {
+vt_status vt_verify_ints(const vt_op *op, vt_attr_key key, uint32_t count,
+                         const int64_t **out_ints) {
   const vt_attr *attr = vt_op_attr(op, key);
   CHECK(op, attr, "attribute %s is missing", vt_attr_text(key));
-  CHECK(op, attr->count == count, "%s has %u entries, expected %u", vt_attr_text(key), attr->count, count);
+  CHECK(op, attr->count == count, "%s has %u entries, expected %u", vt_attr_text(key), attr->count,
+        count);
   *out_ints = attr->ints;
   return VT_OK;
 }
 
-vt_status vt_verify_dims(const vt_op *op, vt_attr_key key, int32_t rank, bool sorted, const int64_t **out_dims,
-                         uint32_t *out_count) {
+vt_status vt_verify_dims(const vt_op *op, vt_attr_key key, int32_t rank, bool sorted,
+                         const int64_t **out_dims, uint32_t *out_count) {
   const vt_attr *attr = vt_op_attr(op, key);
   CHECK(op, attr, "attribute %s is missing", vt_attr_text(key));
   uint64_t seen = 0;
   for (uint32_t i = 0; i < attr->count; i++) {
     int64_t d = attr->ints[i];
-    CHECK(op, d >= 0 && d < rank, "%s holds %" PRId64 ", outside of rank %d", vt_attr_text(key), d, rank);
+    CHECK(op, d >= 0 && d < rank, "%s holds %" PRId64 ", outside of rank %d", vt_attr_text(key), d,
+          rank);
     CHECK(op, !(seen >> d & 1), "%s holds %" PRId64 " twice", vt_attr_text(key), d);
     CHECK(op, !sorted || !i || attr->ints[i - 1] < d, "%s is not ascending", vt_attr_text(key));
     seen |= (uint64_t)1 << d;
@@ -45,16 +49,19 @@ vt_status vt_verify_dims(const vt_op *op, vt_attr_key key, int32_t rank, bool so
   return VT_OK;
 }
 
-vt_status vt_verify_i64(const vt_op *op, vt_attr_key key, int64_t lowest, int64_t highest, int64_t *out_value) {
+vt_status vt_verify_i64(const vt_op *op, vt_attr_key key, int64_t lowest, int64_t highest,
+                        int64_t *out_value) {
   const vt_attr *attr = vt_op_attr(op, key);
   CHECK(op, attr, "attribute %s is missing", vt_attr_text(key));
-  CHECK(op, attr->i64 >= lowest && attr->i64 <= highest, "%s is %" PRId64 ", outside of %" PRId64 "..%" PRId64,
-        vt_attr_text(key), attr->i64, lowest, highest);
+  CHECK(op, attr->i64 >= lowest && attr->i64 <= highest,
+        "%s is %" PRId64 ", outside of %" PRId64 "..%" PRId64, vt_attr_text(key), attr->i64, lowest,
+        highest);
   *out_value = attr->i64;
   return VT_OK;
 }
 
-static vt_status type_mismatch(const vt_op *op, const char *what, uint32_t i, vt_type got, vt_type want) {
+static vt_status type_mismatch(const vt_op *op, const char *what, uint32_t i, vt_type got,
+                               vt_type want) {
   vt_text text = {0};
   vt_type_print(&text, got);
   vt_text_put(&text, ", expected ");
@@ -64,7 +71,8 @@ static vt_status type_mismatch(const vt_op *op, const char *what, uint32_t i, vt
   return st;
 }
 
-vt_status vt_verify_result(const vt_op *op, uint32_t i, vt_dtype dtype, int32_t rank, const int64_t *dims) {
+vt_status vt_verify_result(const vt_op *op, uint32_t i, vt_dtype dtype, int32_t rank,
+                           const int64_t *dims) {
   vt_type want = {dtype, rank, dims};
   if (i < op->result_count && vt_type_equal(vt_result_type(op, i), want)) return VT_OK;
   CHECK(op, i < op->result_count, "has %u results, expected more", op->result_count);
@@ -74,8 +82,9 @@ vt_status vt_verify_result(const vt_op *op, uint32_t i, vt_dtype dtype, int32_t 
 vt_status vt_verify_region(const vt_op *op, uint32_t i, uint32_t param_count, const vt_type *params,
                            uint32_t return_count, const vt_type *returns) {
   const vt_func *region = op->regions[i];
-  CHECK(op, region->param_count == param_count + op->capture_count, "region %u takes %u values, expected %u", i,
-        region->param_count, param_count + op->capture_count);
+  CHECK(op, region->param_count == param_count + op->capture_count,
+        "region %u takes %u values, expected %u", i, region->param_count,
+        param_count + op->capture_count);
   CHECK(op, region->return_count == return_count, "region %u returns %u values, expected %u", i,
         region->return_count, return_count);
   for (uint32_t k = 0; k < param_count; k++)
@@ -84,7 +93,8 @@ vt_status vt_verify_region(const vt_op *op, uint32_t i, uint32_t param_count, co
   for (uint32_t k = 0; k < op->capture_count; k++) {
     vt_type captured = op->operands[vt_op_own_operands(op) + k]->type;
     if (!vt_type_equal(region->params[param_count + k]->type, captured))
-      return type_mismatch(op, "captured value", k, region->params[param_count + k]->type, captured);
+      return type_mismatch(op, "captured value", k, region->params[param_count + k]->type,
+                           captured);
   }
   for (uint32_t k = 0; k < return_count; k++)
     if (!vt_type_equal(region->returns[k]->type, returns[k]))
@@ -96,15 +106,16 @@ static vt_status verify_arity(const vt_op *op) {
   const vt_op_info *info = vt_op_info_get(op->code);
   CHECK(op, op->code > VT_OP_INVALID && op->code < VT_OP_COUNT, "unknown op %d", (int)op->code);
   CHECK(op, op->capture_count <= op->operand_count, "more captures than operands");
-  CHECK(op, info->operands < 0 || vt_op_own_operands(op) == (uint32_t)info->operands, "has %u operands, expected %d",
-        vt_op_own_operands(op), info->operands);
-  CHECK(op, info->results < 0 || op->result_count == (uint32_t)info->results, "has %u results, expected %d",
-        op->result_count, info->results);
-  CHECK(op, info->regions < 0 || op->region_count == (uint32_t)info->regions, "has %u regions, expected %d",
-        op->region_count, info->regions);
+  CHECK(op, info->operands < 0 || vt_op_own_operands(op) == (uint32_t)info->operands,
+        "has %u operands, expected %d", vt_op_own_operands(op), info->operands);
+  CHECK(op, info->results < 0 || op->result_count == (uint32_t)info->results,
+        "has %u results, expected %d", op->result_count, info->results);
+  CHECK(op, info->regions < 0 || op->region_count == (uint32_t)info->regions,
+        "has %u regions, expected %d", op->region_count, info->regions);
   CHECK(op, !op->capture_count || op->region_count, "captures values but has no region");
   CHECK(op, !(info->flags & VT_OPF_DYNAMIC) || op->code == VT_OP_GET_DIMENSION_SIZE,
-        "dynamic shapes are not supported: every dimension must be known when the program is compiled");
+        "dynamic shapes are not supported: every dimension must be known when the program is "
+        "compiled");
   return VT_OK;
 }
 
@@ -130,8 +141,8 @@ static vt_status verify_op(const vt_op *op) {
 
 enum { MAX_REGION_DEPTH = 256 };
 
-// Values are numbered while walking, so a use before its definition or from another function is found by
-// comparing the value that has this number.
+// Values are numbered while walking, so a use before its definition or from another function is
+// found by comparing the value that has this number.
 static vt_status verify_func(const vt_func *func, int depth) {
   if (depth > MAX_REGION_DEPTH)
     return vt_error(VT_INVALID_ARGUMENT, "regions are nested more than %d deep", MAX_REGION_DEPTH);
@@ -149,12 +160,15 @@ static vt_status verify_func(const vt_func *func, int depth) {
       }
     }
     VT_TRY_OUT(verify_op(op));
-    for (uint32_t i = 0; i < op->region_count; i++) VT_TRY_OUT(verify_func(op->regions[i], depth + 1));
-    for (uint32_t i = 0; i < op->result_count; i++) *vt_map_at_ptr(&defined, &op->results[i]) = &op->results[i];
+    for (uint32_t i = 0; i < op->region_count; i++)
+      VT_TRY_OUT(verify_func(op->regions[i], depth + 1));
+    for (uint32_t i = 0; i < op->result_count; i++)
+      *vt_map_at_ptr(&defined, &op->results[i]) = &op->results[i];
   }
   for (uint32_t i = 0; i < func->return_count; i++) {
     if (!func->returns[i] || !vt_map_find_ptr(&defined, func->returns[i])) {
-      st = vt_error(VT_INVALID_ARGUMENT, "result %u of function %s is not defined in it", i, func->name);
+      st = vt_error(VT_INVALID_ARGUMENT, "result %u of function %s is not defined in it", i,
+                    func->name);
       goto out;
     }
   }
@@ -168,10 +182,12 @@ static vt_status verify_no_recursion(const vt_func *func, vt_map *state) {
   static char visiting, done;
   void *seen = vt_map_find_ptr(state, func);
   if (seen == &done) return VT_OK;
-  if (seen == &visiting) return vt_error(VT_INVALID_ARGUMENT, "function %s calls itself", func->name);
+  if (seen == &visiting)
+    return vt_error(VT_INVALID_ARGUMENT, "function %s calls itself", func->name);
   *vt_map_at_ptr(state, func) = &visiting;
   for (const vt_op *op = func->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->region_count; i++) VT_TRY(verify_no_recursion(op->regions[i], state));
+    for (uint32_t i = 0; i < op->region_count; i++)
+      VT_TRY(verify_no_recursion(op->regions[i], state));
     for (uint32_t a = 0; a < op->attr_count; a++)
       if (vt_attr_kind_of(op->attrs[a].key) == VT_ATTR_KIND_FUNCS)
         for (uint32_t i = 0; i < op->attrs[a].count; i++)
@@ -185,7 +201,8 @@ vt_status vt_module_verify(const vt_module *module) {
   if (!module->main) return vt_error(VT_INVALID_ARGUMENT, "the module has no function main");
   vt_map state = {0};
   vt_status st = VT_OK;
-  for (uint32_t i = 0; i < module->func_count; i++) VT_TRY_OUT(verify_no_recursion(module->funcs[i], &state));
+  for (uint32_t i = 0; i < module->func_count; i++)
+    VT_TRY_OUT(verify_no_recursion(module->funcs[i], &state));
   for (uint32_t i = 0; i < module->func_count; i++) {
     const vt_func *func = module->funcs[i];
     if ((st = verify_func(func, 0))) {

@@ -13,19 +13,26 @@ vt_status vt_verify_error(const vt_op *op, const char *format, ...) VT_CHECKED V
     if (!(condition)) return vt_verify_error(op, __VA_ARGS__);                                     \
   } while (0)
 
-static inline vt_type vt_operand_type(const vt_op *op, uint32_t i) { return op->operands[i]->type; }
-static inline vt_type vt_result_type(const vt_op *op, uint32_t i) { return op->results[i].type; }
+static inline vt_type vt_operand_type(const vt_op *op, uint32_t i) {
+  return op->operands[i]->type;
+}
+static inline vt_type vt_result_type(const vt_op *op, uint32_t i) {
+  return op->results[i].type;
+}
 
 // The attribute as a list of `count` numbers. errors: absent, or of another length
-vt_status vt_verify_ints(const vt_op *op, vt_attr_key key, uint32_t count, const int64_t **out_ints) VT_CHECKED;
+vt_status vt_verify_ints(const vt_op *op, vt_attr_key key, uint32_t count,
+                         const int64_t **out_ints) VT_CHECKED;
 // The attribute as distinct dimension numbers below `rank`; `sorted`: also ascending.
-vt_status vt_verify_dims(const vt_op *op, vt_attr_key key, int32_t rank, bool sorted, const int64_t **out_dims,
-                         uint32_t *out_count) VT_CHECKED;
-vt_status vt_verify_i64(const vt_op *op, vt_attr_key key, int64_t lowest, int64_t highest, int64_t *out_value)
-    VT_CHECKED;
+vt_status vt_verify_dims(const vt_op *op, vt_attr_key key, int32_t rank, bool sorted,
+                         const int64_t **out_dims, uint32_t *out_count) VT_CHECKED;
+vt_status vt_verify_i64(const vt_op *op, vt_attr_key key, int64_t lowest, int64_t highest,
+                        int64_t *out_value) VT_CHECKED;
 // Result `i` must have this element type and these dimensions.
-vt_status vt_verify_result(const vt_op *op, uint32_t i, vt_dtype dtype, int32_t rank, const int64_t *dims) VT_CHECKED;
-// Region `i` must take and return values of these types (scalar types by element type when `scalars`).
+vt_status vt_verify_result(const vt_op *op, uint32_t i, vt_dtype dtype, int32_t rank,
+                           const int64_t *dims) VT_CHECKED;
+// Region `i` must take and return values of these types (scalar types by element type when
+// `scalars`).
 vt_status vt_verify_region(const vt_op *op, uint32_t i, uint32_t param_count, const vt_type *params,
                            uint32_t return_count, const vt_type *returns) VT_CHECKED;
 
@@ -34,8 +41,9 @@ vt_status vt_verify_elementwise(const vt_op *op) VT_CHECKED;
 vt_status vt_verify_shape(const vt_op *op) VT_CHECKED;
 vt_status vt_verify_index(const vt_op *op) VT_CHECKED;       // gather, scatter, dynamic slices
 vt_status vt_verify_contraction(const vt_op *op) VT_CHECKED; // dot, convolution
-vt_status vt_verify_reduction(const vt_op *op) VT_CHECKED;   // reduce, windows, sort, map, batch norm
-vt_status vt_verify_library(const vt_op *op) VT_CHECKED;     // linear algebra, fft, rng
-vt_status vt_verify_control(const vt_op *op) VT_CHECKED;     // control flow, calls, tokens, collectives, Shardy
+vt_status vt_verify_reduction(const vt_op *op) VT_CHECKED; // reduce, windows, sort, map, batch norm
+vt_status vt_verify_library(const vt_op *op) VT_CHECKED;   // linear algebra, fft, rng
+vt_status
+vt_verify_control(const vt_op *op) VT_CHECKED; // control flow, calls, tokens, collectives, Shardy
 
 #endif

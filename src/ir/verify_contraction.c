@@ -26,8 +26,10 @@ static vt_status verify_element_types(const vt_op *op) {
   for (uint32_t i = 0; i < 2; i++)
     CHECK(op, vt_operand_type(op, i).dtype != VT_TOKEN, "operand %u is a token", i);
   CHECK(op, vt_result_type(op, 0).dtype != VT_TOKEN, "the result is a token");
-  bool complex_in = vt_dtype_is_complex(vt_operand_type(op, 0).dtype) || vt_dtype_is_complex(vt_operand_type(op, 1).dtype);
-  CHECK(op, !complex_in || vt_dtype_is_complex(vt_result_type(op, 0).dtype), "complex operands need a complex result");
+  bool complex_in = vt_dtype_is_complex(vt_operand_type(op, 0).dtype) ||
+                    vt_dtype_is_complex(vt_operand_type(op, 1).dtype);
+  CHECK(op, !complex_in || vt_dtype_is_complex(vt_result_type(op, 0).dtype),
+        "complex operands need a complex result");
   return VT_OK;
 }
 
@@ -44,12 +46,13 @@ static vt_status verify_dot_general(const vt_op *op) {
   int32_t rank = 0;
   for (uint32_t i = 0; i < lbn; i++) {
     CHECK(op, lhs.dims[lb[i]] == rhs.dims[rb[i]], "batching dimensions differ in size");
-    CHECK(op, !holds(lc, lcn, lb[i]) && !holds(rc, rcn, rb[i]), "a dimension is batching and contracting");
+    CHECK(op, !holds(lc, lcn, lb[i]) && !holds(rc, rcn, rb[i]),
+          "a dimension is batching and contracting");
     dims[rank++] = lhs.dims[lb[i]];
   }
   for (uint32_t i = 0; i < lcn; i++)
-    CHECK(op, lhs.dims[lc[i]] == rhs.dims[rc[i]], "contracting sizes %" PRId64 " and %" PRId64 " differ",
-          lhs.dims[lc[i]], rhs.dims[rc[i]]);
+    CHECK(op, lhs.dims[lc[i]] == rhs.dims[rc[i]],
+          "contracting sizes %" PRId64 " and %" PRId64 " differ", lhs.dims[lc[i]], rhs.dims[rc[i]]);
   for (int32_t d = 0; d < lhs.rank; d++)
     if (!holds(lb, lbn, d) && !holds(lc, lcn, d)) dims[rank++] = lhs.dims[d];
   for (int32_t d = 0; d < rhs.rank; d++)
@@ -61,7 +64,8 @@ static vt_status verify_dot_general(const vt_op *op) {
 
 static vt_status verify_dot(const vt_op *op) {
   vt_type lhs = vt_operand_type(op, 0), rhs = vt_operand_type(op, 1);
-  CHECK(op, lhs.rank >= 1 && lhs.rank <= 2 && rhs.rank >= 1 && rhs.rank <= 2, "operands must be vectors or matrices");
+  CHECK(op, lhs.rank >= 1 && lhs.rank <= 2 && rhs.rank >= 1 && rhs.rank <= 2,
+        "operands must be vectors or matrices");
   CHECK(op, lhs.dims[lhs.rank - 1] == rhs.dims[0], "contracting sizes differ");
   int64_t dims[2];
   int32_t rank = 0;
@@ -73,12 +77,13 @@ static vt_status verify_dot(const vt_op *op) {
 }
 
 // Batch, feature and spatial dimension numbers must be a permutation of 0..rank-1.
-static vt_status verify_dim_numbers(const vt_op *op, const char *what, int32_t rank, int64_t a, int64_t b,
-                                    const int64_t *spatial) {
+static vt_status verify_dim_numbers(const vt_op *op, const char *what, int32_t rank, int64_t a,
+                                    int64_t b, const int64_t *spatial) {
   uint64_t seen = 0;
   for (int32_t i = 0; i < rank; i++) {
     int64_t d = i == 0 ? a : i == 1 ? b : spatial[i - 2];
-    CHECK(op, d >= 0 && d < rank && !(seen >> d & 1), "%s dimension numbers are not a permutation", what);
+    CHECK(op, d >= 0 && d < rank && !(seen >> d & 1), "%s dimension numbers are not a permutation",
+          what);
     seen |= (uint64_t)1 << d;
   }
   return VT_OK;
@@ -86,7 +91,8 @@ static vt_status verify_dim_numbers(const vt_op *op, const char *what, int32_t r
 
 static vt_status verify_convolution(const vt_op *op) {
   vt_type lhs = vt_operand_type(op, 0), rhs = vt_operand_type(op, 1), out = vt_result_type(op, 0);
-  CHECK(op, lhs.rank >= 2 && rhs.rank == lhs.rank && out.rank == lhs.rank, "operands and result differ in rank");
+  CHECK(op, lhs.rank >= 2 && rhs.rank == lhs.rank && out.rank == lhs.rank,
+        "operands and result differ in rank");
   uint32_t spatial = (uint32_t)lhs.rank - 2;
   const int64_t *in_s, *k_s, *out_s, *stride, *padding, *lhs_dilation, *rhs_dilation, *reversal;
   int64_t in_b, in_f, k_i, k_o, out_b, out_f, groups, batch_groups;
@@ -110,16 +116,23 @@ static vt_status verify_convolution(const vt_op *op) {
   VT_TRY(verify_dim_numbers(op, "input", lhs.rank, in_b, in_f, in_s));
   VT_TRY(verify_dim_numbers(op, "kernel", lhs.rank, k_i, k_o, k_s));
   VT_TRY(verify_dim_numbers(op, "output", lhs.rank, out_b, out_f, out_s));
-  CHECK(op, groups == 1 || batch_groups == 1, "both feature_group_count and batch_group_count exceed 1");
-  CHECK(op, lhs.dims[in_f] % groups == 0 && rhs.dims[k_i] == lhs.dims[in_f] / groups && rhs.dims[k_o] % groups == 0,
-        "feature groups do not fit %" PRId64 " input and %" PRId64 " output features", lhs.dims[in_f], rhs.dims[k_o]);
-  CHECK(op, lhs.dims[in_b] % batch_groups == 0 && rhs.dims[k_o] % batch_groups == 0, "batch groups do not fit");
+  CHECK(op, groups == 1 || batch_groups == 1,
+        "both feature_group_count and batch_group_count exceed 1");
+  CHECK(op,
+        lhs.dims[in_f] % groups == 0 && rhs.dims[k_i] == lhs.dims[in_f] / groups &&
+            rhs.dims[k_o] % groups == 0,
+        "feature groups do not fit %" PRId64 " input and %" PRId64 " output features",
+        lhs.dims[in_f], rhs.dims[k_o]);
+  CHECK(op, lhs.dims[in_b] % batch_groups == 0 && rhs.dims[k_o] % batch_groups == 0,
+        "batch groups do not fit");
   int64_t dims[VT_MAX_RANK];
   dims[out_b] = lhs.dims[in_b] / batch_groups;
   dims[out_f] = rhs.dims[k_o];
   for (uint32_t i = 0; i < spatial; i++) {
-    vt_window w = {rhs.dims[k_s[i]], stride[i], padding[2 * i], padding[2 * i + 1], lhs_dilation[i], rhs_dilation[i]};
-    CHECK(op, vt_window_output(lhs.dims[in_s[i]], w, &dims[out_s[i]]), "window of spatial dimension %u is not valid", i);
+    vt_window w = {rhs.dims[k_s[i]],   stride[i],       padding[2 * i],
+                   padding[2 * i + 1], lhs_dilation[i], rhs_dilation[i]};
+    CHECK(op, vt_window_output(lhs.dims[in_s[i]], w, &dims[out_s[i]]),
+          "window of spatial dimension %u is not valid", i);
   }
   VT_TRY(verify_precision(op));
   VT_TRY(verify_element_types(op));
@@ -128,11 +141,16 @@ static vt_status verify_convolution(const vt_op *op) {
 
 vt_status vt_verify_contraction(const vt_op *op) {
   switch (op->code) {
-  case VT_OP_DOT_GENERAL: return verify_dot_general(op);
-  case VT_OP_DOT: return verify_dot(op);
-  case VT_OP_CONVOLUTION: return verify_convolution(op);
+  case VT_OP_DOT_GENERAL:
+    return verify_dot_general(op);
+  case VT_OP_DOT:
+    return verify_dot(op);
+  case VT_OP_CONVOLUTION:
+    return verify_convolution(op);
   case VT_OP_EINSUM:
-  case VT_OP_UNARY_EINSUM: return vt_error(VT_UNIMPLEMENTED, "einsum is not supported: use dot_general");
-  default: return VT_OK;
+  case VT_OP_UNARY_EINSUM:
+    return vt_error(VT_UNIMPLEMENTED, "einsum is not supported: use dot_general");
+  default:
+    return VT_OK;
   }
 }

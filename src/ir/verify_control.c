@@ -38,29 +38,31 @@ static vt_status verify_branches(const vt_op *op, vt_arena *scratch) {
   CHECK(op, !selector.rank && selector.dtype == (op->code == VT_OP_IF ? VT_PRED : VT_S32),
         "the selector is not a scalar %s", op->code == VT_OP_IF ? "i1" : "i32");
   const vt_type *types = result_types(scratch, op);
-  for (uint32_t i = 0; i < op->region_count; i++) VT_TRY(vt_verify_region(op, i, 0, NULL, op->result_count, types));
+  for (uint32_t i = 0; i < op->region_count; i++)
+    VT_TRY(vt_verify_region(op, i, 0, NULL, op->result_count, types));
   return VT_OK;
 }
 
 static vt_status verify_call(const vt_op *op, vt_attr_key key) {
   const vt_attr *attr = vt_op_attr(op, key);
-  CHECK(op, attr && attr->count == 1 && attr->funcs[0], "attribute %s is missing", vt_attr_text(key));
+  CHECK(op, attr && attr->count == 1 && attr->funcs[0], "attribute %s is missing",
+        vt_attr_text(key));
   const vt_func *callee = attr->funcs[0];
   CHECK(op, callee->param_count == op->operand_count && callee->return_count == op->result_count,
-        "%s takes %u and returns %u values, called with %u and %u", callee->name, callee->param_count,
-        callee->return_count, op->operand_count, op->result_count);
+        "%s takes %u and returns %u values, called with %u and %u", callee->name,
+        callee->param_count, callee->return_count, op->operand_count, op->result_count);
   for (uint32_t i = 0; i < op->operand_count; i++)
-    CHECK(op, vt_type_equal(callee->params[i]->type, vt_operand_type(op, i)), "operand %u does not fit %s", i,
-          callee->name);
+    CHECK(op, vt_type_equal(callee->params[i]->type, vt_operand_type(op, i)),
+          "operand %u does not fit %s", i, callee->name);
   for (uint32_t i = 0; i < op->result_count; i++)
-    CHECK(op, vt_type_equal(callee->returns[i]->type, vt_result_type(op, i)), "result %u does not fit %s", i,
-          callee->name);
+    CHECK(op, vt_type_equal(callee->returns[i]->type, vt_result_type(op, i)),
+          "result %u does not fit %s", i, callee->name);
   return VT_OK;
 }
 
 static vt_status verify_identity(const vt_op *op) {
-  CHECK(op, op->operand_count == op->result_count, "has %u operands and %u results", op->operand_count,
-        op->result_count);
+  CHECK(op, op->operand_count == op->result_count, "has %u operands and %u results",
+        op->operand_count, op->result_count);
   for (uint32_t i = 0; i < op->operand_count; i++) {
     vt_type type = vt_operand_type(op, i);
     VT_TRY(vt_verify_result(op, i, type.dtype, type.rank, type.dims));
@@ -88,7 +90,8 @@ static vt_status verify_groups(const vt_op *op) {
     CHECK(op, vt_op_attr(op, VT_ATTR_REPLICA_MESH_AXES), "attribute replica_groups is missing");
     return VT_OK;
   }
-  CHECK(op, groups->type.dtype == VT_S64 && groups->type.rank == 2, "replica_groups is not a matrix of i64");
+  CHECK(op, groups->type.dtype == VT_S64 && groups->type.rank == 2,
+        "replica_groups is not a matrix of i64");
   int64_t size = groups->splat ? 1 : vt_type_elements(groups->type);
   const int64_t *ids = groups->data;
   for (int64_t i = 0; vt_type_elements(groups->type) && i < size; i++)
@@ -97,7 +100,8 @@ static vt_status verify_groups(const vt_op *op) {
 }
 
 static vt_status verify_combiner(const vt_op *op) {
-  vt_type pair[2] = {{vt_result_type(op, 0).dtype, 0, NULL}, {vt_result_type(op, 0).dtype, 0, NULL}};
+  vt_type pair[2] = {{vt_result_type(op, 0).dtype, 0, NULL},
+                     {vt_result_type(op, 0).dtype, 0, NULL}};
   return vt_verify_region(op, 0, 2, pair, 1, pair);
 }
 
@@ -108,12 +112,14 @@ static int64_t group_size(const vt_op *op) {
 }
 
 static vt_status verify_resized(const vt_op *op, vt_attr_key grown, vt_attr_key shrunk) {
-  CHECK(op, vt_op_own_operands(op) == op->result_count && op->result_count, "operands and results differ in number");
+  CHECK(op, vt_op_own_operands(op) == op->result_count && op->result_count,
+        "operands and results differ in number");
   int64_t group = group_size(op);
   for (uint32_t i = 0; i < op->result_count; i++) {
     vt_type in = vt_operand_type(op, i), out = vt_result_type(op, i);
     int64_t grown_dim = -1, shrunk_dim = -1;
-    CHECK(op, in.rank == out.rank && in.dtype == out.dtype, "operand and result %u differ in rank or type", i);
+    CHECK(op, in.rank == out.rank && in.dtype == out.dtype,
+          "operand and result %u differ in rank or type", i);
     if (grown) VT_TRY(vt_verify_i64(op, grown, 0, in.rank - 1, &grown_dim));
     if (shrunk) VT_TRY(vt_verify_i64(op, shrunk, 0, in.rank - 1, &shrunk_dim));
     for (int32_t d = 0; d < in.rank; d++) {
@@ -121,9 +127,11 @@ static vt_status verify_resized(const vt_op *op, vt_attr_key grown, vt_attr_key 
       if (!changes) {
         CHECK(op, in.dims[d] == out.dims[d], "dimension %d changes its size", d);
       } else {
-        int64_t large = d == grown_dim ? out.dims[d] : in.dims[d], small = d == grown_dim ? in.dims[d] : out.dims[d];
+        int64_t large = d == grown_dim ? out.dims[d] : in.dims[d],
+                small = d == grown_dim ? in.dims[d] : out.dims[d];
         CHECK(op, small ? large % small == 0 && (!group || large / small == group) : !large,
-              "sizes %" PRId64 " and %" PRId64 " of dimension %d do not fit the groups", small, large, d);
+              "sizes %" PRId64 " and %" PRId64 " of dimension %d do not fit the groups", small,
+              large, d);
       }
     }
   }
@@ -135,14 +143,18 @@ static vt_status verify_collective(const vt_op *op) {
   case VT_OP_ALL_REDUCE:
   case VT_OP_COLLECTIVE_REDUCE:
     VT_TRY(verify_groups(op));
-    CHECK(op, vt_op_own_operands(op) == op->result_count && op->result_count, "operands and results differ in number");
+    CHECK(op, vt_op_own_operands(op) == op->result_count && op->result_count,
+          "operands and results differ in number");
     for (uint32_t i = 0; i < op->result_count; i++)
-      CHECK(op, vt_type_same_dims(vt_operand_type(op, i), vt_result_type(op, i)) &&
-                    vt_operand_type(op, i).dtype == vt_operand_type(op, 0).dtype &&
-                    vt_result_type(op, i).dtype == vt_result_type(op, 0).dtype,
+      CHECK(op,
+            vt_type_same_dims(vt_operand_type(op, i), vt_result_type(op, i)) &&
+                vt_operand_type(op, i).dtype == vt_operand_type(op, 0).dtype &&
+                vt_result_type(op, i).dtype == vt_result_type(op, 0).dtype,
             "operand and result %u do not fit", i);
     return verify_combiner(op);
-  case VT_OP_ALL_GATHER: VT_TRY(verify_groups(op)); return verify_resized(op, VT_ATTR_ALL_GATHER_DIM, VT_ATTR_NONE);
+  case VT_OP_ALL_GATHER:
+    VT_TRY(verify_groups(op));
+    return verify_resized(op, VT_ATTR_ALL_GATHER_DIM, VT_ATTR_NONE);
   case VT_OP_REDUCE_SCATTER:
     VT_TRY(verify_groups(op));
     VT_TRY(verify_resized(op, VT_ATTR_NONE, VT_ATTR_SCATTER_DIMENSION));
@@ -155,101 +167,128 @@ static vt_status verify_collective(const vt_op *op) {
   }
   case VT_OP_COLLECTIVE_PERMUTE: {
     const vt_literal *pairs = vt_attr_literal(op, VT_ATTR_SOURCE_TARGET_PAIRS);
-    CHECK(op, pairs && pairs->type.dtype == VT_S64 &&
-                  (!vt_type_elements(pairs->type) || (pairs->type.rank == 2 && pairs->type.dims[1] == 2)),
-          "source_target_pairs is not a list of pairs");
+    CHECK(
+        op,
+        pairs && pairs->type.dtype == VT_S64 &&
+            (!vt_type_elements(pairs->type) || (pairs->type.rank == 2 && pairs->type.dims[1] == 2)),
+        "source_target_pairs is not a list of pairs");
     return verify_identity(op);
   }
   case VT_OP_COLLECTIVE_BROADCAST:
     VT_TRY(verify_groups(op));
     CHECK(op, op->operand_count >= op->result_count, "has too few operands");
     return VT_OK;
-  case VT_OP_CROSS_REPLICA_SUM: VT_TRY(verify_groups(op)); return verify_identity(op);
-  default: return VT_OK;
+  case VT_OP_CROSS_REPLICA_SUM:
+    VT_TRY(verify_groups(op));
+    return verify_identity(op);
+  default:
+    return VT_OK;
   }
 }
 
 // Size of the local shape along one dimension: the global size over the manual axes that split it.
-static vt_status local_size(const vt_op *op, const vt_sharding *sharding, int32_t d, int64_t global, int64_t *out) {
+static vt_status local_size(const vt_op *op, const vt_sharding *sharding, int32_t d, int64_t global,
+                            int64_t *out) {
   const vt_attr *manual = vt_op_attr(op, VT_ATTR_MANUAL_AXES);
   const vt_dim_sharding *dim = &sharding->dims[d];
   *out = global;
   for (uint32_t i = 0; i < dim->axis_count; i++) {
-    CHECK(op, dim->axes[i].axis < sharding->mesh->axis_count && dim->axes[i].size >= 1, "axis outside of the mesh");
+    CHECK(op, dim->axes[i].axis < sharding->mesh->axis_count && dim->axes[i].size >= 1,
+          "axis outside of the mesh");
     const char *name = sharding->mesh->axes[dim->axes[i].axis].name;
     for (uint32_t k = 0; k < manual->count; k++) {
       if (strcmp(manual->strings[k].data, name)) continue;
-      CHECK(op, *out % dim->axes[i].size == 0, "dimension %d of size %" PRId64 " does not divide by axis %s", d, global,
-            name);
+      CHECK(op, *out % dim->axes[i].size == 0,
+            "dimension %d of size %" PRId64 " does not divide by axis %s", d, global, name);
       *out /= dim->axes[i].size;
     }
   }
   return VT_OK;
 }
 
-static vt_status verify_local(const vt_op *op, const vt_sharding *sharding, vt_type global, vt_type local,
-                              const char *what, uint32_t i) {
+static vt_status verify_local(const vt_op *op, const vt_sharding *sharding, vt_type global,
+                              vt_type local, const char *what, uint32_t i) {
   if (global.dtype == VT_TOKEN) {
     CHECK(op, local.dtype == VT_TOKEN, "%s %u is not a token inside", what, i);
     return VT_OK;
   }
-  CHECK(op, sharding && sharding->kind == VT_SHARDING_MESH && sharding->mesh && sharding->rank == global.rank,
+  CHECK(op,
+        sharding && sharding->kind == VT_SHARDING_MESH && sharding->mesh &&
+            sharding->rank == global.rank,
         "%s %u has a sharding of another rank", what, i);
-  CHECK(op, local.dtype == global.dtype && local.rank == global.rank, "%s %u has another rank or type inside", what, i);
+  CHECK(op, local.dtype == global.dtype && local.rank == global.rank,
+        "%s %u has another rank or type inside", what, i);
   for (int32_t d = 0; d < global.rank; d++) {
     int64_t size;
     VT_TRY(local_size(op, sharding, d, global.dims[d], &size));
-    CHECK(op, local.dims[d] == size, "%s %u has size %" PRId64 " inside, expected %" PRId64, what, i, local.dims[d],
-          size);
+    CHECK(op, local.dims[d] == size, "%s %u has size %" PRId64 " inside, expected %" PRId64, what,
+          i, local.dims[d], size);
   }
   return VT_OK;
 }
 
 static vt_status verify_manual(const vt_op *op) {
-  const vt_attr *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS), *out = vt_op_attr(op, VT_ATTR_OUT_SHARDINGS);
+  const vt_attr *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS),
+                *out = vt_op_attr(op, VT_ATTR_OUT_SHARDINGS);
   const vt_func *body = op->regions[0];
   uint32_t count = vt_op_own_operands(op);
-  CHECK(op, in && out && vt_op_attr(op, VT_ATTR_MANUAL_AXES), "shardings or manual axes are missing");
-  CHECK(op, in->count == count && out->count == op->result_count, "shardings do not fit operands and results");
+  CHECK(op, in && out && vt_op_attr(op, VT_ATTR_MANUAL_AXES),
+        "shardings or manual axes are missing");
+  CHECK(op, in->count == count && out->count == op->result_count,
+        "shardings do not fit operands and results");
   CHECK(op, body->param_count == op->operand_count && body->return_count == op->result_count,
         "the body takes %u and returns %u values", body->param_count, body->return_count);
   for (uint32_t i = 0; i < count; i++)
-    VT_TRY(verify_local(op, in->shardings[i], vt_operand_type(op, i), body->params[i]->type, "operand", i));
+    VT_TRY(verify_local(op, in->shardings[i], vt_operand_type(op, i), body->params[i]->type,
+                        "operand", i));
   for (uint32_t i = count; i < op->operand_count; i++)
-    CHECK(op, vt_type_equal(vt_operand_type(op, i), body->params[i]->type), "captured value %u has another type", i);
+    CHECK(op, vt_type_equal(vt_operand_type(op, i), body->params[i]->type),
+          "captured value %u has another type", i);
   for (uint32_t i = 0; i < op->result_count; i++)
-    VT_TRY(verify_local(op, out->shardings[i], vt_result_type(op, i), body->returns[i]->type, "result", i));
+    VT_TRY(verify_local(op, out->shardings[i], vt_result_type(op, i), body->returns[i]->type,
+                        "result", i));
   return VT_OK;
 }
 
 static vt_status verify_one(const vt_op *op, vt_arena *scratch) {
   switch (op->code) {
-  case VT_OP_WHILE: return verify_while(op, scratch);
+  case VT_OP_WHILE:
+    return verify_while(op, scratch);
   case VT_OP_IF:
-  case VT_OP_CASE: return verify_branches(op, scratch);
-  case VT_OP_CALL: return verify_call(op, VT_ATTR_CALLEE);
-  case VT_OP_COMPOSITE: return verify_call(op, VT_ATTR_DECOMPOSITION);
-  case VT_OP_CUSTOM_CALL: CHECK(op, vt_op_attr(op, VT_ATTR_CALL_TARGET_NAME), "has no target name"); return VT_OK;
+  case VT_OP_CASE:
+    return verify_branches(op, scratch);
+  case VT_OP_CALL:
+    return verify_call(op, VT_ATTR_CALLEE);
+  case VT_OP_COMPOSITE:
+    return verify_call(op, VT_ATTR_DECOMPOSITION);
+  case VT_OP_CUSTOM_CALL:
+    CHECK(op, vt_op_attr(op, VT_ATTR_CALL_TARGET_NAME), "has no target name");
+    return VT_OK;
   case VT_OP_OPTIMIZATION_BARRIER:
   case VT_OP_SHARDING_CONSTRAINT:
   case VT_OP_RESHARD:
   case VT_OP_PROPAGATION_BARRIER:
-  case VT_OP_DATA_FLOW_EDGE: return verify_identity(op);
+  case VT_OP_DATA_FLOW_EDGE:
+    return verify_identity(op);
   case VT_OP_AFTER_ALL:
   case VT_OP_CREATE_TOKEN:
   case VT_OP_SEND:
   case VT_OP_RECV:
   case VT_OP_INFEED:
-  case VT_OP_OUTFEED: return verify_tokens(op);
+  case VT_OP_OUTFEED:
+    return verify_tokens(op);
   case VT_OP_PARTITION_ID:
-  case VT_OP_REPLICA_ID: return vt_verify_result(op, 0, VT_U32, 0, NULL);
+  case VT_OP_REPLICA_ID:
+    return vt_verify_result(op, 0, VT_U32, 0, NULL);
   case VT_OP_GET_DIMENSION_SIZE: {
     int64_t dim;
     VT_TRY(vt_verify_i64(op, VT_ATTR_DIMENSION, 0, vt_operand_type(op, 0).rank - 1, &dim));
     return vt_verify_result(op, 0, VT_S32, 0, NULL);
   }
-  case VT_OP_MANUAL_COMPUTATION: return verify_manual(op);
-  default: return verify_collective(op);
+  case VT_OP_MANUAL_COMPUTATION:
+    return verify_manual(op);
+  default:
+    return verify_collective(op);
   }
 }
 

@@ -5,9 +5,10 @@
 #include "ir/verify.h"
 
 static vt_status verify_square(const vt_op *op, vt_type a) {
-  CHECK(op, vt_dtype_is_float(a.dtype) || vt_dtype_is_complex(a.dtype), "not defined for element type %s",
-        vt_dtype_get(a.dtype)->text);
-  CHECK(op, a.rank >= 2 && a.dims[a.rank - 1] == a.dims[a.rank - 2], "the operand is not a batch of square matrices");
+  CHECK(op, vt_dtype_is_float(a.dtype) || vt_dtype_is_complex(a.dtype),
+        "not defined for element type %s", vt_dtype_get(a.dtype)->text);
+  CHECK(op, a.rank >= 2 && a.dims[a.rank - 1] == a.dims[a.rank - 2],
+        "the operand is not a batch of square matrices");
   return VT_OK;
 }
 
@@ -20,8 +21,10 @@ static vt_status verify_triangular_solve(const vt_op *op) {
   VT_TRY(vt_verify_i64(op, VT_ATTR_UNIT_DIAGONAL, 0, 1, &value));
   VT_TRY(vt_verify_i64(op, VT_ATTR_TRANSPOSE_A, VT_NO_TRANSPOSE, VT_ADJOINT, &value));
   CHECK(op, a.dtype == b.dtype && a.rank == b.rank, "operands differ in rank or element type");
-  for (int32_t d = 0; d < a.rank - 2; d++) CHECK(op, a.dims[d] == b.dims[d], "batch dimension %d differs", d);
-  CHECK(op, b.dims[b.rank - (left ? 2 : 1)] == a.dims[a.rank - 1], "the sizes of a and b do not fit");
+  for (int32_t d = 0; d < a.rank - 2; d++)
+    CHECK(op, a.dims[d] == b.dims[d], "batch dimension %d differs", d);
+  CHECK(op, b.dims[b.rank - (left ? 2 : 1)] == a.dims[a.rank - 1],
+        "the sizes of a and b do not fit");
   return vt_verify_result(op, 0, b.dtype, b.rank, b.dims);
 }
 
@@ -36,7 +39,8 @@ static vt_status verify_fft(const vt_op *op) {
   vt_dtype want = real_in ? (vt_result_type(op, 0).dtype == VT_C64 ? VT_F32 : VT_F64)
                           : (real_out ? (vt_result_type(op, 0).dtype == VT_F32 ? VT_C64 : VT_C128)
                                       : vt_result_type(op, 0).dtype);
-  CHECK(op, in.dtype == want && (real_in || vt_dtype_is_complex(in.dtype)), "element types do not fit the fft type");
+  CHECK(op, in.dtype == want && (real_in || vt_dtype_is_complex(in.dtype)),
+        "element types do not fit the fft type");
   int32_t first = in.rank - (int32_t)length->count;
   for (int32_t d = 0; d < in.rank; d++) {
     dims[d] = in.dims[d];
@@ -45,7 +49,8 @@ static vt_status verify_fft(const vt_op *op) {
     bool last = d == in.rank - 1;
     CHECK(op, n >= 0, "fft_length holds %" PRId64, n);
     int64_t half = n ? n / 2 + 1 : 0;
-    CHECK(op, in.dims[d] == (real_out && last ? half : n), "dimension %d does not fit fft_length", d);
+    CHECK(op, in.dims[d] == (real_out && last ? half : n), "dimension %d does not fit fft_length",
+          d);
     if (real_in && last) dims[d] = half;
     if (real_out && last) dims[d] = n;
   }
@@ -59,18 +64,20 @@ static vt_status verify_rng_bit_generator(const vt_op *op) {
   CHECK(op, state.rank == 1 && state.dtype == VT_U64, "the state is not a vector of ui64");
   CHECK(op, state.dims[0] == 2 || (state.dims[0] == 3 && algorithm != VT_RNG_THREE_FRY),
         "a state of %" PRId64 " words does not fit the algorithm", state.dims[0]);
-  CHECK(op, vt_dtype_is_integer(bits.dtype) || vt_dtype_is_float(bits.dtype), "result of element type %s",
-        vt_dtype_get(bits.dtype)->text);
+  CHECK(op, vt_dtype_is_integer(bits.dtype) || vt_dtype_is_float(bits.dtype),
+        "result of element type %s", vt_dtype_get(bits.dtype)->text);
   return vt_verify_result(op, 0, state.dtype, 1, state.dims);
 }
 
 static vt_status verify_rng(const vt_op *op) {
   vt_type a = vt_operand_type(op, 0), b = vt_operand_type(op, 1), shape = vt_operand_type(op, 2);
   int64_t distribution;
-  VT_TRY(vt_verify_i64(op, VT_ATTR_RNG_DISTRIBUTION, VT_DIST_UNIFORM, VT_DIST_NORMAL, &distribution));
+  VT_TRY(
+      vt_verify_i64(op, VT_ATTR_RNG_DISTRIBUTION, VT_DIST_UNIFORM, VT_DIST_NORMAL, &distribution));
   CHECK(op, !a.rank && !b.rank && a.dtype == b.dtype && a.dtype == vt_result_type(op, 0).dtype,
         "bounds are not scalars of the result's type");
-  CHECK(op, shape.rank == 1 && shape.dims[0] == vt_result_type(op, 0).rank, "the shape operand does not fit the result");
+  CHECK(op, shape.rank == 1 && shape.dims[0] == vt_result_type(op, 0).rank,
+        "the shape operand does not fit the result");
   return VT_OK;
 }
 
@@ -80,11 +87,17 @@ vt_status vt_verify_library(const vt_op *op) {
   case VT_OP_CHOLESKY:
     VT_TRY(verify_square(op, vt_operand_type(op, 0)));
     VT_TRY(vt_verify_i64(op, VT_ATTR_LOWER, 0, 1, &value));
-    return vt_verify_result(op, 0, vt_operand_type(op, 0).dtype, vt_operand_type(op, 0).rank, vt_operand_type(op, 0).dims);
-  case VT_OP_TRIANGULAR_SOLVE: return verify_triangular_solve(op);
-  case VT_OP_FFT: return verify_fft(op);
-  case VT_OP_RNG_BIT_GENERATOR: return verify_rng_bit_generator(op);
-  case VT_OP_RNG: return verify_rng(op);
-  default: return VT_OK;
+    return vt_verify_result(op, 0, vt_operand_type(op, 0).dtype, vt_operand_type(op, 0).rank,
+                            vt_operand_type(op, 0).dims);
+  case VT_OP_TRIANGULAR_SOLVE:
+    return verify_triangular_solve(op);
+  case VT_OP_FFT:
+    return verify_fft(op);
+  case VT_OP_RNG_BIT_GENERATOR:
+    return verify_rng_bit_generator(op);
+  case VT_OP_RNG:
+    return verify_rng(op);
+  default:
+    return VT_OK;
   }
 }

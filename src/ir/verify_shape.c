@@ -6,8 +6,10 @@
 
 static vt_status verify_constant(const vt_op *op) {
   const vt_literal *literal = vt_attr_literal(op, VT_ATTR_VALUE);
-  CHECK(op, literal && (literal->data || !vt_type_bytes(literal->type)), "constant without a value");
-  CHECK(op, vt_type_equal(literal->type, vt_result_type(op, 0)), "the value has another type than the result");
+  CHECK(op, literal && (literal->data || !vt_type_bytes(literal->type)),
+        "constant without a value");
+  CHECK(op, vt_type_equal(literal->type, vt_result_type(op, 0)),
+        "the value has another type than the result");
   return VT_OK;
 }
 
@@ -16,11 +18,13 @@ static vt_status verify_broadcast_in_dim(const vt_op *op) {
   const int64_t *dims;
   uint32_t count;
   VT_TRY(vt_verify_dims(op, VT_ATTR_BROADCAST_DIMENSIONS, out.rank, false, &dims, &count));
-  CHECK(op, count == (uint32_t)in.rank, "broadcast_dimensions has %u entries, the operand rank %d", count, in.rank);
+  CHECK(op, count == (uint32_t)in.rank, "broadcast_dimensions has %u entries, the operand rank %d",
+        count, in.rank);
   for (int32_t d = 0; d < in.rank; d++)
     CHECK(op, in.dims[d] == 1 || in.dims[d] == out.dims[dims[d]],
-          "operand dimension %d of size %" PRId64 " does not fit result dimension %" PRId64 " of size %" PRId64, d,
-          in.dims[d], dims[d], out.dims[dims[d]]);
+          "operand dimension %d of size %" PRId64 " does not fit result dimension %" PRId64
+          " of size %" PRId64,
+          d, in.dims[d], dims[d], out.dims[dims[d]]);
   CHECK(op, in.dtype == out.dtype, "element types differ");
   return VT_OK;
 }
@@ -41,7 +45,8 @@ static vt_status verify_transpose(const vt_op *op) {
   const int64_t *permutation;
   uint32_t count;
   VT_TRY(vt_verify_dims(op, VT_ATTR_PERMUTATION, in.rank, false, &permutation, &count));
-  CHECK(op, count == (uint32_t)in.rank, "permutation has %u entries, the operand rank %d", count, in.rank);
+  CHECK(op, count == (uint32_t)in.rank, "permutation has %u entries, the operand rank %d", count,
+        in.rank);
   int64_t dims[VT_MAX_RANK];
   for (uint32_t d = 0; d < count; d++) dims[d] = in.dims[permutation[d]];
   return vt_verify_result(op, 0, in.dtype, in.rank, dims);
@@ -56,8 +61,8 @@ static vt_status verify_slice(const vt_op *op) {
   int64_t dims[VT_MAX_RANK];
   for (int32_t d = 0; d < in.rank; d++) {
     CHECK(op, 0 <= start[d] && start[d] <= limit[d] && limit[d] <= in.dims[d] && stride[d] >= 1,
-          "slice %" PRId64 ":%" PRId64 ":%" PRId64 " does not fit dimension %d of size %" PRId64, start[d], limit[d],
-          stride[d], d, in.dims[d]);
+          "slice %" PRId64 ":%" PRId64 ":%" PRId64 " does not fit dimension %d of size %" PRId64,
+          start[d], limit[d], stride[d], d, in.dims[d]);
     dims[d] = (limit[d] - start[d]) / stride[d] + ((limit[d] - start[d]) % stride[d] != 0);
   }
   return vt_verify_result(op, 0, in.dtype, in.rank, dims);
@@ -69,13 +74,15 @@ static vt_status verify_pad(const vt_op *op) {
   VT_TRY(vt_verify_ints(op, VT_ATTR_EDGE_PADDING_LOW, (uint32_t)in.rank, &low));
   VT_TRY(vt_verify_ints(op, VT_ATTR_EDGE_PADDING_HIGH, (uint32_t)in.rank, &high));
   VT_TRY(vt_verify_ints(op, VT_ATTR_INTERIOR_PADDING, (uint32_t)in.rank, &interior));
-  CHECK(op, !value.rank && value.dtype == in.dtype, "the padding value is not a scalar of the operand's type");
+  CHECK(op, !value.rank && value.dtype == in.dtype,
+        "the padding value is not a scalar of the operand's type");
   int64_t dims[VT_MAX_RANK];
   for (int32_t d = 0; d < in.rank; d++) {
     int64_t size, gaps = in.dims[d] ? in.dims[d] - 1 : 0;
     CHECK(op,
           interior[d] >= 0 && !__builtin_mul_overflow(gaps, interior[d], &size) &&
-              !__builtin_add_overflow(size, in.dims[d], &size) && !__builtin_add_overflow(size, low[d], &size) &&
+              !__builtin_add_overflow(size, in.dims[d], &size) &&
+              !__builtin_add_overflow(size, low[d], &size) &&
               !__builtin_add_overflow(size, high[d], &size) && size >= 0,
           "padding of dimension %d gives no valid size", d);
     dims[d] = size;
@@ -91,7 +98,8 @@ static vt_status verify_concatenate(const vt_op *op) {
   for (int32_t d = 0; d < first.rank; d++) dims[d] = d == along ? 0 : first.dims[d];
   for (uint32_t i = 0; i < op->operand_count; i++) {
     vt_type type = vt_operand_type(op, i);
-    CHECK(op, type.rank == first.rank && type.dtype == first.dtype, "operand %u has another rank or type", i);
+    CHECK(op, type.rank == first.rank && type.dtype == first.dtype,
+          "operand %u has another rank or type", i);
     for (int32_t d = 0; d < type.rank; d++) {
       if (d == along)
         CHECK(op, !__builtin_add_overflow(dims[d], type.dims[d], &dims[d]), "sizes overflow");
@@ -107,11 +115,15 @@ static vt_status verify_bitcast(const vt_op *op) {
   int in_bits = vt_dtype_get(in.dtype)->bits, out_bits = vt_dtype_get(out.dtype)->bits;
   CHECK(op, in_bits && out_bits, "not defined for these element types");
   vt_type small = out_bits < in_bits ? out : in, large = out_bits < in_bits ? in : out;
-  int small_bits = out_bits < in_bits ? out_bits : in_bits, large_bits = out_bits < in_bits ? in_bits : out_bits;
+  int small_bits = out_bits < in_bits ? out_bits : in_bits,
+      large_bits = out_bits < in_bits ? in_bits : out_bits;
   int32_t extra = small_bits == large_bits ? 0 : 1;
   CHECK(op, small.rank == large.rank + extra, "ranks do not fit the element sizes");
-  for (int32_t d = 0; d < large.rank; d++) CHECK(op, small.dims[d] == large.dims[d], "dimension %d differs", d);
-  CHECK(op, !extra || (large_bits % small_bits == 0 && small.dims[small.rank - 1] == large_bits / small_bits),
+  for (int32_t d = 0; d < large.rank; d++)
+    CHECK(op, small.dims[d] == large.dims[d], "dimension %d differs", d);
+  CHECK(op,
+        !extra ||
+            (large_bits % small_bits == 0 && small.dims[small.rank - 1] == large_bits / small_bits),
         "the last dimension does not fit the element sizes");
   return VT_OK;
 }
@@ -122,26 +134,37 @@ vt_status vt_verify_shape(const vt_op *op) {
   uint32_t count;
   int64_t value;
   switch (op->code) {
-  case VT_OP_CONSTANT: return verify_constant(op);
+  case VT_OP_CONSTANT:
+    return verify_constant(op);
   case VT_OP_IOTA:
-    CHECK(op, vt_result_type(op, 0).dtype != VT_PRED && vt_result_type(op, 0).dtype != VT_TOKEN, "not a number type");
+    CHECK(op, vt_result_type(op, 0).dtype != VT_PRED && vt_result_type(op, 0).dtype != VT_TOKEN,
+          "not a number type");
     return vt_verify_i64(op, VT_ATTR_IOTA_DIMENSION, 0, vt_result_type(op, 0).rank - 1, &value);
   case VT_OP_RESHAPE:
-    CHECK(op, in.dtype == vt_result_type(op, 0).dtype && in.dtype != VT_TOKEN, "element types differ");
+    CHECK(op, in.dtype == vt_result_type(op, 0).dtype && in.dtype != VT_TOKEN,
+          "element types differ");
     CHECK(op, vt_type_elements(in) == vt_type_elements(vt_result_type(op, 0)),
           "operand has %" PRId64 " elements, result %" PRId64, vt_type_elements(in),
           vt_type_elements(vt_result_type(op, 0)));
     return VT_OK;
-  case VT_OP_BITCAST_CONVERT: return verify_bitcast(op);
-  case VT_OP_BROADCAST_IN_DIM: return verify_broadcast_in_dim(op);
-  case VT_OP_BROADCAST: return verify_broadcast(op);
-  case VT_OP_TRANSPOSE: return verify_transpose(op);
+  case VT_OP_BITCAST_CONVERT:
+    return verify_bitcast(op);
+  case VT_OP_BROADCAST_IN_DIM:
+    return verify_broadcast_in_dim(op);
+  case VT_OP_BROADCAST:
+    return verify_broadcast(op);
+  case VT_OP_TRANSPOSE:
+    return verify_transpose(op);
   case VT_OP_REVERSE:
     VT_TRY(vt_verify_dims(op, VT_ATTR_DIMENSIONS, in.rank, false, &dims, &count));
     return vt_verify_result(op, 0, in.dtype, in.rank, in.dims);
-  case VT_OP_SLICE: return verify_slice(op);
-  case VT_OP_PAD: return verify_pad(op);
-  case VT_OP_CONCATENATE: return verify_concatenate(op);
-  default: return VT_OK;
+  case VT_OP_SLICE:
+    return verify_slice(op);
+  case VT_OP_PAD:
+    return verify_pad(op);
+  case VT_OP_CONCATENATE:
+    return verify_concatenate(op);
+  default:
+    return VT_OK;
   }
 }

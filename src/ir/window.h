@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// window.h - the arithmetic of one window dimension, as convolution, reduce_window and pooling use it.
+// window.h - the arithmetic of one window dimension, as convolution, reduce_window and pooling use
+// it.
 #ifndef VT_IR_WINDOW_H
 #define VT_IR_WINDOW_H
 
@@ -7,11 +8,11 @@
 #include <stdint.h>
 
 typedef struct vt_window {
-  int64_t size;             // elements of the window
+  int64_t size; // elements of the window
   int64_t stride;
-  int64_t low, high;        // padding, may be negative
-  int64_t base_dilation;    // the input is spread by this
-  int64_t window_dilation;  // the window's elements lie this far apart
+  int64_t low, high;       // padding, may be negative
+  int64_t base_dilation;   // the input is spread by this
+  int64_t window_dilation; // the window's elements lie this far apart
 } vt_window;
 
 // Places from the first to the last element of n elements that lie `dilation` apart.
@@ -20,16 +21,21 @@ static inline bool vt_window_spread(int64_t n, int64_t dilation, int64_t *out_si
     *out_size = 0;
     return true;
   }
-  return !__builtin_mul_overflow(n - 1, dilation, out_size) && !__builtin_add_overflow(*out_size, 1, out_size);
+  return !__builtin_mul_overflow(n - 1, dilation, out_size) &&
+         !__builtin_add_overflow(*out_size, 1, out_size);
 }
 
-// The number of window positions over `input` elements. false: a field is out of range or a size overflows
+// The number of window positions over `input` elements. false: a field is out of range or a size
+// overflows
 static inline bool vt_window_output(int64_t input, vt_window w, int64_t *out_size) {
   int64_t base, reach;
-  if (input < 0 || w.size < 0 || w.stride < 1 || w.base_dilation < 1 || w.window_dilation < 1) return false;
-  if (!vt_window_spread(input, w.base_dilation, &base) || !vt_window_spread(w.size, w.window_dilation, &reach))
+  if (input < 0 || w.size < 0 || w.stride < 1 || w.base_dilation < 1 || w.window_dilation < 1)
     return false;
-  if (__builtin_add_overflow(base, w.low, &base) || __builtin_add_overflow(base, w.high, &base)) return false;
+  if (!vt_window_spread(input, w.base_dilation, &base) ||
+      !vt_window_spread(w.size, w.window_dilation, &reach))
+    return false;
+  if (__builtin_add_overflow(base, w.low, &base) || __builtin_add_overflow(base, w.high, &base))
+    return false;
   *out_size = base < reach || base <= 0 ? 0 : (base - reach) / w.stride + 1;
   return true;
 }

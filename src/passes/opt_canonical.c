@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_canonical.c - one spelling for what can be said in several ways, so that back ends match few forms.
+// opt_canonical.c - one spelling for what can be said in several ways, so that back ends match few
+// forms.
 //   dot -> dot_general, broadcast -> broadcast_in_dim, get_dimension_size -> constant
 //   dot_general(transpose(x)) -> dot_general(x)          when the free dimensions keep their order
 //   transpose(dot_general(a, b)) -> dot_general(b, a)    when it swaps the free dimensions
-//   convolution(transpose(x)), convolution(reverse(k)), transpose(convolution) -> dimension numbers, reversal
+//   convolution(transpose(x)), convolution(reverse(k)), transpose(convolution) -> dimension
+//   numbers, reversal
 // The dot or convolution under a transpose stays for its other users; without any, dce drops it.
 #include <string.h>
 
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-static vt_op *copy_with_attrs(vt_op *before, const vt_op *op, uint32_t count, vt_value *const *operands, vt_type type) {
+static vt_op *copy_with_attrs(vt_op *before, const vt_op *op, uint32_t count,
+                              vt_value *const *operands, vt_type type) {
   vt_op *copy = vt_op_create(before->func, op->code, op->loc, count, operands, 1, &type, 0);
   copy->attrs = VT_NEW_ARRAY(&before->func->module->arena, vt_attr, op->attr_count);
   copy->attr_count = op->attr_count;
@@ -20,7 +23,8 @@ static vt_op *copy_with_attrs(vt_op *before, const vt_op *op, uint32_t count, vt
 }
 
 static vt_value *dot_to_general(vt_op *op) {
-  vt_op *dot = vt_op_create(op->func, VT_OP_DOT_GENERAL, op->loc, 2, op->operands, 1, &op->results[0].type, 0);
+  vt_op *dot = vt_op_create(op->func, VT_OP_DOT_GENERAL, op->loc, 2, op->operands, 1,
+                            &op->results[0].type, 0);
   static const int64_t zero = 0;
   int64_t last = op->operands[0]->type.rank - 1;
   vt_op_set_ints(dot, VT_ATTR_LHS_BATCHING_DIMENSIONS, 0, NULL);
@@ -34,7 +38,8 @@ static vt_value *dot_to_general(vt_op *op) {
 }
 
 static vt_value *broadcast_to_in_dim(vt_op *op) {
-  vt_value *value = vt_build(op->func, op, VT_OP_BROADCAST_IN_DIM, op->loc, op->results[0].type, 1, op->operands);
+  vt_value *value =
+      vt_build(op->func, op, VT_OP_BROADCAST_IN_DIM, op->loc, op->results[0].type, 1, op->operands);
   int64_t dims[VT_MAX_RANK];
   int32_t rank = op->operands[0]->type.rank;
   for (int32_t d = 0; d < rank; d++) dims[d] = op->results[0].type.rank - rank + d;
@@ -57,12 +62,14 @@ static bool in_list(const int64_t *list, uint32_t count, int64_t value) {
   return false;
 }
 
-// Takes the transpose under operand `side` into the dimension numbers. false: it would reorder free dimensions
+// Takes the transpose under operand `side` into the dimension numbers. false: it would reorder free
+// dimensions
 static bool absorb_dot_transpose(vt_op *op, uint32_t side) {
   vt_op *transpose = op->operands[side]->op;
   if (!transpose || transpose->code != VT_OP_TRANSPOSE) return false;
   vt_attr_key batch_key = side ? VT_ATTR_RHS_BATCHING_DIMENSIONS : VT_ATTR_LHS_BATCHING_DIMENSIONS;
-  vt_attr_key contract_key = side ? VT_ATTR_RHS_CONTRACTING_DIMENSIONS : VT_ATTR_LHS_CONTRACTING_DIMENSIONS;
+  vt_attr_key contract_key =
+      side ? VT_ATTR_RHS_CONTRACTING_DIMENSIONS : VT_ATTR_LHS_CONTRACTING_DIMENSIONS;
   uint32_t batch_count, contract_count;
   const int64_t *batch = vt_attr_ints(op, batch_key, &batch_count);
   const int64_t *contract = vt_attr_ints(op, contract_key, &contract_count);
@@ -89,11 +96,14 @@ static vt_value *swap_transposed_dot(vt_op *op) {
   vt_attr_ints(dot, VT_ATTR_LHS_BATCHING_DIMENSIONS, &batch);
   vt_attr_ints(dot, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, &contract);
   int32_t rank = dot->results[0].type.rank;
-  int32_t lhs_free = dot->operands[0]->type.rank - (int32_t)(batch + contract), rhs_free = rank - (int32_t)batch - lhs_free;
+  int32_t lhs_free = dot->operands[0]->type.rank - (int32_t)(batch + contract),
+          rhs_free = rank - (int32_t)batch - lhs_free;
   const int64_t *permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL);
   for (int32_t d = 0; d < rank; d++) {
     int32_t k = d - (int32_t)batch;
-    int64_t want = k < 0 ? d : k < rhs_free ? (int64_t)batch + lhs_free + k : (int64_t)batch + k - rhs_free;
+    int64_t want = k < 0          ? d
+                   : k < rhs_free ? (int64_t)batch + lhs_free + k
+                                  : (int64_t)batch + k - rhs_free;
     if (permutation[d] != want) return NULL;
   }
   vt_value *operands[2] = {dot->operands[1], dot->operands[0]};
@@ -108,15 +118,19 @@ static vt_value *swap_transposed_dot(vt_op *op) {
   }
   const vt_attr *precision = vt_op_attr(dot, VT_ATTR_PRECISION_CONFIG);
   if (precision && precision->count == 2)
-    vt_op_set_ints(swapped, VT_ATTR_PRECISION_CONFIG, 2, (int64_t[]){precision->ints[1], precision->ints[0]});
+    vt_op_set_ints(swapped, VT_ATTR_PRECISION_CONFIG, 2,
+                   (int64_t[]){precision->ints[1], precision->ints[0]});
   return &swapped->results[0];
 }
 
 // The dimension numbers of one tensor of a convolution: two single dimensions and the spatial list.
 static const vt_attr_key conv_keys[3][3] = {
-    {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION, VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
-    {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
-    {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION, VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
+    {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
+     VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
+    {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
+     VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
+    {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
+     VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
 
 static void map_conv_dims(vt_op *conv, int tensor, const int64_t *map) {
   for (int i = 0; i < 2; i++) {
@@ -145,7 +159,8 @@ static bool absorb_conv_operand(vt_op *op, uint32_t side) {
   int64_t reversal[VT_MAX_RANK];
   for (uint32_t i = 0; i < reversed_count; i++)
     if (!in_list(spatial, spatial_count, reversed[i])) return false;
-  for (uint32_t i = 0; i < spatial_count; i++) reversal[i] = old[i] ^ in_list(reversed, reversed_count, spatial[i]);
+  for (uint32_t i = 0; i < spatial_count; i++)
+    reversal[i] = old[i] ^ in_list(reversed, reversed_count, spatial[i]);
   vt_op_set_ints(op, VT_ATTR_WINDOW_REVERSAL, spatial_count, reversal);
   op->operands[side] = under->operands[0];
   return true;
@@ -153,7 +168,8 @@ static bool absorb_conv_operand(vt_op *op, uint32_t side) {
 
 static void absorb_operands(vt_op *op, bool *changed) {
   for (uint32_t side = 0; side < 2; side++)
-    while (op->code == VT_OP_CONVOLUTION ? absorb_conv_operand(op, side) : absorb_dot_transpose(op, side))
+    while (op->code == VT_OP_CONVOLUTION ? absorb_conv_operand(op, side)
+                                         : absorb_dot_transpose(op, side))
       *changed = true;
 }
 
@@ -180,19 +196,26 @@ static vt_status canonical_func(vt_func *func, void *user) {
       replacement = dot_to_general(op);
       absorb_operands(replacement->op, changed);
       break;
-    case VT_OP_BROADCAST: replacement = broadcast_to_in_dim(op); break;
-    case VT_OP_GET_DIMENSION_SIZE: replacement = dimension_size(op); break;
+    case VT_OP_BROADCAST:
+      replacement = broadcast_to_in_dim(op);
+      break;
+    case VT_OP_GET_DIMENSION_SIZE:
+      replacement = dimension_size(op);
+      break;
     case VT_OP_DOT_GENERAL:
-    case VT_OP_CONVOLUTION: absorb_operands(op, changed); break;
+    case VT_OP_CONVOLUTION:
+      absorb_operands(op, changed);
+      break;
     case VT_OP_TRANSPOSE:
       if (!under || under->results[0].id < 0 || uses[under->results[0].id] != 1) break;
       if (under->code == VT_OP_DOT_GENERAL) replacement = swap_transposed_dot(op);
       if (under->code == VT_OP_CONVOLUTION) replacement = transposed_conv(op);
       break;
-    default: break;
+    default:
+      break;
     }
     if (!replacement) continue;
-    replacement->id = op->results[0].id;  // it has the same uses
+    replacement->id = op->results[0].id; // it has the same uses
     vt_rewrite_value(&op->results[0], replacement);
     *changed = true;
   }
@@ -201,7 +224,8 @@ static vt_status canonical_func(vt_func *func, void *user) {
   return VT_OK;
 }
 
-vt_status vt_opt_canonical(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed) {
+vt_status vt_opt_canonical(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
+                           bool *out_changed) {
   (void)options, (void)scratch;
   return vt_rewrite_each_func(module, canonical_func, out_changed);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_cse.c - merges equal pure ops of one function. Op order is kept for the survivors.
 // Optimization barriers go first: on the host nothing is gained by computing a value twice, so what
-// rematerialisation asked for on the chip becomes one computation here. (HBM is accounted from the module as it
-// was before the passes.)
-// Equal regions are found by structure. Cost: O(ops), one hash per op.
+// rematerialisation asked for on the chip becomes one computation here. (HBM is accounted from the
+// module as it was before the passes.) Equal regions are found by structure. Cost: O(ops), one hash
+// per op.
 #include <string.h>
 
 #include "passes/passes.h"
@@ -13,8 +13,9 @@ static bool same_func(const vt_func *a, const vt_func *b);
 
 // Equal but for the operands.
 static bool same_shape_of_op(const vt_op *a, const vt_op *b) {
-  if (a->code != b->code || a->operand_count != b->operand_count || a->capture_count != b->capture_count ||
-      a->result_count != b->result_count || a->region_count != b->region_count || a->attr_count != b->attr_count)
+  if (a->code != b->code || a->operand_count != b->operand_count ||
+      a->capture_count != b->capture_count || a->result_count != b->result_count ||
+      a->region_count != b->region_count || a->attr_count != b->attr_count)
     return false;
   for (uint32_t i = 0; i < a->result_count; i++)
     if (!vt_type_equal(a->results[i].type, b->results[i].type)) return false;
@@ -49,7 +50,8 @@ static bool same_func(const vt_func *a, const vt_func *b) {
 
 static uint64_t hash_op(const vt_op *op) {
   uint64_t h = vt_hash_u64(op->code, op->attr_count);
-  for (uint32_t i = 0; i < op->operand_count; i++) h = vt_hash_u64((uint64_t)(uintptr_t)op->operands[i], h);
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    h = vt_hash_u64((uint64_t)(uintptr_t)op->operands[i], h);
   for (uint32_t i = 0; i < op->result_count; i++) {
     vt_type type = op->results[i].type;
     h = vt_hash_u64((uint64_t)type.dtype, h);
@@ -71,7 +73,7 @@ static uint64_t hash_op(const vt_op *op) {
 
 typedef struct seen {
   vt_op *op;
-  struct seen *next;  // same hash
+  struct seen *next; // same hash
 } seen;
 
 static vt_status merge(vt_func *func, void *user) {
@@ -83,13 +85,14 @@ static vt_status merge(vt_func *func, void *user) {
     next = op->next;
     vt_rewrite_operands(op);
     if (op->code == VT_OP_OPTIMIZATION_BARRIER) {
-      for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], op->operands[i]);
+      for (uint32_t i = 0; i < op->result_count; i++)
+        vt_rewrite_value(&op->results[i], op->operands[i]);
       vt_op_remove(op);
       *changed = true;
       continue;
     }
-    if (vt_op_has_effect(op) || !op->result_count || (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) ||
-        op->code == VT_OP_CUSTOM_CALL)
+    if (vt_op_has_effect(op) || !op->result_count ||
+        (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) || op->code == VT_OP_CUSTOM_CALL)
       continue;
     uint64_t hash = hash_op(op);
     seen **bucket = (seen **)vt_map_at(&table, &hash, sizeof hash);
@@ -100,7 +103,8 @@ static vt_status merge(vt_func *func, void *user) {
           same_shape_of_op(found->op, op))
         break;
     if (found) {
-      for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], &found->op->results[i]);
+      for (uint32_t i = 0; i < op->result_count; i++)
+        vt_rewrite_value(&op->results[i], &found->op->results[i]);
       vt_op_remove(op);
       *changed = true;
     } else {
@@ -115,7 +119,8 @@ static vt_status merge(vt_func *func, void *user) {
   return VT_OK;
 }
 
-vt_status vt_opt_cse(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed) {
+vt_status vt_opt_cse(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
+                     bool *out_changed) {
   (void)options, (void)scratch;
   return vt_rewrite_each_func(module, merge, out_changed);
 }

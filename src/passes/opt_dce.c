@@ -22,7 +22,8 @@ static vt_status sweep(vt_func *func, void *user) {
   return VT_OK;
 }
 
-vt_status vt_opt_dce(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed) {
+vt_status vt_opt_dce(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
+                     bool *out_changed) {
   (void)options, (void)scratch;
   return vt_rewrite_each_func(module, sweep, out_changed);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_fold.c - ops whose operands are all constants are computed now, by the evaluator.
-// Only small results: a folded constant must not make the program larger than the op that makes it. A splat
-// operand of an elementwise op folds whatever its size, and stays a splat.
+// Only small results: a folded constant must not make the program larger than the op that makes it.
+// A splat operand of an elementwise op folds whatever its size, and stays a splat.
 #include <string.h>
 
 #include "eval/eval.h"
@@ -18,9 +18,12 @@ typedef struct fold {
 
 static bool foldable(const vt_op *op) {
   uint16_t flags = vt_op_info_get(op->code)->flags;
-  if (op->code == VT_OP_CONSTANT || op->code == VT_OP_CUSTOM_CALL || op->code == VT_OP_RNG || !op->result_count)
+  if (op->code == VT_OP_CONSTANT || op->code == VT_OP_CUSTOM_CALL || op->code == VT_OP_RNG ||
+      !op->result_count)
     return false;
-  if (flags & (VT_OPF_CONTROL | VT_OPF_COLLECTIVE | VT_OPF_EFFECT | VT_OPF_PER_DEVICE | VT_OPF_DYNAMIC)) return false;
+  if (flags &
+      (VT_OPF_CONTROL | VT_OPF_COLLECTIVE | VT_OPF_EFFECT | VT_OPF_PER_DEVICE | VT_OPF_DYNAMIC))
+    return false;
   for (uint32_t i = 0; i < op->result_count; i++)
     if (op->results[i].type.dtype == VT_TOKEN) return false;
   for (uint32_t i = 0; i < op->operand_count; i++)
@@ -28,7 +31,9 @@ static bool foldable(const vt_op *op) {
   return op->operand_count || op->code == VT_OP_IOTA;
 }
 
-static const vt_literal *literal_of(const vt_value *value) { return vt_attr_literal(value->op, VT_ATTR_VALUE); }
+static const vt_literal *literal_of(const vt_value *value) {
+  return vt_attr_literal(value->op, VT_ATTR_VALUE);
+}
 
 // The dense data of a literal; splats are spread out.
 static const void *dense_data(vt_arena *scratch, const vt_literal *literal) {
@@ -39,7 +44,8 @@ static const void *dense_data(vt_arena *scratch, const vt_literal *literal) {
   return data;
 }
 
-// An elementwise op over splats: computed for one element. The op's shapes are taken as scalars for that.
+// An elementwise op over splats: computed for one element. The op's shapes are taken as scalars for
+// that.
 static bool fold_splat(const fold *ctx, vt_op *op, vt_literal *out) {
   if (!(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE)) return false;
   vt_tensor operands[3], result;
@@ -50,7 +56,8 @@ static bool fold_splat(const fold *ctx, vt_op *op, vt_literal *out) {
   }
   vt_func *func = vt_func_create(op->func->module, "");
   vt_value *params[3];
-  for (uint32_t i = 0; i < op->operand_count; i++) params[i] = vt_func_add_param(func, operands[i].type);
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    params[i] = vt_func_add_param(func, operands[i].type);
   vt_type type = {op->results[0].type.dtype, 0, NULL};
   vt_op *scalar = vt_op_create(func, op->code, op->loc, op->operand_count, params, 1, &type, 0);
   scalar->attrs = op->attrs;
@@ -74,25 +81,34 @@ static bool fold_dense(const fold *ctx, vt_op *op, vt_literal *out) {
   vt_tensor *operands = VT_NEW_ARRAY(ctx->scratch, vt_tensor, op->operand_count);
   vt_tensor *results = VT_NEW_ARRAY(ctx->scratch, vt_tensor, op->result_count);
   for (uint32_t i = 0; i < op->operand_count; i++)
-    operands[i] = (vt_tensor){op->operands[i]->type,
-                              (void *)(uintptr_t)dense_data(ctx->scratch, literal_of(op->operands[i]))};
+    operands[i] =
+        (vt_tensor){op->operands[i]->type,
+                    (void *)(uintptr_t)dense_data(ctx->scratch, literal_of(op->operands[i]))};
   for (uint32_t i = 0; i < op->result_count; i++)
-    results[i] = (vt_tensor){op->results[i].type,
-                             vt_arena_push_aligned(keep, (size_t)vt_type_bytes(op->results[i].type) + 128, 64)};
+    results[i] = (vt_tensor){
+        op->results[i].type,
+        vt_arena_push_aligned(keep, (size_t)vt_type_bytes(op->results[i].type) + 128, 64)};
   vt_eval_env env = {.exact_dots = ctx->options->exact_dots};
   vt_status st = vt_eval_op(op, &env, operands, results);
   bool ok = !st;
   vt_status_free(st);
-  for (uint32_t i = 0; i < op->result_count; i++) out[i] = (vt_literal){op->results[i].type, results[i].data, false};
+  for (uint32_t i = 0; i < op->result_count; i++)
+    out[i] = (vt_literal){op->results[i].type, results[i].data, false};
   return ok;
 }
 
 // Shape ops of splats are splats of the new shape.
 static bool fold_moved_splat(vt_op *op, vt_literal *out) {
   switch (op->code) {
-  case VT_OP_BROADCAST_IN_DIM: case VT_OP_RESHAPE: case VT_OP_TRANSPOSE: case VT_OP_SLICE: case VT_OP_REVERSE:
-  case VT_OP_DYNAMIC_SLICE: break;
-  default: return false;
+  case VT_OP_BROADCAST_IN_DIM:
+  case VT_OP_RESHAPE:
+  case VT_OP_TRANSPOSE:
+  case VT_OP_SLICE:
+  case VT_OP_REVERSE:
+  case VT_OP_DYNAMIC_SLICE:
+    break;
+  default:
+    return false;
   }
   const vt_literal *literal = literal_of(op->operands[0]);
   if (!literal->splat && vt_type_elements(literal->type) != 1) return false;
@@ -106,7 +122,8 @@ static vt_status fold_func(vt_func *func, void *user) {
     vt_rewrite_operands(op);
     if (!foldable(op)) continue;
     vt_literal *literals = VT_NEW_ARRAY(&func->module->arena, vt_literal, op->result_count);
-    bool splat = op->operand_count && (fold_moved_splat(op, literals) || fold_splat(ctx, op, literals));
+    bool splat =
+        op->operand_count && (fold_moved_splat(op, literals) || fold_splat(ctx, op, literals));
     if (!splat && !fold_dense(ctx, op, literals)) continue;
     for (uint32_t i = 0; i < op->result_count; i++)
       vt_rewrite_value(&op->results[i], vt_build_constant(func, op, op->loc, &literals[i]));
@@ -116,7 +133,8 @@ static vt_status fold_func(vt_func *func, void *user) {
   return VT_OK;
 }
 
-vt_status vt_opt_fold(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed) {
+vt_status vt_opt_fold(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
+                      bool *out_changed) {
   fold ctx = {scratch, out_changed, options};
   return vt_rewrite_each_func(module, fold_func, &ctx);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_hoist.c - loops: state that never changes becomes a captured value, and pure ops of the body that depend only
-// on captured values move before the loop (a conversion of the weights, a transpose).
-// Ops that are free or make much out of little (broadcasts, iota, constants) stay: moved, they would only cost memory.
+// opt_hoist.c - loops: state that never changes becomes a captured value, and pure ops of the body
+// that depend only on captured values move before the loop (a conversion of the weights, a
+// transpose). Ops that are free or make much out of little (broadcasts, iota, constants) stay:
+// moved, they would only cost memory.
 #include <string.h>
 
 #include "passes/passes.h"
@@ -9,7 +10,7 @@
 
 // The region again with parameter `moved[i]` of the state behind the others, where captures stand.
 static void reorder_params(vt_func *region, uint32_t state, const bool *moved) {
-  uint32_t room = 1;  // vt_func_add_param grows at powers of two
+  uint32_t room = 1; // vt_func_add_param grows at powers of two
   while (room < region->param_count) room *= 2;
   vt_value **params = VT_NEW_ARRAY(&region->module->arena, vt_value *, room);
   uint32_t n = 0;
@@ -44,7 +45,8 @@ static vt_op *capture_invariants(vt_op *op, vt_arena *scratch, bool *changed) {
   for (uint32_t i = 0; i < state; i++)
     if (moved[i]) operands[n++] = op->operands[i];
   memcpy(operands + n, op->operands + state, sizeof *operands * op->capture_count);
-  vt_op *loop = vt_op_create(op->func, VT_OP_WHILE, op->loc, op->operand_count, operands, kept, types, 2);
+  vt_op *loop =
+      vt_op_create(op->func, VT_OP_WHILE, op->loc, op->operand_count, operands, kept, types, 2);
   loop->capture_count = op->capture_count + (state - kept);
   loop->attrs = op->attrs;
   loop->attr_count = op->attr_count;
@@ -55,7 +57,8 @@ static vt_op *capture_invariants(vt_op *op, vt_arena *scratch, bool *changed) {
   vt_func_set_returns(body, kept, returns);
   vt_op_insert(op, loop);
   n = 0;
-  for (uint32_t i = 0; i < state; i++) vt_rewrite_value(&op->results[i], moved[i] ? op->operands[i] : &loop->results[n++]);
+  for (uint32_t i = 0; i < state; i++)
+    vt_rewrite_value(&op->results[i], moved[i] ? op->operands[i] : &loop->results[n++]);
   vt_op_remove(op);
   *changed = true;
   return loop;
@@ -75,7 +78,8 @@ static bool worth_hoisting(const vt_op *op) {
   return out <= 2 * in;
 }
 
-// Appends `value` (of the loop's function) to the captures of the loop; returns its parameter in the body.
+// Appends `value` (of the loop's function) to the captures of the loop; returns its parameter in
+// the body.
 static vt_value *add_capture(vt_op *loop, vt_value *value) {
   vt_arena *arena = &loop->func->module->arena;
   vt_value **operands = VT_NEW_ARRAY(arena, vt_value *, loop->operand_count + 1);
@@ -87,7 +91,8 @@ static vt_value *add_capture(vt_op *loop, vt_value *value) {
   return vt_func_add_param(loop->regions[1], value->type);
 }
 
-// Moves the op before the loop; `outer` maps values of the body (by id) to values outside, where they are the same.
+// Moves the op before the loop; `outer` maps values of the body (by id) to values outside, where
+// they are the same.
 static void hoist_op(vt_op *loop, vt_op *op, vt_value **outer) {
   vt_arena *arena = &loop->func->module->arena;
   vt_op *moved = vt_op_create(loop->func, op->code, op->loc, op->operand_count, NULL, 0, NULL, 0);
@@ -100,7 +105,11 @@ static void hoist_op(vt_op *loop, vt_op *op, vt_value **outer) {
   moved->result_count = op->result_count;
   moved->results = VT_NEW_ARRAY(arena, vt_value, op->result_count);
   for (uint32_t i = 0; i < op->result_count; i++) {
-    moved->results[i] = (vt_value){.type = op->results[i].type, .op = moved, .func = loop->func, .index = (int32_t)i, .id = -1};
+    moved->results[i] = (vt_value){.type = op->results[i].type,
+                                   .op = moved,
+                                   .func = loop->func,
+                                   .index = (int32_t)i,
+                                   .id = -1};
     outer[op->results[i].id] = &moved->results[i];
     vt_rewrite_value(&op->results[i], add_capture(loop, &moved->results[i]));
   }
@@ -112,12 +121,14 @@ static void hoist_from_body(vt_op *loop, vt_arena *scratch, bool *changed) {
   vt_func_number(body);
   vt_value **outer = VT_NEW_ARRAY(scratch, vt_value *, body->value_count);
   uint32_t state = loop->result_count;
-  for (uint32_t i = state; i < body->param_count; i++) outer[body->params[i]->id] = loop->operands[i];
+  for (uint32_t i = state; i < body->param_count; i++)
+    outer[body->params[i]->id] = loop->operands[i];
   vt_op *next;
   for (vt_op *op = body->first; op; op = next) {
     next = op->next;
     bool invariant = worth_hoisting(op);
-    for (uint32_t i = 0; i < op->operand_count && invariant; i++) invariant = outer[op->operands[i]->id] != NULL;
+    for (uint32_t i = 0; i < op->operand_count && invariant; i++)
+      invariant = outer[op->operands[i]->id] != NULL;
     if (!invariant) {
       vt_rewrite_operands(op);
       continue;
@@ -148,7 +159,8 @@ static vt_status hoist_func(vt_func *func, void *user) {
   return VT_OK;
 }
 
-vt_status vt_opt_hoist(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed) {
+vt_status vt_opt_hoist(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
+                       bool *out_changed) {
   (void)options;
   hoisting ctx = {scratch, out_changed};
   return vt_rewrite_each_func(module, hoist_func, &ctx);

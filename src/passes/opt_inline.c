@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_inline.c - calls and composites become their bodies; functions nobody calls any more are dropped.
-// In: calls that do not recurse. Out: no CALL and no COMPOSITE anywhere, main is the only function.
-// Sharding ops (constraints, edges, barriers) have told src/spmd what they know: they become their operands.
+// opt_inline.c - calls and composites become their bodies; functions nobody calls any more are
+// dropped. In: calls that do not recurse. Out: no CALL and no COMPOSITE anywhere, main is the only
+// function. Sharding ops (constraints, edges, barriers) have told src/spmd what they know: they
+// become their operands.
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -19,10 +20,11 @@ static void inline_in(vt_func *func, bool *changed) {
       vt_func_inline(callee, op, op->operands, returns);
       for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], returns[i]);
       vt_op_remove(op);
-      next = before ? before->next : func->first;  // the body may hold calls: walk it too
+      next = before ? before->next : func->first; // the body may hold calls: walk it too
       *changed = true;
     } else if (vt_op_info_get(op->code)->flags & VT_OPF_SHARDY) {
-      for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], op->operands[i]);
+      for (uint32_t i = 0; i < op->result_count; i++)
+        vt_rewrite_value(&op->results[i], op->operands[i]);
       vt_op_remove(op);
       *changed = true;
     }
@@ -30,7 +32,8 @@ static void inline_in(vt_func *func, bool *changed) {
   vt_rewrite_returns(func);
 }
 
-vt_status vt_opt_inline(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed) {
+vt_status vt_opt_inline(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
+                        bool *out_changed) {
   (void)options, (void)scratch;
   inline_in(module->main, out_changed);
   module->funcs[0] = module->main;

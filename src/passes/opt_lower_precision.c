@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_lower_precision.c - makes the chip's rounding visible in the program.
-// A DEFAULT contraction of f32 rounds its operands to bf16 and accumulates in f32. Here the rounding becomes an op
-// (convert to bf16 where the host multiplies bf16 fast, else reduce_precision to bf16's grid), which fusion puts
-// into whatever produces the operand and cse shares between contractions. Afterwards the contraction itself is
-// HIGHEST: it rounds nothing. HIGH and HIGHEST are plain f32 here. Dot algorithms say their own precision.
+// A DEFAULT contraction of f32 rounds its operands to bf16 and accumulates in f32. Here the
+// rounding becomes an op (convert to bf16 where the host multiplies bf16 fast, else
+// reduce_precision to bf16's grid), which fusion puts into whatever produces the operand and cse
+// shares between contractions. Afterwards the contraction itself is HIGHEST: it rounds nothing.
+// HIGH and HIGHEST are plain f32 here. Dot algorithms say their own precision.
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -39,8 +40,9 @@ static vt_value *rounded(vt_op *before, vt_value *value, bool as_bf16) {
   if (exact) return as_bf16 ? from->operands[0] : value;
   vt_type type = value->type;
   type.dtype = as_bf16 ? VT_BF16 : VT_F32;
-  vt_value *result = vt_build(before->func, before, as_bf16 ? VT_OP_CONVERT : VT_OP_REDUCE_PRECISION, before->loc, type,
-                              1, &value);
+  vt_value *result =
+      vt_build(before->func, before, as_bf16 ? VT_OP_CONVERT : VT_OP_REDUCE_PRECISION, before->loc,
+               type, 1, &value);
   if (!as_bf16) {
     vt_op_set_i64(result->op, VT_ATTR_EXPONENT_BITS, BF16_EXPONENT_BITS);
     vt_op_set_i64(result->op, VT_ATTR_MANTISSA_BITS, BF16_MANTISSA_BITS);
@@ -70,7 +72,8 @@ static vt_status lower_func(vt_func *func, void *user) {
                op->results[0].type.dtype == VT_F32;
     if (!f32 || (lhs == VT_BF16 && rhs == VT_BF16)) continue;
     if (!ctx->options->exact_dots) {
-      bool as_bf16 = ctx->options->bf16_dots && contraction_depth(op) >= ctx->options->min_bf16_depth;
+      bool as_bf16 =
+          ctx->options->bf16_dots && contraction_depth(op) >= ctx->options->min_bf16_depth;
       for (uint32_t side = 0; side < 2; side++) {
         vt_value *operand = op->operands[side];
         if (operand->type.dtype == VT_F32) op->operands[side] = rounded(op, operand, as_bf16);
@@ -83,8 +86,8 @@ static vt_status lower_func(vt_func *func, void *user) {
   return VT_OK;
 }
 
-vt_status vt_opt_lower_precision(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
-                                 bool *out_changed) {
+vt_status vt_opt_lower_precision(vt_module *module, const vt_pass_options *options,
+                                 vt_arena *scratch, bool *out_changed) {
   (void)scratch;
   lowering ctx = {options, out_changed};
   return vt_rewrite_each_func(module, lower_func, &ctx);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_simplify.c - algebra that keeps every bit: identities, and chains of reshapes, transposes, broadcasts,
-// conversions and slices. One forward walk; each op sees operands that are simplified already.
-// Not here: rules that change rounding, signed zeros or NaNs (x + 0 is not x for x = -0, x * 0 is not 0).
+// opt_simplify.c - algebra that keeps every bit: identities, and chains of reshapes, transposes,
+// broadcasts, conversions and slices. One forward walk; each op sees operands that are simplified
+// already. Not here: rules that change rounding, signed zeros or NaNs (x + 0 is not x for x = -0, x
+// * 0 is not 0).
 #include <string.h>
 
 #include "passes/passes.h"
@@ -11,7 +12,8 @@ static vt_op *def_of(const vt_value *value, vt_opcode code) {
   return value->op && value->op->code == code ? value->op : NULL;
 }
 
-// The value is a constant whose every element is the number `wanted`. Only f32, bf16, f64 and integers.
+// The value is a constant whose every element is the number `wanted`. Only f32, bf16, f64 and
+// integers.
 static bool is_splat_of(const vt_value *value, double wanted) {
   const vt_op *op = def_of(value, VT_OP_CONSTANT);
   while (!op) {
@@ -23,24 +25,33 @@ static bool is_splat_of(const vt_value *value, double wanted) {
   const vt_literal *literal = vt_attr_literal(op, VT_ATTR_VALUE);
   if (!literal->splat && vt_type_elements(literal->type) != 1) return false;
   switch (literal->type.dtype) {
-  case VT_F32: return *(const float *)literal->data == (float)wanted;
-  case VT_F64: return *(const double *)literal->data == wanted;
+  case VT_F32:
+    return *(const float *)literal->data == (float)wanted;
+  case VT_F64:
+    return *(const double *)literal->data == wanted;
   case VT_S32:
-  case VT_U32: return *(const int32_t *)literal->data == (int32_t)wanted;
+  case VT_U32:
+    return *(const int32_t *)literal->data == (int32_t)wanted;
   case VT_S64:
-  case VT_U64: return *(const int64_t *)literal->data == (int64_t)wanted;
-  case VT_PRED: return (*(const uint8_t *)literal->data != 0) == (wanted != 0);
-  default: return false;
+  case VT_U64:
+    return *(const int64_t *)literal->data == (int64_t)wanted;
+  case VT_PRED:
+    return (*(const uint8_t *)literal->data != 0) == (wanted != 0);
+  default:
+    return false;
   }
 }
 
-// True when converting from `from` to `to` loses nothing, so that converting back gives the same value.
+// True when converting from `from` to `to` loses nothing, so that converting back gives the same
+// value.
 static bool is_lossless(vt_dtype from, vt_dtype to) {
   const vt_dtype_info *a = vt_dtype_get(from), *b = vt_dtype_get(to);
   if (a->kind == VT_KIND_FLOAT && b->kind == VT_KIND_FLOAT)
-    return (from == VT_F32 && to == VT_F64) || ((from == VT_BF16 || from == VT_F16) && (to == VT_F32 || to == VT_F64));
+    return (from == VT_F32 && to == VT_F64) ||
+           ((from == VT_BF16 || from == VT_F16) && (to == VT_F32 || to == VT_F64));
   if (a->kind == VT_KIND_BOOL) return b->kind == VT_KIND_SIGNED || b->kind == VT_KIND_UNSIGNED;
-  return a->kind == b->kind && (a->kind == VT_KIND_SIGNED || a->kind == VT_KIND_UNSIGNED) && a->bits <= b->bits;
+  return a->kind == b->kind && (a->kind == VT_KIND_SIGNED || a->kind == VT_KIND_UNSIGNED) &&
+         a->bits <= b->bits;
 }
 
 static vt_value *simplify_convert(vt_op *op) {
@@ -51,7 +62,7 @@ static vt_value *simplify_convert(vt_op *op) {
   vt_value *origin = under->operands[0];
   if (!is_lossless(origin->type.dtype, in->type.dtype)) return NULL;
   if (origin->type.dtype == op->results[0].type.dtype) return origin;
-  op->operands[0] = origin;  // a lossless step in between changes nothing
+  op->operands[0] = origin; // a lossless step in between changes nothing
   return NULL;
 }
 
@@ -136,7 +147,8 @@ static vt_value *simplify_concatenate(vt_op *op) {
   uint32_t kept = 0;
   int64_t along = vt_attr_i64(op, VT_ATTR_DIMENSION);
   for (uint32_t i = 0; i < op->operand_count; i++)
-    if (op->operands[i]->type.dims[along] || (i + 1 == op->operand_count && !kept)) op->operands[kept++] = op->operands[i];
+    if (op->operands[i]->type.dims[along] || (i + 1 == op->operand_count && !kept))
+      op->operands[kept++] = op->operands[i];
   op->operand_count = kept;
   return kept == 1 ? op->operands[0] : NULL;
 }
@@ -155,26 +167,34 @@ static vt_value *simplify_binary(vt_op *op) {
     if (is_splat_of(b, 1) && b->type.dtype != VT_PRED) return a;
     if (is_splat_of(a, 1) && a->type.dtype != VT_PRED) return b;
     return NULL;
-  case VT_OP_DIVIDE: return is_splat_of(b, 1) ? a : NULL;
-  case VT_OP_SUBTRACT: return is_splat_of(b, 0) && vt_dtype_is_integer(a->type.dtype) ? a : NULL;
+  case VT_OP_DIVIDE:
+    return is_splat_of(b, 1) ? a : NULL;
+  case VT_OP_SUBTRACT:
+    return is_splat_of(b, 0) && vt_dtype_is_integer(a->type.dtype) ? a : NULL;
   case VT_OP_ADD:
     if (!vt_dtype_is_integer(a->type.dtype)) return NULL;
     return is_splat_of(b, 0) ? a : is_splat_of(a, 0) ? b : NULL;
   case VT_OP_AND:
     if (a == b) return a;
     if (a->type.dtype != VT_PRED) return NULL;
-    return is_splat_of(b, 1) || is_splat_of(a, 0) ? a : is_splat_of(a, 1) || is_splat_of(b, 0) ? b : NULL;
+    return is_splat_of(b, 1) || is_splat_of(a, 0)   ? a
+           : is_splat_of(a, 1) || is_splat_of(b, 0) ? b
+                                                    : NULL;
   case VT_OP_OR:
     if (a == b) return a;
     if (a->type.dtype != VT_PRED) return is_splat_of(b, 0) ? a : is_splat_of(a, 0) ? b : NULL;
-    return is_splat_of(b, 0) || is_splat_of(a, 1) ? a : is_splat_of(a, 0) || is_splat_of(b, 1) ? b : NULL;
+    return is_splat_of(b, 0) || is_splat_of(a, 1)   ? a
+           : is_splat_of(a, 0) || is_splat_of(b, 1) ? b
+                                                    : NULL;
   case VT_OP_XOR:
     if (a->type.dtype == VT_PRED) return NULL;
     return is_splat_of(b, 0) ? a : is_splat_of(a, 0) ? b : NULL;
   case VT_OP_SHIFT_LEFT:
   case VT_OP_SHIFT_RIGHT_LOGICAL:
-  case VT_OP_SHIFT_RIGHT_ARITHMETIC: return is_splat_of(b, 0) ? a : NULL;
-  default: return NULL;
+  case VT_OP_SHIFT_RIGHT_ARITHMETIC:
+    return is_splat_of(b, 0) ? a : NULL;
+  default:
+    return NULL;
   }
 }
 
@@ -200,18 +220,21 @@ static vt_value *simplify_self_inverse(vt_op *op) {
 // A scalar of the function spread over `type`'s dimensions.
 static vt_value *spread(vt_op *before, vt_value *scalar, vt_type type) {
   type.dtype = scalar->type.dtype;
-  vt_value *value = vt_build(before->func, before, VT_OP_BROADCAST_IN_DIM, before->loc, type, 1, &scalar);
+  vt_value *value =
+      vt_build(before->func, before, VT_OP_BROADCAST_IN_DIM, before->loc, type, 1, &scalar);
   vt_op_set_ints(value->op, VT_ATTR_BROADCAST_DIMENSIONS, 0, NULL);
   return value;
 }
 
 static bool is_elementwise_body(const vt_func *body) {
   for (const vt_op *op = body->first; op; op = op->next)
-    if (op->code != VT_OP_CONSTANT && !(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE)) return false;
+    if (op->code != VT_OP_CONSTANT && !(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE))
+      return false;
   return true;
 }
 
-// A reduction over dimensions of size 1 combines one element with the init value: the body, elementwise.
+// A reduction over dimensions of size 1 combines one element with the init value: the body,
+// elementwise.
 static bool simplify_unit_reduce(vt_op *op) {
   uint32_t count;
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &count);
@@ -220,7 +243,8 @@ static bool simplify_unit_reduce(vt_op *op) {
     if (op->operands[0]->type.dims[dims[i]] != 1) return false;
   if (op->capture_count || !is_elementwise_body(body)) return false;
   for (uint32_t i = 0; i < op->operand_count; i++)
-    if (op->operands[i]->type.dtype != body->params[i]->type.dtype) return false;  // widens on the way
+    if (op->operands[i]->type.dtype != body->params[i]->type.dtype)
+      return false; // widens on the way
   vt_type type = op->results[0].type;
   vt_arena *arena = &op->func->module->arena;
   vt_func_number(body);
@@ -236,16 +260,19 @@ static bool simplify_unit_reduce(vt_op *op) {
     vt_value *operands[3] = {NULL};
     for (uint32_t i = 0; i < step->operand_count; i++) operands[i] = map[step->operands[i]->id];
     if (step->code == VT_OP_CONSTANT) {
-      vt_value *scalar = vt_build_constant(op->func, op, op->loc, vt_attr_literal(step, VT_ATTR_VALUE));
+      vt_value *scalar =
+          vt_build_constant(op->func, op, op->loc, vt_attr_literal(step, VT_ATTR_VALUE));
       map[step->results[0].id] = spread(op, scalar, whole);
       continue;
     }
-    vt_value *value = vt_build(op->func, op, step->code, op->loc, whole, step->operand_count, operands);
+    vt_value *value =
+        vt_build(op->func, op, step->code, op->loc, whole, step->operand_count, operands);
     value->op->attrs = step->attrs;
     value->op->attr_count = step->attr_count;
     map[step->results[0].id] = value;
   }
-  for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], map[body->returns[i]->id]);
+  for (uint32_t i = 0; i < op->result_count; i++)
+    vt_rewrite_value(&op->results[i], map[body->returns[i]->id]);
   return true;
 }
 
@@ -259,7 +286,8 @@ static bool simplify_branch(vt_op *op) {
     taken = *(const uint8_t *)literal->data ? 0 : 1;
   } else {
     int32_t index = *(const int32_t *)literal->data;
-    taken = index < 0 || index >= (int32_t)op->region_count ? op->region_count - 1 : (uint32_t)index;
+    taken =
+        index < 0 || index >= (int32_t)op->region_count ? op->region_count - 1 : (uint32_t)index;
   }
   vt_value **returns = VT_NEW_ARRAY(&op->func->module->arena, vt_value *, op->result_count);
   vt_func_inline(op->regions[taken], op, op->operands + 1, returns);
@@ -269,19 +297,30 @@ static bool simplify_branch(vt_op *op) {
 
 static vt_value *simplify_op(vt_op *op) {
   switch (op->code) {
-  case VT_OP_CONVERT: return simplify_convert(op);
-  case VT_OP_RESHAPE: return simplify_reshape(op);
-  case VT_OP_TRANSPOSE: return simplify_transpose(op);
-  case VT_OP_BROADCAST_IN_DIM: return simplify_broadcast(op);
-  case VT_OP_SLICE: return simplify_slice(op);
-  case VT_OP_PAD: return simplify_pad(op);
-  case VT_OP_CONCATENATE: return simplify_concatenate(op);
+  case VT_OP_CONVERT:
+    return simplify_convert(op);
+  case VT_OP_RESHAPE:
+    return simplify_reshape(op);
+  case VT_OP_TRANSPOSE:
+    return simplify_transpose(op);
+  case VT_OP_BROADCAST_IN_DIM:
+    return simplify_broadcast(op);
+  case VT_OP_SLICE:
+    return simplify_slice(op);
+  case VT_OP_PAD:
+    return simplify_pad(op);
+  case VT_OP_CONCATENATE:
+    return simplify_concatenate(op);
   case VT_OP_DYNAMIC_SLICE:
-  case VT_OP_DYNAMIC_UPDATE_SLICE: return simplify_dynamic(op);
-  case VT_OP_SELECT: return simplify_select(op);
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+    return simplify_dynamic(op);
+  case VT_OP_SELECT:
+    return simplify_select(op);
   case VT_OP_NOT:
-  case VT_OP_NEGATE: return simplify_self_inverse(op);
-  default: return op->operand_count == 2 ? simplify_binary(op) : NULL;
+  case VT_OP_NEGATE:
+    return simplify_self_inverse(op);
+  default:
+    return op->operand_count == 2 ? simplify_binary(op) : NULL;
   }
 }
 
@@ -309,7 +348,8 @@ static vt_status simplify_func(vt_func *func, void *user) {
   return VT_OK;
 }
 
-vt_status vt_opt_simplify(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed) {
+vt_status vt_opt_simplify(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
+                          bool *out_changed) {
   (void)options, (void)scratch;
   return vt_rewrite_each_func(module, simplify_func, out_changed);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// passes.c - the runner: each pass in order, the module verified after each one in debug builds and when
-// VTPU_VERIFY_PASSES is set.
+// passes.c - the runner: each pass in order, the module verified after each one in debug builds and
+// when VTPU_VERIFY_PASSES is set.
 #include "passes/passes.h"
 
 #include <stdlib.h>

@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // passes.h - a better module for the host: same results, less work.
 //
-// In: a verified module. Out: a verified module whose main has the same signature; calls are inlined, so only
-// main and regions are left. pipeline.def is the only place with an order.
-// Results keep their bits, except where a pass is marked inexact in pipeline.def.
+// In: a verified module. Out: a verified module whose main has the same signature; calls are
+// inlined, so only main and regions are left. pipeline.def is the only place with an order. Results
+// keep their bits, except where a pass is marked inexact in pipeline.def.
 #ifndef VT_PASSES_PASSES_H
 #define VT_PASSES_PASSES_H
 
 #include "ir/module.h"
 
 typedef struct vt_pass_options {
-  bool exact_dots;        // DEFAULT precision of f32 dots and convolutions means f32
-  bool bf16_dots;         // the host multiplies bf16 faster than f32: round operands to bf16 and keep them so
-  int64_t min_bf16_depth; // contractions shallower than this stay in f32 (operands rounded to the bf16 grid)
+  bool exact_dots; // DEFAULT precision of f32 dots and convolutions means f32
+  bool bf16_dots;  // the host multiplies bf16 faster than f32: round operands to bf16 and keep them
+                   // so
+  int64_t min_bf16_depth; // contractions shallower than this stay in f32 (operands rounded to the
+                          // bf16 grid)
   const char *skip;       // comma-separated names of passes to leave out; NULL: VTPU_SKIP_PASSES
 } vt_pass_options;
 
 vt_status vt_passes_run(vt_module *module, const vt_pass_options *options) VT_CHECKED;
 
-// Every pass: rewrites the module, says whether it changed anything. `scratch` is reset between passes.
-typedef vt_status vt_pass(vt_module *module, const vt_pass_options *options, vt_arena *scratch, bool *out_changed);
+// Every pass: rewrites the module, says whether it changed anything. `scratch` is reset between
+// passes.
+typedef vt_status vt_pass(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
+                          bool *out_changed);
 #define PASS(name, ...) vt_pass vt_opt_##name;
 #include "passes/pipeline.def"
 #undef PASS

@@ -25,7 +25,9 @@ static vt_type tensor(world w, vt_dtype dtype, int32_t rank, int64_t a, int64_t 
   return vt_type_make(&w.module->arena, dtype, rank, (int64_t[]){a, b, c});
 }
 
-static vt_value *op1(world w, vt_opcode code, vt_type type, vt_value *a) { return vt_build(w.main, NULL, code, NULL, type, 1, &a); }
+static vt_value *op1(world w, vt_opcode code, vt_type type, vt_value *a) {
+  return vt_build(w.main, NULL, code, NULL, type, 1, &a);
+}
 static vt_value *op2(world w, vt_opcode code, vt_type type, vt_value *a, vt_value *b) {
   return vt_build(w.main, NULL, code, NULL, type, 2, (vt_value *[]){a, b});
 }
@@ -39,13 +41,16 @@ static vt_value *splat(world w, vt_type type, float value) {
 }
 
 static vt_value *transpose(world w, vt_value *value) {
-  vt_value *result = op1(w, VT_OP_TRANSPOSE, tensor(w, value->type.dtype, 2, value->type.dims[1], value->type.dims[0], 0), value);
+  vt_value *result =
+      op1(w, VT_OP_TRANSPOSE,
+          tensor(w, value->type.dtype, 2, value->type.dims[1], value->type.dims[0], 0), value);
   vt_op_set_ints(result->op, VT_ATTR_PERMUTATION, 2, (int64_t[]){1, 0});
   return result;
 }
 
 static vt_value *dot(world w, vt_value *a, vt_value *b) {
-  vt_value *result = op2(w, VT_OP_DOT, tensor(w, VT_F32, 2, a->type.dims[0], b->type.dims[1], 0), a, b);
+  vt_value *result =
+      op2(w, VT_OP_DOT, tensor(w, VT_F32, 2, a->type.dims[0], b->type.dims[1], 0), a, b);
   vt_op_set_ints(result->op, VT_ATTR_PRECISION_CONFIG, 2, (int64_t[]){0, 0});
   return result;
 }
@@ -65,7 +70,8 @@ static void finish(world w, uint32_t count, vt_value **returns, const vt_pass_op
 
 static int count_ops(const vt_func *func, vt_opcode code) {
   int n = 0;
-  for (const vt_op *op = func->first; op; op = op->next) n += code == VT_OP_INVALID || op->code == code;
+  for (const vt_op *op = func->first; op; op = op->next)
+    n += code == VT_OP_INVALID || op->code == code;
   return n;
 }
 
@@ -74,7 +80,7 @@ static void transposes_go_into_dots(void **state) {
   world w = begin();
   vt_value *x = vt_func_add_param(w.main, tensor(w, VT_F32, 2, 8, 16, 0));
   vt_value *y = vt_func_add_param(w.main, tensor(w, VT_F32, 2, 8, 4, 0));
-  vt_value *result = transpose(w, dot(w, transpose(w, x), y));  // (x^T y)^T = y^T x
+  vt_value *result = transpose(w, dot(w, transpose(w, x), y)); // (x^T y)^T = y^T x
   finish(w, 1, &result, NULL);
   assert_int_equal(count_ops(w.main, VT_OP_INVALID), 1);
   vt_op *op = w.main->first;
@@ -90,10 +96,10 @@ static void chains_collapse(void **state) {
   vt_type f32 = tensor(w, VT_F32, 2, 4, 6, 0), bf16 = tensor(w, VT_BF16, 2, 4, 6, 0);
   vt_value *x = vt_func_add_param(w.main, bf16);
   vt_value *wide = op1(w, VT_OP_CONVERT, f32, x);
-  vt_value *back = op1(w, VT_OP_CONVERT, bf16, wide);                           // exact: x
-  vt_value *twice = transpose(w, transpose(w, back));                           // x
+  vt_value *back = op1(w, VT_OP_CONVERT, bf16, wide); // exact: x
+  vt_value *twice = transpose(w, transpose(w, back)); // x
   vt_value *flat = op1(w, VT_OP_RESHAPE, tensor(w, VT_BF16, 1, 24, 0, 0), twice);
-  vt_value *square = op1(w, VT_OP_RESHAPE, bf16, flat);                         // x
+  vt_value *square = op1(w, VT_OP_RESHAPE, bf16, flat); // x
   finish(w, 1, &square, NULL);
   assert_int_equal(count_ops(w.main, VT_OP_INVALID), 0);
   assert_ptr_equal(w.main->returns[0], x);
@@ -135,7 +141,7 @@ static void adding_zero_stays(void **state) {
   world w = begin();
   vt_type type = tensor(w, VT_F32, 1, 4, 0, 0);
   vt_value *x = vt_func_add_param(w.main, type);
-  vt_value *result = op2(w, VT_OP_ADD, type, x, splat(w, type, 0));  // -0 + 0 is 0
+  vt_value *result = op2(w, VT_OP_ADD, type, x, splat(w, type, 0)); // -0 + 0 is 0
   finish(w, 1, &result, NULL);
   assert_int_equal(count_ops(w.main, VT_OP_ADD), 1);
   vt_module_destroy(w.module);
@@ -153,28 +159,33 @@ static void default_dots_round_their_operands_once(void **state) {
     assert_int_equal(count_ops(w.main, bf16 ? VT_OP_CONVERT : VT_OP_REDUCE_PRECISION), 2);
     assert_int_equal(count_ops(w.main, VT_OP_DOT_GENERAL), 2);
     assert_int_equal(w.main->returns[0]->op->operands[0]->type.dtype, bf16 ? VT_BF16 : VT_F32);
-    assert_int_equal(vt_attr_ints(w.main->returns[0]->op, VT_ATTR_PRECISION_CONFIG, NULL)[0], VT_PRECISION_HIGHEST);
+    assert_int_equal(vt_attr_ints(w.main->returns[0]->op, VT_ATTR_PRECISION_CONFIG, NULL)[0],
+                     VT_PRECISION_HIGHEST);
     vt_module_destroy(w.module);
   }
 }
 
-// while (i < n) { i += f(w); } with w and n carried unchanged, f = convert(transpose(w)) summed up by a dot.
+// while (i < n) { i += f(w); } with w and n carried unchanged, f = convert(transpose(w)) summed up
+// by a dot.
 static void loops_lose_what_does_not_change(void **state) {
   (void)state;
   world w = begin();
-  vt_type s32 = {VT_S32, 0, NULL}, matrix = tensor(w, VT_F32, 2, 4, 4, 0), predicate = {VT_PRED, 0, NULL};
+  vt_type s32 = {VT_S32, 0, NULL}, matrix = tensor(w, VT_F32, 2, 4, 4, 0),
+          predicate = {VT_PRED, 0, NULL};
   vt_type types[3] = {s32, matrix, matrix};
   vt_value *inputs[3];
   for (int i = 0; i < 3; i++) inputs[i] = vt_func_add_param(w.main, types[i]);
   vt_op *loop = vt_op_create(w.main, VT_OP_WHILE, NULL, 3, inputs, 3, types, 2);
   vt_func *condition = vt_func_create(w.module, ""), *body = vt_func_create(w.module, "");
   vt_value *c[3], *b[3];
-  for (int i = 0; i < 3; i++) c[i] = vt_func_add_param(condition, types[i]), b[i] = vt_func_add_param(body, types[i]);
-  vt_value *less = vt_build(condition, NULL, VT_OP_COMPARE, NULL, predicate, 2, (vt_value *[]){c[0], c[0]});
+  for (int i = 0; i < 3; i++)
+    c[i] = vt_func_add_param(condition, types[i]), b[i] = vt_func_add_param(body, types[i]);
+  vt_value *less =
+      vt_build(condition, NULL, VT_OP_COMPARE, NULL, predicate, 2, (vt_value *[]){c[0], c[0]});
   vt_op_set_i64(less->op, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_LT);
   vt_op_set_i64(less->op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_SIGNED);
   vt_func_set_returns(condition, 1, &less);
-  vt_value *negated = vt_build(body, NULL, VT_OP_NEGATE, NULL, matrix, 1, &b[1]);      // invariant
+  vt_value *negated = vt_build(body, NULL, VT_OP_NEGATE, NULL, matrix, 1, &b[1]); // invariant
   vt_value *sum = vt_build(body, NULL, VT_OP_ADD, NULL, matrix, 2, (vt_value *[]){b[2], negated});
   vt_value *next = vt_build(body, NULL, VT_OP_ADD, NULL, s32, 2, (vt_value *[]){b[0], b[0]});
   vt_func_set_returns(body, 3, (vt_value *[]){next, b[1], sum});
@@ -211,7 +222,7 @@ static void calls_become_bodies_and_dead_code_goes(void **state) {
   *second = outer;
   vt_value *result = op1(w, VT_OP_CALL, type, x);
   vt_op_set_attr(result->op, (vt_attr){.key = VT_ATTR_CALLEE, .count = 1, .funcs = second});
-  op1(w, VT_OP_EXPONENTIAL, type, result);  // unused
+  op1(w, VT_OP_EXPONENTIAL, type, result); // unused
   finish(w, 1, &result, NULL);
   assert_int_equal(w.module->func_count, 1);
   assert_int_equal(count_ops(w.main, VT_OP_INVALID), 1);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// rewrite.h - how a pass replaces values: one forward walk, in which each op's operands are first resolved.
+// rewrite.h - how a pass replaces values: one forward walk, in which each op's operands are first
+// resolved.
 //
-// A pass that finds that a value equals another says vt_rewrite_value(from, to). Later uses see it when the walk
-// reaches them (vt_rewrite_operands), the function's returns at the end (vt_rewrite_returns): O(uses) for a whole
-// walk, where vt_value_replace would search the function for each value. The old op stays until dce.
+// A pass that finds that a value equals another says vt_rewrite_value(from, to). Later uses see it
+// when the walk reaches them (vt_rewrite_operands), the function's returns at the end
+// (vt_rewrite_returns): O(uses) for a whole walk, where vt_value_replace would search the function
+// for each value. The old op stays until dce.
 #ifndef VT_PASSES_REWRITE_H
 #define VT_PASSES_REWRITE_H
 
@@ -18,10 +20,12 @@ static inline void vt_rewrite_value(vt_value *from, vt_value *to) {
   if (from != to) from->replaced_by = to;
 }
 static inline void vt_rewrite_operands(vt_op *op) {
-  for (uint32_t i = 0; i < op->operand_count; i++) op->operands[i] = vt_rewrite_resolve(op->operands[i]);
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    op->operands[i] = vt_rewrite_resolve(op->operands[i]);
 }
 static inline void vt_rewrite_returns(vt_func *func) {
-  for (uint32_t i = 0; i < func->return_count; i++) func->returns[i] = vt_rewrite_resolve(func->returns[i]);
+  for (uint32_t i = 0; i < func->return_count; i++)
+    func->returns[i] = vt_rewrite_resolve(func->returns[i]);
 }
 
 // Calls `visit` for main and every region below it, regions before the function that holds them.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// abi.h - the binary interface between a framework and a PJRT plugin, version 0.112, declared by us from its facts:
-// structure layouts, enumeration values, the order of the function table (pjrt_slots.def).
+// abi.h - the binary interface between a framework and a PJRT plugin, version 0.112, declared by us
+// from its facts: structure layouts, enumeration values, the order of the function table
+// (pjrt_slots.def).
 //
-// A caller sets struct_size of what it passes, but some callers leave it (and other fields) unset, so it is read only
-// where a structure grew at its tail. Strings are pointer and size. What a call returns lives as long as the object it
-// was asked of. All sizes are asserted below for 64-bit machines.
+// A caller sets struct_size of what it passes, but some callers leave it (and other fields) unset,
+// so it is read only where a structure grew at its tail. Strings are pointer and size. What a call
+// returns lives as long as the object it was asked of. All sizes are asserted below for 64-bit
+// machines.
 #ifndef VT_PJRT_ABI_H
 #define VT_PJRT_ABI_H
 
@@ -34,12 +36,13 @@ typedef struct PJRT_ExecuteContext PJRT_ExecuteContext;
 typedef struct PJRT_AsyncTrackingEvent PJRT_AsyncTrackingEvent;
 typedef struct PJRT_AsyncHostToDeviceTransferManager PJRT_AsyncHostToDeviceTransferManager;
 typedef struct PJRT_FulfillAliasBufferCallback PJRT_FulfillAliasBufferCallback;
-typedef struct PJRT_Buffer_CopyRawToHostFuture_Callback_Args PJRT_Buffer_CopyRawToHostFuture_Callback_Args;
+typedef struct PJRT_Buffer_CopyRawToHostFuture_Callback_Args
+    PJRT_Buffer_CopyRawToHostFuture_Callback_Args;
 typedef struct PJRT_Buffer_DonateWithControlDependency_Callback_Args
     PJRT_Buffer_DonateWithControlDependency_Callback_Args;
 typedef struct PJRT_MultiSlice_Config PJRT_MultiSlice_Config;
 
-#define ABI_SIZE(type, last, bytes)                                                                    \
+#define ABI_SIZE(type, last, bytes)                                                                \
   _Static_assert(offsetof(type, last) + sizeof(((type *)0)->last) == (bytes), #type)
 
 typedef struct PJRT_Extension_Base {
@@ -49,7 +52,11 @@ typedef struct PJRT_Extension_Base {
 } PJRT_Extension_Base;
 ABI_SIZE(PJRT_Extension_Base, next, 24);
 
-enum { PJRT_EXTENSION_LAYOUTS = 4, PJRT_EXTENSION_MEMORY_DESCRIPTIONS = 6, PJRT_EXTENSION_SHARDINGS = 19 };
+enum {
+  PJRT_EXTENSION_LAYOUTS = 4,
+  PJRT_EXTENSION_MEMORY_DESCRIPTIONS = 6,
+  PJRT_EXTENSION_SHARDINGS = 19
+};
 
 typedef struct PJRT_Api {
   size_t struct_size;
@@ -62,9 +69,16 @@ typedef struct PJRT_Api {
   void (*slots[PJRT_SLOTS])(void);
 } PJRT_Api;
 ABI_SIZE(PJRT_Api, slots, 1144);
-_Static_assert(offsetof(PJRT_Api, version.minor) == 0x24 && offsetof(PJRT_Api, slots) == 0x28, "PJRT_Api");
+_Static_assert(offsetof(PJRT_Api, version.minor) == 0x24 && offsetof(PJRT_Api, slots) == 0x28,
+               "PJRT_Api");
 
-enum { PJRT_VALUE_STRING, PJRT_VALUE_INT64, PJRT_VALUE_INT64_LIST, PJRT_VALUE_FLOAT, PJRT_VALUE_BOOL };
+enum {
+  PJRT_VALUE_STRING,
+  PJRT_VALUE_INT64,
+  PJRT_VALUE_INT64_LIST,
+  PJRT_VALUE_FLOAT,
+  PJRT_VALUE_BOOL
+};
 typedef struct PJRT_NamedValue {
   size_t struct_size;
   PJRT_Extension_Base *extension_start;
@@ -78,7 +92,7 @@ typedef struct PJRT_NamedValue {
     float f32;
     bool boolean;
   };
-  size_t value_size;  // of a string or list, else 1
+  size_t value_size; // of a string or list, else 1
 } PJRT_NamedValue;
 ABI_SIZE(PJRT_NamedValue, value_size, 56);
 
@@ -135,8 +149,8 @@ ABI_SIZE(PJRT_Chunk, deleter_arg, 32);
 typedef struct PJRT_SendCallbackInfo {
   int64_t channel_id;
   void *user_arg;
-  PJRT_Error *(*send)(PJRT_Chunk *chunk, PJRT_CallbackError *callback_error, size_t total_size, bool done,
-                      void *user_arg);
+  PJRT_Error *(*send)(PJRT_Chunk *chunk, PJRT_CallbackError *callback_error, size_t total_size,
+                      bool done, void *user_arg);
 } PJRT_SendCallbackInfo;
 ABI_SIZE(PJRT_SendCallbackInfo, send, 24);
 typedef struct PJRT_RecvCallbackInfo {
@@ -149,7 +163,7 @@ ABI_SIZE(PJRT_RecvCallbackInfo, recv, 24);
 typedef struct PJRT_ExecuteOptions {
   size_t struct_size;
   PJRT_Extension_Base *extension_start;
-  PJRT_SendCallbackInfo **send_callbacks;  // [device][num_send_ops]
+  PJRT_SendCallbackInfo **send_callbacks; // [device][num_send_ops]
   PJRT_RecvCallbackInfo **recv_callbacks;
   size_t num_send_ops, num_recv_ops;
   int launch_id;
@@ -199,27 +213,29 @@ ABI_SIZE(PJRT_ProcessInfo, error_message_size, 48);
 typedef PJRT_Error *(*PJRT_KeyValueGetCallback)(void *args);
 typedef PJRT_Error *(*PJRT_KeyValueTryGetCallback)(void *args);
 typedef PJRT_Error *(*PJRT_KeyValuePutCallback)(void *args);
-typedef void (*PJRT_Event_OnReadyCallback)(PJRT_Error *error, void *user_arg);  // takes the error
-typedef void (*PJRT_Error_PayloadVisitor)(const char *key, size_t key_size, const char *value, size_t value_size,
-                                          void *user_arg);
+typedef void (*PJRT_Event_OnReadyCallback)(PJRT_Error *error, void *user_arg); // takes the error
+typedef void (*PJRT_Error_PayloadVisitor)(const char *key, size_t key_size, const char *value,
+                                          size_t value_size, void *user_arg);
 
-// The first word of a memory: a table with places for the client's own data (the calls may be NULL).
+// The first word of a memory: a table with places for the client's own data (the calls may be
+// NULL).
 typedef struct PJRT_Memory_Table {
   size_t struct_size;
   PJRT_Extension_Base *extension_start;
   size_t instance_size;
   void *(*get_user_data)(PJRT_Memory *memory, const void *key);
-  void (*set_user_data)(PJRT_Memory *memory, const void *key, void *data, void (*destroy)(void *data));
+  void (*set_user_data)(PJRT_Memory *memory, const void *key, void *data,
+                        void (*destroy)(void *data));
 } PJRT_Memory_Table;
 ABI_SIZE(PJRT_Memory_Table, set_user_data, 40);
 
 // Argument structures: PJRT_NAME_Args for each row of the table.
-#define SLOT(state, slot, name, bytes, last, ...)                                                      \
-  typedef struct PJRT_##name##_Args {                                                                  \
-    size_t struct_size;                                                                                \
-    PJRT_Extension_Base *extension_start;                                                              \
-    __VA_ARGS__                                                                                        \
-  } PJRT_##name##_Args;                                                                                \
+#define SLOT(state, slot, name, bytes, last, ...)                                                  \
+  typedef struct PJRT_##name##_Args {                                                              \
+    size_t struct_size;                                                                            \
+    PJRT_Extension_Base *extension_start;                                                          \
+    __VA_ARGS__                                                                                    \
+  } PJRT_##name##_Args;                                                                            \
   ABI_SIZE(PJRT_##name##_Args, last, bytes);
 #include "pjrt/pjrt_slots.def"
 #undef SLOT
@@ -227,25 +243,25 @@ ABI_SIZE(PJRT_Memory_Table, set_user_data, 40);
 // Extension Layouts. A serialised layout is text: "{1,0:T(8,128)}".
 typedef struct PJRT_Layouts_MemoryLayout PJRT_Layouts_MemoryLayout;
 typedef struct PJRT_Layouts_SerializedLayout PJRT_Layouts_SerializedLayout;
-#define EXTENSION_ARGS(name, bytes, last, ...)                                                         \
-  typedef struct PJRT_##name##_Args {                                                                  \
-    size_t struct_size;                                                                                \
-    PJRT_Extension_Base *extension_start;                                                              \
-    __VA_ARGS__                                                                                        \
-  } PJRT_##name##_Args;                                                                                \
+#define EXTENSION_ARGS(name, bytes, last, ...)                                                     \
+  typedef struct PJRT_##name##_Args {                                                              \
+    size_t struct_size;                                                                            \
+    PJRT_Extension_Base *extension_start;                                                          \
+    __VA_ARGS__                                                                                    \
+  } PJRT_##name##_Args;                                                                            \
   ABI_SIZE(PJRT_##name##_Args, last, bytes)
 EXTENSION_ARGS(Layouts_MemoryLayout_Destroy, 24, layout, PJRT_Layouts_MemoryLayout *layout;);
 EXTENSION_ARGS(Layouts_MemoryLayout_Serialize, 56, deleter, PJRT_Layouts_MemoryLayout *layout;
-               const char *bytes; size_t size; PJRT_Layouts_SerializedLayout *owner;
+               const char *bytes; size_t size; PJRT_Layouts_SerializedLayout * owner;
                void (*deleter)(PJRT_Layouts_SerializedLayout *owner););
 EXTENSION_ARGS(Layouts_Client_GetDefaultLayout, 56, layout, PJRT_Client *client; int type;
-               const int64_t *dims; size_t num_dims; PJRT_Layouts_MemoryLayout *layout;);
+               const int64_t *dims; size_t num_dims; PJRT_Layouts_MemoryLayout * layout;);
 EXTENSION_ARGS(Layouts_Buffer_MemoryLayout, 32, layout, PJRT_Buffer *buffer;
-               PJRT_Layouts_MemoryLayout *layout;);
-EXTENSION_ARGS(Layouts_Topology_GetDefaultLayout, 56, layout, PJRT_TopologyDescription *topology; int type;
-               const int64_t *dims; size_t num_dims; PJRT_Layouts_MemoryLayout *layout;);
+               PJRT_Layouts_MemoryLayout * layout;);
+EXTENSION_ARGS(Layouts_Topology_GetDefaultLayout, 56, layout, PJRT_TopologyDescription *topology;
+               int type; const int64_t *dims; size_t num_dims; PJRT_Layouts_MemoryLayout * layout;);
 EXTENSION_ARGS(Layouts_Executable_Layouts, 40, layouts, PJRT_Executable *executable; size_t count;
-               PJRT_Layouts_MemoryLayout **layouts;);
+               PJRT_Layouts_MemoryLayout * *layouts;);
 typedef struct PJRT_Layouts_Extension {
   PJRT_Extension_Base base;
   PJRT_Error *(*layout_destroy)(PJRT_Layouts_MemoryLayout_Destroy_Args *args);
@@ -268,10 +284,11 @@ typedef struct PJRT_Shardings_Extension {
 
 // Extension MemoryDescriptions: the memories of a device that exists only as a description.
 typedef struct PJRT_MemoryDescription PJRT_MemoryDescription;
-EXTENSION_ARGS(DeviceDescription_MemoryDescriptions, 48, default_index, PJRT_DeviceDescription *device;
+EXTENSION_ARGS(DeviceDescription_MemoryDescriptions, 48, default_index,
+               PJRT_DeviceDescription *device;
                const PJRT_MemoryDescription *const *memories; size_t count; size_t default_index;);
-EXTENSION_ARGS(MemoryDescription_Kind, 44, kind_id, const PJRT_MemoryDescription *memory; const char *kind;
-               size_t kind_size; int kind_id;);
+EXTENSION_ARGS(MemoryDescription_Kind, 44, kind_id, const PJRT_MemoryDescription *memory;
+               const char *kind; size_t kind_size; int kind_id;);
 typedef struct PJRT_MemoryDescriptions_Extension {
   PJRT_Extension_Base base;
   PJRT_Error *(*device_memories)(PJRT_DeviceDescription_MemoryDescriptions_Args *args);

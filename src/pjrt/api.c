@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// api.c - the table of slots, and nothing else. Every slot answers; what is not done says so with its name.
+// api.c - the table of slots, and nothing else. Every slot answers; what is not done says so with
+// its name.
 #include "pjrt/objects.h"
 
 // For each NONE row: a function of the row's type that answers UNIMPLEMENTED.
 #define MISSING_VOID(name)
 #define MISSING_HAVE(name)
-#define MISSING_NONE(name)                                                                             \
-  static vt_status missing_##name(PJRT_##name##_Args *args) {                                          \
-    (void)args;                                                                                        \
-    return vt_error(VT_UNIMPLEMENTED, "PJRT_" #name " is not implemented by vtpu");                    \
+#define MISSING_NONE(name)                                                                         \
+  static vt_status missing_##name(PJRT_##name##_Args *args) {                                      \
+    (void)args;                                                                                    \
+    return vt_error(VT_UNIMPLEMENTED, "PJRT_" #name " is not implemented by vtpu");                \
   }
 #define SLOT(state, slot, name, bytes, last, ...) MISSING_##state(name)
 #include "pjrt/pjrt_slots.def"
@@ -29,4 +30,6 @@ static const PJRT_Api the_api = {
     }};
 
 __attribute__((visibility("default"))) const PJRT_Api *GetPjrtApi(void);
-const PJRT_Api *GetPjrtApi(void) { return &the_api; }
+const PJRT_Api *GetPjrtApi(void) {
+  return &the_api;
+}

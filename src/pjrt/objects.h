@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// objects.h - the objects behind the handles of the PJRT interface, and the functions behind its slots.
+// objects.h - the objects behind the handles of the PJRT interface, and the functions behind its
+// slots.
 //
-// Events and buffers are the runtime's own; devices, memories and executables add the lists and texts that the
-// interface hands out by pointer.
+// Events and buffers are the runtime's own; devices, memories and executables add the lists and
+// texts that the interface hands out by pointer.
 #ifndef VT_PJRT_OBJECTS_H
 #define VT_PJRT_OBJECTS_H
 
@@ -22,13 +23,19 @@
 #include "pjrt/pjrt_slots.def"
 #undef SLOT
 
-extern PJRT_Layouts_Extension vt_pjrt_layouts;  // head of the list of extensions
+extern PJRT_Layouts_Extension vt_pjrt_layouts; // head of the list of extensions
 extern PJRT_Shardings_Extension vt_pjrt_shardings;
 extern PJRT_MemoryDescriptions_Extension vt_pjrt_memory_descriptions;
 
-static inline PJRT_Event *vt_event_to_pjrt(vt_event *event) { return (PJRT_Event *)event; }
-static inline vt_event *vt_event_of_pjrt(PJRT_Event *event) { return (vt_event *)event; }
-static inline PJRT_Buffer *vt_buffer_to_pjrt(vt_buffer *buffer) { return (PJRT_Buffer *)buffer; }
+static inline PJRT_Event *vt_event_to_pjrt(vt_event *event) {
+  return (PJRT_Event *)event;
+}
+static inline vt_event *vt_event_of_pjrt(PJRT_Event *event) {
+  return (vt_event *)event;
+}
+static inline PJRT_Buffer *vt_buffer_to_pjrt(vt_buffer *buffer) {
+  return (PJRT_Buffer *)buffer;
+}
 static inline vt_buffer *vt_buffer_of_pjrt(const PJRT_Buffer *buffer) {
   return (vt_buffer *)(uintptr_t)buffer;
 }
@@ -43,9 +50,10 @@ struct PJRT_DeviceDescription {
   size_t to_string_size, debug_string_size;
   PJRT_NamedValue attributes[VT_DEVICE_ATTRIBUTES];
 };
-// Fills a description of device `id`; `process` is what it answers as process index. Borrows `slice`.
-void vt_device_description_fill(PJRT_DeviceDescription *description, const vt_slice *slice, int32_t id,
-                                int32_t process);
+// Fills a description of device `id`; `process` is what it answers as process index. Borrows
+// `slice`.
+void vt_device_description_fill(PJRT_DeviceDescription *description, const vt_slice *slice,
+                                int32_t id, int32_t process);
 
 typedef struct vt_user_data {
   struct vt_user_data *next;
@@ -54,7 +62,7 @@ typedef struct vt_user_data {
   void (*destroy)(void *data);
 } vt_user_data;
 struct PJRT_Memory {
-  const PJRT_Memory_Table *table;   // first: the client reads it
+  const PJRT_Memory_Table *table; // first: the client reads it
   PJRT_Device *device;
   vt_memory *memory;
   vt_user_data *user_data;
@@ -77,7 +85,8 @@ struct PJRT_TopologyDescription {
   PJRT_DeviceDescription *descriptions;
   PJRT_DeviceDescription **list;
 };
-vt_status vt_topology_make(const vt_slice *slice, bool one_process, PJRT_TopologyDescription **out_topology) VT_CHECKED;
+vt_status vt_topology_make(const vt_slice *slice, bool one_process,
+                           PJRT_TopologyDescription **out_topology) VT_CHECKED;
 void vt_topology_free(PJRT_TopologyDescription *topology);
 
 struct PJRT_Client {
@@ -85,24 +94,25 @@ struct PJRT_Client {
   size_t device_count;
   PJRT_Device *devices;
   PJRT_Device **device_list;
-  PJRT_Memory **memory_list;        // device_count * VT_MEMORY_KINDS
+  PJRT_Memory **memory_list; // device_count * VT_MEMORY_KINDS
   PJRT_TopologyDescription *topology;
 };
 
 // A program with the lists that its getters hand out.
 struct PJRT_Layouts_MemoryLayout {
-  bool owned;                       // by its executable, never destroyed by callers
+  bool owned; // by its executable, never destroyed by callers
   size_t size;
   char text[];
 };
-PJRT_Layouts_MemoryLayout *vt_layout_create(vt_arena *arena, const char *text, size_t size);  // NULL arena: heap
+PJRT_Layouts_MemoryLayout *vt_layout_create(vt_arena *arena, const char *text,
+                                            size_t size); // NULL arena: heap
 
 typedef struct vt_io_lists {
   size_t count;
   const char **kinds;
   size_t *kind_sizes;
   PJRT_Layouts_MemoryLayout **layouts;
-  const char **shardings;           // NULL: one device, nothing to say
+  const char **shardings; // NULL: one device, nothing to say
   size_t *sharding_sizes;
 } vt_io_lists;
 
@@ -120,15 +130,16 @@ struct PJRT_Executable {
   PJRT_NamedValue costs[VT_COST_PROPERTIES];
   size_t cost_count;
   pthread_mutex_t text_lock;
-  vt_text text;                     // the optimised program, printed on first demand
+  vt_text text; // the optimised program, printed on first demand
 };
 // Takes `executable`.
 PJRT_Executable *vt_executable_wrap(vt_executable *executable);
-void vt_executable_unwrap(PJRT_Executable *executable);  // gives one reference back
+void vt_executable_unwrap(PJRT_Executable *executable); // gives one reference back
 // Compiles what a client sent. errors as vt_executable_compile, and UNIMPLEMENTED for other formats
 vt_status vt_program_compile(const vt_slice *slice, const PJRT_Program *program, vt_bytes options,
                              PJRT_Executable **out_executable) VT_CHECKED;
-// The bytes of vt_pjrt_Executable_Serialize back to an executable. errors INVALID_ARGUMENT, FAILED_PRECONDITION
+// The bytes of vt_pjrt_Executable_Serialize back to an executable. errors INVALID_ARGUMENT,
+// FAILED_PRECONDITION
 vt_status vt_program_deserialize(const vt_slice *slice, vt_bytes bytes, vt_bytes options,
                                  PJRT_Executable **out_executable) VT_CHECKED;
 
@@ -136,9 +147,9 @@ struct PJRT_LoadedExecutable {
   PJRT_Client *client;
   PJRT_Executable *executable;
   atomic_bool deleted;
-  PJRT_Device **devices;            // [partitions], in order of the device assignment
+  PJRT_Device **devices; // [partitions], in order of the device assignment
   PJRT_LogicalDeviceIds *logical_ids;
-  vt_text assignment;               // DeviceAssignment message
+  vt_text assignment; // DeviceAssignment message
 };
 // Takes `executable`.
 vt_status vt_executable_load(PJRT_Client *client, PJRT_Executable *executable,
@@ -148,14 +159,20 @@ vt_status vt_executable_load(PJRT_Client *client, PJRT_Executable *executable,
 vt_status vt_transfers_create(const PJRT_ExecuteOptions *options, size_t device_count,
                               vt_transfer_calls *out_calls) VT_CHECKED;
 
-static inline PJRT_Device *vt_device_to_pjrt(const vt_device *device) { return device->front; }
-static inline PJRT_Memory *vt_memory_to_pjrt(const vt_memory *memory) { return memory->front; }
+static inline PJRT_Device *vt_device_to_pjrt(const vt_device *device) {
+  return device->front;
+}
+static inline PJRT_Memory *vt_memory_to_pjrt(const vt_memory *memory) {
+  return memory->front;
+}
 
 // Text such as "vtpu 0.1.0 (build 5f2c...)"; constant.
 const char *vt_plugin_version(void);
 #define VT_PLATFORM_NAME "tpu"
 
-// An array type from the interface. `dims` is borrowed. errors INVALID_ARGUMENT, UNIMPLEMENTED (element type)
-vt_status vt_type_from_pjrt(int type, const int64_t *dims, size_t num_dims, vt_type *out_type) VT_CHECKED;
+// An array type from the interface. `dims` is borrowed. errors INVALID_ARGUMENT, UNIMPLEMENTED
+// (element type)
+vt_status vt_type_from_pjrt(int type, const int64_t *dims, size_t num_dims,
+                            vt_type *out_type) VT_CHECKED;
 
 #endif

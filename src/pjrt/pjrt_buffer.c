@@ -7,7 +7,8 @@
 
 vt_status vt_type_from_pjrt(int type, const int64_t *dims, size_t num_dims, vt_type *out_type) {
   if (type <= 0 || type >= VT_DTYPE_LIMIT || vt_dtype_get((vt_dtype)type)->bits == 0)
-    return vt_error(VT_UNIMPLEMENTED, "element type %d of the PJRT interface is not supported", type);
+    return vt_error(VT_UNIMPLEMENTED, "element type %d of the PJRT interface is not supported",
+                    type);
   if (num_dims > VT_MAX_RANK)
     return vt_error(VT_INVALID_ARGUMENT, "%zu dimensions; at most %d", num_dims, VT_MAX_RANK);
   *out_type = (vt_type){(vt_dtype)type, (int32_t)num_dims, dims};
@@ -15,8 +16,8 @@ vt_status vt_type_from_pjrt(int type, const int64_t *dims, size_t num_dims, vt_t
 }
 
 // The text of a layout that is not row-major, in `text`; NULL when it is.
-static vt_status layout_text(const PJRT_Buffer_MemoryLayout *layout, int32_t rank, char *text, size_t room,
-                             const char **out_text) {
+static vt_status layout_text(const PJRT_Buffer_MemoryLayout *layout, int32_t rank, char *text,
+                             size_t room, const char **out_text) {
   *out_text = NULL;
   if (!layout || layout->type != PJRT_LAYOUT_TILED || rank == 0) return VT_OK;
   if (layout->tiled.minor_to_major_size != (size_t)rank)
@@ -25,7 +26,8 @@ static vt_status layout_text(const PJRT_Buffer_MemoryLayout *layout, int32_t ran
   size_t at = 0;
   for (int32_t i = 0; i < rank; i++) {
     int64_t d = layout->tiled.minor_to_major[i];
-    if (d < 0 || d >= rank) return vt_error(VT_INVALID_ARGUMENT, "layout names dimension %lld", (long long)d);
+    if (d < 0 || d >= rank)
+      return vt_error(VT_INVALID_ARGUMENT, "layout names dimension %lld", (long long)d);
     if (d != rank - 1 - i) *out_text = text;
     at += (size_t)snprintf(text + at, room - at, "%c%lld", i ? ',' : '{', (long long)d);
   }
@@ -84,12 +86,15 @@ vt_status vt_pjrt_Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionInd
   return VT_OK;
 }
 
-// Row-major strides would be honest too; clients expect the tiled form with its order of dimensions.
+// Row-major strides would be honest too; clients expect the tiled form with its order of
+// dimensions.
 vt_status vt_pjrt_Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args *args) {
-  static const int64_t order[VT_MAX_RANK] = {31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16,
-                                             15, 14, 13, 12, 11, 10, 9,  8,  7,  6,  5,  4,  3,  2,  1,  0};
+  static const int64_t order[VT_MAX_RANK] = {31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21,
+                                             20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10,
+                                             9,  8,  7,  6,  5,  4,  3,  2,  1,  0};
   vt_type type = vt_buffer_type(vt_buffer_of_pjrt(args->buffer));
-  args->layout = (PJRT_Buffer_MemoryLayout){.struct_size = sizeof args->layout, .type = PJRT_LAYOUT_TILED};
+  args->layout =
+      (PJRT_Buffer_MemoryLayout){.struct_size = sizeof args->layout, .type = PJRT_LAYOUT_TILED};
   args->layout.tiled.struct_size = sizeof args->layout.tiled;
   args->layout.tiled.minor_to_major = order + VT_MAX_RANK - type.rank;
   args->layout.tiled.minor_to_major_size = (size_t)type.rank;
@@ -133,14 +138,14 @@ vt_status vt_pjrt_Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args *args) {
 }
 
 // Byte strides of the destination; *out_given is false when it is plain row-major.
-static vt_status host_strides(vt_type type, const PJRT_Buffer_MemoryLayout *layout, int64_t *strides,
-                              bool *out_given) {
+static vt_status host_strides(vt_type type, const PJRT_Buffer_MemoryLayout *layout,
+                              int64_t *strides, bool *out_given) {
   *out_given = false;
   if (!layout || type.rank == 0) return VT_OK;
   if (layout->type == PJRT_LAYOUT_STRIDES) {
     if (layout->strides.num_byte_strides != (size_t)type.rank)
-      return vt_error(VT_INVALID_ARGUMENT, "%zu strides for %d dimensions", layout->strides.num_byte_strides,
-                      type.rank);
+      return vt_error(VT_INVALID_ARGUMENT, "%zu strides for %d dimensions",
+                      layout->strides.num_byte_strides, type.rank);
     memcpy(strides, layout->strides.byte_strides, sizeof(int64_t) * (size_t)type.rank);
     *out_given = true;
     return VT_OK;
@@ -172,7 +177,8 @@ vt_status vt_pjrt_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args *args) {
     return VT_OK;
   }
   if (args->dst_size < needed)
-    return vt_error(VT_INVALID_ARGUMENT, "destination of %zu bytes for an array of %zu", args->dst_size, needed);
+    return vt_error(VT_INVALID_ARGUMENT, "destination of %zu bytes for an array of %zu",
+                    args->dst_size, needed);
   int64_t strides[VT_MAX_RANK];
   bool given = false;
   VT_TRY(host_strides(type, args->host_layout, strides, &given));
@@ -214,13 +220,16 @@ vt_status vt_pjrt_Buffer_DecreaseExternalReferenceCount(
   return vt_buffer_unpin(vt_buffer_of_pjrt(args->buffer));
 }
 
-vt_status vt_pjrt_Buffer_OpaqueDeviceMemoryDataPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args *args) {
+vt_status
+vt_pjrt_Buffer_OpaqueDeviceMemoryDataPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args *args) {
   return vt_buffer_pointer(vt_buffer_of_pjrt(args->buffer), &args->device_memory_ptr);
 }
 
-vt_status vt_pjrt_Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args *args) {
+vt_status
+vt_pjrt_Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args *args) {
   vt_type type;
-  VT_TRY(vt_type_from_pjrt(args->shape_element_type, args->shape_dims, args->shape_num_dims, &type));
+  VT_TRY(
+      vt_type_from_pjrt(args->shape_element_type, args->shape_dims, args->shape_num_dims, &type));
   if (!args->device && !args->memory)
     return vt_error(VT_INVALID_ARGUMENT, "neither a device nor a memory is given for the buffer");
   PJRT_Memory *memory = args->memory ? args->memory : &args->device->memories[VT_MEMORY_DEVICE];
@@ -232,7 +241,8 @@ vt_status vt_pjrt_Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializ
 
 vt_status vt_pjrt_Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args *args) {
   vt_type type;
-  VT_TRY(vt_type_from_pjrt(args->shape_element_type, args->shape_dims, args->shape_num_dims, &type));
+  VT_TRY(
+      vt_type_from_pjrt(args->shape_element_type, args->shape_dims, args->shape_num_dims, &type));
   vt_buffer *buffer = NULL;
   vt_status error = vt_error((vt_code)(args->error_code ? args->error_code : VT_UNKNOWN), "%.*s",
                              (int)args->error_message_size, args->error_message);
@@ -250,7 +260,8 @@ vt_status vt_pjrt_Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args *args) {
                     (long long)args->transfer_size, (long long)args->offset, (long long)bytes);
   void *data = NULL;
   VT_TRY(vt_buffer_pointer(buffer, &data));
-  if (args->transfer_size) memcpy(args->dst, (const char *)data + args->offset, (size_t)args->transfer_size);
+  if (args->transfer_size)
+    memcpy(args->dst, (const char *)data + args->offset, (size_t)args->transfer_size);
   args->event = vt_event_to_pjrt(vt_event_done());
   return VT_OK;
 }

@@ -22,7 +22,8 @@ static void client_fill_device(PJRT_Client *client, size_t index) {
   device->client = client;
   device->device = vt_client_device(client->client, (int32_t)index);
   device->device->front = device;
-  vt_device_description_fill(&device->description, vt_client_slice(client->client), (int32_t)index, 0);
+  vt_device_description_fill(&device->description, vt_client_slice(client->client), (int32_t)index,
+                             0);
   for (int k = 0; k < VT_MEMORY_KINDS; k++) {
     vt_memory_fill(&device->memories[k], device, &device->device->memories[k]);
     device->memory_list[k] = &device->memories[k];
@@ -31,8 +32,9 @@ static void client_fill_device(PJRT_Client *client, size_t index) {
   client->device_list[index] = device;
 }
 
-// The callbacks of a key-value store are only meaningful in a distributed job; one process needs none, and callers
-// leave them unset otherwise. Options come from LIBTPU users and are accepted as they are.
+// The callbacks of a key-value store are only meaningful in a distributed job; one process needs
+// none, and callers leave them unset otherwise. Options come from LIBTPU users and are accepted as
+// they are.
 vt_status vt_pjrt_Client_Create(PJRT_Client_Create_Args *args) {
   vt_status st = VT_OK;
   vt_slice slice;
@@ -91,7 +93,8 @@ vt_status vt_pjrt_Client_AddressableDevices(PJRT_Client_AddressableDevices_Args 
   return VT_OK;
 }
 
-static vt_status find_device(PJRT_Client *client, int id, const char *what, PJRT_Device **out_device) {
+static vt_status find_device(PJRT_Client *client, int id, const char *what,
+                             PJRT_Device **out_device) {
   if (id < 0 || (size_t)id >= client->device_count)
     return vt_error(VT_INVALID_ARGUMENT, "no device with %s %d; %s has %zu", what, id,
                     vt_client_slice(client->client)->name, client->device_count);
@@ -104,7 +107,8 @@ vt_status vt_pjrt_Client_LookupDevice(PJRT_Client_LookupDevice_Args *args) {
 }
 
 vt_status vt_pjrt_Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args *args) {
-  return find_device(args->client, args->local_hardware_id, "hardware id", &args->addressable_device);
+  return find_device(args->client, args->local_hardware_id, "hardware id",
+                     &args->addressable_device);
 }
 
 vt_status vt_pjrt_Client_AddressableMemories(PJRT_Client_AddressableMemories_Args *args) {
@@ -120,18 +124,21 @@ vt_status vt_pjrt_Client_TopologyDescription(PJRT_Client_TopologyDescription_Arg
 
 vt_status vt_pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args *args) {
   int64_t needed = (int64_t)args->num_replicas * args->num_partitions;
-  if (args->num_replicas < 1 || args->num_partitions < 1 || needed > (int64_t)args->client->device_count)
-    return vt_error(VT_INVALID_ARGUMENT, "%d replicas of %d partitions do not fit the %zu devices of %s",
+  if (args->num_replicas < 1 || args->num_partitions < 1 ||
+      needed > (int64_t)args->client->device_count)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "%d replicas of %d partitions do not fit the %zu devices of %s",
                     args->num_replicas, args->num_partitions, args->client->device_count,
                     vt_client_slice(args->client->client)->name);
   if (args->default_assignment_size < (size_t)needed)
-    return vt_error(VT_INVALID_ARGUMENT, "room for %zu device ids, %lld needed", args->default_assignment_size,
-                    (long long)needed);
+    return vt_error(VT_INVALID_ARGUMENT, "room for %zu device ids, %lld needed",
+                    args->default_assignment_size, (long long)needed);
   for (int i = 0; i < (int)needed; i++) args->default_assignment[i] = i;
   return VT_OK;
 }
 
-// Processes come and go in a distributed job; with all devices in one process there is nothing to tell anyone.
+// Processes come and go in a distributed job; with all devices in one process there is nothing to
+// tell anyone.
 vt_status vt_pjrt_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args *args) {
   (void)args;
   return VT_OK;

@@ -14,19 +14,19 @@ static PJRT_NamedValue int_value(const char *name, int64_t value) {
                            .value_size = 1};
 }
 
-void vt_device_description_fill(PJRT_DeviceDescription *description, const vt_slice *slice, int32_t id,
-                                int32_t process) {
+void vt_device_description_fill(PJRT_DeviceDescription *description, const vt_slice *slice,
+                                int32_t id, int32_t process) {
   vt_place place = vt_slice_place(slice, id);
   *description = (PJRT_DeviceDescription){.slice = slice, .id = id, .process = process};
   for (int i = 0; i < 3; i++) description->coords[i] = place.coords[i];
-  description->to_string_size = (size_t)snprintf(
-      description->to_string, sizeof description->to_string,
-      "TpuDevice(id=%d, process_index=%d, coords=(%d,%d,%d), core_on_chip=%d)", id, process, place.coords[0],
-      place.coords[1], place.coords[2], place.core);
+  description->to_string_size =
+      (size_t)snprintf(description->to_string, sizeof description->to_string,
+                       "TpuDevice(id=%d, process_index=%d, coords=(%d,%d,%d), core_on_chip=%d)", id,
+                       process, place.coords[0], place.coords[1], place.coords[2], place.core);
   description->debug_string_size =
       (size_t)snprintf(description->debug_string, sizeof description->debug_string,
-                       "TPU_%d(process=%d,(%d,%d,%d,%d))", id, process, place.coords[0], place.coords[1],
-                       place.coords[2], place.core);
+                       "TPU_%d(process=%d,(%d,%d,%d,%d))", id, process, place.coords[0],
+                       place.coords[1], place.coords[2], place.core);
   PJRT_NamedValue *a = description->attributes;
   a[0] = (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue),
                            .name = "coords",
@@ -127,12 +127,15 @@ vt_status vt_pjrt_Device_MemoryStats(PJRT_Device_MemoryStats_Args *args) {
   return VT_OK;
 }
 
-static void keep_attributes(PJRT_Device_Attributes *attributes) { (void)attributes; }
+static void keep_attributes(PJRT_Device_Attributes *attributes) {
+  (void)attributes;
+}
 
 vt_status vt_pjrt_Device_GetAttributes(PJRT_Device_GetAttributes_Args *args) {
   args->attributes = args->device->description.attributes;
   args->num_attributes = VT_DEVICE_ATTRIBUTES;
-  args->device_attributes = (PJRT_Device_Attributes *)args->device;  // an owner that never goes before its reader
+  args->device_attributes =
+      (PJRT_Device_Attributes *)args->device; // an owner that never goes before its reader
   args->attributes_deleter = keep_attributes;
   return VT_OK;
 }

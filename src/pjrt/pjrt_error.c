@@ -2,7 +2,9 @@
 // pjrt_error.c - slots of PJRT_Error. A vt_status is a PJRT_Error: base/status.c lays it out.
 #include "pjrt/objects.h"
 
-void vt_pjrt_Error_Destroy(PJRT_Error_Destroy_Args *args) { vt_status_free(args->error); }
+void vt_pjrt_Error_Destroy(PJRT_Error_Destroy_Args *args) {
+  vt_status_free(args->error);
+}
 
 void vt_pjrt_Error_Message(PJRT_Error_Message_Args *args) {
   args->message = vt_status_message((vt_status)(uintptr_t)args->error);
@@ -14,7 +16,8 @@ vt_status vt_pjrt_Error_GetCode(PJRT_Error_GetCode_Args *args) {
   return VT_OK;
 }
 
-// Errors carry no payloads. An error from here would make the client ask for that error's payloads, without end.
+// Errors carry no payloads. An error from here would make the client ask for that error's payloads,
+// without end.
 vt_status vt_pjrt_Error_ForEachPayload(PJRT_Error_ForEachPayload_Args *args) {
   (void)args;
   return VT_OK;

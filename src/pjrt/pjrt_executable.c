@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pjrt_executable.c - slots of PJRT_Executable: what a compiled program says of itself.
 //
-// The lists that getters hand out are made once, when the program is compiled; the optimised text on first demand.
+// The lists that getters hand out are made once, when the program is compiled; the optimised text
+// on first demand.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +11,15 @@
 #include "pjrt/objects.h"
 #include "pjrt/proto.h"
 
-static void fill_lists(PJRT_Executable *executable, const vt_io *ios, size_t count, vt_io_lists *lists) {
+static void fill_lists(PJRT_Executable *executable, const vt_io *ios, size_t count,
+                       vt_io_lists *lists) {
   vt_arena *arena = &executable->arena;
   size_t room = count ? count : 1;
   lists->count = count;
   lists->kinds = VT_NEW_ARRAY(arena, const char *, room);
   lists->kind_sizes = VT_NEW_ARRAY(arena, size_t, room);
   lists->layouts = VT_NEW_ARRAY(arena, PJRT_Layouts_MemoryLayout *, room);
-  if (executable->info->partitions > 1 && count) {  // of nothing there is nothing to say
+  if (executable->info->partitions > 1 && count) { // of nothing there is nothing to say
     lists->shardings = VT_NEW_ARRAY(arena, const char *, room);
     lists->sharding_sizes = VT_NEW_ARRAY(arena, size_t, room);
   }
@@ -32,12 +34,13 @@ static void fill_lists(PJRT_Executable *executable, const vt_io *ios, size_t cou
 }
 
 static void put_cost(PJRT_Executable *executable, const char *name, double value) {
-  executable->costs[executable->cost_count++] = (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue),
-                                                                  .name = name,
-                                                                  .name_size = strlen(name),
-                                                                  .type = PJRT_VALUE_FLOAT,
-                                                                  .f32 = (float)value,
-                                                                  .value_size = 1};
+  executable->costs[executable->cost_count++] =
+      (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue),
+                        .name = name,
+                        .name_size = strlen(name),
+                        .type = PJRT_VALUE_FLOAT,
+                        .f32 = (float)value,
+                        .value_size = 1};
 }
 
 static void fill_results(PJRT_Executable *executable) {
@@ -95,8 +98,8 @@ static vt_status compile_bytes(const vt_slice *slice, vt_bytes code, vt_bytes op
     st = vt_error(VT_UNIMPLEMENTED, "a program of %d replicas; use partitions", read.replicas);
   int32_t partitions = read.partitions > 0 ? read.partitions : 1;
   if (!st && read.device_count && read.device_count != (uint32_t)partitions)
-    st = vt_error(VT_INVALID_ARGUMENT, "device assignment of %u devices for %d partitions", read.device_count,
-                  partitions);
+    st = vt_error(VT_INVALID_ARGUMENT, "device assignment of %u devices for %d partitions",
+                  read.device_count, partitions);
   if (!st) {
     vt_executable_options options = {.partitions = partitions,
                                      .device_ids = read.device_count ? read.device_ids : NULL,
@@ -113,8 +116,8 @@ vt_status vt_program_compile(const vt_slice *slice, const PJRT_Program *program,
                              PJRT_Executable **out_executable) {
   if (!program || !program->code) return vt_error(VT_INVALID_ARGUMENT, "no program to compile");
   if (program->format_size != 4 || memcmp(program->format, "mlir", 4))
-    return vt_error(VT_UNIMPLEMENTED, "program format \"%.*s\"; vtpu takes \"mlir\"", (int)program->format_size,
-                    program->format);
+    return vt_error(VT_UNIMPLEMENTED, "program format \"%.*s\"; vtpu takes \"mlir\"",
+                    (int)program->format_size, program->format);
   vt_bytes code = {(const uint8_t *)program->code, program->code_size};
   return compile_bytes(slice, code, options, out_executable);
 }
@@ -124,9 +127,9 @@ vt_status vt_pjrt_Compile(PJRT_Compile_Args *args) {
   return vt_program_compile(&args->topology->slice, args->program, options, &args->executable);
 }
 
-// Serialising: "vtpuexe1", then as 64-bit little-endian numbers the hash of all that follows it and of the build, the
-// sizes of options and program; then both. What was compiled is made again from them: that takes milliseconds, and no
-// byte from a file is ever run as code.
+// Serialising: "vtpuexe1", then as 64-bit little-endian numbers the hash of all that follows it and
+// of the build, the sizes of options and program; then both. What was compiled is made again from
+// them: that takes milliseconds, and no byte from a file is ever run as code.
 static const char container_magic[8] = "vtpuexe1";
 enum { CONTAINER_HEAD = 32 };
 
@@ -145,7 +148,9 @@ static uint64_t container_hash(const uint8_t *bytes, size_t size) {
   return vt_hash_bytes(bytes + 16, size - 16, vt_hash_bytes(version, strlen(version), 1));
 }
 
-static void free_serialized(PJRT_SerializedExecutable *owner) { free(owner); }
+static void free_serialized(PJRT_SerializedExecutable *owner) {
+  free(owner);
+}
 
 vt_status vt_pjrt_Executable_Serialize(PJRT_Executable_Serialize_Args *args) {
   const vt_executable_info *info = args->executable->info;
@@ -208,7 +213,8 @@ vt_status vt_pjrt_Executable_NumOutputs(PJRT_Executable_NumOutputs_Args *args) {
   return VT_OK;
 }
 
-vt_status vt_pjrt_Executable_SizeOfGeneratedCodeInBytes(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args *args) {
+vt_status vt_pjrt_Executable_SizeOfGeneratedCodeInBytes(
+    PJRT_Executable_SizeOfGeneratedCodeInBytes_Args *args) {
   args->size_in_bytes = args->executable->info->code_bytes;
   return VT_OK;
 }
@@ -252,7 +258,9 @@ vt_status vt_pjrt_Executable_Fingerprint(PJRT_Executable_Fingerprint_Args *args)
   return VT_OK;
 }
 
-static void free_options(PJRT_SerializedCompileOptions *owner) { (void)owner; }
+static void free_options(PJRT_SerializedCompileOptions *owner) {
+  (void)owner;
+}
 
 vt_status vt_pjrt_Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions_Args *args) {
   vt_bytes options = args->executable->info->options;
@@ -264,7 +272,8 @@ vt_status vt_pjrt_Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions
 }
 
 // The client does not clear the structure: every field is written.
-vt_status vt_pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args *args) {
+vt_status
+vt_pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args *args) {
   const vt_executable_info *info = args->executable->info;
   args->generated_code_size_in_bytes = info->code_bytes;
   args->argument_size_in_bytes = info->argument_bytes;
@@ -288,7 +297,8 @@ vt_status vt_pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledM
 vt_status vt_pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args) {
   PJRT_Executable *executable = args->executable;
   pthread_mutex_lock(&executable->text_lock);
-  vt_status st = executable->text.size ? VT_OK : vt_executable_text(executable->executable, &executable->text);
+  vt_status st =
+      executable->text.size ? VT_OK : vt_executable_text(executable->executable, &executable->text);
   pthread_mutex_unlock(&executable->text_lock);
   if (st) return st;
   PJRT_Program *program = args->program;
@@ -299,8 +309,8 @@ vt_status vt_pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_A
     return VT_OK;
   }
   if (program->code_size < executable->text.size)
-    return vt_error(VT_INVALID_ARGUMENT, "room for %zu bytes of code, %zu needed", program->code_size,
-                    executable->text.size);
+    return vt_error(VT_INVALID_ARGUMENT, "room for %zu bytes of code, %zu needed",
+                    program->code_size, executable->text.size);
   memcpy(program->code, executable->text.data, executable->text.size);
   return VT_OK;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_layouts.c - extension Layouts: the order of dimensions in memory, as text "{1,0}" (minor to major).
+// pjrt_layouts.c - extension Layouts: the order of dimensions in memory, as text "{1,0}" (minor to
+// major).
 //
-// Arrays lie row-major here. The tiles of the chip count in the HBM account and in the reports; they are left out of
-// the layout text, so that a layout the user asks for without tiles is the one that comes back.
+// Arrays lie row-major here. The tiles of the chip count in the HBM account and in the reports;
+// they are left out of the layout text, so that a layout the user asks for without tiles is the one
+// that comes back.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +38,9 @@ static PJRT_Error *layout_destroy(PJRT_Layouts_MemoryLayout_Destroy_Args *args) 
   return NULL;
 }
 
-static void keep_text(PJRT_Layouts_SerializedLayout *owner) { (void)owner; }
+static void keep_text(PJRT_Layouts_SerializedLayout *owner) {
+  (void)owner;
+}
 
 static PJRT_Error *layout_serialize(PJRT_Layouts_MemoryLayout_Serialize_Args *args) {
   args->bytes = args->layout->text;
@@ -87,7 +91,8 @@ PJRT_Layouts_Extension vt_pjrt_layouts = {
 // Extension Shardings.
 static void shardings_of(const vt_io_lists *lists, PJRT_Shardings_Executable_Args *args) {
   args->count = lists->count;
-  args->shardings = lists->count ? lists->shardings : NULL;  // clients take an empty list for one tuple sharding
+  args->shardings =
+      lists->count ? lists->shardings : NULL; // clients take an empty list for one tuple sharding
   args->sizes = lists->sharding_sizes;
 }
 

@@ -50,7 +50,8 @@ vt_status vt_executable_load(PJRT_Client *client, PJRT_Executable *executable,
 vt_status vt_pjrt_Client_Compile(PJRT_Client_Compile_Args *args) {
   PJRT_Executable *executable = NULL;
   vt_bytes options = {(const uint8_t *)args->compile_options, args->compile_options_size};
-  VT_TRY(vt_program_compile(vt_client_slice(args->client->client), args->program, options, &executable));
+  VT_TRY(vt_program_compile(vt_client_slice(args->client->client), args->program, options,
+                            &executable));
   return vt_executable_load(args->client, executable, &args->executable);
 }
 
@@ -65,7 +66,8 @@ vt_status vt_pjrt_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLo
   vt_bytes options = {(const uint8_t *)args->overridden_serialized_compile_options,
                       args->overridden_serialized_compile_options_size};
   if (!options.data) options.size = 0;
-  VT_TRY(vt_program_deserialize(vt_client_slice(args->client->client), bytes, options, &executable));
+  VT_TRY(
+      vt_program_deserialize(vt_client_slice(args->client->client), bytes, options, &executable));
   return vt_executable_load(args->client, executable, &args->loaded_executable);
 }
 
@@ -81,7 +83,8 @@ vt_status vt_pjrt_LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecut
   return VT_OK;
 }
 
-vt_status vt_pjrt_LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args *args) {
+vt_status
+vt_pjrt_LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args *args) {
   args->addressable_devices = args->executable->devices;
   args->num_addressable_devices = (size_t)args->executable->executable->info->partitions;
   return VT_OK;
@@ -94,9 +97,12 @@ vt_status vt_pjrt_LoadedExecutable_AddressableDeviceLogicalIds(
   return VT_OK;
 }
 
-static void keep_assignment(PJRT_DeviceAssignmentSerialized *owner) { (void)owner; }
+static void keep_assignment(PJRT_DeviceAssignmentSerialized *owner) {
+  (void)owner;
+}
 
-vt_status vt_pjrt_LoadedExecutable_GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args *args) {
+vt_status
+vt_pjrt_LoadedExecutable_GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args *args) {
   args->serialized_bytes = args->executable->assignment.data;
   args->serialized_bytes_size = args->executable->assignment.size;
   args->serialized_device_assignment = (PJRT_DeviceAssignmentSerialized *)args->executable;
@@ -120,8 +126,10 @@ vt_status vt_pjrt_LoadedExecutable_Fingerprint(PJRT_LoadedExecutable_Fingerprint
   return VT_OK;
 }
 
-// Marks the arguments that this call keeps although the program may donate them. NULL when there are none.
-static vt_status kept_arguments(const PJRT_ExecuteOptions *options, size_t num_args, bool **out_keep) {
+// Marks the arguments that this call keeps although the program may donate them. NULL when there
+// are none.
+static vt_status kept_arguments(const PJRT_ExecuteOptions *options, size_t num_args,
+                                bool **out_keep) {
   *out_keep = NULL;
   if (!options || !options->num_non_donatable_input_indices) return VT_OK;
   bool *keep = calloc(num_args ? num_args : 1, sizeof *keep);
@@ -150,13 +158,14 @@ vt_status vt_pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *a
   if (!st) {
     vt_execution execution = {
         .arguments = (vt_buffer *const *const *)args->argument_lists,
-        .results = (vt_buffer **const *)args->output_lists,
+        .results = (vt_buffer * *const *)args->output_lists,
         .argument_count = (uint32_t)args->num_args,
         .keep = keep,
         .transfer = transfer.calls.user ? &transfer : NULL,
         .device = args->execute_device ? args->execute_device->device : NULL,
     };
-    st = vt_executable_execute(loaded->client->client, loaded->executable->executable, &execution, &done);
+    st = vt_executable_execute(loaded->client->client, loaded->executable->executable, &execution,
+                               &done);
   }
   free(keep);
   if (st) return st;

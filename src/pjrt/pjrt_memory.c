@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_memory.c - slots of PJRT_Memory, and the places for the client's own data that its first word promises.
+// pjrt_memory.c - slots of PJRT_Memory, and the places for the client's own data that its first
+// word promises.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,8 @@
 
 #include "pjrt/objects.h"
 
-// Few keys, set at start-up and read often: a list that is only ever prepended to needs no lock for reading.
+// Few keys, set at start-up and read often: a list that is only ever prepended to needs no lock for
+// reading.
 static pthread_mutex_t user_data_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static vt_user_data *find_user_data(const PJRT_Memory *memory, const void *key) {
@@ -21,7 +23,8 @@ static void *get_user_data(PJRT_Memory *memory, const void *key) {
   return entry ? entry->data : NULL;
 }
 
-static void set_user_data(PJRT_Memory *memory, const void *key, void *data, void (*destroy)(void *data)) {
+static void set_user_data(PJRT_Memory *memory, const void *key, void *data,
+                          void (*destroy)(void *data)) {
   pthread_mutex_lock(&user_data_lock);
   vt_user_data *entry = find_user_data(memory, key);
   if (entry) {

@@ -17,9 +17,13 @@ vt_status vt_pjrt_Plugin_Initialize(PJRT_Plugin_Initialize_Args *args) {
 static const int64_t stablehlo_version[] = {1, 20, 0};
 static const int64_t sdy_version[] = {0, 0, 1};
 
-#define LIST(text, list)                                                                               \
-  {.struct_size = sizeof(PJRT_NamedValue), .name = text, .name_size = sizeof text - 1,                 \
-   .type = PJRT_VALUE_INT64_LIST, .int64_list = list, .value_size = sizeof list / sizeof list[0]}
+#define LIST(text, list)                                                                           \
+  {.struct_size = sizeof(PJRT_NamedValue),                                                         \
+   .name = text,                                                                                   \
+   .name_size = sizeof text - 1,                                                                   \
+   .type = PJRT_VALUE_INT64_LIST,                                                                  \
+   .int64_list = list,                                                                             \
+   .value_size = sizeof list / sizeof list[0]}
 static const int64_t stablehlo_minimum[] = {1, 0, 0};
 static const PJRT_NamedValue attributes[] = {
     LIST("stablehlo_current_version", stablehlo_version),
@@ -29,7 +33,7 @@ static const PJRT_NamedValue attributes[] = {
      .name = "xla_version",
      .name_size = sizeof "xla_version" - 1,
      .type = PJRT_VALUE_INT64,
-     .int64 = 2,  // the level that frameworks compare with to switch features on
+     .int64 = 2, // the level that frameworks compare with to switch features on
      .value_size = 1},
 };
 
@@ -41,7 +45,8 @@ vt_status vt_pjrt_Plugin_Attributes(PJRT_Plugin_Attributes_Args *args) {
 
 static char version_text[128];
 
-// The linker's build id of this library: caches of compiled programs must not outlive the code that made them.
+// The linker's build id of this library: caches of compiled programs must not outlive the code that
+// made them.
 static int find_build_id(struct dl_phdr_info *info, size_t size, void *user) {
   (void)size;
   (void)user;
@@ -52,7 +57,8 @@ static int find_build_id(struct dl_phdr_info *info, size_t size, void *user) {
     const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
     uintptr_t start = info->dlpi_addr + segment->p_vaddr;
     if (segment->p_type == PT_LOAD && here >= start && here < start + segment->p_memsz) ours = true;
-    if (segment->p_type == PT_NOTE && !note) note = (const char *)start, end = note + segment->p_memsz;
+    if (segment->p_type == PT_NOTE && !note)
+      note = (const char *)start, end = note + segment->p_memsz;
   }
   if (!ours) return 0;
   while (note && note + sizeof(ElfW(Nhdr)) <= end) {

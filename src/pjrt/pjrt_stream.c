@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_stream.c - host callbacks: the sends and receives of one execution, and PJRT_CopyToDeviceStream.
+// pjrt_stream.c - host callbacks: the sends and receives of one execution, and
+// PJRT_CopyToDeviceStream.
 //
-// For each send the program hands a chunk to the client, whose Python runs inside the last one on the executor
-// thread. For each receive it opens a stream, which the client fills with one or more chunks, at once or from a
-// thread of its own; the program waits until all bytes are there.
+// For each send the program hands a chunk to the client, whose Python runs inside the last one on
+// the executor thread. For each receive it opens a stream, which the client fills with one or more
+// chunks, at once or from a thread of its own; the program waits until all bytes are there.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,17 +12,17 @@
 #include "pjrt/objects.h"
 
 struct PJRT_CopyToDeviceStream {
-  atomic_int refs;          // the client and the waiting program
+  atomic_int refs; // the client and the waiting program
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   int64_t total, current;
-  char *data;               // of the program; only while it waits
-  bool closed;              // destroyed by the client
+  char *data;  // of the program; only while it waits
+  bool closed; // destroyed by the client
 };
 
 typedef struct transfers {
   size_t device_count, send_count, recv_count;
-  PJRT_SendCallbackInfo *sends;  // [device][send_count]
+  PJRT_SendCallbackInfo *sends; // [device][send_count]
   PJRT_RecvCallbackInfo *recvs;
 } transfers;
 
@@ -49,10 +50,11 @@ vt_status vt_pjrt_CopyToDeviceStream_AddChunk(PJRT_CopyToDeviceStream_AddChunk_A
   vt_status st = VT_OK;
   pthread_mutex_lock(&stream->mutex);
   if (chunk->size > (size_t)(stream->total - stream->current)) {
-    st = vt_error(VT_INVALID_ARGUMENT, "host callback: %zu bytes offered, %lld expected", chunk->size,
-                  (long long)(stream->total - stream->current));
+    st = vt_error(VT_INVALID_ARGUMENT, "host callback: %zu bytes offered, %lld expected",
+                  chunk->size, (long long)(stream->total - stream->current));
   } else {
-    if (chunk->size && stream->data) memcpy(stream->data + stream->current, chunk->data, chunk->size);
+    if (chunk->size && stream->data)
+      memcpy(stream->data + stream->current, chunk->data, chunk->size);
     stream->current += (int64_t)chunk->size;
     pthread_cond_broadcast(&stream->changed);
   }
@@ -89,7 +91,8 @@ static void free_chunk(void *data, void *arg) {
   free(data);
 }
 
-static vt_status transfer_send(void *user, int32_t device, int64_t channel, vt_type type, const void *data) {
+static vt_status transfer_send(void *user, int32_t device, int64_t channel, vt_type type,
+                               const void *data) {
   transfers *t = user;
   for (size_t i = 0; (size_t)device < t->device_count && i < t->send_count; i++) {
     const PJRT_SendCallbackInfo *info = &t->sends[(size_t)device * t->send_count + i];
@@ -105,7 +108,8 @@ static vt_status transfer_send(void *user, int32_t device, int64_t channel, vt_t
                   (long long)channel, device);
 }
 
-static vt_status transfer_recv(void *user, int32_t device, int64_t channel, vt_type type, void *data) {
+static vt_status transfer_recv(void *user, int32_t device, int64_t channel, vt_type type,
+                               void *data) {
   transfers *t = user;
   const PJRT_RecvCallbackInfo *info = NULL;
   for (size_t i = 0; (size_t)device < t->device_count && i < t->recv_count && !info; i++) {
@@ -131,8 +135,8 @@ static vt_status transfer_recv(void *user, int32_t device, int64_t channel, vt_t
   pthread_mutex_unlock(&stream->mutex);
   stream_release(stream);
   if (got == total) return VT_OK;
-  return vt_error(VT_INTERNAL, "host callback gave %lld of %lld bytes on channel %lld", (long long)got,
-                  (long long)total, (long long)channel);
+  return vt_error(VT_INTERNAL, "host callback gave %lld of %lld bytes on channel %lld",
+                  (long long)got, (long long)total, (long long)channel);
 }
 
 static void transfers_destroy(void *user) {
@@ -157,10 +161,13 @@ vt_status vt_transfers_create(const PJRT_ExecuteOptions *options, size_t device_
     return vt_error_no_memory();
   }
   for (size_t d = 0; d < device_count; d++) {
-    for (size_t i = 0; i < t->send_count; i++) t->sends[d * t->send_count + i] = options->send_callbacks[d][i];
-    for (size_t i = 0; i < t->recv_count; i++) t->recvs[d * t->recv_count + i] = options->recv_callbacks[d][i];
+    for (size_t i = 0; i < t->send_count; i++)
+      t->sends[d * t->send_count + i] = options->send_callbacks[d][i];
+    for (size_t i = 0; i < t->recv_count; i++)
+      t->recvs[d * t->recv_count + i] = options->recv_callbacks[d][i];
   }
-  *out_calls = (vt_transfer_calls){.calls = {.user = t, .send = transfer_send, .recv = transfer_recv},
-                                   .destroy = transfers_destroy};
+  *out_calls =
+      (vt_transfer_calls){.calls = {.user = t, .send = transfer_send, .recv = transfer_recv},
+                          .destroy = transfers_destroy};
   return VT_OK;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_topology.c - slots of PJRT_TopologyDescription: a slice to compile for, with or without devices here.
+// pjrt_topology.c - slots of PJRT_TopologyDescription: a slice to compile for, with or without
+// devices here.
 //
 // A serialised topology is its name and number of slices: "vtpu-topology 1 v5e:4x4 1".
 #include <stdio.h>
@@ -16,7 +17,8 @@ void vt_topology_free(PJRT_TopologyDescription *topology) {
   free(topology);
 }
 
-vt_status vt_topology_make(const vt_slice *slice, bool one_process, PJRT_TopologyDescription **out_topology) {
+vt_status vt_topology_make(const vt_slice *slice, bool one_process,
+                           PJRT_TopologyDescription **out_topology) {
   PJRT_TopologyDescription *topology = calloc(1, sizeof *topology);
   if (!topology) return vt_error_no_memory();
   topology->slice = *slice;
@@ -37,21 +39,24 @@ vt_status vt_topology_make(const vt_slice *slice, bool one_process, PJRT_Topolog
 }
 
 // The slice a name stands for; an empty name is the slice of the environment.
-static vt_status slice_from_name(const char *bytes, size_t size, int64_t slices, vt_slice *out_slice) {
+static vt_status slice_from_name(const char *bytes, size_t size, int64_t slices,
+                                 vt_slice *out_slice) {
   char name[64];
   if (size >= sizeof name || memchr(bytes, 0, size))
     return vt_error(VT_INVALID_ARGUMENT, "malformed topology name of %zu bytes", size);
   if (size) memcpy(name, bytes, size);
   name[size] = 0;
   if (slices < 1 || slices > 1024)
-    return vt_error(VT_INVALID_ARGUMENT, "num_slices is %lld; 1 to 1024 can be joined", (long long)slices);
+    return vt_error(VT_INVALID_ARGUMENT, "num_slices is %lld; 1 to 1024 can be joined",
+                    (long long)slices);
   if (size) return vt_slice_from_topology(name, (int32_t)slices, out_slice);
   VT_TRY(vt_slice_from_environment(out_slice));
   out_slice->slices = (int32_t)slices;
   return VT_OK;
 }
 
-// num_slices is the one option that changes the shape; the others tune things that a virtual slice does not have.
+// num_slices is the one option that changes the shape; the others tune things that a virtual slice
+// does not have.
 vt_status vt_pjrt_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args *args) {
   int64_t slices = 1;
   for (size_t i = 0; i < args->num_options; i++) {
@@ -71,13 +76,15 @@ vt_status vt_pjrt_TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_A
   return VT_OK;
 }
 
-vt_status vt_pjrt_TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args *args) {
+vt_status
+vt_pjrt_TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args *args) {
   args->platform_name = VT_PLATFORM_NAME;
   args->platform_name_size = sizeof VT_PLATFORM_NAME - 1;
   return VT_OK;
 }
 
-vt_status vt_pjrt_TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args *args) {
+vt_status
+vt_pjrt_TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args *args) {
   args->platform_version = vt_plugin_version();
   args->platform_version_size = strlen(args->platform_version);
   return VT_OK;
@@ -102,8 +109,8 @@ vt_status vt_pjrt_TopologyDescription_Serialize(PJRT_TopologyDescription_Seriali
   const vt_slice *slice = &args->topology->slice;
   char *text = malloc(96);
   if (!text) return vt_error_no_memory();
-  int size = snprintf(text, 96, "%s%s:%dx%dx%d %d", serialized_head, slice->chip->topology, slice->dims[0],
-                      slice->dims[1], slice->dims[2], slice->slices);
+  int size = snprintf(text, 96, "%s%s:%dx%dx%d %d", serialized_head, slice->chip->topology,
+                      slice->dims[0], slice->dims[1], slice->dims[2], slice->slices);
   args->serialized_bytes = text;
   args->serialized_bytes_size = (size_t)size;
   args->serialized_topology = (PJRT_SerializedTopology *)text;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// proto.c - reads and writes the wire format of protocol buffers, and the messages that the interface carries.
+// proto.c - reads and writes the wire format of protocol buffers, and the messages that the
+// interface carries.
 #include "pjrt/proto.h"
 
 #include <stdlib.h>
@@ -9,7 +10,8 @@
 vt_status vt_proto_varint(vt_proto *proto, uint64_t *out_value) {
   uint64_t value = 0;
   for (unsigned shift = 0; shift < 64; shift += 7) {
-    if (proto->at == proto->end) return vt_error(VT_INVALID_ARGUMENT, "options: a number runs past the end");
+    if (proto->at == proto->end)
+      return vt_error(VT_INVALID_ARGUMENT, "options: a number runs past the end");
     uint8_t byte = *proto->at++;
     value |= (uint64_t)(byte & 0x7F) << shift;
     if (!(byte & 0x80)) {
@@ -38,11 +40,15 @@ vt_status vt_proto_next(vt_proto *proto, vt_proto_field *out_field, bool *out_mo
   out_field->number = (uint32_t)(key >> 3);
   out_field->wire = (uint32_t)(key & 7);
   if (key >> 32 || out_field->number == 0)
-    return vt_error(VT_INVALID_ARGUMENT, "options: field number %llu", (unsigned long long)(key >> 3));
+    return vt_error(VT_INVALID_ARGUMENT, "options: field number %llu",
+                    (unsigned long long)(key >> 3));
   switch (out_field->wire) {
-  case 0: return vt_proto_varint(proto, &out_field->value);
-  case 1: return fixed(proto, 8, &out_field->value);
-  case 5: return fixed(proto, 4, &out_field->value);
+  case 0:
+    return vt_proto_varint(proto, &out_field->value);
+  case 1:
+    return fixed(proto, 8, &out_field->value);
+  case 5:
+    return fixed(proto, 4, &out_field->value);
   case 2: {
     uint64_t size;
     VT_TRY(vt_proto_varint(proto, &size));
@@ -85,8 +91,8 @@ void vt_proto_put_bytes(vt_text *text, uint32_t number, const void *bytes, size_
 // DeviceAssignmentProto: 1 replicas, 2 computations, 3 repeated {1 device ids, one per replica}.
 enum { MAX_DEVICES = 1 << 20 };
 
-static vt_status read_computation(vt_bytes bytes, vt_arena *arena, vt_compile_options *options, uint64_t replicas,
-                                  uint64_t computations, uint64_t computation) {
+static vt_status read_computation(vt_bytes bytes, vt_arena *arena, vt_compile_options *options,
+                                  uint64_t replicas, uint64_t computations, uint64_t computation) {
   (void)arena;
   uint64_t replica = 0;
   vt_proto proto = vt_proto_open(bytes);
@@ -102,15 +108,18 @@ static vt_status read_computation(vt_bytes bytes, vt_arena *arena, vt_compile_op
       uint64_t id = field.value;
       if (packed) VT_TRY(vt_proto_varint(&list, &id));
       if (replica >= replicas)
-        return vt_error(VT_INVALID_ARGUMENT, "device assignment: more than %llu ids of a computation",
+        return vt_error(VT_INVALID_ARGUMENT,
+                        "device assignment: more than %llu ids of a computation",
                         (unsigned long long)replicas);
-      if (id > INT32_MAX) return vt_error(VT_INVALID_ARGUMENT, "device assignment: id out of range");
+      if (id > INT32_MAX)
+        return vt_error(VT_INVALID_ARGUMENT, "device assignment: id out of range");
       options->device_ids[replica++ * computations + computation] = (int32_t)id;
       if (!packed) break;
     }
   }
   if (replica != replicas)
-    return vt_error(VT_INVALID_ARGUMENT, "device assignment: %llu ids of a computation, %llu replicas",
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "device assignment: %llu ids of a computation, %llu replicas",
                     (unsigned long long)replica, (unsigned long long)replicas);
   return VT_OK;
 }
@@ -135,7 +144,8 @@ static vt_status read_assignment(vt_bytes bytes, vt_arena *arena, vt_compile_opt
     if (pass) break;
     if (replicas < 1 || computations < 1 || replicas > MAX_DEVICES || computations > MAX_DEVICES ||
         replicas * computations > MAX_DEVICES)
-      return vt_error(VT_INVALID_ARGUMENT, "device assignment of %llu replicas and %llu computations",
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "device assignment of %llu replicas and %llu computations",
                       (unsigned long long)replicas, (unsigned long long)computations);
     // An id takes at least a byte: counts that the message cannot hold are not worth memory.
     if (replicas * computations > bytes.size)
@@ -164,7 +174,8 @@ static vt_status read_build_options(vt_bytes bytes, vt_arena *arena, vt_compile_
   for (;;) {
     VT_TRY(vt_proto_next(&proto, &field, &more));
     if (!more) return VT_OK;
-    if (field.number == 4 && field.wire == 0) VT_TRY(read_count(&field, "num_replicas", &options->replicas));
+    if (field.number == 4 && field.wire == 0)
+      VT_TRY(read_count(&field, "num_replicas", &options->replicas));
     if (field.number == 5 && field.wire == 0)
       VT_TRY(read_count(&field, "num_partitions", &options->partitions));
     if (field.number == 9 && field.wire == 2) VT_TRY(read_assignment(field.bytes, arena, options));
@@ -187,7 +198,8 @@ static bool text_fits(vt_bytes text, enum override_kind kind) {
   if (text.size == 0 || text.size >= sizeof copy) return false;
   memcpy(copy, text.data, text.size);
   if (kind == OVERRIDE_BOOL)
-    return !strcasecmp(copy, "true") || !strcasecmp(copy, "false") || !strcmp(copy, "0") || !strcmp(copy, "1");
+    return !strcasecmp(copy, "true") || !strcasecmp(copy, "false") || !strcmp(copy, "0") ||
+           !strcmp(copy, "1");
   if (kind == OVERRIDE_INT)
     (void)strtoll(copy, &end, 10);
   else
@@ -199,20 +211,21 @@ static bool text_fits(vt_bytes text, enum override_kind kind) {
 static vt_status check_override(vt_bytes name, vt_bytes value) {
   static const char *const kinds[] = {"bool", "int", "float"};
   for (size_t i = 0; i < sizeof overrides / sizeof *overrides; i++) {
-    if (strlen(overrides[i].name) != name.size || memcmp(overrides[i].name, name.data, name.size)) continue;
+    if (strlen(overrides[i].name) != name.size || memcmp(overrides[i].name, name.data, name.size))
+      continue;
     vt_proto proto = vt_proto_open(value);
     vt_proto_field field;
     bool more;
     VT_TRY(vt_proto_next(&proto, &field, &more));
     if (more && field.number == 1 && field.wire == 2 && !text_fits(field.bytes, overrides[i].kind))
-      return vt_error(VT_INVALID_ARGUMENT, "compile option %s: '%.*s' is not a valid %s value.", overrides[i].name,
-                      (int)(field.bytes.size < 80 ? field.bytes.size : 80), (const char *)field.bytes.data,
-                      kinds[overrides[i].kind]);
+      return vt_error(VT_INVALID_ARGUMENT, "compile option %s: '%.*s' is not a valid %s value.",
+                      overrides[i].name, (int)(field.bytes.size < 80 ? field.bytes.size : 80),
+                      (const char *)field.bytes.data, kinds[overrides[i].kind]);
     return VT_OK;
   }
   if (name.size >= 4 && !memcmp(name.data, "xla_", 4)) return VT_OK;
-  return vt_error(VT_INVALID_ARGUMENT, "No such compile option: '%.*s'", (int)(name.size < 80 ? name.size : 80),
-                  (const char *)name.data);
+  return vt_error(VT_INVALID_ARGUMENT, "No such compile option: '%.*s'",
+                  (int)(name.size < 80 ? name.size : 80), (const char *)name.data);
 }
 
 // An entry of the map: 1 name, 2 value.
@@ -230,7 +243,8 @@ static vt_status read_override(vt_bytes bytes) {
 }
 
 // CompileOptionsProto: 3 build options, 4 compile_portable_executable, 7 overrides by name.
-vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena, vt_compile_options *out_options) {
+vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena,
+                                  vt_compile_options *out_options) {
   *out_options = (vt_compile_options){0};
   vt_proto proto = vt_proto_open(bytes);
   vt_proto_field field;
@@ -238,7 +252,8 @@ vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena, vt_compile_op
   for (;;) {
     VT_TRY(vt_proto_next(&proto, &field, &more));
     if (!more) return VT_OK;
-    if (field.number == 3 && field.wire == 2) VT_TRY(read_build_options(field.bytes, arena, out_options));
+    if (field.number == 3 && field.wire == 2)
+      VT_TRY(read_build_options(field.bytes, arena, out_options));
     if (field.number == 4 && field.wire == 0) out_options->portable = field.value != 0;
     if (field.number == 7 && field.wire == 2) VT_TRY(read_override(field.bytes));
   }

@@ -18,9 +18,9 @@ typedef struct vt_proto {
 
 typedef struct vt_proto_field {
   uint32_t number;
-  uint32_t wire;            // 0 varint, 1 64 bits, 2 bytes, 5 32 bits
-  uint64_t value;           // wire 0, 1, 5
-  vt_bytes bytes;           // wire 2
+  uint32_t wire;  // 0 varint, 1 64 bits, 2 bytes, 5 32 bits
+  uint64_t value; // wire 0, 1, 5
+  vt_bytes bytes; // wire 2
 } vt_proto_field;
 
 static inline vt_proto vt_proto_open(vt_bytes bytes) {
@@ -37,13 +37,15 @@ void vt_proto_put_bytes(vt_text *text, uint32_t number, const void *bytes, size_
 
 // What vtpu reads of CompileOptionsProto.
 typedef struct vt_compile_options {
-  int32_t replicas, partitions;     // 0 = not given
-  uint32_t device_count;            // of device_ids; 0 = none given
-  int32_t *device_ids;              // [replicas * partitions], computation-minor as replica * partitions + partition
-  bool portable;                    // compiled for any one device
+  int32_t replicas, partitions; // 0 = not given
+  uint32_t device_count;        // of device_ids; 0 = none given
+  int32_t
+      *device_ids; // [replicas * partitions], computation-minor as replica * partitions + partition
+  bool portable;   // compiled for any one device
 } vt_compile_options;
 // errors INVALID_ARGUMENT: malformed, or a device assignment that does not fit its own counts
-vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena, vt_compile_options *out_options) VT_CHECKED;
+vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena,
+                                  vt_compile_options *out_options) VT_CHECKED;
 
 // DeviceAssignmentProto of one replica.
 void vt_device_assignment_write(int32_t partitions, const int32_t *device_ids, vt_text *out_text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// proto_test.c - compile options as frameworks send them, device assignments, and malformed messages.
+// proto_test.c - compile options as frameworks send them, device assignments, and malformed
+// messages.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +10,8 @@
 
 #include "pjrt/proto.h"
 
-static vt_status read_bytes(const char *bytes, size_t size, vt_arena *arena, vt_compile_options *options) {
+static vt_status read_bytes(const char *bytes, size_t size, vt_arena *arena,
+                            vt_compile_options *options) {
   return vt_compile_options_read((vt_bytes){(const uint8_t *)bytes, size}, arena, options);
 }
 #define READ(literal) read_bytes(literal, sizeof(literal) - 1, &arena, &options)
@@ -21,14 +23,16 @@ static void test_options(void **state) {
   assert_null(READ(""));
   assert_int_equal(options.partitions, 0);
   // jit of one device: replicas 1, partitions 1, assignment {0}, a debug message to skip
-  assert_null(READ("\x1a\x16\x1a\x03zzz\x20\x01\x28\x01\x30\x01\x4a\x09\x08\x01\x10\x01\x1a\x03\x0a\x01\x05\x48\x01"));
+  assert_null(READ("\x1a\x16\x1a\x03zzz\x20\x01\x28\x01\x30\x01\x4a\x09\x08\x01\x10\x01\x1a\x03\x0a"
+                   "\x01\x05\x48\x01"));
   assert_int_equal(options.replicas, 1);
   assert_int_equal(options.partitions, 1);
   assert_int_equal(options.device_count, 1);
   assert_int_equal(options.device_ids[0], 5);
   // two partitions on devices 7 and 300, unpacked ids, 64-bit and 32-bit fields to skip
-  assert_null(READ("\x1a\x12\x28\x02\x4a\x0e\x08\x01\x10\x02\x1a\x02\x08\x07\x1a\x04\x0a\x02\xac\x02"
-                   "\x09xxxxxxxx\x0dyyyy\x20\x01"));
+  assert_null(
+      READ("\x1a\x12\x28\x02\x4a\x0e\x08\x01\x10\x02\x1a\x02\x08\x07\x1a\x04\x0a\x02\xac\x02"
+           "\x09xxxxxxxx\x0dyyyy\x20\x01"));
   assert_int_equal(options.device_count, 2);
   assert_int_equal(options.device_ids[0], 7);
   assert_int_equal(options.device_ids[1], 300);
@@ -53,7 +57,7 @@ static void test_assignment_round_trip(void **state) {
   assert_null(read_bytes(whole.data, whole.size, &arena, &options));
   assert_int_equal(options.device_count, 8);
   assert_memory_equal(options.device_ids, ids, sizeof ids);
-  for (size_t cut = 1; cut < whole.size; cut++) {  // every truncation is an error
+  for (size_t cut = 1; cut < whole.size; cut++) { // every truncation is an error
     vt_status st = read_bytes(whole.data, cut, &arena, &options);
     assert_int_equal(vt_status_code(st), VT_INVALID_ARGUMENT);
     vt_status_free(st);
@@ -98,8 +102,9 @@ static void test_overrides(void **state) {
 
 static void test_malformed(void **state) {
   (void)state;
-  static const char *const names[] = {"number too long", "wire type 3", "field 0", "count 0", "huge counts",
-                                      "too many ids", "too few computations"};
+  static const char *const names[] = {
+      "number too long", "wire type 3",         "field 0", "count 0", "huge counts",
+      "too many ids",    "too few computations"};
   static const struct {
     const char *bytes;
     size_t size;
@@ -126,7 +131,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_options),
       cmocka_unit_test(test_assignment_round_trip),
-      cmocka_unit_test(test_overrides), cmocka_unit_test(test_malformed),
+      cmocka_unit_test(test_overrides),
+      cmocka_unit_test(test_malformed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

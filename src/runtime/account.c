@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// account.c - what a program takes in HBM, planned at compile time; more than the core has is an error.
+// account.c - what a program takes in HBM, planned at compile time; more than the core has is an
+// error.
 //
-// Parameters and results count with their padded layout; aliased results share their parameter's memory. Temporaries
-// are the largest sum of values alive at one op of main, plus what the loop or branch at that op holds inside. A value
-// takes nothing when it fuses into its only user (elementwise results, broadcasts, reshapes, constants), and an
-// elementwise result takes the place of an operand that ends there.
-// Over several devices a value counts with the share of its most divided operand: never more than the partitioned
-// program needs, so that no program is refused that would fit. The real compiler's schedule may need more or less.
+// Parameters and results count with their padded layout; aliased results share their parameter's
+// memory. Temporaries are the largest sum of values alive at one op of main, plus what the loop or
+// branch at that op holds inside. A value takes nothing when it fuses into its only user
+// (elementwise results, broadcasts, reshapes, constants), and an elementwise result takes the place
+// of an operand that ends there. Over several devices a value counts with the share of its most
+// divided operand: never more than the partitioned program needs, so that no program is refused
+// that would fit. The real compiler's schedule may need more or less.
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -15,17 +17,17 @@
 #include "base/array.h"
 
 typedef struct temp {
-  const vt_value *value;    // NULL = what the op holds inside
+  const vt_value *value; // NULL = what the op holds inside
   const vt_op *op;
   int64_t bytes;
-  int32_t first, last;      // ops of main, by number
+  int32_t first, last; // ops of main, by number
 } temp;
 
 typedef struct scan {
   const vt_chip *chip;
   const vt_executable_info *info;
   vt_arena scratch;
-  VT_ARRAY(temp) temps;     // of main
+  VT_ARRAY(temp) temps; // of main
   int32_t peak_op;
 } scan;
 
@@ -45,8 +47,10 @@ static bool fuses(const vt_op *op) {
   case VT_OP_PAD:
   case VT_OP_CONCATENATE:
   case VT_OP_DYNAMIC_SLICE:
-  case VT_OP_OPTIMIZATION_BARRIER: return true;
-  default: return false;
+  case VT_OP_OPTIMIZATION_BARRIER:
+    return true;
+  default:
+    return false;
   }
 }
 
@@ -73,7 +77,7 @@ static int64_t inner_peak(scan *s, const vt_op *op, const double *shares) {
   for (uint32_t r = 0; r < count; r++) {
     vt_func *func = callee ? callee : op->regions[r];
     double *inner = VT_NEW_ARRAY(&s->scratch, double, func->param_count + 1);
-    uint32_t skip = op->operand_count - func->param_count;  // the predicate of if and case
+    uint32_t skip = op->operand_count - func->param_count; // the predicate of if and case
     for (uint32_t p = 0; p < func->param_count; p++)
       inner[p] = op->code == VT_OP_MANUAL_COMPUTATION ? 1 : shares[op->operands[p + skip]->id];
     int64_t inside = func_peak(s, func, inner, false);
@@ -135,13 +139,14 @@ static int64_t func_peak(scan *s, vt_func *func, const double *param_shares, boo
   return peak;
 }
 
-// The report -------------------------------------------------------------------------------------------------------
+// The report
+// -------------------------------------------------------------------------------------------------------
 
 enum { LARGEST = 10 };
 
 typedef struct entry {
   int64_t bytes;
-  vt_type type;             // rank -1: not one array
+  vt_type type; // rank -1: not one array
   const vt_op *op;
   const char *kind;
   uint32_t index;
@@ -173,7 +178,8 @@ static void put_entry(vt_text *text, const vt_chip *chip, int number, const entr
   if (e->op && e->op->loc) {
     const vt_loc *loc = e->op->loc;
     vt_text_printf(text, "\n     Operator: op_name=\"%s\"", loc->name ? loc->name : "");
-    if (loc->file && *loc->file) vt_text_printf(text, " source_file=\"%s\" source_line=%d", loc->file, loc->line);
+    if (loc->file && *loc->file)
+      vt_text_printf(text, " source_file=\"%s\" source_line=%d", loc->file, loc->line);
   }
   if (e->type.rank >= 0) {
     vt_text_put(text, "\n     Shape: ");
@@ -197,19 +203,23 @@ static vt_status out_of_hbm(const scan *s, int64_t limit) {
   entry_list list = {0};
   for (uint32_t i = 0; i < info->param_count; i++)
     if (info->params[i].memory == VT_MEMORY_DEVICE)
-      list_add(&list, (entry){info->params[i].shard_hbm_bytes, info->params[i].shard, NULL, "argument", i});
+      list_add(&list, (entry){info->params[i].shard_hbm_bytes, info->params[i].shard, NULL,
+                              "argument", i});
   for (uint32_t i = 0; i < info->result_count; i++)
     if (info->results[i].memory == VT_MEMORY_DEVICE)
-      list_add(&list, (entry){info->results[i].shard_hbm_bytes, info->results[i].shard, NULL, "output", i});
+      list_add(&list, (entry){info->results[i].shard_hbm_bytes, info->results[i].shard, NULL,
+                              "output", i});
   for (size_t i = 0; i < s->temps.size; i++) {
     const temp *t = &s->temps.data[i];
     if (t->first > s->peak_op || t->last < s->peak_op) continue;
     vt_type type = t->value ? t->value->type : (vt_type){.rank = -1};
-    list_add(&list, (entry){t->bytes, type, t->op, t->value ? "HLO temp" : "HLO temps inside this operator", 0});
+    list_add(&list, (entry){t->bytes, type, t->op,
+                            t->value ? "HLO temp" : "HLO temps inside this operator", 0});
   }
   vt_text text = {0};
   int64_t reserved = s->chip->hbm_reserved_bytes, program = info->temp_bytes;
-  vt_text_put(&text, "TPU compile permanent error. Ran out of memory on HBM, the total memory required for HLO temporaries (");
+  vt_text_put(&text, "TPU compile permanent error. Ran out of memory on HBM, the total memory "
+                     "required for HLO temporaries (");
   vt_hbm_put_size(&text, info->peak_bytes - info->argument_bytes);
   vt_text_put(&text, ") exceeds available HBM (");
   vt_hbm_put_size(&text, limit > info->argument_bytes ? limit - info->argument_bytes : 0);
@@ -266,7 +276,8 @@ vt_status vt_executable_account(vt_executable *executable, vt_module *module) {
   double *shares = VT_NEW_ARRAY(&s.scratch, double, info->param_count + 1);
   sum_arguments(info, shares);
   info->temp_bytes = func_peak(&s, module->main, shares, true);
-  info->peak_bytes = info->argument_bytes + info->output_bytes - info->alias_bytes + info->temp_bytes;
+  info->peak_bytes =
+      info->argument_bytes + info->output_bytes - info->alias_bytes + info->temp_bytes;
   int64_t limit = s.chip->hbm_limit_bytes;
   vt_status st = info->peak_bytes > limit ? out_of_hbm(&s, limit) : VT_OK;
   vt_array_free(&s.temps);

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // buffer.c - an array on a device: a rectangle of a storage, accounted in the device's HBM.
 //
-// The storage a buffer shows may be replaced by an equal one (execute.c gathers shards into one array and lets them
-// show that), so the pointer is read with the client's lock held and the storage retained before use.
+// The storage a buffer shows may be replaced by an equal one (execute.c gathers shards into one
+// array and lets them show that), so the pointer is read with the client's lock held and the
+// storage retained before use.
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, const int64_t *offset,
-                            int64_t hbm_bytes) {
+vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard,
+                            const int64_t *offset, int64_t hbm_bytes) {
   size_t dims_bytes = sizeof(int64_t) * (size_t)shard.rank;
   vt_buffer *buffer = malloc(sizeof *buffer + 2 * dims_bytes);
-  if (!buffer) abort();  // small, and half-made results cannot be taken back
+  if (!buffer) abort(); // small, and half-made results cannot be taken back
   *buffer = (vt_buffer){.client = memory->device->client,
                         .memory = memory,
                         .storage = vt_storage_retain(storage),
@@ -65,7 +66,8 @@ static vt_storage *buffer_storage(vt_buffer *buffer) {
 static vt_status deleted_error(const vt_buffer *buffer) {
   vt_text shape = {0};
   vt_type_print(&shape, vt_buffer_type(buffer));
-  vt_status st = vt_error(VT_INVALID_ARGUMENT, "buffer %s was deleted or donated", vt_text_string(&shape));
+  vt_status st =
+      vt_error(VT_INVALID_ARGUMENT, "buffer %s was deleted or donated", vt_text_string(&shape));
   vt_text_free(&shape);
   return st;
 }
@@ -73,8 +75,9 @@ static vt_status deleted_error(const vt_buffer *buffer) {
 // Accounts for and links a new buffer over all of `storage`; takes the storage reference.
 static vt_status buffer_enter(vt_memory *memory, vt_storage *storage, vt_buffer **out_buffer) {
   vt_client *client = memory->device->client;
-  int64_t bytes =
-      memory->kind == VT_MEMORY_DEVICE ? vt_chip_padded_bytes(client->slice.chip, storage->type) : 0;
+  int64_t bytes = memory->kind == VT_MEMORY_DEVICE
+                      ? vt_chip_padded_bytes(client->slice.chip, storage->type)
+                      : 0;
   vt_client_lock(client);
   vt_status st = vt_hbm_take(client, memory->device, bytes);
   if (!st) {
@@ -86,7 +89,8 @@ static vt_status buffer_enter(vt_memory *memory, vt_storage *storage, vt_buffer 
   return st;
 }
 
-static vt_status buffer_make(vt_memory *memory, vt_type type, bool zeroed, vt_storage **out_storage) {
+static vt_status buffer_make(vt_memory *memory, vt_type type, bool zeroed,
+                             vt_storage **out_storage) {
   VT_TRY(vt_client_check(memory->device->client));
   VT_TRY(vt_type_check(type));
   *out_storage = vt_storage_create(type, vt_event_done());
@@ -101,8 +105,8 @@ static void byte_strides(vt_type type, int64_t *strides) {
   for (int32_t i = 0; i < type.rank; i++) strides[i] *= (int64_t)vt_dtype_bytes(type.dtype);
 }
 
-// Hosts keep an element of fewer than 8 bits in the low bits of a byte and leave the others open; here signed integers
-// are sign-extended and all others zero-extended.
+// Hosts keep an element of fewer than 8 bits in the low bits of a byte and leave the others open;
+// here signed integers are sign-extended and all others zero-extended.
 static void extend_narrow(vt_type type, void *data) {
   const vt_dtype_info *info = vt_dtype_get(type.dtype);
   if (info->bits >= 8 || info->bytes != 1 || info->kind == VT_KIND_BOOL) return;
@@ -116,8 +120,9 @@ static void extend_narrow(vt_type type, void *data) {
   }
 }
 
-vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data, const int64_t *host_strides,
-                              const char *layout, vt_buffer **out_buffer) {
+vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data,
+                              const int64_t *host_strides, const char *layout,
+                              vt_buffer **out_buffer) {
   vt_storage *storage = NULL;
   VT_TRY(buffer_make(memory, type, false, &storage));
   size_t element = vt_dtype_bytes(type.dtype);
@@ -140,7 +145,8 @@ vt_status vt_buffer_zeros(vt_memory *memory, vt_type type, vt_buffer **out_buffe
   return buffer_enter(memory, storage, out_buffer);
 }
 
-vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error, vt_buffer **out_buffer) {
+vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error,
+                             vt_buffer **out_buffer) {
   vt_event *ready = vt_event_create();
   vt_event_complete(ready, error);
   vt_status st = vt_client_check(memory->device->client);
@@ -177,12 +183,16 @@ bool vt_buffer_is_deleted(const vt_buffer *buffer) {
 vt_type vt_buffer_type(const vt_buffer *buffer) {
   return (vt_type){buffer->dtype, buffer->rank, buffer->dims};
 }
-vt_memory *vt_buffer_memory(const vt_buffer *buffer) { return buffer->memory; }
+vt_memory *vt_buffer_memory(const vt_buffer *buffer) {
+  return buffer->memory;
+}
 int64_t vt_buffer_hbm_bytes(const vt_buffer *buffer) {
   return vt_chip_padded_bytes(buffer->client->slice.chip, vt_buffer_type(buffer));
 }
 
-const char *vt_buffer_layout(const vt_buffer *buffer) { return buffer->layout; }
+const char *vt_buffer_layout(const vt_buffer *buffer) {
+  return buffer->layout;
+}
 
 vt_event *vt_buffer_ready(vt_buffer *buffer) {
   vt_storage *storage = buffer_storage(buffer);
@@ -211,7 +221,8 @@ static void fetch_copy(const fetch *f) {
   byte_strides(f->storage->type, src_strides);
   const char *src = f->storage->data;
   for (int32_t i = 0; i < f->rank; i++) src += f->offset[i] * src_strides[i];
-  if (element && src) vt_copy_strided(f->rank, f->dims, element, f->dst, f->dst_strides, src, src_strides);
+  if (element && src)
+    vt_copy_strided(f->rank, f->dims, element, f->dst, f->dst_strides, src, src_strides);
 }
 
 static void fetch_run(vt_status error, void *user) {
@@ -236,7 +247,8 @@ static void fetch_fill(fetch *f, const vt_buffer *buffer, void *dst, const int64
     byte_strides(vt_buffer_type(buffer), f->dst_strides);
 }
 
-vt_status vt_buffer_to_host(vt_buffer *buffer, void *dst, const int64_t *dst_strides, vt_event **out_event) {
+vt_status vt_buffer_to_host(vt_buffer *buffer, void *dst, const int64_t *dst_strides,
+                            vt_event **out_event) {
   VT_TRY(vt_client_check(buffer->client));
   // Storage and offsets change together when shards are gathered: both are read under the lock.
   fetch local;
@@ -273,13 +285,16 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
   vt_client *client = memory->device->client;
   VT_TRY(vt_client_check(client));
   vt_type type = vt_buffer_type(buffer);
-  int64_t bytes = memory->kind == VT_MEMORY_DEVICE ? vt_chip_padded_bytes(client->slice.chip, type) : 0;
+  int64_t bytes =
+      memory->kind == VT_MEMORY_DEVICE ? vt_chip_padded_bytes(client->slice.chip, type) : 0;
   vt_client_lock(client);
-  vt_status st = buffer->storage ? vt_hbm_take(client, memory->device, bytes) : deleted_error(buffer);
+  vt_status st =
+      buffer->storage ? vt_hbm_take(client, memory->device, bytes) : deleted_error(buffer);
   if (!st) {
     *out_buffer = vt_buffer_create(memory, buffer->storage, type, buffer->offset, bytes);
     // Unpinned host memory is plain memory of the process: row-major only.
-    if (buffer->layout && memory->kind != VT_MEMORY_UNPINNED_HOST) (*out_buffer)->layout = strdup(buffer->layout);
+    if (buffer->layout && memory->kind != VT_MEMORY_UNPINNED_HOST)
+      (*out_buffer)->layout = strdup(buffer->layout);
     vt_buffer_link(*out_buffer);
   }
   vt_client_unlock(client);
@@ -290,7 +305,7 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
 static bool dense_at(const vt_buffer *buffer, const vt_storage *storage, int64_t *out_byte) {
   int64_t strides[VT_MAX_RANK], at = 0;
   byte_strides(storage->type, strides);
-  bool partial = false;  // a dimension further out was cut to more than one and less than all
+  bool partial = false; // a dimension further out was cut to more than one and less than all
   for (int32_t i = buffer->rank; i-- > 0;) {
     at += buffer->offset[i] * strides[i];
     if (partial && buffer->dims[i] > 1) return false;

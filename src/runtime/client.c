@@ -7,27 +7,37 @@
 
 static const char *const kind_names[VT_MEMORY_KINDS] = {"device", "pinned_host", "unpinned_host"};
 
-const char *vt_memory_kind_name(vt_memory_kind kind) { return kind_names[kind]; }
+const char *vt_memory_kind_name(vt_memory_kind kind) {
+  return kind_names[kind];
+}
 
 vt_memory_kind vt_memory_kind_from_name(const char *name, size_t size) {
   if (size == 0) return VT_MEMORY_DEVICE;
   for (int i = 0; i < VT_MEMORY_KINDS; i++)
-    if (strlen(kind_names[i]) == size && !memcmp(kind_names[i], name, size)) return (vt_memory_kind)i;
+    if (strlen(kind_names[i]) == size && !memcmp(kind_names[i], name, size))
+      return (vt_memory_kind)i;
   return VT_MEMORY_KINDS;
 }
 
 // Counts the forks that lie between the first client and this process: threads do not cross a fork.
 static unsigned process_generation;
-static void after_fork(void) { process_generation++; }
-static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork); }
+static void after_fork(void) {
+  process_generation++;
+}
+static void watch_forks(void) {
+  pthread_atfork(NULL, NULL, after_fork);
+}
 
-bool vt_client_forked(const vt_client *client) { return client->generation != process_generation; }
+bool vt_client_forked(const vt_client *client) {
+  return client->generation != process_generation;
+}
 
 vt_status vt_client_check(const vt_client *client) {
   if (!vt_client_forked(client)) return VT_OK;
-  return vt_error(VT_FAILED_PRECONDITION,
-                  "this process was forked from one that uses the TPU already; start it with \"spawn\" or fork "
-                  "before the first use of a device");
+  return vt_error(
+      VT_FAILED_PRECONDITION,
+      "this process was forked from one that uses the TPU already; start it with \"spawn\" or fork "
+      "before the first use of a device");
 }
 
 void vt_client_lock(vt_client *client) {
@@ -75,8 +85,8 @@ vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
     device->id = i;
     device->place = vt_slice_place(slice, i);
     for (int k = 0; k < VT_MEMORY_KINDS; k++)
-      device->memories[k] = (vt_memory){
-          .id = i * VT_MEMORY_KINDS + k, .kind = (vt_memory_kind)k, .device = device};
+      device->memories[k] =
+          (vt_memory){.id = i * VT_MEMORY_KINDS + k, .kind = (vt_memory_kind)k, .device = device};
   }
   pthread_mutex_init(&client->lock, NULL);
   vt_executor_init(&client->executor);
@@ -109,9 +119,15 @@ void vt_client_drain(vt_client *client) {
   if (!vt_client_forked(client)) vt_executor_drain(&client->executor);
 }
 
-const vt_slice *vt_client_slice(const vt_client *client) { return &client->slice; }
-int32_t vt_client_device_count(const vt_client *client) { return client->device_count; }
-vt_device *vt_client_device(vt_client *client, int32_t index) { return &client->devices[index]; }
+const vt_slice *vt_client_slice(const vt_client *client) {
+  return &client->slice;
+}
+int32_t vt_client_device_count(const vt_client *client) {
+  return client->device_count;
+}
+vt_device *vt_client_device(vt_client *client, int32_t index) {
+  return &client->devices[index];
+}
 
 vt_device_memory_stats vt_device_stats(vt_device *device) {
   vt_client *client = device->client;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // event.c - something that completes once, and who waits for it.
 //
-// Most events a program sees are complete when it gets them: those are one static object, without lock or count.
-// A callback may release the event it was registered on, so completing holds a reference of its own.
+// Most events a program sees are complete when it gets them: those are one static object, without
+// lock or count. A callback may release the event it was registered on, so completing holds a
+// reference of its own.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -20,17 +21,19 @@ struct vt_event {
   atomic_bool complete;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  vt_status error;          // valid once complete
+  vt_status error; // valid once complete
   waiter *first, *last;
 };
 
 static vt_event the_done = {.complete = true};
 
-vt_event *vt_event_done(void) { return &the_done; }
+vt_event *vt_event_done(void) {
+  return &the_done;
+}
 
 vt_event *vt_event_create(void) {
   vt_event *event = calloc(1, sizeof *event);
-  if (!event) abort();  // a few dozen bytes: nothing can go on without
+  if (!event) abort(); // a few dozen bytes: nothing can go on without
   atomic_init(&event->refs, 1);
   pthread_mutex_init(&event->mutex, NULL);
   pthread_cond_init(&event->changed, NULL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// executable.c - a compiled program with what its callers ask about it: signature, places, memory, estimate.
+// executable.c - a compiled program with what its callers ask about it: signature, places, memory,
+// estimate.
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -41,27 +42,31 @@ static const char *layout_text(vt_arena *arena, const int32_t *order, int32_t ra
   return copy;
 }
 
-// A layout that the program asks for is kept when it is not the default order, else the default is spelled out.
+// A layout that the program asks for is kept when it is not the default order, else the default is
+// spelled out.
 static vt_status io_layout(vt_arena *arena, const char *mode, vt_io *io) {
   int32_t order[VT_MAX_RANK] = {0}, rank = io->type.rank;
   for (int32_t i = 0; i < rank; i++) order[i] = rank - 1 - i;
   io->layout = layout_text(arena, order, rank);
   if (!mode || mode[0] != '{') return VT_OK;
   if (!layout_order(mode, rank, order))
-    return vt_error(VT_INVALID_ARGUMENT, "layout \"%s\" does not fit an array of %d dimensions", mode, rank);
+    return vt_error(VT_INVALID_ARGUMENT, "layout \"%s\" does not fit an array of %d dimensions",
+                    mode, rank);
   io->custom_layout = strcmp(mode, io->layout) != 0;
   if (io->custom_layout) io->layout = vt_arena_printf(arena, "%s", mode);
   return VT_OK;
 }
 
-static vt_status io_fill(vt_executable *executable, const vt_value *value, const vt_io_info *info, vt_io *io) {
+static vt_status io_fill(vt_executable *executable, const vt_value *value, const vt_io_info *info,
+                         vt_io *io) {
   vt_arena *arena = &executable->arena;
   *io = (vt_io){.type = copy_type(arena, value->type), .replicated = true, .alias = -1};
   io->shard = io->type;
   const char *kind = info && info->memory_kind ? info->memory_kind : "";
   io->memory = vt_memory_kind_from_name(kind, strlen(kind));
   if (io->memory == VT_MEMORY_KINDS)
-    return vt_error(VT_INVALID_ARGUMENT, "unknown memory kind \"%s\"; there are device, pinned_host and unpinned_host",
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "unknown memory kind \"%s\"; there are device, pinned_host and unpinned_host",
                     kind);
   return io_layout(arena, info ? info->layout_mode : NULL, io);
 }
@@ -71,13 +76,17 @@ static void io_measure(const vt_executable *executable, vt_io *io) {
   io->shard_hbm_bytes = vt_chip_padded_bytes(executable->slice.chip, io->shard);
 }
 
-// A donated parameter without a named result takes the first free result of its shape, as the TPU compiler does.
-static void match_donors(const vt_func *main, vt_io *params, const vt_io *results, uint32_t result_count) {
+// A donated parameter without a named result takes the first free result of its shape, as the TPU
+// compiler does.
+static void match_donors(const vt_func *main, vt_io *params, const vt_io *results,
+                         uint32_t result_count) {
   bool *taken = calloc(result_count ? result_count : 1, 1);
   if (!taken) abort();
   for (uint32_t p = 0; p < main->param_count; p++) {
     int32_t alias = main->param_info ? main->param_info[p].alias_output : -1;
-    if (alias < 0 || (uint32_t)alias >= result_count || strcmp(params[p].layout, results[alias].layout)) continue;
+    if (alias < 0 || (uint32_t)alias >= result_count ||
+        strcmp(params[p].layout, results[alias].layout))
+      continue;
     params[p].alias = alias;
     params[p].donated = true;
     taken[alias] = true;
@@ -97,9 +106,12 @@ static void match_donors(const vt_func *main, vt_io *params, const vt_io *result
   free(taken);
 }
 
-// A result whose layout is left to the compiler is a transpose for free when its layout is transposed instead.
-static void auto_layout(vt_executable *executable, const vt_value *value, const vt_io *params, vt_io *io) {
-  int32_t place[VT_MAX_RANK], next[VT_MAX_RANK], rank = io->type.rank;  // result dimension to parameter dimension
+// A result whose layout is left to the compiler is a transpose for free when its layout is
+// transposed instead.
+static void auto_layout(vt_executable *executable, const vt_value *value, const vt_io *params,
+                        vt_io *io) {
+  int32_t place[VT_MAX_RANK], next[VT_MAX_RANK],
+      rank = io->type.rank; // result dimension to parameter dimension
   for (int32_t i = 0; i < rank; i++) place[i] = i;
   while (value->op) {
     const vt_op *op = value->op;
@@ -128,8 +140,10 @@ static bool func_transfers(const vt_func *func) {
     case VT_OP_SEND:
     case VT_OP_RECV:
     case VT_OP_INFEED:
-    case VT_OP_OUTFEED: return true;
-    default: break;
+    case VT_OP_OUTFEED:
+      return true;
+    default:
+      break;
     }
     for (uint32_t i = 0; i < op->region_count; i++)
       if (func_transfers(op->regions[i])) return true;
@@ -144,7 +158,8 @@ static bool module_transfers(const vt_module *module) {
 }
 
 static bool is_zero(const vt_value *value) {
-  while (value->op && (value->op->code == VT_OP_BROADCAST_IN_DIM || value->op->code == VT_OP_RESHAPE))
+  while (value->op &&
+         (value->op->code == VT_OP_BROADCAST_IN_DIM || value->op->code == VT_OP_RESHAPE))
     value = value->op->operands[0];
   if (!value->op || value->op->code != VT_OP_CONSTANT) return false;
   const vt_literal *literal = vt_attr_literal(value->op, VT_ATTR_VALUE);
@@ -155,12 +170,14 @@ static bool is_zero(const vt_value *value) {
   return true;
 }
 
-// Programs that only make zeros (optimizer states, accumulators) need no run, and large zeros no memory until used.
+// Programs that only make zeros (optimizer states, accumulators) need no run, and large zeros no
+// memory until used.
 static bool makes_zeros(const vt_module *module) {
   const vt_func *main = module->main;
   if (main->return_count == 0) return false;
   for (const vt_op *op = main->first; op; op = op->next)
-    if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT || op->code == VT_OP_CUSTOM_CALL) return false;
+    if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT || op->code == VT_OP_CUSTOM_CALL)
+      return false;
   for (uint32_t i = 0; i < main->return_count; i++)
     if (!is_zero(main->returns[i])) return false;
   return true;
@@ -174,11 +191,14 @@ static vt_status executable_signature(vt_executable *executable, const vt_module
   vt_io *params = VT_NEW_ARRAY(&executable->arena, vt_io, main->param_count + 1);
   vt_io *results = VT_NEW_ARRAY(&executable->arena, vt_io, main->return_count + 1);
   for (uint32_t i = 0; i < main->param_count; i++)
-    VT_TRY(io_fill(executable, main->params[i], main->param_info ? &main->param_info[i] : NULL, &params[i]));
+    VT_TRY(io_fill(executable, main->params[i], main->param_info ? &main->param_info[i] : NULL,
+                   &params[i]));
   for (uint32_t i = 0; i < main->return_count; i++)
-    VT_TRY(io_fill(executable, main->returns[i], main->return_info ? &main->return_info[i] : NULL, &results[i]));
+    VT_TRY(io_fill(executable, main->returns[i], main->return_info ? &main->return_info[i] : NULL,
+                   &results[i]));
   for (uint32_t i = 0; i < main->return_count; i++)
-    if (main->return_info && main->return_info[i].layout_mode && !strcmp(main->return_info[i].layout_mode, "auto"))
+    if (main->return_info && main->return_info[i].layout_mode &&
+        !strcmp(main->return_info[i].layout_mode, "auto"))
       auto_layout(executable, main->returns[i], params, &results[i]);
   if (info->partitions > 1) VT_TRY(vt_io_partition(executable, module, params, results));
   for (uint32_t i = 0; i < main->param_count; i++) io_measure(executable, &params[i]);
@@ -197,8 +217,8 @@ static vt_status executable_devices(vt_executable *executable, const vt_executab
   for (int32_t i = 0; i < partitions; i++) {
     ids[i] = options->device_ids ? options->device_ids[i] : i;
     if (ids[i] < 0 || ids[i] >= count)
-      return vt_error(VT_INVALID_ARGUMENT, "the program is for device %d; %s has %d devices", ids[i],
-                      executable->slice.name, count);
+      return vt_error(VT_INVALID_ARGUMENT, "the program is for device %d; %s has %d devices",
+                      ids[i], executable->slice.name, count);
   }
   executable->info.partitions = partitions;
   executable->info.device_ids = ids;
@@ -211,7 +231,8 @@ static bool exact_dots_wanted(void) {
   return precision && (!strcmp(precision, "float32") || !strcmp(precision, "highest"));
 }
 
-// VTPU_EVALUATOR=1 runs every program on the kernels of src/eval alone, to tell a wrong kernel from wrong generated code.
+// VTPU_EVALUATOR=1 runs every program on the kernels of src/eval alone, to tell a wrong kernel from
+// wrong generated code.
 static bool evaluator_wanted(void) {
   const char *wanted = getenv("VTPU_EVALUATOR");
   return wanted && !strcmp(wanted, "1");
@@ -222,7 +243,8 @@ static vt_status compile_module(vt_executable *executable, const vt_executable_o
   vt_executable_info *info = &executable->info;
   int32_t asked = (*module)->num_partitions;
   if ((*module)->num_replicas > 1)
-    return vt_error(VT_UNIMPLEMENTED, "a program of %d replicas; use partitions", (*module)->num_replicas);
+    return vt_error(VT_UNIMPLEMENTED, "a program of %d replicas; use partitions",
+                    (*module)->num_replicas);
   if (asked > 1 && asked != info->partitions)
     return vt_error(VT_INVALID_ARGUMENT, "the program has %d partitions, the options say %d", asked,
                     info->partitions);
@@ -239,7 +261,8 @@ static vt_status compile_module(vt_executable *executable, const vt_executable_o
   return vt_host_compile(taken, &host, &executable->program);
 }
 
-vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program, const vt_executable_options *options,
+vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program,
+                                const vt_executable_options *options,
                                 vt_executable **out_executable) {
   vt_status st = VT_OK;
   vt_module *module = NULL;
@@ -251,7 +274,8 @@ vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program, const v
   vt_executable_info *info = &executable->info;
   info->program = copy_bytes(&executable->arena, program);
   info->options = copy_bytes(&executable->arena, options->bytes);
-  info->fingerprint = vt_hash_bytes(program.data, program.size, vt_hash_bytes(slice->name, strlen(slice->name), 1));
+  info->fingerprint =
+      vt_hash_bytes(program.data, program.size, vt_hash_bytes(slice->name, strlen(slice->name), 1));
   info->fingerprint = vt_hash_bytes(options->bytes.data, options->bytes.size, info->fingerprint);
   VT_TRY_OUT(vt_import(program, &module));
   VT_TRY_OUT(executable_devices(executable, options, module));
@@ -281,7 +305,9 @@ void vt_executable_release(vt_executable *executable) {
   free(executable);
 }
 
-const vt_executable_info *vt_executable_get(const vt_executable *executable) { return &executable->info; }
+const vt_executable_info *vt_executable_get(const vt_executable *executable) {
+  return &executable->info;
+}
 const vt_module *vt_executable_module(const vt_executable *executable) {
   return vt_program_module(executable->program);
 }

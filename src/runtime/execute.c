@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// execute.c - one run of a program: shards of the arguments become whole arrays, the results become shards.
+// execute.c - one run of a program: shards of the arguments become whole arrays, the results become
+// shards.
 //
 // Requirements:
-//  1. No copy when an argument's shards already are the rectangles of one storage, or all devices hold all of it.
-//     Otherwise the shards are gathered once, and from then on are rectangles of the gathered array.
-//  2. Everything that can be refused is refused before anything changes: counts, shapes, places, deleted or twice
-//     donated buffers, HBM. After that the call succeeds, and errors of the run go to its event and results.
-//  3. Donated buffers are deleted here; their memory is reused when the run, as it starts, holds the only reference.
+//  1. No copy when an argument's shards already are the rectangles of one storage, or all devices
+//  hold all of it.
+//     Otherwise the shards are gathered once, and from then on are rectangles of the gathered
+//     array.
+//  2. Everything that can be refused is refused before anything changes: counts, shapes, places,
+//  deleted or twice
+//     donated buffers, HBM. After that the call succeeds, and errors of the run go to its event and
+//     results.
+//  3. Donated buffers are deleted here; their memory is reused when the run, as it starts, holds
+//  the only reference.
 //     The test is made then and not now because earlier runs in the queue still hold theirs.
 //  4. Arguments that are errors make the results the same error.
 #include "base/array.h"
@@ -18,14 +24,14 @@
 
 typedef struct piece {
   vt_storage *from;
-  const int64_t *dims;      // of the shard; in the executable
-  const int64_t *to;        // offset in the whole array; in the executable, NULL = origin
-  int64_t offset[];         // in `from`
+  const int64_t *dims; // of the shard; in the executable
+  const int64_t *to;   // offset in the whole array; in the executable, NULL = origin
+  int64_t offset[];    // in `from`
 } piece;
 
 typedef struct argument {
-  vt_storage *storage;      // the whole array; made by the job when there are pieces
-  vt_event *gathered;       // of a storage with pieces
+  vt_storage *storage; // the whole array; made by the job when there are pieces
+  vt_event *gathered;  // of a storage with pieces
   uint32_t piece_count;
   piece **pieces;
   bool donated;
@@ -37,19 +43,21 @@ typedef struct run_job {
   vt_event *done;
   vt_transfer_calls transfer;
   bool has_transfer;
-  vt_status refused;        // set when it could not be queued
+  vt_status refused; // set when it could not be queued
   uint32_t param_count, result_count;
   argument *arguments;
   vt_storage **results;
   void **param_data, **result_data;
 } run_job;
 
-// The run itself ----------------------------------------------------------------------------------------------------
+// The run itself
+// ----------------------------------------------------------------------------------------------------
 
 static vt_status gather(argument *arg) {
   vt_storage *whole = arg->storage;
   vt_status st = VT_OK;
-  for (uint32_t i = 0; i < arg->piece_count && !st; i++) st = vt_event_await(arg->pieces[i]->from->ready);
+  for (uint32_t i = 0; i < arg->piece_count && !st; i++)
+    st = vt_event_await(arg->pieces[i]->from->ready);
   if (!st) st = vt_storage_allocate(whole, false);
   size_t element = vt_dtype_bytes(whole->type.dtype);
   int64_t dst_strides[VT_MAX_RANK], src_strides[VT_MAX_RANK];
@@ -84,13 +92,16 @@ static vt_status job_params(run_job *job) {
   return VT_OK;
 }
 
-// Takes over the memory of donated arguments where nobody else sees it. Returns with all results allocated.
+// Takes over the memory of donated arguments where nobody else sees it. Returns with all results
+// allocated.
 static vt_status job_results(run_job *job) {
   for (uint32_t p = 0; p < job->param_count; p++) {
     argument *arg = &job->arguments[p];
     int32_t r = job->executable->info.params[p].alias;
-    if (!arg->donated || r < 0 || job->executable->zeros || atomic_load(&arg->storage->refs) != 1) continue;
-    if (job->result_data[r] || !vt_program_may_alias(job->executable->program, p, (uint32_t)r)) continue;
+    if (!arg->donated || r < 0 || job->executable->zeros || atomic_load(&arg->storage->refs) != 1)
+      continue;
+    if (job->result_data[r] || !vt_program_may_alias(job->executable->program, p, (uint32_t)r))
+      continue;
     job->result_data[r] = arg->storage->data;
     job->results[r]->data = arg->storage->data;
     arg->storage->data = NULL;
@@ -113,7 +124,8 @@ static void job_free(run_job *job) {
     free(arg->pieces);
     if (arg->gathered) {
       // Never left pending: an argument after the one that failed.
-      vt_event_complete(arg->gathered, vt_error(VT_CANCELLED, "the run that gathers this array was given up"));
+      vt_event_complete(arg->gathered,
+                        vt_error(VT_CANCELLED, "the run that gathers this array was given up"));
       vt_event_release(arg->gathered);
     }
     vt_storage_release(arg->storage);
@@ -166,14 +178,15 @@ static run_job *job_create(vt_executable *executable) {
   return job;
 }
 
-// Checks ------------------------------------------------------------------------------------------------------------
+// Checks
+// ------------------------------------------------------------------------------------------------------------
 
 typedef struct call {
   vt_client *client;
   vt_executable *executable;
   const vt_executable_info *info;
   const vt_execution *execution;
-  uint64_t stamp;           // marks the buffers that this call donates
+  uint64_t stamp; // marks the buffers that this call donates
 } call;
 
 static int32_t call_device(const call *c, int32_t position) {
@@ -189,11 +202,11 @@ static vt_status check_argument(const call *c, uint32_t p, int32_t position) {
   const vt_buffer *buffer = c->execution->arguments[position][p];
   if (!buffer) return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u is missing", c->info->name, p);
   if (!buffer->storage)
-    return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u was deleted or donated before this call", c->info->name,
-                    p);
+    return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u was deleted or donated before this call",
+                    c->info->name, p);
   if (buffer->memory->device->id != call_device(c, position))
-    return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u of device %d lies on device %d", c->info->name, p,
-                    call_device(c, position), buffer->memory->device->id);
+    return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u of device %d lies on device %d",
+                    c->info->name, p, call_device(c, position), buffer->memory->device->id);
   vt_type have = vt_buffer_type(buffer);
   if (io->type.dtype == VT_TOKEN || vt_type_equal(have, io->shard)) return VT_OK;
   vt_text text = {0};
@@ -213,13 +226,15 @@ static vt_status check_donations(call *c, int32_t position) {
     if (!call_donates(c, p)) continue;
     if (arguments[p]->stamp == c->stamp)
       return vt_error(VT_INVALID_ARGUMENT,
-                      "%s: Attempt to donate the same buffer twice in Execute() (argument %u)", c->info->name, p);
+                      "%s: Attempt to donate the same buffer twice in Execute() (argument %u)",
+                      c->info->name, p);
     arguments[p]->stamp = c->stamp;
   }
   for (uint32_t p = 0; p < c->info->param_count; p++)
     if (!call_donates(c, p) && arguments[p]->stamp == c->stamp)
       return vt_error(VT_INVALID_ARGUMENT,
-                      "%s: argument %u is a buffer that the same call donates: f(donate(a), a)", c->info->name, p);
+                      "%s: argument %u is a buffer that the same call donates: f(donate(a), a)",
+                      c->info->name, p);
   return VT_OK;
 }
 
@@ -233,25 +248,28 @@ static int64_t donated_bytes(const call *c, int32_t position) {
 static vt_status check_call(call *c) {
   const vt_execution *execution = c->execution;
   if (execution->argument_count != c->info->param_count)
-    return vt_error(VT_INVALID_ARGUMENT, "%s takes %u arguments, got %u", c->info->name, c->info->param_count,
-                    execution->argument_count);
+    return vt_error(VT_INVALID_ARGUMENT, "%s takes %u arguments, got %u", c->info->name,
+                    c->info->param_count, execution->argument_count);
   if (execution->device && c->info->partitions != 1)
-    return vt_error(VT_INVALID_ARGUMENT, "%s runs on %d devices, not on a chosen one", c->info->name,
-                    c->info->partitions);
+    return vt_error(VT_INVALID_ARGUMENT, "%s runs on %d devices, not on a chosen one",
+                    c->info->name, c->info->partitions);
   for (int32_t d = 0; d < c->info->partitions; d++) {
     for (uint32_t p = 0; p < c->info->param_count; p++) VT_TRY(check_argument(c, p, d));
     VT_TRY(check_donations(c, d));
   }
-  // The account is exact, so a device that has room for all results and temporaries never fails later.
+  // The account is exact, so a device that has room for all results and temporaries never fails
+  // later.
   for (int32_t d = 0; d < c->info->partitions; d++) {
-    int64_t donated = donated_bytes(c, d), grow = c->info->output_bytes + c->info->temp_bytes - donated;
+    int64_t donated = donated_bytes(c, d),
+            grow = c->info->output_bytes + c->info->temp_bytes - donated;
     vt_device *device = &c->client->devices[call_device(c, d)];
     if (grow > 0) VT_TRY(vt_hbm_fits(c->client, device, grow));
   }
   return VT_OK;
 }
 
-// Arguments and results ---------------------------------------------------------------------------------------------
+// Arguments and results
+// ---------------------------------------------------------------------------------------------
 
 static bool same_dims(const int64_t *a, const int64_t *b, int32_t rank) {
   return rank == 0 || !memcmp(a, b, sizeof(int64_t) * (size_t)rank);
@@ -264,7 +282,7 @@ static vt_storage *shared_storage(const call *c, uint32_t p) {
   vt_storage *storage = first->storage;
   if (io->type.dtype == VT_TOKEN) return storage;
   if (!same_dims(storage->dims, io->type.dims, io->type.rank)) return NULL;
-  if (io->replicated) return storage;  // the shard is the whole, so its offset is zero
+  if (io->replicated) return storage; // the shard is the whole, so its offset is zero
   for (int32_t d = 0; d < c->info->partitions; d++) {
     const vt_buffer *buffer = c->execution->arguments[d][p];
     if (buffer->storage != storage ||
@@ -297,7 +315,8 @@ static void plan_gather(const call *c, uint32_t p, argument *arg) {
 // Storages whose last reference may be given up; released after the client is unlocked.
 typedef VT_ARRAY(vt_storage *) storages;
 
-// Lets the shards of an argument show the array that the run uses, so that the next run finds them in place.
+// Lets the shards of an argument show the array that the run uses, so that the next run finds them
+// in place.
 static void reseat(const call *c, uint32_t p, const argument *arg, storages *unused) {
   const vt_io *io = &c->info->params[p];
   if (io->type.dtype == VT_TOKEN) return;
@@ -343,10 +362,10 @@ static void make_results(const call *c, run_job *job) {
     for (int32_t d = 0; d < c->info->partitions; d++) {
       vt_device *device = &c->client->devices[call_device(c, d)];
       const int64_t *offset = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
-      vt_buffer *buffer = vt_buffer_create(&device->memories[io->memory], job->results[r], io->shard, offset,
-                                           io->shard_hbm_bytes);
+      vt_buffer *buffer = vt_buffer_create(&device->memories[io->memory], job->results[r],
+                                           io->shard, offset, io->shard_hbm_bytes);
       vt_status st = vt_hbm_take(c->client, device, buffer->hbm_bytes);
-      assert(!st);  // req. 2
+      assert(!st); // req. 2
       vt_status_free(st);
       vt_buffer_link(buffer);
       if (io->custom_layout) buffer->layout = strdup(io->layout);
@@ -355,9 +374,12 @@ static void make_results(const call *c, run_job *job) {
   }
 }
 
-vt_status vt_executable_execute(vt_client *client, vt_executable *executable, const vt_execution *execution,
-                                vt_event **out_done) {
-  call c = {.client = client, .executable = executable, .info = &executable->info, .execution = execution};
+vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
+                                const vt_execution *execution, vt_event **out_done) {
+  call c = {.client = client,
+            .executable = executable,
+            .info = &executable->info,
+            .execution = execution};
   vt_status st = vt_client_check(client);
   if (st) goto refuse;
   vt_client_lock(client);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // hbm.c - the account of each device's HBM, and the report when it is full.
 //
-// Nothing is placed: the account only counts padded bytes against what a program may use on the chip. The text of the
-// error follows what users of the real chip see, so that they and their tools recognise it.
+// Nothing is placed: the account only counts padded bytes against what a program may use on the
+// chip. The text of the error follows what users of the real chip see, so that they and their tools
+// recognise it.
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -61,8 +62,8 @@ vt_status vt_hbm_fits(vt_client *client, vt_device *device, int64_t bytes) {
   vt_hbm_put_size(&text, bytes);
   vt_text_put(&text, ". That was not possible. There are ");
   vt_hbm_put_size(&text, limit - account->in_use);
-  vt_text_printf(&text, " free.; (%dx%dx%d_HBM%d)", device->place.coords[0], device->place.coords[1],
-                 device->place.coords[2], device->place.core);
+  vt_text_printf(&text, " free.; (%dx%dx%d_HBM%d)", device->place.coords[0],
+                 device->place.coords[1], device->place.coords[2], device->place.core);
   put_largest(&text, client->slice.chip, account->live);
   vt_status st = vt_error(VT_RESOURCE_EXHAUSTED, "%s", vt_text_string(&text));
   vt_text_free(&text);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // program_text.c - the compiled program as StableHLO text that other tools read.
 //
-// Usually the optimised module. Manual regions (shard_map) have no counterpart in what reads the text, so a program
-// with some is shown as it arrived, each region written out as the older form does: arrays are cut by a pair of custom
-// calls, the region's operations follow, its results are put together by another pair.
+// Usually the optimised module. Manual regions (shard_map) have no counterpart in what reads the
+// text, so a program with some is shown as it arrived, each region written out as the older form
+// does: arrays are cut by a pair of custom calls, the region's operations follow, its results are
+// put together by another pair.
 #include <string.h>
 
 #include "import/import.h"
@@ -53,8 +54,10 @@ static const char *tiling_text(const vt_tiling *tiling, vt_arena *arena) {
   return copy;
 }
 
-static vt_value *mark(vt_op *before, const char *target, vt_value *value, vt_type type, const char *sharding) {
-  vt_value *result = vt_build(before->func, before, VT_OP_CUSTOM_CALL, before->loc, type, 1, &value);
+static vt_value *mark(vt_op *before, const char *target, vt_value *value, vt_type type,
+                      const char *sharding) {
+  vt_value *result =
+      vt_build(before->func, before, VT_OP_CUSTOM_CALL, before->loc, type, 1, &value);
   vt_op_set_string(result->op, VT_ATTR_CALL_TARGET_NAME, target);
   vt_op_set_string(result->op, VT_ATTR_MHLO_SHARDING, sharding);
   return result;
@@ -75,14 +78,16 @@ static vt_status write_out(vt_module *module, vt_op *op, int32_t devices) {
     args[i] = op->operands[i];
     if (i >= vt_op_own_operands(op)) continue;
     vt_type global = op->operands[i]->type;
-    VT_TRY(vt_tiling_make(sharding_at(op, VT_ATTR_IN_SHARDINGS, i), NULL, 0, global, devices, arena, &tiling));
+    VT_TRY(vt_tiling_make(sharding_at(op, VT_ATTR_IN_SHARDINGS, i), NULL, 0, global, devices, arena,
+                          &tiling));
     args[i] = mark(op, "Sharding", args[i], global, tiling_text(&tiling, arena));
     args[i] = mark(op, "SPMDFullToShardShape", args[i], region->params[i]->type, "{manual}");
   }
   vt_func_inline(region, op, args, returns);
   for (uint32_t i = 0; i < op->result_count; i++) {
     vt_type global = op->results[i].type;
-    VT_TRY(vt_tiling_make(sharding_at(op, VT_ATTR_OUT_SHARDINGS, i), NULL, 0, global, devices, arena, &tiling));
+    VT_TRY(vt_tiling_make(sharding_at(op, VT_ATTR_OUT_SHARDINGS, i), NULL, 0, global, devices,
+                          arena, &tiling));
     vt_value *value = mark(op, "Sharding", returns[i], returns[i]->type, "{manual}");
     value = mark(op, "SPMDShardToFullShape", value, global, tiling_text(&tiling, arena));
     vt_value_replace(&op->results[i], value);
@@ -94,7 +99,8 @@ static vt_status write_out(vt_module *module, vt_op *op, int32_t devices) {
 static vt_status write_out_all(vt_module *module, vt_func *func, int32_t devices) {
   for (vt_op *op = func->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->region_count; i++) VT_TRY(write_out_all(module, op->regions[i], devices));
+    for (uint32_t i = 0; i < op->region_count; i++)
+      VT_TRY(write_out_all(module, op->regions[i], devices));
     if (op->code == VT_OP_MANUAL_COMPUTATION) VT_TRY(write_out(module, op, devices));
   }
   return VT_OK;

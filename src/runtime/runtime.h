@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // runtime.h - a slice of virtual devices in this process: buffers, events, executables.
 //
-// One host allocation (a storage) holds one whole array; the buffers of the devices are rectangles of it. Programs run
-// once on whole arrays, in order, on one executor thread; tiny ones run on the calling thread while nothing is queued.
-// HBM is an account per device: each live buffer counts with its padded layout.
-// Threads: every function may be called from any thread. After fork() the child gets FAILED_PRECONDITION.
+// One host allocation (a storage) holds one whole array; the buffers of the devices are rectangles
+// of it. Programs run once on whole arrays, in order, on one executor thread; tiny ones run on the
+// calling thread while nothing is queued. HBM is an account per device: each live buffer counts
+// with its padded layout. Threads: every function may be called from any thread. After fork() the
+// child gets FAILED_PRECONDITION.
 #ifndef VT_RUNTIME_RUNTIME_H
 #define VT_RUNTIME_RUNTIME_H
 
@@ -24,22 +25,30 @@ typedef struct vt_event vt_event;
 typedef struct vt_buffer vt_buffer;
 typedef struct vt_executable vt_executable;
 
-// Events -----------------------------------------------------------------------------------------------------------
-// Complete once, with or without an error. Callbacks run on the completing thread, or at once when complete already;
-// each takes its own copy of the error.
+// Events
+// -----------------------------------------------------------------------------------------------------------
+// Complete once, with or without an error. Callbacks run on the completing thread, or at once when
+// complete already; each takes its own copy of the error.
 typedef void (*vt_event_callback)(vt_status error, void *user);
 vt_event *vt_event_create(void);
-vt_event *vt_event_done(void);                    // complete without error; retain and release do nothing
+vt_event *vt_event_done(void); // complete without error; retain and release do nothing
 vt_event *vt_event_retain(vt_event *event);
-void vt_event_release(vt_event *event);           // accepts NULL
-void vt_event_complete(vt_event *event, vt_status error);  // takes the error; only the first call counts
+void vt_event_release(vt_event *event); // accepts NULL
+void vt_event_complete(vt_event *event,
+                       vt_status error); // takes the error; only the first call counts
 bool vt_event_is_complete(const vt_event *event);
-vt_status vt_event_error(vt_event *event) VT_CHECKED;      // a copy; VT_OK while pending
+vt_status vt_event_error(vt_event *event) VT_CHECKED; // a copy; VT_OK while pending
 vt_status vt_event_await(vt_event *event) VT_CHECKED;
 void vt_event_on_complete(vt_event *event, vt_event_callback callback, void *user);
 
-// Client, devices, memories ----------------------------------------------------------------------------------------
-typedef enum vt_memory_kind { VT_MEMORY_DEVICE, VT_MEMORY_PINNED_HOST, VT_MEMORY_UNPINNED_HOST, VT_MEMORY_KINDS } vt_memory_kind;
+// Client, devices, memories
+// ----------------------------------------------------------------------------------------
+typedef enum vt_memory_kind {
+  VT_MEMORY_DEVICE,
+  VT_MEMORY_PINNED_HOST,
+  VT_MEMORY_UNPINNED_HOST,
+  VT_MEMORY_KINDS
+} vt_memory_kind;
 const char *vt_memory_kind_name(vt_memory_kind kind);
 // VT_MEMORY_KINDS when the name is not known; "" is the device's memory.
 vt_memory_kind vt_memory_kind_from_name(const char *name, size_t size);
@@ -48,7 +57,7 @@ struct vt_memory {
   int32_t id;
   vt_memory_kind kind;
   vt_device *device;
-  void *front;                      // of the interface that shows it; set by it
+  void *front; // of the interface that shows it; set by it
 };
 struct vt_device {
   vt_client *client;
@@ -58,70 +67,80 @@ struct vt_device {
   void *front;
 };
 typedef struct vt_device_memory_stats {
-  int64_t bytes_in_use, peak_bytes_in_use, num_allocs, largest_alloc_bytes, limit_bytes, reserved_bytes;
+  int64_t bytes_in_use, peak_bytes_in_use, num_allocs, largest_alloc_bytes, limit_bytes,
+      reserved_bytes;
 } vt_device_memory_stats;
 
 // The slice of the environment: VTPU_ACCELERATOR_TYPE, else TPU_ACCELERATOR_TYPE, else v3-8.
 vt_status vt_slice_from_environment(vt_slice *out_slice) VT_CHECKED;
 vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) VT_CHECKED;
-void vt_client_destroy(vt_client *client);        // waits for queued work; objects made from it may live on
+void vt_client_destroy(
+    vt_client *client); // waits for queued work; objects made from it may live on
 const vt_slice *vt_client_slice(const vt_client *client);
 int32_t vt_client_device_count(const vt_client *client);
-vt_device *vt_client_device(vt_client *client, int32_t index);  // index = id
+vt_device *vt_client_device(vt_client *client, int32_t index); // index = id
 vt_device_memory_stats vt_device_stats(vt_device *device);
-void vt_device_clear_stats(vt_device *device);    // peaks start again from what is in use
-void vt_client_drain(vt_client *client);          // waits until everything queued so far has run
+void vt_device_clear_stats(vt_device *device); // peaks start again from what is in use
+void vt_client_drain(vt_client *client);       // waits until everything queued so far has run
 
-// Buffers ----------------------------------------------------------------------------------------------------------
+// Buffers
+// ----------------------------------------------------------------------------------------------------------
 // A dense or strided array in host memory. Strides are bytes and may be negative; NULL = row-major.
 // errors RESOURCE_EXHAUSTED: the device's HBM is full, with its largest buffers; INVALID_ARGUMENT
-// The data is copied before the return: the caller may change it afterwards. `layout` is what the buffer says of
-// itself, "{0,1}"; NULL = row-major. It never changes how the data lies here.
-vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data, const int64_t *byte_strides,
-                              const char *layout, vt_buffer **out_buffer) VT_CHECKED;
+// The data is copied before the return: the caller may change it afterwards. `layout` is what the
+// buffer says of itself, "{0,1}"; NULL = row-major. It never changes how the data lies here.
+vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data,
+                              const int64_t *byte_strides, const char *layout,
+                              vt_buffer **out_buffer) VT_CHECKED;
 // Zeroed memory, and a buffer that is an error from the start (takes `error`).
 vt_status vt_buffer_zeros(vt_memory *memory, vt_type type, vt_buffer **out_buffer) VT_CHECKED;
-vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error, vt_buffer **out_buffer) VT_CHECKED;
-void vt_buffer_destroy(vt_buffer *buffer);        // accepts NULL; work in flight keeps the data
-void vt_buffer_delete(vt_buffer *buffer);         // the data goes, the object stays
+vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error,
+                             vt_buffer **out_buffer) VT_CHECKED;
+void vt_buffer_destroy(vt_buffer *buffer); // accepts NULL; work in flight keeps the data
+void vt_buffer_delete(vt_buffer *buffer);  // the data goes, the object stays
 bool vt_buffer_is_deleted(const vt_buffer *buffer);
 vt_type vt_buffer_type(const vt_buffer *buffer);
 vt_memory *vt_buffer_memory(const vt_buffer *buffer);
-int64_t vt_buffer_hbm_bytes(const vt_buffer *buffer);  // padded
-const char *vt_buffer_layout(const vt_buffer *buffer);  // "{0,1}" when a program asked for it, NULL = row-major
+int64_t vt_buffer_hbm_bytes(const vt_buffer *buffer); // padded
+const char *
+vt_buffer_layout(const vt_buffer *buffer); // "{0,1}" when a program asked for it, NULL = row-major
 // Retained. Completes with the error of a poisoned buffer. Deleted: an event with INVALID_ARGUMENT.
 vt_event *vt_buffer_ready(vt_buffer *buffer);
-// Copies into `dst` with the given strides (NULL = row-major) once the buffer is ready. The event is the caller's.
-vt_status vt_buffer_to_host(vt_buffer *buffer, void *dst, const int64_t *dst_byte_strides, vt_event **out_event) VT_CHECKED;
+// Copies into `dst` with the given strides (NULL = row-major) once the buffer is ready. The event
+// is the caller's.
+vt_status vt_buffer_to_host(vt_buffer *buffer, void *dst, const int64_t *dst_byte_strides,
+                            vt_event **out_event) VT_CHECKED;
 // A buffer in another memory, of this or another device. Shares the data.
-vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **out_buffer) VT_CHECKED;
-// The address of dense row-major data; waits until ready. Valid while the buffer is alive and not deleted, or while
-// external references are held: those keep the data when the buffer goes.
+vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory,
+                            vt_buffer **out_buffer) VT_CHECKED;
+// The address of dense row-major data; waits until ready. Valid while the buffer is alive and not
+// deleted, or while external references are held: those keep the data when the buffer goes.
 vt_status vt_buffer_pointer(vt_buffer *buffer, void **out_data) VT_CHECKED;
-vt_status vt_buffer_pin(vt_buffer *buffer) VT_CHECKED;    // one more external reference
-vt_status vt_buffer_unpin(vt_buffer *buffer) VT_CHECKED;  // errors FAILED_PRECONDITION: none held
+vt_status vt_buffer_pin(vt_buffer *buffer) VT_CHECKED;   // one more external reference
+vt_status vt_buffer_unpin(vt_buffer *buffer) VT_CHECKED; // errors FAILED_PRECONDITION: none held
 
-// Executables ------------------------------------------------------------------------------------------------------
+// Executables
+// ------------------------------------------------------------------------------------------------------
 typedef struct vt_executable_options {
-  int32_t partitions;               // devices that run it together; 0 = as the program says
-  const int32_t *device_ids;        // [partitions]; NULL = 0, 1, 2 ...
-  vt_bytes bytes;                   // as the framework sent them; kept
-  bool exact_dots;                  // DEFAULT precision is f32; so it is when VTPU_MATMUL_PRECISION says float32
+  int32_t partitions;        // devices that run it together; 0 = as the program says
+  const int32_t *device_ids; // [partitions]; NULL = 0, 1, 2 ...
+  vt_bytes bytes;            // as the framework sent them; kept
+  bool exact_dots; // DEFAULT precision is f32; so it is when VTPU_MATMUL_PRECISION says float32
 } vt_executable_options;
 
 // A parameter or a result: the whole array, and each device's part of it.
 typedef struct vt_io {
-  vt_type type;                     // whole
+  vt_type type; // whole
   vt_type shard;
-  bool replicated;                  // every device holds all of it
-  const int64_t *offsets;           // [partitions][rank], NULL when replicated
-  vt_bytes sharding;                // OpSharding message
+  bool replicated;        // every device holds all of it
+  const int64_t *offsets; // [partitions][rank], NULL when replicated
+  vt_bytes sharding;      // OpSharding message
   vt_memory_kind memory;
   int64_t shard_bytes, shard_hbm_bytes;
-  int32_t alias;                    // parameter: result that may take its memory, else -1
-  bool donated;                     // parameter: not to be used again by the caller
-  const char *layout;               // minor-to-major "{1,0}"
-  bool custom_layout;               // not row-major: the program asked for it
+  int32_t alias;      // parameter: result that may take its memory, else -1
+  bool donated;       // parameter: not to be used again by the caller
+  const char *layout; // minor-to-major "{1,0}"
+  bool custom_layout; // not row-major: the program asked for it
 } vt_io;
 
 typedef struct vt_executable_info {
@@ -130,19 +149,21 @@ typedef struct vt_executable_info {
   const int32_t *device_ids;
   uint32_t param_count, result_count;
   const vt_io *params, *results;
-  uint64_t fingerprint;             // of program, options and slice
-  vt_bytes program, options;        // as given
+  uint64_t fingerprint;      // of program, options and slice
+  vt_bytes program, options; // as given
   vt_roofline roofline;
-  int64_t argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes, code_bytes;      // per device, HBM
-  int64_t host_argument_bytes, host_output_bytes;                                              // per device
+  int64_t argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes,
+      code_bytes;                                 // per device, HBM
+  int64_t host_argument_bytes, host_output_bytes; // per device
 } vt_executable_info;
 
-// errors INVALID_ARGUMENT: malformed program; UNIMPLEMENTED: op and place; RESOURCE_EXHAUSTED: more HBM than the core
-// has, with the largest arrays
-vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program, const vt_executable_options *options,
+// errors INVALID_ARGUMENT: malformed program; UNIMPLEMENTED: op and place; RESOURCE_EXHAUSTED: more
+// HBM than the core has, with the largest arrays
+vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program,
+                                const vt_executable_options *options,
                                 vt_executable **out_executable) VT_CHECKED;
 vt_executable *vt_executable_retain(vt_executable *executable);
-void vt_executable_release(vt_executable *executable);  // accepts NULL
+void vt_executable_release(vt_executable *executable); // accepts NULL
 const vt_executable_info *vt_executable_get(const vt_executable *executable);
 const vt_module *vt_executable_module(const vt_executable *executable);
 // The program as StableHLO text without manual regions. Large constants are elided.
@@ -155,20 +176,21 @@ typedef struct vt_transfer_calls {
 } vt_transfer_calls;
 
 typedef struct vt_execution {
-  vt_buffer *const *const *arguments;   // [device position][parameter]
-  vt_buffer **const *results;           // [device position][result], filled
+  vt_buffer *const *const *arguments; // [device position][parameter]
+  vt_buffer **const *results;         // [device position][result], filled
   uint32_t argument_count;
-  const bool *keep;                     // [parameter] true = not donated this time; NULL = all as compiled
-  const vt_transfer_calls *transfer;    // NULL = none; taken, also on error
-  vt_device *device;                    // one-device programs compiled for any device; NULL = as assigned
+  const bool *keep; // [parameter] true = not donated this time; NULL = all as compiled
+  const vt_transfer_calls *transfer; // NULL = none; taken, also on error
+  vt_device *device; // one-device programs compiled for any device; NULL = as assigned
 } vt_execution;
-// Returns when the work is queued. out_done is the caller's; errors of the run complete it and the results.
-// errors INVALID_ARGUMENT: wrong count, shape, place, deleted or twice donated argument; RESOURCE_EXHAUSTED
-vt_status vt_executable_execute(vt_client *client, vt_executable *executable, const vt_execution *execution,
-                                vt_event **out_done) VT_CHECKED;
+// Returns when the work is queued. out_done is the caller's; errors of the run complete it and the
+// results. errors INVALID_ARGUMENT: wrong count, shape, place, deleted or twice donated argument;
+// RESOURCE_EXHAUSTED
+vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
+                                const vt_execution *execution, vt_event **out_done) VT_CHECKED;
 
 // Copies `dims` elements between two strided arrays. Strides in bytes.
-void vt_copy_strided(int32_t rank, const int64_t *dims, size_t element_bytes, void *dst, const int64_t *dst_strides,
-                     const void *src, const int64_t *src_strides);
+void vt_copy_strided(int32_t rank, const int64_t *dims, size_t element_bytes, void *dst,
+                     const int64_t *dst_strides, const void *src, const int64_t *src_strides);
 
 #endif

@@ -8,35 +8,36 @@
 
 #include "runtime/runtime.h"
 
-// One host allocation with one whole array. The data is immutable once `ready` is complete, except when a run takes
-// it over for a donated result, which needs that the run holds the only reference.
+// One host allocation with one whole array. The data is immutable once `ready` is complete, except
+// when a run takes it over for a donated result, which needs that the run holds the only reference.
 typedef struct vt_storage {
   atomic_int refs;
-  vt_event *ready;          // complete with an error = poisoned
-  void *data;               // NULL until made
-  vt_type type;             // dims follow the structure
+  vt_event *ready; // complete with an error = poisoned
+  void *data;      // NULL until made
+  vt_type type;    // dims follow the structure
   int64_t dims[];
 } vt_storage;
 
-vt_storage *vt_storage_create(vt_type type, vt_event *ready);  // retains the event; no data yet
+vt_storage *vt_storage_create(vt_type type, vt_event *ready); // retains the event; no data yet
 vt_storage *vt_storage_retain(vt_storage *storage);
-void vt_storage_release(vt_storage *storage);                  // accepts NULL
-vt_status vt_storage_allocate(vt_storage *storage, bool zeroed) VT_CHECKED;  // no-op when it has data
+void vt_storage_release(vt_storage *storage); // accepts NULL
+vt_status vt_storage_allocate(vt_storage *storage,
+                              bool zeroed) VT_CHECKED; // no-op when it has data
 
 // The rectangle [offset, offset + dims) of a storage, on a device.
 struct vt_buffer {
   vt_client *client;
   vt_memory *memory;
-  vt_storage *storage;      // NULL = deleted; guarded by the client's lock
-  vt_storage *pinned;       // what external references keep
+  vt_storage *storage; // NULL = deleted; guarded by the client's lock
+  vt_storage *pinned;  // what external references keep
   int32_t pins;
-  int64_t hbm_bytes;        // accounted while not deleted
-  vt_buffer *prev, *next;   // of the device's live buffers
-  uint64_t stamp;           // of the last execution that donates it
+  int64_t hbm_bytes;      // accounted while not deleted
+  vt_buffer *prev, *next; // of the device's live buffers
+  uint64_t stamp;         // of the last execution that donates it
   vt_dtype dtype;
   int32_t rank;
-  int64_t *dims, *offset;   // behind the structure
-  char *layout;             // NULL = row-major; owned
+  int64_t *dims, *offset; // behind the structure
+  char *layout;           // NULL = row-major; owned
 };
 
 typedef struct vt_account {
@@ -61,12 +62,12 @@ typedef struct vt_executor {
 
 struct vt_client {
   atomic_int refs;
-  unsigned generation;      // of the process; see vt_client_check
+  unsigned generation; // of the process; see vt_client_check
   vt_slice slice;
   int32_t device_count;
   vt_device *devices;
-  vt_account *accounts;     // [device_count]; guarded by lock
-  uint64_t stamp;           // number of executions; guarded by lock
+  vt_account *accounts; // [device_count]; guarded by lock
+  uint64_t stamp;       // number of executions; guarded by lock
   pthread_mutex_t lock;
   vt_executor executor;
 };
@@ -74,7 +75,7 @@ struct vt_client {
 // FAILED_PRECONDITION in a child of the process that made the client.
 vt_status vt_client_check(const vt_client *client) VT_CHECKED;
 bool vt_client_forked(const vt_client *client);
-void vt_client_lock(vt_client *client);    // no-op in a forked child, whose other threads are gone
+void vt_client_lock(vt_client *client); // no-op in a forked child, whose other threads are gone
 void vt_client_unlock(vt_client *client);
 void vt_client_retain(vt_client *client);
 void vt_client_release(vt_client *client);
@@ -86,18 +87,19 @@ vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline
 void vt_executor_drain(vt_executor *executor);
 
 // HBM account; the client's lock is held. Only device memory counts.
-vt_status vt_hbm_fits(vt_client *client, vt_device *device, int64_t bytes) VT_CHECKED;  // counts for the peak
+vt_status vt_hbm_fits(vt_client *client, vt_device *device,
+                      int64_t bytes) VT_CHECKED; // counts for the peak
 vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) VT_CHECKED;
-void vt_hbm_put_size(vt_text *text, int64_t bytes);  // "530.00M"
+void vt_hbm_put_size(vt_text *text, int64_t bytes); // "530.00M"
 void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes);
 
-// A buffer over a rectangle of a storage (retained). Neither accounted nor linked: vt_buffer_link does both, with the
-// client's lock held and the bytes taken already.
-vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, const int64_t *offset,
-                            int64_t hbm_bytes);
+// A buffer over a rectangle of a storage (retained). Neither accounted nor linked: vt_buffer_link
+// does both, with the client's lock held and the bytes taken already.
+vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard,
+                            const int64_t *offset, int64_t hbm_bytes);
 void vt_buffer_link(vt_buffer *buffer);
-// Marks deleted with the client's lock held; returns the storage reference the buffer held, for the caller to keep or
-// release after unlocking.
+// Marks deleted with the client's lock held; returns the storage reference the buffer held, for the
+// caller to keep or release after unlocking.
 vt_storage *vt_buffer_detach(vt_buffer *buffer);
 
 struct vt_executable {
@@ -106,13 +108,14 @@ struct vt_executable {
   vt_executable_info info;
   vt_slice slice;
   vt_program *program;
-  bool tiny;                // worth running on the calling thread
-  bool transfers;           // talks to host callbacks
-  bool zeros;               // every result is zero everywhere: nothing to run
+  bool tiny;      // worth running on the calling thread
+  bool transfers; // talks to host callbacks
+  bool zeros;     // every result is zero everywhere: nothing to run
 };
 
 // Fills shard, offsets, replicated and sharding of a program over several devices.
-vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt_io *params, vt_io *results) VT_CHECKED;
+vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt_io *params,
+                          vt_io *results) VT_CHECKED;
 // Fills the memory figures. errors RESOURCE_EXHAUSTED with the largest arrays
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) VT_CHECKED;
 

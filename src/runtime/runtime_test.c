@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// runtime_test.c - events, the executor's order, buffers in host memory and in the HBM account, fork.
+// runtime_test.c - events, the executor's order, buffers in host memory and in the HBM account,
+// fork.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +43,7 @@ static void test_events(void **state) {
   assert_false(vt_event_is_complete(event));
   assert_null(vt_event_error(event));
   vt_event_complete(event, vt_error(VT_INTERNAL, "x"));
-  vt_event_complete(event, VT_OK);  // too late
+  vt_event_complete(event, VT_OK); // too late
   assert_int_equal(calls, 100);
   vt_event_on_complete(event, count_call, &calls);
   assert_int_equal(calls, 200);
@@ -81,7 +82,8 @@ static void test_executor_keeps_order(void **state) {
   vt_executor_fini(&executor);
 }
 
-// Every element of a copy against plain index arithmetic, over shapes and strides that hit each path.
+// Every element of a copy against plain index arithmetic, over shapes and strides that hit each
+// path.
 static void test_strided_copy(void **state) {
   (void)state;
   enum { SIDE = 70 };
@@ -118,7 +120,8 @@ static void test_host_round_trip(void **state) {
   for (int i = 0; i < 12; i++) data[i] = (float)i;
   vt_type type = {VT_F32, 2, dims};
   vt_buffer *buffer = NULL;
-  assert_null(vt_buffer_from_host(memory_of(client, 2, VT_MEMORY_DEVICE), type, data, transposed, NULL, &buffer));
+  assert_null(vt_buffer_from_host(memory_of(client, 2, VT_MEMORY_DEVICE), type, data, transposed,
+                                  NULL, &buffer));
   vt_event *event = NULL;
   assert_null(vt_buffer_to_host(buffer, back, NULL, &event));
   assert_null(vt_event_await(event));
@@ -135,7 +138,7 @@ static void test_host_round_trip(void **state) {
   assert_null(vt_buffer_pin(buffer));
   vt_buffer_delete(buffer);
   assert_true(vt_buffer_is_deleted(buffer));
-  assert_true(((float *)pointer)[1] == 3);  // pinned
+  assert_true(((float *)pointer)[1] == 3); // pinned
   assert_null(vt_buffer_unpin(buffer));
   expect_code(vt_buffer_unpin(buffer), VT_FAILED_PRECONDITION);
   expect_code(vt_buffer_to_host(buffer, back, NULL, &event), VT_INVALID_ARGUMENT);
@@ -152,7 +155,8 @@ static void test_poison(void **state) {
   int64_t dims[1] = {4};
   vt_type type = {VT_F32, 1, dims};
   vt_buffer *bad = NULL, *copy = NULL;
-  assert_null(vt_buffer_poisoned(memory_of(client, 0, VT_MEMORY_DEVICE), type, vt_error(VT_DATA_LOSS, "lost"), &bad));
+  assert_null(vt_buffer_poisoned(memory_of(client, 0, VT_MEMORY_DEVICE), type,
+                                 vt_error(VT_DATA_LOSS, "lost"), &bad));
   assert_null(vt_buffer_copy_to(bad, memory_of(client, 1, VT_MEMORY_DEVICE), &copy));
   float back[4];
   vt_event *event = NULL;
@@ -174,13 +178,15 @@ static void test_account(void **state) {
   vt_type type = {VT_F32, 2, small};
   static float zeros[1024];
   vt_buffer *a = NULL, *b = NULL, *c = NULL;
-  assert_null(vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], type, zeros, NULL, NULL, &a));
-  assert_null(vt_buffer_from_host(&device->memories[VT_MEMORY_PINNED_HOST], type, zeros, NULL, NULL, &b));
+  assert_null(
+      vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], type, zeros, NULL, NULL, &a));
+  assert_null(
+      vt_buffer_from_host(&device->memories[VT_MEMORY_PINNED_HOST], type, zeros, NULL, NULL, &b));
   vt_device_memory_stats stats = vt_device_stats(device);
-  assert_int_equal(stats.bytes_in_use, 1024 * 128 * 4);  // lanes filled up; host memory is not HBM
+  assert_int_equal(stats.bytes_in_use, 1024 * 128 * 4); // lanes filled up; host memory is not HBM
   assert_int_equal(stats.num_allocs, 1);
   assert_int_equal(vt_device_stats(vt_client_device(client, 4)).bytes_in_use, 0);
-  int64_t large[2] = {1 << 24, 1};  // 64 MiB on the host, 8 GiB in HBM
+  int64_t large[2] = {1 << 24, 1}; // 64 MiB on the host, 8 GiB in HBM
   vt_type huge = {VT_F32, 2, large};
   vt_status st = vt_buffer_zeros(&device->memories[VT_MEMORY_DEVICE], huge, &c);
   assert_int_equal(vt_status_code(st), VT_RESOURCE_EXHAUSTED);
@@ -203,14 +209,16 @@ static void test_fork(void **state) {
   float data[4] = {1, 2, 3, 4};
   vt_type type = {VT_F32, 1, dims};
   vt_buffer *buffer = NULL, *other = NULL;
-  assert_null(vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, NULL, &buffer));
+  assert_null(
+      vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, NULL, &buffer));
   int last = -1;
   numbered_job *job = calloc(1, sizeof *job);
   *job = (numbered_job){.base.run = run_numbered, .number = 0, .last = &last};
   assert_null(vt_executor_submit(&client->executor, &job->base, false));
   pid_t child = fork();
   if (child == 0) {
-    vt_status st = vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, NULL, &other);
+    vt_status st =
+        vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, NULL, &other);
     bool refused = vt_status_code(st) == VT_FAILED_PRECONDITION;
     vt_status_free(st);
     vt_client_drain(client);
@@ -221,7 +229,8 @@ static void test_fork(void **state) {
   int status = 0;
   assert_int_equal(waitpid(child, &status, 0), child);
   assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  assert_null(vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, NULL, &other));
+  assert_null(
+      vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, NULL, &other));
   vt_buffer_destroy(other);
   vt_buffer_destroy(buffer);
   vt_client_destroy(client);
@@ -250,10 +259,10 @@ static void test_environment(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_events),          cmocka_unit_test(test_executor_keeps_order),
-      cmocka_unit_test(test_strided_copy),    cmocka_unit_test(test_host_round_trip),
-      cmocka_unit_test(test_poison),          cmocka_unit_test(test_account),
-      cmocka_unit_test(test_fork),            cmocka_unit_test(test_environment),
+      cmocka_unit_test(test_events),       cmocka_unit_test(test_executor_keeps_order),
+      cmocka_unit_test(test_strided_copy), cmocka_unit_test(test_host_round_trip),
+      cmocka_unit_test(test_poison),       cmocka_unit_test(test_account),
+      cmocka_unit_test(test_fork),         cmocka_unit_test(test_environment),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

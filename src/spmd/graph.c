@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // graph.c - nodes, and the application of rules until nothing changes.
 //
-// One rule: each dimension's axes are cut into the axes of its factors. For each factor the tensors agree on the
-// longest list of axes that none of them contradicts. Every tensor then takes what it can, factors with the larger
-// source tensor first (then the earlier source, then the earlier factor), up to the first axis that it already uses.
-// That is Shardy's aggressive strategy; rules that pass dimensions through come before the others.
+// One rule: each dimension's axes are cut into the axes of its factors. For each factor the tensors
+// agree on the longest list of axes that none of them contradicts. Every tensor then takes what it
+// can, factors with the larger source tensor first (then the earlier source, then the earlier
+// factor), up to the first axis that it already uses. That is Shardy's aggressive strategy; rules
+// that pass dimensions through come before the others.
 #include "spmd/graph.h"
 
 #include <string.h>
@@ -43,15 +44,20 @@ void vt_graph_seed(vt_graph *graph, uint32_t id, const vt_sharding *s) {
       whole = push_atoms(graph, s->dims[d].axes[i], &node->dims[d], &node->used);
     if (s->dims[d].closed || !whole) node->closed |= 1u << d;
   }
-  for (uint32_t i = 0; ours && i < s->replicated_count; i++) (void)push_atoms(graph, s->replicated[i], NULL, &node->used);
-  for (uint32_t i = 0; ours && i < s->unreduced_count; i++) (void)push_atoms(graph, s->unreduced[i], NULL, &node->used);
+  for (uint32_t i = 0; ours && i < s->replicated_count; i++)
+    (void)push_atoms(graph, s->replicated[i], NULL, &node->used);
+  for (uint32_t i = 0; ours && i < s->unreduced_count; i++)
+    (void)push_atoms(graph, s->unreduced[i], NULL, &node->used);
 }
 
-static int64_t atom_size(const vt_graph *graph, uint8_t atom) { return graph->atoms[atom].size; }
+static int64_t atom_size(const vt_graph *graph, uint8_t atom) {
+  return graph->atoms[atom].size;
+}
 
-// Where the axis that atom `at` of the list belongs to ends: axes are not split over factors. out_size gets the
-// product of its atoms.
-static uint32_t end_of_axis(const vt_graph *graph, const vt_atom_list *list, uint32_t at, int64_t *out_size) {
+// Where the axis that atom `at` of the list belongs to ends: axes are not split over factors.
+// out_size gets the product of its atoms.
+static uint32_t end_of_axis(const vt_graph *graph, const vt_atom_list *list, uint32_t at,
+                            int64_t *out_size) {
   uint32_t axis = graph->atoms[list->atoms[at]].axis;
   *out_size = 1;
   for (; at < list->count && graph->atoms[list->atoms[at]].axis == axis; at++)
@@ -81,29 +87,34 @@ const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_aren
     for (uint32_t i = 0; i < divisible(graph, &node->dims[d], node->type.dims[d]); i++) {
       vt_atom atom = graph->atoms[node->dims[d].atoms[i]];
       vt_axis_ref *last = n ? &refs[n - 1] : NULL;
-      if (last && last->axis == atom.axis && last->pre_size * last->size == atom.pre_size) last->size *= atom.size;
-      else refs[n++] = (vt_axis_ref){atom.axis, atom.pre_size, atom.size};
+      if (last && last->axis == atom.axis && last->pre_size * last->size == atom.pre_size)
+        last->size *= atom.size;
+      else
+        refs[n++] = (vt_axis_ref){atom.axis, atom.pre_size, atom.size};
     }
     dims[d] = (vt_dim_sharding){n, refs, true, -1};
     any = any || n;
   }
-  *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = graph->mesh, .rank = node->type.rank, .dims = dims};
+  *s = (vt_sharding){
+      .kind = VT_SHARDING_MESH, .mesh = graph->mesh, .rank = node->type.rank, .dims = dims};
   return any ? s : NULL;
 }
 
-// ---- one rule -----------------------------------------------------------------------------------------------------
+// ---- one rule
+// -----------------------------------------------------------------------------------------------------
 
 typedef struct candidate {
   vt_atom_list axes;
-  bool final;            // tensors contradict each other behind it
-  uint32_t source;       // tensor that has it
+  bool final;      // tensors contradict each other behind it
+  uint32_t source; // tensor that has it
 } candidate;
 
-// The part of a dimension's axes that belongs to entry `which` of the `n` entries of the dimension. `out_room` is
-// false when axes of the dimension lie behind the part, or one before it is not filled.
+// The part of a dimension's axes that belongs to entry `which` of the `n` entries of the dimension.
+// `out_room` is false when axes of the dimension lie behind the part, or one before it is not
+// filled.
 static vt_atom_list part_of_dim(const vt_graph *graph, const vt_rule *rule, const vt_atom_list *dim,
-                                const vt_dim_factor *entries, uint32_t n, uint32_t which, uint32_t ignored,
-                                bool *out_room) {
+                                const vt_dim_factor *entries, uint32_t n, uint32_t which,
+                                uint32_t ignored, bool *out_room) {
   vt_atom_list part = {0};
   uint32_t at = 0;
   *out_room = false;
@@ -129,8 +140,8 @@ static vt_atom_list part_of_dim(const vt_graph *graph, const vt_rule *rule, cons
 }
 
 // The entries of the dimension that holds entry `i`, and the place of `i` among them.
-static const vt_dim_factor *dim_entries(const vt_dim_factor *entries, uint32_t count, uint32_t i, uint32_t *out_n,
-                                        uint32_t *out_which) {
+static const vt_dim_factor *dim_entries(const vt_dim_factor *entries, uint32_t count, uint32_t i,
+                                        uint32_t *out_n, uint32_t *out_which) {
   uint32_t first = i, end = i + 1;
   while (first > 0 && entries[first - 1].dim == entries[i].dim) first--;
   while (end < count && entries[end].dim == entries[i].dim) end++;
@@ -141,8 +152,9 @@ static const vt_dim_factor *dim_entries(const vt_dim_factor *entries, uint32_t c
 
 static void agree(candidate *c, const vt_atom_list *list, uint32_t tensor) {
   uint32_t same = 0;
-  while (same < c->axes.count && same < list->count && c->axes.atoms[same] == list->atoms[same]) same++;
-  if (same == list->count) return;  // nothing more to say
+  while (same < c->axes.count && same < list->count && c->axes.atoms[same] == list->atoms[same])
+    same++;
+  if (same == list->count) return; // nothing more to say
   if (same < c->axes.count) {
     c->axes.count = (uint8_t)same;
     c->final = true;
@@ -160,15 +172,16 @@ static void find_candidates(const vt_graph *graph, const vt_rule *rule, candidat
       uint32_t n, which;
       bool room;
       const vt_dim_factor *dim = dim_entries(entries, rule->counts[t], i, &n, &which);
-      vt_atom_list part = part_of_dim(graph, rule, &node->dims[entries[i].dim], dim, n, which, t ? 0 : rule->ignored,
-                                      &room);
+      vt_atom_list part = part_of_dim(graph, rule, &node->dims[entries[i].dim], dim, n, which,
+                                      t ? 0 : rule->ignored, &room);
       agree(&candidates[entries[i].factor], &part, t);
     }
   }
 }
 
 // Larger source tensor first, then the earlier source, then the earlier factor.
-static bool goes_before(const vt_graph *graph, const vt_rule *rule, const candidate *c, uint8_t a, uint8_t b) {
+static bool goes_before(const vt_graph *graph, const vt_rule *rule, const candidate *c, uint8_t a,
+                        uint8_t b) {
   int64_t x = vt_type_elements(graph->nodes.data[rule->nodes[c[a].source]].type);
   int64_t y = vt_type_elements(graph->nodes.data[rule->nodes[c[b].source]].type);
   if (x != y) return x > y;
@@ -176,8 +189,8 @@ static bool goes_before(const vt_graph *graph, const vt_rule *rule, const candid
   return a < b;
 }
 
-static bool extend(vt_graph *graph, const vt_rule *rule, uint32_t t, const vt_dim_factor *entries, uint32_t i,
-                   const vt_atom_list *axes) {
+static bool extend(vt_graph *graph, const vt_rule *rule, uint32_t t, const vt_dim_factor *entries,
+                   uint32_t i, const vt_atom_list *axes) {
   vt_node *node = &graph->nodes.data[rule->nodes[t]];
   uint8_t d = entries[i].dim;
   uint32_t n, which;
@@ -186,7 +199,8 @@ static bool extend(vt_graph *graph, const vt_rule *rule, uint32_t t, const vt_di
   vt_atom_list *dim = &node->dims[d];
   if (node->closed >> d & 1) return false;
   vt_atom_list part = part_of_dim(graph, rule, dim, of_dim, n, which, t ? 0 : rule->ignored, &room);
-  if (!room || part.count >= axes->count || memcmp(part.atoms, axes->atoms, part.count)) return false;
+  if (!room || part.count >= axes->count || memcmp(part.atoms, axes->atoms, part.count))
+    return false;
   int64_t whole = 1, factor = 1;
   for (uint32_t k = 0; k < dim->count; k++) whole *= atom_size(graph, dim->atoms[k]);
   for (uint32_t k = 0; k < part.count; k++) factor *= atom_size(graph, part.atoms[k]);
@@ -214,7 +228,8 @@ static bool apply(vt_graph *graph, const vt_rule *rule, candidate *candidates, u
   for (uint32_t f = 0; f < rule->factor_count; f++) {
     if (!candidates[f].axes.count) continue;
     uint32_t at = live++;
-    for (; at > 0 && goes_before(graph, rule, candidates, (uint8_t)f, order[at - 1]); at--) order[at] = order[at - 1];
+    for (; at > 0 && goes_before(graph, rule, candidates, (uint8_t)f, order[at - 1]); at--)
+      order[at] = order[at - 1];
     order[at] = (uint8_t)f;
     any = true;
   }
@@ -222,7 +237,8 @@ static bool apply(vt_graph *graph, const vt_rule *rule, candidate *candidates, u
   for (uint32_t t = 0; any && t < rule->tensor_count; entries += rule->counts[t++])
     for (uint32_t k = 0; k < live; k++)
       for (uint32_t i = 0; i < rule->counts[t]; i++)
-        if (entries[i].factor == order[k] && extend(graph, rule, t, entries, i, &candidates[order[k]].axes))
+        if (entries[i].factor == order[k] &&
+            extend(graph, rule, t, entries, i, &candidates[order[k]].axes))
           changed = true;
   return changed;
 }

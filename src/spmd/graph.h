@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// graph.h - what propagation works on: tensors with axes per dimension, and rules that tie their dimensions together.
+// graph.h - what propagation works on: tensors with axes per dimension, and rules that tie their
+// dimensions together.
 //
-// A rule is an op seen as Shardy sees it: dimensions of its operands and results are made of factors; a factor that
-// occurs in several tensors wants to be sharded alike in all of them. Axes of the mesh are cut into atoms (prime
-// parts, major to minor), so that a part of an axis is just fewer atoms.
+// A rule is an op seen as Shardy sees it: dimensions of its operands and results are made of
+// factors; a factor that occurs in several tensors wants to be sharded alike in all of them. Axes
+// of the mesh are cut into atoms (prime parts, major to minor), so that a part of an axis is just
+// fewer atoms.
 #ifndef VT_SPMD_GRAPH_H
 #define VT_SPMD_GRAPH_H
 
@@ -25,46 +27,49 @@ typedef struct vt_atom_list {
 
 typedef struct vt_node {
   vt_type type;
-  vt_atom_list *dims;       // rank entries
-  uint32_t used;            // atoms of all dimensions, and those that must stay out of them
-  uint32_t closed;          // bit per dimension: no axes may be added
+  vt_atom_list *dims; // rank entries
+  uint32_t used;      // atoms of all dimensions, and those that must stay out of them
+  uint32_t closed;    // bit per dimension: no axes may be added
 } vt_node;
 
-// Dimension `dim` of a tensor holds `factor`; entries of one dimension follow each other major to minor.
+// Dimension `dim` of a tensor holds `factor`; entries of one dimension follow each other major to
+// minor.
 typedef struct vt_dim_factor {
   uint8_t dim, factor;
 } vt_dim_factor;
 
 typedef struct vt_rule {
-  bool pass_through;        // goes first: elementwise ops, moves of whole dimensions, data flow edges
+  bool pass_through; // goes first: elementwise ops, moves of whole dimensions, data flow edges
   uint32_t tensor_count;
   const uint32_t *nodes;
   uint8_t factor_count;
   const int64_t *sizes;
-  const uint8_t *counts;    // entries of each tensor
+  const uint8_t *counts; // entries of each tensor
   const vt_dim_factor *entries;
-  uint32_t ignored;         // atoms this rule takes out of its first tensor: manual axes
+  uint32_t ignored; // atoms this rule takes out of its first tensor: manual axes
 } vt_rule;
 
 typedef struct vt_graph {
   vt_arena *arena;
-  const vt_mesh *mesh;      // the only one that propagates
+  const vt_mesh *mesh; // the only one that propagates
   uint8_t atom_count;
   vt_atom atoms[VT_MAX_ATOMS];
   VT_ARRAY(vt_node) nodes;
   VT_ARRAY(vt_rule) rules;
-  bool too_large;           // call trees can be exponential: what was left out stays open
+  bool too_large; // call trees can be exponential: what was left out stays open
 } vt_graph;
 
 uint32_t vt_graph_add_node(vt_graph *graph, vt_type type);
 // Fixes a node's axes to what the sharding says, as far as it is over the graph's mesh.
 void vt_graph_seed(vt_graph *graph, uint32_t node, const vt_sharding *sharding);
-// The sharding a node has come to, in `arena`, without axes that do not divide their dimension (inside of the program
-// they may stay, on arrays that leave it they may not); NULL when no axis is used.
+// The sharding a node has come to, in `arena`, without axes that do not divide their dimension
+// (inside of the program they may stay, on arrays that leave it they may not); NULL when no axis is
+// used.
 const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t node, vt_arena *arena);
 // All dimensions of the tensors (of equal rank) are the same.
 void vt_graph_tie(vt_graph *graph, uint32_t count, const uint32_t *nodes);
-// The rule of an op without regions that matter: `nodes` are its own operands, then its results (rules.c).
+// The rule of an op without regions that matter: `nodes` are its own operands, then its results
+// (rules.c).
 void vt_graph_add_op(vt_graph *graph, const vt_op *op, const uint32_t *nodes);
 // Applies all rules until nothing changes.
 void vt_graph_propagate(vt_graph *graph);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// propagate.c - a module becomes a graph of tensors and rules; results that the program leaves open get what the graph
-// comes to.
+// propagate.c - a module becomes a graph of tensors and rules; results that the program leaves open
+// get what the graph comes to.
 //
-// Calls are entered once per call site, so that a function used twice may be sharded in two ways. The carried values
-// of a loop are one tensor each. Tensors and calls beyond a limit are left out, as call trees can be exponential.
+// Calls are entered once per call site, so that a function used twice may be sharded in two ways.
+// The carried values of a loop are one tensor each. Tensors and calls beyond a limit are left out,
+// as call trees can be exponential.
 #include "spmd/propagate.h"
 
 #include <string.h>
@@ -14,23 +15,26 @@ enum { MAX_DEPTH = 200, MAX_STEPS = 1 << 22 };
 
 typedef struct walker {
   vt_graph graph;
-  vt_map groups;  // sharding_group id -> node + 1
+  vt_map groups; // sharding_group id -> node + 1
   int depth, steps;
 } walker;
 
 static void walk_func(walker *w, const vt_func *func, const uint32_t *params, uint32_t *returns);
 
 static uint32_t node_of(const vt_map *nodes, const vt_value *value) {
-  void *found = vt_map_find_ptr(nodes, value);  // absent only once the walk was cut short
+  void *found = vt_map_find_ptr(nodes, value); // absent only once the walk was cut short
   return found ? (uint32_t)((uintptr_t)found - 1) : 0;
 }
 
-// Constants and what is computed from them alone count anew for each use, as one use says nothing about another.
+// Constants and what is computed from them alone count anew for each use, as one use says nothing
+// about another.
 static bool is_constant_op(const vt_op *op, const vt_map *constants) {
   if (op->code == VT_OP_CONSTANT || op->code == VT_OP_IOTA) return true;
-  bool moves = op->code == VT_OP_BROADCAST_IN_DIM || op->code == VT_OP_BROADCAST || op->code == VT_OP_RESHAPE ||
-               op->code == VT_OP_SLICE || vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
-  for (uint32_t i = 0; moves && i < op->operand_count; i++) moves = vt_map_find_ptr(constants, op->operands[i]) != NULL;
+  bool moves = op->code == VT_OP_BROADCAST_IN_DIM || op->code == VT_OP_BROADCAST ||
+               op->code == VT_OP_RESHAPE || op->code == VT_OP_SLICE ||
+               vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+  for (uint32_t i = 0; moves && i < op->operand_count; i++)
+    moves = vt_map_find_ptr(constants, op->operands[i]) != NULL;
   return moves && !vt_op_attr(op, VT_ATTR_SHARDING);
 }
 
@@ -49,14 +53,15 @@ static void walk_while(walker *w, const vt_op *op, uint32_t *operands, const uin
   uint32_t *returns = VT_NEW_ARRAY(w->graph.arena, uint32_t, own + 1);
   for (uint32_t i = 0; i < own; i++) {
     tie_two(w, operands[i], results[i]);
-    operands[i] = results[i];  // parameters of both regions
+    operands[i] = results[i]; // parameters of both regions
   }
   walk_func(w, op->regions[0], operands, returns);
   walk_func(w, op->regions[1], operands, returns);
   for (uint32_t i = 0; i < own; i++) tie_two(w, returns[i], results[i]);
 }
 
-static void walk_branches(walker *w, const vt_op *op, const uint32_t *operands, const uint32_t *results) {
+static void walk_branches(walker *w, const vt_op *op, const uint32_t *operands,
+                          const uint32_t *results) {
   uint32_t *returns = VT_NEW_ARRAY(w->graph.arena, uint32_t, op->result_count);
   for (uint32_t r = 0; r < op->region_count; r++) {
     walk_func(w, op->regions[r], operands + vt_op_own_operands(op), returns);
@@ -69,7 +74,8 @@ static uint32_t manual_atoms(const walker *w, const vt_op *op) {
   uint32_t atoms = 0;
   for (uint8_t a = 0; a < w->graph.atom_count; a++)
     for (uint32_t i = 0; i < names->count; i++)
-      if (!strcmp(names->strings[i].data, w->graph.mesh->axes[w->graph.atoms[a].axis].name)) atoms |= 1u << a;
+      if (!strcmp(names->strings[i].data, w->graph.mesh->axes[w->graph.atoms[a].axis].name))
+        atoms |= 1u << a;
   return atoms;
 }
 
@@ -105,8 +111,10 @@ static void walk_manual(walker *w, const vt_op *op, uint32_t *operands, const ui
 static void walk_group(walker *w, const vt_op *op, uint32_t node) {
   int64_t id = vt_attr_i64(op, VT_ATTR_GROUP_ID);
   void **first = vt_map_at(&w->groups, &id, sizeof id);
-  if (*first) tie_two(w, (uint32_t)((uintptr_t)*first - 1), node);
-  else *first = (void *)((uintptr_t)node + 1);
+  if (*first)
+    tie_two(w, (uint32_t)((uintptr_t)*first - 1), node);
+  else
+    *first = (void *)((uintptr_t)node + 1);
 }
 
 static void walk_op(walker *w, const vt_op *op, uint32_t *nodes, uint32_t *results) {
@@ -118,14 +126,24 @@ static void walk_op(walker *w, const vt_op *op, uint32_t *nodes, uint32_t *resul
   }
   for (uint32_t i = 0; i < op->result_count; i++) {
     results[i] = vt_graph_add_node(&w->graph, op->results[i].type);
-    if (op->code != VT_OP_MANUAL_COMPUTATION) vt_graph_seed(&w->graph, results[i], op_sharding(op, VT_ATTR_SHARDING, i));
+    if (op->code != VT_OP_MANUAL_COMPUTATION)
+      vt_graph_seed(&w->graph, results[i], op_sharding(op, VT_ATTR_SHARDING, i));
   }
   if (!enter) return;
   switch (op->code) {
-  case VT_OP_WHILE: walk_while(w, op, nodes, results); break;
-  case VT_OP_IF: case VT_OP_CASE: walk_branches(w, op, nodes, results); break;
-  case VT_OP_MANUAL_COMPUTATION: walk_manual(w, op, nodes, results); break;
-  case VT_OP_SHARDING_GROUP: walk_group(w, op, nodes[0]); break;
+  case VT_OP_WHILE:
+    walk_while(w, op, nodes, results);
+    break;
+  case VT_OP_IF:
+  case VT_OP_CASE:
+    walk_branches(w, op, nodes, results);
+    break;
+  case VT_OP_MANUAL_COMPUTATION:
+    walk_manual(w, op, nodes, results);
+    break;
+  case VT_OP_SHARDING_GROUP:
+    walk_group(w, op, nodes[0]);
+    break;
   case VT_OP_OPTIMIZATION_BARRIER:
     for (uint32_t i = 0; i < op->result_count; i++) tie_two(w, nodes[i], results[i]);
     break;
@@ -152,7 +170,8 @@ static void walk_func(walker *w, const vt_func *func, const uint32_t *params, ui
     if (is_constant_op(op, &constants)) *vt_map_at_ptr(&constants, &op->results[0]) = w;
     for (uint32_t i = 0; i < op->operand_count; i++) {
       bool constant = vt_map_find_ptr(&constants, op->operands[i]) != NULL;
-      operands[i] = constant ? vt_graph_add_node(&w->graph, op->operands[i]->type) : node_of(&nodes, op->operands[i]);
+      operands[i] = constant ? vt_graph_add_node(&w->graph, op->operands[i]->type)
+                             : node_of(&nodes, op->operands[i]);
     }
     walk_op(w, op, operands, results);
     for (uint32_t i = 0; i < op->result_count; i++)
@@ -164,13 +183,15 @@ static void walk_func(walker *w, const vt_func *func, const uint32_t *params, ui
   vt_map_free(&constants);
 }
 
-// ---- the mesh -----------------------------------------------------------------------------------------------------
+// ---- the mesh
+// -----------------------------------------------------------------------------------------------------
 
 // The mesh that propagates: the first of the module with axes over all devices.
 static const vt_mesh *find_mesh(const vt_module *module, int32_t device_count) {
   for (uint32_t i = 0; i < module->mesh_count; i++) {
     int64_t size = 1;
-    for (uint32_t a = 0; a < module->meshes[i]->axis_count; a++) size *= module->meshes[i]->axes[a].size;
+    for (uint32_t a = 0; a < module->meshes[i]->axis_count; a++)
+      size *= module->meshes[i]->axes[a].size;
     if (size == device_count) return module->meshes[i];
   }
   return NULL;
@@ -197,7 +218,8 @@ static bool is_closed(const vt_sharding *s) {
 }
 
 // Fills the entries of `results` that are open.
-static void propagate_main(walker *w, const vt_func *main, vt_arena *arena, const vt_sharding **results) {
+static void propagate_main(walker *w, const vt_func *main, vt_arena *arena,
+                           const vt_sharding **results) {
   uint32_t *params = VT_NEW_ARRAY(w->graph.arena, uint32_t, main->param_count);
   uint32_t *returns = VT_NEW_ARRAY(w->graph.arena, uint32_t, main->return_count);
   uint32_t *outputs = VT_NEW_ARRAY(w->graph.arena, uint32_t, main->return_count);
@@ -218,8 +240,8 @@ static void propagate_main(walker *w, const vt_func *main, vt_arena *arena, cons
       results[i] = vt_graph_sharding(&w->graph, outputs[i], arena);
 }
 
-void vt_spmd_propagate(const vt_module *module, int32_t device_count, vt_arena *arena, const vt_sharding **out_params,
-                       const vt_sharding **out_results) {
+void vt_spmd_propagate(const vt_module *module, int32_t device_count, vt_arena *arena,
+                       const vt_sharding **out_params, const vt_sharding **out_results) {
   const vt_func *main = module->main;
   bool open = false;
   for (uint32_t i = 0; i < main->param_count; i++)
@@ -230,7 +252,8 @@ void vt_spmd_propagate(const vt_module *module, int32_t device_count, vt_arena *
   }
   vt_arena scratch = {0};
   walker w = {.graph = {.arena = &scratch, .mesh = find_mesh(module, device_count)}};
-  if (device_count > 1 && open && w.graph.mesh && cut_mesh(&w.graph)) propagate_main(&w, main, arena, out_results);
+  if (device_count > 1 && open && w.graph.mesh && cut_mesh(&w.graph))
+    propagate_main(&w, main, arena, out_results);
   vt_map_free(&w.groups);
   vt_arena_free(&scratch);
 }

@@ -5,9 +5,9 @@
 
 #include "spmd/spmd.h"
 
-// out_params and out_results (entries of main) get what the program says, and for open results what follows from it;
-// NULL = replicated. Shardings are in `arena` or the module's.
-void vt_spmd_propagate(const vt_module *module, int32_t device_count, vt_arena *arena, const vt_sharding **out_params,
-                       const vt_sharding **out_results);
+// out_params and out_results (entries of main) get what the program says, and for open results what
+// follows from it; NULL = replicated. Shardings are in `arena` or the module's.
+void vt_spmd_propagate(const vt_module *module, int32_t device_count, vt_arena *arena,
+                       const vt_sharding **out_params, const vt_sharding **out_results);
 
 #endif

@@ -23,7 +23,9 @@ typedef struct builder {
   tensor_entries *lists;
 } builder;
 
-static vt_type type_of(const builder *b, uint32_t tensor) { return b->graph->nodes.data[b->nodes[tensor]].type; }
+static vt_type type_of(const builder *b, uint32_t tensor) {
+  return b->graph->nodes.data[b->nodes[tensor]].type;
+}
 
 static int add_factor(builder *b, int64_t size) {
   if (b->factor_count == MAX_FACTORS) return -1;
@@ -108,7 +110,8 @@ static void reshape(builder *b) {
       a = g;
       g = r;
     }
-    // A common divisor is a factor of its own only if it is the whole of one side; else the parts do not align.
+    // A common divisor is a factor of its own only if it is the whole of one side; else the parts
+    // do not align.
     bool aligned = a == in_left || a == out_left;
     int factor = add_factor(b, a);
     if (a > 1) {
@@ -122,8 +125,9 @@ static void reshape(builder *b) {
 }
 
 static void dot_general(builder *b) {
-  static const vt_attr_key keys[2][2] = {{VT_ATTR_LHS_BATCHING_DIMENSIONS, VT_ATTR_RHS_BATCHING_DIMENSIONS},
-                                         {VT_ATTR_LHS_CONTRACTING_DIMENSIONS, VT_ATTR_RHS_CONTRACTING_DIMENSIONS}};
+  static const vt_attr_key keys[2][2] = {
+      {VT_ATTR_LHS_BATCHING_DIMENSIONS, VT_ATTR_RHS_BATCHING_DIMENSIONS},
+      {VT_ATTR_LHS_CONTRACTING_DIMENSIONS, VT_ATTR_RHS_CONTRACTING_DIMENSIONS}};
   const int64_t *dims[2][2];
   uint32_t count[2];
   int64_t out = 0;
@@ -136,7 +140,8 @@ static void dot_general(builder *b) {
   }
   for (uint32_t o = 0; o < 2; o++)
     for (int32_t d = 0; d < type_of(b, o).rank; d++)
-      if (!in_list(dims[0][o], count[0], d) && !in_list(dims[1][o], count[1], d)) pair(b, o, d, 2, out++);
+      if (!in_list(dims[0][o], count[0], d) && !in_list(dims[1][o], count[1], d))
+        pair(b, o, d, 2, out++);
   for (uint32_t i = 0; i < count[1]; i++) pair(b, 0, dims[1][0][i], 1, dims[1][1][i]);
 }
 
@@ -152,9 +157,11 @@ static void convolution(builder *b) {
   uint32_t spatial;
   const int64_t *in = vt_attr_ints(op, VT_ATTR_INPUT_SPATIAL_DIMENSIONS, &spatial);
   const int64_t *out = vt_attr_ints(op, VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS, NULL);
-  bool grouped = vt_attr_i64(op, VT_ATTR_FEATURE_GROUP_COUNT) > 1 || vt_attr_i64(op, VT_ATTR_BATCH_GROUP_COUNT) > 1;
+  bool grouped = vt_attr_i64(op, VT_ATTR_FEATURE_GROUP_COUNT) > 1 ||
+                 vt_attr_i64(op, VT_ATTR_BATCH_GROUP_COUNT) > 1;
   if (vt_attr_i64(op, VT_ATTR_BATCH_GROUP_COUNT) == 1)
-    pair(b, 0, vt_attr_i64(op, VT_ATTR_INPUT_BATCH_DIMENSION), 2, vt_attr_i64(op, VT_ATTR_OUTPUT_BATCH_DIMENSION));
+    pair(b, 0, vt_attr_i64(op, VT_ATTR_INPUT_BATCH_DIMENSION), 2,
+         vt_attr_i64(op, VT_ATTR_OUTPUT_BATCH_DIMENSION));
   for (uint32_t i = 0; i < spatial; i++) pair(b, 0, in[i], 2, out[i]);
   if (grouped) return;
   pair(b, 1, vt_attr_i64(op, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION), 2,
@@ -245,7 +252,8 @@ static void scatter(builder *b) {
 static void dynamic_update_slice(builder *b) {
   for (int32_t d = 0; d < type_of(b, 0).rank; d++) {
     pair(b, 0, d, b->operands, d);
-    if (type_of(b, 1).dims[d] == type_of(b, 0).dims[d]) add_entry(b, 1, d, (int)b->factor_count - 1);
+    if (type_of(b, 1).dims[d] == type_of(b, 0).dims[d])
+      add_entry(b, 1, d, (int)b->factor_count - 1);
   }
 }
 
@@ -256,8 +264,10 @@ static void batch_norm(builder *b) {
   for (int32_t d = 0; d < input.rank; d++) {
     int factor = add_factor(b, input.dims[d]);
     for (uint32_t t = 0; t < b->tensors; t++) {
-      if (vt_type_same_dims(type_of(b, t), input)) add_entry(b, t, d, factor);
-      else if (d == feature && type_of(b, t).rank == 1) add_entry(b, t, 0, factor);
+      if (vt_type_same_dims(type_of(b, t), input))
+        add_entry(b, t, d, factor);
+      else if (d == feature && type_of(b, t).rank == 1)
+        add_entry(b, t, 0, factor);
     }
   }
 }
@@ -267,38 +277,86 @@ static bool describe(builder *b, bool *out_pass_through) {
   *out_pass_through = true;
   if (vt_op_info_get(b->op->code)->flags & (VT_OPF_ELTWISE | VT_OPF_SHARDY)) {
     pointwise(b);
-    return b->op->code != VT_OP_PROPAGATION_BARRIER || vt_attr_i64(b->op, VT_ATTR_ALLOWED_DIRECTION) == 3;
+    return b->op->code != VT_OP_PROPAGATION_BARRIER ||
+           vt_attr_i64(b->op, VT_ATTR_ALLOWED_DIRECTION) == 3;
   }
   switch (b->op->code) {
-  case VT_OP_TRANSPOSE: transpose(b); return true;
-  case VT_OP_RESHAPE: reshape(b); return true;
-  case VT_OP_REVERSE: case VT_OP_MAP: pointwise(b); return true;
-  default: break;
+  case VT_OP_TRANSPOSE:
+    transpose(b);
+    return true;
+  case VT_OP_RESHAPE:
+    reshape(b);
+    return true;
+  case VT_OP_REVERSE:
+  case VT_OP_MAP:
+    pointwise(b);
+    return true;
+  default:
+    break;
   }
   *out_pass_through = false;
   switch (b->op->code) {
-  case VT_OP_BROADCAST_IN_DIM: broadcast_in_dim(b); return true;
-  case VT_OP_BROADCAST:
-    for (int32_t d = type_of(b, 0).rank; d-- > 0;) pair(b, 0, d, 1, type_of(b, 1).rank - type_of(b, 0).rank + d);
+  case VT_OP_BROADCAST_IN_DIM:
+    broadcast_in_dim(b);
     return true;
-  case VT_OP_SLICE: case VT_OP_SORT: case VT_OP_CONCATENATE: case VT_OP_FFT: batch_dims(b, 0); return true;
+  case VT_OP_BROADCAST:
+    for (int32_t d = type_of(b, 0).rank; d-- > 0;)
+      pair(b, 0, d, 1, type_of(b, 1).rank - type_of(b, 0).rank + d);
+    return true;
+  case VT_OP_SLICE:
+  case VT_OP_SORT:
+  case VT_OP_CONCATENATE:
+  case VT_OP_FFT:
+    batch_dims(b, 0);
+    return true;
   case VT_OP_PAD:
     for (int32_t d = 0; d < type_of(b, 0).rank; d++) pair(b, 0, d, 2, d);
     return true;
-  case VT_OP_BITCAST_CONVERT: same_sizes(b, 0, 1); return true;
-  case VT_OP_DYNAMIC_SLICE: same_sizes(b, 0, b->operands); return true;
-  case VT_OP_DYNAMIC_UPDATE_SLICE: dynamic_update_slice(b); return true;
-  case VT_OP_DOT_GENERAL: dot_general(b); return true;
-  case VT_OP_DOT: dot(b); return true;
-  case VT_OP_CONVOLUTION: convolution(b); return true;
-  case VT_OP_REDUCE: reduce(b); return true;
-  case VT_OP_REDUCE_WINDOW: reduce_window(b); return true;
-  case VT_OP_SELECT_AND_SCATTER: same_sizes(b, 0, 3); same_sizes(b, 0, 1); return true;
-  case VT_OP_GATHER: gather(b); return true;
-  case VT_OP_SCATTER: scatter(b); return true;
-  case VT_OP_BATCH_NORM_TRAINING: case VT_OP_BATCH_NORM_INFERENCE: case VT_OP_BATCH_NORM_GRAD: batch_norm(b); return true;
-  case VT_OP_CHOLESKY: case VT_OP_TRIANGULAR_SOLVE: batch_dims(b, 2); return true;
-  default: return false;
+  case VT_OP_BITCAST_CONVERT:
+    same_sizes(b, 0, 1);
+    return true;
+  case VT_OP_DYNAMIC_SLICE:
+    same_sizes(b, 0, b->operands);
+    return true;
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+    dynamic_update_slice(b);
+    return true;
+  case VT_OP_DOT_GENERAL:
+    dot_general(b);
+    return true;
+  case VT_OP_DOT:
+    dot(b);
+    return true;
+  case VT_OP_CONVOLUTION:
+    convolution(b);
+    return true;
+  case VT_OP_REDUCE:
+    reduce(b);
+    return true;
+  case VT_OP_REDUCE_WINDOW:
+    reduce_window(b);
+    return true;
+  case VT_OP_SELECT_AND_SCATTER:
+    same_sizes(b, 0, 3);
+    same_sizes(b, 0, 1);
+    return true;
+  case VT_OP_GATHER:
+    gather(b);
+    return true;
+  case VT_OP_SCATTER:
+    scatter(b);
+    return true;
+  case VT_OP_BATCH_NORM_TRAINING:
+  case VT_OP_BATCH_NORM_INFERENCE:
+  case VT_OP_BATCH_NORM_GRAD:
+    batch_norm(b);
+    return true;
+  case VT_OP_CHOLESKY:
+  case VT_OP_TRIANGULAR_SOLVE:
+    batch_dims(b, 2);
+    return true;
+  default:
+    return false;
   }
 }
 
@@ -316,7 +374,8 @@ static void add_rule(builder *b, bool pass_through) {
     for (uint32_t i = 0; i < counts[t]; i++) entries[at++] = b->lists[t].entries[i];
   }
   for (uint32_t f = 0; f < b->factor_count; f++) sizes[f] = b->sizes[f];
-  vt_rule rule = {pass_through, b->tensors, nodes, (uint8_t)b->factor_count, sizes, counts, entries, 0};
+  vt_rule rule = {pass_through, b->tensors, nodes,   (uint8_t)b->factor_count,
+                  sizes,        counts,     entries, 0};
   vt_array_push_in(arena, &b->graph->rules, rule);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // spmd.h - which part of an array each device of a slice holds.
 //
-// A device here is a position in the program's device assignment (0 .. device_count - 1), not an id of hardware.
-// In: shardings as the program says them (ir/sharding.h). Out: tilings, which the runtime cuts buffers by.
-// Threads: the module is only read; any number at once.
+// A device here is a position in the program's device assignment (0 .. device_count - 1), not an id
+// of hardware. In: shardings as the program says them (ir/sharding.h). Out: tilings, which the
+// runtime cuts buffers by. Threads: the module is only read; any number at once.
 #ifndef VT_SPMD_SPMD_H
 #define VT_SPMD_SPMD_H
 
@@ -11,32 +11,38 @@
 #include "ir/sharding.h"
 
 typedef struct vt_tiling {
-  vt_type global;                // the whole array
-  vt_type shard;                 // what each device holds: ceil(global / counts) per dimension
-  const int64_t *counts;         // tiles along each dimension; all 1 = every holder has all of it
+  vt_type global;        // the whole array
+  vt_type shard;         // what each device holds: ceil(global / counts) per dimension
+  const int64_t *counts; // tiles along each dimension; all 1 = every holder has all of it
   int32_t device_count;
-  // The row-major number of the tile that each device holds, -1 = none (only if one device holds the array alone).
+  // The row-major number of the tile that each device holds, -1 = none (only if one device holds
+  // the array alone).
   const int32_t *tile_of_device;
-  const uint8_t *proto;          // as an xla.OpSharding message; empty = replicated
+  const uint8_t *proto; // as an xla.OpSharding message; empty = replicated
   size_t proto_size;
 } vt_tiling;
 
-// What `device` holds, clipped to the array: `offsets` and `sizes` get rank numbers. Sizes are smaller than the
-// shard, or 0, where the array does not divide evenly. The device must hold a tile.
+// What `device` holds, clipped to the array: `offsets` and `sizes` get rank numbers. Sizes are
+// smaller than the shard, or 0, where the array does not divide evenly. The device must hold a
+// tile.
 void vt_tiling_range(const vt_tiling *tiling, int32_t device, int64_t *offsets, int64_t *sizes);
-static inline bool vt_tiling_is_replicated(const vt_tiling *t) { return !t->proto_size; }
+static inline bool vt_tiling_is_replicated(const vt_tiling *t) {
+  return !t->proto_size;
+}
 bool vt_tiling_equal(const vt_tiling *a, const vt_tiling *b);
 
-// The tiling that a sharding means; NULL sharding = replicated. `manual_axes` (count names) restricts a Shardy
-// sharding to these axes, as for operands of a manual computation; NULL = all axes.
-// errors INVALID_ARGUMENT: rank, or devices that do not exist
-vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes, uint32_t manual_count,
-                         vt_type global, int32_t device_count, vt_arena *arena, vt_tiling *out_tiling) VT_CHECKED;
+// The tiling that a sharding means; NULL sharding = replicated. `manual_axes` (count names)
+// restricts a Shardy sharding to these axes, as for operands of a manual computation; NULL = all
+// axes. errors INVALID_ARGUMENT: rank, or devices that do not exist
+vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes,
+                         uint32_t manual_count, vt_type global, int32_t device_count,
+                         vt_arena *arena, vt_tiling *out_tiling) VT_CHECKED;
 
-// Tilings of the parameters and results of main (arrays of param_count and return_count in `arena`). Where the
-// program leaves a result open, the choice is propagated from parameters and constraints. Tokens count as replicated.
-// The module must not have been through passes that inline its manual regions; call it right after import.
-vt_status vt_spmd_plan(const vt_module *module, int32_t device_count, vt_arena *arena, vt_tiling **out_params,
-                       vt_tiling **out_results) VT_CHECKED;
+// Tilings of the parameters and results of main (arrays of param_count and return_count in
+// `arena`). Where the program leaves a result open, the choice is propagated from parameters and
+// constraints. Tokens count as replicated. The module must not have been through passes that inline
+// its manual regions; call it right after import.
+vt_status vt_spmd_plan(const vt_module *module, int32_t device_count, vt_arena *arena,
+                       vt_tiling **out_params, vt_tiling **out_results) VT_CHECKED;
 
 #endif

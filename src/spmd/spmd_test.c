@@ -35,13 +35,47 @@ static const struct {
   int64_t shard[2];
   const char *proto;
 } rows[] = {
-    {&mesh, {1, 1}, {{X}, {Y}}, {0, 1, 2, 3, 4, 5, 6, 7}, {4, 3}, "08031a02040222080001020304050607"},
-    {&mesh, {1, 0}, {{Y}}, {0, 1, 0, 1, 0, 1, 0, 1}, {8, 6}, "08031a0302010422080002040601030507" "3001"},
+    {&mesh,
+     {1, 1},
+     {{X}, {Y}},
+     {0, 1, 2, 3, 4, 5, 6, 7},
+     {4, 3},
+     "08031a02040222080001020304050607"},
+    {&mesh,
+     {1, 0},
+     {{Y}},
+     {0, 1, 0, 1, 0, 1, 0, 1},
+     {8, 6},
+     "08031a0302010422080002040601030507"
+     "3001"},
     {&mesh, {2, 0}, {{Y, X}}, {0, 4, 1, 5, 2, 6, 3, 7}, {2, 6}, "08031a02080122080002040601030507"},
-    {&mesh, {0, 1}, {{{0}}, {X}}, {0, 0, 1, 1, 2, 2, 3, 3}, {16, 2}, "08031a0301040222080001020304050607" "3001"},
-    {&mesh, {1, 1}, {{X_MIN}, {Y}}, {0, 1, 2, 3, 0, 1, 2, 3}, {8, 3}, "08031a0302020222080004010502060307" "3001"},
-    {&mesh, {1, 0}, {{X_MAJ}}, {0, 0, 0, 0, 1, 1, 1, 1}, {8, 6}, "08031a0302010422080001020304050607" "3001"},
-    {&reversed, {1, 1}, {{X}, {Y}}, {7, 6, 5, 4, 3, 2, 1, 0}, {4, 3}, "08031a02040222080706050403020100"},
+    {&mesh,
+     {0, 1},
+     {{{0}}, {X}},
+     {0, 0, 1, 1, 2, 2, 3, 3},
+     {16, 2},
+     "08031a0301040222080001020304050607"
+     "3001"},
+    {&mesh,
+     {1, 1},
+     {{X_MIN}, {Y}},
+     {0, 1, 2, 3, 0, 1, 2, 3},
+     {8, 3},
+     "08031a0302020222080004010502060307"
+     "3001"},
+    {&mesh,
+     {1, 0},
+     {{X_MAJ}},
+     {0, 0, 0, 0, 1, 1, 1, 1},
+     {8, 6},
+     "08031a0302010422080001020304050607"
+     "3001"},
+    {&reversed,
+     {1, 1},
+     {{X}, {Y}},
+     {7, 6, 5, 4, 3, 2, 1, 0},
+     {4, 3},
+     "08031a02040222080706050403020100"},
     {&mesh, {0, 0}, {{{0}}}, {0}, {16, 6}, ""},
 };
 
@@ -58,7 +92,8 @@ static void test_mesh(void **state) {
   (void)state;
   for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
     vt_arena arena = {0};
-    vt_dim_sharding d[2] = {{rows[r].count[0], rows[r].refs[0], true, -1}, {rows[r].count[1], rows[r].refs[1], true, -1}};
+    vt_dim_sharding d[2] = {{rows[r].count[0], rows[r].refs[0], true, -1},
+                            {rows[r].count[1], rows[r].refs[1], true, -1}};
     vt_sharding s = {.kind = VT_SHARDING_MESH, .mesh = rows[r].mesh, .rank = 2, .dims = d};
     vt_tiling tiling;
     assert_null(vt_tiling_make(&s, NULL, 0, type, 8, &arena, &tiling));
@@ -78,11 +113,11 @@ static void test_ranges(void **state) {
   vt_tiling t;
   int64_t offsets[2], sizes[2];
   assert_null(vt_tiling_make(&s, NULL, 0, type, 8, &arena, &t));
-  vt_tiling_range(&t, 5, offsets, sizes);  // x = 2, y = 1; 6 columns in 4 tiles of 2
+  vt_tiling_range(&t, 5, offsets, sizes); // x = 2, y = 1; 6 columns in 4 tiles of 2
   assert_int_equal(offsets[0], 8);
   assert_int_equal(offsets[1], 4);
   assert_int_equal(sizes[1], 2);
-  vt_tiling_range(&t, 7, offsets, sizes);  // the last tile is empty
+  vt_tiling_range(&t, 7, offsets, sizes); // the last tile is empty
   assert_int_equal(offsets[1], 6);
   assert_int_equal(sizes[1], 0);
   vt_string manual = {"y", 1};
@@ -113,11 +148,13 @@ static void test_maximal(void **state) {
   vt_arena_free(&arena);
 }
 
-// ---- propagation: what XLA chose ------------------------------------------------------------------------------------
+// ---- propagation: what XLA chose
+// ------------------------------------------------------------------------------------
 
 #define FIXTURES VTPU_SOURCE_DIR "/src/spmd/fixtures/"
 
-static void plan_fixture(const char *name, vt_arena *arena, vt_tiling **out_results, uint32_t *out_count) {
+static void plan_fixture(const char *name, vt_arena *arena, vt_tiling **out_results,
+                         uint32_t *out_count) {
   char path[512];
   vt_bytes bytes = {0};
   vt_module *module = NULL;
@@ -128,7 +165,7 @@ static void plan_fixture(const char *name, vt_arena *arena, vt_tiling **out_resu
   if (!st) st = vt_spmd_plan(module, 8, arena, &params, out_results);
   if (st) fail_msg("%s: %s", name, vt_status_message(st));
   *out_count = module->main->return_count;
-  for (uint32_t i = 0; i < *out_count; i++) {  // what the test reads must outlive the module
+  for (uint32_t i = 0; i < *out_count; i++) { // what the test reads must outlive the module
     vt_type *global = &(*out_results)[i].global;
     *global = vt_type_make(arena, global->dtype, global->rank, global->dims);
   }
@@ -137,8 +174,10 @@ static void plan_fixture(const char *name, vt_arena *arena, vt_tiling **out_resu
 }
 
 static void print_tiling(const vt_tiling *t) {
-  for (int32_t d = 0; d < t->global.rank; d++) fprintf(stderr, "%s%d", d ? "," : "got [", (int)t->counts[d]);
-  for (int32_t i = 0; i < t->device_count; i++) fprintf(stderr, "%s%d", i ? "," : "] tiles ", t->tile_of_device[i]);
+  for (int32_t d = 0; d < t->global.rank; d++)
+    fprintf(stderr, "%s%d", d ? "," : "got [", (int)t->counts[d]);
+  for (int32_t i = 0; i < t->device_count; i++)
+    fprintf(stderr, "%s%d", i ? "," : "] tiles ", t->tile_of_device[i]);
   fprintf(stderr, "\n");
 }
 
@@ -174,7 +213,8 @@ static void test_propagation(void **state) {
     }
     assert_true(at < count);
     vt_tile_assignment want;
-    assert_null(vt_tiles_parse(&arena, (vt_string){line + offset, strcspn(line + offset, "\n")}, rank, &want));
+    assert_null(vt_tiles_parse(&arena, (vt_string){line + offset, strcspn(line + offset, "\n")},
+                               rank, &want));
     if (!is_expected(&results[at], &want)) {
       fprintf(stderr, "result %u: XLA says %s", at, line);
       print_tiling(&results[at]);
@@ -192,8 +232,10 @@ static void test_gspmd(void **state) {
   (void)state;
   static const char text[] =
       "module attributes {mhlo.num_partitions = 8 : i32} {\n"
-      "  func.func @main(%x: tensor<8x4xf32> {mhlo.sharding = \"{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}\"},\n"
-      "      %y: tensor<8x4xf32> {mhlo.sharding = \"{maximal device=5}\"}) -> (tensor<8x4xf32>, tensor<4x8xf32>,\n"
+      "  func.func @main(%x: tensor<8x4xf32> {mhlo.sharding = \"{devices=[1,4,2]<=[2,4]T(1,0) "
+      "last_tile_dim_replicate}\"},\n"
+      "      %y: tensor<8x4xf32> {mhlo.sharding = \"{maximal device=5}\"}) -> (tensor<8x4xf32>, "
+      "tensor<4x8xf32>,\n"
       "      tensor<8x4xf32> {mhlo.sharding = \"{devices=[8,1]0,2,1,3,4,6,5,7}\"}) {\n"
       "    %0 = stablehlo.tanh %x {mhlo.sharding = \"{devices=[2,4]<=[8]}\"} : tensor<8x4xf32>\n"
       "    %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>\n"
@@ -204,7 +246,9 @@ static void test_gspmd(void **state) {
   vt_status st = vt_import((vt_bytes){(const uint8_t *)text, sizeof text - 1}, &module);
   if (!st) st = vt_spmd_plan(module, 8, &arena, &params, &results);
   if (st) fail_msg("%s", vt_status_message(st));
-  check_proto(&params[0], "08031a030104022208" "0004010502060307" "3001");
+  check_proto(&params[0], "08031a030104022208"
+                          "0004010502060307"
+                          "3001");
   check_proto(&params[1], "08011a0101220105");
   check_proto(&results[0], "08031a02020422080001020304050607");
   check_proto(&results[1], "08031a02040222080004010502060307");
@@ -215,10 +259,8 @@ static void test_gspmd(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_mesh),
-      cmocka_unit_test(test_ranges),
-      cmocka_unit_test(test_maximal),
-      cmocka_unit_test(test_propagation),
+      cmocka_unit_test(test_mesh),    cmocka_unit_test(test_ranges),
+      cmocka_unit_test(test_maximal), cmocka_unit_test(test_propagation),
       cmocka_unit_test(test_gspmd),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,8 +2,8 @@
 // tiling.c - a sharding and a shape become the tile that each device holds.
 //
 // The sharding is first written as GSPMD's tile assignment: an array of devices, one dimension per
-// dimension of the tensor and a last one for devices that hold the same tile. Its order is that of the mesh, as
-// clients compare shardings by this array.
+// dimension of the tensor and a last one for devices that hold the same tile. Its order is that of
+// the mesh, as clients compare shardings by this array.
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -18,7 +18,8 @@ static void put_varint(vt_arena *arena, byte_array *out, uint64_t value) {
   vt_array_push_in(arena, out, (uint8_t)value);
 }
 
-static void put_packed(vt_arena *arena, byte_array *out, uint8_t tag, const int64_t *values, int64_t count) {
+static void put_packed(vt_arena *arena, byte_array *out, uint8_t tag, const int64_t *values,
+                       int64_t count) {
   byte_array packed = {0};
   for (int64_t i = 0; i < count; i++) put_varint(arena, &packed, (uint64_t)values[i]);
   vt_array_push_in(arena, out, tag);
@@ -26,9 +27,11 @@ static void put_packed(vt_arena *arena, byte_array *out, uint8_t tag, const int6
   for (size_t i = 0; i < packed.size; i++) vt_array_push_in(arena, out, packed.data[i]);
 }
 
-// xla.OpSharding: 1 type (1 = MAXIMAL, 3 = OTHER), 3 tile dimensions, 4 devices, 6 replicate on last dimension.
-static void put_proto(vt_arena *arena, vt_tiling *tiling, uint8_t type, const int64_t *dims, int32_t rank,
-                      const int64_t *devices, int64_t device_count, bool replicate_last) {
+// xla.OpSharding: 1 type (1 = MAXIMAL, 3 = OTHER), 3 tile dimensions, 4 devices, 6 replicate on
+// last dimension.
+static void put_proto(vt_arena *arena, vt_tiling *tiling, uint8_t type, const int64_t *dims,
+                      int32_t rank, const int64_t *devices, int64_t device_count,
+                      bool replicate_last) {
   byte_array out = {0};
   vt_array_push_in(arena, &out, 0x08);
   vt_array_push_in(arena, &out, type);
@@ -45,13 +48,16 @@ static void put_proto(vt_arena *arena, vt_tiling *tiling, uint8_t type, const in
 static void set_replicated(vt_arena *arena, vt_type global, int32_t device_count, vt_tiling *out) {
   int64_t *counts = VT_NEW_ARRAY(arena, int64_t, global.rank);
   for (int32_t d = 0; d < global.rank; d++) counts[d] = 1;
-  *out = (vt_tiling){.global = global, .shard = global, .counts = counts, .device_count = device_count};
+  *out = (vt_tiling){
+      .global = global, .shard = global, .counts = counts, .device_count = device_count};
   out->tile_of_device = VT_NEW_ARRAY(arena, int32_t, device_count);
 }
 
-static vt_status set_maximal(vt_arena *arena, vt_type global, int32_t device_count, int64_t device, vt_tiling *out) {
+static vt_status set_maximal(vt_arena *arena, vt_type global, int32_t device_count, int64_t device,
+                             vt_tiling *out) {
   if (device < 0 || device >= device_count)
-    return vt_error(VT_INVALID_ARGUMENT, "sharding: device %" PRId64 " of %" PRId32, device, device_count);
+    return vt_error(VT_INVALID_ARGUMENT, "sharding: device %" PRId64 " of %" PRId32, device,
+                    device_count);
   set_replicated(arena, global, device_count, out);
   int32_t *tiles = VT_NEW_ARRAY(arena, int32_t, device_count);
   for (int32_t i = 0; i < device_count; i++) tiles[i] = i == device ? 0 : -1;
@@ -61,8 +67,8 @@ static vt_status set_maximal(vt_arena *arena, vt_type global, int32_t device_cou
 }
 
 // `devices` lies row-major over counts[rank] x copies.
-static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count, const int64_t *counts,
-                           const int64_t *devices, vt_tiling *out) {
+static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count,
+                           const int64_t *counts, const int64_t *devices, vt_tiling *out) {
   int64_t tiles = 1, dims[VT_MAX_RANK + 1], *shard = VT_NEW_ARRAY(arena, int64_t, global.rank);
   set_replicated(arena, global, device_count, out);
   for (int32_t d = 0; d < global.rank; d++) {
@@ -76,7 +82,8 @@ static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count
   for (int32_t i = 0; i < device_count; i++) tile_of_device[i] = -1;
   for (int64_t i = 0; i < tiles * copies; i++) {
     if (devices[i] < 0 || devices[i] >= device_count || tile_of_device[devices[i]] >= 0)
-      return vt_error(VT_INVALID_ARGUMENT, "sharding: device %" PRId64 " does not exist or holds two tiles", devices[i]);
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "sharding: device %" PRId64 " does not exist or holds two tiles", devices[i]);
     tile_of_device[devices[i]] = (int32_t)(i / copies);
   }
   out->tile_of_device = tile_of_device;
@@ -85,7 +92,8 @@ static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count
   return VT_OK;
 }
 
-// ---- meshes -------------------------------------------------------------------------------------------------------
+// ---- meshes
+// -------------------------------------------------------------------------------------------------------
 
 // One factor of a mesh: all of an axis, or a part of it. Its digit in a device's position is
 // position / stride % size.
@@ -107,7 +115,8 @@ static int64_t ref_stride(const vt_mesh *mesh, vt_axis_ref ref) {
   return axis_stride(mesh, ref.axis) * (mesh->axes[ref.axis].size / (ref.pre_size * ref.size));
 }
 
-static bool is_selected(const vt_mesh *mesh, vt_axis_ref ref, const vt_string *names, uint32_t count) {
+static bool is_selected(const vt_mesh *mesh, vt_axis_ref ref, const vt_string *names,
+                        uint32_t count) {
   if (!names) return true;
   for (uint32_t i = 0; i < count; i++)
     if (!strcmp(names[i].data, mesh->axes[ref.axis].name)) return true;
@@ -123,7 +132,7 @@ static int compare_refs(vt_axis_ref a, vt_axis_ref b) {
 static uint32_t add_rest(const vt_mesh *mesh, factor *factors, uint32_t used) {
   uint32_t count = used;
   for (uint32_t a = 0; a < mesh->axis_count; a++) {
-    int64_t at = 1;  // product of the parts seen so far
+    int64_t at = 1; // product of the parts seen so far
     while (at < mesh->axes[a].size && count < MAX_FACTORS) {
       const factor *next = NULL;
       for (uint32_t i = 0; i < used; i++)
@@ -131,7 +140,8 @@ static uint32_t add_rest(const vt_mesh *mesh, factor *factors, uint32_t used) {
             (!next || compare_refs(factors[i].ref, next->ref) < 0))
           next = &factors[i];
       int64_t end = next ? next->ref.pre_size : mesh->axes[a].size;
-      if (end % at) break;  // parts that do not nest; vt_tiling_make refuses them by the count of devices
+      if (end % at)
+        break; // parts that do not nest; vt_tiling_make refuses them by the count of devices
       if (end > at) {
         vt_axis_ref ref = {a, at, end / at};
         factors[count++] = (factor){ref.size, ref_stride(mesh, ref), false, ref};
@@ -142,8 +152,9 @@ static uint32_t add_rest(const vt_mesh *mesh, factor *factors, uint32_t used) {
   return count;
 }
 
-static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uint32_t name_count, vt_type global,
-                               int32_t device_count, vt_arena *arena, vt_tiling *out) {
+static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uint32_t name_count,
+                               vt_type global, int32_t device_count, vt_arena *arena,
+                               vt_tiling *out) {
   const vt_mesh *mesh = s->mesh;
   factor factors[MAX_FACTORS];
   uint32_t used = 0;
@@ -161,13 +172,15 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
   if (mesh_size != device_count) {
     set_replicated(arena, global, device_count, out);
     if (!used || mesh_size == 1) return VT_OK;
-    return vt_error(VT_INVALID_ARGUMENT, "sharding: mesh '%s' has %" PRId64 " devices, the program %" PRId32, mesh->name,
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "sharding: mesh '%s' has %" PRId64 " devices, the program %" PRId32, mesh->name,
                     mesh_size, device_count);
   }
   uint32_t count = add_rest(mesh, factors, used);
   int64_t *devices = VT_NEW_ARRAY(arena, int64_t, device_count), product = 1;
   for (uint32_t i = 0; i < count; i++) product *= factors[i].size;
-  if (product != device_count) return vt_error(VT_INVALID_ARGUMENT, "sharding: parts of axes do not fit each other");
+  if (product != device_count)
+    return vt_error(VT_INVALID_ARGUMENT, "sharding: parts of axes do not fit each other");
   for (int64_t i = 0; i < device_count; i++) {
     int64_t rest = i, position = 0;
     for (uint32_t f = count; f-- > 0;) {
@@ -179,8 +192,9 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
   return set_tiled(arena, global, device_count, counts, devices, out);
 }
 
-vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes, uint32_t manual_count,
-                         vt_type global, int32_t device_count, vt_arena *arena, vt_tiling *out) {
+vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes,
+                         uint32_t manual_count, vt_type global, int32_t device_count,
+                         vt_arena *arena, vt_tiling *out) {
   assert(device_count >= 1);
   if (!sharding || global.dtype == VT_TOKEN || device_count == 1) {
     set_replicated(arena, global, device_count, out);
@@ -189,7 +203,8 @@ vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_ax
   if (vt_sharding_is_maximal(sharding))
     return set_maximal(arena, global, device_count, sharding->mesh->device_ids[0], out);
   if (sharding->rank != global.rank)
-    return vt_error(VT_INVALID_ARGUMENT, "sharding of %" PRId32 " dimensions for an array of %" PRId32, sharding->rank,
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "sharding of %" PRId32 " dimensions for an array of %" PRId32, sharding->rank,
                     global.rank);
   return set_from_mesh(sharding, manual_axes, manual_count, global, device_count, arena, out);
 }
@@ -209,5 +224,6 @@ void vt_tiling_range(const vt_tiling *tiling, int32_t device, int64_t *offsets, 
 bool vt_tiling_equal(const vt_tiling *a, const vt_tiling *b) {
   return vt_type_equal(a->global, b->global) && a->device_count == b->device_count &&
          !memcmp(a->counts, b->counts, sizeof *a->counts * (size_t)a->global.rank) &&
-         !memcmp(a->tile_of_device, b->tile_of_device, sizeof *a->tile_of_device * (size_t)a->device_count);
+         !memcmp(a->tile_of_device, b->tile_of_device,
+                 sizeof *a->tile_of_device * (size_t)a->device_count);
 }

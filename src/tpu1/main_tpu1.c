@@ -6,6 +6,6 @@
 #include "tpu1/cli.h"
 
 int main(int argc, char **argv) {
-  int skip = argc > 1 && strcmp(argv[1], "v1") == 0;  // as `vtpu v1 ...` or without the word
+  int skip = argc > 1 && strcmp(argv[1], "v1") == 0; // as `vtpu v1 ...` or without the word
   return vt_tpu1_cli(argc - skip, argv + skip);
 }

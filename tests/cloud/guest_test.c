@@ -109,7 +109,8 @@ static const escape escapes[] = {
     {"enter the host's namespaces", "nsenter -t 1 -n true --mount=/proc/1/ns/nothing"},
     {"load a module", "modprobe dummy"},
     {"new user namespace with mounts of the host", "unshare -Urm mount --bind / /mnt"},
-    {"leave by chroot", "sh -c 'ls /proc/1/root/mnt/../.." VTPU_SOURCE_DIR "/src 2>/dev/null | grep -q .'"},
+    {"leave by chroot",
+     "sh -c 'ls /proc/1/root/mnt/../.." VTPU_SOURCE_DIR "/src 2>/dev/null | grep -q .'"},
 };
 
 static void guests_stay_inside(void **state) {

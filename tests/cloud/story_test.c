@@ -37,9 +37,9 @@ static void training_survives_preemption(void **state) {
   guest_must("vtpu tpu-vm scp " VTPU_SOURCE_DIR "/models/mnist/train.py first:train.py" ZONE
              "2>&1");
   // A long run in the background, until its first checkpoint is there. The wait is bounded.
-  guest_must(
-      SSH("first", "nohup " TRAIN " --steps 100000 > log 2>&1 & for i in $(seq 600); do test -e "
-                                  "saved.ckpt && exit 0; sleep 0.2; done; cat log; exit 1"));
+  guest_must(SSH("first",
+                 "nohup " TRAIN " --steps 100000 > log 2>&1 & for i in $(seq 600); do test -e "
+                 "saved.ckpt && exit 0; sleep 0.2; done; cat log; exit 1"));
   guest_must("curl -sf -X POST -H \"Authorization: Bearer $VTPU_TOKEN\" -d '{}' "
              "$VTPU_ENDPOINT/vtpu/v1/projects/$VTPU_PROJECT/nodes/europe-west4-a/first:preempt");
   guest_must(SSH("first", "curl -s -H \"Metadata-Flavor: Google\" "

@@ -162,11 +162,10 @@ def check_format(names):
         yield f"{name}: not as clang-format-19 writes it"
 
 
-def main(args):
+def main():
     names = tracked()
-    checks = [check_licence, check_lines, check_unique_names, check_arrows, check_functions, check_exports]
-    if "--format" in args:
-        checks.append(check_format)
+    checks = [check_licence, check_lines, check_unique_names, check_arrows, check_functions, check_exports,
+              check_format]
     findings = [finding for check in checks for finding in check(names)]
     for finding in findings:
         print(finding)
@@ -175,4 +174,4 @@ def main(args):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

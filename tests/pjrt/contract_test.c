@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// contract_test.c - what the PJRT interface promises, asked of a plugin through its function table only.
-// VTPU_PLUGIN names another plugin to test; the default is the one of this build.
+// contract_test.c - what the PJRT interface promises, asked of a plugin through its function table
+// only. VTPU_PLUGIN names another plugin to test; the default is the one of this build.
 #include "plugin_support.h"
 
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ static void test_table(void **state) {
   char zeros[256] = {0};
 #define CHECK_VOID(name)
 #define CHECK_HAVE(name)
-#define CHECK_NONE(name) plugin_fails(&p, SLOT_##name, zeros, 12, "PJRT_" #name);
+#define CHECK_NONE(name)                          plugin_fails(&p, SLOT_##name, zeros, 12, "PJRT_" #name);
 #define SLOT(state, slot, name, bytes, last, ...) CHECK_##state(name)
 #include "pjrt/pjrt_slots.def"
 #undef SLOT
@@ -99,7 +99,9 @@ static void test_devices(void **state) {
   plugin_fails(&p, SLOT_Client_LookupDevice, &lookup, 3, "v3-8");
 }
 
-static void release_user_data(void *data) { ++*(int *)data; }
+static void release_user_data(void *data) {
+  ++*(int *)data;
+}
 
 static void test_memory_user_data(void **state) {
   (void)state;
@@ -133,7 +135,7 @@ static void test_buffers(void **state) {
   a.device = device;
   plugin_ok(&p, SLOT_Client_BufferFromHostBuffer, &a);
   assert_null(plugin_await(&p, a.done_with_host_buffer));
-  data[0] = 99;  // the plugin has its own copy, or the caller would not have been told
+  data[0] = 99; // the plugin has its own copy, or the caller would not have been told
   plugin_fetch(&p, a.buffer, back, sizeof back);
   const int32_t want[6] = {1, 3, 5, 2, 4, 6};
   assert_memory_equal(back, want, sizeof want);
@@ -145,7 +147,8 @@ static void test_buffers(void **state) {
   host.dst_size = 23;
   plugin_fails(&p, SLOT_Buffer_ToHostBuffer, &host, 3, "24");
   static const int64_t column_major[2] = {0, 1}, nonsense[2] = {1, 1};
-  PJRT_Buffer_MemoryLayout layout = {.tiled = {.minor_to_major = column_major, .minor_to_major_size = 2}};
+  PJRT_Buffer_MemoryLayout layout = {
+      .tiled = {.minor_to_major = column_major, .minor_to_major_size = 2}};
   host.dst_size = 24;
   host.host_layout = &layout;
   plugin_ok(&p, SLOT_Buffer_ToHostBuffer, &host);
@@ -218,7 +221,8 @@ static void test_bad_buffers(void **state) {
   PJRT_Buffer *held[4];
   int count = 0;
   PJRT_Error *error = NULL;
-  while (count < 4 && !(error = plugin_call(&p, SLOT_Client_CreateUninitializedBuffer, &u))) held[count++] = u.buffer;
+  while (count < 4 && !(error = plugin_call(&p, SLOT_Client_CreateUninitializedBuffer, &u)))
+    held[count++] = u.buffer;
   plugin_error_is(&p, error, 8, "Largest buffers in hbm");
   while (count--) plugin_buffer_destroy(&p, held[count]);
 }
@@ -276,7 +280,8 @@ static void test_donation(void **state) {
   deleted.buffer = args[0];
   plugin_ok(&p, SLOT_Buffer_IsDeleted, &deleted);
   assert_true(deleted.is_deleted);
-  plugin_error_is(&p, plugin_execute(&p, donate, 1, 2, arguments, results), 3, "deleted or donated");
+  plugin_error_is(&p, plugin_execute(&p, donate, 1, 2, arguments, results), 3,
+                  "deleted or donated");
   plugin_buffer_destroy(&p, outs[0]);
   plugin_buffer_destroy(&p, args[0]);
   plugin_buffer_destroy(&p, args[1]);
@@ -318,7 +323,8 @@ static void test_poison(void **state) {
   plugin_executable_destroy(&p, add);
 }
 
-// rows over x, tiles over x and y of a 4 x 2 mesh: gathers unlike shardings, results come back cut as asked.
+// rows over x, tiles over x and y of a 4 x 2 mesh: gathers unlike shardings, results come back cut
+// as asked.
 static void test_sharded(void **state) {
   (void)state;
   PJRT_LoadedExecutable *sharded = plugin_compile(&p, client, "sharded", 8);
@@ -341,7 +347,7 @@ static void test_sharded(void **state) {
   float sum = 0;
   for (int i = 0; i < 8; i++)
     for (int j = 0; j < 4; j++) sum += (float)(i * 4 + j) * (float)(100 * i + j);
-  for (int again = 0; again < 2; again++) {  // the second run finds the shards gathered
+  for (int again = 0; again < 2; again++) { // the second run finds the shards gathered
     assert_null(plugin_execute(&p, sharded, 8, 2, arguments, results));
     for (int d = 0; d < 8; d++) {
       int x = d / 2, y = d % 2;
@@ -360,12 +366,13 @@ static void test_sharded(void **state) {
     }
   }
   float back[2][2];
-  plugin_fetch(&p, args[5][1], back, sizeof back);  // still what was put there
+  plugin_fetch(&p, args[5][1], back, sizeof back); // still what was put there
   assert_true(back[0][0] == 402 && back[1][1] == 503);
   ARGS(LoadedExecutable_GetExecutable, get);
   get.loaded_executable = sharded;
   plugin_ok(&p, SLOT_LoadedExecutable_GetExecutable, &get);
-  PJRT_Shardings_Extension *shardings = (PJRT_Shardings_Extension *)(void *)p.api->extension_start->next;
+  PJRT_Shardings_Extension *shardings =
+      (PJRT_Shardings_Extension *)(void *)p.api->extension_start->next;
   PJRT_Shardings_Executable_Args s = {.executable = get.executable};
   assert_null(shardings->output_shardings(&s));
   assert_int_equal(s.count, 3);
@@ -400,7 +407,7 @@ static void test_bad_programs(void **state) {
   vt_bytes code = plugin_program("add");
   compile_fails(code, "hlo", 12, "mlir");
   for (size_t cut = 0; cut < code.size; cut += 13) {
-    uint8_t *copy = malloc(cut + 1);  // exact bounds for the sanitizer
+    uint8_t *copy = malloc(cut + 1); // exact bounds for the sanitizer
     memcpy(copy, code.data, cut);
     compile_fails((vt_bytes){copy, cut}, "mlir", 3, NULL);
     free(copy);
@@ -426,7 +433,7 @@ static void test_serialize(void **state) {
   d.serialized_executable_size = s.serialized_bytes_size;
   plugin_ok(&p, SLOT_Executable_DeserializeAndLoad, &d);
   plugin_executable_destroy(&p, d.loaded_executable);
-  for (size_t at = 0; at < s.serialized_bytes_size; at += 11) {  // damaged anywhere is refused
+  for (size_t at = 0; at < s.serialized_bytes_size; at += 11) { // damaged anywhere is refused
     char *bytes = malloc(s.serialized_bytes_size);
     memcpy(bytes, s.serialized_bytes, s.serialized_bytes_size);
     bytes[at] ^= 4;
@@ -436,7 +443,8 @@ static void test_serialize(void **state) {
     free(bytes);
   }
   d.serialized_executable = s.serialized_bytes;
-  for (d.serialized_executable_size = 0; d.serialized_executable_size < 40; d.serialized_executable_size++) {
+  for (d.serialized_executable_size = 0; d.serialized_executable_size < 40;
+       d.serialized_executable_size++) {
     PJRT_Error *error = plugin_call(&p, SLOT_Executable_DeserializeAndLoad, &d);
     plugin_error_is(&p, error, d.serialized_executable_size < 32 ? 3 : 9, NULL);
   }
@@ -452,7 +460,7 @@ static void test_serialize(void **state) {
   free(program.code);
   ARGS(Executable_Destroy, destroy);
   destroy.executable = get.executable;
-  plugin_executable_destroy(&p, add);  // the executable outlives what it was taken from
+  plugin_executable_destroy(&p, add); // the executable outlives what it was taken from
   plugin_ok(&p, SLOT_Executable_Destroy, &destroy);
 }
 
@@ -484,8 +492,10 @@ static void test_topology(void **state) {
   vt_bytes code = plugin_program("add");
   vt_text options = {0};
   plugin_options(1, &options);
-  PJRT_Program program = {
-      .code = (char *)(uintptr_t)code.data, .code_size = code.size, .format = "mlir", .format_size = 4};
+  PJRT_Program program = {.code = (char *)(uintptr_t)code.data,
+                          .code_size = code.size,
+                          .format = "mlir",
+                          .format_size = 4};
   ARGS(Compile, c);
   c.topology = t.topology;
   c.program = &program;
@@ -594,7 +604,8 @@ static void run_queued(PJRT_Client *c) {
   static float data[256 * 256];
   PJRT_LoadedExecutable *medium = plugin_compile(&p, c, "medium", 1);
   PJRT_Buffer *args[2], *outs[1] = {0}, **results[1] = {outs};
-  for (int i = 0; i < 2; i++) args[i] = plugin_buffer(&p, c, plugin_device(&p, c, 0), 11, 2, dims, data);
+  for (int i = 0; i < 2; i++)
+    args[i] = plugin_buffer(&p, c, plugin_device(&p, c, 0), 11, 2, dims, data);
   PJRT_Buffer *const *arguments[1] = {args};
   assert_null(plugin_execute(&p, medium, 1, 2, arguments, results));
   plugin_buffer_destroy(&p, outs[0]);
@@ -602,7 +613,8 @@ static void run_queued(PJRT_Client *c) {
   plugin_executable_destroy(&p, medium);
 }
 
-// A chain of runs is queued; arguments are destroyed before they are used; events fire once each, results are right.
+// A chain of runs is queued; arguments are destroyed before they are used; events fire once each,
+// results are right.
 static void test_async_chain(void **state) {
   (void)state;
   enum { SIDE = 256, STEPS = 20 };
@@ -643,7 +655,8 @@ static void test_async_chain(void **state) {
   plugin_executable_destroy(&p, medium);
   plugin_fetch(&p, b, out, sizeof out);
   plugin_buffer_destroy(&p, b);
-  for (int i = 0; i < SIDE * SIDE; i++) assert_true(out[i] > 16.2f && out[i] < 16.3f);  // 1 + 20 tanh(1)
+  for (int i = 0; i < SIDE * SIDE; i++)
+    assert_true(out[i] > 16.2f && out[i] < 16.3f); // 1 + 20 tanh(1)
   assert_int_equal(calls, STEPS);
 }
 
@@ -659,21 +672,21 @@ static void test_no_leaks(void **state) {
     plugin_client_destroy(&p, c);
   }
   size_t after = mallinfo2().uordblks;
-  if (after > before + 100000) fail_msg("%zu bytes in use grew to %zu over 1,000 rounds", before, after);
+  if (after > before + 100000)
+    fail_msg("%zu bytes in use grew to %zu over 1,000 rounds", before, after);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_table),       cmocka_unit_test(test_extensions),
-      cmocka_unit_test(test_devices),     cmocka_unit_test(test_memory_user_data),
-      cmocka_unit_test(test_buffers),     cmocka_unit_test(test_bad_buffers),
-      cmocka_unit_test(test_run),         cmocka_unit_test(test_donation),
-      cmocka_unit_test(test_poison),      cmocka_unit_test(test_sharded),
+      cmocka_unit_test(test_table),        cmocka_unit_test(test_extensions),
+      cmocka_unit_test(test_devices),      cmocka_unit_test(test_memory_user_data),
+      cmocka_unit_test(test_buffers),      cmocka_unit_test(test_bad_buffers),
+      cmocka_unit_test(test_run),          cmocka_unit_test(test_donation),
+      cmocka_unit_test(test_poison),       cmocka_unit_test(test_sharded),
       cmocka_unit_test(test_bad_programs), cmocka_unit_test(test_serialize),
-      cmocka_unit_test(test_topology),    cmocka_unit_test(test_wrong_slice),
-      cmocka_unit_test(test_async_chain), cmocka_unit_test(test_loaded_twice),
-      cmocka_unit_test(test_fork),
-      cmocka_unit_test(test_no_leaks),
+      cmocka_unit_test(test_topology),     cmocka_unit_test(test_wrong_slice),
+      cmocka_unit_test(test_async_chain),  cmocka_unit_test(test_loaded_twice),
+      cmocka_unit_test(test_fork),         cmocka_unit_test(test_no_leaks),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

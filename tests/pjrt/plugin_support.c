@@ -102,8 +102,8 @@ PJRT_Error *plugin_await(const plugin *p, PJRT_Event *event) {
   return error;
 }
 
-PJRT_Buffer *plugin_buffer(const plugin *p, PJRT_Client *client, PJRT_Device *device, int type, size_t rank,
-                           const int64_t *dims, const void *data) {
+PJRT_Buffer *plugin_buffer(const plugin *p, PJRT_Client *client, PJRT_Device *device, int type,
+                           size_t rank, const int64_t *dims, const void *data) {
   ARGS(Client_BufferFromHostBuffer, a);
   a.client = client;
   a.data = data;
@@ -155,7 +155,8 @@ void plugin_options(int partitions, vt_text *out_options) {
   vt_text_free(&build);
 }
 
-PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, const char *name, int partitions) {
+PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, const char *name,
+                                      int partitions) {
   vt_bytes code = plugin_program(name);
   vt_text options = {0};
   plugin_options(partitions, &options);
@@ -181,8 +182,9 @@ void plugin_executable_destroy(const plugin *p, PJRT_LoadedExecutable *executabl
   plugin_ok(p, SLOT_LoadedExecutable_Destroy, &a);
 }
 
-PJRT_Error *plugin_execute(const plugin *p, PJRT_LoadedExecutable *executable, size_t devices, size_t args,
-                           PJRT_Buffer *const *const *arguments, PJRT_Buffer **const *results) {
+PJRT_Error *plugin_execute(const plugin *p, PJRT_LoadedExecutable *executable, size_t devices,
+                           size_t args, PJRT_Buffer *const *const *arguments,
+                           PJRT_Buffer **const *results) {
   PJRT_ExecuteOptions options = {.struct_size = sizeof options};
   PJRT_Event *events[64];
   ARGS(LoadedExecutable_Execute, a);

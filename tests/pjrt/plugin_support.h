@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// plugin_support.h - a small client of the PJRT interface for the contract tests: loads a plugin and wraps its calls.
+// plugin_support.h - a small client of the PJRT interface for the contract tests: loads a plugin
+// and wraps its calls.
 #ifndef VT_TESTS_PLUGIN_SUPPORT_H
 #define VT_TESTS_PLUGIN_SUPPORT_H
 
@@ -20,15 +21,16 @@ enum {
 };
 
 // ARGS(Client_Create) a = ...; declares zeroed arguments with their size set.
-#define ARGS(name, variable) PJRT_##name##_Args variable = {.struct_size = sizeof(PJRT_##name##_Args)}
+#define ARGS(name, variable)                                                                       \
+  PJRT_##name##_Args variable = {.struct_size = sizeof(PJRT_##name##_Args)}
 
 typedef struct plugin {
   void *library;
   const PJRT_Api *api;
 } plugin;
 
-plugin plugin_load(const char *path);  // fails the test when it cannot
-const char *plugin_path(void);         // VTPU_PLUGIN, else the one of this build
+plugin plugin_load(const char *path); // fails the test when it cannot
+const char *plugin_path(void);        // VTPU_PLUGIN, else the one of this build
 PJRT_Error *plugin_call(const plugin *p, int slot, void *args);
 // The call succeeds, or the test fails with the error's text.
 void plugin_ok(const plugin *p, int slot, void *args);
@@ -39,19 +41,22 @@ void plugin_error_is(const plugin *p, PJRT_Error *error, int code, const char *p
 PJRT_Client *plugin_client(const plugin *p);
 void plugin_client_destroy(const plugin *p, PJRT_Client *client);
 PJRT_Device *plugin_device(const plugin *p, PJRT_Client *client, int id);
-PJRT_Buffer *plugin_buffer(const plugin *p, PJRT_Client *client, PJRT_Device *device, int type, size_t rank,
-                           const int64_t *dims, const void *data);
+PJRT_Buffer *plugin_buffer(const plugin *p, PJRT_Client *client, PJRT_Device *device, int type,
+                           size_t rank, const int64_t *dims, const void *data);
 void plugin_buffer_destroy(const plugin *p, PJRT_Buffer *buffer);
-void plugin_fetch(const plugin *p, PJRT_Buffer *buffer, void *data, size_t size);  // waits
-PJRT_Error *plugin_await(const plugin *p, PJRT_Event *event);                       // destroys the event
+void plugin_fetch(const plugin *p, PJRT_Buffer *buffer, void *data, size_t size); // waits
+PJRT_Error *plugin_await(const plugin *p, PJRT_Event *event); // destroys the event
 
-vt_bytes plugin_program(const char *name);  // fixtures/NAME.mlirbc, mapped
+vt_bytes plugin_program(const char *name); // fixtures/NAME.mlirbc, mapped
 // Compile options for `partitions` devices 0, 1, 2 ...; free the text.
 void plugin_options(int partitions, vt_text *out_options);
-PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, const char *name, int partitions);
+PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, const char *name,
+                                      int partitions);
 void plugin_executable_destroy(const plugin *p, PJRT_LoadedExecutable *executable);
-// arguments[device][arg]; results[device][result] get buffers. Returns the call's error; waits for device 0's event.
-PJRT_Error *plugin_execute(const plugin *p, PJRT_LoadedExecutable *executable, size_t devices, size_t args,
-                           PJRT_Buffer *const *const *arguments, PJRT_Buffer **const *results);
+// arguments[device][arg]; results[device][result] get buffers. Returns the call's error; waits for
+// device 0's event.
+PJRT_Error *plugin_execute(const plugin *p, PJRT_LoadedExecutable *executable, size_t devices,
+                           size_t args, PJRT_Buffer *const *const *arguments,
+                           PJRT_Buffer **const *results);
 
 #endif
