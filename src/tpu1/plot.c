@@ -102,9 +102,9 @@ typedef struct curve {
 } curve;
 
 static const curve curves[] = {{"memory", {"memory", NULL}},
-                               {"clock+ (and accumulators)", {"clock", "accumulators"}},
+                               {"clock + accumulators", {"clock", "accumulators"}},
                                {"clock", {"clock", NULL}},
-                               {"matrix+ (and accumulators)", {"matrix", "accumulators"}},
+                               {"matrix + accumulators", {"matrix", "accumulators"}},
                                {"matrix", {"matrix", NULL}}};
 enum { CURVES = sizeof curves / sizeof curves[0] };
 static const double factors[] = {0.25, 0.5, 1, 2, 4};
