@@ -17,7 +17,7 @@ static const char *scaled(double value, double step, const char *const *units, i
   int i = 0;
   while (i + 1 < count && fabs(value) >= step) value /= step, i++;
   char *out = ring_slot();
-  snprintf(out, SLOT_BYTES, "%.3g %s", value, units[i]);
+  snprintf(out, SLOT_BYTES, "%.4g %s", value, units[i]);
   return out;
 }
 
