@@ -86,8 +86,8 @@ VTPU_API size_t vtpu_tensor_bytes(vtpu_tensor tensor);
 VTPU_API vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t input_count,
                               vtpu_tensor *outputs, size_t output_count);
 
-/* What the slice would need for one run. Times are a bound from published peaks, not a measurement.
- */
+/* What the slice would need for one run. Times are a bound from published peaks, not a measurement;
+ * on a v1 slice they are simulated cycles. */
 typedef struct vtpu_report {
   size_t struct_size;  /* set by the caller */
   int32_t devices;     /* that take part */

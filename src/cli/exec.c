@@ -196,8 +196,9 @@ static vt_status print_report(const vtpu_program *program, const vtpu_slice *sli
          info.devices);
   printf("work              %s, %s of HBM traffic\n", vt_cli_count(report.flops, "FLOP"),
          vt_cli_bytes(report.bytes));
-  printf("time on the slice %s or more (roofline of published peaks)\n",
-         vt_cli_seconds(report.seconds));
+  bool simulated = info.peak_bf16_flops_per_s <= 0; // v1: its cycles are simulated, not bounded
+  printf("time on the slice %s %s\n", vt_cli_seconds(report.seconds),
+         simulated ? "(simulated cycles)" : "or more (roofline of published peaks)");
   if (report.usd > 0) printf("cost              %.3g USD a run, on demand\n", report.usd);
   printf("HBM per device    %s peak of %s: %s arguments, %s results, %s temporaries\n",
          vt_cli_bytes((double)report.peak_bytes), vt_cli_bytes((double)info.hbm_bytes_per_device),

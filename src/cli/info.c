@@ -57,7 +57,9 @@ static void print_text(const vtpu_slice_info *info, const char *cpu, long cores,
          info->topology[2], info->hosts, info->hosts == 1 ? "" : "s");
   printf("HBM         %s for programs and arrays, per device\n",
          vt_cli_bytes((double)info->hbm_bytes_per_device));
-  printf("peak        %s (bf16, published)\n", vt_cli_count(info->peak_bf16_flops_per_s, "FLOP/s"));
+  if (info->peak_bf16_flops_per_s > 0)
+    printf("peak        %s (bf16, published)\n",
+           vt_cli_count(info->peak_bf16_flops_per_s, "FLOP/s"));
   if (info->usd_per_hour > 0) printf("price       %.2f USD/h on demand\n", info->usd_per_hour);
   printf("this host   %s, %ld cores, %s, ", cpu, cores, vt_cli_bytes(memory));
   print_features(" ");
