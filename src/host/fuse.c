@@ -10,9 +10,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/array.h"
+#include "host/fuser.h"
 #include "host/kernel_native.h"
-#include "host/nest.h"
 
 enum { MAX_GROUP_OPS = 400, MAX_GROUP_PORTS = 96, SIBLING_TRIES = 32 };
 // Element-ops below which the evaluator is the better choice, unless it would have to run many ops:
@@ -20,50 +19,6 @@ enum { MAX_GROUP_OPS = 400, MAX_GROUP_PORTS = 96, SIBLING_TRIES = 32 };
 // array has the same nest).
 static const int64_t DEFAULT_MIN_WORK = 8 << 10;
 enum { MANY_OPS = 6, MANY_SCALAR_OPS = 12 };
-
-enum { KIND_SINGLE, KIND_VIEW, KIND_FUSE };
-
-typedef VT_ARRAY(uint32_t) index_list;
-
-typedef struct op_state {
-  vt_op *op;
-  uint8_t kind;
-  bool emitted;
-  bool blocked;   // VIEW that no nest could look through: read from memory
-  int32_t group;  // FUSE: index into fuser.groups, -1
-  uint32_t stamp; // == fuser.stamp: member of the set under trial
-  uint32_t visit; // == fuser.visit: seen by the search for paths
-} op_state;
-
-typedef struct work_group {
-  uint32_t count;
-  uint32_t *ops; // indices, ascending; views included
-  bool dead;     // merged into another, or fallen apart
-} work_group;
-
-typedef struct fuser {
-  vt_func *func;
-  vt_arena scratch; // lives as long as the fuser
-  vt_arena trial;   // one attempt
-  uint32_t op_count;
-  op_state *ops;
-  uint32_t *user_start, *users; // by value id: indices of ops
-  bool *returned;               // by value id
-  VT_ARRAY(work_group) groups;
-  uint32_t *span_from; // by op index i: the least index of a group that has ops before i and at i
-                       // or later; i if none
-  uint32_t stamp, visit;
-  index_list stack; // of the search for paths
-  int64_t min_work;
-  bool exact_limit; // the caller's min_work, nothing else, decides
-} fuser;
-
-static uint32_t index_of(const vt_op *op) {
-  return (uint32_t)(uintptr_t)op->note;
-}
-static op_state *state_of(fuser *f, const vt_op *op) {
-  return &f->ops[index_of(op)];
-}
 
 // ---- What an op is.
 
@@ -88,32 +43,34 @@ static bool keeps_rows(const vt_op *op) {
 
 static uint8_t kind_of(const vt_op *op) {
   for (uint32_t i = 0; i < op->result_count; i++)
-    if (vt_type_elements(op->results[i].type) == 0) return KIND_SINGLE;
+    if (vt_type_elements(op->results[i].type) == 0) return VT_FUSE_SINGLE;
   switch (op->code) {
   case VT_OP_CONSTANT:
-    return is_splat(op) ? KIND_VIEW : KIND_SINGLE;
+    return is_splat(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_OP_IOTA:
-    return vt_emit_supports(op) ? KIND_VIEW : KIND_SINGLE;
+    return vt_emit_supports(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_OP_RESHAPE:
   case VT_OP_BROADCAST_IN_DIM:
-    return KIND_VIEW;
+    return VT_FUSE_VIEW;
   case VT_OP_SLICE:
   case VT_OP_TRANSPOSE:
-    return keeps_rows(op) ? KIND_VIEW : KIND_SINGLE;
+    return keeps_rows(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_OP_REDUCE:
-    if (vt_type_elements(op->operands[0]->type) < 2) return KIND_SINGLE;
-    return vt_emit_supports(op) && vt_reducer_of(op) != VT_REDUCE_NONE ? KIND_FUSE : KIND_SINGLE;
+    if (vt_type_elements(op->operands[0]->type) < 2) return VT_FUSE_SINGLE;
+    return vt_emit_supports(op) && vt_reducer_of(op) != VT_REDUCE_NONE ? VT_FUSE_LOOP
+                                                                       : VT_FUSE_SINGLE;
   case VT_OP_BITCAST_CONVERT:
-    return vt_emit_supports(op) ? KIND_FUSE : KIND_SINGLE;
+    return vt_emit_supports(op) ? VT_FUSE_LOOP : VT_FUSE_SINGLE;
   default:
-    return (vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) && vt_emit_supports(op) ? KIND_FUSE
-                                                                                      : KIND_SINGLE;
+    return (vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) && vt_emit_supports(op)
+               ? VT_FUSE_LOOP
+               : VT_FUSE_SINGLE;
   }
 }
 
 // ---- Uses.
 
-static void count_uses(fuser *f) {
+static void count_uses(vt_fuser *f) {
   uint32_t values = (uint32_t)f->func->value_count;
   f->user_start = VT_NEW_ARRAY(&f->scratch, uint32_t, values + 1);
   f->returned = VT_NEW_ARRAY(&f->scratch, bool, values);
@@ -132,38 +89,43 @@ static void count_uses(fuser *f) {
   for (uint32_t i = 0; i < f->func->return_count; i++) f->returned[f->func->returns[i]->id] = true;
 }
 
-// Whether anything outside the stamped set needs `value` in memory, looking through views.
-static bool needed_outside(fuser *f, const vt_value *value) {
+// Whether `user` reads what op `from` computes out of memory, for one of the groups that compute
+// `user`; while groups grow (`home` is VT_NO_GROUP) whether it is outside the stamped set.
+static bool reads_memory(const vt_fuser *f, const vt_fuse_op *user, int32_t home, uint32_t from) {
+  if (home == VT_NO_GROUP) return user->stamp != f->stamp;
+  for (size_t i = 0; i <= user->copies.size; i++) {
+    int32_t group = i ? (int32_t)user->copies.data[i - 1] : user->group;
+    if (group == home || group == VT_GONE) continue;
+    bool copied = false;
+    for (uint32_t k = 0; group >= 0 && k < f->groups.data[group].count && !copied; k++)
+      copied = f->groups.data[group].ops[k] == from;
+    if (!copied) return true;
+  }
+  return false;
+}
+
+// Whether anything outside the set needs `value`, a result of op `from` or a view of one, in
+// memory.
+static bool needed_outside(const vt_fuser *f, const vt_value *value, int32_t home, uint32_t from) {
   if (f->returned[value->id]) return true;
   for (uint32_t u = f->user_start[value->id]; u < f->user_start[value->id + 1]; u++) {
-    op_state *user = &f->ops[f->users[u]];
-    if (user->kind == KIND_VIEW) {
-      if (needed_outside(f, &user->op->results[0])) return true;
-    } else if (user->stamp != f->stamp) {
+    const vt_fuse_op *user = &f->ops[f->users[u]];
+    if (user->kind == VT_FUSE_VIEW ? needed_outside(f, &user->op->results[0], home, from)
+                                   : reads_memory(f, user, home, from))
       return true;
-    }
   }
   return false;
 }
 
 // ---- Sets of ops under trial.
 
-typedef struct trial {
-  uint32_t count;
-  uint32_t *ops;
-  vt_op **list;
-  uint32_t input_count, output_count;
-  vt_value **inputs, **outputs;
-  vt_nest *nest;
-} trial;
-
-static void stamp_ops(fuser *f, const trial *t) {
+static void stamp_ops(vt_fuser *f, const vt_trial *t) {
   f->stamp++;
   for (uint32_t i = 0; i < t->count; i++) f->ops[t->ops[i]].stamp = f->stamp;
 }
 
 // Fills list, inputs and outputs of t from its ops, which are stamped.
-static bool find_ports(fuser *f, vt_arena *arena, trial *t) {
+static bool find_ports(vt_fuser *f, vt_arena *arena, vt_trial *t) {
   uint32_t room = 0, results = 0;
   t->list = VT_NEW_ARRAY(arena, vt_op *, t->count);
   for (uint32_t i = 0; i < t->count; i++) {
@@ -178,19 +140,22 @@ static bool find_ports(fuser *f, vt_arena *arena, trial *t) {
     vt_op *op = t->list[i];
     for (uint32_t k = 0; k < op->operand_count; k++) {
       vt_value *value = op->operands[k];
-      if (value->op && state_of(f, value->op)->stamp == f->stamp) continue;
+      if (value->op && vt_fuse_state(f, value->op)->stamp == f->stamp) continue;
       bool seen = false;
       for (uint32_t j = 0; j < t->input_count && !seen; j++) seen = t->inputs[j] == value;
       if (!seen) t->inputs[t->input_count++] = value;
     }
-    if (state_of(f, op)->kind == KIND_VIEW) continue;
+    const vt_fuse_op *state = vt_fuse_state(f, op);
+    if (state->kind == VT_FUSE_VIEW) continue;
+    if (t->home != VT_NO_GROUP && state->group != t->home) continue; // a copy
     for (uint32_t r = 0; r < op->result_count; r++)
-      if (needed_outside(f, &op->results[r])) t->outputs[t->output_count++] = &op->results[r];
+      if (needed_outside(f, &op->results[r], t->home, t->ops[i]))
+        t->outputs[t->output_count++] = &op->results[r];
   }
   return t->input_count + t->output_count <= MAX_GROUP_PORTS && t->output_count > 0;
 }
 
-static bool try_nest(fuser *f, vt_arena *arena, trial *t) {
+bool vt_fuse_try(vt_fuser *f, vt_arena *arena, vt_trial *t) {
   if (t->count > MAX_GROUP_OPS) return false;
   stamp_ops(f, t);
   if (!find_ports(f, arena, t)) return false;
@@ -199,45 +164,45 @@ static bool try_nest(fuser *f, vt_arena *arena, trial *t) {
   return t->nest != NULL;
 }
 
-static void push_operands(fuser *f, const vt_op *op, bool from_set) {
+static void push_operands(vt_fuser *f, const vt_op *op, bool from_set) {
   for (uint32_t k = 0; k < op->operand_count; k++) {
     const vt_op *from = op->operands[k]->op;
-    if (!from || (from_set && state_of(f, from)->stamp == f->stamp)) continue;
-    vt_array_push_in(&f->trial, &f->stack, index_of(from));
+    if (!from || (from_set && vt_fuse_state(f, from)->stamp == f->stamp)) continue;
+    vt_array_push_in(&f->trial, &f->stack, vt_fuse_index(from));
   }
 }
 
 // No op before this index needs an op at it or later, however groups hold ops together: the start
 // of the set, moved back over every group that spans it.
-static uint32_t search_floor(const fuser *f, const trial *t) {
+static uint32_t search_floor(const vt_fuser *f, const vt_trial *t) {
   uint32_t floor = f->op_count;
   for (uint32_t i = 0; i < t->count; i++)
-    if (f->ops[t->ops[i]].kind != KIND_VIEW && t->ops[i] < floor) floor = t->ops[i];
+    if (f->ops[t->ops[i]].kind != VT_FUSE_VIEW && t->ops[i] < floor) floor = t->ops[i];
   while (floor < f->op_count && f->span_from[floor] < floor) floor = f->span_from[floor];
   return floor;
 }
 
 // Whether a path leaves the stamped set of t and comes back: backwards from what the set reads; all
 // ops of a group run together, so one member waits for what any of them reads.
-static bool has_cycle(fuser *f, const trial *t) {
+static bool has_cycle(vt_fuser *f, const vt_trial *t) {
   uint32_t floor = search_floor(f, t);
   f->visit++;
-  f->stack = (index_list){0};
+  f->stack = (vt_index_list){0};
   for (uint32_t i = 0; i < t->count; i++) push_operands(f, f->ops[t->ops[i]].op, true);
   while (f->stack.size) {
     uint32_t index = f->stack.data[--f->stack.size];
-    op_state *s = &f->ops[index];
+    vt_fuse_op *s = &f->ops[index];
     if (index < floor) continue;
-    if (s->stamp == f->stamp && s->kind != KIND_VIEW) return true;
+    if (s->stamp == f->stamp && s->kind != VT_FUSE_VIEW) return true;
     if (s->visit == f->visit) continue;
     s->visit = f->visit;
     if (s->group < 0) {
       push_operands(f, s->op, false);
       continue;
     }
-    const work_group *g = &f->groups.data[s->group];
+    const vt_work_group *g = &f->groups.data[s->group];
     for (uint32_t i = 0; i < g->count; i++) {
-      op_state *member = &f->ops[g->ops[i]];
+      vt_fuse_op *member = &f->ops[g->ops[i]];
       member->visit = f->visit;
       push_operands(f, member->op, false);
     }
@@ -246,7 +211,7 @@ static bool has_cycle(fuser *f, const trial *t) {
 }
 
 // The union of two ascending lists.
-static void merge_lists(vt_arena *arena, trial *t, uint32_t count, const uint32_t *more) {
+void vt_fuse_merge_lists(vt_arena *arena, vt_trial *t, uint32_t count, const uint32_t *more) {
   uint32_t *out = VT_NEW_ARRAY(arena, uint32_t, t->count + count), n = 0, i = 0, j = 0;
   while (i < t->count || j < count) {
     uint32_t next = j == count || (i < t->count && t->ops[i] <= more[j]) ? t->ops[i] : more[j];
@@ -258,30 +223,30 @@ static void merge_lists(vt_arena *arena, trial *t, uint32_t count, const uint32_
   t->count = n;
 }
 
-static bool try_merge(fuser *f, trial *t, const work_group *g) {
-  trial next = *t;
-  merge_lists(&f->trial, &next, g->count, g->ops);
+static bool try_merge(vt_fuser *f, vt_trial *t, const vt_work_group *g) {
+  vt_trial next = *t;
+  vt_fuse_merge_lists(&f->trial, &next, g->count, g->ops);
   if (next.count > MAX_GROUP_OPS) return false;
   stamp_ops(f, &next);
-  if (has_cycle(f, &next) || !try_nest(f, &f->trial, &next)) return false;
+  if (has_cycle(f, &next) || !vt_fuse_try(f, &f->trial, &next)) return false;
   *t = next;
   return true;
 }
 
-static void keep_group(fuser *f, const trial *t) {
-  work_group g = {.count = t->count, .ops = VT_NEW_ARRAY(&f->scratch, uint32_t, t->count)};
+static void keep_group(vt_fuser *f, const vt_trial *t) {
+  vt_work_group g = {.count = t->count, .ops = VT_NEW_ARRAY(&f->scratch, uint32_t, t->count)};
   memcpy(g.ops, t->ops, sizeof *t->ops * t->count);
   uint32_t low = f->op_count, high = 0;
   for (uint32_t i = 0; i < t->count; i++) {
-    if (f->ops[t->ops[i]].kind == KIND_VIEW) continue;
+    if (f->ops[t->ops[i]].kind == VT_FUSE_VIEW) continue;
     if (t->ops[i] < low) low = t->ops[i];
     if (t->ops[i] > high) high = t->ops[i];
   }
   for (uint32_t i = low + 1; i <= high; i++)
     if (low < f->span_from[i]) f->span_from[i] = low;
   for (uint32_t i = 0; i < t->count; i++) {
-    op_state *s = &f->ops[t->ops[i]];
-    if (s->kind == KIND_VIEW) continue;
+    vt_fuse_op *s = &f->ops[t->ops[i]];
+    if (s->kind == VT_FUSE_VIEW) continue;
     if (s->group >= 0) f->groups.data[s->group].dead = true;
     s->group = (int32_t)f->groups.size;
   }
@@ -291,16 +256,16 @@ static void keep_group(fuser *f, const trial *t) {
 // ---- Growing groups.
 
 // The views in front of `op`, as an ascending list with op itself at the end.
-static void add_views(fuser *f, vt_op *op, index_list *list) {
-  op_state *s = state_of(f, op);
+static void add_views(vt_fuser *f, vt_op *op, vt_index_list *list) {
+  vt_fuse_op *s = vt_fuse_state(f, op);
   if (s->visit == f->visit) return;
   s->visit = f->visit;
   for (uint32_t k = 0; k < op->operand_count; k++) {
     vt_op *from = op->operands[k]->op;
-    if (from && state_of(f, from)->kind == KIND_VIEW && !state_of(f, from)->blocked)
+    if (from && vt_fuse_state(f, from)->kind == VT_FUSE_VIEW && !vt_fuse_state(f, from)->blocked)
       add_views(f, from, list);
   }
-  vt_array_push_in(&f->trial, list, index_of(op));
+  vt_array_push_in(&f->trial, list, vt_fuse_index(op));
 }
 
 static int compare_index(const void *a, const void *b) {
@@ -308,24 +273,24 @@ static int compare_index(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static trial start_trial(fuser *f, uint32_t index) {
-  index_list list = {0};
+static vt_trial start_trial(vt_fuser *f, uint32_t index) {
+  vt_index_list list = {0};
   f->visit++;
   add_views(f, f->ops[index].op, &list);
   qsort(list.data, list.size, sizeof *list.data, compare_index);
-  return (trial){.count = (uint32_t)list.size, .ops = list.data};
+  return (vt_trial){.home = VT_NO_GROUP, .count = (uint32_t)list.size, .ops = list.data};
 }
 
-static void place_op(fuser *f, uint32_t index) {
-  trial t = start_trial(f, index);
-  if (!try_nest(f, &f->trial, &t)) {
+static void place_op(vt_fuser *f, uint32_t index) {
+  vt_trial t = start_trial(f, index);
+  if (!vt_fuse_try(f, &f->trial, &t)) {
     for (uint32_t i = 0; i < t.count; i++) { // again with the views in memory
-      op_state *s = &f->ops[t.ops[i]];
-      if (s->kind == KIND_VIEW && s->op->operand_count) s->blocked = true;
+      vt_fuse_op *s = &f->ops[t.ops[i]];
+      if (s->kind == VT_FUSE_VIEW && s->op->operand_count) s->blocked = true;
     }
     t = start_trial(f, index);
-    if (!try_nest(f, &f->trial, &t)) {
-      f->ops[index].kind = KIND_SINGLE;
+    if (!vt_fuse_try(f, &f->trial, &t)) {
+      f->ops[index].kind = VT_FUSE_SINGLE;
       return;
     }
   }
@@ -335,10 +300,10 @@ static void place_op(fuser *f, uint32_t index) {
     const vt_op *op = f->ops[first_ops[i]].op;
     for (uint32_t k = 0; k < op->operand_count; k++) {
       const vt_op *from = op->operands[k]->op;
-      if (!from || state_of(f, from)->kind != KIND_FUSE) continue;
-      int32_t g = state_of(f, from)->group;
+      if (!from || vt_fuse_state(f, from)->kind != VT_FUSE_LOOP) continue;
+      int32_t g = vt_fuse_state(f, from)->group;
       bool inside = false;
-      for (uint32_t j = 0; j < t.count && !inside; j++) inside = t.ops[j] == index_of(from);
+      for (uint32_t j = 0; j < t.count && !inside; j++) inside = t.ops[j] == vt_fuse_index(from);
       if (g >= 0 && !inside) try_merge(f, &t, &f->groups.data[g]);
     }
   }
@@ -347,18 +312,18 @@ static void place_op(fuser *f, uint32_t index) {
 }
 
 // Joins groups that read the same value (looking through views).
-static void merge_siblings(fuser *f, const vt_value *value, int *tries, int32_t *last) {
+static void merge_siblings(vt_fuser *f, const vt_value *value, int *tries, int32_t *last) {
   for (uint32_t u = f->user_start[value->id]; u < f->user_start[value->id + 1]; u++) {
-    op_state *user = &f->ops[f->users[u]];
-    if (user->kind == KIND_VIEW && user->op->code == VT_OP_RESHAPE) {
+    vt_fuse_op *user = &f->ops[f->users[u]];
+    if (user->kind == VT_FUSE_VIEW && user->op->code == VT_OP_RESHAPE) {
       merge_siblings(f, &user->op->results[0], tries, last);
       continue;
     }
     int32_t g = user->group;
-    if (g < 0 || g == *last || user->kind != KIND_FUSE) continue;
+    if (g < 0 || g == *last || user->kind != VT_FUSE_LOOP) continue;
     if (*last >= 0 && (*tries)-- > 0) {
-      const work_group *mine = &f->groups.data[*last];
-      trial t = {.count = mine->count, .ops = mine->ops};
+      const vt_work_group *mine = &f->groups.data[*last];
+      vt_trial t = {.home = VT_NO_GROUP, .count = mine->count, .ops = mine->ops};
       if (try_merge(f, &t, &f->groups.data[g])) {
         keep_group(f, &t);
         g = (int32_t)f->groups.size - 1;
@@ -389,15 +354,16 @@ typedef struct output_list {
   uint32_t count;
 } output_list;
 
-static void emit_value(fuser *f, output_list *out, const vt_value *value);
+static void emit_value(vt_fuser *f, output_list *out, const vt_value *value);
 
-static void emit_loop(fuser *f, output_list *out, const work_group *g) {
-  trial t = {.count = g->count, .ops = g->ops};
-  bool good = try_nest(f, out->arena, &t);
+static void emit_loop(vt_fuser *f, output_list *out, int32_t group) {
+  const vt_work_group *g = &f->groups.data[group];
+  vt_trial t = {.home = group, .count = g->count, .ops = g->ops};
+  bool good = vt_fuse_try(f, out->arena, &t);
   assert(good);
   (void)good;
   for (uint32_t i = 0; i < t.count; i++)
-    if (f->ops[t.ops[i]].kind == KIND_FUSE) f->ops[t.ops[i]].emitted = true;
+    if (f->ops[t.ops[i]].group == group) f->ops[t.ops[i]].emitted = true;
   for (uint32_t i = 0; i < t.input_count; i++) emit_value(f, out, t.inputs[i]);
   out->groups[out->count++] = (vt_group){.fused = true,
                                          .op_count = t.count,
@@ -432,12 +398,12 @@ static void emit_single(output_list *out, vt_op *op) {
 
 // The group that puts `value` into memory, after the groups it needs. Views get one only through
 // this.
-static void emit_value(fuser *f, output_list *out, const vt_value *value) {
+static void emit_value(vt_fuser *f, output_list *out, const vt_value *value) {
   if (!value->op) return;
-  op_state *s = state_of(f, value->op);
+  vt_fuse_op *s = vt_fuse_state(f, value->op);
   if (s->emitted) return;
   if (s->group >= 0) {
-    emit_loop(f, out, &f->groups.data[s->group]);
+    emit_loop(f, out, s->group);
     return;
   }
   s->emitted = true;
@@ -450,29 +416,33 @@ static void emit_value(fuser *f, output_list *out, const vt_value *value) {
   emit_single(out, s->op);
 }
 
-// Which views some single op or the caller needs in memory; which loops are too small to keep.
-static void emit_all(fuser *f, output_list *out) {
+// Loops that are too small to keep become groups of one.
+static void drop_small(vt_fuser *f) {
   for (size_t i = 0; i < f->groups.size; i++) {
-    work_group *g = &f->groups.data[i];
+    vt_work_group *g = &f->groups.data[i];
     if (g->dead) continue;
-    trial t = {.count = g->count, .ops = g->ops};
-    bool good = try_nest(f, &f->trial, &t);
+    vt_trial t = {.home = VT_NO_GROUP, .count = g->count, .ops = g->ops};
+    bool good = vt_fuse_try(f, &f->trial, &t);
     int fused = 0;
-    for (uint32_t k = 0; k < g->count; k++) fused += f->ops[g->ops[k]].kind == KIND_FUSE;
+    for (uint32_t k = 0; k < g->count; k++) fused += f->ops[g->ops[k]].kind == VT_FUSE_LOOP;
     bool scalar = good && t.nest->atom_count == 1 && t.nest->atoms[0] == 1;
     bool many = !f->exact_limit && fused >= (scalar ? MANY_SCALAR_OPS : MANY_OPS);
     bool keep = good && (work_of(t.nest) >= f->min_work || many);
     vt_arena_reset(&f->trial);
     if (keep) continue;
     for (uint32_t k = 0; k < g->count; k++) {
-      op_state *s = &f->ops[g->ops[k]];
-      if (s->kind == KIND_FUSE) s->kind = KIND_SINGLE, s->group = -1;
+      vt_fuse_op *s = &f->ops[g->ops[k]];
+      if (s->kind == VT_FUSE_LOOP) s->kind = VT_FUSE_SINGLE, s->group = VT_NO_GROUP;
     }
     g->dead = true;
   }
+}
+
+// Views get a group only where some single op or the caller needs them in memory.
+static void emit_all(vt_fuser *f, output_list *out) {
   for (uint32_t i = 0; i < f->op_count; i++) {
-    op_state *s = &f->ops[i];
-    if (s->kind == KIND_VIEW || s->emitted) continue;
+    vt_fuse_op *s = &f->ops[i];
+    if (s->kind == VT_FUSE_VIEW || s->emitted) continue;
     if (s->op->result_count) {
       emit_value(f, out, &s->op->results[0]);
       continue;
@@ -488,29 +458,31 @@ vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *
                        vt_group **out_groups, uint32_t *out_count) {
   static const vt_fuse_options defaults;
   if (!options) options = &defaults;
-  fuser f = {.func = func, .min_work = options->min_work ? options->min_work : DEFAULT_MIN_WORK};
+  vt_fuser f = {.func = func, .min_work = options->min_work ? options->min_work : DEFAULT_MIN_WORK};
   f.exact_limit = options->min_work != 0;
   vt_func_number(func);
   for (vt_op *op = func->first; op; op = op->next) f.op_count++;
-  f.ops = VT_NEW_ARRAY(&f.scratch, op_state, f.op_count);
+  f.ops = VT_NEW_ARRAY(&f.scratch, vt_fuse_op, f.op_count);
   f.span_from = VT_NEW_ARRAY(&f.scratch, uint32_t, f.op_count);
   uint32_t i = 0;
   for (vt_op *op = func->first; op; op = op->next, i++) {
     f.span_from[i] = i;
     uint8_t kind =
-        options->keep_out && options->keep_out(options->user, op) ? KIND_SINGLE : kind_of(op);
-    f.ops[i] = (op_state){.op = op, .kind = kind, .group = -1};
+        options->keep_out && options->keep_out(options->user, op) ? VT_FUSE_SINGLE : kind_of(op);
+    f.ops[i] = (vt_fuse_op){.op = op, .kind = kind, .group = VT_NO_GROUP};
     op->note = (void *)(uintptr_t)i;
   }
   count_uses(&f);
   for (i = 0; i < f.op_count; i++)
-    if (f.ops[i].kind == KIND_FUSE) place_op(&f, i);
+    if (f.ops[i].kind == VT_FUSE_LOOP) place_op(&f, i);
   for (i = 0; i < f.func->param_count; i++)
     merge_siblings(&f, func->params[i], &(int){SIBLING_TRIES}, &(int32_t){-1});
   for (i = 0; i < f.op_count; i++)
-    if (f.ops[i].kind != KIND_VIEW)
+    if (f.ops[i].kind != VT_FUSE_VIEW)
       for (uint32_t r = 0; r < f.ops[i].op->result_count; r++)
         merge_siblings(&f, &f.ops[i].op->results[r], &(int){SIBLING_TRIES}, &(int32_t){-1});
+  drop_small(&f);
+  vt_fuse_recompute(&f);
   output_list out = {.arena = arena, .groups = VT_NEW_ARRAY(arena, vt_group, f.op_count)};
   emit_all(&f, &out);
   *out_groups = out.groups;

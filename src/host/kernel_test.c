@@ -674,6 +674,78 @@ static void threads_do_not_matter(void **state) {
   vt_module_destroy(m.module);
 }
 
+// ---- Values that a later group computes again (fuse_recompute.c). A reverse, which no group
+// takes, lies between the groups as a dot does in a training step.
+
+static vt_value *turned(maker m, vt_value *x) {
+  vt_value *v = vt_build(m.func, NULL, VT_OP_REVERSE, NULL, x->type, 1, &x);
+  vt_op_set_ints(v->op, VT_ATTR_DIMENSIONS, 1, (int64_t[]){0});
+  return v;
+}
+
+static void forward_and_backward(void **state) {
+  (void)state;
+  maker m = new_maker();
+  vt_value *given = param(m, VT_F32, DIMS(600, 1024)), *mean = param(m, VT_F32, DIMS(1024));
+  vt_value *x = turned(m, given); // what a dot would leave
+  vt_value *centred = binary(m, VT_OP_SUBTRACT, x, broadcast(m, mean, x->type, DIMS(1)));
+  vt_value *positive = compare(m, VT_CMP_GT, centred, splat(m, 0, x->type));
+  vt_value *t = unary(m, VT_OP_TANH, centred);
+  vt_value *y = turned(m, binary(m, VT_OP_MULTIPLY, t, centred));
+  vt_value *slope = binary(m, VT_OP_MULTIPLY, t, t);
+  vt_value *g = choose(m, positive, binary(m, VT_OP_MULTIPLY, y, slope), centred);
+  RETURNS(m, g, reduce(m, VT_OP_MAXIMUM, -INFINITY, g, DIMS(0)));
+  vt_arena arena = {0};
+  vt_group *groups;
+  uint32_t count, loops = 0;
+  assert_null(vt_host_fuse(m.func, NULL, &arena, &groups, &count));
+  for (uint32_t i = 0; i < count; i++) {
+    if (!groups[i].nest) continue;
+    if (!loops++) assert_int_equal(groups[i].output_count, 1); // the product; not t, not the mask
+  }
+  assert_int_equal(loops, 2);
+  vt_arena_free(&arena);
+  check(m, PLAIN, 4, 0, 16);
+}
+
+static vt_value *random_op(maker m, vt_value **made, int count) {
+  static const vt_opcode binaries[] = {VT_OP_ADD, VT_OP_MULTIPLY, VT_OP_SUBTRACT, VT_OP_MAXIMUM};
+  vt_value *x = made[next_random() % (uint64_t)count], *y = made[next_random() % (uint64_t)count];
+  switch (next_random() % 5) {
+  case 0:
+    return unary(m, VT_OP_NEGATE, x);
+  case 1:
+    return choose(m, compare(m, VT_CMP_LT, x, y), y, x);
+  case 2:
+    return convert(m, VT_F32, convert(m, VT_BF16, x));
+  default:
+    return binary(m, binaries[next_random() % 4], x, y);
+  }
+}
+
+static void random_halves(void **state) {
+  (void)state;
+  for (int trial = 0; trial < 24; trial++) {
+    maker m = new_maker();
+    vt_type like = make_type(m, VT_F32, DIMS(520, 256));
+    vt_value *made[64], *results[3];
+    int count = 0;
+    made[count++] = turned(m, param(m, VT_F32, DIMS(520, 256)));
+    made[count++] = broadcast(m, param(m, VT_F32, DIMS(256)), like, DIMS(1));
+    made[count++] = broadcast(m, param(m, VT_F32, DIMS(520)), like, DIMS(0));
+    for (int part = 0; part < 3; part++) {
+      for (int i = 0; i < 8; i++, count++) made[count] = random_op(m, made, count);
+      results[part] = reduce(m, VT_OP_MAXIMUM, -INFINITY, made[count - 1], DIMS(part % 2));
+      made[count] = turned(m, made[count - 1 - (int)(next_random() % 4)]);
+      count++;
+    }
+    RETURNS(m, results[0], results[1], results[2], made[count - 1]);
+    outcome o = run_both(m, SPECIAL, false);
+    assert_true(o.worst == 0);
+    vt_module_destroy(m.module);
+  }
+}
+
 // ---- Single ops with precompiled kernels.
 
 static vt_value *op_with_ints(maker m, vt_opcode code, vt_type type, int operands,
@@ -854,6 +926,8 @@ int main(void) {
       cmocka_unit_test(argmax),
       cmocka_unit_test(other_reducers),
       cmocka_unit_test(threads_do_not_matter),
+      cmocka_unit_test(forward_and_backward),
+      cmocka_unit_test(random_halves),
       cmocka_unit_test(transposes),
       cmocka_unit_test(slices_and_pads),
       cmocka_unit_test(dynamic_slices),

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// fuse_recompute.c - what a later group computes again instead of reading it.
+//
+// The forward half of a training step leaves values for the backward half: x - mean, tanh(x), the
+// mask of a relu. Most are a few cheap ops away from something that stays in memory anyway, and an
+// array that does not fit the caches costs more to write and read back than those ops do. So, from
+// the last value to the first: where every group that reads a value can compute it from what it
+// reads already, or from one other array of no more bytes, each gets its own copy of the ops and
+// the value is not written. Bits do not change: the same ops run on the same inputs.
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/fuser.h"
+
+enum { MIN_BYTES = 512 << 10, MAX_READERS = 3, SMALL_SHARE = 8 };
+// Cycles of a vector of elements that a byte of each is worth: written with the line fetched first,
+// and read once. The cost classes of ops in the same unit.
+enum { CYCLES_PER_BYTE = 6, MEDIUM_CYCLES = 8, EXPENSIVE_CYCLES = 16 };
+
+typedef struct reader {
+  vt_trial now, then; // the group as it is, and with the copies
+  vt_index_list added;
+} reader;
+
+typedef struct search {
+  vt_fuser *f;
+  const vt_value *target;
+  int32_t from; // the group that writes target
+  uint32_t reader_count;
+  reader readers[MAX_READERS];
+} search;
+
+static bool has_index(uint32_t count, const uint32_t *list, uint32_t index) {
+  for (uint32_t i = 0; i < count; i++)
+    if (list[i] == index) return true;
+  return false;
+}
+
+static bool has_value(uint32_t count, vt_value *const *list, const vt_value *value) {
+  for (uint32_t i = 0; i < count; i++)
+    if (list[i] == value) return true;
+  return false;
+}
+
+static vt_trial trial_of(vt_fuser *f, int32_t group) {
+  const vt_work_group *g = &f->groups.data[group];
+  return (vt_trial){.home = group, .count = g->count, .ops = g->ops};
+}
+
+static int64_t bytes_of(const vt_value *value) {
+  return vt_type_bytes(value->type);
+}
+
+// ---- Who reads the value.
+
+static bool add_reader(search *s, int32_t group) {
+  if (group == VT_GONE || group == s->from) return true;
+  if (group == VT_NO_GROUP) return false;
+  for (uint32_t i = 0; i < s->reader_count; i++)
+    if (s->readers[i].now.home == group) return true;
+  const vt_work_group *g = &s->f->groups.data[group];
+  if (has_index(g->count, g->ops, vt_fuse_index(s->target->op))) return true; // its own copy
+  if (s->reader_count == MAX_READERS) return false;
+  s->readers[s->reader_count++] = (reader){.now = trial_of(s->f, group)};
+  return true;
+}
+
+// False when something other than a few loop groups reads the value, directly or through views.
+static bool find_readers(search *s, const vt_value *value) {
+  vt_fuser *f = s->f;
+  if (f->returned[value->id]) return false;
+  for (uint32_t u = f->user_start[value->id]; u < f->user_start[value->id + 1]; u++) {
+    vt_fuse_op *user = &f->ops[f->users[u]];
+    if (user->kind == VT_FUSE_VIEW) {
+      if (user->blocked || !find_readers(s, &user->op->results[0])) return false;
+      continue;
+    }
+    if (!add_reader(s, user->group)) return false;
+    for (size_t i = 0; i < user->copies.size; i++)
+      if (!add_reader(s, user->copies.data[i])) return false;
+  }
+  return true;
+}
+
+// ---- What it is computed from.
+
+static int64_t cycles_of(const search *s, const vt_op *op) {
+  if (vt_type_elements(op->results[0].type) * SMALL_SHARE <= vt_type_elements(s->target->type))
+    return 0;
+  switch (vt_op_info_get(op->code)->cost) {
+  case VT_COST_FREE:
+  case VT_COST_CHEAP:
+    return 1;
+  case VT_COST_MEDIUM:
+    return MEDIUM_CYCLES;
+  default:
+    return EXPENSIVE_CYCLES;
+  }
+}
+
+// Lists the ops between `value` and what the reader can load; false when that is not worth it.
+static bool walk(search *s, reader *r, const vt_value *value, int64_t *cycles, int64_t *bytes) {
+  vt_fuser *f = s->f;
+  if (value != s->target && has_value(r->now.input_count, r->now.inputs, value)) return true;
+  vt_fuse_op *state = value->op ? vt_fuse_state(f, value->op) : NULL;
+  bool small = bytes_of(value) * SMALL_SHARE <= bytes_of(s->target);
+  bool inside = state && state->kind == VT_FUSE_LOOP && state->group == s->from &&
+                value->op->code != VT_OP_REDUCE;
+  bool view = state && state->kind == VT_FUSE_VIEW;
+  if (!inside && !view) {
+    // In memory: what the group itself reads, or a small result of it.
+    if (!state) return small; // a large parameter may be about to be overwritten
+    if (state->group == s->from && !has_value(r->then.output_count, r->then.outputs, value))
+      return false;
+    if (state->group == VT_GONE) return false;
+    *bytes += small ? 0 : bytes_of(value);
+    return small || *bytes <= bytes_of(s->target);
+  }
+  uint32_t index = vt_fuse_index(value->op);
+  if (view ? state->blocked : value->op->result_count != 1) return false;
+  if (has_index((uint32_t)r->added.size, r->added.data, index)) return true;
+  if (!view) {
+    if (has_index(r->now.count, r->now.ops, index)) return true;
+    *cycles += cycles_of(s, value->op);
+    if (*cycles > bytes_of(s->target) * CYCLES_PER_BYTE / vt_type_elements(s->target->type))
+      return false;
+  }
+  vt_array_push_in(&f->trial, &r->added, index);
+  for (uint32_t k = 0; k < value->op->operand_count; k++)
+    if (!walk(s, r, value->op->operands[k], cycles, bytes)) return false;
+  return true;
+}
+
+static int compare_index(const void *a, const void *b) {
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  return (x > y) - (x < y);
+}
+
+// Whether some input of the set is the target or a view of it.
+static bool still_reads(const vt_fuser *f, const vt_trial *t, const vt_value *target) {
+  for (uint32_t i = 0; i < t->input_count; i++) {
+    const vt_value *value = t->inputs[i];
+    while (value != target && value->op && f->ops[vt_fuse_index(value->op)].kind == VT_FUSE_VIEW &&
+           value->op->operand_count)
+      value = value->op->operands[0];
+    if (value == target) return true;
+  }
+  return false;
+}
+
+static bool try_reader(search *s, reader *r, const vt_trial *from) {
+  vt_fuser *f = s->f;
+  int64_t cycles = 0, bytes = 0;
+  if (!vt_fuse_try(f, &f->trial, &r->now)) return false;
+  r->then.outputs = from->outputs, r->then.output_count = from->output_count;
+  if (!walk(s, r, s->target, &cycles, &bytes)) return false;
+  // The write is saved once, the ops are repeated by each reader and in each pass over its rows.
+  int64_t repeats = (int64_t)s->reader_count * r->now.nest->stage_count;
+  int64_t worth = bytes_of(s->target) * CYCLES_PER_BYTE / vt_type_elements(s->target->type);
+  if (cycles * 3 * repeats > worth * (2 + (int64_t)s->reader_count)) return false;
+  qsort(r->added.data, r->added.size, sizeof *r->added.data, compare_index);
+  r->then = r->now;
+  vt_fuse_merge_lists(&f->trial, &r->then, (uint32_t)r->added.size, r->added.data);
+  return vt_fuse_try(f, &f->trial, &r->then) && !still_reads(f, &r->then, s->target);
+}
+
+// ---- The change.
+
+static void set_ops(vt_fuser *f, int32_t group, uint32_t count, const uint32_t *ops) {
+  vt_work_group *g = &f->groups.data[group];
+  g->ops = VT_NEW_ARRAY(&f->scratch, uint32_t, count);
+  g->count = count;
+  memcpy(g->ops, ops, sizeof *ops * count);
+}
+
+static void add_copies(search *s, const reader *r) {
+  for (size_t i = 0; i < r->added.size; i++) {
+    vt_fuse_op *state = &s->f->ops[r->added.data[i]];
+    if (state->kind == VT_FUSE_LOOP)
+      vt_array_push_in(&s->f->scratch, &state->copies, (uint32_t)r->now.home);
+  }
+  set_ops(s->f, r->now.home, r->then.count, r->then.ops);
+}
+
+static void take_back(search *s, const reader *r) {
+  for (size_t i = 0; i < r->added.size; i++) {
+    vt_fuse_op *state = &s->f->ops[r->added.data[i]];
+    if (state->kind == VT_FUSE_LOOP) state->copies.size--;
+  }
+  set_ops(s->f, r->now.home, r->now.count, r->now.ops);
+}
+
+static void forget_copy(vt_fuse_op *state, uint32_t group) {
+  for (size_t i = 0; i < state->copies.size; i++)
+    if (state->copies.data[i] == group)
+      state->copies.data[i--] = state->copies.data[--state->copies.size];
+}
+
+// Leaves out of a group what only served values that it no longer writes.
+static void prune(vt_fuser *f, vt_trial *t) {
+  uint32_t kept = t->count;
+  uint32_t *ops = VT_NEW_ARRAY(&f->trial, uint32_t, t->count);
+  f->visit++; // marks what is used
+  for (uint32_t i = 0; i < t->output_count; i++)
+    vt_fuse_state(f, t->outputs[i]->op)->visit = f->visit;
+  for (uint32_t i = t->count; i-- > 0;) {
+    vt_fuse_op *state = &f->ops[t->ops[i]];
+    if (state->visit != f->visit) {
+      if (state->group == t->home)
+        state->group = VT_GONE, state->emitted = true;
+      else
+        forget_copy(state, (uint32_t)t->home);
+      continue;
+    }
+    ops[--kept] = t->ops[i];
+    for (uint32_t k = 0; k < state->op->operand_count; k++)
+      if (state->op->operands[k]->op)
+        vt_fuse_state(f, state->op->operands[k]->op)->visit = f->visit;
+  }
+  set_ops(f, t->home, t->count - kept, ops + kept);
+  f->groups.data[t->home].dead = kept == t->count;
+}
+
+static void recompute(vt_fuser *f, uint32_t index) {
+  vt_fuse_op *state = &f->ops[index];
+  search s = {.f = f, .target = &state->op->results[0], .from = state->group};
+  if (!find_readers(&s, s.target) || !s.reader_count) return;
+  vt_trial from = trial_of(f, s.from);
+  if (!vt_fuse_try(f, &f->trial, &from)) return;
+  for (uint32_t i = 0; i < s.reader_count; i++)
+    if (!try_reader(&s, &s.readers[i], &from)) return;
+  for (uint32_t i = 0; i < s.reader_count; i++) add_copies(&s, &s.readers[i]);
+  vt_trial rest = trial_of(f, s.from);
+  if (vt_fuse_try(f, &f->trial, &rest) || rest.output_count == 0)
+    prune(f, &rest);
+  else
+    for (uint32_t i = 0; i < s.reader_count; i++) take_back(&s, &s.readers[i]);
+}
+
+void vt_fuse_recompute(vt_fuser *f) {
+  for (uint32_t i = f->op_count; i-- > 0;) {
+    const vt_fuse_op *state = &f->ops[i];
+    if (state->kind != VT_FUSE_LOOP || state->group < 0 || state->op->code == VT_OP_REDUCE ||
+        state->op->result_count != 1 || bytes_of(&state->op->results[0]) < MIN_BYTES)
+      continue;
+    recompute(f, i);
+    vt_arena_reset(&f->trial);
+  }
+}
