@@ -12,9 +12,7 @@ static vt_op *def_of(const vt_value *value, vt_opcode code) {
   return value->op && value->op->code == code ? value->op : NULL;
 }
 
-// The value is a constant whose every element is the number `wanted`. Only f32, bf16, f64 and
-// integers.
-static bool is_splat_of(const vt_value *value, double wanted) {
+bool vt_is_splat_of(const vt_value *value, double wanted) {
   const vt_op *op = def_of(value, VT_OP_CONSTANT);
   while (!op) {
     const vt_op *broadcast = def_of(value, VT_OP_BROADCAST_IN_DIM);
@@ -164,35 +162,35 @@ static vt_value *simplify_binary(vt_op *op) {
   vt_value *a = op->operands[0], *b = op->operands[1];
   switch (op->code) {
   case VT_OP_MULTIPLY:
-    if (is_splat_of(b, 1) && b->type.dtype != VT_PRED) return a;
-    if (is_splat_of(a, 1) && a->type.dtype != VT_PRED) return b;
+    if (vt_is_splat_of(b, 1) && b->type.dtype != VT_PRED) return a;
+    if (vt_is_splat_of(a, 1) && a->type.dtype != VT_PRED) return b;
     return NULL;
   case VT_OP_DIVIDE:
-    return is_splat_of(b, 1) ? a : NULL;
+    return vt_is_splat_of(b, 1) ? a : NULL;
   case VT_OP_SUBTRACT:
-    return is_splat_of(b, 0) && vt_dtype_is_integer(a->type.dtype) ? a : NULL;
+    return vt_is_splat_of(b, 0) && vt_dtype_is_integer(a->type.dtype) ? a : NULL;
   case VT_OP_ADD:
     if (!vt_dtype_is_integer(a->type.dtype)) return NULL;
-    return is_splat_of(b, 0) ? a : is_splat_of(a, 0) ? b : NULL;
+    return vt_is_splat_of(b, 0) ? a : vt_is_splat_of(a, 0) ? b : NULL;
   case VT_OP_AND:
     if (a == b) return a;
     if (a->type.dtype != VT_PRED) return NULL;
-    return is_splat_of(b, 1) || is_splat_of(a, 0)   ? a
-           : is_splat_of(a, 1) || is_splat_of(b, 0) ? b
+    return vt_is_splat_of(b, 1) || vt_is_splat_of(a, 0)   ? a
+           : vt_is_splat_of(a, 1) || vt_is_splat_of(b, 0) ? b
                                                     : NULL;
   case VT_OP_OR:
     if (a == b) return a;
-    if (a->type.dtype != VT_PRED) return is_splat_of(b, 0) ? a : is_splat_of(a, 0) ? b : NULL;
-    return is_splat_of(b, 0) || is_splat_of(a, 1)   ? a
-           : is_splat_of(a, 0) || is_splat_of(b, 1) ? b
+    if (a->type.dtype != VT_PRED) return vt_is_splat_of(b, 0) ? a : vt_is_splat_of(a, 0) ? b : NULL;
+    return vt_is_splat_of(b, 0) || vt_is_splat_of(a, 1)   ? a
+           : vt_is_splat_of(a, 0) || vt_is_splat_of(b, 1) ? b
                                                     : NULL;
   case VT_OP_XOR:
     if (a->type.dtype == VT_PRED) return NULL;
-    return is_splat_of(b, 0) ? a : is_splat_of(a, 0) ? b : NULL;
+    return vt_is_splat_of(b, 0) ? a : vt_is_splat_of(a, 0) ? b : NULL;
   case VT_OP_SHIFT_LEFT:
   case VT_OP_SHIFT_RIGHT_LOGICAL:
   case VT_OP_SHIFT_RIGHT_ARITHMETIC:
-    return is_splat_of(b, 0) ? a : NULL;
+    return vt_is_splat_of(b, 0) ? a : NULL;
   default:
     return NULL;
   }
@@ -200,8 +198,8 @@ static vt_value *simplify_binary(vt_op *op) {
 
 static vt_value *simplify_select(vt_op *op) {
   if (op->operands[1] == op->operands[2]) return op->operands[1];
-  if (is_splat_of(op->operands[0], 1)) return op->operands[1];
-  if (is_splat_of(op->operands[0], 0)) return op->operands[2];
+  if (vt_is_splat_of(op->operands[0], 1)) return op->operands[1];
+  if (vt_is_splat_of(op->operands[0], 0)) return op->operands[2];
   vt_op *negated = def_of(op->operands[0], VT_OP_NOT);
   if (negated) {
     vt_value *on_true = op->operands[1];

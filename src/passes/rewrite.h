@@ -32,6 +32,10 @@ static inline void vt_rewrite_returns(vt_func *func) {
 typedef vt_status vt_func_visitor(vt_func *func, void *user);
 vt_status vt_rewrite_each_func(vt_module *module, vt_func_visitor *visit, void *user) VT_CHECKED;
 
+// The value is a constant whose every element is the number `wanted`. Only f32, f64 and integers.
+// (opt_simplify.c)
+bool vt_is_splat_of(const vt_value *value, double wanted);
+
 // True when the op must stay where it is even if nobody uses its results.
 bool vt_op_has_effect(const vt_op *op);
 

@@ -55,3 +55,38 @@ def test_wide_types():
         print(jax.devices()[0].platform)
     """
     assert run_python(code).stdout.strip() in ("tpu", "cpu")
+
+
+def grads_of_pooled_relu(window, stride, padding, x, scale):
+    """Max pooling of relu(x) and both gradients; a scaled copy makes the pooled values matter."""
+
+    def loss(x):
+        pooled = jax.lax.reduce_window(jax.nn.relu(x), -jnp.inf, jax.lax.max, window, stride, padding)
+        return jnp.sum(pooled * scale[: pooled.size].reshape(pooled.shape)), pooled
+
+    return jax.value_and_grad(loss, has_aux=True)(x)
+
+
+@pytest.mark.parametrize("window,stride,padding", [((1, 2, 2, 1), (1, 2, 2, 1), "VALID"), ((1, 3, 3, 1), (1, 2, 2, 1), "SAME"),
+                                                   ((1, 3, 2, 1), (1, 1, 2, 1), "VALID"), ((1, 1, 1, 1), (1, 2, 2, 1), "VALID")])
+def test_pooling_of_relu(window, stride, padding):
+    # Small integers: ties in most windows, windows without a positive number in some.
+    x = np.random.default_rng(0).integers(-3, 3, (4, 24, 24, 32)).astype(np.float32)
+    x[0, :6] = -1
+    x[1, 3, 3, 0] = np.inf
+    same_as_cpu(lambda x: grads_of_pooled_relu(window, stride, padding, x, jnp.arange(1, 80_000.0) % 17), x, rtol=1e-6)
+
+
+def test_pooling_of_relu_reads_the_array_once():
+    def forward(x):
+        return jax.lax.reduce_window(jax.nn.relu(x), -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    text = jax.jit(forward).lower(np.zeros((8, 24, 24, 32), np.float32)).compile().as_text()
+    assert "f32[8,12,12,32]{3,2,1,0} maximum(" in text
+    assert "f32[8,24,24,32]{3,2,1,0} maximum(" not in text
+
+
+def test_text_of_a_program_with_a_large_constant():
+    table = np.random.default_rng(0).normal(size=(100, 7)).astype(np.float32)
+    compiled = jax.jit(lambda x: x @ table).lower(np.zeros((3, 100), np.float32)).compile()
+    assert "f32[100,7]" in compiled.as_text()
