@@ -107,10 +107,9 @@ static vt_status write_out_all(vt_module *module, vt_func *func, int32_t devices
 }
 
 vt_status vt_executable_text(const vt_executable *executable, vt_text *out_text) {
-  enum { LARGEST_LITERAL = 64 };
   const vt_module *optimised = vt_program_module(executable->program);
   if (!module_has_manual(optimised)) {
-    vt_module_print(optimised, LARGEST_LITERAL, out_text);
+    vt_module_print(optimised, -1, out_text);
     return VT_OK;
   }
   vt_module *module = NULL;
@@ -118,7 +117,7 @@ vt_status vt_executable_text(const vt_executable *executable, vt_text *out_text)
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < module->func_count && !st; i++)
     st = write_out_all(module, module->funcs[i], executable->info.partitions);
-  if (!st) vt_module_print(module, LARGEST_LITERAL, out_text);
+  if (!st) vt_module_print(module, -1, out_text);
   vt_module_destroy(module);
   return st;
 }

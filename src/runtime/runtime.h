@@ -166,7 +166,7 @@ vt_executable *vt_executable_retain(vt_executable *executable);
 void vt_executable_release(vt_executable *executable); // accepts NULL
 const vt_executable_info *vt_executable_get(const vt_executable *executable);
 const vt_module *vt_executable_module(const vt_executable *executable);
-// The program as StableHLO text without manual regions. Large constants are elided.
+// The program as StableHLO text without manual regions. Constants are whole: readers parse it.
 vt_status vt_executable_text(const vt_executable *executable, vt_text *out_text) VT_CHECKED;
 
 // What runs beside one execution: host callbacks. `destroy` is called once, when the run is over.
