@@ -177,13 +177,13 @@ static vt_value *simplify_binary(vt_op *op) {
     if (a->type.dtype != VT_PRED) return NULL;
     return vt_is_splat_of(b, 1) || vt_is_splat_of(a, 0)   ? a
            : vt_is_splat_of(a, 1) || vt_is_splat_of(b, 0) ? b
-                                                    : NULL;
+                                                          : NULL;
   case VT_OP_OR:
     if (a == b) return a;
     if (a->type.dtype != VT_PRED) return vt_is_splat_of(b, 0) ? a : vt_is_splat_of(a, 0) ? b : NULL;
     return vt_is_splat_of(b, 0) || vt_is_splat_of(a, 1)   ? a
            : vt_is_splat_of(a, 0) || vt_is_splat_of(b, 1) ? b
-                                                    : NULL;
+                                                          : NULL;
   case VT_OP_XOR:
     if (a->type.dtype == VT_PRED) return NULL;
     return vt_is_splat_of(b, 0) ? a : vt_is_splat_of(a, 0) ? b : NULL;
