@@ -202,6 +202,44 @@ static void loops_lose_what_does_not_change(void **state) {
   vt_module_destroy(w.module);
 }
 
+static void loops_make_what_costs_nothing(void **state) {
+  (void)state;
+  world w = begin();
+  vt_type s32 = tensor(w, VT_S32, 0, 0, 0, 0), wide = tensor(w, VT_F32, 2, 256, 128, 0);
+  vt_value *n = vt_func_add_param(w.main, s32);
+  vt_value *x = vt_func_add_param(w.main, wide);
+  vt_value *row = vt_func_add_param(w.main, tensor(w, VT_F32, 1, 128, 0, 0));
+  vt_value *rows = op1(w, VT_OP_BROADCAST_IN_DIM, wide, row);
+  vt_op_set_ints(rows->op, VT_ATTR_BROADCAST_DIMENSIONS, 1, (int64_t[]){1});
+  vt_value *inputs[] = {n, x, splat(w, wide, 3), rows};
+  vt_type types[] = {s32, wide, wide, wide};
+  vt_op *loop = vt_op_create(w.main, VT_OP_WHILE, NULL, 4, inputs, 4, types, 2);
+  vt_func *condition = vt_func_create(w.module, ""), *body = vt_func_create(w.module, "");
+  vt_value *c[4], *b[4];
+  for (int i = 0; i < 4; i++) c[i] = vt_func_add_param(condition, types[i]);
+  for (int i = 0; i < 4; i++) b[i] = vt_func_add_param(body, types[i]);
+  vt_value *less = vt_build(condition, NULL, VT_OP_COMPARE, NULL, tensor(w, VT_PRED, 0, 0, 0, 0), 2,
+                            (vt_value *[]){c[0], c[0]});
+  vt_op_set_i64(less->op, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_NE);
+  vt_op_set_i64(less->op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_SIGNED);
+  vt_func_set_returns(condition, 1, &less);
+  vt_value *sum = vt_build(body, NULL, VT_OP_ADD, NULL, wide, 2, (vt_value *[]){b[1], b[2]});
+  vt_value *product =
+      vt_build(body, NULL, VT_OP_MULTIPLY, NULL, wide, 2, (vt_value *[]){sum, b[3]});
+  vt_func_set_returns(body, 4, (vt_value *[]){b[0], product, b[2], b[3]});
+  loop->regions[0] = condition, loop->regions[1] = body;
+  vt_op_append(w.main, loop);
+  vt_value *result = &loop->results[1];
+  finish(w, 1, &result, NULL);
+  assert_int_equal(count_ops(w.main, VT_OP_BROADCAST_IN_DIM), 0);
+  assert_int_equal(count_ops(w.main, VT_OP_CONSTANT), 0);
+  const vt_op *left = w.main->last;
+  assert_int_equal(left->capture_count, 2); // n, and the row
+  assert_int_equal(count_ops(left->regions[1], VT_OP_BROADCAST_IN_DIM), 1);
+  assert_int_equal(count_ops(left->regions[1], VT_OP_CONSTANT), 1);
+  vt_module_destroy(w.module);
+}
+
 static void calls_become_bodies_and_dead_code_goes(void **state) {
   (void)state;
   world w = begin();
@@ -239,6 +277,7 @@ int main(void) {
       cmocka_unit_test(adding_zero_stays),
       cmocka_unit_test(default_dots_round_their_operands_once),
       cmocka_unit_test(loops_lose_what_does_not_change),
+      cmocka_unit_test(loops_make_what_costs_nothing),
       cmocka_unit_test(calls_become_bodies_and_dead_code_goes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
