@@ -6,6 +6,8 @@
 //   transpose(dot_general(a, b)) -> dot_general(b, a)    when it swaps the free dimensions
 //   convolution(transpose(x)), convolution(reverse(k)), transpose(convolution) -> dimension
 //   numbers, reversal
+//   convolution of one pixel over a dilated input (the gradient of a strided one) ->
+//   pad(convolution)
 // The dot or convolution under a transpose stays for its other users; without any, dce drops it.
 #include <string.h>
 
@@ -183,6 +185,51 @@ static vt_value *transposed_conv(vt_op *op) {
   return &copy->results[0];
 }
 
+static bool all_equal(const int64_t *numbers, uint32_t count, int64_t value) {
+  for (uint32_t i = 0; i < count; i++)
+    if (numbers[i] != value) return false;
+  return true;
+}
+
+// Where the kernel is one pixel, the zeros between and around the input's pixels come out as zeros.
+static vt_value *undilated_conv(vt_op *op) {
+  uint32_t count;
+  const int64_t *dilation = vt_attr_ints(op, VT_ATTR_LHS_DILATION, &count);
+  const int64_t *out = vt_attr_ints(op, VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS, NULL);
+  const int64_t *in = vt_attr_ints(op, VT_ATTR_INPUT_SPATIAL_DIMENSIONS, NULL);
+  const int64_t *kernel = vt_attr_ints(op, VT_ATTR_KERNEL_SPATIAL_DIMENSIONS, NULL);
+  const int64_t *padding = vt_attr_ints(op, VT_ATTR_PADDING, NULL);
+  if (all_equal(dilation, count, 1) ||
+      !all_equal(vt_attr_ints(op, VT_ATTR_WINDOW_STRIDES, NULL), count, 1))
+    return NULL;
+  vt_type type = op->results[0].type;
+  vt_arena *arena = &op->func->module->arena;
+  int64_t dims[VT_MAX_RANK], ones[VT_MAX_RANK], zeros[2 * VT_MAX_RANK] = {0};
+  int64_t low[VT_MAX_RANK] = {0}, high[VT_MAX_RANK] = {0}, between[VT_MAX_RANK] = {0};
+  memcpy(dims, type.dims, sizeof *dims * (size_t)type.rank);
+  for (uint32_t i = 0; i < count; i++) {
+    if (op->operands[1]->type.dims[kernel[i]] != 1) return NULL;
+    ones[i] = 1;
+    dims[out[i]] = op->operands[0]->type.dims[in[i]];
+    low[out[i]] = padding[2 * i];
+    high[out[i]] = padding[2 * i + 1];
+    between[out[i]] = dilation[i] - 1;
+  }
+  vt_op *dense =
+      copy_with_attrs(op, op, 2, op->operands, vt_type_make(arena, type.dtype, type.rank, dims));
+  vt_op_set_ints(dense, VT_ATTR_LHS_DILATION, count, ones);
+  vt_op_set_ints(dense, VT_ATTR_PADDING, 2 * count, zeros);
+  vt_literal *zero = VT_NEW(arena, vt_literal);
+  *zero = (vt_literal){vt_type_make(arena, type.dtype, 0, NULL), vt_arena_push(arena, 16), true};
+  vt_value *padded =
+      vt_build(op->func, op, VT_OP_PAD, op->loc, type, 2,
+               (vt_value *[]){&dense->results[0], vt_build_constant(op->func, op, op->loc, zero)});
+  vt_op_set_ints(padded->op, VT_ATTR_EDGE_PADDING_LOW, (uint32_t)type.rank, low);
+  vt_op_set_ints(padded->op, VT_ATTR_EDGE_PADDING_HIGH, (uint32_t)type.rank, high);
+  vt_op_set_ints(padded->op, VT_ATTR_INTERIOR_PADDING, (uint32_t)type.rank, between);
+  return padded;
+}
+
 static vt_status canonical_func(vt_func *func, void *user) {
   bool *changed = user;
   vt_arena scratch = {0};
@@ -203,8 +250,11 @@ static vt_status canonical_func(vt_func *func, void *user) {
       replacement = dimension_size(op);
       break;
     case VT_OP_DOT_GENERAL:
+      absorb_operands(op, changed);
+      break;
     case VT_OP_CONVOLUTION:
       absorb_operands(op, changed);
+      replacement = undilated_conv(op);
       break;
     case VT_OP_TRANSPOSE:
       if (!under || under->results[0].id < 0 || uses[under->results[0].id] != 1) break;

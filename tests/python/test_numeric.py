@@ -90,3 +90,14 @@ def test_text_of_a_program_with_a_large_constant():
     table = np.random.default_rng(0).normal(size=(100, 7)).astype(np.float32)
     compiled = jax.jit(lambda x: x @ table).lower(np.zeros((3, 100), np.float32)).compile()
     assert "f32[100,7]" in compiled.as_text()
+
+
+@pytest.mark.parametrize("padding", [((0, 0), (0, 1)), ((1, 2), (0, 0)), ((-1, 0), (0, -2))])
+def test_convolution_of_one_pixel_over_a_dilated_input(padding):
+    x, kernel = random_array((2, 5, 6, 24)), random_array((1, 1, 24, 40), seed=1)
+
+    def convolve(x, kernel):
+        return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, lhs_dilation=(2, 3),
+                                            dimension_numbers=("NHWC", "HWIO", "NHWC"), precision="highest")
+
+    same_as_cpu(convolve, x, kernel, rtol=1e-5, atol=1e-5)
