@@ -258,7 +258,7 @@ vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *ou
   if (!k->parallel) {
     for (int64_t task = 0; task < tasks; task++) run_task(k, args, scratch, task);
   } else {
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(dynamic)
     for (int64_t task = 0; task < tasks; task++) run_task(k, args, scratch, task);
   }
   if (k->accumulator_count) combine_all(k, scratch, outputs);

@@ -12,6 +12,7 @@
 
 enum { TILE = 64 };
 static const int64_t PARALLEL_BYTES = 128 << 10;
+enum { SHARES = 64 }; // pieces that a loop is handed out in, so that a slow core takes fewer
 
 // ---- Boxes.
 
@@ -138,7 +139,8 @@ void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
           rows = turned >= 0 ? box->dims[turned] : 1;
   int64_t tiles = turned >= 0 ? (rows + TILE - 1) / TILE : 1;
   int64_t bytes = outer * rows * columns * box->bytes;
-#pragma omp parallel for schedule(static) if (bytes > PARALLEL_BYTES && outer * tiles > 1)
+#pragma omp parallel for schedule(                                                                 \
+        dynamic, 1 + outer * tiles / SHARES) if (bytes > PARALLEL_BYTES && outer * tiles > 1)
   for (int64_t item = 0; item < outer * tiles; item++) {
     int64_t to_at, from_at;
     locate(box, item / tiles, skip, &to_at, &from_at);
@@ -166,7 +168,7 @@ static void copy_large(const vt_box *box, void *to, const void *from) {
     vt_box_copy(box, to, from);
     return;
   }
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(dynamic)
   for (int64_t at = 0; at < bytes; at += PIECE)
     memcpy((char *)to + at, (const char *)from + at,
            (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
