@@ -1,38 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// catalogue.c - lookups in catalogue.def.
+// catalogue.c - lookups in catalogue.def and in the slices of src/chip.
 #include "cloud/catalogue.h"
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#define ACCELERATOR(name, family, chips, topology, per_vm, vms)
 #define OFFER(zone, family, scope)
 #define PRICE(family, scope, region, on_demand, spot)
-#define FAMILY(name, type, word, cores, pci, files, vcpus, ram, capacity)
+#define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity)
 #define IMAGE(version, families)
+
+// What the chip tables say: only their data is used here, nothing of src/chip is linked.
+enum {
+#define CHIP(id, ...) chip_##id,
+#include "chip/chips.def"
+#undef CHIP
+  chip_count
+};
+static const struct chip {
+  int cores, dims;
+  int64_t hbm_bytes;
+} chips[chip_count] = {
+#define CHIP(id, kind, topology, cores, devices, dims, hbm, ...) {cores, dims, hbm},
+#include "chip/chips.def"
+#undef CHIP
+};
+static const struct slice {
+  const char *name;
+  int chip, chips, x, y, z, chips_per_vm, vms;
+} slices[] = {
+#define SLICE(name, chip, chips, x, y, z, wx, wy, wz, per_vm, vms, source)                         \
+  {name, chip_##chip, chips, x, y, z, per_vm, vms},
+#include "chip/slices.def"
+#undef SLICE
+};
 
 enum {
 #undef FAMILY
-#define FAMILY(name, type, word, cores, pci, files, vcpus, ram, capacity) family_##name,
+#define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity) family_##name,
 #include "cloud/catalogue.def"
   family_count
 };
-static const vt_family families[] = {
+static const int family_chips[] = {
 #undef FAMILY
-#define FAMILY(name, type, word, cores, pci, files, vcpus, ram, capacity)                          \
-  {#name, type, word, cores, pci, files, vcpus, ram, capacity},
+#define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity) chip_##chip,
 #include "cloud/catalogue.def"
-#undef FAMILY
-#define FAMILY(name, type, word, cores, pci, files, vcpus, ram, capacity)
 };
-static const vt_accelerator accelerators[] = {
-#undef ACCELERATOR
-#define ACCELERATOR(name, family, chips, topology, per_vm, vms)                                    \
-  {name, &families[family_##family], chips, topology, per_vm, vms},
+static vt_family families[] = {
+#undef FAMILY
+#define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity)                           \
+  {#name, type, word, 0, 0, pci, files, vcpus, ram, capacity},
 #include "cloud/catalogue.def"
-#undef ACCELERATOR
-#define ACCELERATOR(name, family, chips, topology, per_vm, vms)
+#undef FAMILY
+#define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity)
 };
 static const struct offer {
   const char *zone;
@@ -67,28 +89,55 @@ static const struct image {
 };
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
+// The slices of the families, in the order of slices.def: made once, constant from then on.
+static vt_accelerator accelerators[COUNT(slices)];
+static char topologies[COUNT(slices)][16];
+static int accelerator_count;
+static pthread_once_t made = PTHREAD_ONCE_INIT;
+
+static void make_tables(void) {
+  for (int f = 0; f < family_count; f++) {
+    families[f].cores_per_chip = chips[family_chips[f]].cores;
+    families[f].hbm_bytes = chips[family_chips[f]].hbm_bytes;
+  }
+  for (int i = 0; i < COUNT(slices); i++) {
+    const struct slice *s = &slices[i];
+    int f = 0;
+    while (f < family_count && family_chips[f] != s->chip) f++;
+    if (f == family_count) continue; // not for hire here
+    char *topology = topologies[accelerator_count];
+    int n = snprintf(topology, sizeof *topologies, "%dx%d", s->x, s->y);
+    if (chips[s->chip].dims == 3)
+      snprintf(topology + n, sizeof *topologies - (size_t)n, "x%d", s->z);
+    accelerators[accelerator_count++] =
+        (vt_accelerator){s->name, &families[f], s->chips, topology, s->chips_per_vm, s->vms};
+  }
+}
+
+const vt_family *vt_family_at(int index) {
+  pthread_once(&made, make_tables);
+  return index >= 0 && index < family_count ? &families[index] : NULL;
+}
+
 const vt_family *vt_family_find(const char *name) {
-  for (int i = 0; i < family_count; i++)
+  for (int i = 0; vt_family_at(i); i++)
     if (strcmp(families[i].name, name) == 0) return &families[i];
   return NULL;
 }
 
-const vt_family *vt_family_at(int index) {
-  return index >= 0 && index < family_count ? &families[index] : NULL;
+const vt_accelerator *vt_accelerator_at(int index) {
+  pthread_once(&made, make_tables);
+  return index >= 0 && index < accelerator_count ? &accelerators[index] : NULL;
 }
 
 const vt_accelerator *vt_accelerator_find(const char *name) {
-  for (int i = 0; i < COUNT(accelerators); i++)
+  for (int i = 0; vt_accelerator_at(i); i++)
     if (strcmp(accelerators[i].name, name) == 0) return &accelerators[i];
   return NULL;
 }
 
-const vt_accelerator *vt_accelerator_at(int index) {
-  return index >= 0 && index < COUNT(accelerators) ? &accelerators[index] : NULL;
-}
-
 const vt_accelerator *vt_accelerator_by_shape(const char *type_enum, const char *topology) {
-  for (int i = 0; i < COUNT(accelerators); i++)
+  for (int i = 0; vt_accelerator_at(i); i++)
     if (strcmp(accelerators[i].family->type_enum, type_enum) == 0 &&
         strcmp(accelerators[i].topology, topology) == 0)
       return &accelerators[i];

@@ -2,7 +2,8 @@
 // catalogue.h - what this cloud offers: slice names, where they are, what they cost, which image
 // boots on them.
 //
-// Rows are catalogue.def. All pointers are to constant tables. thread: any.
+// Rows are catalogue.def, and slices.def and chips.def of src/chip for what a slice is. All
+// pointers are to constant tables. thread: any.
 #ifndef VT_CLOUD_CATALOGUE_H
 #define VT_CLOUD_CATALOGUE_H
 
@@ -13,7 +14,9 @@ typedef enum vt_scope { VT_SCOPE_SINGLE = 1, VT_SCOPE_POD = 2, VT_SCOPE_ANY = 3 
 
 typedef struct vt_family {
   const char *name, *type_enum, *quota_word;
-  int cores_per_chip, pci_device;
+  int cores_per_chip;
+  int64_t hbm_bytes; // of a chip
+  int pci_device;
   const char *device_files; // "accel" or "vfio"
   int vcpus, ram_gb;        // of one VM with four chips
   int64_t capacity_chips;   // default of a zone
