@@ -90,6 +90,7 @@ vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
   }
   pthread_mutex_init(&client->lock, NULL);
   vt_executor_init(&client->executor);
+  vt_activity_open(client);
   *out_client = client;
   return VT_OK;
 }

@@ -145,7 +145,9 @@ static void job_run(vt_job *base) {
     vt_run run = {.params = job->param_data,
                   .results = job->result_data,
                   .transfer = job->has_transfer ? &job->transfer.calls : NULL};
+    uint64_t begun = vt_activity_begin();
     st = vt_program_run(job->executable->program, &run);
+    vt_activity_end(begun, job->executable->info.roofline.seconds);
     if (st) st = vt_status_wrap(st, "%s", job->executable->info.name);
   }
   // Memory that only this run held goes before anybody is told: the next run finds it in the pool.

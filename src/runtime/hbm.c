@@ -76,10 +76,12 @@ vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) {
   vt_account *account = &client->accounts[device->id];
   account->in_use += bytes;
   account->allocs++;
+  vt_activity_hbm(bytes);
   if (bytes > account->largest) account->largest = bytes;
   return VT_OK;
 }
 
 void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes) {
   client->accounts[device->id].in_use -= bytes;
+  vt_activity_hbm(-bytes);
 }

@@ -86,6 +86,12 @@ void vt_executor_fini(vt_executor *executor);
 vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline) VT_CHECKED;
 void vt_executor_drain(vt_executor *executor);
 
+// The page of base/activity.h of this process; all of it is nothing where nobody asked for one.
+void vt_activity_open(const vt_client *client);
+uint64_t vt_activity_begin(void);                            // of a run; when, 0 = nobody asks
+void vt_activity_end(uint64_t begun, double device_seconds); // virtual time of the slice
+void vt_activity_hbm(int64_t bytes);                         // taken, negative: given back
+
 // HBM account; the client's lock is held. Only device memory counts.
 vt_status vt_hbm_fits(vt_client *client, vt_device *device,
                       int64_t bytes) VT_CHECKED; // counts for the peak

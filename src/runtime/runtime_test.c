@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // runtime_test.c - events, the executor's order, buffers in host memory and in the HBM account,
 // fork.
+#include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/activity.h"
 #include "runtime/runtime_internal.h"
 
 static vt_client *make_client(const char *type) {
@@ -236,6 +240,72 @@ static void test_fork(void **state) {
   vt_client_destroy(client);
 }
 
+// A run, its virtual time and its HBM are on the page of this process; a forked child has its own.
+static void test_activity(void **state) {
+  (void)state;
+  static const char text[] =
+      "module { func.func @main(%a: tensor<256x256xf32>) -> tensor<256x256xf32> {\n"
+      "%0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0] : (tensor<256x256xf32>, "
+      "tensor<256x256xf32>) -> tensor<256x256xf32>\n"
+      "return %0 : tensor<256x256xf32> } }";
+  static float data[256 * 256];
+  char folder[] = "/tmp/vtpu-activity-XXXXXX", path[64];
+  assert_non_null(mkdtemp(folder));
+  setenv("VTPU_ACTIVITY", folder, 1);
+  vt_client *client = make_client("v5litepod-1");
+  unsetenv("VTPU_ACTIVITY");
+  vt_executable *executable = NULL;
+  vt_executable_options options = {.partitions = 1};
+  assert_null(vt_executable_compile(vt_client_slice(client),
+                                    (vt_bytes){(const uint8_t *)text, sizeof text - 1}, &options,
+                                    &executable));
+  int64_t dims[2] = {256, 256};
+  vt_type type = {VT_F32, 2, dims};
+  vt_buffer *a = NULL, *result = NULL, **results[] = {&result};
+  assert_null(
+      vt_buffer_from_host(memory_of(client, 0, VT_MEMORY_DEVICE), type, data, NULL, NULL, &a));
+  vt_buffer *const arguments[] = {a}, *const * lists[] = {arguments};
+  for (int i = 0; i < 3; i++) {
+    vt_execution execution = {.arguments = lists, .results = results, .argument_count = 1};
+    vt_event *done = NULL;
+    assert_null(vt_executable_execute(client, executable, &execution, &done));
+    assert_null(vt_event_await(done));
+    vt_event_release(done);
+    if (i < 2) vt_buffer_destroy(result);
+  }
+  vt_client_drain(client);
+  snprintf(path, sizeof path, "%s/%d", folder, (int)getpid());
+  pid_t child = fork();
+  if (child == 0) { // the lock is this process's, not its children's
+    int fd = open(path, O_RDWR);
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    _exit(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK && lock.l_pid == getppid() ? 0
+                                                                                              : 1);
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  vt_bytes bytes;
+  assert_null(vt_file_map(path, &bytes)); // closes a descriptor, and the lock goes
+  const vt_activity_page *page = (const vt_activity_page *)(const void *)bytes.data;
+  assert_int_equal(bytes.size, sizeof *page);
+  assert_true(page->magic == VT_ACTIVITY_MAGIC);
+  assert_int_equal(page->programs, 3);
+  assert_int_equal(page->running, 0);
+  assert_true(page->busy_ns > 0);
+  double seconds = vt_executable_get(executable)->roofline.seconds;
+  assert_true(fabs((double)page->device_ps - 3e12 * seconds) < 3);
+  assert_int_equal(page->hbm_bytes, 2 * sizeof data);
+  assert_int_equal(page->hbm_limit, vt_client_slice(client)->chip->hbm_limit_bytes);
+  vt_file_unmap(&bytes);
+  vt_buffer_destroy(a);
+  vt_buffer_destroy(result);
+  vt_executable_release(executable);
+  vt_client_destroy(client);
+  unlink(path);
+  rmdir(folder);
+}
+
 static void test_environment(void **state) {
   (void)state;
   vt_slice slice;
@@ -263,6 +333,7 @@ int main(void) {
       cmocka_unit_test(test_strided_copy), cmocka_unit_test(test_host_round_trip),
       cmocka_unit_test(test_poison),       cmocka_unit_test(test_account),
       cmocka_unit_test(test_fork),         cmocka_unit_test(test_environment),
+      cmocka_unit_test(test_activity),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// activity.h - what a process says about its use of the chips: one page of shared memory, a file
+// named by the process in a folder of the machine. The runtime writes it (src/runtime/activity.c),
+// the agent of a TPU VM adds the pages up (src/cloud/guest_activity.c); docs/activity.md is the
+// description for others. Plain C, no functions: both sides use it without linking each other.
+//
+// The writer holds a POSIX write lock on the file for as long as it lives, so a page without a lock
+// is final. Counters only grow and are written with relaxed atomics; a reader sees each of them
+// whole, not all of one instant.
+#ifndef VT_BASE_ACTIVITY_H
+#define VT_BASE_ACTIVITY_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+// Where pages are written unless VTPU_ACTIVITY names another folder; nowhere when it is not there.
+#define VT_ACTIVITY_FOLDER "/run/vtpu/activity"
+#define VT_ACTIVITY_MAGIC  UINT64_C(0x3159544341555456) // "VTUACTY1" in memory
+
+typedef struct vt_activity_page {
+  uint64_t magic;
+  _Atomic uint64_t programs;  // runs that ended
+  _Atomic uint64_t running;   // runs going on now
+  _Atomic uint64_t since_ns;  // CLOCK_MONOTONIC when the last run began
+  _Atomic uint64_t busy_ns;   // time of this machine in runs that ended
+  _Atomic uint64_t device_ps; // virtual device time of those: what the slice would have needed
+  _Atomic uint64_t hbm_bytes; // HBM in use now, all devices
+  _Atomic uint64_t hbm_limit; // HBM of all devices
+} vt_activity_page;
+
+#endif
