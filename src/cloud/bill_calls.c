@@ -42,19 +42,19 @@ static json_t *line(const vt_rows *rows, int64_t from, int64_t to, int64_t now) 
   vt_time_format(b, end);
   money((int64_t)((sum + 1800) / 3600), cost);
   money(vt_rows_int(rows, 7), price);
-  return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:s, s:b, s:b}", "kind",
-                   vt_rows_text(rows, 0), "node", vt_rows_text(rows, 2), "zone",
-                   vt_rows_text(rows, 3), "acceleratorType", vt_rows_text(rows, 4), "class",
-                   vt_rows_text(rows, 5), "units", (json_int_t)vt_rows_int(rows, 6),
-                   "usdPerUnitHour", price, "start", start, "end", end, "seconds",
-                   (json_int_t)(b / VT_SECOND - a / VT_SECOND), "usd", cost, "running", end_ns == 0,
-                   "waived", (int)vt_rows_int(rows, 10));
+  return json_pack(
+      "{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:f}", "kind",
+      vt_rows_text(rows, 0), "node", vt_rows_text(rows, 2), "zone", vt_rows_text(rows, 3),
+      "acceleratorType", vt_rows_text(rows, 4), "class", vt_rows_text(rows, 5), "units",
+      (json_int_t)vt_rows_int(rows, 6), "usdPerUnitHour", price, "start", start, "end", end,
+      "seconds", (json_int_t)(b / VT_SECOND - a / VT_SECOND), "usd", cost, "running", end_ns == 0,
+      "waived", (int)vt_rows_int(rows, 10), "deviceSeconds", (double)vt_rows_int(rows, 11) / 1e9);
 }
 
 static void to_csv(vt_call *call, const json_t *lines) {
   static const char *const columns[] = {
-      "kind",           "node",  "zone", "acceleratorType", "class", "units",
-      "usdPerUnitHour", "start", "end",  "seconds",         "usd",   "waived"};
+      "kind",  "node", "zone",    "acceleratorType", "class", "units", "usdPerUnitHour",
+      "start", "end",  "seconds", "deviceSeconds",   "usd",   "waived"};
   enum { count = sizeof columns / sizeof *columns };
   call->content_type = "text/csv; charset=UTF-8";
   for (int c = 0; c < count; c++)
@@ -67,6 +67,8 @@ static void to_csv(vt_call *call, const json_t *lines) {
       const char *text = json_string_value(value);
       if (text)
         vt_text_printf(&call->raw, "\"%s%s\"", strchr("+-=@", *text) && *text ? "'" : "", text);
+      else if (json_is_real(value))
+        vt_text_printf(&call->raw, "%.6f", json_real_value(value));
       else if (json_is_integer(value))
         vt_text_printf(&call->raw, "%lld", (long long)json_integer_value(value));
       else
@@ -86,7 +88,8 @@ vt_status vt_bill_get(vt_call *call) {
     return vt_error(VT_INVALID_ARGUMENT, "month has the form 2026-01");
   VT_TRY(vt_store_query(
       call->cloud->store, &rows,
-      "SELECT kind, node, node_id, zone, type, class, units, price_nanos, start_ns, end_ns, waived "
+      "SELECT kind, node, node_id, zone, type, class, units, price_nanos, start_ns, end_ns, "
+      "waived, device_ns "
       "FROM usage WHERE "
       "project = ? AND start_ns < ? AND (end_ns = 0 OR end_ns > ?) ORDER BY start_ns, id",
       "sii", call->project, to, from));

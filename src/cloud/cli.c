@@ -365,10 +365,33 @@ static vt_status list(vt_cli *cli) {
   return st;
 }
 
+// What this cloud knows beside the API: how the workers run, and how busy the chips are.
+static void add_use(vt_cli *cli, json_t *node) {
+  json_t *reply;
+  const char *id = encode(cli, cli->words.data[0]);
+  vt_status st =
+      vt_cli_call(cli, "GET",
+                  vt_arena_printf(&cli->arena, "/vtpu/v1/projects/%s/use?zone=%s&node=%s",
+                                  cli->project, cli->zone, id),
+                  NULL, &reply);
+  if (st) {
+    vt_status_free(st); // a cloud without this call
+    return;
+  }
+  json_t *use = json_array_get(json_object_get(reply, "nodes"), 0);
+  static const char *const known[] = {"node", "zone", "state"};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) json_object_del(use, known[i]);
+  if (use) json_object_set(node, "vtpu", use);
+  json_decref(reply);
+}
+
 static vt_status describe(vt_cli *cli) {
+  const char *format = vt_cli_flag_value(cli, "format");
   json_t *item;
   VT_TRY(vt_cli_call(cli, "GET", item_path(cli, ""), NULL, &item));
-  vt_status st = vt_cli_print(vt_cli_flag_value(cli, "format"), "yaml", item);
+  if (strcmp(cli->group, "tpu-vm") == 0 && (!format || strncmp(format, "value", 5) != 0))
+    add_use(cli, item);
+  vt_status st = vt_cli_print(format, "yaml", item);
   json_decref(item);
   return st;
 }

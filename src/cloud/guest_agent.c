@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/activity.h"
 #include "cloud/guest_boot.h"
+
+enum { USE_EVERY_MS = 5000 };
 
 static int dial(const char *server) {
   struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(80)};
@@ -30,8 +34,9 @@ static int dial(const char *server) {
   return -1;
 }
 
-bool vt_boot_metadata(const char *server, const char *path, const char *body, char *out,
-                      size_t size, char out_etag[32]) {
+// One request and its reply. While the reply is not there, `idle` is called now and then.
+static bool exchange(const char *server, const char *path, const char *body, char *out, size_t size,
+                     char out_etag[32], void (*idle)(void)) {
   static char reply[300 << 10];
   char head[1024];
   size_t used = 0;
@@ -43,6 +48,8 @@ bool vt_boot_metadata(const char *server, const char *path, const char *body, ch
                    body ? "PUT" : "GET", path, server, body ? strlen(body) : 0);
   bool sent = n < (int)sizeof head && write(fd, head, (size_t)n) == n &&
               (!body || write(fd, body, strlen(body)) == (ssize_t)strlen(body));
+  struct pollfd wait = {.fd = fd, .events = POLLIN};
+  while (sent && idle && poll(&wait, 1, USE_EVERY_MS) == 0) idle();
   for (ssize_t got; sent && used < sizeof reply - 1 &&
                     (got = read(fd, reply + used, sizeof reply - 1 - used)) > 0;)
     used += (size_t)got;
@@ -54,6 +61,11 @@ bool vt_boot_metadata(const char *server, const char *path, const char *body, ch
   *out_etag = 0;
   if (tag && tag < end) snprintf(out_etag, 32, "%.*s", (int)strcspn(tag + 8, "\r"), tag + 8);
   return true;
+}
+
+bool vt_boot_metadata(const char *server, const char *path, const char *body, char *out,
+                      size_t size, char out_etag[32]) {
+  return exchange(server, path, body, out, size, out_etag, NULL);
 }
 
 // Whether `name` opens a line of a passwd-like file.
@@ -123,20 +135,33 @@ static void publish(const char *server) {
     vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/hostkeys/ssh-ed25519",
                      middle, unused, sizeof unused, tag);
   }
+  fd = open("/run/vtpu/guest", O_RDONLY | O_CLOEXEC);
+  n = fd < 0 ? -1 : read(fd, key, sizeof key - 1);
+  if (fd >= 0) close(fd);
+  key[n > 0 ? n : 0] = 0;
+  if (n > 0)
+    vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/vtpu/guest", key,
+                     unused, sizeof unused, tag);
   gethostname(name, sizeof name - 1);
   vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/guest/hostname", name,
                    unused, sizeof unused, tag);
+}
+
+static const char *the_server;
+static void report_use(void) {
+  vt_boot_use(the_server, VT_ACTIVITY_FOLDER);
 }
 
 _Noreturn void vt_boot_agent(const char *server) {
   static char users[64 << 10], unused[1024];
   char tag[32] = "0", path[160], put_tag[32], next[32];
   bool published = false;
+  the_server = server;
   for (;;) {
     snprintf(path, sizeof path,
              "/computeMetadata/v1/vtpu/users?wait_for_change=%s&timeout_sec=300&last_etag=%s",
              strcmp(tag, "0") == 0 ? "false" : "true", tag);
-    if (!vt_boot_metadata(server, path, NULL, users, sizeof users, next)) {
+    if (!exchange(server, path, NULL, users, sizeof users, next, report_use)) {
       struct timespec pause = {.tv_nsec = 500000000};
       nanosleep(&pause, NULL);
       continue;

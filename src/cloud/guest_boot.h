@@ -32,6 +32,8 @@ void vt_boot_disk(const vt_boot *boot, int user_ns);
 _Noreturn void vt_boot_init(const vt_boot *boot);
 // Follows the metadata server: makes accounts, publishes host keys. Never returns.
 _Noreturn void vt_boot_agent(const char *metadata);
+// Tells the metadata server how busy the chips are, from the pages in `folder` (base/activity.h).
+void vt_boot_use(const char *server, const char *folder);
 // Writes text to a new or emptied file; false on an error.
 bool vt_boot_write(const char *path, const char *text, unsigned mode);
 // A GET (body NULL) or PUT of the metadata server; the body of the reply and its ETag. False on

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/activity.h"
 #include "cloud/guest_boot.h"
 
 static int run(const char *const *argv) {
@@ -208,6 +209,18 @@ static void write_environment(const vt_boot *b) {
   vt_boot_write("/etc/profile.d/vtpu.sh", profile, 0644);
 }
 
+// Where processes say how busy the chips are (base/activity.h), and the name of this boot.
+static void make_activity(const vt_boot *b) {
+  struct timespec now;
+  char epoch[24];
+  clock_gettime(CLOCK_REALTIME, &now);
+  snprintf(epoch, sizeof epoch, "%lld", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+  mkdir("/run/vtpu", 0755);
+  if (!vt_boot_write(VT_ACTIVITY_FOLDER ".epoch", epoch, 0644) ||
+      mkdir(VT_ACTIVITY_FOLDER, 01777) != 0 || chmod(VT_ACTIVITY_FOLDER, 01777) != 0)
+    vt_boot_fail(b, true, "%s", VT_ACTIVITY_FOLDER);
+}
+
 static void make_host_key(const vt_boot *b) {
   if (access("/etc/ssh/ssh_host_ed25519_key", F_OK) == 0) return;
   if (RUN("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", b->hostname, "-f",
@@ -311,6 +324,7 @@ _Noreturn void vt_boot_init(const vt_boot *boot) {
   umask(022);
   write_hosts(boot);
   write_environment(boot);
+  make_activity(boot);
   mkdir("/run/sshd", 0755);
   make_host_key(boot);
   supervise(boot);

@@ -14,6 +14,7 @@
 
 #include "base/map.h"
 #include "cloud/account.h"
+#include "cloud/chip_use.h"
 #include "cloud/http.h"
 
 enum { MAX_WAIT_S = 300, MAX_ATTRIBUTE = 256 << 10 };
@@ -514,7 +515,14 @@ static vt_status answer_once(vt_call *call, const char *path, bool *out_leaf) {
   VT_TRY(find_worker(call, &node, &worker, &found));
   if (!found) return not_found(call), VT_OK;
   vt_status st;
-  if (strcmp(call->method, "PUT") == 0) {
+  if (strcmp(call->method, "PUT") == 0 && strcmp(path, "vtpu/use") == 0) {
+    st = vt_use_report(call->cloud, &node, worker, call->body_text);
+    if (vt_status_code(st) == VT_INVALID_ARGUMENT) {
+      vt_status_free(st);
+      st = VT_OK;
+      call->status = 400;
+    }
+  } else if (strcmp(call->method, "PUT") == 0) {
     st = write_attribute(call, &node, worker, path);
   } else {
     st = read_leaf(call, &node, worker, path);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cloud/billing.h"
+#include "cloud/chip_use.h"
 
 #define COLUMNS                                                                                    \
   "uid, project, zone, id, state, type, workers, class, api, queued, creator, health, "            \
@@ -379,6 +380,7 @@ vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) {
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM workers WHERE node = ?", "i", node->uid));
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM guest_attributes WHERE node = ?", "i",
                       node->uid));
+  VT_TRY(vt_use_forget(cloud, node->uid));
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM nodes WHERE uid = ?", "i", node->uid));
   snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
            node->id);

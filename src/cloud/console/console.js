@@ -77,8 +77,17 @@ function signIn() {
 
 // --- pages --------------------------------------------------------------------------------------------------------
 
+// How busy the chips of a node are, from what its workers report.
+function chips(use) {
+  if (!use || !use.chips.reportedAt) return '';
+  const percent = `${Math.round(100 * use.chips.dutyCycle)} %`, gib = (bytes) => (bytes / 2 ** 30).toFixed(1);
+  return [el('meter', {min: '0', max: '1', value: String(use.chips.dutyCycle), 'aria-label': `Chips busy: ${percent}`}), ` ${percent}`, el('br'),
+    `HBM ${gib(use.chips.hbmBytes)} of ${gib(use.chips.hbmLimit)} GiB`];
+}
+
 async function nodesPage() {
   const {nodes} = await api('GET', `${base('-')}/nodes`);
+  const uses = (await api('GET', `/vtpu/v1/projects/${encodeURIComponent(state.project)}/use`)).nodes;
   const rows = nodes.map((node) => {
     const zone = zoneOf(node.name), id = last(node.name), path = `${base(zone)}/nodes/${encodeURIComponent(id)}`;
     const ip = node.networkEndpoints && node.networkEndpoints[0] ? node.networkEndpoints[0].ipAddress : '';
@@ -91,12 +100,13 @@ async function nodesPage() {
       await show();
     })}, text);
     return [id, zone, node.acceleratorType, [badge(node.state), node.health && node.health !== 'HEALTHY' ? ` ${node.health}` : ''],
+      chips(uses.find((use) => use.node === id && use.zone === zone)),
       el('span', {}, el('code', {}, ssh), ' ', el('button', {type: 'button', 'aria-label': `Copy ssh command of ${id}`,
         onclick: act(async () => { await navigator.clipboard.writeText(ssh); say('Copied.'); })}, 'Copy'), el('br'), ip),
       el('span', {class: 'row'}, node.state === 'READY' ? doIt('stop', 'Stop') : null,
         node.state === 'STOPPED' ? doIt('start', 'Start') : null, doIt('DELETE', 'Delete'))];
   });
-  return [el('h2', {}, 'TPU VMs'), table(['Name', 'Zone', 'Type', 'State', 'Connect', 'Actions'], rows, 'No TPU VMs yet.'),
+  return [el('h2', {}, 'TPU VMs'), table(['Name', 'Zone', 'Type', 'State', 'Chips', 'Connect', 'Actions'], rows, 'No TPU VMs yet.'),
     el('p', {}, el('a', {href: '#create'}, 'Create a TPU VM'))];
 }
 
@@ -186,7 +196,7 @@ async function billPage() {
   const path = `/vtpu/v1/projects/${encodeURIComponent(state.project)}`, bill = await api('GET', `${path}/bill`);
   const days = {};
   for (const line of bill.lines) days[line.start.slice(0, 10)] = (days[line.start.slice(0, 10)] || 0) + Number(line.usd);
-  const rows = bill.lines.slice(-100).reverse().map((l) => [l.kind, l.node, l.zone, l.acceleratorType, l.class, `${l.seconds} s`,
+  const rows = bill.lines.slice(-100).reverse().map((l) => [l.kind, l.node, l.zone, l.acceleratorType, l.class, `${l.seconds} s`, l.deviceSeconds ? `${l.deviceSeconds.toFixed(3)} s` : '',
     `${l.units} x ${usd(l.usdPerUnitHour)}/h`, l.waived ? 'waived' : usd(l.usd)]);
   return [el('h2', {}, `Bill of ${bill.month}`), el('p', {class: 'big'}, usd(bill.usd)),
     el('p', {}, `Credit ${usd(bill.creditUsd)}, due ${usd(bill.dueUsd)}. `, el('a', {href: `${path}/bill?alt=csv`, download: `bill-${bill.month}.csv`}, 'CSV')),
@@ -197,7 +207,7 @@ async function billPage() {
       say('Budget saved.');
     })}, el('label', {}, 'Monthly budget in USD ', el('input', {name: 'usd', type: 'number', min: '1', required: true})),
     el('label', {}, el('input', {name: 'stops', type: 'checkbox'}), ' stops the TPUs at 100 %'), el('button', {}, 'Save')),
-    table(['Kind', 'Node', 'Zone', 'Type', 'Class', 'Time', 'Units', 'Cost'], rows, 'Nothing was used this month.')];
+    table(['Kind', 'Node', 'Zone', 'Type', 'Class', 'Time', 'Device time', 'Units', 'Cost'], rows, 'Nothing was used this month.')];
 }
 
 async function grantsPage() {
