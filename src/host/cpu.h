@@ -16,4 +16,8 @@ int64_t vt_host_min_bf16_depth(void);
 // AMX tiles for bf16.
 bool vt_host_has_amx(void);
 
+// Loops are handed out in this many pieces, not in halves: a thread whose core is shared with
+// another virtual machine takes fewer.
+enum { VT_LOOP_SHARES = 64 };
+
 #endif

@@ -5,6 +5,7 @@
 // dimension. A box whose last dimension is contiguous on both sides is rows of memcpy; one that is
 // contiguous in another dimension of the source is transposed in tiles (64 x 64 elements: powers of
 // two as strides would throw each other out of L1).
+#include "host/cpu.h"
 #include "host/kernel_move.h"
 
 #include <assert.h>
@@ -12,7 +13,6 @@
 
 enum { TILE = 64 };
 static const int64_t PARALLEL_BYTES = 128 << 10;
-enum { SHARES = 64 }; // pieces that a loop is handed out in, so that a slow core takes fewer
 
 // ---- Boxes.
 
@@ -140,7 +140,8 @@ void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
   int64_t tiles = turned >= 0 ? (rows + TILE - 1) / TILE : 1;
   int64_t bytes = outer * rows * columns * box->bytes;
 #pragma omp parallel for schedule(                                                                 \
-        dynamic, 1 + outer * tiles / SHARES) if (bytes > PARALLEL_BYTES && outer * tiles > 1)
+        dynamic,                                                                                   \
+            1 + outer * tiles / VT_LOOP_SHARES) if (bytes > PARALLEL_BYTES && outer * tiles > 1)
   for (int64_t item = 0; item < outer * tiles; item++) {
     int64_t to_at, from_at;
     locate(box, item / tiles, skip, &to_at, &from_at);

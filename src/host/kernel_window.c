@@ -5,6 +5,7 @@
 // time.
 #include <string.h>
 
+#include "host/cpu.h"
 #include "host/kernel_move.h"
 #include "host/nest.h"
 
@@ -158,7 +159,9 @@ static void run_window(const vt_native_call *call) {
           lines = p->out_elements / p->run / length;
   bool lines_ok = p->rank && p->dtype == VT_F32 && p->run <= RUN &&
                   (p->reducer == VT_REDUCE_MAX || p->reducer == VT_REDUCE_ADD);
-#pragma omp parallel for schedule(dynamic) if (p->out_elements * p->window_elements > (32 << 10))
+#pragma omp parallel for schedule(                                                                 \
+        dynamic,                                                                                   \
+            1 + lines / VT_LOOP_SHARES) if (p->out_elements * p->window_elements > (32 << 10))
   for (int64_t line = 0; line < lines; line++) {
     int64_t lo = 0, hi = 0, first = line * length;
     if (lines_ok) {
@@ -182,7 +185,8 @@ static void run_scan(const vt_native_call *call) {
   uint32_t *out = call->outputs[0];
   int64_t length = p->in_dims[p->scan_dim], inner = p->in_strides[p->scan_dim];
   int64_t outer = p->in_elements / (length * inner);
-#pragma omp parallel for schedule(dynamic) if (outer > 1 && p->in_elements > (32 << 10))
+#pragma omp parallel for schedule(                                                                 \
+        dynamic, 1 + outer / VT_LOOP_SHARES) if (outer > 1 && p->in_elements > (32 << 10))
   for (int64_t o = 0; o < outer; o++)
     for (int64_t i = 0; i < length; i++) {
       int64_t row = p->scan_reverse ? length - 1 - i : i,
@@ -279,7 +283,8 @@ static void run_scatter(const vt_native_call *call) {
   int64_t cleared = p->in_elements / parts, length = p->rank ? p->out_dims[p->rank - 1] : 1;
   int64_t lines = p->out_elements / p->run / parts / length;
   bool lines_ok = p->rank && p->run <= RUN;
-#pragma omp parallel for schedule(dynamic) if (p->in_elements > (16 << 10) && parts > 1)
+#pragma omp parallel for schedule(                                                                 \
+        dynamic, 1 + parts / VT_LOOP_SHARES) if (p->in_elements > (16 << 10) && parts > 1)
   for (int64_t part = 0; part < parts; part++) {
     if (!p->covers) fill_run((uint32_t *)out + part * cleared, call->operands[2], cleared);
     for (int64_t line = part * lines; line < (part + 1) * lines; line++) {

@@ -118,6 +118,65 @@ static void rewrite(vt_func *func, vt_op *op) {
   vt_op_remove(op);
 }
 
+static bool same_attr(const vt_op *a, const vt_op *b, vt_attr_key key) {
+  const vt_attr *x = vt_op_attr(a, key), *y = vt_op_attr(b, key);
+  return x && y ? vt_attr_equal(x, y) : !x && !y;
+}
+
+// The pooling before `unpool` that it is the gradient of, of x or relu(x).
+static vt_op *find_pool(vt_op *unpool, const vt_value *x) {
+  for (vt_op *op = unpool->prev; op; op = op->prev)
+    if (is_max_pool(op) && is_or_rectifies(op->operands[0], x) &&
+        same_attr(op, unpool, VT_ATTR_WINDOW_DIMENSIONS) &&
+        same_attr(op, unpool, VT_ATTR_WINDOW_STRIDES) && same_attr(op, unpool, VT_ATTR_PADDING) &&
+        op->results[0].type.dtype == unpool->operands[1]->type.dtype)
+      return op;
+  return NULL;
+}
+
+// For the select over an unpooled gradient that is read by nothing else: the same gradient, masked
+// before it was unpooled. NULL where this is something else.
+static vt_value *mask_before(vt_func *func, const vt_op *op, const pool_uses *uses) {
+  const vt_op *mask = op->code == VT_OP_SELECT ? op->operands[0]->op : NULL;
+  vt_op *unpool = mask ? op->operands[1]->op : NULL;
+  if (!unpool || !is_positive_test(mask) || !vt_is_splat_of(op->operands[2], 0) ||
+      unpool->code != VT_OP_SELECT_AND_SCATTER || uses->all[unpool->results[0].id] != 1)
+    return NULL;
+  const vt_value *x =
+      relu_operand(mask->operands[0]) ? relu_operand(mask->operands[0]) : mask->operands[0];
+  const vt_op *choice = only_op(unpool->regions[0], VT_OP_COMPARE);
+  if (!is_or_rectifies(unpool->operands[0], x) || !only_op(unpool->regions[1], VT_OP_ADD) ||
+      !choice || vt_attr_i64(choice, VT_ATTR_COMPARISON_DIRECTION) != VT_CMP_GE ||
+      !vt_is_splat_of(unpool->operands[2], 0))
+    return NULL;
+  vt_op *pool = find_pool(unpool, x);
+  if (!pool) return NULL;
+  vt_type type = unpool->operands[1]->type, pred = type;
+  pred.dtype = VT_PRED;
+  vt_value *zero = zeros(func, unpool, type);
+  vt_value *positive = vt_build(func, unpool, VT_OP_COMPARE, mask->loc, pred, 2,
+                                (vt_value *[]){&pool->results[0], zero});
+  vt_op_set_i64(positive->op, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_GT);
+  vt_op_set_i64(positive->op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_FLOAT);
+  unpool->operands[1] = vt_build(func, unpool, VT_OP_SELECT, op->loc, type, 3,
+                                 (vt_value *[]){positive, unpool->operands[1], zero});
+  return &unpool->results[0];
+}
+
+static bool move_masks(vt_func *func, vt_arena *scratch) {
+  bool moved = false;
+  pool_uses uses = {.all = vt_func_use_counts(func, scratch)};
+  for (vt_op *op = func->first; op; op = op->next) {
+    vt_rewrite_operands(op);
+    vt_value *unpooled = mask_before(func, op, &uses);
+    if (!unpooled) continue;
+    vt_rewrite_value(&op->results[0], unpooled);
+    moved = true;
+  }
+  vt_rewrite_returns(func);
+  return moved;
+}
+
 typedef struct pooling {
   vt_arena *scratch;
   bool *changed;
@@ -145,6 +204,7 @@ static vt_status pool_func(vt_func *func, void *user) {
     *ctx->changed = true;
   }
   vt_rewrite_returns(func);
+  *ctx->changed |= move_masks(func, ctx->scratch);
   return VT_OK;
 }
 
