@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "host/contraction.h"
+#include "host/conv_narrow.h"
 #include "host/cpu.h"
 #include "host/dnnl_util.h"
 #include "host/pack.h"
@@ -493,6 +494,30 @@ static bool step_matmul(vt_plan *plan, vt_step *step, const conv *c) {
          vt_step_contraction(plan, step, &product);
 }
 
+static bool step_narrow(vt_plan *plan, vt_step *step, const conv *c) {
+  problem p;
+  if (c->spatial != 2 || c->batch_groups != 1 || !as_weight_gradient(c, &p) ||
+      c->size[OUT][0] * c->size[OUT][1] >= c->size[RHS][0] * c->size[RHS][1] ||
+      vt_rounds_operands(plan, step->op))
+    return false;
+  int64_t dense[VT_MAX_RANK];
+  dense_strides(&p.target, dense);
+  if (!strides_equal(&p.target, dense)) return false;
+  vt_narrow_conv narrow = {
+      .batch = c->b_size[LHS],
+      .channels = c->a_size[LHS],
+      .features = c->b_size[OUT],
+      .input_strides = {c->b_stride[LHS], c->stride[LHS][0], c->stride[LHS][1], c->a_stride[LHS]},
+      .weight_strides = {c->stride[OUT][0], c->stride[OUT][1], c->a_stride[OUT], c->b_stride[OUT]},
+      .dtype = step->inputs[0]->type.dtype};
+  for (int d = 0; d < 2; d++) {
+    narrow.input[d] = c->size[LHS][d], narrow.output[d] = c->size[RHS][d];
+    narrow.kernel[d] = c->size[OUT][d], narrow.low[d] = c->padding[2 * d];
+    narrow.stride[d] = c->rhs_dilation[d], narrow.dilation[d] = c->window_strides[d];
+  }
+  return vt_step_narrow(plan, step, &narrow);
+}
+
 bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   conv c;
   problem p;
@@ -502,7 +527,7 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   if (step->input_count == 3 &&
       (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
     return false;
-  if (step_matmul(plan, step, &c)) return true;
+  if (step_matmul(plan, step, &c) || step_narrow(plan, step, &c)) return true;
   bool round = vt_rounds_operands(plan, step->op);
   int count = forms_of(&c, forms);
   conv_body *body = VT_NEW(&plan->program->arena, conv_body);

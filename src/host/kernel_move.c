@@ -5,11 +5,12 @@
 // dimension. A box whose last dimension is contiguous on both sides is rows of memcpy; one that is
 // contiguous in another dimension of the source is transposed in tiles (64 x 64 elements: powers of
 // two as strides would throw each other out of L1).
-#include "host/cpu.h"
 #include "host/kernel_move.h"
 
 #include <assert.h>
 #include <string.h>
+
+#include "host/cpu.h"
 
 enum { TILE = 64 };
 static const int64_t PARALLEL_BYTES = 128 << 10;
