@@ -3,15 +3,16 @@
 // [batch][depth][columns] in the type of the computation, multiplied, and converted once to the
 // result type.
 //
-// f32 at DEFAULT precision means what it means on the chip: operands rounded to bf16, f32 sums. A
-// dot algorithm, when given, decides instead: several bf16 passes, and tf32, are done in f32, which
-// is more exact than asked.
+// f32 at DEFAULT precision means what it means on the chip: operands of matrix products are rounded
+// to bf16, sums are f32 (ir/precision.h). A dot algorithm, when given, decides instead: several
+// bf16 passes, and tf32, are done in f32, which is more exact than asked.
 #include "eval/dot.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "eval/number.h"
+#include "ir/precision.h"
 
 static vt_dtype wide_of(vt_dtype d) {
   switch ((int)d) {
@@ -40,15 +41,6 @@ static vt_dtype wider(vt_dtype a, vt_dtype b) {
   return rank_of(a) > rank_of(b) ? a : b;
 }
 
-static bool high_precision(const vt_op *op) {
-  uint32_t count;
-  if (!vt_op_attr(op, VT_ATTR_PRECISION_CONFIG)) return false;
-  const int64_t *config = vt_attr_ints(op, VT_ATTR_PRECISION_CONFIG, &count);
-  bool high = false;
-  for (uint32_t i = 0; i < count; i++) high = high || config[i] != VT_PRECISION_DEFAULT;
-  return high;
-}
-
 vt_dot_mode vt_dot_mode_of(const vt_op *op, const vt_eval_env *env) {
   vt_dtype a = op->operands[0]->type.dtype, b = op->operands[1]->type.dtype;
   vt_dot_mode mode = {.type =
@@ -65,9 +57,9 @@ vt_dot_mode vt_dot_mode_of(const vt_op *op, const vt_eval_env *env) {
       if (!several && vt_vec_is_narrow(want[i]) && vt_dtype_is_float(in) && want[i] != in)
         mode.round[i] = want[i];
     }
-  } else if (!env->exact_dots && a == VT_F32 && b == VT_F32 && mode.type == VT_F32 &&
-             !high_precision(op)) {
-    mode.round[0] = mode.round[1] = VT_BF16;
+  } else if (!env->exact_dots && vt_op_rounds_operands(op)) {
+    if (a == VT_F32) mode.round[0] = VT_BF16;
+    if (b == VT_F32) mode.round[1] = VT_BF16;
   }
   return mode;
 }

@@ -297,6 +297,45 @@ static void dot_shapes(void **state) {
       }
 }
 
+// Which f32 dots round their operands: 257 is 256 in bf16.
+static void dot_rounding(void **state) {
+  (void)state;
+  static const struct {
+    int64_t g, m, k, n;
+    bool rounds;
+    const char *why;
+  } rows[] = {
+      {1, 2, 2, 2, true, "a matrix product"},
+      {3, 2, 2, 2, true, "a batch of them"},
+      {1, 1, 4, 1, false, "vector times vector"},
+      {1, 3, 4, 1, false, "matrix times vector"},
+      {1, 1, 4, 3, false, "vector times matrix"},
+      {5, 3, 4, 1, false, "a batch of matrix times vector"},
+      {1, 3, 1, 3, false, "nothing to sum"},
+  };
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    int64_t g = rows[r].g, m = rows[r].m, k = rows[r].k, n = rows[r].n;
+    double x[64], y[64], want[64];
+    for (int i = 0; i < 64; i++) {
+      x[i] = 257;
+      y[i] = 1;
+      want[i] = (double)k * (rows[r].rounds ? 256 : 257);
+    }
+    bench b = bench_new();
+    b.env.exact_dots = false;
+    int64_t xd[3] = {g, m, k}, yd[3] = {g, k, n}, zd[3] = {g, m, n};
+    operand(&b, VT_F32, 3, xd, (numbers){g * m * k, x});
+    operand(&b, VT_F32, 3, yd, (numbers){g * k * n, y});
+    vt_op *op = make_one(&b, VT_OP_DOT_GENERAL, VT_F32, 3, zd, 0);
+    INTS(op, LHS_BATCHING_DIMENSIONS, 0);
+    INTS(op, RHS_BATCHING_DIMENSIONS, 0);
+    INTS(op, LHS_CONTRACTING_DIMENSIONS, 2);
+    INTS(op, RHS_CONTRACTING_DIMENSIONS, 1);
+    INTS(op, PRECISION_CONFIG, 0, 0);
+    finish(&b, (numbers){g * m * n, want}, 0, rows[r].why);
+  }
+}
+
 static vt_op *conv1d(bench *b, numbers x, int64_t batch, int64_t features, numbers w,
                      int64_t out_features, int64_t size, int64_t out_batch, int64_t low,
                      int64_t high, const int64_t *strides_dilations) {
@@ -842,6 +881,7 @@ int main(void) {
       cmocka_unit_test(scatters),
       cmocka_unit_test(dots),
       cmocka_unit_test(dot_shapes),
+      cmocka_unit_test(dot_rounding),
       cmocka_unit_test(convolutions),
       cmocka_unit_test(reductions),
       cmocka_unit_test(reduction_paths),

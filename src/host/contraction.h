@@ -28,7 +28,7 @@ static inline void vt_dims_push(vt_dims *list, int64_t size, int64_t lhs, int64_
 
 // Makes the step a matmul; false when its size or element types are not for oneDNN. (dnnl_dot.c)
 bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *contraction);
-// True when no pass has rounded the operands of a DEFAULT contraction, so that the step has to.
+// True when no pass has rounded the operands of a contraction that rounds, so that the step has to.
 bool vt_rounds_operands(const vt_plan *plan, const vt_op *op);
 
 #endif

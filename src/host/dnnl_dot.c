@@ -16,6 +16,7 @@
 #include "host/dnnl_util.h"
 #include "host/pack.h"
 #include "host/steps.h"
+#include "ir/precision.h"
 
 enum { MAX_BATCH = 6, SMALL_DOT = 4096 };
 
@@ -375,13 +376,7 @@ static bool choose_types(const vt_step *step, vt_dtype *seen, bool *out_converts
 }
 
 bool vt_rounds_operands(const vt_plan *plan, const vt_op *op) {
-  if (plan->program->options.exact_dots || vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE)) return false;
-  if (op->operands[0]->type.dtype == VT_BF16 && op->operands[1]->type.dtype == VT_BF16)
-    return false;
-  const vt_attr *precision = vt_op_attr(op, VT_ATTR_PRECISION_CONFIG);
-  for (uint32_t i = 0; precision && i < precision->count; i++)
-    if (precision->ints[i] != VT_PRECISION_DEFAULT) return false;
-  return true;
+  return !plan->program->options.exact_dots && vt_op_rounds_operands(op);
 }
 
 bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) {

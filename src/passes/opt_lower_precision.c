@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_lower_precision.c - makes the chip's rounding visible in the program.
-// A DEFAULT contraction of f32 rounds its operands to bf16 and accumulates in f32. Here the
-// rounding becomes an op (convert to bf16 where the host multiplies bf16 fast, else
+// A contraction that rounds (ir/precision.h) brings its operands to bf16 and accumulates in f32.
+// Here the rounding becomes an op (convert to bf16 where the host multiplies bf16 fast, else
 // reduce_precision to bf16's grid), which fusion puts into whatever produces the operand and cse
 // shares between contractions. Afterwards the contraction itself is HIGHEST: it rounds nothing.
 // HIGH and HIGHEST are plain f32 here. Dot algorithms say their own precision.
+#include "ir/precision.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
 enum { BF16_EXPONENT_BITS = 8, BF16_MANTISSA_BITS = 7 };
-
-static bool is_default(const vt_op *op) {
-  const vt_attr *attr = vt_op_attr(op, VT_ATTR_PRECISION_CONFIG);
-  if (!attr) return true;
-  for (uint32_t i = 0; i < attr->count; i++)
-    if (attr->ints[i] != VT_PRECISION_DEFAULT) return false;
-  return true;
-}
 
 // Products summed for one element of the result.
 static int64_t contraction_depth(const vt_op *op) {
@@ -66,11 +59,7 @@ static vt_status lower_func(vt_func *func, void *user) {
   static const int64_t highest[2] = {VT_PRECISION_HIGHEST, VT_PRECISION_HIGHEST};
   for (vt_op *op = func->first; op; op = op->next) {
     if (op->code != VT_OP_DOT_GENERAL && op->code != VT_OP_CONVOLUTION) continue;
-    if (vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE) || !is_default(op)) continue;
-    vt_dtype lhs = op->operands[0]->type.dtype, rhs = op->operands[1]->type.dtype;
-    bool f32 = (lhs == VT_F32 || lhs == VT_BF16) && (rhs == VT_F32 || rhs == VT_BF16) &&
-               op->results[0].type.dtype == VT_F32;
-    if (!f32 || (lhs == VT_BF16 && rhs == VT_BF16)) continue;
+    if (op->results[0].type.dtype != VT_F32 || !vt_op_rounds_operands(op)) continue;
     if (!ctx->options->exact_dots) {
       bool as_bf16 =
           ctx->options->bf16_dots && contraction_depth(op) >= ctx->options->min_bf16_depth;

@@ -65,6 +65,10 @@ def rows_of(record):
   return rows
 
 
+def begun(record):
+  return sum(row["event"] == "start" for row in rows_of(record))
+
+
 def last_unfinished(rows):
   """The test that has started and has no outcome: (name, start time), or None."""
   open_test = None
@@ -76,25 +80,29 @@ def last_unfinished(rows):
   return open_test
 
 
-def add_outcome(record, test, outcome, seconds, message):
+def add_row(record, **row):
   with record.open("a") as out:
-    out.write(json.dumps(dict(event="outcome", test=test, outcome=outcome, seconds=seconds, message=message)) + "\n")
+    out.write(json.dumps(row) + "\n")
 
 
 def run_process(command, env, record, log, limits, deadline):
   """One pytest process; kills it when a test or the file takes too long. Returns how it ended."""
+  started, killed = time.time(), ""
   process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
   while True:
-    try:
-      return "exited" if process.wait(timeout=2) in (0, 1, 5) else "crashed"
-    except subprocess.TimeoutExpired:
-      pass
+    # wait4 and not Popen.wait: the processor time of this child, its own children included.
+    pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+    if pid:
+      break
+    time.sleep(1)
     now = time.time()
     open_test = last_unfinished(rows_of(record)[-2:])
-    if now > deadline or (open_test and now - open_test[1] > limits.test_seconds):
+    if not killed and (now > deadline or (open_test and now - open_test[1] > limits.test_seconds)):
       os.killpg(process.pid, signal.SIGKILL)
-      process.wait()
-      return "file timeout" if now > deadline else "test timeout"
+      killed = "file timeout" if now > deadline else "test timeout"
+  process.returncode = os.waitstatus_to_exitcode(status)
+  add_row(record, event="process", cpu=round(usage.ru_utime + usage.ru_stime, 1), wall=round(time.time() - started, 1))
+  return killed or ("exited" if process.returncode in (0, 1, 5) else "crashed")
 
 
 def run_file(checkout, name, platform, limits):
@@ -113,19 +121,19 @@ def run_file(checkout, name, platform, limits):
   deadline = time.time() + limits.file_seconds
   with open(folder / (name + ".log"), "a") as log:
     while True:
-      before = len(rows_of(record))
+      before = begun(record)
       end = run_process(command, env, record, log, limits, deadline)
       rows = rows_of(record)
       open_test = last_unfinished(rows)
-      if end == "exited" or len(rows) == before:
+      if end == "exited" or begun(record) == before:
         break
       if open_test:
         outcome = "timeout" if "timeout" in end else "crashed"
-        add_outcome(record, open_test[0], outcome, round(time.time() - open_test[1], 1), end)
+        add_row(record, event="outcome", test=open_test[0], outcome=outcome,
+                seconds=round(time.time() - open_test[1], 1), message=end)
       if end == "file timeout":
         break
-  with record.open("a") as out:
-    out.write(json.dumps(dict(event="end", how=end)) + "\n")
+  add_row(record, event="end", how=end)
 
 
 def summary(name, platform):
@@ -134,20 +142,21 @@ def summary(name, platform):
   counts = collections.Counter(row["outcome"] for row in tests.values())
   return dict(passed=counts["passed"], failed=counts["failed"], skipped=counts["skipped"],
               crashed=counts["crashed"] + counts["timeout"],
-              seconds=round(sum(row["seconds"] for row in tests.values()), 1),
+              seconds=round(sum(row["wall"] for row in rows if row["event"] == "process"), 1),
+              cpu=round(sum(row["cpu"] for row in rows if row["event"] == "process"), 1),
               end=next((row["how"] for row in rows if row["event"] == "end"), "not run"), tests=tests)
 
 
 def report(files, platforms):
   result = {name: {platform: summary(name, platform) for platform in platforms} for name in files}
   (ROOT / "build/conformance.json").write_text(json.dumps(result, indent=1))
-  print(f"{'file':34}" + "".join(f"{p + ' passed':>13}{'failed':>8}{'skip':>6}{'crash':>6}{'s':>8}" for p in platforms))
+  print(f"{'file':37}" + "".join(f"{p + ' passed':>12}{'failed':>8}{'skip':>6}{'crash':>6}{'CPU s':>8}" for p in platforms))
   total = collections.Counter()
   for name in files:
-    line = f"{name:34}"
+    line = f"{name:37}"
     for platform in platforms:
       s = result[name][platform]
-      line += f"{s['passed']:>13}{s['failed']:>8}{s['skipped']:>6}{s['crashed']:>6}{s['seconds']:>8.0f}"
+      line += f"{s['passed']:>12}{s['failed']:>8}{s['skipped']:>6}{s['crashed']:>6}{s['cpu']:>8.0f}"
     print(line)
     if len(platforms) == 2:
       ours, theirs = result[name]["vtpu"]["tests"], result[name]["cpu"]["tests"]

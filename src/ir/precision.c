@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/precision.h"
+
+static bool asks_for_default(const vt_op *op) {
+  const vt_attr *attr = vt_op_attr(op, VT_ATTR_PRECISION_CONFIG);
+  for (uint32_t i = 0; attr && i < attr->count; i++)
+    if (attr->ints[i] != VT_PRECISION_DEFAULT) return false;
+  return true;
+}
+
+static int64_t product_of(vt_type type, const int64_t *dims, uint32_t count) {
+  int64_t product = 1;
+  for (uint32_t i = 0; i < count; i++) product *= type.dims[dims[i]];
+  return product;
+}
+
+// Elements of the operand for one batch element and one contracted element.
+static int64_t own_size(vt_type type, int64_t contracted, int64_t batch) {
+  int64_t others = contracted * batch;
+  return others ? vt_type_elements(type) / others : 0;
+}
+
+static bool is_matrix_product(const vt_op *op) {
+  vt_type lhs = op->operands[0]->type, rhs = op->operands[1]->type;
+  int64_t contracted, batch = 1;
+  uint32_t count;
+  if (op->code == VT_OP_DOT) {
+    contracted = lhs.rank ? lhs.dims[lhs.rank - 1] : 1;
+  } else {
+    const int64_t *dims = vt_attr_ints(op, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, &count);
+    contracted = product_of(lhs, dims, count);
+    dims = vt_attr_ints(op, VT_ATTR_LHS_BATCHING_DIMENSIONS, &count);
+    batch = product_of(lhs, dims, count);
+  }
+  return contracted > 1 && own_size(lhs, contracted, batch) > 1 &&
+         own_size(rhs, contracted, batch) > 1;
+}
+
+bool vt_op_rounds_operands(const vt_op *op) {
+  vt_dtype lhs = op->operands[0]->type.dtype, rhs = op->operands[1]->type.dtype,
+           out = op->results[0].type.dtype;
+  bool wide = lhs == VT_F32 || rhs == VT_F32;
+  bool known = (lhs == VT_F32 || lhs == VT_BF16) && (rhs == VT_F32 || rhs == VT_BF16) &&
+               (out == VT_F32 || out == VT_BF16);
+  if (!wide || !known || vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE) || !asks_for_default(op))
+    return false;
+  return op->code == VT_OP_CONVOLUTION || is_matrix_product(op);
+}

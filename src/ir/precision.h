@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// precision.h - which contractions the chip multiplies in bf16.
+#ifndef VT_IR_PRECISION_H
+#define VT_IR_PRECISION_H
+
+#include "ir/module.h"
+
+// True when a dot or convolution asks for DEFAULT precision and goes to the matrix unit, which
+// rounds operands of f32 to bf16 and adds up in f32. False for dots that the chip computes as f32
+// products, summed: those where nothing is contracted or where one side has no dimension of its
+// own (vector times vector, matrix times vector). Dimensions of size 1 do not count.
+// docs/decisions/004-which-dots-round.md
+bool vt_op_rounds_operands(const vt_op *op);
+
+#endif
