@@ -306,6 +306,21 @@ static void factorisations(void **state) {
   run_op(&b);
   expect_numbers(b.out[1], N(1, 3), 8, "eigenvalues");
   bench_free(&b);
+  // Unsorted: a block of rows 0 and 2 beside a padding of zeros in row 1; the other triangle is not
+  // looked at.
+  b = bench_new();
+  operand(&b, VT_F64, DIMS(3, 3), N(2, 9, 9, 0, 0, 9, 1, 0, 2));
+  vt_type blocks[2] = {result_type(&b, VT_F64, DIMS(3, 3)), result_type(&b, VT_F64, DIMS(3))};
+  op = make_op(&b, VT_OP_CUSTOM_CALL, 2, blocks, 0);
+  vt_op_set_string(op, VT_ATTR_CALL_TARGET_NAME, "Eigh");
+  vt_op_set_string(op, VT_ATTR_BACKEND_CONFIG, "1,0,100,1e-6");
+  run_op(&b);
+  expect_numbers(b.out[1], N(1, 0, 3), 8, "eigenvalues in their places");
+  for (int i = 0; i < 9; i++) {
+    double want = i == 4 ? 1 : i % 2 ? 0 : sqrt(0.5);
+    assert_true(fabs(fabs(vt_number_load(VT_F64, b.out[0].data, i)) - want) < 1e-12);
+  }
+  bench_free(&b);
   b = bench_new();
   operand(&b, VT_F64, DIMS(2, 2), N(1, 2, 4, 2));
   vt_type lu[3] = {result_type(&b, VT_F64, DIMS(2, 2)), result_type(&b, VT_S32, DIMS(2)),

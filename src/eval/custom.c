@@ -169,15 +169,81 @@ out:
   return st;
 }
 
+// One symmetric matrix, in place: vectors in columns, values ascending.
+static void eigh(vt_dtype type, vt_dtype real, char uplo, int64_t size, void *a, void *w) {
+  int n = (int)size;
+  int info = BY_TYPE(type, LAPACKE_ssyevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w),
+                     LAPACKE_dsyevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w),
+                     LAPACKE_cheevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w),
+                     LAPACKE_zheevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w));
+  if (info) {
+    fill_nan(type, size * size, a);
+    fill_nan(real, size, w);
+  }
+}
+
+static bool is_zero(vt_dtype type, const char *matrix, int64_t at) {
+  switch ((int)type) {
+  case VT_F32:
+    return ((const float *)matrix)[at] == 0;
+  case VT_F64:
+    return ((const double *)matrix)[at] == 0;
+  case VT_C64:
+    return ((const cfloat *)matrix)[at] == 0;
+  default:
+    return ((const cdouble *)matrix)[at] == 0;
+  }
+}
+
+static int64_t block_of(int64_t *parent, int64_t i) {
+  while (parent[i] != i) i = parent[i] = parent[parent[i]];
+  return i;
+}
+
+// Rows that no chain of non-zero elements connects are solved on their own and keep their places:
+// what the chip's Jacobi iteration does, which never rotates by a zero. JAX's divide and conquer
+// pads matrices and relies on it. `block` has room for the matrix, `ints` for twice its rows.
+static void eigh_in_place(const matrices *m, vt_dtype real, char uplo, char *a, char *w,
+                          char *block, int64_t *ints) {
+  int64_t n = m->rows, bytes = m->bytes, real_bytes = (int64_t)vt_dtype_bytes(real);
+  int64_t *parent = ints, *member = ints + n;
+  for (int64_t i = 0; i < n; i++) parent[i] = i;
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < i; j++)
+      if (!is_zero(m->type, a, uplo == 'L' ? i * n + j : j * n + i))
+        parent[block_of(parent, i)] = block_of(parent, j);
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < n; j++)
+      if (block_of(parent, i) != block_of(parent, j))
+        memset(a + (i * n + j) * bytes, 0, (size_t)bytes);
+  for (int64_t root = 0; root < n; root++) {
+    int64_t size = 0;
+    for (int64_t i = 0; i < n; i++)
+      if (block_of(parent, i) == root) member[size++] = i;
+    for (int64_t i = 0; i < size * size; i++)
+      memcpy(block + i * bytes, a + (member[i / size] * n + member[i % size]) * bytes,
+             (size_t)bytes);
+    char *values = block + size * size * bytes;
+    if (size) eigh(m->type, real, uplo, size, block, values);
+    for (int64_t i = 0; i < size * size; i++)
+      memcpy(a + (member[i / size] * n + member[i % size]) * bytes, block + i * bytes,
+             (size_t)bytes);
+    for (int64_t i = 0; i < size; i++)
+      memcpy(w + member[i] * real_bytes, values + i * real_bytes, (size_t)real_bytes);
+  }
+}
+
 // Symmetric eigenproblem. backend_config "lower,sort,sweeps,tolerance"; results: vectors in
-// columns, values ascending.
+// columns, values; these ascend if sort is 1.
 static vt_status call_eigh(const vt_eval_call *call) {
   matrices m = {0};
-  char *values = NULL;
+  char *values = NULL, *block = NULL;
+  int64_t *ints = NULL;
   vt_status st = VT_OK;
   vt_string config = vt_attr_string(call->op, VT_ATTR_BACKEND_CONFIG);
   VT_TRY_OUT(load_matrices(call->op, call->in[0], &m));
-  bool lower = !config.size || config.data[0] != '0';
+  char uplo = !config.size || config.data[0] != '0' ? 'L' : 'U';
+  bool sort = config.size < 3 || config.data[2] != '0';
   vt_dtype real = m.type == VT_F32 || m.type == VT_C64 ? VT_F32 : VT_F64;
   if (m.rows != m.cols || vt_type_elements(call->out[1].type) != m.count * m.rows ||
       vt_type_elements(call->out[0].type) != vt_type_elements(call->in[0].type)) {
@@ -186,24 +252,24 @@ static vt_status call_eigh(const vt_eval_call *call) {
   }
   int64_t real_bytes = (int64_t)vt_dtype_bytes(real);
   VT_TRY_OUT(vt_eval_scratch(m.count * m.rows * real_bytes, &values));
-  int n = (int)m.rows;
-  char uplo = lower ? 'L' : 'U';
+  if (!sort) {
+    VT_TRY_OUT(vt_eval_scratch((m.rows + 1) * m.rows * m.bytes, &block));
+    VT_TRY_OUT(vt_eval_scratch(2 * m.rows * (int64_t)sizeof *ints, &ints));
+  }
   for (int64_t i = 0; i < m.count; i++) {
-    void *a = m.data + i * m.rows * m.cols * m.bytes, *w = values + i * m.rows * real_bytes;
-    int info = BY_TYPE(m.type, LAPACKE_ssyevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w),
-                       LAPACKE_dsyevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w),
-                       LAPACKE_cheevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w),
-                       LAPACKE_zheevd(LAPACK_ROW_MAJOR, 'V', uplo, n, a, n, w));
-    if (info) {
-      fill_nan(m.type, m.rows * m.cols, a);
-      fill_nan(real, m.rows, w);
-    }
+    char *a = m.data + i * m.rows * m.cols * m.bytes, *w = values + i * m.rows * real_bytes;
+    if (sort)
+      eigh(m.type, real, uplo, m.rows, a, w);
+    else
+      eigh_in_place(&m, real, uplo, a, w, block, ints);
   }
   VT_TRY_OUT(store_array(m.type, m.data, &call->out[0]));
   VT_TRY_OUT(store_array(real, values, &call->out[1]));
 out:
   free(m.data);
   free(values);
+  free(block);
+  free(ints);
   return st;
 }
 
