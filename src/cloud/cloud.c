@@ -22,6 +22,7 @@ void vt_cloud_options_default(vt_cloud_options *out_options) {
                                     .preemptible_limit_ns = 24 * VT_HOUR,
                                     .idle_alert_ns = 3 * VT_HOUR,
                                     .kind_reap_ns = 10 * 60 * VT_SECOND,
+                                    .guest_limits = "auto",
                                     .library_path = "",
                                     .python_path = ""};
 }

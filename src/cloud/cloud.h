@@ -32,6 +32,9 @@ typedef struct vt_cloud_options {
   int64_t idle_alert_ns;        // READY with an idle chip before an alert; 3 h
   int64_t kind_reap_ns;         // "kind" projects: a preempted node goes away after this
   int64_t requests_per_minute;  // per account, 0 = no limit
+  int64_t guest_memory_mib;     // of a worker, 0 = three quarters of the host's
+  int guest_cpus;               // of a worker, 0 = all
+  const char *guest_limits;     // "auto", or "rlimit": no cgroups
   const char *library_path;     // libvtpu.so for the guests, "" = none
   const char *python_path;      // a bin folder with the guests' python3, "" = the host's
 } vt_cloud_options;

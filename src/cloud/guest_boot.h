@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 typedef struct vt_boot {
   char folder[512]; // of the guest, on the host
@@ -15,6 +16,11 @@ typedef struct vt_boot {
   const char *peers, *node;
   unsigned uid_base;
   int chips, worker, workers;
+  const char *limits;     // "" the best there is, "rlimit"
+  long long memory_bytes; // 0 = a share of the host's
+  int cpu_percent;        // 100 = one CPU, 0 = all
+  bool grouped;           // the limits are those of a group, not of each process
+  char limit_text[320];   // what they are, for people
 } vt_boot;
 
 // Where the root of the guest is mounted before it becomes the root, in the launcher's own mount
@@ -32,6 +38,11 @@ void vt_boot_disk(const vt_boot *boot, int user_ns);
 _Noreturn void vt_boot_init(const vt_boot *boot);
 // Follows the metadata server: makes accounts, publishes host keys. Never returns.
 _Noreturn void vt_boot_agent(const char *metadata);
+// Limits of the worker (guest_limit.c): outside, before its first process goes on; inside, by that
+// process; and when it is over.
+void vt_boot_limit(vt_boot *boot, pid_t init);
+void vt_boot_limit_self(const vt_boot *boot);
+void vt_boot_unlimit(void);
 // Tells the metadata server how busy the chips are, from the pages in `folder` (base/activity.h).
 void vt_boot_use(const char *server, const char *folder);
 // Writes text to a new or emptied file; false on an error.

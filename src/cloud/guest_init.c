@@ -112,6 +112,14 @@ static void fake_pci(const vt_boot *b, const char *root) {
     vt_boot_fail(b, true, "%s", target);
 }
 
+// Files in memory count as memory of the worker where it is in a group; elsewhere they are kept
+// small.
+static void mount_memory(const vt_boot *b, const char *on, const char *mode) {
+  char options[64];
+  snprintf(options, sizeof options, "mode=%s,size=%lldm", mode, (b->memory_bytes >> 20) / 2 + 1);
+  must_mount(b, "tmpfs", on, MS_NOSUID | MS_NODEV, options);
+}
+
 static void mount_all(const vt_boot *b, const char *root) {
   char path[720];
   snprintf(path, sizeof path, "%s/proc", root);
@@ -119,7 +127,7 @@ static void mount_all(const vt_boot *b, const char *root) {
   snprintf(path, sizeof path, "%s/sys", root);
   must_mount(b, "sysfs", path, MS_NOSUID | MS_NOEXEC | MS_NODEV | MS_RDONLY, NULL);
   snprintf(path, sizeof path, "%s/run", root);
-  must_mount(b, "tmpfs", path, MS_NOSUID | MS_NODEV, "mode=755");
+  mount_memory(b, path, "755");
   bind_devices(b, root);
   link_devices(root);
   snprintf(path, sizeof path, "%s/dev/pts", root);
@@ -127,7 +135,7 @@ static void mount_all(const vt_boot *b, const char *root) {
   must_mount(b, "devpts", path, MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5");
   snprintf(path, sizeof path, "%s/dev/shm", root);
   mkdir(path, 01777);
-  must_mount(b, "tmpfs", path, MS_NOSUID | MS_NODEV, "mode=1777");
+  mount_memory(b, path, "1777");
   fake_pci(b, root);
 }
 
@@ -216,6 +224,9 @@ static void make_activity(const vt_boot *b) {
   clock_gettime(CLOCK_REALTIME, &now);
   snprintf(epoch, sizeof epoch, "%lld", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000);
   mkdir("/run/vtpu", 0755);
+  char text[400];
+  snprintf(text, sizeof text, "level 2: namespaces; %s", b->limit_text);
+  vt_boot_write("/run/vtpu/guest", text, 0644);
   if (!vt_boot_write(VT_ACTIVITY_FOLDER ".epoch", epoch, 0644) ||
       mkdir(VT_ACTIVITY_FOLDER, 01777) != 0 || chmod(VT_ACTIVITY_FOLDER, 01777) != 0)
     vt_boot_fail(b, true, "%s", VT_ACTIVITY_FOLDER);
@@ -319,6 +330,9 @@ _Noreturn void vt_boot_init(const vt_boot *boot) {
   set_up_network(boot);
   mount_all(boot, root);
   enter_root(boot, root);
+  vt_boot_limit_self(boot);
+  // The names of the host's groups are not for guests. A kernel without it hides nothing more.
+  (void)unshare(CLONE_NEWCGROUP);
   drop_capabilities(boot);
   // From here on the host's folder is out of reach: errors go to the log only.
   umask(022);

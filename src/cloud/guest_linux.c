@@ -225,6 +225,11 @@ static void write_spec(const linux_driver *d, const vt_node *node, int64_t worke
   snprintf(text, sizeof text, "%lld", (long long)node->workers);
   put_spec(t, "workers", text);
   put_spec(t, "node", node->id);
+  put_spec(t, "limits", d->cloud->options.guest_limits);
+  snprintf(text, sizeof text, "%lld", (long long)d->cloud->options.guest_memory_mib);
+  put_spec(t, "memory_mib", text);
+  snprintf(text, sizeof text, "%d", d->cloud->options.guest_cpus);
+  put_spec(t, "cpus", text);
 }
 
 static vt_status add_hosts(const linux_driver *d, const vt_node *node, vt_text *t) {

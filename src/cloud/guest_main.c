@@ -81,6 +81,9 @@ static void read_spec(vt_boot *b, const char *folder) {
   b->chips = atoi(get(spec, "chips"));
   b->worker = atoi(get(spec, "worker"));
   b->workers = atoi(get(spec, "workers"));
+  b->limits = get(spec, "limits");
+  b->memory_bytes = atoll(get(spec, "memory_mib")) << 20;
+  b->cpu_percent = 100 * atoi(get(spec, "cpus"));
   if (!*b->ip || b->uid_base < 65536) vt_boot_fail(b, false, "%s is not a spec", path);
 }
 
@@ -148,38 +151,9 @@ static int make_user_namespace(const vt_boot *b) {
   return fd;
 }
 
-// Best effort: the number of processes, and a lower share of CPU than the host's own services.
-static void limit(pid_t init) {
-  static const char *const groups[] = {"/sys/fs/cgroup/pids/vtpu", "/sys/fs/cgroup/vtpu"};
-  char path[256], text[32];
-  for (size_t i = 0; i < 2; i++) {
-    struct stat info;
-    if (mkdir(groups[i], 0755) != 0 && errno != EEXIST) continue;
-    snprintf(path, sizeof path, "%s/%d", groups[i], (int)init);
-    if (mkdir(path, 0755) != 0) continue;
-    size_t n = strlen(path);
-    snprintf(path + n, sizeof path - n, "/pids.max");
-    if (stat(path, &info) == 0) vt_boot_write(path, "8192", 0644);
-    path[n] = 0;
-    snprintf(path + n, sizeof path - n, "/cgroup.procs");
-    snprintf(text, sizeof text, "%d", (int)init);
-    vt_boot_write(path, text, 0644);
-    return;
-  }
-}
-
-static void unlimit(pid_t init) {
-  char path[256];
-  snprintf(path, sizeof path, "/sys/fs/cgroup/pids/vtpu/%d", (int)init);
-  rmdir(path);
-  snprintf(path, sizeof path, "/sys/fs/cgroup/vtpu/%d", (int)init);
-  rmdir(path);
-}
-
 // In the child: enters the user namespace, makes the rest, and becomes process 1 once the parent
 // says the network is there.
-static void enter(const vt_boot *b, int user_ns, const int tell[2], const int go[2]) {
-  char byte;
+static void enter(vt_boot *b, int user_ns, const int tell[2], const int go[2]) {
   if (setns(user_ns, CLONE_NEWUSER) != 0) vt_boot_fail(b, true, "setns");
   if (setgroups(0, NULL) != 0 || setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0)
     vt_boot_fail(b, true, "becoming root of the guest");
@@ -194,7 +168,7 @@ static void enter(const vt_boot *b, int user_ns, const int tell[2], const int go
   close(tell[0]);
   close(tell[1]);
   close(go[1]);
-  if (read(go[0], &byte, 1) != 1) _exit(1);
+  if (read(go[0], b, sizeof *b) != (ssize_t)sizeof *b) _exit(1); // with the limits
   vt_boot_init(b);
 }
 
@@ -220,16 +194,17 @@ static int boot(const char *folder) {
   if (child < 0 || read(tell[0], &init, sizeof init) != sizeof init)
     vt_boot_fail(&b, false, "the guest did not begin");
   waitpid(child, NULL, 0);
-  limit(init);
+  vt_boot_limit(&b, init);
   snprintf(pid_text, sizeof pid_text, "%d", (int)init);
   RUN(&b, "ip", "link", "add", b.veth, "type", "veth", "peer", "name", "eth0", "netns", pid_text);
   RUN(&b, "ip", "link", "set", b.veth, "master", b.bridge);
   RUN(&b, "ip", "link", "set", b.veth, "up");
   write_pid(&b, "pid", init);
-  if (write(go[1], "", 1) != 1) vt_boot_fail(&b, true, "the guest ended at once");
+  if (write(go[1], &b, sizeof b) != (ssize_t)sizeof b)
+    vt_boot_fail(&b, true, "the guest ended at once");
   close(go[1]);
   waitpid(init, &status, 0);
-  unlimit(init);
+  vt_boot_unlimit();
   // Process 1 ends with 0 when it was told to; it can not write in this folder itself.
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
     vt_boot_fail(&b, false, "the guest ended while it was booting; see its log");

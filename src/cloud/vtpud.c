@@ -25,8 +25,9 @@
 #include "cloud/reconcile.h"
 
 typedef struct settings {
-  const char *address, *certificate, *key, *state, *universe, *library, *python, *project, *admin;
-  int64_t port, grpc_port, guests, notice, requests_per_minute;
+  const char *address, *certificate, *key, *state, *universe, *library, *python, *project, *admin,
+      *guest_limits;
+  int64_t port, grpc_port, guests, guest_memory, guest_cpus, notice, requests_per_minute;
   int64_t virtual_time;
   bool ephemeral;
   char **command;
@@ -167,6 +168,13 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   o.requests_per_minute = s->requests_per_minute;
   o.library_path = *s->library ? s->library : find_library(arena);
   o.python_path = s->python;
+  o.guest_memory_mib = s->guest_memory;
+  o.guest_cpus = (int)s->guest_cpus;
+  o.guest_limits = s->guest_limits;
+  if (strcmp(s->guest_limits, "auto") != 0 && strcmp(s->guest_limits, "rlimit") != 0)
+    return vt_error(VT_INVALID_ARGUMENT, "guest-limits is auto or rlimit");
+  if (s->guest_cpus > 4096 || s->guest_memory > (1 << 30))
+    return vt_error(VT_INVALID_ARGUMENT, "no worker has so much");
   if (s->port > 65535 || s->grpc_port > 65535)
     return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
   VT_TRY(load_pem(arena, s->certificate, &h.certificate_pem));
@@ -298,6 +306,7 @@ int main(int argc, char **argv) {
                 .python = "",
                 .project = "",
                 .admin = "admin@vtpu.localhost",
+                .guest_limits = "auto",
                 .notice = 30};
   sigset_t signals;
   sigemptyset(&signals);
