@@ -382,20 +382,31 @@ static bool make_port(vt_plan *plan, vt_step *step, const problem *p, const view
                             &out->reorder))
     return false;
   out->reorder_offset = vt_step_reserve(step, (int64_t)dnnl_memory_desc_get_size(wanted));
+  if (!written) {
+    step->weights_input = v->array;
+    step->weights_bytes = (int64_t)dnnl_memory_desc_get_size(wanted);
+  }
   if (out->reorder.scratchpad_bytes)
     out->pad_offset = vt_step_reserve(step, out->reorder.scratchpad_bytes);
   return true;
 }
 
-static vt_status enter_port(const port *p, char *data, char *scratch, void **out_data) {
+// `kept` is where the weights are kept, or NULL.
+static vt_status enter_port(const port *p, char *data, char *scratch, const vt_kept *kept,
+                            void **out_data) {
+  char *reordered = kept && kept->memory ? kept->memory : scratch + p->reorder_offset;
+  if (kept && kept->ready) {
+    *out_data = reordered;
+    return VT_OK;
+  }
   if (p->packed) {
     vt_pack_run(&p->pack, data, scratch + p->pack_offset);
     data = scratch + p->pack_offset;
   }
   if (p->reordered) {
-    void *ways[2] = {data, scratch + p->reorder_offset};
+    void *ways[2] = {data, reordered};
     VT_TRY(vt_dnnl_execute(&p->reorder, ways, scratch + p->pad_offset));
-    data = scratch + p->reorder_offset;
+    data = reordered;
   }
   *out_data = data;
   return VT_OK;
@@ -421,7 +432,7 @@ static vt_status run_convolution(const vt_step *step, vt_exec *exec, vt_frame *c
     void *data[4];
     for (int i = 0; i < 2; i++)
       VT_TRY(enter_port(&body->ports[i], slots[step->input_slots[body->ports[i].array]], scratch,
-                        &data[i]));
+                        body->ports[i].reordered ? step->kept : NULL, &data[i]));
     const port *out = &body->ports[2];
     char *result = slots[step->output_slots[0]];
     data[2] = out->reordered ? scratch + out->reorder_offset
@@ -532,7 +543,7 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   int count = forms_of(&c, forms);
   conv_body *body = VT_NEW(&plan->program->arena, conv_body);
   for (int i = 0; i < count; i++) {
-    step->scratch_bytes = 0;
+    step->scratch_bytes = step->weights_bytes = 0;
     if (!forms[i](&c, &p) || !choose_types(step, &p) || !prepare_form(plan, step, &p, round, body))
       continue;
     step->body = body;
@@ -540,6 +551,6 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
     step->runner = "onednn";
     return true;
   }
-  step->scratch_bytes = 0;
+  step->scratch_bytes = step->weights_bytes = 0;
   return false;
 }

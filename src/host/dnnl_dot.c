@@ -194,14 +194,17 @@ static double products_of(const vt_contraction *c) {
 
 // Large right sides that lie row by row: with AMX the product gains more from blocks than their
 // making costs (2048 x 3072 x 768: 8.2 ms in all against 12.3). Without AMX both layouts run alike.
-static bool wants_blocks(const vt_contraction *c, const dot_body *body) {
+// Weights that may be kept from run to run (plan_keep.c) are reordered once.
+static bool wants_blocks(const vt_contraction *c, const dot_body *body, bool kept,
+                         bool compile_all) {
   int64_t m = size_of(&c->m), n = size_of(&c->n), k = size_of(&c->k);
-  return vt_host_has_amx() && body->sides[1].dtype == VT_BF16 && c->batch.count == 0 &&
-         body->sides[1].columns == 1 && m >= 1024 && k >= 512 && n * k >= 1 << 20;
+  if (!vt_host_has_amx() || body->sides[1].dtype != VT_BF16 || c->batch.count) return false;
+  if (kept) return n * k >= (compile_all ? 1 : 1 << 16);
+  return body->sides[1].columns == 1 && m >= 1024 && k >= 512 && n * k >= 1 << 20;
 }
 
 static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, bool bias,
-                        vt_dtype out) {
+                        bool kept, vt_dtype out) {
   int32_t rank = c->batch.count + 2;
   dnnl_dims_t dims_[3], strides[3];
   for (int32_t i = 0; i < c->batch.count; i++) {
@@ -244,7 +247,7 @@ static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, 
   static const int ids[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
   if (dnnl_matmul_desc_init(&desc, &md[0], &md[1], bias ? &bias_md : NULL, &md[2]) != dnnl_success)
     return false;
-  body->blocked = wants_blocks(c, body);
+  body->blocked = wants_blocks(c, body, kept, plan->program->options.compile_all);
   if (body->blocked) desc.weights_desc.format_kind = dnnl_format_kind_any;
   if (!vt_dnnl_make(plan->program, &desc, NULL, NULL, false, products_of(c), bias ? 4 : 3, ids,
                     &body->call))
@@ -324,7 +327,7 @@ static bool prepare_sides(vt_plan *plan, vt_step *step, const vt_contraction *gi
   if (c.k.count > 1 || !spill(&c)) return false;
   set_strides(&body->sides[0], &c.m, &c.k, true);
   set_strides(&body->sides[1], &c.k, &c.n, false);
-  return make_matmul(plan, &c, body, bias,
+  return make_matmul(plan, &c, body, bias, vt_keep_likely(plan, operands[1]),
                      body->converts_result ? VT_F32 : step->outputs[0]->type.dtype);
 }
 
@@ -336,17 +339,21 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
     char **slots = frames[f]->slots;
     char *scratch = step->scratch_bytes ? slots[step->scratch_slot] : NULL;
     void *data[4];
+    const vt_kept *kept = step->kept;
+    bool ready = kept && kept->ready;
     for (int s = 0; s < 2; s++) {
       const operand *side = &body->sides[s];
       data[s] = slots[step->input_slots[body->swapped ? 1 - s : s]];
-      if (!side->packed) continue;
+      if (!side->packed || (s == 1 && ready)) continue;
       vt_pack_run(&side->pack, data[s], scratch + side->offset);
       data[s] = scratch + side->offset;
     }
     if (body->blocked) {
-      void *ways[2] = {data[1], scratch + body->blocked_offset};
-      VT_TRY(vt_step_wrap(
-          step, vt_dnnl_execute(&body->reorder, ways, scratch + body->reorder_pad_offset)));
+      void *ways[2] = {data[1],
+                       kept && kept->memory ? kept->memory : scratch + body->blocked_offset};
+      if (!ready)
+        VT_TRY(vt_step_wrap(
+            step, vt_dnnl_execute(&body->reorder, ways, scratch + body->reorder_pad_offset)));
       data[1] = ways[1];
     }
     char *result = slots[step->output_slots[0]];
@@ -400,7 +407,11 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
     vt_pack_finish(&body->result);
     body->result_offset = vt_step_reserve(step, elements * 4);
   }
-  if (body->blocked) body->blocked_offset = vt_step_reserve(step, body->blocked_bytes);
+  if (body->blocked) {
+    body->blocked_offset = vt_step_reserve(step, body->blocked_bytes);
+    step->weights_input = body->swapped ? 0 : 1;
+    step->weights_bytes = body->blocked_bytes;
+  }
   if (body->blocked && body->reorder.scratchpad_bytes)
     body->reorder_pad_offset = vt_step_reserve(step, body->reorder.scratchpad_bytes);
   if (body->call.scratchpad_bytes)

@@ -62,18 +62,46 @@ static vt_module *make_module(make_op *make, const void *row, vt_dtype dtype, vt
 }
 
 static vt_program *compile(vt_module *module, bool evaluator) {
-  vt_host_options options = {.device_count = 1, .exact_dots = true, .evaluator_only = evaluator};
+  vt_host_options options = {.device_count = 1,
+                             .exact_dots = true,
+                             .evaluator_only = evaluator,
+                             .compile_all = !evaluator};
   vt_program *program;
   vt_status st = vt_host_compile(module, &options, &program);
   if (st) fail_msg("%s", vt_status_message(st));
   return program;
 }
 
-static void run(vt_program *program, void *lhs, void *rhs, void *out) {
+static void run_versions(vt_program *program, void *lhs, void *rhs, void *out,
+                         const uint64_t *versions) {
   void *params[2] = {lhs, rhs};
-  vt_run run = {.params = params, .results = &out};
+  vt_run run = {.params = params, .results = &out, .versions = versions};
   vt_status st = vt_program_run(program, &run);
   if (st) fail_msg("%s", vt_status_message(st));
+}
+
+static void run(vt_program *program, void *lhs, void *rhs, void *out) {
+  run_versions(program, lhs, rhs, out, NULL);
+}
+
+// What is kept of equal parameters (plan_keep.c) changes no bit, and of others nothing is kept.
+static void check_kept(const char *name, vt_program *program, void **data, vt_type rhs,
+                       vt_type result) {
+  size_t bytes = (size_t)vt_type_bytes(result);
+  char *first = malloc(bytes + 1);
+  memcpy(first, data[2], bytes);
+  for (uint64_t version = 1; version <= 5; version++) { // 2 and 4 change nothing but the number
+    for (int again = 0; again < 3; again++) {
+      memset(data[2], 0xff, bytes);
+      run_versions(program, data[0], data[1], data[2], (uint64_t[]){7, version});
+      if (memcmp(first, data[2], bytes)) fail_msg("%s: differs when its weights are kept", name);
+    }
+    if (version % 2) continue;
+    fill(data[1], rhs); // new weights in the same memory
+    run(program, data[0], data[1], data[2]);
+    memcpy(first, data[2], bytes);
+  }
+  free(first);
 }
 
 // The number of steps whose op is the contraction and that a library runs.
@@ -112,6 +140,7 @@ static void check(const char *name, make_op *make, const void *row, vt_dtype dty
   double limit = out == VT_BF16 ? 1e-2 : 1e-5;
   if (!(error <= limit * scale)) fail_msg("%s: error %g, largest value %g", name, error, scale);
   if (library && library_steps(fast) != 1) fail_msg("%s: runs on the evaluator", name);
+  check_kept(name, fast, data, rhs, result);
   for (int i = 0; i < 4; i++) vt_host_free(data[i]);
   vt_program_destroy(fast);
   vt_program_destroy(plain);

@@ -16,12 +16,21 @@ void vt_frame_bind(const vt_plan *plan, vt_frame *frame, char *memory) {
   for (uint32_t i = 0; i < plan->temp_count; i++) *slot++ = memory + plan->temp_offsets[i];
 }
 
+static inline vt_status run_step(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                                 uint32_t count) {
+  if (!step->kept) return step->run(step, exec, frames, count);
+  if (step->kept->ready && step->kept->skips) return VT_OK;
+  VT_TRY(step->run(step, exec, frames, count));
+  step->kept->ready = step->kept->wanted;
+  return VT_OK;
+}
+
 static vt_status exec_timed(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames,
                             uint32_t count) {
   for (uint32_t s = 0; s < plan->step_count; s++) {
     vt_step *step = &plan->steps[s];
     uint64_t start = vt_step_clock();
-    VT_TRY(step->run(step, exec, frames, count));
+    VT_TRY(run_step(step, exec, frames, count));
     uint64_t took = vt_step_clock() - start;
     step->spent_ns += took;
     if (!step->runs++ || took < step->best_ns) step->best_ns = took;
@@ -33,8 +42,7 @@ vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *fram
                        uint32_t count) {
   if (exec->program->timed) return exec_timed(exec, plan, frames, count);
   for (uint32_t s = 0; s < plan->step_count; s++) {
-    const vt_step *step = &plan->steps[s];
-    VT_TRY(step->run(step, exec, frames, count));
+    VT_TRY(run_step(&plan->steps[s], exec, frames, count));
   }
   return VT_OK;
 }
@@ -166,7 +174,9 @@ vt_status vt_program_run(vt_program *program, const vt_run *run) {
   for (uint32_t i = 0; i < plan->result_count; i++)
     frame->slots[vt_result_slot(plan, i)] = run->results[i];
   vt_frame_bind(plan, frame, memory);
+  vt_keep_begin(program, run, frame);
   vt_status st = vt_exec_plan(&exec, plan, &frame, 1);
+  if (st) vt_keep_drop(program);
   _mm_setcsr(csr);
   vt_host_free(memory);
   return st;

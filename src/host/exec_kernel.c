@@ -46,6 +46,7 @@ vt_status vt_step_kernel(vt_plan *plan, vt_step *step, const vt_group *group) {
   vt_array_push(&program->kernels, body);
   step->run = run_kernel;
   step->runner = "kernel";
+  step->repeatable = true;
   step->prepare = prepare_kernel;
   step->in_place_ok = kernel_in_place_ok;
   return VT_OK;

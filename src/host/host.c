@@ -89,6 +89,7 @@ static vt_status plan_program(vt_program *program) {
     vt_plan *plan = program->plan_order.data[i];
     for (uint32_t s = 0; s < plan->step_count; s++)
       if (plan->steps[s].prepare) VT_TRY(plan->steps[s].prepare(plan, &plan->steps[s]));
+    vt_plan_keep(plan);
     VT_TRY(vt_plan_memory(plan));
   }
   return VT_OK;
@@ -121,6 +122,8 @@ void vt_program_destroy(vt_program *program) {
   for (size_t i = program->owned.size; i-- > 0;)
     program->owned.data[i].destroy(program->owned.data[i].object);
   for (size_t i = 0; i < program->heap.size; i++) vt_host_free(program->heap.data[i]);
+  vt_keep_drop(program);
+  vt_array_free(&program->kept);
   vt_array_free(&program->owned);
   vt_array_free(&program->heap);
   vt_array_free(&program->plan_order);

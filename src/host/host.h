@@ -44,6 +44,8 @@ typedef struct vt_run {
   void *const
       *results; // allocated by the caller the same way; results[i] == params[j] only if may_alias
   const vt_host_transfer *transfer; // NULL: programs with host transfers fail
+  const uint64_t *versions; // by parameter: equal numbers (not 0) mean equal contents, so that what
+                            // is made of it alone may be kept for the next run; NULL: unknown
 } vt_run;
 vt_status vt_program_run(vt_program *program, const vt_run *run) VT_CHECKED;
 

@@ -27,6 +27,16 @@ typedef struct vt_plan vt_plan;
 typedef struct vt_step vt_step;
 typedef struct vt_exec vt_exec;
 
+// What a step leaves for the next runs, see plan_keep.c.
+typedef struct vt_kept {
+  uint32_t param_count, *params; // of the main function: all that it is made of
+  int64_t bytes;                 // 0: nothing reads it that is not kept itself
+  char *memory;
+  bool skips;  // the outputs of a step, which need not run; else a contraction's weights
+  bool wanted; // the run under way leaves it in memory
+  bool ready;  // it is in memory
+} vt_kept;
+
 typedef struct vt_frame {
   char **slots;  // addresses by slot number
   int32_t index; // device, 0 in the whole program
@@ -50,6 +60,10 @@ struct vt_step {
   // NULL.
   vt_status (*prepare)(vt_plan *plan, vt_step *step);
   void *body;                       // of the kind of step
+  bool repeatable;                  // equal inputs give equal outputs, and nothing else happens
+  int32_t weights_input;            // a contraction that lays out an input for itself:
+  int64_t weights_bytes;            // so large; 0 = none
+  vt_kept *kept;                    // NULL for most
   bool nested;                      // runs plans, whose steps are timed themselves
   const char *runner;               // "evaluator", "kernel", "onednn", ...: for the log
   uint64_t spent_ns, best_ns, runs; // only where VTPU_LOG=debug
@@ -109,6 +123,9 @@ struct vt_program {
   VT_ARRAY(struct vt_kernel_body *) kernels; // steps of fused groups, compiled all at once
   VT_ARRAY(void *) heap;                     // vt_host_alloc blocks of large constants
   VT_ARRAY(vt_owned) owned;
+  VT_ARRAY(vt_kept *) kept;
+  uint64_t *last_versions; // of the parameters, when something may be kept
+  bool keep_failed;        // no memory for it
 };
 
 // The steps of `func` for `frame_count` frames, without memory yet; in the program's arena.
@@ -133,6 +150,13 @@ void vt_program_own(vt_program *program, void (*destroy)(void *), void *object);
 void vt_frame_bind(const vt_plan *plan, vt_frame *frame, char *memory);
 vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames,
                        uint32_t count) VT_CHECKED;
+
+// plan_keep.c
+// True when `value` is made of one parameter that the caller does not give away.
+bool vt_keep_likely(const vt_plan *plan, const vt_value *value);
+void vt_plan_keep(vt_plan *plan); // between the steps and their memory
+void vt_keep_begin(vt_program *program, const vt_run *run, vt_frame *frame);
+void vt_keep_drop(vt_program *program);
 
 // plan_log.c
 uint64_t vt_step_clock(void); // ns

@@ -41,6 +41,7 @@ typedef struct class {
   int64_t bytes;
   int32_t result; // lives in the memory of this result
   bool fixed;     // parameter or constant: nothing may be merged into it
+  bool kept;      // for later runs: likewise
   uint32_t slot;
 } class;
 
@@ -111,7 +112,8 @@ static void make_classes(planner *p) {
       vt_value *out = step->outputs[i];
       if (!is_root(p, out) || out->type.dtype == VT_TOKEN) continue;
       p->ranges[out->id].bytes = vt_type_bytes(out->type);
-      add_class(p, (uint32_t)out->id, false);
+      uint32_t c = add_class(p, (uint32_t)out->id, false);
+      p->classes.data[c].kept = step->kept && step->kept->skips;
     }
   }
   for (uint32_t r = 0; r < plan->result_count; r++) {
@@ -182,7 +184,7 @@ static void merge_in_place(planner *p) {
                  into = p->ranges[step->outputs[o]->id].class;
         if (from == NONE || into == NONE || from == into) continue;
         class *a = &p->classes.data[into], *b = &p->classes.data[from];
-        if (a->fixed || b->fixed || a->bytes != b->bytes) continue;
+        if (a->fixed || b->fixed || a->kept || b->kept || a->bytes != b->bytes) continue;
         if (a->result != NOWHERE && b->result != NOWHERE) continue;
         if (classes_part(p, a, b)) merge(p, into, from);
       }

@@ -354,6 +354,7 @@ vt_status vt_buffer_pointer(vt_buffer *buffer, void **out_data) {
     int64_t at = 0;
     bool dense = storage && dense_at(buffer, storage, &at);
     *out_data = dense ? (char *)storage->data + at : NULL;
+    if (dense) atomic_store(&storage->out, true);
     vt_client_unlock(buffer->client);
     if (!storage) return deleted_error(buffer);
     if (dense) return VT_OK;

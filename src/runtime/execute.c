@@ -48,6 +48,7 @@ typedef struct run_job {
   argument *arguments;
   vt_storage **results;
   void **param_data, **result_data;
+  uint64_t *versions; // of the parameters: the numbers of their storages
 } run_job;
 
 // The run itself
@@ -88,6 +89,7 @@ static vt_status job_params(run_job *job) {
       VT_TRY(vt_event_await(arg->storage->ready));
     bool token = job->executable->info.params[p].type.dtype == VT_TOKEN;
     job->param_data[p] = token ? NULL : arg->storage->data;
+    job->versions[p] = atomic_load(&arg->storage->out) ? 0 : arg->storage->id;
   }
   return VT_OK;
 }
@@ -144,6 +146,7 @@ static void job_run(vt_job *base) {
   if (!st && !job->executable->zeros) {
     vt_run run = {.params = job->param_data,
                   .results = job->result_data,
+                  .versions = job->versions,
                   .transfer = job->has_transfer ? &job->transfer.calls : NULL};
     uint64_t begun = vt_activity_begin();
     st = vt_program_run(job->executable->program, &run);
@@ -165,7 +168,7 @@ static run_job *job_create(vt_executable *executable) {
   const vt_executable_info *info = &executable->info;
   size_t params = info->param_count, results = info->result_count;
   size_t bytes = sizeof(run_job) + params * sizeof(argument) + results * sizeof(vt_storage *) +
-                 (params + results) * sizeof(void *);
+                 (params + results) * sizeof(void *) + params * sizeof(uint64_t);
   run_job *job = calloc(1, bytes);
   if (!job) abort();
   job->base.run = job_run;
@@ -177,6 +180,7 @@ static run_job *job_create(vt_executable *executable) {
   job->results = (vt_storage **)(job->arguments + params);
   job->param_data = (void **)(job->results + results);
   job->result_data = job->param_data + params;
+  job->versions = (uint64_t *)(job->result_data + results);
   return job;
 }
 

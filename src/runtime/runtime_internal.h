@@ -12,6 +12,8 @@
 // when a run takes it over for a donated result, which needs that the run holds the only reference.
 typedef struct vt_storage {
   atomic_int refs;
+  uint64_t id;     // of no other storage, ever
+  atomic_bool out; // its address was given out, so that others may have written to it
   vt_event *ready; // complete with an error = poisoned
   void *data;      // NULL until made
   vt_type type;    // dims follow the structure

@@ -8,7 +8,10 @@
 vt_storage *vt_storage_create(vt_type type, vt_event *ready) {
   vt_storage *storage = malloc(sizeof *storage + sizeof(int64_t) * (size_t)type.rank);
   if (!storage) return NULL;
+  static _Atomic uint64_t ids;
   atomic_init(&storage->refs, 1);
+  storage->id = atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed) + 1;
+  atomic_init(&storage->out, false);
   storage->ready = vt_event_retain(ready);
   storage->data = NULL;
   if (type.rank) memcpy(storage->dims, type.dims, sizeof(int64_t) * (size_t)type.rank);
