@@ -483,6 +483,8 @@ static bool as_pointwise_gradient(const conv *c, vt_contraction *out) {
   for (int32_t i = 0; i < c->spatial; i++) {
     if (c->size[OUT][i] != 1 || c->padding[2 * i] != 0 || c->lhs_dilation[i] != 1) return false;
     if (c->reversal[i] && c->size[RHS][i] != 1) return false;
+    // A small image at its high end: the kernel reaches into the padding.
+    if ((c->size[RHS][i] - 1) * c->rhs_dilation[i] >= c->size[LHS][i]) return false;
     vt_dims_push(&out->k, c->size[RHS][i], c->stride[LHS][i] * c->rhs_dilation[i],
                  c->stride[RHS][i], 0);
   }
