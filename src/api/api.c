@@ -306,7 +306,7 @@ const char *vtpu_program_text(vtpu_program *program) {
   if (!program->text.size && program->v1)
     vt_v1_print(program->v1, &program->text);
   else if (!program->text.size)
-    vt_module_print(vt_executable_module(program->executable), -1, &program->text);
+    vt_module_print(vt_executable_module(program->executable), false, &program->text);
   pthread_mutex_unlock(&program->lock);
   return vt_text_string(&program->text);
 }

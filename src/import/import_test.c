@@ -43,7 +43,7 @@ static vt_bytes open_fixture(const char *name, const char *suffix) {
 static void check_golden(const char *name, const vt_module *module) {
   char path[512];
   vt_text text = {0};
-  vt_module_print(module, -1, &text);
+  vt_module_print(module, false, &text);
   if (getenv("VTPU_BLESS")) {
     snprintf(path, sizeof path, FIXTURES "%s.mlir", name);
     assert_null(vt_file_write(path, text.data, text.size));

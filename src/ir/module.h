@@ -242,9 +242,10 @@ enum { VT_TRANSPOSE_INVALID, VT_NO_TRANSPOSE, VT_TRANSPOSE, VT_ADJOINT };
 // and place
 vt_status vt_module_verify(const vt_module *module) VT_CHECKED;
 
-// StableHLO text in MLIR's generic form; large constants are elided past `max_literal` elements (-1
-// = all).
-void vt_module_print(const vt_module *module, int64_t max_literal, vt_text *out_text);
+// StableHLO text in MLIR's generic form. `locations`: each op says the scope and the place in the
+// user's source it came from.
+void vt_module_print(const vt_module *module, bool locations, vt_text *out_text);
+// Large constants are elided past `max_literal` elements (-1 = all).
 void vt_func_print(const vt_func *func, int64_t max_literal, vt_text *out_text);
 
 #endif

@@ -11,6 +11,7 @@
 typedef struct printer {
   vt_text *out;
   int64_t max_literal;
+  bool locations;
   vt_map names; // value -> number + 1
   uintptr_t next;
   int indent;
@@ -373,6 +374,19 @@ static void put_region(printer *p, const vt_op *op, const vt_func *region, uint3
   vt_text_put(p->out, "}");
 }
 
+static void put_location(printer *p, const vt_loc *loc) {
+  bool name = loc->name[0], file = loc->file[0];
+  if (!p->locations || !(name || file)) return;
+  vt_text_put(p->out, " loc(");
+  if (name) vt_print_string(p->out, loc->name, strlen(loc->name));
+  if (name && file) vt_text_put(p->out, "(");
+  if (file) {
+    vt_print_string(p->out, loc->file, strlen(loc->file));
+    vt_text_printf(p->out, ":%d:%d", loc->line, loc->column);
+  }
+  vt_text_put(p->out, name && file ? "))" : ")");
+}
+
 static void put_op(printer *p, const vt_op *op) {
   put_indent(p);
   for (uint32_t i = 0; i < op->result_count; i++) {
@@ -406,7 +420,9 @@ static void put_op(printer *p, const vt_op *op) {
     if (i) vt_text_put(p->out, ", ");
     vt_type_print(p->out, op->results[i].type);
   }
-  vt_text_put(p->out, op->result_count != 1 ? ")\n" : "\n");
+  if (op->result_count != 1) vt_text_put(p->out, ")");
+  put_location(p, op->loc);
+  vt_text_put(p->out, "\n");
 }
 
 static void put_ops(printer *p, const vt_func *func, const char *terminator) {
@@ -492,8 +508,8 @@ void vt_func_print(const vt_func *func, int64_t max_literal, vt_text *out_text) 
   vt_map_free(&p.names);
 }
 
-void vt_module_print(const vt_module *module, int64_t max_literal, vt_text *out_text) {
-  printer p = {.out = out_text, .max_literal = max_literal, .indent = 1};
+void vt_module_print(const vt_module *module, bool locations, vt_text *out_text) {
+  printer p = {.out = out_text, .max_literal = -1, .locations = locations, .indent = 1};
   vt_text_put(out_text, "\"builtin.module\"() <{sym_name = ");
   vt_print_string(out_text, module->name, strlen(module->name));
   vt_text_put(out_text, "}> ({\n");

@@ -109,7 +109,7 @@ static vt_status write_out_all(vt_module *module, vt_func *func, int32_t devices
 vt_status vt_executable_text(const vt_executable *executable, vt_text *out_text) {
   const vt_module *optimised = vt_program_module(executable->program);
   if (!module_has_manual(optimised)) {
-    vt_module_print(optimised, -1, out_text);
+    vt_module_print(optimised, true, out_text);
     return VT_OK;
   }
   vt_module *module = NULL;
@@ -117,7 +117,7 @@ vt_status vt_executable_text(const vt_executable *executable, vt_text *out_text)
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < module->func_count && !st; i++)
     st = write_out_all(module, module->funcs[i], executable->info.partitions);
-  if (!st) vt_module_print(module, -1, out_text);
+  if (!st) vt_module_print(module, true, out_text);
   vt_module_destroy(module);
   return st;
 }
