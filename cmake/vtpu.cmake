@@ -70,3 +70,19 @@ function(vtpu_fuzz name)
   endforeach()
   target_link_libraries(${name} PRIVATE ${ARG_LIBS})
 endfunction()
+
+# vtpu_python_test(NAME SCRIPT args... ): a script run by build/venv's Python, looked for when the test runs; 77 = skipped.
+# In a build with sanitizers their runtime is loaded first: the interpreter has none.
+function(vtpu_python_test name script)
+  cmake_path(ABSOLUTE_PATH script BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  add_test(NAME ${name} COMMAND sh -c "[ -x \"$0\" ] || { echo \"skipped: no $0\"; exit 77; }; exec \"$0\" \"$@\""
+    ${CMAKE_SOURCE_DIR}/build/venv/bin/python ${script} ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS client SKIP_RETURN_CODE 77 TIMEOUT 300)
+  if(CMAKE_C_FLAGS MATCHES "-fsanitize=address")
+    execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE asan
+      OUTPUT_STRIP_TRAILING_WHITESPACE)
+    execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libubsan.so OUTPUT_VARIABLE ubsan
+      OUTPUT_STRIP_TRAILING_WHITESPACE)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "LD_PRELOAD=${asan}:${ubsan};ASAN_OPTIONS=detect_leaks=0")
+  endif()
+endfunction()

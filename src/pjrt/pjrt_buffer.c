@@ -101,8 +101,11 @@ vt_status vt_pjrt_Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args *args)
   return VT_OK;
 }
 
+// The storage there is: row-major, without the chip's padding, which only the account of HBM knows
+// (MemoryStats). Clients size their host copies by this.
 vt_status vt_pjrt_Buffer_OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args *args) {
-  args->on_device_size_in_bytes = (size_t)vt_buffer_hbm_bytes(vt_buffer_of_pjrt(args->buffer));
+  args->on_device_size_in_bytes =
+      (size_t)vt_type_bytes(vt_buffer_type(vt_buffer_of_pjrt(args->buffer)));
   return VT_OK;
 }
 
