@@ -15,8 +15,28 @@
 #include "pjrt/pjrt_slots.def"
 #undef SLOT
 
+// The others are entered through a check that the caller's structure has all fields of this
+// version, so that none behind its end is read or written.
+static vt_status small_struct(const char *name, size_t expected, size_t got) {
+  return vt_error(
+      VT_INVALID_ARGUMENT,
+      "PJRT_%s_Args has %zu bytes where version %d.%d has %zu: the caller is older than "
+      "this plugin takes",
+      name, got, PJRT_MAJOR, PJRT_MINOR, expected);
+}
+#define CHECKED_VOID(name, bytes)
+#define CHECKED_NONE(name, bytes)
+#define CHECKED_HAVE(name, bytes)                                                                  \
+  static vt_status checked_##name(PJRT_##name##_Args *args) {                                      \
+    if (args->struct_size < (bytes)) return small_struct(#name, bytes, args->struct_size);         \
+    return vt_pjrt_##name(args);                                                                   \
+  }
+#define SLOT(state, slot, name, bytes, last, ...) CHECKED_##state(name, bytes)
+#include "pjrt/pjrt_slots.def"
+#undef SLOT
+
 #define FUNCTION_VOID(name) vt_pjrt_##name
-#define FUNCTION_HAVE(name) vt_pjrt_##name
+#define FUNCTION_HAVE(name) checked_##name
 #define FUNCTION_NONE(name) missing_##name
 
 static const PJRT_Api the_api = {

@@ -3,15 +3,43 @@
 #include "plugin_support.h"
 
 #include <dlfcn.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "pjrt/proto.h"
 
+enum { MAX_OPTIONS = 4 };
+static char used_path[1024];
+static PJRT_NamedValue used_options[MAX_OPTIONS];
+static size_t used_count;
+
 const char *plugin_path(void) {
-  const char *path = getenv("VTPU_PLUGIN");
-  return path ? path : VTPU_PLUGIN_FILE;
+  return used_path[0] ? used_path : VTPU_PLUGIN_FILE;
+}
+
+bool plugin_use(const char *pattern, int option_count, char **options) {
+  glob_t found = {0};
+  bool ok = !glob(pattern, 0, NULL, &found);
+  if (ok) snprintf(used_path, sizeof used_path, "%s", found.gl_pathv[0]);
+  globfree(&found);
+  for (int i = 0; i < option_count && i < MAX_OPTIONS; i++) {
+    char *value = strchr(options[i], '=');
+    if (!value) continue;
+    used_options[used_count++] = (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue),
+                                                   .name = options[i],
+                                                   .name_size = (size_t)(value - options[i]),
+                                                   .type = PJRT_VALUE_INT64,
+                                                   .int64 = strtoll(value + 1, NULL, 10),
+                                                   .value_size = 1};
+  }
+  return ok;
+}
+
+bool plugin_has(const plugin *p, int slot) {
+  return p->api->struct_size >= offsetof(PJRT_Api, slots) + sizeof(void *) * ((size_t)slot + 1) &&
+         p->api->slots[slot];
 }
 
 plugin plugin_load(const char *path) {
@@ -56,9 +84,11 @@ void plugin_error_is(const plugin *p, PJRT_Error *error, int code, const char *p
   ARGS(Error_GetCode, a);
   a.error = error;
   plugin_ok(p, SLOT_Error_GetCode, &a);
-  ARGS(Error_ForEachPayload, payload);
-  payload.error = error;
-  plugin_ok(p, SLOT_Error_ForEachPayload, &payload);
+  if (plugin_has(p, SLOT_Error_ForEachPayload)) {
+    ARGS(Error_ForEachPayload, payload);
+    payload.error = error;
+    plugin_ok(p, SLOT_Error_ForEachPayload, &payload);
+  }
   if (a.code != code) fail_msg("code %d where %d was expected: %s", a.code, code, text);
   if (part && !strstr(text, part)) fail_msg("\"%s\" does not say \"%s\"", text, part);
   error_destroy(p, error);
@@ -72,8 +102,11 @@ PJRT_Client *plugin_client(const plugin *p) {
   ARGS(Plugin_Initialize, init);
   plugin_ok(p, SLOT_Plugin_Initialize, &init);
   ARGS(Client_Create, a);
-  // Callers without a key-value store leave these fields unset.
-  memset(&a.kv_get_callback, 0xAB, sizeof a.kv_get_callback + sizeof a.kv_get_user_arg);
+  a.create_options = used_options;
+  a.num_options = used_count;
+  // Callers of vtpu without a key-value store leave these fields unset.
+  if (!used_path[0])
+    memset(&a.kv_get_callback, 0xAB, sizeof a.kv_get_callback + sizeof a.kv_get_user_arg);
   plugin_ok(p, SLOT_Client_Create, &a);
   return a.client;
 }
@@ -110,7 +143,7 @@ PJRT_Buffer *plugin_buffer(const plugin *p, PJRT_Client *client, PJRT_Device *de
   a.type = type;
   a.dims = dims;
   a.num_dims = rank;
-  a.host_buffer_semantics = PJRT_HOST_IMMUTABLE_ZERO_COPY;
+  a.host_buffer_semantics = PJRT_HOST_IMMUTABLE_DURING_CALL;
   a.device = device;
   plugin_ok(p, SLOT_Client_BufferFromHostBuffer, &a);
   assert_null(plugin_await(p, a.done_with_host_buffer));
@@ -149,15 +182,15 @@ void plugin_options(int partitions, vt_text *out_options) {
   vt_device_assignment_write(partitions, ids, &assignment);
   vt_proto_put_uint(&build, 4, 1);
   vt_proto_put_uint(&build, 5, (uint64_t)partitions);
+  vt_proto_put_uint(&build, 6, partitions > 1); // use_spmd_partitioning
   vt_proto_put_bytes(&build, 9, assignment.data, assignment.size);
   vt_proto_put_bytes(out_options, 3, build.data, build.size);
   vt_text_free(&assignment);
   vt_text_free(&build);
 }
 
-PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, const char *name,
-                                      int partitions) {
-  vt_bytes code = plugin_program(name);
+static PJRT_Error *compile(const plugin *p, PJRT_Client *client, vt_bytes code, int partitions,
+                           PJRT_LoadedExecutable **out_executable) {
   vt_text options = {0};
   plugin_options(partitions, &options);
   PJRT_Program program = {.struct_size = sizeof program,
@@ -170,10 +203,32 @@ PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, cons
   a.program = &program;
   a.compile_options = options.data;
   a.compile_options_size = options.size;
-  plugin_ok(p, SLOT_Client_Compile, &a);
+  PJRT_Error *error = plugin_call(p, SLOT_Client_Compile, &a);
   vt_text_free(&options);
+  *out_executable = a.executable;
+  return error;
+}
+
+PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, const char *name,
+                                      int partitions) {
+  vt_bytes code = plugin_program(name);
+  PJRT_LoadedExecutable *executable = NULL;
+  PJRT_Error *error = compile(p, client, code, partitions, &executable);
+  char text[4096];
+  if (error) fail_msg("%s: %s", name, error_text(p, error, text, sizeof text));
   vt_file_unmap(&code);
-  return a.executable;
+  return executable;
+}
+
+PJRT_LoadedExecutable *plugin_compile_text(const plugin *p, PJRT_Client *client, const char *text,
+                                           int partitions, PJRT_Error **out_error) {
+  PJRT_LoadedExecutable *executable = NULL;
+  vt_bytes code = {(const uint8_t *)text, strlen(text)};
+  PJRT_Error *error = compile(p, client, code, partitions, &executable);
+  char message[4096];
+  if (error && !out_error) fail_msg("compile: %s", error_text(p, error, message, sizeof message));
+  if (out_error) *out_error = error;
+  return error ? NULL : executable;
 }
 
 void plugin_executable_destroy(const plugin *p, PJRT_LoadedExecutable *executable) {

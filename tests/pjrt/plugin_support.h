@@ -30,7 +30,11 @@ typedef struct plugin {
 } plugin;
 
 plugin plugin_load(const char *path); // fails the test when it cannot
-const char *plugin_path(void);        // VTPU_PLUGIN, else the one of this build
+const char *plugin_path(void);        // what plugin_use gave, else the one of this build
+// A plugin to test instead, by a path that may hold wildcards, and NAME=NUMBER create options;
+// false when no such file exists.
+bool plugin_use(const char *pattern, int option_count, char **options);
+bool plugin_has(const plugin *p, int slot); // the table of an older plugin is shorter
 PJRT_Error *plugin_call(const plugin *p, int slot, void *args);
 // The call succeeds, or the test fails with the error's text.
 void plugin_ok(const plugin *p, int slot, void *args);
@@ -48,6 +52,9 @@ void plugin_fetch(const plugin *p, PJRT_Buffer *buffer, void *data, size_t size)
 PJRT_Error *plugin_await(const plugin *p, PJRT_Event *event); // destroys the event
 
 vt_bytes plugin_program(const char *name); // fixtures/NAME.mlirbc, mapped
+// A program as MLIR text; NULL when the compiler refuses it, with its error in *out_error.
+PJRT_LoadedExecutable *plugin_compile_text(const plugin *p, PJRT_Client *client, const char *text,
+                                           int partitions, PJRT_Error **out_error);
 // Compile options for `partitions` devices 0, 1, 2 ...; free the text.
 void plugin_options(int partitions, vt_text *out_options);
 PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, const char *name,
