@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // cloud_bench.c - vtpud under load on loopback: 10,000 nodes and 100,000 operations in the store,
-// time of a list of 500 nodes (median, p99), and requests a second over keep-alive connections.
+// time of lists of 500 nodes (median, p99, user time of the server), and requests a second over
+// keep-alive connections.
 //   cloud_bench [seconds] [connections]
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,7 +19,7 @@
 #include "cloud/node.h"
 #include "cloud/operation.h"
 
-enum { NODES = 10000, OPERATIONS = 100000, LISTS = 300 };
+enum { NODES = 10000, OPERATIONS = 100000, PAGE = 500, LISTS = 1000, CHANGES = 5 };
 
 static void must(vt_status st) {
   if (!st) return;
@@ -67,31 +69,36 @@ static int dial(uint16_t port) {
   return fd;
 }
 
-// One request on an open connection; the whole reply is read.
-static void ask(int fd, const client *c) {
+// One request on an open connection; the whole reply is read. Returns its body.
+static const char *ask(int fd, const char *token, const char *path) {
   static _Thread_local char buffer[4 << 20];
   int n = snprintf(buffer, sizeof buffer,
-                   "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n",
-                   c->path, c->token);
+                   "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", path,
+                   token);
   if (write(fd, buffer, (size_t)n) != n) exit(1);
   size_t used = 0, want = 0;
+  const char *body = NULL;
   for (ssize_t got; (got = read(fd, buffer + used, sizeof buffer - 1 - used)) > 0;) {
     used += (size_t)got;
     buffer[used] = 0;
-    const char *end = strstr(buffer, "\r\n\r\n"), *length = strstr(buffer, "Content-Length: ");
-    if (!want && end && length) want = (size_t)(end + 4 - buffer) + strtoul(length + 16, NULL, 10);
-    if (want && used >= want) break;
+    if (!body && (body = strstr(buffer, "\r\n\r\n"))) {
+      const char *length = strstr(buffer, "Content-Length: ");
+      body += 4;
+      want = (size_t)(body - buffer) + strtoul(length ? length + 16 : "0", NULL, 10);
+    }
+    if (body && used >= want) break;
   }
-  if (strncmp(buffer, "HTTP/1.1 200", 12) != 0) {
-    fprintf(stderr, "%.200s\n", buffer);
+  if (!body || strncmp(buffer, "HTTP/1.1 200", 12) != 0) {
+    fprintf(stderr, "cloud_bench: %.200s\n", buffer);
     exit(1);
   }
+  return body;
 }
 
 static void *run(void *argument) {
   client *c = argument;
   int fd = dial(c->port);
-  for (; vt_metrics_clock() < c->until_ns; c->answered++) ask(fd, c);
+  for (; vt_metrics_clock() < c->until_ns; c->answered++) ask(fd, c->token, c->path);
   close(fd);
   return NULL;
 }
@@ -99,6 +106,65 @@ static void *run(void *argument) {
 static int by_time(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
   return (x > y) - (x < y);
+}
+
+// User time of the process's other threads, which are the server's.
+static int64_t server_cpu_ns(void) {
+  struct rusage all, own;
+  getrusage(RUSAGE_SELF, &all);
+  getrusage(RUSAGE_THREAD, &own);
+  return ((int64_t)all.ru_utime.tv_sec - own.ru_utime.tv_sec) * VT_SECOND +
+         ((int64_t)all.ru_utime.tv_usec - own.ru_utime.tv_usec) * 1000;
+}
+
+static vt_status touch(vt_cloud *cloud, void *context) {
+  vt_arena arena = {0};
+  int first = *(int *)context;
+  for (int i = 0; i < CHANGES; i++) {
+    char id[32];
+    vt_node node;
+    bool found;
+    snprintf(id, sizeof id, "node-%05d", (first + i * PAGE / CHANGES) % NODES);
+    VT_TRY(vt_node_load(cloud, &arena, "demo-project", "us-central2-b", id, &node, &found));
+    VT_TRY(vt_node_save(cloud, &node));
+    vt_node_fini(&node);
+  }
+  vt_arena_free(&arena);
+  return VT_OK;
+}
+
+// Walks the pages of the list, `count` of them; before each, `change` says whether nodes of it
+// change, as they do while a cloud works.
+static void time_lists(vt_cloud *cloud, uint16_t port, const char *token, const char *title,
+                       int count, bool change) {
+  static int64_t times[LISTS];
+  char path[512], page[128] = "";
+  int fd = dial(port);
+  int64_t cpu = 0;
+  for (int i = 0; i < count; i++) {
+    int first = i * PAGE % NODES;
+    if (change) {
+      pthread_mutex_lock(&cloud->lock);
+      must(vt_cloud_transact(cloud, touch, &first));
+      pthread_mutex_unlock(&cloud->lock);
+    }
+    snprintf(path, sizeof path,
+             "/v2/projects/demo-project/locations/us-central2-b/nodes?pageSize=%d&"
+             "prettyPrint=false&pageToken=%s",
+             PAGE, page);
+    int64_t start = vt_metrics_clock(), start_cpu = server_cpu_ns();
+    const char *body = ask(fd, token, path), *next = strstr(body, "\"nextPageToken\":\"");
+    times[i] = vt_metrics_clock() - start;
+    cpu += server_cpu_ns() - start_cpu;
+    *page = 0;
+    if (next) snprintf(page, sizeof page, "%.*s", (int)strcspn(next + 17, "\""), next + 17);
+  }
+  close(fd);
+  qsort(times, (size_t)count, sizeof *times, by_time);
+  printf(
+      "list of %d of %d nodes, %s: median %.1f ms, p99 %.1f ms, user time of the server %.2f ms\n",
+      PAGE, NODES, title, (double)times[count / 2] / 1e6, (double)times[count * 99 / 100] / 1e6,
+      (double)cpu / 1e6 / count);
 }
 
 int main(int argc, char **argv) {
@@ -114,22 +180,9 @@ int main(int argc, char **argv) {
   must(vt_cloud_transact(cloud, fill, NULL));
   vt_http_options at = {.address = "127.0.0.1"};
   must(vt_http_start(cloud, &at, &http));
-  client list = {
-      .port = vt_http_port(http),
-      .token = token,
-      .path =
-          "/v2/projects/demo-project/locations/us-central2-b/nodes?pageSize=500&prettyPrint=false"};
-  static int64_t times[LISTS];
-  int fd = dial(list.port);
-  for (int i = 0; i < LISTS; i++) {
-    int64_t start = vt_metrics_clock();
-    ask(fd, &list);
-    times[i] = vt_metrics_clock() - start;
-  }
-  close(fd);
-  qsort(times, LISTS, sizeof *times, by_time);
-  printf("list of 500 of %d nodes: median %.1f ms, p99 %.1f ms\n", NODES,
-         (double)times[LISTS / 2] / 1e6, (double)times[LISTS * 99 / 100] / 1e6);
+  uint16_t list_port = vt_http_port(http);
+  time_lists(cloud, list_port, token, "first time", NODES / PAGE, false);
+  time_lists(cloud, list_port, token, "nodes changing", LISTS, true);
   client *clients = calloc((size_t)connections, sizeof *clients);
   int64_t total = 0, until = vt_metrics_clock() + seconds * VT_SECOND;
   for (int i = 0; i < connections; i++) {

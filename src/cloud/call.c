@@ -61,6 +61,16 @@ bool vt_call_flag(const vt_call *call, const char *name) {
   return value && (strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0);
 }
 
+bool vt_call_pretty(const vt_call *call) {
+  const char *pretty = vt_call_query(call, "prettyPrint");
+  return !pretty || strcasecmp(pretty, "false") != 0;
+}
+
+bool vt_call_enums_as_numbers(const vt_call *call) {
+  const char *alt = vt_call_query(call, "$alt");
+  return alt && strstr(alt, "enum-encoding=int");
+}
+
 void vt_call_reply_header(vt_call *call, const char *name, const char *value) {
   vt_pair pair = {vt_arena_copy(&call->arena, name, strlen(name)),
                   vt_arena_copy(&call->arena, value, strlen(value))};
@@ -196,13 +206,12 @@ const char *vt_call_page_token(vt_call *call, const char *zone, const char *id) 
 
 void vt_call_render(vt_call *call) {
   if (call->reply && !call->raw.size) {
-    const char *pretty = vt_call_query(call, "prettyPrint");
-    size_t flags = pretty && strcasecmp(pretty, "false") == 0 ? JSON_COMPACT : JSON_INDENT(2);
+    size_t flags = vt_call_pretty(call) ? JSON_INDENT(2) : JSON_COMPACT;
     char *text = json_dumps(call->reply, flags | JSON_ENCODE_ANY);
     if (text) vt_text_put(&call->raw, text);
     vt_text_put(&call->raw, "\n");
     free(text);
-    if (!call->content_type) call->content_type = "application/json; charset=UTF-8";
+    if (!call->content_type) call->content_type = VT_CALL_JSON;
   }
   if (!call->content_type) call->content_type = "text/plain; charset=UTF-8";
   if (call->status != 200 || strcmp(call->method, "GET") != 0) return;

@@ -47,6 +47,7 @@ struct vt_call {
   json_t *body;
   const char *peer; // address of the other side, for logs and the metadata server
   bool secure;      // came over TLS
+  bool wants_json;  // the reply has to be `reply`, not bytes: gRPC, field masks
   // found on the way
   const vt_route *route;
   vt_api api;
@@ -84,6 +85,8 @@ const char *vt_call_query(const vt_call *call, const char *name); // NULL when a
 const char *vt_call_header(const vt_call *call,
                            const char *name);             // lower-case name; NULL when absent
 bool vt_call_flag(const vt_call *call, const char *name); // "true", "True", "1"
+bool vt_call_pretty(const vt_call *call);                 // unless prettyPrint=false
+bool vt_call_enums_as_numbers(const vt_call *call);       // $alt=json;enum-encoding=int
 void vt_call_reply_header(vt_call *call, const char *name, const char *value);
 const char *vt_call_base_url(vt_call *call); // "http://host:port" as the client wrote it
 
@@ -119,6 +122,7 @@ const vt_route *vt_route_at(int index);
 // Whether `role` of a project ("roles/tpu.viewer") has `permission`.
 bool vt_role_allows(const char *role, const char *permission);
 
+#define VT_CALL_JSON  "application/json; charset=UTF-8"
 #define HANDLER(name) vt_status name(vt_call *call) VT_CHECKED
 
 #endif

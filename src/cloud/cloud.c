@@ -14,6 +14,7 @@
 #include "cloud/account.h"
 #include "cloud/catalogue.h"
 #include "cloud/metrics.h"
+#include "cloud/node.h"
 
 void vt_cloud_options_default(vt_cloud_options *out_options) {
   *out_options = (vt_cloud_options){.state_dir = "",
@@ -103,6 +104,7 @@ void vt_cloud_close(vt_cloud *cloud) {
   vt_store_close(cloud->store);
   vt_metrics_destroy(cloud->metrics);
   free(cloud->rates);
+  vt_node_texts_free(cloud->node_texts);
   pthread_mutex_destroy(&cloud->lock);
   pthread_cond_destroy(&cloud->wake);
   pthread_cond_destroy(&cloud->changed);

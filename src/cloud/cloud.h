@@ -53,6 +53,7 @@ typedef struct vt_cloud {
   int64_t watched_ns;     // when budgets, grants and idle nodes were last looked at
   char secret[65];        // signs console sessions and consent pages
   struct vt_rate *rates;
+  struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
   struct vt_metrics *metrics;
 } vt_cloud;
 

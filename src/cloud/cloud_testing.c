@@ -48,8 +48,9 @@ json_t *vt_testing_call_as(vt_testing *t, const char *token, const char *method,
   call.body_text = body ? body : "";
   call.body_size = strlen(call.body_text);
   vt_call_run(&call);
+  vt_call_render(&call);
   *out_status = call.status;
-  json_t *reply = call.reply ? json_incref(call.reply) : NULL;
+  json_t *reply = json_loadb(vt_text_string(&call.raw), call.raw.size, JSON_DECODE_ANY, NULL);
   vt_call_fini(&call);
   return reply;
 }

@@ -105,6 +105,7 @@ vt_status vt_grpc_unary(vt_call *call, const char *method, const void *bytes, si
   VT_TRY(vt_wire_decode(vt_message_find(rpc->request), api_of(version), bytes, size, &request));
   make_path(rpc, version, request, &path);
   call->method = rpc->verb;
+  call->wants_json = true;
   call->path = vt_arena_copy(&call->arena, vt_text_string(&path), path.size);
   vt_text_free(&path);
   if (strcmp(rpc->body, "*") == 0) {

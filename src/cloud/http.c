@@ -40,8 +40,10 @@ static enum MHD_Result add_header(void *context, enum MHD_ValueKind kind, const 
 static enum MHD_Result send_reply(struct MHD_Connection *connection, vt_call *call) {
   vt_call_render(call);
   struct MHD_Response *response = MHD_create_response_from_buffer(
-      call->raw.size, call->raw.data ? call->raw.data : (void *)"", MHD_RESPMEM_MUST_COPY);
+      call->raw.size, call->raw.data ? call->raw.data : (void *)"",
+      call->raw.data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
   if (!response) return MHD_NO;
+  call->raw = (vt_text){0}; // the response has it
   MHD_add_response_header(response, "Content-Type", call->content_type);
   MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
   MHD_add_response_header(response, "X-Frame-Options", "DENY");

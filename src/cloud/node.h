@@ -78,6 +78,7 @@ vt_status vt_node_view(vt_cloud *cloud, const vt_node *node, const char *api_nam
 // As vt_node_view, with the "@type" of an operation's response.
 vt_status vt_node_response(vt_cloud *cloud, const vt_node *node, const char *api_name,
                            json_t **out_json) VT_CHECKED;
+void vt_node_texts_free(struct vt_node_texts *texts); // accepts NULL
 const char *vt_node_name(vt_arena *arena, const vt_node *node);
 bool vt_node_id_valid(const char *id);
 // Address of a worker, into `arena`; "" when there is none.

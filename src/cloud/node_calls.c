@@ -87,43 +87,6 @@ vt_status vt_nodes_get(vt_call *call) {
   return st;
 }
 
-vt_status vt_nodes_list(vt_call *call) {
-  vt_page page;
-  vt_rows *rows;
-  VT_ARRAY(int64_t) uids = {0};
-  const char *zone = vt_call_param(call, "zone"), *token = NULL;
-  vt_status st = VT_OK;
-  VT_TRY(vt_call_page(call, 500, 1000, &page));
-  if (vt_call_all_zones(call))
-    VT_TRY(vt_store_query(call->cloud->store, &rows,
-                          "SELECT uid FROM nodes WHERE project = ? AND (zone, id) > (?, ?) ORDER "
-                          "BY zone, id LIMIT ?",
-                          "sssi", call->project, page.after_zone, page.after, page.limit + 1));
-  else
-    VT_TRY(
-        vt_store_query(call->cloud->store, &rows,
-                       "SELECT uid FROM nodes WHERE project = ? AND zone = ? AND id > ? ORDER BY "
-                       "id LIMIT ?",
-                       "sssi", call->project, zone, page.after, page.limit + 1));
-  while (vt_rows_next(rows)) vt_array_push_in(&call->arena, &uids, vt_rows_int(rows, 0));
-  VT_TRY(vt_rows_end(rows));
-  json_t *list = json_array();
-  call->reply = json_pack("{s:o}", "nodes", list);
-  size_t count = uids.size > (size_t)page.limit ? (size_t)page.limit : uids.size;
-  for (size_t i = 0; i < count && !st; i++) {
-    vt_node node;
-    bool found;
-    json_t *view = NULL;
-    st = vt_node_load_uid(call->cloud, &call->arena, uids.data[i], &node, &found);
-    if (!st && found) st = vt_node_view(call->cloud, &node, call->api_name, &view);
-    if (view) json_array_append_new(list, view);
-    if (i + 1 == count && uids.size > count) token = vt_call_page_token(call, node.zone, node.id);
-    vt_node_fini(&node);
-  }
-  if (token) json_object_set_new(call->reply, "nextPageToken", json_string(token));
-  return st;
-}
-
 // --- changes
 // -----------------------------------------------------------------------------------------------------
 

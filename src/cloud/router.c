@@ -232,6 +232,8 @@ static void reply_error(vt_call *call, vt_status st) {
 void vt_call_run(vt_call *call) {
   vt_cloud *cloud = call->cloud;
   int64_t start_ns = vt_metrics_clock();
+  const char *fields = vt_call_query(call, "fields");
+  if (fields && *fields) call->wants_json = true;
   pthread_mutex_lock(&cloud->lock);
   vt_status st = run_locked(call);
   if (st) reply_error(call, st);
@@ -240,10 +242,9 @@ void vt_call_run(vt_call *call) {
   if (st || !call->reply || !call->route) return;
   const vt_message *message =
       *call->route->response ? vt_message_find(call->route->response) : NULL;
-  const char *alt = vt_call_query(call, "$alt"), *fields = vt_call_query(call, "fields");
   if (message)
-    vt_schema_shape(message, call->api ? call->api : VT_API_ALL,
-                    alt && strstr(alt, "enum-encoding=int"), call->reply);
+    vt_schema_shape(message, call->api ? call->api : VT_API_ALL, vt_call_enums_as_numbers(call),
+                    call->reply);
   if (fields && *fields && json_is_object(call->reply)) vt_schema_select(fields, call->reply);
 }
 
