@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from support import counts_memory
+
 MIB = 1 << 20
 
 
@@ -20,6 +22,7 @@ def resident_bytes():
     raise AssertionError("no VmRSS")
 
 
+@counts_memory
 def test_ten_thousand_steps_do_not_grow():
     @jax.jit
     def step(params, x):
@@ -54,6 +57,7 @@ def test_programs_are_given_back():
     assert resident_bytes() - resident < 60 * MIB
 
 
+@counts_memory
 def test_arrays_are_given_back():
     host = np.ones((1024, 1024), np.float32)
     for _ in range(5):

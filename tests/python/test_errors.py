@@ -117,9 +117,15 @@ def test_interrupt_during_a_long_step():
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "ready\n"
-        time.sleep(1.5)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=120)
+        # Python drops an interrupt that arrives inside a callback of its collector; users press again, too.
+        for _ in range(5):
+            time.sleep(1.5)
+            process.send_signal(signal.SIGINT)
+            try:
+                out, _ = process.communicate(timeout=30)
+                break
+            except subprocess.TimeoutExpired:
+                pass
     finally:
         process.kill()
     assert out == "interrupted 6.0\n" and process.returncode == 0

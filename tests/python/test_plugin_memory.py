@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from support import counts_memory
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.usefixtures("tpu_only")
@@ -81,6 +83,7 @@ def test_report_names_operator_place_and_padding():
     assert "argument 0" in message and "128.0x expansion" in message
 
 
+@counts_memory
 def test_zeros_of_many_gib_cost_no_memory():
     def resident():
         with open("/proc/self/status", encoding="ascii") as file:
