@@ -29,6 +29,17 @@ void vt_call_fini(vt_call *call) {
   vt_arena_free(&call->arena);
 }
 
+void vt_call_clear_reply(vt_call *call) {
+  json_decref(call->reply);
+  json_decref(call->details);
+  call->reply = call->details = NULL;
+  vt_text_free(&call->raw);
+  call->reply_headers.size = 0;
+  call->content_type = NULL;
+  call->status = 200;
+  call->error_status = 0;
+}
+
 void vt_call_add_header(vt_call *call, const char *name, const char *value) {
   char *lower = vt_arena_copy(&call->arena, name, strlen(name));
   for (char *p = lower; *p; p++)

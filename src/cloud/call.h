@@ -70,6 +70,8 @@ struct vt_call {
 
 void vt_call_init(vt_call *call, vt_cloud *cloud, const char *method, const char *path);
 void vt_call_fini(vt_call *call);
+// Forgets what a handler that failed has put into the reply.
+void vt_call_clear_reply(vt_call *call);
 // Adds the parameters of "a=b&c=d" to the query.
 void vt_call_add_query(vt_call *call, const char *query);
 void vt_call_add_header(vt_call *call, const char *name, const char *value);

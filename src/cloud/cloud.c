@@ -18,6 +18,7 @@
 
 void vt_cloud_options_default(vt_cloud_options *out_options) {
   *out_options = (vt_cloud_options){.state_dir = "",
+                                    .store = "",
                                     .universe = "vtpu.localhost",
                                     .notice_ns = 30 * VT_SECOND,
                                     .preemptible_limit_ns = 24 * VT_HOUR,
@@ -83,7 +84,7 @@ vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
     snprintf(path, sizeof path, "%s/cloud.db", options->state_dir);
   }
   mode_t mask = umask(077);
-  st = vt_store_open(path, options->durable, &cloud->store);
+  st = vt_store_open(*options->store ? options->store : path, options->durable, &cloud->store);
   umask(mask);
   if (st) goto out;
   VT_TRY_OUT(vt_cloud_transact(cloud, first_rows, NULL));
@@ -165,10 +166,16 @@ vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project,
 
 vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context),
                             void *context) {
-  VT_TRY(vt_store_begin(cloud->store));
-  vt_status st = work(cloud, context);
-  if (!st) return vt_store_commit(cloud->store);
-  vt_store_rollback(cloud->store);
+  vt_status st = VT_OK;
+  for (int attempt = 0; attempt < VT_CLOUD_ATTEMPTS; attempt++) {
+    vt_status_free(st);
+    VT_TRY(vt_store_begin(cloud->store));
+    st = work(cloud, context);
+    if (!st) st = vt_store_commit(cloud->store);
+    if (!st) return VT_OK;
+    vt_store_rollback(cloud->store);
+    if (!vt_store_conflicted(cloud->store)) break;
+  }
   return st;
 }
 
@@ -209,6 +216,8 @@ static vt_status seed_rows(vt_cloud *cloud, void *context) {
                       "INSERT INTO members (project, role, member) VALUES (?, 'roles/owner', ?) ON "
                       "CONFLICT DO NOTHING",
                       "ss", s->project, member));
+  free(*s->out_token); // of an attempt before
+  *s->out_token = NULL;
   return vt_token_create(cloud, s->account, "access",
                          "https://www.googleapis.com/auth/cloud-platform", 0, s->out_token);
 }

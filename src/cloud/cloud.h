@@ -24,6 +24,7 @@ typedef struct vt_guest_driver vt_guest_driver;
 
 typedef struct vt_cloud_options {
   const char *state_dir; // "" = everything in memory, no guests
+  const char *store;     // URL of a PostgreSQL database, "" = a file in state_dir
   const char *universe;  // domain of this cloud, e.g. "vtpu.localhost"
   int guest_level;       // 0 none, 1 sshd on 127.x.y.z, 2 isolated Linux
   bool durable, virtual_time;
@@ -74,8 +75,10 @@ vt_status vt_cloud_next(vt_cloud *cloud, const char *counter, int64_t *out_value
 vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project, const char *actor,
                          const char *target, const char *detail) VT_CHECKED;
 
+// A transaction that loses against another writer of the database is run again, so often.
+enum { VT_CLOUD_ATTEMPTS = 5 };
 // Runs `work` in one transaction: commits on VT_OK, rolls back on an error and returns it. Call
-// under the lock.
+// under the lock. `work` may run more than once.
 vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context),
                             void *context) VT_CHECKED;
 

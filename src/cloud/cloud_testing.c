@@ -2,10 +2,13 @@
 // cloud_testing.c - see cloud_testing.h.
 #include "cloud/cloud_testing.h"
 
+#include <libpq-fe.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/map.h"
 #include "cloud/call.h"
 #include "cloud/guest.h"
 #include "cloud/reconcile.h"
@@ -14,11 +17,60 @@ static void must(vt_status st) {
   if (st) fail_msg("%s", vt_status_message(st));
 }
 
+bool vt_testing_on_postgres(void) {
+  return getenv("VTPU_TEST_STORE") != NULL;
+}
+
+static void run_sql(const char *format, const char *schema) {
+  char sql[128];
+  PGconn *connection = PQconnectdb(getenv("VTPU_TEST_STORE"));
+  if (PQstatus(connection) != CONNECTION_OK) fail_msg("%s", PQerrorMessage(connection));
+  snprintf(sql, sizeof sql, format, schema);
+  PQclear(PQexec(connection, "SET client_min_messages = warning"));
+  PGresult *result = PQexec(connection, sql);
+  if (PQresultStatus(result) != PGRES_COMMAND_OK) fail_msg("%s", PQerrorMessage(connection));
+  PQclear(result);
+  PQfinish(connection);
+}
+
+static void find_place(vt_testing *t, const char *state_dir) {
+  static int count;
+  if (!vt_testing_on_postgres()) {
+    *t->schema = 0;
+    snprintf(t->store, sizeof t->store, "%s%s", state_dir, *state_dir ? "/cloud.db" : "");
+    return;
+  }
+  if (*state_dir)
+    snprintf(t->schema, sizeof t->schema, "t%016llx",
+             (unsigned long long)vt_hash_bytes(state_dir, strlen(state_dir), 0));
+  else
+    snprintf(t->schema, sizeof t->schema, "t%d_%d", (int)getpid(), ++count);
+  snprintf(t->store, sizeof t->store, "%s&options=-csearch_path%%3D%s", getenv("VTPU_TEST_STORE"),
+           t->schema);
+}
+
+void vt_testing_remove(const char *state_dir) {
+  vt_testing t;
+  char command[600];
+  find_place(&t, state_dir);
+  if (*t.schema) run_sql("DROP SCHEMA IF EXISTS %s CASCADE", t.schema);
+  snprintf(command, sizeof command, "rm -rf %s", state_dir);
+  assert_int_equal(system(command), 0);
+}
+
+void vt_testing_prepare(vt_testing *t, const char *state_dir) {
+  find_place(t, state_dir);
+  if (*t->schema) run_sql("CREATE SCHEMA IF NOT EXISTS %s", t->schema);
+}
+
 void vt_testing_open(vt_testing *t, const char *state_dir) {
   vt_cloud_options options;
+  vt_testing_prepare(t, state_dir);
+  t->keeps = *state_dir;
   vt_cloud_options_default(&options);
   options.virtual_time = true;
   options.state_dir = state_dir;
+  if (*t->schema) options.store = t->store;
   must(vt_cloud_open(&options, &t->cloud));
   must(vt_guest_none_create(&t->cloud->guests));
   must(vt_cloud_seed(t->cloud, TESTING_PROJECT, "admin@vtpu.localhost", &t->token));
@@ -28,6 +80,7 @@ void vt_testing_close(vt_testing *t) {
   t->cloud->guests->destroy(t->cloud->guests);
   vt_cloud_close(t->cloud);
   free(t->token);
+  if (*t->schema && !t->keeps) run_sql("DROP SCHEMA %s CASCADE", t->schema);
 }
 
 json_t *vt_testing_call_as(vt_testing *t, const char *token, const char *method, const char *url,

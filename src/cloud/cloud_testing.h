@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cloud_testing.h - a cloud inside the test's process: virtual time, memory or a file, calls
-// without a socket. Failures end the test through cmocka.
+// cloud_testing.h - a cloud inside the test's process: virtual time, calls without a socket. Its
+// store is SQLite, or, where VTPU_TEST_STORE has the URL of a PostgreSQL server (see
+// tests/cloud/with_postgres.sh), a schema of its own there. Failures end the test through cmocka.
 #ifndef VT_CLOUD_TESTING_H
 #define VT_CLOUD_TESTING_H
 
@@ -17,12 +18,22 @@
 typedef struct vt_testing {
   vt_cloud *cloud;
   char *token; // of the administrator, owner of project "demo-project"
+  char store[512], schema[64];
+  bool keeps; // the store stays when the cloud is closed
 } vt_testing;
 
 #define TESTING_PROJECT "demo-project"
 
+// `state_dir` "" is a store that ends with the cloud; what was kept for a folder is found again.
 void vt_testing_open(vt_testing *t, const char *state_dir);
 void vt_testing_close(vt_testing *t);
+// Removes a state folder and what was kept for it.
+void vt_testing_remove(const char *state_dir);
+// Says in t->store where the store of a state folder is, as vt_store_open takes it, and makes the
+// empty place.
+void vt_testing_prepare(vt_testing *t, const char *state_dir);
+// Whether the tests run on PostgreSQL.
+bool vt_testing_on_postgres(void);
 // One call with `token` (NULL = nobody); the reply as JSON (NULL when it is not), *out_status its
 // HTTP status.
 json_t *vt_testing_call_as(vt_testing *t, const char *token, const char *method, const char *url,

@@ -122,14 +122,16 @@ static void after_a_crash(const char *folder) {
   vt_testing_close(&t);
 }
 
+// On PostgreSQL a statement is a round trip between processes, and the sweep takes minutes: there
+// every seventh boundary is tried unless VTPU_SWEEP asks for all.
 static void the_story_survives_every_kill(void **state) {
-  int kills = 0;
+  int kills = 0, stride = vt_testing_on_postgres() && !getenv("VTPU_SWEEP") ? 7 : 1;
   (void)state;
   for (int stage = 0; stage < 2; stage++) {
     bool finished = false;
-    for (int n = 1; !finished; n++) {
+    for (int n = 1 + (stride > 1) * 3 * stage; !finished; n += stride) {
       // In memory where there is such a place: what is tested are killed processes, not the disk.
-      char folder[64], command[128];
+      char folder[64];
       snprintf(folder, sizeof folder, "%s/vtpu-crash-XXXXXX",
                access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
       assert_true(n < 500);
@@ -137,12 +139,11 @@ static void the_story_survives_every_kill(void **state) {
       finished = run_and_kill(folder, n, stage);
       after_a_crash(folder);
       kills += !finished;
-      snprintf(command, sizeof command, "rm -rf %s", folder);
-      assert_int_equal(system(command), 0);
+      vt_testing_remove(folder);
     }
   }
   print_message("%d kills\n", kills);
-  assert_true(kills > 2 * acts);
+  assert_true(kills > 2 * acts / stride);
 }
 
 int main(void) {

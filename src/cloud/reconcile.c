@@ -432,8 +432,7 @@ static vt_status work_verdict(vt_cloud *cloud, void *context) {
   VT_TRY(vt_queued_load_uid(cloud, &v->s.arena, v->s.uid, &q, &found));
   vt_status st = VT_OK;
   if (found && strcmp(q.state, v->state) != 0) {
-    st = vt_queued_set_state(cloud, &q, v->state, "SERVICE", v->error);
-    v->error = NULL;
+    st = vt_queued_set_state(cloud, &q, v->state, "SERVICE", json_incref(v->error));
   }
   vt_queued_fini(&q);
   return st;

@@ -191,24 +191,42 @@ static vt_status check_origin(vt_call *call) {
   return vt_error(VT_PERMISSION_DENIED, "Calls by session cookie need the X-Vtpu-Console header.");
 }
 
-static vt_status run_locked(vt_call *call) {
+// The handler's work as one transaction, run again from a clean reply when another writer of the
+// database got in between.
+static vt_status change(vt_call *call) {
   vt_store *store = call->cloud->store;
+  json_t *body = json_deep_copy(call->body);
+  vt_status st = VT_OK;
+  for (int attempt = 0; attempt < VT_CLOUD_ATTEMPTS; attempt++) {
+    if (attempt) {
+      vt_status_free(st);
+      vt_call_clear_reply(call);
+      json_decref(call->body);
+      call->body = json_deep_copy(body);
+    }
+    st = vt_store_begin(store);
+    if (st) break;
+    st = call->route->handler(call);
+    if (!st && *call->caller)
+      st = vt_cloud_event(call->cloud, "call", call->project, call->caller, call->path,
+                          call->method);
+    if (!st) st = vt_store_commit(store);
+    vt_store_rollback(store);
+    if (!st || !vt_store_conflicted(store)) break;
+  }
+  json_decref(body);
+  return st;
+}
+
+static vt_status run_locked(vt_call *call) {
   VT_TRY(find_route(call));
   VT_TRY(authorize(call));
   VT_TRY(check_origin(call));
   VT_TRY(read_body(call));
   if (strcmp(call->method, "GET") == 0) return call->route->handler(call);
-  VT_TRY(vt_store_begin(store));
-  vt_status st = call->route->handler(call);
-  if (!st && *call->caller)
-    st = vt_cloud_event(call->cloud, "call", call->project, call->caller, call->path, call->method);
-  if (st) {
-    vt_store_rollback(store);
-    return st;
-  }
-  st = vt_store_commit(store);
-  if (!st) vt_cloud_poke(call->cloud);
-  return st;
+  VT_TRY(change(call));
+  vt_cloud_poke(call->cloud);
+  return VT_OK;
 }
 
 static void reply_error(vt_call *call, vt_status st) {

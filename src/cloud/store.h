@@ -3,9 +3,11 @@
 // at a time.
 //
 // SQL is the subset that SQLite and PostgreSQL share: TEXT and BIGINT columns, no server-side ids,
-// no triggers. Arguments follow a type string, one letter a place: 's' const char * (NULL is SQL
-// NULL), 'i' int64_t. errors   ALREADY_EXISTS unique key, UNAVAILABLE disk full or busy, INTERNAL
-// anything else thread   one at a time (the cloud's lock)
+// no triggers; after an error inside a transaction nothing but a rollback is allowed. Arguments
+// follow a type string, one letter a place: 's' const char * (NULL is SQL NULL), 'i' int64_t.
+// errors   ALREADY_EXISTS unique key, UNAVAILABLE disk full, busy, or server away,
+//          INVALID_ARGUMENT text that is not UTF-8 (PostgreSQL), INTERNAL anything else
+// thread   one at a time (the cloud's lock)
 #ifndef VT_CLOUD_STORE_H
 #define VT_CLOUD_STORE_H
 
@@ -17,16 +19,21 @@
 typedef struct vt_store vt_store;
 typedef struct vt_rows vt_rows;
 
-// `path` is a file, or "" for a private database in memory. Makes or upgrades the tables.
+// `place` is a file for SQLite, "" for a private database in memory, or a URL
+// `postgresql://user@host/database?...` of libpq. Makes the tables that are missing. A PostgreSQL
+// database has one writer: a second one is refused with UNAVAILABLE.
 //   durable  every commit reaches the disk before it returns; otherwise a killed process loses
-//   nothing, a power cut may
-vt_status vt_store_open(const char *path, bool durable, vt_store **out_store) VT_CHECKED;
-void vt_store_close(vt_store *store);
+//   nothing, a power cut may. On PostgreSQL its own settings decide.
+vt_status vt_store_open(const char *place, bool durable, vt_store **out_store) VT_CHECKED;
+void vt_store_close(vt_store *store); // accepts NULL
 
 vt_status vt_store_begin(vt_store *store) VT_CHECKED;
 vt_status vt_store_commit(vt_store *store) VT_CHECKED; // on an error the transaction is rolled back
 void vt_store_rollback(vt_store *store);               // accepts "no transaction"
 bool vt_store_in_transaction(const vt_store *store);
+// Whether the last transaction failed only because somebody else wrote to the database meanwhile:
+// it may be run again as it is. Never with SQLite, which has no such somebody.
+bool vt_store_conflicted(const vt_store *store);
 // Called before (stage 0) and after (stage 1) each commit; for crash sweeps. NULL removes.
 void vt_store_on_commit(vt_store *store, void (*hook)(void *context, int stage), void *context);
 
@@ -47,7 +54,10 @@ const char *vt_rows_text(const vt_rows *rows,
                          int column);            // NULL is "", valid until the next vt_rows_next
 vt_status vt_rows_end(vt_rows *rows) VT_CHECKED; // accepts NULL
 
-// A consistent copy of the database in a new file, while the daemon runs.
+// A consistent copy of the database in a new SQLite file, whatever the store is, while the daemon
+// runs. Outside a transaction. errors ALREADY_EXISTS the file is there.
 vt_status vt_store_backup(vt_store *store, const char *path) VT_CHECKED;
+// Fills an empty store from such a file. errors FAILED_PRECONDITION the store has rows.
+vt_status vt_store_restore(vt_store *store, const char *path) VT_CHECKED;
 
 #endif

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,8 +26,8 @@
 #include "cloud/reconcile.h"
 
 typedef struct settings {
-  const char *address, *certificate, *key, *state, *universe, *library, *python, *project, *admin,
-      *guest_limits;
+  const char *address, *certificate, *key, *state, *store, *restore, *universe, *library, *python,
+      *project, *admin, *guest_limits;
   int64_t port, grpc_port, guests, guest_memory, guest_cpus, notice, requests_per_minute;
   int64_t virtual_time;
   bool ephemeral;
@@ -160,6 +161,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   vt_http_options h = {.address = s->address, .port = (uint16_t)s->port};
   vt_cloud_options_default(&o);
   o.state_dir = s->state;
+  o.store = s->store;
   o.universe = s->universe;
   o.guest_level = (int)s->guests;
   o.durable = !s->ephemeral;
@@ -260,6 +262,23 @@ static int wait_for_end(const settings *s, const sigset_t *signals, pid_t child)
   }
 }
 
+// Fills the empty store of the settings from a backup.
+static vt_status restore(const settings *s, vt_arena *arena) {
+  const char *place = s->store;
+  if (!*place) {
+    if (mkdir(s->state, 0711) != 0 && errno != EEXIST)
+      return vt_error(VT_UNAVAILABLE, "%s: %s", s->state, strerror(errno));
+    place = vt_arena_printf(arena, "%s/cloud.db", s->state);
+  }
+  vt_store *store;
+  umask(077);
+  VT_TRY(vt_store_open(place, true, &store));
+  vt_status st = vt_store_restore(store, s->restore);
+  vt_store_close(store);
+  if (!st) printf("vtpud: restored %s\n", s->restore);
+  return st;
+}
+
 static vt_status serve(parts *server, const settings *s, vt_arena *arena, const sigset_t *signals,
                        int *out_code) {
   pid_t child = 0;
@@ -301,6 +320,8 @@ int main(int argc, char **argv) {
                 .certificate = "",
                 .key = "",
                 .state = "",
+                .store = "",
+                .restore = "",
                 .universe = "vtpu.localhost",
                 .library = "",
                 .python = "",
@@ -330,6 +351,11 @@ int main(int argc, char **argv) {
     goto out;
   }
   if (s.ephemeral && !*s.project) s.project = "demo-project";
+  if (*s.restore) {
+    st = restore(&s, &arena);
+    code = st != VT_OK;
+    goto out;
+  }
   st = serve(&server, &s, &arena, &signals, &code);
 out:
   if (st) fprintf(stderr, "vtpud: %s\n", vt_status_message(st));
