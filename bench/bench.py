@@ -20,8 +20,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 MODELS = ("mnist", "mlp", "transformer", "resnet50")
-ROWS = ("step", "step_8", "first_step", "init", "dispatch", "transfer")
-UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "first_step": ("ms", 1e3), "init": ("ms", 1e3),
+ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer")
+UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "predict": ("ms", 1e3), "first_step": ("ms", 1e3), "init": ("ms", 1e3),
          "dispatch": ("us", 1e6), "transfer": ("ms", 1e3)}
 
 
@@ -111,6 +111,15 @@ def measure_step(sides, model, devices, options):
     return times, extra
 
 
+def measure_predict(sides, model, options):
+    for side in sides:
+        side.ask("load_predict", model=model)
+        side.ask("predict", count=3)
+    slower = max(side.ask("predict", count=3) for side in sides)
+    count = max(3, min(200, round(options.seconds / options.rounds / slower / 4)))
+    return alternate(sides, lambda side: side.ask("predict", count=count), options.rounds), {}
+
+
 def measure_first_step(sides, model, options):
     for side in sides:
         side.ask("load", model=model, devices=1)
@@ -122,6 +131,8 @@ def measure(sides, row, model, options):
         devices = 8 if row == "step_8" else 1
         return measure_step(sides.pair(devices), model, devices, options)
     pair = sides.pair()
+    if row == "predict":
+        return measure_predict(pair, model, options)
     if row == "first_step":
         return measure_first_step(pair, model, options)
     if row == "init":
@@ -157,7 +168,7 @@ def bars(rows, amx):
         out.append(("step, slowest program", min(whole["step"].values()), 1))
     if complete("step_8"):
         out.append(("step_8, geomean", geomean(whole["step_8"].values()), 6 if amx else 4))
-    for metric, bound in (("first_step", 1), ("init", 4)):
+    for metric, bound in (("predict", 1), ("first_step", 1), ("init", 4)):
         if complete(metric):
             out.append((f"{metric}, geomean", geomean(whole[metric].values()), bound))
     if "dispatch" in whole:

@@ -21,6 +21,7 @@ class Program:
     make_state: Callable[[], Any]
     make_step: Callable[[], Any]  # a jitted (state, *inputs) -> (state, metrics) that donates the state
     inputs: tuple  # host arrays; the first axis of each is the batch
+    make_predict: Callable[[], tuple]  # a jitted (parameters, inputs) -> logits, and small inputs
 
 
 def model(name):
@@ -41,6 +42,7 @@ def mnist():
         make_state=lambda: m.create_state(config, 1000),
         make_step=m.jit_train_step,
         inputs=(batch,),
+        make_predict=lambda: (jax.jit(m.CNN().apply), images[:32]),
     )
 
 
@@ -61,6 +63,7 @@ def mlp():
         make_state=make_state,
         make_step=lambda: m.make_train_step(made["graph"], optimizer),
         inputs=({"image": images[:1000], "label": labels[:1000]},),
+        make_predict=lambda: (jax.jit(lambda model, x: model(x)), images[:32]),
     )
 
 
@@ -81,6 +84,7 @@ def transformer():
         make_state=lambda: m.create_state(config),
         make_step=make_step,
         inputs=(tokens,),
+        make_predict=lambda: (jax.jit(m.Decoder(config).apply), tokens[:1, :-1]),
     )
 
 
@@ -91,6 +95,8 @@ def resnet50():
         make_state=m.create_state,
         make_step=lambda: jax.jit(m.train_step, donate_argnums=0),
         inputs=(m.synthetic(8, 224, 1000, 0),),
+        make_predict=lambda: (jax.jit(lambda v, x: m.ResNet50().apply(v, x, train=False)),
+                              m.synthetic(1, 224, 1000, 0)["image"]),
     )
 
 

@@ -46,6 +46,21 @@ class Worker:
         jax.block_until_ready((self.state, metrics))
         return (time.perf_counter() - start) / count
 
+    def load_predict(self, model):
+        """The forward pass on a small batch, parameters as model.init makes them."""
+        self.drop()
+        program = programs.PROGRAMS[model]()
+        predict, inputs = program.make_predict()
+        parameters, inputs = jax.device_put((program.init(), inputs), jax.devices()[0])
+        self.step = lambda: predict(parameters, inputs)
+
+    def predict(self, count):
+        """Seconds for each of `count` calls, each awaited: what the caller of a service waits."""
+        start = time.perf_counter()
+        for _ in range(count):
+            jax.block_until_ready(self.step())
+        return (time.perf_counter() - start) / count
+
     def first_step(self):
         """From trace to result, nothing cached."""
         jax.clear_caches()
