@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli.c - `vtpu tpu-vm ...`, `vtpu queued-resources ...`: commands as rows, each a few calls of the
-// API.
+// cli.c - `vtpu tpu-vm ...`, `vtpu queued-resources ...`, `vtpu googleapis`: commands as rows, each
+// a few calls of the API.
 #include "cloud/cloud_cli.h"
 
 #include <errno.h>
@@ -523,6 +523,8 @@ static void usage(const char *group) {
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
     if (strcmp(commands[i].group, group) == 0)
       fprintf(stderr, "  vtpu %s %s %s\n", group, commands[i].name, commands[i].usage);
+  if (strcmp(group, "googleapis") == 0)
+    fprintf(stderr, "  vtpu googleapis -- COMMAND [ARGUMENT...]\n");
   if (strcmp(group, "config") == 0)
     fprintf(stderr, "  vtpu config list | get-value NAME | set NAME VALUE | unset NAME\n");
 }
@@ -530,6 +532,7 @@ static void usage(const char *group) {
 static vt_status run(vt_cli *cli) {
   if (strcmp(cli->group, "config") == 0) return vt_config_run(cli);
   VT_TRY(vt_config_read(cli));
+  if (strcmp(cli->group, "googleapis") == 0) return vt_cli_googleapis(cli);
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     const struct command *c = &commands[i];
     if (strcmp(c->group, cli->group) != 0 || strcmp(c->name, cli->command) != 0) continue;
@@ -556,7 +559,8 @@ int vt_cloud_cli(int argc, char **argv) {
     usage(argv[0]);
     return argc < 2 ? 2 : 0;
   }
-  vt_status st = parse(&cli, argc - 1, argv + 1);
+  bool one_word = strcmp(argv[0], "googleapis") == 0; // the others have a command behind the group
+  vt_status st = parse(&cli, argc - !one_word, argv + !one_word);
   if (!st) st = run(&cli);
   if (st)
     fprintf(stderr, "ERROR: (vtpu %s %s) %s\n", cli.group, cli.command, vt_status_message(st));

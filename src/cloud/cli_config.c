@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cli_config.c - `vtpu config`: project, zone, endpoint and token in ~/.config/vtpu/config, one
-// `name = value` a line. Environment variables VTPU_PROJECT, VTPU_ZONE, VTPU_ENDPOINT, VTPU_TOKEN,
-// VTPU_CA win over the file, flags over both.
+// `name = value` a line. Environment variables (VTPU_PROJECT ...) win over the file, flags over
+// both.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ static const struct property {
                   {"zone", "VTPU_ZONE", offsetof(vt_cli, zone)},
                   {"endpoint", "VTPU_ENDPOINT", offsetof(vt_cli, endpoint)},
                   {"token", "VTPU_TOKEN", offsetof(vt_cli, token)},
-                  {"ca-file", "VTPU_CA", offsetof(vt_cli, ca_file)}};
+                  {"ca-file", "VTPU_CA", offsetof(vt_cli, ca_file)},
+                  {"googleapis", "VTPU_GOOGLEAPIS", offsetof(vt_cli, googleapis)}};
 enum { property_count = sizeof properties / sizeof *properties };
 
 // "compute/zone" and "core/project" are gcloud's names for the same.
@@ -102,7 +103,7 @@ vt_status vt_config_run(vt_cli *cli) {
   const struct property *p = find(cli->words.data[0]);
   if (!p)
     return vt_error(VT_INVALID_ARGUMENT,
-                    "no property '%s': project, zone, endpoint, token, ca-file",
+                    "no property '%s': project, zone, endpoint, token, ca-file, googleapis",
                     cli->words.data[0]);
   if (strcmp(verb, "get-value") == 0 || strcmp(verb, "get") == 0) {
     puts(values[p - properties] ? values[p - properties] : "(unset)");

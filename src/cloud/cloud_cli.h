@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-// argv[0] is "tpu-vm", "queued-resources" or "config". Returns the exit status.
+// argv[0] is "tpu-vm", "queued-resources", "config" or "googleapis". Returns the exit status.
 int vt_cloud_cli(int argc, char **argv);
 
 typedef struct vt_cli_flag {
@@ -26,7 +26,7 @@ typedef struct vt_cli {
   VT_ARRAY(vt_cli_flag) flags;  // --name=value, --name value; repeated ones stay in order
   char **rest;                  // behind "--"
   int rest_count;
-  const char *endpoint, *token, *project, *zone, *ca_file;
+  const char *endpoint, *token, *project, *zone, *ca_file, *googleapis;
 } vt_cli;
 
 const char *vt_cli_flag_value(const vt_cli *cli,
@@ -45,6 +45,7 @@ vt_status vt_cli_node(vt_cli *cli, const char *name, json_t **out_node) VT_CHECK
 vt_status vt_cli_print(const char *format, const char *standard, const json_t *value) VT_CHECKED;
 
 vt_status vt_cli_ssh(vt_cli *cli, bool copy) VT_CHECKED; // cli_ssh.c; copy: scp
+vt_status vt_cli_googleapis(vt_cli *cli) VT_CHECKED;     // cli_googleapis.c; returns on errors only
 vt_status vt_config_read(vt_cli *cli) VT_CHECKED;        // cli_config.c
 vt_status vt_config_run(vt_cli *cli) VT_CHECKED;
 

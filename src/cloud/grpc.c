@@ -5,7 +5,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <nghttp2/nghttp2.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -39,11 +38,12 @@ typedef struct stream {
 struct vt_grpc {
   vt_cloud *cloud;
   pthread_t thread;
-  int listener, wake;
-  uint16_t port;
+  int wake; // something is adopted, or it is time to stop
   SSL_CTX *tls;
+  pthread_mutex_t lock; // of what follows
   bool stop;
-  VT_ARRAY(connection *) connections;
+  VT_ARRAY(connection *) adopted;     // on their way to `connections`
+  VT_ARRAY(connection *) connections; // the thread's own
 };
 
 // --- streams
@@ -239,21 +239,16 @@ static void close_connection(connection *c) {
   free(c);
 }
 
-static void accept_one(vt_grpc *g) {
-  struct sockaddr_in from;
-  socklen_t size = sizeof from;
-  int fd = accept4(g->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC),
-      on = 1;
-  if (fd < 0) return;
-  connection *c = g->connections.size < MAX_CONNECTIONS ? calloc(1, sizeof *c) : NULL;
+void vt_grpc_adopt(vt_grpc *g, int fd, const struct sockaddr_in *from) {
+  uint64_t one = 1;
+  connection *c = calloc(1, sizeof *c);
   if (!c) {
     close(fd);
     return;
   }
   c->grpc = g;
   c->fd = fd;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  inet_ntop(AF_INET, &from.sin_addr, c->peer, sizeof c->peer);
+  inet_ntop(AF_INET, &from->sin_addr, c->peer, sizeof c->peer);
   if (g->tls) {
     c->ssl = SSL_new(g->tls);
     if (c->ssl) SSL_set_fd(c->ssl, fd);
@@ -263,7 +258,28 @@ static void accept_one(vt_grpc *g) {
     close_connection(c);
     return;
   }
-  vt_array_push(&g->connections, c);
+  pthread_mutex_lock(&g->lock);
+  vt_array_push(&g->adopted, c);
+  pthread_mutex_unlock(&g->lock);
+  if (write(g->wake, &one, sizeof one) < 0) abort(); // an eventfd takes it
+}
+
+// Moves what was adopted to the thread's own list; true when it is time to stop.
+static bool take_adopted(vt_grpc *g) {
+  uint64_t count;
+  if (read(g->wake, &count, sizeof count) < 0 && errno != EAGAIN) return true;
+  pthread_mutex_lock(&g->lock);
+  bool stop = g->stop;
+  for (size_t i = 0; i < g->adopted.size; i++) {
+    connection *c = g->adopted.data[i];
+    if (g->connections.size < MAX_CONNECTIONS)
+      vt_array_push(&g->connections, c);
+    else
+      close_connection(c);
+  }
+  g->adopted.size = 0;
+  pthread_mutex_unlock(&g->lock);
+  return stop;
 }
 
 static void flush(connection *c) {
@@ -310,7 +326,6 @@ static void *run(void *argument) {
   for (;;) {
     fds.size = 0;
     vt_array_push(&fds, ((struct pollfd){.fd = g->wake, .events = POLLIN}));
-    vt_array_push(&fds, ((struct pollfd){.fd = g->listener, .events = POLLIN}));
     for (size_t i = 0; i < g->connections.size; i++) {
       connection *c = g->connections.data[i];
       vt_array_push(&fds,
@@ -318,18 +333,18 @@ static void *run(void *argument) {
                                      .events = (short)(POLLIN | (c->wants_write ? POLLOUT : 0))}));
     }
     if (poll(fds.data, fds.size, -1) < 0 && errno != EINTR) break;
-    if (fds.data[0].revents) break;
-    for (size_t i = 2; i < fds.size; i++)
-      if (fds.data[i].revents) serve(g->connections.data[i - 2]);
+    for (size_t i = 1; i < fds.size; i++)
+      if (fds.data[i].revents) serve(g->connections.data[i - 1]);
     for (size_t i = g->connections.size; i-- > 0;) {
       if (!g->connections.data[i]->dead) continue;
       close_connection(g->connections.data[i]);
       g->connections.data[i] = g->connections.data[--g->connections.size];
     }
-    if (fds.data[1].revents) accept_one(g);
+    if (fds.data[0].revents && take_adopted(g)) break;
   }
   for (size_t i = 0; i < g->connections.size; i++) close_connection(g->connections.data[i]);
   vt_array_free(&g->connections);
+  vt_array_free(&g->adopted);
   vt_array_free(&fds);
   return NULL;
 }
@@ -358,52 +373,40 @@ static vt_status load_tls(vt_grpc *g, const char *certificate, const char *key) 
   return vt_error(VT_INVALID_ARGUMENT, "certificate %s and key %s do not load", certificate, key);
 }
 
-vt_status vt_grpc_start(vt_cloud *cloud, const char *address, uint16_t port,
-                        const char *certificate, const char *key, vt_grpc **out_grpc) {
+static void release(vt_grpc *g) {
+  if (g->wake >= 0) close(g->wake);
+  SSL_CTX_free(g->tls);
+  pthread_mutex_destroy(&g->lock);
+  free(g);
+}
+
+vt_status vt_grpc_start(vt_cloud *cloud, const char *certificate, const char *key,
+                        vt_grpc **out_grpc) {
   vt_status st = VT_OK;
-  int on = 1;
   *out_grpc = NULL;
   vt_grpc *g = calloc(1, sizeof *g);
   if (!g) return vt_error_no_memory();
   g->cloud = cloud;
-  g->wake = eventfd(0, EFD_CLOEXEC);
-  g->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
-  socklen_t size = sizeof at;
+  pthread_mutex_init(&g->lock, NULL);
+  g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   VT_TRY_OUT(load_tls(g, certificate, key));
-  setsockopt(g->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (inet_pton(AF_INET, address, &at.sin_addr) != 1 || g->wake < 0 ||
-      bind(g->listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(g->listener, 128) != 0 ||
-      getsockname(g->listener, (struct sockaddr *)&at, &size) != 0) {
-    st = vt_error(VT_UNAVAILABLE, "can not listen for gRPC on %s port %d: %s", address, (int)port,
-                  strerror(errno));
-    goto out;
-  }
-  g->port = ntohs(at.sin_port);
-  if (pthread_create(&g->thread, NULL, run, g) != 0) {
+  if (g->wake < 0 || pthread_create(&g->thread, NULL, run, g) != 0) {
     st = vt_error(VT_INTERNAL, "no thread for gRPC");
     goto out;
   }
   *out_grpc = g;
   return VT_OK;
 out:
-  close(g->listener);
-  close(g->wake);
-  SSL_CTX_free(g->tls);
-  free(g);
+  release(g);
   return st;
-}
-
-uint16_t vt_grpc_port(const vt_grpc *grpc) {
-  return grpc->port;
 }
 
 void vt_grpc_stop(vt_grpc *grpc) {
   if (!grpc) return;
   uint64_t one = 1;
+  pthread_mutex_lock(&grpc->lock);
+  grpc->stop = true;
+  pthread_mutex_unlock(&grpc->lock);
   if (write(grpc->wake, &one, sizeof one) == sizeof one) pthread_join(grpc->thread, NULL);
-  close(grpc->listener);
-  close(grpc->wake);
-  SSL_CTX_free(grpc->tls);
-  free(grpc);
+  release(grpc);
 }

@@ -4,14 +4,17 @@
 #ifndef VT_CLOUD_GRPC_H
 #define VT_CLOUD_GRPC_H
 
+#include <netinet/in.h>
+
 #include "cloud/call.h"
 
 typedef struct vt_grpc vt_grpc;
 
-// Listens on its own port (0 = any free one); certificate and key are PEM files, "" = plain HTTP/2.
-vt_status vt_grpc_start(vt_cloud *cloud, const char *address, uint16_t port,
-                        const char *certificate, const char *key, vt_grpc **out_grpc) VT_CHECKED;
-uint16_t vt_grpc_port(const vt_grpc *grpc);
+// Serves the connections it is given; certificate and key are PEM files, "" = plain HTTP/2.
+vt_status vt_grpc_start(vt_cloud *cloud, const char *certificate, const char *key,
+                        vt_grpc **out_grpc) VT_CHECKED;
+// Takes over a connected, non-blocking socket.
+void vt_grpc_adopt(vt_grpc *grpc, int fd, const struct sockaddr_in *from);
 void vt_grpc_stop(vt_grpc *grpc); // accepts NULL
 
 // One unary call: "/google.cloud.tpu.v2.Tpu/GetNode" and the request message. On VT_OK the reply

@@ -150,7 +150,7 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
   http->secure = options->certificate_pem != NULL;
   http->run = options->run ? options->run : vt_call_run;
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(options->port)};
-  if (inet_pton(AF_INET, options->address, &address.sin_addr) != 1) {
+  if (!options->adopts && inet_pton(AF_INET, options->address, &address.sin_addr) != 1) {
     free(http);
     return vt_error(VT_INVALID_ARGUMENT, "'%s' is not an IPv4 address", options->address);
   }
@@ -170,7 +170,8 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
   unsigned flags = (options->thread_per_connection
                         ? MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD
                         : MHD_USE_EPOLL_INTERNAL_THREAD) |
-                   MHD_USE_ERROR_LOG | (http->secure ? MHD_USE_TLS : 0);
+                   MHD_USE_ERROR_LOG | (http->secure ? MHD_USE_TLS : 0) |
+                   (options->adopts ? MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC : 0);
   http->daemon = MHD_start_daemon(
       flags, 0, NULL, NULL, handle, http, MHD_OPTION_SOCK_ADDR, &address,
       MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_CONNECTION_TIMEOUT,
@@ -178,16 +179,25 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
       MHD_OPTION_URI_LOG_CALLBACK, begin, NULL, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
   if (!http->daemon) {
     free(http);
+    if (options->adopts)
+      return vt_error(VT_INVALID_ARGUMENT, "HTTP does not start%s",
+                      options->key_pem ? "; do certificate and key belong together?" : "");
     return vt_error(VT_UNAVAILABLE, "can not listen on %s port %d", options->address,
                     (int)options->port);
   }
-  http->port = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT)->port;
+  if (!options->adopts)
+    http->port = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT)->port;
   *out_http = http;
   return VT_OK;
 }
 
 uint16_t vt_http_port(const vt_http *http) {
   return http->port;
+}
+
+void vt_http_adopt(vt_http *http, int fd, const struct sockaddr_in *from) {
+  // The library closes the socket also when it refuses it.
+  MHD_add_connection(http->daemon, fd, (const struct sockaddr *)from, sizeof *from);
 }
 
 void vt_http_stop(vt_http *http) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// http.h - HTTP/1.1 in front of the calls: one listening port on libmicrohttpd, with TLS when a
-// certificate is given.
+// http.h - HTTP/1.1 in front of the calls, on libmicrohttpd, with TLS when a certificate is given.
 #ifndef VT_CLOUD_HTTP_H
 #define VT_CLOUD_HTTP_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,11 +17,14 @@ typedef struct vt_http_options {
   unsigned threads;                      // 0 = as many as cores, at most 4
   void (*run)(vt_call *call);            // NULL = vt_call_run
   bool thread_per_connection;            // for calls that wait
+  bool adopts;                           // does not listen; connections come by vt_http_adopt
 } vt_http_options;
 
 vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options,
                         vt_http **out_http) VT_CHECKED;
 uint16_t vt_http_port(const vt_http *http);
+// Takes over a connected socket.
+void vt_http_adopt(vt_http *http, int fd, const struct sockaddr_in *from);
 void vt_http_stop(vt_http *http); // accepts NULL; waits for calls in progress
 
 #endif

@@ -431,6 +431,47 @@ vt_status vt_compute_network(vt_call *call) {
   return VT_OK;
 }
 
+// What the default network lets in; provisioners read it before they use the network.
+static const struct firewall {
+  const char *name, *source, *allowed; // JSON
+} firewalls[] = {
+    {"default-allow-internal", "10.128.0.0/9",
+     "[{\"IPProtocol\":\"tcp\",\"ports\":[\"0-65535\"]},{\"IPProtocol\":\"udp\",\"ports\":[\"0-"
+     "65535\"]},"
+     "{\"IPProtocol\":\"icmp\"}]"},
+    {"default-allow-ssh", "0.0.0.0/0", "[{\"IPProtocol\":\"tcp\",\"ports\":[\"22\"]}]"}};
+
+static json_t *firewalls_view(vt_call *call) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < sizeof firewalls / sizeof *firewalls; i++) {
+    const struct firewall *f = &firewalls[i];
+    json_t *allowed = json_loads(f->allowed, 0, NULL);
+    json_array_append_new(
+        list, json_pack("{s:s, s:s, s:s, s:s, s:i, s:[s], s:o}", "kind", "compute#firewall", "name",
+                        f->name, "network",
+                        vt_arena_printf(&call->arena,
+                                        "https://www.googleapis.com/compute/v1/projects/%s/global/"
+                                        "networks/default",
+                                        call->project),
+                        "direction", "INGRESS", "priority", 65534, "sourceRanges", f->source,
+                        "allowed", allowed));
+  }
+  return list;
+}
+
+vt_status vt_compute_firewalls(vt_call *call) {
+  call->reply =
+      json_pack("{s:s, s:o}", "kind", "compute#firewallList", "items", firewalls_view(call));
+  return VT_OK;
+}
+
+vt_status vt_compute_effective_firewalls(vt_call *call) {
+  VT_TRY(vt_compute_network(call)); // that it exists
+  json_decref(call->reply);
+  call->reply = json_pack("{s:o}", "firewalls", firewalls_view(call));
+  return VT_OK;
+}
+
 vt_status vt_compute_empty(vt_call *call) {
   call->reply = json_pack("{s:s, s:[]}", "kind", "compute#list", "items");
   return VT_OK;

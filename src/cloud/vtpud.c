@@ -19,16 +19,16 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "cloud/call.h"
-#include "cloud/grpc.h"
+#include "cloud/authority.h"
+#include "cloud/door.h"
+#include "cloud/ephemeral.h"
 #include "cloud/guest.h"
-#include "cloud/http.h"
 #include "cloud/reconcile.h"
 
 typedef struct settings {
   const char *address, *certificate, *key, *state, *store, *restore, *universe, *library, *python,
-      *project, *admin, *guest_limits;
-  int64_t port, grpc_port, guests, guest_memory, guest_cpus, notice, requests_per_minute;
+      *project, *admin, *guest_limits, *googleapis;
+  int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute;
   int64_t virtual_time;
   bool ephemeral;
   char **command;
@@ -125,20 +125,10 @@ static vt_status read_arguments(settings *s, vt_arena *arena, int argc, char **a
 typedef struct parts {
   vt_cloud *cloud;
   vt_reconciler *reconciler;
-  vt_http *http;
-  vt_grpc *grpc;
+  vt_door *door, *googleapis;
+  vt_authority authority;
   char *token;
 } parts;
-
-static vt_status load_pem(vt_arena *arena, const char *path, const char **out_text) {
-  vt_bytes file;
-  *out_text = NULL;
-  if (!*path) return VT_OK;
-  VT_TRY(vt_file_map(path, &file));
-  *out_text = vt_arena_copy(arena, file.data, file.size);
-  vt_file_unmap(&file);
-  return VT_OK;
-}
 
 // The library that stands beside this program (build tree) or in ../lib (installed); "" when there
 // is none.
@@ -158,7 +148,10 @@ static const char *find_library(vt_arena *arena) {
 
 static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   vt_cloud_options o;
-  vt_http_options h = {.address = s->address, .port = (uint16_t)s->port};
+  vt_door_options door = {.address = s->address,
+                          .port = (uint16_t)s->port,
+                          .certificate = s->certificate,
+                          .key = s->key};
   vt_cloud_options_default(&o);
   o.state_dir = s->state;
   o.store = s->store;
@@ -177,10 +170,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
     return vt_error(VT_INVALID_ARGUMENT, "guest-limits is auto or rlimit");
   if (s->guest_cpus > 4096 || s->guest_memory > (1 << 30))
     return vt_error(VT_INVALID_ARGUMENT, "no worker has so much");
-  if (s->port > 65535 || s->grpc_port > 65535)
-    return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
-  VT_TRY(load_pem(arena, s->certificate, &h.certificate_pem));
-  VT_TRY(load_pem(arena, s->key, &h.key_pem));
+  if (s->port > 65535) return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
   VT_TRY(vt_cloud_open(&o, &out->cloud));
   if (o.guest_level > 0)
     VT_TRY(vt_guest_linux_create(out->cloud, &out->cloud->guests));
@@ -189,9 +179,11 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   VT_TRY(out->cloud->guests->sweep(out->cloud->guests));
   if (*s->project) VT_TRY(vt_cloud_seed(out->cloud, s->project, s->admin, &out->token));
   VT_TRY(vt_reconciler_start(out->cloud, &out->reconciler));
-  VT_TRY(vt_grpc_start(out->cloud, s->address, (uint16_t)s->grpc_port, s->certificate, s->key,
-                       &out->grpc));
-  return vt_http_start(out->cloud, &h, &out->http);
+  VT_TRY(vt_door_open(out->cloud, &door, &out->door));
+  if (!*s->googleapis) return VT_OK;
+  VT_TRY(vt_authority_make(s->state, s->universe, s->googleapis, arena, &out->authority));
+  door = (vt_door_options){s->googleapis, 443, out->authority.certificate, out->authority.key};
+  return vt_door_open(out->cloud, &door, &out->googleapis);
 }
 
 // Guests outlive a daemon that stops, those of a throw-away cloud do not. Bounded: each is killed
@@ -202,8 +194,8 @@ static void end_guests(vt_guest_driver *guests) {
 }
 
 static void stop(parts *server, bool ephemeral) {
-  vt_http_stop(server->http);
-  vt_grpc_stop(server->grpc);
+  vt_door_close(server->googleapis);
+  vt_door_close(server->door);
   vt_reconciler_stop(server->reconciler);
   if (ephemeral && server->cloud && server->cloud->guests) end_guests(server->cloud->guests);
   if (server->cloud && server->cloud->guests) server->cloud->guests->destroy(server->cloud->guests);
@@ -216,27 +208,20 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
   return remove(path);
 }
 
-typedef void (*variable_use)(const char *name, const char *value);
-
 // What a client needs to find this cloud.
-static void each_variable(const parts *server, const settings *s, vt_arena *arena,
-                          variable_use use) {
-  const char *url = vt_arena_printf(arena, "http%s://%s:%d", *s->certificate ? "s" : "", s->address,
-                                    (int)vt_http_port(server->http));
-  const char *token_file = vt_arena_printf(arena, "%s/token", s->state);
-  use("VTPU_ENDPOINT", url);
-  use("VTPU_GRPC", vt_arena_printf(arena, "%s:%d", s->address, (int)vt_grpc_port(server->grpc)));
-  use("VTPU_TOKEN", server->token);
-  use("VTPU_PROJECT", s->project);
-  use("VTPU_ZONE", "us-central2-b");
-  use("CLOUDSDK_CORE_PROJECT", s->project);
-  use("CLOUDSDK_COMPUTE_ZONE", "us-central2-b");
-  use("CLOUDSDK_AUTH_ACCESS_TOKEN_FILE", token_file);
-  use("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", vt_arena_printf(arena, "%s/", url));
-  use("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", vt_arena_printf(arena, "%s/compute/v1/", url));
-  use("CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICEUSAGE", vt_arena_printf(arena, "%s/", url));
-  use("CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER", vt_arena_printf(arena, "%s/", url));
-  use("TPU_API_DISCOVERY_URL", vt_arena_printf(arena, "%s/$discovery/rest?version=v1", url));
+static vt_status each_variable(const parts *server, const settings *s, vt_arena *arena,
+                               vt_variable_use use) {
+  vt_ephemeral e = {.address = s->address,
+                    .project = s->project,
+                    .token = server->token,
+                    .googleapis = s->googleapis,
+                    .ca = server->authority.ca,
+                    .port = vt_door_port(server->door),
+                    .secure = *s->certificate != 0};
+  pthread_mutex_lock(&server->cloud->lock);
+  vt_status st = vt_ephemeral_variables(server->cloud, &e, arena, use);
+  pthread_mutex_unlock(&server->cloud->lock);
+  return st;
 }
 
 static void print_variable(const char *name, const char *value) {
@@ -284,11 +269,8 @@ static vt_status serve(parts *server, const settings *s, vt_arena *arena, const 
   pid_t child = 0;
   VT_TRY(start(server, s, arena));
   if (s->ephemeral) {
-    const char *path = vt_arena_printf(arena, "%s/token", s->state);
-    VT_TRY(vt_file_write(path, server->token, strlen(server->token)));
-    if (chmod(path, 0600) != 0) return vt_error(VT_INTERNAL, "%s: %s", path, strerror(errno));
     if (s->command && *s->command) {
-      each_variable(server, s, arena, set_variable);
+      VT_TRY(each_variable(server, s, arena, set_variable));
       child = fork();
       if (child == 0) {
         sigprocmask(SIG_UNBLOCK, signals, NULL);
@@ -297,13 +279,12 @@ static vt_status serve(parts *server, const settings *s, vt_arena *arena, const 
         _exit(127);
       }
     } else {
-      each_variable(server, s, arena, print_variable);
+      VT_TRY(each_variable(server, s, arena, print_variable));
       printf("export VTPUD_PID=%d\n", (int)getpid());
       fflush(stdout);
     }
   } else {
-    printf("vtpud: listening on %s port %d, gRPC on port %d\n", s->address,
-           (int)vt_http_port(server->http), (int)vt_grpc_port(server->grpc));
+    printf("vtpud: listening on %s port %d\n", s->address, (int)vt_door_port(server->door));
     if (server->token) printf("vtpud: token of %s: %s\n", s->admin, server->token);
     fflush(stdout);
   }
@@ -325,6 +306,7 @@ int main(int argc, char **argv) {
                 .universe = "vtpu.localhost",
                 .library = "",
                 .python = "",
+                .googleapis = "",
                 .project = "",
                 .admin = "admin@vtpu.localhost",
                 .guest_limits = "auto",

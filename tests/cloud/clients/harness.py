@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# harness.py - what the tests of real clients share. Each is a script, started by CTest as
+#   SCRIPT BIN_DIR BUILD_DIR        BUILD_DIR has the virtual environments that ./dev makes
+# It starts itself again, as the command of a `vtpud --ephemeral`, and ends with 77 when this machine can not run it.
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+NAMESPACES = ['unshare', '--net', '--mount', '--propagation', 'private']
+
+
+def skip(why):
+    print(f'skipped: {why}')
+    sys.exit(77)
+
+
+def run(inner, venv='venv-cloud', guests=False, needs=(), options=()):
+    """Runs `inner` in the environment of a new cloud. `guests`: real VMs, in a network namespace of the test's own."""
+    if sys.argv[1:] == ['inner']:
+        inner()
+        return
+    bin_dir, build_dir = (os.path.abspath(a) for a in sys.argv[1:3])
+    python = f'{build_dir}/{venv}/bin/python'
+    script = os.path.abspath(sys.argv[0])
+    if not os.path.exists(python):
+        skip(f'no {venv}; `./dev test` makes it')
+    for program in needs:
+        if not shutil.which(program):
+            skip(f'no {program}')
+    if guests and sys.argv[-1] != 'namespace':
+        if os.geteuid() != 0:
+            skip('guests need root')
+        if subprocess.run([*NAMESPACES, 'sh', '-c', 'ip link set lo up && ip link add probe type bridge'],
+                          capture_output=True, check=False).returncode != 0:
+            skip('no network namespace with a bridge')
+        os.execvp(NAMESPACES[0], [*NAMESPACES, sys.executable, script, bin_dir, build_dir, 'namespace'])
+    if guests:
+        subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
+        options = [*options, '--guests=2', f'--python={os.path.dirname(python)}']
+    home = tempfile.mkdtemp(prefix='vtpu-home-')
+    environment = {**os.environ, 'HOME': home, 'CLOUDSDK_CONFIG': f'{home}/gcloud', 'PATH': f'{bin_dir}:{os.environ["PATH"]}'}
+    done = subprocess.run([f'{bin_dir}/vtpud', '--ephemeral', *options, '--', python, '-W', 'ignore', script, 'inner'],
+                          env=environment, check=False)
+    shutil.rmtree(home, ignore_errors=True)
+    sys.exit(done.returncode)
+
+
+def shell(command, check=True, **more):
+    """Output of a shell command, standard error included; fails with it."""
+    done = subprocess.run(command, shell=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **more)
+    if check and done.returncode != 0:
+        raise AssertionError(f'{command}\nstatus {done.returncode}: {done.stdout}')
+    return done.stdout
+
+
+def wait_for(get, done, seconds=60):
+    """Asks `get` until `done` likes the answer; bounded."""
+    end = time.monotonic() + seconds
+    while True:
+        value = get()
+        if done(value):
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f'still {value}')
+        time.sleep(0.02)

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# ray_test.py - Ray's cluster launcher, unmodified: `ray up` makes a TPU VM, reaches it by ssh, starts Ray on it, and Ray
+# finds the chips there; `ray down` deletes it.
+import os
+import sys
+
+import harness
+
+CLUSTER = '''
+cluster_name: rt
+max_workers: 0
+provider:
+  type: gcp
+  region: us-central2
+  availability_zone: us-central2-b
+  project_id: {project}
+auth:
+  ssh_user: ray
+available_node_types:
+  head:
+    min_workers: 0
+    resources: {{TPU: 4}}
+    node_config:
+      acceleratorType: v4-8
+      runtimeVersion: tpu-ubuntu2204-base
+head_node_type: head
+setup_commands:
+  - echo 'export PATH={bin}:$PATH' >> ~/.bashrc
+head_setup_commands: []  # the default installs packages
+head_start_ray_commands:
+  - ray stop
+  - ray start --head --port=6379 --num-cpus=1 --object-store-memory=80000000 --include-dashboard=false
+'''
+DETECT = '''
+import ray
+ray.init(address="auto", log_to_driver=False)
+print(sorted((k, v) for k, v in ray.cluster_resources().items() if "TPU" in k or k.startswith("accelerator")))
+'''
+
+
+def inner():
+    path = f'{os.environ["HOME"]}/cluster.yaml'
+    with open(path, 'w') as file:
+        file.write(CLUSTER.format(project=os.environ['VTPU_PROJECT'], bin=os.path.dirname(sys.executable)))
+    ray = 'vtpu googleapis -- ' + os.path.dirname(sys.executable) + '/ray'
+    print(harness.shell(f'{ray} up -y --no-config-cache {path}')[-600:])
+    nodes = harness.shell("vtpu tpu-vm list --format='value(name,state,labels.ray-node-status)'")
+    assert 'ray-rt-head' in nodes and 'READY' in nodes and 'up-to-date' in nodes, nodes
+    found = harness.shell(f"{ray} exec --no-config-cache {path} 'python3 -c '\"'\"'{DETECT}'\"'\"")
+    print(found[-300:])
+    assert "('TPU', 4.0)" in found and 'TPU-v4-8-head' in found and 'TPU-V4' in found, found
+    harness.shell(f'{ray} down -y {path}')
+    assert 'ray-rt-head' not in harness.shell("vtpu tpu-vm list --format='value(name)'")
+    print('ray: up, exec, down')
+
+
+if __name__ == '__main__':
+    harness.run(inner, guests=True, needs=['sshd', 'rsync'], options=['--googleapis=127.0.0.2'])
