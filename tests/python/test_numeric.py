@@ -92,6 +92,24 @@ def test_text_of_a_program_with_a_large_constant():
     assert "f32[100,7]" in compiled.as_text()
 
 
+def test_text_says_where_an_op_came_from():
+    def f(x):
+        with jax.named_scope("outer"):
+            return jnp.tanh(x)
+
+    assert "outer/tanh" in jax.jit(f).lower(np.zeros(300, np.float32)).compile().as_text()
+
+
+# docs/decisions/004-which-dots-round.md; 257 is 256 in bf16.
+@pytest.mark.parametrize("equation,lhs,rhs,rounds", [("ij,jk->ik", (300, 40), (40, 2), True), ("ij,j->i", (300, 40), (40,), False),
+                                                     ("bij,bj->bi", (9, 300, 40), (9, 40), False), ("i,j->ij", (300,), (400,), False),
+                                                     ("ij,ij->", (3, 4), (3, 4), False), ("ij,jk->ik", (1, 40), (40, 300), False)])
+def test_products_with_a_vector_do_not_round(tpu_only, equation, lhs, rhs, rounds):
+    product = jax.jit(lambda a, b: jnp.einsum(equation, a, b))(np.full(lhs, 257, np.float32), np.ones(rhs, np.float32))
+    summed = 1 if equation == "i,j->ij" else 12 if equation == "ij,ij->" else 40
+    np.testing.assert_array_equal(np.asarray(product), summed * (256 if rounds else 257))
+
+
 @pytest.mark.parametrize("padding", [((0, 0), (0, 1)), ((1, 2), (0, 0)), ((-1, 0), (0, -2))])
 def test_convolution_of_one_pixel_over_a_dilated_input(padding):
     x, kernel = random_array((2, 5, 6, 24)), random_array((1, 1, 24, 40), seed=1)
