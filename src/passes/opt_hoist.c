@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_hoist.c - loops: state that never changes becomes a captured value, and pure ops of the body
 // that depend only on captured values move before the loop (a conversion of the weights, a
-// transpose). Ops that are free or make much out of little (broadcasts, iota, constants) stay:
-// moved, they would only cost memory.
+// transpose). A conversion of one slice of a captured stack of arrays, as a scan over layers takes
+// it, becomes a slice of the converted stack, which then moves too. Ops that are free or make much
+// out of little (broadcasts, iota, constants) stay: moved, they would only cost memory.
 #include <string.h>
 
 #include "passes/passes.h"
@@ -140,6 +141,52 @@ static void hoist_from_body(vt_op *loop, vt_arena *scratch, bool *changed) {
   vt_rewrite_returns(body);
 }
 
+// The dynamic_slice of a captured stack, one element of its first dimension, that `value` is apart
+// from reshapes; NULL when it is something else.
+static vt_op *slice_of_stack(const vt_op *loop, const vt_value *value) {
+  const vt_func *body = loop->regions[1];
+  vt_op *op = value->op;
+  while (op && op->code == VT_OP_RESHAPE) op = op->operands[0]->op;
+  if (!op || op->code != VT_OP_DYNAMIC_SLICE) return NULL;
+  const vt_value *stack = op->operands[0];
+  bool captured = !stack->op && stack->func == body && stack->index >= (int32_t)loop->result_count;
+  vt_type all = stack->type, one = op->results[0].type;
+  if (!captured || all.rank < 2 || one.dims[0] != 1) return NULL;
+  return vt_type_elements(all) == all.dims[0] * vt_type_elements(one) ? op : NULL;
+}
+
+// The stack in element type `dtype`: a conversion at the head of the body, made once.
+static vt_value *converted_stack(vt_func *body, vt_value *stack, const vt_op *like) {
+  vt_type type = stack->type;
+  type.dtype = like->results[0].type.dtype;
+  for (vt_op *op = body->first; op && op->code == VT_OP_CONVERT; op = op->next)
+    if (op->operands[0] == stack && op->results[0].type.dtype == type.dtype) return &op->results[0];
+  return vt_build(body, body->first, VT_OP_CONVERT, like->loc, type, 1, &stack);
+}
+
+static void convert_stacks(vt_op *loop, bool *changed) {
+  vt_func *body = loop->regions[1];
+  for (vt_op *op = body->first; op; op = op->next) {
+    vt_rewrite_operands(op);
+    if (op->code != VT_OP_CONVERT) continue;
+    vt_type to = op->results[0].type;
+    vt_op *slice = slice_of_stack(loop, op->operands[0]);
+    if (!slice || vt_dtype_bytes(to.dtype) >= vt_dtype_bytes(slice->results[0].type.dtype))
+      continue;
+    vt_op *part = vt_op_create(body, VT_OP_DYNAMIC_SLICE, slice->loc, slice->operand_count,
+                               slice->operands, 1, &slice->results[0].type, 0);
+    part->operands[0] = converted_stack(body, slice->operands[0], op);
+    part->results[0].type.dtype = to.dtype;
+    part->attrs = slice->attrs;
+    part->attr_count = slice->attr_count;
+    vt_op_insert(op, part);
+    vt_value *value = &part->results[0];
+    vt_rewrite_value(&op->results[0], vt_build(body, op, VT_OP_RESHAPE, op->loc, to, 1, &value));
+    *changed = true;
+  }
+  vt_rewrite_returns(body);
+}
+
 typedef struct hoisting {
   vt_arena *scratch;
   bool *changed;
@@ -153,6 +200,7 @@ static vt_status hoist_func(vt_func *func, void *user) {
     vt_rewrite_operands(op);
     if (op->code != VT_OP_WHILE) continue;
     vt_op *loop = capture_invariants(op, ctx->scratch, ctx->changed);
+    convert_stacks(loop, ctx->changed);
     hoist_from_body(loop, ctx->scratch, ctx->changed);
   }
   vt_rewrite_returns(func);

@@ -240,6 +240,45 @@ static void loops_make_what_costs_nothing(void **state) {
   vt_module_destroy(w.module);
 }
 
+// x = x . w[i] over the layers of a stack, as a scan writes it.
+static void stacks_are_rounded_before_the_loop(void **state) {
+  (void)state;
+  world w = begin();
+  vt_type s32 = tensor(w, VT_S32, 0, 0, 0, 0), matrix = tensor(w, VT_F32, 2, 8, 8, 0);
+  vt_type stack = tensor(w, VT_F32, 3, 4, 8, 8), layer = tensor(w, VT_F32, 3, 1, 8, 8);
+  vt_value *inputs[] = {vt_func_add_param(w.main, s32), vt_func_add_param(w.main, matrix),
+                        vt_func_add_param(w.main, stack)};
+  vt_type types[] = {s32, matrix, stack};
+  vt_op *loop = vt_op_create(w.main, VT_OP_WHILE, NULL, 3, inputs, 3, types, 2);
+  vt_func *condition = vt_func_create(w.module, ""), *body = vt_func_create(w.module, "");
+  vt_value *c[3], *b[3];
+  for (int i = 0; i < 3; i++) c[i] = vt_func_add_param(condition, types[i]);
+  for (int i = 0; i < 3; i++) b[i] = vt_func_add_param(body, types[i]);
+  vt_value *less = vt_build(condition, NULL, VT_OP_COMPARE, NULL, tensor(w, VT_PRED, 0, 0, 0, 0), 2,
+                            (vt_value *[]){c[0], c[0]});
+  vt_op_set_i64(less->op, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_NE);
+  vt_op_set_i64(less->op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_SIGNED);
+  vt_func_set_returns(condition, 1, &less);
+  vt_value *one = vt_build(body, NULL, VT_OP_DYNAMIC_SLICE, NULL, layer, 4,
+                           (vt_value *[]){b[2], b[0], b[0], b[0]});
+  vt_op_set_ints(one->op, VT_ATTR_SLICE_SIZES, 3, (int64_t[]){1, 8, 8});
+  vt_value *weights = vt_build(body, NULL, VT_OP_RESHAPE, NULL, matrix, 1, &one);
+  vt_value *product =
+      vt_build(body, NULL, VT_OP_DOT, NULL, matrix, 2, (vt_value *[]){b[1], weights});
+  vt_op_set_ints(product->op, VT_ATTR_PRECISION_CONFIG, 2, (int64_t[]){0, 0});
+  vt_value *next = vt_build(body, NULL, VT_OP_ADD, NULL, s32, 2, (vt_value *[]){b[0], b[0]});
+  vt_func_set_returns(body, 3, (vt_value *[]){next, product, b[2]});
+  loop->regions[0] = condition, loop->regions[1] = body;
+  vt_op_append(w.main, loop);
+  vt_value *result = &loop->results[1];
+  finish(w, 1, &result, &(vt_pass_options){.bf16_dots = true, .min_bf16_depth = 1});
+  assert_int_equal(count_ops(w.main, VT_OP_CONVERT), 1); // of the stack
+  const vt_func *left = w.main->last->regions[1];
+  assert_int_equal(count_ops(left, VT_OP_CONVERT), 1); // of x
+  assert_int_equal(count_ops(left, VT_OP_DYNAMIC_SLICE), 1);
+  vt_module_destroy(w.module);
+}
+
 static void calls_become_bodies_and_dead_code_goes(void **state) {
   (void)state;
   world w = begin();
@@ -278,6 +317,7 @@ int main(void) {
       cmocka_unit_test(default_dots_round_their_operands_once),
       cmocka_unit_test(loops_lose_what_does_not_change),
       cmocka_unit_test(loops_make_what_costs_nothing),
+      cmocka_unit_test(stacks_are_rounded_before_the_loop),
       cmocka_unit_test(calls_become_bodies_and_dead_code_goes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
