@@ -38,7 +38,11 @@ struct vt_guest_driver {
 
 // Level 0.
 vt_status vt_guest_none_create(vt_guest_driver **out_driver) VT_CHECKED;
-// Levels 1 and 2 (guest_linux.c). errors UNIMPLEMENTED with the reason when this host can not.
+// Levels 1 and 2 (guest_linux.c), the one in the cloud's options. errors UNIMPLEMENTED with the
+// reason when this host can not.
 vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) VT_CHECKED;
+// A level, or -1: the best that this host can have, said in the log with why not a better one. Sets
+// the cloud's option.
+vt_status vt_guest_create(vt_cloud *cloud, int level, vt_guest_driver **out_driver) VT_CHECKED;
 
 #endif

@@ -22,6 +22,18 @@
 
 enum { USE_EVERY_MS = 5000 };
 
+static const char *the_server;
+// Of a worker of level 1 the folder that stands for its root, and the first of its host ids; "" and
+// 0 in a root of its own.
+static const char *the_root;
+static unsigned the_uid_base;
+static bool one_uid; // level 1 without privileges: everybody is the daemon's user
+
+static const char *own_path(const char *path, char out_path[600]) {
+  snprintf(out_path, 600, "%s%s", the_root, path);
+  return out_path;
+}
+
 static int dial(const char *server) {
   struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(80)};
   inet_pton(AF_INET, server, &to.sin_addr);
@@ -88,20 +100,34 @@ static bool append(const char *path, const char *line) {
   return close(fd) == 0 && good;
 }
 
-static void make_user(const char *name, int uid) {
-  char line[256], home[64];
-  if (!has_line("/etc/group", "google-sudoers")) append("/etc/group", "google-sudoers:x:1999:\n");
-  if (has_line("/etc/passwd", name)) return;
-  snprintf(home, sizeof home, "/home/%s", name);
-  if (mkdir(home, 0755) == 0 || errno == EEXIST)
-    if (chown(home, (uid_t)uid, (gid_t)uid) != 0) perror(home);
+static void make_user(const char *name, unsigned uid) {
+  char line[800], home[700], passwd[600], group[600], path[600];
+  own_path("/etc/passwd", passwd);
+  own_path("/etc/group", group);
+  snprintf(home, sizeof home, "%s/%s", own_path("/home", path), name);
+  uid = one_uid ? geteuid() : the_uid_base + uid;
+  if (!*the_root && !has_line(group, "google-sudoers")) append(group, "google-sudoers:x:1999:\n");
+  if (has_line(passwd, name)) return;
+  if (mkdir(home, *the_root ? 0700 : 0755) == 0 || errno == EEXIST)
+    if (chown(home, uid, uid) != 0 && !one_uid) perror(home);
   snprintf(line, sizeof line, "%s:*:19000:0:99999:7:::\n", name);
-  append("/etc/shadow", line);
-  snprintf(line, sizeof line, "%s:x:%d:\n", name, uid);
-  append("/etc/group", line);
+  if (!*the_root) append("/etc/shadow", line);
+  snprintf(line, sizeof line, "%s:x:%u:\n", name, uid);
+  append(group, line);
   // Last, since an entry here is what makes the account exist.
-  snprintf(line, sizeof line, "%s:x:%d:%d::%s:/bin/bash\n", name, uid, uid, home);
-  append("/etc/passwd", line);
+  snprintf(line, sizeof line, "%s:x:%u:%u::%s:/bin/bash\n", name, uid, uid, home);
+  append(passwd, line);
+}
+
+// Level 1 has no command that sshd could ask for keys: they are files, written anew with every
+// change.
+static void write_keys(const char *name) {
+  static char text[256 << 10];
+  char path[700], tag[32], folder[600];
+  snprintf(path, sizeof path, "/computeMetadata/v1/vtpu/authorized-keys?user=%s", name);
+  if (!vt_boot_metadata(the_server, path, NULL, text, sizeof text, tag)) return;
+  snprintf(path, sizeof path, "%s/%s", own_path("/keys", folder), name);
+  if (!vt_boot_write(path, text, 0644)) perror(path);
 }
 
 // Every account of ours is a member of google-sudoers, written whole: the file is small and ours.
@@ -109,8 +135,9 @@ static void write_sudoers(const char *users) {
   char text[16384];
   int n = snprintf(text, sizeof text, "%%google-sudoers ALL=(ALL:ALL) NOPASSWD:ALL\n");
   for (const char *p = users; *p && n < (int)sizeof text - 128;) {
-    n += snprintf(text + n, sizeof text - (size_t)n, "%.*s ALL=(ALL:ALL) NOPASSWD:ALL\n",
-                  (int)strcspn(p, " \n"), p);
+    if (*p != '#')
+      n += snprintf(text + n, sizeof text - (size_t)n, "%.*s ALL=(ALL:ALL) NOPASSWD:ALL\n",
+                    (int)strcspn(p, " \n"), p);
     p += strcspn(p, "\n");
     p += *p == '\n';
   }
@@ -120,13 +147,19 @@ static void write_sudoers(const char *users) {
     perror("google-sudoers");
 }
 
+static bool read_text(const char *path, char *out, size_t size) {
+  char full[600];
+  int fd = open(own_path(path, full), O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
+  if (fd >= 0) close(fd);
+  out[n > 0 ? n : 0] = 0;
+  return n > 0;
+}
+
 static void publish(const char *server) {
   static char key[8192], unused[1024];
   char tag[32], name[256] = "";
-  int fd = open("/etc/ssh/ssh_host_ed25519_key.pub", O_RDONLY | O_CLOEXEC);
-  ssize_t n = fd < 0 ? -1 : read(fd, key, sizeof key - 1);
-  if (fd >= 0) close(fd);
-  key[n > 0 ? n : 0] = 0;
+  read_text("/etc/ssh/ssh_host_ed25519_key.pub", key, sizeof key);
   // "ssh-ed25519 AAAA... comment": clients want the middle.
   char *middle = strchr(key, ' ');
   if (middle) {
@@ -135,28 +168,28 @@ static void publish(const char *server) {
     vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/hostkeys/ssh-ed25519",
                      middle, unused, sizeof unused, tag);
   }
-  fd = open("/run/vtpu/guest", O_RDONLY | O_CLOEXEC);
-  n = fd < 0 ? -1 : read(fd, key, sizeof key - 1);
-  if (fd >= 0) close(fd);
-  key[n > 0 ? n : 0] = 0;
-  if (n > 0)
+  if (read_text("/run/vtpu/guest", key, sizeof key))
     vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/vtpu/guest", key,
                      unused, sizeof unused, tag);
-  gethostname(name, sizeof name - 1);
+  read_text("/etc/hostname", name, sizeof name);
+  name[strcspn(name, "\n")] = 0;
   vt_boot_metadata(server, "/computeMetadata/v1/instance/guest-attributes/guest/hostname", name,
                    unused, sizeof unused, tag);
 }
 
-static const char *the_server;
 static void report_use(void) {
-  vt_boot_use(the_server, VT_ACTIVITY_FOLDER);
+  char folder[600];
+  vt_boot_use(the_server, own_path(VT_ACTIVITY_FOLDER, folder));
 }
 
-_Noreturn void vt_boot_agent(const char *server) {
+_Noreturn void vt_boot_agent(const char *server, const char *root, unsigned uid_base) {
   static char users[64 << 10], unused[1024];
   char tag[32] = "0", path[160], put_tag[32], next[32];
   bool published = false;
   the_server = server;
+  the_root = root;
+  the_uid_base = uid_base;
+  one_uid = *root && geteuid() != 0;
   for (;;) {
     snprintf(path, sizeof path,
              "/computeMetadata/v1/vtpu/users?wait_for_change=%s&timeout_sec=300&last_etag=%s",
@@ -168,12 +201,15 @@ _Noreturn void vt_boot_agent(const char *server) {
     }
     for (const char *p = users; *p;) {
       char name[40];
-      int uid;
-      if (sscanf(p, "%39s %d", name, &uid) == 2) make_user(name, uid);
+      unsigned uid;
+      if (*p != '#' && sscanf(p, "%39s %u", name, &uid) == 2) {
+        make_user(name, uid);
+        if (*root) write_keys(name);
+      }
       p += strcspn(p, "\n");
       p += *p == '\n';
     }
-    write_sudoers(users);
+    if (!*root) write_sudoers(users);
     if (!published) publish(server);
     published = true;
     snprintf(tag, sizeof tag, "%s", next);

@@ -15,7 +15,7 @@ typedef struct vt_boot {
       *accelerator_type, *pci_device, *device_files;
   const char *peers, *node;
   unsigned uid_base;
-  int chips, worker, workers;
+  int chips, worker, workers, level;
   const char *limits;     // "" the best there is, "rlimit"
   long long memory_bytes; // 0 = a share of the host's
   int cpu_percent;        // 100 = one CPU, 0 = all
@@ -37,7 +37,34 @@ void vt_boot_disk(const vt_boot *boot, int user_ns);
 // once its veth is there.
 _Noreturn void vt_boot_init(const vt_boot *boot);
 // Follows the metadata server: makes accounts, publishes host keys. Never returns.
-_Noreturn void vt_boot_agent(const char *metadata);
+// `root` and `uid_base` are those of level 1, "" and 0 where the worker has a root of its own.
+_Noreturn void vt_boot_agent(const char *metadata, const char *root, unsigned uid_base);
+// Level 1 (guest_plain.c): the same services as an ordinary tree of processes. Never returns.
+_Noreturn void vt_boot_plain(const vt_boot *boot);
+// Ends every process below this one; to be called by the last of them.
+void vt_boot_end_children(void);
+// Tries all that level 2 needs of this kernel, in the namespaces of the worker; ends the process.
+_Noreturn void vt_boot_probe(const vt_boot *boot);
+
+// What process 1 keeps running.
+typedef struct vt_services {
+  const char *const *sshd, *const *agent;
+  const char *root;   // before the paths of its files
+  unsigned script_id; // of the user's scripts, 0 = root
+  void (*end)(void);  // SIGTERM
+} vt_services;
+_Noreturn void vt_boot_supervise(const vt_boot *boot, const vt_services *services);
+int vt_boot_run(const char *const *argv); // its exit status, -1 when it could not run
+// Files of one boot below `root`: where chips report, what the guest is. Host key, names of peers.
+void vt_boot_make_activity(const vt_boot *boot, const char *root, int level);
+void vt_boot_make_host_key(const vt_boot *boot, const char *root);
+void vt_boot_write_hosts(const vt_boot *boot, const char *root);
+// The environment of logins: in sshd's configuration, and as a profile where `profile` is set.
+typedef struct vt_variable {
+  const char *name, *value;
+} vt_variable;
+void vt_boot_write_sshd(const vt_boot *boot, const char *root, const char *more,
+                        const vt_variable *variables, size_t count);
 // Limits of the worker (guest_limit.c): outside, before its first process goes on; inside, by that
 // process; and when it is over.
 void vt_boot_limit(vt_boot *boot, pid_t init);

@@ -4,6 +4,7 @@
 // shutdown script), SIGCHLD reaps.
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 #include "base/activity.h"
 #include "cloud/guest_boot.h"
 
-static int run(const char *const *argv) {
+int vt_boot_run(const char *const *argv) {
   int status;
   pid_t pid = fork();
   if (pid == 0) {
@@ -32,7 +33,7 @@ static int run(const char *const *argv) {
     if (errno != EINTR) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
-#define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
+#define RUN(...) vt_boot_run((const char *const[]){__VA_ARGS__, NULL})
 
 static void set_up_network(const vt_boot *b) {
   char address[64];
@@ -159,8 +160,8 @@ static void drop_capabilities(const vt_boot *b) {
       vt_boot_fail(b, true, "capability %d", dropped[i]);
 }
 
-static void write_hosts(const vt_boot *b) {
-  char text[16384];
+void vt_boot_write_hosts(const vt_boot *b, const char *root) {
+  char text[16384], path[600];
   int n = snprintf(text, sizeof text, "127.0.0.1 localhost\n%s metadata.google.internal metadata\n",
                    b->metadata);
   for (const char *p = b->peers; *p && n < (int)sizeof text - 256;) {
@@ -169,15 +170,17 @@ static void write_hosts(const vt_boot *b) {
                   (int)(size - ip - 1), p + ip + 1);
     p += size + (p[size] == ',');
   }
-  vt_boot_write("/etc/hosts", text, 0644);
+  snprintf(path, sizeof path, "%s/etc/hosts", root);
+  vt_boot_write(path, text, 0644);
+  snprintf(path, sizeof path, "%s/etc/hostname", root);
   snprintf(text, sizeof text, "%s\n", b->hostname);
-  vt_boot_write("/etc/hostname", text, 0644);
+  vt_boot_write(path, text, 0644);
 }
 
-// One list for logins by sshd (SetEnv), for shells (profile.d) and for PAM (environment).
-static void write_environment(const vt_boot *b) {
-  char hostnames[8192] = "", path[512] = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games",
-       ssh[12288], profile[12288];
+// One list for logins by sshd (SetEnv) and for shells (profile.d).
+void vt_boot_write_sshd(const vt_boot *b, const char *root, const char *more,
+                        const vt_variable *variables, size_t count) {
+  char hostnames[8192] = "", path[600], ssh[12288], profile[12288], worker[16], search[700];
   int n = 0, s = 0, p = 0;
   for (const char *q = b->peers; *q && n < (int)sizeof hostnames - 64;) {
     n += snprintf(hostnames + n, sizeof hostnames - (size_t)n, "%s%.*s", n ? "," : "",
@@ -185,57 +188,66 @@ static void write_environment(const vt_boot *b) {
     q += strcspn(q, ",");
     q += *q == ',';
   }
-  if (*b->python) snprintf(path, sizeof path, "%s:/usr/local/bin:/usr/bin:/bin", b->python);
-  char worker[16];
+  snprintf(search, sizeof search, "%s%s/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games",
+           b->python, *b->python ? ":" : "");
   snprintf(worker, sizeof worker, "%d", b->worker);
-  const char *const pairs[][2] = {{"TPU_LIBRARY_PATH", *b->library ? "/opt/vtpu/libvtpu.so" : ""},
-                                  {"TPU_NAME", b->node},
-                                  {"TPU_ACCELERATOR_TYPE", b->accelerator_type},
-                                  {"TPU_WORKER_ID", worker},
-                                  {"TPU_WORKER_HOSTNAMES", hostnames},
-                                  {"PJRT_DEVICE", *b->library ? "TPU" : ""},
-                                  {"PATH", path}};
-  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-    if (!*pairs[i][1]) continue;
-    s += snprintf(ssh + s, sizeof ssh - (size_t)s, "%s %s=%s", s ? "" : "SetEnv", pairs[i][0],
-                  pairs[i][1]);
-    p += snprintf(profile + p, sizeof profile - (size_t)p, "export %s='%s'\n", pairs[i][0],
-                  pairs[i][1]);
+  const vt_variable common[] = {{"TPU_NAME", b->node},
+                                {"TPU_ACCELERATOR_TYPE", b->accelerator_type},
+                                {"TPU_WORKER_ID", worker},
+                                {"TPU_WORKER_HOSTNAMES", hostnames},
+                                {"PJRT_DEVICE", *b->library ? "TPU" : ""},
+                                {"PATH", search}};
+  size_t commons = sizeof common / sizeof *common;
+  for (size_t i = 0; i < commons + count; i++) {
+    const vt_variable *v = i < commons ? &common[i] : &variables[i - commons];
+    if (!*v->value) continue;
+    s +=
+        snprintf(ssh + s, sizeof ssh - (size_t)s, "%s %s=%s", s ? "" : "SetEnv", v->name, v->value);
+    p += snprintf(profile + p, sizeof profile - (size_t)p, "export %s='%s'\n", v->name, v->value);
   }
   char config[16384];
-  snprintf(config, sizeof config,
-           "Port 22\nListenAddress %s\nHostKey /etc/ssh/ssh_host_ed25519_key\nPidFile none\nUsePAM "
-           "no\nPasswordAuthentication no\n"
-           "KbdInteractiveAuthentication no\nPermitRootLogin no\nAuthorizedKeysFile "
-           ".ssh/authorized_keys\n"
-           "AuthorizedKeysCommand /opt/vtpu/vtpu-guest keys %%u\nAuthorizedKeysCommandUser "
-           "nobody\nAcceptEnv LANG LC_*\n"
-           "Subsystem sftp internal-sftp\nAllowTcpForwarding yes\nMaxStartups 100:30:200\nUseDNS "
-           "no\nPrintMotd no\n%s\n",
-           b->ip, ssh);
-  vt_boot_write("/etc/vtpu/sshd_config", config, 0644);
-  vt_boot_write("/etc/profile.d/vtpu.sh", profile, 0644);
+  snprintf(
+      config, sizeof config,
+      "Port 22\nListenAddress %s\nHostKey %s/etc/ssh/ssh_host_ed25519_key\nPidFile none\nUsePAM "
+      "no\nPasswordAuthentication no\n"
+      "KbdInteractiveAuthentication no\nPermitRootLogin no\n%sAcceptEnv LANG LC_*\n"
+      "Subsystem sftp internal-sftp\nAllowTcpForwarding yes\nMaxStartups 100:30:200\nUseDNS "
+      "no\nPrintMotd no\n%s\n",
+      b->ip, root, more, ssh);
+  snprintf(path, sizeof path, "%s/etc/vtpu/sshd_config", root);
+  vt_boot_write(path, config, 0644);
+  snprintf(path, sizeof path, "%s/etc/profile.d/vtpu.sh", root);
+  vt_boot_write(path, profile, 0644);
 }
 
-// Where processes say how busy the chips are (base/activity.h), and the name of this boot.
-static void make_activity(const vt_boot *b) {
+// Where processes say how busy the chips are (base/activity.h), the name of this boot, and how the
+// worker runs.
+void vt_boot_make_activity(const vt_boot *b, const char *root, int level) {
   struct timespec now;
-  char epoch[24];
+  char epoch[24], path[600], text[400];
   clock_gettime(CLOCK_REALTIME, &now);
   snprintf(epoch, sizeof epoch, "%lld", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000);
-  mkdir("/run/vtpu", 0755);
-  char text[400];
-  snprintf(text, sizeof text, "level 2: namespaces; %s", b->limit_text);
-  vt_boot_write("/run/vtpu/guest", text, 0644);
-  if (!vt_boot_write(VT_ACTIVITY_FOLDER ".epoch", epoch, 0644) ||
-      mkdir(VT_ACTIVITY_FOLDER, 01777) != 0 || chmod(VT_ACTIVITY_FOLDER, 01777) != 0)
-    vt_boot_fail(b, true, "%s", VT_ACTIVITY_FOLDER);
+  snprintf(path, sizeof path, "%s/run/vtpu", root);
+  mkdir(path, 0755);
+  snprintf(text, sizeof text, "level %d: %s; %s", level,
+           level == 2       ? "namespaces"
+           : geteuid() == 0 ? "users of its own on the host, shared files and network"
+                            : "the user of the daemon; not isolated",
+           b->limit_text);
+  snprintf(path, sizeof path, "%s/run/vtpu/guest", root);
+  vt_boot_write(path, text, 0644);
+  snprintf(path, sizeof path, "%s" VT_ACTIVITY_FOLDER ".epoch", root);
+  bool good = vt_boot_write(path, epoch, 0644);
+  snprintf(path, sizeof path, "%s" VT_ACTIVITY_FOLDER, root);
+  if (!good || (mkdir(path, 01777) != 0 && errno != EEXIST) || chmod(path, 01777) != 0)
+    vt_boot_fail(b, true, "%s", path);
 }
 
-static void make_host_key(const vt_boot *b) {
-  if (access("/etc/ssh/ssh_host_ed25519_key", F_OK) == 0) return;
-  if (RUN("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", b->hostname, "-f",
-          "/etc/ssh/ssh_host_ed25519_key") != 0)
+void vt_boot_make_host_key(const vt_boot *b, const char *root) {
+  char path[600];
+  snprintf(path, sizeof path, "%s/etc/ssh/ssh_host_ed25519_key", root);
+  if (access(path, F_OK) == 0) return;
+  if (RUN("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", b->hostname, "-f", path) != 0)
     vt_boot_fail(b, false, "ssh-keygen failed");
 }
 
@@ -252,27 +264,32 @@ static pid_t spawn(const char *const *argv) {
 
 // A script of the user's metadata, run as root once it was fetched; nothing happens when there is
 // none.
-static void run_script(const vt_boot *b, const char *name) {
+static void run_script(const vt_boot *b, const vt_services *services, const char *name) {
   if (fork() != 0) return;
   static char text[256 << 10];
-  char path[128], tag[32];
+  char path[600], tag[32];
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
   snprintf(path, sizeof path, "/computeMetadata/v1/instance/attributes/%s", name);
   if (!vt_boot_metadata(b->metadata, path, NULL, text, sizeof text, tag)) _exit(0);
-  snprintf(path, sizeof path, "/run/%s", name);
-  if (!vt_boot_write(path, text, 0700)) _exit(1);
-  char log[160];
-  snprintf(log, sizeof log, "/var/log/%s.log", name);
+  snprintf(path, sizeof path, "%s/run/%s", services->root, name);
+  unlink(path);
+  if (!vt_boot_write(path, text, services->script_id ? 0755 : 0700)) _exit(1);
+  char log[600];
+  snprintf(log, sizeof log, "%s/var/log/%s.log", services->root, name);
   int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0644);
   if (fd >= 0) dup2(fd, 1), dup2(fd, 2);
+  unsigned id = services->script_id;
+  if (id && geteuid() == 0 &&
+      (setgroups(0, NULL) != 0 || setresgid(id, id, id) != 0 || setresuid(id, id, id) != 0))
+    _exit(126);
   execl(path, path, (char *)NULL);
   execl("/bin/sh", "sh", path, (char *)NULL);
   _exit(127);
 }
 
-_Noreturn static void end_all(void) {
+static void end_all(void) {
   struct timespec step = {.tv_nsec = 20000000}, none = {0};
   sigset_t child;
   sigemptyset(&child);
@@ -286,18 +303,14 @@ _Noreturn static void end_all(void) {
     sigtimedwait(&child, NULL, i ? &step : &none);
   }
   kill(-1, SIGKILL);
-  _exit(0);
 }
 
-_Noreturn static void supervise(const vt_boot *b) {
-  static const char *const sshd[] = {"/usr/sbin/sshd",        "-D", "-e", "-f",
-                                     "/etc/vtpu/sshd_config", NULL};
-  static const char *const agent[] = {"/opt/vtpu/vtpu-guest", "agent", NULL};
+_Noreturn void vt_boot_supervise(const vt_boot *b, const vt_services *services) {
   sigset_t signals;
   sigfillset(&signals);
   sigprocmask(SIG_BLOCK, &signals, NULL);
-  pid_t sshd_pid = spawn(sshd), agent_pid = spawn(agent);
-  run_script(b, "startup-script");
+  pid_t sshd_pid = spawn(services->sshd), agent_pid = spawn(services->agent);
+  run_script(b, services, "startup-script");
   for (;;) {
     siginfo_t info;
     sigemptyset(&signals);
@@ -305,41 +318,64 @@ _Noreturn static void supervise(const vt_boot *b) {
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGUSR1);
     int number = sigwaitinfo(&signals, &info);
-    if (number == SIGTERM) end_all();
-    if (number == SIGUSR1) run_script(b, "shutdown-script");
+    if (number == SIGTERM) {
+      services->end();
+      _exit(0);
+    }
+    if (number == SIGUSR1) run_script(b, services, "shutdown-script");
     if (number != SIGCHLD) continue;
     for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) > 0;) {
       struct timespec pause = {.tv_nsec = 200000000}; // a service that dies at once must not spin
       if (pid == sshd_pid || pid == agent_pid) nanosleep(&pause, NULL);
-      if (pid == sshd_pid) sshd_pid = spawn(sshd);
-      if (pid == agent_pid) agent_pid = spawn(agent);
+      if (pid == sshd_pid) sshd_pid = spawn(services->sshd);
+      if (pid == agent_pid) agent_pid = spawn(services->agent);
     }
   }
 }
 
-_Noreturn void vt_boot_init(const vt_boot *boot) {
+static void make_root(const vt_boot *b) {
   static const char root[] = VT_BOOT_ROOT;
   setsid();
   // A shared parent would carry our mounts back into the launcher's view.
   if (mount("", "/", NULL, MS_REC | MS_SLAVE, NULL) != 0)
-    vt_boot_fail(boot, true, "mount propagation");
+    vt_boot_fail(b, true, "mount propagation");
   if (mount(root, root, NULL, MS_BIND | MS_REC, NULL) != 0)
-    vt_boot_fail(boot, true, "bind of %s", root);
-  if (sethostname(boot->hostname, strlen(boot->hostname)) != 0)
-    vt_boot_fail(boot, true, "hostname");
+    vt_boot_fail(b, true, "bind of %s", root);
+  if (sethostname(b->hostname, strlen(b->hostname)) != 0) vt_boot_fail(b, true, "hostname");
+}
+
+_Noreturn void vt_boot_probe(const vt_boot *boot) {
+  make_root(boot);
+  mount_all(boot, VT_BOOT_ROOT);
+  enter_root(boot, VT_BOOT_ROOT);
+  drop_capabilities(boot);
+  _exit(0);
+}
+
+_Noreturn void vt_boot_init(const vt_boot *boot) {
+  static const char *const sshd[] = {"/usr/sbin/sshd",        "-D", "-e", "-f",
+                                     "/etc/vtpu/sshd_config", NULL};
+  static const char *const agent[] = {"/opt/vtpu/vtpu-guest", "agent", NULL};
+  static const vt_services services = {sshd, agent, "", 0, end_all};
+  make_root(boot);
   set_up_network(boot);
-  mount_all(boot, root);
-  enter_root(boot, root);
+  mount_all(boot, VT_BOOT_ROOT);
+  enter_root(boot, VT_BOOT_ROOT);
   vt_boot_limit_self(boot);
   // The names of the host's groups are not for guests. A kernel without it hides nothing more.
   (void)unshare(CLONE_NEWCGROUP);
   drop_capabilities(boot);
   // From here on the host's folder is out of reach: errors go to the log only.
   umask(022);
-  write_hosts(boot);
-  write_environment(boot);
-  make_activity(boot);
+  vt_boot_write_hosts(boot, "");
+  const vt_variable library = {"TPU_LIBRARY_PATH", *boot->library ? "/opt/vtpu/libvtpu.so" : ""};
+  vt_boot_write_sshd(boot, "",
+                     "AuthorizedKeysFile .ssh/authorized_keys\n"
+                     "AuthorizedKeysCommand /opt/vtpu/vtpu-guest keys %u\n"
+                     "AuthorizedKeysCommandUser nobody\n",
+                     &library, 1);
+  vt_boot_make_activity(boot, "", 2);
   mkdir("/run/sshd", 0755);
-  make_host_key(boot);
-  supervise(boot);
+  vt_boot_make_host_key(boot, "");
+  vt_boot_supervise(boot, &services);
 }

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_linux.c - level 2: each worker is an isolated Linux made by the launcher `vtpu-guest`
-// (guest_main.c). In:  nodes to boot or end. Out: processes, found again after a restart by the pid
-// and start time in the guest's folder. Layout of a guest's folder, STATE/guests/<uid>-<worker>/:
-// spec (what to boot), pid ("pid starttime" of its init), failed (why it did not boot), disk/ (its
-// own files), log. Every project has a bridge of its own; all guests know the host as 10.164.0.1
-// and the metadata server as 169.254.169.254.
+// guest_linux.c - levels 1 and 2: each worker is made by the launcher `vtpu-guest` (guest_main.c),
+// at level 2 an isolated Linux, at level 1 a tree of processes. In:  nodes to boot or end. Out:
+// processes, found again after a restart by the pid and start time in the guest's folder. Layout of
+// a guest's folder, STATE/guests/<uid>-<worker>/: spec (what to boot), pid ("pid starttime" of its
+// init), failed (why it did not boot), disk/ (its own files), log. Every project has a bridge of
+// its own; all guests know the host as 10.164.0.1 and the metadata server as 169.254.169.254.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <net/if.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +42,21 @@ typedef struct ending {
   int64_t uid, worker, since_ns;
 } ending;
 
+// Level 1: the metadata server of one worker. It ends in a thread of its own, since a client may be
+// waiting in it for the lock that we hold.
+typedef struct door {
+  int64_t uid, worker;
+  vt_metadata_server *server;
+  pthread_t thread;
+  bool ending;
+  atomic_bool ended;
+} door;
+
 typedef struct linux_driver {
   vt_guest_driver base;
   vt_cloud *cloud;
+  int level;
+  VT_ARRAY(door *) doors;
   char folder[512], launcher[4096], tag[8];
   vt_metadata_server *metadata;
   VT_ARRAY(ending) endings; // guests that were told to end, and when
@@ -186,6 +201,60 @@ static vt_status make_bridge(const linux_driver *d, const char *project, char ou
   return VT_OK;
 }
 
+// --- level 1: doors
+// -----------------------------------------------------------------------------------------------
+
+// A range of 65536 host uids of its own: no file and no process of one guest belongs to another, or
+// to the host.
+static unsigned uid_base(const linux_driver *d, const char *ip) {
+  int a = 0, b = 0, c = 0;
+  unsigned number;
+  if (d->level == 1) {
+    sscanf(ip, "127.%d.%d.%d", &a, &b, &c);
+    number = ((unsigned)(a - 64) * 64516 + (unsigned)b * 254 + (unsigned)c) % 60000;
+  } else {
+    sscanf(ip, "10.164.%d.%d", &a, &b);
+    number = (unsigned)(a * 250 + b);
+  }
+  return 65536u * (16u + number);
+}
+
+static void *end_door(void *argument) {
+  door *the_door = argument;
+  vt_metadata_end(the_door->server);
+  atomic_store(&the_door->ended, true);
+  return NULL;
+}
+
+static void forget_doors(linux_driver *d, int64_t uid, int64_t worker) {
+  for (size_t i = 0; i < d->doors.size; i++) {
+    door *the_door = d->doors.data[i];
+    if (!the_door->ending && the_door->uid == uid && the_door->worker == worker)
+      the_door->ending = pthread_create(&the_door->thread, NULL, end_door, the_door) == 0;
+    if (!the_door->ending || !atomic_load(&the_door->ended)) continue;
+    pthread_join(the_door->thread, NULL);
+    free(the_door);
+    d->doors.data[i--] = d->doors.data[--d->doors.size];
+  }
+}
+
+static vt_status open_door(linux_driver *d, int64_t uid, int64_t worker, const char *ip) {
+  for (size_t i = 0; i < d->doors.size; i++)
+    if (d->doors.data[i]->uid == uid && d->doors.data[i]->worker == worker &&
+        !d->doors.data[i]->ending)
+      return VT_OK;
+  door *the_door = calloc(1, sizeof *the_door);
+  if (!the_door) return vt_error_no_memory();
+  the_door->uid = uid;
+  the_door->worker = worker;
+  vt_status st = vt_metadata_start_worker(d->cloud, ip, uid_base(d, ip), 65536, &the_door->server);
+  if (st)
+    free(the_door);
+  else
+    vt_array_push(&d->doors, the_door);
+  return st;
+}
+
 // --- the driver
 // --------------------------------------------------------------------------------------------------
 
@@ -196,21 +265,18 @@ static void put_spec(vt_text *t, const char *key, const char *value) {
 // What vtpu-guest needs to know. Values are ours or checked; none has a newline.
 static void write_spec(const linux_driver *d, const vt_node *node, int64_t worker, const char *ip,
                        const char *bridge, vt_text *t) {
-  int a = 0, b = 0;
   char text[128];
-  sscanf(ip, "10.164.%d.%d", &a, &b);
   vt_metadata_hostname(node->uid, worker, text);
   put_spec(t, "hostname", text);
   put_spec(t, "ip", ip);
   put_spec(t, "gateway", GATEWAY);
-  put_spec(t, "metadata", METADATA);
+  put_spec(t, "metadata", d->level == 1 ? ip : METADATA);
+  put_spec(t, "level", d->level == 1 ? "1" : "2");
   put_spec(t, "bridge", bridge);
   snprintf(text, sizeof text, "vtg%.4s%07llx", d->tag,
            (unsigned long long)vt_hash_bytes(ip, strlen(ip), 4) & 0xfffffff);
   put_spec(t, "veth", text);
-  // A range of 65536 host uids of its own: no file and no process of one guest belongs to another,
-  // or to the host.
-  snprintf(text, sizeof text, "%u", 65536u * (16u + (unsigned)(a * 250 + b)));
+  snprintf(text, sizeof text, "%u", uid_base(d, ip));
   put_spec(t, "uid_base", text);
   put_spec(t, "library", d->cloud->options.library_path);
   put_spec(t, "python", d->cloud->options.python_path);
@@ -277,13 +343,18 @@ static vt_status launch(const linux_driver *d, const char *folder) {
 static vt_status linux_start(vt_guest_driver *driver, const vt_node *node, int64_t worker,
                              const char *ip) {
   linux_driver *d = (linux_driver *)driver;
-  char folder[600], path[700], bridge[16];
+  char folder[600], path[700], bridge[16] = "";
   vt_text spec = {0};
   guest_folder(d, node->uid, worker, folder);
-  VT_TRY(make_bridge(d, node->project, bridge));
-  if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+  if (strncmp(ip, d->level == 1 ? "127." : "10.", d->level == 1 ? 4 : 3) != 0)
+    return vt_error(VT_FAILED_PRECONDITION, "%s is no address of level %d", ip, d->level);
+  if (d->level == 2) VT_TRY(make_bridge(d, node->project, bridge));
+  if (d->level == 1) VT_TRY(open_door(d, node->uid, worker, ip));
+  // At level 1 its users walk through it to their homes.
+  mode_t mode = d->level == 1 ? 0711 : 0700;
+  if ((mkdir(folder, mode) != 0 && errno != EEXIST) || chmod(folder, mode) != 0)
     return vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
-  if (RUN("ip", "route", "replace", ip, "dev", bridge) != 0)
+  if (d->level == 2 && RUN("ip", "route", "replace", ip, "dev", bridge) != 0)
     return vt_error(VT_UNAVAILABLE, "no route to %s", ip);
   write_spec(d, node, worker, ip, bridge, &spec);
   vt_status st = add_hosts(d, node, &spec);
@@ -303,6 +374,11 @@ static vt_guest_state linux_poll(vt_guest_driver *driver, const vt_node *node, i
   char folder[600], path[700], why[256];
   guest_folder(d, node->uid, worker, folder);
   if (live_pid(folder, "pid")) {
+    if (d->level == 1) { // also after a restart of the daemon
+      vt_status st = open_door(d, node->uid, worker, ip);
+      if (st) vt_log(VT_LOG_WARNING, "guest %s: %s", folder, vt_status_message(st));
+      vt_status_free(st);
+    }
     snprintf(path, sizeof path, "%s/up", folder);
     if (access(path, F_OK) == 0) return VT_GUEST_RUNNING;
     if (!answers_ssh(ip)) return VT_GUEST_STARTING;
@@ -390,6 +466,7 @@ static bool linux_stop(vt_guest_driver *driver, int64_t uid, int64_t worker, boo
   snprintf(path, sizeof path, "%s/spec", folder);
   unlink(path);
   if (!erase) return true;
+  forget_doors(d, uid, worker);
   snprintf(path, sizeof path, "%s.gone", folder);
   if (rename(folder, path) != 0) return errno == ENOENT;
   // A disk can be large: removed beside the daemon, a leftover by the next sweep.
@@ -453,19 +530,70 @@ static vt_status linux_sweep(vt_guest_driver *driver) {
 static void linux_destroy(vt_guest_driver *driver) {
   linux_driver *d = (linux_driver *)driver;
   vt_metadata_stop(d->metadata);
+  for (size_t i = 0; i < d->doors.size; i++) {
+    if (d->doors.data[i]->ending)
+      pthread_join(d->doors.data[i]->thread, NULL);
+    else
+      vt_metadata_stop(d->doors.data[i]->server);
+    free(d->doors.data[i]);
+  }
+  vt_array_free(&d->doors);
   vt_array_free(&d->endings);
   free(d);
 }
 
-static vt_status check_host(void) {
+static int64_t read_number(const char *path, int64_t otherwise) {
+  char text[64];
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+  if (fd >= 0) close(fd);
+  text[n > 0 ? n : 0] = 0;
+  return n > 0 ? strtoll(text, NULL, 10) : otherwise;
+}
+
+static vt_status check_level_1(void) {
+  unsigned long first, outside, count, most = 0;
+  glob_t found = {0};
+  bool wrapper = glob("/usr/lib/*/libnss_wrapper.so", 0, NULL, &found) == 0;
+  globfree(&found);
+  if (!wrapper)
+    return vt_error(VT_UNIMPLEMENTED, "guests of level 1 need libnss_wrapper.so (libnss-wrapper)");
+  if (geteuid() != 0 && read_number("/proc/sys/net/ipv4/ip_unprivileged_port_start", 1024) > 22)
+    return vt_error(
+        VT_UNIMPLEMENTED,
+        "without root, sysctl net.ipv4.ip_unprivileged_port_start has to be at most 22");
+  FILE *file = fopen("/proc/self/uid_map", "re");
+  while (file && fscanf(file, "%lu %lu %lu", &first, &outside, &count) == 3)
+    if (first + count > most) most = first + count;
+  if (file) fclose(file);
+  if (geteuid() == 0 && most < 65536ul * 60016)
+    return vt_error(VT_UNIMPLEMENTED, "the ids of guests are not mapped in this user namespace");
+  return VT_OK;
+}
+
+// Builds a worker that never runs: mounts, namespaces and network as a boot will ask for them.
+static vt_status check_level_2(const linux_driver *d) {
+  char folder[600], why[256] = "";
   if (geteuid() != 0) return vt_error(VT_UNIMPLEMENTED, "guests of level 2 need root");
-  if (access("/usr/sbin/sshd", X_OK) != 0)
-    return vt_error(VT_UNIMPLEMENTED, "guests need OpenSSH's /usr/sbin/sshd");
-  if (access("/proc/self/ns/user", F_OK) != 0)
-    return vt_error(VT_UNIMPLEMENTED, "guests need user namespaces");
   if (RUN("ip", "-V") != 0)
     return vt_error(VT_UNIMPLEMENTED, "guests need the `ip` program (iproute2)");
-  return VT_OK;
+  if (RUN("ip", "link", "add", "vtprobe", "type", "bridge") != 0)
+    return vt_error(VT_UNIMPLEMENTED, "this kernel, or this container, allows no network bridges");
+  (void)RUN("ip", "link", "del", "vtprobe");
+  snprintf(folder, sizeof folder, "%s/probe", d->folder);
+  (void)RUN("rm", "-rf", "--one-file-system", folder);
+  if (mkdir(folder, 0700) != 0) return vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
+  int rc = RUN(d->launcher, "probe", folder);
+  if (rc != 0 && !read_small(folder, "failed", why, sizeof why))
+    snprintf(why, sizeof why, "the trial boot of a guest ended with %d", rc);
+  (void)RUN("rm", "-rf", "--one-file-system", folder);
+  return rc == 0 ? VT_OK : vt_error(VT_UNIMPLEMENTED, "%s", why);
+}
+
+static vt_status check_host(const linux_driver *d) {
+  if (access("/usr/sbin/sshd", X_OK) != 0)
+    return vt_error(VT_UNIMPLEMENTED, "guests need OpenSSH's /usr/sbin/sshd");
+  return d->level == 1 ? check_level_1() : check_level_2(d);
 }
 
 static vt_status find_launcher(linux_driver *d) {
@@ -481,12 +609,12 @@ static vt_status find_launcher(linux_driver *d) {
 vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
   vt_status st = VT_OK;
   *out_driver = NULL;
-  VT_TRY(check_host());
   linux_driver *d = calloc(1, sizeof *d);
   if (!d) return vt_error_no_memory();
   d->base = (vt_guest_driver){linux_start, linux_poll,    linux_stop,   linux_notify,
                               linux_sweep, linux_end_all, linux_destroy};
   d->cloud = cloud;
+  d->level = cloud->options.guest_level;
   snprintf(d->tag, sizeof d->tag, "%04llx",
            (unsigned long long)vt_hash_bytes(cloud->options.state_dir,
                                              strlen(cloud->options.state_dir), 0) &
@@ -494,9 +622,16 @@ vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
   snprintf(d->folder, sizeof d->folder, "%s/guests", cloud->options.state_dir);
   VT_TRY_OUT(find_launcher(d));
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  if (mkdir(d->folder, 0700) != 0 && errno != EEXIST) {
+  mode_t mode = d->level == 1 ? 0711 : 0700;
+  if ((mkdir(d->folder, mode) != 0 && errno != EEXIST) || chmod(d->folder, mode) != 0 ||
+      (d->level == 1 && chmod(cloud->options.state_dir, 0711) != 0)) {
     st = vt_error(VT_UNAVAILABLE, "%s: %s", d->folder, strerror(errno));
     goto out;
+  }
+  VT_TRY_OUT(check_host(d));
+  if (d->level == 1) {
+    *out_driver = &d->base;
+    return VT_OK;
   }
   // Guests route to it through their gateway, so it can live on the loopback interface.
   (void)RUN("ip", "addr", "add", METADATA "/32", "dev", "lo");

@@ -3,9 +3,11 @@
 //   vtpu-guest boot FOLDER    builds the worker that FOLDER/spec describes and stays until it ends
 //   vtpu-guest keys USER      inside: prints the ssh keys of USER (AuthorizedKeysCommand of sshd)
 //   vtpu-guest agent          inside: keeps accounts in step with the metadata server
-// A worker has its own user, mount, pid, network, UTS and IPC namespaces. Its root is root of a
-// range of 65536 host ids that nothing else uses; the host's /usr shows through an overlay whose
-// owners are shifted into that range.
+//   vtpu-guest probe FOLDER   tries what a boot of level 2 needs, in an empty folder
+// A worker of level 1 is a tree of processes (guest_plain.c). One of level 2 has its own user,
+// mount, pid, network, UTS and IPC namespaces. Its root is root of a range of 65536 host ids that
+// nothing else uses; the host's /usr shows through an overlay whose owners are shifted into that
+// range.
 #include "cloud/guest_boot.h"
 
 #include <errno.h>
@@ -81,6 +83,7 @@ static void read_spec(vt_boot *b, const char *folder) {
   b->chips = atoi(get(spec, "chips"));
   b->worker = atoi(get(spec, "worker"));
   b->workers = atoi(get(spec, "workers"));
+  b->level = atoi(get(spec, "level"));
   b->limits = get(spec, "limits");
   b->memory_bytes = atoll(get(spec, "memory_mib")) << 20;
   b->cpu_percent = 100 * atoi(get(spec, "cpus"));
@@ -151,14 +154,18 @@ static int make_user_namespace(const vt_boot *b) {
   return fd;
 }
 
-// In the child: enters the user namespace, makes the rest, and becomes process 1 once the parent
-// says the network is there.
-static void enter(vt_boot *b, int user_ns, const int tell[2], const int go[2]) {
+static void become_root(const vt_boot *b, int user_ns) {
   if (setns(user_ns, CLONE_NEWUSER) != 0) vt_boot_fail(b, true, "setns");
   if (setgroups(0, NULL) != 0 || setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0)
     vt_boot_fail(b, true, "becoming root of the guest");
   if (unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC) != 0)
     vt_boot_fail(b, true, "unshare");
+}
+
+// In the child: enters the user namespace, makes the rest, and becomes process 1 once the parent
+// says the network is there.
+static void enter(vt_boot *b, int user_ns, const int tell[2], const int go[2]) {
+  become_root(b, user_ns);
   pid_t init = fork();
   if (init < 0) vt_boot_fail(b, true, "fork");
   if (init > 0) {
@@ -172,6 +179,58 @@ static void enter(vt_boot *b, int user_ns, const int tell[2], const int go[2]) {
   vt_boot_init(b);
 }
 
+// The first process of the worker waits until its limits hold; what it leaves behind ends with it.
+static int boot_plain(vt_boot *b) {
+  int go[2], status = 0;
+  if (pipe2(go, O_CLOEXEC) != 0) vt_boot_fail(b, true, "pipe");
+  pid_t init = fork();
+  if (init == 0) {
+    close(go[1]);
+    if (read(go[0], b, sizeof *b) != (ssize_t)sizeof *b) _exit(1);
+    vt_boot_plain(b);
+  }
+  close(go[0]);
+  if (init < 0) vt_boot_fail(b, true, "fork");
+  vt_boot_limit(b, init);
+  write_pid(b, "pid", init);
+  if (write(go[1], b, sizeof *b) != (ssize_t)sizeof *b)
+    vt_boot_fail(b, true, "the guest ended at once");
+  close(go[1]);
+  waitpid(init, &status, 0);
+  vt_boot_end_children();
+  vt_boot_unlimit();
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
+    vt_boot_fail(b, false, "the guest ended while it was booting; see its log");
+  return 0;
+}
+
+// Everything that a boot of level 2 asks of the kernel, without a network and without a guest.
+static int probe(const char *folder) {
+  vt_boot b = {.hostname = "probe", .library = "", .python = "", .device_files = "accel"};
+  int status = 1;
+  snprintf(b.folder, sizeof b.folder, "%s", folder);
+  b.uid_base = 65536 * 15;
+  b.memory_bytes = 64 << 20;
+  b.pci_device = "0x0063";
+  b.chips = 1;
+  umask(022);
+  int user_ns = make_user_namespace(&b);
+  if (unshare(CLONE_NEWNS) != 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+    vt_boot_fail(&b, true, "mount namespace");
+  vt_boot_disk(&b, user_ns);
+  pid_t child = fork();
+  if (child == 0) {
+    become_root(&b, user_ns);
+    pid_t init = fork();
+    if (init == 0) vt_boot_probe(&b);
+    if (init < 0 || waitpid(init, &status, 0) != init) _exit(1);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+  }
+  if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+    vt_boot_fail(&b, false, "a guest can not mount or drop privileges here; see the log");
+  return 0;
+}
+
 static int boot(const char *folder) {
   vt_boot b = {0};
   int tell[2], go[2], status = 0;
@@ -182,6 +241,7 @@ static int boot(const char *folder) {
   write_pid(&b, "launcher", getpid());
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   setpriority(PRIO_PROCESS, 0, 5);
+  if (b.level == 1) return boot_plain(&b);
   int user_ns = make_user_namespace(&b);
   if (unshare(CLONE_NEWNS) != 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
     vt_boot_fail(&b, true, "mount namespace");
@@ -227,7 +287,11 @@ static int keys(const char *user) {
 int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "boot") == 0) return boot(argv[2]);
   if (argc == 3 && strcmp(argv[1], "keys") == 0) return keys(argv[2]);
-  if (argc == 2 && strcmp(argv[1], "agent") == 0) vt_boot_agent("169.254.169.254");
-  fputs("usage: vtpu-guest boot FOLDER | keys USER | agent\n", stderr);
+  if (argc == 3 && strcmp(argv[1], "probe") == 0) return probe(argv[2]);
+  if (argc == 2 && strcmp(argv[1], "agent") == 0) vt_boot_agent("169.254.169.254", "", 0);
+  if (argc == 5 && strcmp(argv[1], "agent") == 0)
+    vt_boot_agent(argv[2], argv[3], (unsigned)strtoul(argv[4], NULL, 10));
+  fputs("usage: vtpu-guest boot FOLDER | probe FOLDER | keys USER | agent [SERVER ROOT IDS]\n",
+        stderr);
   return 2;
 }

@@ -22,6 +22,8 @@ struct vt_http {
   uint16_t port;
   bool secure;
   void (*run)(vt_call *call);
+  bool (*who)(void *context, int socket, char out_peer[64]);
+  void *who_context;
 };
 
 typedef struct request {
@@ -60,7 +62,7 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, vt_call *ca
   return result;
 }
 
-static const char *peer_text(struct MHD_Connection *connection, char out_text[INET6_ADDRSTRLEN]) {
+static const char *peer_text(struct MHD_Connection *connection, char out_text[64]) {
   const union MHD_ConnectionInfo *info =
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
   *out_text = 0;
@@ -73,20 +75,30 @@ static const char *peer_text(struct MHD_Connection *connection, char out_text[IN
 static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, const char *method,
                               request *r) {
   vt_call call;
-  char peer[INET6_ADDRSTRLEN];
+  char peer[64];
   char *question = strchr(r->uri, '?');
   if (question) *question++ = 0;
   // HEAD is GET whose body the library leaves out.
   vt_call_init(&call, http->cloud, strcmp(method, "HEAD") == 0 ? "GET" : method, r->uri);
   call.secure = http->secure;
   call.peer = peer_text(connection, peer);
+  bool known = true;
+  if (http->who) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    known = info && http->who(http->who_context, info->connect_fd, peer);
+  }
   if (question) vt_call_add_query(&call, question);
   MHD_get_connection_values(connection, MHD_HEADER_KIND, add_header, &call);
   call.body_text = vt_text_string(&r->body);
   call.body_size = r->body.size;
   const char *override = vt_call_header(&call, "x-http-method-override");
   if (override && strcmp(method, "POST") == 0) call.method = override; // long GETs of some clients
-  if (r->too_large) {
+  if (!known) {
+    call.status = 403;
+    call.content_type = "text/plain";
+    vt_text_put(&call.raw, "not your machine\n");
+  } else if (r->too_large) {
     call.status = 413;
     call.reply = json_pack("{s:{s:i, s:s, s:s}}", "error", "code", 413, "message",
                            "The request is too large.", "status", "INVALID_ARGUMENT");
@@ -148,6 +160,8 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
   if (!http) return vt_error_no_memory();
   http->cloud = cloud;
   http->secure = options->certificate_pem != NULL;
+  http->who = options->who;
+  http->who_context = options->who_context;
   http->run = options->run ? options->run : vt_call_run;
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(options->port)};
   if (!options->adopts && inet_pton(AF_INET, options->address, &address.sin_addr) != 1) {

@@ -18,6 +18,9 @@ typedef struct vt_http_options {
   void (*run)(vt_call *call);            // NULL = vt_call_run
   bool thread_per_connection;            // for calls that wait
   bool adopts;                           // does not listen; connections come by vt_http_adopt
+  // Who is at the other end of a socket: fills the call's peer; false refuses. NULL = its address.
+  bool (*who)(void *context, int socket, char out_peer[64]);
+  void *who_context;
 } vt_http_options;
 
 vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options,

@@ -5,12 +5,15 @@
 // change.
 #include "cloud/metadata.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/map.h"
 #include "cloud/account.h"
@@ -70,11 +73,17 @@ static void each_key_of(const vt_node *node, const json_t *project, key_use use,
   if (!block || strcasecmp(block, "true") != 0) each_key(ssh_keys(project), use, context);
 }
 
+typedef struct user_lines {
+  vt_text *lines;
+  uint64_t keys;
+} user_lines;
+
 static void put_user(void *context, const char *user, size_t size, const char *key,
                      size_t key_size) {
-  vt_text *lines = context;
+  user_lines *all = context;
+  vt_text *lines = all->lines;
   char line[64];
-  (void)key, (void)key_size;
+  all->keys = vt_hash_bytes(key, key_size, all->keys);
   // root and the system's accounts are not for logging in.
   if (size == 4 && memcmp(user, "root", 4) == 0) return;
   snprintf(line, sizeof line, "%.*s %d\n", (int)size, user,
@@ -86,8 +95,11 @@ vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_l
   json_t *project;
   int64_t number;
   VT_TRY(project_metadata(cloud, node->project, &project, &number));
-  each_key_of(node, project, put_user, out_lines);
+  user_lines all = {out_lines, 0};
+  each_key_of(node, project, put_user, &all);
   json_decref(project);
+  // A change of a key changes the text too: level 1 keeps the keys in files.
+  vt_text_printf(out_lines, "# %016" PRIx64 "\n", all.keys);
   return VT_OK;
 }
 
@@ -593,7 +605,60 @@ void vt_metadata_run(vt_call *call) {
 struct vt_metadata_server {
   vt_cloud *cloud;
   vt_http *http;
+  char ip[32]; // of the worker it is for; level 1
+  int64_t first_uid, count;
 };
+
+// The user of the process at the other end of a connection within this host, from the kernel's own
+// table; -1 when it is not there.
+static int64_t socket_owner(int socket) {
+  struct sockaddr_in here, there;
+  socklen_t size = sizeof here, size2 = sizeof there;
+  char line[512], want[64];
+  long uid = -1;
+  if (getsockname(socket, (struct sockaddr *)&here, &size) != 0 ||
+      getpeername(socket, (struct sockaddr *)&there, &size2) != 0)
+    return -1;
+  // Its local end is our remote one. Addresses are printed as the words they are in memory.
+  snprintf(want, sizeof want, "%08X:%04X %08X:%04X", there.sin_addr.s_addr, ntohs(there.sin_port),
+           here.sin_addr.s_addr, ntohs(here.sin_port));
+  FILE *file = fopen("/proc/self/net/tcp", "re");
+  while (file && fgets(line, sizeof line, file)) {
+    char *at = strstr(line, want);
+    if (at && sscanf(at + strlen(want), " %*x %*x:%*x %*x:%*x %*x %ld", &uid) == 1) break;
+  }
+  if (file) fclose(file);
+  return uid;
+}
+
+static bool who_of_worker(void *context, int socket, char out_peer[64]) {
+  const vt_metadata_server *server = context;
+  int64_t uid = socket_owner(socket);
+  snprintf(out_peer, 64, "%s", server->ip);
+  return uid == (int64_t)geteuid() ||
+         (uid >= server->first_uid && uid < server->first_uid + server->count);
+}
+
+vt_status vt_metadata_start_worker(vt_cloud *cloud, const char *ip, int64_t first_uid,
+                                   int64_t count, vt_metadata_server **out_server) {
+  vt_metadata_server *server = calloc(1, sizeof *server);
+  *out_server = NULL;
+  if (!server) return vt_error_no_memory();
+  *server = (vt_metadata_server){.cloud = cloud, .first_uid = first_uid, .count = count};
+  snprintf(server->ip, sizeof server->ip, "%s", ip);
+  vt_http_options options = {.address = server->ip,
+                             .port = 80,
+                             .run = vt_metadata_run,
+                             .thread_per_connection = true,
+                             .who = who_of_worker,
+                             .who_context = server};
+  vt_status st = vt_http_start(cloud, &options, &server->http);
+  if (st)
+    free(server);
+  else
+    *out_server = server;
+  return st;
+}
 
 vt_status vt_metadata_start(vt_cloud *cloud, const char *address, uint16_t port,
                             vt_metadata_server **out_server) {
@@ -608,6 +673,11 @@ vt_status vt_metadata_start(vt_cloud *cloud, const char *address, uint16_t port,
     *out_server = NULL;
   }
   return st;
+}
+
+void vt_metadata_end(vt_metadata_server *server) {
+  vt_http_stop(server->http);
+  free(server);
 }
 
 void vt_metadata_stop(vt_metadata_server *server) {

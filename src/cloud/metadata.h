@@ -6,8 +6,8 @@
 
 #include "cloud/node.h"
 
-// Lines "name uid" of the accounts that the ssh keys of node and project name; the same uid on
-// every worker.
+// Lines "name uid", and one that begins with '#' and changes with the keys, of the accounts that
+// the ssh keys of node and project name; the same uid on every worker.
 vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_lines) VT_CHECKED;
 // Answers a request of the worker with address call->peer. Takes the lock; waits for changes when
 // asked to.
@@ -21,6 +21,12 @@ typedef struct vt_metadata_server vt_metadata_server;
 // A thread a connection, since clients wait in it. errors UNAVAILABLE: the address is not there.
 vt_status vt_metadata_start(vt_cloud *cloud, const char *address, uint16_t port,
                             vt_metadata_server **out_server) VT_CHECKED;
-void vt_metadata_stop(vt_metadata_server *server); // accepts NULL
+// For one worker of level 1, at its own address: the host's kernel says whose socket it is, and
+// only the ids [first_uid, first_uid + count) and the daemon's own are answered.
+vt_status vt_metadata_start_worker(vt_cloud *cloud, const char *ip, int64_t first_uid,
+                                   int64_t count, vt_metadata_server **out_server) VT_CHECKED;
+// Of one worker, when the cloud goes on: waits for its clients' long polls, so not under the lock.
+void vt_metadata_end(vt_metadata_server *server);
+void vt_metadata_stop(vt_metadata_server *server); // with the cloud; accepts NULL
 
 #endif

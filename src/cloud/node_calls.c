@@ -174,7 +174,7 @@ vt_status vt_nodes_patch(vt_call *call) {
   VT_TRY_OUT(vt_operation_for_call(call, "update", vt_node_name(&call->arena, &node), node.uid,
                                    &operation));
   // New keys are done when every worker knows their users; the reconciler sees to that.
-  if (!strstr(mask, "metadata") || call->cloud->options.guest_level < 2 ||
+  if (!strstr(mask, "metadata") || call->cloud->options.guest_level < 1 ||
       node.state != VT_NODE_READY) {
     VT_TRY_OUT(vt_node_response(call->cloud, &node, call->api_name, &response));
     VT_TRY_OUT(vt_operation_finish(call->cloud, operation, NULL, response));

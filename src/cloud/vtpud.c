@@ -34,7 +34,7 @@ typedef struct settings {
   char **command;
 } settings;
 
-typedef enum option_kind { TEXT, BOOL, COUNT, SECONDS } option_kind;
+typedef enum option_kind { TEXT, BOOL, COUNT, SECONDS, LEVEL } option_kind;
 static const struct option {
   const char *name;
   option_kind kind;
@@ -53,6 +53,10 @@ static vt_status set_option(settings *s, const char *name, size_t name_size, con
     void *field = (char *)s + o->offset;
     if (o->kind == TEXT) {
       *(const char **)field = value;
+      return VT_OK;
+    }
+    if (o->kind == LEVEL && strcmp(value, "auto") == 0) {
+      *(int64_t *)field = -1;
       return VT_OK;
     }
     char *end;
@@ -122,6 +126,8 @@ static vt_status read_arguments(settings *s, vt_arena *arena, int argc, char **a
 // --- running
 // -----------------------------------------------------------------------------------------------------
 
+static mode_t umask_of_caller;
+
 typedef struct parts {
   vt_cloud *cloud;
   vt_reconciler *reconciler;
@@ -156,7 +162,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   o.state_dir = s->state;
   o.store = s->store;
   o.universe = s->universe;
-  o.guest_level = (int)s->guests;
+  if (s->guests > 2) return vt_error(VT_INVALID_ARGUMENT, "guests is auto, 0, 1 or 2");
   o.durable = !s->ephemeral;
   o.virtual_time = s->virtual_time;
   o.notice_ns = s->notice * VT_SECOND;
@@ -172,10 +178,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
     return vt_error(VT_INVALID_ARGUMENT, "no worker has so much");
   if (s->port > 65535) return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
   VT_TRY(vt_cloud_open(&o, &out->cloud));
-  if (o.guest_level > 0)
-    VT_TRY(vt_guest_linux_create(out->cloud, &out->cloud->guests));
-  else
-    VT_TRY(vt_guest_none_create(&out->cloud->guests));
+  VT_TRY(vt_guest_create(out->cloud, (int)s->guests, &out->cloud->guests));
   VT_TRY(out->cloud->guests->sweep(out->cloud->guests));
   if (*s->project) VT_TRY(vt_cloud_seed(out->cloud, s->project, s->admin, &out->token));
   VT_TRY(vt_reconciler_start(out->cloud, &out->reconciler));
@@ -274,6 +277,7 @@ static vt_status serve(parts *server, const settings *s, vt_arena *arena, const 
       child = fork();
       if (child == 0) {
         sigprocmask(SIG_UNBLOCK, signals, NULL);
+        umask(umask_of_caller);
         execvp(*s->command, s->command);
         fprintf(stderr, "vtpud: %s: %s\n", *s->command, strerror(errno));
         _exit(127);
@@ -319,6 +323,8 @@ int main(int argc, char **argv) {
   sigaddset(&signals, SIGCHLD);
   pthread_sigmask(SIG_BLOCK, &signals, NULL);
   signal(SIGPIPE, SIG_IGN);
+  // The state is the daemon's alone; level 1 opens the way to the homes of its users.
+  umask_of_caller = umask(077);
   vt_status st = read_arguments(&s, &arena, argc, argv);
   if (st) goto out;
   if (s.ephemeral && !*s.state) {

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// level_test.c - the levels of guests below isolated ones, and the choice among them: level 0
+// answers the API, level 1 gives a VM with users, homes, metadata and sshd of its own without
+// namespaces, and --guests=auto takes the best there is and says why not better.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "guest_testing.h"
+
+#define ZONE " --zone=us-central2-b "
+#define CREATE(name, type)                                                                         \
+  "vtpu tpu-vm create " name ZONE "--accelerator-type=" type " --version=tpu-ubuntu2204-base 2>&1"
+#define SSH(name, flags, command) "vtpu tpu-vm ssh " name ZONE flags " --command='" command "' 2>&1"
+#define META(path)                                                                                 \
+  "curl -s -m 5 -H \"Metadata-Flavor: Google\" "                                                   \
+  "http://metadata.google.internal/computeMetadata/v1/" path
+
+static void level_0_answers_the_api(void **state) {
+  (void)state;
+  guest_must(CREATE("api", "v4-8"));
+  guest_must("vtpu tpu-vm describe api" ZONE);
+  guest_says("guestLevel: 0");
+  guest_says("state: READY");
+  guest_must("vtpu tpu-vm delete api --quiet" ZONE "2>&1");
+}
+
+static void workers_have_users_homes_and_names(void **state) {
+  (void)state;
+  guest_must(CREATE("pod", "v4-16"));
+  guest_must(CREATE("other", "v4-8"));
+  guest_must(SSH("ada@pod", "--worker=1", "id -un; hostname; echo $HOME; pwd; env"));
+  guest_says("ada");
+  guest_says("-w-1");
+  guest_says("/home/ada");
+  guest_says("TPU_WORKER_ID=1");
+  guest_must("echo over there > $HOME/file && vtpu tpu-vm scp $HOME/file ada@pod:file" ZONE
+             "--worker=1 2>&1");
+  guest_must(SSH("ada@pod", "--worker=1", "cat file"));
+  guest_says("over there");
+  assert_int_not_equal(guest_sh(SSH("ada@pod", "--worker=0", "cat file")), 0);
+  guest_must(SSH("ada@pod", "--worker=0", META("instance/attributes/agent-worker-number")));
+  guest_says("0");
+  guest_must(SSH("ada@pod", "--worker=1", META("instance/attributes/accelerator-type")));
+  guest_says("v4-16");
+  guest_must("vtpu tpu-vm describe pod" ZONE);
+  guest_says("level 1: ");
+}
+
+// What a worker finds out about another, or about the host. Succeeding prints its name.
+static const char tries[] =
+    "try() { name=$1; shift; if timeout 5 \"$@\" >/dev/null 2>&1; then echo \"could $name\"; fi; "
+    "}\n"
+    "other=$1 folder=$2 daemon=$3\n"
+    "try 'read the home of another' ls $folder/guests/*/home/ada/secret\n"
+    "try 'list the guests' ls $folder/guests\n"
+    "try 'read the database' cat $folder/vtpud.db $folder/cloud.db\n"
+    "try 'list the state' ls $folder\n"
+    "try 'read the token of the daemon' cat $folder/token\n"
+    "try 'signal the daemon' kill -0 $daemon\n"
+    "try 'take a token of another' curl -sf -H 'Metadata-Flavor: Google' "
+    "http://$other/computeMetadata/v1/instance/service-accounts/default/token\n"
+    "try 'report for another' curl -sf -X PUT -d x -H 'Metadata-Flavor: Google' "
+    "http://$other/computeMetadata/v1/instance/guest-attributes/a/b\n"
+    "try 'become root' sudo -n true\n"
+    "echo tried\n";
+
+static void workers_stay_apart(void **state) {
+  (void)state;
+  guest_must(
+      SSH("ada@other", "", "echo mine > secret; nohup sleep 612.347 >/dev/null 2>&1 </dev/null &"));
+  guest_must("vtpu tpu-vm describe other" ZONE
+             "--format='value(networkEndpoints[0].ipAddress)' | tr -d '\\n' > $HOME/other");
+  guest_must("cat > $HOME/tries.sh <<'EOF'\n%sEOF\nvtpu tpu-vm scp $HOME/tries.sh ada@pod:." ZONE
+             "--worker=0 2>&1",
+             tries);
+  guest_must("D=$(dirname $CLOUDSDK_AUTH_ACCESS_TOKEN_FILE); vtpu tpu-vm ssh ada@pod" ZONE
+             "--worker=0 --command=\"bash tries.sh $(cat $HOME/other) $D $PPID\" 2>&1");
+  guest_says("tried");
+  if (strstr(vt_text_string(&guest_output), "could "))
+    fail_msg("%s", vt_text_string(&guest_output));
+  guest_must(SSH("ada@pod", "--worker=0", "pkill -9 sleep; true")); // not the other's
+  guest_must("pgrep -f '^sleep 612.347'");
+}
+
+static void a_stopped_worker_keeps_its_home_and_no_process(void **state) {
+  (void)state;
+  guest_must("vtpu tpu-vm stop other" ZONE "2>&1");
+  assert_int_not_equal(guest_sh(SSH("ada@other", "", "true")), 0);
+  assert_int_not_equal(guest_sh("pgrep -f '^sleep 612.347'"), 0);
+  guest_must("vtpu tpu-vm start other" ZONE "2>&1");
+  guest_must(SSH("ada@other", "", "cat secret"));
+  guest_says("mine");
+  guest_must("vtpu tpu-vm delete other --quiet" ZONE "2>&1; vtpu tpu-vm delete pod --quiet" ZONE
+             "2>&1");
+  assert_int_not_equal(
+      guest_sh("pgrep -f \"sshd.*$(dirname $CLOUDSDK_AUTH_ACCESS_TOKEN_FILE)/guests/\""), 0);
+}
+
+static void auto_says_what_it_took(void **state) {
+  (void)state;
+  guest_must("cat $VTPUD_LOG");
+  print_message("%s", vt_text_string(&guest_output));
+  guest_says("guests: level 2 is not possible here: ");
+  guest_says("guests: level 1, an sshd for each worker");
+  guest_must("vtpu tpu-vm list" ZONE);
+}
+
+static const struct part {
+  const char *name, *daemon;
+  struct CMUnitTest tests[3];
+  int count;
+} parts[] = {
+    {"0", "exec vtpud --ephemeral --guests=0", {cmocka_unit_test(level_0_answers_the_api)}, 1},
+    {"1",
+     "exec vtpud --ephemeral --guests=1",
+     {cmocka_unit_test(workers_have_users_homes_and_names), cmocka_unit_test(workers_stay_apart),
+      cmocka_unit_test(a_stopped_worker_keeps_its_home_and_no_process)},
+     3},
+    {"auto",
+     "export VTPUD_LOG=$HOME/log; exec setpriv --bounding-set=-sys_admin vtpud --ephemeral "
+     "--guests=auto 2> $VTPUD_LOG",
+     {cmocka_unit_test(auto_says_what_it_took)},
+     1}};
+
+static int inner(const char *name) {
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (strcmp(parts[i].name, name) == 0)
+      return _cmocka_run_group_tests(name, parts[i].tests, (size_t)parts[i].count, NULL, NULL);
+  return 2;
+}
+
+int main(int argc, char **argv) {
+  static const char *const needed[] = {"/usr/bin/setpriv", "/usr/bin/pgrep", NULL};
+  if (argc > 2 && strcmp(argv[1], "inner") == 0) return inner(argv[2]);
+  int code = guest_namespace(needed);
+  if (code) return code;
+  if (system("ls /usr/lib/*/libnss_wrapper.so > /dev/null 2>&1") != 0) {
+    printf("skipped: libnss_wrapper.so (Debian: libnss-wrapper)\n");
+    return 77;
+  }
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    vt_text command = {0};
+    vt_text_printf(&command, "%s -- %s inner %s", parts[i].daemon, argv[0], parts[i].name);
+    int status = system(vt_text_string(&command));
+    vt_text_free(&command);
+    if (status != 0) return 1;
+  }
+  vt_text_free(&guest_output);
+  return system("rm -rf \"$HOME\"") != 0;
+}
