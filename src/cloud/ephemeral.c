@@ -38,9 +38,8 @@ static vt_status make_key(vt_cloud *cloud, void *context) {
 }
 
 static vt_status write_secret(const char *path, const char *text) {
-  mode_t mask = umask(077);
-  vt_status st = vt_file_write(path, text, strlen(text));
-  umask(mask);
+  vt_status st = vt_file_write(path, text, strlen(text)); // for everybody to read
+  if (!st && chmod(path, 0600) != 0) st = vt_error(VT_INTERNAL, "%s: %s", path, strerror(errno));
   return st;
 }
 

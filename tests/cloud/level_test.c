@@ -59,6 +59,7 @@ static const char tries[] =
     "try 'read the database' cat $folder/vtpud.db $folder/cloud.db\n"
     "try 'list the state' ls $folder\n"
     "try 'read the token of the daemon' cat $folder/token\n"
+    "try 'read the key of an account' cat $folder/key.json\n"
     "try 'signal the daemon' kill -0 $daemon\n"
     "try 'take a token of another' curl -sf -H 'Metadata-Flavor: Google' "
     "http://$other/computeMetadata/v1/instance/service-accounts/default/token\n"
