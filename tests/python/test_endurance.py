@@ -70,6 +70,7 @@ def test_arrays_are_given_back():
 
 
 @pytest.mark.slow
+@counts_memory
 def test_data_parallel_steps_do_not_grow(tpu_only):
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 

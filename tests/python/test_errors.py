@@ -101,9 +101,10 @@ def test_nan_check_finds_the_step():
 
 def test_interrupt_during_a_long_step():
     code = """
-        import sys, time
+        import signal, sys, time
         import jax, jax.numpy as jnp
         assert jax.devices()[0].platform == "tpu"
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell start with it ignored
         step = jax.jit(lambda x: jax.lax.fori_loop(0, 400, lambda i, v: jnp.tanh(v @ v * 1e-3), x))
         x = jnp.ones((700, 700))
         jnp.sin(x).block_until_ready()
@@ -117,15 +118,9 @@ def test_interrupt_during_a_long_step():
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "ready\n"
-        # Python drops an interrupt that arrives inside a callback of its collector; users press again, too.
-        for _ in range(5):
-            time.sleep(1.5)
-            process.send_signal(signal.SIGINT)
-            try:
-                out, _ = process.communicate(timeout=30)
-                break
-            except subprocess.TimeoutExpired:
-                pass
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=120)
     finally:
         process.kill()
     assert out == "interrupted 6.0\n" and process.returncode == 0
