@@ -90,15 +90,34 @@ vtpu_error *vtpu_slice_describe(const vtpu_slice *slice, vtpu_slice_info *out_in
   return fill(out_info, out_info->struct_size, &info, sizeof info);
 }
 
+// A caller gives and gets one array for each input and output; what of it each device would hold
+// apart is not his to say here.
+static vt_status check_whole(const char *what, uint32_t count, const vt_io *ios) {
+  for (uint32_t i = 0; i < count; i++)
+    if (ios[i].unreduced)
+      return vt_error(VT_UNIMPLEMENTED, "%s %u is unreduced; reduce it inside of the program", what,
+                      i);
+  return VT_OK;
+}
+
+static vt_status load_executable(vtpu_slice *slice, vt_bytes bytes, vt_executable **out) {
+  vt_executable_options options = {0}; // partitions: as the program says
+  VT_TRY(vt_executable_compile(&slice->slice, bytes, &options, out));
+  const vt_executable_info *info = vt_executable_get(*out);
+  vt_status st = check_whole("input", info->param_count, info->params);
+  if (!st) st = check_whole("output", info->result_count, info->results);
+  if (st) vt_executable_release(*out);
+  return st;
+}
+
 vtpu_error *vtpu_load(vtpu_slice *slice, const void *bytes, size_t size,
                       vtpu_program **out_program) {
   *out_program = NULL;
   vtpu_program *program = calloc(1, sizeof *program);
   if (!program) return vt_error_no_memory();
-  vt_executable_options options = {0}; // partitions: as the program says
-  vt_status st = slice->client ? vt_executable_compile(&slice->slice, (vt_bytes){bytes, size},
-                                                       &options, &program->executable)
-                               : vt_v1_load((vt_bytes){bytes, size}, &program->v1);
+  vt_bytes given = {bytes, size};
+  vt_status st = slice->client ? load_executable(slice, given, &program->executable)
+                               : vt_v1_load(given, &program->v1);
   if (st) {
     free(program);
     return st;
@@ -226,6 +245,7 @@ static vt_status fetch_outputs(vtpu_program *program, vtpu_tensor *outputs, cons
     int64_t strides[VT_MAX_RANK];
     byte_strides(io->type, strides);
     for (int32_t p = 0; p < (io->replicated ? 1 : info->partitions); p++) {
+      if (io->version_of && io->version_of[p]) continue; // the first of what devices differ in
       vt_event *event = NULL;
       VT_TRY(vt_buffer_to_host(run->results[(uint32_t)p * info->result_count + i],
                                part_of(io, p, outputs[i].data, strides), strides, &event));

@@ -104,7 +104,7 @@ static vt_status groups_of(const vt_op *op, int32_t devices, group_list *out) {
 static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t devices,
                              group_list *out) {
   const vt_mesh *mesh = axes->mesh;
-  int64_t size = mesh ? vt_eval_mesh_size(mesh) : 0, width = 1;
+  int64_t size = mesh ? vt_mesh_size(mesh) : 0, width = 1;
   if (size != devices || axes->rank != 1) return vt_eval_invalid(op, "replica_group_mesh_axes");
   const vt_dim_sharding *dim = &axes->dims[0];
   for (uint32_t a = 0; a < dim->axis_count; a++) {
@@ -120,7 +120,7 @@ static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t d
   for (int64_t place = 0; place < size; place++) {
     int64_t index = 0, base = place, stride;
     for (uint32_t a = 0; a < dim->axis_count; a++) {
-      int64_t at = vt_eval_mesh_coordinate(mesh, place, dim->axes[a], &stride);
+      int64_t at = vt_mesh_coordinate(mesh, place, dim->axes[a], &stride);
       index = index * dim->axes[a].size + at;
       base -= at * stride;
     }

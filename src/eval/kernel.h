@@ -118,12 +118,6 @@ vt_status vt_eval_lockstep_run(vt_eval_state *state, const vt_func *func, const 
                                vt_tensor *const *results) VT_CHECKED;
 bool vt_eval_custom_call_supports(const vt_op *op);
 vt_status vt_eval_approx_top_k(const vt_eval_call *call) VT_CHECKED;
-// Devices of a mesh; where on it (a row-major number) a device sits; its coordinate along an axis
-// or a part of one, and the distance of neighbours there (out_stride may be NULL).
-int64_t vt_eval_mesh_size(const vt_mesh *mesh);
-int64_t vt_eval_mesh_place(const vt_mesh *mesh, int64_t device);
-int64_t vt_eval_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
-                                int64_t *out_stride);
 
 // vt_eval_collective inside a running call.
 vt_status vt_eval_collective_run(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,

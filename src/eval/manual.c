@@ -33,14 +33,14 @@ static vt_status tile_offset(const vt_op *op, const vt_sharding *s, vt_type whol
   if (!s || s->kind != VT_SHARDING_MESH || !s->mesh || s->rank != whole.rank)
     return vt_eval_refuse(op, "a manual computation sharded like this");
   vt_type_strides(whole, strides);
-  int64_t place = vt_eval_mesh_place(s->mesh, device);
+  int64_t place = vt_mesh_place(s->mesh, device);
   for (int32_t d = 0; d < whole.rank; d++) {
     int64_t index = 0, count = 1;
     for (uint32_t a = 0; a < s->dims[d].axis_count; a++) {
       vt_axis_ref ref = s->dims[d].axes[a];
       if (ref.axis >= s->mesh->axis_count) return vt_eval_invalid(op, "sharding");
       if (!is_manual(op, s->mesh, ref.axis)) continue;
-      index = index * ref.size + vt_eval_mesh_coordinate(s->mesh, place, ref, NULL);
+      index = index * ref.size + vt_mesh_coordinate(s->mesh, place, ref, NULL);
       count *= ref.size;
     }
     if (local.dims[d] * count != whole.dims[d]) return vt_eval_invalid(op, "tile");
@@ -129,7 +129,7 @@ vt_status vt_eval_manual_computation(const vt_eval_call *call) {
   const vt_op *op = call->op;
   const vt_func *f = op->regions[0];
   const vt_mesh *mesh = mesh_of(op);
-  tiles t = {.devices = mesh ? vt_eval_mesh_size(mesh) : 1};
+  tiles t = {.devices = mesh ? vt_mesh_size(mesh) : 1};
   if (t.devices < 1 || t.devices > 1 << 16) return vt_eval_refuse(op, "a mesh of this size");
   if (call->state->lockstep) return vt_eval_refuse(op, "a manual computation inside another");
   vt_status st = VT_OK;

@@ -41,35 +41,19 @@ static bool is_manual(const vt_op *op, const char *axis) {
   return false;
 }
 
-// The position of a device in the mesh's row-major order.
-static int64_t mesh_position(const vt_mesh *mesh, int64_t device) {
-  for (uint32_t i = 0; i < mesh->device_count; i++)
-    if (mesh->device_ids[i] == device) return i;
-  return device;
-}
-
-static int64_t axis_coordinate(const vt_mesh *mesh, uint32_t axis, int64_t device) {
-  int64_t position = mesh_position(mesh, device);
-  for (uint32_t i = mesh->axis_count; i-- > axis + 1;) position /= mesh->axes[i].size;
-  return position % mesh->axes[axis].size;
-}
-
-static int64_t part_coordinate(const vt_mesh *mesh, const vt_axis_ref *ref, int64_t device) {
-  int64_t rest = mesh->axes[ref->axis].size / (ref->pre_size * ref->size);
-  return axis_coordinate(mesh, ref->axis, device) / rest % ref->size;
-}
-
 // The device's tile of an array of type `global`, cut into tiles of type `local`.
 static tile find_tile(const vt_op *op, const vt_sharding *sharding, vt_type global, vt_type local,
                       int64_t device) {
   tile t = {.whole = vt_type_same_dims(global, local)};
   if (t.whole) return t;
+  int64_t place = vt_mesh_place(sharding->mesh, device);
   for (int32_t d = 0; d < global.rank; d++) {
     int64_t index = 0;
     const vt_dim_sharding *dim = &sharding->dims[d];
     for (uint32_t a = 0; a < dim->axis_count; a++)
       if (is_manual(op, sharding->mesh->axes[dim->axes[a].axis].name))
-        index = index * dim->axes[a].size + part_coordinate(sharding->mesh, &dim->axes[a], device);
+        index = index * dim->axes[a].size +
+                vt_mesh_coordinate(sharding->mesh, place, dim->axes[a], NULL);
     t.starts[d] = index * local.dims[d];
   }
   int32_t cut = 0; // the outermost dimension larger than one in the tile; inner ones must be whole
@@ -202,9 +186,12 @@ static const vt_mesh *mesh_of(const vt_op *op) {
 static uint32_t group_of(const vt_op *op, const vt_mesh *mesh, uint32_t device, bool same_manual) {
   for (uint32_t other = 0; other < device; other++) {
     bool same = true;
-    for (uint32_t a = 0; a < mesh->axis_count; a++)
+    for (uint32_t a = 0; a < mesh->axis_count; a++) {
+      vt_axis_ref axis = {a, 1, mesh->axes[a].size};
       if (is_manual(op, mesh->axes[a].name) == same_manual)
-        same &= axis_coordinate(mesh, a, device) == axis_coordinate(mesh, a, other);
+        same &= vt_mesh_coordinate(mesh, vt_mesh_place(mesh, device), axis, NULL) ==
+                vt_mesh_coordinate(mesh, vt_mesh_place(mesh, other), axis, NULL);
+    }
     if (same) return other;
   }
   return device;

@@ -33,6 +33,13 @@ struct vt_sharding {
   int32_t reduction; // of the unreduced axes: 0 sum, 1 max, 2 min
 };
 
+// Devices of a mesh; where on it (a row-major number) a device sits; its coordinate along an axis
+// or a part of one, and the distance of neighbours there (out_stride may be NULL).
+int64_t vt_mesh_size(const vt_mesh *mesh);
+int64_t vt_mesh_place(const vt_mesh *mesh, int64_t device);
+int64_t vt_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
+                           int64_t *out_stride);
+
 static inline bool vt_sharding_is_maximal(const vt_sharding *s) {
   return !s->mesh->axis_count && s->mesh->device_count == 1;
 }

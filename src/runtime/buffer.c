@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard,
+vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t version,
                             const int64_t *offset, int64_t hbm_bytes) {
   size_t dims_bytes = sizeof(int64_t) * (size_t)shard.rank;
   vt_buffer *buffer = malloc(sizeof *buffer + 2 * dims_bytes);
@@ -19,7 +19,8 @@ vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shar
                         .storage = vt_storage_retain(storage),
                         .hbm_bytes = memory->kind == VT_MEMORY_DEVICE ? hbm_bytes : 0,
                         .dtype = shard.dtype,
-                        .rank = shard.rank};
+                        .rank = shard.rank,
+                        .version = version};
   buffer->dims = (int64_t *)(buffer + 1);
   buffer->offset = buffer->dims + shard.rank;
   if (shard.rank) {
@@ -81,7 +82,7 @@ static vt_status buffer_enter(vt_memory *memory, vt_storage *storage, vt_buffer 
   vt_client_lock(client);
   vt_status st = vt_hbm_take(client, memory->device, bytes);
   if (!st) {
-    *out_buffer = vt_buffer_create(memory, storage, storage->type, NULL, bytes);
+    *out_buffer = vt_buffer_create(memory, storage, storage->type, 0, NULL, bytes);
     vt_buffer_link(*out_buffer);
   }
   vt_client_unlock(client);
@@ -93,7 +94,7 @@ static vt_status buffer_make(vt_memory *memory, vt_type type, bool zeroed,
                              vt_storage **out_storage) {
   VT_TRY(vt_client_check(memory->device->client));
   VT_TRY(vt_type_check(type));
-  *out_storage = vt_storage_create(type, vt_event_done());
+  *out_storage = vt_storage_create(type, 1, vt_event_done());
   if (!*out_storage) return vt_error_no_memory();
   vt_status st = vt_storage_allocate(*out_storage, zeroed);
   if (st) vt_storage_release(*out_storage);
@@ -151,7 +152,7 @@ vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error,
   vt_event_complete(ready, error);
   vt_status st = vt_client_check(memory->device->client);
   if (!st) st = vt_type_check(type);
-  vt_storage *storage = st ? NULL : vt_storage_create(type, ready);
+  vt_storage *storage = st ? NULL : vt_storage_create(type, 1, ready);
   vt_event_release(ready);
   if (st) return st;
   return storage ? buffer_enter(memory, storage, out_buffer) : vt_error_no_memory();
@@ -212,7 +213,7 @@ typedef struct fetch {
   vt_event *done;
   void *dst;
   int32_t rank;
-  int64_t dims[VT_MAX_RANK], offset[VT_MAX_RANK], dst_strides[VT_MAX_RANK];
+  int64_t version, dims[VT_MAX_RANK], offset[VT_MAX_RANK], dst_strides[VT_MAX_RANK];
 } fetch;
 
 static void fetch_copy(const fetch *f) {
@@ -220,9 +221,9 @@ static void fetch_copy(const fetch *f) {
   int64_t src_strides[VT_MAX_RANK];
   byte_strides(f->storage->type, src_strides);
   const char *src = f->storage->data;
-  for (int32_t i = 0; i < f->rank; i++) src += f->offset[i] * src_strides[i];
   if (element && src)
-    vt_copy_strided(f->rank, f->dims, element, f->dst, f->dst_strides, src, src_strides);
+    vt_copy_strided(f->rank, f->dims, element, f->dst, f->dst_strides,
+                    src + vt_storage_at(f->storage, f->version, f->offset), src_strides);
 }
 
 static void fetch_run(vt_status error, void *user) {
@@ -237,6 +238,7 @@ static void fetch_run(vt_status error, void *user) {
 static void fetch_fill(fetch *f, const vt_buffer *buffer, void *dst, const int64_t *dst_strides) {
   f->dst = dst;
   f->rank = buffer->rank;
+  f->version = buffer->version;
   if (buffer->rank) {
     memcpy(f->dims, buffer->dims, sizeof(int64_t) * (size_t)buffer->rank);
     memcpy(f->offset, buffer->offset, sizeof(int64_t) * (size_t)buffer->rank);
@@ -291,7 +293,8 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
   vt_status st =
       buffer->storage ? vt_hbm_take(client, memory->device, bytes) : deleted_error(buffer);
   if (!st) {
-    *out_buffer = vt_buffer_create(memory, buffer->storage, type, buffer->offset, bytes);
+    *out_buffer =
+        vt_buffer_create(memory, buffer->storage, type, buffer->version, buffer->offset, bytes);
     // Unpinned host memory is plain memory of the process: row-major only.
     if (buffer->layout && memory->kind != VT_MEMORY_UNPINNED_HOST)
       (*out_buffer)->layout = strdup(buffer->layout);
@@ -303,15 +306,12 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
 
 // True when the buffer's rectangle is one run of memory, and where it starts.
 static bool dense_at(const vt_buffer *buffer, const vt_storage *storage, int64_t *out_byte) {
-  int64_t strides[VT_MAX_RANK], at = 0;
-  byte_strides(storage->type, strides);
   bool partial = false; // a dimension further out was cut to more than one and less than all
   for (int32_t i = buffer->rank; i-- > 0;) {
-    at += buffer->offset[i] * strides[i];
     if (partial && buffer->dims[i] > 1) return false;
     if (buffer->dims[i] != storage->dims[i]) partial = true;
   }
-  *out_byte = at;
+  *out_byte = vt_storage_at(storage, buffer->version, buffer->offset);
   return true;
 }
 
@@ -335,6 +335,7 @@ static vt_status make_dense(vt_buffer *buffer) {
   vt_storage *before = buffer->storage;
   if (before) {
     buffer->storage = own;
+    buffer->version = 0;
     memset(buffer->offset, 0, sizeof(int64_t) * (size_t)buffer->rank);
   }
   vt_client_unlock(buffer->client);

@@ -60,7 +60,8 @@ static vt_status io_layout(vt_arena *arena, const char *mode, vt_io *io) {
 static vt_status io_fill(vt_executable *executable, const vt_value *value, const vt_io_info *info,
                          vt_io *io) {
   vt_arena *arena = &executable->arena;
-  *io = (vt_io){.type = copy_type(arena, value->type), .replicated = true, .alias = -1};
+  *io = (vt_io){
+      .type = copy_type(arena, value->type), .replicated = true, .versions = 1, .alias = -1};
   io->shard = io->type;
   const char *kind = info && info->memory_kind ? info->memory_kind : "";
   io->memory = vt_memory_kind_from_name(kind, strlen(kind));
@@ -253,6 +254,7 @@ static vt_status compile_module(vt_executable *executable, const vt_executable_o
   info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);
   executable->transfers = module_transfers(*module);
   VT_TRY(vt_executable_account(executable, *module));
+  if (info->partitions > 1) VT_TRY(vt_io_expand_versions(executable, *module));
   vt_host_options host = {.device_count = info->partitions,
                           .exact_dots = options->exact_dots || exact_dots_wanted(),
                           .evaluator_only = evaluator_wanted()};

@@ -26,7 +26,8 @@ typedef struct piece {
   vt_storage *from;
   const int64_t *dims; // of the shard; in the executable
   const int64_t *to;   // offset in the whole array; in the executable, NULL = origin
-  int64_t offset[];    // in `from`
+  int64_t version, to_version;
+  int64_t offset[]; // in `from`
 } piece;
 
 typedef struct argument {
@@ -66,14 +67,10 @@ static vt_status gather(argument *arg) {
   for (int32_t d = 0; d < whole->type.rank; d++) dst_strides[d] *= (int64_t)element;
   for (uint32_t i = 0; i < arg->piece_count && !st && element; i++) {
     const piece *p = arg->pieces[i];
-    char *dst = whole->data;
-    const char *src = p->from->data;
+    char *dst = (char *)whole->data + vt_storage_at(whole, p->to_version, p->to);
+    const char *src = (const char *)p->from->data + vt_storage_at(p->from, p->version, p->offset);
     vt_type_strides(p->from->type, src_strides);
-    for (int32_t d = 0; d < whole->type.rank; d++) {
-      src_strides[d] *= (int64_t)element;
-      src += p->offset[d] * src_strides[d];
-      if (p->to) dst += p->to[d] * dst_strides[d];
-    }
+    for (int32_t d = 0; d < whole->type.rank; d++) src_strides[d] *= (int64_t)element;
     vt_copy_strided(whole->type.rank, p->dims, element, dst, dst_strides, src, src_strides);
   }
   vt_event_complete(arg->gathered, vt_status_copy(st));
@@ -281,17 +278,22 @@ static bool same_dims(const int64_t *a, const int64_t *b, int32_t rank) {
   return rank == 0 || !memcmp(a, b, sizeof(int64_t) * (size_t)rank);
 }
 
+static int64_t io_version(const vt_io *io, int32_t device) {
+  return io->version_of ? io->version_of[device] : 0;
+}
+
 // Req. 1: the storage that the shards of this parameter already share in the right places, or NULL.
 static vt_storage *shared_storage(const call *c, uint32_t p) {
   const vt_io *io = &c->info->params[p];
   const vt_buffer *first = c->execution->arguments[0][p];
   vt_storage *storage = first->storage;
   if (io->type.dtype == VT_TOKEN) return storage;
-  if (!same_dims(storage->dims, io->type.dims, io->type.rank)) return NULL;
+  if (!same_dims(storage->dims, io->type.dims, io->type.rank) || storage->versions != io->versions)
+    return NULL;
   if (io->replicated) return storage; // the shard is the whole, so its offset is zero
   for (int32_t d = 0; d < c->info->partitions; d++) {
     const vt_buffer *buffer = c->execution->arguments[d][p];
-    if (buffer->storage != storage ||
+    if (buffer->storage != storage || buffer->version != io_version(io, d) ||
         !same_dims(buffer->offset, io->offsets + (ptrdiff_t)d * io->type.rank, io->type.rank))
       return NULL;
   }
@@ -302,7 +304,7 @@ static void plan_gather(const call *c, uint32_t p, argument *arg) {
   const vt_io *io = &c->info->params[p];
   uint32_t count = io->replicated ? 1 : (uint32_t)c->info->partitions;
   arg->gathered = vt_event_create();
-  arg->storage = vt_storage_create(io->type, arg->gathered);
+  arg->storage = vt_storage_create(io->type, io->versions, arg->gathered);
   arg->pieces = calloc(count, sizeof *arg->pieces);
   if (!arg->storage || !arg->pieces) abort();
   size_t offset_bytes = sizeof(int64_t) * (size_t)io->type.rank;
@@ -313,6 +315,8 @@ static void plan_gather(const call *c, uint32_t p, argument *arg) {
     part->from = vt_storage_retain(buffer->storage);
     part->dims = io->shard.dims;
     part->to = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
+    part->version = buffer->version;
+    part->to_version = io_version(io, (int32_t)d);
     if (offset_bytes) memcpy(part->offset, buffer->offset, offset_bytes);
     arg->pieces[arg->piece_count++] = part;
   }
@@ -321,16 +325,27 @@ static void plan_gather(const call *c, uint32_t p, argument *arg) {
 // Storages whose last reference may be given up; released after the client is unlocked.
 typedef VT_ARRAY(vt_storage *) storages;
 
+// The devices hold different values where the program sees one: they keep them.
+static bool differs(const call *c, uint32_t p) {
+  for (int32_t d = 0; d < c->info->partitions; d++) {
+    const vt_storage *storage = c->execution->arguments[d][p]->storage;
+    if (storage && storage->versions != c->info->params[p].versions && storage->versions > 1)
+      return true;
+  }
+  return false;
+}
+
 // Lets the shards of an argument show the array that the run uses, so that the next run finds them
 // in place.
 static void reseat(const call *c, uint32_t p, const argument *arg, storages *unused) {
   const vt_io *io = &c->info->params[p];
-  if (io->type.dtype == VT_TOKEN) return;
+  if (io->type.dtype == VT_TOKEN || differs(c, p)) return;
   for (int32_t d = 0; d < c->info->partitions; d++) {
     vt_buffer *buffer = c->execution->arguments[d][p];
     if (buffer->storage == arg->storage || !buffer->storage || buffer->pins) continue;
     vt_array_push(unused, buffer->storage);
     buffer->storage = vt_storage_retain(arg->storage);
+    buffer->version = io_version(io, d);
     size_t bytes = sizeof(int64_t) * (size_t)io->type.rank;
     if (!bytes) continue;
     if (io->replicated)
@@ -363,13 +378,14 @@ static void take_arguments(const call *c, run_job *job, storages *unused) {
 static void make_results(const call *c, run_job *job) {
   for (uint32_t r = 0; r < c->info->result_count; r++) {
     const vt_io *io = &c->info->results[r];
-    job->results[r] = vt_storage_create(io->type, job->done);
+    job->results[r] = vt_storage_create(io->type, io->versions, job->done);
     if (!job->results[r]) abort();
     for (int32_t d = 0; d < c->info->partitions; d++) {
       vt_device *device = &c->client->devices[call_device(c, d)];
       const int64_t *offset = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
-      vt_buffer *buffer = vt_buffer_create(&device->memories[io->memory], job->results[r],
-                                           io->shard, offset, io->shard_hbm_bytes);
+      vt_buffer *buffer =
+          vt_buffer_create(&device->memories[io->memory], job->results[r], io->shard,
+                           io_version(io, d), offset, io->shard_hbm_bytes);
       vt_status st = vt_hbm_take(c->client, device, buffer->hbm_bytes);
       assert(!st); // req. 2
       vt_status_free(st);

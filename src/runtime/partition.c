@@ -11,12 +11,12 @@ static vt_status io_place(vt_executable *executable, const vt_tiling *tiling, co
   vt_arena *arena = &executable->arena;
   int32_t rank = io->type.rank, partitions = executable->info.partitions;
   if (vt_tiling_is_replicated(tiling)) return VT_OK;
-  io->sharding = (vt_bytes){
-      (const uint8_t *)vt_arena_copy(arena, tiling->proto, tiling->proto_size), tiling->proto_size};
-  bool whole = true;
+  io->sharding = (vt_bytes){tiling->proto, tiling->proto_size};
+  bool whole = tiling->versions == 1;
   for (int32_t i = 0; i < rank; i++) whole = whole && tiling->counts[i] == 1;
   for (int32_t d = 0; d < partitions; d++) whole = whole && tiling->tile_of_device[d] >= 0;
   if (whole) return VT_OK;
+  io->unreduced = tiling->versions > 1;
   io->replicated = false;
   io->shard = vt_type_make(arena, io->type.dtype, rank, tiling->shard.dims);
   int64_t *offsets = VT_NEW_ARRAY(arena, int64_t, (size_t)partitions *(size_t)rank + 1);
@@ -37,14 +37,33 @@ static vt_status io_place(vt_executable *executable, const vt_tiling *tiling, co
 
 vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt_io *params,
                           vt_io *results) {
-  vt_arena scratch = {0};
-  vt_tiling *param_tilings = NULL, *result_tilings = NULL;
-  vt_status st =
-      vt_spmd_plan(module, executable->info.partitions, &scratch, &param_tilings, &result_tilings);
-  for (uint32_t i = 0; !st && i < executable->info.param_count; i++)
-    st = io_place(executable, &param_tilings[i], "parameter", i, &params[i]);
-  for (uint32_t i = 0; !st && i < executable->info.result_count; i++)
-    st = io_place(executable, &result_tilings[i], "result", i, &results[i]);
-  vt_arena_free(&scratch);
-  return st;
+  const vt_executable_info *info = &executable->info;
+  VT_TRY(vt_spmd_plan(module, info->partitions, &executable->arena, &executable->param_tilings,
+                      &executable->result_tilings));
+  for (uint32_t i = 0; i < info->param_count; i++)
+    VT_TRY(io_place(executable, &executable->param_tilings[i], "parameter", i, &params[i]));
+  for (uint32_t i = 0; i < info->result_count; i++)
+    VT_TRY(io_place(executable, &executable->result_tilings[i], "result", i, &results[i]));
+  return VT_OK;
+}
+
+static void io_versions(vt_executable *executable, const vt_tiling *tiling, vt_io *io) {
+  size_t cells = (size_t)executable->info.partitions * (size_t)io->type.rank;
+  io->versions = tiling->versions;
+  io->version_of = tiling->version_of_device;
+  if (io->versions == 1 || !io->replicated) return;
+  io->replicated = false; // every device has all of its version
+  io->offsets = VT_NEW_ARRAY(&executable->arena, int64_t, cells + 1);
+}
+
+vt_status vt_io_expand_versions(vt_executable *executable, vt_module *module) {
+  const vt_executable_info *info = &executable->info;
+  vt_io *params = (vt_io *)(uintptr_t)info->params, *results = (vt_io *)(uintptr_t)info->results;
+  VT_TRY(vt_spmd_expand_versions(module, info->partitions, &executable->arena,
+                                 executable->param_tilings, executable->result_tilings));
+  for (uint32_t i = 0; i < info->param_count; i++)
+    io_versions(executable, &executable->param_tilings[i], &params[i]);
+  for (uint32_t i = 0; i < info->result_count; i++)
+    io_versions(executable, &executable->result_tilings[i], &results[i]);
+  return VT_OK;
 }

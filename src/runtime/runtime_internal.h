@@ -7,26 +7,31 @@
 #include <stdatomic.h>
 
 #include "runtime/runtime.h"
+#include "spmd/spmd.h"
 
-// One host allocation with one whole array. The data is immutable once `ready` is complete, except
-// when a run takes it over for a donated result, which needs that the run holds the only reference.
+// One host allocation with one whole array, or several versions of it, one behind the other, where
+// devices hold different values under one sharding (docs/decisions/005). The data is immutable once
+// `ready` is complete, except when a run takes it over for a donated result, which needs that the
+// run holds the only reference.
 typedef struct vt_storage {
   atomic_int refs;
   uint64_t id;     // of no other storage, ever
   atomic_bool out; // its address was given out, so that others may have written to it
   vt_event *ready; // complete with an error = poisoned
   void *data;      // NULL until made
-  vt_type type;    // dims follow the structure
+  int64_t versions;
+  vt_type type; // of one version; dims follow the structure
   int64_t dims[];
 } vt_storage;
 
-vt_storage *vt_storage_create(vt_type type, vt_event *ready); // retains the event; no data yet
+// Retains the event; no data yet.
+vt_storage *vt_storage_create(vt_type type, int64_t versions, vt_event *ready);
 vt_storage *vt_storage_retain(vt_storage *storage);
 void vt_storage_release(vt_storage *storage); // accepts NULL
 vt_status vt_storage_allocate(vt_storage *storage,
                               bool zeroed) VT_CHECKED; // no-op when it has data
 
-// The rectangle [offset, offset + dims) of a storage, on a device.
+// The rectangle [offset, offset + dims) of a version of a storage, on a device.
 struct vt_buffer {
   vt_client *client;
   vt_memory *memory;
@@ -38,6 +43,7 @@ struct vt_buffer {
   uint64_t stamp;         // of the last execution that donates it
   vt_dtype dtype;
   int32_t rank;
+  int64_t version;        // changes with the storage
   int64_t *dims, *offset; // behind the structure
   char *layout;           // NULL = row-major; owned
 };
@@ -101,9 +107,12 @@ vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) VT_CH
 void vt_hbm_put_size(vt_text *text, int64_t bytes); // "530.00M"
 void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes);
 
+// Where a rectangle of a version begins, in bytes from the start of the data.
+int64_t vt_storage_at(const vt_storage *storage, int64_t version, const int64_t *offset);
+
 // A buffer over a rectangle of a storage (retained). Neither accounted nor linked: vt_buffer_link
 // does both, with the client's lock held and the bytes taken already.
-vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard,
+vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t version,
                             const int64_t *offset, int64_t hbm_bytes);
 void vt_buffer_link(vt_buffer *buffer);
 // Marks deleted with the client's lock held; returns the storage reference the buffer held, for the
@@ -115,6 +124,7 @@ struct vt_executable {
   vt_arena arena;
   vt_executable_info info;
   vt_slice slice;
+  vt_tiling *param_tilings, *result_tilings; // NULL with one partition
   vt_program *program;
   bool tiny;      // worth running on the calling thread
   bool transfers; // talks to host callbacks
@@ -124,6 +134,8 @@ struct vt_executable {
 // Fills shard, offsets, replicated and sharding of a program over several devices.
 vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt_io *params,
                           vt_io *results) VT_CHECKED;
+// Gives values that differ between devices their place in the module, and fills versions.
+vt_status vt_io_expand_versions(vt_executable *executable, vt_module *module) VT_CHECKED;
 // Fills the memory figures. errors RESOURCE_EXHAUSTED with the largest arrays
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) VT_CHECKED;
 

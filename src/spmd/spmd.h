@@ -20,6 +20,10 @@ typedef struct vt_tiling {
   const int32_t *tile_of_device;
   const uint8_t *proto; // as an xla.OpSharding message; empty = replicated
   size_t proto_size;
+  // Values that differ from device to device (unreduced axes): how many versions of the array there
+  // are, and which of them each device holds a tile of. One version: all devices agree, NULL.
+  int64_t versions;
+  const int32_t *version_of_device;
 } vt_tiling;
 
 // What `device` holds, clipped to the array: `offsets` and `sizes` get rank numbers. Sizes are
@@ -44,5 +48,13 @@ vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_ax
 // its manual regions; call it right after import.
 vt_status vt_spmd_plan(const vt_module *module, int32_t device_count, vt_arena *arena,
                        vt_tiling **out_params, vt_tiling **out_results) VT_CHECKED;
+
+// Gives values that differ from device to device their place in the program: each parameter and
+// result of main with several versions (vt_tiling) gets a first dimension that counts them. Results
+// that manual computations leave different on devices along an axis that no sharding names get
+// versions in `results` (arrays in `arena`). The program is otherwise as it was; a module without
+// such values is not touched. errors UNIMPLEMENTED: more dimensions than fit
+vt_status vt_spmd_expand_versions(vt_module *module, int32_t device_count, vt_arena *arena,
+                                  vt_tiling *params, vt_tiling *results) VT_CHECKED;
 
 #endif

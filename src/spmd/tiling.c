@@ -27,17 +27,22 @@ static void put_packed(vt_arena *arena, byte_array *out, uint8_t tag, const int6
   for (size_t i = 0; i < packed.size; i++) vt_array_push_in(arena, out, packed.data[i]);
 }
 
-// xla.OpSharding: 1 type (1 = MAXIMAL, 3 = OTHER), 3 tile dimensions, 4 devices, 6 replicate on
-// last dimension.
+// xla.OpSharding: 1 type, 3 tile dimensions, 4 devices, 6 replicate on last dimension, 8 types of
+// the last dimensions where they are not all replicated.
+enum { TYPE_REPLICATED = 0, TYPE_MAXIMAL = 1, TYPE_OTHER = 3, TYPE_UNREDUCED = 6 };
+
 static void put_proto(vt_arena *arena, vt_tiling *tiling, uint8_t type, const int64_t *dims,
-                      int32_t rank, const int64_t *devices, int64_t device_count,
-                      bool replicate_last) {
+                      int32_t rank, const int64_t *devices, int64_t device_count, int64_t copies,
+                      int64_t versions) {
   byte_array out = {0};
   vt_array_push_in(arena, &out, 0x08);
   vt_array_push_in(arena, &out, type);
   put_packed(arena, &out, 0x1A, dims, rank);
   put_packed(arena, &out, 0x22, devices, device_count);
-  if (replicate_last) {
+  if (versions > 1) {
+    int64_t last[2] = {TYPE_REPLICATED, TYPE_UNREDUCED};
+    put_packed(arena, &out, 0x42, copies > 1 ? last : last + 1, copies > 1 ? 2 : 1);
+  } else if (copies > 1) {
     vt_array_push_in(arena, &out, 0x30);
     vt_array_push_in(arena, &out, 0x01);
   }
@@ -48,8 +53,11 @@ static void put_proto(vt_arena *arena, vt_tiling *tiling, uint8_t type, const in
 static void set_replicated(vt_arena *arena, vt_type global, int32_t device_count, vt_tiling *out) {
   int64_t *counts = VT_NEW_ARRAY(arena, int64_t, global.rank);
   for (int32_t d = 0; d < global.rank; d++) counts[d] = 1;
-  *out = (vt_tiling){
-      .global = global, .shard = global, .counts = counts, .device_count = device_count};
+  *out = (vt_tiling){.global = global,
+                     .shard = global,
+                     .counts = counts,
+                     .device_count = device_count,
+                     .versions = 1};
   out->tile_of_device = VT_NEW_ARRAY(arena, int32_t, device_count);
 }
 
@@ -62,33 +70,41 @@ static vt_status set_maximal(vt_arena *arena, vt_type global, int32_t device_cou
   int32_t *tiles = VT_NEW_ARRAY(arena, int32_t, device_count);
   for (int32_t i = 0; i < device_count; i++) tiles[i] = i == device ? 0 : -1;
   out->tile_of_device = tiles;
-  if (device_count > 1) put_proto(arena, out, 1, (int64_t[]){1}, 1, &device, 1, false);
+  if (device_count > 1) put_proto(arena, out, TYPE_MAXIMAL, (int64_t[]){1}, 1, &device, 1, 1, 1);
   return VT_OK;
 }
 
-// `devices` lies row-major over counts[rank] x copies.
+// `devices` lies row-major over counts[rank] x copies x versions.
 static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count,
-                           const int64_t *counts, const int64_t *devices, vt_tiling *out) {
-  int64_t tiles = 1, dims[VT_MAX_RANK + 1], *shard = VT_NEW_ARRAY(arena, int64_t, global.rank);
+                           const int64_t *counts, int64_t versions, const int64_t *devices,
+                           vt_tiling *out) {
+  int64_t tiles = 1, dims[VT_MAX_RANK + 2], *shard = VT_NEW_ARRAY(arena, int64_t, global.rank);
   set_replicated(arena, global, device_count, out);
   for (int32_t d = 0; d < global.rank; d++) {
     dims[d] = ((int64_t *)out->counts)[d] = counts[d];
     tiles *= counts[d];
     shard[d] = (global.dims[d] + counts[d] - 1) / counts[d];
   }
-  if (tiles == 1) return VT_OK;
-  int64_t copies = dims[global.rank] = device_count / tiles;
+  if (tiles == 1 && versions == 1) return VT_OK;
+  int32_t rank = global.rank;
+  int64_t copies = device_count / tiles / versions;
+  if (copies > 1) dims[rank++] = copies;
+  if (versions > 1) dims[rank++] = versions;
   int32_t *tile_of_device = VT_NEW_ARRAY(arena, int32_t, device_count);
+  int32_t *version_of_device = VT_NEW_ARRAY(arena, int32_t, device_count);
   for (int32_t i = 0; i < device_count; i++) tile_of_device[i] = -1;
-  for (int64_t i = 0; i < tiles * copies; i++) {
+  for (int64_t i = 0; i < tiles * copies * versions; i++) {
     if (devices[i] < 0 || devices[i] >= device_count || tile_of_device[devices[i]] >= 0)
       return vt_error(VT_INVALID_ARGUMENT,
                       "sharding: device %" PRId64 " does not exist or holds two tiles", devices[i]);
-    tile_of_device[devices[i]] = (int32_t)(i / copies);
+    tile_of_device[devices[i]] = (int32_t)(i / (copies * versions));
+    version_of_device[devices[i]] = (int32_t)(i % versions);
   }
   out->tile_of_device = tile_of_device;
   out->shard.dims = shard;
-  put_proto(arena, out, 3, dims, global.rank + (copies > 1), devices, device_count, copies > 1);
+  out->versions = versions;
+  out->version_of_device = versions > 1 ? version_of_device : NULL;
+  put_proto(arena, out, TYPE_OTHER, dims, rank, devices, device_count, copies, versions);
   return VT_OK;
 }
 
@@ -176,7 +192,21 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
                     "sharding: mesh '%s' has %" PRId64 " devices, the program %" PRId32, mesh->name,
                     mesh_size, device_count);
   }
+  // Unreduced axes come last, in the order of the mesh.
+  uint32_t tiled = used, unreduced = 0;
+  factor last[MAX_FACTORS / 2];
+  int64_t versions = 1;
+  for (uint32_t i = 0; i < s->unreduced_count && !names && used < MAX_FACTORS / 2; i++) {
+    vt_axis_ref ref = s->unreduced[i];
+    if (ref.size == 1) continue;
+    uint32_t at = unreduced++;
+    for (; at > 0 && compare_refs(last[at - 1].ref, ref) > 0; at--) last[at] = last[at - 1];
+    last[at] = factors[used++] = (factor){ref.size, ref_stride(mesh, ref), true, ref};
+    versions *= ref.size;
+  }
   uint32_t count = add_rest(mesh, factors, used);
+  memmove(factors + tiled, factors + used, sizeof *factors * (count - used));
+  memcpy(factors + tiled + (count - used), last, sizeof *last * unreduced);
   int64_t *devices = VT_NEW_ARRAY(arena, int64_t, device_count), product = 1;
   for (uint32_t i = 0; i < count; i++) product *= factors[i].size;
   if (product != device_count)
@@ -189,7 +219,7 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
     }
     devices[i] = mesh->device_count ? mesh->device_ids[position] : position;
   }
-  return set_tiled(arena, global, device_count, counts, devices, out);
+  return set_tiled(arena, global, device_count, counts, versions, devices, out);
 }
 
 vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes,
@@ -223,7 +253,10 @@ void vt_tiling_range(const vt_tiling *tiling, int32_t device, int64_t *offsets, 
 
 bool vt_tiling_equal(const vt_tiling *a, const vt_tiling *b) {
   return vt_type_equal(a->global, b->global) && a->device_count == b->device_count &&
+         a->versions == b->versions &&
          !memcmp(a->counts, b->counts, sizeof *a->counts * (size_t)a->global.rank) &&
+         (a->versions == 1 || !memcmp(a->version_of_device, b->version_of_device,
+                                      sizeof *a->version_of_device * (size_t)a->device_count)) &&
          !memcmp(a->tile_of_device, b->tile_of_device,
                  sizeof *a->tile_of_device * (size_t)a->device_count);
 }

@@ -1,0 +1,718 @@
+// SPDX-License-Identifier: Apache-2.0
+// spread.c - from a value to the versions that the devices hold of it, and back.
+//
+// Versions are asked for where they leave the program or enter a manual computation; from there the
+// ops that made the value are followed backwards as long as versions of their operands give
+// versions of their result:
+//  - what is linear (sums, moves, products with a plain value) goes version by version;
+//  - a contraction or a sum over a dimension that is cut along the axes gives each device the part
+//    sum of its own tile;
+//  - anything else is a plain value, of which each device gets its own tile where the value is cut
+//    along the axes, else the first device along them gets all of it; the others get zeros.
+// Whatever is chosen, the versions together mean the plain value.
+#include <string.h>
+
+#include "spmd/versions.h"
+
+enum { MAX_DEPTH = 500 }; // of one chain that is followed
+
+// ---- sets of axes
+// --------------------------------------------------------------------------------------------
+
+static int compare_axes(vt_axis_ref a, vt_axis_ref b) {
+  if (a.axis != b.axis) return a.axis < b.axis ? -1 : 1;
+  if (a.pre_size != b.pre_size) return a.pre_size < b.pre_size ? -1 : 1;
+  return (a.size > b.size) - (a.size < b.size);
+}
+
+void vt_lead_add(vt_lead *lead, const vt_mesh *mesh, vt_axis_ref axis) {
+  if (axis.size == 1 || lead->count == VT_MAX_LEAD || vt_lead_has(lead, axis)) return;
+  uint32_t at = lead->count++;
+  for (; at > 0 && compare_axes(lead->axes[at - 1], axis) > 0; at--)
+    lead->axes[at] = lead->axes[at - 1];
+  lead->axes[at] = axis;
+  lead->mesh = mesh;
+}
+
+static int place_of(const vt_lead *lead, vt_axis_ref axis) {
+  for (uint32_t i = 0; i < lead->count; i++)
+    if (!compare_axes(lead->axes[i], axis)) return (int)i;
+  return -1;
+}
+
+bool vt_lead_has(const vt_lead *lead, vt_axis_ref axis) {
+  return place_of(lead, axis) >= 0;
+}
+
+bool vt_mesh_same(const vt_mesh *a, const vt_mesh *b) {
+  if (a == b) return true;
+  if (!a || !b || a->axis_count != b->axis_count || a->device_count != b->device_count)
+    return false;
+  for (uint32_t i = 0; i < a->axis_count; i++)
+    if (strcmp(a->axes[i].name, b->axes[i].name) || a->axes[i].size != b->axes[i].size)
+      return false;
+  return !a->device_count ||
+         !memcmp(a->device_ids, b->device_ids, sizeof *a->device_ids * a->device_count);
+}
+
+bool vt_lead_equal(const vt_lead *a, const vt_lead *b) {
+  if (a->count != b->count || a->meaning != b->meaning) return false;
+  for (uint32_t i = 0; i < a->count; i++)
+    if (compare_axes(a->axes[i], b->axes[i])) return false;
+  return !a->count || vt_mesh_same(a->mesh, b->mesh);
+}
+
+int64_t vt_lead_size(const vt_lead *lead) {
+  int64_t size = 1;
+  for (uint32_t i = 0; i < lead->count; i++) size *= lead->axes[i].size;
+  return size;
+}
+
+vt_lead vt_lead_of(const vt_sharding *s) {
+  vt_lead lead = {0};
+  for (uint32_t i = 0; s && i < s->unreduced_count; i++)
+    vt_lead_add(&lead, s->mesh, s->unreduced[i]);
+  if (s) lead.meaning = (vt_meaning)s->reduction;
+  return lead;
+}
+
+vt_lead vt_value_lead(const vt_spreader *s, const vt_value *value) {
+  const vt_lead *found = vt_map_find_ptr(&s->leads, value);
+  return found ? *found : (vt_lead){0};
+}
+
+static void note_value(vt_spreader *s, const vt_value *value, const vt_lead *lead) {
+  vt_lead *copy = VT_NEW(s->arena, vt_lead);
+  *copy = *lead;
+  *vt_map_at_ptr(&s->leads, value) = copy;
+}
+
+static void note_spread(vt_spreader *s, const vt_value *plain, const vt_lead *lead, vt_value *value,
+                        const vt_sharding *sharding) {
+  vt_spread *made = VT_NEW(s->arena, vt_spread);
+  *made = (vt_spread){*lead, value, sharding};
+  *vt_map_at_ptr(&s->spreads, plain) = made;
+}
+
+bool vt_is_cut_along(const vt_sharding *sharding, const vt_lead *lead) {
+  for (int32_t d = 0; sharding && d < sharding->rank; d++)
+    for (uint32_t i = 0; i < sharding->dims[d].axis_count; i++)
+      for (uint32_t k = 0; k < lead->count; k++)
+        if (sharding->dims[d].axes[i].axis == lead->axes[k].axis) return true;
+  return false;
+}
+
+static const vt_sharding *sharding_attr(const vt_op *op, vt_attr_key key, int32_t i) {
+  const vt_attr *list = vt_op_attr(op, key);
+  return list && (uint32_t)i < list->count ? list->shardings[i] : NULL;
+}
+
+static bool is_constraint(const vt_op *op) {
+  return op->code == VT_OP_SHARDING_CONSTRAINT || op->code == VT_OP_RESHARD ||
+         op->code == VT_OP_DATA_FLOW_EDGE;
+}
+
+// How a plain value lies on the devices, as far as the program says it at once.
+static const vt_sharding *sharding_of(const vt_spreader *s, const vt_value *value) {
+  for (int depth = 0; depth < MAX_DEPTH; depth++) {
+    const vt_op *op = value->op;
+    const vt_spread *made = vt_map_find_ptr(&s->spreads, value);
+    if (made && made->sharding) return made->sharding;
+    if (!op) {
+      bool main = value->func == s->module->main && value->func->param_info;
+      return main ? value->func->param_info[value->index].sharding : NULL;
+    }
+    if (is_constraint(op)) return sharding_attr(op, VT_ATTR_SHARDING, 0);
+    if (op->code == VT_OP_MANUAL_COMPUTATION)
+      return sharding_attr(op, VT_ATTR_OUT_SHARDINGS, value->index);
+    if (op->operand_count != 1 || !(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE)) return NULL;
+    value = op->operands[0];
+  }
+  return NULL;
+}
+
+// ---- building
+// ------------------------------------------------------------------------------------------------
+
+static vt_value *build(vt_spreader *s, const vt_loc *loc, vt_opcode code, vt_type type,
+                       uint32_t count, vt_value *const *operands) {
+  return vt_build(s->func, s->before, code, loc, type, count, operands);
+}
+
+static const vt_loc *loc_of(const vt_value *value) {
+  return value->op ? value->op->loc : &vt_loc_unknown;
+}
+
+static vt_type make_type(vt_spreader *s, vt_dtype dtype, int32_t rank, const int64_t *dims) {
+  return vt_type_make(&s->module->arena, dtype, rank, dims);
+}
+
+// [sizes of the lead] + dims.
+static vt_type lead_type(vt_spreader *s, const vt_lead *lead, vt_type type) {
+  int64_t dims[VT_MAX_RANK + VT_MAX_LEAD];
+  for (uint32_t i = 0; i < lead->count; i++) dims[i] = lead->axes[i].size;
+  for (int32_t d = 0; d < type.rank; d++) dims[(int32_t)lead->count + d] = type.dims[d];
+  return make_type(s, type.dtype, (int32_t)lead->count + type.rank, dims);
+}
+
+vt_value *vt_build_reshape(vt_spreader *s, vt_value *value, vt_type type) {
+  if (vt_type_equal(value->type, type)) return value;
+  return build(s, loc_of(value), VT_OP_RESHAPE, type, 1, &value);
+}
+
+static vt_value *broadcast(vt_spreader *s, vt_value *value, vt_type type, const int64_t *places) {
+  if (vt_type_equal(value->type, type)) return value;
+  vt_value *result = build(s, loc_of(value), VT_OP_BROADCAST_IN_DIM, type, 1, &value);
+  vt_op_set_ints(result->op, VT_ATTR_BROADCAST_DIMENSIONS, (uint32_t)value->type.rank, places);
+  return result;
+}
+
+// The plain value once for each version.
+static vt_value *repeat(vt_spreader *s, vt_value *value, const vt_lead *lead) {
+  int64_t places[VT_MAX_RANK];
+  for (int32_t d = 0; d < value->type.rank; d++) places[d] = (int64_t)lead->count + d;
+  return broadcast(s, value, lead_type(s, lead, value->type), places);
+}
+
+static vt_value *splat(vt_spreader *s, vt_type type, int64_t number) {
+  vt_arena *arena = &s->module->arena;
+  vt_literal *literal = VT_NEW(arena, vt_literal);
+  unsigned char *bytes = vt_arena_push(arena, 16);
+  memset(bytes, 0, 16);
+  if (type.dtype == VT_S64)
+    memcpy(bytes, &number, sizeof number);
+  else if (number)
+    memcpy(bytes, &(int32_t){(int32_t)number},
+           sizeof(int32_t)); // S32: the only other one asked for
+  *literal = (vt_literal){type, bytes, true};
+  return vt_build_constant(s->func, s->before, &vt_loc_unknown, literal);
+}
+
+static vt_value *iota(vt_spreader *s, vt_type type, int64_t dim) {
+  vt_value *value = build(s, &vt_loc_unknown, VT_OP_IOTA, type, 0, NULL);
+  vt_op_set_i64(value->op, VT_ATTR_IOTA_DIMENSION, dim);
+  return value;
+}
+
+static vt_value *binary(vt_spreader *s, vt_opcode code, vt_value *a, vt_value *b) {
+  return build(s, loc_of(a), code, a->type, 2, (vt_value *[]){a, b});
+}
+
+static vt_opcode joining_op(vt_meaning meaning, vt_dtype dtype) {
+  switch (meaning) {
+  case VT_MEANS_MAX:
+    return VT_OP_MAXIMUM;
+  case VT_MEANS_MIN:
+    return VT_OP_MINIMUM;
+  default:
+    return dtype == VT_PRED ? VT_OP_OR : VT_OP_ADD;
+  }
+}
+
+// Joins the versions along dimension `dim`, which goes away.
+static vt_value *join_dim(vt_spreader *s, vt_value *value, int32_t dim, vt_meaning meaning) {
+  int64_t start[VT_MAX_RANK] = {0}, limit[VT_MAX_RANK], stride[VT_MAX_RANK], rest[VT_MAX_RANK];
+  vt_type type = value->type;
+  int64_t count = meaning == VT_MEANS_FIRST ? 1 : type.dims[dim];
+  vt_value *joined = NULL;
+  for (int32_t d = 0; d < type.rank; d++) {
+    limit[d] = rest[d] = type.dims[d];
+    stride[d] = 1;
+  }
+  rest[dim] = 1;
+  for (int64_t i = 0; i < count; i++) {
+    start[dim] = i;
+    limit[dim] = i + 1;
+    vt_value *one =
+        build(s, loc_of(value), VT_OP_SLICE, make_type(s, type.dtype, type.rank, rest), 1, &value);
+    vt_op_set_ints(one->op, VT_ATTR_START_INDICES, (uint32_t)type.rank, start);
+    vt_op_set_ints(one->op, VT_ATTR_LIMIT_INDICES, (uint32_t)type.rank, limit);
+    vt_op_set_ints(one->op, VT_ATTR_STRIDES, (uint32_t)type.rank, stride);
+    joined = joined ? binary(s, joining_op(meaning, type.dtype), joined, one) : one;
+  }
+  memmove(rest + dim, rest + dim + 1, sizeof *rest * (size_t)(type.rank - dim - 1));
+  return vt_build_reshape(s, joined, make_type(s, type.dtype, type.rank - 1, rest));
+}
+
+vt_value *vt_join_value(vt_spreader *s, vt_value *versions, const vt_lead *lead,
+                        const vt_sharding *sharding) {
+  vt_value *plain = versions;
+  for (uint32_t i = 0; i < lead->count; i++) plain = join_dim(s, plain, 0, lead->meaning);
+  note_value(s, plain, lead);
+  note_spread(s, plain, lead, versions, sharding);
+  return plain;
+}
+
+// ---- plain values
+// --------------------------------------------------------------------------------------------
+
+// Where along the axis the elements of a dimension lie: their index over `*out_divisor`, modulo the
+// axis. False when the sharding does not cut the array along the axis.
+static bool axis_of_dim(const vt_sharding *sharding, vt_axis_ref axis, vt_type type,
+                        int32_t *out_dim, int64_t *out_divisor) {
+  for (int32_t d = 0; sharding && sharding->rank == type.rank && d < type.rank; d++) {
+    const vt_dim_sharding *dim = &sharding->dims[d];
+    int64_t parts = 1, behind = 1;
+    for (uint32_t i = 0; i < dim->axis_count; i++) parts *= dim->axes[i].size;
+    for (uint32_t i = dim->axis_count; i-- > 0; behind *= dim->axes[i].size) {
+      if (compare_axes(dim->axes[i], axis)) continue;
+      *out_dim = d;
+      *out_divisor = (type.dims[d] + parts - 1) / parts * behind;
+      return *out_divisor > 0;
+    }
+  }
+  return false;
+}
+
+// Versions along `lead` of a value that has versions along `have` already (a part of the lead,
+// which its first dimensions stand for): along the other axes each device gets its tile, as
+// `sharding` says, or the first one everything.
+static vt_value *place(vt_spreader *s, vt_value *value, vt_type plain, const vt_lead *have,
+                       const vt_lead *lead, const vt_sharding *sharding) {
+  vt_type type = lead_type(s, lead, plain);
+  int64_t places[VT_MAX_RANK];
+  for (uint32_t i = 0; i < have->count; i++) places[i] = place_of(lead, have->axes[i]);
+  for (int32_t d = 0; d < plain.rank; d++)
+    places[(int32_t)have->count + d] = (int64_t)lead->count + d;
+  vt_value *all = broadcast(s, value, type, places), *mine = NULL;
+  if (lead->meaning != VT_MEANS_SUM) return all;
+  bool known = sharding && vt_mesh_same(sharding->mesh, lead->mesh);
+  bool wide = vt_type_elements(plain) > INT32_MAX;
+  vt_type index = make_type(s, wide ? VT_S64 : VT_S32, type.rank, type.dims);
+  vt_type yes = make_type(s, VT_PRED, type.rank, type.dims);
+  for (uint32_t i = 0; i < lead->count; i++) {
+    int32_t dim;
+    int64_t divisor;
+    if (vt_lead_has(have, lead->axes[i])) continue;
+    vt_value *owner = NULL;
+    if (known && axis_of_dim(sharding, lead->axes[i], plain, &dim, &divisor)) {
+      owner = iota(s, index, (int64_t)lead->count + dim);
+      owner = binary(s, VT_OP_DIVIDE, owner, splat(s, index, divisor));
+      owner = binary(s, VT_OP_REMAINDER, owner, splat(s, index, lead->axes[i].size));
+    } else {
+      owner = splat(s, index, 0);
+    }
+    vt_value *same =
+        build(s, loc_of(value), VT_OP_COMPARE, yes, 2, (vt_value *[]){owner, iota(s, index, i)});
+    vt_op_set_i64(same->op, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_EQ);
+    vt_op_set_i64(same->op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_SIGNED);
+    mine = mine ? binary(s, VT_OP_AND, mine, same) : same;
+  }
+  if (!mine) return all;
+  return build(s, loc_of(value), VT_OP_SELECT, type, 3,
+               (vt_value *[]){mine, all, splat(s, type, 0)});
+}
+
+// From versions along one lead to versions along another: axes that are not wanted are joined.
+static vt_value *change_lead(vt_spreader *s, vt_value *value, vt_type plain, vt_lead have,
+                             const vt_lead *want) {
+  for (uint32_t i = have.count; i-- > 0;) {
+    if (vt_lead_has(want, have.axes[i])) continue;
+    value = join_dim(s, value, (int32_t)i, have.meaning);
+    have.count--;
+    memmove(have.axes + i, have.axes + i + 1, sizeof *have.axes * (have.count - i));
+  }
+  return have.count == want->count ? value : place(s, value, plain, &have, want, NULL);
+}
+
+// ---- part sums
+// -----------------------------------------------------------------------------------------------
+
+// The dimensions of a value that has versions along `have`, those along which it is cut by axes of
+// the lead split into one dimension per axis and the rest.
+typedef struct cut {
+  vt_lead lead; // `have` and the axes found
+  int32_t rank; // of the split tensor
+  int64_t dims[VT_MAX_RANK + VT_MAX_LEAD * 2];
+  int32_t from[VT_MAX_RANK + VT_MAX_LEAD * 2];  // dimension of the plain value, -1 = of `have`
+  int32_t place[VT_MAX_RANK + VT_MAX_LEAD * 2]; // in the lead, -1 = no axis of it
+} cut;
+
+static bool cut_dims(vt_type plain, const vt_lead *have, const vt_lead *want,
+                     const vt_sharding *sharding, const bool *summed, cut *out) {
+  *out = (cut){.lead = *have};
+  out->lead.mesh = want->mesh;
+  out->lead.meaning = want->meaning;
+  bool known = sharding && sharding->rank == plain.rank && vt_mesh_same(sharding->mesh, want->mesh);
+  for (uint32_t i = 0; i < have->count; i++) {
+    out->dims[out->rank] = have->axes[i].size;
+    out->from[out->rank++] = -1;
+  }
+  for (int pass = 0; pass < 2; pass++) { // the lead must be complete before places in it are taken
+    out->rank = (int32_t)have->count;
+    for (int32_t d = 0; d < plain.rank; d++) {
+      int64_t rest = plain.dims[d];
+      const vt_dim_sharding *dim = known && summed[d] ? &sharding->dims[d] : NULL;
+      for (uint32_t i = 0; dim && i < dim->axis_count; i++) {
+        vt_axis_ref axis = dim->axes[i];
+        bool wanted = vt_lead_has(want, axis) && !vt_lead_has(have, axis);
+        if (rest % axis.size || out->rank >= VT_MAX_RANK) return false;
+        rest /= axis.size;
+        if (wanted) vt_lead_add(&out->lead, want->mesh, axis);
+        out->dims[out->rank] = axis.size;
+        out->from[out->rank] = d;
+        out->place[out->rank++] = wanted ? place_of(&out->lead, axis) : -1;
+      }
+      if (out->rank >= VT_MAX_RANK) return false;
+      out->dims[out->rank] = rest;
+      out->from[out->rank] = d;
+      out->place[out->rank++] = -1;
+    }
+  }
+  for (uint32_t i = 0; i < have->count; i++) out->place[i] = place_of(&out->lead, have->axes[i]);
+  return out->lead.count > 0;
+}
+
+static bool is_zero(const vt_value *value) {
+  const vt_literal *literal = value->op && value->op->code == VT_OP_CONSTANT
+                                  ? vt_attr_literal(value->op, VT_ATTR_VALUE)
+                                  : NULL;
+  const char *bytes = literal ? literal->data : NULL;
+  if (!literal || (!literal->splat && literal->type.rank)) return false;
+  for (size_t i = 0; i < vt_dtype_bytes(literal->type.dtype); i++)
+    if (bytes[i]) return false;
+  return true;
+}
+
+static bool adds_up(const vt_op *op) {
+  if (op->code != VT_OP_REDUCE || op->operand_count != 2 || op->capture_count) return false;
+  const vt_func *f = op->regions[0];
+  return f->first && !f->first->next && f->first->code == VT_OP_ADD && f->return_count == 1 &&
+         f->returns[0] == &f->first->results[0] && f->first->operands[0] != f->first->operands[1] &&
+         is_zero(op->operands[1]);
+}
+
+static bool is_listed(const int64_t *list, uint32_t count, int64_t value) {
+  for (uint32_t i = 0; i < count; i++)
+    if (list[i] == value) return true;
+  return false;
+}
+
+// Moves the dimensions that belong to the lead to the front, in its order. `places` says for each
+// dimension which of the lead it is, or -1.
+static vt_value *lead_first(vt_spreader *s, vt_value *value, const int32_t *places,
+                            uint32_t lead_count) {
+  int64_t order[VT_MAX_RANK], dims[VT_MAX_RANK];
+  int32_t rank = value->type.rank, at = (int32_t)lead_count;
+  bool same = true;
+  for (int32_t d = 0; d < rank; d++) order[places[d] >= 0 ? places[d] : at++] = d;
+  for (int32_t d = 0; d < rank; d++) {
+    dims[d] = value->type.dims[order[d]];
+    same &= order[d] == d;
+  }
+  if (same) return value;
+  vt_value *moved = build(s, loc_of(value), VT_OP_TRANSPOSE,
+                          make_type(s, value->type.dtype, rank, dims), 1, &value);
+  vt_op_set_ints(moved->op, VT_ATTR_PERMUTATION, (uint32_t)rank, order);
+  return moved;
+}
+
+static vt_value *spread_at(vt_spreader *s, vt_value *value, const vt_lead *lead, int depth);
+
+// The part of a lead that the value has versions along.
+static vt_lead common_lead(const vt_spreader *s, const vt_value *value, const vt_lead *want) {
+  vt_lead have = vt_value_lead(s, value), both = {.mesh = want->mesh, .meaning = want->meaning};
+  if (have.count && (have.meaning != want->meaning || !vt_mesh_same(have.mesh, want->mesh)))
+    return both;
+  for (uint32_t i = 0; i < have.count; i++)
+    if (vt_lead_has(want, have.axes[i])) vt_lead_add(&both, want->mesh, have.axes[i]);
+  return both;
+}
+
+// A sum over dimensions; NULL when no axis of the lead is among them and the operand has no
+// versions.
+static vt_value *spread_reduce(vt_spreader *s, vt_op *op, const vt_lead *want, int depth) {
+  vt_value *operand = op->operands[0];
+  vt_lead have = common_lead(s, operand, want);
+  uint32_t removed;
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &removed);
+  bool summed[VT_MAX_RANK];
+  cut c;
+  for (int32_t d = 0; d < operand->type.rank; d++) summed[d] = is_listed(dims, removed, d);
+  if (!cut_dims(operand->type, &have, want, sharding_of(s, operand), summed, &c)) return NULL;
+  vt_value *in = have.count ? spread_at(s, operand, &have, depth) : operand;
+  in = vt_build_reshape(s, in, make_type(s, operand->type.dtype, c.rank, c.dims));
+  int64_t gone[VT_MAX_RANK], kept[VT_MAX_RANK];
+  int32_t places[VT_MAX_RANK], kept_count = 0;
+  uint32_t gone_count = 0;
+  for (int32_t d = 0; d < c.rank; d++) {
+    if (c.place[d] < 0 && summed[c.from[d]]) {
+      gone[gone_count++] = d;
+      continue;
+    }
+    places[kept_count] = c.place[d];
+    kept[kept_count++] = c.dims[d];
+  }
+  vt_type type = make_type(s, operand->type.dtype, kept_count, kept);
+  vt_op *sum = vt_op_create(s->func, VT_OP_REDUCE, op->loc, 2,
+                            (vt_value *[]){in, splat(s, op->operands[1]->type, 0)}, 1, &type, 1);
+  sum->regions[0] = vt_func_clone(s->module, op->regions[0]);
+  vt_op_set_ints(sum, VT_ATTR_DIMENSIONS, gone_count, gone);
+  if (s->before)
+    vt_op_insert(s->before, sum);
+  else
+    vt_op_append(s->func, sum);
+  vt_value *first = lead_first(s, &sum->results[0], places, c.lead.count);
+  first = vt_build_reshape(s, first, lead_type(s, &c.lead, op->results[0].type));
+  return change_lead(s, first, op->results[0].type, c.lead, want);
+}
+
+// One side of a contraction, cut along its contracting dimensions: the operand and its dimension
+// numbers. The axes of the lead become batch dimensions in front of the others.
+typedef struct side {
+  vt_value *value;
+  uint32_t batch_count, contract_count;
+  int64_t batch[VT_MAX_RANK], contract[VT_MAX_RANK];
+} side;
+
+static side cut_side(vt_spreader *s, vt_value *operand, const cut *c, const int64_t *batch,
+                     uint32_t batch_count, const int64_t *contract, uint32_t contract_count) {
+  side out = {
+      .value = vt_build_reshape(s, operand, make_type(s, operand->type.dtype, c->rank, c->dims))};
+  for (uint32_t i = 0; i < c->lead.count; i++)
+    for (int32_t d = 0; d < c->rank; d++)
+      if (c->place[d] == (int32_t)i) out.batch[out.batch_count++] = d;
+  for (uint32_t i = 0; i < batch_count; i++)
+    for (int32_t d = 0; d < c->rank; d++)
+      if (c->from[d] == batch[i]) out.batch[out.batch_count++] = d;
+  for (uint32_t i = 0; i < contract_count; i++)
+    for (int32_t d = 0; d < c->rank; d++)
+      if (c->from[d] == contract[i] && c->place[d] < 0) out.contract[out.contract_count++] = d;
+  return out;
+}
+
+// The sharding of one operand, written for the contracting dimensions of the other: which of them
+// are cut decides the program where it says it of one side only.
+static const vt_sharding *mirror(vt_spreader *s, const vt_sharding *from, vt_type to,
+                                 const int64_t *from_dims, const int64_t *to_dims, uint32_t count) {
+  vt_sharding *sharding = VT_NEW(s->arena, vt_sharding);
+  vt_dim_sharding *dims = VT_NEW_ARRAY(s->arena, vt_dim_sharding, (size_t)to.rank);
+  *sharding =
+      (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = from->mesh, .rank = to.rank, .dims = dims};
+  for (uint32_t i = 0; i < count && from_dims[i] < from->rank; i++)
+    dims[to_dims[i]] = from->dims[from_dims[i]];
+  return sharding;
+}
+
+static vt_value *spread_dot(vt_spreader *s, vt_op *op, const vt_lead *want) {
+  static const vt_attr_key batching[2] = {VT_ATTR_LHS_BATCHING_DIMENSIONS,
+                                          VT_ATTR_RHS_BATCHING_DIMENSIONS},
+                           contracting[2] = {VT_ATTR_LHS_CONTRACTING_DIMENSIONS,
+                                             VT_ATTR_RHS_CONTRACTING_DIMENSIONS};
+  const int64_t *batch[2], *contract[2];
+  uint32_t batch_count, contract_count;
+  for (int o = 0; o < 2; o++) {
+    batch[o] = vt_attr_ints(op, batching[o], &batch_count);
+    contract[o] = vt_attr_ints(op, contracting[o], &contract_count);
+  }
+  int known = sharding_of(s, op->operands[0]) ? 0 : 1;
+  const vt_sharding *given = sharding_of(s, op->operands[known]);
+  if (!given || given->rank != op->operands[known]->type.rank) return NULL;
+  cut cuts[2];
+  for (int o = 0; o < 2; o++) {
+    vt_type type = op->operands[o]->type;
+    bool summed[VT_MAX_RANK];
+    for (int32_t d = 0; d < type.rank; d++) summed[d] = is_listed(contract[o], contract_count, d);
+    const vt_sharding *sharding =
+        mirror(s, given, type, contract[known], contract[o], contract_count);
+    if (!cut_dims(type, &(vt_lead){.mesh = want->mesh}, want, sharding, summed, &cuts[o]))
+      return NULL;
+  }
+  vt_type result = op->results[0].type, type = lead_type(s, &cuts[0].lead, result);
+  vt_op *dot = vt_op_create(s->func, op->code, op->loc, 2, NULL, 1, &type, 0);
+  for (uint32_t i = 0; i < op->attr_count; i++) vt_op_set_attr(dot, op->attrs[i]);
+  for (int o = 0; o < 2; o++) {
+    side one =
+        cut_side(s, op->operands[o], &cuts[o], batch[o], batch_count, contract[o], contract_count);
+    dot->operands[o] = one.value;
+    vt_op_set_ints(dot, batching[o], one.batch_count, one.batch);
+    vt_op_set_ints(dot, contracting[o], one.contract_count, one.contract);
+  }
+  if (s->before)
+    vt_op_insert(s->before, dot);
+  else
+    vt_op_append(s->func, dot);
+  return change_lead(s, &dot->results[0], result, cuts[0].lead, want);
+}
+
+// ---- version by version
+// --------------------------------------------------------------------------------------
+
+// A copy of the op with other operands and the result's versions as its result.
+static vt_value *same_op(vt_spreader *s, const vt_op *op, vt_type result, vt_value *const *operands,
+                         const vt_lead *lead) {
+  vt_value *value =
+      build(s, op->loc, op->code, lead_type(s, lead, result), op->operand_count, operands);
+  for (uint32_t i = 0; i < op->attr_count; i++) vt_op_set_attr(value->op, op->attrs[i]);
+  return value;
+}
+
+// Dimension numbers moved behind those of the lead; `whole` gives the lead's own in front.
+static void shift_ints(vt_op *op, vt_attr_key key, const vt_lead *lead, bool whole, int64_t add) {
+  uint32_t count, n = 0;
+  const int64_t *old = vt_attr_ints(op, key, &count);
+  int64_t values[VT_MAX_RANK + VT_MAX_LEAD];
+  for (uint32_t i = 0; whole && i < lead->count; i++)
+    values[n++] = key == VT_ATTR_LIMIT_INDICES ? lead->axes[i].size
+                  : key == VT_ATTR_STRIDES     ? 1
+                  : add                        ? (int64_t)i
+                                               : 0;
+  for (uint32_t i = 0; i < count && n < VT_MAX_RANK; i++) values[n++] = old[i] + add;
+  vt_op_set_ints(op, key, n, values);
+}
+
+// Ops that only move elements.
+static bool moves(const vt_op *op) {
+  switch ((int)op->code) {
+  case VT_OP_RESHAPE:
+  case VT_OP_TRANSPOSE:
+  case VT_OP_SLICE:
+  case VT_OP_REVERSE:
+  case VT_OP_BROADCAST_IN_DIM:
+  case VT_OP_CONCATENATE:
+    return true;
+  case VT_OP_PAD: // with zeros, which any number of versions may bring
+    return is_zero(op->operands[1]);
+  default:
+    return is_constraint(op) || op->code == VT_OP_PROPAGATION_BARRIER;
+  }
+}
+
+static vt_value *spread_move(vt_spreader *s, vt_op *op, const vt_lead *lead, int depth) {
+  if (is_constraint(op) || op->code == VT_OP_PROPAGATION_BARRIER)
+    return spread_at(s, op->operands[0], lead, depth);
+  uint32_t count = op->code == VT_OP_PAD ? 1 : op->operand_count;
+  int64_t n = lead->count;
+  vt_value **operands = VT_NEW_ARRAY(s->arena, vt_value *, op->operand_count);
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    operands[i] = i < count ? spread_at(s, op->operands[i], lead, depth) : op->operands[i];
+  vt_value *value = same_op(s, op, op->results[0].type, operands, lead);
+  vt_op *made = value->op;
+  switch ((int)op->code) {
+  case VT_OP_TRANSPOSE:
+    shift_ints(made, VT_ATTR_PERMUTATION, lead, true, n);
+    break;
+  case VT_OP_BROADCAST_IN_DIM:
+    shift_ints(made, VT_ATTR_BROADCAST_DIMENSIONS, lead, true, n);
+    break;
+  case VT_OP_REVERSE:
+    shift_ints(made, VT_ATTR_DIMENSIONS, lead, false, n);
+    break;
+  case VT_OP_CONCATENATE:
+    vt_op_set_i64(made, VT_ATTR_DIMENSION, vt_attr_i64(op, VT_ATTR_DIMENSION) + n);
+    break;
+  case VT_OP_SLICE:
+    shift_ints(made, VT_ATTR_START_INDICES, lead, true, 0);
+    shift_ints(made, VT_ATTR_LIMIT_INDICES, lead, true, 0);
+    shift_ints(made, VT_ATTR_STRIDES, lead, true, 0);
+    break;
+  case VT_OP_PAD:
+    shift_ints(made, VT_ATTR_EDGE_PADDING_LOW, lead, true, 0);
+    shift_ints(made, VT_ATTR_EDGE_PADDING_HIGH, lead, true, 0);
+    shift_ints(made, VT_ATTR_INTERIOR_PADDING, lead, true, 0);
+    break;
+  default:
+    break;
+  }
+  return value;
+}
+
+static bool has_lead(const vt_spreader *s, const vt_value *value) {
+  return vt_map_find_ptr(&s->leads, value) != NULL;
+}
+
+// Whether a sum goes through the op operand by operand. `out_plain` gets a bit for each operand
+// that stays as it is.
+static bool is_linear(const vt_spreader *s, const vt_op *op, uint32_t *out_plain) {
+  *out_plain = 0;
+  switch ((int)op->code) {
+  case VT_OP_ADD:
+  case VT_OP_SUBTRACT:
+  case VT_OP_NEGATE:
+  case VT_OP_REAL:
+  case VT_OP_IMAG:
+    return true;
+  case VT_OP_CONVERT: {
+    vt_dtype from = op->operands[0]->type.dtype, to = op->results[0].type.dtype;
+    return from != VT_PRED && to != VT_PRED && (vt_dtype_is_integer(from) || vt_dtype_is_float(to));
+  }
+  case VT_OP_MULTIPLY:
+    *out_plain = has_lead(s, op->operands[0]) ? 2 : 1;
+    return has_lead(s, op->operands[0]) != has_lead(s, op->operands[1]);
+  case VT_OP_DIVIDE:
+    *out_plain = 2;
+    return has_lead(s, op->operands[0]) && !has_lead(s, op->operands[1]) &&
+           !vt_dtype_is_integer(op->results[0].type.dtype);
+  case VT_OP_SELECT:
+    *out_plain = 1;
+    return !has_lead(s, op->operands[0]);
+  default:
+    return false;
+  }
+}
+
+static vt_value *spread_linear(vt_spreader *s, vt_op *op, const vt_lead *lead, uint32_t plain,
+                               int depth) {
+  vt_value *operands[3];
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    vt_value *operand = op->operands[i];
+    bool scalar = operand->type.rank == 0 && op->results[0].type.rank > 0; // broadcasts itself
+    operands[i] = !(plain >> i & 1) ? spread_at(s, operand, lead, depth)
+                  : scalar          ? operand
+                                    : repeat(s, operand, lead);
+  }
+  return same_op(s, op, op->results[0].type, operands, lead);
+}
+
+// ---- the ways
+// ------------------------------------------------------------------------------------------------
+
+void vt_note_op(vt_spreader *s, const vt_op *op) {
+  vt_lead lead = {0};
+  uint32_t plain;
+  if (op->result_count != 1 || op->operand_count == 0 || op->operand_count > 1000) return;
+  const vt_sharding *sharding = is_constraint(op) ? sharding_attr(op, VT_ATTR_SHARDING, 0) : NULL;
+  if (sharding) lead = vt_lead_of(sharding);
+  for (uint32_t i = 0; !lead.count && i < op->operand_count; i++) {
+    vt_lead of = vt_value_lead(s, op->operands[i]);
+    bool goes = of.meaning == VT_MEANS_FIRST ? is_constraint(op) && !vt_is_cut_along(sharding, &of)
+                : sharding                   ? false // reduced here
+                : of.meaning == VT_MEANS_SUM ? moves(op) || is_linear(s, op, &plain) || adds_up(op)
+                                             : moves(op);
+    if (of.count && goes) lead = of;
+  }
+  if (lead.count) note_value(s, &op->results[0], &lead);
+}
+
+static vt_value *follow(vt_spreader *s, vt_value *value, const vt_lead *lead, int depth) {
+  vt_op *op = value->op;
+  uint32_t plain;
+  if (!op || depth > MAX_DEPTH) return NULL;
+  for (uint32_t i = 0; i < op->operand_count; i++) // axes may split dimensions in front and behind
+    if (op->operands[i]->type.rank + 2 * VT_MAX_LEAD > VT_MAX_RANK) return NULL;
+  vt_lead noted = vt_value_lead(s, value);
+  bool apart = noted.count && noted.meaning == lead->meaning; // it stands for versions
+  if (is_constraint(op)) return apart ? spread_at(s, op->operands[0], lead, depth + 1) : NULL;
+  if (apart && moves(op)) return spread_move(s, op, lead, depth + 1);
+  if (lead->meaning != VT_MEANS_SUM) return NULL;
+  if (op->code == VT_OP_DOT_GENERAL) return spread_dot(s, op, lead);
+  if (adds_up(op)) return spread_reduce(s, op, lead, depth + 1);
+  return apart && is_linear(s, op, &plain) ? spread_linear(s, op, lead, plain, depth + 1) : NULL;
+}
+
+static vt_value *spread_at(vt_spreader *s, vt_value *value, const vt_lead *lead, int depth) {
+  const vt_spread *made = vt_map_find_ptr(&s->spreads, value);
+  vt_value *versions = NULL;
+  if (made && vt_lead_equal(&made->lead, lead)) return made->value;
+  if (made && made->lead.meaning == lead->meaning && vt_mesh_same(made->lead.mesh, lead->mesh))
+    return change_lead(s, made->value, value->type, made->lead, lead);
+  versions = follow(s, value, lead, depth);
+  if (!versions)
+    versions = place(s, value, value->type, &(vt_lead){0}, lead, sharding_of(s, value));
+  if (!made) note_spread(s, value, lead, versions, NULL);
+  return versions;
+}
+
+vt_value *vt_spread_value(vt_spreader *s, vt_value *value, const vt_lead *lead) {
+  return spread_at(s, value, lead, 0);
+}
