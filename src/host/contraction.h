@@ -26,6 +26,8 @@ static inline void vt_dims_push(vt_dims *list, int64_t size, int64_t lhs, int64_
   if (size != 1) list->at[list->count++] = (vt_dim){size, lhs, rhs, out};
 }
 
+// Makes the step a product of a matrix and a vector in f32; false when it is none. (gemv.c)
+bool vt_step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *contraction);
 // Makes the step a matmul; false when its size or element types are not for oneDNN. (dnnl_dot.c)
 bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *contraction);
 // True when no pass has rounded the operands of a contraction that rounds, so that the step has to.

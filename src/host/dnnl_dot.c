@@ -386,15 +386,25 @@ bool vt_rounds_operands(const vt_plan *plan, const vt_op *op) {
   return !plan->program->options.exact_dots && vt_op_rounds_operands(op);
 }
 
+static bool step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *given) {
+  vt_contraction c = *given;
+  sort_k(&c.k, c.m.count > 0); // the order of the matrix
+  collapse(&c.m);
+  collapse(&c.n);
+  collapse(&c.k);
+  return vt_step_gemv(plan, step, &c);
+}
+
 bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) {
   const vt_op *op = step->op;
   vt_dtype seen[2];
   bool converts;
   if (!choose_types(step, seen, &converts)) return false;
   if (products_of(c) <= (plan->program->options.compile_all ? 0 : SMALL_DOT)) return false;
+  bool round = vt_rounds_operands(plan, op);
+  if (!round && step_gemv(plan, step, c)) return true;
   dot_body *body = VT_NEW(&plan->program->arena, dot_body);
   body->converts_result = converts;
-  bool round = vt_rounds_operands(plan, op);
   if (!prepare_sides(plan, step, c, body, seen, round, false) &&
       !prepare_sides(plan, step, c, body, seen, round, true))
     return false;

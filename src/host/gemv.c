@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemv.c - a matrix times a vector in f32, which reads each number of the matrix once and is as
+// fast as the memory: what a model that answers one request at a time spends its time on.
+//
+// The matrix is walked in the order of its memory. Where rows lie along K, a task takes some of the
+// results and four dot products go along at a time. Where they lie along N, a task takes a block of
+// K and adds four scaled rows at a time to sums of its own, which are added up in order afterwards:
+// the same bits on any number of threads.
+#include <string.h>
+
+#include "host/contraction.h"
+#include "host/cpu.h"
+
+enum { LANES = 16, TOGETHER = 4, MAX_BLOCKS = 32, MIN_ROWS = 64, RESULTS = 32 };
+static const int64_t MIN_ELEMENTS = 16 << 10;
+
+#define ANY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+
+typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4)));
+
+typedef struct gemv {
+  bool vector_first; // the vector is input 0
+  bool along_k;      // rows of the matrix lie along K
+  int64_t k, n, row; // row: elements from one row of the matrix to the next
+  int64_t vector_stride;
+  int64_t blocks; // of K, when rows lie along N
+  int64_t x_offset, sums_offset;
+} gemv;
+
+ANY_CPU static void dots_of_rows(const float *x, const float *matrix, int64_t row, int64_t k,
+                                 int64_t count, float *out) {
+  for (int64_t r = 0; r < count; r += TOGETHER) {
+    lanes sums[TOGETHER] = {{0}};
+    float rest[TOGETHER] = {0};
+    int64_t rows = count - r < TOGETHER ? count - r : TOGETHER, i = 0;
+    const float *from[TOGETHER];
+    for (int t = 0; t < TOGETHER; t++) from[t] = matrix + (r + (t < rows ? t : 0)) * row;
+    for (; i + LANES <= k; i += LANES) {
+      lanes value = *(const lanes *)(const void *)(x + i);
+      for (int t = 0; t < TOGETHER; t++)
+        sums[t] += *(const lanes *)(const void *)(from[t] + i) * value;
+    }
+    for (; i < k; i++)
+      for (int t = 0; t < TOGETHER; t++) rest[t] += from[t][i] * x[i];
+    for (int64_t t = 0; t < rows; t++) {
+      for (int l = 0; l < LANES; l++) rest[t] += sums[t][l];
+      out[r + t] = rest[t];
+    }
+  }
+}
+
+// sums[n] = sum over `count` rows of x[r] * matrix[r][n].
+ANY_CPU static void sum_of_rows(const float *x, const float *matrix, int64_t row, int64_t n,
+                                int64_t count, float *sums) {
+  memset(sums, 0, sizeof *sums * (size_t)n);
+  int64_t r = 0;
+  for (; r + TOGETHER <= count; r += TOGETHER) {
+    const float *from = matrix + r * row;
+    float a = x[r], b = x[r + 1], c = x[r + 2], d = x[r + 3];
+    for (int64_t i = 0; i < n; i++)
+      sums[i] +=
+          (a * from[i] + b * from[row + i]) + (c * from[2 * row + i] + d * from[3 * row + i]);
+  }
+  for (; r < count; r++)
+    for (int64_t i = 0; i < n; i++) sums[i] += x[r] * matrix[r * row + i];
+}
+
+static void run_along_n(const gemv *g, const float *x, const float *matrix, float *sums,
+                        float *out) {
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t b = 0; b < g->blocks; b++) {
+    int64_t lo = b * g->k / g->blocks, hi = (b + 1) * g->k / g->blocks;
+    sum_of_rows(x + lo, matrix + lo * g->row, g->row, g->n, hi - lo, sums + b * g->n);
+  }
+  memcpy(out, sums, sizeof *out * (size_t)g->n);
+  for (int64_t b = 1; b < g->blocks; b++)
+    for (int64_t i = 0; i < g->n; i++) out[i] += sums[b * g->n + i];
+}
+
+static vt_status run_gemv(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                          uint32_t count) {
+  (void)exec;
+  const gemv *g = step->body;
+  for (uint32_t f = 0; f < count; f++) {
+    char **slots = frames[f]->slots;
+    const float *x = (const void *)slots[step->input_slots[g->vector_first ? 0 : 1]];
+    const float *matrix = (const void *)slots[step->input_slots[g->vector_first ? 1 : 0]];
+    char *scratch = step->scratch_bytes ? slots[step->scratch_slot] : NULL;
+    float *out = (void *)slots[step->output_slots[0]];
+    if (g->vector_stride != 1) {
+      float *dense = (void *)(scratch + g->x_offset);
+      for (int64_t i = 0; i < g->k; i++) dense[i] = x[i * g->vector_stride];
+      x = dense;
+    }
+    if (g->along_k) {
+#pragma omp parallel for schedule(dynamic, 1 + g->n / RESULTS / VT_LOOP_SHARES)
+      for (int64_t n = 0; n < g->n; n += RESULTS)
+        dots_of_rows(x, matrix + n * g->row, g->row, g->k, g->n - n < RESULTS ? g->n - n : RESULTS,
+                     out + n);
+    } else {
+      run_along_n(g, x, matrix, (void *)(scratch + g->sums_offset), out);
+    }
+    if (step->input_count == 3) {
+      const float *bias = (const void *)slots[step->input_slots[2]];
+      for (int64_t i = 0; i < g->n; i++) out[i] += bias[i];
+    }
+  }
+  return VT_OK;
+}
+
+// One dimension out of a list that may have none, or false: `stride` of the matrix along it.
+static bool only(const vt_dims *list, bool lhs, int64_t *size, int64_t *stride) {
+  if (list->count > 1) return false;
+  *size = list->count ? list->at[0].size : 1;
+  *stride = !list->count ? 1 : lhs ? list->at[0].lhs : list->at[0].rhs;
+  return true;
+}
+
+bool vt_step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *c) {
+  bool vector_first = c->m.count == 0; // else the vector is on the right
+  const vt_dims *free = vector_first ? &c->n : &c->m;
+  if (c->batch.count || (c->m.count && c->n.count) || !free->count) return false;
+  for (int i = 0; i < 2; i++)
+    if (step->inputs[i]->type.dtype != VT_F32) return false;
+  if (step->outputs[0]->type.dtype != VT_F32) return false;
+  gemv g = {.vector_first = vector_first};
+  int64_t along_k, along_n, out_stride = free->at[0].out;
+  if (!only(&c->k, !vector_first, &g.k, &along_k) || !only(free, !vector_first, &g.n, &along_n) ||
+      out_stride != 1 || g.k * g.n < MIN_ELEMENTS)
+    return false;
+  g.along_k = along_k == 1;
+  if (!g.along_k && along_n != 1) return false;
+  g.row = g.along_k ? along_n : along_k;
+  g.vector_stride = c->k.count ? vector_first ? c->k.at[0].lhs : c->k.at[0].rhs : 1;
+  if (step->input_count == 3 && vt_type_elements(step->inputs[2]->type) != g.n) return false;
+  g.blocks = g.k / MIN_ROWS < 1 ? 1 : g.k / MIN_ROWS > MAX_BLOCKS ? MAX_BLOCKS : g.k / MIN_ROWS;
+  if (g.vector_stride != 1) g.x_offset = vt_step_reserve(step, g.k * (int64_t)sizeof(float));
+  if (!g.along_k) g.sums_offset = vt_step_reserve(step, g.blocks * g.n * (int64_t)sizeof(float));
+  gemv *body = VT_NEW(&plan->program->arena, gemv);
+  *body = g;
+  step->body = body;
+  step->run = run_gemv;
+  step->runner = "gemv";
+  return true;
+}
