@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "cloud/account.h"
 #include "cloud/catalogue.h"
 #include "cloud/metrics.h"
@@ -24,9 +25,35 @@ void vt_cloud_options_default(vt_cloud_options *out_options) {
                                     .preemptible_limit_ns = 24 * VT_HOUR,
                                     .idle_alert_ns = 3 * VT_HOUR,
                                     .kind_reap_ns = 10 * 60 * VT_SECOND,
+                                    .request_timeout_ns = 60 * VT_SECOND,
                                     .guest_limits = "auto",
                                     .library_path = "",
                                     .python_path = ""};
+}
+
+static int64_t system_clock(int clock_id) {
+  struct timespec now;
+  clock_gettime(clock_id, &now);
+  return (int64_t)now.tv_sec * VT_SECOND + now.tv_nsec;
+}
+
+// The time is the system's at the start, but not before what the rows have seen.
+static vt_status start_clock(vt_cloud *cloud) {
+  int64_t last, wall;
+  VT_TRY(vt_store_int(cloud->store, &last, 0, "SELECT MAX(at_ns) FROM events", ""));
+  if (cloud->options.virtual_time) {
+    if (last > cloud->virtual_ns) cloud->virtual_ns = last;
+    return VT_OK;
+  }
+  wall = cloud->options.read_clock(CLOCK_REALTIME);
+  if (last > wall)
+    vt_log(VT_LOG_WARNING,
+           "the clock of this machine is %lld s behind the last event of the cloud, which goes on "
+           "from there",
+           (long long)((last - wall) / VT_SECOND));
+  cloud->anchor_ns = last > wall ? last : wall;
+  cloud->anchor_boot_ns = cloud->options.read_clock(CLOCK_BOOTTIME);
+  return VT_OK;
 }
 
 static vt_status load_secret(vt_cloud *cloud) {
@@ -66,6 +93,7 @@ vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
   vt_cloud *cloud = calloc(1, sizeof *cloud);
   if (!cloud) return vt_error_no_memory();
   cloud->options = *options;
+  if (!cloud->options.read_clock) cloud->options.read_clock = system_clock;
   cloud->virtual_ns = INT64_C(1767225600) * VT_SECOND; // virtual time begins 2026-01-01
   pthread_mutex_init(&cloud->lock, NULL);
   pthread_condattr_t monotonic;
@@ -87,12 +115,8 @@ vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
   st = vt_store_open(*options->store ? options->store : path, options->durable, &cloud->store);
   umask(mask);
   if (st) goto out;
+  VT_TRY_OUT(start_clock(cloud));
   VT_TRY_OUT(vt_cloud_transact(cloud, first_rows, NULL));
-  if (options->virtual_time) {
-    int64_t last;
-    VT_TRY_OUT(vt_store_int(cloud->store, &last, 0, "SELECT MAX(at_ns) FROM events", ""));
-    if (last > cloud->virtual_ns) cloud->virtual_ns = last;
-  }
   *out_cloud = cloud;
   cloud = NULL;
 out:
@@ -114,9 +138,7 @@ void vt_cloud_close(vt_cloud *cloud) {
 
 int64_t vt_cloud_now(const vt_cloud *cloud) {
   if (cloud->options.virtual_time) return cloud->virtual_ns;
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (int64_t)now.tv_sec * VT_SECOND + now.tv_nsec;
+  return cloud->anchor_ns + cloud->options.read_clock(CLOCK_BOOTTIME) - cloud->anchor_boot_ns;
 }
 
 void vt_cloud_poke(vt_cloud *cloud) {

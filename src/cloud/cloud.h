@@ -28,16 +28,18 @@ typedef struct vt_cloud_options {
   const char *universe;  // domain of this cloud, e.g. "vtpu.localhost"
   int guest_level;       // 0 none, 1 sshd on 127.x.y.z, 2 isolated Linux
   bool durable, virtual_time;
-  int64_t notice_ns;            // between preemption notice and the end; 30 s
-  int64_t preemptible_limit_ns; // 24 h
-  int64_t idle_alert_ns;        // READY with an idle chip before an alert; 3 h
-  int64_t kind_reap_ns;         // "kind" projects: a preempted node goes away after this
-  int64_t requests_per_minute;  // per account, 0 = no limit
-  int64_t guest_memory_mib;     // of a worker, 0 = three quarters of the host's
-  int guest_cpus;               // of a worker, 0 = all
-  const char *guest_limits;     // "auto", or "rlimit": no cgroups
-  const char *library_path;     // libvtpu.so for the guests, "" = none
-  const char *python_path;      // a bin folder with the guests' python3, "" = the host's
+  int64_t notice_ns;                   // between preemption notice and the end; 30 s
+  int64_t preemptible_limit_ns;        // 24 h
+  int64_t idle_alert_ns;               // READY with an idle chip before an alert; 3 h
+  int64_t kind_reap_ns;                // "kind" projects: a preempted node goes away after this
+  int64_t requests_per_minute;         // per account, 0 = no limit
+  int64_t request_timeout_ns;          // for a client to send a request or to read a reply; 60 s
+  int64_t (*read_clock)(int clock_id); // NULL = the system's; nanoseconds
+  int64_t guest_memory_mib;            // of a worker, 0 = three quarters of the host's
+  int guest_cpus;                      // of a worker, 0 = all
+  const char *guest_limits;            // "auto", or "rlimit": no cgroups
+  const char *library_path;            // libvtpu.so for the guests, "" = none
+  const char *python_path;             // a bin folder with the guests' python3, "" = the host's
 } vt_cloud_options;
 
 typedef struct vt_cloud {
@@ -45,14 +47,15 @@ typedef struct vt_cloud {
   vt_cloud_options options;
   vt_guest_driver *guests;
   pthread_mutex_t lock;
-  pthread_cond_t wake;    // the reconciler sleeps on it
-  pthread_cond_t changed; // metadata long polls sleep on it
-  uint64_t change;        // counts state changes
-  bool closing;           // long polls end
-  bool poke;              // something changed since the reconciler looked
-  int64_t virtual_ns;     // the clock, when virtual
-  int64_t watched_ns;     // when budgets, grants and idle nodes were last looked at
-  char secret[65];        // signs console sessions and consent pages
+  pthread_cond_t wake;               // the reconciler sleeps on it
+  pthread_cond_t changed;            // metadata long polls sleep on it
+  uint64_t change;                   // counts state changes
+  bool closing;                      // long polls end
+  bool poke;                         // something changed since the reconciler looked
+  int64_t virtual_ns;                // the clock, when virtual
+  int64_t anchor_ns, anchor_boot_ns; // otherwise: the time at the start, and its CLOCK_BOOTTIME
+  int64_t watched_ns;                // when budgets, grants and idle nodes were last looked at
+  char secret[65];                   // signs console sessions and consent pages
   struct vt_rate *rates;
   struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
   struct vt_metrics *metrics;
@@ -63,7 +66,9 @@ void vt_cloud_options_default(vt_cloud_options *out_options);
 vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) VT_CHECKED;
 void vt_cloud_close(vt_cloud *cloud); // accepts NULL
 
-int64_t vt_cloud_now(const vt_cloud *cloud); // nanoseconds since 1970
+// Nanoseconds since 1970. Never goes back, and passes as fast as time does: a step of the system's
+// clock does not reach a running daemon, because bills are differences of this.
+int64_t vt_cloud_now(const vt_cloud *cloud);
 // Something changed: wakes the reconciler and long polls. Call under the lock.
 void vt_cloud_poke(vt_cloud *cloud);
 // A random positive 62-bit number; random lower-case hex of `digits` characters.

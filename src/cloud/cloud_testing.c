@@ -64,11 +64,17 @@ void vt_testing_prepare(vt_testing *t, const char *state_dir) {
 }
 
 void vt_testing_open(vt_testing *t, const char *state_dir) {
+  vt_testing_open_with_clock(t, state_dir, NULL);
+}
+
+void vt_testing_open_with_clock(vt_testing *t, const char *state_dir,
+                                int64_t (*read_clock)(int clock_id)) {
   vt_cloud_options options;
   vt_testing_prepare(t, state_dir);
   t->keeps = *state_dir;
   vt_cloud_options_default(&options);
-  options.virtual_time = true;
+  options.virtual_time = read_clock == NULL;
+  options.read_clock = read_clock;
   options.state_dir = state_dir;
   if (*t->schema) options.store = t->store;
   must(vt_cloud_open(&options, &t->cloud));

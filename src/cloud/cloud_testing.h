@@ -26,6 +26,9 @@ typedef struct vt_testing {
 
 // `state_dir` "" is a store that ends with the cloud; what was kept for a folder is found again.
 void vt_testing_open(vt_testing *t, const char *state_dir);
+// On a clock of the test's in place of the virtual one.
+void vt_testing_open_with_clock(vt_testing *t, const char *state_dir,
+                                int64_t (*read_clock)(int clock_id));
 void vt_testing_close(vt_testing *t);
 // Removes a state folder and what was kept for it.
 void vt_testing_remove(const char *state_dir);

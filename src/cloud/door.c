@@ -19,7 +19,8 @@
 #include "cloud/http.h"
 #include "cloud/metrics.h"
 
-enum { MAX_WAITING = 1024, HELLO_TIMEOUT_S = 10, MAX_HELLO = 16384 };
+// A full room makes place by sending away who has been silent longest; one address gets a quarter.
+enum { MAX_WAITING = 1024, MAX_OF_ONE_PEER = 256, HELLO_TIMEOUT_S = 10, MAX_HELLO = 16384 };
 
 typedef struct visitor {
   int fd;
@@ -102,12 +103,32 @@ vt_hello vt_hello_read(const unsigned char *bytes, size_t size, size_t *out_need
 // --- connections
 // -------------------------------------------------------------------------------------------------
 
+static void leave(vt_door *door, size_t i) {
+  close(door->waiting.data[i].fd);
+  door->waiting.data[i] = door->waiting.data[--door->waiting.size];
+}
+
+static bool make_room(vt_door *door, const struct sockaddr_in *from) {
+  size_t same = 0, oldest = 0;
+  for (size_t i = 0; i < door->waiting.size; i++) {
+    same += door->waiting.data[i].from.sin_addr.s_addr == from->sin_addr.s_addr;
+    if (door->waiting.data[i].until_ns < door->waiting.data[oldest].until_ns) oldest = i;
+  }
+  if (same >= MAX_OF_ONE_PEER) return false;
+  if (door->waiting.size >= MAX_WAITING) leave(door, oldest);
+  return true;
+}
+
 static void welcome(vt_door *door) {
   socklen_t size = sizeof(struct sockaddr_in);
   visitor v = {.until_ns = vt_metrics_clock() + HELLO_TIMEOUT_S * VT_SECOND};
   int on = 1;
   v.fd = accept4(door->listener, (struct sockaddr *)&v.from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (v.fd < 0) return;
+  if (!make_room(door, &v.from)) {
+    close(v.fd);
+    return;
+  }
   setsockopt(v.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   vt_array_push(&door->waiting, v);
 }
@@ -140,10 +161,9 @@ static void *run(void *argument) {
   vt_door *door = argument;
   VT_ARRAY(struct pollfd) fds = {0};
   for (;;) {
-    bool full = door->waiting.size >= MAX_WAITING; // the rest waits in the kernel's queue
     fds.size = 0;
     vt_array_push(&fds, ((struct pollfd){.fd = door->wake, .events = POLLIN}));
-    vt_array_push(&fds, ((struct pollfd){.fd = full ? -1 : door->listener, .events = POLLIN}));
+    vt_array_push(&fds, ((struct pollfd){.fd = door->listener, .events = POLLIN}));
     for (size_t i = 0; i < door->waiting.size; i++)
       vt_array_push(&fds, ((struct pollfd){.fd = door->waiting.data[i].fd, .events = POLLIN}));
     if (poll(fds.data, fds.size, door->waiting.size ? 1000 : -1) < 0 && errno != EINTR) break;

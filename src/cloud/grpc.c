@@ -16,18 +16,42 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_CONNECTIONS = 512, MAX_MESSAGE = 4 << 20, MAX_STREAMS = 100 };
+#include "cloud/metrics.h"
+
+// A quarter of the connections for one address. Control frames (SETTINGS, PING, RST_STREAM and what
+// else does no work) come from a purse of CALM frames that refills at CALM_PER_S: a client that
+// floods empties it and is told to calm down. One turn of the loop reads at most TURN_READS buffers
+// of a connection, so that none keeps the others waiting.
+enum {
+  MAX_CONNECTIONS = 512,
+  MAX_OF_ONE_PEER = 128,
+  MAX_MESSAGE = 4 << 20,
+  MAX_BUFFERED = 8 << 20,
+  MAX_STREAMS = 100,
+  CALM = 500,
+  CALM_PER_S = 50,
+  TURN_READS = 16
+};
 
 typedef struct connection {
   vt_grpc *grpc;
   int fd;
   SSL *ssl; // NULL = plain
   nghttp2_session *session;
-  bool shaken, wants_write, dead;
+  bool shaken, wants_write, dead, more; // more: there was more to read than its turn allowed
   char peer[INET_ADDRSTRLEN];
+  struct stream *streams;
+  size_t buffered;              // bytes of requests that are not whole yet
+  int64_t accepted_ns, sent_ns; // sent: progress of the replies
+  int64_t used_ns;              // last request
+  int64_t calm_ns;              // the purse was last filled
+  int calm;
 } connection;
 
 typedef struct stream {
+  struct stream *next, **at; // of the connection's list; at: the pointer that points here
+  int64_t begun_ns;
+  bool whole; // the request has ended
   char *path, *authorization;
   vt_text body, reply; // reply: with its 5-byte prefix
   size_t sent;
@@ -49,7 +73,10 @@ struct vt_grpc {
 // --- streams
 // -----------------------------------------------------------------------------------------------------
 
-static void free_stream(stream *s) {
+static void free_stream(connection *c, stream *s) {
+  c->buffered -= s->body.size;
+  *s->at = s->next;
+  if (s->next) s->next->at = s->at;
   free(s->path);
   free(s->authorization);
   vt_text_free(&s->body);
@@ -136,10 +163,15 @@ static void answer(connection *c, int32_t id, stream *s) {
 // -------------------------------------------------------------------------------------------
 
 static int on_begin(nghttp2_session *session, const nghttp2_frame *frame, void *context) {
-  (void)context;
+  connection *c = context;
   if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
   stream *s = calloc(1, sizeof *s);
   if (!s) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  s->begun_ns = c->used_ns = vt_metrics_clock();
+  s->next = c->streams;
+  s->at = &c->streams;
+  if (s->next) s->next->at = &s->next;
+  c->streams = s;
   nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, s);
   return 0;
 }
@@ -163,27 +195,49 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
                    size_t size, void *context) {
   stream *s = nghttp2_session_get_stream_user_data(session, id);
-  (void)flags, (void)context;
+  connection *c = context;
+  (void)flags;
   if (!s) return 0;
-  if (s->body.size + size > MAX_MESSAGE)
+  if (s->body.size + size > MAX_MESSAGE || c->buffered + size > MAX_BUFFERED)
     return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_ENHANCE_YOUR_CALM);
   vt_text_put_n(&s->body, data, size);
+  c->buffered += size;
   return 0;
 }
 
+static bool pay_for(connection *c) {
+  int64_t now = vt_metrics_clock(), earned = (now - c->calm_ns) * CALM_PER_S / VT_SECOND;
+  if (earned > 0) {
+    c->calm = earned > CALM - c->calm ? CALM : c->calm + (int)earned;
+    c->calm_ns = now;
+  }
+  return c->calm-- > 0;
+}
+
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *context) {
+  connection *c = context;
+  bool works = frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_WINDOW_UPDATE ||
+               (frame->hd.type == NGHTTP2_DATA && frame->hd.length);
+  if (!works && !pay_for(c)) {
+    nghttp2_session_terminate_session(session, NGHTTP2_ENHANCE_YOUR_CALM);
+    return 0;
+  }
   if ((frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS) ||
       !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
     return 0;
   stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-  if (s) answer(context, frame->hd.stream_id, s);
+  if (s) {
+    s->whole = true;
+    answer(c, frame->hd.stream_id, s);
+    c->sent_ns = vt_metrics_clock();
+  }
   return 0;
 }
 
 static int on_close(nghttp2_session *session, int32_t id, uint32_t error, void *context) {
   stream *s = nghttp2_session_get_stream_user_data(session, id);
-  (void)error, (void)context;
-  if (s) free_stream(s);
+  (void)error;
+  if (s) free_stream(context, s);
   nghttp2_session_set_stream_user_data(session, id, NULL);
   return 0;
 }
@@ -194,7 +248,10 @@ static ssize_t send_bytes(nghttp2_session *session, const uint8_t *data, size_t 
   (void)session, (void)flags;
   if (c->ssl) {
     int n = SSL_write(c->ssl, data, size > 1 << 20 ? 1 << 20 : (int)size);
-    if (n > 0) return n;
+    if (n > 0) {
+      c->sent_ns = vt_metrics_clock();
+      return n;
+    }
     int error = SSL_get_error(c->ssl, n);
     ERR_clear_error();
     return error == SSL_ERROR_WANT_WRITE || error == SSL_ERROR_WANT_READ
@@ -202,7 +259,10 @@ static ssize_t send_bytes(nghttp2_session *session, const uint8_t *data, size_t 
                : NGHTTP2_ERR_CALLBACK_FAILURE;
   }
   ssize_t n = send(c->fd, data, size, MSG_NOSIGNAL);
-  if (n >= 0) return n;
+  if (n >= 0) {
+    c->sent_ns = vt_metrics_clock();
+    return n;
+  }
   return errno == EAGAIN || errno == EWOULDBLOCK ? NGHTTP2_ERR_WOULDBLOCK
                                                  : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
@@ -228,15 +288,34 @@ static bool make_session(connection *c) {
 static void close_connection(connection *c) {
   // Streams in flight still own their memory.
   if (c->session) {
-    for (int32_t id = 1; id <= nghttp2_session_get_last_proc_stream_id(c->session); id += 2) {
-      stream *s = nghttp2_session_get_stream_user_data(c->session, id);
-      if (s) free_stream(s);
-    }
+    while (c->streams) free_stream(c, c->streams);
     nghttp2_session_del(c->session);
   }
   if (c->ssl) SSL_free(c->ssl);
   close(c->fd);
   free(c);
+}
+
+static void drop(vt_grpc *g, size_t i) {
+  close_connection(g->connections.data[i]);
+  g->connections.data[i] = g->connections.data[--g->connections.size];
+}
+
+// Whether there is room for one more of this peer. When all places are taken the connection that
+// has been idle longest gives way.
+static bool make_room(vt_grpc *g, const char *peer) {
+  size_t same = 0, idlest = SIZE_MAX;
+  for (size_t i = 0; i < g->connections.size; i++) {
+    const connection *c = g->connections.data[i];
+    same += strcmp(c->peer, peer) == 0;
+    if (!c->streams && (idlest == SIZE_MAX || c->used_ns < g->connections.data[idlest]->used_ns))
+      idlest = i;
+  }
+  if (same >= MAX_OF_ONE_PEER) return false;
+  if (g->connections.size < MAX_CONNECTIONS) return true;
+  if (idlest == SIZE_MAX) return false;
+  drop(g, idlest);
+  return true;
 }
 
 void vt_grpc_adopt(vt_grpc *g, int fd, const struct sockaddr_in *from) {
@@ -249,6 +328,8 @@ void vt_grpc_adopt(vt_grpc *g, int fd, const struct sockaddr_in *from) {
   c->grpc = g;
   c->fd = fd;
   inet_ntop(AF_INET, &from->sin_addr, c->peer, sizeof c->peer);
+  c->accepted_ns = c->used_ns = c->sent_ns = c->calm_ns = vt_metrics_clock();
+  c->calm = CALM;
   if (g->tls) {
     c->ssl = SSL_new(g->tls);
     if (c->ssl) SSL_set_fd(c->ssl, fd);
@@ -272,7 +353,7 @@ static bool take_adopted(vt_grpc *g) {
   bool stop = g->stop;
   for (size_t i = 0; i < g->adopted.size; i++) {
     connection *c = g->adopted.data[i];
-    if (g->connections.size < MAX_CONNECTIONS)
+    if (make_room(g, c->peer))
       vt_array_push(&g->connections, c);
     else
       close_connection(c);
@@ -303,9 +384,15 @@ static void shake(connection *c) {
 
 static void serve(connection *c) {
   unsigned char buffer[16384];
+  int reads = 0;
+  c->more = false;
   if (!c->shaken) shake(c);
   while (c->shaken && !c->dead) {
     ssize_t n;
+    if (reads++ == TURN_READS) {
+      c->more = true;
+      break;
+    }
     if (c->ssl) {
       n = SSL_read(c->ssl, buffer, sizeof buffer);
       int error = n > 0 ? 0 : SSL_get_error(c->ssl, (int)n);
@@ -320,10 +407,21 @@ static void serve(connection *c) {
   if (!c->dead) flush(c);
 }
 
+// Clients that are too slow: to begin, to end a request, to read the replies.
+static void check_patience(connection *c, int64_t now) {
+  int64_t timeout = c->grpc->cloud->options.request_timeout_ns;
+  bool begun = c->shaken && nghttp2_session_get_last_proc_stream_id(c->session) > 0;
+  if (!c->shaken && now > c->accepted_ns + timeout) c->dead = true;
+  if (!begun && c->used_ns == c->accepted_ns && now > c->accepted_ns + 10 * timeout) c->dead = true;
+  for (const stream *s = c->streams; s; s = s->next)
+    if (!s->whole && now > s->begun_ns + timeout) c->dead = true;
+  if (c->streams && c->streams->whole && now > c->sent_ns + timeout) c->dead = true;
+}
+
 static void *run(void *argument) {
   vt_grpc *g = argument;
   VT_ARRAY(struct pollfd) fds = {0};
-  for (;;) {
+  for (bool more = false;;) {
     fds.size = 0;
     vt_array_push(&fds, ((struct pollfd){.fd = g->wake, .events = POLLIN}));
     for (size_t i = 0; i < g->connections.size; i++) {
@@ -332,13 +430,18 @@ static void *run(void *argument) {
                     ((struct pollfd){.fd = c->fd,
                                      .events = (short)(POLLIN | (c->wants_write ? POLLOUT : 0))}));
     }
-    if (poll(fds.data, fds.size, -1) < 0 && errno != EINTR) break;
-    for (size_t i = 1; i < fds.size; i++)
-      if (fds.data[i].revents) serve(g->connections.data[i - 1]);
+    if (poll(fds.data, fds.size, more ? 0 : g->connections.size ? 1000 : -1) < 0 && errno != EINTR)
+      break;
+    more = false;
+    for (size_t i = 1; i < fds.size; i++) {
+      connection *c = g->connections.data[i - 1];
+      if (fds.data[i].revents || c->more) serve(c);
+      more |= c->more;
+    }
+    int64_t now = vt_metrics_clock();
     for (size_t i = g->connections.size; i-- > 0;) {
-      if (!g->connections.data[i]->dead) continue;
-      close_connection(g->connections.data[i]);
-      g->connections.data[i] = g->connections.data[--g->connections.size];
+      check_patience(g->connections.data[i], now);
+      if (g->connections.data[i]->dead) drop(g, i);
     }
     if (fds.data[0].revents && take_adopted(g)) break;
   }

@@ -10,14 +10,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cloud/call.h"
+#include "cloud/metrics.h"
 
-enum { MAX_BODY = 4 << 20, IDLE_TIMEOUT_S = 120, MAX_CONNECTIONS = 4096 };
+// One address gets a quarter of the connections, so that it can not keep the others out.
+enum { MAX_BODY = 4 << 20, IDLE_TIMEOUT_S = 120, MAX_CONNECTIONS = 4096, MAX_OF_ONE_PEER = 1024 };
+
+// The library's timeout is for silence; a client that sends or reads a byte now and then needs a
+// clock of its own. One a connection.
+typedef struct patience {
+  struct patience *next, **at; // at: the pointer that points here
+  int fd;
+  int64_t deadline_ns; // 0 = we are the ones who are slow
+} patience;
 
 struct vt_http {
   vt_cloud *cloud;
+  pthread_mutex_t lock; // of the list
+  pthread_cond_t ended;
+  pthread_t watchman;
+  bool watched, stop;
+  patience *connections;
   struct MHD_Daemon *daemon;
   uint16_t port;
   bool secure;
@@ -31,6 +48,61 @@ typedef struct request {
   vt_text body;
   bool begun, too_large;
 } request;
+
+static void expect(vt_http *http, struct MHD_Connection *connection, int64_t within_ns) {
+  const union MHD_ConnectionInfo *info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+  patience *p = info ? info->socket_context : NULL;
+  if (!p) return;
+  pthread_mutex_lock(&http->lock);
+  p->deadline_ns = within_ns ? vt_metrics_clock() + within_ns : 0;
+  pthread_mutex_unlock(&http->lock);
+}
+
+// The library closes the socket only after it has said so here, under the lock.
+static void connected(void *context, struct MHD_Connection *connection, void **slot,
+                      enum MHD_ConnectionNotificationCode code) {
+  vt_http *http = context;
+  patience *p = *slot;
+  if (code == MHD_CONNECTION_NOTIFY_STARTED && !p) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    p = info ? calloc(1, sizeof *p) : NULL;
+    if (!p) return;
+    p->fd = info->connect_fd;
+    p->deadline_ns = vt_metrics_clock() + http->cloud->options.request_timeout_ns;
+    pthread_mutex_lock(&http->lock);
+    p->next = http->connections;
+    p->at = &http->connections;
+    if (p->next) p->next->at = &p->next;
+    http->connections = p;
+    pthread_mutex_unlock(&http->lock);
+    *slot = p;
+  } else if (code == MHD_CONNECTION_NOTIFY_CLOSED && p) {
+    pthread_mutex_lock(&http->lock);
+    *p->at = p->next;
+    if (p->next) p->next->at = p->at;
+    pthread_mutex_unlock(&http->lock);
+    free(p);
+    *slot = NULL;
+  }
+}
+
+static void *watch(void *argument) {
+  vt_http *http = argument;
+  pthread_mutex_lock(&http->lock);
+  while (!http->stop) {
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    at.tv_sec++;
+    pthread_cond_timedwait(&http->ended, &http->lock, &at);
+    int64_t now = vt_metrics_clock();
+    for (patience *p = http->connections; p; p = p->next)
+      if (p->deadline_ns && now > p->deadline_ns) shutdown(p->fd, SHUT_RDWR);
+  }
+  pthread_mutex_unlock(&http->lock);
+  return NULL;
+}
 
 static enum MHD_Result add_header(void *context, enum MHD_ValueKind kind, const char *key,
                                   const char *value) {
@@ -128,13 +200,17 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     *upload_size = 0;
     return MHD_YES;
   }
-  return answer(context, connection, method, r);
+  expect(context, connection, 0);
+  enum MHD_Result result = answer(context, connection, method, r);
+  expect(context, connection, ((vt_http *)context)->cloud->options.request_timeout_ns);
+  return result;
 }
 
 static void completed(void *context, struct MHD_Connection *connection, void **slot,
                       enum MHD_RequestTerminationCode code) {
-  (void)context, (void)connection, (void)code;
+  (void)code;
   request *r = *slot;
+  expect(context, connection, IDLE_TIMEOUT_S * VT_SECOND);
   if (!r) return;
   vt_text_free(&r->body);
   free(r->uri);
@@ -145,8 +221,9 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
 // The URI is taken here, whole and still encoded: the router has its own rules for '+' and %00.
 // What this returns is the request's slot.
 static void *begin(void *context, const char *uri, struct MHD_Connection *connection) {
-  (void)context, (void)connection;
+  vt_http *http = context;
   request *r = calloc(1, sizeof *r);
+  expect(http, connection, http->cloud->options.request_timeout_ns);
   if (r && !(r->uri = strdup(uri))) {
     free(r);
     return NULL;
@@ -159,6 +236,8 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
   vt_http *http = calloc(1, sizeof *http);
   if (!http) return vt_error_no_memory();
   http->cloud = cloud;
+  pthread_mutex_init(&http->lock, NULL);
+  pthread_cond_init(&http->ended, NULL);
   http->secure = options->certificate_pem != NULL;
   http->who = options->who;
   http->who_context = options->who_context;
@@ -181,16 +260,18 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
   if (threads < 2 || options->thread_per_connection)
     *list = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL};
   if (!http->secure) extra[1].option = MHD_OPTION_END;
+  // Without the library's log: what any stranger can cause does not belong there.
   unsigned flags = (options->thread_per_connection
                         ? MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD
                         : MHD_USE_EPOLL_INTERNAL_THREAD) |
-                   MHD_USE_ERROR_LOG | (http->secure ? MHD_USE_TLS : 0) |
+                   (http->secure ? MHD_USE_TLS : 0) |
                    (options->adopts ? MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC : 0);
   http->daemon = MHD_start_daemon(
       flags, 0, NULL, NULL, handle, http, MHD_OPTION_SOCK_ADDR, &address,
-      MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_CONNECTION_TIMEOUT,
-      (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
-      MHD_OPTION_URI_LOG_CALLBACK, begin, NULL, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
+      MHD_OPTION_NOTIFY_COMPLETED, completed, http, MHD_OPTION_NOTIFY_CONNECTION, connected, http,
+      MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT,
+      (unsigned)MAX_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)MAX_OF_ONE_PEER,
+      MHD_OPTION_URI_LOG_CALLBACK, begin, http, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
   if (!http->daemon) {
     free(http);
     if (options->adopts)
@@ -199,6 +280,7 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
     return vt_error(VT_UNAVAILABLE, "can not listen on %s port %d", options->address,
                     (int)options->port);
   }
+  http->watched = pthread_create(&http->watchman, NULL, watch, http) == 0;
   if (!options->adopts)
     http->port = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT)->port;
   *out_http = http;
@@ -216,6 +298,13 @@ void vt_http_adopt(vt_http *http, int fd, const struct sockaddr_in *from) {
 
 void vt_http_stop(vt_http *http) {
   if (!http) return;
+  pthread_mutex_lock(&http->lock);
+  http->stop = true;
+  pthread_cond_broadcast(&http->ended);
+  pthread_mutex_unlock(&http->lock);
+  if (http->watched) pthread_join(http->watchman, NULL);
   MHD_stop_daemon(http->daemon);
+  pthread_mutex_destroy(&http->lock);
+  pthread_cond_destroy(&http->ended);
   free(http);
 }

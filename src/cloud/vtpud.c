@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -28,7 +29,7 @@
 typedef struct settings {
   const char *address, *certificate, *key, *state, *store, *restore, *universe, *library, *python,
       *project, *admin, *guest_limits, *googleapis;
-  int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute;
+  int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout;
   int64_t virtual_time;
   bool ephemeral;
   char **command;
@@ -167,6 +168,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   o.virtual_time = s->virtual_time;
   o.notice_ns = s->notice * VT_SECOND;
   o.requests_per_minute = s->requests_per_minute;
+  o.request_timeout_ns = s->request_timeout * VT_SECOND;
   o.library_path = *s->library ? s->library : find_library(arena);
   o.python_path = s->python;
   o.guest_memory_mib = s->guest_memory;
@@ -296,6 +298,15 @@ static vt_status serve(parts *server, const settings *s, vt_arena *arena, const 
   return VT_OK;
 }
 
+// A connection is a descriptor, and the usual soft limit is far below what the ports accept.
+static void raise_descriptors(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  rlim_t want = 16384;
+  limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int main(int argc, char **argv) {
   vt_arena arena = {0};
   parts server = {0};
@@ -314,6 +325,7 @@ int main(int argc, char **argv) {
                 .project = "",
                 .admin = "admin@vtpu.localhost",
                 .guest_limits = "auto",
+                .request_timeout = 60,
                 .notice = 30};
   sigset_t signals;
   sigemptyset(&signals);
@@ -325,6 +337,8 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   // The state is the daemon's alone; level 1 opens the way to the homes of its users.
   umask_of_caller = umask(077);
+  signal(SIGXFSZ, SIG_IGN); // a limit on file sizes is an error of the write
+  raise_descriptors();
   vt_status st = read_arguments(&s, &arena, argc, argv);
   if (st) goto out;
   if (s.ephemeral && !*s.state) {
