@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <nghttp2/nghttp2.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -328,6 +329,8 @@ void vt_grpc_adopt(vt_grpc *g, int fd, const struct sockaddr_in *from) {
   c->grpc = g;
   c->fd = fd;
   inet_ntop(AF_INET, &from->sin_addr, c->peer, sizeof c->peer);
+  unsigned unread_ms = (unsigned)(g->cloud->options.request_timeout_ns / 1000000);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unread_ms, sizeof unread_ms);
   c->accepted_ns = c->used_ns = c->sent_ns = c->calm_ns = vt_metrics_clock();
   c->calm = CALM;
   if (g->tls) {

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,9 @@ static void connected(void *context, struct MHD_Connection *connection, void **s
     p = info ? calloc(1, sizeof *p) : NULL;
     if (!p) return;
     p->fd = info->connect_fd;
+    // Replies that lie in the kernel because nobody reads them end with the connection, too.
+    unsigned unread_ms = (unsigned)(http->cloud->options.request_timeout_ns / 1000000);
+    setsockopt(p->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unread_ms, sizeof unread_ms);
     p->deadline_ns = vt_metrics_clock() + http->cloud->options.request_timeout_ns;
     pthread_mutex_lock(&http->lock);
     p->next = http->connections;
