@@ -252,12 +252,46 @@ static vt_status node_of_flags(vt_cli *cli, const char *version_flag, json_t **o
   return VT_OK;
 }
 
+// Disks of --data-disk (as often as it is given) and of attach-disk: "source=NAME,mode=read-write".
+static vt_status disk_of_text(vt_cli *cli, const char *text, json_t **out_disk) {
+  json_t *pairs = json_object();
+  vt_status st = strchr(text, '=') ? parse_pairs(cli, text, false, pairs) : VT_OK;
+  const char *source = json_string_value(json_object_get(pairs, "source")),
+             *mode = json_string_value(json_object_get(pairs, "mode"));
+  if (!strchr(text, '=')) source = text;
+  if (!st && !source)
+    st = vt_error(VT_INVALID_ARGUMENT, "--data-disk is source=DISK[,mode=read-write|read-only]");
+  if (source && !strchr(source, '/'))
+    source = vt_arena_printf(&cli->arena, "projects/%s/zones/%s/disks/%s", cli->project, cli->zone,
+                             source);
+  *out_disk = st ? NULL
+                 : json_pack("{s:s, s:s}", "sourceDisk", source, "mode",
+                             mode && strcmp(mode, "read-only") == 0 ? "READ_ONLY" : "READ_WRITE");
+  json_decref(pairs);
+  return st;
+}
+
+static vt_status disks_of_flags(vt_cli *cli, json_t *node) {
+  json_t *list = json_array();
+  vt_status st = VT_OK;
+  for (size_t i = 0; !st && i < cli->flags.size; i++) {
+    json_t *disk;
+    if (strcmp(cli->flags.data[i].name, "data-disk") != 0) continue;
+    st = disk_of_text(cli, cli->flags.data[i].value, &disk);
+    if (disk) json_array_append_new(list, disk);
+  }
+  if (json_array_size(list)) json_object_set(node, "dataDisks", list);
+  json_decref(list);
+  return st;
+}
+
 // --- commands
 // ----------------------------------------------------------------------------------------------------
 
 static vt_status create_node(vt_cli *cli) {
   json_t *node, *operation;
   vt_status st = node_of_flags(cli, "version", &node);
+  if (!st) st = disks_of_flags(cli, node);
   if (st) {
     json_decref(node);
     return st;
@@ -433,6 +467,78 @@ static vt_status maintenance(vt_cli *cli) {
               "Simulated event on");
 }
 
+// Takes the disk off the node's list, or adds it there, and sends the list.
+static vt_status change_disks(vt_cli *cli, bool attach) {
+  const char *name = vt_cli_flag_value(cli, "disk"), *mode = vt_cli_flag_value(cli, "mode");
+  json_t *node, *disk, *operation, *list = json_array(), *item;
+  size_t i;
+  if (!name) return vt_error(VT_INVALID_ARGUMENT, "--disk is required");
+  vt_status st = disk_of_text(
+      cli, vt_arena_printf(&cli->arena, "source=%s,mode=%s", name, mode ? mode : "read-write"),
+      &disk);
+  if (!st) st = vt_cli_node(cli, cli->words.data[0], &node);
+  if (st) return st;
+  const char *source = json_string_value(json_object_get(disk, "sourceDisk"));
+  json_array_foreach(json_object_get(node, "dataDisks"), i, item) {
+    const char *other = json_string_value(json_object_get(item, "sourceDisk"));
+    if (!other || strcmp(other, source) != 0) json_array_append(list, item);
+  }
+  if (!attach && json_array_size(list) == json_array_size(json_object_get(node, "dataDisks")))
+    st = vt_error(VT_NOT_FOUND, "Specified disk [%s] is not attached to [%s].", name,
+                  cli->words.data[0]);
+  if (attach) json_array_append(list, disk);
+  json_decref(disk);
+  json_decref(node);
+  json_t *body = json_pack("{s:o}", "dataDisks", list);
+  if (st) {
+    json_decref(body);
+    return st;
+  }
+  VT_TRY(vt_cli_call(cli, "PATCH", item_path(cli, "?updateMask=data_disks"), body, &operation));
+  return finish(cli, operation, attach ? "Attached disk to tpu" : "Detached disk from tpu");
+}
+
+static vt_status attach_disk(vt_cli *cli) {
+  return change_disks(cli, true);
+}
+static vt_status detach_disk(vt_cli *cli) {
+  return change_disks(cli, false);
+}
+
+static const char *disks_path(vt_cli *cli, const char *name) {
+  return vt_arena_printf(&cli->arena, "/compute/v1/projects/%s/zones/%s/disks%s%s", cli->project,
+                         cli->zone, *name ? "/" : "", encode(cli, name));
+}
+
+static vt_status create_disk(vt_cli *cli) {
+  const char *size = vt_cli_flag_value(cli, "size"), *type = vt_cli_flag_value(cli, "type");
+  json_t *reply;
+  long long gb = size ? atoll(size) * (strstr(size, "TB") ? 1024 : 1) : 500;
+  VT_TRY(vt_cli_call(cli, "POST", disks_path(cli, ""),
+                     json_pack("{s:s, s:I, s:s}", "name", cli->words.data[0], "sizeGb",
+                               (json_int_t)gb, "type", type ? type : "pd-standard"),
+                     &reply));
+  json_decref(reply);
+  fprintf(stderr, "Created [%s].\n", cli->words.data[0]);
+  return VT_OK;
+}
+
+static vt_status delete_disk(vt_cli *cli) {
+  json_t *reply;
+  if (!confirmed(cli)) return vt_error(VT_CANCELLED, "Aborted by user.");
+  VT_TRY(vt_cli_call(cli, "DELETE", disks_path(cli, cli->words.data[0]), NULL, &reply));
+  json_decref(reply);
+  fprintf(stderr, "Deleted [%s].\n", cli->words.data[0]);
+  return VT_OK;
+}
+
+static vt_status list_catalogue(vt_cli *cli, const char *path, const char *key, const char *table);
+static vt_status list_disks(vt_cli *cli) {
+  return list_catalogue(cli, disks_path(cli, ""), "items",
+                        "table(name:label=NAME,sizeGb:label=SIZE_GB,type.basename():label=TYPE,"
+                        "users[0].basename():label=USED_BY)");
+}
+
 static vt_status guest_attributes(vt_cli *cli) {
   json_t *reply;
   VT_TRY(vt_cli_call(cli, "POST", item_path(cli, ":getGuestAttributes"), json_object(), &reply));
@@ -509,6 +615,12 @@ static const struct command {
     {"tpu-vm", "accelerator-types", accelerator_types, 0, "list"},
     {"tpu-vm", "versions", versions, 0, "list"},
     {"tpu-vm", "locations", locations, 0, "list"},
+    {"tpu-vm", "attach-disk", attach_disk, 1, "NAME --disk=DISK [--mode=read-write|read-only]"},
+    {"tpu-vm", "detach-disk", detach_disk, 1, "NAME --disk=DISK"},
+    {"disks", "create", create_disk, 1,
+     "NAME [--size=100GB] [--type=pd-standard|pd-balanced|pd-ssd]"},
+    {"disks", "list", list_disks, 0, "[--format=FORMAT]"},
+    {"disks", "delete", delete_disk, 1, "NAME [--quiet]"},
     {"queued-resources", "create", create_queued, 1,
      "NAME --node-id=ID --zone=ZONE --accelerator-type=TYPE --runtime-version=VERSION [--spot] "
      "[--valid-until-duration=6h]"},

@@ -26,6 +26,8 @@ struct vt_guest_driver {
   // Ends a worker's processes; its disk goes too when `erase`. Returns whether all of it is gone
   // yet.
   bool (*stop)(vt_guest_driver *driver, int64_t uid, int64_t worker, bool erase);
+  // Makes the disks that a running worker sees those of its node; returns whether they are.
+  bool (*disks)(vt_guest_driver *driver, const vt_node *node, int64_t worker, const char *ip);
   // Tells a worker that its end is near: runs its shutdown script.
   void (*notify)(vt_guest_driver *driver, int64_t uid, int64_t worker);
   // After a restart: ends the guests that no node owns.

@@ -16,6 +16,7 @@ typedef struct vt_boot {
   const char *peers, *node;
   unsigned uid_base;
   int chips, worker, workers, level;
+  const char *disks;      // "name:rw:/folder of the host,..."
   const char *limits;     // "" the best there is, "rlimit"
   long long memory_bytes; // 0 = a share of the host's
   int cpu_percent;        // 100 = one CPU, 0 = all
@@ -33,6 +34,8 @@ _Noreturn void vt_boot_fail(const vt_boot *boot, bool with_errno, const char *fo
 // Makes the guest's own files (first boot) and mounts its root on VT_BOOT_ROOT, in the caller's
 // mount namespace. `user_ns` is a descriptor of the user namespace that the guest will have.
 void vt_boot_disk(const vt_boot *boot, int user_ns);
+// Mounts the disks of the spec at /mnt/disks of a guest that runs, and takes away all others.
+void vt_boot_disks(const vt_boot *boot, int user_ns, int mount_ns, const char *mounts);
 // Process 1 of the guest; never returns. Called in all its namespaces, root of its user namespace,
 // once its veth is there.
 _Noreturn void vt_boot_init(const vt_boot *boot);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <sched.h>
 #include <linux/mount.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,9 +200,9 @@ static void make_disk(const vt_boot *b) {
 // --- mounts
 // ------------------------------------------------------------------------------------------------------
 
-// A copy of the mount at `from`, its owners shifted into the guest's range, put on `to`.
-static void mount_shifted(const vt_boot *b, int user_ns, const char *from, const char *to,
-                          bool read_only) {
+// A copy of the mount at `from`, its owners shifted into the guest's range; `mount_shifted` puts it
+// on `to`.
+static int shifted_tree(const vt_boot *b, int user_ns, const char *from, bool read_only) {
   int tree = (int)syscall(SYS_open_tree, AT_FDCWD, from, OPEN_TREE_CLONE | (unsigned)O_CLOEXEC);
   if (tree < 0) vt_boot_fail(b, true, "open_tree %s", from);
   struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NODEV |
@@ -209,6 +210,12 @@ static void mount_shifted(const vt_boot *b, int user_ns, const char *from, const
                             .userns_fd = (unsigned)user_ns};
   if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attr, sizeof attr) != 0)
     vt_boot_fail(b, true, "the file system of %s can not be id-mapped", from);
+  return tree;
+}
+
+static void mount_shifted(const vt_boot *b, int user_ns, const char *from, const char *to,
+                          bool read_only) {
+  int tree = shifted_tree(b, user_ns, from, read_only);
   if (syscall(SYS_move_mount, tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) != 0)
     vt_boot_fail(b, true, "move_mount %s", to);
   close(tree);
@@ -277,6 +284,81 @@ static void show_python(const vt_boot *b, int user_ns) {
     show(b, user_ns, line + 7, line + 7);
   }
   if (file) fclose(file);
+}
+
+// --- data disks
+// --------------------------------------------------------------------------------------------------
+
+enum { MAX_DISKS = 128 };
+
+typedef struct data_disk {
+  char at[96]; // "/mnt/disks/NAME"
+  char from[600];
+  bool read_only;
+  int tree;
+} data_disk;
+
+static size_t parse_disks(const char *list, data_disk out_disks[MAX_DISKS]) {
+  size_t count = 0;
+  while (*list && count < MAX_DISKS) {
+    data_disk *entry = &out_disks[count];
+    char name[64], mode[3];
+    if (sscanf(list, "%63[^:]:%2[^:]:%599[^,]", name, mode, entry->from) == 3) {
+      snprintf(entry->at, sizeof entry->at, "/mnt/disks/%s", name);
+      entry->read_only = strcmp(mode, "ro") == 0;
+      count++;
+    }
+    list += strcspn(list, ",");
+    list += *list == ',';
+  }
+  return count;
+}
+
+static void make_disk_folder(const vt_boot *b, const char *path) {
+  if (mkdir(path, 0755) == 0 && lchown(path, base, base) != 0) vt_boot_fail(b, true, "%s", path);
+}
+
+// Whether a mounts file has a mount at that place, in that mode.
+static bool mounted(const char *mounts, const char *at, bool read_only) {
+  for (const char *p = mounts; *p; p += strcspn(p, "\n"), p += *p == '\n') {
+    char place[256], options[256];
+    if (sscanf(p, "%*s %255s %*s %255s", place, options) == 2 && strcmp(place, at) == 0 &&
+        (strncmp(options, "ro", 2) == 0) == read_only)
+      return true;
+  }
+  return false;
+}
+
+// Not while the guest boots: mounts that come with its user namespace can not be taken away again.
+// Everything is done in the guest's own mount namespace by a process that the guest can neither see
+// nor trace; paths that the guest made lead nowhere but into the guest.
+void vt_boot_disks(const vt_boot *b, int user_ns, int mount_ns, const char *mounts) {
+  static data_disk disks[MAX_DISKS];
+  size_t count = parse_disks(b->disks, disks);
+  base = b->uid_base;
+  for (size_t i = 0; i < count; i++) {
+    disks[i].tree = -1;
+    if (!mounted(mounts, disks[i].at, disks[i].read_only))
+      disks[i].tree = shifted_tree(b, user_ns, disks[i].from, disks[i].read_only);
+  }
+  if (setns(mount_ns, CLONE_NEWNS) != 0) vt_boot_fail(b, true, "the guest's mounts");
+  for (const char *p = mounts; *p; p += strcspn(p, "\n"), p += *p == '\n') {
+    char place[256];
+    bool keep = false;
+    if (sscanf(p, "%*s %255s", place) != 1 || strncmp(place, "/mnt/disks/", 11) != 0) continue;
+    for (size_t i = 0; i < count; i++)
+      keep = keep || (strcmp(disks[i].at, place) == 0 && disks[i].tree < 0);
+    // As pulling a disk out: files that are open stay until they are closed.
+    if (!keep && umount2(place, MNT_DETACH | UMOUNT_NOFOLLOW) == 0) rmdir(place);
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (disks[i].tree < 0) continue;
+    make_disk_folder(b, "/mnt/disks");
+    make_disk_folder(b, disks[i].at);
+    if (syscall(SYS_move_mount, disks[i].tree, "", AT_FDCWD, disks[i].at,
+                MOVE_MOUNT_F_EMPTY_PATH) != 0)
+      vt_boot_fail(b, true, "%s", disks[i].at);
+  }
 }
 
 void vt_boot_disk(const vt_boot *boot, int user_ns) {

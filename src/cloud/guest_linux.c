@@ -30,6 +30,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "cloud/disk.h"
 #include "cloud/guest.h"
 #include "cloud/metadata.h"
 #include "cloud/metrics.h"
@@ -340,11 +341,42 @@ static vt_status launch(const linux_driver *d, const char *folder) {
   return VT_OK;
 }
 
+static vt_status write_spec_file(linux_driver *d, const vt_node *node, int64_t worker,
+                                 const char *ip, const char *bridge) {
+  char folder[600], path[700];
+  vt_text spec = {0}, disks = {0};
+  guest_folder(d, node->uid, worker, folder);
+  snprintf(path, sizeof path, "%s/spec", folder);
+  write_spec(d, node, worker, ip, bridge, &spec);
+  vt_status st = add_hosts(d, node, &spec);
+  if (!st) st = vt_disks_of_node(d->cloud, node->uid, &disks);
+  put_spec(&spec, "disks", vt_text_string(&disks));
+  if (!st) st = vt_file_write(path, spec.data, spec.size);
+  vt_text_free(&disks);
+  vt_text_free(&spec);
+  return st;
+}
+
+static bool linux_disks(vt_guest_driver *driver, const vt_node *node, int64_t worker,
+                        const char *ip) {
+  linux_driver *d = (linux_driver *)driver;
+  char folder[600], bridge[16];
+  if (d->level == 1) return true; // attaching was refused
+  guest_folder(d, node->uid, worker, folder);
+  bridge_name(d, node->project, bridge);
+  if (!live_pid(folder, "pid")) return true; // it will find them when it boots
+  vt_status st = write_spec_file(d, node, worker, ip, bridge);
+  bool good = !st && RUN(d->launcher, "disks", folder) == 0;
+  if (!good)
+    vt_log(VT_LOG_WARNING, "guest %s: disks: %s", folder, st ? vt_status_message(st) : "see log");
+  vt_status_free(st);
+  return good;
+}
+
 static vt_status linux_start(vt_guest_driver *driver, const vt_node *node, int64_t worker,
                              const char *ip) {
   linux_driver *d = (linux_driver *)driver;
   char folder[600], path[700], bridge[16] = "";
-  vt_text spec = {0};
   guest_folder(d, node->uid, worker, folder);
   if (strncmp(ip, d->level == 1 ? "127." : "10.", d->level == 1 ? 4 : 3) != 0)
     return vt_error(VT_FAILED_PRECONDITION, "%s is no address of level %d", ip, d->level);
@@ -356,16 +388,12 @@ static vt_status linux_start(vt_guest_driver *driver, const vt_node *node, int64
     return vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
   if (d->level == 2 && RUN("ip", "route", "replace", ip, "dev", bridge) != 0)
     return vt_error(VT_UNAVAILABLE, "no route to %s", ip);
-  write_spec(d, node, worker, ip, bridge, &spec);
-  vt_status st = add_hosts(d, node, &spec);
   snprintf(path, sizeof path, "%s/failed", folder);
   unlink(path);
   snprintf(path, sizeof path, "%s/up", folder);
   unlink(path);
-  snprintf(path, sizeof path, "%s/spec", folder);
-  if (!st) st = vt_file_write(path, spec.data, spec.size);
-  vt_text_free(&spec);
-  return st ? st : launch(d, folder);
+  VT_TRY(write_spec_file(d, node, worker, ip, bridge));
+  return launch(d, folder);
 }
 
 static vt_guest_state linux_poll(vt_guest_driver *driver, const vt_node *node, int64_t worker,
@@ -388,6 +416,7 @@ static vt_guest_state linux_poll(vt_guest_driver *driver, const vt_node *node, i
     vt_status st = vt_metadata_synced(d->cloud, node, &synced);
     vt_status_free(st);
     if (!synced && node->workers == 1) return VT_GUEST_STARTING;
+    if (!linux_disks(driver, node, worker, ip)) return VT_GUEST_STARTING;
     st = vt_file_write(path, "", 0);
     vt_status_free(st);
     return VT_GUEST_RUNNING;
@@ -611,8 +640,8 @@ vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
   *out_driver = NULL;
   linux_driver *d = calloc(1, sizeof *d);
   if (!d) return vt_error_no_memory();
-  d->base = (vt_guest_driver){linux_start, linux_poll,    linux_stop,   linux_notify,
-                              linux_sweep, linux_end_all, linux_destroy};
+  d->base = (vt_guest_driver){linux_start,  linux_poll,  linux_stop,    linux_disks,
+                              linux_notify, linux_sweep, linux_end_all, linux_destroy};
   d->cloud = cloud;
   d->level = cloud->options.guest_level;
   snprintf(d->tag, sizeof d->tag, "%04llx",

@@ -84,6 +84,7 @@ static void read_spec(vt_boot *b, const char *folder) {
   b->worker = atoi(get(spec, "worker"));
   b->workers = atoi(get(spec, "workers"));
   b->level = atoi(get(spec, "level"));
+  b->disks = get(spec, "disks");
   b->limits = get(spec, "limits");
   b->memory_bytes = atoll(get(spec, "memory_mib")) << 20;
   b->cpu_percent = 100 * atoi(get(spec, "cpus"));
@@ -206,7 +207,8 @@ static int boot_plain(vt_boot *b) {
 
 // Everything that a boot of level 2 asks of the kernel, without a network and without a guest.
 static int probe(const char *folder) {
-  vt_boot b = {.hostname = "probe", .library = "", .python = "", .device_files = "accel"};
+  vt_boot b = {
+      .hostname = "probe", .disks = "", .library = "", .python = "", .device_files = "accel"};
   int status = 1;
   snprintf(b.folder, sizeof b.folder, "%s", folder);
   b.uid_base = 65536 * 15;
@@ -271,6 +273,36 @@ static int boot(const char *folder) {
   return 0;
 }
 
+// The disks of a guest that runs became others.
+static int disks(const char *folder) {
+  static char mounts[1 << 16];
+  vt_boot b = {0};
+  char path[600], text[64];
+  umask(022);
+  read_spec(&b, folder);
+  snprintf(path, sizeof path, "%s/pid", folder);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+  text[n > 0 ? n : 0] = 0;
+  int init = atoi(text);
+  snprintf(path, sizeof path, "/proc/%d/ns/user", init);
+  int user_ns = open(path, O_RDONLY | O_CLOEXEC);
+  snprintf(path, sizeof path, "/proc/%d/ns/mnt", init);
+  int mount_ns = open(path, O_RDONLY | O_CLOEXEC);
+  snprintf(path, sizeof path, "/proc/%d/mounts", init);
+  fd = open(path, O_RDONLY | O_CLOEXEC);
+  size_t used = 0;
+  while (fd >= 0 && used < sizeof mounts - 1 &&
+         (n = read(fd, mounts + used, sizeof mounts - 1 - used)) > 0)
+    used += (size_t)n;
+  if (user_ns < 0 || mount_ns < 0 || !used) {
+    fprintf(stderr, "vtpu-guest: the guest of %s is gone\n", folder);
+    return 1;
+  }
+  vt_boot_disks(&b, user_ns, mount_ns, mounts);
+  return 0;
+}
+
 static int keys(const char *user) {
   static char text[256 << 10];
   char path[256], tag[32];
@@ -287,11 +319,13 @@ static int keys(const char *user) {
 int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "boot") == 0) return boot(argv[2]);
   if (argc == 3 && strcmp(argv[1], "keys") == 0) return keys(argv[2]);
+  if (argc == 3 && strcmp(argv[1], "disks") == 0) return disks(argv[2]);
   if (argc == 3 && strcmp(argv[1], "probe") == 0) return probe(argv[2]);
   if (argc == 2 && strcmp(argv[1], "agent") == 0) vt_boot_agent("169.254.169.254", "", 0);
   if (argc == 5 && strcmp(argv[1], "agent") == 0)
     vt_boot_agent(argv[2], argv[3], (unsigned)strtoul(argv[4], NULL, 10));
-  fputs("usage: vtpu-guest boot FOLDER | probe FOLDER | keys USER | agent [SERVER ROOT IDS]\n",
+  fputs("usage: vtpu-guest boot FOLDER | disks FOLDER | probe FOLDER | keys USER | agent [SERVER "
+        "ROOT IDS]\n",
         stderr);
   return 2;
 }

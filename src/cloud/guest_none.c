@@ -21,6 +21,12 @@ static bool none_stop(vt_guest_driver *driver, int64_t uid, int64_t worker, bool
   return true;
 }
 
+static bool none_disks(vt_guest_driver *driver, const vt_node *node, int64_t worker,
+                       const char *ip) {
+  (void)driver, (void)node, (void)worker, (void)ip;
+  return true;
+}
+
 static void none_notify(vt_guest_driver *driver, int64_t uid, int64_t worker) {
   (void)driver, (void)uid, (void)worker;
 }
@@ -42,7 +48,7 @@ static void none_destroy(vt_guest_driver *driver) {
 vt_status vt_guest_none_create(vt_guest_driver **out_driver) {
   *out_driver = calloc(1, sizeof **out_driver);
   if (!*out_driver) return vt_error_no_memory();
-  **out_driver = (vt_guest_driver){none_start, none_poll,    none_stop,   none_notify,
-                                   none_sweep, none_end_all, none_destroy};
+  **out_driver = (vt_guest_driver){none_start,  none_poll,  none_stop,    none_disks,
+                                   none_notify, none_sweep, none_end_all, none_destroy};
   return VT_OK;
 }

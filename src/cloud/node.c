@@ -11,6 +11,7 @@
 
 #include "cloud/billing.h"
 #include "cloud/chip_use.h"
+#include "cloud/disk.h"
 
 #define COLUMNS                                                                                    \
   "uid, project, zone, id, state, type, workers, class, api, queued, creator, health, "            \
@@ -314,6 +315,7 @@ vt_status vt_node_insert(vt_cloud *cloud, vt_node *node) {
   free(body);
   if (st) return st;
   node->version = 1;
+  VT_TRY(vt_disks_attach(cloud, node));
   for (int64_t w = 0; w < node->workers; w++) VT_TRY(add_worker(cloud, node, w));
   return VT_OK;
 }
@@ -381,6 +383,7 @@ vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) {
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM guest_attributes WHERE node = ?", "i",
                       node->uid));
   VT_TRY(vt_use_forget(cloud, node->uid));
+  VT_TRY(vt_disks_detach_all(cloud, node->uid));
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM nodes WHERE uid = ?", "i", node->uid));
   snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
            node->id);

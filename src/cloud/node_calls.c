@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cloud/disk.h"
 #include "cloud/handlers.h"
 #include "cloud/node.h"
 #include "cloud/operation.h"
@@ -171,10 +172,13 @@ vt_status vt_nodes_patch(vt_call *call) {
   }
   VT_TRY_OUT(apply_mask(call, &node, clean, mask));
   VT_TRY_OUT(vt_node_save(call->cloud, &node));
+  bool disks = strstr(mask, "data_disks") || strstr(mask, "dataDisks");
+  if (disks) VT_TRY_OUT(vt_disks_attach(call->cloud, &node));
   VT_TRY_OUT(vt_operation_for_call(call, "update", vt_node_name(&call->arena, &node), node.uid,
                                    &operation));
   // New keys are done when every worker knows their users; the reconciler sees to that.
-  if (!strstr(mask, "metadata") || call->cloud->options.guest_level < 1 ||
+  // So are disks, when every worker has mounted them.
+  if ((!disks && !strstr(mask, "metadata")) || call->cloud->options.guest_level < 1 ||
       node.state != VT_NODE_READY) {
     VT_TRY_OUT(vt_node_response(call->cloud, &node, call->api_name, &response));
     VT_TRY_OUT(vt_operation_finish(call->cloud, operation, NULL, response));

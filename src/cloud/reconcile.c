@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "cloud/billing.h"
+#include "cloud/disk.h"
 #include "cloud/grant.h"
 #include "cloud/guest.h"
 #include "cloud/metadata.h"
@@ -281,6 +282,11 @@ static vt_status step_update(vt_cloud *cloud, void *context) {
   VT_TRY(vt_node_load_uid(cloud, &s->arena, s->uid, &node, &found));
   if (!found) return VT_OK;
   vt_status st = vt_metadata_synced(cloud, &node, &synced);
+  for (int64_t w = 0; !st && w < node.workers; w++) {
+    const char *ip;
+    st = vt_node_worker_ip(cloud, &s->arena, node.uid, w, &ip);
+    if (!st && !cloud->guests->disks(cloud->guests, &node, w, ip)) synced = false;
+  }
   int64_t begun = 0;
   if (!st)
     st = vt_store_int(
@@ -546,6 +552,7 @@ static vt_status watch(vt_cloud *cloud, void *context) {
   (void)context;
   VT_TRY(vt_bill_check_budgets(cloud));
   VT_TRY(vt_grant_expire(cloud));
+  if (cloud->options.guest_level == 2) VT_TRY(vt_disks_sweep(cloud));
   return vt_bill_check_idle(cloud);
 }
 
