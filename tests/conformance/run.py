@@ -147,26 +147,32 @@ def summary(name, platform):
               end=next((row["how"] for row in rows if row["event"] == "end"), "not run"), tests=tests)
 
 
+def table_row(cells):
+  return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
 def report(files, platforms):
   result = {name: {platform: summary(name, platform) for platform in platforms} for name in files}
   (ROOT / "build/conformance.json").write_text(json.dumps(result, indent=1))
-  print(f"{'file':37}" + "".join(f"{p + ' passed':>12}{'failed':>8}{'skip':>6}{'crash':>6}{'CPU s':>8}" for p in platforms))
-  total = collections.Counter()
+  columns = ["passed", "failed", "skipped", "crashed", "cpu"]
+  print(table_row(["file"] + [f"{platform} {column}" for platform in platforms for column in columns]))
+  print(table_row(["---"] * (1 + len(platforms) * len(columns))))
+  total, cpu = collections.Counter(), collections.Counter()
   for name in files:
-    line = f"{name:37}"
-    for platform in platforms:
-      s = result[name][platform]
-      line += f"{s['passed']:>12}{s['failed']:>8}{s['skipped']:>6}{s['crashed']:>6}{s['cpu']:>8.0f}"
-    print(line)
-    if len(platforms) == 2:
-      ours, theirs = result[name]["vtpu"]["tests"], result[name]["cpu"]["tests"]
-      for test, row in theirs.items():
-        if row["outcome"] == "passed" and test in ours and ours[test]["outcome"] != "skipped":
-          total["comparable"] += 1
-          total["passed"] += ours[test]["outcome"] == "passed"
+    sides = [result[name][platform] for platform in platforms]
+    print(table_row([name] + [round(side[column]) for side in sides for column in columns]))
+    if len(sides) < 2 or any(side["end"] != "exited" for side in sides):
+      continue
+    ours, theirs = (side["tests"] for side in sides)
+    cpu.update({platform: side["cpu"] for platform, side in zip(platforms, sides)})
+    for test, row in theirs.items():
+      if row["outcome"] == "passed" and test in ours and ours[test]["outcome"] != "skipped":
+        total["comparable"] += 1
+        total["passed"] += ours[test]["outcome"] == "passed"
   if total["comparable"]:
     print(f"of {total['comparable']} tests that pass on XLA:CPU and are not skipped on tpu, {total['passed']} pass on vtpu: "
           f"{100 * total['passed'] / total['comparable']:.2f} %")
+    print(f"processor seconds of these files: vtpu {cpu['vtpu']:.0f}, XLA:CPU {cpu['cpu']:.0f}")
 
 
 def main():
