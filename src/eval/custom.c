@@ -300,10 +300,18 @@ static const struct {
     {"Qr", call_qr, 1, 2},
     {"ProductOfElementaryHouseholderReflectors", call_householder, 2, 1},
     {"LuDecomposition", call_lu, 1, 3},
+    // What frameworks emit for the factorisation in computations offloaded to the host's processor.
+    {"lapack_sgeqrf_ffi", call_qr, 1, 2},
+    {"lapack_dgeqrf_ffi", call_qr, 1, 2},
+    {"lapack_cgeqrf_ffi", call_qr, 1, 2},
+    {"lapack_zgeqrf_ffi", call_qr, 1, 2},
+    {"lapack_sorgqr_ffi", call_householder, 2, 1},
+    {"lapack_dorgqr_ffi", call_householder, 2, 1},
+    {"lapack_cungqr_ffi", call_householder, 2, 1},
+    {"lapack_zungqr_ffi", call_householder, 2, 1},
     {"Eigh", call_eigh, 1, 2},
     {"ApproxTopK", vt_eval_approx_top_k, 0, 0},
     {"AllocateBuffer", call_allocate, 0, 0},
-    {"annotate_device_placement", call_identity, 0, 0},
     {"Sharding", call_identity, 0, 0},
     {"SPMDFullToShardShape", call_identity, 0, 0},
     {"SPMDShardToFullShape", call_identity, 0, 0},
@@ -311,14 +319,10 @@ static const struct {
     {"xla.sdy.GlobalToLocalShape", call_identity, 0, 0},
     {"xla.sdy.LocalToGlobalShape", call_identity, 0, 0},
     {"dce_sink", call_identity, 0, 0}, // an effect without a result: keeps its operands alive
-    {"LayoutConstraint", call_identity, 0, 0},
-    {"MoveToHost", call_identity, 0, 0},
-    {"MoveToDevice", call_identity, 0, 0},
-    {"PinToDevice", call_identity, 0, 0},
-    {"PinToDeviceSram", call_identity, 0, 0},
 };
 
 static vt_eval_kernel target_of(const vt_op *op) {
+  if (vt_op_is_marker(op)) return call_identity;
   vt_string name = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME);
   for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
     if (strlen(targets[i].name) != name.size || memcmp(targets[i].name, name.data, name.size))

@@ -346,6 +346,19 @@ bool vt_attr_equal(const vt_attr *a, const vt_attr *b) {
   return false;
 }
 
+bool vt_op_is_marker(const vt_op *op) {
+  static const char *const targets[] = {
+      "annotate_device_placement", "LayoutConstraint", "MoveToHost", "MoveToDevice", "PinToDevice",
+      "PinToDeviceSram",           "InspectSharding"};
+  if (op->code != VT_OP_CUSTOM_CALL || op->operand_count != 1 || op->result_count != 1)
+    return false;
+  vt_string name = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME);
+  for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+    if (strlen(targets[i]) == name.size && !memcmp(targets[i], name.data, name.size))
+      return vt_type_equal(op->operands[0]->type, op->results[0].type);
+  return false;
+}
+
 const char *vt_op_describe(const vt_op *op, vt_arena *arena) {
   const vt_loc *loc = op->loc;
   const char *name = vt_op_short_name(op->code);

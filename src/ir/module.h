@@ -219,6 +219,10 @@ static inline uint32_t vt_op_own_operands(const vt_op *op) {
   return op->operand_count - op->capture_count;
 }
 
+// A custom call that says something about its only operand and hands it on: where it lies, how it
+// is laid out, who looks at it.
+bool vt_op_is_marker(const vt_op *op);
+
 // "add at jit(step)/relu (train.py:12)" for messages; text in `arena`.
 const char *vt_op_describe(const vt_op *op, vt_arena *arena);
 extern const vt_loc vt_loc_unknown;

@@ -280,6 +280,10 @@ static bool describe(builder *b, bool *out_pass_through) {
     return b->op->code != VT_OP_PROPAGATION_BARRIER ||
            vt_attr_i64(b->op, VT_ATTR_ALLOWED_DIRECTION) == 3;
   }
+  if (vt_op_is_marker(b->op)) {
+    pointwise(b);
+    return true;
+  }
   switch (b->op->code) {
   case VT_OP_TRANSPOSE:
     transpose(b);
