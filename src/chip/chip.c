@@ -229,7 +229,12 @@ static int32_t hbm_bits(vt_dtype dtype) {
   return bits > 32 ? 32 : bits;
 }
 
-vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type) {
+// The dimension that is `place`-th from the minor end.
+static int32_t dim_at(vt_type type, const int32_t *order, int32_t place) {
+  return order ? order[place] : type.rank - 1 - place;
+}
+
+vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type, const int32_t *order) {
   int32_t packing = 32 / hbm_bits(type.dtype);
   int64_t doubled = chip->id == VT_CHIP_V2 || chip->id == VT_CHIP_V3 ? 2 : 1;
   if (type.rank < 2) return (vt_hbm_tile){1, 128 * packing * doubled, packing};
@@ -237,7 +242,7 @@ vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type) {
   if (packing > 2 || (packing == 2 && chip->id == VT_CHIP_V7)) full = 8 * packing;
   int64_t least = packing * doubled, rows = 1;
   if (least > full) least = full;
-  while (rows < type.dims[type.rank - 2]) rows *= 2;
+  while (rows < type.dims[dim_at(type, order, 1)]) rows *= 2;
   if (rows < least) rows = least;
   if (rows > full) rows = full;
   return (vt_hbm_tile){rows, 128, packing};
@@ -247,20 +252,40 @@ static int64_t round_up(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
 
-int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type) {
+int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *order) {
   int64_t elements = vt_type_elements(type);
   if (elements == 0) return 0;
-  vt_hbm_tile tiling = vt_chip_tiling(chip, type);
-  int64_t lanes = type.rank ? type.dims[type.rank - 1] : 1;
+  vt_hbm_tile tiling = vt_chip_tiling(chip, type, order);
+  int64_t lanes = type.rank ? type.dims[dim_at(type, order, 0)] : 1;
   int64_t padded = round_up(lanes, tiling.lanes), rest = elements / lanes;
   if (type.rank > 1) {
-    int64_t rows = type.dims[type.rank - 2];
+    int64_t rows = type.dims[dim_at(type, order, 1)];
     padded *= round_up(rows, tiling.rows);
     rest /= rows;
   }
   int32_t bits = vt_dtype_get(type.dtype)->bits;
   int64_t words = bits > 32 ? bits / 32 : 1;
   return padded * rest * words * hbm_bits(type.dtype) / 8;
+}
+
+// Only the two dimensions that are tiled matter for the padding; the others stay row-major.
+void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order) {
+  int32_t rank = type.rank, order[VT_MAX_RANK];
+  for (int32_t i = 0; i < rank; i++) out_order[i] = rank - 1 - i;
+  if (rank < 2) return;
+  int64_t least = vt_chip_padded_bytes(chip, type, NULL);
+  for (int32_t minor = rank; minor-- > 0;)
+    for (int32_t second = rank; second-- > 0;) {
+      if (second == minor) continue;
+      int32_t at = 2;
+      order[0] = minor, order[1] = second;
+      for (int32_t d = rank; d-- > 0;)
+        if (d != minor && d != second) order[at++] = d;
+      int64_t bytes = vt_chip_padded_bytes(chip, type, order);
+      if (bytes >= least) continue;
+      least = bytes;
+      memcpy(out_order, order, sizeof *order * (size_t)rank);
+    }
 }
 
 const char *vt_chip_dtype_name(vt_dtype dtype) {
@@ -302,13 +327,14 @@ const char *vt_chip_dtype_name(vt_dtype dtype) {
   }
 }
 
-void vt_chip_print_shape(const vt_chip *chip, vt_type type, vt_text *text) {
+void vt_chip_print_shape(const vt_chip *chip, vt_type type, const int32_t *order, vt_text *text) {
   vt_text_printf(text, "%s[", vt_chip_dtype_name(type.dtype));
   for (int32_t i = 0; i < type.rank; i++)
     vt_text_printf(text, "%s%lld", i ? "," : "", (long long)type.dims[i]);
   vt_text_put(text, "]{");
-  for (int32_t i = type.rank; i-- > 0;) vt_text_printf(text, "%d%s", i, i ? "," : "");
-  vt_hbm_tile tiling = vt_chip_tiling(chip, type);
+  for (int32_t i = 0; i < type.rank; i++)
+    vt_text_printf(text, "%s%d", i ? "," : "", dim_at(type, order, i));
+  vt_hbm_tile tiling = vt_chip_tiling(chip, type, order);
   if (type.rank < 2)
     vt_text_printf(text, ":T(%lld)", (long long)tiling.lanes);
   else

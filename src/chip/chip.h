@@ -67,7 +67,8 @@ int32_t vt_slice_devices(const vt_slice *slice);
 vt_place vt_slice_place(const vt_slice *slice, int32_t device_id);
 double vt_slice_usd_per_hour(const vt_slice *slice); // on demand; 0 = no public price
 
-// The tiles of an array in HBM as the TPU compiler lays it out, row-major.
+// The tiles of an array in HBM as the TPU compiler lays it out.
+//   order        dimensions, minor to major; NULL = row-major
 //   rows, lanes  of a tile; rows is 1 for rank 0 and 1
 //   packing      elements that share a 32-bit word
 // source: tile rules quoted in chip.c
@@ -75,11 +76,14 @@ typedef struct vt_hbm_tile {
   int64_t rows, lanes;
   int32_t packing;
 } vt_hbm_tile;
-vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type);
+vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type, const int32_t *order);
 // HBM bytes of an array with its tiles filled up. 0 for tokens and empty arrays.
-int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type);
+int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *order);
+// The order in which an array enters and leaves a program when nobody asks for another: the one
+// whose tiles need the least padding, row-major among equals.
+void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order);
 // "f32[32,128]{1,0:T(8,128)}" as out-of-memory reports print it, and the layout part alone.
-void vt_chip_print_shape(const vt_chip *chip, vt_type type, vt_text *text);
+void vt_chip_print_shape(const vt_chip *chip, vt_type type, const int32_t *order, vt_text *text);
 const char *vt_chip_dtype_name(vt_dtype dtype); // "f32", "s32", "pred"
 
 // A bound from published peaks: the larger of arithmetic and HBM time over all devices, everything

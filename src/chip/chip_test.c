@@ -97,20 +97,53 @@ static void test_padding(void **state) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     vt_type type = {rows[i].dtype, rows[i].rank, rows[i].dims};
-    assert_int_equal(vt_chip_padded_bytes(rows[i].chip, type), rows[i].want);
+    assert_int_equal(vt_chip_padded_bytes(rows[i].chip, type, NULL), rows[i].want);
     vt_text text = {0};
-    vt_chip_print_shape(rows[i].chip, type, &text);
+    vt_chip_print_shape(rows[i].chip, type, NULL, &text);
     assert_string_equal(vt_text_string(&text), rows[i].shape);
+    vt_text_free(&text);
+  }
+}
+
+// Narrow arrays lie on their side. {16,8} and {8,4} are layouts that a TPU compiler's own text
+// shows for parameters; the others follow from the tiles.
+static void test_compact_order(void **state) {
+  (void)state;
+  const vt_chip *v3 = vt_chip_get(VT_CHIP_V3), *v5 = vt_chip_get(VT_CHIP_V5E);
+  const struct {
+    const vt_chip *chip;
+    int32_t rank;
+    int64_t dims[4];
+    int64_t bytes;
+    const char *shape;
+  } rows[] = {
+      {v5, 2, {16, 8}, 8 * 128 * 4, "f32[16,8]{0,1:T(8,128)}"},
+      {v5, 2, {8, 4}, 4 * 128 * 4, "f32[8,4]{0,1:T(4,128)}"},
+      {v5, 2, {1024, 1}, 1024 * 4, "f32[1024,1]{0,1:T(1,128)}"},
+      {v3, 2, {1024, 1}, 2 * 1024 * 4, "f32[1024,1]{0,1:T(2,128)}"},
+      {v3, 2, {8, 8}, 8 * 128 * 4, "f32[8,8]{1,0:T(8,128)}"},
+      {v3, 2, {8, 128}, 8 * 128 * 4, "f32[8,128]{1,0:T(8,128)}"},
+      {v3, 1, {5}, 256 * 4, "f32[5]{0:T(256)}"},
+      {v3, 4, {3, 3, 64, 256}, 9 * 64 * 256 * 4, "f32[3,3,64,256]{3,2,1,0:T(8,128)}"},
+      {v3, 3, {2, 0, 2}, 0, "f32[2,0,2]{2,1,0:T(2,128)}"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    vt_type type = {VT_F32, rows[i].rank, rows[i].dims};
+    int32_t order[4];
+    vt_chip_compact_order(rows[i].chip, type, order);
+    vt_text text = {0};
+    vt_chip_print_shape(rows[i].chip, type, order, &text);
+    assert_string_equal(vt_text_string(&text), rows[i].shape);
+    assert_int_equal(vt_chip_padded_bytes(rows[i].chip, type, order), rows[i].bytes);
     vt_text_free(&text);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_slice),
-      cmocka_unit_test(test_places_v3_8),
-      cmocka_unit_test(test_names),
-      cmocka_unit_test(test_padding),
+      cmocka_unit_test(test_every_slice),   cmocka_unit_test(test_places_v3_8),
+      cmocka_unit_test(test_names),         cmocka_unit_test(test_padding),
+      cmocka_unit_test(test_compact_order),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

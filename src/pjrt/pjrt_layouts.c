@@ -2,9 +2,8 @@
 // pjrt_layouts.c - extension Layouts: the order of dimensions in memory, as text "{1,0}" (minor to
 // major).
 //
-// Arrays lie row-major here. The tiles of the chip count in the HBM account and in the reports;
-// they are left out of the layout text, so that a layout the user asks for without tiles is the one
-// that comes back.
+// The tiles of the chip count in the HBM account and in the reports; they are left out of the
+// layout text, so that a layout the user asks for without tiles is the one that comes back.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,15 +20,14 @@ PJRT_Layouts_MemoryLayout *vt_layout_create(vt_arena *arena, const char *text, s
   return layout;
 }
 
-static PJRT_Error *make_default(size_t rank, PJRT_Layouts_MemoryLayout **out_layout) {
-  if (rank > VT_MAX_RANK)
-    return vt_error(VT_INVALID_ARGUMENT, "%zu dimensions; at most %d", rank, VT_MAX_RANK);
-  char text[4 * VT_MAX_RANK + 3] = "{";
-  size_t at = 1;
-  for (size_t i = rank; i-- > 0;)
-    at += (size_t)snprintf(text + at, sizeof text - at, "%zu%s", i, i ? "," : "");
-  text[at++] = '}';
-  *out_layout = vt_layout_create(NULL, text, at);
+static PJRT_Error *make_default(const vt_chip *chip, vt_memory_kind kind, vt_type type,
+                                PJRT_Layouts_MemoryLayout **out_layout) {
+  int32_t order[VT_MAX_RANK];
+  vt_text text = {0};
+  vt_layout_default(chip, kind, type, order);
+  vt_layout_put(order, type.rank, &text);
+  *out_layout = vt_layout_create(NULL, text.data, text.size);
+  vt_text_free(&text);
   return *out_layout ? NULL : vt_error_no_memory();
 }
 
@@ -51,17 +49,25 @@ static PJRT_Error *layout_serialize(PJRT_Layouts_MemoryLayout_Serialize_Args *ar
 }
 
 static PJRT_Error *client_default(PJRT_Layouts_Client_GetDefaultLayout_Args *args) {
-  return make_default(args->num_dims, &args->layout);
+  vt_type type;
+  VT_TRY(vt_type_from_pjrt(args->type, args->dims, args->num_dims, &type));
+  const vt_chip *chip = vt_client_slice(args->client->client)->chip;
+  return make_default(chip, VT_MEMORY_DEVICE, type, &args->layout);
 }
 
 static PJRT_Error *topology_default(PJRT_Layouts_Topology_GetDefaultLayout_Args *args) {
-  return make_default(args->num_dims, &args->layout);
+  vt_type type;
+  VT_TRY(vt_type_from_pjrt(args->type, args->dims, args->num_dims, &type));
+  return make_default(args->topology->slice.chip, VT_MEMORY_DEVICE, type, &args->layout);
 }
 
 static PJRT_Error *buffer_layout(PJRT_Layouts_Buffer_MemoryLayout_Args *args) {
   vt_buffer *buffer = vt_buffer_of_pjrt(args->buffer);
   const char *text = vt_buffer_layout(buffer);
-  if (!text) return make_default((size_t)vt_buffer_type(buffer).rank, &args->layout);
+  const vt_memory *memory = vt_buffer_memory(buffer);
+  if (!text)
+    return make_default(vt_client_slice(memory->device->client)->chip, memory->kind,
+                        vt_buffer_type(buffer), &args->layout);
   args->layout = vt_layout_create(NULL, text, strlen(text));
   return args->layout ? NULL : vt_error_no_memory();
 }

@@ -122,7 +122,8 @@ static int64_t func_peak(scan *s, vt_func *func, const double *param_shares, boo
       shares[value->id] = share;
       bool returned = last[value->id] == op_count;
       if ((is_main && returned) || (!returned && uses[value->id] <= 1 && fuses(op))) continue;
-      bytes[value->id] = (int64_t)((double)vt_chip_padded_bytes(s->chip, value->type) / share);
+      bytes[value->id] =
+          (int64_t)((double)vt_chip_padded_bytes(s->chip, value->type, NULL) / share);
       made += bytes[value->id];
       if (is_main)
         vt_array_push(&s->temps, ((temp){value, op, bytes[value->id], at, last[value->id]}));
@@ -150,6 +151,7 @@ typedef struct entry {
   const vt_op *op;
   const char *kind;
   uint32_t index;
+  const char *layout; // of an argument or output
 } entry;
 
 typedef struct entry_list {
@@ -183,10 +185,12 @@ static void put_entry(vt_text *text, const vt_chip *chip, int number, const entr
   }
   if (e->type.rank >= 0) {
     vt_text_put(text, "\n     Shape: ");
-    vt_chip_print_shape(chip, e->type, text);
+    int32_t order[VT_MAX_RANK];
+    bool given = e->layout && vt_layout_read(e->layout, e->type.rank, order);
+    vt_chip_print_shape(chip, e->type, given ? order : NULL, text);
     vt_text_put(text, "\n     Unpadded size: ");
     vt_hbm_put_size(text, vt_type_bytes(e->type));
-    int64_t padded = vt_chip_padded_bytes(chip, e->type);
+    int64_t padded = vt_chip_padded_bytes(chip, e->type, given ? order : NULL);
     if (padded > vt_type_bytes(e->type)) {
       vt_text_put(text, "\n     Extra memory due to padding: ");
       vt_hbm_put_size(text, padded - vt_type_bytes(e->type));
@@ -204,17 +208,17 @@ static vt_status out_of_hbm(const scan *s, int64_t limit) {
   for (uint32_t i = 0; i < info->param_count; i++)
     if (info->params[i].memory == VT_MEMORY_DEVICE)
       list_add(&list, (entry){info->params[i].shard_hbm_bytes, info->params[i].shard, NULL,
-                              "argument", i});
+                              "argument", i, info->params[i].layout});
   for (uint32_t i = 0; i < info->result_count; i++)
     if (info->results[i].memory == VT_MEMORY_DEVICE)
       list_add(&list, (entry){info->results[i].shard_hbm_bytes, info->results[i].shard, NULL,
-                              "output", i});
+                              "output", i, info->results[i].layout});
   for (size_t i = 0; i < s->temps.size; i++) {
     const temp *t = &s->temps.data[i];
     if (t->first > s->peak_op || t->last < s->peak_op) continue;
     vt_type type = t->value ? t->value->type : (vt_type){.rank = -1};
     list_add(&list, (entry){t->bytes, type, t->op,
-                            t->value ? "HLO temp" : "HLO temps inside this operator", 0});
+                            t->value ? "HLO temp" : "HLO temps inside this operator", 0, NULL});
   }
   vt_text text = {0};
   int64_t reserved = s->chip->hbm_reserved_bytes, program = info->temp_bytes;

@@ -17,43 +17,35 @@ static vt_bytes copy_bytes(vt_arena *arena, vt_bytes bytes) {
   return (vt_bytes){(const uint8_t *)vt_arena_copy(arena, bytes.data, bytes.size), bytes.size};
 }
 
-// Reads "{0,1}" or "{0,1:T(8,128)}" as a permutation of the dimensions, minor to major.
-static bool layout_order(const char *text, int32_t rank, int32_t *order) {
-  uint64_t seen = 0;
-  for (int32_t i = 0; i < rank; i++) {
-    if (*text != (i ? ',' : '{')) return false;
-    char *end = NULL;
-    long d = strtol(text + 1, &end, 10);
-    if (end == text + 1 || d < 0 || d >= rank || (seen >> d & 1)) return false;
-    seen |= (uint64_t)1 << d;
-    order[i] = (int32_t)d;
-    text = end;
-  }
-  return rank ? *text == '}' || *text == ':' : *text == '{';
-}
-
 static const char *layout_text(vt_arena *arena, const int32_t *order, int32_t rank) {
   vt_text text = {0};
-  vt_text_put(&text, "{");
-  for (int32_t i = 0; i < rank; i++) vt_text_printf(&text, "%s%d", i ? "," : "", order[i]);
-  vt_text_put(&text, "}");
+  vt_layout_put(order, rank, &text);
   const char *copy = vt_arena_copy(arena, text.data, text.size);
   vt_text_free(&text);
   return copy;
 }
 
-// A layout that the program asks for is kept when it is not the default order, else the default is
-// spelled out.
-static vt_status io_layout(vt_arena *arena, const char *mode, vt_io *io) {
+static void set_layout(vt_executable *executable, const char *layout, vt_io *io) {
+  const vt_chip *chip = executable->slice.chip;
+  io->custom_layout = !vt_layout_is_default(chip, io->memory, io->shard, layout);
+  io->layout = layout;
+}
+
+// A layout that the program asks for is kept; left to the compiler ("auto") it is row-major, the
+// order in which this compiler works; otherwise the default is spelled out.
+static vt_status io_layout(vt_executable *executable, const vt_io_info *info, vt_io *io) {
+  vt_arena *arena = &executable->arena;
+  const char *mode = info && info->layout_mode ? info->layout_mode : "";
   int32_t order[VT_MAX_RANK] = {0}, rank = io->type.rank;
-  for (int32_t i = 0; i < rank; i++) order[i] = rank - 1 - i;
-  io->layout = layout_text(arena, order, rank);
-  if (!mode || mode[0] != '{') return VT_OK;
-  if (!layout_order(mode, rank, order))
+  vt_layout_default(executable->slice.chip, io->memory, io->shard, order);
+  if (!strcmp(mode, "auto"))
+    for (int32_t i = 0; i < rank; i++) order[i] = rank - 1 - i;
+  if (mode[0] == '{' && !vt_layout_read(mode, rank, order))
     return vt_error(VT_INVALID_ARGUMENT, "layout \"%s\" does not fit an array of %d dimensions",
                     mode, rank);
-  io->custom_layout = strcmp(mode, io->layout) != 0;
-  if (io->custom_layout) io->layout = vt_arena_printf(arena, "%s", mode);
+  set_layout(executable,
+             mode[0] == '{' ? vt_arena_printf(arena, "%s", mode) : layout_text(arena, order, rank),
+             io);
   return VT_OK;
 }
 
@@ -69,12 +61,13 @@ static vt_status io_fill(vt_executable *executable, const vt_value *value, const
     return vt_error(VT_INVALID_ARGUMENT,
                     "unknown memory kind \"%s\"; there are device, pinned_host and unpinned_host",
                     kind);
-  return io_layout(arena, info ? info->layout_mode : NULL, io);
+  return VT_OK;
 }
 
 static void io_measure(const vt_executable *executable, vt_io *io) {
   io->shard_bytes = vt_type_bytes(io->shard);
-  io->shard_hbm_bytes = vt_chip_padded_bytes(executable->slice.chip, io->shard);
+  io->shard_hbm_bytes =
+      vt_layout_bytes(executable->slice.chip, VT_MEMORY_DEVICE, io->shard, io->layout);
 }
 
 // A donated parameter without a named result takes the first free result of its shape, as the TPU
@@ -107,6 +100,21 @@ static void match_donors(const vt_func *main, vt_io *params, const vt_io *result
   free(taken);
 }
 
+// Elementwise results lie like their operands; those that are made from scalars have no say.
+static bool laid_out_like(const vt_op *op, uint32_t *out_operand) {
+  if (!(vt_op_info_get(op->code)->flags & (VT_OPF_ELTWISE | VT_OPF_SHARDY))) return false;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    const vt_value *operand = op->operands[i];
+    if (!vt_type_same_dims(operand->type, op->results[0].type)) continue;
+    if (operand->op &&
+        (operand->op->code == VT_OP_CONSTANT || operand->op->code == VT_OP_BROADCAST_IN_DIM))
+      continue;
+    *out_operand = i;
+    return true;
+  }
+  return false;
+}
+
 // A result whose layout is left to the compiler is a transpose for free when its layout is
 // transposed instead.
 static void auto_layout(vt_executable *executable, const vt_value *value, const vt_io *params,
@@ -116,23 +124,21 @@ static void auto_layout(vt_executable *executable, const vt_value *value, const 
   for (int32_t i = 0; i < rank; i++) place[i] = i;
   while (value->op) {
     const vt_op *op = value->op;
-    bool same = vt_op_info_get(op->code)->flags & (VT_OPF_ELTWISE | VT_OPF_SHARDY);
-    if (op->code != VT_OP_TRANSPOSE && !(same && op->operand_count == 1)) return;
+    uint32_t next_operand = 0;
+    if (op->code != VT_OP_TRANSPOSE && !laid_out_like(op, &next_operand)) return;
     if (op->code == VT_OP_TRANSPOSE) {
       const int64_t *permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL);
       for (int32_t i = 0; i < rank; i++) next[i] = (int32_t)permutation[place[i]];
       memcpy(place, next, sizeof place);
     }
-    value = op->operands[0];
+    value = op->operands[next_operand];
   }
   int32_t source[VT_MAX_RANK], order[VT_MAX_RANK] = {0};
-  if (!layout_order(params[value->index].layout, rank, source)) return;
+  if (!vt_layout_read(params[value->index].layout, rank, source)) return;
   for (int32_t i = 0; i < rank; i++)
     for (int32_t d = 0; d < rank; d++)
       if (place[d] == source[i]) order[i] = d;
-  const char *layout = layout_text(&executable->arena, order, rank);
-  io->custom_layout = strcmp(layout, io->layout) != 0;
-  io->layout = layout;
+  set_layout(executable, layout_text(&executable->arena, order, rank), io);
 }
 
 static bool func_transfers(const vt_func *func) {
@@ -197,11 +203,15 @@ static vt_status executable_signature(vt_executable *executable, const vt_module
   for (uint32_t i = 0; i < main->return_count; i++)
     VT_TRY(io_fill(executable, main->returns[i], main->return_info ? &main->return_info[i] : NULL,
                    &results[i]));
-  for (uint32_t i = 0; i < main->return_count; i++)
-    if (main->return_info && main->return_info[i].layout_mode &&
-        !strcmp(main->return_info[i].layout_mode, "auto"))
-      auto_layout(executable, main->returns[i], params, &results[i]);
   if (info->partitions > 1) VT_TRY(vt_io_partition(executable, module, params, results));
+  for (uint32_t i = 0; i < main->param_count; i++)
+    VT_TRY(io_layout(executable, main->param_info ? &main->param_info[i] : NULL, &params[i]));
+  for (uint32_t i = 0; i < main->return_count; i++) {
+    const vt_io_info *asked = main->return_info ? &main->return_info[i] : NULL;
+    VT_TRY(io_layout(executable, asked, &results[i]));
+    if (asked && asked->layout_mode && !strcmp(asked->layout_mode, "auto"))
+      auto_layout(executable, main->returns[i], params, &results[i]);
+  }
   for (uint32_t i = 0; i < main->param_count; i++) io_measure(executable, &params[i]);
   for (uint32_t i = 0; i < main->return_count; i++) io_measure(executable, &results[i]);
   match_donors(main, params, results, main->return_count);

@@ -39,7 +39,10 @@ static void put_largest(vt_text *text, const vt_chip *chip, const vt_buffer *liv
     vt_text_printf(text, "\n  %d. Size: ", i + 1);
     vt_hbm_put_size(text, largest[i]->hbm_bytes);
     vt_text_put(text, "\n     Shape: ");
-    vt_chip_print_shape(chip, type, text);
+    int32_t order[VT_MAX_RANK];
+    if (!largest[i]->layout || !vt_layout_read(largest[i]->layout, type.rank, order))
+      vt_chip_compact_order(chip, type, order);
+    vt_chip_print_shape(chip, type, order, text);
     vt_text_put(text, "\n     Unpadded size: ");
     vt_hbm_put_size(text, plain);
     if (largest[i]->hbm_bytes > plain) {

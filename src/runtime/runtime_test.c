@@ -178,30 +178,35 @@ static void test_account(void **state) {
   (void)state;
   vt_client *client = make_client("v2-8");
   vt_device *device = vt_client_device(client, 5);
-  int64_t small[2] = {1024, 1};
+  int64_t small[2] = {9, 33}; // 16 by 128 in HBM
   vt_type type = {VT_F32, 2, small};
-  static float zeros[1024];
+  static float zeros[9 * 33];
   vt_buffer *a = NULL, *b = NULL, *c = NULL;
   assert_null(
       vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], type, zeros, NULL, NULL, &a));
   assert_null(
       vt_buffer_from_host(&device->memories[VT_MEMORY_PINNED_HOST], type, zeros, NULL, NULL, &b));
   vt_device_memory_stats stats = vt_device_stats(device);
-  assert_int_equal(stats.bytes_in_use, 1024 * 128 * 4); // lanes filled up; host memory is not HBM
+  assert_int_equal(stats.bytes_in_use, 16 * 128 * 4); // tiles filled up; host memory is not HBM
   assert_int_equal(stats.num_allocs, 1);
   assert_int_equal(vt_device_stats(vt_client_device(client, 4)).bytes_in_use, 0);
-  int64_t large[2] = {1 << 24, 1}; // 64 MiB on the host, 8 GiB in HBM
-  vt_type huge = {VT_F32, 2, large};
-  vt_status st = vt_buffer_zeros(&device->memories[VT_MEMORY_DEVICE], huge, &c);
+  int64_t large[3] = {1 << 23, 1, 1}; // 32 MiB on the host, 8 GiB in HBM as asked for below
+  vt_type huge = {VT_F32, 3, large};
+  static float host[1 << 23];
+  assert_null(vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], huge, host, NULL, NULL, &c));
+  assert_int_equal(vt_buffer_hbm_bytes(c), 2 * 4 << 23); // lies on its side, two sublanes high
+  vt_buffer_destroy(c);
+  vt_status st = vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], huge, host, NULL,
+                                     "{2,1,0}", &c); // asked for: a tile for each element
   assert_int_equal(vt_status_code(st), VT_RESOURCE_EXHAUSTED);
-  assert_non_null(strstr(vt_status_message(st), "f32[1024,1]{1,0:T(8,128)}"));
-  assert_non_null(strstr(vt_status_message(st), "Extra memory due to padding: 508.00K"));
+  assert_non_null(strstr(vt_status_message(st), "f32[9,33]{1,0:T(8,128)}"));
+  assert_non_null(strstr(vt_status_message(st), "Extra memory due to padding: 6.84K"));
   vt_status_free(st);
   vt_buffer_destroy(a);
   vt_buffer_destroy(b);
   stats = vt_device_stats(device);
   assert_int_equal(stats.bytes_in_use, 0);
-  assert_int_equal(stats.peak_bytes_in_use, 1024 * 128 * 4);
+  assert_int_equal(stats.peak_bytes_in_use, (2 * 4 << 23) + 16 * 128 * 4);
   vt_client_destroy(client);
 }
 

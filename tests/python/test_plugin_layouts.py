@@ -36,6 +36,25 @@ def test_free_layout_takes_a_transpose():
     assert compiled.output_formats.layout.major_to_minor == (1, 0)
 
 
+def test_arrays_lie_as_the_tiles_pad_least():
+    narrow = jax.device_put(np.ones((128, 8), np.float32))
+    assert narrow.format.layout.major_to_minor == (1, 0)
+    assert jax.device_put(np.ones((8, 128), np.float32)).format.layout.major_to_minor == (0, 1)
+    compiled = jax.jit(lambda x: x + 1).lower(narrow).compile()
+    assert compiled.input_formats[0][0].layout == compiled.output_formats.layout == narrow.format.layout
+    out = compiled(narrow)
+    assert out.format.layout == narrow.format.layout
+    np.testing.assert_array_equal(np.asarray(out), np.full((128, 8), 2, np.float32))
+
+
+def test_layouts_left_to_the_compiler_are_row_major():
+    shape = jax.ShapeDtypeStruct((128, 8), np.float32)
+    free = Format(Layout.AUTO)
+    compiled = jax.jit(lambda x: (x * x, x.T), in_shardings=free, out_shardings=free).lower(shape).compile()
+    assert compiled.input_formats[0][0].layout.major_to_minor == (0, 1)
+    assert [f.layout.major_to_minor for f in compiled.output_formats] == [(0, 1), (1, 0)]
+
+
 def test_text_of_a_program_with_shard_map():
     mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     summed = jax.jit(jax.shard_map(lambda a: jax.lax.psum(jnp.sin(a), "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))

@@ -26,8 +26,11 @@ def mesh_of_eight():
 
 def test_arrays_count_with_their_tiles_filled_up():
     before = in_use()
-    column = jax.device_put(np.zeros((1024, 1), np.float32))
-    assert in_use() - before == 1024 * 128 * 4
+    array = jax.device_put(np.zeros((9, 33), np.float32))
+    assert in_use() - before == 16 * 128 * 4
+    del array
+    column = jax.device_put(np.zeros((1024, 1), np.float32))  # lies on its side
+    assert in_use() - before == 2 * 1024 * 4
     del column
     assert in_use() == before
 
@@ -75,12 +78,12 @@ def test_report_names_operator_place_and_padding():
         return jnp.dot(big, big).sum()
 
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED") as caught:
-        jax.jit(too_much).lower(jax.ShapeDtypeStruct((60000, 1), np.float32)).compile()
+        jax.jit(too_much).lower(jax.ShapeDtypeStruct((60000, 3), np.float32)).compile()
     message = str(caught.value)
     assert "Used " in message and "of 15.48G hbm" in message
     assert "f32[60000,60000]{1,0:T(8,128)}" in message
     assert "dot_general" in message and "test_plugin_memory.py" in message
-    assert "argument 0" in message and "128.0x expansion" in message
+    assert "argument 0" in message and "f32[60000,3]{0,1:T(4,128)}" in message and "1.3x expansion" in message
 
 
 @counts_memory

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// layout.c - the order in which the dimensions of an array lie in HBM, minor to major: "{0,1}".
+//
+// It is what an array says of itself and what it counts in the HBM account; in host memory arrays
+// lie row-major whatever it says. Where a program or its caller asks for nothing, an array on the
+// device or in pinned memory has the order that the chip's tiles pad least.
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime_internal.h"
+
+bool vt_layout_read(const char *text, int32_t rank, int32_t *out_order) {
+  uint64_t seen = 0;
+  for (int32_t i = 0; i < rank; i++) {
+    if (*text != (i ? ',' : '{')) return false;
+    char *end = NULL;
+    long d = strtol(text + 1, &end, 10);
+    if (end == text + 1 || d < 0 || d >= rank || (seen >> d & 1)) return false;
+    seen |= (uint64_t)1 << d;
+    out_order[i] = (int32_t)d;
+    text = end;
+  }
+  return rank ? *text == '}' || *text == ':' : *text == '{';
+}
+
+void vt_layout_put(const int32_t *order, int32_t rank, vt_text *text) {
+  vt_text_put(text, "{");
+  for (int32_t i = 0; i < rank; i++) vt_text_printf(text, "%s%d", i ? "," : "", order[i]);
+  vt_text_put(text, "}");
+}
+
+void vt_layout_default(const vt_chip *chip, vt_memory_kind kind, vt_type type, int32_t *out_order) {
+  if (kind != VT_MEMORY_UNPINNED_HOST) {
+    vt_chip_compact_order(chip, type, out_order);
+    return;
+  }
+  for (int32_t i = 0; i < type.rank; i++) out_order[i] = type.rank - 1 - i;
+}
+
+bool vt_layout_is_default(const vt_chip *chip, vt_memory_kind kind, vt_type type,
+                          const char *layout) {
+  int32_t order[VT_MAX_RANK];
+  vt_text text = {0};
+  vt_layout_default(chip, kind, type, order);
+  vt_layout_put(order, type.rank, &text);
+  bool same = !strcmp(vt_text_string(&text), layout);
+  vt_text_free(&text);
+  return same;
+}
+
+int64_t vt_layout_bytes(const vt_chip *chip, vt_memory_kind kind, vt_type type,
+                        const char *layout) {
+  int32_t order[VT_MAX_RANK];
+  if (kind != VT_MEMORY_DEVICE) return 0;
+  if (!layout || !vt_layout_read(layout, type.rank, order))
+    vt_chip_compact_order(chip, type, order);
+  return vt_chip_padded_bytes(chip, type, order);
+}
