@@ -36,10 +36,6 @@ typedef struct PJRT_ExecuteContext PJRT_ExecuteContext;
 typedef struct PJRT_AsyncTrackingEvent PJRT_AsyncTrackingEvent;
 typedef struct PJRT_AsyncHostToDeviceTransferManager PJRT_AsyncHostToDeviceTransferManager;
 typedef struct PJRT_FulfillAliasBufferCallback PJRT_FulfillAliasBufferCallback;
-typedef struct PJRT_Buffer_CopyRawToHostFuture_Callback_Args
-    PJRT_Buffer_CopyRawToHostFuture_Callback_Args;
-typedef struct PJRT_Buffer_DonateWithControlDependency_Callback_Args
-    PJRT_Buffer_DonateWithControlDependency_Callback_Args;
 typedef struct PJRT_MultiSlice_Config PJRT_MultiSlice_Config;
 
 #define ABI_SIZE(type, last, bytes)                                                                \
@@ -53,6 +49,7 @@ typedef struct PJRT_Extension_Base {
 ABI_SIZE(PJRT_Extension_Base, next, 24);
 
 enum {
+  PJRT_EXTENSION_PROFILER = 1,
   PJRT_EXTENSION_LAYOUTS = 4,
   PJRT_EXTENSION_MEMORY_DESCRIPTIONS = 6,
   PJRT_EXTENSION_SHARDINGS = 19
@@ -209,6 +206,25 @@ typedef struct PJRT_ProcessInfo {
 } PJRT_ProcessInfo;
 ABI_SIZE(PJRT_ProcessInfo, error_message_size, 48);
 
+// What the client tells of a raw copy's destination, and of a donation's dependency.
+typedef struct PJRT_Buffer_CopyRawToHostFuture_Callback_Args {
+  size_t struct_size;
+  void *callback_data;
+  int error_code;
+  const char *error_message;
+  size_t error_message_size;
+  void *dst;
+} PJRT_Buffer_CopyRawToHostFuture_Callback_Args;
+ABI_SIZE(PJRT_Buffer_CopyRawToHostFuture_Callback_Args, dst, 48);
+typedef struct PJRT_Buffer_DonateWithControlDependency_Callback_Args {
+  size_t struct_size;
+  void *callback_data;
+  int error_code;
+  const char *error_message;
+  size_t error_message_size;
+} PJRT_Buffer_DonateWithControlDependency_Callback_Args;
+ABI_SIZE(PJRT_Buffer_DonateWithControlDependency_Callback_Args, error_message_size, 40);
+
 // Key-value store of a distributed job; the caller's struct is opaque to us beyond being called.
 typedef PJRT_Error *(*PJRT_KeyValueGetCallback)(void *args);
 typedef PJRT_Error *(*PJRT_KeyValueTryGetCallback)(void *args);
@@ -294,5 +310,47 @@ typedef struct PJRT_MemoryDescriptions_Extension {
   PJRT_Error *(*device_memories)(PJRT_DeviceDescription_MemoryDescriptions_Args *args);
   PJRT_Error *(*memory_kind)(PJRT_MemoryDescription_Kind_Args *args);
 } PJRT_MemoryDescriptions_Extension;
+
+// Extension Profiler. Its errors are PJRT_Errors here; the argument structures of the first three
+// functions have a pointer where those of the table have their extension.
+typedef struct PLUGIN_Profiler PLUGIN_Profiler;
+typedef struct PLUGIN_Profiler_Create_Args {
+  size_t struct_size;
+  const char *options;
+  size_t options_size;
+  PLUGIN_Profiler *profiler;
+} PLUGIN_Profiler_Create_Args;
+ABI_SIZE(PLUGIN_Profiler_Create_Args, profiler, 32);
+typedef struct PLUGIN_Profiler_Args { // of destroy, start and stop
+  size_t struct_size;
+  PLUGIN_Profiler *profiler;
+} PLUGIN_Profiler_Args;
+ABI_SIZE(PLUGIN_Profiler_Args, profiler, 16);
+typedef struct PLUGIN_Profiler_CollectData_Args {
+  size_t struct_size;
+  PLUGIN_Profiler *profiler;
+  uint8_t *buffer;
+  size_t buffer_size_in_bytes;
+} PLUGIN_Profiler_CollectData_Args;
+ABI_SIZE(PLUGIN_Profiler_CollectData_Args, buffer_size_in_bytes, 32);
+typedef struct PLUGIN_Profiler_Api {
+  size_t struct_size;
+  void *priv;
+  void (*error_destroy)(PJRT_Error_Destroy_Args *args);
+  void (*error_message)(PJRT_Error_Message_Args *args);
+  PJRT_Error *(*error_get_code)(PJRT_Error_GetCode_Args *args);
+  PJRT_Error *(*create)(PLUGIN_Profiler_Create_Args *args);
+  PJRT_Error *(*destroy)(PLUGIN_Profiler_Args *args);
+  PJRT_Error *(*start)(PLUGIN_Profiler_Args *args);
+  PJRT_Error *(*stop)(PLUGIN_Profiler_Args *args);
+  PJRT_Error *(*collect_data)(PLUGIN_Profiler_CollectData_Args *args);
+} PLUGIN_Profiler_Api;
+ABI_SIZE(PLUGIN_Profiler_Api, collect_data, 80);
+typedef struct PJRT_Profiler_Extension {
+  PJRT_Extension_Base base;
+  PLUGIN_Profiler_Api *api;
+  int64_t traceme_context_id;
+} PJRT_Profiler_Extension;
+ABI_SIZE(PJRT_Profiler_Extension, traceme_context_id, 40);
 
 #endif

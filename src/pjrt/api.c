@@ -1,21 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// api.c - the table of slots, and nothing else. Every slot answers; what is not done says so with
-// its name.
+// api.c - the table of slots, and nothing else.
 #include "pjrt/objects.h"
 
-// For each NONE row: a function of the row's type that answers UNIMPLEMENTED.
-#define MISSING_VOID(name)
-#define MISSING_HAVE(name)
-#define MISSING_NONE(name)                                                                         \
-  static vt_status missing_##name(PJRT_##name##_Args *args) {                                      \
-    (void)args;                                                                                    \
-    return vt_error(VT_UNIMPLEMENTED, "PJRT_" #name " is not implemented by vtpu");                \
-  }
-#define SLOT(state, slot, name, bytes, last, ...) MISSING_##state(name)
-#include "pjrt/pjrt_slots.def"
-#undef SLOT
-
-// The others are entered through a check that the caller's structure has all fields of this
+// Slots are entered through a check that the caller's structure has all fields of this
 // version, so that none behind its end is read or written.
 static vt_status small_struct(const char *name, size_t expected, size_t got) {
   return vt_error(
@@ -25,7 +12,6 @@ static vt_status small_struct(const char *name, size_t expected, size_t got) {
       name, got, PJRT_MAJOR, PJRT_MINOR, expected);
 }
 #define CHECKED_VOID(name, bytes)
-#define CHECKED_NONE(name, bytes)
 #define CHECKED_HAVE(name, bytes)                                                                  \
   static vt_status checked_##name(PJRT_##name##_Args *args) {                                      \
     if (args->struct_size < (bytes)) return small_struct(#name, bytes, args->struct_size);         \
@@ -37,7 +23,6 @@ static vt_status small_struct(const char *name, size_t expected, size_t got) {
 
 #define FUNCTION_VOID(name) vt_pjrt_##name
 #define FUNCTION_HAVE(name) checked_##name
-#define FUNCTION_NONE(name) missing_##name
 
 static const PJRT_Api the_api = {
     .struct_size = sizeof(PJRT_Api),

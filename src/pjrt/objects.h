@@ -15,10 +15,9 @@
 #include "pjrt/abi.h"
 #include "runtime/runtime.h"
 
-// vt_status vt_pjrt_NAME(PJRT_NAME_Args *args), for every row that is not NONE.
-#define DECLARE_VOID(name) void vt_pjrt_##name(PJRT_##name##_Args *args);
-#define DECLARE_HAVE(name) vt_status vt_pjrt_##name(PJRT_##name##_Args *args);
-#define DECLARE_NONE(name)
+// vt_status vt_pjrt_NAME(PJRT_NAME_Args *args), for every row.
+#define DECLARE_VOID(name)                        void vt_pjrt_##name(PJRT_##name##_Args *args);
+#define DECLARE_HAVE(name)                        vt_status vt_pjrt_##name(PJRT_##name##_Args *args);
 #define SLOT(state, slot, name, bytes, last, ...) DECLARE_##state(name)
 #include "pjrt/pjrt_slots.def"
 #undef SLOT
@@ -26,6 +25,7 @@
 extern PJRT_Layouts_Extension vt_pjrt_layouts; // head of the list of extensions
 extern PJRT_Shardings_Extension vt_pjrt_shardings;
 extern PJRT_MemoryDescriptions_Extension vt_pjrt_memory_descriptions;
+extern PJRT_Profiler_Extension vt_pjrt_profiler;
 
 static inline PJRT_Event *vt_event_to_pjrt(vt_event *event) {
   return (PJRT_Event *)event;
@@ -174,5 +174,37 @@ const char *vt_plugin_version(void);
 // (element type)
 vt_status vt_type_from_pjrt(int type, const int64_t *dims, size_t num_dims,
                             vt_type *out_type) VT_CHECKED;
+
+// The text of a layout in `room`; NULL when none is asked for. errors INVALID_ARGUMENT
+enum { VT_LAYOUT_TEXT = 4 * VT_MAX_RANK };
+vt_status vt_layout_from_pjrt(const PJRT_Buffer_MemoryLayout *layout, int32_t rank,
+                              char room[VT_LAYOUT_TEXT], const char **out_text) VT_CHECKED;
+// Byte strides of a host array; *out_given is false when it is plain row-major.
+vt_status vt_host_strides(vt_type type, const PJRT_Buffer_MemoryLayout *layout, int64_t *strides,
+                          bool *out_given) VT_CHECKED;
+// errors INVALID_ARGUMENT: [offset, offset + size) is not within an array of `bytes`
+vt_status vt_raw_range(int64_t bytes, int64_t offset, int64_t size) VT_CHECKED;
+vt_status vt_error_from_pjrt(int code, const char *message, size_t size) VT_CHECKED;
+
+// Remembers an execution until it is over, for those who poison it. `only` NULL = as assigned.
+void vt_running_add(PJRT_LoadedExecutable *loaded, PJRT_Device *only, int32_t launch_id,
+                    vt_event *done);
+
+// What a profiler shows. Costs nothing to speak of while none records.
+typedef enum vt_trace_line {
+  VT_TRACE_PROGRAMS,
+  VT_TRACE_TRACKED,
+  VT_TRACE_COMPILES,
+  VT_TRACE_LINES
+} vt_trace_line;
+typedef struct vt_trace_span {
+  vt_trace_line line;
+  int32_t device; // -1 = the host
+  const char *name;
+  int64_t start_ns, end_ns;
+  double flops, bytes, seconds; // of a program, as the model of the chip says; 0 = not known
+} vt_trace_span;
+int64_t vt_trace_now(void);
+void vt_trace_add(const vt_trace_span *span); // copies
 
 #endif

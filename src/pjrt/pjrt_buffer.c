@@ -15,9 +15,9 @@ vt_status vt_type_from_pjrt(int type, const int64_t *dims, size_t num_dims, vt_t
   return vt_type_check(*out_type);
 }
 
-// The text of a layout that is not row-major, in `text`; NULL when it is.
-static vt_status layout_text(const PJRT_Buffer_MemoryLayout *layout, int32_t rank, char *text,
-                             size_t room, const char **out_text) {
+vt_status vt_layout_from_pjrt(const PJRT_Buffer_MemoryLayout *layout, int32_t rank,
+                              char text[VT_LAYOUT_TEXT], const char **out_text) {
+  const size_t room = VT_LAYOUT_TEXT;
   *out_text = NULL;
   if (!layout || layout->type != PJRT_LAYOUT_TILED || rank == 0) return VT_OK;
   if (layout->tiled.minor_to_major_size != (size_t)rank)
@@ -28,10 +28,10 @@ static vt_status layout_text(const PJRT_Buffer_MemoryLayout *layout, int32_t ran
     int64_t d = layout->tiled.minor_to_major[i];
     if (d < 0 || d >= rank)
       return vt_error(VT_INVALID_ARGUMENT, "layout names dimension %lld", (long long)d);
-    if (d != rank - 1 - i) *out_text = text;
     at += (size_t)snprintf(text + at, room - at, "%c%lld", i ? ',' : '{', (long long)d);
   }
   snprintf(text + at, room - at, "}");
+  *out_text = text;
   return VT_OK;
 }
 
@@ -46,9 +46,9 @@ vt_status vt_pjrt_Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_A
   if (!args->data && vt_type_bytes(type) > 0) return vt_error(VT_INVALID_ARGUMENT, "no host data");
   PJRT_Memory *memory = args->memory ? args->memory : &args->device->memories[VT_MEMORY_DEVICE];
   vt_buffer *buffer = NULL;
-  char text[4 * VT_MAX_RANK];
+  char text[VT_LAYOUT_TEXT];
   const char *layout = NULL;
-  VT_TRY(layout_text(args->device_layout, type.rank, text, sizeof text, &layout));
+  VT_TRY(vt_layout_from_pjrt(args->device_layout, type.rank, text, &layout));
   VT_TRY(vt_buffer_from_host(memory->memory, type, args->data,
                              args->num_byte_strides ? args->byte_strides : NULL, layout, &buffer));
   args->buffer = vt_buffer_to_pjrt(buffer);
@@ -140,9 +140,8 @@ vt_status vt_pjrt_Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args *args) {
   return VT_OK;
 }
 
-// Byte strides of the destination; *out_given is false when it is plain row-major.
-static vt_status host_strides(vt_type type, const PJRT_Buffer_MemoryLayout *layout,
-                              int64_t *strides, bool *out_given) {
+vt_status vt_host_strides(vt_type type, const PJRT_Buffer_MemoryLayout *layout, int64_t *strides,
+                          bool *out_given) {
   *out_given = false;
   if (!layout || type.rank == 0) return VT_OK;
   if (layout->type == PJRT_LAYOUT_STRIDES) {
@@ -184,7 +183,7 @@ vt_status vt_pjrt_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args *args) {
                     args->dst_size, needed);
   int64_t strides[VT_MAX_RANK];
   bool given = false;
-  VT_TRY(host_strides(type, args->host_layout, strides, &given));
+  VT_TRY(vt_host_strides(type, args->host_layout, strides, &given));
   vt_event *event = NULL;
   VT_TRY(vt_buffer_to_host(buffer, args->dst, given ? strides : NULL, &event));
   args->event = vt_event_to_pjrt(event);
@@ -247,20 +246,23 @@ vt_status vt_pjrt_Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args *a
   VT_TRY(
       vt_type_from_pjrt(args->shape_element_type, args->shape_dims, args->shape_num_dims, &type));
   vt_buffer *buffer = NULL;
-  vt_status error = vt_error((vt_code)(args->error_code ? args->error_code : VT_UNKNOWN), "%.*s",
-                             (int)args->error_message_size, args->error_message);
+  vt_status error =
+      vt_error_from_pjrt(args->error_code, args->error_message, args->error_message_size);
   VT_TRY(vt_buffer_poisoned(args->memory->memory, type, error, &buffer));
   args->buffer = vt_buffer_to_pjrt(buffer);
   return VT_OK;
 }
 
+vt_status vt_raw_range(int64_t bytes, int64_t offset, int64_t size) {
+  if (offset >= 0 && size >= 0 && offset <= bytes && size <= bytes - offset) return VT_OK;
+  return vt_error(VT_INVALID_ARGUMENT, "%lld bytes from %lld on asked for; the array has %lld",
+                  (long long)size, (long long)offset, (long long)bytes);
+}
+
 vt_status vt_pjrt_Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args *args) {
   vt_buffer *buffer = vt_buffer_of_pjrt(args->buffer);
   int64_t bytes = vt_type_bytes(vt_buffer_type(buffer));
-  if (args->offset < 0 || args->transfer_size < 0 || args->offset > bytes ||
-      args->transfer_size > bytes - args->offset)
-    return vt_error(VT_INVALID_ARGUMENT, "%lld bytes from %lld on asked for; the array has %lld",
-                    (long long)args->transfer_size, (long long)args->offset, (long long)bytes);
+  VT_TRY(vt_raw_range(bytes, args->offset, args->transfer_size));
   void *data = NULL;
   VT_TRY(vt_buffer_pointer(buffer, &data));
   if (args->transfer_size)

@@ -104,7 +104,11 @@ static vt_status compile_bytes(const vt_slice *slice, vt_bytes code, vt_bytes op
     vt_executable_options options = {.partitions = partitions,
                                      .device_ids = read.device_count ? read.device_ids : NULL,
                                      .bytes = option_bytes};
+    vt_trace_span compile = {.line = VT_TRACE_COMPILES, .device = -1, .start_ns = vt_trace_now()};
     st = vt_executable_compile(slice, code, &options, &executable);
+    compile.name = st ? "(refused)" : vt_executable_get(executable)->name;
+    compile.end_ns = vt_trace_now();
+    vt_trace_add(&compile);
   }
   vt_arena_free(&scratch);
   if (st) return st;

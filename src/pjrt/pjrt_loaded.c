@@ -169,6 +169,7 @@ vt_status vt_pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *a
   }
   free(keep);
   if (st) return st;
+  vt_running_add(loaded, args->execute_device, args->options ? args->options->launch_id : 0, done);
   for (size_t d = 0; args->device_complete_events && d < args->num_devices; d++)
     args->device_complete_events[d] = vt_event_to_pjrt(vt_event_retain(done));
   vt_event_release(done);

@@ -9,6 +9,7 @@
 
 #include "base/map.h"
 #include "pjrt/objects.h"
+#include "pjrt/proto.h"
 
 void vt_topology_free(PJRT_TopologyDescription *topology) {
   if (!topology) return;
@@ -139,5 +140,66 @@ vt_status vt_pjrt_TopologyDescription_Fingerprint(PJRT_TopologyDescription_Finge
   uint64_t hash = vt_hash_bytes(slice->chip->kind, strlen(slice->chip->kind), 1);
   for (int i = 0; i < 3; i++) hash = vt_hash_u64((uint64_t)slice->dims[i], hash);
   args->fingerprint = vt_hash_u64((uint64_t)slice->slices, hash);
+  return VT_OK;
+}
+
+vt_status vt_pjrt_TopologyDescription_GetMemorySpaceKindIds(
+    PJRT_TopologyDescription_GetMemorySpaceKindIds_Args *args) {
+  static const int kinds[VT_MEMORY_KINDS] = {VT_MEMORY_DEVICE, VT_MEMORY_PINNED_HOST,
+                                             VT_MEMORY_UNPINNED_HOST};
+  args->memory_space_kind_ids = kinds;
+  args->num_memory_space_kind_ids = VT_MEMORY_KINDS;
+  return VT_OK;
+}
+
+// xla.PrimitiveType of an element type: the same names as PJRT_Buffer_Type in another order.
+static uint64_t primitive_type(vt_dtype dtype) {
+  static const uint8_t numbers[VT_DTYPE_LIMIT] = {
+      [VT_PRED] = 1,        [VT_S8] = 2,          [VT_S16] = 3,
+      [VT_S32] = 4,         [VT_S64] = 5,         [VT_U8] = 6,
+      [VT_U16] = 7,         [VT_U32] = 8,         [VT_U64] = 9,
+      [VT_F16] = 10,        [VT_F32] = 11,        [VT_F64] = 12,
+      [VT_C64] = 15,        [VT_BF16] = 16,       [VT_TOKEN] = 17,
+      [VT_C128] = 18,       [VT_F8E5M2] = 19,     [VT_F8E4M3FN] = 20,
+      [VT_S4] = 21,         [VT_U4] = 22,         [VT_F8E4M3B11FNUZ] = 23,
+      [VT_F8E5M2FNUZ] = 24, [VT_F8E4M3FNUZ] = 25, [VT_S2] = 26,
+      [VT_U2] = 27,         [VT_F8E4M3] = 28,     [VT_F8E3M4] = 29,
+      [VT_F4E2M1FN] = 32,   [VT_F8E8M0FNU] = 33};
+  return numbers[dtype];
+}
+
+static void free_shape(const char *shape) {
+  free((void *)(uintptr_t)shape);
+}
+
+// An xla.ShapeProto: {2: element type, 3: dimensions, 5: layout, 6: which are dynamic}; its layout
+// is {1: minor to major, 8: memory space}, where 5 is the host's.
+vt_status vt_pjrt_TopologyDescription_MakeCanonicalShapeForMemorySpace(
+    PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args *args) {
+  enum { HOST_SPACE = 5 };
+  vt_type type;
+  char room[VT_LAYOUT_TEXT];
+  const char *asked = NULL;
+  int kind = args->memory_space_kind_id;
+  if (kind < 0 || kind >= VT_MEMORY_KINDS)
+    return vt_error(VT_INVALID_ARGUMENT, "memory space of kind %d; there are %d", kind,
+                    VT_MEMORY_KINDS);
+  VT_TRY(vt_type_from_pjrt(args->element_type, args->dims, args->num_dims, &type));
+  VT_TRY(vt_layout_from_pjrt(args->layout, type.rank, room, &asked));
+  int32_t order[VT_MAX_RANK];
+  vt_layout_default(args->topology->slice.chip, (vt_memory_kind)kind, type, order);
+  vt_text shape = {0}, layout = {0};
+  for (int32_t i = 0; i < type.rank; i++)
+    vt_proto_put_uint(&layout, 1,
+                      (uint64_t)(asked ? args->layout->tiled.minor_to_major[i] : order[i]));
+  if (kind != VT_MEMORY_DEVICE) vt_proto_put_uint(&layout, 8, HOST_SPACE);
+  vt_proto_put_uint(&shape, 2, primitive_type(type.dtype));
+  for (int32_t i = 0; i < type.rank; i++) vt_proto_put_uint(&shape, 3, (uint64_t)type.dims[i]);
+  vt_proto_put_bytes(&shape, 5, layout.data, layout.size);
+  for (int32_t i = 0; i < type.rank; i++) vt_proto_put_uint(&shape, 6, 0);
+  vt_text_free(&layout);
+  args->serialized_shape = shape.data;
+  args->serialized_shape_size = shape.size;
+  args->serialized_shape_deleter = free_shape;
   return VT_OK;
 }

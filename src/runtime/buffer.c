@@ -73,16 +73,21 @@ static vt_status deleted_error(const vt_buffer *buffer) {
   return st;
 }
 
-// Accounts for and links a new buffer over all of `storage`; takes the storage reference.
-static vt_status buffer_enter(vt_memory *memory, vt_storage *storage, vt_buffer **out_buffer) {
+// A buffer keeps the text of a layout only when it is not the default.
+static char *kept_layout(const vt_memory *memory, vt_type type, const char *layout) {
+  const vt_chip *chip = memory->device->client->slice.chip;
+  return layout && !vt_layout_is_default(chip, memory->kind, type, layout) ? strdup(layout) : NULL;
+}
+
+vt_status vt_buffer_enter(vt_memory *memory, vt_storage *storage, const char *layout,
+                          vt_buffer **out_buffer) {
   vt_client *client = memory->device->client;
-  int64_t bytes = memory->kind == VT_MEMORY_DEVICE
-                      ? vt_chip_padded_bytes(client->slice.chip, storage->type)
-                      : 0;
+  int64_t bytes = vt_layout_bytes(client->slice.chip, memory->kind, storage->type, layout);
   vt_client_lock(client);
   vt_status st = vt_hbm_take(client, memory->device, bytes);
   if (!st) {
     *out_buffer = vt_buffer_create(memory, storage, storage->type, 0, NULL, bytes);
+    (*out_buffer)->layout = kept_layout(memory, storage->type, layout);
     vt_buffer_link(*out_buffer);
   }
   vt_client_unlock(client);
@@ -135,15 +140,13 @@ vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data,
     vt_copy_strided(type.rank, type.dims, element, storage->data, strides, data, host_strides);
   }
   extend_narrow(type, storage->data);
-  VT_TRY(buffer_enter(memory, storage, out_buffer));
-  if (layout) (*out_buffer)->layout = strdup(layout);
-  return VT_OK;
+  return vt_buffer_enter(memory, storage, layout, out_buffer);
 }
 
 vt_status vt_buffer_zeros(vt_memory *memory, vt_type type, vt_buffer **out_buffer) {
   vt_storage *storage = NULL;
   VT_TRY(buffer_make(memory, type, true, &storage));
-  return buffer_enter(memory, storage, out_buffer);
+  return vt_buffer_enter(memory, storage, NULL, out_buffer);
 }
 
 vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error,
@@ -155,7 +158,7 @@ vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error,
   vt_storage *storage = st ? NULL : vt_storage_create(type, 1, ready);
   vt_event_release(ready);
   if (st) return st;
-  return storage ? buffer_enter(memory, storage, out_buffer) : vt_error_no_memory();
+  return storage ? vt_buffer_enter(memory, storage, NULL, out_buffer) : vt_error_no_memory();
 }
 
 void vt_buffer_delete(vt_buffer *buffer) {
@@ -188,7 +191,8 @@ vt_memory *vt_buffer_memory(const vt_buffer *buffer) {
   return buffer->memory;
 }
 int64_t vt_buffer_hbm_bytes(const vt_buffer *buffer) {
-  return vt_chip_padded_bytes(buffer->client->slice.chip, vt_buffer_type(buffer));
+  return vt_layout_bytes(buffer->client->slice.chip, VT_MEMORY_DEVICE, vt_buffer_type(buffer),
+                         buffer->layout);
 }
 
 const char *vt_buffer_layout(const vt_buffer *buffer) {
@@ -287,17 +291,16 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
   vt_client *client = memory->device->client;
   VT_TRY(vt_client_check(client));
   vt_type type = vt_buffer_type(buffer);
-  int64_t bytes =
-      memory->kind == VT_MEMORY_DEVICE ? vt_chip_padded_bytes(client->slice.chip, type) : 0;
+  // Unpinned host memory is plain memory of the process: row-major only.
+  const char *layout = memory->kind == VT_MEMORY_UNPINNED_HOST ? NULL : buffer->layout;
+  int64_t bytes = vt_layout_bytes(client->slice.chip, memory->kind, type, layout);
   vt_client_lock(client);
   vt_status st =
       buffer->storage ? vt_hbm_take(client, memory->device, bytes) : deleted_error(buffer);
   if (!st) {
     *out_buffer =
         vt_buffer_create(memory, buffer->storage, type, buffer->version, buffer->offset, bytes);
-    // Unpinned host memory is plain memory of the process: row-major only.
-    if (buffer->layout && memory->kind != VT_MEMORY_UNPINNED_HOST)
-      (*out_buffer)->layout = strdup(buffer->layout);
+    (*out_buffer)->layout = kept_layout(memory, type, layout);
     vt_buffer_link(*out_buffer);
   }
   vt_client_unlock(client);

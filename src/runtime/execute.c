@@ -21,6 +21,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct piece {
   vt_storage *from;
@@ -42,6 +43,8 @@ typedef struct run_job {
   vt_job base;
   vt_executable *executable;
   vt_event *done;
+  vt_client *client; // retained while the run waits for what the client has yet to do
+  int32_t device;    // the only one of this run, -1 = as assigned
   vt_transfer_calls transfer;
   bool has_transfer;
   vt_status refused; // set when it could not be queued
@@ -135,21 +138,38 @@ static void job_free(run_job *job) {
   free(job);
 }
 
+static _Atomic(vt_run_observer) run_observer;
+
+void vt_run_observe(vt_run_observer observer) {
+  atomic_store(&run_observer, observer);
+}
+
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static vt_status job_program(run_job *job) {
+  vt_run run = {.params = job->param_data,
+                .results = job->result_data,
+                .versions = job->versions,
+                .transfer = job->has_transfer ? &job->transfer.calls : NULL};
+  vt_run_observer observer = atomic_load_explicit(&run_observer, memory_order_acquire);
+  int64_t start = observer ? now_ns() : 0;
+  uint64_t begun = vt_activity_begin();
+  vt_status st = vt_program_run(job->executable->program, &run);
+  vt_activity_end(begun, job->executable->info.roofline.seconds);
+  if (observer) observer(&job->executable->info, job->device, start, now_ns());
+  return st ? vt_status_wrap(st, "%s", job->executable->info.name) : VT_OK;
+}
+
 static void job_run(vt_job *base) {
   run_job *job = (run_job *)base;
   vt_status st = job->refused;
   if (!st) st = job_params(job);
   if (!st) st = job_results(job);
-  if (!st && !job->executable->zeros) {
-    vt_run run = {.params = job->param_data,
-                  .results = job->result_data,
-                  .versions = job->versions,
-                  .transfer = job->has_transfer ? &job->transfer.calls : NULL};
-    uint64_t begun = vt_activity_begin();
-    st = vt_program_run(job->executable->program, &run);
-    vt_activity_end(begun, job->executable->info.roofline.seconds);
-    if (st) st = vt_status_wrap(st, "%s", job->executable->info.name);
-  }
+  if (!st && !job->executable->zeros) st = job_program(job);
   // Memory that only this run held goes before anybody is told: the next run finds it in the pool.
   for (uint32_t p = 0; p < job->param_count; p++) {
     if (job->arguments[p].piece_count) continue;
@@ -396,6 +416,71 @@ static void make_results(const call *c, run_job *job) {
   }
 }
 
+// Runs that wait for the client
+// -------------------------------------------------------------------------------------
+//
+// An argument may become ready by what the client does next, such as filling a buffer: the executor
+// must not wait for that, other runs may be needed first. The run is queued when nothing of that
+// kind is missing; its own results count as such until then.
+
+static vt_event *missing(const vt_storage *storage) {
+  bool pending = storage->outside && !vt_event_is_complete(storage->ready);
+  return pending ? storage->ready : NULL;
+}
+
+static vt_event *job_waits_for(const run_job *job) {
+  for (uint32_t p = 0; p < job->param_count; p++) {
+    const argument *arg = &job->arguments[p];
+    vt_event *event = arg->piece_count ? NULL : missing(arg->storage);
+    for (uint32_t i = 0; !event && i < arg->piece_count; i++) event = missing(arg->pieces[i]->from);
+    if (event) return event;
+  }
+  return NULL;
+}
+
+static void job_submit(run_job *job, vt_client *client, bool may_inline) {
+  vt_status st = atomic_load(&client->closed)
+                     ? vt_error(VT_CANCELLED, "%s: the client was closed before its arguments came",
+                                job->executable->info.name)
+                     : vt_executor_submit(&client->executor, &job->base, may_inline);
+  if (!st) return;
+  job->refused = st;
+  job_run(&job->base);
+}
+
+static void job_continue(vt_status error, void *user) {
+  run_job *job = user;
+  vt_client *client = job->client;
+  vt_status_free(error); // the run finds it again where it waits for its arguments
+  vt_event *event = job_waits_for(job);
+  if (event) {
+    vt_event_on_complete(event, job_continue, job);
+    return;
+  }
+  job_submit(job, client, false);
+  vt_client_release(client);
+}
+
+// With the client's lock held: buffers of others may show the gathered arguments already.
+static vt_event *job_mark(run_job *job) {
+  vt_event *event = job_waits_for(job);
+  if (!event) return NULL;
+  for (uint32_t r = 0; r < job->result_count; r++) job->results[r]->outside = true;
+  for (uint32_t p = 0; p < job->param_count; p++)
+    if (job->arguments[p].piece_count) job->arguments[p].storage->outside = true;
+  return event;
+}
+
+static void job_start(run_job *job, vt_client *client, vt_event *waits_for) {
+  if (!waits_for) {
+    job_submit(job, client, job->executable->tiny);
+    return;
+  }
+  vt_client_retain(client);
+  job->client = client;
+  vt_event_on_complete(waits_for, job_continue, job);
+}
+
 vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
                                 const vt_execution *execution, vt_event **out_done) {
   call c = {.client = client,
@@ -415,19 +500,17 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
   run_job *job = job_create(executable);
   take_arguments(&c, job, &unused);
   make_results(&c, job);
+  job->device = execution->device ? execution->device->id : -1;
   if (execution->transfer) {
     job->transfer = *execution->transfer;
     job->has_transfer = true;
   }
   *out_done = vt_event_retain(job->done);
+  vt_event *waits_for = job_mark(job);
   vt_client_unlock(client);
   for (size_t i = 0; i < unused.size; i++) vt_storage_release(unused.data[i]);
   vt_array_free(&unused);
-  st = vt_executor_submit(&client->executor, &job->base, executable->tiny);
-  if (st) {
-    job->refused = st;
-    job_run(&job->base);
-  }
+  job_start(job, client, waits_for);
   return VT_OK;
 refuse:
   if (execution->transfer && execution->transfer->destroy)

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "chip/chip.h"
 #include "host/host.h"
 #include "ir/type.h"
@@ -88,7 +89,7 @@ void vt_client_drain(vt_client *client);       // waits until everything queued 
 // A dense or strided array in host memory. Strides are bytes and may be negative; NULL = row-major.
 // errors RESOURCE_EXHAUSTED: the device's HBM is full, with its largest buffers; INVALID_ARGUMENT
 // The data is copied before the return: the caller may change it afterwards. `layout` is what the
-// buffer says of itself, "{0,1}"; NULL = row-major. It never changes how the data lies here.
+// buffer says of itself, "{0,1}"; NULL = the default. It never changes how the data lies here.
 vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data,
                               const int64_t *byte_strides, const char *layout,
                               vt_buffer **out_buffer) VT_CHECKED;
@@ -101,9 +102,11 @@ void vt_buffer_delete(vt_buffer *buffer);  // the data goes, the object stays
 bool vt_buffer_is_deleted(const vt_buffer *buffer);
 vt_type vt_buffer_type(const vt_buffer *buffer);
 vt_memory *vt_buffer_memory(const vt_buffer *buffer);
-int64_t vt_buffer_hbm_bytes(const vt_buffer *buffer); // padded
-const char *
-vt_buffer_layout(const vt_buffer *buffer); // "{0,1}" when a program asked for it, NULL = row-major
+int64_t vt_buffer_hbm_bytes(const vt_buffer *buffer);  // padded
+const char *vt_buffer_layout(const vt_buffer *buffer); // "{0,1}" when asked for, NULL = the default
+// The dimensions of an array minor to major when nobody asks for an order (layout.c).
+void vt_layout_default(const vt_chip *chip, vt_memory_kind kind, vt_type type, int32_t *out_order);
+void vt_layout_put(const int32_t *order, int32_t rank, vt_text *text); // "{0,1}"
 // Retained. Completes with the error of a poisoned buffer. Deleted: an event with INVALID_ARGUMENT.
 vt_event *vt_buffer_ready(vt_buffer *buffer);
 // Copies into `dst` with the given strides (NULL = row-major) once the buffer is ready. The event
@@ -118,6 +121,23 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory,
 vt_status vt_buffer_pointer(vt_buffer *buffer, void **out_data) VT_CHECKED;
 vt_status vt_buffer_pin(vt_buffer *buffer) VT_CHECKED;   // one more external reference
 vt_status vt_buffer_unpin(vt_buffer *buffer) VT_CHECKED; // errors FAILED_PRECONDITION: none held
+
+// A buffer whose data comes later. The one who holds the fill writes the data, dense and row-major,
+// and finishes it once; both of finish and destroy end the fill. Programs may take the buffer as an
+// argument before; they start when it is filled.
+typedef struct vt_fill vt_fill;
+vt_status vt_fill_create(vt_memory *memory, vt_type type, const char *layout, vt_fill **out_fill,
+                         vt_buffer **out_buffer) VT_CHECKED;
+// The data of `buffer`, which is deleted, as a new buffer that is ready when the fill is finished.
+vt_status vt_fill_donated(vt_buffer *buffer, vt_fill **out_fill, vt_buffer **out_buffer) VT_CHECKED;
+int64_t vt_fill_bytes(const vt_fill *fill);
+// errors INVALID_ARGUMENT: out of range
+vt_status vt_fill_write(vt_fill *fill, int64_t offset, const void *bytes, int64_t size) VT_CHECKED;
+void vt_fill_finish(vt_fill *fill, vt_status error); // takes the error
+void vt_fill_destroy(vt_fill *fill);                 // gives up; accepts NULL
+// The data of a buffer of as many bytes, when that is ready; finishes. The fill stays the caller's
+// on error.
+vt_status vt_fill_from(vt_fill *fill, vt_buffer *source) VT_CHECKED;
 
 // Executables
 // ------------------------------------------------------------------------------------------------------
@@ -145,7 +165,7 @@ typedef struct vt_io {
   int32_t alias;      // parameter: result that may take its memory, else -1
   bool donated;       // parameter: not to be used again by the caller
   const char *layout; // minor-to-major "{1,0}"
-  bool custom_layout; // not row-major: the program asked for it
+  bool custom_layout; // not the default
 } vt_io;
 
 typedef struct vt_executable_info {
@@ -193,6 +213,12 @@ typedef struct vt_execution {
 // RESOURCE_EXHAUSTED
 vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
                                 const vt_execution *execution, vt_event **out_done) VT_CHECKED;
+
+// Told of each run when it is over, on the thread that ran it; NULL = nobody. Times are of
+// CLOCK_REALTIME. `device` >= 0: the run was on that device alone, else on those of `info`.
+typedef void (*vt_run_observer)(const vt_executable_info *info, int32_t device, int64_t start_ns,
+                                int64_t end_ns);
+void vt_run_observe(vt_run_observer observer);
 
 // Copies `dims` elements between two strided arrays. Strides in bytes.
 void vt_copy_strided(int32_t rank, const int64_t *dims, size_t element_bytes, void *dst,

@@ -19,6 +19,7 @@ typedef struct vt_storage {
   atomic_bool out; // its address was given out, so that others may have written to it
   vt_event *ready; // complete with an error = poisoned
   void *data;      // NULL until made
+  bool outside;    // becomes ready by what the client does, not by a run that is queued
   int64_t versions;
   vt_type type; // of one version; dims follow the structure
   int64_t dims[];
@@ -45,7 +46,7 @@ struct vt_buffer {
   int32_t rank;
   int64_t version;        // changes with the storage
   int64_t *dims, *offset; // behind the structure
-  char *layout;           // NULL = row-major; owned
+  char *layout;           // NULL = the default; owned
 };
 
 typedef struct vt_account {
@@ -76,6 +77,7 @@ struct vt_client {
   vt_device *devices;
   vt_account *accounts; // [device_count]; guarded by lock
   uint64_t stamp;       // number of executions; guarded by lock
+  atomic_bool closed;   // no more runs
   pthread_mutex_t lock;
   vt_executor executor;
 };
@@ -115,6 +117,9 @@ int64_t vt_storage_at(const vt_storage *storage, int64_t version, const int64_t 
 vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t version,
                             const int64_t *offset, int64_t hbm_bytes);
 void vt_buffer_link(vt_buffer *buffer);
+// Accounts for and links a new buffer over all of `storage`; takes the storage reference.
+vt_status vt_buffer_enter(vt_memory *memory, vt_storage *storage, const char *layout,
+                          vt_buffer **out_buffer) VT_CHECKED;
 // Marks deleted with the client's lock held; returns the storage reference the buffer held, for the
 // caller to keep or release after unlocking.
 vt_storage *vt_buffer_detach(vt_buffer *buffer);
@@ -130,6 +135,13 @@ struct vt_executable {
   bool transfers; // talks to host callbacks
   bool zeros;     // every result is zero everywhere: nothing to run
 };
+
+// Reads "{0,1}" or "{0,1:T(8,128)}" as a permutation of the dimensions, minor to major.
+bool vt_layout_read(const char *text, int32_t rank, int32_t *out_order);
+bool vt_layout_is_default(const vt_chip *chip, vt_memory_kind kind, vt_type type,
+                          const char *layout);
+// What an array counts in HBM; NULL layout = the default; 0 in other memories.
+int64_t vt_layout_bytes(const vt_chip *chip, vt_memory_kind kind, vt_type type, const char *layout);
 
 // Fills shard, offsets, replicated and sharding of a program over several devices.
 vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt_io *params,

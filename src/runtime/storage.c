@@ -15,6 +15,7 @@ vt_storage *vt_storage_create(vt_type type, int64_t versions, vt_event *ready) {
   storage->ready = vt_event_retain(ready);
   storage->data = NULL;
   storage->versions = versions;
+  storage->outside = false;
   if (type.rank) memcpy(storage->dims, type.dims, sizeof(int64_t) * (size_t)type.rank);
   storage->type = (vt_type){type.dtype, type.rank, storage->dims};
   return storage;

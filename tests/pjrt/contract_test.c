@@ -55,7 +55,6 @@ static void test_small_structs(void **state) {
   (void)state;
   char zeros[512];
 #define SMALL_VOID(name)
-#define SMALL_NONE(name)
 #define SMALL_HAVE(name)                                                                           \
   if (plugin_has(P, SLOT_##name) && SLOT_##name != SLOT_Error_GetCode &&                           \
       SLOT_##name != SLOT_Error_ForEachPayload) {                                                  \

@@ -34,14 +34,6 @@ static void test_table(void **state) {
   assert_int_equal(p.api->version.major, 0);
   assert_true(p.api->version.minor >= 29);
   for (int i = 0; i < PJRT_SLOTS; i++) assert_non_null(p.api->slots[i]);
-  // What is not done says so by name, and touches nothing.
-  char zeros[256] = {0};
-#define CHECK_VOID(name)
-#define CHECK_HAVE(name)
-#define CHECK_NONE(name)                          plugin_fails(&p, SLOT_##name, zeros, 12, "PJRT_" #name);
-#define SLOT(state, slot, name, bytes, last, ...) CHECK_##state(name)
-#include "pjrt/pjrt_slots.def"
-#undef SLOT
 }
 
 static void test_extensions(void **state) {
@@ -51,8 +43,9 @@ static void test_extensions(void **state) {
     if (e->type == PJRT_EXTENSION_LAYOUTS) seen |= 1;
     if (e->type == PJRT_EXTENSION_SHARDINGS) seen |= 2;
     if (e->type == PJRT_EXTENSION_MEMORY_DESCRIPTIONS) seen |= 4;
+    if (e->type == PJRT_EXTENSION_PROFILER) seen |= 8;
   }
-  assert_int_equal(seen, 7);
+  assert_int_equal(seen, 15);
   PJRT_Layouts_Extension *layouts = (PJRT_Layouts_Extension *)(void *)p.api->extension_start;
   PJRT_Layouts_Client_GetDefaultLayout_Args a = {.client = client, .type = 11, .num_dims = 3};
   int64_t dims[3] = {1, 2, 3};
@@ -215,11 +208,12 @@ static void test_bad_buffers(void **state) {
   a.num_byte_strides = 0;
   a.device = NULL;
   plugin_fails(&p, SLOT_Client_BufferFromHostBuffer, &a, 3, NULL);
-  int64_t large[2] = {1 << 25, 1};
+  // 41 MiB on the host; no order of these dimensions fills a tile with more than nine elements.
+  int64_t large[16] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3};
   ARGS(Client_CreateUninitializedBuffer, u);
   u.client = client;
   u.shape_dims = large;
-  u.shape_num_dims = 2;
+  u.shape_num_dims = 16;
   u.shape_element_type = 2;
   u.device = plugin_device(&p, client, 0);
   PJRT_Buffer *held[4];

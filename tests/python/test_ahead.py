@@ -72,10 +72,51 @@ def test_pinned_host_memory():
     np.testing.assert_array_equal(np.asarray(back), np.arange(1024.0))
 
 
-def test_profiler_starts_and_stops(tmp_path):
-    jax.profiler.start_trace(str(tmp_path))
-    jax.jit(lambda x: x + 1)(jnp.ones(3)).block_until_ready()
-    jax.profiler.stop_trace()
+def test_memory_kinds_of_results():
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = NamedSharding(mesh, P("x"))
+    x = jax.device_put(np.arange(32.0, dtype=np.float32).reshape(8, 4), rows)
+
+    @jax.jit
+    def offload(a):
+        a = a * 2
+        return jax.device_put(a, jax.memory.Space.Host), a
+
+    host, device = offload(x)
+    assert host.sharding == rows.with_memory_kind("pinned_host")  # placed there, divided as before
+    assert device.sharding == rows
+    again = jax.jit(lambda a: jax.device_put(a, jax.memory.Space.Device) + 1, out_shardings=rows)(host)
+    assert again.sharding == rows
+    np.testing.assert_array_equal(np.asarray(again), np.arange(32.0).reshape(8, 4) * 2 + 1)
+    compiled = offload.lower(x).compile()
+    stats = compiled.memory_analysis()
+    assert stats.host_output_size_in_bytes == 4 * 4  # of each device
+    assert compiled.runtime_executable().get_output_memory_kinds()[0] == ["pinned_host", "device"]
+
+
+def test_trace_shows_programs_on_their_devices(tmp_path):
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    x = jax.device_put(np.ones((64, 64), np.float32), NamedSharding(mesh, P("x")))
+
+    def traced_step(a):
+        return jnp.tanh(a) + 1
+
+    step = jax.jit(traced_step)
+    with jax.profiler.trace(str(tmp_path)):
+        for _ in range(3):
+            x = step(x)
+        x.block_until_ready()
+    step(x).block_until_ready()
+    (file,) = glob.glob(f"{tmp_path}/plugins/profile/*/*.xplane.pb")
+    data = jax.profiler.ProfileData.from_file(file)
+    events = {
+        plane.name: [event for line in plane.lines for event in line.events if event.name == "jit_traced_step"]
+        for plane in data.planes
+    }
+    for device in mesh.device_ids.flat:
+        assert len(events[f"/device:TPU:{device}"]) == 3
+        assert all(event.duration_ns > 0 for event in events[f"/device:TPU:{device}"])
+    assert len(events["/host:vtpu"]) == 1  # compiled once
 
 
 def test_live_arrays():

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// pjrt_profiler.c - extension Profiler: what ran between start and stop, as an XSpace message.
+//
+// A plane for each device that did something, with a line of the programs that ran there and one of
+// what clients track; a plane of the host with the compilations. Times are those of this machine;
+// what a real chip would need for a program goes along as statistics of its events, as the model of
+// src/chip says. The framework adds the spans of its own host threads.
+//
+// The interface has no version of its own but the size of its table: 80 bytes is the form of
+// PJRT 0.112.
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/array.h"
+#include "base/map.h"
+#include "pjrt/objects.h"
+#include "pjrt/proto.h"
+
+typedef struct span {
+  vt_trace_span base; // name points into the arena of the recording
+  int32_t name;       // number among the recording's names, from 1
+} span;
+
+typedef struct name {
+  const char *text;
+  double flops, bytes, seconds; // of programs
+} name;
+
+struct PLUGIN_Profiler {
+  PLUGIN_Profiler *next; // of those that record
+  bool recording;
+  vt_arena arena;
+  VT_ARRAY(span) spans;
+  VT_ARRAY(name) names;
+  vt_map numbers; // text -> number
+  vt_text message;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static PLUGIN_Profiler *recordings; // guarded by lock
+
+int64_t vt_trace_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int32_t name_number(PLUGIN_Profiler *p, const vt_trace_span *from) {
+  void **at = vt_map_at(&p->numbers, from->name, strlen(from->name));
+  if (!*at) {
+    name entry = {.text = vt_arena_printf(&p->arena, "%s", from->name),
+                  .flops = from->flops,
+                  .bytes = from->bytes,
+                  .seconds = from->seconds};
+    vt_array_push(&p->names, entry);
+    *at = (void *)(uintptr_t)p->names.size;
+  }
+  return (int32_t)(uintptr_t)*at;
+}
+
+void vt_trace_add(const vt_trace_span *added) {
+  pthread_mutex_lock(&lock);
+  for (PLUGIN_Profiler *p = recordings; p; p = p->next) {
+    span s = {.base = *added, .name = name_number(p, added)};
+    vt_array_push(&p->spans, s);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+static void run_over(const vt_executable_info *info, int32_t device, int64_t start_ns,
+                     int64_t end_ns) {
+  vt_trace_span run = {.line = VT_TRACE_PROGRAMS,
+                       .name = info->name,
+                       .start_ns = start_ns,
+                       .end_ns = end_ns,
+                       .flops = info->roofline.flops,
+                       .bytes = info->roofline.bytes,
+                       .seconds = info->roofline.seconds};
+  for (int32_t d = 0; d < info->partitions; d++) {
+    run.device = device >= 0 ? device : info->device_ids[d];
+    vt_trace_add(&run);
+  }
+}
+
+// The message
+// -----------------------------------------------------------------------------------------------
+//
+// XSpace{1: planes}. XPlane{1: id, 2: name, 3: lines, 4: names of events, 5: names of statistics}.
+// XLine{1: id, 2: name, 3: start in ns, 4: events}. XEvent{1: name, 2: offset in ps, 3: duration in
+// ps}. Names are maps: {1: number, 2: {1: number, 2: text, 5: statistics}}. XStat{1: name, 2:
+// double}.
+
+enum { STAT_FLOPS = 1, STAT_BYTES, STAT_SECONDS, STATS = STAT_SECONDS };
+static const char *const stat_names[] = {
+    [STAT_FLOPS] = "flops",
+    [STAT_BYTES] = "bytes_accessed",
+    [STAT_SECONDS] = "modelled_device_seconds",
+};
+static const char *const line_names[] = {
+    [VT_TRACE_PROGRAMS] = "XLA Modules",
+    [VT_TRACE_TRACKED] = "Tracked",
+    [VT_TRACE_COMPILES] = "Compile",
+};
+
+static void put_double(vt_text *text, uint32_t number, double value) {
+  uint64_t bits;
+  uint8_t bytes[8];
+  memcpy(&bits, &value, sizeof bits);
+  for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(bits >> (8 * i));
+  vt_proto_put_varint(text, (uint64_t)number << 3 | 1);
+  vt_text_put_n(text, bytes, sizeof bytes);
+}
+
+// Appends `part` as field `number` of `text`, and empties it.
+static void put_part(vt_text *text, uint32_t number, vt_text *part) {
+  vt_proto_put_bytes(text, number, part->data, part->size);
+  vt_text_free(part);
+}
+
+static void put_stat(vt_text *text, uint32_t number, uint64_t stat, double value) {
+  vt_text part = {0};
+  if (value <= 0) return;
+  vt_proto_put_uint(&part, 1, stat);
+  put_double(&part, 2, value);
+  put_part(text, number, &part);
+}
+
+static void put_event(vt_text *line, const span *s, int64_t origin_ns) {
+  vt_text part = {0};
+  vt_proto_put_uint(&part, 1, (uint64_t)s->name);
+  vt_proto_put_uint(&part, 2, (uint64_t)(s->base.start_ns - origin_ns) * 1000);
+  vt_proto_put_uint(&part, 3, (uint64_t)(s->base.end_ns - s->base.start_ns) * 1000);
+  put_part(line, 4, &part);
+}
+
+static void put_map_entry(vt_text *plane, uint32_t number, uint64_t key, vt_text *value) {
+  vt_text entry = {0};
+  vt_proto_put_uint(&entry, 1, key);
+  put_part(&entry, 2, value);
+  put_part(plane, number, &entry);
+}
+
+static void put_names(vt_text *plane, const PLUGIN_Profiler *p) {
+  for (size_t i = 0; i < p->names.size; i++) {
+    const name *n = &p->names.data[i];
+    vt_text value = {0};
+    vt_proto_put_uint(&value, 1, i + 1);
+    vt_proto_put_bytes(&value, 2, n->text, strlen(n->text));
+    put_stat(&value, 5, STAT_FLOPS, n->flops);
+    put_stat(&value, 5, STAT_BYTES, n->bytes);
+    put_stat(&value, 5, STAT_SECONDS, n->seconds);
+    put_map_entry(plane, 4, i + 1, &value);
+  }
+  for (uint64_t i = 1; i <= STATS; i++) {
+    vt_text value = {0};
+    vt_proto_put_uint(&value, 1, i);
+    vt_proto_put_bytes(&value, 2, stat_names[i], strlen(stat_names[i]));
+    put_map_entry(plane, 5, i, &value);
+  }
+}
+
+// The plane of a device (-1 = the host), when anything happened there.
+static void put_plane(PLUGIN_Profiler *p, int32_t device) {
+  vt_text plane = {0}, label = {0};
+  bool any = false;
+  if (device >= 0)
+    vt_text_printf(&label, "/device:TPU:%d", device);
+  else
+    vt_text_put(&label, "/host:vtpu");
+  vt_proto_put_uint(&plane, 1, (uint64_t)(device + 1));
+  vt_proto_put_bytes(&plane, 2, label.data, label.size);
+  for (int kind = 0; kind < VT_TRACE_LINES; kind++) {
+    vt_text line = {0};
+    int64_t origin_ns = -1;
+    for (size_t i = 0; i < p->spans.size; i++) {
+      const span *s = &p->spans.data[i];
+      if ((int)s->base.line != kind || s->base.device != device) continue;
+      if (origin_ns < 0 || s->base.start_ns < origin_ns) origin_ns = s->base.start_ns;
+    }
+    if (origin_ns < 0) continue;
+    any = true;
+    vt_proto_put_uint(&line, 1, (uint64_t)kind + 1);
+    vt_proto_put_bytes(&line, 2, line_names[kind], strlen(line_names[kind]));
+    vt_proto_put_uint(&line, 3, (uint64_t)origin_ns);
+    for (size_t i = 0; i < p->spans.size; i++) {
+      const span *s = &p->spans.data[i];
+      if ((int)s->base.line == kind && s->base.device == device) put_event(&line, s, origin_ns);
+    }
+    put_part(&plane, 3, &line);
+  }
+  put_names(&plane, p);
+  if (any)
+    put_part(&p->message, 1, &plane);
+  else
+    vt_text_free(&plane);
+  vt_text_free(&label);
+}
+
+static void write_message(PLUGIN_Profiler *p) {
+  int32_t last = -1;
+  for (size_t i = 0; i < p->spans.size; i++)
+    if (p->spans.data[i].base.device > last) last = p->spans.data[i].base.device;
+  p->message.size = 0;
+  for (int32_t device = -1; device <= last; device++) put_plane(p, device);
+}
+
+// The calls
+// -------------------------------------------------------------------------------------------------
+
+static void set_recording(PLUGIN_Profiler *p, bool on) {
+  pthread_mutex_lock(&lock);
+  if (on && !p->recording) {
+    p->next = recordings;
+    recordings = p;
+  }
+  for (PLUGIN_Profiler **at = &recordings; !on && *at; at = &(*at)->next)
+    if (*at == p) {
+      *at = p->next;
+      break;
+    }
+  p->recording = on;
+  vt_run_observe(recordings ? run_over : NULL);
+  pthread_mutex_unlock(&lock);
+}
+
+static PJRT_Error *profiler_create(PLUGIN_Profiler_Create_Args *args) {
+  args->profiler = calloc(1, sizeof *args->profiler);
+  return args->profiler ? NULL : vt_error_no_memory();
+}
+
+static PJRT_Error *profiler_destroy(PLUGIN_Profiler_Args *args) {
+  PLUGIN_Profiler *p = args->profiler;
+  if (!p) return NULL;
+  set_recording(p, false);
+  vt_array_free(&p->spans);
+  vt_array_free(&p->names);
+  vt_map_free(&p->numbers);
+  vt_text_free(&p->message);
+  vt_arena_free(&p->arena);
+  free(p);
+  return NULL;
+}
+
+static PJRT_Error *profiler_start(PLUGIN_Profiler_Args *args) {
+  set_recording(args->profiler, true);
+  return NULL;
+}
+
+static PJRT_Error *profiler_stop(PLUGIN_Profiler_Args *args) {
+  set_recording(args->profiler, false);
+  return NULL;
+}
+
+// Without a buffer the message stays ours; with one the caller has asked for its size before.
+static PJRT_Error *profiler_collect(PLUGIN_Profiler_CollectData_Args *args) {
+  PLUGIN_Profiler *p = args->profiler;
+  if (p->recording)
+    return vt_error(VT_FAILED_PRECONDITION, "stop the profiler before its data is collected");
+  if (!args->buffer || !p->message.size) write_message(p);
+  if (args->buffer)
+    memcpy(args->buffer, p->message.data, p->message.size);
+  else
+    args->buffer = (uint8_t *)p->message.data;
+  args->buffer_size_in_bytes = p->message.size;
+  return NULL;
+}
+
+static void error_destroy(PJRT_Error_Destroy_Args *args) {
+  vt_pjrt_Error_Destroy(args);
+}
+
+static void error_message(PJRT_Error_Message_Args *args) {
+  vt_pjrt_Error_Message(args);
+}
+
+static PJRT_Error *error_code(PJRT_Error_GetCode_Args *args) {
+  return vt_pjrt_Error_GetCode(args);
+}
+
+static PLUGIN_Profiler_Api profiler_api = {.struct_size = sizeof profiler_api,
+                                           .error_destroy = error_destroy,
+                                           .error_message = error_message,
+                                           .error_get_code = error_code,
+                                           .create = profiler_create,
+                                           .destroy = profiler_destroy,
+                                           .start = profiler_start,
+                                           .stop = profiler_stop,
+                                           .collect_data = profiler_collect};
+
+PJRT_Profiler_Extension vt_pjrt_profiler = {
+    .base = {sizeof vt_pjrt_profiler, PJRT_EXTENSION_PROFILER, NULL}, .api = &profiler_api};
