@@ -186,6 +186,9 @@ vt_status vt_host_strides(vt_type type, const PJRT_Buffer_MemoryLayout *layout, 
 vt_status vt_raw_range(int64_t bytes, int64_t offset, int64_t size) VT_CHECKED;
 vt_status vt_error_from_pjrt(int code, const char *message, size_t size) VT_CHECKED;
 
+// Tells the client of this process what its program asks to know. errors INVALID_ARGUMENT, INTERNAL
+vt_status vt_inspect_shardings(const PJRT_Executable *executable) VT_CHECKED;
+
 // Remembers an execution until it is over, for those who poison it. `only` NULL = as assigned.
 void vt_running_add(PJRT_LoadedExecutable *loaded, PJRT_Device *only, int32_t launch_id,
                     vt_event *done);

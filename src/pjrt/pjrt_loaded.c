@@ -52,6 +52,11 @@ vt_status vt_pjrt_Client_Compile(PJRT_Client_Compile_Args *args) {
   vt_bytes options = {(const uint8_t *)args->compile_options, args->compile_options_size};
   VT_TRY(vt_program_compile(vt_client_slice(args->client->client), args->program, options,
                             &executable));
+  vt_status st = vt_inspect_shardings(executable);
+  if (st) {
+    vt_executable_unwrap(executable);
+    return st;
+  }
   return vt_executable_load(args->client, executable, &args->executable);
 }
 

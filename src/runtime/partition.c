@@ -35,6 +35,30 @@ static vt_status io_place(vt_executable *executable, const vt_tiling *tiling, co
   return VT_OK;
 }
 
+static vt_status inspect(vt_executable *executable, const vt_module *module) {
+  static const uint8_t manual[] = {1 << 3, 4}; // {1: type MANUAL}
+  vt_executable_info *info = &executable->info;
+  vt_arena *arena = &executable->arena, scratch = {0};
+  vt_sightings seen = {0};
+  vt_status st = vt_spmd_inspect(module, info->partitions, &scratch, &seen);
+  vt_inspection *list = VT_NEW_ARRAY(arena, vt_inspection, seen.size);
+  for (size_t i = 0; i < seen.size && !st; i++) {
+    const vt_tiling *tiling = &seen.data[i].tiling;
+    vt_string config = vt_attr_string(seen.data[i].op, VT_ATTR_BACKEND_CONFIG);
+    list[i].config =
+        (vt_bytes){(const uint8_t *)vt_arena_copy(arena, config.data, config.size), config.size};
+    list[i].sharding =
+        seen.data[i].manual
+            ? (vt_bytes){manual, sizeof manual}
+            : (vt_bytes){(const uint8_t *)vt_arena_copy(arena, tiling->proto, tiling->proto_size),
+                         tiling->proto_size};
+  }
+  info->inspections = list;
+  info->inspection_count = st ? 0 : seen.size;
+  vt_arena_free(&scratch);
+  return st;
+}
+
 vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt_io *params,
                           vt_io *results) {
   const vt_executable_info *info = &executable->info;
@@ -44,7 +68,7 @@ vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt
     VT_TRY(io_place(executable, &executable->param_tilings[i], "parameter", i, &params[i]));
   for (uint32_t i = 0; i < info->result_count; i++)
     VT_TRY(io_place(executable, &executable->result_tilings[i], "result", i, &results[i]));
-  return VT_OK;
+  return inspect(executable, module);
 }
 
 static void io_versions(vt_executable *executable, const vt_tiling *tiling, vt_io *io) {

@@ -168,6 +168,11 @@ typedef struct vt_io {
   bool custom_layout; // not the default
 } vt_io;
 
+typedef struct vt_inspection {
+  vt_bytes config;   // as the program has it: whom to tell
+  vt_bytes sharding; // OpSharding message
+} vt_inspection;
+
 typedef struct vt_executable_info {
   const char *name;
   int32_t partitions;
@@ -178,8 +183,11 @@ typedef struct vt_executable_info {
   vt_bytes program, options; // as given
   vt_roofline roofline;
   int64_t argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes,
-      code_bytes;                                 // per device, HBM
-  int64_t host_argument_bytes, host_output_bytes; // per device
+      code_bytes;                                                  // per device, HBM
+  int64_t host_argument_bytes, host_output_bytes, host_temp_bytes; // per device
+  // What the program asks to be told about the shardings of its values.
+  const struct vt_inspection *inspections;
+  size_t inspection_count;
 } vt_executable_info;
 
 // errors INVALID_ARGUMENT: malformed program; UNIMPLEMENTED: op and place; RESOURCE_EXHAUSTED: more

@@ -27,3 +27,21 @@ vt_status vt_spmd_plan(const vt_module *module, int32_t device_count, vt_arena *
   return tile_all("result", main->return_count, main->returns, results, device_count, arena,
                   out_results);
 }
+
+vt_status vt_spmd_inspect(const vt_module *module, int32_t device_count, vt_arena *arena,
+                          vt_sightings *out_sightings) {
+  vt_looks looks = {0};
+  vt_spmd_look(module, device_count, arena, &looks);
+  out_sightings->data = VT_NEW_ARRAY(arena, vt_sighting, looks.size);
+  out_sightings->size = looks.size;
+  vt_status st = VT_OK;
+  for (size_t i = 0; i < looks.size && !st; i++) {
+    vt_sighting *seen = &out_sightings->data[i];
+    seen->op = looks.data[i].op;
+    seen->manual = looks.data[i].manual;
+    st = vt_tiling_make(seen->manual ? NULL : looks.data[i].sharding, NULL, 0,
+                        seen->op->operands[0]->type, device_count, arena, &seen->tiling);
+  }
+  vt_array_free(&looks);
+  return st;
+}

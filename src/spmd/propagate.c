@@ -16,7 +16,8 @@ enum { MAX_DEPTH = 200, MAX_STEPS = 1 << 22 };
 typedef struct walker {
   vt_graph graph;
   vt_map groups; // sharding_group id -> node + 1
-  int depth, steps;
+  int depth, steps, manual;
+  vt_looks *looks; // NULL = nobody asks
 } walker;
 
 static void walk_func(walker *w, const vt_func *func, const uint32_t *params, uint32_t *returns);
@@ -101,7 +102,9 @@ static void walk_manual(walker *w, const vt_op *op, uint32_t *operands, const ui
     tie_manual(w, edge, local, ignored);
     operands[i] = local;
   }
+  w->manual++;
   walk_func(w, body, operands, returns);
+  w->manual--;
   for (uint32_t i = 0; i < op->result_count; i++) {
     vt_graph_seed(&w->graph, results[i], op_sharding(op, VT_ATTR_OUT_SHARDINGS, i));
     tie_manual(w, results[i], returns[i], ignored);
@@ -115,6 +118,13 @@ static void walk_group(walker *w, const vt_op *op, uint32_t node) {
     tie_two(w, (uint32_t)((uintptr_t)*first - 1), node);
   else
     *first = (void *)((uintptr_t)node + 1);
+}
+
+static bool looks_at(const vt_op *op) {
+  static const char target[] = "InspectSharding";
+  vt_string name = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME);
+  return op->code == VT_OP_CUSTOM_CALL && vt_op_own_operands(op) == 1 &&
+         name.size == sizeof target - 1 && !memcmp(name.data, target, name.size);
 }
 
 static void walk_op(walker *w, const vt_op *op, uint32_t *nodes, uint32_t *results) {
@@ -153,6 +163,10 @@ static void walk_op(walker *w, const vt_op *op, uint32_t *nodes, uint32_t *resul
     memcpy(both, nodes, own * sizeof *both);
     memcpy(both + own, results, op->result_count * sizeof *both);
     vt_graph_add_op(&w->graph, op, both);
+    if (w->looks && looks_at(op)) {
+      vt_look look = {.op = op, .node = both[0], .manual = w->manual > 0};
+      vt_array_push(w->looks, look);
+    }
   }
   }
 }
@@ -238,6 +252,33 @@ static void propagate_main(walker *w, const vt_func *main, vt_arena *arena,
   for (uint32_t i = 0; i < main->return_count; i++)
     if (!is_closed(results[i]) && (!results[i] || results[i]->mesh == w->graph.mesh))
       results[i] = vt_graph_sharding(&w->graph, outputs[i], arena);
+}
+
+static bool anything_looks(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    if (looks_at(op)) return true;
+    for (uint32_t i = 0; i < op->region_count; i++)
+      if (anything_looks(op->regions[i])) return true;
+  }
+  return false;
+}
+
+void vt_spmd_look(const vt_module *module, int32_t device_count, vt_arena *arena,
+                  vt_looks *out_looks) {
+  bool any = false;
+  for (uint32_t i = 0; i < module->func_count; i++) any = any || anything_looks(module->funcs[i]);
+  if (!any) return;
+  vt_arena scratch = {0};
+  walker w = {.graph = {.arena = &scratch, .mesh = find_mesh(module, device_count)},
+              .looks = out_looks};
+  const vt_sharding **results =
+      VT_NEW_ARRAY(&scratch, const vt_sharding *, module->main->return_count);
+  bool cut = w.graph.mesh && cut_mesh(&w.graph);
+  propagate_main(&w, module->main, arena, results);
+  for (size_t i = 0; cut && !w.graph.too_large && i < out_looks->size; i++)
+    out_looks->data[i].sharding = vt_graph_sharding(&w.graph, out_looks->data[i].node, arena);
+  vt_map_free(&w.groups);
+  vt_arena_free(&scratch);
 }
 
 void vt_spmd_propagate(const vt_module *module, int32_t device_count, vt_arena *arena,

@@ -42,6 +42,21 @@ vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_ax
                          uint32_t manual_count, vt_type global, int32_t device_count,
                          vt_arena *arena, vt_tiling *out_tiling) VT_CHECKED;
 
+// What a program's custom call @InspectSharding looks at. A function that is called twice is seen
+// twice.
+typedef struct vt_sighting {
+  const vt_op *op;
+  vt_tiling tiling;
+  bool manual; // within a manual computation: each device has an array of its own
+} vt_sighting;
+typedef struct vt_sightings {
+  vt_sighting *data;
+  size_t size;
+} vt_sightings;
+// In `arena`, in the order of the program.
+vt_status vt_spmd_inspect(const vt_module *module, int32_t device_count, vt_arena *arena,
+                          vt_sightings *out_sightings) VT_CHECKED;
+
 // Tilings of the parameters and results of main (arrays of param_count and return_count in
 // `arena`). Where the program leaves a result open, the choice is propagated from parameters and
 // constraints. Tokens count as replicated. The module must not have been through passes that inline

@@ -169,3 +169,28 @@ def test_collectives_in_shard_map(name):
         "axis_index": (rows + np.arange(8)[:, None]).reshape(-1),
     }[name]  # fmt: skip
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.usefixtures("tpu_only")
+def test_inspect_sharding_tells_what_propagation_comes_to():
+    devices = mesh(4, 2)
+    seen = []
+
+    def inner(a):
+        jax.debug.inspect_array_sharding(a, callback=lambda s: seen.append(("manual", s)))
+        return a * 2
+
+    @jax.jit
+    def program(a):
+        b = jnp.tanh(a).T
+        jax.debug.inspect_array_sharding(b, callback=lambda s: seen.append(("b", s)))
+        return jax.shard_map(inner, mesh=devices, in_specs=P("data", "model"), out_specs=P("data", "model"))(a), b
+
+    a = jax.device_put(np.ones((16, 8), np.float32), NamedSharding(devices, P("data", "model")))
+    program(a)
+    assert [name for name, _ in seen] == ["b", "manual"] or [name for name, _ in seen] == ["manual", "b"]
+    shardings = dict(seen)
+    assert shardings["b"].is_equivalent_to(NamedSharding(devices, P("model", "data")), 2)
+    count = len(seen)
+    program(a)
+    assert len(seen) == count  # told when it is compiled
