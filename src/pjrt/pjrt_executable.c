@@ -288,7 +288,7 @@ vt_pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats
   args->host_argument_size_in_bytes = info->host_argument_bytes;
   args->host_output_size_in_bytes = info->host_output_bytes;
   args->host_alias_size_in_bytes = 0;
-  args->host_temp_size_in_bytes = 0;
+  args->host_temp_size_in_bytes = info->host_temp_bytes;
   args->peak_memory_in_bytes = info->peak_bytes;
   args->total_size_in_bytes = info->peak_bytes;
   args->total_allocation_bytes = info->peak_bytes;

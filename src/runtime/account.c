@@ -6,9 +6,10 @@
 // memory. Temporaries are the largest sum of values alive at one op of main, plus what the loop or
 // branch at that op holds inside. A value takes nothing when it fuses into its only user
 // (elementwise results, broadcasts, reshapes, constants), and an elementwise result takes the place
-// of an operand that ends there. Over several devices a value counts with the share of its most
-// divided operand: never more than the partitioned program needs, so that no program is refused
-// that would fit. The real compiler's schedule may need more or less.
+// of an operand that ends there. What a program places in host memory counts there: a value lies
+// where its operands lie unless it is placed elsewhere. Over several devices a value counts with
+// the share of its most divided operand: never more than the partitioned program needs, so that no
+// program is refused that would fit. The real compiler's schedule may need more or less.
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -62,26 +63,76 @@ static double op_share(const vt_op *op, const double *shares) {
   return share;
 }
 
-static int64_t func_peak(scan *s, vt_func *func, const double *param_shares, bool is_main);
+// What is known of each value, by value id.
+typedef struct places {
+  double *shares; // devices over which it is cut
+  bool *host;     // lies in host memory
+} places;
+
+static places new_places(scan *s, int32_t count) {
+  return (places){VT_NEW_ARRAY(&s->scratch, double, count + 1),
+                  VT_NEW_ARRAY(&s->scratch, bool, count + 1)};
+}
+
+typedef struct amounts {
+  int64_t hbm, host;
+} amounts;
+
+static void keep_larger(amounts *peak, amounts a) {
+  if (a.hbm > peak->hbm) peak->hbm = a.hbm;
+  if (a.host > peak->host) peak->host = a.host;
+}
+
+// Whether the program itself says where the result lies, and where.
+static bool placed(const vt_op *op, bool *out_host) {
+  const vt_attr *attr = vt_op_attr(op, VT_ATTR_FRONTEND_ATTRIBUTES);
+  if (!attr || !vt_op_is_marker(op)) return false;
+  for (size_t i = 0; i < attr->dict->count; i++) {
+    const vt_dict_entry *entry = &attr->dict->entries[i];
+    if (strcmp(entry->name.data, "_xla_buffer_placement")) continue;
+    if (entry->value->kind != VT_DICT_STRING) continue;
+    *out_host = strcmp(entry->value->string.data, "device") != 0;
+    return true;
+  }
+  return false;
+}
+
+// `inner`: where what the op runs inside leaves the results, NULL when it runs nothing.
+static bool lies_in_host(const vt_op *op, uint32_t result, const places *known, const bool *inner) {
+  bool host = false;
+  if (placed(op, &host)) return host;
+  if (inner && op->code != VT_OP_WHILE) return inner[result];
+  if (op->code == VT_OP_WHILE || op->code == VT_OP_OPTIMIZATION_BARRIER)
+    return known->host[op->operands[result]->id];
+  for (uint32_t i = 0; i < op->operand_count; i++) host = host || known->host[op->operands[i]->id];
+  return host;
+}
+
+// out_host gets, for each value the function returns, whether it lies in host memory; may be NULL.
+static amounts func_peak(scan *s, vt_func *func, places params, bool is_main, bool *out_host);
 
 // The largest peak of the functions that the op runs.
-static int64_t inner_peak(scan *s, const vt_op *op, const double *shares) {
+static amounts inner_peak(scan *s, const vt_op *op, const places *known, bool **out_host) {
   vt_func *callee = op->code == VT_OP_CALL        ? vt_attr_func(op, VT_ATTR_CALLEE)
                     : op->code == VT_OP_COMPOSITE ? vt_attr_func(op, VT_ATTR_DECOMPOSITION)
                                                   : NULL;
   bool control = op->code == VT_OP_WHILE || op->code == VT_OP_IF || op->code == VT_OP_CASE ||
                  op->code == VT_OP_MANUAL_COMPUTATION;
-  if (!callee && !control) return 0;
-  int64_t peak = 0;
+  amounts peak = {0};
+  *out_host = NULL;
+  if (!callee && !control) return peak;
   uint32_t count = callee ? 1 : op->region_count;
   for (uint32_t r = 0; r < count; r++) {
     vt_func *func = callee ? callee : op->regions[r];
-    double *inner = VT_NEW_ARRAY(&s->scratch, double, func->param_count + 1);
+    places inner = new_places(s, (int32_t)func->param_count);
     uint32_t skip = op->operand_count - func->param_count; // the predicate of if and case
-    for (uint32_t p = 0; p < func->param_count; p++)
-      inner[p] = op->code == VT_OP_MANUAL_COMPUTATION ? 1 : shares[op->operands[p + skip]->id];
-    int64_t inside = func_peak(s, func, inner, false);
-    if (inside > peak) peak = inside;
+    for (uint32_t p = 0; p < func->param_count; p++) {
+      int32_t id = op->operands[p + skip]->id;
+      inner.shares[p] = op->code == VT_OP_MANUAL_COMPUTATION ? 1 : known->shares[id];
+      inner.host[p] = known->host[id];
+    }
+    *out_host = VT_NEW_ARRAY(&s->scratch, bool, func->return_count + 1);
+    keep_larger(&peak, func_peak(s, func, inner, false, *out_host));
   }
   return peak;
 }
@@ -98,30 +149,42 @@ static int32_t *last_uses(scan *s, vt_func *func, int32_t op_count) {
   return last;
 }
 
-static int64_t func_peak(scan *s, vt_func *func, const double *param_shares, bool is_main) {
+static amounts func_peak(scan *s, vt_func *func, places params, bool is_main, bool *out_host) {
   uint32_t *uses = vt_func_use_counts(func, &s->scratch);
   int32_t op_count = 0;
   for (const vt_op *op = func->first; op; op = op->next) op_count++;
   int32_t *last = last_uses(s, func, op_count);
-  double *shares = VT_NEW_ARRAY(&s->scratch, double, func->value_count + 1);
+  places known = new_places(s, func->value_count);
   int64_t *bytes = VT_NEW_ARRAY(&s->scratch, int64_t, func->value_count + 1);
-  for (uint32_t p = 0; p < func->param_count; p++) shares[func->params[p]->id] = param_shares[p];
-  int64_t live = 0, peak = 0;
+  for (uint32_t p = 0; p < func->param_count; p++) {
+    known.shares[func->params[p]->id] = params.shares[p];
+    known.host[func->params[p]->id] = params.host[p];
+  }
+  int64_t live = 0, host = 0;
+  amounts peak = {0};
   int32_t at = 0;
   for (const vt_op *op = func->first; op; op = op->next, at++) {
-    double share = op_share(op, shares);
-    int64_t ended = 0, made = 0, inside = inner_peak(s, op, shares);
+    double share = op_share(op, known.shares);
+    int64_t ended = 0, made = 0, host_ended = 0;
+    bool *inner_host = NULL;
+    amounts inner = inner_peak(s, op, &known, &inner_host);
+    int64_t inside = inner.hbm;
     for (uint32_t i = 0; i < op->operand_count; i++) {
       int32_t id = op->operands[i]->id;
       if (last[id] != at) continue;
-      ended += bytes[id];
+      *(known.host[id] ? &host_ended : &ended) += bytes[id];
       bytes[id] = 0;
     }
     for (uint32_t i = 0; i < op->result_count; i++) {
       const vt_value *value = &op->results[i];
-      shares[value->id] = share;
+      known.shares[value->id] = share;
+      known.host[value->id] = lies_in_host(op, i, &known, inner_host);
       bool returned = last[value->id] == op_count;
       if ((is_main && returned) || (!returned && uses[value->id] <= 1 && fuses(op))) continue;
+      if (known.host[value->id]) {
+        host += bytes[value->id] = (int64_t)((double)vt_type_bytes(value->type) / share);
+        continue;
+      }
       bytes[value->id] =
           (int64_t)((double)vt_chip_padded_bytes(s->chip, value->type, NULL) / share);
       made += bytes[value->id];
@@ -131,12 +194,13 @@ static int64_t func_peak(scan *s, vt_func *func, const double *param_shares, boo
     if (is_main && inside) vt_array_push(&s->temps, ((temp){NULL, op, inside, at, at}));
     if (fuses(op)) live -= ended, ended = 0;
     live += made;
-    if (live + inside > peak) {
-      peak = live + inside;
-      if (is_main) s->peak_op = at;
-    }
+    if (live + inside > peak.hbm && is_main) s->peak_op = at;
+    keep_larger(&peak, (amounts){live + inside, host + inner.host});
     live -= ended;
+    host -= host_ended;
   }
+  for (uint32_t i = 0; out_host && i < func->return_count; i++)
+    out_host[i] = known.host[func->returns[i]->id];
   return peak;
 }
 
@@ -255,7 +319,7 @@ static vt_status out_of_hbm(const scan *s, int64_t limit) {
   return st;
 }
 
-static void sum_arguments(vt_executable_info *info, double *shares) {
+static void sum_arguments(vt_executable_info *info, places *params) {
   for (uint32_t i = 0; i < info->param_count; i++) {
     const vt_io *io = &info->params[i];
     if (io->memory == VT_MEMORY_DEVICE)
@@ -263,7 +327,9 @@ static void sum_arguments(vt_executable_info *info, double *shares) {
     else
       info->host_argument_bytes += io->shard_bytes;
     if (io->alias >= 0) info->alias_bytes += io->shard_hbm_bytes;
-    shares[i] = io->shard_bytes ? (double)vt_type_bytes(io->type) / (double)io->shard_bytes : 1;
+    params->shares[i] =
+        io->shard_bytes ? (double)vt_type_bytes(io->type) / (double)io->shard_bytes : 1;
+    params->host[i] = io->memory != VT_MEMORY_DEVICE;
   }
   for (uint32_t i = 0; i < info->result_count; i++) {
     const vt_io *io = &info->results[i];
@@ -277,9 +343,11 @@ static void sum_arguments(vt_executable_info *info, double *shares) {
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) {
   vt_executable_info *info = &executable->info;
   scan s = {.chip = executable->slice.chip, .info = info};
-  double *shares = VT_NEW_ARRAY(&s.scratch, double, info->param_count + 1);
-  sum_arguments(info, shares);
-  info->temp_bytes = func_peak(&s, module->main, shares, true);
+  places params = new_places(&s, (int32_t)info->param_count);
+  sum_arguments(info, &params);
+  amounts peak = func_peak(&s, module->main, params, true, NULL);
+  info->temp_bytes = peak.hbm;
+  info->host_temp_bytes = peak.host;
   info->peak_bytes =
       info->argument_bytes + info->output_bytes - info->alias_bytes + info->temp_bytes;
   int64_t limit = s.chip->hbm_limit_bytes;

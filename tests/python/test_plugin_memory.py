@@ -72,6 +72,26 @@ def test_memory_analysis_is_per_device():
     assert stats.argument_size_in_bytes == stats.output_size_in_bytes == stats.alias_size_in_bytes == MIB // 2
 
 
+def test_values_kept_in_host_memory_are_no_hbm():
+    policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+
+    def loss(x, remat):
+        def inner(x):
+            for _ in range(3):
+                x = jnp.sin(jnp.dot(x, x, precision="highest"))
+            return x.sum()
+
+        return (jax.checkpoint(inner, policy=policy) if remat else inner)(x)
+
+    x = jnp.ones((512, 512)) / 512
+    kept = jax.jit(jax.grad(lambda x: loss(x, False)))
+    offloaded = jax.jit(jax.grad(lambda x: loss(x, True)))
+    stats = offloaded.lower(x).compile().memory_analysis()
+    assert stats.host_temp_size_in_bytes >= 2 * MIB  # the products of the way forward, unpadded
+    assert kept.lower(x).compile().memory_analysis().host_temp_size_in_bytes == 0
+    np.testing.assert_allclose(offloaded(x), kept(x), rtol=1e-6)
+
+
 def test_report_names_operator_place_and_padding():
     def too_much(x):
         big = jnp.dot(x, x.T)
