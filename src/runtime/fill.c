@@ -14,13 +14,13 @@ struct vt_fill {
   vt_storage *source; // donated: gives the data when the fill is finished
   vt_event *fetched;  // of another buffer: complete when its data has been copied
   int32_t rank;
-  int64_t offset[VT_MAX_RANK]; // in `source`
+  int64_t version, offset[VT_MAX_RANK]; // in `source`
 };
 
 static vt_status fill_make(vt_type type, bool allocate, vt_fill **out_fill) {
   vt_event *ready = vt_event_create();
   vt_fill *fill = calloc(1, sizeof *fill);
-  if (fill) fill->storage = vt_storage_create(type, ready);
+  if (fill) fill->storage = vt_storage_create(type, 1, ready);
   vt_event_release(ready);
   if (!fill || !fill->storage) {
     free(fill);
@@ -66,12 +66,13 @@ vt_status vt_fill_donated(vt_buffer *buffer, vt_fill **out_fill, vt_buffer **out
   vt_client_lock(client);
   fill->source = vt_buffer_detach(buffer);
   if (fill->source) {
+    fill->version = buffer->version;
     if (buffer->rank) memcpy(fill->offset, buffer->offset, sizeof(int64_t) * (size_t)buffer->rank);
     // The donated buffer has just given these bytes back.
     vt_status st = vt_hbm_take(client, buffer->memory->device, buffer->hbm_bytes);
     vt_status_free(st);
     vt_type type = vt_buffer_type(buffer);
-    *out_buffer = vt_buffer_create(buffer->memory, fill->storage, type, NULL, buffer->hbm_bytes);
+    *out_buffer = vt_buffer_create(buffer->memory, fill->storage, type, 0, NULL, buffer->hbm_bytes);
     if (buffer->layout) (*out_buffer)->layout = strdup(buffer->layout);
     vt_buffer_link(*out_buffer);
   }
@@ -100,22 +101,22 @@ vt_status vt_fill_write(vt_fill *fill, int64_t offset, const void *bytes, int64_
 // Takes over the donated memory when nobody else holds it, else copies.
 static vt_status take_source(vt_fill *fill) {
   vt_storage *to = fill->storage, *from = fill->source;
-  bool whole = vt_type_same_dims(to->type, from->type);
+  bool whole = from->versions == 1 && vt_type_same_dims(to->type, from->type);
   if (whole && atomic_load(&from->refs) == 1) {
     to->data = from->data;
+    atomic_store(&to->out, atomic_load(&from->out));
     from->data = NULL;
     return VT_OK;
   }
   VT_TRY(vt_storage_allocate(to, false));
   int64_t to_strides[VT_MAX_RANK], from_strides[VT_MAX_RANK];
   size_t element = vt_dtype_bytes(to->type.dtype);
-  const char *data = from->data;
+  const char *data = (const char *)from->data + vt_storage_at(from, fill->version, fill->offset);
   vt_type_strides(to->type, to_strides);
   vt_type_strides(from->type, from_strides);
   for (int32_t i = 0; i < fill->rank; i++) {
     to_strides[i] *= (int64_t)element;
     from_strides[i] *= (int64_t)element;
-    data += fill->offset[i] * from_strides[i];
   }
   vt_copy_strided(fill->rank, to->dims, element, to->data, to_strides, data, from_strides);
   return VT_OK;
