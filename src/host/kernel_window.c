@@ -278,8 +278,9 @@ static void run_scatter(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
   const float *x = call->operands[0], *source = call->operands[1];
   float *out = call->outputs[0], start = *(const float *)call->operands[2];
-  int64_t parts =
-      p->rank > 1 && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 ? p->out_dims[0] : 1;
+  bool apart = p->rank > 1 && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 &&
+               p->out_dims[0] == p->in_dims[0];
+  int64_t parts = apart ? p->out_dims[0] : 1;
   int64_t cleared = p->in_elements / parts, length = p->rank ? p->out_dims[p->rank - 1] : 1;
   int64_t lines = p->out_elements / p->run / parts / length;
   bool lines_ok = p->rank && p->run <= RUN;
@@ -410,8 +411,8 @@ bool vt_window_supports(const vt_op *op) {
   if (!all_are(op, VT_ATTR_BASE_DILATIONS, 1) || !all_are(op, VT_ATTR_WINDOW_DILATIONS, 1))
     return false;
   if (scatter)
-    return in.dtype == VT_F32 && keeps_maximum(op->regions[0]) &&
-           vt_reducer_of_body(op->regions[1]) == VT_REDUCE_ADD;
+    return in.dtype == VT_F32 && vt_type_elements(op->operands[1]->type) > 0 &&
+           keeps_maximum(op->regions[0]) && vt_reducer_of_body(op->regions[1]) == VT_REDUCE_ADD;
   vt_reducer reducer = vt_reducer_of_body(op->regions[0]);
   if (op->operand_count != 2 || reducer < VT_REDUCE_ADD || reducer > VT_REDUCE_MIN) return false;
   return in.dtype == VT_F32 || in.dtype == VT_S32 || in.dtype == VT_U32;
