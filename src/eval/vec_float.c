@@ -30,6 +30,13 @@ static inline float logistic_f32(float x) {
 static inline float rsqrt_f32(float x) {
   return (float)(1.0 / sqrt((double)x));
 }
+// libm's cbrt scales a subnormal by a product, which is flushed: it must see the zero it counts as.
+static inline float cbrt_f32(float x) {
+  return fabsf(x) < 0x1p-126f ? copysignf(0, x) : cbrtf(x);
+}
+static inline double cbrt_f64(double x) {
+  return fabs(x) < 0x1p-1022 ? copysign(0, x) : cbrt(x);
+}
 static inline double exp_f64(double x) {
   return exp(x);
 }
