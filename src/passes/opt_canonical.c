@@ -203,6 +203,7 @@ static vt_value *undilated_conv(vt_op *op) {
       !all_equal(vt_attr_ints(op, VT_ATTR_WINDOW_STRIDES, NULL), count, 1))
     return NULL;
   vt_type type = op->results[0].type;
+  if (!vt_type_elements(type)) return NULL; // negative padding may take more than there is
   vt_arena *arena = &op->func->module->arena;
   int64_t dims[VT_MAX_RANK], ones[VT_MAX_RANK], zeros[2 * VT_MAX_RANK] = {0};
   int64_t low[VT_MAX_RANK] = {0}, high[VT_MAX_RANK] = {0}, between[VT_MAX_RANK] = {0};
