@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// compare.c - see compare.h.
+#include "compare.h"
+
+#include <string.h>
+
+#include "host/host.h"
+#include "import/import.h"
+
+const char *verdict_name(verdict v) {
+  static const char *const names[] = {"same",
+                                      "the importer",
+                                      "the evaluator",
+                                      "the host back end on evaluator steps",
+                                      "the host back end",
+                                      "XLA:CPU"};
+  return names[v];
+}
+
+// Takes `st`.
+static verdict refused(vt_status st, verdict v, vt_text *out_why) {
+  vt_text_printf(out_why, "%s", vt_status_message(st));
+  vt_status_free(st);
+  return v;
+}
+
+verdict trial_open(program p, trial *t, vt_text *out_why) {
+  *t = (trial){.program = p};
+  const vt_func *main = p.module->main;
+  t->args = VT_NEW_ARRAY(&t->arena, vt_tensor, main->param_count + 1);
+  t->got = VT_NEW_ARRAY(&t->arena, vt_tensor, main->return_count + 1);
+  for (uint32_t i = 0; i < main->param_count; i++) {
+    vt_type type = main->params[i]->type;
+    t->args[i] =
+        (vt_tensor){type, vt_arena_push_aligned(&t->arena, (size_t)vt_type_bytes(type) + 192, 64)};
+    program_fill(p.inputs[i], type, t->args[i].data);
+  }
+  for (uint32_t i = 0; i < main->return_count; i++) {
+    vt_type type = main->returns[i]->type;
+    t->got[i] =
+        (vt_tensor){type, vt_arena_push_aligned(&t->arena, (size_t)vt_type_bytes(type) + 192, 64)};
+  }
+  vt_status st = vt_module_verify(p.module);
+  if (!st) st = judge_run(p.module, t->args, &t->arena, &t->want);
+  if (st) return refused(st, VERDICT_EVALUATOR, out_why);
+  program_print(&t->program, &t->text);
+  return VERDICT_SAME;
+}
+
+void trial_close(trial *t) {
+  vt_text_free(&t->text);
+  vt_arena_free(&t->arena);
+  program_destroy(&t->program);
+}
+
+verdict trial_check(trial *t, const vt_tensor *got, verdict otherwise, vt_text *out_why) {
+  for (uint32_t i = 0; i < t->program.module->main->return_count; i++) {
+    vt_text why = {0};
+    bool same = judge_accepts(&t->want[i], got[i].data, &why);
+    if (!same) vt_text_printf(out_why, "result %u: %s", i, vt_text_string(&why));
+    vt_text_free(&why);
+    if (!same) return otherwise;
+  }
+  return VERDICT_SAME;
+}
+
+static verdict run_host(trial *t, vt_host_options options, verdict otherwise, vt_text *out_why) {
+  vt_module *module = NULL;
+  vt_program *compiled = NULL;
+  vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
+  if (st) return refused(st, VERDICT_IMPORT, out_why);
+  uint32_t params = module->main->param_count, returns = module->main->return_count;
+  st = vt_host_compile(module, &options, &compiled);
+  if (st) return refused(st, otherwise, out_why);
+  void **in = VT_NEW_ARRAY(&t->arena, void *, params + 1);
+  void **out = VT_NEW_ARRAY(&t->arena, void *, returns + 1);
+  for (uint32_t i = 0; i < params; i++) {
+    in[i] = vt_host_alloc(vt_type_bytes(t->args[i].type));
+    memcpy(in[i], t->args[i].data, (size_t)vt_type_bytes(t->args[i].type));
+  }
+  for (uint32_t i = 0; i < returns; i++) {
+    out[i] = vt_host_alloc(vt_type_bytes(t->got[i].type));
+    memset(out[i], 0xA5, (size_t)vt_type_bytes(t->got[i].type));
+  }
+  st = vt_program_run(compiled, &(vt_run){.params = in, .results = out});
+  verdict v = VERDICT_SAME;
+  if (st) {
+    v = refused(st, otherwise, out_why);
+  } else {
+    for (uint32_t i = 0; i < returns; i++)
+      memcpy(t->got[i].data, out[i], (size_t)vt_type_bytes(t->got[i].type));
+    v = trial_check(t, t->got, otherwise, out_why);
+  }
+  for (uint32_t i = 0; i < params; i++) {
+    if (!v && memcmp(in[i], t->args[i].data, (size_t)vt_type_bytes(t->args[i].type))) {
+      vt_text_printf(out_why, "input %u was written", i);
+      v = otherwise;
+    }
+    vt_host_free(in[i]);
+  }
+  for (uint32_t i = 0; i < returns; i++) vt_host_free(out[i]);
+  vt_program_destroy(compiled);
+  return v;
+}
+
+verdict trial_host(trial *t, vt_text *out_why) {
+  vt_host_options plan = {.device_count = 1, .exact_dots = true, .evaluator_only = true};
+  vt_host_options code = {.device_count = 1, .exact_dots = true, .compile_all = true};
+  verdict v = run_host(t, plan, VERDICT_PLAN, out_why);
+  return v ? v : run_host(t, code, VERDICT_HOST, out_why);
+}
+
+verdict trial_xla(trial *t, xla *x, bool *out_refused, vt_text *out_why) {
+  const vt_func *main = t->program.module->main;
+  *out_refused = false;
+  if (xla_known(t->program.module)) return VERDICT_SAME;
+  *out_refused = !xla_run(x, t->text.data, t->text.size, main->param_count, t->args,
+                          main->return_count, t->got, out_why);
+  return *out_refused ? VERDICT_SAME : trial_check(t, t->got, VERDICT_XLA, out_why);
+}

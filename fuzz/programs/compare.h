@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// compare.h - one program before its judges.
+#ifndef VT_FUZZ_COMPARE_H
+#define VT_FUZZ_COMPARE_H
+
+#include "judge.h"
+#include "program.h"
+#include "xla.h"
+
+// Who disagrees with the evaluator.
+typedef enum verdict {
+  VERDICT_SAME,
+  VERDICT_IMPORT,    // the printed text is not read back
+  VERDICT_EVALUATOR, // the evaluator refuses
+  VERDICT_PLAN,      // the host back end with evaluator steps only
+  VERDICT_HOST,      // the host back end with generated code
+  VERDICT_XLA,
+} verdict;
+const char *verdict_name(verdict v);
+
+// A program, its inputs and the evaluator's answers.
+typedef struct trial {
+  program program;
+  vt_arena arena;
+  vt_tensor *args;
+  judged *want;
+  vt_tensor *got; // room for another's answers
+  vt_text text;
+} trial;
+
+// Takes `p`. On anything but SAME the trial may only be closed; out_why says what is wrong.
+verdict trial_open(program p, trial *out_trial, vt_text *out_why);
+void trial_close(trial *t);
+verdict trial_host(trial *t, vt_text *out_why); // import, plan and host
+// Why XLA:CPU is not asked (known.def); NULL: it is.
+const char *xla_known(const vt_module *module);
+// What XLA:CPU gives, compared; *out_refused when it does not take the program.
+verdict trial_xla(trial *t, xla *x, bool *out_refused, vt_text *out_why);
+// Compares answers that were made elsewhere.
+verdict trial_check(trial *t, const vt_tensor *got, verdict otherwise, vt_text *out_why);
+
+#endif

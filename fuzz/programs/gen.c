@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// gen.c - random programs: choices, the pool of values, the table of ops.
+#include "gen.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "eval/number.h"
+#include "gen_makers.h"
+
+static const gen_row rows[VT_OP_COUNT] = {
+#define GEN(op, make_, weight_, dtypes_, steady_, loose_)                                          \
+  [VT_OP_##op] = {VT_OP_##op, gen_##make_, weight_, dtypes_, steady_, loose_},
+#define LEFT_OUT(op, reason) [VT_OP_##op] = {.code = VT_OP_##op},
+#include "gen_ops.def"
+#undef GEN
+#undef LEFT_OUT
+};
+// A row for each op of ir/ops.def, and none twice.
+enum {
+#define GEN(op, ...)      GEN_ROW_##op,
+#define LEFT_OUT(op, ...) GEN_ROW_##op,
+#include "gen_ops.def"
+#undef GEN
+#undef LEFT_OUT
+  GEN_ROWS
+};
+_Static_assert(GEN_ROWS + 1 == VT_OP_COUNT, "an op of ir/ops.def has no row in gen_ops.def");
+
+const gen_row *gen_row_of(vt_opcode code) {
+  return &rows[code];
+}
+
+int64_t gen_below(gen *g, int64_t limit) {
+  return random_below(&g->random, limit);
+}
+int64_t gen_between(gen *g, int64_t low, int64_t high) {
+  return low + gen_below(g, high - low + 1);
+}
+bool gen_chance(gen *g, int percent) {
+  return gen_below(g, 100) < percent;
+}
+void gen_shuffle(gen *g, int64_t *list, int64_t count) {
+  for (int64_t i = count - 1; i > 0; i--) {
+    int64_t j = gen_below(g, i + 1), kept = list[i];
+    list[i] = list[j];
+    list[j] = kept;
+  }
+}
+
+vt_dtype gen_dtype(gen *g, uint64_t dtypes) {
+  static const uint64_t often[] = {T(F32), T(F32), T(F32), T(S32), T(BF16), T(F32) | T(S32)};
+  uint64_t liked = dtypes & often[gen_below(g, 6)];
+  if (liked && gen_chance(g, 45)) dtypes = liked;
+  int64_t pick = gen_below(g, __builtin_popcountll(dtypes));
+  for (int i = 0; i < VT_DTYPE_LIMIT; i++)
+    if (T_HAS(dtypes, i) && !pick--) return (vt_dtype)i;
+  return VT_F32;
+}
+
+vt_dtype gen_index_dtype(gen *g) {
+  return gen_dtype(g, gen_chance(g, 95) ? T(S32) | T(S64) | T(U32) | T(U64)
+                                        : T(U8) | T(S8) | T(S16) | T(U16));
+}
+
+vt_type gen_type(gen *g, vt_dtype dtype, int32_t rank, const int64_t *dims) {
+  return vt_type_make(&g->module->arena, dtype, rank, dims);
+}
+vt_type gen_retyped(gen *g, vt_type type, vt_dtype dtype) {
+  (void)g;
+  type.dtype = dtype;
+  return type;
+}
+
+int64_t gen_size(gen *g) {
+  static const int64_t sizes[] = {1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 33};
+  return gen_chance(g, 1) ? 0 : sizes[gen_below(g, 16)];
+}
+
+vt_type gen_shape(gen *g, vt_dtype dtype) {
+  static const int32_t ranks[] = {0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 5};
+  int64_t dims[8], room = gen_chance(g, 4) ? 6000 : gen_chance(g, 25) ? 700 : 150;
+  int32_t rank = ranks[gen_below(g, 15)];
+  for (int32_t d = 0; d < rank; d++) {
+    dims[d] = room > 700 && gen_chance(g, 40) ? gen_between(g, 40, 1300) : gen_size(g);
+    if (dims[d] > room) dims[d] = room > 1 ? gen_between(g, 1, room) : 1;
+    if (dims[d]) room /= dims[d];
+  }
+  gen_shuffle(g, dims, rank);
+  return gen_type(g, dtype, rank, dims);
+}
+
+static void add_to_pool(gen *g, vt_value *value, bool inexact, bool raw) {
+  gen_scope *s = g->scope;
+  if (s->count == GEN_POOL) return;
+  s->pool[s->count].value = value;
+  s->pool[s->count].inexact = inexact;
+  s->pool[s->count++].raw = raw;
+}
+
+static int32_t find(const gen_scope *s, const vt_value *value) {
+  for (uint32_t i = s->count; i-- > 0;)
+    if (s->pool[i].value == value) return (int32_t)i;
+  return -1;
+}
+bool gen_is_inexact(const gen *g, const vt_value *value) {
+  int32_t at = find(g->scope, value);
+  return at >= 0 && g->scope->pool[at].inexact;
+}
+bool gen_is_raw(const gen *g, const vt_value *value) {
+  int32_t at = find(g->scope, value);
+  return at >= 0 && g->scope->pool[at].raw;
+}
+
+static vt_value *constant_of(gen *g, vt_type type, program_input input, bool splat) {
+  vt_type stored = splat ? (vt_type){type.dtype, 0, NULL} : type;
+  vt_literal *literal = VT_NEW(&g->module->arena, vt_literal);
+  void *data = vt_arena_push_aligned(&g->module->arena, (size_t)vt_type_bytes(stored) + 64, 64);
+  program_fill(input, stored, data);
+  *literal = (vt_literal){type, data, splat};
+  vt_value *value = vt_build_constant(g->scope->func, NULL, &vt_loc_unknown, literal);
+  add_to_pool(g, value, false, true);
+  return value;
+}
+
+static vt_value *leaf(gen *g, vt_type type, program_input input) {
+  bool main = !g->scope->outer;
+  if (main && g->scope->func->param_count < PROGRAM_MAX_INPUTS && gen_chance(g, 88)) {
+    g->inputs[g->scope->func->param_count] = input;
+    vt_value *value = vt_func_add_param(g->scope->func, type);
+    add_to_pool(g, value, false, true);
+    return value;
+  }
+  return constant_of(g, type, input,
+                     input.style != VALUE_DEFINITE && vt_type_elements(type) > 0 &&
+                         gen_chance(g, 30));
+}
+
+vt_value *gen_leaf(gen *g, vt_type type, int style) {
+  return leaf(g, type, (program_input){style, random_next(&g->random) >> 32, 0, 0});
+}
+vt_value *gen_leaf_range(gen *g, vt_type type, int64_t low, int64_t high) {
+  return leaf(g, type, (program_input){VALUE_RANGE, random_next(&g->random) >> 32, low, high});
+}
+
+vt_value *gen_splat(gen *g, vt_type type, double x) {
+  vt_literal *literal = VT_NEW(&g->module->arena, vt_literal);
+  void *data = vt_arena_push(&g->module->arena, 16);
+  vt_number_store(type.dtype, data, 0, x);
+  *literal = (vt_literal){type, data, true};
+  return vt_build_constant(g->scope->func, NULL, &vt_loc_unknown, literal);
+}
+vt_value *gen_scalar(gen *g, vt_dtype dtype, double x) {
+  return gen_splat(g, (vt_type){dtype, 0, NULL}, x);
+}
+
+static bool suits(const gen_scope *s, uint32_t i, int flags) {
+  if (s->pool[i].inexact && flags & PICK_EXACT) return false;
+  return s->pool[i].raw || !(flags & PICK_RAW);
+}
+
+static int style_for(gen *g, int flags) {
+  if (flags & PICK_NUMBER) return gen_chance(g, 50) ? VALUE_NUMBER : VALUE_GRID;
+  return gen_chance(g, 60) ? VALUE_HARD : gen_chance(g, 70) ? VALUE_GRID : VALUE_SMOOTH;
+}
+
+vt_value *gen_any(gen *g, uint64_t dtypes, int flags) {
+  gen_scope *s = g->scope;
+  if (gen_chance(g, 75) && !(flags & PICK_NUMBER)) {
+    uint32_t found = 0, pick[GEN_POOL];
+    for (uint32_t i = 0; i < s->count; i++)
+      if (T_HAS(dtypes, s->pool[i].value->type.dtype) && suits(s, i, flags)) pick[found++] = i;
+    // The youngest values are taken more often: programs become deep.
+    if (found && gen_chance(g, 50)) return s->pool[pick[found - 1]].value;
+    if (found) return s->pool[pick[gen_below(g, found)]].value;
+  }
+  return gen_leaf(g, gen_shape(g, gen_dtype(g, dtypes)), style_for(g, flags));
+}
+
+vt_value *gen_of(gen *g, vt_type type, int flags) {
+  gen_scope *s = g->scope;
+  if (gen_chance(g, 75) && !(flags & PICK_NUMBER)) {
+    uint32_t found = 0, pick[GEN_POOL];
+    for (uint32_t i = 0; i < s->count; i++)
+      if (vt_type_equal(s->pool[i].value->type, type) && suits(s, i, flags)) pick[found++] = i;
+    if (found) return s->pool[pick[gen_below(g, found)]].value;
+  }
+  // A scalar spread over the shape: what programs have most often.
+  if (type.rank && gen_chance(g, 15)) {
+    vt_value *scalar = gen_of(g, (vt_type){type.dtype, 0, NULL}, flags);
+    vt_op *op = gen_op(g, VT_OP_BROADCAST_IN_DIM, 1, &scalar, 1, &type, 0);
+    vt_op_set_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, 0, NULL);
+    gen_done(g, op, false, true);
+    return &op->results[0];
+  }
+  return gen_leaf(g, type, style_for(g, flags));
+}
+
+vt_op *gen_op(gen *g, vt_opcode code, uint32_t operand_count, vt_value *const *operands,
+              uint32_t result_count, const vt_type *types, uint32_t region_count) {
+  vt_op *op = vt_op_create(g->scope->func, code, &vt_loc_unknown, operand_count, operands,
+                           result_count, types, region_count);
+  vt_op_append(g->scope->func, op);
+  g->budget--;
+  return op;
+}
+
+void gen_done(gen *g, const vt_op *op, bool loose, bool raw) {
+  bool inexact = loose;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    inexact = inexact || gen_is_inexact(g, op->operands[i]);
+    raw = raw && gen_is_raw(g, op->operands[i]);
+  }
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    vt_dtype dtype = op->results[i].type.dtype;
+    bool rounds = vt_dtype_is_float(dtype) || vt_dtype_is_complex(dtype);
+    if (dtype != VT_TOKEN) add_to_pool(g, &op->results[i], inexact && rounds, raw);
+  }
+}
+
+vt_value *gen_emit(gen *g, vt_opcode code, vt_type type, uint32_t count, vt_value *const *operands,
+                   bool loose) {
+  vt_op *op = gen_op(g, code, count, operands, 1, &type, 0);
+  gen_done(g, op, loose, false);
+  return &op->results[0];
+}
+
+void gen_enter(gen *g, gen_scope *scope, vt_func *func) {
+  scope->outer = g->scope;
+  scope->func = func;
+  scope->count = 0;
+  g->scope = scope;
+  g->depth++;
+}
+void gen_leave(gen *g) {
+  g->scope = g->scope->outer;
+  g->depth--;
+}
+vt_value *gen_param(gen *g, vt_type type, bool inexact) {
+  vt_value *value = vt_func_add_param(g->scope->func, type);
+  add_to_pool(g, value, inexact, false);
+  return value;
+}
+
+vt_func *gen_pair_region(gen *g, vt_opcode code, vt_dtype dtype) {
+  vt_func *body = vt_func_create(g->module, "");
+  vt_value *pair[2];
+  for (int i = 0; i < 2; i++) pair[i] = vt_func_add_param(body, (vt_type){dtype, 0, NULL});
+  vt_value *result =
+      vt_build(body, NULL, code, &vt_loc_unknown, (vt_type){dtype, 0, NULL}, 2, pair);
+  vt_func_set_returns(body, 1, &result);
+  return body;
+}
+
+void gen_ops(gen *g, int count) {
+  int total = 0;
+  for (int i = 0; i < VT_OP_COUNT; i++) total += rows[i].make ? rows[i].weight : 0;
+  int tries = 4 * count, stop = g->budget - count;
+  while (tries-- > 0 && g->budget > stop && g->budget > 0) {
+    int64_t at = gen_below(g, total);
+    int i = 0;
+    while (!rows[i].make || at >= rows[i].weight) at -= rows[i].make ? rows[i].weight : 0, i++;
+    rows[i].make(g, &rows[i]);
+  }
+}
+
+// Some results: always the last, others by chance; tokens never.
+static void choose_returns(gen *g) {
+  vt_value *chosen[8];
+  uint32_t count = 0;
+  gen_scope *s = g->scope;
+  for (uint32_t i = s->count; i-- > 0 && count < 8;)
+    if (s->pool[i].value->op && (!count || gen_chance(g, 30))) chosen[count++] = s->pool[i].value;
+  for (uint32_t i = s->count; i-- > 0 && !count;) chosen[count++] = s->pool[i].value;
+  if (!count) chosen[count++] = gen_leaf(g, (vt_type){VT_F32, 0, NULL}, VALUE_HARD);
+  vt_func_set_returns(s->func, count, chosen);
+}
+
+vt_func *program_generate_into(vt_module *module, const char *name, uint64_t seed, int ops,
+                               program_input *inputs) {
+  gen g = {.module = module, .name = name, .random = seed, .inputs = inputs};
+  gen_scope scope = {.func = vt_func_create(module, name)};
+  g.budget = (int)gen_between(&g, 1, ops);
+  g.scope = &scope;
+  gen_ops(&g, g.budget);
+  choose_returns(&g);
+  vt_module_add_func(module, scope.func);
+  return scope.func;
+}
+
+void program_generate(uint64_t seed, int ops, program *out_program) {
+  *out_program = (program){.module = vt_module_create(), .seed = seed};
+  vt_module *m = out_program->module;
+  m->name = "fuzz";
+  m->producer = "";
+  m->num_partitions = m->num_replicas = 1;
+  m->main = program_generate_into(m, "main", seed, ops, out_program->inputs);
+}
+
+void program_destroy(program *p) {
+  vt_module_destroy(p->module);
+  p->module = NULL;
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// gen_control.c - loops, branches, calls, barriers, tokens.
+#include "gen_makers.h"
+
+#include <string.h>
+
+enum { MOST_DEPTH = 2, MOST_CARRIED = 3 };
+
+// What a branch or a loop takes from outside; the same for all regions of the op.
+typedef struct captures {
+  vt_value *values[3];
+  uint32_t count;
+  bool inexact[3];
+} captures;
+
+static captures capture(gen *g, uint64_t dtypes) {
+  captures c = {.count = (uint32_t)gen_below(g, 4)};
+  for (uint32_t i = 0; i < c.count; i++) {
+    c.values[i] = gen_any(g, dtypes, 0);
+    c.inexact[i] = gen_is_inexact(g, c.values[i]);
+  }
+  return c;
+}
+static void add_capture_params(gen *g, const captures *c) {
+  for (uint32_t i = 0; i < c->count; i++) gen_param(g, c->values[i]->type, c->inexact[i]);
+}
+
+// The value that a body returns for a place of this type; *inexact tells whether it is.
+static vt_value *pick_return(gen *g, vt_type type, bool may_be_inexact, bool *inexact) {
+  vt_value *value = gen_of(g, type, may_be_inexact ? 0 : PICK_EXACT);
+  *inexact = *inexact || gen_is_inexact(g, value);
+  return value;
+}
+
+// while (i < n) { carried... = body; i++ }
+bool gen_while(gen *g, const gen_row *row) {
+  if (g->depth >= MOST_DEPTH) return false;
+  uint32_t carried = (uint32_t)gen_between(g, 1, MOST_CARRIED);
+  vt_value *operands[1 + MOST_CARRIED + 3];
+  vt_type types[1 + MOST_CARRIED];
+  vt_type counter = {gen_chance(g, 70) ? VT_S32 : VT_S64, 0, NULL};
+  operands[0] = gen_scalar(g, counter.dtype, (double)gen_below(g, 3));
+  // A carried value becomes exact or not in the loop; only exact ones come in, so that the first
+  // round is like the others.
+  for (uint32_t i = 1; i <= carried; i++) operands[i] = gen_any(g, row->dtypes, PICK_EXACT);
+  captures c = capture(g, row->dtypes);
+  for (uint32_t i = 0; i < c.count; i++) operands[1 + carried + i] = c.values[i];
+  for (uint32_t i = 0; i <= carried; i++) types[i] = operands[i]->type;
+  vt_func *regions[2] = {vt_func_create(g->module, ""), vt_func_create(g->module, "")};
+  gen_scope inner;
+  gen_enter(g, &inner, regions[0]);
+  for (uint32_t i = 0; i <= carried; i++) gen_param(g, types[i], false);
+  add_capture_params(g, &c);
+  vt_value *pair[2] = {regions[0]->params[0],
+                       gen_scalar(g, counter.dtype, (double)gen_below(g, 6))};
+  vt_type predicate = {VT_PRED, 0, NULL};
+  vt_op *test = gen_op(g, VT_OP_COMPARE, 2, pair, 1, &predicate, 0);
+  vt_op_set_i64(test, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_LT);
+  vt_op_set_i64(test, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_SIGNED);
+  vt_value *result = &test->results[0];
+  vt_func_set_returns(regions[0], 1, &result);
+  gen_leave(g);
+
+  gen_enter(g, &inner, regions[1]);
+  for (uint32_t i = 0; i <= carried; i++) gen_param(g, types[i], false);
+  add_capture_params(g, &c);
+  gen_ops(g, (int)gen_between(g, 1, 4));
+  vt_value *returns[1 + MOST_CARRIED];
+  vt_value *step[2] = {regions[1]->params[0], gen_scalar(g, counter.dtype, 1)};
+  returns[0] = gen_emit(g, VT_OP_ADD, counter, 2, step, false);
+  bool inexact = false;
+  for (uint32_t i = 1; i <= carried; i++) returns[i] = pick_return(g, types[i], false, &inexact);
+  vt_func_set_returns(regions[1], 1 + carried, returns);
+  gen_leave(g);
+
+  vt_op *op = gen_op(g, row->code, 1 + carried + c.count, operands, 1 + carried, types, 2);
+  op->capture_count = c.count;
+  memcpy(op->regions, regions, sizeof regions);
+  for (uint32_t i = 0; i <= carried; i++) types[i] = op->results[i].type;
+  gen_done(g, op, false, false);
+  return true;
+}
+
+bool gen_branches(gen *g, const gen_row *row) {
+  if (g->depth >= MOST_DEPTH) return false;
+  bool two = row->code == VT_OP_IF;
+  uint32_t count = two ? 2 : (uint32_t)gen_between(g, 1, 4),
+           results = (uint32_t)gen_between(g, 1, 2);
+  vt_value *operands[4];
+  vt_type types[2], selector = {two ? VT_PRED : VT_S32, 0, NULL};
+  operands[0] = two || gen_chance(g, 15) ? gen_of(g, selector, PICK_EXACT)
+                                         : gen_leaf_range(g, selector, -1, count);
+  captures c = capture(g, row->dtypes);
+  for (uint32_t i = 0; i < c.count; i++) operands[1 + i] = c.values[i];
+  for (uint32_t i = 0; i < results; i++)
+    types[i] = c.count && gen_chance(g, 70) ? c.values[gen_below(g, c.count)]->type
+                                            : gen_shape(g, gen_dtype(g, row->dtypes));
+  vt_func *regions[4];
+  bool inexact = false;
+  for (uint32_t r = 0; r < count; r++) {
+    gen_scope inner;
+    vt_value *returns[2];
+    regions[r] = vt_func_create(g->module, "");
+    gen_enter(g, &inner, regions[r]);
+    add_capture_params(g, &c);
+    gen_ops(g, (int)gen_between(g, 0, 3));
+    for (uint32_t i = 0; i < results; i++) returns[i] = pick_return(g, types[i], true, &inexact);
+    vt_func_set_returns(regions[r], results, returns);
+    gen_leave(g);
+  }
+  vt_op *op = gen_op(g, row->code, 1 + c.count, operands, results, types, count);
+  op->capture_count = c.count;
+  memcpy(op->regions, regions, sizeof *regions * count);
+  gen_done(g, op, inexact, false);
+  return true;
+}
+
+// A call or a composite with a decomposition of its own.
+bool gen_call(gen *g, const gen_row *row) {
+  if (g->depth >= MOST_DEPTH) return false;
+  captures c = capture(g, row->dtypes);
+  vt_func *callee =
+      vt_func_create(g->module, vt_arena_printf(&g->module->arena, "%s_%u", g->name, ++g->callees));
+  gen_scope inner;
+  gen_enter(g, &inner, callee);
+  add_capture_params(g, &c);
+  gen_ops(g, (int)gen_between(g, 1, 4));
+  uint32_t results = (uint32_t)gen_between(g, 1, 2);
+  vt_value *returns[2];
+  vt_type types[2];
+  bool inexact = false;
+  for (uint32_t i = 0; i < results; i++) {
+    returns[i] = gen_any(g, row->dtypes, 0);
+    inexact = inexact || gen_is_inexact(g, returns[i]);
+    types[i] = returns[i]->type;
+  }
+  vt_func_set_returns(callee, results, returns);
+  gen_leave(g);
+  vt_module_add_func(g->module, callee);
+  vt_op *op = gen_op(g, row->code, c.count, c.values, results, types, 0);
+  vt_func **list = VT_NEW(&g->module->arena, vt_func *);
+  *list = callee;
+  bool composite = row->code == VT_OP_COMPOSITE;
+  vt_op_set_attr(op, (vt_attr){.key = composite ? VT_ATTR_DECOMPOSITION : VT_ATTR_CALLEE,
+                               .count = 1,
+                               .funcs = list});
+  if (composite) {
+    vt_op_set_string(op, VT_ATTR_NAME, "fuzz.composite");
+    vt_op_set_i64(op, VT_ATTR_VERSION, 1);
+  }
+  gen_done(g, op, inexact, false);
+  return true;
+}
+
+bool gen_barrier(gen *g, const gen_row *row) {
+  vt_value *x[3];
+  vt_type types[3];
+  uint32_t count = (uint32_t)gen_between(g, 1, 3);
+  for (uint32_t i = 0; i < count; i++) types[i] = (x[i] = gen_any(g, row->dtypes, 0))->type;
+  gen_done(g, gen_op(g, row->code, count, x, count, types, 0), false, true);
+  return true;
+}
+
+bool gen_token(gen *g, const gen_row *row) {
+  (void)row;
+  vt_type token = {VT_TOKEN, 0, NULL};
+  vt_value *x[2];
+  for (int i = 0; i < 2; i++)
+    x[i] = &gen_op(g, VT_OP_CREATE_TOKEN, 0, NULL, 1, &token, 0)->results[0];
+  gen_op(g, VT_OP_AFTER_ALL, 2, x, 1, &token, 0);
+  return true;
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// gen_makers.h - the generators that gen_ops.def names. Contract: gen.h.
+#ifndef VT_FUZZ_GEN_MAKERS_H
+#define VT_FUZZ_GEN_MAKERS_H
+
+#include "gen.h"
+
+#define GEN(op, make, ...) bool gen_##make(gen *g, const gen_row *row);
+#define LEFT_OUT(op, reason)
+#include "gen_ops.def"
+#undef GEN
+#undef LEFT_OUT
+
+#endif

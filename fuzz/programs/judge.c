@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+// judge.c - see judge.h.
+#include "judge.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "eval/number.h"
+
+typedef enum bound_kind { BOUND_NONE, BOUND_ULP, BOUND_SUM, BOUND_NORM, BOUND_ZERO } bound_kind;
+typedef struct bound {
+  bound_kind kind;
+  double f64, f32, narrow;
+} bound;
+static const bound bounds[VT_OP_COUNT] = {
+#define BOUND(op, kind, f64, f32, narrow) [VT_OP_##op] = {BOUND_##kind, f64, f32, narrow},
+#include "bounds.def"
+#undef BOUND
+};
+
+typedef struct judge {
+  vt_arena *arena;
+  vt_eval_env env;
+} judge;
+
+static vt_dtype part_of(vt_dtype dtype) {
+  return dtype == VT_C64 ? VT_F32 : dtype == VT_C128 ? VT_F64 : dtype;
+}
+static int64_t parts_of(vt_type type) {
+  return vt_type_elements(type) * (vt_dtype_is_complex(type.dtype) ? 2 : 1);
+}
+static bool rounds(vt_type type) {
+  return vt_dtype_is_float(type.dtype) || vt_dtype_is_complex(type.dtype);
+}
+static double epsilon_of(vt_dtype dtype) {
+  return ldexp(1, -vt_dtype_get(dtype)->mantissa);
+}
+static double least_of(vt_dtype dtype) { // the smallest normal number
+  return ldexp(1, 2 - (1 << (vt_dtype_get(dtype)->exponent - 1)));
+}
+static double most_of(vt_dtype dtype) { // a lower bound of the largest number
+  const vt_dtype_info *info = vt_dtype_get(dtype);
+  return ldexp(2 - ldexp(1, 1 - info->mantissa), (1 << (info->exponent - 1)) - 1);
+}
+
+static void *new_data(judge *j, vt_type type) {
+  return vt_arena_push_aligned(j->arena, (size_t)vt_type_bytes(type) + 192, 64);
+}
+
+// An operand with another choice of values: the ends of its interval.
+typedef enum corner { AT_CENTER, AT_LOW, AT_HIGH } corner;
+static vt_tensor at_corner(judge *j, const judged *x, corner c) {
+  if (c == AT_CENTER || !x->low) return x->center;
+  vt_tensor t = {x->center.type, new_data(j, x->center.type)};
+  vt_dtype part = part_of(t.type.dtype);
+  const double *from = c == AT_LOW ? x->low : x->high;
+  bool real = rounds(t.type);
+  if (!real) memcpy(t.data, x->center.data, (size_t)vt_type_bytes(t.type));
+  for (int64_t i = 0; i < parts_of(t.type); i++)
+    // Where anything goes the two ends are different on purpose.
+    if (real || isnan(x->low[i]))
+      vt_number_store(part, t.data, i,
+                      isnan(x->low[i]) ? (c == AT_LOW ? (double)NAN : 1) : from[i]);
+  return t;
+}
+
+static void need_interval(judge *j, judged *x) {
+  if (x->low) return;
+  int64_t n = parts_of(x->center.type);
+  x->low = VT_NEW_ARRAY(j->arena, double, n + 1);
+  x->high = VT_NEW_ARRAY(j->arena, double, n + 1);
+  vt_dtype part = part_of(x->center.type.dtype);
+  if (!rounds(x->center.type)) return; // 0: exact, or NaN: anything
+  for (int64_t i = 0; i < n; i++) x->low[i] = x->high[i] = vt_number_load(part, x->center.data, i);
+  for (int64_t i = 0; i < n; i++)
+    if (isnan(x->low[i])) x->low[i] = x->high[i] = 0; // the center says NaN
+}
+
+static void anything(judged *x, int64_t i) {
+  x->low[i] = x->high[i] = (double)NAN;
+}
+
+// Widens element i by `by`, overflow and flushing included.
+static void widen(judged *x, int64_t i, double by) {
+  vt_dtype part = part_of(x->center.type.dtype);
+  double c = vt_number_load(part, x->center.data, i), most = most_of(part), least = least_of(part);
+  if (isnan(c) || isnan(x->low[i])) return;
+  if (isnan(by)) {
+    anything(x, i);
+    return;
+  }
+  if (isinf(c)) { // the other may have stayed just below
+    if (c > 0) x->low[i] = fmin(x->low[i], most * (1 - 64 * epsilon_of(part)));
+    if (c < 0) x->high[i] = fmax(x->high[i], -most * (1 - 64 * epsilon_of(part)));
+    return;
+  }
+  x->low[i] -= by;
+  x->high[i] += by;
+  if (x->low[i] < least && x->high[i] > -least) { // may be flushed
+    x->low[i] = fmin(x->low[i], x->low[i] > 0 ? 0 : -least);
+    x->high[i] = fmax(x->high[i], x->high[i] < 0 ? 0 : least);
+  }
+  if (x->high[i] > most) x->high[i] = (double)INFINITY;
+  if (x->low[i] < -most) x->low[i] = -(double)INFINITY;
+}
+
+// Where the answer at another corner is not even a number or another integer, anything goes.
+static void include_exact(judge *j, judged *x, vt_tensor other) {
+  size_t bytes = vt_dtype_bytes(other.type.dtype);
+  const char *a = x->center.data, *b = other.data;
+  if (!vt_type_bytes(other.type) || !memcmp(a, b, (size_t)vt_type_bytes(other.type))) return;
+  need_interval(j, x);
+  for (int64_t i = 0; i < vt_type_elements(other.type); i++)
+    if (memcmp(a + (size_t)i * bytes, b + (size_t)i * bytes, bytes)) anything(x, i);
+}
+
+// Takes the answer at another corner into the interval.
+static void include(judge *j, judged *x, vt_tensor other) {
+  if (!rounds(other.type)) {
+    include_exact(j, x, other);
+    return;
+  }
+  vt_dtype part = part_of(x->center.type.dtype);
+  for (int64_t i = 0; i < parts_of(x->center.type); i++) {
+    double c = vt_number_load(part, x->center.data, i), o = vt_number_load(part, other.data, i);
+    if (isnan(x->low[i])) continue;
+    if (isnan(c) != isnan(o) || isinf(c) != isinf(o) || (isinf(c) && c != o)) {
+      anything(x, i);
+    } else if (!isnan(c)) {
+      x->low[i] = fmin(x->low[i], o);
+      x->high[i] = fmax(x->high[i], o);
+    }
+  }
+}
+
+static vt_status run_corner(judge *j, const vt_op *op, const judged *in, corner first, corner rest,
+                            judged *out) {
+  vt_tensor *args = VT_NEW_ARRAY(j->arena, vt_tensor, op->operand_count + 1);
+  vt_tensor *results = VT_NEW_ARRAY(j->arena, vt_tensor, op->result_count + 1);
+  for (uint32_t i = 0; i < op->operand_count; i++) args[i] = at_corner(j, &in[i], i ? rest : first);
+  for (uint32_t i = 0; i < op->result_count; i++)
+    results[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
+  VT_TRY(vt_eval_op(op, &j->env, args, results));
+  for (uint32_t i = 0; i < op->result_count; i++) include(j, &out[i], results[i]);
+  return VT_OK;
+}
+
+static bool straddles_zero(const judged *x, int64_t i) {
+  return isnan(x->low[i]) || (x->low[i] <= 0 && x->high[i] >= 0);
+}
+
+// The hull of the answers at the ends of the operands' intervals, and as much again on both sides
+// for what lies between the ends.
+static vt_status run_intervals(judge *j, const vt_op *op, const judged *in, judged *out) {
+  static const corner choices[4][2] = {
+      {AT_LOW, AT_LOW}, {AT_HIGH, AT_HIGH}, {AT_LOW, AT_HIGH}, {AT_HIGH, AT_LOW}};
+  for (uint32_t i = 0; i < op->result_count; i++)
+    if (rounds(out[i].center.type)) need_interval(j, &out[i]);
+  for (int k = 0; k < (op->operand_count > 1 ? 4 : 2); k++)
+    VT_TRY(run_corner(j, op, in, choices[k][0], choices[k][1], out));
+  for (uint32_t r = 0; r < op->result_count; r++) {
+    if (!out[r].low || !rounds(out[r].center.type)) continue;
+    double eps = epsilon_of(part_of(out[r].center.type.dtype));
+    for (int64_t i = 0; i < parts_of(out[r].center.type); i++) {
+      double reach = out[r].high[i] - out[r].low[i];
+      bool slopes = op->code == VT_OP_SINE || op->code == VT_OP_COSINE || op->code == VT_OP_TAN;
+      if (slopes && in[0].low) reach += in[0].high[i] - in[0].low[i];
+      if (op->code == VT_OP_DIVIDE && in[1].low && straddles_zero(&in[1], i))
+        anything(&out[r], i);
+      else if (reach > 0 || isnan(reach))
+        widen(&out[r], i, reach + eps * fmax(fabs(out[r].low[i]), fabs(out[r].high[i])));
+    }
+  }
+  return VT_OK;
+}
+
+static double factor_of(const bound *b, vt_dtype part) {
+  return part == VT_F64 ? b->f64 : part == VT_F32 ? b->f32 : b->narrow;
+}
+
+static void widen_ulps(judged *x, double factor) {
+  vt_dtype part = part_of(x->center.type.dtype);
+  double step = factor * epsilon_of(part), least = least_of(part);
+  for (int64_t i = 0; i < parts_of(x->center.type); i++)
+    widen(x, i, step * fmax(fmax(fabs(x->low[i]), fabs(x->high[i])), least));
+}
+
+// Library functions work on the bits, which flushing does not reach: what they make of a subnormal
+// is open.
+static void free_subnormals(judged *x, const judged *in) {
+  vt_dtype part = part_of(in->center.type.dtype);
+  if (vt_dtype_get(part)->exponent < 8 || parts_of(in->center.type) != parts_of(x->center.type))
+    return;
+  for (int64_t i = 0; i < parts_of(x->center.type); i++) {
+    double a = fabs(vt_number_load(part, in->center.data, i));
+    if (a > 0 && a < least_of(part)) anything(x, i);
+  }
+}
+
+static void widen_norm(judged *x, double factor) {
+  vt_dtype part = part_of(x->center.type.dtype);
+  double norm = 0;
+  for (int64_t i = 0; i < parts_of(x->center.type); i++) {
+    double c = fabs(vt_number_load(part, x->center.data, i));
+    norm = fmax(norm, isfinite(c) ? c : 0);
+  }
+  for (int64_t i = 0; i < parts_of(x->center.type); i++)
+    widen(x, i, factor * epsilon_of(part) * norm);
+}
+
+// An upper bound of the number of terms that one element of the result sums.
+static double terms_of(const vt_op *op) {
+  const int64_t *list;
+  uint32_t count;
+  vt_type in = op->operands[0]->type;
+  double n = 1;
+  switch (op->code) {
+  case VT_OP_REDUCE:
+    list = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &count);
+    for (uint32_t i = 0; i < count; i++) n *= (double)in.dims[list[i]];
+    return n;
+  case VT_OP_REDUCE_WINDOW:
+  case VT_OP_SELECT_AND_SCATTER:
+    list = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, &count);
+    for (uint32_t i = 0; i < count; i++) n *= (double)list[i];
+    return n;
+  case VT_OP_SCATTER:
+    return 1 + (double)vt_type_elements(op->operands[op->result_count + 1]->type);
+  case VT_OP_DOT:
+    return (double)in.dims[in.rank - 1];
+  case VT_OP_DOT_GENERAL:
+    list = vt_attr_ints(op, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, &count);
+    for (uint32_t i = 0; i < count; i++) n *= (double)in.dims[list[i]];
+    return n;
+  case VT_OP_CONVOLUTION:
+    return (double)vt_type_elements(op->operands[1]->type);
+  default:
+    return 2;
+  }
+}
+
+// The operand's magnitudes, where non-finite ones count as nothing; complex numbers get |re| + |im|
+// in both parts. *out_fine: all are multiples of 1/4.
+static vt_tensor magnitudes(judge *j, vt_tensor x, bool *out_fine, bool *out_finite) {
+  vt_tensor t = {x.type, new_data(j, x.type)};
+  if (!rounds(x.type)) {
+    memcpy(t.data, x.data, (size_t)vt_type_bytes(x.type));
+    return t;
+  }
+  vt_dtype part = part_of(x.type.dtype);
+  bool complex = vt_dtype_is_complex(x.type.dtype);
+  for (int64_t i = 0; i < parts_of(x.type); i++) {
+    double a = fabs(vt_number_load(part, x.data, i));
+    if (complex) a += fabs(vt_number_load(part, x.data, i ^ 1));
+    if (!isfinite(a)) a = 0, *out_fine = *out_finite = false;
+    if (a * 4 != floor(a * 4)) *out_fine = false;
+    vt_number_store(part, t.data, i, a);
+  }
+  return t;
+}
+
+// Which of two zeros a maximum or a minimum takes is open.
+static bool picks_extremes(const vt_op *op) {
+  if (bounds[op->code].kind == BOUND_ZERO) return true;
+  for (uint32_t r = 0; r < op->region_count; r++)
+    for (const vt_op *inner = op->regions[r]->first; inner; inner = inner->next)
+      if (picks_extremes(inner)) return true;
+  return false;
+}
+static void free_zeros(judge *j, judged *x) {
+  if (!vt_dtype_is_float(x->center.type.dtype)) return;
+  vt_dtype dtype = x->center.type.dtype;
+  bool any = false, flushed = vt_dtype_get(dtype)->exponent >= 8;
+  for (int64_t i = 0; i < parts_of(x->center.type); i++) {
+    double c = fabs(vt_number_load(dtype, x->center.data, i));
+    if (!(c == 0 || (flushed && c < least_of(dtype)))) continue;
+    if (!any) need_interval(j, x);
+    any = true;
+    if (fabs(x->low[i]) <= c) x->low[i] = -c;
+    if (fabs(x->high[i]) <= c) x->high[i] = c;
+  }
+}
+
+static bool adds(const vt_op *op) {
+  if (!op->region_count) return true;
+  const vt_func *body = op->regions[op->region_count - 1];
+  for (uint32_t i = 0; i < body->return_count; i++)
+    if (body->returns[i]->op && body->returns[i]->op->code == VT_OP_ADD &&
+        rounds(body->returns[i]->type))
+      return true;
+  return false;
+}
+
+static vt_status widen_sums(judge *j, const vt_op *op, const judged *in, judged *out,
+                            const bound *b) {
+  vt_tensor *args = VT_NEW_ARRAY(j->arena, vt_tensor, op->operand_count + 1);
+  vt_tensor *sums = VT_NEW_ARRAY(j->arena, vt_tensor, op->result_count + 1);
+  bool fine = true, finite = true;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    args[i] = magnitudes(j, in[i].center, &fine, &finite);
+    fine = fine && !in[i].low;
+  }
+  for (uint32_t i = 0; i < op->result_count; i++)
+    sums[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
+  VT_TRY(vt_eval_op(op, &j->env, args, sums));
+  for (uint32_t r = 0; r < op->result_count; r++) {
+    if (!rounds(out[r].center.type)) continue;
+    vt_dtype part = part_of(out[r].center.type.dtype);
+    bool complex = vt_dtype_is_complex(out[r].center.type.dtype);
+    double eps = epsilon_of(part), scale = factor_of(b, part) * terms_of(op) * eps;
+    need_interval(j, &out[r]);
+    for (int64_t i = 0; i < parts_of(out[r].center.type); i++) {
+      double sum = vt_number_load(part, sums[r].data, complex ? i | 1 : i);
+      // Whether padding is multiplied, and makes NaN of an infinity, is open.
+      if (!isfinite(sum) || sum > most_of(part) / 4 || (op->code == VT_OP_CONVOLUTION && !finite))
+        anything(&out[r], i);
+      else if (!fine || sum * 16 * eps > 1)
+        widen(&out[r], i, scale * (sum + least_of(part)));
+    }
+  }
+  return VT_OK;
+}
+
+static vt_status judge_func(judge *j, const vt_func *func, judged *args, judged *out_results);
+
+// Inlined control flow: what happens inside is judged as if it stood outside.
+static vt_status judge_control(judge *j, const vt_op *op, judged *in, judged *out) {
+  uint32_t own = vt_op_own_operands(op);
+  if (op->code == VT_OP_CALL || op->code == VT_OP_COMPOSITE)
+    return judge_func(
+        j, vt_attr_func(op, op->code == VT_OP_CALL ? VT_ATTR_CALLEE : VT_ATTR_DECOMPOSITION), in,
+        out);
+  if (op->code == VT_OP_IF || op->code == VT_OP_CASE) {
+    uint32_t pick;
+    if (op->code == VT_OP_IF) {
+      pick = *(const uint8_t *)in[0].center.data ? 0 : 1;
+    } else {
+      int32_t index = *(const int32_t *)in[0].center.data;
+      pick =
+          index < 0 || index >= (int32_t)op->region_count ? op->region_count - 1 : (uint32_t)index;
+    }
+    return judge_func(j, op->regions[pick], in + 1, out);
+  }
+  judged *state = VT_NEW_ARRAY(j->arena, judged, op->operand_count + 1);
+  memcpy(state, in, sizeof *in * op->operand_count);
+  for (int round = 0; round < 1000; round++) {
+    judged go;
+    VT_TRY(judge_func(j, op->regions[0], state, &go));
+    if (!*(const uint8_t *)go.center.data) {
+      memcpy(out, state, sizeof *out * own);
+      return VT_OK;
+    }
+    judged *next = VT_NEW_ARRAY(j->arena, judged, op->operand_count + 1);
+    VT_TRY(judge_func(j, op->regions[1], state, next));
+    memcpy(state, next, sizeof *next * own);
+  }
+  return vt_error(VT_INVALID_ARGUMENT, "a loop of more than 1000 rounds");
+}
+
+static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
+  if (vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) return judge_control(j, op, in, out);
+  vt_tensor *args = VT_NEW_ARRAY(j->arena, vt_tensor, op->operand_count + 1);
+  vt_tensor *results = VT_NEW_ARRAY(j->arena, vt_tensor, op->result_count + 1);
+  bool inexact = false;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    args[i] = in[i].center;
+    inexact = inexact || in[i].low;
+  }
+  for (uint32_t i = 0; i < op->result_count; i++)
+    out[i].center = results[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
+  VT_TRY(vt_eval_op(op, &j->env, args, results));
+  if (inexact) VT_TRY(run_intervals(j, op, in, out));
+  if (picks_extremes(op))
+    for (uint32_t i = 0; i < op->result_count; i++) free_zeros(j, &out[i]);
+  const bound *b = &bounds[op->code];
+  if (b->kind == BOUND_SUM &&
+      (op->code == VT_OP_MULTIPLY ? vt_dtype_is_complex(results[0].type.dtype) : adds(op)))
+    return widen_sums(j, op, in, out, b);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    if (!rounds(results[i].type) || (b->kind != BOUND_ULP && b->kind != BOUND_NORM)) continue;
+    need_interval(j, &out[i]);
+    double factor = factor_of(b, part_of(results[i].type.dtype));
+    if (b->kind == BOUND_ULP) {
+      widen_ulps(&out[i], factor);
+      for (uint32_t k = 0; k < op->operand_count; k++) free_subnormals(&out[i], &in[k]);
+    } else {
+      widen_norm(&out[i], factor);
+    }
+  }
+  return VT_OK;
+}
+
+static vt_status judge_func(judge *j, const vt_func *func, judged *args, judged *out_results) {
+  vt_map values = {0};
+  vt_status st = VT_OK;
+  for (uint32_t i = 0; i < func->param_count; i++)
+    *vt_map_at_ptr(&values, func->params[i]) = &args[i];
+  for (const vt_op *op = func->first; op; op = op->next) {
+    judged *in = VT_NEW_ARRAY(j->arena, judged, op->operand_count + 1);
+    judged *out = VT_NEW_ARRAY(j->arena, judged, op->result_count + 1);
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      in[i] = *(judged *)vt_map_find_ptr(&values, op->operands[i]);
+    VT_TRY_OUT(judge_op(j, op, in, out));
+    for (uint32_t i = 0; i < op->result_count; i++)
+      *vt_map_at_ptr(&values, &op->results[i]) = &out[i];
+  }
+  for (uint32_t i = 0; i < func->return_count; i++)
+    out_results[i] = *(judged *)vt_map_find_ptr(&values, func->returns[i]);
+out:
+  vt_map_free(&values);
+  return st;
+}
+
+vt_status judge_run(const vt_module *module, const vt_tensor *args, vt_arena *arena,
+                    judged **out_results) {
+  judge j = {.arena = arena, .env = {.exact_dots = true}};
+  const vt_func *main = module->main;
+  judged *in = VT_NEW_ARRAY(arena, judged, main->param_count + 1);
+  for (uint32_t i = 0; i < main->param_count; i++) in[i].center = args[i];
+  *out_results = VT_NEW_ARRAY(arena, judged, main->return_count + 1);
+  return judge_func(&j, main, in, *out_results);
+}
+
+// Subnormals of the formats that the host computes in hardware may be flushed anywhere on the way:
+// one counts as a zero of its sign.
+static bool both_tiny(double a, double b, vt_dtype part) {
+  double least = least_of(part);
+  return vt_dtype_get(part)->exponent >= 8 && fabs(a) < least && fabs(b) < least &&
+         !signbit(a) == !signbit(b);
+}
+static bool within(const judged *want, int64_t i, double x, vt_dtype part) {
+  if (x >= want->low[i] && x <= want->high[i]) return true;
+  return both_tiny(want->low[i], x, part) || both_tiny(want->high[i], x, part);
+}
+
+static bool accepts_exact(const judged *want, const void *got, int64_t i, vt_dtype part) {
+  size_t bytes = vt_dtype_bytes(part);
+  const char *a = (const char *)want->center.data + i * (int64_t)bytes;
+  const char *b = (const char *)got + i * (int64_t)bytes;
+  if (!memcmp(a, b, bytes)) return true;
+  if (!rounds((vt_type){part, 0, NULL})) return false;
+  double c = vt_number_load(part, want->center.data, i), x = vt_number_load(part, got, i);
+  return (isnan(c) && isnan(x)) || both_tiny(c, x, part);
+}
+
+bool judge_accepts(const judged *want, const void *got, vt_text *out_why) {
+  vt_dtype part = part_of(want->center.type.dtype);
+  int64_t n = parts_of(want->center.type), wrong = 0;
+  for (int64_t i = 0; i < n; i++) {
+    bool right;
+    double c = vt_number_load(part, want->center.data, i), x = vt_number_load(part, got, i);
+    if (!want->low || (!isnan(want->low[i]) && !rounds(want->center.type)))
+      right = accepts_exact(want, got, i, part);
+    else if (isnan(want->low[i]))
+      right = true;
+    else if (isnan(c) || isnan(x))
+      right = isnan(c) && isnan(x);
+    else
+      right = within(want, i, x, part);
+    if (right || wrong++) continue;
+    uint64_t bits[2] = {0, 0};
+    size_t bytes = vt_dtype_bytes(part);
+    memcpy(&bits[0], (const char *)want->center.data + i * (int64_t)bytes, bytes);
+    memcpy(&bits[1], (const char *)got + i * (int64_t)bytes, bytes);
+    vt_text_printf(out_why,
+                   "element %" PRId64 " of %" PRId64 " is %.9g (%#" PRIx64
+                   ") where the evaluator has %.9g (%#" PRIx64 ")",
+                   i, n, x, bits[1], c, bits[0]);
+    if (want->low)
+      vt_text_printf(out_why, " and [%.9g, %.9g] is right", want->low[i], want->high[i]);
+  }
+  if (wrong > 1) vt_text_printf(out_why, "; %" PRId64 " elements are wrong", wrong);
+  return !wrong;
+}

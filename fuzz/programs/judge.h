@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// judge.h - what a program may answer: the evaluator's answer, and how far another right answer may
+// lie from it.
+//
+// The evaluator runs op by op. Ops that round freely (bounds.def) get an interval around their
+// result; ops that read an interval run at its ends too, and get the hull. So every result of the
+// program has an interval that depends on its values, and exact results have none.
+#ifndef VT_FUZZ_JUDGE_H
+#define VT_FUZZ_JUDGE_H
+
+#include "eval/eval.h"
+#include "program.h"
+
+// Real parts, or real and imaginary parts in turn. low NaN: anything goes here.
+typedef struct judged {
+  vt_tensor center;
+  double *low, *high; // NULL: exact
+} judged;
+
+// Inputs of main's types; out_results in `arena`, one for each return of main. exact_dots is set.
+vt_status judge_run(const vt_module *module, const vt_tensor *args, vt_arena *arena,
+                    judged **out_results) VT_CHECKED;
+
+// True when `got` (dense, of want's type) is a right answer; else the first wrong element is
+// described in `out_why`.
+bool judge_accepts(const judged *want, const void *got, vt_text *out_why);
+
+#endif

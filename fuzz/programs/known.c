@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// known.c - see known.def.
+#include "compare.h"
+
+static bool narrow_index(const vt_op *op, uint32_t at) {
+  return op->operand_count > at && vt_dtype_get(op->operands[at]->type.dtype)->bits < 32;
+}
+static bool tiny_int(const vt_op *op, uint32_t at) {
+  vt_dtype dtype = op->operands[at]->type.dtype;
+  return vt_dtype_is_integer(dtype) && vt_dtype_get(dtype)->bits < 8;
+}
+static bool empty(const vt_op *op) {
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (!vt_type_elements(op->operands[i]->type)) return true;
+  return !vt_type_elements(op->results[0].type);
+}
+static bool fnuz(const vt_op *op, uint32_t at) {
+  vt_dtype dtype = op->operands[at]->type.dtype;
+  return dtype == VT_F8E4M3B11FNUZ || dtype == VT_F8E4M3FNUZ || dtype == VT_F8E5M2FNUZ;
+}
+static bool total(const vt_op *op) {
+  return vt_attr_i64(op, VT_ATTR_COMPARE_TYPE) == VT_CMPTYPE_TOTALORDER;
+}
+
+static const char *known_of_op(const vt_op *op) {
+  switch (op->code) {
+#define KNOWN(code, condition, reason)                                                             \
+  case VT_OP_##code:                                                                               \
+    return (condition) ? (reason) : NULL;
+#include "known.def"
+#undef KNOWN
+  default:
+    return NULL;
+  }
+}
+
+static const char *known_of(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    const char *reason = known_of_op(op);
+    for (uint32_t r = 0; r < op->region_count && !reason; r++) reason = known_of(op->regions[r]);
+    if (reason) return reason;
+  }
+  return NULL;
+}
+
+const char *xla_known(const vt_module *module) {
+  for (uint32_t i = 0; i < module->func_count; i++) {
+    const char *reason = known_of(module->funcs[i]);
+    if (reason) return reason;
+  }
+  return NULL;
+}

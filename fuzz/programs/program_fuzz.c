@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// program_fuzz: random programs on the evaluator, the host back end and XLA:CPU.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "compare.h"
+#include "shrink.h"
+
+static const char usage[] = "usage: program_fuzz [--seed N] [--count N] [--seconds N] [--ops N] "
+                            "[--batch N] [--xla PLUGIN.so]\n"
+                            "       program_fuzz --print SEED [--ops N]\n"
+                            "       program_fuzz --run FILE... [--xla PLUGIN.so]\n"
+                            "       program_fuzz --shrink FILE|SEED [--ops N] [--xla PLUGIN.so]\n";
+
+enum { MOST_BATCH = 32, HANG_SECONDS = 120 };
+
+typedef struct options {
+  uint64_t seed;
+  int64_t count, seconds;
+  int ops, batch;
+  const char *plugin, *print, *shrink;
+} options;
+
+// Written by the worker, read by the parent when the worker has died.
+typedef struct progress {
+  uint64_t at; // seed of the batch under way
+  int64_t same, without_xla, different, refused;
+} progress;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void report(const options *o, uint64_t seed, verdict v, const char *why) {
+  printf("seed %" PRIu64 " (--ops %d): %s differs: %s\n", seed, o->ops, verdict_name(v), why);
+  fflush(stdout);
+}
+
+// All programs of the batch as functions of one module, which main calls one after the other.
+static bool run_batch(xla *x, const options *o, trial *trials, const bool *open, int count) {
+  vt_module *m = vt_module_create();
+  m->name = "batch";
+  vt_arena arena = {0};
+  vt_func *main = vt_func_create(m, "main");
+  uint32_t args = 0, results = 0;
+  vt_tensor *in = VT_NEW_ARRAY(&arena, vt_tensor, count * PROGRAM_MAX_INPUTS);
+  vt_tensor *out = VT_NEW_ARRAY(&arena, vt_tensor, count * 16);
+  vt_value **returns = VT_NEW_ARRAY(&arena, vt_value *, count * 16);
+  for (int i = 0; i < count; i++) {
+    if (!open[i]) continue;
+    program_input inputs[PROGRAM_MAX_INPUTS];
+    vt_func *callee = program_generate_into(m, vt_arena_printf(&m->arena, "p%d", i),
+                                            trials[i].program.seed, o->ops, inputs);
+    vt_value *operands[PROGRAM_MAX_INPUTS];
+    vt_type types[16];
+    for (uint32_t p = 0; p < callee->param_count; p++) {
+      operands[p] = vt_func_add_param(main, callee->params[p]->type);
+      in[args++] = trials[i].args[p];
+    }
+    for (uint32_t r = 0; r < callee->return_count; r++) types[r] = callee->returns[r]->type;
+    vt_op *call = vt_op_create(main, VT_OP_CALL, &vt_loc_unknown, callee->param_count, operands,
+                               callee->return_count, types, 0);
+    vt_op_append(main, call);
+    vt_func **list = VT_NEW(&m->arena, vt_func *);
+    *list = callee;
+    vt_op_set_attr(call, (vt_attr){.key = VT_ATTR_CALLEE, .count = 1, .funcs = list});
+    for (uint32_t r = 0; r < callee->return_count; r++) {
+      returns[results] = &call->results[r];
+      out[results++] = trials[i].got[r];
+    }
+  }
+  vt_func_set_returns(main, results, returns);
+  vt_module_add_func(m, main);
+  m->main = main;
+  vt_text text = {0}, why = {0};
+  vt_module_print(m, -1, &text);
+  bool ok = xla_run(x, text.data, text.size, args, in, results, out, &why);
+  vt_text_free(&text);
+  vt_text_free(&why);
+  vt_arena_free(&arena);
+  vt_module_destroy(m);
+  return ok;
+}
+
+static verdict check_one(xla *x, trial *t, const options *o, progress *p) {
+  vt_text why = {0};
+  bool refused;
+  verdict v = trial_xla(t, x, &refused, &why);
+  if (refused) {
+    p->refused++;
+    printf("seed %" PRIu64 ": XLA:CPU refuses: %.300s\n", t->program.seed, vt_text_string(&why));
+  } else if (v) {
+    report(o, t->program.seed, v, vt_text_string(&why));
+  }
+  vt_text_free(&why);
+  return v;
+}
+
+static void run_seeds(const options *o, xla *x, uint64_t first, int count, progress *p) {
+  trial trials[MOST_BATCH];
+  bool open[MOST_BATCH];
+  verdict verdicts[MOST_BATCH];
+  for (int i = 0; i < count; i++) {
+    vt_text why = {0};
+    program made;
+    program_generate(first + (uint64_t)i, o->ops, &made);
+    verdicts[i] = trial_open(made, &trials[i], &why);
+    if (!verdicts[i]) verdicts[i] = trial_host(&trials[i], &why);
+    open[i] = !verdicts[i];
+    if (verdicts[i]) report(o, first + (uint64_t)i, verdicts[i], vt_text_string(&why));
+    vt_text_free(&why);
+  }
+  if (x) {
+    for (int i = 0; i < count; i++) {
+      if (!open[i] || !xla_known(trials[i].program.module)) continue;
+      open[i] = false;
+      p->without_xla++;
+    }
+    bool together = count > 1 && run_batch(x, o, trials, open, count);
+    for (int i = 0; i < count; i++) {
+      vt_text why = {0};
+      if (!open[i]) continue;
+      if (!together || trial_check(&trials[i], trials[i].got, VERDICT_XLA, &why))
+        verdicts[i] = check_one(x, &trials[i], o, p);
+      vt_text_free(&why);
+    }
+  }
+  for (int i = 0; i < count; i++) {
+    if (verdicts[i])
+      p->different++;
+    else
+      p->same++;
+    trial_close(&trials[i]);
+  }
+}
+
+static void worker(const options *o, uint64_t first, uint64_t end, int batch, double stop,
+                   progress *p) {
+  xla *x = o->plugin ? xla_open() : NULL;
+  for (uint64_t at = first; at < end && now() < stop; at += (uint64_t)batch) {
+    p->at = at;
+    alarm(HANG_SECONDS);
+    uint64_t left = end - at;
+    run_seeds(o, x, at, left < (uint64_t)batch ? (int)left : batch, p);
+    p->at = at + (left < (uint64_t)batch ? left : (uint64_t)batch);
+  }
+  fflush(stdout);
+  _exit(0);
+}
+
+// Runs seeds in a process of their own. true: it came to its end.
+static bool run_worker(const options *o, uint64_t first, uint64_t end, int batch, double stop,
+                       progress *p, int *out_signal) {
+  fflush(stdout);
+  pid_t pid = fork();
+  if (pid < 0) {
+    perror("program_fuzz: fork");
+    exit(2);
+  }
+  if (!pid) worker(o, first, end, batch, stop, p);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  *out_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  return WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+static int fuzz(const options *o) {
+  progress *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) {
+    perror("program_fuzz: mmap");
+    return 2;
+  }
+  uint64_t at = o->seed, end = o->count ? o->seed + (uint64_t)o->count : UINT64_MAX;
+  double stop = o->seconds ? now() + (double)o->seconds : 1e300;
+  int64_t crashed = 0;
+  while (at < end && now() < stop) {
+    int signal = 0;
+    uint64_t until = end - at > 20000 ? at + 20000 : end; // XLA keeps memory for each compile
+    if (run_worker(o, at, until, o->batch, stop, p, &signal)) {
+      at = p->at;
+      continue;
+    }
+    // The batch again, one program at a time, to find which it is.
+    at = p->at;
+    uint64_t last = end - at > (uint64_t)o->batch ? at + (uint64_t)o->batch : end;
+    while (at < last && !run_worker(o, at, last, 1, stop, p, &signal)) {
+      printf("seed %" PRIu64 " (--ops %d): the process died of signal %d\n", p->at, o->ops, signal);
+      crashed++;
+      at = p->at + 1;
+    }
+    at = p->at > at ? p->at : at;
+  }
+  printf("%" PRId64 " programs without difference", p->same);
+  if (o->plugin)
+    printf(" (%" PRId64 " of them not asked of XLA:CPU, see known.def; refused by it: %" PRId64 ")",
+           p->without_xla, p->refused);
+  printf(", %" PRId64 " different, %" PRId64 " crashed\n", p->different, crashed);
+  return p->different || crashed;
+}
+
+static int print_program(const options *o) {
+  program p;
+  vt_text text = {0};
+  program_generate(strtoull(o->print, NULL, 0), o->ops, &p);
+  program_print(&p, &text);
+  fputs(vt_text_string(&text), stdout);
+  vt_text_free(&text);
+  program_destroy(&p);
+  return 0;
+}
+
+static int run_file(const char *path, xla *x) {
+  vt_bytes file = {0};
+  program p;
+  vt_text why = {0};
+  trial t = {0};
+  verdict v = VERDICT_IMPORT;
+  bool refused = false;
+  vt_status st = vt_file_map(path, &file);
+  if (!st) st = program_parse((const char *)file.data, file.size, &p);
+  if (!st) {
+    v = trial_open(p, &t, &why);
+    if (!v) v = trial_host(&t, &why);
+    if (!v && x) v = trial_xla(&t, x, &refused, &why);
+    trial_close(&t);
+  }
+  if (v)
+    printf("%s: %s differs: %s\n", path, verdict_name(v),
+           st ? vt_status_message(st) : vt_text_string(&why));
+  if (refused) printf("%s: XLA:CPU refuses: %.600s\n", path, vt_text_string(&why));
+  vt_status_free(st);
+  vt_text_free(&why);
+  vt_file_unmap(&file);
+  return v != VERDICT_SAME;
+}
+
+enum { DIED = 200 }; // a verdict of its own: the process was killed
+
+typedef struct failure {
+  int verdict;
+  const char *plugin;
+  xla *xla; // opened when the failure is no crash
+} failure;
+
+static int verdict_of(const program *candidate, xla *x) {
+  program copy;
+  vt_text text = {0}, why = {0};
+  trial t = {0};
+  bool refused;
+  program_print(candidate, &text);
+  vt_status st = program_parse(text.data, text.size, &copy);
+  verdict v = VERDICT_IMPORT;
+  if (!st) v = trial_open(copy, &t, &why);
+  if (!st && !v) v = trial_host(&t, &why);
+  if (!st && !v && x) v = trial_xla(&t, x, &refused, &why);
+  trial_close(&t);
+  vt_status_free(st);
+  vt_text_free(&text);
+  vt_text_free(&why);
+  return (int)v;
+}
+
+// In a process of its own: it may die.
+static int isolated_verdict(const program *candidate, const char *plugin) {
+  pid_t pid = fork();
+  if (!pid) {
+    alarm(HANG_SECONDS);
+    _exit(verdict_of(candidate, plugin ? xla_open() : NULL));
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : DIED;
+}
+
+static bool fails_alike(void *context, const program *candidate) {
+  const failure *f = context;
+  int v = f->xla ? verdict_of(candidate, f->xla) : isolated_verdict(candidate, f->plugin);
+  return v == f->verdict;
+}
+
+static int shrink_program(const options *o) {
+  program p;
+  char *end;
+  uint64_t seed = strtoull(o->shrink, &end, 0);
+  if (*end) {
+    vt_bytes file = {0};
+    vt_status st = vt_file_map(o->shrink, &file);
+    if (!st) st = program_parse((const char *)file.data, file.size, &p);
+    vt_file_unmap(&file);
+    if (st) {
+      fprintf(stderr, "%s: %s\n", o->shrink, vt_status_message(st));
+      vt_status_free(st);
+      return 2;
+    }
+  } else {
+    program_generate(seed, o->ops, &p);
+  }
+  failure f = {.plugin = o->plugin, .verdict = isolated_verdict(&p, o->plugin)};
+  if (f.verdict == VERDICT_XLA) f.xla = xla_open();
+  if (f.verdict) shrink(&p, fails_alike, &f);
+  vt_text text = {0};
+  program_print(&p, &text);
+  printf("// %s\n%s", f.verdict == DIED ? "the process dies" : verdict_name((verdict)f.verdict),
+         vt_text_string(&text));
+  vt_text_free(&text);
+  program_destroy(&p);
+  return f.verdict != 0;
+}
+
+int main(int argc, char **argv) {
+  options o = {.seed = 1, .ops = 12, .batch = 16};
+  int files = 0, wrong = 0;
+  for (int i = 1; i < argc; i++) {
+    bool more = i + 1 < argc;
+    if (!strcmp(argv[i], "--seed") && more)
+      o.seed = strtoull(argv[++i], NULL, 0);
+    else if (!strcmp(argv[i], "--count") && more)
+      o.count = strtoll(argv[++i], NULL, 0);
+    else if (!strcmp(argv[i], "--seconds") && more)
+      o.seconds = strtoll(argv[++i], NULL, 0);
+    else if (!strcmp(argv[i], "--ops") && more)
+      o.ops = (int)strtol(argv[++i], NULL, 0);
+    else if (!strcmp(argv[i], "--batch") && more)
+      o.batch = (int)strtol(argv[++i], NULL, 0);
+    else if (!strcmp(argv[i], "--xla") && more)
+      o.plugin = argv[++i];
+    else if (!strcmp(argv[i], "--print") && more)
+      o.print = argv[++i];
+    else if (!strcmp(argv[i], "--shrink") && more)
+      o.shrink = argv[++i];
+    else if (!strcmp(argv[i], "--run"))
+      files = i + 1, i = argc;
+    else {
+      fputs(usage, stderr);
+      return 2;
+    }
+  }
+  if (o.batch < 1 || o.batch > MOST_BATCH || o.ops < 1) {
+    fputs(usage, stderr);
+    return 2;
+  }
+  if (o.plugin && !xla_find(o.plugin)) {
+    printf("skipped: there is no XLA plugin at %s\n", o.plugin);
+    return 77;
+  }
+  if (o.shrink) return shrink_program(&o);
+  if (o.print) return print_program(&o);
+  if (!files) return fuzz(&o);
+  xla *x = o.plugin ? xla_open() : NULL;
+  for (int i = files; i < argc; i++) wrong |= run_file(argv[i], x);
+  return wrong;
+}
