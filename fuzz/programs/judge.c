@@ -128,8 +128,9 @@ static void include(judge *j, judged *x, vt_tensor other) {
     if (isnan(c) != isnan(o) || isinf(c) != isinf(o) || (isinf(c) && c != o)) {
       anything(x, i);
     } else if (!isnan(c)) {
-      x->low[i] = fmin(x->low[i], o);
-      x->high[i] = fmax(x->high[i], o);
+      // A negative zero lies below a positive one.
+      if (o < x->low[i] || (o == x->low[i] && signbit(o))) x->low[i] = o;
+      if (o > x->high[i] || (o == x->high[i] && !signbit(o))) x->high[i] = o;
     }
   }
 }
@@ -316,7 +317,7 @@ static vt_status widen_sums(judge *j, const vt_op *op, const judged *in, judged 
       if (!isfinite(sum) || sum > most_of(part) / 4 || (op->code == VT_OP_CONVOLUTION && !finite))
         anything(&out[r], i);
       else if (!fine || sum * 16 * eps > 1)
-        widen(&out[r], i, scale * (sum + least_of(part)));
+        widen(&out[r], i, scale * sum + terms_of(op) * least_of(part)); // terms may be flushed
     }
   }
   return VT_OK;
