@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What one idle TPU VM costs the host, in MiB of memory.
+
+Starts a throw-away cloud in a network namespace of its own, makes VMs one after the other, and adds up the proportional
+set size of the processes that each brought. In: the folder with vtpud and vtpu, how many VMs. Out: one line of JSON.
+Needs root and what level 2 needs; run as  python3 bench/cloud_guest.py build/release/bin 4
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+CREATE = ["tpu-vm", "create", "--zone=us-central2-b", "--accelerator-type=v4-8", "--version=tpu-ubuntu2204-base"]
+
+
+def pss_kib(pid):
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        return 0
+
+
+def below(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            children = [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+    return children + [grand for child in children for grand in below(child)]
+
+
+def guests(state):
+    """The processes of all guests: of each its launcher and what is below it."""
+    found = []
+    for name in os.listdir(f"{state}/guests"):
+        with open(f"{state}/guests/{name}/launcher") as file:
+            pid = int(file.read().split()[0])
+        found += [pid, *below(pid)]
+    return found
+
+
+def inside(count):
+    state = os.path.dirname(os.environ["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"])
+    daemon = os.getppid()
+    before, seconds = pss_kib(daemon), []
+    for i in range(count):
+        start = time.monotonic()
+        subprocess.run(["vtpu", *CREATE[:2], f"vm{i}", *CREATE[2:]], check=True, stderr=subprocess.DEVNULL)
+        seconds.append(time.monotonic() - start)
+    time.sleep(10)  # the agents report once and wait
+    pids = guests(state)
+    memory = sum(map(pss_kib, pids))
+    print(json.dumps({"vms": count, "processes_per_vm": len(pids) / count, "mib_per_vm": round(memory / count / 1024, 2),
+                      "daemon_mib_per_vm": round((pss_kib(daemon) - before) / count / 1024, 2),
+                      "seconds_to_ready": round(min(seconds), 2)}))
+
+
+def main():
+    if sys.argv[1] == "inside":
+        return inside(int(sys.argv[2]))
+    folder, count = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "4"
+    os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+    script = "mount --make-rprivate / && ip link set lo up && exec vtpud --ephemeral --guests=2 -- python3 \"$0\" inside \"$1\""
+    return subprocess.run(["unshare", "-n", "-m", "sh", "-c", script, os.path.abspath(__file__), count]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
