@@ -222,8 +222,9 @@ vt_status vt_ssh_config(vt_call *call) {
                         "nodes.project = ? AND workers.node = nodes.uid ORDER BY nodes.zone, "
                         "nodes.id, workers.worker",
                         "s", call->project));
-  const char *user =
-      vt_arena_printf(&call->arena, "%.*s", (int)strcspn(call->caller, "@"), call->caller);
+  const char *user = vt_call_query(call, "user");
+  if (!user || !*user || strspn(user, "abcdefghijklmnopqrstuvwxyz0123456789_-") != strlen(user))
+    user = vt_arena_printf(&call->arena, "%.*s", (int)strcspn(call->caller, "@"), call->caller);
   while (vt_rows_next(rows)) {
     const char *id = vt_rows_text(rows, 0);
     bool many = vt_rows_int(rows, 5) > 1;

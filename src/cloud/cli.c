@@ -583,10 +583,10 @@ static vt_status scp(vt_cli *cli) {
 static vt_status ssh_config(vt_cli *cli) {
   vt_text body = {0};
   int http;
-  vt_http_request r = {
-      "GET",
-      vt_arena_printf(&cli->arena, "%s/vtpu/v1/projects/%s/sshConfig", cli->endpoint, cli->project),
-      cli->token, NULL, cli->ca_file};
+  vt_http_request r = {"GET",
+                       vt_arena_printf(&cli->arena, "%s/vtpu/v1/projects/%s/sshConfig?user=%s",
+                                       cli->endpoint, cli->project, vt_cli_user()),
+                       cli->token, NULL, cli->ca_file};
   VT_TRY(vt_http_fetch(&r, &http, &body));
   vt_status st = http == 200 ? VT_OK : vt_error(VT_UNKNOWN, "HTTP %d", http);
   if (!st) fputs(vt_text_string(&body), stdout);

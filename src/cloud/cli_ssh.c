@@ -18,6 +18,14 @@ typedef struct target {
   const char *user, *node, *path; // path: of scp
 } target;
 
+const char *vt_cli_user(void) {
+  struct passwd *p = getpwuid(getuid());
+  const char *name = getenv("USER");
+  if (!name || !*name) name = p ? p->pw_name : "user";
+  // root can not log in; gcloud names the account after the user of the machine.
+  return strcmp(name, "root") == 0 ? "vtpu" : name;
+}
+
 // "user@node:path"
 static target parse_target(vt_cli *cli, const char *text, bool with_path) {
   target t = {"", text, ""};
@@ -31,11 +39,7 @@ static target parse_target(vt_cli *cli, const char *text, bool with_path) {
     t.node = vt_arena_copy(&cli->arena, t.node, (size_t)(colon - t.node));
   }
   if (!*t.user) {
-    struct passwd *p = getpwuid(getuid());
-    const char *name = getenv("USER");
-    t.user = name && *name ? name : p ? p->pw_name : "user";
-    // root can not log in; gcloud names the account after the user of the machine.
-    if (strcmp(t.user, "root") == 0) t.user = "vtpu";
+    t.user = vt_cli_user();
     t.user = vt_arena_copy(&cli->arena, t.user, strlen(t.user));
   }
   return t;

@@ -44,6 +44,7 @@ vt_status vt_cli_node(vt_cli *cli, const char *name, json_t **out_node) VT_CHECK
 // `standard`.
 vt_status vt_cli_print(const char *format, const char *standard, const json_t *value) VT_CHECKED;
 
+const char *vt_cli_user(void);                           // the account on VMs
 vt_status vt_cli_ssh(vt_cli *cli, bool copy) VT_CHECKED; // cli_ssh.c; copy: scp
 vt_status vt_cli_googleapis(vt_cli *cli) VT_CHECKED;     // cli_googleapis.c; returns on errors only
 vt_status vt_config_read(vt_cli *cli) VT_CHECKED;        // cli_config.c

@@ -98,7 +98,7 @@ static vt_status policy_view(vt_call *call) {
     json_array_append_new(json_object_get(last, "members"), json_string(vt_rows_text(rows, 1)));
   }
   char text[16];
-  snprintf(text, sizeof text, "BwX%05llx=", (long long)etag & 0xfffff);
+  snprintf(text, sizeof text, "BwXe%08llx", (long long)etag & 0xffffffff);
   call->reply = json_pack("{s:i, s:s, s:o}", "version", 1, "etag", text, "bindings", bindings);
   return vt_rows_end(rows);
 }
@@ -276,9 +276,10 @@ static const char *self_link(vt_call *call, const char *rest) {
                          call->project, rest);
 }
 
-// "AAAAAAAB": changes with every change of the metadata.
+// Changes with every change of the metadata. Clients decode it as base64 and encode it again: whole
+// groups of four, no padding.
 static void fingerprint(int64_t version, char out_text[16]) {
-  snprintf(out_text, 16, "vt%08llx", (long long)version);
+  snprintf(out_text, 16, "vtpu%08llx", (long long)version & 0xffffffff);
 }
 
 vt_status vt_compute_project(vt_call *call) {

@@ -17,16 +17,20 @@ def skip(why):
     sys.exit(77)
 
 
-def run(inner, venv='venv-cloud', guests=False, needs=(), options=()):
-    """Runs `inner` in the environment of a new cloud. `guests`: real VMs, in a network namespace of the test's own."""
+def run(inner, venv='venv-clients', guests=False, needs=(), options=(), googleapis=None):
+    """Runs `inner` in the environment of a new cloud. `guests`: real VMs, in a network namespace of the test's own.
+    `googleapis`: an address; `inner` runs under Google's names."""
     if sys.argv[1:] == ['inner']:
         inner()
         return
+    os.environ['PATH'] += ':/usr/sbin'
     bin_dir, build_dir = (os.path.abspath(a) for a in sys.argv[1:3])
     python = f'{build_dir}/{venv}/bin/python'
     script = os.path.abspath(sys.argv[0])
     if not os.path.exists(python):
         skip(f'no {venv}; `./dev test` makes it')
+    if googleapis and os.geteuid() != 0:
+        skip('port 443 needs root')
     for program in needs:
         if not shutil.which(program):
             skip(f'no {program}')
@@ -42,7 +46,10 @@ def run(inner, venv='venv-cloud', guests=False, needs=(), options=()):
         options = [*options, '--guests=2', f'--python={os.path.dirname(python)}']
     home = tempfile.mkdtemp(prefix='vtpu-home-')
     environment = {**os.environ, 'HOME': home, 'CLOUDSDK_CONFIG': f'{home}/gcloud', 'PATH': f'{bin_dir}:{os.environ["PATH"]}'}
-    done = subprocess.run([f'{bin_dir}/vtpud', '--ephemeral', *options, '--', python, '-W', 'ignore', script, 'inner'],
+    wrapper = ['vtpu', 'googleapis', '--'] if googleapis else []
+    if googleapis:
+        options = [*options, f'--googleapis={googleapis}']
+    done = subprocess.run([f'{bin_dir}/vtpud', '--ephemeral', *options, '--', *wrapper, python, '-W', 'ignore', script, 'inner'],
                           env=environment, check=False)
     shutil.rmtree(home, ignore_errors=True)
     sys.exit(done.returncode)

@@ -43,7 +43,7 @@ def inner():
     path = f'{os.environ["HOME"]}/cluster.yaml'
     with open(path, 'w') as file:
         file.write(CLUSTER.format(project=os.environ['VTPU_PROJECT'], bin=os.path.dirname(sys.executable)))
-    ray = 'vtpu googleapis -- ' + os.path.dirname(sys.executable) + '/ray'
+    ray = os.path.dirname(sys.executable) + '/ray'
     print(harness.shell(f'{ray} up -y --no-config-cache {path}')[-600:])
     nodes = harness.shell("vtpu tpu-vm list --format='value(name,state,labels.ray-node-status)'")
     assert 'ray-rt-head' in nodes and 'READY' in nodes and 'up-to-date' in nodes, nodes
@@ -56,4 +56,4 @@ def inner():
 
 
 if __name__ == '__main__':
-    harness.run(inner, guests=True, needs=['sshd', 'rsync'], options=['--googleapis=127.0.0.2'])
+    harness.run(inner, guests=True, needs=['sshd', 'rsync'], googleapis='127.0.0.2')

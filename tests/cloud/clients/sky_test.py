@@ -5,7 +5,6 @@
 # VM, stop and start, and the end.
 import json
 import os
-import sys
 import urllib.request
 
 import harness
@@ -23,7 +22,6 @@ def api(method, path, body=None):
 
 
 def provisioner():
-    """Runs under Google's names."""
     from sky.provision import common
     from sky.provision.gcp import config as gcp_config
     from sky.provision.gcp import instance
@@ -90,13 +88,5 @@ def provisioner():
     print('SkyPilot: bootstrap, run, stop, start, terminate, queued, preempted, no capacity, no quota')
 
 
-def inner():
-    if os.environ.get('VTPU_SKY') == 'provisioner':
-        provisioner()
-        return
-    command = f'vtpu googleapis -- env VTPU_SKY=provisioner {sys.executable} -W ignore {os.path.abspath(sys.argv[0])} inner'
-    print(harness.shell(command)[-4000:])
-
-
 if __name__ == '__main__':
-    harness.run(inner, options=['--googleapis=127.77.0.3', '--notice=1'])
+    harness.run(provisioner, googleapis='127.77.0.3', options=['--notice=1'])

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # console_test.py - the web console in headless Chromium, through the whole story, by keyboard where it matters and on a phone.
-#   console_test.py BIN_DIR VENV     VENV has playwright; without it, or without /usr/bin/chromium, ends with 77
 # VTPU_SCREENSHOTS=FOLDER keeps pictures.
 import os
-import sys
+
+import harness
 
 CHROMIUM = '/usr/bin/chromium'
 
@@ -75,14 +75,5 @@ def inner():
     assert not errors, errors
 
 
-def main():
-    bin_dir, venv = sys.argv[1:3]
-    python = f'{venv}/bin/python'
-    if not os.path.exists(CHROMIUM) or not os.path.exists(python) or os.system(f'{python} -c "import playwright" 2>/dev/null') != 0:
-        print(f'skipped: needs {CHROMIUM} and playwright in {venv}')
-        sys.exit(77)
-    os.execv(f'{bin_dir}/vtpud', ['vtpud', '--ephemeral', '--', python, __file__, 'inner'])
-
-
 if __name__ == '__main__':
-    inner() if sys.argv[1:] == ['inner'] else main()
+    harness.run(inner, needs=[CHROMIUM])

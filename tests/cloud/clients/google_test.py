@@ -1,24 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# clients_test.py - unmodified clients against vtpud: google-api-python-client, google-cloud-tpu over REST and gRPC.
-#   clients_test.py BIN_DIR VENV          runs them in VENV; without it says so and ends with 77
-#   VTPU_CLIENTS=1 clients_test.py ...    makes VENV first (needs the package index)
+# google_test.py - Google's own clients, unmodified: google-api-python-client with every version of the API, google-cloud-tpu
+# over REST and gRPC, the latter also with nothing but its defaults.
 import os
-import subprocess
 import sys
-import time
 
-PACKAGES = ['google-cloud-tpu', 'google-api-python-client', 'playwright']
-
-
-def wait_for(get, done):
-    """Asks `get` until `done` likes the answer; bounded."""
-    for _ in range(500):
-        value = get()
-        if done(value):
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f'still {value}')
+import harness
+from harness import wait_for
 
 
 def check_discovery_client(endpoint, project, credentials):
@@ -73,23 +61,36 @@ def check_tpu_client(client, module, parent):
     client.delete_queued_resource(request={'name': f'{parent}/queuedResources/q', 'force': True}).result(timeout=20)
 
 
-def grpc_client(module, target, token):
-    import collections
+def grpc_client(module, target, credentials):
+    """As a program does: a channel to an endpoint, over plain HTTP/2, credentials by call."""
     import grpc
 
-    class Details(collections.namedtuple('Details', 'method timeout metadata credentials wait_for_ready compression'), grpc.ClientCallDetails):
-        pass
-
     class Bearer(grpc.UnaryUnaryClientInterceptor):
-        def intercept_unary_unary(self, call, details, request):
-            metadata = list(details.metadata or []) + [('authorization', f'Bearer {token}')]
-            return call(Details(details.method, details.timeout, metadata, details.credentials, details.wait_for_ready, details.compression), request)
+        # Credentials by call need TLS; here the header is put in by hand.
+        def intercept_unary_unary(self, go_on, details, request):
+            headers = {}
+            credentials.before_request(None, 'POST', '', headers)
+            details = details._replace(metadata=[*(details.metadata or []), ('authorization', headers['authorization'])])
+            return go_on(details, request)
 
     channel = grpc.intercept_channel(grpc.insecure_channel(target), Bearer())
     return module.TpuClient(transport=module.TpuClient.get_transport_class('grpc')(channel=channel))
 
 
+def defaults():
+    """Under Google's names: what a program says that knows nothing of vtpud."""
+    from google.cloud import tpu_v2, tpu_v2alpha1
+    parent = f'projects/{os.environ["VTPU_PROJECT"]}/locations/us-central2-b'
+    for module in (tpu_v2, tpu_v2alpha1):
+        check_tpu_client(module.TpuClient(), module, parent)
+    check_tpu_client(tpu_v2.TpuClient(transport='rest'), tpu_v2, parent)
+    print('google-cloud-tpu, defaults: gRPC v2, v2alpha1, REST v2')
+
+
 def inner():
+    if os.environ.get('VTPU_DEFAULTS'):
+        defaults()
+        return
     from google.cloud import tpu_v2, tpu_v2alpha1
     from google.oauth2.credentials import Credentials
     endpoint, token, project = (os.environ[n] for n in ('VTPU_ENDPOINT', 'VTPU_TOKEN', 'VTPU_PROJECT'))
@@ -100,21 +101,10 @@ def inner():
     check_tpu_client(tpu_v2.TpuClient(credentials=credentials, transport='rest', client_options={'api_endpoint': endpoint}), tpu_v2, parent)
     print('google-cloud-tpu REST: v2')
     for module in (tpu_v2, tpu_v2alpha1):
-        check_tpu_client(grpc_client(module, os.environ['VTPU_GRPC'], token), module, parent)
-    print('google-cloud-tpu gRPC: v2, v2alpha1')
-
-
-def main():
-    bin_dir, venv = sys.argv[1:3]
-    python = f'{venv}/bin/python'
-    if not os.path.exists(python):
-        if not os.environ.get('VTPU_CLIENTS'):
-            print(f'skipped: no {venv}; VTPU_CLIENTS=1 makes it')
-            sys.exit(77)
-        subprocess.run([sys.executable, '-m', 'venv', venv], check=True)
-        subprocess.run([python, '-m', 'pip', '-q', 'install', *PACKAGES], check=True)
-    os.execv(f'{bin_dir}/vtpud', ['vtpud', '--ephemeral', '--', python, '-W', 'ignore', __file__, 'inner'])
+        check_tpu_client(grpc_client(module, endpoint.split('//')[1], credentials), module, parent)
+    print('google-cloud-tpu gRPC on the same port: v2, v2alpha1')
+    print(harness.shell(f'vtpu googleapis -- env VTPU_DEFAULTS=1 {sys.executable} -W ignore {os.path.abspath(sys.argv[0])} inner'))
 
 
 if __name__ == '__main__':
-    inner() if sys.argv[1:] == ['inner'] else main()
+    harness.run(inner, options=['--googleapis=127.77.0.4'])

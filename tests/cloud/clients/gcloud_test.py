@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# gcloud_test.py - gcloud, where it is on PATH: the GA and alpha commands of TPU VMs and the queue by endpoint overrides, and
+# ssh into a pod. Its requests are replayed by replay_test.c everywhere else.
+import json
+import os
+
+import harness
+
+ZONE = '--zone=us-central2-b'
+
+
+def gcloud(command):
+    return harness.shell(f'gcloud {command} --quiet 2>&1')
+
+
+def inner():
+    guests = os.geteuid() == 0
+    nodes = 'compute tpus tpu-vm'
+    gcloud(f'{nodes} create lab {ZONE} --accelerator-type=v4-16 --version=tpu-ubuntu2204-base --labels=team=a')
+    described = json.loads(harness.shell(f'gcloud {nodes} describe lab {ZONE} --format=json 2>/dev/null'))
+    assert described['state'] == 'READY' and len(described['networkEndpoints']) == 2, described
+    listed = gcloud(f'alpha {nodes} list {ZONE}')
+    assert 'lab' in listed and 'READY' in listed and 'v4-16' in listed, listed
+    assert 'lab' in gcloud(f'{nodes} list --zone=-')
+    assert 'v4-8' in gcloud(f'compute tpus accelerator-types list {ZONE}')
+    assert 'tpu-ubuntu2204-base' in gcloud(f'{nodes} versions list {ZONE}')
+    assert 'us-central2-b' in gcloud('compute tpus locations list')
+    gcloud(f'alpha {nodes} update lab {ZONE} --update-labels=team=b')
+    assert 'team: b' in gcloud(f'{nodes} describe lab {ZONE}')
+    missing = harness.shell(f'gcloud {nodes} describe none {ZONE}', check=False)
+    assert 'NOT_FOUND' in missing and 'was not found' in missing, missing
+    if guests:
+        out = gcloud(f'{nodes} ssh lab {ZONE} --worker=1 --command="hostname; nproc" --strict-host-key-checking=no')
+        assert '-w-1' in out, out
+    gcloud(f'{nodes} delete lab {ZONE}')
+    queued = 'compute tpus queued-resources'
+    gcloud(f'{queued} create q {ZONE} --node-id=qn --accelerator-type=v4-8 --runtime-version=tpu-ubuntu2204-base --spot')
+    harness.wait_for(lambda: gcloud(f'{queued} describe q {ZONE} --format="value(state.state)"'), lambda s: 'ACTIVE' in s)
+    assert 'q' in gcloud(f'{queued} list {ZONE}')
+    gcloud(f'{queued} delete q {ZONE} --force')
+    assert 'roles/owner' in gcloud(f'projects get-iam-policy {os.environ["VTPU_PROJECT"]}')
+    assert 'tpu.googleapis.com' in gcloud('services list')
+    assert os.environ['VTPU_PROJECT'] in gcloud('projects list')
+    print('gcloud: TPU VMs, queue, catalogue, services, projects' + (', ssh' if guests else ''))
+
+
+if __name__ == '__main__':
+    harness.run(inner, needs=['gcloud'], guests=os.geteuid() == 0)
