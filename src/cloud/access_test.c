@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "cloud/account.h"
+#include "cloud/grpc.h"
+#include "cloud/wire.h"
 
 // What may be called by nobody; a new public route has to be added here knowingly.
 static const char *const public_paths[] = {"/token",
@@ -95,6 +97,119 @@ static void every_route_keeps_strangers_out(void **state) {
     if (status != 403) fail_msg("%s %s in no project: %d", route->method, url, status);
   }
   free(stranger);
+  vt_testing_close(&t);
+}
+
+// The status of one gRPC call with every resource name of its request in `project`.
+static vt_code grpc_as(vt_testing *t, const char *token, const char *service, const char *method,
+                       const char *request, const char *version, const char *project) {
+  char path[128], parent[128], name[160], bearer[256];
+  vt_call call;
+  vt_text bytes = {0}, reply = {0};
+  if (strcmp(service, "Tpu") == 0)
+    snprintf(path, sizeof path, "/google.cloud.tpu.%s.Tpu/%s", version, method);
+  else
+    snprintf(path, sizeof path, "/%s/%s", service, method);
+  snprintf(parent, sizeof parent, "projects/%s/locations/us-central2-b", project);
+  const char *kind = strstr(method, "Queued")        ? "queuedResources"
+                     : strstr(method, "Operation")   ? "operations"
+                     : strstr(method, "Accelerator") ? "acceleratorTypes"
+                     : strstr(method, "Runtime")     ? "runtimeVersions"
+                     : strstr(method, "TensorFlow")  ? "tensorflowVersions"
+                                                     : "nodes";
+  snprintf(name, sizeof name, "%s/%s/x", parent, kind);
+  if (strcmp(method, "GetLocation") == 0 || strcmp(method, "ListOperations") == 0)
+    snprintf(name, sizeof name, "%s", parent);
+  if (strcmp(method, "ListLocations") == 0) snprintf(name, sizeof name, "projects/%s", project);
+  json_t *message =
+      json_pack("{s:s, s:s, s:{s:s}}", "parent", parent, "name", name, "node", "name", name);
+  vt_wire_encode(vt_message_find(request), VT_API_ALL, message, &bytes);
+  json_decref(message);
+  vt_call_init(&call, t->cloud, "POST", "/");
+  if (token) {
+    snprintf(bearer, sizeof bearer, "Bearer %s", token);
+    vt_call_add_header(&call, "Authorization", bearer);
+  }
+  vt_status st = vt_grpc_unary(&call, path, vt_text_string(&bytes), bytes.size, &reply);
+  vt_code code = vt_status_code(st);
+  vt_status_free(st);
+  vt_call_fini(&call);
+  vt_text_free(&bytes);
+  vt_text_free(&reply);
+  return code;
+}
+
+static void every_grpc_method_asks_who_calls(void **state) {
+  static const char *const versions[] = {"v1", "v2", "v2alpha1"};
+  vt_testing t;
+  const char *service, *method, *request;
+  (void)state;
+  vt_testing_open(&t, "");
+  char *stranger = vt_testing_account(&t, "eve@example.com", "user");
+  for (int i = 0; vt_grpc_method_at(i, &service, &method, &request); i++) {
+    int known = 0;
+    for (int v = 0; v < 3; v++) {
+      vt_code nobody = grpc_as(&t, NULL, service, method, request, versions[v], TESTING_PROJECT);
+      // A method that this version lacks is not found, whoever calls.
+      if (nobody == VT_NOT_FOUND || nobody == VT_UNIMPLEMENTED) continue;
+      known++;
+      if (nobody != VT_UNAUTHENTICATED)
+        fail_msg("%s %s without identity: %d", method, versions[v], (int)nobody);
+      const char *const projects[] = {TESTING_PROJECT, "no-such-project"};
+      for (int p = 0; p < 2; p++) {
+        vt_code foreign = grpc_as(&t, stranger, service, method, request, versions[v], projects[p]);
+        if (foreign != VT_PERMISSION_DENIED)
+          fail_msg("%s %s by a stranger in %s: %d", method, versions[v], projects[p], (int)foreign);
+      }
+    }
+    if (!known) fail_msg("%s is in no version", method);
+  }
+  free(stranger);
+  vt_testing_close(&t);
+}
+
+// A console session works for pages of this origin only, and its cookie is out of scripts' reach.
+static void sessions_do_not_travel(void **state) {
+  vt_testing t;
+  vt_call call;
+  char cookie[256] = "";
+  (void)state;
+  vt_testing_open(&t, "");
+  for (int secure = 0; secure < 2; secure++) {
+    char body[256];
+    vt_call_init(&call, t.cloud, "POST", "/vtpu/v1/session");
+    call.secure = secure;
+    call.body_size = (size_t)snprintf(body, sizeof body, "{\"token\":\"%s\"}", t.token);
+    call.body_text = body;
+    vt_call_add_header(&call, "X-Vtpu-Console", "1");
+    vt_call_run(&call);
+    assert_int_equal(call.status, 200);
+    for (size_t i = 0; i < call.reply_headers.size; i++)
+      if (strcmp(call.reply_headers.data[i].name, "Set-Cookie") == 0)
+        snprintf(cookie, sizeof cookie, "%s", call.reply_headers.data[i].value);
+    assert_non_null(strstr(cookie, "; HttpOnly"));
+    assert_non_null(strstr(cookie, "; SameSite=Strict"));
+    assert_non_null(strstr(cookie, "; Path=/"));
+    assert_null(strstr(cookie, "Domain="));
+    assert_int_equal(strncmp(cookie, "__Host-", 7) == 0, secure);
+    assert_int_equal(strstr(cookie, "; Secure") != NULL, secure);
+    vt_call_fini(&call);
+    cookie[strcspn(cookie, ";")] = 0;
+    // Every changing route refuses the cookie without the header that only scripts of this origin
+    // send.
+    const vt_route *route;
+    for (int i = 0; (route = vt_route_at(i)); i++) {
+      char url[1024];
+      if (strcmp(route->method, "GET") == 0 || *route->permission == '-') continue;
+      fill(route, TESTING_PROJECT, url);
+      vt_call_init(&call, t.cloud, route->method, url);
+      call.secure = secure;
+      vt_call_add_header(&call, "Cookie", cookie);
+      vt_call_run(&call);
+      if (call.status != 403) fail_msg("%s %s by cookie: %d", route->method, url, call.status);
+      vt_call_fini(&call);
+    }
+  }
   vt_testing_close(&t);
 }
 
@@ -294,6 +409,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_route_asks_who_calls),
       cmocka_unit_test(every_route_keeps_strangers_out),
+      cmocka_unit_test(every_grpc_method_asks_who_calls),
+      cmocka_unit_test(sessions_do_not_travel),
       cmocka_unit_test(viewers_look_and_do_not_touch),
       cmocka_unit_test(a_disabled_api_says_how_to_enable_it),
       cmocka_unit_test(logs_stay_in_their_project),

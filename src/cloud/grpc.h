@@ -23,4 +23,9 @@ void vt_grpc_stop(vt_grpc *grpc); // accepts NULL
 vt_status vt_grpc_unary(vt_call *call, const char *method, const void *bytes, size_t size,
                         vt_text *out_bytes) VT_CHECKED;
 
+// Row `index` of grpc.def: service ("Tpu" stands for google.cloud.tpu.{version}.Tpu), method and
+// request message; false past the last.
+bool vt_grpc_method_at(int index, const char **out_service, const char **out_method,
+                       const char **out_request);
+
 #endif

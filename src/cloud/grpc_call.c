@@ -16,6 +16,15 @@ static const struct rpc {
 #undef RPC
 };
 
+bool vt_grpc_method_at(int index, const char **out_service, const char **out_method,
+                       const char **out_request) {
+  if (index < 0 || (size_t)index >= sizeof rpcs / sizeof *rpcs) return false;
+  *out_service = rpcs[index].service;
+  *out_method = rpcs[index].method;
+  *out_request = rpcs[index].request;
+  return true;
+}
+
 // "/google.cloud.tpu.v2.Tpu/GetNode" to its row and version.
 static const struct rpc *find(const char *method, char version[16]) {
   char service[128];
