@@ -20,9 +20,10 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 MODELS = ("mnist", "mlp", "transformer", "resnet50")
-ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer")
+ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer", "scan")
+SCANS = ("cell16", "cell128", "sums32", "rnn16", "rnn64", "rnn8x32")  # bodies in worker.py
 UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "predict": ("ms", 1e3), "first_step": ("ms", 1e3), "init": ("ms", 1e3),
-         "dispatch": ("us", 1e6), "transfer": ("ms", 1e3)}
+         "dispatch": ("us", 1e6), "transfer": ("ms", 1e3), "scan": ("ms", 1e3)}
 
 
 class Failed(Exception):
@@ -139,6 +140,10 @@ def measure(sides, row, model, options):
         return alternate(pair, lambda side: side.ask("init", model=model), options.repeats), {}
     if row == "dispatch":
         return alternate(pair, lambda side: side.ask("dispatch", count=2000), 2 * options.rounds), {}
+    if row == "scan":
+        for side in pair:
+            side.ask("scan", body=model)  # compiles
+        return alternate(pair, lambda side: side.ask("scan", body=model), 2 * options.rounds), {}
     return alternate(pair, lambda side: side.ask("transfer", mebibytes=64), options.rounds), {}
 
 
@@ -173,6 +178,8 @@ def bars(rows, amx):
             out.append((f"{metric}, geomean", geomean(whole[metric].values()), bound))
     if "dispatch" in whole:
         out.append(("dispatch", whole["dispatch"]["no-op"], 0.4))
+    if set(SCANS) <= set(whole.get("scan", ())):
+        out.append(("scan of 10,000 steps, slowest", min(whole["scan"].values()), 1))
     return [{"bar": name, "value": value, "bound": bound, "pass": value >= bound} for name, value, bound in out]
 
 
@@ -225,7 +232,7 @@ def parse():
 def plan(options):
     for row in ROWS:
         if row in options.rows:
-            names = {"dispatch": ["no-op"], "transfer": ["64 MiB"]}.get(row, options.models)
+            names = {"dispatch": ["no-op"], "transfer": ["64 MiB"], "scan": SCANS}.get(row, options.models)
             yield from ((row, name) for name in names)
 
 

@@ -4,6 +4,7 @@
 In: a JSON object a line on standard input. Out: a JSON object a line. Everything else goes to standard error.
 """
 
+import functools
 import gc
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import programs
@@ -19,6 +21,7 @@ import programs
 class Worker:
     def __init__(self):
         self.program = self.step = self.state = self.inputs = None
+        self.scans = {}
 
     def platform(self):
         device = jax.devices()[0]
@@ -96,6 +99,38 @@ class Worker:
         seconds = time.perf_counter() - start
         assert back[-1] == host[-1]
         return seconds
+
+    def scan(self, body):
+        """Seconds of one lax.scan of 10,000 small steps."""
+        if body not in self.scans:
+            self.scans[body] = jax.jit(functools.partial(jax.lax.scan, SCANS[body][0]))
+        shape = SCANS[body][1]
+        start, xs = np.full(shape, 0.5, np.float32), np.full((10000, *shape), 0.1, np.float32)
+        arguments = [jax.device_put(x, jax.devices()[0]) for x in (start, xs)]
+        jax.block_until_ready(arguments)
+        begin = time.perf_counter()
+        jax.block_until_ready(self.scans[body](*arguments))
+        return time.perf_counter() - begin
+
+
+def cell(h, x):
+    h = jnp.tanh(h * 0.9 + x)
+    return h, None
+
+
+def sums(h, x):
+    h = jnp.tanh(h * 0.9 + x)
+    return h, h.sum()
+
+
+def rnn(h, x):
+    h = jnp.tanh(h @ jnp.asarray(WEIGHTS[h.shape[-1]]) + x)
+    return h, h
+
+
+WEIGHTS = {n: np.random.default_rng(n).standard_normal((n, n)).astype(np.float32) / n for n in (16, 32, 64)}
+SCANS = {"cell16": (cell, (16,)), "cell128": (cell, (128,)), "sums32": (sums, (32,)), "rnn16": (rnn, (16,)),
+         "rnn64": (rnn, (64,)), "rnn8x32": (rnn, (8, 32))}
 
 
 def main():

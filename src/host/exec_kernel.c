@@ -52,6 +52,13 @@ vt_status vt_step_kernel(vt_plan *plan, vt_step *step, const vt_group *group) {
   return VT_OK;
 }
 
+const vt_kernel *const *vt_kernel_wanted(vt_program *program, const vt_group *group) {
+  kernel_body *body = VT_NEW(&program->arena, kernel_body);
+  body->group = group;
+  vt_array_push(&program->kernels, body);
+  return (const vt_kernel *const *)&body->kernel;
+}
+
 vt_status vt_kernels_compile(vt_program *program) {
   size_t count = program->kernels.size;
   if (!count) return VT_OK;

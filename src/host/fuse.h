@@ -13,6 +13,7 @@
 #include "ir/module.h"
 
 typedef struct vt_nest vt_nest; // host/nest.h: the index space of a loop group
+typedef struct vt_loop vt_loop; // host/loop.h: a while as one function
 
 typedef struct vt_group {
   bool fused;
@@ -23,9 +24,10 @@ typedef struct vt_group {
   vt_value **inputs; // parameters, or outputs of earlier groups; each once; also of groups that are
                      // not fused
   uint32_t output_count;
-  vt_value **outputs; // what later groups or the function's returns need, each once
-  int64_t work;       // elements times ops: an estimate for tier and thread decisions
-  vt_nest *nest;      // loop groups; NULL for one-op groups
+  vt_value **outputs;  // what later groups or the function's returns need, each once
+  int64_t work;        // elements times ops: an estimate for tier and thread decisions
+  vt_nest *nest;       // loop groups; NULL for one-op groups
+  const vt_loop *loop; // a while that is one function, which has no other field; else NULL
 } vt_group;
 
 typedef struct vt_fuse_options {

@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "host/kernel_impl.h"
 #include "host/kernel_native.h"
+#include "host/loop.h"
 
 // EMITTER is part of every name in the disk cache: a change of emit_*.c that changes code must
 // raise it.
@@ -51,7 +52,7 @@ struct vt_jit {
 typedef struct unit {
   code_store *store;
   uint32_t count;
-  const vt_nest **nests;
+  const vt_group **groups;
   char **names;
   char path[1024]; // of the disk cache; "" = none
   LLVMMemoryBufferRef object;
@@ -265,7 +266,11 @@ static void generate(unit *u) {
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   LLVMSetModuleDataLayout(module, layout);
   LLVMSetTarget(module, u->store->triple);
-  for (uint32_t i = 0; i < u->count; i++) vt_emit_nest(&e, u->nests[i], u->names[i]);
+  for (uint32_t i = 0; i < u->count; i++)
+    if (u->groups[i]->nest)
+      vt_emit_nest(&e, u->groups[i]->nest, u->names[i]);
+    else
+      vt_emit_loop(&e, u->groups[i]->loop, u->names[i]);
   const char *dump = getenv("VTPU_DUMP_LLVM"); // a folder for the IR of each module
   if (dump && *dump) {
     char path[1100], *failed = NULL;
@@ -319,7 +324,7 @@ static void compile_all(unit *units, uint32_t count) {
 // ---- From groups to code.
 
 typedef struct request {
-  const vt_nest *nest;
+  const vt_group *group;
   char *key;
   char *name;
   size_t key_size;
@@ -357,10 +362,10 @@ static uint32_t make_units(vt_arena *arena, code_store *s, const request *wanted
     uint32_t lo = count * p / parts, hi = count * (p + 1) / parts;
     units[p] = (unit){.store = s,
                       .count = hi - lo,
-                      .nests = VT_NEW_ARRAY(arena, const vt_nest *, hi - lo),
+                      .groups = VT_NEW_ARRAY(arena, const vt_group *, hi - lo),
                       .names = VT_NEW_ARRAY(arena, char *, hi - lo)};
     for (uint32_t i = lo; i < hi; i++) {
-      units[p].nests[i - lo] = wanted[i].nest;
+      units[p].groups[i - lo] = wanted[i].group;
       units[p].names[i - lo] = wanted[i].name;
     }
   }
@@ -392,11 +397,14 @@ static vt_status compile_wanted(vt_arena *arena, code_store *s, const request *w
   return st;
 }
 
-static request make_request(vt_arena *arena, const code_store *s, const vt_nest *nest) {
+static request make_request(vt_arena *arena, const code_store *s, const vt_group *group) {
   vt_text text = {0};
-  vt_nest_key(nest, &s->target, &text);
+  if (group->nest)
+    vt_nest_key(group->nest, &s->target, &text);
+  else
+    vt_loop_key(group->loop, &s->target, &text);
   request r = {
-      .nest = nest, .key = vt_arena_copy(arena, text.data, text.size), .key_size = text.size};
+      .group = group, .key = vt_arena_copy(arena, text.data, text.size), .key_size = text.size};
   r.name = vt_arena_printf(arena, "vt_%016llx%016llx",
                            (unsigned long long)vt_hash_bytes(text.data, text.size, 1),
                            (unsigned long long)vt_hash_bytes(text.data, text.size, 2));
@@ -415,8 +423,8 @@ vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t co
   vt_status st = VT_OK;
   pthread_mutex_lock(&store_lock);
   for (uint32_t i = 0; i < count; i++) {
-    if (!groups[i]->nest) continue;
-    requests[i] = make_request(&scratch, s, groups[i]->nest);
+    if (!groups[i]->nest && !groups[i]->loop) continue;
+    requests[i] = make_request(&scratch, s, groups[i]);
     void **seen = vt_map_at(&asked, requests[i].key, requests[i].key_size);
     if (*seen || vt_map_has(&s->code, requests[i].key, requests[i].key_size)) continue;
     *seen = &requests[i];
@@ -425,7 +433,7 @@ vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t co
   if (wanted_count) st = compile_wanted(&scratch, s, wanted, wanted_count);
   for (uint32_t i = 0; i < count && !st; i++) {
     void *code =
-        groups[i]->nest ? vt_map_find(&s->code, requests[i].key, requests[i].key_size) : NULL;
+        requests[i].key ? vt_map_find(&s->code, requests[i].key, requests[i].key_size) : NULL;
     out_kernels[i] =
         vt_kernel_create(&jit->arena, groups[i], &s->target, (vt_nest_fn *)(uintptr_t)code);
   }

@@ -166,11 +166,16 @@ vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_tar
   k->output_count = group->output_count;
   k->in_place = VT_NEW_ARRAY(arena, bool, group->input_count * group->output_count);
   assert(group->input_count + group->output_count <= MAX_PORTS || !group->nest);
+  if (group->loop) return k;
   if (group->nest)
     create_nest(arena, k, group);
   else
     create_native(arena, k, group);
   return k;
+}
+
+void *vt_kernel_code(const vt_kernel *k) {
+  return (void *)(uintptr_t)k->code;
 }
 
 int64_t vt_kernel_scratch_bytes(const vt_kernel *k) {

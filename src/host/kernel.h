@@ -31,6 +31,7 @@ vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t co
 // with its own scratch.
 vt_status vt_kernel_run(const vt_kernel *kernel, void *const *inputs, void *const *outputs,
                         void *scratch) VT_CHECKED;
+void *vt_kernel_code(const vt_kernel *kernel); // of a loop: the function of loop.h
 int64_t vt_kernel_scratch_bytes(const vt_kernel *kernel);
 // True when output may be the very memory of input (which then dies with this kernel).
 bool vt_kernel_in_place_ok(const vt_kernel *kernel, uint32_t output, uint32_t input);

@@ -173,10 +173,15 @@ static vt_status add_op(vt_plan *plan, vt_op *op) {
   vt_step *step = add_step(plan);
   set_values_of_op(plan, step, op);
   switch (op->code) {
-  case VT_OP_WHILE:
-    VT_TRY(vt_step_control(plan, step));
-    alias_invariants(plan, op, vt_step_invariant(step));
+  case VT_OP_WHILE: {
+    const bool *invariant = vt_step_loop(plan, step);
+    if (!invariant) {
+      VT_TRY(vt_step_control(plan, step));
+      invariant = vt_step_invariant(step);
+    }
+    alias_invariants(plan, op, invariant);
     return VT_OK;
+  }
   case VT_OP_IF:
   case VT_OP_CASE:
   case VT_OP_CALL:

@@ -177,6 +177,11 @@ void vt_step_copy(vt_step *step);
 vt_status vt_step_kernel(vt_plan *plan, vt_step *step,
                          const vt_group *group) VT_CHECKED; // exec_kernel.c
 vt_status vt_kernels_compile(vt_program *program) VT_CHECKED;
+// A group whose kernel is there, at the address returned, when the program's code is made.
+const vt_kernel *const *vt_kernel_wanted(vt_program *program, const vt_group *group);
+// A while as one function: per carried value whether it is invariant; NULL when it does not
+// qualify.
+const bool *vt_step_loop(vt_plan *plan, vt_step *step); // exec_loop.c
 vt_status vt_step_collective(vt_plan *plan, vt_step *step) VT_CHECKED;
 vt_status vt_step_control(vt_plan *plan, vt_step *step) VT_CHECKED; // exec_control.c
 const bool *vt_step_invariant(const vt_step *step);                 // of a while: per carried value

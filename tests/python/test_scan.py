@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scans of many small steps, which run as one function of generated code (src/host/loop.h), against XLA:CPU."""
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+STEPS = 3000
+
+
+def both(function, *arguments, rtol=0.0, atol=0.0):
+    results = []
+    for platform in ("tpu", "cpu"):
+        device = jax.devices(platform)[0]
+        placed = [jax.device_put(a, device) for a in arguments]
+        results.append(jax.tree.leaves(jax.jit(function)(*placed)))
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.dtype == theirs.dtype
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        if ours.dtype.kind in "biu":
+            np.testing.assert_array_equal(ours, theirs)
+        else:
+            np.testing.assert_allclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=rtol, atol=atol)
+
+
+def numbers(*shape, seed=0, dtype=np.float32):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("size", [1, 3, 8, 16, 17, 100, 256])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_elementwise(size, reverse):
+    def step(h, x):
+        h = jnp.tanh(h * 0.9 + x)
+        return h, (h, h.sum(), h > 0)
+
+    both(lambda h, xs: lax.scan(step, h, xs, reverse=reverse), numbers(size), numbers(STEPS, size), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int8, jnp.int32, jnp.uint16, jnp.uint32])
+def test_types(dtype):
+    def step(h, x):
+        h = jnp.where(x > h, x - h, h + x).astype(dtype)
+        return h, h
+
+    values = np.asarray(np.random.default_rng(1).integers(0, 4, (STEPS, 13)), dtype=dtype)
+    both(lambda h, xs: lax.scan(step, h, xs), values[0], values)
+
+
+def test_integers_wrap():
+    def step(h, _):  # a linear congruential generator
+        h = h * np.uint32(1664525) + np.uint32(1013904223)
+        return h, h >> 7
+
+    both(lambda h: lax.scan(step, h, None, length=STEPS), np.arange(20, dtype=np.uint32))
+
+
+def test_moves():
+    def step(h, x):
+        h = jnp.concatenate([h[:, 3:], h[:, :3]], axis=1)[::-1].T + x
+        h = (h / (1 + jnp.abs(h).max()))
+        return h.T, (h.sum(axis=0), h.max(axis=1), h[1:5:2, 2])
+
+    both(lambda h, xs: lax.scan(step, h, xs), numbers(6, 7), numbers(STEPS, 7, 6), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows,inner,columns", [(0, 16, 16), (0, 7, 7), (3, 9, 9), (8, 16, 16), (1, 64, 64)])
+def test_products(rows, inner, columns):
+    def step(h, x):
+        h = jnp.tanh(jnp.dot(h, weights, precision="highest") * 0.5 + x)
+        return h, h
+
+    weights = numbers(inner, columns, seed=3) * 0.2
+    shape = (rows, inner) if rows else (inner,)
+    both(lambda h, xs: lax.scan(step, h, xs), numbers(*shape), numbers(STEPS, *shape, seed=2), rtol=1e-4, atol=1e-4)
+
+
+def test_lstm_cell():
+    def step(carry, x):
+        h, c = carry
+        i, f, g, o = jnp.split(x @ w + h @ u + b, 4)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    w, u, b = numbers(5, 32, seed=4) * 0.3, numbers(8, 32, seed=5) * 0.3, numbers(32, seed=6)
+    both(lambda h, c, xs: lax.scan(step, (h, c), xs), numbers(8), numbers(8), numbers(STEPS, 5), rtol=1e-4, atol=1e-4)
+
+
+def test_reads_what_grew():
+    def step(i, table):  # Fibonacci modulo a prime, from the table itself
+        value = (table[i - 1] + table[i - 2]) % 9973
+        return table.at[i].set(value)
+
+    both(lambda t: lax.fori_loop(2, STEPS, step, t), np.arange(STEPS, dtype=np.int32))
+
+
+def test_state_that_changes_places():
+    def step(carry, _):
+        a, b, c = carry
+        return (b, c, a + 1), None
+
+    both(lambda a, b, c: lax.scan(step, (a, b, c), None, length=STEPS)[0], *(numbers(9, seed=s) for s in range(3)))
+
+
+def test_starts_beyond_the_end():
+    def step(i, carry):
+        table, out = carry
+        row = lax.dynamic_slice(table, (i - 5, 0), (2, 4))
+        return table, lax.dynamic_update_slice(out, row * 2, (i * 3, 0))
+
+    both(lambda t, o: lax.fori_loop(0, STEPS, step, (t, o))[1], numbers(100, 4), np.zeros((500, 4), np.float32))
+
+
+def test_inside_a_manual_region():
+    mesh = jax.sharding.Mesh(np.array(jax.devices("tpu")[:4]), ("x",))
+    spec = jax.sharding.PartitionSpec("x")
+
+    @jax.jit
+    def run(h):
+        body = lambda h: lax.scan(lambda h, _: (h * 0.99 + 1, None), h, None, length=STEPS)[0]
+        return jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec)(h)
+
+    start = np.arange(8, dtype=np.float32)
+    np.testing.assert_allclose(run(start), np.full(8, 100, np.float32), rtol=1e-4)
+
+
+def test_same_bits_each_time():
+    run = jax.jit(lambda h, xs: lax.scan(lambda h, x: ((h := jnp.sin(h + x)), h.sum()), h, xs))
+    first = run(numbers(33), numbers(STEPS, 33))
+    second = run(numbers(33), numbers(STEPS, 33))
+    jax.tree.map(np.testing.assert_array_equal, first, second)
