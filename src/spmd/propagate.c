@@ -172,8 +172,11 @@ static void walk_op(walker *w, const vt_op *op, uint32_t *nodes, uint32_t *resul
 }
 
 static void walk_func(walker *w, const vt_func *func, const uint32_t *params, uint32_t *returns) {
-  vt_map nodes = {0}, constants = {0};
+  vt_map nodes = {0}, constants = {0}, grouped = {0};
   w->depth++;
+  // A constant in a sharding group is one array for all its uses: the group decides for it.
+  for (const vt_op *op = func->first; op; op = op->next)
+    if (op->code == VT_OP_SHARDING_GROUP) *vt_map_at_ptr(&grouped, op->operands[0]) = w;
   if (++w->steps > MAX_STEPS) w->graph.too_large = true;
   for (uint32_t i = 0; i < func->param_count; i++)
     *vt_map_at_ptr(&nodes, func->params[i]) = (void *)((uintptr_t)params[i] + 1);
@@ -181,7 +184,8 @@ static void walk_func(walker *w, const vt_func *func, const uint32_t *params, ui
     if (++w->steps > MAX_STEPS) w->graph.too_large = true;
     uint32_t *operands = VT_NEW_ARRAY(w->graph.arena, uint32_t, op->operand_count);
     uint32_t *results = VT_NEW_ARRAY(w->graph.arena, uint32_t, op->result_count);
-    if (is_constant_op(op, &constants)) *vt_map_at_ptr(&constants, &op->results[0]) = w;
+    if (is_constant_op(op, &constants) && !vt_map_find_ptr(&grouped, &op->results[0]))
+      *vt_map_at_ptr(&constants, &op->results[0]) = w;
     for (uint32_t i = 0; i < op->operand_count; i++) {
       bool constant = vt_map_find_ptr(&constants, op->operands[i]) != NULL;
       operands[i] = constant ? vt_graph_add_node(&w->graph, op->operands[i]->type)
@@ -194,6 +198,7 @@ static void walk_func(walker *w, const vt_func *func, const uint32_t *params, ui
   for (uint32_t i = 0; i < func->return_count; i++) returns[i] = node_of(&nodes, func->returns[i]);
   w->depth--;
   vt_map_free(&nodes);
+  vt_map_free(&grouped);
   vt_map_free(&constants);
 }
 

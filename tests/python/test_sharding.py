@@ -194,3 +194,13 @@ def test_inspect_sharding_tells_what_propagation_comes_to():
     count = len(seen)
     program(a)
     assert len(seen) == count  # told when it is compiled
+
+
+def test_a_constant_is_sharded_like_its_group():
+    from jax.experimental.shard_alike import shard_alike
+
+    sharding = NamedSharding(mesh(4, 2), P("data", "model"))
+    x = jax.device_put(np.zeros((8, 2), np.int32), sharding)
+    out = jax.jit(lambda x: shard_alike(x, jnp.arange(16, dtype=jnp.int32).reshape(8, 2))[1])(x)
+    assert out.sharding == sharding
+    np.testing.assert_array_equal(out, np.arange(16).reshape(8, 2))
