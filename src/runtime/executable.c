@@ -70,8 +70,14 @@ static void io_measure(const vt_executable *executable, vt_io *io) {
       vt_layout_bytes(executable->slice.chip, VT_MEMORY_DEVICE, io->shard, io->layout);
 }
 
-// A donated parameter without a named result takes the first free result of its shape, as the TPU
-// compiler does.
+static bool fits_donor(const vt_io *param, const vt_io *result, bool exactly) {
+  if (param->memory != result->memory) return false;
+  if (!exactly) return param->shard_bytes == result->shard_bytes;
+  return vt_type_equal(param->shard, result->shard) && !strcmp(param->layout, result->layout);
+}
+
+// A donated parameter without a named result takes the first free result of its shape, else of its
+// size, as the TPU compiler does.
 static void match_donors(const vt_func *main, vt_io *params, const vt_io *results,
                          uint32_t result_count) {
   bool *taken = calloc(result_count ? result_count : 1, 1);
@@ -85,18 +91,16 @@ static void match_donors(const vt_func *main, vt_io *params, const vt_io *result
     params[p].donated = true;
     taken[alias] = true;
   }
-  for (uint32_t p = 0; p < main->param_count; p++) {
-    if (params[p].donated || !main->param_info || !main->param_info[p].donor) continue;
-    for (uint32_t r = 0; r < result_count; r++) {
-      if (taken[r] || !vt_type_equal(params[p].shard, results[r].shard) ||
-          params[p].memory != results[r].memory || strcmp(params[p].layout, results[r].layout))
-        continue;
+  for (int exactly = 1; exactly >= 0; exactly--)
+    for (uint32_t p = 0; p < main->param_count; p++) {
+      if (params[p].donated || !main->param_info || !main->param_info[p].donor) continue;
+      uint32_t r = 0;
+      while (r < result_count && (taken[r] || !fits_donor(&params[p], &results[r], exactly))) r++;
+      if (r == result_count) continue;
       params[p].alias = (int32_t)r;
       params[p].donated = true;
       taken[r] = true;
-      break;
     }
-  }
   free(taken);
 }
 

@@ -22,32 +22,52 @@ uint32_t vt_graph_add_node(vt_graph *graph, vt_type type) {
   return (uint32_t)graph->nodes.size - 1;
 }
 
-// The atoms of an axis or a part of it, appended. False when the part does not fall on atoms.
-static bool push_atoms(const vt_graph *graph, vt_axis_ref ref, vt_atom_list *list, uint32_t *used) {
-  int64_t at = ref.pre_size;
-  for (uint8_t i = 0; i < graph->atom_count && at < ref.pre_size * ref.size; i++) {
-    if (graph->atoms[i].axis != ref.axis || graph->atoms[i].pre_size != at) continue;
+static int64_t stride_of(const vt_mesh *mesh, vt_axis_ref ref) {
+  int64_t stride;
+  (void)vt_mesh_coordinate(mesh, 0, ref, &stride);
+  return stride;
+}
+
+// The atoms of an axis or a part of it, appended: those that move between the same devices, so that
+// it may be an axis of another mesh over the devices in the same order. False when the part does
+// not fall on atoms.
+static bool push_atoms(const vt_graph *graph, const vt_mesh *mesh, vt_axis_ref ref,
+                       vt_atom_list *list, uint32_t *used) {
+  int64_t first = stride_of(mesh, ref), product = 1;
+  for (uint8_t i = 0; i < graph->atom_count; i++) {
+    vt_atom atom = graph->atoms[i];
+    int64_t stride = stride_of(graph->mesh, (vt_axis_ref){atom.axis, atom.pre_size, atom.size});
+    if (stride < first || stride >= first * ref.size) continue;
     if (list && list->count < VT_MAX_ATOMS) list->atoms[list->count++] = i;
     *used |= 1u << i;
-    at *= graph->atoms[i].size;
+    product *= atom.size;
   }
-  return at == ref.pre_size * ref.size;
+  return product == ref.size;
+}
+
+static bool same_devices(const vt_mesh *a, const vt_mesh *b) {
+  if (a == b) return true;
+  if (!a || !b || vt_mesh_size(a) != vt_mesh_size(b) || a->device_count != b->device_count)
+    return false;
+  return !a->device_count ||
+         !memcmp(a->device_ids, b->device_ids, sizeof *a->device_ids * a->device_count);
 }
 
 void vt_graph_seed(vt_graph *graph, uint32_t id, const vt_sharding *s) {
   vt_node *node = &graph->nodes.data[id];
   if (!s || s->rank != node->type.rank) return;
-  bool ours = s->mesh == graph->mesh;
+  bool ours = same_devices(s->mesh, graph->mesh);
   for (int32_t d = 0; d < s->rank; d++) {
-    bool whole = ours;
+    bool whole =
+        ours || !s->dims[d].axis_count; // a mesh of no axes says nothing but open or closed
     for (uint32_t i = 0; whole && i < s->dims[d].axis_count; i++)
-      whole = push_atoms(graph, s->dims[d].axes[i], &node->dims[d], &node->used);
+      whole = push_atoms(graph, s->mesh, s->dims[d].axes[i], &node->dims[d], &node->used);
     if (s->dims[d].closed || !whole) node->closed |= 1u << d;
   }
   for (uint32_t i = 0; ours && i < s->replicated_count; i++)
-    (void)push_atoms(graph, s->replicated[i], NULL, &node->used);
+    (void)push_atoms(graph, s->mesh, s->replicated[i], NULL, &node->used);
   for (uint32_t i = 0; ours && i < s->unreduced_count; i++)
-    (void)push_atoms(graph, s->unreduced[i], NULL, &node->used);
+    (void)push_atoms(graph, s->mesh, s->unreduced[i], NULL, &node->used);
 }
 
 static int64_t atom_size(const vt_graph *graph, uint8_t atom) {

@@ -64,3 +64,11 @@ def test_long_chain_of_unfetched_donations():
     for _ in range(500):
         x = step(x)
     assert float(x[5, 5]) == 500
+
+
+def test_donation_to_a_result_of_another_shape():
+    x, y = jnp.arange(16.0).reshape(16, 1), jnp.ones((4, 4))
+    z = jax.jit(lambda x, y: (x.reshape(16) + 1, y * 2), donate_argnums=0)(x, y)
+    assert x.is_deleted() and not y.is_deleted()
+    np.testing.assert_array_equal(z[0], np.arange(16.0) + 1)
+    np.testing.assert_array_equal(z[1], np.full((4, 4), 2.0))

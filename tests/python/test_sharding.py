@@ -204,3 +204,20 @@ def test_a_constant_is_sharded_like_its_group():
     out = jax.jit(lambda x: shard_alike(x, jnp.arange(16, dtype=jnp.int32).reshape(8, 2))[1])(x)
     assert out.sharding == sharding
     np.testing.assert_array_equal(out, np.arange(16).reshape(8, 2))
+
+
+def test_constraints_without_axes_leave_the_choice_open():
+    """Arrays of keys are constrained over a mesh of no axes, with their own dimensions open."""
+    m = mesh(4, 2)
+    seeds = jax.device_put(np.arange(16, dtype=np.uint32).reshape(8, 2), NamedSharding(m, P("data", "model")))
+    keys = jax.jit(lambda s: jax.vmap(jax.vmap(jax.random.key))(s).T)(seeds)
+    assert keys.sharding.is_equivalent_to(NamedSharding(m, P("model", "data")), 2)
+
+
+def test_constraint_over_another_mesh_of_the_same_devices():
+    m, other = mesh(2, 2, 2, names=("a", "b", "c")), mesh(4, 2)
+    x = jax.device_put(random_array((16, 8)), NamedSharding(m, P("a", "c")))
+    want = NamedSharding(other, P("data", None))
+    y = jax.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, want) + 1)(x)
+    assert y.sharding.is_equivalent_to(want, 2)
+    np.testing.assert_array_equal(np.asarray(y), np.asarray(x) * 2 + 1)
