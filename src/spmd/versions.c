@@ -252,6 +252,23 @@ static vt_type counted(vt_module *module, int64_t versions, vt_type type) {
   return vt_type_make(&module->arena, type.dtype, type.rank + 1, dims);
 }
 
+// What the program's text says of a parameter or result with versions: its first dimension is cut
+// along the axes that it counts.
+static const vt_sharding *counted_sharding(vt_module *module, const vt_lead *lead,
+                                           const vt_sharding *s) {
+  vt_arena *arena = &module->arena;
+  if (!s) return NULL;
+  vt_sharding *out = VT_NEW(arena, vt_sharding);
+  vt_dim_sharding *dims = VT_NEW_ARRAY(arena, vt_dim_sharding, (size_t)s->rank + 1);
+  vt_axis_ref *axes = VT_NEW_ARRAY(arena, vt_axis_ref, lead->count);
+  memcpy(axes, lead->axes, sizeof *axes * lead->count);
+  dims[0] = (vt_dim_sharding){lead->count, axes, true, -1};
+  if (s->rank) memcpy(dims + 1, s->dims, sizeof *dims * (size_t)s->rank);
+  *out = (vt_sharding){
+      .kind = VT_SHARDING_MESH, .mesh = lead->mesh, .rank = s->rank + 1, .dims = dims};
+  return out;
+}
+
 static vt_status expand_params(vt_spreader *s, const vt_tiling *tilings) {
   vt_func *main = s->module->main;
   s->func = main;
@@ -264,7 +281,9 @@ static vt_status expand_params(vt_spreader *s, const vt_tiling *tilings) {
     vt_type type = extended(s->module, &lead, param->type, false);
     param->type = counted(s->module, tilings[i].versions, param->type);
     vt_value *versions = vt_build_reshape(s, param, type);
-    param->replaced_by = vt_join_value(s, versions, &lead, main->param_info[i].sharding);
+    const vt_sharding *sharding = main->param_info[i].sharding;
+    param->replaced_by = vt_join_value(s, versions, &lead, sharding);
+    main->param_info[i].sharding = counted_sharding(s->module, &lead, sharding);
   }
   return VT_OK;
 }
@@ -301,6 +320,7 @@ static vt_status expand_returns(vt_spreader *s, int32_t device_count, vt_arena *
     VT_TRY(check_lead(&lead, &tilings[i]));
     vt_type type = counted(s->module, tilings[i].versions, value->type);
     main->returns[i] = vt_build_reshape(s, vt_spread_value(s, value, &lead), type);
+    if (sharding) main->return_info[i].sharding = counted_sharding(s->module, &lead, sharding);
   }
   return VT_OK;
 }

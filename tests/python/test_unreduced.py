@@ -73,6 +73,11 @@ def test_types(dtype):
         np.testing.assert_array_equal(reshard(array, P()), host)
 
 
+def test_the_text_of_a_program_with_versions():
+    array = reshard(jax.device_put(numbers(8), P("x")), P(unreduced={"x"}))
+    assert "add" in jax.jit(lambda a: a + a).lower(array).compile().as_text()
+
+
 def test_part_products():
     a, b = numbers(6, 16), numbers(16, 5, seed=1)
     dot = jax.jit(lambda a, b: jnp.dot(a, b, out_sharding=P(None, None, unreduced={"x", "y"}), precision="highest"))
