@@ -49,6 +49,12 @@ static void error_is_refusal(PJRT_Error *error) {
   plugin_error_is(P, error, a.code == 12 ? 12 : 3, NULL);
 }
 
+// XLA's plugin reads the arguments of these before their size, and ends the process.
+static bool aborts(int slot) {
+  return slot == SLOT_Client_CreateViewOfDeviceBuffer &&
+         strcmp(plugin_path(), VTPU_PLUGIN_FILE) != 0;
+}
+
 // A caller whose structure is too small to hold the answer is refused before anything is touched.
 // Left out are slots without a status, and the two whose failure could not be asked about.
 static void test_small_structs(void **state) {
@@ -57,7 +63,7 @@ static void test_small_structs(void **state) {
 #define SMALL_VOID(name)
 #define SMALL_HAVE(name)                                                                           \
   if (plugin_has(P, SLOT_##name) && SLOT_##name != SLOT_Error_GetCode &&                           \
-      SLOT_##name != SLOT_Error_ForEachPayload) {                                                  \
+      SLOT_##name != SLOT_Error_ForEachPayload && !aborts(SLOT_##name)) {                          \
     memset(zeros, 0, sizeof zeros);                                                                \
     ((PJRT_##name##_Args *)(void *)zeros)->struct_size = 8;                                        \
     PJRT_Error *error = plugin_call(P, SLOT_##name, zeros);                                        \
