@@ -57,7 +57,9 @@ static vt_status enter(vt_arena *arena) {
     VT_TRY(write_proc("/proc/self/uid_map", vt_arena_printf(arena, "%u %u 1", uid, uid)));
     VT_TRY(write_proc("/proc/self/gid_map", vt_arena_printf(arena, "%u %u 1", gid, gid)));
   }
-  return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 ? VT_OK : system_error("/");
+  if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0) return VT_OK;
+  return vt_status_wrap(system_error("/"),
+                        "`vtpu googleapis` cannot have mounts of its own (below a chroot?)");
 }
 
 // Shows `text` at `path`, in this namespace only. The file behind it has no name any more.

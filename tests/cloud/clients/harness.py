@@ -17,6 +17,11 @@ def skip(why):
     sys.exit(77)
 
 
+def private_mounts():
+    """Whether `vtpu googleapis` can have an /etc/hosts of its own here: not below a chroot whose root is no mount point."""
+    return subprocess.run(['unshare', '--mount', '--propagation', 'private', 'true'], capture_output=True, check=False).returncode == 0
+
+
 def run(inner, venv='venv-clients', guests=False, needs=(), options=(), googleapis=None):
     """Runs `inner` in the environment of a new cloud. `guests`: real VMs, in a network namespace of the test's own.
     `googleapis`: an address; `inner` runs under Google's names."""
@@ -31,6 +36,8 @@ def run(inner, venv='venv-clients', guests=False, needs=(), options=(), googleap
         skip(f'no {venv}; `./dev test` makes it')
     if googleapis and os.geteuid() != 0:
         skip('port 443 needs root')
+    if googleapis and not private_mounts():
+        skip('no mount namespace with private mounts')
     for program in needs:
         if not shutil.which(program):
             skip(f'no {program}')
