@@ -11,8 +11,6 @@
 
 enum { LANES = 16, TAPS = 9, MAX_TAPS = 4 * TAPS, BLOCKS = 32 };
 
-#define ANY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-
 typedef struct narrow {
   vt_narrow_conv conv;
   int64_t taps, tap_groups;        // channels * kernel, and in groups of TAPS
@@ -36,8 +34,8 @@ static inline float widen(uint16_t bits) {
 // sums[t] += image[pixel + offset of tap t] * gradient[pixel], LANES features at a time, over one
 // image. `gradient` points at the first of LANES features.
 #define DEFINE_WALK(name, type, load)                                                              \
-  ANY_CPU static void name(const narrow *p, const float *image, const type *gradient,              \
-                           const int64_t *offsets, lanes *sums) {                                  \
+  VT_ANY_CPU static void name(const narrow *p, const float *image, const type *gradient,           \
+                              const int64_t *offsets, lanes *sums) {                               \
     const vt_narrow_conv *c = &p->conv;                                                            \
     int64_t step_x = c->stride[1] * c->channels;                                                   \
     lanes held[TAPS];                                                                              \

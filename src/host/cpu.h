@@ -16,6 +16,9 @@ int64_t vt_host_min_bf16_depth(void);
 // AMX tiles for bf16.
 bool vt_host_has_amx(void);
 
+// A function compiled for each of these; the loader takes the one that fits the processor.
+#define VT_ANY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+
 // Loops are handed out in this many pieces, not in halves: a thread whose core is shared with
 // another virtual machine takes fewer.
 enum { VT_LOOP_SHARES = 64 };

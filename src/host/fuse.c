@@ -273,11 +273,15 @@ static int compare_index(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+void vt_fuse_sort(vt_index_list *list) {
+  if (list->size) qsort(list->data, list->size, sizeof *list->data, compare_index);
+}
+
 static vt_trial start_trial(vt_fuser *f, uint32_t index) {
   vt_index_list list = {0};
   f->visit++;
   add_views(f, f->ops[index].op, &list);
-  qsort(list.data, list.size, sizeof *list.data, compare_index);
+  vt_fuse_sort(&list);
   return (vt_trial){.home = VT_NO_GROUP, .count = (uint32_t)list.size, .ops = list.data};
 }
 

@@ -7,7 +7,6 @@
 // the last value to the first: where every group that reads a value can compute it from what it
 // reads already, or from one other array of no more bytes, each gets its own copy of the ops and
 // the value is not written. Bits do not change: the same ops run on the same inputs.
-#include <stdlib.h>
 #include <string.h>
 
 #include "host/fuser.h"
@@ -25,7 +24,8 @@ typedef struct reader {
 typedef struct search {
   vt_fuser *f;
   const vt_value *target;
-  int32_t from; // the group that writes target
+  int32_t from;    // the group that writes target
+  vt_trial writer; // the same group as it is
   uint32_t reader_count;
   reader readers[MAX_READERS];
 } search;
@@ -110,7 +110,7 @@ static bool walk(search *s, reader *r, const vt_value *value, int64_t *cycles, i
   if (!inside && !view) {
     // In memory: what the group itself reads, or a small result of it.
     if (!state) return small; // a large parameter may be about to be overwritten
-    if (state->group == s->from && !has_value(r->then.output_count, r->then.outputs, value))
+    if (state->group == s->from && !has_value(s->writer.output_count, s->writer.outputs, value))
       return false;
     if (state->group == VT_GONE) return false;
     *bytes += small ? 0 : bytes_of(value);
@@ -131,11 +131,6 @@ static bool walk(search *s, reader *r, const vt_value *value, int64_t *cycles, i
   return true;
 }
 
-static int compare_index(const void *a, const void *b) {
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  return (x > y) - (x < y);
-}
-
 // Whether some input of the set is the target or a view of it.
 static bool still_reads(const vt_fuser *f, const vt_trial *t, const vt_value *target) {
   for (uint32_t i = 0; i < t->input_count; i++) {
@@ -148,17 +143,16 @@ static bool still_reads(const vt_fuser *f, const vt_trial *t, const vt_value *ta
   return false;
 }
 
-static bool try_reader(search *s, reader *r, const vt_trial *from) {
+static bool try_reader(search *s, reader *r) {
   vt_fuser *f = s->f;
   int64_t cycles = 0, bytes = 0;
   if (!vt_fuse_try(f, &f->trial, &r->now)) return false;
-  r->then.outputs = from->outputs, r->then.output_count = from->output_count;
   if (!walk(s, r, s->target, &cycles, &bytes)) return false;
   // The write is saved once, the ops are repeated by each reader and in each pass over its rows.
   int64_t repeats = (int64_t)s->reader_count * r->now.nest->stage_count;
   int64_t worth = bytes_of(s->target) * CYCLES_PER_BYTE / vt_type_elements(s->target->type);
   if (cycles * 3 * repeats > worth * (2 + (int64_t)s->reader_count)) return false;
-  qsort(r->added.data, r->added.size, sizeof *r->added.data, compare_index);
+  vt_fuse_sort(&r->added);
   r->then = r->now;
   vt_fuse_merge_lists(&f->trial, &r->then, (uint32_t)r->added.size, r->added.data);
   return vt_fuse_try(f, &f->trial, &r->then) && !still_reads(f, &r->then, s->target);
@@ -225,10 +219,10 @@ static void recompute(vt_fuser *f, uint32_t index) {
   vt_fuse_op *state = &f->ops[index];
   search s = {.f = f, .target = &state->op->results[0], .from = state->group};
   if (!find_readers(&s, s.target) || !s.reader_count) return;
-  vt_trial from = trial_of(f, s.from);
-  if (!vt_fuse_try(f, &f->trial, &from)) return;
+  s.writer = trial_of(f, s.from);
+  if (!vt_fuse_try(f, &f->trial, &s.writer)) return;
   for (uint32_t i = 0; i < s.reader_count; i++)
-    if (!try_reader(&s, &s.readers[i], &from)) return;
+    if (!try_reader(&s, &s.readers[i])) return;
   for (uint32_t i = 0; i < s.reader_count; i++) add_copies(&s, &s.readers[i]);
   vt_trial rest = trial_of(f, s.from);
   if (vt_fuse_try(f, &f->trial, &rest) || rest.output_count == 0)

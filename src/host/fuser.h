@@ -66,6 +66,7 @@ static inline vt_fuse_op *vt_fuse_state(vt_fuser *f, const vt_op *op) {
 
 // Fills list, ports and nest of `t` from its ops; false when they are not one nest. (fuse.c)
 bool vt_fuse_try(vt_fuser *f, vt_arena *arena, vt_trial *t);
+void vt_fuse_sort(vt_index_list *list); // ascending (fuse.c)
 // t's ops and those of an ascending list. (fuse.c)
 void vt_fuse_merge_lists(vt_arena *arena, vt_trial *t, uint32_t count, const uint32_t *more);
 

@@ -14,8 +14,6 @@
 enum { LANES = 16, TOGETHER = 4, MAX_BLOCKS = 32, MIN_ROWS = 64, RESULTS = 32 };
 static const int64_t MIN_ELEMENTS = 16 << 10;
 
-#define ANY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-
 typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4)));
 
 typedef struct gemv {
@@ -27,8 +25,8 @@ typedef struct gemv {
   int64_t x_offset, sums_offset;
 } gemv;
 
-ANY_CPU static void dots_of_rows(const float *x, const float *matrix, int64_t row, int64_t k,
-                                 int64_t count, float *out) {
+VT_ANY_CPU static void dots_of_rows(const float *x, const float *matrix, int64_t row, int64_t k,
+                                    int64_t count, float *out) {
   for (int64_t r = 0; r < count; r += TOGETHER) {
     lanes sums[TOGETHER] = {{0}};
     float rest[TOGETHER] = {0};
@@ -50,8 +48,8 @@ ANY_CPU static void dots_of_rows(const float *x, const float *matrix, int64_t ro
 }
 
 // sums[n] = sum over `count` rows of x[r] * matrix[r][n].
-ANY_CPU static void sum_of_rows(const float *x, const float *matrix, int64_t row, int64_t n,
-                                int64_t count, float *sums) {
+VT_ANY_CPU static void sum_of_rows(const float *x, const float *matrix, int64_t row, int64_t n,
+                                   int64_t count, float *sums) {
   memset(sums, 0, sizeof *sums * (size_t)n);
   int64_t r = 0;
   for (; r + TOGETHER <= count; r += TOGETHER) {

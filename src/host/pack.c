@@ -12,8 +12,6 @@
 
 enum { TILE = 16, BLOCK = 16 << 10, TEAM_FROM = 256 << 10 };
 
-#define ANY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-
 static inline uint16_t to_bf16(uint32_t bits) {
   uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
   return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16 | 0x40) : rounded);
@@ -40,7 +38,8 @@ static inline uint64_t keep64(uint64_t bits) {
 // A row of `count` elements, and a tile: `count` target rows of `width`, target rows being source
 // columns.
 #define KERNELS(name, source, target, convert)                                                     \
-  ANY_CPU static void name##_row(const void *from, int64_t from_stride, void *to, int64_t count) { \
+  VT_ANY_CPU static void name##_row(const void *from, int64_t from_stride, void *to,               \
+                                    int64_t count) {                                               \
     const source *f = from;                                                                        \
     target *t = to;                                                                                \
     if (from_stride == 1)                                                                          \
@@ -48,8 +47,8 @@ static inline uint64_t keep64(uint64_t bits) {
     else                                                                                           \
       for (int64_t i = 0; i < count; i++) t[i] = convert(f[i * from_stride]);                      \
   }                                                                                                \
-  ANY_CPU static void name##_tile(const void *from, int64_t from_stride, void *to,                 \
-                                  int64_t to_stride, int64_t count, int64_t width) {               \
+  VT_ANY_CPU static void name##_tile(const void *from, int64_t from_stride, void *to,              \
+                                     int64_t to_stride, int64_t count, int64_t width) {            \
     const source *f = from;                                                                        \
     target *t = to;                                                                                \
     target block[TILE][TILE];                                                                      \

@@ -67,13 +67,16 @@ static bool is_max_pool(const vt_op *op) {
          all_ones(op, VT_ATTR_WINDOW_DILATIONS) && windows_hold_elements(op);
 }
 
-// The gradient of max pooling, read only through masks x > 0.
-static bool is_masked_unpool(const vt_op *op, const pool_uses *uses) {
+// The gradient of max pooling: a window's share goes to its first largest element.
+static bool is_unpool(const vt_op *op) {
   if (op->code != VT_OP_SELECT_AND_SCATTER) return false;
   const vt_op *choice = only_op(op->regions[0], VT_OP_COMPARE);
-  int32_t id = op->results[0].id;
-  return choice && vt_attr_i64(choice, VT_ATTR_COMPARISON_DIRECTION) == VT_CMP_GE &&
-         uses->good[id] == uses->all[id];
+  return choice && vt_attr_i64(choice, VT_ATTR_COMPARISON_DIRECTION) == VT_CMP_GE;
+}
+
+// One that is read only through masks x > 0.
+static bool is_masked_unpool(const vt_op *op, const pool_uses *uses) {
+  return is_unpool(op) && uses->good[op->results[0].id] == uses->all[op->results[0].id];
 }
 
 // Reads of an unpooled gradient that keep it only where its pooled array was positive.
@@ -140,13 +143,11 @@ static vt_value *mask_before(vt_func *func, const vt_op *op, const pool_uses *us
   const vt_op *mask = op->code == VT_OP_SELECT ? op->operands[0]->op : NULL;
   vt_op *unpool = mask ? op->operands[1]->op : NULL;
   if (!unpool || !is_positive_test(mask) || !vt_is_splat_of(op->operands[2], 0) ||
-      unpool->code != VT_OP_SELECT_AND_SCATTER || uses->all[unpool->results[0].id] != 1)
+      !is_unpool(unpool) || uses->all[unpool->results[0].id] != 1)
     return NULL;
   const vt_value *x =
       relu_operand(mask->operands[0]) ? relu_operand(mask->operands[0]) : mask->operands[0];
-  const vt_op *choice = only_op(unpool->regions[0], VT_OP_COMPARE);
   if (!is_or_rectifies(unpool->operands[0], x) || !only_op(unpool->regions[1], VT_OP_ADD) ||
-      !choice || vt_attr_i64(choice, VT_ATTR_COMPARISON_DIRECTION) != VT_CMP_GE ||
       !vt_is_splat_of(unpool->operands[2], 0))
     return NULL;
   vt_op *pool = find_pool(unpool, x);
