@@ -93,6 +93,7 @@ static void floats(void **state) {
       ROW1(RSQRT, F32, N(0.0, -0.0, 4, -1, INF), N(INF, -INF, 0.5, NaN, 0.0), 0, ""),
       ROW1(SQRT, F32, N(-0.0, 2, -1), N(-0.0, 1.4142135, NaN), 1, ""),
       ROW1(CBRT, F32, N(-8, 27), N(-2, 3), 1, ""),
+      ROW1(CBRT, F32, N(-1e-40, 1e-40), N(-0.0, 0.0), 0, "subnormals count as zeros"),
       ROW1(EXPONENTIAL, F32, N(0.0, 1, 88.72283, 88.73, -87, -104, -INF, INF, NaN),
            N(1, 2.718281828, exp((double)88.72283f), INF, exp(-87), 0.0, 0.0, INF, NaN), 1, "ends"),
       ROW1(EXPONENTIAL_MINUS_ONE, F32, N(1e-10, -0.0, 1, -50, INF),
