@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cloud/account.h"
 #include "cloud/grpc.h"
@@ -165,6 +166,86 @@ static void every_grpc_method_asks_who_calls(void **state) {
     if (!known) fail_msg("%s is in no version", method);
   }
   free(stranger);
+  vt_testing_close(&t);
+}
+
+// --- what a reply says to a browser
+// ----------------------------------------------------------------------------------------------
+
+static const char *header_of(const vt_call *call, const char *name) {
+  const char *value = NULL;
+  for (size_t i = 0; i < call->reply_headers.size; i++) {
+    if (strcasecmp(call->reply_headers.data[i].name, name) != 0) continue;
+    if (value) fail_msg("%s has %s twice", call->path, name);
+    value = call->reply_headers.data[i].value;
+  }
+  return value;
+}
+
+// Nothing of anybody's may stay in a cache: these are the same for everybody.
+static bool may_be_kept(const char *path) {
+  return strcmp(path, "/") == 0 || strncmp(path, "/console/", 9) == 0 ||
+         strstr(path, "discovery/") != NULL;
+}
+
+static void check_headers(vt_testing *t, const char *token, bool secure, const char *method,
+                          const char *url) {
+  static const char *const exact[][2] = {{"X-Content-Type-Options", "nosniff"},
+                                         {"X-Frame-Options", "DENY"},
+                                         {"Referrer-Policy", "no-referrer"},
+                                         {"X-Permitted-Cross-Domain-Policies", "none"},
+                                         {"Cross-Origin-Opener-Policy", "same-origin"},
+                                         {"Cross-Origin-Embedder-Policy", "require-corp"},
+                                         {"Cross-Origin-Resource-Policy", "same-origin"}};
+  char bearer[256];
+  vt_call call;
+  vt_call_init(&call, t->cloud, method, url);
+  call.secure = secure;
+  call.body_text = "{}";
+  call.body_size = 2;
+  snprintf(bearer, sizeof bearer, "Bearer %s", token ? token : "");
+  if (token) vt_call_add_header(&call, "Authorization", bearer);
+  vt_call_run(&call);
+  vt_call_render(&call);
+  for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
+    const char *value = header_of(&call, exact[i][0]);
+    if (!value || strcmp(value, exact[i][1]) != 0)
+      fail_msg("%s %s: %s is %s", method, url, exact[i][0], value ? value : "missing");
+  }
+  const char *csp = header_of(&call, "Content-Security-Policy");
+  if (!csp || strncmp(csp, "default-src 'none'", 18) != 0 || strstr(csp, "unsafe-") ||
+      !strstr(csp, "frame-ancestors 'none'") || !strstr(csp, "base-uri 'none'"))
+    fail_msg("%s %s: Content-Security-Policy is %s", method, url, csp ? csp : "missing");
+  const char *cache = header_of(&call, "Cache-Control");
+  if (!cache || strcmp(cache, "no-store") != 0)
+    if (!cache || !may_be_kept(url))
+      fail_msg("%s %s: Cache-Control is %s", method, url, cache ? cache : "missing");
+  const char *permissions = header_of(&call, "Permissions-Policy");
+  if (!permissions || !strstr(permissions, "camera=()") || !strstr(permissions, "geolocation=()"))
+    fail_msg("%s %s: Permissions-Policy", method, url);
+  const char *hsts = header_of(&call, "Strict-Transport-Security");
+  if ((hsts != NULL) != secure || (hsts && strncmp(hsts, "max-age=", 8) != 0))
+    fail_msg("%s %s: Strict-Transport-Security is %s", method, url, hsts ? hsts : "missing");
+  vt_call_fini(&call);
+}
+
+static void every_reply_has_the_headers(void **state) {
+  vt_testing t;
+  const vt_route *route;
+  char url[1024];
+  (void)state;
+  vt_testing_open(&t, "");
+  for (int i = 0; i < 4; i++) {
+    const char *token = i & 1 ? t.token : NULL;
+    bool secure = i & 2;
+    for (int r = 0; (route = vt_route_at(r)); r++) {
+      fill(route, TESTING_PROJECT, url);
+      check_headers(&t, token, secure, route->method, url);
+    }
+    check_headers(&t, token, secure, "GET", "/no/such/page");
+    check_headers(&t, token, secure, "PUT", "/vtpu/v1/me");
+    check_headers(&t, token, secure, "GET", "/console/console.js");
+  }
   vt_testing_close(&t);
 }
 
@@ -410,6 +491,7 @@ int main(void) {
       cmocka_unit_test(every_route_asks_who_calls),
       cmocka_unit_test(every_route_keeps_strangers_out),
       cmocka_unit_test(every_grpc_method_asks_who_calls),
+      cmocka_unit_test(every_reply_has_the_headers),
       cmocka_unit_test(sessions_do_not_travel),
       cmocka_unit_test(viewers_look_and_do_not_touch),
       cmocka_unit_test(a_disabled_api_says_how_to_enable_it),

@@ -215,7 +215,30 @@ const char *vt_call_page_token(vt_call *call, const char *zone, const char *id) 
 // --- rendering
 // ---------------------------------------------------------------------------------------------------
 
+static void put_browser_headers(vt_call *call) {
+  static const struct {
+    bool tls;
+    const char *name, *value;
+  } rows[] = {
+#define ANY                       false
+#define TLS                       true
+#define HEADER(over, name, value) {over, name, value},
+#include "cloud/reply_headers.def"
+#undef HEADER
+#undef ANY
+#undef TLS
+  };
+  size_t own = call->reply_headers.size;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    vt_pair pair = {rows[i].name, rows[i].value};
+    if ((rows[i].tls && !call->secure) || find_pair(call->reply_headers.data, own, pair.name))
+      continue;
+    vt_array_push_in(&call->arena, &call->reply_headers, pair);
+  }
+}
+
 void vt_call_render(vt_call *call) {
+  put_browser_headers(call);
   if (call->reply && !call->raw.size) {
     size_t flags = vt_call_pretty(call) ? JSON_INDENT(2) : JSON_COMPACT;
     char *text = json_dumps(call->reply, flags | JSON_ENCODE_ANY);

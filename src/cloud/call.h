@@ -78,8 +78,8 @@ void vt_call_add_header(vt_call *call, const char *name, const char *value);
 // Routes, authenticates, authorizes, runs. Always leaves a reply. Takes and gives back the cloud's
 // lock.
 void vt_call_run(vt_call *call);
-// The reply as bytes (JSON is written once); adds the ETag header to readable replies and turns a
-// match into 304.
+// The reply as bytes (JSON is written once); adds the headers of reply_headers.def that the handler
+// did not set, and to readable replies the ETag, whose match makes it 304.
 void vt_call_render(vt_call *call);
 
 const char *vt_call_param(const vt_call *call, const char *name); // of the path; "" when absent

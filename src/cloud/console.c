@@ -33,6 +33,7 @@ vt_status vt_console_file(vt_call *call) {
                          "default-src 'none'; script-src 'self'; style-src 'self'; connect-src "
                          "'self'; img-src 'self'; form-action 'self'; "
                          "base-uri 'none'; frame-ancestors 'none'");
+    vt_call_reply_header(call, "Cache-Control", "no-cache"); // part of the program; has an ETag
     vt_text_put_n(&call->raw, files[i].bytes, files[i].size);
     return VT_OK;
   }

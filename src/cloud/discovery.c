@@ -185,6 +185,7 @@ vt_status vt_discovery(vt_call *call) {
     if ((r->versions & api) && strncmp(r->path, "/{v}/projects/{project}/locations", 33) == 0)
       add_method(call, document, r, version);
   call->reply = document;
+  vt_call_reply_header(call, "Cache-Control", "no-cache"); // the same for everybody; has an ETag
   return VT_OK;
 }
 

@@ -123,16 +123,9 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, vt_call *ca
   if (!response) return MHD_NO;
   call->raw = (vt_text){0}; // the response has it
   MHD_add_response_header(response, "Content-Type", call->content_type);
-  MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-  MHD_add_response_header(response, "X-Frame-Options", "DENY");
-  MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
-  bool caches = false;
-  for (size_t i = 0; i < call->reply_headers.size; i++) {
+  for (size_t i = 0; i < call->reply_headers.size; i++)
     MHD_add_response_header(response, call->reply_headers.data[i].name,
                             call->reply_headers.data[i].value);
-    if (strcmp(call->reply_headers.data[i].name, "Cache-Control") == 0) caches = true;
-  }
-  if (!caches) MHD_add_response_header(response, "Cache-Control", "private, no-cache");
   enum MHD_Result result = MHD_queue_response(connection, (unsigned)call->status, response);
   MHD_destroy_response(response);
   return result;

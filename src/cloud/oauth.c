@@ -40,7 +40,6 @@ static vt_status issue(vt_call *call, const char *email, bool with_refresh) {
     call->reply = json_pack("{s:s, s:i, s:s, s:s}", "access_token", access, "expires_in", 3599,
                             "token_type", "Bearer", "id_token", id_token);
     if (refresh) json_object_set_new(call->reply, "refresh_token", json_string(refresh));
-    vt_call_reply_header(call, "Cache-Control", "no-store");
     free(id_token);
   }
   free(access);
@@ -140,19 +139,16 @@ static void put_escaped(vt_text *out, const char *text) {
 }
 
 static void page(vt_call *call, const char *inner_start) {
+  // Chromium holds the redirect behind the form to form-action as well: the code goes to the
+  // program that asked, on this machine.
   call->content_type = "text/html; charset=UTF-8";
-  vt_call_reply_header(
-      call, "Content-Security-Policy",
-      "default-src 'none'; style-src 'unsafe-inline'; form-action *; frame-ancestors 'none'");
-  vt_call_reply_header(call, "Cache-Control", "no-store");
+  vt_call_reply_header(call, "Content-Security-Policy",
+                       "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self' "
+                       "http://localhost:* http://127.0.0.1:*; frame-ancestors 'none'");
   vt_text_put(&call->raw,
               "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport "
-              "content='width=device-width'>"
-              "<title>vtpu sign-in</title><style>body{font:16px "
-              "system-ui;max-width:26rem;margin:3rem auto;padding:0 "
-              "1rem}input,button{font:inherit;display:block;width:100%;margin:.5rem "
-              "0;padding:.5rem;box-sizing:"
-              "border-box}code{overflow-wrap:anywhere}</style><h1>Sign in to vtpu</h1>");
+              "content='width=device-width'><title>vtpu sign-in</title><link rel=stylesheet "
+              "href=/console/console.css><body class=consent><h1>Sign in to vtpu</h1>");
   vt_text_put(&call->raw, inner_start);
 }
 
@@ -256,6 +252,7 @@ vt_status vt_session_create(vt_call *call) {
 
 vt_status vt_session_delete(vt_call *call) {
   set_cookie(call, "", 0);
+  vt_call_reply_header(call, "Clear-Site-Data", "\"cache\", \"cookies\", \"storage\"");
   call->reply = json_object();
   return vt_store_run(call->cloud->store, NULL,
                       "DELETE FROM tokens WHERE email = ? AND kind = 'session'", "s", call->caller);
