@@ -18,20 +18,28 @@ static bool fnuz(const vt_op *op, uint32_t at) {
   vt_dtype dtype = op->operands[at]->type.dtype;
   return dtype == VT_F8E4M3B11FNUZ || dtype == VT_F8E4M3FNUZ || dtype == VT_F8E5M2FNUZ;
 }
+static bool packed(const vt_op *op, uint32_t at) {
+  vt_dtype dtype = op->operands[at]->type.dtype;
+  return dtype != VT_PRED && vt_dtype_get(dtype)->bits < 8;
+}
+static bool narrow_float(const vt_op *op, uint32_t at) {
+  vt_dtype dtype = op->operands[at]->type.dtype;
+  return vt_dtype_is_float(dtype) && vt_dtype_get(dtype)->bits <= 8;
+}
+static bool float4_to_int(const vt_op *op) {
+  return op->operands[0]->type.dtype == VT_F4E2M1FN &&
+         vt_dtype_is_integer(op->results[0].type.dtype);
+}
 static bool total(const vt_op *op) {
   return vt_attr_i64(op, VT_ATTR_COMPARE_TYPE) == VT_CMPTYPE_TOTALORDER;
 }
 
 static const char *known_of_op(const vt_op *op) {
-  switch (op->code) {
-#define KNOWN(code, condition, reason)                                                             \
-  case VT_OP_##code:                                                                               \
-    return (condition) ? (reason) : NULL;
+#define KNOWN(name, condition, reason)                                                             \
+  if (op->code == VT_OP_##name && (condition)) return (reason);
 #include "known.def"
 #undef KNOWN
-  default:
-    return NULL;
-  }
+  return NULL;
 }
 
 static const char *known_of(const vt_func *func) {

@@ -16,7 +16,7 @@
 static const char usage[] = "usage: program_fuzz [--seed N] [--count N] [--seconds N] [--ops N] "
                             "[--batch N] [--xla PLUGIN.so]\n"
                             "       program_fuzz --print SEED [--ops N]\n"
-                            "       program_fuzz --run FILE... [--xla PLUGIN.so]\n"
+                            "       program_fuzz [--xla PLUGIN.so] --run FILE...\n"
                             "       program_fuzz --shrink FILE|SEED [--ops N] [--xla PLUGIN.so]\n";
 
 enum { MOST_BATCH = 32, HANG_SECONDS = 120 };
