@@ -72,12 +72,14 @@ static void io_measure(const vt_executable *executable, vt_io *io) {
 
 static bool fits_donor(const vt_io *param, const vt_io *result, bool exactly) {
   if (param->memory != result->memory) return false;
-  if (!exactly) return param->shard_bytes == result->shard_bytes;
+  if (!exactly)
+    return param->shard_bytes == result->shard_bytes &&
+           param->shard_hbm_bytes == result->shard_hbm_bytes;
   return vt_type_equal(param->shard, result->shard) && !strcmp(param->layout, result->layout);
 }
 
 // A donated parameter without a named result takes the first free result of its shape, else of its
-// size, as the TPU compiler does.
+// size in HBM, as the TPU compiler does.
 static void match_donors(const vt_func *main, vt_io *params, const vt_io *results,
                          uint32_t result_count) {
   bool *taken = calloc(result_count ? result_count : 1, 1);
@@ -119,16 +121,27 @@ static bool laid_out_like(const vt_op *op, uint32_t *out_operand) {
   return false;
 }
 
-// A result whose layout is left to the compiler is a transpose for free when its layout is
-// transposed instead.
+// The order that a layout constraint inside of the program gives to its value.
+static bool constrained_layout(vt_executable *executable, const vt_op *op, int32_t *out_order) {
+  vt_string text = vt_attr_string(op, VT_ATTR_RESULT_LAYOUTS); // "[0,1]"
+  if (text.size < 2 || !vt_op_is_marker(op)) return false;
+  const char *braces =
+      vt_arena_printf(&executable->arena, "{%.*s}", (int)text.size - 2, text.data + 1);
+  return vt_layout_read(braces, op->results[0].type.rank, out_order);
+}
+
+// A result whose layout is left to the compiler lies as a constraint on its way says. It is a
+// transpose for free when its layout is transposed instead.
 static void auto_layout(vt_executable *executable, const vt_value *value, const vt_io *params,
                         vt_io *io) {
   int32_t place[VT_MAX_RANK], next[VT_MAX_RANK],
-      rank = io->type.rank; // result dimension to parameter dimension
+      rank = io->type.rank; // result dimension to dimension of the source
+  int32_t source[VT_MAX_RANK], order[VT_MAX_RANK] = {0};
   for (int32_t i = 0; i < rank; i++) place[i] = i;
   while (value->op) {
     const vt_op *op = value->op;
     uint32_t next_operand = 0;
+    if (constrained_layout(executable, op, source)) break;
     if (op->code != VT_OP_TRANSPOSE && !laid_out_like(op, &next_operand)) return;
     if (op->code == VT_OP_TRANSPOSE) {
       const int64_t *permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL);
@@ -137,8 +150,7 @@ static void auto_layout(vt_executable *executable, const vt_value *value, const 
     }
     value = op->operands[next_operand];
   }
-  int32_t source[VT_MAX_RANK], order[VT_MAX_RANK] = {0};
-  if (!vt_layout_read(params[value->index].layout, rank, source)) return;
+  if (!value->op && !vt_layout_read(params[value->index].layout, rank, source)) return;
   for (int32_t i = 0; i < rank; i++)
     for (int32_t d = 0; d < rank; d++)
       if (place[d] == source[i]) order[i] = d;

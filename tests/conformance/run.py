@@ -85,9 +85,13 @@ def add_row(record, **row):
     out.write(json.dumps(row) + "\n")
 
 
-def run_process(command, env, record, log, limits, deadline):
-  """One pytest process; kills it when a test or the file takes too long. Returns how it ended."""
-  started, killed = time.time(), ""
+def run_process(command, env, record, log, limits, left):
+  """One pytest process; kills it when a test or the file takes too long. Returns how it ended, and its seconds.
+
+  The limits count this loop's turns, about a second each, and not the clock: a machine that was suspended, or a
+  session of processes that was stopped, has not used up anybody's time.
+  """
+  started, seconds, open_test, open_since, killed = time.time(), 0, None, 0, ""
   process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
   while True:
     # wait4 and not Popen.wait: the processor time of this child, its own children included.
@@ -95,14 +99,16 @@ def run_process(command, env, record, log, limits, deadline):
     if pid:
       break
     time.sleep(1)
-    now = time.time()
-    open_test = last_unfinished(rows_of(record)[-2:])
-    if not killed and (now > deadline or (open_test and now - open_test[1] > limits.test_seconds)):
+    seconds += 1
+    current = last_unfinished(rows_of(record)[-2:])
+    if current != open_test:
+      open_test, open_since = current, seconds
+    if not killed and (seconds > left or (open_test and seconds - open_since > limits.test_seconds)):
       os.killpg(process.pid, signal.SIGKILL)
-      killed = "file timeout" if now > deadline else "test timeout"
+      killed = "file timeout" if seconds > left else "test timeout"
   process.returncode = os.waitstatus_to_exitcode(status)
   add_row(record, event="process", cpu=round(usage.ru_utime + usage.ru_stime, 1), wall=round(time.time() - started, 1))
-  return killed or ("exited" if process.returncode in (0, 1, 5) else "crashed")
+  return killed or ("exited" if process.returncode in (0, 1, 5) else "crashed"), seconds
 
 
 def run_file(checkout, name, platform, limits):
@@ -118,11 +124,12 @@ def run_file(checkout, name, platform, limits):
              "--tb=short", f"tests/{name}.py"]
   if limits.k:
     command += ["-k", limits.k]
-  deadline = time.time() + limits.file_seconds
+  left = limits.file_seconds
   with open(folder / (name + ".log"), "a") as log:
     while True:
       before = begun(record)
-      end = run_process(command, env, record, log, limits, deadline)
+      end, seconds = run_process(command, env, record, log, limits, left)
+      left -= seconds
       rows = rows_of(record)
       open_test = last_unfinished(rows)
       if end == "exited" or begun(record) == before:
@@ -133,7 +140,7 @@ def run_file(checkout, name, platform, limits):
                 seconds=round(time.time() - open_test[1], 1), message=end)
       if end == "file timeout":
         break
-  add_row(record, event="end", how=end)
+  add_row(record, event="end", how=end, cases=limits.cases)
 
 
 def summary(name, platform):

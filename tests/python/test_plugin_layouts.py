@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.layout import Format, Layout
+from jax.experimental.layout import Format, Layout, with_layout_constraint
 from jax.sharding import PartitionSpec as P
 
 pytestmark = pytest.mark.usefixtures("tpu_only")
@@ -53,6 +53,28 @@ def test_layouts_left_to_the_compiler_are_row_major():
     compiled = jax.jit(lambda x: (x * x, x.T), in_shardings=free, out_shardings=free).lower(shape).compile()
     assert compiled.input_formats[0][0].layout.major_to_minor == (0, 1)
     assert [f.layout.major_to_minor for f in compiled.output_formats] == [(0, 1), (1, 0)]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_constraint_inside_decides_a_free_result(turned):
+    def program(x, y):
+        z = with_layout_constraint(x @ y, Layout((1, 0))) + 1
+        return z.T if turned else z
+
+    free = jax.jit(program, out_shardings=Format(Layout.AUTO))
+    shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((128, 256), (256, 128))]
+    out = free.lower(*shapes).compile()(*(np.ones(s.shape, s.dtype) for s in shapes))
+    assert out.format.layout.major_to_minor == ((0, 1) if turned else (1, 0))
+    np.testing.assert_array_equal(out, np.full((128, 128), 257, np.float32))
+
+
+def test_no_donation_to_a_result_of_another_size_on_the_chip():
+    """Rows of 32,016 bf16 numbers pad to 32,128 in row-major order, columns of 16 to 128."""
+    x = jnp.ones((16, 32016), jnp.bfloat16)
+    columns = Format(Layout((1, 0), ((8, 128), (2, 1))), x.sharding)
+    assert x.format.layout.major_to_minor == (0, 1)
+    jax.jit(lambda x: x * x, donate_argnums=0, out_shardings=columns).lower(x).compile()(x)
+    assert not x.is_deleted()
 
 
 def test_text_of_a_program_with_shard_map():
