@@ -11,7 +11,7 @@
 static const gen_row rows[VT_OP_COUNT] = {
 #define GEN(op, make_, weight_, dtypes_, steady_, loose_)                                          \
   [VT_OP_##op] = {VT_OP_##op, gen_##make_, weight_, dtypes_, steady_, loose_},
-#define LEFT_OUT(op, reason) [VT_OP_##op] = {.code = VT_OP_##op},
+#define LEFT_OUT(op, ...) [VT_OP_##op] = {.code = VT_OP_##op},
 #include "gen_ops.def"
 #undef GEN
 #undef LEFT_OUT
@@ -286,6 +286,24 @@ vt_func *program_generate_into(vt_module *module, const char *name, uint64_t see
   choose_returns(&g);
   vt_module_add_func(module, scope.func);
   return scope.func;
+}
+
+bool program_of_op(vt_opcode code, vt_dtype dtype, uint64_t seed, program *out_program) {
+  *out_program = (program){.module = vt_module_create(), .seed = seed};
+  vt_module *m = out_program->module;
+  gen g = {.module = m, .name = "main", .random = seed, .budget = 8, .inputs = out_program->inputs};
+  gen_scope scope = {.func = vt_func_create(m, "main")};
+  gen_row row = rows[code];
+  row.dtypes = (uint64_t)1 << dtype | (code == VT_OP_CONVERT ? T(S8) | T(F32) : 0);
+  g.scope = &scope;
+  m->name = "op";
+  m->producer = "";
+  m->num_partitions = m->num_replicas = 1;
+  if (!row.make || !row.make(&g, &row)) return false;
+  choose_returns(&g);
+  vt_module_add_func(m, scope.func);
+  m->main = scope.func;
+  return true;
 }
 
 void program_generate(uint64_t seed, int ops, program *out_program) {

@@ -6,7 +6,7 @@
 #include "gen.h"
 
 #define GEN(op, make, ...) bool gen_##make(gen *g, const gen_row *row);
-#define LEFT_OUT(op, reason)
+#define LEFT_OUT(op, ...)
 #include "gen_ops.def"
 #undef GEN
 #undef LEFT_OUT

@@ -44,6 +44,8 @@ void program_generate(uint64_t seed, int ops, program *out_program);
 // and so on; returns the first. Inputs as program_generate gives them.
 vt_func *program_generate_into(vt_module *module, const char *name, uint64_t seed, int ops,
                                program_input *inputs);
+// A program of one op on elements of one type. false: the generator does not make it this time.
+bool program_of_op(vt_opcode code, vt_dtype dtype, uint64_t seed, program *out_program);
 void program_destroy(program *program);
 
 // Text with the line of inputs, and back. errors: what import says, INVALID_ARGUMENT for the line.
