@@ -20,7 +20,7 @@
 #include "cloud/metrics.h"
 
 // A full room makes place by sending away who has been silent longest; one address gets a quarter.
-enum { MAX_WAITING = 1024, MAX_OF_ONE_PEER = 256, HELLO_TIMEOUT_S = 10, MAX_HELLO = 16384 };
+enum { MAX_WAITING = 1024, MAX_OF_ONE_PEER = 256, HELLO_TIMEOUT_S = 10 };
 
 typedef struct visitor {
   int fd;
@@ -86,12 +86,12 @@ static vt_hello read_client_hello(cursor c) {
 vt_hello vt_hello_read(const unsigned char *bytes, size_t size, size_t *out_need) {
   static const char preface[] = "PRI * HTTP/2.0\r\n";
   enum { preface_size = sizeof preface - 1 };
-  *out_need = 5;
+  *out_need = size ? 5 : 1;
   if (size == 0) return VT_HELLO_SHORT;
   if (*bytes == 22) { // a TLS handshake record
     if (size < 5) return VT_HELLO_SHORT;
     *out_need = 5 + ((size_t)bytes[3] << 8 | bytes[4]);
-    if (*out_need > MAX_HELLO) return VT_HELLO_HTTP;
+    if (*out_need > VT_HELLO_MAX) return VT_HELLO_HTTP;
     return size < *out_need ? VT_HELLO_SHORT
                             : read_client_hello((cursor){bytes, bytes + *out_need});
   }
@@ -135,7 +135,7 @@ static void welcome(vt_door *door) {
 
 // True when the visitor has left this list: handed over, or closed.
 static bool attend(vt_door *door, visitor *v) {
-  unsigned char bytes[MAX_HELLO];
+  unsigned char bytes[VT_HELLO_MAX];
   size_t need;
   ssize_t got = recv(v->fd, bytes, sizeof bytes, MSG_PEEK);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;

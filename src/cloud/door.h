@@ -20,7 +20,9 @@ uint16_t vt_door_port(const vt_door *door);
 void vt_door_close(vt_door *door); // accepts NULL; waits for calls in progress
 
 // What the first bytes of a connection ask for: gRPC is HTTP/2 without a choice - its preface, or a
-// TLS hello that offers h2 and not http/1.1. *out_need is how many bytes decide when `size` do not.
+// TLS hello that offers h2 and not http/1.1. *out_need is how many bytes decide, at most, when
+// `size` do not.
+enum { VT_HELLO_MAX = 16384 }; // a longer record goes to HTTP, which says what is wrong with it
 typedef enum vt_hello { VT_HELLO_HTTP, VT_HELLO_GRPC, VT_HELLO_SHORT } vt_hello;
 vt_hello vt_hello_read(const unsigned char *bytes, size_t size, size_t *out_need);
 
