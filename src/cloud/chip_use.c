@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cloud/handlers.h"
+#include "cloud/job.h"
 
 // A worker reports every five seconds while its chips are in use; older than this, it is idle.
 #define STALE_NS (15 * VT_SECOND)
@@ -110,6 +111,7 @@ typedef struct report {
   const vt_node *node;
   int64_t worker;
   row now;
+  const char *text;
 } report;
 
 static vt_status take(vt_cloud *cloud, void *context) {
@@ -139,11 +141,12 @@ static vt_status take(vt_cloud *cloud, void *context) {
   now.duty_ppm = busy >= elapsed ? 1000000 : busy * 1000000 / elapsed;
   VT_TRY(store(cloud, r->node->uid, r->worker, &now));
   VT_TRY(device_time(cloud, r->node->uid, &after));
+  VT_TRY(vt_jobs_report(cloud, r->node, r->worker, now.epoch, r->text));
   return account(cloud, r->node, after - before, now.running || now.programs > from.programs);
 }
 
 vt_status vt_use_report(vt_cloud *cloud, const vt_node *node, int64_t worker, const char *text) {
-  report r = {.node = node, .worker = worker};
+  report r = {.node = node, .worker = worker, .text = text};
   if (!parse(text, &r.now)) return vt_error(VT_INVALID_ARGUMENT, "not a report of chip use");
   return vt_cloud_transact(cloud, take, &r);
 }
@@ -172,6 +175,7 @@ vt_status vt_use_read(vt_cloud *cloud, int64_t uid, vt_chip_use *out_use) {
 }
 
 vt_status vt_use_forget(vt_cloud *cloud, int64_t uid) {
+  VT_TRY(vt_jobs_end(cloud, uid));
   return vt_store_run(cloud->store, NULL, "DELETE FROM chip_use WHERE node = ?", "i", uid);
 }
 

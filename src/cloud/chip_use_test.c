@@ -152,6 +152,64 @@ static void only_idle_chips_are_told(void **state) {
   vt_testing_close(&t);
 }
 
+static json_t *jobs_of(vt_testing *t) {
+  json_t *reply = vt_testing_call(t, "GET", "/vtpu/v1/projects/demo-project/jobs", NULL, 200);
+  json_t *jobs = json_incref(json_object_get(reply, "jobs"));
+  json_decref(reply);
+  return jobs;
+}
+
+static void report_jobs(vt_testing *t, const char *id, int64_t epoch, const char *lines) {
+  char text[1024];
+  snprintf(text, sizeof text,
+           "epoch %lld\nprograms 9\nbusy_ns 9\ndevice_ns 9\nprocesses 1\nrunning 1\n"
+           "hbm_bytes 1\nhbm_limit 9\n%s",
+           (long long)epoch, lines);
+  assert_int_equal(put(t, id, 0, text), 200);
+}
+
+static void jobs_have_reports(void **state) {
+  (void)state;
+  vt_testing t;
+  vt_testing_open(&t, "");
+  create(&t, "one", "v4-8");
+  report_jobs(&t, "one", 1, "job 17 3 2000000000 1000000000 4096 0 python3 train.py\n");
+  vt_testing_advance(&t, 60);
+  report_jobs(&t, "one", 1,
+              "job 17 30 20000000000 3600000000000 1024 0 python3 train.py\n"
+              "job 18 1 1000 1000 0 1 \njob no\njob 19 -1 0 0 0 0 x\njob 20\n");
+  json_t *jobs = jobs_of(&t);
+  assert_int_equal(json_array_size(jobs), 2);
+  json_t *short_one = json_array_get(jobs, 0), *train = json_array_get(jobs, 1);
+  assert_string_equal(vt_testing_text(short_one, "name"), "process 18");
+  assert_true(json_is_false(json_object_get(short_one, "running")));
+  assert_string_equal(vt_testing_text(train, "name"), "python3 train.py");
+  assert_true(json_is_true(json_object_get(train, "running")));
+  assert_int_equal(json_integer_value(json_object_get(train, "programs")), 30);
+  assert_int_equal(json_integer_value(json_object_get(train, "hbmBytes")), 4096); // the most seen
+  // An hour of the chip costs an hour's price.
+  double price = json_number_value(json_object_get(train, "usdPerHour"));
+  assert_true(price > 0 && json_number_value(json_object_get(train, "deviceUsd")) == price);
+  json_decref(jobs);
+  // Told twice is one job; the same number later is another; a boot ends what ran before it.
+  report_jobs(&t, "one", 1, "job 18 1 1000 1000 0 1 \n");
+  report_jobs(&t, "one", 1, "job 18 2 2000 2000 0 1 \n");
+  report_jobs(&t, "one", 2, "job 17 1 1000 1000 0 0 python3 other.py\n");
+  jobs = jobs_of(&t);
+  assert_int_equal(json_array_size(jobs), 4);
+  assert_true(json_is_false(json_object_get(json_array_get(jobs, 3), "running")));
+  assert_string_equal(vt_testing_text(json_array_get(jobs, 0), "name"), "python3 other.py");
+  json_decref(jobs);
+  // They outlive their node.
+  json_decref(vt_testing_call(&t, "DELETE", Z "/nodes/one", NULL, 200));
+  vt_testing_reconcile(&t);
+  jobs = jobs_of(&t);
+  assert_int_equal(json_array_size(jobs), 4);
+  assert_true(json_is_false(json_object_get(json_array_get(jobs, 0), "running")));
+  json_decref(jobs);
+  vt_testing_close(&t);
+}
+
 static void nonsense_is_refused(void **state) {
   (void)state;
   static const char *const bad[] = {
@@ -176,9 +234,8 @@ static void nonsense_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(device_time_is_on_the_bill),
-      cmocka_unit_test(a_slice_counts_once),
-      cmocka_unit_test(only_idle_chips_are_told),
+      cmocka_unit_test(device_time_is_on_the_bill), cmocka_unit_test(a_slice_counts_once),
+      cmocka_unit_test(only_idle_chips_are_told),   cmocka_unit_test(jobs_have_reports),
       cmocka_unit_test(nonsense_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -100,6 +100,19 @@ static bool append(const char *path, const char *line) {
   return close(fd) == 0 && good;
 }
 
+// /etc/profile of the host, which level 1 shares, sets PATH anew for login shells; this comes
+// after.
+static void write_profile(const char *home, unsigned uid) {
+  char path[720], text[700], ours[600];
+  snprintf(path, sizeof path, "%s/.profile", home);
+  int n = snprintf(text, sizeof text, "[ ! -r ~/.bashrc ] || . ~/.bashrc\n. '%s'\n",
+                   own_path("/etc/profile.d/vtpu.sh", ours));
+  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (fd < 0) return; // a home that is there already is its owner's
+  if (write(fd, text, (size_t)n) != n || (fchown(fd, uid, uid) != 0 && !one_uid)) perror(path);
+  close(fd);
+}
+
 static void make_user(const char *name, unsigned uid) {
   char line[800], home[700], passwd[600], group[600], path[600];
   own_path("/etc/passwd", passwd);
@@ -110,6 +123,7 @@ static void make_user(const char *name, unsigned uid) {
   if (has_line(passwd, name)) return;
   if (mkdir(home, *the_root ? 0700 : 0755) == 0 || errno == EEXIST)
     if (chown(home, uid, uid) != 0 && !one_uid) perror(home);
+  if (*the_root) write_profile(home, uid);
   snprintf(line, sizeof line, "%s:*:19000:0:99999:7:::\n", name);
   if (!*the_root) append("/etc/shadow", line);
   snprintf(line, sizeof line, "%s:x:%u:\n", name, uid);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // guest_use.c - inside a worker: adds up what its processes say about the chips (base/activity.h)
-// and tells the metadata server when it changed.
+// and tells the metadata server when it changed, in sum and by process.
 // Counters of processes that ended are kept in a file beside the folder, so that an agent that is
 // started again goes on where the last one was; `epoch` names the boot that the sums began with.
 // Pages are written by the users of the worker: nothing in them is believed beyond this worker.
@@ -18,12 +18,16 @@
 #include "base/activity.h"
 #include "cloud/guest_boot.h"
 
-enum { MAX_PAGES = 4096 };
+enum { MAX_PAGES = 4096, MAX_JOBS = 32, JOB_SIZE = 256 };
 
 typedef struct sums {
   uint64_t programs, busy_ns, device_ps;             // only grow
   uint64_t processes, running, hbm_bytes, hbm_limit; // now
 } sums;
+
+// Lines about processes of the next report. Those of processes that ended wait until they are told.
+static char ended_jobs[MAX_JOBS][JOB_SIZE], live_jobs[MAX_JOBS][JOB_SIZE];
+static size_t ended_job_count, live_job_count;
 
 static uint64_t clock_ns(void) {
   struct timespec now;
@@ -60,6 +64,30 @@ static void add_page(sums *s, const vt_activity_page *page, bool final) {
   if (since && since < now) s->busy_ns += now - since; // of the run that is not over yet
 }
 
+// What the process calls itself; "" when it has gone.
+static void read_name(const char *pid, char out_name[97]) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%.20s/cmdline", pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? -1 : read(fd, out_name, 96);
+  if (fd >= 0) close(fd);
+  for (ssize_t i = 0; i < n; i++)
+    if (out_name[i] < ' ' || out_name[i] > '~') out_name[i] = ' ';
+  out_name[n > 0 ? n : 0] = 0;
+}
+
+static void put_job(const char *pid, const vt_activity_page *page, bool final) {
+  char name[97] = "", *to;
+  sums own = {0};
+  add_page(&own, page, final);
+  if (!own.programs && !own.running) return;
+  if (final ? ended_job_count == MAX_JOBS : live_job_count == MAX_JOBS) return;
+  to = final ? ended_jobs[ended_job_count++] : live_jobs[live_job_count++];
+  if (!final) read_name(pid, name);
+  snprintf(to, JOB_SIZE, "job %.20s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %s\n", pid,
+           own.programs, own.busy_ns, own.device_ps / 1000, final ? 0 : own.hbm_bytes, final, name);
+}
+
 static void kept_path(const char *folder, char out_path[600]) {
   snprintf(out_path, 600, "%s.ended", folder);
 }
@@ -86,6 +114,7 @@ static bool scan(const char *folder, sums *out_sums) {
   DIR *dir = opendir(folder);
   if (!dir) return false;
   sums live = {0};
+  live_job_count = 0;
   for (struct dirent *e; pages < MAX_PAGES && (e = readdir(dir));) {
     vt_activity_page page;
     bool final;
@@ -94,6 +123,7 @@ static bool scan(const char *folder, sums *out_sums) {
     snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
     if (!read_page(path, &page, &final)) continue;
     add_page(final ? &kept : &live, &page, final);
+    put_job(e->d_name, &page, final);
     if (final) strcpy(ended[ended_count++], e->d_name);
   }
   if (ended_count) {
@@ -127,20 +157,25 @@ void vt_boot_use(const char *server, const char *folder) {
   static sums told;
   static char unused[256];
   static bool ever;
-  char body[512], tag[32];
+  static char body[512 + 2 * MAX_JOBS * JOB_SIZE];
+  char tag[32];
   char epoch[24];
   sums now;
   if (!read_epoch(folder, epoch) || !scan(folder, &now)) return;
   // A worker whose chips nobody uses says nothing.
   if (!now.running && memcmp(&now, &told, sizeof now) == 0 && (ever || !now.programs)) return;
-  snprintf(body, sizeof body,
-           "epoch %.18s\nprograms %" PRIu64 "\nbusy_ns %" PRIu64 "\ndevice_ns %" PRIu64
-           "\nprocesses %" PRIu64 "\nrunning %" PRIu64 "\nhbm_bytes %" PRIu64 "\nhbm_limit %" PRIu64
-           "\n",
-           epoch, now.programs, now.busy_ns, now.device_ps / 1000, now.processes, now.running,
-           now.hbm_bytes, now.hbm_limit);
+  size_t n = (size_t)snprintf(body, 512,
+                              "epoch %.18s\nprograms %" PRIu64 "\nbusy_ns %" PRIu64
+                              "\ndevice_ns %" PRIu64 "\nprocesses %" PRIu64 "\nrunning %" PRIu64
+                              "\nhbm_bytes %" PRIu64 "\nhbm_limit %" PRIu64 "\n",
+                              epoch, now.programs, now.busy_ns, now.device_ps / 1000, now.processes,
+                              now.running, now.hbm_bytes, now.hbm_limit);
+  for (size_t i = 0; i < ended_job_count + live_job_count; i++)
+    n += (size_t)snprintf(body + n, sizeof body - n, "%s",
+                          i < ended_job_count ? ended_jobs[i] : live_jobs[i - ended_job_count]);
   if (!vt_boot_metadata(server, "/computeMetadata/v1/vtpu/use", body, unused, sizeof unused, tag))
     return;
   told = now;
+  ended_job_count = 0;
   ever = true;
 }
