@@ -6,7 +6,7 @@
 // versions of their result:
 //  - what is linear (sums, moves, products with a plain value) goes version by version;
 //  - a contraction or a sum over a dimension that is cut along the axes gives each device the part
-//    sum of its own tile;
+//    sum of its own tile, and so does a scatter that adds updates which are cut;
 //  - anything else is a plain value, of which each device gets its own tile where the value is cut
 //    along the axes, else the first device along them gets all of it; the others get zeros.
 // Whatever is chosen, the versions together mean the plain value.
@@ -112,9 +112,39 @@ static bool is_constraint(const vt_op *op) {
          op->code == VT_OP_DATA_FLOW_EDGE;
 }
 
-// How a plain value lies on the devices, as far as the program says it at once.
-static const vt_sharding *sharding_of(const vt_spreader *s, const vt_value *value) {
-  for (int depth = 0; depth < MAX_DEPTH; depth++) {
+// The sharding of one array, written for the dimensions of another: dimension from_dims[i] of the
+// one lies as to_dims[i] of the other.
+static const vt_sharding *mirror(const vt_spreader *s, const vt_sharding *from, int32_t rank,
+                                 const int64_t *from_dims, const int64_t *to_dims, uint32_t count) {
+  vt_sharding *sharding = VT_NEW(s->arena, vt_sharding);
+  vt_dim_sharding *dims = VT_NEW_ARRAY(s->arena, vt_dim_sharding, (size_t)rank);
+  *sharding =
+      (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = from->mesh, .rank = rank, .dims = dims};
+  for (uint32_t i = 0; i < count && from_dims[i] < from->rank; i++)
+    dims[to_dims[i]] = from->dims[from_dims[i]];
+  return sharding;
+}
+
+static const vt_sharding *sharding_within(const vt_spreader *s, const vt_value *value, int *left);
+
+static const vt_sharding *sharding_of_broadcast(const vt_spreader *s, const vt_op *op, int *left) {
+  const vt_type from = op->operands[0]->type;
+  const vt_sharding *given = from.rank ? sharding_within(s, op->operands[0], left) : NULL;
+  uint32_t count, kept = 0;
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
+  int64_t from_dims[VT_MAX_RANK], to_dims[VT_MAX_RANK];
+  if (!given || given->rank != from.rank) return NULL;
+  for (uint32_t i = 0; i < count; i++) {
+    if (from.dims[i] != op->results[0].type.dims[dims[i]]) continue;
+    from_dims[kept] = i;
+    to_dims[kept++] = dims[i];
+  }
+  return mirror(s, given, op->results[0].type.rank, from_dims, to_dims, kept);
+}
+
+// `left`: how many more ops may be looked at.
+static const vt_sharding *sharding_within(const vt_spreader *s, const vt_value *value, int *left) {
+  while ((*left)-- > 0) {
     const vt_op *op = value->op;
     const vt_spread *made = vt_map_find_ptr(&s->spreads, value);
     if (made && made->sharding) return made->sharding;
@@ -125,10 +155,22 @@ static const vt_sharding *sharding_of(const vt_spreader *s, const vt_value *valu
     if (is_constraint(op)) return sharding_attr(op, VT_ATTR_SHARDING, 0);
     if (op->code == VT_OP_MANUAL_COMPUTATION)
       return sharding_attr(op, VT_ATTR_OUT_SHARDINGS, value->index);
-    if (op->operand_count != 1 || !(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE)) return NULL;
+    if (op->code == VT_OP_BROADCAST_IN_DIM) return sharding_of_broadcast(s, op, left);
+    if (!op->operand_count || !(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE)) return NULL;
+    for (uint32_t i = op->operand_count - 1; i > 0; i--) {
+      if (!vt_type_same_dims(op->operands[i]->type, value->type)) continue;
+      const vt_sharding *found = sharding_within(s, op->operands[i], left);
+      if (found) return found;
+    }
     value = op->operands[0];
   }
   return NULL;
+}
+
+// How a plain value lies on the devices, as far as the program says it at once.
+static const vt_sharding *sharding_of(const vt_spreader *s, const vt_value *value) {
+  int left = MAX_DEPTH;
+  return sharding_within(s, value, &left);
 }
 
 // ---- building
@@ -264,6 +306,12 @@ static bool axis_of_dim(const vt_sharding *sharding, vt_axis_ref axis, vt_type t
   return false;
 }
 
+// For each element the device along an axis that holds it.
+static vt_value *owners(vt_spreader *s, vt_type type, int64_t dim, int64_t divisor, int64_t size) {
+  vt_value *owner = binary(s, VT_OP_DIVIDE, iota(s, type, dim), splat(s, type, divisor));
+  return binary(s, VT_OP_REMAINDER, owner, splat(s, type, size));
+}
+
 // Versions along `lead` of a value that has versions along `have` already (a part of the lead,
 // which its first dimensions stand for): along the other axes each device gets its tile, as
 // `sharding` says, or the first one everything.
@@ -285,13 +333,10 @@ static vt_value *place(vt_spreader *s, vt_value *value, vt_type plain, const vt_
     int64_t divisor;
     if (vt_lead_has(have, lead->axes[i])) continue;
     vt_value *owner = NULL;
-    if (known && axis_of_dim(sharding, lead->axes[i], plain, &dim, &divisor)) {
-      owner = iota(s, index, (int64_t)lead->count + dim);
-      owner = binary(s, VT_OP_DIVIDE, owner, splat(s, index, divisor));
-      owner = binary(s, VT_OP_REMAINDER, owner, splat(s, index, lead->axes[i].size));
-    } else {
+    if (known && axis_of_dim(sharding, lead->axes[i], plain, &dim, &divisor))
+      owner = owners(s, index, (int64_t)lead->count + dim, divisor, lead->axes[i].size);
+    else
       owner = splat(s, index, 0);
-    }
     vt_value *same =
         build(s, loc_of(value), VT_OP_COMPARE, yes, 2, (vt_value *[]){owner, iota(s, index, i)});
     vt_op_set_i64(same->op, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_EQ);
@@ -374,11 +419,16 @@ static bool is_zero(const vt_value *value) {
   return true;
 }
 
-static bool adds_up(const vt_op *op) {
-  if (op->code != VT_OP_REDUCE || op->operand_count != 2 || op->capture_count) return false;
+// The op's region is the sum of its two parameters.
+static bool sums_two(const vt_op *op) {
   const vt_func *f = op->regions[0];
-  return f->first && !f->first->next && f->first->code == VT_OP_ADD && f->return_count == 1 &&
-         f->returns[0] == &f->first->results[0] && f->first->operands[0] != f->first->operands[1] &&
+  return !op->capture_count && f->param_count == 2 && f->first && !f->first->next &&
+         f->first->code == VT_OP_ADD && f->return_count == 1 &&
+         f->returns[0] == &f->first->results[0] && f->first->operands[0] != f->first->operands[1];
+}
+
+static bool adds_up(const vt_op *op) {
+  return op->code == VT_OP_REDUCE && op->operand_count == 2 && sums_two(op) &&
          is_zero(op->operands[1]);
 }
 
@@ -481,19 +531,6 @@ static side cut_side(vt_spreader *s, vt_value *operand, const cut *c, const int6
   return out;
 }
 
-// The sharding of one operand, written for the contracting dimensions of the other: which of them
-// are cut decides the program where it says it of one side only.
-static const vt_sharding *mirror(vt_spreader *s, const vt_sharding *from, vt_type to,
-                                 const int64_t *from_dims, const int64_t *to_dims, uint32_t count) {
-  vt_sharding *sharding = VT_NEW(s->arena, vt_sharding);
-  vt_dim_sharding *dims = VT_NEW_ARRAY(s->arena, vt_dim_sharding, (size_t)to.rank);
-  *sharding =
-      (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = from->mesh, .rank = to.rank, .dims = dims};
-  for (uint32_t i = 0; i < count && from_dims[i] < from->rank; i++)
-    dims[to_dims[i]] = from->dims[from_dims[i]];
-  return sharding;
-}
-
 static vt_value *spread_dot(vt_spreader *s, vt_op *op, const vt_lead *want) {
   static const vt_attr_key batching[2] = {VT_ATTR_LHS_BATCHING_DIMENSIONS,
                                           VT_ATTR_RHS_BATCHING_DIMENSIONS},
@@ -513,8 +550,9 @@ static vt_value *spread_dot(vt_spreader *s, vt_op *op, const vt_lead *want) {
     vt_type type = op->operands[o]->type;
     bool summed[VT_MAX_RANK];
     for (int32_t d = 0; d < type.rank; d++) summed[d] = is_listed(contract[o], contract_count, d);
+    // Which of them are cut decides the program where it says it of one side only.
     const vt_sharding *sharding =
-        mirror(s, given, type, contract[known], contract[o], contract_count);
+        mirror(s, given, type.rank, contract[known], contract[o], contract_count);
     if (!cut_dims(type, &(vt_lead){.mesh = want->mesh}, want, sharding, summed, &cuts[o]))
       return NULL;
   }
@@ -533,6 +571,81 @@ static vt_value *spread_dot(vt_spreader *s, vt_op *op, const vt_lead *want) {
   else
     vt_op_append(s->func, dot);
   return change_lead(s, &dot->results[0], result, cuts[0].lead, want);
+}
+
+// ---- scatters that add
+// -----------------------------------------------------------------------------------------------
+
+// The dimension of the indices that counts the same updates as dimension `dim` of the updates; -1
+// for a dimension of a window.
+static int32_t index_dim_of(const int64_t *window, uint32_t window_count, int32_t dim,
+                            int64_t vector_dim) {
+  int32_t at = 0;
+  for (int32_t d = 0; d < dim; d++) at += !is_listed(window, window_count, d);
+  if (is_listed(window, window_count, dim)) return -1;
+  return at >= vector_dim ? at + 1 : at;
+}
+
+// Puts in front of each index vector the position along the lead of the device that holds the
+// update. NULL when neither updates nor indices are known to be cut along any of its axes.
+static vt_value *owned_indices(vt_spreader *s, const vt_op *op, const vt_lead *lead) {
+  vt_value *indices = op->operands[1], *updates = op->operands[2];
+  const vt_sharding *of_updates = sharding_of(s, updates), *of_indices = sharding_of(s, indices);
+  int64_t vector_dim = vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM), divisor, dims[VT_MAX_RANK];
+  uint32_t window_count;
+  const int64_t *window = vt_attr_ints(op, VT_ATTR_UPDATE_WINDOW_DIMS, &window_count);
+  int32_t rank = indices->type.rank + (vector_dim == indices->type.rank), dim;
+  memcpy(dims, indices->type.dims, sizeof *dims * (size_t)indices->type.rank);
+  if (vector_dim == indices->type.rank) dims[vector_dim] = 1;
+  vt_type whole = make_type(s, indices->type.dtype, rank, dims);
+  dims[vector_dim] = 1;
+  vt_type counted = make_type(s, VT_S32, rank, dims);
+  vt_value *columns[VT_MAX_LEAD + 1];
+  bool found = false;
+  for (uint32_t i = 0; i < lead->count; i++) {
+    vt_axis_ref axis = lead->axes[i];
+    int32_t at = -1;
+    if (of_updates && vt_mesh_same(of_updates->mesh, lead->mesh) &&
+        axis_of_dim(of_updates, axis, updates->type, &dim, &divisor))
+      at = index_dim_of(window, window_count, dim, vector_dim);
+    if (at < 0 && of_indices && vt_mesh_same(of_indices->mesh, lead->mesh) &&
+        axis_of_dim(of_indices, axis, indices->type, &dim, &divisor) && dim != vector_dim)
+      at = dim;
+    if (axis.size > INT8_MAX || (at >= 0 && divisor > INT32_MAX)) return NULL;
+    columns[i] = at >= 0 ? owners(s, counted, at, divisor, axis.size) : splat(s, counted, 0);
+    columns[i] = build(s, op->loc, VT_OP_CONVERT, make_type(s, whole.dtype, rank, dims), 1,
+                       (vt_value *[]){columns[i]});
+    found |= at >= 0;
+  }
+  if (!found) return NULL;
+  columns[lead->count] = vt_build_reshape(s, indices, whole);
+  dims[vector_dim] = whole.dims[vector_dim] + lead->count;
+  vt_value *joined = build(s, op->loc, VT_OP_CONCATENATE, make_type(s, whole.dtype, rank, dims),
+                           lead->count + 1, columns);
+  vt_op_set_i64(joined->op, VT_ATTR_DIMENSION, vector_dim);
+  return joined;
+}
+
+static void shift_ints(vt_op *op, vt_attr_key key, const vt_lead *lead, bool whole, int64_t add);
+
+// Each device adds the updates that it holds to its own version.
+static vt_value *spread_scatter(vt_spreader *s, vt_op *op, const vt_lead *lead, int depth) {
+  vt_value *indices = owned_indices(s, op, lead);
+  if (!indices) return NULL;
+  vt_value *operands[3] = {spread_at(s, op->operands[0], lead, depth), indices, op->operands[2]};
+  vt_type type = lead_type(s, lead, op->results[0].type);
+  vt_op *scatter = vt_op_create(s->func, op->code, op->loc, 3, operands, 1, &type, 1);
+  for (uint32_t i = 0; i < op->attr_count; i++) vt_op_set_attr(scatter, op->attrs[i]);
+  scatter->regions[0] = vt_func_clone(s->module, op->regions[0]);
+  shift_ints(scatter, VT_ATTR_INSERTED_WINDOW_DIMS, lead, true, lead->count);
+  shift_ints(scatter, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, lead, true, lead->count);
+  shift_ints(scatter, VT_ATTR_INPUT_BATCHING_DIMS, lead, false, lead->count);
+  vt_op_set_i64(scatter, VT_ATTR_INDICES_ARE_SORTED, 0);
+  if (s->before)
+    vt_op_insert(s->before, scatter);
+  else
+    vt_op_append(s->func, scatter);
+  return &scatter->results[0];
 }
 
 // ---- version by version
@@ -697,6 +810,8 @@ static vt_value *follow(vt_spreader *s, vt_value *value, const vt_lead *lead, in
   if (lead->meaning != VT_MEANS_SUM) return NULL;
   if (op->code == VT_OP_DOT_GENERAL) return spread_dot(s, op, lead);
   if (adds_up(op)) return spread_reduce(s, op, lead, depth + 1);
+  if (op->code == VT_OP_SCATTER && op->operand_count == 3 && sums_two(op))
+    return spread_scatter(s, op, lead, depth + 1);
   return apart && is_linear(s, op, &plain) ? spread_linear(s, op, lead, plain, depth + 1) : NULL;
 }
 

@@ -110,6 +110,45 @@ static const struct {
      "    contracting_dims = [2, 3] x [3, 0], precision = [HIGHEST, HIGHEST]"
      "    : (tensor<3x2x4x8xf32>, tensor<8x2x5x4xf32>) -> tensor<2x3x5xf32>"
      "  return %0 : tensor<2x3x5xf32> }"},
+    {"scatter of cut rows into versions",
+     "(%u: tensor<6x4xf32> {U2}, %c: tensor<8x4xf32> {XY2})"
+     " -> (tensor<6x4xf32> {U2}, tensor<6x4xf32> {V2}) {"
+     "  %i = stablehlo.constant dense<[[0], [2], [5], [2], [1], [-1], [3], [9]]> : tensor<8x1xi32>"
+     "  %0 = \"stablehlo.scatter\"(%u, %i, %c) <{indices_are_sorted = false,"
+     "    scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],"
+     "    inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>,"
+     "    unique_indices = false}>"
+     "    ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>):"
+     "      %s = stablehlo.add %p, %q : tensor<f32> stablehlo.return %s : tensor<f32> })"
+     "    : (tensor<6x4xf32>, tensor<8x1xi32>, tensor<8x4xf32>) -> tensor<6x4xf32>"
+     "  return %0, %0 : tensor<6x4xf32>, tensor<6x4xf32> }"},
+    {"scatter by cut indices, sorted, without a vector",
+     "(%n: tensor<8xf32> {X1}) -> (tensor<3x4xf32> {U2}) {"
+     "  %0 = stablehlo.abs %n : tensor<8xf32>"
+     "  %1 = stablehlo.convert %0 : (tensor<8xf32>) -> tensor<8xi32>"
+     "  %z = stablehlo.constant dense<0.0> : tensor<3x4xf32>"
+     "  %o = stablehlo.constant dense<2.0> : tensor<3x8x2xf32>"
+     "  %2 = \"stablehlo.scatter\"(%z, %1, %o) <{indices_are_sorted = true,"
+     "    scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0, 2],"
+     "    scatter_dims_to_operand_dims = [1], index_vector_dim = 1>, unique_indices = false}>"
+     "    ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>):"
+     "      %s = stablehlo.add %p, %q : tensor<f32> stablehlo.return %s : tensor<f32> })"
+     "    : (tensor<3x4xf32>, tensor<8xi32>, tensor<3x8x2xf32>) -> tensor<3x4xf32>"
+     "  return %2 : tensor<3x4xf32> }"},
+    {"scatter with batches",
+     "(%c: tensor<2x8x3xf32> {B3}) -> (tensor<2x5x3xf32> {U3}) {"
+     "  %z = stablehlo.constant dense<0.0> : tensor<2x5x3xf32>"
+     "  %i = stablehlo.constant dense<[[[0], [1], [4], [4], [1], [0], [2], [3]],"
+     "    [[4], [4], [4], [0], [3], [5], [1], [2]]]> : tensor<2x8x1xi64>"
+     "  %0 = \"stablehlo.scatter\"(%z, %i, %c) <{indices_are_sorted = false,"
+     "    scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [2],"
+     "    inserted_window_dims = [1], input_batching_dims = [0],"
+     "    scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1],"
+     "    index_vector_dim = 2>, unique_indices = false}>"
+     "    ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>):"
+     "      %s = stablehlo.add %p, %q : tensor<f32> stablehlo.return %s : tensor<f32> })"
+     "    : (tensor<2x5x3xf32>, tensor<2x8x1xi64>, tensor<2x8x3xf32>) -> tensor<2x5x3xf32>"
+     "  return %0 : tensor<2x5x3xf32> }"},
     {"into a call and a loop",
      "(%u: tensor<4x6xf32> {U2}) -> (tensor<4x6xf32> {U2}) {"
      "  %0 = func.call @twice(%u) : (tensor<4x6xf32>) -> tensor<4x6xf32>"
@@ -155,6 +194,8 @@ static const struct {
     {"{U3}", "[{}, {}, {}], unreduced={\"x\", \"y\"}"},
     {"{V1}", "[{}], unreduced={\"x\"}"},
     {"{V2}", "[{}, {}], unreduced={\"x\"}"},
+    {"{X1}", "[{\"x\"}]"},
+    {"{B3}", "[{}, {\"x\"}, {}]"},
     {"{X2}", "[{\"x\"}, {\"y\"}]"},
     {"{XY2}", "[{\"x\", \"y\"}, {}]"},
     {"{XV2}", "[{\"x\"}, {}], unreduced={\"y\"}"},

@@ -270,3 +270,17 @@ def test_pmap_out_axes_none():
     with jax.set_mesh(None):
         got = jax.pmap(lambda a: a * 2, out_axes=None)(numbers(8, 3))
     np.testing.assert_array_equal(np.asarray(got), numbers(8, 3)[0] * 2)
+
+
+def test_scatter_adds_what_each_device_holds():
+    values, where = numbers(16), np.array([0, 0, 1, 1, 1, 2, 2, 3, 3, 0, 4, 9, 2, 1, 0, 3])
+    add = jax.jit(lambda v, i: jax.ops.segment_sum(v, i, num_segments=5, out_sharding=P(unreduced={"x", "y"})))
+    array = add(jax.device_put(values, P(("y", "x"))), jax.device_put(where, P(("y", "x"))))
+    whole = np.zeros((4, 2, 5), np.float32)
+    for n, (value, at) in enumerate(zip(values, where)):
+        if at < 5:
+            whole[n // 4, n // 2 % 2, at] += value
+    np.testing.assert_array_equal(parts(array), whole.swapaxes(0, 1))
+    count = jax.jit(lambda i: jnp.bincount(i, length=5, out_sharding=P(unreduced={"x", "y"})))
+    one = count(jax.device_put(where[:8] % 5, P(("x", "y"))))
+    np.testing.assert_array_equal(parts(one).reshape(8, 5), np.eye(5)[where[:8] % 5])
