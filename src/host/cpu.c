@@ -6,6 +6,11 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// Of the kernel's interface (asm/prctl.h since Linux 5.16) and of the processor's (XSAVE).
+enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
 
 enum { AMD_ZEN5 = 26, AMX_DEPTH = 24, VECTOR_DEPTH = 4 };
 
@@ -24,10 +29,11 @@ static cpu_facts ask_cpu(void) {
   if (!__get_cpuid(1, &a, &b, &c, &d)) return facts;
   facts.family = (a >> 8 & 15) + ((a >> 8 & 15) == 15 ? a >> 20 & 255 : 0);
   // The builtins also ask whether the operating system saves the registers; AMX has none, its tile
-  // state is granted to the process on request, which oneDNN makes.
+  // state is granted to the process on request.
   bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
-    facts.amx_bf16 = avx512 && (d >> 22 & 1) && (d >> 24 & 1);
+    facts.amx_bf16 = avx512 && (d >> 22 & 1) && (d >> 24 & 1) &&
+                     !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA);
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) facts.avx512_bf16 = avx512 && (a >> 5 & 1);
   return facts;
 }

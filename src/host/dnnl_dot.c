@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dnnl_dot.c - dot_general as a oneDNN matmul.
+// dnnl_dot.c - dot_general as a oneDNN matmul, or, in bf16 with AMX, as our own (amx.c).
 //
 // The dimensions of a dot are batch, M (left only), N (right only) and K (summed). Neighbours that
 // lie together in both tensors they belong to become one. What is left of M and N beside one
@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "host/amx.h"
 #include "host/contraction.h"
 #include "host/cpu.h"
 #include "host/dnnl_util.h"
@@ -32,13 +33,15 @@ typedef struct operand {
 typedef struct dot_body {
   operand sides[2];
   vt_dnnl_call call;
+  bool own; // run by amx.c, not by `call`
+  vt_amx_product product;
   vt_pack result; // out of scratch into the result, when converted
   bool converts_result;
   bool swapped; // side 0 is the right operand: the result is wanted transposed
   bool blocked; // the right side is reordered into the layout the primitive likes
   vt_dnnl_call reorder;
   int64_t blocked_bytes, blocked_offset, reorder_pad_offset;
-  int64_t result_offset, scratchpad_offset;
+  int64_t result_offset, scratchpad_offset; // the scratchpad of oneDNN or amx.c
 } dot_body;
 
 static bool joins(const vt_dim *outer, const vt_dim *inner) {
@@ -192,19 +195,45 @@ static double products_of(const vt_contraction *c) {
   return products;
 }
 
-// Large right sides that lie row by row: with AMX the product gains more from blocks than their
-// making costs (2048 x 3072 x 768: 8.2 ms in all against 12.3). Without AMX both layouts run alike.
-// Weights that may be kept from run to run (plan_keep.c) are reordered once.
+// Weights that may be kept from run to run (plan_keep.c) are laid out once, as the primitive likes
+// them best.
 static bool wants_blocks(const vt_contraction *c, const dot_body *body, bool kept,
                          bool compile_all) {
-  int64_t m = size_of(&c->m), n = size_of(&c->n), k = size_of(&c->k);
-  if (!vt_host_has_amx() || body->sides[1].dtype != VT_BF16 || c->batch.count) return false;
-  if (kept) return n * k >= (compile_all ? 1 : 1 << 16);
-  return body->sides[1].columns == 1 && m >= 1024 && k >= 512 && n * k >= 1 << 20;
+  if (!kept || !vt_host_has_amx() || body->sides[1].dtype != VT_BF16 || c->batch.count)
+    return false;
+  return size_of(&c->n) * size_of(&c->k) >= (compile_all ? 1 : 1 << 16);
+}
+
+// Products of bf16 with AMX are our own, unless a kept weight is laid out as oneDNN likes it.
+static bool make_own(const vt_contraction *c, dot_body *body, bool bias, vt_dtype out,
+                     bool any_size) {
+  if (body->sides[0].dtype != VT_BF16 || body->sides[1].dtype != VT_BF16) return false;
+  vt_amx_product *p = &body->product;
+  *p = (vt_amx_product){.batch_rank = c->batch.count,
+                        .m = size_of(&c->m),
+                        .n = size_of(&c->n),
+                        .k = size_of(&c->k),
+                        .lhs_row = body->sides[0].rows,
+                        .lhs_column = body->sides[0].columns,
+                        .rhs_row = body->sides[1].rows,
+                        .rhs_column = body->sides[1].columns,
+                        .out_row = c->m.count ? c->m.at[0].out : size_of(&c->n),
+                        .out = out,
+                        .bias = bias};
+  for (int32_t i = 0; i < c->batch.count; i++) {
+    const vt_dim *d = &c->batch.at[i];
+    p->batch_sizes[i] = d->size;
+    p->batch_strides[0][i] = d->lhs, p->batch_strides[1][i] = d->rhs;
+    p->batch_strides[2][i] = d->out;
+  }
+  return vt_amx_prepare(p, any_size);
 }
 
 static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, bool bias,
                         bool kept, vt_dtype out) {
+  body->own = !kept && make_own(c, body, bias, out, plan->program->options.compile_all);
+  body->blocked = false;
+  if (body->own) return true;
   int32_t rank = c->batch.count + 2;
   dnnl_dims_t dims_[3], strides[3];
   for (int32_t i = 0; i < c->batch.count; i++) {
@@ -359,8 +388,13 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
     char *result = slots[step->output_slots[0]];
     data[2] = body->converts_result ? scratch + body->result_offset : result;
     if (step->input_count == 3) data[3] = slots[step->input_slots[2]];
-    VT_TRY(vt_step_wrap(step, vt_dnnl_execute(&body->call, data,
-                                              scratch ? scratch + body->scratchpad_offset : NULL)));
+    if (body->own)
+      vt_amx_run(&body->product, data[0], data[1], step->input_count == 3 ? data[3] : NULL, data[2],
+                 scratch + body->scratchpad_offset);
+    else
+      VT_TRY(
+          vt_step_wrap(step, vt_dnnl_execute(&body->call, data,
+                                             scratch ? scratch + body->scratchpad_offset : NULL)));
     if (body->converts_result) vt_pack_run(&body->result, data[2], result);
   }
   return VT_OK;
@@ -424,11 +458,11 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   }
   if (body->blocked && body->reorder.scratchpad_bytes)
     body->reorder_pad_offset = vt_step_reserve(step, body->reorder.scratchpad_bytes);
-  if (body->call.scratchpad_bytes)
-    body->scratchpad_offset = vt_step_reserve(step, body->call.scratchpad_bytes);
+  int64_t scratchpad = body->own ? body->product.scratch_bytes : body->call.scratchpad_bytes;
+  if (scratchpad) body->scratchpad_offset = vt_step_reserve(step, scratchpad);
   step->body = body;
   step->run = run_dot;
-  step->runner = "onednn";
+  step->runner = body->own ? "amx" : "onednn";
   return true;
 }
 

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+// amx.c - see amx.h.
+//
+// Why not oneDNN's: its kernel keeps all eight tile registers busy and halves the work between the
+// threads. On a core whose other hardware thread (another virtual machine's, say) uses the matrix
+// unit too, the registers behind the eight are shared, loads and products no longer overlap, and
+// such a kernel falls to a quarter of its speed. Measured per core with data in the first cache,
+// GFLOP/s alone and beside such a neighbour: 2 x 2 products on eight registers 2100 and 550, 1 x 2
+// products on four 2100 and 1060. And a team whose halves are equal waits for the slower core.
+//
+// How: operands are laid out in tiles of 1 KiB, as the unit wants them: the left side 16 rows of 32
+// numbers, the right side 16 rows of 16 pairs (two neighbours of K). A tile of the result is 16 x
+// 16 sums in f32. Two ways to cut a product into tasks, which the team takes one by one:
+//   blocks   the right side is packed once for all; a task packs some rows of the left side and
+//            computes a block of the result
+//   parts    where the result is small and K is long: a task is a part of K, packs both sides and
+//            has sums of its own, which are added up in order
+#include "host/amx.h"
+
+#include <immintrin.h>
+#include <omp.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "host/cpu.h"
+
+#define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq")))
+
+enum {
+  T = 16,            // rows and columns of a tile of sums
+  PAIRED = 2 * T,    // K of a tile
+  TILE = T * PAIRED, // numbers of an operand's tile
+  SUMS = T * T,      // of a tile of sums
+  CHUNK = 16,        // tiles of K in one go: two rows of the left side stay in the first cache
+  MIN_PRODUCTS = 1 << 18,
+  MIN_ITEM_PRODUCTS = 4 << 20,
+  MIN_TASKS = 12,
+  PARTS = 16,
+  PARTS_BYTES = 1 << 20 // of sums, at most
+};
+
+typedef struct tile_config {
+  uint8_t palette, start_row, reserved[14];
+  uint16_t column_bytes[16];
+  uint8_t rows[16];
+} tile_config;
+static const tile_config full_tiles = {
+    .palette = 1, .column_bytes = {64, 64, 64, 64}, .rows = {T, T, T, T}};
+
+static int64_t tiles_of(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+AMX static inline __mmask16 first16(int64_t count) {
+  return (__mmask16)(count >= T ? 0xffff : (1u << count) - 1);
+}
+AMX static inline __mmask32 first32(int64_t count) {
+  return count >= PAIRED ? 0xffffffffu : (1u << count) - 1;
+}
+
+// The 16 x 16 words of `rows` turned round.
+AMX static inline void transpose(__m512i *rows) {
+  __m512i t[T];
+  for (int i = 0; i < T; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < T; i += 4)
+    for (int h = 0; h < 2; h++) {
+      rows[i + 2 * h] = _mm512_unpacklo_epi64(t[i + h], t[i + 2 + h]);
+      rows[i + 2 * h + 1] = _mm512_unpackhi_epi64(t[i + h], t[i + 2 + h]);
+    }
+  for (int i = 0; i < 4; i++)
+    for (int h = 0; h < T; h += 8) {
+      t[h + i] = _mm512_shuffle_i32x4(rows[h + i], rows[h + 4 + i], 0x88);
+      t[h + 4 + i] = _mm512_shuffle_i32x4(rows[h + i], rows[h + 4 + i], 0xdd);
+    }
+  for (int i = 0; i < 4; i++)
+    for (int h = 0; h < 8; h += 4) {
+      rows[h + i] = _mm512_shuffle_i32x4(t[h + i], t[8 + h + i], 0x88);
+      rows[8 + h + i] = _mm512_shuffle_i32x4(t[h + i], t[8 + h + i], 0xdd);
+    }
+}
+
+// Rows 2i and 2i + 1 of 16 numbers become row i of 16 pairs.
+AMX static inline __m512i pair_rows(const uint16_t *from, int64_t row, int64_t i, int64_t rows,
+                                    __mmask16 columns) {
+  const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                       23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  __m256i even = _mm256_setzero_si256(), odd = even;
+  if (2 * i < rows) even = _mm256_maskz_loadu_epi16(columns, from + 2 * i * row);
+  if (2 * i + 1 < rows) odd = _mm256_maskz_loadu_epi16(columns, from + (2 * i + 1) * row);
+  __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(even), odd, 1);
+  return _mm512_permutexvar_epi16(zip, both);
+}
+
+// One tile from `lines` lines along K, of `k` numbers each; transposed for the right side.
+AMX static void pack_lines(const uint16_t *from, int64_t line, int64_t lines, int64_t k, bool right,
+                           uint16_t *to) {
+  __m512i rows[T];
+  __mmask32 mask = first32(k);
+  for (int i = 0; i < T; i++)
+    rows[i] = i < lines ? _mm512_maskz_loadu_epi16(mask, from + i * line) : _mm512_setzero_si512();
+  if (right) transpose(rows);
+  for (int i = 0; i < T; i++) _mm512_store_si512(to + i * PAIRED, rows[i]);
+}
+
+// One tile from `k` rows across K, of `count` numbers each; transposed for the left side.
+AMX static void pack_rows(const uint16_t *from, int64_t row, int64_t count, int64_t k, bool right,
+                          uint16_t *to) {
+  __m512i rows[T];
+  __mmask16 mask = first16(count);
+  for (int i = 0; i < T; i++) rows[i] = pair_rows(from, row, i, k, mask);
+  if (!right) transpose(rows);
+  for (int i = 0; i < T; i++) _mm512_store_si512(to + i * PAIRED, rows[i]);
+}
+
+// Tiles [free][K] of an operand, `depth` of K for each of the free dimension (M or N). `across` and
+// `along` are its strides over the free dimension and over K.
+AMX static void pack(const uint16_t *from, int64_t across, int64_t along, int64_t free, int64_t k,
+                     int64_t depth, bool right, uint16_t *to) {
+  if (along == 1) {
+    for (int64_t f = 0; f < free; f += T)
+      for (int64_t d = 0; d < k; d += PAIRED)
+        pack_lines(from + f * across + d, across, free - f, k - d, right,
+                   to + (f / T * depth + d / PAIRED) * TILE);
+    return;
+  }
+  for (int64_t d = 0; d < k; d += PAIRED)
+    for (int64_t f = 0; f < free; f += T)
+      pack_rows(from + d * along + f, along, free - f, k - d, right,
+                to + (f / T * depth + d / PAIRED) * TILE);
+}
+
+// Where a tile of sums comes from and goes to; stride in bytes. `from` NULL: zeros.
+typedef struct sums_at {
+  const float *from;
+  float *to;
+  int64_t from_stride, to_stride;
+} sums_at;
+
+// Asks for the lines that will be stored to.
+AMX static inline void expect_store(sums_at at) {
+  for (int r = 0; r < T; r++) __builtin_prefetch((const char *)at.to + r * at.to_stride, 1);
+}
+
+// One tile of the left side times one of the right side, and two times one: registers 0 and 1 hold
+// sums, 2 the left, 3 the right.
+AMX static void multiply1(const uint16_t *lhs, const uint16_t *rhs, int64_t depth, sums_at at) {
+  expect_store(at);
+  if (at.from)
+    _tile_loadd(0, at.from, at.from_stride);
+  else
+    _tile_zero(0);
+  for (int64_t d = 0; d < depth; d++) {
+    _tile_loadd(2, lhs + d * TILE, 64);
+    _tile_loadd(3, rhs + d * TILE, 64);
+    _tile_dpbf16ps(0, 2, 3);
+  }
+  _tile_stored(0, at.to, at.to_stride);
+}
+
+AMX static void multiply2(const uint16_t *lhs, const uint16_t *lhs2, const uint16_t *rhs,
+                          int64_t depth, sums_at at, sums_at at2) {
+  expect_store(at);
+  expect_store(at2);
+  if (at.from) {
+    _tile_loadd(0, at.from, at.from_stride);
+    _tile_loadd(1, at2.from, at2.from_stride);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+  }
+  for (int64_t d = 0; d < depth; d++) {
+    _tile_loadd(3, rhs + d * TILE, 64);
+    _tile_loadd(2, lhs + d * TILE, 64);
+    _tile_dpbf16ps(0, 2, 3);
+    _tile_loadd(2, lhs2 + d * TILE, 64);
+    _tile_dpbf16ps(1, 2, 3);
+  }
+  _tile_stored(0, at.to, at.to_stride);
+  _tile_stored(1, at2.to, at2.to_stride);
+}
+
+// A block of the result that one thread computes.
+typedef struct block {
+  int64_t m, n, m_tiles; // rows, columns; m_tiles: tiles of a column of sums
+  float *direct;         // the result where full tiles of sums go, or NULL
+  int64_t row;           // of the result
+  const float *bias;     // of the block's first column, or NULL
+  float *sums;           // tiles [n][m]
+} block;
+
+static sums_at place(const block *b, int64_t i, int64_t j, bool first) {
+  sums_at at;
+  if (b->direct && (i + 1) * T <= b->m && (j + 1) * T <= b->n) {
+    at.to = b->direct + i * T * b->row + j * T;
+    at.to_stride = b->row * (int64_t)sizeof(float);
+  } else {
+    at.to = b->sums + (j * b->m_tiles + i) * SUMS;
+    at.to_stride = T * (int64_t)sizeof(float);
+  }
+  at.from = first ? NULL : at.to;
+  at.from_stride = at.to_stride;
+  if (first && b->bias && (j + 1) * T <= b->n) at.from = b->bias + j * T, at.from_stride = 0;
+  return at;
+}
+
+// Adds `depth` tiles of K to the block, two rows of tiles at a time, which stay in the first cache.
+// `lhs_depth` and `rhs_depth` are tiles from one row (column) of the packed side to the next.
+static void multiply_chunk(const block *b, const uint16_t *lhs, int64_t lhs_depth,
+                           const uint16_t *rhs, int64_t rhs_depth, int64_t depth, bool first) {
+  int64_t rows = tiles_of(b->m, T), columns = tiles_of(b->n, T);
+  for (int64_t i = 0; i < rows; i += 2)
+    for (int64_t j = 0; j < columns; j++) {
+      const uint16_t *l = lhs + i * lhs_depth * TILE, *r = rhs + j * rhs_depth * TILE;
+      sums_at at = place(b, i, j, first);
+      if (i + 1 < rows)
+        multiply2(l, l + lhs_depth * TILE, r, depth, at, place(b, i + 1, j, first));
+      else
+        multiply1(l, r, depth, at);
+    }
+}
+
+// Rows of `lhs` two tiles at a time, for these all of K: their sums stay near.
+static void multiply_block(const block *b, const uint16_t *lhs, const uint16_t *rhs,
+                           int64_t rhs_depth, int64_t depth) {
+  for (int64_t i = 0; i < b->m; i += 2 * T) {
+    block part = *b;
+    part.m = least(2 * T, b->m - i);
+    if (b->direct) part.direct += i * b->row;
+    part.sums += i / T * SUMS;
+    for (int64_t d = 0; d < depth; d += CHUNK)
+      multiply_chunk(&part, lhs + (i / T * depth + d) * TILE, depth, rhs + d * TILE, rhs_depth,
+                     least(CHUNK, depth - d), d == 0);
+  }
+}
+
+AMX static inline __m512i to_bf16(__m512 value) {
+  __m512i bits = _mm512_castps_si512(value), one = _mm512_set1_epi32(1);
+  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+  __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  return _mm512_srli_epi32(_mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000)),
+                           16);
+}
+
+// Writes the sums that are not in the result yet: the ones of tiles at the edge, or all.
+AMX static void write_sums(const block *b, vt_dtype dtype, char *out) {
+  for (int64_t j = 0; j * T < b->n; j++) {
+    bool full = (j + 1) * T <= b->n;
+    __mmask16 mask = first16(b->n - j * T);
+    __m512 bias =
+        b->bias && !full ? _mm512_maskz_loadu_ps(mask, b->bias + j * T) : _mm512_setzero_ps();
+    for (int64_t i = 0; i * T < b->m; i++) {
+      if (b->direct && full && (i + 1) * T <= b->m) continue;
+      const float *from = b->sums + (j * b->m_tiles + i) * SUMS;
+      for (int64_t r = 0; r < T && i * T + r < b->m; r++) {
+        int64_t at = (i * T + r) * b->row + j * T;
+        __m512 value = _mm512_load_ps(from + r * T);
+        if (b->bias && !full) value = _mm512_add_ps(value, bias);
+        if (dtype == VT_F32)
+          _mm512_mask_storeu_ps((float *)(void *)out + at, mask, value);
+        else
+          _mm256_mask_storeu_epi16((uint16_t *)(void *)out + at, mask,
+                                   _mm512_cvtepi32_epi16(to_bf16(value)));
+      }
+    }
+  }
+}
+
+typedef struct run {
+  const vt_amx_product *p;
+  const char *lhs, *rhs;
+  const float *bias;
+  char *out;
+  char *shared, *own; // the packed right side or all parts' sums; what a thread packs
+} run;
+
+// Offsets of an item of the batch in elements.
+static void item_offsets(const vt_amx_product *p, int64_t item, int64_t *offsets) {
+  memset(offsets, 0, 3 * sizeof *offsets);
+  for (int32_t d = p->batch_rank; d-- > 0;) {
+    int64_t index = item % p->batch_sizes[d];
+    item /= p->batch_sizes[d];
+    for (int t = 0; t < 3; t++) offsets[t] += index * p->batch_strides[t][d];
+  }
+}
+
+// A block of rows and columns of one item, whose right side is packed.
+static void run_block(const run *r, const int64_t *offsets, int64_t task, char *own) {
+  const vt_amx_product *p = r->p;
+  int64_t across = tiles_of(p->n, p->block_n);
+  int64_t i = task / across * p->block_m, j = task % across * p->block_n;
+  int64_t out_at = offsets[2] + i * p->out_row + j;
+  uint16_t *lhs = (uint16_t *)(void *)own;
+  block b = {.m = least(p->block_m, p->m - i),
+             .n = least(p->block_n, p->n - j),
+             .m_tiles = p->block_m / T,
+             .direct = p->out == VT_F32 ? (float *)(void *)r->out + out_at : NULL,
+             .row = p->out_row,
+             .bias = r->bias ? r->bias + j : NULL,
+             .sums = (float *)(void *)(own + p->lhs_bytes)};
+  const uint16_t *from = (const uint16_t *)(const void *)r->lhs + offsets[0] + i * p->lhs_row;
+  pack(from, p->lhs_row, p->lhs_column, b.m, p->k, p->depth, false, lhs);
+  const uint16_t *rhs = (const uint16_t *)(const void *)r->shared + j / T * p->depth * TILE;
+  multiply_block(&b, lhs, rhs, p->depth, p->depth);
+  write_sums(&b, p->out, r->out + out_at * (int64_t)vt_dtype_bytes(p->out));
+}
+
+// The sums over one of the parts of K.
+static void run_part(const run *r, int64_t part, char *own) {
+  const vt_amx_product *p = r->p;
+  int64_t lo = part * p->depth / p->parts, hi = (part + 1) * p->depth / p->parts;
+  uint16_t *lhs = (uint16_t *)(void *)own, *rhs = (uint16_t *)(void *)(own + p->lhs_bytes);
+  block b = {.m = p->m,
+             .n = p->n,
+             .m_tiles = tiles_of(p->m, T),
+             .row = p->out_row,
+             .bias = part == 0 ? r->bias : NULL,
+             .sums = (float *)(void *)(r->shared + part * p->sums_bytes)};
+  for (int64_t d = lo; d < hi; d += CHUNK) {
+    int64_t tiles = least(CHUNK, hi - d), k = least(tiles * PAIRED, p->k - d * PAIRED);
+    pack((const uint16_t *)(const void *)r->lhs + d * PAIRED * p->lhs_column, p->lhs_row,
+         p->lhs_column, p->m, k, tiles, false, lhs);
+    pack((const uint16_t *)(const void *)r->rhs + d * PAIRED * p->rhs_row, p->rhs_column,
+         p->rhs_row, p->n, k, tiles, true, rhs);
+    multiply_chunk(&b, lhs, tiles, rhs, tiles, tiles, d == lo);
+  }
+}
+
+// The sums of the parts of K, one column of tiles of the result.
+AMX static void add_parts(const run *r, int64_t column) {
+  const vt_amx_product *p = r->p;
+  int64_t m_tiles = tiles_of(p->m, T), size = m_tiles * SUMS;
+  int64_t part = p->sums_bytes / (int64_t)sizeof(float);
+  float *to = (float *)(void *)r->shared + column * size;
+  for (int64_t s = 1; s < p->parts; s++)
+    for (int64_t i = 0; i < size; i += T)
+      _mm512_store_ps(to + i,
+                      _mm512_add_ps(_mm512_load_ps(to + i), _mm512_load_ps(to + s * part + i)));
+  int64_t at = column * T;
+  block b = {.m = p->m,
+             .n = least(T, p->n - at),
+             .m_tiles = m_tiles,
+             .row = p->out_row,
+             .bias = r->bias ? r->bias + at : NULL,
+             .sums = to};
+  write_sums(&b, p->out, r->out + at * (int64_t)vt_dtype_bytes(p->out));
+}
+
+AMX static void run_all_parts(const run *r) {
+  const vt_amx_product *p = r->p;
+#pragma omp parallel num_threads(p->threads)
+  {
+    char *own = r->own + omp_get_thread_num() * (p->lhs_bytes + p->rhs_bytes);
+    _tile_loadconfig(&full_tiles);
+#pragma omp for schedule(dynamic)
+    for (int64_t part = 0; part < p->parts; part++) run_part(r, part, own);
+    _tile_release();
+#pragma omp for schedule(dynamic)
+    for (int64_t j = 0; j < tiles_of(p->n, T); j++) add_parts(r, j);
+  }
+}
+
+AMX static void run_all_blocks(const run *r) {
+  const vt_amx_product *p = r->p;
+  int64_t tasks = tiles_of(p->m, p->block_m) * tiles_of(p->n, p->block_n);
+  // The right side is packed in pieces along its memory.
+  int64_t piece_k = p->rhs_column == 1 ? PAIRED : p->depth * PAIRED;
+  int64_t piece_n = p->rhs_column == 1 ? p->n : 2 * T;
+  int64_t across = tiles_of(p->n, piece_n), pieces = across * tiles_of(p->k, piece_k);
+#pragma omp parallel num_threads(p->threads)
+  {
+    char *own = r->own + omp_get_thread_num() * (p->lhs_bytes + p->sums_bytes);
+    for (int64_t item = 0; item < p->items; item++) {
+      int64_t offsets[3];
+      item_offsets(p, item, offsets);
+#pragma omp for schedule(dynamic)
+      for (int64_t t = 0; t < pieces; t++) {
+        int64_t k = t / across * piece_k, n = t % across * piece_n;
+        pack((const uint16_t *)(const void *)r->rhs + offsets[1] + k * p->rhs_row +
+                 n * p->rhs_column,
+             p->rhs_column, p->rhs_row, least(piece_n, p->n - n), least(piece_k, p->k - k),
+             p->depth, true,
+             (uint16_t *)(void *)r->shared + (n / T * p->depth + k / PAIRED) * TILE);
+      }
+      _tile_loadconfig(&full_tiles);
+#pragma omp for schedule(dynamic)
+      for (int64_t t = 0; t < tasks; t++) run_block(r, offsets, t, own);
+      _tile_release();
+    }
+  }
+}
+
+void vt_amx_run(const vt_amx_product *p, const void *lhs, const void *rhs, const float *bias,
+                void *out, void *scratch) {
+  run r = {.p = p, .lhs = lhs, .rhs = rhs, .bias = bias, .out = out, .shared = scratch};
+  r.own = r.shared + (p->parts > 1 ? p->parts * p->sums_bytes : p->rhs_bytes);
+  if (p->parts > 1)
+    run_all_parts(&r);
+  else
+    run_all_blocks(&r);
+}
+
+// Small items of a batch, and results of few rows or columns, oneDNN does as well or better.
+static bool large(const vt_amx_product *p) {
+  int64_t least_products = p->items > 1 ? MIN_ITEM_PRODUCTS : MIN_PRODUCTS;
+  return p->m >= T && p->n >= T && p->m * p->n * p->k >= least_products;
+}
+
+bool vt_amx_prepare(vt_amx_product *p, bool any_size) {
+  if (!vt_host_has_amx() || (p->lhs_row != 1 && p->lhs_column != 1) ||
+      (p->rhs_row != 1 && p->rhs_column != 1) || (p->out != VT_F32 && p->out != VT_BF16))
+    return false;
+  p->items = 1;
+  for (int32_t d = 0; d < p->batch_rank; d++) p->items *= p->batch_sizes[d];
+  if (!any_size && !large(p)) return false;
+  const int64_t tile_bytes = TILE * (int64_t)sizeof(uint16_t);
+  int64_t m_tiles = tiles_of(p->m, T), n_tiles = tiles_of(p->n, T);
+  p->threads = omp_get_max_threads();
+  p->depth = tiles_of(p->k, PAIRED);
+  p->parts = 1;
+  p->sums_bytes = m_tiles * n_tiles * SUMS * (int64_t)sizeof(float);
+  if (p->items == 1 && p->sums_bytes <= PARTS_BYTES && p->depth >= PARTS * CHUNK / 2) {
+    p->parts = PARTS;
+    p->lhs_bytes = m_tiles * CHUNK * tile_bytes;
+    p->rhs_bytes = n_tiles * CHUNK * tile_bytes;
+    p->scratch_bytes = p->parts * p->sums_bytes + p->threads * (p->lhs_bytes + p->rhs_bytes);
+    return true;
+  }
+  p->block_m = 128, p->block_n = 512;
+  while (p->block_m > 2 * T && tiles_of(p->m, p->block_m) * tiles_of(p->n, p->block_n) < MIN_TASKS)
+    p->block_m /= 2;
+  while (p->block_n > 4 * T && tiles_of(p->m, p->block_m) * tiles_of(p->n, p->block_n) < MIN_TASKS)
+    p->block_n /= 2;
+  p->lhs_bytes = p->block_m / T * p->depth * tile_bytes;
+  p->rhs_bytes = n_tiles * p->depth * tile_bytes;
+  p->sums_bytes = p->block_m * least(p->block_n, n_tiles * T) * (int64_t)sizeof(float);
+  p->scratch_bytes = p->rhs_bytes + p->threads * (p->lhs_bytes + p->sums_bytes);
+  return true;
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// amx_test.c - products on the matrix unit against three loops, over random sizes, strides,
+// batches, biases and result types. Small whole numbers: every order of the sum gives the same.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/amx.h"
+#include "host/cpu.h"
+
+enum { ROUNDS = 300 };
+
+typedef struct arrays {
+  uint16_t *lhs, *rhs;
+  float *bias;
+  char *out, *scratch;
+  int64_t out_bytes;
+} arrays;
+
+static uint32_t seed = 1;
+static int64_t below(int64_t bound) {
+  seed = seed * 1664525u + 1013904223u;
+  return (int64_t)(seed >> 8) % bound;
+}
+
+static uint16_t to_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+static float from_bf16(uint16_t half) {
+  uint32_t bits = (uint32_t)half << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static void *aligned(int64_t bytes) {
+  void *memory = NULL;
+  assert_int_equal(posix_memalign(&memory, 64, (size_t)bytes + 64), 0);
+  memset(memory, 0x7e, (size_t)bytes + 64);
+  return memory;
+}
+
+// A product of about the given size; sides in both orders, rows sometimes further apart than their
+// length, an item of the batch sometimes shared by all.
+static vt_amx_product random_product(int64_t m, int64_t n, int64_t k, int64_t items) {
+  vt_amx_product p = {.m = m, .n = n, .k = k, .bias = below(2)};
+  p.out = below(3) ? VT_F32 : VT_BF16;
+  int64_t lhs_apart = below(2) * 3, rhs_apart = below(2) * 5;
+  bool lhs_turned = below(2), rhs_turned = below(2);
+  p.lhs_row = lhs_turned ? 1 : k + lhs_apart, p.lhs_column = lhs_turned ? m + lhs_apart : 1;
+  p.rhs_row = rhs_turned ? 1 : n + rhs_apart, p.rhs_column = rhs_turned ? k + rhs_apart : 1;
+  p.out_row = n + below(2) * 7;
+  if (items > 1) {
+    p.batch_rank = 1;
+    p.batch_sizes[0] = items;
+    p.batch_strides[0][0] = below(3) ? (m + 3) * (k + 3) : 0;
+    p.batch_strides[1][0] = below(3) ? (n + 5) * (k + 5) : 0;
+    p.batch_strides[2][0] = m * p.out_row;
+  }
+  return p;
+}
+
+static arrays make_arrays(const vt_amx_product *p, bool fractions) {
+  int64_t lhs = p->items * (p->m + 3) * (p->k + 3), rhs = p->items * (p->n + 5) * (p->k + 5);
+  arrays a = {.lhs = aligned(2 * lhs), .rhs = aligned(2 * rhs), .bias = aligned(4 * p->n)};
+  a.out_bytes = p->items * p->m * p->out_row * (int64_t)vt_dtype_bytes(p->out);
+  a.out = aligned(a.out_bytes);
+  a.scratch = aligned(p->scratch_bytes);
+  float scale = fractions ? 1.0f / 3 : 1;
+  for (int64_t i = 0; i < lhs; i++) a.lhs[i] = to_bf16((float)(below(9) - 4) * scale);
+  for (int64_t i = 0; i < rhs; i++) a.rhs[i] = to_bf16((float)(below(9) - 4) * scale);
+  for (int64_t i = 0; i < p->n; i++) a.bias[i] = (float)(below(200) - 100) * scale;
+  return a;
+}
+
+static void free_arrays(arrays *a) {
+  void *all[] = {a->lhs, a->rhs, a->bias, a->out, a->scratch};
+  for (int i = 0; i < 5; i++) free(all[i]);
+}
+
+static void compare(const vt_amx_product *p, const arrays *a, int64_t item) {
+  int64_t l = p->batch_strides[0][0] * item, r = p->batch_strides[1][0] * item,
+          o = p->batch_strides[2][0] * item;
+  for (int64_t i = 0; i < p->m; i++)
+    for (int64_t j = 0; j < p->n; j++) {
+      float sum = p->bias ? a->bias[j] : 0;
+      for (int64_t k = 0; k < p->k; k++)
+        sum += from_bf16(a->lhs[l + i * p->lhs_row + k * p->lhs_column]) *
+               from_bf16(a->rhs[r + k * p->rhs_row + j * p->rhs_column]);
+      int64_t at = o + i * p->out_row + j;
+      float got = p->out == VT_F32 ? ((const float *)(const void *)a->out)[at]
+                                   : from_bf16(((const uint16_t *)(const void *)a->out)[at]);
+      float want = p->out == VT_F32 ? sum : from_bf16(to_bf16(sum));
+      if (got != want)
+        fail_msg("%lld x %lld x %lld, item %lld: [%lld, %lld] is %g, not %g", (long long)p->m,
+                 (long long)p->n, (long long)p->k, (long long)item, (long long)i, (long long)j,
+                 (double)got, (double)want);
+    }
+}
+
+static void check(vt_amx_product p) {
+  assert_true(vt_amx_prepare(&p, true));
+  arrays a = make_arrays(&p, false);
+  vt_amx_run(&p, a.lhs, a.rhs, p.bias ? a.bias : NULL, a.out, a.scratch);
+  for (int64_t item = 0; item < p.items; item++) compare(&p, &a, item);
+  // Between rows nothing is written.
+  if (p.out_row > p.n && p.out == VT_F32)
+    assert_int_equal(((const uint32_t *)(const void *)a.out)[p.n], 0x7e7e7e7e);
+  free_arrays(&a);
+}
+
+static void test_random(void **state) {
+  (void)state;
+  if (!vt_host_has_amx()) skip();
+  for (int i = 0; i < ROUNDS; i++) {
+    int64_t size = i % 10 ? 90 : 300;
+    check(random_product(1 + below(size), 1 + below(size), 1 + below(2 * size),
+                         i % 4 ? 1 : 1 + below(4)));
+  }
+}
+
+// Sums over parts of K, blocks of several tasks, exact tiles.
+static void test_large(void **state) {
+  (void)state;
+  if (!vt_host_has_amx()) skip();
+  check(random_product(40, 33, 9000, 1));
+  check(random_product(64, 64, 8192, 1));
+  check(random_product(1000, 700, 64, 1));
+  check(random_product(129, 1300, 530, 1));
+}
+
+static void test_same_bits_on_any_team(void **state) {
+  (void)state;
+  if (!vt_host_has_amx()) skip();
+  int threads = omp_get_max_threads();
+  static const int64_t sizes[][3] = {{70, 50, 5000}, {500, 600, 300}, {31, 17, 100}};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    vt_amx_product p = random_product(sizes[s][0], sizes[s][1], sizes[s][2], 1);
+    omp_set_num_threads(3);
+    assert_true(vt_amx_prepare(&p, true));
+    arrays a = make_arrays(&p, true);
+    vt_amx_run(&p, a.lhs, a.rhs, p.bias ? a.bias : NULL, a.out, a.scratch);
+    char *many = aligned(a.out_bytes);
+    memcpy(many, a.out, (size_t)a.out_bytes);
+    omp_set_num_threads(1);
+    vt_amx_product alone = p;
+    assert_true(vt_amx_prepare(&alone, true));
+    vt_amx_run(&alone, a.lhs, a.rhs, p.bias ? a.bias : NULL, a.out, a.scratch);
+    assert_memory_equal(many, a.out, (size_t)a.out_bytes);
+    free(many);
+    free_arrays(&a);
+  }
+  omp_set_num_threads(threads);
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  if (!vt_host_has_amx()) skip();
+  vt_amx_product p = {.m = 64,
+                      .n = 64,
+                      .k = 64,
+                      .lhs_row = 64,
+                      .lhs_column = 1,
+                      .rhs_row = 64,
+                      .rhs_column = 1,
+                      .out_row = 64,
+                      .out = VT_F32};
+  assert_true(vt_amx_prepare(&p, false));
+  p.m = 8; // few rows
+  assert_false(vt_amx_prepare(&p, false));
+  assert_true(vt_amx_prepare(&p, true));
+  p.rhs_column = 2; // neither rows nor columns lie together
+  assert_false(vt_amx_prepare(&p, true));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_random),
+      cmocka_unit_test(test_large),
+      cmocka_unit_test(test_same_bits_on_any_team),
+      cmocka_unit_test(test_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
