@@ -86,15 +86,15 @@ AMX static inline void transpose(__m512i *rows) {
     }
 }
 
-// Rows 2i and 2i + 1 of 16 numbers become row i of 16 pairs.
-AMX static inline __m512i pair_rows(const uint16_t *from, int64_t row, int64_t i, int64_t rows,
+// Two rows of 16 numbers, NULL for zeros, become one of 16 pairs.
+AMX static inline __m512i pair_rows(const uint16_t *even, const uint16_t *odd, int64_t at,
                                     __mmask16 columns) {
   const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
                                        23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  __m256i even = _mm256_setzero_si256(), odd = even;
-  if (2 * i < rows) even = _mm256_maskz_loadu_epi16(columns, from + 2 * i * row);
-  if (2 * i + 1 < rows) odd = _mm256_maskz_loadu_epi16(columns, from + (2 * i + 1) * row);
-  __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(even), odd, 1);
+  __m256i low = _mm256_setzero_si256(), high = low;
+  if (even) low = _mm256_maskz_loadu_epi16(columns, even + at);
+  if (odd) high = _mm256_maskz_loadu_epi16(columns, odd + at);
+  __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   return _mm512_permutexvar_epi16(zip, both);
 }
 
@@ -109,12 +109,12 @@ AMX static void pack_lines(const uint16_t *from, int64_t line, int64_t lines, in
   for (int i = 0; i < T; i++) _mm512_store_si512(to + i * PAIRED, rows[i]);
 }
 
-// One tile from `k` rows across K, of `count` numbers each; transposed for the left side.
-AMX static void pack_rows(const uint16_t *from, int64_t row, int64_t count, int64_t k, bool right,
+// One tile from 32 rows across K, from number `at` of each on; transposed for the left side.
+AMX static void pack_rows(const uint16_t *const *from, int64_t at, int64_t count, bool right,
                           uint16_t *to) {
   __m512i rows[T];
   __mmask16 mask = first16(count);
-  for (int i = 0; i < T; i++) rows[i] = pair_rows(from, row, i, k, mask);
+  for (int i = 0; i < T; i++) rows[i] = pair_rows(from[2 * i], from[2 * i + 1], at, mask);
   if (!right) transpose(rows);
   for (int i = 0; i < T; i++) _mm512_store_si512(to + i * PAIRED, rows[i]);
 }
@@ -130,10 +130,46 @@ AMX static void pack(const uint16_t *from, int64_t across, int64_t along, int64_
                    to + (f / T * depth + d / PAIRED) * TILE);
     return;
   }
-  for (int64_t d = 0; d < k; d += PAIRED)
+  for (int64_t d = 0; d < k; d += PAIRED) {
+    const uint16_t *rows[PAIRED];
+    for (int64_t i = 0; i < PAIRED; i++) rows[i] = d + i < k ? from + (d + i) * along : NULL;
     for (int64_t f = 0; f < free; f += T)
-      pack_rows(from + d * along + f, along, free - f, k - d, right,
-                to + (f / T * depth + d / PAIRED) * TILE);
+      pack_rows(rows, f, free - f, right, to + (f / T * depth + d / PAIRED) * TILE);
+  }
+}
+
+// The pixels of 32 columns from `k` on under one tap of a window.
+static void window_rows(const vt_amx_window *w, const uint16_t *from, int64_t tap, int64_t k,
+                        int64_t end, const uint16_t **rows) {
+  int64_t h = tap / w->kernel[1] * w->dilation[0] - w->low[0],
+          v = tap % w->kernel[1] * w->dilation[1] - w->low[1];
+  int64_t x = k % w->output[1], y = k / w->output[1] % w->output[0],
+          n = k / w->output[1] / w->output[0];
+  for (int i = 0; i < PAIRED; i++, k++) {
+    int64_t at_y = y * w->stride[0] + h, at_x = x * w->stride[1] + v;
+    bool inside = k < end && at_y >= 0 && at_y < w->input[0] && at_x >= 0 && at_x < w->input[1];
+    rows[i] = inside ? from + n * w->batch_stride + at_y * w->input_strides[0] +
+                           at_x * w->input_strides[1]
+                     : NULL;
+    if (++x == w->output[1]) x = 0, y++;
+    if (y == w->output[0]) y = 0, n++;
+  }
+}
+
+// Rows [m, m + count) and columns [k, end) of the left side that a window makes.
+static void pack_window(const vt_amx_window *w, const uint16_t *from, int64_t m, int64_t count,
+                        int64_t k, int64_t end, int64_t depth, uint16_t *to) {
+  for (int64_t d = 0; k + d < end; d += PAIRED) {
+    const uint16_t *rows[PAIRED];
+    int64_t tap = -1;
+    for (int64_t f = 0; f < count; f += T) {
+      if ((m + f) / w->channels != tap) {
+        tap = (m + f) / w->channels;
+        window_rows(w, from, tap, k + d, end, rows);
+      }
+      pack_rows(rows, (m + f) % w->channels, T, false, to + (f / T * depth + d / PAIRED) * TILE);
+    }
+  }
 }
 
 // Where a tile of sums comes from and goes to; stride in bytes. `from` NULL: zeros.
@@ -291,6 +327,18 @@ static void item_offsets(const vt_amx_product *p, int64_t item, int64_t *offsets
   }
 }
 
+// Rows [m, m + count) and columns [k, k + length) of the left side of an item at `offset`.
+static void pack_lhs(const run *r, int64_t offset, int64_t m, int64_t count, int64_t k,
+                     int64_t length, int64_t depth, uint16_t *to) {
+  const vt_amx_product *p = r->p;
+  const uint16_t *from = (const uint16_t *)(const void *)r->lhs + offset;
+  if (p->windowed)
+    pack_window(&p->window, from, m, count, k, k + length, depth, to);
+  else
+    pack(from + m * p->lhs_row + k * p->lhs_column, p->lhs_row, p->lhs_column, count, length, depth,
+         false, to);
+}
+
 // A block of rows and columns of one item, whose right side is packed.
 static void run_block(const run *r, const int64_t *offsets, int64_t task, char *own) {
   const vt_amx_product *p = r->p;
@@ -305,8 +353,7 @@ static void run_block(const run *r, const int64_t *offsets, int64_t task, char *
              .row = p->out_row,
              .bias = r->bias ? r->bias + j : NULL,
              .sums = (float *)(void *)(own + p->lhs_bytes)};
-  const uint16_t *from = (const uint16_t *)(const void *)r->lhs + offsets[0] + i * p->lhs_row;
-  pack(from, p->lhs_row, p->lhs_column, b.m, p->k, p->depth, false, lhs);
+  pack_lhs(r, offsets[0], i, b.m, 0, p->k, p->depth, lhs);
   const uint16_t *rhs = (const uint16_t *)(const void *)r->shared + j / T * p->depth * TILE;
   multiply_block(&b, lhs, rhs, p->depth, p->depth);
   write_sums(&b, p->out, r->out + out_at * (int64_t)vt_dtype_bytes(p->out));
@@ -325,8 +372,7 @@ static void run_part(const run *r, int64_t part, char *own) {
              .sums = (float *)(void *)(r->shared + part * p->sums_bytes)};
   for (int64_t d = lo; d < hi; d += CHUNK) {
     int64_t tiles = least(CHUNK, hi - d), k = least(tiles * PAIRED, p->k - d * PAIRED);
-    pack((const uint16_t *)(const void *)r->lhs + d * PAIRED * p->lhs_column, p->lhs_row,
-         p->lhs_column, p->m, k, tiles, false, lhs);
+    pack_lhs(r, 0, 0, p->m, d * PAIRED, k, tiles, lhs);
     pack((const uint16_t *)(const void *)r->rhs + d * PAIRED * p->rhs_row, p->rhs_column,
          p->rhs_row, p->n, k, tiles, true, rhs);
     multiply_chunk(&b, lhs, tiles, rhs, tiles, tiles, d == lo);
@@ -414,8 +460,9 @@ static bool large(const vt_amx_product *p) {
 }
 
 bool vt_amx_prepare(vt_amx_product *p, bool any_size) {
-  if (!vt_host_has_amx() || (p->lhs_row != 1 && p->lhs_column != 1) ||
-      (p->rhs_row != 1 && p->rhs_column != 1) || (p->out != VT_F32 && p->out != VT_BF16))
+  bool lhs = p->windowed ? p->window.channels % T == 0 : p->lhs_row == 1 || p->lhs_column == 1;
+  if (!vt_host_has_amx() || !lhs || (p->rhs_row != 1 && p->rhs_column != 1) ||
+      (p->out != VT_F32 && p->out != VT_BF16))
     return false;
   p->items = 1;
   for (int32_t d = 0; d < p->batch_rank; d++) p->items *= p->batch_sizes[d];

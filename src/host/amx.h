@@ -7,6 +7,15 @@
 
 enum { VT_AMX_BATCH = 6 };
 
+// A left side that is read through a window: row m is tap m / channels, channel m % channels;
+// column k is pixel (n, y, x) of the output. It holds input[n, y * stride + tap * dilation - low,
+// ..., channel], or zero outside. Strides in elements; channels lie together.
+typedef struct vt_amx_window {
+  int64_t channels, batch_stride;
+  int64_t kernel[2], input[2], output[2]; // sizes
+  int64_t stride[2], dilation[2], low[2], input_strides[2];
+} vt_amx_window;
+
 // out[batch, m, n] = sum over k of lhs[batch, m, k] * rhs[batch, k, n] (+ bias[n]). Strides in
 // elements; 0 for a side that a batch dimension repeats. One of `row` and `column` is 1 for either
 // side; `out` is dense along n.
@@ -15,8 +24,10 @@ typedef struct vt_amx_product {
   int64_t batch_sizes[VT_AMX_BATCH], batch_strides[3][VT_AMX_BATCH]; // lhs, rhs, out
   int64_t m, n, k;
   int64_t lhs_row, lhs_column, rhs_row, rhs_column, out_row;
-  vt_dtype out; // f32 or bf16
-  bool bias;    // f32
+  vt_dtype out;  // f32 or bf16
+  bool bias;     // f32
+  bool windowed; // no batch then, and no lhs_row and lhs_column
+  vt_amx_window window;
   // Set by vt_amx_prepare.
   int32_t threads;
   int64_t items;            // of the batch

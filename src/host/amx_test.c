@@ -138,6 +138,63 @@ static void test_large(void **state) {
   check(random_product(129, 1300, 530, 1));
 }
 
+// The gradient of a convolution's weights, by its definition.
+static float window_sum(const vt_amx_product *p, const arrays *a, int64_t row, int64_t feature) {
+  const vt_amx_window *w = &p->window;
+  int64_t tap = row / w->channels, channel = row % w->channels;
+  float sum = 0;
+  for (int64_t k = 0; k < p->k; k++) {
+    int64_t x = k % w->output[1], y = k / w->output[1] % w->output[0],
+            n = k / w->output[1] / w->output[0];
+    int64_t at_y = y * w->stride[0] + tap / w->kernel[1] * w->dilation[0] - w->low[0],
+            at_x = x * w->stride[1] + tap % w->kernel[1] * w->dilation[1] - w->low[1];
+    if (at_y < 0 || at_y >= w->input[0] || at_x < 0 || at_x >= w->input[1]) continue;
+    int64_t at = n * w->batch_stride + at_y * w->input_strides[0] + at_x * w->input_strides[1];
+    sum += from_bf16(a->lhs[at + channel]) * from_bf16(a->rhs[k * p->n + feature]);
+  }
+  return sum;
+}
+
+static void check_window(void) {
+  int64_t batch = 1 + below(4), features = 1 + below(80);
+  vt_amx_window w = {.channels = 16 * (1 + below(4))};
+  for (int d = 0; d < 2; d++) {
+    w.kernel[d] = 1 + below(4), w.stride[d] = 1 + below(3), w.dilation[d] = 1 + below(2);
+    w.input[d] = 1 + below(12), w.low[d] = below(3), w.output[d] = 1 + below(9);
+  }
+  w.input_strides[1] = w.channels + below(2) * 8;
+  w.input_strides[0] = w.input[1] * w.input_strides[1];
+  w.batch_stride = w.input[0] * w.input_strides[0];
+  vt_amx_product p = {.m = w.kernel[0] * w.kernel[1] * w.channels,
+                      .n = features,
+                      .k = batch * w.output[0] * w.output[1],
+                      .rhs_row = features,
+                      .rhs_column = 1,
+                      .out_row = features,
+                      .out = VT_F32,
+                      .windowed = true,
+                      .window = w};
+  assert_true(vt_amx_prepare(&p, true));
+  vt_amx_product sizes = p; // for arrays that hold the whole input
+  if (sizes.m < batch * w.batch_stride) sizes.m = batch * w.batch_stride;
+  arrays a = make_arrays(&sizes, false);
+  vt_amx_run(&p, a.lhs, a.rhs, NULL, a.out, a.scratch);
+  for (int64_t row = 0; row < p.m; row++)
+    for (int64_t f = 0; f < features; f++) {
+      float want = window_sum(&p, &a, row, f), got = ((float *)(void *)a.out)[row * features + f];
+      if (got != want)
+        fail_msg("row %lld, feature %lld: %g, not %g", (long long)row, (long long)f, (double)got,
+                 (double)want);
+    }
+  free_arrays(&a);
+}
+
+static void test_windows(void **state) {
+  (void)state;
+  if (!vt_host_has_amx()) skip();
+  for (int i = 0; i < ROUNDS / 10; i++) check_window();
+}
+
 static void test_same_bits_on_any_team(void **state) {
   (void)state;
   if (!vt_host_has_amx()) skip();
@@ -184,9 +241,8 @@ static void test_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_random),
-      cmocka_unit_test(test_large),
-      cmocka_unit_test(test_same_bits_on_any_team),
+      cmocka_unit_test(test_random),  cmocka_unit_test(test_large),
+      cmocka_unit_test(test_windows), cmocka_unit_test(test_same_bits_on_any_team),
       cmocka_unit_test(test_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// conv_narrow.c - see conv_narrow.h. How: images are cut into blocks, one task each. A task copies
-// an image with its padding as f32, so that no tap leaves it, then walks the gradient once for each
-// LANES features and TAPS taps, whose sums stay in registers. Sums of blocks are added up in order:
-// the same bits on any number of threads.
-#include "host/conv_narrow.h"
+// conv_narrow.c - see weight_gradient.h. How: images are cut into blocks, one task each. A task
+// copies an image with its padding as f32, so that no tap leaves it, then walks the gradient once
+// for each LANES features and TAPS taps, whose sums stay in registers. Sums of blocks are added up
+// in order: the same bits on any number of threads.
+#include "host/weight_gradient.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@
 enum { LANES = 16, TAPS = 9, MAX_TAPS = 4 * TAPS, BLOCKS = 32 };
 
 typedef struct narrow {
-  vt_narrow_conv conv;
+  vt_weight_gradient conv;
   int64_t taps, tap_groups;        // channels * kernel, and in groups of TAPS
   int64_t tap_offsets[MAX_TAPS];   // in the padded image
   int64_t padded[2], image_floats; // of the padded image
@@ -36,7 +36,7 @@ static inline float widen(uint16_t bits) {
 #define DEFINE_WALK(name, type, load)                                                              \
   VT_ANY_CPU static void name(const narrow *p, const float *image, const type *gradient,           \
                               const int64_t *offsets, lanes *sums) {                               \
-    const vt_narrow_conv *c = &p->conv;                                                            \
+    const vt_weight_gradient *c = &p->conv;                                                        \
     int64_t step_x = c->stride[1] * c->channels;                                                   \
     lanes held[TAPS];                                                                              \
     memcpy(held, sums, sizeof held);                                                               \
@@ -59,7 +59,7 @@ DEFINE_WALK(walk_bf16, uint16_t, LOAD_BF16)
 
 // The image in the middle of its padding, as f32.
 static void copy_image(const narrow *p, const char *from, float *image) {
-  const vt_narrow_conv *c = &p->conv;
+  const vt_weight_gradient *c = &p->conv;
   const int64_t *strides = c->input_strides;
   memset(image, 0, sizeof *image * (size_t)p->image_floats);
   for (int64_t y = 0; y < c->input[0]; y++) {
@@ -77,7 +77,7 @@ static void copy_image(const narrow *p, const char *from, float *image) {
 
 static void run_block(const narrow *p, const char *input, const char *gradient, float *sums,
                       int64_t block) {
-  const vt_narrow_conv *c = &p->conv;
+  const vt_weight_gradient *c = &p->conv;
   size_t bytes = vt_dtype_bytes(c->dtype);
   float *image = sums + p->sums_floats;
   memset(sums, 0, sizeof *sums * (size_t)p->sums_floats);
@@ -99,7 +99,7 @@ static void run_block(const narrow *p, const char *input, const char *gradient, 
 
 // Adds up the blocks and puts each sum in its place.
 static void store(const narrow *p, float *sums, float *weights) {
-  const vt_narrow_conv *c = &p->conv;
+  const vt_weight_gradient *c = &p->conv;
   for (int64_t b = 1; b < p->blocks; b++)
     for (int64_t i = 0; i < p->sums_floats; i++) sums[i] += sums[b * p->block_floats + i];
   for (int64_t o = 0; o < c->features; o++)
@@ -128,7 +128,7 @@ static vt_status run_narrow(const vt_step *step, vt_exec *exec, vt_frame *const 
   return VT_OK;
 }
 
-bool vt_step_narrow(vt_plan *plan, vt_step *step, const vt_narrow_conv *conv) {
+bool vt_step_narrow(vt_plan *plan, vt_step *step, const vt_weight_gradient *conv) {
   int64_t taps = conv->channels * conv->kernel[0] * conv->kernel[1];
   bool typed = (conv->dtype == VT_F32 || conv->dtype == VT_BF16) &&
                step->inputs[0]->type.dtype == conv->dtype &&

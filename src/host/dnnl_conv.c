@@ -20,11 +20,11 @@
 #include <string.h>
 
 #include "host/contraction.h"
-#include "host/conv_narrow.h"
 #include "host/cpu.h"
 #include "host/dnnl_util.h"
 #include "host/pack.h"
 #include "host/steps.h"
+#include "host/weight_gradient.h"
 
 enum { MAX_SPATIAL = 3 };
 enum { LHS, RHS, OUT };
@@ -507,7 +507,8 @@ static bool step_matmul(vt_plan *plan, vt_step *step, const conv *c) {
          vt_step_contraction(plan, step, &product);
 }
 
-static bool step_narrow(vt_plan *plan, vt_step *step, const conv *c) {
+// Gradients of weights that oneDNN is slow at.
+static bool step_gradient(vt_plan *plan, vt_step *step, const conv *c) {
   problem p;
   if (c->spatial != 2 || c->batch_groups != 1 || !as_weight_gradient(c, &p) ||
       c->size[OUT][0] * c->size[OUT][1] >= c->size[RHS][0] * c->size[RHS][1] ||
@@ -516,7 +517,7 @@ static bool step_narrow(vt_plan *plan, vt_step *step, const conv *c) {
   int64_t dense[VT_MAX_RANK];
   dense_strides(&p.target, dense);
   if (!strides_equal(&p.target, dense)) return false;
-  vt_narrow_conv narrow = {
+  vt_weight_gradient gradient = {
       .batch = c->b_size[LHS],
       .channels = c->a_size[LHS],
       .features = c->b_size[OUT],
@@ -524,11 +525,11 @@ static bool step_narrow(vt_plan *plan, vt_step *step, const conv *c) {
       .weight_strides = {c->stride[OUT][0], c->stride[OUT][1], c->a_stride[OUT], c->b_stride[OUT]},
       .dtype = step->inputs[0]->type.dtype};
   for (int d = 0; d < 2; d++) {
-    narrow.input[d] = c->size[LHS][d], narrow.output[d] = c->size[RHS][d];
-    narrow.kernel[d] = c->size[OUT][d], narrow.low[d] = c->padding[2 * d];
-    narrow.stride[d] = c->rhs_dilation[d], narrow.dilation[d] = c->window_strides[d];
+    gradient.input[d] = c->size[LHS][d], gradient.output[d] = c->size[RHS][d];
+    gradient.kernel[d] = c->size[OUT][d], gradient.low[d] = c->padding[2 * d];
+    gradient.stride[d] = c->rhs_dilation[d], gradient.dilation[d] = c->window_strides[d];
   }
-  return vt_step_narrow(plan, step, &narrow);
+  return vt_step_narrow(plan, step, &gradient) || vt_step_wide(plan, step, &gradient);
 }
 
 bool vt_step_convolution(vt_plan *plan, vt_step *step) {
@@ -540,7 +541,10 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   if (step->input_count == 3 &&
       (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
     return false;
-  if (step_matmul(plan, step, &c) || step_narrow(plan, step, &c)) return true;
+  // A strided 1x1 gradient as a matmul would copy its left side first.
+  bool strided = !all(c.rhs_dilation, c.spatial, 1);
+  if (strided && step_gradient(plan, step, &c)) return true;
+  if (step_matmul(plan, step, &c) || step_gradient(plan, step, &c)) return true;
   bool round = vt_rounds_operands(plan, step->op);
   int count = forms_of(&c, forms);
   conv_body *body = VT_NEW(&plan->program->arena, conv_body);

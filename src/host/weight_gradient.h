@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// weight_gradient.h - ways to compute the gradient of the weights of a two-dimensional convolution
+// beside oneDNN's.
+#ifndef VT_HOST_WEIGHT_GRADIENT_H
+#define VT_HOST_WEIGHT_GRADIENT_H
+
+#include "host/plan.h"
+
+// weights[h, w, i, o] = sum over n, y, x of input[n, y * stride + h * dilation - low, ..., i] *
+// gradient[n, y, x, o]. Strides in elements; the gradient is dense in that order.
+typedef struct vt_weight_gradient {
+  int64_t batch, channels, features;
+  int64_t input[2], kernel[2], output[2]; // sizes; output: of the gradient
+  int64_t stride[2], dilation[2], low[2];
+  int64_t input_strides[4];  // n, y, x, i
+  int64_t weight_strides[4]; // h, w, i, o
+  vt_dtype dtype;            // of both operands: f32 or bf16
+} vt_weight_gradient;
+
+// Both take `input` and `gradient` from the step's operands; false where it is not for them.
+//
+// Few channels, the first layer of most vision models: a matrix unit would be nearly empty there (9
+// taps of one channel); vectors run along the features instead. (conv_narrow.c)
+bool vt_step_narrow(vt_plan *plan, vt_step *step, const vt_weight_gradient *gradient);
+// Many, in bf16 with AMX: one product whose left side has a row for each tap and channel.
+// (conv_wide.c)
+bool vt_step_wide(vt_plan *plan, vt_step *step, const vt_weight_gradient *gradient);
+
+#endif
