@@ -30,6 +30,7 @@ typedef struct name {
 struct PLUGIN_Profiler {
   PLUGIN_Profiler *next; // of those that record
   bool recording;
+  bool host_only;
   vt_arena arena;
   VT_ARRAY(span) spans;
   VT_ARRAY(name) names;
@@ -62,6 +63,7 @@ static int32_t name_number(PLUGIN_Profiler *p, const vt_trace_span *from) {
 void vt_trace_add(const vt_trace_span *added) {
   pthread_mutex_lock(&lock);
   for (PLUGIN_Profiler *p = recordings; p; p = p->next) {
+    if (p->host_only && added->device >= 0) continue;
     span s = {.base = *added, .name = name_number(p, added)};
     vt_array_push(&p->spans, s);
   }
@@ -224,9 +226,51 @@ static void set_recording(PLUGIN_Profiler *p, bool on) {
   pthread_mutex_unlock(&lock);
 }
 
+// An entry of ProfileOptions.advanced_configuration: {1: key, 2: {1: string}}.
+static vt_status entry_read(vt_bytes bytes, bool *out_host_only) {
+  static const char key[] = "tpu_trace_mode", mode[] = "TRACE_ONLY_HOST";
+  vt_proto entry = vt_proto_open(bytes);
+  vt_proto_field field, value;
+  bool more, is_mode = false;
+  for (;;) {
+    VT_TRY(vt_proto_next(&entry, &field, &more));
+    if (!more) return VT_OK;
+    if (field.wire != 2) continue;
+    if (field.number == 1)
+      is_mode = field.bytes.size == strlen(key) && !memcmp(field.bytes.data, key, strlen(key));
+    if (field.number != 2 || !is_mode) continue;
+    vt_proto inner = vt_proto_open(field.bytes);
+    VT_TRY(vt_proto_next(&inner, &value, &more));
+    if (more && value.number == 1 && value.wire == 2 && value.bytes.size == strlen(mode) &&
+        !memcmp(value.bytes.data, mode, strlen(mode)))
+      *out_host_only = true;
+  }
+}
+
+// ProfileOptions{3: level of the devices' tracer, 12: advanced configuration}. None at all is the
+// default, which traces devices.
+static vt_status options_read(vt_bytes bytes, bool *out_host_only) {
+  vt_proto options = vt_proto_open(bytes);
+  vt_proto_field field;
+  uint64_t level = bytes.size == 0;
+  bool more;
+  for (;;) {
+    VT_TRY(vt_proto_next(&options, &field, &more));
+    if (!more) break;
+    if (field.number == 3 && field.wire == 0) level = field.value;
+    if (field.number == 12 && field.wire == 2) VT_TRY(entry_read(field.bytes, out_host_only));
+  }
+  *out_host_only |= level == 0;
+  return VT_OK;
+}
+
 static PJRT_Error *profiler_create(PLUGIN_Profiler_Create_Args *args) {
+  bool host_only = false;
+  VT_TRY(options_read((vt_bytes){(const uint8_t *)args->options, args->options_size}, &host_only));
   args->profiler = calloc(1, sizeof *args->profiler);
-  return args->profiler ? NULL : vt_error_no_memory();
+  if (!args->profiler) return vt_error_no_memory();
+  args->profiler->host_only = host_only;
+  return NULL;
 }
 
 static PJRT_Error *profiler_destroy(PLUGIN_Profiler_Args *args) {

@@ -119,6 +119,16 @@ def test_trace_shows_programs_on_their_devices(tmp_path):
     assert len(events["/host:vtpu"]) == 1  # compiled once
 
 
+def test_profile_of_the_host_alone(tmp_path):
+    options = jax.profiler.ProfileOptions()
+    options.advanced_configuration = {"tpu_trace_mode": "TRACE_ONLY_HOST"}
+    with jax.profiler.trace(str(tmp_path), profiler_options=options):
+        jax.jit(lambda a: jnp.cos(a) + 3)(jnp.ones(5)).block_until_ready()
+    (file,) = glob.glob(f"{tmp_path}/plugins/profile/*/*.xplane.pb")
+    planes = {plane.name for plane in jax.profiler.ProfileData.from_file(file).planes}
+    assert "/host:vtpu" in planes and not any(name.startswith("/device:TPU") for name in planes)
+
+
 def test_live_arrays():
     x = jnp.ones(17)
     assert any(array is x for array in jax.live_arrays())
