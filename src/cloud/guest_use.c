@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,14 +36,14 @@ static uint64_t clock_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static bool read_page(const char *path, vt_activity_page *out_page, bool *out_final) {
-  struct stat info;
+static bool read_page(const char *path, vt_activity_page *out_page, struct stat *out_info,
+                      bool *out_final) {
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   // Not blocking: the name may be a fifo of somebody who wants to hold us up.
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
-  bool good = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-              info.st_size == (off_t)sizeof *out_page && fcntl(fd, F_GETLK, &lock) == 0 &&
+  bool good = fstat(fd, out_info) == 0 && S_ISREG(out_info->st_mode) &&
+              out_info->st_size == (off_t)sizeof *out_page && fcntl(fd, F_GETLK, &lock) == 0 &&
               read(fd, out_page, sizeof *out_page) == (ssize_t)sizeof *out_page &&
               out_page->magic == VT_ACTIVITY_MAGIC;
   *out_final = good && lock.l_type == F_UNLCK;
@@ -64,26 +65,32 @@ static void add_page(sums *s, const vt_activity_page *page, bool final) {
   if (since && since < now) s->busy_ns += now - since; // of the run that is not over yet
 }
 
-// What the process calls itself; "" when it has gone.
-static void read_name(const char *pid, char out_name[97]) {
+// What the process calls itself; "" when it has gone. It is looked at as the owner of the page:
+// /proc hides the processes of others, also from us, and no page shows what its owner may not see.
+static void read_name(const char *pid, const struct stat *owner, char out_name[97]) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%.20s/cmdline", pid);
+  setfsgid(owner->st_gid);
+  setfsuid(owner->st_uid);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   ssize_t n = fd < 0 ? -1 : read(fd, out_name, 96);
   if (fd >= 0) close(fd);
+  setfsuid(geteuid());
+  setfsgid(getegid());
   for (ssize_t i = 0; i < n; i++)
     if (out_name[i] < ' ' || out_name[i] > '~') out_name[i] = ' ';
   out_name[n > 0 ? n : 0] = 0;
 }
 
-static void put_job(const char *pid, const vt_activity_page *page, bool final) {
+static void put_job(const char *pid, const vt_activity_page *page, const struct stat *owner,
+                    bool final) {
   char name[97] = "", *to;
   sums own = {0};
   add_page(&own, page, final);
   if (!own.programs && !own.running) return;
   if (final ? ended_job_count == MAX_JOBS : live_job_count == MAX_JOBS) return;
   to = final ? ended_jobs[ended_job_count++] : live_jobs[live_job_count++];
-  if (!final) read_name(pid, name);
+  if (!final) read_name(pid, owner, name);
   snprintf(to, JOB_SIZE, "job %.20s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %s\n", pid,
            own.programs, own.busy_ns, own.device_ps / 1000, final ? 0 : own.hbm_bytes, final, name);
 }
@@ -117,13 +124,14 @@ static bool scan(const char *folder, sums *out_sums) {
   live_job_count = 0;
   for (struct dirent *e; pages < MAX_PAGES && (e = readdir(dir));) {
     vt_activity_page page;
+    struct stat info;
     bool final;
     if (*e->d_name < '1' || *e->d_name > '9' || strlen(e->d_name) > 20) continue;
     pages++;
     snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-    if (!read_page(path, &page, &final)) continue;
+    if (!read_page(path, &page, &info, &final)) continue;
     add_page(final ? &kept : &live, &page, final);
-    put_job(e->d_name, &page, final);
+    put_job(e->d_name, &page, &info, final);
     if (final) strcpy(ended[ended_count++], e->d_name);
   }
   if (ended_count) {

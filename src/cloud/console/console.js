@@ -39,11 +39,22 @@ const act = (work) => async (event) => {
 const last = (name) => (name || '').split('/').pop();
 const zoneOf = (name) => (name || '').split('/')[3] || '';
 const base = (zone) => `/v2alpha1/projects/${encodeURIComponent(state.project)}/locations/${encodeURIComponent(zone)}`;
-const usd = (value) => `$${Number(value).toFixed(2)}`;
+function usd(value, digits) {
+  const number = Number(value), least = digits === undefined ? (number && Math.abs(number) < 0.1 ? 4 : 2) : digits;
+  return `$${number.toLocaleString('en-US', {minimumFractionDigits: least, maximumFractionDigits: least})}`;
+}
+const size = (bytes) => (bytes < 2 ** 30 ? `${Math.round(bytes / 2 ** 20)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`);
+const when = (time) => time.slice(0, 19).replace('T', ' ');
+function duration(seconds) {
+  if (seconds < 1) return `${(seconds * 1000).toFixed(seconds < 0.01 ? 3 : 0)} ms`;
+  if (seconds < 120) return `${seconds.toFixed(1)} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 120 ? `${minutes} min` : `${(minutes / 60).toFixed(1)} h`;
+}
 
 function badge(name) {
-  const kind = ['READY', 'ACTIVE', 'APPROVED'].includes(name) ? 'good'
-    : ['PREEMPTED', 'FAILED', 'TERMINATED', 'UNKNOWN', 'REJECTED', 'EXPIRED'].includes(name) ? 'bad' : 'wait';
+  const kind = ['READY', 'ACTIVE', 'APPROVED', 'RUNNING'].includes(name) ? 'good'
+    : ['PREEMPTED', 'FAILED', 'TERMINATED', 'UNKNOWN', 'REJECTED', 'EXPIRED'].includes(name) ? 'bad' : name === 'ENDED' ? '' : 'wait';
   return el('span', {class: `state ${kind}`}, name);
 }
 
@@ -54,7 +65,13 @@ function table(heads, rows, empty) {
     el('tbody', {}, rows.map((r) => el('tr', {}, r.map((cell, i) => el('td', {'data-label': heads[i]}, cell))))));
 }
 
-function draw(...children) { $('main').replaceChildren(...children.flat().filter(Boolean)); }
+// A page that is drawn again keeps the focus where it was: on the control of the same label.
+function draw(...children) {
+  const had = $('main').contains(document.activeElement) ? document.activeElement.getAttribute('aria-label') : null;
+  $('main').replaceChildren(...children.flat().filter(Boolean));
+  const again = had && [...$('main').querySelectorAll('[aria-label]')].find((node) => node.getAttribute('aria-label') === had);
+  if (again) again.focus({preventScroll: true});
+}
 
 // --- sign-in ------------------------------------------------------------------------------------------------------
 
@@ -80,9 +97,9 @@ function signIn() {
 // How busy the chips of a node are, from what its workers report.
 function chips(use) {
   if (!use || !use.chips.reportedAt) return '';
-  const percent = `${Math.round(100 * use.chips.dutyCycle)} %`, gib = (bytes) => (bytes / 2 ** 30).toFixed(1);
+  const percent = `${Math.round(100 * use.chips.dutyCycle)} %`;
   return [el('meter', {min: '0', max: '1', value: String(use.chips.dutyCycle), 'aria-label': `Chips busy: ${percent}`}), ` ${percent}`, el('br'),
-    `HBM ${gib(use.chips.hbmBytes)} of ${gib(use.chips.hbmLimit)} GiB`];
+    `HBM ${size(use.chips.hbmBytes)} of ${size(use.chips.hbmLimit)}`];
 }
 
 async function nodesPage() {
@@ -92,7 +109,7 @@ async function nodesPage() {
     const zone = zoneOf(node.name), id = last(node.name), path = `${base(zone)}/nodes/${encodeURIComponent(id)}`;
     const ip = node.networkEndpoints && node.networkEndpoints[0] ? node.networkEndpoints[0].ipAddress : '';
     const ssh = `vtpu tpu-vm ssh ${id} --zone=${zone}`;
-    const doIt = (verb, text) => el('button', {type: 'button', 'aria-label': `${text} ${id}`, onclick: act(async () => {
+    const ask = (verb, text) => el('button', {type: 'button', 'aria-label': `${text} ${id}`, onclick: act(async () => {
       if (verb === 'DELETE' && !confirm(`Delete ${id}?`)) return;
       if (verb === 'DELETE') await api('DELETE', path);
       else await api('POST', `${path}:${verb}`, {});
@@ -103,8 +120,8 @@ async function nodesPage() {
       chips(uses.find((use) => use.node === id && use.zone === zone)),
       el('span', {}, el('code', {}, ssh), ' ', el('button', {type: 'button', 'aria-label': `Copy ssh command of ${id}`,
         onclick: act(async () => { await navigator.clipboard.writeText(ssh); say('Copied.'); })}, 'Copy'), el('br'), ip),
-      el('span', {class: 'row'}, node.state === 'READY' ? doIt('stop', 'Stop') : null,
-        node.state === 'STOPPED' ? doIt('start', 'Start') : null, doIt('DELETE', 'Delete'))];
+      el('span', {class: 'row'}, node.state === 'READY' ? ask('stop', 'Stop') : null,
+        node.state === 'STOPPED' ? ask('start', 'Start') : null, ask('DELETE', 'Delete'))];
   });
   return [el('h2', {}, 'TPU VMs'), table(['Name', 'Zone', 'Type', 'State', 'Chips', 'Connect', 'Actions'], rows, 'No TPU VMs yet.'),
     el('p', {}, el('a', {href: '#create'}, 'Create a TPU VM'))];
@@ -151,7 +168,7 @@ async function createPage() {
   el('label', {}, 'Zone', zone), el('label', {}, 'Type', type), el('label', {}, 'Software', version), el('label', {}, 'Price model', mode),
   el('label', {}, 'SSH key (user:key)', el('input', {name: 'key', placeholder: 'ada:ssh-ed25519 AAAA…'})),
   el('label', {class: 'check'}, el('input', {name: 'queue', type: 'checkbox'}), ' wait in the queue'),
-  el('button', {class: 'main'}, 'Create')), price, room];
+  el('button', {class: 'main'}, 'Create')), el('div', {class: 'card'}, price, room)];
 }
 
 async function queuePage() {
@@ -162,7 +179,7 @@ async function queuePage() {
     const error = q.state.failedData && q.state.failedData.error ? q.state.failedData.error.message : '';
     return [id, zoneOf(q.name), spec.node ? spec.node.acceleratorType : '', [badge(q.state.state), ' ', error],
       el('span', {class: 'row'},
-        ['SUSPENDED', 'FAILED'].includes(q.state.state) ? el('button', {type: 'button', onclick: act(async () => { await api('POST', `${path}:reset`, {}); await show(); })}, 'Reset') : null,
+        ['SUSPENDED', 'FAILED'].includes(q.state.state) ? el('button', {type: 'button', 'aria-label': `Reset ${id}`, onclick: act(async () => { await api('POST', `${path}:reset`, {}); await show(); })}, 'Reset') : null,
         el('button', {type: 'button', 'aria-label': `Delete ${id}`, onclick: act(async () => {
           if (confirm(`Delete ${id} and its TPUs?`)) { await api('DELETE', `${path}?force=true`); await show(); }
         })}, 'Delete'))];
@@ -170,50 +187,99 @@ async function queuePage() {
   return [el('h2', {}, 'Queue'), table(['Name', 'Zone', 'Type', 'State', 'Actions'], rows, 'Nothing is queued.')];
 }
 
-function bars(days) {
-  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  const make = (tag, attributes, text) => {
-    const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
-    for (const [k, v] of Object.entries(attributes)) node.setAttribute(k, v);
-    if (text) node.textContent = text;
-    return node;
-  };
-  const entries = Object.entries(days), top = Math.max(1e-9, ...entries.map(([, v]) => v)), step = 620 / Math.max(entries.length, 1);
-  svg.setAttribute('viewBox', '0 0 640 160');
-  svg.setAttribute('class', 'bars');
-  svg.setAttribute('role', 'img');
-  svg.setAttribute('aria-label', `Cost by day: ${entries.map(([d, v]) => `${d} ${usd(v)}`).join(', ')}`);
-  entries.forEach(([day, value], i) => {
-    const height = 120 * value / top;
-    const bar = make('rect', {x: 10 + i * step, y: 135 - height, width: Math.max(step - 4, 2), height});
-    bar.append(make('title', {}, `${day}: ${usd(value)}`));
-    svg.append(bar, make('text', {x: 10 + i * step, y: 150}, day.slice(8)));
+// --- jobs: the report of what ran ---------------------------------------------------------------------------------
+
+async function jobsPage() {
+  const {jobs} = await api('GET', `/vtpu/v1/projects/${encodeURIComponent(state.project)}/jobs`);
+  const rows = jobs.map((j) => {
+    const end = j.running ? Date.now() : Date.parse(j.endTime);
+    return [el('code', {}, j.name), [`${j.node} (${j.acceleratorType})`, j.worker ? `, worker ${j.worker}` : ''],
+      [badge(j.running ? 'RUNNING' : 'ENDED'), ` ${when(j.startTime)}, ${duration(Math.max(0, (end - Date.parse(j.startTime)) / 1000))}`],
+      String(j.programs), duration(j.busySeconds), duration(j.deviceSeconds), size(j.hbmBytes), j.deviceUsd && j.deviceUsd < 0.0001 ? `under ${usd(0.0001)}` : usd(j.deviceUsd)];
   });
-  return svg;
+  return [el('h2', {}, 'Jobs'),
+    table(['Job', 'TPU VM', 'When', 'Programs', 'Time here', 'On the slice', 'HBM', 'Price there'], rows, 'Nothing has used the chips yet.'),
+    el('p', {class: 'note'}, '“On the slice” is what the programs would need at least on real chips, by their peaks; “price there” is the price of the slice for that time.')];
+}
+
+// --- bill ---------------------------------------------------------------------------------------------------------
+
+function svg(tag, attributes, ...children) {
+  const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [k, v] of Object.entries(attributes)) node.setAttribute(k, v);
+  node.append(...children);
+  return node;
+}
+
+// Cost of each day of the month, on-demand and the rest of it stacked.
+function daysChart(month, lines) {
+  const width = 640, left = 56, top = 12, height = 130;
+  const count = new Date(Date.UTC(Number(month.slice(0, 4)), Number(month.slice(5)), 0)).getUTCDate();
+  const kinds = [...new Set(lines.filter((l) => Number(l.usd) && !l.waived).map(kindOf))].sort(), days = Array.from({length: count}, () => ({}));
+  for (const line of lines) spread(line, (day, value) => { days[day][kindOf(line)] = (days[day][kindOf(line)] || 0) + value; });
+  const sum = (day) => Object.values(day).reduce((a, b) => a + b, 0), most = Math.max(1e-9, ...days.map(sum)), step = (width - left) / count;
+  const chart = svg('svg', {viewBox: `0 0 ${width} ${top + height + 22}`, class: 'chart', role: 'img',
+    'aria-label': `Cost by day: ${days.map((d, i) => [i + 1, sum(d)]).filter(([, v]) => v).map(([d, v]) => `${d}: ${usd(v)}`).join(', ')}`});
+  for (const part of [0, 0.5, 1]) {
+    const y = top + height * (1 - part);
+    chart.append(svg('line', {x1: left, x2: width, y1: y, y2: y, class: 'grid'}), svg('text', {x: left - 6, y: y + 4, class: 'end'}, most >= 10 ? usd(most * part, 0) : usd(most * part)));
+  }
+  days.forEach((day, i) => {
+    let y = top + height;
+    kinds.forEach((kind, k) => {
+      const size = height * (day[kind] || 0) / most;
+      if (!size) return;
+      y -= size;
+      chart.append(svg('rect', {x: left + i * step + 1, y, width: Math.max(step - 2, 2), height: size, class: `kind${k % 5}`}, svg('title', {}, `${i + 1}: ${kind} ${usd(day[kind])}`)));
+    });
+    if (i === 0 || (i + 1) % 5 === 0) chart.append(svg('text', {x: left + (i + 0.5) * step, y: top + height + 15, class: 'middle'}, i + 1));
+  });
+  return el('figure', {}, el('figcaption', {}, 'By day'), chart,
+    el('ul', {class: 'legend'}, kinds.map((kind, k) => el('li', {}, el('i', {class: `kind${k % 5}`}), kind))));
+}
+
+const kindOf = (line) => (line.kind === 'tpu' ? `TPU ${line.class}` : line.kind);
+
+// A line that goes over midnight is paid for on both days.
+function spread(line, put) {
+  const start = Date.parse(line.start), end = Math.max(Date.parse(line.end), start + 1), value = line.waived ? 0 : Number(line.usd);
+  for (let at = start; at < end;) {
+    const next = Math.min(end, (Math.floor(at / 86400000) + 1) * 86400000);
+    put(new Date(at).getUTCDate() - 1, value * (next - at) / (end - start));
+    at = next;
+  }
+}
+
+function nodesChart(lines) {
+  const nodes = {};
+  for (const line of lines) if (!line.waived) nodes[line.node] = (nodes[line.node] || 0) + Number(line.usd);
+  const rows = Object.entries(nodes).sort((a, b) => b[1] - a[1]).slice(0, 8), most = Math.max(1e-9, ...rows.map(([, v]) => v));
+  return el('figure', {}, el('figcaption', {}, 'By TPU VM or disk'), el('dl', {class: 'bars'}, rows.map(([name, value]) => [
+    el('dt', {}, name), el('dd', {}, el('meter', {min: '0', max: String(most), value: String(value), 'aria-label': `${name}: ${usd(value)}`}), el('span', {}, usd(value)))]).flat()));
 }
 
 async function billPage() {
-  const path = `/vtpu/v1/projects/${encodeURIComponent(state.project)}`, bill = await api('GET', `${path}/bill`);
-  const days = {};
-  for (const line of bill.lines) days[line.start.slice(0, 10)] = (days[line.start.slice(0, 10)] || 0) + Number(line.usd);
-  const rows = bill.lines.slice(-100).reverse().map((l) => [l.kind, l.node, l.zone, l.acceleratorType, l.class, `${l.seconds} s`, l.deviceSeconds ? `${l.deviceSeconds.toFixed(3)} s` : '',
+  const path = `/vtpu/v1/projects/${encodeURIComponent(state.project)}`;
+  const bill = await api('GET', `${path}/bill${state.month ? `?month=${state.month}` : ''}`);
+  const rows = bill.lines.slice(-100).reverse().map((l) => [l.kind, l.node, l.zone, l.acceleratorType, l.class, `${l.seconds} s`, l.deviceSeconds ? duration(l.deviceSeconds) : '',
     `${l.units} x ${usd(l.usdPerUnitHour)}/h`, l.waived ? 'waived' : usd(l.usd)]);
+  const month = el('input', {type: 'month', value: bill.month, 'aria-label': 'Month', onchange: act(async (event) => { state.month = event.target.value; await show(); })});
   return [el('h2', {}, `Bill of ${bill.month}`), el('p', {class: 'big'}, usd(bill.usd)),
-    el('p', {}, `Credit ${usd(bill.creditUsd)}, due ${usd(bill.dueUsd)}. `, el('a', {href: `${path}/bill?alt=csv`, download: `bill-${bill.month}.csv`}, 'CSV')),
-    Object.keys(days).length ? bars(days) : null,
+    el('p', {}, `Credit ${usd(bill.creditUsd)}, due ${usd(bill.dueUsd)}. `, el('a', {href: `${path}/bill?alt=csv&month=${bill.month}`, download: `bill-${bill.month}.csv`}, 'CSV'), ' ', month),
+    Number(bill.usd) ? el('div', {class: 'charts'}, daysChart(bill.month, bill.lines), nodesChart(bill.lines)) : null,
     el('form', {class: 'row', onsubmit: act(async (event) => {
       const data = Object.fromEntries(new FormData(event.target));
       await api('POST', `${path}/budget`, {usd: Number(data.usd), stops: !!data.stops});
       say('Budget saved.');
     })}, el('label', {}, 'Monthly budget in USD ', el('input', {name: 'usd', type: 'number', min: '1', required: true})),
     el('label', {}, el('input', {name: 'stops', type: 'checkbox'}), ' stops the TPUs at 100 %'), el('button', {}, 'Save')),
-    table(['Kind', 'Node', 'Zone', 'Type', 'Class', 'Time', 'Device time', 'Units', 'Cost'], rows, 'Nothing was used this month.')];
+    table(['Kind', 'Name', 'Zone', 'Type', 'Class', 'Time', 'On the slice', 'Units', 'Cost'], rows, 'Nothing was used this month.')];
 }
 
 async function grantsPage() {
   const {grants} = await api('GET', '/vtpu/v1/grants');
   const reviewer = ['admin', 'reviewer'].includes(state.me.role);
-  const decide = (grant, verb, text) => el('button', {type: 'button', onclick: act(async () => {
+  const decide = (grant, verb, text) => el('button', {type: 'button', 'aria-label': `${text} ${grant.id}`, onclick: act(async () => {
     await api('POST', `/vtpu/v1/grants/${encodeURIComponent(grant.id)}:${verb}`, {});
     await show();
   })}, text);
@@ -221,21 +287,37 @@ async function grantsPage() {
     `${g.days} days`, badge(g.state), reviewer && g.state === 'PENDING' ? el('span', {class: 'row'}, decide(g, 'approve', 'Approve'), decide(g, 'reject', 'Reject')) : '']);
   const {capacity} = await api('GET', '/vtpu/v1/capacity');
   const option = (list) => list.map((x) => el('option', {}, x));
-  return [el('h2', {}, 'Research grants'), table(['Id', 'Applicant', 'Project', 'Purpose', 'Chips', 'Time', 'State', 'Review'], rows, 'No applications yet.'),
-    el('h2', {}, 'Apply'), el('form', {class: 'grid', onsubmit: act(async (event) => {
-      const d = Object.fromEntries(new FormData(event.target));
-      await api('POST', '/vtpu/v1/grants', {project: state.project, purpose: d.purpose, days: Number(d.days),
-        items: [{zone: d.zone, family: d.family, chips: Number(d.chips), mode: d.mode}]});
-      say('Application sent.');
-      await show();
-    })},
-    el('label', {}, 'What for', el('textarea', {name: 'purpose', required: true, minlength: '10', rows: '3'})),
-    el('label', {}, 'Zone', el('select', {name: 'zone'}, option([...new Set(capacity.map((c) => c.zone))]))),
-    el('label', {}, 'Family', el('select', {name: 'family'}, option([...new Set(capacity.map((c) => c.family))]))),
-    el('label', {}, 'Chips', el('input', {name: 'chips', type: 'number', min: '1', value: '8', required: true})),
-    el('label', {}, 'Mode', el('select', {name: 'mode'}, option(['on-demand', 'spot']))),
-    el('label', {}, 'Days', el('input', {name: 'days', type: 'number', min: '1', max: '366', value: '30', required: true})),
-    el('button', {class: 'main'}, 'Apply'))];
+  const list = [el('h2', {}, 'Research grants'),
+    table(['Id', 'Applicant', 'Project', 'Purpose', 'Chips', 'Time', 'State', 'Review'], rows, 'No applications yet.')];
+  if (!state.project) return list;
+  return [...list, el('h2', {}, 'Apply'), el('form', {class: 'grid', onsubmit: act(async (event) => {
+    const d = Object.fromEntries(new FormData(event.target));
+    await api('POST', '/vtpu/v1/grants', {project: state.project, purpose: d.purpose, days: Number(d.days),
+      items: [{zone: d.zone, family: d.family, chips: Number(d.chips), mode: d.mode}]});
+    say('Application sent.');
+    await show();
+  })},
+  el('label', {class: 'wide'}, 'What for', el('textarea', {name: 'purpose', required: true, minlength: '10', rows: '3'})),
+  el('label', {}, 'Zone', el('select', {name: 'zone'}, option([...new Set(capacity.map((c) => c.zone))]))),
+  el('label', {}, 'Family', el('select', {name: 'family'}, option([...new Set(capacity.map((c) => c.family))]))),
+  el('label', {}, 'Chips', el('input', {name: 'chips', type: 'number', min: '1', value: '8', required: true})),
+  el('label', {}, 'Mode', el('select', {name: 'mode'}, option(['on-demand', 'spot']))),
+  el('label', {}, 'Days', el('input', {name: 'days', type: 'number', min: '1', max: '366', value: '30', required: true})),
+  el('button', {class: 'main'}, 'Apply'))];
+}
+
+// The first step of somebody new: a project of one's own, with the API enabled.
+async function projectPage() {
+  return [el('h2', {}, 'New project'), el('p', {}, 'TPUs, grants and bills belong to a project.'),
+    el('form', {class: 'row', onsubmit: act(async (event) => {
+      const {id} = Object.fromEntries(new FormData(event.target));
+      await api('POST', '/v1/projects', {projectId: id});
+      await api('POST', `/v1/projects/${encodeURIComponent(id)}/services/tpu.googleapis.com:enable`, {});
+      await start(id);
+      say(`${id} is made; the Cloud TPU API is enabled.`);
+      location.hash = '#grants';
+    })}, el('label', {}, 'Project id ', el('input', {name: 'id', required: true, pattern: '[a-z][a-z0-9\\-]{3,29}', placeholder: 'my-lab'})),
+    el('button', {class: 'main'}, 'Create project'))];
 }
 
 async function eventsPage() {
@@ -244,14 +326,19 @@ async function eventsPage() {
     events.slice(0, 200).map((e) => [e.time.slice(0, 19).replace('T', ' '), e.kind, e.actor, last(e.target), e.detail]), 'Nothing happened yet.')];
 }
 
-const pages = {nodes: ['TPU VMs', nodesPage, true], create: ['Create', createPage, false], queue: ['Queue', queuePage, true],
-  bill: ['Bill', billPage, false], grants: ['Grants', grantsPage, false], events: ['Events', eventsPage, true]};
+// title, drawing, whether it has live state, whether it needs a project
+const pages = {nodes: ['TPU VMs', nodesPage, true, true], create: ['Create', createPage, false, true], queue: ['Queue', queuePage, true, true],
+  jobs: ['Jobs', jobsPage, true, true], bill: ['Bill', billPage, false, true], grants: ['Grants', grantsPage, false, false],
+  events: ['Events', eventsPage, true, true], project: ['New project', projectPage, false, false]};
 
 async function show() {
-  const page = pages[location.hash.slice(1)] ? location.hash.slice(1) : 'nodes';
+  const asked = pages[location.hash.slice(1)] ? location.hash.slice(1) : 'nodes';
+  const page = pages[asked][3] && !state.project ? (['admin', 'reviewer'].includes(state.me.role) ? 'grants' : 'project') : asked;
   state.page = page;
   const content = await pages[page][1]();
-  if (state.page === page) draw(content);
+  if (state.page !== page) return;
+  draw(content);
+  document.title = `${pages[page][0]} - vtpu research cloud`;
   for (const link of $('nav').children) {
     if (link.hash === `#${page}`) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
@@ -260,20 +347,19 @@ async function show() {
 
 // --- start --------------------------------------------------------------------------------------------------------
 
-async function start() {
+async function start(project) {
   state.me = await api('GET', '/vtpu/v1/me');
   const {projects} = await api('GET', '/v1/projects');
-  $('project').replaceChildren(...(projects || []).map((p) => el('option', {}, p.projectId)));
+  $('project').replaceChildren(...(projects || []).map((p) => el('option', {selected: p.projectId === project}, p.projectId)));
+  $('project').hidden = !(projects || []).length;
   state.project = $('project').value;
-  $('user').textContent = `${state.me.email} (${state.me.role})`;
-  $('nav').replaceChildren(...Object.entries(pages).map(([id, p]) => el('a', {href: `#${id}`}, p[0])));
+  $('user').textContent = state.me.role === 'user' ? state.me.email : `${state.me.email} (${state.me.role})`;
+  $('nav').replaceChildren(...Object.entries(pages).filter(([, p]) => state.project || !p[3]).map(([id, p]) => el('a', {href: `#${id}`}, p[0])));
   $('nav').hidden = $('who').hidden = false;
   await show();
   clearInterval(state.timer);
-  // A page with live state is drawn again while nobody is typing or pointing at a button in it.
-  state.timer = setInterval(act(async () => {
-    if (pages[state.page][2] && !document.hidden && !$('main').contains(document.activeElement)) await show();
-  }), 2000);
+  // A page with live state is drawn again; it has no fields that somebody could be typing in.
+  state.timer = setInterval(act(async () => { if (pages[state.page][2] && !document.hidden) await show(); }), 2000);
 }
 
 window.addEventListener('hashchange', act(async () => { await show(); $('main').focus(); }));

@@ -1,63 +1,201 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# console_test.py - the web console in headless Chromium, through the whole story, by keyboard where it matters and on a phone.
-# VTPU_SCREENSHOTS=FOLDER keeps pictures.
+# console_test.py - the web console in headless Chromium, through the whole story: an administrator makes accounts, a student
+# makes a project and applies for a grant, a reviewer approves it, the student creates TPU VMs and pays. Once with a mouse, once
+# by keyboard alone, once on a phone. Time is virtual, so that the bill has a month.
+# VTPU_SCREENSHOTS=FOLDER writes the pictures of docs/pictures there.
+import json
 import os
+import urllib.request
 
 import harness
 
 CHROMIUM = '/usr/bin/chromium'
+PASSWORD = 'correct horse battery'
+DESK, PHONE = {'width': 1200, 'height': 620}, {'width': 390, 'height': 800}
 
 
 def picture(page, name):
     folder = os.environ.get('VTPU_SCREENSHOTS')
-    if folder:
-        page.screenshot(path=f'{folder}/console-{name}.png')
+    if not folder:
+        return
+    page.evaluate("document.activeElement.blur(); document.getElementById('status').textContent = ''")
+    page.evaluate('scrollTo(0, 0)')
+    page.mouse.move(0, 0)
+    page.screenshot(path=f'{folder}/console-{name}.png')
 
 
-def story(page, endpoint, token):
-    page.goto(f'{endpoint}/')
+def api(method, path, body=None):
+    request = urllib.request.Request(os.environ['VTPU_ENDPOINT'] + path, method=method, data=json.dumps(body or {}).encode(),
+                                     headers={'Authorization': f'Bearer {os.environ["VTPU_TOKEN"]}', 'Content-Type': 'application/json'})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)
+
+
+def fits(page):
+    assert page.evaluate('document.documentElement.scrollWidth <= window.innerWidth'), f'{page.url} is wider than {page.viewport_size}'
+
+
+def sign_in(page, email):
+    page.goto(f'{os.environ["VTPU_ENDPOINT"]}/')
+    page.get_by_label('E-mail').fill(email)
+    page.get_by_label('Password').fill(PASSWORD)
+    page.get_by_role('button', name='Sign in').click()
+    page.get_by_role('button', name='Sign out').wait_for()
+
+
+def go(page, name):
+    page.get_by_role('link', name=name, exact=True).click()
+
+
+def wrong_sign_in(page):
+    reply = page.goto(f'{os.environ["VTPU_ENDPOINT"]}/')
+    assert "default-src 'none'" in reply.headers['content-security-policy'], reply.headers
+    assert reply.headers['cross-origin-opener-policy'] == 'same-origin' and reply.headers['x-content-type-options'] == 'nosniff', reply.headers
+    assert not page.get_by_role('button', name='Sign out').is_visible()
     page.get_by_label('or access token').fill('wrong')
     page.get_by_role('button', name='Sign in').press('Enter')
     page.get_by_text('Wrong e-mail, password or token.').wait_for()
-    page.get_by_label('or access token').fill(token)
-    page.get_by_role('button', name='Sign in').press('Enter')
-    page.get_by_text('No TPU VMs yet.').wait_for()
-    page.get_by_role('link', name='Create', exact=True).press('Enter')
-    page.get_by_text('an hour').wait_for()
-    page.get_by_label('Type').select_option('v4-16')
-    page.get_by_text('$25.76 an hour').wait_for()
-    picture(page, 'create')
-    page.get_by_label('Name').fill('lab')
-    page.get_by_role('button', name='Create').press('Enter')
-    page.get_by_text('READY').wait_for()
-    picture(page, 'nodes')
-    page.get_by_role('link', name='Create', exact=True).click()
-    page.get_by_text('an hour').wait_for()
-    page.get_by_label('Name').fill('later')
-    page.get_by_label('Price model').select_option('spot')
-    page.get_by_label('wait in the queue').check()
-    page.get_by_role('button', name='Create').click()
-    page.get_by_text('ACTIVE').wait_for()
-    page.get_by_role('link', name='Bill').click()
-    page.get_by_text('Bill of').wait_for()
-    picture(page, 'bill')
-    page.get_by_role('link', name='Grants').click()
-    page.get_by_label('What for').fill('training small language models')
+
+
+def student_applies(page):
+    wrong_sign_in(page)
+    sign_in(page, 'ada@example.org')
+    page.get_by_role('heading', name='New project').wait_for()
+    page.get_by_label('Project id').fill('ada-lab')
+    page.get_by_role('button', name='Create project').click()
+    page.get_by_label('What for').fill('Training small language models on open text; weights and logs will be published.')
+    page.get_by_label('Zone').select_option('us-central2-b')
+    page.get_by_label('Family').select_option('v4')
+    page.get_by_label('Chips').fill('32')
     page.get_by_role('button', name='Apply').click()
+    page.get_by_text('PENDING').wait_for()
+    assert page.get_by_role('button', name='Approve').count() == 0, 'an applicant sees the buttons of a reviewer'
+
+
+def reviewer_approves(page):
+    sign_in(page, 'rex@example.org')
+    page.get_by_role('heading', name='Research grants').wait_for()
+    page.get_by_text('Training small language models').wait_for()
+    picture(page, 'review')
     page.get_by_role('button', name='Approve').click()
     page.get_by_text('APPROVED').wait_for()
-    picture(page, 'grants')
-    page.get_by_role('link', name='Events').click()
-    page.get_by_role('heading', name='Events').wait_for()
-    page.set_viewport_size({'width': 390, 'height': 800})
-    page.get_by_role('link', name='TPU VMs').click()
+    page.get_by_role('button', name='Sign out').click()
+    page.get_by_role('heading', name='Sign in').wait_for()
+
+
+def student_creates(page):
+    go(page, 'Create')
+    page.get_by_text('an hour').wait_for()
+    page.get_by_label('Type').select_option('v4-8')
+    page.get_by_text('$12.88 an hour').wait_for()
+    page.get_by_text('chips free in us-central2-b').wait_for()
+    page.get_by_label('Name').fill('bert')
+    picture(page, 'create')
+    page.get_by_role('button', name='Create', exact=True).click()
+    page.get_by_text('READY').wait_for()
+    page.context.grant_permissions(['clipboard-read', 'clipboard-write'])
+    page.get_by_role('button', name='Copy ssh command of bert').click()
+    page.get_by_text('Copied.').wait_for()
+    assert page.evaluate('navigator.clipboard.readText()') == 'vtpu tpu-vm ssh bert --zone=us-central2-b'
+
+
+def focus(page, label):
+    """Tab until what has the focus is called `label`."""
+    name = '''() => { const e = document.activeElement; if (!e || e === document.body) return '';
+      return e.getAttribute('aria-label') || (e.labels && e.labels[0] ? e.labels[0].textContent : e.textContent); }'''
+    for _ in range(60):
+        if page.evaluate(name).strip().startswith(label):
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != 'none', f'nobody sees that {label} has the focus'
+            return
+        page.keyboard.press('Tab')
+    raise AssertionError(f'no way to {label} by keyboard')
+
+
+def by_keyboard(page):
+    """From sign-in to deleting a VM without a mouse."""
+    page.goto(f'{os.environ["VTPU_ENDPOINT"]}/')
+    page.get_by_role('heading', name='Sign in').wait_for()
+    focus(page, 'E-mail')
+    page.keyboard.type('ada@example.org')
+    focus(page, 'Password')
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press('Enter')
+    page.get_by_role('button', name='Sign out').wait_for()
+    focus(page, 'Create')
+    page.keyboard.press('Enter')
+    page.get_by_text('an hour').wait_for()
+    focus(page, 'Name')
+    page.keyboard.press('Control+A')
+    page.keyboard.type('later')
+    focus(page, 'Type')
+    page.keyboard.type('v4-32')
+    page.get_by_text('$51.52 an hour').wait_for()
+    focus(page, 'wait in the queue')
+    page.keyboard.press('Space')
+    page.keyboard.press('Enter')
+    page.get_by_text('ACTIVE').wait_for()
+    focus(page, 'TPU VMs')
+    page.keyboard.press('Enter')
+    page.get_by_text('later', exact=True).wait_for()
+    focus(page, 'Stop bert')
+    page.wait_for_timeout(5000)  # the page draws itself again under the focus
+    focus(page, 'Stop bert')
+    page.keyboard.press('Enter')
+    page.get_by_text('STOPPED').wait_for()
+    focus(page, 'Start bert')
+    page.keyboard.press('Enter')
+    page.get_by_text('STOPPED').wait_for(state='detached')
+    focus(page, 'Bill')
+    page.keyboard.press('Enter')
+    page.get_by_text('Bill of').wait_for()
+
+
+def a_month_of_bills(page):
+    """The bill after days of work: charts, months, a budget, the file."""
+    zone = '/v2alpha1/projects/ada-lab/locations/us-central2-b'
+    for day in range(27):  # with nights off
+        api('POST', '/vtpu/v1/clock:advance', {'seconds': 3600 * (6 + day % 7)})
+        api('POST', f'{zone}/nodes/bert:stop')
+        api('POST', '/vtpu/v1/clock:advance', {'seconds': 3600 * (18 - day % 7)})
+        api('POST', f'{zone}/nodes/bert:start')
+    sign_in(page, 'ada@example.org')  # sessions end after a night
+    go(page, 'Bill')
+    page.get_by_role('img', name='Cost by day').wait_for()
+    assert page.locator('svg.chart rect').count() >= 15, page.locator('svg.chart rect').count()
+    total = float(page.locator('p.big').inner_text().strip('$').replace(',', ''))
+    bars = page.evaluate("""[...document.querySelectorAll('svg.chart rect title')].map((t) => Number(t.textContent.split('$')[1].replace(/,/g, ''))).reduce((a, b) => a + b, 0)""")
+    assert abs(total - bars) < 0.01 * len(page.locator('svg.chart rect').all()) + 0.01, (total, bars)
+    picture(page, 'bill')
+    page.get_by_label('Monthly budget in USD').fill('5000')
+    page.get_by_role('button', name='Save').click()
+    page.get_by_text('Budget saved.').wait_for()
+    with page.expect_download() as download:
+        page.get_by_role('link', name='CSV').click()
+    with open(download.value.path(), encoding='utf-8') as file:
+        assert file.readline().startswith('kind,node,'), 'not the CSV'
+    month = page.get_by_label('Month', exact=True)
+    this = month.input_value()
+    month.fill('2025-02')
+    page.get_by_text('Nothing was used this month.').wait_for()
+    month.fill(this)
+    page.get_by_role('heading', name=f'Bill of {this}').wait_for()
+
+
+def on_a_phone(page):
+    page.set_viewport_size(PHONE)
+    for name in ['TPU VMs', 'Create', 'Queue', 'Jobs', 'Bill', 'Grants', 'Events']:
+        go(page, name)
+        page.locator('#nav a[aria-current]', has_text=name).wait_for()
+        fits(page)
+        if name == 'Bill':
+            picture(page, 'phone')
+    go(page, 'TPU VMs')
     page.get_by_text('READY').first.wait_for()
-    assert page.evaluate('document.documentElement.scrollWidth <= window.innerWidth'), 'the page is wider than a phone'
-    picture(page, 'phone')
     page.on('dialog', lambda dialog: dialog.accept())
-    page.get_by_role('button', name='Delete lab').click()
-    page.get_by_text('lab', exact=True).wait_for(state='detached')
+    page.get_by_role('button', name='Delete later').click()
+    page.get_by_text('later', exact=True).wait_for(state='detached')
     page.get_by_role('button', name='Sign out').click()
     page.get_by_role('heading', name='Sign in').wait_for()
 
@@ -65,15 +203,28 @@ def story(page, endpoint, token):
 def inner():
     from playwright.sync_api import sync_playwright
     errors = []
+
+    def open_page(browser):
+        page = browser.new_context(viewport=DESK).new_page()
+        page.set_default_timeout(30000)
+        page.on('pageerror', lambda error: errors.append(str(error)))
+        page.on('console', lambda message: errors.append(message.text) if 'Content Security Policy' in message.text else None)
+        return page
+
+    for email, role in [('ada@example.org', 'user'), ('rex@example.org', 'reviewer')]:
+        api('POST', '/vtpu/v1/accounts', {'email': email, 'role': role, 'password': PASSWORD})
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=['--no-sandbox'])
-        page = browser.new_page(viewport={'width': 1100, 'height': 700})
-        page.set_default_timeout(20000)
-        page.on('pageerror', lambda error: errors.append(str(error)))
-        story(page, os.environ['VTPU_ENDPOINT'], os.environ['VTPU_TOKEN'])
+        student = open_page(browser)
+        student_applies(student)
+        reviewer_approves(open_page(browser))
+        student_creates(student)
+        by_keyboard(open_page(browser))
+        a_month_of_bills(student)
+        on_a_phone(student)
         browser.close()
     assert not errors, errors
 
 
 if __name__ == '__main__':
-    harness.run(inner, needs=[CHROMIUM])
+    harness.run(inner, needs=[CHROMIUM], options=['--virtual-time'])
