@@ -405,9 +405,10 @@ AMX static void run_all_parts(const run *r) {
   {
     char *own = r->own + omp_get_thread_num() * (p->lhs_bytes + p->rhs_bytes);
     _tile_loadconfig(&full_tiles);
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic) nowait
     for (int64_t part = 0; part < p->parts; part++) run_part(r, part, own);
-    _tile_release();
+    _tile_release(); // before waiting: tiles in use hold the neighbour up
+#pragma omp barrier
 #pragma omp for schedule(dynamic)
     for (int64_t j = 0; j < tiles_of(p->n, T); j++) add_parts(r, j);
   }
@@ -436,9 +437,10 @@ AMX static void run_all_blocks(const run *r) {
              (uint16_t *)(void *)r->shared + (n / T * p->depth + k / PAIRED) * TILE);
       }
       _tile_loadconfig(&full_tiles);
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic) nowait
       for (int64_t t = 0; t < tasks; t++) run_block(r, offsets, t, own);
       _tile_release();
+#pragma omp barrier // the packed right side is free for the next item
     }
   }
 }
