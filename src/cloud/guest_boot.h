@@ -11,7 +11,7 @@
 
 typedef struct vt_boot {
   char folder[512]; // of the guest, on the host
-  const char *hostname, *ip, *gateway, *metadata, *bridge, *veth, *library, *python,
+  const char *hostname, *ip, *gateway, *metadata, *bridge, *veth, *hub, *library, *python,
       *accelerator_type, *pci_device, *device_files;
   const char *peers, *node;
   unsigned uid_base;

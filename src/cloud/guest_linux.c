@@ -5,23 +5,17 @@
 // a guest's folder, STATE/guests/<uid>-<worker>/: spec (what to boot), pid ("pid starttime" of its
 // init), failed (why it did not boot), disk/ (its own files), log. Every project has a bridge of
 // its own; all guests know the host as 10.164.0.1 and the metadata server as 169.254.169.254.
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <net/if.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -32,11 +26,11 @@
 #include "base/map.h"
 #include "cloud/disk.h"
 #include "cloud/guest.h"
+#include "cloud/guest_net.h"
+#include "cloud/guest_spec.h"
 #include "cloud/metadata.h"
 #include "cloud/metrics.h"
 
-#define GATEWAY  "10.164.0.1"
-#define METADATA "169.254.169.254"
 #define GRACE_NS (3 * VT_SECOND)
 
 typedef struct ending {
@@ -63,24 +57,7 @@ typedef struct linux_driver {
   VT_ARRAY(ending) endings; // guests that were told to end, and when
 } linux_driver;
 
-extern char **environ;
-
-// Runs a program and waits; its exit status, -1 when it could not run.
-static int run_program(const char *const *argv) {
-  pid_t pid;
-  int status;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-  int rc = posix_spawnp(&pid, argv[0], &actions, NULL, (char *const *)argv, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (rc) return -1;
-  while (waitpid(pid, &status, 0) < 0)
-    if (errno != EINTR) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-#define RUN(...) run_program((const char *const[]){__VA_ARGS__, NULL})
+#define RUN(...) vt_net_run((const char *const[]){__VA_ARGS__, NULL})
 
 static void guest_folder(const linux_driver *d, int64_t uid, int64_t worker, char out[600]) {
   snprintf(out, 600, "%s/%lld-%lld", d->folder, (long long)uid, (long long)worker);
@@ -132,93 +109,8 @@ static pid_t live_pid(const char *folder, const char *name) {
   return start_time(pid) == start ? pid : 0;
 }
 
-static bool answers_ssh(const char *ip) {
-  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(22)};
-  inet_pton(AF_INET, ip, &to.sin_addr);
-  int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  bool up = connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
-  if (!up && errno == EINPROGRESS) {
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    int error = 0;
-    socklen_t size = sizeof error;
-    up = poll(&p, 1, 5) == 1 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 &&
-         error == 0;
-  }
-  close(fd);
-  return up;
-}
-
-// --- the network
-// -------------------------------------------------------------------------------------------------
-
-static void bridge_name(const linux_driver *d, const char *project, char out[16]) {
-  snprintf(out, 16, "vtb%.4s%06llx", d->tag,
-           (unsigned long long)vt_hash_bytes(project, strlen(project), 3) & 0xffffff);
-}
-
-// Frames inside one bridge pass the forward chain too, where the kernel filters bridges.
-static void let_within(const char *bridge) {
-  (void)RUN("nft", "insert", "rule", "inet", "vtpu", "forward", "iifname", bridge, "oifname",
-            bridge, "accept");
-}
-
-// Guests reach the metadata server and what the host opened to them before, nothing else of the
-// host, and no other project. Without nft the bridges still keep projects apart; the host's own
-// ports are then open to guests.
-static void guard_host(const linux_driver *d) {
-  static const char rules[] =
-      "table inet vtpu\ndelete table inet vtpu\ntable inet vtpu {\n"
-      " chain input { type filter hook input priority 0; policy accept;\n"
-      "  iifname \"vtb*\" ip daddr " METADATA " tcp dport 80 accept\n"
-      "  iifname \"vtb*\" ct state established,related accept\n"
-      "  iifname \"vtb*\" icmp type echo-request accept\n"
-      "  iifname \"vtb*\" drop\n }\n"
-      " chain forward { type filter hook forward priority 0; policy accept;\n"
-      "  iifname \"vtb*\" oifname \"vtb*\" drop\n }\n}\n";
-  int fd = memfd_create("rules", 0);
-  char path[32];
-  if (fd < 0 || write(fd, rules, sizeof rules - 1) != (ssize_t)(sizeof rules - 1)) return;
-  snprintf(path, sizeof path, "/dev/fd/%d", fd);
-  if (RUN("nft", "-f", path) != 0)
-    vt_log(VT_LOG_WARNING, "nft does not work here: guests can reach ports of the host");
-  close(fd);
-  char mine[16];
-  snprintf(mine, sizeof mine, "vtb%.4s", d->tag);
-  struct if_nameindex *names = if_nameindex();
-  for (struct if_nameindex *n = names; n && n->if_index; n++)
-    if (strncmp(n->if_name, mine, strlen(mine)) == 0) let_within(n->if_name);
-  if (names) if_freenameindex(names);
-}
-
-static vt_status make_bridge(const linux_driver *d, const char *project, char out_name[16]) {
-  bridge_name(d, project, out_name);
-  if (if_nametoindex(out_name)) return VT_OK;
-  if (RUN("ip", "link", "add", out_name, "type", "bridge") != 0 ||
-      RUN("ip", "addr", "add", GATEWAY "/32", "dev", out_name) != 0 ||
-      RUN("ip", "link", "set", out_name, "up") != 0)
-    return vt_error(VT_UNAVAILABLE, "can not make the bridge %s", out_name);
-  let_within(out_name);
-  return VT_OK;
-}
-
 // --- level 1: doors
 // -----------------------------------------------------------------------------------------------
-
-// A range of 65536 host uids of its own: no file and no process of one guest belongs to another, or
-// to the host.
-static unsigned uid_base(const linux_driver *d, const char *ip) {
-  int a = 0, b = 0, c = 0;
-  unsigned number;
-  if (d->level == 1) {
-    sscanf(ip, "127.%d.%d.%d", &a, &b, &c);
-    number = ((unsigned)(a - 64) * 64516 + (unsigned)b * 254 + (unsigned)c) % 60000;
-  } else {
-    sscanf(ip, "10.164.%d.%d", &a, &b);
-    number = (unsigned)(a * 250 + b);
-  }
-  return 65536u * (16u + number);
-}
 
 static void *end_door(void *argument) {
   door *the_door = argument;
@@ -248,7 +140,8 @@ static vt_status open_door(linux_driver *d, int64_t uid, int64_t worker, const c
   if (!the_door) return vt_error_no_memory();
   the_door->uid = uid;
   the_door->worker = worker;
-  vt_status st = vt_metadata_start_worker(d->cloud, ip, uid_base(d, ip), 65536, &the_door->server);
+  vt_status st = vt_metadata_start_worker(d->cloud, ip, vt_guest_uid_base(d->level, ip), 65536,
+                                          &the_door->server);
   if (st)
     free(the_door);
   else
@@ -258,61 +151,6 @@ static vt_status open_door(linux_driver *d, int64_t uid, int64_t worker, const c
 
 // --- the driver
 // --------------------------------------------------------------------------------------------------
-
-static void put_spec(vt_text *t, const char *key, const char *value) {
-  vt_text_printf(t, "%s=%s\n", key, value);
-}
-
-// What vtpu-guest needs to know. Values are ours or checked; none has a newline.
-static void write_spec(const linux_driver *d, const vt_node *node, int64_t worker, const char *ip,
-                       const char *bridge, vt_text *t) {
-  char text[128];
-  vt_metadata_hostname(node->uid, worker, text);
-  put_spec(t, "hostname", text);
-  put_spec(t, "ip", ip);
-  put_spec(t, "gateway", GATEWAY);
-  put_spec(t, "metadata", d->level == 1 ? ip : METADATA);
-  put_spec(t, "level", d->level == 1 ? "1" : "2");
-  put_spec(t, "bridge", bridge);
-  snprintf(text, sizeof text, "vtg%.4s%07llx", d->tag,
-           (unsigned long long)vt_hash_bytes(ip, strlen(ip), 4) & 0xfffffff);
-  put_spec(t, "veth", text);
-  snprintf(text, sizeof text, "%u", uid_base(d, ip));
-  put_spec(t, "uid_base", text);
-  put_spec(t, "library", d->cloud->options.library_path);
-  put_spec(t, "python", d->cloud->options.python_path);
-  put_spec(t, "accelerator_type", node->type->name);
-  snprintf(text, sizeof text, "%d", node->type->chips_per_vm);
-  put_spec(t, "chips", text);
-  snprintf(text, sizeof text, "0x%04x", (unsigned)node->type->family->pci_device);
-  put_spec(t, "pci_device", text);
-  put_spec(t, "device_files", node->type->family->device_files);
-  snprintf(text, sizeof text, "%lld", (long long)worker);
-  put_spec(t, "worker", text);
-  snprintf(text, sizeof text, "%lld", (long long)node->workers);
-  put_spec(t, "workers", text);
-  put_spec(t, "node", node->id);
-  put_spec(t, "limits", d->cloud->options.guest_limits);
-  snprintf(text, sizeof text, "%lld", (long long)d->cloud->options.guest_memory_mib);
-  put_spec(t, "memory_mib", text);
-  snprintf(text, sizeof text, "%d", d->cloud->options.guest_cpus);
-  put_spec(t, "cpus", text);
-}
-
-static vt_status add_hosts(const linux_driver *d, const vt_node *node, vt_text *t) {
-  vt_rows *rows;
-  VT_TRY(vt_store_query(d->cloud->store, &rows,
-                        "SELECT worker, ip FROM workers WHERE node = ? ORDER BY worker", "i",
-                        node->uid));
-  vt_text_put(t, "peers=");
-  while (vt_rows_next(rows)) {
-    char name[64];
-    vt_metadata_hostname(node->uid, vt_rows_int(rows, 0), name);
-    vt_text_printf(t, "%s%s:%s", vt_rows_int(rows, 0) ? "," : "", vt_rows_text(rows, 1), name);
-  }
-  vt_text_put(t, "\n");
-  return vt_rows_end(rows);
-}
 
 // The launcher is started through a short-lived child, so that it belongs to nobody here and
 // outlives the daemon.
@@ -342,15 +180,14 @@ static vt_status launch(const linux_driver *d, const char *folder) {
 }
 
 static vt_status write_spec_file(linux_driver *d, const vt_node *node, int64_t worker,
-                                 const char *ip, const char *bridge) {
+                                 const char *ip) {
   char folder[600], path[700];
   vt_text spec = {0}, disks = {0};
   guest_folder(d, node->uid, worker, folder);
   snprintf(path, sizeof path, "%s/spec", folder);
-  write_spec(d, node, worker, ip, bridge, &spec);
-  vt_status st = add_hosts(d, node, &spec);
-  if (!st) st = vt_disks_of_node(d->cloud, node->uid, &disks);
-  put_spec(&spec, "disks", vt_text_string(&disks));
+  vt_status st = vt_disks_of_node(d->cloud, node->uid, &disks);
+  const vt_guest_site site = {.tag = d->tag, .hub = "", .disks = vt_text_string(&disks)};
+  if (!st) st = vt_guest_spec(d->cloud, &site, node, worker, ip, &spec);
   if (!st) st = vt_file_write(path, spec.data, spec.size);
   vt_text_free(&disks);
   vt_text_free(&spec);
@@ -360,12 +197,11 @@ static vt_status write_spec_file(linux_driver *d, const vt_node *node, int64_t w
 static bool linux_disks(vt_guest_driver *driver, const vt_node *node, int64_t worker,
                         const char *ip) {
   linux_driver *d = (linux_driver *)driver;
-  char folder[600], bridge[16];
+  char folder[600];
   if (d->level == 1) return true; // attaching was refused
   guest_folder(d, node->uid, worker, folder);
-  bridge_name(d, node->project, bridge);
   if (!live_pid(folder, "pid")) return true; // it will find them when it boots
-  vt_status st = write_spec_file(d, node, worker, ip, bridge);
+  vt_status st = write_spec_file(d, node, worker, ip);
   bool good = !st && RUN(d->launcher, "disks", folder) == 0;
   if (!good)
     vt_log(VT_LOG_WARNING, "guest %s: disks: %s", folder, st ? vt_status_message(st) : "see log");
@@ -376,23 +212,20 @@ static bool linux_disks(vt_guest_driver *driver, const vt_node *node, int64_t wo
 static vt_status linux_start(vt_guest_driver *driver, const vt_node *node, int64_t worker,
                              const char *ip) {
   linux_driver *d = (linux_driver *)driver;
-  char folder[600], path[700], bridge[16] = "";
+  char folder[600], path[700];
   guest_folder(d, node->uid, worker, folder);
   if (strncmp(ip, d->level == 1 ? "127." : "10.", d->level == 1 ? 4 : 3) != 0)
     return vt_error(VT_FAILED_PRECONDITION, "%s is no address of level %d", ip, d->level);
-  if (d->level == 2) VT_TRY(make_bridge(d, node->project, bridge));
   if (d->level == 1) VT_TRY(open_door(d, node->uid, worker, ip));
   // At level 1 its users walk through it to their homes.
   mode_t mode = d->level == 1 ? 0711 : 0700;
   if ((mkdir(folder, mode) != 0 && errno != EEXIST) || chmod(folder, mode) != 0)
     return vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
-  if (d->level == 2 && RUN("ip", "route", "replace", ip, "dev", bridge) != 0)
-    return vt_error(VT_UNAVAILABLE, "no route to %s", ip);
   snprintf(path, sizeof path, "%s/failed", folder);
   unlink(path);
   snprintf(path, sizeof path, "%s/up", folder);
   unlink(path);
-  VT_TRY(write_spec_file(d, node, worker, ip, bridge));
+  VT_TRY(write_spec_file(d, node, worker, ip));
   return launch(d, folder);
 }
 
@@ -409,7 +242,7 @@ static vt_guest_state linux_poll(vt_guest_driver *driver, const vt_node *node, i
     }
     snprintf(path, sizeof path, "%s/up", folder);
     if (access(path, F_OK) == 0) return VT_GUEST_RUNNING;
-    if (!answers_ssh(ip)) return VT_GUEST_STARTING;
+    if (!vt_guest_answers_ssh(ip)) return VT_GUEST_STARTING;
     // Ready is: ssh answers and the agent knows the users. Remembered as a file, so that later
     // polls are cheap.
     bool synced = false;
@@ -625,16 +458,6 @@ static vt_status check_host(const linux_driver *d) {
   return d->level == 1 ? check_level_1() : check_level_2(d);
 }
 
-static vt_status find_launcher(linux_driver *d) {
-  ssize_t n = readlink("/proc/self/exe", d->launcher, sizeof d->launcher - 16);
-  if (n <= 0) return vt_error(VT_INTERNAL, "/proc/self/exe: %s", strerror(errno));
-  d->launcher[n] = 0;
-  strcpy(strrchr(d->launcher, '/') + 1, "vtpu-guest");
-  if (access(d->launcher, X_OK) != 0)
-    return vt_error(VT_UNIMPLEMENTED, "the launcher %s is not there", d->launcher);
-  return VT_OK;
-}
-
 vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
   vt_status st = VT_OK;
   *out_driver = NULL;
@@ -649,7 +472,7 @@ vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
                                              strlen(cloud->options.state_dir), 0) &
                0xffff);
   snprintf(d->folder, sizeof d->folder, "%s/guests", cloud->options.state_dir);
-  VT_TRY_OUT(find_launcher(d));
+  VT_TRY_OUT(vt_guest_launcher(d->launcher));
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   mode_t mode = d->level == 1 ? 0711 : 0700;
   if ((mkdir(d->folder, mode) != 0 && errno != EEXIST) || chmod(d->folder, mode) != 0 ||
@@ -663,9 +486,10 @@ vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
     return VT_OK;
   }
   // Guests route to it through their gateway, so it can live on the loopback interface.
-  (void)RUN("ip", "addr", "add", METADATA "/32", "dev", "lo");
-  guard_host(d);
-  VT_TRY_OUT(vt_metadata_start(cloud, METADATA, 80, &d->metadata));
+  (void)RUN("ip", "addr", "add", VT_NET_METADATA "/32", "dev", "lo");
+  if (!vt_net_guard(true))
+    vt_log(VT_LOG_WARNING, "nft does not work here: guests can reach ports of the host");
+  VT_TRY_OUT(vt_metadata_start(cloud, VT_NET_METADATA, 80, &d->metadata));
   *out_driver = &d->base;
   d = NULL;
 out:

@@ -9,6 +9,7 @@
 // nothing else uses; the host's /usr shows through an overlay whose owners are shifted into that
 // range.
 #include "cloud/guest_boot.h"
+#include "cloud/guest_net.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -72,6 +74,7 @@ static void read_spec(vt_boot *b, const char *folder) {
   b->metadata = get(spec, "metadata");
   b->bridge = get(spec, "bridge");
   b->veth = get(spec, "veth");
+  b->hub = get(spec, "hub");
   b->library = get(spec, "library");
   b->python = get(spec, "python");
   b->accelerator_type = get(spec, "accelerator_type");
@@ -113,17 +116,11 @@ static void write_pid(const vt_boot *b, const char *name, pid_t pid) {
     vt_boot_fail(b, true, "%s", path);
 }
 
-static void run(const vt_boot *b, const char *const *argv) {
-  int status;
-  pid_t pid = fork();
-  if (pid == 0) {
-    execvp(argv[0], (char *const *)argv);
-    _exit(127);
-  }
-  if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
-    vt_boot_fail(b, false, "%s %s %s failed", argv[0], argv[1], argv[2]);
-}
-#define RUN(b, ...) run(b, (const char *const[]){__VA_ARGS__, NULL})
+#define RUN(b, ...)                                                                                \
+  do {                                                                                             \
+    if (vt_net_run((const char *const[]){__VA_ARGS__, NULL}) != 0)                                 \
+      vt_boot_fail(b, false, "%s failed", #__VA_ARGS__);                                           \
+  } while (0)
 
 // A user namespace with the worker's ids, held open by the returned descriptor.
 static int make_user_namespace(const vt_boot *b) {
@@ -180,6 +177,38 @@ static void enter(vt_boot *b, int user_ns, const int tell[2], const int go[2]) {
   vt_boot_init(b);
 }
 
+static pid_t the_init; // of this launcher, once it runs
+
+// Whoever ends the launcher means the worker; so does its notice.
+static void pass_on(int number) {
+  if (the_init > 0) kill(the_init, number);
+}
+
+// The worker runs in `init`; until it ends, signals of the launcher are its.
+static int hold(pid_t init) {
+  struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+  int status = 0;
+  the_init = init;
+  sigaction(SIGTERM, &action, NULL);
+  sigaction(SIGUSR1, &action, NULL);
+  while (waitpid(init, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+// The bridge and the route are made one launcher after the other: two of one project may begin at
+// once.
+static void open_network(const vt_boot *b) {
+  char path[600];
+  snprintf(path, sizeof path, "%s/..", b->folder);
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0 || flock(fd, LOCK_EX) != 0) vt_boot_fail(b, true, "%s", path);
+  if (!vt_net_guard(false)) fputs("vtpu-guest: nft does not work here\n", stderr);
+  const char *missing = vt_net_open(b->bridge, b->ip, b->hub);
+  close(fd);
+  if (missing) vt_boot_fail(b, false, "%s", missing);
+}
+
 // The first process of the worker waits until its limits hold; what it leaves behind ends with it.
 static int boot_plain(vt_boot *b) {
   int go[2], status = 0;
@@ -197,7 +226,7 @@ static int boot_plain(vt_boot *b) {
   if (write(go[1], b, sizeof *b) != (ssize_t)sizeof *b)
     vt_boot_fail(b, true, "the guest ended at once");
   close(go[1]);
-  waitpid(init, &status, 0);
+  status = hold(init);
   vt_boot_end_children();
   vt_boot_unlimit();
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
@@ -244,6 +273,7 @@ static int boot(const char *folder) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   setpriority(PRIO_PROCESS, 0, 5);
   if (b.level == 1) return boot_plain(&b);
+  open_network(&b);
   int user_ns = make_user_namespace(&b);
   if (unshare(CLONE_NEWNS) != 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
     vt_boot_fail(&b, true, "mount namespace");
@@ -265,7 +295,7 @@ static int boot(const char *folder) {
   if (write(go[1], &b, sizeof b) != (ssize_t)sizeof b)
     vt_boot_fail(&b, true, "the guest ended at once");
   close(go[1]);
-  waitpid(init, &status, 0);
+  status = hold(init);
   vt_boot_unlimit();
   // Process 1 ends with 0 when it was told to; it can not write in this folder itself.
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0)

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest_net.c - see guest_net.h. Tools: ip (iproute2) and nft. Without nft the bridges still keep
+// projects of one host apart; the host's own ports are then open to workers.
+#include "cloud/guest_net.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+int vt_net_run(const char *const *argv) {
+  pid_t pid;
+  int status;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+  int rc = posix_spawnp(&pid, argv[0], &actions, NULL, (char *const *)argv, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (rc) return -1;
+  while (waitpid(pid, &status, 0) < 0)
+    if (errno != EINTR) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+#define RUN(...) vt_net_run((const char *const[]){__VA_ARGS__, NULL})
+
+static bool set(const char *value, const char *format, const char *name) {
+  char path[128];
+  snprintf(path, sizeof path, format, name);
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  bool good = fd >= 0 && write(fd, value, strlen(value)) > 0;
+  if (fd >= 0) close(fd);
+  return good;
+}
+
+static bool load_rules(const char *rules) {
+  int fd = memfd_create("rules", 0);
+  char path[32];
+  bool good = fd >= 0 && write(fd, rules, strlen(rules)) == (ssize_t)strlen(rules);
+  snprintf(path, sizeof path, "/dev/fd/%d", fd);
+  good = good && RUN("nft", "-f", path) == 0;
+  if (fd >= 0) close(fd);
+  return good;
+}
+
+// Frames inside one bridge pass the forward chain too, where the kernel filters bridges.
+static void let_within(const char *bridge) {
+  (void)RUN("nft", "insert", "rule", "inet", "vtpu", "forward", "iifname", bridge, "oifname",
+            bridge, "accept");
+}
+
+bool vt_net_guard(bool again) {
+  static const char rules[] =
+      "table inet vtpu\ndelete table inet vtpu\ntable inet vtpu {\n"
+      " chain input { type filter hook input priority 0; policy accept;\n"
+      "  iifname \"vtb*\" jump worker\n"
+      "  ip saddr " VT_NET_WORKERS " jump worker\n }\n"
+      " chain worker {\n"
+      "  ip daddr " VT_NET_METADATA " tcp dport 80 accept\n"
+      "  ct state established,related accept\n"
+      "  icmp type echo-request accept\n"
+      "  drop\n }\n"
+      " chain forward { type filter hook forward priority 0; policy accept;\n"
+      "  iifname \"vtb*\" oifname \"vtb*\" drop\n }\n}\n";
+  if (!again && RUN("nft", "list", "table", "inet", "vtpu") == 0) return true;
+  if (!load_rules(rules)) return false;
+  struct if_nameindex *names = if_nameindex();
+  for (struct if_nameindex *n = names; n && n->if_index; n++)
+    if (strncmp(n->if_name, "vtb", 3) == 0) let_within(n->if_name);
+  if (names) if_freenameindex(names);
+  return true;
+}
+
+// Workers ask on their bridge for each other; for those of other hosts this host answers.
+static bool join_hosts(const char *bridge, const char *hub) {
+  (void)set("0", "/proc/sys/net/ipv4/neigh/%s/proxy_delay", bridge);
+  if (!set("1", "/proc/sys/net/ipv4/conf/%s/proxy_arp", bridge) ||
+      !set("1", "/proc/sys/net/ipv4/%s", "ip_forward"))
+    return false;
+  if (vt_net_is_here(hub)) return true;
+  return RUN("ip", "route", "replace", VT_NET_WORKERS, "via", hub) == 0 &&
+         RUN("ip", "route", "replace", VT_NET_METADATA "/32", "via", hub) == 0;
+}
+
+const char *vt_net_open(const char *bridge, const char *ip, const char *hub) {
+  if (!if_nametoindex(bridge)) {
+    if (RUN("ip", "link", "add", bridge, "type", "bridge") != 0 && !if_nametoindex(bridge))
+      return "this kernel, or this container, allows no network bridges";
+    if (RUN("ip", "addr", "replace", VT_NET_GATEWAY "/32", "dev", bridge) != 0 ||
+        RUN("ip", "link", "set", bridge, "up") != 0)
+      return "can not set up the bridge of the project";
+    let_within(bridge);
+  }
+  if (RUN("ip", "route", "replace", ip, "dev", bridge) != 0) return "no route to the worker";
+  if (*hub && !join_hosts(bridge, hub)) return "no route to the other hosts";
+  return NULL;
+}
+
+// --- the hub
+// -----------------------------------------------------------------------------------------------------
+
+bool vt_net_hub(void) {
+  // A packet gets the number of its sender's project; the receiver has to be in it.
+  static const char rules[] =
+      "table inet vtpu_hub\ndelete table inet vtpu_hub\ntable inet vtpu_hub {\n"
+      " map project { type ipv4_addr : mark; }\n"
+      " set member { type ipv4_addr . mark; }\n"
+      " chain forward { type filter hook forward priority 0; policy accept;\n"
+      "  ip saddr " VT_NET_WORKERS " ip daddr " VT_NET_WORKERS " goto between\n }\n"
+      " chain between {\n"
+      "  meta mark set ip saddr map @project\n"
+      "  ip daddr . meta mark @member accept\n"
+      "  drop\n }\n}\n";
+  (void)set("1", "/proc/sys/net/ipv4/%s", "ip_forward");
+  return load_rules(rules);
+}
+
+bool vt_net_place(const char *ip, unsigned project, const char *host, bool gone) {
+  char rules[512], mark[16];
+  const char *verb = gone ? "delete" : "add";
+  snprintf(mark, sizeof mark, "0x%08x", project);
+  snprintf(rules, sizeof rules,
+           "%s element inet vtpu_hub project { %s%s%s }\n"
+           "%s element inet vtpu_hub member { %s . %s }\n",
+           verb, ip, gone ? "" : " : ", gone ? "" : mark, verb, ip, mark);
+  bool good = load_rules(rules);
+  if (*host && gone) (void)RUN("ip", "route", "del", ip, "via", host);
+  if (*host && !gone) good = RUN("ip", "route", "replace", ip, "via", host) == 0 && good;
+  return good;
+}
+
+bool vt_net_is_here(const char *address) {
+  struct ifaddrs *all = NULL;
+  struct in_addr want;
+  bool found = false;
+  if (inet_pton(AF_INET, address, &want) != 1 || getifaddrs(&all) != 0) return false;
+  if (ntohl(want.s_addr) >> 24 == 127) found = true;
+  for (struct ifaddrs *a = all; a && !found; a = a->ifa_next)
+    found = a->ifa_addr && a->ifa_addr->sa_family == AF_INET &&
+            ((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr.s_addr == want.s_addr;
+  freeifaddrs(all);
+  return found;
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest_net.h - the network of workers of level 2 on one host: bridges, routes, packet rules. Plain
+// libc: the launcher makes them on the host where it runs, the daemon on its own.
+//
+// Every project has a bridge of its own. Workers on several hosts meet at the hub, the daemon's
+// host: each host sends what is for workers elsewhere, and for the metadata server, to the hub, and
+// the hub knows the host of every worker.
+#ifndef VT_CLOUD_GUEST_NET_H
+#define VT_CLOUD_GUEST_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define VT_NET_GATEWAY  "10.164.0.1"
+#define VT_NET_METADATA "169.254.169.254"
+#define VT_NET_WORKERS  "10.164.0.0/16"
+
+// Runs a program without output and waits; its exit status, -1 when it could not run.
+int vt_net_run(const char *const *argv);
+// Rules that let workers reach the metadata server and nothing else of this host. Makes them anew
+// when `again`, else where they are missing. False: nft does not work here.
+bool vt_net_guard(bool again);
+// The bridge, if it is not there, and the route to one worker on it. `hub` is the address of the
+// hub, "" when all workers are on this host. NULL, or what could not be made.
+const char *vt_net_open(const char *bridge, const char *ip, const char *hub);
+// At the hub: only workers of one project reach each other from host to host. Forgets all of them.
+bool vt_net_hub(void);
+// At the hub: a worker of that project is at the host with that address ("" = this one). Again with
+// `gone` when it is not any more.
+bool vt_net_place(const char *ip, unsigned project, const char *host, bool gone);
+// Whether the address is one of this host.
+bool vt_net_is_here(const char *address);
+
+#endif
