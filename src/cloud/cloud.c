@@ -27,6 +27,13 @@ void vt_cloud_options_default(vt_cloud_options *out_options) {
                                     .kind_reap_ns = 10 * 60 * VT_SECOND,
                                     .request_timeout_ns = 60 * VT_SECOND,
                                     .guest_limits = "auto",
+                                    .backend = "local",
+                                    .slurm_partition = "",
+                                    .slurm_spot_partition = "",
+                                    .slurm_account = "",
+                                    .slurm_options = "",
+                                    .slurm_folder = "/var/lib/vtpu-guests",
+                                    .slurm_wait_ns = 60 * VT_SECOND,
                                     .library_path = "",
                                     .python_path = ""};
 }

@@ -38,8 +38,12 @@ typedef struct vt_cloud_options {
   int64_t guest_memory_mib;            // of a worker, 0 = three quarters of the host's
   int guest_cpus;                      // of a worker, 0 = all
   const char *guest_limits;            // "auto", or "rlimit": no cgroups
-  const char *library_path;            // libvtpu.so for the guests, "" = none
-  const char *python_path;             // a bin folder with the guests' python3, "" = the host's
+  const char *backend;                 // "local", "slurm"
+  const char *slurm_partition, *slurm_spot_partition, *slurm_account, *slurm_options;
+  const char *slurm_folder; // of each host, for the disks of its workers
+  int64_t slurm_wait_ns;    // for room, before a node's creation fails
+  const char *library_path; // libvtpu.so for the guests, "" = none
+  const char *python_path;  // a bin folder with the guests' python3, "" = the host's
 } vt_cloud_options;
 
 typedef struct vt_cloud {

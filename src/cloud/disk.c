@@ -66,6 +66,10 @@ static vt_status attach_one(vt_cloud *cloud, const vt_node *node, const json_t *
   if (cloud->options.guest_level == 1)
     return vt_error(VT_FAILED_PRECONDITION,
                     "Data disks need guests of level 2; this cloud has level 1.");
+  if (strcmp(cloud->options.backend, "slurm") == 0)
+    return vt_error(
+        VT_FAILED_PRECONDITION,
+        "Data disks are folders of one host; the workers of this cloud are on several.");
   VT_TRY(find_disk(cloud, node, source, &uid));
   if (!read_only && node->workers > 1)
     return vt_error(VT_INVALID_ARGUMENT,

@@ -229,7 +229,8 @@ void vt_boot_make_activity(const vt_boot *b, const char *root, int level) {
   snprintf(epoch, sizeof epoch, "%lld", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000);
   snprintf(path, sizeof path, "%s/run/vtpu", root);
   mkdir(path, 0755);
-  snprintf(text, sizeof text, "level %d: %s; %s", level,
+  const char *host = getenv("SLURMD_NODENAME");
+  snprintf(text, sizeof text, "%s%slevel %d: %s; %s", host ? host : "", host ? ": " : "", level,
            level == 2       ? "namespaces"
            : geteuid() == 0 ? "users of its own on the host, shared files and network"
                             : "the user of the daemon; not isolated",

@@ -257,14 +257,22 @@ static int limit_process(const vt_boot *b) {
 // --- both sides
 // ------------------------------------------------------------------------------------------------
 
+// A job of Slurm whose group holds it: a group elsewhere would be a way out of it.
+static bool in_job(void) {
+  char own[PATH];
+  return (find_own("", own) && strstr(own, "/job_")) ||
+         (find_own("memory", own) && strstr(own, "/job_"));
+}
+
 void vt_boot_limit(vt_boot *b, pid_t init) {
-  bool may_group = strcmp(b->limits, "rlimit") != 0;
+  bool job = in_job(), may_group = strcmp(b->limits, "rlimit") != 0 && !job;
   char cpu[64] = "all CPUs, after the host's own";
   char process[32];
   snprintf(process, sizeof process, "/proc/%d", (int)init);
   (void)put(process, "oom_score_adj", "500");
   if (!b->memory_bytes) b->memory_bytes = host_memory() / 4 * 3;
-  if (!may_group) snprintf(reason, sizeof reason, "asked for");
+  if (!may_group)
+    snprintf(reason, sizeof reason, job ? "in the group of a Slurm job" : "asked for");
   bool v2 = may_group && limit_v2(b, init);
   if (may_group && !v2) {
     vt_boot_unlimit();

@@ -463,8 +463,8 @@ vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
   *out_driver = NULL;
   linux_driver *d = calloc(1, sizeof *d);
   if (!d) return vt_error_no_memory();
-  d->base = (vt_guest_driver){linux_start,  linux_poll,  linux_stop,    linux_disks,
-                              linux_notify, linux_sweep, linux_end_all, linux_destroy};
+  d->base = (vt_guest_driver){linux_start, linux_poll,    linux_stop,    linux_disks, linux_notify,
+                              linux_sweep, linux_end_all, linux_destroy, true};
   d->cloud = cloud;
   d->level = cloud->options.guest_level;
   snprintf(d->tag, sizeof d->tag, "%04llx",

@@ -57,12 +57,10 @@ static vt_status finish_all(vt_cloud *cloud, step *s, const vt_node *node, vt_co
   }
 }
 
-// Boots what is not up. All workers running gives *out_up; a worker that can not come up gives
-// *out_failed.
-static vt_status boot(vt_cloud *cloud, step *s, const vt_node *node, bool *out_up,
-                      bool *out_failed) {
-  *out_up = true;
-  *out_failed = false;
+// Boots what is not up. The state of all workers together is that of the worst one; it is RUNNING
+// when all run.
+static vt_status boot(vt_cloud *cloud, step *s, const vt_node *node, vt_guest_state *out_state) {
+  *out_state = VT_GUEST_RUNNING;
   for (int64_t w = 0; w < node->workers; w++) {
     const char *ip;
     VT_TRY(vt_node_worker_ip(cloud, &s->arena, node->uid, w, &ip));
@@ -72,13 +70,12 @@ static vt_status boot(vt_cloud *cloud, step *s, const vt_node *node, bool *out_u
       if (st) {
         vt_log(VT_LOG_WARNING, "%s worker %d: %s", node->id, (int)w, vt_status_message(st));
         vt_status_free(st);
-        *out_failed = true;
+        *out_state = VT_GUEST_FAILED;
         return VT_OK;
       }
       state = cloud->guests->poll(cloud->guests, node, w, ip);
     }
-    if (state == VT_GUEST_FAILED) *out_failed = true;
-    if (state != VT_GUEST_RUNNING) *out_up = false;
+    if (state > *out_state) *out_state = state;
   }
   return VT_OK;
 }
@@ -113,17 +110,29 @@ static vt_status now_ready(vt_cloud *cloud, step *s, vt_node *node, const char *
   return finish(cloud, s, node, verb, NULL);
 }
 
+// The back end took a worker away: the whole slice is gone, as at the end of a notice.
+static vt_status taken_away(vt_cloud *cloud, step *s, vt_node *node) {
+  s->changed = true;
+  VT_TRY(vt_node_give_notice(cloud, node, "PREEMPTED", "its place in the cluster was taken"));
+  node->notice_ns = vt_cloud_now(cloud) - cloud->options.notice_ns;
+  return vt_node_save(cloud, node);
+}
+
 static vt_status come_up(vt_cloud *cloud, step *s, vt_node *node, const char *verb) {
   vt_placement placement;
-  bool up, failed;
+  vt_guest_state state;
   VT_TRY(vt_place(cloud, node, &placement));
   if (placement == VT_PLACE_NONE) return give_up(cloud, s, node, verb, vt_place_error(node));
   if (placement == VT_PLACE_WAIT) return VT_OK;
-  VT_TRY(boot(cloud, s, node, &up, &failed));
-  if (failed)
+  VT_TRY(boot(cloud, s, node, &state));
+  if (state == VT_GUEST_PREEMPTED) return taken_away(cloud, s, node);
+  // A queued resource waits, whoever asked for a node now is told.
+  if (state == VT_GUEST_NO_ROOM && !*node->queued)
+    return give_up(cloud, s, node, verb, vt_place_error(node));
+  if (state == VT_GUEST_FAILED)
     return give_up(cloud, s, node, verb,
                    vt_rpc_status(VT_INTERNAL, "A worker of the TPU did not start."));
-  if (up) return now_ready(cloud, s, node, verb);
+  if (state == VT_GUEST_RUNNING) return now_ready(cloud, s, node, verb);
   s->busy = true;
   return VT_OK;
 }
@@ -146,17 +155,18 @@ static vt_status go_down(vt_cloud *cloud, step *s, vt_node *node) {
 
 // The end of a maintenance event, or of a repair once the guests are back.
 static vt_status repair(vt_cloud *cloud, step *s, vt_node *node) {
-  bool up, failed;
+  vt_guest_state state;
   if (*node->maintenance && vt_cloud_now(cloud) < node->maintenance_ns + cloud->options.notice_ns)
     return VT_OK;
-  VT_TRY(boot(cloud, s, node, &up, &failed));
-  if (failed) {
+  VT_TRY(boot(cloud, s, node, &state));
+  if (state == VT_GUEST_PREEMPTED) return taken_away(cloud, s, node);
+  if (state == VT_GUEST_FAILED) {
     s->changed = true;
     node->health = "TIMEOUT";
     node->health_text = "A worker does not come back.";
     return vt_node_set_state(cloud, node, VT_NODE_UNKNOWN, "repair failed");
   }
-  if (!up) {
+  if (state != VT_GUEST_RUNNING) {
     s->busy = true;
     return VT_OK;
   }
@@ -204,7 +214,8 @@ static vt_status check_ready(vt_cloud *cloud, step *s, vt_node *node) {
     const char *ip;
     VT_TRY(vt_node_worker_ip(cloud, &s->arena, node->uid, w, &ip));
     vt_guest_state state = cloud->guests->poll(cloud->guests, node, w, ip);
-    if (state == VT_GUEST_RUNNING) continue;
+    if (state == VT_GUEST_RUNNING || state == VT_GUEST_UNKNOWN) continue;
+    if (state == VT_GUEST_PREEMPTED) return taken_away(cloud, s, node);
     s->changed = true;
     node->health = "TIMEOUT";
     node->health_text = "A worker does not answer.";
@@ -579,7 +590,7 @@ static vt_status pass(vt_cloud *cloud, bool *changed, bool *busy) {
     VT_TRY(each(cloud,
                 "SELECT DISTINCT node FROM operations WHERE done = 0 AND verb = 'update' AND ? > 0",
                 now, step_update, changed, busy));
-  if (cloud->options.guest_level > 0)
+  if (cloud->guests->watched)
     VT_TRY(each(cloud, "SELECT uid FROM nodes WHERE state = 'READY' AND ? > 0 ORDER BY uid", now,
                 step_node, changed, busy));
   VT_TRY(each(cloud,
@@ -684,9 +695,7 @@ static void *run(void *argument) {
     log_and_free("reconcile", vt_reconcile_due(cloud, &due));
     // Waits are bounded, so that a clock that jumps is noticed; guests that boot or end are looked
     // at often.
-    wait = busy                             ? 20 * VT_SECOND / 1000
-           : cloud->options.guest_level > 0 ? VT_SECOND
-                                            : 10 * VT_SECOND;
+    wait = busy ? 20 * VT_SECOND / 1000 : cloud->guests->watched ? VT_SECOND : 10 * VT_SECOND;
     if (!cloud->options.virtual_time && due != INT64_MAX) {
       int64_t until = due - vt_cloud_now(cloud);
       if (until < VT_SECOND / 100) until = VT_SECOND / 100;

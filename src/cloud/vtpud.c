@@ -28,9 +28,10 @@
 
 typedef struct settings {
   const char *address, *certificate, *key, *state, *store, *restore, *universe, *library, *python,
-      *project, *admin, *guest_limits, *googleapis;
+      *project, *admin, *guest_limits, *googleapis, *backend, *slurm_partition,
+      *slurm_spot_partition, *slurm_account, *slurm_options, *slurm_folder;
   int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout;
-  int64_t virtual_time;
+  int64_t virtual_time, slurm_wait;
   bool ephemeral;
   char **command;
 } settings;
@@ -176,6 +177,15 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   o.guest_limits = s->guest_limits;
   if (strcmp(s->guest_limits, "auto") != 0 && strcmp(s->guest_limits, "rlimit") != 0)
     return vt_error(VT_INVALID_ARGUMENT, "guest-limits is auto or rlimit");
+  o.backend = s->backend;
+  if (strcmp(s->backend, "local") != 0 && strcmp(s->backend, "slurm") != 0)
+    return vt_error(VT_INVALID_ARGUMENT, "backend is local or slurm");
+  o.slurm_partition = s->slurm_partition;
+  o.slurm_spot_partition = s->slurm_spot_partition;
+  o.slurm_account = s->slurm_account;
+  o.slurm_options = s->slurm_options;
+  o.slurm_folder = s->slurm_folder;
+  o.slurm_wait_ns = s->slurm_wait * VT_SECOND;
   if (s->guest_cpus > 4096 || s->guest_memory > (1 << 30))
     return vt_error(VT_INVALID_ARGUMENT, "no worker has so much");
   if (s->port > 65535) return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
@@ -325,6 +335,13 @@ int main(int argc, char **argv) {
                 .project = "",
                 .admin = "admin@vtpu.localhost",
                 .guest_limits = "auto",
+                .backend = "local",
+                .slurm_partition = "",
+                .slurm_spot_partition = "",
+                .slurm_account = "",
+                .slurm_options = "",
+                .slurm_folder = "/var/lib/vtpu-guests",
+                .slurm_wait = 60,
                 .request_timeout = 60,
                 .notice = 30};
   sigset_t signals;

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// slurm_test.c - TPU VMs on the hosts of a real Slurm cluster: one slurmctld, two slurmd, each host
+// in a network namespace of its own. Workers land on both hosts, ssh reaches them, they reach each
+// other; a daemon that is killed finds their jobs; a host that dies, a job that is cancelled or
+// preempted, a full cluster, and jobs that no node owns become what they should.
+// Where the kernel allows no guests, their jobs only hold their place (level 0) and what needs a
+// guest is left out; without Slurm the test is skipped (77).
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "guest_testing.h"
+
+#define CLUSTER VTPU_SOURCE_DIR "/tests/cloud/slurm_cluster.sh"
+#define WAIT(count, condition)                                                                     \
+  "for i in $(seq " #count "); do " condition                                                      \
+  " && exit 0; sleep 0.1; done; squeue --me --states=all; sinfo --Node --long; cat $HOME/out; "    \
+  "cat $HOME/cluster/disks/*/*/log; exit 1"
+// Hosts with a job of ours that runs.
+#define HOSTS                                                                                      \
+  "$(squeue --me --noheader --states=running --format='%%j %%N' | sed -n 's/^vtpu.* //p')"
+
+static bool guests; // there are some
+
+static void start(void) {
+  guest_must(
+      "vtpud --state=$HOME/state --project=lab-one --admin=a@b.c --port=0 --config=$HOME/conf "
+      "> $HOME/out 2>&1 & echo $! > $HOME/pid; for i in $(seq 400); do grep -q 'token of' "
+      "$HOME/out && exit 0; sleep 0.05; done; cat $HOME/out; exit 1");
+  guest_must("sed -n 's/.*port \\([0-9]*\\)$/\\1/p; s/.*token of a@b.c: //p' $HOME/out");
+  char token[128] = "", endpoint[64];
+  int port = 0;
+  assert_int_equal(sscanf(vt_text_string(&guest_output), "%d %127s", &port, token), 2);
+  snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", port);
+  setenv("VTPU_TOKEN", token, 1);
+  setenv("VTPU_ENDPOINT", endpoint, 1);
+}
+
+static void wait_for_state(const char *node, const char *want) {
+  guest_must(WAIT(1500, "test \"$(vtpu tpu-vm describe %s --format='value(state)' "
+                        "2>/dev/null)\" = %s"),
+             node, want);
+}
+
+static int set_up(void **state) {
+  (void)state;
+  guest_must("cat > $HOME/conf <<END\nbackend = slurm\nguests = %d\nguest-cpus = 2\n"
+             "slurm-partition = tpu\nslurm-spot-partition = low\nslurm-options = --comment=vtpu\n"
+             "slurm-folder = $HOME/cluster/disks\nslurm-wait = 3\nnotice = 1\nEND",
+             guests ? 2 : 0);
+  start();
+  return 0;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  (void)guest_sh("kill -9 $(cat $HOME/pid); " CLUSTER " stop $HOME/cluster; sleep 0.5; cd /; "
+                 "rm -rf \"$HOME\"");
+  vt_text_free(&guest_output);
+  return 0;
+}
+
+static void workers_land_on_both_hosts(void **state) {
+  (void)state;
+  guest_must("vtpu tpu-vm create pod --accelerator-type=v4-16 --version=v2-alpha 2>&1 || "
+             "{ cat $HOME/out $HOME/cluster/disks/*/*/log; squeue --me --states=all; exit 1; }");
+  guest_must("echo " HOSTS " | tr ' ' '\\n' | sort | tr '\\n' ' '");
+  guest_says("h1 h2");
+  if (!guests) return;
+  guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='hostname; echo before > mark' 2>&1");
+  guest_says("-w-0");
+  guest_says("-w-1");
+  // From one host to the other, by way of the hub.
+  guest_must("vtpu tpu-vm ssh ada@pod --worker=1 --command='H=$(grep -- -w-0 /etc/hosts | cut "
+             "-d\" \" -f1); timeout 5 bash -c \"exec 3<>/dev/tcp/$H/22\" && echo joined' 2>&1");
+  guest_says("joined");
+  guest_must("vtpu tpu-vm describe pod --format=json");
+}
+
+#define OTHER "VTPU_PROJECT=lab-two VTPU_ZONE=europe-west4-a vtpu tpu-vm "
+
+// A worker of another project shares a host with one worker, and the hub with the other.
+static void projects_stay_apart(void **state) {
+  (void)state;
+  if (!guests) skip();
+  guest_must(
+      "A=\"Authorization: Bearer $VTPU_TOKEN\"; curl -sf -H \"$A\" -d "
+      "'{\"projectId\": \"lab-two\"}' $VTPU_ENDPOINT/v1/projects && curl -sf -H \"$A\" -d {} "
+      "$VTPU_ENDPOINT/v1/projects/lab-two/services/tpu.googleapis.com:enable");
+  guest_must(OTHER "create other --accelerator-type=v3-8 --version=v2-alpha 2>&1");
+  for (int worker = 0; worker < 2; worker++) {
+    char ip[32] = "";
+    guest_must("vtpu tpu-vm describe pod --format=json | grep -o '\"ipAddress\": *\"[0-9.]*\"' | "
+               "cut -d'\"' -f4 | sed -n %dp",
+               worker + 1);
+    assert_int_equal(sscanf(vt_text_string(&guest_output), "%31s", ip), 1);
+    (void)guest_sh(OTHER "ssh ada@other --command='timeout 3 bash -c \"exec 3<>/dev/tcp/%s/22\" && "
+                         "echo joined; echo tried' 2>&1",
+                   ip);
+    guest_says("tried");
+    assert_null(strstr(vt_text_string(&guest_output), "joined"));
+  }
+  guest_must(OTHER "delete other --quiet 2>&1");
+  guest_must(WAIT(600, "test $(squeue --me --noheader | wc -l) = 2")); // its disk went too
+}
+
+static void a_killed_daemon_finds_its_jobs(void **state) {
+  (void)state;
+  guest_must("squeue --me --noheader --states=running --format='%%i %%j' | sort > $HOME/jobs");
+  guest_must("kill -9 $(cat $HOME/pid)");
+  // A job that a daemon submitted when it was killed, and of which nobody knows.
+  guest_must("J=$(sed -n 's/^[0-9]* \\(vtpu-[^-]*\\)-.*/\\1/p' $HOME/jobs | head -n 1); "
+             "sbatch --job-name=$J-77-0 --output=/dev/null --wrap='sleep infinity'");
+  start();
+  wait_for_state("pod", "READY");
+  guest_must(WAIT(300, "test -z \"$(squeue --me --noheader --format=%%j | grep -- -77-0)\""));
+  guest_must(
+      "squeue --me --noheader --states=running --format='%%i %%j' | sort | diff $HOME/jobs -");
+  if (guests) {
+    guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='cat mark' 2>&1");
+    guest_says("before");
+  }
+}
+
+static void a_stopped_node_comes_back_to_its_disk(void **state) {
+  (void)state;
+  guest_must("vtpu tpu-vm create one --accelerator-type=v4-8 --version=v2-alpha 2>&1");
+  if (guests) guest_must("vtpu tpu-vm ssh ada@one --command='echo kept > mark' 2>&1");
+  guest_must("vtpu tpu-vm stop one 2>&1");
+  guest_must("test $(squeue --me --noheader | wc -l) = 2");
+  guest_must("vtpu tpu-vm start one 2>&1");
+  guest_must("test $(squeue --me --noheader --states=running | wc -l) = 3");
+  if (guests) {
+    guest_must("vtpu tpu-vm ssh ada@one --command='cat mark' 2>&1");
+    guest_says("kept");
+  }
+  guest_must("vtpu tpu-vm delete one --quiet 2>&1");
+  guest_must(WAIT(600, "test $(squeue --me --noheader | wc -l) = 2"));
+}
+
+static void a_cancelled_job_is_repaired(void **state) {
+  (void)state;
+  guest_must("squeue --me --noheader --states=running --format='%%i %%j' | sort > $HOME/jobs");
+  guest_must("scancel $(head -n 1 $HOME/jobs | cut -d' ' -f1)");
+  guest_must(WAIT(600, "test \"$(squeue --me --noheader --states=running --format='%%i %%j' | "
+                       "sort)\" != \"$(cat $HOME/jobs)\" -a $(squeue --me --noheader "
+                       "--states=running | wc -l) = 2"));
+  wait_for_state("pod", "READY");
+  if (guests) guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='grep before mark' 2>&1");
+}
+
+static void a_dead_host_moves_its_worker(void **state) {
+  (void)state;
+  guest_must(CLUSTER " down $HOME/cluster h2");
+  guest_must(WAIT(1500, "test \"$(echo " HOSTS ")\" = 'h1 h1'"));
+  wait_for_state("pod", "READY");
+  if (guests) {
+    guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='cat mark; hostname' 2>&1");
+    guest_says("before"); // of the worker that stayed
+    guest_says("-w-0");
+    guest_says("-w-1");
+  }
+  guest_must(CLUSTER " up $HOME/cluster h2");
+  guest_must(WAIT(600, "sinfo --Node --noheader --partition=tpu --nodes=h2 --format=%%T | grep -qx "
+                       "idle"));
+}
+
+static void nothing_is_left(void **state) {
+  (void)state;
+  guest_must("vtpu tpu-vm delete pod --quiet 2>&1");
+  guest_must(WAIT(600, "test -z \"$(squeue --me --noheader; ls $HOME/cluster/disks/h1 "
+                       "$HOME/cluster/disks/h2 2>/dev/null | grep -v :)\""));
+  if (guests) guest_must("ip route | { ! grep 'via 192.0.2'; }");
+}
+
+static void a_full_cluster_says_so(void **state) {
+  (void)state;
+  guest_must("sbatch --exclusive --nodes=2 --output=/dev/null --wrap='sleep infinity' "
+             "--parsable > $HOME/filler");
+  guest_must(WAIT(200, "test $(squeue --noheader --states=running | wc -l) = 1"));
+  assert_int_not_equal(guest_sh("vtpu tpu-vm create late --accelerator-type=v4-8 "
+                                "--version=v2-alpha 2>&1"),
+                       0);
+  guest_says("no more capacity");
+  guest_must("scancel $(cat $HOME/filler)");
+  guest_must(WAIT(300, "test -z \"$(squeue --noheader)\""));
+}
+
+static void slurm_preempts_spot_nodes(void **state) {
+  (void)state;
+  guest_must("vtpu tpu-vm create cheap --spot --accelerator-type=v4-8 --version=v2-alpha 2>&1");
+  guest_must("sbatch --exclusive --nodes=2 --output=/dev/null --wrap='sleep infinity' "
+             "--parsable > $HOME/filler");
+  wait_for_state("cheap", "PREEMPTED");
+  guest_must("vtpu tpu-vm delete cheap --quiet 2>&1; scancel $(cat $HOME/filler)");
+  guest_must(WAIT(300, "test -z \"$(squeue --noheader)\""));
+}
+
+// The cluster's folder goes into the environment of this process. 0, or 77.
+static int start_cluster(void) {
+  static char home[] = "/tmp/vtpu-slurm-XXXXXX", path[4096];
+  int code = guest_namespace(NULL);
+  guests = code == 0;
+  if (code && code != 77) return code;
+  if (!guests) {
+    printf("without guests\n");
+    if (!mkdtemp(home)) return 1;
+    setenv("HOME", home, 1);
+    snprintf(path, sizeof path, "%s:%s", VTPU_BIN_DIR, getenv("PATH"));
+    setenv("PATH", path, 1);
+  }
+  snprintf(path, sizeof path, "%s/cluster/slurm.conf", getenv("HOME"));
+  setenv("SLURM_CONF", path, 1);
+  setenv("VTPU_PROJECT", "lab-one", 1);
+  setenv("VTPU_ZONE", "us-central2-b", 1);
+  fflush(stdout);
+  code = system(guests ? CLUSTER " start $HOME/cluster apart" : CLUSTER " start $HOME/cluster");
+  return WIFEXITED(code) ? WEXITSTATUS(code) : 1;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(workers_land_on_both_hosts),
+      cmocka_unit_test(projects_stay_apart),
+      cmocka_unit_test(a_killed_daemon_finds_its_jobs),
+      cmocka_unit_test(a_stopped_node_comes_back_to_its_disk),
+      cmocka_unit_test(a_cancelled_job_is_repaired),
+      cmocka_unit_test(a_dead_host_moves_its_worker),
+      cmocka_unit_test(nothing_is_left),
+      cmocka_unit_test(a_full_cluster_says_so),
+      cmocka_unit_test(slurm_preempts_spot_nodes),
+  };
+  int code = start_cluster();
+  if (code) {
+    (void)guest_sh(CLUSTER " stop $HOME/cluster; rm -rf \"$HOME\"");
+    vt_text_free(&guest_output);
+    return code;
+  }
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}
