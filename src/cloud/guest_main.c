@@ -288,6 +288,8 @@ static int boot(const char *folder) {
   waitpid(child, NULL, 0);
   vt_boot_limit(&b, init);
   snprintf(pid_text, sizeof pid_text, "%d", (int)init);
+  // That of the boot before goes some time after its last process.
+  (void)vt_net_run((const char *const[]){"ip", "link", "del", b.veth, NULL});
   RUN(&b, "ip", "link", "add", b.veth, "type", "veth", "peer", "name", "eth0", "netns", pid_text);
   RUN(&b, "ip", "link", "set", b.veth, "master", b.bridge);
   RUN(&b, "ip", "link", "set", b.veth, "up");
