@@ -595,7 +595,7 @@ static vt_value *owned_indices(vt_spreader *s, const vt_op *op, const vt_lead *l
   uint32_t window_count;
   const int64_t *window = vt_attr_ints(op, VT_ATTR_UPDATE_WINDOW_DIMS, &window_count);
   int32_t rank = indices->type.rank + (vector_dim == indices->type.rank), dim;
-  memcpy(dims, indices->type.dims, sizeof *dims * (size_t)indices->type.rank);
+  for (int32_t d = 0; d < indices->type.rank; d++) dims[d] = indices->type.dims[d];
   if (vector_dim == indices->type.rank) dims[vector_dim] = 1;
   vt_type whole = make_type(s, indices->type.dtype, rank, dims);
   dims[vector_dim] = 1;
