@@ -77,6 +77,7 @@ typedef struct vt_region {
   int64_t lanes;            // most lanes of one run
   void **slots;             // lane arrays by value
   int32_t *param_slots, *return_slots;
+  void **staged; // by result: room on the way to it, or NULL
   struct vt_region_step *steps;
   uint32_t step_count;
   bool general;              // not elementwise throughout: lane by lane through vt_eval_run

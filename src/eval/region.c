@@ -47,6 +47,7 @@ static vt_status plan_lanes(vt_region *r, vt_map *map) {
   r->steps = VT_NEW_ARRAY(&r->arena, vt_region_step, steps + 1);
   r->param_slots = VT_NEW_ARRAY(&r->arena, int32_t, func->param_count + 1);
   r->return_slots = VT_NEW_ARRAY(&r->arena, int32_t, r->return_count + 1);
+  r->staged = VT_NEW_ARRAY(&r->arena, void *, r->return_count + 1);
   int32_t next = 0;
   for (uint32_t i = 0; i < func->param_count; i++) {
     size_t bytes = vt_dtype_bytes(func->params[i]->type.dtype);
@@ -82,6 +83,10 @@ static vt_status plan_lanes(vt_region *r, vt_map *map) {
     r->return_slots[i] = slot_of(map, r->returns[i]);
     if (r->return_slots[i] < 0)
       return vt_error(VT_INTERNAL, "a region returns a value from outside");
+    // An argument that is returned in another place: its array may be an earlier result's.
+    if (r->return_slots[i] < (int32_t)r->own_params && r->return_slots[i] != (int32_t)i)
+      r->staged[i] = vt_arena_push_aligned(
+          &r->arena, vt_dtype_bytes(r->returns[i]->type.dtype) * (size_t)r->lanes, 64);
   }
   return VT_OK;
 }
@@ -130,8 +135,11 @@ static vt_status run_lanes(vt_region *r, int64_t n, const void *const *args, voi
     out = (vt_tensor){{step->op->results[0].type.dtype, 1, &n}, r->slots[step->result]};
     VT_TRY(vt_eval_lanes(step->op, n, in, &out));
   }
+  for (uint32_t i = 0; i < r->return_count; i++)
+    if (r->staged[i])
+      memcpy(r->staged[i], r->slots[r->return_slots[i]], scalar_bytes(r->returns[i]) * (size_t)n);
   for (uint32_t i = 0; i < r->return_count; i++) {
-    const void *from = r->slots[r->return_slots[i]];
+    const void *from = r->staged[i] ? r->staged[i] : r->slots[r->return_slots[i]];
     if (from != results[i]) memmove(results[i], from, scalar_bytes(r->returns[i]) * (size_t)n);
   }
   return VT_OK;

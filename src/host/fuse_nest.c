@@ -315,9 +315,14 @@ static bool spread_broadcast(builder *b, uint32_t node, bool *changed) {
   if (!b->known[node] || elements_of(b, o) == 1) return true;
   bool kept[VT_MAX_RANK] = {0};
   uint32_t count;
+  int64_t last = -1;
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
-  for (uint32_t i = 0; i < count; i++)
-    if (op->operands[0]->type.dims[i] != 1) kept[dims[i]] = true;
+  for (uint32_t i = 0; i < count; i++) {
+    if (op->operands[0]->type.dims[i] == 1) continue;
+    // A mask says which atoms a computed value lies along, not in which order: no transposes.
+    if (dims[i] < last && has_mask(&b->nodes[o])) return false;
+    kept[last = dims[i]] = true;
+  }
   uint32_t mask = b->nodes[node].mask, inner;
   return mask_of_dims(b, &mask, op->results[0].type, kept, &inner) &&
          set_mask(b, o, inner, changed);

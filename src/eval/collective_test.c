@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// collective_test.c - collectives over devices: how groups are written and read, what each member
+// gets, who gets zeros.
+#include "eval/eval_support.h"
+#include "ir/sharding.h"
+
+enum { DEVICES = 4 };
+
+static void set_ids(vt_op *op, vt_attr_key key, int32_t rank, const int64_t *dims,
+                    const int64_t *ids) {
+  vt_arena *arena = &op->func->module->arena;
+  vt_literal *l = VT_NEW(arena, vt_literal);
+  *l = (vt_literal){vt_type_make(arena, VT_S64, rank, dims), ids, false};
+  vt_op_set_attr(op, (vt_attr){.key = key, .literal = l});
+}
+
+// A collective of one operand, its attributes at their usual values.
+static vt_op *collective(bench *b, vt_opcode code, int32_t rank, const int64_t *in_dims,
+                         const int64_t *out_dims, int32_t replicas) {
+  double zeros[64] = {0};
+  int64_t n = 1;
+  for (int32_t d = 0; d < rank; d++) n *= in_dims[d];
+  operand(b, VT_S32, rank, in_dims, (numbers){n, zeros});
+  bool folds =
+      code == VT_OP_ALL_REDUCE || code == VT_OP_REDUCE_SCATTER || code == VT_OP_COLLECTIVE_REDUCE;
+  vt_op *op = make_one(b, code, VT_S32, rank, out_dims, folds);
+  if (folds) op->regions[0] = binary_region(b, VT_OP_ADD, VT_S32);
+  b->module->num_replicas = replicas;
+  b->module->num_partitions = DEVICES / replicas;
+  return op;
+}
+
+// Device d starts with first[d] + 0, 1, 2 ...; want[d] is what it ends with. Frees the bench.
+static void expect_all(bench *b, const double *first, int64_t out_size, const double *want,
+                       const char *what) {
+  vt_tensor in[DEVICES], out[DEVICES], *outs[DEVICES];
+  const vt_tensor *ins[DEVICES];
+  for (int d = 0; d < DEVICES; d++) {
+    in[d] = (vt_tensor){b->in[0].type, tensor_memory(b->in[0].type)};
+    for (int64_t i = 0; i < vt_type_elements(in[d].type); i++)
+      vt_number_store(VT_S32, in[d].data, i, first[d] + (double)i);
+    out[d] = (vt_tensor){b->out[0].type, tensor_memory(b->out[0].type)};
+    ins[d] = &in[d];
+    outs[d] = &out[d];
+  }
+  expect_ok(vt_eval_collective(b->op, DEVICES, ins, outs));
+  for (int d = 0; d < DEVICES; d++) {
+    expect_numbers(out[d], (numbers){out_size, want + d * out_size}, 0, what);
+    free(in[d].data);
+    free(out[d].data);
+  }
+  bench_free(b);
+}
+
+static const double digits[DEVICES] = {1, 10, 100, 1000};
+static const int64_t one[] = {1}, two[] = {2}, four[] = {4};
+
+// Rows of replica_groups: two rows, rows padded with -1, one row, no rows in every spelling.
+static void group_forms(void **state) {
+  (void)state;
+  static const int64_t pairs[] = {0, 1, 2, 3}, crossed[] = {0, 3, 1, 2}, all[] = {3, 2, 1, 0},
+                       padded[] = {0, 1, 3, 2, -1, -1};
+  static const struct {
+    const int64_t *ids;
+    int32_t rank; // -1: the attribute is left out
+    int64_t dims[2];
+    double want[DEVICES];
+    const char *what;
+  } rows[] = {
+      {pairs, 2, {2, 2}, {11, 11, 1100, 1100}, "pairs"},
+      {crossed, 2, {2, 2}, {1001, 110, 110, 1001}, "crossed pairs"},
+      {all, 2, {1, 4}, {1111, 1111, 1111, 1111}, "one row"},
+      {padded, 2, {2, 3}, {1011, 1011, 100, 1011}, "rows padded with -1"},
+      {all, 2, {1, 0}, {1111, 1111, 1111, 1111}, "one empty row: all"},
+      {all, 2, {0, 0}, {1111, 1111, 1111, 1111}, "no rows: all"},
+      {all, 1, {0}, {1111, 1111, 1111, 1111}, "an empty list: all"},
+      {all, -1, {0}, {1111, 1111, 1111, 1111}, "not given: all"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    bench b = bench_new();
+    vt_op *op = collective(&b, VT_OP_ALL_REDUCE, 1, one, one, 1);
+    vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+    vt_op_set_i64(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 1);
+    if (rows[i].rank >= 0)
+      set_ids(op, VT_ATTR_REPLICA_GROUPS, rows[i].rank, rows[i].dims, rows[i].ids);
+    expect_all(&b, digits, 1, rows[i].want, rows[i].what);
+  }
+}
+
+// Two replicas of two partitions: device = replica * 2 + partition. What the ids mean depends on
+// the channel, on use_global_device_ids, and for some ops on the op.
+static void id_meanings(void **state) {
+  (void)state;
+  static const int64_t both[] = {0, 1}, apart[] = {0, 1}, global[] = {0, 3, 1, 2};
+  static const struct {
+    vt_opcode code;
+    int64_t channel, use_global;
+    const int64_t *ids;
+    int64_t dims[2];
+    double want[DEVICES];
+    const char *what;
+  } rows[] = {
+      {VT_OP_ALL_REDUCE, 0, 0, both, {1, 2}, {101, 1010, 101, 1010}, "replicas, per partition"},
+      {VT_OP_ALL_REDUCE, 1, 0, apart, {2, 1}, {11, 11, 1100, 1100}, "replicas, all partitions"},
+      {VT_OP_ALL_REDUCE, 1, 0, both, {1, 2}, {1111, 1111, 1111, 1111}, "all of all replicas"},
+      {VT_OP_ALL_REDUCE, 1, 1, global, {2, 2}, {1001, 110, 110, 1001}, "global ids"},
+      {VT_OP_CROSS_REPLICA_SUM, 0, 0, both, {1, 2}, {101, 1010, 101, 1010}, "sum over replicas"},
+      {VT_OP_COLLECTIVE_BROADCAST, 0, 0, both, {1, 2}, {1, 10, 1, 10}, "first replica's"},
+      {VT_OP_COLLECTIVE_BROADCAST, 1, 0, both, {1, 2}, {1, 1, 100, 100}, "first partition's"},
+      {VT_OP_COLLECTIVE_REDUCE, 0, 0, both, {1, 2}, {101, 1010, 0.0, 0.0}, "to the first"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    bench b = bench_new();
+    vt_op *op = collective(&b, rows[i].code, 1, one, one, 2);
+    vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, rows[i].channel);
+    vt_op_set_i64(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, rows[i].use_global);
+    set_ids(op, VT_ATTR_REPLICA_GROUPS, 2, rows[i].dims, rows[i].ids);
+    expect_all(&b, digits, 1, rows[i].want, rows[i].what);
+  }
+  static const int64_t swap[] = {0, 1, 1, 0}, pairs[2] = {2, 2}, ring[] = {0, 1},
+                       single[2] = {1, 2};
+  for (int channel = 0; channel < 2; channel++) {
+    static const double swapped[2][DEVICES] = {{100, 1000, 1, 10}, {10, 1, 1000, 100}};
+    static const double moved[2][DEVICES] = {{0, 0, 1, 10}, {0, 1, 0, 100}};
+    bench b = bench_new();
+    vt_op *op = collective(&b, VT_OP_COLLECTIVE_PERMUTE, 1, one, one, 2);
+    vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, channel);
+    set_ids(op, VT_ATTR_SOURCE_TARGET_PAIRS, 2, pairs, swap);
+    expect_all(&b, digits, 1, swapped[channel], "permute between replicas, partitions");
+    b = bench_new();
+    op = collective(&b, VT_OP_COLLECTIVE_PERMUTE, 1, one, one, 2);
+    vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, channel);
+    set_ids(op, VT_ATTR_SOURCE_TARGET_PAIRS, 2, single, ring);
+    expect_all(&b, digits, 1, moved[channel], "nobody's target gets zeros");
+    static const double exchanged[2][2 * DEVICES] = {{1, 100, 10, 1000, 2, 101, 11, 1001},
+                                                     {1, 10, 2, 11, 100, 1000, 101, 1001}};
+    b = bench_new();
+    op = collective(&b, VT_OP_ALL_TO_ALL, 1, two, two, 2);
+    vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, channel);
+    vt_op_set_i64(op, VT_ATTR_SPLIT_DIMENSION, 0);
+    vt_op_set_i64(op, VT_ATTR_CONCAT_DIMENSION, 0);
+    vt_op_set_i64(op, VT_ATTR_SPLIT_COUNT, 2);
+    set_ids(op, VT_ATTR_REPLICA_GROUPS, 2, single, ring);
+    expect_all(&b, digits, 2, exchanged[channel], "all_to_all between replicas, partitions");
+  }
+  // Pairs of no one: everybody gets zeros.
+  static const int64_t none[] = {0};
+  bench b = bench_new();
+  vt_op *op = collective(&b, VT_OP_COLLECTIVE_PERMUTE, 1, one, one, 1);
+  vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+  set_ids(op, VT_ATTR_SOURCE_TARGET_PAIRS, 1, none, none);
+  expect_all(&b, digits, 1, (const double[]){0, 0, 0, 0}, "an empty list of pairs");
+}
+
+// Parts go and come in the order of the row, along the dimensions asked for.
+static void orders_in_the_row(void **state) {
+  (void)state;
+  static const int64_t row[] = {2, 0, 3, 1}, dims[2] = {1, 4}, wide[2] = {1, 2}, tall[2] = {4, 2};
+  static const double first[DEVICES] = {0, 10, 20, 30};
+  bench b = bench_new();
+  vt_op *op = collective(&b, VT_OP_ALL_GATHER, 2, wide, tall, 1);
+  vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+  vt_op_set_i64(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 1);
+  vt_op_set_i64(op, VT_ATTR_ALL_GATHER_DIM, 0);
+  set_ids(op, VT_ATTR_REPLICA_GROUPS, 2, dims, row);
+  static const double gathered[DEVICES * 8] = {20, 21, 0,  1,  30, 31, 10, 11, 20, 21, 0,
+                                               1,  30, 31, 10, 11, 20, 21, 0,  1,  30, 31,
+                                               10, 11, 20, 21, 0,  1,  30, 31, 10, 11};
+  expect_all(&b, first, 8, gathered, "all_gather in the order of the row");
+
+  b = bench_new();
+  op = collective(&b, VT_OP_REDUCE_SCATTER, 1, four, one, 1);
+  vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+  vt_op_set_i64(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 1);
+  vt_op_set_i64(op, VT_ATTR_SCATTER_DIMENSION, 0);
+  set_ids(op, VT_ATTR_REPLICA_GROUPS, 2, dims, row);
+  expect_all(&b, first, 1, (const double[]){64, 72, 60, 68}, "part k goes to member k of the row");
+
+  // [4][1] to [1][4]: split along the rows, joined along the columns.
+  static const int64_t column[2] = {4, 1}, line[2] = {1, 4};
+  b = bench_new();
+  op = collective(&b, VT_OP_ALL_TO_ALL, 2, column, line, 1);
+  vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+  vt_op_set_i64(op, VT_ATTR_SPLIT_DIMENSION, 0);
+  vt_op_set_i64(op, VT_ATTR_CONCAT_DIMENSION, 1);
+  vt_op_set_i64(op, VT_ATTR_SPLIT_COUNT, 4);
+  set_ids(op, VT_ATTR_REPLICA_GROUPS, 2, dims, row);
+  static const double turned[DEVICES * 4] = {21, 1, 31, 11, 23, 3, 33, 13,
+                                             20, 0, 30, 10, 22, 2, 32, 12};
+  expect_all(&b, first, 4, turned, "all_to_all: part k to member k, joined in sender order");
+}
+
+static void any_computation(void **state) {
+  (void)state;
+  static const struct {
+    vt_opcode code;
+    double want;
+  } rows[] = {{VT_OP_MAXIMUM, 1000},
+              {VT_OP_MINIMUM, 1},
+              {VT_OP_MULTIPLY, 1000000},
+              {VT_OP_SUBTRACT, -1109},
+              {VT_OP_XOR, 1 ^ 10 ^ 100 ^ 1000}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    bench b = bench_new();
+    vt_op *op = collective(&b, VT_OP_ALL_REDUCE, 1, one, one, 1);
+    vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+    vt_op_set_i64(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 1);
+    op->regions[0] = binary_region(&b, rows[i].code, VT_S32);
+    double w = rows[i].want;
+    expect_all(&b, digits, 1, (const double[]){w, w, w, w}, vt_op_short_name(rows[i].code));
+  }
+}
+
+// partition_id and replica_id are ui32 scalars: device = replica * partitions + partition.
+static void own_ids(void **state) {
+  (void)state;
+  bench b = bench_new();
+  vt_type scalar = {VT_U32, 0, NULL};
+  vt_op *ops[2] = {
+      vt_op_create(b.func, VT_OP_REPLICA_ID, &vt_loc_unknown, 0, NULL, 1, &scalar, 0),
+      vt_op_create(b.func, VT_OP_PARTITION_ID, &vt_loc_unknown, 0, NULL, 1, &scalar, 0)};
+  vt_value *returns[2];
+  for (int i = 0; i < 2; i++) {
+    vt_op_append(b.func, ops[i]);
+    returns[i] = &ops[i]->results[0];
+  }
+  vt_func_set_returns(b.func, 2, returns);
+  uint32_t got[DEVICES][2];
+  vt_tensor results[DEVICES][2], *outs[DEVICES];
+  const vt_tensor *ins[DEVICES] = {0};
+  for (int d = 0; d < DEVICES; d++) {
+    for (int i = 0; i < 2; i++) results[d][i] = (vt_tensor){scalar, &got[d][i]};
+    outs[d] = results[d];
+  }
+  b.env.partition_count = b.env.replica_count = 2;
+  expect_ok(vt_eval_lockstep(b.func, &b.env, DEVICES, ins, outs));
+  for (uint32_t d = 0; d < DEVICES; d++) {
+    assert_int_equal(got[d][0], d / 2);
+    assert_int_equal(got[d][1], d % 2);
+  }
+  bench_free(&b);
+}
+
+static void refusals(void **state) {
+  (void)state;
+  static const int64_t outside[] = {0, 4}, dims[2] = {1, 2};
+  static const struct {
+    vt_opcode code;
+    vt_attr_key ids;
+    int64_t dynamic_root;
+    vt_code want;
+  } rows[] = {{VT_OP_ALL_REDUCE, VT_ATTR_REPLICA_GROUPS, 0, VT_INVALID_ARGUMENT},
+              {VT_OP_COLLECTIVE_PERMUTE, VT_ATTR_SOURCE_TARGET_PAIRS, 0, VT_INVALID_ARGUMENT},
+              {VT_OP_COLLECTIVE_BROADCAST, VT_ATTR_REPLICA_GROUPS, 1, VT_UNIMPLEMENTED}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    bench b = bench_new();
+    vt_op *op = collective(&b, rows[i].code, 1, one, one, 1);
+    vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+    vt_op_set_i64(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 1);
+    if (rows[i].dynamic_root) vt_op_set_i64(op, VT_ATTR_HAS_DYNAMIC_ROOT, 1);
+    set_ids(op, rows[i].ids, 2, dims, outside);
+    const vt_tensor *ins[DEVICES];
+    vt_tensor *outs[DEVICES];
+    for (int d = 0; d < DEVICES; d++) {
+      ins[d] = b.in;
+      outs[d] = b.out;
+    }
+    vt_status st = vt_eval_collective(op, DEVICES, ins, outs);
+    assert_int_equal(vt_status_code(st), rows[i].want);
+    vt_status_free(st);
+    bench_free(&b);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(group_forms),       cmocka_unit_test(id_meanings),
+      cmocka_unit_test(orders_in_the_row), cmocka_unit_test(any_computation),
+      cmocka_unit_test(own_ids),           cmocka_unit_test(refusals),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
