@@ -94,14 +94,15 @@ static vt_status compile_bytes(const vt_slice *slice, vt_bytes code, vt_bytes op
   vt_compile_options read;
   vt_executable *executable = NULL;
   vt_status st = vt_compile_options_read(option_bytes, &scratch, &read);
-  if (!st && read.replicas > 1)
-    st = vt_error(VT_UNIMPLEMENTED, "a program of %d replicas; use partitions", read.replicas);
   int32_t partitions = read.partitions > 0 ? read.partitions : 1;
-  if (!st && read.device_count && read.device_count != (uint32_t)partitions)
-    st = vt_error(VT_INVALID_ARGUMENT, "device assignment of %u devices for %d partitions",
-                  read.device_count, partitions);
+  int32_t replicas = read.replicas > 0 ? read.replicas : 1;
+  if (!st && read.device_count && read.device_count != (uint32_t)partitions * (uint32_t)replicas)
+    st = vt_error(VT_INVALID_ARGUMENT,
+                  "device assignment of %u devices for %d replicas of %d partitions",
+                  read.device_count, replicas, partitions);
   if (!st) {
-    vt_executable_options options = {.partitions = partitions,
+    vt_executable_options options = {.replicas = replicas,
+                                     .partitions = partitions,
                                      .device_ids = read.device_count ? read.device_ids : NULL,
                                      .bytes = option_bytes};
     vt_trace_span compile = {.line = VT_TRACE_COMPILES, .device = -1, .start_ns = vt_trace_now()};
@@ -203,12 +204,13 @@ vt_status vt_pjrt_Executable_Name(PJRT_Executable_Name_Args *args) {
 }
 
 vt_status vt_pjrt_Executable_NumReplicas(PJRT_Executable_NumReplicas_Args *args) {
-  args->num_replicas = 1;
+  args->num_replicas = (size_t)args->executable->info->replicas;
   return VT_OK;
 }
 
 vt_status vt_pjrt_Executable_NumPartitions(PJRT_Executable_NumPartitions_Args *args) {
-  args->num_partitions = (size_t)args->executable->info->partitions;
+  const vt_executable_info *info = args->executable->info;
+  args->num_partitions = (size_t)(info->partitions / info->replicas);
   return VT_OK;
 }
 

@@ -40,9 +40,12 @@ vt_status vt_executable_load(PJRT_Client *client, PJRT_Executable *executable,
                       vt_client_slice(client->client)->name, client->device_count);
     }
     loaded->devices[i] = client->device_list[id];
-    loaded->logical_ids[i] = (PJRT_LogicalDeviceIds){.replica = 0, .partition = (int)i};
+    int partitions = info->partitions / info->replicas;
+    loaded->logical_ids[i] =
+        (PJRT_LogicalDeviceIds){.replica = (int)i / partitions, .partition = (int)i % partitions};
   }
-  vt_device_assignment_write(info->partitions, info->device_ids, &loaded->assignment);
+  vt_device_assignment_write(info->replicas, info->partitions / info->replicas, info->device_ids,
+                             &loaded->assignment);
   *out_loaded = loaded;
   return VT_OK;
 }

@@ -259,12 +259,14 @@ vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena,
   }
 }
 
-void vt_device_assignment_write(int32_t partitions, const int32_t *device_ids, vt_text *out_text) {
-  vt_proto_put_uint(out_text, 1, 1);
+void vt_device_assignment_write(int32_t replicas, int32_t partitions, const int32_t *device_ids,
+                                vt_text *out_text) {
+  vt_proto_put_uint(out_text, 1, (uint64_t)replicas);
   vt_proto_put_uint(out_text, 2, (uint64_t)partitions);
   for (int32_t i = 0; i < partitions; i++) {
     vt_text id = {0}, computation = {0};
-    vt_proto_put_varint(&id, (uint64_t)device_ids[i]);
+    for (int32_t r = 0; r < replicas; r++)
+      vt_proto_put_varint(&id, (uint64_t)device_ids[r * partitions + i]);
     vt_proto_put_bytes(&computation, 1, id.data, id.size);
     vt_proto_put_bytes(out_text, 3, computation.data, computation.size);
     vt_text_free(&id);

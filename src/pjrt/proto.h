@@ -47,7 +47,8 @@ typedef struct vt_compile_options {
 vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena,
                                   vt_compile_options *out_options) VT_CHECKED;
 
-// DeviceAssignmentProto of one replica.
-void vt_device_assignment_write(int32_t partitions, const int32_t *device_ids, vt_text *out_text);
+// DeviceAssignmentProto; device_ids as vt_compile_options has them.
+void vt_device_assignment_write(int32_t replicas, int32_t partitions, const int32_t *device_ids,
+                                vt_text *out_text);
 
 #endif

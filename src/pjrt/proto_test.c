@@ -48,7 +48,7 @@ static void test_assignment_round_trip(void **state) {
   (void)state;
   static const int32_t ids[8] = {0, 1, 2, 3, 6, 7, 4, 500};
   vt_text assignment = {0}, build = {0}, whole = {0};
-  vt_device_assignment_write(8, ids, &assignment);
+  vt_device_assignment_write(1, 8, ids, &assignment);
   vt_proto_put_uint(&build, 5, 8);
   vt_proto_put_bytes(&build, 9, assignment.data, assignment.size);
   vt_proto_put_bytes(&whole, 3, build.data, build.size);

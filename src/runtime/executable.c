@@ -8,6 +8,7 @@
 
 #include "base/map.h"
 #include "import/import.h"
+#include "spmd/spmd.h"
 
 static vt_type copy_type(vt_arena *arena, vt_type type) {
   return vt_type_make(arena, type.dtype, type.rank, type.dims);
@@ -240,6 +241,8 @@ static vt_status executable_devices(vt_executable *executable, const vt_executab
                                     const vt_module *module) {
   int32_t count = vt_slice_devices(&executable->slice);
   int32_t partitions = options->partitions ? options->partitions : module->num_partitions;
+  int32_t replicas = options->replicas ? options->replicas : module->num_replicas;
+  partitions *= replicas;
   int32_t *ids = VT_NEW_ARRAY(&executable->arena, int32_t, partitions);
   for (int32_t i = 0; i < partitions; i++) {
     ids[i] = options->device_ids ? options->device_ids[i] : i;
@@ -248,6 +251,7 @@ static vt_status executable_devices(vt_executable *executable, const vt_executab
                       ids[i], executable->slice.name, count);
   }
   executable->info.partitions = partitions;
+  executable->info.replicas = replicas;
   executable->info.device_ids = ids;
   return VT_OK;
 }
@@ -268,10 +272,15 @@ static bool evaluator_wanted(void) {
 static vt_status compile_module(vt_executable *executable, const vt_executable_options *options,
                                 vt_module **module) {
   vt_executable_info *info = &executable->info;
+  if ((*module)->num_replicas > 1 && (*module)->num_replicas != info->replicas)
+    return vt_error(VT_INVALID_ARGUMENT, "the program has %d replicas, the options say %d",
+                    (*module)->num_replicas, info->replicas);
+  if (info->replicas > 1) {
+    (*module)->num_replicas = info->replicas;
+    (*module)->num_partitions = info->partitions / info->replicas;
+    VT_TRY(vt_spmd_from_replicas(*module));
+  }
   int32_t asked = (*module)->num_partitions;
-  if ((*module)->num_replicas > 1)
-    return vt_error(VT_UNIMPLEMENTED, "a program of %d replicas; use partitions",
-                    (*module)->num_replicas);
   if (asked > 1 && asked != info->partitions)
     return vt_error(VT_INVALID_ARGUMENT, "the program has %d partitions, the options say %d", asked,
                     info->partitions);

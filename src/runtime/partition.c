@@ -16,7 +16,7 @@ static vt_status io_place(vt_executable *executable, const vt_tiling *tiling, co
   for (int32_t i = 0; i < rank; i++) whole = whole && tiling->counts[i] == 1;
   for (int32_t d = 0; d < partitions; d++) whole = whole && tiling->tile_of_device[d] >= 0;
   if (whole) return VT_OK;
-  io->unreduced = tiling->versions > 1;
+  io->unreduced = tiling->versions > 1 && executable->info.replicas == 1;
   io->replicated = false;
   io->shard = vt_type_make(arena, io->type.dtype, rank, tiling->shard.dims);
   int64_t *offsets = VT_NEW_ARRAY(arena, int64_t, (size_t)partitions *(size_t)rank + 1);

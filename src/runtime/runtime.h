@@ -142,8 +142,9 @@ vt_status vt_fill_from(vt_fill *fill, vt_buffer *source) VT_CHECKED;
 // Executables
 // ------------------------------------------------------------------------------------------------------
 typedef struct vt_executable_options {
-  int32_t partitions;        // devices that run it together; 0 = as the program says
-  const int32_t *device_ids; // [partitions]; NULL = 0, 1, 2 ...
+  int32_t replicas;          // 0 = as the program says
+  int32_t partitions;        // devices that run one together; 0 = as the program says
+  const int32_t *device_ids; // [replicas * partitions]; NULL = 0, 1, 2 ...
   vt_bytes bytes;            // as the framework sent them; kept
   bool exact_dots; // DEFAULT precision is f32; so it is when VTPU_MATMUL_PRECISION says float32
 } vt_executable_options;
@@ -175,8 +176,9 @@ typedef struct vt_inspection {
 
 typedef struct vt_executable_info {
   const char *name;
-  int32_t partitions;
-  const int32_t *device_ids;
+  int32_t partitions; // all devices that run it: replicas times partitions of each
+  int32_t replicas;
+  const int32_t *device_ids; // [partitions], replica by replica
   uint32_t param_count, result_count;
   const vt_io *params, *results;
   uint64_t fingerprint;      // of program, options and slice

@@ -175,12 +175,12 @@ vt_bytes plugin_program(const char *name) {
   return bytes;
 }
 
-void plugin_options(int partitions, vt_text *out_options) {
+void plugin_options(int replicas, int partitions, vt_text *out_options) {
   vt_text assignment = {0}, build = {0};
   int32_t ids[64];
-  for (int i = 0; i < partitions; i++) ids[i] = i;
-  vt_device_assignment_write(partitions, ids, &assignment);
-  vt_proto_put_uint(&build, 4, 1);
+  for (int i = 0; i < replicas * partitions; i++) ids[i] = i;
+  vt_device_assignment_write(replicas, partitions, ids, &assignment);
+  vt_proto_put_uint(&build, 4, (uint64_t)replicas);
   vt_proto_put_uint(&build, 5, (uint64_t)partitions);
   vt_proto_put_uint(&build, 6, partitions > 1); // use_spmd_partitioning
   vt_proto_put_bytes(&build, 9, assignment.data, assignment.size);
@@ -189,10 +189,10 @@ void plugin_options(int partitions, vt_text *out_options) {
   vt_text_free(&build);
 }
 
-static PJRT_Error *compile(const plugin *p, PJRT_Client *client, vt_bytes code, int partitions,
-                           PJRT_LoadedExecutable **out_executable) {
+static PJRT_Error *compile(const plugin *p, PJRT_Client *client, vt_bytes code, int replicas,
+                           int partitions, PJRT_LoadedExecutable **out_executable) {
   vt_text options = {0};
-  plugin_options(partitions, &options);
+  plugin_options(replicas, partitions, &options);
   PJRT_Program program = {.struct_size = sizeof program,
                           .code = (char *)(uintptr_t)code.data,
                           .code_size = code.size,
@@ -213,7 +213,7 @@ PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, cons
                                       int partitions) {
   vt_bytes code = plugin_program(name);
   PJRT_LoadedExecutable *executable = NULL;
-  PJRT_Error *error = compile(p, client, code, partitions, &executable);
+  PJRT_Error *error = compile(p, client, code, 1, partitions, &executable);
   char text[4096];
   if (error) fail_msg("%s: %s", name, error_text(p, error, text, sizeof text));
   vt_file_unmap(&code);
@@ -224,11 +224,21 @@ PJRT_LoadedExecutable *plugin_compile_text(const plugin *p, PJRT_Client *client,
                                            int partitions, PJRT_Error **out_error) {
   PJRT_LoadedExecutable *executable = NULL;
   vt_bytes code = {(const uint8_t *)text, strlen(text)};
-  PJRT_Error *error = compile(p, client, code, partitions, &executable);
+  PJRT_Error *error = compile(p, client, code, 1, partitions, &executable);
   char message[4096];
   if (error && !out_error) fail_msg("compile: %s", error_text(p, error, message, sizeof message));
   if (out_error) *out_error = error;
   return error ? NULL : executable;
+}
+
+PJRT_LoadedExecutable *plugin_compile_replicas(const plugin *p, PJRT_Client *client,
+                                               const char *text, int replicas) {
+  PJRT_LoadedExecutable *executable = NULL;
+  vt_bytes code = {(const uint8_t *)text, strlen(text)};
+  PJRT_Error *error = compile(p, client, code, replicas, 1, &executable);
+  char message[4096];
+  if (error) fail_msg("compile: %s", error_text(p, error, message, sizeof message));
+  return executable;
 }
 
 void plugin_executable_destroy(const plugin *p, PJRT_LoadedExecutable *executable) {
