@@ -14,6 +14,7 @@
 #include "cloud/account.h"
 #include "cloud/call.h"
 #include "cloud/guest.h"
+#include "cloud/metadata.h"
 
 #define PROJECT "trc-demo"
 
@@ -75,6 +76,17 @@ static char *fill(replay *r, const char *text) {
   return now;
 }
 
+static const char *first_worker(replay *r, vt_arena *arena) {
+  vt_rows *rows;
+  const char *ip = "";
+  assert_null(vt_store_query(r->t.cloud->store, &rows,
+                             "SELECT ip FROM workers ORDER BY node, worker LIMIT 1", ""));
+  if (vt_rows_next(rows))
+    ip = vt_arena_copy(arena, vt_rows_text(rows, 0), strlen(vt_rows_text(rows, 0)));
+  assert_null(vt_rows_end(rows));
+  return ip;
+}
+
 static json_t *send_row(replay *r, const json_t *row, int *out_status) {
   vt_call call;
   char *path = fill(r, vt_testing_text(row, "path")), *body = fill(r, vt_testing_text(row, "body")),
@@ -90,7 +102,13 @@ static json_t *send_row(replay *r, const json_t *row, int *out_status) {
     vt_call_add_header(&call, "Content-Type", vt_testing_text(row, "type"));
   call.body_text = body;
   call.body_size = strlen(body);
-  vt_call_run(&call);
+  if (strncmp(path, "/computeMetadata/", 17) == 0) { // from inside: the first worker asks
+    vt_call_add_header(&call, "Metadata-Flavor", "Google");
+    call.peer = first_worker(r, &call.arena);
+    vt_metadata_run(&call);
+  } else {
+    vt_call_run(&call);
+  }
   *out_status = call.status;
   json_t *reply = json_incref(call.reply);
   vt_call_fini(&call);
