@@ -165,7 +165,8 @@ def a_month_of_bills(page):
     page.get_by_role('img', name='Cost by day').wait_for()
     assert page.locator('svg.chart rect').count() >= 15, page.locator('svg.chart rect').count()
     total = float(page.locator('p.big').inner_text().strip('$').replace(',', ''))
-    bars = page.evaluate("""[...document.querySelectorAll('svg.chart rect title')].map((t) => Number(t.textContent.split('$')[1].replace(/,/g, ''))).reduce((a, b) => a + b, 0)""")
+    bars = page.evaluate("""[...document.querySelectorAll('svg.chart rect title')]
+        .map((t) => Number(t.textContent.split('$')[1].replace(/,/g, ''))).reduce((a, b) => a + b, 0)""")
     assert abs(total - bars) < 0.01 * len(page.locator('svg.chart rect').all()) + 0.01, (total, bars)
     picture(page, 'bill')
     page.get_by_label('Monthly budget in USD').fill('5000')
