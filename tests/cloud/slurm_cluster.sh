@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# slurm_cluster.sh start FOLDER [apart]  a Slurm cluster of its own in FOLDER: munged, slurmctld and the slurmd of two
-#                                        compute hosts, h1 and h2; `apart` gives each host a network namespace and an
-#                                        address, joined by a bridge
+# slurm_cluster.sh start FOLDER          a Slurm cluster of its own in FOLDER: munged, slurmctld and the slurmd of two
+#                                        compute hosts, h1 and h2, each in a network namespace with an address, joined
+#                                        by a bridge
 #                  down FOLDER HOST      the host dies: its slurmd and all that runs on it are killed, its network goes
 #                  up FOLDER HOST        it comes back
 #                  stop FOLDER           ends everything
@@ -69,11 +69,9 @@ join_hosts() {
 }
 
 write_conf() {
-  local here=127.0.0.1 one=127.0.0.1 two=127.0.0.1 cpus
-  [ "$1" = apart ] && here=192.0.2.1 one=192.0.2.11 two=192.0.2.12
   cat >"$conf" <<END
 ClusterName=vtputest
-SlurmctldHost=$(hostname)($here)
+SlurmctldHost=$(hostname)(192.0.2.1)
 SlurmctldPort=$(free_port)
 AuthType=auth/munge
 AuthInfo=socket=$folder/munge.socket
@@ -104,8 +102,8 @@ KillWait=5
 InactiveLimit=0
 MinJobAge=300
 PropagateResourceLimits=NONE
-NodeName=h1 NodeHostname=$(hostname) NodeAddr=$one Port=$(free_port) CPUs=4 RealMemory=4096
-NodeName=h2 NodeHostname=$(hostname) NodeAddr=$two Port=$(free_port) CPUs=4 RealMemory=4096
+NodeName=h1 NodeHostname=$(hostname) NodeAddr=192.0.2.11 Port=$(free_port) CPUs=4 RealMemory=4096
+NodeName=h2 NodeHostname=$(hostname) NodeAddr=192.0.2.12 Port=$(free_port) CPUs=4 RealMemory=4096
 PartitionName=tpu Nodes=h1,h2 Default=YES LLN=YES PriorityTier=10 MaxTime=UNLIMITED State=UP
 PartitionName=low Nodes=h1,h2 LLN=YES PriorityTier=1 MaxTime=UNLIMITED State=UP
 END
@@ -151,8 +149,8 @@ case $word in
     [ "$(id -u)" = 0 ] || skip "a cluster whose hosts make guests needs root"
     mkdir -p "$folder/state" "$folder/h1/spool" "$folder/h2/spool"
     start_munge
-    [ "${3:-}" != apart ] || join_hosts
-    write_conf "${3:-}"
+    join_hosts
+    write_conf
     setsid slurmctld -D </dev/null >"$folder/slurmctld.out" 2>&1 &
     echo $! >"$folder/slurmctld"
     start_host h1

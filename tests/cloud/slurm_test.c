@@ -3,8 +3,7 @@
 // in a network namespace of its own. Workers land on both hosts, ssh reaches them, they reach each
 // other; a daemon that is killed finds their jobs; a host that dies, a job that is cancelled or
 // preempted, a full cluster, and jobs that no node owns become what they should.
-// Where the kernel allows no guests, their jobs only hold their place (level 0) and what needs a
-// guest is left out; without Slurm the test is skipped (77).
+// Without Slurm, or where the kernel allows no guests, the test is skipped (77).
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +21,6 @@
 // Hosts with a job of ours that runs.
 #define HOSTS                                                                                      \
   "$(squeue --me --noheader --states=running --format='%%j %%N' | sed -n 's/^vtpu.* //p')"
-
-static bool guests; // there are some
 
 static void start(void) {
   guest_must(
@@ -47,10 +44,9 @@ static void wait_for_state(const char *node, const char *want) {
 
 static int set_up(void **state) {
   (void)state;
-  guest_must("cat > $HOME/conf <<END\nbackend = slurm\nguests = %d\nguest-cpus = 2\n"
+  guest_must("cat > $HOME/conf <<END\nbackend = slurm\nguests = 2\nguest-cpus = 2\n"
              "slurm-partition = tpu\nslurm-spot-partition = low\nslurm-options = --comment=vtpu\n"
-             "slurm-folder = $HOME/cluster/disks\nslurm-wait = 3\nnotice = 1\nEND",
-             guests ? 2 : 0);
+             "slurm-folder = $HOME/cluster/disks\nslurm-wait = 3\nnotice = 1\nEND");
   start();
   return 0;
 }
@@ -69,7 +65,6 @@ static void workers_land_on_both_hosts(void **state) {
              "{ cat $HOME/out $HOME/cluster/disks/*/*/log; squeue --me --states=all; exit 1; }");
   guest_must("echo " HOSTS " | tr ' ' '\\n' | sort | tr '\\n' ' '");
   guest_says("h1 h2");
-  if (!guests) return;
   guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='hostname; echo before > mark' 2>&1");
   guest_says("-w-0");
   guest_says("-w-1");
@@ -85,7 +80,6 @@ static void workers_land_on_both_hosts(void **state) {
 // A worker of another project shares a host with one worker, and the hub with the other.
 static void projects_stay_apart(void **state) {
   (void)state;
-  if (!guests) skip();
   guest_must(
       "A=\"Authorization: Bearer $VTPU_TOKEN\"; curl -sf -H \"$A\" -d "
       "'{\"projectId\": \"lab-two\"}' $VTPU_ENDPOINT/v1/projects && curl -sf -H \"$A\" -d {} "
@@ -119,24 +113,20 @@ static void a_killed_daemon_finds_its_jobs(void **state) {
   guest_must(WAIT(300, "test -z \"$(squeue --me --noheader --format=%%j | grep -- -77-0)\""));
   guest_must(
       "squeue --me --noheader --states=running --format='%%i %%j' | sort | diff $HOME/jobs -");
-  if (guests) {
-    guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='cat mark' 2>&1");
-    guest_says("before");
-  }
+  guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='cat mark' 2>&1");
+  guest_says("before");
 }
 
 static void a_stopped_node_comes_back_to_its_disk(void **state) {
   (void)state;
   guest_must("vtpu tpu-vm create one --accelerator-type=v4-8 --version=v2-alpha 2>&1");
-  if (guests) guest_must("vtpu tpu-vm ssh ada@one --command='echo kept > mark' 2>&1");
+  guest_must("vtpu tpu-vm ssh ada@one --command='echo kept > mark' 2>&1");
   guest_must("vtpu tpu-vm stop one 2>&1");
   guest_must("test $(squeue --me --noheader | wc -l) = 2");
   guest_must("vtpu tpu-vm start one 2>&1");
   guest_must("test $(squeue --me --noheader --states=running | wc -l) = 3");
-  if (guests) {
-    guest_must("vtpu tpu-vm ssh ada@one --command='cat mark' 2>&1");
-    guest_says("kept");
-  }
+  guest_must("vtpu tpu-vm ssh ada@one --command='cat mark' 2>&1");
+  guest_says("kept");
   guest_must("vtpu tpu-vm delete one --quiet 2>&1");
   guest_must(WAIT(600, "test $(squeue --me --noheader | wc -l) = 2"));
 }
@@ -149,7 +139,7 @@ static void a_cancelled_job_is_repaired(void **state) {
                        "sort)\" != \"$(cat $HOME/jobs)\" -a $(squeue --me --noheader "
                        "--states=running | wc -l) = 2"));
   wait_for_state("pod", "READY");
-  if (guests) guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='grep before mark' 2>&1");
+  guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='grep before mark' 2>&1");
 }
 
 static void a_dead_host_moves_its_worker(void **state) {
@@ -157,12 +147,10 @@ static void a_dead_host_moves_its_worker(void **state) {
   guest_must(CLUSTER " down $HOME/cluster h2");
   guest_must(WAIT(1500, "test \"$(echo " HOSTS ")\" = 'h1 h1'"));
   wait_for_state("pod", "READY");
-  if (guests) {
-    guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='cat mark; hostname' 2>&1");
-    guest_says("before"); // of the worker that stayed
-    guest_says("-w-0");
-    guest_says("-w-1");
-  }
+  guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='cat mark; hostname' 2>&1");
+  guest_says("before"); // of the worker that stayed
+  guest_says("-w-0");
+  guest_says("-w-1");
   guest_must(CLUSTER " up $HOME/cluster h2");
   guest_must(WAIT(600, "sinfo --Node --noheader --partition=tpu --nodes=h2 --format=%%T | grep -qx "
                        "idle"));
@@ -173,7 +161,7 @@ static void nothing_is_left(void **state) {
   guest_must("vtpu tpu-vm delete pod --quiet 2>&1");
   guest_must(WAIT(600, "test -z \"$(squeue --me --noheader; ls $HOME/cluster/disks/h1 "
                        "$HOME/cluster/disks/h2 2>/dev/null | grep -v :)\""));
-  if (guests) guest_must("ip route | { ! grep 'via 192.0.2'; }");
+  guest_must("ip route | { ! grep 'via 192.0.2'; }");
 }
 
 static void a_full_cluster_says_so(void **state) {
@@ -201,23 +189,15 @@ static void slurm_preempts_spot_nodes(void **state) {
 
 // The cluster's folder goes into the environment of this process. 0, or 77.
 static int start_cluster(void) {
-  static char home[] = "/tmp/vtpu-slurm-XXXXXX", path[4096];
+  static char path[4096];
   int code = guest_namespace(NULL);
-  guests = code == 0;
-  if (code && code != 77) return code;
-  if (!guests) {
-    printf("without guests\n");
-    if (!mkdtemp(home)) return 1;
-    setenv("HOME", home, 1);
-    snprintf(path, sizeof path, "%s:%s", VTPU_BIN_DIR, getenv("PATH"));
-    setenv("PATH", path, 1);
-  }
+  if (code) return code;
   snprintf(path, sizeof path, "%s/cluster/slurm.conf", getenv("HOME"));
   setenv("SLURM_CONF", path, 1);
   setenv("VTPU_PROJECT", "lab-one", 1);
   setenv("VTPU_ZONE", "us-central2-b", 1);
   fflush(stdout);
-  code = system(guests ? CLUSTER " start $HOME/cluster apart" : CLUSTER " start $HOME/cluster");
+  code = system(CLUSTER " start $HOME/cluster");
   return WIFEXITED(code) ? WEXITSTATUS(code) : 1;
 }
 
