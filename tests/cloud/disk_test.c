@@ -63,8 +63,7 @@ static void disks_are_paid_for_apart(void **state) {
       "\"data-disk\",\"data\",\"us-central2-b\",\"pd-ssd\",\"on-demand\",10,\"0.000232877\"");
   guest_must("vtpu disks delete data --quiet" ZONE "2>&1 && vtpu disks delete more --quiet" ZONE
              "2>&1; vtpu disks list" ZONE);
-  guest_must("rm -rf \"$HOME\"");
-  vt_text_free(&guest_output);
+  guest_end();
 }
 
 int main(int argc, char **argv) {

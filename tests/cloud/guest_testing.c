@@ -10,7 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define HOME_PREFIX "/tmp/vtpu-home-"
+
 vt_text guest_output;
+
+// Names the folder that guest_namespace made. HOME will not do: it is somebody's before that.
+static const char made_home[] = "VTPU_TEST_HOME";
 
 static int run(const char *format, va_list args) {
   static char command[65536];
@@ -65,10 +70,18 @@ int guest_namespace(const char *const *needed) {
     return leave("mounts can not be made private");
   if (system("ip link set lo up && ip link add vtprobe type bridge && ip link del vtprobe") != 0)
     return leave("no bridges in this kernel");
-  static char home[] = "/tmp/vtpu-home-XXXXXX", path[4096];
+  static char home[] = HOME_PREFIX "XXXXXX", path[4096];
   if (!mkdtemp(home)) return leave("no temporary folder");
   setenv("HOME", home, 1);
+  setenv(made_home, home, 1);
   snprintf(path, sizeof path, "%s:%s", VTPU_BIN_DIR, getenv("PATH"));
   setenv("PATH", path, 1);
   return 0;
+}
+
+void guest_end(void) {
+  const char *home = getenv(made_home);
+  if (home && strncmp(home, HOME_PREFIX, strlen(HOME_PREFIX)) == 0)
+    (void)guest_sh("cd / && rm -rf --one-file-system '%s'", home);
+  vt_text_free(&guest_output);
 }

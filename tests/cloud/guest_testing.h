@@ -24,5 +24,8 @@ void guest_says(const char *text);
 // the programs of this build first on the PATH. 0, or 77 after saying why this machine can not;
 // `needed` are more files, NULL at the end.
 int guest_namespace(const char *const *needed);
+// Removes the HOME that guest_namespace made, here or in the process that started this one, and
+// nothing where it made none.
+void guest_end(void);
 
 #endif

@@ -149,6 +149,6 @@ int main(int argc, char **argv) {
     vt_text_free(&command);
     if (status != 0) return 1;
   }
-  vt_text_free(&guest_output);
-  return system("rm -rf \"$HOME\"") != 0;
+  guest_end();
+  return 0;
 }

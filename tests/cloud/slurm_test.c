@@ -53,9 +53,8 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
   (void)state;
-  (void)guest_sh("kill -9 $(cat $HOME/pid); " CLUSTER " stop $HOME/cluster; sleep 0.5; cd /; "
-                 "rm -rf \"$HOME\"");
-  vt_text_free(&guest_output);
+  (void)guest_sh("kill -9 $(cat $HOME/pid); " CLUSTER " stop $HOME/cluster; sleep 0.5");
+  guest_end();
   return 0;
 }
 
@@ -198,6 +197,7 @@ static int start_cluster(void) {
   setenv("VTPU_ZONE", "us-central2-b", 1);
   fflush(stdout);
   code = system(CLUSTER " start $HOME/cluster");
+  if (code) (void)guest_sh(CLUSTER " stop $HOME/cluster");
   return WIFEXITED(code) ? WEXITSTATUS(code) : 1;
 }
 
@@ -215,8 +215,7 @@ int main(void) {
   };
   int code = start_cluster();
   if (code) {
-    (void)guest_sh(CLUSTER " stop $HOME/cluster; rm -rf \"$HOME\"");
-    vt_text_free(&guest_output);
+    guest_end();
     return code;
   }
   return cmocka_run_group_tests(tests, set_up, tear_down);
