@@ -2,41 +2,31 @@
 """Runs JAX's own test files on vtpu (platform tpu) and on XLA:CPU, and compares.
 
   ./dev conformance PATH_OF_JAX_CHECKOUT [--files lax_test nn_test ...] [--only vtpu|cpu] [--cases 10]
+  ./dev conformance --write docs/conformance.md
 
 The checkout is of the tag that fits the installed jax (jax-v0.10.2). Two files run at a time, each in a process of its
 own. A test that crashes or hangs ends its process; the rest of its file goes on in a new one. What has an outcome in
-build/conformance/ is not run again: remove that folder (or pass --fresh) to start over. Writes build/conformance.json
-and prints a table by file.
+build/conformance/ is not run again: remove that folder (or pass --fresh) to start over. At the end, or at once when no
+checkout is given, all that is recorded there goes to build/conformance.json and is printed as tables by file.
 """
 import argparse
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-DEFAULT_FILES = """
-ann_test aot_test api_test array_interoperability_test array_test batching_test buffer_callback_test checkify_test
-compilation_cache_test core_test custom_api_test custom_linear_solve_test custom_partitioning_test custom_root_test
-debug_nans_test debugging_primitives_test dtypes_test eigh_test error_check_test export_back_compat_test
-export_harnesses_multi_platform_test export_test fft_test hijax_test image_test jax_jit_test jet_test key_reuse_test
-lax_autodiff_test lax_control_flow_test lax_numpy_einsum_test lax_numpy_hijax_test lax_numpy_indexing_test
-lax_numpy_operators_test lax_numpy_reducers_test lax_numpy_setops_test lax_numpy_test lax_numpy_ufuncs_test
-lax_numpy_vectorize_test lax_scipy_sparse_test lax_scipy_special_functions_test lax_scipy_spectral_dac_test
-lax_scipy_test lax_test lax_vmap_op_test lax_vmap_test layout_test linalg_sharding_test linalg_test lobpcg_test
-logging_test memories_test multi_device_test mutable_array_test nn_test ode_test optimizers_test pgle_test pjit_test
-pmap_test polynomial_test profiler_test python_callback_test pytorch_interoperability_test qdwh_test
-ragged_collective_test random_impl_test random_lax_test random_test scipy_fft_test scipy_interpolate_test
-scipy_ndimage_test scipy_optimize_test scipy_signal_test scipy_spatial_test scipy_stats_test shard_alike_test
-shard_map_test sparse_bcoo_bcsr_test sparse_test state_test stax_test svd_test tree_util_test unary_ops_accuracy_test
-x64_context_test xla_bridge_test
-""".split()
+PLATFORMS = ["vtpu", "cpu"]
+TITLES = {"vtpu": "", "cpu": "XLA:CPU "}
+BEGIN, END = "<!-- results: ./dev conformance --write -->", "<!-- end of results -->"
+# How a process of pytest ended, by its exit status: 1 is of failed tests, 5 of a file without tests.
+ENDS = {0: "exited", 1: "exited", 2: "not collected", 5: "exited"}
 
 
 def environment(platform, cases):
@@ -48,6 +38,7 @@ def environment(platform, cases):
   env["PYTHONPATH"] = str(HERE)
   if platform == "vtpu":
     env["JAX_PLATFORMS"] = "tpu,cpu"
+    env["VTPU_CACHE_DIR"] = ""  # what an earlier process compiled would not show in this one's seconds
     env["TPU_LIBRARY_PATH"] = os.environ.get("TPU_LIBRARY_PATH", str(ROOT / "build/release/lib/libvtpu.so"))
   else:
     env["JAX_PLATFORMS"] = "cpu"
@@ -87,14 +78,15 @@ def add_row(record, **row):
     out.write(json.dumps(row) + "\n")
 
 
-def run_process(command, env, record, log, limits, left):
+def run_process(command, checkout, env, record, log, limits, left):
   """One pytest process; kills it when a test or the file takes too long. Returns how it ended, and its seconds.
 
   The limits count this loop's turns, about a second each, and not the clock: a machine that was suspended, or a
   session of processes that was stopped, has not used up anybody's time.
   """
   started, seconds, open_test, open_since, killed = time.time(), 0, None, 0, ""
-  process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+  process = subprocess.Popen(command, cwd=checkout, env=env, stdout=log, stderr=subprocess.STDOUT,
+                             start_new_session=True)
   while True:
     # wait4 and not Popen.wait: the processor time of this child, its own children included.
     pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -110,11 +102,11 @@ def run_process(command, env, record, log, limits, left):
       killed = "file timeout" if seconds > left else "test timeout"
   process.returncode = os.waitstatus_to_exitcode(status)
   add_row(record, event="process", cpu=round(usage.ru_utime + usage.ru_stime, 1), wall=round(time.time() - started, 1))
-  return killed or ("exited" if process.returncode in (0, 1, 5) else "crashed"), seconds
+  return killed or ENDS.get(process.returncode, "crashed"), seconds
 
 
 def run_file(checkout, name, platform, limits):
-  folder = ROOT / "build/conformance" / platform
+  folder = limits.records / platform
   folder.mkdir(parents=True, exist_ok=True)
   record = folder / (name + ".jsonl")
   if limits.fresh and record.exists():
@@ -130,7 +122,7 @@ def run_file(checkout, name, platform, limits):
   with open(folder / (name + ".log"), "a") as log:
     while True:
       before = begun(record)
-      end, seconds = run_process(command, env, record, log, limits, left)
+      end, seconds = run_process(command, checkout, env, record, log, limits, left)
       left -= seconds
       rows = rows_of(record)
       open_test = last_unfinished(rows)
@@ -145,49 +137,112 @@ def run_file(checkout, name, platform, limits):
   add_row(record, event="end", how=end, cases=limits.cases)
 
 
-def summary(name, platform):
-  rows = rows_of(ROOT / "build/conformance" / platform / (name + ".jsonl"))
+def summary(record):
+  rows = rows_of(record)
   tests = {row["test"]: row for row in rows if row["event"] == "outcome"}
   counts = collections.Counter(row["outcome"] for row in tests.values())
+  processes = [row for row in rows if row["event"] == "process"]
+  end = next((row for row in rows if row["event"] == "end"), {"how": "unfinished", "cases": 0})
   return dict(passed=counts["passed"], failed=counts["failed"], skipped=counts["skipped"],
-              crashed=counts["crashed"] + counts["timeout"],
-              seconds=round(sum(row["wall"] for row in rows if row["event"] == "process"), 1),
-              cpu=round(sum(row["cpu"] for row in rows if row["event"] == "process"), 1),
-              end=next((row["how"] for row in rows if row["event"] == "end"), "not run"), tests=tests)
+              crashed=counts["crashed"] + counts["timeout"], seconds=round(sum(row["wall"] for row in processes), 1),
+              cpu=round(sum(row["cpu"] for row in processes), 1), end=end["how"], cases=end["cases"], tests=tests)
 
 
-def table_row(cells):
-  return "| " + " | ".join(str(cell) for cell in cells) + " |"
+def recorded(records):
+  """Everything in this folder: {file: {platform: summary}}, both in order."""
+  result = {}
+  for record in sorted(records.glob("*/*.jsonl")):
+    result.setdefault(record.stem, {})[record.parent.name] = summary(record)
+  return {name: {platform: result[name][platform] for platform in PLATFORMS if platform in result[name]}
+          for name in sorted(result)}
 
 
-def report(files, platforms):
-  result = {name: {platform: summary(name, platform) for platform in platforms} for name in files}
-  (ROOT / "build/conformance.json").write_text(json.dumps(result, indent=1))
+def table(result, platforms):
+  """The lines of a table by file, with a last row of sums."""
   columns = ["passed", "failed", "skipped", "crashed", "cpu"]
-  print(table_row(["file"] + [f"{platform} {column}" for platform in platforms for column in columns]))
-  print(table_row(["---"] * (1 + len(platforms) * len(columns))))
-  total, cpu = collections.Counter(), collections.Counter()
-  for name in files:
-    sides = [result[name][platform] for platform in platforms]
-    print(table_row([name] + [round(side[column]) for side in sides for column in columns]))
-    if len(sides) < 2 or any(side["end"] != "exited" for side in sides):
-      continue
-    ours, theirs = (side["tests"] for side in sides)
-    cpu.update({platform: side["cpu"] for platform, side in zip(platforms, sides)})
-    for test, row in theirs.items():
-      if row["outcome"] == "passed" and test in ours and ours[test]["outcome"] != "skipped":
-        total["comparable"] += 1
-        total["passed"] += ours[test]["outcome"] == "passed"
-  if total["comparable"]:
-    print(f"of {total['comparable']} tests that pass on XLA:CPU and are not skipped on tpu, {total['passed']} pass on vtpu: "
-          f"{100 * total['passed'] / total['comparable']:.2f} %")
-    print(f"processor seconds of these files: vtpu {cpu['vtpu']:.0f}, XLA:CPU {cpu['cpu']:.0f}")
+  heads = [f"{TITLES[platform]}{'CPU s' if column == 'cpu' else column}" for platform in platforms for column in columns]
+  rows, sums = [], [0] * len(heads)
+  for name, sides in result.items():
+    cells = [sides[platform][column] for platform in platforms for column in columns]
+    sums = [total + cell for total, cell in zip(sums, cells)]
+    rows.append([name] + [round(cell) for cell in cells])
+  rows.append(["**sum**"] + [f"**{round(total)}**" for total in sums])
+  lines = ["| " + " | ".join(str(cell) for cell in row) + " |" for row in [["file"] + heads] + rows]
+  return lines[:1] + ["|" + "---|" * (1 + len(heads))] + lines[1:]
+
+
+def comparison(result):
+  """How many tests pass on XLA:CPU and are not skipped on tpu, how many of them pass on vtpu, and both sides' CPU s."""
+  counts = collections.Counter()
+  for sides in result.values():
+    ours, theirs = sides["vtpu"], sides["cpu"]
+    counts.update(ours=ours["cpu"], theirs=theirs["cpu"])
+    for test, row in theirs["tests"].items():
+      mine = ours["tests"].get(test, {"outcome": "skipped"})["outcome"]
+      if row["outcome"] == "passed" and mine != "skipped":
+        counts.update(comparable=1, passed=mine == "passed")
+  return counts
+
+
+def report(records):
+  """The recorded results as Markdown: the files run to their end on both sides, then those run on vtpu alone."""
+  result = recorded(records)
+  records.with_suffix(".json").write_text(json.dumps(result, indent=1))
+  ended = {name: {platform: side for platform, side in sides.items() if side["end"] == "exited"}
+           for name, sides in result.items()}
+  cases = {side["cases"] for sides in ended.values() for side in sides.values()}
+  if len(cases) > 1:
+    sys.exit(f"{records} holds runs with {sorted(cases)} cases, which do not compare: run again with --fresh")
+  both = {name: sides for name, sides in ended.items() if len(sides) == 2}
+  alone = {name: sides for name, sides in ended.items() if list(sides) == ["vtpu"]}
+  lines = []
+  if both:
+    counts = comparison(both)
+    lines += ["## Both sides", "", f"{len(both)} files, {cases.copy().pop()} cases of each sampled test. Of "
+              f"{counts['comparable']} tests that pass on XLA:CPU and", "are not skipped on a TPU, "
+              f"{counts['passed']} pass on vtpu: {100 * counts['passed'] / max(counts['comparable'], 1):.2f} %. "
+              f"vtpu needs {counts['ours'] / max(counts['theirs'], 1):.2f} of XLA:CPU's processor time.", ""]
+    lines += table(both, PLATFORMS) + [""]
+  if alone:
+    lines += ["## vtpu alone", ""] + table(alone, ["vtpu"]) + [""]
+  unfinished = [f"{name} on {platform} ({side['end']}, {len(side['tests'])} tests)" for name, sides in result.items()
+                for platform, side in sides.items() if side["end"] != "exited"]
+  if unfinished:
+    lines += ["Not run to the end: " + ", ".join(unfinished) + ".", ""]
+  return lines
+
+
+def write_page(page, lines):
+  """Puts the lines between the page's two markers; what is written by hand stands outside them."""
+  before, found, rest = page.read_text().partition(BEGIN)
+  _, found_end, after = rest.partition(END)
+  if not found or not found_end:
+    sys.exit(f"{page} lacks the lines '{BEGIN}' and '{END}', between which the results go")
+  page.write_text("\n".join([before + BEGIN, ""] + lines + [END + after]))
+
+
+def run_all(limits):
+  if not (limits.checkout / "tests/lax_test.py").exists():
+    sys.exit(f"{limits.checkout} is not a JAX checkout: it has no tests/lax_test.py")
+  platforms = [limits.only] if limits.only else PLATFORMS
+  files = limits.files or sorted(path.name for path in limits.checkout.glob("tests/*_test.py"))
+  files = [name.removesuffix(".py") for name in files]
+  work = [(name, platform) for name in files for platform in platforms]
+
+  def one(number):
+    name, platform = work[number]
+    print(f"[{len(work) - number - 1} left] {name} on {platform}", file=sys.stderr, flush=True)
+    run_file(limits.checkout, name, platform, limits)
+
+  with concurrent.futures.ThreadPoolExecutor(limits.jobs) as pool:
+    list(pool.map(one, range(len(work))))
 
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("checkout", type=pathlib.Path, help="a JAX source tree at the tag of the installed jax")
-  parser.add_argument("--files", nargs="+", default=DEFAULT_FILES, help="test files without .py")
+  parser.add_argument("checkout", type=pathlib.Path, nargs="?",
+                      help="a JAX source tree at the tag of the installed jax; without it nothing is run")
+  parser.add_argument("--files", nargs="+", help="test files without .py (default: all of tests/)")
   parser.add_argument("--only", choices=["vtpu", "cpu"], help="one platform")
   parser.add_argument("--cases", type=int, default=10, help="JAX_NUM_GENERATED_CASES (default 10)")
   parser.add_argument("--jobs", type=int, default=2, help="files at a time")
@@ -195,30 +250,16 @@ def main():
   parser.add_argument("--file-seconds", type=float, default=1800, help="limit for one file")
   parser.add_argument("--fresh", action="store_true", help="forget earlier outcomes of these files")
   parser.add_argument("-k", help="as in pytest", default="")
+  parser.add_argument("--write", type=pathlib.Path, metavar="PAGE", help="put the tables into this page of Markdown")
+  parser.add_argument("--records", type=pathlib.Path, metavar="FOLDER", default=ROOT / "build/conformance")
   limits = parser.parse_args()
-  if not (limits.checkout / "tests/lax_test.py").exists():
-    sys.exit(f"{limits.checkout} is not a JAX checkout: it has no tests/lax_test.py")
-  platforms = [limits.only] if limits.only else ["vtpu", "cpu"]
-  files = [name.removesuffix(".py") for name in limits.files]
-  work = [(name, platform) for name in files for platform in platforms]
-  lock = threading.Lock()
-
-  def worker():
-    while True:
-      with lock:
-        if not work:
-          return
-        name, platform = work.pop(0)
-        print(f"[{len(work)} left] {name} on {platform}", file=sys.stderr, flush=True)
-      run_file(limits.checkout, name, platform, limits)
-
-  os.chdir(limits.checkout)
-  threads = [threading.Thread(target=worker) for _ in range(limits.jobs)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
-  report(files, platforms)
+  limits.records = limits.records.resolve()
+  if limits.checkout:
+    run_all(limits)
+  lines = report(limits.records)
+  print("\n".join(lines))
+  if limits.write:
+    write_page(limits.write, lines)
 
 
 if __name__ == "__main__":

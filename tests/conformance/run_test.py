@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner, on two small files of tests: what crashes or hangs costs itself, and a second run repeats nothing."""
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+RUN = pathlib.Path(__file__).resolve().parent / "run.py"
+GOOD = "def test_one(): pass\n"
+BAD = """
+import os, pathlib, time
+def test_before(): pass
+def test_crashes(): os.abort()
+def test_fails(): assert os.environ["JAX_NUM_GENERATED_CASES"] == "0"
+def test_hangs():
+  with open("hung", "a") as out:
+    out.write("once\\n")
+  time.sleep(600)
+def test_after(): pass
+"""
+PAGE = "By hand.\n\n{begin}\nold\n{end}\n\nAlso by hand.\n"
+
+
+def outcomes(records, platform, name):
+  tests = json.loads(records.with_suffix(".json").read_text())[name][platform]["tests"]
+  return {test.partition("::")[2]: row["outcome"] for test, row in tests.items()}
+
+
+class Runner(unittest.TestCase):
+
+  def setUp(self):
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    self.checkout = pathlib.Path(folder.name) / "checkout"
+    self.records = pathlib.Path(folder.name) / "records"
+    (self.checkout / "tests").mkdir(parents=True)
+    (self.checkout / "tests/lax_test.py").write_text(GOOD)
+    (self.checkout / "tests/bad_test.py").write_text(BAD)
+
+  def run_it(self, *arguments, status=0):
+    done = subprocess.run([sys.executable, RUN, "--records", self.records, *arguments], text=True, capture_output=True)
+    self.assertEqual(done.returncode, status, done.stderr)
+    return done
+
+  def test_crash_and_hang(self):
+    expected = dict(test_before="passed", test_crashes="crashed", test_fails="failed", test_hangs="timeout",
+                    test_after="passed")
+    for _ in range(2):
+      self.run_it(self.checkout, "--only", "cpu", "--cases", "3", "--test-seconds", "4")
+      self.assertEqual(outcomes(self.records, "cpu", "bad_test"), expected)
+      self.assertEqual(outcomes(self.records, "cpu", "lax_test"), {"test_one": "passed"})
+      self.assertEqual((self.checkout / "hung").read_text(), "once\n")
+
+  def test_not_collected(self):
+    (self.checkout / "tests/bad_test.py").write_text("import no_such_module\n")
+    done = self.run_it(self.checkout, "--only", "cpu")
+    self.assertIn("bad_test on cpu (not collected, 0 tests)", done.stdout)
+
+  def test_no_checkout(self):
+    done = self.run_it(self.records, status=1)
+    self.assertIn("is not a JAX checkout", done.stderr)
+
+
+class Page(unittest.TestCase):
+
+  def setUp(self):
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    self.records = pathlib.Path(folder.name) / "records"
+    spec = importlib.util.spec_from_file_location("run", RUN)
+    self.run_module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(self.run_module)
+    self.page = pathlib.Path(folder.name) / "page.md"
+    self.page.write_text(PAGE.format(begin=self.run_module.BEGIN, end=self.run_module.END))
+
+  def record(self, platform, name, tests, cpu, cases=10):
+    path = self.records / platform / f"{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for test, outcome in tests.items():
+      self.run_module.add_row(path, event="outcome", test=test, outcome=outcome)
+    self.run_module.add_row(path, event="process", cpu=cpu, wall=9.0)
+    self.run_module.add_row(path, event="end", how="exited", cases=cases)
+
+  def write(self):
+    self.run_module.write_page(self.page, self.run_module.report(self.records))
+    return self.page.read_text()
+
+  def test_tables(self):
+    self.record("vtpu", "nn_test", dict(a="passed", b="failed", c="skipped", d="passed", e="crashed"), 2.0)
+    self.record("cpu", "nn_test", dict(a="passed", b="passed", c="passed", d="failed", e="passed"), 8.0)
+    self.record("vtpu", "jet_test", dict(a="passed"), 1.0)
+    text = self.write()
+    self.assertTrue(text.startswith("By hand.\n\n") and text.endswith("\n\nAlso by hand.\n"))
+    self.assertNotIn("old", text)
+    self.assertIn("1 files, 10 cases of each sampled test. Of 3 tests", text)
+    self.assertIn("1 pass on vtpu: 33.33 %. vtpu needs 0.25", text)
+    self.assertIn("| nn_test | 2 | 1 | 1 | 1 | 2 | 4 | 1 | 0 | 0 | 8 |", text)
+    self.assertIn("| jet_test | 1 | 0 | 0 | 0 | 1 |", text)
+    self.assertEqual(text, self.write())
+
+  def test_mixed_cases(self):
+    self.record("vtpu", "nn_test", dict(a="passed"), 2.0, cases=3)
+    self.record("cpu", "nn_test", dict(a="passed"), 2.0)
+    with self.assertRaisesRegex(SystemExit, "do not compare"):
+      self.run_module.report(self.records)
+
+  def test_no_markers(self):
+    self.page.write_text("By hand.\n")
+    with self.assertRaisesRegex(SystemExit, "lacks the lines"):
+      self.run_module.write_page(self.page, [])
+
+
+if __name__ == "__main__":
+  unittest.main()
