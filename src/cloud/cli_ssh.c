@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,6 +100,48 @@ static vt_status publish_key(vt_cli *cli, const json_t *node, const target *t, c
   fprintf(stderr, "done.\n");
   json_decref(operation);
   return st;
+}
+
+static bool says_os_login(const json_t *value) {
+  return json_is_string(value) && strcasecmp(json_string_value(value), "true") == 0;
+}
+
+// Whether the metadata of the node, or else of the project, turns OS Login on.
+static vt_status os_login_on(vt_cli *cli, const json_t *node, bool *out_on) {
+  const json_t *own = json_object_get(json_object_get(node, "metadata"), "enable-oslogin"), *item;
+  json_t *project;
+  size_t i;
+  *out_on = says_os_login(own);
+  if (own) return VT_OK;
+  VT_TRY(vt_cli_call(cli, "GET",
+                     vt_arena_printf(&cli->arena, "/compute/v1/projects/%s", cli->project), NULL,
+                     &project));
+  const json_t *items =
+      json_object_get(json_object_get(project, "commonInstanceMetadata"), "items");
+  json_array_foreach(items, i, item) {
+    const char *key = json_string_value(json_object_get(item, "key"));
+    if (key && strcmp(key, "enable-oslogin") == 0)
+      *out_on = says_os_login(json_object_get(item, "value"));
+  }
+  json_decref(project);
+  return VT_OK;
+}
+
+// Puts the key into the caller's login profile; the profile says who one is on the workers.
+static vt_status import_key(vt_cli *cli, target *t, const char *key) {
+  json_t *me, *reply;
+  VT_TRY(vt_cli_call(cli, "GET", "/vtpu/v1/me", NULL, &me));
+  const char *path = vt_arena_printf(&cli->arena, "/v1/users/%s:importSshPublicKey?projectId=%s",
+                                     json_string_value(json_object_get(me, "email")), cli->project);
+  json_decref(me);
+  VT_TRY(vt_cli_call(cli, "POST", path, json_pack("{s:s}", "key", key), &reply));
+  const json_t *accounts = json_object_get(json_object_get(reply, "loginProfile"), "posixAccounts");
+  const char *name = json_string_value(json_object_get(json_array_get(accounts, 0), "username"));
+  t->user = vt_arena_copy(&cli->arena, name ? name : "", name ? strlen(name) : 0);
+  json_decref(reply);
+  if (!*t->user) return vt_error(VT_INTERNAL, "the login profile has no account");
+  fprintf(stderr, "Using OS Login user [%s].\n", t->user);
+  return VT_OK;
 }
 
 // A known_hosts file with the keys that the workers published, named as HostKeyAlias names them.
@@ -254,7 +297,9 @@ vt_status vt_cli_ssh(vt_cli *cli, bool copy) {
   vt_status st = VT_OK;
   if (strcmp(state, "READY") != 0 && strcmp(state, "REPAIRING") != 0)
     st = vt_error(VT_FAILED_PRECONDITION, "TPU VM is not READY, it is %s.", state);
-  if (!st) st = publish_key(cli, node, &t, public_key);
+  bool profile = false;
+  if (!st) st = os_login_on(cli, node, &profile);
+  if (!st) st = profile ? import_key(cli, &t, public_key) : publish_key(cli, node, &t, public_key);
   if (!st) st = known_hosts(cli, node, &t, &hosts);
   if (!st) st = run_workers(cli, copy, node, &t, key, hosts);
   json_decref(node);

@@ -73,8 +73,9 @@ vt_status vt_ephemeral_variables(vt_cloud *cloud, const vt_ephemeral *e, vt_aren
       {"VTPU_GOOGLEAPIS", *e->googleapis ? e->googleapis : NULL},
       {"VTPU_CA", *e->googleapis ? e->ca : NULL}};
   // gcloud's services; compute has its version in the endpoint.
-  static const char *const services[] = {"TPU", "SERVICEUSAGE", "CLOUDRESOURCEMANAGER",
-                                         "IAM", "CLOUDBILLING", "LOGGING"};
+  static const char *const services[] = {"TPU",     "SERVICEUSAGE", "CLOUDRESOURCEMANAGER",
+                                         "IAM",     "CLOUDBILLING", "LOGGING",
+                                         "OSLOGIN", "CLOUDQUOTAS"};
   for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
     if (variables[i][1]) use(variables[i][0], variables[i][1]);
   for (size_t i = 0; i < sizeof services / sizeof *services; i++)

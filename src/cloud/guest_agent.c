@@ -4,6 +4,7 @@
 // /etc/passwd, group, shadow, homes; the ETag of what was done as guest attribute vtpu/synced,
 // which is what the daemon waits for.
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -144,12 +145,33 @@ static void write_keys(const char *name) {
   if (!vt_boot_write(path, text, 0644)) perror(path);
 }
 
+// Whether `users` has a line of that name.
+static bool listed(const char *users, const char *name) {
+  size_t size = strlen(name);
+  for (const char *p = users; *p; p += strcspn(p, "\n"), p += *p == '\n')
+    if (strncmp(p, name, size) == 0 && p[size] == ' ') return true;
+  return false;
+}
+
+// Keys of somebody who is not let in any more go.
+static void drop_keys(const char *users) {
+  char folder[600], path[900];
+  DIR *keys = opendir(own_path("/keys", folder));
+  for (struct dirent *e; keys && (e = readdir(keys));) {
+    if (*e->d_name == '.' || listed(users, e->d_name)) continue;
+    snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+    unlink(path);
+  }
+  if (keys) closedir(keys);
+}
+
 // Every account of ours is a member of google-sudoers, written whole: the file is small and ours.
 static void write_sudoers(const char *users) {
   char text[16384];
   int n = snprintf(text, sizeof text, "%%google-sudoers ALL=(ALL:ALL) NOPASSWD:ALL\n");
   for (const char *p = users; *p && n < (int)sizeof text - 128;) {
-    if (*p != '#')
+    size_t line = strcspn(p, "\n"); // "name id", or "name id login" for one without sudo
+    if (*p != '#' && !(line > 6 && memcmp(p + line - 6, " login", 6) == 0))
       n += snprintf(text + n, sizeof text - (size_t)n, "%.*s ALL=(ALL:ALL) NOPASSWD:ALL\n",
                     (int)strcspn(p, " \n"), p);
     p += strcspn(p, "\n");
@@ -223,7 +245,10 @@ _Noreturn void vt_boot_agent(const char *server, const char *root, unsigned uid_
       p += strcspn(p, "\n");
       p += *p == '\n';
     }
-    if (!*root) write_sudoers(users);
+    if (*root)
+      drop_keys(users);
+    else
+      write_sudoers(users);
     if (!published) publish(server);
     published = true;
     snprintf(tag, sizeof tag, "%s", next);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// logging.c - the part of Cloud Logging and OS Login that TPU clients touch: write and list
-// entries, import an ssh key.
+// logging.c - the part of Cloud Logging that TPU clients touch: write and list entries.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -19,6 +19,7 @@
 #include "cloud/account.h"
 #include "cloud/chip_use.h"
 #include "cloud/http.h"
+#include "cloud/os_login.h"
 
 enum { MAX_WAIT_S = 300, MAX_ATTRIBUTE = 256 << 10 };
 
@@ -39,6 +40,10 @@ static vt_status project_metadata(vt_cloud *cloud, const char *project, json_t *
   }
   if (!*out_json) *out_json = json_object();
   return vt_rows_end(rows);
+}
+
+int vt_metadata_user_id(const char *name, size_t size) {
+  return 2000 + (int)(vt_hash_bytes(name, size, 0) % 58000);
 }
 
 static bool user_valid(const char *name, size_t size) {
@@ -86,9 +91,25 @@ static void put_user(void *context, const char *user, size_t size, const char *k
   all->keys = vt_hash_bytes(key, key_size, all->keys);
   // root and the system's accounts are not for logging in.
   if (size == 4 && memcmp(user, "root", 4) == 0) return;
-  snprintf(line, sizeof line, "%.*s %d\n", (int)size, user,
-           2000 + (int)(vt_hash_bytes(user, size, 0) % 58000));
+  snprintf(line, sizeof line, "%.*s %d\n", (int)size, user, vt_metadata_user_id(user, size));
   if (!strstr(vt_text_string(lines), line)) vt_text_put(lines, line);
+}
+
+// Who may log in by OS Login; "login" behind the id is an account that can not become root.
+static vt_status put_profiles(vt_cloud *cloud, const char *project, user_lines *all) {
+  vt_arena arena = {0};
+  vt_login_keys keys = {0};
+  vt_status st = vt_os_login_keys(cloud, &arena, project, &keys);
+  for (size_t i = 0; !st && i < keys.size; i++) {
+    const vt_login_key *k = &keys.data[i];
+    size_t size = strlen(k->user);
+    all->keys = vt_hash_bytes(k->key, strlen(k->key), all->keys);
+    if (i && strcmp(keys.data[i - 1].user, k->user) == 0) continue;
+    vt_text_printf(all->lines, "%s %d%s\n", k->user, vt_metadata_user_id(k->user, size),
+                   k->admin ? "" : " login");
+  }
+  vt_arena_free(&arena);
+  return st;
 }
 
 vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_lines) {
@@ -96,8 +117,13 @@ vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_l
   int64_t number;
   VT_TRY(project_metadata(cloud, node->project, &project, &number));
   user_lines all = {out_lines, 0};
-  each_key_of(node, project, put_user, &all);
+  vt_status st = VT_OK;
+  if (vt_os_login_on(node, project))
+    st = put_profiles(cloud, node->project, &all);
+  else
+    each_key_of(node, project, put_user, &all);
   json_decref(project);
+  if (st) return st;
   // A change of a key changes the text too: level 1 keeps the keys in files.
   vt_text_printf(out_lines, "# %016" PRIx64 "\n", all.keys);
   return VT_OK;
@@ -410,6 +436,14 @@ static void put_key(void *context, const char *user, size_t size, const char *ke
     vt_text_printf(k->out, "%.*s\n", (int)key_size, key);
 }
 
+static vt_status put_profile_keys(vt_call *call, const char *project, const char *user) {
+  vt_login_keys keys = {0};
+  VT_TRY(vt_os_login_keys(call->cloud, &call->arena, project, &keys));
+  for (size_t i = 0; i < keys.size; i++)
+    if (strcmp(keys.data[i].user, user) == 0) vt_text_printf(&call->raw, "%s\n", keys.data[i].key);
+  return VT_OK;
+}
+
 // Our own leaves for the agent inside the guest. Returns whether the path was one of them.
 static vt_status own_leaf(vt_call *call, const vt_node *node, const char *path, bool *out_mine) {
   *out_mine = true;
@@ -420,9 +454,13 @@ static vt_status own_leaf(vt_call *call, const vt_node *node, const char *path, 
     int64_t number;
     user_keys keys = {&call->raw, user ? user : ""};
     VT_TRY(project_metadata(call->cloud, node->project, &project, &number));
-    each_key_of(node, project, put_key, &keys);
+    vt_status st = VT_OK;
+    if (vt_os_login_on(node, project))
+      st = put_profile_keys(call, node->project, keys.user);
+    else
+      each_key_of(node, project, put_key, &keys);
     json_decref(project);
-    return VT_OK;
+    return st;
   }
   *out_mine = false;
   return VT_OK;

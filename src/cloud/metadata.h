@@ -15,6 +15,8 @@ void vt_metadata_run(vt_call *call);
 // Whether all workers of the node have said that they know its present users.
 vt_status vt_metadata_synced(vt_cloud *cloud, const vt_node *node, bool *out_synced) VT_CHECKED;
 // "t1v-n-1a2b3c4d-w-0"
+// The POSIX id of an account of a worker: the same on all workers.
+int vt_metadata_user_id(const char *name, size_t size);
 void vt_metadata_hostname(int64_t uid, int64_t worker, char out_name[64]);
 
 typedef struct vt_metadata_server vt_metadata_server;

@@ -16,6 +16,7 @@
 #define V1A VT_API_V1A
 #define V2  VT_API_V2
 #define V2A VT_API_V2A
+#define V1E VT_API_V1_EARLY
 
 static const vt_route routes[] = {
 #define ROUTE(method, path, versions, handler, permission, service, request, response, query)      \
@@ -28,7 +29,13 @@ enum { route_count = sizeof routes / sizeof *routes };
 static const struct version {
   const char *name;
   vt_api api;
-} versions[] = {{"v1", V1}, {"v1alpha1", V1A}, {"v2", V2}, {"v2alpha1", V2A}, {"v2alpha", V2A}};
+} versions[] = {{"v1", V1},
+                {"v1alpha1", V1A},
+                {"v2", V2},
+                {"v2alpha1", V2A},
+                {"v2alpha", V2A},
+                {"v1alpha", (vt_api)V1E},
+                {"v1beta", (vt_api)V1E}};
 
 const vt_route *vt_route_at(int index) {
   return index >= 0 && index < route_count ? &routes[index] : NULL;

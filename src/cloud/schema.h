@@ -13,6 +13,8 @@
 #include "base/status.h"
 
 typedef enum vt_api { VT_API_V1 = 1, VT_API_V2 = 2, VT_API_V2A = 4, VT_API_V1A = 8 } vt_api;
+// Releases that other services have and Cloud TPU has not: v1alpha, v1beta.
+enum { VT_API_V1_EARLY = 16 };
 #define VT_API_ALL 15u
 
 typedef enum vt_field_kind {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,6 +48,47 @@ static void workers_have_users_homes_and_names(void **state) {
   guest_says("v4-16");
   guest_must("vtpu tpu-vm describe pod" ZONE);
   guest_says("level 1: ");
+}
+
+// The Python of the guests comes first for commands and for login shells, which read the host's
+// /etc/profile that sets PATH anew.
+static void the_python_folder_is_first(void **state) {
+  (void)state;
+  guest_must(CREATE("path", "v4-8"));
+  guest_must(SSH("ada@path", "", "echo path=$PATH; python3"));
+  guest_says("path=/tmp/vtpu-level-");
+  guest_says("the Python of the guests");
+  guest_must(SSH("ada@path", "", "bash -lc \"echo path=\\$PATH; python3\""));
+  guest_says("path=/tmp/vtpu-level-");
+  guest_says("the Python of the guests");
+  guest_must("vtpu tpu-vm delete path --quiet" ZONE "2>&1");
+}
+
+// With OS Login the account is the caller's own, whatever name is asked for; keys of the metadata
+// let nobody in, and a key that leaves the profile leaves the worker.
+static void os_login_makes_the_accounts(void **state) {
+  (void)state;
+  guest_must("ssh-keygen -q -t ed25519 -N '' -f $HOME/other-key && vtpu tpu-vm create login" ZONE
+             "--accelerator-type=v4-8 --version=tpu-ubuntu2204-base "
+             "--metadata=enable-oslogin=TRUE,\"ssh-keys=mal:$(cat $HOME/other-key.pub)\" 2>&1");
+  guest_must(SSH("mal@login", "", "id -un; echo $HOME"));
+  guest_says("Using OS Login user [admin_vtpu_localhost]");
+  guest_says("\nadmin_vtpu_localhost\n");
+  guest_says("/home/admin_vtpu_localhost");
+  guest_must("vtpu tpu-vm describe login" ZONE
+             "--format='value(networkEndpoints[0].ipAddress)' | tr -d '\\n' > $HOME/login-ip");
+#define PLAIN_SSH(key, user)                                                                       \
+  "ssh -i $HOME/" key " -o BatchMode=yes -o StrictHostKeyChecking=no -o IdentitiesOnly=yes -o "    \
+  "UserKnownHostsFile=/dev/null " user "@$(cat $HOME/login-ip) true 2>&1"
+  assert_int_not_equal(guest_sh(PLAIN_SSH("other-key", "mal")), 0);
+  guest_must(PLAIN_SSH(".ssh/google_compute_engine", "admin_vtpu_localhost"));
+  guest_must("C() { curl -sf -H \"Authorization: Bearer $VTPU_TOKEN\" \"$@\"; }\n"
+             "U=$VTPU_ENDPOINT/v1/users/admin@vtpu.localhost\n"
+             "F=$(C $U/loginProfile | grep -o '\"fingerprint\": \"[0-9a-f]*' | cut -d'\"' -f4)\n"
+             "C -X DELETE $U/sshPublicKeys/$F && for i in $(seq 50); do " PLAIN_SSH(
+                 ".ssh/google_compute_engine",
+                 "admin_vtpu_localhost") " || exit 0; sleep 0.1; done; exit 1");
+  guest_must("vtpu tpu-vm delete login --quiet" ZONE "2>&1");
 }
 
 // What a worker finds out about another, or about the host. Succeeding prints its name.
@@ -111,15 +153,16 @@ static void auto_says_what_it_took(void **state) {
 
 static const struct part {
   const char *name, *daemon;
-  struct CMUnitTest tests[3];
+  struct CMUnitTest tests[5];
   int count;
 } parts[] = {
     {"0", "exec vtpud --ephemeral --guests=0", {cmocka_unit_test(level_0_answers_the_api)}, 1},
     {"1",
-     "exec vtpud --ephemeral --guests=1",
+     "exec vtpud --ephemeral --guests=1 --python=$VTPU_TEST_PYTHON",
      {cmocka_unit_test(workers_have_users_homes_and_names), cmocka_unit_test(workers_stay_apart),
-      cmocka_unit_test(a_stopped_worker_keeps_its_home_and_no_process)},
-     3},
+      cmocka_unit_test(a_stopped_worker_keeps_its_home_and_no_process),
+      cmocka_unit_test(the_python_folder_is_first), cmocka_unit_test(os_login_makes_the_accounts)},
+     5},
     {"auto",
      "export VTPUD_LOG=$HOME/log; exec setpriv --bounding-set=-sys_admin vtpud --ephemeral "
      "--guests=auto 2> $VTPUD_LOG",
@@ -142,6 +185,12 @@ int main(int argc, char **argv) {
     printf("skipped: libnss_wrapper.so (Debian: libnss-wrapper)\n");
     return 77;
   }
+  char python[] = "/tmp/vtpu-level-XXXXXX";
+  if (!mkdtemp(python) || chmod(python, 0755) != 0) return 1;
+  setenv("VTPU_TEST_PYTHON", python, 1);
+  if (system("printf '#!/bin/sh\\necho the Python of the guests\\n' > $VTPU_TEST_PYTHON/python3 && "
+             "chmod 755 $VTPU_TEST_PYTHON/python3") != 0)
+    return 1;
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     vt_text command = {0};
     vt_text_printf(&command, "%s -- %s inner %s", parts[i].daemon, argv[0], parts[i].name);
@@ -150,5 +199,5 @@ int main(int argc, char **argv) {
     if (status != 0) return 1;
   }
   guest_end();
-  return 0;
+  return system("rm -rf \"$VTPU_TEST_PYTHON\"") != 0;
 }
