@@ -43,6 +43,9 @@ static const char *const switches[] = {"preemptible",
                                        "autocheckpoint-enabled",
                                        "shielded-secure-boot",
                                        "tunnel-through-iap",
+                                       "reconciling-only",
+                                       "allow-quota-decrease-below-usage",
+                                       "allow-high-percentage-quota-decrease",
                                        "uri"};
 
 static bool is_switch(const char *name) {
@@ -621,6 +624,12 @@ static const struct command {
      "NAME [--size=100GB] [--type=pd-standard|pd-balanced|pd-ssd]"},
     {"disks", "list", list_disks, 0, "[--format=FORMAT]"},
     {"disks", "delete", delete_disk, 1, "NAME [--quiet]"},
+    {"quotas", "info", vt_cli_quota_info, 1, "list | describe QUOTA_ID"},
+    {"quotas", "preferences", vt_cli_quota_preferences, 1,
+     "list [--reconciling-only] | create --quota-id=ID --preferred-value=N "
+     "[--dimensions=zone=ZONE] "
+     "[--justification=TEXT] | update NAME --preferred-value=N | describe NAME; for reviewers: "
+     "review | approve NAME [--value=N] | reject NAME"},
     {"queued-resources", "create", create_queued, 1,
      "NAME --node-id=ID --zone=ZONE --accelerator-type=TYPE --runtime-version=VERSION [--spot] "
      "[--valid-until-duration=6h]"},

@@ -33,6 +33,7 @@ typedef struct vt_cloud_options {
   int64_t idle_alert_ns;               // READY with an idle chip before an alert; 3 h
   int64_t kind_reap_ns;                // "kind" projects: a preempted node goes away after this
   int64_t requests_per_minute;         // per account, 0 = no limit
+  int64_t quota_auto_grant;            // quota preferences up to these units need no review
   int64_t request_timeout_ns;          // for a client to send a request or to read a reply; 60 s
   int64_t (*read_clock)(int clock_id); // NULL = the system's; nanoseconds
   int64_t guest_memory_mib;            // of a worker, 0 = three quarters of the host's

@@ -67,6 +67,7 @@ vt_status vt_ephemeral_variables(vt_cloud *cloud, const vt_ephemeral *e, vt_aren
       {"GOOGLE_APPLICATION_CREDENTIALS", key_path},
       {"GOOGLE_CLOUD_PROJECT", e->project},
       {"CLOUDSDK_CORE_PROJECT", e->project},
+      {"CLOUDSDK_CORE_ACCOUNT", e->account},
       {"CLOUDSDK_COMPUTE_ZONE", "us-central2-b"},
       {"CLOUDSDK_AUTH_ACCESS_TOKEN_FILE", token_path},
       {"TPU_API_DISCOVERY_URL", vt_arena_printf(arena, "%s/$discovery/rest?version=v1", url)},

@@ -7,7 +7,8 @@
 #include "cloud/cloud.h"
 
 typedef struct vt_ephemeral {
-  const char *address, *project, *token, *googleapis, *ca; // the last two "" when off
+  const char *address, *project, *account, *token; // account: whose token it is
+  const char *googleapis, *ca;                     // "" when off
   uint16_t port;
   bool secure;
 } vt_ephemeral;

@@ -237,7 +237,7 @@ static vt_status profile(vt_call *call, const char *email, const char *kind, con
   const char *name, *project = vt_call_query(call, "projectId");
   json_t *keys;
   VT_TRY(user_name(call->cloud, &call->arena, email, kind, unique, &name));
-  VT_TRY(list_keys(call, email, &keys));
+  vt_status st = list_keys(call, email, &keys);
   const char *uid = vt_arena_printf(&call->arena, "%d", vt_metadata_user_id(name, strlen(name)));
   *out_profile = json_pack(
       "{s:s, s:[{s:b, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}], s:o}", "name", unique,
@@ -246,7 +246,7 @@ static vt_status profile(vt_call *call, const char *email, const char *kind, con
       "LINUX", "accountId", project ? project : "", "name",
       vt_arena_printf(&call->arena, "users/%s/projects/%s", email, project ? project : "-"),
       "sshPublicKeys", keys);
-  return VT_OK;
+  return st;
 }
 
 vt_status vt_os_login_profile(vt_call *call) {
@@ -258,25 +258,25 @@ vt_status vt_os_login_profile(vt_call *call) {
 vt_status vt_os_login_import(vt_call *call) {
   const char *email, *kind, *unique;
   char fingerprint[65];
-  json_t *view;
+  json_t *view = NULL;
   // gcloud sends the key itself, the documentation says a message around it.
   const json_t *inner = json_object_get(call->body, "sshPublicKey");
   VT_TRY(find_user(call, &email, &kind, &unique));
   VT_TRY(put_key(call, email, inner ? inner : call->body, fingerprint));
-  VT_TRY(profile(call, email, kind, unique, &view));
+  vt_status st = profile(call, email, kind, unique, &view);
   call->reply = json_pack("{s:o}", "loginProfile", view);
-  return VT_OK;
+  return st;
 }
 
 vt_status vt_os_login_keys_list(vt_call *call) {
   const char *email, *kind, *unique, *fingerprint;
   json_t *keys, *key, *list = json_array();
+  call->reply = json_pack("{s:o}", "sshPublicKeys", list);
   VT_TRY(find_user(call, &email, &kind, &unique));
-  VT_TRY(list_keys(call, email, &keys));
+  vt_status st = list_keys(call, email, &keys);
   json_object_foreach(keys, fingerprint, key) json_array_append(list, key);
   json_decref(keys);
-  call->reply = json_pack("{s:o}", "sshPublicKeys", list);
-  return VT_OK;
+  return st;
 }
 
 vt_status vt_os_login_keys_create(vt_call *call) {

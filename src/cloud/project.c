@@ -310,8 +310,9 @@ vt_status vt_compute_project(vt_call *call) {
 }
 
 static json_t *compute_done(vt_call *call, const char *name, const char *verb) {
-  return json_pack("{s:s, s:s, s:s, s:s, s:i, s:s}", "kind", "compute#operation", "name", name,
-                   "operationType", verb, "status", "DONE", "progress", 100, "selfLink",
+  return json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s}", "kind", "compute#operation", "name", name,
+                   "operationType", verb, "status", "DONE", "progress", 100, "targetLink",
+                   self_link(call, ""), "selfLink",
                    self_link(call, vt_arena_printf(&call->arena, "/global/operations/%s", name)));
 }
 

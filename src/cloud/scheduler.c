@@ -5,6 +5,8 @@
 // and needs no free capacity besides.
 #include "cloud/scheduler.h"
 
+#include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,52 +22,99 @@ void vt_quota_id(const vt_accelerator *type, bool spot, const char *place, char 
            place);
 }
 
-static vt_status quota_limit(vt_cloud *cloud, const char *project, const char *quota,
-                             const char *place, int64_t otherwise, int64_t *out_limit) {
+// --- quota
+// -------------------------------------------------------------------------------------------------------
+
+enum { MAX_QUOTAS = 128 };
+static vt_quota quotas[MAX_QUOTAS];
+static int quota_count;
+
+static void add_quota(const vt_accelerator *type, bool spot, bool by_zone) {
+  vt_quota *q = &quotas[quota_count];
+  assert(quota_count < MAX_QUOTAS);
+  vt_quota_id(type, spot, by_zone ? "Zone" : "Region", q->id);
+  for (int i = 0; i < quota_count; i++)
+    if (strcmp(quotas[i].id, q->id) == 0) return;
+  bool single = type->vms == 1 &&
+                (strcmp(type->family->name, "v2") == 0 || strcmp(type->family->name, "v3") == 0);
+  q->family = type->family;
+  q->spot = spot;
+  q->by_zone = by_zone;
+  q->otherwise = !by_zone ? -1 : !single ? 0 : spot ? 48 : 16;
+  quota_count++;
+}
+
+static void list_quotas(void) {
+  for (int i = 0; vt_accelerator_at(i); i++)
+    for (int j = 0; j < 4; j++) add_quota(vt_accelerator_at(i), j & 2, !(j & 1));
+}
+
+const vt_quota *vt_quota_at(int index) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, list_quotas);
+  return index >= 0 && index < quota_count ? &quotas[index] : NULL;
+}
+
+const vt_quota *vt_quota_find(const char *id) {
+  const vt_quota *q;
+  for (int i = 0; (q = vt_quota_at(i)); i++)
+    if (strcmp(q->id, id) == 0) return q;
+  return NULL;
+}
+
+vt_status vt_quota_limit(vt_cloud *cloud, const char *project, const vt_quota *quota,
+                         const char *place, int64_t *out_limit) {
   VT_TRY(vt_store_int(cloud->store, out_limit, INT64_MIN,
                       "SELECT units FROM quotas WHERE project = ? AND quota = ? AND place = ?",
-                      "sss", project, quota, place));
+                      "sss", project, quota->id, place));
   if (*out_limit == INT64_MIN)
     VT_TRY(
-        vt_store_int(cloud->store, out_limit, otherwise,
+        vt_store_int(cloud->store, out_limit, quota->otherwise,
                      "SELECT units FROM quotas WHERE project = ? AND quota = '*' AND place = '*'",
                      "s", project));
   return VT_OK;
 }
 
-// Units in use under one quota id in a zone, or in all zones of a region.
-static vt_status quota_used(vt_cloud *cloud, const vt_node *node, const char *quota,
-                            const char *place_kind, const char *place, int64_t *out_used) {
+vt_status vt_quota_set(vt_cloud *cloud, const char *project, const char *quota, const char *place,
+                       int64_t units) {
+  return vt_store_run(cloud->store, NULL,
+                      "INSERT INTO quotas (project, quota, place, units, grant_id) VALUES (?, ?, "
+                      "?, ?, NULL) ON CONFLICT (project, quota, place) DO UPDATE SET units = "
+                      "excluded.units",
+                      "sssi", project, quota, place, units);
+}
+
+vt_status vt_quota_used(vt_cloud *cloud, const char *project, const vt_quota *quota,
+                        const char *place, int64_t *out_used) {
   vt_rows *rows;
   *out_used = 0;
   VT_TRY(vt_store_query(
       cloud->store, &rows,
       "SELECT type, zone, class, COUNT(*) FROM nodes WHERE project = ? AND family = ? AND state <> "
       "'DELETING' GROUP BY type, zone, class",
-      "ss", node->project, node->type->family->name));
+      "ss", project, quota->family->name));
   while (vt_rows_next(rows)) {
     const vt_accelerator *type = vt_accelerator_find(vt_rows_text(rows, 0));
     const char *zone = vt_rows_text(rows, 1), *klass = vt_rows_text(rows, 2);
     char id[128], region[64];
     if (!type || strcmp(klass, "reserved") == 0) continue;
-    vt_quota_id(type, *klass == 'p' || *klass == 's', place_kind, id);
+    vt_quota_id(type, *klass == 'p' || *klass == 's', quota->by_zone ? "Zone" : "Region", id);
     vt_zone_region(zone, region);
-    if (strcmp(id, quota) == 0 &&
-        strcmp(strcmp(place_kind, "Zone") == 0 ? zone : region, place) == 0)
+    if (strcmp(id, quota->id) == 0 && strcmp(quota->by_zone ? zone : region, place) == 0)
       *out_used += vt_accelerator_units(type) * vt_rows_int(rows, 3);
   }
   return vt_rows_end(rows);
 }
 
 static vt_status check_one(vt_cloud *cloud, const vt_node *node, int64_t count, bool alone,
-                           const char *kind, const char *place, int64_t otherwise,
-                           json_t **out_detail) {
+                           const char *kind, const char *place, json_t **out_detail) {
   char id[128], text[256], lower[8];
   int64_t limit, used = 0;
   vt_quota_id(node->type, vt_node_is_spot(node), kind, id);
-  VT_TRY(quota_limit(cloud, node->project, id, place, otherwise, &limit));
+  const vt_quota *quota = vt_quota_find(id);
+  VT_TRY(vt_quota_limit(cloud, node->project, quota, place, &limit));
   if (limit < 0) return VT_OK;
-  if (!alone) VT_TRY(quota_used(cloud, node, id, kind, place, &used));
+  if (!alone) VT_TRY(vt_quota_used(cloud, node->project, quota, place, &used));
   if (used + vt_accelerator_units(node->type) * count <= limit) return VT_OK;
   snprintf(lower, sizeof lower, "%s", strcmp(kind, "Zone") == 0 ? "zone" : "region");
   snprintf(text, sizeof text, "Quota '%s' exhausted. Limit %lld in %s %s", id, (long long)limit,
@@ -84,15 +133,9 @@ vt_status vt_quota_check(vt_cloud *cloud, const vt_node *node, int64_t count, bo
   char region[64];
   if (out_detail) *out_detail = NULL;
   if (strcmp(node->klass, "reserved") == 0) return VT_OK;
-  bool single = node->type->vms == 1 && (strcmp(node->type->family->name, "v2") == 0 ||
-                                         strcmp(node->type->family->name, "v3") == 0);
   vt_zone_region(node->zone, region);
-  VT_TRY(check_one(cloud, node, count, alone, "Zone", node->zone,
-                   !single                 ? 0
-                   : vt_node_is_spot(node) ? 48
-                                           : 16,
-                   out_detail));
-  return check_one(cloud, node, count, alone, "Region", region, -1, out_detail);
+  VT_TRY(check_one(cloud, node, count, alone, "Zone", node->zone, out_detail));
+  return check_one(cloud, node, count, alone, "Region", region, out_detail);
 }
 
 // --- capacity

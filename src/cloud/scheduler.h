@@ -16,6 +16,24 @@ vt_status vt_quota_check(vt_cloud *cloud, const vt_node *node, int64_t count, bo
 // "TPUV2sPreemptiblePodPerProjectPerZoneForTPUAPI"; place is "Zone" or "Region".
 void vt_quota_id(const vt_accelerator *type, bool spot, const char *place, char out_id[128]);
 
+// A quota id of this cloud: what a family, an on-demand or spot class, and single device or pod are
+// counted under. A unit is a core, for v5e and v6e a chip; -1 is no limit.
+typedef struct vt_quota {
+  char id[128];
+  const vt_family *family;
+  bool spot, by_zone; // else by region
+  int64_t otherwise;  // limit of a project that nobody has given another
+} vt_quota;
+const vt_quota *vt_quota_at(int index);        // NULL past the last
+const vt_quota *vt_quota_find(const char *id); // NULL when unknown
+vt_status vt_quota_limit(vt_cloud *cloud, const char *project, const vt_quota *quota,
+                         const char *place, int64_t *out_limit) VT_CHECKED;
+vt_status vt_quota_set(vt_cloud *cloud, const char *project, const char *quota, const char *place,
+                       int64_t units) VT_CHECKED;
+// Units that the project's nodes take at the place.
+vt_status vt_quota_used(vt_cloud *cloud, const char *project, const vt_quota *quota,
+                        const char *place, int64_t *out_used) VT_CHECKED;
+
 // Free chips of a family in a zone.
 vt_status vt_capacity_free(vt_cloud *cloud, const char *zone, const char *family,
                            int64_t *out_chips) VT_CHECKED;

@@ -30,7 +30,8 @@ typedef struct settings {
   const char *address, *certificate, *key, *state, *store, *restore, *universe, *library, *python,
       *project, *admin, *guest_limits, *googleapis, *backend, *slurm_partition,
       *slurm_spot_partition, *slurm_account, *slurm_options, *slurm_folder;
-  int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout;
+  int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout,
+      quota_auto_grant;
   int64_t virtual_time, slurm_wait;
   bool ephemeral;
   char **command;
@@ -169,6 +170,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   o.virtual_time = s->virtual_time;
   o.notice_ns = s->notice * VT_SECOND;
   o.requests_per_minute = s->requests_per_minute;
+  o.quota_auto_grant = s->quota_auto_grant;
   o.request_timeout_ns = s->request_timeout * VT_SECOND;
   o.library_path = *s->library ? s->library : find_library(arena);
   o.python_path = s->python;
@@ -228,6 +230,7 @@ static vt_status each_variable(const parts *server, const settings *s, vt_arena 
                                vt_variable_use use) {
   vt_ephemeral e = {.address = s->address,
                     .project = s->project,
+                    .account = s->admin,
                     .token = server->token,
                     .googleapis = s->googleapis,
                     .ca = server->authority.ca,

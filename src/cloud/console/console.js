@@ -285,10 +285,18 @@ async function grantsPage() {
   })}, text);
   const rows = grants.map((g) => [g.id, g.applicant, g.project, g.purpose, (g.items || []).map((i) => `${i.chips} ${i.family} chips ${i.mode} in ${i.zone}`).join('; '),
     `${g.days} days`, badge(g.state), reviewer && g.state === 'PENDING' ? el('span', {class: 'row'}, decide(g, 'approve', 'Approve'), decide(g, 'reject', 'Reject')) : '']);
+  const quotas = reviewer ? (await api('GET', '/vtpu/v1/quotaPreferences')).quotaPreferences : [];
+  const answer = (q, verb, text) => el('button', {type: 'button', 'aria-label': `${text} ${q.id}`, onclick: act(async () => {
+    await api('POST', `/vtpu/v1/projects/${encodeURIComponent(q.project)}/quotaPreferences/${encodeURIComponent(q.id)}:${verb}`, {});
+    await show();
+  })}, text);
+  const wishes = quotas.map((q) => [q.id, q.asker, q.project, q.justification || '', `${q.quotaId} in ${Object.values(q.dimensions)[0]}`,
+    `${q.quotaConfig.grantedValue} to ${q.quotaConfig.preferredValue}`, el('span', {class: 'row'}, answer(q, 'approve', 'Approve'), answer(q, 'reject', 'Reject'))]);
   const {capacity} = await api('GET', '/vtpu/v1/capacity');
   const option = (list) => list.map((x) => el('option', {}, x));
   const list = [el('h2', {}, 'Research grants'),
     table(['Id', 'Applicant', 'Project', 'Purpose', 'Chips', 'Time', 'State', 'Review'], rows, 'No applications yet.')];
+  if (reviewer) list.push(el('h2', {}, 'Quota to review'), table(['Id', 'Asked by', 'Project', 'Purpose', 'Quota', 'Units', 'Review'], wishes, 'Nothing waits.'));
   if (!state.project) return list;
   return [...list, el('h2', {}, 'Apply'), el('form', {class: 'grid', onsubmit: act(async (event) => {
     const d = Object.fromEntries(new FormData(event.target));

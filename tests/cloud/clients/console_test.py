@@ -80,8 +80,24 @@ def reviewer_approves(page):
     picture(page, 'review')
     page.get_by_role('button', name='Approve').click()
     page.get_by_text('APPROVED').wait_for()
+    reviewer_grants_quota(page)
     page.get_by_role('button', name='Sign out').click()
     page.get_by_role('heading', name='Sign in').wait_for()
+
+
+def reviewer_grants_quota(page):
+    """Asked for on the command line, granted in the console."""
+    quotas = 'vtpu quotas preferences --project=ada-lab '
+    asked = harness.shell(quotas + "create --preference-id=more --quota-id=TPUV4sPerProjectPerZoneForTPUAPI --preferred-value=128 "
+                                   "--justification='a second slice'")
+    assert 'waits for a reviewer' in asked, asked
+    assert 'a second slice' in harness.shell(quotas + 'review')
+    page.reload()
+    page.get_by_text('a second slice').wait_for()
+    page.get_by_role('button', name='Approve more').click()
+    page.get_by_text('Nothing waits.').wait_for()
+    granted = harness.shell(quotas + "describe more --format='value(quotaConfig.grantedValue,reconciling)'").split()
+    assert granted == ['128', 'False'], granted
 
 
 def student_creates(page):

@@ -14,6 +14,36 @@ def gcloud(command):
     return harness.shell(f'gcloud {command} --quiet 2>&1')
 
 
+def os_login(nodes):
+    """gcloud puts its key into the login profile by itself and takes the account's name from there."""
+    gcloud('compute project-info add-metadata --metadata=enable-oslogin=TRUE')
+    out = gcloud(f'{nodes} ssh lab {ZONE} --worker=0 --command="id -un" --strict-host-key-checking=no')
+    assert 'admin_vtpu_localhost' in out, out
+    keys = gcloud('compute os-login ssh-keys list --format="value(value.fingerprint)"').split()
+    assert len(keys[-1]) == 64, keys
+    assert 'username: admin_vtpu_localhost' in gcloud('compute os-login describe-profile')
+    gcloud(f'compute os-login ssh-keys update --key={keys[-1]} --ttl=1d')
+    gcloud(f'compute os-login ssh-keys remove --key={keys[-1]}')
+    gcloud('compute project-info remove-metadata --keys=enable-oslogin')
+
+
+def quotas():
+    """The v4 limit of one zone, read, asked for, and granted by a reviewer."""
+    of = f'--service=tpu.googleapis.com --project={os.environ["VTPU_PROJECT"]}'
+    quota = 'TPUV4sPerProjectPerZoneForTPUAPI'
+    assert quota in gcloud(f'beta quotas info list {of}')
+    assert 'us-central2-b' in gcloud(f'beta quotas info describe {quota} {of}')
+    made = gcloud(f'beta quotas preferences create {of} --quota-id={quota} --preferred-value=64 --preference-id=v4 '
+                  '--dimensions=zone=us-central2-b --email=ada@example.org --justification=course --format="value(quotaConfig.grantedValue)"')
+    assert made.split()[-1] == '64', made
+    more = gcloud(f'beta quotas preferences update v4 {of} --quota-id={quota} --preferred-value=640 --dimensions=zone=us-central2-b '
+                  '--format="value(reconciling)"')
+    assert more.split()[-1] == 'True', more
+    harness.shell('vtpu quotas preferences approve v4')
+    now = gcloud(f'beta quotas preferences describe v4 --project={os.environ["VTPU_PROJECT"]} --format="value(quotaConfig.grantedValue)"')
+    assert now.split()[-1] == '640', now
+
+
 def inner():
     guests = os.geteuid() == 0
     nodes = 'compute tpus tpu-vm'
@@ -31,8 +61,9 @@ def inner():
     missing = harness.shell(f'gcloud {nodes} describe none {ZONE}', check=False)
     assert 'NOT_FOUND' in missing and 'was not found' in missing, missing
     if guests:
-        out = gcloud(f'{nodes} ssh lab {ZONE} --worker=1 --command="hostname; nproc" --strict-host-key-checking=no')
+        out = gcloud(f'{nodes} ssh ada@lab {ZONE} --worker=1 --command="hostname; nproc" --strict-host-key-checking=no')
         assert '-w-1' in out, out
+        os_login(nodes)
     gcloud(f'{nodes} delete lab {ZONE}')
     queued = 'compute tpus queued-resources'
     gcloud(f'{queued} create q {ZONE} --node-id=qn --accelerator-type=v4-8 --runtime-version=tpu-ubuntu2204-base --spot')
@@ -42,7 +73,8 @@ def inner():
     assert 'roles/owner' in gcloud(f'projects get-iam-policy {os.environ["VTPU_PROJECT"]}')
     assert 'tpu.googleapis.com' in gcloud('services list')
     assert os.environ['VTPU_PROJECT'] in gcloud('projects list')
-    print('gcloud: TPU VMs, queue, catalogue, services, projects' + (', ssh' if guests else ''))
+    quotas()
+    print('gcloud: TPU VMs, queue, catalogue, services, projects, quotas' + (', ssh, OS Login' if guests else ''))
 
 
 if __name__ == '__main__':

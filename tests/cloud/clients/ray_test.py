@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# ray_test.py - Ray's cluster launcher, unmodified: `ray up` makes a TPU VM, reaches it by ssh, starts Ray on it, and Ray
-# finds the chips there; `ray down` deletes it.
+# ray_test.py - Ray's cluster launcher, unmodified: `ray up` makes a TPU VM, reaches it by ssh and sets it up, `ray exec` runs a
+# command there, `ray down` deletes it. With VTPU_TEST_RAY=start Ray's runtime is started on it too, which takes half a minute
+# more, and finds the chips (what it looks at is tested in guest_test.py at every run).
 import os
 import sys
 
@@ -29,9 +30,9 @@ setup_commands:
   - echo 'export PATH={bin}:$PATH' >> ~/.bashrc
 head_setup_commands: []  # the default installs packages
 head_start_ray_commands:
-  - ray stop
-  - ray start --head --port=6379 --num-cpus=1 --object-store-memory=80000000 --include-dashboard=false
+  - {start}
 '''
+START = 'ray start --head --port=6379 --num-cpus=1 --object-store-memory=80000000 --include-dashboard=false'
 DETECT = '''
 import ray
 ray.init(address="auto", log_to_driver=False)
@@ -40,16 +41,20 @@ print(sorted((k, v) for k, v in ray.cluster_resources().items() if "TPU" in k or
 
 
 def inner():
+    runtime = os.environ.get('VTPU_TEST_RAY') == 'start'
     path = f'{os.environ["HOME"]}/cluster.yaml'
     with open(path, 'w') as file:
-        file.write(CLUSTER.format(project=os.environ['VTPU_PROJECT'], bin=os.path.dirname(sys.executable)))
+        file.write(CLUSTER.format(project=os.environ['VTPU_PROJECT'], bin=os.path.dirname(sys.executable),
+                                  start=START if runtime else 'touch started'))
     ray = os.path.dirname(sys.executable) + '/ray'
     print(harness.shell(f'{ray} up -y --no-config-cache {path}')[-600:])
     nodes = harness.shell("vtpu tpu-vm list --format='value(name,state,labels.ray-node-status)'")
     assert 'ray-rt-head' in nodes and 'READY' in nodes and 'up-to-date' in nodes, nodes
-    found = harness.shell(f"{ray} exec --no-config-cache {path} 'python3 -c '\"'\"'{DETECT}'\"'\"")
+    command = f"python3 -c '\"'\"'{DETECT}'\"'\"'" if runtime else 'hostname; ls; tail -n 1 .bashrc'
+    found = harness.shell(f"{ray} exec --no-config-cache {path} '{command}'")
     print(found[-300:])
-    assert "('TPU', 4.0)" in found and 'TPU-v4-8-head' in found and 'TPU-V4' in found, found
+    wanted = ["('TPU', 4.0)", 'TPU-v4-8-head', 'TPU-V4'] if runtime else ['-w-0', 'ray_bootstrap_config.yaml', 'started', 'PATH=']
+    assert all(word in found for word in wanted), found
     harness.shell(f'{ray} down -y {path}')
     assert 'ray-rt-head' not in harness.shell("vtpu tpu-vm list --format='value(name)'")
     print('ray: up, exec, down')
