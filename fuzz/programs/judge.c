@@ -269,15 +269,28 @@ static bool picks_extremes(const vt_op *op) {
       if (picks_extremes(inner)) return true;
   return false;
 }
-static void free_zeros(judge *j, judged *x) {
+static bool has_subnormals(vt_tensor x) {
+  vt_dtype part = part_of(x.type.dtype);
+  if (!rounds(x.type) || vt_dtype_get(part)->exponent < 8) return false;
+  for (int64_t i = 0; i < parts_of(x.type); i++) {
+    double a = fabs(vt_number_load(part, x.data, i));
+    if (a > 0 && a < least_of(part)) return true;
+  }
+  return false;
+}
+static void free_zeros(judge *j, judged *x, const judged *in, uint32_t count) {
   if (!vt_dtype_is_float(x->center.type.dtype)) return;
   vt_dtype dtype = x->center.type.dtype;
-  bool any = false, flushed = vt_dtype_get(dtype)->exponent >= 8;
+  bool any = false, flushed = vt_dtype_get(dtype)->exponent >= 8, subnormals = false;
+  // A subnormal may count as a zero beside another one, and either may be taken.
+  for (uint32_t i = 0; i < count && flushed; i++)
+    subnormals = subnormals || has_subnormals(in[i].center);
   for (int64_t i = 0; i < parts_of(x->center.type); i++) {
     double c = fabs(vt_number_load(dtype, x->center.data, i));
     if (!(c == 0 || (flushed && c < least_of(dtype)))) continue;
     if (!any) need_interval(j, x);
     any = true;
+    if (subnormals) c = least_of(dtype);
     if (fabs(x->low[i]) <= c) x->low[i] = -c;
     if (fabs(x->high[i]) <= c) x->high[i] = c;
   }
@@ -373,7 +386,7 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
   VT_TRY(vt_eval_op(op, &j->env, args, results));
   if (inexact) VT_TRY(run_intervals(j, op, in, out));
   if (picks_extremes(op))
-    for (uint32_t i = 0; i < op->result_count; i++) free_zeros(j, &out[i]);
+    for (uint32_t i = 0; i < op->result_count; i++) free_zeros(j, &out[i], in, op->operand_count);
   const bound *b = &bounds[op->code];
   if (b->kind == BOUND_SUM &&
       (op->code == VT_OP_MULTIPLY ? vt_dtype_is_complex(results[0].type.dtype) : adds(op)))

@@ -22,6 +22,11 @@ static bool packed(const vt_op *op, uint32_t at) {
   vt_dtype dtype = op->operands[at]->type.dtype;
   return dtype != VT_PRED && vt_dtype_get(dtype)->bits < 8;
 }
+static bool any_packed(const vt_op *op) {
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (packed(op, i)) return true;
+  return false;
+}
 static bool narrow_float(const vt_op *op, uint32_t at) {
   vt_dtype dtype = op->operands[at]->type.dtype;
   return vt_dtype_is_float(dtype) && vt_dtype_get(dtype)->bits <= 8;

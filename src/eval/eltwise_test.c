@@ -166,6 +166,8 @@ static void integers(void **state) {
       ROW1(NOT, U4, N(0, 7), N(15, 8), 0, ""),
       ROW1(POPCNT, S8, N(-1, 3), N(8, 2), 0, "own width"),
       ROW1(POPCNT, S4, N(-1, 3), N(4, 2), 0, "own width"),
+      ROW1(POPCNT, S2, N(-1, 1, -2), N(-2, 1, 1), 0, "wraps"),
+      ROW1(COUNT_LEADING_ZEROS, S2, N(0, 1, -1), N(-2, 1, 0), 0, "wraps"),
       ROW1(COUNT_LEADING_ZEROS, S32, N(0, 1, -1), N(32, 31, 0), 0, "own width"),
       ROW1(COUNT_LEADING_ZEROS, S8, N(0, 1), N(8, 7), 0, "own width"),
       ROW1(COUNT_LEADING_ZEROS, U4, N(0, 1), N(4, 3), 0, "own width"),

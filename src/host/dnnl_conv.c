@@ -209,6 +209,18 @@ static bool as_input_gradient(const conv *c, problem *p) {
   return true;
 }
 
+// True when each place of the kernel meets the source somewhere: oneDNN leaves the gradient of one
+// that lies in the padding all the way as it finds it.
+static bool meets_source(const problem *p, int32_t i, int64_t in, int64_t out, int64_t kernel) {
+  int64_t stride = p->strides[i];
+  for (int64_t k = 0; k < kernel; k++) {
+    int64_t at = k * (p->dilates[i] + 1) - p->pad_low[i], last = at + (out - 1) * stride;
+    if (at < 0) at += (-at + stride - 1) / stride * stride; // the first place inside
+    if (at >= in || at > last) return false;
+  }
+  return true;
+}
+
 static bool as_weight_gradient(const conv *c, problem *p) {
   bool any;
   if (c->feature_groups != 1 || !all(c->lhs_dilation, c->spatial, 1) || reversal_of(c, &any) != 0)
@@ -221,7 +233,8 @@ static bool as_weight_gradient(const conv *c, problem *p) {
               o * c->b_stride[OUT]);
   for (int32_t i = 0; i < c->spatial; i++)
     if (!set_geometry(p, i, c->size[LHS][i], c->size[RHS][i], c->size[OUT][i], c->rhs_dilation[i],
-                      c->window_strides[i], c->padding[2 * i]))
+                      c->window_strides[i], c->padding[2 * i]) ||
+        !meets_source(p, i, c->size[LHS][i], c->size[RHS][i], c->size[OUT][i]))
       return false;
   return true;
 }

@@ -404,13 +404,16 @@ static bool is_float(vt_dtype dtype) {
   return dtype == VT_F32 || dtype == VT_BF16;
 }
 
-// The element types that the matmul works on; false when it is not for oneDNN.
-static bool choose_types(const vt_step *step, vt_dtype *seen, bool *out_converts) {
+// The element types that the matmul works on; false when it is not for oneDNN. Products in bf16
+// take K in pairs: with nothing to sum the other half of a pair is a neighbour times zero, and
+// makes NaN of an infinity there.
+static bool choose_types(const vt_step *step, const vt_contraction *c, vt_dtype *seen,
+                         bool *out_converts) {
   vt_dtype lhs = step->inputs[0]->type.dtype, rhs = step->inputs[1]->type.dtype,
            out = step->outputs[0]->type.dtype;
   *out_converts = false;
   if (!is_float(lhs) || !is_float(rhs) || !is_float(out)) return false;
-  bool both_bf16 = lhs == VT_BF16 && rhs == VT_BF16 && vt_host_fast_bf16();
+  bool both_bf16 = lhs == VT_BF16 && rhs == VT_BF16 && c->k.count && vt_host_fast_bf16();
   seen[0] = seen[1] = both_bf16 ? VT_BF16 : VT_F32;
   *out_converts = out == VT_BF16 && !both_bf16;
   return true;
@@ -433,7 +436,7 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   const vt_op *op = step->op;
   vt_dtype seen[2];
   bool converts;
-  if (!choose_types(step, seen, &converts)) return false;
+  if (!choose_types(step, c, seen, &converts)) return false;
   if (products_of(c) <= (plan->program->options.compile_all ? 0 : SMALL_DOT)) return false;
   bool round = vt_rounds_operands(plan, op);
   if (!round && step_gemv(plan, step, c)) return true;
