@@ -46,6 +46,7 @@ static const char *const switches[] = {"preemptible",
                                        "reconciling-only",
                                        "allow-quota-decrease-below-usage",
                                        "allow-high-percentage-quota-decrease",
+                                       "cancel",
                                        "uri"};
 
 static bool is_switch(const char *name) {
@@ -470,6 +471,39 @@ static vt_status maintenance(vt_cli *cli) {
               "Simulated event on");
 }
 
+static vt_status perform(vt_cli *cli) {
+  bool nodes = strcmp(cli->group, "tpu-vm") == 0;
+  const char *names = vt_cli_flag_value(cli, "node-names");
+  json_t *body = json_object(), *list = json_array();
+  for (; names && *names; names += strcspn(names, ","), names += *names == ',')
+    json_array_append_new(list, json_stringn(names, strcspn(names, ",")));
+  if (!nodes) json_object_set(body, "nodeNames", list);
+  json_decref(list);
+  return verb(cli, nodes ? ":performMaintenance" : ":performMaintenanceQueuedResource", body,
+              "Performed maintenance on");
+}
+
+// Of administrators: --in=90s, 30m, 2h or 3d, or --cancel.
+static vt_status announce(vt_cli *cli) {
+  const char *text = vt_cli_flag_value(cli, "in");
+  char *end = "";
+  long long seconds = text ? strtoll(text, &end, 10) : 0;
+  long long unit = *end == 'm' ? 60 : *end == 'h' ? 3600 : *end == 'd' ? 86400 : 1;
+  bool cancel = vt_cli_flag_on(cli, "cancel");
+  json_t *reply;
+  if (!cancel && !text) return vt_error(VT_INVALID_ARGUMENT, "--in=TIME or --cancel is required");
+  VT_TRY(vt_cli_call(cli, "POST",
+                     vt_arena_printf(&cli->arena,
+                                     "/vtpu/v1/projects/%s/nodes/%s/%s:announceMaintenance",
+                                     cli->project, cli->zone, encode(cli, cli->words.data[0])),
+                     cancel ? json_pack("{s:b}", "cancel", 1)
+                            : json_pack("{s:I}", "seconds", (json_int_t)(seconds * unit)),
+                     &reply));
+  vt_status st = vt_cli_print(vt_cli_flag_value(cli, "format"), "yaml", reply);
+  json_decref(reply);
+  return st;
+}
+
 // Takes the disk off the node's list, or adds it there, and sends the list.
 static vt_status change_disks(vt_cli *cli, bool attach) {
   const char *name = vt_cli_flag_value(cli, "disk"), *mode = vt_cli_flag_value(cli, "mode");
@@ -615,6 +649,8 @@ static const struct command {
     {"tpu-vm", "ssh-config", ssh_config, 0, ""},
     {"tpu-vm", "get-guest-attributes", guest_attributes, 1, "NAME"},
     {"tpu-vm", "simulate-maintenance-event", maintenance, 1, "NAME"},
+    {"tpu-vm", "perform-maintenance", perform, 1, "NAME"},
+    {"tpu-vm", "announce-maintenance", announce, 1, "NAME --in=TIME | --cancel"},
     {"tpu-vm", "accelerator-types", accelerator_types, 0, "list"},
     {"tpu-vm", "versions", versions, 0, "list"},
     {"tpu-vm", "locations", locations, 0, "list"},
@@ -637,6 +673,7 @@ static const struct command {
     {"queued-resources", "describe", describe, 1, "NAME [--format=FORMAT]"},
     {"queued-resources", "delete", delete, 1, "NAME [--force] [--quiet] [--async]"},
     {"queued-resources", "reset", reset, 1, "NAME"},
+    {"queued-resources", "perform-maintenance", perform, 1, "NAME [--node-names=NODE,...]"},
 };
 
 static void usage(const char *group) {

@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "cloud/call.h"
 #include "cloud/guest.h"
+#include "cloud/metadata.h"
 #include "cloud/reconcile.h"
 
 static void must(vt_status st) {
@@ -166,4 +167,26 @@ char *vt_testing_account(vt_testing *t, const char *email, const char *role) {
   char *token = strdup(vt_testing_text(reply, "token"));
   json_decref(reply);
   return token;
+}
+
+char *vt_testing_metadata(vt_testing *t, const char *node, const char *path) {
+  vt_call call;
+  vt_rows *rows;
+  char full[256], ip[64] = "";
+  assert_null(vt_store_query(t->cloud->store, &rows,
+                             "SELECT ip FROM workers, nodes WHERE uid = node AND id = ?", "s",
+                             node));
+  if (vt_rows_next(rows)) snprintf(ip, sizeof ip, "%s", vt_rows_text(rows, 0));
+  assert_null(vt_rows_end(rows));
+  size_t n = strcspn(path, "?");
+  snprintf(full, sizeof full, "/computeMetadata/v1/%.*s", (int)n, path);
+  vt_call_init(&call, t->cloud, "GET", full);
+  if (path[n]) vt_call_add_query(&call, path + n + 1);
+  vt_call_add_header(&call, "Metadata-Flavor", "Google");
+  call.peer = ip;
+  vt_metadata_run(&call);
+  assert_int_equal(call.status, 200);
+  char *text = strdup(vt_text_string(&call.raw));
+  vt_call_fini(&call);
+  return text;
 }

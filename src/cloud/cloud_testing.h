@@ -51,6 +51,9 @@ void vt_testing_advance(vt_testing *t, int64_t seconds);
 const char *vt_testing_text(const json_t *json, const char *path);
 // Text of the path in the reply to a GET, compared.
 void vt_testing_expect(vt_testing *t, const char *url, const char *path, const char *want);
+// What the first worker of the node reads at a path of its metadata ("instance/name"); freed by the
+// caller.
+char *vt_testing_metadata(vt_testing *t, const char *node, const char *path);
 // A second account with its own token and no project; freed by the caller.
 char *vt_testing_account(vt_testing *t, const char *email, const char *role);
 

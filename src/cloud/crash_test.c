@@ -28,6 +28,17 @@ static const struct act {
      "\"v4-16\",\"runtimeVersion\":\"v2-alpha\"}}]},\"spot\":{}}",
      100},
     {"PATCH", Z "/nodes/a?updateMask=labels", "{\"labels\":{\"x\":\"y\"}}", 0},
+    {"POST", "/v1/users/admin@vtpu.localhost:importSshPublicKey",
+     "{\"key\":\"ssh-ed25519 "
+     "AAAAC3NzaC1lZDI1NTE5AAAAIaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+     0},
+    {"POST",
+     "/v1/projects/" TESTING_PROJECT "/locations/global/quotaPreferences?quotaPreferenceId=more",
+     "{\"service\":\"tpu.googleapis.com\",\"quotaId\":\"TPUV4sPerProjectPerZoneForTPUAPI\","
+     "\"dimensions\":{\"zone\":\"us-central2-b\"},\"quotaConfig\":{\"preferredValue\":64}}",
+     0},
+    {"POST", "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/a:announceMaintenance",
+     "{\"seconds\":20}", 100},
     {"POST", Z "/nodes/a:stop", "{}", 50},
     {"POST", Z "/nodes/a:start", "{}", 50},
     {"POST", "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/n:preempt", "{}", 100},

@@ -302,13 +302,15 @@ static vt_status build_tree(vt_call *call, const vt_node *node, int64_t worker, 
       vt_arena_printf(&call->arena, "projects/%lld/machineTypes/%s", (long long)number,
                       node->type->name),
       "preempted", node->notice_ns ? "TRUE" : "FALSE", "maintenanceEvent",
-      *node->maintenance ? "TERMINATE_ON_HOST_MAINTENANCE" : "NONE", "scheduling", "preemptible",
-      vt_node_is_spot(node) ? "TRUE" : "FALSE", "automaticRestart", "FALSE", "onHostMaintenance",
-      "TERMINATE", "image", "projects/vtpu/global/images/host", "networkInterfaces", "ip",
-      call->peer, "network",
+      vt_maintenance_near(node) ? "TERMINATE_ON_HOST_MAINTENANCE" : "NONE", "scheduling",
+      "preemptible", vt_node_is_spot(node) ? "TRUE" : "FALSE", "automaticRestart", "FALSE",
+      "onHostMaintenance", "TERMINATE", "image", "projects/vtpu/global/images/host",
+      "networkInterfaces", "ip", call->peer, "network",
       vt_arena_printf(&call->arena, "projects/%lld/networks/default", (long long)number),
       "accessConfigs", "externalIp", call->peer, "type", "ONE_TO_ONE_NAT", "serviceAccounts",
       "default", account, email, account);
+  json_t *upcoming = vt_maintenance_view(cloud, node);
+  if (upcoming) json_object_set_new(instance, "upcomingMaintenance", upcoming);
   *out_tree =
       json_pack("{s:o, s:{s:s, s:I, s:O}, s:{s:s}}", "instance", instance, "project", "projectId",
                 node->project, "numericProjectId", (json_int_t)number, "attributes", project,

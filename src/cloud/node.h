@@ -32,7 +32,7 @@ typedef struct vt_node {
   int64_t notice_ns;                      // when the 30 s began, 0 = not
   const char *notice;                     // state that follows: PREEMPTED, TERMINATED
   int64_t ends_ns;                        // when a preemptible or bounded node has to go, 0 = never
-  const char *maintenance;                // "", ONGOING
+  const char *maintenance;                // a word of maintenance.c, "" = none
   int64_t maintenance_ns;
   int64_t busy_ns; // last time its chips were seen busy
   bool idle_alert;
@@ -78,6 +78,14 @@ vt_status vt_node_view(vt_cloud *cloud, const vt_node *node, const char *api_nam
 // As vt_node_view, with the "@type" of an operation's response.
 vt_status vt_node_response(vt_cloud *cloud, const vt_node *node, const char *api_name,
                            json_t **out_json) VT_CHECKED;
+// maintenance.c. Ongoing: the node is down for it; near: what runs should save its work.
+#define VT_MAINTENANCE_REMINDER_NS VT_HOUR
+bool vt_maintenance_ongoing(const vt_node *node);
+bool vt_maintenance_near(const vt_node *node);
+// The API's UpcomingMaintenance, a new reference; NULL when there is none.
+json_t *vt_maintenance_view(const vt_cloud *cloud, const vt_node *node);
+// What the clock asks of announced maintenance: the reminder, the begin.
+vt_status vt_maintenance_step(vt_cloud *cloud, vt_arena *arena, vt_node *node) VT_CHECKED;
 void vt_node_texts_free(struct vt_node_texts *texts); // accepts NULL
 const char *vt_node_name(vt_arena *arena, const vt_node *node);
 bool vt_node_id_valid(const char *id);

@@ -248,31 +248,6 @@ vt_status vt_nodes_reimage(vt_call *call) {
                NULL);
 }
 
-vt_status vt_nodes_maintenance(vt_call *call) {
-  vt_node node;
-  const char *operation;
-  json_t *response = NULL;
-  VT_TRY(find_node(call, &node));
-  vt_status st = VT_OK;
-  if (node.state != VT_NODE_READY) {
-    st = refuse(call, &node, "maintenance");
-    goto out;
-  }
-  node.maintenance = "ONGOING";
-  node.maintenance_ns = vt_cloud_now(call->cloud);
-  node.health = "UNHEALTHY_MAINTENANCE";
-  node.health_text = "The TPU had a maintenance event.";
-  VT_TRY_OUT(vt_node_set_state(call->cloud, &node, VT_NODE_REPAIRING, "maintenance event"));
-  VT_TRY_OUT(vt_operation_for_call(call, "maintenance", vt_node_name(&call->arena, &node), node.uid,
-                                   &operation));
-  VT_TRY_OUT(vt_node_response(call->cloud, &node, call->api_name, &response));
-  VT_TRY_OUT(vt_operation_finish(call->cloud, operation, NULL, response));
-  st = vt_operation_reply(call, operation);
-out:
-  vt_node_fini(&node);
-  return st;
-}
-
 // --- guest attributes
 // --------------------------------------------------------------------------------------------
 

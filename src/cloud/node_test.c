@@ -192,6 +192,116 @@ static void maintenance_passes(void **state) {
   vt_testing_close(&t);
 }
 
+static void metadata_is(vt_testing *t, const char *node, const char *path, const char *want) {
+  char *text = vt_testing_metadata(t, node, path);
+  if (strcmp(text, want) != 0) fail_msg("%s of %s is '%s', not '%s'", path, node, text, want);
+  free(text);
+}
+
+#define ANNOUNCE "/vtpu/v1/projects/" TESTING_PROJECT "/nodes/us-central2-b/%s:announceMaintenance"
+
+static void announce(vt_testing *t, const char *id, const char *body, int want) {
+  char url[256];
+  snprintf(url, sizeof url, ANNOUNCE, id);
+  json_decref(vt_testing_call(t, "POST", url, body, want));
+}
+
+static void announced_maintenance_comes_in_time(void **state) {
+  static const char *const versions[] = {Z "/nodes/a", ZA "/nodes/a"};
+  vt_testing t;
+  (void)state;
+  vt_testing_open(&t, "");
+  create(&t, ZA, "a", "v4-8", "");
+  announce(&t, "a", "{}", 400);
+  announce(&t, "a", "{\"seconds\":-1}", 400);
+  announce(&t, "none", "{\"seconds\":1}", 404);
+  announce(&t, "a", "{\"seconds\":7200}", 200);
+  vt_testing_reconcile(&t);
+  for (int i = 0; i < 2; i++) {
+    vt_testing_expect(&t, versions[i], "state", "READY");
+    vt_testing_expect(&t, versions[i], "upcomingMaintenance.type", "SCHEDULED");
+    vt_testing_expect(&t, versions[i], "upcomingMaintenance.maintenanceStatus", "PENDING");
+  }
+  metadata_is(&t, "a", "instance/maintenance-event", "NONE");
+  metadata_is(&t, "a", "instance/upcoming-maintenance/maintenance-status", "PENDING");
+  vt_testing_advance(&t, 3599);
+  metadata_is(&t, "a", "instance/maintenance-event", "NONE");
+  vt_testing_advance(&t, 2); // an hour before
+  metadata_is(&t, "a", "instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE");
+  vt_testing_expect(&t, ZA "/nodes/a", "state", "READY");
+  vt_testing_expect(&t, "/vtpu/v1/projects/" TESTING_PROJECT "/events", "events.0.detail",
+                    "the maintenance begins within the hour");
+  vt_testing_advance(&t, 3600);
+  vt_testing_expect(&t, ZA "/nodes/a", "state", "REPAIRING");
+  vt_testing_expect(&t, ZA "/nodes/a", "upcomingMaintenance.maintenanceStatus", "ONGOING");
+  vt_testing_expect(&t, ZA "/nodes/a", "upcomingMaintenance.type", "SCHEDULED");
+  announce(&t, "a", "{\"seconds\":1}", 400);
+  vt_testing_advance(&t, 31);
+  vt_testing_expect(&t, ZA "/nodes/a", "state", "READY");
+  vt_testing_expect(&t, ZA "/nodes/a", "upcomingMaintenance.type", "");
+  metadata_is(&t, "a", "instance/maintenance-event", "NONE");
+  vt_testing_close(&t);
+}
+
+static void maintenance_is_performed_early_or_called_off(void **state) {
+  vt_testing t;
+  (void)state;
+  vt_testing_open(&t, "");
+  create(&t, ZA, "a", "v4-8", "");
+  create(&t, ZA, "b", "v4-8", "");
+  json_t *refused = vt_testing_call(&t, "POST", ZA "/nodes/a:performMaintenance", "{}", 200);
+  assert_non_null(strstr(vt_testing_text(refused, "error.message"), "no upcoming maintenance"));
+  json_decref(refused);
+  announce(&t, "a", "{\"seconds\":86400}", 200);
+  json_decref(vt_testing_call(&t, "POST", ZA "/nodes/a:performMaintenance", "{}", 200));
+  vt_testing_expect(&t, ZA "/nodes/a", "upcomingMaintenance.maintenanceStatus", "ONGOING");
+  vt_testing_advance(&t, 31);
+  vt_testing_expect(&t, ZA "/nodes/a", "state", "READY");
+  vt_testing_advance(&t, 86400);
+  vt_testing_expect(&t, ZA "/nodes/a", "state", "READY"); // done already
+  announce(&t, "b", "{\"seconds\":60}", 200);
+  announce(&t, "b", "{\"cancel\":true}", 200);
+  vt_testing_advance(&t, 61);
+  vt_testing_expect(&t, ZA "/nodes/b", "state", "READY");
+  // A node that does not run when its time comes has missed it.
+  announce(&t, "b", "{\"seconds\":60}", 200);
+  json_decref(vt_testing_call(&t, "POST", ZA "/nodes/b:stop", "{}", 200));
+  vt_testing_advance(&t, 61);
+  vt_testing_expect(&t, ZA "/nodes/b", "state", "STOPPED");
+  vt_testing_expect(&t, ZA "/nodes/b", "upcomingMaintenance.type", "");
+  vt_testing_close(&t);
+}
+
+static void maintenance_of_a_queued_resource(void **state) {
+  vt_testing t;
+  (void)state;
+  vt_testing_open(&t, "");
+  json_decref(vt_testing_call(
+      &t, "POST", ZA "/queuedResources?queuedResourceId=q",
+      "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\",\"multiNodeParams\":{\"nodeCount\":2,"
+      "\"nodeIdPrefix\":\"s\"},\"node\":{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":"
+      "\"v2-alpha\"}}]}}",
+      200));
+  vt_testing_reconcile(&t);
+  const char *info = ZA "/queuedResources/q:getMaintenanceInfo",
+             *perform = ZA "/queuedResources/q:performMaintenanceQueuedResource";
+  json_t *refused = vt_testing_call(&t, "POST", perform, "{}", 200);
+  assert_non_null(strstr(vt_testing_text(refused, "error.message"), "no node of it"));
+  json_decref(refused);
+  announce(&t, "s-0", "{\"seconds\":7200}", 200);
+  announce(&t, "s-1", "{\"seconds\":7200}", 200);
+  vt_testing_expect(&t, info, "nodeUpcomingMaintenances.1.upcomingMaintenance.type", "SCHEDULED");
+  json_decref(vt_testing_call(&t, "POST", perform, "{\"nodeNames\":[\"s-1\"]}", 200));
+  vt_testing_expect(&t, ZA "/nodes/s-0", "state", "READY");
+  vt_testing_expect(&t, ZA "/nodes/s-1", "state", "REPAIRING");
+  vt_testing_advance(&t, 31);
+  vt_testing_expect(&t, ZA "/nodes/s-1", "state", "READY");
+  vt_testing_expect(&t, info, "nodeUpcomingMaintenances.1.upcomingMaintenance.type", "");
+  json_decref(vt_testing_call(&t, "POST", perform, "{}", 200));
+  vt_testing_expect(&t, ZA "/nodes/s-0", "state", "REPAIRING");
+  vt_testing_close(&t);
+}
+
 static void patches_touch_the_masked_fields_only(void **state) {
   vt_testing t;
   (void)state;
@@ -331,6 +441,9 @@ int main(void) {
       cmocka_unit_test(on_demand_takes_chips_from_spot),
       cmocka_unit_test(stop_and_start),
       cmocka_unit_test(maintenance_passes),
+      cmocka_unit_test(announced_maintenance_comes_in_time),
+      cmocka_unit_test(maintenance_is_performed_early_or_called_off),
+      cmocka_unit_test(maintenance_of_a_queued_resource),
       cmocka_unit_test(patches_touch_the_masked_fields_only),
       cmocka_unit_test(lists_are_paged),
       cmocka_unit_test(lists_show_what_is_stored),

@@ -91,16 +91,8 @@ vt_status vt_node_view(vt_cloud *cloud, const vt_node *node, const char *api_nam
              node->zone, node->queued);
     json_object_set_new(view, "queuedResource", json_string(text));
   }
-  if (*node->maintenance) {
-    char end[40];
-    vt_time_format(node->maintenance_ns, time);
-    vt_time_format(node->maintenance_ns + cloud->options.notice_ns, end);
-    json_object_set_new(view, "upcomingMaintenance",
-                        json_pack("{s:s, s:s, s:b, s:s, s:s, s:s}", "type", "UNSCHEDULED",
-                                  "maintenanceStatus", node->maintenance, "canReschedule", 0,
-                                  "windowStartTime", time, "windowEndTime", end,
-                                  "latestWindowStartTime", time));
-  }
+  json_t *maintenance = vt_maintenance_view(cloud, node);
+  if (maintenance) json_object_set_new(view, "upcomingMaintenance", maintenance);
   add_scheduling(node, view);
   vt_status st = add_endpoints(cloud, node, view);
   if (strncmp(api_name, "v1", 2) == 0) to_v1(node, view);

@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cloud/call.h"
-#include "cloud/metadata.h"
-
 #define Z   "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
 #define ADA "/v1/users/ada@example.com"
 // Keys of nobody: the length field, the type, and 32 bytes of one letter.
@@ -30,32 +27,9 @@ static void create(vt_testing *t, const char *id, const char *metadata) {
   vt_testing_reconcile(t);
 }
 
-// What a worker of the node reads at a path of its metadata; freed by the caller.
-static char *worker_reads(vt_testing *t, const char *node, const char *path) {
-  vt_call call;
-  vt_rows *rows;
-  char full[256], ip[64] = "";
-  assert_null(vt_store_query(t->cloud->store, &rows,
-                             "SELECT ip FROM workers, nodes WHERE uid = node AND id = ?", "s",
-                             node));
-  if (vt_rows_next(rows)) snprintf(ip, sizeof ip, "%s", vt_rows_text(rows, 0));
-  assert_null(vt_rows_end(rows));
-  size_t n = strcspn(path, "?");
-  snprintf(full, sizeof full, "/computeMetadata/v1/%.*s", (int)n, path);
-  vt_call_init(&call, t->cloud, "GET", full);
-  if (path[n]) vt_call_add_query(&call, path + n + 1);
-  vt_call_add_header(&call, "Metadata-Flavor", "Google");
-  call.peer = ip;
-  vt_metadata_run(&call);
-  assert_int_equal(call.status, 200);
-  char *text = strdup(vt_text_string(&call.raw));
-  vt_call_fini(&call);
-  return text;
-}
-
 static void worker_says(vt_testing *t, const char *node, const char *path, const char *want,
                         bool is_there) {
-  char *text = worker_reads(t, node, path);
+  char *text = vt_testing_metadata(t, node, path);
   if ((strstr(text, want) != NULL) != is_there)
     fail_msg("%s of %s: '%s' is%s in: %s", path, node, want, is_there ? " not" : "", text);
   free(text);

@@ -21,6 +21,8 @@ typedef struct vt_queued {
 
 vt_status vt_queued_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_queued *out_queued,
                              bool *out_found) VT_CHECKED;
+// That of the call's path; NOT_FOUND as clients know it.
+vt_status vt_queued_find(vt_call *call, vt_queued *out_queued) VT_CHECKED;
 void vt_queued_fini(vt_queued *queued);
 vt_status vt_queued_set_state(vt_cloud *cloud, vt_queued *queued, const char *state,
                               const char *initiator,

@@ -395,7 +395,7 @@ vt_status vt_queued_create(vt_call *call) {
   return st;
 }
 
-static vt_status find_queued(vt_call *call, vt_queued *out) {
+vt_status vt_queued_find(vt_call *call, vt_queued *out) {
   const char *id = vt_call_param(call, "queued");
   int64_t uid;
   bool found;
@@ -408,7 +408,7 @@ static vt_status find_queued(vt_call *call, vt_queued *out) {
 
 vt_status vt_queued_get(vt_call *call) {
   vt_queued q;
-  VT_TRY(find_queued(call, &q));
+  VT_TRY(vt_queued_find(call, &q));
   vt_status st = vt_queued_view(call->cloud, &q, &call->reply);
   vt_queued_fini(&q);
   return st;
@@ -457,7 +457,7 @@ vt_status vt_queued_delete(vt_call *call) {
   const char *operation;
   VT_TRY(vt_operation_replay(call, &replayed));
   if (replayed) return VT_OK;
-  VT_TRY(find_queued(call, &q));
+  VT_TRY(vt_queued_find(call, &q));
   vt_status st = VT_OK;
   int64_t *nodes;
   size_t count;
@@ -493,7 +493,7 @@ vt_status vt_queued_reset(vt_call *call) {
   vt_queued q;
   const char *operation;
   json_t *view = NULL;
-  VT_TRY(find_queued(call, &q));
+  VT_TRY(vt_queued_find(call, &q));
   vt_status st = VT_OK;
   if (strcmp(q.state, "SUSPENDED") != 0 && strcmp(q.state, "FAILED") != 0) {
     st = vt_error(VT_FAILED_PRECONDITION,
@@ -512,60 +512,6 @@ vt_status vt_queued_reset(vt_call *call) {
   VT_TRY_OUT(vt_operation_finish(call->cloud, operation, NULL, view));
   st = vt_operation_reply(call, operation);
 out:
-  vt_queued_fini(&q);
-  return st;
-}
-
-vt_status vt_queued_maintenance_info(vt_call *call) {
-  vt_queued q;
-  int64_t *nodes;
-  size_t count;
-  VT_TRY(find_queued(call, &q));
-  json_t *list = json_array();
-  call->reply = json_pack("{s:o}", "nodeUpcomingMaintenances", list);
-  vt_status st = vt_queued_nodes(call->cloud, &call->arena, &q, &nodes, &count);
-  for (size_t i = 0; i < count && !st; i++) {
-    vt_node node;
-    bool found;
-    json_t *view = NULL;
-    st = vt_node_load_uid(call->cloud, &call->arena, nodes[i], &node, &found);
-    if (!st && found) st = vt_node_view(call->cloud, &node, call->api_name, &view);
-    json_t *upcoming = json_object_get(view, "upcomingMaintenance");
-    if (upcoming)
-      json_array_append_new(
-          list, json_pack("{s:s, s:O, s:O}", "nodeName", vt_node_name(&call->arena, &node),
-                          "nodeUid", json_object_get(view, "id"), "upcomingMaintenance", upcoming));
-    json_decref(view);
-    vt_node_fini(&node);
-  }
-  vt_queued_fini(&q);
-  return st;
-}
-
-vt_status vt_queued_maintenance(vt_call *call) {
-  vt_queued q;
-  const char *operation;
-  int64_t *nodes;
-  size_t count;
-  VT_TRY(find_queued(call, &q));
-  vt_status st = vt_queued_nodes(call->cloud, &call->arena, &q, &nodes, &count);
-  for (size_t i = 0; i < count && !st; i++) {
-    vt_node node;
-    bool found;
-    st = vt_node_load_uid(call->cloud, &call->arena, nodes[i], &node, &found);
-    if (!st && found && node.state == VT_NODE_READY) {
-      node.maintenance = "ONGOING";
-      node.maintenance_ns = vt_cloud_now(call->cloud);
-      node.health = "UNHEALTHY_MAINTENANCE";
-      st = vt_node_set_state(call->cloud, &node, VT_NODE_REPAIRING, "maintenance event");
-    }
-    vt_node_fini(&node);
-  }
-  if (!st)
-    st = vt_operation_for_call(call, "maintenance", vt_call_name(call, "queuedResources", q.id),
-                               q.uid, &operation);
-  if (!st) st = vt_operation_finish(call->cloud, operation, NULL, NULL);
-  if (!st) st = vt_operation_reply(call, operation);
   vt_queued_fini(&q);
   return st;
 }

@@ -156,7 +156,8 @@ static vt_status go_down(vt_cloud *cloud, step *s, vt_node *node) {
 // The end of a maintenance event, or of a repair once the guests are back.
 static vt_status repair(vt_cloud *cloud, step *s, vt_node *node) {
   vt_guest_state state;
-  if (*node->maintenance && vt_cloud_now(cloud) < node->maintenance_ns + cloud->options.notice_ns)
+  bool maintenance = vt_maintenance_ongoing(node);
+  if (maintenance && vt_cloud_now(cloud) < node->maintenance_ns + cloud->options.notice_ns)
     return VT_OK;
   VT_TRY(boot(cloud, s, node, &state));
   if (state == VT_GUEST_PREEMPTED) return taken_away(cloud, s, node);
@@ -171,8 +172,10 @@ static vt_status repair(vt_cloud *cloud, step *s, vt_node *node) {
     return VT_OK;
   }
   s->changed = true;
-  node->maintenance = "";
-  node->maintenance_ns = 0;
+  if (maintenance) {
+    node->maintenance = "";
+    node->maintenance_ns = 0;
+  }
   return vt_node_set_state(cloud, node, VT_NODE_READY, "repaired");
 }
 
@@ -264,6 +267,17 @@ static vt_status step_node(vt_cloud *cloud, void *context) {
     break;
   }
 out:
+  vt_node_fini(&node);
+  return st;
+}
+
+static vt_status step_maintenance(vt_cloud *cloud, void *context) {
+  step *s = context;
+  vt_node node;
+  bool found;
+  VT_TRY(vt_node_load_uid(cloud, &s->arena, s->uid, &node, &found));
+  s->changed = found;
+  vt_status st = found ? vt_maintenance_step(cloud, &s->arena, &node) : VT_OK;
   vt_node_fini(&node);
   return st;
 }
@@ -582,6 +596,14 @@ static vt_status pass(vt_cloud *cloud, bool *changed, bool *busy) {
               "state = 'READY' ORDER BY uid",
               now + notice, step_node, changed, busy));
   VT_TRY(each(cloud,
+              "SELECT uid FROM nodes WHERE maintenance = 'ANNOUNCED' AND maintenance_ns <= ? ORDER "
+              "BY maintenance_ns, uid",
+              now + VT_MAINTENANCE_REMINDER_NS, step_maintenance, changed, busy));
+  VT_TRY(each(cloud,
+              "SELECT uid FROM nodes WHERE maintenance = 'SOON' AND maintenance_ns <= ? ORDER BY "
+              "maintenance_ns, uid",
+              now, step_maintenance, changed, busy));
+  VT_TRY(each(cloud,
               "SELECT uid FROM nodes WHERE state IN ('CREATING', 'STARTING', 'RESTARTING', "
               "'REPAIRING') AND ? > 0 "
               "ORDER BY class IN ('spot', 'preemptible'), created_ns, uid",
@@ -628,24 +650,31 @@ vt_status vt_reconcile_due(vt_cloud *cloud, int64_t *out_ns) {
   static const struct due {
     const char *sql;
     int sign; // of the notice time added
-  } dues[] = {{"SELECT MIN(ends_ns) FROM nodes WHERE ends_ns > 0 AND notice_ns = 0 AND state = "
-               "'READY' AND ? > 0",
-               -1},
-              {"SELECT MIN(notice_ns) FROM nodes WHERE notice_ns > 0 AND placed = 1 AND ? > 0", 1},
-              {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance <> '' AND ? > 0", 1},
-              {"SELECT MIN(valid_until_ns) FROM queued WHERE state IN ('ACCEPTED', "
-               "'WAITING_FOR_RESOURCES') AND valid_until_ns > ?",
-               0},
-              {"SELECT MIN(valid_after_ns) FROM queued WHERE state IN ('ACCEPTED', "
-               "'WAITING_FOR_RESOURCES') AND valid_after_ns > ?",
-               0},
-              {"SELECT MIN(end_ns) FROM grants WHERE state = 'APPROVED' AND end_ns > ?", 0}};
+    int64_t ahead_ns;
+  } dues[] = {
+      {"SELECT MIN(ends_ns) FROM nodes WHERE ends_ns > 0 AND notice_ns = 0 AND state = "
+       "'READY' AND ? > 0",
+       -1, 0},
+      {"SELECT MIN(notice_ns) FROM nodes WHERE notice_ns > 0 AND placed = 1 AND ? > 0", 1, 0},
+      {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance IN ('SCHEDULED', "
+       "'UNSCHEDULED') AND ? > 0",
+       1, 0},
+      {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance = 'SOON' AND ? > 0", 0, 0},
+      {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance = 'ANNOUNCED' AND ? > 0", 0,
+       VT_MAINTENANCE_REMINDER_NS},
+      {"SELECT MIN(valid_until_ns) FROM queued WHERE state IN ('ACCEPTED', "
+       "'WAITING_FOR_RESOURCES') AND valid_until_ns > ?",
+       0, 0},
+      {"SELECT MIN(valid_after_ns) FROM queued WHERE state IN ('ACCEPTED', "
+       "'WAITING_FOR_RESOURCES') AND valid_after_ns > ?",
+       0, 0},
+      {"SELECT MIN(end_ns) FROM grants WHERE state = 'APPROVED' AND end_ns > ?", 0, 0}};
   int64_t now = vt_cloud_now(cloud);
   *out_ns = INT64_MAX;
   for (size_t i = 0; i < sizeof dues / sizeof *dues; i++) {
     int64_t at;
     VT_TRY(vt_store_int(cloud->store, &at, INT64_MAX, dues[i].sql, "i", now));
-    if (at != INT64_MAX) at += dues[i].sign * cloud->options.notice_ns;
+    if (at != INT64_MAX) at += dues[i].sign * cloud->options.notice_ns - dues[i].ahead_ns;
     if (at < *out_ns) *out_ns = at;
   }
   return VT_OK;

@@ -116,7 +116,8 @@ async function nodesPage() {
       say(`${text} ${id}: asked for`);
       await show();
     })}, text);
-    return [id, zone, node.acceleratorType, [badge(node.state), node.health && node.health !== 'HEALTHY' ? ` ${node.health}` : ''],
+    return [id, zone, node.acceleratorType, [badge(node.state), node.health && node.health !== 'HEALTHY' ? ` ${node.health}` : '',
+      node.upcomingMaintenance && node.upcomingMaintenance.maintenanceStatus === 'PENDING' ? ` maintenance at ${node.upcomingMaintenance.windowStartTime.slice(0, 16)}Z` : ''],
       chips(uses.find((use) => use.node === id && use.zone === zone)),
       el('span', {}, el('code', {}, ssh), ' ', el('button', {type: 'button', 'aria-label': `Copy ssh command of ${id}`,
         onclick: act(async () => { await navigator.clipboard.writeText(ssh); say('Copied.'); })}, 'Copy'), el('br'), ip),
