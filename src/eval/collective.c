@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "eval/fold.h"
+#include "eval/number.h"
 
 typedef struct group_list {
   int64_t count, width;
@@ -22,6 +23,7 @@ static id_kind kind_of(const vt_op *op) {
   case VT_OP_ALL_TO_ALL:
   case VT_OP_COLLECTIVE_PERMUTE:
   case VT_OP_COLLECTIVE_BROADCAST:
+  case VT_OP_RAGGED_ALL_TO_ALL:
     return channel ? IDS_PARTITION : IDS_REPLICA;
   case VT_OP_CROSS_REPLICA_SUM:
     return IDS_REPLICA;
@@ -256,6 +258,32 @@ static vt_status run_exchange(const lane_set *s, int64_t width, const int32_t *r
   return VT_OK;
 }
 
+// Member i sends the rows [offset, offset + size) of its operand to rows of the output of the peer:
+// parts are numbered by peer, any number of them for each.
+static vt_status run_ragged(const lane_set *s, int64_t width, const int32_t *row) {
+  int64_t members = 0;
+  while (members < width && row[members] >= 0) members++;
+  for (int64_t i = 0; i < members; i++) {
+    const vt_tensor *in = s->in[row[i]];
+    int64_t parts = in[2].type.dims[0], from_rows = in[0].type.dims[0];
+    if (parts % members) return vt_eval_invalid(s->op, "number of parts for these groups");
+    for (int64_t p = 0; p < parts; p++) {
+      vt_tensor to = s->out[row[p / (parts / members)]][0];
+      int64_t at[3], to_rows = to.type.dims[0];
+      for (int k = 0; k < 3; k++) at[k] = vt_int_load(in[2 + k].type.dtype, in[2 + k].data, p);
+      int64_t from_at = at[0], size = at[1], to_at = at[2];
+      if (!size) continue;
+      if (size < 0 || from_at < 0 || to_at < 0 || size > from_rows || size > to_rows ||
+          from_at > from_rows - size || to_at > to_rows - size)
+        return vt_eval_invalid(s->op, "offsets and sizes: a part lies outside of its array");
+      size_t bytes = (size_t)(vt_type_bytes(to.type) / to_rows);
+      memcpy((char *)to.data + (size_t)to_at * bytes,
+             (const char *)in[0].data + (size_t)from_at * bytes, (size_t)size * bytes);
+    }
+  }
+  return VT_OK;
+}
+
 static vt_status run_permute(const vt_op *op, int32_t devices, const vt_tensor *const *in,
                              vt_tensor *const *out) {
   int32_t partitions, replicas;
@@ -289,6 +317,8 @@ static vt_status run_row(const lane_set *s, int64_t width, const int32_t *row) {
       if (vt_type_bytes(to.type)) memcpy(to.data, from.data, (size_t)vt_type_bytes(to.type));
     }
     return VT_OK;
+  case VT_OP_RAGGED_ALL_TO_ALL:
+    return run_ragged(s, width, row);
   default:
     return run_reduction(s, width, row);
   }
@@ -308,7 +338,11 @@ static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, co
       op->code == VT_OP_COLLECTIVE_BROADCAST || op->code == VT_OP_COLLECTIVE_REDUCE;
   for (uint32_t k = 0; k < op->result_count && !st; k++) {
     lane_set s = {op, state, env, devices, k, in, out};
-    for (int32_t d = 0; d < devices && outside_gets_zeros; d++) zero(out[d][k]);
+    for (int32_t d = 0; d < devices; d++)
+      if (outside_gets_zeros)
+        zero(out[d][k]);
+      else if (op->code == VT_OP_RAGGED_ALL_TO_ALL && vt_type_bytes(out[d][k].type))
+        memcpy(out[d][k].data, in[d][1].data, (size_t)vt_type_bytes(out[d][k].type));
     for (int64_t g = 0; g < groups.count && !st; g++)
       if (groups.width && groups.members[g * groups.width] >= 0)
         st = run_row(&s, groups.width, groups.members + g * groups.width);

@@ -211,6 +211,94 @@ static void any_computation(void **state) {
   }
 }
 
+// Rows of two columns. Device d sends sizes[d][p] rows of its operand, from offsets[d][p], to peer
+// p's rows from to[d][p]; the operand's element i is 100 * d + i, the output starts as -1.
+typedef struct ragged_case {
+  const char *what;
+  int64_t groups[4], group_dims[2], parts;
+  int32_t offsets[DEVICES][4], sizes[DEVICES][4], to[DEVICES][4];
+  double want[DEVICES][6]; // the first column of the output's rows
+} ragged_case;
+
+static vt_status run_ragged(const ragged_case *c, bool check) {
+  enum { ROWS = 4, OUT_ROWS = 6 };
+  static const double zeros[2 * OUT_ROWS] = {0};
+  bench b = bench_new();
+  operand(&b, VT_F32, DIMS(ROWS, 2), (numbers){2 * ROWS, zeros});
+  operand(&b, VT_F32, DIMS(OUT_ROWS, 2), (numbers){2 * OUT_ROWS, zeros});
+  for (int k = 0; k < 4; k++) operand(&b, VT_S32, 1, &c->parts, (numbers){c->parts, zeros});
+  vt_op *op = make_one(&b, VT_OP_RAGGED_ALL_TO_ALL, VT_F32, DIMS(OUT_ROWS, 2), 0);
+  vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+  set_ids(op, VT_ATTR_REPLICA_GROUPS, 2, c->group_dims, c->groups);
+  b.module->num_partitions = DEVICES;
+  b.module->main = b.func;
+  expect_ok(vt_module_verify(b.module));
+  float from[DEVICES][2 * ROWS], before[DEVICES][2 * OUT_ROWS], after[DEVICES][2 * OUT_ROWS];
+  vt_tensor in[DEVICES][6], out[DEVICES], *outs[DEVICES];
+  const vt_tensor *ins[DEVICES];
+  for (int d = 0; d < DEVICES; d++) {
+    for (int i = 0; i < 2 * ROWS; i++) from[d][i] = (float)(100 * d + i);
+    for (int i = 0; i < 2 * OUT_ROWS; i++) before[d][i] = -1;
+    void *data[6] = {from[d],
+                     before[d],
+                     (void *)(uintptr_t)c->offsets[d],
+                     (void *)(uintptr_t)c->sizes[d],
+                     (void *)(uintptr_t)c->to[d],
+                     (void *)(uintptr_t)c->sizes[d]};
+    for (int k = 0; k < 6; k++) in[d][k] = (vt_tensor){b.in[k].type, data[k]};
+    out[d] = (vt_tensor){b.out[0].type, after[d]};
+    ins[d] = in[d];
+    outs[d] = &out[d];
+  }
+  vt_status st = vt_eval_collective(op, DEVICES, ins, outs);
+  for (int d = 0; d < DEVICES && check && !st; d++)
+    for (int i = 0; i < OUT_ROWS; i++) {
+      double want = c->want[d][i], second = want < 0 ? want : want + 1;
+      if ((double)after[d][2 * i] != want || (double)after[d][2 * i + 1] != second)
+        fail_msg("%s: device %d, row %d is %g", c->what, d, i, (double)after[d][2 * i]);
+    }
+  bench_free(&b);
+  return st;
+}
+
+static void ragged(void **state) {
+  (void)state;
+  static const ragged_case good[] = {
+      {"pairs; what nobody writes keeps its value",
+       {0, 1, 3, 2},
+       {2, 2},
+       2,
+       {{0, 1}, {3, 0}, {0, 2}, {0, 0}},
+       {{1, 2}, {1, 3}, {2, 2}, {0, 1}},
+       {{0, 0}, {1, 2}, {0, 4}, {9, 3}},
+       {{0, 106, -1, -1, -1, -1},
+        {2, 4, 100, 102, 104, -1},
+        {-1, -1, -1, 300, 204, 206},
+        {200, 202, -1, -1, -1, -1}}},
+      {"two parts for each peer, numbered by peer; no one outside of the group is touched",
+       {2, 0},
+       {1, 2},
+       4,
+       {{0, 1, 2, 3}, {0}, {3, 2, 1, 0}, {0}},
+       {{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1, 1}},
+       {{0, 1, 2, 3}, {0}, {2, 3, 4, 5}, {0}},
+       {{-1, -1, 4, 6, 202, 200},
+        {-1, -1, -1, -1, -1, -1},
+        {0, 2, 206, 204, -1, -1},
+        {-1, -1, -1, -1, -1, -1}}},
+  };
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) expect_ok(run_ragged(&good[i], true));
+  // A part outside of the operand, of the output, of negative size.
+  static const int32_t bad[][3] = {{3, 2, 0}, {-1, 1, 0}, {0, 1, 6},
+                                   {0, 2, 5}, {0, -1, 0}, {1, INT32_MAX, 0}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    ragged_case c = {"bad", {0, 1}, {1, 2}, 2, {{bad[i][0]}}, {{bad[i][1]}}, {{bad[i][2]}}, {{0}}};
+    vt_status st = run_ragged(&c, false);
+    assert_int_equal(vt_status_code(st), VT_INVALID_ARGUMENT);
+    vt_status_free(st);
+  }
+}
+
 // partition_id and replica_id are ui32 scalars: device = replica * partitions + partition.
 static void own_ids(void **state) {
   (void)state;
@@ -274,9 +362,13 @@ static void refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(group_forms),       cmocka_unit_test(id_meanings),
-      cmocka_unit_test(orders_in_the_row), cmocka_unit_test(any_computation),
-      cmocka_unit_test(own_ids),           cmocka_unit_test(refusals),
+      cmocka_unit_test(group_forms),
+      cmocka_unit_test(id_meanings),
+      cmocka_unit_test(orders_in_the_row),
+      cmocka_unit_test(any_computation),
+      cmocka_unit_test(own_ids),
+      cmocka_unit_test(refusals),
+      cmocka_unit_test(ragged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

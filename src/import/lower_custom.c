@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower_custom.c - what clients without Shardy's ops write as custom calls becomes those ops.
+// lower_custom.c - what clients write as custom calls for want of an op becomes ops.
 //
 //   Sharding (mhlo.sharding, or xla.sdy.sharding as text)       sdy.sharding_constraint
 //   xla.sdy.FuncResultSharding                                  sharding of a result of main
 //   xla.sdy.GlobalToLocalShape, call of a body, ...LocalToGlobalShape sdy.manual_computation
+//   ragged_all_to_all                                           vtpu.ragged_all_to_all
 //   SPMDFullToShardShape per operand, call of a body, SPMDShardToFullShape     the same
 //
 // A manual computation is built at the call: what the calls before it turned into local shapes are
@@ -285,8 +286,26 @@ static vt_status lower_to_local(vt_lower *lo, vt_raw_op *raw) {
   return alias_all(lo, raw);
 }
 
+// A call that stands for an op of ours becomes it; what is in its configuration are the op's
+// attributes.
+static void become_op(vt_lower *lo, vt_raw_op *raw, const char *name) {
+  const vt_raw_attr *config = vt_raw_find(raw, "backend_config");
+  if (!config || config->kind != VT_RAW_DICT) config = vt_raw_find(raw, "mhlo.backend_config");
+  uint32_t more = config && config->kind == VT_RAW_DICT ? config->count : 0;
+  vt_raw_named *attrs = VT_NEW_ARRAY(lo->arena, vt_raw_named, raw->attr_count + more);
+  for (uint32_t i = 0; i < more; i++) attrs[i] = (vt_raw_named){config->names[i], config->items[i]};
+  if (raw->attr_count) memcpy(attrs + more, raw->attrs, raw->attr_count * sizeof *attrs);
+  raw->attrs = attrs;
+  raw->attr_count += more;
+  raw->row = vt_vhlo_find(name, strlen(name));
+}
+
 vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) {
   *out_done = false;
+  if (is_call_of(raw, "ragged_all_to_all")) {
+    become_op(lo, raw, "vtpu.ragged_all_to_all");
+    return VT_OK;
+  }
   if (raw->row->code == VT_OP_CALL) return lower_call(lo, raw, out_done);
   if (is_call_of(raw, "Sharding")) return lower_constraint(lo, raw, out_done);
   *out_done = true;

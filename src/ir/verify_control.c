@@ -105,10 +105,15 @@ static vt_status verify_combiner(const vt_op *op) {
   return vt_verify_region(op, 0, 2, pair, 1, pair);
 }
 
-// Member count of the groups; 0 when it is "all devices" or given by mesh axes.
+// Member count of the groups; 0 when it is "all devices" or given by mesh axes. Replicas may count
+// with all their partitions.
 static int64_t group_size(const vt_op *op) {
   const vt_literal *groups = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
-  return groups && vt_type_elements(groups->type) ? groups->type.dims[1] : 0;
+  bool whole = vt_attr_i64_or(op, VT_ATTR_CHANNEL_ID, 0) > 0 &&
+               vt_op_attr(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS) &&
+               !vt_attr_i64(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS);
+  int64_t each = whole ? op->func->module->num_partitions : 1;
+  return groups && vt_type_elements(groups->type) ? groups->type.dims[1] * each : 0;
 }
 
 static vt_status verify_resized(const vt_op *op, vt_attr_key grown, vt_attr_key shrunk) {
@@ -136,6 +141,27 @@ static vt_status verify_resized(const vt_op *op, vt_attr_key grown, vt_attr_key 
     }
   }
   return VT_OK;
+}
+
+// Offsets and sizes are vectors of one length, a multiple of the group's; arrays differ in their
+// first dimension only.
+static vt_status verify_ragged(const vt_op *op) {
+  vt_type from = vt_operand_type(op, 0), to = vt_operand_type(op, 1);
+  CHECK(op, from.rank >= 1 && from.rank == to.rank && from.dtype == to.dtype,
+        "operand and output differ in rank or type");
+  for (int32_t d = 1; d < from.rank; d++)
+    CHECK(op, from.dims[d] == to.dims[d], "dimension %d of operand and output differs", d);
+  int64_t group = group_size(op);
+  for (uint32_t i = 2; i < 6; i++) {
+    vt_type list = vt_operand_type(op, i);
+    CHECK(op,
+          list.rank == 1 && vt_dtype_is_integer(list.dtype) &&
+              list.dims[0] == vt_operand_type(op, 2).dims[0],
+          "operand %u is not a vector of integers like operand 2", i);
+    CHECK(op, list.dims[0] > 0 && (!group || list.dims[0] % group == 0),
+          "%" PRId64 " parts for groups of %" PRId64, list.dims[0], group);
+  }
+  return vt_verify_result(op, 0, to.dtype, to.rank, to.dims);
 }
 
 static vt_status verify_collective(const vt_op *op) {
@@ -181,6 +207,9 @@ static vt_status verify_collective(const vt_op *op) {
   case VT_OP_CROSS_REPLICA_SUM:
     VT_TRY(verify_groups(op));
     return verify_identity(op);
+  case VT_OP_RAGGED_ALL_TO_ALL:
+    VT_TRY(verify_groups(op));
+    return verify_ragged(op);
   default:
     return VT_OK;
   }

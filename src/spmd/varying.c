@@ -76,6 +76,7 @@ static bool by_partition(const vt_op *op) {
   case VT_OP_ALL_TO_ALL:
   case VT_OP_COLLECTIVE_PERMUTE:
   case VT_OP_COLLECTIVE_BROADCAST:
+  case VT_OP_RAGGED_ALL_TO_ALL:
     return true;
   default:
     return vt_attr_i64_or(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0) != 0;

@@ -221,3 +221,79 @@ def test_constraint_over_another_mesh_of_the_same_devices():
     y = jax.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, want) + 1)(x)
     assert y.sharding.is_equivalent_to(want, 2)
     np.testing.assert_array_equal(np.asarray(y), np.asarray(x) * 2 + 1)
+
+
+def ragged_reference(operand, output, offsets, sizes, to):
+    """What lax.ragged_all_to_all says, device by device."""
+    out = output.copy()
+    for sender in range(len(operand)):
+        for peer in range(len(operand)):
+            a, n, b = offsets[sender, peer], sizes[sender, peer], to[sender, peer]
+            out[peer, b : b + n] = operand[sender, a : a + n]
+    return out
+
+
+@pytest.mark.parametrize("width", [(), (3,)], ids=str)
+def test_ragged_all_to_all(width):
+    m, n = mesh(8, names=("x",)), 8
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(0, 4, (n, n)).astype(np.int32)
+    start = lambda table, axis: (np.cumsum(table, axis) - table).astype(np.int32)
+    offsets, to = start(sizes, 1), start(sizes, 0)
+    operand = random_array((n, 32) + width)
+    output = np.full((n, 32) + width, -7, np.float32)
+
+    @jax.jit
+    @jax.shard_map(mesh=m, in_specs=P("x"), out_specs=P("x"))
+    def exchange(*arguments):
+        a, b, *tables = (argument[0] for argument in arguments)
+        return jax.lax.ragged_all_to_all(a, b, *tables, axis_name="x")[None]
+
+    got = exchange(operand, output, offsets, sizes, to, sizes.T.copy())
+    np.testing.assert_array_equal(np.asarray(got), ragged_reference(operand, output, offsets, sizes, to))
+
+
+def test_ragged_all_to_all_in_groups():
+    m = mesh(8, names=("x",))
+    operand = np.arange(16, dtype=np.int32).reshape(8, 2)
+    groups = [[0, 2, 4, 6], [7, 5, 3, 1]]
+    ones = np.zeros((8, 4), np.int32)  # the first element, to the first peer's rows in the order of senders
+    sizes = np.eye(1, 4, dtype=np.int32).repeat(8, 0)
+    to = np.zeros((8, 4), np.int32)
+    for row in groups:
+        for place, device in enumerate(row):
+            to[device] = place
+
+    @jax.jit
+    @jax.shard_map(mesh=m, in_specs=P("x"), out_specs=P("x"))
+    def exchange(*arguments):
+        a, b, *tables = (argument[0] for argument in arguments)
+        return jax.lax.ragged_all_to_all(a, b, *tables, axis_name="x", axis_index_groups=groups)[None]
+
+    got = np.asarray(exchange(operand, np.zeros((8, 4), np.int32), ones, sizes, to, sizes))
+    want = np.zeros((8, 4), np.int32)
+    for row in groups:
+        want[row[0]] = operand[row, 0]
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", ["psum", "ppermute", "all_to_all", "psum_scatter", "all_gather"])
+def test_asynchronous_collectives(name):
+    from jax._src.lax import parallel
+
+    arguments = {
+        "psum": ("x",),
+        "ppermute": ("x", [(i, (i + 3) % 8) for i in range(8)]),
+        "all_to_all": ("x", 0, 0),
+        "psum_scatter": ("x",),
+        "all_gather": ("x",),
+    }[name]
+    more = {} if name in ("psum", "ppermute") else {"tiled": True}
+    m = mesh(8, names=("x",))
+    wrap = lambda f: jax.jit(jax.shard_map(f, mesh=m, in_specs=P("x"), out_specs=P("x")))
+    both = wrap(lambda x: (getattr(parallel, name)(x, *arguments, **more),
+                           getattr(parallel, name + "_start")(x * 1, *arguments, **more).done()))  # fmt: skip
+    x = random_array((64, 5))
+    assert "stablehlo.async_start" in both.lower(x).as_text()
+    plain, later = both(x)
+    np.testing.assert_array_equal(np.asarray(plain), np.asarray(later))
