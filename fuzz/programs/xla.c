@@ -55,7 +55,7 @@ static bool failed(const xla *x, PJRT_Error *error, vt_text *out_why) {
 static PJRT_LoadedExecutable *compile(const xla *x, const char *text, size_t size,
                                       vt_text *out_why) {
   vt_text options = {0};
-  plugin_options(1, 1, &options);
+  plugin_options(1, 1, false, &options);
   PJRT_Program code = {.struct_size = sizeof code,
                        .code = (char *)(uintptr_t)text,
                        .code_size = size,

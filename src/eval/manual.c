@@ -134,9 +134,11 @@ vt_status vt_eval_manual_computation(const vt_eval_call *call) {
   if (call->state->lockstep) return vt_eval_refuse(op, "a manual computation inside another");
   vt_status st = VT_OK;
   VT_TRY_OUT(make_tiles(call, f, &t));
-  vt_eval_env env = {.partition_count = (int32_t)t.devices,
-                     .exact_dots = call->env->exact_dots,
-                     .transfer = call->env->transfer};
+  vt_eval_env env = *call->env;
+  if ((int64_t)env.partition_count * env.replica_count != t.devices) {
+    env.partition_count = (int32_t)t.devices;
+    env.replica_count = 1;
+  }
   VT_TRY_OUT(vt_eval_lockstep_run(call->state, f, &env, (int32_t)t.devices, t.args, t.results));
   for (uint32_t i = 0; i < f->return_count; i++)
     for (int64_t d = 0; d < t.devices; d++) {

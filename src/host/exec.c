@@ -58,7 +58,8 @@ static vt_status run_eval(const vt_step *step, vt_exec *exec, vt_frame *const *f
                           uint32_t count) {
   for (uint32_t f = 0; f < count; f++) {
     fill_tensors(step, frames[f], step->tensors);
-    exec->env.partition = frames[f]->index;
+    exec->env.partition = (int32_t)frames[f]->index % exec->env.partition_count;
+    exec->env.replica = (int32_t)frames[f]->index / exec->env.partition_count;
     VT_TRY(vt_eval_op(step->op, &exec->env, step->tensors, step->tensors + step->input_count));
   }
   return VT_OK;
@@ -152,10 +153,12 @@ static void flush_subnormals_in_team(void) {
 
 vt_status vt_program_run(vt_program *program, const vt_run *run) {
   const vt_plan *plan = program->plan;
+  int32_t replicas = program->module->num_replicas;
+  if (replicas < 1 || program->options.device_count % replicas) replicas = 1;
   vt_exec exec = {.program = program,
                   .run = run,
-                  .env = {.partition_count = program->options.device_count,
-                          .replica_count = 1,
+                  .env = {.partition_count = program->options.device_count / replicas,
+                          .replica_count = replicas,
                           .exact_dots = program->options.exact_dots,
                           .transfer = run->transfer}};
   vt_frame *frame = &plan->frames[0];

@@ -275,15 +275,13 @@ static vt_status compile_module(vt_executable *executable, const vt_executable_o
   if ((*module)->num_replicas > 1 && (*module)->num_replicas != info->replicas)
     return vt_error(VT_INVALID_ARGUMENT, "the program has %d replicas, the options say %d",
                     (*module)->num_replicas, info->replicas);
-  if (info->replicas > 1) {
-    (*module)->num_replicas = info->replicas;
-    (*module)->num_partitions = info->partitions / info->replicas;
-    VT_TRY(vt_spmd_from_replicas(*module));
-  }
-  int32_t asked = (*module)->num_partitions;
-  if (asked > 1 && asked != info->partitions)
+  int32_t asked = (*module)->num_partitions, partitions = info->partitions / info->replicas;
+  if (asked > 1 && asked != partitions)
     return vt_error(VT_INVALID_ARGUMENT, "the program has %d partitions, the options say %d", asked,
-                    info->partitions);
+                    partitions);
+  (*module)->num_replicas = info->replicas;
+  (*module)->num_partitions = partitions;
+  VT_TRY(vt_spmd_from_replicas(*module));
   info->name = vt_arena_printf(&executable->arena, "%s", (*module)->name ? (*module)->name : "");
   VT_TRY(executable_signature(executable, *module));
   info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);

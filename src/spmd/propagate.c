@@ -237,6 +237,20 @@ static bool is_closed(const vt_sharding *s) {
 }
 
 // Fills the entries of `results` that are open.
+// What propagation found for a result, which is as unreduced as the program says.
+static const vt_sharding *found_sharding(walker *w, uint32_t node, const vt_sharding *said,
+                                         vt_arena *arena) {
+  const vt_sharding *found = vt_graph_sharding(&w->graph, node, arena);
+  if (!said || !said->unreduced_count) return found;
+  if (!found) return said;
+  vt_sharding *both = VT_NEW(arena, vt_sharding);
+  *both = *found;
+  both->unreduced_count = said->unreduced_count;
+  both->unreduced = said->unreduced;
+  both->reduction = said->reduction;
+  return both;
+}
+
 static void propagate_main(walker *w, const vt_func *main, vt_arena *arena,
                            const vt_sharding **results) {
   uint32_t *params = VT_NEW_ARRAY(w->graph.arena, uint32_t, main->param_count);
@@ -256,7 +270,7 @@ static void propagate_main(walker *w, const vt_func *main, vt_arena *arena,
   vt_graph_propagate(&w->graph);
   for (uint32_t i = 0; i < main->return_count; i++)
     if (!is_closed(results[i]) && (!results[i] || results[i]->mesh == w->graph.mesh))
-      results[i] = vt_graph_sharding(&w->graph, outputs[i], arena);
+      results[i] = found_sharding(w, outputs[i], results[i], arena);
 }
 
 static bool anything_looks(const vt_func *func) {

@@ -1,144 +1,219 @@
 // SPDX-License-Identifier: Apache-2.0
-// replicas.c - a program of several replicas becomes one of several partitions.
+// replicas.c - a program of several replicas becomes one manual computation over all devices.
 //
-// Replicas run the same function on arguments of their own. That is a manual computation along one
-// axis whose operands and results are unreduced along it: every device holds its version and
-// nothing is ever added up. Ids of replicas become ids of partitions; with one partition per
-// replica both are positions in the device assignment.
+// Devices stand in a grid: device = replica * partitions + partition. Replicas run the same
+// function on arrays of their own: a manual computation along the axis of replicas, whose operands
+// and results are unreduced along it, so that every replica holds its version and nothing is ever
+// added up. What the program says about its partitions keeps its meaning within each replica: its
+// meshes get the axis of replicas in front. Ids of replicas, partitions and groups stay as they
+// are: the evaluator knows the grid.
 #include <string.h>
 
 #include "spmd/spmd.h"
 
+// No program's own axes are called this.
+static const char replica_axis[] = "vtpu.replica", partition_axis[] = "vtpu.partition";
+
+typedef struct grid {
+  vt_module *module;
+  int32_t replicas, partitions;
+  const vt_mesh *mesh;   // of values that name none
+  vt_map meshes, walked; // a mesh and its grid; functions seen outside of manual computations
+} grid;
+
 static vt_status refuse(const vt_op *op) {
   vt_arena scratch = {0};
-  vt_status st = vt_error(VT_UNIMPLEMENTED, "%s: between the partitions of one replica",
+  vt_status st = vt_error(VT_UNIMPLEMENTED, "%s: between partitions, outside of a manual region",
                           vt_op_describe(op, &scratch));
   vt_arena_free(&scratch);
   return st;
 }
 
-// cross-replica-sum has no computation of its own.
-static void sum_by_all_reduce(vt_op *op) {
-  vt_module *module = op->func->module;
-  vt_type type = op->results[0].type, scalar = {type.dtype, 0, NULL};
-  vt_op *sum = vt_op_create(op->func, VT_OP_ALL_REDUCE, op->loc, 1, op->operands, 1, &type, 1);
-  vt_func *body = sum->regions[0] = vt_func_create(module, "");
-  for (int i = 0; i < 2; i++) vt_func_add_param(body, scalar);
-  vt_value *result = vt_build(body, NULL, VT_OP_ADD, op->loc, scalar, 2, body->params);
-  vt_func_set_returns(body, 1, &result);
-  const vt_attr *groups = vt_op_attr(op, VT_ATTR_REPLICA_GROUPS);
-  if (groups) vt_op_set_attr(sum, *groups);
-  vt_op_set_i64(sum, VT_ATTR_CHANNEL_ID, 1);
-  vt_op_set_i64(sum, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 1);
-  vt_op_insert(op, sum);
-  vt_value_replace(&op->results[0], &sum->results[0]);
-  vt_op_remove(op);
-}
-
-// The only partition of its replica.
-static void partition_zero(vt_op *op) {
-  static const uint32_t zero = 0;
-  vt_literal *literal = VT_NEW(&op->func->module->arena, vt_literal);
-  *literal = (vt_literal){op->results[0].type, &zero, false};
-  vt_value_replace(&op->results[0], vt_build_constant(op->func, op, op->loc, literal));
-  vt_op_remove(op);
-}
-
-static vt_status renumber_op(vt_op *op) {
-  switch ((int)op->code) {
-  case VT_OP_REPLICA_ID:
-    op->code = VT_OP_PARTITION_ID;
-    return VT_OK;
-  case VT_OP_PARTITION_ID:
-    partition_zero(op);
-    return VT_OK;
-  case VT_OP_CROSS_REPLICA_SUM:
-    sum_by_all_reduce(op);
-    return VT_OK;
-  case VT_OP_ALL_TO_ALL:
-  case VT_OP_COLLECTIVE_PERMUTE:
-  case VT_OP_COLLECTIVE_BROADCAST:
-    if (vt_attr_i64_or(op, VT_ATTR_CHANNEL_ID, 0) > 0) return refuse(op);
-    vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
-    return VT_OK;
-  default:
-    if (!(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE)) return VT_OK;
-    vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
-    vt_op_set_i64(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 1);
-    return VT_OK;
-  }
-}
-
-static vt_status renumber(vt_func *func) {
-  for (vt_op *op = func->first, *next; op; op = next) {
-    next = op->next;
-    for (uint32_t r = 0; r < op->region_count; r++) VT_TRY(renumber(op->regions[r]));
-    VT_TRY(renumber_op(op));
+// A collective between partitions needs a value per partition, which a program on whole arrays has
+// in its manual computations only.
+static vt_status check_collectives(grid *g, const vt_func *func) {
+  void **seen = vt_map_at_ptr(&g->walked, func);
+  if (*seen) return VT_OK;
+  *seen = (void *)(uintptr_t)func;
+  for (const vt_op *op = func->first; op; op = op->next) {
+    if (op->code == VT_OP_MANUAL_COMPUTATION) continue;
+    if (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE &&
+        vt_attr_i64_or(op, VT_ATTR_CHANNEL_ID, 0) > 0)
+      return refuse(op);
+    for (uint32_t r = 0; r < op->region_count; r++) VT_TRY(check_collectives(g, op->regions[r]));
+    if (op->code == VT_OP_CALL) VT_TRY(check_collectives(g, vt_attr_func(op, VT_ATTR_CALLEE)));
+    if (op->code == VT_OP_COMPOSITE)
+      VT_TRY(check_collectives(g, vt_attr_func(op, VT_ATTR_DECOMPOSITION)));
   }
   return VT_OK;
 }
 
-// Every device has its own version of the whole array.
-static const vt_sharding *version_each(vt_module *module, const vt_mesh *mesh, vt_type type) {
-  vt_sharding *s = VT_NEW(&module->arena, vt_sharding);
-  vt_dim_sharding *dims = VT_NEW_ARRAY(&module->arena, vt_dim_sharding, (size_t)type.rank + 1);
-  vt_axis_ref *axis = VT_NEW(&module->arena, vt_axis_ref);
-  for (int32_t d = 0; d < type.rank; d++) dims[d] = (vt_dim_sharding){0, NULL, true, -1};
-  *axis = (vt_axis_ref){0, 1, mesh->axes[0].size};
-  *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = mesh, .rank = type.rank, .dims = dims};
-  if (type.dtype == VT_TOKEN) return s;
-  s->unreduced_count = 1;
-  s->unreduced = axis;
-  return s;
+// The mesh of one replica's partitions, once for each replica. A mesh without axes, or of another
+// size, is left as it is.
+static const vt_mesh *grid_mesh(grid *g, const vt_mesh *mesh) {
+  if (!mesh->axis_count || vt_mesh_size(mesh) != g->partitions) return mesh;
+  void **place = vt_map_at_ptr(&g->meshes, mesh);
+  if (*place) return *place;
+  vt_arena *arena = &g->module->arena;
+  vt_mesh *out = VT_NEW(arena, vt_mesh);
+  vt_mesh_axis *axes = VT_NEW_ARRAY(arena, vt_mesh_axis, mesh->axis_count + 1);
+  axes[0] = (vt_mesh_axis){replica_axis, g->replicas};
+  memcpy(axes + 1, mesh->axes, mesh->axis_count * sizeof *axes);
+  *out = (vt_mesh){.name = mesh->name, .axis_count = mesh->axis_count + 1, .axes = axes};
+  if (mesh->device_count) {
+    int64_t *ids = VT_NEW_ARRAY(arena, int64_t, (size_t)g->replicas * mesh->device_count);
+    out->device_count = (uint32_t)g->replicas * mesh->device_count;
+    for (uint32_t i = 0; i < out->device_count; i++)
+      ids[i] = (int64_t)(i / mesh->device_count) * g->partitions +
+               mesh->device_ids[i % mesh->device_count];
+    out->device_ids = ids;
+  }
+  *place = out;
+  return out;
 }
 
-static const vt_mesh *line_of(vt_module *module, int32_t replicas) {
+// `count` references, one axis further; `own` puts one to the axis of replicas in front.
+static const vt_axis_ref *shift(grid *g, bool own, uint32_t count, const vt_axis_ref *refs) {
+  vt_axis_ref *out = VT_NEW_ARRAY(&g->module->arena, vt_axis_ref, count + 1);
+  if (own) out[0] = (vt_axis_ref){0, 1, g->replicas};
+  for (uint32_t i = 0; i < count; i++) {
+    out[own + i] = refs[i];
+    out[own + i].axis++;
+  }
+  return out;
+}
+
+static const vt_sharding *grid_sharding(grid *g, const vt_sharding *s, bool own) {
+  const vt_mesh *mesh = s ? grid_mesh(g, s->mesh) : NULL;
+  if (!s || mesh == s->mesh) return s;
+  vt_sharding *out = VT_NEW(&g->module->arena, vt_sharding);
+  vt_dim_sharding *dims = VT_NEW_ARRAY(&g->module->arena, vt_dim_sharding, (size_t)s->rank + 1);
+  for (int32_t d = 0; d < s->rank; d++) {
+    dims[d] = s->dims[d];
+    dims[d].axes = shift(g, false, dims[d].axis_count, dims[d].axes);
+  }
+  *out = *s;
+  out->mesh = mesh;
+  out->dims = dims;
+  out->replicated = shift(g, false, s->replicated_count, s->replicated);
+  out->unreduced = shift(g, own, s->unreduced_count, s->unreduced);
+  out->unreduced_count += own;
+  return out;
+}
+
+// What a replica says of a value of main, and that each replica has its own. A value of which
+// nothing is said is whole; a result may still be cut by propagation.
+static vt_status version_each(grid *g, const vt_sharding *s, vt_type type, bool closed,
+                              const vt_sharding **out) {
+  bool own = type.dtype != VT_TOKEN;
+  if (s && vt_sharding_is_maximal(s) && g->partitions > 1)
+    return vt_error(VT_UNIMPLEMENTED, "a value on one device, in a program of %d replicas",
+                    g->replicas);
+  if (s && grid_mesh(g, s->mesh) != s->mesh) {
+    *out = grid_sharding(g, s, own);
+    return VT_OK;
+  }
+  vt_sharding *whole = VT_NEW(&g->module->arena, vt_sharding);
+  vt_dim_sharding *dims = VT_NEW_ARRAY(&g->module->arena, vt_dim_sharding, (size_t)type.rank + 1);
+  for (int32_t d = 0; d < type.rank; d++) dims[d] = (vt_dim_sharding){0, NULL, closed, -1};
+  *whole = (vt_sharding){.kind = VT_SHARDING_MESH,
+                         .mesh = g->mesh,
+                         .rank = type.rank,
+                         .dims = dims,
+                         .unreduced_count = own,
+                         .unreduced = shift(g, own, 0, NULL)};
+  *out = whole;
+  return VT_OK;
+}
+
+static void shift_func(grid *g, vt_func *func) {
+  for (uint32_t i = 0; func->param_info && i < func->param_count; i++)
+    func->param_info[i].sharding = grid_sharding(g, func->param_info[i].sharding, false);
+  for (uint32_t i = 0; func->return_info && i < func->return_count; i++)
+    func->return_info[i].sharding = grid_sharding(g, func->return_info[i].sharding, false);
+  for (vt_op *op = func->first; op; op = op->next) {
+    for (uint32_t a = 0; a < op->attr_count; a++) {
+      vt_attr *attr = &op->attrs[a];
+      if (vt_attr_kind_of(attr->key) != VT_ATTR_KIND_SHARDINGS) continue;
+      const vt_sharding **list =
+          VT_NEW_ARRAY(&g->module->arena, const vt_sharding *, attr->count + 1);
+      for (uint32_t i = 0; i < attr->count; i++)
+        list[i] = grid_sharding(g, attr->shardings[i], false);
+      attr->shardings = list;
+    }
+    for (uint32_t r = 0; r < op->region_count; r++) shift_func(g, op->regions[r]);
+  }
+}
+
+// The first mesh of the program that has all partitions, or a line of them.
+static void choose_mesh(grid *g) {
+  vt_module *module = g->module;
+  for (uint32_t i = 0; i < module->mesh_count && !g->mesh; i++)
+    if (grid_mesh(g, module->meshes[i]) != module->meshes[i])
+      g->mesh = grid_mesh(g, module->meshes[i]);
+  if (g->mesh) return;
   vt_mesh *mesh = VT_NEW(&module->arena, vt_mesh);
-  vt_mesh_axis *axis = VT_NEW(&module->arena, vt_mesh_axis);
-  *axis = (vt_mesh_axis){"replica", replicas};
-  *mesh = (vt_mesh){.name = "replicas", .axis_count = 1, .axes = axis};
-  return mesh;
+  vt_mesh_axis *axes = VT_NEW_ARRAY(&module->arena, vt_mesh_axis, 2);
+  *mesh = (vt_mesh){.name = "grid", .axes = axes};
+  axes[mesh->axis_count++] = (vt_mesh_axis){replica_axis, g->replicas};
+  if (g->partitions > 1) axes[mesh->axis_count++] = (vt_mesh_axis){partition_axis, g->partitions};
+  g->mesh = mesh;
 }
 
-vt_status vt_spmd_from_replicas(vt_module *module) {
-  int32_t replicas = module->num_replicas;
-  if (replicas <= 1) return VT_OK;
-  if (module->num_partitions > 1)
-    return vt_error(VT_UNIMPLEMENTED, "a program of %d replicas of %d partitions", replicas,
-                    module->num_partitions);
-  for (uint32_t i = 0; i < module->func_count; i++) VT_TRY(renumber(module->funcs[i]));
+static vt_status build(grid *g) {
+  vt_module *module = g->module;
   vt_arena *arena = &module->arena;
-  vt_func *main = module->main, *body = vt_func_clone(module, main);
-  const vt_mesh *mesh = line_of(module, replicas);
-  vt_type *types = VT_NEW_ARRAY(arena, vt_type, main->return_count + 1);
-  for (uint32_t i = 0; i < main->return_count; i++) types[i] = main->returns[i]->type;
-  main->first = main->last = NULL; // the clone has them
-  vt_op *manual = vt_op_create(main, VT_OP_MANUAL_COMPUTATION, &vt_loc_unknown, main->param_count,
-                               main->params, main->return_count, types, 1);
-  manual->regions[0] = body;
-  vt_op_append(main, manual);
+  vt_func *main = module->main;
   if (!main->param_info) main->param_info = VT_NEW_ARRAY(arena, vt_io_info, main->param_count + 1);
   if (!main->return_info)
     main->return_info = VT_NEW_ARRAY(arena, vt_io_info, main->return_count + 1);
   const vt_sharding **in = VT_NEW_ARRAY(arena, const vt_sharding *, main->param_count + 1),
                     **out = VT_NEW_ARRAY(arena, const vt_sharding *, main->return_count + 1);
-  vt_value **returns = VT_NEW_ARRAY(arena, vt_value *, main->return_count + 1);
+  vt_type *types = VT_NEW_ARRAY(arena, vt_type, main->return_count + 1);
   for (uint32_t i = 0; i < main->param_count; i++)
-    main->param_info[i].sharding = in[i] = version_each(module, mesh, main->params[i]->type);
+    VT_TRY(version_each(g, main->param_info[i].sharding, main->params[i]->type, true, &in[i]));
   for (uint32_t i = 0; i < main->return_count; i++) {
-    main->return_info[i].sharding = out[i] = version_each(module, mesh, types[i]);
+    types[i] = main->returns[i]->type;
+    VT_TRY(version_each(g, main->return_info[i].sharding, types[i], false, &out[i]));
+  }
+  for (uint32_t i = 0; i < module->func_count; i++) shift_func(g, module->funcs[i]);
+  vt_func *body = vt_func_clone(module, main);
+  main->first = main->last = NULL; // the clone has them
+  vt_op *manual = vt_op_create(main, VT_OP_MANUAL_COMPUTATION, &vt_loc_unknown, main->param_count,
+                               main->params, main->return_count, types, 1);
+  manual->regions[0] = body;
+  vt_op_append(main, manual);
+  vt_value **returns = VT_NEW_ARRAY(arena, vt_value *, main->return_count + 1);
+  for (uint32_t i = 0; i < main->param_count; i++) main->param_info[i].sharding = in[i];
+  for (uint32_t i = 0; i < main->return_count; i++) {
+    main->return_info[i].sharding = out[i];
     returns[i] = &manual->results[i];
   }
   vt_func_set_returns(main, main->return_count, returns);
   vt_string *axes = VT_NEW(arena, vt_string);
-  *axes = (vt_string){mesh->axes[0].name, strlen(mesh->axes[0].name)};
+  *axes = (vt_string){replica_axis, sizeof replica_axis - 1};
   vt_op_set_attr(
       manual, (vt_attr){.key = VT_ATTR_IN_SHARDINGS, .count = main->param_count, .shardings = in});
   vt_op_set_attr(
       manual,
       (vt_attr){.key = VT_ATTR_OUT_SHARDINGS, .count = main->return_count, .shardings = out});
   vt_op_set_attr(manual, (vt_attr){.key = VT_ATTR_MANUAL_AXES, .count = 1, .strings = axes});
-  module->num_partitions = replicas;
-  module->num_replicas = 1;
+  const vt_mesh **meshes = VT_NEW_ARRAY(arena, const vt_mesh *, module->mesh_count + 1);
+  meshes[0] = g->mesh;
+  for (uint32_t i = 0; i < module->mesh_count; i++) meshes[i + 1] = grid_mesh(g, module->meshes[i]);
+  module->meshes = meshes;
+  module->mesh_count++;
   return vt_module_verify(module);
+}
+
+vt_status vt_spmd_from_replicas(vt_module *module) {
+  grid g = {
+      .module = module, .replicas = module->num_replicas, .partitions = module->num_partitions};
+  if (g.replicas <= 1) return VT_OK;
+  choose_mesh(&g);
+  vt_status st = g.partitions > 1 ? check_collectives(&g, module->main) : VT_OK;
+  if (!st) st = build(&g);
+  vt_map_free(&g.meshes);
+  vt_map_free(&g.walked);
+  return st;
 }

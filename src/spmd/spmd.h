@@ -57,9 +57,10 @@ typedef struct vt_sightings {
 vt_status vt_spmd_inspect(const vt_module *module, int32_t device_count, vt_arena *arena,
                           vt_sightings *out_sightings) VT_CHECKED;
 
-// Makes a program of R replicas one of R partitions (num_replicas is 1 then); call it first. Every
-// parameter and result of main gets R versions, one for each device. A program of one replica is
-// not touched. errors UNIMPLEMENTED: replicas of several partitions, or collectives between these
+// Makes a program of R replicas one over all devices; call it first. Every parameter and result of
+// main gets R versions, one for each replica, cut over its partitions as the program says. A
+// program of one replica is not touched. errors UNIMPLEMENTED: collectives between the partitions
+// of whole arrays
 vt_status vt_spmd_from_replicas(vt_module *module) VT_CHECKED;
 
 // Tilings of the parameters and results of main (arrays of param_count and return_count in

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// contract.h - the cases that hold for every plugin, in three files; contract_test.c runs them.
+// contract.h - the cases that hold for every plugin, in four files; contract_test.c runs them.
 #ifndef VT_TESTS_CONTRACT_H
 #define VT_TESTS_CONTRACT_H
 
@@ -18,6 +18,7 @@ extern PJRT_Client *contract_client;
 
 int contract_buffers(void); // contract_buffers.c: host arrays, copies, layouts, lifetimes
 int contract_run(void);     // contract_run.c: programs, executables, events
+int contract_grid(void);    // contract_grid.c: replicas and partitions
 int contract_setup(void **state);
 int contract_teardown(void **state);
 

@@ -391,98 +391,6 @@ static void test_several_devices(void **state) {
   plugin_executable_destroy(P, sharded);
 }
 
-// Four replicas: each runs the program on an argument of its own; collectives without a channel
-// are between replicas.
-#define REPLICAS                                                                                   \
-  "module @replicas attributes {mhlo.num_replicas = 4 : i32, mhlo.num_partitions = 1 : i32} {\n"   \
-  "  func.func public @main(%x: tensor<4xf32>) -> (tensor<ui32>, tensor<4xf32>, tensor<8xf32>, "   \
-  "tensor<4xf32>, tensor<4xf32>, tensor<2xf32>) {\n"                                               \
-  "    %id = stablehlo.replica_id : tensor<ui32>\n"                                                \
-  "    %sum = \"stablehlo.all_reduce\"(%x) <{replica_groups = dense<[[0, 3], [1, 2]]> : "          \
-  "tensor<2x2xi64>}> ({\n"                                                                         \
-  "    ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"                                                  \
-  "      %s = stablehlo.add %a, %b : tensor<f32>\n"                                                \
-  "      stablehlo.return %s : tensor<f32>\n"                                                      \
-  "    }) : (tensor<4xf32>) -> tensor<4xf32>\n"                                                    \
-  "    %all = \"stablehlo.all_gather\"(%x) <{all_gather_dim = 0 : i64, replica_groups = "          \
-  "dense<[[0, 3], [1, 2]]> : tensor<2x2xi64>}> : (tensor<4xf32>) -> tensor<8xf32>\n"               \
-  "    %swap = \"stablehlo.all_to_all\"(%x) <{split_dimension = 0 : i64, concat_dimension = 0 "    \
-  ": i64, split_count = 4 : i64, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>}> : "    \
-  "(tensor<4xf32>) -> tensor<4xf32>\n"                                                             \
-  "    %next = \"stablehlo.collective_permute\"(%x) <{source_target_pairs = dense<[[0, 1], [1, "   \
-  "2], [2, 3]]> : tensor<3x2xi64>}> : (tensor<4xf32>) -> tensor<4xf32>\n"                          \
-  "    %part = \"stablehlo.reduce_scatter\"(%x) <{scatter_dimension = 0 : i64, replica_groups = "  \
-  "dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>}> ({\n"                                               \
-  "    ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"                                                  \
-  "      %s = stablehlo.add %a, %b : tensor<f32>\n"                                                \
-  "      stablehlo.return %s : tensor<f32>\n"                                                      \
-  "    }) : (tensor<4xf32>) -> tensor<2xf32>\n"                                                    \
-  "    return %id, %sum, %all, %swap, %next, %part : tensor<ui32>, tensor<4xf32>, "                \
-  "tensor<8xf32>, tensor<4xf32>, tensor<4xf32>, tensor<2xf32>\n"                                   \
-  "  }\n"                                                                                          \
-  "}\n"
-
-// Element i of what replica d starts with.
-static float own(int d, int i) {
-  return (float)(10 * d + i);
-}
-
-static void check_replica(int d, PJRT_Buffer *const *outs) {
-  static const int partner[4] = {3, 2, 1, 0};
-  uint32_t id;
-  float sum[4], all[8], swap[4], next[4], part[2];
-  plugin_fetch(P, outs[0], &id, sizeof id);
-  plugin_fetch(P, outs[1], sum, sizeof sum);
-  plugin_fetch(P, outs[2], all, sizeof all);
-  plugin_fetch(P, outs[3], swap, sizeof swap);
-  plugin_fetch(P, outs[4], next, sizeof next);
-  plugin_fetch(P, outs[5], part, sizeof part);
-  assert_int_equal(id, d);
-  int p = partner[d], low = d < p ? d : p, even = d & ~1;
-  for (int i = 0; i < 4; i++) {
-    assert_true(sum[i] == own(d, i) + own(p, i));
-    assert_true(all[i] == own(low, i) && all[4 + i] == own(3 - low, i));
-    assert_true(swap[i] == own(i, d));
-    assert_true(next[i] == (d ? own(d - 1, i) : 0));
-  }
-  for (int i = 0; i < 2; i++) {
-    int at = 2 * (d & 1) + i;
-    assert_true(part[i] == own(even, at) + own(even + 1, at));
-  }
-}
-
-static void test_replicas(void **state) {
-  (void)state;
-  PJRT_LoadedExecutable *loaded = plugin_compile_replicas(P, CLIENT, REPLICAS, 4);
-  PJRT_Executable *executable = executable_of(loaded);
-  ARGS(Executable_NumReplicas, replicas);
-  replicas.executable = executable;
-  plugin_ok(P, SLOT_Executable_NumReplicas, &replicas);
-  assert_int_equal(replicas.num_replicas, 4);
-  ARGS(Executable_NumPartitions, partitions);
-  partitions.executable = executable;
-  plugin_ok(P, SLOT_Executable_NumPartitions, &partitions);
-  assert_int_equal(partitions.num_partitions, 1);
-  destroy_executable(executable);
-  PJRT_Buffer *args[4][1], *outs[4][6], **results[4];
-  PJRT_Buffer *const *arguments[4];
-  for (int d = 0; d < 4; d++) {
-    const float x[4] = {own(d, 0), own(d, 1), own(d, 2), own(d, 3)};
-    args[d][0] = put(d, x);
-    arguments[d] = args[d];
-    results[d] = outs[d];
-  }
-  for (int again = 0; again < 2; again++) {
-    assert_null(plugin_execute(P, loaded, 4, 1, arguments, results));
-    for (int d = 0; d < 4; d++) {
-      check_replica(d, outs[d]);
-      for (int r = 0; r < 6; r++) plugin_buffer_destroy(P, outs[d][r]);
-    }
-  }
-  for (int d = 0; d < 4; d++) plugin_buffer_destroy(P, args[d][0]);
-  plugin_executable_destroy(P, loaded);
-}
-
 static void count_call(PJRT_Error *error, void *user) {
   if (error) plugin_error_is(P, error, 0, NULL);
   atomic_fetch_add((atomic_int *)user, 1);
@@ -588,12 +496,17 @@ static void test_client_goes(void **state) {
 
 int contract_run(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_run),           cmocka_unit_test(test_bad_runs),
-      cmocka_unit_test(test_bad_programs),  cmocka_unit_test(test_questions),
-      cmocka_unit_test(test_fingerprint),   cmocka_unit_test(test_serialize),
-      cmocka_unit_test(test_donation),      cmocka_unit_test(test_several_devices),
-      cmocka_unit_test(test_replicas),      cmocka_unit_test(test_events),
-      cmocka_unit_test(test_destroy_order), cmocka_unit_test(test_delete_executable),
+      cmocka_unit_test(test_run),
+      cmocka_unit_test(test_bad_runs),
+      cmocka_unit_test(test_bad_programs),
+      cmocka_unit_test(test_questions),
+      cmocka_unit_test(test_fingerprint),
+      cmocka_unit_test(test_serialize),
+      cmocka_unit_test(test_donation),
+      cmocka_unit_test(test_several_devices),
+      cmocka_unit_test(test_events),
+      cmocka_unit_test(test_destroy_order),
+      cmocka_unit_test(test_delete_executable),
       cmocka_unit_test(test_client_goes),
   };
   return cmocka_run_group_tests_name("programs", tests, contract_setup, contract_teardown);

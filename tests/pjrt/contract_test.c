@@ -331,5 +331,6 @@ int main(int argc, char **argv) {
   int failed = cmocka_run_group_tests_name("objects", tests, contract_setup, contract_teardown);
   failed += contract_buffers();
   failed += contract_run();
+  failed += contract_grid();
   return failed ? 1 : 0;
 }

@@ -175,24 +175,25 @@ vt_bytes plugin_program(const char *name) {
   return bytes;
 }
 
-void plugin_options(int replicas, int partitions, vt_text *out_options) {
+void plugin_options(int replicas, int partitions, bool spmd, vt_text *out_options) {
   vt_text assignment = {0}, build = {0};
   int32_t ids[64];
   for (int i = 0; i < replicas * partitions; i++) ids[i] = i;
   vt_device_assignment_write(replicas, partitions, ids, &assignment);
   vt_proto_put_uint(&build, 4, (uint64_t)replicas);
   vt_proto_put_uint(&build, 5, (uint64_t)partitions);
-  vt_proto_put_uint(&build, 6, partitions > 1); // use_spmd_partitioning
+  vt_proto_put_uint(&build, 6, spmd); // use_spmd_partitioning
   vt_proto_put_bytes(&build, 9, assignment.data, assignment.size);
+  vt_proto_put_uint(&build, 19, spmd); // use_shardy_partitioner
   vt_proto_put_bytes(out_options, 3, build.data, build.size);
   vt_text_free(&assignment);
   vt_text_free(&build);
 }
 
 static PJRT_Error *compile(const plugin *p, PJRT_Client *client, vt_bytes code, int replicas,
-                           int partitions, PJRT_LoadedExecutable **out_executable) {
+                           int partitions, bool spmd, PJRT_LoadedExecutable **out_executable) {
   vt_text options = {0};
-  plugin_options(replicas, partitions, &options);
+  plugin_options(replicas, partitions, spmd, &options);
   PJRT_Program program = {.struct_size = sizeof program,
                           .code = (char *)(uintptr_t)code.data,
                           .code_size = code.size,
@@ -213,7 +214,7 @@ PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, cons
                                       int partitions) {
   vt_bytes code = plugin_program(name);
   PJRT_LoadedExecutable *executable = NULL;
-  PJRT_Error *error = compile(p, client, code, 1, partitions, &executable);
+  PJRT_Error *error = compile(p, client, code, 1, partitions, partitions > 1, &executable);
   char text[4096];
   if (error) fail_msg("%s: %s", name, error_text(p, error, text, sizeof text));
   vt_file_unmap(&code);
@@ -224,18 +225,18 @@ PJRT_LoadedExecutable *plugin_compile_text(const plugin *p, PJRT_Client *client,
                                            int partitions, PJRT_Error **out_error) {
   PJRT_LoadedExecutable *executable = NULL;
   vt_bytes code = {(const uint8_t *)text, strlen(text)};
-  PJRT_Error *error = compile(p, client, code, 1, partitions, &executable);
+  PJRT_Error *error = compile(p, client, code, 1, partitions, partitions > 1, &executable);
   char message[4096];
   if (error && !out_error) fail_msg("compile: %s", error_text(p, error, message, sizeof message));
   if (out_error) *out_error = error;
   return error ? NULL : executable;
 }
 
-PJRT_LoadedExecutable *plugin_compile_replicas(const plugin *p, PJRT_Client *client,
-                                               const char *text, int replicas) {
+PJRT_LoadedExecutable *plugin_compile_grid(const plugin *p, PJRT_Client *client, const char *text,
+                                           int replicas, int partitions, bool spmd) {
   PJRT_LoadedExecutable *executable = NULL;
   vt_bytes code = {(const uint8_t *)text, strlen(text)};
-  PJRT_Error *error = compile(p, client, code, replicas, 1, &executable);
+  PJRT_Error *error = compile(p, client, code, replicas, partitions, spmd, &executable);
   char message[4096];
   if (error) fail_msg("compile: %s", error_text(p, error, message, sizeof message));
   return executable;

@@ -55,10 +55,11 @@ vt_bytes plugin_program(const char *name); // fixtures/NAME.mlirbc, mapped
 // A program as MLIR text; NULL when the compiler refuses it, with its error in *out_error.
 PJRT_LoadedExecutable *plugin_compile_text(const plugin *p, PJRT_Client *client, const char *text,
                                            int partitions, PJRT_Error **out_error);
-PJRT_LoadedExecutable *plugin_compile_replicas(const plugin *p, PJRT_Client *client,
-                                               const char *text, int replicas);
+// The same for a grid of devices; without `spmd` each device runs the program on its own arrays.
+PJRT_LoadedExecutable *plugin_compile_grid(const plugin *p, PJRT_Client *client, const char *text,
+                                           int replicas, int partitions, bool spmd);
 // Compile options for devices 0, 1, 2 ...; free the text.
-void plugin_options(int replicas, int partitions, vt_text *out_options);
+void plugin_options(int replicas, int partitions, bool spmd, vt_text *out_options);
 PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, const char *name,
                                       int partitions);
 void plugin_executable_destroy(const plugin *p, PJRT_LoadedExecutable *executable);

@@ -386,7 +386,7 @@ static void test_sharded(void **state) {
 
 static void compile_fails(vt_bytes code, const char *format, int code_want, const char *part) {
   vt_text options = {0};
-  plugin_options(1, 1, &options);
+  plugin_options(1, 1, false, &options);
   PJRT_Program program = {.code = (char *)(uintptr_t)code.data,
                           .code_size = code.size,
                           .format = format,
@@ -489,7 +489,7 @@ static void test_topology(void **state) {
   s.serialized_topology_deleter(s.serialized_topology);
   vt_bytes code = plugin_program("add");
   vt_text options = {0};
-  plugin_options(1, 1, &options);
+  plugin_options(1, 1, false, &options);
   PJRT_Program program = {.code = (char *)(uintptr_t)code.data,
                           .code_size = code.size,
                           .format = "mlir",
