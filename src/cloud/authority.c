@@ -56,7 +56,7 @@ static X509 *make_ca(EVP_PKEY *key, const char *universe, vt_arena *arena) {
   const char *names = vt_arena_printf(
       arena,
       "critical,permitted;DNS:googleapis.com,permitted;DNS:google.com,permitted;DNS:localhost,"
-      "permitted;DNS:%s",
+      "permitted;DNS:tunnel.cloudproxy.app,permitted;DNS:%s",
       universe);
   X509 *ca = blank(key, "vtpud certificate authority", NULL);
   if (ca && add(ca, ca, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
@@ -70,11 +70,11 @@ static X509 *make_ca(EVP_PKEY *key, const char *universe, vt_arena *arena) {
 
 static X509 *make_leaf(EVP_PKEY *key, X509 *ca, EVP_PKEY *ca_key, const char *universe,
                        const char *address, vt_arena *arena) {
-  const char *names = vt_arena_printf(
-      arena,
-      "DNS:googleapis.com,DNS:*.googleapis.com,DNS:accounts.google.com,DNS:localhost,DNS:%s,"
-      "DNS:*.%s,IP:%s",
-      universe, universe, address);
+  const char *names = vt_arena_printf(arena,
+                                      "DNS:googleapis.com,DNS:*.googleapis.com,DNS:accounts.google."
+                                      "com,DNS:tunnel.cloudproxy.app,DNS:localhost,DNS:%s,"
+                                      "DNS:*.%s,IP:%s",
+                                      universe, universe, address);
   X509 *leaf = blank(key, "vtpud", ca);
   if (leaf && add(leaf, ca, NID_basic_constraints, "critical,CA:FALSE") &&
       add(leaf, ca, NID_key_usage, "critical,digitalSignature") &&

@@ -22,6 +22,7 @@ void vt_call_init(vt_call *call, vt_cloud *cloud, const char *method, const char
 }
 
 void vt_call_fini(vt_call *call) {
+  if (call->upgrade.drop) call->upgrade.drop(call->upgrade.context);
   json_decref(call->body);
   json_decref(call->reply);
   json_decref(call->details);
@@ -30,6 +31,8 @@ void vt_call_fini(vt_call *call) {
 }
 
 void vt_call_clear_reply(vt_call *call) {
+  if (call->upgrade.drop) call->upgrade.drop(call->upgrade.context);
+  call->upgrade = (vt_upgrade){0};
   json_decref(call->reply);
   json_decref(call->details);
   call->reply = call->details = NULL;

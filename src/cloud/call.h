@@ -19,6 +19,7 @@
 #include "cloud/schema.h"
 
 typedef struct vt_call vt_call;
+struct vt_stream;
 typedef vt_status (*vt_handler)(vt_call *call);
 
 typedef struct vt_route {
@@ -35,6 +36,14 @@ typedef struct vt_route {
 typedef struct vt_pair {
   const char *name, *value;
 } vt_pair;
+
+// What becomes of a connection that a handler has made a WebSocket (stream.h): `run` in a thread of
+// its own without the cloud's lock, or `drop` when it comes to nothing. Each takes `context`.
+typedef struct vt_upgrade {
+  void (*run)(void *context, struct vt_stream *stream);
+  void (*drop)(void *context);
+  void *context;
+} vt_upgrade;
 
 struct vt_call {
   vt_cloud *cloud;
@@ -66,6 +75,7 @@ struct vt_call {
   const char *content_type;
   json_t *details; // google.rpc details of an error
   VT_ARRAY(vt_pair) reply_headers;
+  vt_upgrade upgrade; // status 101; a transport that can not do it leaves it
 };
 
 void vt_call_init(vt_call *call, vt_cloud *cloud, const char *method, const char *path);

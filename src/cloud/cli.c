@@ -47,6 +47,7 @@ static const char *const switches[] = {"preemptible",
                                        "allow-quota-decrease-below-usage",
                                        "allow-high-percentage-quota-decrease",
                                        "cancel",
+                                       "listen-on-stdin",
                                        "uri"};
 
 static bool is_switch(const char *name) {
@@ -644,8 +645,10 @@ static const struct command {
     {"tpu-vm", "delete", delete, 1, "NAME [--quiet] [--async]"},
     {"tpu-vm", "start", start, 1, "NAME"},
     {"tpu-vm", "stop", stop, 1, "NAME"},
-    {"tpu-vm", "ssh", ssh, 1, "[USER@]NAME [--worker=N|all] [--command=COMMAND] [-- SSH_ARGS]"},
-    {"tpu-vm", "scp", scp, 2, "SOURCE... [[USER@]NAME:]DESTINATION [--worker=N|all] [--recurse]"},
+    {"tpu-vm", "ssh", ssh, 1,
+     "[USER@]NAME [--worker=N|all] [--command=COMMAND] [--tunnel-through-iap] [-- SSH_ARGS]"},
+    {"tpu-vm", "scp", scp, 2,
+     "SOURCE... [[USER@]NAME:]DESTINATION [--worker=N|all] [--recurse] [--tunnel-through-iap]"},
     {"tpu-vm", "ssh-config", ssh_config, 0, ""},
     {"tpu-vm", "get-guest-attributes", guest_attributes, 1, "NAME"},
     {"tpu-vm", "simulate-maintenance-event", maintenance, 1, "NAME"},
@@ -681,30 +684,41 @@ static void usage(const char *group) {
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
     if (strcmp(commands[i].group, group) == 0)
       fprintf(stderr, "  vtpu %s %s %s\n", group, commands[i].name, commands[i].usage);
+  if (strcmp(group, "start-iap-tunnel") == 0)
+    fprintf(stderr, "  vtpu compute start-iap-tunnel INSTANCE PORT [--listen-on-stdin | "
+                    "--local-host-port=HOST:PORT]\n");
   if (strcmp(group, "googleapis") == 0)
     fprintf(stderr, "  vtpu googleapis -- COMMAND [ARGUMENT...]\n");
   if (strcmp(group, "config") == 0)
     fprintf(stderr, "  vtpu config list | get-value NAME | set NAME VALUE | unset NAME\n");
 }
 
+static vt_status check_place(const vt_cli *cli) {
+  if (!*cli->endpoint)
+    return vt_error(VT_FAILED_PRECONDITION,
+                    "no endpoint: set VTPU_ENDPOINT or `vtpu config set endpoint URL`");
+  if (!*cli->project)
+    return vt_error(VT_FAILED_PRECONDITION,
+                    "no project: --project=ID or `vtpu config set project ID`");
+  if (!*cli->zone)
+    return vt_error(VT_FAILED_PRECONDITION, "no zone: --zone=ZONE or `vtpu config set zone ZONE`");
+  return VT_OK;
+}
+
 static vt_status run(vt_cli *cli) {
   if (strcmp(cli->group, "config") == 0) return vt_config_run(cli);
   VT_TRY(vt_config_read(cli));
   if (strcmp(cli->group, "googleapis") == 0) return vt_cli_googleapis(cli);
+  if (strcmp(cli->group, "start-iap-tunnel") == 0) {
+    VT_TRY(check_place(cli));
+    return vt_cli_tunnel(cli);
+  }
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     const struct command *c = &commands[i];
     if (strcmp(c->group, cli->group) != 0 || strcmp(c->name, cli->command) != 0) continue;
     if (cli->words.size < c->words)
       return vt_error(VT_INVALID_ARGUMENT, "usage: vtpu %s %s %s", c->group, c->name, c->usage);
-    if (!*cli->endpoint)
-      return vt_error(VT_FAILED_PRECONDITION,
-                      "no endpoint: set VTPU_ENDPOINT or `vtpu config set endpoint URL`");
-    if (!*cli->project)
-      return vt_error(VT_FAILED_PRECONDITION,
-                      "no project: --project=ID or `vtpu config set project ID`");
-    if (!*cli->zone)
-      return vt_error(VT_FAILED_PRECONDITION,
-                      "no zone: --zone=ZONE or `vtpu config set zone ZONE`");
+    VT_TRY(check_place(cli));
     return c->run(cli);
   }
   usage(cli->group);
@@ -712,12 +726,20 @@ static vt_status run(vt_cli *cli) {
 }
 
 int vt_cloud_cli(int argc, char **argv) {
+  static const char *const before[] = {"alpha", "beta", "compute", "tpus"};
+  for (size_t i = 0; i < sizeof before / sizeof *before && argc > 1; i++) {
+    if (strcmp(argv[0], before[i]) != 0) continue;
+    argc--;
+    argv++;
+  }
   vt_cli cli = {.group = argv[0], .command = argc > 1 ? argv[1] : ""};
   if (argc < 2 || strcmp(argv[1], "--help") == 0) {
     usage(argv[0]);
     return argc < 2 ? 2 : 0;
   }
-  bool one_word = strcmp(argv[0], "googleapis") == 0; // the others have a command behind the group
+  bool one_word =
+      strcmp(argv[0], "googleapis") == 0 ||
+      strcmp(argv[0], "start-iap-tunnel") == 0; // the others have a command behind the group
   vt_status st = parse(&cli, argc - !one_word, argv + !one_word);
   if (!st) st = run(&cli);
   if (st)

@@ -23,7 +23,8 @@ static const char *const names[] = {
     "oauth2.googleapis.com",       "www.googleapis.com",
     "iam.googleapis.com",          "cloudresourcemanager.googleapis.com",
     "serviceusage.googleapis.com", "cloudbilling.googleapis.com",
-    "logging.googleapis.com",      "accounts.google.com"};
+    "logging.googleapis.com",      "accounts.google.com",
+    "tunnel.cloudproxy.app",       "tunnel-cloudproxy.googleapis.com"};
 
 // Where clients look for the authorities they trust.
 static const char *const bundle_variables[] = {"SSL_CERT_FILE",

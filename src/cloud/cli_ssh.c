@@ -144,12 +144,14 @@ static vt_status import_key(vt_cli *cli, target *t, const char *key) {
   return VT_OK;
 }
 
-// A known_hosts file with the keys that the workers published, named as HostKeyAlias names them.
+// A known_hosts file with the keys that the workers published, named as HostKeyAlias names them,
+// and the names of the workers.
 static vt_status known_hosts(vt_cli *cli, const json_t *node, const target *t,
-                             const char **out_file) {
+                             const char **out_file, json_t **out_names) {
   json_t *reply;
   vt_text text = {0};
   const char *id = json_string_value(json_object_get(node, "id")), *home = getenv("HOME");
+  *out_names = json_object();
   VT_TRY(vt_cli_call(
       cli, "POST",
       vt_arena_printf(&cli->arena, "%s/nodes/%s:getGuestAttributes", vt_cli_parent(cli), t->node),
@@ -160,6 +162,9 @@ static vt_status known_hosts(vt_cli *cli, const json_t *node, const target *t,
         json_object_get(json_object_get(json_array_get(workers, w), "queryValue"), "items");
     for (size_t i = 0; i < json_array_size(items); i++) {
       const json_t *item = json_array_get(items, i);
+      if (strcmp(json_string_value(json_object_get(item, "namespace")), "guest") == 0)
+        json_object_set(*out_names, vt_arena_printf(&cli->arena, "%zu", w),
+                        json_object_get(item, "value"));
       if (strcmp(json_string_value(json_object_get(item, "namespace")), "hostkeys") == 0)
         vt_text_printf(&text, "tpu.%s-%zu %s %s\n", id, w,
                        json_string_value(json_object_get(item, "key")),
@@ -213,6 +218,25 @@ static void push_options(vt_cli *cli, words *argv, const char *key, const char *
       vt_array_push_in(&cli->arena, argv, cli->flags.data[i].value);
 }
 
+// ssh reaches the worker through this program, and that through the daemon.
+static vt_status push_tunnel(vt_cli *cli, words *argv, const json_t *names, size_t worker) {
+  char self[4096];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  const char *name =
+      json_string_value(json_object_get(names, vt_arena_printf(&cli->arena, "%zu", worker)));
+  if (!name)
+    return vt_error(VT_FAILED_PRECONDITION, "worker %zu has not said its name: is it a machine?",
+                    worker);
+  self[n > 0 ? n : 0] = 0;
+  vt_array_push_in(&cli->arena, argv, "-o");
+  vt_array_push_in(&cli->arena, argv,
+                   vt_arena_printf(&cli->arena,
+                                   "ProxyCommand='%s' compute start-iap-tunnel '%s' %%p "
+                                   "--listen-on-stdin --project='%s' --zone='%s'",
+                                   self, name, cli->project, cli->zone));
+  return VT_OK;
+}
+
 static void ssh_words(vt_cli *cli, words *argv, const char *login) {
   const char *command = vt_cli_flag_value(cli, "command");
   vt_array_push_in(&cli->arena, argv, login);
@@ -236,7 +260,7 @@ static void scp_words(vt_cli *cli, words *argv, const char *login) {
 }
 
 static vt_status run_workers(vt_cli *cli, bool copy, const json_t *node, const target *t,
-                             const char *key, const char *hosts) {
+                             const char *key, const char *hosts, const json_t *names) {
   const json_t *endpoints = json_object_get(node, "networkEndpoints");
   const char *id = json_string_value(json_object_get(node, "id")),
              *workers = vt_cli_flag_value(cli, "worker");
@@ -253,6 +277,7 @@ static vt_status run_workers(vt_cli *cli, bool copy, const json_t *node, const t
     if (!copy && !vt_cli_flag_value(cli, "command") && isatty(0))
       vt_array_push_in(&cli->arena, &argv, "-t");
     push_options(cli, &argv, key, hosts, vt_arena_printf(&cli->arena, "tpu.%s-%zu", id, w));
+    if (vt_cli_flag_on(cli, "tunnel-through-iap")) VT_TRY(push_tunnel(cli, &argv, names, w));
     const char *login = vt_arena_printf(&cli->arena, "%s@%s", t->user, ip);
     if (copy)
       scp_words(cli, &argv, login);
@@ -285,7 +310,7 @@ static vt_status run_workers(vt_cli *cli, bool copy, const json_t *node, const t
 
 vt_status vt_cli_ssh(vt_cli *cli, bool copy) {
   const char *key, *public_key, *hosts, *word = cli->words.data[0];
-  json_t *node;
+  json_t *node, *names = NULL;
   for (size_t i = 0; copy && i < cli->words.size; i++)
     if (strchr(cli->words.data[i], ':')) word = cli->words.data[i];
   if (copy && !strchr(word, ':'))
@@ -300,8 +325,9 @@ vt_status vt_cli_ssh(vt_cli *cli, bool copy) {
   bool profile = false;
   if (!st) st = os_login_on(cli, node, &profile);
   if (!st) st = profile ? import_key(cli, &t, public_key) : publish_key(cli, node, &t, public_key);
-  if (!st) st = known_hosts(cli, node, &t, &hosts);
-  if (!st) st = run_workers(cli, copy, node, &t, key, hosts);
+  if (!st) st = known_hosts(cli, node, &t, &hosts, &names);
+  if (!st) st = run_workers(cli, copy, node, &t, key, hosts, names);
+  json_decref(names);
   json_decref(node);
   return st;
 }

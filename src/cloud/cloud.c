@@ -16,6 +16,7 @@
 #include "cloud/catalogue.h"
 #include "cloud/metrics.h"
 #include "cloud/node.h"
+#include "cloud/relay.h"
 
 void vt_cloud_options_default(vt_cloud_options *out_options) {
   *out_options = (vt_cloud_options){.state_dir = "",
@@ -110,6 +111,7 @@ vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
   pthread_cond_init(&cloud->changed, &monotonic);
   pthread_condattr_destroy(&monotonic);
   VT_TRY_OUT(vt_metrics_create(&cloud->metrics));
+  VT_TRY_OUT(vt_relays_create(&cloud->relays));
   char path[512] = "";
   if (*options->state_dir) {
     if (mkdir(options->state_dir, 0711) != 0 && access(options->state_dir, W_OK) != 0) {
@@ -135,6 +137,7 @@ void vt_cloud_close(vt_cloud *cloud) {
   if (!cloud) return;
   vt_store_close(cloud->store);
   vt_metrics_destroy(cloud->metrics);
+  vt_relays_destroy(cloud->relays);
   free(cloud->rates);
   vt_node_texts_free(cloud->node_texts);
   pthread_mutex_destroy(&cloud->lock);

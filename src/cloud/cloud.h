@@ -64,6 +64,7 @@ typedef struct vt_cloud {
   struct vt_rate *rates;
   struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
   struct vt_metrics *metrics;
+  struct vt_relays *relays;
 } vt_cloud;
 
 void vt_cloud_options_default(vt_cloud_options *out_options);

@@ -1,25 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // http.c - libmicrohttpd to vt_call and back. One epoll thread a core; calls take turns on the
 // cloud's lock. The response is queued on the last handler call only: queued earlier, the library
-// closes a keep-alive connection.
+// closes a keep-alive connection. A connection that a call has made a WebSocket leaves the
+// library's loop for a thread of its own.
 #include "cloud/http.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cloud/call.h"
 #include "cloud/metrics.h"
+#include "cloud/stream.h"
 
 // One address gets a quarter of the connections, so that it can not keep the others out.
 enum { MAX_BODY = 4 << 20, IDLE_TIMEOUT_S = 120, MAX_CONNECTIONS = 4096, MAX_OF_ONE_PEER = 1024 };
+// WebSockets cost a thread each.
+enum { MAX_SESSIONS = 256, MAX_OF_ONE_CALLER = 64, SESSION_STACK = 256 << 10 };
 
 // The library's timeout is for silence; a client that sends or reads a byte now and then needs a
 // clock of its own. One a connection.
@@ -29,6 +35,16 @@ typedef struct patience {
   int64_t deadline_ns; // 0 = we are the ones who are slow
 } patience;
 
+// A WebSocket, from the call that agreed to it to the end of its thread.
+typedef struct session {
+  struct session *next;
+  vt_http *http;
+  vt_upgrade upgrade;
+  char *caller;
+  struct MHD_UpgradeResponseHandle *handle;
+  vt_stream stream;
+} session;
+
 struct vt_http {
   vt_cloud *cloud;
   pthread_mutex_t lock; // of the list
@@ -36,6 +52,8 @@ struct vt_http {
   pthread_t watchman;
   bool watched, stop;
   patience *connections;
+  session *sessions;
+  int stop_sessions; // readable from vt_http_stop on
   struct MHD_Daemon *daemon;
   uint16_t port;
   bool secure;
@@ -48,6 +66,7 @@ typedef struct request {
   char *uri; // as sent, query included
   vt_text body;
   bool begun, too_large;
+  session *session; // agreed to, but not begun
 } request;
 
 static void expect(vt_http *http, struct MHD_Connection *connection, int64_t within_ns) {
@@ -107,6 +126,123 @@ static void *watch(void *argument) {
   pthread_mutex_unlock(&http->lock);
   return NULL;
 }
+
+// --- WebSockets
+// --------------------------------------------------------------------------------------------------
+
+static void forget_session(session *s) {
+  vt_http *http = s->http;
+  pthread_mutex_lock(&http->lock);
+  for (session **at = &http->sessions; *at; at = &(*at)->next)
+    if (*at == s) {
+      *at = s->next;
+      break;
+    }
+  pthread_cond_broadcast(&http->ended);
+  pthread_mutex_unlock(&http->lock);
+  if (s->upgrade.drop) s->upgrade.drop(s->upgrade.context);
+  vt_websocket_fini(&s->stream.ws);
+  free(s->caller);
+  free(s);
+}
+
+static void *run_session(void *argument) {
+  session *s = argument;
+  vt_upgrade upgrade = s->upgrade;
+  s->upgrade = (vt_upgrade){0};
+  upgrade.run(upgrade.context, &s->stream);
+  MHD_upgrade_action(s->handle, MHD_UPGRADE_ACTION_CLOSE);
+  forget_session(s);
+  return NULL;
+}
+
+// Called by the library when the agreement has been sent.
+static void begin_session(void *context, struct MHD_Connection *connection, void *slot,
+                          const char *extra, size_t extra_size, MHD_socket socket,
+                          struct MHD_UpgradeResponseHandle *handle) {
+  session *s = context;
+  request *r = slot;
+  pthread_attr_t attributes;
+  pthread_t thread;
+  int on = 1, unread_ms = 0; // a peer may be slow; vt_stream asks whether it lives
+  expect(s->http, connection, 0);
+  if (r) r->session = NULL;
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+  const union MHD_ConnectionInfo *info = // under TLS `socket` is not it
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  if (info) {
+    setsockopt(info->connect_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(info->connect_fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unread_ms, sizeof unread_ms);
+  }
+  pthread_mutex_lock(&s->http->lock);
+  bool late = s->http->stop || extra_size > sizeof s->stream.in;
+  if (!late) s->handle = handle;
+  pthread_mutex_unlock(&s->http->lock);
+  s->stream.fd = socket;
+  s->stream.stop = s->http->stop_sessions;
+  if (!late && extra_size) memcpy(s->stream.in, extra, s->stream.in_size = extra_size);
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, SESSION_STACK);
+  int rc = late ? -1 : pthread_create(&thread, &attributes, run_session, s);
+  pthread_attr_destroy(&attributes);
+  if (rc == 0) return;
+  MHD_upgrade_action(handle, MHD_UPGRADE_ACTION_CLOSE);
+  forget_session(s);
+}
+
+// A place for the call's WebSocket; false when there is none left.
+static bool reserve_session(vt_http *http, vt_call *call, session **out_session) {
+  size_t all = 0, same = 0;
+  session *s = calloc(1, sizeof *s);
+  if (s) s->caller = strdup(call->caller);
+  if (!s || !s->caller) {
+    free(s);
+    return false;
+  }
+  pthread_mutex_lock(&http->lock);
+  for (session *other = http->sessions; other; other = other->next) {
+    all++;
+    same += strcmp(other->caller, call->caller) == 0;
+  }
+  bool room = all < MAX_SESSIONS && same < MAX_OF_ONE_CALLER && !http->stop;
+  if (room) {
+    s->http = http;
+    s->next = http->sessions;
+    http->sessions = s;
+  }
+  pthread_mutex_unlock(&http->lock);
+  if (!room) {
+    free(s->caller);
+    free(s);
+    return false;
+  }
+  s->upgrade = call->upgrade;
+  call->upgrade = (vt_upgrade){0};
+  *out_session = s;
+  return true;
+}
+
+static enum MHD_Result agree(vt_http *http, struct MHD_Connection *connection, vt_call *call,
+                             request *r) {
+  if (!reserve_session(http, call, &r->session)) {
+    struct MHD_Response *full = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
+    enum MHD_Result refused = MHD_queue_response(connection, 429, full);
+    MHD_destroy_response(full);
+    return refused;
+  }
+  struct MHD_Response *response = MHD_create_response_for_upgrade(begin_session, r->session);
+  if (!response) return MHD_NO;
+  for (size_t i = 0; i < call->reply_headers.size; i++)
+    MHD_add_response_header(response, call->reply_headers.data[i].name,
+                            call->reply_headers.data[i].value);
+  enum MHD_Result result = MHD_queue_response(connection, 101, response);
+  MHD_destroy_response(response);
+  return result;
+}
+
+// --- calls
+// -------------------------------------------------------------------------------------------------------
 
 static enum MHD_Result add_header(void *context, enum MHD_ValueKind kind, const char *key,
                                   const char *value) {
@@ -174,7 +310,8 @@ static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, 
   } else {
     http->run(&call);
   }
-  enum MHD_Result result = send_reply(connection, &call);
+  enum MHD_Result result =
+      call.upgrade.run ? agree(http, connection, &call, r) : send_reply(connection, &call);
   vt_call_fini(&call);
   return result;
 }
@@ -209,6 +346,7 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
   request *r = *slot;
   expect(context, connection, IDLE_TIMEOUT_S * VT_SECOND);
   if (!r) return;
+  if (r->session) forget_session(r->session); // the connection broke before it began
   vt_text_free(&r->body);
   free(r->uri);
   free(r);
@@ -262,7 +400,9 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
                         ? MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD
                         : MHD_USE_EPOLL_INTERNAL_THREAD) |
                    (http->secure ? MHD_USE_TLS : 0) |
-                   (options->adopts ? MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC : 0);
+                   (options->adopts ? MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC : 0) |
+                   (options->thread_per_connection ? 0 : MHD_ALLOW_UPGRADE);
+  http->stop_sessions = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   http->daemon = MHD_start_daemon(
       flags, 0, NULL, NULL, handle, http, MHD_OPTION_SOCK_ADDR, &address,
       MHD_OPTION_NOTIFY_COMPLETED, completed, http, MHD_OPTION_NOTIFY_CONNECTION, connected, http,
@@ -270,6 +410,7 @@ vt_status vt_http_start(vt_cloud *cloud, const vt_http_options *options, vt_http
       (unsigned)MAX_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)MAX_OF_ONE_PEER,
       MHD_OPTION_URI_LOG_CALLBACK, begin, http, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
   if (!http->daemon) {
+    close(http->stop_sessions);
     free(http);
     if (options->adopts)
       return vt_error(VT_INVALID_ARGUMENT, "HTTP does not start%s",
@@ -293,6 +434,21 @@ void vt_http_adopt(vt_http *http, int fd, const struct sockaddr_in *from) {
   MHD_add_connection(http->daemon, fd, (const struct sockaddr *)from, sizeof *from);
 }
 
+static bool begun_sessions(const vt_http *http) {
+  for (const session *s = http->sessions; s; s = s->next)
+    if (s->handle) return true;
+  return false;
+}
+
+// The library stops only after the sockets that it has given away were given back.
+static void end_sessions(vt_http *http) {
+  uint64_t one = 1;
+  ssize_t said = write(http->stop_sessions, &one, sizeof one);
+  pthread_mutex_lock(&http->lock);
+  while (said == sizeof one && begun_sessions(http)) pthread_cond_wait(&http->ended, &http->lock);
+  pthread_mutex_unlock(&http->lock);
+}
+
 void vt_http_stop(vt_http *http) {
   if (!http) return;
   pthread_mutex_lock(&http->lock);
@@ -300,7 +456,9 @@ void vt_http_stop(vt_http *http) {
   pthread_cond_broadcast(&http->ended);
   pthread_mutex_unlock(&http->lock);
   if (http->watched) pthread_join(http->watchman, NULL);
+  end_sessions(http);
   MHD_stop_daemon(http->daemon);
+  close(http->stop_sessions);
   pthread_mutex_destroy(&http->lock);
   pthread_cond_destroy(&http->ended);
   free(http);

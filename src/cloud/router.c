@@ -167,6 +167,11 @@ static vt_status authorize(vt_call *call) {
       strcmp(call->caller_role, "reviewer") != 0)
     return vt_error(VT_PERMISSION_DENIED, "This call is for reviewers.");
   const char *project = vt_call_param(call, "project");
+  if (strncmp(call->route->query, "project,", 8) == 0) {
+    project = vt_call_query(call, "project"); // the path has no place for it
+    if (!project || !*project)
+      return vt_error(VT_INVALID_ARGUMENT, "The parameter `project` is required.");
+  }
   if (!*project || *permission == '!') return VT_OK;
   if (strcmp(permission, "@") == 0) return vt_account_find_project(call, project);
   VT_TRY(vt_account_allow(call, project, permission));
