@@ -392,6 +392,10 @@ static vt_status linux_sweep(vt_guest_driver *driver) {
 static void linux_destroy(vt_guest_driver *driver) {
   linux_driver *d = (linux_driver *)driver;
   vt_metadata_stop(d->metadata);
+  pthread_mutex_lock(&d->cloud->lock); // no agent's long poll holds us up
+  d->cloud->closing = true;
+  pthread_cond_broadcast(&d->cloud->changed);
+  pthread_mutex_unlock(&d->cloud->lock);
   for (size_t i = 0; i < d->doors.size; i++) {
     if (d->doors.data[i]->ending)
       pthread_join(d->doors.data[i]->thread, NULL);
