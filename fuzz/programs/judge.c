@@ -199,13 +199,20 @@ static void free_subnormals(judged *x, const judged *in) {
   }
 }
 
-static void widen_norm(judged *x, double factor) {
-  vt_dtype part = part_of(x->center.type.dtype);
+static double largest_of(vt_tensor x) {
   double norm = 0;
-  for (int64_t i = 0; i < parts_of(x->center.type); i++) {
-    double c = fabs(vt_number_load(part, x->center.data, i));
+  for (int64_t i = 0; i < parts_of(x.type); i++) {
+    double c = fabs(vt_number_load(part_of(x.type.dtype), x.data, i));
     norm = fmax(norm, isfinite(c) ? c : 0);
   }
+  return norm;
+}
+static void widen_norm(const vt_op *op, const judged *in, judged *x, double factor) {
+  vt_dtype part = part_of(x->center.type.dtype);
+  double norm = largest_of(x->center);
+  // A variance may be the difference of two means, of the squares and squared.
+  double most = op->code == VT_OP_BATCH_NORM_TRAINING ? largest_of(in[0].center) : 0;
+  norm = fmax(norm, fmax(most, most * most));
   for (int64_t i = 0; i < parts_of(x->center.type); i++)
     widen(x, i, factor * epsilon_of(part) * norm);
 }
@@ -253,7 +260,8 @@ static vt_tensor magnitudes(judge *j, vt_tensor x, bool *out_fine, bool *out_fin
   bool complex = vt_dtype_is_complex(x.type.dtype);
   for (int64_t i = 0; i < parts_of(x.type); i++) {
     double a = fabs(vt_number_load(part, x.data, i));
-    if (complex) a += fabs(vt_number_load(part, x.data, i ^ 1));
+    double other = complex ? fabs(vt_number_load(part, x.data, i ^ 1)) : 0;
+    a = isfinite(a) && isfinite(other) ? fmin(a + other, most_of(part)) : a + other;
     if (!isfinite(a)) a = 0, *out_fine = *out_finite = false;
     if (a * 4 != floor(a * 4)) *out_fine = false;
     vt_number_store(part, t.data, i, a);
@@ -323,11 +331,12 @@ static vt_status widen_sums(judge *j, const vt_op *op, const judged *in, judged 
     vt_dtype part = part_of(out[r].center.type.dtype);
     bool complex = vt_dtype_is_complex(out[r].center.type.dtype);
     double eps = epsilon_of(part), scale = factor_of(b, part) * terms_of(op) * eps;
+    bool pads = op->code == VT_OP_CONVOLUTION || (op->code == VT_OP_DOT_GENERAL && complex);
     need_interval(j, &out[r]);
     for (int64_t i = 0; i < parts_of(out[r].center.type); i++) {
       double sum = vt_number_load(part, sums[r].data, complex ? i | 1 : i);
       // Whether padding is multiplied, and makes NaN of an infinity, is open.
-      if (!isfinite(sum) || sum > most_of(part) / 4 || (op->code == VT_OP_CONVOLUTION && !finite))
+      if (!isfinite(sum) || sum > most_of(part) / 4 || (pads && !finite))
         anything(&out[r], i);
       else if (!fine || sum * 16 * eps > 1)
         widen(&out[r], i, scale * sum + terms_of(op) * least_of(part)); // terms may be flushed
@@ -399,7 +408,7 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
       widen_ulps(&out[i], factor);
       for (uint32_t k = 0; k < op->operand_count; k++) free_subnormals(&out[i], &in[k]);
     } else {
-      widen_norm(&out[i], factor);
+      widen_norm(op, in, &out[i], factor);
     }
   }
   return VT_OK;

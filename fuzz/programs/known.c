@@ -27,6 +27,20 @@ static bool any_packed(const vt_op *op) {
     if (packed(op, i)) return true;
   return false;
 }
+static bool packed_result(const vt_op *op) {
+  vt_dtype dtype = op->results[0].type.dtype;
+  return dtype != VT_PRED && vt_dtype_get(dtype)->bits < 8;
+}
+static bool mixed_floats(const vt_op *op) {
+  vt_dtype first = VT_DTYPE_INVALID;
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    vt_dtype dtype = op->results[i].type.dtype;
+    if (!vt_dtype_is_float(dtype)) continue;
+    if (first && dtype != first) return true;
+    first = dtype;
+  }
+  return false;
+}
 static bool narrow_float(const vt_op *op, uint32_t at) {
   vt_dtype dtype = op->operands[at]->type.dtype;
   return vt_dtype_is_float(dtype) && vt_dtype_get(dtype)->bits <= 8;

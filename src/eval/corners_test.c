@@ -53,6 +53,11 @@ static void complex_corners(void **state) {
   make_one(&b, VT_OP_MINIMUM, VT_C64, DIMS(2), 0);
   finish(&b, N(0.0, 0.0, 1, 4), 0, "minimum is lexicographic");
   b = bench_new();
+  operand(&b, VT_C128, DIMS(1), N(1 + 0x1p-30, 1 - 0x1p-30));
+  operand(&b, VT_C128, DIMS(1), N(1 + 0x1p-30, 1 + 0x1p-30));
+  make_one(&b, VT_OP_MULTIPLY, VT_C128, DIMS(1), 0);
+  finish(&b, N(0x1p-29, 2 + 0x1p-29), 0, "both products round before one is taken from the other");
+  b = bench_new();
   operand(&b, VT_C64, DIMS(1), N(0.0, 0.0));
   operand(&b, VT_C64, DIMS(1), N(0.0, 0.0));
   make_one(&b, VT_OP_DIVIDE, VT_C64, DIMS(1), 0);
