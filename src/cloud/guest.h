@@ -40,6 +40,10 @@ struct vt_guest_driver {
   bool (*end_all)(vt_guest_driver *driver);
   void (*destroy)(vt_guest_driver *driver);
   bool watched; // its guests may end by themselves, so those of READY nodes are looked at
+  // NULL when nothing keeps it: what the worker has printed, up to `limit` bytes from *start, which
+  // moves when older output is left out; returns the place behind.
+  int64_t (*output)(vt_guest_driver *driver, int64_t uid, int64_t worker, int64_t *start,
+                    int64_t limit, vt_text *out_text);
 };
 
 // Level 0.

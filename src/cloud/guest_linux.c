@@ -462,13 +462,29 @@ static vt_status check_host(const linux_driver *d) {
   return d->level == 1 ? check_level_1() : check_level_2(d);
 }
 
+static int64_t linux_output(vt_guest_driver *driver, int64_t uid, int64_t worker, int64_t *start,
+                            int64_t limit, vt_text *out_text) {
+  char folder[600], path[700], buffer[4096];
+  guest_folder((const linux_driver *)driver, uid, worker, folder);
+  snprintf(path, sizeof path, "%s/log", folder);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  int64_t end = fd < 0 ? 0 : (int64_t)lseek(fd, 0, SEEK_END);
+  if (*start > end) *start = end;
+  if (end - *start > limit) *start = end - limit;
+  int64_t at = *start;
+  for (ssize_t n; at < end && (n = pread(fd, buffer, sizeof buffer, (off_t)at)) > 0; at += n)
+    vt_text_put_n(out_text, buffer, (size_t)n);
+  if (fd >= 0) close(fd);
+  return at;
+}
+
 vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
   vt_status st = VT_OK;
   *out_driver = NULL;
   linux_driver *d = calloc(1, sizeof *d);
   if (!d) return vt_error_no_memory();
   d->base = (vt_guest_driver){linux_start, linux_poll,    linux_stop,    linux_disks, linux_notify,
-                              linux_sweep, linux_end_all, linux_destroy, true};
+                              linux_sweep, linux_end_all, linux_destroy, true,        linux_output};
   d->cloud = cloud;
   d->level = cloud->options.guest_level;
   snprintf(d->tag, sizeof d->tag, "%04llx",

@@ -49,6 +49,6 @@ vt_status vt_guest_none_create(vt_guest_driver **out_driver) {
   *out_driver = calloc(1, sizeof **out_driver);
   if (!*out_driver) return vt_error_no_memory();
   **out_driver = (vt_guest_driver){none_start, none_poll,    none_stop,    none_disks, none_notify,
-                                   none_sweep, none_end_all, none_destroy, false};
+                                   none_sweep, none_end_all, none_destroy, false,      NULL};
   return VT_OK;
 }

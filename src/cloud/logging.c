@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// logging.c - the part of Cloud Logging that TPU clients touch: write and list entries.
+// logging.c - the part of Cloud Logging that TPU clients touch: write and list entries; sinks,
+// which are kept and listed (no entry leaves this cloud).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cloud/account.h"
 #include "cloud/handlers.h"
+#include "cloud/node.h"
 
 enum { MAX_ENTRIES = 1000 };
 
@@ -65,5 +67,105 @@ vt_status vt_logging_list(vt_call *call) {
   while (vt_rows_next(rows))
     json_array_append_new(entries, json_loads(vt_rows_text(rows, 0), 0, NULL));
   call->reply = json_pack("{s:o}", "entries", entries);
+  return vt_rows_end(rows);
+}
+
+// --- sinks
+// ------------------------------------------------------------------------------------------------------
+
+static vt_status find_sink(vt_call *call, const char *name, json_t **out_sink) {
+  vt_rows *rows;
+  *out_sink = NULL;
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT body FROM log_sinks WHERE project = ? AND name = ?", "ss",
+                        call->project, name));
+  if (vt_rows_next(rows)) *out_sink = json_loads(vt_rows_text(rows, 0), 0, NULL);
+  return vt_rows_end(rows);
+}
+
+static vt_status must_find_sink(vt_call *call, json_t **out_sink) {
+  const char *name = vt_call_param(call, "sink");
+  VT_TRY(find_sink(call, name, out_sink));
+  if (*out_sink) return VT_OK;
+  return vt_call_not_found(
+      call, vt_arena_printf(&call->arena, "projects/%s/sinks/%s", call->project, name));
+}
+
+// Takes `sink`, which becomes the reply.
+static vt_status save_sink(vt_call *call, const char *name, json_t *sink) {
+  static const char *const fields[] = {"destination", "filter", "description", "disabled",
+                                       "exclusions"};
+  char now[40];
+  const char *mask = vt_call_query(call, "updateMask");
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    json_t *value = json_object_get(call->body, fields[i]);
+    if (value && (!mask || !*mask || strstr(mask, fields[i])))
+      json_object_set(sink, fields[i], value);
+  }
+  vt_time_format(vt_cloud_now(call->cloud), now);
+  json_object_set_new(sink, "name", json_string(name));
+  json_object_set_new(sink, "updateTime", json_string(now));
+  if (!json_object_get(sink, "createTime"))
+    json_object_set_new(sink, "createTime", json_string(now));
+  json_object_set_new(
+      sink, "writerIdentity",
+      json_string(vt_arena_printf(&call->arena, "serviceAccount:service-%lld@gcp-sa-logging.%s",
+                                  (long long)call->project_number, call->cloud->options.universe)));
+  call->reply = sink;
+  const char *destination = json_string_value(json_object_get(sink, "destination"));
+  if (!destination || !strstr(destination, ".googleapis.com/"))
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "destination: SERVICE.googleapis.com/RESOURCE is required");
+  char *text = json_dumps(sink, JSON_COMPACT);
+  vt_status st = vt_store_run(call->cloud->store, NULL,
+                              "INSERT INTO log_sinks (project, name, body) VALUES (?, ?, ?) ON "
+                              "CONFLICT (project, name) DO UPDATE SET body = excluded.body",
+                              "sss", call->project, name, text);
+  free(text);
+  return st;
+}
+
+vt_status vt_sinks_create(vt_call *call) {
+  const char *name = json_string_value(json_object_get(call->body, "name"));
+  json_t *old;
+  if (!name || !vt_node_id_valid(name))
+    return vt_error(VT_INVALID_ARGUMENT, "name: letters, digits and -_. of at most 63");
+  VT_TRY(find_sink(call, name, &old));
+  json_decref(old);
+  if (old)
+    return vt_call_exists(
+        call, vt_arena_printf(&call->arena, "projects/%s/sinks/%s", call->project, name));
+  return save_sink(call, name, json_object());
+}
+
+vt_status vt_sinks_get(vt_call *call) {
+  return must_find_sink(call, &call->reply);
+}
+
+vt_status vt_sinks_update(vt_call *call) {
+  json_t *sink;
+  VT_TRY(must_find_sink(call, &sink));
+  return save_sink(call, vt_call_param(call, "sink"), sink);
+}
+
+vt_status vt_sinks_delete(vt_call *call) {
+  json_t *sink;
+  VT_TRY(must_find_sink(call, &sink));
+  json_decref(sink);
+  call->reply = json_object();
+  return vt_store_run(call->cloud->store, NULL,
+                      "DELETE FROM log_sinks WHERE project = ? AND name = ?", "ss", call->project,
+                      vt_call_param(call, "sink"));
+}
+
+vt_status vt_sinks_list(vt_call *call) {
+  vt_rows *rows;
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT body FROM log_sinks WHERE project = ? ORDER BY name LIMIT 1000",
+                        "s", call->project));
+  json_t *list = json_array();
+  while (vt_rows_next(rows))
+    json_array_append_new(list, json_loads(vt_rows_text(rows, 0), 0, NULL));
+  call->reply = json_pack("{s:o}", "sinks", list);
   return vt_rows_end(rows);
 }

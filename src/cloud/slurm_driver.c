@@ -365,7 +365,7 @@ vt_status vt_guest_slurm_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
   vt_slurm_driver *d = calloc(1, sizeof *d);
   if (!d) return vt_error_no_memory();
   d->base = (vt_guest_driver){slurm_start, slurm_poll,    slurm_stop,    slurm_disks, slurm_notify,
-                              slurm_sweep, slurm_end_all, slurm_destroy, true};
+                              slurm_sweep, slurm_end_all, slurm_destroy, true,        NULL};
   d->cloud = cloud;
   pthread_mutex_init(&d->lock, NULL);
   pthread_condattr_t attributes;

@@ -206,6 +206,25 @@ def pipelined_garbage(d):
                 pass
 
 
+def malformed_requests(d):
+    """What libmicrohttpd answers before a request is one: a constant text, nothing of the request in it, and the end of the
+    connection. These replies can not have the headers of ours; no page of a browser can cause them but the too long one."""
+    evil = b"<script>alert(1)</script>"
+    requests = {b"505": b"GET /" + evil + b" HTTP/9.9\r\nHost: a\r\n\r\n",
+                b"400": b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: " + evil + b"\r\n\r\n",
+                b"414": b"GET /" + evil * 4000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+                b"431": b"GET / HTTP/1.1\r\nHost: a\r\n" + b"".join(b"X-%d: %s\r\n" % (i, evil * 40) for i in range(100)) + b"\r\n"}
+    for status, request in requests.items():
+        with connect(d.http, "127.0.0.2") as s:
+            try:
+                s.sendall(request)
+            except OSError:
+                pass
+            reply = read_all(s)  # until the daemon ends the connection
+        assert reply[9:12] in (status, b""), reply[:100]
+        assert b"script" not in reply and len(reply) < 1000, reply
+
+
 # --- HTTP/2
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -293,7 +312,7 @@ def idle_grpc_connections(d):
 
 
 ATTACKS = [slow_headers, slow_bodies, never_reading, silent_connections, thousands_of_connections, huge_headers,
-           pipelined_garbage,
+           pipelined_garbage, malformed_requests,
            rapid_reset, settings_flood, ping_flood, empty_data_flood, continuation_flood, header_bomb,
            streams_that_never_end, idle_grpc_connections]
 

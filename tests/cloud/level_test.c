@@ -48,6 +48,13 @@ static void workers_have_users_homes_and_names(void **state) {
   guest_says("v4-16");
   guest_must("vtpu tpu-vm describe pod" ZONE);
   guest_says("level 1: ");
+  // The output of its boot, as the worker's serial port.
+  guest_must(SSH("ada@pod", "--worker=1",
+                 "hostname") " | grep -o 't1v-.*' > $HOME/name; curl -sf -H "
+                             "\"Authorization: Bearer $VTPU_TOKEN\" "
+                             "$VTPU_ENDPOINT/compute/v1/projects/$VTPU_PROJECT/"
+                             "zones/us-central2-b/instances/$(cat $HOME/name)/serialPort");
+  guest_says("compute#serialPortOutput");
 }
 
 // The Python of the guests comes first for commands and for login shells, which read the host's
