@@ -115,7 +115,7 @@ static void hide_constants(vt_func *func) {
     next = op->next;
     if (vt_op_info_get(op->code)->flags & VT_OPF_CONTROL)
       for (uint32_t r = 0; r < op->region_count; r++) hide_constants(op->regions[r]);
-    if (op->code != VT_OP_CONSTANT) continue;
+    if (op->code != VT_OP_CONSTANT && op->code != VT_OP_IOTA) continue;
     vt_value *value = &op->results[0];
     vt_op *barrier = vt_op_create(func, VT_OP_OPTIMIZATION_BARRIER, &vt_loc_unknown, 1, &value, 1,
                                   &value->type, 0);

@@ -34,8 +34,8 @@ void trial_close(trial *t);
 verdict trial_host(trial *t, vt_text *out_why); // import, plan and host
 // Why XLA:CPU is not asked (known.def); NULL: it is.
 const char *xla_known(const vt_module *module);
-// Puts a barrier behind each constant: XLA folds what it knows with evaluators of its own, which is
-// another judge than the code that it makes.
+// Puts a barrier behind each constant and iota: XLA folds what it knows with evaluators of its own,
+// which is another judge than the code that it makes.
 void xla_hide_constants(vt_module *module);
 // What XLA:CPU gives, compared; *out_refused when it does not take the program.
 verdict trial_xla(trial *t, xla *x, bool *out_refused, vt_text *out_why);

@@ -6,8 +6,20 @@ static int flags_of(const gen_row *row) {
   return row->steady ? 0 : PICK_EXACT;
 }
 
+// Functions of complex numbers have their edges where each implementation wants them, and parts
+// that cancel: tame operands, and a result that rounds as it likes.
+static bool complex_function(gen *g, const gen_row *row, vt_type type, uint32_t count) {
+  vt_value *x[2];
+  for (uint32_t i = 0; i < count; i++) x[i] = gen_leaf(g, type, VALUE_SMOOTH);
+  if (row->code == VT_OP_ABS) type.dtype = type.dtype == VT_C64 ? VT_F32 : VT_F64;
+  gen_emit(g, row->code, type, count, x, true);
+  return true;
+}
+
 bool gen_unary(gen *g, const gen_row *row) {
   vt_value *x = gen_any(g, row->dtypes, flags_of(row));
+  if (vt_dtype_is_complex(x->type.dtype) && row->code != VT_OP_NEGATE)
+    return complex_function(g, row, x->type, 1);
   vt_type type = row->code == VT_OP_IS_FINITE ? gen_retyped(g, x->type, VT_PRED) : x->type;
   gen_emit(g, row->code, type, 1, &x, row->loose);
   return true;
@@ -16,6 +28,8 @@ bool gen_unary(gen *g, const gen_row *row) {
 bool gen_binary(gen *g, const gen_row *row) {
   vt_value *pair[2];
   pair[0] = gen_any(g, row->dtypes, flags_of(row));
+  if (vt_dtype_is_complex(pair[0]->type.dtype) && row->code == VT_OP_DIVIDE)
+    return complex_function(g, row, pair[0]->type, 2);
   // Arithmetic of complex numbers is exact only for exact operands: hard to bound otherwise.
   int flags = vt_dtype_is_complex(pair[0]->type.dtype) ? PICK_EXACT : flags_of(row);
   if (flags && gen_is_inexact(g, pair[0])) return false;
@@ -29,6 +43,7 @@ bool gen_power(gen *g, const gen_row *row) {
   vt_value *pair[2];
   pair[0] = gen_any(g, row->dtypes, PICK_EXACT);
   vt_dtype_kind kind = vt_dtype_kind_of(pair[0]->type.dtype);
+  if (kind == VT_KIND_COMPLEX) return complex_function(g, row, pair[0]->type, 2);
   // XLA:CPU takes only the low six bits of an integer exponent.
   pair[1] = kind == VT_KIND_FLOAT
                 ? gen_of(g, pair[0]->type, PICK_EXACT)

@@ -287,8 +287,8 @@ static bool has_subnormals(vt_tensor x) {
   return false;
 }
 static void free_zeros(judge *j, judged *x, const judged *in, uint32_t count) {
-  if (!vt_dtype_is_float(x->center.type.dtype)) return;
-  vt_dtype dtype = x->center.type.dtype;
+  if (!rounds(x->center.type)) return;
+  vt_dtype dtype = part_of(x->center.type.dtype);
   bool any = false, flushed = vt_dtype_get(dtype)->exponent >= 8, subnormals = false;
   // A subnormal may count as a zero beside another one, and either may be taken.
   for (uint32_t i = 0; i < count && flushed; i++)
@@ -381,11 +381,22 @@ static vt_status judge_control(judge *j, const vt_op *op, judged *in, judged *ou
   return vt_error(VT_INVALID_ARGUMENT, "a loop of more than 1000 rounds");
 }
 
+// Functions of complex numbers: the parts of a result may cancel, so they are judged by the
+// largest.
+static bool is_complex_function(const vt_op *op) {
+  if (!(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) || !op->operand_count ||
+      !vt_dtype_is_complex(op->operands[0]->type.dtype))
+    return false;
+  return bounds[op->code].kind == BOUND_ULP || op->code == VT_OP_ABS || op->code == VT_OP_SIGN ||
+         op->code == VT_OP_SQRT || op->code == VT_OP_DIVIDE;
+}
+
 static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
   if (vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) return judge_control(j, op, in, out);
   vt_tensor *args = VT_NEW_ARRAY(j->arena, vt_tensor, op->operand_count + 1);
   vt_tensor *results = VT_NEW_ARRAY(j->arena, vt_tensor, op->result_count + 1);
-  bool inexact = false;
+  bool inexact = false, flushes = false;
+  const bound *b = &bounds[op->code];
   for (uint32_t i = 0; i < op->operand_count; i++) {
     args[i] = in[i].center;
     inexact = inexact || in[i].low;
@@ -394,9 +405,18 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
     out[i].center = results[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
   VT_TRY(vt_eval_op(op, &j->env, args, results));
   if (inexact) VT_TRY(run_intervals(j, op, in, out));
-  if (picks_extremes(op))
+  // What is left of a flushed subnormal in a sum is a zero of either sign.
+  bool sums = op->code == VT_OP_ADD || op->code == VT_OP_SUBTRACT || b->kind == BOUND_SUM;
+  for (uint32_t i = 0; i < op->operand_count && sums; i++)
+    flushes = flushes || has_subnormals(args[i]);
+  if (picks_extremes(op) || flushes)
     for (uint32_t i = 0; i < op->result_count; i++) free_zeros(j, &out[i], in, op->operand_count);
-  const bound *b = &bounds[op->code];
+  if (is_complex_function(op)) {
+    static const bound of_complex = {BOUND_NORM, 8192, 256, 0};
+    need_interval(j, &out[0]);
+    widen_norm(op, in, &out[0], factor_of(&of_complex, part_of(results[0].type.dtype)));
+    return VT_OK;
+  }
   if (b->kind == BOUND_SUM &&
       (op->code == VT_OP_MULTIPLY ? vt_dtype_is_complex(results[0].type.dtype) : adds(op)))
     return widen_sums(j, op, in, out, b);

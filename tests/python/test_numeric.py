@@ -29,6 +29,39 @@ def test_complex(function):
     same_as_cpu(function, COMPLEX, rtol=1e-4, atol=1e-4)
 
 
+def test_linear_algebra_of_wide_types():
+    run_python("""
+        import jax, numpy as np
+        jax.config.update("jax_enable_x64", True)
+        import jax.numpy as jnp
+        rng = np.random.default_rng(0)
+        for dtype, eps in ((np.float32, 2e-5), (np.float64, 1e-12), (np.complex64, 2e-5), (np.complex128, 1e-12)):
+            a = rng.normal(size=(2, 9, 9)) + (1j * rng.normal(size=(2, 9, 9)) if dtype(0).dtype.kind == "c" else 0)
+            a = a.astype(dtype)
+            h = a @ np.conj(np.swapaxes(a, -1, -2)) + np.eye(9, dtype=dtype)
+            def close(what, got, want):
+                error = np.abs(np.asarray(got) - want).max() / np.abs(want).max()
+                assert error < eps * 20, (what, dtype, error)
+            q, r = jax.jit(jnp.linalg.qr)(a)
+            close("qr", q @ r, a)
+            close("triangle of qr", np.abs(r), np.abs(np.linalg.qr(a)[1]))
+            p, l, u = jax.jit(jax.vmap(jax.scipy.linalg.lu))(a)
+            close("lu", p @ l @ u, a)
+            close("eigvalsh", jax.jit(jnp.linalg.eigvalsh)(h), np.linalg.eigvalsh(h))
+            w, v = jax.jit(jnp.linalg.eigh)(h)
+            close("eigh", (v * w[:, None]) @ np.conj(np.swapaxes(v, -1, -2)), h)
+            close("svd", jax.jit(lambda a: jnp.linalg.svd(a, compute_uv=False))(a), np.linalg.svd(a, compute_uv=False))
+    """, JAX_DEFAULT_MATMUL_PRECISION="highest")  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 12, 31, 100, 127])
+def test_transforms_of_any_length(n):
+    x = (random_array((3, n)) + 1j * random_array((3, n), seed=1)).astype(np.complex64)
+    for ours, numpys in ((jnp.fft.fft, np.fft.fft), (jnp.fft.ifft, np.fft.ifft), (lambda x: jnp.fft.rfft(x.real), lambda x: np.fft.rfft(x.real)),
+                         (lambda x: jnp.fft.irfft(x, n=2 * n - 1), lambda x: np.fft.irfft(x, n=2 * n - 1)), (jnp.fft.fft2, np.fft.fft2)):  # fmt: skip
+        np.testing.assert_allclose(jax.jit(ours)(x), numpys(x), rtol=1e-4, atol=1e-4 * np.sqrt(n))
+
+
 @pytest.mark.asan
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.int4, jnp.int8, jnp.int16,
                                    jnp.uint32], ids=lambda d: d.__name__)  # fmt: skip
