@@ -24,6 +24,7 @@ static const char *const names[] = {
     "iam.googleapis.com",          "cloudresourcemanager.googleapis.com",
     "serviceusage.googleapis.com", "cloudbilling.googleapis.com",
     "logging.googleapis.com",      "accounts.google.com",
+    "oslogin.googleapis.com",      "cloudquotas.googleapis.com",
     "tunnel.cloudproxy.app",       "tunnel-cloudproxy.googleapis.com"};
 
 // Where clients look for the authorities they trust.

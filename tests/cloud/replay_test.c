@@ -175,6 +175,9 @@ static void gcloud_vm(void **state) {
 static void gcloud_ssh_pod(void **state) {
   (void)state, replay_file("gcloud-ssh-pod");
 }
+static void gcloud_login_quota(void **state) {
+  (void)state, replay_file("gcloud-login-quota");
+}
 static void python_clients(void **state) {
   (void)state, replay_file("python-clients");
 }
@@ -189,9 +192,12 @@ static void skypilot(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gcloud_vm),      cmocka_unit_test(gcloud_ssh_pod),
-      cmocka_unit_test(python_clients), cmocka_unit_test(universe),
-      cmocka_unit_test(ray_up),         cmocka_unit_test(skypilot)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gcloud_vm),
+                                     cmocka_unit_test(gcloud_ssh_pod),
+                                     cmocka_unit_test(gcloud_login_quota),
+                                     cmocka_unit_test(python_clients),
+                                     cmocka_unit_test(universe),
+                                     cmocka_unit_test(ray_up),
+                                     cmocka_unit_test(skypilot)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
