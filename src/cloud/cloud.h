@@ -65,6 +65,7 @@ typedef struct vt_cloud {
   struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
   struct vt_metrics *metrics;
   struct vt_relays *relays;
+  struct terminal *terminals; // that are open (terminal.c)
 } vt_cloud;
 
 void vt_cloud_options_default(vt_cloud_options *out_options);

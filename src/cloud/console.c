@@ -11,6 +11,9 @@ static const unsigned char index_html[] = {
 static const unsigned char console_js[] = {
 #include "cloud/console.js.inc"
 };
+static const unsigned char terminal_js[] = {
+#include "cloud/terminal.js.inc"
+};
 static const unsigned char console_css[] = {
 #include "cloud/console.css.inc"
 };
@@ -21,6 +24,7 @@ static const struct file {
   size_t size;
 } files[] = {{"index.html", "text/html; charset=UTF-8", index_html, sizeof index_html},
              {"console.js", "text/javascript; charset=UTF-8", console_js, sizeof console_js},
+             {"terminal.js", "text/javascript; charset=UTF-8", terminal_js, sizeof terminal_js},
              {"console.css", "text/css; charset=UTF-8", console_css, sizeof console_css}};
 
 vt_status vt_console_file(vt_call *call) {

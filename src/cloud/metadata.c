@@ -20,6 +20,7 @@
 #include "cloud/chip_use.h"
 #include "cloud/http.h"
 #include "cloud/os_login.h"
+#include "cloud/terminal.h"
 
 enum { MAX_WAIT_S = 300, MAX_ATTRIBUTE = 256 << 10 };
 
@@ -112,6 +113,34 @@ static vt_status put_profiles(vt_cloud *cloud, const char *project, user_lines *
   return st;
 }
 
+bool vt_metadata_user_valid(const char *name) {
+  return user_valid(name, strlen(name)) && strcmp(name, "root") != 0;
+}
+
+vt_status vt_metadata_os_login(vt_cloud *cloud, const vt_node *node, bool *out_on) {
+  json_t *project;
+  int64_t number;
+  VT_TRY(project_metadata(cloud, node->project, &project, &number));
+  *out_on = vt_os_login_on(node, project);
+  json_decref(project);
+  return VT_OK;
+}
+
+// Accounts with a terminal in the console, unless a key names them, too.
+static void put_terminals(vt_cloud *cloud, const vt_node *node, user_lines *all) {
+  const void *at = NULL;
+  for (const vt_terminal_user *t; (t = vt_terminal_users(cloud, node->uid, &at));) {
+    char line[64], plain[72];
+    size_t size = strlen(t->user);
+    all->keys = vt_hash_bytes(t->key, strlen(t->key), all->keys + size);
+    all->keys = vt_hash_bytes(t->user, size, all->keys);
+    snprintf(line, sizeof line, "%s %d", t->user, vt_metadata_user_id(t->user, size));
+    snprintf(plain, sizeof plain, "%s\n", line);
+    const char *known = strstr(vt_text_string(all->lines), plain);
+    if (!known) vt_text_printf(all->lines, "%s%s\n", line, t->admin ? "" : " login");
+  }
+}
+
 vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_lines) {
   json_t *project;
   int64_t number;
@@ -122,6 +151,7 @@ vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_l
     st = put_profiles(cloud, node->project, &all);
   else
     each_key_of(node, project, put_user, &all);
+  put_terminals(cloud, node, &all);
   json_decref(project);
   if (st) return st;
   // A change of a key changes the text too: level 1 keeps the keys in files.
@@ -461,6 +491,9 @@ static vt_status own_leaf(vt_call *call, const vt_node *node, const char *path, 
       st = put_profile_keys(call, node->project, keys.user);
     else
       each_key_of(node, project, put_key, &keys);
+    const void *at = NULL;
+    for (const vt_terminal_user *t; (t = vt_terminal_users(call->cloud, node->uid, &at));)
+      if (strcmp(t->user, keys.user) == 0) vt_text_printf(&call->raw, "%s\n", t->key);
     json_decref(project);
     return st;
   }

@@ -14,6 +14,9 @@ vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_l
 void vt_metadata_run(vt_call *call);
 // Whether all workers of the node have said that they know its present users.
 vt_status vt_metadata_synced(vt_cloud *cloud, const vt_node *node, bool *out_synced) VT_CHECKED;
+// Whether OS Login is on for a node.
+vt_status vt_metadata_os_login(vt_cloud *cloud, const vt_node *node, bool *out_on) VT_CHECKED;
+bool vt_metadata_user_valid(const char *name); // of an account that a key may name
 // "t1v-n-1a2b3c4d-w-0"
 // The POSIX id of an account of a worker: the same on all workers.
 int vt_metadata_user_id(const char *name, size_t size);

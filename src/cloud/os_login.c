@@ -61,6 +61,20 @@ static vt_status user_name(vt_cloud *cloud, vt_arena *arena, const char *email, 
   return VT_OK;
 }
 
+vt_status vt_os_login_user(vt_cloud *cloud, vt_arena *arena, const char *email,
+                           const char **out_name) {
+  vt_rows *rows;
+  const char *kind = "", *unique = "";
+  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT kind, unique_id FROM accounts WHERE email = ?",
+                        "s", email));
+  if (vt_rows_next(rows)) {
+    kind = vt_arena_copy(arena, vt_rows_text(rows, 0), strlen(vt_rows_text(rows, 0)));
+    unique = vt_arena_copy(arena, vt_rows_text(rows, 1), strlen(vt_rows_text(rows, 1)));
+  }
+  VT_TRY(vt_rows_end(rows));
+  return user_name(cloud, arena, email, kind, unique, out_name);
+}
+
 vt_status vt_os_login_keys(vt_cloud *cloud, vt_arena *arena, const char *project,
                            vt_login_keys *out_keys) {
   typedef struct row {

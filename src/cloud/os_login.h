@@ -19,5 +19,8 @@ bool vt_os_login_on(const vt_node *node, const json_t *project_metadata);
 // The live keys of everybody who may log in to the project's workers, by e-mail; into `arena`.
 vt_status vt_os_login_keys(vt_cloud *cloud, vt_arena *arena, const char *project,
                            vt_login_keys *out_keys) VT_CHECKED;
+// The POSIX name of an account, into `arena`.
+vt_status vt_os_login_user(vt_cloud *cloud, vt_arena *arena, const char *email,
+                           const char **out_name) VT_CHECKED;
 
 #endif

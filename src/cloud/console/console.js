@@ -76,6 +76,8 @@ function draw(...children) {
 // --- sign-in ------------------------------------------------------------------------------------------------------
 
 function signIn() {
+  if (state.terminal) state.terminal.close();
+  state.terminal = null;
   clearInterval(state.timer);
   $('nav').hidden = $('who').hidden = true;
   const form = el('form', {class: 'card', onsubmit: act(async (event) => {
@@ -102,9 +104,33 @@ function chips(use) {
     `HBM ${size(use.chips.hbmBytes)} of ${size(use.chips.hbmLimit)}`];
 }
 
+// What the project's TPU VMs cost by the hour now, and what this month has come to; it moves between two looks at the bill.
+async function costTicker(nodes) {
+  const ready = nodes.filter((node) => node.state === 'READY'), prices = {};
+  for (const zone of new Set(ready.map((node) => zoneOf(node.name))))
+    prices[zone] = (await api('GET', `/vtpu/v1/prices?zone=${encodeURIComponent(zone)}`)).prices;
+  const perHour = ready.reduce((sum, node) => {
+    const price = prices[zoneOf(node.name)].find((p) => p.acceleratorType === node.acceleratorType), plan = node.schedulingConfig || {};
+    return sum + (price ? Number(plan.spot || plan.preemptible ? price.spotUsdPerHour : price.usdPerHour) : 0);
+  }, 0);
+  const bill = await api('GET', `/vtpu/v1/projects/${encodeURIComponent(state.project)}/bill`);
+  return el('p', {class: 'row'}, el('span', {class: 'big', id: 'ticker'}, usd(bill.usd, 2)), `this month, ${usd(perHour)} an hour now`);
+}
+
+// For ~/.ssh/config: what VS Code's Remote-SSH and plain ssh need, fetched when it is opened.
+function sshConfig() {
+  const text = el('pre', {tabindex: '0', 'aria-label': 'Lines for ~/.ssh/config'});
+  const copy = el('button', {type: 'button', onclick: act(async () => { await navigator.clipboard.writeText(text.textContent); say('Copied.'); })}, 'Copy ssh configuration');
+  const path = `/vtpu/v1/projects/${encodeURIComponent(state.project)}/sshConfig?user=${encodeURIComponent(state.me.email.split('@')[0])}`;
+  const box = el('details', {ontoggle: act(async () => { state.sshConfig = box.open; if (box.open) text.textContent = await api('GET', path); }), open: !!state.sshConfig},
+    el('summary', {'aria-label': 'Remote-SSH configuration'}, 'Remote-SSH configuration'), text, copy);
+  return box;
+}
+
 async function nodesPage() {
   const {nodes} = await api('GET', `${base('-')}/nodes`);
   const uses = (await api('GET', `/vtpu/v1/projects/${encodeURIComponent(state.project)}/use`)).nodes;
+  const guests = uses.some((use) => use.guestLevel > 0);
   const rows = nodes.map((node) => {
     const zone = zoneOf(node.name), id = last(node.name), path = `${base(zone)}/nodes/${encodeURIComponent(id)}`;
     const ip = node.networkEndpoints && node.networkEndpoints[0] ? node.networkEndpoints[0].ipAddress : '';
@@ -122,9 +148,13 @@ async function nodesPage() {
       el('span', {}, el('code', {}, ssh), ' ', el('button', {type: 'button', 'aria-label': `Copy ssh command of ${id}`,
         onclick: act(async () => { await navigator.clipboard.writeText(ssh); say('Copied.'); })}, 'Copy'), el('br'), ip),
       el('span', {class: 'row'}, node.state === 'READY' ? ask('stop', 'Stop') : null,
+        node.state === 'READY' && guests ? (node.networkEndpoints || []).map((_, worker) => el('a', {class: 'button', href: `#terminal/${zone}/${encodeURIComponent(id)}/${worker}`,
+          'aria-label': `Terminal of ${id}${worker ? `, worker ${worker}` : ''}`}, worker ? String(worker) : 'Terminal')).slice(0, 8) : null,
         node.state === 'STOPPED' ? ask('start', 'Start') : null, ask('DELETE', 'Delete'))];
   });
   return [el('h2', {}, 'TPU VMs'), table(['Name', 'Zone', 'Type', 'State', 'Chips', 'Connect', 'Actions'], rows, 'No TPU VMs yet.'),
+    nodes.length ? await costTicker(nodes).catch(() => null) : null, // not everybody sees the bill
+    nodes.length ? sshConfig() : null,
     el('p', {}, el('a', {href: '#create'}, 'Create a TPU VM'))];
 }
 
@@ -335,16 +365,37 @@ async function eventsPage() {
     events.slice(0, 200).map((e) => [e.time.slice(0, 19).replace('T', ' '), e.kind, e.actor, last(e.target), e.detail]), 'Nothing happened yet.')];
 }
 
+// A login shell of a worker. The page stays as it is while it is open.
+async function terminalPage(zone, node, worker) {
+  const place = el('div', {class: 'terminal'}), title = el('h2', {}, `${node}, worker ${worker}`), note = el('p', {role: 'status'});
+  const path = `/vtpu/v1/projects/${encodeURIComponent(state.project)}/nodes/${encodeURIComponent(zone)}/${encodeURIComponent(node)}:terminal?worker=${worker}`;
+  const again = el('button', {type: 'button', hidden: true, onclick: () => open()}, 'Open again');
+  const open = () => {
+    again.hidden = true;
+    note.textContent = '';
+    state.terminal = new Terminal(place, `${location.origin.replace(/^http/, 'ws')}${path}`, `${node}, worker ${worker}`, (why) => {
+      note.textContent = `Ended: ${why}.`;
+      again.hidden = false;
+    });
+  };
+  setTimeout(open, 0); // in the page, where it has a size
+  return [title, place, el('div', {class: 'row'}, note, again)];
+}
+
 // title, drawing, whether it has live state, whether it needs a project
 const pages = {nodes: ['TPU VMs', nodesPage, true, true], create: ['Create', createPage, false, true], queue: ['Queue', queuePage, true, true],
   jobs: ['Jobs', jobsPage, true, true], bill: ['Bill', billPage, false, true], grants: ['Grants', grantsPage, false, false],
-  events: ['Events', eventsPage, true, true], project: ['New project', projectPage, false, false]};
+  events: ['Events', eventsPage, true, true], project: ['New project', projectPage, false, false], terminal: ['Terminal', terminalPage, false, true]};
+const unlisted = ['terminal']; // reached from elsewhere
 
 async function show() {
-  const asked = pages[location.hash.slice(1)] ? location.hash.slice(1) : 'nodes';
+  const [name, ...rest] = location.hash.slice(1).split('/').map(decodeURIComponent);
+  const asked = pages[name] ? name : 'nodes';
   const page = pages[asked][3] && !state.project ? (['admin', 'reviewer'].includes(state.me.role) ? 'grants' : 'project') : asked;
   state.page = page;
-  const content = await pages[page][1]();
+  if (state.terminal) state.terminal.close();
+  state.terminal = null;
+  const content = await pages[page][1](...rest);
   if (state.page !== page) return;
   draw(content);
   document.title = `${pages[page][0]} - vtpu research cloud`;
@@ -363,7 +414,7 @@ async function start(project) {
   $('project').hidden = !(projects || []).length;
   state.project = $('project').value;
   $('user').textContent = state.me.role === 'user' ? state.me.email : `${state.me.email} (${state.me.role})`;
-  $('nav').replaceChildren(...Object.entries(pages).filter(([, p]) => state.project || !p[3]).map(([id, p]) => el('a', {href: `#${id}`}, p[0])));
+  $('nav').replaceChildren(...Object.entries(pages).filter(([id, p]) => !unlisted.includes(id) && (state.project || !p[3])).map(([id, p]) => el('a', {href: `#${id}`}, p[0])));
   $('nav').hidden = $('who').hidden = false;
   await show();
   clearInterval(state.timer);
@@ -371,7 +422,7 @@ async function start(project) {
   state.timer = setInterval(act(async () => { if (pages[state.page][2] && !document.hidden) await show(); }), 2000);
 }
 
-window.addEventListener('hashchange', act(async () => { await show(); $('main').focus(); }));
+window.addEventListener('hashchange', act(async () => { await show(); if (!state.terminal && state.page !== 'terminal') $('main').focus(); }));
 $('project').addEventListener('change', act(async () => { state.project = $('project').value; await show(); }));
 $('out').addEventListener('click', act(async () => { await api('DELETE', '/vtpu/v1/session'); state.me = null; signIn(); }));
 start().catch(signIn);

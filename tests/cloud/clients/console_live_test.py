@@ -11,6 +11,8 @@ import console_test
 import harness
 
 ZONE = '--zone=us-east5-b'
+PROGRESS = r"""python3 -c 'import time
+for i in range(11): print(f"\r{10 * i:3}%|{chr(9608) * i:10}|", end="", flush=True); time.sleep(0.02)'"""
 PROGRAM = '''
 import os, jax, jax.numpy as np
 step = jax.jit(lambda a: a @ a / 1024)
@@ -57,6 +59,74 @@ def story(page):
     console_test.picture(page, 'jobs')
 
 
+def type_line(page, line):
+    page.keyboard.type(line)
+    page.keyboard.press('Enter')
+
+
+def shows(page, text, seconds=30):
+    output = page.get_by_role('log', name='Output of train')
+    harness.wait_for(lambda: page.wait_for_timeout(100) or output.inner_text(), lambda shown: text in shown, seconds)
+
+
+def terminal(page):
+    """A shell in the browser: what is typed and what comes back, colours, size, whole-screen programs, its end; on a phone."""
+    console_test.go(page, 'TPU VMs')
+    page.get_by_role('link', name='Terminal of train').click()
+    page.get_by_label('Terminal of train').wait_for()
+    shows(page, '$', 60)
+    type_line(page, 'echo $((6 * 7)) $USER $TERM gr\u00fcn')
+    shows(page, '42 admin xterm-256color gr\u00fcn')
+    type_line(page, "printf '\\033[1;31mred\\033[0m %s\\n' done")
+    page.locator('.output span.f1.tb', has_text='red').wait_for()
+    type_line(page, 'sudo -n id -un')
+    shows(page, 'root')
+    type_line(page, 'sleep 100')
+    shows(page, 'sleep 100')
+    page.keyboard.press('Control+c')
+    shows(page, '^C')
+    page.wait_for_timeout(1000)  # it throws away what is typed meanwhile
+    type_line(page, 'seq 1 500; echo last')
+    shows(page, 'last')
+    assert page.locator('.output > div').first.locator('div').count() > 300, 'no scrollback'
+    type_line(page, 'stty size')
+    page.wait_for_timeout(500)
+    page.set_viewport_size({'width': 900, 'height': 500})
+    type_line(page, 'clear; stty size; tput cols')
+    wide = page.evaluate('[state.terminal.screen.rows, state.terminal.screen.columns]')
+    shows(page, f'{wide[0]} {wide[1]}\n{wide[1]}\n')
+    page.set_viewport_size(console_test.DESK)
+    type_line(page, 'clear; seq 1 200 | less')
+    shows(page, ':')
+    page.keyboard.press('G')
+    shows(page, '(END)')
+    page.keyboard.press('q')
+    type_line(page, PROGRESS)
+    shows(page, '100%|')
+    type_line(page, 'clear; python3 -W ignore -c "import jax; print(jax.devices())"')
+    shows(page, 'TpuDevice(id=0', 120)
+    console_test.picture(page, 'terminal')
+    page.get_by_label('Terminal of train').focus()
+    page.keyboard.press('Shift+Escape')  # the way out by keyboard
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == 'Key Escape'
+    page.set_viewport_size(console_test.PHONE)
+    console_test.fits(page)
+    page.get_by_label('Terminal of train').focus()
+    page.keyboard.type('nothing')
+    page.get_by_role('button', name='Key Control').click()
+    page.keyboard.type('u')  # Control and u: the line is empty again
+    type_line(page, 'exit 3')
+    page.get_by_text('Ended: exit 3.').wait_for()
+    page.set_viewport_size(console_test.DESK)
+    page.get_by_role('button', name='Open again').click()
+    shows(page, '$', 60)
+    console_test.go(page, 'Events')
+    page.get_by_text('worker 0 as admin').first.wait_for()
+    harness.wait_for(lambda: harness.shell(f'vtpu tpu-vm ssh train {ZONE} --command="who; pgrep -u admin bash || echo none"'),
+                     lambda text: 'none' in text)  # the shell has gone with its page
+    print('a terminal in the browser')
+
+
 def inner():
     from playwright.sync_api import sync_playwright
     with sync_playwright() as play:
@@ -65,6 +135,7 @@ def inner():
         page.set_default_timeout(30000)
         try:
             story(page)
+            terminal(page)
         except Exception:
             print(page.locator('body').inner_text())
             raise

@@ -114,6 +114,14 @@ def student_creates(page):
     page.get_by_role('button', name='Copy ssh command of bert').click()
     page.get_by_text('Copied.').wait_for()
     assert page.evaluate('navigator.clipboard.readText()') == 'vtpu tpu-vm ssh bert --zone=us-central2-b'
+    page.get_by_text('this month, $12.88 an hour now').wait_for()
+    page.get_by_text('Remote-SSH configuration').click()
+    page.get_by_label('Lines for ~/.ssh/config').filter(has_text='Host bert').wait_for()
+    page.wait_for_timeout(2500)  # the page draws itself again, and it stays open
+    page.get_by_role('button', name='Copy ssh configuration').click()
+    copied = page.evaluate('navigator.clipboard.readText()')
+    assert 'Host bert\n  HostName ' in copied and 'User ada\n' in copied, copied
+    assert page.get_by_role('link', name='Terminal of').count() == 0, 'a terminal without a machine'
 
 
 def focus(page, label):
@@ -217,6 +225,62 @@ def on_a_phone(page):
     page.get_by_role('heading', name='Sign in').wait_for()
 
 
+# What a program writes, and the screen of 10 columns and 4 rows that it makes; '|' is the cursor.
+TERMINAL = [
+    ('hello\r\nworld', ['hello', 'world|']),
+    ('0123456789AB', ['0123456789', 'AB|']),                          # goes on in the next line, not before it has to
+    ('0123456789\r\nx', ['0123456789', 'x|']),
+    ('a\tb\bc', ['a       c|']),
+    ('50 %\r100 %\x1b[K', ['100 %|']),                              # a progress bar
+    ('1\r\n2\r\n3\r\n4\r\n5', ['2', '3', '4', '5|']),
+    ('1\r\n2\r\n3\r\n4\x1b[2;3r\x1b[3;1H\n\n5', ['1', '', '5|', '4']),  # a region scrolls, the rest stays
+    ('1\r\n2\r\n3\x1b[1;1H\x1bM0', ['0|', '1', '2', '3']),
+    ('abcdef\x1b[3G\x1b[2P', ['ab|ef']),
+    ('abcdef\x1b[3G\x1b[2@', ['ab|  cdef']),
+    ('abcdef\x1b[3G\x1b[2X', ['ab|  ef']),
+    ('1\r\n2\r\n3\x1b[2;1H\x1b[Lx', ['1', 'x|', '2', '3']),
+    ('1\r\n2\r\n3\x1b[1;1H\x1b[M', ['|2', '3']),
+    ('abc\x1b[2J\x1b[Hx', ['x|']),
+    ('shell\x1b[?1049h\x1b[Heditor\x1b[?1049l', ['shell|']),      # the whole screen, and back
+    ('gr\u00fcn\u65e5\u672c!', ['gr\u00fcn\u65e5\u672c!|']),              # two cells each
+    ('e\u0301x', ['e\u0301x|']),
+    ('\x1b(0lqk\x1b(B', ['\u250c\u2500\u2510|']),
+    ('\x1b]0;title\x07a\x1bP1;2|junk\x1b\\b', ['ab|']),
+    ('\x1b[38;5;300;1m\x1b[999999999999999Cx', ['         x']),
+    ('\x1b[4;10Hab', ['', '', '         a', 'b|']),
+    ('\x1b7\x1b[3;3Hx\x1b8y', ['y|', '', '  x']),
+]
+SCREEN = """([bytes, columns, rows]) => {
+  const replies = [], kept = [];
+  const s = new Screen(columns, rows, (text) => replies.push(text), (line) => kept.push(line));
+  s.write(bytes);
+  const lines = s.lines.map((_, y) => { const t = s.lines[y].map((c) => c[0]).join('').trimEnd();
+    return y === s.y && !s.wrap ? s.lines[y].slice(0, s.x).map((c) => c[0]).join('') + '|' + s.lines[y].slice(s.x).map((c) => c[0]).join('').trimEnd() : t; });
+  while (lines.length && !lines[lines.length - 1]) lines.pop();
+  return {lines, replies, title: s.title, kept: kept.length, pen: s.pen, past: s.other !== null, wide: Math.max(...s.lines.map((l) => l.length))}; }"""
+
+
+def terminal(page):
+    """The terminal's machine, byte by byte and all at once; noise leaves it whole."""
+    def screen(text, columns=10, rows=4):
+        return page.evaluate(SCREEN, [text, columns, rows])
+    for text, want in TERMINAL:
+        got = screen(text)
+        assert got['lines'] == want, (text, got['lines'], want)
+    assert screen('\x1b]2;my title\x1b\\')['title'] == 'my title'
+    assert screen('\x1b[6n\x1b[c\x1b[5n')['replies'] == ['\x1b[1;1R', '\x1b[?62;22c', '\x1b[0n']
+    assert screen('\n' * 10)['kept'] == 7
+    assert screen('\x1b[1;31;48;2;1;2;3m')['pen'] == {'fg': 1, 'bg': '#010203', 'flags': 'b'}
+    assert screen('\x1b[38:5:208m\x1b[22;4:3m')['pen']['fg'] == 208
+    noise = page.evaluate(r"""(seed) => { let x = seed, out = '';
+      const parts = ['\x1b[', '\x1b', ';', '?', 'h', 'l', 'H', 'J', 'r', 'm', '1049', '9999', '4', 'L', 'M', '@', 'P', '\n', '\t',
+        '\u65e5', 'ab', '\x1b]', '\x07', '0', 'S', 'T', 'X', 'b'];
+      for (let i = 0; i < 20000; i++) { x = (x * 1103515245 + 12345) % 2147483648; out += parts[Math.floor(x / 65536) % parts.length]; }
+      return out; }""", 7)
+    got = screen(noise)
+    assert got['wide'] == 10 and len(got['lines']) <= 4, got
+
+
 def inner():
     from playwright.sync_api import sync_playwright
     errors = []
@@ -234,6 +298,7 @@ def inner():
         browser = play.chromium.launch(executable_path=CHROMIUM, args=['--no-sandbox'])
         student = open_page(browser)
         student_applies(student)
+        terminal(student)
         reviewer_approves(open_page(browser))
         student_creates(student)
         by_keyboard(open_page(browser))
