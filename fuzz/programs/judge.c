@@ -195,7 +195,8 @@ static void free_subnormals(judged *x, const judged *in) {
     return;
   for (int64_t i = 0; i < parts_of(x->center.type); i++) {
     double a = fabs(vt_number_load(part, in->center.data, i));
-    if (a > 0 && a < least_of(part)) anything(x, i);
+    bool may_be = in->low && a < least_of(part) && (in->low[i] < 0 || in->high[i] > 0);
+    if (may_be || (a > 0 && a < least_of(part))) anything(x, i);
   }
 }
 
@@ -409,6 +410,13 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
   bool sums = op->code == VT_OP_ADD || op->code == VT_OP_SUBTRACT || b->kind == BOUND_SUM;
   for (uint32_t i = 0; i < op->operand_count && sums; i++)
     flushes = flushes || has_subnormals(args[i]);
+  // What is scaled may be large again: a compiler that folds does not flush.
+  if (op->code == VT_OP_DIVIDE || op->code == VT_OP_MULTIPLY || op->code == VT_OP_SQRT)
+    for (uint32_t k = 0; k < op->operand_count; k++)
+      if (rounds(results[0].type) && has_subnormals(args[k])) {
+        need_interval(j, &out[0]);
+        free_subnormals(&out[0], &in[k]);
+      }
   if (picks_extremes(op) || flushes)
     for (uint32_t i = 0; i < op->result_count; i++) free_zeros(j, &out[i], in, op->operand_count);
   if (is_complex_function(op)) {

@@ -31,6 +31,23 @@ static bool packed_result(const vt_op *op) {
   vt_dtype dtype = op->results[0].type.dtype;
   return dtype != VT_PRED && vt_dtype_get(dtype)->bits < 8;
 }
+// A running reduction: XLA makes several smaller windows of it.
+static bool runs_over_all(const vt_op *op) {
+  const int64_t *size = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, NULL);
+  const int64_t *padding = vt_attr_ints(op, VT_ATTR_PADDING, NULL);
+  vt_type in = op->operands[0]->type;
+  for (int32_t d = 0; d < in.rank && padding; d++)
+    if (size[d] > 1 && size[d] == in.dims[d] &&
+        (padding[2 * d] == size[d] - 1 || padding[2 * d + 1] == size[d] - 1))
+      return true;
+  return false;
+}
+// An init value that is no constant: no neutral element, or by chance.
+static bool own_init(const vt_op *op) {
+  for (uint32_t i = op->result_count; i < op->operand_count; i++)
+    if (!op->operands[i]->op || op->operands[i]->op->code != VT_OP_CONSTANT) return true;
+  return false;
+}
 static bool mixed_floats(const vt_op *op) {
   vt_dtype first = VT_DTYPE_INVALID;
   for (uint32_t i = 0; i < op->result_count; i++) {

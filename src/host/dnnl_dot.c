@@ -19,7 +19,7 @@
 #include "host/steps.h"
 #include "ir/precision.h"
 
-enum { MAX_BATCH = 6, SMALL_DOT = 4096 };
+enum { MAX_BATCH = 6, SMALL_DOT = 4096, MAX_ODD_K = 64 };
 
 typedef struct operand {
   bool packed;
@@ -405,15 +405,17 @@ static bool is_float(vt_dtype dtype) {
 }
 
 // The element types that the matmul works on; false when it is not for oneDNN. Products in bf16
-// take K in pairs: with nothing to sum the other half of a pair is a neighbour times zero, and
-// makes NaN of an infinity there.
+// take K in pairs. In some layouts the other half of the last pair is a neighbour times zero, which
+// makes NaN of an infinity there: few terms of an odd number are multiplied in f32.
 static bool choose_types(const vt_step *step, const vt_contraction *c, vt_dtype *seen,
                          bool *out_converts) {
   vt_dtype lhs = step->inputs[0]->type.dtype, rhs = step->inputs[1]->type.dtype,
            out = step->outputs[0]->type.dtype;
   *out_converts = false;
   if (!is_float(lhs) || !is_float(rhs) || !is_float(out)) return false;
-  bool both_bf16 = lhs == VT_BF16 && rhs == VT_BF16 && c->k.count && vt_host_fast_bf16();
+  int64_t k = size_of(&c->k);
+  bool pairs = k % 2 == 0 || k > MAX_ODD_K;
+  bool both_bf16 = lhs == VT_BF16 && rhs == VT_BF16 && pairs && vt_host_fast_bf16();
   seen[0] = seen[1] = both_bf16 ? VT_BF16 : VT_F32;
   *out_converts = out == VT_BF16 && !both_bf16;
   return true;
