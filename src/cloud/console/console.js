@@ -127,9 +127,23 @@ function sshConfig() {
   return box;
 }
 
+// A program of a slice has to run on all of its hosts; one that runs on some waits for the others for ever.
+async function halfStarted(nodes) {
+  const many = nodes.filter((node) => (node.networkEndpoints || []).length > 1), found = {};
+  if (!many.length) return found;
+  const {jobs} = await api('GET', `/vtpu/v1/projects/${encodeURIComponent(state.project)}/jobs`);
+  for (const node of many) {
+    const mine = jobs.filter((job) => job.running && job.node === last(node.name) && job.zone === zoneOf(node.name));
+    const workers = new Set(mine.map((job) => job.worker)).size, all = node.networkEndpoints.length;
+    if (workers && workers < all) found[node.name] = `${workers} of ${all} hosts run a program`;
+  }
+  return found;
+}
+
 async function nodesPage() {
   const {nodes} = await api('GET', `${base('-')}/nodes`);
   const uses = (await api('GET', `/vtpu/v1/projects/${encodeURIComponent(state.project)}/use`)).nodes;
+  const half = await halfStarted(nodes);
   const guests = uses.some((use) => use.guestLevel > 0);
   const rows = nodes.map((node) => {
     const zone = zoneOf(node.name), id = last(node.name), path = `${base(zone)}/nodes/${encodeURIComponent(id)}`;
@@ -144,7 +158,7 @@ async function nodesPage() {
     })}, text);
     return [id, zone, node.acceleratorType, [badge(node.state), node.health && node.health !== 'HEALTHY' ? ` ${node.health}` : '',
       node.upcomingMaintenance && node.upcomingMaintenance.maintenanceStatus === 'PENDING' ? ` maintenance at ${node.upcomingMaintenance.windowStartTime.slice(0, 16)}Z` : ''],
-      chips(uses.find((use) => use.node === id && use.zone === zone)),
+      [chips(uses.find((use) => use.node === id && use.zone === zone)), half[node.name] ? el('strong', {class: 'warning'}, half[node.name]) : ''].flat(),
       el('span', {}, el('code', {}, ssh), ' ', el('button', {type: 'button', 'aria-label': `Copy ssh command of ${id}`,
         onclick: act(async () => { await navigator.clipboard.writeText(ssh); say('Copied.'); })}, 'Copy'), el('br'), ip),
       el('span', {class: 'row'}, node.state === 'READY' ? ask('stop', 'Stop') : null,
