@@ -4,9 +4,11 @@
 //
 // Parameters and results count with their padded layout; aliased results share their parameter's
 // memory. Temporaries are the largest sum of values alive at one op of main, plus what the loop or
-// branch at that op holds inside. A value takes nothing when it fuses into its only user
-// (elementwise results, broadcasts, reshapes, constants), and an elementwise result takes the place
-// of an operand that ends there. What a program places in host memory counts there: a value lies
+// branch at that op holds inside. The compiler lays them out as it likes, so they count with the
+// order that pads least. A value takes nothing when it fuses into its only user (elementwise
+// results, reshapes, constants) or is a broadcast, which each user makes for itself, and an
+// elementwise result takes the place of an operand that ends there. What a program places in host
+// memory counts there: a value lies
 // where its operands lie unless it is placed elsewhere. Over several devices a value counts with
 // the share of its most divided operand: never more than the partitioned program needs, so that no
 // program is refused that would fit. The real compiler's schedule may need more or less.
@@ -53,6 +55,12 @@ static bool fuses(const vt_op *op) {
   default:
     return false;
   }
+}
+
+// Whether a result takes no memory, used `uses` times.
+static bool takes_nothing(const vt_op *op, uint32_t uses) {
+  bool spread = op->code == VT_OP_BROADCAST_IN_DIM || op->code == VT_OP_BROADCAST;
+  return spread || op->code == VT_OP_IOTA || (uses <= 1 && fuses(op));
 }
 
 // Devices over which each value is cut, by value id.
@@ -180,13 +188,13 @@ static amounts func_peak(scan *s, vt_func *func, places params, bool is_main, bo
       known.shares[value->id] = share;
       known.host[value->id] = lies_in_host(op, i, &known, inner_host);
       bool returned = last[value->id] == op_count;
-      if ((is_main && returned) || (!returned && uses[value->id] <= 1 && fuses(op))) continue;
+      if (returned ? is_main : takes_nothing(op, uses[value->id])) continue;
       if (known.host[value->id]) {
         host += bytes[value->id] = (int64_t)((double)vt_type_bytes(value->type) / share);
         continue;
       }
       bytes[value->id] =
-          (int64_t)((double)vt_chip_padded_bytes(s->chip, value->type, NULL) / share);
+          (int64_t)((double)vt_layout_bytes(s->chip, VT_MEMORY_DEVICE, value->type, NULL) / share);
       made += bytes[value->id];
       if (is_main)
         vt_array_push(&s->temps, ((temp){value, op, bytes[value->id], at, last[value->id]}));
@@ -250,11 +258,12 @@ static void put_entry(vt_text *text, const vt_chip *chip, int number, const entr
   if (e->type.rank >= 0) {
     vt_text_put(text, "\n     Shape: ");
     int32_t order[VT_MAX_RANK];
-    bool given = e->layout && vt_layout_read(e->layout, e->type.rank, order);
-    vt_chip_print_shape(chip, e->type, given ? order : NULL, text);
+    if (!e->layout || !vt_layout_read(e->layout, e->type.rank, order))
+      vt_chip_compact_order(chip, e->type, order);
+    vt_chip_print_shape(chip, e->type, order, text);
     vt_text_put(text, "\n     Unpadded size: ");
     vt_hbm_put_size(text, vt_type_bytes(e->type));
-    int64_t padded = vt_chip_padded_bytes(chip, e->type, given ? order : NULL);
+    int64_t padded = vt_chip_padded_bytes(chip, e->type, order);
     if (padded > vt_type_bytes(e->type)) {
       vt_text_put(text, "\n     Extra memory due to padding: ");
       vt_hbm_put_size(text, padded - vt_type_bytes(e->type));

@@ -72,6 +72,24 @@ def test_memory_analysis_is_per_device():
     assert stats.argument_size_in_bytes == stats.output_size_in_bytes == stats.alias_size_in_bytes == MIB // 2
 
 
+def test_temporaries_lie_as_the_tiles_pad_them_least():
+    def f(x):  # a pair in the lanes would be padded 64 times
+        pairs = jnp.sort(jnp.stack([x, -x], axis=-1), axis=0)
+        return pairs.sum(), pairs[0]
+
+    stats = jax.jit(f).lower(jax.ShapeDtypeStruct((8, 1 << 20), jnp.float32)).compile().memory_analysis()
+    assert stats.temp_size_in_bytes < 512 * MIB
+
+
+def test_broadcasts_are_made_where_they_are_used():
+    def f(x):
+        wide = jnp.broadcast_to(x, (1 << 14, 1 << 14))
+        return jnp.sum(jnp.sin(wide)) + jnp.max(jnp.cos(wide) * wide)
+
+    stats = jax.jit(f).lower(jax.ShapeDtypeStruct((1 << 14,), jnp.float32)).compile().memory_analysis()
+    assert stats.temp_size_in_bytes < 64 * MIB
+
+
 def test_values_kept_in_host_memory_are_no_hbm():
     policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
 
