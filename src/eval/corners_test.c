@@ -6,12 +6,6 @@
 #define INF ((double)INFINITY)
 static const double NaN = (double)NAN;
 
-static void finish(bench *b, numbers want, double ulp, const char *what) {
-  run_op(b);
-  expect_numbers(b->out[0], want, ulp, what);
-  bench_free(b);
-}
-
 static void one_operand(vt_opcode code, vt_dtype in, numbers x, vt_dtype out, numbers want,
                         const char *what) {
   bench b = bench_new();

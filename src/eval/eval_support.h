@@ -157,4 +157,11 @@ static inline vt_func *compare_region(bench *b, int64_t direction, int64_t type,
   return f;
 }
 
+// Runs the op, compares its first result, frees the bench.
+static inline void finish(bench *b, numbers want, double ulp, const char *what) {
+  run_op(b);
+  expect_numbers(b->out[0], want, ulp, what);
+  bench_free(b);
+}
+
 #endif

@@ -6,12 +6,6 @@
 #define INF ((double)INFINITY)
 static const double NaN = (double)NAN;
 
-static void finish(bench *b, numbers want, double ulp, const char *what) {
-  run_op(b);
-  expect_numbers(b->out[0], want, ulp, what);
-  bench_free(b);
-}
-
 static void shapes(void **state) {
   (void)state;
   bench b = bench_new();
@@ -840,37 +834,6 @@ static void older_ops(void **state) {
   bench_free(&b);
 }
 
-static void dynamic_ops(void **state) {
-  (void)state;
-  bench b = bench_new();
-  operand(&b, VT_S32, DIMS(4), N(1, 2, 3, 4));
-  operand(&b, VT_S64, DIMS(1), N(1));
-  operand(&b, VT_S64, DIMS(1), N(4));
-  operand(&b, VT_S64, DIMS(1), N(2));
-  make_one(&b, VT_OP_REAL_DYNAMIC_SLICE, VT_S32, DIMS(2), 0);
-  finish(&b, N(2, 4), 0, "real_dynamic_slice");
-
-  b = bench_new();
-  operand(&b, VT_S32, DIMS(4), N(1, 2, 3, 4));
-  operand(&b, VT_S64, DIMS(1), N(3));
-  operand(&b, VT_S64, DIMS(1), N(9));
-  operand(&b, VT_S64, DIMS(1), N(2));
-  make_one(&b, VT_OP_REAL_DYNAMIC_SLICE, VT_S32, DIMS(2), 0);
-  vt_status st = vt_eval_op(b.op, &b.env, b.in, b.out);
-  assert_int_equal(vt_status_code(st), VT_INVALID_ARGUMENT);
-  vt_status_free(st);
-  bench_free(&b);
-
-  b = bench_new();
-  operand(&b, VT_S32, DIMS(2), N(1, 2));
-  operand(&b, VT_S32, SCALAR, N(0));
-  operand(&b, VT_S64, DIMS(1), N(1));
-  operand(&b, VT_S64, DIMS(1), N(0));
-  operand(&b, VT_S64, DIMS(1), N(1));
-  make_one(&b, VT_OP_DYNAMIC_PAD, VT_S32, DIMS(4), 0);
-  finish(&b, N(0, 1, 0, 2), 0, "dynamic_pad");
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(shapes),
@@ -893,7 +856,6 @@ int main(void) {
       cmocka_unit_test(random_bits),
       cmocka_unit_test(batch_norms),
       cmocka_unit_test(older_ops),
-      cmocka_unit_test(dynamic_ops),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -254,16 +254,13 @@ static int forms_of(const conv *c, bool (*forms[3])(const conv *, problem *)) {
   return count;
 }
 
-static bool is_float(vt_dtype dtype) {
-  return dtype == VT_F32 || dtype == VT_BF16;
-}
-
 // Element types: bf16 in where both are and the CPU is fast at it, else f32; the result as the op
 // has it when the inputs are bf16, else f32 first.
 static bool choose_types(const vt_step *step, problem *p) {
   vt_dtype types[3] = {step->inputs[0]->type.dtype, step->inputs[1]->type.dtype,
                        step->outputs[0]->type.dtype};
-  if (!is_float(types[LHS]) || !is_float(types[RHS]) || !is_float(types[OUT])) return false;
+  if (!vt_dnnl_takes(types[LHS]) || !vt_dnnl_takes(types[RHS]) || !vt_dnnl_takes(types[OUT]))
+    return false;
   bool bf16 = types[LHS] == VT_BF16 && types[RHS] == VT_BF16 && vt_host_fast_bf16();
   view *views[] = {&p->source, &p->weights, &p->target};
   for (int i = 0; i < 3; i++) {

@@ -400,10 +400,6 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
   return VT_OK;
 }
 
-static bool is_float(vt_dtype dtype) {
-  return dtype == VT_F32 || dtype == VT_BF16;
-}
-
 // The element types that the matmul works on; false when it is not for oneDNN. Products in bf16
 // take K in pairs. In some layouts the other half of the last pair is a neighbour times zero, which
 // makes NaN of an infinity there: few terms of an odd number are multiplied in f32.
@@ -412,7 +408,7 @@ static bool choose_types(const vt_step *step, const vt_contraction *c, vt_dtype 
   vt_dtype lhs = step->inputs[0]->type.dtype, rhs = step->inputs[1]->type.dtype,
            out = step->outputs[0]->type.dtype;
   *out_converts = false;
-  if (!is_float(lhs) || !is_float(rhs) || !is_float(out)) return false;
+  if (!vt_dnnl_takes(lhs) || !vt_dnnl_takes(rhs) || !vt_dnnl_takes(out)) return false;
   int64_t k = size_of(&c->k);
   bool pairs = k % 2 == 0 || k > MAX_ODD_K;
   bool both_bf16 = lhs == VT_BF16 && rhs == VT_BF16 && pairs && vt_host_fast_bf16();

@@ -22,6 +22,10 @@ typedef struct vt_dnnl_call {
 
 dnnl_engine_t vt_dnnl_engine(void);
 dnnl_data_type_t vt_dnnl_dtype(vt_dtype dtype); // dnnl_data_type_undef when oneDNN has none
+// Element types of dots and convolutions that oneDNN computes fast.
+static inline bool vt_dnnl_takes(vt_dtype dtype) {
+  return dtype == VT_F32 || dtype == VT_BF16;
+}
 
 // Makes the primitive of `desc`. `forward` is the hint of backward primitives, else NULL. Takes
 // attr (may be NULL).

@@ -23,9 +23,9 @@ enum { SWEEP_STEP = 1 };
 #endif
 
 static const char *const fixtures[] = {
-    "regression",  "regression.v1_0_0", "control",      "windows", "sharded",  "sharded_gspmd",
-    "manual",      "manual_gspmd",      "shardy_forms", "odd_ops", "data",     "sharded_strings",
-    "short_forms", "rare_ops",          "versions",     "dynamic", "quantized"};
+    "regression",  "regression.v1_0_0", "control",      "windows", "sharded", "sharded_gspmd",
+    "manual",      "manual_gspmd",      "shardy_forms", "odd_ops", "data",    "sharded_strings",
+    "short_forms", "rare_ops",          "versions",     "traps",   "dynamic", "quantized"};
 enum {
   FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures,
   REFUSED = 2
@@ -100,11 +100,32 @@ static void test_text_round_trip(void **state) {
   }
 }
 
+// Alignment counts from the start of the file, wherever it lies in memory.
+static void test_unaligned(void **state) {
+  (void)state;
+  for (int i = 0; i < FIXTURE_COUNT - REFUSED; i++) {
+    vt_bytes bytes = open_fixture(fixtures[i], ".mlirbc");
+    uint8_t *block = malloc(bytes.size + 8);
+    assert_non_null(block);
+    for (size_t offset = 1; offset < 8; offset += 3) {
+      memcpy(block + offset, bytes.data, bytes.size);
+      vt_module *module;
+      vt_status st = vt_import((vt_bytes){block + offset, bytes.size}, &module);
+      if (st) fail_msg("%s at %zu: %s", fixtures[i], offset, vt_status_message(st));
+      check_golden(fixtures[i], module);
+      vt_module_destroy(module);
+    }
+    free(block);
+    vt_file_unmap(&bytes);
+  }
+}
+
 // The sources of hand-written fixtures are in the short forms; the artifacts made of them say the
 // same.
 static void test_short_forms(void **state) {
   (void)state;
-  static const char *const sources[] = {"shardy_forms", "data", "sharded_strings", "short_forms"};
+  static const char *const sources[] = {"shardy_forms", "data", "sharded_strings", "short_forms",
+                                        "traps"};
   for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
     vt_bytes bytes = open_fixture(sources[i], ".in.mlir");
     vt_module *module;
@@ -175,6 +196,21 @@ static const struct {
     {"sharded", 24, 0x01, "section"},
 };
 
+// An op of a name that nobody knows, in bytecode: named, with its place.
+static void test_unknown_op(void **state) {
+  (void)state;
+  vt_bytes bytes = open_fixture("traps", ".mlirbc");
+  uint8_t *copy = malloc(bytes.size);
+  assert_non_null(copy);
+  memcpy(copy, bytes.data, bytes.size);
+  uint8_t *name = memmem(copy, bytes.size, "tan_v2", 6);
+  assert_non_null(name);
+  memcpy(name, "tax_v2", 6);
+  expect_error((vt_bytes){copy, bytes.size}, VT_UNIMPLEMENTED, "vhlo.tax_v2");
+  free(copy);
+  vt_file_unmap(&bytes);
+}
+
 static void test_malformed(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
@@ -228,6 +264,7 @@ static const sweep_file sweep_files[] = {{"regression", ".mlirbc"},
                                          {"dynamic", ".mlirbc"},
                                          {"quantized", ".mlirbc"},
                                          {"rare_ops", ".mlirbc"},
+                                         {"traps", ".mlirbc"},
                                          {"versions.v0_9_0", ".mlirbc"},
                                          {"versions.v0_12_0", ".mlirbc"},
                                          {"shardy_forms", ".in.mlir"},
@@ -235,6 +272,7 @@ static const sweep_file sweep_files[] = {{"regression", ".mlirbc"},
                                          {"data", ".in.mlir"},
                                          {"sharded_strings", ".in.mlir"},
                                          {"short_forms", ".in.mlir"},
+                                         {"traps", ".in.mlir"},
                                          {"manual", ".mlir"}};
 enum { SWEEP_COUNT = sizeof sweep_files / sizeof *sweep_files };
 
@@ -297,7 +335,8 @@ int main(void) {
       cmocka_unit_test(test_short_forms),      cmocka_unit_test(test_versions),
       cmocka_unit_test(test_refusals),         cmocka_unit_test(test_malformed),
       cmocka_unit_test(test_truncation_sweep), cmocka_unit_test(test_flip_sweep),
-      cmocka_unit_test(test_rows_are_ordered),
+      cmocka_unit_test(test_rows_are_ordered), cmocka_unit_test(test_unaligned),
+      cmocka_unit_test(test_unknown_op),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ typedef enum vt_handler {
   VT_HANDLE_INLINE,    // results are what the region returns: async_start, named_computation
   VT_HANDLE_COMPOSITE, // regions are dropped
   VT_HANDLE_MESH,
-  VT_HANDLE_EINSUM, // becomes dot_general or transpose
+  VT_HANDLE_EINSUM, // becomes dot_general, reduce, transpose
   VT_HANDLE_FOLD,   // dynamic forms: folded when the result is static
 } vt_handler;
 

@@ -209,3 +209,51 @@ def test_compiled_program_tells_about_itself(tpu_only):
     assert cost["flops"] >= 2 * 16 * 24 * 16
     assert compiled.memory_analysis().argument_size_in_bytes >= X.nbytes + Y.nbytes
     assert "tanh" in compiled.as_text()
+
+
+def run_text(text, *arguments):
+    """A program as MLIR writes it, on the first device."""
+    from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jaxlib.mlir import ir
+
+    device = jax.devices()[0]
+    with mlir.make_ir_context():
+        module = ir.Module.parse(text)
+        loaded = device.client.compile_and_load(
+            module, xla_client.DeviceList((device,)), xla_client.CompileOptions()
+        )
+    results = loaded.execute_sharded([jax.device_put(argument, device) for argument in arguments])
+    return [np.asarray(parts[0]) for parts in results.disassemble_into_single_device_arrays()]
+
+
+@pytest.mark.parametrize("config, left, right", [
+    ("ab,bc->ac", (3, 4), (4, 5)), ("ab,bc->ca", (3, 4), (4, 5)), ("abc,acd->abd", (2, 3, 4), (2, 4, 5)),
+    ("aab,b->a", (3, 3, 4), (4,)), ("aaa,b->ab", (3, 3, 3), (2,)), ("ab,cd->", (2, 3), (3, 2)), ("abc,bd->d", (2, 3, 4), (3, 5)),
+    ("...ab,...bc->...ac", (2, 6, 3, 4), (2, 6, 4, 5)), ("a...,...->...a", (3, 2, 5), (2, 5)), ("...,b->...b", (2, 3), (4,)),
+    ("a...a,...->...", (3, 2, 4, 3), (2, 4)), ("aa,aa->a", (3, 3), (3, 3)), ("ab...->b...", (3, 4, 2), None),
+    ("aa->a", (4, 4), None), ("aa->", (4, 4), None), ("aba->b", (3, 2, 3), None), ("ab->ba", (2, 3), None), ("a...->...a", (2, 3, 4), None),
+], ids=str)  # fmt: skip
+def test_einsum_of_older_programs(config, left, right):
+    arguments = [random_array(shape, seed=i) for i, shape in enumerate((left, right)) if shape is not None]
+    want = np.einsum(config, *(argument.astype(np.float64) for argument in arguments))
+    types = [f"tensor<{''.join(f'{size}x' for size in value.shape)}f32>" for value in [*arguments, want]]
+    name = "einsum" if right is not None else "unary_einsum"
+    names = ", ".join(f"%{i}" for i in range(len(arguments)))
+    parameters = ", ".join(f"%{i}: {types[i]}" for i in range(len(arguments)))
+    (got,) = run_text(f"""
+      func.func public @main({parameters}) -> {types[-1]} {{
+        %r = "stablehlo.{name}"({names}) {{einsum_config = "{config}"}} : ({", ".join(types[:-1])}) -> {types[-1]}
+        return %r : {types[-1]}
+      }}""", *arguments)  # fmt: skip
+    np.testing.assert_allclose(got, want, rtol=2e-2, atol=5e-2)  # operands are rounded to bf16
+
+
+@pytest.mark.parametrize("config", ["ab,bc->ad", "ab,bc", "abc,bc->a", "ab,bc->aa", "a.b,bc->ac", "......,bc->b", "aa,bc->c"])
+def test_einsum_that_does_not_fit(config):
+    with pytest.raises(Exception, match="einsum_config does not fit|einsum"):
+        run_text(f"""
+          func.func public @main(%0: tensor<2x3xf32>, %1: tensor<3x4xf32>) -> tensor<f32> {{
+            %r = "stablehlo.einsum"(%0, %1) {{einsum_config = "{config}"}} : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<f32>
+            return %r : tensor<f32>
+          }}""", random_array((2, 3)), random_array((3, 4)))  # fmt: skip
