@@ -118,9 +118,19 @@ vt_reducer vt_reducer_of_body(const vt_func *body) {
   }
 }
 
+// What a double cannot tell from the ends of a 64-bit range is no neutral element.
+static bool is_inexact(const vt_literal *literal) {
+  vt_dtype dtype = literal->type.dtype;
+  if (!vt_dtype_is_integer(dtype) || vt_dtype_bytes(dtype) < 8) return false;
+  int64_t bits;
+  memcpy(&bits, literal->data, sizeof bits);
+  int64_t near = dtype == VT_S64 ? (bits < 0 ? bits - INT64_MIN : INT64_MAX - bits) : ~bits;
+  return near > 0 && near < 1 << 12;
+}
+
 static bool is_neutral(vt_reducer reducer, vt_dtype dtype, const vt_value *start) {
   const vt_literal *literal = constant_of(start);
-  if (!literal) return false;
+  if (!literal || is_inexact(literal)) return false;
   double value = literal_value(literal);
   switch (reducer) {
   case VT_REDUCE_ADD:
