@@ -186,6 +186,23 @@ static void slurm_preempts_spot_nodes(void **state) {
   guest_must(WAIT(300, "test -z \"$(squeue --noheader)\""));
 }
 
+// A stop parts the time of a node, a repair does not; a node that found no room was never READY;
+// one that is preempted in its first minute is free; nothing goes on being paid for.
+static void the_bill_is_that_of_one_host(void **state) {
+  (void)state;
+  guest_must(
+      "curl -sf -H \"Authorization: Bearer $VTPU_TOKEN\" "
+      "\"$VTPU_ENDPOINT/vtpu/v1/projects/lab-one/bill\" > $HOME/bill && "
+      "curl -sf -H \"Authorization: Bearer $VTPU_TOKEN\" "
+      "\"$VTPU_ENDPOINT/vtpu/v1/projects/lab-one/bill?alt=csv\" | tr -d '\\r' | tee $HOME/csv");
+  guest_must("! grep '\"running\": true' $HOME/bill");
+  guest_must("! grep '^\"tpu\",\"late\"' $HOME/csv");
+  guest_must("test $(grep -c '^\"tpu\",\"cheap\"' $HOME/csv) = 1 || { cat $HOME/csv; exit 1; }");
+  guest_must("grep '^\"tpu\",\"cheap\".*,true$' $HOME/csv");
+  guest_must("test $(grep -c '^\"tpu\",\"pod\"' $HOME/csv) = 1 || { cat $HOME/csv; exit 1; }");
+  guest_must("test $(grep -c '^\"tpu\",\"one\"' $HOME/csv) = 2 || { cat $HOME/csv; exit 1; }");
+}
+
 // The cluster's folder goes into the environment of this process. 0, or 77.
 static int start_cluster(void) {
   static char path[4096];
@@ -212,6 +229,7 @@ int main(void) {
       cmocka_unit_test(nothing_is_left),
       cmocka_unit_test(a_full_cluster_says_so),
       cmocka_unit_test(slurm_preempts_spot_nodes),
+      cmocka_unit_test(the_bill_is_that_of_one_host),
   };
   int code = start_cluster();
   if (code) {

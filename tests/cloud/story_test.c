@@ -13,7 +13,8 @@
 
 #define PYTHON VTPU_SOURCE_DIR "/build/venv/bin"
 #define ZONE   " --zone=europe-west4-a "
-#define NOTICE "8"
+// Of the 30 s of the real notice enough for an ssh and an scp on a machine that is busy.
+#define NOTICE "20"
 
 #define CREATE(name)                                                                               \
   "vtpu tpu-vm create " name ZONE                                                                  \
