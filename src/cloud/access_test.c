@@ -370,6 +370,33 @@ static void logs_stay_in_their_project(void **state) {
   vt_testing_close(&t);
 }
 
+static void faults_come_when_ordered(void **state) {
+  vt_testing t;
+  int status, failed = 0;
+  const char *list = "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b/nodes";
+  (void)state;
+  vt_testing_open(&t, "");
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/faults", "{\"share\":2}", 400));
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/faults", "{\"share\":1,\"code\":200}", 400));
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/faults",
+                              "{\"share\":0.25,\"code\":429,\"seconds\":60,\"delayMs\":1}", 200));
+  for (int i = 0; i < 40; i++) {
+    json_decref(vt_testing_call_as(&t, t.token, "GET", list, NULL, &status));
+    assert_true(status == 200 || status == 429);
+    failed += status == 429;
+  }
+  assert_int_equal(failed, 10);
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/faults",
+                              "{\"share\":1,\"code\":503,\"seconds\":60}", 200));
+  json_decref(vt_testing_call(&t, "GET", list, NULL, 503));
+  json_decref(vt_testing_call(&t, "GET", "/vtpu/v1/me", NULL, 200)); // ours is spared
+  json_decref(vt_testing_call_as(&t, NULL, "GET", list, NULL, &status));
+  assert_int_equal(status, 401);
+  vt_testing_advance(&t, 61);
+  json_decref(vt_testing_call(&t, "GET", list, NULL, 200));
+  vt_testing_close(&t);
+}
+
 static void tokens_end(void **state) {
   vt_testing t;
   char *token;
@@ -496,6 +523,7 @@ int main(void) {
       cmocka_unit_test(viewers_look_and_do_not_touch),
       cmocka_unit_test(a_disabled_api_says_how_to_enable_it),
       cmocka_unit_test(logs_stay_in_their_project),
+      cmocka_unit_test(faults_come_when_ordered),
       cmocka_unit_test(tokens_end),
       cmocka_unit_test(tampered_jwts_are_nobody),
       cmocka_unit_test(passwords_are_checked),

@@ -40,6 +40,23 @@ vt_status vt_admin_clock(vt_call *call) {
   return VT_OK;
 }
 
+vt_status vt_admin_faults(vt_call *call) {
+  const json_t *body = call->body;
+  vt_faults f = {.share = json_number_value(json_object_get(body, "share")),
+                 .delay_ms = json_integer_value(json_object_get(body, "delayMs"))};
+  int64_t code = json_integer_value(json_object_get(body, "code")),
+          seconds = json_integer_value(json_object_get(body, "seconds"));
+  if (!(f.share >= 0 && f.share <= 1) || f.delay_ms < 0 || f.delay_ms > 10000 || seconds < 0 ||
+      seconds > 86400 || (f.share > 0 && code != 429 && code != 503))
+    return vt_error(VT_INVALID_ARGUMENT, "share is 0 to 1, code 429 or 503, delayMs 0 to 10000, "
+                                         "seconds 0 to 86400");
+  f.exhausted = code == 429;
+  f.until_ns = vt_cloud_now(call->cloud) + seconds * VT_SECOND;
+  call->cloud->faults = f;
+  call->reply = json_object();
+  return VT_OK;
+}
+
 vt_status vt_admin_preempt(vt_call *call) {
   vt_node node;
   bool found;

@@ -47,6 +47,13 @@ typedef struct vt_cloud_options {
   const char *python_path;  // a bin folder with the guests' python3, "" = the host's
 } vt_cloud_options;
 
+// What goes wrong because a test has asked for it (POST /vtpu/v1/faults); gone with the daemon.
+typedef struct vt_faults {
+  double share, owed; // of the API's calls that fail; what has come together of the next one
+  bool exhausted;     // 429, else 503
+  int64_t delay_ms, until_ns;
+} vt_faults;
+
 typedef struct vt_cloud {
   vt_store *store;
   vt_cloud_options options;
@@ -62,6 +69,7 @@ typedef struct vt_cloud {
   int64_t watched_ns;                // when budgets, grants and idle nodes were last looked at
   char secret[65];                   // signs console sessions and consent pages
   struct vt_rate *rates;
+  vt_faults faults;
   struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
   struct vt_metrics *metrics;
   struct vt_relays *relays;

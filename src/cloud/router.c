@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cloud/account.h"
 #include "cloud/handlers.h"
@@ -230,9 +231,25 @@ static vt_status change(vt_call *call) {
   return st;
 }
 
-static vt_status run_locked(vt_call *call) {
+// Every n-th call fails, so that a test sees the same ones each time. Our own calls do not: one of
+// them ends it.
+static vt_status fail_on_order(vt_call *call, int64_t *out_delay_ms) {
+  vt_faults *f = &call->cloud->faults;
+  if (vt_cloud_now(call->cloud) >= f->until_ns || !*call->caller ||
+      strncmp(call->route->path, "/vtpu/", 6) == 0)
+    return VT_OK;
+  *out_delay_ms = f->delay_ms;
+  f->owed += f->share;
+  if (f->owed < 1) return VT_OK;
+  f->owed -= 1;
+  return vt_error(f->exhausted ? VT_RESOURCE_EXHAUSTED : VT_UNAVAILABLE,
+                  "A fault that was ordered (POST /vtpu/v1/faults). Try again.");
+}
+
+static vt_status run_locked(vt_call *call, int64_t *out_delay_ms) {
   VT_TRY(find_route(call));
   VT_TRY(authorize(call));
+  VT_TRY(fail_on_order(call, out_delay_ms));
   VT_TRY(check_origin(call));
   VT_TRY(read_body(call));
   if (strcmp(call->method, "GET") == 0) return call->route->handler(call);
@@ -265,10 +282,15 @@ void vt_call_run(vt_call *call) {
   const char *fields = vt_call_query(call, "fields");
   if (fields && *fields) call->wants_json = true;
   pthread_mutex_lock(&cloud->lock);
-  vt_status st = run_locked(call);
+  int64_t delay_ms = 0;
+  vt_status st = run_locked(call, &delay_ms);
   if (st) reply_error(call, st);
   vt_metrics_call(cloud, call, vt_metrics_clock() - start_ns);
   pthread_mutex_unlock(&cloud->lock);
+  if (delay_ms) {
+    struct timespec pause = {.tv_sec = delay_ms / 1000, .tv_nsec = delay_ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+  }
   if (st || !call->reply || !call->route) return;
   const vt_message *message =
       *call->route->response ? vt_message_find(call->route->response) : NULL;
