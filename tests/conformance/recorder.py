@@ -47,5 +47,7 @@ def pytest_runtest_logreport(report):
     if report.failed:
       crash = getattr(report.longrepr, "reprcrash", None)
       message = (crash.message if crash else str(report.longrepr))[:600]
+    elif report.skipped and isinstance(report.longrepr, tuple):
+      message = report.longrepr[2]
     _write(event="outcome", test=report.nodeid, outcome=report.outcome, seconds=round(report.duration, 4),
            message=message)

@@ -11,7 +11,7 @@ import unittest
 RUN = pathlib.Path(__file__).resolve().parent / "run.py"
 GOOD = "def test_one(): pass\n"
 BAD = """
-import os, pathlib, time
+import os, time, pytest
 def test_before(): pass
 def test_crashes(): os.abort()
 def test_fails(): assert os.environ["JAX_NUM_GENERATED_CASES"] == "0"
@@ -20,13 +20,14 @@ def test_hangs():
     out.write("once\\n")
   time.sleep(600)
 def test_after(): pass
+def test_skipped(): pytest.skip("of no use here")
 """
 PAGE = "By hand.\n\n{begin}\nold\n{end}\n\nAlso by hand.\n"
 
 
-def outcomes(records, platform, name):
+def column(records, platform, name, key):
   tests = json.loads(records.with_suffix(".json").read_text())[name][platform]["tests"]
-  return {test.partition("::")[2]: row["outcome"] for test, row in tests.items()}
+  return {test.partition("::")[2]: row[key] for test, row in tests.items()}
 
 
 class Runner(unittest.TestCase):
@@ -47,11 +48,14 @@ class Runner(unittest.TestCase):
 
   def test_crash_and_hang(self):
     expected = dict(test_before="passed", test_crashes="crashed", test_fails="failed", test_hangs="timeout",
-                    test_after="passed")
+                    test_after="passed", test_skipped="skipped")
     for _ in range(2):
       self.run_it(self.checkout, "--only", "cpu", "--cases", "3", "--test-seconds", "4")
-      self.assertEqual(outcomes(self.records, "cpu", "bad_test"), expected)
-      self.assertEqual(outcomes(self.records, "cpu", "lax_test"), {"test_one": "passed"})
+      self.assertEqual(column(self.records, "cpu", "bad_test", "outcome"), expected)
+      messages = column(self.records, "cpu", "bad_test", "message")
+      self.assertIn("AssertionError", messages["test_fails"])
+      self.assertIn("of no use here", messages["test_skipped"])
+      self.assertEqual(column(self.records, "cpu", "lax_test", "outcome"), {"test_one": "passed"})
       self.assertEqual((self.checkout / "hung").read_text(), "once\n")
 
   def test_not_collected(self):
