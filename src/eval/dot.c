@@ -46,16 +46,12 @@ vt_dot_mode vt_dot_mode_of(const vt_op *op, const vt_eval_env *env) {
   vt_dot_mode mode = {.type =
                           wider(wider(wide_of(a), wide_of(b)), wide_of(op->results[0].type.dtype))};
   if (vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE)) {
-    vt_dtype want[2] = {(vt_dtype)vt_attr_i64(op, VT_ATTR_LHS_PRECISION_TYPE),
-                        (vt_dtype)vt_attr_i64_or(op, VT_ATTR_RHS_PRECISION_TYPE, VT_DTYPE_INVALID)};
     vt_dtype sum = (vt_dtype)vt_attr_i64_or(op, VT_ATTR_ACCUMULATION_TYPE, VT_DTYPE_INVALID);
-    bool several = vt_attr_i64_or(op, VT_ATTR_NUM_PRIMITIVE_OPERATIONS, 1) > 1;
     if (vt_dtype_is_float(sum) && vt_dtype_is_float(mode.type))
       mode.type = wider(mode.type, wide_of(sum));
-    for (int i = 0; i < 2; i++) {
-      vt_dtype in = i ? b : a;
-      if (!several && vt_vec_is_narrow(want[i]) && vt_dtype_is_float(in) && want[i] != in)
-        mode.round[i] = want[i];
+    for (uint32_t side = 0; side < 2; side++) {
+      vt_dtype to = vt_op_algorithm_rounds_to(op, side);
+      if (to != VT_DTYPE_INVALID) mode.round[side] = to;
     }
   } else if (!env->exact_dots && vt_op_rounds_operands(op)) {
     if (a == VT_F32) mode.round[0] = VT_BF16;

@@ -46,3 +46,13 @@ bool vt_op_rounds_operands(const vt_op *op) {
     return false;
   return op->code == VT_OP_CONVOLUTION || is_matrix_product(op);
 }
+
+vt_dtype vt_op_algorithm_rounds_to(const vt_op *op, uint32_t side) {
+  vt_attr_key key = side ? VT_ATTR_RHS_PRECISION_TYPE : VT_ATTR_LHS_PRECISION_TYPE;
+  vt_dtype from = op->operands[side]->type.dtype;
+  vt_dtype to = (vt_dtype)vt_attr_i64_or(op, key, VT_DTYPE_INVALID);
+  if (to == VT_DTYPE_INVALID || to == from || !vt_dtype_is_float(from) || !vt_dtype_is_float(to))
+    return VT_DTYPE_INVALID;
+  if (vt_attr_i64_or(op, VT_ATTR_NUM_PRIMITIVE_OPERATIONS, 1) > 1) return VT_DTYPE_INVALID;
+  return to == VT_F32 || to == VT_F64 ? VT_DTYPE_INVALID : to;
+}

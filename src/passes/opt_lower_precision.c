@@ -4,7 +4,8 @@
 // Here the rounding becomes an op (convert to bf16 where the host multiplies bf16 fast, else
 // reduce_precision to bf16's grid), which fusion puts into whatever produces the operand and cse
 // shares between contractions. Afterwards the contraction itself is HIGHEST: it rounds nothing.
-// HIGH and HIGHEST are plain f32 here. Dot algorithms say their own precision.
+// HIGH and HIGHEST are plain f32 here. A dot algorithm says itself what each operand is rounded to;
+// afterwards it asks for f32.
 #include "ir/precision.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -54,11 +55,37 @@ typedef struct lowering {
   bool *changed;
 } lowering;
 
+// Rounded to the type's grid, in the type that it has.
+static vt_value *rounded_to(vt_op *before, vt_value *value, vt_dtype to) {
+  vt_type type = value->type;
+  if (to == VT_BF16 && type.dtype == VT_F32) return rounded(before, value, false);
+  type.dtype = to;
+  vt_value *narrow = vt_build(before->func, before, VT_OP_CONVERT, before->loc, type, 1, &value);
+  return vt_build(before->func, before, VT_OP_CONVERT, before->loc, value->type, 1, &narrow);
+}
+
+static void lower_algorithm(vt_op *op, const lowering *ctx) {
+  vt_dtype to[2] = {vt_op_algorithm_rounds_to(op, 0), vt_op_algorithm_rounds_to(op, 1)};
+  if (to[0] == VT_DTYPE_INVALID && to[1] == VT_DTYPE_INVALID) return;
+  bool as_bf16 = ctx->options->bf16_dots && op->results[0].type.dtype == VT_F32 &&
+                 contraction_depth(op) >= ctx->options->min_bf16_depth;
+  for (uint32_t side = 0; side < 2; side++)
+    as_bf16 = as_bf16 && to[side] == VT_BF16 && op->operands[side]->type.dtype == VT_F32;
+  for (uint32_t side = 0; side < 2; side++) {
+    if (to[side] == VT_DTYPE_INVALID) continue;
+    vt_value *operand = op->operands[side];
+    op->operands[side] = as_bf16 ? rounded(op, operand, true) : rounded_to(op, operand, to[side]);
+    vt_op_set_i64(op, side ? VT_ATTR_RHS_PRECISION_TYPE : VT_ATTR_LHS_PRECISION_TYPE, VT_F32);
+  }
+  *ctx->changed = true;
+}
+
 static vt_status lower_func(vt_func *func, void *user) {
   const lowering *ctx = user;
   static const int64_t highest[2] = {VT_PRECISION_HIGHEST, VT_PRECISION_HIGHEST};
   for (vt_op *op = func->first; op; op = op->next) {
     if (op->code != VT_OP_DOT_GENERAL && op->code != VT_OP_CONVOLUTION) continue;
+    if (op->code == VT_OP_DOT_GENERAL) lower_algorithm(op, ctx);
     if (op->results[0].type.dtype != VT_F32 || !vt_op_rounds_operands(op)) continue;
     if (!ctx->options->exact_dots) {
       bool as_bf16 =

@@ -29,6 +29,18 @@ def test_complex(function):
     same_as_cpu(function, COMPLEX, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("preset, narrow", [
+    ("F32_F32_F32", np.float32), ("BF16_BF16_F32", jnp.bfloat16), ("BF16_BF16_F32_X3", np.float32), ("F16_F16_F32", np.float16),
+])  # fmt: skip
+@pytest.mark.parametrize("rows", [1, 64])
+def test_dot_algorithms_round_what_they_say(preset, narrow, rows):
+    a, b = random_array((rows, 48)), random_array((48, 32), seed=1)
+    algorithm = getattr(jax.lax.DotAlgorithmPreset, preset)
+    product = jax.jit(lambda a, b: jax.lax.dot(a, b, precision=algorithm, preferred_element_type=jnp.float32))(a, b)
+    exact = a.astype(narrow).astype(np.float64) @ b.astype(narrow).astype(np.float64)
+    np.testing.assert_allclose(product, exact, rtol=1e-5, atol=2e-5)
+
+
 def test_linear_algebra_of_wide_types():
     run_python("""
         import jax, numpy as np
