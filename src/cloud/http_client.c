@@ -135,8 +135,15 @@ static vt_status refused(const char *host, BIO *bio, vt_text *reply) {
   char buffer[4096];
   int status = 0;
   vt_text body = {0};
-  for (int n; (n = BIO_read(bio, buffer, sizeof buffer)) > 0 && reply->size < 65536;)
+  // The server may keep the connection: the length says where the reply ends.
+  const char *text = vt_text_string(reply), *head = strstr(text, "\r\n\r\n"),
+             *length = strcasestr(text, "\r\nContent-Length: ");
+  size_t most = 65536, end = most;
+  if (head && length) end = (size_t)(head + 4 - text) + strtoul(length + 18, NULL, 10);
+  for (int n; reply->size < end && reply->size < most;) {
+    if ((n = BIO_read(bio, buffer, sizeof buffer)) <= 0) break;
     vt_text_put_n(reply, buffer, (size_t)n);
+  }
   vt_status st = split_reply(host, reply, &status, &body);
   if (!st)
     st = vt_error(status == 401   ? VT_UNAUTHENTICATED
