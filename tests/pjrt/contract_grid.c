@@ -192,8 +192,8 @@ static void run_own(PJRT_LoadedExecutable *loaded, int devices, int results,
                     void (*check)(int device, PJRT_Buffer *const *outs)) {
   enum { MOST = 8 };
   static const int64_t two[] = {2};
-  PJRT_Buffer *args[MOST][1], *outs[MOST][MOST], **lists[MOST];
-  PJRT_Buffer *const *arguments[MOST];
+  PJRT_Buffer *args[MOST][1], *outs[MOST][MOST], **lists[MOST] = {0};
+  PJRT_Buffer *const *arguments[MOST] = {0};
   for (int d = 0; d < devices; d++) {
     const float x[2] = {own(d, 0), own(d, 1)};
     args[d][0] = plugin_buffer(P, CLIENT, plugin_device(P, CLIENT, d), 11, 1, two, x);
