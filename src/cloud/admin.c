@@ -59,12 +59,8 @@ vt_status vt_admin_faults(vt_call *call) {
 
 vt_status vt_admin_preempt(vt_call *call) {
   vt_node node;
-  bool found;
   VT_TRY(vt_account_find_project(call, vt_call_param(call, "project")));
-  VT_TRY(vt_node_load(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"),
-                      vt_call_param(call, "node"), &node, &found));
-  if (!found)
-    return vt_call_not_found(call, vt_call_name(call, "nodes", vt_call_param(call, "node")));
+  VT_TRY(vt_node_find(call, &node));
   vt_status st = VT_OK;
   if (node.state != VT_NODE_READY)
     st = vt_error(VT_FAILED_PRECONDITION, "the node is %s, not READY",

@@ -93,20 +93,12 @@ static vt_status refuse(vt_call *call, const char *target, int64_t uid, const ch
   return vt_operation_reply(call, operation);
 }
 
-static vt_status find(vt_call *call, vt_node *out_node) {
-  bool found;
-  const char *id = vt_call_param(call, "node");
-  VT_TRY(vt_node_load(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"), id,
-                      out_node, &found));
-  return found ? VT_OK : vt_call_not_found(call, vt_call_name(call, "nodes", id));
-}
-
 // An event now: simulated, or what is announced, earlier.
 static vt_status now_for(vt_call *call, bool announced_only) {
   vt_node node;
   const char *operation;
   json_t *response = NULL;
-  VT_TRY(find(call, &node));
+  VT_TRY(vt_node_find(call, &node));
   const struct word *w = word_of(&node);
   const char *name = vt_node_name(&call->arena, &node);
   vt_status st = VT_OK;
@@ -213,7 +205,7 @@ vt_status vt_admin_maintenance(vt_call *call) {
                   json_integer_value(seconds) > 90 * 86400))
     return vt_error(VT_INVALID_ARGUMENT,
                     "seconds until the maintenance begins, 0 to 90 days, or cancel");
-  VT_TRY(find(call, &node));
+  VT_TRY(vt_node_find(call, &node));
   vt_status st = VT_OK;
   if (vt_maintenance_ongoing(&node))
     st = vt_error(VT_FAILED_PRECONDITION, "the node is in maintenance now");

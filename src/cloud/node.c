@@ -114,6 +114,14 @@ vt_status vt_node_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_nod
   return load_one(rows, arena, out_node, out_found);
 }
 
+vt_status vt_node_find(vt_call *call, vt_node *out_node) {
+  bool found;
+  const char *id = vt_call_param(call, "node");
+  VT_TRY(vt_node_load(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"), id,
+                      out_node, &found));
+  return found ? VT_OK : vt_call_not_found(call, vt_call_name(call, "nodes", id));
+}
+
 void vt_node_fini(vt_node *node) {
   json_decref(node->body);
   node->body = NULL;

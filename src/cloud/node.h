@@ -54,6 +54,8 @@ vt_status vt_node_load(vt_cloud *cloud, vt_arena *arena, const char *project, co
                        const char *id, vt_node *out_node, bool *out_found) VT_CHECKED;
 vt_status vt_node_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_node *out_node,
                            bool *out_found) VT_CHECKED;
+// That of the call's path; NOT_FOUND as clients know it.
+vt_status vt_node_find(vt_call *call, vt_node *out_node) VT_CHECKED;
 void vt_node_fini(vt_node *node); // accepts zero
 
 // Checks a clean v2alpha1 Node (what vt_schema_clean gave) and fills a new node for it; `body` is

@@ -72,17 +72,9 @@ out:
   return st;
 }
 
-static vt_status find_node(vt_call *call, vt_node *out_node) {
-  bool found;
-  const char *id = vt_call_param(call, "node");
-  VT_TRY(vt_node_load(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"), id,
-                      out_node, &found));
-  return found ? VT_OK : vt_call_not_found(call, vt_call_name(call, "nodes", id));
-}
-
 vt_status vt_nodes_get(vt_call *call) {
   vt_node node;
-  VT_TRY(find_node(call, &node));
+  VT_TRY(vt_node_find(call, &node));
   vt_status st = vt_node_view(call->cloud, &node, call->api_name, &call->reply);
   vt_node_fini(&node);
   return st;
@@ -162,7 +154,7 @@ vt_status vt_nodes_patch(vt_call *call) {
   if (!mask || !*mask)
     return vt_error(VT_INVALID_ARGUMENT,
                     "Cloud TPU received a bad request. update_mask is required");
-  VT_TRY(find_node(call, &node));
+  VT_TRY(vt_node_find(call, &node));
   vt_status st = clean_node(call, call->body, &clean);
   if (st) goto out;
   if (node.state == VT_NODE_PREEMPTED || node.state == VT_NODE_DELETING ||
@@ -195,7 +187,7 @@ static vt_status begin(vt_call *call, const char *verb, unsigned from, vt_node_s
                        bool (*may)(const vt_node *node)) {
   vt_node node;
   const char *operation;
-  VT_TRY(find_node(call, &node));
+  VT_TRY(vt_node_find(call, &node));
   vt_status st = VT_OK;
   if (!(from & (1u << node.state)) || (may && !may(&node))) {
     st = refuse(call, &node, verb);
@@ -233,7 +225,7 @@ vt_status vt_nodes_stop(vt_call *call) {
 vt_status vt_nodes_reimage(vt_call *call) {
   const char *version = json_string_value(json_object_get(call->body, "tensorflowVersion"));
   vt_node node;
-  VT_TRY(find_node(call, &node));
+  VT_TRY(vt_node_find(call, &node));
   if (version && *version) {
     json_object_set_new(node.body, "tensorflowVersion", json_string(version));
     json_object_set_new(
@@ -286,7 +278,7 @@ vt_status vt_nodes_guest_attributes(vt_call *call) {
   vt_node node;
   const json_t *ids = json_object_get(call->body, "workerIds");
   const char *path = json_string_value(json_object_get(call->body, "queryPath"));
-  VT_TRY(find_node(call, &node));
+  VT_TRY(vt_node_find(call, &node));
   vt_status st = VT_OK;
   json_t *list = json_array();
   call->reply = json_pack("{s:o}", "guestAttributes", list);

@@ -368,12 +368,8 @@ static vt_status prepare(vt_call *call, const vt_node *node, terminal *t) {
 }
 
 vt_status vt_node_terminal(vt_call *call) {
-  vt_node node = {0};
-  bool found;
-  VT_TRY(vt_node_load(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"),
-                      vt_call_param(call, "node"), &node, &found));
-  if (!found)
-    return vt_call_not_found(call, vt_call_name(call, "nodes", vt_call_param(call, "node")));
+  vt_node node;
+  VT_TRY(vt_node_find(call, &node));
   terminal *t = calloc(1, sizeof *t);
   vt_status st = t ? prepare(call, &node, t) : vt_error_no_memory();
   if (st && t) drop(t);
