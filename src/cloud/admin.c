@@ -226,6 +226,25 @@ vt_status vt_project_quota(vt_call *call) {
   return vt_rows_end(rows);
 }
 
+// `faithful`: a preempted node stays and holds its quota until somebody deletes it, as in the real
+// cloud. `kind`: its quota is free at once, and it goes away by itself.
+vt_status vt_personality_get(vt_call *call) {
+  vt_rows *rows;
+  VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT personality FROM projects WHERE id = ?",
+                        "s", call->project));
+  if (vt_rows_next(rows)) call->reply = json_pack("{s:s}", "personality", vt_rows_text(rows, 0));
+  return vt_rows_end(rows);
+}
+
+vt_status vt_personality_set(vt_call *call) {
+  const char *personality = json_string_value(json_object_get(call->body, "personality"));
+  if (!personality || (strcmp(personality, "faithful") != 0 && strcmp(personality, "kind") != 0))
+    return vt_error(VT_INVALID_ARGUMENT, "personality has to be faithful or kind");
+  VT_TRY(vt_store_run(call->cloud->store, NULL, "UPDATE projects SET personality = ? WHERE id = ?",
+                      "ss", personality, call->project));
+  return vt_personality_get(call);
+}
+
 // Blocks for ~/.ssh/config: plain ssh and editors that connect over it.
 vt_status vt_ssh_config(vt_call *call) {
   vt_rows *rows;

@@ -9,12 +9,15 @@
 
 #include "cloud/call.h"
 
-#define LAB    "student-lab"
-#define GLOBAL "/v1/projects/" LAB "/locations/global"
-#define PREFS  GLOBAL "/quotaPreferences"
-#define INFOS  GLOBAL "/services/tpu.googleapis.com/quotaInfos"
-#define V4     "TPUV4sPerProjectPerZoneForTPUAPI"
-#define NODES  "/v2/projects/" LAB "/locations/us-central2-b/nodes?nodeId="
+#define LAB         "student-lab"
+#define GLOBAL      "/v1/projects/" LAB "/locations/global"
+#define PREFS       GLOBAL "/quotaPreferences"
+#define INFOS       GLOBAL "/services/tpu.googleapis.com/quotaInfos"
+#define V4          "TPUV4sPerProjectPerZoneForTPUAPI"
+#define NODES       "/v2/projects/" LAB "/locations/us-central2-b/nodes?nodeId="
+#define NODE_A      "/v2/projects/" LAB "/locations/us-central2-b/nodes/a"
+#define QUEUED      "/v2/projects/" LAB "/locations/us-central2-b/queuedResources"
+#define PERSONALITY "/vtpu/v1/projects/" LAB "/personality"
 #define BODY(quota, value)                                                                         \
   "{\"service\":\"tpu.googleapis.com\",\"quotaId\":\"" quota                                       \
   "\",\"dimensions\":{\"zone\":\"us-central2-b\"},\"quotaConfig\":{\"preferredValue\":" value      \
@@ -221,6 +224,84 @@ static void a_policy_grants_by_itself(void **state) {
   close_lab(&l);
 }
 
+// The spot node `id`, preempted.
+static void lose_node(lab *l, const char *id) {
+  char url[256];
+  snprintf(url, sizeof url, NODES "%s", id);
+  json_decref(ask(l, "POST", url,
+                  "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\","
+                  "\"schedulingConfig\":{\"spot\":true}}",
+                  200));
+  vt_testing_reconcile(&l->t);
+  snprintf(url, sizeof url, "/vtpu/v1/projects/" LAB "/nodes/us-central2-b/%s:preempt", id);
+  json_decref(vt_testing_call(&l->t, "POST", url, "{}", 200));
+  vt_testing_advance(&l->t, 30);
+}
+
+static void preempted_nodes(lab *l, int spot_again, int found_after) {
+  int status;
+  json_decref(ask(l, "POST", PREFS, BODY("TPUV4sPreemptiblePerProjectPerZoneForTPUAPI", "8"), 200));
+  lose_node(l, "a");
+  vt_testing_expect(&l->t, NODE_A, "state", "PREEMPTED");
+  json_decref(ask(l, "POST", NODES "b",
+                  "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\","
+                  "\"schedulingConfig\":{\"spot\":true}}",
+                  spot_again));
+  vt_testing_advance(&l->t, 599);
+  vt_testing_expect(&l->t, NODE_A, "state", "PREEMPTED");
+  vt_testing_advance(&l->t, 1);
+  json_decref(vt_testing_call_as(&l->t, l->student, "GET", NODE_A, NULL, &status));
+  assert_int_equal(status, found_after);
+}
+
+static void a_faithful_project_pays_for_preempted_nodes(void **state) {
+  lab l;
+  (void)state;
+  open_lab(&l);
+  l.t.cloud->options.quota_auto_grant = 8;
+  vt_testing_expect(&l.t, PERSONALITY, "personality", "faithful");
+  preempted_nodes(&l, 429, 200);
+  vt_testing_advance(&l.t, 30 * 86400);
+  vt_testing_expect(&l.t, NODE_A, "state", "PREEMPTED");
+  json_decref(ask(&l, "DELETE", NODE_A, NULL, 200));
+  vt_testing_reconcile(&l.t);
+  create_node(&l, "on-demand", "v4-8", 429); // another quota
+  lose_node(&l, "c");
+  close_lab(&l);
+}
+
+static void a_kind_project_does_not(void **state) {
+  lab l;
+  (void)state;
+  open_lab(&l);
+  l.t.cloud->options.quota_auto_grant = 8;
+  json_decref(ask(&l, "POST", PERSONALITY, "{\"personality\":\"gentle\"}", 400));
+  json_decref(ask(&l, "POST", PERSONALITY, "{\"personality\":\"kind\"}", 200));
+  vt_testing_expect(&l.t, PERSONALITY, "personality", "kind");
+  preempted_nodes(&l, 200, 404);
+  vt_testing_expect(&l.t, "/v2/projects/" LAB "/locations/us-central2-b/nodes/b", "state", "READY");
+  // Those of a queued resource are the queue's: it is SUSPENDED, and they are gone at once.
+  json_decref(ask(&l, "DELETE", "/v2/projects/" LAB "/locations/us-central2-b/nodes/b", NULL, 200));
+  json_decref(ask(&l, "POST", QUEUED "?queuedResourceId=q",
+                  "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\",\"nodeId\":\"n\",\"node\":{"
+                  "\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}}]},"
+                  "\"spot\":{}}",
+                  200));
+  vt_testing_reconcile(&l.t);
+  vt_testing_expect(&l.t, QUEUED "/q", "state.state", "ACTIVE");
+  json_decref(vt_testing_call(
+      &l.t, "POST", "/vtpu/v1/projects/" LAB "/nodes/us-central2-b/n:preempt", "{}", 200));
+  vt_testing_advance(&l.t, 30);
+  vt_testing_expect(&l.t, QUEUED "/q", "state.state", "SUSPENDED");
+  // Back again: what is preempted stays.
+  json_decref(ask(&l, "POST", PERSONALITY, "{\"personality\":\"faithful\"}", 200));
+  lose_node(&l, "d");
+  vt_testing_advance(&l.t, 86400);
+  vt_testing_expect(&l.t, "/v2/projects/" LAB "/locations/us-central2-b/nodes/d", "state",
+                    "PREEMPTED");
+  close_lab(&l);
+}
+
 static void mistakes_are_named(void **state) {
   static const struct {
     const char *url, *body, *message;
@@ -250,9 +331,12 @@ static void mistakes_are_named(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(infos_say_the_limits), cmocka_unit_test(more_is_reviewed),
-      cmocka_unit_test(a_preference_changes), cmocka_unit_test(a_policy_grants_by_itself),
-      cmocka_unit_test(mistakes_are_named)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(infos_say_the_limits),
+                                     cmocka_unit_test(more_is_reviewed),
+                                     cmocka_unit_test(a_preference_changes),
+                                     cmocka_unit_test(a_policy_grants_by_itself),
+                                     cmocka_unit_test(a_faithful_project_pays_for_preempted_nodes),
+                                     cmocka_unit_test(a_kind_project_does_not),
+                                     cmocka_unit_test(mistakes_are_named)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -647,7 +647,7 @@ vt_status vt_reconcile(vt_cloud *cloud, bool *out_busy) {
 }
 
 vt_status vt_reconcile_due(vt_cloud *cloud, int64_t *out_ns) {
-  static const struct due {
+  const struct due {
     const char *sql;
     int sign; // of the notice time added
     int64_t ahead_ns;
@@ -668,7 +668,10 @@ vt_status vt_reconcile_due(vt_cloud *cloud, int64_t *out_ns) {
       {"SELECT MIN(valid_after_ns) FROM queued WHERE state IN ('ACCEPTED', "
        "'WAITING_FOR_RESOURCES') AND valid_after_ns > ?",
        0, 0},
-      {"SELECT MIN(end_ns) FROM grants WHERE state = 'APPROVED' AND end_ns > ?", 0, 0}};
+      {"SELECT MIN(end_ns) FROM grants WHERE state = 'APPROVED' AND end_ns > ?", 0, 0},
+      {"SELECT MIN(state_ns) FROM nodes WHERE state = 'PREEMPTED' AND queued = '' AND project IN "
+       "(SELECT id FROM projects WHERE personality = 'kind') AND ? > 0",
+       0, -cloud->options.kind_reap_ns}};
   int64_t now = vt_cloud_now(cloud);
   *out_ns = INT64_MAX;
   for (size_t i = 0; i < sizeof dues / sizeof *dues; i++) {

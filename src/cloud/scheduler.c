@@ -91,7 +91,8 @@ vt_status vt_quota_used(vt_cloud *cloud, const char *project, const vt_quota *qu
   VT_TRY(vt_store_query(
       cloud->store, &rows,
       "SELECT type, zone, class, COUNT(*) FROM nodes WHERE project = ? AND family = ? AND state <> "
-      "'DELETING' GROUP BY type, zone, class",
+      "'DELETING' AND NOT (state = 'PREEMPTED' AND project IN (SELECT id FROM projects WHERE "
+      "personality = 'kind')) GROUP BY type, zone, class",
       "ss", project, quota->family->name));
   while (vt_rows_next(rows)) {
     const vt_accelerator *type = vt_accelerator_find(vt_rows_text(rows, 0));

@@ -32,7 +32,7 @@ typedef struct settings {
       *slurm_spot_partition, *slurm_account, *slurm_options, *slurm_folder;
   int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout,
       quota_auto_grant;
-  int64_t virtual_time, slurm_wait;
+  int64_t virtual_time, slurm_wait, kind_after;
   bool ephemeral;
   char **command;
 } settings;
@@ -169,6 +169,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   o.durable = !s->ephemeral;
   o.virtual_time = s->virtual_time;
   o.notice_ns = s->notice * VT_SECOND;
+  o.kind_reap_ns = s->kind_after * VT_SECOND;
   o.requests_per_minute = s->requests_per_minute;
   o.quota_auto_grant = s->quota_auto_grant;
   o.request_timeout_ns = s->request_timeout * VT_SECOND;
@@ -345,6 +346,7 @@ int main(int argc, char **argv) {
                 .slurm_options = "",
                 .slurm_folder = "/var/lib/vtpu-guests",
                 .slurm_wait = 60,
+                .kind_after = 600,
                 .request_timeout = 60,
                 .notice = 30};
   sigset_t signals;
