@@ -54,6 +54,12 @@ typedef struct vt_faults {
   int64_t delay_ms, until_ns;
 } vt_faults;
 
+typedef struct vt_outage {
+  const char *zone; // of the catalogue
+  int64_t from_ns, until_ns;
+} vt_outage;
+enum { VT_MAX_OUTAGES = 8 };
+
 typedef struct vt_cloud {
   vt_store *store;
   vt_cloud_options options;
@@ -70,6 +76,7 @@ typedef struct vt_cloud {
   char secret[65];                   // signs console sessions and consent pages
   struct vt_rate *rates;
   vt_faults faults;
+  vt_outage outages[VT_MAX_OUTAGES];
   struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
   struct vt_metrics *metrics;
   struct vt_relays *relays;

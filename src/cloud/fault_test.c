@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fault_test.c - the world misbehaves: the disk fills up at any moment of a story and is emptied
-// again, the clock of the machine jumps forwards and backwards. Answers are clear, rows stay
-// consistent, every second is billed once.
+// again, the clock of the machine jumps forwards and backwards, a zone goes out. Answers are clear,
+// rows stay consistent, every second is billed once.
 #include "cloud/cloud_testing.h"
 
 #include <fcntl.h>
@@ -294,12 +294,107 @@ static void a_start_never_goes_back(void **state) {
   vt_testing_remove(folder);
 }
 
+// --- a zone that is out
+// --------------------------------------------------------------------------------------------
+
+static void order(vt_testing *t, int in, int seconds) {
+  char body[128];
+  snprintf(body, sizeof body, "{\"zone\":\"us-central2-b\",\"inSeconds\":%d,\"seconds\":%d}", in,
+           seconds);
+  json_decref(vt_testing_call(t, "POST", "/vtpu/v1/outages", body, 200));
+  vt_testing_reconcile(t);
+}
+
+static void create(vt_testing *t, const char *zone, const char *id, bool spot, char url[512]) {
+  char body[256];
+  snprintf(url, 512, "/v2/projects/" TESTING_PROJECT "/locations/%s/nodes?nodeId=%s", zone, id);
+  snprintf(body, sizeof body,
+           "{\"acceleratorType\":\"%s\",\"runtimeVersion\":\"%s\",\"schedulingConfig\":{\"spot\":"
+           "%s}}",
+           *zone == 'u' ? "v4-8" : "v3-8", *zone == 'u' ? "v2-alpha" : "tpu-ubuntu2204-base",
+           spot ? "true" : "false");
+  json_t *operation = vt_testing_call(t, "POST", url, body, 200);
+  snprintf(url, 512, "/v2/%s", vt_testing_text(operation, "name"));
+  json_decref(operation);
+  vt_testing_reconcile(t);
+}
+
+static void a_zone_goes_out_and_comes_back(void **state) {
+  vt_testing t;
+  char url[512];
+  (void)state;
+  vt_testing_open(&t, "");
+  create(&t, "us-central2-b", "firm", false, url);
+  create(&t, "us-central2-b", "spot", true, url);
+  create(&t, "us-central2-b", "asleep", false, url);
+  create(&t, "europe-west4-a", "far", false, url);
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes/asleep:stop", "{}", 200));
+  order(&t, 3600, 600);
+  vt_testing_advance(&t, 3599);
+  vt_testing_expect(&t, Z "/nodes/firm", "state", "READY");
+  vt_testing_expect(&t, Z "/nodes/spot", "state", "READY");
+  vt_testing_advance(&t, 1);
+  vt_testing_expect(&t, Z "/nodes/firm", "state", "REPAIRING");
+  vt_testing_expect(&t, Z "/nodes/firm", "health", "TIMEOUT");
+  vt_testing_expect(&t, Z "/nodes/firm", "healthDescription", "The zone is out.");
+  vt_testing_expect(&t, Z "/nodes/spot", "state", "PREEMPTED");
+  vt_testing_expect(&t, "/v2/projects/" TESTING_PROJECT "/locations/europe-west4-a/nodes/far",
+                    "state", "READY");
+  // Nothing comes up.
+  create(&t, "us-central2-b", "late", false, url);
+  json_t *done = vt_testing_call(&t, "GET", url, NULL, 200);
+  assert_int_equal(json_integer_value(json_object_get(json_object_get(done, "error"), "code")), 14);
+  assert_non_null(strstr(vt_testing_text(done, "error.message"), "ZONE_RESOURCE_POOL_EXHAUSTED"));
+  json_decref(done);
+  json_decref(vt_testing_call(&t, "GET", Z "/nodes/late", NULL, 404));
+  json_t *start = vt_testing_call(&t, "POST", Z "/nodes/asleep:start", "{}", 200);
+  vt_testing_reconcile(&t);
+  snprintf(url, sizeof url, "/v2/%s", vt_testing_text(start, "name"));
+  json_decref(start);
+  done = vt_testing_call(&t, "GET", url, NULL, 200);
+  assert_int_equal(json_integer_value(json_object_get(json_object_get(done, "error"), "code")), 14);
+  json_decref(done);
+  vt_testing_expect(&t, Z "/nodes/asleep", "state", "STOPPED");
+  json_decref(vt_testing_call(
+      &t, "POST", Z "/queuedResources?queuedResourceId=q",
+      "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\",\"nodeId\":\"n\",\"node\":" NODE "}]}}", 200));
+  vt_testing_reconcile(&t);
+  vt_testing_expect(&t, Z "/queuedResources/q", "state.state", "WAITING_FOR_RESOURCES");
+  create(&t, "europe-west4-a", "elsewhere", false, url);
+  vt_testing_expect(&t, url, "response.state", "READY");
+  vt_testing_advance(&t, 599);
+  vt_testing_expect(&t, Z "/nodes/firm", "state", "REPAIRING");
+  vt_testing_advance(&t, 1);
+  vt_testing_expect(&t, Z "/nodes/firm", "state", "READY");
+  vt_testing_expect(&t, Z "/nodes/firm", "health", "HEALTHY");
+  vt_testing_expect(&t, Z "/nodes/spot", "state", "PREEMPTED");
+  vt_testing_expect(&t, Z "/queuedResources/q", "state.state", "ACTIVE");
+  create(&t, "us-central2-b", "late", false, url);
+  vt_testing_expect(&t, url, "response.state", "READY");
+  check_bill(&t);
+  // Called off, before and in the middle.
+  order(&t, 60, 600);
+  order(&t, 0, 0);
+  vt_testing_advance(&t, 120);
+  vt_testing_expect(&t, Z "/nodes/firm", "state", "READY");
+  order(&t, 0, 600);
+  vt_testing_expect(&t, Z "/nodes/firm", "state", "REPAIRING");
+  order(&t, 0, 0);
+  vt_testing_expect(&t, Z "/nodes/firm", "state", "READY");
+  json_decref(
+      vt_testing_call(&t, "POST", "/vtpu/v1/outages", "{\"zone\":\"mars-a\",\"seconds\":1}", 400));
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/outages",
+                              "{\"zone\":\"us-central2-b\",\"seconds\":-1}", 400));
+  vt_testing_close(&t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_full_disk_is_an_answer_and_no_harm),
       cmocka_unit_test(a_database_at_its_limit_recovers),
       cmocka_unit_test(jumps_are_neither_billed_nor_lost),
       cmocka_unit_test(a_start_never_goes_back),
+      cmocka_unit_test(a_zone_goes_out_and_comes_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

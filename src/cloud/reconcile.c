@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -121,6 +122,8 @@ static vt_status taken_away(vt_cloud *cloud, step *s, vt_node *node) {
 static vt_status come_up(vt_cloud *cloud, step *s, vt_node *node, const char *verb) {
   vt_placement placement;
   vt_guest_state state;
+  if (vt_outage_now(cloud, node->zone))
+    return *node->queued ? VT_OK : give_up(cloud, s, node, verb, vt_outage_error(node));
   VT_TRY(vt_place(cloud, node, &placement));
   if (placement == VT_PLACE_NONE) return give_up(cloud, s, node, verb, vt_place_error(node));
   if (placement == VT_PLACE_WAIT) return VT_OK;
@@ -157,6 +160,10 @@ static vt_status go_down(vt_cloud *cloud, step *s, vt_node *node) {
 static vt_status repair(vt_cloud *cloud, step *s, vt_node *node) {
   vt_guest_state state;
   bool maintenance = vt_maintenance_ongoing(node);
+  if (vt_outage_now(cloud, node->zone)) {
+    if (!end_guests(cloud, node, false)) s->busy = true;
+    return VT_OK;
+  }
   if (maintenance && vt_cloud_now(cloud) < node->maintenance_ns + cloud->options.notice_ns)
     return VT_OK;
   VT_TRY(boot(cloud, s, node, &state));
@@ -265,6 +272,31 @@ static vt_status step_node(vt_cloud *cloud, void *context) {
     break;
   default:
     break;
+  }
+out:
+  vt_node_fini(&node);
+  return st;
+}
+
+// A READY node of a zone that is out.
+static vt_status step_outage(vt_cloud *cloud, void *context) {
+  step *s = context;
+  vt_node node;
+  bool found;
+  VT_TRY(vt_node_load_uid(cloud, &s->arena, s->uid, &node, &found));
+  vt_status st = VT_OK;
+  if (!found || node.state != VT_NODE_READY) goto out;
+  s->changed = true;
+  if (!vt_node_is_spot(&node)) {
+    node.health = "TIMEOUT";
+    node.health_text = "The zone is out.";
+    st = vt_node_set_state(cloud, &node, VT_NODE_REPAIRING, "the zone is out");
+  } else if (end_guests(cloud, &node, true)) {
+    VT_TRY_OUT(finish_all(cloud, s, &node, VT_ABORTED, "The TPU was preempted."));
+    st = vt_node_set_state(cloud, &node, VT_NODE_PREEMPTED, "the zone is out");
+  } else {
+    s->changed = false;
+    s->busy = true;
   }
 out:
   vt_node_fini(&node);
@@ -587,6 +619,15 @@ static vt_status pass(vt_cloud *cloud, bool *changed, bool *busy) {
               "SELECT uid FROM nodes WHERE state IN ('DELETING', 'STOPPING', 'REIMAGING') AND ? > "
               "0 ORDER BY uid",
               now, step_node, changed, busy));
+  for (int i = 0; i < VT_MAX_OUTAGES; i++) {
+    const vt_outage *o = &cloud->outages[i];
+    char sql[160];
+    if (now < o->from_ns || now >= o->until_ns) continue;
+    snprintf(sql, sizeof sql,
+             "SELECT uid FROM nodes WHERE state = 'READY' AND zone = '%s' AND ? > 0 ORDER BY uid",
+             o->zone);
+    VT_TRY(each(cloud, sql, now, step_outage, changed, busy));
+  }
   VT_TRY(each(cloud,
               "SELECT uid FROM nodes WHERE notice_ns > 0 AND notice_ns <= ? AND placed = 1 ORDER "
               "BY notice_ns, uid",
@@ -673,7 +714,7 @@ vt_status vt_reconcile_due(vt_cloud *cloud, int64_t *out_ns) {
        "(SELECT id FROM projects WHERE personality = 'kind') AND ? > 0",
        0, -cloud->options.kind_reap_ns}};
   int64_t now = vt_cloud_now(cloud);
-  *out_ns = INT64_MAX;
+  *out_ns = vt_outage_due(cloud);
   for (size_t i = 0; i < sizeof dues / sizeof *dues; i++) {
     int64_t at;
     VT_TRY(vt_store_int(cloud->store, &at, INT64_MAX, dues[i].sql, "i", now));

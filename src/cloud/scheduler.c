@@ -215,6 +215,8 @@ static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing
 
 vt_status vt_room(vt_cloud *cloud, const vt_node *node, int64_t count,
                   vt_placement *out_placement) {
+  *out_placement = VT_PLACE_NONE;
+  if (vt_outage_now(cloud, node->zone)) return VT_OK;
   if (strcmp(node->klass, "reserved") == 0) return room_reserved(cloud, node, count, out_placement);
   int64_t free_chips, need = node->type->chips * count;
   VT_TRY(vt_capacity_free(cloud, node->zone, node->type->family->name, &free_chips));

@@ -48,4 +48,11 @@ vt_status vt_place(vt_cloud *cloud, vt_node *node, vt_placement *out_placement) 
 // for.
 json_t *vt_place_error(const vt_node *node);
 
+// outage.c. The outage of the zone that goes on now, NULL for none; zone NULL: of any.
+const vt_outage *vt_outage_now(const vt_cloud *cloud, const char *zone);
+// When the next one begins or ends; INT64_MAX for never.
+int64_t vt_outage_due(const vt_cloud *cloud);
+// The error of a node that can not come up in one: google.rpc.Status with code 14.
+json_t *vt_outage_error(const vt_node *node);
+
 #endif
