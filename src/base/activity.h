@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // activity.h - what a process says about its use of the chips: one page of shared memory, a file
 // named by the process in a folder of the machine. The runtime writes it (src/runtime/activity.c),
-// the agent of a TPU VM adds the pages up (src/cloud/guest_activity.c); docs/activity.md is the
+// the agent of a TPU VM adds the pages up (src/cloud/guest_use.c); docs/activity.md is the
 // description for others. Plain C, no functions: both sides use it without linking each other.
 //
 // The writer holds a POSIX write lock on the file for as long as it lives, so a page without a lock
@@ -15,17 +15,25 @@
 
 // Where pages are written unless VTPU_ACTIVITY names another folder; nowhere when it is not there.
 #define VT_ACTIVITY_FOLDER "/run/vtpu/activity"
-#define VT_ACTIVITY_MAGIC  UINT64_C(0x3159544341555456) // "VTUACTY1" in memory
+#define VT_ACTIVITY_MAGIC  UINT64_C(0x3259544341555456) // "VTUACTY2" in memory
+
+enum { VT_ACTIVITY_VERSIONS = 112 };
 
 typedef struct vt_activity_page {
   uint64_t magic;
-  _Atomic uint64_t programs;  // runs that ended
-  _Atomic uint64_t running;   // runs going on now
-  _Atomic uint64_t since_ns;  // CLOCK_MONOTONIC when the last run began
-  _Atomic uint64_t busy_ns;   // time of this machine in runs that ended
-  _Atomic uint64_t device_ps; // virtual device time of those: what the slice would have needed
-  _Atomic uint64_t hbm_bytes; // HBM in use now, all devices
-  _Atomic uint64_t hbm_limit; // HBM of all devices
+  _Atomic uint64_t programs;    // runs that ended
+  _Atomic uint64_t running;     // runs going on now
+  _Atomic uint64_t since_ns;    // CLOCK_MONOTONIC when the last run began
+  _Atomic uint64_t busy_ns;     // time of this machine in runs that ended
+  _Atomic uint64_t device_ps;   // virtual device time of those: what the slice would have needed
+  _Atomic uint64_t hbm_bytes;   // HBM in use now, all devices
+  _Atomic uint64_t hbm_limit;   // HBM of all devices
+  _Atomic uint64_t hbm_refused; // how often something did not fit into the HBM of a device
+  _Atomic uint64_t hbm_asked;   // bytes of the last of those
+  // Set when the page appears:
+  uint64_t opened_ns;                  // CLOCK_MONOTONIC
+  char versions[VT_ACTIVITY_VERSIONS]; // "libvtpu=0.1.0 JAX=0.10.2 python=3.11.2", ends with a zero
 } vt_activity_page;
+_Static_assert(sizeof(vt_activity_page) == 200, "docs/activity.md");
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cloud/doctor.h"
 #include "cloud/handlers.h"
 #include "cloud/job.h"
 
@@ -142,6 +143,7 @@ static vt_status take(vt_cloud *cloud, void *context) {
   VT_TRY(store(cloud, r->node->uid, r->worker, &now));
   VT_TRY(device_time(cloud, r->node->uid, &after));
   VT_TRY(vt_jobs_report(cloud, r->node, r->worker, now.epoch, r->text));
+  VT_TRY(vt_holders_report(cloud, r->node, r->worker, now.epoch, r->text));
   return account(cloud, r->node, after - before, now.running || now.programs > from.programs);
 }
 
@@ -176,6 +178,7 @@ vt_status vt_use_read(vt_cloud *cloud, int64_t uid, vt_chip_use *out_use) {
 
 vt_status vt_use_forget(vt_cloud *cloud, int64_t uid) {
   VT_TRY(vt_jobs_end(cloud, uid));
+  VT_TRY(vt_holders_forget(cloud, uid, -1, 0));
   return vt_store_run(cloud->store, NULL, "DELETE FROM chip_use WHERE node = ?", "i", uid);
 }
 
@@ -206,7 +209,7 @@ static vt_status guest_text(vt_call *call, int64_t uid, const char **out_text) {
 }
 
 typedef struct shown {
-  int64_t uid, busy_ns, ready_ns;
+  int64_t uid, workers, busy_ns, ready_ns;
   const char *zone, *id, *state;
 } shown;
 
@@ -216,11 +219,12 @@ static vt_status list_nodes(vt_call *call, shown **out_nodes, size_t *out_count)
   vt_rows *rows;
   if (!zone) zone = "";
   if (!node) node = "";
-  VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT uid, zone, id, state, busy_ns, ready_ns FROM nodes WHERE project = "
-                        "? AND (? = '' OR zone = ?) AND (? = '' OR id = ?) ORDER BY zone, id LIMIT "
-                        "1000",
-                        "sssss", call->project, zone, zone, node, node));
+  VT_TRY(vt_store_query(
+      call->cloud->store, &rows,
+      "SELECT uid, zone, id, state, workers, busy_ns, ready_ns FROM nodes WHERE project = "
+      "? AND (? = '' OR zone = ?) AND (? = '' OR id = ?) ORDER BY zone, id LIMIT "
+      "1000",
+      "sssss", call->project, zone, zone, node, node));
   while (vt_rows_next(rows)) {
     const char *text[3];
     for (int i = 0; i < 3; i++)
@@ -229,6 +233,7 @@ static vt_status list_nodes(vt_call *call, shown **out_nodes, size_t *out_count)
     shown s = {vt_rows_int(rows, 0),
                vt_rows_int(rows, 4),
                vt_rows_int(rows, 5),
+               vt_rows_int(rows, 6),
                text[0],
                text[1],
                text[2]};
@@ -248,14 +253,19 @@ vt_status vt_nodes_use(vt_call *call) {
   for (size_t i = 0; i < count; i++) {
     vt_chip_use use;
     const char *guest;
+    vt_verdict verdict = {.text = ""};
     VT_TRY(vt_use_read(call->cloud, nodes[i].uid, &use));
     VT_TRY(guest_text(call, nodes[i].uid, &guest));
+    if (strcmp(nodes[i].state, "READY") == 0)
+      VT_TRY(
+          vt_doctor_verdict(call->cloud, &call->arena, nodes[i].uid, nodes[i].workers, &verdict));
     int64_t idle = nodes[i].ready_ns ? vt_cloud_now(call->cloud) - nodes[i].busy_ns : 0;
-    json_array_append_new(items,
-                          json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:o}", "node", nodes[i].id,
-                                    "zone", nodes[i].zone, "state", nodes[i].state, "guestLevel",
-                                    call->cloud->options.guest_level, "guest", guest, "idleSeconds",
-                                    (json_int_t)(idle / VT_SECOND), "chips", use_json(&use)));
+    json_array_append_new(
+        items,
+        json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:s, s:I, s:o}", "node", nodes[i].id, "zone",
+                  nodes[i].zone, "state", nodes[i].state, "verdict", verdict.text, "trouble",
+                  (int)verdict.trouble, "guestLevel", call->cloud->options.guest_level, "guest",
+                  guest, "idleSeconds", (json_int_t)(idle / VT_SECOND), "chips", use_json(&use)));
   }
   return VT_OK;
 }

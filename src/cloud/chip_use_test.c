@@ -7,38 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cloud/call.h"
-#include "cloud/metadata.h"
-
 #define Z   "/v2alpha1/projects/demo-project/locations/us-central2-b"
 #define USE "/vtpu/v1/projects/demo-project/use?node=%s"
-
-static void create(vt_testing *t, const char *id, const char *type) {
-  char url[128], body[128];
-  snprintf(url, sizeof url, Z "/nodes?nodeId=%s", id);
-  snprintf(body, sizeof body, "{\"acceleratorType\":\"%s\",\"runtimeVersion\":\"v2-alpha\"}", type);
-  json_decref(vt_testing_call(t, "POST", url, body, 200));
-  vt_testing_reconcile(t);
-}
-
-// A PUT as the agent of the worker sends it; the HTTP status.
-static int put(vt_testing *t, const char *id, int worker, const char *text) {
-  char url[128], path[64];
-  vt_call call;
-  snprintf(url, sizeof url, Z "/nodes/%s", id);
-  json_t *node = vt_testing_call(t, "GET", url, NULL, 200);
-  snprintf(path, sizeof path, "networkEndpoints.%d.ipAddress", worker);
-  vt_call_init(&call, t->cloud, "PUT", "/computeMetadata/v1/vtpu/use");
-  vt_call_add_header(&call, "Metadata-Flavor", "Google");
-  call.peer = vt_testing_text(node, path);
-  call.body_text = text;
-  call.body_size = strlen(text);
-  vt_metadata_run(&call);
-  int status = call.status;
-  vt_call_fini(&call);
-  json_decref(node);
-  return status;
-}
 
 static int report(vt_testing *t, const char *id, int worker, int64_t epoch, int64_t programs,
                   int64_t busy_ms, int64_t device_ms) {
@@ -48,7 +18,7 @@ static int report(vt_testing *t, const char *id, int worker, int64_t epoch, int6
            "hbm_bytes 4096\nhbm_limit 8192\n",
            (long long)epoch, (long long)programs, (long long)busy_ms * 1000000,
            (long long)device_ms * 1000000);
-  return put(t, id, worker, text);
+  return vt_testing_report(t, id, worker, text);
 }
 
 static double number(vt_testing *t, const char *id, const char *name) {
@@ -77,7 +47,7 @@ static void device_time_is_on_the_bill(void **state) {
   (void)state;
   vt_testing t;
   vt_testing_open(&t, "");
-  create(&t, "one", "v4-8");
+  vt_testing_create(&t, "one", "v4-8");
   vt_testing_advance(&t, 10);
   assert_int_equal(report(&t, "one", 0, 1, 10, 2000, 500), 200);
   vt_testing_advance(&t, 4);
@@ -105,7 +75,7 @@ static void a_slice_counts_once(void **state) {
   (void)state;
   vt_testing t;
   vt_testing_open(&t, "");
-  create(&t, "pod", "v4-16");
+  vt_testing_create(&t, "pod", "v4-16");
   assert_int_equal(report(&t, "pod", 0, 1, 10, 2000, 500), 200);
   assert_int_equal(report(&t, "pod", 1, 1, 10, 2000, 500), 200);
   assert_true(billed(&t, "pod") == 0.5);
@@ -136,8 +106,8 @@ static void only_idle_chips_are_told(void **state) {
   (void)state;
   vt_testing t;
   vt_testing_open(&t, "");
-  create(&t, "busy", "v4-8");
-  create(&t, "idle", "v4-8");
+  vt_testing_create(&t, "busy", "v4-8");
+  vt_testing_create(&t, "idle", "v4-8");
   for (int hour = 1; hour <= 5; hour++) {
     vt_testing_advance(&t, 3600);
     assert_int_equal(report(&t, "busy", 0, 1, hour, hour, hour), 200);
@@ -165,14 +135,14 @@ static void report_jobs(vt_testing *t, const char *id, int64_t epoch, const char
            "epoch %lld\nprograms 9\nbusy_ns 9\ndevice_ns 9\nprocesses 1\nrunning 1\n"
            "hbm_bytes 1\nhbm_limit 9\n%s",
            (long long)epoch, lines);
-  assert_int_equal(put(t, id, 0, text), 200);
+  assert_int_equal(vt_testing_report(t, id, 0, text), 200);
 }
 
 static void jobs_have_reports(void **state) {
   (void)state;
   vt_testing t;
   vt_testing_open(&t, "");
-  create(&t, "one", "v4-8");
+  vt_testing_create(&t, "one", "v4-8");
   report_jobs(&t, "one", 1, "job 17 3 2000000000 1000000000 4096 0 python3 train.py\n");
   vt_testing_advance(&t, 60);
   report_jobs(&t, "one", 1,
@@ -222,9 +192,9 @@ static void nonsense_is_refused(void **state) {
       "hbm_limit 0\n"};
   vt_testing t;
   vt_testing_open(&t, "");
-  create(&t, "one", "v4-8");
+  vt_testing_create(&t, "one", "v4-8");
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-    assert_int_equal(put(&t, "one", 0, bad[i]), 400);
+    assert_int_equal(vt_testing_report(&t, "one", 0, bad[i]), 400);
   assert_int_equal(report(&t, "one", 0, 1, 10, 10, 10), 200);
   assert_int_equal(report(&t, "one", 0, 1, 5, 5, 5), 200); // sums do not shrink
   assert_true(number(&t, "one", "programs") == 10);

@@ -435,6 +435,51 @@ static vt_status describe(vt_cli *cli) {
   return st;
 }
 
+#define DOCTOR_TABLE                                                                               \
+  "table(worker:label=WORKER,pid:label=PID,user:label=USER,since:label=SINCE,versions:label="      \
+  "VERSIONS,program:label=PROGRAM)"
+
+// A line for each process that has the chips, and one for each worker where none has.
+static json_t *doctor_rows(const json_t *reply) {
+  json_t *rows = json_array(), *worker, *holder, *version;
+  const char *name;
+  size_t i, k;
+  json_array_foreach(json_object_get(reply, "workers"), i, worker) {
+    const json_t *holders = json_object_get(worker, "holders");
+    if (!json_array_size(holders))
+      json_array_append_new(rows, json_pack("{s:O}", "worker", json_object_get(worker, "worker")));
+    json_array_foreach(holders, k, holder) {
+      json_t *row = json_copy(holder);
+      vt_text text = {0};
+      json_object_foreach(json_object_get(holder, "versions"), name, version)
+          vt_text_printf(&text, "%s%s %s", text.size ? ", " : "", name, json_string_value(version));
+      json_object_set_new(row, "versions", json_string(vt_text_string(&text)));
+      json_object_set(row, "worker", json_object_get(worker, "worker"));
+      json_array_append_new(rows, row);
+      vt_text_free(&text);
+    }
+  }
+  return rows;
+}
+
+static vt_status doctor(vt_cli *cli) {
+  const char *format = vt_cli_flag_value(cli, "format");
+  json_t *reply;
+  VT_TRY(vt_cli_call(cli, "GET",
+                     vt_arena_printf(&cli->arena, "/vtpu/v1/projects/%s/nodes/%s/%s:doctor",
+                                     cli->project, cli->zone, encode(cli, cli->words.data[0])),
+                     NULL, &reply));
+  json_t *rows = doctor_rows(reply);
+  const char *verdict = json_string_value(json_object_get(reply, "verdict")),
+             *state = json_string_value(json_object_get(reply, "state"));
+  if (!format && verdict && *verdict) printf("%s\n", verdict);
+  if (!format && verdict && !*verdict) printf("The node is %s.\n", state);
+  vt_status st = vt_cli_print(format, DOCTOR_TABLE, format ? reply : rows);
+  json_decref(rows);
+  json_decref(reply);
+  return st;
+}
+
 static bool confirmed(vt_cli *cli) {
   if (vt_cli_flag_on(cli, "quiet") || !isatty(0)) return true;
   fprintf(stderr, "You are about to delete [%s]\n\nDo you want to continue (Y/n)?  ",
@@ -642,6 +687,7 @@ static const struct command {
      "NAME --zone=ZONE --accelerator-type=TYPE --version=VERSION [--spot|--preemptible] [--async]"},
     {"tpu-vm", "list", list, 0, "[--zone=ZONE|-] [--format=FORMAT]"},
     {"tpu-vm", "describe", describe, 1, "NAME [--format=FORMAT]"},
+    {"tpu-vm", "doctor", doctor, 1, "NAME [--format=FORMAT]"},
     {"tpu-vm", "delete", delete, 1, "NAME [--quiet] [--async]"},
     {"tpu-vm", "start", start, 1, "NAME"},
     {"tpu-vm", "stop", stop, 1, "NAME"},

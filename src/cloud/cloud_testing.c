@@ -169,24 +169,55 @@ char *vt_testing_account(vt_testing *t, const char *email, const char *role) {
   return token;
 }
 
-char *vt_testing_metadata(vt_testing *t, const char *node, const char *path) {
+// A request of a worker to the metadata server; its status and text.
+static int ask(vt_testing *t, const char *node, int worker, const char *method, const char *path,
+               const char *body, char **out_text) {
   vt_call call;
   vt_rows *rows;
   char full[256], ip[64] = "";
   assert_null(vt_store_query(t->cloud->store, &rows,
-                             "SELECT ip FROM workers, nodes WHERE uid = node AND id = ?", "s",
-                             node));
+                             "SELECT ip FROM workers, nodes WHERE uid = node AND id = ? AND "
+                             "worker = ?",
+                             "si", node, (int64_t)worker));
   if (vt_rows_next(rows)) snprintf(ip, sizeof ip, "%s", vt_rows_text(rows, 0));
   assert_null(vt_rows_end(rows));
   size_t n = strcspn(path, "?");
   snprintf(full, sizeof full, "/computeMetadata/v1/%.*s", (int)n, path);
-  vt_call_init(&call, t->cloud, "GET", full);
+  vt_call_init(&call, t->cloud, method, full);
   if (path[n]) vt_call_add_query(&call, path + n + 1);
   vt_call_add_header(&call, "Metadata-Flavor", "Google");
   call.peer = ip;
+  call.body_text = body;
+  call.body_size = strlen(body);
   vt_metadata_run(&call);
-  assert_int_equal(call.status, 200);
-  char *text = strdup(vt_text_string(&call.raw));
+  int status = call.status;
+  if (out_text) *out_text = strdup(vt_text_string(&call.raw));
   vt_call_fini(&call);
+  return status;
+}
+
+char *vt_testing_metadata(vt_testing *t, const char *node, const char *path) {
+  char *text;
+  assert_int_equal(ask(t, node, 0, "GET", path, "", &text), 200);
   return text;
+}
+
+int vt_testing_report(vt_testing *t, const char *node, int worker, const char *text) {
+  return ask(t, node, worker, "PUT", "vtpu/use", text, NULL);
+}
+
+char *vt_testing_beat(vt_testing *t, const char *node, int worker, int epoch) {
+  char path[64], *text;
+  snprintf(path, sizeof path, "vtpu/beat?epoch=%d", epoch);
+  assert_int_equal(ask(t, node, worker, "PUT", path, "", &text), 200);
+  return text;
+}
+
+void vt_testing_create(vt_testing *t, const char *id, const char *type) {
+  char url[160], body[128];
+  snprintf(url, sizeof url,
+           "/v2alpha1/projects/" TESTING_PROJECT "/locations/us-central2-b/nodes?nodeId=%s", id);
+  snprintf(body, sizeof body, "{\"acceleratorType\":\"%s\",\"runtimeVersion\":\"v2-alpha\"}", type);
+  json_decref(vt_testing_call(t, "POST", url, body, 200));
+  vt_testing_reconcile(t);
 }

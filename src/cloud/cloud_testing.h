@@ -54,6 +54,12 @@ void vt_testing_expect(vt_testing *t, const char *url, const char *path, const c
 // What the first worker of the node reads at a path of its metadata ("instance/name"); freed by the
 // caller.
 char *vt_testing_metadata(vt_testing *t, const char *node, const char *path);
+// What the agent of a worker says: its report of chip use, with the HTTP status; and that it lives,
+// in the boot `epoch`, with the reply, freed by the caller.
+int vt_testing_report(vt_testing *t, const char *node, int worker, const char *text);
+char *vt_testing_beat(vt_testing *t, const char *node, int worker, int epoch);
+// A node in us-central2-b, READY.
+void vt_testing_create(vt_testing *t, const char *id, const char *type);
 // A second account with its own token and no project; freed by the caller.
 char *vt_testing_account(vt_testing *t, const char *email, const char *role);
 

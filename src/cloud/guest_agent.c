@@ -21,7 +21,7 @@
 #include "base/activity.h"
 #include "cloud/guest_boot.h"
 
-enum { USE_EVERY_MS = 5000 };
+enum { TICK_MS = 1000, BEAT_EVERY_S = 2, USE_EVERY_S = 5 };
 
 static const char *the_server;
 // Of a worker of level 1 the folder that stands for its root, and the first of its host ids; "" and
@@ -35,11 +35,11 @@ static const char *own_path(const char *path, char out_path[600]) {
   return out_path;
 }
 
-static int dial(const char *server) {
+static int dial(const char *server, int limit_s) {
   struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(80)};
   inet_pton(AF_INET, server, &to.sin_addr);
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  struct timeval limit = {.tv_sec = 330}; // over the longest long poll
+  struct timeval limit = {.tv_sec = limit_s};
   if (fd < 0) return -1;
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) return fd;
@@ -53,7 +53,7 @@ static bool exchange(const char *server, const char *path, const char *body, cha
   static char reply[300 << 10];
   char head[1024];
   size_t used = 0;
-  int fd = dial(server);
+  int fd = dial(server, idle ? 330 : 30); // over the longest long poll
   if (fd < 0) return false;
   int n = snprintf(head, sizeof head,
                    "%s %s HTTP/1.1\r\nHost: %s\r\nMetadata-Flavor: Google\r\nConnection: "
@@ -62,7 +62,7 @@ static bool exchange(const char *server, const char *path, const char *body, cha
   bool sent = n < (int)sizeof head && write(fd, head, (size_t)n) == n &&
               (!body || write(fd, body, strlen(body)) == (ssize_t)strlen(body));
   struct pollfd wait = {.fd = fd, .events = POLLIN};
-  while (sent && idle && poll(&wait, 1, USE_EVERY_MS) == 0) idle();
+  while (sent && idle && poll(&wait, 1, TICK_MS) == 0) idle();
   for (ssize_t got; sent && used < sizeof reply - 1 &&
                     (got = read(fd, reply + used, sizeof reply - 1 - used)) > 0;)
     used += (size_t)got;
@@ -213,9 +213,20 @@ static void publish(const char *server) {
                    unused, sizeof unused, tag);
 }
 
-static void report_use(void) {
-  char folder[600];
-  vt_boot_use(the_server, own_path(VT_ACTIVITY_FOLDER, folder));
+// What is done now and then while nothing else is to be done.
+static void tick(void) {
+  static time_t next_beat, next_use;
+  struct timespec now;
+  char folder[600], passwd[600];
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (now.tv_sec >= next_beat) {
+    next_beat = now.tv_sec + BEAT_EVERY_S;
+    vt_boot_beat(the_server, the_root);
+  }
+  if (now.tv_sec >= next_use) {
+    next_use = now.tv_sec + USE_EVERY_S;
+    vt_boot_use(the_server, own_path(VT_ACTIVITY_FOLDER, folder), own_path("/etc/passwd", passwd));
+  }
 }
 
 _Noreturn void vt_boot_agent(const char *server, const char *root, unsigned uid_base) {
@@ -230,7 +241,7 @@ _Noreturn void vt_boot_agent(const char *server, const char *root, unsigned uid_
     snprintf(path, sizeof path,
              "/computeMetadata/v1/vtpu/users?wait_for_change=%s&timeout_sec=300&last_etag=%s",
              strcmp(tag, "0") == 0 ? "false" : "true", tag);
-    if (!exchange(server, path, NULL, users, sizeof users, next, report_use)) {
+    if (!exchange(server, path, NULL, users, sizeof users, next, tick)) {
       struct timespec pause = {.tv_nsec = 500000000};
       nanosleep(&pause, NULL);
       continue;

@@ -73,8 +73,12 @@ void vt_boot_write_sshd(const vt_boot *boot, const char *root, const char *more,
 void vt_boot_limit(vt_boot *boot, pid_t init);
 void vt_boot_limit_self(const vt_boot *boot);
 void vt_boot_unlimit(void);
-// Tells the metadata server how busy the chips are, from the pages in `folder` (base/activity.h).
-void vt_boot_use(const char *server, const char *folder);
+// Tells the metadata server how busy the chips are and who has them, from the pages in `folder`
+// (base/activity.h); `passwd` names the users.
+void vt_boot_use(const char *server, const char *folder, const char *passwd);
+// Tells it that the worker lives, and does what the reply says (guest_beat.c). `root` is before the
+// paths of the worker's files.
+void vt_boot_beat(const char *server, const char *root);
 // Writes text to a new or emptied file; false on an error.
 bool vt_boot_write(const char *path, const char *text, unsigned mode);
 // A GET (body NULL) or PUT of the metadata server; the body of the reply and its ETag. False on

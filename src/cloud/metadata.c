@@ -18,6 +18,7 @@
 #include "base/map.h"
 #include "cloud/account.h"
 #include "cloud/chip_use.h"
+#include "cloud/doctor.h"
 #include "cloud/http.h"
 #include "cloud/os_login.h"
 #include "cloud/terminal.h"
@@ -600,7 +601,11 @@ static vt_status answer_once(vt_call *call, const char *path, bool *out_leaf) {
   VT_TRY(find_worker(call, &node, &worker, &found));
   if (!found) return not_found(call), VT_OK;
   vt_status st;
-  if (strcmp(call->method, "PUT") == 0 && strcmp(path, "vtpu/use") == 0) {
+  if (strcmp(call->method, "PUT") == 0 && strcmp(path, "vtpu/beat") == 0) {
+    const char *epoch = vt_call_query(call, "epoch");
+    st = vt_doctor_beat(call->cloud, &call->arena, &node, worker,
+                        epoch ? strtoll(epoch, NULL, 10) : 0, &call->raw);
+  } else if (strcmp(call->method, "PUT") == 0 && strcmp(path, "vtpu/use") == 0) {
     st = vt_use_report(call->cloud, &node, worker, call->body_text);
     if (vt_status_code(st) == VT_INVALID_ARGUMENT) {
       vt_status_free(st);

@@ -32,6 +32,22 @@ static void client_fill_device(PJRT_Client *client, size_t index) {
   client->device_list[index] = device;
 }
 
+// JAX says in two options what it is.
+static void note_framework(const PJRT_Client_Create_Args *args) {
+  static const char *const names[] = {"ml_framework_name", "ml_framework_version"};
+  const PJRT_NamedValue *found[2] = {NULL, NULL};
+  for (size_t i = 0; i < args->num_options; i++) {
+    const PJRT_NamedValue *option = &args->create_options[i];
+    for (size_t k = 0; k < 2; k++)
+      if (option->type == PJRT_VALUE_STRING && option->name_size == strlen(names[k]) &&
+          memcmp(option->name, names[k], option->name_size) == 0)
+        found[k] = option;
+  }
+  if (found[0] && found[1])
+    vt_activity_framework(found[0]->string, found[0]->value_size, found[1]->string,
+                          found[1]->value_size);
+}
+
 // The callbacks of a key-value store are only meaningful in a distributed job; one process needs
 // none, and callers leave them unset otherwise. Options come from LIBTPU users and are accepted as
 // they are.
@@ -41,6 +57,7 @@ vt_status vt_pjrt_Client_Create(PJRT_Client_Create_Args *args) {
   PJRT_Client *client = calloc(1, sizeof *client);
   if (!client) return vt_error_no_memory();
   VT_TRY_OUT(vt_slice_from_environment(&slice));
+  note_framework(args);
   VT_TRY_OUT(vt_client_create(&slice, &client->client));
   size_t count = client->device_count = (size_t)vt_client_device_count(client->client);
   client->devices = calloc(count, sizeof *client->devices);

@@ -293,6 +293,7 @@ static vt_status out_of_hbm(const scan *s, int64_t limit) {
     list_add(&list, (entry){t->bytes, type, t->op,
                             t->value ? "HLO temp" : "HLO temps inside this operator", 0, NULL});
   }
+  vt_activity_hbm_refused(info->peak_bytes);
   vt_text text = {0};
   int64_t reserved = s->chip->hbm_reserved_bytes, program = info->temp_bytes;
   vt_text_put(&text, "TPU compile permanent error. Ran out of memory on HBM, the total memory "

@@ -4,9 +4,11 @@
 // costs one test of a pointer.
 #include "base/activity.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,11 +18,51 @@
 static _Atomic(vt_activity_page *) the_page;
 static pid_t page_owner;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static char framework[64]; // "JAX=0.10.2", as the page has it
 
 static uint64_t now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+// One word of the page's versions: what is no plain character becomes one.
+static void put_word(char *out, size_t size, const char *word, size_t word_size) {
+  size_t n = strlen(out);
+  for (size_t i = 0; i < word_size && word[i] && n + 1 < size; i++)
+    out[n++] = word[i] > ' ' && word[i] <= '~' && word[i] != '=' && word[i] != ',' ? word[i] : '_';
+  out[n] = 0;
+}
+
+void vt_activity_framework(const char *name, size_t name_size, const char *version,
+                           size_t version_size) {
+  pthread_mutex_lock(&opening);
+  *framework = 0;
+  put_word(framework, sizeof framework / 2, name, name_size);
+  strcat(framework, "=");
+  put_word(framework, sizeof framework, version, version_size);
+  pthread_mutex_unlock(&opening);
+}
+
+// This library, the framework by its own word or by the variables that the others set for libtpu,
+// and the Python that it runs in.
+static void write_versions(char out[VT_ACTIVITY_VERSIONS]) {
+  const char *name = getenv("TPU_ML_PLATFORM"), *version = getenv("TPU_ML_PLATFORM_VERSION");
+  void *symbol = dlsym(RTLD_DEFAULT, "Py_GetVersion");
+  const char *(*python)(void);
+  memcpy(&python, &symbol, sizeof python);
+  snprintf(out, VT_ACTIVITY_VERSIONS, "libvtpu=%s", VTPU_VERSION);
+  if (!*framework && name && *name && version) {
+    put_word(framework, sizeof framework / 2, name, strlen(name));
+    strcat(framework, "=");
+    put_word(framework, sizeof framework, version, strlen(version));
+  }
+  size_t n = strlen(out);
+  if (*framework) snprintf(out + n, VT_ACTIVITY_VERSIONS - n, " %s", framework);
+  if (!python) return;
+  n = strlen(out);
+  snprintf(out + n, VT_ACTIVITY_VERSIONS - n, " python=");
+  put_word(out, VT_ACTIVITY_VERSIONS, python(), strcspn(python(), " "));
 }
 
 // The file appears under its name once it is locked and has its size. The descriptor stays open:
@@ -36,7 +78,12 @@ static vt_activity_page *map_page(const char *folder) {
   void *page = MAP_FAILED;
   if (ftruncate(fd, sizeof(vt_activity_page)) == 0 && fcntl(fd, F_SETLK, &lock) == 0)
     page = mmap(NULL, sizeof(vt_activity_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (page != MAP_FAILED) ((vt_activity_page *)page)->magic = VT_ACTIVITY_MAGIC;
+  if (page != MAP_FAILED) {
+    vt_activity_page *made = page;
+    made->magic = VT_ACTIVITY_MAGIC;
+    made->opened_ns = now_ns();
+    write_versions(made->versions);
+  }
   if (page != MAP_FAILED && rename(hidden, path) == 0) return page;
   if (page != MAP_FAILED) munmap(page, sizeof(vt_activity_page));
   unlink(hidden);
@@ -82,4 +129,11 @@ void vt_activity_end(uint64_t begun, double device_seconds) {
 void vt_activity_hbm(int64_t bytes) {
   vt_activity_page *page = atomic_load_explicit(&the_page, memory_order_relaxed);
   if (page) atomic_fetch_add_explicit(&page->hbm_bytes, (uint64_t)bytes, memory_order_relaxed);
+}
+
+void vt_activity_hbm_refused(int64_t bytes) {
+  vt_activity_page *page = atomic_load_explicit(&the_page, memory_order_relaxed);
+  if (!page) return;
+  atomic_store_explicit(&page->hbm_asked, (uint64_t)bytes, memory_order_relaxed);
+  atomic_fetch_add_explicit(&page->hbm_refused, 1, memory_order_relaxed);
 }

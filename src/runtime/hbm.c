@@ -60,6 +60,7 @@ vt_status vt_hbm_fits(vt_client *client, vt_device *device, int64_t bytes) {
     if (account->in_use + bytes > account->peak) account->peak = account->in_use + bytes;
     return VT_OK;
   }
+  vt_activity_hbm_refused(bytes);
   vt_text text = {0};
   vt_text_put(&text, "Error allocating device buffer: Attempting to allocate ");
   vt_hbm_put_size(&text, bytes);

@@ -74,6 +74,9 @@ typedef struct vt_device_memory_stats {
 
 // The slice of the environment: VTPU_ACCELERATOR_TYPE, else TPU_ACCELERATOR_TYPE, else v3-8.
 vt_status vt_slice_from_environment(vt_slice *out_slice) VT_CHECKED;
+// What the clients made from now on run under, for the machine they are in (base/activity.h).
+void vt_activity_framework(const char *name, size_t name_size, const char *version,
+                           size_t version_size);
 vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) VT_CHECKED;
 void vt_client_destroy(
     vt_client *client); // waits for queued work; objects made from it may live on

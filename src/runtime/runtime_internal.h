@@ -101,6 +101,7 @@ void vt_activity_open(const vt_client *client);
 uint64_t vt_activity_begin(void);                            // of a run; when, 0 = nobody asks
 void vt_activity_end(uint64_t begun, double device_seconds); // virtual time of the slice
 void vt_activity_hbm(int64_t bytes);                         // taken, negative: given back
+void vt_activity_hbm_refused(int64_t bytes);
 
 // HBM account; the client's lock is held. Only device memory counts.
 vt_status vt_hbm_fits(vt_client *client, vt_device *device,

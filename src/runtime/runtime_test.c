@@ -257,6 +257,7 @@ static void test_activity(void **state) {
   char folder[] = "/tmp/vtpu-activity-XXXXXX", path[64];
   assert_non_null(mkdtemp(folder));
   setenv("VTPU_ACTIVITY", folder, 1);
+  vt_activity_framework("My Framework", 12, "1.2,3", 5);
   vt_client *client = make_client("v5litepod-1");
   unsetenv("VTPU_ACTIVITY");
   vt_executable *executable = NULL;
@@ -279,6 +280,9 @@ static void test_activity(void **state) {
     if (i < 2) vt_buffer_destroy(result);
   }
   vt_client_drain(client);
+  vt_status st = vt_hbm_take(client, vt_client_device(client, 0), INT64_C(1) << 40);
+  assert_int_equal(vt_status_code(st), VT_RESOURCE_EXHAUSTED);
+  vt_status_free(st);
   snprintf(path, sizeof path, "%s/%d", folder, (int)getpid());
   pid_t child = fork();
   if (child == 0) { // the lock is this process's, not its children's
@@ -302,6 +306,13 @@ static void test_activity(void **state) {
   assert_true(fabs((double)page->device_ps - 3e12 * seconds) < 3);
   assert_int_equal(page->hbm_bytes, 2 * sizeof data);
   assert_int_equal(page->hbm_limit, vt_client_slice(client)->chip->hbm_limit_bytes);
+  assert_int_equal(page->hbm_refused, 1);
+  assert_int_equal(page->hbm_asked, INT64_C(1) << 40);
+  assert_true(page->opened_ns > 0 && page->opened_ns <= page->since_ns);
+  const char *words = strchr(page->versions, ' ');
+  assert_memory_equal(page->versions, "libvtpu=", 8);
+  assert_non_null(words);
+  assert_string_equal(words, " My_Framework=1.2_3");
   vt_file_unmap(&bytes);
   vt_buffer_destroy(a);
   vt_buffer_destroy(result);

@@ -127,23 +127,9 @@ function sshConfig() {
   return box;
 }
 
-// A program of a slice has to run on all of its hosts; one that runs on some waits for the others for ever.
-async function halfStarted(nodes) {
-  const many = nodes.filter((node) => (node.networkEndpoints || []).length > 1), found = {};
-  if (!many.length) return found;
-  const {jobs} = await api('GET', `/vtpu/v1/projects/${encodeURIComponent(state.project)}/jobs`);
-  for (const node of many) {
-    const mine = jobs.filter((job) => job.running && job.node === last(node.name) && job.zone === zoneOf(node.name));
-    const workers = new Set(mine.map((job) => job.worker)).size, all = node.networkEndpoints.length;
-    if (workers && workers < all) found[node.name] = `${workers} of ${all} hosts run a program`;
-  }
-  return found;
-}
-
 async function nodesPage() {
   const {nodes} = await api('GET', `${base('-')}/nodes`);
   const uses = (await api('GET', `/vtpu/v1/projects/${encodeURIComponent(state.project)}/use`)).nodes;
-  const half = await halfStarted(nodes);
   const guests = uses.some((use) => use.guestLevel > 0);
   const rows = nodes.map((node) => {
     const zone = zoneOf(node.name), id = last(node.name), path = `${base(zone)}/nodes/${encodeURIComponent(id)}`;
@@ -156,9 +142,10 @@ async function nodesPage() {
       say(`${text} ${id}: asked for`);
       await show();
     })}, text);
-    return [id, zone, node.acceleratorType, [badge(node.state), node.health && node.health !== 'HEALTHY' ? ` ${node.health}` : '',
+    const use = uses.find((u) => u.node === id && u.zone === zone);
+    return [el('a', {href: `#node/${zone}/${encodeURIComponent(id)}`, 'aria-label': `Node ${id}`}, id), zone, node.acceleratorType, [badge(node.state), node.health && node.health !== 'HEALTHY' ? ` ${node.health}` : '',
       node.upcomingMaintenance && node.upcomingMaintenance.maintenanceStatus === 'PENDING' ? ` maintenance at ${node.upcomingMaintenance.windowStartTime.slice(0, 16)}Z` : ''],
-      [chips(uses.find((use) => use.node === id && use.zone === zone)), half[node.name] ? el('strong', {class: 'warning'}, half[node.name]) : ''].flat(),
+      [chips(use), use && use.trouble ? el('strong', {class: 'warning'}, use.verdict) : ''].flat(),
       el('span', {}, el('code', {}, ssh), ' ', el('button', {type: 'button', 'aria-label': `Copy ssh command of ${id}`,
         onclick: act(async () => { await navigator.clipboard.writeText(ssh); say('Copied.'); })}, 'Copy'), el('br'), ip),
       el('span', {class: 'row'}, node.state === 'READY' ? ask('stop', 'Stop') : null,
@@ -170,6 +157,18 @@ async function nodesPage() {
     nodes.length ? await costTicker(nodes).catch(() => null) : null, // not everybody sees the bill
     nodes.length ? sshConfig() : null,
     el('p', {}, el('a', {href: '#create'}, 'Create a TPU VM'))];
+}
+
+// One node: what the doctor says of it, and which processes of its workers have the chips.
+async function nodePage(zone, node) {
+  const path = `/vtpu/v1/projects/${encodeURIComponent(state.project)}/nodes/${encodeURIComponent(zone)}/${encodeURIComponent(node)}`;
+  const seen = await api('GET', `${path}:doctor`);
+  const rows = seen.workers.flatMap(({worker, holders}) => (holders.length ? holders : [null]).map((h) => h
+    ? [String(worker), String(h.pid), h.user, when(h.since), el('code', {}, h.program), Object.entries(h.versions).map(([name, version]) => `${name} ${version}`).join(', ')]
+    : [String(worker), 'none', '', '', '', '']));
+  return [el('h2', {}, node), el('p', {class: 'row'}, badge(seen.state), el('span', {class: seen.trouble ? 'warning' : '', role: 'status'}, seen.verdict)),
+    table(['Worker', 'Process', 'User', 'Since', 'Program', 'Versions'], rows, ''),
+    el('p', {}, el('a', {href: '#nodes'}, 'All TPU VMs'))];
 }
 
 async function createPage() {
@@ -399,8 +398,8 @@ async function terminalPage(zone, node, worker) {
 // title, drawing, whether it has live state, whether it needs a project
 const pages = {nodes: ['TPU VMs', nodesPage, true, true], create: ['Create', createPage, false, true], queue: ['Queue', queuePage, true, true],
   jobs: ['Jobs', jobsPage, true, true], bill: ['Bill', billPage, false, true], grants: ['Grants', grantsPage, false, false],
-  events: ['Events', eventsPage, true, true], project: ['New project', projectPage, false, false], terminal: ['Terminal', terminalPage, false, true]};
-const unlisted = ['terminal']; // reached from elsewhere
+  events: ['Events', eventsPage, true, true], project: ['New project', projectPage, false, false], node: ['TPU VM', nodePage, true, true], terminal: ['Terminal', terminalPage, false, true]};
+const unlisted = ['node', 'terminal']; // reached from elsewhere
 
 async function show() {
   const [name, ...rest] = location.hash.slice(1).split('/').map(decodeURIComponent);

@@ -138,12 +138,31 @@ def focus(page, label):
 
 
 def half_started(page):
-    """A program on two of four hosts is said; workers report such, here the reports are made up."""
-    job = {'node': 'later', 'zone': 'us-central2-b', 'running': True}
-    page.route('**/jobs', lambda route: route.fulfill(json={'jobs': [{**job, 'worker': 0}, {**job, 'worker': 2}, {**job, 'worker': 1, 'running': False}]}))
-    page.get_by_text('2 of 4 hosts run a program').wait_for()
-    page.unroute('**/jobs')
-    page.get_by_text('2 of 4 hosts run a program').wait_for(state='detached')
+    """A program on two of four hosts is said, and who runs it; workers report such, here the reports are made up."""
+    verdict = '2 of 4 hosts run a program: hosts 1 and 3 have not started; start it with --worker=all.'
+    use = {'node': 'later', 'zone': 'us-central2-b', 'state': 'READY', 'verdict': verdict, 'trouble': True, 'guestLevel': 0, 'chips': {}}
+    holder = {'pid': 71, 'user': 'ada', 'since': '2026-01-02T03:04:05Z', 'program': 'python3 train.py', 'versions': {'JAX': '0.10.2'}}
+    workers = [{'worker': n, 'holders': [] if n % 2 else [holder]} for n in range(4)]
+    page.route('**/use', lambda route: route.fulfill(json={'nodes': [use]}))
+    page.route('**/later:doctor', lambda route: route.fulfill(json={**use, 'workers': workers}))
+    page.get_by_text(verdict).wait_for()
+    focus(page, 'Node later')
+    page.keyboard.press('Enter')
+    page.get_by_role('heading', name='later').wait_for()
+    page.get_by_text(verdict).wait_for()
+    row = page.get_by_role('row', name='71').first
+    assert all(word in row.inner_text() for word in ('0', 'ada', '2026-01-02 03:04:05', 'python3 train.py', 'JAX 0.10.2')), row.inner_text()
+    assert page.get_by_role('row', name='none').count() == 2
+    page.set_viewport_size(PHONE)
+    fits(page)
+    page.set_viewport_size(DESK)
+    page.unroute('**/later:doctor')
+    page.get_by_text('No host runs a program.').wait_for()
+    page.unroute('**/use')
+    focus(page, 'TPU VMs')
+    page.keyboard.press('Enter')
+    page.get_by_text('later', exact=True).wait_for()
+    assert page.get_by_text('hosts run a program').count() == 0
 
 
 def by_keyboard(page):
