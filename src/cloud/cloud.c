@@ -16,6 +16,7 @@
 #include "cloud/catalogue.h"
 #include "cloud/metrics.h"
 #include "cloud/node.h"
+#include "cloud/record.h"
 #include "cloud/relay.h"
 
 void vt_cloud_options_default(vt_cloud_options *out_options) {
@@ -36,7 +37,8 @@ void vt_cloud_options_default(vt_cloud_options *out_options) {
                                     .slurm_folder = "/var/lib/vtpu-guests",
                                     .slurm_wait_ns = 60 * VT_SECOND,
                                     .library_path = "",
-                                    .python_path = ""};
+                                    .python_path = "",
+                                    .record = ""};
 }
 
 static int64_t system_clock(int clock_id) {
@@ -112,6 +114,7 @@ vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
   pthread_condattr_destroy(&monotonic);
   VT_TRY_OUT(vt_metrics_create(&cloud->metrics));
   VT_TRY_OUT(vt_relays_create(&cloud->relays));
+  if (*options->record) VT_TRY_OUT(vt_recorder_create(options->record, &cloud->recorder));
   char path[512] = "";
   if (*options->state_dir) {
     if (mkdir(options->state_dir, 0711) != 0 && access(options->state_dir, W_OK) != 0) {
@@ -138,6 +141,7 @@ void vt_cloud_close(vt_cloud *cloud) {
   vt_store_close(cloud->store);
   vt_metrics_destroy(cloud->metrics);
   vt_relays_destroy(cloud->relays);
+  vt_recorder_destroy(cloud->recorder);
   free(cloud->rates);
   vt_node_texts_free(cloud->node_texts);
   pthread_mutex_destroy(&cloud->lock);

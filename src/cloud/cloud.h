@@ -36,6 +36,7 @@ typedef struct vt_cloud_options {
   int64_t quota_auto_grant;            // quota preferences up to these units need no review
   int64_t request_timeout_ns;          // for a client to send a request or to read a reply; 60 s
   int64_t (*read_clock)(int clock_id); // NULL = the system's; nanoseconds
+  const char *record;                  // file for what clients ask (record.h), "" = none
   int64_t guest_memory_mib;            // of a worker, 0 = three quarters of the host's
   int guest_cpus;                      // of a worker, 0 = all
   const char *guest_limits;            // "auto", or "rlimit": no cgroups
@@ -80,7 +81,8 @@ typedef struct vt_cloud {
   struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
   struct vt_metrics *metrics;
   struct vt_relays *relays;
-  struct terminal *terminals; // that are open (terminal.c)
+  struct vt_recorder *recorder; // NULL = nothing is recorded
+  struct terminal *terminals;   // that are open (terminal.c)
 } vt_cloud;
 
 void vt_cloud_options_default(vt_cloud_options *out_options);

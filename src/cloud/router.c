@@ -12,6 +12,7 @@
 #include "cloud/account.h"
 #include "cloud/handlers.h"
 #include "cloud/metrics.h"
+#include "cloud/record.h"
 
 #define V1  VT_API_V1
 #define V1A VT_API_V1A
@@ -276,7 +277,7 @@ static void reply_error(vt_call *call, vt_status st) {
   vt_status_free(st);
 }
 
-void vt_call_run(vt_call *call) {
+static void run(vt_call *call) {
   vt_cloud *cloud = call->cloud;
   int64_t start_ns = vt_metrics_clock();
   const char *fields = vt_call_query(call, "fields");
@@ -298,6 +299,12 @@ void vt_call_run(vt_call *call) {
     vt_schema_shape(message, call->api ? call->api : VT_API_ALL, vt_call_enums_as_numbers(call),
                     call->reply);
   if (fields && *fields && json_is_object(call->reply)) vt_schema_select(fields, call->reply);
+}
+
+void vt_call_run(vt_call *call) {
+  json_t *row = vt_record_request(call);
+  run(call);
+  vt_record_reply(call, row);
 }
 
 void vt_call_add_query(vt_call *call, const char *query) {

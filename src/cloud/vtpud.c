@@ -29,7 +29,7 @@
 typedef struct settings {
   const char *address, *certificate, *key, *state, *store, *restore, *universe, *library, *python,
       *project, *admin, *guest_limits, *googleapis, *backend, *slurm_partition,
-      *slurm_spot_partition, *slurm_account, *slurm_options, *slurm_folder;
+      *slurm_spot_partition, *slurm_account, *slurm_options, *slurm_folder, *record;
   int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout,
       quota_auto_grant;
   int64_t virtual_time, slurm_wait, kind_after;
@@ -175,6 +175,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   o.request_timeout_ns = s->request_timeout * VT_SECOND;
   o.library_path = *s->library ? s->library : find_library(arena);
   o.python_path = s->python;
+  o.record = s->record;
   o.guest_memory_mib = s->guest_memory;
   o.guest_cpus = (int)s->guest_cpus;
   o.guest_limits = s->guest_limits;
@@ -335,6 +336,7 @@ int main(int argc, char **argv) {
                 .universe = "vtpu.localhost",
                 .library = "",
                 .python = "",
+                .record = "",
                 .googleapis = "",
                 .project = "",
                 .admin = "admin@vtpu.localhost",

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // replay_test.c - requests that unmodified clients sent (gcloud, google-api-python-client, ray,
 // SkyPilot), in their order: every one has to get the status it got when it was recorded, and a
-// long-running operation has to complete. Rows of replay/*.jsonl: method, path, host, type, body,
-// status. {last} is the operation of the last reply that was one; {fingerprint}, {etag} and
-// {refresh} stand for what the server handed out; `before` for the state that the client met.
+// long-running operation has to complete. Rows of replay/*.jsonl: as record.h has them, made by
+// hand and without replies. {last} is the operation of the last reply that was one; {fingerprint},
+// {etag} and {refresh} stand for what the server handed out; `before` for the state that the client
+// met.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
