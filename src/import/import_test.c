@@ -137,6 +137,25 @@ static void test_short_forms(void **state) {
   }
 }
 
+// Ops of CHLO, and functions without a module around them.
+static void test_chlo(void **state) {
+  (void)state;
+  vt_bytes bytes = open_fixture("chlo", ".in.mlir");
+  vt_module *module;
+  vt_status st = vt_import(bytes, &module);
+  if (st) fail_msg("%s", vt_status_message(st));
+  vt_module_destroy(module);
+  vt_file_unmap(&bytes);
+  static const char text[] = "func.func @half(%a: tensor<f32>) -> tensor<f32> {return %a : "
+                             "tensor<f32>}\nfunc.func @main(%a: tensor<f32>) -> tensor<f32> {\n"
+                             "%0 = call @half(%a) : (tensor<f32>) -> tensor<f32>\nreturn %0 : "
+                             "tensor<f32> }";
+  st = vt_import((vt_bytes){(const uint8_t *)text, sizeof text - 1}, &module);
+  if (st) fail_msg("%s", vt_status_message(st));
+  assert_int_equal(module->func_count, 2);
+  vt_module_destroy(module);
+}
+
 static const struct {
   const char *text, *message;
 } malformed_text[] = {
@@ -147,6 +166,18 @@ static const struct {
      "line 3 column 12: %x is not defined"},
     {"module { func.func @main(%a: tensor<?xf32>) { return } }",
      "tensor<?xf32> has a dynamic dimension"},
+    {"func.func @main(%a: tensor<2xi32>) { %0 = chlo.erf %a : tensor<2xi32> -> tensor<2xi32> "
+     "return }",
+     "chlo.erf: -:1: not defined for these operands"},
+    {"func.func @main(%a: tensor<2xf32>) { %0, %1 = chlo.top_k(%a, k = 3) : tensor<2xf32> -> "
+     "(tensor<3xf32>, tensor<3xi32>) return }",
+     "not defined for these operands"},
+    {"func.func @main(%a: tensor<4xf32>, %n: tensor<1xi64>) { %0 = stablehlo.real_dynamic_slice "
+     "%a, "
+     "%n, %n, %n : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<2xf32> "
+     "return }",
+     "start_indices must be a constant"},
+    {"func.func @main() { return } module { }", "the text goes on behind the module"},
     {"module { func.func @main(%a: tensor<2xf32>) { %0 = stablehlo.foo %a : tensor<2xf32> return } "
      "}",
      "unknown op 'stablehlo.foo'"},
@@ -331,12 +362,12 @@ static void test_rows_are_ordered(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_goldens),          cmocka_unit_test(test_text_round_trip),
-      cmocka_unit_test(test_short_forms),      cmocka_unit_test(test_versions),
-      cmocka_unit_test(test_refusals),         cmocka_unit_test(test_malformed),
-      cmocka_unit_test(test_truncation_sweep), cmocka_unit_test(test_flip_sweep),
-      cmocka_unit_test(test_rows_are_ordered), cmocka_unit_test(test_unaligned),
-      cmocka_unit_test(test_unknown_op),
+      cmocka_unit_test(test_goldens),     cmocka_unit_test(test_text_round_trip),
+      cmocka_unit_test(test_short_forms), cmocka_unit_test(test_chlo),
+      cmocka_unit_test(test_versions),    cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_malformed),   cmocka_unit_test(test_truncation_sweep),
+      cmocka_unit_test(test_flip_sweep),  cmocka_unit_test(test_rows_are_ordered),
+      cmocka_unit_test(test_unaligned),   cmocka_unit_test(test_unknown_op),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

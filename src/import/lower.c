@@ -256,47 +256,15 @@ static vt_status lower_inline(vt_lower *lo, vt_raw_op *raw) {
   return set_results(lo, raw, (uint32_t)returns.size, returns.data);
 }
 
-static vt_status lower_constant_i32(vt_lower *lo, vt_raw_op *raw, int64_t value) {
-  vt_literal *literal = VT_NEW(&lo->module->arena, vt_literal);
-  int32_t *data = vt_arena_push_aligned(&lo->module->arena, sizeof *data, 64);
-  *data = (int32_t)value;
-  *literal = (vt_literal){.type = {VT_S32, 0, NULL}, .data = data};
-  vt_value *result = vt_build_constant(lo->func, NULL, vt_lower_loc(lo, raw->loc), literal);
-  return set_results(lo, raw, 1, &result);
-}
-
-// Dynamic forms whose result type is static after all: the shape operands say nothing new.
 static vt_status lower_fold(vt_lower *lo, vt_raw_op *raw) {
-  static const struct {
-    vt_opcode from, to;
-    uint32_t operands;
-  } folds[] = {{VT_OP_DYNAMIC_RESHAPE, VT_OP_RESHAPE, 1},
-               {VT_OP_DYNAMIC_IOTA, VT_OP_IOTA, 0},
-               {VT_OP_DYNAMIC_BROADCAST_IN_DIM, VT_OP_BROADCAST_IN_DIM, 1}};
   vt_value_list operands = {0};
   vt_type_list types = {0};
+  vt_value *result;
   VT_TRY(vt_lower_operands(lo, raw, &operands));
   for (uint32_t i = 0; i < raw->result_count; i++)
     VT_TRY(vt_lower_types(lo, raw, raw->results[i].type, &types));
-  if (raw->row->code == VT_OP_GET_DIMENSION_SIZE) {
-    const vt_raw_attr *dim = vt_raw_find(raw, "dimension");
-    if (operands.size != 1 || !dim || dim->kind != VT_RAW_INT || dim->i64 < 0 ||
-        dim->i64 >= operands.data[0]->type.rank)
-      return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "there is no such dimension");
-    return lower_constant_i32(lo, raw, operands.data[0]->type.dims[dim->i64]);
-  }
-  for (size_t i = 0; i < sizeof folds / sizeof *folds; i++) {
-    if (folds[i].from != raw->row->code) continue;
-    if (operands.size != folds[i].operands + 1 || types.size != 1 || raw->region_count)
-      return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "a wrong number of operands or results");
-    vt_op *op = vt_op_create(lo->func, folds[i].to, vt_lower_loc(lo, raw->loc), folds[i].operands,
-                             operands.data, 1, types.data, 0);
-    VT_TRY(vt_lower_attrs(lo, raw, op));
-    vt_op_append(lo->func, op);
-    vt_value *result = &op->results[0];
-    return set_results(lo, raw, 1, &result);
-  }
-  return vt_lower_error(lo, raw, VT_UNIMPLEMENTED, "dynamic shapes are not supported");
+  VT_TRY(vt_lower_dynamic(lo, raw, &operands, &types, &result));
+  return set_results(lo, raw, 1, &result);
 }
 
 static vt_status lower_einsum(vt_lower *lo, vt_raw_op *raw) {
@@ -305,6 +273,16 @@ static vt_status lower_einsum(vt_lower *lo, vt_raw_op *raw) {
   VT_TRY(vt_lower_operands(lo, raw, &operands));
   VT_TRY(vt_lower_einsum(lo, raw, (uint32_t)operands.size, operands.data, &result));
   return set_results(lo, raw, 1, &result);
+}
+
+static vt_status lower_chlo(vt_lower *lo, vt_raw_op *raw) {
+  vt_value_list operands = {0}, results = {0};
+  vt_type_list types = {0};
+  VT_TRY(vt_lower_operands(lo, raw, &operands));
+  for (uint32_t i = 0; i < raw->result_count; i++)
+    VT_TRY(vt_lower_types(lo, raw, raw->results[i].type, &types));
+  VT_TRY(vt_lower_chlo(lo, raw, &operands, &types, &results));
+  return set_results(lo, raw, (uint32_t)results.size, results.data);
 }
 
 static vt_status lower_op(vt_lower *lo, vt_raw_op *raw) {
@@ -319,6 +297,8 @@ static vt_status lower_op(vt_lower *lo, vt_raw_op *raw) {
     return lower_plain(lo, raw);
   case VT_HANDLE_EINSUM:
     return lower_einsum(lo, raw);
+  case VT_HANDLE_CHLO:
+    return lower_chlo(lo, raw);
   case VT_HANDLE_TUPLE:
   case VT_HANDLE_ALIAS:
     return lower_alias(lo, raw);

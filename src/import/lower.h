@@ -59,6 +59,16 @@ vt_status vt_lower_attrs(vt_lower *lo, const vt_raw_op *raw, vt_op *op) VT_CHECK
 vt_status vt_lower_einsum(vt_lower *lo, const vt_raw_op *raw, uint32_t count,
                           vt_value *const *operands, vt_value **out_result) VT_CHECKED;
 
+// An op of CHLO (in raw->row) on these operands, built at the end of the function of ops of
+// StableHLO; `types` are those of its results (lower_chlo.c).
+vt_status vt_lower_chlo(vt_lower *lo, const vt_raw_op *raw, const vt_value_list *operands,
+                        const vt_type_list *types, vt_value_list *results) VT_CHECKED;
+
+// A dynamic form with a static result as its static op, built at the end of the function
+// (lower_dynamic.c). errors UNIMPLEMENTED: shapes that are not known
+vt_status vt_lower_dynamic(vt_lower *lo, const vt_raw_op *raw, const vt_value_list *operands,
+                           const vt_type_list *types, vt_value **out_result) VT_CHECKED;
+
 // Custom calls and calls by which clients say in StableHLO what Shardy has ops for
 // (lower_custom.c): true in out_done when `raw` was lowered to something else.
 vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) VT_CHECKED;

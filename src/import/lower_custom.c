@@ -5,6 +5,7 @@
 //   xla.sdy.FuncResultSharding                                  sharding of a result of main
 //   xla.sdy.GlobalToLocalShape, call of a body, ...LocalToGlobalShape sdy.manual_computation
 //   ragged_all_to_all                                           vtpu.ragged_all_to_all
+//   mhlo.erf, mhlo.topk and others that XLA writes for CHLO's ops     chlo.erf, chlo.top_k
 //   SPMDFullToShardShape per operand, call of a body, SPMDShardToFullShape     the same
 //
 // A manual computation is built at the call: what the calls before it turned into local shapes are
@@ -286,24 +287,44 @@ static vt_status lower_to_local(vt_lower *lo, vt_raw_op *raw) {
   return alias_all(lo, raw);
 }
 
-// A call that stands for an op of ours becomes it; what is in its configuration are the op's
+// A call that stands for an op of ours becomes it; what is in its dictionary are the op's
 // attributes.
-static void become_op(vt_lower *lo, vt_raw_op *raw, const char *name) {
-  const vt_raw_attr *config = vt_raw_find(raw, "backend_config");
-  if (!config || config->kind != VT_RAW_DICT) config = vt_raw_find(raw, "mhlo.backend_config");
-  uint32_t more = config && config->kind == VT_RAW_DICT ? config->count : 0;
+static void become_op(vt_lower *lo, vt_raw_op *raw, const vt_vhlo_row *row) {
+  static const char *const dictionaries[] = {"backend_config", "mhlo.backend_config",
+                                             "mhlo.attributes"};
+  const vt_raw_attr *dict = NULL;
+  for (size_t i = 0; i < sizeof dictionaries / sizeof *dictionaries && !dict; i++) {
+    const vt_raw_attr *found = vt_raw_find(raw, dictionaries[i]);
+    if (found && found->kind == VT_RAW_DICT) dict = found;
+  }
+  uint32_t more = dict ? dict->count : 0;
   vt_raw_named *attrs = VT_NEW_ARRAY(lo->arena, vt_raw_named, raw->attr_count + more);
-  for (uint32_t i = 0; i < more; i++) attrs[i] = (vt_raw_named){config->names[i], config->items[i]};
+  for (uint32_t i = 0; i < more; i++) attrs[i] = (vt_raw_named){dict->names[i], dict->items[i]};
   if (raw->attr_count) memcpy(attrs + more, raw->attrs, raw->attr_count * sizeof *attrs);
   raw->attrs = attrs;
   raw->attr_count += more;
-  raw->row = vt_vhlo_find(name, strlen(name));
+  raw->row = row;
+}
+
+// The op that a call of this name stands for; NULL when none.
+static const vt_vhlo_row *op_of_call(const vt_raw_op *raw) {
+  const vt_raw_attr *target = vt_raw_find(raw, "call_target_name");
+  char name[64];
+  if (raw->row->code != VT_OP_CUSTOM_CALL || !target || target->kind != VT_RAW_STRING) return NULL;
+  vt_string s = target->string;
+  if (vt_string_is(s, "ragged_all_to_all")) return vt_vhlo_find("vtpu.ragged_all_to_all", 22);
+  if (vt_string_is(s, "mhlo.topk")) return vt_vhlo_find("chlo.top_k", 10);
+  if (s.size < 6 || s.size >= sizeof name || memcmp(s.data, "mhlo.", 5)) return NULL;
+  memcpy(name, s.data, s.size);
+  memcpy(name, "chlo", 4);
+  return vt_vhlo_find(name, s.size);
 }
 
 vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) {
   *out_done = false;
-  if (is_call_of(raw, "ragged_all_to_all")) {
-    become_op(lo, raw, "vtpu.ragged_all_to_all");
+  const vt_vhlo_row *op = op_of_call(raw);
+  if (op) {
+    become_op(lo, raw, op);
     return VT_OK;
   }
   if (raw->row->code == VT_OP_CALL) return lower_call(lo, raw, out_done);

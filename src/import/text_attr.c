@@ -228,7 +228,8 @@ static const vt_raw_attr *accuracy_of(vt_parser *p, const vt_raw_attr *dict) {
   return attr;
 }
 
-// "#stablehlo<precision HIGH>", "#stablehlo.precision<HIGH>", "#stablehlo.gather<...>".
+// "#stablehlo<precision HIGH>", "#stablehlo.precision<HIGH>", "#stablehlo.gather<...>", and of
+// CHLO.
 static const vt_raw_attr *parse_stablehlo(vt_parser *p, vt_string name) {
   static const char *const enums[] = {"precision", "comparison_direction", "comparison_type",
                                       "fft_type",  "rng_algorithm",        "rng_distribution",
@@ -299,6 +300,9 @@ static const vt_raw_attr *parse_hash(vt_parser *p) {
       (name.size == 9 || name.data[9] == '.'))
     return parse_stablehlo(p, name.size > 10 ? (vt_string){name.data + 10, name.size - 10}
                                              : (vt_string){"", 0});
+  if (name.size >= 4 && !memcmp(name.data, "chlo", 4) && (name.size == 4 || name.data[4] == '.'))
+    return parse_stablehlo(p, name.size > 5 ? (vt_string){name.data + 5, name.size - 5}
+                                            : (vt_string){"", 0});
   if (name.size >= 3 && !memcmp(name.data, "sdy", 3) && (name.size == 3 || name.data[3] == '.'))
     return parse_sdy(p, name.size > 4 ? (vt_string){name.data + 4, name.size - 4}
                                       : (vt_string){"", 0});

@@ -309,13 +309,26 @@ static void parse_alias(vt_parser *p, char mark) {
   *vt_map_at(&p->aliases, key, strlen(key)) = (void *)(uintptr_t)value;
 }
 
+// Functions without a module around them are in one without a name.
+static vt_raw_op *new_module(vt_parser *p) {
+  vt_op_parse o = {.op = vt_parse_new_op(p, NULL, vt_parse_row((vt_string){"module", 6}))};
+  (void)vt_parse_new_region(p, &o);
+  vt_parse_finish_op(p, &o);
+  return o.op;
+}
+
 static void parse_file(vt_parser *p, vt_raw_module *out_module) {
-  vt_raw_op *top = NULL;
+  vt_raw_op *top = NULL, *added = NULL;
   for (vt_parse_space(p); vt_parse_ok(p) && p->at < p->end; vt_parse_space(p)) {
     if (*p->at == '#' || *p->at == '!') {
       parse_alias(p, *p->at);
     } else if (vt_parse_take(p, "{-#")) {
       parse_resources(p);
+    } else if (vt_parse_peek(p, "func.func") || vt_parse_peek(p, "\"func.func\"")) {
+      if (!top) top = added = new_module(p);
+      if (!added) vt_parse_fail(p, VT_INVALID_ARGUMENT, "the text goes on behind the module");
+      vt_raw_op *op = vt_parse_ok(p) ? parse_op(p, added->regions[0]) : NULL;
+      if (op) append(added->regions[0], op);
     } else {
       if (top) vt_parse_fail(p, VT_INVALID_ARGUMENT, "the text goes on behind the module");
       top = vt_parse_ok(p) ? parse_op(p, NULL) : NULL;

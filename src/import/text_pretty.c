@@ -43,6 +43,8 @@ static const struct {
     {"stablehlo.fft", "length", INTS, "fft_length"},
     {"stablehlo.einsum", "config", STRING, "einsum_config"},
     {"stablehlo.unary_einsum", "config", STRING, "einsum_config"},
+    {"chlo.top_k", "k", INT, "k"},
+    {"chlo.top_k", "largest", BOOL, "largest"},
 };
 
 static void push_int(vt_parser *p, vt_op_parse *o, const char *name, int64_t value) {
@@ -113,7 +115,8 @@ static void parse_pieces(vt_parser *p, vt_string name, vt_op_parse *o) {
   }
 }
 
-// ": types"; one result, or as many as `all` says the list itself means.
+// ": types", ": types -> type", ": types -> (types)", ": (types) -> types"; without an arrow one
+// result, or as many as `all` says the list itself means.
 static void parse_types(vt_parser *p, vt_op_parse *o, bool all) {
   if (vt_parse_peek_char(p, '{')) vt_parse_attr_dict(p, &o->attrs);
   vt_parse_expect(p, ":");
@@ -128,6 +131,14 @@ static void parse_types(vt_parser *p, vt_op_parse *o, bool all) {
     if (!all) o->results.size = 0;
     vt_array_push_in(p->arena, &o->results, type);
   } while (vt_parse_ok(p) && vt_parse_take(p, ","));
+  if (!vt_parse_take(p, "->")) return;
+  o->results.size = 0;
+  bool several = vt_parse_take(p, "(");
+  do {
+    const vt_raw_type *type = vt_parse_type(p);
+    vt_array_push_in(p->arena, &o->results, type);
+  } while (several && vt_parse_ok(p) && vt_parse_take(p, ","));
+  if (several) vt_parse_expect(p, ")");
 }
 
 static void parse_plain(vt_parser *p, vt_string name, vt_op_parse *o) {
@@ -351,6 +362,15 @@ static void parse_call(vt_parser *p, vt_string name, vt_op_parse *o) {
   vt_parse_push_attr(p, &o->attrs, custom ? "call_target_name" : "callee", callee);
   vt_parse_expect(p, "(");
   vt_parse_operands(p, &o->operands);
+  vt_parse_expect(p, ")");
+  parse_types(p, o, false);
+}
+
+// (%a, k = 2) : type -> (types)
+static void parse_top_k(vt_parser *p, vt_string name, vt_op_parse *o) {
+  vt_parse_expect(p, "(");
+  vt_parse_operands(p, &o->operands);
+  parse_pieces(p, name, o);
   vt_parse_expect(p, ")");
   parse_types(p, o, false);
 }
@@ -588,6 +608,7 @@ static const struct {
     {"stablehlo.reduce", parse_reduce},
     {"stablehlo.while", parse_while},
     {"stablehlo.composite", parse_composite},
+    {"chlo.top_k", parse_top_k},
     {"stablehlo.get_tuple_element", parse_get_tuple_element},
     {"stablehlo.reduce_precision", parse_reduce_precision},
     {"stablehlo.optimization_barrier", parse_all_types},
@@ -613,9 +634,9 @@ bool vt_parse_pretty(vt_parser *p, vt_string name, vt_op_parse *o) {
     forms[i].parse(p, name, o);
     return true;
   }
-  if (name.size < 10 || memcmp(name.data, "stablehlo.", 10) ||
-      o->op->row->handler == VT_HANDLE_RETURN)
-    return false;
+  bool stablehlo = name.size >= 10 && !memcmp(name.data, "stablehlo.", 10);
+  bool chlo = name.size >= 5 && !memcmp(name.data, "chlo.", 5);
+  if ((!stablehlo && !chlo) || o->op->row->handler == VT_HANDLE_RETURN) return false;
   parse_plain(p, name, o);
   return true;
 }

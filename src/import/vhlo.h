@@ -20,6 +20,7 @@ typedef enum vt_handler {
   VT_HANDLE_COMPOSITE, // regions are dropped
   VT_HANDLE_MESH,
   VT_HANDLE_EINSUM, // becomes dot_general, reduce, transpose
+  VT_HANDLE_CHLO,   // becomes several ops
   VT_HANDLE_FOLD,   // dynamic forms: folded when the result is static
 } vt_handler;
 
