@@ -199,8 +199,26 @@ out:
   return st;
 }
 
+// The member that sends, or keeps the sum: the first, or as the last operand says for each result,
+// alike on all members.
+static vt_status root_of(const lane_set *s, int64_t width, const int32_t *row, int64_t *out_root) {
+  int64_t members = 0, root = 0;
+  while (members < width && row[members] >= 0) members++;
+  for (int64_t i = 0; i < members && vt_attr_i64_or(s->op, VT_ATTR_HAS_DYNAMIC_ROOT, 0); i++) {
+    const int32_t *roots = s->in[row[i]][s->op->result_count].data;
+    if (i && roots[s->index] != root)
+      return vt_eval_invalid(s->op, "root: members of a group name different ones");
+    root = roots[s->index];
+  }
+  if (root < 0 || root >= members) return vt_eval_invalid(s->op, "root: no member of the group");
+  *out_root = root;
+  return VT_OK;
+}
+
 static vt_status run_reduction(const lane_set *s, int64_t width, const int32_t *row) {
   void *sum = NULL;
+  int64_t root;
+  VT_TRY(root_of(s, width, row, &root));
   VT_TRY(reduce_row(s, width, row, &sum));
   vt_type type = s->in[row[0]][s->index].type;
   for (int64_t i = 0; i < width && row[i] >= 0; i++) {
@@ -212,7 +230,7 @@ static vt_status run_reduction(const lane_set *s, int64_t width, const int32_t *
         return vt_eval_invalid(s->op, "scatter_dimension");
       }
       copy_part((vt_tensor){type, sum}, i * out.type.dims[d], out, 0, d, out.type.dims[d]);
-    } else if (s->op->code == VT_OP_COLLECTIVE_REDUCE && i > 0) {
+    } else if (s->op->code == VT_OP_COLLECTIVE_REDUCE && i != root) {
       zero(out);
     } else if (vt_type_bytes(type)) {
       memcpy(out.data, sum, (size_t)vt_type_bytes(type));
@@ -307,13 +325,15 @@ static vt_status run_permute(const vt_op *op, int32_t devices, const vt_tensor *
 }
 
 static vt_status run_row(const lane_set *s, int64_t width, const int32_t *row) {
+  int64_t root;
   switch ((int)s->op->code) {
   case VT_OP_ALL_GATHER:
   case VT_OP_ALL_TO_ALL:
     return run_exchange(s, width, row);
   case VT_OP_COLLECTIVE_BROADCAST:
+    VT_TRY(root_of(s, width, row, &root));
     for (int64_t i = 0; i < width && row[i] >= 0; i++) {
-      vt_tensor from = s->in[row[0]][s->index], to = s->out[row[i]][s->index];
+      vt_tensor from = s->in[row[root]][s->index], to = s->out[row[i]][s->index];
       if (vt_type_bytes(to.type)) memcpy(to.data, from.data, (size_t)vt_type_bytes(to.type));
     }
     return VT_OK;
@@ -328,7 +348,6 @@ static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, co
                                 int32_t devices, const vt_tensor *const *in,
                                 vt_tensor *const *out) {
   if (op->code == VT_OP_COLLECTIVE_PERMUTE) return run_permute(op, devices, in, out);
-  if (vt_attr_i64_or(op, VT_ATTR_HAS_DYNAMIC_ROOT, 0)) return vt_eval_refuse(op, "a dynamic root");
   const vt_attr *axes = vt_op_attr(op, VT_ATTR_REPLICA_MESH_AXES);
   bool by_axes = axes && axes->count == 1 && !vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
   group_list groups = {0};

@@ -164,13 +164,24 @@ static vt_status verify_ragged(const vt_op *op) {
   return vt_verify_result(op, 0, to.dtype, to.rank, to.dims);
 }
 
+// One operand for each result, and with has_dynamic_root a vector of roots behind them.
+static vt_status verify_rooted(const vt_op *op) {
+  bool rooted = vt_attr_i64_or(op, VT_ATTR_HAS_DYNAMIC_ROOT, 0) != 0;
+  CHECK(op, op->result_count && vt_op_own_operands(op) == op->result_count + rooted,
+        "operands and results differ in number");
+  if (!rooted) return VT_OK;
+  vt_type roots = vt_operand_type(op, op->result_count);
+  CHECK(op, roots.dtype == VT_S32 && roots.rank == 1 && roots.dims[0] == op->result_count,
+        "the last operand is not a root for each result");
+  return VT_OK;
+}
+
 static vt_status verify_collective(const vt_op *op) {
   switch (op->code) {
   case VT_OP_ALL_REDUCE:
   case VT_OP_COLLECTIVE_REDUCE:
     VT_TRY(verify_groups(op));
-    CHECK(op, vt_op_own_operands(op) == op->result_count && op->result_count,
-          "operands and results differ in number");
+    VT_TRY(verify_rooted(op));
     for (uint32_t i = 0; i < op->result_count; i++)
       CHECK(op,
             vt_type_same_dims(vt_operand_type(op, i), vt_result_type(op, i)) &&
@@ -202,7 +213,10 @@ static vt_status verify_collective(const vt_op *op) {
   }
   case VT_OP_COLLECTIVE_BROADCAST:
     VT_TRY(verify_groups(op));
-    CHECK(op, op->operand_count >= op->result_count, "has too few operands");
+    VT_TRY(verify_rooted(op));
+    for (uint32_t i = 0; i < op->result_count; i++)
+      CHECK(op, vt_type_equal(vt_operand_type(op, i), vt_result_type(op, i)),
+            "operand and result %u differ in type", i);
     return VT_OK;
   case VT_OP_CROSS_REPLICA_SUM:
     VT_TRY(verify_groups(op));
