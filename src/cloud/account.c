@@ -250,6 +250,37 @@ static vt_status set_caller(vt_call *call, const char *email) {
   return vt_rows_end(rows);
 }
 
+static void remember(vt_call *call, const char *token) {
+  char hash[65];
+  hash_token(token, hash);
+  call->credential = vt_arena_copy(&call->arena, hash, strlen(hash));
+}
+
+vt_status vt_account_still(vt_cloud *cloud, const char *credential, const char *caller,
+                           const char *project, const char *permission, bool *out_still) {
+  int64_t live = 1;
+  vt_call call;
+  *out_still = false;
+  if (*credential)
+    VT_TRY(vt_store_int(cloud->store, &live, 0,
+                        "SELECT 1 FROM tokens WHERE hash = ? AND (expires_ns = 0 OR expires_ns > "
+                        "?)",
+                        "si", credential, vt_cloud_now(cloud)));
+  if (!live) return VT_OK;
+  vt_call_init(&call, cloud, "GET", "/");
+  vt_status st = set_caller(&call, caller);
+  if (!st && *call.caller) {
+    st = vt_account_allow(&call, project, permission);
+    *out_still = !st;
+    if (vt_status_code(st) == VT_PERMISSION_DENIED) {
+      vt_status_free(st);
+      st = VT_OK;
+    }
+  }
+  vt_call_fini(&call);
+  return st;
+}
+
 vt_status vt_account_identify(vt_call *call) {
   const char *header = vt_call_header(call, "authorization"), *token = NULL, *email = "";
   if (header && strncasecmp(header, "Bearer ", 7) == 0) token = header + 7;
@@ -259,6 +290,7 @@ vt_status vt_account_identify(vt_call *call) {
     if (strncmp(token, "eyJ", 3) == 0) {
       VT_TRY(vt_jwt_check(call->cloud, token, &call->arena, &email));
     } else {
+      remember(call, token);
       VT_TRY(vt_token_find(call->cloud, token, "access", &call->arena, &email, NULL));
       if (!*email) VT_TRY(vt_token_find(call->cloud, token, "guest", &call->arena, &email, NULL));
     }
@@ -268,6 +300,7 @@ vt_status vt_account_identify(vt_call *call) {
   if (!token) return VT_OK;
   VT_TRY(vt_token_find(call->cloud, token, "session", &call->arena, &email, NULL));
   call->by_cookie = true;
+  remember(call, token);
   return set_caller(call, email);
 }
 

@@ -18,6 +18,10 @@ vt_status vt_account_check_rate(vt_call *call) VT_CHECKED;
 vt_status vt_account_allow(vt_call *call, const char *project, const char *permission) VT_CHECKED;
 // Sets call->project when it exists and the caller is any member of it (or an administrator).
 vt_status vt_account_find_project(vt_call *call, const char *project) VT_CHECKED;
+// For what lasts longer than its call: whether `credential` still stands for `caller`, who is still
+// allowed.
+vt_status vt_account_still(vt_cloud *cloud, const char *credential, const char *caller,
+                           const char *project, const char *permission, bool *out_still) VT_CHECKED;
 // Whether the caller has the permission in call->project.
 vt_status vt_account_has(vt_call *call, const char *permission, bool *out_has) VT_CHECKED;
 

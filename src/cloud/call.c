@@ -17,7 +17,7 @@ void vt_call_init(vt_call *call, vt_cloud *cloud, const char *method, const char
   call->method = method;
   call->path = vt_arena_copy(&call->arena, path, strlen(path));
   call->api_name = "";
-  call->caller = call->caller_role = call->project = call->peer = "";
+  call->caller = call->caller_role = call->project = call->peer = call->credential = "";
   call->status = 200;
 }
 

@@ -97,7 +97,12 @@ bool vt_stream_wait(vt_stream *s, bool reads, struct pollfd *others, size_t coun
   if (!fds[0].events) fds[0].fd = -1; // a hang-up would not let it sleep
   fds[1] = (struct pollfd){.fd = s->stop, .events = POLLIN};
   for (size_t i = 0; i < count; i++) fds[2 + i] = others[i];
-  if (poll(fds, (nfds_t)(2 + count), has ? 0 : PING_S * 1000) < 0 && errno != EINTR) return false;
+  if (poll(fds, (nfds_t)(2 + count),
+           has          ? 0
+           : s->wake_ms ? s->wake_ms
+                        : PING_S * 1000) < 0 &&
+      errno != EINTR)
+    return false;
   for (size_t i = 0; i < count; i++) others[i].revents = fds[2 + i].revents;
   if (fds[1].revents) {
     vt_websocket_close(&s->ws, VT_WS_GOING_AWAY, "the daemon stops");

@@ -14,7 +14,8 @@ enum { VT_STREAM_OTHERS = 2 };
 typedef struct vt_stream {
   int fd, stop; // the socket, not blocking; readable once the daemon stops
   vt_websocket ws;
-  bool lost; // the connection went away without a close
+  bool lost;   // the connection went away without a close
+  int wake_ms; // vt_stream_wait takes no longer, 0 = half a minute
   uint8_t in[16384];
   size_t in_size, in_at;
   int64_t heard_ns, asked_ns; // last byte of the peer, last ping

@@ -3,7 +3,8 @@
 // the terminal, a text message {"columns": n, "rows": n} its size. OpenSSH's client runs on a
 // pseudo-terminal of the daemon's host and logs in to the worker like anybody else, with a key that
 // the worker knows while the terminal is open. Who may change a node's keys may open one; where OS
-// Login is on, whom that lets in, under that name.
+// Login is on, whom that lets in, under that name. It ends with the session or the token that
+// opened it, and with its opener's role.
 #include "cloud/terminal.h"
 
 #include <ctype.h>
@@ -25,13 +26,21 @@
 #include "cloud/guest_net.h"
 #include "cloud/handlers.h"
 #include "cloud/metadata.h"
+#include "cloud/metrics.h"
 #include "cloud/os_login.h"
 #include "cloud/relay.h"
 #include "cloud/stream.h"
 
 #define PROTOCOL "terminal.vtpu"
 #define SSH      "/usr/bin/ssh"
-enum { MAX_MESSAGE = 64 << 10, MAX_PENDING = 128 << 10, READY_MS = 20000, STEP_MS = 50 };
+#define ALLOWED  "tpu.nodes.update" // as the row of routes.def has it
+enum {
+  MAX_MESSAGE = 64 << 10,
+  MAX_PENDING = 128 << 10,
+  READY_MS = 20000,
+  STEP_MS = 50,
+  CHECK_MS = 1000
+};
 enum { MAX_SIDE = 1000 }; // columns, rows
 
 typedef struct terminal {
@@ -40,6 +49,7 @@ typedef struct terminal {
   int64_t uid, worker;
   vt_terminal_user user;
   bool own_address; // as vt_relay_listens
+  char credential[65], caller[256], project[64];
   char name[40], ip[64], host_key[1024], key[256], known[700];
   vt_text in; // bytes for the shell, from in_at on
   size_t in_at;
@@ -271,23 +281,41 @@ static bool collect(vt_stream *s, int master) {
   return n > 0;
 }
 
-// Until the shell (true) or the browser ends.
-static bool pump(terminal *t, vt_stream *s, int master) {
+// Whether who opened it still may have it; a store that does not answer says nothing new.
+static bool still_allowed(terminal *t) {
+  bool still = true;
+  pthread_mutex_lock(&t->cloud->lock);
+  vt_status st = vt_account_still(t->cloud, t->credential, t->caller, t->project, ALLOWED, &still);
+  pthread_mutex_unlock(&t->cloud->lock);
+  if (st) still = true;
+  vt_status_free(st);
+  return still;
+}
+
+typedef enum ending { SHELL_ENDED, BROWSER_LEFT, SIGNED_OUT } ending;
+
+static ending pump(terminal *t, vt_stream *s, int master) {
+  int64_t checked_ns = vt_metrics_clock();
+  s->wake_ms = CHECK_MS;
   for (;;) {
+    if (vt_metrics_clock() - checked_ns >= CHECK_MS * (VT_SECOND / 1000)) {
+      if (!still_allowed(t)) return SIGNED_OUT;
+      checked_ns = vt_metrics_clock();
+    }
     size_t kept = t->in.size - t->in_at;
     bool room = vt_websocket_pending(&s->ws) < MAX_PENDING;
     struct pollfd shell = {.fd = room || kept ? master : -1,
                            .events = (short)((room ? POLLIN : 0) | (kept ? POLLOUT : 0))};
-    if (!vt_stream_wait(s, kept < MAX_PENDING, &shell, 1)) return false;
+    if (!vt_stream_wait(s, kept < MAX_PENDING, &shell, 1)) return BROWSER_LEFT;
     for (vt_ws_opcode event; (event = vt_stream_next(s)) != VT_WS_NONE;) {
-      if (event == VT_WS_CLOSE) return false;
+      if (event == VT_WS_CLOSE) return BROWSER_LEFT;
       if (event == VT_WS_TEXT)
         resize(master, &s->ws.message);
       else
         vt_text_put_n(&t->in, s->ws.message.data, s->ws.message.size);
     }
     deliver(t, master);
-    if (room && shell.revents & ~POLLOUT && !collect(s, master)) return true;
+    if (room && shell.revents & ~POLLOUT && !collect(s, master)) return SHELL_ENDED;
   }
 }
 
@@ -315,12 +343,14 @@ static void run(void *context, vt_stream *s) {
            (master = start_shell(t, key, &pid)) < 0)
     vt_stream_close(s, VT_WS_INTERNAL, "no ssh on the TPU VM, or none on the daemon's host");
   if (master >= 0) {
-    bool ended = pump(t, s, master);
+    ending how = pump(t, s, master);
+    if (how == SIGNED_OUT)
+      vt_stream_close(s, VT_WS_NOT_ALLOWED, "signed out, or not allowed here any more");
     close(master); // hangs up
     int status = end_shell(pid);
     snprintf(reason, sizeof reason,
              status == 255 ? "ssh could not connect, or was cut off" : "exit %d", status);
-    vt_stream_close(s, ended ? VT_WS_NORMAL : VT_WS_GOING_AWAY, reason);
+    vt_stream_close(s, how == SHELL_ENDED ? VT_WS_NORMAL : VT_WS_GOING_AWAY, reason);
   }
   let_go(t);
   drop(t);
@@ -360,6 +390,9 @@ static vt_status prepare(vt_call *call, const vt_node *node, terminal *t) {
   t->uid = node->uid;
   t->own_address = call->cloud->options.guest_level == 1;
   snprintf(t->ip, sizeof t->ip, "%s", ip);
+  snprintf(t->credential, sizeof t->credential, "%s", call->credential);
+  snprintf(t->caller, sizeof t->caller, "%s", call->caller);
+  snprintf(t->project, sizeof t->project, "%s", call->project);
   VT_TRY(choose_user(call, node, t));
   VT_TRY(find_host_key(call, t));
   VT_TRY(vt_stream_accept(call, PROTOCOL));

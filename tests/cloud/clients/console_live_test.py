@@ -124,6 +124,13 @@ def terminal(page):
     page.get_by_text('worker 0 as admin').first.wait_for()
     harness.wait_for(lambda: harness.shell(f'vtpu tpu-vm ssh train {ZONE} --command="who; pgrep -u admin bash || echo none"'),
                      lambda text: 'none' in text)  # the shell has gone with its page
+    console_test.go(page, 'TPU VMs')
+    page.get_by_role('link', name='Terminal of train').click()
+    shows(page, '$', 60)
+    other = page.context.new_page()  # signs out: the terminal is closed there, too
+    other.goto(f'{os.environ["VTPU_ENDPOINT"]}/')
+    other.get_by_role('button', name='Sign out').click()
+    page.get_by_text('Ended: signed out, or not allowed here any more.').wait_for()
     print('a terminal in the browser')
 
 
@@ -131,7 +138,7 @@ def inner():
     from playwright.sync_api import sync_playwright
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=console_test.CHROMIUM, args=['--no-sandbox'])
-        page = browser.new_page(viewport=console_test.DESK)
+        page = browser.new_context(viewport=console_test.DESK).new_page()
         page.set_default_timeout(30000)
         try:
             story(page)

@@ -16,7 +16,7 @@ class Refused(Exception):
 
 
 class Closed(Exception):
-    """The code of the server's close frame; 0 when the connection just ended."""
+    """The code and reason of the server's close frame; 0 when the connection just ended."""
 
 
 class WebSocket:
@@ -72,7 +72,7 @@ class WebSocket:
             self.need(at + size)
             data, self.got = self.got[at:at + size], self.got[at + size:]
             if opcode == 8:
-                raise Closed(struct.unpack('>H', data[:2])[0] if data else 0)
+                raise Closed(struct.unpack('>H', data[:2])[0] if data else 0, data[2:].decode())
             if opcode == 9:
                 self.frame(10, data)
             else:
