@@ -399,15 +399,24 @@ AMX static void add_parts(const run *r, int64_t column) {
   write_sums(&b, p->out, r->out + at * (int64_t)vt_dtype_bytes(p->out));
 }
 
+// Functions of their own: Clang forgets the target where it outlines a parallel region.
+AMX static void take_tiles(void) {
+  _tile_loadconfig(&full_tiles);
+}
+
+AMX static void release_tiles(void) {
+  _tile_release();
+}
+
 AMX static void run_all_parts(const run *r) {
   const vt_amx_product *p = r->p;
 #pragma omp parallel num_threads(p->threads)
   {
     char *own = r->own + omp_get_thread_num() * (p->lhs_bytes + p->rhs_bytes);
-    _tile_loadconfig(&full_tiles);
+    take_tiles();
 #pragma omp for schedule(dynamic) nowait
     for (int64_t part = 0; part < p->parts; part++) run_part(r, part, own);
-    _tile_release(); // before waiting: tiles in use hold the neighbour up
+    release_tiles(); // before waiting: tiles in use hold the neighbour up
 #pragma omp barrier
 #pragma omp for schedule(dynamic)
     for (int64_t j = 0; j < tiles_of(p->n, T); j++) add_parts(r, j);
@@ -436,10 +445,10 @@ AMX static void run_all_blocks(const run *r) {
              p->depth, true,
              (uint16_t *)(void *)r->shared + (n / T * p->depth + k / PAIRED) * TILE);
       }
-      _tile_loadconfig(&full_tiles);
+      take_tiles();
 #pragma omp for schedule(dynamic) nowait
       for (int64_t t = 0; t < tasks; t++) run_block(r, offsets, t, own);
-      _tile_release();
+      release_tiles();
 #pragma omp barrier // the packed right side is free for the next item
     }
   }
