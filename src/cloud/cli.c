@@ -480,6 +480,25 @@ static vt_status doctor(vt_cli *cli) {
   return st;
 }
 
+// Ends the processes that have the chips of a worker, or the one of --pid.
+static vt_status release(vt_cli *cli) {
+  const char *worker = vt_cli_flag_value(cli, "worker"), *pid = vt_cli_flag_value(cli, "pid");
+  json_t *reply, *one, *body = json_pack("{s:i}", "worker", worker ? atoi(worker) : 0);
+  size_t i;
+  if (pid) json_object_set_new(body, "pid", json_integer(atoll(pid)));
+  VT_TRY(vt_cli_call(cli, "POST",
+                     vt_arena_printf(&cli->arena, "/vtpu/v1/projects/%s/nodes/%s/%s:release",
+                                     cli->project, cli->zone, encode(cli, cli->words.data[0])),
+                     body, &reply));
+  json_array_foreach(json_object_get(reply, "released"), i, one)
+      fprintf(stderr, "Process %lld of %s (%s) is asked to end.\n",
+              (long long)json_integer_value(json_object_get(one, "pid")),
+              json_string_value(json_object_get(one, "user")),
+              json_string_value(json_object_get(one, "program")));
+  json_decref(reply);
+  return VT_OK;
+}
+
 static bool confirmed(vt_cli *cli) {
   if (vt_cli_flag_on(cli, "quiet") || !isatty(0)) return true;
   fprintf(stderr, "You are about to delete [%s]\n\nDo you want to continue (Y/n)?  ",
@@ -688,6 +707,7 @@ static const struct command {
     {"tpu-vm", "list", list, 0, "[--zone=ZONE|-] [--format=FORMAT]"},
     {"tpu-vm", "describe", describe, 1, "NAME [--format=FORMAT]"},
     {"tpu-vm", "doctor", doctor, 1, "NAME [--format=FORMAT]"},
+    {"tpu-vm", "release", release, 1, "NAME [--worker=N] [--pid=PID]"},
     {"tpu-vm", "delete", delete, 1, "NAME [--quiet] [--async]"},
     {"tpu-vm", "start", start, 1, "NAME"},
     {"tpu-vm", "stop", stop, 1, "NAME"},

@@ -119,6 +119,7 @@ vt_status vt_doctor_beat(vt_cloud *cloud, vt_arena *arena, const vt_node *node, 
                       "iii", node->uid, worker, epoch));
   if (epoch && old) VT_TRY(vt_cloud_transact(cloud, forget, &b));
   if (node->state != VT_NODE_READY) return VT_OK;
+  VT_TRY(vt_holders_orders(cloud, node->uid, worker, out_reply));
   VT_TRY(vt_doctor_verdict(cloud, arena, node->uid, node->workers, &verdict));
   vt_text_printf(out_reply, "verdict %s\n", verdict.text);
   return VT_OK;
@@ -143,8 +144,9 @@ static json_t *versions_json(const char *list) {
 static json_t *holder_json(const vt_holder *h) {
   char since[40];
   vt_time_format(h->since_ns, since);
-  return json_pack("{s:I, s:s, s:s, s:s, s:o}", "pid", (json_int_t)h->pid, "user", h->user, "since",
-                   since, "program", h->program, "versions", versions_json(h->versions));
+  return json_pack("{s:I, s:s, s:s, s:s, s:b, s:o}", "pid", (json_int_t)h->pid, "user", h->user,
+                   "since", since, "program", h->program, "releasing", h->release_ns != 0,
+                   "versions", versions_json(h->versions));
 }
 
 vt_status vt_node_doctor(vt_call *call) {

@@ -177,12 +177,110 @@ static void words_of_processes_are_only_words(void **state) {
   vt_testing_close(&t);
 }
 
+// What a POST of the node's :release answers; the reply is dropped.
+static int release(vt_testing *t, const char *token, const char *body) {
+  int status;
+  json_decref(vt_testing_call_as(t, token, "POST",
+                                 "/vtpu/v1/projects/demo-project/nodes/us-central2-b/pod:release",
+                                 body, &status));
+  return status;
+}
+
+static void releases_are_asked_for_until_it_is_gone(void **state) {
+  (void)state;
+  vt_testing t;
+  vt_testing_open(&t, "");
+  vt_testing_create(&t, "pod", "v4-16");
+  assert_int_equal(release(&t, t.token, "{\"worker\":1}"), 400); // nobody has its chips
+  report(&t, "pod", 1, 1,
+         "holder 7 100 5 ada - python3 train.py\nholder 8 200 4 bob - python3 -i\n");
+  assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":9}"), 404);
+  assert_int_equal(release(&t, t.token, "{\"worker\":0,\"pid\":7}"), 404);
+  assert_int_equal(release(&t, t.token, "{\"worker\":2,\"pid\":7}"), 400);
+  assert_int_equal(release(&t, t.token, "{\"worker\":-1}"), 400);
+  assert_int_equal(release(&t, t.token, "{\"worker\":\"1\"}"), 400);
+  assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":\"7\"}"), 400);
+  assert_int_equal(release(&t, t.token, "{}"), 400);
+  char *reply = vt_testing_beat(&t, "pod", 1, 1);
+  assert_null(strstr(reply, "release"));
+  free(reply);
+  assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":7}"), 200);
+  assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":7}"), 200); // once is enough
+  // Told with every beat of that worker until its report has the process no more.
+  for (int i = 0; i < 2; i++) {
+    reply = vt_testing_beat(&t, "pod", 1, 1);
+    assert_non_null(strstr(reply, "release 7 100 "));
+    assert_null(strstr(reply, "release 8"));
+    free(reply);
+  }
+  reply = vt_testing_beat(&t, "pod", 0, 1);
+  assert_null(strstr(reply, "release"));
+  free(reply);
+  json_t *seen = look(&t, "pod");
+  const json_t *holders =
+      json_object_get(json_array_get(json_object_get(seen, "workers"), 1), "holders");
+  assert_true(json_is_true(json_object_get(json_array_get(holders, 0), "releasing")));
+  assert_true(json_is_false(json_object_get(json_array_get(holders, 1), "releasing")));
+  json_decref(seen);
+  report(&t, "pod", 1, 1, "holder 8 200 4 bob - python3 -i\n");
+  assert_int_equal(release(&t, t.token, "{\"worker\":1}"), 200); // whoever has it
+  report(&t, "pod", 1, 1, "");
+  reply = vt_testing_beat(&t, "pod", 1, 1);
+  assert_null(strstr(reply, "release"));
+  free(reply);
+  // Each in the audit trail, once, by name.
+  int count = 0;
+  size_t i;
+  json_t *events = vt_testing_call(&t, "GET", "/vtpu/v1/projects/demo-project/events", NULL, 200),
+         *event;
+  json_array_foreach(json_object_get(events, "events"), i, event) {
+    if (strcmp(vt_testing_text(event, "kind"), "release") != 0) continue;
+    assert_string_equal(vt_testing_text(event, "detail"),
+                        count == 0 ? "worker 1: process 8 of bob (python3 -i)"
+                                   : "worker 1: process 7 of ada (python3 train.py)");
+    assert_non_null(strchr(vt_testing_text(event, "actor"), '@'));
+    count++;
+  }
+  assert_int_equal(count, 2);
+  json_decref(events);
+  vt_testing_close(&t);
+}
+
+// Who may look may not release.
+static void a_viewer_releases_nothing(void **state) {
+  (void)state;
+  vt_testing t;
+  int status;
+  vt_testing_open(&t, "");
+  vt_testing_create(&t, "pod", "v4-16");
+  report(&t, "pod", 0, 1, "holder 7 100 5 ada - python3 train.py\n");
+  char *viewer = vt_testing_account(&t, "eve@example.org", "user");
+  assert_int_equal(release(&t, viewer, "{\"worker\":0}"), 403);
+  json_decref(vt_testing_call(&t, "POST", "/v1/projects/demo-project:setIamPolicy",
+                              "{\"policy\":{\"bindings\":[{\"role\":\"roles/owner\",\"members\":["
+                              "\"user:admin@vtpu.localhost\"]},{\"role\":\"roles/tpu.viewer\","
+                              "\"members\":[\"user:eve@example.org\"]}]}}",
+                              200));
+  json_decref(vt_testing_call_as(&t, viewer, "GET",
+                                 "/vtpu/v1/projects/demo-project/nodes/us-central2-b/pod:doctor",
+                                 NULL, &status));
+  assert_int_equal(status, 200);
+  assert_int_equal(release(&t, viewer, "{\"worker\":0}"), 403);
+  char *reply = vt_testing_beat(&t, "pod", 0, 1);
+  assert_null(strstr(reply, "release"));
+  free(reply);
+  free(viewer);
+  vt_testing_close(&t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(hosts_that_have_not_started),
       cmocka_unit_test(versions_that_differ),
       cmocka_unit_test(holders_are_those_of_now),
       cmocka_unit_test(words_of_processes_are_only_words),
+      cmocka_unit_test(releases_are_asked_for_until_it_is_gone),
+      cmocka_unit_test(a_viewer_releases_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -221,9 +221,9 @@ static void tick(void) {
   clock_gettime(CLOCK_MONOTONIC, &now);
   if (now.tv_sec >= next_beat) {
     next_beat = now.tv_sec + BEAT_EVERY_S;
-    vt_boot_beat(the_server, the_root);
+    vt_boot_beat(the_server, the_root, the_uid_base);
   }
-  if (now.tv_sec >= next_use) {
+  if (vt_boot_release_step() || now.tv_sec >= next_use) {
     next_use = now.tv_sec + USE_EVERY_S;
     vt_boot_use(the_server, own_path(VT_ACTIVITY_FOLDER, folder), own_path("/etc/passwd", passwd));
   }

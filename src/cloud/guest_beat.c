@@ -3,6 +3,7 @@
 // lives, and does what the reply says. Lines of the reply:
 //   verdict TEXT   what the doctor says of the slice: a line of the worker's log once it has stood
 //                  for ten seconds, so that hosts which start one after the other are no news
+//   release PID OPENED_NS WHO   ends that process, which has the chips (guest_release.c)
 // What was logged last is /run/vtpu/doctor: programs may read it, and an agent that is started
 // again does not say it twice.
 #include <fcntl.h>
@@ -55,7 +56,22 @@ static void hear_verdict(const char *root, const char *text) {
   (void)vt_boot_write(path, text, 0644);
 }
 
-void vt_boot_beat(const char *server, const char *root) {
+static void release(const char *root, unsigned uid_base, const char *words) {
+  char who[260], folder[600], text[TEXT];
+  long pid;
+  unsigned long long opened_ns;
+  if (sscanf(words, "%ld %llu %255s", &pid, &opened_ns, who) != 3) return;
+  snprintf(folder, sizeof folder, "%s" VT_ACTIVITY_FOLDER, root);
+  const char *why = vt_boot_release(folder, uid_base, pid, opened_ns);
+  if (!why) return;
+  snprintf(text, sizeof text,
+           *why ? "process %ld has the chips and does not end for %s: %s"
+                : "process %ld has the chips and is ended for %s%s",
+           pid, who, why);
+  (void)log_line(root, text);
+}
+
+void vt_boot_beat(const char *server, const char *root, unsigned uid_base) {
   static char reply[8192];
   char tag[32], path[128], epoch[24];
   read_line(root, VT_ACTIVITY_FOLDER ".epoch", epoch, sizeof epoch);
@@ -67,5 +83,6 @@ void vt_boot_beat(const char *server, const char *root) {
     next = p + n + (p[n] == '\n');
     p[n] = 0;
     if (strncmp(p, "verdict ", 8) == 0 && n - 8 < TEXT) hear_verdict(root, p + 8);
+    if (strncmp(p, "release ", 8) == 0) release(root, uid_base, p + 8);
   }
 }

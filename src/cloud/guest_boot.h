@@ -77,8 +77,14 @@ void vt_boot_unlimit(void);
 // (base/activity.h); `passwd` names the users.
 void vt_boot_use(const char *server, const char *folder, const char *passwd);
 // Tells it that the worker lives, and does what the reply says (guest_beat.c). `root` is before the
-// paths of the worker's files.
-void vt_boot_beat(const char *server, const char *root);
+// paths of the worker's files, `uid_base` as for the agent.
+void vt_boot_beat(const char *server, const char *root, unsigned uid_base);
+// Ends the process that holds a page of `folder` since then (guest_release.c): "" = it was asked
+// to, NULL = nothing to do, else why not. `step`, every second, goes on with it; true when one
+// ended.
+const char *vt_boot_release(const char *folder, unsigned uid_base, long pid,
+                            unsigned long long opened_ns);
+bool vt_boot_release_step(void);
 // Writes text to a new or emptied file; false on an error.
 bool vt_boot_write(const char *path, const char *text, unsigned mode);
 // A GET (body NULL) or PUT of the metadata server; the body of the reply and its ETag. False on

@@ -123,6 +123,8 @@ static void write_sshd(const vt_boot *b) {
                                    {"GCE_METADATA_IP", b->metadata},
                                    {"VTPU_ACTIVITY", activity},
                                    {"JAX_PLATFORMS", *b->library ? "tpu,cpu" : ""},
+                                   // There are no PCI devices here that JAX knows a TPU VM by.
+                                   {"JAX_FORCE_TPU_INIT", *b->library ? "1" : ""},
                                    {"TPU_LIBRARY_PATH", b->library}};
   size_t count = sizeof variables / sizeof *variables;
   vt_boot_write_sshd(b, b->folder, more, variables, count);

@@ -163,11 +163,17 @@ async function nodesPage() {
 async function nodePage(zone, node) {
   const path = `/vtpu/v1/projects/${encodeURIComponent(state.project)}/nodes/${encodeURIComponent(zone)}/${encodeURIComponent(node)}`;
   const seen = await api('GET', `${path}:doctor`);
-  const rows = seen.workers.flatMap(({worker, holders}) => (holders.length ? holders : [null]).map((h) => h
-    ? [String(worker), String(h.pid), h.user, when(h.since), el('code', {}, h.program), Object.entries(h.versions).map(([name, version]) => `${name} ${version}`).join(', ')]
-    : [String(worker), 'none', '', '', '', '']));
+  const release = (worker, h) => (h.releasing ? badge('RELEASING') : el('button', {type: 'button', 'aria-label': `Release worker ${worker} from process ${h.pid}`, onclick: act(async () => {
+    if (!confirm(`End process ${h.pid} of ${h.user} on worker ${worker}? What it has not saved is lost.`)) return;
+    await api('POST', `${path}:release`, {worker, pid: h.pid});
+    say(`Process ${h.pid} is asked to end.`);
+    await show();
+  })}, 'Release'));
+  const rows = seen.workers.flatMap(({worker, holders}) => (holders.length ? holders : [null]).map((h) => (h
+    ? [String(worker), String(h.pid), h.user, when(h.since), el('code', {}, h.program), Object.entries(h.versions).map(([name, version]) => `${name} ${version}`).join(', '), release(worker, h)]
+    : [String(worker), 'none', '', '', '', '', ''])));
   return [el('h2', {}, node), el('p', {class: 'row'}, badge(seen.state), el('span', {class: seen.trouble ? 'warning' : '', role: 'status'}, seen.verdict)),
-    table(['Worker', 'Process', 'User', 'Since', 'Program', 'Versions'], rows, ''),
+    table(['Worker', 'Process', 'User', 'Since', 'Program', 'Versions', 'Actions'], rows, ''),
     el('p', {}, el('a', {href: '#nodes'}, 'All TPU VMs'))];
 }
 

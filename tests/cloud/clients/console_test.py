@@ -150,12 +150,20 @@ def half_started(page):
     page.keyboard.press('Enter')
     page.get_by_role('heading', name='later').wait_for()
     page.get_by_text(verdict).wait_for()
-    row = page.get_by_role('row', name='71').first
+    row = page.locator('tbody tr').first
     assert all(word in row.inner_text() for word in ('0', 'ada', '2026-01-02 03:04:05', 'python3 train.py', 'JAX 0.10.2')), row.inner_text()
     assert page.get_by_role('row', name='none').count() == 2
     page.set_viewport_size(PHONE)
     fits(page)
     page.set_viewport_size(DESK)
+    asked = []
+    page.route('**/later:release', lambda route: (asked.append(route.request.post_data_json), route.fulfill(json={'released': []})))
+    page.once('dialog', lambda dialog: dialog.accept())
+    focus(page, 'Release worker 2 from process 71')
+    page.keyboard.press('Enter')
+    page.get_by_text('Process 71 is asked to end.').wait_for()
+    assert asked == [{'worker': 2, 'pid': 71}], asked
+    page.unroute('**/later:release')
     page.unroute('**/later:doctor')
     page.get_by_text('No host runs a program.').wait_for()
     page.unroute('**/use')
