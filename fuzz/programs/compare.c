@@ -2,6 +2,7 @@
 // compare.c - see compare.h.
 #include "compare.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "host/host.h"
@@ -41,7 +42,7 @@ verdict trial_open(program p, trial *t, vt_text *out_why) {
         (vt_tensor){type, vt_arena_push_aligned(&t->arena, (size_t)vt_type_bytes(type) + 192, 64)};
   }
   vt_status st = vt_module_verify(p.module);
-  if (!st) st = judge_run(p.module, t->args, &t->arena, &t->want);
+  if (!st) st = judge_run(p.module, t->args, &t->arena, &t->want, &t->values);
   if (st) return refused(st, VERDICT_EVALUATOR, out_why);
   program_print(&t->program, &t->text);
   return VERDICT_SAME;
@@ -131,18 +132,51 @@ void xla_hide_constants(vt_module *module) {
   for (uint32_t i = 0; i < module->func_count; i++) hide_constants(module->funcs[i]);
 }
 
-verdict trial_xla(trial *t, xla *x, bool *out_refused, vt_text *out_why) {
+static bool is_given(const vt_op *op) {
+  return op->code == VT_OP_CONSTANT || op->code == VT_OP_IOTA;
+}
+
+uint32_t trial_cut(trial *t, vt_func *func, vt_tensor **out_fed) {
   const vt_func *main = t->program.module->main;
+  uint32_t results = 0, count = 0;
+  for (const vt_op *op = main->first; op; op = op->next) results += op->result_count;
+  *out_fed = VT_NEW_ARRAY(&t->arena, vt_tensor, results + 1);
+  const judged *value = t->values;
+  vt_op *copy = func->first;
+  func->param_info = NULL; // as many as the parameters were
+  for (const vt_op *op = main->first; op; op = op->next) {
+    vt_op *next = copy->next;
+    assert(copy->code == op->code);
+    if (is_given(op) || (!t->ask_all && xla_known(op))) {
+      for (uint32_t i = 0; i < op->result_count; i++) {
+        vt_value_replace(&copy->results[i], vt_func_add_param(func, op->results[i].type));
+        (*out_fed)[count++] = value[i].center;
+      }
+      vt_op_remove(copy);
+    }
+    value += op->result_count;
+    copy = next;
+  }
+  return count;
+}
+
+verdict trial_xla(trial *t, xla *x, bool *out_refused, vt_text *out_why) {
   *out_refused = false;
-  if (xla_known(t->program.module)) return VERDICT_SAME;
   vt_module *module = NULL;
   vt_text text = {0};
   vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
   if (st) return refused(st, VERDICT_IMPORT, out_why);
+  vt_func *main = module->main;
+  uint32_t params = main->param_count;
+  vt_tensor *fed;
+  uint32_t cut = trial_cut(t, main, &fed);
+  vt_tensor *args = VT_NEW_ARRAY(&t->arena, vt_tensor, params + cut + 1);
+  memcpy(args, t->args, sizeof *args * params);
+  memcpy(args + params, fed, sizeof *args * cut);
   xla_hide_constants(module);
   vt_module_print(module, -1, &text);
-  *out_refused = !xla_run(x, text.data, text.size, main->param_count, t->args, main->return_count,
-                          t->got, out_why);
+  *out_refused =
+      !xla_run(x, text.data, text.size, params + cut, args, main->return_count, t->got, out_why);
   vt_text_free(&text);
   vt_module_destroy(module);
   return *out_refused ? VERDICT_SAME : trial_check(t, t->got, VERDICT_XLA, out_why);

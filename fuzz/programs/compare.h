@@ -24,7 +24,9 @@ typedef struct trial {
   vt_arena arena;
   vt_tensor *args;
   judged *want;
+  judged *values; // of the results of main's ops, in their order
   vt_tensor *got; // room for another's answers
+  bool ask_all;   // XLA:CPU is asked even what known.def names
   vt_text text;
 } trial;
 
@@ -32,8 +34,12 @@ typedef struct trial {
 verdict trial_open(program p, trial *out_trial, vt_text *out_why);
 void trial_close(trial *t);
 verdict trial_host(trial *t, vt_text *out_why); // import, plan and host
-// Why XLA:CPU is not asked (known.def); NULL: it is.
-const char *xla_known(const vt_module *module);
+// Why XLA:CPU is not asked this op or what its regions and callees hold (known.def); NULL: it is.
+const char *xla_known(const vt_op *op);
+// Takes the ops that XLA:CPU is not asked out of `func`, a copy of the program's main: their
+// results become parameters at the end. Returns how many; out_fed (in the trial's arena) are the
+// evaluator's answers for them.
+uint32_t trial_cut(trial *t, vt_func *func, vt_tensor **out_fed);
 // Puts a barrier behind each constant and iota: XLA folds what it knows with evaluators of its own,
 // which is another judge than the code that it makes.
 void xla_hide_constants(vt_module *module);

@@ -11,10 +11,10 @@
 typedef enum bound_kind { BOUND_NONE, BOUND_ULP, BOUND_SUM, BOUND_NORM, BOUND_ZERO } bound_kind;
 typedef struct bound {
   bound_kind kind;
-  double f64, f32, narrow;
+  double f64, f32, f16, narrow;
 } bound;
 static const bound bounds[VT_OP_COUNT] = {
-#define BOUND(op, kind, f64, f32, narrow) [VT_OP_##op] = {BOUND_##kind, f64, f32, narrow},
+#define BOUND(op, kind, f64, f32, f16, narrow) [VT_OP_##op] = {BOUND_##kind, f64, f32, f16, narrow},
 #include "bounds.def"
 #undef BOUND
 };
@@ -22,6 +22,8 @@ static const bound bounds[VT_OP_COUNT] = {
 typedef struct judge {
   vt_arena *arena;
   vt_eval_env env;
+  const vt_func *main;
+  judged *values; // of main's ops; room for the next
 } judge;
 
 static vt_dtype part_of(vt_dtype dtype) {
@@ -177,7 +179,7 @@ static vt_status run_intervals(judge *j, const vt_op *op, const judged *in, judg
 }
 
 static double factor_of(const bound *b, vt_dtype part) {
-  return part == VT_F64 ? b->f64 : part == VT_F32 ? b->f32 : b->narrow;
+  return part == VT_F64 ? b->f64 : part == VT_F32 ? b->f32 : part == VT_F16 ? b->f16 : b->narrow;
 }
 
 static void widen_ulps(judged *x, double factor) {
@@ -417,10 +419,15 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
         need_interval(j, &out[0]);
         free_subnormals(&out[0], &in[k]);
       }
+  // Whether what may be flushed is true is open.
+  if (op->code == VT_OP_CONVERT && results[0].type.dtype == VT_PRED && has_subnormals(args[0])) {
+    need_interval(j, &out[0]);
+    free_subnormals(&out[0], &in[0]);
+  }
   if (picks_extremes(op) || flushes)
     for (uint32_t i = 0; i < op->result_count; i++) free_zeros(j, &out[i], in, op->operand_count);
   if (is_complex_function(op)) {
-    static const bound of_complex = {BOUND_NORM, 8192, 256, 0};
+    static const bound of_complex = {BOUND_NORM, 8192, 256, 0, 0};
     need_interval(j, &out[0]);
     widen_norm(op, in, &out[0], factor_of(&of_complex, part_of(results[0].type.dtype)));
     return VT_OK;
@@ -455,6 +462,9 @@ static vt_status judge_func(judge *j, const vt_func *func, judged *args, judged 
     VT_TRY_OUT(judge_op(j, op, in, out));
     for (uint32_t i = 0; i < op->result_count; i++)
       *vt_map_at_ptr(&values, &op->results[i]) = &out[i];
+    if (func != j->main) continue;
+    memcpy(j->values, out, sizeof *out * op->result_count);
+    j->values += op->result_count;
   }
   for (uint32_t i = 0; i < func->return_count; i++)
     out_results[i] = *(judged *)vt_map_find_ptr(&values, func->returns[i]);
@@ -464,9 +474,12 @@ out:
 }
 
 vt_status judge_run(const vt_module *module, const vt_tensor *args, vt_arena *arena,
-                    judged **out_results) {
-  judge j = {.arena = arena, .env = {.exact_dots = true}};
+                    judged **out_results, judged **out_values) {
   const vt_func *main = module->main;
+  uint32_t values = 0;
+  for (const vt_op *op = main->first; op; op = op->next) values += op->result_count;
+  *out_values = VT_NEW_ARRAY(arena, judged, values + 1);
+  judge j = {.arena = arena, .env = {.exact_dots = true}, .main = main, .values = *out_values};
   judged *in = VT_NEW_ARRAY(arena, judged, main->param_count + 1);
   for (uint32_t i = 0; i < main->param_count; i++) in[i].center = args[i];
   *out_results = VT_NEW_ARRAY(arena, judged, main->return_count + 1);

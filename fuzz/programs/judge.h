@@ -17,9 +17,10 @@ typedef struct judged {
   double *low, *high; // NULL: exact
 } judged;
 
-// Inputs of main's types; out_results in `arena`, one for each return of main. exact_dots is set.
+// Inputs of main's types; in `arena`: out_results, one for each return of main, and out_values, one
+// for each result of each op of main, in their order. exact_dots is set.
 vt_status judge_run(const vt_module *module, const vt_tensor *args, vt_arena *arena,
-                    judged **out_results) VT_CHECKED;
+                    judged **out_results, judged **out_values) VT_CHECKED;
 
 // True when `got` (dense, of want's type) is a right answer; else the first wrong element is
 // described in `out_why`.

@@ -42,11 +42,71 @@ static bool runs_over_all(const vt_op *op) {
       return true;
   return false;
 }
-// An init value that is no constant: no neutral element, or by chance.
-static bool own_init(const vt_op *op) {
-  for (uint32_t i = op->result_count; i < op->operand_count; i++)
-    if (!op->operands[i]->op || op->operands[i]->op->code != VT_OP_CONSTANT) return true;
+// An init value that counts how often it is applied and is not known to be neutral.
+static bool repeats_init(const vt_op *op) {
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    const vt_op *body = op->regions[0]->returns[i]->op;
+    const vt_op *init = op->operands[op->result_count + i]->op;
+    bool sums = body && (body->code == VT_OP_ADD || body->code == VT_OP_XOR);
+    if (!sums && !(body && body->code == VT_OP_MULTIPLY)) continue;
+    if (!init || init->code != VT_OP_CONSTANT) return true;
+    const vt_literal *value = vt_attr_literal(init, VT_ATTR_VALUE);
+    const char *bytes = value->data;
+    for (size_t k = 0; k < vt_dtype_bytes(value->type.dtype); k++)
+      if (bytes[k] != (!sums && !k)) return true; // products are of integers
+  }
   return false;
+}
+static const vt_func *callee_of(const vt_op *op) {
+  return op->code == VT_OP_CALL        ? vt_attr_func(op, VT_ATTR_CALLEE)
+         : op->code == VT_OP_COMPOSITE ? vt_attr_func(op, VT_ATTR_DECOMPOSITION)
+                                       : NULL;
+}
+// The op that the value is made by when ops of one operand and calls are looked through.
+static const vt_op *source(const vt_value *value) {
+  for (const vt_op *op; (op = value->op);) {
+    const vt_func *callee = callee_of(op);
+    if (callee)
+      value = callee->returns[value->index];
+    else if (op->operand_count == 1)
+      value = op->operands[0];
+    else
+      return op;
+  }
+  return NULL;
+}
+// Constants of main are inputs here; those of other functions the compiler sees.
+static bool inner_constant(const vt_op *op, uint32_t at) {
+  const vt_op *from = source(op->operands[at]);
+  return from && from->code == VT_OP_CONSTANT && from->func != from->func->module->main;
+}
+static bool zero_by_zero(const vt_op *op) {
+  const vt_op *a = source(op->operands[0]), *b = source(op->operands[1]);
+  return a == b && a && (a->code == VT_OP_SUBTRACT || a->code == VT_OP_XOR) &&
+         a->operands[0] == a->operands[1] && !vt_dtype_is_float(op->results[0].type.dtype);
+}
+static bool pads_later_dimension(const vt_op *op) {
+  const int64_t *size = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, NULL);
+  const int64_t *padding = vt_attr_ints(op, VT_ATTR_PADDING, NULL);
+  bool first = true;
+  for (int32_t d = 0; d < op->operands[0]->type.rank && padding; d++) {
+    if (size[d] <= 1) continue;
+    if (!first && (padding[2 * d] || padding[2 * d + 1])) return true;
+    first = false;
+  }
+  return false;
+}
+static bool shifts(const vt_op *op) {
+  uint32_t count;
+  const int64_t *padding = vt_attr_ints(op, VT_ATTR_PADDING, &count);
+  bool shifted = false;
+  for (uint32_t i = 0; padding && i < count; i += 2)
+    shifted = shifted || (padding[i] < 0 && padding[i + 1] > 0);
+  for (vt_attr_key key = VT_ATTR_LHS_DILATION;; key = VT_ATTR_RHS_DILATION) {
+    const int64_t *dilation = vt_attr_ints(op, key, &count);
+    for (uint32_t i = 0; dilation && i < count; i++) shifted = shifted && dilation[i] == 1;
+    if (key == VT_ATTR_RHS_DILATION) return shifted;
+  }
 }
 static bool mixed_floats(const vt_op *op) {
   vt_dtype first = VT_DTYPE_INVALID;
@@ -79,18 +139,14 @@ static const char *known_of_op(const vt_op *op) {
 }
 
 static const char *known_of(const vt_func *func) {
-  for (const vt_op *op = func->first; op; op = op->next) {
-    const char *reason = known_of_op(op);
-    for (uint32_t r = 0; r < op->region_count && !reason; r++) reason = known_of(op->regions[r]);
-    if (reason) return reason;
-  }
-  return NULL;
+  const char *reason = NULL;
+  for (const vt_op *op = func->first; op && !reason; op = op->next) reason = xla_known(op);
+  return reason;
 }
 
-const char *xla_known(const vt_module *module) {
-  for (uint32_t i = 0; i < module->func_count; i++) {
-    const char *reason = known_of(module->funcs[i]);
-    if (reason) return reason;
-  }
-  return NULL;
+const char *xla_known(const vt_op *op) {
+  const char *reason = known_of_op(op);
+  for (uint32_t r = 0; r < op->region_count && !reason; r++) reason = known_of(op->regions[r]);
+  if (!reason && callee_of(op)) reason = known_of(callee_of(op));
+  return reason;
 }

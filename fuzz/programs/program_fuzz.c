@@ -10,15 +10,22 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
+#include "base/npz.h"
 #include "compare.h"
 #include "shrink.h"
 
 static const char usage[] = "usage: program_fuzz [--seed N] [--count N] [--seconds N] [--ops N] "
                             "[--batch N] [--xla PLUGIN.so]\n"
                             "       program_fuzz --print SEED [--ops N]\n"
-                            "       program_fuzz [--xla PLUGIN.so] --run FILE...\n"
-                            "       program_fuzz --shrink FILE|SEED [--ops N] [--xla PLUGIN.so]\n";
+                            "       program_fuzz [--xla PLUGIN.so] [--ask-all] [--save OUT.npz] "
+                            "--run FILE...\n"
+                            "       program_fuzz [--xla PLUGIN.so] [--ask-all] [--ops N] "
+                            "--shrink FILE|SEED\n"
+                            "--ask-all: XLA:CPU is asked even what known.def names\n"
+                            "--save: inputs (in_0 ...) and answers (evaluator_0 ..., host_0 ..., "
+                            "xla_0 ...) for a computation of your own\n";
 
 enum { MOST_BATCH = 32, HANG_SECONDS = 20 };
 
@@ -26,13 +33,14 @@ typedef struct options {
   uint64_t seed;
   int64_t count, seconds;
   int ops, batch;
-  const char *plugin, *print, *shrink;
+  const char *plugin, *print, *shrink, *save;
+  bool ask_all;
 } options;
 
 // Written by the worker, read by the parent when the worker has died.
 typedef struct progress {
   uint64_t at; // seed of the batch under way
-  int64_t same, without_xla, different, refused;
+  int64_t same, different, refused, ops, unasked;
 } progress;
 
 static double now(void) {
@@ -52,8 +60,8 @@ static bool run_batch(xla *x, const options *o, trial *trials, const bool *open,
   m->name = "batch";
   vt_arena arena = {0};
   vt_func *main = vt_func_create(m, "main");
-  uint32_t args = 0, results = 0;
-  vt_tensor *in = VT_NEW_ARRAY(&arena, vt_tensor, count * PROGRAM_MAX_INPUTS);
+  uint32_t results = 0;
+  VT_ARRAY(vt_tensor) in = {0};
   vt_tensor *out = VT_NEW_ARRAY(&arena, vt_tensor, count * 16);
   vt_value **returns = VT_NEW_ARRAY(&arena, vt_value *, count * 16);
   for (int i = 0; i < count; i++) {
@@ -61,11 +69,14 @@ static bool run_batch(xla *x, const options *o, trial *trials, const bool *open,
     program_input inputs[PROGRAM_MAX_INPUTS];
     vt_func *callee = program_generate_into(m, vt_arena_printf(&m->arena, "p%d", i),
                                             trials[i].program.seed, o->ops, inputs);
-    vt_value *operands[PROGRAM_MAX_INPUTS];
     vt_type types[16];
+    vt_tensor *fed;
+    uint32_t own = callee->param_count;
+    trial_cut(&trials[i], callee, &fed);
+    vt_value **operands = VT_NEW_ARRAY(&arena, vt_value *, callee->param_count + 1);
     for (uint32_t p = 0; p < callee->param_count; p++) {
       operands[p] = vt_func_add_param(main, callee->params[p]->type);
-      in[args++] = trials[i].args[p];
+      vt_array_push_in(&arena, &in, p < own ? trials[i].args[p] : fed[p - own]);
     }
     for (uint32_t r = 0; r < callee->return_count; r++) types[r] = callee->returns[r]->type;
     vt_op *call = vt_op_create(main, VT_OP_CALL, &vt_loc_unknown, callee->param_count, operands,
@@ -85,7 +96,7 @@ static bool run_batch(xla *x, const options *o, trial *trials, const bool *open,
   xla_hide_constants(m);
   vt_text text = {0}, why = {0};
   vt_module_print(m, -1, &text);
-  bool ok = xla_run(x, text.data, text.size, args, in, results, out, &why);
+  bool ok = xla_run(x, text.data, text.size, (uint32_t)in.size, in.data, results, out, &why);
   vt_text_free(&text);
   vt_text_free(&why);
   vt_arena_free(&arena);
@@ -107,6 +118,14 @@ static verdict check_one(xla *x, trial *t, const options *o, progress *p) {
   return v;
 }
 
+static void count_asked(const trial *t, progress *p) {
+  for (const vt_op *op = t->program.module->main->first; op; op = op->next) {
+    if (op->code == VT_OP_CONSTANT || op->code == VT_OP_IOTA) continue;
+    p->ops++;
+    p->unasked += !t->ask_all && xla_known(op);
+  }
+}
+
 static void run_seeds(const options *o, xla *x, uint64_t first, int count, progress *p) {
   trial trials[MOST_BATCH];
   bool open[MOST_BATCH];
@@ -117,16 +136,14 @@ static void run_seeds(const options *o, xla *x, uint64_t first, int count, progr
     program_generate(first + (uint64_t)i, o->ops, &made);
     verdicts[i] = trial_open(made, &trials[i], &why);
     if (!verdicts[i]) verdicts[i] = trial_host(&trials[i], &why);
+    trials[i].ask_all = o->ask_all;
     open[i] = !verdicts[i];
     if (verdicts[i]) report(o, first + (uint64_t)i, verdicts[i], vt_text_string(&why));
     vt_text_free(&why);
   }
   if (x) {
-    for (int i = 0; i < count; i++) {
-      if (!open[i] || !xla_known(trials[i].program.module)) continue;
-      open[i] = false;
-      p->without_xla++;
-    }
+    for (int i = 0; i < count; i++)
+      if (open[i]) count_asked(&trials[i], p);
     bool together = count > 1 && run_batch(x, o, trials, open, count);
     for (int i = 0; i < count; i++) {
       vt_text why = {0};
@@ -203,8 +220,9 @@ static int fuzz(const options *o) {
   }
   printf("%" PRId64 " programs without difference", p->same);
   if (o->plugin)
-    printf(" (%" PRId64 " of them not asked of XLA:CPU, see known.def; refused by it: %" PRId64 ")",
-           p->without_xla, p->refused);
+    printf(" (XLA:CPU was asked all but %" PRId64 " of %" PRId64
+           " ops, see known.def; programs that it refuses: %" PRId64 ")",
+           p->unasked, p->ops, p->refused);
   printf(", %" PRId64 " different, %" PRId64 " crashed\n", p->different, crashed);
   return p->different || crashed;
 }
@@ -220,40 +238,86 @@ static int print_program(const options *o) {
   return 0;
 }
 
-static int run_file(const char *path, xla *x) {
+// Files for NumPy: what --save says.
+typedef struct saved {
+  vt_arena arena;
+  VT_ARRAY(vt_npz_array) arrays;
+} saved;
+
+static void save(saved *s, const char *name, uint32_t index, vt_tensor t) {
+  static const char kinds[] = {[VT_KIND_BOOL] = 'b',
+                               [VT_KIND_SIGNED] = 'i',
+                               [VT_KIND_UNSIGNED] = 'u',
+                               [VT_KIND_COMPLEX] = 'c'};
+  vt_dtype dtype = t.type.dtype;
+  vt_dtype_kind kind = vt_dtype_kind_of(dtype);
+  bool numpy = dtype == VT_F16 || dtype == VT_F32 || dtype == VT_F64;
+  vt_npz_array array = {.name = vt_arena_printf(&s->arena, "%s_%u", name, index),
+                        .kind = kind == VT_KIND_FLOAT ? (numpy ? 'f' : 'V') : kinds[kind],
+                        .item_bytes = (int32_t)vt_dtype_bytes(dtype),
+                        .rank = t.type.rank};
+  for (int32_t d = 0; d < t.type.rank; d++) array.dims[d] = t.type.dims[d];
+  array.data = vt_arena_push_aligned(&s->arena, (size_t)vt_type_bytes(t.type) + 1, 64);
+  memcpy(array.data, t.data, (size_t)vt_type_bytes(t.type));
+  vt_array_push_in(&s->arena, &s->arrays, array);
+}
+
+static void save_answers(saved *s, const char *name, const trial *t) {
+  for (uint32_t i = 0; i < t->program.module->main->return_count; i++) save(s, name, i, t->got[i]);
+}
+
+static vt_status judge_file(const char *path, xla *x, const options *o, verdict *out_verdict) {
   vt_bytes file = {0};
   program p;
   vt_text why = {0};
   trial t = {0};
-  verdict v = VERDICT_IMPORT;
+  saved s = {0};
   bool refused = false;
   vt_status st = vt_file_map(path, &file);
   if (!st) st = program_parse((const char *)file.data, file.size, &p);
-  if (!st) {
-    v = trial_open(p, &t, &why);
-    if (!v) v = trial_host(&t, &why);
-    if (!v && x) v = trial_xla(&t, x, &refused, &why);
-    trial_close(&t);
-  }
-  if (v)
-    printf("%s: %s differs: %s\n", path, verdict_name(v),
-           st ? vt_status_message(st) : vt_text_string(&why));
-  if (refused) printf("%s: XLA:CPU refuses: %.600s\n", path, vt_text_string(&why));
-  vt_status_free(st);
-  vt_text_free(&why);
   vt_file_unmap(&file);
-  return v != VERDICT_SAME;
+  if (st) return st;
+  verdict v = trial_open(p, &t, &why);
+  t.ask_all = o->ask_all;
+  for (uint32_t i = 0; i < p.module->main->param_count; i++) save(&s, "in", i, t.args[i]);
+  for (uint32_t i = 0; i < p.module->main->return_count && !v; i++)
+    save(&s, "evaluator", i, t.want[i].center);
+  if (!v) {
+    v = trial_host(&t, &why);
+    save_answers(&s, "host", &t);
+  }
+  if (!v && x) {
+    v = trial_xla(&t, x, &refused, &why);
+    if (!refused) save_answers(&s, "xla", &t);
+  }
+  if (o->save) st = vt_npz_write(o->save, s.arrays.data, (uint32_t)s.arrays.size);
+  if (v) printf("%s: %s differs: %s\n", path, verdict_name(v), vt_text_string(&why));
+  if (refused) printf("%s: XLA:CPU refuses: %.600s\n", path, vt_text_string(&why));
+  *out_verdict = v;
+  trial_close(&t);
+  vt_arena_free(&s.arena);
+  vt_text_free(&why);
+  return st;
+}
+
+static bool run_file(const char *path, xla *x, const options *o) {
+  verdict v = VERDICT_IMPORT;
+  vt_status st = judge_file(path, x, o, &v);
+  if (st) printf("%s: %s\n", path, vt_status_message(st));
+  bool wrong = st || v != VERDICT_SAME;
+  vt_status_free(st);
+  return wrong;
 }
 
 enum { DIED = 200 }; // a verdict of its own: the process was killed
 
 typedef struct failure {
   int verdict;
-  const char *plugin;
+  const options *options;
   xla *xla; // opened when the failure is no crash
 } failure;
 
-static int verdict_of(const program *candidate, xla *x) {
+static int verdict_of(const program *candidate, const options *o, xla *x) {
   program copy;
   vt_text text = {0}, why = {0};
   trial t = {0};
@@ -262,6 +326,7 @@ static int verdict_of(const program *candidate, xla *x) {
   vt_status st = program_parse(text.data, text.size, &copy);
   verdict v = VERDICT_IMPORT;
   if (!st) v = trial_open(copy, &t, &why);
+  t.ask_all = o->ask_all;
   if (!st && !v) v = trial_host(&t, &why);
   if (!st && !v && x) v = trial_xla(&t, x, &refused, &why);
   trial_close(&t);
@@ -272,11 +337,11 @@ static int verdict_of(const program *candidate, xla *x) {
 }
 
 // In a process of its own: it may die.
-static int isolated_verdict(const program *candidate, const char *plugin) {
+static int isolated_verdict(const program *candidate, const options *o) {
   pid_t pid = fork();
   if (!pid) {
     alarm(HANG_SECONDS);
-    _exit(verdict_of(candidate, plugin ? xla_open() : NULL));
+    _exit(verdict_of(candidate, o, o->plugin ? xla_open() : NULL));
   }
   int status = 0;
   waitpid(pid, &status, 0);
@@ -285,7 +350,8 @@ static int isolated_verdict(const program *candidate, const char *plugin) {
 
 static bool fails_alike(void *context, const program *candidate) {
   const failure *f = context;
-  int v = f->xla ? verdict_of(candidate, f->xla) : isolated_verdict(candidate, f->plugin);
+  int v =
+      f->xla ? verdict_of(candidate, f->options, f->xla) : isolated_verdict(candidate, f->options);
   return v == f->verdict;
 }
 
@@ -306,7 +372,7 @@ static int shrink_program(const options *o) {
   } else {
     program_generate(seed, o->ops, &p);
   }
-  failure f = {.plugin = o->plugin, .verdict = isolated_verdict(&p, o->plugin)};
+  failure f = {.options = o, .verdict = isolated_verdict(&p, o)};
   if (f.verdict == VERDICT_XLA) f.xla = xla_open();
   if (f.verdict) shrink(&p, fails_alike, &f);
   vt_text text = {0};
@@ -339,6 +405,10 @@ int main(int argc, char **argv) {
       o.print = argv[++i];
     else if (!strcmp(argv[i], "--shrink") && more)
       o.shrink = argv[++i];
+    else if (!strcmp(argv[i], "--save") && more)
+      o.save = argv[++i];
+    else if (!strcmp(argv[i], "--ask-all"))
+      o.ask_all = true;
     else if (!strcmp(argv[i], "--run"))
       files = i + 1, i = argc;
     else {
@@ -359,6 +429,6 @@ int main(int argc, char **argv) {
   if (o.print) return print_program(&o);
   if (!files) return fuzz(&o);
   xla *x = o.plugin ? xla_open() : NULL;
-  for (int i = files; i < argc; i++) wrong |= run_file(argv[i], x);
+  for (int i = files; i < argc; i++) wrong |= run_file(argv[i], x, &o);
   return wrong;
 }
