@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // cli_tunnel.c - `vtpu compute start-iap-tunnel INSTANCE PORT`: standard input and output, or each
 // connection to a local port, through the daemon to a worker. What ssh runs as its ProxyCommand.
+// A connection to the daemon that breaks is made again, for a minute: the tunnel goes on where it
+// was.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/bio.h>
 #include <openssl/ssl.h>
 #include <poll.h>
@@ -13,19 +16,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cloud/cloud_cli.h"
 #include "cloud/http_client.h"
+#include "cloud/metrics.h"
 #include "cloud/tunnel.h"
 
-enum { PING_MS = 30000 };
+enum {
+  PING_MS = 30000,
+  AGAIN_S = 60,
+  FIRST_WAIT_MS = 50,
+  MOST_WAIT_MS = 5000,
+  UNREAD_MS = 60000,
+  GOODBYE_S = 10
+};
 
 typedef struct line {
   vt_http_socket socket;
   vt_websocket ws;
   vt_tunnel tunnel;
-  bool lost;
+  bool lost, ended; // the connection; who writes to us
 } line;
 
 static void send_pending(line *l) {
@@ -77,11 +89,34 @@ static bool receive(line *l, int out) {
   return false;
 }
 
+// Closes and waits for the daemon to do so: a socket that is closed with something unread resets
+// the connection, and what it had sent is lost.
+static void say_goodbye(line *l) {
+  int64_t end_ns = vt_metrics_clock() + GOODBYE_S * VT_SECOND;
+  char bytes[4096];
+  vt_websocket_close(&l->ws, VT_WS_NORMAL, "");
+  l->ws.close_code = VT_WS_NORMAL;
+  while (!l->lost && vt_metrics_clock() < end_ns) {
+    send_pending(l);
+    struct pollfd fd = {.fd = l->socket.fd,
+                        .events = (short)(POLLIN | (vt_websocket_pending(&l->ws) ? POLLOUT : 0))};
+    poll(&fd, 1, 1000);
+    while (BIO_read(l->socket.bio, bytes, sizeof bytes) > 0) {
+    }
+    if (!BIO_should_retry(l->socket.bio)) break;
+  }
+  l->lost = false;
+}
+
 static void relay(line *l, int in, int out) {
   for (;;) {
     char bytes[VT_TUNNEL_DATA_MAX];
-    bool may_send = *l->tunnel.sid && vt_tunnel_room(&l->tunnel, &l->ws);
+    bool may_send = l->tunnel.open && !l->ended && vt_tunnel_room(&l->tunnel, &l->ws);
     send_pending(l);
+    if (l->ended && l->tunnel.open && !l->lost && !vt_websocket_pending(&l->ws)) {
+      say_goodbye(l);
+      return;
+    }
     struct pollfd fds[2] = {
         {.fd = l->socket.fd,
          .events = (short)(POLLIN | (vt_websocket_pending(&l->ws) ? POLLOUT : 0))},
@@ -94,32 +129,74 @@ static void relay(line *l, int in, int out) {
     if (!fds[1].revents) continue;
     ssize_t n = read(in, bytes, sizeof bytes);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n <= 0) {
-      vt_websocket_close(&l->ws, VT_WS_NORMAL, "");
-      l->ws.close_code = VT_WS_NORMAL;
-      break;
-    }
-    vt_tunnel_send(&l->tunnel, &l->ws, bytes, (size_t)n);
+    if (n <= 0)
+      l->ended = true; // and what it has written is sent before the end
+    else
+      vt_tunnel_send(&l->tunnel, &l->ws, bytes, (size_t)n);
   }
   send_pending(l);
 }
 
+static vt_status dial(vt_cli *cli, const char *url, line *l) {
+  vt_http_request request = {"GET", url, cli->token, NULL, cli->ca_file};
+  int unread_ms = UNREAD_MS;
+  l->ws = (vt_websocket){.client = true, .max_message = 6 + VT_TUNNEL_DATA_MAX};
+  l->lost = false;
+  VT_TRY(vt_http_open_socket(&request, VT_TUNNEL_PROTOCOL, &l->socket));
+  // Also a network that only swallows what we send has broken the connection.
+  setsockopt(l->socket.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unread_ms, sizeof unread_ms);
+  return VT_OK;
+}
+
+static void hang_up(line *l) {
+  vt_http_close_socket(&l->socket);
+  vt_websocket_fini(&l->ws);
+}
+
+// Another connection for a tunnel whose own is lost. The daemon keeps it for a minute; what it says
+// no to is over at once.
+static vt_status dial_again(vt_cli *cli, line *l) {
+  int64_t end_ns = vt_metrics_clock() + AGAIN_S * VT_SECOND;
+  char ack[24];
+  hang_up(l);
+  vt_tunnel_lost(&l->tunnel);
+  snprintf(ack, sizeof ack, "%llu", (unsigned long long)l->tunnel.received);
+  const char *url =
+      vt_arena_printf(&cli->arena, "%s/v4/reconnect?sid=%s&ack=%s&zone=%s&newWebsocket=true",
+                      cli->endpoint, l->tunnel.sid, ack, cli->zone);
+  for (long wait_ms = FIRST_WAIT_MS;;
+       wait_ms = wait_ms * 2 < MOST_WAIT_MS ? wait_ms * 2 : MOST_WAIT_MS) {
+    struct timespec pause = {.tv_sec = wait_ms / 1000, .tv_nsec = wait_ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+    vt_status st = dial(cli, url, l);
+    vt_code code = vt_status_code(st);
+    bool again = code == VT_UNAVAILABLE || code == VT_RESOURCE_EXHAUSTED;
+    if (!st || !again || vt_metrics_clock() > end_ns)
+      return vt_status_wrap(st, "the connection to the daemon was lost");
+    vt_status_free(st);
+  }
+}
+
 // Bytes of `in` to the worker, the worker's to `out`, until one of them ends.
 static vt_status carry(vt_cli *cli, const char *url, int in, int out) {
-  line l = {.ws = {.client = true, .max_message = 6 + VT_TUNNEL_DATA_MAX}};
-  vt_http_request request = {"GET", url, cli->token, NULL, cli->ca_file};
-  VT_TRY(vt_http_open_socket(&request, VT_TUNNEL_PROTOCOL, &l.socket));
-  relay(&l, in, out);
+  line l = {0};
+  VT_TRY(dial(cli, url, &l));
   vt_status st = VT_OK;
-  if (l.lost)
+  relay(&l, in, out);
+  while (!st && l.lost && *l.tunnel.sid) {
+    st = dial_again(cli, &l);
+    if (!st) relay(&l, in, out);
+  }
+  if (st)
+    ;
+  else if (l.lost)
     st = vt_error(VT_UNAVAILABLE, "the connection to the daemon was lost");
   else if (l.ws.close_code && l.ws.close_code != VT_WS_NORMAL)
     st = vt_error(VT_UNAVAILABLE, "Error while connecting [%d: '%s'].", (int)l.ws.close_code,
                   l.ws.control_size > 2
                       ? vt_arena_copy(&cli->arena, (char *)l.ws.control + 2, l.ws.control_size - 2)
                       : "");
-  vt_http_close_socket(&l.socket);
-  vt_websocket_fini(&l.ws);
+  hang_up(&l);
   vt_tunnel_fini(&l.tunnel);
   return st;
 }

@@ -20,11 +20,12 @@
 #include "cloud/account.h"
 #include "cloud/handlers.h"
 #include "cloud/metadata.h"
+#include "cloud/metrics.h"
 #include "cloud/relay.h"
 #include "cloud/stream.h"
 #include "cloud/tunnel.h"
 
-enum { DIAL_MS = 5000, KEEP_S = 60, TAKE_OVER_S = 5, MAX_IN = 256 << 10 };
+enum { DIAL_MS = 5000, KEEP_S = 60, TAKE_OVER_S = 5, DELIVER_S = 5, MAX_IN = 256 << 10 };
 #define PERMISSION "iap.tunnelInstances.accessViaIAP"
 
 typedef struct relay {
@@ -113,6 +114,14 @@ static bool deliver(relay *r) {
   return true;
 }
 
+// What a client sent before it closed still arrives, if the worker takes it in time.
+static void deliver_rest(relay *r) {
+  struct pollfd worker = {.fd = r->backend, .events = POLLOUT};
+  int64_t end_ns = vt_metrics_clock() + DELIVER_S * VT_SECOND;
+  while (deliver(r) && r->tunnel.in_at < r->tunnel.in.size && vt_metrics_clock() < end_ns)
+    poll(&worker, 1, 1000);
+}
+
 // Bytes of the worker go to the client; false at their end.
 static bool collect(relay *r, vt_stream *s) {
   char bytes[VT_TUNNEL_DATA_MAX];
@@ -141,7 +150,7 @@ static bool pump(relay *r, vt_stream *s) {
     if (others[1].revents) return true;
     for (vt_ws_opcode event; (event = vt_stream_next(s)) != VT_WS_NONE;) {
       if (event == VT_WS_CLOSE || !vt_tunnel_take(t, &s->ws, event, true)) {
-        if (!s->ws.closed || t->in_at < t->in.size) (void)deliver(r);
+        deliver_rest(r);
         vt_stream_close(s, t->wrong ? t->wrong : VT_WS_NORMAL, "");
         return false;
       }

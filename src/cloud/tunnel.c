@@ -87,7 +87,13 @@ bool vt_tunnel_take(vt_tunnel *t, vt_websocket *ws, vt_ws_opcode opcode, bool se
     if (size <= 6 || size - 6 >= sizeof t->sid || get_number(frame + 2, 4) != size - 6)
       return wrong(t, VT_TUNNEL_BAD_DATA);
     memcpy(t->sid, frame + 6, size - 6);
-    return true;
+    return t->open = true;
+  case REOPENED:
+    if (server || !*t->sid || t->open) return wrong(t, VT_TUNNEL_BAD_TAG);
+    if (size != 10) return wrong(t, VT_TUNNEL_BAD_DATA);
+    if (!forget(t, get_number(frame + 2, 8))) return wrong(t, VT_TUNNEL_BAD_ACK);
+    send_data(ws, vt_text_string(&t->unacked) + t->unacked_at, t->unacked.size - t->unacked_at);
+    return t->open = true;
   default:
     return wrong(t, VT_TUNNEL_BAD_TAG);
   }
@@ -113,6 +119,11 @@ bool vt_tunnel_reopen(vt_tunnel *t, vt_websocket *ws, uint64_t count) {
   send_count(ws, REOPENED, t->told = t->received);
   send_data(ws, vt_text_string(&t->unacked) + t->unacked_at, t->unacked.size - t->unacked_at);
   return true;
+}
+
+void vt_tunnel_lost(vt_tunnel *t) {
+  t->open = false;
+  t->told = t->received; // the request for the next connection says so
 }
 
 void vt_tunnel_fini(vt_tunnel *t) {

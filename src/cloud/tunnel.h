@@ -33,6 +33,7 @@ typedef struct vt_tunnel {
   size_t in_at;
   uint64_t received, told; // bytes, and how many we have acknowledged
   char sid[64];            // as the server has named it; "" before
+  bool open;               // a client's: the server's first frame has come, data may go
   uint16_t wrong;          // code to close with
 } vt_tunnel;
 
@@ -46,6 +47,9 @@ void vt_tunnel_open(vt_tunnel *tunnel, vt_websocket *ws); // the server's first 
 // The server's first frame to a client that comes again and has `count` bytes: tells what it has,
 // sends what the client has not. False when `count` can not be.
 bool vt_tunnel_reopen(vt_tunnel *tunnel, vt_websocket *ws, uint64_t count);
+// A client's connection is lost: the next one begins with what the server has, and then sends what
+// it has not (vt_tunnel_take does both).
+void vt_tunnel_lost(vt_tunnel *tunnel);
 void vt_tunnel_fini(vt_tunnel *tunnel);
 
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// websocket_fuzz.c - any bytes of a peer: the first says which side we are and how the rest is cut
-// into pieces; messages go on into a tunnel. However the bytes are cut, the messages are the same;
-// memory stays bounded; nothing is said behind a close.
+// websocket_fuzz.c - any bytes of a peer: the first says which side we are, whether the tunnel
+// is one that goes on, and how the rest is cut into pieces; messages go on into a tunnel. However
+// the bytes are cut, the messages are the same; memory stays bounded; nothing is said behind a
+// close.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +13,11 @@
 enum { MAX_MESSAGE = 6 + VT_TUNNEL_DATA_MAX };
 
 // A hash of all messages, and of what the tunnel made of them.
-static uint64_t feed(const uint8_t *data, size_t size, size_t step, bool client) {
+static uint64_t feed(const uint8_t *data, size_t size, size_t step, bool client, bool again) {
   vt_websocket ws = {.client = client, .max_message = MAX_MESSAGE};
   vt_tunnel tunnel = {0};
   uint64_t hash = 0;
+  if (again) tunnel.sid[0] = 'x';
   vt_tunnel_send(&tunnel, &ws, "0123456789abcdef", 16);
   for (size_t at = 0; at < size && !ws.closed;) {
     size_t n = size - at < step ? size - at : step, used;
@@ -53,8 +55,10 @@ static uint64_t feed(const uint8_t *data, size_t size, size_t step, bool client)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 1) return 0;
-  bool client = *data & 1;
-  size_t step = 1 + (*data >> 1);
-  if (feed(data + 1, size - 1, step, client) != feed(data + 1, size - 1, size, client)) abort();
+  bool client = *data & 1, again = *data & 2;
+  size_t step = 1 + (*data >> 2);
+  if (feed(data + 1, size - 1, step, client, again) !=
+      feed(data + 1, size - 1, size, client, again))
+    abort();
   return 0;
 }

@@ -149,18 +149,30 @@ static void a_tunnel_goes_on_where_it_broke(void **state) {
   assert_memory_equal(client.in.data, bytes, SIZE);
   assert_true(cross(&there, &server, &here, true)); // acknowledgements
   assert_true(server.acked >= SIZE - VT_TUNNEL_ACK_EVERY && server.acked <= SIZE);
-  // The next part is lost with the connection, and comes again on the next one.
+  // The next part is lost with the connection, and comes again on the next one: of either side.
   vt_tunnel_send(&server, &here, bytes, 5000);
+  vt_tunnel_send(&client, &there, bytes, 7000);
+  assert_true(cross(&there, &server, &here, true));
+  assert_int_equal(server.received, 7000);
+  vt_tunnel_send(&client, &there, bytes, SIZE);
   vt_websocket_fini(&here);
+  vt_websocket_fini(&there);
   here = (vt_websocket){.max_message = MAX};
+  there = (vt_websocket){.client = true, .max_message = MAX};
+  vt_tunnel_lost(&client);
+  assert_false(client.open);
   assert_false(vt_tunnel_reopen(&server, &here, SIZE + 5001));
   assert_false(vt_tunnel_reopen(&server, &here, server.acked - 1));
   assert_true(vt_tunnel_reopen(&server, &here, client.received));
   assert_int_equal(here.out.data[3], 2); // its first frame is the count
-  vt_websocket_sent(&here, 12);
   assert_true(cross(&here, &client, &there, false));
+  assert_true(client.open);
   assert_int_equal(client.received, SIZE + 5000);
   assert_memory_equal(client.in.data + SIZE, bytes, 5000);
+  assert_true(cross(&there, &server, &here, true));
+  assert_int_equal(server.received, 7000 + SIZE);
+  assert_memory_equal(server.in.data + 7000, bytes, SIZE);
+  vt_websocket_sent(&here, vt_websocket_pending(&here));
   // Without acknowledgements there is an end to what is kept.
   size_t room;
   while ((room = vt_tunnel_room(&server, &here))) {
@@ -173,6 +185,25 @@ static void a_tunnel_goes_on_where_it_broke(void **state) {
   vt_websocket_fini(&there);
   vt_tunnel_fini(&server);
   vt_tunnel_fini(&client);
+}
+
+// What a client that comes again is told can be wrong, too.
+static void a_wrong_count_closes(void **state) {
+  static const struct wrong rows[] = {
+      WRONG("more than was sent", "\x00\x02\x00\x00\x00\x00\x00\x00\x00\x11", VT_TUNNEL_BAD_ACK),
+      WRONG("short", "\x00\x02\x00", VT_TUNNEL_BAD_DATA)};
+  (void)state;
+  for (int open = 0; open < 2; open++)
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+      vt_websocket ws = {.client = true};
+      vt_tunnel tunnel = {.sid = "name", .open = open};
+      vt_tunnel_send(&tunnel, &ws, "0123456789abcdef", 16);
+      vt_text_put_n(&ws.message, rows[i].bytes, rows[i].size);
+      assert_false(vt_tunnel_take(&tunnel, &ws, VT_WS_BINARY, false));
+      assert_int_equal(tunnel.wrong, open ? VT_TUNNEL_BAD_TAG : rows[i].code);
+      vt_websocket_fini(&ws);
+      vt_tunnel_fini(&tunnel);
+    }
 }
 
 static const struct wrong tunnel_wrongs[] = {
@@ -255,6 +286,7 @@ int main(void) {
       cmocka_unit_test(a_wrong_frame_closes),
       cmocka_unit_test(pings_alone_do_not_fill_memory),
       cmocka_unit_test(a_tunnel_goes_on_where_it_broke),
+      cmocka_unit_test(a_wrong_count_closes),
       cmocka_unit_test(a_wrong_tunnel_frame_closes),
       cmocka_unit_test(tunnels_are_for_those_of_the_project),
   };

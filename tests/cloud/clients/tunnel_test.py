@@ -7,11 +7,15 @@ import http.cookiejar
 import json
 import os
 import re
+import select
+import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import harness
@@ -167,6 +171,90 @@ def broken_connections(foreign):
     print('tunnels go on after a break')
 
 
+class Cutter(threading.Thread):
+    """Passes connections on to the daemon. One that has carried much is cut, without a goodbye and with what was under way; the
+    port is closed for a moment then."""
+
+    def __init__(self, most=4 << 20):
+        super().__init__(daemon=True)
+        where = urllib.parse.urlsplit(os.environ['VTPU_ENDPOINT'])
+        self.daemon_at, self.most, self.cuts = (where.hostname, where.port), most, 0
+        self.listen(0)
+        self.port = self.listener.getsockname()[1]
+
+    def listen(self, port):
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(('127.0.0.1', port))
+        self.listener.listen(64)
+
+    def run(self):
+        while True:
+            client, _ = self.listener.accept()
+            if self.serve(client):
+                self.cuts += 1
+                self.listener.close()
+                time.sleep(0.3)
+                self.listen(self.port)
+
+    def serve(self, client):
+        """One connection, then the next: our client has one at a time. Whether it was cut."""
+        server = socket.create_connection(self.daemon_at)
+        pair, carried = {client: server, server: client}, 0
+        while carried < self.most:
+            for s in select.select(list(pair), [], [])[0]:
+                data = s.recv(65536)
+                carried += len(data)
+                if not data:
+                    client.close()
+                    server.close()
+                    return False
+                pair[s].sendall(data)
+        for s in pair:  # a reset: what the kernel still has is thrown away
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+            s.close()
+        return True
+
+
+RECEIVE = '''
+import hashlib, socket
+with socket.create_server(("", 8096)) as listener:
+    digest = hashlib.file_digest(listener.accept()[0].makefile("rb"), "sha256").hexdigest()
+open("sum", "w").write(digest)
+'''
+
+
+def cut_connections(level):
+    """Our own client comes again by itself: every byte arrives, both ways and in between, once."""
+    cutter = Cutter()
+    cutter.start()
+    path = f'{os.environ["HOME"]}/much'
+    with open(path, 'wb') as file:
+        file.write(os.urandom(24 << 20))
+    with open(path, 'rb') as file:
+        want = hashlib.file_digest(file, 'sha256').hexdigest()
+    command = ['vtpu', 'compute', 'start-iap-tunnel', instance(), '22', '--listen-on-stdin', ZONE]
+    proxy = f'env VTPU_ENDPOINT=http://127.0.0.1:{cutter.port} {" ".join(command)}'
+    user = re.search(r'(\S+)@', harness.shell(f'vtpu tpu-vm ssh lab {THROUGH} --dry-run'))[1]
+    ssh = (f'ssh -i {os.environ["HOME"]}/.ssh/google_compute_engine -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null '
+           f'-o LogLevel=ERROR -o "ProxyCommand={proxy}" {user}@{instance()}')
+    start = time.monotonic()
+    assert want in harness.shell(f'{ssh} "tee much | sha256sum" < {path}')
+    there = cutter.cuts
+    assert want in harness.shell(f'{ssh} "cat much; rm much" | sha256sum')
+    assert there >= 4 and cutter.cuts - there >= 4, (there, cutter.cuts)
+    took = time.monotonic() - start
+    if level == 2:  # a goodbye comes behind all that was said before it
+        with open(f'{os.environ["HOME"]}/receive.py', 'w', encoding='ascii') as file:
+            file.write(RECEIVE)
+        harness.shell(f'vtpu tpu-vm scp {os.environ["HOME"]}/receive.py lab:receive.py {ZONE}; '
+                      f'vtpu tpu-vm ssh lab {ZONE} --command="nohup python3 receive.py >/dev/null 2>&1 </dev/null & sleep 1"')
+        harness.shell(f'{proxy.replace(" 22 ", " 8096 ")} < {path}')
+        harness.wait_for(lambda: harness.shell(f'vtpu tpu-vm ssh lab {ZONE} --command="cat sum || true"'), lambda text: want in text, seconds=20)
+    os.remove(path)
+    print(f'level {level}: {cutter.cuts} connections cut in {2 * 24} MiB, every byte arrived, {took:.0f} s')
+
+
 def rule_breakers():
     sends = [('unmasked', lambda t: t.frame(2, b'x', mask=False), 1002), ('too long', lambda t: t.frame(2, bytes(20000)), 1009),
              ('text', lambda t: t.frame(1, b'hello'), 4007), ('a tag', lambda t: t.frame(2, b'\0\x09'), 4008),
@@ -218,6 +306,7 @@ def inner():
     ssh_is_ready()
     openssh(level)
     much_data(level)
+    cut_connections(level)
     other_ports(level)
     if level == 1:
         last = url()
