@@ -103,6 +103,7 @@ static vt_status compile_bytes(const vt_slice *slice, vt_bytes code, vt_bytes op
   if (!st) {
     vt_executable_options options = {.replicas = replicas,
                                      .partitions = partitions,
+                                     .own_arrays = !read.partitioned,
                                      .device_ids = read.device_count ? read.device_ids : NULL,
                                      .bytes = option_bytes};
     vt_trace_span compile = {.line = VT_TRACE_COMPILES, .device = -1, .start_ns = vt_trace_now()};

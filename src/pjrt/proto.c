@@ -166,7 +166,7 @@ static vt_status read_count(const vt_proto_field *field, const char *what, int32
   return VT_OK;
 }
 
-// ExecutableBuildOptionsProto: 4 replicas, 5 partitions, 9 device assignment.
+// ExecutableBuildOptionsProto: 4 replicas, 5 partitions, 6 SPMD partitioning, 9 device assignment.
 static vt_status read_build_options(vt_bytes bytes, vt_arena *arena, vt_compile_options *options) {
   vt_proto proto = vt_proto_open(bytes);
   vt_proto_field field;
@@ -178,6 +178,7 @@ static vt_status read_build_options(vt_bytes bytes, vt_arena *arena, vt_compile_
       VT_TRY(read_count(&field, "num_replicas", &options->replicas));
     if (field.number == 5 && field.wire == 0)
       VT_TRY(read_count(&field, "num_partitions", &options->partitions));
+    if (field.number == 6 && field.wire == 0) options->partitioned = field.value != 0;
     if (field.number == 9 && field.wire == 2) VT_TRY(read_assignment(field.bytes, arena, options));
   }
 }

@@ -42,6 +42,7 @@ typedef struct vt_compile_options {
   int32_t
       *device_ids; // [replicas * partitions], computation-minor as replica * partitions + partition
   bool portable;   // compiled for any one device
+  bool partitioned; // use_spmd_partitioning: the program is on whole arrays, to be cut
 } vt_compile_options;
 // errors INVALID_ARGUMENT: malformed, or a device assignment that does not fit its own counts
 vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena,

@@ -27,6 +27,7 @@ static void test_options(void **state) {
                    "\x01\x05\x48\x01"));
   assert_int_equal(options.replicas, 1);
   assert_int_equal(options.partitions, 1);
+  assert_true(options.partitioned);
   assert_int_equal(options.device_count, 1);
   assert_int_equal(options.device_ids[0], 5);
   // two partitions on devices 7 and 300, unpacked ids, 64-bit and 32-bit fields to skip
@@ -36,6 +37,7 @@ static void test_options(void **state) {
   assert_int_equal(options.device_count, 2);
   assert_int_equal(options.device_ids[0], 7);
   assert_int_equal(options.device_ids[1], 300);
+  assert_false(options.partitioned);
   assert_true(options.portable);
   assert_null(READ("\x3a\x0d\x0a\x07xla_tpu\x12\x02\x10\x01"));
   vt_status st = READ("\x3a\x0d\x0a\x07invalid\x12\x02\x10\x01");

@@ -281,7 +281,7 @@ static vt_status compile_module(vt_executable *executable, const vt_executable_o
                     partitions);
   (*module)->num_replicas = info->replicas;
   (*module)->num_partitions = partitions;
-  VT_TRY(vt_spmd_from_replicas(*module));
+  VT_TRY(vt_spmd_from_replicas(*module, options->own_arrays && !(*module)->mesh_count));
   info->name = vt_arena_printf(&executable->arena, "%s", (*module)->name ? (*module)->name : "");
   VT_TRY(executable_signature(executable, *module));
   info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);

@@ -147,6 +147,7 @@ vt_status vt_fill_from(vt_fill *fill, vt_buffer *source) VT_CHECKED;
 typedef struct vt_executable_options {
   int32_t replicas;          // 0 = as the program says
   int32_t partitions;        // devices that run one together; 0 = as the program says
+  bool own_arrays;           // a program without meshes runs on arrays of each partition's own
   const int32_t *device_ids; // [replicas * partitions]; NULL = 0, 1, 2 ...
   vt_bytes bytes;            // as the framework sent them; kept
   bool exact_dots; // DEFAULT precision is f32; so it is when VTPU_MATMUL_PRECISION says float32

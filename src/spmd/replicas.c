@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// replicas.c - a program of several replicas becomes one manual computation over all devices.
+// replicas.c - a program of several replicas, or of partitions with arrays of their own, becomes
+// one manual computation over all devices.
 //
 // Devices stand in a grid: device = replica * partitions + partition. Replicas run the same
 // function on arrays of their own: a manual computation along the axis of replicas, whose operands
@@ -206,9 +207,13 @@ static vt_status build(grid *g) {
   return vt_module_verify(module);
 }
 
-vt_status vt_spmd_from_replicas(vt_module *module) {
+vt_status vt_spmd_from_replicas(vt_module *module, bool own_arrays) {
   grid g = {
       .module = module, .replicas = module->num_replicas, .partitions = module->num_partitions};
+  if (own_arrays) { // partitions are as replicas then, but for their ids
+    g.replicas *= g.partitions;
+    g.partitions = 1;
+  }
   if (g.replicas <= 1) return VT_OK;
   choose_mesh(&g);
   vt_status st = g.partitions > 1 ? check_collectives(&g, module->main) : VT_OK;

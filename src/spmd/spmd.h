@@ -58,10 +58,11 @@ vt_status vt_spmd_inspect(const vt_module *module, int32_t device_count, vt_aren
                           vt_sightings *out_sightings) VT_CHECKED;
 
 // Makes a program of R replicas one over all devices; call it first. Every parameter and result of
-// main gets R versions, one for each replica, cut over its partitions as the program says. A
-// program of one replica is not touched. errors UNIMPLEMENTED: collectives between the partitions
-// of whole arrays
-vt_status vt_spmd_from_replicas(vt_module *module) VT_CHECKED;
+// main gets R versions, one for each replica, cut over its partitions as the program says; with
+// `own_arrays` nothing is cut, and each partition has a version too. A program of one replica (and
+// one partition) is not touched. errors UNIMPLEMENTED: collectives between the partitions of whole
+// arrays
+vt_status vt_spmd_from_replicas(vt_module *module, bool own_arrays) VT_CHECKED;
 
 // Tilings of the parameters and results of main (arrays of param_count and return_count in
 // `arena`). Where the program leaves a result open, the choice is propagated from parameters and

@@ -400,6 +400,70 @@ static void compile_fails(vt_bytes code, const char *format, int code_want, cons
   vt_text_free(&options);
 }
 
+// Two replicas of two partitions without shardings and without SPMD partitioning: each device runs
+// the program on arrays of its own. Ids of an all_to_all with a channel are partitions of one
+// replica; those of the sum are devices.
+#define OWN                                                                                        \
+  "module @own attributes {mhlo.num_replicas = 2 : i32, mhlo.num_partitions = 2 : i32} {\n"        \
+  "  func.func public @main(%x: tensor<2xf32>) -> (tensor<ui32>, tensor<ui32>, tensor<2xf32>, "    \
+  "tensor<2xf32>) {\n"                                                                             \
+  "    %r = stablehlo.replica_id : tensor<ui32>\n"                                                 \
+  "    %p = stablehlo.partition_id : tensor<ui32>\n"                                               \
+  "    %swap = \"stablehlo.all_to_all\"(%x) <{split_dimension = 0 : i64, concat_dimension = 0 "    \
+  ": i64, split_count = 2 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, "             \
+  "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>}> : (tensor<2xf32>) -> "       \
+  "tensor<2xf32>\n"                                                                                \
+  "    %sum = \"stablehlo.all_reduce\"(%x) <{channel_handle = #stablehlo.channel_handle<handle = " \
+  "2, type = 1>, replica_groups = dense<[[0, 3], [1, 2]]> : tensor<2x2xi64>, "                     \
+  "use_global_device_ids}> ({\n"                                                                   \
+  "    ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"                                                  \
+  "      %s = stablehlo.add %a, %b : tensor<f32>\n"                                                \
+  "      stablehlo.return %s : tensor<f32>\n"                                                      \
+  "    }) : (tensor<2xf32>) -> tensor<2xf32>\n"                                                    \
+  "    return %r, %p, %swap, %sum : tensor<ui32>, tensor<ui32>, tensor<2xf32>, tensor<2xf32>\n"    \
+  "  }\n"                                                                                          \
+  "}\n"
+
+static float own(int d, int i) {
+  return (float)(10 * d + i);
+}
+
+static void check_own(int d, PJRT_Buffer *const *outs) {
+  uint32_t id[2];
+  float swap[2], sum[2];
+  for (int k = 0; k < 2; k++) plugin_fetch(&p, outs[k], &id[k], sizeof id[k]);
+  plugin_fetch(&p, outs[2], swap, sizeof swap);
+  plugin_fetch(&p, outs[3], sum, sizeof sum);
+  assert_int_equal(id[0], d / 2);
+  assert_int_equal(id[1], d % 2);
+  for (int i = 0; i < 2; i++) {
+    assert_true(swap[i] == own(d / 2 * 2 + i, d % 2));
+    assert_true(sum[i] == own(d, i) + own(3 - d, i));
+  }
+}
+
+static void test_own_arrays(void **state) {
+  (void)state;
+  enum { DEVICES = 4 };
+  static const int64_t two[] = {2};
+  PJRT_LoadedExecutable *loaded = plugin_compile_grid(&p, client, OWN, 2, 2, false);
+  PJRT_Buffer *args[DEVICES][1], *outs[DEVICES][4], **lists[DEVICES];
+  PJRT_Buffer *const *arguments[DEVICES];
+  for (int d = 0; d < DEVICES; d++) {
+    const float x[2] = {own(d, 0), own(d, 1)};
+    args[d][0] = plugin_buffer(&p, client, plugin_device(&p, client, d), 11, 1, two, x);
+    arguments[d] = args[d];
+    lists[d] = outs[d];
+  }
+  assert_null(plugin_execute(&p, loaded, DEVICES, 1, arguments, lists));
+  for (int d = 0; d < DEVICES; d++) {
+    check_own(d, outs[d]);
+    for (int r = 0; r < 4; r++) plugin_buffer_destroy(&p, outs[d][r]);
+    plugin_buffer_destroy(&p, args[d][0]);
+  }
+  plugin_executable_destroy(&p, loaded);
+}
+
 static void test_bad_programs(void **state) {
   (void)state;
   vt_bytes code = plugin_program("add");
@@ -685,10 +749,11 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_buffers),      cmocka_unit_test(test_bad_buffers),
       cmocka_unit_test(test_run),          cmocka_unit_test(test_donation),
       cmocka_unit_test(test_poison),       cmocka_unit_test(test_sharded),
-      cmocka_unit_test(test_bad_programs), cmocka_unit_test(test_serialize),
-      cmocka_unit_test(test_topology),     cmocka_unit_test(test_wrong_slice),
-      cmocka_unit_test(test_async_chain),  cmocka_unit_test(test_loaded_twice),
-      cmocka_unit_test(test_fork),         cmocka_unit_test(test_no_leaks),
+      cmocka_unit_test(test_own_arrays),   cmocka_unit_test(test_bad_programs),
+      cmocka_unit_test(test_serialize),    cmocka_unit_test(test_topology),
+      cmocka_unit_test(test_wrong_slice),  cmocka_unit_test(test_async_chain),
+      cmocka_unit_test(test_loaded_twice), cmocka_unit_test(test_fork),
+      cmocka_unit_test(test_no_leaks),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
