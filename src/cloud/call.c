@@ -218,26 +218,33 @@ const char *vt_call_page_token(vt_call *call, const char *zone, const char *id) 
 // --- rendering
 // ---------------------------------------------------------------------------------------------------
 
-static void put_browser_headers(vt_call *call) {
+bool vt_reply_header_at(size_t index, bool tls, vt_pair *out_header) {
   static const struct {
     bool tls;
-    const char *name, *value;
+    vt_pair header;
   } rows[] = {
 #define ANY                       false
 #define TLS                       true
-#define HEADER(over, name, value) {over, name, value},
+#define HEADER(over, name, value) {over, {name, value}},
 #include "cloud/reply_headers.def"
 #undef HEADER
 #undef ANY
 #undef TLS
   };
-  size_t own = call->reply_headers.size;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    vt_pair pair = {rows[i].name, rows[i].value};
-    if ((rows[i].tls && !call->secure) || find_pair(call->reply_headers.data, own, pair.name))
-      continue;
-    vt_array_push_in(&call->arena, &call->reply_headers, pair);
+    if ((rows[i].tls && !tls) || index--) continue;
+    *out_header = rows[i].header;
+    return true;
   }
+  return false;
+}
+
+static void put_browser_headers(vt_call *call) {
+  size_t own = call->reply_headers.size;
+  vt_pair pair;
+  for (size_t i = 0; vt_reply_header_at(i, call->secure, &pair); i++)
+    if (!find_pair(call->reply_headers.data, own, pair.name))
+      vt_array_push_in(&call->arena, &call->reply_headers, pair);
 }
 
 void vt_call_render(vt_call *call) {

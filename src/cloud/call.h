@@ -93,6 +93,9 @@ void vt_call_run(vt_call *call);
 // did not set, and to readable replies the ETag, whose match makes it 304.
 void vt_call_render(vt_call *call);
 
+// The rows of reply_headers.def that every reply has, whatever it came over; false past the last.
+bool vt_reply_header_at(size_t index, bool tls, vt_pair *out_header);
+
 const char *vt_call_param(const vt_call *call, const char *name); // of the path; "" when absent
 const char *vt_call_query(const vt_call *call, const char *name); // NULL when absent
 const char *vt_call_header(const vt_call *call,

@@ -31,7 +31,8 @@ enum {
   MAX_STREAMS = 100,
   CALM = 500,
   CALM_PER_S = 50,
-  TURN_READS = 16
+  TURN_READS = 16,
+  MAX_HEADERS = 32
 };
 
 typedef struct connection {
@@ -98,6 +99,18 @@ static void put_percent(vt_text *out, const char *text) {
 #define HEADER(name, value)                                                                        \
   {(uint8_t *)(name), (uint8_t *)(value), sizeof(name) - 1, strlen(value), NGHTTP2_NV_FLAG_NONE}
 
+// The headers of a reply: `own` ones, then those of every reply.
+static void submit(nghttp2_session *session, bool tls, int32_t id, const nghttp2_nv *own,
+                   size_t count, const nghttp2_data_provider *body) {
+  nghttp2_nv headers[MAX_HEADERS];
+  vt_pair pair;
+  memcpy(headers, own, count * sizeof *own);
+  for (size_t i = 0; count < MAX_HEADERS && vt_reply_header_at(i, tls, &pair); i++)
+    headers[count++] = (nghttp2_nv){(uint8_t *)pair.name, (uint8_t *)pair.value, strlen(pair.name),
+                                    strlen(pair.value), NGHTTP2_NV_FLAG_NONE}; // lower-cased
+  nghttp2_submit_response(session, id, headers, count, body);
+}
+
 static ssize_t read_reply(nghttp2_session *session, int32_t id, uint8_t *buffer, size_t size,
                           uint32_t *flags, nghttp2_data_source *source, void *context) {
   stream *s = source->ptr;
@@ -113,14 +126,13 @@ static ssize_t read_reply(nghttp2_session *session, int32_t id, uint8_t *buffer,
   return (ssize_t)n;
 }
 
-static void fail_stream(nghttp2_session *session, int32_t id, stream *s, vt_code code,
-                        const char *message) {
+static void fail_stream(connection *c, int32_t id, stream *s, vt_code code, const char *message) {
   snprintf(s->status, sizeof s->status, "%d", (int)code);
   put_percent(&s->message, message);
   nghttp2_nv headers[] = {HEADER(":status", "200"), HEADER("content-type", "application/grpc"),
                           HEADER("grpc-status", s->status),
                           HEADER("grpc-message", vt_text_string(&s->message))};
-  nghttp2_submit_response(session, id, headers, 4, NULL);
+  submit(c->session, c->ssl, id, headers, 4, NULL);
 }
 
 static void answer(connection *c, int32_t id, stream *s) {
@@ -131,11 +143,11 @@ static void answer(connection *c, int32_t id, stream *s) {
                                  : (size_t)body[1] << 24 | (size_t)body[2] << 16 |
                                        (size_t)body[3] << 8 | body[4];
   if (s->body.size < 5 || size != s->body.size - 5) {
-    fail_stream(c->session, id, s, VT_INVALID_ARGUMENT, "not one gRPC message");
+    fail_stream(c, id, s, VT_INVALID_ARGUMENT, "not one gRPC message");
     return;
   }
   if (body[0]) {
-    fail_stream(c->session, id, s, VT_UNIMPLEMENTED, "compressed messages are not supported");
+    fail_stream(c, id, s, VT_UNIMPLEMENTED, "compressed messages are not supported");
     return;
   }
   vt_call_init(&call, c->grpc->cloud, "POST", "/");
@@ -144,7 +156,7 @@ static void answer(connection *c, int32_t id, stream *s) {
   if (s->authorization) vt_call_add_header(&call, "authorization", s->authorization);
   vt_status st = vt_grpc_unary(&call, s->path ? s->path : "", body + 5, size, &message);
   if (st) {
-    fail_stream(c->session, id, s, vt_status_code(st), vt_status_message(st));
+    fail_stream(c, id, s, vt_status_code(st), vt_status_message(st));
     vt_status_free(st);
   } else {
     unsigned char prefix[5] = {0, (unsigned char)(message.size >> 24),
@@ -154,7 +166,7 @@ static void answer(connection *c, int32_t id, stream *s) {
     if (message.size) vt_text_put_n(&s->reply, message.data, message.size);
     nghttp2_nv headers[] = {HEADER(":status", "200"), HEADER("content-type", "application/grpc")};
     nghttp2_data_provider provider = {.source.ptr = s, .read_callback = read_reply};
-    nghttp2_submit_response(c->session, id, headers, 2, &provider);
+    submit(c->session, c->ssl, id, headers, 2, &provider);
   }
   vt_text_free(&message);
   vt_call_fini(&call);

@@ -223,24 +223,6 @@ static bool reserve_session(vt_http *http, vt_call *call, session **out_session)
   return true;
 }
 
-static enum MHD_Result agree(vt_http *http, struct MHD_Connection *connection, vt_call *call,
-                             request *r) {
-  if (!reserve_session(http, call, &r->session)) {
-    struct MHD_Response *full = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
-    enum MHD_Result refused = MHD_queue_response(connection, 429, full);
-    MHD_destroy_response(full);
-    return refused;
-  }
-  struct MHD_Response *response = MHD_create_response_for_upgrade(begin_session, r->session);
-  if (!response) return MHD_NO;
-  for (size_t i = 0; i < call->reply_headers.size; i++)
-    MHD_add_response_header(response, call->reply_headers.data[i].name,
-                            call->reply_headers.data[i].value);
-  enum MHD_Result result = MHD_queue_response(connection, 101, response);
-  MHD_destroy_response(response);
-  return result;
-}
-
 // --- calls
 // -------------------------------------------------------------------------------------------------------
 
@@ -263,6 +245,28 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, vt_call *ca
     MHD_add_response_header(response, call->reply_headers.data[i].name,
                             call->reply_headers.data[i].value);
   enum MHD_Result result = MHD_queue_response(connection, (unsigned)call->status, response);
+  MHD_destroy_response(response);
+  return result;
+}
+
+static enum MHD_Result agree(vt_http *http, struct MHD_Connection *connection, vt_call *call,
+                             request *r) {
+  if (!reserve_session(http, call, &r->session)) {
+    vt_call_clear_reply(call);
+    call->status = 429;
+    call->reply = json_pack(
+        "{s:{s:i, s:s, s:s}}", "error", "code", 429, "message",
+        vt_arena_printf(&call->arena, "Too many WebSockets are open: %d of one caller, %d in all.",
+                        MAX_OF_ONE_CALLER, MAX_SESSIONS),
+        "status", "RESOURCE_EXHAUSTED");
+    return send_reply(connection, call);
+  }
+  struct MHD_Response *response = MHD_create_response_for_upgrade(begin_session, r->session);
+  if (!response) return MHD_NO;
+  for (size_t i = 0; i < call->reply_headers.size; i++)
+    MHD_add_response_header(response, call->reply_headers.data[i].name,
+                            call->reply_headers.data[i].value);
+  enum MHD_Result result = MHD_queue_response(connection, 101, response);
   MHD_destroy_response(response);
   return result;
 }

@@ -77,6 +77,25 @@ def grpc_client(module, target, credentials):
     return module.TpuClient(transport=module.TpuClient.get_transport_class('grpc')(channel=channel))
 
 
+def check_headers(channel, token, secure):
+    """A gRPC reply, good or bad, carries the headers of every reply."""
+    import grpc
+    ask = channel.unary_unary('/google.longrunning.Operations/ListOperations')
+    name = f'projects/{os.environ["VTPU_PROJECT"]}/locations/us-central2-b'.encode()
+    good, bad = b'\x22' + bytes([len(name)]) + name, b''
+    for message, metadata, fails in ((good, [('authorization', f'Bearer {token}')], False), (good, [], True), (bad, [], True)):
+        try:
+            _, call = ask.with_call(message, metadata=metadata)
+            assert not fails
+            headers = dict(call.initial_metadata())
+        except grpc.RpcError as error:  # headers and end in one
+            assert fails, error
+            headers = dict(error.trailing_metadata()) | dict(error.initial_metadata())
+        assert headers['cache-control'] == 'no-store' and headers['x-content-type-options'] == 'nosniff', headers
+        assert headers['content-security-policy'].startswith("default-src 'none'"), headers
+        assert ('strict-transport-security' in headers) == secure, headers
+
+
 def defaults():
     """Under Google's names: what a program says that knows nothing of vtpud."""
     from google.cloud import tpu_v2, tpu_v2alpha1
@@ -84,7 +103,9 @@ def defaults():
     for module in (tpu_v2, tpu_v2alpha1):
         check_tpu_client(module.TpuClient(), module, parent)
     check_tpu_client(tpu_v2.TpuClient(transport='rest'), tpu_v2, parent)
-    print('google-cloud-tpu, defaults: gRPC v2, v2alpha1, REST v2')
+    import grpc
+    check_headers(grpc.secure_channel('tpu.googleapis.com:443', grpc.ssl_channel_credentials()), os.environ['VTPU_TOKEN'], True)
+    print('google-cloud-tpu, defaults: gRPC v2, v2alpha1, REST v2; headers')
 
 
 def inner():
@@ -102,7 +123,9 @@ def inner():
     print('google-cloud-tpu REST: v2')
     for module in (tpu_v2, tpu_v2alpha1):
         check_tpu_client(grpc_client(module, endpoint.split('//')[1], credentials), module, parent)
-    print('google-cloud-tpu gRPC on the same port: v2, v2alpha1')
+    import grpc
+    check_headers(grpc.insecure_channel(endpoint.split('//')[1]), token, False)
+    print('google-cloud-tpu gRPC on the same port: v2, v2alpha1; headers')
     if not harness.private_mounts():
         print("skipped Google's own names: no mount namespace with private mounts")
         return
