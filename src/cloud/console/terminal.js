@@ -28,7 +28,7 @@ class Screen {
 
   reset() {
     Object.assign(this, {x: 0, y: 0, pen: PLAIN, top: 0, bottom: this.rows - 1, state: 'ground', sequence: '', wrap: false, last: ' ',
-      autowrap: true, insert: false, origin: false, visible: true, newline: false, appKeys: false, bracketed: false,
+      autowrap: true, insert: false, origin: false, visible: true, newline: false, appKeys: false, bracketed: false, mouse: 0, wideMouse: false,
       charsets: ['B', 'B'], shift: 0, other: null, saved: null, changed: new Set()});
     this.tabs = new Set(Array.from({length: 126}, (_, i) => 8 * (i + 1)));
     this.lines = Array.from({length: this.rows}, () => this.blank());
@@ -253,7 +253,19 @@ class Screen {
     else if (mode === 47 || mode === 1047) this.alternate(on);
     else if (mode === 1048) { if (on) this.save(); else this.restore(); }
     else if (mode === 1049) { if (on) this.save(); this.alternate(on); if (!on) this.restore(); }
+    else if (mode === 9 || (mode >= 1000 && mode <= 1003 && mode !== 1001)) this.mouse = on ? mode : 0;
+    else if (mode === 1006) this.wideMouse = on;
     else if (mode === 2004) this.bracketed = on;
+  }
+
+  // What a program that asked for the mouse (modes 9, 1000, 1002, 1003) is told; '' when it did not ask for this.
+  // kind: press, release, move; button: 0 to 2, 64 and 65 of the wheel, 3 none; a cell from 0; keys that are held: 4 Shift, 8 Alt, 16 Control.
+  mouseBytes(kind, button, x, y, held) {
+    if (!this.mouse || (this.mouse === 9 && kind !== 'press') || (kind === 'move' && this.mouse < (button === 3 ? 1003 : 1002))) return '';
+    const code = button + held + (kind === 'move' ? 32 : 0);
+    if (this.wideMouse) return `\x1b[<${code};${x + 1};${y + 1}${kind === 'release' ? 'm' : 'M'}`;
+    if (x > 94 || y > 94) return ''; // would be no ASCII
+    return `\x1b[M${String.fromCharCode(32 + (kind === 'release' ? 3 + held : code), 33 + x, 33 + y)}`;
   }
 
   // Colours: -1 the usual, 0 to 255 of the palette, '#rrggbb'. Flags are letters, the names of classes.
@@ -415,9 +427,47 @@ class Terminal {
       event.preventDefault();
       this.type(this.screen.bracketed ? `\x1b[200~${text}\x1b[201~` : text);
     });
+    this.listenToMouse();
     this.output.addEventListener('mouseup', () => { if (getSelection().isCollapsed) this.input.focus({preventScroll: true}); });
     this.resized = () => this.fit();
     window.addEventListener('resize', this.resized);
+  }
+
+  // Programs that ask for the mouse get it; with Shift it is the browser's, which selects. Without them the wheel scrolls, and in
+  // what takes the whole screen (less, man) goes up and down.
+  listenToMouse() {
+    let pressed = 3, last = '';
+    const tell = (kind, button, event) => {
+      const cell = this.measure.getBoundingClientRect(), box = this.now.getBoundingClientRect(), {columns, rows} = this.screen;
+      const x = Math.max(0, Math.min(columns - 1, Math.floor((event.clientX - box.left) / (cell.width / 20))));
+      const y = Math.max(0, Math.min(rows - 1, Math.floor((event.clientY - box.top) / cell.height)));
+      const bytes = this.screen.mouseBytes(kind, button, x, y, (event.altKey ? 8 : 0) + (event.ctrlKey ? 16 : 0));
+      if (!bytes || (kind === 'move' && bytes === last)) return;
+      last = bytes;
+      this.send(bytes);
+    };
+    const taken = (event) => this.screen.mouse && !event.shiftKey;
+    this.output.addEventListener('mousedown', (event) => {
+      if (!taken(event) || event.button > 2) return;
+      event.preventDefault();
+      this.input.focus({preventScroll: true});
+      pressed = event.button;
+      tell('press', pressed, event);
+    });
+    this.output.addEventListener('mousemove', (event) => { if (taken(event)) tell('move', pressed, event); });
+    this.released = (event) => {
+      if (pressed === 3) return;
+      tell('release', pressed, event);
+      pressed = 3;
+    };
+    window.addEventListener('mouseup', this.released);
+    this.output.addEventListener('contextmenu', (event) => { if (taken(event)) event.preventDefault(); });
+    this.output.addEventListener('wheel', (event) => {
+      if (!event.deltaY || event.shiftKey || !(this.screen.mouse || this.screen.other)) return;
+      event.preventDefault();
+      if (this.screen.mouse) tell('press', event.deltaY < 0 ? 64 : 65, event);
+      else this.send(`\x1b${this.screen.appKeys ? 'O' : '['}${event.deltaY < 0 ? 'A' : 'B'}`.repeat(3));
+    }, {passive: false});
   }
 
   // For screens without a keyboard of keys.
@@ -498,6 +548,7 @@ class Terminal {
 
   close() {
     window.removeEventListener('resize', this.resized);
+    window.removeEventListener('mouseup', this.released);
     this.socket.close(1000);
   }
 }

@@ -69,6 +69,37 @@ def shows(page, text, seconds=30):
     harness.wait_for(lambda: page.wait_for_timeout(100) or output.inner_text(), lambda shown: text in shown, seconds)
 
 
+def mouse(page):
+    """A program that asks gets presses, drags and the wheel, with their cells; with Shift the mouse is the browser's."""
+    output = page.get_by_role('log', name='Output of train')
+
+    def at(column, row):  # the middle of a cell
+        cell = page.evaluate('(() => { const t = state.terminal, m = t.measure.getBoundingClientRect(), n = t.now.getBoundingClientRect();'
+                             ' return [n.left, n.top, m.width / 20, m.height]; })()')
+        return cell[0] + (column - 0.5) * cell[2], cell[1] + (row - 0.5) * cell[3]
+
+    type_line(page, "clear; printf '\\033[?1002h\\033[?1006h'; stty raw -echo; timeout 8 cat -v; stty sane; printf '\\033[?1002l\\033[?1006l'; echo; echo over")
+    harness.wait_for(lambda: page.wait_for_timeout(50) or page.evaluate('state.terminal.screen.mouse'), lambda mode: mode == 1002)
+    page.mouse.move(*at(5, 7))
+    page.mouse.down()
+    page.mouse.move(*at(6, 7))
+    page.mouse.move(*at(9, 8))
+    page.mouse.up()
+    page.mouse.wheel(0, 100)
+    page.mouse.click(*at(2, 3), button='right')
+    page.keyboard.down('Shift')
+    page.mouse.click(*at(20, 20))
+    page.keyboard.up('Shift')
+    shows(page, '^[[<0;5;7M^[[<32;6;7M^[[<32;9;8M^[[<0;9;8m^[[<65;9;8M^[[<2;2;3M^[[<2;2;3m')
+    shows(page, 'over')
+    assert ';20;20' not in output.inner_text(), output.inner_text()
+    type_line(page, 'clear; seq 1 200 | less')
+    shows(page, ':')
+    page.mouse.wheel(0, 100)  # three lines down
+    harness.wait_for(lambda: page.wait_for_timeout(50) or page.evaluate('state.terminal.screen.text(0)'), lambda text: text == '4')
+    page.keyboard.press('q')
+
+
 def terminal(page):
     """A shell in the browser: what is typed and what comes back, colours, size, whole-screen programs, its end; on a phone."""
     console_test.go(page, 'TPU VMs')
@@ -86,9 +117,9 @@ def terminal(page):
     page.keyboard.press('Control+c')
     shows(page, '^C')
     page.wait_for_timeout(1000)  # it throws away what is typed meanwhile
-    type_line(page, 'seq 1 500; echo last')
-    shows(page, 'last')
-    assert page.locator('.output > div').first.locator('div').count() > 300, 'no scrollback'
+    type_line(page, 'seq 1 500')
+    past = page.locator('.output > div').first.locator('div')
+    harness.wait_for(lambda: page.wait_for_timeout(100) or past.count(), lambda lines: lines > 300, 30)
     type_line(page, 'stty size')
     page.wait_for_timeout(500)
     page.set_viewport_size({'width': 900, 'height': 500})
@@ -101,6 +132,7 @@ def terminal(page):
     page.keyboard.press('G')
     shows(page, '(END)')
     page.keyboard.press('q')
+    mouse(page)
     type_line(page, PROGRESS)
     shows(page, '100%|')
     type_line(page, 'clear; python3 -W ignore -c "import jax; print(jax.devices())"')

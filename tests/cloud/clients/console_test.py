@@ -287,6 +287,23 @@ TERMINAL = [
     ('\x1b[4;10Hab', ['', '', '         a', 'b|']),
     ('\x1b7\x1b[3;3Hx\x1b8y', ['y|', '', '  x']),
 ]
+# What a program has asked for; what the mouse does (kind, button, cell, keys that are held); what the program is told.
+MOUSE = [
+    ('', ['press', 0, 0, 0, 0], ''),
+    ('\x1b[?1000h', ['press', 0, 0, 0, 0], '\x1b[M !!'),
+    ('\x1b[?1000h', ['release', 0, 9, 4, 16], '\x1b[M3*%'),
+    ('\x1b[?1000h', ['move', 0, 1, 1, 0], ''),
+    ('\x1b[?1000h', ['press', 0, 95, 0, 0], ''),                        # more than this form can say
+    ('\x1b[?1000h\x1b[?1006h', ['press', 65, 200, 40, 8], '\x1b[<73;201;41M'),
+    ('\x1b[?1000;1006h', ['release', 2, 0, 0, 0], '\x1b[<2;1;1m'),
+    ('\x1b[?1002h\x1b[?1006h', ['move', 1, 2, 3, 0], '\x1b[<33;3;4M'),
+    ('\x1b[?1002h', ['move', 3, 2, 3, 0], ''),                          # only while a button is held
+    ('\x1b[?1003h\x1b[?1006h', ['move', 3, 2, 3, 0], '\x1b[<35;3;4M'),
+    ('\x1b[?9h', ['press', 0, 0, 0, 0], '\x1b[M !!'),
+    ('\x1b[?9h', ['release', 0, 0, 0, 0], ''),
+    ('\x1b[?1003h\x1b[?1003l', ['press', 0, 0, 0, 0], ''),
+    ('\x1b[?1003h\x1bc', ['press', 0, 0, 0, 0], ''),
+]
 SCREEN = """([bytes, columns, rows]) => {
   const replies = [], kept = [];
   const s = new Screen(columns, rows, (text) => replies.push(text), (line) => kept.push(line));
@@ -309,6 +326,9 @@ def terminal(page):
     assert screen('\n' * 10)['kept'] == 7
     assert screen('\x1b[1;31;48;2;1;2;3m')['pen'] == {'fg': 1, 'bg': '#010203', 'flags': 'b'}
     assert screen('\x1b[38:5:208m\x1b[22;4:3m')['pen']['fg'] == 208
+    for modes, event, want in MOUSE:
+        got = page.evaluate('([modes, event]) => { const s = new Screen(80, 24); s.write(modes); return s.mouseBytes(...event); }', [modes, event])
+        assert got == want, (modes, event, got, want)
     noise = page.evaluate(r"""(seed) => { let x = seed, out = '';
       const parts = ['\x1b[', '\x1b', ';', '?', 'h', 'l', 'H', 'J', 'r', 'm', '1049', '9999', '4', 'L', 'M', '@', 'P', '\n', '\t',
         '\u65e5', 'ab', '\x1b]', '\x07', '0', 'S', 'T', 'X', 'b'];
