@@ -19,6 +19,10 @@
   "curl -s -m 5 -H \"Metadata-Flavor: Google\" "                                                   \
   "http://metadata.google.internal/computeMetadata/v1/" path
 
+#define OUTAGE(seconds)                                                                            \
+  "curl -sf -H \"Authorization: Bearer $VTPU_TOKEN\" $VTPU_ENDPOINT/vtpu/v1/outages -d "           \
+  "'{\"zone\":\"us-central2-b\",\"seconds\":" seconds "}'"
+
 static void level_0_answers_the_api(void **state) {
   (void)state;
   guest_must(CREATE("api", "v4-8"));
@@ -149,6 +153,24 @@ static void a_stopped_worker_keeps_its_home_and_no_process(void **state) {
       guest_sh("pgrep -f \"sshd.*$(dirname $CLOUDSDK_AUTH_ACCESS_TOKEN_FILE)/guests/\""), 0);
 }
 
+// While its zone is out nothing of a worker runs; it comes back with its disk.
+static void a_zone_outage_ends_the_machines(void **state) {
+  (void)state;
+  guest_must(CREATE("far", "v4-8"));
+  guest_must(SSH("ada@far", "", "echo kept > file; nohup sleep 4321 > /dev/null 2>&1 &"));
+  guest_must("pgrep -f '^sleep 4321'");
+  guest_must(OUTAGE("600"));
+  guest_must("for i in $(seq 100); do vtpu tpu-vm describe far" ZONE
+             "| grep -q REPAIRING && ! pgrep -f '^sleep 4321' && exit 0; sleep 0.1; done; exit 1");
+  assert_int_not_equal(guest_sh(CREATE("late", "v4-8")), 0);
+  guest_says("ZONE_RESOURCE_POOL_EXHAUSTED");
+  guest_must(OUTAGE("0"));
+  guest_must("for i in $(seq 100); do vtpu tpu-vm describe far" ZONE
+             "| grep -q READY && exit 0; sleep 0.1; done; exit 1");
+  guest_must(SSH("ada@far", "", "cat file"));
+  guest_says("kept");
+}
+
 static void auto_says_what_it_took(void **state) {
   (void)state;
   guest_must("cat $VTPUD_LOG");
@@ -160,7 +182,7 @@ static void auto_says_what_it_took(void **state) {
 
 static const struct part {
   const char *name, *daemon;
-  struct CMUnitTest tests[5];
+  struct CMUnitTest tests[6];
   int count;
 } parts[] = {
     {"0", "exec vtpud --ephemeral --guests=0", {cmocka_unit_test(level_0_answers_the_api)}, 1},
@@ -168,8 +190,9 @@ static const struct part {
      "exec vtpud --ephemeral --guests=1 --python=$VTPU_TEST_PYTHON",
      {cmocka_unit_test(workers_have_users_homes_and_names), cmocka_unit_test(workers_stay_apart),
       cmocka_unit_test(a_stopped_worker_keeps_its_home_and_no_process),
-      cmocka_unit_test(the_python_folder_is_first), cmocka_unit_test(os_login_makes_the_accounts)},
-     5},
+      cmocka_unit_test(the_python_folder_is_first), cmocka_unit_test(os_login_makes_the_accounts),
+      cmocka_unit_test(a_zone_outage_ends_the_machines)},
+     6},
     {"auto",
      "export VTPUD_LOG=$HOME/log; exec setpriv --bounding-set=-sys_admin vtpud --ephemeral "
      "--guests=auto 2> $VTPUD_LOG",

@@ -23,7 +23,7 @@ import raw_socket
 
 ZONE = '--zone=us-central2-b'
 THROUGH = f'{ZONE} --tunnel-through-iap'
-SIZE = 128 << 20
+SIZE = int(os.environ.get('TUNNEL_MIB', '128')) << 20
 
 
 def api(method, path, body=None, token=None, opener=None):
