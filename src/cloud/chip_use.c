@@ -9,6 +9,7 @@
 
 #include "cloud/doctor.h"
 #include "cloud/handlers.h"
+#include "cloud/health.h"
 #include "cloud/job.h"
 
 // A worker reports every five seconds while its chips are in use; older than this, it is idle.
@@ -143,6 +144,8 @@ static vt_status take(vt_cloud *cloud, void *context) {
   VT_TRY(store(cloud, r->node->uid, r->worker, &now));
   VT_TRY(device_time(cloud, r->node->uid, &after));
   VT_TRY(vt_jobs_report(cloud, r->node, r->worker, now.epoch, r->text));
+  const char *longest = strstr(r->text, "\nlongest_ns ");
+  vt_health_longest(cloud, r->node->uid, r->worker, longest ? strtoll(longest + 12, NULL, 10) : 0);
   VT_TRY(vt_holders_report(cloud, r->node, r->worker, now.epoch, r->text));
   return account(cloud, r->node, after - before, now.running || now.programs > from.programs);
 }

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "cloud/account.h"
 #include "cloud/catalogue.h"
+#include "cloud/health.h"
 #include "cloud/metrics.h"
 #include "cloud/node.h"
 #include "cloud/record.h"
@@ -140,6 +141,7 @@ void vt_cloud_close(vt_cloud *cloud) {
   if (!cloud) return;
   vt_store_close(cloud->store);
   vt_metrics_destroy(cloud->metrics);
+  vt_pulses_free(cloud->pulses);
   vt_relays_destroy(cloud->relays);
   vt_recorder_destroy(cloud->recorder);
   free(cloud->rates);

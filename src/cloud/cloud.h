@@ -80,6 +80,7 @@ typedef struct vt_cloud {
   vt_outage outages[VT_MAX_OUTAGES];
   struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
   struct vt_metrics *metrics;
+  struct vt_pulses *pulses; // heartbeats of workers (health.c)
   struct vt_relays *relays;
   struct vt_recorder *recorder; // NULL = nothing is recorded
   struct terminal *terminals;   // that are open (terminal.c)

@@ -206,10 +206,10 @@ int vt_testing_report(vt_testing *t, const char *node, int worker, const char *t
   return ask(t, node, worker, "PUT", "vtpu/use", text, NULL);
 }
 
-char *vt_testing_beat(vt_testing *t, const char *node, int worker, int epoch) {
+char *vt_testing_beat(vt_testing *t, const char *node, int worker, int epoch, const char *body) {
   char path[64], *text;
   snprintf(path, sizeof path, "vtpu/beat?epoch=%d", epoch);
-  assert_int_equal(ask(t, node, worker, "PUT", path, "", &text), 200);
+  assert_int_equal(ask(t, node, worker, "PUT", path, body, &text), 200);
   return text;
 }
 

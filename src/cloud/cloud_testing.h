@@ -55,9 +55,9 @@ void vt_testing_expect(vt_testing *t, const char *url, const char *path, const c
 // caller.
 char *vt_testing_metadata(vt_testing *t, const char *node, const char *path);
 // What the agent of a worker says: its report of chip use, with the HTTP status; and that it lives,
-// in the boot `epoch`, with the reply, freed by the caller.
+// in the boot `epoch`, and what ails it, with the reply, freed by the caller.
 int vt_testing_report(vt_testing *t, const char *node, int worker, const char *text);
-char *vt_testing_beat(vt_testing *t, const char *node, int worker, int epoch);
+char *vt_testing_beat(vt_testing *t, const char *node, int worker, int epoch, const char *body);
 // A node in us-central2-b, READY.
 void vt_testing_create(vt_testing *t, const char *id, const char *type);
 // A second account with its own token and no project; freed by the caller.

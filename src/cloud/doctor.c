@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cloud/handlers.h"
+#include "cloud/health.h"
 
 enum { NAMED = 8 }; // hosts by number in a sentence
 
@@ -42,7 +43,7 @@ static bool put_difference(vt_text *out, const vt_holder *a, const vt_holder *b)
     if (p[name] != '=') continue;
     size_t n = version_of(p, p, name, &mine), m = version_of(b->versions, p, name, &theirs);
     if (!m || (n == m && memcmp(mine, theirs, n) == 0)) continue;
-    vt_text_printf(out, "versions differ: worker %lld runs %.*s %.*s, worker %lld %.*s %.*s",
+    vt_text_printf(out, "; versions differ: worker %lld runs %.*s %.*s, worker %lld %.*s %.*s",
                    (long long)a->worker, (int)name, p, (int)n, mine, (long long)b->worker,
                    (int)name, p, (int)m, theirs);
     return true;
@@ -50,48 +51,51 @@ static bool put_difference(vt_text *out, const vt_holder *a, const vt_holder *b)
   return false;
 }
 
-// Whether something is to be done.
-static bool put_verdict(vt_arena *arena, int64_t workers, const vt_holders *holders, vt_text *out) {
-  bool *has = vt_arena_push(arena, (size_t)workers * sizeof *has);
-  const vt_holder *first = NULL;
-  int64_t running = 0;
-  vt_text different = {0};
-  memset(has, 0, (size_t)workers * sizeof *has);
-  for (size_t i = 0; i < holders->size; i++) {
-    const vt_holder *h = &holders->data[i];
-    if (h->worker < 0 || h->worker >= workers || has[h->worker]) continue;
-    has[h->worker] = true;
-    running++;
-    if (!first) first = h;
-    if (!different.size) put_difference(&different, first, h);
-  }
-  if (!running)
-    vt_text_put(out, "No host runs a program.");
-  else if (workers == 1)
-    vt_text_put(out, "The host runs a program.");
-  else
-    vt_text_printf(out, "%lld of %lld hosts run a program", (long long)running, (long long)workers);
-  if (running && running < workers) {
-    vt_text_put(out, ": ");
-    put_missing(out, has, workers, workers - running);
-    vt_text_printf(out, " %s not started; start it with --worker=all",
-                   workers - running == 1 ? "has" : "have");
-  }
-  if (different.size) vt_text_printf(out, "; %s", vt_text_string(&different));
-  if (running && workers > 1) vt_text_put(out, ".");
-  bool trouble = different.size || (running && running < workers);
-  vt_text_free(&different);
-  return trouble;
+static void put_silent(const vt_cloud *cloud, int64_t uid, int64_t workers, vt_text *out) {
+  for (int64_t w = 0; w < workers; w++)
+    if (vt_health_silent(cloud, uid, w))
+      vt_text_printf(out, "; worker %lld is not heard of", (long long)w);
 }
 
 vt_status vt_doctor_verdict(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64_t workers,
                             vt_verdict *out_verdict) {
   vt_holders holders;
-  vt_text text = {0};
+  vt_text text = {0}, more = {0};
+  const vt_holder *first = NULL, *last = NULL;
+  int64_t running = 0;
   *out_verdict = (vt_verdict){.text = ""};
   VT_TRY(vt_holders_read(cloud, arena, uid, &holders));
-  out_verdict->trouble = put_verdict(arena, workers, &holders, &text);
+  bool *has = vt_arena_push(arena, (size_t)workers * sizeof *has);
+  memset(has, 0, (size_t)workers * sizeof *has);
+  for (size_t i = 0; i < holders.size; i++) {
+    const vt_holder *h = &holders.data[i];
+    if (h->worker < 0 || h->worker >= workers || has[h->worker]) continue;
+    has[h->worker] = true;
+    running++;
+    if (!first) first = h;
+    if (!last || h->since_ns > last->since_ns) last = h;
+    if (!more.size) put_difference(&more, first, h);
+  }
+  if (!running)
+    vt_text_put(&text, "No host runs a program");
+  else if (workers == 1)
+    vt_text_put(&text, "The host runs a program");
+  else
+    vt_text_printf(&text, "%lld of %lld hosts run a program", (long long)running,
+                   (long long)workers);
+  if (running && running < workers) {
+    vt_text_put(&text, ": ");
+    put_missing(&text, has, workers, workers - running);
+    vt_text_printf(&text, " %s not started; start it with --worker=all",
+                   workers - running == 1 ? "has" : "have");
+    out_verdict->waiting = last->worker;
+    out_verdict->waiting_ns = vt_cloud_now(cloud) - last->since_ns;
+  }
+  put_silent(cloud, uid, workers, &more);
+  vt_text_printf(&text, "%s.", vt_text_string(&more));
+  out_verdict->trouble = more.size || (running && running < workers);
   out_verdict->text = vt_arena_copy(arena, vt_text_string(&text), text.size);
+  vt_text_free(&more);
   vt_text_free(&text);
   return VT_OK;
 }
@@ -101,23 +105,41 @@ vt_status vt_doctor_verdict(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64
 
 typedef struct beat {
   int64_t uid, worker, epoch;
+  const char *text;
+  vt_arena arena;
 } beat;
 
-static vt_status forget(vt_cloud *cloud, void *context) {
-  const beat *b = context;
-  return vt_holders_forget(cloud, b->uid, b->worker, b->epoch);
+static vt_status listen_to(vt_cloud *cloud, void *context) {
+  beat *b = context;
+  vt_node node;
+  bool found, changed;
+  VT_TRY(vt_node_load_uid(cloud, &b->arena, b->uid, &node, &found));
+  if (!found) return VT_OK;
+  vt_status st = VT_OK;
+  if (b->epoch) st = vt_holders_forget(cloud, b->uid, b->worker, b->epoch);
+  if (!st) st = vt_health_symptoms(cloud, &node, b->worker, b->text);
+  if (!st) st = vt_health_settle(cloud, &b->arena, &node, &changed);
+  vt_node_fini(&node);
+  return st;
 }
 
 vt_status vt_doctor_beat(vt_cloud *cloud, vt_arena *arena, const vt_node *node, int64_t worker,
-                         int64_t epoch, vt_text *out_reply) {
+                         int64_t epoch, const char *text, vt_text *out_reply) {
   vt_verdict verdict;
-  beat b = {node->uid, worker, epoch};
+  beat b = {.uid = node->uid, .worker = worker, .epoch = epoch, .text = text};
   int64_t old = 0;
+  bool differs;
+  vt_health_heard(cloud, node->uid, worker);
   // A worker that booted again has nothing to report until somebody uses its chips.
   VT_TRY(vt_store_int(cloud->store, &old, 0,
                       "SELECT COUNT(*) FROM holders WHERE node = ? AND worker = ? AND epoch <> ?",
                       "iii", node->uid, worker, epoch));
-  if (epoch && old) VT_TRY(vt_cloud_transact(cloud, forget, &b));
+  VT_TRY(vt_health_differs(cloud, arena, node, &differs));
+  if ((epoch && old) || differs || strstr(text, "symptom ")) {
+    vt_status st = vt_cloud_transact(cloud, listen_to, &b);
+    vt_arena_free(&b.arena);
+    if (st) return st;
+  }
   if (node->state != VT_NODE_READY) return VT_OK;
   VT_TRY(vt_holders_orders(cloud, node->uid, worker, out_reply));
   VT_TRY(vt_doctor_verdict(cloud, arena, node->uid, node->workers, &verdict));
@@ -163,7 +185,9 @@ vt_status vt_node_doctor(vt_call *call) {
     json_t *list = json_array();
     for (size_t i = 0; i < holders.size; i++)
       if (holders.data[i].worker == w) json_array_append_new(list, holder_json(&holders.data[i]));
-    json_array_append_new(workers, json_pack("{s:i, s:o}", "worker", (int)w, "holders", list));
+    json_array_append_new(workers, json_pack("{s:i, s:b, s:o}", "worker", (int)w, "silent",
+                                             (int)vt_health_silent(call->cloud, node.uid, w),
+                                             "holders", list));
   }
   call->reply = json_pack("{s:s, s:s, s:s, s:s, s:b, s:o}", "node", node.id, "zone", node.zone,
                           "state", vt_node_state_name(node.state), "verdict", verdict.text,

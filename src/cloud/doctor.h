@@ -8,16 +8,18 @@
 #include "cloud/holder.h"
 
 typedef struct vt_verdict {
-  const char *text; // one sentence
-  bool trouble;     // something is to be done about it
+  const char *text;            // one sentence
+  bool trouble;                // something is to be done about it
+  int64_t waiting, waiting_ns; // a host that waits for hosts without a program, and since how long
 } vt_verdict;
 
 // On a READY node of so many workers; its text goes into `arena`.
 vt_status vt_doctor_verdict(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64_t workers,
                             vt_verdict *out_verdict) VT_CHECKED;
-// A worker lives (metadata.c): `epoch` is its boot, 0 = not told. What it should do, as lines, into
-// `out_reply`. In a transaction of its own when it writes.
+// A worker lives (metadata.c): `epoch` is its boot, 0 = not told, `text` what it has to say
+// (health.h). What it should do, as lines, into `out_reply`. In a transaction of its own when it
+// writes.
 vt_status vt_doctor_beat(vt_cloud *cloud, vt_arena *arena, const vt_node *node, int64_t worker,
-                         int64_t epoch, vt_text *out_reply) VT_CHECKED;
+                         int64_t epoch, const char *text, vt_text *out_reply) VT_CHECKED;
 
 #endif

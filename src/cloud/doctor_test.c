@@ -34,7 +34,7 @@ static void says(vt_testing *t, const char *id, const char *verdict) {
   // The console's list and every worker hear the same.
   snprintf(url, sizeof url, "/vtpu/v1/projects/demo-project/use?node=%s", id);
   vt_testing_expect(t, url, "nodes.0.verdict", verdict);
-  char *reply = vt_testing_beat(t, id, 0, 0);
+  char *reply = vt_testing_beat(t, id, 0, 0, "");
   snprintf(line, sizeof line, "verdict %s\n", verdict);
   assert_string_equal(reply, line);
   free(reply);
@@ -131,9 +131,9 @@ static void holders_are_those_of_now(void **state) {
   json_decref(first);
   json_decref(second);
   // A worker that boots again says so with its first beat, and what it held before is gone.
-  free(vt_testing_beat(&t, "one", 0, 1));
+  free(vt_testing_beat(&t, "one", 0, 1, ""));
   says(&t, "one", "The host runs a program.");
-  free(vt_testing_beat(&t, "one", 0, 2));
+  free(vt_testing_beat(&t, "one", 0, 2, ""));
   says(&t, "one", "No host runs a program.");
   // A node that is not READY has no programs, and a verdict neither.
   report(&t, "one", 0, 2, "holder 7 100 5 ada - python3\n");
@@ -201,19 +201,19 @@ static void releases_are_asked_for_until_it_is_gone(void **state) {
   assert_int_equal(release(&t, t.token, "{\"worker\":\"1\"}"), 400);
   assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":\"7\"}"), 400);
   assert_int_equal(release(&t, t.token, "{}"), 400);
-  char *reply = vt_testing_beat(&t, "pod", 1, 1);
+  char *reply = vt_testing_beat(&t, "pod", 1, 1, "");
   assert_null(strstr(reply, "release"));
   free(reply);
   assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":7}"), 200);
   assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":7}"), 200); // once is enough
   // Told with every beat of that worker until its report has the process no more.
   for (int i = 0; i < 2; i++) {
-    reply = vt_testing_beat(&t, "pod", 1, 1);
+    reply = vt_testing_beat(&t, "pod", 1, 1, "");
     assert_non_null(strstr(reply, "release 7 100 "));
     assert_null(strstr(reply, "release 8"));
     free(reply);
   }
-  reply = vt_testing_beat(&t, "pod", 0, 1);
+  reply = vt_testing_beat(&t, "pod", 0, 1, "");
   assert_null(strstr(reply, "release"));
   free(reply);
   json_t *seen = look(&t, "pod");
@@ -225,7 +225,7 @@ static void releases_are_asked_for_until_it_is_gone(void **state) {
   report(&t, "pod", 1, 1, "holder 8 200 4 bob - python3 -i\n");
   assert_int_equal(release(&t, t.token, "{\"worker\":1}"), 200); // whoever has it
   report(&t, "pod", 1, 1, "");
-  reply = vt_testing_beat(&t, "pod", 1, 1);
+  reply = vt_testing_beat(&t, "pod", 1, 1, "");
   assert_null(strstr(reply, "release"));
   free(reply);
   // Each in the audit trail, once, by name.
@@ -266,7 +266,7 @@ static void a_viewer_releases_nothing(void **state) {
                                  NULL, &status));
   assert_int_equal(status, 200);
   assert_int_equal(release(&t, viewer, "{\"worker\":0}"), 403);
-  char *reply = vt_testing_beat(&t, "pod", 0, 1);
+  char *reply = vt_testing_beat(&t, "pod", 0, 1, "");
   assert_null(strstr(reply, "release"));
   free(reply);
   free(viewer);

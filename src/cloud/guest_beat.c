@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // guest_beat.c - inside a worker: tells the metadata server every two seconds that the worker
-// lives, and does what the reply says. Lines of the reply:
+// lives and what ails it, lines "symptom TYPE DETAILS", and does what the reply says. Lines of the
+// reply:
 //   verdict TEXT   what the doctor says of the slice: a line of the worker's log once it has stood
 //                  for ten seconds, so that hosts which start one after the other are no news
 //   release PID OPENED_NS WHO   ends that process, which has the chips (guest_release.c)
 // What was logged last is /run/vtpu/doctor: programs may read it, and an agent that is started
 // again does not say it twice.
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -71,13 +73,37 @@ static void release(const char *root, unsigned uid_base, const char *words) {
   (void)log_line(root, text);
 }
 
+static char symptoms[2048]; // that nobody was told yet, as lines
+
+void vt_boot_symptom(const char *type, const char *format, ...) {
+  char text[200];
+  size_t n = strlen(symptoms);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  if (n + sizeof text + 64 < sizeof symptoms)
+    snprintf(symptoms + n, sizeof symptoms - n, "symptom %s %s\n", type, text);
+}
+
+static void log_symptoms(const char *root) {
+  char text[300];
+  for (const char *p = symptoms; *p; p += strcspn(p, "\n"), p += *p == '\n') {
+    snprintf(text, sizeof text, "%.*s", (int)strcspn(p + 8, "\n"), p + 8);
+    (void)log_line(root, text);
+  }
+}
+
 void vt_boot_beat(const char *server, const char *root, unsigned uid_base) {
   static char reply[8192];
   char tag[32], path[128], epoch[24];
   read_line(root, VT_ACTIVITY_FOLDER ".epoch", epoch, sizeof epoch);
   snprintf(path, sizeof path, "/computeMetadata/v1/vtpu/beat?epoch=%.18s",
            epoch[strspn(epoch, "0123456789")] ? "0" : epoch);
-  if (!vt_boot_metadata(server, path, "", reply, sizeof reply, tag)) return;
+  vt_boot_memory_check(root);
+  if (!vt_boot_metadata(server, path, symptoms, reply, sizeof reply, tag)) return;
+  log_symptoms(root);
+  *symptoms = 0;
   for (char *p = reply, *next; *p; p = next) {
     size_t n = strcspn(p, "\n");
     next = p + n + (p[n] == '\n');

@@ -79,6 +79,16 @@ void vt_boot_use(const char *server, const char *folder, const char *passwd);
 // Tells it that the worker lives, and does what the reply says (guest_beat.c). `root` is before the
 // paths of the worker's files, `uid_base` as for the agent.
 void vt_boot_beat(const char *server, const char *root, unsigned uid_base);
+// Notes a symptom of the API for the next beat; the worker's log has it too.
+void vt_boot_symptom(const char *type, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+// What the launcher sees of the worker's memory, in a file without a name that both have open
+// (guest_limit.c): the launcher makes it before the first fork and writes it every two seconds,
+// the agent finds its number in VT_BOOT_MEMORY and looks for symptoms in it.
+#define VT_BOOT_MEMORY "VTPU_MEMORY"
+int vt_boot_memory_open(void);
+void vt_boot_memory_write(const vt_boot *boot, int fd);
+void vt_boot_memory_check(const char *root);
 // Ends the process that holds a page of `folder` since then (guest_release.c): "" = it was asked
 // to, NULL = nothing to do, else why not. `step`, every second, goes on with it; true when one
 // ended.

@@ -272,6 +272,9 @@ static void run_script(const vt_boot *b, const vt_services *services, const char
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
+  const char *memory = getenv(VT_BOOT_MEMORY); // the agent's only
+  if (memory) close(atoi(memory));
+  unsetenv(VT_BOOT_MEMORY);
   snprintf(path, sizeof path, "/computeMetadata/v1/instance/attributes/%s", name);
   if (!vt_boot_metadata(b->metadata, path, NULL, text, sizeof text, tag)) _exit(0);
   snprintf(path, sizeof path, "%s/run/%s", services->root, name);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -294,6 +295,77 @@ void vt_boot_limit(vt_boot *b, pid_t init) {
 
 void vt_boot_limit_self(const vt_boot *b) {
   if (!b->grouped) limit_process(b);
+}
+
+// --- what is used of the memory
+// -------------------------------------------------------------------------------
+
+enum { MEMORY_TEXT = 80, LOW_PERCENT = 95, AGAIN_PERCENT = 85 };
+
+// The number behind a name in a file of the worker's group, or the first one for "".
+static long long read_group(const char *file, const char *name) {
+  static char text[8192];
+  char path[PATH + 64];
+  snprintf(path, sizeof path, "%s/%s", made[0], file);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+  if (fd >= 0) close(fd);
+  text[n > 0 ? n : 0] = 0;
+  size_t size = strlen(name);
+  for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n')
+    if (strncmp(p, name, size) == 0 && (!size || p[size] == ' '))
+      return strtoll(p + size, NULL, 10);
+  return 0;
+}
+
+int vt_boot_memory_open(void) {
+  char number[16];
+  int fd = memfd_create("memory", 0); // stays open in the agent
+  snprintf(number, sizeof number, "%d", fd);
+  if (fd >= 0) setenv(VT_BOOT_MEMORY, number, 1);
+  return fd;
+}
+
+void vt_boot_memory_write(const vt_boot *b, int fd) {
+  char text[MEMORY_TEXT + 1];
+  if (fd < 0 || made_count == 0) return;
+  bool v2 = made_count == 1;
+  long long kills = read_group(v2 ? "memory.events" : "memory.oom_control", "oom_kill");
+  long long used = read_group(v2 ? "memory.current" : "memory.usage_in_bytes", "");
+  long long cache = read_group("memory.stat", v2 ? "inactive_file" : "total_inactive_file");
+  int n = snprintf(text, sizeof text, "%lld %lld %lld\n", kills, used > cache ? used - cache : 0,
+                   b->memory_bytes);
+  if (pwrite(fd, text, (size_t)n, 0) < 0) return; // the next one will do
+}
+
+void vt_boot_memory_check(const char *root) {
+  static long long known = -1;
+  static bool low;
+  char text[MEMORY_TEXT + 1], path[600], number[24];
+  long long kills, used, limit;
+  const char *name = getenv(VT_BOOT_MEMORY);
+  ssize_t n = name ? pread(atoi(name), text, MEMORY_TEXT, 0) : -1;
+  text[n > 0 ? n : 0] = 0;
+  if (sscanf(text, "%lld %lld %lld", &kills, &used, &limit) != 3 || limit <= 0) return;
+  snprintf(path, sizeof path, "%s/run/vtpu/oom_kills", root);
+  if (known < 0) { // an agent that is started again goes on where the last one was
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    n = fd < 0 ? -1 : read(fd, number, sizeof number - 1);
+    if (fd >= 0) close(fd);
+    number[n > 0 ? n : 0] = 0;
+    known = atoll(number);
+  }
+  if (kills > known) {
+    vt_boot_symptom("OUT_OF_MEMORY", "%lld processes were ended, the worker has %lld MiB",
+                    kills - known, limit >> 20);
+    known = kills;
+    snprintf(number, sizeof number, "%lld", kills);
+    (void)vt_boot_write(path, number, 0644);
+  }
+  long long percent = used * 100 / limit;
+  if (percent >= LOW_PERCENT && !low)
+    vt_boot_symptom("LOW_MEMORY", "%lld of %lld MiB are in use", used >> 20, limit >> 20);
+  low = percent >= LOW_PERCENT || (low && percent >= AGAIN_PERCENT);
 }
 
 void vt_boot_unlimit(void) {

@@ -184,14 +184,22 @@ static void pass_on(int number) {
   if (the_init > 0) kill(the_init, number);
 }
 
-// The worker runs in `init`; until it ends, signals of the launcher are its.
-static int hold(pid_t init) {
+// The worker runs in `init`; until it ends, signals of the launcher are its. Its memory is looked
+// at meanwhile, for the agent.
+static int hold(const vt_boot *b, pid_t init, int memory) {
   struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+  struct timespec pause = {.tv_sec = 2};
+  sigset_t child;
   int status = 0;
   the_init = init;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &child, NULL);
   sigaction(SIGTERM, &action, NULL);
   sigaction(SIGUSR1, &action, NULL);
-  while (waitpid(init, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(init, &status, WNOHANG) == 0) {
+    vt_boot_memory_write(b, memory);
+    sigtimedwait(&child, NULL, &pause);
   }
   return status;
 }
@@ -213,6 +221,7 @@ static void open_network(const vt_boot *b) {
 static int boot_plain(vt_boot *b) {
   int go[2], status = 0;
   if (pipe2(go, O_CLOEXEC) != 0) vt_boot_fail(b, true, "pipe");
+  int memory = vt_boot_memory_open();
   pid_t init = fork();
   if (init == 0) {
     close(go[1]);
@@ -226,7 +235,7 @@ static int boot_plain(vt_boot *b) {
   if (write(go[1], b, sizeof *b) != (ssize_t)sizeof *b)
     vt_boot_fail(b, true, "the guest ended at once");
   close(go[1]);
-  status = hold(init);
+  status = hold(b, init, memory);
   vt_boot_end_children();
   vt_boot_unlimit();
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
@@ -279,6 +288,7 @@ static int boot(const char *folder) {
     vt_boot_fail(&b, true, "mount namespace");
   vt_boot_disk(&b, user_ns);
   if (pipe2(tell, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0) vt_boot_fail(&b, true, "pipe");
+  int memory = vt_boot_memory_open();
   pid_t child = fork();
   if (child == 0) enter(&b, user_ns, tell, go);
   close(tell[1]);
@@ -297,7 +307,7 @@ static int boot(const char *folder) {
   if (write(go[1], &b, sizeof b) != (ssize_t)sizeof b)
     vt_boot_fail(&b, true, "the guest ended at once");
   close(go[1]);
-  status = hold(init);
+  status = hold(&b, init, memory);
   vt_boot_unlimit();
   // Process 1 ends with 0 when it was told to; it can not write in this folder itself.
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0)

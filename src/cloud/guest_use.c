@@ -27,6 +27,7 @@ typedef struct sums {
   uint64_t programs, busy_ns, device_ps;             // only grow
   uint64_t processes, running, hbm_bytes, hbm_limit; // now
   uint64_t holders;                                  // changes with who holds the chips
+  uint64_t longest_ns;                               // of the runs that are going on
 } sums;
 
 // A page and what the kernel says of its file.
@@ -73,7 +74,9 @@ static void add_page(sums *s, const vt_activity_page *page, bool final) {
   s->hbm_limit = page->hbm_limit > s->hbm_limit ? page->hbm_limit : s->hbm_limit;
   if (!page->running) return;
   s->running++;
-  if (since && since < now) s->busy_ns += now - since; // of the run that is not over yet
+  if (!since || since >= now) return;
+  s->busy_ns += now - since; // of the run that is not over yet
+  if (now - since > s->longest_ns) s->longest_ns = now - since;
 }
 
 // What the process calls itself; "" when it has gone. It is looked at as the owner of the page:
@@ -155,6 +158,29 @@ static void read_kept(const char *folder, sums *out_sums) {
                &out_sums->device_ps);
 }
 
+// Something did not fit into HBM since this page was looked at last.
+static void check_hbm(const char *passwd, const found *f) {
+  static struct {
+    uint64_t opened_ns, refused;
+  } seen[64];
+  size_t slot = 0, slots = sizeof seen / sizeof *seen, unused = slots;
+  char user[40];
+  uint64_t asked = f->page.hbm_asked;
+  if (!f->page.hbm_refused) return;
+  for (; slot < slots && (!seen[slot].refused || seen[slot].opened_ns != f->page.opened_ns); slot++)
+    if (!seen[slot].refused) unused = slot;
+  bool known = slot < slots;
+  if (!known && unused == slots) return;
+  if (!known || seen[slot].refused < f->page.hbm_refused) {
+    read_user(passwd, f->info.st_uid, user);
+    vt_boot_symptom("HBM_OUT_OF_MEMORY", "a program of %s asked for %.2f GiB that do not fit", user,
+                    (double)asked / (1 << 30));
+  }
+  slot = known ? slot : unused;
+  seen[slot].opened_ns = f->page.opened_ns;
+  seen[slot].refused = f->final ? 0 : f->page.hbm_refused;
+}
+
 // Adds the pages up. Those of processes that ended move into the kept sums and go.
 static bool scan(const char *folder, const char *passwd, sums *out_sums) {
   static char ended[MAX_PAGES][24];
@@ -174,6 +200,7 @@ static bool scan(const char *folder, const char *passwd, sums *out_sums) {
     if (!read_page(path, &f)) continue;
     add_page(f.final ? &kept : &live, &f.page, f.final);
     put_job(e->d_name, &f);
+    check_hbm(passwd, &f);
     if (f.final)
       strcpy(ended[ended_count++], e->d_name);
     else
@@ -216,12 +243,13 @@ void vt_boot_use(const char *server, const char *folder, const char *passwd) {
   if (!read_epoch(folder, epoch) || !scan(folder, passwd, &now)) return;
   // A worker whose chips nobody uses says nothing.
   if (!now.running && memcmp(&now, &told, sizeof now) == 0) return;
-  size_t n = (size_t)snprintf(body, 512,
-                              "epoch %.18s\nprograms %" PRIu64 "\nbusy_ns %" PRIu64
-                              "\ndevice_ns %" PRIu64 "\nprocesses %" PRIu64 "\nrunning %" PRIu64
-                              "\nhbm_bytes %" PRIu64 "\nhbm_limit %" PRIu64 "\n",
-                              epoch, now.programs, now.busy_ns, now.device_ps / 1000, now.processes,
-                              now.running, now.hbm_bytes, now.hbm_limit);
+  size_t n =
+      (size_t)snprintf(body, 512,
+                       "epoch %.18s\nprograms %" PRIu64 "\nbusy_ns %" PRIu64 "\ndevice_ns %" PRIu64
+                       "\nprocesses %" PRIu64 "\nrunning %" PRIu64 "\nhbm_bytes %" PRIu64
+                       "\nhbm_limit %" PRIu64 "\nlongest_ns %" PRIu64 "\n",
+                       epoch, now.programs, now.busy_ns, now.device_ps / 1000, now.processes,
+                       now.running, now.hbm_bytes, now.hbm_limit, now.longest_ns);
   for (size_t i = 0; i < ended_job_count + live_job_count; i++)
     n += (size_t)snprintf(body + n, sizeof body - n, "%s",
                           i < ended_job_count ? ended_jobs[i] : live_jobs[i - ended_job_count]);

@@ -604,7 +604,8 @@ static vt_status answer_once(vt_call *call, const char *path, bool *out_leaf) {
   if (strcmp(call->method, "PUT") == 0 && strcmp(path, "vtpu/beat") == 0) {
     const char *epoch = vt_call_query(call, "epoch");
     st = vt_doctor_beat(call->cloud, &call->arena, &node, worker,
-                        epoch ? strtoll(epoch, NULL, 10) : 0, &call->raw);
+                        epoch ? strtoll(epoch, NULL, 10) : 0,
+                        call->body_text ? call->body_text : "", &call->raw);
   } else if (strcmp(call->method, "PUT") == 0 && strcmp(path, "vtpu/use") == 0) {
     st = vt_use_report(call->cloud, &node, worker, call->body_text);
     if (vt_status_code(st) == VT_INVALID_ARGUMENT) {

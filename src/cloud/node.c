@@ -12,6 +12,7 @@
 #include "cloud/billing.h"
 #include "cloud/chip_use.h"
 #include "cloud/disk.h"
+#include "cloud/health.h"
 
 #define COLUMNS                                                                                    \
   "uid, project, zone, id, state, type, workers, class, api, queued, creator, health, "            \
@@ -366,10 +367,12 @@ vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state,
   if (state == VT_NODE_READY) {
     node->health = "HEALTHY";
     node->health_text = "";
+    vt_health_expect(cloud, node, true);
   } else if (state == VT_NODE_PREEMPTED || state == VT_NODE_STOPPED ||
              state == VT_NODE_TERMINATED) {
     node->notice_ns = node->ends_ns = 0;
     node->health = "HEALTH_UNSPECIFIED";
+    VT_TRY(vt_health_forget(cloud, node->uid));
   }
   VT_TRY(vt_node_save(cloud, node));
   if (states[state].billed && !states[before].billed) VT_TRY(vt_bill_open(cloud, node));
@@ -391,6 +394,7 @@ vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) {
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM guest_attributes WHERE node = ?", "i",
                       node->uid));
   VT_TRY(vt_use_forget(cloud, node->uid));
+  VT_TRY(vt_health_forget(cloud, node->uid));
   VT_TRY(vt_disks_detach_all(cloud, node->uid));
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM nodes WHERE uid = ?", "i", node->uid));
   snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,

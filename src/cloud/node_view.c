@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cloud/node.h"
+#include "cloud/health.h"
 
 static const char *api_enum(const char *api) {
   if (strcmp(api, "v1") == 0) return "V1";
@@ -94,7 +94,11 @@ vt_status vt_node_view(vt_cloud *cloud, const vt_node *node, const char *api_nam
   json_t *maintenance = vt_maintenance_view(cloud, node);
   if (maintenance) json_object_set_new(view, "upcomingMaintenance", maintenance);
   add_scheduling(node, view);
-  vt_status st = add_endpoints(cloud, node, view);
+  json_t *symptoms;
+  vt_status st = vt_health_view(cloud, node->uid, &symptoms);
+  if (json_array_size(symptoms)) json_object_set(view, "symptoms", symptoms);
+  json_decref(symptoms);
+  if (!st) st = add_endpoints(cloud, node, view);
   if (strncmp(api_name, "v1", 2) == 0) to_v1(node, view);
   json_object_del(view, "bounded_ns"); // ours, not the API's
   *out_json = view;

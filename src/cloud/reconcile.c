@@ -17,6 +17,7 @@
 #include "cloud/disk.h"
 #include "cloud/grant.h"
 #include "cloud/guest.h"
+#include "cloud/health.h"
 #include "cloud/metadata.h"
 #include "cloud/operation.h"
 #include "cloud/queue.h"
@@ -218,7 +219,8 @@ static vt_status end_notice(vt_cloud *cloud, step *s, vt_node *node) {
   return vt_node_set_state(cloud, node, VT_NODE_TERMINATED, "its time is over");
 }
 
-// READY nodes whose guests died come up again through REPAIRING.
+// READY nodes whose guests died come up again through REPAIRING; those that only do not answer show
+// it in their health.
 static vt_status check_ready(vt_cloud *cloud, step *s, vt_node *node) {
   for (int64_t w = 0; w < node->workers; w++) {
     const char *ip;
@@ -232,7 +234,8 @@ static vt_status check_ready(vt_cloud *cloud, step *s, vt_node *node) {
     if (state == VT_GUEST_FAILED) cloud->guests->stop(cloud->guests, node->uid, w, false);
     return vt_node_set_state(cloud, node, VT_NODE_REPAIRING, "a worker was lost");
   }
-  return VT_OK;
+  vt_health_expect(cloud, node, false);
+  return vt_health_settle(cloud, &s->arena, node, &s->changed);
 }
 
 static vt_status step_node(vt_cloud *cloud, void *context) {
@@ -678,6 +681,7 @@ vt_status vt_reconcile(vt_cloud *cloud, bool *out_busy) {
     changed = *out_busy = false;
     VT_TRY(pass(cloud, &changed, out_busy));
   }
+  VT_TRY(vt_health_sweep(cloud));
   int64_t now = vt_cloud_now(cloud), every = cloud->options.virtual_time ? VT_HOUR : 60 * VT_SECOND;
   if (now / every != cloud->watched_ns / every) {
     cloud->watched_ns = now;

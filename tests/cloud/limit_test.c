@@ -90,6 +90,19 @@ static void memory_is_limited(void **state) {
   guest_says("still here");
 }
 
+// The API says so. Without a group nothing is ended: a process gets no more than it may have.
+static void who_ran_out_has_a_symptom(void **state) {
+  (void)state;
+  guest_must("vtpu tpu-vm describe one" ZONE);
+  if (!strstr(vt_text_string(&guest_output), "(cgroup")) return;
+  guest_must("for i in $(seq 50); do vtpu tpu-vm describe one" ZONE "> $HOME/seen; grep -q "
+             "'symptomType: OUT_OF_MEMORY' $HOME/seen && break; sleep 0.2; done; cat $HOME/seen");
+  guest_says("symptomType: OUT_OF_MEMORY");
+  guest_says("processes were ended, the worker has 256 MiB");
+  guest_must("vtpu tpu-vm ssh one" ZONE "--command='cat /var/log/syslog' 2>&1");
+  guest_says("vtpu-doctor: OUT_OF_MEMORY ");
+}
+
 static void cpu_is_limited(void **state) {
   (void)state;
   guest_must("vtpu tpu-vm ssh one" ZONE "--command='python3 spin.py' 2>&1");
@@ -109,7 +122,8 @@ static void a_guest_goes_first_when_memory_runs_out(void **state) {
 static int inner(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(describe_says_the_limits), cmocka_unit_test(memory_is_limited),
-      cmocka_unit_test(cpu_is_limited), cmocka_unit_test(a_guest_goes_first_when_memory_runs_out)};
+      cmocka_unit_test(who_ran_out_has_a_symptom), cmocka_unit_test(cpu_is_limited),
+      cmocka_unit_test(a_guest_goes_first_when_memory_runs_out)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
 

@@ -172,8 +172,12 @@ async function nodePage(zone, node) {
   const rows = seen.workers.flatMap(({worker, holders}) => (holders.length ? holders : [null]).map((h) => (h
     ? [String(worker), String(h.pid), h.user, when(h.since), el('code', {}, h.program), Object.entries(h.versions).map(([name, version]) => `${name} ${version}`).join(', '), release(worker, h)]
     : [String(worker), 'none', '', '', '', '', ''])));
+  const {health, healthDescription, symptoms} = await api('GET', `${base(zone)}/nodes/${encodeURIComponent(node)}`);
   return [el('h2', {}, node), el('p', {class: 'row'}, badge(seen.state), el('span', {class: seen.trouble ? 'warning' : '', role: 'status'}, seen.verdict)),
+    health === 'HEALTHY' ? null : el('p', {}, health, healthDescription ? `: ${healthDescription}` : ''),
     table(['Worker', 'Process', 'User', 'Since', 'Program', 'Versions', 'Actions'], rows, ''),
+    symptoms ? el('h2', {}, 'Symptoms') : null,
+    symptoms ? table(['Time', 'Worker', 'Symptom', 'Details'], symptoms.map((s) => [when(s.createTime), s.workerId, s.symptomType, s.details]), '') : null,
     el('p', {}, el('a', {href: '#nodes'}, 'All TPU VMs'))];
 }
 

@@ -144,6 +144,9 @@ def half_started(page):
     holder = {'pid': 71, 'user': 'ada', 'since': '2026-01-02T03:04:05Z', 'program': 'python3 train.py', 'versions': {'JAX': '0.10.2'}}
     workers = [{'worker': n, 'holders': [] if n % 2 else [holder]} for n in range(4)]
     page.route('**/use', lambda route: route.fulfill(json={'nodes': [use]}))
+    health = {'health': 'TIMEOUT', 'healthDescription': 'Worker 3 is not heard of.', 'symptoms': [
+        {'createTime': '2026-01-02T03:05:06Z', 'symptomType': 'HBM_OUT_OF_MEMORY', 'details': 'a program of ada asked for 20.00 GiB', 'workerId': '2'}]}
+    page.route('**/us-central2-b/nodes/later', lambda route: route.fulfill(json=health))
     page.route('**/later:doctor', lambda route: route.fulfill(json={**use, 'workers': workers}))
     page.get_by_text(verdict).wait_for()
     focus(page, 'Node later')
@@ -156,6 +159,10 @@ def half_started(page):
     page.set_viewport_size(PHONE)
     fits(page)
     page.set_viewport_size(DESK)
+    page.get_by_text('TIMEOUT: Worker 3 is not heard of.').wait_for()
+    symptom = page.get_by_role('row', name='HBM_OUT_OF_MEMORY').inner_text()
+    assert all(word in symptom for word in ('2026-01-02 03:05:06', '2', 'a program of ada asked for 20.00 GiB')), symptom
+    page.unroute('**/us-central2-b/nodes/later')
     asked = []
     page.route('**/later:release', lambda route: (asked.append(route.request.post_data_json), route.fulfill(json={'released': []})))
     page.once('dialog', lambda dialog: dialog.accept())
