@@ -2,8 +2,21 @@
 // known.c - see known.def.
 #include "compare.h"
 
+// Indices of a type that cannot count the elements of a dimension.
 static bool narrow_index(const vt_op *op, uint32_t at) {
-  return op->operand_count > at && vt_dtype_get(op->operands[at]->type.dtype)->bits < 32;
+  if (op->operand_count <= at) return false;
+  const vt_dtype_info *info = vt_dtype_get(op->operands[at]->type.dtype);
+  vt_type indexed = op->operands[0]->type;
+  for (int32_t d = 0; d < indexed.rank && info->bits < 32; d++)
+    if (indexed.dims[d] >= (int64_t)1 << (info->bits - (info->kind == VT_KIND_SIGNED))) return true;
+  return false;
+}
+// Batches of no index where something is to be moved.
+static bool no_indices(const vt_op *op, vt_attr_key batching, vt_type moved) {
+  uint32_t batches = 0;
+  vt_attr_ints(op, batching, &batches);
+  return batches && !vt_type_elements(op->operands[op->result_count]->type) &&
+         vt_type_elements(moved);
 }
 static bool tiny_int(const vt_op *op, uint32_t at) {
   vt_dtype dtype = op->operands[at]->type.dtype;
@@ -30,17 +43,6 @@ static bool any_packed(const vt_op *op) {
 static bool packed_result(const vt_op *op) {
   vt_dtype dtype = op->results[0].type.dtype;
   return dtype != VT_PRED && vt_dtype_get(dtype)->bits < 8;
-}
-// A running reduction: XLA makes several smaller windows of it.
-static bool runs_over_all(const vt_op *op) {
-  const int64_t *size = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, NULL);
-  const int64_t *padding = vt_attr_ints(op, VT_ATTR_PADDING, NULL);
-  vt_type in = op->operands[0]->type;
-  for (int32_t d = 0; d < in.rank && padding; d++)
-    if (size[d] > 1 && size[d] == in.dims[d] &&
-        (padding[2 * d] == size[d] - 1 || padding[2 * d + 1] == size[d] - 1))
-      return true;
-  return false;
 }
 // An init value that counts how often it is applied and is not known to be neutral.
 static bool repeats_init(const vt_op *op) {
@@ -80,10 +82,29 @@ static bool inner_constant(const vt_op *op, uint32_t at) {
   const vt_op *from = source(op->operands[at]);
   return from && from->code == VT_OP_CONSTANT && from->func != from->func->module->main;
 }
+// What a compiler sees to be zero: x - x, and what is made of that.
+static bool known_zero(const vt_value *value, int depth) {
+  const vt_op *op = source(value);
+  if (!op || op->operand_count != 2 || !depth) return false;
+  if (op->operands[0] == op->operands[1] &&
+      (op->code == VT_OP_SUBTRACT || op->code == VT_OP_XOR || op->code == VT_OP_REMAINDER))
+    return true;
+  bool either = op->code == VT_OP_MULTIPLY || op->code == VT_OP_AND;
+  bool first = known_zero(op->operands[0], depth - 1);
+  if (first == either) return first;
+  return (vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) &&
+         known_zero(op->operands[1], depth - 1);
+}
 static bool zero_by_zero(const vt_op *op) {
-  const vt_op *a = source(op->operands[0]), *b = source(op->operands[1]);
-  return a == b && a && (a->code == VT_OP_SUBTRACT || a->code == VT_OP_XOR) &&
-         a->operands[0] == a->operands[1] && !vt_dtype_is_float(op->results[0].type.dtype);
+  return vt_dtype_is_integer(op->results[0].type.dtype) && known_zero(op->operands[0], 8) &&
+         known_zero(op->operands[1], 8);
+}
+static bool is_added(const vt_op *op) {
+  for (const vt_op *next = op->next; next; next = next->next)
+    if (next->code == VT_OP_ADD &&
+        (next->operands[0] == &op->results[0] || next->operands[1] == &op->results[0]))
+      return true;
+  return false;
 }
 static bool pads_later_dimension(const vt_op *op) {
   const int64_t *size = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, NULL);
