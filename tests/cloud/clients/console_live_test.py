@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # console_live_test.py - what the console shows of real TPU VMs: a JAX program in one of them makes its chips busy, and its report
-# is there when it has ended. The ssh command that the page offers is the one that starts the program.
+# is there when it has ended; another one is taken off by a button. The ssh command that the page offers is the one that starts the program.
 # VTPU_SCREENSHOTS=FOLDER writes the pictures of docs/pictures there.
 import os
 import re
@@ -46,6 +46,10 @@ def story(page):
         harness.wait_for(lambda: page.wait_for_timeout(500) or float(busy.get_attribute('value')), lambda duty: duty > 0.2)
         page.get_by_text(re.compile(r'HBM [0-9.]+ [MG]iB of 15\.[0-9] GiB')).wait_for()
         console_test.picture(page, 'nodes')
+        page.get_by_role('link', name='Node train').click()
+        page.get_by_text('The host runs a program.').wait_for()
+        page.get_by_role('row', name='python3 train.py').get_by_text('JAX 0.').wait_for()
+        console_test.picture(page, 'node')
         console_test.go(page, 'Jobs')
         page.get_by_text('python3 train.py').wait_for()
         page.get_by_text('RUNNING').wait_for()
@@ -57,6 +61,26 @@ def story(page):
     programs = int(page.locator('td[data-label=Programs]').inner_text())
     assert programs > 10, programs
     console_test.picture(page, 'jobs')
+
+
+def release(page):
+    """Somebody's program is taken off the chips by its button, and the next one has them."""
+    harness.shell(f'vtpu tpu-vm ssh train {ZONE} --command="rm end"')
+    program = subprocess.Popen(['vtpu', 'tpu-vm', 'ssh', 'train', ZONE, '--command=python3 train.py'])
+    try:
+        console_test.go(page, 'TPU VMs')
+        page.get_by_role('link', name='Node train').click()
+        button = page.get_by_role('button', name='Release worker 0 from process')
+        button.wait_for()
+        page.once('dialog', lambda dialog: dialog.accept())
+        button.click()
+        page.get_by_text('No host runs a program.').wait_for()
+        assert program.wait(30) != 0
+    finally:
+        program.kill()
+    console_test.go(page, 'Events')
+    page.get_by_role('row', name='release').get_by_text('python3 train.py').first.wait_for()
+    print('the chips are released')
 
 
 def type_line(page, line):
@@ -174,6 +198,7 @@ def inner():
         page.set_default_timeout(30000)
         try:
             story(page)
+            release(page)
             terminal(page)
         except Exception:
             print(page.locator('body').inner_text())
