@@ -41,8 +41,7 @@ assert not places.nodes().list(parent=parent).execute().get("nodes")
 
 def record(bin_dir, python, path):
     """What the clients do against a cloud that writes it down; returns what must not be in the recording."""
-    home = tempfile.mkdtemp(prefix='vtpu-home-')
-    with cloud.ephemeral(f'--record={path}', program=f'{bin_dir}/vtpud') as variables:
+    with tempfile.TemporaryDirectory() as home, cloud.ephemeral(f'--record={path}', program=f'{bin_dir}/vtpud') as variables:
         environment = {**os.environ, **variables, 'HOME': home}
         for line in STORY:
             subprocess.run([f'{bin_dir}/vtpu', *line.split()], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
