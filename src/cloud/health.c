@@ -176,7 +176,9 @@ static vt_status judge(vt_cloud *cloud, vt_arena *arena, const vt_node *node, ju
   *out = (judgement){"HEALTHY", "", "", "", 0};
   if (node->workers > 1) {
     VT_TRY(vt_doctor_verdict(cloud, arena, node->uid, node->workers, &verdict));
-    if (verdict.waiting_ns >= VT_WAITING_NS)
+    // A host that runs something waits for nobody.
+    int64_t since_ns = vt_cloud_now(cloud) - verdict.waiting_ns;
+    if (verdict.waiting_ns >= VT_WAITING_NS && node->busy_ns <= since_ns)
       *out = (judgement){"UNHEALTHY_TENSORFLOW", "Hosts of the slice wait for others.",
                          "MESH_BUILD_FAIL", verdict.text, verdict.waiting};
   }

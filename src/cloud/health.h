@@ -5,8 +5,8 @@
 // one that it has just heard. Health is a column of the node and follows from them while the node
 // is READY:
 //   TIMEOUT               a worker has not been heard of for VT_SILENCE_NS
-//   UNHEALTHY_TENSORFLOW  a run that does not end (VT_STUCK_NS), or hosts that wait for others
-//                         (VT_WAITING_NS)
+//   UNHEALTHY_TENSORFLOW  a run that does not end (VT_STUCK_NS), or hosts that have the chips open
+//                         and run nothing while others have not started (VT_WAITING_NS)
 //   HEALTHY               otherwise
 // Symptoms are rows, the last of each kind and worker, until the node stops.
 #ifndef VT_CLOUD_HEALTH_H

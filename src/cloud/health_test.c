@@ -134,12 +134,12 @@ static void workers_tell_symptoms(void **state) {
   vt_testing_close(&t);
 }
 
-static void report(vt_testing *t, const char *id, int worker, const char *lines) {
+static void report(vt_testing *t, const char *id, int worker, int running, const char *lines) {
   char text[512];
   snprintf(text, sizeof text,
-           "epoch 1\nprograms 1\nbusy_ns 1\ndevice_ns 1\nprocesses 1\nrunning 1\nhbm_bytes 1\n"
+           "epoch 1\nprograms 0\nbusy_ns 0\ndevice_ns 0\nprocesses 1\nrunning %d\nhbm_bytes 1\n"
            "hbm_limit 9\n%s",
-           lines);
+           running, lines);
   assert_int_equal(vt_testing_report(t, id, worker, text), 200);
 }
 
@@ -148,7 +148,7 @@ static void hosts_that_wait_are_a_symptom(void **state) {
   vt_testing t;
   vt_testing_open(&t, "");
   vt_testing_create(&t, "pod", "v4-16");
-  report(&t, "pod", 1, "holder 7 100 0 ada - python3 train.py\n");
+  report(&t, "pod", 1, 0, "holder 7 100 0 ada - python3 train.py\n");
   for (int i = 0; i < 149; i++) {
     vt_testing_advance(&t, 2);
     beat(&t, "pod", 0);
@@ -163,7 +163,11 @@ static void hosts_that_wait_are_a_symptom(void **state) {
   vt_testing_expect(
       &t, Z "pod", "symptoms.0.details",
       "1 of 2 hosts run a program: host 0 has not started; start it with --worker=all.");
-  report(&t, "pod", 0, "holder 7 100 0 ada - python3 train.py\n");
+  // One that runs does not wait, whatever its peers do.
+  report(&t, "pod", 1, 1, "holder 7 100 0 ada - python3 train.py\n");
+  beat(&t, "pod", 0);
+  is(&t, "pod", "HEALTHY", "");
+  report(&t, "pod", 0, 0, "holder 7 100 0 ada - python3 train.py\n");
   beat(&t, "pod", 0);
   is(&t, "pod", "HEALTHY", "");
   vt_testing_close(&t);
@@ -175,22 +179,22 @@ static void a_run_without_end_is_a_symptom(void **state) {
   vt_testing_open(&t, "");
   vt_testing_create(&t, "one", "v4-8");
   beat(&t, "one", 0);
-  report(&t, "one", 0, "longest_ns 3599000000000\n");
+  report(&t, "one", 0, 1, "longest_ns 3599000000000\n");
   beat(&t, "one", 0);
   is(&t, "one", "HEALTHY", "");
-  report(&t, "one", 0, "longest_ns 3600000000000\n");
+  report(&t, "one", 0, 1, "longest_ns 3600000000000\n");
   beat(&t, "one", 0);
   is(&t, "one", "UNHEALTHY_TENSORFLOW", "A program on worker 0 does not end.");
   vt_testing_expect(&t, Z "one", "symptoms.0.symptomType", "EXECUTE_TIMED_OUT");
   // A worker that is not heard of is worse.
   vt_testing_advance(&t, 11);
   is(&t, "one", "TIMEOUT", "Worker 0 is not heard of.");
-  report(&t, "one", 0, "longest_ns 5000000\n");
+  report(&t, "one", 0, 1, "longest_ns 5000000\n");
   beat(&t, "one", 0);
   is(&t, "one", "HEALTHY", "");
   assert_int_equal(symptoms(&t, "one"), 1);
-  report(&t, "one", 0, "longest_ns -5\n");
-  report(&t, "one", 0, "longest_ns x\n");
+  report(&t, "one", 0, 1, "longest_ns -5\n");
+  report(&t, "one", 0, 1, "longest_ns x\n");
   beat(&t, "one", 0);
   is(&t, "one", "HEALTHY", "");
   vt_testing_close(&t);
