@@ -11,12 +11,14 @@ static bool narrow_index(const vt_op *op, uint32_t at) {
     if (indexed.dims[d] >= (int64_t)1 << (info->bits - (info->kind == VT_KIND_SIGNED))) return true;
   return false;
 }
-// Batches of no index where something is to be moved.
-static bool no_indices(const vt_op *op, vt_attr_key batching, vt_type moved) {
-  uint32_t batches = 0;
-  vt_attr_ints(op, batching, &batches);
-  return batches && !vt_type_elements(op->operands[op->result_count]->type) &&
-         vt_type_elements(moved);
+// No index where something is to be moved.
+static bool no_indices(const vt_op *op, vt_type moved) {
+  return !vt_type_elements(op->operands[op->result_count]->type) && vt_type_elements(moved);
+}
+static bool has_batches(const vt_op *op) {
+  uint32_t count = 0;
+  vt_attr_ints(op, VT_ATTR_OPERAND_BATCHING_DIMS, &count);
+  return count > 0;
 }
 static bool tiny_int(const vt_op *op, uint32_t at) {
   vt_dtype dtype = op->operands[at]->type.dtype;
@@ -85,7 +87,10 @@ static bool inner_constant(const vt_op *op, uint32_t at) {
 // What a compiler sees to be zero: x - x, and what is made of that.
 static bool known_zero(const vt_value *value, int depth) {
   const vt_op *op = source(value);
-  if (!op || op->operand_count != 2 || !depth) return false;
+  if (!op || !depth) return false;
+  if (op->code == VT_OP_SELECT)
+    return known_zero(op->operands[1], depth - 1) && known_zero(op->operands[2], depth - 1);
+  if (op->operand_count != 2) return false;
   if (op->operands[0] == op->operands[1] &&
       (op->code == VT_OP_SUBTRACT || op->code == VT_OP_XOR || op->code == VT_OP_REMAINDER))
     return true;
