@@ -148,6 +148,9 @@ static bool narrow_float(const vt_op *op, uint32_t at) {
   vt_dtype dtype = op->operands[at]->type.dtype;
   return vt_dtype_is_float(dtype) && vt_dtype_get(dtype)->bits <= 8;
 }
+static bool reaches_subnormals(const vt_op *op) { // those of f32
+  return vt_dtype_get(op->operands[0]->type.dtype)->exponent >= 8;
+}
 static bool float4_to_int(const vt_op *op) {
   return op->operands[0]->type.dtype == VT_F4E2M1FN &&
          vt_dtype_is_integer(op->results[0].type.dtype);
