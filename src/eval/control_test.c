@@ -332,6 +332,15 @@ static void factorisations(void **state) {
   expect_numbers(b.out[1], N(1, 1), 0, "pivots");
   expect_numbers(b.out[2], N(1, 0), 0, "permutation");
   bench_free(&b);
+  b = bench_new();
+  operand(&b, VT_F32, DIMS(2, 3, 0), NONE);
+  vt_type empty[3] = {result_type(&b, VT_F32, DIMS(2, 3, 0)), result_type(&b, VT_S32, DIMS(2, 0)),
+                      result_type(&b, VT_S32, DIMS(2, 3))};
+  op = make_op(&b, VT_OP_CUSTOM_CALL, 3, empty, 0);
+  vt_op_set_string(op, VT_ATTR_CALL_TARGET_NAME, "LuDecomposition");
+  run_op(&b);
+  expect_numbers(b.out[2], N(0, 1, 2, 0, 1, 2), 0, "permutation of rows without columns");
+  bench_free(&b);
 }
 
 int main(void) {

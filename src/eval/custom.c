@@ -71,6 +71,8 @@ static vt_status call_qr(const vt_eval_call *call) {
   vt_status st = VT_OK;
   VT_TRY_OUT(load_matrices(call->op, call->in[0], &m));
   int64_t k = m.rows < m.cols ? m.rows : m.cols;
+  if (!m.cols) // rows of matrices without columns are permuted too
+    m.count = m.rows ? vt_type_elements(call->out[2].type) / m.rows : 0;
   if (vt_type_elements(call->out[0].type) != vt_type_elements(call->in[0].type) ||
       vt_type_elements(call->out[1].type) != m.count * k) {
     st = vt_eval_invalid(call->op, "shapes");
@@ -135,6 +137,8 @@ static vt_status call_lu(const vt_eval_call *call) {
   vt_status st = VT_OK;
   VT_TRY_OUT(load_matrices(call->op, call->in[0], &m));
   int64_t k = m.rows < m.cols ? m.rows : m.cols;
+  if (!m.cols) // rows of matrices without columns are permuted too
+    m.count = m.rows ? vt_type_elements(call->out[2].type) / m.rows : 0;
   if (vt_type_elements(call->out[0].type) != vt_type_elements(call->in[0].type) ||
       vt_type_elements(call->out[1].type) != m.count * k ||
       vt_type_elements(call->out[2].type) != m.count * m.rows) {
@@ -147,10 +151,12 @@ static vt_status call_lu(const vt_eval_call *call) {
   for (int64_t i = 0; i < m.count; i++) {
     void *a = m.data + i * m.rows * m.cols * m.bytes;
     for (int64_t j = 0; j < k; j++) pivots[j] = (int)j + 1;
-    int info = BY_TYPE(m.type, LAPACKE_sgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots),
-                       LAPACKE_dgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots),
-                       LAPACKE_cgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots),
-                       LAPACKE_zgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots));
+    int info = k == 0
+                   ? 0
+                   : BY_TYPE(m.type, LAPACKE_sgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots),
+                             LAPACKE_dgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots),
+                             LAPACKE_cgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots),
+                             LAPACKE_zgetrf(LAPACK_ROW_MAJOR, rows, cols, a, cols, pivots));
     if (info < 0) fill_nan(m.type, m.rows * m.cols, a);
     for (int64_t j = 0; j < m.rows; j++) permutation[j] = (int)j;
     for (int64_t j = 0; j < k; j++) {
