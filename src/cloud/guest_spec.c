@@ -27,6 +27,19 @@ unsigned vt_guest_uid_base(int level, const char *ip) {
   return 65536u * (16u + number);
 }
 
+void vt_guest_python(const char *list, const char *version, char out_folder[4096]) {
+  size_t name = strlen(version);
+  *out_folder = '\0';
+  for (const char *p = list; *p; p += *p == ',') {
+    const char *end = p + strcspn(p, ","), *equals = memchr(p, '=', (size_t)(end - p));
+    bool exact = equals && (size_t)(equals - p) == name && memcmp(p, version, name) == 0;
+    const char *folder = equals ? equals + 1 : p;
+    if (exact || !equals) snprintf(out_folder, 4096, "%.*s", (int)(end - folder), folder);
+    if (exact) return;
+    p = end;
+  }
+}
+
 static void put_spec(vt_text *t, const char *key, const char *value) {
   vt_text_printf(t, "%s=%s\n", key, value);
 }
@@ -51,7 +64,10 @@ static void write_spec(const vt_cloud *cloud, const vt_guest_site *site, const v
   snprintf(text, sizeof text, "%u", vt_guest_uid_base(o->guest_level, ip));
   put_spec(t, "uid_base", text);
   put_spec(t, "library", o->library_path);
-  put_spec(t, "python", o->python_path);
+  const char *version = json_string_value(json_object_get(node->body, "runtimeVersion"));
+  char python[4096];
+  vt_guest_python(o->python_path, version ? version : "", python);
+  put_spec(t, "python", python);
   put_spec(t, "accelerator_type", node->type->name);
   snprintf(text, sizeof text, "%d", node->type->chips_per_vm);
   put_spec(t, "chips", text);

@@ -15,6 +15,9 @@ typedef struct vt_guest_site {
 // The lines `key=value` that vtpu-guest reads. Values are ours or checked; none has a newline.
 vt_status vt_guest_spec(vt_cloud *cloud, const vt_guest_site *site, const vt_node *node,
                         int64_t worker, const char *ip, vt_text *out_spec) VT_CHECKED;
+// The folder with the Python of a runtime version, from a list "VERSION=FOLDER,...,FOLDER": that of
+// the version, else the one without a version, else "".
+void vt_guest_python(const char *list, const char *version, char out_folder[4096]);
 // A range of 65536 host uids of its own: no file and no process of one worker belongs to another,
 // or to the host.
 unsigned vt_guest_uid_base(int level, const char *ip);
