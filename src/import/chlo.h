@@ -16,7 +16,7 @@ typedef struct vt_chlo_pair {
   vt_value *re, *im;
 } vt_chlo_pair;
 
-// One op on one, two or three values; the result has the type of arithmetic.
+// One op on one value (y is NULL) or two; the result has the type of arithmetic.
 vt_value *vt_chlo_op(vt_chlo *c, vt_opcode code, vt_value *x, vt_value *y);
 vt_value *vt_chlo_number(vt_chlo *c, double value);
 // Bits of an integer or floating type, the same for all elements.

@@ -235,7 +235,7 @@ static vt_value *erf_inv_of(vt_chlo *c, vt_value *x, vt_value *y) {
 // ---- gamma functions
 // ------------------------------------------------------------------------------------------------
 
-// x - round(x), and the sine of pi times it: exact zeros at the integers.
+// x - round(x), which is zero at the integers and exact elsewhere.
 static vt_value *off_integer(vt_chlo *c, vt_value *x) {
   return sub(c, x, vt_chlo_op(c, VT_OP_ROUND_NEAREST_EVEN, x, NULL));
 }
@@ -372,7 +372,7 @@ static vt_value *bessel_i1e_of(vt_chlo *c, vt_value *x, vt_value *y) {
 // ---- complex numbers
 // ------------------------------------------------------------------------------------------------
 
-// The principal root: the larger part first, so that nothing cancels.
+// The principal root.
 static vt_chlo_pair complex_root(vt_chlo *c, vt_value *re, vt_value *im) {
   vt_type type = c->type;
   type.dtype = is_wide(c) ? VT_C128 : VT_C64;
