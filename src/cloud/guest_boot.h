@@ -44,6 +44,8 @@ _Noreturn void vt_boot_init(const vt_boot *boot);
 _Noreturn void vt_boot_agent(const char *metadata, const char *root, unsigned uid_base);
 // Level 1 (guest_plain.c): the same services as an ordinary tree of processes. Never returns.
 _Noreturn void vt_boot_plain(const vt_boot *boot);
+// The last step before programs of the worker run: capabilities and system calls.
+void vt_boot_confine(const vt_boot *boot);
 // Ends every process below this one; to be called by the last of them.
 void vt_boot_end_children(void);
 // Tries all that level 2 needs of this kernel, in the namespaces of the worker; ends the process.

@@ -371,7 +371,9 @@ void vt_boot_disk(const vt_boot *boot, int user_ns) {
     if (!vt_boot_write(path, "", 0600)) vt_boot_fail(boot, true, "%s", path);
   }
   // The root has to be a mount of its own for pivot_root.
-  if (mount(disk, disk, NULL, MS_BIND | MS_NODEV, NULL) != 0)
+  struct mount_attr attr = {.attr_set = MOUNT_ATTR_NODEV};
+  if (mount(disk, disk, NULL, MS_BIND, NULL) != 0 ||
+      syscall(SYS_mount_setattr, AT_FDCWD, disk, 0, &attr, sizeof attr) != 0)
     vt_boot_fail(boot, true, "bind of %s", disk);
   mount_usr(boot, user_ns);
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);

@@ -15,11 +15,11 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <linux/capability.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/activity.h"
+#include "cloud/filter.h"
 #include "cloud/guest_boot.h"
 
 int vt_boot_run(const char *const *argv) {
@@ -55,7 +55,7 @@ static void bind_devices(const vt_boot *b, const char *root) {
   static const char *const names[] = {"null", "zero", "full", "random", "urandom", "tty"};
   char target[720], from[64];
   snprintf(target, sizeof target, "%s/dev", root);
-  must_mount(b, "tmpfs", target, MS_NOSUID | MS_NOEXEC, "mode=755,size=1m");
+  must_mount(b, "tmpfs", target, MS_NOSUID | MS_NOEXEC, "mode=755,size=1m,nr_inodes=4k");
   for (size_t i = 0; i < sizeof names / sizeof *names + (size_t)b->chips; i++) {
     size_t basic = sizeof names / sizeof *names;
     bool vfio = strcmp(b->device_files, "vfio") == 0;
@@ -116,9 +116,52 @@ static void fake_pci(const vt_boot *b, const char *root) {
 // Files in memory count as memory of the worker where it is in a group; elsewhere they are kept
 // small.
 static void mount_memory(const vt_boot *b, const char *on, const char *mode) {
-  char options[64];
-  snprintf(options, sizeof options, "mode=%s,size=%lldm", mode, (b->memory_bytes >> 20) / 2 + 1);
+  char options[96];
+  long long mib = (b->memory_bytes >> 20) / 2 + 1;
+  // A file takes about a KiB of the kernel's memory however small it is.
+  snprintf(options, sizeof options, "mode=%s,size=%lldm,nr_inodes=%lldk", mode, mib,
+           mib > 1024 ? 1024
+           : mib < 16 ? 16
+                      : mib);
   must_mount(b, "tmpfs", on, MS_NOSUID | MS_NODEV, options);
+}
+
+static void remount(const vt_boot *b, const char *path, unsigned long flags) {
+  if (mount(path, path, NULL, MS_BIND, NULL) != 0 ||
+      mount(NULL, path, NULL, MS_BIND | MS_REMOUNT | flags, NULL) != 0)
+    vt_boot_fail(b, true, "%s", path);
+}
+
+// What is of the machine and not of a guest. Where a guest's root may not look or write anyhow
+// this is the second lock.
+static void mask_kernel(const vt_boot *b, const char *root) {
+  static const char *const hidden[] = {"proc/acpi",          "proc/asound",
+                                       "proc/interrupts",    "proc/kcore",
+                                       "proc/keys",          "proc/key-users",
+                                       "proc/kallsyms",      "proc/kmsg",
+                                       "proc/kpagecgroup",   "proc/kpagecount",
+                                       "proc/kpageflags",    "proc/latency_stats",
+                                       "proc/sched_debug",   "proc/scsi",
+                                       "proc/slabinfo",      "proc/timer_list",
+                                       "proc/vmallocinfo",   "sys/firmware",
+                                       "sys/kernel/debug",   "sys/kernel/security",
+                                       "sys/kernel/tracing", "sys/devices/virtual/powercap"};
+  static const char *const fixed[] = {"proc/bus", "proc/fs", "proc/irq", "proc/sys",
+                                      "proc/sysrq-trigger"};
+  char path[720];
+  struct stat info;
+  for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++) {
+    snprintf(path, sizeof path, "%s/%s", root, hidden[i]);
+    if (stat(path, &info) != 0) continue;
+    if (S_ISDIR(info.st_mode))
+      must_mount(b, "tmpfs", path, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k,mode=0");
+    else if (mount("/dev/null", path, NULL, MS_BIND, NULL) != 0)
+      vt_boot_fail(b, true, "%s", path);
+  }
+  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+    snprintf(path, sizeof path, "%s/%s", root, fixed[i]);
+    if (access(path, F_OK) == 0) remount(b, path, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC);
+  }
 }
 
 static void mount_all(const vt_boot *b, const char *root) {
@@ -138,6 +181,7 @@ static void mount_all(const vt_boot *b, const char *root) {
   mkdir(path, 01777);
   mount_memory(b, path, "1777");
   fake_pci(b, root);
+  mask_kernel(b, root);
 }
 
 static void enter_root(const vt_boot *b, const char *root) {
@@ -147,17 +191,16 @@ static void enter_root(const vt_boot *b, const char *root) {
     vt_boot_fail(b, true, "leaving the host's files");
 }
 
-// No guest process can mount, change the network, load modules, trace others' root, set the clock
-// or make devices.
-static void drop_capabilities(const vt_boot *b) {
-  static const int dropped[] = {
-      CAP_SYS_ADMIN,  CAP_SYS_MODULE,    CAP_SYS_PTRACE,     CAP_SYS_RAWIO, CAP_SYS_BOOT,
-      CAP_SYS_TIME,   CAP_NET_ADMIN,     CAP_NET_RAW,        CAP_MKNOD,     CAP_SYSLOG,
-      CAP_BPF,        CAP_PERFMON,       CAP_SYS_PACCT,      CAP_MAC_ADMIN, CAP_MAC_OVERRIDE,
-      CAP_WAKE_ALARM, CAP_AUDIT_CONTROL, CAP_LINUX_IMMUTABLE};
-  for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++)
-    if (prctl(PR_CAPBSET_DROP, dropped[i], 0, 0, 0) != 0)
-      vt_boot_fail(b, true, "capability %d", dropped[i]);
+// From here on, and for all that is started: no mounts, namespaces, modules, devices, clock, raw
+// network, and no calls of the kernel that programs of a TPU VM do not need. sudo goes on working:
+// it gets what process 1 still has.
+void vt_boot_confine(const vt_boot *b) {
+  if (b->level == 1) { // the host's set-uid programs are not for its users
+    if (geteuid() != 0) return;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) vt_boot_fail(b, true, "no_new_privs");
+  }
+  if (!vt_filter_install(VT_FILTER_GUEST)) vt_boot_fail(b, true, "this kernel has no seccomp");
+  if (!vt_filter_capabilities()) vt_boot_fail(b, true, "capabilities");
 }
 
 void vt_boot_write_hosts(const vt_boot *b, const char *root) {
@@ -352,7 +395,7 @@ _Noreturn void vt_boot_probe(const vt_boot *boot) {
   make_root(boot);
   mount_all(boot, VT_BOOT_ROOT);
   enter_root(boot, VT_BOOT_ROOT);
-  drop_capabilities(boot);
+  vt_boot_confine(boot);
   _exit(0);
 }
 
@@ -368,7 +411,7 @@ _Noreturn void vt_boot_init(const vt_boot *boot) {
   vt_boot_limit_self(boot);
   // The names of the host's groups are not for guests. A kernel without it hides nothing more.
   (void)unshare(CLONE_NEWCGROUP);
-  drop_capabilities(boot);
+  vt_boot_confine(boot);
   // From here on the host's folder is out of reach: errors go to the log only.
   umask(022);
   vt_boot_write_hosts(boot, "");

@@ -389,9 +389,31 @@ static vt_status linux_sweep(vt_guest_driver *driver) {
   return st;
 }
 
+static bool any_live(const linux_driver *d) {
+  DIR *dir = opendir(d->folder);
+  bool any = false;
+  for (struct dirent *e; dir && !any && (e = readdir(dir));) {
+    char path[800];
+    if (*e->d_name == '.') continue;
+    snprintf(path, sizeof path, "%s/%s", d->folder, e->d_name);
+    any = live_pid(path, "pid") || live_pid(path, "launcher");
+  }
+  if (dir) closedir(dir);
+  return any;
+}
+
+// Workers that go on keep their network, and the address of the metadata server: without it what
+// they ask of it would leave this host.
+static void close_networks(const linux_driver *d) {
+  bool live = any_live(d);
+  if (vt_net_sweep(d->tag, !live) && !live)
+    (void)RUN("ip", "addr", "del", VT_NET_METADATA "/32", "dev", "lo");
+}
+
 static void linux_destroy(vt_guest_driver *driver) {
   linux_driver *d = (linux_driver *)driver;
   vt_metadata_stop(d->metadata);
+  if (d->metadata) close_networks(d);
   pthread_mutex_lock(&d->cloud->lock); // no agent's long poll holds us up
   d->cloud->closing = true;
   pthread_cond_broadcast(&d->cloud->changed);
@@ -443,6 +465,7 @@ static vt_status check_level_2(const linux_driver *d) {
   if (geteuid() != 0) return vt_error(VT_UNIMPLEMENTED, "guests of level 2 need root");
   if (RUN("ip", "-V") != 0)
     return vt_error(VT_UNIMPLEMENTED, "guests need the `ip` program (iproute2)");
+  (void)RUN("ip", "link", "del", "vtprobe"); // of a trial that was killed
   if (RUN("ip", "link", "add", "vtprobe", "type", "bridge") != 0)
     return vt_error(VT_UNIMPLEMENTED, "this kernel, or this container, allows no network bridges");
   (void)RUN("ip", "link", "del", "vtprobe");
@@ -509,6 +532,7 @@ vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
   (void)RUN("ip", "addr", "add", VT_NET_METADATA "/32", "dev", "lo");
   if (!vt_net_guard(true))
     vt_log(VT_LOG_WARNING, "nft does not work here: guests can reach ports of the host");
+  (void)vt_net_sweep(d->tag, !any_live(d)); // what a daemon that was killed has left
   VT_TRY_OUT(vt_metadata_start(cloud, VT_NET_METADATA, 80, &d->metadata));
   *out_driver = &d->base;
   d = NULL;

@@ -20,13 +20,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+static pid_t networked; // the process that opened the network of its worker and will close it
+
+static void close_network(const vt_boot *b) {
+  if (networked != getpid()) return;
+  networked = 0;
+  vt_net_close(b->bridge, b->veth, b->ip);
+}
 
 _Noreturn void vt_boot_fail(const vt_boot *boot, bool with_errno, const char *format, ...) {
   char text[512], path[600];
@@ -40,6 +47,7 @@ _Noreturn void vt_boot_fail(const vt_boot *boot, bool with_errno, const char *fo
   fprintf(stderr, "vtpu-guest: %s\n", text);
   snprintf(path, sizeof path, "%s/failed", boot->folder);
   vt_boot_write(path, text, 0600);
+  close_network(boot);
   _exit(1);
 }
 
@@ -115,12 +123,6 @@ static void write_pid(const vt_boot *b, const char *name, pid_t pid) {
   if (!vt_boot_write(temporary, text, 0600) || rename(temporary, path) != 0)
     vt_boot_fail(b, true, "%s", path);
 }
-
-#define RUN(b, ...)                                                                                \
-  do {                                                                                             \
-    if (vt_net_run((const char *const[]){__VA_ARGS__, NULL}) != 0)                                 \
-      vt_boot_fail(b, false, "%s failed", #__VA_ARGS__);                                           \
-  } while (0)
 
 // A user namespace with the worker's ids, held open by the returned descriptor.
 static int make_user_namespace(const vt_boot *b) {
@@ -204,16 +206,10 @@ static int hold(const vt_boot *b, pid_t init, int memory) {
   return status;
 }
 
-// The bridge and the route are made one launcher after the other: two of one project may begin at
-// once.
 static void open_network(const vt_boot *b) {
-  char path[600];
-  snprintf(path, sizeof path, "%s/..", b->folder);
-  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0 || flock(fd, LOCK_EX) != 0) vt_boot_fail(b, true, "%s", path);
-  if (!vt_net_guard(false)) fputs("vtpu-guest: nft does not work here\n", stderr);
-  const char *missing = vt_net_open(b->bridge, b->ip, b->hub);
-  close(fd);
+  const char *missing;
+  networked = getpid();
+  missing = vt_net_open(b->bridge, b->veth, b->ip, b->hub);
   if (missing) vt_boot_fail(b, false, "%s", missing);
 }
 
@@ -275,7 +271,6 @@ static int boot(const char *folder) {
   vt_boot b = {0};
   int tell[2], go[2], status = 0;
   pid_t init = 0;
-  char pid_text[24];
   umask(022);
   read_spec(&b, folder);
   write_pid(&b, "launcher", getpid());
@@ -297,18 +292,14 @@ static int boot(const char *folder) {
     vt_boot_fail(&b, false, "the guest did not begin");
   waitpid(child, NULL, 0);
   vt_boot_limit(&b, init);
-  snprintf(pid_text, sizeof pid_text, "%d", (int)init);
-  // That of the boot before goes some time after its last process.
-  (void)vt_net_run((const char *const[]){"ip", "link", "del", b.veth, NULL});
-  RUN(&b, "ip", "link", "add", b.veth, "type", "veth", "peer", "name", "eth0", "netns", pid_text);
-  RUN(&b, "ip", "link", "set", b.veth, "master", b.bridge);
-  RUN(&b, "ip", "link", "set", b.veth, "up");
+  if (!vt_net_enter(b.veth, init)) vt_boot_fail(&b, false, "the guest gets no network");
   write_pid(&b, "pid", init);
   if (write(go[1], &b, sizeof b) != (ssize_t)sizeof b)
     vt_boot_fail(&b, true, "the guest ended at once");
   close(go[1]);
   status = hold(&b, init, memory);
   vt_boot_unlimit();
+  close_network(&b);
   // Process 1 ends with 0 when it was told to; it can not write in this folder itself.
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
     vt_boot_fail(&b, false, "the guest ended while it was booting; see its log");

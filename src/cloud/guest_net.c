@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -92,18 +93,120 @@ static bool join_hosts(const char *bridge, const char *hub) {
          RUN("ip", "route", "replace", VT_NET_METADATA "/32", "via", hub) == 0;
 }
 
-const char *vt_net_open(const char *bridge, const char *ip, const char *hub) {
-  if (!if_nametoindex(bridge)) {
-    if (RUN("ip", "link", "add", bridge, "type", "bridge") != 0 && !if_nametoindex(bridge))
-      return "this kernel, or this container, allows no network bridges";
-    if (RUN("ip", "addr", "replace", VT_NET_GATEWAY "/32", "dev", bridge) != 0 ||
-        RUN("ip", "link", "set", bridge, "up") != 0)
-      return "can not set up the bridge of the project";
-    let_within(bridge);
+// Whoever makes or removes bridges of this network namespace does it one after the other, so that
+// none goes while somebody is about to use it. Closing the descriptor ends it; so does dying.
+static int lock_network(void) {
+  int fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+  while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR) {
   }
-  if (RUN("ip", "route", "replace", ip, "dev", bridge) != 0) return "no route to the worker";
-  if (*hub && !join_hosts(bridge, hub)) return "no route to the other hosts";
+  return fd;
+}
+
+static void peer_name(const char *veth, char out_name[IF_NAMESIZE]) {
+  snprintf(out_name, IF_NAMESIZE, "%s", veth);
+  if (strlen(out_name) > 2) out_name[2] = 'p';
+}
+
+static const char *make_bridge(const char *bridge) {
+  if (if_nametoindex(bridge)) return NULL;
+  if (RUN("ip", "link", "add", bridge, "type", "bridge") != 0)
+    return "this kernel, or this container, allows no network bridges";
+  if (RUN("ip", "addr", "replace", VT_NET_GATEWAY "/32", "dev", bridge) != 0 ||
+      RUN("ip", "link", "set", bridge, "up") != 0)
+    return "can not set up the bridge of the project";
+  let_within(bridge);
   return NULL;
+}
+
+static const char *make_port(const char *bridge, const char *veth) {
+  char peer[IF_NAMESIZE];
+  peer_name(veth, peer);
+  // That of the boot before goes some time after its last process.
+  (void)RUN("ip", "link", "del", veth);
+  if (RUN("ip", "link", "add", veth, "type", "veth", "peer", "name", peer) != 0)
+    return "this kernel has no veth";
+  if (RUN("ip", "link", "set", veth, "master", bridge) != 0 ||
+      RUN("ip", "link", "set", veth, "up") != 0)
+    return "can not join the bridge of the project";
+  return NULL;
+}
+
+const char *vt_net_open(const char *bridge, const char *veth, const char *ip, const char *hub) {
+  int lock = lock_network();
+  if (!vt_net_guard(false)) fputs("vtpu-guest: nft does not work here\n", stderr);
+  const char *missing = make_bridge(bridge);
+  if (!missing) missing = make_port(bridge, veth);
+  if (!missing && RUN("ip", "route", "replace", ip, "dev", bridge) != 0)
+    missing = "no route to the worker";
+  if (!missing && *hub && !join_hosts(bridge, hub)) missing = "no route to the other hosts";
+  if (lock >= 0) close(lock);
+  return missing;
+}
+
+bool vt_net_enter(const char *veth, int pid) {
+  char peer[IF_NAMESIZE], number[16];
+  peer_name(veth, peer);
+  snprintf(number, sizeof number, "%d", pid);
+  return RUN("ip", "link", "set", peer, "netns", number, "name", "eth0") == 0;
+}
+
+// --- removing
+// ----------------------------------------------------------------------------------------------------
+
+// Whether a bridge has ports; said to have them when that can not be known.
+static bool has_ports(const char *bridge) {
+  char byte;
+  int fd = memfd_create("ports", MFD_CLOEXEC), status = -1;
+  pid_t pid = fd < 0 ? -1 : fork();
+  if (pid == 0) {
+    dup2(fd, 1);
+    execlp("ip", "ip", "-o", "link", "show", "master", bridge, (char *)NULL);
+    _exit(127);
+  }
+  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  bool none = status == 0 && pread(fd, &byte, 1, 0) == 0;
+  if (fd >= 0) close(fd);
+  return !none;
+}
+
+// Interfaces whose name begins so; the number of those that are left.
+static int remove_links(const char *prefix, bool only_empty) {
+  int left = 0;
+  struct if_nameindex *names = if_nameindex();
+  for (struct if_nameindex *n = names; n && n->if_index; n++) {
+    if (strncmp(n->if_name, prefix, strlen(prefix)) != 0) continue;
+    if ((only_empty && has_ports(n->if_name)) || RUN("ip", "link", "del", n->if_name) != 0) left++;
+  }
+  if (names) if_freenameindex(names);
+  return left;
+}
+
+static bool remove_unused(void) {
+  bool none = remove_links("vtb", true) == 0;
+  if (none) (void)RUN("nft", "delete", "table", "inet", "vtpu");
+  return none;
+}
+
+void vt_net_close(const char *bridge, const char *veth, const char *ip) {
+  int lock = lock_network();
+  (void)RUN("ip", "link", "del", veth);
+  (void)RUN("ip", "route", "del", ip, "dev", bridge);
+  (void)remove_unused();
+  if (lock >= 0) close(lock);
+}
+
+bool vt_net_sweep(const char *tag, bool idle) {
+  static const char *const kinds[] = {"vtg", "vtp", "vtb"};
+  int lock = lock_network();
+  for (size_t i = 0; idle && i < sizeof kinds / sizeof *kinds; i++) {
+    char prefix[IF_NAMESIZE];
+    snprintf(prefix, sizeof prefix, "%s%.4s", kinds[i], tag);
+    (void)remove_links(prefix, false);
+  }
+  bool none = remove_unused();
+  if (lock >= 0) close(lock);
+  return none;
 }
 
 // --- the hub

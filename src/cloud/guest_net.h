@@ -20,9 +20,17 @@ int vt_net_run(const char *const *argv);
 // Rules that let workers reach the metadata server and nothing else of this host. Makes them anew
 // when `again`, else where they are missing. False: nft does not work here.
 bool vt_net_guard(bool again);
-// The bridge, if it is not there, and the route to one worker on it. `hub` is the address of the
-// hub, "" when all workers are on this host. NULL, or what could not be made.
-const char *vt_net_open(const char *bridge, const char *ip, const char *hub);
+// The way of one worker: its project's bridge, if it is not there, a port `veth` on it, and the
+// route. The port's other end waits on the host; vt_net_enter gives it to the worker's first
+// process, as eth0. `hub` is the address of the hub, "" when all workers are on this host. NULL, or
+// what could not be made.
+const char *vt_net_open(const char *bridge, const char *veth, const char *ip, const char *hub);
+bool vt_net_enter(const char *veth, int pid);
+// The worker has ended. A bridge goes with its last port, the rules with the last bridge.
+void vt_net_close(const char *bridge, const char *veth, const char *ip);
+// What launchers that were killed have left: all that carries the tag, when no worker of that cloud
+// runs (`idle`), and bridges without a port. True when no bridge is left.
+bool vt_net_sweep(const char *tag, bool idle);
 // At the hub: only workers of one project reach each other from host to host. Forgets all of them.
 bool vt_net_hub(void);
 // At the hub: a worker of that project is at the host with that address ("" = this one). Again with

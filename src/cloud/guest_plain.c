@@ -156,6 +156,7 @@ _Noreturn void vt_boot_plain(const vt_boot *boot) {
   self[n > 0 ? n : 0] = 0;
   agent[2] = boot->metadata;
   agent[3] = boot->folder;
+  vt_boot_confine(boot);
   const vt_services services = {sshd, agent, boot->folder, boot->uid_base, vt_boot_end_children};
   vt_boot_supervise(boot, &services);
 }
