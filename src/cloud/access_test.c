@@ -403,7 +403,8 @@ static void tokens_end(void **state) {
   int status;
   (void)state;
   vt_testing_open(&t, "");
-  assert_null(vt_token_create(t.cloud, "admin@vtpu.localhost", "access", "", VT_HOUR, &token));
+  const vt_token_start hour = {"admin@vtpu.localhost", "access", "", "", VT_HOUR};
+  assert_null(vt_token_create(t.cloud, &hour, &token));
   json_decref(vt_testing_call_as(&t, token, "GET", "/vtpu/v1/me", NULL, &status));
   assert_int_equal(status, 200);
   vt_testing_advance(&t, 3600);
@@ -411,7 +412,8 @@ static void tokens_end(void **state) {
   assert_int_equal(status, 401);
   free(token);
   // A refresh token is no access token, and gives one.
-  assert_null(vt_token_create(t.cloud, "admin@vtpu.localhost", "refresh", "", 0, &token));
+  const vt_token_start refresh = {"admin@vtpu.localhost", "refresh", "", "", 0};
+  assert_null(vt_token_create(t.cloud, &refresh, &token));
   json_decref(vt_testing_call_as(&t, token, "GET", "/vtpu/v1/me", NULL, &status));
   assert_int_equal(status, 401);
   char body[256];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// account.c - identities of calls, project roles, passwords and opaque tokens.
-// Tokens are 256 random bits; the store has their SHA-256. Passwords are PBKDF2-HMAC-SHA256 with 16
-// bytes of salt.
+// account.c - identities of calls, project roles, passwords. Passwords are PBKDF2-HMAC-SHA256 with
+// 16 bytes of salt.
 #include "cloud/account.h"
 
 #include <openssl/crypto.h>
@@ -50,9 +49,10 @@ bool vt_role_allows(const char *role, const char *permission) {
 
 static vt_status load_project(vt_call *call, const char *project, bool *out_found) {
   vt_rows *rows;
+  bool number = *project && strspn(project, "0123456789") == strlen(project);
   VT_TRY(vt_store_query(call->cloud->store, &rows,
                         "SELECT id, number FROM projects WHERE id = ? OR number = ?", "si", project,
-                        (int64_t)strtoll(project, NULL, 10)));
+                        number ? (int64_t)strtoll(project, NULL, 10) : -1));
   *out_found = vt_rows_next(rows);
   if (*out_found) {
     const char *id = vt_rows_text(rows, 0);
@@ -162,64 +162,6 @@ vt_status vt_account_check_password(vt_cloud *cloud, const char *email, const ch
   return VT_OK;
 }
 
-// --- tokens
-// ------------------------------------------------------------------------------------------------------
-
-static void hash_token(const char *token, char out_text[65]) {
-  unsigned char digest[32];
-  EVP_Digest(token, strlen(token), digest, NULL, EVP_sha256(), NULL);
-  to_hex(digest, sizeof digest, out_text);
-}
-
-vt_status vt_token_create(vt_cloud *cloud, const char *email, const char *kind, const char *scope,
-                          int64_t lifetime_ns, char **out_token) {
-  unsigned char bytes[32];
-  char hash[65];
-  if (RAND_bytes(bytes, sizeof bytes) != 1) return vt_error(VT_INTERNAL, "no random numbers");
-  char *token = malloc(80);
-  if (!token) return vt_error_no_memory();
-  snprintf(token, 80, "vt%c.", kind[0]);
-  to_hex(bytes, sizeof bytes, token + 4);
-  hash_token(token, hash);
-  int64_t now = vt_cloud_now(cloud);
-  vt_status st =
-      vt_store_run(cloud->store, NULL,
-                   "INSERT INTO tokens (hash, email, kind, scope, expires_ns, created_ns) "
-                   "VALUES (?, ?, ?, ?, ?, ?)",
-                   "ssssii", hash, email, kind, scope, lifetime_ns ? now + lifetime_ns : 0, now);
-  if (st) {
-    free(token);
-    token = NULL;
-  }
-  *out_token = token;
-  return st;
-}
-
-vt_status vt_token_find(vt_cloud *cloud, const char *token, const char *kind, vt_arena *arena,
-                        const char **out_email, const char **out_scope) {
-  char hash[65];
-  hash_token(token, hash);
-  vt_rows *rows;
-  *out_email = "";
-  VT_TRY(vt_store_query(
-      cloud->store, &rows,
-      "SELECT email, scope FROM tokens WHERE hash = ? AND kind = ? AND (expires_ns = 0 OR "
-      "expires_ns > ?)",
-      "ssi", hash, kind, vt_cloud_now(cloud)));
-  if (vt_rows_next(rows)) {
-    const char *email = vt_rows_text(rows, 0), *scope = vt_rows_text(rows, 1);
-    *out_email = vt_arena_copy(arena, email, strlen(email));
-    if (out_scope) *out_scope = vt_arena_copy(arena, scope, strlen(scope));
-  }
-  return vt_rows_end(rows);
-}
-
-vt_status vt_token_revoke(vt_cloud *cloud, const char *token) {
-  char hash[65];
-  hash_token(token, hash);
-  return vt_store_run(cloud->store, NULL, "DELETE FROM tokens WHERE hash = ?", "s", hash);
-}
-
 // --- identity of a call
 // ------------------------------------------------------------------------------------------
 
@@ -250,22 +192,12 @@ static vt_status set_caller(vt_call *call, const char *email) {
   return vt_rows_end(rows);
 }
 
-static void remember(vt_call *call, const char *token) {
-  char hash[65];
-  hash_token(token, hash);
-  call->credential = vt_arena_copy(&call->arena, hash, strlen(hash));
-}
-
 vt_status vt_account_still(vt_cloud *cloud, const char *credential, const char *caller,
                            const char *project, const char *permission, bool *out_still) {
-  int64_t live = 1;
+  bool live;
   vt_call call;
   *out_still = false;
-  if (*credential)
-    VT_TRY(vt_store_int(cloud->store, &live, 0,
-                        "SELECT 1 FROM tokens WHERE hash = ? AND (expires_ns = 0 OR expires_ns > "
-                        "?)",
-                        "si", credential, vt_cloud_now(cloud)));
+  VT_TRY(vt_token_lives(cloud, credential, &live));
   if (!live) return VT_OK;
   vt_call_init(&call, cloud, "GET", "/");
   vt_status st = set_caller(&call, caller);
@@ -282,26 +214,28 @@ vt_status vt_account_still(vt_cloud *cloud, const char *credential, const char *
 }
 
 vt_status vt_account_identify(vt_call *call) {
-  const char *header = vt_call_header(call, "authorization"), *token = NULL, *email = "";
+  const char *header = vt_call_header(call, "authorization"), *token = NULL;
+  vt_token found = {.email = "", .hash = ""};
   if (header && strncasecmp(header, "Bearer ", 7) == 0) token = header + 7;
   if (!token) token = vt_call_query(call, "access_token");
   if (!token) token = vt_call_query(call, "oauth_token");
-  if (token) {
-    if (strncmp(token, "eyJ", 3) == 0) {
-      VT_TRY(vt_jwt_check(call->cloud, token, &call->arena, &email));
-    } else {
-      remember(call, token);
-      VT_TRY(vt_token_find(call->cloud, token, "access", &call->arena, &email, NULL));
-      if (!*email) VT_TRY(vt_token_find(call->cloud, token, "guest", &call->arena, &email, NULL));
-    }
-    return set_caller(call, email);
+  if (token && strncmp(token, "eyJ", 3) == 0) {
+    vt_jwt jwt;
+    VT_TRY(vt_jwt_check(call, token, false, &jwt));
+    call->credential = jwt.credential;
+    return set_caller(call, jwt.email);
   }
-  token = cookie(call, call->secure ? "__Host-vtpu" : "vtpu");
-  if (!token) return VT_OK;
-  VT_TRY(vt_token_find(call->cloud, token, "session", &call->arena, &email, NULL));
-  call->by_cookie = true;
-  remember(call, token);
-  return set_caller(call, email);
+  if (token) {
+    VT_TRY(vt_token_find(call->cloud, token, "access", &call->arena, &found));
+    if (!*found.email) VT_TRY(vt_token_find(call->cloud, token, "guest", &call->arena, &found));
+  } else {
+    token = cookie(call, call->secure ? "__Host-vtpu" : "vtpu");
+    if (!token) return VT_OK;
+    VT_TRY(vt_token_find(call->cloud, token, "session", &call->arena, &found));
+    call->by_cookie = true;
+  }
+  call->credential = found.hash;
+  return set_caller(call, found.email);
 }
 
 vt_status vt_account_check_rate(vt_call *call) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// account.h - who calls, and what they may do: accounts, bearer tokens, sessions, service-account
-// keys, project roles.
+// account.h - who calls, and what they may do: accounts, passwords, service-account keys, project
+// roles. Tokens are token.h.
 //
-// Tokens and passwords are stored as hashes only. All functions run under the cloud's lock.
+// Passwords are stored as hashes only. All functions run under the cloud's lock.
 #ifndef VT_CLOUD_ACCOUNT_H
 #define VT_CLOUD_ACCOUNT_H
 
 #include "cloud/call.h"
+#include "cloud/token.h"
 
 // Finds the identity of a call: bearer token, access_token parameter, self-signed JWT, console
 // cookie. No or bad credentials leave call->caller empty. errors: of the store only.
@@ -33,18 +34,13 @@ vt_status vt_account_set_password(vt_cloud *cloud, const char *email,
 vt_status vt_account_check_password(vt_cloud *cloud, const char *email, const char *password,
                                     bool *out_right) VT_CHECKED;
 
-// A new token; kind access, refresh, session, code or guest. The text leaves here only. lifetime 0
-// = does not expire.
-vt_status vt_token_create(vt_cloud *cloud, const char *email, const char *kind, const char *scope,
-                          int64_t lifetime_ns, char **out_token) VT_CHECKED;
-// The e-mail behind a live token of that kind, into `arena`; "" when there is none.
-vt_status vt_token_find(vt_cloud *cloud, const char *token, const char *kind, vt_arena *arena,
-                        const char **out_email, const char **out_scope) VT_CHECKED;
-vt_status vt_token_revoke(vt_cloud *cloud, const char *token) VT_CHECKED;
-
-// The e-mail a JWT signed by a service-account key speaks for, "" when it is not valid now.
-vt_status vt_jwt_check(vt_cloud *cloud, const char *jwt, vt_arena *arena,
-                       const char **out_email) VT_CHECKED;
+// What a JWT signed by a service-account key says; email "" when it is not valid now.
+typedef struct vt_jwt {
+  const char *email, *key, *credential; // key: id; credential: as call->credential
+} vt_jwt;
+// `grant`: it is the assertion of a token request, made out to the token endpoint; otherwise a
+// bearer token, made out to a service.
+vt_status vt_jwt_check(vt_call *call, const char *jwt, bool grant, vt_jwt *out_jwt) VT_CHECKED;
 // A JWT of ours over `claims`, HS256 with the cloud's secret (id_token of the login flow, identity
 // of guests).
 char *vt_jwt_sign(const vt_cloud *cloud, const json_t *claims);

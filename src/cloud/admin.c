@@ -148,7 +148,8 @@ vt_status vt_admin_account(vt_call *call) {
   VT_TRY(vt_account_create(call->cloud, email, "user", role, "", ""));
   if (password) VT_TRY(vt_account_set_password(call->cloud, email, password));
   char *token;
-  VT_TRY(vt_token_create(call->cloud, email, "access", "", 0, &token));
+  const vt_token_start start = {email, "access", "", "account", 0};
+  VT_TRY(vt_token_create(call->cloud, &start, &token));
   call->reply = json_pack("{s:s, s:s, s:s}", "email", email, "role", role, "token", token);
   free(token);
   return VT_OK;

@@ -65,7 +65,7 @@ struct vt_call {
   const char *caller;       // e-mail of the identity, "" for nobody
   const char *caller_role;  // admin, reviewer, user, service
   bool by_cookie;           // identity is a console session
-  const char *credential;   // hash of the token that says so, "" for others
+  const char *credential;   // what says so, as vt_token_lives takes it; "" for nobody
   const char *project;      // id of the project in the path, "" none
   int64_t project_number;
   // reply

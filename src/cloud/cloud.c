@@ -256,8 +256,9 @@ static vt_status seed_rows(vt_cloud *cloud, void *context) {
                       "ss", s->project, member));
   free(*s->out_token); // of an attempt before
   *s->out_token = NULL;
-  return vt_token_create(cloud, s->account, "access",
-                         "https://www.googleapis.com/auth/cloud-platform", 0, s->out_token);
+  const vt_token_start start = {s->account, "access",
+                                "https://www.googleapis.com/auth/cloud-platform", "start", 0};
+  return vt_token_create(cloud, &start, s->out_token);
 }
 
 vt_status vt_cloud_seed(vt_cloud *cloud, const char *project, const char *account,

@@ -93,7 +93,7 @@ void vt_testing_close(vt_testing *t) {
 json_t *vt_testing_call_as(vt_testing *t, const char *token, const char *method, const char *url,
                            const char *body, int *out_status) {
   vt_call call;
-  char path[1024], header[256];
+  char path[1024], header[8192];
   size_t n = strcspn(url, "?");
   assert_true(n < sizeof path);
   memcpy(path, url, n);
@@ -200,6 +200,10 @@ char *vt_testing_metadata(vt_testing *t, const char *node, const char *path) {
   char *text;
   assert_int_equal(ask(t, node, 0, "GET", path, "", &text), 200);
   return text;
+}
+
+int vt_testing_metadata_status(vt_testing *t, const char *node, const char *path) {
+  return ask(t, node, 0, "GET", path, "", NULL);
 }
 
 int vt_testing_report(vt_testing *t, const char *node, int worker, const char *text) {

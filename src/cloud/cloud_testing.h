@@ -54,6 +54,8 @@ void vt_testing_expect(vt_testing *t, const char *url, const char *path, const c
 // What the first worker of the node reads at a path of its metadata ("instance/name"); freed by the
 // caller.
 char *vt_testing_metadata(vt_testing *t, const char *node, const char *path);
+// The HTTP status of the same.
+int vt_testing_metadata_status(vt_testing *t, const char *node, const char *path);
 // What the agent of a worker says: its report of chip use, with the HTTP status; and that it lives,
 // in the boot `epoch`, and what ails it, with the reply, freed by the caller.
 int vt_testing_report(vt_testing *t, const char *node, int worker, const char *text);

@@ -14,6 +14,7 @@
 #include "cloud/handlers.h"
 #include "cloud/metadata.h"
 #include "cloud/node.h"
+#include "cloud/service_account.h"
 
 enum { MAX_OUTPUT = 1 << 20 };
 
@@ -143,6 +144,7 @@ vt_status vt_instances_set_metadata(vt_call *call) {
   json_t *item, *metadata = json_object();
   size_t i;
   vt_status st = find_worker(call, &node, &worker);
+  if (!st) st = vt_sa_may_act(call, node.body);
   if (!st) st = check_fingerprint(call, "fingerprint", json_object_get(node.body, "metadata"));
   json_array_foreach(json_object_get(call->body, "items"), i, item) {
     const char *key = json_string_value(json_object_get(item, "key"));

@@ -21,6 +21,7 @@
 #include "cloud/doctor.h"
 #include "cloud/http.h"
 #include "cloud/os_login.h"
+#include "cloud/service_account.h"
 #include "cloud/terminal.h"
 
 enum { MAX_WAIT_S = 300, MAX_ATTRIBUTE = 256 << 10 };
@@ -301,17 +302,8 @@ static vt_status attributes(vt_cloud *cloud, const vt_node *node, int64_t worker
   return st;
 }
 
-static const char *service_account(const vt_cloud *cloud, vt_arena *arena, const vt_node *node,
-                                   int64_t number) {
-  const char *email =
-      json_string_value(json_object_get(json_object_get(node->body, "serviceAccount"), "email"));
-  return email ? email
-               : vt_arena_printf(arena, "%lld-compute@developer.%s", (long long)number,
-                                 cloud->options.universe);
-}
-
 static vt_status build_tree(vt_call *call, const vt_node *node, int64_t worker, json_t **out_tree,
-                            const char **out_email) {
+                            const char **out_email, int64_t *out_number) {
   vt_cloud *cloud = call->cloud;
   json_t *project, *own = NULL;
   int64_t number;
@@ -320,7 +312,8 @@ static vt_status build_tree(vt_call *call, const vt_node *node, int64_t worker, 
   vt_status st = attributes(cloud, node, worker, number, &own);
   vt_metadata_hostname(node->uid, worker, name);
   snprintf(zone, sizeof zone, "projects/%lld/zones/%s", (long long)number, node->zone);
-  const char *email = *out_email = service_account(cloud, &call->arena, node, number);
+  const char *email = *out_email = vt_sa_of_node(cloud, &call->arena, node->body, number);
+  *out_number = number;
   const char *host =
       vt_arena_printf(&call->arena, "%s.%s.c.%s.internal", name, node->zone, node->project);
   json_t *account = json_pack("{s:[s], s:s, s:[s]}", "aliases", "default", "email", email, "scopes",
@@ -418,38 +411,11 @@ static void not_found(vt_call *call) {
   vt_text_put(&call->raw, "404 page not found\n");
 }
 
-static vt_status issue_token(vt_call *call, const vt_node *node, const char *email) {
-  vt_cloud *cloud = call->cloud;
-  int64_t exists;
+static vt_status issue_token(vt_call *call, const vt_node *node, const char *email,
+                             int64_t number) {
   char *token;
-  VT_TRY(vt_store_begin(cloud->store));
-  vt_status st =
-      vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM accounts WHERE email = ?", "s", email);
-  if (!st && !exists && strstr(email, "-compute@developer.")) {
-    st = vt_account_create(cloud, email, "service", "user", node->project, "default of the guests");
-    if (!st)
-      st = vt_store_run(cloud->store, NULL,
-                        "INSERT INTO members (project, role, member) VALUES (?, 'roles/editor', ?) "
-                        "ON CONFLICT DO NOTHING",
-                        "ss", node->project,
-                        vt_arena_printf(&call->arena, "serviceAccount:%s", email));
-  }
-  // A token may only speak for an account of the node's own project.
-  if (!st)
-    st = vt_store_int(cloud->store, &exists, 0,
-                      "SELECT 1 FROM accounts WHERE email = ? AND kind = 'service' AND project = ?",
-                      "ss", email, node->project);
-  if (!st && !exists) {
-    vt_store_rollback(cloud->store);
-    not_found(call);
-    return VT_OK;
-  }
-  if (!st) st = vt_token_create(cloud, email, "guest", "", VT_HOUR, &token);
-  if (!st) st = vt_store_commit(cloud->store);
-  if (st) {
-    vt_store_rollback(cloud->store);
-    return st;
-  }
+  VT_TRY(vt_sa_issue(call->cloud, &call->arena, node, email, number, &token));
+  if (!token) return not_found(call), VT_OK;
   vt_text_printf(&call->raw,
                  "{\"access_token\":\"%s\",\"expires_in\":3599,\"token_type\":\"Bearer\"}", token);
   call->content_type = "application/json";
@@ -506,6 +472,7 @@ static vt_status read_leaf(vt_call *call, const vt_node *node, int64_t worker, c
   bool mine;
   json_t *tree;
   const char *email;
+  int64_t number;
   VT_TRY(own_leaf(call, node, path, &mine));
   if (mine) return VT_OK;
   if (strncmp(path, "instance/guest-attributes/", 26) == 0) {
@@ -524,7 +491,7 @@ static vt_status read_leaf(vt_call *call, const vt_node *node, int64_t worker, c
       not_found(call);
     return vt_rows_end(rows);
   }
-  VT_TRY(build_tree(call, node, worker, &tree, &email));
+  VT_TRY(build_tree(call, node, worker, &tree, &email, &number));
   json_t *at = tree;
   const char *last = "";
   vt_status st = VT_OK;
@@ -541,7 +508,7 @@ static vt_status read_leaf(vt_call *call, const vt_node *node, int64_t worker, c
   }
   const char *alt = vt_call_query(call, "alt");
   if (token) {
-    st = issue_token(call, node, email);
+    st = issue_token(call, node, email, number);
   } else if (!at) {
     not_found(call);
   } else if ((vt_call_flag(call, "recursive") && !(alt && strcmp(alt, "text") == 0)) ||

@@ -13,6 +13,7 @@
 #include "cloud/chip_use.h"
 #include "cloud/disk.h"
 #include "cloud/health.h"
+#include "cloud/token.h"
 
 #define COLUMNS                                                                                    \
   "uid, project, zone, id, state, type, workers, class, api, queued, creator, health, "            \
@@ -351,6 +352,13 @@ vt_status vt_node_save(vt_cloud *cloud, vt_node *node) {
 // --- states
 // ------------------------------------------------------------------------------------------------------
 
+// What its workers were given ends when they do.
+static vt_status revoke_tokens(vt_cloud *cloud, int64_t uid) {
+  char origin[40];
+  snprintf(origin, sizeof origin, "node:%lld", (long long)uid);
+  return vt_token_revoke_from(cloud, origin);
+}
+
 vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state, const char *why) {
   vt_node_state before = node->state;
   int64_t now = vt_cloud_now(cloud);
@@ -373,6 +381,7 @@ vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state,
     node->notice_ns = node->ends_ns = 0;
     node->health = "HEALTH_UNSPECIFIED";
     VT_TRY(vt_health_forget(cloud, node->uid));
+    VT_TRY(revoke_tokens(cloud, node->uid));
   }
   VT_TRY(vt_node_save(cloud, node));
   if (states[state].billed && !states[before].billed) VT_TRY(vt_bill_open(cloud, node));
@@ -393,6 +402,7 @@ vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) {
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM workers WHERE node = ?", "i", node->uid));
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM guest_attributes WHERE node = ?", "i",
                       node->uid));
+  VT_TRY(revoke_tokens(cloud, node->uid));
   VT_TRY(vt_use_forget(cloud, node->uid));
   VT_TRY(vt_health_forget(cloud, node->uid));
   VT_TRY(vt_disks_detach_all(cloud, node->uid));

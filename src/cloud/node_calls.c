@@ -9,6 +9,7 @@
 #include "cloud/node.h"
 #include "cloud/operation.h"
 #include "cloud/scheduler.h"
+#include "cloud/service_account.h"
 
 // The body as a v2alpha1 Node, new reference in *out_body.
 static vt_status clean_node(vt_call *call, const json_t *in, json_t **out_body) {
@@ -62,6 +63,7 @@ vt_status vt_nodes_create(vt_call *call) {
       json_object_get(json_object_get(body, "schedulingConfig"), "reservationName"));
   const char *slash = reservation ? strrchr(reservation, '/') : NULL;
   if (reservation) node.reservation = slash ? slash + 1 : reservation;
+  VT_TRY_OUT(vt_sa_may_act(call, body));
   VT_TRY_OUT(check_new(call, &node));
   VT_TRY_OUT(vt_node_insert(call->cloud, &node));
   VT_TRY_OUT(vt_operation_for_call(call, "create", vt_node_name(&call->arena, &node), node.uid,
@@ -162,6 +164,8 @@ vt_status vt_nodes_patch(vt_call *call) {
     st = refuse(call, &node, "update");
     goto out;
   }
+  // Who gives a worker keys or scripts speaks as its account.
+  if (strstr(mask, "metadata")) VT_TRY_OUT(vt_sa_may_act(call, node.body));
   VT_TRY_OUT(apply_mask(call, &node, clean, mask));
   VT_TRY_OUT(vt_node_save(call->cloud, &node));
   bool disks = strstr(mask, "data_disks") || strstr(mask, "dataDisks");

@@ -28,13 +28,30 @@ static json_t *id_claims(vt_call *call, const char *email, const char *audience)
                    (json_int_t)now, "exp", (json_int_t)(now + 3600));
 }
 
-static vt_status issue(vt_call *call, const char *email, bool with_refresh) {
-  char *access = NULL, *refresh = NULL;
+// What a token request was answered for: who, what the tokens come from, and whether a refresh
+// token is one of them.
+typedef struct grant {
+  const char *email, *origin;
+  bool with_refresh;
+} grant;
+
+static vt_status issue(vt_call *call, const grant *g) {
+  char *access = NULL, *refresh = NULL, hash[65];
   const char *client = vt_call_query(call, "client_id");
-  vt_status st = vt_token_create(call->cloud, email, "access", SCOPE, ACCESS_LIFETIME, &access);
-  if (!st && with_refresh) st = vt_token_create(call->cloud, email, "refresh", SCOPE, 0, &refresh);
+  vt_token_start start = {g->email, "refresh", SCOPE, g->origin, 0};
+  vt_status st = VT_OK;
+  if (g->with_refresh) {
+    st = vt_token_create(call->cloud, &start, &refresh);
+    if (!st) {
+      vt_token_hash(refresh, hash);
+      start.origin = vt_arena_printf(&call->arena, "token:%s", hash);
+    }
+  }
+  start.kind = "access";
+  start.lifetime_ns = ACCESS_LIFETIME;
+  if (!st) st = vt_token_create(call->cloud, &start, &access);
   if (!st) {
-    json_t *claims = id_claims(call, email, client ? client : "vtpu");
+    json_t *claims = id_claims(call, g->email, client ? client : "vtpu");
     char *id_token = vt_jwt_sign(call->cloud, claims);
     json_decref(claims);
     call->reply = json_pack("{s:s, s:i, s:s, s:s}", "access_token", access, "expires_in", 3599,
@@ -61,48 +78,66 @@ static bool pkce_holds(const char *bound, const char *verifier) {
   return strcmp(challenge, (char *)text) == 0;
 }
 
+// Some clients send the parameters as JSON.
+static void take_json(vt_call *call) {
+  const char *key;
+  json_t *value;
+  json_object_foreach(call->body, key, value) if (json_is_string(value)) {
+    vt_pair pair = {
+        vt_arena_copy(&call->arena, key, strlen(key)),
+        vt_arena_copy(&call->arena, json_string_value(value), strlen(json_string_value(value)))};
+    vt_array_push_in(&call->arena, &call->query, pair);
+  }
+}
+
+static vt_status grant_code(vt_call *call) {
+  const char *code = vt_call_query(call, "code");
+  vt_token found = {.email = ""};
+  if (code) VT_TRY(vt_token_find(call->cloud, code, "code", &call->arena, &found));
+  if (!*found.email) return oauth_error(call, "invalid_grant", "Malformed auth code.");
+  VT_TRY(vt_token_revoke(call->cloud, found.hash)); // a code works once, right or wrong
+  if (!pkce_holds(found.scope, vt_call_query(call, "code_verifier")))
+    return oauth_error(call, "invalid_grant", "Invalid code verifier.");
+  const grant g = {found.email, "password", true};
+  return issue(call, &g);
+}
+
+static vt_status grant_refresh(vt_call *call) {
+  const char *token = vt_call_query(call, "refresh_token");
+  vt_token found = {.email = ""};
+  if (token) VT_TRY(vt_token_find(call->cloud, token, "refresh", &call->arena, &found));
+  if (!*found.email) return oauth_error(call, "invalid_grant", "Bad Request");
+  const grant g = {found.email, vt_arena_printf(&call->arena, "token:%s", found.hash), false};
+  return issue(call, &g);
+}
+
+static vt_status grant_assertion(vt_call *call) {
+  const char *assertion = vt_call_query(call, "assertion");
+  vt_jwt jwt = {.email = ""};
+  if (assertion) VT_TRY(vt_jwt_check(call, assertion, true, &jwt));
+  if (!*jwt.email) return oauth_error(call, "invalid_grant", "Invalid JWT Signature.");
+  const grant g = {jwt.email, vt_arena_printf(&call->arena, "key:%s", jwt.key), false};
+  return issue(call, &g);
+}
+
 vt_status vt_oauth_token(vt_call *call) {
-  const char *grant = vt_call_query(call, "grant_type"), *email = "", *bound = "", *token;
-  if (!grant && call->body) { // some clients send JSON
-    const char *key;
-    json_t *value;
-    json_object_foreach(call->body, key, value) if (json_is_string(value)) {
-      vt_pair pair = {
-          vt_arena_copy(&call->arena, key, strlen(key)),
-          vt_arena_copy(&call->arena, json_string_value(value), strlen(json_string_value(value)))};
-      vt_array_push_in(&call->arena, &call->query, pair);
-    }
-    grant = vt_call_query(call, "grant_type");
-  }
-  if (!grant) return oauth_error(call, "invalid_request", "grant_type is missing");
-  if (strcmp(grant, "refresh_token") == 0) {
-    token = vt_call_query(call, "refresh_token");
-    if (token) VT_TRY(vt_token_find(call->cloud, token, "refresh", &call->arena, &email, NULL));
-    return *email ? issue(call, email, false) : oauth_error(call, "invalid_grant", "Bad Request");
-  }
-  if (strcmp(grant, "urn:ietf:params:oauth:grant-type:jwt-bearer") == 0) {
-    token = vt_call_query(call, "assertion");
-    if (token) VT_TRY(vt_jwt_check(call->cloud, token, &call->arena, &email));
-    return *email ? issue(call, email, false)
-                  : oauth_error(call, "invalid_grant", "Invalid JWT Signature.");
-  }
-  if (strcmp(grant, "authorization_code") == 0) {
-    token = vt_call_query(call, "code");
-    if (token) VT_TRY(vt_token_find(call->cloud, token, "code", &call->arena, &email, &bound));
-    if (!*email) return oauth_error(call, "invalid_grant", "Malformed auth code.");
-    VT_TRY(vt_token_revoke(call->cloud, token)); // a code works once, right or wrong
-    if (!pkce_holds(bound, vt_call_query(call, "code_verifier")))
-      return oauth_error(call, "invalid_grant", "Invalid code verifier.");
-    return issue(call, email, true);
-  }
+  if (!vt_call_query(call, "grant_type") && call->body) take_json(call);
+  const char *type = vt_call_query(call, "grant_type");
+  if (!type) return oauth_error(call, "invalid_request", "grant_type is missing");
+  if (strcmp(type, "refresh_token") == 0) return grant_refresh(call);
+  if (strcmp(type, "urn:ietf:params:oauth:grant-type:jwt-bearer") == 0)
+    return grant_assertion(call);
+  if (strcmp(type, "authorization_code") == 0) return grant_code(call);
   return oauth_error(call, "unsupported_grant_type", "Invalid grant_type.");
 }
 
 vt_status vt_oauth_revoke(vt_call *call) {
   const char *token = vt_call_query(call, "token");
+  char hash[65];
   if (!token) return oauth_error(call, "invalid_request", "token is missing");
   call->reply = json_object();
-  return vt_token_revoke(call->cloud, token);
+  vt_token_hash(token, hash);
+  return vt_token_revoke(call->cloud, hash);
 }
 
 vt_status vt_oauth_userinfo(vt_call *call) {
@@ -197,9 +232,11 @@ vt_status vt_oauth_grant(vt_call *call) {
     return VT_OK;
   }
   char *code;
-  const char *bound =
-      vt_arena_printf(&call->arena, "%s %s", challenge ? challenge : "-", method ? method : "S256");
-  VT_TRY(vt_token_create(call->cloud, email, "code", bound, CODE_LIFETIME, &code));
+  const vt_token_start start = {
+      email, "code",
+      vt_arena_printf(&call->arena, "%s %s", challenge ? challenge : "-", method ? method : "S256"),
+      "password", CODE_LIFETIME};
+  VT_TRY(vt_token_create(call->cloud, &start, &code));
   if (redirect && is_loopback(redirect)) {
     vt_text url = {0};
     vt_text_printf(&url, "%s%scode=%s&scope=" SCOPE "&state=", redirect,
@@ -229,25 +266,38 @@ static void set_cookie(vt_call *call, const char *token, int64_t seconds) {
                                        (long long)seconds, call->secure ? "; Secure" : ""));
 }
 
-vt_status vt_session_create(vt_call *call) {
-  const char *email = json_string_value(json_object_get(call->body, "email"));
-  const char *password = json_string_value(json_object_get(call->body, "password"));
-  const char *access = json_string_value(json_object_get(call->body, "token")), *found = "";
-  bool right = false;
-  if (!vt_call_header(call, "x-vtpu-console"))
-    return vt_error(VT_PERMISSION_DENIED, "This call is for the console.");
-  if (access) VT_TRY(vt_token_find(call->cloud, access, "access", &call->arena, &found, NULL));
-  if (*found)
-    email = found, right = true;
-  else if (email && password)
-    VT_TRY(vt_account_check_password(call->cloud, email, password, &right));
-  if (!right) return vt_error(VT_UNAUTHENTICATED, "Wrong e-mail, password or token.");
+// A session ends with the token that it was made with, and no later.
+static vt_status start_session(vt_call *call, const char *email, const vt_token *made_with) {
   char *token;
-  VT_TRY(vt_token_create(call->cloud, email, "session", "", SESSION_LIFETIME, &token));
-  set_cookie(call, token, SESSION_LIFETIME / VT_SECOND);
+  int64_t now = vt_cloud_now(call->cloud), lifetime = SESSION_LIFETIME;
+  if (made_with->expires_ns && made_with->expires_ns - now < lifetime)
+    lifetime = made_with->expires_ns - now;
+  const vt_token_start start = {
+      email, "session", "",
+      *made_with->email ? vt_arena_printf(&call->arena, "token:%s", made_with->hash) : "password",
+      lifetime};
+  VT_TRY(vt_token_create(call->cloud, &start, &token));
+  set_cookie(call, token, lifetime / VT_SECOND);
   free(token);
   call->reply = json_pack("{s:s}", "email", email);
   return VT_OK;
+}
+
+vt_status vt_session_create(vt_call *call) {
+  const char *email = json_string_value(json_object_get(call->body, "email"));
+  const char *password = json_string_value(json_object_get(call->body, "password"));
+  const char *access = json_string_value(json_object_get(call->body, "token"));
+  vt_token found = {.email = ""};
+  bool right = false;
+  if (!vt_call_header(call, "x-vtpu-console"))
+    return vt_error(VT_PERMISSION_DENIED, "This call is for the console.");
+  if (access) VT_TRY(vt_token_find(call->cloud, access, "access", &call->arena, &found));
+  if (*found.email)
+    email = found.email, right = true;
+  else if (email && password)
+    VT_TRY(vt_account_check_password(call->cloud, email, password, &right));
+  if (!right) return vt_error(VT_UNAUTHENTICATED, "Wrong e-mail, password or token.");
+  return start_session(call, email, &found);
 }
 
 vt_status vt_session_delete(vt_call *call) {

@@ -19,6 +19,7 @@
 #include "cloud/account.h"
 #include "cloud/handlers.h"
 #include "cloud/metadata.h"
+#include "cloud/service_account.h"
 
 enum { MAX_NAME = 32, MAX_KEY = 16 << 10, MAX_KEYS = 64 };
 
@@ -79,7 +80,7 @@ vt_status vt_os_login_keys(vt_cloud *cloud, vt_arena *arena, const char *project
                            vt_login_keys *out_keys) {
   typedef struct row {
     const char *email, *key, *kind, *unique_id;
-    bool in, admin;
+    bool in, admin, acts;
   } row;
   VT_ARRAY(row) list = {0};
   vt_rows *rows;
@@ -102,11 +103,13 @@ vt_status vt_os_login_keys(vt_cloud *cloud, vt_arena *arena, const char *project
              text[2],
              text[3],
              all || vt_role_allows(role, "compute.instances.osLogin"),
-             all || vt_role_allows(role, "compute.instances.osAdminLogin")};
+             all || vt_role_allows(role, "compute.instances.osAdminLogin"),
+             all || vt_role_allows(role, VT_ACT_AS)};
     row *last = list.size ? &list.data[list.size - 1] : NULL;
     if (last && strcmp(last->email, r.email) == 0 && strcmp(last->key, r.key) == 0) {
       last->in |= r.in; // another role of the same account
       last->admin |= r.admin;
+      last->acts |= r.acts;
     } else {
       vt_array_push_in(arena, &list, r);
     }
@@ -115,7 +118,8 @@ vt_status vt_os_login_keys(vt_cloud *cloud, vt_arena *arena, const char *project
   for (size_t i = 0; i < list.size; i++) {
     const row *r = &list.data[i];
     vt_login_key key = {.email = r->email, .key = r->key, .admin = r->admin};
-    if (!r->in && !r->admin) continue;
+    // A login on a worker is one as its service account.
+    if ((!r->in && !r->admin) || !r->acts) continue;
     if (i && strcmp(list.data[i - 1].email, r->email) == 0 && out_keys->size)
       key.user = out_keys->data[out_keys->size - 1].user;
     else

@@ -163,6 +163,9 @@ static void roles_say_who_gets_in(void **state) {
       "{\"policy\":{\"bindings\":[{\"role\":\"roles/owner\",\"members\":[\"user:admin@vtpu."
       "localhost\"]},{\"role\":\"roles/compute.osAdminLogin\",\"members\":[\"user:ada@example."
       "com\"]},{\"role\":\"roles/compute.osLogin\",\"members\":[\"user:bob@example.com\"]},"
+      "{\"role\":\"roles/compute.osAdminLogin\",\"members\":[\"user:eve@example.com\"]},"
+      "{\"role\":\"roles/iam.serviceAccountUser\",\"members\":[\"user:ada@example.com\","
+      "\"user:bob@example.com\",\"user:vic@example.com\"]},"
       "{\"role\":\"roles/tpu.viewer\",\"members\":[\"user:vic@example.com\",\"user:bob@example."
       "com\"]}]}}",
       200));
@@ -172,7 +175,7 @@ static void roles_say_who_gets_in(void **state) {
   worker_says(&t, "on", USERS, "bob_example_com ", true);
   worker_says(&t, "on", USERS, " login\n", true); // bob
   worker_says(&t, "on", USERS, "vic_", false);
-  worker_says(&t, "on", USERS, "eve_", false);
+  worker_says(&t, "on", USERS, "eve_", false); // may not run as the workers' account
   worker_says(&t, "on", USERS, "mal", false);
   worker_says(&t, "on", KEYS "ada_example_com", KEY("a"), true);
   worker_says(&t, "on", KEYS "ada_example_com", KEY("b"), false);

@@ -8,6 +8,7 @@
 #include "cloud/account.h"
 #include "cloud/catalogue.h"
 #include "cloud/handlers.h"
+#include "cloud/service_account.h"
 
 // --- Resource Manager
 // --------------------------------------------------------------------------------------------
@@ -322,9 +323,10 @@ vt_status vt_compute_set_metadata(vt_call *call) {
   char now_print[16], *text;
   int64_t version;
   size_t i;
-  vt_status st =
-      vt_store_int(call->cloud->store, &version, 1,
-                   "SELECT metadata_version FROM projects WHERE id = ?", "s", call->project);
+  vt_status st = vt_sa_may_act(call, NULL); // keys and scripts of every worker of the project
+  if (!st)
+    st = vt_store_int(call->cloud->store, &version, 1,
+                      "SELECT metadata_version FROM projects WHERE id = ?", "s", call->project);
   if (st) goto out;
   fingerprint(version, now_print);
   if (print && *print && strcmp(print, now_print) != 0) {
@@ -542,15 +544,9 @@ vt_status vt_sa_create(vt_call *call) {
 }
 
 vt_status vt_sa_delete(vt_call *call) {
-  const char *email = vt_call_param(call, "email"),
-             *member = vt_arena_printf(&call->arena, "serviceAccount:%s", email);
+  const char *email = vt_call_param(call, "email");
   VT_TRY(find_sa(call, email));
-  VT_TRY(vt_store_run(call->cloud->store, NULL, "DELETE FROM sa_keys WHERE email = ?", "s", email));
-  VT_TRY(vt_store_run(call->cloud->store, NULL, "DELETE FROM tokens WHERE email = ?", "s", email));
-  VT_TRY(
-      vt_store_run(call->cloud->store, NULL, "DELETE FROM members WHERE member = ?", "s", member));
-  VT_TRY(
-      vt_store_run(call->cloud->store, NULL, "DELETE FROM accounts WHERE email = ?", "s", email));
+  VT_TRY(vt_sa_remove(call, email));
   json_object_clear(call->reply);
   return VT_OK;
 }
@@ -620,6 +616,10 @@ vt_status vt_sa_keys_create(vt_call *call) {
 vt_status vt_sa_keys_delete(vt_call *call) {
   VT_TRY(find_sa(call, vt_call_param(call, "email")));
   json_object_clear(call->reply);
-  return vt_store_run(call->cloud->store, NULL, "DELETE FROM sa_keys WHERE email = ? AND id = ?",
-                      "ss", vt_call_param(call, "email"), vt_call_param(call, "key"));
+  int64_t gone;
+  VT_TRY(vt_store_run(call->cloud->store, &gone, "DELETE FROM sa_keys WHERE email = ? AND id = ?",
+                      "ss", vt_call_param(call, "email"), vt_call_param(call, "key")));
+  if (!gone) return vt_call_not_found(call, key_name(call, vt_call_param(call, "key")));
+  return vt_token_revoke_from(call->cloud,
+                              vt_arena_printf(&call->arena, "key:%s", vt_call_param(call, "key")));
 }

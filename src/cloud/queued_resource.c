@@ -8,6 +8,7 @@
 #include "cloud/operation.h"
 #include "cloud/queue.h"
 #include "cloud/scheduler.h"
+#include "cloud/service_account.h"
 
 #define COLUMNS                                                                                    \
   "uid, project, zone, id, state, initiator, error, class, api, creator, created_ns, state_ns, "   \
@@ -311,6 +312,7 @@ static vt_status check_request(vt_call *call, const vt_queued *q) {
     VT_TRY(prepare_slot(call->cloud, &call->arena, q, &list.data[i], list.size, &node));
     vt_status st =
         i == 0 ? vt_quota_check(call->cloud, &node, (int64_t)list.size, true, &detail) : VT_OK;
+    if (!st) st = vt_sa_may_act(call, node.body);
     if (detail) vt_call_add_detail(call, detail);
     detail = NULL;
     if (!st)

@@ -141,7 +141,8 @@ static void no_secret_is_written(void **state) {
   assert_int_equal(stat(file, &info), 0);
   assert_int_equal(info.st_mode & 0777, 0600);
 
-  assert_null(vt_token_create(t.cloud, "admin@vtpu.localhost", "refresh", "", 0, &refresh));
+  const vt_token_start start = {"admin@vtpu.localhost", "refresh", "", "", 0};
+  assert_null(vt_token_create(t.cloud, &start, &refresh));
   char form[512], session[512];
   snprintf(form, sizeof form, "grant_type=refresh_token&client_secret=s3cr3t&refresh_token=%s",
            refresh);

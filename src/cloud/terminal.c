@@ -29,6 +29,7 @@
 #include "cloud/metrics.h"
 #include "cloud/os_login.h"
 #include "cloud/relay.h"
+#include "cloud/service_account.h"
 #include "cloud/stream.h"
 
 #define PROTOCOL "terminal.vtpu"
@@ -49,7 +50,7 @@ typedef struct terminal {
   int64_t uid, worker;
   vt_terminal_user user;
   bool own_address; // as vt_relay_listens
-  char credential[65], caller[256], project[64];
+  char credential[128], caller[256], project[64];
   char name[40], ip[64], host_key[1024], key[256], known[700];
   vt_text in; // bytes for the shell, from in_at on
   size_t in_at;
@@ -286,6 +287,8 @@ static bool still_allowed(terminal *t) {
   bool still = true;
   pthread_mutex_lock(&t->cloud->lock);
   vt_status st = vt_account_still(t->cloud, t->credential, t->caller, t->project, ALLOWED, &still);
+  if (!st && still)
+    st = vt_account_still(t->cloud, t->credential, t->caller, t->project, VT_ACT_AS, &still);
   pthread_mutex_unlock(&t->cloud->lock);
   if (st) still = true;
   vt_status_free(st);
@@ -393,6 +396,7 @@ static vt_status prepare(vt_call *call, const vt_node *node, terminal *t) {
   snprintf(t->credential, sizeof t->credential, "%s", call->credential);
   snprintf(t->caller, sizeof t->caller, "%s", call->caller);
   snprintf(t->project, sizeof t->project, "%s", call->project);
+  VT_TRY(vt_sa_may_act(call, node->body));
   VT_TRY(choose_user(call, node, t));
   VT_TRY(find_host_key(call, t));
   VT_TRY(vt_stream_accept(call, PROTOCOL));

@@ -30,7 +30,8 @@ static void open_cloud(replay *r) {
   vt_testing_open(&r->t, "");
   assert_null(vt_cloud_seed(r->t.cloud, PROJECT, "admin@vtpu.localhost", &token));
   free(token);
-  assert_null(vt_token_create(r->t.cloud, "admin@vtpu.localhost", "refresh", "", 0, &r->refresh));
+  const vt_token_start start = {"admin@vtpu.localhost", "refresh", "", "", 0};
+  assert_null(vt_token_create(r->t.cloud, &start, &r->refresh));
   json_decref(vt_testing_call(&r->t, "POST", "/v1/projects/" PROJECT "/serviceAccounts",
                               "{\"accountId\":\"ray-autoscaler-sa-v1\"}", 200));
 }

@@ -96,7 +96,7 @@ def with_keys(level):
 
 
 def ends_with_the_session():
-    cat = account('cat', 'roles/tpu.admin')
+    cat = account('cat', 'roles/tpu.admin', 'roles/iam.serviceAccountUser')
     opener, headers = session({'email': 'cat@example.org', 'password': 'correct horse battery'})
     by_cookie, by_token, left = Shell(headers), Shell({'Authorization': f'Bearer {cat}'}), Shell()
     for s in (by_cookie, by_token, left):
@@ -134,6 +134,8 @@ def with_os_login(level):
     bob = {'Authorization': f'Bearer {account("bob", "roles/tpu.admin")}'}
     assert refused(**bob) == 403  # may change nodes, and not log in
     grant('bob', 'roles/tpu.admin', 'roles/compute.osLogin')
+    assert refused(**bob) == 403  # nor run anything as the workers' service account
+    grant('bob', 'roles/tpu.admin', 'roles/compute.osLogin', 'roles/iam.serviceAccountUser')
     s = Shell(bob)
     s.run('id -un; echo $((6 * 7))', 'bob_example_org\r\n42')
     s.run('sudo -n id -u || echo $((6 * 7))', '42')
