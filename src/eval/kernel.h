@@ -15,7 +15,6 @@ typedef struct vt_eval_state {
   struct vt_eval_buffer *spare[26]; // freed buffers by power of two
   int64_t spare_bytes;
   int32_t depth; // of nested functions
-  bool lockstep; // inside a manual computation
 } vt_eval_state;
 void vt_eval_state_fini(vt_eval_state *state);
 
@@ -120,6 +119,10 @@ vt_status vt_eval_lockstep_run(vt_eval_state *state, const vt_func *func, const 
 bool vt_eval_custom_call_supports(const vt_op *op);
 vt_status vt_eval_approx_top_k(const vt_eval_call *call) VT_CHECKED;
 
+// A manual computation over `rows` sets of arrays: one, or one per device inside another.
+vt_status vt_eval_manual_run(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
+                             int32_t rows, const vt_tensor *const *in,
+                             vt_tensor *const *out) VT_CHECKED;
 // vt_eval_collective inside a running call.
 vt_status vt_eval_collective_run(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
                                  int32_t devices, const vt_tensor *const *in,

@@ -158,7 +158,9 @@ static vt_status run_collective_step(lockstep *l, const vt_eval_step *step,
       out[d][i] = (vt_tensor){op->results[i].type, (*place)->data};
     }
   }
-  VT_TRY_OUT(vt_eval_collective_run(l->state, &l->env, op, l->devices, in, out));
+  st = op->code == VT_OP_MANUAL_COMPUTATION
+           ? vt_eval_manual_run(l->state, &l->env, op, l->devices, in, out)
+           : vt_eval_collective_run(l->state, &l->env, op, l->devices, in, out);
 out:
   free(tensors);
   free(in);
@@ -275,9 +277,5 @@ vt_status vt_eval_lockstep_run(vt_eval_state *state, const vt_func *func, const 
   if (devices < 1) return vt_error(VT_INVALID_ARGUMENT, "%d devices", (int)devices);
   lockstep l = {state, *env, devices};
   if (l.env.partition_count <= 0) l.env.partition_count = devices;
-  bool before = state->lockstep;
-  state->lockstep = true;
-  vt_status st = lockstep_with(&l, func, args, results);
-  state->lockstep = before;
-  return st;
+  return lockstep_with(&l, func, args, results);
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // manual.c - manual computations: operands are cut into one tile per device, the region runs on all
 // devices in lockstep, and the results' tiles are put together. Axes that are not manual stay
-// whole.
+// whole. Where several devices hold one tile, the value of the first in the order of the mesh
+// counts. Inside another computation each device has arrays of its own; those that differ in the
+// inner one's axes only put their results together.
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,56 +70,65 @@ static const vt_mesh *mesh_of(const vt_op *op) {
   for (int k = 0; k < 2; k++) {
     const vt_attr *list = vt_op_attr(op, keys[k]);
     for (uint32_t i = 0; list && i < list->count; i++)
-      if (list->shardings[i] && list->shardings[i]->kind == VT_SHARDING_MESH &&
-          list->shardings[i]->mesh)
+      if (list->shardings[i] && list->shardings[i]->mesh && list->shardings[i]->mesh->axis_count)
         return list->shardings[i]->mesh;
   }
   return NULL;
 }
 
-typedef struct tiles {
-  int64_t devices;
+// The computation under way. `in` and `out` have one row of tensors for each of `rows` arrays'
+// sets: one at the top, one per device inside another computation.
+typedef struct manual {
+  const vt_op *op;
+  const vt_func *func;
+  const vt_mesh *mesh; // NULL: nothing is cut
+  int32_t devices, rows;
+  const vt_tensor *const *in;
+  vt_tensor *const *out;
   vt_tensor *tensors; // [device][params, then returns]
   const vt_tensor **args;
   vt_tensor **results;
-} tiles;
+} manual;
 
-static void tiles_free(const vt_func *f, uint32_t own, tiles *t) {
-  size_t width = (size_t)f->param_count + f->return_count;
-  for (int64_t d = 0; d < t->devices && t->tensors; d++)
+static void manual_free(manual *m) {
+  uint32_t own = vt_op_own_operands(m->op), params = m->func->param_count;
+  size_t width = (size_t)params + m->func->return_count;
+  for (int32_t d = 0; d < m->devices && m->tensors; d++)
     for (size_t i = 0; i < width; i++)
-      if (i < own || i >= f->param_count) free(t->tensors[(size_t)d * width + i].data);
-  free(t->tensors);
-  free(t->args);
-  free(t->results);
+      if (i < own || i >= params) free(m->tensors[(size_t)d * width + i].data);
+  free(m->tensors);
+  free(m->args);
+  free(m->results);
 }
 
-static vt_status make_tiles(const vt_eval_call *call, const vt_func *f, tiles *t) {
-  const vt_op *op = call->op;
+static vt_status make_tiles(manual *m) {
+  const vt_op *op = m->op;
+  const vt_func *f = m->func;
   uint32_t own = vt_op_own_operands(op);
   size_t width = (size_t)f->param_count + f->return_count;
-  t->tensors = calloc((size_t)t->devices * width + 1, sizeof *t->tensors);
-  t->args = calloc((size_t)t->devices, sizeof *t->args);
-  t->results = calloc((size_t)t->devices, sizeof *t->results);
-  if (!t->tensors || !t->args || !t->results) return vt_error_no_memory();
-  for (int64_t d = 0; d < t->devices; d++) {
-    vt_tensor *row = t->tensors + (size_t)d * width;
-    t->args[d] = row;
-    t->results[d] = row + f->param_count;
+  m->tensors = calloc((size_t)m->devices * width + 1, sizeof *m->tensors);
+  m->args = calloc((size_t)m->devices, sizeof *m->args);
+  m->results = calloc((size_t)m->devices, sizeof *m->results);
+  if (!m->tensors || !m->args || !m->results) return vt_error_no_memory();
+  for (int32_t d = 0; d < m->devices; d++) {
+    const vt_tensor *whole = m->in[m->rows == 1 ? 0 : d];
+    vt_tensor *row = m->tensors + (size_t)d * width;
+    m->args[d] = row;
+    m->results[d] = row + f->param_count;
     for (uint32_t i = 0; i < f->param_count; i++) {
       int64_t offset;
       row[i].type = f->params[i]->type;
       if (i >= own) { // captures arrive whole
-        row[i].data = call->in[i].data;
+        row[i].data = whole[i].data;
         continue;
       }
       VT_TRY(vt_eval_scratch(vt_type_bytes(row[i].type), &row[i].data));
-      VT_TRY(tile_offset(op, sharding_of(op, VT_ATTR_IN_SHARDINGS, i), call->in[i].type,
-                         row[i].type, d, &offset));
-      copy_tile(call->in[i].type, row[i].type, call->in[i].data, offset, row[i].data, false);
+      VT_TRY(tile_offset(op, sharding_of(op, VT_ATTR_IN_SHARDINGS, i), whole[i].type, row[i].type,
+                         d, &offset));
+      copy_tile(whole[i].type, row[i].type, whole[i].data, offset, row[i].data, false);
     }
     for (uint32_t i = 0; i < f->return_count; i++) {
-      vt_tensor *out = &t->results[d][i];
+      vt_tensor *out = &m->results[d][i];
       out->type = f->returns[i]->type;
       VT_TRY(vt_eval_scratch(vt_type_bytes(out->type), &out->data));
     }
@@ -125,30 +136,63 @@ static vt_status make_tiles(const vt_eval_call *call, const vt_func *f, tiles *t
   return VT_OK;
 }
 
-vt_status vt_eval_manual_computation(const vt_eval_call *call) {
-  const vt_op *op = call->op;
-  const vt_func *f = op->regions[0];
-  const vt_mesh *mesh = mesh_of(op);
-  tiles t = {.devices = mesh ? vt_mesh_size(mesh) : 1};
-  if (t.devices < 1 || t.devices > 1 << 16) return vt_eval_refuse(op, "a mesh of this size");
-  if (call->state->lockstep) return vt_eval_refuse(op, "a manual computation inside another");
-  vt_status st = VT_OK;
-  VT_TRY_OUT(make_tiles(call, f, &t));
-  vt_eval_env env = *call->env;
-  if ((int64_t)env.partition_count * env.replica_count != t.devices) {
-    env.partition_count = (int32_t)t.devices;
-    env.replica_count = 1;
+// True when the two devices put one array together: at the top all, inside another computation
+// those that agree in all axes that are not manual here.
+static bool same_array(const manual *m, int64_t a, int64_t b) {
+  if (m->rows == 1 || !m->mesh) return m->rows == 1 || a == b;
+  int64_t x = vt_mesh_place(m->mesh, a), y = vt_mesh_place(m->mesh, b);
+  for (uint32_t i = 0; i < m->mesh->axis_count; i++) {
+    vt_axis_ref axis = {i, 1, m->mesh->axes[i].size};
+    if (!is_manual(m->op, m->mesh, i) &&
+        vt_mesh_coordinate(m->mesh, x, axis, NULL) != vt_mesh_coordinate(m->mesh, y, axis, NULL))
+      return false;
   }
-  VT_TRY_OUT(vt_eval_lockstep_run(call->state, f, &env, (int32_t)t.devices, t.args, t.results));
-  for (uint32_t i = 0; i < f->return_count; i++)
-    for (int64_t d = 0; d < t.devices; d++) {
+  return true;
+}
+
+// Result `i` of the devices into the whole arrays. Devices come in the order of the mesh from the
+// last to the first, so that the first holder of a tile has the last word.
+static vt_status join_tiles(const manual *m, uint32_t i) {
+  const vt_sharding *s = sharding_of(m->op, VT_ATTR_OUT_SHARDINGS, i);
+  for (int32_t place = m->devices; place-- > 0;) {
+    bool listed = m->mesh && m->mesh->device_count;
+    int32_t d = listed ? (int32_t)m->mesh->device_ids[place] : place;
+    vt_tensor tile = m->results[d][i];
+    for (int32_t row = 0; row < m->rows; row++) {
+      vt_tensor whole = m->out[row][i];
       int64_t offset;
-      vt_tensor tile = t.results[d][i];
-      VT_TRY_OUT(tile_offset(op, sharding_of(op, VT_ATTR_OUT_SHARDINGS, i), call->out[i].type,
-                             tile.type, d, &offset));
-      copy_tile(call->out[i].type, tile.type, call->out[i].data, offset, tile.data, true);
+      if (!same_array(m, d, m->rows == 1 ? d : row)) continue;
+      VT_TRY(tile_offset(m->op, s, whole.type, tile.type, d, &offset));
+      copy_tile(whole.type, tile.type, whole.data, offset, tile.data, true);
     }
+  }
+  return VT_OK;
+}
+
+vt_status vt_eval_manual_run(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
+                             int32_t rows, const vt_tensor *const *in, vt_tensor *const *out) {
+  manual m = {
+      .op = op, .func = op->regions[0], .mesh = mesh_of(op), .rows = rows, .in = in, .out = out};
+  vt_eval_env inner = *env;
+  int64_t devices = (int64_t)env->partition_count * env->replica_count;
+  if (m.mesh) devices = vt_mesh_size(m.mesh);
+  if (devices < 1) devices = 1;
+  if (devices > 1 << 16 || (rows != 1 && devices != rows))
+    return vt_eval_refuse(op, "a mesh of this size");
+  m.devices = (int32_t)devices;
+  if ((int64_t)env->partition_count * env->replica_count != devices) {
+    inner.partition_count = m.devices;
+    inner.replica_count = 1;
+  }
+  vt_status st = VT_OK;
+  VT_TRY_OUT(make_tiles(&m));
+  VT_TRY_OUT(vt_eval_lockstep_run(state, m.func, &inner, m.devices, m.args, m.results));
+  for (uint32_t i = 0; i < m.func->return_count; i++) VT_TRY_OUT(join_tiles(&m, i));
 out:
-  tiles_free(f, vt_op_own_operands(op), &t);
+  manual_free(&m);
   return st;
+}
+
+vt_status vt_eval_manual_computation(const vt_eval_call *call) {
+  return vt_eval_manual_run(call->state, call->env, call->op, 1, &call->in, &call->out);
 }

@@ -128,6 +128,12 @@ static vt_status open_error(const vt_func *func) {
                   func->name ? func->name : "");
 }
 
+// A manual computation inside another gathers its results from several devices.
+static bool needs_all_devices(const vt_op *op) {
+  return vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE ||
+         op->code == VT_OP_MANUAL_COMPUTATION;
+}
+
 static vt_status build(vt_eval_state *state, const vt_func *func, slot_map *slots,
                        vt_eval_plan *plan) {
   int32_t next = 0;
@@ -147,7 +153,7 @@ static vt_status build(vt_eval_state *state, const vt_func *func, slot_map *slot
       if (step->operands[i] < 0 || step->operands[i] >= next) return open_error(func);
     }
     step->first_result = next;
-    step->collective = vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE;
+    step->collective = needs_all_devices(op);
     if (vt_eval_is_control(op->code)) {
       for (uint32_t i = 0; i < op->region_count; i++)
         step->collective = step->collective || vt_eval_has_collective(op->regions[i]);
@@ -187,7 +193,7 @@ vt_status vt_eval_plan_of(vt_eval_state *state, const vt_func *func, const vt_ev
 static bool func_has_collective(const vt_func *func, int32_t depth) {
   if (depth > MOST_DEPTH) return false;
   for (const vt_op *op = func->first; op; op = op->next) {
-    if (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) return true;
+    if (needs_all_devices(op)) return true;
     if (!vt_eval_is_control(op->code)) continue;
     for (uint32_t i = 0; i < op->region_count; i++)
       if (func_has_collective(op->regions[i], depth + 1)) return true;

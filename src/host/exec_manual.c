@@ -7,6 +7,11 @@
 // device then holds what all devices of those axes hold. A manual region inside another is cut from
 // the device's own array; its results are gathered from the devices that differ in the inner
 // region's axes only.
+//
+// Several devices may hold one tile. Its operand they share, as nobody writes operands. Of a result
+// each of them needs memory of its own: steps work in place on what will be the result, and the
+// next device would read what the first has made of it. The first holder in the order of the mesh
+// owns the tile, and its value is what the array gets.
 #include <assert.h>
 #include <string.h>
 
@@ -17,6 +22,7 @@ typedef struct tile {
   bool whole;                  // the array itself
   bool direct;                 // `offset` bytes into the array, nothing copied
   int64_t offset;              // direct
+  int64_t number;              // equal for devices that hold the same tile
   int64_t starts[VT_MAX_RANK]; // in elements
 } tile;
 
@@ -25,12 +31,13 @@ typedef struct manual_body {
   uint32_t device_count;
   tile **inputs; // [input][device]
   tile **outputs;
+  uint32_t **owners;      // [output][device]: who of the group writes the device's tile
   int64_t *input_offsets; // scratch of one device per input, -1 when never copied
   int64_t *output_offsets;
   int64_t memory_offset; // temporaries of device 0; the next device's follow
   int64_t memory_bytes;
   int64_t tile_bytes; // scratch of one device
-  uint32_t *groups;   // [device]: devices with equal numbers differ in the inner axes only
+  uint32_t *groups;   // [device]: devices with equal numbers put one array together
   vt_frame **nested;
 } manual_body;
 
@@ -55,6 +62,7 @@ static tile find_tile(const vt_op *op, const vt_sharding *sharding, vt_type glob
         index = index * dim->axes[a].size +
                 vt_mesh_coordinate(sharding->mesh, place, dim->axes[a], NULL);
     t.starts[d] = index * local.dims[d];
+    t.number = t.number * (local.dims[d] ? global.dims[d] / local.dims[d] : 1) + index;
   }
   int32_t cut = 0; // the outermost dimension larger than one in the tile; inner ones must be whole
   while (cut < local.rank && local.dims[cut] == 1) cut++;
@@ -73,7 +81,11 @@ static void copy_tile(char *global, char *local, vt_type whole, vt_type part, co
                       bool to_local) {
   int64_t strides[VT_MAX_RANK], index[VT_MAX_RANK] = {0};
   size_t size = vt_dtype_bytes(whole.dtype);
-  if (part.rank == 0 || vt_type_elements(part) == 0) return;
+  if (vt_type_elements(part) == 0) return;
+  if (t->whole) {
+    memcpy(to_local ? local : global, to_local ? global : local, (size_t)vt_type_bytes(whole));
+    return;
+  }
   vt_type_strides(whole, strides);
   int32_t last = part.rank - 1;
   size_t run = (size_t)part.dims[last] * size;
@@ -123,31 +135,24 @@ static void enter_device(const vt_step *step, vt_frame *const *frames, uint32_t 
   for (uint32_t i = 0; i < plan->result_count; i++) {
     char *array = frame->slots[step->output_slots[i]];
     const tile *t = &body->outputs[i][device];
-    // Replicated results are equal on all devices; each writes its own memory, so that no device's
-    // step sees another's half-made value.
-    bool direct =
-        count == 1 && (t->whole ? device == 0 : t->direct && body->groups[device] == device);
+    bool direct = count == 1 && (t->whole || t->direct) && body->owners[i][device] == device;
     nested->slots[vt_result_slot(plan, i)] =
         direct ? array + t->offset : scratch + body->output_offsets[i];
   }
   vt_frame_bind(plan, nested, scratch + body->memory_offset);
 }
 
-// Writes the device's results into the arrays of `target`. With one target for all devices
-// (`alone`), device 0 has written the replicated results there already.
+// Writes the tiles that the device owns into the arrays of `target`, those that are not there yet.
 static void leave_device(const vt_step *step, const manual_body *body, const vt_frame *target,
-                         bool alone, uint32_t device) {
+                         uint32_t device) {
   const vt_plan *plan = body->plan;
   for (uint32_t i = 0; i < plan->result_count; i++) {
+    if (body->owners[i][device] != device) continue;
     char *array = target->slots[step->output_slots[i]];
     char *local = plan->frames[device].slots[vt_result_slot(plan, i)];
     const tile *t = &body->outputs[i][device];
-    vt_type type = plan->func->returns[i]->type;
-    if (t->whole) {
-      if (array != local && !alone) memcpy(array, local, (size_t)vt_type_bytes(type));
-    } else if (local != array + t->offset) {
-      copy_tile(array, local, step->outputs[i]->type, type, t, false);
-    }
+    if (local != array + t->offset)
+      copy_tile(array, local, step->outputs[i]->type, plan->func->returns[i]->type, t, false);
   }
 }
 
@@ -160,14 +165,9 @@ static vt_status run_manual(const vt_step *step, vt_exec *exec, vt_frame *const 
     body->nested[d] = &body->plan->frames[d];
   }
   VT_TRY(vt_exec_plan(exec, body->plan, body->nested, devices));
-  if (count == 1) {
+  for (uint32_t f = 0; f < count; f++)
     for (uint32_t d = 0; d < devices; d++)
-      if (body->groups[d] == d) leave_device(step, body, frames[0], true, d);
-    return VT_OK;
-  }
-  for (uint32_t f = 0; f < devices; f++)
-    for (uint32_t d = 0; d < devices; d++)
-      if (body->groups[d] == body->groups[f]) leave_device(step, body, frames[f], false, d);
+      if (body->groups[d] == body->groups[f]) leave_device(step, body, frames[f], d);
   return VT_OK;
 }
 
@@ -176,23 +176,34 @@ static const vt_mesh *mesh_of(const vt_op *op) {
   for (int k = 0; k < 2; k++) {
     const vt_attr *attr = vt_op_attr(op, keys[k]);
     for (uint32_t i = 0; attr && i < attr->count; i++)
-      if (attr->shardings[i]->kind == VT_SHARDING_MESH) return attr->shardings[i]->mesh;
+      if (attr->shardings[i]->mesh->axis_count) return attr->shardings[i]->mesh;
   }
   return NULL;
 }
 
-// Two devices are of one group, named by its first device, when `manual` axes alone (or all others
-// alone) tell them apart.
-static uint32_t group_of(const vt_op *op, const vt_mesh *mesh, uint32_t device, bool same_manual) {
+// Devices inside another region are of one group, named by its first, when they agree in all axes
+// that are not manual here.
+static uint32_t group_of(const vt_op *op, const vt_mesh *mesh, uint32_t device) {
   for (uint32_t other = 0; other < device; other++) {
     bool same = true;
     for (uint32_t a = 0; a < mesh->axis_count; a++) {
       vt_axis_ref axis = {a, 1, mesh->axes[a].size};
-      if (is_manual(op, mesh->axes[a].name) == same_manual)
+      if (!is_manual(op, mesh->axes[a].name))
         same &= vt_mesh_coordinate(mesh, vt_mesh_place(mesh, device), axis, NULL) ==
                 vt_mesh_coordinate(mesh, vt_mesh_place(mesh, other), axis, NULL);
     }
     if (same) return other;
+  }
+  return device;
+}
+
+// The first device in the order of the mesh that holds the tile of `device` for its group.
+static uint32_t owner_of(const manual_body *body, const tile *tiles, const vt_mesh *mesh,
+                         uint32_t device) {
+  for (uint32_t place = 0; place < body->device_count; place++) {
+    uint32_t d = mesh && mesh->device_count ? (uint32_t)mesh->device_ids[place] : place;
+    if (body->groups[d] == body->groups[device] && tiles[d].number == tiles[device].number)
+      return d;
   }
   return device;
 }
@@ -231,6 +242,12 @@ static vt_status prepare_manual(vt_plan *plan, vt_step *step) {
                     body->input_offsets));
   VT_TRY(find_tiles(plan, step, VT_ATTR_OUT_SHARDINGS, step->output_count, false, body,
                     body->outputs, body->output_offsets));
+  body->owners = VT_NEW_ARRAY(arena, uint32_t *, step->output_count);
+  for (uint32_t i = 0; i < step->output_count; i++) {
+    body->owners[i] = VT_NEW_ARRAY(arena, uint32_t, body->device_count);
+    for (uint32_t d = 0; d < body->device_count; d++)
+      body->owners[i][d] = owner_of(body, body->outputs[i], mesh_of(step->op), d);
+  }
   body->memory_offset = body->tile_bytes;
   body->tile_bytes += (body->plan->temp_bytes + 63) & ~(int64_t)63;
   step->scratch_bytes = body->tile_bytes * (plan->frame_count == 1 ? body->device_count : 1) + 1;
@@ -251,10 +268,9 @@ vt_status vt_step_manual(vt_plan *plan, vt_step *step) {
   VT_TRY(vt_plan_build(plan->program, op->regions[0], VT_PLAN_REGION, devices, &body->plan));
   body->groups = VT_NEW_ARRAY(arena, uint32_t, devices);
   body->nested = VT_NEW_ARRAY(arena, vt_frame *, devices);
-  // At the top, devices that agree in the manual axes hold the same tiles, and one of them writes.
-  // Inside another region, devices that agree in all other axes exchange tiles.
-  for (uint32_t d = 0; d < devices; d++)
-    body->groups[d] = mesh ? group_of(op, mesh, d, plan->frame_count == 1) : 0;
+  // At the top there is one array, of which all devices hold tiles.
+  for (uint32_t d = 0; mesh && plan->frame_count > 1 && d < devices; d++)
+    body->groups[d] = group_of(op, mesh, d);
   plan->collective |= plan->frame_count > 1;
   step->run = run_manual;
   step->nested = true;
