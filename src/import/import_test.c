@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "import/import.h"
 #include "import/vhlo.h"
+#include "ir/sharding.h"
 
 #define FIXTURES VTPU_SOURCE_DIR "/src/import/fixtures/"
 
@@ -360,14 +361,50 @@ static void test_rows_are_ordered(void **state) {
   }
 }
 
+// Conversions between whole and local arrays that are all replicated: only the module says how many
+// devices there are.
+static void test_replicated_manual_computation(void **state) {
+  (void)state;
+  static const char text[] =
+      "module @m attributes {mhlo.num_partitions = 8 : i32} {\n"
+      "func.func public @main(%a: tensor<5xf32>) -> tensor<5xf32> {\n"
+      "%0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = \"{replicated}\"} : "
+      "(tensor<5xf32>) -> tensor<5xf32>\n"
+      "%1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = \"{manual}\"} : "
+      "(tensor<5xf32>) -> tensor<5xf32>\n"
+      "%2 = call @body(%1) : (tensor<5xf32>) -> tensor<5xf32>\n"
+      "%3 = stablehlo.custom_call @Sharding(%2) {mhlo.sharding = \"{manual}\"} : (tensor<5xf32>) "
+      "-> tensor<5xf32>\n"
+      "%4 = stablehlo.custom_call @SPMDShardToFullShape(%3) {mhlo.sharding = \"{replicated}\"} : "
+      "(tensor<5xf32>) -> tensor<5xf32>\n"
+      "return %4 : tensor<5xf32> }\n"
+      "func.func private @body(%a: tensor<5xf32>) -> tensor<5xf32> {return %a : tensor<5xf32>}}";
+  vt_module *module;
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)text, sizeof text - 1}, &module);
+  if (st) fail_msg("%s", vt_status_message(st));
+  const vt_op *op = module->main->first;
+  while (op && op->code != VT_OP_MANUAL_COMPUTATION) op = op->next;
+  assert_non_null(op);
+  assert_int_equal(vt_op_attr(op, VT_ATTR_MANUAL_AXES)->count, 1);
+  assert_int_equal(vt_mesh_size(vt_op_attr(op, VT_ATTR_IN_SHARDINGS)->shardings[0]->mesh), 8);
+  vt_module_destroy(module);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_goldens),     cmocka_unit_test(test_text_round_trip),
-      cmocka_unit_test(test_short_forms), cmocka_unit_test(test_chlo),
-      cmocka_unit_test(test_versions),    cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_malformed),   cmocka_unit_test(test_truncation_sweep),
-      cmocka_unit_test(test_flip_sweep),  cmocka_unit_test(test_rows_are_ordered),
-      cmocka_unit_test(test_unaligned),   cmocka_unit_test(test_unknown_op),
+      cmocka_unit_test(test_goldens),
+      cmocka_unit_test(test_text_round_trip),
+      cmocka_unit_test(test_short_forms),
+      cmocka_unit_test(test_chlo),
+      cmocka_unit_test(test_versions),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_malformed),
+      cmocka_unit_test(test_truncation_sweep),
+      cmocka_unit_test(test_flip_sweep),
+      cmocka_unit_test(test_rows_are_ordered),
+      cmocka_unit_test(test_unaligned),
+      cmocka_unit_test(test_unknown_op),
+      cmocka_unit_test(test_replicated_manual_computation),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,5 +106,7 @@ vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_att
 // (lower_gspmd.c).
 vt_status vt_lower_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
                          const vt_sharding **out_sharding) VT_CHECKED;
+// A mesh of all partitions in one axis, for computations whose arrays are all replicated.
+const vt_mesh *vt_lower_tile_mesh(vt_lower *lo);
 
 #endif

@@ -191,10 +191,10 @@ static vt_status describe_tiles(vt_lower *lo, const vt_raw_op *raw, manual *m) {
     VT_TRY(tiles_of(lo, back, back->results[0].type, &out[i]));
     VT_TRY(vt_lower_types(lo, back, back->results[0].type, &m->results));
   }
-  const vt_mesh *mesh = lo->tile_mesh;
+  const vt_mesh *mesh = lo->tile_mesh ? lo->tile_mesh : vt_lower_tile_mesh(lo);
   for (uint32_t i = 0; i < raw->operand_count + raw->result_count; i++) {
     const vt_sharding **s = i < raw->operand_count ? &in[i] : &out[i - raw->operand_count];
-    if (!mesh || !*s || ((*s)->mesh != mesh && (*s)->mesh->axis_count)) return refuse_form(lo, raw);
+    if (!*s || ((*s)->mesh != mesh && (*s)->mesh->axis_count)) return refuse_form(lo, raw);
     if ((*s)->mesh == mesh) continue;
     vt_sharding *copy = VT_NEW(arena, vt_sharding); // replicated, written before there was a mesh
     *copy = **s;

@@ -68,6 +68,11 @@ static const vt_mesh *add_mesh(vt_lower *lo, const char *name, uint32_t axis_cou
   return mesh;
 }
 
+const vt_mesh *vt_lower_tile_mesh(vt_lower *lo) {
+  int64_t devices = lo->module->num_partitions > 1 ? lo->module->num_partitions : 1;
+  return add_mesh(lo, "", 1, &devices, 0, NULL);
+}
+
 static void decide_mesh(vt_lower *lo, const digit *digits, uint32_t count) {
   int64_t sizes[MAX_DIGITS], strides[MAX_DIGITS];
   uint32_t n = 0;
