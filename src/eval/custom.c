@@ -317,6 +317,7 @@ static const struct {
     {"lapack_zungqr_ffi", call_householder, 2, 1},
     {"Eigh", call_eigh, 1, 2},
     {"ApproxTopK", vt_eval_approx_top_k, 0, 0},
+    {"PartialReduce", vt_eval_approx_top_k, 0, 0},
     {"AllocateBuffer", call_allocate, 0, 0},
     {"Sharding", call_identity, 0, 0},
     {"SPMDFullToShardShape", call_identity, 0, 0},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// topk.c - the custom call ApproxTopK, exactly: a stable sort by the called comparator and its
-// first elements.
+// topk.c - the custom calls ApproxTopK, and PartialReduce, what XLA's own passes make of it: a
+// stable sort by the called comparator and its first elements, which is exact.
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,13 +12,27 @@ static int64_t dict_i64(const vt_dict_value *dict, const char *name, int64_t oth
   return otherwise;
 }
 
+// ApproxTopK has a dictionary, PartialReduce the text of one; -1 when it is in neither.
+static int64_t reduction_dim(const vt_op *op) {
+  static const char name[] = "\"reduction_dim\":";
+  const vt_attr *config = vt_op_attr(op, VT_ATTR_BACKEND_DICT);
+  if (config) return dict_i64(config->dict, "reduction_dim", -1);
+  vt_string text = vt_attr_string(op, VT_ATTR_BACKEND_CONFIG);
+  const char *at = text.size ? memmem(text.data, text.size, name, sizeof name - 1) : NULL;
+  char number[8] = "";
+  if (!at) return -1;
+  at += sizeof name - 1;
+  size_t left = text.size - (size_t)(at - text.data);
+  memcpy(number, at, left < sizeof number - 1 ? left : sizeof number - 1);
+  return strtoll(number, NULL, 10);
+}
+
 // Operands: arrays, then their init values. Results: the same arrays cut along reduction_dim.
 vt_status vt_eval_approx_top_k(const vt_eval_call *call) {
   const vt_op *op = call->op;
-  const vt_attr *config = vt_op_attr(op, VT_ATTR_BACKEND_DICT),
-                *called = vt_op_attr(op, VT_ATTR_CALLED_COMPUTATIONS);
+  const vt_attr *called = vt_op_attr(op, VT_ATTR_CALLED_COMPUTATIONS);
   uint32_t n = op->result_count;
-  int64_t d = dict_i64(config ? config->dict : NULL, "reduction_dim", -1);
+  int64_t d = reduction_dim(op);
   if (!called || called->count != 1 || !n || op->operand_count != 2 * n || d < 0 ||
       d >= call->in[0].type.rank)
     return vt_eval_invalid(op, "ApproxTopK");
@@ -26,7 +40,7 @@ vt_status vt_eval_approx_top_k(const vt_eval_call *call) {
     vt_type a = call->in[i].type, b = call->out[i].type;
     if (!vt_type_same_dims(a, call->in[0].type) || b.rank != a.rank || a.dtype != b.dtype ||
         b.dims[d] > a.dims[d])
-      return vt_eval_refuse(op, "this shape of ApproxTopK");
+      return vt_eval_refuse(op, "this shape of a partial sort");
   }
   vt_status st = VT_OK;
   vt_tensor *sorted = calloc(n, sizeof *sorted);

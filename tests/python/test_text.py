@@ -164,6 +164,32 @@ def test_forms_that_jax_does_not_print(tmp_path):
     np.testing.assert_array_equal(least, np.sort(x)[:, :2])
 
 
+def test_partial_reduce(tmp_path):
+    whole, part = [f"tensor<4x{n}x{t}>" for n in (64, 32) for t in ("f32", "i32")][:2], "tensor<4x32xf32>, tensor<4x32xi32>"
+    config = r'{backend_config = "{\22reduction_dim\22: 1, \22top_k\22: 4}", called_computations = [@greater]}'
+    text = f"""
+func.func @main(%x: {whole[0]}, %i: {whole[1]}) -> ({part}) {{
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %none = stablehlo.constant dense<-1> : tensor<i32>
+  %0 = stablehlo.custom_call @PartialReduce(%x, %i, %low, %none) {config} :
+    ({", ".join(whole)}, tensor<f32>, tensor<i32>) -> tuple<{part}>
+  %1 = stablehlo.get_tuple_element %0[0] : (tuple<{part}>) -> tensor<4x32xf32>
+  %2 = stablehlo.get_tuple_element %0[1] : (tuple<{part}>) -> tensor<4x32xi32>
+  return %1, %2 : {part}
+}}
+func.func private @greater(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>, %d: tensor<i32>) -> tensor<i1> {{
+  %0 = stablehlo.compare GT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+  return %0 : tensor<i1>
+}}
+"""
+    x = random_array((4, 64))
+    values, indices = run_text(text, tmp_path, x, np.tile(np.arange(64, dtype=np.int32), (4, 1)))
+    order = np.argsort(-x, axis=1, kind="stable")[:, :4]  # the best must be among what is left
+    for row in range(4):
+        assert set(order[row]) <= set(indices[row])
+        np.testing.assert_array_equal(values[row], x[row, indices[row]])
+
+
 def test_a_whole_network(tmp_path):
     def network(x, w):
         hidden = jax.nn.gelu(x @ w, approximate=False)
