@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// loop.c - see loop.h.
+#include "ir/loop.h"
+
+#include <string.h>
+
+// The operand of the scope's op that the parameter is on every run, NULL when it changes.
+static const vt_value *operand_of(const vt_scope *scope, const vt_value *param) {
+  const vt_op *op = scope->op;
+  uint32_t index = (uint32_t)param->index;
+  if (op->code == VT_OP_WHILE) {
+    const vt_func *body = op->regions[1];
+    bool carried = index < body->return_count;
+    if (carried && body->returns[index] != body->params[index]) return NULL;
+    return op->operands[index];
+  }
+  if (op->code == VT_OP_MANUAL_COMPUTATION &&
+      !vt_type_same_dims(op->operands[index]->type, param->type))
+    return NULL;
+  uint32_t skip = op->operand_count - scope->func->param_count; // the selector of if and case
+  return op->operands[index + skip];
+}
+
+const vt_value *vt_scope_resolve(const vt_scope *scope, const vt_value *value,
+                                 const vt_scope **out_scope) {
+  while (scope && !value->op) {
+    const vt_value *outside = operand_of(scope, value);
+    if (!outside) break;
+    value = outside;
+    scope = scope->outer;
+  }
+  if (out_scope) *out_scope = scope;
+  return value;
+}
+
+// Sums and differences of a few numbers up to this one fit 64 bits.
+static const int64_t largest = INT64_C(1) << 60;
+
+// A scalar integer that is known.
+static bool known_integer(const vt_scope *scope, const vt_value *value, int64_t *out) {
+  value = vt_scope_resolve(scope, value, NULL);
+  if (!value->op || value->op->code != VT_OP_CONSTANT || value->type.rank) return false;
+  const void *data = vt_attr_literal(value->op, VT_ATTR_VALUE)->data;
+  switch (value->type.dtype) {
+#define READ(dtype, type)                                                                          \
+  case dtype: {                                                                                    \
+    type v;                                                                                        \
+    memcpy(&v, data, sizeof v);                                                                    \
+    *out = (int64_t)v;                                                                             \
+    return *out <= largest && *out >= -largest;                                                    \
+  }
+    READ(VT_S8, int8_t)
+    READ(VT_S16, int16_t)
+    READ(VT_S32, int32_t)
+    READ(VT_S64, int64_t)
+    READ(VT_U8, uint8_t)
+    READ(VT_U16, uint16_t)
+    READ(VT_U32, uint32_t)
+#undef READ
+  default: // 64 bits without a sign would not fit
+    return false;
+  }
+}
+
+static bool within(vt_dtype dtype, int64_t value) {
+  int32_t bits = vt_dtype_get(dtype)->bits;
+  if (bits == 64) return true; // no number that is counted with comes near its end
+  bool is_signed = vt_dtype_kind_of(dtype) == VT_KIND_SIGNED;
+  int64_t most = (INT64_C(1) << (is_signed ? bits - 1 : bits)) - 1;
+  return value <= most && value >= (is_signed ? -most - 1 : 0);
+}
+
+// What the body adds to its parameter `index` on each trip.
+static bool step_of(const vt_scope *inside, const vt_func *body, uint32_t index, int64_t *out) {
+  const vt_op *op = body->returns[index]->op;
+  const vt_value *counter = body->params[index];
+  if (!op || (op->code != VT_OP_ADD && op->code != VT_OP_SUBTRACT)) return false;
+  if (op->operands[0] == counter && known_integer(inside, op->operands[1], out)) {
+    bool down = op->code == VT_OP_SUBTRACT;
+    if (down) *out = -*out;
+    return true;
+  }
+  return op->code == VT_OP_ADD && op->operands[1] == counter &&
+         known_integer(inside, op->operands[0], out);
+}
+
+static int64_t turned(int64_t direction) {
+  switch (direction) {
+  case VT_CMP_LT:
+    return VT_CMP_GT;
+  case VT_CMP_GT:
+    return VT_CMP_LT;
+  case VT_CMP_LE:
+    return VT_CMP_GE;
+  case VT_CMP_GE:
+    return VT_CMP_LE;
+  default:
+    return direction;
+  }
+}
+
+// How often `at` moves by `step` while it compares so with `limit`; -1 = without end, or not known.
+static int64_t count_trips(int64_t direction, int64_t at, int64_t step, int64_t limit) {
+  if (direction == VT_CMP_EQ) return at != limit ? 0 : step ? 1 : -1;
+  if (direction == VT_CMP_NE) {
+    if (at == limit) return 0;
+    return step && (limit - at) % step == 0 && (limit - at) / step > 0 ? (limit - at) / step : -1;
+  }
+  if (direction == VT_CMP_GT || direction == VT_CMP_GE) at = -at, step = -step, limit = -limit;
+  if (direction == VT_CMP_LE || direction == VT_CMP_GE) limit++;
+  if (at >= limit) return 0;
+  return step > 0 ? (limit - at + step - 1) / step : -1;
+}
+
+bool vt_loop_trips(const vt_scope *scope, const vt_op *loop, int64_t *out_trips) {
+  const vt_func *cond = loop->regions[0], *body = loop->regions[1];
+  const vt_op *compare = cond->return_count == 1 ? cond->returns[0]->op : NULL;
+  if (!compare || compare->code != VT_OP_COMPARE) return false;
+  vt_dtype dtype = compare->operands[0]->type.dtype;
+  if (!vt_dtype_is_integer(dtype)) return false;
+  vt_scope in_cond = {scope, loop, cond}, in_body = {scope, loop, body};
+  int64_t direction = vt_attr_i64(compare, VT_ATTR_COMPARISON_DIRECTION);
+  for (int side = 0; side < 2; side++, direction = turned(direction)) {
+    const vt_value *counter = compare->operands[side];
+    int64_t first, limit, step = 0;
+    if (counter->op || (uint32_t)counter->index >= body->return_count) continue;
+    if (!known_integer(&in_cond, compare->operands[1 - side], &limit) ||
+        !known_integer(scope, loop->operands[counter->index], &first))
+      continue;
+    bool moves = step_of(&in_body, body, (uint32_t)counter->index, &step);
+    int64_t trips = count_trips(direction, first, step, limit);
+    if ((!moves && trips != 0) || trips < 0 || !within(dtype, first + trips * step)) continue;
+    *out_trips = trips;
+    return true;
+  }
+  return false;
+}
