@@ -20,11 +20,10 @@
 
 static const vt_chip the_chips[VT_CHIP_COUNT] = {
 #define CHIP(id, kind, topology, cores, devices, dims, hbm, limit, reserved, hbm_rate, flops,      \
-             clock, mxus, edge, vmem, links, link_rate, host, pod, spot, source)                   \
-  {                                                                                                \
-      VT_CHIP_##id, kind,     topology,  cores, devices, dims, hbm,                                \
-      limit,        reserved, hbm_rate,  flops, clock,   mxus, edge,                               \
-      vmem,         links,    link_rate, host,  pod,     spot, source},
+             clock, mxus, edge, narrow, vmem, cmem, links, link_rate, host, pod, spot, source)     \
+  {VT_CHIP_##id, kind,     topology,  cores, devices, dims, hbm,    limit,                         \
+   reserved,     hbm_rate, flops,     clock, mxus,    edge, narrow, vmem,                          \
+   cmem,         links,    link_rate, host,  pod,     spot, source},
 #include "chip/chips.def"
 #undef CHIP
 };

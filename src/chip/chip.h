@@ -32,7 +32,9 @@ typedef struct vt_chip {
   int64_t hbm_reserved_bytes; // per device
   double hbm_bytes_per_s, bf16_flops_per_s, clock_hz; // per chip
   int32_t mxus_per_core, mxu_edge;
+  int32_t narrow_products; // products of 8-bit numbers in the time of one of bf16
   int64_t vmem_bytes_per_core;
+  int64_t cmem_bytes; // a second memory on the chip, per chip
   int32_t ici_links;
   double ici_link_bytes_per_s;                                   // effective, one direction
   double usd_per_hour_host, usd_per_hour_pod, usd_per_hour_spot; // per chip; 0 = no public price
@@ -86,11 +88,18 @@ void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order
 void vt_chip_print_shape(const vt_chip *chip, vt_type type, const int32_t *order, vt_text *text);
 const char *vt_chip_dtype_name(vt_dtype dtype); // "f32", "s32", "pred"
 
-// A bound from published peaks: the larger of arithmetic and HBM time over all devices, everything
-// overlapped, no communication, elementwise work free when fused. Real steps take longer.
-//   flops   multiply-adds count as two; loops count their trips where the bound is a constant, else
-//   one bytes   HBM traffic of parameters, results and of what matrix, reduction and data-moving
-//   ops touch
+// What a module asks of a slice, and a bound of its time from published peaks. Give it the module
+// as it is compiled: what passes drop, a TPU's compiler drops too.
+//   seconds  no slice is faster: the larger of matrix products at the peak rate of the matrix units
+//            and HBM traffic that cannot be avoided, divided evenly over the devices. Everything
+//            else is free: elementwise work, communication, launches. A loop whose trips are not
+//            known counts as none, of branches the least counts.
+//   flops    of the whole program on all devices: multiply-adds count as two, products with padding
+//            not at all; here a loop whose trips are not known counts once, and the dearest branch.
+//   bytes    HBM traffic of all devices that cannot be avoided: each argument that is needed read
+//            once, each result written once, updates in place as far as they go. Loops read again
+//            on each trip what they take in from outside and chips cannot keep. What is made in
+//            between may stay on the chip.
 typedef struct vt_roofline {
   double flops, bytes, transcendentals; // of the whole program, all devices
   double seconds;

@@ -1,153 +1,236 @@
 // SPDX-License-Identifier: Apache-2.0
-// roofline.c - a plain time bound of a module on a slice, from published peaks.
+// roofline.c - what a module asks of a slice, and a bound of its time from published peaks.
 //
-// The idea: arithmetic and HBM traffic overlap perfectly and split evenly over the devices, so time
-// is the larger of the two. Elementwise ops, broadcasts and other moves fuse into their neighbours
-// and cost no traffic of their own; matrix, reduction and library ops read their operands and write
-// their results. No communication is counted.
+// The bound: matrix products at the peak of the matrix units and HBM traffic that cannot be avoided
+// (traffic.c) overlap perfectly and divide evenly over the devices; nothing else takes time. A
+// manual region says what one device does of it, so it counts once for each device of its axes.
 #include "chip/chip.h"
 
 #include <math.h>
 
+#include "chip/traffic.h"
+#include "ir/loop.h"
+
 typedef struct count {
-  double flops, bytes, transcendentals;
+  const vt_chip *chip;
+  double flops, transcendentals;
+  double products; // flops of matrix products, in the time of bf16, at least
   bool exact_trips;
 } count;
 
-static void count_func(const vt_func *func, double times, count *c);
+// How often something runs on all devices together: as we say it, and for certain.
+typedef struct repeats {
+  double said, least;
+} repeats;
 
-static double bytes_of(vt_type type) {
-  return (double)vt_type_bytes(type);
-}
+static void count_func(const vt_scope *scope, const vt_func *func, repeats times, count *c);
 
 static double dot_flops(const vt_op *op) {
   double flops = 2.0 * (double)vt_type_elements(op->results[0].type);
+  vt_type lhs = op->operands[0]->type;
+  if (op->code == VT_OP_DOT) return lhs.rank ? flops * (double)lhs.dims[lhs.rank - 1] : flops;
   uint32_t n = 0;
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, &n);
-  for (uint32_t i = 0; i < n; i++) flops *= (double)op->operands[0]->type.dims[dims[i]];
+  for (uint32_t i = 0; i < n; i++) flops *= (double)lhs.dims[dims[i]];
   return flops;
 }
 
+// Pairs of an output and a window position along one dimension that meet an element of the input,
+// not its padding and not a hole of its dilation.
+typedef struct axis {
+  int64_t in, out, window, stride, low, in_dilation, window_dilation;
+} axis;
+static double meetings(axis a) {
+  const int64_t most = 1 << 24; // larger windows are no program's: they count as none
+  if (a.in == 0 || a.out == 0 || a.window > most / a.in_dilation) return 0;
+  double pairs = 0;
+  int64_t last = (a.in - 1) * a.in_dilation;
+  for (int64_t w = 0; w < a.window; w++) {
+    int64_t at = w * a.window_dilation - a.low; // of output 0
+    int64_t first = at < 0 ? (-at + a.stride - 1) / a.stride : 0;
+    int64_t end = last < at ? 0 : (last - at) / a.stride + 1;
+    if (end > a.out) end = a.out;
+    // Outputs that fall on elements repeat after so many as the dilation has holes, at most.
+    int64_t period = a.in_dilation;
+    for (int64_t o = first; o < end && o < first + period; o++)
+      if ((at + o * a.stride) % a.in_dilation == 0) {
+        int64_t step = 1;
+        while (step * a.stride % a.in_dilation) step++;
+        pairs += (double)((end - 1 - o) / step + 1);
+        break;
+      }
+  }
+  return pairs;
+}
+
 static double convolution_flops(const vt_op *op) {
-  vt_type kernel = op->operands[1]->type;
-  int64_t out_features = kernel.dims[vt_attr_i64(op, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION)];
-  if (out_features == 0) return 0;
-  return 2.0 * (double)vt_type_elements(op->results[0].type) *
-         ((double)vt_type_elements(kernel) / (double)out_features);
+  vt_type in = op->operands[0]->type, kernel = op->operands[1]->type, out = op->results[0].type;
+  uint32_t n = 0;
+  const int64_t *strides = vt_attr_ints(op, VT_ATTR_WINDOW_STRIDES, &n);
+  const int64_t *padding = vt_attr_ints(op, VT_ATTR_PADDING, NULL);
+  const int64_t *in_dilation = vt_attr_ints(op, VT_ATTR_LHS_DILATION, NULL);
+  const int64_t *window_dilation = vt_attr_ints(op, VT_ATTR_RHS_DILATION, NULL);
+  const int64_t *in_dims = vt_attr_ints(op, VT_ATTR_INPUT_SPATIAL_DIMENSIONS, NULL);
+  const int64_t *window_dims = vt_attr_ints(op, VT_ATTR_KERNEL_SPATIAL_DIMENSIONS, NULL);
+  const int64_t *out_dims = vt_attr_ints(op, VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS, NULL);
+  double flops = 2;
+  flops *= (double)out.dims[vt_attr_i64(op, VT_ATTR_OUTPUT_BATCH_DIMENSION)];
+  flops *= (double)out.dims[vt_attr_i64(op, VT_ATTR_OUTPUT_FEATURE_DIMENSION)];
+  flops *= (double)kernel.dims[vt_attr_i64(op, VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION)];
+  for (uint32_t i = 0; i < n; i++)
+    flops *=
+        meetings((axis){in.dims[in_dims[i]], out.dims[out_dims[i]], kernel.dims[window_dims[i]],
+                        strides[i], padding[2 * i], in_dilation[i], window_dilation[i]});
+  return flops;
 }
 
-// The trips of `while i < N` with i and N constant at the start and i counted up by one, else 0.
-static double while_trips(const vt_op *op) {
-  const vt_func *cond = op->regions[0];
-  if (cond->return_count != 1 || !cond->returns[0]->op) return 0;
-  const vt_op *compare = cond->returns[0]->op;
-  if (compare->code != VT_OP_COMPARE ||
-      vt_attr_i64(compare, VT_ATTR_COMPARISON_DIRECTION) != VT_CMP_LT)
-    return 0;
-  int64_t bounds[2];
-  for (int i = 0; i < 2; i++) {
-    const vt_value *value = compare->operands[i];
-    if (!value->op) value = op->operands[value->index];
-    if (!value->op || value->op->code != VT_OP_CONSTANT) return 0;
-    const vt_literal *literal = vt_attr_literal(value->op, VT_ATTR_VALUE);
-    if (!literal || literal->type.rank) return 0;
-    if (literal->type.dtype == VT_S32)
-      bounds[i] = *(const int32_t *)literal->data;
-    else if (literal->type.dtype == VT_S64)
-      bounds[i] = *(const int64_t *)literal->data;
-    else
-      return 0;
+// Matrix units take 8-bit numbers faster on some chips, and 4-bit numbers faster still.
+static double products_at_once(const vt_chip *chip, const vt_op *op) {
+  double rate = 1;
+  for (int32_t bits = 8; bits >= 4; bits /= 2) {
+    bool narrow = true;
+    for (uint32_t i = 0; i < 2; i++)
+      narrow = narrow && vt_dtype_get(op->operands[i]->type.dtype)->bits <= bits;
+    if (narrow) rate *= chip->narrow_products;
   }
-  return bounds[1] > bounds[0] ? (double)(bounds[1] - bounds[0]) : 0;
+  return rate;
 }
 
-static void count_control(const vt_op *op, double times, count *c) {
+static double library_flops(const vt_op *op) {
+  vt_type type = op->results[0].type;
+  double n = type.rank ? (double)type.dims[type.rank - 1] : 1;
+  double all = (double)vt_type_elements(type);
   switch (op->code) {
-  case VT_OP_WHILE: {
-    double trips = while_trips(op);
-    if (trips == 0) c->exact_trips = false, trips = 1;
-    count_func(op->regions[1], times * trips, c);
-    break;
+  case VT_OP_CHOLESKY:
+    return all * n / 3;
+  case VT_OP_TRIANGULAR_SOLVE: {
+    vt_type a = op->operands[0]->type;
+    return a.rank ? all * (double)a.dims[a.rank - 1] : 0;
   }
+  case VT_OP_SORT:
+  case VT_OP_FFT:
+    return n > 1 ? all * log2(n) * (op->code == VT_OP_FFT ? 5 : 1) : 0;
+  default:
+    return 0;
+  }
+}
+
+static double reduce_flops(const vt_op *op) {
+  uint32_t n = 0;
+  if (op->code != VT_OP_REDUCE_WINDOW)
+    return op->operand_count ? (double)vt_type_elements(op->operands[0]->type) : 0;
+  const int64_t *window = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, &n);
+  double flops = (double)vt_type_elements(op->results[0].type);
+  for (uint32_t i = 0; i < n; i++) flops *= (double)window[i];
+  return flops;
+}
+
+// Of the branches the dearest is said, the cheapest is certain.
+static void count_branches(const vt_scope *scope, const vt_op *op, repeats times, count *c) {
+  double flops = 0, transcendentals = 0, least = 0;
+  for (uint32_t i = 0; i < op->region_count; i++) {
+    count branch = {.chip = c->chip, .exact_trips = true};
+    vt_scope inside = {scope, op, op->regions[i]};
+    count_func(&inside, op->regions[i], times, &branch);
+    flops = fmax(flops, branch.flops);
+    transcendentals = fmax(transcendentals, branch.transcendentals);
+    least = i ? fmin(least, branch.products) : branch.products;
+    c->exact_trips = c->exact_trips && branch.exact_trips;
+  }
+  c->flops += flops, c->transcendentals += transcendentals, c->products += least;
+}
+
+static void count_while(const vt_scope *scope, const vt_op *op, repeats times, count *c) {
+  int64_t trips = 0;
+  bool known = vt_loop_trips(scope, op, &trips);
+  c->exact_trips = c->exact_trips && known;
+  double said = known ? (double)trips : 1;
+  vt_scope in_cond = {scope, op, op->regions[0]}, in_body = {scope, op, op->regions[1]};
+  repeats tests = {times.said * (said + 1), times.least * (double)(trips + 1)};
+  repeats runs = {times.said * said, times.least * (double)trips};
+  count_func(&in_cond, op->regions[0], tests, c);
+  count_func(&in_body, op->regions[1], runs, c);
+}
+
+static void count_control(const vt_scope *scope, const vt_op *op, repeats times, count *c) {
+  const vt_func *func = NULL;
+  switch (op->code) {
+  case VT_OP_WHILE:
+    count_while(scope, op, times, c);
+    return;
   case VT_OP_IF:
-  case VT_OP_CASE: { // the dearest branch
-    count worst = {0};
-    for (uint32_t i = 0; i < op->region_count; i++) {
-      count branch = {.exact_trips = true};
-      count_func(op->regions[i], times, &branch);
-      if (branch.flops + branch.bytes >= worst.flops + worst.bytes) worst = branch;
-    }
-    c->flops += worst.flops, c->bytes += worst.bytes, c->transcendentals += worst.transcendentals;
-    c->exact_trips = c->exact_trips && (worst.exact_trips || op->region_count == 0);
-    break;
-  }
+  case VT_OP_CASE:
+    count_branches(scope, op, times, c);
+    return;
   case VT_OP_CALL:
-    count_func(vt_attr_func(op, VT_ATTR_CALLEE), times, c);
+    func = vt_attr_func(op, VT_ATTR_CALLEE);
     break;
   case VT_OP_COMPOSITE:
-    count_func(vt_attr_func(op, VT_ATTR_DECOMPOSITION), times, c);
+    func = vt_attr_func(op, VT_ATTR_DECOMPOSITION);
     break;
-  default:
-    for (uint32_t i = 0; i < op->region_count; i++) count_func(op->regions[i], times, c);
+  case VT_OP_MANUAL_COMPUTATION: {
+    double devices = vt_chip_manual_devices(op);
+    times.said *= devices, times.least *= devices;
+    func = op->regions[0];
+    break;
   }
+  default:
+    return;
+  }
+  vt_scope inside = {scope, op, func};
+  count_func(&inside, func, times, c);
 }
 
-static void count_op(const vt_op *op, double times, count *c) {
+static void count_op(const vt_scope *scope, const vt_op *op, repeats times, count *c) {
   const vt_op_info *info = vt_op_info_get(op->code);
   if (info->flags & VT_OPF_CONTROL) {
-    count_control(op, times, c);
+    count_control(scope, op, times, c);
     return;
   }
   double elements = op->result_count ? (double)vt_type_elements(op->results[0].type) : 0;
-  bool touches = false;
   switch ((vt_cost_class)info->cost) {
   case VT_COST_FREE:
   case VT_COST_MOVE:
-    touches = op->code == VT_OP_GATHER || op->code == VT_OP_SCATTER;
     break;
-  case VT_COST_CHEAP:
-    c->flops += times * elements;
+  case VT_COST_CHEAP: // rounding is what host and chip do differently: it counts nowhere
+    if (op->code != VT_OP_CONVERT && op->code != VT_OP_REDUCE_PRECISION)
+      c->flops += times.said * elements;
     break;
   case VT_COST_MEDIUM:
   case VT_COST_EXPENSIVE:
-    c->flops += times * elements;
-    c->transcendentals += times * elements;
+    c->flops += times.said * elements;
+    c->transcendentals += times.said * elements;
     break;
   case VT_COST_REDUCE:
-    if (op->operand_count) c->flops += times * (double)vt_type_elements(op->operands[0]->type);
-    touches = true;
+    c->flops += times.said * reduce_flops(op);
     break;
-  case VT_COST_MATRIX:
-    if (op->code == VT_OP_DOT_GENERAL) c->flops += times * dot_flops(op);
-    if (op->code == VT_OP_CONVOLUTION) c->flops += times * convolution_flops(op);
-    touches = true;
-    break;
-  case VT_COST_LIBRARY:
-    touches = true;
+  case VT_COST_MATRIX: {
+    if (op->code == VT_OP_EINSUM) break; // import makes products of it
+    double flops = op->code == VT_OP_CONVOLUTION ? convolution_flops(op) : dot_flops(op);
+    c->flops += times.said * flops;
+    c->products += times.least * flops / products_at_once(c->chip, op);
     break;
   }
-  if (!touches) return;
-  for (uint32_t i = 0; i < op->operand_count; i++)
-    c->bytes += times * bytes_of(op->operands[i]->type);
-  for (uint32_t i = 0; i < op->result_count; i++) c->bytes += times * bytes_of(op->results[i].type);
+  case VT_COST_LIBRARY:
+    if (op->result_count) c->flops += times.said * library_flops(op);
+    break;
+  }
 }
 
-static void count_func(const vt_func *func, double times, count *c) {
-  for (const vt_op *op = func->first; op; op = op->next) count_op(op, times, c);
+static void count_func(const vt_scope *scope, const vt_func *func, repeats times, count *c) {
+  for (const vt_op *op = func->first; op; op = op->next) count_op(scope, op, times, c);
 }
 
 vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const vt_module *module) {
-  count c = {.exact_trips = true};
-  const vt_func *main = module->main;
-  for (uint32_t i = 0; i < main->param_count; i++) c.bytes += bytes_of(main->params[i]->type);
-  for (uint32_t i = 0; i < main->return_count; i++) c.bytes += bytes_of(main->returns[i]->type);
-  count_func(main, 1, &c);
-  double share = (double)device_count / slice->chip->devices; // chips used
-  double arithmetic = c.flops / (slice->chip->bf16_flops_per_s * share);
-  double memory = c.bytes / (slice->chip->hbm_bytes_per_s * share);
-  double seconds = fmax(arithmetic, memory);
+  const vt_chip *chip = slice->chip;
+  count c = {.chip = chip, .exact_trips = true};
+  count_func(NULL, module->main, (repeats){1, 1}, &c);
+  double chips = (double)device_count / chip->devices;
+  double on_chip = (double)(chip->vmem_bytes_per_core * chip->cores + chip->cmem_bytes) * chips;
+  double bytes = vt_chip_traffic(module, on_chip);
+  double seconds = fmax(c.products / chip->bf16_flops_per_s, bytes / chip->hbm_bytes_per_s) / chips;
   return (vt_roofline){.flops = c.flops,
-                       .bytes = c.bytes,
+                       .bytes = bytes,
                        .transcendentals = c.transcendentals,
                        .seconds = seconds,
                        .usd = vt_slice_usd_per_hour(slice) * seconds / 3600,

@@ -284,7 +284,6 @@ static vt_status compile_module(vt_executable *executable, const vt_executable_o
   VT_TRY(vt_spmd_from_replicas(*module, options->own_arrays && !(*module)->mesh_count));
   info->name = vt_arena_printf(&executable->arena, "%s", (*module)->name ? (*module)->name : "");
   VT_TRY(executable_signature(executable, *module));
-  info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);
   executable->transfers = module_transfers(*module);
   VT_TRY(vt_executable_account(executable, *module));
   if (info->partitions > 1) VT_TRY(vt_io_expand_versions(executable, *module));
@@ -293,7 +292,10 @@ static vt_status compile_module(vt_executable *executable, const vt_executable_o
                           .evaluator_only = evaluator_wanted()};
   vt_module *taken = *module;
   *module = NULL;
-  return vt_host_compile(taken, &host, &executable->program);
+  VT_TRY(vt_host_compile(taken, &host, &executable->program));
+  info->roofline = vt_chip_roofline(&executable->slice, info->partitions,
+                                    vt_program_module(executable->program));
+  return VT_OK;
 }
 
 vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program,

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// traffic.c - HBM traffic that a module cannot avoid.
+//
+// A backward walk finds which part of each parameter the results need, at least: a compiler may
+// fuse, reorder and slice early, but not leave out what is read. Then
+//   read     that part of each parameter, once; again on each trip of a loop that takes it in from
+//            outside, less what the chips can keep
+//   written  each result, but for those that are a parameter, updated in place
+// Where the part is not certain it is taken as small: a gather may read one row many times.
+#include "chip/traffic.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "ir/loop.h"
+#include "ir/sharding.h"
+
+enum { DEEP = 8 };
+
+typedef struct walk {
+  vt_arena arena;
+  double on_chip;
+  double again; // bytes that loops read another time
+} walk;
+
+// One function seen from one place.
+typedef struct frame {
+  walk *w;
+  const vt_scope *scope;
+  double times; // runs of it, at least, times the devices that run it
+  int32_t depth;
+  bool in_loop;
+  vt_map needs; // value to the part of it that is needed, a double
+} frame;
+
+static double type_bytes(vt_type type) {
+  int32_t bits = vt_dtype_get(type.dtype)->bits;
+  return (double)vt_type_elements(type) * (bits < 2 ? 8 : bits) / 8;
+}
+
+static double elements(const vt_value *value) {
+  return (double)vt_type_elements(value->type);
+}
+
+static double needed(const frame *f, const vt_value *value) {
+  const double *at = vt_map_find_ptr(&f->needs, value);
+  return at ? *at : 0;
+}
+
+static void need(frame *f, const vt_value *value, double part) {
+  if (!(part > 0)) return;
+  double **at = (double **)vt_map_at_ptr(&f->needs, value);
+  if (!*at) *at = VT_NEW(&f->w->arena, double);
+  **at = fmax(**at, fmin(part, 1));
+}
+
+// The part of an operand of `size` elements when of `all` elements `left` are needed and the
+// operand makes up `size` of them.
+static double part_left(double left, double all, double size) {
+  return size > 0 ? (left - (all - size)) / size : 0;
+}
+
+static const vt_mesh *find_axis(const vt_op *op, vt_string name, uint32_t *out_axis) {
+  static const vt_attr_key keys[2] = {VT_ATTR_IN_SHARDINGS, VT_ATTR_OUT_SHARDINGS};
+  for (int k = 0; k < 2; k++) {
+    const vt_attr *list = vt_op_attr(op, keys[k]);
+    for (uint32_t i = 0; list && i < list->count; i++) {
+      const vt_mesh *mesh = list->shardings[i] ? list->shardings[i]->mesh : NULL;
+      for (uint32_t a = 0; mesh && a < mesh->axis_count; a++)
+        if (!strcmp(mesh->axes[a].name, name.data)) {
+          *out_axis = a;
+          return mesh;
+        }
+    }
+  }
+  const vt_module *module = op->func->module;
+  for (uint32_t m = 0; m < module->mesh_count; m++)
+    for (uint32_t a = 0; a < module->meshes[m]->axis_count; a++)
+      if (!strcmp(module->meshes[m]->axes[a].name, name.data)) {
+        *out_axis = a;
+        return module->meshes[m];
+      }
+  return NULL;
+}
+
+double vt_chip_manual_devices(const vt_op *manual) {
+  const vt_attr *axes = vt_op_attr(manual, VT_ATTR_MANUAL_AXES);
+  double devices = 1;
+  for (uint32_t i = 0; axes && i < axes->count; i++) {
+    uint32_t axis = 0;
+    const vt_mesh *mesh = find_axis(manual, axes->strings[i], &axis);
+    if (mesh) devices *= (double)mesh->axes[axis].size;
+  }
+  return devices;
+}
+
+static void walk_func(frame *f, const vt_func *func, const double *returns);
+
+// Walks a function that an op of `f` runs; out_needs gets the needs of its parameters.
+static void walk_inner(frame *f, const vt_op *op, const vt_func *func, const double *returns,
+                       double times, bool in_loop, double *out_needs) {
+  vt_scope scope = {f->scope, op, func};
+  frame inner = {
+      .w = f->w, .scope = &scope, .times = times, .depth = f->depth + 1, .in_loop = in_loop};
+  walk_func(&inner, func, returns);
+  for (uint32_t i = 0; i < func->param_count; i++) out_needs[i] = needed(&inner, func->params[i]);
+  vt_map_free(&inner.needs);
+}
+
+static bool hands_on(const vt_func *body, uint32_t param) {
+  return param >= body->return_count || body->returns[param] == body->params[param];
+}
+
+// Whether a value of the frame comes from a parameter of main, and how many bytes of HBM at least
+// hold it: what is made of it elementwise may be made again on each trip.
+static bool from_main(const vt_scope *scope, const vt_value *value, double *out_bytes) {
+  double bytes = type_bytes(value->type);
+  for (;;) {
+    value = vt_scope_resolve(scope, value, &scope);
+    bytes = fmin(bytes, type_bytes(value->type));
+    if (!value->op) break;
+    switch (value->op->code) {
+    case VT_OP_CONVERT:
+    case VT_OP_REDUCE_PRECISION:
+    case VT_OP_RESHAPE:
+    case VT_OP_TRANSPOSE:
+    case VT_OP_BITCAST_CONVERT:
+    case VT_OP_OPTIMIZATION_BARRIER:
+      value = value->op->operands[value->index];
+      continue;
+    default:
+      return false;
+    }
+  }
+  *out_bytes = bytes;
+  return scope == NULL;
+}
+
+static void walk_while(frame *f, const vt_op *op) {
+  const vt_func *cond = op->regions[0], *body = op->regions[1];
+  uint32_t count = body->param_count, carried = body->return_count;
+  double *returns = VT_NEW_ARRAY(&f->w->arena, double, carried + 1);
+  double *params = VT_NEW_ARRAY(&f->w->arena, double, count + 1);
+  double *tested = VT_NEW_ARRAY(&f->w->arena, double, count + 1), again = f->w->again;
+  int64_t trips = 0;
+  bool known = vt_loop_trips(f->scope, op, &trips);
+  double times = f->times * (double)trips;
+  for (uint32_t i = 0; i < carried; i++) returns[i] = needed(f, &op->results[i]);
+  // What a trip needs, the trip before it has to make. Deep nests would take long: one round, which
+  // finds less.
+  for (int round = f->depth < DEEP ? 0 : 1; round < 2; round++) {
+    f->w->again = again;
+    walk_inner(f, op, body, returns, times, true, params);
+    for (uint32_t i = 0; i < carried; i++) returns[i] = fmax(returns[i], params[i]);
+  }
+  walk_inner(f, op, cond, (double[]){1}, times, true, tested);
+  double taken_in = 0, bytes;
+  for (uint32_t i = 0; i < count; i++)
+    if (hands_on(body, i) && params[i] > 0 && from_main(f->scope, op->operands[i], &bytes))
+      taken_in += params[i] * bytes;
+  // The first trip's reading is part of what main needs.
+  double devices = trips > 0 ? times / (double)trips : 0;
+  if (known && trips > 1)
+    f->w->again +=
+        devices * (double)(trips - 1) * fmax(0, taken_in - f->w->on_chip / fmax(devices, 1));
+  for (uint32_t i = 0; i < count; i++) {
+    double unchanged = i < carried ? needed(f, &op->results[i]) : 0;
+    double part = trips > 0 ? params[i] : 0;
+    if (trips == 0 || (i < carried && hands_on(body, i))) part = fmax(part, unchanged);
+    if (!known) part = fmin(part, fmax(unchanged, tested[i]));
+    need(f, op->operands[i], fmax(part, tested[i]));
+  }
+}
+
+static void walk_branches(frame *f, const vt_op *op, const double *returns) {
+  uint32_t count = op->regions[0]->param_count, skip = op->operand_count - count;
+  double *least = VT_NEW_ARRAY(&f->w->arena, double, count + 1);
+  double *params = VT_NEW_ARRAY(&f->w->arena, double, count + 1);
+  double again = f->w->again; // no branch is certain to run
+  for (uint32_t r = 0; r < op->region_count; r++) {
+    walk_inner(f, op, op->regions[r], returns, f->times, f->in_loop, params);
+    for (uint32_t i = 0; i < count; i++) least[i] = r ? fmin(least[i], params[i]) : params[i];
+  }
+  f->w->again = again;
+  need(f, op->operands[0], 1);
+  for (uint32_t i = 0; i < count; i++) need(f, op->operands[i + skip], least[i]);
+}
+
+static void walk_control(frame *f, const vt_op *op) {
+  double *returns = VT_NEW_ARRAY(&f->w->arena, double, op->result_count + 1);
+  double *params = VT_NEW_ARRAY(&f->w->arena, double, op->operand_count + 1);
+  for (uint32_t i = 0; i < op->result_count; i++) returns[i] = needed(f, &op->results[i]);
+  const vt_func *func = NULL;
+  double times = f->times;
+  switch (op->code) {
+  case VT_OP_WHILE:
+    walk_while(f, op);
+    return;
+  case VT_OP_IF:
+  case VT_OP_CASE:
+    walk_branches(f, op, returns);
+    return;
+  case VT_OP_CALL:
+    func = vt_attr_func(op, VT_ATTR_CALLEE);
+    break;
+  case VT_OP_COMPOSITE:
+    func = vt_attr_func(op, VT_ATTR_DECOMPOSITION);
+    break;
+  case VT_OP_MANUAL_COMPUTATION:
+    func = op->regions[0];
+    times *= vt_chip_manual_devices(op);
+    break;
+  default:
+    return;
+  }
+  walk_inner(f, op, func, returns, times, f->in_loop, params);
+  for (uint32_t i = 0; i < func->param_count; i++) need(f, op->operands[i], params[i]);
+}
+
+// Windows that leave gaps leave elements out.
+static double window_part(const vt_op *op, vt_attr_key size_key) {
+  uint32_t count = 0;
+  double part = 1;
+  const int64_t *strides = vt_attr_ints(op, VT_ATTR_WINDOW_STRIDES, &count), *spatial = NULL;
+  if (op->code == VT_OP_CONVOLUTION)
+    spatial = vt_attr_ints(op, VT_ATTR_KERNEL_SPATIAL_DIMENSIONS, NULL);
+  for (uint32_t i = 0; i < count; i++) {
+    int64_t size =
+        spatial ? op->operands[1]->type.dims[spatial[i]] : vt_attr_ints(op, size_key, NULL)[i];
+    if (strides[i] > size) part *= (double)size / (double)strides[i];
+  }
+  return part;
+}
+
+// An array in which `update` replaces a part.
+static void walk_update(frame *f, const vt_op *op, uint32_t array, uint32_t update, double part) {
+  double all = elements(op->operands[array]), fresh = elements(op->operands[update]);
+  if (!f->in_loop) need(f, op->operands[array], part_left(part * all, fresh + all, all));
+  need(f, op->operands[update], part_left(part * all, all, fresh));
+}
+
+static void walk_move(frame *f, const vt_op *op, double part) {
+  double out = elements(&op->results[0]), in = op->operand_count ? elements(op->operands[0]) : 0;
+  switch (op->code) {
+  case VT_OP_SLICE:
+  case VT_OP_DYNAMIC_SLICE:
+    need(f, op->operands[0], in > 0 ? part * out / in : 0);
+    break;
+  case VT_OP_PAD:
+    need(f, op->operands[0], part_left(part * out, fmax(out, in), in));
+    break;
+  case VT_OP_CONCATENATE:
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      need(f, op->operands[i], part_left(part * out, out, elements(op->operands[i])));
+    break;
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+    walk_update(f, op, 0, 1, part);
+    break;
+  case VT_OP_GATHER:
+    need(f, op->operands[1], part);
+    break;
+  case VT_OP_SCATTER:
+    for (uint32_t i = 0; i < op->result_count; i++)
+      walk_update(f, op, i, op->result_count + 1 + i, part);
+    break;
+  default: // elements change places
+    for (uint32_t i = 0; i < op->operand_count; i++) need(f, op->operands[i], part);
+  }
+}
+
+static void walk_op(frame *f, const vt_op *op) {
+  const vt_op_info *info = vt_op_info_get(op->code);
+  double part = 0;
+  for (uint32_t i = 0; i < op->result_count; i++) part = fmax(part, needed(f, &op->results[i]));
+  if (info->flags & VT_OPF_CONTROL) {
+    walk_control(f, op);
+    return;
+  }
+  if (info->flags & VT_OPF_EFFECT) part = 1;
+  if (!(part > 0)) return;
+  if (op->code == VT_OP_OPTIMIZATION_BARRIER) {
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      need(f, op->operands[i], needed(f, &op->results[i]));
+    return;
+  }
+  if (op->code == VT_OP_CUSTOM_CALL && !vt_op_is_marker(op)) return; // who knows what it reads
+  if (op->code == VT_OP_CONVOLUTION) {
+    need(f, op->operands[0], part * window_part(op, VT_ATTR_NONE));
+    need(f, op->operands[1], part);
+    return;
+  }
+  if (op->code == VT_OP_REDUCE_WINDOW) part *= window_part(op, VT_ATTR_WINDOW_DIMENSIONS);
+  if (info->flags & VT_OPF_COLLECTIVE && part < 1) return;
+  walk_move(f, op, part);
+}
+
+static void walk_ops(frame *f, const vt_func *func) {
+  for (const vt_op *op = func->last; op; op = op->prev) walk_op(f, op);
+}
+
+static void walk_func(frame *f, const vt_func *func, const double *returns) {
+  for (uint32_t i = 0; i < func->return_count; i++) need(f, func->returns[i], returns[i]);
+  walk_ops(f, func);
+}
+
+// What a result of main needs. An argument that is updated in place stays where it is.
+static void need_result(frame *f, const vt_value *value) {
+  const vt_value *at = value;
+  while (at->op && at->op->code == VT_OP_DYNAMIC_UPDATE_SLICE) {
+    need(f, at->op->operands[1], 1);
+    at = at->op->operands[0];
+  }
+  if (at->op) need(f, value, 1);
+}
+
+// Bytes of HBM that a result needs to have written.
+static double written(const vt_value *value) {
+  double updates = 0;
+  for (const vt_value *at = value; at->op;) {
+    const vt_op *op = at->op;
+    switch (op->code) {
+    case VT_OP_DYNAMIC_UPDATE_SLICE:
+      updates += type_bytes(op->operands[1]->type);
+      at = op->operands[0];
+      break;
+    case VT_OP_SCATTER: // all updates may go to one place
+      at = op->operands[at->index];
+      break;
+    case VT_OP_OPTIMIZATION_BARRIER:
+      at = op->operands[at->index];
+      break;
+    case VT_OP_WHILE: // may hand it on, or update it in place
+      at = op->operands[at->index];
+      break;
+    case VT_OP_CUSTOM_CALL:
+      if (!vt_op_is_marker(op)) return type_bytes(value->type);
+      at = op->operands[0];
+      break;
+    case VT_OP_IF:
+    case VT_OP_CASE:
+    case VT_OP_CALL:
+    case VT_OP_COMPOSITE:
+    case VT_OP_MANUAL_COMPUTATION: // may hand on an operand of the same size
+      for (uint32_t i = 0; i < op->operand_count; i++)
+        if (vt_type_equal(op->operands[i]->type, at->type)) return 0;
+      return type_bytes(value->type);
+    default:
+      return type_bytes(value->type);
+    }
+  }
+  return fmin(updates, type_bytes(value->type));
+}
+
+static bool in_hbm(const vt_io_info *info, uint32_t index) {
+  const char *kind = info ? info[index].memory_kind : NULL;
+  return !kind || !*kind || !strcmp(kind, "device");
+}
+
+double vt_chip_traffic(const vt_module *module, double on_chip_bytes) {
+  const vt_func *main = module->main;
+  walk w = {.on_chip = on_chip_bytes};
+  frame f = {.w = &w, .times = 1};
+  double bytes = 0;
+  for (uint32_t i = 0; i < main->return_count; i++) {
+    need_result(&f, main->returns[i]);
+    if (in_hbm(main->return_info, i)) bytes += written(main->returns[i]);
+  }
+  walk_ops(&f, main);
+  for (uint32_t i = 0; i < main->param_count; i++)
+    if (in_hbm(main->param_info, i))
+      bytes += needed(&f, main->params[i]) * type_bytes(main->params[i]->type);
+  vt_map_free(&f.needs);
+  vt_arena_free(&w.arena);
+  return bytes + w.again;
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// traffic.h - HBM traffic that a module cannot avoid, for the roofline.
+#ifndef VT_CHIP_TRAFFIC_H
+#define VT_CHIP_TRAFFIC_H
+
+#include "ir/module.h"
+
+// Bytes that all devices together read and write at least. `on_chip_bytes` is what their chips can
+// keep from one trip of a loop to the next, all together.
+double vt_chip_traffic(const vt_module *module, double on_chip_bytes);
+
+// Devices on which each device of the region's surroundings runs it: the product of the manual
+// axes.
+double vt_chip_manual_devices(const vt_op *manual);
+
+#endif
