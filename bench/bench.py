@@ -17,13 +17,15 @@ import subprocess
 import sys
 import time
 
+import ops
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 MODELS = ("mnist", "mlp", "transformer", "resnet50")
-ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer", "scan")
+ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer", "scan", "ops")
 SCANS = ("cell16", "cell128", "sums32", "rnn16", "rnn64", "rnn8x32")  # bodies in worker.py
 UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "predict": ("ms", 1e3), "first_step": ("ms", 1e3), "init": ("ms", 1e3),
-         "dispatch": ("us", 1e6), "transfer": ("ms", 1e3), "scan": ("ms", 1e3)}
+         "dispatch": ("us", 1e6), "transfer": ("ms", 1e3), "scan": ("ms", 1e3), "ops": ("ms", 1e3)}
 
 
 class Failed(Exception):
@@ -127,6 +129,16 @@ def measure_first_step(sides, model, options):
     return alternate(sides, lambda side: side.ask("first_step"), options.repeats), {}
 
 
+def measure_op(sides, name, options):
+    """Medians of wall time; those of processor time, of all threads, as extras."""
+    slower = max(side.ask("op", name=name, count=1)[0] for side in sides)
+    count = max(1, min(50, round(0.2 / slower)))
+    rounds = [[side.ask("op", name=name, count=count) for side in sides] for _ in range(options.rounds)]
+    wall, processor = ([statistics.median(measured[side][clock] for measured in rounds) for side in (0, 1)]
+                       for clock in (0, 1))
+    return wall, {"processor": processor}
+
+
 def measure(sides, row, model, options):
     if row in ("step", "step_8"):
         devices = 8 if row == "step_8" else 1
@@ -144,6 +156,8 @@ def measure(sides, row, model, options):
         for side in pair:
             side.ask("scan", body=model)  # compiles
         return alternate(pair, lambda side: side.ask("scan", body=model), 2 * options.rounds), {}
+    if row == "ops":
+        return measure_op(pair, model, options)
     return alternate(pair, lambda side: side.ask("transfer", mebibytes=64), options.rounds), {}
 
 
@@ -180,6 +194,10 @@ def bars(rows, amx):
         out.append(("dispatch", whole["dispatch"]["no-op"], 0.4))
     if set(SCANS) <= set(whole.get("scan", ())):
         out.append(("scan of 10,000 steps, slowest", min(whole["scan"].values()), 1))
+    measured = [row for row in rows if row["metric"] == "ops" and row["ratio"]]
+    if measured:
+        out.append((f"{len(measured)} ops, slowest", min(row["ratio"] for row in measured), 1))
+        out.append(("the same in processor time", min(row["processor"][1] / row["processor"][0] for row in measured), 1))
     return [{"bar": name, "value": value, "bound": bound, "pass": value >= bound} for name, value, bound in out]
 
 
@@ -195,8 +213,11 @@ def print_row(row):
     if row["ratio"] is None:
         print(f"{row['name']:12} {row['metric']:11} {row['error']}", flush=True)
         return
-    print(f"{row['name']:12} {row['metric']:11} {row['vtpu'] * scale:11.3f} {row['peer'] * scale:11.3f} {unit:3}"
-          f" {row['ratio']:8.2f}", flush=True)
+    line = f"{row['name']:12} {row['metric']:11} {row['vtpu'] * scale:11.3f} {row['peer'] * scale:11.3f} {unit:3} {row['ratio']:8.2f}"
+    if "processor" in row:
+        vtpu, peer = row["processor"]
+        line += f"   processor {vtpu * scale:9.3f} {peer * scale:9.3f} {peer / vtpu:7.2f}"
+    print(line, flush=True)
 
 
 def print_efficiency(rows, peak):
@@ -216,6 +237,7 @@ def parse():
     parser.add_argument("--json", metavar="FILE", help="write everything there too")
     parser.add_argument("--rows", default=",".join(ROWS), help=f"of {','.join(ROWS)}")
     parser.add_argument("--models", default=",".join(MODELS), help=f"of {','.join(MODELS)}")
+    parser.add_argument("--ops", metavar="TEXT", default="", help="of the ops row only programs whose names hold this")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side in a row")
     parser.add_argument("--repeats", type=int, default=3, help="the same for first_step and init")
     parser.add_argument("--seconds", type=float, default=10, help="about so long for a step row")
@@ -233,6 +255,8 @@ def plan(options):
     for row in ROWS:
         if row in options.rows:
             names = {"dispatch": ["no-op"], "transfer": ["64 MiB"], "scan": SCANS}.get(row, options.models)
+            if row == "ops":
+                names = [name for name in ops.names() if options.ops in name]
             yield from ((row, name) for name in names)
 
 

@@ -15,12 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import ops
 import programs
 
 
 class Worker:
     def __init__(self):
-        self.program = self.step = self.state = self.inputs = None
+        self.program = self.step = self.state = self.inputs = self.op_name = None
         self.scans = {}
 
     def platform(self):
@@ -38,7 +39,7 @@ class Worker:
         jax.block_until_ready((self.state, self.inputs))
 
     def drop(self):
-        self.program = self.step = self.state = self.inputs = None
+        self.program = self.step = self.state = self.inputs = self.op_name = None
         gc.collect()
 
     def steps(self, count):
@@ -111,6 +112,23 @@ class Worker:
         begin = time.perf_counter()
         jax.block_until_ready(self.scans[body](*arguments))
         return time.perf_counter() - begin
+
+    def op(self, name, count):
+        """Wall and processor seconds of each of `count` calls of a program of ops.py, each awaited.
+
+        Calls alternate between copies of the arguments: what is made of the same arrays may be kept from call to call.
+        """
+        if self.op_name != name:
+            self.drop()
+            function, arguments = ops.find(name)
+            self.step, self.inputs = jax.jit(function), [jax.device_put(arguments, jax.devices()[0]) for _ in range(2)]
+            for each in self.inputs:
+                jax.block_until_ready(self.step(*each))  # compiles
+            self.op_name = name
+        wall, processor = time.perf_counter(), time.process_time()
+        for i in range(count):
+            jax.block_until_ready(self.step(*self.inputs[i % 2]))
+        return [(time.perf_counter() - wall) / count, (time.process_time() - processor) / count]
 
 
 def cell(h, x):

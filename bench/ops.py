@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of one op each, at sizes where the op is all that counts: name -> (function, maker of its host arrays)."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+MILLION = 1_000_000
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def floats(*shape, dtype=np.float32):
+    return rng(len(shape)).standard_normal(shape).astype(dtype)
+
+
+def complexes(*shape, dtype=np.complex64):
+    return (floats(*shape) + 1j * floats(*shape)[::-1]).astype(dtype)
+
+
+def indices(count, limit, *more, dtype=np.int32):
+    return rng(count).integers(0, limit, (count, *more)).astype(dtype)
+
+
+def symmetric(*shape):
+    a = floats(*shape)
+    return a + a.swapaxes(-1, -2)
+
+
+def definite(*shape):
+    a = floats(*shape)
+    return a @ a.swapaxes(-1, -2) + shape[-1] * np.eye(shape[-1], dtype=np.float32)
+
+
+def segments(reduce):
+    return functools.partial(reduce, num_segments=1000), lambda: (floats(MILLION), indices(MILLION, 1000))
+
+
+def at(method, dtype=np.float32, limit=MILLION):
+    def update(x, i, u):
+        return getattr(x.at[i], method)(u)
+
+    return update, lambda: (np.zeros(limit, dtype), indices(MILLION, limit), floats(MILLION).astype(dtype))
+
+
+def embedding_gradient(table, tokens, back):
+    return jax.vjp(lambda t: t[tokens], table)[1](back)[0]
+
+
+def scattering():
+    return {
+        "segment_sum": segments(jax.ops.segment_sum),
+        "segment_max": segments(jax.ops.segment_max),
+        "segment_prod": segments(jax.ops.segment_prod),
+        "segment_sum_rows4": (functools.partial(jax.ops.segment_sum, num_segments=5000),
+                              lambda: (floats(MILLION // 4, 4), indices(MILLION // 4, 5000))),
+        "at_set": at("set"),
+        "at_add": at("add"),
+        "at_add_bf16": at("add", jnp.bfloat16),
+        "at_add_i32": at("add", np.int32),
+        "at_mul": at("multiply"),
+        "at_max_sorted": (lambda x, i, u: x.at[i].max(u, indices_are_sorted=True),
+                          lambda: (np.zeros(MILLION, np.float32), np.sort(indices(MILLION, MILLION)), floats(MILLION))),
+        "at_add_2d": (lambda x, i, j, u: x.at[i, j].add(u),
+                      lambda: (np.zeros((1000, 1000), np.float32), indices(MILLION, 1000), indices(MILLION + 1, 1000)[1:],
+                       floats(MILLION))),
+        "bincount": (functools.partial(jnp.bincount, length=1000), lambda: (indices(MILLION, 1000),)),
+        "histogram": (lambda x: jnp.histogram(x, bins=100)[0], lambda: (floats(MILLION),)),
+        "embedding_grad": (embedding_gradient, lambda: (np.zeros((10000, 64), np.float32), indices(16384, 10000), floats(16384, 64))),
+        "take": (lambda x, i: jnp.take(x, i), lambda: (floats(MILLION), indices(MILLION, MILLION))),
+        "take_rows4": (lambda x, i: x[i], lambda: (floats(MILLION // 4, 4), indices(MILLION // 4, MILLION // 4))),
+        "take_2d": (lambda x, i, j: x[i, j], lambda: (floats(1000, 1000), indices(MILLION, 1000), indices(MILLION + 1, 1000)[1:])),
+        "take_along_axis": (lambda x, i: jnp.take_along_axis(x, i, 1), lambda: (floats(1000, 1000), indices(1000, 1000, 1000))),
+    }
+
+
+def ordering():
+    search = lambda method: (functools.partial(jnp.searchsorted, method=method),
+                             lambda: (np.sort(floats(MILLION)), floats(100_000)))
+    return {
+        "sort": (jnp.sort, lambda: (floats(MILLION),)),
+        "sort_i32": (jnp.sort, lambda: (indices(MILLION, 1 << 30),)),
+        "sort_rows": (jnp.sort, lambda: (floats(10000, 100),)),
+        "sort_columns": (lambda x: jnp.sort(x, 0), lambda: (floats(100, 10000),)),
+        "sort_pairs": (lambda k, v: jax.lax.sort((k, v), num_keys=1), lambda: (indices(MILLION, 1000), floats(MILLION))),
+        "sort_two_keys": (lambda k, v: jax.lax.sort((k, v), num_keys=2), lambda: (indices(MILLION, 1000), floats(MILLION))),
+        "argsort": (jnp.argsort, lambda: (floats(MILLION),)),
+        "unique": (functools.partial(jnp.unique, size=1000), lambda: (indices(MILLION, 1000),)),
+        "top_k": (functools.partial(jax.lax.top_k, k=10), lambda: (floats(1000, 1000),)),
+        "top_k_long": (functools.partial(jax.lax.top_k, k=100), lambda: (floats(MILLION),)),
+        "searchsorted": search("scan"),
+        "searchsorted_sort": search("sort"),
+        "searchsorted_all": (functools.partial(jnp.searchsorted, method="compare_all"), lambda: (np.sort(floats(1000)), floats(10_000))),
+        "searchsorted_1e6": (jnp.searchsorted, lambda: (np.sort(floats(1000)), floats(MILLION))),
+        "median": (lambda x: jnp.median(x, 1), lambda: (floats(1000, 1000),)),
+        "cumsum": (jnp.cumsum, lambda: (floats(MILLION),)),
+        "cumprod": (jnp.cumprod, lambda: (1 + floats(MILLION) / 1e4,)),
+        "cummax_rows": (lambda x: jax.lax.cummax(x, 1), lambda: (floats(1000, 1000),)),
+    }
+
+
+def fourier():
+    return {
+        "fft_8192x1024": (jnp.fft.fft, lambda: (complexes(8192, 1024),)),
+        "ifft_1000x1000": (jnp.fft.ifft, lambda: (complexes(1000, 1000),)),
+        "fft_prime": (jnp.fft.fft, lambda: (complexes(256, 1009),)),
+        "fft_axis0": (lambda x: jnp.fft.fft(x, axis=0), lambda: (complexes(1024, 1024),)),
+        "fft_1e6": (jnp.fft.fft, lambda: (complexes(1 << 20),)),
+        "fft_small": (jnp.fft.fft, lambda: (complexes(100_000, 12),)),
+        "rfft": (jnp.fft.rfft, lambda: (floats(4096, 1024),)),
+        "irfft": (jnp.fft.irfft, lambda: (complexes(4096, 513),)),
+        "rfft_mixed": (jnp.fft.rfft, lambda: (floats(1000, 1500),)),
+        "fft2": (jnp.fft.fft2, lambda: (complexes(16, 256, 256),)),
+        "fft3": (jnp.fft.fftn, lambda: (complexes(64, 64, 60),)),
+        "stft": (lambda x: jax.scipy.signal.stft(x, nperseg=256)[2], lambda: (floats(MILLION),)),
+        "fftconvolve": (functools.partial(jax.scipy.signal.fftconvolve, mode="full"), lambda: (floats(1024, 1024), floats(64, 64))),
+        "convolve": (functools.partial(jnp.convolve, precision="highest"), lambda: (floats(100_000), floats(64))),
+    }
+
+
+def linear():
+    batch, one = (1000, 8, 8), (512, 512)
+    solve = lambda a, b: jax.scipy.linalg.solve_triangular(a, b, lower=True)
+    return {
+        "eigh": (jnp.linalg.eigh, lambda: (symmetric(*batch),)),
+        "eigh_512": (jnp.linalg.eigh, lambda: (symmetric(*one),)),
+        "svd": (jnp.linalg.svd, lambda: (floats(*batch),)),
+        "svd_tall": (functools.partial(jnp.linalg.svd, full_matrices=False), lambda: (floats(200, 32, 8),)),
+        "svd_512": (jnp.linalg.svd, lambda: (floats(*one),)),
+        "qr": (jnp.linalg.qr, lambda: (floats(*batch),)),
+        "qr_512": (jnp.linalg.qr, lambda: (floats(*one),)),
+        "cholesky": (jnp.linalg.cholesky, lambda: (definite(*batch),)),
+        "cholesky_512": (jnp.linalg.cholesky, lambda: (definite(*one),)),
+        "inv": (jnp.linalg.inv, lambda: (definite(*batch),)),
+        "inv_512": (jnp.linalg.inv, lambda: (definite(*one),)),
+        "solve": (jnp.linalg.solve, lambda: (definite(*batch), floats(1000, 8, 1))),
+        "det": (jnp.linalg.det, lambda: (definite(*batch),)),
+        "slogdet": (jnp.linalg.slogdet, lambda: (definite(*batch),)),
+        "lstsq": (lambda a, b: jnp.linalg.lstsq(a, b)[0], lambda: (floats(512, 64), floats(512))),
+        "triangular": (jax.vmap(solve), lambda: (definite(*batch), floats(1000, 8, 4))),
+        "triangular_512": (solve, lambda: (definite(*one), floats(512, 64))),
+    }
+
+
+def imaging():
+    resize = lambda method: (lambda x: jax.image.resize(x, (8, 448, 448, 3), method), lambda: (floats(8, 224, 224, 3),))
+    return {f"resize_{method}": resize(method) for method in ("nearest", "bilinear", "bicubic", "lanczos3")}
+
+
+def sampling():
+    draw = lambda f: (lambda seed: f(jax.random.key(seed)), lambda: (np.uint32(1),))
+    logits = np.log(np.arange(1, 101, dtype=np.float32))
+    return {
+        "gamma": draw(lambda k: jax.random.gamma(k, 2.5, (100_000,))),
+        "gamma_small": draw(lambda k: jax.random.gamma(k, 0.5, (1000,))),
+        "beta": draw(lambda k: jax.random.beta(k, 2.0, 3.0, (20_000,))),
+        "dirichlet": draw(lambda k: jax.random.dirichlet(k, jnp.full(10, 0.7), (2000,))),
+        "poisson": draw(lambda k: jax.random.poisson(k, 20.0, (100_000,))),
+        "permutation": draw(lambda k: jax.random.permutation(k, 100_000)),
+        "choice": draw(lambda k: jax.random.choice(k, 100_000, (10_000,), replace=False)),
+        "categorical": draw(lambda k: jax.random.categorical(k, logits, shape=(10_000,))),
+    }
+
+
+GROUPS = {"scatter": scattering, "order": ordering, "fft": fourier, "linalg": linear, "resize": imaging, "random": sampling}
+
+
+def names():
+    return [f"{group}/{program}" for group, programs in GROUPS.items() for program in programs()]
+
+
+def find(name):
+    """The function and its arrays."""
+    group, program = name.split("/")
+    function, make = GROUPS[group]()[program]
+    return function, make()
