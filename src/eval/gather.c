@@ -8,15 +8,11 @@
 #include "eval/indexed.h"
 #include "eval/number.h"
 
-static const vt_indexed_keys gather_keys = {
-    VT_ATTR_OFFSET_DIMS, VT_ATTR_COLLAPSED_SLICE_DIMS, VT_ATTR_OPERAND_BATCHING_DIMS,
-    VT_ATTR_START_INDICES_BATCHING_DIMS, VT_ATTR_START_INDEX_MAP};
-
 vt_status vt_eval_gather_sized(const vt_eval_call *call, const int64_t *sizes) {
   vt_indexed g;
   vt_tensor in = call->in[0], indices = call->in[1], *out = &call->out[0];
   if (!vt_type_elements(out->type)) return VT_OK;
-  VT_TRY(vt_indexed_plan(call->op, &gather_keys, in.type, indices.type, out->type, sizes, &g));
+  VT_TRY(vt_indexed_plan(call->op, &vt_gather_keys, in.type, indices.type, out->type, sizes, &g));
   int64_t bytes = (int64_t)vt_dtype_bytes(out->type.dtype), at[VT_MAX_RANK] = {0};
   do {
     int64_t from, to = 0;

@@ -4,6 +4,13 @@
 
 #include "eval/number.h"
 
+const vt_indexed_keys vt_gather_keys = {
+    VT_ATTR_OFFSET_DIMS, VT_ATTR_COLLAPSED_SLICE_DIMS, VT_ATTR_OPERAND_BATCHING_DIMS,
+    VT_ATTR_START_INDICES_BATCHING_DIMS, VT_ATTR_START_INDEX_MAP};
+const vt_indexed_keys vt_scatter_keys = {
+    VT_ATTR_UPDATE_WINDOW_DIMS, VT_ATTR_INSERTED_WINDOW_DIMS, VT_ATTR_INPUT_BATCHING_DIMS,
+    VT_ATTR_SCATTER_INDICES_BATCHING_DIMS, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS};
+
 static bool contains(const int64_t *list, uint32_t count, int64_t x) {
   for (uint32_t i = 0; i < count; i++)
     if (list[i] == x) return true;

@@ -16,6 +16,8 @@ typedef struct vt_indexed_keys {
   vt_attr_key index_map; // operand dimension of each part of an index
 } vt_indexed_keys;
 
+extern const vt_indexed_keys vt_gather_keys, vt_scatter_keys;
+
 typedef struct vt_indexed {
   int32_t batch_rank, window_rank;
   int64_t batch_dims[VT_MAX_RANK], batch_strides[VT_MAX_RANK]; // in the other array
@@ -41,5 +43,8 @@ vt_status vt_indexed_plan(const vt_op *op, const vt_indexed_keys *keys, vt_type 
 // the operand is moved into it (`clamp`), or the answer is false.
 bool vt_indexed_find(const vt_indexed *plan, vt_tensor indices, const int64_t *at, bool clamp,
                      int64_t *out_place);
+
+// The body of a scatter returns the update itself: later windows win.
+bool vt_scatter_assigns(const vt_func *body, uint32_t inputs);
 
 #endif

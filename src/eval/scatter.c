@@ -9,10 +9,6 @@
 
 #include "eval/indexed.h"
 
-static const vt_indexed_keys scatter_keys = {
-    VT_ATTR_UPDATE_WINDOW_DIMS, VT_ATTR_INSERTED_WINDOW_DIMS, VT_ATTR_INPUT_BATCHING_DIMS,
-    VT_ATTR_SCATTER_INDICES_BATCHING_DIMS, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS};
-
 // Scratch of one window: the current and the new elements of each input.
 typedef struct window_lanes {
   int64_t n;
@@ -59,8 +55,7 @@ static vt_status combine(const vt_eval_call *call, const vt_indexed *g, uint32_t
   return VT_OK;
 }
 
-// The body returns the update itself: later windows win.
-static bool is_assignment(const vt_func *body, uint32_t inputs) {
+bool vt_scatter_assigns(const vt_func *body, uint32_t inputs) {
   if (body->first || body->return_count != inputs || body->param_count < 2 * inputs) return false;
   for (uint32_t i = 0; i < inputs; i++)
     if (body->returns[i] != body->params[inputs + i]) return false;
@@ -79,13 +74,13 @@ vt_status vt_eval_scatter(const vt_eval_call *call) {
   if (!vt_type_elements(call->in[inputs + 1].type) || !vt_type_elements(call->out[0].type))
     return VT_OK;
   vt_indexed g;
-  VT_TRY(vt_indexed_plan(op, &scatter_keys, call->in[0].type, call->in[inputs].type,
+  VT_TRY(vt_indexed_plan(op, &vt_scatter_keys, call->in[0].type, call->in[inputs].type,
                          call->in[inputs + 1].type, NULL, &g));
   vt_type window = {VT_PRED, g.window_rank, g.window_dims};
   int64_t dense[VT_MAX_RANK], at[VT_MAX_RANK] = {0}, n = vt_type_elements(window);
   vt_type_strides(window, dense);
   const vt_func *body = op->regions[0];
-  bool assign = is_assignment(body, inputs);
+  bool assign = vt_scatter_assigns(body, inputs);
   vt_status st = VT_OK;
   vt_region region = {0};
   window_lanes lanes = {0};

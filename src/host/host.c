@@ -41,6 +41,9 @@ static double op_work(const vt_op *op, double limit) {
   for (uint32_t i = 0; i < op->result_count; i++)
     work += (double)vt_type_elements(op->results[i].type);
   if (info->cost == VT_COST_FREE) work = 0;
+  if (op->code == VT_OP_SCATTER) // of many updates into a small array
+    for (uint32_t i = op->result_count + 1; i < op->operand_count; i++)
+      work += (double)vt_type_elements(op->operands[i]->type);
   if (info->cost == VT_COST_REDUCE && op->operand_count)
     work += (double)vt_type_elements(op->operands[0]->type);
   if (info->cost == VT_COST_MEDIUM || info->cost == VT_COST_EXPENSIVE) work *= 4;

@@ -1,128 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_gather.c - gather: one box copied per index, in parallel over the indices (rows of an
-// embedding table).
+// kernel_gather.c - gather: a window of the operand copied per index, in parallel over the indices.
 #include <string.h>
 
-#include "host/kernel_move.h"
-
-typedef struct batch_dim {
-  int64_t size;
-  int64_t to;      // byte stride in the result
-  int64_t index;   // byte stride in the indices
-  int64_t operand; // byte stride in the operand (batching dimensions), else 0
-} batch_dim;
-
-typedef struct start_dim {
-  int64_t at;     // byte offset of this component behind the index's place
-  int64_t most;   // largest start
-  int64_t stride; // bytes in the operand
-} start_dim;
+#include "host/cpu.h"
+#include "host/kernel_places.h"
 
 typedef struct gather_plan {
-  int32_t batch_rank, start_rank;
-  batch_dim batch[VT_MAX_RANK];
-  start_dim start[VT_MAX_RANK];
-  int64_t count, index_bytes;
-  bool is_signed;
-  vt_box box; // of one slice
+  vt_places places;
+  int64_t window_bytes;
+  int64_t run; // bytes of a window that is one run on both sides; 0 = it is none
 } gather_plan;
 
-static void copy_serial(const vt_box *box, int32_t dim, char *to, const char *from) {
+static void copy_window(const vt_box *box, int32_t dim, char *to, const char *from) {
   if (dim == box->rank - 1 && box->to[dim] == box->bytes && box->from[dim] == box->bytes) {
     memcpy(to, from, (size_t)(box->dims[dim] * box->bytes));
     return;
   }
   for (int64_t i = 0; i < box->dims[dim]; i++, to += box->to[dim], from += box->from[dim]) {
     if (dim < box->rank - 1)
-      copy_serial(box, dim + 1, to, from);
+      copy_window(box, dim + 1, to, from);
     else
       memcpy(to, from, (size_t)box->bytes);
   }
 }
 
-static void run_gather(const vt_native_call *call) {
-  const gather_plan *plan = call->native->plan;
-  int64_t bytes = plan->box.bytes;
-  for (int32_t i = 0; i < plan->box.rank; i++) bytes *= plan->box.dims[i];
-#pragma omp parallel for schedule(static) if (plan->count > 1 &&                                   \
-                                                  plan->count * (bytes + 16) > (64 << 10))
-  for (int64_t item = 0; item < plan->count; item++) {
-    char *to = call->outputs[0];
-    const char *from = call->operands[0], *index = call->operands[1];
-    int64_t rest = item;
-    for (int32_t i = plan->batch_rank - 1; i >= 0; i--) {
-      int64_t at = rest % plan->batch[i].size;
-      rest /= plan->batch[i].size;
-      to += at * plan->batch[i].to;
-      index += at * plan->batch[i].index;
-      from += at * plan->batch[i].operand;
-    }
-    for (int32_t i = 0; i < plan->start_rank; i++) {
-      const start_dim *s = &plan->start[i];
-      int64_t start = vt_read_index(index + s->at, plan->index_bytes, plan->is_signed);
-      if (start > s->most) start = s->most;
-      if (start > 0) from += start * s->stride;
-    }
-    copy_serial(&plan->box, 0, to, from);
+// Elements next to each other in the result are gathered as vectors.
+#define COPY_RUNS(T)                                                                               \
+  do {                                                                                             \
+    if (step == (int64_t)sizeof(T)) {                                                              \
+      T *line = (T *)to;                                                                           \
+      for (int64_t i = 0; i < n; i++) line[i] = *(const T *)(from + place[i]);                     \
+    } else {                                                                                       \
+      for (int64_t i = 0; i < n; i++) *(T *)(to + i * step) = *(const T *)(from + place[i]);       \
+    }                                                                                              \
+  } while (0)
+
+typedef struct words {
+  uint32_t word[3];
+} words;
+typedef uint64_t two __attribute__((vector_size(16), aligned(4)));
+typedef uint64_t four __attribute__((vector_size(32), aligned(4)));
+typedef uint64_t eight __attribute__((vector_size(64), aligned(4)));
+
+// Runs of a constant length are a load and a store each.
+VT_ANY_CPU static void copy_runs(int64_t n, int64_t bytes, char *restrict to, int64_t step,
+                                 const char *restrict from, const int64_t *place) {
+  switch (bytes) {
+  case 1:
+    COPY_RUNS(uint8_t);
+    break;
+  case 2:
+    COPY_RUNS(uint16_t);
+    break;
+  case 4:
+    COPY_RUNS(uint32_t);
+    break;
+  case 8:
+    COPY_RUNS(uint64_t);
+    break;
+  default:
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * step, from + place[i], (size_t)bytes);
   }
 }
 
-static bool contains(const int64_t *list, uint32_t count, int64_t x) {
-  for (uint32_t i = 0; i < count; i++)
-    if (list[i] == x) return true;
-  return false;
+// Runs of whole words.
+VT_ANY_CPU static void copy_words(int64_t n, int64_t bytes, char *restrict to, int64_t step,
+                                  const char *restrict from, const int64_t *place) {
+  switch (bytes) {
+  case 12:
+    COPY_RUNS(words);
+    break;
+  case 16:
+    COPY_RUNS(two);
+    break;
+  case 32:
+    COPY_RUNS(four);
+    break;
+  case 64:
+    COPY_RUNS(eight);
+    break;
+  default:
+    copy_runs(n, bytes, to, step, from, place);
+  }
 }
 
-static void byte_strides(vt_type type, int64_t *strides) {
-  vt_type_strides(type, strides);
-  for (int32_t i = 0; i < type.rank; i++) strides[i] *= (int64_t)vt_dtype_bytes(type.dtype);
+static void gather_block(const vt_native_call *call, int64_t at, int64_t end) {
+  const gather_plan *plan = call->native->plan;
+  const vt_places *p = &plan->places;
+  const char *from = call->operands[0];
+  int64_t place[VT_PLACES_BLOCK];
+  while (at < end) {
+    vt_places_run run = vt_places_find(p, call->operands[1], at, end - at, true, place);
+    char *to = (char *)call->outputs[0] + run.other;
+    if (plan->run && p->window.bytes >= 4)
+      copy_words(run.n, plan->run, to, run.step, from, place);
+    else if (plan->run)
+      copy_runs(run.n, plan->run, to, run.step, from, place);
+    else
+      for (int64_t i = 0; i < run.n; i++)
+        copy_window(&p->window, 0, to + i * run.step, from + place[i]);
+    at += run.n;
+  }
+}
+
+static void run_gather(const vt_native_call *call) {
+  const gather_plan *plan = call->native->plan;
+  int64_t count = plan->places.count;
+  // Few windows are large ones: blocks so small that all threads get some.
+  int64_t block = (64 << 10) / (plan->window_bytes + 16);
+  block = block < 1 ? 1 : block > VT_PLACES_BLOCK ? VT_PLACES_BLOCK : block;
+  int64_t blocks = (count + block - 1) / block;
+#pragma omp parallel for schedule(dynamic, 1 + blocks / VT_LOOP_SHARES) if (blocks > 1)
+  for (int64_t b = 0; b < blocks; b++)
+    gather_block(call, b * block, b == blocks - 1 ? count : (b + 1) * block);
 }
 
 const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
   gather_plan *plan = VT_NEW(arena, gather_plan);
-  vt_type operand = op->operands[0]->type, indices = op->operands[1]->type,
-          result = op->results[0].type;
-  int64_t operand_strides[VT_MAX_RANK], index_strides[VT_MAX_RANK], to[VT_MAX_RANK];
-  byte_strides(operand, operand_strides);
-  byte_strides(indices, index_strides);
-  byte_strides(result, to);
-  uint32_t offsets, collapsed, batching, starts;
-  const int64_t *offset_dims = vt_attr_ints(op, VT_ATTR_OFFSET_DIMS, &offsets);
-  const int64_t *collapsed_dims = vt_attr_ints(op, VT_ATTR_COLLAPSED_SLICE_DIMS, &collapsed);
-  const int64_t *operand_batch = vt_attr_ints(op, VT_ATTR_OPERAND_BATCHING_DIMS, &batching);
-  const int64_t *index_batch = vt_attr_ints(op, VT_ATTR_START_INDICES_BATCHING_DIMS, NULL);
-  const int64_t *map = vt_attr_ints(op, VT_ATTR_START_INDEX_MAP, &starts);
-  const int64_t *sizes = vt_attr_ints(op, VT_ATTR_SLICE_SIZES, NULL);
-  int64_t vector_dim = vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM);
-  plan->count = 1;
-  plan->index_bytes = (int64_t)vt_dtype_bytes(indices.dtype);
-  plan->is_signed = vt_dtype_kind_of(indices.dtype) == VT_KIND_SIGNED;
-  int32_t index_dim = 0;
-  for (int32_t i = 0; i < result.rank;
-       i++) { // the result's other dimensions are those of the indices, in order
-    if (contains(offset_dims, offsets, i)) continue;
-    if (index_dim == vector_dim) index_dim++;
-    batch_dim *dim = &plan->batch[plan->batch_rank++];
-    *dim = (batch_dim){.size = result.dims[i], .to = to[i], .index = index_strides[index_dim]};
-    for (uint32_t k = 0; k < batching; k++)
-      if (index_batch[k] == index_dim) dim->operand = operand_strides[operand_batch[k]];
-    plan->count *= dim->size;
-    index_dim++;
-  }
-  for (uint32_t i = 0; i < starts; i++)
-    plan->start[plan->start_rank++] =
-        (start_dim){.at = vector_dim < indices.rank ? (int64_t)i * index_strides[vector_dim] : 0,
-                    .most = operand.dims[map[i]] - sizes[map[i]],
-                    .stride = operand_strides[map[i]]};
-  vt_box *box = &plan->box;
-  box->bytes = (int64_t)vt_dtype_bytes(result.dtype);
-  for (int32_t i = 0; i < operand.rank; i++) {
-    if (contains(collapsed_dims, collapsed, i) || contains(operand_batch, batching, i)) continue;
-    box->dims[box->rank] = sizes[i];
-    box->to[box->rank] = to[offset_dims[box->rank]];
-    box->from[box->rank++] = operand_strides[i];
-  }
-  vt_box_normalise(box);
+  // vt_gather_supports has made the same places.
+  vt_status_free(vt_places_make(op, &vt_gather_keys, op->operands[0]->type, op->operands[1]->type,
+                                op->results[0].type, vt_attr_ints(op, VT_ATTR_SLICE_SIZES, NULL),
+                                &plan->places));
+  const vt_box *box = &plan->places.window;
+  plan->window_bytes = box->bytes;
+  for (int32_t i = 0; i < box->rank; i++) plan->window_bytes *= box->dims[i];
+  bool one_run = plan->window_bytes == box->bytes ||
+                 (box->rank == 1 && box->to[0] == box->bytes && box->from[0] == box->bytes);
+  plan->run = one_run ? plan->window_bytes : 0;
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = run_gather, .plan = plan};
   return native;
@@ -130,7 +134,13 @@ const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
 
 bool vt_gather_supports(const vt_op *op) {
   if (op->code != VT_OP_GATHER) return false;
-  return vt_type_elements(op->operands[0]->type) > 0 && vt_type_elements(op->results[0].type) > 0 &&
-         vt_dtype_is_integer(op->operands[1]->type.dtype) &&
-         vt_dtype_get(op->operands[1]->type.dtype)->bits >= 8;
+  vt_type operand = op->operands[0]->type, indices = op->operands[1]->type,
+          result = op->results[0].type;
+  if (!vt_type_elements(operand) || !vt_type_elements(result)) return false;
+  if (!vt_dtype_is_integer(indices.dtype) || vt_dtype_get(indices.dtype)->bits < 8) return false;
+  vt_places places;
+  vt_status st = vt_places_make(op, &vt_gather_keys, operand, indices, result,
+                                vt_attr_ints(op, VT_ATTR_SLICE_SIZES, NULL), &places);
+  vt_status_free(st);
+  return !st;
 }
