@@ -13,6 +13,8 @@
 #include "cloud/reconcile.h"
 #include "cloud/scheduler.h"
 
+enum { MAX_CHIPS = 10000000 }; // of a zone or reservation
+
 vt_status vt_health(vt_call *call) {
   call->reply = json_pack("{s:s}", "status", "ok");
   return VT_OK;
@@ -25,14 +27,15 @@ vt_status vt_metrics_get(vt_call *call) {
 
 // The clock moves outside the call's transaction: every step on the way is one of its own.
 vt_status vt_admin_clock(vt_call *call) {
-  int64_t seconds = json_integer_value(json_object_get(call->body, "seconds"));
+  int64_t seconds, to;
   char time[40];
   if (!call->cloud->options.virtual_time)
     return vt_error(VT_FAILED_PRECONDITION, "This cloud runs on real time.");
-  if (seconds < 0 || seconds > 400 * 86400)
-    return vt_error(VT_INVALID_ARGUMENT, "seconds has to be 0 to 400 days");
+  VT_TRY(vt_call_integer(call, "seconds", 0, 400 * 86400, 0, &seconds));
+  to = call->cloud->virtual_ns + seconds * VT_SECOND;
+  if (to > VT_LAST_INSTANT) return vt_error(VT_INVALID_ARGUMENT, "The clock ends with 2199.");
   vt_store_rollback(call->cloud->store);
-  vt_status st = vt_reconcile_advance(call->cloud, call->cloud->virtual_ns + seconds * VT_SECOND);
+  vt_status st = vt_reconcile_advance(call->cloud, to);
   VT_TRY(vt_status_wrap(st, "clock"));
   VT_TRY(vt_store_begin(call->cloud->store));
   vt_time_format(vt_cloud_now(call->cloud), time);
@@ -42,14 +45,13 @@ vt_status vt_admin_clock(vt_call *call) {
 
 vt_status vt_admin_faults(vt_call *call) {
   const json_t *body = call->body;
-  vt_faults f = {.share = json_number_value(json_object_get(body, "share")),
-                 .delay_ms = json_integer_value(json_object_get(body, "delayMs"))};
-  int64_t code = json_integer_value(json_object_get(body, "code")),
-          seconds = json_integer_value(json_object_get(body, "seconds"));
-  if (!(f.share >= 0 && f.share <= 1) || f.delay_ms < 0 || f.delay_ms > 10000 || seconds < 0 ||
-      seconds > 86400 || (f.share > 0 && code != 429 && code != 503))
-    return vt_error(VT_INVALID_ARGUMENT, "share is 0 to 1, code 429 or 503, delayMs 0 to 10000, "
-                                         "seconds 0 to 86400");
+  vt_faults f = {.share = json_number_value(json_object_get(body, "share"))};
+  int64_t code, seconds;
+  VT_TRY(vt_call_integer(call, "code", 429, 503, 0, &code));
+  VT_TRY(vt_call_integer(call, "delayMs", 0, 10000, 0, &f.delay_ms));
+  VT_TRY(vt_call_integer(call, "seconds", 0, 86400, 0, &seconds));
+  if (!(f.share >= 0 && f.share <= 1) || (f.share > 0 && code != 429 && code != 503))
+    return vt_error(VT_INVALID_ARGUMENT, "share is 0 to 1, code 429 or 503");
   f.exhausted = code == 429;
   f.until_ns = vt_cloud_now(call->cloud) + seconds * VT_SECOND;
   call->cloud->faults = f;
@@ -75,16 +77,16 @@ vt_status vt_admin_preempt(vt_call *call) {
 vt_status vt_admin_capacity(vt_call *call) {
   const char *zone = json_string_value(json_object_get(call->body, "zone"));
   const char *family = json_string_value(json_object_get(call->body, "family"));
-  json_t *chips = json_object_get(call->body, "chips");
-  if (!zone || !vt_zone_exists(zone) || !family || !vt_family_find(family) ||
-      !json_is_integer(chips) || json_integer_value(chips) < 0)
+  int64_t chips;
+  VT_TRY(vt_call_integer(call, "chips", 0, MAX_CHIPS, -1, &chips));
+  if (!zone || !vt_zone_exists(zone) || !family || !vt_family_find(family) || chips < 0)
     return vt_error(VT_INVALID_ARGUMENT, "zone, family and chips are required");
   call->reply = json_object();
   return vt_store_run(call->cloud->store, NULL,
                       "INSERT INTO capacity (zone, family, chips) VALUES (?, ?, ?) ON CONFLICT "
                       "(zone, family) DO UPDATE SET chips = "
                       "excluded.chips",
-                      "ssi", zone, family, (int64_t)json_integer_value(chips));
+                      "ssi", zone, family, chips);
 }
 
 vt_status vt_admin_capacity_list(vt_call *call) {
@@ -116,9 +118,9 @@ vt_status vt_admin_reservation(vt_call *call) {
   const char *zone = json_string_value(json_object_get(call->body, "zone"));
   const char *id = json_string_value(json_object_get(call->body, "id"));
   const char *family = json_string_value(json_object_get(call->body, "family"));
-  int64_t chips = json_integer_value(json_object_get(call->body, "chips")),
-          now = vt_cloud_now(call->cloud);
-  int64_t days = json_integer_value(json_object_get(call->body, "days"));
+  int64_t chips, days, now = vt_cloud_now(call->cloud);
+  VT_TRY(vt_call_integer(call, "chips", 1, MAX_CHIPS, 0, &chips));
+  VT_TRY(vt_call_integer(call, "days", 1, 3660, 365, &days));
   if (!project || !zone || !vt_zone_exists(zone) || !id || !vt_node_id_valid(id) || !family ||
       !vt_family_find(family) || chips < 1)
     return vt_error(VT_INVALID_ARGUMENT, "project, zone, id, family and chips are required");
@@ -128,8 +130,7 @@ vt_status vt_admin_reservation(vt_call *call) {
                       "INSERT INTO reservations (project, zone, id, family, chips, state, "
                       "start_ns, end_ns) VALUES (?, ?, ?, ?, ?, "
                       "'ACTIVE', ?, ?)",
-                      "ssssiii", call->project, zone, id, family, chips, now,
-                      now + (days > 0 ? days : 365) * VT_DAY);
+                      "ssssiii", call->project, zone, id, family, chips, now, now + days * VT_DAY);
 }
 
 vt_status vt_admin_account(vt_call *call) {

@@ -28,8 +28,9 @@ static void money(int64_t nanos, char out_text[40]) {
            llabs(nanos) % 1000000000);
 }
 
-// One line of the bill: an interval, cut to the month.
-static json_t *line(const vt_rows *rows, int64_t from, int64_t to, int64_t now) {
+// One line of the bill: an interval, cut to the month. Each has the whole nano-USD that `before`,
+// the sum of those before it, leaves it, so that the lines add up to the total.
+static json_t *line(const vt_rows *rows, int64_t from, int64_t to, int64_t now, vt_int128 *before) {
   char start[40], end[40], cost[40], price[40];
   int64_t start_ns = vt_rows_int(rows, 8), end_ns = vt_rows_int(rows, 9),
           until = end_ns ? end_ns : now;
@@ -40,7 +41,8 @@ static json_t *line(const vt_rows *rows, int64_t from, int64_t to, int64_t now) 
   int64_t a = start_ns > from ? start_ns : from, b = until < to ? until : to;
   vt_time_format(a, start);
   vt_time_format(b, end);
-  money((int64_t)((sum + 1800) / 3600), cost);
+  money(vt_bill_round(*before + sum) - vt_bill_round(*before), cost);
+  *before += sum;
   money(vt_rows_int(rows, 7), price);
   return json_pack(
       "{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:f}", "kind",
@@ -94,10 +96,11 @@ vt_status vt_bill_get(vt_call *call) {
       "project = ? AND start_ns < ? AND (end_ns = 0 OR end_ns > ?) ORDER BY start_ns, id",
       "sii", call->project, to, from));
   json_t *lines = json_array();
-  while (vt_rows_next(rows)) json_array_append_new(lines, line(rows, from, to, now));
+  vt_int128 sum = 0;
+  while (vt_rows_next(rows)) json_array_append_new(lines, line(rows, from, to, now, &sum));
   vt_status st = vt_rows_end(rows);
   if (!st) st = vt_bill_total(call->cloud, call->project, from, to, &total);
-  if (!st) st = vt_bill_credit(call->cloud, call->project, &credit);
+  if (!st) st = vt_bill_credit(call->cloud, call->project, from, to, &credit);
   if (st) {
     json_decref(lines);
     return st;
@@ -110,10 +113,9 @@ vt_status vt_bill_get(vt_call *call) {
   money(total, text);
   call->reply = json_pack("{s:s, s:s, s:s, s:o}", "project", call->project, "month", month, "usd",
                           text, "lines", lines);
-  int64_t used = total < credit ? total : credit;
-  money(used, text);
+  money(credit, text);
   json_object_set_new(call->reply, "creditUsd", json_string(text));
-  money(total - used, text);
+  money(total - credit, text);
   json_object_set_new(call->reply, "dueUsd", json_string(text));
   return VT_OK;
 }
@@ -121,8 +123,8 @@ vt_status vt_bill_get(vt_call *call) {
 static vt_status read_usd(const vt_call *call, int64_t *out_nanos) {
   const json_t *usd = json_object_get(call->body, "usd");
   double value = json_number_value(usd);
-  if (!json_is_number(usd) || !(value > 0) || value > 9e8)
-    return vt_error(VT_INVALID_ARGUMENT, "usd has to be a positive number");
+  if (!json_is_number(usd) || !(value >= 1e-9) || value > 9e8)
+    return vt_error(VT_INVALID_ARGUMENT, "usd has to be a positive number, at most 9e8");
   *out_nanos = (int64_t)(value * 1e9 + 0.5);
   return VT_OK;
 }
@@ -141,10 +143,10 @@ vt_status vt_bill_set_budget(vt_call *call) {
 }
 
 vt_status vt_bill_add_credit(vt_call *call) {
-  int64_t nanos, id, days = json_integer_value(json_object_get(call->body, "days")),
-                     now = vt_cloud_now(call->cloud);
+  int64_t nanos, id, days, now = vt_cloud_now(call->cloud);
   const char *note = json_string_value(json_object_get(call->body, "note"));
   VT_TRY(read_usd(call, &nanos));
+  VT_TRY(vt_call_integer(call, "days", 0, 36500, 0, &days));
   int64_t exists;
   VT_TRY(vt_store_int(call->cloud->store, &exists, 0, "SELECT 1 FROM projects WHERE id = ?", "s",
                       vt_call_param(call, "project")));

@@ -73,16 +73,12 @@ vt_status vt_bill_total(vt_cloud *cloud, const char *project, int64_t from_ns, i
     sum += vt_bill_interval(vt_rows_int(rows, 0), vt_rows_int(rows, 1), vt_rows_int(rows, 2),
                             end ? end : now, from_ns, to_ns);
   }
-  *out_nanos = (int64_t)((sum + 1800) / 3600);
+  *out_nanos = vt_bill_round(sum);
   return vt_rows_end(rows);
 }
 
-vt_status vt_bill_credit(vt_cloud *cloud, const char *project, int64_t *out_nanos) {
-  int64_t now = vt_cloud_now(cloud);
-  return vt_store_int(cloud->store, out_nanos, 0,
-                      "SELECT CAST(SUM(amount_nanos) AS BIGINT) FROM credits WHERE project = ? AND "
-                      "from_ns <= ? AND (to_ns = 0 OR to_ns > ?)",
-                      "sii", project, now, now);
+int64_t vt_bill_round(vt_int128 sum) {
+  return vt_clamp((sum + 1800) / 3600);
 }
 
 int64_t vt_bill_month(int64_t now_ns, char out_name[32]) {
@@ -100,7 +96,8 @@ static vt_status stop_project(vt_cloud *cloud, const char *project) {
   VT_ARRAY(int64_t) uids = {0};
   vt_rows *rows;
   vt_status st = vt_store_query(
-      cloud->store, &rows, "SELECT uid FROM nodes WHERE project = ? AND placed = 1", "s", project);
+      cloud->store, &rows,
+      "SELECT uid FROM nodes WHERE project = ? AND placed = 1 AND notice_ns = 0", "s", project);
   if (!st) {
     while (vt_rows_next(rows)) vt_array_push_in(&arena, &uids, vt_rows_int(rows, 0));
     st = vt_rows_end(rows);
@@ -117,24 +114,51 @@ static vt_status stop_project(vt_cloud *cloud, const char *project) {
   return st;
 }
 
+static vt_status spent_of_month(vt_cloud *cloud, const char *project, char out_month[32],
+                                int64_t *out_spent) {
+  int64_t now = vt_cloud_now(cloud), from = vt_bill_month(now, out_month);
+  return vt_bill_total(cloud, project, from, now, out_spent);
+}
+
+vt_status vt_bill_may_begin(vt_cloud *cloud, const char *project) {
+  char month[32];
+  int64_t amount, spent;
+  VT_TRY(vt_store_int(cloud->store, &amount, -1,
+                      "SELECT amount_nanos FROM budgets WHERE project = ? AND stops = 1", "s",
+                      project));
+  if (amount < 0) return VT_OK;
+  VT_TRY(spent_of_month(cloud, project, month, &spent));
+  if (spent < amount) return VT_OK;
+  return vt_error(VT_FAILED_PRECONDITION,
+                  "The budget of project '%s' for %s is spent (%.2f of %.2f USD) and stops its "
+                  "TPUs. Raise the budget, or wait for the next month.",
+                  project, month, (double)spent / 1e9, (double)amount / 1e9);
+}
+
+static vt_status tell_budget(vt_cloud *cloud, const char *project, int64_t reached, int64_t spent,
+                             int64_t amount, const char *month) {
+  char detail[128];
+  snprintf(detail, sizeof detail, "%d%% of the budget of %s is spent: %.2f of %.2f USD",
+           (int)reached, month, (double)spent / 1e9, (double)amount / 1e9);
+  return vt_cloud_event(cloud, "budget", project, "vtpud", project, detail);
+}
+
 static vt_status check_budget(vt_cloud *cloud, const char *project, int64_t amount, bool stops,
                               int64_t alerted, const char *month_seen) {
   static const int64_t levels[] = {50, 90, 100};
-  char month[32], detail[128];
-  int64_t now = vt_cloud_now(cloud), spent, reached = 0;
-  int64_t from = vt_bill_month(now, month);
-  VT_TRY(vt_bill_total(cloud, project, from, now, &spent));
-  if (strcmp(month, month_seen) != 0) alerted = 0;
+  char month[32];
+  int64_t spent, reached = 0;
+  VT_TRY(spent_of_month(cloud, project, month, &spent));
+  bool new_month = strcmp(month, month_seen) != 0;
+  if (new_month) alerted = 0;
   for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
     if ((vt_int128)spent * 100 >= (vt_int128)amount * levels[i]) reached = levels[i];
-  if (reached <= alerted && strcmp(month, month_seen) == 0) return VT_OK;
-  VT_TRY(vt_store_run(cloud->store, NULL,
-                      "UPDATE budgets SET alerted_percent = ?, month = ? WHERE project = ?", "iss",
-                      reached > alerted ? reached : alerted, month, project));
-  if (reached <= alerted) return VT_OK;
-  snprintf(detail, sizeof detail, "%d%% of the budget of %s is spent: %.2f of %.2f USD",
-           (int)reached, month, (double)spent / 1e9, (double)amount / 1e9);
-  VT_TRY(vt_cloud_event(cloud, "budget", project, "vtpud", project, detail));
+  if (reached > alerted || new_month)
+    VT_TRY(vt_store_run(cloud->store, NULL,
+                        "UPDATE budgets SET alerted_percent = ?, month = ? WHERE project = ?",
+                        "iss", reached > alerted ? reached : alerted, month, project));
+  if (reached > alerted) VT_TRY(tell_budget(cloud, project, reached, spent, amount, month));
+  // Also what has come up since.
   return reached == 100 && stops ? stop_project(cloud, project) : VT_OK;
 }
 

@@ -8,9 +8,8 @@
 #ifndef VT_CLOUD_BILLING_H
 #define VT_CLOUD_BILLING_H
 
+#include "base/checked.h"
 #include "cloud/node.h"
-
-__extension__ typedef __int128 vt_int128;
 
 // boot disk of a worker, and its price per GB and hour. Source: persistent disk (balanced), 0.10
 // USD per GB and month.
@@ -32,10 +31,16 @@ vt_int128 vt_bill_interval(int64_t units, int64_t price_nanos, int64_t start_ns,
 // at the end.
 vt_status vt_bill_total(vt_cloud *cloud, const char *project, int64_t from_ns, int64_t to_ns,
                         int64_t *out_nanos) VT_CHECKED;
-// Credit of the project that is valid now.
-vt_status vt_bill_credit(vt_cloud *cloud, const char *project, int64_t *out_nanos) VT_CHECKED;
+// What credit pays of the use in [from, to), a month (credit.c).
+vt_status vt_bill_credit(vt_cloud *cloud, const char *project, int64_t from_ns, int64_t to_ns,
+                         int64_t *out_nanos) VT_CHECKED;
+// Such a sum as nano-USD, rounded half up.
+int64_t vt_bill_round(vt_int128 sum);
+// errors FAILED_PRECONDITION while the budget of the month is spent and stops the project: nothing
+// that costs may begin.
+vt_status vt_bill_may_begin(vt_cloud *cloud, const char *project) VT_CHECKED;
 // Budgets: alerts at 50, 90, 100 percent of the month; a budget that stops ends the project's nodes
-// at 100.
+// as long as it is spent.
 vt_status vt_bill_check_budgets(vt_cloud *cloud) VT_CHECKED;
 // Alerts once for each READY node whose chips were idle for the time in the options.
 vt_status vt_bill_check_idle(vt_cloud *cloud) VT_CHECKED;

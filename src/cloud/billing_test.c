@@ -104,6 +104,135 @@ static void idle_chips_are_told_once(void **state) {
   vt_testing_close(&t);
 }
 
+// --- credit, and budgets that stop
+// --------------------------------------------------------------------------------------------------
+
+// Nano-USD of "12.893698600".
+static int64_t nanos_of(const char *usd) {
+  long long whole, part;
+  assert_int_equal(sscanf(usd, "%lld.%9lld", &whole, &part), 2);
+  return whole * 1000000000 + part;
+}
+
+static json_t *bill_of(vt_testing *t, const char *month) {
+  char url[128];
+  snprintf(url, sizeof url, BILL "?month=%s", month);
+  return vt_testing_call(t, "GET", url, NULL, 200);
+}
+
+// Of a month: that its lines and its parts add up. The credit it has used.
+static int64_t check_month(vt_testing *t, const char *month) {
+  json_t *bill = bill_of(t, month), *line;
+  size_t i;
+  int64_t lines = 0, total = nanos_of(vt_testing_text(bill, "usd")),
+          credit = nanos_of(vt_testing_text(bill, "creditUsd")),
+          due = nanos_of(vt_testing_text(bill, "dueUsd"));
+  json_array_foreach(json_object_get(bill, "lines"), i, line) lines +=
+      nanos_of(vt_testing_text(line, "usd"));
+  assert_true(lines == total);
+  assert_true(credit + due == total);
+  assert_true(credit >= 0 && due >= 0);
+  json_decref(bill);
+  return credit;
+}
+
+static void give_credit(vt_testing *t, const char *body) {
+  json_decref(
+      vt_testing_call(t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/credit", body, 200));
+}
+
+static void credit_pays_once(void **state) {
+  static const char *const months[] = {"2026-01", "2026-02", "2026-03", "2026-04"};
+  vt_testing t;
+  int64_t sum = 0;
+  (void)state;
+  vt_testing_open(&t, "");
+  give_credit(&t, "{\"usd\":100,\"days\":365}");
+  create(&t, "a", "");
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes/a:stop", "{}", 200));
+  vt_testing_advance(&t, 100 * 86400);
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes/a:start", "{}", 200));
+  vt_testing_advance(&t, 86400);
+  for (size_t i = 0; i < 4; i++) sum += check_month(&t, months[i]);
+  assert_true(sum == 100 * INT64_C(1000000000));
+  assert_true(check_month(&t, "2026-01") > 9 * INT64_C(1000000000)); // a month of a disk
+  // An earlier month stays as it was when there is new credit.
+  int64_t before = check_month(&t, "2026-03");
+  give_credit(&t, "{\"usd\":1000}");
+  assert_true(check_month(&t, "2026-03") == before);
+  vt_testing_close(&t);
+}
+
+static void large_credits_are_not_too_much(void **state) {
+  vt_testing t;
+  (void)state;
+  vt_testing_open(&t, "");
+  create(&t, "a", "");
+  for (int i = 0; i < 24; i++) give_credit(&t, "{\"usd\":9e8}");
+  vt_testing_advance(&t, 3600);
+  vt_testing_expect(&t, BILL, "creditUsd", "12.893698600");
+  vt_testing_expect(&t, BILL, "dueUsd", "0.000000000");
+  vt_testing_close(&t);
+}
+
+static void a_spent_budget_keeps_the_door_shut(void **state) {
+  const char *node = "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}";
+  const char *queued = "{\"tpu\":{\"nodeSpec\":[{\"nodeId\":\"q\",\"node\":{\"acceleratorType\":"
+                       "\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}}]}}";
+  static const char small[] = "{\"usd\":100,\"stops\":true}";
+  vt_testing t;
+  (void)state;
+  vt_testing_open(&t, "");
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/capacity",
+                              "{\"zone\":\"us-central2-b\",\"family\":\"v4\",\"chips\":4}", 200));
+  create(&t, "stopped", "");
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes/stopped:stop", "{}", 200));
+  create(&t, "a", "");
+  json_decref(vt_testing_call(&t, "POST", Z "/queuedResources?queuedResourceId=q", queued, 200));
+  json_decref(
+      vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/budget", small, 200));
+  vt_testing_advance(&t, 9 * 3600);
+  vt_testing_expect(&t, Z "/nodes/a", "state", "TERMINATED");
+  vt_testing_expect(&t, Z "/queuedResources/q", "state.state", "WAITING_FOR_RESOURCES");
+  json_t *reply = vt_testing_call(&t, "POST", Z "/nodes?nodeId=b", node, 400);
+  assert_non_null(strstr(vt_testing_text(reply, "error.message"), "is spent"));
+  json_decref(reply);
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes/stopped:start", "{}", 400));
+  json_decref(vt_testing_call(
+      &t, "POST", "/v1/projects/" TESTING_PROJECT "/locations/us-central2-b/nodes/stopped:reimage",
+      "{}", 400));
+  json_decref(vt_testing_call(&t, "POST", Z "/queuedResources?queuedResourceId=r", queued, 400));
+  // A budget that only tells lets go on; so does a higher one, and the next month.
+  json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/budget",
+                              "{\"usd\":100}", 200));
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes/stopped:start", "{}", 200));
+  vt_testing_reconcile(&t);
+  vt_testing_expect(&t, Z "/nodes/stopped", "state", "READY");
+  json_decref(
+      vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/budget", small, 200));
+  vt_testing_advance(&t, 2 * 3600); // what runs is stopped again
+  vt_testing_expect(&t, Z "/nodes/stopped", "state", "TERMINATED");
+  vt_testing_advance(&t, 31 * 86400 - 10 * 3600);
+  vt_testing_expect(&t, Z "/queuedResources/q", "state.state", "ACTIVE");
+  vt_testing_close(&t);
+}
+
+static void a_price_of_nothing_is_no_budget(void **state) {
+  static const char *const bad[] = {"0", "-1", "1e-12", "1e300", "1e9", "\"5\"", "null", "true"};
+  vt_testing t;
+  char body[64];
+  (void)state;
+  vt_testing_open(&t, "");
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    snprintf(body, sizeof body, "{\"usd\":%s}", bad[i]);
+    json_decref(
+        vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/budget", body, 400));
+    json_decref(
+        vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/credit", body, 400));
+  }
+  vt_testing_close(&t);
+}
+
 // --- the property
 // ------------------------------------------------------------------------------------------------
 
@@ -219,11 +348,50 @@ static void random_histories_add_up(void **state) {
   }
 }
 
+// Credits of any size and length, given at any time of a year: no month has more than it costs, and
+// all together no more than was given.
+static void random_credits_pay_no_more_than_they_are(void **state) {
+  (void)state;
+  for (uint32_t history = 1; history <= (vt_testing_on_postgres() ? 1 : 4); history++) {
+    vt_testing t;
+    uint32_t seed = history * 104729;
+    vt_int128 given = 0, used = 0;
+    char month[32], body[96];
+    vt_testing_open(&t, "");
+    create(&t, "a", "");
+    for (int step = 0; step < 24; step++) {
+      int64_t cents = 1 + next(&seed) % (next(&seed) % 3 ? 100000 : 10000000),
+              days = next(&seed) % 5 ? 1 + next(&seed) % 120 : 0;
+      snprintf(body, sizeof body, "{\"usd\":%lld.%02lld,\"days\":%lld}", (long long)(cents / 100),
+               (long long)(cents % 100), (long long)days);
+      if (next(&seed) % 2) {
+        give_credit(&t, body);
+        given += (vt_int128)cents * 10000000;
+      }
+      json_decref(vt_testing_call_as(&t, t.token, "POST",
+                                     next(&seed) % 2 ? Z "/nodes/a:stop" : Z "/nodes/a:start", "{}",
+                                     &(int){0}));
+      vt_testing_advance(&t, 1 + next(&seed) % (10 * 86400));
+    }
+    for (int m = 1; m <= 12; m++) {
+      snprintf(month, sizeof month, "2026-%02d", m);
+      used += check_month(&t, month);
+    }
+    assert_true(used <= given);
+    vt_testing_close(&t);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_hour_costs_its_price),
       cmocka_unit_test(preempted_in_the_first_minute_is_free),
       cmocka_unit_test(a_budget_stops_the_project),
+      cmocka_unit_test(credit_pays_once),
+      cmocka_unit_test(large_credits_are_not_too_much),
+      cmocka_unit_test(a_spent_budget_keeps_the_door_shut),
+      cmocka_unit_test(a_price_of_nothing_is_no_budget),
+      cmocka_unit_test(random_credits_pay_no_more_than_they_are),
       cmocka_unit_test(idle_chips_are_told_once),
       cmocka_unit_test(random_histories_add_up),
   };

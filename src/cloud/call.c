@@ -104,6 +104,18 @@ const char *vt_call_name(vt_call *call, const char *collection, const char *id) 
                          collection, id);
 }
 
+vt_status vt_call_integer(const vt_call *call, const char *name, int64_t min, int64_t max,
+                          int64_t otherwise, int64_t *out_value) {
+  const json_t *value = json_object_get(call->body, name);
+  *out_value = otherwise;
+  if (!value || json_is_null(value)) return VT_OK;
+  if (!json_is_string(value) && vt_json_integer(value, out_value) && *out_value >= min &&
+      *out_value <= max)
+    return VT_OK;
+  return vt_error(VT_INVALID_ARGUMENT, "%s has to be a whole number from %lld to %lld", name,
+                  (long long)min, (long long)max);
+}
+
 // --- errors
 // ------------------------------------------------------------------------------------------------------
 

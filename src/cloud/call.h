@@ -106,6 +106,11 @@ bool vt_call_enums_as_numbers(const vt_call *call);       // $alt=json;enum-enco
 void vt_call_reply_header(vt_call *call, const char *name, const char *value);
 const char *vt_call_base_url(vt_call *call); // "http://host:port" as the client wrote it
 
+// A whole number of the body, `otherwise` when it is not there. errors INVALID_ARGUMENT: anything
+// else, or outside of min to max.
+vt_status vt_call_integer(const vt_call *call, const char *name, int64_t min, int64_t max,
+                          int64_t otherwise, int64_t *out_value) VT_CHECKED;
+
 // "projects/p/locations/z/nodes/n" of the call's project and {zone}; `id` NULL gives the parent.
 const char *vt_call_name(vt_call *call, const char *collection, const char *id);
 

@@ -19,6 +19,9 @@
 #define VT_SECOND INT64_C(1000000000)
 #define VT_HOUR   (3600 * VT_SECOND)
 #define VT_DAY    (24 * VT_HOUR)
+// 2200-01-01: a virtual clock goes no further, so that an instant and a duration of decades have a
+// sum.
+#define VT_LAST_INSTANT (INT64_C(7258118400) * VT_SECOND)
 
 typedef struct vt_guest_driver vt_guest_driver;
 

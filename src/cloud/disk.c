@@ -172,9 +172,7 @@ vt_status vt_disks_insert(vt_call *call) {
              *name = json_string_value(json_object_get(call->body, "name")),
              *type = json_string_value(json_object_get(call->body, "type"));
   const json_t *size = json_object_get(call->body, "sizeGb");
-  int64_t gb = json_is_string(size) ? strtoll(json_string_value(size), NULL, 10)
-                                    : json_integer_value(size),
-          taken, uid = vt_cloud_random();
+  int64_t gb, taken, uid = vt_cloud_random();
   const struct disk_type *kind = find_type(type ? last_part(type) : "pd-standard");
   if (!vt_zone_exists(zone)) return vt_call_not_found(call, vt_call_name(call, "zones", zone));
   if (!name || !name_valid(name))
@@ -182,13 +180,15 @@ vt_status vt_disks_insert(vt_call *call) {
                     name ? name : "");
   if (!kind)
     return vt_error(VT_INVALID_ARGUMENT, "Invalid value for field 'resource.type': '%s'.", type);
+  bool whole = vt_json_integer(size, &gb);
   if (!size) gb = 500;
-  if (gb < 1 || gb > 65536)
+  if ((size && !whole) || gb < 1 || gb > 65536)
     return vt_error(VT_INVALID_ARGUMENT, "Invalid value for field 'resource.sizeGb': 1 to 65536.");
   VT_TRY(vt_store_int(call->cloud->store, &taken, 0,
                       "SELECT 1 FROM disks WHERE project = ? AND zone = ? AND id = ?", "sss",
                       call->project, zone, name));
   if (taken) return vt_call_exists(call, link_of(call, "disks", name));
+  VT_TRY(vt_bill_may_begin(call->cloud, call->project));
   VT_TRY(vt_store_run(
       call->cloud->store, NULL,
       "INSERT INTO disks (uid, project, zone, id, type, size_gb, created_ns) VALUES "

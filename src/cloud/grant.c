@@ -19,6 +19,8 @@
 #define COLUMNS                                                                                    \
   "id, applicant, project, state, reviewer, created_ns, start_ns, end_ns, reminded, body"
 
+enum { MAX_DAYS = 366 };
+
 static json_t *view_row(const vt_rows *rows) {
   char created[40], start[40], end[40];
   vt_time_format(vt_rows_int(rows, 5), created);
@@ -44,12 +46,13 @@ static vt_status check_items(const json_t *items) {
     const char *zone = json_string_value(json_object_get(item, "zone"));
     const char *family = json_string_value(json_object_get(item, "family"));
     const char *mode = json_string_value(json_object_get(item, "mode"));
-    int64_t chips = json_integer_value(json_object_get(item, "chips"));
+    int64_t chips;
+    bool whole = vt_json_integer(json_object_get(item, "chips"), &chips);
     if (!zone || !vt_zone_exists(zone))
       return vt_error(VT_INVALID_ARGUMENT, "items[%zu].zone is not a zone", i);
     if (!family || !vt_family_find(family))
       return vt_error(VT_INVALID_ARGUMENT, "items[%zu].family is not a TPU family", i);
-    if (chips < 1 || chips > 100000)
+    if (!whole || !json_is_integer(json_object_get(item, "chips")) || chips < 1 || chips > 100000)
       return vt_error(VT_INVALID_ARGUMENT, "items[%zu].chips has to be 1 to 100000", i);
     if (!mode || (strcmp(mode, "on-demand") != 0 && strcmp(mode, "spot") != 0))
       return vt_error(VT_INVALID_ARGUMENT, "items[%zu].mode has to be on-demand or spot", i);
@@ -76,13 +79,14 @@ static vt_status apply(vt_cloud *cloud, const char *project, const json_t *items
       while (slot < 4 && *seen[slot] && strcmp(seen[slot], id) != 0) slot++;
       if (slot == 4 || *seen[slot]) continue;
       snprintf(seen[slot], sizeof seen[slot], "%s", id);
-      VT_TRY(vt_store_run(cloud->store, NULL,
-                          "INSERT INTO quotas (project, quota, place, units, grant_id) VALUES (?, "
-                          "?, ?, ?, NULL) ON CONFLICT "
-                          "(project, quota, place) DO UPDATE SET units = CASE WHEN quotas.units + "
-                          "excluded.units < 0 THEN 0 ELSE "
-                          "quotas.units + excluded.units END",
-                          "sssi", project, id, zone, units));
+      VT_TRY(
+          vt_store_run(cloud->store, NULL,
+                       "INSERT INTO quotas (project, quota, place, units, grant_id) VALUES (?, "
+                       "?, ?, ?, NULL) ON CONFLICT "
+                       "(project, quota, place) DO UPDATE SET units = CASE WHEN quotas.units < 0 "
+                       "THEN quotas.units WHEN quotas.units + excluded.units < 0 THEN 0 ELSE "
+                       "quotas.units + excluded.units END",
+                       "sssi", project, id, zone, units));
     }
   }
   return VT_OK;
@@ -109,7 +113,7 @@ static vt_status end_grant(vt_cloud *cloud, vt_arena *arena, const due_grant *g)
     vt_node node;
     bool found;
     VT_TRY(vt_node_load_uid(cloud, arena, uids.data[i], &node, &found));
-    vt_status st = vt_quota_check(cloud, &node, 0, false, NULL);
+    vt_status st = vt_quota_holds(cloud, &node);
     if (vt_status_code(st) == VT_RESOURCE_EXHAUSTED) {
       vt_status_free(st);
       st = vt_node_give_notice(cloud, &node, "TERMINATED", "the grant has ended");
@@ -162,12 +166,13 @@ vt_status vt_grants_apply(vt_call *call) {
   const char *project = json_string_value(json_object_get(call->body, "project"));
   const char *purpose = json_string_value(json_object_get(call->body, "purpose"));
   json_t *items = json_object_get(call->body, "items");
-  int64_t days = json_integer_value(json_object_get(call->body, "days"));
+  int64_t days;
+  VT_TRY(vt_call_integer(call, "days", 1, MAX_DAYS, 0, &days));
   if (!project || !*project) return vt_error(VT_INVALID_ARGUMENT, "project is required");
   if (!purpose || strlen(purpose) < 10 || strlen(purpose) > 4000)
     return vt_error(VT_INVALID_ARGUMENT,
                     "purpose: 10 to 4000 characters on what the chips are for");
-  if (days < 1 || days > 366) return vt_error(VT_INVALID_ARGUMENT, "days has to be 1 to 366");
+  if (!days) return vt_error(VT_INVALID_ARGUMENT, "days has to be 1 to %d", MAX_DAYS);
   VT_TRY(vt_account_find_project(call, project));
   VT_TRY(check_items(items));
   char id[16] = "grant-", *text;
@@ -224,8 +229,7 @@ static vt_status decide(vt_call *call, bool approve) {
   json_t *other =
       json_object_get(call->body, "items"); // a reviewer may give other chips than asked for
   json_t *items = other ? other : json_object_get(grant, "items");
-  if (json_is_integer(json_object_get(call->body, "days")))
-    days = json_integer_value(json_object_get(call->body, "days"));
+  VT_TRY_OUT(vt_call_integer(call, "days", 1, MAX_DAYS, days, &days));
   VT_TRY_OUT(check_items(items));
   json_t *body = json_pack("{s:O, s:I, s:O}", "purpose", json_object_get(grant, "purpose"), "days",
                            (json_int_t)days, "items", items);

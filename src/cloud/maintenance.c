@@ -198,11 +198,11 @@ vt_status vt_queued_maintenance(vt_call *call) {
 // {"seconds": n}: announced for n seconds from now; {"cancel": true} takes it back.
 vt_status vt_admin_maintenance(vt_call *call) {
   vt_node node;
-  const json_t *seconds = json_object_get(call->body, "seconds");
+  int64_t seconds;
   bool cancel = json_is_true(json_object_get(call->body, "cancel"));
   VT_TRY(vt_account_find_project(call, vt_call_param(call, "project")));
-  if (!cancel && (!json_is_integer(seconds) || json_integer_value(seconds) < 0 ||
-                  json_integer_value(seconds) > 90 * 86400))
+  VT_TRY(vt_call_integer(call, "seconds", 0, 90 * 86400, -1, &seconds));
+  if (!cancel && seconds < 0)
     return vt_error(VT_INVALID_ARGUMENT,
                     "seconds until the maintenance begins, 0 to 90 days, or cancel");
   VT_TRY(vt_node_find(call, &node));
@@ -213,8 +213,7 @@ vt_status vt_admin_maintenance(vt_call *call) {
     st = vt_error(VT_FAILED_PRECONDITION, "the node is %s, not READY",
                   vt_node_state_name(node.state));
   node.maintenance = cancel ? "" : "ANNOUNCED";
-  node.maintenance_ns =
-      cancel ? 0 : vt_cloud_now(call->cloud) + json_integer_value(seconds) * VT_SECOND;
+  node.maintenance_ns = cancel ? 0 : vt_cloud_now(call->cloud) + seconds * VT_SECOND;
   char time[40];
   vt_time_format(node.maintenance_ns, time);
   if (!st) st = vt_node_save(call->cloud, &node);

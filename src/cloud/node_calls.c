@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cloud/billing.h"
 #include "cloud/disk.h"
 #include "cloud/handlers.h"
 #include "cloud/node.h"
@@ -64,6 +65,7 @@ vt_status vt_nodes_create(vt_call *call) {
   const char *slash = reservation ? strrchr(reservation, '/') : NULL;
   if (reservation) node.reservation = slash ? slash + 1 : reservation;
   VT_TRY_OUT(vt_sa_may_act(call, body));
+  VT_TRY_OUT(vt_bill_may_begin(call->cloud, call->project));
   VT_TRY_OUT(check_new(call, &node));
   VT_TRY_OUT(vt_node_insert(call->cloud, &node));
   VT_TRY_OUT(vt_operation_for_call(call, "create", vt_node_name(&call->arena, &node), node.uid,
@@ -215,6 +217,7 @@ vt_status vt_nodes_delete(vt_call *call) {
 }
 
 vt_status vt_nodes_start(vt_call *call) {
+  VT_TRY(vt_bill_may_begin(call->cloud, call->project));
   return begin(call, "start", 1u << VT_NODE_STOPPED, VT_NODE_STARTING, NULL);
 }
 
@@ -229,6 +232,7 @@ vt_status vt_nodes_stop(vt_call *call) {
 vt_status vt_nodes_reimage(vt_call *call) {
   const char *version = json_string_value(json_object_get(call->body, "tensorflowVersion"));
   vt_node node;
+  VT_TRY(vt_bill_may_begin(call->cloud, call->project)); // one that is STOPPED comes up
   VT_TRY(vt_node_find(call, &node));
   if (version && *version) {
     json_object_set_new(node.body, "tensorflowVersion", json_string(version));

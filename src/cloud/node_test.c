@@ -33,7 +33,10 @@ static void operation_of_a_create_completes(void **state) {
       &t, "POST", Z "/nodes?nodeId=a&requestId=r1",
       "{\"acceleratorType\":\"v4-16\",\"runtimeVersion\":\"tpu-ubuntu2204-base\"}", 200);
   assert_true(json_is_false(json_object_get(operation, "done")));
-  json_t *again = vt_testing_call(&t, "POST", Z "/nodes?nodeId=a&requestId=r1", "{}", 200);
+  // The same request, in whatever order its names are.
+  json_t *again = vt_testing_call(
+      &t, "POST", Z "/nodes?requestId=r1&nodeId=a",
+      "{\"runtimeVersion\":\"tpu-ubuntu2204-base\",\"acceleratorType\":\"v4-16\"}", 200);
   assert_string_equal(vt_testing_text(again, "name"), vt_testing_text(operation, "name"));
   json_decref(again);
   json_decref(vt_testing_call(&t, "POST", Z "/nodes?nodeId=a",
@@ -48,6 +51,32 @@ static void operation_of_a_create_completes(void **state) {
   assert_int_equal(json_array_size(json_object_get(node, "networkEndpoints")), 2);
   json_decref(node);
   json_decref(operation);
+  vt_testing_close(&t);
+}
+
+// An id is one of a method and a resource, and of what is asked of them.
+static void request_ids_name_one_request(void **state) {
+  const char *body = "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}";
+  vt_testing t;
+  (void)state;
+  vt_testing_open(&t, "");
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes?nodeId=a&requestId=r1", body, 200));
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes?nodeId=a&requestId=r1", "{}", 400));
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes?nodeId=b&requestId=r1", body, 400));
+  json_decref(vt_testing_call(&t, "POST", Z "/nodes?nodeId=b&requestId=r2", body, 200));
+  vt_testing_reconcile(&t);
+  json_t *first = vt_testing_call(&t, "DELETE", Z "/nodes/a?requestId=r1", NULL, 200);
+  json_t *other = vt_testing_call(&t, "DELETE", Z "/nodes/b?requestId=r1", NULL, 200);
+  json_t *again = vt_testing_call(&t, "DELETE", Z "/nodes/a?requestId=r1", NULL, 200);
+  assert_string_equal(vt_testing_text(first, "metadata.verb"), "delete");
+  assert_string_equal(vt_testing_text(first, "name"), vt_testing_text(again, "name"));
+  assert_string_not_equal(vt_testing_text(first, "name"), vt_testing_text(other, "name"));
+  json_decref(first);
+  json_decref(other);
+  json_decref(again);
+  vt_testing_reconcile(&t);
+  json_decref(vt_testing_call(&t, "GET", Z "/nodes/a", NULL, 404));
+  json_decref(vt_testing_call(&t, "GET", Z "/nodes/b", NULL, 404));
   vt_testing_close(&t);
 }
 
@@ -436,6 +465,7 @@ static void quota_is_a_429_with_its_name(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(operation_of_a_create_completes),
+      cmocka_unit_test(request_ids_name_one_request),
       cmocka_unit_test(mistakes_are_named),
       cmocka_unit_test(preemptible_node_ends_after_a_day),
       cmocka_unit_test(on_demand_takes_chips_from_spot),

@@ -2,6 +2,7 @@
 // operation.c - google.longrunning.Operation over the `operations` table, and its four calls.
 #include "cloud/operation.h"
 
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,32 +88,104 @@ vt_status vt_operation_reply(vt_call *call, const char *name) {
   return vt_operation_view(call->cloud, name, &call->reply);
 }
 
-vt_status vt_operation_replay(vt_call *call, bool *out_replayed) {
+// --- request ids
+// ------------------------------------------------------------------------------------------------------
+
+static void put_digest(EVP_MD_CTX *digest, char out_hex[33]) {
+  unsigned char bytes[EVP_MAX_MD_SIZE];
+  EVP_DigestFinal_ex(digest, bytes, NULL);
+  for (size_t i = 0; i < 16; i++) snprintf(out_hex + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static void add_text(EVP_MD_CTX *digest, const char *text) {
+  EVP_DigestUpdate(digest, text, strlen(text) + 1);
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const vt_pair *)a)->name, ((const vt_pair *)b)->name);
+}
+
+// A request id names one request for one method and resource: `out_key` has these, `out_rest` what
+// else the request says (the other parameters and the body, whatever the order of their names).
+static void digest_request(vt_call *call, const char *id, char out_key[33], char out_rest[33]) {
+  // How the reply looks, and who asks, is not what is asked.
+  static const char *const apart[] = {"requestId", "alt",          "$alt",        "prettyPrint",
+                                      "fields",    "access_token", "oauth_token", "key"};
+  EVP_MD_CTX *digest = EVP_MD_CTX_new();
+  EVP_DigestInit_ex(digest, EVP_sha256(), NULL);
+  add_text(digest, call->method);
+  add_text(digest, call->route->path);
+  for (size_t i = 0; i < call->params.size; i++) add_text(digest, call->params.data[i].value);
+  add_text(digest, id);
+  put_digest(digest, out_key);
+  EVP_DigestInit_ex(digest, EVP_sha256(), NULL);
+  size_t count = call->query.size;
+  vt_pair *query = vt_arena_push(&call->arena, (count + 1) * sizeof *query);
+  for (size_t i = 0; i < count; i++) query[i] = call->query.data[i];
+  qsort(query, count, sizeof *query, by_name);
+  for (size_t i = 0; i < count; i++) {
+    bool skip = false;
+    for (size_t j = 0; j < sizeof apart / sizeof *apart; j++)
+      skip |= strcmp(query[i].name, apart[j]) == 0;
+    if (skip) continue;
+    add_text(digest, query[i].name);
+    add_text(digest, query[i].value);
+  }
+  char *body = call->body ? json_dumps(call->body, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+  add_text(digest, body ? body : "");
+  free(body);
+  put_digest(digest, out_rest);
+  EVP_MD_CTX_free(digest);
+}
+
+// What the row of an operation has as its request id: key and rest, 64 hexadecimal digits, so that
+// every collation sorts them alike; "" for a call without one.
+static const char *request_key(vt_call *call, char out_key[33]) {
   const char *id = vt_call_query(call, "requestId");
+  char rest[33];
+  if (!id || !*id) return "";
+  digest_request(call, id, out_key, rest);
+  return vt_arena_printf(&call->arena, "%s%s", out_key, rest);
+}
+
+vt_status vt_operation_replay(vt_call *call, bool *out_replayed) {
+  const char *id = vt_call_query(call, "requestId"), *name = "", *known = "";
+  char key[33];
   *out_replayed = false;
   if (!id || !*id) return VT_OK;
   if (strlen(id) > 64) return vt_error(VT_INVALID_ARGUMENT, "Invalid value at 'request_id'");
+  const char *full = request_key(call, key);
   vt_rows *rows;
   VT_TRY(vt_store_query(
       call->cloud->store, &rows,
-      "SELECT name FROM operations WHERE project = ? AND request_id = ? AND caller = ? LIMIT 1",
-      "sss", call->project, id, call->caller));
-  const char *name = "";
-  if (vt_rows_next(rows))
+      "SELECT name, request_id FROM operations WHERE project = ? AND request_id >= ? AND "
+      "request_id <= ? AND caller = ? LIMIT 1",
+      "ssss", call->project,
+      vt_arena_printf(&call->arena, "%s00000000000000000000000000000000", key),
+      vt_arena_printf(&call->arena, "%sffffffffffffffffffffffffffffffff", key), call->caller));
+  if (vt_rows_next(rows)) {
     name = vt_arena_copy(&call->arena, vt_rows_text(rows, 0), strlen(vt_rows_text(rows, 0)));
+    known = vt_arena_copy(&call->arena, vt_rows_text(rows, 1), strlen(vt_rows_text(rows, 1)));
+  }
   VT_TRY(vt_rows_end(rows));
   if (!*name) return VT_OK;
+  if (strcmp(known, full) != 0)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "Invalid value at 'request_id': '%s' was used for a request that says "
+                    "something else",
+                    id);
   *out_replayed = true;
   return vt_operation_reply(call, name);
 }
 
 vt_status vt_operation_for_call(vt_call *call, const char *verb, const char *target, int64_t node,
                                 const char **out_name) {
+  char key[33];
   vt_operation_start start = {call->project,
                               vt_call_param(call, "zone"),
                               call->api_name,
                               call->caller,
-                              vt_call_query(call, "requestId"),
+                              request_key(call, key),
                               verb,
                               target,
                               node};

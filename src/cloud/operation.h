@@ -25,7 +25,8 @@ vt_status vt_operation_finish(vt_cloud *cloud, const char *name, json_t *error,
 vt_status vt_operation_view(vt_cloud *cloud, const char *name, json_t **out_json) VT_CHECKED;
 // Sets call->reply to the operation.
 vt_status vt_operation_reply(vt_call *call, const char *name) VT_CHECKED;
-// When requestId names an earlier operation of the project: its reply, and *out_replayed.
+// When requestId names an earlier request of the caller for the same method and resource: its
+// reply, and *out_replayed. errors INVALID_ARGUMENT: that request said something else.
 vt_status vt_operation_replay(vt_call *call, bool *out_replayed) VT_CHECKED;
 // Starts an operation with the fields of the call.
 vt_status vt_operation_for_call(vt_call *call, const char *verb, const char *target, int64_t node,

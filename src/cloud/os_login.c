@@ -15,6 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/checked.h"
 #include "base/map.h"
 #include "cloud/account.h"
 #include "cloud/handlers.h"
@@ -183,17 +184,21 @@ static vt_status find_key(vt_call *call, const char *email, const char *fingerpr
 }
 
 // expirationTimeUsec of a key, 0 = never; a string or a number.
-static int64_t expires_ns(const json_t *body) {
+static vt_status read_expiry(const json_t *body, int64_t *out_ns) {
   const json_t *value = json_object_get(body, "expirationTimeUsec");
-  int64_t usec = json_is_string(value) ? strtoll(json_string_value(value), NULL, 10)
-                                       : json_integer_value(value);
-  return usec > 0 && usec < INT64_MAX / 1000 ? usec * 1000 : 0;
+  int64_t usec = 0;
+  *out_ns = 0;
+  if (!value || json_is_null(value)) return VT_OK;
+  if (!vt_json_integer(value, &usec) || usec < 0 || !vt_mul(usec, 1000, out_ns))
+    return vt_error(VT_INVALID_ARGUMENT, "Invalid value at 'ssh_public_key.expiration_time_usec'");
+  return VT_OK;
 }
 
 static vt_status put_key(vt_call *call, const char *email, const json_t *body,
                          char out_fingerprint[65]) {
   const char *key = json_string_value(json_object_get(body, "key"));
-  int64_t count;
+  int64_t count, expires_ns;
+  VT_TRY(read_expiry(body, &expires_ns));
   char *trimmed = key ? vt_arena_copy(&call->arena, key, strlen(key)) : NULL;
   for (size_t n = trimmed ? strlen(trimmed) : 0; n && strchr("\r\n ", trimmed[n - 1]);)
     trimmed[--n] = 0;
@@ -210,7 +215,7 @@ static vt_status put_key(vt_call *call, const char *email, const json_t *body,
                       "INSERT INTO login_keys (email, fingerprint, key, expires_ns) VALUES (?, ?, "
                       "?, ?) ON CONFLICT (email, fingerprint) DO UPDATE SET key = excluded.key, "
                       "expires_ns = excluded.expires_ns",
-                      "sssi", email, out_fingerprint, trimmed, expires_ns(body));
+                      "sssi", email, out_fingerprint, trimmed, expires_ns);
 }
 
 // --- calls

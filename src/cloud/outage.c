@@ -46,14 +46,12 @@ json_t *vt_outage_error(const vt_node *node) {
 // One outage a zone; a place is free again when its outage is over.
 vt_status vt_admin_outage(vt_call *call) {
   const char *asked = json_string_value(json_object_get(call->body, "zone")), *zone = NULL;
-  int64_t in = json_integer_value(json_object_get(call->body, "inSeconds")),
-          seconds = json_integer_value(json_object_get(call->body, "seconds")),
-          now = vt_cloud_now(call->cloud);
+  int64_t in, seconds, now = vt_cloud_now(call->cloud);
+  VT_TRY(vt_call_integer(call, "inSeconds", 0, MAX_OUTAGE_S, 0, &in));
+  VT_TRY(vt_call_integer(call, "seconds", 0, MAX_OUTAGE_S, 0, &seconds));
   for (int i = 0; asked && vt_zone_at(i); i++)
     if (strcmp(vt_zone_at(i), asked) == 0) zone = vt_zone_at(i);
-  if (!zone || in < 0 || in > MAX_OUTAGE_S || seconds < 0 || seconds > MAX_OUTAGE_S)
-    return vt_error(VT_INVALID_ARGUMENT,
-                    "zone is a zone, inSeconds and seconds are 0 to 30 days; 0 seconds end it");
+  if (!zone) return vt_error(VT_INVALID_ARGUMENT, "zone is a zone; 0 seconds end its outage");
   vt_outage *place = NULL;
   for (int i = 0; i < VT_MAX_OUTAGES; i++) {
     vt_outage *o = &call->cloud->outages[i];

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
+#include "cloud/billing.h"
 #include "cloud/handlers.h"
 #include "cloud/operation.h"
 #include "cloud/queue.h"
@@ -206,6 +208,23 @@ static const char *class_of(const json_t *body) {
   return ""; // as each node says
 }
 
+// How long the nodes of a request may run, 0 = as long as they like.
+typedef struct run_limits {
+  int64_t bound_ns, until_ns;
+} run_limits;
+
+// False when the request has a limit that can not be kept. `now_ns` 0: it was accepted already.
+static bool read_run_limits(const json_t *body, int64_t now_ns, run_limits *out) {
+  const json_t *run = json_object_get(body, "runDuration");
+  const char *bound = json_string_value(json_object_get(run, "maxRunDuration")),
+             *until = json_string_value(json_object_get(run, "terminationTime"));
+  *out = (run_limits){0};
+  if (bound && (!vt_duration_parse(bound, &out->bound_ns) || out->bound_ns < 30 * VT_SECOND ||
+                out->bound_ns > 120 * VT_DAY))
+    return false;
+  return !until || (vt_time_parse(until, &out->until_ns) && out->until_ns > now_ns);
+}
+
 // A prepared, not stored, node for a slot.
 static vt_status prepare_slot(vt_cloud *cloud, vt_arena *arena, const vt_queued *q, const slot *s,
                               size_t of, vt_node *out_node) {
@@ -223,11 +242,31 @@ static vt_status prepare_slot(vt_cloud *cloud, vt_arena *arena, const vt_queued 
   out_node->api = q->api;
   out_node->creator = q->creator;
   if (of > 1) json_object_set_new(body, "multisliceNode", json_true());
-  int64_t bound = 0;
-  const char *run =
-      json_string_value(json_object_get(json_object_get(q->body, "runDuration"), "maxRunDuration"));
-  if (run && vt_duration_parse(run, &bound))
-    json_object_set_new(body, "bounded_ns", json_integer(bound));
+  run_limits limits;
+  if (read_run_limits(q->body, 0, &limits)) {
+    if (limits.bound_ns) json_object_set_new(body, "bounded_ns", json_integer(limits.bound_ns));
+    if (limits.until_ns) json_object_set_new(body, "ends_at_ns", json_integer(limits.until_ns));
+  }
+  return VT_OK;
+}
+
+static void free_nodes(vt_node *nodes, size_t count) {
+  for (size_t i = 0; i < count; i++) vt_node_fini(&nodes[i]);
+}
+
+// The nodes of a request, prepared and not stored; *out_count of them, to be given to free_nodes
+// also on an error.
+static vt_status prepare_all(vt_cloud *cloud, vt_arena *arena, const vt_queued *q,
+                             vt_node **out_nodes, size_t *out_count) {
+  slots list = {0};
+  *out_count = 0;
+  *out_nodes = NULL;
+  VT_TRY(list_slots(arena, q->id, q->body, &list));
+  *out_nodes = vt_arena_push(arena, list.size * sizeof **out_nodes);
+  for (size_t i = 0; i < list.size; i++) {
+    VT_TRY(prepare_slot(cloud, arena, q, &list.data[i], list.size, &(*out_nodes)[i]));
+    ++*out_count;
+  }
   return VT_OK;
 }
 
@@ -239,37 +278,34 @@ static vt_status store_slot(vt_cloud *cloud, vt_node *node, int *out_placement) 
   return VT_OK;
 }
 
+// Whether quota, money and chips are there for all nodes of a request. errors: they never will be.
+static vt_status may_provision(vt_cloud *cloud, const vt_node *nodes, size_t count,
+                               vt_placement *out_room) {
+  *out_room = VT_PLACE_NONE;
+  VT_TRY(vt_quota_check(cloud, nodes, count, true, NULL));
+  vt_status st = vt_quota_check(cloud, nodes, count, false, NULL);
+  if (!st) st = vt_bill_may_begin(cloud, nodes->project);
+  if (!st) return vt_room(cloud, nodes, count, out_room);
+  vt_code code = vt_status_code(st);
+  if (code != VT_RESOURCE_EXHAUSTED && code != VT_FAILED_PRECONDITION) return st;
+  vt_status_free(st); // waits for the project's own nodes to go, or for the next month
+  return VT_OK;
+}
+
 vt_status vt_queued_provision(vt_cloud *cloud, vt_arena *arena, const vt_queued *queued,
                               int *out_placement) {
-  slots list = {0};
-  *out_placement = VT_PLACED;
-  VT_TRY(list_slots(arena, queued->id, queued->body, &list));
-  // One kind of node a request is the rule: its first node stands for all when chips and quota are
-  // counted.
-  vt_node first;
-  VT_TRY(prepare_slot(cloud, arena, queued, &list.data[0], list.size, &first));
-  vt_placement room = VT_PLACED;
-  vt_status st = vt_quota_check(cloud, &first, (int64_t)list.size, true, NULL);
-  if (!st) {
-    st = vt_quota_check(cloud, &first, (int64_t)list.size, false, NULL);
-    if (vt_status_code(st) == VT_RESOURCE_EXHAUSTED) {
-      vt_status_free(st);
-      st = VT_OK;
-      room = VT_PLACE_NONE; // waits for the project's own nodes to go
-    } else if (!st) {
-      st = vt_room(cloud, &first, (int64_t)list.size, &room);
-    }
-  }
-  vt_node_fini(&first);
+  vt_node *nodes;
+  size_t count;
+  vt_placement room = VT_PLACE_NONE;
+  vt_status st = prepare_all(cloud, arena, queued, &nodes, &count);
+  if (!st) st = may_provision(cloud, nodes, count, &room);
   *out_placement = (int)room;
-  for (size_t i = 0; !st && room == VT_PLACED && i < list.size; i++) {
-    vt_node node;
-    VT_TRY(prepare_slot(cloud, arena, queued, &list.data[i], list.size, &node));
-    st = store_slot(cloud, &node, out_placement);
-    vt_node_fini(&node);
+  for (size_t i = 0; !st && room == VT_PLACED && i < count; i++) {
+    st = store_slot(cloud, &nodes[i], out_placement);
     if (!st && *out_placement != VT_PLACED)
-      st = vt_error(VT_ABORTED, "the nodes of one request differ; no room for all of them");
+      st = vt_error(VT_ABORTED, "no room for all nodes of the request");
   }
+  free_nodes(nodes, count);
   return st;
 }
 
@@ -283,10 +319,10 @@ static vt_status read_policy(vt_call *call, const json_t *body, vt_queued *q) {
   int64_t now = vt_cloud_now(call->cloud);
   if ((text = json_string_value(json_object_get(policy, "validUntilDuration"))) &&
       vt_duration_parse(text, &q->valid_until_ns))
-    q->valid_until_ns += now;
+    q->valid_until_ns = vt_add_clamped(now, q->valid_until_ns);
   if ((text = json_string_value(json_object_get(policy, "validAfterDuration"))) &&
       vt_duration_parse(text, &q->valid_after_ns))
-    q->valid_after_ns += now;
+    q->valid_after_ns = vt_add_clamped(now, q->valid_after_ns);
   if ((text = json_string_value(json_object_get(policy, "validUntilTime"))))
     (void)vt_time_parse(text, &q->valid_until_ns);
   if ((text = json_string_value(json_object_get(policy, "validAfterTime"))))
@@ -301,29 +337,39 @@ static vt_status read_policy(vt_call *call, const json_t *body, vt_queued *q) {
   return VT_OK;
 }
 
+static vt_status check_names(vt_call *call, const vt_node *nodes, size_t count) {
+  json_t *seen = json_object();
+  vt_status st = VT_OK;
+  for (size_t i = 0; !st && i < count; i++) {
+    int64_t taken;
+    st = vt_store_int(call->cloud->store, &taken, 0,
+                      "SELECT 1 FROM nodes WHERE project = ? AND zone = ? AND id = ?", "sss",
+                      nodes[i].project, nodes[i].zone, nodes[i].id);
+    if (!st && (taken || json_object_get(seen, nodes[i].id)))
+      st = vt_call_exists(call, vt_node_name(&call->arena, &nodes[i]));
+    json_object_set_new(seen, nodes[i].id, json_true());
+  }
+  json_decref(seen);
+  return st;
+}
+
 // Everything that can be known now to be wrong with a request.
 static vt_status check_request(vt_call *call, const vt_queued *q) {
-  slots list = {0};
+  vt_node *nodes;
+  size_t count;
   json_t *detail = NULL;
-  VT_TRY(list_slots(&call->arena, q->id, q->body, &list));
-  for (size_t i = 0; i < list.size; i++) {
-    vt_node node;
-    int64_t taken;
-    VT_TRY(prepare_slot(call->cloud, &call->arena, q, &list.data[i], list.size, &node));
-    vt_status st =
-        i == 0 ? vt_quota_check(call->cloud, &node, (int64_t)list.size, true, &detail) : VT_OK;
-    if (!st) st = vt_sa_may_act(call, node.body);
-    if (detail) vt_call_add_detail(call, detail);
-    detail = NULL;
-    if (!st)
-      st = vt_store_int(call->cloud->store, &taken, 0,
-                        "SELECT 1 FROM nodes WHERE project = ? AND zone = ? AND id = ?", "sss",
-                        node.project, node.zone, node.id);
-    if (!st && taken) st = vt_call_exists(call, vt_node_name(&call->arena, &node));
-    vt_node_fini(&node);
-    if (st) return st;
-  }
-  return VT_OK;
+  run_limits limits;
+  if (!read_run_limits(q->body, vt_cloud_now(call->cloud), &limits))
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "Cloud TPU received a bad request. run_duration: max_run_duration has to be "
+                    "30 seconds to 120 days, termination_time in the future");
+  vt_status st = prepare_all(call->cloud, &call->arena, q, &nodes, &count);
+  for (size_t i = 0; !st && i < count; i++) st = vt_sa_may_act(call, nodes[i].body);
+  if (!st) st = vt_quota_check(call->cloud, nodes, count, true, &detail);
+  if (detail) vt_call_add_detail(call, detail);
+  if (!st) st = check_names(call, nodes, count);
+  free_nodes(nodes, count);
+  return st;
 }
 
 static vt_status insert(vt_call *call, const vt_queued *q) {
@@ -354,6 +400,7 @@ static vt_status create(vt_call *call, vt_queued *q) {
                       q->project, q->zone, q->id));
   if (taken) return vt_call_exists(call, name);
   VT_TRY(read_policy(call, q->body, q));
+  VT_TRY(vt_bill_may_begin(call->cloud, call->project));
   VT_TRY(check_request(call, q));
   VT_TRY(insert(call, q));
   VT_TRY(vt_operation_for_call(call, "create", name, q->uid, &operation));

@@ -25,16 +25,10 @@ typedef struct preference {
   bool reconciling;
 } preference;
 
+#define MAX_UNITS INT64_C(1000000000000) // of a quota; sums of them stay far from the end of int64
+
 static const char *number(vt_arena *arena, int64_t value) {
   return vt_arena_printf(arena, "%lld", (long long)value);
-}
-
-// An int64 of a request: a string or a number.
-static bool read_number(const json_t *value, int64_t *out) {
-  char *end = "";
-  *out = json_is_string(value) ? strtoll(json_string_value(value), &end, 10)
-                               : json_integer_value(value);
-  return (json_is_integer(value) || (json_is_string(value) && *json_string_value(value))) && !*end;
 }
 
 // --- quota infos
@@ -349,9 +343,10 @@ static vt_status read_wish(const json_t *body, preference *p) {
   const json_t *config = json_object_get(body, "quotaConfig");
   const char *why = json_string_value(json_object_get(body, "justification")),
              *who = json_string_value(json_object_get(body, "contactEmail"));
-  if (!read_number(json_object_get(config, "preferredValue"), &p->preferred) || p->preferred < -1)
+  if (!vt_json_integer(json_object_get(config, "preferredValue"), &p->preferred) ||
+      p->preferred < -1 || p->preferred > MAX_UNITS)
     return vt_error(VT_INVALID_ARGUMENT,
-                    "quotaConfig.preferredValue: 0 or more units, or -1 for no limit");
+                    "quotaConfig.preferredValue: 0 to 10^12 units, or -1 for no limit");
   if ((why && strlen(why) > 4000) || (who && strlen(who) > 254))
     return vt_error(VT_INVALID_ARGUMENT, "justification or contactEmail is too long");
   if (why) p->justification = why;
@@ -537,8 +532,8 @@ static vt_status review(vt_call *call, bool grants) {
     return vt_error(VT_FAILED_PRECONDITION, "preference '%s' does not wait for a review", id);
   int64_t value = p.preferred;
   const json_t *other = json_object_get(call->body, "value"); // a reviewer may give less, or more
-  if (other && (!read_number(other, &value) || value < -1))
-    return vt_error(VT_INVALID_ARGUMENT, "value: 0 or more units, or -1 for no limit");
+  if (other && (!vt_json_integer(other, &value) || value < -1 || value > MAX_UNITS))
+    return vt_error(VT_INVALID_ARGUMENT, "value: 0 to 10^12 units, or -1 for no limit");
   p.reconciling = false;
   p.updated_ns = vt_cloud_now(call->cloud);
   if (grants) {

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/checked.h"
 #include "base/log.h"
 #include "cloud/billing.h"
 #include "cloud/disk.h"
@@ -22,6 +23,7 @@
 #include "cloud/operation.h"
 #include "cloud/queue.h"
 #include "cloud/scheduler.h"
+#include "cloud/token.h"
 
 typedef struct step {
   int64_t uid;
@@ -99,14 +101,20 @@ static vt_status give_up(vt_cloud *cloud, step *s, vt_node *node, const char *ve
   return vt_node_set_state(cloud, node, VT_NODE_STOPPED, "could not start");
 }
 
+static void end_by(vt_node *node, int64_t ends_ns) {
+  if (!node->ends_ns || ends_ns < node->ends_ns) node->ends_ns = ends_ns;
+}
+
 static vt_status now_ready(vt_cloud *cloud, step *s, vt_node *node, const char *verb) {
   int64_t now = vt_cloud_now(cloud),
-          bound = json_integer_value(json_object_get(node->body, "bounded_ns"));
+          bound = json_integer_value(json_object_get(node->body, "bounded_ns")),
+          until = json_integer_value(json_object_get(node->body, "ends_at_ns"));
   bool creating = node->state == VT_NODE_CREATING;
   s->changed = true;
   if (strcmp(node->klass, "preemptible") == 0)
     node->ends_ns = now + cloud->options.preemptible_limit_ns;
-  if (bound && (!node->ends_ns || now + bound < node->ends_ns)) node->ends_ns = now + bound;
+  if (bound > 0) end_by(node, vt_add_clamped(now, bound));
+  if (until > 0) end_by(node, until);
   VT_TRY(vt_node_set_state(cloud, node, VT_NODE_READY, "all workers answer"));
   if (creating) VT_TRY(vt_bill_open_disk(cloud, node));
   return finish(cloud, s, node, verb, NULL);
@@ -125,6 +133,15 @@ static vt_status come_up(vt_cloud *cloud, step *s, vt_node *node, const char *ve
   vt_guest_state state;
   if (vt_outage_now(cloud, node->zone))
     return *node->queued ? VT_OK : give_up(cloud, s, node, verb, vt_outage_error(node));
+  if (!node->placed) { // the money can have run out while it waited
+    vt_status st = vt_bill_may_begin(cloud, node->project);
+    if (vt_status_code(st) == VT_FAILED_PRECONDITION) {
+      json_t *error = vt_rpc_status(VT_FAILED_PRECONDITION, vt_status_message(st));
+      vt_status_free(st);
+      return give_up(cloud, s, node, verb, error);
+    }
+    VT_TRY(st);
+  }
   VT_TRY(vt_place(cloud, node, &placement));
   if (placement == VT_PLACE_NONE) return give_up(cloud, s, node, verb, vt_place_error(node));
   if (placement == VT_PLACE_WAIT) return VT_OK;
@@ -610,6 +627,7 @@ static vt_status serve_queue(vt_cloud *cloud, bool *changed) {
 
 static vt_status watch(vt_cloud *cloud, void *context) {
   (void)context;
+  VT_TRY(vt_token_sweep(cloud));
   VT_TRY(vt_bill_check_budgets(cloud));
   VT_TRY(vt_grant_expire(cloud));
   if (cloud->options.guest_level == 2) VT_TRY(vt_disks_sweep(cloud));
@@ -722,7 +740,8 @@ vt_status vt_reconcile_due(vt_cloud *cloud, int64_t *out_ns) {
   for (size_t i = 0; i < sizeof dues / sizeof *dues; i++) {
     int64_t at;
     VT_TRY(vt_store_int(cloud->store, &at, INT64_MAX, dues[i].sql, "i", now));
-    if (at != INT64_MAX) at += dues[i].sign * cloud->options.notice_ns - dues[i].ahead_ns;
+    if (at != INT64_MAX)
+      at = vt_add_clamped(at, dues[i].sign * cloud->options.notice_ns - dues[i].ahead_ns);
     if (at < *out_ns) *out_ns = at;
   }
   return VT_OK;

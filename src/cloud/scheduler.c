@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/checked.h"
 
 void vt_quota_id(const vt_accelerator *type, bool spot, const char *place, char out_id[128]) {
   const char *family = type->family->name;
@@ -107,17 +108,19 @@ vt_status vt_quota_used(vt_cloud *cloud, const char *project, const vt_quota *qu
   return vt_rows_end(rows);
 }
 
-static vt_status check_one(vt_cloud *cloud, const vt_node *node, int64_t count, bool alone,
-                           const char *kind, const char *place, json_t **out_detail) {
-  char id[128], text[256], lower[8];
+// Whether `more` units fit at a place; `node` names the quota.
+static vt_status check_units(vt_cloud *cloud, const vt_node *node, int64_t more, bool alone,
+                             bool by_zone, json_t **out_detail) {
+  char id[128], text[256], region[64];
   int64_t limit, used = 0;
-  vt_quota_id(node->type, vt_node_is_spot(node), kind, id);
+  vt_zone_region(node->zone, region);
+  const char *place = by_zone ? node->zone : region, *lower = by_zone ? "zone" : "region";
+  vt_quota_id(node->type, vt_node_is_spot(node), by_zone ? "Zone" : "Region", id);
   const vt_quota *quota = vt_quota_find(id);
   VT_TRY(vt_quota_limit(cloud, node->project, quota, place, &limit));
   if (limit < 0) return VT_OK;
   if (!alone) VT_TRY(vt_quota_used(cloud, node->project, quota, place, &used));
-  if (used + vt_accelerator_units(node->type) * count <= limit) return VT_OK;
-  snprintf(lower, sizeof lower, "%s", strcmp(kind, "Zone") == 0 ? "zone" : "region");
+  if (vt_add_clamped(used, more) <= limit) return VT_OK;
   snprintf(text, sizeof text, "Quota '%s' exhausted. Limit %lld in %s %s", id, (long long)limit,
            lower, place);
   if (out_detail)
@@ -129,14 +132,59 @@ static vt_status check_one(vt_cloud *cloud, const vt_node *node, int64_t count, 
                   lower, place);
 }
 
-vt_status vt_quota_check(vt_cloud *cloud, const vt_node *node, int64_t count, bool alone,
+static bool is_reserved(const vt_node *node) {
+  return strcmp(node->klass, "reserved") == 0;
+}
+
+static bool same_quota(const vt_node *a, const vt_node *b) {
+  char x[128], y[128];
+  vt_quota_id(a->type, vt_node_is_spot(a), "Zone", x);
+  vt_quota_id(b->type, vt_node_is_spot(b), "Zone", y);
+  return strcmp(x, y) == 0 && strcmp(a->zone, b->zone) == 0;
+}
+
+// The nodes of a request that are counted under one thing: the first of them, and their sum.
+typedef struct group {
+  const vt_node *first;
+  int64_t sum;
+} group;
+typedef VT_ARRAY(group) groups;
+
+// Adds `amount` to the group of `node`.
+static void add_to(vt_arena *arena, groups *list, const vt_node *node, int64_t amount,
+                   bool (*same)(const vt_node *a, const vt_node *b)) {
+  for (size_t i = 0; i < list->size; i++)
+    if (same(list->data[i].first, node)) {
+      list->data[i].sum = vt_add_clamped(list->data[i].sum, amount);
+      return;
+    }
+  group g = {node, amount};
+  vt_array_push_in(arena, list, g);
+}
+
+vt_status vt_quota_check(vt_cloud *cloud, const vt_node *nodes, size_t count, bool alone,
                          json_t **out_detail) {
-  char region[64];
+  vt_arena arena = {0};
+  groups list = {0};
+  vt_status st = VT_OK;
   if (out_detail) *out_detail = NULL;
-  if (strcmp(node->klass, "reserved") == 0) return VT_OK;
-  vt_zone_region(node->zone, region);
-  VT_TRY(check_one(cloud, node, count, alone, "Zone", node->zone, out_detail));
-  return check_one(cloud, node, count, alone, "Region", region, out_detail);
+  for (size_t i = 0; i < count; i++)
+    if (!is_reserved(&nodes[i]))
+      add_to(&arena, &list, &nodes[i], vt_accelerator_units(nodes[i].type), same_quota);
+  // A request is in one zone, and so in one region.
+  for (size_t i = 0; !st && i < list.size; i++) {
+    st = check_units(cloud, list.data[i].first, list.data[i].sum, alone, true, out_detail);
+    if (!st)
+      st = check_units(cloud, list.data[i].first, list.data[i].sum, alone, false, out_detail);
+  }
+  vt_arena_free(&arena);
+  return st;
+}
+
+vt_status vt_quota_holds(vt_cloud *cloud, const vt_node *node) {
+  if (is_reserved(node)) return VT_OK;
+  VT_TRY(check_units(cloud, node, 0, false, true, NULL));
+  return check_units(cloud, node, 0, false, false, NULL);
 }
 
 // --- capacity
@@ -160,29 +208,61 @@ vt_status vt_capacity_free(vt_cloud *cloud, const char *zone, const char *family
   return VT_OK;
 }
 
-static vt_status room_reserved(vt_cloud *cloud, const vt_node *node, int64_t count,
-                               vt_placement *out_placement) {
+// Chips of the project's reservations of a family that are free; `reservation` "" means all of
+// them.
+static vt_status reserved_free(vt_cloud *cloud, const vt_node *node, const char *reservation,
+                               int64_t *out_chips) {
   int64_t chips, used;
   VT_TRY(vt_store_int(cloud->store, &chips, 0,
                       "SELECT CAST(SUM(chips) AS BIGINT) FROM reservations WHERE project = ? AND "
                       "zone = ? AND family = ? AND state = 'ACTIVE' "
                       "AND (? = '' OR id = ?)",
-                      "sssss", node->project, node->zone, node->type->family->name,
-                      node->reservation, node->reservation));
+                      "sssss", node->project, node->zone, node->type->family->name, reservation,
+                      reservation));
   VT_TRY(vt_store_int(cloud->store, &used, 0,
                       "SELECT CAST(SUM(chips) AS BIGINT) FROM nodes WHERE project = ? AND zone = ? "
                       "AND family = ? AND placed = 1 AND class = "
                       "'reserved' AND (? = '' OR reservation = ?)",
-                      "sssss", node->project, node->zone, node->type->family->name,
-                      node->reservation, node->reservation));
-  *out_placement = chips - used >= node->type->chips * count ? VT_PLACED : VT_PLACE_NONE;
+                      "sssss", node->project, node->zone, node->type->family->name, reservation,
+                      reservation));
+  *out_chips = chips - used;
   return VT_OK;
 }
 
-// Spot nodes that are on their way out already count; more get notice until `missing` chips are
-// covered.
-static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing,
-                           vt_placement *out_placement) {
+static bool same_family(const vt_node *a, const vt_node *b) {
+  return a->type->family == b->type->family && strcmp(a->zone, b->zone) == 0;
+}
+
+static bool same_reservation(const vt_node *a, const vt_node *b) {
+  return same_family(a, b) && strcmp(a->reservation, b->reservation) == 0;
+}
+
+// Reserved nodes take chips of their reservation, and those of all together have to be there.
+static vt_status room_reserved(vt_cloud *cloud, vt_arena *arena, const vt_node *nodes, size_t count,
+                               bool *out_room) {
+  groups own = {0}, all = {0};
+  int64_t chips;
+  for (size_t i = 0; i < count; i++) {
+    if (!is_reserved(&nodes[i])) continue;
+    add_to(arena, &own, &nodes[i], nodes[i].type->chips, same_reservation);
+    add_to(arena, &all, &nodes[i], nodes[i].type->chips, same_family);
+  }
+  *out_room = true;
+  for (size_t i = 0; i < own.size; i++) {
+    VT_TRY(reserved_free(cloud, own.data[i].first, own.data[i].first->reservation, &chips));
+    if (chips < own.data[i].sum) *out_room = false;
+  }
+  for (size_t i = 0; i < all.size; i++) {
+    VT_TRY(reserved_free(cloud, all.data[i].first, "", &chips));
+    if (chips < all.data[i].sum) *out_room = false;
+  }
+  return VT_OK;
+}
+
+// Spot nodes that are on their way out already count; more have to go until `missing` chips are
+// covered. With `give_notice` they are told, all of them or none.
+static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing, bool give_notice,
+                           bool *out_enough) {
   vt_arena arena = {0};
   VT_ARRAY(int64_t) victims = {0};
   vt_rows *rows;
@@ -199,8 +279,8 @@ static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing
     }
     st = vt_rows_end(rows);
   }
-  *out_placement = missing > 0 ? VT_PLACE_NONE : VT_PLACE_WAIT;
-  for (size_t i = 0; !st && missing <= 0 && i < victims.size; i++) {
+  *out_enough = missing <= 0;
+  for (size_t i = 0; !st && give_notice && missing <= 0 && i < victims.size; i++) {
     vt_node victim;
     bool found;
     st = vt_node_load_uid(cloud, &arena, victims.data[i], &victim, &found);
@@ -213,16 +293,54 @@ static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing
   return st;
 }
 
-vt_status vt_room(vt_cloud *cloud, const vt_node *node, int64_t count,
+// How many chips of the group's family are missing for all of it; negative when spot nodes of the
+// request would need them, which nobody makes room for.
+static vt_status count_missing(vt_cloud *cloud, const group *all, const vt_node *nodes,
+                               size_t count, int64_t *out_missing) {
+  int64_t free_chips, spot = 0;
+  for (size_t i = 0; i < count; i++)
+    if (!is_reserved(&nodes[i]) && vt_node_is_spot(&nodes[i]) && same_family(all->first, &nodes[i]))
+      spot = vt_add_clamped(spot, nodes[i].type->chips);
+  VT_TRY(vt_capacity_free(cloud, all->first->zone, all->first->type->family->name, &free_chips));
+  *out_missing = free_chips >= all->sum ? 0 : free_chips < spot ? -1 : all->sum - free_chips;
+  return VT_OK;
+}
+
+// Whether the nodes find room, all of them. What has to go for them is told only when it is enough.
+static vt_status room_shared(vt_cloud *cloud, vt_arena *arena, const vt_node *nodes, size_t count,
+                             vt_placement *out_placement) {
+  groups list = {0};
+  *out_placement = VT_PLACED;
+  for (size_t i = 0; i < count; i++)
+    if (!is_reserved(&nodes[i])) add_to(arena, &list, &nodes[i], nodes[i].type->chips, same_family);
+  for (int give_notice = 0; give_notice < 2; give_notice++)
+    for (size_t i = 0; i < list.size; i++) {
+      int64_t missing;
+      bool enough = true;
+      VT_TRY(count_missing(cloud, &list.data[i], nodes, count, &missing));
+      if (missing > 0) {
+        VT_TRY(make_room(cloud, list.data[i].first, missing, give_notice, &enough));
+        *out_placement = VT_PLACE_WAIT;
+      }
+      if (missing < 0 || !enough) {
+        *out_placement = VT_PLACE_NONE;
+        return VT_OK;
+      }
+    }
+  return VT_OK;
+}
+
+vt_status vt_room(vt_cloud *cloud, const vt_node *nodes, size_t count,
                   vt_placement *out_placement) {
+  vt_arena arena = {0};
+  bool reserved;
   *out_placement = VT_PLACE_NONE;
-  if (vt_outage_now(cloud, node->zone)) return VT_OK;
-  if (strcmp(node->klass, "reserved") == 0) return room_reserved(cloud, node, count, out_placement);
-  int64_t free_chips, need = node->type->chips * count;
-  VT_TRY(vt_capacity_free(cloud, node->zone, node->type->family->name, &free_chips));
-  *out_placement = free_chips >= need ? VT_PLACED : VT_PLACE_NONE;
-  if (free_chips >= need || vt_node_is_spot(node)) return VT_OK;
-  return make_room(cloud, node, need - free_chips, out_placement);
+  for (size_t i = 0; i < count; i++)
+    if (vt_outage_now(cloud, nodes[i].zone)) return VT_OK;
+  vt_status st = room_reserved(cloud, &arena, nodes, count, &reserved);
+  if (!st && reserved) st = room_shared(cloud, &arena, nodes, count, out_placement);
+  vt_arena_free(&arena);
+  return st;
 }
 
 vt_status vt_place(vt_cloud *cloud, vt_node *node, vt_placement *out_placement) {
@@ -236,7 +354,7 @@ vt_status vt_place(vt_cloud *cloud, vt_node *node, vt_placement *out_placement) 
 
 json_t *vt_place_error(const vt_node *node) {
   char text[512], eid[24];
-  if (strcmp(node->klass, "reserved") == 0) {
+  if (is_reserved(node)) {
     vt_error_id("reservation", eid);
     snprintf(text, sizeof text,
              "Insufficient reserved capacity. Contact customer support to increase your "

@@ -8,11 +8,13 @@
 
 typedef enum vt_placement { VT_PLACED, VT_PLACE_WAIT, VT_PLACE_NONE } vt_placement;
 
-// Whether `count` more nodes like `node` fit the project's quota; `alone` leaves what is in use out
-// (could it ever fit?). On RESOURCE_EXHAUSTED *out_details (may be NULL) is the google.rpc detail,
-// a new reference.
-vt_status vt_quota_check(vt_cloud *cloud, const vt_node *node, int64_t count, bool alone,
+// Whether these nodes, new ones of one project and zone, fit the project's quotas all together,
+// each by its own type and class; `alone` leaves what is in use out (could it ever fit?). On
+// RESOURCE_EXHAUSTED *out_detail (may be NULL) is the google.rpc detail, a new reference.
+vt_status vt_quota_check(vt_cloud *cloud, const vt_node *nodes, size_t count, bool alone,
                          json_t **out_detail) VT_CHECKED;
+// Whether what is in use under the quotas of a node is within them. errors RESOURCE_EXHAUSTED.
+vt_status vt_quota_holds(vt_cloud *cloud, const vt_node *node) VT_CHECKED;
 // "TPUV2sPreemptiblePodPerProjectPerZoneForTPUAPI"; place is "Zone" or "Region".
 void vt_quota_id(const vt_accelerator *type, bool spot, const char *place, char out_id[128]);
 
@@ -37,8 +39,9 @@ vt_status vt_quota_used(vt_cloud *cloud, const char *project, const vt_quota *qu
 // Free chips of a family in a zone.
 vt_status vt_capacity_free(vt_cloud *cloud, const char *zone, const char *family,
                            int64_t *out_chips) VT_CHECKED;
-// Whether `count` nodes like `node` find chips now; makes room as vt_place does, but takes nothing.
-vt_status vt_room(vt_cloud *cloud, const vt_node *node, int64_t count,
+// Whether these nodes find chips now, all of them; makes room as vt_place does, for all or for
+// none, but takes nothing.
+vt_status vt_room(vt_cloud *cloud, const vt_node *nodes, size_t count,
                   vt_placement *out_placement) VT_CHECKED;
 // Gives the node its chips if they are free (node->placed, saved). Otherwise, for a node that
 // outranks spot nodes, spot nodes are given notice until enough chips come free: VT_PLACE_WAIT.

@@ -5,6 +5,7 @@
 #include "cloud/schema.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/checked.h"
 #include "base/map.h"
 
 #define V1  (VT_API_V1 | VT_API_V1A)
@@ -115,30 +117,58 @@ bool vt_enum_number(const vt_enumeration *enumeration, const char *name, int *ou
 // --- times
 // -------------------------------------------------------------------------------------------------------
 
+// ".5" to ".123456789" and nothing: what is finer could not be read back.
 static bool parse_fraction(const char **text, int64_t *out_ns) {
   *out_ns = 0;
   if (**text != '.') return true;
   int64_t scale = 100000000;
   const char *p = *text + 1;
   if (!isdigit((unsigned char)*p)) return false;
-  for (; isdigit((unsigned char)*p); p++, scale /= 10) *out_ns += (*p - '0') * scale;
+  for (; isdigit((unsigned char)*p); p++, scale /= 10) {
+    if (!scale) return false;
+    *out_ns += (*p - '0') * scale;
+  }
   *text = p;
   return true;
 }
 
+// Digits where `form` has '0', the same characters elsewhere; behind them, NULL when it differs.
+static const char *follow(const char *text, const char *form) {
+  for (; *form; text++, form++)
+    if (*form == '0' ? !isdigit((unsigned char)*text) : *text != *form) return NULL;
+  return text;
+}
+
+static int two_digits(const char *text) {
+  return (text[0] - '0') * 10 + text[1] - '0';
+}
+
 bool vt_time_parse(const char *text, int64_t *out_ns) {
-  struct tm tm = {0};
-  int64_t fraction, offset = 0;
-  const char *p = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-  if (!p || tm.tm_year < 70 || tm.tm_year > 360 || !parse_fraction(&p, &fraction)) return false;
+  int64_t fraction, offset = 0, seconds;
+  const char *p = follow(text, "0000-00-00T00:00:00");
+  if (!p) return false;
+  struct tm tm = {.tm_year = two_digits(text) * 100 + two_digits(text + 2) - 1900,
+                  .tm_mon = two_digits(text + 5) - 1,
+                  .tm_mday = two_digits(text + 8),
+                  .tm_hour = two_digits(text + 11),
+                  .tm_min = two_digits(text + 14),
+                  .tm_sec = two_digits(text + 17)};
+  const struct tm asked = tm;
+  // Nanoseconds of 64 bits end in 2262.
+  if (tm.tm_year < 70 || tm.tm_year > 361 || !parse_fraction(&p, &fraction)) return false;
   if (*p == '+' || *p == '-') {
-    int hours, minutes;
-    if (sscanf(p + 1, "%2d:%2d", &hours, &minutes) != 2 || strlen(p) != 6) return false;
-    offset = (*p == '-' ? -1 : 1) * (hours * 3600 + minutes * 60);
+    const char *end = follow(p + 1, "00:00");
+    if (!end || *end || two_digits(p + 1) > 23 || two_digits(p + 4) > 59) return false;
+    offset = (*p == '-' ? -1 : 1) * (two_digits(p + 1) * 3600 + two_digits(p + 4) * 60);
   } else if (strcmp(p, "Z") != 0 && strcmp(p, "z") != 0) {
     return false;
   }
-  *out_ns = ((int64_t)timegm(&tm) - offset) * 1000000000 + fraction;
+  seconds = (int64_t)timegm(&tm) - offset;
+  // What the calendar does not have (30 February, second 60) came back as something else.
+  if (tm.tm_mon != asked.tm_mon || tm.tm_mday != asked.tm_mday || tm.tm_hour != asked.tm_hour ||
+      tm.tm_min != asked.tm_min || tm.tm_sec != asked.tm_sec || seconds < 0)
+    return false;
+  *out_ns = seconds * 1000000000 + fraction;
   return true;
 }
 
@@ -151,15 +181,13 @@ void vt_time_format(int64_t ns, char out_text[40]) {
 }
 
 bool vt_duration_parse(const char *text, int64_t *out_ns) {
-  char *end;
-  int64_t fraction;
-  if (!isdigit((unsigned char)*text)) return false;
-  long long seconds = strtoll(text, &end, 10);
-  const char *p = end;
-  if (seconds > 315576000000 / 40 || !parse_fraction(&p, &fraction) || strcmp(p, "s") != 0)
-    return false;
-  *out_ns = seconds * 1000000000 + fraction;
-  return true;
+  int64_t fraction, seconds = 0;
+  const char *p = text;
+  if (!isdigit((unsigned char)*p)) return false;
+  for (; isdigit((unsigned char)*p); p++)
+    if (!vt_mul(seconds, 10, &seconds) || !vt_add(seconds, *p - '0', &seconds)) return false;
+  if (!parse_fraction(&p, &fraction) || strcmp(p, "s") != 0) return false;
+  return vt_mul(seconds, 1000000000, &seconds) && vt_add(seconds, fraction, out_ns);
 }
 
 void vt_duration_format(int64_t ns, char out_text[40]) {
@@ -177,26 +205,34 @@ static vt_status wrong(const vt_field *field, const char *want) {
   return vt_error(VT_INVALID_ARGUMENT, "Invalid value at '%s': expected %s", field->name, want);
 }
 
-static vt_status clean_integer(const vt_field *field, const json_t *in, json_t **out) {
-  long long value;
-  char *end = NULL;
-  if (json_is_integer(in)) {
-    value = json_integer_value(in);
-  } else if (json_is_real(in) && json_real_value(in) == (double)(long long)json_real_value(in)) {
-    value = (long long)json_real_value(in);
-  } else if (json_is_string(in) && *json_string_value(in)) {
-    value = strtoll(json_string_value(in), &end, 10);
-    if (*end) return wrong(field, "an integer");
-  } else {
-    return wrong(field, "an integer");
+bool vt_json_integer(const json_t *value, int64_t *out_value) {
+  *out_value = json_integer_value(value);
+  if (json_is_integer(value)) return true;
+  if (json_is_real(value)) { // 1e3; beyond 2^53 not every integer is one
+    double real = json_real_value(value);
+    if (!(real >= -9007199254740992.0 && real <= 9007199254740992.0)) return false;
+    *out_value = (int64_t)real;
+    return (double)*out_value == real;
   }
+  const char *text = json_string_value(value);
+  size_t sign = text && *text == '-';
+  if (!text || !text[sign] || strspn(text + sign, "0123456789") != strlen(text + sign))
+    return false;
+  errno = 0;
+  *out_value = strtoll(text, NULL, 10);
+  return errno == 0;
+}
+
+static vt_status clean_integer(const vt_field *field, const json_t *in, json_t **out) {
+  int64_t value;
+  if (!vt_json_integer(in, &value)) return wrong(field, "an integer");
   if (field->kind == VT_FIELD_INT32) {
     if (value > INT32_MAX || value < INT32_MIN) return wrong(field, "a 32-bit integer");
     *out = json_integer(value);
     return VT_OK;
   }
   char text[24];
-  snprintf(text, sizeof text, "%lld", value);
+  snprintf(text, sizeof text, "%lld", (long long)value);
   *out = json_string(text);
   return VT_OK;
 }
@@ -205,7 +241,8 @@ static vt_status clean_enum(const vt_field *field, const json_t *in, json_t **ou
   const vt_enumeration *e = vt_enumeration_find(field->ref);
   int number;
   if (json_is_integer(in)) {
-    const char *name = vt_enum_name(e, (int)json_integer_value(in));
+    json_int_t value = json_integer_value(in);
+    const char *name = value == (int)value ? vt_enum_name(e, (int)value) : NULL;
     if (!name) return wrong(field, field->ref);
     *out = json_string(name);
     return VT_OK;

@@ -79,5 +79,8 @@ bool vt_time_parse(const char *text, int64_t *out_ns);
 void vt_time_format(int64_t ns, char out_text[40]);
 bool vt_duration_parse(const char *text, int64_t *out_ns);
 void vt_duration_format(int64_t ns, char out_text[40]);
+// A whole number of JSON: a number or, as clients write an int64, a string. False for anything else
+// and for what 64 bits do not hold.
+bool vt_json_integer(const json_t *value, int64_t *out_value);
 
 #endif
