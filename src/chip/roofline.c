@@ -10,6 +10,7 @@
 
 #include "chip/traffic.h"
 #include "ir/loop.h"
+#include "ir/sharding.h"
 
 typedef struct count {
   const vt_chip *chip;
@@ -169,7 +170,7 @@ static void count_control(const vt_scope *scope, const vt_op *op, repeats times,
     func = vt_attr_func(op, VT_ATTR_DECOMPOSITION);
     break;
   case VT_OP_MANUAL_COMPUTATION: {
-    double devices = vt_chip_manual_devices(op);
+    double devices = vt_op_manual_devices(op);
     times.said *= devices, times.least *= devices;
     func = op->regions[0];
     break;

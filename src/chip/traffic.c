@@ -30,8 +30,9 @@ typedef struct frame {
   const vt_scope *scope;
   double times; // runs of it, at least, times the devices that run it
   int32_t depth;
-  bool in_loop;
-  vt_map needs; // value to the part of it that is needed, a double
+  int64_t trips;  // of the loop whose body this is, 0 = none or not known
+  vt_map needs;   // value to the part of it that is needed, a double
+  vt_map visited; // value to the part of it that all trips together need, each another slice
 } frame;
 
 static double type_bytes(vt_type type) {
@@ -43,16 +44,24 @@ static double elements(const vt_value *value) {
   return (double)vt_type_elements(value->type);
 }
 
-static double needed(const frame *f, const vt_value *value) {
-  const double *at = vt_map_find_ptr(&f->needs, value);
+static double part_of(const vt_map *map, const vt_value *value) {
+  const double *at = vt_map_find_ptr(map, value);
   return at ? *at : 0;
 }
 
-static void need(frame *f, const vt_value *value, double part) {
+static void raise_part(frame *f, vt_map *map, const vt_value *value, double part) {
   if (!(part > 0)) return;
-  double **at = (double **)vt_map_at_ptr(&f->needs, value);
+  double **at = (double **)vt_map_at_ptr(map, value);
   if (!*at) *at = VT_NEW(&f->w->arena, double);
   **at = fmax(**at, fmin(part, 1));
+}
+
+static double needed(const frame *f, const vt_value *value) {
+  return part_of(&f->needs, value);
+}
+
+static void need(frame *f, const vt_value *value, double part) {
+  raise_part(f, &f->needs, value, part);
 }
 
 // The part of an operand of `size` elements when of `all` elements `left` are needed and the
@@ -61,51 +70,32 @@ static double part_left(double left, double all, double size) {
   return size > 0 ? (left - (all - size)) / size : 0;
 }
 
-static const vt_mesh *find_axis(const vt_op *op, vt_string name, uint32_t *out_axis) {
-  static const vt_attr_key keys[2] = {VT_ATTR_IN_SHARDINGS, VT_ATTR_OUT_SHARDINGS};
-  for (int k = 0; k < 2; k++) {
-    const vt_attr *list = vt_op_attr(op, keys[k]);
-    for (uint32_t i = 0; list && i < list->count; i++) {
-      const vt_mesh *mesh = list->shardings[i] ? list->shardings[i]->mesh : NULL;
-      for (uint32_t a = 0; mesh && a < mesh->axis_count; a++)
-        if (!strcmp(mesh->axes[a].name, name.data)) {
-          *out_axis = a;
-          return mesh;
-        }
-    }
-  }
-  const vt_module *module = op->func->module;
-  for (uint32_t m = 0; m < module->mesh_count; m++)
-    for (uint32_t a = 0; a < module->meshes[m]->axis_count; a++)
-      if (!strcmp(module->meshes[m]->axes[a].name, name.data)) {
-        *out_axis = a;
-        return module->meshes[m];
-      }
-  return NULL;
-}
-
-double vt_chip_manual_devices(const vt_op *manual) {
-  const vt_attr *axes = vt_op_attr(manual, VT_ATTR_MANUAL_AXES);
-  double devices = 1;
-  for (uint32_t i = 0; axes && i < axes->count; i++) {
-    uint32_t axis = 0;
-    const vt_mesh *mesh = find_axis(manual, axes->strings[i], &axis);
-    if (mesh) devices *= (double)mesh->axes[axis].size;
-  }
-  return devices;
-}
-
 static void walk_func(frame *f, const vt_func *func, const double *returns);
 
 // Walks a function that an op of `f` runs; out_needs gets the needs of its parameters.
 static void walk_inner(frame *f, const vt_op *op, const vt_func *func, const double *returns,
-                       double times, bool in_loop, double *out_needs) {
+                       double times, double *out_needs) {
   vt_scope scope = {f->scope, op, func};
-  frame inner = {
-      .w = f->w, .scope = &scope, .times = times, .depth = f->depth + 1, .in_loop = in_loop};
+  frame inner = {.w = f->w, .scope = &scope, .times = times, .depth = f->depth + 1};
   walk_func(&inner, func, returns);
   for (uint32_t i = 0; i < func->param_count; i++) out_needs[i] = needed(&inner, func->params[i]);
   vt_map_free(&inner.needs);
+}
+
+// The same for the body of a loop. out_visited gets what all trips together need of each parameter,
+// beyond what each trip needs.
+static void walk_body(frame *f, const vt_op *op, const double *returns, double times, int64_t trips,
+                      double *out_needs, double *out_visited) {
+  const vt_func *func = op->regions[1];
+  vt_scope scope = {f->scope, op, func};
+  frame inner = {.w = f->w, .scope = &scope, .times = times, .depth = f->depth + 1, .trips = trips};
+  walk_func(&inner, func, returns);
+  for (uint32_t i = 0; i < func->param_count; i++) {
+    out_needs[i] = needed(&inner, func->params[i]);
+    out_visited[i] = part_of(&inner.visited, func->params[i]);
+  }
+  vt_map_free(&inner.needs);
+  vt_map_free(&inner.visited);
 }
 
 static bool hands_on(const vt_func *body, uint32_t param) {
@@ -142,6 +132,7 @@ static void walk_while(frame *f, const vt_op *op) {
   uint32_t count = body->param_count, carried = body->return_count;
   double *returns = VT_NEW_ARRAY(&f->w->arena, double, carried + 1);
   double *params = VT_NEW_ARRAY(&f->w->arena, double, count + 1);
+  double *visited = VT_NEW_ARRAY(&f->w->arena, double, count + 1);
   double *tested = VT_NEW_ARRAY(&f->w->arena, double, count + 1), again = f->w->again;
   int64_t trips = 0;
   bool known = vt_loop_trips(f->scope, op, &trips);
@@ -151,10 +142,10 @@ static void walk_while(frame *f, const vt_op *op) {
   // finds less.
   for (int round = f->depth < DEEP ? 0 : 1; round < 2; round++) {
     f->w->again = again;
-    walk_inner(f, op, body, returns, times, true, params);
+    walk_body(f, op, returns, times, trips, params, visited);
     for (uint32_t i = 0; i < carried; i++) returns[i] = fmax(returns[i], params[i]);
   }
-  walk_inner(f, op, cond, (double[]){1}, times, true, tested);
+  walk_inner(f, op, cond, (double[]){1}, times, tested);
   double taken_in = 0, bytes;
   for (uint32_t i = 0; i < count; i++)
     if (hands_on(body, i) && params[i] > 0 && from_main(f->scope, op->operands[i], &bytes))
@@ -166,7 +157,7 @@ static void walk_while(frame *f, const vt_op *op) {
         devices * (double)(trips - 1) * fmax(0, taken_in - f->w->on_chip / fmax(devices, 1));
   for (uint32_t i = 0; i < count; i++) {
     double unchanged = i < carried ? needed(f, &op->results[i]) : 0;
-    double part = trips > 0 ? params[i] : 0;
+    double part = trips > 0 ? fmax(params[i], visited[i]) : 0;
     if (trips == 0 || (i < carried && hands_on(body, i))) part = fmax(part, unchanged);
     if (!known) part = fmin(part, fmax(unchanged, tested[i]));
     need(f, op->operands[i], fmax(part, tested[i]));
@@ -179,7 +170,7 @@ static void walk_branches(frame *f, const vt_op *op, const double *returns) {
   double *params = VT_NEW_ARRAY(&f->w->arena, double, count + 1);
   double again = f->w->again; // no branch is certain to run
   for (uint32_t r = 0; r < op->region_count; r++) {
-    walk_inner(f, op, op->regions[r], returns, f->times, f->in_loop, params);
+    walk_inner(f, op, op->regions[r], returns, f->times, params);
     for (uint32_t i = 0; i < count; i++) least[i] = r ? fmin(least[i], params[i]) : params[i];
   }
   f->w->again = again;
@@ -209,12 +200,12 @@ static void walk_control(frame *f, const vt_op *op) {
     break;
   case VT_OP_MANUAL_COMPUTATION:
     func = op->regions[0];
-    times *= vt_chip_manual_devices(op);
+    times *= vt_op_manual_devices(op);
     break;
   default:
     return;
   }
-  walk_inner(f, op, func, returns, times, f->in_loop, params);
+  walk_inner(f, op, func, returns, times, params);
   for (uint32_t i = 0; i < func->param_count; i++) need(f, op->operands[i], params[i]);
 }
 
@@ -233,10 +224,45 @@ static double window_part(const vt_op *op, vt_attr_key size_key) {
   return part;
 }
 
+static bool in_loop(const frame *f) {
+  for (const vt_scope *s = f->scope; s; s = s->outer)
+    if (s->op->code == VT_OP_WHILE) return true;
+  return false;
+}
+
+// Whether an index is another one on each trip of the loop whose body this is: it is the loop's
+// counter, or what frameworks make of it to count from the end.
+static bool counts(const frame *f, const vt_value *index) {
+  const vt_func *body = f->scope->func;
+  for (const vt_op *op = index->op; op; op = index->op) {
+    if (op->code != VT_OP_SELECT && op->code != VT_OP_CONVERT && op->code != VT_OP_SUBTRACT &&
+        op->code != VT_OP_ADD)
+      return false;
+    index = op->operands[op->code == VT_OP_SELECT ? 2 : 0];
+    if (op->code == VT_OP_SUBTRACT) index = op->operands[1]; // from a constant
+  }
+  if ((uint32_t)index->index >= body->return_count) return false;
+  const vt_op *step = body->returns[index->index]->op;
+  return step && step->code == VT_OP_ADD && step->operands[0] == index && step->operands[1]->op &&
+         step->operands[1]->op->code == VT_OP_CONSTANT;
+}
+
+// A slice of what a loop takes in, another one on each trip.
+static bool walk_visit(frame *f, const vt_op *op, double part) {
+  const vt_value *from = op->operands[0];
+  if (f->trips < 1 || from->op || !hands_on(f->scope->func, (uint32_t)from->index)) return false;
+  for (uint32_t i = 1; i < op->operand_count; i++)
+    if (counts(f, op->operands[i])) {
+      raise_part(f, &f->visited, from, part * (double)f->trips);
+      return true;
+    }
+  return false;
+}
+
 // An array in which `update` replaces a part.
 static void walk_update(frame *f, const vt_op *op, uint32_t array, uint32_t update, double part) {
   double all = elements(op->operands[array]), fresh = elements(op->operands[update]);
-  if (!f->in_loop) need(f, op->operands[array], part_left(part * all, fresh + all, all));
+  if (!in_loop(f)) need(f, op->operands[array], part_left(part * all, fresh + all, all));
   need(f, op->operands[update], part_left(part * all, all, fresh));
 }
 
@@ -245,7 +271,8 @@ static void walk_move(frame *f, const vt_op *op, double part) {
   switch (op->code) {
   case VT_OP_SLICE:
   case VT_OP_DYNAMIC_SLICE:
-    need(f, op->operands[0], in > 0 ? part * out / in : 0);
+    part *= in > 0 ? out / in : 0;
+    if (op->code == VT_OP_SLICE || !walk_visit(f, op, part)) need(f, op->operands[0], part);
     break;
   case VT_OP_PAD:
     need(f, op->operands[0], part_left(part * out, fmax(out, in), in));

@@ -9,8 +9,4 @@
 // keep from one trip of a loop to the next, all together.
 double vt_chip_traffic(const vt_module *module, double on_chip_bytes);
 
-// Devices on which each device of the region's surroundings runs it: the product of the manual
-// axes.
-double vt_chip_manual_devices(const vt_op *manual);
-
 #endif

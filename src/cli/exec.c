@@ -200,7 +200,7 @@ static vt_status print_report(const vtpu_program *program, const vtpu_slice *sli
   printf("time on the slice %s %s\n", vt_cli_seconds(report.seconds),
          simulated ? "(simulated cycles)" : "or more (roofline of published peaks)");
   if (report.usd > 0) printf("cost              %.3g USD a run, on demand\n", report.usd);
-  printf("HBM per device    %s peak of %s: %s arguments, %s results, %s temporaries\n",
+  printf("HBM per device    %s or more of %s: %s arguments, %s results, %s temporaries at least\n",
          vt_cli_bytes((double)report.peak_bytes), vt_cli_bytes((double)info.hbm_bytes_per_device),
          vt_cli_bytes((double)report.argument_bytes), vt_cli_bytes((double)report.output_bytes),
          vt_cli_bytes((double)report.temp_bytes));

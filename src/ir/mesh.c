@@ -2,6 +2,8 @@
 // mesh.c - devices on a mesh: sizes, places, coordinates along axes and parts of axes.
 #include "ir/sharding.h"
 
+#include <string.h>
+
 int64_t vt_mesh_size(const vt_mesh *mesh) {
   int64_t n = 1;
   for (uint32_t i = 0; i < mesh->axis_count; i++) n *= mesh->axes[i].size;
@@ -22,4 +24,38 @@ int64_t vt_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
   if (part < 1) part = 1;
   if (out_stride) *out_stride = below * part;
   return place / below % size / part % ref.size;
+}
+
+static const vt_mesh *find_axis(const vt_op *op, vt_string name, uint32_t *out_axis) {
+  static const vt_attr_key keys[2] = {VT_ATTR_IN_SHARDINGS, VT_ATTR_OUT_SHARDINGS};
+  for (int k = 0; k < 2; k++) {
+    const vt_attr *list = vt_op_attr(op, keys[k]);
+    for (uint32_t i = 0; list && i < list->count; i++) {
+      const vt_mesh *mesh = list->shardings[i] ? list->shardings[i]->mesh : NULL;
+      for (uint32_t a = 0; mesh && a < mesh->axis_count; a++)
+        if (!strcmp(mesh->axes[a].name, name.data)) {
+          *out_axis = a;
+          return mesh;
+        }
+    }
+  }
+  const vt_module *module = op->func->module;
+  for (uint32_t m = 0; m < module->mesh_count; m++)
+    for (uint32_t a = 0; a < module->meshes[m]->axis_count; a++)
+      if (!strcmp(module->meshes[m]->axes[a].name, name.data)) {
+        *out_axis = a;
+        return module->meshes[m];
+      }
+  return NULL;
+}
+
+double vt_op_manual_devices(const vt_op *manual) {
+  const vt_attr *axes = vt_op_attr(manual, VT_ATTR_MANUAL_AXES);
+  double devices = 1;
+  for (uint32_t i = 0; axes && i < axes->count; i++) {
+    uint32_t axis = 0;
+    const vt_mesh *mesh = find_axis(manual, axes->strings[i], &axis);
+    if (mesh) devices *= (double)mesh->axes[axis].size;
+  }
+  return devices;
 }

@@ -20,7 +20,9 @@ static int64_t own_size(vt_type type, int64_t contracted, int64_t batch) {
   return others ? vt_type_elements(type) / others : 0;
 }
 
-static bool is_matrix_product(const vt_op *op) {
+bool vt_op_is_matrix_product(const vt_op *op) {
+  if (op->code == VT_OP_CONVOLUTION) return true;
+  if (op->code != VT_OP_DOT && op->code != VT_OP_DOT_GENERAL) return false;
   vt_type lhs = op->operands[0]->type, rhs = op->operands[1]->type;
   int64_t contracted, batch = 1;
   uint32_t count;
@@ -44,7 +46,7 @@ bool vt_op_rounds_operands(const vt_op *op) {
                (out == VT_F32 || out == VT_BF16);
   if (!wide || !known || vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE) || !asks_for_default(op))
     return false;
-  return op->code == VT_OP_CONVOLUTION || is_matrix_product(op);
+  return vt_op_is_matrix_product(op);
 }
 
 vt_dtype vt_op_algorithm_rounds_to(const vt_op *op, uint32_t side) {

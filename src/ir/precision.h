@@ -11,6 +11,8 @@
 // own (vector times vector, matrix times vector). Dimensions of size 1 do not count.
 // docs/decisions/004-which-dots-round.md
 bool vt_op_rounds_operands(const vt_op *op);
+// Whether a contraction goes to the matrix unit: convolutions do, dots as said above.
+bool vt_op_is_matrix_product(const vt_op *op);
 // The type to whose grid the dot's algorithm rounds this operand first; VT_DTYPE_INVALID when it
 // does not, or the dot has none. Algorithms of several passes are computed without rounding.
 vt_dtype vt_op_algorithm_rounds_to(const vt_op *op, uint32_t side);

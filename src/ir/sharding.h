@@ -40,6 +40,9 @@ int64_t vt_mesh_place(const vt_mesh *mesh, int64_t device);
 int64_t vt_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
                            int64_t *out_stride);
 
+// Devices that a manual computation divides its work among: the product of its manual axes.
+double vt_op_manual_devices(const vt_op *manual);
+
 static inline bool vt_sharding_is_maximal(const vt_sharding *s) {
   return !s->mesh->axis_count && s->mesh->device_count == 1;
 }

@@ -189,7 +189,7 @@ typedef struct vt_executable_info {
   vt_bytes program, options; // as given
   vt_roofline roofline;
   int64_t argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes,
-      code_bytes;                                                  // per device, HBM
+      code_bytes; // per device, HBM; temp and peak are the least that any compiler needs
   int64_t host_argument_bytes, host_output_bytes, host_temp_bytes; // per device
   // What the program asks to be told about the shardings of its values.
   const struct vt_inspection *inspections;

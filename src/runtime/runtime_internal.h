@@ -149,6 +149,17 @@ vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt
                           vt_io *results) VT_CHECKED;
 // Gives values that differ between devices their place in the module, and fills versions.
 vt_status vt_io_expand_versions(vt_executable *executable, vt_module *module) VT_CHECKED;
+// What a program holds beside its parameters and results at the moment when that is most, on one
+// device, whatever a compiler does; and what it keeps in host memory. (least.c)
+typedef struct vt_least {
+  int64_t hbm, host;
+  int32_t count;
+  struct {
+    const vt_value *value;
+    int64_t bytes;
+  } items[8]; // what `hbm` is of; the rest is left out
+} vt_least;
+void vt_executable_least(const vt_executable *executable, vt_func *main, vt_least *out_least);
 // Fills the memory figures. errors RESOURCE_EXHAUSTED with the largest arrays
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) VT_CHECKED;
 

@@ -115,13 +115,59 @@ def test_report_names_operator_place_and_padding():
         big = jnp.dot(x, x.T)
         return jnp.dot(big, big).sum()
 
+    def compile_of(n):
+        jax.jit(too_much).lower(jax.ShapeDtypeStruct((n, 3), np.float32)).compile()
+
+    compile_of(60000)  # the product may be kept in bf16, which is all that is read of it, and the sum made with it
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED") as caught:
-        jax.jit(too_much).lower(jax.ShapeDtypeStruct((60000, 3), np.float32)).compile()
+        compile_of(100000)
     message = str(caught.value)
-    assert "Used " in message and "of 15.48G hbm" in message
-    assert "f32[60000,60000]{1,0:T(8,128)}" in message
+    assert "Used " in message and "of 15.48G hbm" in message and "least that any compiler needs" in message
+    assert "f32[100000,100000]{1,0:T(8,128)}" in message
     assert "dot_general" in message and "test_plugin_memory.py" in message
-    assert "argument 0" in message and "f32[60000,3]{0,1:T(4,128)}" in message and "1.3x expansion" in message
+    assert "argument 0" in message and "f32[100000,3]{0,1:T(4,128)}" in message and "1.3x expansion" in message
+
+
+def test_arguments_and_results_beyond_hbm_are_refused():
+    gib = 1 << 30
+    x = jax.ShapeDtypeStruct((10 * gib // 4,), np.float32)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        jax.jit(lambda x: x + 1).lower(x).compile()
+    jax.jit(lambda x: x + 1, donate_argnums=0).lower(x).compile()
+    mesh = mesh_of_eight()
+    spread = jax.ShapeDtypeStruct((80 * gib // 4,), np.float32, sharding=NamedSharding(mesh, P("x")))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        jax.jit(lambda x: x + 1).lower(spread).compile()
+    jax.jit(lambda x: x + 1, donate_argnums=0).lower(spread).compile()
+
+
+def test_what_a_loop_carries_is_there():
+    def keeps(layers, x):
+        def loss(w):
+            y, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)
+            return y.sum()
+
+        return jax.grad(loss)(jnp.ones((layers, 1024, 1024), jnp.bfloat16))
+
+    def compile_of(layers):
+        x = jax.ShapeDtypeStruct((1 << 16, 1024), jnp.bfloat16)  # 128 MiB, of which each layer keeps some
+        return jax.jit(lambda x: keeps(layers, x)).lower(x).compile().memory_analysis()
+
+    assert 4 << 30 < compile_of(16).temp_size_in_bytes < 12 << 30
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        compile_of(64)
+
+
+def test_what_a_compiler_may_make_again_is_not_counted():
+    def deep(x, w):  # every layer's activations are needed backward
+        for _ in range(100):
+            x = jnp.tanh(x @ w)
+        return x.sum()
+
+    x = jax.ShapeDtypeStruct((1 << 18, 1024), jnp.bfloat16)  # 512 MiB
+    w = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16)
+    stats = jax.jit(jax.grad(deep, argnums=1)).lower(x, w).compile().memory_analysis()
+    assert 512 * MIB <= stats.temp_size_in_bytes <= 2048 * MIB
 
 
 @counts_memory

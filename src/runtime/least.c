@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// least.c - the HBM that a program cannot do without while it runs.
+//
+// A compiler may make values again instead of keeping them, fuse them into their users, order
+// operators as it likes, keep f32 in bf16 where all who read it round to that, and divide what
+// shardings leave open over all devices. It does not split one contraction, and it keeps what a
+// loop carries. So the least is the largest sum, over all operators that do real work, of
+//   - what it reads, as far back along fused chains as is smallest; parameters count elsewhere
+//   - what it writes, in the smallest form that its readers take
+//   - around it: what each loop that it is in carries
+// without padding. What a program places in host memory counts there: a value lies where its
+// operands lie unless it is placed elsewhere.
+#include "runtime/runtime_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/loop.h"
+#include "ir/precision.h"
+#include "ir/sharding.h"
+
+// What is known of each value of a function, by value id.
+typedef struct known {
+  bool *host;             // lies in host memory
+  int64_t *behind;        // bytes that must be there for it to be there, 0 = nothing of weight
+  const vt_value **roots; // the value those bytes are of
+  int64_t *form;          // bytes of the smallest form that its readers take
+  uint32_t *uses;
+} known;
+
+typedef struct walk {
+  vt_arena scratch;
+} walk;
+
+// One function seen from one place.
+typedef struct view {
+  walk *w;
+  const vt_scope *scope;
+  double share; // devices that may still divide its values
+  known k;
+} view;
+
+static int64_t bytes_of(const view *v, vt_type type) {
+  int32_t bits = vt_dtype_get(type.dtype)->bits;
+  return (int64_t)((double)vt_type_elements(type) * (bits < 2 ? 8 : bits) / 8 / v->share);
+}
+
+// f32 that may be kept in bf16.
+static int64_t rounded_bytes(const view *v, vt_type type) {
+  return bytes_of(v, type) / (type.dtype == VT_F32 ? 2 : 1);
+}
+
+static void take_larger(vt_least *into, const vt_least *other) {
+  int64_t host = other->host > into->host ? other->host : into->host;
+  if (other->hbm > into->hbm) *into = *other;
+  into->host = host;
+}
+
+static void add_item(vt_least *least, const vt_value *value, int64_t bytes) {
+  enum { ROOM = sizeof least->items / sizeof least->items[0] };
+  least->hbm += bytes;
+  if (bytes && least->count < ROOM) {
+    least->items[least->count].value = value;
+    least->items[least->count++].bytes = bytes;
+  }
+}
+
+static void add_least(vt_least *least, const vt_least *inside) {
+  int64_t rest = inside->hbm;
+  for (int32_t i = 0; i < inside->count; i++) {
+    add_item(least, inside->items[i].value, inside->items[i].bytes);
+    rest -= inside->items[i].bytes;
+  }
+  least->hbm += rest;
+  least->host += inside->host;
+}
+
+// Operators whose result is there once they ran, and whose operands were.
+static bool is_heavy(const vt_op *op) {
+  switch (op->code) {
+  case VT_OP_SORT:
+  case VT_OP_FFT:
+  case VT_OP_CHOLESKY:
+  case VT_OP_TRIANGULAR_SOLVE:
+  case VT_OP_SCATTER:
+    return true;
+  default:
+    return vt_op_is_matrix_product(op);
+  }
+}
+
+// Bytes of the value in the form in which `op` may read it.
+static int64_t form_for(const view *v, const vt_op *op, const vt_value *value) {
+  const vt_op_info *info = vt_op_info_get(op->code);
+  int64_t all = bytes_of(v, value->type);
+  if (vt_op_is_matrix_product(op)) {
+    bool rounds = value->type.dtype == VT_F32 && vt_op_rounds_operands(op);
+    return rounds ? all / 2 : all;
+  }
+  if (op->code == VT_OP_SORT || op->code == VT_OP_FFT) return all;
+  // A value is written as what is made of it.
+  if (info->flags & VT_OPF_ELTWISE && op->result_count == 1) {
+    int64_t made = bytes_of(v, op->results[0].type);
+    return made < all ? made : all;
+  }
+  if (op->code == VT_OP_RESHAPE || op->code == VT_OP_TRANSPOSE)
+    return rounded_bytes(v, value->type);
+  return 0; // sums, parts of it: they may be made with it
+}
+
+// Fills what each value's readers take. Of the values that loops return the new one is made while
+// the old one is read.
+static void find_forms(const view *v, const vt_func *func, bool is_loop) {
+  for (const vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->operand_count; i++) {
+      int32_t id = op->operands[i]->id;
+      int64_t form = form_for(v, op, op->operands[i]);
+      if (form > v->k.form[id]) v->k.form[id] = form;
+    }
+  for (uint32_t i = 0; is_loop && i < func->return_count; i++) {
+    int64_t form = rounded_bytes(v, func->returns[i]->type);
+    if (form > v->k.form[func->returns[i]->id]) v->k.form[func->returns[i]->id] = form;
+  }
+}
+
+// Where the program places things
+// -----------------------------------------------------------------------------------------------------
+
+// Whether the program itself says where the result lies, and where.
+static bool placed(const vt_op *op, bool *out_host) {
+  const vt_attr *attr = vt_op_attr(op, VT_ATTR_FRONTEND_ATTRIBUTES);
+  if (!attr || !vt_op_is_marker(op)) return false;
+  for (size_t i = 0; i < attr->dict->count; i++) {
+    const vt_dict_entry *entry = &attr->dict->entries[i];
+    if (strcmp(entry->name.data, "_xla_buffer_placement")) continue;
+    if (entry->value->kind != VT_DICT_STRING) continue;
+    *out_host = strcmp(entry->value->string.data, "device") != 0;
+    return true;
+  }
+  return false;
+}
+
+// `inner`: where what the op runs inside leaves the results, NULL when it runs nothing.
+static bool lies_in_host(const view *v, const vt_op *op, uint32_t result, const bool *inner) {
+  bool host = false;
+  if (placed(op, &host)) return host;
+  if (inner && op->code != VT_OP_WHILE) return inner[result];
+  if (op->code == VT_OP_WHILE || op->code == VT_OP_OPTIMIZATION_BARRIER)
+    return v->k.host[op->operands[result]->id];
+  for (uint32_t i = 0; i < op->operand_count; i++) host = host || v->k.host[op->operands[i]->id];
+  return host;
+}
+
+// One function
+// -----------------------------------------------------------------------------------------------------
+
+// out_host gets, for each value the function returns, whether it lies in host memory; may be NULL.
+static vt_least func_least(walk *w, vt_func *func, const vt_scope *scope, double share,
+                           const bool *param_host, bool *out_host);
+
+// The roots of the operands, each once.
+static void add_operands(const view *v, const vt_op *op, vt_least *least) {
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    int32_t id = op->operands[i]->id;
+    bool seen = false;
+    for (uint32_t j = 0; j < i; j++)
+      seen = seen || v->k.roots[op->operands[j]->id] == v->k.roots[id];
+    int64_t bytes = v->k.behind[id], form = form_for(v, op, op->operands[i]);
+    if (seen || v->k.host[id]) continue;
+    if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) && form < bytes) bytes = form;
+    add_item(least, v->k.roots[id], bytes);
+  }
+}
+
+static vt_least heavy_least(const view *v, const vt_op *op) {
+  vt_least reads = {0}, writes = {0};
+  add_operands(v, op, &reads);
+  for (uint32_t i = 0; i < op->result_count; i++)
+    if (!v->k.host[op->results[i].id])
+      add_item(&writes, &op->results[i], v->k.form[op->results[i].id]);
+  if (vt_op_is_matrix_product(op))
+    add_least(&reads, &writes);
+  else
+    take_larger(&reads, &writes); // may write over what it reads
+  return reads;
+}
+
+static bool hands_on(const vt_op *loop, uint32_t i) {
+  return loop->regions[1]->returns[i] == loop->regions[1]->params[i];
+}
+
+// A value that goes round without anybody looking at it.
+static bool is_idle(const view *v, const vt_op *loop, uint32_t i) {
+  const vt_func *body = loop->regions[1];
+  if (v->k.uses[loop->results[i].id]) return false;
+  for (int r = 0; r < 2; r++)
+    for (const vt_op *op = loop->regions[r]->first; op; op = op->next)
+      for (uint32_t o = 0; o < op->operand_count; o++)
+        if (op->operands[o] == loop->regions[r]->params[i] && op != body->returns[i]->op)
+          return false;
+  return true;
+}
+
+static vt_least while_least(const view *v, const vt_op *op, vt_least inside) {
+  vt_least least = {0};
+  int64_t trips = 2;
+  if (vt_loop_trips(v->scope, op, &trips) && trips < 2) return inside; // need not be a loop
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    bool carried = i < op->result_count && !hands_on(op, i);
+    int32_t id = op->operands[i]->id;
+    bool seen = false;
+    for (uint32_t j = 0; j < i; j++)
+      seen = seen || v->k.roots[op->operands[j]->id] == v->k.roots[id];
+    if (v->k.host[id]) continue;
+    if (carried && !is_idle(v, op, i))
+      add_item(&least, &op->results[i], rounded_bytes(v, op->results[i].type));
+    else if (!carried && !seen && v->k.behind[id])
+      add_item(&least, v->k.roots[id], v->k.behind[id] / 2);
+  }
+  add_least(&least, &inside);
+  return least;
+}
+
+// What the functions that the op runs need. out_host as of func_least, NULL when it runs none.
+static vt_least inner_least(const view *v, const vt_op *op, bool **out_host) {
+  vt_func *callee = op->code == VT_OP_CALL        ? vt_attr_func(op, VT_ATTR_CALLEE)
+                    : op->code == VT_OP_COMPOSITE ? vt_attr_func(op, VT_ATTR_DECOMPOSITION)
+                                                  : NULL;
+  vt_least least = {0};
+  *out_host = NULL;
+  if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL)) return least;
+  double share = v->share;
+  if (op->code == VT_OP_MANUAL_COMPUTATION) share /= vt_op_manual_devices(op);
+  uint32_t count = callee ? 1 : op->region_count;
+  for (uint32_t r = 0; r < count; r++) {
+    vt_func *func = callee ? callee : op->regions[r];
+    bool *host = VT_NEW_ARRAY(&v->w->scratch, bool, func->param_count + 1);
+    uint32_t skip = op->operand_count - func->param_count; // the selector of if and case
+    for (uint32_t p = 0; p < func->param_count; p++)
+      host[p] = v->k.host[op->operands[p + skip]->id];
+    vt_scope scope = {v->scope, op, func};
+    *out_host = VT_NEW_ARRAY(&v->w->scratch, bool, func->return_count + 1);
+    vt_least inside = func_least(v->w, func, &scope, share < 1 ? 1 : share, host, *out_host);
+    take_larger(&least, &inside);
+  }
+  return op->code == VT_OP_WHILE ? while_least(v, op, least) : least;
+}
+
+// What must be there for the result to be there.
+static void set_behind(const view *v, const vt_op *op, const vt_value *result) {
+  int32_t id = result->id;
+  int64_t all = bytes_of(v, result->type);
+  if (v->k.host[id]) return;
+  v->k.roots[id] = result;
+  if (is_heavy(op) || op->code == VT_OP_WHILE) {
+    bool carried = op->code != VT_OP_WHILE || !hands_on(op, (uint32_t)result->index);
+    v->k.behind[id] = carried ? (is_heavy(op) ? all : rounded_bytes(v, result->type)) : 0;
+    return;
+  }
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    int32_t from = op->operands[i]->id;
+    if (v->k.behind[from] <= v->k.behind[id]) continue;
+    v->k.behind[id] = v->k.behind[from];
+    v->k.roots[id] = v->k.roots[from];
+  }
+  if (v->k.behind[id] > all) v->k.behind[id] = all;
+}
+
+// Number of the last op that reads each value, by value id; the number of ops for returned values.
+static int32_t *last_uses(walk *w, vt_func *func, int32_t *out_op_count) {
+  int32_t *last = VT_NEW_ARRAY(&w->scratch, int32_t, func->value_count + 1);
+  int32_t at = 0;
+  for (const vt_op *op = func->first; op; op = op->next, at++) {
+    for (uint32_t i = 0; i < op->result_count; i++) last[op->results[i].id] = at;
+    for (uint32_t i = 0; i < op->operand_count; i++) last[op->operands[i]->id] = at;
+  }
+  for (uint32_t i = 0; i < func->return_count; i++) last[func->returns[i]->id] = at;
+  *out_op_count = at;
+  return last;
+}
+
+static view view_func(walk *w, vt_func *func, const vt_scope *scope, double share) {
+  view v = {.w = w, .scope = scope, .share = share};
+  v.k.uses = vt_func_use_counts(func, &w->scratch);
+  size_t count = (size_t)func->value_count + 1;
+  v.k.host = VT_NEW_ARRAY(&w->scratch, bool, count);
+  v.k.behind = VT_NEW_ARRAY(&w->scratch, int64_t, count);
+  v.k.roots = VT_NEW_ARRAY(&w->scratch, const vt_value *, count);
+  v.k.form = VT_NEW_ARRAY(&w->scratch, int64_t, count);
+  return v;
+}
+
+static vt_least func_least(walk *w, vt_func *func, const vt_scope *scope, double share,
+                           const bool *param_host, bool *out_host) {
+  view v = view_func(w, func, scope, share);
+  int32_t op_count = 0, at = 0, *last = last_uses(w, func, &op_count);
+  int64_t *held = VT_NEW_ARRAY(&w->scratch, int64_t, func->value_count + 1), host = 0;
+  vt_least most = {0};
+  for (uint32_t p = 0; p < func->param_count; p++) v.k.host[func->params[p]->id] = param_host[p];
+  find_forms(&v, func, scope && scope->op->code == VT_OP_WHILE);
+  for (const vt_op *op = func->first; op; op = op->next, at++) {
+    bool *inner_host = NULL, fuses = vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+    vt_least here = inner_least(&v, op, &inner_host);
+    for (uint32_t i = 0; i < op->result_count; i++) {
+      const vt_value *value = &op->results[i];
+      v.k.host[value->id] = lies_in_host(&v, op, i, inner_host);
+      set_behind(&v, op, value);
+      bool returned = !scope && last[value->id] == op_count;
+      if (v.k.host[value->id] && !returned && !fuses)
+        host += held[value->id] = (int64_t)((double)vt_type_bytes(value->type) / share);
+    }
+    if (is_heavy(op)) here = heavy_least(&v, op);
+    here.host += host;
+    take_larger(&most, &here);
+    for (uint32_t i = 0; i < op->operand_count; i++) {
+      int32_t id = op->operands[i]->id;
+      if (last[id] != at) continue;
+      host -= held[id];
+      held[id] = 0;
+    }
+  }
+  for (uint32_t i = 0; out_host && i < func->return_count; i++)
+    out_host[i] = v.k.host[func->returns[i]->id];
+  return most;
+}
+
+void vt_executable_least(const vt_executable *executable, vt_func *main, vt_least *out_least) {
+  const vt_executable_info *info = &executable->info;
+  walk w = {0};
+  bool *host = VT_NEW_ARRAY(&w.scratch, bool, main->param_count + 1);
+  for (uint32_t i = 0; i < main->param_count; i++)
+    host[i] = info->params[i].memory != VT_MEMORY_DEVICE;
+  *out_least = func_least(&w, main, NULL, info->partitions, host, NULL);
+  vt_arena_free(&w.scratch);
+}
