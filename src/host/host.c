@@ -17,6 +17,7 @@ enum {
   SMALL_WORK = 64 << 10, // element operations
   LOOP_GUESS = 16,       // iterations a while is taken for
   MATRIX_WORK = 1,       // per multiply-add of a dot
+  FFT_WORK = 16,         // per point of a Fourier transform
 };
 
 static double matrix_work(const vt_op *op) {
@@ -41,6 +42,7 @@ static double op_work(const vt_op *op, double limit) {
   for (uint32_t i = 0; i < op->result_count; i++)
     work += (double)vt_type_elements(op->results[i].type);
   if (info->cost == VT_COST_FREE) work = 0;
+  if (op->code == VT_OP_FFT) work *= FFT_WORK;
   if (op->code == VT_OP_SCATTER) // of many updates into a small array
     for (uint32_t i = op->result_count + 1; i < op->operand_count; i++)
       work += (double)vt_type_elements(op->operands[i]->type);

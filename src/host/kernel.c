@@ -179,7 +179,7 @@ void *vt_kernel_code(const vt_kernel *k) {
 }
 
 int64_t vt_kernel_scratch_bytes(const vt_kernel *k) {
-  return k->block_bytes * k->block_count;
+  return k->native ? k->native->scratch_bytes : k->block_bytes * k->block_count;
 }
 
 bool vt_kernel_in_place_ok(const vt_kernel *k, uint32_t output, uint32_t input) {
@@ -254,7 +254,7 @@ vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *ou
   void *args[MAX_PORTS];
   if (k->native) {
     for (uint32_t i = 0; i < k->operand_count; i++) args[i] = inputs[k->operands[i]];
-    k->native->run(&(vt_native_call){.native = k->native, .operands = args, .outputs = outputs});
+    k->native->run(&(vt_native_call){k->native, args, outputs, scratch});
     return VT_OK;
   }
   memcpy(args, inputs, sizeof *args * k->input_count);

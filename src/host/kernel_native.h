@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_native.h - precompiled kernels for single ops that only move data or slide windows.
-// Internal to kernels.
+// kernel_native.h - precompiled kernels for single ops: those that move data, slide windows or
+// transform lines. Internal to kernels.
 #ifndef VT_HOST_KERNEL_NATIVE_H
 #define VT_HOST_KERNEL_NATIVE_H
 
@@ -14,12 +14,14 @@ typedef struct vt_native_call {
   const vt_native *native;
   void *const *operands; // by operand of the op
   void *const *outputs;
+  void *scratch; // 64-byte aligned
 } vt_native_call;
 
 struct vt_native {
   void (*run)(const vt_native_call *call);
   bool in_place;    // result 0 may be operand 0's memory
   const void *plan; // of the run function
+  int64_t scratch_bytes;
 };
 
 bool vt_native_supports(const vt_op *op);
