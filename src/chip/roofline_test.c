@@ -55,7 +55,7 @@ static vt_value *integer(vt_func *func, int32_t number) {
 static vt_roofline finish(world w, vt_value *result, const char *type, int32_t devices) {
   vt_slice slice;
   if (result) vt_func_set_returns(w.main, 1, &result);
-  assert_null(vt_slice_from_type(type, &slice));
+  assert_null(vt_slice_from_name(type, &slice));
   return vt_chip_roofline(&slice, devices, w.module);
 }
 

@@ -37,16 +37,17 @@ static void print_features(const char *separator) {
 }
 
 static void print_json(const vtpu_slice_info *info, const char *cpu, long cores, double memory) {
-  printf("{\"version\": \"%s\", \"accelerator_type\": \"%s\", \"device_kind\": \"%s\", "
-         "\"devices\": %d, \"chips\": %d, "
-         "\"hosts\": %d, \"topology\": [%d, %d, %d], \"hbm_bytes_per_device\": %lld, "
-         "\"peak_bf16_flops_per_s\": %.6g, "
-         "\"usd_per_hour\": %.6g, \"host\": {\"cpu\": \"%s\", \"cores\": %ld, \"memory_bytes\": "
-         "%.0f, \"features\": [\"",
-         vtpu_version(), info->accelerator_type, info->device_kind, info->devices, info->chips,
-         info->hosts, info->topology[0], info->topology[1], info->topology[2],
-         (long long)info->hbm_bytes_per_device, info->peak_bf16_flops_per_s, info->usd_per_hour,
-         cpu, cores, memory);
+  printf(
+      "{\"version\": \"%s\", \"accelerator_type\": \"%s\", \"device_kind\": \"%s\", "
+      "\"devices\": %d, \"chips\": %d, "
+      "\"hosts\": %d, \"slices\": %d, \"topology\": [%d, %d, %d], \"hbm_bytes_per_device\": %lld, "
+      "\"peak_bf16_flops_per_s\": %.6g, "
+      "\"usd_per_hour\": %.6g, \"host\": {\"cpu\": \"%s\", \"cores\": %ld, \"memory_bytes\": "
+      "%.0f, \"features\": [\"",
+      vtpu_version(), info->accelerator_type, info->device_kind, info->devices, info->chips,
+      info->hosts, info->slices, info->topology[0], info->topology[1], info->topology[2],
+      (long long)info->hbm_bytes_per_device, info->peak_bf16_flops_per_s, info->usd_per_hour, cpu,
+      cores, memory);
   print_features("\", \"");
   printf("\"]}}\n");
 }
@@ -55,6 +56,8 @@ static void print_text(const vtpu_slice_info *info, const char *cpu, long cores,
   printf("slice       %s: %d x %s on %d chips (%dx%dx%d), %d host%s\n", info->accelerator_type,
          info->devices, info->device_kind, info->chips, info->topology[0], info->topology[1],
          info->topology[2], info->hosts, info->hosts == 1 ? "" : "s");
+  if (info->slices > 1)
+    printf("links       %d slices, joined by the data-center network\n", info->slices);
   printf("HBM         %s for programs and arrays, per device\n",
          vt_cli_bytes((double)info->hbm_bytes_per_device));
   if (info->peak_bf16_flops_per_s > 0)

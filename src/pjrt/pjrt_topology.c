@@ -47,13 +47,10 @@ static vt_status slice_from_name(const char *bytes, size_t size, int64_t slices,
     return vt_error(VT_INVALID_ARGUMENT, "malformed topology name of %zu bytes", size);
   if (size) memcpy(name, bytes, size);
   name[size] = 0;
-  if (slices < 1 || slices > 1024)
-    return vt_error(VT_INVALID_ARGUMENT, "num_slices is %lld; 1 to 1024 can be joined",
-                    (long long)slices);
-  if (size) return vt_slice_from_topology(name, (int32_t)slices, out_slice);
-  VT_TRY(vt_slice_from_environment(out_slice));
-  out_slice->slices = (int32_t)slices;
-  return VT_OK;
+  if (slices < INT32_MIN || slices > INT32_MAX)
+    return vt_error(VT_INVALID_ARGUMENT, "num_slices is %lld", (long long)slices);
+  VT_TRY(size ? vt_slice_from_name(name, out_slice) : vt_slice_from_environment(out_slice));
+  return vt_slice_join(out_slice, (int32_t)slices);
 }
 
 // num_slices is the one option that changes the shape; the others tune things that a virtual slice

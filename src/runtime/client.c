@@ -48,16 +48,34 @@ void vt_client_unlock(vt_client *client) {
   if (!vt_client_forked(client)) pthread_mutex_unlock(&client->lock);
 }
 
+// How many slices a worker of a multislice is told of; 1 when nobody says.
+static vt_status slices_of_environment(int32_t *out_slices) {
+  const char *text = getenv("MEGASCALE_NUM_SLICES");
+  char *end = NULL;
+  *out_slices = 1;
+  if (!text || !*text) return VT_OK;
+  long slices = strtol(text, &end, 10);
+  if (*end || slices < 1 || slices > INT32_MAX)
+    return vt_error(VT_INVALID_ARGUMENT, "MEGASCALE_NUM_SLICES is \"%s\", not a number of slices",
+                    text);
+  *out_slices = (int32_t)slices;
+  return VT_OK;
+}
+
 vt_status vt_slice_from_environment(vt_slice *out_slice) {
   static const char *const names[] = {"VTPU_ACCELERATOR_TYPE", "TPU_ACCELERATOR_TYPE"};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    const char *type = getenv(names[i]);
-    if (!type || !*type) continue;
-    vt_status st = strchr(type, ':') ? vt_slice_from_topology(type, 1, out_slice)
-                                     : vt_slice_from_type(type, out_slice);
-    return vt_status_wrap(st, "%s", names[i]);
+  const char *type = NULL, *from = NULL;
+  for (size_t i = 0; i < 2 && !type; i++) {
+    from = names[i];
+    type = getenv(from);
+    if (type && !*type) type = NULL;
   }
-  return vt_slice_from_type("v3-8", out_slice);
+  if (!type) return vt_slice_from_name("v3-8", out_slice);
+  int32_t slices;
+  VT_TRY(slices_of_environment(&slices));
+  vt_status st = vt_slice_from_name(type, out_slice);
+  if (!st && out_slice->slices == 1) st = vt_slice_join(out_slice, slices);
+  return vt_status_wrap(st, "%s", from);
 }
 
 vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {

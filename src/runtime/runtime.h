@@ -72,7 +72,8 @@ typedef struct vt_device_memory_stats {
       reserved_bytes;
 } vt_device_memory_stats;
 
-// The slice of the environment: VTPU_ACCELERATOR_TYPE, else TPU_ACCELERATOR_TYPE, else v3-8.
+// The slice of the environment: VTPU_ACCELERATOR_TYPE, else TPU_ACCELERATOR_TYPE, else v3-8. Where
+// the name gives no number of slices, MEGASCALE_NUM_SLICES does.
 vt_status vt_slice_from_environment(vt_slice *out_slice) VT_CHECKED;
 // What the clients made from now on run under, for the machine they are in (base/activity.h).
 void vt_activity_framework(const char *name, size_t name_size, const char *version,

@@ -20,7 +20,7 @@
 static vt_client *make_client(const char *type) {
   vt_slice slice;
   vt_client *client = NULL;
-  assert_null(vt_slice_from_type(type, &slice));
+  assert_null(vt_slice_from_name(type, &slice));
   assert_null(vt_client_create(&slice, &client));
   return client;
 }

@@ -29,6 +29,20 @@ def test_compile_for_a_slice_that_is_not_there():
     assert cost["flops"] > 0
 
 
+def test_topologies_of_several_slices():
+    for topology in (topologies.get_topology_desc("v4:2x2x1", "tpu", num_slices=2),
+                     topologies.get_topology_desc("v4:2x2x1 x2", "tpu")):  # fmt: skip
+        devices = topology.devices
+        assert [d.slice_index for d in devices] == [0] * 4 + [1] * 4
+        assert [d.coords for d in devices[:4]] == [d.coords for d in devices[4:]]
+        assert [d.process_index for d in devices] == [0] * 4 + [1] * 4
+        mesh = jax.sharding.Mesh(np.array(devices).reshape(2, 4), ("slice", "chip"))
+        x = jax.ShapeDtypeStruct((8, 8), np.float32, sharding=NamedSharding(mesh, P("slice", "chip")))
+        assert jax.jit(lambda x: x.sum()).lower(x).compile().memory_analysis().argument_size_in_bytes > 0
+    with pytest.raises(Exception, match="x2, but 3 slices"):
+        topologies.get_topology_desc("v4:2x2x1 x2", "tpu", num_slices=3)
+
+
 def test_export_round_trip():
     exported = export.export(jax.jit(lambda x: jnp.sin(x) @ x.T), platforms=["tpu"])(
         jax.ShapeDtypeStruct((4, 6), jnp.float32)

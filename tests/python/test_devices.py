@@ -70,3 +70,24 @@ def test_the_type_of_a_tpu_vm_is_taken_and_ours_comes_first():
     assert run_python(code, TPU_ACCELERATOR_TYPE="v2-8").stdout.strip() == "TPU v2"
     both = run_python(code, TPU_ACCELERATOR_TYPE="v2-8", VTPU_ACCELERATOR_TYPE="v3-8")
     assert both.stdout.strip() == "TPU v3"
+
+
+@pytest.mark.parametrize("spelling", [{"VTPU_ACCELERATOR_TYPE": "v5e-16 x2"}, {"VTPU_ACCELERATOR_TYPE": "v5e 4x4 x2"},
+                                      {"TPU_ACCELERATOR_TYPE": "v5litepod-16", "MEGASCALE_NUM_SLICES": "2"}])  # fmt: skip
+def test_several_slices(spelling):
+    code = """
+        import jax, numpy as np
+        from jax.experimental import mesh_utils
+        devices = jax.devices()
+        assert len(devices) == 32 and [d.slice_index for d in devices] == [0] * 16 + [1] * 16
+        assert [d.coords for d in devices[:16]] == [d.coords for d in devices[16:]]
+        grid = mesh_utils.create_hybrid_device_mesh((4, 4), (2, 1), devices)
+        assert grid.shape == (8, 4) and [d.slice_index for d in grid[:, 0]] == [0] * 4 + [1] * 4
+        mesh = jax.sharding.Mesh(grid, ("data", "model"))
+        rows = jax.NamedSharding(mesh, jax.P("data", "model"))
+        x = jax.device_put(np.arange(32.0).reshape(8, 4), rows)
+        print(float(jax.jit(lambda x: (x @ x.T).sum())(x)))
+    """
+    empty = {"VTPU_ACCELERATOR_TYPE": "", "TPU_ACCELERATOR_TYPE": ""}
+    x = np.arange(32.0).reshape(8, 4)
+    assert float(run_python(code, **(empty | spelling)).stdout) == pytest.approx((x @ x.T).sum(), rel=1e-2)
