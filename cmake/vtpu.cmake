@@ -17,15 +17,19 @@ endif()
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
-# vtpu_library(NAME SOURCES a.c b.c USES base ir LIBS ext): the stage vt_NAME, usable by later stages.
+# vtpu_library(NAME SOURCES a.c b.c USES base ir LIBS m OUTSIDE ext): the stage vt_NAME, usable by later stages. OUTSIDE are
+# libraries that programs are linked with; libvtpu.so (VTPU_CLOSED) has archives instead (vtpu_archives, docs/decisions/007).
 function(vtpu_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBS;OUTSIDE" ${ARGN})
   add_library(vt_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(vt_${name} PUBLIC vtpu_flags Threads::Threads)
   foreach(used ${ARG_USES})
     target_link_libraries(vt_${name} PUBLIC vt_${used})
   endforeach()
   target_link_libraries(vt_${name} PUBLIC ${ARG_LIBS})
+  foreach(lib ${ARG_OUTSIDE})
+    target_link_libraries(vt_${name} PUBLIC $<IF:$<BOOL:$<TARGET_PROPERTY:VTPU_CLOSED>>,vtpu_archives,${lib}>)
+  endforeach()
 endfunction()
 
 # vtpu_test(NAME SOURCES NAME.c USES ir LABELS quick): a cmocka program run by CTest. Default label: quick.

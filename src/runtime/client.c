@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/outside.h"
+
 static const char *const kind_names[VT_MEMORY_KINDS] = {"device", "pinned_host", "unpinned_host"};
 
 const char *vt_memory_kind_name(vt_memory_kind kind) {
@@ -82,6 +84,7 @@ vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, watch_forks);
   *out_client = NULL;
+  if (vt_outside_ready) VT_TRY(vt_outside_ready());
   int32_t count = vt_slice_devices(slice);
   vt_client *client = calloc(1, sizeof *client);
   if (!client) return vt_error_no_memory();

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// outside.c - the shared libraries that libvtpu.so calls (outside.def), opened and bound by itself.
+// Left to the dynamic linker, a call of dnnl_primitive_create goes to the first library of the
+// process that exports the name: TensorFlow's copy, of another version, where that was loaded for
+// all to see. So each function is here once more, as a jump to where its own library has it, and
+// the linker binds our calls to these. docs/decisions/007 has the why.
+#include "base/outside.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifndef __x86_64__
+#error "the jumps are written for x86-64"
+#endif
+
+#define LIBRARY(file, private)
+#define FUNCTION(name)                                                                             \
+  extern void *vt_to_##name __attribute__((visibility("hidden")));                                 \
+  void *vt_to_##name;                                                                              \
+  __asm__(".pushsection .text\n.globl " #name "\n.hidden " #name "\n.type " #name                  \
+          ", @function\n" #name ": jmp *vt_to_" #name "(%rip)\n.size " #name ", .-" #name          \
+          "\n.popsection\n");
+#include "pjrt/outside.def"
+#undef LIBRARY
+#undef FUNCTION
+
+typedef struct row {
+  const char *file; // of a library; NULL: a function of the library above
+  bool private;
+  const char *name;
+  void **slot;
+} row;
+
+static const row rows[] = {
+#define LIBRARY(library, alone) {.file = library, .private = alone},
+#define FUNCTION(function)      {.name = #function, .slot = &vt_to_##function},
+#include "pjrt/outside.def"
+};
+
+static char missing[512]; // what the dynamic linker said of the first that is not there
+
+vt_status vt_outside_ready(void) {
+  if (!missing[0]) return VT_OK;
+  return vt_error(VT_FAILED_PRECONDITION, "a library that vtpu needs is missing: %s", missing);
+}
+
+static void call_of_missing(void) {
+  fprintf(stderr, "vtpu: a library that it needs is missing: %s\n", missing);
+  abort();
+}
+
+// Sanitizers refuse deep binding, and replace functions that it would hide from them.
+static int flags_of(const row *library) {
+  bool sanitized = dlsym(RTLD_DEFAULT, "__sanitizer_report_error_summary") != NULL;
+  return RTLD_NOW | RTLD_LOCAL | (library->private && !sanitized ? RTLD_DEEPBIND : 0);
+}
+
+static void note_missing(void) {
+  const char *error = dlerror();
+  if (!missing[0]) snprintf(missing, sizeof missing, "%s", error ? error : "unknown");
+}
+
+// GNU OpenMP reads its settings when it is loaded. Threads that wait for each other are to sleep at
+// once: spinning saves 5 us per parallel loop on an idle machine, and costs a time slice of the
+// scheduler on a busy one (a transformer step on two cores shared with sixteen other processes: 189
+// ms asleep, 6.9 s spinning). What the user has set stays.
+static void sleep_when_waiting(void) {
+  if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "0", 0);
+}
+
+__attribute__((constructor)) static void open_libraries(void) {
+  void *library = NULL;
+  sleep_when_waiting();
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const row *r = &rows[i];
+    if (r->file) {
+      library = dlopen(r->file, flags_of(r));
+      if (!library) note_missing();
+      continue;
+    }
+    *r->slot = library ? dlsym(library, r->name) : NULL;
+    if (library && !*r->slot) note_missing();
+    if (!*r->slot) *(void (**)(void))(void *)r->slot = call_of_missing;
+  }
+}

@@ -1,0 +1,20 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# names.sh PLUGIN PUBLIC_HEADER - the names of libvtpu.so: it gives GetPjrtApi and what the header declares, and asks
+# nobody but the C library for anything.
+set -eu
+plugin=$1 header=$2 failed=0
+wrong() { echo "$1"; failed=1; }
+
+given=$(nm -D --defined-only --format=posix "$plugin" | cut -d' ' -f1 | sort)
+declared=$({ echo GetPjrtApi; grep -oE '\bvtpu_[a-z0-9_]+\(' "$header" | tr -d '('; } | sort -u)
+[ "$given" = "$declared" ] || wrong "exported: $(echo $given)
+declared: $(echo $declared)"
+
+libraries=$(readelf -d "$plugin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE '^(libc|libm|ld-linux-x86-64)\.so' || true)
+[ -z "$libraries" ] || wrong "needs libraries: $libraries"
+
+# Weak names are for tools; nothing is called through them.
+asked=$(nm -D --undefined-only --format=posix "$plugin" | grep -vE '@GLIBC_| w ' || true)
+[ -z "$asked" ] || wrong "asks for: $asked"
+exit $failed
