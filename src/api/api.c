@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "api/v1.h"
+#include "base/fork.h"
 #include "runtime/runtime.h"
 
 struct vtpu_slice {
@@ -265,9 +266,9 @@ vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t in
   VT_TRY(check_tensors("output", program, vtpu_program_output, vtpu_program_output_count(program),
                        outputs, output_count));
   if (program->v1) {
-    pthread_mutex_lock(&program->lock);
+    vt_lock(&program->lock);
     vt_status ran = vt_v1_run(program->v1, inputs, outputs);
-    pthread_mutex_unlock(&program->lock);
+    vt_unlock(&program->lock);
     return ran;
   }
   const vt_executable_info *info = info_of(program);
@@ -285,7 +286,7 @@ vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t in
     run.argument_rows[p] = run.arguments + p * info->param_count;
     run.result_rows[p] = run.results + p * info->result_count;
   }
-  pthread_mutex_lock(&program->lock);
+  vt_lock(&program->lock);
   VT_TRY_OUT(put_inputs(program, inputs, &run));
   vt_execution execution = {.arguments = run.argument_rows,
                             .results = run.result_rows,
@@ -294,7 +295,7 @@ vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t in
   VT_TRY_OUT(fetch_outputs(program, outputs, &run));
   st = vt_event_await(done);
 out:
-  pthread_mutex_unlock(&program->lock);
+  vt_unlock(&program->lock);
   vt_event_release(done);
   for (uint32_t i = 0; i < devices * info->param_count; i++) vt_buffer_destroy(run.arguments[i]);
   for (uint32_t i = 0; i < devices * info->result_count; i++) vt_buffer_destroy(run.results[i]);
@@ -323,11 +324,11 @@ vtpu_error *vtpu_program_report(const vtpu_program *program, vtpu_report *out_re
 }
 
 const char *vtpu_program_text(vtpu_program *program) {
-  pthread_mutex_lock(&program->lock);
+  vt_lock(&program->lock);
   if (!program->text.size && program->v1)
     vt_v1_print(program->v1, &program->text);
   else if (!program->text.size)
     vt_module_print(vt_executable_module(program->executable), false, &program->text);
-  pthread_mutex_unlock(&program->lock);
+  vt_unlock(&program->lock);
   return vt_text_string(&program->text);
 }

@@ -22,6 +22,7 @@
 
 #include "base/array.h"
 #include "base/file.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "host/kernel_impl.h"
 #include "host/kernel_native.h"
@@ -150,7 +151,7 @@ static vt_status create_store(code_store **out_store) {
 
 vt_status vt_jit_create(vt_jit **out_jit) {
   vt_status st = VT_OK;
-  pthread_mutex_lock(&store_lock);
+  vt_lock(&store_lock);
   if (!the_store) st = create_store(&the_store);
   if (!st) {
     the_store->users++;
@@ -160,18 +161,18 @@ vt_status vt_jit_create(vt_jit **out_jit) {
     jit->store = the_store;
     *out_jit = jit;
   }
-  pthread_mutex_unlock(&store_lock);
+  vt_unlock(&store_lock);
   return st;
 }
 
 void vt_jit_destroy(vt_jit *jit) {
   if (!jit) return;
-  pthread_mutex_lock(&store_lock);
+  vt_lock(&store_lock);
   if (--jit->store->users == 0) {
     destroy_store(jit->store);
     the_store = NULL;
   }
-  pthread_mutex_unlock(&store_lock);
+  vt_unlock(&store_lock);
   vt_arena arena = jit->arena; // the jit lies in its own arena
   vt_arena_free(&arena);
 }
@@ -421,7 +422,7 @@ vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t co
   uint32_t wanted_count = 0;
   vt_map asked = {0};
   vt_status st = VT_OK;
-  pthread_mutex_lock(&store_lock);
+  vt_lock(&store_lock);
   for (uint32_t i = 0; i < count; i++) {
     if (!groups[i]->nest && !groups[i]->loop) continue;
     requests[i] = make_request(&scratch, s, groups[i]);
@@ -437,7 +438,7 @@ vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t co
     out_kernels[i] =
         vt_kernel_create(&jit->arena, groups[i], &s->target, (vt_nest_fn *)(uintptr_t)code);
   }
-  pthread_mutex_unlock(&store_lock);
+  vt_unlock(&store_lock);
   vt_map_free(&asked);
   vt_arena_free(&scratch);
   return st;

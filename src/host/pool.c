@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "host/host.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -95,13 +96,13 @@ void *vt_host_alloc(int64_t bytes) {
     return fresh ? (char *)fresh + HEADER : NULL;
   }
   uint32_t class = class_of(bytes + HEADER + PAD);
-  pthread_mutex_lock(&pool.lock);
+  vt_lock(&pool.lock);
   block *b = pool.free[class];
   if (b) {
     pool.free[class] = b->next;
     pool.idle_bytes -= class_bytes(class);
   }
-  pthread_mutex_unlock(&pool.lock);
+  vt_unlock(&pool.lock);
   if (!b) {
     b = map_block(class_bytes(class));
     if (!b) return NULL;
@@ -125,14 +126,14 @@ void *vt_host_alloc_zeroed(int64_t bytes) {
 }
 
 void vt_host_free(void *data) {
-  if (!data) return;
+  if (!data || vt_forked()) return; // the lists may have been cut in the middle of a change
   block *b = (block *)(void *)((char *)data - HEADER);
   if (!KEEP) {
     free(b);
     return;
   }
   int64_t bytes = class_bytes(b->class);
-  pthread_mutex_lock(&pool.lock);
+  vt_lock(&pool.lock);
   if (!pool.idle_limit) pool.idle_limit = default_limit();
   bool keep = pool.idle_bytes + bytes <= pool.idle_limit;
   if (keep) {
@@ -140,6 +141,6 @@ void vt_host_free(void *data) {
     pool.free[b->class] = b;
     pool.idle_bytes += bytes;
   }
-  pthread_mutex_unlock(&pool.lock);
+  vt_unlock(&pool.lock);
   if (!keep) unmap_block(b);
 }

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "base/arena.h"
+#include "base/fork.h"
 #include "base/text.h"
 #include "pjrt/abi.h"
 #include "runtime/runtime.h"

@@ -26,6 +26,7 @@ vt_status vt_pjrt_Event_OnReady(PJRT_Event_OnReady_Args *args) {
 }
 
 vt_status vt_pjrt_Event_Create(PJRT_Event_Create_Args *args) {
+  VT_TRY(vt_fork_check());
   args->event = vt_event_to_pjrt(vt_event_create());
   return VT_OK;
 }

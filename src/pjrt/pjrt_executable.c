@@ -303,10 +303,10 @@ vt_pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats
 // Two calls each time: without room for the code (code_size is not set then), and with it.
 vt_status vt_pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args) {
   PJRT_Executable *executable = args->executable;
-  pthread_mutex_lock(&executable->text_lock);
+  vt_lock(&executable->text_lock);
   vt_status st =
       executable->text.size ? VT_OK : vt_executable_text(executable->executable, &executable->text);
-  pthread_mutex_unlock(&executable->text_lock);
+  vt_unlock(&executable->text_lock);
   if (st) return st;
   PJRT_Program *program = args->program;
   program->format = "mlir";

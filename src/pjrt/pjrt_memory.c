@@ -25,14 +25,14 @@ static void *get_user_data(PJRT_Memory *memory, const void *key) {
 
 static void set_user_data(PJRT_Memory *memory, const void *key, void *data,
                           void (*destroy)(void *data)) {
-  pthread_mutex_lock(&user_data_lock);
+  vt_lock(&user_data_lock);
   vt_user_data *entry = find_user_data(memory, key);
   if (entry) {
     void *old = entry->data;
     void (*old_destroy)(void *data) = entry->destroy;
     entry->data = data;
     entry->destroy = destroy;
-    pthread_mutex_unlock(&user_data_lock);
+    vt_unlock(&user_data_lock);
     if (old_destroy) old_destroy(old);
     return;
   }
@@ -40,7 +40,7 @@ static void set_user_data(PJRT_Memory *memory, const void *key, void *data,
   if (!entry) abort();
   *entry = (vt_user_data){memory->user_data, key, data, destroy};
   __atomic_store_n(&memory->user_data, entry, __ATOMIC_RELEASE);
-  pthread_mutex_unlock(&user_data_lock);
+  vt_unlock(&user_data_lock);
 }
 
 static const PJRT_Memory_Table memory_table = {.struct_size = sizeof(PJRT_Memory_Table),

@@ -61,13 +61,13 @@ static int32_t name_number(PLUGIN_Profiler *p, const vt_trace_span *from) {
 }
 
 void vt_trace_add(const vt_trace_span *added) {
-  pthread_mutex_lock(&lock);
+  vt_lock(&lock);
   for (PLUGIN_Profiler *p = recordings; p; p = p->next) {
     if (p->host_only && added->device >= 0) continue;
     span s = {.base = *added, .name = name_number(p, added)};
     vt_array_push(&p->spans, s);
   }
-  pthread_mutex_unlock(&lock);
+  vt_unlock(&lock);
 }
 
 static void run_over(const vt_executable_info *info, int32_t device, int64_t start_ns,
@@ -211,7 +211,7 @@ static void write_message(PLUGIN_Profiler *p) {
 // -------------------------------------------------------------------------------------------------
 
 static void set_recording(PLUGIN_Profiler *p, bool on) {
-  pthread_mutex_lock(&lock);
+  vt_lock(&lock);
   if (on && !p->recording) {
     p->next = recordings;
     recordings = p;
@@ -223,7 +223,7 @@ static void set_recording(PLUGIN_Profiler *p, bool on) {
     }
   p->recording = on;
   vt_run_observe(recordings ? run_over : NULL);
-  pthread_mutex_unlock(&lock);
+  vt_unlock(&lock);
 }
 
 // An entry of ProfileOptions.advanced_configuration: {1: key, 2: {1: string}}.

@@ -25,11 +25,11 @@ static running *list; // newest first
 static void forget(vt_status error, void *user) {
   running *record = user;
   vt_status_free(error);
-  pthread_mutex_lock(&list_lock);
+  vt_lock(&list_lock);
   running **at = &list;
   while (*at != record) at = &(*at)->next;
   *at = record->next;
-  pthread_mutex_unlock(&list_lock);
+  vt_unlock(&list_lock);
   vt_event_release(record->done);
   free(record);
 }
@@ -45,10 +45,10 @@ void vt_running_add(PJRT_LoadedExecutable *loaded, PJRT_Device *only, int32_t la
                       .done = vt_event_retain(done),
                       .device_count = count};
   memcpy(record->devices, only ? &only : loaded->devices, count * sizeof(PJRT_Device *));
-  pthread_mutex_lock(&list_lock);
+  vt_lock(&list_lock);
   record->next = list;
   list = record;
-  pthread_mutex_unlock(&list_lock);
+  vt_unlock(&list_lock);
   vt_event_on_complete(done, forget, record);
 }
 
@@ -61,13 +61,14 @@ static bool runs_on(const running *record, const PJRT_Device *device) {
 // The oldest execution with this launch id that is not over.
 vt_status vt_pjrt_Device_PoisonExecution(PJRT_Device_PoisonExecution_Args *args) {
   vt_event *done = NULL;
-  pthread_mutex_lock(&list_lock);
+  VT_TRY(vt_fork_check());
+  vt_lock(&list_lock);
   for (const running *record = list; record; record = record->next) {
     if (record->launch_id != args->launch_id || !runs_on(record, args->device)) continue;
     vt_event_release(done);
     done = vt_event_retain(record->done);
   }
-  pthread_mutex_unlock(&list_lock);
+  vt_unlock(&list_lock);
   args->poisoned = done && !vt_event_is_complete(done);
   if (args->poisoned)
     vt_event_complete(

@@ -27,7 +27,7 @@ typedef struct transfers {
 } transfers;
 
 static void stream_release(PJRT_CopyToDeviceStream *stream) {
-  if (atomic_fetch_sub(&stream->refs, 1) != 1) return;
+  if (atomic_fetch_sub(&stream->refs, 1) != 1 || vt_forked()) return;
   pthread_cond_destroy(&stream->changed);
   pthread_mutex_destroy(&stream->mutex);
   free(stream);
@@ -36,10 +36,10 @@ static void stream_release(PJRT_CopyToDeviceStream *stream) {
 vt_status vt_pjrt_CopyToDeviceStream_Destroy(PJRT_CopyToDeviceStream_Destroy_Args *args) {
   PJRT_CopyToDeviceStream *stream = args->stream;
   if (!stream) return VT_OK;
-  pthread_mutex_lock(&stream->mutex);
+  vt_lock(&stream->mutex);
   stream->closed = true;
   pthread_cond_broadcast(&stream->changed);
-  pthread_mutex_unlock(&stream->mutex);
+  vt_unlock(&stream->mutex);
   stream_release(stream);
   return VT_OK;
 }
@@ -48,7 +48,7 @@ vt_status vt_pjrt_CopyToDeviceStream_AddChunk(PJRT_CopyToDeviceStream_AddChunk_A
   PJRT_CopyToDeviceStream *stream = args->stream;
   PJRT_Chunk *chunk = args->chunk;
   vt_status st = VT_OK;
-  pthread_mutex_lock(&stream->mutex);
+  vt_lock(&stream->mutex);
   if (chunk->size > (size_t)(stream->total - stream->current)) {
     st = vt_error(VT_INVALID_ARGUMENT, "host callback: %zu bytes offered, %lld expected",
                   chunk->size, (long long)(stream->total - stream->current));
@@ -58,7 +58,7 @@ vt_status vt_pjrt_CopyToDeviceStream_AddChunk(PJRT_CopyToDeviceStream_AddChunk_A
     stream->current += (int64_t)chunk->size;
     pthread_cond_broadcast(&stream->changed);
   }
-  pthread_mutex_unlock(&stream->mutex);
+  vt_unlock(&stream->mutex);
   if (chunk->deleter) chunk->deleter(chunk->data, chunk->deleter_arg);
   if (st) return st;
   args->transfer_complete = vt_event_to_pjrt(vt_event_done());
@@ -76,9 +76,9 @@ vt_status vt_pjrt_CopyToDeviceStream_GranuleSize(PJRT_CopyToDeviceStream_Granule
 }
 
 vt_status vt_pjrt_CopyToDeviceStream_CurrentBytes(PJRT_CopyToDeviceStream_CurrentBytes_Args *args) {
-  pthread_mutex_lock(&args->stream->mutex);
+  vt_lock(&args->stream->mutex);
   args->current_bytes = args->stream->current;
-  pthread_mutex_unlock(&args->stream->mutex);
+  vt_unlock(&args->stream->mutex);
   return VT_OK;
 }
 
@@ -127,12 +127,12 @@ static vt_status transfer_recv(void *user, int32_t device, int64_t channel, vt_t
   stream->total = vt_type_bytes(type);
   stream->data = data;
   info->recv(stream, info->user_arg);
-  pthread_mutex_lock(&stream->mutex);
+  vt_lock(&stream->mutex);
   while (stream->current < stream->total && !stream->closed)
     pthread_cond_wait(&stream->changed, &stream->mutex);
   int64_t got = stream->current, total = stream->total;
   stream->data = NULL;
-  pthread_mutex_unlock(&stream->mutex);
+  vt_unlock(&stream->mutex);
   stream_release(stream);
   if (got == total) return VT_OK;
   return vt_error(VT_INTERNAL, "host callback gave %lld of %lld bytes on channel %lld",

@@ -133,6 +133,9 @@ vt_status vt_pjrt_TopologyDescription_Deserialize(PJRT_TopologyDescription_Deser
 }
 
 vt_status vt_pjrt_TopologyDescription_Fingerprint(PJRT_TopologyDescription_Fingerprint_Args *args) {
+  // JAX asks before it hands a program to a thread of its own, which a forked child has not got:
+  // the place to say so.
+  VT_TRY(vt_fork_check());
   const vt_slice *slice = &args->topology->slice;
   uint64_t hash = vt_hash_bytes(slice->chip->kind, strlen(slice->chip->kind), 1);
   for (int i = 0; i < 3; i++) hash = vt_hash_u64((uint64_t)slice->dims[i], hash);

@@ -82,9 +82,9 @@ static vt_status slot_at(manager *m, int index, slot **out_slot) {
 // The slot at `index`, which still takes data, with the manager locked.
 static vt_status open_slot(manager *m, int index, slot **out_slot) {
   VT_TRY(slot_at(m, index, out_slot));
-  pthread_mutex_lock(&m->mutex);
+  vt_lock(&m->mutex);
   if ((*out_slot)->fill) return VT_OK;
-  pthread_mutex_unlock(&m->mutex);
+  vt_unlock(&m->mutex);
   return vt_error(VT_FAILED_PRECONDITION, "buffer %d of the transfer is complete already", index);
 }
 
@@ -92,7 +92,7 @@ static vt_status open_slot(manager *m, int index, slot **out_slot) {
 static void close_slot(manager *m, slot *s, vt_status error) {
   vt_fill *fill = s->fill;
   s->fill = NULL;
-  pthread_mutex_unlock(&m->mutex);
+  vt_unlock(&m->mutex);
   vt_fill_finish(fill, error);
 }
 
@@ -105,7 +105,7 @@ vt_status vt_pjrt_AsyncHostToDeviceTransferManager_TransferData(
   if (!st && args->is_last_transfer)
     close_slot(m, s, VT_OK);
   else
-    pthread_mutex_unlock(&m->mutex);
+    vt_unlock(&m->mutex);
   if (!st) args->done_with_h2d_transfer = vt_event_to_pjrt(vt_event_done());
   return st;
 }
@@ -139,7 +139,7 @@ vt_status vt_pjrt_AsyncHostToDeviceTransferManager_TransferLiteral(
   if (!st)
     close_slot(m, s, VT_OK);
   else
-    pthread_mutex_unlock(&m->mutex);
+    vt_unlock(&m->mutex);
   if (!st) args->done_with_h2d_transfer = vt_event_to_pjrt(vt_event_done());
   return st;
 }
@@ -158,10 +158,10 @@ vt_status vt_pjrt_AsyncHostToDeviceTransferManager_RetrieveBuffer(
   manager *m = args->transfer_manager;
   slot *s = NULL;
   VT_TRY(slot_at(m, args->buffer_index, &s));
-  pthread_mutex_lock(&m->mutex);
+  vt_lock(&m->mutex);
   vt_buffer *buffer = s->buffer;
   s->buffer = NULL;
-  pthread_mutex_unlock(&m->mutex);
+  vt_unlock(&m->mutex);
   if (!buffer)
     return vt_error(VT_FAILED_PRECONDITION, "buffer %d of the transfer was retrieved before",
                     args->buffer_index);

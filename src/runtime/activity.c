@@ -36,12 +36,12 @@ static void put_word(char *out, size_t size, const char *word, size_t word_size)
 
 void vt_activity_framework(const char *name, size_t name_size, const char *version,
                            size_t version_size) {
-  pthread_mutex_lock(&opening);
+  vt_lock(&opening);
   *framework = 0;
   put_word(framework, sizeof framework / 2, name, name_size);
   strcat(framework, "=");
   put_word(framework, sizeof framework, version, version_size);
-  pthread_mutex_unlock(&opening);
+  vt_unlock(&opening);
 }
 
 // This library, the framework by its own word or by the variables that the others set for libtpu,
@@ -95,7 +95,7 @@ void vt_activity_open(const vt_client *client) {
   const char *folder = getenv("VTPU_ACTIVITY");
   if (!folder) folder = VT_ACTIVITY_FOLDER;
   if (!*folder || access(folder, W_OK) != 0) return;
-  pthread_mutex_lock(&opening);
+  vt_lock(&opening);
   // A forked child begins a page of its own; that of its parent is the parent's.
   if (page_owner != getpid()) {
     atomic_store(&the_page, map_page(folder));
@@ -104,7 +104,7 @@ void vt_activity_open(const vt_client *client) {
   vt_activity_page *page = atomic_load(&the_page);
   uint64_t limit = (uint64_t)client->slice.chip->hbm_limit_bytes * (uint64_t)client->device_count;
   if (page && atomic_load(&page->hbm_limit) < limit) atomic_store(&page->hbm_limit, limit);
-  pthread_mutex_unlock(&opening);
+  vt_unlock(&opening);
 }
 
 uint64_t vt_activity_begin(void) {

@@ -58,9 +58,9 @@ vt_storage *vt_buffer_detach(vt_buffer *buffer) {
 
 // The storage, retained, and where the buffer lies in it; NULL when deleted.
 static vt_storage *buffer_storage(vt_buffer *buffer) {
-  vt_client_lock(buffer->client);
+  vt_lock(&buffer->client->lock);
   vt_storage *storage = buffer->storage ? vt_storage_retain(buffer->storage) : NULL;
-  vt_client_unlock(buffer->client);
+  vt_unlock(&buffer->client->lock);
   return storage;
 }
 
@@ -83,21 +83,20 @@ vt_status vt_buffer_enter(vt_memory *memory, vt_storage *storage, const char *la
                           vt_buffer **out_buffer) {
   vt_client *client = memory->device->client;
   int64_t bytes = vt_layout_bytes(client->slice.chip, memory->kind, storage->type, layout);
-  vt_client_lock(client);
+  vt_lock(&client->lock);
   vt_status st = vt_hbm_take(client, memory->device, bytes);
   if (!st) {
     *out_buffer = vt_buffer_create(memory, storage, storage->type, 0, NULL, bytes);
     (*out_buffer)->layout = kept_layout(memory, storage->type, layout);
     vt_buffer_link(*out_buffer);
   }
-  vt_client_unlock(client);
+  vt_unlock(&client->lock);
   vt_storage_release(storage);
   return st;
 }
 
-static vt_status buffer_make(vt_memory *memory, vt_type type, bool zeroed,
-                             vt_storage **out_storage) {
-  VT_TRY(vt_client_check(memory->device->client));
+static vt_status buffer_make(vt_type type, bool zeroed, vt_storage **out_storage) {
+  VT_TRY(vt_fork_check());
   VT_TRY(vt_type_check(type));
   *out_storage = vt_storage_create(type, 1, vt_event_done());
   if (!*out_storage) return vt_error_no_memory();
@@ -130,7 +129,7 @@ vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data,
                               const int64_t *host_strides, const char *layout,
                               vt_buffer **out_buffer) {
   vt_storage *storage = NULL;
-  VT_TRY(buffer_make(memory, type, false, &storage));
+  VT_TRY(buffer_make(type, false, &storage));
   size_t element = vt_dtype_bytes(type.dtype);
   if (!host_strides) {
     if (vt_type_bytes(type)) memcpy(storage->data, data, (size_t)vt_type_bytes(type));
@@ -145,7 +144,7 @@ vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data,
 
 vt_status vt_buffer_zeros(vt_memory *memory, vt_type type, vt_buffer **out_buffer) {
   vt_storage *storage = NULL;
-  VT_TRY(buffer_make(memory, type, true, &storage));
+  VT_TRY(buffer_make(type, true, &storage));
   return vt_buffer_enter(memory, storage, NULL, out_buffer);
 }
 
@@ -153,7 +152,7 @@ vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error,
                              vt_buffer **out_buffer) {
   vt_event *ready = vt_event_create();
   vt_event_complete(ready, error);
-  vt_status st = vt_client_check(memory->device->client);
+  vt_status st = vt_fork_check();
   if (!st) st = vt_type_check(type);
   vt_storage *storage = st ? NULL : vt_storage_create(type, 1, ready);
   vt_event_release(ready);
@@ -162,9 +161,9 @@ vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error,
 }
 
 void vt_buffer_delete(vt_buffer *buffer) {
-  vt_client_lock(buffer->client);
+  vt_lock(&buffer->client->lock);
   vt_storage *storage = vt_buffer_detach(buffer);
-  vt_client_unlock(buffer->client);
+  vt_unlock(&buffer->client->lock);
   vt_storage_release(storage);
 }
 
@@ -178,9 +177,9 @@ void vt_buffer_destroy(vt_buffer *buffer) {
 }
 
 bool vt_buffer_is_deleted(const vt_buffer *buffer) {
-  vt_client_lock(buffer->client);
+  vt_lock(&buffer->client->lock);
   bool deleted = !buffer->storage;
-  vt_client_unlock(buffer->client);
+  vt_unlock(&buffer->client->lock);
   return deleted;
 }
 
@@ -255,13 +254,13 @@ static void fetch_fill(fetch *f, const vt_buffer *buffer, void *dst, const int64
 
 vt_status vt_buffer_to_host(vt_buffer *buffer, void *dst, const int64_t *dst_strides,
                             vt_event **out_event) {
-  VT_TRY(vt_client_check(buffer->client));
+  VT_TRY(vt_fork_check());
   // Storage and offsets change together when shards are gathered: both are read under the lock.
   fetch local;
-  vt_client_lock(buffer->client);
+  vt_lock(&buffer->client->lock);
   local.storage = buffer->storage ? vt_storage_retain(buffer->storage) : NULL;
   fetch_fill(&local, buffer, dst, dst_strides);
-  vt_client_unlock(buffer->client);
+  vt_unlock(&buffer->client->lock);
   if (!local.storage) return deleted_error(buffer);
   if (vt_event_is_complete(local.storage->ready)) {
     vt_status error = vt_event_error(local.storage->ready);
@@ -289,12 +288,12 @@ vt_status vt_buffer_to_host(vt_buffer *buffer, void *dst, const int64_t *dst_str
 
 vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **out_buffer) {
   vt_client *client = memory->device->client;
-  VT_TRY(vt_client_check(client));
+  VT_TRY(vt_fork_check());
   vt_type type = vt_buffer_type(buffer);
   // Unpinned host memory is plain memory of the process: row-major only.
   const char *layout = memory->kind == VT_MEMORY_UNPINNED_HOST ? NULL : buffer->layout;
   int64_t bytes = vt_layout_bytes(client->slice.chip, memory->kind, type, layout);
-  vt_client_lock(client);
+  vt_lock(&client->lock);
   vt_status st =
       buffer->storage ? vt_hbm_take(client, memory->device, bytes) : deleted_error(buffer);
   if (!st) {
@@ -303,7 +302,7 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
     (*out_buffer)->layout = kept_layout(memory, type, layout);
     vt_buffer_link(*out_buffer);
   }
-  vt_client_unlock(client);
+  vt_unlock(&client->lock);
   return st;
 }
 
@@ -322,44 +321,44 @@ static bool dense_at(const vt_buffer *buffer, const vt_storage *storage, int64_t
 static vt_status make_dense(vt_buffer *buffer) {
   vt_type type = vt_buffer_type(buffer);
   vt_storage *own = NULL;
-  VT_TRY(buffer_make(buffer->memory, type, false, &own));
+  VT_TRY(buffer_make(type, false, &own));
   fetch f;
-  vt_client_lock(buffer->client);
+  vt_lock(&buffer->client->lock);
   f.storage = buffer->storage ? vt_storage_retain(buffer->storage) : NULL;
   fetch_fill(&f, buffer, own->data, NULL);
-  vt_client_unlock(buffer->client);
+  vt_unlock(&buffer->client->lock);
   if (!f.storage) {
     vt_storage_release(own);
     return deleted_error(buffer);
   }
   fetch_copy(&f);
   vt_storage_release(f.storage);
-  vt_client_lock(buffer->client);
+  vt_lock(&buffer->client->lock);
   vt_storage *before = buffer->storage;
   if (before) {
     buffer->storage = own;
     buffer->version = 0;
     memset(buffer->offset, 0, sizeof(int64_t) * (size_t)buffer->rank);
   }
-  vt_client_unlock(buffer->client);
+  vt_unlock(&buffer->client->lock);
   vt_storage_release(before ? before : own);
   return VT_OK;
 }
 
 vt_status vt_buffer_pointer(vt_buffer *buffer, void **out_data) {
-  VT_TRY(vt_client_check(buffer->client));
+  VT_TRY(vt_fork_check());
   for (int attempt = 0; attempt < 3; attempt++) {
     vt_event *ready = vt_buffer_ready(buffer);
     vt_status st = vt_event_await(ready);
     vt_event_release(ready);
     if (st) return st;
-    vt_client_lock(buffer->client);
+    vt_lock(&buffer->client->lock);
     vt_storage *storage = buffer->storage;
     int64_t at = 0;
     bool dense = storage && dense_at(buffer, storage, &at);
     *out_data = dense ? (char *)storage->data + at : NULL;
     if (dense) atomic_store(&storage->out, true);
-    vt_client_unlock(buffer->client);
+    vt_unlock(&buffer->client->lock);
     if (!storage) return deleted_error(buffer);
     if (dense) return VT_OK;
     VT_TRY(make_dense(buffer));
@@ -370,16 +369,16 @@ vt_status vt_buffer_pointer(vt_buffer *buffer, void **out_data) {
 vt_status vt_buffer_pin(vt_buffer *buffer) {
   void *data = NULL;
   VT_TRY(vt_buffer_pointer(buffer, &data));
-  vt_client_lock(buffer->client);
+  vt_lock(&buffer->client->lock);
   if (!buffer->pins++ && buffer->storage) buffer->pinned = vt_storage_retain(buffer->storage);
-  vt_client_unlock(buffer->client);
+  vt_unlock(&buffer->client->lock);
   return VT_OK;
 }
 
 vt_status vt_buffer_unpin(vt_buffer *buffer) {
-  vt_client_lock(buffer->client);
+  vt_lock(&buffer->client->lock);
   if (buffer->pins == 0) {
-    vt_client_unlock(buffer->client);
+    vt_unlock(&buffer->client->lock);
     return vt_error(VT_FAILED_PRECONDITION, "no external reference to this buffer is held");
   }
   vt_storage *pinned = NULL;
@@ -387,7 +386,7 @@ vt_status vt_buffer_unpin(vt_buffer *buffer) {
     pinned = buffer->pinned;
     buffer->pinned = NULL;
   }
-  vt_client_unlock(buffer->client);
+  vt_unlock(&buffer->client->lock);
   vt_storage_release(pinned);
   return VT_OK;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client.c - the slice of this process: its devices, their memories, and what happens after fork().
+// client.c - the slice of this process: its devices and their memories.
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -19,35 +19,6 @@ vt_memory_kind vt_memory_kind_from_name(const char *name, size_t size) {
     if (strlen(kind_names[i]) == size && !memcmp(kind_names[i], name, size))
       return (vt_memory_kind)i;
   return VT_MEMORY_KINDS;
-}
-
-// Counts the forks that lie between the first client and this process: threads do not cross a fork.
-static unsigned process_generation;
-static void after_fork(void) {
-  process_generation++;
-}
-static void watch_forks(void) {
-  pthread_atfork(NULL, NULL, after_fork);
-}
-
-bool vt_client_forked(const vt_client *client) {
-  return client->generation != process_generation;
-}
-
-vt_status vt_client_check(const vt_client *client) {
-  if (!vt_client_forked(client)) return VT_OK;
-  return vt_error(
-      VT_FAILED_PRECONDITION,
-      "this process was forked from one that uses the TPU already; start it with \"spawn\" or fork "
-      "before the first use of a device");
-}
-
-void vt_client_lock(vt_client *client) {
-  if (!vt_client_forked(client)) pthread_mutex_lock(&client->lock);
-}
-
-void vt_client_unlock(vt_client *client) {
-  if (!vt_client_forked(client)) pthread_mutex_unlock(&client->lock);
 }
 
 // How many slices a worker of a multislice is told of; 1 when nobody says.
@@ -81,9 +52,9 @@ vt_status vt_slice_from_environment(vt_slice *out_slice) {
 }
 
 vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, watch_forks);
   *out_client = NULL;
+  VT_TRY(vt_fork_check());
+  vt_fork_watch();
   if (vt_outside_ready) VT_TRY(vt_outside_ready());
   int32_t count = vt_slice_devices(slice);
   vt_client *client = calloc(1, sizeof *client);
@@ -97,7 +68,6 @@ vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
     return vt_error_no_memory();
   }
   atomic_init(&client->refs, 1);
-  client->generation = process_generation;
   client->slice = *slice;
   client->device_count = count;
   for (int32_t i = 0; i < count; i++) {
@@ -131,7 +101,7 @@ void vt_client_release(vt_client *client) {
 void vt_client_destroy(vt_client *client) {
   if (!client) return;
   atomic_store(&client->closed, true);
-  if (!vt_client_forked(client)) {
+  if (!vt_forked()) {
     vt_executor_drain(&client->executor);
     vt_executor_fini(&client->executor);
   }
@@ -139,7 +109,7 @@ void vt_client_destroy(vt_client *client) {
 }
 
 void vt_client_drain(vt_client *client) {
-  if (!vt_client_forked(client)) vt_executor_drain(&client->executor);
+  if (!vt_forked()) vt_executor_drain(&client->executor);
 }
 
 const vt_slice *vt_client_slice(const vt_client *client) {
@@ -154,9 +124,9 @@ vt_device *vt_client_device(vt_client *client, int32_t index) {
 
 vt_device_memory_stats vt_device_stats(vt_device *device) {
   vt_client *client = device->client;
-  vt_client_lock(client);
+  vt_lock(&client->lock);
   vt_account account = client->accounts[device->id];
-  vt_client_unlock(client);
+  vt_unlock(&client->lock);
   return (vt_device_memory_stats){.bytes_in_use = account.in_use,
                                   .peak_bytes_in_use = account.peak,
                                   .num_allocs = account.allocs,
@@ -166,9 +136,9 @@ vt_device_memory_stats vt_device_stats(vt_device *device) {
 }
 
 void vt_device_clear_stats(vt_device *device) {
-  vt_client_lock(device->client);
+  vt_lock(&device->client->lock);
   vt_account *account = &device->client->accounts[device->id];
   account->peak = account->in_use;
   account->allocs = account->largest = 0;
-  vt_client_unlock(device->client);
+  vt_unlock(&device->client->lock);
 }

@@ -4,10 +4,12 @@
 // Most events a program sees are complete when it gets them: those are one static object, without
 // lock or count. A callback may release the event it was registered on, so completing holds a
 // reference of its own.
+// In a forked child whatever was not complete never will be: such an event is an error there.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/fork.h"
 #include "runtime/runtime.h"
 
 typedef struct waiter {
@@ -46,7 +48,7 @@ vt_event *vt_event_retain(vt_event *event) {
 }
 
 void vt_event_release(vt_event *event) {
-  if (!event || event == &the_done) return;
+  if (!event || event == &the_done || vt_forked()) return; // its condition may have waiters
   if (atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1) return;
   for (waiter *w = event->first; w;) {
     waiter *next = w->next;
@@ -60,14 +62,14 @@ void vt_event_release(vt_event *event) {
 }
 
 void vt_event_complete(vt_event *event, vt_status error) {
-  if (event == &the_done) {
+  if (event == &the_done || vt_forked()) {
     vt_status_free(error);
     return;
   }
   vt_event_retain(event);
-  pthread_mutex_lock(&event->mutex);
+  vt_lock(&event->mutex);
   if (atomic_load(&event->complete)) {
-    pthread_mutex_unlock(&event->mutex);
+    vt_unlock(&event->mutex);
     vt_status_free(error);
     vt_event_release(event);
     return;
@@ -77,7 +79,7 @@ void vt_event_complete(vt_event *event, vt_status error) {
   event->first = event->last = NULL;
   atomic_store_explicit(&event->complete, true, memory_order_release);
   pthread_cond_broadcast(&event->changed);
-  pthread_mutex_unlock(&event->mutex);
+  vt_unlock(&event->mutex);
   while (waiters) {
     waiter *next = waiters->next;
     waiters->callback(vt_status_copy(event->error), waiters->user);
@@ -88,20 +90,25 @@ void vt_event_complete(vt_event *event, vt_status error) {
 }
 
 bool vt_event_is_complete(const vt_event *event) {
-  return atomic_load_explicit(&event->complete, memory_order_acquire);
+  return atomic_load_explicit(&event->complete, memory_order_acquire) || vt_forked();
+}
+
+// Of a complete event.
+static vt_status error_of(const vt_event *event) {
+  return atomic_load(&event->complete) ? vt_status_copy(event->error) : vt_fork_check();
 }
 
 vt_status vt_event_error(vt_event *event) {
-  return vt_event_is_complete(event) ? vt_status_copy(event->error) : VT_OK;
+  return vt_event_is_complete(event) ? error_of(event) : VT_OK;
 }
 
 vt_status vt_event_await(vt_event *event) {
   if (!vt_event_is_complete(event)) {
-    pthread_mutex_lock(&event->mutex);
+    vt_lock(&event->mutex);
     while (!atomic_load(&event->complete)) pthread_cond_wait(&event->changed, &event->mutex);
-    pthread_mutex_unlock(&event->mutex);
+    vt_unlock(&event->mutex);
   }
-  return vt_status_copy(event->error);
+  return error_of(event);
 }
 
 void vt_event_on_complete(vt_event *event, vt_event_callback callback, void *user) {
@@ -110,18 +117,18 @@ void vt_event_on_complete(vt_event *event, vt_event_callback callback, void *use
     if (!w) abort();
     w->callback = callback;
     w->user = user;
-    pthread_mutex_lock(&event->mutex);
+    vt_lock(&event->mutex);
     if (!atomic_load(&event->complete)) {
       if (event->last)
         event->last->next = w;
       else
         event->first = w;
       event->last = w;
-      pthread_mutex_unlock(&event->mutex);
+      vt_unlock(&event->mutex);
       return;
     }
-    pthread_mutex_unlock(&event->mutex);
+    vt_unlock(&event->mutex);
     free(w);
   }
-  callback(vt_status_copy(event->error), user);
+  callback(error_of(event), user);
 }

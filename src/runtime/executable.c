@@ -304,6 +304,7 @@ vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program,
   vt_status st = VT_OK;
   vt_module *module = NULL;
   *out_executable = NULL;
+  VT_TRY(vt_fork_check());
   vt_executable *executable = calloc(1, sizeof *executable);
   if (!executable) return vt_error_no_memory();
   atomic_init(&executable->refs, 1);
@@ -337,6 +338,7 @@ vt_executable *vt_executable_retain(vt_executable *executable) {
 void vt_executable_release(vt_executable *executable) {
   if (!executable) return;
   if (atomic_fetch_sub_explicit(&executable->refs, 1, memory_order_acq_rel) != 1) return;
+  if (vt_forked()) return; // oneDNN and the code generator have locks of their own
   vt_program_destroy(executable->program);
   vt_arena_free(&executable->arena);
   free(executable);

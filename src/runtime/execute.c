@@ -487,13 +487,13 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
             .executable = executable,
             .info = &executable->info,
             .execution = execution};
-  vt_status st = vt_client_check(client);
+  vt_status st = vt_fork_check();
   if (st) goto refuse;
-  vt_client_lock(client);
+  vt_lock(&client->lock);
   c.stamp = ++client->stamp;
   st = check_call(&c);
   if (st) {
-    vt_client_unlock(client);
+    vt_unlock(&client->lock);
     goto refuse;
   }
   storages unused = {0};
@@ -507,7 +507,7 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
   }
   *out_done = vt_event_retain(job->done);
   vt_event *waits_for = job_mark(job);
-  vt_client_unlock(client);
+  vt_unlock(&client->lock);
   for (size_t i = 0; i < unused.size; i++) vt_storage_release(unused.data[i]);
   vt_array_free(&unused);
   job_start(job, client, waits_for);

@@ -47,7 +47,7 @@ static void fill_free(vt_fill *fill) {
 
 vt_status vt_fill_create(vt_memory *memory, vt_type type, const char *layout, vt_fill **out_fill,
                          vt_buffer **out_buffer) {
-  VT_TRY(vt_client_check(memory->device->client));
+  VT_TRY(vt_fork_check());
   VT_TRY(vt_type_check(type));
   VT_TRY(fill_make(type, true, out_fill));
   vt_status st =
@@ -60,10 +60,10 @@ vt_status vt_fill_create(vt_memory *memory, vt_type type, const char *layout, vt
 
 vt_status vt_fill_donated(vt_buffer *buffer, vt_fill **out_fill, vt_buffer **out_buffer) {
   vt_client *client = buffer->client;
-  VT_TRY(vt_client_check(client));
+  VT_TRY(vt_fork_check());
   vt_fill *fill = NULL;
   VT_TRY(fill_make(vt_buffer_type(buffer), false, &fill));
-  vt_client_lock(client);
+  vt_lock(&client->lock);
   fill->source = vt_buffer_detach(buffer);
   if (fill->source) {
     fill->version = buffer->version;
@@ -76,7 +76,7 @@ vt_status vt_fill_donated(vt_buffer *buffer, vt_fill **out_fill, vt_buffer **out
     if (buffer->layout) (*out_buffer)->layout = strdup(buffer->layout);
     vt_buffer_link(*out_buffer);
   }
-  vt_client_unlock(client);
+  vt_unlock(&client->lock);
   if (fill->source) {
     *out_fill = fill;
     return VT_OK;

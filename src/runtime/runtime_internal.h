@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/fork.h"
 #include "runtime/runtime.h"
 #include "spmd/spmd.h"
 
@@ -71,7 +72,6 @@ typedef struct vt_executor {
 
 struct vt_client {
   atomic_int refs;
-  unsigned generation; // of the process; see vt_client_check
   vt_slice slice;
   int32_t device_count;
   vt_device *devices;
@@ -82,11 +82,6 @@ struct vt_client {
   vt_executor executor;
 };
 
-// FAILED_PRECONDITION in a child of the process that made the client.
-vt_status vt_client_check(const vt_client *client) VT_CHECKED;
-bool vt_client_forked(const vt_client *client);
-void vt_client_lock(vt_client *client); // no-op in a forked child, whose other threads are gone
-void vt_client_unlock(vt_client *client);
 void vt_client_retain(vt_client *client);
 void vt_client_release(vt_client *client);
 
