@@ -45,6 +45,17 @@ typedef struct vt_upgrade {
   void *context;
 } vt_upgrade;
 
+// A call that waits for a change of the cloud sets `again`, and is run again from the start when
+// the cloud's count of changes is not `seen` any more, or the time has come. `hurry`: it may not
+// wait any longer (its client left, the server stops). The rest is the handler's, kept between
+// runs.
+typedef struct vt_wait {
+  bool again, hurry;
+  uint64_t seen;
+  int64_t until_ns; // of vt_metrics_clock; 0 in the first run
+  char tag[24];
+} vt_wait;
+
 struct vt_call {
   vt_cloud *cloud;
   vt_arena arena;
@@ -77,6 +88,7 @@ struct vt_call {
   json_t *details; // google.rpc details of an error
   VT_ARRAY(vt_pair) reply_headers;
   vt_upgrade upgrade; // status 101; a transport that can not do it leaves it
+  vt_wait wait;       // as is one that can not wait
 };
 
 void vt_call_init(vt_call *call, vt_cloud *cloud, const char *method, const char *path);

@@ -107,11 +107,11 @@ vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
   if (!cloud->options.read_clock) cloud->options.read_clock = system_clock;
   cloud->virtual_ns = INT64_C(1767225600) * VT_SECOND; // virtual time begins 2026-01-01
   pthread_mutex_init(&cloud->lock, NULL);
+  pthread_mutex_init(&cloud->hearing, NULL);
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_cond_init(&cloud->wake, &monotonic);
-  pthread_cond_init(&cloud->changed, &monotonic);
   pthread_condattr_destroy(&monotonic);
   VT_TRY_OUT(vt_metrics_create(&cloud->metrics));
   VT_TRY_OUT(vt_relays_create(&cloud->relays));
@@ -147,8 +147,8 @@ void vt_cloud_close(vt_cloud *cloud) {
   free(cloud->rates);
   vt_node_texts_free(cloud->node_texts);
   pthread_mutex_destroy(&cloud->lock);
+  pthread_mutex_destroy(&cloud->hearing);
   pthread_cond_destroy(&cloud->wake);
-  pthread_cond_destroy(&cloud->changed);
   free(cloud);
 }
 
@@ -159,9 +159,39 @@ int64_t vt_cloud_now(const vt_cloud *cloud) {
 
 void vt_cloud_poke(vt_cloud *cloud) {
   cloud->poke = true;
-  cloud->change++;
   pthread_cond_broadcast(&cloud->wake);
-  pthread_cond_broadcast(&cloud->changed);
+  pthread_mutex_lock(&cloud->hearing);
+  cloud->change++;
+  for (vt_ear *ear = cloud->ears; ear; ear = ear->next) {
+    const uint64_t one = 1;
+    if (ear->listens) ear->listens = write(ear->fd, &one, sizeof one) != sizeof one;
+  }
+  pthread_mutex_unlock(&cloud->hearing);
+}
+
+void vt_cloud_add_ear(vt_cloud *cloud, vt_ear *ear) {
+  pthread_mutex_lock(&cloud->hearing);
+  ear->next = cloud->ears;
+  cloud->ears = ear;
+  pthread_mutex_unlock(&cloud->hearing);
+}
+
+void vt_cloud_remove_ear(vt_cloud *cloud, vt_ear *ear) {
+  pthread_mutex_lock(&cloud->hearing);
+  for (vt_ear **at = &cloud->ears; *at; at = &(*at)->next)
+    if (*at == ear) {
+      *at = ear->next;
+      break;
+    }
+  pthread_mutex_unlock(&cloud->hearing);
+}
+
+uint64_t vt_cloud_hear(vt_cloud *cloud, vt_ear *ear) {
+  pthread_mutex_lock(&cloud->hearing);
+  ear->listens = true;
+  uint64_t change = cloud->change;
+  pthread_mutex_unlock(&cloud->hearing);
+  return change;
 }
 
 int64_t vt_cloud_random(void) {

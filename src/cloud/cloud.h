@@ -64,14 +64,22 @@ typedef struct vt_outage {
 } vt_outage;
 enum { VT_MAX_OUTAGES = 8 };
 
+// Whoever wants to hear of the next change: its eventfd is written once.
+typedef struct vt_ear {
+  struct vt_ear *next;
+  int fd;
+  bool listens;
+} vt_ear;
+
 typedef struct vt_cloud {
   vt_store *store;
   vt_cloud_options options;
   vt_guest_driver *guests;
   pthread_mutex_t lock;
   pthread_cond_t wake;               // the reconciler sleeps on it
-  pthread_cond_t changed;            // metadata long polls sleep on it
-  uint64_t change;                   // counts state changes
+  pthread_mutex_t hearing;           // of the ears; taken with or without `lock`, never before it
+  vt_ear *ears;                      // of servers whose clients wait for a change
+  uint64_t change;                   // counts state changes; written under both locks
   bool closing;                      // long polls end
   bool poke;                         // something changed since the reconciler looked
   int64_t virtual_ns;                // the clock, when virtual
@@ -99,6 +107,11 @@ void vt_cloud_close(vt_cloud *cloud); // accepts NULL
 int64_t vt_cloud_now(const vt_cloud *cloud);
 // Something changed: wakes the reconciler and long polls. Call under the lock.
 void vt_cloud_poke(vt_cloud *cloud);
+// An ear is there from add to remove; each hear makes it listen for the next change and returns the
+// count of those before. With or without the lock.
+void vt_cloud_add_ear(vt_cloud *cloud, vt_ear *ear);
+void vt_cloud_remove_ear(vt_cloud *cloud, vt_ear *ear);
+uint64_t vt_cloud_hear(vt_cloud *cloud, vt_ear *ear);
 // A random positive 62-bit number; random lower-case hex of `digits` characters.
 int64_t vt_cloud_random(void);
 void vt_cloud_random_hex(char *out_text, int digits);

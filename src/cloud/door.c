@@ -18,9 +18,11 @@
 #include "cloud/grpc.h"
 #include "cloud/http.h"
 #include "cloud/metrics.h"
+#include "cloud/room.h"
+#include "cloud/watchdog.h"
 
 // A full room makes place by sending away who has been silent longest; one address gets a quarter.
-enum { MAX_WAITING = 1024, MAX_OF_ONE_PEER = 256, HELLO_TIMEOUT_S = 10 };
+enum { MAX_WAITING = 1024, HELLO_TIMEOUT_S = 10, WELCOMES = 64 };
 
 typedef struct visitor {
   int fd;
@@ -33,8 +35,10 @@ struct vt_door {
   vt_grpc *grpc;
   pthread_t thread;
   bool running;
-  int listener, wake;
+  int listener, wake, spare;
+  size_t max; // who wait
   uint16_t port;
+  vt_beat beat;
   VT_ARRAY(visitor) waiting;
 };
 
@@ -108,27 +112,26 @@ static void leave(vt_door *door, size_t i) {
   door->waiting.data[i] = door->waiting.data[--door->waiting.size];
 }
 
-static bool make_room(vt_door *door, const struct sockaddr_in *from) {
-  size_t same = 0, oldest = 0;
+static void make_room(vt_door *door, const struct sockaddr_in *from) {
+  size_t same = 0, oldest = SIZE_MAX, oldest_same = SIZE_MAX;
   for (size_t i = 0; i < door->waiting.size; i++) {
-    same += door->waiting.data[i].from.sin_addr.s_addr == from->sin_addr.s_addr;
-    if (door->waiting.data[i].until_ns < door->waiting.data[oldest].until_ns) oldest = i;
+    const visitor *v = &door->waiting.data[i];
+    if (oldest == SIZE_MAX || v->until_ns < door->waiting.data[oldest].until_ns) oldest = i;
+    if (v->from.sin_addr.s_addr != from->sin_addr.s_addr) continue;
+    if (!same++ || v->until_ns < door->waiting.data[oldest_same].until_ns) oldest_same = i;
   }
-  if (same >= MAX_OF_ONE_PEER) return false;
-  if (door->waiting.size >= MAX_WAITING) leave(door, oldest);
-  return true;
+  if (same >= door->max / 4)
+    leave(door, oldest_same);
+  else if (door->waiting.size >= door->max)
+    leave(door, oldest);
 }
 
 static void welcome(vt_door *door) {
-  socklen_t size = sizeof(struct sockaddr_in);
   visitor v = {.until_ns = vt_metrics_clock() + HELLO_TIMEOUT_S * VT_SECOND};
   int on = 1;
-  v.fd = accept4(door->listener, (struct sockaddr *)&v.from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  v.fd = vt_accept(door->listener, &v.from, &door->spare);
   if (v.fd < 0) return;
-  if (!make_room(door, &v.from)) {
-    close(v.fd);
-    return;
-  }
+  make_room(door, &v.from);
   setsockopt(v.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   vt_array_push(&door->waiting, v);
 }
@@ -160,13 +163,15 @@ static bool attend(vt_door *door, visitor *v) {
 static void *run(void *argument) {
   vt_door *door = argument;
   VT_ARRAY(struct pollfd) fds = {0};
+  vt_beat_add(&door->beat, "the thread that accepts connections");
   for (;;) {
+    vt_beat_now(&door->beat);
     fds.size = 0;
     vt_array_push(&fds, ((struct pollfd){.fd = door->wake, .events = POLLIN}));
     vt_array_push(&fds, ((struct pollfd){.fd = door->listener, .events = POLLIN}));
     for (size_t i = 0; i < door->waiting.size; i++)
       vt_array_push(&fds, ((struct pollfd){.fd = door->waiting.data[i].fd, .events = POLLIN}));
-    if (poll(fds.data, fds.size, door->waiting.size ? 1000 : -1) < 0 && errno != EINTR) break;
+    if (poll(fds.data, fds.size, 1000) < 0 && errno != EINTR) break;
     if (fds.data[0].revents) break;
     int64_t now = vt_metrics_clock();
     for (size_t i = door->waiting.size; i-- > 0;) {
@@ -178,8 +183,9 @@ static void *run(void *argument) {
       }
       if (gone) *v = door->waiting.data[--door->waiting.size];
     }
-    if (fds.data[1].revents) welcome(door);
+    for (int i = 0; i < WELCOMES && fds.data[1].revents; i++) welcome(door);
   }
+  vt_beat_remove(&door->beat);
   for (size_t i = 0; i < door->waiting.size; i++) close(door->waiting.data[i].fd);
   vt_array_free(&door->waiting);
   vt_array_free(&fds);
@@ -198,7 +204,7 @@ static vt_status listen_at(vt_door *door, const vt_door_options *o) {
   door->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   setsockopt(door->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(door->listener, (struct sockaddr *)&at, sizeof at) != 0 ||
-      listen(door->listener, 1024) != 0 ||
+      listen(door->listener, 4096) != 0 ||
       getsockname(door->listener, (struct sockaddr *)&at, &size) != 0)
     return vt_error(VT_UNAVAILABLE, "can not listen on %s port %d: %s", o->address, (int)o->port,
                     strerror(errno));
@@ -217,11 +223,12 @@ static vt_status load_pem(vt_arena *arena, const char *path, const char **out_te
 vt_status vt_door_open(vt_cloud *cloud, const vt_door_options *options, vt_door **out_door) {
   vt_status st = VT_OK;
   vt_arena arena = {0};
-  vt_http_options http = {.adopts = true};
+  vt_http_options http = {.adopts = true, .watched = true};
   *out_door = NULL;
   vt_door *door = calloc(1, sizeof *door);
   if (!door) return vt_error_no_memory();
-  door->listener = -1;
+  door->listener = door->spare = -1;
+  door->max = vt_room_share(MAX_WAITING, 12);
   door->wake = eventfd(0, EFD_CLOEXEC);
   if (*options->certificate) {
     VT_TRY_OUT(load_pem(&arena, options->certificate, &http.certificate_pem));
@@ -256,5 +263,6 @@ void vt_door_close(vt_door *door) {
   vt_grpc_stop(door->grpc);
   if (door->listener >= 0) close(door->listener);
   if (door->wake >= 0) close(door->wake);
+  if (door->spare >= 0) close(door->spare);
   free(door);
 }

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "cloud/metrics.h"
+#include "cloud/room.h"
+#include "cloud/watchdog.h"
 
 // A quarter of the connections for one address. Control frames (SETTINGS, PING, RST_STREAM and what
 // else does no work) come from a purse of CALM frames that refills at CALM_PER_S: a client that
@@ -25,7 +27,6 @@
 // of a connection, so that none keeps the others waiting.
 enum {
   MAX_CONNECTIONS = 512,
-  MAX_OF_ONE_PEER = 128,
   MAX_MESSAGE = 4 << 20,
   MAX_BUFFERED = 8 << 20,
   MAX_STREAMS = 100,
@@ -66,6 +67,8 @@ struct vt_grpc {
   pthread_t thread;
   int wake; // something is adopted, or it is time to stop
   SSL_CTX *tls;
+  size_t max; // connections
+  vt_beat beat;
   pthread_mutex_t lock; // of what follows
   bool stop;
   VT_ARRAY(connection *) adopted;     // on their way to `connections`
@@ -314,18 +317,21 @@ static void drop(vt_grpc *g, size_t i) {
   g->connections.data[i] = g->connections.data[--g->connections.size];
 }
 
-// Whether there is room for one more of this peer. When all places are taken the connection that
-// has been idle longest gives way.
+// Whether there is room for one more of this peer. When all places (or a quarter, for one peer) are
+// taken the connection (of that peer) that has been idle longest gives way.
 static bool make_room(vt_grpc *g, const char *peer) {
-  size_t same = 0, idlest = SIZE_MAX;
+  size_t same = 0, idlest = SIZE_MAX, idlest_same = SIZE_MAX;
   for (size_t i = 0; i < g->connections.size; i++) {
     const connection *c = g->connections.data[i];
-    same += strcmp(c->peer, peer) == 0;
-    if (!c->streams && (idlest == SIZE_MAX || c->used_ns < g->connections.data[idlest]->used_ns))
-      idlest = i;
+    bool mine = strcmp(c->peer, peer) == 0;
+    same += mine;
+    if (c->streams) continue;
+    if (idlest == SIZE_MAX || c->used_ns < g->connections.data[idlest]->used_ns) idlest = i;
+    if (mine && (idlest_same == SIZE_MAX || c->used_ns < g->connections.data[idlest_same]->used_ns))
+      idlest_same = i;
   }
-  if (same >= MAX_OF_ONE_PEER) return false;
-  if (g->connections.size < MAX_CONNECTIONS) return true;
+  if (same < g->max / 4 && g->connections.size < g->max) return true;
+  if (same >= g->max / 4) idlest = idlest_same;
   if (idlest == SIZE_MAX) return false;
   drop(g, idlest);
   return true;
@@ -436,7 +442,9 @@ static void check_patience(connection *c, int64_t now) {
 static void *run(void *argument) {
   vt_grpc *g = argument;
   VT_ARRAY(struct pollfd) fds = {0};
+  vt_beat_add(&g->beat, "the thread of gRPC");
   for (bool more = false;;) {
+    vt_beat_now(&g->beat);
     fds.size = 0;
     vt_array_push(&fds, ((struct pollfd){.fd = g->wake, .events = POLLIN}));
     for (size_t i = 0; i < g->connections.size; i++) {
@@ -445,8 +453,7 @@ static void *run(void *argument) {
                     ((struct pollfd){.fd = c->fd,
                                      .events = (short)(POLLIN | (c->wants_write ? POLLOUT : 0))}));
     }
-    if (poll(fds.data, fds.size, more ? 0 : g->connections.size ? 1000 : -1) < 0 && errno != EINTR)
-      break;
+    if (poll(fds.data, fds.size, more ? 0 : 1000) < 0 && errno != EINTR) break;
     more = false;
     for (size_t i = 1; i < fds.size; i++) {
       connection *c = g->connections.data[i - 1];
@@ -460,6 +467,7 @@ static void *run(void *argument) {
     }
     if (fds.data[0].revents && take_adopted(g)) break;
   }
+  vt_beat_remove(&g->beat);
   for (size_t i = 0; i < g->connections.size; i++) close_connection(g->connections.data[i]);
   vt_array_free(&g->connections);
   vt_array_free(&g->adopted);
@@ -505,6 +513,7 @@ vt_status vt_grpc_start(vt_cloud *cloud, const char *certificate, const char *ke
   vt_grpc *g = calloc(1, sizeof *g);
   if (!g) return vt_error_no_memory();
   g->cloud = cloud;
+  g->max = vt_room_share(MAX_CONNECTIONS, 6);
   pthread_mutex_init(&g->lock, NULL);
   g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   VT_TRY_OUT(load_tls(g, certificate, key));

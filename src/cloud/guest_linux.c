@@ -416,7 +416,6 @@ static void linux_destroy(vt_guest_driver *driver) {
   if (d->metadata) close_networks(d);
   pthread_mutex_lock(&d->cloud->lock); // no agent's long poll holds us up
   d->cloud->closing = true;
-  pthread_cond_broadcast(&d->cloud->changed);
   pthread_mutex_unlock(&d->cloud->lock);
   for (size_t i = 0; i < d->doors.size; i++) {
     if (d->doors.data[i]->ending)

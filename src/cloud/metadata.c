@@ -20,11 +20,14 @@
 #include "cloud/chip_use.h"
 #include "cloud/doctor.h"
 #include "cloud/http.h"
+#include "cloud/metrics.h"
 #include "cloud/os_login.h"
 #include "cloud/service_account.h"
 #include "cloud/terminal.h"
 
-enum { MAX_WAIT_S = 300, MAX_ATTRIBUTE = 256 << 10 };
+// A worker has MAX_OF_WORKER connections; when it opens more its eldest give way, so that what its
+// agent says gets through whatever else runs there.
+enum { MAX_WAIT_S = 300, MAX_ATTRIBUTE = 256 << 10, MAX_OF_WORKER = 64 };
 
 void vt_metadata_hostname(int64_t uid, int64_t worker, char out_name[64]) {
   snprintf(out_name, 64, "t1v-n-%08" PRIx64 "-w-%" PRId64, (uint64_t)uid & 0xffffffffu, worker);
@@ -590,24 +593,23 @@ static vt_status answer_once(vt_call *call, const char *path, bool *out_leaf) {
   return st;
 }
 
-static void wait_for_change(vt_call *call, const char *path, const char *last_etag, vt_status *st) {
-  const char *text = vt_call_query(call, "timeout_sec");
-  long seconds = text ? strtol(text, NULL, 10) : MAX_WAIT_S;
-  struct timespec until;
+// Whether the call goes on waiting: a leaf that is still what the client knows, or what it was when
+// the client asked.
+static bool keeps_waiting(vt_call *call) {
+  vt_wait *wait = &call->wait;
+  const char *text = vt_call_query(call, "timeout_sec"), *last = vt_call_query(call, "last_etag");
   char tag[24];
-  bool leaf = true;
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_sec += seconds < 0 || seconds > MAX_WAIT_S ? MAX_WAIT_S : seconds;
-  char first[24];
-  etag_of(&call->raw, first);
-  if (last_etag && *last_etag && strcmp(last_etag, "0") != 0)
-    snprintf(first, sizeof first, "%s", last_etag);
-  while (!*st && leaf && !call->cloud->closing) {
-    etag_of(&call->raw, tag);
-    if (strcmp(tag, first) != 0) return;
-    if (pthread_cond_timedwait(&call->cloud->changed, &call->cloud->lock, &until) != 0) return;
-    *st = answer_once(call, path, &leaf);
+  etag_of(&call->raw, tag);
+  if (!wait->until_ns) {
+    long seconds = text ? strtol(text, NULL, 10) : MAX_WAIT_S;
+    if (seconds < 0 || seconds > MAX_WAIT_S) seconds = MAX_WAIT_S;
+    wait->until_ns = vt_metrics_clock() + seconds * VT_SECOND;
+    snprintf(wait->tag, sizeof wait->tag, "%s",
+             last && *last && strcmp(last, "0") != 0 ? last : tag);
   }
+  wait->seen = call->cloud->change;
+  return strcmp(tag, wait->tag) == 0 && !wait->hurry && !call->cloud->closing &&
+         vt_metrics_clock() < wait->until_ns;
 }
 
 void vt_metadata_run(vt_call *call) {
@@ -631,8 +633,7 @@ void vt_metadata_run(vt_call *call) {
   }
   pthread_mutex_lock(&call->cloud->lock);
   vt_status st = answer_once(call, path + 20, &leaf);
-  if (!st && leaf && vt_call_flag(call, "wait_for_change"))
-    wait_for_change(call, path + 20, vt_call_query(call, "last_etag"), &st);
+  call->wait.again = !st && leaf && vt_call_flag(call, "wait_for_change") && keeps_waiting(call);
   pthread_mutex_unlock(&call->cloud->lock);
   if (st) {
     call->status = 503;
@@ -695,7 +696,9 @@ vt_status vt_metadata_start_worker(vt_cloud *cloud, const char *ip, int64_t firs
   vt_http_options options = {.address = server->ip,
                              .port = 80,
                              .run = vt_metadata_run,
-                             .thread_per_connection = true,
+                             .threads = 1,
+                             .max = MAX_OF_WORKER,
+                             .max_of_one = MAX_OF_WORKER,
                              .who = who_of_worker,
                              .who_context = server};
   vt_status st = vt_http_start(cloud, &options, &server->http);
@@ -708,8 +711,11 @@ vt_status vt_metadata_start_worker(vt_cloud *cloud, const char *ip, int64_t firs
 
 vt_status vt_metadata_start(vt_cloud *cloud, const char *address, uint16_t port,
                             vt_metadata_server **out_server) {
-  vt_http_options options = {
-      .address = address, .port = port, .run = vt_metadata_run, .thread_per_connection = true};
+  vt_http_options options = {.address = address,
+                             .port = port,
+                             .run = vt_metadata_run,
+                             .watched = true,
+                             .max_of_one = MAX_OF_WORKER};
   *out_server = calloc(1, sizeof **out_server);
   if (!*out_server) return vt_error_no_memory();
   (*out_server)->cloud = cloud;
@@ -730,7 +736,6 @@ void vt_metadata_stop(vt_metadata_server *server) {
   if (!server) return;
   pthread_mutex_lock(&server->cloud->lock);
   server->cloud->closing = true;
-  pthread_cond_broadcast(&server->cloud->changed);
   pthread_mutex_unlock(&server->cloud->lock);
   vt_http_stop(server->http);
   free(server);

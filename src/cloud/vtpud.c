@@ -24,7 +24,9 @@
 #include "cloud/door.h"
 #include "cloud/ephemeral.h"
 #include "cloud/guest.h"
+#include "cloud/metrics.h"
 #include "cloud/reconcile.h"
+#include "cloud/watchdog.h"
 
 typedef struct settings {
   const char *address, *certificate, *key, *state, *store, *restore, *universe, *library, *python,
@@ -32,7 +34,7 @@ typedef struct settings {
       *slurm_spot_partition, *slurm_account, *slurm_options, *slurm_folder, *record;
   int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout,
       quota_auto_grant;
-  int64_t virtual_time, slurm_wait, kind_after;
+  int64_t virtual_time, slurm_wait, kind_after, watchdog;
   bool ephemeral;
   char **command;
 } settings;
@@ -133,6 +135,7 @@ static mode_t umask_of_caller;
 
 typedef struct parts {
   vt_cloud *cloud;
+  vt_watchdog *watchdog;
   vt_reconciler *reconciler;
   vt_door *door, *googleapis;
   vt_authority authority;
@@ -194,6 +197,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
     return vt_error(VT_INVALID_ARGUMENT, "no worker has so much");
   if (s->port > 65535) return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
   VT_TRY(vt_cloud_open(&o, &out->cloud));
+  VT_TRY(vt_watchdog_start(out->cloud, s->watchdog, &out->watchdog));
   VT_TRY(vt_guest_create(out->cloud, (int)s->guests, &out->cloud->guests));
   VT_TRY(out->cloud->guests->sweep(out->cloud->guests));
   if (*s->project) VT_TRY(vt_cloud_seed(out->cloud, s->project, s->admin, &out->token));
@@ -212,13 +216,19 @@ static void end_guests(vt_guest_driver *guests) {
   for (int i = 0; i < 500 && !guests->end_all(guests); i++) nanosleep(&step, NULL);
 }
 
+// What has been asked to end ends, also when a part of it does not answer any more.
+enum { END_WITHIN_S = 60, COMMAND_ENDS_WITHIN_S = 10 };
+
 static void stop(parts *server, bool ephemeral) {
+  vt_watchdog_end_within(server->watchdog, END_WITHIN_S);
   vt_door_close(server->googleapis);
   vt_door_close(server->door);
   vt_reconciler_stop(server->reconciler);
   if (ephemeral && server->cloud && server->cloud->guests) end_guests(server->cloud->guests);
   if (server->cloud && server->cloud->guests) server->cloud->guests->destroy(server->cloud->guests);
+  vt_watchdog_forget_cloud(server->watchdog);
   vt_cloud_close(server->cloud);
+  vt_watchdog_stop(server->watchdog);
   free(server->token);
 }
 
@@ -251,19 +261,22 @@ static void set_variable(const char *name, const char *value) {
   setenv(name, value, 1);
 }
 
-static int wait_for_end(const settings *s, const sigset_t *signals, pid_t child) {
+// A command gets the signals, too; one that is deaf to SIGTERM is killed a while after it.
+static int wait_for_end(const sigset_t *signals, pid_t child) {
+  const struct timespec second = {.tv_sec = 1};
+  int64_t told_ns = 0;
   for (;;) {
-    int number, status;
-    sigwait(signals, &number);
-    if (number != SIGCHLD) {
-      if (child > 0) kill(child, number);
-      if (child <= 0) return 0;
-      continue;
-    }
+    int status,
+        number = told_ns ? sigtimedwait(signals, NULL, &second) : sigwaitinfo(signals, NULL);
+    if (told_ns && vt_metrics_clock() - told_ns > COMMAND_ENDS_WITHIN_S * VT_SECOND)
+      kill(child, SIGKILL);
     // Guests are reaped by their driver; here only the command counts.
-    if (child > 0 && waitpid(child, &status, WNOHANG) == child)
+    if (number == SIGCHLD && child > 0 && waitpid(child, &status, WNOHANG) == child)
       return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    (void)s;
+    if (number < 0 || number == SIGCHLD) continue;
+    if (child <= 0) return 0;
+    kill(child, number);
+    if (number == SIGTERM && !told_ns) told_ns = vt_metrics_clock();
   }
 }
 
@@ -309,7 +322,7 @@ static vt_status serve(parts *server, const settings *s, vt_arena *arena, const 
     if (server->token) printf("vtpud: token of %s: %s\n", s->admin, server->token);
     fflush(stdout);
   }
-  *out_code = wait_for_end(s, signals, child);
+  *out_code = wait_for_end(signals, child);
   return VT_OK;
 }
 
@@ -317,7 +330,7 @@ static vt_status serve(parts *server, const settings *s, vt_arena *arena, const 
 static void raise_descriptors(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  rlim_t want = 16384;
+  rlim_t want = 65536;
   limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
   setrlimit(RLIMIT_NOFILE, &limit);
 }
@@ -350,6 +363,7 @@ int main(int argc, char **argv) {
                 .slurm_wait = 60,
                 .kind_after = 600,
                 .request_timeout = 60,
+                .watchdog = 120,
                 .notice = 30};
   sigset_t signals;
   sigemptyset(&signals);

@@ -11,13 +11,16 @@ import os
 import re
 import resource
 import socket
+import ssl
 import struct
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 TIMEOUT = 6  # what the daemon is told to give a client
+DESCRIPTORS = 8192  # of this process
 PATIENCE = 60  # for the daemon, on a machine that does other things too
 
 
@@ -166,6 +169,49 @@ def thousands_of_connections(d):
     return f"{len(sockets)} open, {refused} of 1200 of one address refused, a call took {took:.2f} s"
 
 
+def more_connections_than_places(d):
+    """From many addresses, more than there are places in all: the eldest give way, nothing stands still."""
+    sockets = [connect_and_begin(d, f"127.0.0.{2 + n % 8}") for n in range(min(6000, DESCRIPTORS - 500))]
+    took = d.healthy()
+    refused = sum(closed(s) for s in sockets)
+    for s in sockets:
+        s.close()
+    return f"{len(sockets)} begun, {refused} gave way, a call took {took:.2f} s"
+
+
+def handshakes_never_finished(d):
+    """The beginning of a TLS hello, which the daemon waits for, and a whole one behind which nothing comes."""
+    hello = ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    whole = hello.read()
+    sockets = []
+    for n in range(1500):
+        s = connect(d.http, f"127.0.0.{2 + n % 8}")
+        s.sendall(whole[:n % len(whole) + 1])
+        sockets.append(s)
+    took = d.healthy()
+    for s in sockets:
+        s.close()
+    return f"a call took {took:.2f} s"
+
+
+def keep_alive_connections(d):
+    """Whole requests, then silence: whoever keeps a connection open for nothing gives way to who asks for something."""
+    sockets = []
+    for n in range(min(5000, DESCRIPTORS - 500)):
+        s = connect(d.http, f"127.0.0.{2 + n % 8}")
+        s.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+        sockets.append(s)
+    took = d.healthy()
+    for s in sockets:
+        s.close()
+    return f"a call took {took:.2f} s"
+
+
 def read_all(s):
     data = b""
     try:
@@ -298,6 +344,14 @@ def streams_that_never_end(d):
     feed_until_closed(sockets, frame(0, 0, 1, b"\x00"))
 
 
+def a_message_of_two_gib(d):
+    """Its length says so; the daemon answers that it is none, or ends the stream, and keeps nothing."""
+    with connect(d.grpc, "127.0.0.2") as s:
+        s.sendall(PREFACE + frame(4, 0, 0) + headers(1) + frame(0, 1, 1, b"\x00\x7f\xff\xff\xffabc"))
+        s.settimeout(PATIENCE)
+        assert s.recv(4096)
+
+
 def idle_grpc_connections(d):
     sockets = [connect(d.grpc, "127.0.0.2") for _ in range(200)]  # one address gets 128
     for s in sockets:
@@ -311,36 +365,78 @@ def idle_grpc_connections(d):
     return f"{refused} of 200 refused, a call took {took:.2f} s"
 
 
-ATTACKS = [slow_headers, slow_bodies, never_reading, silent_connections, thousands_of_connections, huge_headers,
+# --- calls
+
+
+def post(d, path, body):
+    url = f"{d.values['VTPU_ENDPOINT']}{path.replace('PROJECT', d.values['VTPU_PROJECT'])}"
+    request = urllib.request.Request(url, data=body, method="POST", headers={
+        "Authorization": f"Bearer {d.values['VTPU_TOKEN']}", "Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+            return reply.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def deep_json(d):
+    nodes = "/v2/projects/PROJECT/locations/us-central2-b/nodes?nodeId=deep"
+    for body in (b"[" * 100_000, b'{"labels":' * 100_000, b'{"labels":' + b"[" * 100_000 + b"]" * 100_000 + b"}"):
+        assert post(d, nodes, body) == 400
+
+
+def many_keys(d):
+    nodes = "/v2/projects/PROJECT/locations/us-central2-b/nodes?nodeId=keys"
+    labels = {f"k{n}": "" for n in range(200_000)}
+    body = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-vm-base"}
+    for what in (labels, {"a": "b" * 100}):
+        status = post(d, nodes, json.dumps({**body, "labels": what}).encode())
+        assert status == 400, status
+
+
+def ends_when_told(d):
+    """In the middle of it all; the last attack."""
+    sockets = [connect_and_begin(d, f"127.0.0.{2 + n % 8}") for n in range(min(6000, DESCRIPTORS - 500))]
+    start = time.monotonic()
+    d.process.terminate()
+    assert d.process.wait(PATIENCE) == 0
+    for s in sockets:
+        s.close()
+    return f"{time.monotonic() - start:.1f} s"
+
+
+ATTACKS = [slow_headers, slow_bodies, never_reading, silent_connections, thousands_of_connections,
+           more_connections_than_places, handshakes_never_finished, keep_alive_connections, huge_headers,
            pipelined_garbage, malformed_requests,
            rapid_reset, settings_flood, ping_flood, empty_data_flood, continuation_flood, header_bomb,
-           streams_that_never_end, idle_grpc_connections]
+           streams_that_never_end, a_message_of_two_gib, idle_grpc_connections, deep_json, many_keys, ends_when_told]
 
 
 def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < 8192:
+    if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS:
         print(f"skipped: {hard} descriptors are too few for thousands of connections")
         return 77
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 8192), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, DESCRIPTORS), hard))
     daemon = Daemon(sys.argv[1])
     failed = 0
     try:
         daemon.healthy()
-        before = daemon.rss_mib()
+        before, grown = daemon.rss_mib(), 0
         for attack in ATTACKS:
             if len(sys.argv) > 2 and attack.__name__ not in sys.argv[2:]:
                 continue
             start = time.monotonic()
             try:
                 note = attack(daemon) or ""
-                daemon.healthy()
+                if attack is not ends_when_told:
+                    daemon.healthy()
+                    grown = daemon.rss_mib() - before
                 print(f"ok      {attack.__name__} ({time.monotonic() - start:.1f} s) {note}")
             except (AssertionError, OSError) as error:
                 failed += 1
                 print(f"FAILED  {attack.__name__}: {error!r}")
             sys.stdout.flush()
-        grown = daemon.rss_mib() - before
         print(f"the daemon grew by {grown:.0f} MiB")
         if grown > 300:
             failed += 1

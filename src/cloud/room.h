@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// room.h - the places of a server's connections: how many there are in all and of one address, who
+// gives way when they are taken, and who has been slow for too long. A place is one descriptor;
+// ending it is shutting it down, closing it stays with its owner.
+#ifndef VT_CLOUD_ROOM_H
+#define VT_CLOUD_ROOM_H
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/array.h"
+
+typedef struct vt_place {
+  struct vt_place *next, **at; // at: the pointer that points here
+  int fd;
+  uint32_t peer;       // IPv4 address, as in sockaddr_in
+  bool busy;           // we work for it: it neither gives way nor is slow
+  bool receives;       // waits for the client's bytes
+  bool ended;          // shut down, its owner has not closed it yet
+  int64_t left_ns;     // the client has closed its side, 0 = not yet
+  int64_t deadline_ns; // of the client, 0 = none
+  int64_t since_ns;    // of what it does now: the eldest gives way
+  // A call that waits for a change of the cloud (the library's connection, NULL = none).
+  void *waits;
+  uint64_t seen;    // the cloud's count of changes
+  int64_t until_ns; // it waits no longer
+  bool hurry;       // it may not wait again
+} vt_place;
+
+typedef struct vt_room {
+  pthread_mutex_t lock; // of all that is here
+  vt_place *places;
+  size_t count, open; // open: not ended
+  size_t max, max_of_one;
+  VT_ARRAY(vt_place *) by_fd;
+} vt_room;
+
+void vt_room_init(vt_room *room, size_t max, size_t max_of_one);
+void vt_room_fini(vt_room *room); // the places that are left go
+// A place for a connection that begins; false when all are busy. Another one may have given way.
+bool vt_room_enter(vt_room *room, int fd, uint32_t peer, int64_t deadline_ns);
+vt_place *vt_room_find(vt_room *room, int fd); // under the lock; NULL when it has none
+void vt_room_leave(vt_room *room, int fd);     // before the descriptor is closed, or at once after
+// Ends those whose time is up. Under the lock.
+void vt_room_sweep(vt_room *room, int64_t now_ns);
+
+// What `descriptors` this process may have open allow of `want`, in `parts` of a hundred.
+size_t vt_room_share(size_t want, int parts);
+
+// accept(2) for a listener that must go on whatever happens: without descriptors the connection is
+// taken and closed, so that a loop on it neither spins nor stands. `spare` is a descriptor kept for
+// that (begin with -1). -1 when there is no connection.
+int vt_accept(int listener, struct sockaddr_in *out_from, int *spare);
+
+#endif
