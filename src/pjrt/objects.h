@@ -97,6 +97,7 @@ struct PJRT_Client {
   PJRT_Device **device_list;
   PJRT_Memory **memory_list; // device_count * VT_MEMORY_KINDS
   PJRT_TopologyDescription *topology;
+  bool blocking; // Execute returns when the program is over, with its error
 };
 
 // A program with the lists that its getters hand out.

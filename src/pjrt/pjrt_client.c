@@ -51,6 +51,13 @@ static void note_framework(const PJRT_Client_Create_Args *args) {
 // The callbacks of a key-value store are only meaningful in a distributed job; one process needs
 // none, and callers leave them unset otherwise. Options come from LIBTPU users and are accepted as
 // they are.
+// VTPU_LAUNCH_BLOCKING=1 lets every program end before its call returns, to find the call that an
+// error or a printed line came from.
+static bool blocking_wanted(void) {
+  const char *wanted = getenv("VTPU_LAUNCH_BLOCKING");
+  return wanted && !strcmp(wanted, "1");
+}
+
 vt_status vt_pjrt_Client_Create(PJRT_Client_Create_Args *args) {
   vt_status st = VT_OK;
   vt_slice slice;
@@ -69,6 +76,7 @@ vt_status vt_pjrt_Client_Create(PJRT_Client_Create_Args *args) {
   }
   for (size_t i = 0; i < count; i++) client_fill_device(client, i);
   VT_TRY_OUT(vt_topology_make(&slice, true, &client->topology));
+  client->blocking = blocking_wanted();
   args->client = client;
   return VT_OK;
 out:

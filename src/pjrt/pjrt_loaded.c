@@ -150,6 +150,20 @@ static vt_status kept_arguments(const PJRT_ExecuteOptions *options, size_t num_a
   return VT_OK;
 }
 
+// Waits for the run. Where it failed there are no results, as from a call that failed at once.
+static vt_status finish_run(const PJRT_LoadedExecutable_Execute_Args *args, vt_event *done) {
+  vt_status st = vt_event_await(done);
+  if (!st) return VT_OK;
+  const vt_executable_info *info = args->executable->executable->info;
+  for (size_t d = 0; d < args->num_devices; d++)
+    for (size_t r = 0; r < info->result_count; r++) {
+      vt_buffer_destroy(vt_buffer_of_pjrt(args->output_lists[d][r]));
+      args->output_lists[d][r] = NULL;
+    }
+  vt_event_release(done);
+  return st;
+}
+
 vt_status vt_pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args) {
   PJRT_LoadedExecutable *loaded = args->executable;
   const vt_executable_info *info = loaded->executable->info;
@@ -178,6 +192,7 @@ vt_status vt_pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *a
   free(keep);
   if (st) return st;
   vt_running_add(loaded, args->execute_device, args->options ? args->options->launch_id : 0, done);
+  if (loaded->client->blocking) VT_TRY(finish_run(args, done));
   for (size_t d = 0; args->device_complete_events && d < args->num_devices; d++)
     args->device_complete_events[d] = vt_event_to_pjrt(vt_event_retain(done));
   vt_event_release(done);

@@ -65,6 +65,32 @@ def test_an_exception_in_a_callback_reaches_the_caller():
     assert run_python(code).stdout.strip() == "True 3.0"
 
 
+def test_a_blocking_launch_ends_before_its_call_returns():
+    code = """
+        import jax, jax.numpy as jnp, time
+
+        def host(x):
+            time.sleep(0.1)
+            if x < 0:
+                raise ValueError("below zero")
+            print("inside", x, flush=True)
+            return x
+
+        @jax.jit
+        def function(x):
+            return jax.pure_callback(host, jax.ShapeDtypeStruct((), jnp.float32), x), x + 1
+
+        for value in 1.0, -1.0, 2.0:
+            try:
+                results = function(value)
+                print("after", all(result.is_ready() for result in results), flush=True)
+            except (ValueError, jax.errors.JaxRuntimeError) as error:  # JAX's two ways of dispatch differ
+                print("raised", "below zero" in str(error), flush=True)
+    """
+    done = run_python(code, VTPU_LAUNCH_BLOCKING="1")
+    assert done.stdout.splitlines() == ["inside 1.0", "after True", "raised True", "inside 2.0", "after True"]
+
+
 def test_callback_with_sharded_arguments():
     mesh = Mesh(np.array(jax.devices()), ("data",))
     x = jax.device_put(np.arange(16.0, dtype=np.float32), NamedSharding(mesh, P("data")))
