@@ -2,11 +2,12 @@
 """pytest plugin: writes each test's start and outcome as a line of JSON, and skips what an earlier run has done.
 
 The file (VTPU_RECORD) is what makes a run resumable and a crash attributable: the last test that started and has no
-outcome is the one that took the process down.
+outcome is the one that took the process down. VTPU_EVERY=5 runs about every fifth test, the same ones each time.
 """
 import json
 import os
 import time
+import zlib
 
 import pytest
 
@@ -29,8 +30,8 @@ def _done():
 
 
 def pytest_collection_modifyitems(config, items):
-  done = _done()
-  items[:] = [item for item in items if item.nodeid not in done]
+  done, every = _done(), int(os.environ.get("VTPU_EVERY", "1"))
+  items[:] = [item for item in items if item.nodeid not in done and zlib.crc32(item.nodeid.encode()) % every == 0]
   _write(event="collected", count=len(items), time=time.time())
 
 

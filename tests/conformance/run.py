@@ -105,21 +105,20 @@ def run_process(command, checkout, env, record, log, limits, left):
   return killed or ENDS.get(process.returncode, "crashed"), seconds
 
 
-def run_file(checkout, name, platform, limits):
-  folder = limits.records / platform
-  folder.mkdir(parents=True, exist_ok=True)
-  record = folder / (name + ".jsonl")
+def run_record(command, checkout, env, record, limits):
+  """Runs this command of pytest, again after each crash, until every test has an outcome in the record."""
+  record.parent.mkdir(parents=True, exist_ok=True)
   if limits.fresh and record.exists():
     record.unlink()
   if any(row["event"] == "end" for row in rows_of(record)):
     return
-  env = environment(platform, limits.cases) | {"VTPU_RECORD": str(record)}
+  env = env | {"VTPU_RECORD": str(record)}
   command = [sys.executable, "-m", "pytest", "-q", "-p", "recorder", "-p", "no:cacheprovider", "-p", "no:xdist",
-             "--tb=short", f"tests/{name}.py"]
+             "--tb=short"] + command
   if limits.k:
     command += ["-k", limits.k]
   left = limits.file_seconds
-  with open(folder / (name + ".log"), "a") as log:
+  with open(record.with_suffix(".log"), "a") as log:
     while True:
       before = begun(record)
       end, seconds = run_process(command, checkout, env, record, log, limits, left)
@@ -135,6 +134,11 @@ def run_file(checkout, name, platform, limits):
       if end == "file timeout":
         break
   add_row(record, event="end", how=end, cases=limits.cases)
+
+
+def run_file(checkout, name, platform, limits):
+  record = limits.records / platform / (name + ".jsonl")
+  run_record([f"tests/{name}.py"], checkout, environment(platform, limits.cases), record, limits)
 
 
 def summary(record):

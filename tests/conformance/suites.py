@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the test suites of libraries on top of JAX on vtpu and on XLA:CPU, and compares.
+
+  ./dev conformance --suites FOLDER [--run equinox lineax/test_jvp ...] [--only vtpu|cpu]
+
+FOLDER/NAME is the source tree of a suite of SUITES below, at the version that python/requirements-suites.txt installs.
+What has an outcome in build/suites/ is not run again. At the end it prints a table by suite, and every test that passes
+on XLA:CPU and does not on vtpu.
+"""
+import argparse
+import collections
+import concurrent.futures
+import dataclasses
+import importlib.metadata
+import os
+import pathlib
+import sys
+
+import run
+
+
+@dataclasses.dataclass
+class Suite:
+  files: str  # patterns under the source tree
+  folder: str = ""  # where the tests expect to be started
+  slice: str = "v5litepod-1"
+  every: int = 1  # of how many tests one is run
+  env: dict = dataclasses.field(default_factory=dict)
+  distribution: str = ""
+
+
+SUITES = {
+  "equinox": Suite("tests/test_*.py", slice="v5litepod-4"),  # on the CPU its tests ask for 2 devices
+  "mctx": Suite("_src/tests/*_test.py", folder="mctx"),
+  "rlax": Suite("rlax/_src/*_test.py"),
+  "chex": Suite("chex/_src/*_test.py"),
+  "dm-haiku": Suite("haiku/_src/*_test.py"),
+  "diffrax": Suite("test/test_*.py", every=12),
+  "lineax": Suite("tests/test_*.py", every=40),
+  "optimistix": Suite("tests/test_*.py", every=8),
+  "numpyro": Suite("test/test_*.py test/infer/test_*.py", every=40),
+  "brax": Suite("brax/*_test.py brax/*/*_test.py"),
+  "keras": Suite("keras/src/layers/*/*_test.py keras/src/ops/*_test.py", every=8, env={"KERAS_BACKEND": "jax"}),
+}
+
+
+def environment(suite, platform):
+  env = run.environment(platform, 0) | suite.env | {"VTPU_EVERY": str(suite.every)}
+  env.pop("XLA_FLAGS", None)
+  if platform == "vtpu":
+    env["VTPU_ACCELERATOR_TYPE"] = suite.slice
+  for name in ("JAX_NUM_GENERATED_CASES", "JAX_SKIP_SLOW_TESTS"):
+    env.pop(name)
+  return env
+
+
+def jobs_of(source, chosen):
+  """(suite's name, where to start it, file of tests) of what is to be run."""
+  jobs = []
+  for name, suite in SUITES.items():
+    start = source / name / suite.folder
+    files = sorted(path for pattern in suite.files.split() for path in start.glob(pattern))
+    for path in files:
+      if not chosen or name in chosen or f"{name}/{path.stem}" in chosen:
+        jobs.append((name, start, path.relative_to(start)))
+  return jobs
+
+
+def run_all(limits):
+  platforms = [limits.only] if limits.only else run.PLATFORMS
+  work = [(job, platform) for job in jobs_of(limits.source, limits.run) for platform in platforms]
+
+  def one(number):
+    (name, start, path), platform = work[number]
+    print(f"[{len(work) - number - 1} left] {name}/{path.stem} on {platform}", file=sys.stderr, flush=True)
+    record = limits.records / platform / name / ("-".join(path.with_suffix("").parts) + ".jsonl")
+    run.run_record([str(path)], start, environment(SUITES[name], platform), record, limits)
+
+  with concurrent.futures.ThreadPoolExecutor(limits.jobs) as pool:
+    list(pool.map(one, range(len(work))))
+
+
+def outcomes(records, platform, name):
+  """{test: row} of what this platform has run of a suite."""
+  tests = {}
+  for record in sorted((records / platform / name).glob("*.jsonl")):
+    tests |= run.summary(record)["tests"]
+  return tests
+
+
+def report(records):
+  lines = ["| suite | run | passed | failed | skipped | crashed | XLA:CPU passed | failed | skipped | crashed |",
+           "|" + "---|" * 10]
+  differences = []
+  for name, suite in SUITES.items():
+    ours, theirs = (outcomes(records, platform, name) for platform in run.PLATFORMS)
+    both = sorted(ours.keys() & theirs.keys())
+    if not both:
+      continue
+    cells = [f"{name} {importlib.metadata.version(suite.distribution or name)}", len(both)]
+    for side in (ours, theirs):
+      counts = collections.Counter(side[test]["outcome"] for test in both)
+      cells += [counts["passed"], counts["failed"], counts["skipped"], counts["crashed"] + counts["timeout"]]
+    lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    differences += [f"{name} {test}: {ours[test]['outcome']}: {' '.join(ours[test].get('message', '').split())[:160]}"
+                    for test in both
+                    if theirs[test]["outcome"] == "passed" and ours[test]["outcome"] not in ("passed", "skipped")]
+  return lines + [""] + differences
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("source", type=pathlib.Path, nargs="?", help="the suites' source trees; without it nothing is run")
+  parser.add_argument("--run", nargs="+", help="suites, or suite/file without .py (default: all)")
+  parser.add_argument("--only", choices=run.PLATFORMS, help="one platform")
+  parser.add_argument("--jobs", type=int, default=2, help="files at a time")
+  parser.add_argument("--test-seconds", type=float, default=300, help="limit for one test")
+  parser.add_argument("--file-seconds", type=float, default=3600, help="limit for one file")
+  parser.add_argument("--fresh", action="store_true", help="forget earlier outcomes of these files")
+  parser.add_argument("-k", help="as in pytest", default="")
+  parser.add_argument("--records", type=pathlib.Path, metavar="FOLDER", default=run.ROOT / "build/suites")
+  limits = parser.parse_args()
+  limits.records, limits.cases = limits.records.resolve(), 0
+  if limits.source:
+    limits.source = limits.source.resolve()
+    run_all(limits)
+  print("\n".join(report(limits.records)))
+
+
+if __name__ == "__main__":
+  main()
