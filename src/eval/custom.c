@@ -71,8 +71,6 @@ static vt_status call_qr(const vt_eval_call *call) {
   vt_status st = VT_OK;
   VT_TRY_OUT(load_matrices(call->op, call->in[0], &m));
   int64_t k = m.rows < m.cols ? m.rows : m.cols;
-  if (!m.cols) // rows of matrices without columns are permuted too
-    m.count = m.rows ? vt_type_elements(call->out[2].type) / m.rows : 0;
   if (vt_type_elements(call->out[0].type) != vt_type_elements(call->in[0].type) ||
       vt_type_elements(call->out[1].type) != m.count * k) {
     st = vt_eval_invalid(call->op, "shapes");

@@ -5,6 +5,7 @@
 #include <cpuid.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -63,4 +64,17 @@ int64_t vt_host_min_bf16_depth(void) {
 
 bool vt_host_has_amx(void) {
   return read_cpu().amx_bf16;
+}
+
+int vt_host_level(void) {
+  // As in jit.c: the name of another CPU, here for its vectors.
+  const char *forced = getenv("VTPU_CPU");
+  if (!forced) forced = "";
+  if (!*forced && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512cd"))
+    return 4;
+  bool vectors = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                 __builtin_cpu_supports("bmi2");
+  return vectors && strcmp(forced, "x86-64-v2") ? 3 : 2;
 }

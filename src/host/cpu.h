@@ -16,6 +16,9 @@ int64_t vt_host_min_bf16_depth(void);
 // AMX tiles for bf16.
 bool vt_host_has_amx(void);
 
+// The x86 level (2, 3 or 4) whose code runs here, of files that are built once for each.
+int vt_host_level(void);
+
 // A function compiled for each of these; the loader takes the one that fits the processor.
 #define VT_ANY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// fft_lanes.h - the body of fft_lanes.c for one precision: REAL, LANES numbers of it to a vector,
-// and NAME to make names. No include guard: included once for each.
+// fft_lanes.h - the body of fft_lanes.c for one precision, as lanes.h wants it. No include guard.
 //
 // One pass of radix r over l groups: point i of row j of group k, in[(k * r + j) * left + i],
 // becomes out[(j * l + k) * left + i], times its root.
 
-typedef REAL NAME(vec) __attribute__((vector_size(sizeof(REAL) * LANES)));
+#include "host/lanes.h"
+
 typedef struct NAME(point) {
   NAME(vec) re, im;
 } NAME(point);
@@ -187,58 +187,7 @@ static POINT *NAME(bluestein)(const vt_fft *p, POINT *from, POINT *to) {
   return x;
 }
 
-// ---- Reading and writing lines. A line of numbers becomes lane `l` of vectors and back.
-
-// Transposes LANES vectors in place: stage by stage, rows and columns swap one bit of their number.
-static inline void NAME(transpose)(VEC *x) {
-#define SWAP(s)                                                                                    \
-  for (int r = 0; r < LANES; r++) {                                                                \
-    if (r & s) continue;                                                                           \
-    VEC a = x[r], b = x[r + s];                                                                    \
-    x[r] = __builtin_shufflevector(a, b, EACH(LOW, s));                                            \
-    x[r + s] = __builtin_shufflevector(a, b, EACH(HIGH, s));                                       \
-  }
-  SWAP(1)
-#if LANES > 2
-  SWAP(2)
-#endif
-#if LANES > 4
-  SWAP(4)
-#endif
-#if LANES > 8
-  SWAP(8)
-#endif
-#undef SWAP
-}
-
-typedef VEC NAME(loose) __attribute__((aligned(sizeof(REAL)), may_alias));
-
-// to[i] = number i of each line, for i < n.
-static void NAME(turn_in)(const vt_fft_group *g, int64_t n, VEC *to) {
-  const REAL *in = g->in, *lines[LANES];
-  for (int l = 0; l < LANES; l++) lines[l] = in + g->in_at[l < g->lines ? l : 0];
-  int64_t i = 0;
-  for (; i + LANES <= n; i += LANES) {
-    for (int l = 0; l < LANES; l++) to[i + l] = *(const NAME(loose) *)(lines[l] + i);
-    NAME(transpose)(to + i);
-  }
-  for (; i < n; i++)
-    for (int l = 0; l < LANES; l++) to[i][l] = lines[l][i];
-}
-
-// The other way, times the scale.
-static void NAME(turn_out)(const vt_fft_group *g, int64_t n, const VEC *from) {
-  REAL *out = g->out, scale = (REAL)g->scale;
-  int64_t i = 0;
-  for (; i + LANES <= n; i += LANES) {
-    VEC x[LANES];
-    for (int l = 0; l < LANES; l++) x[l] = from[i + l] * scale;
-    NAME(transpose)(x);
-    for (int l = 0; l < g->lines; l++) *(NAME(loose) *)(out + g->out_at[l] + i) = x[l];
-  }
-  for (; i < n; i++)
-    for (int l = 0; l < g->lines; l++) out[g->out_at[l] + i] = from[i][l] * scale;
-}
+// ---- Reading and writing lines.
 
 static bool NAME(side_by_side)(const int64_t *at, int32_t lines) {
   for (int32_t l = 1; l < lines; l++)
@@ -249,7 +198,7 @@ static bool NAME(side_by_side)(const int64_t *at, int32_t lines) {
 // Complex lines of n points.
 static void NAME(read)(const vt_fft_group *g, int64_t n, POINT *to) {
   if (g->in_step == 2) {
-    NAME(turn_in)(g, 2 * n, (VEC *)to);
+    NAME(turn_in)(g->lines, g->in, g->in_at, 2 * n, (VEC *)to);
     return;
   }
   const REAL *in = g->in;
@@ -272,7 +221,7 @@ static void NAME(read)(const vt_fft_group *g, int64_t n, POINT *to) {
 
 static void NAME(write)(const vt_fft_group *g, int64_t n, const POINT *from) {
   if (g->out_step == 2) {
-    NAME(turn_out)(g, 2 * n, (const VEC *)from);
+    NAME(turn_out)(g->lines, g->out, g->out_at, 2 * n, (const VEC *)from, (REAL)g->scale);
     return;
   }
   REAL *out = g->out, scale = (REAL)g->scale;
@@ -337,7 +286,7 @@ static POINT *NAME(load)(const vt_fft_group *g, POINT *a, POINT *b) {
   int64_t n = g->plan->n;
   switch (g->kind) {
   case VT_FFT_REAL: // from the end, as each number makes room for two
-    NAME(turn_in)(g, n, (VEC *)b);
+    NAME(turn_in)(g->lines, g->in, g->in_at, n, (VEC *)b);
     for (int64_t i = 0; i < n; i++) a[i] = (POINT){((VEC *)b)[i], {0}};
     return a;
   case VT_FFT_JOIN:
@@ -367,7 +316,7 @@ static void NAME(store)(const vt_fft_group *g, POINT *x, POINT *spare) {
     break;
   case VT_FFT_ODD:
     for (int64_t i = 0; i < n; i++) ((VEC *)spare)[i] = x[i].re;
-    NAME(turn_out)(g, n, (VEC *)spare);
+    NAME(turn_out)(g->lines, g->out, g->out_at, n, (VEC *)spare, (REAL)g->scale);
     break;
   default:
     NAME(write)(g, n, x);

@@ -2,9 +2,9 @@
 // fft_plan.c - plans of Fourier transforms: radices, roots, and what Bluestein's algorithm wants.
 #include <complex.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "host/cpu.h"
 #include "host/fft.h"
 
 typedef double complex zdouble;
@@ -177,17 +177,14 @@ const vt_fft_code *vt_fft_code_v3(bool wide);
 const vt_fft_code *vt_fft_code_v4(bool wide);
 
 const vt_fft_code *vt_fft_code_of(bool wide) {
-  // As in jit.c: the name of another CPU, whose vectors are shorter.
-  const char *forced = getenv("VTPU_CPU");
-  if (!forced) forced = "";
+  switch (vt_host_level()) {
 #if defined(__x86_64__)
-  if (!*forced && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512cd"))
+  case 4:
     return vt_fft_code_v4(wide);
-  if (strcmp(forced, "x86-64-v2") && __builtin_cpu_supports("avx2") &&
-      __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+  case 3:
     return vt_fft_code_v3(wide);
 #endif
-  return vt_fft_code_v2(wide);
+  default:
+    return vt_fft_code_v2(wide);
+  }
 }

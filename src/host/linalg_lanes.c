@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// linalg_lanes.c - factorisations of small matrices in the lanes of vectors. Built once per x86
+// level (VT_ISA) with vectors of its size.
+#include <float.h>
+#include <math.h>
+
+#include "host/linalg.h"
+
+#define REAL       float
+#define MASK       int32_t
+#define EPSILON    FLT_EPSILON
+#define NAME(name) name##_f32
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+#include "host/linalg_lanes.h"
+static const vt_linalg_code narrow_code = {LANES, eigh_f32, qr_f32, q_f32};
+#undef REAL
+#undef MASK
+#undef EPSILON
+#undef NAME
+#undef LANES
+#undef EACH
+
+#define REAL       double
+#define MASK       int64_t
+#define EPSILON    DBL_EPSILON
+#define NAME(name) name##_f64
+#if defined(__AVX512F__)
+#define LANES 8
+#elif defined(__AVX__)
+#define LANES 4
+#else
+#define LANES 2
+#endif
+#include "host/linalg_lanes.h"
+static const vt_linalg_code wide_code = {LANES, eigh_f64, qr_f64, q_f64};
+
+const vt_linalg_code *LANES_PASTE(vt_linalg_code, VT_ISA)(bool wide);
+const vt_linalg_code *LANES_PASTE(vt_linalg_code, VT_ISA)(bool wide) {
+  return wide ? &wide_code : &narrow_code;
+}
