@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// exec_control.c - while, if, case and call as steps that run nested plans.
+// exec_control.c - while, if, case, call and composite as steps that run nested plans.
 //
 // While: the carried values live in the memory of the results. A value the body can update in place
 // stays there; the others change between that memory and a second one with each iteration. Values
@@ -194,13 +194,19 @@ static vt_status prepare_control(vt_plan *plan, vt_step *step) {
   return VT_OK;
 }
 
+vt_func *vt_plan_callee(const vt_op *op) {
+  return op->code == VT_OP_CALL        ? vt_attr_func(op, VT_ATTR_CALLEE)
+         : op->code == VT_OP_COMPOSITE ? vt_attr_func(op, VT_ATTR_DECOMPOSITION)
+                                       : NULL;
+}
+
 vt_status vt_step_control(vt_plan *plan, vt_step *step) {
   vt_arena *arena = &plan->program->arena;
   const vt_op *op = step->op;
   control_body *body = step->body = VT_NEW(arena, control_body);
   body->active = VT_NEW_ARRAY(arena, vt_frame *, plan->frame_count);
   body->nested = VT_NEW_ARRAY(arena, vt_frame *, plan->frame_count);
-  vt_func *callee = op->code == VT_OP_CALL ? vt_attr_func(op, VT_ATTR_CALLEE) : NULL;
+  vt_func *callee = vt_plan_callee(op);
   vt_func *const *funcs = callee ? &callee : op->regions;
   body->plan_count = callee ? 1 : op->region_count;
   body->plans = VT_NEW_ARRAY(arena, vt_plan *, body->plan_count);

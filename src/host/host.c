@@ -53,7 +53,7 @@ static double op_work(const vt_op *op, double limit) {
   if (info->flags & VT_OPF_CONTROL) {
     for (uint32_t r = 0; r < op->region_count; r++) work += func_work(op->regions[r], limit);
     if (op->code == VT_OP_WHILE) work *= LOOP_GUESS;
-    if (op->code == VT_OP_CALL) work += func_work(vt_attr_func(op, VT_ATTR_CALLEE), limit);
+    if (vt_plan_callee(op)) work += func_work(vt_plan_callee(op), limit);
   }
   return work;
 }

@@ -142,9 +142,9 @@ static bool has_effect(const vt_op *op) {
   for (uint32_t r = 0; r < op->region_count; r++)
     for (const vt_op *inner = op->regions[r]->first; inner; inner = inner->next)
       if (has_effect(inner)) return true;
-  if (op->code == VT_OP_CALL)
-    for (const vt_op *inner = vt_attr_func(op, VT_ATTR_CALLEE)->first; inner; inner = inner->next)
-      if (has_effect(inner)) return true;
+  const vt_func *callee = vt_plan_callee(op);
+  for (const vt_op *inner = callee ? callee->first : NULL; inner; inner = inner->next)
+    if (has_effect(inner)) return true;
   return false;
 }
 
@@ -185,6 +185,7 @@ static vt_status add_op(vt_plan *plan, vt_op *op) {
   case VT_OP_IF:
   case VT_OP_CASE:
   case VT_OP_CALL:
+  case VT_OP_COMPOSITE:
     return vt_step_control(plan, step);
   case VT_OP_MANUAL_COMPUTATION:
     return vt_step_manual(plan, step);

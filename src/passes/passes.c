@@ -32,6 +32,8 @@ bool vt_op_has_effect(const vt_op *op) {
   for (uint32_t i = 0; i < op->region_count; i++)
     if (region_has_effect(op->regions[i])) return true;
   if (op->code == VT_OP_CALL) return region_has_effect(vt_attr_func(op, VT_ATTR_CALLEE));
+  if (op->code == VT_OP_COMPOSITE)
+    return region_has_effect(vt_attr_func(op, VT_ATTR_DECOMPOSITION));
   return false;
 }
 
