@@ -7,14 +7,18 @@
 
 #include "host/host.h"
 #include "import/import.h"
+#include "ir/sharding.h"
+#include "unroll.h"
 
 const char *verdict_name(verdict v) {
   static const char *const names[] = {"same",
                                       "the importer",
                                       "the evaluator",
+                                      "the evaluator on all devices",
                                       "the host back end on evaluator steps",
                                       "the host back end",
-                                      "XLA:CPU"};
+                                      "XLA:CPU",
+                                      "XLA:CPU on several devices"};
   return names[v];
 }
 
@@ -41,8 +45,10 @@ verdict trial_open(program p, trial *t, vt_text *out_why) {
     t->got[i] =
         (vt_tensor){type, vt_arena_push_aligned(&t->arena, (size_t)vt_type_bytes(type) + 192, 64)};
   }
+  t->plain = p.module;
   vt_status st = vt_module_verify(p.module);
-  if (!st) st = judge_run(p.module, t->args, &t->arena, &t->want, &t->values);
+  if (!st && p.module->num_partitions > 1) st = program_unroll(p.module, &t->plain);
+  if (!st) st = judge_run(t->plain, t->args, &t->arena, &t->want, &t->values);
   if (st) return refused(st, VERDICT_EVALUATOR, out_why);
   program_print(&t->program, &t->text);
   return VERDICT_SAME;
@@ -51,6 +57,7 @@ verdict trial_open(program p, trial *t, vt_text *out_why) {
 void trial_close(trial *t) {
   vt_text_free(&t->text);
   vt_arena_free(&t->arena);
+  if (t->plain != t->program.module) vt_module_destroy(t->plain);
   program_destroy(&t->program);
 }
 
@@ -65,25 +72,30 @@ verdict trial_check(trial *t, const vt_tensor *got, verdict otherwise, vt_text *
   return VERDICT_SAME;
 }
 
-static verdict run_host(trial *t, vt_host_options options, verdict otherwise, vt_text *out_why) {
-  vt_module *module = NULL;
-  vt_program *compiled = NULL;
-  vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
-  if (st) return refused(st, VERDICT_IMPORT, out_why);
-  uint32_t params = module->main->param_count, returns = module->main->return_count;
-  st = vt_host_compile(module, &options, &compiled);
-  if (st) return refused(st, otherwise, out_why);
+// A run of the compiled program; with `donated`, results lie in the memory of parameters where they
+// may.
+static verdict run_compiled(trial *t, vt_program *compiled, bool donated, verdict otherwise,
+                            vt_text *out_why) {
+  uint32_t params = t->program.module->main->param_count,
+           returns = t->program.module->main->return_count;
   void **in = VT_NEW_ARRAY(&t->arena, void *, params + 1);
   void **out = VT_NEW_ARRAY(&t->arena, void *, returns + 1);
+  bool *shared = VT_NEW_ARRAY(&t->arena, bool, params + returns + 1);
   for (uint32_t i = 0; i < params; i++) {
     in[i] = vt_host_alloc(vt_type_bytes(t->args[i].type));
     memcpy(in[i], t->args[i].data, (size_t)vt_type_bytes(t->args[i].type));
   }
-  for (uint32_t i = 0; i < returns; i++) {
-    out[i] = vt_host_alloc(vt_type_bytes(t->got[i].type));
-    memset(out[i], 0xA5, (size_t)vt_type_bytes(t->got[i].type));
+  for (uint32_t r = 0; r < returns; r++) {
+    for (uint32_t i = 0; i < params && donated && !out[r]; i++)
+      if (vt_program_may_alias(compiled, i, r)) {
+        out[r] = in[i];
+        shared[i] = shared[params + r] = true;
+      }
+    if (out[r]) continue;
+    out[r] = vt_host_alloc(vt_type_bytes(t->got[r].type));
+    memset(out[r], 0xA5, (size_t)vt_type_bytes(t->got[r].type));
   }
-  st = vt_program_run(compiled, &(vt_run){.params = in, .results = out});
+  vt_status st = vt_program_run(compiled, &(vt_run){.params = in, .results = out});
   verdict v = VERDICT_SAME;
   if (st) {
     v = refused(st, otherwise, out_why);
@@ -93,21 +105,53 @@ static verdict run_host(trial *t, vt_host_options options, verdict otherwise, vt
     v = trial_check(t, t->got, otherwise, out_why);
   }
   for (uint32_t i = 0; i < params; i++) {
-    if (!v && memcmp(in[i], t->args[i].data, (size_t)vt_type_bytes(t->args[i].type))) {
+    if (!v && !shared[i] &&
+        memcmp(in[i], t->args[i].data, (size_t)vt_type_bytes(t->args[i].type))) {
       vt_text_printf(out_why, "input %u was written", i);
       v = otherwise;
     }
     vt_host_free(in[i]);
   }
-  for (uint32_t i = 0; i < returns; i++) vt_host_free(out[i]);
+  for (uint32_t i = 0; i < returns; i++)
+    if (!shared[params + i]) vt_host_free(out[i]);
+  return v;
+}
+
+static verdict run_host(trial *t, vt_host_options options, verdict otherwise, vt_text *out_why) {
+  vt_module *module = NULL;
+  vt_program *compiled = NULL;
+  vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
+  if (st) return refused(st, VERDICT_IMPORT, out_why);
+  options.device_count = t->program.module->num_partitions;
+  uint32_t params = module->main->param_count, returns = module->main->return_count;
+  st = vt_host_compile(module, &options, &compiled);
+  if (st) return refused(st, otherwise, out_why);
+  verdict v = run_compiled(t, compiled, false, otherwise, out_why);
+  bool donates = false;
+  for (uint32_t i = 0; i < params * returns; i++)
+    donates = donates || vt_program_may_alias(compiled, i / returns, i % returns);
+  if (!v && donates) {
+    v = run_compiled(t, compiled, true, otherwise, out_why);
+    if (v) vt_text_put(out_why, " (donated)");
+  }
   vt_program_destroy(compiled);
   return v;
 }
 
+// The program as it is, all devices in lockstep, on the kernels alone.
+static verdict run_lockstep(trial *t, vt_text *out_why) {
+  vt_eval_env env = {
+      .partition_count = t->program.module->num_partitions, .replica_count = 1, .exact_dots = true};
+  vt_status st = vt_eval_func(t->program.module->main, &env, t->args, t->got);
+  return st ? refused(st, VERDICT_LOCKSTEP, out_why)
+            : trial_check(t, t->got, VERDICT_LOCKSTEP, out_why);
+}
+
 verdict trial_host(trial *t, vt_text *out_why) {
-  vt_host_options plan = {.device_count = 1, .exact_dots = true, .evaluator_only = true};
-  vt_host_options code = {.device_count = 1, .exact_dots = true, .compile_all = true};
-  verdict v = run_host(t, plan, VERDICT_PLAN, out_why);
+  vt_host_options plan = {.exact_dots = true, .evaluator_only = true};
+  vt_host_options code = {.exact_dots = true, .compile_all = true};
+  verdict v = t->plain == t->program.module ? VERDICT_SAME : run_lockstep(t, out_why);
+  if (!v) v = run_host(t, plan, VERDICT_PLAN, out_why);
   return v ? v : run_host(t, code, VERDICT_HOST, out_why);
 }
 
@@ -137,7 +181,7 @@ static bool is_given(const vt_op *op) {
 }
 
 uint32_t trial_cut(trial *t, vt_func *func, vt_tensor **out_fed) {
-  const vt_func *main = t->program.module->main;
+  const vt_func *main = t->plain->main;
   uint32_t results = 0, count = 0;
   for (const vt_op *op = main->first; op; op = op->next) results += op->result_count;
   *out_fed = VT_NEW_ARRAY(&t->arena, vt_tensor, results + 1);
@@ -164,7 +208,9 @@ verdict trial_xla(trial *t, xla *x, bool *out_refused, vt_text *out_why) {
   *out_refused = false;
   vt_module *module = NULL;
   vt_text text = {0};
-  vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
+  vt_module_print(t->plain, -1, &text);
+  vt_status st = vt_import((vt_bytes){(const void *)text.data, text.size}, &module);
+  vt_text_free(&text);
   if (st) return refused(st, VERDICT_IMPORT, out_why);
   vt_func *main = module->main;
   uint32_t params = main->param_count;
@@ -176,8 +222,64 @@ verdict trial_xla(trial *t, xla *x, bool *out_refused, vt_text *out_why) {
   xla_hide_constants(module);
   vt_module_print(module, -1, &text);
   *out_refused =
-      !xla_run(x, text.data, text.size, params + cut, args, main->return_count, t->got, out_why);
+      !xla_run(x, text.data, text.size, 1, params + cut, args, main->return_count, t->got, out_why);
   vt_text_free(&text);
   vt_module_destroy(module);
   return *out_refused ? VERDICT_SAME : trial_check(t, t->got, VERDICT_XLA, out_why);
+}
+
+static bool has_known(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next)
+    if (xla_known(op)) return true;
+  return false;
+}
+
+// All of the array on every device.
+static vt_io_info *replicated(vt_module *m, uint32_t count, vt_value *const *values) {
+  vt_io_info *infos = VT_NEW_ARRAY(&m->arena, vt_io_info, count + 1);
+  for (uint32_t i = 0; i < count; i++) {
+    int32_t rank = values[i]->type.rank;
+    vt_sharding *s = VT_NEW(&m->arena, vt_sharding);
+    vt_dim_sharding *dims = VT_NEW_ARRAY(&m->arena, vt_dim_sharding, rank + 1);
+    for (int32_t d = 0; d < rank; d++) dims[d] = (vt_dim_sharding){.closed = true, .priority = -1};
+    *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = m->meshes[0], .rank = rank, .dims = dims};
+    infos[i] = (vt_io_info){
+        .sharding = s, .alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
+  }
+  return infos;
+}
+
+verdict trial_xla_mesh(trial *t, xla *x, bool *out_asked, bool *out_refused, vt_text *out_why) {
+  const vt_module *meshed = t->program.module;
+  int devices = meshed->num_partitions;
+  vt_module *module = NULL;
+  vt_text text = {0};
+  *out_refused = false;
+  *out_asked = t->plain != meshed && devices <= xla_devices(x) &&
+               (t->ask_all || !has_known(meshed->main)) && !program_is_open(meshed);
+  if (!*out_asked) return VERDICT_SAME;
+  vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
+  if (st) return refused(st, VERDICT_IMPORT, out_why);
+  vt_func *main = module->main;
+  uint32_t count = main->return_count;
+  main->param_info = replicated(module, main->param_count, main->params);
+  main->return_info = replicated(module, count, main->returns);
+  vt_tensor *got = VT_NEW_ARRAY(&t->arena, vt_tensor, (size_t)devices * count + 1);
+  for (uint32_t i = 0; i < (uint32_t)devices * count; i++) {
+    vt_type type = main->returns[i % count]->type;
+    got[i] = (vt_tensor){t->got[i % count].type,
+                         vt_arena_push_aligned(&t->arena, (size_t)vt_type_bytes(type) + 192, 64)};
+  }
+  xla_hide_constants(module);
+  vt_module_print(module, -1, &text);
+  *out_refused =
+      !xla_run(x, text.data, text.size, devices, main->param_count, t->args, count, got, out_why);
+  vt_text_free(&text);
+  vt_module_destroy(module);
+  verdict v = VERDICT_SAME;
+  for (int d = 0; d < devices && !v && !*out_refused; d++) {
+    v = trial_check(t, got + (uint32_t)d * count, VERDICT_XLA_MESH, out_why);
+    if (v) vt_text_printf(out_why, " (device %d)", d);
+  }
+  return v;
 }

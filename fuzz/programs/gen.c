@@ -7,21 +7,27 @@
 #include "base/text.h"
 #include "eval/number.h"
 #include "gen_makers.h"
+#include "ir/sharding.h"
 
 static const gen_row rows[VT_OP_COUNT] = {
 #define GEN(op, make_, weight_, dtypes_, steady_, loose_)                                          \
-  [VT_OP_##op] = {VT_OP_##op, gen_##make_, weight_, dtypes_, steady_, loose_},
+  [VT_OP_##op] = {VT_OP_##op, gen_##make_, weight_, dtypes_, steady_, loose_, false},
+#define MESH(op, place, make_, weight_, dtypes_, steady_, loose_)                                  \
+  [VT_OP_##op] = {VT_OP_##op, gen_##make_, weight_, dtypes_, steady_, loose_, true},
 #define LEFT_OUT(op, ...) [VT_OP_##op] = {.code = VT_OP_##op},
 #include "gen_ops.def"
 #undef GEN
+#undef MESH
 #undef LEFT_OUT
 };
 // A row for each op of ir/ops.def, and none twice.
 enum {
 #define GEN(op, ...)      GEN_ROW_##op,
+#define MESH(op, ...)     GEN_ROW_##op,
 #define LEFT_OUT(op, ...) GEN_ROW_##op,
 #include "gen_ops.def"
 #undef GEN
+#undef MESH
 #undef LEFT_OUT
   GEN_ROWS
 };
@@ -252,14 +258,18 @@ vt_func *gen_pair_region(gen *g, vt_opcode code, vt_dtype dtype) {
   return body;
 }
 
+static int weight_of(const gen *g, const gen_row *row) {
+  return row->make && (g->mesh || !row->meshed) ? row->weight : 0;
+}
+
 void gen_ops(gen *g, int count) {
   int total = 0;
-  for (int i = 0; i < VT_OP_COUNT; i++) total += rows[i].make ? rows[i].weight : 0;
+  for (int i = 0; i < VT_OP_COUNT; i++) total += weight_of(g, &rows[i]);
   int tries = 4 * count, stop = g->budget - count;
   while (tries-- > 0 && g->budget > stop && g->budget > 0) {
     int64_t at = gen_below(g, total);
     int i = 0;
-    while (!rows[i].make || at >= rows[i].weight) at -= rows[i].make ? rows[i].weight : 0, i++;
+    while (at >= weight_of(g, &rows[i])) at -= weight_of(g, &rows[i]), i++;
     rows[i].make(g, &rows[i]);
   }
 }
@@ -304,6 +314,43 @@ bool program_of_op(vt_opcode code, vt_dtype dtype, uint64_t seed, program *out_p
   vt_module_add_func(m, scope.func);
   m->main = scope.func;
   return true;
+}
+
+static void donate(gen *g, vt_func *main) {
+  main->param_info = VT_NEW_ARRAY(&g->module->arena, vt_io_info, main->param_count);
+  for (uint32_t i = 0; i < main->param_count; i++)
+    main->param_info[i] = (vt_io_info){.alias_output = -1,
+                                       .donor = gen_chance(g, 25),
+                                       .memory_kind = "",
+                                       .layout_mode = "",
+                                       .result_info = ""};
+}
+
+void program_generate_mesh(uint64_t seed, int ops, program *out_program) {
+  *out_program = (program){.module = vt_module_create(), .seed = seed};
+  vt_module *m = out_program->module;
+  gen g = {
+      .module = m, .name = "main", .random = seed, .inputs = out_program->inputs, .alike = true};
+  gen_scope scope = {.func = vt_func_create(m, "main")};
+  const vt_mesh **meshes = VT_NEW(&m->arena, const vt_mesh *);
+  m->name = "fuzz";
+  m->producer = "";
+  *meshes = g.mesh = gen_make_mesh(&g);
+  m->meshes = meshes;
+  m->mesh_count = 1;
+  m->num_partitions = (int32_t)vt_mesh_size(g.mesh);
+  m->num_replicas = 1;
+  g.open_axes = (1u << g.mesh->axis_count) - 1;
+  g.scope = &scope;
+  g.budget = 3 * ops; // a manual computation has ops of its own
+  gen_ops(&g, (int)gen_below(&g, 3));
+  for (int64_t n = gen_between(&g, 1, 2); n > 0; n--)
+    gen_manual(&g, &rows[VT_OP_MANUAL_COMPUTATION]);
+  gen_ops(&g, (int)gen_below(&g, 1 + ops / 4));
+  choose_returns(&g);
+  vt_module_add_func(m, scope.func);
+  m->main = scope.func;
+  donate(&g, scope.func);
 }
 
 void program_generate(uint64_t seed, int ops, program *out_program) {

@@ -31,9 +31,13 @@ typedef struct gen {
   uint64_t random;
   gen_scope *scope;
   program_input *inputs;
-  int depth;        // of regions and called functions
-  int budget;       // ops still to make
-  uint32_t callees; // functions made
+  int depth;            // of regions and called functions
+  int budget;           // ops still to make
+  uint32_t callees;     // functions made
+  const vt_mesh *mesh;  // NULL: a program of one device
+  uint32_t open_axes;   // of the mesh, as bits: may still become manual
+  uint32_t manual_axes; // are manual here; 0 outside of manual computations
+  bool alike;           // all devices come here: collectives are allowed
 } gen;
 
 // What a row of gen_ops.def says.
@@ -44,6 +48,7 @@ typedef struct gen_row {
   uint64_t dtypes; // element types that the op takes here, as bits
   bool steady;     // takes inexact operands: small changes of them make small changes of the result
   bool loose;      // its result is inexact
+  bool meshed;     // only in programs with a mesh
 } gen_row;
 const gen_row *gen_row_of(vt_opcode code);
 void gen_ops(gen *g, int count); // that many ops, of any row, in the scope
@@ -98,6 +103,8 @@ void gen_done(gen *g, const vt_op *op, bool loose, bool raw);
 // The short form: one result, no attributes left to set.
 vt_value *gen_emit(gen *g, vt_opcode code, vt_type type, uint32_t count, vt_value *const *operands,
                    bool loose);
+
+const vt_mesh *gen_make_mesh(gen *g); // of 2 to 16 devices
 
 // Functions inside: gen_enter opens a scope for a function (region or callee), gen_leave closes it.
 void gen_enter(gen *g, gen_scope *scope, vt_func *func);

@@ -96,7 +96,10 @@ bool gen_branches(gen *g, const gen_row *row) {
     types[i] = c.count && gen_chance(g, 70) ? c.values[gen_below(g, c.count)]->type
                                             : gen_shape(g, gen_dtype(g, row->dtypes));
   vt_func *regions[4];
-  bool inexact = false;
+  bool inexact = false, alike = g->alike;
+  // Around collectives all devices must go the same way.
+  g->alike =
+      alike && (!g->manual_axes || (operands[0]->op && operands[0]->op->code == VT_OP_CONSTANT));
   for (uint32_t r = 0; r < count; r++) {
     gen_scope inner;
     vt_value *returns[2];
@@ -108,6 +111,7 @@ bool gen_branches(gen *g, const gen_row *row) {
     vt_func_set_returns(regions[r], results, returns);
     gen_leave(g);
   }
+  g->alike = alike;
   vt_op *op = gen_op(g, row->code, 1 + c.count, operands, results, types, count);
   op->capture_count = c.count;
   memcpy(op->regions, regions, sizeof *regions * count);

@@ -5,10 +5,12 @@
 
 #include "gen.h"
 
-#define GEN(op, make, ...) bool gen_##make(gen *g, const gen_row *row);
+#define GEN(op, make, ...)         bool gen_##make(gen *g, const gen_row *row);
+#define MESH(op, place, make, ...) bool gen_##make(gen *g, const gen_row *row);
 #define LEFT_OUT(op, ...)
 #include "gen_ops.def"
 #undef GEN
+#undef MESH
 #undef LEFT_OUT
 
 #endif

@@ -46,6 +46,13 @@ static bool packed_result(const vt_op *op) {
   vt_dtype dtype = op->results[0].type.dtype;
   return dtype != VT_PRED && vt_dtype_get(dtype)->bits < 8;
 }
+static bool any_packed_result(const vt_op *op) {
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    vt_dtype dtype = op->results[i].type.dtype;
+    if (dtype != VT_PRED && vt_dtype_get(dtype)->bits < 8) return true;
+  }
+  return false;
+}
 // An init value that counts how often it is applied and is not known to be neutral.
 static bool repeats_init(const vt_op *op) {
   for (uint32_t i = 0; i < op->result_count; i++) {

@@ -120,9 +120,11 @@ int main(void) {
     const char *name, *place, *reason;
   } rows[VT_OP_COUNT] = {
 #define GEN(op, ...)                [VT_OP_##op] = {#op, "", ""},
+#define MESH(op, place, ...)        [VT_OP_##op] = {#op, place, ""},
 #define LEFT_OUT(op, place, reason) [VT_OP_##op] = {#op, place, reason},
 #include "gen_ops.def"
 #undef GEN
+#undef MESH
 #undef LEFT_OUT
   };
   static const char *const place_names[] = {
@@ -132,17 +134,18 @@ int main(void) {
   };
   for (int code = 1; code < VT_OP_COUNT; code++) {
     unsigned places = 0;
-    bool first = true;
+    bool first = true,
+         tried = gen_row_of((vt_opcode)code)->make && !gen_row_of((vt_opcode)code)->meshed;
     printf("%s\t%s\t", vt_op_info_get((vt_opcode)code)->text, rows[code].name);
     for (int d = 1; d < VT_DTYPE_LIMIT; d++) {
       const vt_dtype_info *info = vt_dtype_get((vt_dtype)d);
-      if (!info->bytes || !gen_row_of((vt_opcode)code)->make) continue;
+      if (!info->bytes || !tried) continue;
       if (!takes((vt_opcode)code, (vt_dtype)d, &places)) continue;
       printf("%s%s", first ? "" : " ", info->text);
       first = false;
     }
     // What reads and makes nothing but tokens is an order of steps, not a step.
-    if (first && gen_row_of((vt_opcode)code)->make) places = 1u << PLACE_NOTHING;
+    if (first && tried) places = 1u << PLACE_NOTHING;
     printf("\t");
     first = true;
     // A program of constants alone is folded, whatever the op: that says nothing when others run.

@@ -40,6 +40,8 @@ typedef struct program {
 
 // Makes the program of a seed; `ops` is about how many operations it gets.
 void program_generate(uint64_t seed, int ops, program *out_program);
+// The same with a mesh of 2 to 16 devices, manual computations and collectives.
+void program_generate_mesh(uint64_t seed, int ops, program *out_program);
 // Adds the same program to a module that holds several: its functions are named `name`, `name`_1
 // and so on; returns the first. Inputs as program_generate gives them.
 vt_func *program_generate_into(vt_module *module, const char *name, uint64_t seed, int ops,

@@ -16,16 +16,18 @@
 #include "compare.h"
 #include "shrink.h"
 
-static const char usage[] = "usage: program_fuzz [--seed N] [--count N] [--seconds N] [--ops N] "
-                            "[--batch N] [--xla PLUGIN.so]\n"
-                            "       program_fuzz --print SEED [--ops N]\n"
-                            "       program_fuzz [--xla PLUGIN.so] [--ask-all] [--save OUT.npz] "
-                            "--run FILE...\n"
-                            "       program_fuzz [--xla PLUGIN.so] [--ask-all] [--ops N] "
-                            "--shrink FILE|SEED\n"
-                            "--ask-all: XLA:CPU is asked even what known.def names\n"
-                            "--save: inputs (in_0 ...) and answers (evaluator_0 ..., host_0 ..., "
-                            "xla_0 ...) for a computation of your own\n";
+static const char usage[] =
+    "usage: program_fuzz [--seed N] [--count N] [--seconds N] [--ops N] "
+    "[--batch N] [--meshes] [--xla PLUGIN.so]\n"
+    "       program_fuzz [--meshes] --print SEED [--ops N]\n"
+    "       program_fuzz [--xla PLUGIN.so] [--ask-all] [--save OUT.npz] "
+    "--run FILE...\n"
+    "       program_fuzz [--meshes] [--xla PLUGIN.so] [--ask-all] [--ops N] "
+    "--shrink FILE|SEED\n"
+    "--meshes: programs of 2 to 16 devices\n"
+    "--ask-all: XLA:CPU is asked even what known.def names\n"
+    "--save: inputs (in_0 ...) and answers (evaluator_0 ..., host_0 ..., "
+    "xla_0 ...) for a computation of your own\n";
 
 enum { MOST_BATCH = 32, HANG_SECONDS = 20 };
 
@@ -34,14 +36,18 @@ typedef struct options {
   int64_t count, seconds;
   int ops, batch;
   const char *plugin, *print, *shrink, *save;
-  bool ask_all;
+  bool ask_all, meshes;
 } options;
 
 // Written by the worker, read by the parent when the worker has died.
 typedef struct progress {
   uint64_t at; // seed of the batch under way
-  int64_t same, different, refused, ops, unasked;
+  int64_t same, different, refused, ops, unasked, partitioned;
 } progress;
+
+static void generate(const options *o, uint64_t seed, program *out) {
+  (o->meshes ? program_generate_mesh : program_generate)(seed, o->ops, out);
+}
 
 static double now(void) {
   struct timespec t;
@@ -50,7 +56,8 @@ static double now(void) {
 }
 
 static void report(const options *o, uint64_t seed, verdict v, const char *why) {
-  printf("seed %" PRIu64 " (--ops %d): %s differs: %s\n", seed, o->ops, verdict_name(v), why);
+  printf("seed %" PRIu64 " (%s--ops %d): %s differs: %s\n", seed, o->meshes ? "--meshes " : "",
+         o->ops, verdict_name(v), why);
   fflush(stdout);
 }
 
@@ -96,7 +103,7 @@ static bool run_batch(xla *x, const options *o, trial *trials, const bool *open,
   xla_hide_constants(m);
   vt_text text = {0}, why = {0};
   vt_module_print(m, -1, &text);
-  bool ok = xla_run(x, text.data, text.size, (uint32_t)in.size, in.data, results, out, &why);
+  bool ok = xla_run(x, text.data, text.size, 1, (uint32_t)in.size, in.data, results, out, &why);
   vt_text_free(&text);
   vt_text_free(&why);
   vt_arena_free(&arena);
@@ -106,7 +113,7 @@ static bool run_batch(xla *x, const options *o, trial *trials, const bool *open,
 
 static verdict check_one(xla *x, trial *t, const options *o, progress *p) {
   vt_text why = {0};
-  bool refused;
+  bool refused, asked;
   verdict v = trial_xla(t, x, &refused, &why);
   if (refused) {
     p->refused++;
@@ -114,12 +121,20 @@ static verdict check_one(xla *x, trial *t, const options *o, progress *p) {
   } else if (v) {
     report(o, t->program.seed, v, vt_text_string(&why));
   }
+  if (!v && !refused && o->meshes) {
+    v = trial_xla_mesh(t, x, &asked, &refused, &why);
+    p->partitioned += asked && !refused;
+    if (refused)
+      printf("seed %" PRIu64 ": XLA:CPU refuses on several devices: %.300s\n", t->program.seed,
+             vt_text_string(&why));
+    if (v) report(o, t->program.seed, v, vt_text_string(&why));
+  }
   vt_text_free(&why);
   return v;
 }
 
 static void count_asked(const trial *t, progress *p) {
-  for (const vt_op *op = t->program.module->main->first; op; op = op->next) {
+  for (const vt_op *op = t->plain->main->first; op; op = op->next) {
     if (op->code == VT_OP_CONSTANT || op->code == VT_OP_IOTA) continue;
     p->ops++;
     p->unasked += !t->ask_all && xla_known(op);
@@ -133,7 +148,7 @@ static void run_seeds(const options *o, xla *x, uint64_t first, int count, progr
   for (int i = 0; i < count; i++) {
     vt_text why = {0};
     program made;
-    program_generate(first + (uint64_t)i, o->ops, &made);
+    generate(o, first + (uint64_t)i, &made);
     verdicts[i] = trial_open(made, &trials[i], &why);
     if (!verdicts[i]) verdicts[i] = trial_host(&trials[i], &why);
     trials[i].ask_all = o->ask_all;
@@ -144,7 +159,7 @@ static void run_seeds(const options *o, xla *x, uint64_t first, int count, progr
   if (x) {
     for (int i = 0; i < count; i++)
       if (open[i]) count_asked(&trials[i], p);
-    bool together = count > 1 && run_batch(x, o, trials, open, count);
+    bool together = count > 1 && !o->meshes && run_batch(x, o, trials, open, count);
     for (int i = 0; i < count; i++) {
       vt_text why = {0};
       if (!open[i]) continue;
@@ -223,6 +238,7 @@ static int fuzz(const options *o) {
     printf(" (XLA:CPU was asked all but %" PRId64 " of %" PRId64
            " ops, see known.def; programs that it refuses: %" PRId64 ")",
            p->unasked, p->ops, p->refused);
+  if (o->plugin && o->meshes) printf(", %" PRId64 " of them on several devices", p->partitioned);
   printf(", %" PRId64 " different, %" PRId64 " crashed\n", p->different, crashed);
   return p->different || crashed;
 }
@@ -230,7 +246,7 @@ static int fuzz(const options *o) {
 static int print_program(const options *o) {
   program p;
   vt_text text = {0};
-  program_generate(strtoull(o->print, NULL, 0), o->ops, &p);
+  generate(o, strtoull(o->print, NULL, 0), &p);
   program_print(&p, &text);
   fputs(vt_text_string(&text), stdout);
   vt_text_free(&text);
@@ -287,8 +303,10 @@ static vt_status judge_file(const char *path, xla *x, const options *o, verdict 
     save_answers(&s, "host", &t);
   }
   if (!v && x) {
+    bool asked;
     v = trial_xla(&t, x, &refused, &why);
     if (!refused) save_answers(&s, "xla", &t);
+    if (!v && !refused) v = trial_xla_mesh(&t, x, &asked, &refused, &why);
   }
   if (o->save) st = vt_npz_write(o->save, s.arrays.data, (uint32_t)s.arrays.size);
   if (v) printf("%s: %s differs: %s\n", path, verdict_name(v), vt_text_string(&why));
@@ -321,7 +339,7 @@ static int verdict_of(const program *candidate, const options *o, xla *x) {
   program copy;
   vt_text text = {0}, why = {0};
   trial t = {0};
-  bool refused;
+  bool refused, asked;
   program_print(candidate, &text);
   vt_status st = program_parse(text.data, text.size, &copy);
   verdict v = VERDICT_IMPORT;
@@ -329,6 +347,7 @@ static int verdict_of(const program *candidate, const options *o, xla *x) {
   t.ask_all = o->ask_all;
   if (!st && !v) v = trial_host(&t, &why);
   if (!st && !v && x) v = trial_xla(&t, x, &refused, &why);
+  if (!st && !v && x) v = trial_xla_mesh(&t, x, &asked, &refused, &why);
   trial_close(&t);
   vt_status_free(st);
   vt_text_free(&text);
@@ -370,10 +389,10 @@ static int shrink_program(const options *o) {
       return 2;
     }
   } else {
-    program_generate(seed, o->ops, &p);
+    generate(o, seed, &p);
   }
   failure f = {.options = o, .verdict = isolated_verdict(&p, o)};
-  if (f.verdict == VERDICT_XLA) f.xla = xla_open();
+  if (f.verdict == VERDICT_XLA || f.verdict == VERDICT_XLA_MESH) f.xla = xla_open();
   if (f.verdict) shrink(&p, fails_alike, &f);
   vt_text text = {0};
   program_print(&p, &text);
@@ -407,6 +426,8 @@ int main(int argc, char **argv) {
       o.shrink = argv[++i];
     else if (!strcmp(argv[i], "--save") && more)
       o.save = argv[++i];
+    else if (!strcmp(argv[i], "--meshes"))
+      o.meshes = true;
     else if (!strcmp(argv[i], "--ask-all"))
       o.ask_all = true;
     else if (!strcmp(argv[i], "--run"))

@@ -27,6 +27,45 @@ static bool has_uses(const vt_func *func, const vt_value *value) {
   return false;
 }
 
+static void drop_sharding(vt_op *op, vt_attr_key key, uint32_t at) {
+  const vt_attr *attr = vt_op_attr(op, key);
+  const vt_sharding **list =
+      VT_NEW_ARRAY(&op->func->module->arena, const vt_sharding *, attr->count + 1);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < attr->count; i++)
+    if (i != at) list[count++] = attr->shardings[i];
+  vt_op_set_attr(op, (vt_attr){.key = key, .count = count, .shardings = list});
+}
+
+// Takes a result or, behind those, an operand that nobody reads out of a manual computation. It is
+// an edit of its own: what a fault of memory needs may be a result without readers.
+static bool trim_manual(vt_op *op, uint32_t at) {
+  vt_func *region = op->regions[0];
+  if (at < op->result_count) {
+    if (has_uses(op->func, &op->results[at])) return false;
+    drop_sharding(op, VT_ATTR_OUT_SHARDINGS, at);
+    op->result_count--;
+    region->return_count--;
+    for (uint32_t i = at; i < op->result_count; i++) {
+      region->returns[i] = region->returns[i + 1];
+      op->results[i].type = op->results[i + 1].type;
+      vt_value_replace(&op->results[i + 1], &op->results[i]);
+    }
+    return true;
+  }
+  at -= op->result_count;
+  if (at >= vt_op_own_operands(op) || has_uses(region, region->params[at])) return false;
+  drop_sharding(op, VT_ATTR_IN_SHARDINGS, at);
+  region->param_count--;
+  op->operand_count--;
+  for (uint32_t i = at; i < op->operand_count; i++) {
+    op->operands[i] = op->operands[i + 1];
+    region->params[i] = region->params[i + 1];
+    region->params[i]->index = (int32_t)i;
+  }
+  return true;
+}
+
 static void remove_dead(vt_func *func) {
   for (vt_op *op = func->last, *prev; op; op = prev) {
     bool used = false;
@@ -77,6 +116,16 @@ static void clean(program *p) {
   if (main->param_info) main->param_info = NULL;
 }
 
+// True when no operand and no result of a manual computation is cut.
+static bool all_whole(const vt_op *op) {
+  const vt_func *region = op->regions[0];
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (!vt_type_equal(op->operands[i]->type, region->params[i]->type)) return false;
+  for (uint32_t i = 0; i < op->result_count; i++)
+    if (!vt_type_equal(op->results[i].type, region->returns[i]->type)) return false;
+  return true;
+}
+
 // Edits of one op, by number. Returns false when the number is past the last; *out_done tells
 // whether the edit applied.
 static bool edit_op(program *p, vt_op *op, int64_t edit, bool *out_done) {
@@ -90,6 +139,7 @@ static bool edit_op(program *p, vt_op *op, int64_t edit, bool *out_done) {
     if (op->code == VT_OP_COMPOSITE) inner = vt_attr_func(op, VT_ATTR_DECOMPOSITION);
     if (op->code == VT_OP_WHILE) inner = op->regions[1];
     if (op->code == VT_OP_IF || op->code == VT_OP_CASE) inner = op->regions[0], args += own;
+    if (op->code == VT_OP_MANUAL_COMPUTATION && all_whole(op)) inner = op->regions[0];
     if (!inner) return true;
     vt_value *results[8];
     vt_func_inline(inner, op, args, results);
@@ -97,17 +147,25 @@ static bool edit_op(program *p, vt_op *op, int64_t edit, bool *out_done) {
     return *out_done = true;
   }
   edit--;
+  if (op->code == VT_OP_MANUAL_COMPUTATION) {
+    if (edit < op->result_count + op->operand_count) {
+      *out_done = trim_manual(op, (uint32_t)edit);
+      return true;
+    }
+    edit -= op->result_count + op->operand_count;
+  }
   for (uint32_t r = 0; r < op->result_count; r++) {
     vt_value *result = &op->results[r];
     for (uint32_t i = 0; i < op->operand_count; i++, edit--)
       if (edit == 0) {
-        if (!vt_type_equal(op->operands[i]->type, result->type)) return true;
+        if (!has_uses(func, result) || !vt_type_equal(op->operands[i]->type, result->type))
+          return true;
         vt_value_replace(result, op->operands[i]);
         return *out_done = true;
       }
     for (int style = VALUE_HARD; style <= VALUE_GRID; style++, edit--)
       if (edit == 0) {
-        if (result->type.dtype == VT_TOKEN || func != p->module->main ||
+        if (!has_uses(func, result) || result->type.dtype == VT_TOKEN || func != p->module->main ||
             func->param_count == PROGRAM_MAX_INPUTS || op->code == VT_OP_CONSTANT)
           return true;
         p->inputs[func->param_count] = (program_input){style, func->param_count + 1u, 0, 0};

@@ -10,8 +10,11 @@
 struct xla {
   plugin plugin;
   PJRT_Client *client;
-  PJRT_Device *device;
+  PJRT_Device *const *devices;
+  int device_count;
 };
+
+enum { MOST_DEVICES = 64 };
 
 // What keeps each op to its own meaning: no excess precision between narrow ops, no fused multiply
 // and add (that is the instruction set), no algebraic rewriting, nothing folded by another
@@ -22,7 +25,8 @@ static const char flags[] =
     "--xla_backend_optimization_level=0";
 
 bool xla_find(const char *pattern) {
-  return plugin_use(pattern, 0, NULL);
+  static char count[] = "cpu_device_count=16"; // as many as random meshes have
+  return plugin_use(pattern, 1, (char *[]){count});
 }
 
 xla *xla_open(void) {
@@ -35,8 +39,14 @@ xla *xla_open(void) {
   ARGS(Client_AddressableDevices, devices);
   devices.client = x->client;
   plugin_ok(&x->plugin, SLOT_Client_AddressableDevices, &devices);
-  x->device = devices.addressable_devices[0];
+  x->devices = devices.addressable_devices;
+  x->device_count = (int)devices.num_addressable_devices;
+  if (x->device_count > MOST_DEVICES) x->device_count = MOST_DEVICES;
   return x;
+}
+
+int xla_devices(const xla *x) {
+  return x->device_count;
 }
 
 // Takes `error`.
@@ -52,10 +62,10 @@ static bool failed(const xla *x, PJRT_Error *error, vt_text *out_why) {
   return true;
 }
 
-static PJRT_LoadedExecutable *compile(const xla *x, const char *text, size_t size,
+static PJRT_LoadedExecutable *compile(const xla *x, const char *text, size_t size, int devices,
                                       vt_text *out_why) {
   vt_text options = {0};
-  plugin_options(1, 1, false, &options);
+  plugin_options(1, devices, devices > 1, &options);
   PJRT_Program code = {.struct_size = sizeof code,
                        .code = (char *)(uintptr_t)text,
                        .code_size = size,
@@ -71,7 +81,7 @@ static PJRT_LoadedExecutable *compile(const xla *x, const char *text, size_t siz
   return failed(x, error, out_why) ? NULL : a.executable;
 }
 
-static PJRT_Buffer *to_device(const xla *x, vt_tensor t) {
+static PJRT_Buffer *to_device(const xla *x, int device, vt_tensor t) {
   ARGS(Client_BufferFromHostBuffer, a);
   a.client = x->client;
   a.data = t.data;
@@ -79,7 +89,7 @@ static PJRT_Buffer *to_device(const xla *x, vt_tensor t) {
   a.dims = t.type.dims;
   a.num_dims = (size_t)t.type.rank;
   a.host_buffer_semantics = PJRT_HOST_IMMUTABLE_DURING_CALL;
-  a.device = x->device;
+  a.device = x->devices[device];
   plugin_ok(&x->plugin, SLOT_Client_BufferFromHostBuffer, &a);
   vt_text why = {0};
   failed(x, plugin_await(&x->plugin, a.done_with_host_buffer), &why);
@@ -99,24 +109,33 @@ static void extend_small(vt_tensor t) {
   }
 }
 
-bool xla_run(xla *x, const char *text, size_t size, uint32_t arg_count, const vt_tensor *args,
-             uint32_t result_count, const vt_tensor *results, vt_text *out_why) {
-  PJRT_LoadedExecutable *executable = compile(x, text, size, out_why);
+bool xla_run(xla *x, const char *text, size_t size, int devices, uint32_t arg_count,
+             const vt_tensor *args, uint32_t result_count, const vt_tensor *results,
+             vt_text *out_why) {
+  PJRT_LoadedExecutable *executable = compile(x, text, size, devices, out_why);
   if (!executable) return false;
-  PJRT_Buffer **buffers = calloc(arg_count + result_count + 1, sizeof(PJRT_Buffer *));
+  size_t width = arg_count + result_count + 1;
+  PJRT_Buffer **buffers = calloc(width * (size_t)devices, sizeof(PJRT_Buffer *));
   if (!buffers) abort();
-  PJRT_Buffer **out = buffers + arg_count;
-  for (uint32_t i = 0; i < arg_count; i++) buffers[i] = to_device(x, args[i]);
-  PJRT_Buffer *const *arguments[1] = {buffers};
-  PJRT_Buffer **const outputs[1] = {out};
-  PJRT_Error *error = plugin_execute(&x->plugin, executable, 1, arg_count, arguments, outputs);
-  bool ok = !failed(x, error, out_why);
-  for (uint32_t i = 0; i < result_count && ok; i++) {
-    if (vt_type_bytes(results[i].type))
-      plugin_fetch(&x->plugin, out[i], results[i].data, (size_t)vt_type_bytes(results[i].type));
-    extend_small(results[i]);
+  PJRT_Buffer *const *arguments[MOST_DEVICES];
+  PJRT_Buffer **outputs[MOST_DEVICES];
+  for (int d = 0; d < devices; d++) {
+    PJRT_Buffer **row = buffers + width * (size_t)d;
+    for (uint32_t i = 0; i < arg_count; i++) row[i] = to_device(x, d, args[i]);
+    arguments[d] = row;
+    outputs[d] = row + arg_count;
   }
-  for (uint32_t i = 0; i < arg_count + result_count; i++)
+  PJRT_Error *error = plugin_execute(&x->plugin, executable, (size_t)devices, arg_count, arguments,
+                                     (PJRT_Buffer * *const *)outputs);
+  bool ok = !failed(x, error, out_why);
+  for (int d = 0; d < devices; d++)
+    for (uint32_t i = 0; i < result_count && ok; i++) {
+      vt_tensor t = results[(uint32_t)d * result_count + i];
+      if (vt_type_bytes(t.type))
+        plugin_fetch(&x->plugin, outputs[d][i], t.data, (size_t)vt_type_bytes(t.type));
+      extend_small(t);
+    }
+  for (size_t i = 0; i < width * (size_t)devices; i++)
     if (buffers[i]) plugin_buffer_destroy(&x->plugin, buffers[i]);
   free(buffers);
   plugin_executable_destroy(&x->plugin, executable);
