@@ -176,7 +176,7 @@ int main(int argc, char **argv) {
   vt_cloud_options_default(&options);
   must(vt_cloud_open(&options, &cloud));
   must(vt_guest_none_create(&cloud->guests));
-  must(vt_cloud_seed(cloud, "demo-project", "admin@vtpu.localhost", &token));
+  must(vt_cloud_seed(cloud, "demo-project", "admin@vtpu.localhost", VT_TOKEN_ALWAYS, &token));
   must(vt_cloud_transact(cloud, fill, NULL));
   vt_http_options at = {.address = "127.0.0.1"};
   must(vt_http_start(cloud, &at, &http));

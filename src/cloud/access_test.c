@@ -450,21 +450,6 @@ static void tampered_jwts_are_nobody(void **state) {
   vt_testing_close(&t);
 }
 
-static void passwords_are_checked(void **state) {
-  vt_testing t;
-  bool right;
-  (void)state;
-  vt_testing_open(&t, "");
-  assert_null(vt_account_set_password(t.cloud, "admin@vtpu.localhost", "correct horse"));
-  assert_null(vt_account_check_password(t.cloud, "admin@vtpu.localhost", "correct horse", &right));
-  assert_true(right);
-  assert_null(vt_account_check_password(t.cloud, "admin@vtpu.localhost", "wrong horse", &right));
-  assert_false(right);
-  assert_null(vt_account_check_password(t.cloud, "nobody@vtpu.localhost", "", &right));
-  assert_false(right);
-  vt_testing_close(&t);
-}
-
 static void grants_give_and_take_quota(void **state) {
   vt_testing t;
   int status;
@@ -528,7 +513,6 @@ int main(void) {
       cmocka_unit_test(faults_come_when_ordered),
       cmocka_unit_test(tokens_end),
       cmocka_unit_test(tampered_jwts_are_nobody),
-      cmocka_unit_test(passwords_are_checked),
       cmocka_unit_test(grants_give_and_take_quota),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

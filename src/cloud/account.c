@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// account.c - identities of calls, project roles, passwords. Passwords are PBKDF2-HMAC-SHA256 with
-// 16 bytes of salt.
+// account.c - identities of calls, project roles, and how many calls an account may make.
 #include "cloud/account.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"
 
-enum { PASSWORD_ROUNDS = 210000, RATE_SLOTS = 1024 };
+enum { RATE_SLOTS = 1024 };
 
 struct vt_rate {
   uint64_t account;
@@ -115,51 +111,6 @@ vt_status vt_account_create(vt_cloud *cloud, const char *email, const char *kind
                       "created_ns) VALUES (?, ?, ?, NULL, ?, ?, ?, 0, ?)",
                       "ssssssi", email, kind, role, project, display_name, unique,
                       vt_cloud_now(cloud));
-}
-
-static void to_hex(const unsigned char *bytes, size_t size, char *out_text) {
-  for (size_t i = 0; i < size; i++) snprintf(out_text + 2 * i, 3, "%02x", bytes[i]);
-}
-
-static void hash_password(const char *password, const unsigned char salt[16], char out_text[97]) {
-  unsigned char key[32];
-  PKCS5_PBKDF2_HMAC(password, (int)strlen(password), salt, 16, PASSWORD_ROUNDS, EVP_sha256(),
-                    sizeof key, key);
-  to_hex(salt, 16, out_text);
-  to_hex(key, 32, out_text + 32);
-}
-
-vt_status vt_account_set_password(vt_cloud *cloud, const char *email, const char *password) {
-  if (strlen(password) < 8)
-    return vt_error(VT_INVALID_ARGUMENT, "A password has at least 8 characters.");
-  unsigned char salt[16];
-  char text[97];
-  if (RAND_bytes(salt, sizeof salt) != 1) return vt_error(VT_INTERNAL, "no random numbers");
-  hash_password(password, salt, text);
-  return vt_store_run(cloud->store, NULL, "UPDATE accounts SET password = ? WHERE email = ?", "ss",
-                      text, email);
-}
-
-vt_status vt_account_check_password(vt_cloud *cloud, const char *email, const char *password,
-                                    bool *out_right) {
-  vt_rows *rows;
-  *out_right = false;
-  VT_TRY(vt_store_query(cloud->store, &rows,
-                        "SELECT password FROM accounts WHERE email = ? AND disabled = 0", "s",
-                        email));
-  char stored[97] = "", text[97];
-  if (vt_rows_next(rows)) snprintf(stored, sizeof stored, "%s", vt_rows_text(rows, 0));
-  VT_TRY(vt_rows_end(rows));
-  // An unknown account costs the same time as a wrong password.
-  unsigned char salt[16] = {0};
-  for (int i = 0; i < 16 && strlen(stored) == 96; i++) {
-    unsigned value = 0;
-    sscanf(stored + 2 * i, "%2x", &value);
-    salt[i] = (unsigned char)value;
-  }
-  hash_password(password, salt, text);
-  *out_right = strlen(stored) == 96 && CRYPTO_memcmp(text, stored, 96) == 0;
-  return VT_OK;
 }
 
 // --- identity of a call

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// account.h - who calls, and what they may do: accounts, passwords, service-account keys, project
-// roles. Tokens are token.h.
+// account.h - who calls, and what they may do: accounts, service-account keys, project roles.
+// Tokens are token.h, passwords password.h.
 //
-// Passwords are stored as hashes only. All functions run under the cloud's lock.
+// All functions run under the cloud's lock.
 #ifndef VT_CLOUD_ACCOUNT_H
 #define VT_CLOUD_ACCOUNT_H
 
@@ -29,10 +29,6 @@ vt_status vt_account_has(vt_call *call, const char *permission, bool *out_has) V
 // kind user or service; role admin, reviewer, user. errors ALREADY_EXISTS.
 vt_status vt_account_create(vt_cloud *cloud, const char *email, const char *kind, const char *role,
                             const char *project, const char *display_name) VT_CHECKED;
-vt_status vt_account_set_password(vt_cloud *cloud, const char *email,
-                                  const char *password) VT_CHECKED;
-vt_status vt_account_check_password(vt_cloud *cloud, const char *email, const char *password,
-                                    bool *out_right) VT_CHECKED;
 
 // What a JWT signed by a service-account key says; email "" when it is not valid now.
 typedef struct vt_jwt {

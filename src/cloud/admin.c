@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // admin.c - our own calls under /vtpu/v1 for administrators and tests: clock, capacity, preemption,
-// accounts, backup, metrics, the audit trail, ssh configuration.
+// backup, metrics, the audit trail, ssh configuration.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,44 +131,6 @@ vt_status vt_admin_reservation(vt_call *call) {
                       "start_ns, end_ns) VALUES (?, ?, ?, ?, ?, "
                       "'ACTIVE', ?, ?)",
                       "ssssiii", call->project, zone, id, family, chips, now, now + days * VT_DAY);
-}
-
-vt_status vt_admin_account(vt_call *call) {
-  const char *email = json_string_value(json_object_get(call->body, "email"));
-  const char *role = json_string_value(json_object_get(call->body, "role"));
-  const char *password = json_string_value(json_object_get(call->body, "password"));
-  int64_t taken;
-  if (!email || !strchr(email, '@') || strlen(email) > 254)
-    return vt_error(VT_INVALID_ARGUMENT, "email is required");
-  if (!role) role = "user";
-  if (strcmp(role, "admin") != 0 && strcmp(role, "reviewer") != 0 && strcmp(role, "user") != 0)
-    return vt_error(VT_INVALID_ARGUMENT, "role has to be admin, reviewer or user");
-  VT_TRY(vt_store_int(call->cloud->store, &taken, 0, "SELECT 1 FROM accounts WHERE email = ?", "s",
-                      email));
-  if (taken) return vt_error(VT_ALREADY_EXISTS, "the account exists");
-  VT_TRY(vt_account_create(call->cloud, email, "user", role, "", ""));
-  if (password) VT_TRY(vt_account_set_password(call->cloud, email, password));
-  char *token;
-  const vt_token_start start = {email, "access", "", "account", 0};
-  VT_TRY(vt_token_create(call->cloud, &start, &token));
-  call->reply = json_pack("{s:s, s:s, s:s}", "email", email, "role", role, "token", token);
-  free(token);
-  return VT_OK;
-}
-
-vt_status vt_admin_accounts_list(vt_call *call) {
-  vt_rows *rows;
-  VT_TRY(vt_store_query(
-      call->cloud->store, &rows,
-      "SELECT email, kind, role, disabled FROM accounts ORDER BY email LIMIT 1000", ""));
-  json_t *items = json_array();
-  while (vt_rows_next(rows))
-    json_array_append_new(items,
-                          json_pack("{s:s, s:s, s:s, s:b}", "email", vt_rows_text(rows, 0), "kind",
-                                    vt_rows_text(rows, 1), "role", vt_rows_text(rows, 2),
-                                    "disabled", (int)vt_rows_int(rows, 3)));
-  call->reply = json_pack("{s:o}", "accounts", items);
-  return vt_rows_end(rows);
 }
 
 // Copies the database beside the live one; never outside the state folder.

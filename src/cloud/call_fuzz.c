@@ -17,7 +17,7 @@ static void open_cloud(void) {
   vt_cloud_options_default(&options);
   options.virtual_time = true;
   if (vt_cloud_open(&options, &cloud) || vt_guest_none_create(&cloud->guests) ||
-      vt_cloud_seed(cloud, "demo-project", "admin@vtpu.localhost", &token))
+      vt_cloud_seed(cloud, "demo-project", "admin@vtpu.localhost", VT_TOKEN_ALWAYS, &token))
     abort();
 }
 

@@ -28,6 +28,10 @@
 
 // Flags without a value; every other one takes the next word when it has no '='.
 static const char *const switches[] = {"preemptible",
+                                       "password",
+                                       "disable",
+                                       "enable",
+                                       "all",
                                        "spot",
                                        "reserved",
                                        "best-effort",
@@ -735,6 +739,15 @@ static const struct command {
      "[--dimensions=zone=ZONE] "
      "[--justification=TEXT] | update NAME --preferred-value=N | describe NAME; for reviewers: "
      "review | approve NAME [--value=N] | reject NAME"},
+    {"accounts", "list", vt_cli_accounts_list, 0, "[--format=FORMAT]"},
+    {"accounts", "describe", vt_cli_accounts_describe, 1, "EMAIL|me"},
+    {"accounts", "create", vt_cli_accounts_create, 1,
+     "EMAIL [--role=user|reviewer|admin] [--password] [--days=N]"},
+    {"accounts", "update", vt_cli_accounts_update, 1, "EMAIL [--role=ROLE] [--disable | --enable]"},
+    {"accounts", "set-password", vt_cli_accounts_set_password, 1, "EMAIL|me"},
+    {"accounts", "tokens", vt_cli_accounts_tokens, 1, "EMAIL|me"},
+    {"accounts", "new-token", vt_cli_accounts_new_token, 1, "EMAIL [--days=N]"},
+    {"accounts", "revoke", vt_cli_accounts_revoke, 1, "EMAIL|me ID | EMAIL --all"},
     {"queued-resources", "create", create_queued, 1,
      "NAME --node-id=ID --zone=ZONE --accelerator-type=TYPE --runtime-version=VERSION [--spot] "
      "[--valid-until-duration=6h]"},
@@ -784,7 +797,8 @@ static vt_status run(vt_cli *cli) {
     if (strcmp(c->group, cli->group) != 0 || strcmp(c->name, cli->command) != 0) continue;
     if (cli->words.size < c->words)
       return vt_error(VT_INVALID_ARGUMENT, "usage: vtpu %s %s %s", c->group, c->name, c->usage);
-    VT_TRY(check_place(cli));
+    // Accounts are in no project and no zone.
+    if (strcmp(cli->group, "accounts") != 0 || !*cli->endpoint) VT_TRY(check_place(cli));
     return c->run(cli);
   }
   usage(cli->group);

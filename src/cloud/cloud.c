@@ -3,10 +3,13 @@
 // project.
 #include "cloud/cloud.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,6 +20,7 @@
 #include "cloud/health.h"
 #include "cloud/metrics.h"
 #include "cloud/node.h"
+#include "cloud/password.h"
 #include "cloud/record.h"
 #include "cloud/relay.h"
 
@@ -98,12 +102,37 @@ static vt_status first_rows(vt_cloud *cloud, void *context) {
   return VT_OK;
 }
 
+vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) {
+  char path[512], text[32] = "";
+  *out_lock = -1;
+  snprintf(path, sizeof path, "%s/lock", state_dir);
+  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return vt_error(VT_UNAVAILABLE, "%s: %s", path, strerror(errno));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    int error = errno;
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    close(fd);
+    if (error != EWOULDBLOCK) return vt_error(VT_UNAVAILABLE, "%s: %s", path, strerror(error));
+    return vt_error(VT_UNAVAILABLE, "the state folder %s is in use by process %ld", state_dir,
+                    strtol(text, NULL, 10));
+  }
+  int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+  if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) {
+    // A full disk: the lock holds without the number in it.
+    vt_log(VT_LOG_WARNING, "%s: %s", path, strerror(errno));
+  }
+  *out_lock = fd;
+  return VT_OK;
+}
+
 vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
   vt_status st = VT_OK;
   *out_cloud = NULL;
   vt_cloud *cloud = calloc(1, sizeof *cloud);
   if (!cloud) return vt_error_no_memory();
   cloud->options = *options;
+  cloud->state_lock = -1;
   if (!cloud->options.read_clock) cloud->options.read_clock = system_clock;
   cloud->virtual_ns = INT64_C(1767225600) * VT_SECOND; // virtual time begins 2026-01-01
   pthread_mutex_init(&cloud->lock, NULL);
@@ -122,6 +151,7 @@ vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
       st = vt_error(VT_UNAVAILABLE, "cannot write to the state folder %s", options->state_dir);
       goto out;
     }
+    VT_TRY_OUT(vt_cloud_lock_state(options->state_dir, &cloud->state_lock));
     snprintf(path, sizeof path, "%s/cloud.db", options->state_dir);
   }
   mode_t mask = umask(077);
@@ -140,11 +170,13 @@ out:
 void vt_cloud_close(vt_cloud *cloud) {
   if (!cloud) return;
   vt_store_close(cloud->store);
+  if (cloud->state_lock >= 0) close(cloud->state_lock);
   vt_metrics_destroy(cloud->metrics);
   vt_pulses_free(cloud->pulses);
   vt_relays_destroy(cloud->relays);
   vt_recorder_destroy(cloud->recorder);
   free(cloud->rates);
+  vt_guard_free(cloud->guard);
   vt_node_texts_free(cloud->node_texts);
   pthread_mutex_destroy(&cloud->lock);
   pthread_mutex_destroy(&cloud->hearing);
@@ -249,6 +281,7 @@ vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, 
 
 typedef struct seed {
   const char *project, *account;
+  vt_first_token token;
   char **out_token;
 } seed;
 
@@ -286,14 +319,17 @@ static vt_status seed_rows(vt_cloud *cloud, void *context) {
                       "ss", s->project, member));
   free(*s->out_token); // of an attempt before
   *s->out_token = NULL;
+  if (s->token == VT_TOKEN_FIRST && exists) return VT_OK;
+  VT_TRY(vt_token_revoke_from(cloud, "start"));
   const vt_token_start start = {s->account, "access",
-                                "https://www.googleapis.com/auth/cloud-platform", "start", 0};
+                                "https://www.googleapis.com/auth/cloud-platform", "start",
+                                s->token == VT_TOKEN_ALWAYS ? 0 : VT_FIRST_TOKEN_NS};
   return vt_token_create(cloud, &start, s->out_token);
 }
 
 vt_status vt_cloud_seed(vt_cloud *cloud, const char *project, const char *account,
-                        char **out_token) {
-  seed s = {project, account, out_token};
+                        vt_first_token token, char **out_token) {
+  seed s = {project, account, token, out_token};
   *out_token = NULL;
   return vt_cloud_transact(cloud, seed_rows, &s);
 }

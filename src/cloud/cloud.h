@@ -87,6 +87,8 @@ typedef struct vt_cloud {
   int64_t watched_ns;                // when budgets, grants and idle nodes were last looked at
   char secret[65];                   // signs console sessions and consent pages
   struct vt_rate *rates;
+  int state_lock;         // descriptor, -1 = the state is in memory
+  struct vt_guard *guard; // against guesses of passwords (password.c)
   vt_faults faults;
   vt_outage outages[VT_MAX_OUTAGES];
   struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
@@ -101,6 +103,9 @@ void vt_cloud_options_default(vt_cloud_options *out_options);
 // `options` is copied, its strings are borrowed. errors as vt_store_open.
 vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) VT_CHECKED;
 void vt_cloud_close(vt_cloud *cloud); // accepts NULL
+// Takes a state folder for this process until the descriptor is closed, or the process ends however
+// it does. errors UNAVAILABLE: another one has it, and which.
+vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) VT_CHECKED;
 
 // Nanoseconds since 1970. Never goes back, and passes as fast as time does: a step of the system's
 // clock does not reach a running daemon, because bills are differences of this.
@@ -128,9 +133,15 @@ enum { VT_CLOUD_ATTEMPTS = 5 };
 vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context),
                             void *context) VT_CHECKED;
 
-// The project, account, grant and quota of `vtpud --ephemeral`; *out_token is a bearer token, freed
-// by the caller.
+// The first project and its administrator, made where they are missing, and the administrator's
+// token of the start, freed by the caller: for a cloud that lasts NULL after the first start.
+typedef enum vt_first_token {
+  VT_TOKEN_FIRST, // with a new account only; lives VT_FIRST_TOKEN_NS
+  VT_TOKEN_NEW,   // another one, and the one before ends
+  VT_TOKEN_ALWAYS // the same, without an end: it goes with the cloud
+} vt_first_token;
+#define VT_FIRST_TOKEN_NS (90 * VT_DAY)
 vt_status vt_cloud_seed(vt_cloud *cloud, const char *project, const char *account,
-                        char **out_token) VT_CHECKED;
+                        vt_first_token token, char **out_token) VT_CHECKED;
 
 #endif

@@ -50,6 +50,14 @@ vt_status vt_cli_ssh(vt_cli *cli, bool copy) VT_CHECKED; // cli_ssh.c; copy: scp
 vt_status vt_cli_googleapis(vt_cli *cli) VT_CHECKED;     // cli_googleapis.c; returns on errors only
 vt_status vt_cli_quota_info(vt_cli *cli) VT_CHECKED;     // cli_quota.c
 vt_status vt_cli_quota_preferences(vt_cli *cli) VT_CHECKED;
+vt_status vt_cli_accounts_list(vt_cli *cli) VT_CHECKED; // cli_account.c
+vt_status vt_cli_accounts_describe(vt_cli *cli) VT_CHECKED;
+vt_status vt_cli_accounts_create(vt_cli *cli) VT_CHECKED;
+vt_status vt_cli_accounts_update(vt_cli *cli) VT_CHECKED;
+vt_status vt_cli_accounts_set_password(vt_cli *cli) VT_CHECKED;
+vt_status vt_cli_accounts_tokens(vt_cli *cli) VT_CHECKED;
+vt_status vt_cli_accounts_new_token(vt_cli *cli) VT_CHECKED;
+vt_status vt_cli_accounts_revoke(vt_cli *cli) VT_CHECKED;
 vt_status vt_cli_tunnel(vt_cli *cli) VT_CHECKED;  // cli_tunnel.c: INSTANCE PORT
 vt_status vt_config_read(vt_cli *cli) VT_CHECKED; // cli_config.c
 vt_status vt_config_run(vt_cli *cli) VT_CHECKED;

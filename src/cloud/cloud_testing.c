@@ -80,7 +80,8 @@ void vt_testing_open_with_clock(vt_testing *t, const char *state_dir,
   if (*t->schema) options.store = t->store;
   must(vt_cloud_open(&options, &t->cloud));
   must(vt_guest_none_create(&t->cloud->guests));
-  must(vt_cloud_seed(t->cloud, TESTING_PROJECT, "admin@vtpu.localhost", &t->token));
+  must(
+      vt_cloud_seed(t->cloud, TESTING_PROJECT, "admin@vtpu.localhost", VT_TOKEN_ALWAYS, &t->token));
 }
 
 void vt_testing_close(vt_testing *t) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // guest_agent.c - inside a worker: accounts for everybody with an ssh key, the host key and the
 // name as guest attributes. In:  lines "name uid" of the metadata server, by long poll. Out:
-// /etc/passwd, group, shadow, homes; the ETag of what was done as guest attribute vtpu/synced,
-// which is what the daemon waits for.
+// accounts (guest_people.c); the ETag of what was done as guest attribute vtpu/synced, which is
+// what the daemon waits for.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +28,6 @@ static const char *the_server;
 // 0 in a root of its own.
 static const char *the_root;
 static unsigned the_uid_base;
-static bool one_uid; // level 1 without privileges: everybody is the daemon's user
 
 static const char *own_path(const char *path, char out_path[600]) {
   snprintf(out_path, 600, "%s%s", the_root, path);
@@ -79,59 +78,6 @@ static bool exchange(const char *server, const char *path, const char *body, cha
 bool vt_boot_metadata(const char *server, const char *path, const char *body, char *out,
                       size_t size, char out_etag[32]) {
   return exchange(server, path, body, out, size, out_etag, NULL);
-}
-
-// Whether `name` opens a line of a passwd-like file.
-static bool has_line(const char *path, const char *name) {
-  static char text[1 << 20];
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-  if (fd >= 0) close(fd);
-  text[n > 0 ? n : 0] = 0;
-  size_t size = strlen(name);
-  for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n')
-    if (strncmp(p, name, size) == 0 && p[size] == ':') return true;
-  return false;
-}
-
-static bool append(const char *path, const char *line) {
-  int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return false;
-  bool good = write(fd, line, strlen(line)) == (ssize_t)strlen(line);
-  return close(fd) == 0 && good;
-}
-
-// /etc/profile of the host, which level 1 shares, sets PATH anew for login shells; this comes
-// after.
-static void write_profile(const char *home, unsigned uid) {
-  char path[720], text[700], ours[600];
-  snprintf(path, sizeof path, "%s/.profile", home);
-  int n = snprintf(text, sizeof text, "[ ! -r ~/.bashrc ] || . ~/.bashrc\n. '%s'\n",
-                   own_path("/etc/profile.d/vtpu.sh", ours));
-  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (fd < 0) return; // a home that is there already is its owner's
-  if (write(fd, text, (size_t)n) != n || (fchown(fd, uid, uid) != 0 && !one_uid)) perror(path);
-  close(fd);
-}
-
-static void make_user(const char *name, unsigned uid) {
-  char line[800], home[700], passwd[600], group[600], path[600];
-  own_path("/etc/passwd", passwd);
-  own_path("/etc/group", group);
-  snprintf(home, sizeof home, "%s/%s", own_path("/home", path), name);
-  uid = one_uid ? geteuid() : the_uid_base + uid;
-  if (!*the_root && !has_line(group, "google-sudoers")) append(group, "google-sudoers:x:1999:\n");
-  if (has_line(passwd, name)) return;
-  if (mkdir(home, *the_root ? 0700 : 0755) == 0 || errno == EEXIST)
-    if (chown(home, uid, uid) != 0 && !one_uid) perror(home);
-  if (*the_root) write_profile(home, uid);
-  snprintf(line, sizeof line, "%s:*:19000:0:99999:7:::\n", name);
-  if (!*the_root) append("/etc/shadow", line);
-  snprintf(line, sizeof line, "%s:x:%u:\n", name, uid);
-  append(group, line);
-  // Last, since an entry here is what makes the account exist.
-  snprintf(line, sizeof line, "%s:x:%u:%u::%s:/bin/bash\n", name, uid, uid, home);
-  append(passwd, line);
 }
 
 // Level 1 has no command that sshd could ask for keys: they are files, written anew with every
@@ -236,7 +182,6 @@ _Noreturn void vt_boot_agent(const char *server, const char *root, unsigned uid_
   the_server = server;
   the_root = root;
   the_uid_base = uid_base;
-  one_uid = *root && geteuid() != 0;
   for (;;) {
     snprintf(path, sizeof path,
              "/computeMetadata/v1/vtpu/users?wait_for_change=%s&timeout_sec=300&last_etag=%s",
@@ -250,8 +195,7 @@ _Noreturn void vt_boot_agent(const char *server, const char *root, unsigned uid_
       char name[40];
       unsigned uid;
       if (*p != '#' && sscanf(p, "%39s %u", name, &uid) == 2) {
-        make_user(name, uid);
-        if (*root) write_keys(name);
+        if (vt_boot_make_user(the_root, the_uid_base, name, uid) && *root) write_keys(name);
       }
       p += strcspn(p, "\n");
       p += *p == '\n';

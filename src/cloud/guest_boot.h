@@ -97,6 +97,12 @@ void vt_boot_memory_check(const char *root);
 const char *vt_boot_release(const char *folder, unsigned uid_base, long pid,
                             unsigned long long opened_ns);
 bool vt_boot_release_step(void);
+// Accounts of people (guest_people.c), below `root`, their ids from `uid_base` + 2000 on: makes
+// one, or gives it another id with all that is in its home. False for a name that the system of the
+// worker has, which nobody may log in as.
+bool vt_boot_make_user(const char *root, unsigned uid_base, const char *name, unsigned uid);
+// The line of sshd's configuration that keeps everybody out who is not one of these people.
+void vt_boot_deny_system(const char *root, unsigned uid_base, char *out, size_t size);
 // Writes text to a new or emptied file; false on an error.
 bool vt_boot_write(const char *path, const char *text, unsigned mode);
 // A GET (body NULL) or PUT of the metadata server; the body of the reply and its ETag. False on

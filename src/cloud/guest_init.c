@@ -416,11 +416,14 @@ _Noreturn void vt_boot_init(const vt_boot *boot) {
   umask(022);
   vt_boot_write_hosts(boot, "");
   const vt_variable library = {"TPU_LIBRARY_PATH", *boot->library ? "/opt/vtpu/libvtpu.so" : ""};
-  vt_boot_write_sshd(boot, "",
-                     "AuthorizedKeysFile .ssh/authorized_keys\n"
-                     "AuthorizedKeysCommand /opt/vtpu/vtpu-guest keys %u\n"
-                     "AuthorizedKeysCommandUser nobody\n",
-                     &library, 1);
+  static char more[9000], deny[8192];
+  vt_boot_deny_system("", 0, deny, sizeof deny);
+  snprintf(more, sizeof more,
+           "AuthorizedKeysFile .ssh/authorized_keys\n"
+           "AuthorizedKeysCommand /opt/vtpu/vtpu-guest keys %%u\n"
+           "AuthorizedKeysCommandUser nobody\n%s",
+           deny);
+  vt_boot_write_sshd(boot, "", more, &library, 1);
   vt_boot_make_activity(boot, "", 2);
   mkdir("/run/sshd", 0755);
   vt_boot_make_host_key(boot, "");

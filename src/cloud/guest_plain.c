@@ -107,13 +107,14 @@ static const char *find_wrapper(const vt_boot *b) {
 }
 
 static void write_sshd(const vt_boot *b) {
-  char passwd[600], group[600], hosts[600], activity[600], more[700];
+  char passwd[600], group[600], hosts[600], activity[600], more[9000], deny[8192];
   snprintf(passwd, sizeof passwd, "%s/etc/passwd", b->folder);
   snprintf(group, sizeof group, "%s/etc/group", b->folder);
   snprintf(hosts, sizeof hosts, "%s/etc/hosts", b->folder);
   snprintf(activity, sizeof activity, "%s" VT_ACTIVITY_FOLDER, b->folder);
-  snprintf(more, sizeof more, "AuthorizedKeysFile %s/keys/%%u\nStrictModes no\nPrintLastLog no\n",
-           b->folder);
+  vt_boot_deny_system(b->folder, b->uid_base, deny, sizeof deny);
+  snprintf(more, sizeof more, "AuthorizedKeysFile %s/keys/%%u\nStrictModes no\nPrintLastLog no\n%s",
+           b->folder, deny);
   const vt_variable variables[] = {{"LD_PRELOAD", find_wrapper(b)},
                                    {"NSS_WRAPPER_PASSWD", passwd},
                                    {"NSS_WRAPPER_GROUP", group},

@@ -6,12 +6,16 @@
 #include <openssl/bio.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cloud/account.h"
 #include "cloud/call.h"
+#include "cloud/password.h"
 
 #define P     "/v1/projects/" TESTING_PROJECT
 #define NODES "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b/nodes"
@@ -550,6 +554,316 @@ static void a_session_lives_no_longer_than_its_token(void **state) {
   vt_testing_close(&t);
 }
 
+// --- accounts, their passwords and their tokens
+// -----------------------------------------------------------------------------------------------
+
+// Signs in with a password, from an address; the status.
+static int sign_in_from(vt_testing *t, const char *peer, const char *email, const char *password,
+                        char *out_cookie) {
+  vt_call call;
+  char body[2400];
+  vt_call_init(&call, t->cloud, "POST", "/vtpu/v1/session");
+  call.peer = peer;
+  call.body_size = (size_t)snprintf(body, sizeof body, "{\"email\":\"%s\",\"password\":\"%s\"}",
+                                    email, password);
+  call.body_text = body;
+  vt_call_add_header(&call, "X-Vtpu-Console", "1");
+  vt_call_run(&call);
+  for (size_t i = 0; out_cookie && call.status == 200 && i < call.reply_headers.size; i++)
+    if (strcmp(call.reply_headers.data[i].name, "Set-Cookie") == 0)
+      snprintf(out_cookie, 256, "%.*s", (int)strcspn(call.reply_headers.data[i].value, ";"),
+               call.reply_headers.data[i].value);
+  int status = call.status;
+  vt_call_fini(&call);
+  return status;
+}
+
+#define ACCOUNT "/vtpu/v1/accounts/ann@example.com"
+#define RIGHT   "correct horse"
+
+static void make_ann(vt_testing *t) {
+  json_decref(vt_testing_call(
+      t, "POST", "/vtpu/v1/accounts",
+      "{\"email\":\"ann@example.com\",\"role\":\"user\",\"password\":\"" RIGHT "\"}", 200));
+}
+
+static bool told_of(vt_testing *t, const char *kind, const char *text) {
+  json_t *events = vt_testing_call(t, "GET", "/vtpu/v1/events", NULL, 200), *event;
+  size_t i;
+  bool found = false;
+  json_array_foreach(json_object_get(events, "events"), i,
+                     event) if (strcmp(vt_testing_text(event, "kind"), kind) == 0 &&
+                                strstr(vt_testing_text(event, "detail"), text)) found = true;
+  json_decref(events);
+  return found;
+}
+
+static void guesses_get_slower(void **state) {
+  vt_testing t;
+  char peer[32];
+  (void)state;
+  vt_testing_open(&t, "");
+  make_ann(&t);
+  assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 200);
+  // From ever new addresses: the account has to wait, and one that is not there waits alike.
+  const char *const who[] = {"ann@example.com", "nobody@example.com"};
+  for (int w = 0; w < 2; w++) {
+    for (int i = 0; i < 5; i++) {
+      snprintf(peer, sizeof peer, "127.0.%d.%d", w, i);
+      assert_int_equal(sign_in_from(&t, peer, who[w], "wrong horse", NULL), 401);
+    }
+    assert_int_equal(sign_in_from(&t, "127.0.7.7", who[w], "wrong horse", NULL), 429);
+    assert_int_equal(sign_in_from(&t, "127.0.7.7", who[w], RIGHT, NULL), 429);
+  }
+  assert_true(told_of(&t, "sign-in", "wrong passwords from 127.0.0.4"));
+  // Where Ann has signed in before, nobody else's guesses keep her out.
+  assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 200);
+  for (int i = 0; i < 5; i++) sign_in_from(&t, "127.0.1.1", "ann@example.com", "wrong horse", NULL);
+  // Each wrong one behind the free ones waits twice as long, and no longer than a quarter of an
+  // hour.
+  int64_t waited = 0;
+  for (int i = 0; i < 14; i++) {
+    int64_t wait = 0;
+    while (sign_in_from(&t, "127.0.8.8", "bob@example.com", "x", NULL) == 429) {
+      vt_testing_advance(&t, 1);
+      wait++;
+    }
+    assert_true(i < 6 || wait >= waited);
+    waited = wait;
+  }
+  assert_int_equal(waited, 256);
+  // An address that tries every account.
+  for (int i = 0; i < 40; i++) {
+    snprintf(peer, sizeof peer, "u%d@example.com", i);
+    int status = sign_in_from(&t, "127.0.3.3", peer, "x", NULL);
+    assert_int_equal(status, i < 30 ? 401 : 429);
+  }
+  vt_testing_advance(&t, 7200);
+  assert_int_equal(sign_in_from(&t, "127.0.3.3", "ann@example.com", RIGHT, NULL), 200);
+  // Not even a name that is no text gets into the trail as one.
+  for (int i = 0; i < 6; i++) sign_in_from(&t, "127.0.4.4", "<b>\\n@", "x", NULL);
+  assert_true(told_of(&t, "sign-in", "127.0.4.4"));
+  vt_testing_close(&t);
+}
+
+typedef struct guessing {
+  vt_testing *t;
+  atomic_bool stop;
+} guessing;
+
+static void *guess(void *argument) {
+  guessing *g = argument;
+  char peer[32];
+  for (int i = 0; !atomic_load(&g->stop); i++) {
+    snprintf(peer, sizeof peer, "127.1.%d.%d", i / 200 % 200, i % 200);
+    sign_in_from(g->t, peer, peer, "wrong horse", NULL);
+  }
+  return NULL;
+}
+
+// The lock is free while a password is hashed.
+static void others_go_on_while_it_hashes(void **state) {
+  vt_testing t;
+  pthread_t thread;
+  (void)state;
+  vt_testing_open(&t, "");
+  guessing g = {.t = &t};
+  assert_int_equal(pthread_create(&thread, NULL, guess, &g), 0);
+  for (bool seen = false; !seen;) {
+    pthread_mutex_lock(&t.cloud->lock);
+    seen = vt_password_is_hashing(t.cloud);
+    pthread_mutex_unlock(&t.cloud->lock);
+  }
+  json_decref(vt_testing_call(&t, "GET", "/vtpu/v1/me", NULL, 200));
+  atomic_store(&g.stop, true);
+  pthread_join(thread, NULL);
+  vt_testing_close(&t);
+}
+
+static void a_password_is_changed(void **state) {
+  vt_testing t;
+  char cookie[256], kept[256], body[1600];
+  (void)state;
+  vt_testing_open(&t, "");
+  make_ann(&t);
+  json_t *made = vt_testing_call(&t, "POST", ACCOUNT "/tokens", "{}", 200);
+  const char *ann = vt_testing_text(made, "token");
+  assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, cookie), 200);
+  assert_int_equal(
+      status_of(&t, ann, "POST", "/vtpu/v1/me:setPassword", "{\"password\":\"another horse\"}"),
+      403);
+  assert_int_equal(by_cookie(&t, cookie), 200);
+  assert_int_equal(status_of(&t, ann, "POST", "/vtpu/v1/me:setPassword",
+                             "{\"password\":\"another horse\",\"oldPassword\":\"" RIGHT "\"}"),
+                   200);
+  assert_int_equal(by_cookie(&t, cookie), 401);
+  assert_int_equal(status_of(&t, ann, "GET", "/vtpu/v1/me", NULL), 200);
+  assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 401);
+  assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", "another horse", kept), 200);
+  // So does an administrator, and short and endless ones are none.
+  json_decref(vt_testing_call(&t, "PATCH", ACCOUNT, "{\"password\":\"a third horse\"}", 200));
+  assert_int_equal(by_cookie(&t, kept), 401);
+  json_decref(vt_testing_call(&t, "PATCH", ACCOUNT, "{\"password\":\"short\"}", 400));
+  json_decref(vt_testing_call(&t, "PATCH", ACCOUNT, "{\"password\":7}", 400));
+  json_decref(vt_testing_call(&t, "PATCH", ACCOUNT, "{}", 400));
+  snprintf(body, sizeof body, "{\"password\":\"%01400d\"}", 0);
+  json_decref(vt_testing_call(&t, "PATCH", ACCOUNT, body, 400));
+  assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", "a third horse", NULL), 200);
+  json_decref(made);
+  vt_testing_close(&t);
+}
+
+static void a_disabled_account_is_out_for_good(void **state) {
+  vt_testing t;
+  char cookie[256];
+  (void)state;
+  vt_testing_open(&t, "");
+  make_ann(&t);
+  json_t *made = vt_testing_call(&t, "POST", ACCOUNT "/tokens", "{\"days\":7}", 200);
+  const char *ann = vt_testing_text(made, "token");
+  assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, cookie), 200);
+  assert_int_equal(status_of(&t, ann, "PATCH", ACCOUNT, "{\"role\":\"admin\"}"), 403);
+  json_decref(vt_testing_call(&t, "PATCH", ACCOUNT, "{\"disabled\":true}", 200));
+  assert_int_equal(status_of(&t, ann, "GET", "/vtpu/v1/me", NULL), 401);
+  assert_int_equal(by_cookie(&t, cookie), 401);
+  assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 401);
+  json_decref(vt_testing_call(&t, "POST", ACCOUNT "/tokens", "{}", 400));
+  json_decref(vt_testing_call(&t, "PATCH", ACCOUNT, "{\"disabled\":false}", 200));
+  assert_int_equal(status_of(&t, ann, "GET", "/vtpu/v1/me", NULL), 401);
+  assert_int_equal(by_cookie(&t, cookie), 401);
+  assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 200);
+  json_decref(made);
+  // Nobody locks out the last one.
+  const char *me = "/vtpu/v1/accounts/admin@vtpu.localhost";
+  json_decref(vt_testing_call(&t, "PATCH", me, "{\"disabled\":true}", 400));
+  json_decref(vt_testing_call(&t, "PATCH", me, "{\"role\":\"user\"}", 400));
+  json_decref(vt_testing_call(&t, "PATCH", "/vtpu/v1/accounts/x@y", "{\"disabled\":true}", 404));
+  // A service account that is disabled signs nothing, and its workers get nothing.
+  robot r = make_key(&t);
+  char *header = fill(&t, &r, HEAD),
+       *claims =
+           fill(&t, &r, "{" ME ",\"aud\":\"http://localhost/token\",\"iat\":N,\"exp\":N+3600}"),
+       *jwt = sign(r.pem, header, claims), *token = exchange(&t, jwt);
+  json_decref(vt_testing_call(&t, "PATCH", "/vtpu/v1/accounts/" ROBOT, "{\"disabled\":true}", 200));
+  assert_int_equal(status_of(&t, token, "GET", "/vtpu/v1/me", NULL), 401);
+  assert_null(exchange(&t, jwt));
+  json_decref(vt_testing_call(&t, "POST", NODES "?nodeId=a", node_as(ROBOT), 403));
+  json_decref(vt_testing_call(&t, "PATCH", "/vtpu/v1/accounts/" ROBOT,
+                              "{\"password\":\"correct horse\"}", 400));
+  free(header);
+  free(claims);
+  free(jwt);
+  free(token);
+  free(r.pem);
+  vt_testing_close(&t);
+}
+
+static void tokens_are_listed_and_revoked(void **state) {
+  vt_testing t;
+  char cookie[256], url[160];
+  (void)state;
+  vt_testing_open(&t, "");
+  make_ann(&t);
+  json_t *made = vt_testing_call(&t, "POST", ACCOUNT "/tokens", "{\"days\":7}", 200);
+  json_t *other = vt_testing_call(&t, "POST", ACCOUNT "/tokens", "{}", 200);
+  const char *ann = vt_testing_text(made, "token"), *spare = vt_testing_text(other, "token");
+  sign_in(&t, ann, cookie);
+  json_t *list = vt_testing_call_as(&t, ann, "GET", "/vtpu/v1/me/tokens", NULL, &(int){0}), *item;
+  const char *id = "";
+  size_t i;
+  assert_int_equal(json_array_size(json_object_get(list, "tokens")), 4);
+  json_array_foreach(json_object_get(list, "tokens"), i, item) {
+    assert_null(strstr(ann, vt_testing_text(item, "id")));
+    if (json_is_true(json_object_get(item, "current"))) id = vt_testing_text(item, "id");
+  }
+  assert_int_equal(strlen(id), 16);
+  // One's own only, but for administrators.
+  snprintf(url, sizeof url, "/vtpu/v1/me/tokens/%s", id);
+  json_decref(vt_testing_call(&t, "DELETE", url, NULL, 404));
+  snprintf(url, sizeof url, ACCOUNT "/tokens/%s", id);
+  assert_int_equal(status_of(&t, ann, "DELETE", url, NULL), 403);
+  json_decref(vt_testing_call(&t, "DELETE", url, NULL, 200));
+  assert_int_equal(status_of(&t, ann, "GET", "/vtpu/v1/me", NULL), 401);
+  assert_int_equal(by_cookie(&t, cookie), 401);
+  assert_int_equal(status_of(&t, spare, "GET", "/vtpu/v1/me", NULL), 200);
+  json_decref(vt_testing_call(&t, "DELETE", ACCOUNT "/tokens", NULL, 200));
+  assert_int_equal(status_of(&t, spare, "GET", "/vtpu/v1/me", NULL), 401);
+  json_decref(list);
+  json_decref(made);
+  // Days are days.
+  made = vt_testing_call(&t, "POST", ACCOUNT "/tokens", "{\"days\":7}", 200);
+  vt_testing_advance(&t, 7 * 86400 - 1);
+  assert_int_equal(status_of(&t, vt_testing_text(made, "token"), "GET", "/vtpu/v1/me", NULL), 200);
+  vt_testing_advance(&t, 1);
+  assert_int_equal(status_of(&t, vt_testing_text(made, "token"), "GET", "/vtpu/v1/me", NULL), 401);
+  static const char *const bad[] = {"0", "-1", "1e17", "1.5", "\"7\"", "9223372036854775807"};
+  for (i = 0; i < sizeof bad / sizeof *bad; i++) {
+    char body[64];
+    snprintf(body, sizeof body, "{\"days\":%s}", bad[i]);
+    json_decref(vt_testing_call(&t, "POST", ACCOUNT "/tokens", body, 400));
+  }
+  json_decref(made);
+  json_decref(other);
+  vt_testing_close(&t);
+}
+
+static void emails_are_plain(void **state) {
+  static const char *const bad[] = {"a",        "@b",      "a@",         "a b@c", "a\\n@b", "a@b:c",
+                                    "user:a@b", "a\\\"@b", "\xc3\xa9@b", "a/b@c", "<a>@b"};
+  vt_testing t;
+  char body[128];
+  (void)state;
+  vt_testing_open(&t, "");
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    snprintf(body, sizeof body, "{\"email\":\"%s\"}", bad[i]);
+    json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/accounts", body, 400));
+  }
+  vt_testing_close(&t);
+}
+
+// The token of a start: one with the account, others when they are asked for, and each ends the one
+// before.
+static void a_start_makes_one_token(void **state) {
+  const char *me = "/vtpu/v1/me", *who = "root@example.com";
+  vt_testing t;
+  char *first, *none, *second;
+  (void)state;
+  vt_testing_open(&t, "");
+  assert_null(vt_cloud_seed(t.cloud, TESTING_PROJECT, who, VT_TOKEN_FIRST, &first));
+  assert_int_equal(status_of(&t, first, "GET", me, NULL), 200);
+  assert_null(vt_cloud_seed(t.cloud, TESTING_PROJECT, who, VT_TOKEN_FIRST, &none));
+  assert_null(none);
+  assert_int_equal(status_of(&t, first, "GET", me, NULL), 200);
+  assert_null(vt_cloud_seed(t.cloud, TESTING_PROJECT, who, VT_TOKEN_NEW, &second));
+  assert_int_equal(status_of(&t, first, "GET", me, NULL), 401);
+  assert_int_equal(status_of(&t, second, "GET", me, NULL), 200);
+  vt_testing_advance(&t, 90 * 86400);
+  assert_int_equal(status_of(&t, second, "GET", me, NULL), 401);
+  free(first);
+  free(second);
+  vt_testing_close(&t);
+}
+
+static void one_process_has_a_state_folder(void **state) {
+  char folder[] = "/tmp/vtpu-identity-XXXXXX", want[32];
+  vt_cloud_options options;
+  vt_cloud *first, *second;
+  (void)state;
+  assert_non_null(mkdtemp(folder));
+  vt_cloud_options_default(&options);
+  options.state_dir = folder;
+  assert_null(vt_cloud_open(&options, &first));
+  vt_status st = vt_cloud_open(&options, &second);
+  assert_int_equal(vt_status_code(st), VT_UNAVAILABLE);
+  snprintf(want, sizeof want, "in use by process %d", (int)getpid());
+  assert_non_null(strstr(vt_status_message(st), want));
+  vt_status_free(st);
+  vt_cloud_close(first);
+  assert_null(vt_cloud_open(&options, &second));
+  vt_cloud_close(second);
+  vt_testing_remove(folder);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_node_runs_as_an_account_of_its_own_project),
@@ -561,6 +875,14 @@ int main(void) {
       cmocka_unit_test(assertions_are_for_the_token_endpoint),
       cmocka_unit_test(a_key_takes_all_with_it),
       cmocka_unit_test(a_session_lives_no_longer_than_its_token),
+      cmocka_unit_test(guesses_get_slower),
+      cmocka_unit_test(others_go_on_while_it_hashes),
+      cmocka_unit_test(a_password_is_changed),
+      cmocka_unit_test(a_disabled_account_is_out_for_good),
+      cmocka_unit_test(tokens_are_listed_and_revoked),
+      cmocka_unit_test(emails_are_plain),
+      cmocka_unit_test(a_start_makes_one_token),
+      cmocka_unit_test(one_process_has_a_state_folder),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,11 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/map.h"
 #include "cloud/account.h"
 #include "cloud/chip_use.h"
 #include "cloud/doctor.h"
 #include "cloud/http.h"
+#include "cloud/login_name.h"
 #include "cloud/metrics.h"
 #include "cloud/os_login.h"
 #include "cloud/service_account.h"
@@ -48,19 +50,6 @@ static vt_status project_metadata(vt_cloud *cloud, const char *project, json_t *
   return vt_rows_end(rows);
 }
 
-int vt_metadata_user_id(const char *name, size_t size) {
-  return 2000 + (int)(vt_hash_bytes(name, size, 0) % 58000);
-}
-
-static bool user_valid(const char *name, size_t size) {
-  if (size == 0 || size > 32 || !(islower((unsigned char)*name) || *name == '_')) return false;
-  for (size_t i = 0; i < size; i++)
-    if (!islower((unsigned char)name[i]) && !isdigit((unsigned char)name[i]) && name[i] != '_' &&
-        name[i] != '-' && name[i] != '.')
-      return false;
-  return true;
-}
-
 // Calls `use` for each line "user:key" of an ssh-keys value.
 typedef void (*key_use)(void *context, const char *user, size_t user_size, const char *key,
                         size_t key_size);
@@ -68,7 +57,8 @@ typedef void (*key_use)(void *context, const char *user, size_t user_size, const
 static void each_key(const char *keys, key_use use, void *context) {
   while (keys && *keys) {
     size_t n = strcspn(keys, "\n"), name = strcspn(keys, ":\n");
-    if (name < n && user_valid(keys, name)) use(context, keys, name, keys + name + 1, n - name - 1);
+    if (name < n && vt_login_name_valid(keys, name))
+      use(context, keys, name, keys + name + 1, n - name - 1);
     keys += n + (keys[n] == '\n');
   }
 }
@@ -85,41 +75,54 @@ static void each_key_of(const vt_node *node, const json_t *project, key_use use,
 }
 
 typedef struct user_lines {
+  vt_cloud *cloud;
+  const char *project;
   vt_text *lines;
   uint64_t keys;
+  vt_status st;
 } user_lines;
+
+// A line of an account; one that can not become root says so behind its id.
+static void put_line(user_lines *all, const char *name, bool admin) {
+  char line[64];
+  int64_t id;
+  if (all->st) return;
+  vt_status st = vt_login_id(all->cloud, all->project, name, &id);
+  if (vt_status_code(st) == VT_RESOURCE_EXHAUSTED) { // that one does not get in
+    vt_log(VT_LOG_WARNING, "%s", vt_status_message(st));
+    vt_status_free(st);
+    return;
+  }
+  all->st = st;
+  if (st) return;
+  snprintf(line, sizeof line, "\n%s %lld", name, (long long)id);
+  const char *text = vt_text_string(all->lines);
+  if (strncmp(text, line + 1, strlen(line + 1)) == 0 || strstr(text, line)) return;
+  vt_text_printf(all->lines, "%s%s\n", line + 1, admin ? "" : " login");
+}
 
 static void put_user(void *context, const char *user, size_t size, const char *key,
                      size_t key_size) {
   user_lines *all = context;
-  vt_text *lines = all->lines;
-  char line[64];
+  char name[40];
   all->keys = vt_hash_bytes(key, key_size, all->keys);
-  // root and the system's accounts are not for logging in.
-  if (size == 4 && memcmp(user, "root", 4) == 0) return;
-  snprintf(line, sizeof line, "%.*s %d\n", (int)size, user, vt_metadata_user_id(user, size));
-  if (!strstr(vt_text_string(lines), line)) vt_text_put(lines, line);
+  snprintf(name, sizeof name, "%.*s", (int)size, user);
+  put_line(all, name, true);
 }
 
-// Who may log in by OS Login; "login" behind the id is an account that can not become root.
+// Who may log in by OS Login.
 static vt_status put_profiles(vt_cloud *cloud, const char *project, user_lines *all) {
   vt_arena arena = {0};
   vt_login_keys keys = {0};
   vt_status st = vt_os_login_keys(cloud, &arena, project, &keys);
   for (size_t i = 0; !st && i < keys.size; i++) {
     const vt_login_key *k = &keys.data[i];
-    size_t size = strlen(k->user);
     all->keys = vt_hash_bytes(k->key, strlen(k->key), all->keys);
     if (i && strcmp(keys.data[i - 1].user, k->user) == 0) continue;
-    vt_text_printf(all->lines, "%s %d%s\n", k->user, vt_metadata_user_id(k->user, size),
-                   k->admin ? "" : " login");
+    put_line(all, k->user, k->admin);
   }
   vt_arena_free(&arena);
   return st;
-}
-
-bool vt_metadata_user_valid(const char *name) {
-  return user_valid(name, strlen(name)) && strcmp(name, "root") != 0;
 }
 
 vt_status vt_metadata_os_login(vt_cloud *cloud, const vt_node *node, bool *out_on) {
@@ -135,14 +138,10 @@ vt_status vt_metadata_os_login(vt_cloud *cloud, const vt_node *node, bool *out_o
 static void put_terminals(vt_cloud *cloud, const vt_node *node, user_lines *all) {
   const void *at = NULL;
   for (const vt_terminal_user *t; (t = vt_terminal_users(cloud, node->uid, &at));) {
-    char line[64], plain[72];
     size_t size = strlen(t->user);
     all->keys = vt_hash_bytes(t->key, strlen(t->key), all->keys + size);
     all->keys = vt_hash_bytes(t->user, size, all->keys);
-    snprintf(line, sizeof line, "%s %d", t->user, vt_metadata_user_id(t->user, size));
-    snprintf(plain, sizeof plain, "%s\n", line);
-    const char *known = strstr(vt_text_string(all->lines), plain);
-    if (!known) vt_text_printf(all->lines, "%s%s\n", line, t->admin ? "" : " login");
+    put_line(all, t->user, t->admin);
   }
 }
 
@@ -150,7 +149,7 @@ vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_l
   json_t *project;
   int64_t number;
   VT_TRY(project_metadata(cloud, node->project, &project, &number));
-  user_lines all = {out_lines, 0};
+  user_lines all = {.cloud = cloud, .project = node->project, .lines = out_lines};
   vt_status st = VT_OK;
   if (vt_os_login_on(node, project))
     st = put_profiles(cloud, node->project, &all);
@@ -158,7 +157,8 @@ vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_l
     each_key_of(node, project, put_user, &all);
   put_terminals(cloud, node, &all);
   json_decref(project);
-  if (st) return st;
+  if (st) vt_status_free(all.st);
+  VT_TRY(st ? st : all.st);
   // A change of a key changes the text too: level 1 keeps the keys in files.
   vt_text_printf(out_lines, "# %016" PRIx64 "\n", all.keys);
   return VT_OK;

@@ -6,8 +6,9 @@
 
 #include "cloud/node.h"
 
-// Lines "name uid", and one that begins with '#' and changes with the keys, of the accounts that
-// the ssh keys of node and project name; the same uid on every worker.
+// Lines "name uid" of the accounts that the ssh keys of node and project name, or OS Login lets in,
+// "name uid login" for one that can not become root, and one that begins with '#' and changes with
+// the keys. The ids are those of login_name.h.
 vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_lines) VT_CHECKED;
 // Answers a request of the worker with address call->peer. Takes the lock; asks to be run again at
 // the next change (vt_call.wait) when the client waits for one.
@@ -16,10 +17,7 @@ void vt_metadata_run(vt_call *call);
 vt_status vt_metadata_synced(vt_cloud *cloud, const vt_node *node, bool *out_synced) VT_CHECKED;
 // Whether OS Login is on for a node.
 vt_status vt_metadata_os_login(vt_cloud *cloud, const vt_node *node, bool *out_on) VT_CHECKED;
-bool vt_metadata_user_valid(const char *name); // of an account that a key may name
 // "t1v-n-1a2b3c4d-w-0"
-// The POSIX id of an account of a worker: the same on all workers.
-int vt_metadata_user_id(const char *name, size_t size);
 void vt_metadata_hostname(int64_t uid, int64_t worker, char out_name[64]);
 
 typedef struct vt_metadata_server vt_metadata_server;

@@ -9,6 +9,7 @@
 
 #include "cloud/account.h"
 #include "cloud/handlers.h"
+#include "cloud/password.h"
 
 #define ACCESS_LIFETIME  VT_HOUR
 #define CODE_LIFETIME    (10 * 60 * VT_SECOND)
@@ -225,10 +226,14 @@ vt_status vt_oauth_grant(vt_call *call) {
   const char *challenge = vt_call_query(call, "code_challenge"),
              *method = vt_call_query(call, "code_challenge_method");
   bool right = false;
-  if (email && password) VT_TRY(vt_account_check_password(call->cloud, email, password, &right));
+  vt_status st = email && password ? vt_password_check(call, email, password, &right) : VT_OK;
+  if (st && vt_status_code(st) != VT_RESOURCE_EXHAUSTED) return st;
   if (!right) {
-    call->status = 403;
-    page(call, "<p role=alert>Wrong e-mail or password.</p><p><a href=''>Try again</a></p></html>");
+    call->status = st ? 429 : 403;
+    page(call, "<p role=alert>");
+    put_escaped(&call->raw, st ? vt_status_message(st) : "Wrong e-mail or password.");
+    vt_text_put(&call->raw, "</p><p><a href=''>Try again</a></p></html>");
+    vt_status_free(st);
     return VT_OK;
   }
   char *code;
@@ -295,7 +300,7 @@ vt_status vt_session_create(vt_call *call) {
   if (*found.email)
     email = found.email, right = true;
   else if (email && password)
-    VT_TRY(vt_account_check_password(call->cloud, email, password, &right));
+    VT_TRY(vt_password_check(call, email, password, &right));
   if (!right) return vt_error(VT_UNAUTHENTICATED, "Wrong e-mail, password or token.");
   return start_session(call, email, &found);
 }

@@ -19,7 +19,7 @@
 #include "base/map.h"
 #include "cloud/account.h"
 #include "cloud/handlers.h"
-#include "cloud/metadata.h"
+#include "cloud/login_name.h"
 #include "cloud/service_account.h"
 
 enum { MAX_NAME = 32, MAX_KEY = 16 << 10, MAX_KEYS = 64 };
@@ -261,7 +261,9 @@ static vt_status profile(vt_call *call, const char *email, const char *kind, con
   json_t *keys;
   VT_TRY(user_name(call->cloud, &call->arena, email, kind, unique, &name));
   vt_status st = list_keys(call, email, &keys);
-  const char *uid = vt_arena_printf(&call->arena, "%d", vt_metadata_user_id(name, strlen(name)));
+  int64_t id = 0;
+  if (!st) st = vt_login_id_known(call->cloud, project ? project : "", name, &id);
+  const char *uid = vt_arena_printf(&call->arena, "%lld", (long long)id);
   *out_profile = json_pack(
       "{s:s, s:[{s:b, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}], s:o}", "name", unique,
       "posixAccounts", "primary", 1, "username", name, "uid", uid, "gid", uid, "homeDirectory",

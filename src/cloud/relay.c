@@ -25,16 +25,24 @@
 #include "cloud/stream.h"
 #include "cloud/tunnel.h"
 
-enum { DIAL_MS = 5000, KEEP_S = 60, TAKE_OVER_S = 5, DELIVER_S = 5, MAX_IN = 256 << 10 };
+enum {
+  CHECK_MS = 1000,
+  DIAL_MS = 5000,
+  KEEP_S = 60,
+  TAKE_OVER_S = 5,
+  DELIVER_S = 5,
+  MAX_IN = 256 << 10
+};
 #define PERMISSION "iap.tunnelInstances.accessViaIAP"
 
 typedef struct relay {
   struct relay *next;
   struct vt_relays *all;
   vt_tunnel tunnel;
-  char *caller, *project;
-  int backend;    // socket to the worker
-  int wake;       // eventfd: the owner is to give it up
+  vt_cloud *cloud;
+  char *caller, *project, *credential; // credential: of the connection that it has
+  int backend;                         // socket to the worker
+  int wake;                            // eventfd: the owner is to give it up
   int owner;      // number of the thread that has it, counted up by who takes it over
   int references; // threads that look at it
   bool busy;      // the owner has a connection
@@ -133,10 +141,31 @@ static bool collect(relay *r, vt_stream *s) {
   return n > 0;
 }
 
+// Whether who opened it still may have it; a store that does not answer says nothing new.
+static bool still_allowed(relay *r) {
+  bool still = true;
+  pthread_mutex_lock(&r->cloud->lock);
+  vt_status st =
+      vt_account_still(r->cloud, r->credential, r->caller, r->project, PERMISSION, &still);
+  pthread_mutex_unlock(&r->cloud->lock);
+  if (st) still = true;
+  vt_status_free(st);
+  return still;
+}
+
 // Relays until one side ends. True when the connection was lost, and the tunnel may go on.
 static bool pump(relay *r, vt_stream *s) {
   vt_tunnel *t = &r->tunnel;
+  int64_t checked_ns = vt_metrics_clock();
+  s->wake_ms = CHECK_MS;
   for (;;) {
+    if (vt_metrics_clock() - checked_ns >= CHECK_MS * (VT_SECOND / 1000)) {
+      if (!still_allowed(r)) {
+        vt_stream_close(s, VT_WS_NOT_ALLOWED, "signed out, or not allowed here any more");
+        return false;
+      }
+      checked_ns = vt_metrics_clock();
+    }
     size_t kept = t->in.size - t->in_at;
     struct pollfd others[VT_STREAM_OTHERS] = {
         {.fd = r->backend,
@@ -172,6 +201,7 @@ static void release(relay *r) { // under the lock
   vt_tunnel_fini(&r->tunnel);
   free(r->caller);
   free(r->project);
+  free(r->credential);
   free(r);
 }
 
@@ -319,8 +349,13 @@ vt_status vt_relay_connect(vt_call *call) {
   connecting *c = calloc(1, sizeof *c);
   relay *r = calloc(1, sizeof *r);
   if (r) *r = (relay){.backend = -1, .wake = -1, .references = 1, .all = call->cloud->relays};
-  if (r) r->caller = strdup(call->caller), r->project = strdup(call->project);
-  if (!c || !r || !r->caller || !r->project) abort(); // as texts and arrays do
+  if (r) {
+    r->cloud = call->cloud;
+    r->caller = strdup(call->caller);
+    r->project = strdup(call->project);
+    r->credential = strdup(call->credential);
+  }
+  if (!c || !r || !r->caller || !r->project || !r->credential) abort(); // as texts and arrays do
   *c = (connecting){.relay = r, .port = (int)port, .own_address = level == 1};
   snprintf(c->ip, sizeof c->ip, "%s", ip);
   call->upgrade = (vt_upgrade){run_connecting, drop_connecting, c};
@@ -333,6 +368,7 @@ vt_status vt_relay_connect(vt_call *call) {
 typedef struct reconnecting {
   relay *relay; // NULL: there is none of this name
   uint64_t count;
+  char *credential;
 } reconnecting;
 
 static void drop_reconnecting(void *context) {
@@ -343,6 +379,7 @@ static void drop_reconnecting(void *context) {
     release(c->relay);
     pthread_mutex_unlock(&all->lock);
   }
+  free(c->credential);
   free(c);
 }
 
@@ -374,6 +411,8 @@ static void run_reconnecting(void *context, vt_stream *s) {
     return;
   }
   uint64_t count = c->count;
+  free(r->credential); // this thread is the owner now
+  r->credential = c->credential;
   free(c);
   if (!vt_tunnel_reopen(&r->tunnel, &s->ws, count))
     vt_stream_close(s, VT_TUNNEL_BAD_ACK, "no such count");
@@ -388,6 +427,11 @@ vt_status vt_relay_reconnect(vt_call *call) {
   const char *project = NULL;
   if (!c) return vt_error_no_memory();
   c->count = strtoull(text_of(call, "ack"), &tail, 10);
+  c->credential = strdup(call->credential);
+  if (!c->credential) {
+    free(c);
+    return vt_error_no_memory();
+  }
   pthread_mutex_lock(&all->lock);
   for (relay *r = all->first; r; r = r->next) {
     if (strcmp(r->tunnel.sid, sid) != 0 || strcmp(r->caller, call->caller) != 0) continue;

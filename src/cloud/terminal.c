@@ -25,6 +25,7 @@
 #include "cloud/account.h"
 #include "cloud/guest_net.h"
 #include "cloud/handlers.h"
+#include "cloud/login_name.h"
 #include "cloud/metadata.h"
 #include "cloud/metrics.h"
 #include "cloud/os_login.h"
@@ -66,15 +67,16 @@ const vt_terminal_user *vt_terminal_users(const vt_cloud *cloud, int64_t uid, co
 // --- who
 // ---------------------------------------------------------------------------------------------------------
 
-// ada.lovelace@example.org is ada_lovelace, as gcloud takes it from a machine's user; root is
-// nobody.
+// ada.lovelace@example.org is ada_lovelace, as gcloud takes it from a machine's user. One of the
+// system's names gets a letter in front.
 static void name_of(const char *email, char out_name[40]) {
   size_t n = 0;
-  for (const char *p = email; *p && *p != '@' && n < 32; p++)
-    out_name[n++] =
-        isalnum((unsigned char)*p) || *p == '-' ? (char)tolower((unsigned char)*p) : '_';
-  out_name[n] = 0;
-  if (!islower((unsigned char)*out_name) || strcmp(out_name, "root") == 0) strcpy(out_name, "vtpu");
+  char name[31];
+  for (const char *p = email; *p && *p != '@' && n < 30; p++)
+    name[n++] = isalnum((unsigned char)*p) || *p == '-' ? (char)tolower((unsigned char)*p) : '_';
+  name[n] = 0;
+  bool good = vt_login_name_valid(name, n);
+  snprintf(out_name, 40, "%s%s", good ? "" : "u_", name);
 }
 
 static vt_status choose_user(vt_call *call, const vt_node *node, terminal *t) {
@@ -90,7 +92,7 @@ static vt_status choose_user(vt_call *call, const vt_node *node, terminal *t) {
     VT_TRY(vt_os_login_user(call->cloud, &call->arena, call->caller, &user));
   } else {
     t->user.admin = true;
-    if (user && !vt_metadata_user_valid(user))
+    if (user && !vt_login_name_valid(user, strlen(user)))
       return vt_error(VT_INVALID_ARGUMENT, "'%s' is no name of an account.", user);
     if (!user) name_of(call->caller, t->name);
   }

@@ -122,6 +122,13 @@ vt_status vt_token_revoke_all(vt_cloud *cloud, const char *email) {
   return revoke(cloud, WITH_DESCENDANTS("SELECT hash FROM tokens WHERE email = ?"), email);
 }
 
+vt_status vt_token_revoke_signed_in(vt_cloud *cloud, const char *email) {
+  return revoke(cloud,
+                WITH_DESCENDANTS("SELECT hash FROM tokens WHERE email = ? AND kind IN ('session', "
+                                 "'refresh', 'code')"),
+                email);
+}
+
 vt_status vt_token_sweep(vt_cloud *cloud) {
   int64_t gone;
   VT_TRY(vt_store_run(cloud->store, &gone,

@@ -42,6 +42,8 @@ vt_status vt_token_revoke(vt_cloud *cloud, const char *hash) VT_CHECKED;
 vt_status vt_token_revoke_from(vt_cloud *cloud, const char *origin) VT_CHECKED;
 // Ends all tokens of an account, and what came from them.
 vt_status vt_token_revoke_all(vt_cloud *cloud, const char *email) VT_CHECKED;
+// Ends what an account has signed in to: sessions, refresh tokens, codes, and what came from them.
+vt_status vt_token_revoke_signed_in(vt_cloud *cloud, const char *email) VT_CHECKED;
 // Removes what has expired.
 vt_status vt_token_sweep(vt_cloud *cloud) VT_CHECKED;
 

@@ -34,7 +34,7 @@ typedef struct settings {
       *slurm_spot_partition, *slurm_account, *slurm_options, *slurm_folder, *record;
   int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout,
       quota_auto_grant;
-  int64_t virtual_time, slurm_wait, kind_after, watchdog;
+  int64_t virtual_time, slurm_wait, kind_after, watchdog, new_token;
   bool ephemeral;
   char **command;
 } settings;
@@ -50,6 +50,8 @@ static const struct option {
 #include "cloud/vtpud.def"
 #undef OPTION
 };
+
+enum { MAX_OPTION_S = 315360000 };
 
 static vt_status set_option(settings *s, const char *name, size_t name_size, const char *value) {
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
@@ -71,6 +73,8 @@ static vt_status set_option(settings *s, const char *name, size_t name_size, con
     if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0 &&
         (*end || end == value || number < 0))
       return vt_error(VT_INVALID_ARGUMENT, "%s: '%s' is not a number", o->name, value);
+    if (o->kind == SECONDS && number > MAX_OPTION_S)
+      return vt_error(VT_INVALID_ARGUMENT, "%s: at most ten years", o->name);
     *(int64_t *)field = number;
     return VT_OK;
   }
@@ -200,7 +204,12 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   VT_TRY(vt_watchdog_start(out->cloud, s->watchdog, &out->watchdog));
   VT_TRY(vt_guest_create(out->cloud, (int)s->guests, &out->cloud->guests));
   VT_TRY(out->cloud->guests->sweep(out->cloud->guests));
-  if (*s->project) VT_TRY(vt_cloud_seed(out->cloud, s->project, s->admin, &out->token));
+  if (*s->project)
+    VT_TRY(vt_cloud_seed(out->cloud, s->project, s->admin,
+                         s->ephemeral   ? VT_TOKEN_ALWAYS
+                         : s->new_token ? VT_TOKEN_NEW
+                                        : VT_TOKEN_FIRST,
+                         &out->token));
   VT_TRY(vt_reconciler_start(out->cloud, &out->reconciler));
   VT_TRY(vt_door_open(out->cloud, &door, &out->door));
   if (!*s->googleapis) return VT_OK;
@@ -283,16 +292,17 @@ static int wait_for_end(const sigset_t *signals, pid_t child) {
 // Fills the empty store of the settings from a backup.
 static vt_status restore(const settings *s, vt_arena *arena) {
   const char *place = s->store;
-  if (!*place) {
-    if (mkdir(s->state, 0711) != 0 && errno != EEXIST)
-      return vt_error(VT_UNAVAILABLE, "%s: %s", s->state, strerror(errno));
-    place = vt_arena_printf(arena, "%s/cloud.db", s->state);
-  }
-  vt_store *store;
+  if (mkdir(s->state, 0711) != 0 && errno != EEXIST)
+    return vt_error(VT_UNAVAILABLE, "%s: %s", s->state, strerror(errno));
+  if (!*place) place = vt_arena_printf(arena, "%s/cloud.db", s->state);
+  vt_store *store = NULL;
+  int lock;
   umask(077);
-  VT_TRY(vt_store_open(place, true, &store));
-  vt_status st = vt_store_restore(store, s->restore);
+  VT_TRY(vt_cloud_lock_state(s->state, &lock));
+  vt_status st = vt_store_open(place, true, &store);
+  if (!st) st = vt_store_restore(store, s->restore);
   vt_store_close(store);
+  close(lock);
   if (!st) printf("vtpud: restored %s\n", s->restore);
   return st;
 }
@@ -319,7 +329,9 @@ static vt_status serve(parts *server, const settings *s, vt_arena *arena, const 
     }
   } else {
     printf("vtpud: listening on %s port %d\n", s->address, (int)vt_door_port(server->door));
-    if (server->token) printf("vtpud: token of %s: %s\n", s->admin, server->token);
+    if (server->token)
+      printf("vtpud: token of %s: %s\nvtpud: it ends in %d days; --new-token makes another\n",
+             s->admin, server->token, (int)(VT_FIRST_TOKEN_NS / VT_DAY));
     fflush(stdout);
   }
   *out_code = wait_for_end(signals, child);

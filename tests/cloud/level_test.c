@@ -102,6 +102,53 @@ static void os_login_makes_the_accounts(void **state) {
   guest_must("vtpu tpu-vm delete login --quiet" ZONE "2>&1");
 }
 
+// A key for every account of this host, for its groups and for root: none of them is let in, not
+// even when its key is in the worker's files.
+static void the_accounts_of_the_host_are_shut(void **state) {
+  (void)state;
+  guest_must(
+      "ssh-keygen -q -t ed25519 -N '' -f $HOME/key; K=$(cat $HOME/key.pub)\n"
+      "cut -d: -f1 /etc/passwd /etc/group | sort -u > $HOME/names\n"
+      "printf '%%s\n' -oops _apt systemd-network docker postgres munge Upper 0 a:b >> $HOME/names\n"
+      "K=$(cat $HOME/key.pub); (while read n; do echo \"$n:$K\"; done < $HOME/names; echo "
+      "\"ada:$K\") > $HOME/keys\n"
+      "vtpu tpu-vm create shut" ZONE "--accelerator-type=v4-8 --version=tpu-ubuntu2204-base "
+      "--metadata-from-file=ssh-keys=$HOME/keys 2>&1");
+  guest_must("vtpu tpu-vm describe shut" ZONE
+             "--format='value(networkEndpoints[0].ipAddress)' | tr -d '\\n' > $HOME/shut-ip");
+  guest_must(
+      "cat > $HOME/way-in <<'EOF'\n"
+      "O='-i key -o BatchMode=yes -o StrictHostKeyChecking=no -o IdentitiesOnly=yes -o "
+      "UserKnownHostsFile=/dev/null'\n"
+      "cd $HOME; ip=$(cat shut-ip)\n"
+      "ssh $O ada@$ip id -un || exit 1\n"
+      "while read n; do ssh -n $O -l \"$n\" $ip true && echo \"$n has a shell\" && exit 1\n"
+      "  sftp $O -o User=\"$n\" -b /dev/null $ip && echo \"$n has sftp\" && exit 1; done < names\n"
+      "exit 0\nEOF\nbash $HOME/way-in 2>/dev/null");
+  guest_must(
+      "D=$(dirname $CLOUDSDK_AUTH_ACCESS_TOKEN_FILE)/guests; for n in $(grep -v : $HOME/names); do "
+      "for k in $D/*/keys; do cp $HOME/key.pub $k/$n; chmod 644 $k/$n; done; done\n"
+      "bash $HOME/way-in 2>/dev/null");
+  guest_must("vtpu tpu-vm delete shut --quiet" ZONE "2>&1");
+}
+
+// Two names that had one id while it was made from the name.
+static void names_have_ids_of_their_own(void **state) {
+  (void)state;
+  guest_must("ssh-keygen -q -t ed25519 -N '' -f $HOME/pair; K=$(cat $HOME/pair.pub)\n"
+             "printf 'user124:%%s\nuser167:%%s\n' \"$K\" \"$K\" > $HOME/keys\n"
+             "vtpu tpu-vm create pair" ZONE "--accelerator-type=v4-8 --version=tpu-ubuntu2204-base "
+             "--metadata-from-file=ssh-keys=$HOME/keys 2>&1");
+  guest_must(
+      "ip=$(vtpu tpu-vm describe pair" ZONE "--format='value(networkEndpoints[0].ipAddress)')\n"
+      "O='-n -i '$HOME'/pair -o BatchMode=yes -o StrictHostKeyChecking=no -o IdentitiesOnly=yes -o "
+      "UserKnownHostsFile=/dev/null'\n"
+      "ssh $O user124@$ip 'umask 077; echo mine > secret; id -u' && ssh $O user167@$ip 'id -u; cat "
+      "../user124/secret && echo read it; true'");
+  assert_null(strstr(vt_text_string(&guest_output), "read it"));
+  guest_must("vtpu tpu-vm delete pair --quiet" ZONE "2>&1");
+}
+
 // What a worker finds out about another, or about the host. Succeeding prints its name.
 static const char tries[] =
     "try() { name=$1; shift; if timeout 5 \"$@\" >/dev/null 2>&1; then echo \"could $name\"; fi; "
@@ -182,7 +229,7 @@ static void auto_says_what_it_took(void **state) {
 
 static const struct part {
   const char *name, *daemon;
-  struct CMUnitTest tests[6];
+  struct CMUnitTest tests[8];
   int count;
 } parts[] = {
     {"0", "exec vtpud --ephemeral --guests=0", {cmocka_unit_test(level_0_answers_the_api)}, 1},
@@ -191,8 +238,10 @@ static const struct part {
      {cmocka_unit_test(workers_have_users_homes_and_names), cmocka_unit_test(workers_stay_apart),
       cmocka_unit_test(a_stopped_worker_keeps_its_home_and_no_process),
       cmocka_unit_test(the_python_folder_is_first), cmocka_unit_test(os_login_makes_the_accounts),
+      cmocka_unit_test(the_accounts_of_the_host_are_shut),
+      cmocka_unit_test(names_have_ids_of_their_own),
       cmocka_unit_test(a_zone_outage_ends_the_machines)},
-     6},
+     8},
     {"auto",
      "export VTPUD_LOG=$HOME/log; exec setpriv --bounding-set=-sys_admin vtpud --ephemeral "
      "--guests=auto 2> $VTPUD_LOG",

@@ -13,8 +13,8 @@
 #define PYTHON VTPU_SOURCE_DIR "/build/venv/bin"
 
 static void start(void) {
-  guest_must("vtpud --state=$HOME/state --project=lab-one --admin=a@b.c --guests=2 --port=" PORT
-             " --python=" PYTHON " > $HOME/out 2>&1 & echo $! > $HOME/pid; "
+  guest_must("vtpud --state=$HOME/state --project=lab-one --admin=a@b.c --new-token --guests=2 "
+             "--port=" PORT " --python=" PYTHON " > $HOME/out 2>&1 & echo $! > $HOME/pid; "
              "for i in $(seq 400); do grep -q 'token of' $HOME/out && exit 0; sleep 0.05; done; "
              "cat $HOME/out; exit 1");
   guest_must("sed -n 's/.*token of a@b.c: //p' $HOME/out");

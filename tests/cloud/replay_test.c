@@ -28,7 +28,7 @@ static void open_cloud(replay *r) {
   char *token = NULL;
   memset(r, 0, sizeof *r);
   vt_testing_open(&r->t, "");
-  assert_null(vt_cloud_seed(r->t.cloud, PROJECT, "admin@vtpu.localhost", &token));
+  assert_null(vt_cloud_seed(r->t.cloud, PROJECT, "admin@vtpu.localhost", VT_TOKEN_FIRST, &token));
   free(token);
   const vt_token_start start = {"admin@vtpu.localhost", "refresh", "", "", 0};
   assert_null(vt_token_create(r->t.cloud, &start, &r->refresh));
