@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "cloud/check.h"
 
 void vt_call_init(vt_call *call, vt_cloud *cloud, const char *method, const char *path) {
   memset(call, 0, sizeof *call);
@@ -93,6 +94,7 @@ void vt_call_reply_header(vt_call *call, const char *name, const char *value) {
 
 const char *vt_call_base_url(vt_call *call) {
   const char *host = vt_call_header(call, "host");
+  if (host && !vt_text_is_good(host, strlen(host))) host = NULL;
   return vt_arena_printf(&call->arena, "%s://%s", call->secure ? "https" : "http",
                          host ? host : "localhost");
 }

@@ -67,6 +67,7 @@ struct vt_call {
   json_t *body;
   const char *peer; // address of the other side, for logs and the metadata server
   bool secure;      // came over TLS
+  bool malformed;   // the query has what is no text
   bool wants_json;  // the reply has to be `reply`, not bytes: gRPC, field masks
   // found on the way
   const vt_route *route;
@@ -95,7 +96,8 @@ void vt_call_init(vt_call *call, vt_cloud *cloud, const char *method, const char
 void vt_call_fini(vt_call *call);
 // Forgets what a handler that failed has put into the reply.
 void vt_call_clear_reply(vt_call *call);
-// Adds the parameters of "a=b&c=d" to the query.
+// Adds the parameters of "a=b&c=d" to the query; what is no text is left out and makes the call
+// malformed.
 void vt_call_add_query(vt_call *call, const char *query);
 void vt_call_add_header(vt_call *call, const char *name, const char *value);
 // Routes, authenticates, authorizes, runs. Always leaves a reply. Takes and gives back the cloud's

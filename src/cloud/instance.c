@@ -12,6 +12,7 @@
 #include "base/map.h"
 #include "cloud/guest.h"
 #include "cloud/handlers.h"
+#include "cloud/check.h"
 #include "cloud/metadata.h"
 #include "cloud/node.h"
 #include "cloud/service_account.h"
@@ -129,7 +130,8 @@ vt_status vt_instances_set_labels(vt_call *call) {
   if (!st) {
     json_t *value = json_object_get(clean, "labels");
     json_object_set_new(node.body, "labels", value ? json_incref(value) : json_object());
-    st = vt_node_save(call->cloud, &node);
+    st = vt_check_node(node.body);
+    if (!st) st = vt_node_save(call->cloud, &node);
   }
   if (!st) reply_done(call, "setLabels");
   json_decref(body);
@@ -149,13 +151,14 @@ vt_status vt_instances_set_metadata(vt_call *call) {
   json_array_foreach(json_object_get(call->body, "items"), i, item) {
     const char *key = json_string_value(json_object_get(item, "key"));
     json_t *value = json_object_get(item, "value");
-    if (!st && (!key || !*key || strlen(key) > 128 || !json_is_string(value)))
+    if (!st && (!key || !json_is_string(value)))
       st = vt_error(VT_INVALID_ARGUMENT, "Invalid value for field 'items[%zu]'", i);
     if (!st) json_object_set(metadata, key, value);
   }
   if (!st) {
     json_object_set(node.body, "metadata", metadata);
-    st = vt_node_save(call->cloud, &node);
+    st = vt_check_node(node.body);
+    if (!st) st = vt_node_save(call->cloud, &node);
   }
   if (!st) reply_done(call, "setMetadata");
   json_decref(metadata);

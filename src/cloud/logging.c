@@ -6,10 +6,20 @@
 #include <string.h>
 
 #include "cloud/account.h"
+#include "cloud/check.h"
 #include "cloud/handlers.h"
 #include "cloud/node.h"
 
-enum { MAX_ENTRIES = 1000 };
+// The quotas of Cloud Logging.
+enum {
+  MAX_ENTRIES = 1000,
+  MAX_ENTRY = 256 << 10,
+  MAX_SINKS = 200,
+  MAX_EXCLUSIONS = 50,
+  MAX_FILTER = 20000,
+  MAX_SINK_TEXT = 8000,
+  MAX_DESTINATION = 1024
+};
 
 // "projects/p/logs/x" or "projects/p" to p, and the right to it.
 static vt_status enter_project(vt_call *call, const char *name, const char *permission) {
@@ -39,6 +49,10 @@ vt_status vt_logging_write(vt_call *call) {
       json_object_set_new(entry, "timestamp", json_string(time));
     VT_TRY(vt_cloud_next(call->cloud, "log_entries", &id));
     text = json_dumps(entry, JSON_COMPACT);
+    if (strlen(text) > MAX_ENTRY) {
+      free(text);
+      return vt_error(VT_INVALID_ARGUMENT, "entries[%zu] has over %d bytes", i, MAX_ENTRY);
+    }
     vt_status st =
         vt_store_run(call->cloud->store, NULL,
                      "INSERT INTO log_entries (id, project, at_ns, body) VALUES (?, ?, ?, ?)",
@@ -63,11 +77,14 @@ vt_status vt_logging_list(vt_call *call) {
       newest ? "SELECT body FROM log_entries WHERE project = ? ORDER BY id DESC LIMIT ?"
              : "SELECT body FROM log_entries WHERE project = ? ORDER BY id LIMIT ?",
       "si", call->project, size > 0 && size < MAX_ENTRIES ? size : MAX_ENTRIES));
-  json_t *entries = json_array();
-  while (vt_rows_next(rows))
-    json_array_append_new(entries, json_loads(vt_rows_text(rows, 0), 0, NULL));
+  json_t *entries = json_array(), *entry;
+  vt_status st = VT_OK;
+  while (!st && vt_rows_next(rows)) {
+    st = vt_check_stored(vt_rows_text(rows, 0), "log entry of project", call->project, &entry);
+    json_array_append_new(entries, entry);
+  }
   call->reply = json_pack("{s:o}", "entries", entries);
-  return vt_rows_end(rows);
+  return vt_rows_stop(rows, st);
 }
 
 // --- sinks
@@ -79,8 +96,9 @@ static vt_status find_sink(vt_call *call, const char *name, json_t **out_sink) {
   VT_TRY(vt_store_query(call->cloud->store, &rows,
                         "SELECT body FROM log_sinks WHERE project = ? AND name = ?", "ss",
                         call->project, name));
-  if (vt_rows_next(rows)) *out_sink = json_loads(vt_rows_text(rows, 0), 0, NULL);
-  return vt_rows_end(rows);
+  vt_status st =
+      vt_rows_next(rows) ? vt_check_stored(vt_rows_text(rows, 0), "sink", name, out_sink) : VT_OK;
+  return vt_rows_stop(rows, st);
 }
 
 static vt_status must_find_sink(vt_call *call, json_t **out_sink) {
@@ -89,6 +107,23 @@ static vt_status must_find_sink(vt_call *call, json_t **out_sink) {
   if (*out_sink) return VT_OK;
   return vt_call_not_found(
       call, vt_arena_printf(&call->arena, "projects/%s/sinks/%s", call->project, name));
+}
+
+static vt_status check_sink(const json_t *sink) {
+  const char *destination = json_string_value(json_object_get(sink, "destination"));
+  const json_t *exclusions = json_object_get(sink, "exclusions"),
+               *disabled = json_object_get(sink, "disabled");
+  if (!destination || !strstr(destination, ".googleapis.com/"))
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "destination: SERVICE.googleapis.com/RESOURCE is required");
+  VT_TRY(vt_check_text("destination", json_object_get(sink, "destination"), MAX_DESTINATION));
+  VT_TRY(vt_check_text("filter", json_object_get(sink, "filter"), MAX_FILTER));
+  VT_TRY(vt_check_text("description", json_object_get(sink, "description"), MAX_SINK_TEXT));
+  if (disabled && !json_is_boolean(disabled))
+    return vt_error(VT_INVALID_ARGUMENT, "disabled: true or false");
+  if (exclusions && (!json_is_array(exclusions) || json_array_size(exclusions) > MAX_EXCLUSIONS))
+    return vt_error(VT_INVALID_ARGUMENT, "exclusions: a list of at most %d", MAX_EXCLUSIONS);
+  return VT_OK;
 }
 
 // Takes `sink`, which becomes the reply.
@@ -102,6 +137,8 @@ static vt_status save_sink(vt_call *call, const char *name, json_t *sink) {
     if (value && (!mask || !*mask || strstr(mask, fields[i])))
       json_object_set(sink, fields[i], value);
   }
+  call->reply = sink;
+  VT_TRY(check_sink(sink));
   vt_time_format(vt_cloud_now(call->cloud), now);
   json_object_set_new(sink, "name", json_string(name));
   json_object_set_new(sink, "updateTime", json_string(now));
@@ -111,11 +148,6 @@ static vt_status save_sink(vt_call *call, const char *name, json_t *sink) {
       sink, "writerIdentity",
       json_string(vt_arena_printf(&call->arena, "serviceAccount:service-%lld@gcp-sa-logging.%s",
                                   (long long)call->project_number, call->cloud->options.universe)));
-  call->reply = sink;
-  const char *destination = json_string_value(json_object_get(sink, "destination"));
-  if (!destination || !strstr(destination, ".googleapis.com/"))
-    return vt_error(VT_INVALID_ARGUMENT,
-                    "destination: SERVICE.googleapis.com/RESOURCE is required");
   char *text = json_dumps(sink, JSON_COMPACT);
   vt_status st = vt_store_run(call->cloud->store, NULL,
                               "INSERT INTO log_sinks (project, name, body) VALUES (?, ?, ?) ON "
@@ -128,8 +160,13 @@ static vt_status save_sink(vt_call *call, const char *name, json_t *sink) {
 vt_status vt_sinks_create(vt_call *call) {
   const char *name = json_string_value(json_object_get(call->body, "name"));
   json_t *old;
+  int64_t count;
   if (!name || !vt_node_id_valid(name))
     return vt_error(VT_INVALID_ARGUMENT, "name: letters, digits and -_. of at most 63");
+  VT_TRY(vt_store_int(call->cloud->store, &count, 0,
+                      "SELECT COUNT(*) FROM log_sinks WHERE project = ?", "s", call->project));
+  if (count >= MAX_SINKS)
+    return vt_error(VT_RESOURCE_EXHAUSTED, "A project has at most %d sinks.", MAX_SINKS);
   VT_TRY(find_sink(call, name, &old));
   json_decref(old);
   if (old)
@@ -163,9 +200,12 @@ vt_status vt_sinks_list(vt_call *call) {
   VT_TRY(vt_store_query(call->cloud->store, &rows,
                         "SELECT body FROM log_sinks WHERE project = ? ORDER BY name LIMIT 1000",
                         "s", call->project));
-  json_t *list = json_array();
-  while (vt_rows_next(rows))
-    json_array_append_new(list, json_loads(vt_rows_text(rows, 0), 0, NULL));
+  json_t *list = json_array(), *sink;
+  vt_status st = VT_OK;
+  while (!st && vt_rows_next(rows)) {
+    st = vt_check_stored(vt_rows_text(rows, 0), "sink of project", call->project, &sink);
+    json_array_append_new(list, sink);
+  }
   call->reply = json_pack("{s:o}", "sinks", list);
-  return vt_rows_end(rows);
+  return vt_rows_stop(rows, st);
 }

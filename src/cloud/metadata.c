@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "cloud/account.h"
+#include "cloud/check.h"
 #include "cloud/chip_use.h"
 #include "cloud/doctor.h"
 #include "cloud/http.h"
@@ -42,12 +43,14 @@ static vt_status project_metadata(vt_cloud *cloud, const char *project, json_t *
   *out_number = 0;
   VT_TRY(vt_store_query(cloud->store, &rows, "SELECT metadata, number FROM projects WHERE id = ?",
                         "s", project));
+  vt_status st = VT_OK;
   if (vt_rows_next(rows)) {
-    *out_json = json_loads(vt_rows_text(rows, 0), 0, NULL);
+    st = vt_check_stored(vt_rows_text(rows, 0), "metadata of project", project, out_json);
     *out_number = vt_rows_int(rows, 1);
+  } else {
+    *out_json = json_object();
   }
-  if (!*out_json) *out_json = json_object();
-  return vt_rows_end(rows);
+  return vt_rows_stop(rows, st);
 }
 
 // Calls `use` for each line "user:key" of an ssh-keys value.

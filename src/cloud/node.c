@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cloud/billing.h"
+#include "cloud/check.h"
 #include "cloud/chip_use.h"
 #include "cloud/disk.h"
 #include "cloud/health.h"
@@ -52,7 +53,7 @@ static const char *copy_text(vt_arena *arena, const vt_rows *rows, int column) {
   return vt_arena_copy(arena, text, strlen(text));
 }
 
-static void read_row(vt_arena *arena, const vt_rows *r, vt_node *n) {
+static vt_status read_row(vt_arena *arena, const vt_rows *r, vt_node *n) {
   *n = (vt_node){.uid = vt_rows_int(r, 0),
                  .project = copy_text(arena, r, 1),
                  .zone = copy_text(arena, r, 2),
@@ -78,15 +79,14 @@ static void read_row(vt_arena *arena, const vt_rows *r, vt_node *n) {
                  .busy_ns = vt_rows_int(r, 22),
                  .idle_alert = vt_rows_int(r, 23),
                  .reservation = copy_text(arena, r, 24),
-                 .version = vt_rows_int(r, 25),
-                 .body = json_loads(vt_rows_text(r, 26), 0, NULL)};
-  if (!n->body) n->body = json_object();
+                 .version = vt_rows_int(r, 25)};
+  return vt_check_stored(vt_rows_text(r, 26), "node", n->id, &n->body);
 }
 
 static vt_status load_one(vt_rows *rows, vt_arena *arena, vt_node *out_node, bool *out_found) {
   *out_found = vt_rows_next(rows);
-  if (*out_found) read_row(arena, rows, out_node);
-  vt_status st = vt_rows_end(rows);
+  vt_status st = vt_rows_stop(rows, *out_found ? read_row(arena, rows, out_node) : VT_OK);
+  if (st) vt_node_fini(out_node);
   if (!st && *out_found && !out_node->type) {
     vt_node_fini(out_node);
     return vt_error(VT_DATA_LOSS,
@@ -171,26 +171,6 @@ static vt_status find_type(json_t *body, const char *zone, const vt_accelerator 
   return VT_OK;
 }
 
-static vt_status check_map(const json_t *labels) {
-  const char *key;
-  json_t *value;
-  if (json_object_size(labels) > 64)
-    return vt_error(VT_INVALID_ARGUMENT, "A resource has at most 64 labels.");
-  json_object_foreach((json_t *)labels, key, value) {
-    static const char good[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
-    const char *text = json_string_value(value);
-    bool key_good =
-        *key >= 'a' && *key <= 'z' && strlen(key) <= 63 && strspn(key, good) == strlen(key);
-    bool value_good = strlen(text) <= 63 && strspn(text, good) == strlen(text);
-    if (!key_good || !value_good)
-      return vt_error(VT_INVALID_ARGUMENT,
-                      "Invalid label '%s': '%s': keys match [a-z][a-z0-9_-]{0,62}, values "
-                      "[a-z0-9_-]{0,63}.",
-                      key, text);
-  }
-  return VT_OK;
-}
-
 static const char *find_class(const json_t *body) {
   const json_t *scheduling = json_object_get(body, "schedulingConfig");
   const char *model = json_string_value(json_object_get(scheduling, "provisioningModel"));
@@ -236,7 +216,6 @@ static void complete_network(vt_arena *arena, const char *project, const char *z
 static vt_status check_body(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
                             json_t *body, vt_node *node) {
   const char *version = json_string_value(json_object_get(body, "runtimeVersion"));
-  const char *description = json_string_value(json_object_get(body, "description"));
   (void)cloud;
   VT_TRY(find_type(body, zone, &node->type));
   if (!version || !*version) return bad_request("runtimeVersion is required%s%s", "", "");
@@ -244,11 +223,9 @@ static vt_status check_body(vt_cloud *cloud, vt_arena *arena, const char *projec
     return bad_request("the runtime version %s was not found in zone %s", version, zone);
   if (vt_image_exists(version) && !vt_image_boots(version, node->type->family))
     return bad_request("the runtime version %s does not run on %s", version, node->type->name);
-  if (description && strlen(description) > 512)
-    return bad_request("description has over 512 characters%s%s", "", "");
   if (json_object_get(body, "networkConfig") && json_object_get(body, "networkConfigs"))
     return bad_request("networkConfig and networkConfigs are mutually exclusive%s%s", "", "");
-  VT_TRY(check_map(json_object_get(body, "labels")));
+  VT_TRY(vt_check_node(body));
   complete_network(arena, project, zone, body);
   json_object_set_new(body, "acceleratorType", json_string(node->type->name));
   return VT_OK;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cloud/billing.h"
+#include "cloud/check.h"
 #include "cloud/disk.h"
 #include "cloud/handlers.h"
 #include "cloud/node.h"
@@ -148,7 +149,7 @@ static vt_status apply_mask(vt_call *call, vt_node *node, const json_t *clean, c
     p += n + (p[n] == ',');
   }
   (void)call;
-  return VT_OK;
+  return vt_check_node(node->body);
 }
 
 vt_status vt_nodes_patch(vt_call *call) {

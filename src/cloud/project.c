@@ -7,6 +7,7 @@
 
 #include "cloud/account.h"
 #include "cloud/catalogue.h"
+#include "cloud/check.h"
 #include "cloud/handlers.h"
 #include "cloud/service_account.h"
 
@@ -58,6 +59,7 @@ vt_status vt_projects_create(vt_call *call) {
   if (!id || !project_id_valid(id))
     return vt_error(VT_INVALID_ARGUMENT,
                     "projectId has 4 to 30 lower-case letters, digits and hyphens, a letter first");
+  VT_TRY(vt_check_text("name", json_object_get(call->body, "name"), VT_MAX_DISPLAY_NAME));
   VT_TRY(
       vt_store_int(call->cloud->store, &taken, 0, "SELECT 1 FROM projects WHERE id = ?", "s", id));
   if (taken) return vt_error(VT_ALREADY_EXISTS, "Requested entity already exists");
@@ -292,8 +294,9 @@ vt_status vt_compute_project(vt_call *call) {
   json_t *items = json_array(), *metadata = NULL, *value;
   int64_t version = 1;
   const char *key;
+  vt_status st = VT_OK;
   if (vt_rows_next(rows)) {
-    metadata = json_loads(vt_rows_text(rows, 0), 0, NULL);
+    st = vt_check_stored(vt_rows_text(rows, 0), "metadata of project", call->project, &metadata);
     version = vt_rows_int(rows, 1);
   }
   json_object_foreach(metadata, key, value)
@@ -307,7 +310,7 @@ vt_status vt_compute_project(vt_call *call) {
       vt_arena_printf(&call->arena, "%lld-compute@developer.%s", (long long)call->project_number,
                       call->cloud->options.universe),
       "commonInstanceMetadata", "kind", "compute#metadata", "fingerprint", print, "items", items);
-  return vt_rows_end(rows);
+  return vt_rows_stop(rows, st);
 }
 
 static json_t *compute_done(vt_call *call, const char *name, const char *verb) {
@@ -338,12 +341,13 @@ vt_status vt_compute_set_metadata(vt_call *call) {
   json_array_foreach(items, i, item) {
     const char *key = json_string_value(json_object_get(item, "key")),
                *value = json_string_value(json_object_get(item, "value"));
-    if (!key || !*key || strlen(key) > 128 || !value) {
+    if (!key || !value) {
       st = vt_error(VT_INVALID_ARGUMENT, "Invalid value for field 'metadata.items[%zu]'", i);
       goto out;
     }
     json_object_set_new(metadata, key, json_string(value));
   }
+  VT_TRY_OUT(vt_check_metadata(metadata));
   text = json_dumps(metadata, JSON_COMPACT);
   st = vt_store_run(
       call->cloud->store, NULL,
@@ -532,6 +536,10 @@ vt_status vt_sa_create(vt_call *call) {
   if (!id || !project_id_valid(id))
     return vt_error(VT_INVALID_ARGUMENT,
                     "accountId has 4 to 30 lower-case letters, digits and hyphens");
+  VT_TRY(
+      vt_check_text("serviceAccount.displayName",
+                    json_object_get(json_object_get(call->body, "serviceAccount"), "displayName"),
+                    VT_MAX_DISPLAY_NAME));
   const char *email =
       vt_arena_printf(&call->arena, "%s@%s.iam.gserviceaccount.com", id, call->project);
   VT_TRY(vt_store_int(call->cloud->store, &taken, 0, "SELECT 1 FROM accounts WHERE email = ?", "s",

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "cloud/billing.h"
+#include "cloud/check.h"
 #include "cloud/handlers.h"
 #include "cloud/operation.h"
 #include "cloud/queue.h"
@@ -22,7 +23,7 @@ static const char *copy_text(vt_arena *arena, const vt_rows *rows, int column) {
   return vt_arena_copy(arena, text, strlen(text));
 }
 
-static void read_row(vt_arena *arena, const vt_rows *r, vt_queued *q) {
+static vt_status read_row(vt_arena *arena, const vt_rows *r, vt_queued *q) {
   *q = (vt_queued){.uid = vt_rows_int(r, 0),
                    .project = copy_text(arena, r, 1),
                    .zone = copy_text(arena, r, 2),
@@ -37,9 +38,8 @@ static void read_row(vt_arena *arena, const vt_rows *r, vt_queued *q) {
                    .state_ns = vt_rows_int(r, 11),
                    .valid_after_ns = vt_rows_int(r, 12),
                    .valid_until_ns = vt_rows_int(r, 13),
-                   .force_delete = vt_rows_int(r, 14),
-                   .body = json_loads(vt_rows_text(r, 15), 0, NULL)};
-  if (!q->body) q->body = json_object();
+                   .force_delete = vt_rows_int(r, 14)};
+  return vt_check_stored(vt_rows_text(r, 15), "queued resource", q->id, &q->body);
 }
 
 vt_status vt_queued_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_queued *out_queued,
@@ -50,8 +50,7 @@ vt_status vt_queued_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_q
   VT_TRY(vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM queued WHERE uid = ?", "i",
                         uid));
   *out_found = vt_rows_next(rows);
-  if (*out_found) read_row(arena, rows, out_queued);
-  return vt_rows_end(rows);
+  return vt_rows_stop(rows, *out_found ? read_row(arena, rows, out_queued) : VT_OK);
 }
 
 void vt_queued_fini(vt_queued *queued) {
@@ -485,19 +484,14 @@ vt_status vt_queued_list(vt_call *call) {
       token = vt_call_page_token(call, last.zone, last.id);
       break;
     }
-    read_row(&call->arena, rows, &q);
-    st = vt_queued_view(call->cloud, &q, &view);
+    st = read_row(&call->arena, rows, &q);
+    if (!st) st = vt_queued_view(call->cloud, &q, &view);
     if (view) json_array_append_new(list, view);
     vt_queued_fini(&q);
     last = q;
   }
   if (token) json_object_set_new(call->reply, "nextPageToken", json_string(token));
-  vt_status end = vt_rows_end(rows);
-  if (st) {
-    vt_status_free(end);
-    return st;
-  }
-  return end;
+  return vt_rows_stop(rows, st);
 }
 
 vt_status vt_queued_delete(vt_call *call) {

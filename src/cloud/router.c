@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "cloud/account.h"
+#include "cloud/check.h"
 #include "cloud/handlers.h"
 #include "cloud/metrics.h"
 #include "cloud/record.h"
@@ -46,7 +47,7 @@ const vt_route *vt_route_at(int index) {
 // --- matching
 // ----------------------------------------------------------------------------------------------------
 
-// Decodes %XX into the arena; NULL for malformed or NUL bytes.
+// Decodes %XX into the arena; NULL for malformed ones, and for what is no text (NUL, not UTF-8).
 static const char *decode(vt_call *call, const char *text, size_t size, bool plus_is_space) {
   char *out = vt_arena_copy(&call->arena, text, size), *w = out;
   for (size_t i = 0; i < size; i++) {
@@ -56,7 +57,6 @@ static const char *decode(vt_call *call, const char *text, size_t size, bool plu
         return NULL;
       char hex[3] = {out[i + 1], out[i + 2], 0};
       char c = (char)strtol(hex, NULL, 16);
-      if (!c) return NULL;
       *w++ = c;
       i += 2;
     } else {
@@ -64,7 +64,7 @@ static const char *decode(vt_call *call, const char *text, size_t size, bool plu
     }
   }
   *w = 0;
-  return out;
+  return vt_text_is_good(out, (size_t)(w - out)) ? out : NULL;
 }
 
 static bool match_version(vt_call *call, const vt_route *route, const char *text, size_t size) {
@@ -248,11 +248,16 @@ static vt_status fail_on_order(vt_call *call, int64_t *out_delay_ms) {
 }
 
 static vt_status run_locked(vt_call *call, int64_t *out_delay_ms) {
+  if (call->malformed || !decode(call, call->path, strlen(call->path), false))
+    return vt_error(VT_INVALID_ARGUMENT, "The URL has text that is not UTF-8, or a NUL in it.");
   VT_TRY(find_route(call));
   VT_TRY(authorize(call));
   VT_TRY(fail_on_order(call, out_delay_ms));
   VT_TRY(check_origin(call));
   VT_TRY(read_body(call));
+  if (call->malformed) // a form
+    return vt_error(VT_INVALID_ARGUMENT, "The form has text that is not UTF-8, or a NUL in it.");
+  if (call->body) VT_TRY(vt_check_request(call->body));
   if (strcmp(call->method, "GET") == 0) return call->route->handler(call);
   VT_TRY(change(call));
   vt_cloud_poke(call->cloud);
@@ -312,6 +317,7 @@ void vt_call_add_query(vt_call *call, const char *query) {
     size_t n = strcspn(query, "&"), name = strcspn(query, "=&");
     const char *key = decode(call, query, name, true);
     const char *value = name < n ? decode(call, query + name + 1, n - name - 1, true) : "";
+    if (!key || !value) call->malformed = true;
     if (key && value && *key) {
       vt_pair pair = {key, value};
       vt_array_push_in(&call->arena, &call->query, pair);

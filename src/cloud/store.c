@@ -178,6 +178,13 @@ vt_status vt_rows_end(vt_rows *rows) {
   return rows ? rows->store->backend->end(rows, NULL) : VT_OK;
 }
 
+vt_status vt_rows_stop(vt_rows *rows, vt_status st) {
+  vt_status end = vt_rows_end(rows);
+  if (!st) return end;
+  vt_status_free(end);
+  return st;
+}
+
 // --- copies
 // --------------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ int64_t vt_rows_int(const vt_rows *rows, int column); // NULL is 0
 const char *vt_rows_text(const vt_rows *rows,
                          int column);            // NULL is "", valid until the next vt_rows_next
 vt_status vt_rows_end(vt_rows *rows) VT_CHECKED; // accepts NULL
+// As vt_rows_end, of a reader that has stopped with `st`: the first error of the two.
+vt_status vt_rows_stop(vt_rows *rows, vt_status st) VT_CHECKED;
 
 // A consistent copy of the database in a new SQLite file, whatever the store is, while the daemon
 // runs. Outside a transaction. errors ALREADY_EXISTS the file is there.

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cloud/check.h"
+
 typedef struct reader {
   const unsigned char *p, *end;
 } reader;
@@ -67,17 +69,26 @@ static json_t *read_time(reader r, bool duration) {
   return json_string(text);
 }
 
+// Text as proto3 has it: UTF-8. A NUL would be one, too, but no row of ours can hold it. NULL =
+// none.
+static json_t *read_text(const void *bytes, size_t size) {
+  return vt_text_is_good(bytes, size) ? json_stringn(bytes, size) : NULL;
+}
+
 static json_t *read_mask(reader r) {
   uint64_t tag, number;
   reader bytes;
   vt_text paths = {0};
   while (r.p < r.end) {
-    if (!read_varint(&r, &tag) || !read_content(&r, (unsigned)tag & 7, &number, &bytes)) break;
+    if (!read_varint(&r, &tag) || !read_content(&r, (unsigned)tag & 7, &number, &bytes)) {
+      vt_text_free(&paths);
+      return NULL;
+    }
     if (tag != (1 << 3 | BYTES)) continue;
     if (paths.size) vt_text_put(&paths, ",");
     vt_text_put_n(&paths, bytes.p, (size_t)(bytes.end - bytes.p));
   }
-  json_t *text = json_stringn(vt_text_string(&paths), paths.size);
+  json_t *text = read_text(vt_text_string(&paths), paths.size);
   vt_text_free(&paths);
   return text;
 }
@@ -91,9 +102,12 @@ static bool read_map_entry(reader r, json_t *map) {
     if (tag == (1 << 3 | BYTES)) key = bytes;
     if (tag == (2 << 3 | BYTES)) value = bytes;
   }
-  json_t *text = json_stringn(value.p ? (const char *)value.p : "", (size_t)(value.end - value.p));
-  return text && json_object_setn_new(map, key.p ? (const char *)key.p : "",
-                                      (size_t)(key.end - key.p), text) == 0;
+  const char *name = key.p ? (const char *)key.p : "";
+  size_t size = (size_t)(key.end - key.p);
+  json_t *text = vt_text_is_good(name, size) ? read_text(value.p ? (const char *)value.p : "",
+                                                         (size_t)(value.end - value.p))
+                                             : NULL;
+  return text && json_object_setn_new(map, name, size, text) == 0;
 }
 
 static vt_status decode(const vt_message *message, unsigned api, reader r, int depth,
@@ -109,7 +123,7 @@ static vt_status decode_value(const vt_field *f, unsigned api, uint64_t number, 
   switch (f->kind) {
   case VT_FIELD_STRING:
   case VT_FIELD_BYTES:
-    *out = json_stringn((const char *)bytes.p, (size_t)(bytes.end - bytes.p));
+    *out = read_text(bytes.p, (size_t)(bytes.end - bytes.p));
     break;
   case VT_FIELD_BOOL:
     *out = json_boolean(number != 0);

@@ -66,6 +66,8 @@ static void bytes_are_those_of_protobuf(void **state) {
   json_decref(json);
 }
 
+#define LABEL "\xc2\x01" // field 24, a map entry
+
 static void malformed_bytes_are_errors(void **state) {
   static const struct {
     const char *bytes;
@@ -78,7 +80,26 @@ static void malformed_bytes_are_errors(void **state) {
               {"\x0b\x01", 2},
               {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 11},
               {"\x82\x01\x02\x08\x80", 5},
-              {"\x0a\x02\xff\xfe", 4}};
+              {"\x0a\x02\xff\xfe", 4},
+              // A NUL, a lone surrogate, a short form, half a character: as text, as key, as value.
+              {"\x0a\x03"
+               "a\0b",
+               5},
+              {"\x1a\x01\0", 3},
+              {"\x0a\x03\xed\xa0\x80", 5},
+              {"\x0a\x02\xc0\x80", 4},
+              {"\x0a\x01\xe2", 3},
+              {LABEL "\x06\x0a\x02"
+                     "a\0\x12\x00",
+               2 + 7},
+              {LABEL "\x07\x0a\x01"
+                     "a\x12\x02"
+                     "b\0",
+               2 + 8},
+              {LABEL "\x06\x0a\x02\xff\xfe\x12\x00", 2 + 7},
+              {LABEL "\x07\x0a\x01"
+                     "a\x12\x02\xff\xfe",
+               2 + 8}};
   (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     json_t *out = NULL;
