@@ -3,7 +3,8 @@
 // when freed.
 //
 // A fresh mapping costs a page fault per 4 KiB, more than the arithmetic done on it, so freed
-// blocks stay with the process until more than a quarter of the machine's memory would lie idle.
+// blocks stay with the process: as many that it never holds more than twice what was in use at once
+// of late. A step that repeats finds its blocks; what a larger program has left goes.
 // Threads: any; one lock, held for a few instructions.
 // Under AddressSanitizer nothing is kept, so that use after free and overruns of the padding are
 // seen.
@@ -36,6 +37,8 @@ enum {
   FIRST_SHIFT = 9, // classes 2^s * {4, 5, 6, 7} / 4 from 512 bytes on
   CLASSES = (62 - FIRST_SHIFT) * 4,
   HUGE_BYTES = 2 << 20, // from here on blocks are mapped with huge pages
+  WINDOW = 16384,       // allocations; "of late" is this window and the one before
+  LEAST_BYTES = 64 << 20,
 };
 
 typedef struct block {
@@ -47,7 +50,9 @@ _Static_assert(sizeof(block) <= HEADER, "the header has room for the links");
 static struct {
   pthread_mutex_t lock;
   block *free[CLASSES];
-  int64_t idle_bytes, idle_limit;
+  int64_t idle_bytes, used_bytes;
+  int64_t peak, last_peak; // of used_bytes, in this window and the last
+  int64_t allocations;     // in this window
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int64_t class_bytes(uint32_t class) {
@@ -84,8 +89,62 @@ static void unmap_block(block *b) {
     munmap(b, (size_t)bytes);
 }
 
-static int64_t default_limit(void) {
-  return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 4;
+// How much may lie idle beside what is in use, never more than a quarter of the machine's memory.
+static int64_t idle_limit(void) {
+  static int64_t quarter;
+  if (!quarter) quarter = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 4;
+  int64_t peak = pool.peak > pool.last_peak ? pool.peak : pool.last_peak;
+  int64_t most = 2 * peak > LEAST_BYTES ? 2 * peak : LEAST_BYTES;
+  return most - pool.used_bytes < quarter ? most - pool.used_bytes : quarter;
+}
+
+// Takes idle blocks out of the lists, largest first, until the rest may stay; the caller unmaps
+// them without the lock.
+static block *surplus(void) {
+  int64_t limit = idle_limit();
+  block *taken = NULL;
+  for (uint32_t class = CLASSES; class --&&pool.idle_bytes > limit;)
+    while (pool.free[class] && pool.idle_bytes > limit) {
+      block *b = pool.free[class];
+      pool.free[class] = b->next;
+      pool.idle_bytes -= class_bytes(class);
+      b->next = taken;
+      taken = b;
+    }
+  return taken;
+}
+
+static void unmap_all(block *list) {
+  while (list) {
+    block *next = list->next;
+    unmap_block(list);
+    list = next;
+  }
+}
+
+// Counts a block in use; returns blocks to unmap.
+static block *count_used(int64_t bytes) {
+  pool.used_bytes += bytes;
+  if (++pool.allocations == WINDOW) {
+    pool.allocations = 0;
+    pool.last_peak = pool.peak;
+    pool.peak = 0;
+  }
+  if (pool.used_bytes > pool.peak) pool.peak = pool.used_bytes;
+  return surplus();
+}
+
+// A block that count_used has counted already.
+static void *fresh_block(uint32_t class) {
+  block *b = map_block(class_bytes(class));
+  if (!b) {
+    vt_lock(&pool.lock);
+    pool.used_bytes -= class_bytes(class);
+    vt_unlock(&pool.lock);
+    return NULL;
+  }
+  b->class = class;
+  return (char *)b + HEADER;
 }
 
 void *vt_host_alloc(int64_t bytes) {
@@ -102,23 +161,22 @@ void *vt_host_alloc(int64_t bytes) {
     pool.free[class] = b->next;
     pool.idle_bytes -= class_bytes(class);
   }
+  block *left = count_used(class_bytes(class));
   vt_unlock(&pool.lock);
-  if (!b) {
-    b = map_block(class_bytes(class));
-    if (!b) return NULL;
-    b->class = class;
-  }
-  return (char *)b + HEADER;
+  unmap_all(left);
+  if (b) return (char *)b + HEADER;
+  return fresh_block(class);
 }
 
 void *vt_host_alloc_zeroed(int64_t bytes) {
   if (KEEP && bytes >= HUGE_BYTES &&
       bytes <= INT64_MAX / 4) { // fresh pages are zero, and cost nothing until touched
     uint32_t class = class_of(bytes + HEADER + PAD);
-    block *b = map_block(class_bytes(class));
-    if (!b) return NULL;
-    b->class = class;
-    return (char *)b + HEADER;
+    vt_lock(&pool.lock);
+    block *left = count_used(class_bytes(class));
+    vt_unlock(&pool.lock);
+    unmap_all(left);
+    return fresh_block(class);
   }
   void *data = vt_host_alloc(bytes);
   if (data) memset(data, 0, (size_t)bytes);
@@ -134,13 +192,11 @@ void vt_host_free(void *data) {
   }
   int64_t bytes = class_bytes(b->class);
   vt_lock(&pool.lock);
-  if (!pool.idle_limit) pool.idle_limit = default_limit();
-  bool keep = pool.idle_bytes + bytes <= pool.idle_limit;
-  if (keep) {
-    b->next = pool.free[b->class];
-    pool.free[b->class] = b;
-    pool.idle_bytes += bytes;
-  }
+  b->next = pool.free[b->class];
+  pool.free[b->class] = b;
+  pool.idle_bytes += bytes;
+  pool.used_bytes -= bytes;
+  block *left = surplus();
   vt_unlock(&pool.lock);
-  if (!keep) unmap_block(b);
+  unmap_all(left);
 }
