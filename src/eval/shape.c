@@ -49,10 +49,15 @@ vt_status vt_eval_iota(const vt_eval_call *call) {
   for (int64_t i = 0; i < d; i++) repeats *= out->type.dims[i];
   size_t bytes = element_bytes(*out);
   char *to = out->data;
-  for (int64_t i = 0; i < size; i++) {
-    char element[16];
-    VT_TRY(vt_eval_convert_array(VT_S64, out->type.dtype, 1, &i, element));
-    vt_eval_fill(bytes, inner, element, to + (size_t)(i * inner) * bytes);
+  enum { BLOCK = 256 };
+  for (int64_t at = 0; at < size; at += BLOCK) {
+    int64_t numbers[BLOCK], n = size - at < BLOCK ? size - at : BLOCK;
+    char elements[BLOCK * 16], *line = inner == 1 ? to + (size_t)at * bytes : elements;
+    for (int64_t i = 0; i < n; i++) numbers[i] = at + i;
+    VT_TRY(vt_eval_convert_array(VT_S64, out->type.dtype, n, numbers, line));
+    for (int64_t i = 0; inner > 1 && i < n; i++)
+      vt_eval_fill(bytes, inner, elements + (size_t)i * bytes,
+                   to + (size_t)((at + i) * inner) * bytes);
   }
   for (int64_t r = 1; r < repeats; r++)
     memcpy(to + (size_t)(r * size * inner) * bytes, to, (size_t)(size * inner) * bytes);

@@ -101,6 +101,8 @@ static void key_attrs(const vt_op *op, vt_text *key) {
   switch (op->code) {
   case VT_OP_COMPARE:
     vt_text_printf(key, "?%d", (int)vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION));
+    if (vt_attr_i64_or(op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE) == VT_CMPTYPE_TOTALORDER)
+      vt_text_put(key, "t");
     break;
   case VT_OP_REDUCE_PRECISION:
     vt_text_printf(key, "e%dm%d", (int)vt_attr_i64(op, VT_ATTR_EXPONENT_BITS),

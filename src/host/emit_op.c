@@ -290,6 +290,21 @@ static LLVMValueRef shift(vt_emitter *e, const vt_op *op, vt_dtype dtype, LLVMVa
   return LLVMBuildSelect(b, inside, shifted, vt_emit_splat_i(e, dtype, 0), "");
 }
 
+static bool is_total_order(const vt_op *op) {
+  return vt_dtype_is_float(op->operands[0]->type.dtype) &&
+         vt_attr_i64_or(op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE) == VT_CMPTYPE_TOTALORDER;
+}
+
+// The bits of a float as a signed integer that orders like the total order.
+static LLVMValueRef order_bits(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  vt_dtype as = dtype == VT_F64 ? VT_S64 : VT_S32;
+  x = LLVMBuildBitCast(b, x, vt_emit_type(e, as), "");
+  unsigned bits = vt_dtype_get(as)->bits;
+  LLVMValueRef sign = LLVMBuildAShr(b, x, vt_emit_splat_i(e, as, bits - 1), "");
+  return LLVMBuildXor(b, x, LLVMBuildLShr(b, sign, vt_emit_splat_i(e, as, 1), ""), "");
+}
+
 static LLVMValueRef compare(vt_emitter *e, const vt_op *op, LLVMValueRef x, LLVMValueRef y) {
   static const LLVMRealPredicate real[] = {LLVMRealOEQ, LLVMRealUNE, LLVMRealOGE,
                                            LLVMRealOGT, LLVMRealOLE, LLVMRealOLT};
@@ -298,7 +313,13 @@ static LLVMValueRef compare(vt_emitter *e, const vt_op *op, LLVMValueRef x, LLVM
   static const LLVMIntPredicate uint[] = {LLVMIntEQ,  LLVMIntNE,  LLVMIntUGE,
                                           LLVMIntUGT, LLVMIntULE, LLVMIntULT};
   int64_t direction = vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION);
-  vt_dtype_kind kind = vt_dtype_kind_of(op->operands[0]->type.dtype);
+  vt_dtype dtype = op->operands[0]->type.dtype;
+  vt_dtype_kind kind = vt_dtype_kind_of(dtype);
+  if (is_total_order(op)) {
+    x = order_bits(e, dtype, x);
+    y = order_bits(e, dtype, y);
+    return LLVMBuildICmp(e->builder, sint[direction], x, y, "");
+  }
   if (kind == VT_KIND_FLOAT) return LLVMBuildFCmp(e->builder, real[direction], x, y, "");
   return LLVMBuildICmp(e->builder, kind == VT_KIND_SIGNED ? sint[direction] : uint[direction], x, y,
                        "");
@@ -556,7 +577,9 @@ bool vt_emit_supports(const vt_op *op) {
   case VT_OP_REMAINDER:
     return vt_dtype_is_integer(dtype);
   case VT_OP_COMPARE:
-    return vt_attr_i64_or(op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE) != VT_CMPTYPE_TOTALORDER;
+    // Smaller floats are wider in registers, and a conversion may change a NaN.
+    return !is_total_order(op) || op->operands[0]->type.dtype == VT_F32 ||
+           op->operands[0]->type.dtype == VT_F64;
   case VT_OP_REDUCE_PRECISION:
     return dtype == VT_F32 && vt_attr_i64(op, VT_ATTR_EXPONENT_BITS) >= 2 &&
            vt_attr_i64(op, VT_ATTR_EXPONENT_BITS) <= 8;

@@ -30,7 +30,7 @@
 
 // EMITTER is part of every name in the disk cache: a change of emit_*.c that changes code must
 // raise it.
-enum { EMITTER = 3, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2 };
+enum { EMITTER = 4, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2 };
 
 // The code of the process, shared by all programs; gone with the last of them.
 typedef struct code_store {

@@ -71,6 +71,11 @@ static vt_value *compare(maker m, int direction, vt_value *x, vt_value *y) {
                 vt_dtype_is_float(x->type.dtype) ? VT_CMPTYPE_FLOAT : VT_CMPTYPE_NOTYPE);
   return v;
 }
+static vt_value *compare_totally(maker m, int direction, vt_value *x, vt_value *y) {
+  vt_value *v = compare(m, direction, x, y);
+  vt_op_set_i64(v->op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_TOTALORDER);
+  return v;
+}
 static vt_value *choose(maker m, vt_value *p, vt_value *x, vt_value *y) {
   return vt_build(m.func, NULL, VT_OP_SELECT, NULL, x->type, 3, (vt_value *[]){p, x, y});
 }
@@ -381,12 +386,14 @@ static void float_ops(void **state) {
     for (int s = 0; s < 7; s++) {
       maker m = new_maker();
       vt_value *x = param(m, types[t], DIMS(sizes[s])), *y = param(m, types[t], DIMS(sizes[s])),
-               *out[20];
+               *out[24];
       int n = 0;
       for (int i = 0; i < 7; i++) out[n++] = unary(m, unaries[i], x);
       for (int i = 0; i < 6; i++) out[n++] = binary(m, binaries[i], x, y);
       out[n++] = choose(m, compare(m, VT_CMP_LT, x, y), x, y);
       out[n++] = compare(m, VT_CMP_NE, x, y);
+      if (vt_dtype_bytes(types[t]) > 2)
+        for (int d = 0; d < 6; d++) out[n++] = compare_totally(m, d, x, y);
       set_returns(m, n, out);
       check(m, SPECIAL, 1, 0, 0);
     }
