@@ -50,7 +50,9 @@ vt_status vt_admin_faults(vt_call *call) {
   VT_TRY(vt_call_integer(call, "code", 429, 503, 0, &code));
   VT_TRY(vt_call_integer(call, "delayMs", 0, 10000, 0, &f.delay_ms));
   VT_TRY(vt_call_integer(call, "seconds", 0, 86400, 0, &seconds));
-  if (!(f.share >= 0 && f.share <= 1) || (f.share > 0 && code != 429 && code != 503))
+  const json_t *share = json_object_get(body, "share");
+  if ((share && !json_is_number(share)) || !(f.share >= 0 && f.share <= 1) ||
+      (f.share > 0 && code != 429 && code != 503))
     return vt_error(VT_INVALID_ARGUMENT, "share is 0 to 1, code 429 or 503");
   f.exhausted = code == 429;
   f.until_ns = vt_cloud_now(call->cloud) + seconds * VT_SECOND;

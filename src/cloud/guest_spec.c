@@ -19,7 +19,7 @@ unsigned vt_guest_uid_base(int level, const char *ip) {
   unsigned number;
   if (level == 1) {
     sscanf(ip, "127.%d.%d.%d", &a, &b, &c);
-    number = ((unsigned)(a - 64) * 64516 + (unsigned)b * 254 + (unsigned)c) % 60000;
+    number = ((unsigned)(a - 64) * 64516 + (unsigned)b * 254 + (unsigned)c) % VT_GUEST_RANGES;
   } else {
     sscanf(ip, "10.164.%d.%d", &a, &b);
     number = (unsigned)(a * 250 + b);

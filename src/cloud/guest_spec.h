@@ -21,6 +21,7 @@ void vt_guest_python(const char *list, const char *version, char out_folder[4096
 // A range of 65536 host uids of its own: no file and no process of one worker belongs to another,
 // or to the host.
 unsigned vt_guest_uid_base(int level, const char *ip);
+enum { VT_GUEST_RANGES = 60000 };          // of them
 bool vt_guest_answers_ssh(const char *ip); // waits 5 ms at most
 // The program vtpu-guest beside this one. errors UNIMPLEMENTED: it is not there.
 vt_status vt_guest_launcher(char out_path[4096]) VT_CHECKED;

@@ -27,7 +27,22 @@ static void python_by_version(void **state) {
   }
 }
 
+// Two addresses of level 1 have no id in common, and none is the host's.
+static void every_address_has_ids_of_its_own(void **state) {
+  static bool taken[VT_GUEST_RANGES + 16];
+  char ip[32];
+  (void)state;
+  for (int n = 0; n < VT_GUEST_RANGES; n++) {
+    snprintf(ip, sizeof ip, "127.64.%d.%d", n / 254, 1 + n % 254);
+    unsigned base = vt_guest_uid_base(1, ip);
+    assert_true(base % 65536 == 0 && base / 65536 >= 16);
+    assert_true(base / 65536 < VT_GUEST_RANGES + 16 && !taken[base / 65536]);
+    taken[base / 65536] = true;
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(python_by_version)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(python_by_version),
+                                     cmocka_unit_test(every_address_has_ids_of_its_own)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

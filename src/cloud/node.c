@@ -13,6 +13,7 @@
 #include "cloud/check.h"
 #include "cloud/chip_use.h"
 #include "cloud/disk.h"
+#include "cloud/guest_spec.h"
 #include "cloud/health.h"
 #include "cloud/token.h"
 
@@ -263,15 +264,17 @@ vt_status vt_node_prepare(vt_cloud *cloud, vt_arena *arena, const char *project,
   return VT_OK;
 }
 
-// Addresses come from a counter over the pool of the guest level; a used one is skipped.
+// Addresses come from a counter over the pool of the guest level; a used one is skipped. Those of
+// level 1 are as many as there are ranges of the host's ids (vt_guest_uid_base): two workers with
+// one range would be one to the host.
 static vt_status add_worker(vt_cloud *cloud, const vt_node *node, int64_t worker) {
   for (int tries = 0; tries < 70000; tries++) {
     int64_t n, used;
     char ip[32];
     VT_TRY(vt_cloud_next(cloud, "addresses", &n));
     if (cloud->options.guest_level == 1)
-      snprintf(ip, sizeof ip, "127.%d.%d.%d", (int)(64 + n / 64516 % 64), (int)(n / 254 % 254),
-               (int)(1 + n % 254));
+      snprintf(ip, sizeof ip, "127.64.%d.%d", (int)(n % VT_GUEST_RANGES / 254),
+               (int)(1 + n % VT_GUEST_RANGES % 254));
     else if (cloud->options.guest_level >= 2)
       snprintf(ip, sizeof ip, "10.164.%d.%d", (int)(n / 250 % 250), (int)(2 + n % 250));
     else

@@ -102,13 +102,14 @@ static void os_login_makes_the_accounts(void **state) {
   guest_must("vtpu tpu-vm delete login --quiet" ZONE "2>&1");
 }
 
-// A key for every account of this host, for its groups and for root: none of them is let in, not
-// even when its key is in the worker's files.
+// A key for every account of this host's system, for its groups and for root: none of them is let
+// in, not even when its key is in the worker's files.
 static void the_accounts_of_the_host_are_shut(void **state) {
   (void)state;
   guest_must(
       "ssh-keygen -q -t ed25519 -N '' -f $HOME/key; K=$(cat $HOME/key.pub)\n"
-      "cut -d: -f1 /etc/passwd /etc/group | sort -u > $HOME/names\n"
+      "cat /etc/passwd /etc/group | awk -F: '$3 < 1000 || $3 >= 60000 { print $1 }' | sort -u > "
+      "$HOME/names\n"
       "printf '%%s\n' -oops _apt systemd-network docker postgres munge Upper 0 a:b >> $HOME/names\n"
       "K=$(cat $HOME/key.pub); (while read n; do echo \"$n:$K\"; done < $HOME/names; echo "
       "\"ada:$K\") > $HOME/keys\n"
