@@ -228,14 +228,25 @@ verdict trial_xla(trial *t, xla *x, bool *out_refused, vt_text *out_why) {
   return *out_refused ? VERDICT_SAME : trial_check(t, t->got, VERDICT_XLA, out_why);
 }
 
-static bool has_known(const vt_func *func) {
-  for (const vt_op *op = func->first; op; op = op->next)
-    if (xla_known(op)) return true;
+static bool any_packed(uint32_t count, vt_value *const *values) {
+  for (uint32_t i = 0; i < count; i++) {
+    vt_dtype dtype = values[i]->type.dtype;
+    if (dtype != VT_PRED && vt_dtype_get(dtype)->bits < 8) return true;
+  }
   return false;
 }
 
-// All of the array on every device.
-static vt_io_info *replicated(vt_module *m, uint32_t count, vt_value *const *values) {
+// XLA:CPU moves arrays of types of fewer than 8 bits between devices as if they were bytes.
+static bool has_known(const vt_func *main) {
+  for (const vt_op *op = main->first; op; op = op->next)
+    if (xla_known(op)) return true;
+  return any_packed(main->param_count, main->params) ||
+         any_packed(main->return_count, main->returns);
+}
+
+// How arrays lie on the devices: as the program says, else all of them on each.
+static vt_io_info *places(vt_module *m, uint32_t count, vt_value *const *values,
+                          const vt_io_info *given) {
   vt_io_info *infos = VT_NEW_ARRAY(&m->arena, vt_io_info, count + 1);
   for (uint32_t i = 0; i < count; i++) {
     int32_t rank = values[i]->type.rank;
@@ -243,10 +254,67 @@ static vt_io_info *replicated(vt_module *m, uint32_t count, vt_value *const *val
     vt_dim_sharding *dims = VT_NEW_ARRAY(&m->arena, vt_dim_sharding, rank + 1);
     for (int32_t d = 0; d < rank; d++) dims[d] = (vt_dim_sharding){.closed = true, .priority = -1};
     *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = m->meshes[0], .rank = rank, .dims = dims};
-    infos[i] = (vt_io_info){
-        .sharding = s, .alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
+    infos[i] = (vt_io_info){.sharding = given && given[i].sharding ? given[i].sharding : s,
+                            .alias_output = -1,
+                            .memory_kind = "",
+                            .layout_mode = "",
+                            .result_info = ""};
   }
   return infos;
+}
+
+// What `device` holds of an array that lies so; room for it in the trial's arena.
+static vt_tensor tile_for(trial *t, const vt_sharding *s, vt_type whole, int device) {
+  int64_t index[VT_MAX_RANK], counts[VT_MAX_RANK], dims[VT_MAX_RANK];
+  program_tile(s, device, index, counts);
+  for (int32_t d = 0; d < whole.rank; d++) dims[d] = whole.dims[d] / counts[d];
+  vt_type type = vt_type_make(&t->arena, whole.dtype, whole.rank, dims);
+  return (vt_tensor){type, vt_arena_push_aligned(&t->arena, (size_t)vt_type_bytes(type) + 192, 64)};
+}
+
+// Between the whole array and the tile of `device`, element by element.
+static void copy_tile(const vt_sharding *s, int device, vt_tensor whole, vt_tensor tile, bool in) {
+  int64_t index[VT_MAX_RANK], counts[VT_MAX_RANK];
+  size_t bytes = vt_dtype_bytes(whole.type.dtype);
+  program_tile(s, device, index, counts);
+  for (int64_t i = 0; i < vt_type_elements(tile.type); i++) {
+    int64_t rest = i, at = 0, stride = 1;
+    for (int32_t d = whole.type.rank; d-- > 0; stride *= whole.type.dims[d]) {
+      at += (rest % tile.type.dims[d] + index[d] * tile.type.dims[d]) * stride;
+      rest /= tile.type.dims[d];
+    }
+    char *a = (char *)whole.data + (size_t)at * bytes, *b = (char *)tile.data + (size_t)i * bytes;
+    memcpy(in ? a : b, in ? b : a, bytes);
+  }
+}
+
+// Each device's tiles, seen among those of the others.
+static verdict check_tiles(trial *t, const vt_io_info *infos, int devices, uint32_t count,
+                           const vt_tensor *got, vt_text *out_why) {
+  for (int d = 0; d < devices; d++) {
+    for (uint32_t r = 0; r < count; r++)
+      for (int e = devices; e >= 0; e--) {
+        int from = e ? e - 1 : d; // its own last
+        copy_tile(infos[r].sharding, from, t->got[r], got[(uint32_t)from * count + r], true);
+      }
+    verdict v = trial_check(t, t->got, VERDICT_XLA_MESH, out_why);
+    if (v) {
+      vt_text_printf(out_why, " (device %d)", d);
+      return v;
+    }
+  }
+  return VERDICT_SAME;
+}
+
+// Takes the marks of sharding out.
+static void unmark(vt_func *func) {
+  for (vt_op *op = func->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t r = 0; r < op->region_count; r++) unmark(op->regions[r]);
+    if (op->code != VT_OP_RESHARD && op->code != VT_OP_SHARDING_CONSTRAINT) continue;
+    vt_value_replace(&op->results[0], op->operands[0]);
+    vt_op_remove(op);
+  }
 }
 
 verdict trial_xla_mesh(trial *t, xla *x, bool *out_asked, bool *out_refused, vt_text *out_why) {
@@ -261,25 +329,27 @@ verdict trial_xla_mesh(trial *t, xla *x, bool *out_asked, bool *out_refused, vt_
   vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
   if (st) return refused(st, VERDICT_IMPORT, out_why);
   vt_func *main = module->main;
-  uint32_t count = main->return_count;
-  main->param_info = replicated(module, main->param_count, main->params);
-  main->return_info = replicated(module, count, main->returns);
+  uint32_t params = main->param_count, count = main->return_count;
+  // Where XLA's partitioner cuts what the program leaves open it has faults of its own.
+  main->param_info = places(module, params, main->params, t->ask_all ? main->param_info : NULL);
+  main->return_info = places(module, count, main->returns, t->ask_all ? main->return_info : NULL);
+  vt_tensor *args = VT_NEW_ARRAY(&t->arena, vt_tensor, (size_t)devices * params + 1);
   vt_tensor *got = VT_NEW_ARRAY(&t->arena, vt_tensor, (size_t)devices * count + 1);
-  for (uint32_t i = 0; i < (uint32_t)devices * count; i++) {
-    vt_type type = main->returns[i % count]->type;
-    got[i] = (vt_tensor){t->got[i % count].type,
-                         vt_arena_push_aligned(&t->arena, (size_t)vt_type_bytes(type) + 192, 64)};
+  for (uint32_t i = 0; i < (uint32_t)devices * params; i++) {
+    const vt_sharding *s = main->param_info[i % params].sharding;
+    args[i] = tile_for(t, s, t->args[i % params].type, (int)(i / params));
+    copy_tile(s, (int)(i / params), t->args[i % params], args[i], false);
   }
+  for (uint32_t i = 0; i < (uint32_t)devices * count; i++)
+    got[i] = tile_for(t, main->return_info[i % count].sharding, t->got[i % count].type,
+                      (int)(i / count));
   xla_hide_constants(module);
+  for (uint32_t i = 0; i < module->func_count && !t->ask_all; i++) unmark(module->funcs[i]);
   vt_module_print(module, -1, &text);
-  *out_refused =
-      !xla_run(x, text.data, text.size, devices, main->param_count, t->args, count, got, out_why);
+  *out_refused = !xla_run(x, text.data, text.size, devices, params, args, count, got, out_why);
+  verdict v =
+      *out_refused ? VERDICT_SAME : check_tiles(t, main->return_info, devices, count, got, out_why);
   vt_text_free(&text);
   vt_module_destroy(module);
-  verdict v = VERDICT_SAME;
-  for (int d = 0; d < devices && !v && !*out_refused; d++) {
-    v = trial_check(t, got + (uint32_t)d * count, VERDICT_XLA_MESH, out_why);
-    if (v) vt_text_printf(out_why, " (device %d)", d);
-  }
   return v;
 }

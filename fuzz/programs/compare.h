@@ -50,6 +50,7 @@ void xla_hide_constants(vt_module *module);
 // What XLA:CPU gives, compared; *out_refused when it does not take the program.
 verdict trial_xla(trial *t, xla *x, bool *out_refused, vt_text *out_why);
 // What XLA:CPU's partitioner makes of a program with a mesh, on as many devices, compared on each.
+// With ask_all arrays lie as the program says; else XLA is told only of manual computations.
 // Not asked, with *out_asked false: programs of one device, with ops that known.def names, or whose
 // answer hangs on our own rule (program_is_open).
 verdict trial_xla_mesh(trial *t, xla *x, bool *out_asked, bool *out_refused, vt_text *out_why);

@@ -316,14 +316,17 @@ bool program_of_op(vt_opcode code, vt_dtype dtype, uint64_t seed, program *out_p
   return true;
 }
 
-static void donate(gen *g, vt_func *main) {
-  main->param_info = VT_NEW_ARRAY(&g->module->arena, vt_io_info, main->param_count);
-  for (uint32_t i = 0; i < main->param_count; i++)
-    main->param_info[i] = (vt_io_info){.alias_output = -1,
-                                       .donor = gen_chance(g, 25),
-                                       .memory_kind = "",
-                                       .layout_mode = "",
-                                       .result_info = ""};
+// Where parameters and results lie, and which parameters are donated.
+static vt_io_info *place(gen *g, uint32_t count, vt_value *const *values, int donated) {
+  vt_io_info *infos = VT_NEW_ARRAY(&g->module->arena, vt_io_info, count + 1);
+  for (uint32_t i = 0; i < count; i++)
+    infos[i] = (vt_io_info){.sharding = gen_chance(g, 70) ? gen_sharding(g, values[i]->type) : NULL,
+                            .alias_output = -1,
+                            .donor = gen_chance(g, donated),
+                            .memory_kind = "",
+                            .layout_mode = "",
+                            .result_info = ""};
+  return infos;
 }
 
 void program_generate_mesh(uint64_t seed, int ops, program *out_program) {
@@ -345,12 +348,18 @@ void program_generate_mesh(uint64_t seed, int ops, program *out_program) {
   g.budget = 3 * ops; // a manual computation has ops of its own
   gen_ops(&g, (int)gen_below(&g, 3));
   for (int64_t n = gen_between(&g, 1, 2); n > 0; n--)
-    gen_manual(&g, &rows[VT_OP_MANUAL_COMPUTATION]);
+    if (gen_chance(&g, 90))
+      gen_manual(&g, &rows[VT_OP_MANUAL_COMPUTATION]);
+    else
+      gen_while(&g, &rows[VT_OP_WHILE]);
+  for (int64_t n = gen_below(&g, 3); n > 0; n--)
+    gen_mark(&g, &rows[gen_chance(&g, 50) ? VT_OP_SHARDING_CONSTRAINT : VT_OP_RESHARD]);
   gen_ops(&g, (int)gen_below(&g, 1 + ops / 4));
   choose_returns(&g);
   vt_module_add_func(m, scope.func);
   m->main = scope.func;
-  donate(&g, scope.func);
+  scope.func->param_info = place(&g, scope.func->param_count, scope.func->params, 25);
+  scope.func->return_info = place(&g, scope.func->return_count, scope.func->returns, 0);
 }
 
 void program_generate(uint64_t seed, int ops, program *out_program) {

@@ -104,7 +104,12 @@ void gen_done(gen *g, const vt_op *op, bool loose, bool raw);
 vt_value *gen_emit(gen *g, vt_opcode code, vt_type type, uint32_t count, vt_value *const *operands,
                    bool loose);
 
-const vt_mesh *gen_make_mesh(gen *g); // of 2 to 16 devices
+const vt_mesh *gen_make_mesh(gen *g);                  // of 2 to 16 devices
+const vt_sharding *gen_sharding(gen *g, vt_type type); // that divides it evenly
+// That many ops, in manual computations often collectives and steps that may work in place.
+void gen_body(gen *g, int count);
+// 0, 1 or 2, not alike on all devices; NULL where devices have no numbers.
+vt_value *gen_device_scalar(gen *g, vt_dtype dtype);
 
 // Functions inside: gen_enter opens a scope for a function (region or callee), gen_leave closes it.
 void gen_enter(gen *g, gen_scope *scope, vt_func *func);

@@ -6,6 +6,10 @@
 
 enum { MOST_DEPTH = 2, MOST_CARRIED = 3 };
 
+static bool too_deep(const gen *g) {
+  return g->depth >= MOST_DEPTH + (g->manual_axes ? 2 : 0);
+}
+
 // What a branch or a loop takes from outside; the same for all regions of the op.
 typedef struct captures {
   vt_value *values[3];
@@ -34,12 +38,17 @@ static vt_value *pick_return(gen *g, vt_type type, bool may_be_inexact, bool *in
 
 // while (i < n) { carried... = body; i++ }
 bool gen_while(gen *g, const gen_row *row) {
-  if (g->depth >= MOST_DEPTH) return false;
+  if (too_deep(g)) return false;
   uint32_t carried = (uint32_t)gen_between(g, 1, MOST_CARRIED);
   vt_value *operands[1 + MOST_CARRIED + 3];
   vt_type types[1 + MOST_CARRIED];
   vt_type counter = {gen_chance(g, 70) ? VT_S32 : VT_S64, 0, NULL};
-  operands[0] = gen_scalar(g, counter.dtype, (double)gen_below(g, 3));
+  bool alike = g->alike;
+  operands[0] = g->manual_axes && gen_chance(g, 20) ? gen_device_scalar(g, counter.dtype) : NULL;
+  if (operands[0])
+    g->alike = false;
+  else
+    operands[0] = gen_scalar(g, counter.dtype, (double)gen_below(g, 3));
   // A carried value becomes exact or not in the loop; only exact ones come in, so that the first
   // round is like the others.
   for (uint32_t i = 1; i <= carried; i++) operands[i] = gen_any(g, row->dtypes, PICK_EXACT);
@@ -64,7 +73,7 @@ bool gen_while(gen *g, const gen_row *row) {
   gen_enter(g, &inner, regions[1]);
   for (uint32_t i = 0; i <= carried; i++) gen_param(g, types[i], false);
   add_capture_params(g, &c);
-  gen_ops(g, (int)gen_between(g, 1, 4));
+  gen_body(g, (int)gen_between(g, 1, 4));
   vt_value *returns[1 + MOST_CARRIED];
   vt_value *step[2] = {regions[1]->params[0], gen_scalar(g, counter.dtype, 1)};
   returns[0] = gen_emit(g, VT_OP_ADD, counter, 2, step, false);
@@ -73,6 +82,7 @@ bool gen_while(gen *g, const gen_row *row) {
   vt_func_set_returns(regions[1], 1 + carried, returns);
   gen_leave(g);
 
+  g->alike = alike;
   vt_op *op = gen_op(g, row->code, 1 + carried + c.count, operands, 1 + carried, types, 2);
   op->capture_count = c.count;
   memcpy(op->regions, regions, sizeof regions);
@@ -82,7 +92,7 @@ bool gen_while(gen *g, const gen_row *row) {
 }
 
 bool gen_branches(gen *g, const gen_row *row) {
-  if (g->depth >= MOST_DEPTH) return false;
+  if (too_deep(g)) return false;
   bool two = row->code == VT_OP_IF;
   uint32_t count = two ? 2 : (uint32_t)gen_between(g, 1, 4),
            results = (uint32_t)gen_between(g, 1, 2);
@@ -106,7 +116,7 @@ bool gen_branches(gen *g, const gen_row *row) {
     regions[r] = vt_func_create(g->module, "");
     gen_enter(g, &inner, regions[r]);
     add_capture_params(g, &c);
-    gen_ops(g, (int)gen_between(g, 0, 3));
+    gen_body(g, (int)gen_between(g, 0, 3));
     for (uint32_t i = 0; i < results; i++) returns[i] = pick_return(g, types[i], true, &inexact);
     vt_func_set_returns(regions[r], results, returns);
     gen_leave(g);
@@ -121,14 +131,14 @@ bool gen_branches(gen *g, const gen_row *row) {
 
 // A call or a composite with a decomposition of its own.
 bool gen_call(gen *g, const gen_row *row) {
-  if (g->depth >= MOST_DEPTH) return false;
+  if (too_deep(g)) return false;
   captures c = capture(g, row->dtypes);
   vt_func *callee =
       vt_func_create(g->module, vt_arena_printf(&g->module->arena, "%s_%u", g->name, ++g->callees));
   gen_scope inner;
   gen_enter(g, &inner, callee);
   add_capture_params(g, &c);
-  gen_ops(g, (int)gen_between(g, 1, 4));
+  gen_body(g, (int)gen_between(g, 1, 4));
   uint32_t results = (uint32_t)gen_between(g, 1, 2);
   vt_value *returns[2];
   vt_type types[2];

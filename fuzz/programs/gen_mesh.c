@@ -135,12 +135,37 @@ static void chain(gen *g) {
   }
 }
 
-static void fill_body(gen *g) {
-  static const vt_opcode codes[] = {
-      VT_OP_ALL_REDUCE, VT_OP_ALL_REDUCE,         VT_OP_REDUCE_SCATTER,
-      VT_OP_ALL_GATHER, VT_OP_COLLECTIVE_PERMUTE, VT_OP_ALL_TO_ALL,
-      VT_OP_WHILE,      VT_OP_PARTITION_ID,       VT_OP_COLLECTIVE_BROADCAST};
-  for (int64_t n = gen_between(g, 1, 6); n > 0; n--) {
+vt_value *gen_device_scalar(gen *g, vt_dtype dtype) {
+  if (!g->mesh || g->manual_axes != all_axes(g->mesh)) return NULL;
+  vt_type number = {VT_U32, 0, NULL}, type = {dtype, 0, NULL};
+  vt_value *pair[2] = {gen_emit(g, VT_OP_PARTITION_ID, number, 0, NULL, false),
+                       gen_scalar(g, VT_U32, 3)};
+  vt_value *rest = gen_emit(g, VT_OP_REMAINDER, number, 2, pair, false);
+  return gen_emit(g, VT_OP_CONVERT, type, 1, &rest, false);
+}
+
+void gen_body(gen *g, int count) {
+  if (!g->manual_axes) {
+    gen_ops(g, count);
+    return;
+  }
+  static const vt_opcode codes[] = {VT_OP_ALL_REDUCE,
+                                    VT_OP_ALL_REDUCE,
+                                    VT_OP_REDUCE_SCATTER,
+                                    VT_OP_ALL_GATHER,
+                                    VT_OP_COLLECTIVE_PERMUTE,
+                                    VT_OP_ALL_TO_ALL,
+                                    VT_OP_WHILE,
+                                    VT_OP_PARTITION_ID,
+                                    VT_OP_COLLECTIVE_BROADCAST,
+                                    VT_OP_WHILE,
+                                    VT_OP_CASE,
+                                    VT_OP_IF,
+                                    VT_OP_CALL,
+                                    VT_OP_COMPOSITE,
+                                    VT_OP_MANUAL_COMPUTATION,
+                                    VT_OP_MANUAL_COMPUTATION};
+  while (count-- > 0 && g->budget > 0) {
     const gen_row *row = gen_row_of(codes[gen_below(g, sizeof codes / sizeof *codes)]);
     if (gen_chance(g, 35))
       chain(g);
@@ -225,7 +250,7 @@ bool gen_manual(gen *g, const gen_row *row) {
   g->open_axes &= ~manual;
   g->manual_axes |= manual;
   for (uint32_t i = 0; i < count; i++) gen_param(g, locals[i], inexact[i]);
-  fill_body(g);
+  gen_body(g, (int)gen_between(g, 1, 6));
   uint32_t results = choose_results(g, returns);
   vt_func_set_returns(region, results, returns);
   for (uint32_t i = 0; i < results; i++) loose = loose || gen_is_inexact(g, returns[i]);
@@ -456,18 +481,22 @@ bool gen_device_number(gen *g, const gen_row *row) {
   return true;
 }
 
+const vt_sharding *gen_sharding(gen *g, vt_type type) {
+  cut c = {.rank = type.rank};
+  for (uint32_t a = 0; a < g->mesh->axis_count && c.rank; a++) {
+    int32_t d = (int32_t)gen_below(g, c.rank);
+    if (gen_chance(g, 50) && type.dims[d] % (parts(g, &c, d) * g->mesh->axes[a].size) == 0)
+      cut_by(g, &c, a, d);
+  }
+  return sharding_of(g, &c);
+}
+
 // Where an array lies is no part of its value.
 bool gen_mark(gen *g, const gen_row *row) {
   if (!g->mesh || g->manual_axes) return false;
   vt_value *x = gen_any(g, row->dtypes, 0);
-  cut c = {.rank = x->type.rank};
-  for (uint32_t a = 0; a < g->mesh->axis_count && c.rank; a++) {
-    int32_t d = (int32_t)gen_below(g, c.rank);
-    if (gen_chance(g, 50) && x->type.dims[d] % (parts(g, &c, d) * g->mesh->axes[a].size) == 0)
-      cut_by(g, &c, a, d);
-  }
   const vt_sharding **list = VT_NEW(&g->module->arena, const vt_sharding *);
-  *list = sharding_of(g, &c);
+  *list = gen_sharding(g, x->type);
   vt_op *op = gen_op(g, row->code, 1, &x, 1, &x->type, 0);
   vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_SHARDING, .count = 1, .shardings = list});
   gen_done(g, op, false, true);

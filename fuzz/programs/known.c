@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // known.c - see known.def.
 #include "compare.h"
+#include "ir/sharding.h"
 
 // Indices of a type that cannot count the elements of a dimension.
 static bool narrow_index(const vt_op *op, uint32_t at) {
@@ -52,6 +53,28 @@ static bool any_packed_result(const vt_op *op) {
     if (dtype != VT_PRED && vt_dtype_get(dtype)->bits < 8) return true;
   }
   return false;
+}
+// The least or the greatest of floats.
+static bool extreme_float(const vt_op *op) {
+  const vt_op *body = op->regions[0]->returns[0]->op;
+  return body && (body->code == VT_OP_MAXIMUM || body->code == VT_OP_MINIMUM) &&
+         vt_dtype_is_float(op->results[0].type.dtype);
+}
+static bool holds_control(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    bool control = vt_op_info_get(op->code)->flags & VT_OPF_CONTROL;
+    if (control && op->code != VT_OP_MANUAL_COMPUTATION) return true;
+    for (uint32_t r = 0; r < op->region_count; r++)
+      if (holds_control(op->regions[r])) return true;
+  }
+  return false;
+}
+// A manual computation over some axes of the mesh with loops or branches in it.
+static bool control_in_part(const vt_op *op) {
+  const vt_attr *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS);
+  return in->count &&
+         vt_op_attr(op, VT_ATTR_MANUAL_AXES)->count < in->shardings[0]->mesh->axis_count &&
+         holds_control(op->regions[0]);
 }
 // An init value that counts how often it is applied and is not known to be neutral.
 static bool repeats_init(const vt_op *op) {

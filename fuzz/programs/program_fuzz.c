@@ -124,9 +124,6 @@ static verdict check_one(xla *x, trial *t, const options *o, progress *p) {
   if (!v && !refused && o->meshes) {
     v = trial_xla_mesh(t, x, &asked, &refused, &why);
     p->partitioned += asked && !refused;
-    if (refused)
-      printf("seed %" PRIu64 ": XLA:CPU refuses on several devices: %.300s\n", t->program.seed,
-             vt_text_string(&why));
     if (v) report(o, t->program.seed, v, vt_text_string(&why));
   }
   vt_text_free(&why);
@@ -238,7 +235,8 @@ static int fuzz(const options *o) {
     printf(" (XLA:CPU was asked all but %" PRId64 " of %" PRId64
            " ops, see known.def; programs that it refuses: %" PRId64 ")",
            p->unasked, p->ops, p->refused);
-  if (o->plugin && o->meshes) printf(", %" PRId64 " of them on several devices", p->partitioned);
+  if (o->plugin && o->meshes)
+    printf(", %" PRId64 " of them on several devices as well", p->partitioned);
   printf(", %" PRId64 " different, %" PRId64 " crashed\n", p->different, crashed);
   return p->different || crashed;
 }

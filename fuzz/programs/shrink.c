@@ -110,10 +110,10 @@ static void clean(program *p) {
     p->inputs[kept] = p->inputs[i];
     main->params[kept] = main->params[i];
     main->params[kept]->index = (int32_t)kept;
+    if (main->param_info) main->param_info[kept] = main->param_info[i];
     kept++;
   }
   main->param_count = kept;
-  if (main->param_info) main->param_info = NULL;
 }
 
 // True when no operand and no result of a manual computation is cut.
@@ -124,6 +124,17 @@ static bool all_whole(const vt_op *op) {
   for (uint32_t i = 0; i < op->result_count; i++)
     if (!vt_type_equal(op->results[i].type, region->returns[i]->type)) return false;
   return true;
+}
+
+// Room for what is said of one more parameter: nothing.
+static void add_info(vt_func *func) {
+  uint32_t count = func->param_count;
+  if (!func->param_info) return;
+  vt_io_info *infos = VT_NEW_ARRAY(&func->module->arena, vt_io_info, count + 1);
+  memcpy(infos, func->param_info, sizeof *infos * count);
+  infos[count] =
+      (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
+  func->param_info = infos;
 }
 
 // Edits of one op, by number. Returns false when the number is past the last; *out_done tells
@@ -169,7 +180,7 @@ static bool edit_op(program *p, vt_op *op, int64_t edit, bool *out_done) {
             func->param_count == PROGRAM_MAX_INPUTS || op->code == VT_OP_CONSTANT)
           return true;
         p->inputs[func->param_count] = (program_input){style, func->param_count + 1u, 0, 0};
-        func->param_info = NULL;
+        add_info(func);
         vt_value_replace(result, vt_func_add_param(func, result->type));
         return *out_done = true;
       }
@@ -209,7 +220,7 @@ static bool try_returns(program *p, shrink_test fails, void *context) {
     if (!copy_program(p, &c)) return false;
     vt_func *main = c.module->main;
     vt_value *only = main->returns[i];
-    main->return_info = NULL;
+    if (main->return_info) main->return_info[0] = main->return_info[i];
     vt_func_set_returns(main, 1, &only);
     if (accept(p, &c, still_fails(&c, fails, context))) return true;
   }

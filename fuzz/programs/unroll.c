@@ -111,7 +111,7 @@ static bool named(const vt_op *op, const vt_mesh *mesh, uint32_t axis) {
   return false;
 }
 
-// The tile of the device: its number along each dimension, of how many.
+// The tile of the device: its number along each dimension, of how many; without an op all axes cut.
 static void tile_of(const vt_op *op, const vt_sharding *s, int device, int32_t rank, int64_t *index,
                     int64_t *counts) {
   for (int32_t d = 0; d < rank; d++) {
@@ -119,11 +119,16 @@ static void tile_of(const vt_op *op, const vt_sharding *s, int device, int32_t r
     counts[d] = 1;
     for (uint32_t i = 0; i < s->dims[d].axis_count; i++) {
       vt_axis_ref ref = s->dims[d].axes[i];
-      if (!named(op, s->mesh, ref.axis)) continue;
+      if (op && !named(op, s->mesh, ref.axis)) continue;
       index[d] = index[d] * ref.size + along(s->mesh, device, ref);
       counts[d] *= ref.size;
     }
   }
+}
+
+void program_tile(const vt_sharding *sharding, int device, int64_t *out_index,
+                  int64_t *out_counts) {
+  tile_of(NULL, sharding, device, sharding->rank, out_index, out_counts);
 }
 
 static vt_value *take_tile(vt_func *into, const vt_op *op, const vt_sharding *s, vt_value *whole,

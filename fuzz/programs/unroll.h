@@ -13,6 +13,8 @@
 // Main has the same parameters and results. The new module borrows from `module`. errors
 // INVALID_ARGUMENT for what is no program of the generator
 vt_status program_unroll(const vt_module *module, vt_module **out_module) VT_CHECKED;
+// The number of the tile of `device` along each dimension of an array that lies so, of how many.
+void program_tile(const vt_sharding *sharding, int device, int64_t *out_index, int64_t *out_counts);
 // True when a result of a manual computation may differ between devices that hold the same tile:
 // the answer is that of the first then, by our own rule alone.
 bool program_is_open(const vt_module *module);

@@ -121,7 +121,8 @@ bool xla_run(xla *x, const char *text, size_t size, int devices, uint32_t arg_co
   PJRT_Buffer **outputs[MOST_DEVICES];
   for (int d = 0; d < devices; d++) {
     PJRT_Buffer **row = buffers + width * (size_t)d;
-    for (uint32_t i = 0; i < arg_count; i++) row[i] = to_device(x, d, args[i]);
+    for (uint32_t i = 0; i < arg_count; i++)
+      row[i] = to_device(x, d, args[(uint32_t)d * arg_count + i]);
     arguments[d] = row;
     outputs[d] = row + arg_count;
   }

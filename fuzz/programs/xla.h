@@ -13,9 +13,9 @@ bool xla_find(const char *pattern);
 // Ends the process when the plugin cannot be loaded: one per process, before any thread is made.
 xla *xla_open(void);
 int xla_devices(const xla *x);
-// Compiles StableHLO text for that many devices and runs its main once; every device is given all
-// of every argument. Results are allocated by the caller, one row for each device. false: XLA
-// refuses, and out_why says what it says.
+// Compiles StableHLO text for that many devices and runs its main once. Arguments and results are
+// one row for each device, results allocated by the caller. false: XLA refuses, and out_why says
+// what it says.
 bool xla_run(xla *x, const char *text, size_t size, int devices, uint32_t arg_count,
              const vt_tensor *args, uint32_t result_count, const vt_tensor *results,
              vt_text *out_why);
