@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "cloud/account.h"
+#include "cloud/allowance.h"
 #include "cloud/catalogue.h"
 #include "cloud/health.h"
 #include "cloud/metrics.h"
@@ -41,6 +42,10 @@ void vt_cloud_options_default(vt_cloud_options *out_options) {
                                     .slurm_options = "",
                                     .slurm_folder = "/var/lib/vtpu-guests",
                                     .slurm_wait_ns = 60 * VT_SECOND,
+                                    .keep_operations = 30,
+                                    .keep_events = 400,
+                                    .keep_logs = 30,
+                                    .keep_reports = 400,
                                     .library_path = "",
                                     .python_path = "",
                                     .record = ""};
@@ -176,6 +181,7 @@ void vt_cloud_close(vt_cloud *cloud) {
   vt_relays_destroy(cloud->relays);
   vt_recorder_destroy(cloud->recorder);
   free(cloud->rates);
+  vt_allowances_free(cloud->allowances);
   vt_guard_free(cloud->guard);
   vt_node_texts_free(cloud->node_texts);
   pthread_mutex_destroy(&cloud->lock);

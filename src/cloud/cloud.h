@@ -47,6 +47,7 @@ typedef struct vt_cloud_options {
   const char *slurm_partition, *slurm_spot_partition, *slurm_account, *slurm_options;
   const char *slurm_folder; // of each host, for the disks of its workers
   int64_t slurm_wait_ns;    // for room, before a node's creation fails
+  int64_t keep_operations, keep_events, keep_logs, keep_reports; // days, 0 = for ever
   const char *library_path; // libvtpu.so for the guests, "" = none
   const char *python_path;  // a bin folder with the guests' python3, "" = the host's
 } vt_cloud_options;
@@ -87,8 +88,11 @@ typedef struct vt_cloud {
   int64_t watched_ns;                // when budgets, grants and idle nodes were last looked at
   char secret[65];                   // signs console sessions and consent pages
   struct vt_rate *rates;
-  int state_lock;         // descriptor, -1 = the state is in memory
-  struct vt_guard *guard; // against guesses of passwords (password.c)
+  struct vt_allowances *allowances; // of workers (allowance.c)
+  size_t queue_at;                  // where the reconciler is in a long queue
+  bool sweeping;                    // there are rows to remove (retention.c)
+  int state_lock;                   // descriptor, -1 = the state is in memory
+  struct vt_guard *guard;           // against guesses of passwords (password.c)
   vt_faults faults;
   vt_outage outages[VT_MAX_OUTAGES];
   struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "cloud/account.h"
+#include "cloud/allowance.h"
 #include "cloud/check.h"
 #include "cloud/chip_use.h"
 #include "cloud/doctor.h"
@@ -28,9 +29,10 @@
 #include "cloud/service_account.h"
 #include "cloud/terminal.h"
 
+#define ATTRIBUTES "instance/guest-attributes/"
 // A worker has MAX_OF_WORKER connections; when it opens more its eldest give way, so that what its
 // agent says gets through whatever else runs there.
-enum { MAX_WAIT_S = 300, MAX_ATTRIBUTE = 256 << 10, MAX_OF_WORKER = 64 };
+enum { MAX_WAIT_S = 300, MAX_OF_WORKER = 64 };
 
 void vt_metadata_hostname(int64_t uid, int64_t worker, char out_name[64]) {
   snprintf(out_name, 64, "t1v-n-%08" PRIx64 "-w-%" PRId64, (uint64_t)uid & 0xffffffffu, worker);
@@ -417,15 +419,16 @@ static void not_found(vt_call *call) {
   vt_text_put(&call->raw, "404 page not found\n");
 }
 
-static vt_status issue_token(vt_call *call, const vt_node *node, const char *email,
+static vt_status issue_token(vt_call *call, const vt_node *node, int64_t worker, const char *email,
                              int64_t number) {
-  char *token;
-  VT_TRY(vt_sa_issue(call->cloud, &call->arena, node, email, number, &token));
+  const char *token;
+  int64_t seconds;
+  VT_TRY(vt_allowance_token(call, node, worker, email, number, &token, &seconds));
   if (!token) return not_found(call), VT_OK;
   vt_text_printf(&call->raw,
-                 "{\"access_token\":\"%s\",\"expires_in\":3599,\"token_type\":\"Bearer\"}", token);
+                 "{\"access_token\":\"%s\",\"expires_in\":%lld,\"token_type\":\"Bearer\"}", token,
+                 (long long)seconds);
   call->content_type = "application/json";
-  free(token);
   return VT_OK;
 }
 
@@ -481,8 +484,8 @@ static vt_status read_leaf(vt_call *call, const vt_node *node, int64_t worker, c
   int64_t number;
   VT_TRY(own_leaf(call, node, path, &mine));
   if (mine) return VT_OK;
-  if (strncmp(path, "instance/guest-attributes/", 26) == 0) {
-    const char *rest = path + 26, *slash = strchr(rest, '/');
+  if (strncmp(path, ATTRIBUTES, strlen(ATTRIBUTES)) == 0) {
+    const char *rest = path + strlen(ATTRIBUTES), *slash = strchr(rest, '/');
     vt_rows *rows;
     if (!slash) return not_found(call), VT_OK;
     VT_TRY(vt_store_query(
@@ -514,7 +517,7 @@ static vt_status read_leaf(vt_call *call, const vt_node *node, int64_t worker, c
   }
   const char *alt = vt_call_query(call, "alt");
   if (token) {
-    st = issue_token(call, node, email, number);
+    st = issue_token(call, node, worker, email, number);
   } else if (!at) {
     not_found(call);
   } else if ((vt_call_flag(call, "recursive") && !(alt && strcmp(alt, "text") == 0)) ||
@@ -540,27 +543,28 @@ static vt_status find_worker(vt_call *call, vt_node *out_node, int64_t *out_work
   return vt_node_load_uid(call->cloud, &call->arena, uid, out_node, out_found);
 }
 
-static vt_status write_attribute(vt_call *call, const vt_node *node, int64_t worker,
-                                 const char *path) {
-  const char *rest = path + 26, *slash = strncmp(path, "instance/guest-attributes/", 26) == 0
-                                             ? strchr(rest, '/')
-                                             : NULL;
-  if (!slash || call->body_size > MAX_ATTRIBUTE) return not_found(call), VT_OK;
-  VT_TRY(vt_store_begin(call->cloud->store));
-  vt_status st = vt_store_run(call->cloud->store, NULL,
-                              "INSERT INTO guest_attributes (node, worker, namespace, key, value) "
-                              "VALUES (?, ?, ?, ?, ?) ON CONFLICT (node, "
-                              "worker, namespace, key) DO UPDATE SET value = excluded.value",
-                              "iisss", node->uid, worker,
-                              vt_arena_copy(&call->arena, rest, (size_t)(slash - rest)), slash + 1,
-                              vt_arena_copy(&call->arena, call->body_text, call->body_size));
-  if (!st) st = vt_store_commit(call->cloud->store);
-  if (st) {
-    vt_store_rollback(call->cloud->store);
-    return st;
-  }
-  vt_cloud_poke(call->cloud);
+static vt_status change_attribute(vt_call *call, const vt_node *node, int64_t worker,
+                                  const char *path) {
+  size_t prefix = strlen(ATTRIBUTES);
+  if (strncmp(path, ATTRIBUTES, prefix) != 0) return not_found(call), VT_OK;
+  vt_status st = strcmp(call->method, "PUT") == 0
+                     ? vt_attribute_write(call, node, worker, path + prefix)
+                     : vt_attribute_delete(call, node, worker, path + prefix);
+  vt_code code = vt_status_code(st);
+  if (code != VT_INVALID_ARGUMENT && code != VT_RESOURCE_EXHAUSTED) return st;
+  call->status = vt_code_to_http(code);
+  vt_text_printf(&call->raw, "%s\n", vt_status_message(st));
+  vt_status_free(st);
   return VT_OK;
+}
+
+// A long poll that goes on was counted when it began.
+static bool may_ask(vt_call *call, const vt_node *node, int64_t worker, const char *path) {
+  bool writes = strcmp(call->method, "PUT") == 0 || strcmp(call->method, "DELETE") == 0;
+  vt_purse purse = !writes                          ? VT_PURSE_ASKS
+                   : strncmp(path, "vtpu/", 5) == 0 ? VT_PURSE_REPORTS
+                                                    : VT_PURSE_WRITES;
+  return call->wait.until_ns || vt_allowance_spend(call->cloud, node->uid, worker, purse);
 }
 
 static vt_status answer_once(vt_call *call, const char *path, bool *out_leaf) {
@@ -573,8 +577,12 @@ static vt_status answer_once(vt_call *call, const char *path, bool *out_leaf) {
   call->content_type = "application/text";
   VT_TRY(find_worker(call, &node, &worker, &found));
   if (!found) return not_found(call), VT_OK;
-  vt_status st;
-  if (strcmp(call->method, "PUT") == 0 && strcmp(path, "vtpu/beat") == 0) {
+  vt_status st = VT_OK;
+  if (!may_ask(call, &node, worker, path)) {
+    call->status = 429;
+    vt_call_reply_header(call, "Retry-After", "1");
+    vt_text_put(&call->raw, "too many requests of this machine\n");
+  } else if (strcmp(call->method, "PUT") == 0 && strcmp(path, "vtpu/beat") == 0) {
     const char *epoch = vt_call_query(call, "epoch");
     st = vt_doctor_beat(call->cloud, &call->arena, &node, worker,
                         epoch ? strtoll(epoch, NULL, 10) : 0,
@@ -586,8 +594,8 @@ static vt_status answer_once(vt_call *call, const char *path, bool *out_leaf) {
       st = VT_OK;
       call->status = 400;
     }
-  } else if (strcmp(call->method, "PUT") == 0) {
-    st = write_attribute(call, &node, worker, path);
+  } else if (strcmp(call->method, "PUT") == 0 || strcmp(call->method, "DELETE") == 0) {
+    st = change_attribute(call, &node, worker, path);
   } else {
     st = read_leaf(call, &node, worker, path);
     *out_leaf = call->status == 200;

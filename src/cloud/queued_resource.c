@@ -159,6 +159,10 @@ typedef struct slot {
 } slot;
 typedef VT_ARRAY(slot) slots;
 
+// What a request may stand for, and a project may have waiting and in all: what the queue costs
+// follows from these alone.
+enum { MAX_NODES = 256, MAX_WAITING = 100, MAX_OF_PROJECT = 1000 };
+
 // The nodes that a request stands for. errors INVALID_ARGUMENT.
 static vt_status list_slots(vt_arena *arena, const char *queued_id, const json_t *body,
                             slots *out) {
@@ -180,9 +184,13 @@ static vt_status list_slots(vt_arena *arena, const char *queued_id, const json_t
           "Cloud TPU received a bad request. node_id and multislice_params are mutually exclusive");
     int64_t count = many ? json_integer_value(json_object_get(many, "nodeCount")) : 1;
     const char *prefix = json_string_value(json_object_get(many, "nodeIdPrefix"));
-    if (many && (count < 2 || count > 256))
+    if (many && (count < 2 || count > MAX_NODES))
       return vt_error(VT_INVALID_ARGUMENT,
-                      "Cloud TPU received a bad request. node_count has to be 2 to 256");
+                      "Cloud TPU received a bad request. node_count has to be 2 to %d", MAX_NODES);
+    if (count > MAX_NODES - (int64_t)out->size)
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "Cloud TPU received a bad request. A request is for at most %d nodes",
+                      MAX_NODES);
     if (!prefix || !*prefix) prefix = queued_id;
     for (int64_t n = 0; n < count; n++) {
       slot s = {many        ? vt_arena_printf(arena, "%s-%lld", prefix, (long long)n)
@@ -371,6 +379,21 @@ static vt_status check_request(vt_call *call, const vt_queued *q) {
   return st;
 }
 
+static vt_status check_count(vt_call *call) {
+  int64_t waiting, all;
+  VT_TRY(vt_store_int(call->cloud->store, &waiting, 0,
+                      "SELECT COUNT(*) FROM queued WHERE project = ? AND state IN ('ACCEPTED', "
+                      "'WAITING_FOR_RESOURCES')",
+                      "s", call->project));
+  VT_TRY(vt_store_int(call->cloud->store, &all, 0, "SELECT COUNT(*) FROM queued WHERE project = ?",
+                      "s", call->project));
+  if (waiting < MAX_WAITING && all < MAX_OF_PROJECT) return VT_OK;
+  return vt_error(VT_RESOURCE_EXHAUSTED,
+                  "The project has %lld queued resources, %lld of them waiting; %d and %d are the "
+                  "most.",
+                  (long long)all, (long long)waiting, MAX_OF_PROJECT, MAX_WAITING);
+}
+
 static vt_status insert(vt_call *call, const vt_queued *q) {
   char *text = json_dumps(q->body, JSON_COMPACT);
   vt_status st =
@@ -398,6 +421,7 @@ static vt_status create(vt_call *call, vt_queued *q) {
                       "SELECT 1 FROM queued WHERE project = ? AND zone = ? AND id = ?", "sss",
                       q->project, q->zone, q->id));
   if (taken) return vt_call_exists(call, name);
+  VT_TRY(check_count(call));
   VT_TRY(read_policy(call, q->body, q));
   VT_TRY(vt_bill_may_begin(call->cloud, call->project));
   VT_TRY(check_request(call, q));

@@ -22,6 +22,7 @@
 #include "cloud/metadata.h"
 #include "cloud/operation.h"
 #include "cloud/queue.h"
+#include "cloud/retention.h"
 #include "cloud/scheduler.h"
 #include "cloud/token.h"
 
@@ -602,6 +603,8 @@ static vt_status each(vt_cloud *cloud, const char *sql, int64_t argument, step_w
   return st;
 }
 
+enum { QUEUE_HEAD = 50, QUEUE_REST = 50 };
+
 static vt_status serve_queue(vt_cloud *cloud, bool *changed) {
   vt_arena arena = {0};
   VT_ARRAY(waiting) list = {0};
@@ -619,8 +622,13 @@ static vt_status serve_queue(vt_cloud *cloud, bool *changed) {
     }
     st = vt_rows_end(rows);
   }
-  for (size_t i = 0; !st && i < list.size; i++)
+  // A pass serves the head of a long queue, and of the rest a part that moves on from pass to pass.
+  for (size_t i = 0; !st && i < list.size && i < QUEUE_HEAD; i++)
     log_and_free("queue", serve_one(cloud, &list.data[i], changed));
+  for (size_t i = 0; !st && i < QUEUE_REST && QUEUE_HEAD + i < list.size; i++) {
+    size_t at = QUEUE_HEAD + cloud->queue_at++ % (list.size - QUEUE_HEAD);
+    log_and_free("queue", serve_one(cloud, &list.data[at], changed));
+  }
   vt_arena_free(&arena);
   return st;
 }
@@ -703,9 +711,10 @@ vt_status vt_reconcile(vt_cloud *cloud, bool *out_busy) {
   int64_t now = vt_cloud_now(cloud), every = cloud->options.virtual_time ? VT_HOUR : 60 * VT_SECOND;
   if (now / every != cloud->watched_ns / every) {
     cloud->watched_ns = now;
-    cloud->poke = true;
+    cloud->poke = cloud->sweeping = true;
     VT_TRY(vt_cloud_transact(cloud, watch, NULL));
   }
+  if (cloud->sweeping) VT_TRY(vt_retention_step(cloud, &cloud->sweeping));
   return VT_OK;
 }
 
@@ -791,7 +800,9 @@ static void *run(void *argument) {
     log_and_free("reconcile", vt_reconcile_due(cloud, &due));
     // Waits are bounded, so that a clock that jumps is noticed; guests that boot or end are looked
     // at often.
-    wait = busy ? 20 * VT_SECOND / 1000 : cloud->guests->watched ? VT_SECOND : 10 * VT_SECOND;
+    wait = busy || cloud->sweeping  ? 20 * VT_SECOND / 1000
+           : cloud->guests->watched ? VT_SECOND
+                                    : 10 * VT_SECOND;
     if (!cloud->options.virtual_time && due != INT64_MAX) {
       int64_t until = due - vt_cloud_now(cloud);
       if (until < VT_SECOND / 100) until = VT_SECOND / 100;

@@ -35,6 +35,7 @@ typedef struct settings {
   int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout,
       quota_auto_grant;
   int64_t virtual_time, slurm_wait, kind_after, watchdog, new_token;
+  int64_t keep_operations, keep_events, keep_logs, keep_reports;
   bool ephemeral;
   char **command;
 } settings;
@@ -182,6 +183,10 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   o.request_timeout_ns = s->request_timeout * VT_SECOND;
   o.library_path = *s->library ? s->library : find_library(arena);
   o.python_path = s->python;
+  o.keep_operations = s->keep_operations;
+  o.keep_events = s->keep_events;
+  o.keep_logs = s->keep_logs;
+  o.keep_reports = s->keep_reports;
   o.record = s->record;
   o.guest_memory_mib = s->guest_memory;
   o.guest_cpus = (int)s->guest_cpus;
@@ -376,6 +381,10 @@ int main(int argc, char **argv) {
                 .kind_after = 600,
                 .request_timeout = 60,
                 .watchdog = 120,
+                .keep_operations = 30,
+                .keep_events = 400,
+                .keep_logs = 30,
+                .keep_reports = 400,
                 .notice = 30};
   sigset_t signals;
   sigemptyset(&signals);
