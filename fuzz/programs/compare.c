@@ -149,7 +149,7 @@ static verdict run_lockstep(trial *t, vt_text *out_why) {
 
 verdict trial_host(trial *t, vt_text *out_why) {
   vt_host_options plan = {.exact_dots = true, .evaluator_only = true};
-  vt_host_options code = {.exact_dots = true, .compile_all = true};
+  vt_host_options code = {.exact_dots = true, .as_written = true, .compile_all = true};
   verdict v = t->plain == t->program.module ? VERDICT_SAME : run_lockstep(t, out_why);
   if (!v) v = run_host(t, plan, VERDICT_PLAN, out_why);
   return v ? v : run_host(t, code, VERDICT_HOST, out_why);

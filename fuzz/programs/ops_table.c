@@ -69,7 +69,8 @@ static unsigned places_in(const vt_program *compiled, vt_opcode code) {
 static unsigned places_of(const trial *t, vt_opcode code) {
   vt_module *module = NULL;
   vt_program *compiled = NULL;
-  vt_host_options options = {.device_count = 1, .exact_dots = true, .compile_all = true};
+  vt_host_options options = {
+      .device_count = 1, .exact_dots = true, .as_written = true, .compile_all = true};
   unsigned found = 0;
   vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
   if (!st) st = vt_host_compile(module, &options, &compiled);

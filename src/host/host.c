@@ -80,7 +80,8 @@ static vt_status plan_without_kernels(vt_program *program, vt_status why) {
 static vt_status plan_program(vt_program *program) {
   const vt_host_options *options = &program->options;
   if (!options->evaluator_only) {
-    vt_pass_options passes = {.exact_dots = options->exact_dots,
+    vt_pass_options passes = {.as_written = options->as_written,
+                              .exact_dots = options->exact_dots,
                               .bf16_dots = vt_host_fast_bf16(),
                               .min_bf16_depth = vt_host_min_bf16_depth()};
     VT_TRY(vt_passes_run(program->module, &passes));

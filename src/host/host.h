@@ -15,6 +15,7 @@ typedef struct vt_program vt_program;
 typedef struct vt_host_options {
   int32_t device_count; // positions of the device assignment (num_partitions), >= 1
   bool exact_dots; // DEFAULT precision means f32 (else: operands rounded to bf16, f32 accumulation)
+  bool as_written; // no algebra that shows in results (docs/algebra.md)
   bool evaluator_only; // no generated code, no libraries: every step is a kernel of src/eval
   bool compile_all;    // generated code and libraries also for programs too small to be worth it
                        // (tests)

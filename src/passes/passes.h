@@ -3,13 +3,14 @@
 //
 // In: a verified module. Out: a verified module whose main has the same signature; calls are
 // inlined, so only main and regions are left. pipeline.def is the only place with an order. Results
-// keep their bits, except where a pass is marked inexact in pipeline.def.
+// keep their bits, except where a pass is marked inexact in pipeline.def (docs/algebra.md).
 #ifndef VT_PASSES_PASSES_H
 #define VT_PASSES_PASSES_H
 
 #include "ir/module.h"
 
 typedef struct vt_pass_options {
+  bool as_written; // no algebra that shows in results: for comparing with what each op says
   bool exact_dots; // DEFAULT precision of f32 dots and convolutions means f32
   bool bf16_dots;  // the host multiplies bf16 faster than f32: round operands to bf16 and keep them
                    // so

@@ -56,7 +56,7 @@ static vt_value *dot(world w, vt_value *a, vt_value *b) {
 }
 
 static void finish(world w, uint32_t count, vt_value **returns, const vt_pass_options *options) {
-  static const vt_pass_options exact = {.exact_dots = true};
+  static const vt_pass_options exact = {.as_written = true, .exact_dots = true};
   vt_func_set_returns(w.main, count, returns);
   vt_module_add_func(w.module, w.main);
   w.module->main = w.main;
