@@ -40,10 +40,7 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
   vt_arena_block *block = NULL;
   if (size >= at_least && size <= SIZE_MAX - sizeof *block - 64)
     block = aligned_alloc(64, (sizeof *block + size + 63) & ~(size_t)63);
-  if (!block) {
-    fprintf(stderr, "vtpu: out of host memory (%zu bytes for compiler data)\n", at_least);
-    abort();
-  }
+  if (!block) return NULL;
   block->next = arena->blocks;
   block->size = size;
   arena->blocks = block;
@@ -53,11 +50,11 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
   return block;
 }
 
-void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align) {
+void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align) {
   size_t at = (arena->used + align - 1) & ~(align - 1);
   if (size > SIZE_MAX / 2) size = SIZE_MAX / 2; // add_block reports it
   if (!arena->blocks || at + size + RED_ZONE > arena->size) {
-    add_block(arena, size + RED_ZONE + align);
+    if (!add_block(arena, size + RED_ZONE + align)) return NULL;
     at = 0;
   }
   char *p = arena->blocks->data + at;
@@ -65,6 +62,15 @@ void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align) {
   arena->total_bytes += size;
   UNPOISON(p, size);
   memset(p, 0, size);
+  return p;
+}
+
+void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align) {
+  void *p = vt_arena_try_push(arena, size, align);
+  if (!p) {
+    fprintf(stderr, "vtpu: out of host memory (%zu bytes for compiler data)\n", size);
+    abort();
+  }
   return p;
 }
 

@@ -24,6 +24,8 @@ typedef struct vt_arena {
 
 void *vt_arena_push(vt_arena *arena, size_t size);
 void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align);
+// The same for sizes that a program or a file gives: NULL when there is not so much.
+void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align);
 // A copy of `size` bytes with a NUL behind it.
 char *vt_arena_copy(vt_arena *arena, const void *bytes, size_t size);
 char *vt_arena_printf(vt_arena *arena, const char *format, ...) VT_PRINTF(2, 3);

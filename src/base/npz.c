@@ -98,7 +98,8 @@ static vt_status parse_npy(vt_bytes bytes, const char *name, vt_arena *arena, vt
   out->name = name;
   int64_t size = vt_npz_bytes(out);
   if ((uint64_t)size > bytes.size - start - length) BAD("%s holds too little data", name);
-  out->data = vt_arena_push_aligned(arena, (size_t)size + 128, 64);
+  out->data = vt_arena_try_push(arena, (size_t)size + 128, 64);
+  if (!out->data) return vt_error_no_memory();
   const uint8_t *data = bytes.data + start + length;
   if (fortran && out->rank > 1)
     reorder(out, data);

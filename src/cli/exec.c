@@ -137,10 +137,13 @@ static vt_status bind(const vt_npz_array *array, vtpu_tensor want, size_t index,
 
 // Output `index` of the program with memory of its own, and the same memory as an array to be
 // written.
-static void make_output(const vtpu_program *program, size_t index, vt_arena *arena,
-                        vtpu_tensor *output, vt_npz_array *array) {
+static vt_status make_output(const vtpu_program *program, size_t index, vt_arena *arena,
+                             vtpu_tensor *output, vt_npz_array *array) {
   *output = vtpu_program_output(program, index);
-  output->data = vt_arena_push_aligned(arena, vtpu_tensor_bytes(*output) + 128, 64);
+  output->data = vt_arena_try_push(arena, vtpu_tensor_bytes(*output) + 128, 64);
+  if (!output->data)
+    return vt_error(VT_RESOURCE_EXHAUSTED, "out of host memory: %zu bytes for output %zu",
+                    vtpu_tensor_bytes(*output), index);
   vt_dtype dtype = dtype_of(*output);
   *array = (vt_npz_array){.name = vt_arena_printf(arena, "out_%zu", index),
                           .kind = numpy_kind(dtype),
@@ -148,6 +151,7 @@ static void make_output(const vtpu_program *program, size_t index, vt_arena *are
                           .rank = output->rank,
                           .data = output->data};
   for (int32_t d = 0; d < output->rank; d++) array->dims[d] = output->dims[d];
+  return VT_OK;
 }
 
 static void print_shape(size_t index, vtpu_tensor tensor) {
@@ -170,7 +174,7 @@ static vt_status run(vtpu_program *program, const arguments *given, vt_arena *ar
   for (size_t i = 0; i < input_count; i++)
     VT_TRY(bind(&npz.arrays[i], vtpu_program_input(program, i), i, &inputs[i]));
   for (size_t i = 0; i < output_count; i++)
-    make_output(program, i, arena, &outputs[i], &results[i]);
+    VT_TRY(make_output(program, i, arena, &outputs[i], &results[i]));
   VT_TRY(vtpu_run(program, inputs, input_count, outputs, output_count));
   if (given->output) return vt_npz_write(given->output, results, (uint32_t)output_count);
   for (size_t i = 0; i < output_count; i++) print_shape(i, outputs[i]);

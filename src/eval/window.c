@@ -14,6 +14,7 @@ typedef struct window_plan {
   const int64_t *in, *out, *size; // dims
   const int64_t *stride, *in_dilation, *dilation;
   int64_t low[VT_MAX_RANK];
+  int64_t first[VT_MAX_RANK], places[VT_MAX_RANK]; // of each window dimension, what is visited
   int64_t in_strides[VT_MAX_RANK], out_strides[VT_MAX_RANK];
 } window_plan;
 
@@ -34,6 +35,45 @@ static vt_status list_of(const vt_op *op, vt_attr_key key, int32_t rank, const i
   return VT_OK;
 }
 
+static int64_t floor_div(int64_t a, int64_t b) {
+  return a / b - (a % b != 0 && a < 0);
+}
+
+// The window places of a dimension that meet an element for any result; a window may be far larger
+// than the array under it.
+static void cut_window(window_plan *p, int32_t d) {
+  int64_t low = p->low[d], dilation = p->dilation[d], reach, behind;
+  p->first[d] = 0;
+  p->places[d] = p->size[d];
+  if (__builtin_mul_overflow(p->in[d] - 1, p->in_dilation[d], &reach) ||
+      __builtin_add_overflow(reach, low, &reach) ||
+      __builtin_mul_overflow(p->out[d] - 1, p->stride[d], &behind) ||
+      __builtin_sub_overflow(low, behind, &behind) || behind == INT64_MIN)
+    return;
+  int64_t first = -floor_div(-behind, dilation), last = floor_div(reach, dilation);
+  if (first < 0) first = 0;
+  if (last >= p->size[d]) last = p->size[d] - 1;
+  p->first[d] = first;
+  p->places[d] = last < first ? 0 : last - first + 1;
+}
+
+// Visits the places in order: `w` is where, `step` counts; false at the end.
+static bool next_place(const window_plan *p, int64_t *step, int64_t *w) {
+  bool more = vt_eval_next(p->rank, p->places, step);
+  for (int32_t d = 0; d < p->rank; d++) w[d] = p->first[d] + step[d];
+  return more;
+}
+
+// The first place; false when there is none.
+static bool first_place(const window_plan *p, int64_t *w) {
+  bool some = true;
+  for (int32_t d = 0; d < p->rank; d++) {
+    w[d] = p->first[d];
+    some = some && p->places[d] > 0;
+  }
+  return some;
+}
+
 static vt_status plan_window(const vt_op *op, vt_type in, vt_type out, window_plan *p) {
   *p = (window_plan){.rank = in.rank, .in = in.dims, .out = out.dims};
   if (in.rank != out.rank) return vt_eval_invalid(op, "shapes");
@@ -48,11 +88,8 @@ static vt_status plan_window(const vt_op *op, vt_type in, vt_type out, window_pl
     p->low[d] = (int64_t)count == 2 * in.rank ? padding[2 * d] : 0;
   vt_type_strides(in, p->in_strides);
   vt_type_strides(out, p->out_strides);
+  for (int32_t d = 0; d < in.rank; d++) cut_window(p, d);
   return VT_OK;
-}
-
-static int64_t floor_div(int64_t a, int64_t b) {
-  return a / b - (a % b != 0 && a < 0);
 }
 
 // The results o with an element at window place w: in each dimension o = first, first + step, ...
@@ -218,11 +255,11 @@ vt_status vt_eval_reduce_window(const vt_eval_call *call) {
   if (scanned >= 0) {
     VT_TRY_OUT(scan(&s, &p, scanned, reverse));
   } else if (vt_type_elements(call->in[0].type)) {
-    int64_t w[VT_MAX_RANK] = {0};
-    do {
-      box b;
-      if (find_box(&p, w, &b)) VT_TRY_OUT(combine_box(&s, &p, &b));
-    } while (vt_eval_next(p.rank, p.size, w));
+    int64_t w[VT_MAX_RANK], step[VT_MAX_RANK] = {0};
+    if (first_place(&p, w)) do {
+        box b;
+        if (find_box(&p, w, &b)) VT_TRY_OUT(combine_box(&s, &p, &b));
+      } while (next_place(&p, step, w));
   }
   for (uint32_t k = 0; k < inputs; k++)
     VT_TRY_OUT(vt_eval_convert_array(s.fold.types[k], call->out[k].type.dtype, m, s.acc[k],
@@ -315,11 +352,11 @@ vt_status vt_eval_select_and_scatter(const vt_eval_call *call) {
   VT_TRY_OUT(vt_eval_convert_array(source.type.dtype, fold.types[0], m, source.data, adds));
   VT_TRY_OUT(vt_eval_convert_array(init.type.dtype, fold.types[0], 1, init.data, element));
   vt_eval_fill(wide, n, element, sums);
-  int64_t w[VT_MAX_RANK] = {0};
-  if (m) do {
+  int64_t w[VT_MAX_RANK], step[VT_MAX_RANK] = {0};
+  if (m && first_place(&p, w)) do {
       box b;
       if (find_box(&p, w, &b)) VT_TRY_OUT(choose_box(call, &p, &b, &select, &c));
-    } while (vt_eval_next(p.rank, p.size, w));
+    } while (next_place(&p, step, w));
   for (int64_t i = 0; i < m; i++) {
     if (c.kept[i] < 0) continue;
     void *acc = sums + (size_t)c.kept[i] * wide, *x = adds + (size_t)i * wide;

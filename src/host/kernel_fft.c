@@ -259,8 +259,9 @@ const vt_native *vt_fft_create(vt_arena *arena, const vt_op *op) {
   return native;
 }
 
-// The shapes that the evaluator accepts.
+// The shapes that the evaluator accepts, of lengths whose tables are worth having.
 bool vt_fft_supports(const vt_op *op) {
+  enum { MOST_LENGTH = 1 << 26 };
   if (op->code != VT_OP_FFT) return false;
   vt_type in = op->operands[0]->type, out = op->results[0].type;
   int64_t kind = vt_attr_i64(op, VT_ATTR_FFT_TYPE);
@@ -277,6 +278,7 @@ bool vt_fft_supports(const vt_op *op) {
   for (int32_t d = 0; d < in.rank; d++) {
     int32_t at = d - in.rank + (int32_t)count;
     int64_t want = at < 0 ? in.dims[d] : length[at], half = want / 2 + 1;
+    if (at >= 0 && want > MOST_LENGTH) return false;
     bool last = d == in.rank - 1;
     if (in.dims[d] != (last && kind == VT_FFT_IRFFT ? half : want) ||
         out.dims[d] != (last && kind == VT_FFT_RFFT ? half : want))

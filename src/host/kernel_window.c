@@ -335,8 +335,10 @@ static void find_scan(window_plan *p, const int64_t *high) {
   p->scan_reverse = ahead;
 }
 
-const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
-  window_plan *p = VT_NEW(arena, window_plan);
+// What the attributes say. False: the windows have too many elements for a table of their places
+// (a scan needs none).
+static bool read_window(const vt_op *op, window_plan *p) {
+  enum { MOST_ELEMENTS = 1 << 20 };
   bool scatter = op->code == VT_OP_SELECT_AND_SCATTER;
   vt_type in = op->operands[0]->type, out = scatter ? op->operands[1]->type : op->results[0].type;
   const int64_t *size = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, NULL);
@@ -346,6 +348,7 @@ const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
   const int64_t *padding =
       vt_op_attr(op, VT_ATTR_PADDING) ? vt_attr_ints(op, VT_ATTR_PADDING, NULL) : NULL;
   int64_t high[VT_MAX_RANK] = {0};
+  bool fits = true;
   p->dtype = in.dtype;
   p->reducer = scatter ? VT_REDUCE_ADD : vt_reducer_of_body(op->regions[0]);
   p->rank = in.rank;
@@ -357,7 +360,8 @@ const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
     p->stride[i] = stride ? stride[i] : 1;
     p->low[i] = padding ? padding[2 * i] : 0;
     high[i] = padding ? padding[2 * i + 1] : 0;
-    p->window_elements *= size[i];
+    fits = fits && size[i] > 0 && size[i] <= MOST_ELEMENTS / p->window_elements;
+    if (fits) p->window_elements *= size[i];
   }
   vt_type_strides(in, p->in_strides);
   vt_type_strides(out, p->out_strides);
@@ -370,13 +374,11 @@ const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
     p->run *= in.dims[last];
     p->rank--;
   }
+  return fits || (!scatter && p->scan_dim >= 0);
+}
+
+static int64_t *window_places(vt_arena *arena, const window_plan *p) {
   int64_t *offsets = VT_NEW_ARRAY(arena, int64_t, p->window_elements);
-  p->disjoint = p->covers = true;
-  for (int32_t i = 0; i < p->rank; i++) {
-    p->disjoint &= p->stride[i] >= p->size[i];
-    p->covers &= p->stride[i] == p->size[i] && p->low[i] == 0 &&
-                 p->out_dims[i] * p->stride[i] == p->in_dims[i];
-  }
   for (int64_t k = 0; k < p->window_elements; k++) {
     int64_t rest = k;
     for (int32_t i = p->rank - 1; i >= 0; i--) {
@@ -384,7 +386,20 @@ const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
       rest /= p->size[i];
     }
   }
-  p->offsets = offsets;
+  return offsets;
+}
+
+const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
+  window_plan *p = VT_NEW(arena, window_plan);
+  bool scatter = op->code == VT_OP_SELECT_AND_SCATTER;
+  (void)read_window(op, p); // vt_window_supports has asked
+  p->disjoint = p->covers = true;
+  for (int32_t i = 0; i < p->rank; i++) {
+    p->disjoint &= p->stride[i] >= p->size[i];
+    p->covers &= p->stride[i] == p->size[i] && p->low[i] == 0 &&
+                 p->out_dims[i] * p->stride[i] == p->in_dims[i];
+  }
+  if (scatter || p->scan_dim < 0) p->offsets = window_places(arena, p);
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = scatter            ? run_scatter
                                : p->scan_dim >= 0 ? run_scan
@@ -410,6 +425,8 @@ bool vt_window_supports(const vt_op *op) {
     return false;
   if (!all_are(op, VT_ATTR_BASE_DILATIONS, 1) || !all_are(op, VT_ATTR_WINDOW_DILATIONS, 1))
     return false;
+  window_plan plan = {0};
+  if (!read_window(op, &plan)) return false;
   if (scatter)
     return in.dtype == VT_F32 && vt_type_elements(op->operands[1]->type) > 0 &&
            keeps_maximum(op->regions[0]) && vt_reducer_of_body(op->regions[1]) == VT_REDUCE_ADD;

@@ -34,7 +34,6 @@ vt_func *vt_func_create(vt_module *module, const char *name) {
 }
 
 void vt_module_add_func(vt_module *module, vt_func *func) {
-  assert(!vt_module_find_func(module, func->name));
   if ((module->func_count & (module->func_count - 1)) == 0) { // room doubles at powers of two
     uint32_t room = module->func_count ? module->func_count * 2 : 1;
     vt_func **grown = VT_NEW_ARRAY(&module->arena, vt_func *, room);

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/map.h"
 
 vt_status vt_verify_error(const vt_op *op, const char *format, ...) {
@@ -177,32 +178,64 @@ out:
   return st;
 }
 
-// Calls may nest but not recurse. `state` by function: 1 = being visited, 2 = done.
-static vt_status verify_no_recursion(const vt_func *func, vt_map *state) {
-  static char visiting, done;
-  void *seen = vt_map_find_ptr(state, func);
-  if (seen == &done) return VT_OK;
-  if (seen == &visiting)
+// Calls may nest but not recurse. Later stages put bodies in the place of calls and walk them with
+// the stack, so how deep calls and regions nest, and what calls stand for, have limits too.
+enum { MAX_DEPTH = 1000, MAX_CALLED_OPS = 1 << 20 };
+
+typedef struct extent {
+  bool done; // false: being visited
+  int32_t height;
+  int64_t ops; // with those of its regions, and of its calls once for each call
+} extent;
+
+typedef struct extents {
+  vt_arena arena;
+  vt_map of; // function -> extent
+} extents;
+
+static vt_status measure_func(extents *e, const vt_func *func, int depth, extent **out_extent);
+
+static vt_status measure_inner(extents *e, const vt_func *inner, int depth, bool called,
+                               extent *sum) {
+  extent *one;
+  VT_TRY(measure_func(e, inner, depth, &one));
+  if (one->height >= sum->height) sum->height = one->height + 1;
+  sum->ops += one->ops;
+  if (called && sum->ops > MAX_CALLED_OPS)
+    return vt_error(VT_RESOURCE_EXHAUSTED, "calls of function %s make more than %d operations",
+                    inner->name, MAX_CALLED_OPS);
+  return VT_OK;
+}
+
+static vt_status measure_func(extents *e, const vt_func *func, int depth, extent **out_extent) {
+  extent *sum = *out_extent = vt_map_find_ptr(&e->of, func);
+  if (sum && !sum->done)
     return vt_error(VT_INVALID_ARGUMENT, "function %s calls itself", func->name);
-  *vt_map_at_ptr(state, func) = &visiting;
+  if (depth + (sum ? sum->height : 0) > MAX_DEPTH)
+    return vt_error(VT_RESOURCE_EXHAUSTED, "function %s: calls and regions nest more than %d deep",
+                    func->name, MAX_DEPTH);
+  if (sum) return VT_OK;
+  *vt_map_at_ptr(&e->of, func) = *out_extent = sum = VT_NEW(&e->arena, extent);
   for (const vt_op *op = func->first; op; op = op->next) {
+    sum->ops++;
     for (uint32_t i = 0; i < op->region_count; i++)
-      VT_TRY(verify_no_recursion(op->regions[i], state));
+      VT_TRY(measure_inner(e, op->regions[i], depth + 1, false, sum));
     for (uint32_t a = 0; a < op->attr_count; a++)
       if (vt_attr_kind_of(op->attrs[a].key) == VT_ATTR_KIND_FUNCS)
         for (uint32_t i = 0; i < op->attrs[a].count; i++)
-          VT_TRY(verify_no_recursion(op->attrs[a].funcs[i], state));
+          VT_TRY(measure_inner(e, op->attrs[a].funcs[i], depth + 1, true, sum));
   }
-  *vt_map_at_ptr(state, func) = &done;
+  sum->done = true;
   return VT_OK;
 }
 
 vt_status vt_module_verify(const vt_module *module) {
   if (!module->main) return vt_error(VT_INVALID_ARGUMENT, "the module has no function main");
-  vt_map state = {0};
+  extents e = {0};
+  extent *all;
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < module->func_count; i++)
-    VT_TRY_OUT(verify_no_recursion(module->funcs[i], &state));
+    VT_TRY_OUT(measure_func(&e, module->funcs[i], 0, &all));
   for (uint32_t i = 0; i < module->func_count; i++) {
     const vt_func *func = module->funcs[i];
     if ((st = verify_func(func, 0))) {
@@ -211,6 +244,7 @@ vt_status vt_module_verify(const vt_module *module) {
     }
   }
 out:
-  vt_map_free(&state);
+  vt_map_free(&e.of);
+  vt_arena_free(&e.arena);
   return st;
 }

@@ -242,7 +242,12 @@ static vt_status executable_devices(vt_executable *executable, const vt_executab
   int32_t count = vt_slice_devices(&executable->slice);
   int32_t partitions = options->partitions ? options->partitions : module->num_partitions;
   int32_t replicas = options->replicas ? options->replicas : module->num_replicas;
+  if (replicas < 1 || partitions < 1 || partitions > INT32_MAX / replicas)
+    return vt_error(VT_INVALID_ARGUMENT, "%d replicas of %d partitions", replicas, partitions);
   partitions *= replicas;
+  if (partitions > count)
+    return vt_error(VT_INVALID_ARGUMENT, "the program is for %d devices; %s has %d", partitions,
+                    executable->slice.name, count);
   int32_t *ids = VT_NEW_ARRAY(&executable->arena, int32_t, partitions);
   for (int32_t i = 0; i < partitions; i++) {
     ids[i] = options->device_ids ? options->device_ids[i] : i;
