@@ -7,22 +7,10 @@
 
 typedef struct gather_plan {
   vt_places places;
-  int64_t window_bytes;
-  int64_t run; // bytes of a window that is one run on both sides; 0 = it is none
+  int64_t run;  // bytes of the last dimension of a window, when that is one run, else of an element
+  int64_t rows; // runs of a window
+  int32_t row_rank;
 } gather_plan;
-
-static void copy_window(const vt_box *box, int32_t dim, char *to, const char *from) {
-  if (dim == box->rank - 1 && box->to[dim] == box->bytes && box->from[dim] == box->bytes) {
-    memcpy(to, from, (size_t)(box->dims[dim] * box->bytes));
-    return;
-  }
-  for (int64_t i = 0; i < box->dims[dim]; i++, to += box->to[dim], from += box->from[dim]) {
-    if (dim < box->rank - 1)
-      copy_window(box, dim + 1, to, from);
-    else
-      memcpy(to, from, (size_t)box->bytes);
-  }
-}
 
 // Elements next to each other in the result are gathered as vectors.
 #define COPY_RUNS(T)                                                                               \
@@ -84,35 +72,50 @@ VT_ANY_CPU static void copy_words(int64_t n, int64_t bytes, char *restrict to, i
   }
 }
 
-static void gather_block(const vt_native_call *call, int64_t at, int64_t end) {
+// Rows [low, high) of windows [at, end): row by row, as the windows of a row often lie together.
+static void gather_block(const vt_native_call *call, int64_t at, int64_t end, int64_t low,
+                         int64_t high) {
   const gather_plan *plan = call->native->plan;
   const vt_places *p = &plan->places;
-  const char *from = call->operands[0];
   int64_t place[VT_PLACES_BLOCK];
   while (at < end) {
     vt_places_run run = vt_places_find(p, call->operands[1], at, end - at, true, place);
-    char *to = (char *)call->outputs[0] + run.other;
-    if (plan->run && p->window.bytes >= 4)
-      copy_words(run.n, plan->run, to, run.step, from, place);
-    else if (plan->run)
-      copy_runs(run.n, plan->run, to, run.step, from, place);
-    else
-      for (int64_t i = 0; i < run.n; i++)
-        copy_window(&p->window, 0, to + i * run.step, from + place[i]);
+    for (int64_t row = low; row < high; row++) {
+      const char *from = call->operands[0];
+      char *to = (char *)call->outputs[0] + run.other;
+      int64_t rest = row;
+      for (int32_t d = plan->row_rank - 1; d >= 0; d--) {
+        int64_t i = rest % p->window.dims[d];
+        rest /= p->window.dims[d];
+        to += i * p->window.to[d];
+        from += i * p->window.from[d];
+      }
+      if (p->window.bytes >= 4)
+        copy_words(run.n, plan->run, to, run.step, from, place);
+      else
+        copy_runs(run.n, plan->run, to, run.step, from, place);
+    }
     at += run.n;
   }
 }
 
+static int64_t min64(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
 static void run_gather(const vt_native_call *call) {
   const gather_plan *plan = call->native->plan;
-  int64_t count = plan->places.count;
-  // Few windows are large ones: blocks so small that all threads get some.
-  int64_t block = (64 << 10) / (plan->window_bytes + 16);
-  block = block < 1 ? 1 : block > VT_PLACES_BLOCK ? VT_PLACES_BLOCK : block;
-  int64_t blocks = (count + block - 1) / block;
-#pragma omp parallel for schedule(dynamic, 1 + blocks / VT_LOOP_SHARES) if (blocks > 1)
-  for (int64_t b = 0; b < blocks; b++)
-    gather_block(call, b * block, b == blocks - 1 ? count : (b + 1) * block);
+  int64_t count = plan->places.count, rows = plan->rows;
+  // Tasks of about so many bytes: many windows, or rows of them.
+  int64_t room = (64 << 10) / (plan->run + 16) + 1;
+  int64_t windows = min64(min64(room, VT_PLACES_BLOCK), count),
+          some = min64(room / windows + 1, rows);
+  int64_t across = (rows + some - 1) / some, tasks = (count + windows - 1) / windows * across;
+#pragma omp parallel for schedule(dynamic, 1 + tasks / VT_LOOP_SHARES) if (tasks > 1)
+  for (int64_t t = 0; t < tasks; t++) {
+    int64_t at = t / across * windows, row = t % across * some;
+    gather_block(call, at, min64(at + windows, count), row, min64(row + some, rows));
+  }
 }
 
 const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
@@ -122,11 +125,12 @@ const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
                                 op->results[0].type, vt_attr_ints(op, VT_ATTR_SLICE_SIZES, NULL),
                                 &plan->places));
   const vt_box *box = &plan->places.window;
-  plan->window_bytes = box->bytes;
-  for (int32_t i = 0; i < box->rank; i++) plan->window_bytes *= box->dims[i];
-  bool one_run = plan->window_bytes == box->bytes ||
-                 (box->rank == 1 && box->to[0] == box->bytes && box->from[0] == box->bytes);
-  plan->run = one_run ? plan->window_bytes : 0;
+  int32_t last = box->rank - 1;
+  bool runs = box->to[last] == box->bytes && box->from[last] == box->bytes;
+  plan->run = runs ? box->dims[last] * box->bytes : box->bytes;
+  plan->row_rank = runs ? last : box->rank;
+  plan->rows = 1;
+  for (int32_t d = 0; d < plan->row_rank; d++) plan->rows *= box->dims[d];
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = run_gather, .plan = plan};
   return native;
