@@ -168,11 +168,115 @@ static void qrs(void **state) {
     }
 }
 
+// Largest difference of two arrays, against the largest number of the second.
+static double apart(int64_t n, const float *x, const float *y) {
+  double worst = 0, largest = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (isnan(x[i]) != isnan(y[i])) return INFINITY;
+    if (isnan(x[i])) continue;
+    worst = fmax(worst, fabs((double)x[i] - (double)y[i]));
+    largest = fmax(largest, fabs((double)y[i]));
+  }
+  return largest > 0 ? worst / largest : worst;
+}
+
+static void triangular_once(int64_t count, int64_t n, int64_t m, int form) {
+  op_bench b = bench_begin();
+  bool left = form & 1, lower = form & 2, unit = form & 4;
+  int64_t size[] = {count, n, n}, sides[] = {count, left ? n : m, left ? m : n};
+  float *a = bench_param(&b, VT_F32, 3, size), *x = bench_param(&b, VT_F32, 3, sides);
+  for (int64_t i = 0; i < count * n * n; i++) // the other triangle is never read
+    a[i] = i % (n * n) % (n + 1) == 0 ? (float)(2 + random_number())
+                                      : (float)(random_number() / (double)n);
+  for (int64_t i = 0; i < count * n * n; i++)
+    if ((i % n > i / n % n) == lower && i % n != i / n % n) a[i] = NAN;
+  for (int64_t i = 0; i < count * n * m; i++) x[i] = (float)random_number();
+  vt_type result = bench_type(&b, VT_F32, 3, sides);
+  bench_op(&b, VT_OP_TRIANGULAR_SOLVE, 1, &result, 0);
+  vt_op_set_i64(b.op, VT_ATTR_LEFT_SIDE, left);
+  vt_op_set_i64(b.op, VT_ATTR_LOWER, lower);
+  vt_op_set_i64(b.op, VT_ATTR_UNIT_DIAGONAL, unit);
+  vt_op_set_i64(b.op, VT_ATTR_TRANSPOSE_A,
+                form & 8 ? (form & 1 ? VT_TRANSPOSE : VT_ADJOINT) : VT_NO_TRANSPOSE);
+  bench_evaluate(&b);
+  bench_kernel(&b, 2, false);
+  double off = apart(count * n * m, b.got[0], b.want[0]);
+  if (!(off <= 3e-6))
+    fail_msg("triangular_solve of %lld x %lld, form %d: off by %g", (long long)n, (long long)m,
+             form, off);
+  bench_end(&b);
+}
+
+static void triangular_solves(void **state) {
+  (void)state;
+  static const int64_t shapes[][3] = {{1, 1, 1},    {30, 8, 4},  {3, 17, 1},   {2, 64, 64},
+                                      {1, 65, 300}, {5, 130, 7}, {1, 200, 513}};
+  for (int s = 0; s < 7; s++)
+    for (int form = 0; form < 16; form++)
+      triangular_once(shapes[s][0], shapes[s][1], shapes[s][2], form);
+}
+
+static void choleskies(void **state) {
+  (void)state;
+  static const int64_t sizes[] = {1, 2, 8, 17, 63, 64, 65, 150, 300};
+  for (int s = 0; s < 18; s++) {
+    op_bench b = bench_begin();
+    int64_t n = sizes[s / 2], count = n < 20 ? 33 : 3, size[] = {count, n, n};
+    float *a = bench_param(&b, VT_F32, 3, size);
+    for (int64_t i = 0; i < count * n * n; i++) {
+      int64_t r = i / n % n, c = i % n;
+      a[i] = r == c ? (float)(1.5 + random_number() / 8) : (float)(random_number() / (double)n);
+    }
+    a[(n * n) + (n - 1) * (n + 1)] = -1; // the second one has no factor
+    vt_type result = bench_type(&b, VT_F32, 3, size);
+    bench_op(&b, VT_OP_CHOLESKY, 1, &result, 0);
+    vt_op_set_i64(b.op, VT_ATTR_LOWER, s % 2);
+    bench_evaluate(&b);
+    bench_kernel(&b, 2, false);
+    assert_true(isnan(((float *)b.got[0])[n * n]));
+    double off = apart(count * n * n, b.got[0], b.want[0]);
+    if (!(off <= 2e-6)) fail_msg("cholesky of %lld: off by %g", (long long)n, off);
+    bench_end(&b);
+  }
+}
+
+static void lus(void **state) {
+  (void)state;
+  static const int64_t shapes[][3] = {{1, 1, 1},   {40, 8, 8},    {3, 5, 9},     {3, 9, 5},
+                                      {2, 33, 33}, {1, 100, 300}, {1, 300, 100}, {2, 200, 200}};
+  for (int s = 0; s < 8; s++) {
+    op_bench b = bench_begin();
+    int64_t count = shapes[s][0], m = shapes[s][1], n = shapes[s][2], k = m < n ? m : n;
+    float *a = bench_param(&b, VT_F32, 3, shapes[s]);
+    for (int64_t i = 0; i < count * m * n; i++)
+      a[i] = i / (m * n) == 1 ? 0 : (float)random_number();
+    vt_type results[] = {bench_type(&b, VT_F32, 3, shapes[s]),
+                         bench_type(&b, VT_S32, 2, (int64_t[]){count, k}),
+                         bench_type(&b, VT_S32, 2, (int64_t[]){count, m})};
+    bench_op(&b, VT_OP_CUSTOM_CALL, 3, results, 0);
+    set_target(&b, "LuDecomposition", NULL);
+    bench_kernel(&b, 2, false);
+    for (int64_t x = 0; x < count; x++) { // L times U is a with its rows exchanged
+      const float *f = (float *)b.got[0] + x * m * n, *from = a + x * m * n;
+      const int32_t *order = (int32_t *)b.got[2] + x * m;
+      for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+          double sum = i <= j ? (double)f[i * n + j] : 0;
+          for (int64_t l = 0; l < i && l <= j && l < k; l++)
+            sum += (double)f[i * n + l] * (double)f[l * n + j];
+          expect_near(sum, (double)from[order[i] * n + j], 2e-6 * (double)(m + n), "L times U", n);
+          if (j < i && j < k) assert_true(fabsf(f[i * n + j]) <= 1);
+        }
+    }
+    bench_end(&b);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(eighs),
-      cmocka_unit_test(eigh_of_nan),
-      cmocka_unit_test(qrs),
+      cmocka_unit_test(eighs),      cmocka_unit_test(eigh_of_nan),
+      cmocka_unit_test(qrs),        cmocka_unit_test(triangular_solves),
+      cmocka_unit_test(choleskies), cmocka_unit_test(lus),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
