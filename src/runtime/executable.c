@@ -303,9 +303,18 @@ static vt_status compile_module(vt_executable *executable, const vt_executable_o
   return VT_OK;
 }
 
-vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program,
-                                const vt_executable_options *options,
-                                vt_executable **out_executable) {
+static bool has_manual(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    if (op->code == VT_OP_MANUAL_COMPUTATION) return true;
+    for (uint32_t r = 0; r < op->region_count; r++)
+      if (has_manual(op->regions[r])) return true;
+  }
+  return false;
+}
+
+static vt_status compile_with(const vt_slice *slice, vt_bytes program,
+                              const vt_executable_options *options, const bool *own,
+                              vt_executable **out_executable) {
   vt_status st = VT_OK;
   vt_module *module = NULL;
   *out_executable = NULL;
@@ -317,11 +326,16 @@ vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program,
   vt_executable_info *info = &executable->info;
   info->program = copy_bytes(&executable->arena, program);
   info->options = copy_bytes(&executable->arena, options->bytes);
+  executable->options = *options;
+  executable->own = own;
+  pthread_mutex_init(&executable->others_lock, NULL);
   info->fingerprint =
       vt_hash_bytes(program.data, program.size, vt_hash_bytes(slice->name, strlen(slice->name), 1));
   info->fingerprint = vt_hash_bytes(options->bytes.data, options->bytes.size, info->fingerprint);
   VT_TRY_OUT(vt_import(program, &module));
   VT_TRY_OUT(executable_devices(executable, options, module));
+  for (uint32_t i = 0; i < module->func_count; i++)
+    executable->manual |= has_manual(module->funcs[i]);
   VT_TRY_OUT(compile_module(executable, options, &module));
   info->code_bytes = (int64_t)program.size;
   executable->tiny = vt_program_is_small(executable->program) && !executable->transfers;
@@ -335,6 +349,36 @@ out:
   return st;
 }
 
+vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program,
+                                const vt_executable_options *options,
+                                vt_executable **out_executable) {
+  return compile_with(slice, program, options, NULL, out_executable);
+}
+
+vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
+                                vt_executable **out_other) {
+  const vt_executable_info *info = &executable->info;
+  vt_status st = VT_OK;
+  vt_lock(&executable->others_lock);
+  vt_executable *other = executable->others;
+  while (other && memcmp(other->own, own, info->param_count)) other = other->next_other;
+  if (!other) {
+    vt_executable_options options = executable->options;
+    options.bytes = info->options;
+    options.device_ids = info->device_ids;
+    st = compile_with(&executable->slice, info->program, &options,
+                      (const bool *)vt_arena_copy(&executable->arena, own, info->param_count),
+                      &other);
+    if (!st) {
+      other->next_other = executable->others;
+      executable->others = other;
+    }
+  }
+  vt_unlock(&executable->others_lock);
+  *out_other = other;
+  return st;
+}
+
 vt_executable *vt_executable_retain(vt_executable *executable) {
   atomic_fetch_add_explicit(&executable->refs, 1, memory_order_relaxed);
   return executable;
@@ -344,6 +388,11 @@ void vt_executable_release(vt_executable *executable) {
   if (!executable) return;
   if (atomic_fetch_sub_explicit(&executable->refs, 1, memory_order_acq_rel) != 1) return;
   if (vt_forked()) return; // oneDNN and the code generator have locks of their own
+  for (vt_executable *other = executable->others, *next; other; other = next) {
+    next = other->next_other;
+    vt_executable_release(other);
+  }
+  pthread_mutex_destroy(&executable->others_lock);
   vt_program_destroy(executable->program);
   vt_arena_free(&executable->arena);
   free(executable);

@@ -16,6 +16,7 @@
 //     The test is made then and not now because earlier runs in the queue still hold theirs.
 //  4. Arguments that are errors make the results the same error.
 #include "base/array.h"
+#include "base/log.h"
 #include "runtime/runtime_internal.h"
 
 #include <assert.h>
@@ -481,23 +482,67 @@ static void job_start(run_job *job, vt_client *client, vt_event *waits_for) {
   vt_event_on_complete(waits_for, job_continue, job);
 }
 
+// Finds the arguments whose devices hold different values where the program takes one. Only manual
+// computations read what each device holds.
+static bool find_own(const call *c, bool *own) {
+  bool any = false;
+  if (!c->executable->manual || c->info->replicas > 1) return false;
+  for (uint32_t p = 0; p < c->info->param_count; p++) {
+    const vt_buffer *first = c->execution->arguments[0][p];
+    own[p] = false;
+    if (c->info->params[p].versions > 1 || c->info->params[p].type.dtype == VT_TOKEN) continue;
+    for (int32_t d = 0; d < c->info->partitions; d++) {
+      const vt_buffer *buffer = c->execution->arguments[d][p];
+      own[p] |= buffer->storage->versions > 1 && buffer->version != first->version;
+    }
+    any |= own[p];
+  }
+  return any;
+}
+
+// The program for these arguments. Where it cannot be made the first device's values count.
+static vt_executable *executable_for(vt_executable *executable, const bool *own) {
+  vt_executable *other = NULL;
+  vt_status st = vt_executable_for_own(executable, own, &other);
+  if (!st) return other;
+  vt_log(VT_LOG_WARNING,
+         "%s: arguments that differ from device to device are read on the first: %s",
+         executable->info.name, vt_status_message(st));
+  vt_status_free(st);
+  return NULL;
+}
+
 vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
                                 const vt_execution *execution, vt_event **out_done) {
   call c = {.client = client,
             .executable = executable,
             .info = &executable->info,
             .execution = execution};
+  bool *own = NULL;
   vt_status st = vt_fork_check();
   if (st) goto refuse;
   vt_lock(&client->lock);
   c.stamp = ++client->stamp;
   st = check_call(&c);
+  if (!st && executable->manual && c.info->partitions > 1) {
+    own = calloc(c.info->param_count + 1, sizeof *own);
+    if (!own) abort();
+  }
+  if (own && find_own(&c, own)) {
+    vt_unlock(&client->lock); // compiling may take long
+    vt_executable *other = executable_for(executable, own);
+    if (other) c.executable = other, c.info = &other->info;
+    vt_lock(&client->lock);
+    c.stamp = ++client->stamp;
+    st = check_call(&c);
+  }
+  free(own);
   if (st) {
     vt_unlock(&client->lock);
     goto refuse;
   }
   storages unused = {0};
-  run_job *job = job_create(executable);
+  run_job *job = job_create(c.executable);
   take_arguments(&c, job, &unused);
   make_results(&c, job);
   job->device = execution->device ? execution->device->id : -1;

@@ -83,6 +83,10 @@ static void io_versions(vt_executable *executable, const vt_tiling *tiling, vt_i
 vt_status vt_io_expand_versions(vt_executable *executable, vt_module *module) {
   const vt_executable_info *info = &executable->info;
   vt_io *params = (vt_io *)(uintptr_t)info->params, *results = (vt_io *)(uintptr_t)info->results;
+  for (uint32_t i = 0; executable->own && i < info->param_count; i++)
+    if (executable->own[i])
+      (void)vt_spmd_own_versions(module, i, info->partitions, &executable->arena,
+                                 &executable->param_tilings[i]);
   VT_TRY(vt_spmd_expand_versions(module, info->partitions, &executable->arena,
                                  executable->param_tilings, executable->result_tilings));
   for (uint32_t i = 0; i < info->param_count; i++)

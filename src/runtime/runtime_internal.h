@@ -130,7 +130,19 @@ struct vt_executable {
   bool tiny;      // worth running on the calling thread
   bool transfers; // talks to host callbacks
   bool zeros;     // every result is zero everywhere: nothing to run
+  bool manual;    // has manual computations: devices may read what each of them holds
+  vt_executable_options options;
+  // The same program for arguments that hold different values on devices where it takes one:
+  // compiled at first use, for each set of such parameters.
+  const bool *own; // of this one; NULL = none
+  pthread_mutex_t others_lock;
+  vt_executable *others, *next_other;
 };
+
+// The program for arguments of which `own` (by parameter) differ from device to device; borrowed,
+// lives as long as `executable`.
+vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
+                                vt_executable **out_other) VT_CHECKED;
 
 // Reads "{0,1}" or "{0,1:T(8,128)}" as a permutation of the dimensions, minor to major.
 bool vt_layout_read(const char *text, int32_t rank, int32_t *out_order);

@@ -71,6 +71,12 @@ vt_status vt_spmd_from_replicas(vt_module *module, bool own_arrays) VT_CHECKED;
 vt_status vt_spmd_plan(const vt_module *module, int32_t device_count, vt_arena *arena,
                        vt_tiling **out_params, vt_tiling **out_results) VT_CHECKED;
 
+// For a parameter of main that the program takes as one value although its devices may hold
+// different ones: versions along all axes that its sharding leaves out. Call it before
+// vt_spmd_expand_versions, with the tiling that goes there. false: there are no such axes.
+bool vt_spmd_own_versions(const vt_module *module, uint32_t param, int32_t device_count,
+                          vt_arena *arena, vt_tiling *tiling);
+
 // Gives values that differ from device to device their place in the program: each parameter and
 // result of main with several versions (vt_tiling) gets a first dimension that counts them. Results
 // that manual computations leave different on devices along an axis that no sharding names get

@@ -269,26 +269,7 @@ static const vt_sharding *counted_sharding(vt_module *module, const vt_lead *lea
   return out;
 }
 
-static vt_status expand_params(vt_spreader *s, const vt_tiling *tilings) {
-  vt_func *main = s->module->main;
-  s->func = main;
-  s->before = main->first;
-  for (uint32_t i = 0; i < main->param_count; i++) {
-    vt_value *param = main->params[i];
-    if (tilings[i].versions <= 1) continue;
-    vt_lead lead = vt_lead_of(main->param_info[i].sharding);
-    VT_TRY(check_lead(&lead, &tilings[i]));
-    vt_type type = extended(s->module, &lead, param->type, false);
-    param->type = counted(s->module, tilings[i].versions, param->type);
-    vt_value *versions = vt_build_reshape(s, param, type);
-    const vt_sharding *sharding = main->param_info[i].sharding;
-    param->replaced_by = vt_join_value(s, versions, &lead, sharding);
-    main->param_info[i].sharding = counted_sharding(s->module, &lead, sharding);
-  }
-  return VT_OK;
-}
-
-// Versions that nobody declared: the devices of the result hold their own.
+// Versions that nobody declared: the devices hold their own.
 static void set_versions(vt_tiling *tiling, const vt_lead *lead, int32_t device_count,
                          vt_arena *arena) {
   int32_t *versions = VT_NEW_ARRAY(arena, int32_t, device_count);
@@ -299,6 +280,51 @@ static void set_versions(vt_tiling *tiling, const vt_lead *lead, int32_t device_
                                                  lead->axes[i], NULL));
   tiling->versions = vt_lead_size(lead);
   tiling->version_of_device = versions;
+}
+
+// The axes that the sharding of a parameter leaves out, along which devices may hold their own.
+static vt_lead open_lead(const vt_module *module, uint32_t param) {
+  const vt_io_info *info = module->main->param_info;
+  const vt_sharding *s = info ? info[param].sharding : NULL;
+  const vt_mesh *mesh = s && s->mesh->axis_count  ? s->mesh
+                        : module->mesh_count == 1 ? module->meshes[0]
+                                                  : NULL;
+  vt_lead lead = {.mesh = mesh, .meaning = VT_MEANS_FIRST};
+  for (uint32_t a = 0; mesh && a < mesh->axis_count; a++) {
+    bool used = false;
+    for (int32_t d = 0; s && d < s->rank; d++)
+      for (uint32_t i = 0; i < s->dims[d].axis_count; i++) used |= s->dims[d].axes[i].axis == a;
+    if (!used) vt_lead_add(&lead, mesh, (vt_axis_ref){a, 1, mesh->axes[a].size});
+  }
+  return lead;
+}
+
+bool vt_spmd_own_versions(const vt_module *module, uint32_t param, int32_t device_count,
+                          vt_arena *arena, vt_tiling *tiling) {
+  vt_lead lead = open_lead(module, param);
+  if (!lead.count || tiling->versions > 1 || vt_mesh_size(lead.mesh) != device_count) return false;
+  set_versions(tiling, &lead, device_count, arena);
+  return true;
+}
+
+static vt_status expand_params(vt_spreader *s, const vt_tiling *tilings) {
+  vt_func *main = s->module->main;
+  s->func = main;
+  s->before = main->first;
+  for (uint32_t i = 0; i < main->param_count; i++) {
+    vt_value *param = main->params[i];
+    if (tilings[i].versions <= 1) continue;
+    const vt_sharding *sharding = main->param_info ? main->param_info[i].sharding : NULL;
+    vt_lead lead = vt_lead_of(sharding);
+    if (!lead.count) lead = open_lead(s->module, i);
+    VT_TRY(check_lead(&lead, &tilings[i]));
+    vt_type type = extended(s->module, &lead, param->type, false);
+    param->type = counted(s->module, tilings[i].versions, param->type);
+    vt_value *versions = vt_build_reshape(s, param, type);
+    param->replaced_by = vt_join_value(s, versions, &lead, sharding);
+    if (sharding) main->param_info[i].sharding = counted_sharding(s->module, &lead, sharding);
+  }
+  return VT_OK;
 }
 
 static vt_status expand_returns(vt_spreader *s, int32_t device_count, vt_arena *arena,

@@ -112,3 +112,54 @@ def test_every_shard_of_the_result():
     assert len(out.addressable_shards) == 8
     for shard in out.addressable_shards:
         np.testing.assert_allclose(np.asarray(shard.data), (np.tanh(w) * w)[shard.index], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("donate", [(), (0,)], ids=["kept", "donated"])
+@pytest.mark.parametrize("order", ["in order", "shuffled"])
+@pytest.mark.parametrize("shape", [(2, 4), (4, 2), (2, 2, 2)], ids=str)
+def test_devices_keep_their_own_values(shape, order, donate):
+    """What devices hold under a sharding that calls it replicated is each device's own, from program to program."""
+    devices = np.array(jax.devices()[:8])
+    if order == "shuffled":
+        devices = devices[np.random.default_rng(3).permutation(8)]
+    m = Mesh(devices.reshape(shape), NAMES[: len(shape)])
+    for axes in subsets(m.axis_names)[:-1]:
+        rest = tuple(a for a in m.axis_names if a not in axes)
+        spec = P(axes) if axes else P()
+
+        def step(w, g):
+            return w * 2 + lax.axis_index(rest), g  # noqa: B023
+
+        run = jax.jit(jax.shard_map(step, mesh=m, in_specs=(spec, P()), out_specs=(spec, P()), check_vma=False), donate_argnums=donate)
+        w, g = whole((64,), m, axes), np.ones(3, np.float32)
+        own, share = w, 0
+        for _ in range(3):
+            own, g = run(own, g)
+            w, share = w * 2, share * 2 + 1
+        places = {d: dict(zip(m.axis_names, at)) for at, d in np.ndenumerate(m.devices)}
+        for shard in own.addressable_shards:
+            number = 0
+            for a in rest:
+                number = number * m.shape[a] + places[shard.device][a]
+            np.testing.assert_array_equal(np.asarray(shard.data), w[shard.index] + share * number)
+        total = jax.jit(jax.shard_map(lambda w: lax.psum(w, rest), mesh=m, in_specs=spec, out_specs=spec, check_vma=False))(own)  # noqa: B023
+        count = int(np.prod([m.shape[a] for a in rest]))
+        np.testing.assert_array_equal(np.asarray(total), w * count + share * (count * (count - 1) // 2))
+
+
+def test_equal_values_that_nobody_can_prove_equal():
+    m = mesh(8)
+
+    def ring(x):
+        total, passed = x, x
+        for _ in range(7):
+            passed = lax.ppermute(passed, "a", [(i, (i + 1) % 8) for i in range(8)])
+            total = total + passed
+        return total
+
+    reduce = jax.jit(jax.shard_map(ring, mesh=m, in_specs=P("a"), out_specs=P(), check_vma=False))
+    use = jax.jit(jax.shard_map(lambda x, y: x * y, mesh=m, in_specs=(P(), P("a")), out_specs=P("a"), check_vma=False))
+    x = whole((64,), m, ("a",))
+    total = x.reshape(8, 64).sum(0)
+    np.testing.assert_array_equal(np.asarray(use(reduce(x), x)), np.tile(total, 8) * x)
+    np.testing.assert_array_equal(np.asarray(jax.jit(lambda t: t + 1)(reduce(x))), total + 1)
