@@ -76,6 +76,7 @@ typedef struct vt_cloud {
   vt_store *store;
   vt_cloud_options options;
   vt_guest_driver *guests;
+  struct vt_helper *helper; // borrowed; NULL = this cloud has no workers on this host
   pthread_mutex_t lock;
   pthread_cond_t wake;               // the reconciler sleeps on it
   pthread_mutex_t hearing;           // of the ears; taken with or without `lock`, never before it

@@ -2,16 +2,13 @@
 // disk.c - the disks of disk.h, their part of the Compute Engine API, and their line in the ledger.
 #include "cloud/disk.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "cloud/billing.h"
 #include "cloud/handlers.h"
+#include "cloud/helper_client.h"
 
 // nano-USD per GB and hour: 0.04, 0.10 and 0.17 USD per GB and month of 730 hours.
 static const struct disk_type {
@@ -67,9 +64,8 @@ static vt_status attach_one(vt_cloud *cloud, const vt_node *node, const json_t *
     return vt_error(VT_FAILED_PRECONDITION,
                     "Data disks need guests of level 2; this cloud has level 1.");
   if (strcmp(cloud->options.backend, "slurm") == 0)
-    return vt_error(
-        VT_FAILED_PRECONDITION,
-        "Data disks are folders of one host; the workers of this cloud are on several.");
+    return vt_error(VT_FAILED_PRECONDITION,
+                    "Data disks are files of one host; the workers of this cloud are on several.");
   VT_TRY(find_disk(cloud, node, source, &uid));
   if (!read_only && node->workers > 1)
     return vt_error(VT_INVALID_ARGUMENT,
@@ -108,23 +104,21 @@ vt_status vt_disks_attach(vt_cloud *cloud, const vt_node *node) {
   return VT_OK;
 }
 
-vt_status vt_disks_of_node(vt_cloud *cloud, int64_t node_uid, vt_text *out_text) {
+vt_status vt_disks_of_node(vt_cloud *cloud, int64_t node_uid, vt_worker *out) {
   vt_rows *rows;
-  char path[700];
-  VT_TRY(vt_store_query(cloud->store, &rows,
-                        "SELECT disks.uid, disks.id, attachments.read_only FROM attachments, disks "
-                        "WHERE attachments.node = ? AND disks.uid = attachments.disk ORDER BY "
-                        "disks.id",
-                        "i", node_uid));
-  snprintf(path, sizeof path, "%s/disks", cloud->options.state_dir);
-  (void)mkdir(path, 0700);
-  while (vt_rows_next(rows)) {
-    snprintf(path, sizeof path, "%s/disks/%lld", cloud->options.state_dir,
-             (long long)vt_rows_int(rows, 0));
-    // The root of a new file system, open to read; the launcher says what is wrong with it.
-    if (mkdir(path, 0755) == 0) (void)chmod(path, 0755);
-    vt_text_printf(out_text, "%s%s:%s:%s", out_text->size ? "," : "", vt_rows_text(rows, 1),
-                   vt_rows_int(rows, 2) ? "ro" : "rw", path);
+  out->disk_count = 0;
+  VT_TRY(vt_store_query(
+      cloud->store, &rows,
+      "SELECT disks.uid, disks.id, attachments.read_only, disks.size_gb FROM attachments, disks "
+      "WHERE attachments.node = ? AND disks.uid = attachments.disk ORDER BY "
+      "disks.id",
+      "i", node_uid));
+  while (vt_rows_next(rows) && out->disk_count < VT_WORKER_DISKS) {
+    vt_worker_disk *disk = &out->disks[out->disk_count++];
+    disk->uid = vt_rows_int(rows, 0);
+    disk->read_only = vt_rows_int(rows, 2) != 0;
+    disk->size_gb = (uint32_t)vt_rows_int(rows, 3);
+    snprintf(disk->name, sizeof disk->name, "%s", vt_rows_text(rows, 1));
   }
   return vt_rows_end(rows);
 }
@@ -244,31 +238,18 @@ vt_status vt_disks_get(vt_call *call) {
   return call->reply ? VT_OK : vt_call_not_found(call, link_of(call, "disks", name));
 }
 
-// Removes a folder beside the daemon: it can be large.
-static void remove_folder(const char *path) {
-  pid_t pid = fork();
-  if (pid == 0) {
-    if (fork() == 0) execlp("rm", "rm", "-rf", "--one-file-system", path, (char *)NULL);
-    _exit(0);
-  }
-  if (pid > 0) waitpid(pid, NULL, 0);
-}
-
 vt_status vt_disks_sweep(vt_cloud *cloud) {
-  char path[800];
-  vt_status st = VT_OK;
-  snprintf(path, sizeof path, "%s/disks", cloud->options.state_dir);
-  DIR *dir = opendir(path);
-  if (!dir) return VT_OK; // no disk was attached yet
-  for (struct dirent *e; !st && (e = readdir(dir));) {
-    char *end;
-    int64_t known, uid = strtoll(e->d_name, &end, 10);
-    if (*end || end == e->d_name) continue;
+  if (!cloud->helper) return VT_OK; // no disk was ever attached
+  vt_helper_reply *reply = malloc(sizeof *reply), *unused = malloc(sizeof *unused);
+  vt_status st = reply && unused ? vt_helper_ask(cloud->helper, VT_HELPER_DISK_LIST, 0, 0, reply)
+                                 : vt_error_no_memory();
+  for (uint32_t i = 0; !st && i < reply->count; i++) {
+    int64_t known, uid = reply->ids[i].uid;
     st = vt_store_int(cloud->store, &known, 0, "SELECT 1 FROM disks WHERE uid = ?", "i", uid);
-    snprintf(path, sizeof path, "%s/disks/%lld", cloud->options.state_dir, (long long)uid);
-    if (!st && !known) remove_folder(path);
+    if (!st && !known) st = vt_helper_ask(cloud->helper, VT_HELPER_DISK_REMOVE, uid, 0, unused);
   }
-  closedir(dir);
+  free(reply);
+  free(unused);
   return st;
 }
 

@@ -16,6 +16,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "cloud/grpc.h"
+#include "cloud/helper_client.h"
 #include "cloud/http.h"
 #include "cloud/metrics.h"
 #include "cloud/room.h"
@@ -195,19 +196,12 @@ static void *run(void *argument) {
 // --- open and close
 // ----------------------------------------------------------------------------------------------
 
-static vt_status listen_at(vt_door *door, const vt_door_options *o) {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(o->port)};
+static vt_status listen_at(vt_cloud *cloud, vt_door *door, const vt_door_options *o) {
+  struct sockaddr_in at;
   socklen_t size = sizeof at;
-  int on = 1;
-  if (inet_pton(AF_INET, o->address, &at.sin_addr) != 1)
-    return vt_error(VT_INVALID_ARGUMENT, "'%s' is not an IPv4 address", o->address);
-  door->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  setsockopt(door->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(door->listener, (struct sockaddr *)&at, sizeof at) != 0 ||
-      listen(door->listener, 4096) != 0 ||
-      getsockname(door->listener, (struct sockaddr *)&at, &size) != 0)
-    return vt_error(VT_UNAVAILABLE, "can not listen on %s port %d: %s", o->address, (int)o->port,
-                    strerror(errno));
+  VT_TRY(vt_listen(cloud, o->address, o->port, &door->listener));
+  if (getsockname(door->listener, (struct sockaddr *)&at, &size) != 0)
+    return vt_error(VT_UNAVAILABLE, "%s: %s", o->address, strerror(errno));
   door->port = ntohs(at.sin_port);
   return VT_OK;
 }
@@ -234,7 +228,7 @@ vt_status vt_door_open(vt_cloud *cloud, const vt_door_options *options, vt_door 
     VT_TRY_OUT(load_pem(&arena, options->certificate, &http.certificate_pem));
     VT_TRY_OUT(load_pem(&arena, options->key, &http.key_pem));
   }
-  VT_TRY_OUT(listen_at(door, options));
+  VT_TRY_OUT(listen_at(cloud, door, options));
   VT_TRY_OUT(vt_http_start(cloud, &http, &door->http));
   VT_TRY_OUT(vt_grpc_start(cloud, options->certificate, options->key, &door->grpc));
   if (door->wake < 0 || pthread_create(&door->thread, NULL, run, door) != 0) {

@@ -22,6 +22,8 @@ typedef struct vt_boot {
   int cpu_percent;        // 100 = one CPU, 0 = all
   bool grouped;           // the limits are those of a group, not of each process
   char limit_text[320];   // what they are, for people
+  int boot_disk_gb;       // 0 = no limit
+  char disk_text[240];    // how large it is, for people
 } vt_boot;
 
 // Where the root of the guest is mounted before it becomes the root, in the launcher's own mount
@@ -33,9 +35,11 @@ _Noreturn void vt_boot_fail(const vt_boot *boot, bool with_errno, const char *fo
     __attribute__((format(printf, 3, 4)));
 // Makes the guest's own files (first boot) and mounts its root on VT_BOOT_ROOT, in the caller's
 // mount namespace. `user_ns` is a descriptor of the user namespace that the guest will have.
-void vt_boot_disk(const vt_boot *boot, int user_ns);
+void vt_boot_disk(vt_boot *boot, int user_ns);
 // Mounts the disks of the spec at /mnt/disks of a guest that runs, and takes away all others.
 void vt_boot_disks(const vt_boot *boot, int user_ns, int mount_ns, const char *mounts);
+// The helper (helper.h) behind that descriptor; its exit code.
+int vt_helper_serve(int fd, int count, char **arguments);
 // Process 1 of the guest; never returns. Called in all its namespaces, root of its user namespace,
 // once its veth is there.
 _Noreturn void vt_boot_init(const vt_boot *boot);

@@ -14,11 +14,13 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cloud/guest_boot.h"
+#include "cloud/image.h"
 
 static const char *const etc_files[] = {"alternatives",
                                         "bash.bashrc",
@@ -74,8 +76,9 @@ static const char *const own_folders[] = {
     "var/lib", "var/log",       "var/cache", "var/spool", "var/empty",    "etc/ssl",
     "etc/ssh", "etc/sudoers.d", "etc/vtpu",  "opt/vtpu",  "etc/profile.d"};
 
-static char disk[640]; // <folder>/disk, the root as it is mounted
-static unsigned base;  // host uid of the guest's root
+static char files[640]; // the worker's own: its folder, or where its image is mounted
+static char disk[650];  // <files>/disk, the root as it is mounted
+static unsigned base;   // host uid of the guest's root
 
 static void make_folder(const vt_boot *b, const char *path, unsigned mode) {
   if (mkdir(path, mode) != 0 && errno != EEXIST) vt_boot_fail(b, true, "%s", path);
@@ -222,10 +225,10 @@ static void mount_shifted(const vt_boot *b, int user_ns, const char *from, const
 }
 
 static void mount_usr(const vt_boot *b, int user_ns) {
-  char lower[640], upper[640], work[640], target[700], options[2200];
+  char lower[650], upper[650], work[650], target[700], options[2200];
   snprintf(lower, sizeof lower, "%s/lower", b->folder);
-  snprintf(upper, sizeof upper, "%s/upper", b->folder);
-  snprintf(work, sizeof work, "%s/work", b->folder);
+  snprintf(upper, sizeof upper, "%s/upper", files);
+  snprintf(work, sizeof work, "%s/work", files);
   snprintf(target, sizeof target, "%s/usr", disk);
   make_folder(b, lower, 0755);
   make_folder(b, upper, 0755);
@@ -361,11 +364,39 @@ void vt_boot_disks(const vt_boot *b, int user_ns, int mount_ns, const char *moun
   }
 }
 
-void vt_boot_disk(const vt_boot *boot, int user_ns) {
+// The worker's files lie in an image that ends where its boot disk does; where this host has no
+// images, or the worker was made before there were any, in its folder, without an end.
+static void open_files(vt_boot *b) {
+  char image[640], guests[640], disks[640];
+  struct stat info;
+  struct statvfs size;
+  snprintf(image, sizeof image, "%s/disk.img", b->folder);
+  snprintf(files, sizeof files, "%s/disk", b->folder);
+  snprintf(guests, sizeof guests, "%s/..", b->folder);
+  snprintf(disks, sizeof disks, "%s/../../disks", b->folder);
+  bool older = stat(files, &info) == 0;
+  snprintf(files, sizeof files, "%s/files", b->folder);
+  if (mkdir(files, 0700) != 0 && errno != EEXIST) vt_boot_fail(b, true, "%s", files);
+  const char *const images[] = {guests, disks, NULL};
+  const char *why = older ? "made without one"
+                    : !b->boot_disk_gb
+                        ? "a trial"
+                        : vt_image_mount(image, files, b->boot_disk_gb, base, images);
+  if (why && stat(image, &info) == 0) vt_boot_fail(b, false, "its disk: %s", why);
+  if (why) snprintf(files, sizeof files, "%s", b->folder);
+  if (why)
+    snprintf(b->disk_text, sizeof b->disk_text, "disk without a limit (%s)", why);
+  else if (statvfs(files, &size) == 0)
+    snprintf(b->disk_text, sizeof b->disk_text, "disk %lld MiB",
+             (long long)size.f_blocks * (long long)size.f_frsize >> 20);
+}
+
+void vt_boot_disk(vt_boot *boot, int user_ns) {
   char path[720], self[4096];
   base = boot->uid_base;
-  snprintf(disk, sizeof disk, "%s/disk", boot->folder);
-  snprintf(path, sizeof path, "%s/made", boot->folder);
+  open_files(boot);
+  snprintf(disk, sizeof disk, "%s/disk", files);
+  snprintf(path, sizeof path, "%s/made", files);
   if (access(path, F_OK) != 0) {
     make_disk(boot);
     if (!vt_boot_write(path, "", 0600)) vt_boot_fail(boot, true, "%s", path);

@@ -267,17 +267,17 @@ void vt_boot_write_sshd(const vt_boot *b, const char *root, const char *more,
 // worker runs.
 void vt_boot_make_activity(const vt_boot *b, const char *root, int level) {
   struct timespec now;
-  char epoch[24], path[600], text[400];
+  char epoch[24], path[600], text[900];
   clock_gettime(CLOCK_REALTIME, &now);
   snprintf(epoch, sizeof epoch, "%lld", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000);
   snprintf(path, sizeof path, "%s/run/vtpu", root);
   mkdir(path, 0755);
   const char *host = getenv("SLURMD_NODENAME");
-  snprintf(text, sizeof text, "%s%slevel %d: %s; %s", host ? host : "", host ? ": " : "", level,
+  snprintf(text, sizeof text, "%s%slevel %d: %s; %s%s%s", host ? host : "", host ? ": " : "", level,
            level == 2       ? "namespaces"
            : geteuid() == 0 ? "users of its own on the host, shared files and network"
                             : "the user of the daemon; not isolated",
-           b->limit_text);
+           b->limit_text, *b->disk_text ? ", " : "", b->disk_text);
   snprintf(path, sizeof path, "%s/run/vtpu/guest", root);
   vt_boot_write(path, text, 0644);
   snprintf(path, sizeof path, "%s" VT_ACTIVITY_FOLDER ".epoch", root);

@@ -3,13 +3,15 @@
 //   vtpu-guest boot FOLDER    builds the worker that FOLDER/spec describes and stays until it ends
 //   vtpu-guest keys USER      inside: prints the ssh keys of USER (AuthorizedKeysCommand of sshd)
 //   vtpu-guest agent          inside: keeps accounts in step with the metadata server
-//   vtpu-guest probe FOLDER   tries what a boot of level 2 needs, in an empty folder
+//   vtpu-guest host FD ...    the helper of a daemon (helper_serve.c): boots and ends workers for
+//   it vtpu-guest probe FOLDER   tries what a boot of level 2 needs, in an empty folder
 // A worker of level 1 is a tree of processes (guest_plain.c). One of level 2 has its own user,
 // mount, pid, network, UTS and IPC namespaces. Its root is root of a range of 65536 host ids that
 // nothing else uses; the host's /usr shows through an overlay whose owners are shifted into that
 // range.
 #include "cloud/guest_boot.h"
 #include "cloud/guest_net.h"
+#include "cloud/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +70,7 @@ static const char *get(char *spec, const char *key) {
 }
 
 static void read_spec(vt_boot *b, const char *folder) {
-  static char spec[32768];
+  static char spec[VT_SPEC_MAX];
   char path[600];
   snprintf(b->folder, sizeof b->folder, "%s", folder);
   snprintf(path, sizeof path, "%s/spec", folder);
@@ -98,6 +100,7 @@ static void read_spec(vt_boot *b, const char *folder) {
   b->disks = get(spec, "disks");
   b->limits = get(spec, "limits");
   b->memory_bytes = atoll(get(spec, "memory_mib")) << 20;
+  b->boot_disk_gb = atoi(get(spec, "boot_disk_gb"));
   b->cpu_percent = 100 * atoi(get(spec, "cpus"));
   if (!*b->ip || b->uid_base < 65536) vt_boot_fail(b, false, "%s is not a spec", path);
 }
@@ -354,6 +357,8 @@ int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "keys") == 0) return keys(argv[2]);
   if (argc == 3 && strcmp(argv[1], "disks") == 0) return disks(argv[2]);
   if (argc == 3 && strcmp(argv[1], "probe") == 0) return probe(argv[2]);
+  if (argc > 3 && strcmp(argv[1], "host") == 0)
+    return vt_helper_serve(atoi(argv[2]), argc - 3, argv + 3);
   if (argc == 2 && strcmp(argv[1], "agent") == 0) vt_boot_agent("169.254.169.254", "", 0);
   if (argc == 5 && strcmp(argv[1], "agent") == 0)
     vt_boot_agent(argv[2], argv[3], (unsigned)strtoul(argv[4], NULL, 10));

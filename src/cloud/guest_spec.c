@@ -6,106 +6,85 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/map.h"
-#include "cloud/guest_net.h"
-#include "cloud/metadata.h"
+#include "cloud/billing.h"
+
+static uint32_t number_of(const char *ip) {
+  struct in_addr address;
+  return inet_pton(AF_INET, ip, &address) == 1 ? ntohl(address.s_addr) : 0;
+}
 
 unsigned vt_guest_uid_base(int level, const char *ip) {
-  int a = 0, b = 0, c = 0;
-  unsigned number;
-  if (level == 1) {
-    sscanf(ip, "127.%d.%d.%d", &a, &b, &c);
-    number = ((unsigned)(a - 64) * 64516 + (unsigned)b * 254 + (unsigned)c) % VT_GUEST_RANGES;
-  } else {
-    sscanf(ip, "10.164.%d.%d", &a, &b);
-    number = (unsigned)(a * 250 + b);
-  }
-  return 65536u * (16u + number);
+  return vt_worker_uid_base(level, number_of(ip));
 }
 
-void vt_guest_python(const char *list, const char *version, char out_folder[4096]) {
-  size_t name = strlen(version);
-  *out_folder = '\0';
-  for (const char *p = list; *p; p += *p == ',') {
-    const char *end = p + strcspn(p, ","), *equals = memchr(p, '=', (size_t)(end - p));
-    bool exact = equals && (size_t)(equals - p) == name && memcmp(p, version, name) == 0;
-    const char *folder = equals ? equals + 1 : p;
-    if (exact || !equals) snprintf(out_folder, 4096, "%.*s", (int)(end - folder), folder);
-    if (exact) return;
-    p = end;
-  }
-}
-
-static void put_spec(vt_text *t, const char *key, const char *value) {
-  vt_text_printf(t, "%s=%s\n", key, value);
-}
-
-static void write_spec(const vt_cloud *cloud, const vt_guest_site *site, const vt_node *node,
-                       int64_t worker, const char *ip, vt_text *t) {
-  const vt_cloud_options *o = &cloud->options;
-  char text[128];
-  vt_metadata_hostname(node->uid, worker, text);
-  put_spec(t, "hostname", text);
-  put_spec(t, "ip", ip);
-  put_spec(t, "gateway", VT_NET_GATEWAY);
-  put_spec(t, "metadata", o->guest_level == 1 ? ip : VT_NET_METADATA);
-  put_spec(t, "level", o->guest_level == 1 ? "1" : "2");
-  put_spec(t, "hub", site->hub);
-  snprintf(text, sizeof text, "vtb%.4s%06llx", site->tag,
-           (unsigned long long)vt_hash_bytes(node->project, strlen(node->project), 3) & 0xffffff);
-  put_spec(t, "bridge", text);
-  snprintf(text, sizeof text, "vtg%.4s%07llx", site->tag,
-           (unsigned long long)vt_hash_bytes(ip, strlen(ip), 4) & 0xfffffff);
-  put_spec(t, "veth", text);
-  snprintf(text, sizeof text, "%u", vt_guest_uid_base(o->guest_level, ip));
-  put_spec(t, "uid_base", text);
-  put_spec(t, "library", o->library_path);
-  const char *version = json_string_value(json_object_get(node->body, "runtimeVersion"));
-  char python[4096];
-  vt_guest_python(o->python_path, version ? version : "", python);
-  put_spec(t, "python", python);
-  put_spec(t, "accelerator_type", node->type->name);
-  snprintf(text, sizeof text, "%d", node->type->chips_per_vm);
-  put_spec(t, "chips", text);
-  snprintf(text, sizeof text, "0x%04x", (unsigned)node->type->family->pci_device);
-  put_spec(t, "pci_device", text);
-  put_spec(t, "device_files", node->type->family->device_files);
-  snprintf(text, sizeof text, "%lld", (long long)worker);
-  put_spec(t, "worker", text);
-  snprintf(text, sizeof text, "%lld", (long long)node->workers);
-  put_spec(t, "workers", text);
-  put_spec(t, "node", node->id);
-  put_spec(t, "limits", o->guest_limits);
-  snprintf(text, sizeof text, "%lld", (long long)o->guest_memory_mib);
-  put_spec(t, "memory_mib", text);
-  snprintf(text, sizeof text, "%d", o->guest_cpus);
-  put_spec(t, "cpus", text);
-  put_spec(t, "disks", site->disks);
-}
-
-static vt_status add_hosts(vt_cloud *cloud, const vt_node *node, vt_text *t) {
+static vt_status add_peers(vt_cloud *cloud, const vt_node *node, vt_worker *w) {
   vt_rows *rows;
   VT_TRY(vt_store_query(cloud->store, &rows,
-                        "SELECT worker, ip FROM workers WHERE node = ? ORDER BY worker", "i",
-                        node->uid));
-  vt_text_put(t, "peers=");
-  while (vt_rows_next(rows)) {
-    char name[64];
-    vt_metadata_hostname(node->uid, vt_rows_int(rows, 0), name);
-    vt_text_printf(t, "%s%s:%s", vt_rows_int(rows, 0) ? "," : "", vt_rows_text(rows, 1), name);
-  }
-  vt_text_put(t, "\n");
+                        "SELECT ip FROM workers WHERE node = ? ORDER BY worker", "i", node->uid));
+  while (vt_rows_next(rows) && w->peer_count < VT_WORKER_PEERS)
+    w->peers[w->peer_count++] = number_of(vt_rows_text(rows, 0));
   return vt_rows_end(rows);
 }
 
-vt_status vt_guest_spec(vt_cloud *cloud, const vt_guest_site *site, const vt_node *node,
+// What was asked for, or what every node has.
+static uint32_t boot_disk_gb(const vt_node *node) {
+  const json_t *size = json_object_get(json_object_get(node->body, "bootDiskConfig"), "diskSizeGb");
+  int64_t gb =
+      json_is_string(size) ? strtoll(json_string_value(size), NULL, 10) : json_integer_value(size);
+  return gb >= 1 && gb <= 65536 ? (uint32_t)gb : VT_DISK_GB;
+}
+
+vt_status vt_guest_describe(vt_cloud *cloud, const vt_node *node, int64_t worker, const char *ip,
+                            vt_worker *out) {
+  const char *version = json_string_value(json_object_get(node->body, "runtimeVersion"));
+  const vt_family *family = node->type->family;
+  *out = (vt_worker){
+      .uid = node->uid,
+      .index = (uint32_t)worker,
+      .count = (uint32_t)node->workers,
+      .ip = number_of(ip),
+      .project = (uint32_t)(vt_hash_bytes(node->project, strlen(node->project), 3) & 0xffffff),
+      .chips = (uint32_t)node->type->chips_per_vm,
+      .pci_device = (uint32_t)family->pci_device,
+      .vfio = strcmp(family->device_files, "vfio") == 0,
+      .boot_disk_gb = boot_disk_gb(node)};
+  snprintf(out->node, sizeof out->node, "%s", node->id);
+  snprintf(out->accelerator_type, sizeof out->accelerator_type, "%s", node->type->name);
+  // A version is any text; one that no list of folders can name is as good as none.
+  if (version && vt_worker_version_good(version, sizeof out->version))
+    snprintf(out->version, sizeof out->version, "%s", version);
+  VT_TRY(add_peers(cloud, node, out));
+  const char *wrong = vt_worker_check(out, cloud->options.guest_level);
+  return wrong ? vt_error(VT_INTERNAL, "worker %d of %s: %s", (int)worker, node->id, wrong) : VT_OK;
+}
+
+vt_status vt_guest_spec(vt_cloud *cloud, const char *tag, const char *hub, const vt_node *node,
                         int64_t worker, const char *ip, vt_text *out_spec) {
-  write_spec(cloud, site, node, worker, ip, out_spec);
-  return add_hosts(cloud, node, out_spec);
+  const vt_cloud_options *o = &cloud->options;
+  const vt_worker_site site = {.level = o->guest_level,
+                               .tag = tag,
+                               .hub = hub,
+                               .disks = "",
+                               .library = o->library_path,
+                               .python = o->python_path,
+                               .limits = o->guest_limits,
+                               .memory_mib = o->guest_memory_mib,
+                               .cpus = o->guest_cpus};
+  vt_worker *w = malloc(sizeof *w);
+  char *text = malloc(VT_SPEC_MAX);
+  vt_status st = w && text ? vt_guest_describe(cloud, node, worker, ip, w) : vt_error_no_memory();
+  if (!st && !vt_worker_text(w, &site, text, VT_SPEC_MAX))
+    st = vt_error(VT_INTERNAL, "the description of a worker of %s is too long", node->id);
+  if (!st) vt_text_put(out_spec, text);
+  free(w);
+  free(text);
+  return st;
 }
 
 bool vt_guest_answers_ssh(const char *ip) {

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 
 #include "cloud/guest_spec.h"
 
@@ -22,21 +23,21 @@ static void python_by_version(void **state) {
               {"pt-2.0=,/jax/bin", "pt-2.0", ""}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char folder[4096];
-    vt_guest_python(rows[i].list, rows[i].version, folder);
+    vt_worker_python(rows[i].list, rows[i].version, folder);
     assert_string_equal(folder, rows[i].want);
   }
 }
 
 // Two addresses of level 1 have no id in common, and none is the host's.
 static void every_address_has_ids_of_its_own(void **state) {
-  static bool taken[VT_GUEST_RANGES + 16];
+  static bool taken[VT_WORKER_RANGES + 16];
   char ip[32];
   (void)state;
-  for (int n = 0; n < VT_GUEST_RANGES; n++) {
+  for (int n = 0; n < VT_WORKER_RANGES; n++) {
     snprintf(ip, sizeof ip, "127.64.%d.%d", n / 254, 1 + n % 254);
     unsigned base = vt_guest_uid_base(1, ip);
     assert_true(base % 65536 == 0 && base / 65536 >= 16);
-    assert_true(base / 65536 < VT_GUEST_RANGES + 16 && !taken[base / 65536]);
+    assert_true(base / 65536 < VT_WORKER_RANGES + 16 && !taken[base / 65536]);
     taken[base / 65536] = true;
   }
 }

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "cloud/call.h"
+#include "cloud/helper_client.h"
 #include "cloud/metrics.h"
 #include "cloud/room.h"
 #include "cloud/stream.h"
@@ -533,18 +534,11 @@ static void *begin(void *context, const char *uri, struct MHD_Connection *connec
 // ----------------------------------------------------------------------------------------------
 
 static vt_status listen_at(vt_http *http, const vt_http_options *o) {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(o->port)};
+  struct sockaddr_in at;
   socklen_t size = sizeof at;
-  int on = 1;
-  if (inet_pton(AF_INET, o->address, &at.sin_addr) != 1)
-    return vt_error(VT_INVALID_ARGUMENT, "'%s' is not an IPv4 address", o->address);
-  http->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  setsockopt(http->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(http->listener, (struct sockaddr *)&at, sizeof at) != 0 ||
-      listen(http->listener, 4096) != 0 ||
-      getsockname(http->listener, (struct sockaddr *)&at, &size) != 0)
-    return vt_error(VT_UNAVAILABLE, "can not listen on %s port %d: %s", o->address, (int)o->port,
-                    strerror(errno));
+  VT_TRY(vt_listen(http->cloud, o->address, o->port, &http->listener));
+  if (getsockname(http->listener, (struct sockaddr *)&at, &size) != 0)
+    return vt_error(VT_UNAVAILABLE, "%s: %s", o->address, strerror(errno));
   http->port = ntohs(at.sin_port);
   return VT_OK;
 }

@@ -28,6 +28,7 @@
 #include "cloud/os_login.h"
 #include "cloud/service_account.h"
 #include "cloud/terminal.h"
+#include "cloud/worker.h"
 
 #define ATTRIBUTES "instance/guest-attributes/"
 // A worker has MAX_OF_WORKER connections; when it opens more its eldest give way, so that what its
@@ -35,7 +36,7 @@
 enum { MAX_WAIT_S = 300, MAX_OF_WORKER = 64 };
 
 void vt_metadata_hostname(int64_t uid, int64_t worker, char out_name[64]) {
-  snprintf(out_name, 64, "t1v-n-%08" PRIx64 "-w-%" PRId64, (uint64_t)uid & 0xffffffffu, worker);
+  vt_worker_hostname(uid, worker, out_name);
 }
 
 static vt_status project_metadata(vt_cloud *cloud, const char *project, json_t **out_json,
@@ -693,7 +694,7 @@ static bool who_of_worker(void *context, int socket, char out_peer[64]) {
   const vt_metadata_server *server = context;
   int64_t uid = socket_owner(socket);
   snprintf(out_peer, 64, "%s", server->ip);
-  return uid == (int64_t)geteuid() ||
+  return uid == 0 || uid == (int64_t)geteuid() || // the agent
          (uid >= server->first_uid && uid < server->first_uid + server->count);
 }
 

@@ -273,8 +273,8 @@ static vt_status add_worker(vt_cloud *cloud, const vt_node *node, int64_t worker
     char ip[32];
     VT_TRY(vt_cloud_next(cloud, "addresses", &n));
     if (cloud->options.guest_level == 1)
-      snprintf(ip, sizeof ip, "127.64.%d.%d", (int)(n % VT_GUEST_RANGES / 254),
-               (int)(1 + n % VT_GUEST_RANGES % 254));
+      snprintf(ip, sizeof ip, "127.64.%d.%d", (int)(n % VT_WORKER_RANGES / 254),
+               (int)(1 + n % VT_WORKER_RANGES % 254));
     else if (cloud->options.guest_level >= 2)
       snprintf(ip, sizeof ip, "10.164.%d.%d", (int)(n / 250 % 250), (int)(2 + n % 250));
     else

@@ -127,13 +127,12 @@ static vt_status worker_script(const vt_slurm_driver *d, const vt_node *node, in
     return VT_OK;
   }
   find_hub(d, hub);
-  const vt_guest_site site = {.tag = d->tag, .hub = hub, .disks = ""};
   put_head(d, node->uid, worker, t);
   vt_text_printf(t,
                  "guest='%s'\nmkdir -p \"$folder\"\necho \"$SLURM_JOB_ID\" >\"$folder/job\"\ncat "
                  ">\"$folder/spec\" <<'VTPU_END_OF_SPEC'\n",
                  d->launcher);
-  VT_TRY(vt_guest_spec(d->cloud, &site, node, worker, ip, t));
+  VT_TRY(vt_guest_spec(d->cloud, d->tag, hub, node, worker, ip, t));
   vt_text_put(t, rest);
   return VT_OK;
 }

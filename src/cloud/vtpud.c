@@ -21,22 +21,26 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cloud/authority.h"
+#include "cloud/confine.h"
 #include "cloud/door.h"
 #include "cloud/ephemeral.h"
 #include "cloud/guest.h"
+#include "cloud/helper_client.h"
 #include "cloud/metrics.h"
 #include "cloud/reconcile.h"
+#include "cloud/record.h"
+#include "cloud/runner.h"
 #include "cloud/watchdog.h"
 
 typedef struct settings {
   const char *address, *certificate, *key, *state, *store, *restore, *universe, *library, *python,
       *project, *admin, *guest_limits, *googleapis, *backend, *slurm_partition,
-      *slurm_spot_partition, *slurm_account, *slurm_options, *slurm_folder, *record;
+      *slurm_spot_partition, *slurm_account, *slurm_options, *slurm_folder, *record, *user;
   int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout,
       quota_auto_grant;
   int64_t virtual_time, slurm_wait, kind_after, watchdog, new_token;
   int64_t keep_operations, keep_events, keep_logs, keep_reports;
-  bool ephemeral;
+  bool ephemeral, temporary; // temporary: the state folder is made for this run
   char **command;
 } settings;
 
@@ -145,6 +149,9 @@ typedef struct parts {
   vt_door *door, *googleapis;
   vt_authority authority;
   char *token;
+  vt_helper *helper; // NULL = this cloud needs nothing of the host
+  vt_recorder *recorder;
+  vt_runner runner;
 } parts;
 
 // The library that stands beside this program (build tree) or in ../lib (installed); "" when there
@@ -163,49 +170,78 @@ static const char *find_library(vt_arena *arena) {
   return "";
 }
 
-static vt_status start(parts *out, const settings *s, vt_arena *arena) {
-  vt_cloud_options o;
-  vt_door_options door = {.address = s->address,
-                          .port = (uint16_t)s->port,
-                          .certificate = s->certificate,
-                          .key = s->key};
-  vt_cloud_options_default(&o);
-  o.state_dir = s->state;
-  o.store = s->store;
-  o.universe = s->universe;
+static vt_status read_options(const settings *s, vt_arena *arena, vt_cloud_options *o) {
+  vt_cloud_options_default(o);
+  o->state_dir = s->state;
+  o->store = s->store;
+  o->universe = s->universe;
   if (s->guests > 2) return vt_error(VT_INVALID_ARGUMENT, "guests is auto, 0, 1 or 2");
-  o.durable = !s->ephemeral;
-  o.virtual_time = s->virtual_time;
-  o.notice_ns = s->notice * VT_SECOND;
-  o.kind_reap_ns = s->kind_after * VT_SECOND;
-  o.requests_per_minute = s->requests_per_minute;
-  o.quota_auto_grant = s->quota_auto_grant;
-  o.request_timeout_ns = s->request_timeout * VT_SECOND;
-  o.library_path = *s->library ? s->library : find_library(arena);
-  o.python_path = s->python;
-  o.keep_operations = s->keep_operations;
-  o.keep_events = s->keep_events;
-  o.keep_logs = s->keep_logs;
-  o.keep_reports = s->keep_reports;
-  o.record = s->record;
-  o.guest_memory_mib = s->guest_memory;
-  o.guest_cpus = (int)s->guest_cpus;
-  o.guest_limits = s->guest_limits;
+  o->durable = !s->ephemeral;
+  o->virtual_time = s->virtual_time;
+  o->notice_ns = s->notice * VT_SECOND;
+  o->kind_reap_ns = s->kind_after * VT_SECOND;
+  o->requests_per_minute = s->requests_per_minute;
+  o->quota_auto_grant = s->quota_auto_grant;
+  o->request_timeout_ns = s->request_timeout * VT_SECOND;
+  o->library_path = *s->library ? s->library : find_library(arena);
+  o->python_path = s->python;
+  o->keep_operations = s->keep_operations;
+  o->keep_events = s->keep_events;
+  o->keep_logs = s->keep_logs;
+  o->keep_reports = s->keep_reports;
+  o->guest_memory_mib = s->guest_memory;
+  o->guest_cpus = (int)s->guest_cpus;
+  o->guest_limits = s->guest_limits;
   if (strcmp(s->guest_limits, "auto") != 0 && strcmp(s->guest_limits, "rlimit") != 0)
     return vt_error(VT_INVALID_ARGUMENT, "guest-limits is auto or rlimit");
-  o.backend = s->backend;
+  o->backend = s->backend;
   if (strcmp(s->backend, "local") != 0 && strcmp(s->backend, "slurm") != 0)
     return vt_error(VT_INVALID_ARGUMENT, "backend is local or slurm");
-  o.slurm_partition = s->slurm_partition;
-  o.slurm_spot_partition = s->slurm_spot_partition;
-  o.slurm_account = s->slurm_account;
-  o.slurm_options = s->slurm_options;
-  o.slurm_folder = s->slurm_folder;
-  o.slurm_wait_ns = s->slurm_wait * VT_SECOND;
+  o->slurm_partition = s->slurm_partition;
+  o->slurm_spot_partition = s->slurm_spot_partition;
+  o->slurm_account = s->slurm_account;
+  o->slurm_options = s->slurm_options;
+  o->slurm_folder = s->slurm_folder;
+  o->slurm_wait_ns = s->slurm_wait * VT_SECOND;
   if (s->guest_cpus > 4096 || s->guest_memory > (1 << 30))
     return vt_error(VT_INVALID_ARGUMENT, "no worker has so much");
   if (s->port > 65535) return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
+  return VT_OK;
+}
+
+// Two processes from here on: the helper with the privileges that vtpud was started with, and this
+// one, which strangers talk to, without.
+static vt_status divide(parts *out, const settings *s, const vt_cloud_options *o,
+                        vt_door_options *door, vt_arena *arena) {
+  bool slurm = strcmp(s->backend, "slurm") == 0;
+  vt_confine confine;
+  vt_helper_options helper = {
+      .cloud = o,
+      .throw_away = s->temporary,
+      .doors = {{s->address, (uint16_t)s->port}, {*s->googleapis ? s->googleapis : NULL, 443}}};
+  VT_TRY(vt_confine_choose(s->user, &confine));
+  if (slurm && confine.drops) {
+    confine.drops = false; // the jobs of workers are root's
+    vt_log(VT_LOG_WARNING, "with a Slurm cluster behind it vtpud answers calls as root");
+  }
+  VT_TRY(vt_confine_state(&confine, s->state));
+  VT_TRY(vt_confine_file(&confine, arena, s->certificate, &door->certificate));
+  VT_TRY(vt_confine_file(&confine, arena, s->key, &door->key));
+  if (*s->record) VT_TRY(vt_recorder_create(s->record, &out->recorder));
+  if (s->command && *s->command) VT_TRY(vt_runner_start(s->command, umask_of_caller, &out->runner));
+  if (confine.drops || (s->guests != 0 && !slurm)) VT_TRY(vt_helper_start(&helper, &out->helper));
+  VT_TRY(vt_confine_enter(&confine, s->state));
+  return out->helper ? vt_helper_watch(out->helper) : VT_OK;
+}
+
+static vt_status start(parts *out, const settings *s, vt_arena *arena) {
+  vt_cloud_options o;
+  vt_door_options door = {.address = s->address, .port = (uint16_t)s->port};
+  VT_TRY(read_options(s, arena, &o));
+  VT_TRY(divide(out, s, &o, &door, arena));
   VT_TRY(vt_cloud_open(&o, &out->cloud));
+  out->cloud->helper = out->helper;
+  out->cloud->recorder = out->recorder;
   VT_TRY(vt_watchdog_start(out->cloud, s->watchdog, &out->watchdog));
   VT_TRY(vt_guest_create(out->cloud, (int)s->guests, &out->cloud->guests));
   VT_TRY(out->cloud->guests->sweep(out->cloud->guests));
@@ -242,6 +278,7 @@ static void stop(parts *server, bool ephemeral) {
   if (server->cloud && server->cloud->guests) server->cloud->guests->destroy(server->cloud->guests);
   vt_watchdog_forget_cloud(server->watchdog);
   vt_cloud_close(server->cloud);
+  vt_helper_end(server->helper);
   vt_watchdog_stop(server->watchdog);
   free(server->token);
 }
@@ -271,25 +308,27 @@ static vt_status each_variable(const parts *server, const settings *s, vt_arena 
 static void print_variable(const char *name, const char *value) {
   printf("export %s='%s'\n", name, value);
 }
-static void set_variable(const char *name, const char *value) {
-  setenv(name, value, 1);
+static const vt_runner *the_runner;
+static void pass_variable(const char *name, const char *value) {
+  vt_runner_variable(the_runner, name, value);
 }
 
 // A command gets the signals, too; one that is deaf to SIGTERM is killed a while after it.
-static int wait_for_end(const sigset_t *signals, pid_t child) {
+static int wait_for_end(const sigset_t *signals, const vt_runner *runner) {
   const struct timespec second = {.tv_sec = 1};
   int64_t told_ns = 0;
+  pid_t child = runner->pid;
   for (;;) {
     int status,
         number = told_ns ? sigtimedwait(signals, NULL, &second) : sigwaitinfo(signals, NULL);
     if (told_ns && vt_metrics_clock() - told_ns > COMMAND_ENDS_WITHIN_S * VT_SECOND)
-      kill(child, SIGKILL);
-    // Guests are reaped by their driver; here only the command counts.
+      vt_runner_signal(runner, SIGKILL);
+    // Here only the command counts.
     if (number == SIGCHLD && child > 0 && waitpid(child, &status, WNOHANG) == child)
       return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (number < 0 || number == SIGCHLD) continue;
     if (child <= 0) return 0;
-    kill(child, number);
+    vt_runner_signal(runner, number);
     if (number == SIGTERM && !told_ns) told_ns = vt_metrics_clock();
   }
 }
@@ -314,19 +353,12 @@ static vt_status restore(const settings *s, vt_arena *arena) {
 
 static vt_status serve(parts *server, const settings *s, vt_arena *arena, const sigset_t *signals,
                        int *out_code) {
-  pid_t child = 0;
   VT_TRY(start(server, s, arena));
   if (s->ephemeral) {
-    if (s->command && *s->command) {
-      VT_TRY(each_variable(server, s, arena, set_variable));
-      child = fork();
-      if (child == 0) {
-        sigprocmask(SIG_UNBLOCK, signals, NULL);
-        umask(umask_of_caller);
-        execvp(*s->command, s->command);
-        fprintf(stderr, "vtpud: %s: %s\n", *s->command, strerror(errno));
-        _exit(127);
-      }
+    if (server->runner.pid) {
+      the_runner = &server->runner;
+      VT_TRY(each_variable(server, s, arena, pass_variable));
+      vt_runner_go(&server->runner);
     } else {
       VT_TRY(each_variable(server, s, arena, print_variable));
       printf("export VTPUD_PID=%d\n", (int)getpid());
@@ -339,7 +371,8 @@ static vt_status serve(parts *server, const settings *s, vt_arena *arena, const 
              s->admin, server->token, (int)(VT_FIRST_TOKEN_NS / VT_DAY));
     fflush(stdout);
   }
-  *out_code = wait_for_end(signals, child);
+  *out_code = wait_for_end(signals, &server->runner);
+  if (vt_helper_lost(server->helper)) *out_code = 1;
   return VT_OK;
 }
 
@@ -355,7 +388,7 @@ static void raise_descriptors(void) {
 int main(int argc, char **argv) {
   vt_arena arena = {0};
   parts server = {0};
-  char folder[] = "/tmp/vtpud-XXXXXX";
+  char folder[] = "/tmp/vtpud-XXXXXX", *state = NULL;
   int code = 1;
   settings s = {.address = "127.0.0.1",
                 .certificate = "",
@@ -367,6 +400,7 @@ int main(int argc, char **argv) {
                 .library = "",
                 .python = "",
                 .record = "",
+                .user = "",
                 .googleapis = "",
                 .project = "",
                 .admin = "admin@vtpu.localhost",
@@ -406,11 +440,20 @@ int main(int argc, char **argv) {
       goto out;
     }
     s.state = folder;
+    s.temporary = true;
   }
   if (!s.ephemeral && !*s.state) {
     st = vt_error(VT_INVALID_ARGUMENT, "--state is needed (or --ephemeral)");
     goto out;
   }
+  // One name for it from here on, whatever way led there.
+  (void)mkdir(s.state, 0711);
+  state = realpath(s.state, NULL);
+  if (!state) {
+    st = vt_error(VT_UNAVAILABLE, "cannot make the state folder %s: %s", s.state, strerror(errno));
+    goto out;
+  }
+  s.state = state;
   if (s.ephemeral && !*s.project) s.project = "demo-project";
   if (*s.restore) {
     st = restore(&s, &arena);
@@ -422,7 +465,8 @@ out:
   if (st) fprintf(stderr, "vtpud: %s\n", vt_status_message(st));
   vt_status_free(st);
   stop(&server, s.ephemeral);
-  if (s.ephemeral && s.state == folder) nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+  if (s.temporary) nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
   vt_arena_free(&arena);
+  free(state);
   return code;
 }

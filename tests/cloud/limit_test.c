@@ -113,6 +113,13 @@ static void cpu_is_limited(void **state) {
   assert_true(seconds < 3 * 1.3);
 }
 
+static void files_in_memory_are_limited(void **state) {
+  (void)state;
+  guest_must("vtpu tpu-vm ssh one" ZONE
+             "--command='dd if=/dev/zero of=/dev/shm/x bs=1M count=200; rm /dev/shm/x' 2>&1");
+  guest_says("No space left on device");
+}
+
 static void a_guest_goes_first_when_memory_runs_out(void **state) {
   (void)state;
   guest_must("vtpu tpu-vm ssh one" ZONE "--command='cat /proc/self/oom_score_adj' 2>&1");
@@ -120,10 +127,12 @@ static void a_guest_goes_first_when_memory_runs_out(void **state) {
 }
 
 static int inner(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(describe_says_the_limits), cmocka_unit_test(memory_is_limited),
-      cmocka_unit_test(who_ran_out_has_a_symptom), cmocka_unit_test(cpu_is_limited),
-      cmocka_unit_test(a_guest_goes_first_when_memory_runs_out)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(describe_says_the_limits),
+                                     cmocka_unit_test(memory_is_limited),
+                                     cmocka_unit_test(who_ran_out_has_a_symptom),
+                                     cmocka_unit_test(cpu_is_limited),
+                                     cmocka_unit_test(files_in_memory_are_limited),
+                                     cmocka_unit_test(a_guest_goes_first_when_memory_runs_out)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
 
