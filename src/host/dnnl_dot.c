@@ -19,7 +19,8 @@
 #include "host/steps.h"
 #include "ir/precision.h"
 
-enum { MAX_BATCH = 6, SMALL_DOT = 4096, MAX_ODD_K = 64 };
+enum { MAX_BATCH = 6, SMALL_DOT = 4096, MAX_ODD_K = 64, NARROW = 8 };
+static const int64_t MIN_MOVED = 16 << 10; // elements of a result that repay another order
 
 typedef struct operand {
   bool packed;
@@ -35,8 +36,8 @@ typedef struct dot_body {
   vt_dnnl_call call;
   bool own; // run by amx.c, not by `call`
   vt_amx_product product;
-  vt_pack result; // out of scratch into the result, when converted
-  bool converts_result;
+  vt_pack result; // out of scratch into the result, when converted or in another order
+  bool converts_result, moves_result;
   bool swapped; // side 0 is the right operand: the result is wanted transposed
   bool blocked; // the right side is reordered into the layout the primitive likes
   vt_dnnl_call reorder;
@@ -386,7 +387,7 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
       data[1] = ways[1];
     }
     char *result = slots[step->output_slots[0]];
-    data[2] = body->converts_result ? scratch + body->result_offset : result;
+    data[2] = body->moves_result ? scratch + body->result_offset : result;
     if (step->input_count == 3) data[3] = slots[step->input_slots[2]];
     if (body->own)
       vt_amx_run(&body->product, data[0], data[1], step->input_count == 3 ? data[3] : NULL, data[2],
@@ -395,7 +396,7 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
       VT_TRY(
           vt_step_wrap(step, vt_dnnl_execute(&body->call, data,
                                              scratch ? scratch + body->scratchpad_offset : NULL)));
-    if (body->converts_result) vt_pack_run(&body->result, data[2], result);
+    if (body->moves_result) vt_pack_run(&body->result, data[2], result);
   }
   return VT_OK;
 }
@@ -430,6 +431,34 @@ static bool step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *given)
   return vt_step_gemv(plan, step, &c);
 }
 
+// True when the result's innermost dimension is so short that rows along it are hardly products:
+// the channels of images that are resized.
+static bool is_narrow(const vt_contraction *c) {
+  const vt_dims *lists[] = {&c->m, &c->n};
+  int64_t inner = 0, elements = 1;
+  for (int l = 0; l < 2; l++)
+    for (int32_t i = 0; i < lists[l]->count; i++) {
+      elements *= lists[l]->at[i].size;
+      if (lists[l]->at[i].out == 1) inner = lists[l]->at[i].size;
+    }
+  return inner && inner < NARROW && elements >= MIN_MOVED && c->m.count + c->n.count > 2;
+}
+
+// Lets the product be written densely as [batch, m, n]; the result's own order comes afterwards.
+static void write_in_order(vt_contraction *c, vt_pack *result) {
+  vt_dims *lists[] = {&c->batch, &c->m, &c->n};
+  int64_t stride = 1;
+  for (int l = 0; l < 3; l++)
+    for (int32_t i = 0; i < lists[l]->count; i++) stride *= lists[l]->at[i].size;
+  for (int l = 0; l < 3; l++)
+    for (int32_t i = 0; i < lists[l]->count; i++) {
+      vt_dim *d = &lists[l]->at[i];
+      stride /= d->size;
+      vt_pack_add(result, d->size, stride, d->out);
+      d->out = stride;
+    }
+}
+
 bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) {
   const vt_op *op = step->op;
   vt_dtype seen[2];
@@ -439,18 +468,24 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   bool round = vt_rounds_operands(plan, op);
   if (!round && step_gemv(plan, step, c)) return true;
   dot_body *body = VT_NEW(&plan->program->arena, dot_body);
+  vt_dtype out = step->outputs[0]->type.dtype;
+  vt_contraction order = *c;
+  bool narrow = step->input_count == 2 && is_narrow(c);
   body->converts_result = converts;
-  if (!prepare_sides(plan, step, c, body, seen, round, false) &&
-      !prepare_sides(plan, step, c, body, seen, round, true))
+  body->moves_result = converts || narrow;
+  body->result = (vt_pack){.from = converts ? VT_F32 : out, .to = out};
+  if (narrow) write_in_order(&order, &body->result);
+  if ((narrow || !prepare_sides(plan, step, &order, body, seen, round, false)) &&
+      !prepare_sides(plan, step, &order, body, seen, round, true))
     return false;
   for (int s = 0; s < 2; s++)
     if (body->sides[s].packed) body->sides[s].offset = vt_step_reserve(step, body->sides[s].bytes);
-  if (converts) {
+  if (body->moves_result) {
     int64_t elements = vt_type_elements(op->results[0].type);
-    body->result = (vt_pack){.from = VT_F32, .to = VT_BF16};
-    vt_pack_add(&body->result, elements, 1, 1);
+    if (!narrow) vt_pack_add(&body->result, elements, 1, 1);
     vt_pack_finish(&body->result);
-    body->result_offset = vt_step_reserve(step, elements * 4);
+    body->result_offset =
+        vt_step_reserve(step, elements * (int64_t)vt_dtype_bytes(body->result.from));
   }
   if (body->blocked) {
     body->blocked_offset = vt_step_reserve(step, body->blocked_bytes);

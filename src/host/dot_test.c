@@ -858,8 +858,11 @@ static void transposed_results_are_written_so(void **state) {
        {3, -1}},
       {"matrix", {64, 96, -1}, {96, 80, -1}, END, END, {1, -1}, {0, -1}},
       {"several right dims", {32, 48, -1}, {48, 4, 16, -1}, END, END, {1, -1}, {0, -1}},
+      {"channels of images", {16, 8, 33, 3, -1}, {33, 48, -1}, END, END, {2, -1}, {0, -1}},
+      {"the same in bf16", {16, 8, 64, 4, -1}, {64, 48, -1}, END, END, {2, -1}, {0, -1}},
   };
-  static const int64_t permutations[][4] = {{0, 3, 1, 2}, {1, 0}, {1, 0, 2}};
+  static const int64_t permutations[][4] = {
+      {0, 3, 1, 2}, {1, 0}, {1, 0, 2}, {1, 0, 3, 2}, {1, 3, 0, 2}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     vt_program *fast = compile(with_transpose(&rows[i], permutations[i]), false);
     vt_program *plain = compile(with_transpose(&rows[i], permutations[i]), true);
