@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // jit.c - compiles nests through LLVM: target, modules, objects, and the code of the process.
 // In:  fused groups. Out: kernels. Two threads at most generate code, each with a context, a module
-// and a target machine of its own; the objects are linked into one LLJIT. Code is kept by the text
-// key of its nest (emit_nest.c) for as long as any program lives, and on disk by the hash of all
-// keys of an object: the file name changes with the LLVM version, the CPU, its features and
-// EMITTER.
+// and a target machine of its own; the objects are linked into one LLJIT. Code is found by the text
+// key of its nest (emit_nest.c) while a program uses its object, or was among the last to, and on
+// disk by the hash of all keys of an object: the file name changes with the LLVM version, the CPU,
+// its features and EMITTER.
 #include "host/kernel.h"
 
 #include <errno.h>
@@ -30,13 +30,27 @@
 
 // EMITTER is part of every name in the disk cache: a change of emit_*.c that changes code must
 // raise it.
-enum { EMITTER = 4, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2 };
+enum { EMITTER = 4, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2, MOST_IDLE = 128 };
+
+// Linked code, used by kernels of programs or, in a list with the oldest first, by none any more.
+typedef struct object {
+  LLVMOrcResourceTrackerRef tracker; // NULL: dropped
+  uint32_t users;
+  struct object *before, *after; // in the list
+} object;
+
+typedef struct code {
+  void *function;
+  object *object;
+} code;
 
 // The code of the process, shared by all programs; gone with the last of them.
 typedef struct code_store {
   int users;
   LLVMOrcLLJITRef jit;
-  vt_map code; // key text -> function
+  vt_map code; // key text -> code
+  object *oldest, *newest;
+  uint32_t idle;
   char *triple, *cpu, *features;
   vt_target target;
 } code_store;
@@ -47,6 +61,7 @@ static code_store *the_store;
 struct vt_jit {
   vt_arena arena;
   code_store *store;
+  VT_ARRAY(object *) objects; // one for each kernel with code
 };
 
 // One module: the nests it holds and what became of it.
@@ -58,6 +73,7 @@ typedef struct unit {
   char path[1024]; // of the disk cache; "" = none
   LLVMMemoryBufferRef object;
   bool from_disk;
+  object *linked;
   char *error;
 } unit;
 
@@ -118,7 +134,77 @@ static vt_status define_symbols(code_store *s) {
   return VT_OK;
 }
 
+// ---- Objects.
+
+static void enter_idle(code_store *s, object *o) {
+  o->before = s->newest;
+  *(s->newest ? &s->newest->after : &s->oldest) = o;
+  s->newest = o;
+  s->idle++;
+}
+
+static void leave_idle(code_store *s, object *o) {
+  *(o->before ? &o->before->after : &s->oldest) = o->after;
+  *(o->after ? &o->after->before : &s->newest) = o->before;
+  o->before = o->after = NULL;
+  s->idle--;
+}
+
+static void use_object(vt_jit *jit, object *o) {
+  if (o->users++ == 0) leave_idle(jit->store, o);
+  vt_array_push(&jit->objects, o);
+}
+
+static void leave_objects(vt_jit *jit) {
+  for (size_t i = 0; i < jit->objects.size; i++)
+    if (--jit->objects.data[i]->users == 0) enter_idle(jit->store, jit->objects.data[i]);
+  vt_array_free(&jit->objects);
+}
+
+static void drop_code(object *o) {
+  LLVMErrorRef error = LLVMOrcResourceTrackerRemove(o->tracker);
+  if (error) LLVMConsumeError(error);
+  LLVMOrcReleaseResourceTracker(o->tracker);
+  o->tracker = NULL;
+}
+
+// Once twice as many objects are idle as may stay, the oldest go: not at each one, as the map,
+// which cannot forget, is made anew.
+static void trim_idle(code_store *s) {
+  if (s->idle <= 2 * MOST_IDLE) return;
+  object *dropped = NULL;
+  while (s->idle > MOST_IDLE) {
+    object *o = s->oldest;
+    leave_idle(s, o);
+    drop_code(o);
+    o->after = dropped;
+    dropped = o;
+  }
+  vt_map all = s->code;
+  s->code = (vt_map){0};
+  for (size_t i = 0; i < all.size; i++) {
+    code *c = all.entries[i].value;
+    if (c->object->tracker)
+      *vt_map_at(&s->code, all.entries[i].key, all.entries[i].key_size) = c;
+    else
+      free(c);
+  }
+  vt_map_free(&all);
+  while (dropped) {
+    object *next = dropped->after;
+    free(dropped);
+    dropped = next;
+  }
+}
+
 static void destroy_store(code_store *s) {
+  for (size_t i = 0; i < s->code.size; i++) free(s->code.entries[i].value);
+  while (s->oldest) {
+    object *o = s->oldest;
+    leave_idle(s, o);
+    LLVMOrcReleaseResourceTracker(o->tracker);
+    free(o);
+  }
   if (s->jit) {
     LLVMErrorRef error = LLVMOrcDisposeLLJIT(s->jit);
     if (error) LLVMConsumeError(error);
@@ -168,9 +254,12 @@ vt_status vt_jit_create(vt_jit **out_jit) {
 void vt_jit_destroy(vt_jit *jit) {
   if (!jit) return;
   vt_lock(&store_lock);
+  leave_objects(jit);
   if (--jit->store->users == 0) {
     destroy_store(jit->store);
     the_store = NULL;
+  } else {
+    trim_idle(jit->store);
   }
   vt_unlock(&store_lock);
   vt_arena arena = jit->arena; // the jit lies in its own arena
@@ -331,12 +420,27 @@ typedef struct request {
   size_t key_size;
 } request;
 
-static vt_status add_object(code_store *s, unit *u) {
+// Hands the unit's object to the linker.
+static LLVMErrorRef link_object(code_store *s, unit *u) {
   LLVMOrcJITDylibRef lib = LLVMOrcLLJITGetMainJITDylib(s->jit);
+  LLVMOrcResourceTrackerRef tracker = LLVMOrcJITDylibCreateResourceTracker(lib);
+  LLVMErrorRef error = LLVMOrcLLJITAddObjectFileWithRT(s->jit, tracker, u->object);
+  u->object = NULL;
+  object *o = error ? NULL : calloc(1, sizeof *o);
+  if (!o) {
+    LLVMOrcReleaseResourceTracker(tracker);
+    return error;
+  }
+  o->tracker = tracker;
+  enter_idle(s, o);
+  u->linked = o;
+  return NULL;
+}
+
+static vt_status add_object(code_store *s, unit *u) {
   if (u->from_disk) {
-    LLVMErrorRef refused = LLVMOrcLLJITAddObjectFile(s->jit, lib, u->object);
-    u->object = NULL;
-    if (!refused) return VT_OK;
+    LLVMErrorRef refused = link_object(s, u);
+    if (!refused) return u->linked ? VT_OK : vt_error_no_memory();
     LLVMConsumeError(refused); // a damaged file: made again, and replaced
     u->from_disk = false;
     generate(u);
@@ -348,9 +452,9 @@ static vt_status add_object(code_store *s, unit *u) {
     return st;
   }
   save_object(u);
-  LLVMErrorRef error = LLVMOrcLLJITAddObjectFile(s->jit, lib, u->object);
-  u->object = NULL;
-  return error ? from_llvm(error, "object") : VT_OK;
+  LLVMErrorRef error = link_object(s, u);
+  if (error) return from_llvm(error, "object");
+  return u->linked ? VT_OK : vt_error_no_memory();
 }
 
 // Cuts the wanted nests into units: even shares for the threads, at most KERNELS_PER_MODULE each.
@@ -374,6 +478,16 @@ static uint32_t make_units(vt_arena *arena, code_store *s, const request *wanted
   return parts;
 }
 
+static vt_status find_code(code_store *s, const request *wanted, object *linked, code **out_code) {
+  LLVMOrcExecutorAddress address;
+  LLVMErrorRef error = LLVMOrcLLJITLookup(s->jit, &address, wanted->name);
+  if (error) return from_llvm(error, "lookup");
+  *out_code = calloc(1, sizeof **out_code);
+  if (!*out_code) return vt_error_no_memory();
+  **out_code = (code){(void *)(uintptr_t)address, linked};
+  return VT_OK;
+}
+
 static vt_status compile_wanted(vt_arena *arena, code_store *s, const request *wanted,
                                 uint32_t count) {
   unit *units;
@@ -387,13 +501,20 @@ static vt_status compile_wanted(vt_arena *arena, code_store *s, const request *w
     else
       st = added;
   }
-  for (uint32_t i = 0; i < count && !st; i++) {
-    LLVMOrcExecutorAddress address;
-    LLVMErrorRef error = LLVMOrcLLJITLookup(s->jit, &address, wanted[i].name);
-    if (error)
-      st = from_llvm(error, "lookup");
+  code **made = VT_NEW_ARRAY(arena, code *, count);
+  for (uint32_t p = 0, i = 0; p < parts && !st; p++)
+    for (uint32_t k = 0; k < units[p].count && !st; k++, i++)
+      st = find_code(s, &wanted[i], units[p].linked, &made[i]);
+  for (uint32_t i = 0; i < count; i++)
+    if (st)
+      free(made[i]);
     else
-      *vt_map_at(&s->code, wanted[i].key, wanted[i].key_size) = (void *)(uintptr_t)address;
+      *vt_map_at(&s->code, wanted[i].key, wanted[i].key_size) = made[i];
+  for (uint32_t p = 0; p < parts && st; p++) { // or their names could not be linked again
+    if (!units[p].linked) continue;
+    leave_idle(s, units[p].linked);
+    drop_code(units[p].linked);
+    free(units[p].linked);
   }
   return st;
 }
@@ -433,10 +554,11 @@ vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t co
   }
   if (wanted_count) st = compile_wanted(&scratch, s, wanted, wanted_count);
   for (uint32_t i = 0; i < count && !st; i++) {
-    void *code =
+    const code *c =
         requests[i].key ? vt_map_find(&s->code, requests[i].key, requests[i].key_size) : NULL;
-    out_kernels[i] =
-        vt_kernel_create(&jit->arena, groups[i], &s->target, (vt_nest_fn *)(uintptr_t)code);
+    if (c) use_object(jit, c->object);
+    vt_nest_fn *function = c ? (vt_nest_fn *)(uintptr_t)c->function : NULL;
+    out_kernels[i] = vt_kernel_create(&jit->arena, groups[i], &s->target, function);
   }
   vt_unlock(&store_lock);
   vt_map_free(&asked);

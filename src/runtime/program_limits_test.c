@@ -112,7 +112,11 @@ static void check(const row *r) {
     fail_msg("%s: %s", r->name, vt_status_message(st));
   vt_status_free(st);
   if (!executable) return;
+#ifndef __SANITIZE_ADDRESS__ // there no limit is set, and memory is there until it is written
   st = run(executable);
+#else
+  (void)run;
+#endif
   if (st && vt_status_code(st) != VT_RESOURCE_EXHAUSTED)
     fail_msg("%s: %s", r->name, vt_status_message(st));
   vt_status_free(st);

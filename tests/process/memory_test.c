@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PROGRAMS = 1000, WARM = 100, MOST_GIVEN_MB = 2, MOST_HELD_MB = 24 };
+enum { PROGRAMS = 1000, WARM = 100, MOST_GIVEN_MB = 2, MOST_HELD_MB = 8 };
 
 static plugin p;
 static PJRT_Client *client;
