@@ -9,7 +9,7 @@
 #include "cloud/handlers.h"
 #include "cloud/password.h"
 
-enum { ID_SIZE = 16, MAX_TOKENS = 1000, MAX_DAYS = 3660 };
+enum { ID_SIZE = 16 /* also in the query of revoke_one */, MAX_TOKENS = 1000, MAX_DAYS = 3660 };
 
 static bool role_known(const char *role) {
   return strcmp(role, "admin") == 0 || strcmp(role, "reviewer") == 0 || strcmp(role, "user") == 0;
@@ -204,8 +204,8 @@ static vt_status revoke_one(vt_call *call, const char *email) {
   const char *id = vt_call_param(call, "token"), *hash = "";
   vt_rows *rows;
   VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT hash FROM tokens WHERE email = ? AND SUBSTR(hash, 1, ?) = ?", "sis",
-                        email, (int64_t)ID_SIZE, id));
+                        "SELECT hash FROM tokens WHERE email = ? AND SUBSTR(hash, 1, 16) = ?", "ss",
+                        email, id));
   if (vt_rows_next(rows))
     hash = vt_arena_copy(&call->arena, vt_rows_text(rows, 0), strlen(vt_rows_text(rows, 0)));
   VT_TRY(vt_rows_end(rows));

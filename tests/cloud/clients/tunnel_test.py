@@ -111,6 +111,19 @@ def other_ports(level):
     print('a port of a worker as a local port; 4003 where nobody listens')
 
 
+def ends_with_its_token():
+    account = '/vtpu/v1/accounts/admin@vtpu.localhost'
+    before = {t['id'] for t in api('GET', f'{account}/tokens')['tokens']}
+    token = api('POST', f'{account}/tokens', {'days': 1})['token']
+    new, = {t['id'] for t in api('GET', f'{account}/tokens')['tokens']} - before
+    opened, other = (raw_socket.WebSocket(url(), raw_socket.TUNNEL, bearer(t)) for t in (token, os.environ['VTPU_TOKEN']))
+    api('DELETE', f'{account}/tokens/{new}')
+    assert opened.close_code() == 1008
+    assert refused(url(), bearer(token)) == 401
+    other.message()  # the name of the tunnel, as before
+    print('a tunnel ends with the token that opened it')
+
+
 def who_may():
     for name in ('eve', 'vera'):
         api('POST', '/vtpu/v1/accounts', {'email': f'{name}@example.org', 'role': 'user', 'password': 'correct horse battery'})
@@ -313,6 +326,7 @@ def inner():
         harness.shell(f'vtpu tpu-vm delete lab {ZONE} --quiet')
         assert refused(last, bearer()) == 404
         return
+    ends_with_its_token()
     foreign = who_may()
     broken_connections(foreign)
     rule_breakers()
