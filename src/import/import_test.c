@@ -390,6 +390,52 @@ static void test_replicated_manual_computation(void **state) {
   vt_module_destroy(module);
 }
 
+// A computation over one axis inside another over one axis, as GSPMD's strings say it: the manual
+// subgroups inside name both, those around the inner one what is not its own.
+static void test_manual_subgroups(void **state) {
+  (void)state;
+  static const char text[] =
+      "module @m attributes {mhlo.num_partitions = 8 : i32} {\n"
+      "func.func public @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n"
+      "%0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = \"{devices=[2,4]<=[8] "
+      "last_tile_dim_replicate}\"} : (tensor<8xf32>) -> tensor<8xf32>\n"
+      "%1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "
+      "\"{devices=[1,2,4]<=[8] last_tile_dims={manual, replicated}}\"} : (tensor<8xf32>) -> "
+      "tensor<4xf32>\n"
+      "%2 = call @outer(%1) : (tensor<4xf32>) -> tensor<4xf32>\n"
+      "%3 = stablehlo.custom_call @SPMDShardToFullShape(%2) {mhlo.sharding = "
+      "\"{devices=[2,4]<=[8] last_tile_dim_replicate}\"} : (tensor<4xf32>) -> tensor<8xf32>\n"
+      "return %3 : tensor<8xf32> }\n"
+      "func.func private @outer(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+      "%0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = "
+      "\"{devices=[2,2,2]<=[2,2,2]T(1,0,2) last_tile_dims={manual, replicated}}\"} : "
+      "(tensor<4xf32>) -> tensor<4xf32>\n"
+      "%1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "
+      "\"{devices=[1,4,2]<=[8] last_tile_dims={manual, replicated}}\"} : (tensor<4xf32>) -> "
+      "tensor<2xf32>\n"
+      "%2 = call @inner(%1) : (tensor<2xf32>) -> tensor<2xf32>\n"
+      "%3 = stablehlo.custom_call @SPMDShardToFullShape(%2) {mhlo.sharding = "
+      "\"{devices=[2,2,2]<=[2,2,2]T(1,0,2) last_tile_dims={manual, replicated}}\"} : "
+      "(tensor<2xf32>) -> tensor<4xf32>\n"
+      "return %3 : tensor<4xf32> }\n"
+      "func.func private @inner(%a: tensor<2xf32>) -> tensor<2xf32> {return %a : tensor<2xf32>}}";
+  vt_module *module;
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)text, sizeof text - 1}, &module);
+  if (st) fail_msg("%s", vt_status_message(st));
+  static const struct {
+    const char *func, *axis;
+  } rows[] = {{"main", "_0"}, {"outer", "_1"}};
+  for (int i = 0; i < 2; i++) {
+    const vt_op *op = vt_module_find_func(module, rows[i].func)->first;
+    while (op && op->code != VT_OP_MANUAL_COMPUTATION) op = op->next;
+    assert_non_null(op);
+    const vt_attr *axes = vt_op_attr(op, VT_ATTR_MANUAL_AXES);
+    assert_int_equal(axes->count, 1);
+    assert_string_equal(axes->strings[0].data, rows[i].axis);
+  }
+  vt_module_destroy(module);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_goldens),
@@ -405,6 +451,7 @@ int main(void) {
       cmocka_unit_test(test_unaligned),
       cmocka_unit_test(test_unknown_op),
       cmocka_unit_test(test_replicated_manual_computation),
+      cmocka_unit_test(test_manual_subgroups),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

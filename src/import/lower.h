@@ -106,6 +106,10 @@ vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_att
 // (lower_gspmd.c).
 vt_status vt_lower_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
                          const vt_sharding **out_sharding) VT_CHECKED;
+// The axes of the module's mesh, as bits, along which a text says that its op is within a manual
+// computation; all axes for "{manual}".
+vt_status vt_lower_manual_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
+                                uint64_t *out_axes) VT_CHECKED;
 // A mesh of all partitions in one axis, for computations whose arrays are all replicated.
 const vt_mesh *vt_lower_tile_mesh(vt_lower *lo);
 

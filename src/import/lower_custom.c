@@ -172,6 +172,35 @@ static vt_status tiles_of(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *
   return vt_lower_tiles(lo, op, text->string, type->rank, out_sharding);
 }
 
+static vt_status manual_tiles_of(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type,
+                                 uint64_t *out_axes) {
+  const vt_raw_attr *text = op ? vt_raw_find(op, "mhlo.sharding") : NULL;
+  *out_axes = 0;
+  if (!text || text->kind != VT_RAW_STRING || type->kind != VT_RAW_TENSOR) return VT_OK;
+  return vt_lower_manual_tiles(lo, op, text->string, type->rank, out_axes);
+}
+
+// The axes of a computation are those that are manual inside and not around it, as the texts on
+// both sides of a conversion say.
+static vt_status manual_tiles(vt_lower *lo, const vt_raw_op *raw, uint64_t *out_axes) {
+  uint64_t inside = 0, outside = 0;
+  if (raw->operand_count) {
+    const vt_raw_op *there = raw->operands[0]->op;
+    const vt_raw_value *whole = there->operands[0];
+    VT_TRY(manual_tiles_of(lo, there, there->results[0].type, &inside));
+    VT_TRY(manual_tiles_of(lo, whole->op, whole->type, &outside));
+  } else if (raw->result_count) {
+    const vt_raw_op *constraint = find_user(lo, raw, "Sharding", &raw->results[0]);
+    if (!constraint || constraint->result_count != 1) return refuse_form(lo, raw);
+    const vt_raw_op *back = find_user(lo, raw, "SPMDShardToFullShape", &constraint->results[0]);
+    if (!back || back->result_count != 1) return refuse_form(lo, raw);
+    VT_TRY(manual_tiles_of(lo, constraint, constraint->results[0].type, &inside));
+    VT_TRY(manual_tiles_of(lo, back, back->results[0].type, &outside));
+  }
+  *out_axes = inside ? inside & ~outside : UINT64_MAX;
+  return *out_axes ? VT_OK : refuse_form(lo, raw);
+}
+
 static vt_status describe_tiles(vt_lower *lo, const vt_raw_op *raw, manual *m) {
   vt_arena *arena = &lo->module->arena;
   const vt_sharding **in = VT_NEW_ARRAY(arena, const vt_sharding *, raw->operand_count);
@@ -191,6 +220,8 @@ static vt_status describe_tiles(vt_lower *lo, const vt_raw_op *raw, manual *m) {
     VT_TRY(tiles_of(lo, back, back->results[0].type, &out[i]));
     VT_TRY(vt_lower_types(lo, back, back->results[0].type, &m->results));
   }
+  uint64_t axes;
+  VT_TRY(manual_tiles(lo, raw, &axes));
   const vt_mesh *mesh = lo->tile_mesh ? lo->tile_mesh : vt_lower_tile_mesh(lo);
   for (uint32_t i = 0; i < raw->operand_count + raw->result_count; i++) {
     const vt_sharding **s = i < raw->operand_count ? &in[i] : &out[i - raw->operand_count];
@@ -203,13 +234,13 @@ static vt_status describe_tiles(vt_lower *lo, const vt_raw_op *raw, manual *m) {
   }
   vt_string *names = VT_NEW_ARRAY(arena, vt_string, mesh->axis_count);
   for (uint32_t i = 0; i < mesh->axis_count; i++)
-    names[i] = (vt_string){mesh->axes[i].name, strlen(mesh->axes[i].name)};
+    if (axes >> i & 1)
+      names[m->axes.count++] = (vt_string){mesh->axes[i].name, strlen(mesh->axes[i].name)};
   m->in.shardings = in;
   m->in.count = raw->operand_count;
   m->out.shardings = out;
   m->out.count = raw->result_count;
   m->axes.strings = names;
-  m->axes.count = mesh->axis_count;
   return VT_OK;
 }
 

@@ -114,6 +114,29 @@ static void push_axis(vt_lower *lo, vt_dim_sharding *dim, uint32_t axis, int64_t
   dim->axes = axes;
 }
 
+vt_status vt_lower_manual_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
+                                uint64_t *out_axes) {
+  vt_tile_assignment tiles;
+  digit digits[MAX_DIGITS];
+  *out_axes = 0;
+  VT_TRY(vt_tiles_parse(lo->arena, text, rank, &tiles));
+  if (tiles.kind == VT_TILES_MANUAL) *out_axes = UINT64_MAX;
+  if (tiles.kind != VT_TILES_LIST || !tiles.manual) return VT_OK;
+  uint32_t count = cut_to_primes(&tiles, digits);
+  bool fits = find_strides(&tiles, digits, count);
+  if (fits && !lo->tile_mesh) decide_mesh(lo, digits, count);
+  for (uint32_t i = 0; i < count && fits; i++) {
+    if (digits[i].dim < rank || !(tiles.manual >> (tiles.tile_rank - 1 - digits[i].dim) & 1))
+      continue;
+    int32_t axis = find_axis(lo->tile_mesh, &digits[i]);
+    fits = axis >= 0;
+    if (fits) *out_axes |= (uint64_t)1 << axis;
+  }
+  if (fits) return VT_OK;
+  return vt_lower_error(lo, op, VT_UNIMPLEMENTED,
+                        "sharding: manual devices that are no axes of the module's mesh");
+}
+
 // Over the module's mesh; NULL when the assignment does not fit it.
 static const vt_sharding *over_common_mesh(vt_lower *lo, const vt_tile_assignment *t,
                                            int32_t rank) {

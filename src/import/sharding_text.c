@@ -100,15 +100,20 @@ static bool take_devices(text *t, vt_arena *arena, vt_tile_assignment *s) {
 }
 
 // Behind the devices: what the last tile dimensions are, and metadata.
-static bool take_tail(text *t, bool *out_last) {
+static bool take_tail(text *t, bool *out_last, uint32_t *out_manual) {
   while (!take(t, "}")) {
     if (take(t, "last_tile_dim_replicate")) {
       *out_last = true;
     } else if (take(t, "last_tile_dims={")) {
-      const char *end = memchr(t->at, '}', (size_t)(t->end - t->at));
-      if (!end) return false;
+      if (!memchr(t->at, '}', (size_t)(t->end - t->at))) return false;
       *out_last = true;
-      t->at = end + 1;
+      *out_manual = 0;
+      while (!take(t, "}")) {
+        bool manual = take(t, "manual");
+        *out_manual = *out_manual << 1 | manual;
+        if (!manual) t->at += strcspn(t->at, ",}");
+        (void)take(t, ",");
+      }
     } else if (take(t, "metadata={")) {
       for (int depth = 1; depth && t->at < t->end; t->at++)
         depth += *t->at == '{' ? 1 : *t->at == '}' ? -1 : 0;
@@ -137,7 +142,7 @@ static bool parse(text *t, vt_arena *arena, int32_t rank, vt_tile_assignment *s)
   } else {
     return false;
   }
-  if (!take_tail(t, &last)) return false;
+  if (!take_tail(t, &last, &s->manual)) return false;
   return s->kind != VT_TILES_LIST || s->tile_rank == rank || (s->tile_rank > rank && last);
 }
 

@@ -20,6 +20,7 @@ typedef struct vt_tile_assignment {
   const int64_t *tile_dims;
   int64_t device_count;
   const int64_t *devices; // row-major over tile_dims
+  uint32_t manual;        // of the last tile dimensions, the very last as bit 0: manual subgroups
 } vt_tile_assignment;
 
 // "{replicated}", "{manual}", "{maximal device=0}", "{devices=[2,1,4]<=[2,4]T(1,0)

@@ -282,13 +282,22 @@ static void set_versions(vt_tiling *tiling, const vt_lead *lead, int32_t device_
   tiling->version_of_device = versions;
 }
 
+static const vt_mesh *mesh_within(const vt_func *func) {
+  const vt_mesh *mesh = NULL;
+  for (const vt_op *op = func->first; op && !mesh; op = op->next) {
+    if (op->code == VT_OP_MANUAL_COMPUTATION) mesh = vt_manual_mesh(op);
+    for (uint32_t r = 0; r < op->region_count && !mesh; r++) mesh = mesh_within(op->regions[r]);
+  }
+  return mesh;
+}
+
 // The axes that the sharding of a parameter leaves out, along which devices may hold their own.
 static vt_lead open_lead(const vt_module *module, uint32_t param) {
   const vt_io_info *info = module->main->param_info;
   const vt_sharding *s = info ? info[param].sharding : NULL;
   const vt_mesh *mesh = s && s->mesh->axis_count  ? s->mesh
                         : module->mesh_count == 1 ? module->meshes[0]
-                                                  : NULL;
+                                                  : mesh_within(module->main);
   vt_lead lead = {.mesh = mesh, .meaning = VT_MEANS_FIRST};
   for (uint32_t a = 0; mesh && a < mesh->axis_count; a++) {
     bool used = false;

@@ -8,6 +8,8 @@ import pytest
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+from support import run_python
+
 pytestmark = pytest.mark.asan
 
 SHAPES = [(2,), (7,), (8,), (2, 2), (2, 3), (3, 2), (2, 4), (4, 2), (2, 2, 2)]
@@ -163,3 +165,21 @@ def test_equal_values_that_nobody_can_prove_equal():
     total = x.reshape(8, 64).sum(0)
     np.testing.assert_array_equal(np.asarray(use(reduce(x), x)), np.tile(total, 8) * x)
     np.testing.assert_array_equal(np.asarray(jax.jit(lambda t: t + 1)(reduce(x))), total + 1)
+
+
+def test_inside_one_another_as_gspmd_says_it():
+    run_python("""
+        import jax, numpy as np
+        from jax.sharding import Mesh, PartitionSpec as P
+
+        def outer(w):
+            mesh = jax.sharding.get_abstract_mesh()
+            inner = jax.shard_map(lambda v: v * (v * 10), mesh=mesh, in_specs=P("b"), out_specs=P("b"), axis_names={"b"})
+            return inner(w) + inner(w * 2)
+
+        for shape in (2, 2, 2), (2, 4, 1), (4, 2, 1):
+            m = Mesh(np.array(jax.devices()[:8]).reshape(shape), ("a", "b", "c"))
+            run = jax.jit(jax.shard_map(outer, mesh=m, in_specs=P("a"), out_specs=P("a"), axis_names={"a"}))
+            w = (np.arange(256 * shape[0]) % 61).astype(np.float32).reshape(-1, 2)
+            np.testing.assert_array_equal(np.asarray(run(w)), w * w * 50)
+    """, JAX_USE_SHARDY_PARTITIONER="false")  # fmt: skip
