@@ -4,8 +4,8 @@
 // back end, so log(exp(100)) is 100 on a TPU. docs/algebra.md says which of XLA's are here, which
 // are not, and how that was found out.
 //
-// In:  functions without calls. Out: the same for real numbers. A rule leaves the inner operation
-// alone that is a result itself: results stay what they say. Element types f16, bf16, f32, f64.
+// In:  functions without calls. Out: the same for real numbers. An inner operation that others read
+// too, the caller among them, stays for those. Element types f16, bf16, f32, f64.
 // Evaluator-only programs and comparisons of judges (vt_pass_options.as_written) skip the pass.
 #include <string.h>
 
@@ -17,8 +17,7 @@ enum { MAX_ROUNDS = 8 };
 
 typedef struct algebra {
   vt_func *func;
-  const uint32_t *uses;  // by value id; values made in this round have none
-  const bool *is_result; // by value id
+  const uint32_t *uses; // by value id; values made in this round have none
   int32_t count;
 } algebra;
 
@@ -84,10 +83,9 @@ static bool is_the_number(const vt_value *value, double wanted) {
   return is_number(value, &found) && found == wanted;
 }
 
-// The op that makes the value, which no result of the function is; NULL when it is another.
-static vt_op *inner(const algebra *a, const vt_value *value, vt_opcode code) {
-  if (!value->op || value->op->code != code) return NULL;
-  return is_new(a, value) || !a->is_result[value->id] ? value->op : NULL;
+// The op that makes the value; NULL when it is another.
+static vt_op *inner(const vt_value *value, vt_opcode code) {
+  return value->op && value->op->code == code ? value->op : NULL;
 }
 static bool used_once(const algebra *a, const vt_value *value) {
   return is_new(a, value) || a->uses[value->id] == 1;
@@ -97,13 +95,14 @@ static bool used_once(const algebra *a, const vt_value *value) {
 // -----------------------------------------------------------------------------------------------------
 
 static vt_value *log_of_exp(const algebra *a, vt_op *op) {
-  vt_op *exp = inner(a, op->operands[0], VT_OP_EXPONENTIAL);
+  (void)a; // rules have one signature
+  vt_op *exp = inner(op->operands[0], VT_OP_EXPONENTIAL);
   return exp ? exp->operands[0] : NULL;
 }
 
 // log(x^y) = y log|x|, 0 where y is 0
 static vt_value *log_of_power(const algebra *a, vt_op *op) {
-  vt_op *power = inner(a, op->operands[0], VT_OP_POWER);
+  vt_op *power = inner(op->operands[0], VT_OP_POWER);
   if (!power) return NULL;
   vt_value *y = power->operands[1];
   double known;
@@ -122,8 +121,8 @@ static vt_value *log_of_power(const algebra *a, vt_op *op) {
 }
 
 static vt_value *log_of_root(const algebra *a, vt_op *op) {
-  vt_op *root = inner(a, op->operands[0], VT_OP_SQRT);
-  vt_op *inverse = inner(a, op->operands[0], VT_OP_RSQRT);
+  vt_op *root = inner(op->operands[0], VT_OP_SQRT);
+  vt_op *inverse = inner(op->operands[0], VT_OP_RSQRT);
   if (!root && !inverse) return NULL;
   vt_value *log = make1(a, op, VT_OP_LOG, (root ? root : inverse)->operands[0]);
   return make2(a, op, VT_OP_MULTIPLY, log, number(a, op, log->type, root ? 0.5 : -0.5));
@@ -142,23 +141,23 @@ static vt_value *power_of_number(const algebra *a, vt_op *op) {
 }
 
 static vt_value *power_of_exp(const algebra *a, vt_op *op) {
-  vt_op *exp = inner(a, op->operands[0], VT_OP_EXPONENTIAL);
+  vt_op *exp = inner(op->operands[0], VT_OP_EXPONENTIAL);
   if (!exp) return NULL;
   vt_value *product = make2(a, op, VT_OP_MULTIPLY, exp->operands[0], op->operands[1]);
   return make1(a, op, VT_OP_EXPONENTIAL, product);
 }
 
 static vt_value *product_of_exps(const algebra *a, vt_op *op) {
-  vt_op *x = inner(a, op->operands[0], VT_OP_EXPONENTIAL);
-  vt_op *y = inner(a, op->operands[1], VT_OP_EXPONENTIAL);
+  vt_op *x = inner(op->operands[0], VT_OP_EXPONENTIAL);
+  vt_op *y = inner(op->operands[1], VT_OP_EXPONENTIAL);
   if (!x || !y) return NULL;
   vt_value *sum = make2(a, op, VT_OP_ADD, x->operands[0], y->operands[0]);
   return make1(a, op, VT_OP_EXPONENTIAL, sum);
 }
 
 static vt_value *quotient_by_exp(const algebra *a, vt_op *op) {
-  vt_op *y = inner(a, op->operands[1], VT_OP_EXPONENTIAL);
-  vt_op *x = inner(a, op->operands[0], VT_OP_EXPONENTIAL);
+  vt_op *y = inner(op->operands[1], VT_OP_EXPONENTIAL);
+  vt_op *x = inner(op->operands[0], VT_OP_EXPONENTIAL);
   if (!y) return NULL;
   if (x) {
     vt_value *difference = make2(a, op, VT_OP_SUBTRACT, x->operands[0], y->operands[0]);
@@ -169,7 +168,7 @@ static vt_value *quotient_by_exp(const algebra *a, vt_op *op) {
 }
 
 static vt_value *quotient_by_power(const algebra *a, vt_op *op) {
-  vt_op *y = inner(a, op->operands[1], VT_OP_POWER);
+  vt_op *y = inner(op->operands[1], VT_OP_POWER);
   if (!y) return NULL;
   double known;
   vt_value *negated = is_number(y->operands[1], &known)
@@ -180,8 +179,8 @@ static vt_value *quotient_by_power(const algebra *a, vt_op *op) {
 }
 
 static vt_value *quotient_by_root(const algebra *a, vt_op *op) {
-  vt_op *root = inner(a, op->operands[1], VT_OP_SQRT);
-  vt_op *inverse = inner(a, op->operands[1], VT_OP_RSQRT);
+  vt_op *root = inner(op->operands[1], VT_OP_SQRT);
+  vt_op *inverse = inner(op->operands[1], VT_OP_RSQRT);
   if ((!root && !inverse) || !used_once(a, op->operands[1])) return NULL;
   vt_value *factor = root ? make1(a, op, VT_OP_RSQRT, root->operands[0])
                           : make1(a, op, VT_OP_SQRT, inverse->operands[0]);
@@ -190,8 +189,8 @@ static vt_value *quotient_by_root(const algebra *a, vt_op *op) {
 
 // (x / y) / z, x / (y / z), and both at once
 static vt_value *quotient_of_quotients(const algebra *a, vt_op *op) {
-  vt_op *over = inner(a, op->operands[0], VT_OP_DIVIDE);
-  vt_op *under = inner(a, op->operands[1], VT_OP_DIVIDE);
+  vt_op *over = inner(op->operands[0], VT_OP_DIVIDE);
+  vt_op *under = inner(op->operands[1], VT_OP_DIVIDE);
   vt_value *x = op->operands[0], *y = op->operands[1];
   if (over && under) {
     vt_value *top = make2(a, op, VT_OP_MULTIPLY, over->operands[0], under->operands[1]);
@@ -229,13 +228,13 @@ static vt_value *quotient_by_number(const algebra *a, vt_op *op) {
 
 // A divisor that repeats is inverted once: a row by its sum.
 static vt_value *quotient_by_row(const algebra *a, vt_op *op) {
-  vt_op *wide = inner(a, op->operands[1], VT_OP_BROADCAST_IN_DIM);
+  vt_op *wide = inner(op->operands[1], VT_OP_BROADCAST_IN_DIM);
   vt_op *left = op->operands[0]->op;
   if (!wide || (left && left->code == VT_OP_BROADCAST_IN_DIM)) return NULL;
   vt_value *y = wide->operands[0];
   if (vt_type_elements(y->type) >= vt_type_elements(op->results[0].type)) return NULL;
   // The root of a row that nobody else reads becomes its inverse root.
-  vt_op *root = used_once(a, op->operands[1]) ? inner(a, y, VT_OP_SQRT) : NULL;
+  vt_op *root = used_once(a, op->operands[1]) ? inner(y, VT_OP_SQRT) : NULL;
   if (root && !used_once(a, y)) root = NULL;
   vt_value *inverse = root ? make(a, op, VT_OP_RSQRT, y->type, root->operands[0], NULL)
                            : make(a, op, VT_OP_DIVIDE, y->type, number(a, op, y->type, 1), y);
@@ -265,7 +264,7 @@ static vt_value *sum_of_numbers(const algebra *a, vt_op *op) {
   if (!x || (minus && x == op->operands[1])) return NULL;
   if (minus) outer = -outer;
   vt_dtype dtype = x->type.dtype;
-  vt_op *sum = inner(a, x, VT_OP_ADD), *difference = inner(a, x, VT_OP_SUBTRACT);
+  vt_op *sum = inner(x, VT_OP_ADD), *difference = inner(x, VT_OP_SUBTRACT);
   vt_value *rest = sum ? beside_number(sum, &held) : NULL;
   if (rest && !is_number(rest, &(double){0}))
     return make2(a, op, VT_OP_ADD, rest, number(a, op, x->type, rounded(dtype, held + outer)));
@@ -280,7 +279,7 @@ static vt_value *sum_of_numbers(const algebra *a, vt_op *op) {
 }
 
 static vt_value *sum_with_zero(const algebra *a, vt_op *op) {
-  (void)a;
+  (void)a; // rules have one signature
   if (is_the_number(op->operands[1], 0)) return op->operands[0];
   return op->code == VT_OP_ADD && is_the_number(op->operands[0], 0) ? op->operands[1] : NULL;
 }
@@ -288,7 +287,7 @@ static vt_value *sum_with_zero(const algebra *a, vt_op *op) {
 static vt_value *product_of_numbers(const algebra *a, vt_op *op) {
   double outer, held;
   vt_value *x = beside_number(op, &outer);
-  vt_op *product = x ? inner(a, x, VT_OP_MULTIPLY) : NULL;
+  vt_op *product = x ? inner(x, VT_OP_MULTIPLY) : NULL;
   vt_value *rest = product ? beside_number(product, &held) : NULL;
   if (!rest || is_number(rest, &(double){0})) return NULL;
   double both = rounded(x->type.dtype, held * outer);
@@ -296,14 +295,14 @@ static vt_value *product_of_numbers(const algebra *a, vt_op *op) {
 }
 
 static vt_value *root_of_square(const algebra *a, vt_op *op) {
-  vt_op *square = inner(a, op->operands[0], VT_OP_MULTIPLY);
+  vt_op *square = inner(op->operands[0], VT_OP_MULTIPLY);
   if (!square || square->operands[0] != square->operands[1]) return NULL;
   return make1(a, op, VT_OP_ABS, square->operands[0]);
 }
 
 // |x| >= 0, also of a NaN
 static vt_value *size_not_negative(const algebra *a, vt_op *op) {
-  vt_op *size = inner(a, op->operands[0], VT_OP_ABS);
+  vt_op *size = inner(op->operands[0], VT_OP_ABS);
   bool asked = vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION) == VT_CMP_GE &&
                is_the_number(op->operands[1], 0);
   return size && asked ? number(a, op, op->results[0].type, 1) : NULL;
@@ -319,7 +318,7 @@ static bool is_sum(const vt_func *body) {
 
 // The sum over what a broadcast repeats is a product.
 static vt_value *sum_of_repeats(const algebra *a, vt_op *op) {
-  vt_op *wide = op->operand_count == 2 ? inner(a, op->operands[0], VT_OP_BROADCAST_IN_DIM) : NULL;
+  vt_op *wide = op->operand_count == 2 ? inner(op->operands[0], VT_OP_BROADCAST_IN_DIM) : NULL;
   if (!wide || !is_the_number(op->operands[1], 0) || !is_sum(op->regions[0])) return NULL;
   if (wide->results[0].type.dtype != op->results[0].type.dtype) return NULL;
   uint32_t kept, reduced;
@@ -392,9 +391,7 @@ typedef struct pass {
 
 static bool round_of(vt_func *func, vt_arena *scratch) {
   algebra a = {.func = func, .uses = vt_func_use_counts(func, scratch)};
-  bool changed = false, *is_result = VT_NEW_ARRAY(scratch, bool, func->value_count + 1);
-  for (uint32_t i = 0; i < func->return_count; i++) is_result[func->returns[i]->id] = true;
-  a.is_result = is_result;
+  bool changed = false;
   a.count = func->value_count;
   for (vt_op *op = func->first; op; op = op->next) {
     vt_rewrite_operands(op);
