@@ -646,6 +646,35 @@ static void guesses_get_slower(void **state) {
   vt_testing_close(&t);
 }
 
+static int64_t hand_ns = INT64_C(1800000000) * VT_SECOND;
+
+static int64_t by_hand(int clock_id) {
+  (void)clock_id;
+  return hand_ns;
+}
+
+// Hashing takes threads from the calls of others: strangers get little of it, and who has signed in
+// before is none.
+static void strangers_hash_in_turn(void **state) {
+  vt_testing t;
+  char who[32];
+  (void)state;
+  vt_testing_open_with_clock(&t, "", by_hand);
+  make_ann(&t);
+  assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 200);
+  for (int second = 0; second < 3; second++) {
+    int hashed = 0;
+    for (int i = 0; i < 9; i++) {
+      snprintf(who, sizeof who, "127.0.%d.%d", second, i);
+      hashed += sign_in_from(&t, who, who, "wrong horse", NULL) == 401;
+    }
+    assert_int_equal(hashed, second ? 2 : 3);
+    assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 200);
+    hand_ns += VT_SECOND;
+  }
+  vt_testing_close(&t);
+}
+
 typedef struct guessing {
   vt_testing *t;
   atomic_bool stop;
@@ -876,6 +905,7 @@ int main(void) {
       cmocka_unit_test(a_key_takes_all_with_it),
       cmocka_unit_test(a_session_lives_no_longer_than_its_token),
       cmocka_unit_test(guesses_get_slower),
+      cmocka_unit_test(strangers_hash_in_turn),
       cmocka_unit_test(others_go_on_while_it_hashes),
       cmocka_unit_test(a_password_is_changed),
       cmocka_unit_test(a_disabled_account_is_out_for_good),
