@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "cloud/account.h"
+#include "cloud/address.h"
 #include "cloud/allowance.h"
 #include "cloud/catalogue.h"
 #include "cloud/health.h"
@@ -174,6 +175,7 @@ out:
 
 void vt_cloud_close(vt_cloud *cloud) {
   if (!cloud) return;
+  vt_addresses_release(cloud);
   vt_store_close(cloud->store);
   if (cloud->state_lock >= 0) close(cloud->state_lock);
   vt_metrics_destroy(cloud->metrics);

@@ -90,10 +90,12 @@ typedef struct vt_cloud {
   char secret[65];                   // signs console sessions and consent pages
   struct vt_rate *rates;
   struct vt_allowances *allowances; // of workers (allowance.c)
-  size_t queue_at;                  // where the reconciler is in a long queue
-  bool sweeping;                    // there are rows to remove (retention.c)
-  int state_lock;                   // descriptor, -1 = the state is in memory
-  struct vt_guard *guard;           // against guesses of passwords (password.c)
+  int64_t address_block;            // of its workers, from 1, 0 = all there are (address.c)
+  int address_lock;
+  size_t queue_at;        // where the reconciler is in a long queue
+  bool sweeping;          // there are rows to remove (retention.c)
+  int state_lock;         // descriptor, -1 = the state is in memory
+  struct vt_guard *guard; // against guesses of passwords (password.c)
   vt_faults faults;
   vt_outage outages[VT_MAX_OUTAGES];
   struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)

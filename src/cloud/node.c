@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cloud/address.h"
 #include "cloud/billing.h"
 #include "cloud/check.h"
 #include "cloud/chip_use.h"
 #include "cloud/disk.h"
-#include "cloud/guest_spec.h"
 #include "cloud/health.h"
 #include "cloud/token.h"
 
@@ -264,22 +264,14 @@ vt_status vt_node_prepare(vt_cloud *cloud, vt_arena *arena, const char *project,
   return VT_OK;
 }
 
-// Addresses come from a counter over the pool of the guest level; a used one is skipped. Those of
-// level 1 are as many as there are ranges of the host's ids (vt_guest_uid_base): two workers with
-// one range would be one to the host.
+// Addresses come from a counter over those of this cloud; a used one is skipped.
 static vt_status add_worker(vt_cloud *cloud, const vt_node *node, int64_t worker) {
-  for (int tries = 0; tries < 70000; tries++) {
+  int64_t count = vt_address_count(cloud);
+  for (int64_t tries = 0; tries < count; tries++) {
     int64_t n, used;
     char ip[32];
     VT_TRY(vt_cloud_next(cloud, "addresses", &n));
-    if (cloud->options.guest_level == 1)
-      snprintf(ip, sizeof ip, "127.64.%d.%d", (int)(n % VT_WORKER_RANGES / 254),
-               (int)(1 + n % VT_WORKER_RANGES % 254));
-    else if (cloud->options.guest_level >= 2)
-      snprintf(ip, sizeof ip, "10.164.%d.%d", (int)(n / 250 % 250), (int)(2 + n % 250));
-    else
-      snprintf(ip, sizeof ip, "10.%d.%d.%d", (int)(168 + n / 62500 % 64), (int)(n / 250 % 250),
-               (int)(2 + n % 250));
+    vt_address_at(cloud, n, ip);
     VT_TRY(vt_store_int(cloud->store, &used, 0, "SELECT 1 FROM workers WHERE ip = ?", "s", ip));
     if (!used)
       return vt_store_run(cloud->store, NULL,

@@ -20,7 +20,9 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "cloud/address.h"
 #include "cloud/authority.h"
+#include "cloud/clean.h"
 #include "cloud/confine.h"
 #include "cloud/door.h"
 #include "cloud/ephemeral.h"
@@ -39,7 +41,7 @@ typedef struct settings {
   int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout,
       quota_auto_grant;
   int64_t virtual_time, slurm_wait, kind_after, watchdog, new_token;
-  int64_t keep_operations, keep_events, keep_logs, keep_reports;
+  int64_t keep_operations, keep_events, keep_logs, keep_reports, clean;
   bool ephemeral, temporary; // temporary: the state folder is made for this run
   char **command;
 } settings;
@@ -244,6 +246,7 @@ static vt_status start(parts *out, const settings *s, vt_arena *arena) {
   out->cloud->recorder = out->recorder;
   VT_TRY(vt_watchdog_start(out->cloud, s->watchdog, &out->watchdog));
   VT_TRY(vt_guest_create(out->cloud, (int)s->guests, &out->cloud->guests));
+  VT_TRY(vt_addresses_hold(out->cloud));
   VT_TRY(out->cloud->guests->sweep(out->cloud->guests));
   if (*s->project)
     VT_TRY(vt_cloud_seed(out->cloud, s->project, s->admin,
@@ -434,6 +437,11 @@ int main(int argc, char **argv) {
   raise_descriptors();
   vt_status st = read_arguments(&s, &arena, argc, argv);
   if (st) goto out;
+  if (s.clean) {
+    st = vt_clean(s.state);
+    code = st != VT_OK;
+    goto out;
+  }
   if (s.ephemeral && !*s.state) {
     if (!mkdtemp(folder)) {
       st = vt_error(VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));

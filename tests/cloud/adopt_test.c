@@ -14,7 +14,7 @@
 static void start(void) {
   guest_must("vtpud --state=$HOME/state --project=lab-one --admin=a@b.c --new-token --guests=2 "
              "--port=" PORT " > $HOME/out 2>&1 & echo $! > $HOME/pid; "
-             "for i in $(seq 400); do grep -q 'token of' $HOME/out && exit 0; sleep 0.05; done; "
+             "for i in $(seq 6000); do grep -q 'token of' $HOME/out && exit 0; sleep 0.05; done; "
              "cat $HOME/out; exit 1");
   guest_must("sed -n 's/.*token of a@b.c: //p' $HOME/out");
   char token[128] = "";
@@ -23,7 +23,7 @@ static void start(void) {
 }
 
 static void wait_for_state(const char *want) {
-  guest_must("for i in $(seq 400); do test \"$(vtpu tpu-vm describe one --format='value(state)' "
+  guest_must("for i in $(seq 6000); do test \"$(vtpu tpu-vm describe one --format='value(state)' "
              "2>/dev/null)\" = %s && exit 0; sleep 0.05; done; "
              "cat $HOME/out; exit 1",
              want);
@@ -42,15 +42,15 @@ static void a_killed_daemon_finds_its_guests(void **state) {
   guest_says("before");
   // One guest dies while the daemon looks on: the node is repaired and keeps its disk.
   guest_must("kill -9 $(cut -d' ' -f1 $HOME/state/guests/*-1/pid)");
-  guest_must("for i in $(seq 400); do vtpu tpu-vm ssh ada@one --worker=1 --command='cat mark' > "
+  guest_must("for i in $(seq 6000); do vtpu tpu-vm ssh ada@one --worker=1 --command='cat mark' > "
              "$HOME/mark 2>/dev/null && exit 0; sleep 0.1; done; "
              "cat $HOME/out; exit 1");
   guest_must("grep before $HOME/mark");
   guest_must("vtpu tpu-vm delete one --quiet 2>&1");
   // Nothing is left behind: no process, no disk.
-  guest_must("for i in $(seq 200); do test -z \"$(ls $HOME/state/guests)\" && exit 0; sleep 0.05; "
+  guest_must("for i in $(seq 6000); do test -z \"$(ls $HOME/state/guests)\" && exit 0; sleep 0.05; "
              "done; ls -R $HOME/state/guests | head; exit 1");
-  guest_must("kill $(cat $HOME/pid); for i in $(seq 200); do kill -0 $(cat $HOME/pid) 2>/dev/null "
+  guest_must("kill $(cat $HOME/pid); for i in $(seq 6000); do kill -0 $(cat $HOME/pid) 2>/dev/null "
              "|| exit 0; sleep 0.05; done; exit 1");
   guest_end();
 }

@@ -66,7 +66,7 @@ static void a_worker_knows_its_slice(void **state) {
   (void)state;
   all_right(guest(
       "ada@pod", "--worker=1",
-      "for i in $(seq 100); do test -s /var/log/started && break; sleep 0.1; done; env; ls /dev "
+      "for i in $(seq 6000); do test -s /var/log/started && break; sleep 0.1; done; env; ls /dev "
       "/sys/bus/pci/devices; cat /etc/hosts /var/log/started"));
   guest_says("TPU_ACCELERATOR_TYPE=v4-16");
   guest_says("TPU_WORKER_ID=1");
@@ -161,7 +161,7 @@ static void preemption_is_announced_and_happens(void **state) {
   guest_must("curl -sf -X POST -H \"Authorization: Bearer $VTPU_TOKEN\" -d '{}' "
              "$VTPU_ENDPOINT/vtpu/v1/projects/$VTPU_PROJECT/nodes/us-central2-b/one:preempt");
   // The notice is one second in this test's cloud; bounded wait for the state.
-  guest_must("for i in $(seq 300); do S=$(vtpu tpu-vm describe one " ZONE
+  guest_must("for i in $(seq 6000); do S=$(vtpu tpu-vm describe one " ZONE
              " --format='value(state)'); test \"$S\" = PREEMPTED && exit 0; sleep "
              "0.05; done; exit 1");
   assert_int_not_equal(guest("ada@one", "", "true"), 0);

@@ -20,7 +20,7 @@
 #define DOCTOR "vtpu tpu-vm doctor pod" ZONE "2>&1"
 // Bounded: agents report every five seconds, and a verdict stands for ten before it is logged.
 #define UNTIL(command, words)                                                                      \
-  "for i in $(seq 300); do " command " > $HOME/seen; grep -q \"" words "\" $HOME/seen && "         \
+  "for i in $(seq 6000); do " command " > $HOME/seen; grep -q \"" words "\" $HOME/seen && "        \
   "cat $HOME/seen && exit 0; sleep 0.2; done; cat $HOME/seen; exit 1"
 
 // Has the chips until it is told to end; says what version of JAX it is by its argument.
@@ -91,7 +91,7 @@ static void every_worker_logs_it_once(void **state) {
   (void)state;
   if (!isolated()) return;
   for (int worker = 0; worker < 2; worker++) {
-    guest_must("for i in $(seq 100); do vtpu tpu-vm ssh ada@pod" ZONE
+    guest_must("for i in $(seq 6000); do vtpu tpu-vm ssh ada@pod" ZONE
                "--worker=%d --command='cat /var/log/syslog' 2>&1 | grep -q 'host 1 has not' && "
                "exit 0; sleep 0.3; done; exit 1",
                worker);

@@ -21,7 +21,7 @@ import urllib.request
 
 TIMEOUT = 6  # what the daemon is told to give a client
 DESCRIPTORS = 8192  # of this process
-PATIENCE = 60  # for the daemon, on a machine that does other things too
+PATIENCE = 600  # for the daemon, on a machine that does other things too
 
 
 class Daemon:

@@ -96,7 +96,7 @@ static void os_login_makes_the_accounts(void **state) {
   guest_must("C() { curl -sf -H \"Authorization: Bearer $VTPU_TOKEN\" \"$@\"; }\n"
              "U=$VTPU_ENDPOINT/v1/users/admin@vtpu.localhost\n"
              "F=$(C $U/loginProfile | grep -o '\"fingerprint\": \"[0-9a-f]*' | cut -d'\"' -f4)\n"
-             "C -X DELETE $U/sshPublicKeys/$F && for i in $(seq 50); do " PLAIN_SSH(
+             "C -X DELETE $U/sshPublicKeys/$F && for i in $(seq 6000); do " PLAIN_SSH(
                  ".ssh/google_compute_engine",
                  "admin_vtpu_localhost") " || exit 0; sleep 0.1; done; exit 1");
   guest_must("vtpu tpu-vm delete login --quiet" ZONE "2>&1");
@@ -208,12 +208,12 @@ static void a_zone_outage_ends_the_machines(void **state) {
   guest_must(SSH("ada@far", "", "echo kept > file; nohup sleep 4321 > /dev/null 2>&1 &"));
   guest_must("pgrep -f '^sleep 4321'");
   guest_must(OUTAGE("600"));
-  guest_must("for i in $(seq 100); do vtpu tpu-vm describe far" ZONE
+  guest_must("for i in $(seq 6000); do vtpu tpu-vm describe far" ZONE
              "| grep -q REPAIRING && ! pgrep -f '^sleep 4321' && exit 0; sleep 0.1; done; exit 1");
   assert_int_not_equal(guest_sh(CREATE("late", "v4-8")), 0);
   guest_says("ZONE_RESOURCE_POOL_EXHAUSTED");
   guest_must(OUTAGE("0"));
-  guest_must("for i in $(seq 100); do vtpu tpu-vm describe far" ZONE
+  guest_must("for i in $(seq 6000); do vtpu tpu-vm describe far" ZONE
              "| grep -q READY && exit 0; sleep 0.1; done; exit 1");
   guest_must(SSH("ada@far", "", "cat file"));
   guest_says("kept");

@@ -95,7 +95,7 @@ static void who_ran_out_has_a_symptom(void **state) {
   (void)state;
   guest_must("vtpu tpu-vm describe one" ZONE);
   if (!strstr(vt_text_string(&guest_output), "(cgroup")) return;
-  guest_must("for i in $(seq 50); do vtpu tpu-vm describe one" ZONE "> $HOME/seen; grep -q "
+  guest_must("for i in $(seq 6000); do vtpu tpu-vm describe one" ZONE "> $HOME/seen; grep -q "
              "'symptomType: OUT_OF_MEMORY' $HOME/seen && break; sleep 0.2; done; cat $HOME/seen");
   guest_says("symptomType: OUT_OF_MEMORY");
   guest_says("processes were ended, the worker has 256 MiB");

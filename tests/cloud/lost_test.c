@@ -15,7 +15,7 @@
 static void start(void) {
   guest_must("vtpud --state=$HOME/state --project=lab-one --admin=a@b.c --new-token --guests=2 "
              "--port=" PORT " --python=" PYTHON " > $HOME/out 2>&1 & echo $! > $HOME/pid; "
-             "for i in $(seq 400); do grep -q 'token of' $HOME/out && exit 0; sleep 0.05; done; "
+             "for i in $(seq 6000); do grep -q 'token of' $HOME/out && exit 0; sleep 0.05; done; "
              "cat $HOME/out; exit 1");
   guest_must("sed -n 's/.*token of a@b.c: //p' $HOME/out");
   char token[128] = "";
@@ -32,7 +32,7 @@ static double seconds(void) {
 // Bounded at a minute, far over what it takes; returns how long it took.
 static double wait_for(const char *field, const char *want) {
   double begun = seconds();
-  guest_must("for i in $(seq 600); do test \"$(vtpu tpu-vm describe one --format='value(%s)' "
+  guest_must("for i in $(seq 6000); do test \"$(vtpu tpu-vm describe one --format='value(%s)' "
              "2>/dev/null)\" = \"%s\" && exit 0; sleep 0.1; done; "
              "vtpu tpu-vm describe one; tail -5 $HOME/out; exit 1",
              field, want);
@@ -68,7 +68,7 @@ static void a_killed_worker(void **state) {
   guest_must("kill -9 $(cut -d' ' -f1 $HOME/state/guests/*-1/pid)");
   double begun = seconds();
   // REPAIRING may be over before anybody has asked: the audit trail keeps it.
-  guest_must("for i in $(seq 600); do curl -sf -H \"Authorization: Bearer $VTPU_TOKEN\" "
+  guest_must("for i in $(seq 6000); do curl -sf -H \"Authorization: Bearer $VTPU_TOKEN\" "
              "$VTPU_ENDPOINT/vtpu/v1/projects/$VTPU_PROJECT/events | grep -q 'READY to REPAIRING' "
              "&& exit 0; sleep 0.1; done; exit 1");
   print_message("%.1f s from kill -9 of a worker to REPAIRING\n", seconds() - begun);
@@ -90,7 +90,7 @@ static void a_program_that_is_too_large(void **state) {
   guest_must("vtpu tpu-vm describe one");
   guest_says("a program of ada asked for 256.00 GiB that do not fit");
   guest_must("vtpu tpu-vm delete one --quiet 2>&1");
-  guest_must("kill $(cat $HOME/pid); for i in $(seq 200); do kill -0 $(cat $HOME/pid) 2>/dev/null "
+  guest_must("kill $(cat $HOME/pid); for i in $(seq 6000); do kill -0 $(cat $HOME/pid) 2>/dev/null "
              "|| exit 0; sleep 0.05; done; exit 1");
   guest_end();
 }

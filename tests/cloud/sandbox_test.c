@@ -17,7 +17,7 @@
 static void start(void) {
   guest_must("vtpud --state=$HOME/state --project=lab-one --admin=a@b.c --new-token --guests=2 "
              "--port=" PORT " --python=" PYTHON " > $HOME/out 2>&1 & echo $! > $HOME/pid; "
-             "for i in $(seq 600); do grep -q 'token of' $HOME/out && exit 0; sleep 0.05; done; "
+             "for i in $(seq 6000); do grep -q 'token of' $HOME/out && exit 0; sleep 0.05; done; "
              "cat $HOME/out; exit 1");
   guest_must("sed -n 's/.*token of a@b.c: //p' $HOME/out");
   char token[128] = "";
@@ -26,7 +26,7 @@ static void start(void) {
 }
 
 static void stop(const char *number) {
-  guest_must("kill -%s $(cat $HOME/pid); for i in $(seq 600); do kill -0 $(cat $HOME/pid) "
+  guest_must("kill -%s $(cat $HOME/pid); for i in $(seq 6000); do kill -0 $(cat $HOME/pid) "
              "2>/dev/null || exit 0; sleep 0.05; done; exit 1",
              number);
 }
@@ -329,7 +329,7 @@ static void what_a_crash_leaves_goes_with_the_next_start(void **state) {
   guest_says("vtb");
   guest_must("rm -rf --one-file-system $HOME/state/cloud.db*"); // of this node nobody knows
   start();
-  guest_must("for i in $(seq 200); do ip -o link | grep -q ': vt' || exit 0; sleep 0.05; done; ip "
+  guest_must("for i in $(seq 6000); do ip -o link | grep -q ': vt' || exit 0; sleep 0.05; done; ip "
              "-o link; exit 1");
   stop("TERM");
   assert_network(false);

@@ -25,7 +25,7 @@
 static void start(void) {
   guest_must("vtpud --state=$HOME/state --project=lab-one --admin=a@b.c --new-token --port=0 "
              "--config=$HOME/conf "
-             "> $HOME/out 2>&1 & echo $! > $HOME/pid; for i in $(seq 400); do grep -q 'token of' "
+             "> $HOME/out 2>&1 & echo $! > $HOME/pid; for i in $(seq 6000); do grep -q 'token of' "
              "$HOME/out && exit 0; sleep 0.05; done; cat $HOME/out; exit 1");
   guest_must("sed -n 's/.*port \\([0-9]*\\)$/\\1/p; s/.*token of a@b.c: //p' $HOME/out");
   char token[128] = "", endpoint[64];

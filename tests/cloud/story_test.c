@@ -39,7 +39,7 @@ static void training_survives_preemption(void **state) {
              "2>&1");
   // A long run in the background, until its first checkpoint is there. The wait is bounded.
   guest_must(SSH("first",
-                 "nohup " TRAIN " --steps 100000 > log 2>&1 & for i in $(seq 600); do test -e "
+                 "nohup " TRAIN " --steps 100000 > log 2>&1 & for i in $(seq 6000); do test -e "
                  "saved.ckpt && exit 0; sleep 0.2; done; cat log; exit 1"));
   guest_must("curl -sf -X POST -H \"Authorization: Bearer $VTPU_TOKEN\" -d '{}' "
              "$VTPU_ENDPOINT/vtpu/v1/projects/$VTPU_PROJECT/nodes/europe-west4-a/first:preempt");
@@ -47,7 +47,7 @@ static void training_survives_preemption(void **state) {
                           "http://metadata.google.internal/computeMetadata/v1/instance/preempted"));
   guest_says("TRUE");
   guest_must("vtpu tpu-vm scp first:saved.ckpt $HOME/saved.ckpt" ZONE "2>&1");
-  guest_must("for i in $(seq 600); do test \"$(vtpu tpu-vm describe first" ZONE
+  guest_must("for i in $(seq 6000); do test \"$(vtpu tpu-vm describe first" ZONE
              "--format='value(state)')\" = PREEMPTED && exit 0; sleep 0.1; done; exit 1");
   guest_must("vtpu tpu-vm delete first --quiet" ZONE "2>&1");
   guest_must(CREATE("second"));

@@ -43,7 +43,7 @@ static void the_chip_is_seen_at_work(void **state) {
              program);
   guest_must(SSH("nohup python3 work.py > log 2>&1 &"));
   // Bounded wait for a report of a busy chip: the agent reports every five seconds.
-  guest_must("for i in $(seq 240); do " GET "/use?node=busy | grep -q '\"dutyCycle\": 0.[1-9]' && "
+  guest_must("for i in $(seq 6000); do " GET "/use?node=busy | grep -q '\"dutyCycle\": 0.[1-9]' && "
              "exit 0; sleep 0.5; done; " GET "/use; exit 1");
   guest_must(GET "/use?node=busy");
   assert_true(number_of("hbmBytes\"") >= 512 * 512 * 2);
@@ -57,11 +57,12 @@ static void the_chip_is_seen_at_work(void **state) {
 
 static void what_ran_is_on_the_bill(void **state) {
   (void)state;
-  guest_must(SSH("touch end; for i in $(seq 300); do grep runs log && exit 0; sleep 0.1; done; "
+  guest_must(SSH("touch end; for i in $(seq 6000); do grep runs log && exit 0; sleep 0.1; done; "
                  "cat log; exit 1"));
   double runs = number_of("runs");
   // The last report comes after the process has ended.
-  guest_must("for i in $(seq 60); do " GET "/use?node=busy | grep -q '\"processes\": 0' && exit 0; "
+  guest_must("for i in $(seq 6000); do " GET
+             "/use?node=busy | grep -q '\"processes\": 0' && exit 0; "
              "sleep 0.5; done; exit 1");
   guest_must(GET "/use?node=busy");
   double device = number_of("deviceSeconds\""), busy = number_of("busySeconds\"");

@@ -88,7 +88,7 @@ def type_line(page, line):
     page.keyboard.press('Enter')
 
 
-def shows(page, text, seconds=30):
+def shows(page, text, seconds=600):
     output = page.get_by_role('log', name='Output of train')
     harness.wait_for(lambda: page.wait_for_timeout(100) or output.inner_text(), lambda shown: text in shown, seconds)
 
@@ -143,7 +143,7 @@ def terminal(page):
     page.wait_for_timeout(1000)  # it throws away what is typed meanwhile
     type_line(page, 'seq 1 500')
     past = page.locator('.output > div').first.locator('div')
-    harness.wait_for(lambda: page.wait_for_timeout(100) or past.count(), lambda lines: lines > 300, 30)
+    harness.wait_for(lambda: page.wait_for_timeout(100) or past.count(), lambda lines: lines > 300)
     type_line(page, 'stty size')
     page.wait_for_timeout(500)
     page.set_viewport_size({'width': 900, 'height': 500})
@@ -195,7 +195,7 @@ def inner():
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=console_test.CHROMIUM, args=['--no-sandbox'])
         page = browser.new_context(viewport=console_test.DESK).new_page()
-        page.set_default_timeout(30000)
+        page.set_default_timeout(600000)
         try:
             story(page)
             release(page)

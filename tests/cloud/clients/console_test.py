@@ -351,7 +351,7 @@ def inner():
 
     def open_page(browser):
         page = browser.new_context(viewport=DESK).new_page()
-        page.set_default_timeout(30000)
+        page.set_default_timeout(600000)
         page.on('pageerror', lambda error: errors.append(str(error)))
         page.on('console', lambda message: errors.append(message.text) if 'Content Security Policy' in message.text else None)
         return page

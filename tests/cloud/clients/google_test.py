@@ -37,7 +37,7 @@ def check_discovery_client(endpoint, project, credentials):
 def check_tpu_client(client, module, parent):
     from google.api_core.exceptions import GoogleAPICallError, NotFound
     node = module.Node(accelerator_type='v4-16', runtime_version='tpu-ubuntu2204-base', metadata={'a': 'b'})
-    made = client.create_node(parent=parent, node_id='n1', node=node).result(timeout=20)
+    made = client.create_node(parent=parent, node_id='n1', node=node).result(timeout=600)
     assert made.state.name == 'READY' and len(made.network_endpoints) == 2 and dict(made.metadata) == {'a': 'b'}
     assert [n.name for n in client.list_nodes(parent=parent)] == [f'{parent}/nodes/n1']
     try:
@@ -46,19 +46,19 @@ def check_tpu_client(client, module, parent):
     except NotFound as error:
         assert 'was not found' in error.message
     changed = client.update_node(node=module.Node(name=f'{parent}/nodes/n1', labels={'k': 'v'}), update_mask={'paths': ['labels']})
-    assert dict(changed.result(timeout=20).labels) == {'k': 'v'}
+    assert dict(changed.result(timeout=600).labels) == {'k': 'v'}
     try:
-        client.stop_node(request={'name': f'{parent}/nodes/n1'}).result(timeout=20)  # a pod does not stop
+        client.stop_node(request={'name': f'{parent}/nodes/n1'}).result(timeout=600)  # a pod does not stop
         raise AssertionError('a pod was stopped')
     except GoogleAPICallError as error:
         assert 'bad request' in error.message
     spec = {'parent': parent, 'node_id': 'x', 'node': {'accelerator_type': 'v4-8', 'runtime_version': 'v2-alpha'}}
     client.create_queued_resource(parent=parent, queued_resource_id='q',
-                                  queued_resource=module.QueuedResource(tpu={'node_spec': [spec]})).result(timeout=20)
+                                  queued_resource=module.QueuedResource(tpu={'node_spec': [spec]})).result(timeout=600)
     wait_for(lambda: client.get_queued_resource(name=f'{parent}/queuedResources/q'), lambda q: q.state.state.name == 'ACTIVE')
     assert len(list(client.list_accelerator_types(parent=parent))) > 10
-    client.delete_node(name=f'{parent}/nodes/n1').result(timeout=20)
-    client.delete_queued_resource(request={'name': f'{parent}/queuedResources/q', 'force': True}).result(timeout=20)
+    client.delete_node(name=f'{parent}/nodes/n1').result(timeout=600)
+    client.delete_queued_resource(request={'name': f'{parent}/queuedResources/q', 'force': True}).result(timeout=600)
 
 
 def grpc_client(module, target, credentials):

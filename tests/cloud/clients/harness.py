@@ -70,8 +70,8 @@ def shell(command, check=True, **more):
     return done.stdout
 
 
-def wait_for(get, done, seconds=60):
-    """Asks `get` until `done` likes the answer; bounded."""
+def wait_for(get, done, seconds=600):
+    """Asks `get` until `done` likes the answer. The bound is for what hangs, not for a machine that has other work."""
     end = time.monotonic() + seconds
     while True:
         value = get()

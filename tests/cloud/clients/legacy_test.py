@@ -28,7 +28,7 @@ def inner():
     assert tpu.runtime_version() == '2.12.0', tpu.runtime_version()
     endpoints = tpu.network_endpoints()
     assert endpoints[0]['port'] and endpoints[0]['ipAddress'], endpoints
-    tpu.wait_for_healthy(timeout_s=20, interval=1)
+    tpu.wait_for_healthy(timeout_s=600, interval=1)
     print(f'cloud-tpu-client: {tpu.accelerator_type()} at {endpoints[0]["ipAddress"]}')
 
 

@@ -20,7 +20,7 @@ class Closed(Exception):
 
 
 class WebSocket:
-    def __init__(self, url, protocol, headers=None, timeout=30):
+    def __init__(self, url, protocol, headers=None, timeout=600):
         where = urlsplit(url)
         port = where.port or (443 if where.scheme == 'https' else 80)
         self.socket = socket.create_connection((where.hostname, port), timeout=timeout)

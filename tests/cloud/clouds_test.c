@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// clouds_test.c - two clouds of level 1 on one machine have no address in common; one that is
+// killed leaves its workers, which `vtpud --clean` ends, and of the one that lives nothing.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "guest_testing.h"
+
+#define CREATE                                                                                     \
+  "vtpu tpu-vm create one --zone=us-central2-b --accelerator-type=v4-8 "                           \
+  "--version=tpu-ubuntu2204-base 2>&1 && vtpu tpu-vm describe one --zone=us-central2-b "           \
+  "--format='value(networkEndpoints[0].ipAddress)'"
+// Another throw-away cloud, in a file that is sourced to talk to it.
+#define OTHER                                                                                      \
+  "setsid vtpud --ephemeral --guests=1 > $HOME/other 2> $HOME/log & for i in $(seq 6000); do "     \
+  "grep -q VTPUD_PID $HOME/other && exit 0; sleep 0.1; done; cat $HOME/other $HOME/log; exit 1"
+#define IN_OTHER ". $HOME/other; "
+
+static void clouds_do_not_meet(void **state) {
+  (void)state;
+  guest_must(CREATE " > $HOME/mine; cat $HOME/mine");
+  guest_must(OTHER);
+  guest_must(IN_OTHER CREATE " > $HOME/its; cat $HOME/its");
+  guest_must("test $(grep -c ^127.64 $HOME/mine) = 1 && test $(grep -c ^127.64 $HOME/its) = 1 && "
+             "! grep -qxf $HOME/its $HOME/mine");
+}
+
+static void what_is_left_is_cleaned(void **state) {
+  (void)state;
+  guest_must("vtpud --clean");
+  // What it had open is closed when all of it is gone; its lock is, too.
+  guest_must(IN_OTHER "S=$(dirname $GOOGLE_APPLICATION_CREDENTIALS); kill -9 $VTPUD_PID; "
+                      "for i in $(seq 6000); do flock -n $S/lock true && exit 0; sleep 0.05; done; "
+                      "exit 1");
+  // Its worker goes on, since a daemon that is started again takes it over.
+  guest_must("grep ^127.64 $HOME/its > $HOME/ip; timeout 60 bash -c 'exec 3<>/dev/tcp/'$(cat "
+             "$HOME/ip)'/22'");
+  guest_must("vtpud --clean");
+  guest_says("ended ");
+  guest_says("and the folder");
+  guest_must("! timeout 60 bash -c 'exec 3<>/dev/tcp/'$(cat $HOME/ip)'/22' 2>/dev/null");
+  // Mine lives, and is said to.
+  guest_must("vtpu tpu-vm ssh ada@one --zone=us-central2-b --command='echo here' 2>&1");
+  guest_says("here");
+}
+
+int main(int argc, char **argv) {
+  static const char *const needed[] = {"/usr/bin/setsid", "/usr/bin/flock", NULL};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(clouds_do_not_meet),
+                                     cmocka_unit_test(what_is_left_is_cleaned)};
+  if (argc > 1) return cmocka_run_group_tests(tests, NULL, NULL);
+  int code = guest_namespace(needed);
+  if (code) return code;
+  if (system("ls /usr/lib/*/libnss_wrapper.so > /dev/null 2>&1") != 0) {
+    printf("skipped: libnss_wrapper.so (Debian: libnss-wrapper)\n");
+    return 77;
+  }
+  vt_text command = {0};
+  vt_text_printf(&command, "exec vtpud --ephemeral --guests=1 -- %s inner", argv[0]);
+  int status = system(vt_text_string(&command));
+  vt_text_free(&command);
+  guest_end();
+  return status != 0;
+}
