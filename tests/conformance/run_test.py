@@ -2,6 +2,7 @@
 """The runner, on two small files of tests: what crashes or hangs costs itself, and a second run repeats nothing."""
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tempfile
 import unittest
 
 RUN = pathlib.Path(__file__).resolve().parent / "run.py"
+SUITES = RUN.with_name("suites.py")
 GOOD = "def test_one(): pass\n"
 BAD = """
 import os, time, pytest
@@ -21,6 +23,14 @@ def test_hangs():
   time.sleep(600)
 def test_after(): pass
 def test_skipped(): pytest.skip("of no use here")
+"""
+SUITE = """
+import os
+HERE = os.environ["JAX_PLATFORMS"] != "cpu"
+def test_passes(): pass
+def test_here(): assert not HERE
+def test_crashes():
+  if HERE: os.abort()
 """
 PAGE = "By hand.\n\n{begin}\nold\n{end}\n\nAlso by hand.\n"
 
@@ -66,6 +76,34 @@ class Runner(unittest.TestCase):
   def test_no_checkout(self):
     done = self.run_it(self.records, status=1)
     self.assertIn("is not a JAX checkout", done.stderr)
+
+
+  def test_suites(self):
+    tests = self.checkout / "mctx/mctx/_src/tests"
+    tests.mkdir(parents=True)
+    (tests / "good_test.py").write_text(GOOD)
+    (tests / "tpu_test.py").write_text(SUITE)
+    done = subprocess.run([sys.executable, SUITES, self.checkout, "--run", "mctx", "--records", self.records], text=True,
+                          capture_output=True)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertRegex(done.stdout, r"\| mctx \S.* \| 4 \| 2 \| 1 \| 0 \| 1 \| 4 \| 0 \| 0 \| 0 \|")
+    self.assertIn("mctx _src/tests/tpu_test.py::test_here: failed: assert not True", done.stdout)
+    self.assertIn("mctx _src/tests/tpu_test.py::test_crashes: crashed: crashed", done.stdout)
+
+  def test_every(self):
+    many = "import pytest\n@pytest.mark.parametrize('n', range(64))\ndef test_one(n): pass\n"
+    (self.checkout / "tests/many_test.py").write_text(many)
+    ran = []
+    for every in "1", "2", "4":
+      record = self.records.with_name(every)
+      done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "recorder", "-p", "no:cacheprovider", "tests/many_test.py"],
+                            cwd=self.checkout, text=True, capture_output=True,
+                            env=os.environ | dict(VTPU_RECORD=str(record), VTPU_EVERY=every, PYTHONPATH=str(RUN.parent)))
+      self.assertEqual(done.returncode, 0, done.stdout)
+      rows = [json.loads(line) for line in record.read_text().splitlines()]
+      ran.append({row["test"] for row in rows if row["event"] == "outcome"})
+    self.assertEqual(len(ran[0]), 64)
+    self.assertTrue(ran[0] > ran[1] > ran[2] and ran[2])
 
 
 class Page(unittest.TestCase):

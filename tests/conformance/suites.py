@@ -25,8 +25,8 @@ class Suite:
   folder: str = ""  # where the tests expect to be started
   slice: str = "v5litepod-1"
   every: int = 1  # of how many tests one is run
+  apart: bool = True  # each file in a process of its own; else those of a pattern share one
   env: dict = dataclasses.field(default_factory=dict)
-  distribution: str = ""
 
 
 SUITES = {
@@ -35,12 +35,13 @@ SUITES = {
   "rlax": Suite("rlax/_src/*_test.py"),
   "chex": Suite("chex/_src/*_test.py"),
   "dm-haiku": Suite("haiku/_src/*_test.py"),
-  "diffrax": Suite("test/test_*.py", every=12),
+  "diffrax": Suite("test/test_*.py", every=12, apart=False),
   "lineax": Suite("tests/test_*.py", every=40),
   "optimistix": Suite("tests/test_*.py", every=8),
-  "numpyro": Suite("test/test_*.py test/infer/test_*.py", every=40),
-  "brax": Suite("brax/*_test.py brax/*/*_test.py"),
-  "keras": Suite("keras/src/layers/*/*_test.py keras/src/ops/*_test.py", every=8, env={"KERAS_BACKEND": "jax"}),
+  "numpyro": Suite("test/test_*.py test/infer/test_*.py", every=40, apart=False),
+  "brax": Suite("brax/*_test.py brax/*/*_test.py", every=4, apart=False),
+  "keras": Suite("keras/src/layers/*/*_test.py keras/src/ops/*_test.py", every=16, apart=False,
+                 env={"KERAS_BACKEND": "jax"}),
 }
 
 
@@ -55,14 +56,14 @@ def environment(suite, platform):
 
 
 def jobs_of(source, chosen):
-  """(suite's name, where to start it, file of tests) of what is to be run."""
+  """(suite's name, where to start it, files of tests) of each process."""
   jobs = []
   for name, suite in SUITES.items():
     start = source / name / suite.folder
-    files = sorted(path for pattern in suite.files.split() for path in start.glob(pattern))
-    for path in files:
-      if not chosen or name in chosen or f"{name}/{path.stem}" in chosen:
-        jobs.append((name, start, path.relative_to(start)))
+    for pattern in suite.files.split():
+      files = [str(path.relative_to(start)) for path in sorted(start.glob(pattern))
+               if not chosen or name in chosen or f"{name}/{path.stem}" in chosen]
+      jobs += [(name, start, [path]) for path in files] if suite.apart else [(name, start, files)] if files else []
   return jobs
 
 
@@ -71,10 +72,10 @@ def run_all(limits):
   work = [(job, platform) for job in jobs_of(limits.source, limits.run) for platform in platforms]
 
   def one(number):
-    (name, start, path), platform = work[number]
-    print(f"[{len(work) - number - 1} left] {name}/{path.stem} on {platform}", file=sys.stderr, flush=True)
-    record = limits.records / platform / name / ("-".join(path.with_suffix("").parts) + ".jsonl")
-    run.run_record([str(path)], start, environment(SUITES[name], platform), record, limits)
+    (name, start, files), platform = work[number]
+    print(f"[{len(work) - number - 1} left] {name} {files[0]} on {platform}", file=sys.stderr, flush=True)
+    record = limits.records / platform / name / (files[0].removesuffix(".py").replace("/", "-") + ".jsonl")
+    run.run_record(files, start, environment(SUITES[name], platform), record, limits)
 
   with concurrent.futures.ThreadPoolExecutor(limits.jobs) as pool:
     list(pool.map(one, range(len(work))))
@@ -88,16 +89,23 @@ def outcomes(records, platform, name):
   return tests
 
 
+def version(name):
+  try:
+    return importlib.metadata.version(name)
+  except importlib.metadata.PackageNotFoundError:
+    return "(not installed)"
+
+
 def report(records):
   lines = ["| suite | run | passed | failed | skipped | crashed | XLA:CPU passed | failed | skipped | crashed |",
            "|" + "---|" * 10]
   differences = []
-  for name, suite in SUITES.items():
+  for name in SUITES:
     ours, theirs = (outcomes(records, platform, name) for platform in run.PLATFORMS)
     both = sorted(ours.keys() & theirs.keys())
     if not both:
       continue
-    cells = [f"{name} {importlib.metadata.version(suite.distribution or name)}", len(both)]
+    cells = [f"{name} {version(name)}", len(both)]
     for side in (ours, theirs):
       counts = collections.Counter(side[test]["outcome"] for test in both)
       cells += [counts["passed"], counts["failed"], counts["skipped"], counts["crashed"] + counts["timeout"]]
