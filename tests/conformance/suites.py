@@ -38,8 +38,8 @@ SUITES = {
   "diffrax": Suite("test/test_*.py", every=12, apart=False),
   "lineax": Suite("tests/test_*.py", every=40),
   "optimistix": Suite("tests/test_*.py", every=8),
-  "numpyro": Suite("test/test_*.py test/infer/test_*.py", every=40, apart=False),
-  "brax": Suite("brax/*_test.py brax/*/*_test.py", every=4, apart=False),
+  "numpyro": Suite("test/test_diagnostics.py test/test_distributions_util.py test/test_optimizers.py "
+                   "test/test_transforms.py test/infer/test_hmc_util.py", every=4, apart=False),
   "keras": Suite("keras/src/layers/*/*_test.py keras/src/ops/*_test.py", every=16, apart=False,
                  env={"KERAS_BACKEND": "jax"}),
 }
