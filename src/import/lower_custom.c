@@ -183,20 +183,11 @@ static vt_status manual_tiles_of(vt_lower *lo, const vt_raw_op *op, const vt_raw
 // The axes of a computation are those that are manual inside and not around it, as the texts on
 // both sides of a conversion say.
 static vt_status manual_tiles(vt_lower *lo, const vt_raw_op *raw, uint64_t *out_axes) {
-  uint64_t inside = 0, outside = 0;
-  if (raw->operand_count) {
-    const vt_raw_op *there = raw->operands[0]->op;
-    const vt_raw_value *whole = there->operands[0];
-    VT_TRY(manual_tiles_of(lo, there, there->results[0].type, &inside));
-    VT_TRY(manual_tiles_of(lo, whole->op, whole->type, &outside));
-  } else if (raw->result_count) {
-    const vt_raw_op *constraint = find_user(lo, raw, "Sharding", &raw->results[0]);
-    if (!constraint || constraint->result_count != 1) return refuse_form(lo, raw);
-    const vt_raw_op *back = find_user(lo, raw, "SPMDShardToFullShape", &constraint->results[0]);
-    if (!back || back->result_count != 1) return refuse_form(lo, raw);
-    VT_TRY(manual_tiles_of(lo, constraint, constraint->results[0].type, &inside));
-    VT_TRY(manual_tiles_of(lo, back, back->results[0].type, &outside));
-  }
+  const vt_raw_op *there = raw->operands[0]->op; // there is an operand, or this would be a call
+  const vt_raw_value *whole = there->operands[0];
+  uint64_t inside, outside;
+  VT_TRY(manual_tiles_of(lo, there, raw->operands[0]->type, &inside));
+  VT_TRY(manual_tiles_of(lo, whole->op, whole->type, &outside));
   *out_axes = inside ? inside & ~outside : UINT64_MAX;
   return *out_axes ? VT_OK : refuse_form(lo, raw);
 }

@@ -126,8 +126,8 @@ vt_status vt_lower_manual_tiles(vt_lower *lo, const vt_raw_op *op, vt_string tex
   bool fits = find_strides(&tiles, digits, count);
   if (fits && !lo->tile_mesh) decide_mesh(lo, digits, count);
   for (uint32_t i = 0; i < count && fits; i++) {
-    if (digits[i].dim < rank || !(tiles.manual >> (tiles.tile_rank - 1 - digits[i].dim) & 1))
-      continue;
+    int32_t from_last = tiles.tile_rank - 1 - digits[i].dim;
+    if (digits[i].dim < rank || from_last > 31 || !(tiles.manual >> from_last & 1)) continue;
     int32_t axis = find_axis(lo->tile_mesh, &digits[i]);
     fits = axis >= 0;
     if (fits) *out_axes |= (uint64_t)1 << axis;

@@ -109,9 +109,8 @@ static bool take_tail(text *t, bool *out_last, uint32_t *out_manual) {
       *out_last = true;
       *out_manual = 0;
       while (!take(t, "}")) {
-        bool manual = take(t, "manual");
-        *out_manual = *out_manual << 1 | manual;
-        if (!manual) t->at += strcspn(t->at, ",}");
+        *out_manual = *out_manual << 1 | take(t, "manual");
+        while (t->at < t->end && *t->at != ',' && *t->at != '}') t->at++;
         (void)take(t, ",");
       }
     } else if (take(t, "metadata={")) {

@@ -49,6 +49,35 @@ static const struct {
     {"{{replicated}, {manual}}", 0, VT_TILES_REPLICATED, 0, {0}, {0}},
 };
 
+static const struct {
+  const char *text;
+  uint32_t manual;
+} subgroups[] = {
+    {"{devices=[1,2,2]<=[4] last_tile_dim_replicate}", 0},
+    {"{devices=[1,2,2]<=[4] last_tile_dims={manual, replicated}}", 2},
+    {"{devices=[1,2,2]<=[4] last_tile_dims={replicated, manual}}", 1},
+    {"{devices=[1,2,2]<=[4] last_tile_dims={manual,manual}}", 3},
+    {"{devices=[1,4]<=[4] last_tile_dims={,;, }}", 0},
+};
+
+static void test_manual_subgroups(void **state) {
+  (void)state;
+  for (size_t r = 0; r < sizeof subgroups / sizeof *subgroups; r++) {
+    vt_arena arena = {0};
+    vt_tile_assignment s;
+    vt_string text = {subgroups[r].text, strlen(subgroups[r].text)};
+    vt_status st = vt_tiles_parse(&arena, text, 1, &s);
+    if (st) fail_msg("%s", vt_status_message(st));
+    assert_int_equal(s.manual, subgroups[r].manual);
+    vt_arena_free(&arena);
+  }
+  static const char zeros[] = "{devices=[1,4]<=[4] last_tile_dims={ma\0nual\0}}";
+  vt_arena arena = {0};
+  vt_tile_assignment s;
+  vt_status_free(vt_tiles_parse(&arena, (vt_string){zeros, sizeof zeros - 1}, 1, &s)); // it ends
+  vt_arena_free(&arena);
+}
+
 static const char *const bad[] = {"",
                                   "{",
                                   "{{{{{{",
@@ -95,6 +124,8 @@ static void test_bad(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_parse), cmocka_unit_test(test_bad)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_parse),
+                                     cmocka_unit_test(test_manual_subgroups),
+                                     cmocka_unit_test(test_bad)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
