@@ -23,12 +23,16 @@ typedef struct gather_plan {
     }                                                                                              \
   } while (0)
 
-typedef struct words {
+// A run is several elements: it may lie at any address, and is of no type here.
+typedef uint16_t loose16 __attribute__((aligned(1), may_alias));
+typedef uint32_t loose32 __attribute__((aligned(1), may_alias));
+typedef uint64_t loose64 __attribute__((aligned(1), may_alias));
+typedef struct __attribute__((packed, may_alias)) words {
   uint32_t word[3];
 } words;
-typedef uint64_t two __attribute__((vector_size(16), aligned(4)));
-typedef uint64_t four __attribute__((vector_size(32), aligned(4)));
-typedef uint64_t eight __attribute__((vector_size(64), aligned(4)));
+typedef uint64_t two __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint64_t four __attribute__((vector_size(32), aligned(1), may_alias));
+typedef uint64_t eight __attribute__((vector_size(64), aligned(1), may_alias));
 
 // Runs of a constant length are a load and a store each.
 VT_ANY_CPU static void copy_runs(int64_t n, int64_t bytes, char *restrict to, int64_t step,
@@ -38,13 +42,13 @@ VT_ANY_CPU static void copy_runs(int64_t n, int64_t bytes, char *restrict to, in
     COPY_RUNS(uint8_t);
     break;
   case 2:
-    COPY_RUNS(uint16_t);
+    COPY_RUNS(loose16);
     break;
   case 4:
-    COPY_RUNS(uint32_t);
+    COPY_RUNS(loose32);
     break;
   case 8:
-    COPY_RUNS(uint64_t);
+    COPY_RUNS(loose64);
     break;
   default:
     for (int64_t i = 0; i < n; i++) memcpy(to + i * step, from + place[i], (size_t)bytes);
