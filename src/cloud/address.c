@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// address.c - see address.h. A block is held by a lock on a file of its number, which ends with the
-// process. What lives on without its daemon holds its addresses by listening on them.
+// address.c - see address.h. A block is held by a name that ends with the process. What lives on
+// without its daemon holds its addresses by listening on them.
+// without its daemon holds its addresses by listening on them.
 #include "cloud/address.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "cloud/worker.h"
@@ -84,20 +85,15 @@ static bool ids_in_use(int64_t block) {
   return used;
 }
 
-// The lock on a block; -1 when another cloud has it.
-static int lock_block(int64_t block) {
-  char folder[64], path[96];
-  if (geteuid() == 0)
-    snprintf(folder, sizeof folder, "/run/vtpu");
-  else
-    snprintf(folder, sizeof folder, "/tmp/vtpu-%u", (unsigned)geteuid());
-  (void)mkdir(folder, 0700);
-  struct stat info;
-  // A folder that others can write to is no place for locks.
-  if (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid()) return -1;
-  snprintf(path, sizeof path, "%s/addresses-%lld", folder, (long long)block);
-  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+// A name that only one process of the network namespace has, and that ends with it: a daemon
+// without privileges has no folder of its own on this machine.
+static int name_block(int64_t block) {
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  int n =
+      snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "vtpu-addresses-%lld", (long long)block);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+  if (fd < 0 || bind(fd, (struct sockaddr *)&at, size) == 0) return fd;
   close(fd);
   return -1;
 }
@@ -116,7 +112,7 @@ vt_status vt_addresses_hold(vt_cloud *cloud) {
   VT_TRY(vt_store_int(cloud->store, &kept, 0,
                       "SELECT value FROM counters WHERE name = 'address_block'", ""));
   for (int64_t b = kept ? kept - 1 : 0; b < (kept ? kept : BLOCKS); b++) {
-    int lock = lock_block(b);
+    int lock = name_block(b);
     if (lock >= 0 && !kept && (in_use(b) || ids_in_use(b))) {
       close(lock);
       continue;
