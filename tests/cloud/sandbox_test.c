@@ -323,8 +323,10 @@ static void what_a_crash_leaves_goes_with_the_next_start(void **state) {
   (void)state;
   start();
   guest_must("vtpu tpu-vm create one" ZONE "--accelerator-type=v4-8 --version=v2-alpha 2>&1");
-  guest_must("kill -9 $(cat $HOME/pid) $(cut -d' ' -f1 $HOME/state/guests/*/launcher) "
-             "$(cut -d' ' -f1 $HOME/state/guests/*/pid)");
+  guest_must(
+      "cat $HOME/state/guests/*/launcher $HOME/state/guests/*/pid | cut -d' ' -f1 > $HOME/pids");
+  stop("9"); // it is over when it has given up the lock of its state
+  guest_must("kill -9 $(cat $HOME/pids)");
   guest_must("ip -o link; nft list tables");
   guest_says("vtb");
   guest_must("rm -rf --one-file-system $HOME/state/cloud.db*"); // of this node nobody knows
