@@ -8,6 +8,7 @@
 
 #define REAL       float
 #define MASK       int32_t
+#define MASK_MOST  INT32_MAX
 #define EPSILON    FLT_EPSILON
 #define NAME(name) name##_f32
 #if defined(__AVX512F__)
@@ -21,6 +22,7 @@
 static const vt_linalg_code narrow_code = {LANES, eigh_f32, qr_f32, q_f32};
 #undef REAL
 #undef MASK
+#undef MASK_MOST
 #undef EPSILON
 #undef NAME
 #undef LANES
@@ -28,6 +30,7 @@ static const vt_linalg_code narrow_code = {LANES, eigh_f32, qr_f32, q_f32};
 
 #define REAL       double
 #define MASK       int64_t
+#define MASK_MOST  INT64_MAX
 #define EPSILON    DBL_EPSILON
 #define NAME(name) name##_f64
 #if defined(__AVX512F__)

@@ -10,7 +10,7 @@ static inline VEC NAME(choose)(NAME(mask) which, VEC a, VEC b) {
   return (VEC)((which & (NAME(mask))a) | (~which & (NAME(mask))b));
 }
 static inline VEC NAME(absolute)(VEC x) {
-  return (VEC)((NAME(mask))x & ~((NAME(mask)){0} + ((MASK)1 << (8 * sizeof(MASK) - 1))));
+  return (VEC)((NAME(mask))x & ((NAME(mask)){0} + MASK_MOST));
 }
 static inline VEC NAME(root)(VEC x) {
   VEC r;
