@@ -287,7 +287,7 @@ static void a_disk_has_an_end(void **state) {
   guest_must("vtpu tpu-vm delete small --quiet" ZONE "2>&1; vtpu disks delete data --quiet" ZONE
              "2>&1");
   guest_must(
-      "for i in $(seq 200); do test -z \"$(ls $HOME/state/disks)\" && exit 0; sleep 0.1; done; "
+      "for i in $(seq 1200); do test -z \"$(ls $HOME/state/disks)\" && exit 0; sleep 0.1; done; "
       "ls $HOME/state/disks; exit 1");
 }
 
