@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // address.c - see address.h. A block is held by a name that ends with the process. What lives on
 // without its daemon holds its addresses by listening on them.
-// without its daemon holds its addresses by listening on them.
 #include "cloud/address.h"
 
 #include <arpa/inet.h>

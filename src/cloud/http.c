@@ -198,6 +198,9 @@ static void look_at_probes(vt_http *http, int64_t now) {
       p->next_ns = now + PROBE_EVERY_S * VT_SECOND;
     }
     if (p->fd < 0) vt_beat_now(&p->beat);
+    // The first one waits: the library does not bear a connection that comes while it starts or
+    // stops.
+    if (p->fd < 0 && !p->next_ns) p->next_ns = now + PROBE_EVERY_S * VT_SECOND;
     if (p->fd < 0 && now >= p->next_ns) send_probe(http, i);
   }
 }
