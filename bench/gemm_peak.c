@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm_peak.c - what oneDNN's matrix product reaches on this machine: the yardstick for the steps
-// of bench.py. Out: one line of JSON, GFLOP/s of a square product of 2048 in bf16 (f32 result) and
-// in f32, best of some runs.
+// of bench.py.
+// Out: one line of JSON, GFLOP/s of a square product of 2048 in bf16 (f32 result) and in f32, best
+// of some runs.
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

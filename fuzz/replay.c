@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // replay.c - runs a fuzz target over stored inputs, with any compiler and without libFuzzer.
 // In:  files and folders (read recursively, in name order) on the command line; -v prints each name
-// first. Out: exit code 0 when every input was taken; a crash names the input that caused it. The
-// empty input is always tried first. A folder that is missing or empty is an error: a corpus that
-// moved must not make its test pass.
+// first.
+// Out: exit code 0 when every input was taken; a crash names the input that caused it.
+// The empty input is always tried first. A folder that is missing or empty is an error: a corpus
+// that moved must not make its test pass.
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>

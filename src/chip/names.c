@@ -138,8 +138,7 @@ static vt_status take_apart(const char *text, name *out) {
   return VT_OK;
 }
 
-// What is near
-// ----------------------------------------------------------------------------------------------------------------
+// What is near ------------------------------------------------------------------------------------
 
 enum { NEAR = 5 };
 
@@ -228,8 +227,7 @@ static vt_status unknown_type(const char *text, const name *n) {
   return st;
 }
 
-// Slices
-// ----------------------------------------------------------------------------------------------------------------
+// Slices ------------------------------------------------------------------------------------------
 
 static void slice_fill(const slice_row *row, vt_slice *out_slice) {
   *out_slice = (vt_slice){.chip = vt_chip_get(row->chip),

@@ -2,8 +2,8 @@
 // exec.c - `vtpu exec` and `vtpu compile`: a StableHLO file, run with arrays from files, or
 // compiled for its report. Arrays are taken in order: each --input adds one .npy, or the arrays of
 // a .npz, sorted by the number at the end of their names when all have one (in_0, in_1, ... in_10).
-// Outputs are written as out_0, out_1, ... Element types that NumPy lacks travel as raw bytes or
-// integers of the same width.
+// Outputs are written as out_0, out_1, ...
+// Element types that NumPy lacks travel as raw bytes or integers of the same width.
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

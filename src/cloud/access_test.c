@@ -169,8 +169,7 @@ static void every_grpc_method_asks_who_calls(void **state) {
   vt_testing_close(&t);
 }
 
-// --- what a reply says to a browser
-// ----------------------------------------------------------------------------------------------
+// --- what a reply says to a browser --------------------------------------------------------------
 
 static const char *header_of(const vt_call *call, const char *name) {
   const char *value = NULL;

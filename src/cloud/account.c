@@ -40,8 +40,7 @@ bool vt_role_allows(const char *role, const char *permission) {
   return false;
 }
 
-// --- projects
-// ----------------------------------------------------------------------------------------------------
+// --- projects ------------------------------------------------------------------------------------
 
 static vt_status load_project(vt_call *call, const char *project, bool *out_found) {
   vt_rows *rows;
@@ -98,8 +97,7 @@ vt_status vt_account_find_project(vt_call *call, const char *project) {
                   project);
 }
 
-// --- accounts
-// ----------------------------------------------------------------------------------------------------
+// --- accounts ------------------------------------------------------------------------------------
 
 vt_status vt_account_create(vt_cloud *cloud, const char *email, const char *kind, const char *role,
                             const char *project, const char *display_name) {
@@ -113,8 +111,7 @@ vt_status vt_account_create(vt_cloud *cloud, const char *email, const char *kind
                       vt_cloud_now(cloud));
 }
 
-// --- identity of a call
-// ------------------------------------------------------------------------------------------
+// --- identity of a call --------------------------------------------------------------------------
 
 static const char *cookie(vt_call *call, const char *name) {
   const char *text = vt_call_header(call, "cookie");

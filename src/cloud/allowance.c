@@ -98,8 +98,7 @@ vt_status vt_allowance_token(vt_call *call, const vt_node *node, int64_t worker,
   return VT_OK;
 }
 
-// --- guest attributes
-// --------------------------------------------------------------------------------------------
+// --- guest attributes ----------------------------------------------------------------------------
 
 // What the agent itself says has a place whatever else is there.
 static bool is_ours(const char *name) {

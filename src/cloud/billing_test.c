@@ -104,8 +104,7 @@ static void idle_chips_are_told_once(void **state) {
   vt_testing_close(&t);
 }
 
-// --- credit, and budgets that stop
-// --------------------------------------------------------------------------------------------------
+// --- credit, and budgets that stop ---------------------------------------------------------------
 
 // Nano-USD of "12.893698600".
 static int64_t nanos_of(const char *usd) {
@@ -233,8 +232,7 @@ static void a_price_of_nothing_is_no_budget(void **state) {
   vt_testing_close(&t);
 }
 
-// --- the property
-// ------------------------------------------------------------------------------------------------
+// --- the property --------------------------------------------------------------------------------
 
 enum { NODES = 4, STEPS = 40 };
 

@@ -118,8 +118,7 @@ vt_status vt_call_integer(const vt_call *call, const char *name, int64_t min, in
                   (long long)min, (long long)max);
 }
 
-// --- errors
-// ------------------------------------------------------------------------------------------------------
+// --- errors --------------------------------------------------------------------------------------
 
 int vt_code_to_http(vt_code code) {
   switch (code) {
@@ -188,8 +187,7 @@ void vt_error_id(const char *reason, char out_text[24]) {
   snprintf(out_text, 24, "0x%" PRIx64, vt_hash_bytes(reason, strlen(reason), 0));
 }
 
-// --- pages
-// -------------------------------------------------------------------------------------------------------
+// --- pages ---------------------------------------------------------------------------------------
 
 bool vt_call_all_zones(const vt_call *call) {
   return strcmp(vt_call_param(call, "zone"), "-") == 0;
@@ -229,8 +227,7 @@ const char *vt_call_page_token(vt_call *call, const char *zone, const char *id) 
   return out;
 }
 
-// --- rendering
-// ---------------------------------------------------------------------------------------------------
+// --- rendering -----------------------------------------------------------------------------------
 
 bool vt_reply_header_at(size_t index, bool tls, vt_pair *out_header) {
   static const struct {

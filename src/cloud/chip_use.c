@@ -185,8 +185,7 @@ vt_status vt_use_forget(vt_cloud *cloud, int64_t uid) {
   return vt_store_run(cloud->store, NULL, "DELETE FROM chip_use WHERE node = ?", "i", uid);
 }
 
-// --- who looks
-// ---------------------------------------------------------------------------------------------------
+// --- who looks -----------------------------------------------------------------------------------
 
 static json_t *use_json(const vt_chip_use *use) {
   char time[40];

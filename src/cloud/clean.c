@@ -26,8 +26,7 @@
 
 enum { ROUNDS = 100, IDS = 65536 }; // of killing; ids of a worker
 
-// --- processes
-// ----------------------------------------------------------------------------------------------------
+// --- processes -----------------------------------------------------------------------------------
 
 typedef struct process {
   pid_t pid, parent;
@@ -135,8 +134,7 @@ static size_t end_worker(const char *folder) {
   return ended;
 }
 
-// --- what they leave
-// -----------------------------------------------------------------------------------------------
+// --- what they leave -----------------------------------------------------------------------------
 
 // Mounts below a folder, the last one first.
 static size_t unmount_below(const char *folder) {
@@ -179,8 +177,7 @@ static bool remove_tree(const char *path) {
   return vt_net_run((const char *const[]){"rm", "-rf", "--one-file-system", path, NULL}) == 0;
 }
 
-// --- clouds
-// --------------------------------------------------------------------------------------------------------
+// --- clouds --------------------------------------------------------------------------------------
 
 // All of a cloud that does not live; `whole` with its folder.
 static void clean_one(const char *state_dir, bool whole) {

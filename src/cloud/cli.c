@@ -23,8 +23,7 @@
   "ACCELERATOR_TYPE,"                                                                              \
   "state.state:label=STATE)"
 
-// --- the command line
-// --------------------------------------------------------------------------------------------
+// --- the command line ----------------------------------------------------------------------------
 
 // Flags without a value; every other one takes the next word when it has no '='.
 static const char *const switches[] = {"preemptible",
@@ -99,8 +98,7 @@ bool vt_cli_flag_on(const vt_cli *cli, const char *name) {
   return value && strcasecmp(value, "false") != 0;
 }
 
-// --- calls
-// -------------------------------------------------------------------------------------------------------
+// --- calls ---------------------------------------------------------------------------------------
 
 vt_status vt_cli_call(vt_cli *cli, const char *method, const char *path, json_t *body,
                       json_t **out_json) {
@@ -294,8 +292,7 @@ static vt_status disks_of_flags(vt_cli *cli, json_t *node) {
   return st;
 }
 
-// --- commands
-// ----------------------------------------------------------------------------------------------------
+// --- commands ------------------------------------------------------------------------------------
 
 static vt_status create_node(vt_cli *cli) {
   json_t *node, *operation;

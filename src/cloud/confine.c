@@ -48,8 +48,7 @@ vt_status vt_confine_choose(const char *user, vt_confine *out) {
   return VT_OK;
 }
 
-// --- the state
-// ------------------------------------------------------------------------------------------------
+// --- the state -----------------------------------------------------------------------------------
 
 // Only files that the daemon itself makes there.
 static bool is_ours(const char *name) {
@@ -110,8 +109,7 @@ vt_status vt_confine_file(const vt_confine *c, vt_arena *arena, const char *path
   return VT_OK;
 }
 
-// --- giving up
-// -----------------------------------------------------------------------------------------------
+// --- giving up -----------------------------------------------------------------------------------
 
 static bool allow_below(int rules, const char *path, uint64_t access) {
   struct landlock_path_beneath_attr attr = {.allowed_access = access};

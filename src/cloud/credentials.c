@@ -46,8 +46,7 @@ static vt_status account_view(vt_call *call, const char *email, json_t **out_vie
                    : vt_call_not_found(call, vt_arena_printf(&call->arena, "accounts/%s", email));
 }
 
-// --- accounts
-// ----------------------------------------------------------------------------------------------------
+// --- accounts ------------------------------------------------------------------------------------
 
 // The reply of a call that makes a token; lifetime 0 = does not expire.
 static vt_status reply_token(vt_call *call, const char *email, int64_t days) {
@@ -166,8 +165,7 @@ vt_status vt_me_set_password(vt_call *call) {
   return vt_password_store(call->cloud, call->caller, hash);
 }
 
-// --- tokens
-// ------------------------------------------------------------------------------------------------------
+// --- tokens --------------------------------------------------------------------------------------
 
 static const char *origin_shown(const char *origin) {
   return strncmp(origin, "token:", 6) == 0 ? "token" : origin;

@@ -32,8 +32,7 @@ static const char *last_part(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-// --- attachments
-// -----------------------------------------------------------------------------------------------
+// --- attachments ---------------------------------------------------------------------------------
 
 // "projects/p/zones/z/disks/d", a full link, or a bare name in the node's own place.
 static vt_status find_disk(vt_cloud *cloud, const vt_node *node, const char *source,
@@ -123,8 +122,7 @@ vt_status vt_disks_of_node(vt_cloud *cloud, int64_t node_uid, vt_worker *out) {
   return vt_rows_end(rows);
 }
 
-// --- calls
-// -----------------------------------------------------------------------------------------------------
+// --- calls ---------------------------------------------------------------------------------------
 
 static const char *link_of(vt_call *call, const char *collection, const char *name) {
   return vt_arena_printf(&call->arena, "%s/compute/v1/projects/%s/zones/%s/%s/%s",

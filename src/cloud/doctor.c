@@ -100,8 +100,7 @@ vt_status vt_doctor_verdict(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64
   return VT_OK;
 }
 
-// --- a worker lives
-// --------------------------------------------------------------------------------------------
+// --- a worker lives ------------------------------------------------------------------------------
 
 typedef struct beat {
   int64_t uid, worker, epoch;
@@ -147,8 +146,7 @@ vt_status vt_doctor_beat(vt_cloud *cloud, vt_arena *arena, const vt_node *node, 
   return VT_OK;
 }
 
-// --- who looks
-// -------------------------------------------------------------------------------------------------
+// --- who looks -----------------------------------------------------------------------------------
 
 static json_t *versions_json(const char *list) {
   json_t *all = json_object();

@@ -43,8 +43,7 @@ struct vt_door {
   VT_ARRAY(visitor) waiting;
 };
 
-// --- the first bytes
-// ---------------------------------------------------------------------------------------------
+// --- the first bytes -----------------------------------------------------------------------------
 
 typedef struct cursor {
   const unsigned char *p, *end;
@@ -105,8 +104,7 @@ vt_hello vt_hello_read(const unsigned char *bytes, size_t size, size_t *out_need
   return size < preface_size ? VT_HELLO_SHORT : VT_HELLO_GRPC;
 }
 
-// --- connections
-// -------------------------------------------------------------------------------------------------
+// --- connections ---------------------------------------------------------------------------------
 
 static void leave(vt_door *door, size_t i) {
   close(door->waiting.data[i].fd);
@@ -193,8 +191,7 @@ static void *run(void *argument) {
   return NULL;
 }
 
-// --- open and close
-// ----------------------------------------------------------------------------------------------
+// --- open and close ------------------------------------------------------------------------------
 
 static vt_status listen_at(vt_cloud *cloud, vt_door *door, const vt_door_options *o) {
   struct sockaddr_in at;

@@ -164,8 +164,7 @@ static void check_times(const char *url, const json_t *reply) {
   json_array_foreach(reply, i, value) check_times(url, value);
 }
 
-// --- messages
-// ---------------------------------------------------------------------------------------------------
+// --- messages ------------------------------------------------------------------------------------
 
 enum { MAX_DEPTH = 6 };
 
@@ -305,8 +304,7 @@ static void every_field_of_a_queued_resource(void **state) {
   vt_testing_close(&s.t);
 }
 
-// --- bodies without a message
-// ----------------------------------------------------------------------------------------------
+// --- bodies without a message --------------------------------------------------------------------
 
 // "#" is where the number goes.
 static const struct row {
@@ -454,8 +452,7 @@ static void a_grant_ends_when_it_says(void **state) {
   vt_testing_close(&t);
 }
 
-// --- every route
-// ---------------------------------------------------------------------------------------------------------
+// --- every route ---------------------------------------------------------------------------------
 
 // A path with its names filled in.
 static void fill_path(const vt_route *route, char out[512]) {

@@ -43,8 +43,7 @@ static void check_bill(vt_testing *t) {
                    0);
 }
 
-// --- a full disk
-// ---------------------------------------------------------------------------------------------------
+// --- a full disk ---------------------------------------------------------------------------------
 
 typedef struct disk {
   char folder[64], filler[96];
@@ -179,8 +178,7 @@ static void a_database_at_its_limit_recovers(void **state) {
   vt_testing_close(&t);
 }
 
-// --- a clock that jumps
-// --------------------------------------------------------------------------------------------
+// --- a clock that jumps --------------------------------------------------------------------------
 
 static int64_t wall_ns, boot_ns;
 
@@ -294,8 +292,7 @@ static void a_start_never_goes_back(void **state) {
   vt_testing_remove(folder);
 }
 
-// --- a zone that is out
-// --------------------------------------------------------------------------------------------
+// --- a zone that is out --------------------------------------------------------------------------
 
 static void order(vt_testing *t, int in, int seconds) {
   char body[128];

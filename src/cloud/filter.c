@@ -74,8 +74,7 @@ static void refuse_if_any(program *p, uint32_t bits) {
   allow(p);
 }
 
-// --- conditions
-// --------------------------------------------------------------------------------------------------
+// --- conditions ----------------------------------------------------------------------------------
 
 static void check_namespaces(program *p) {
   load_argument(p, 0);
@@ -125,8 +124,7 @@ static void check_terminal(program *p) {
   allow(p);
 }
 
-// --- rows
-// ----------------------------------------------------------------------------------------------------
+// --- rows ----------------------------------------------------------------------------------------
 
 typedef enum verdict {
   ALLOWED,
@@ -190,8 +188,7 @@ bool vt_filter_install(vt_filtered who) {
   return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0;
 }
 
-// --- capabilities
-// ---------------------------------------------------------------------------------------------
+// --- capabilities --------------------------------------------------------------------------------
 
 bool vt_filter_capabilities(void) {
   static const int kept[] = {CAP_CHOWN,   CAP_DAC_OVERRIDE,     CAP_FOWNER,     CAP_FSETID,

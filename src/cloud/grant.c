@@ -159,8 +159,7 @@ vt_status vt_grant_expire(vt_cloud *cloud) {
   return st;
 }
 
-// --- calls
-// -------------------------------------------------------------------------------------------------------
+// --- calls ---------------------------------------------------------------------------------------
 
 vt_status vt_grants_apply(vt_call *call) {
   const char *project = json_string_value(json_object_get(call->body, "project"));

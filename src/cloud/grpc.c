@@ -75,8 +75,7 @@ struct vt_grpc {
   VT_ARRAY(connection *) connections; // the thread's own
 };
 
-// --- streams
-// -----------------------------------------------------------------------------------------------------
+// --- streams -------------------------------------------------------------------------------------
 
 static void free_stream(connection *c, stream *s) {
   c->buffered -= s->body.size;
@@ -175,8 +174,7 @@ static void answer(connection *c, int32_t id, stream *s) {
   vt_call_fini(&call);
 }
 
-// --- nghttp2 callbacks
-// -------------------------------------------------------------------------------------------
+// --- nghttp2 callbacks ---------------------------------------------------------------------------
 
 static int on_begin(nghttp2_session *session, const nghttp2_frame *frame, void *context) {
   connection *c = context;
@@ -298,8 +296,7 @@ static bool make_session(connection *c) {
   return rc == 0 && nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, 1) == 0;
 }
 
-// --- connections
-// -------------------------------------------------------------------------------------------------
+// --- connections ---------------------------------------------------------------------------------
 
 static void close_connection(connection *c) {
   // Streams in flight still own their memory.
@@ -475,8 +472,7 @@ static void *run(void *argument) {
   return NULL;
 }
 
-// --- start and stop
-// ----------------------------------------------------------------------------------------------
+// --- start and stop ------------------------------------------------------------------------------
 
 static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_size,
                      const unsigned char *in, unsigned in_size, void *context) {

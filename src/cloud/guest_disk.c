@@ -200,8 +200,7 @@ static void make_disk(const vt_boot *b) {
   write_own(b, "etc/machine-id", 0644, "");
 }
 
-// --- mounts
-// ------------------------------------------------------------------------------------------------------
+// --- mounts --------------------------------------------------------------------------------------
 
 // A copy of the mount at `from`, its owners shifted into the guest's range; `mount_shifted` puts it
 // on `to`.
@@ -289,8 +288,7 @@ static void show_python(const vt_boot *b, int user_ns) {
   if (file) fclose(file);
 }
 
-// --- data disks
-// --------------------------------------------------------------------------------------------------
+// --- data disks ----------------------------------------------------------------------------------
 
 enum { MAX_DISKS = 128 };
 

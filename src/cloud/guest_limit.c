@@ -126,8 +126,7 @@ static bool enter(const char *group, pid_t init) {
   return true;
 }
 
-// --- cgroup v2
-// -------------------------------------------------------------------------------------------------
+// --- cgroup v2 -----------------------------------------------------------------------------------
 
 #define CONTROLLERS "+memory +cpu +pids"
 
@@ -186,8 +185,7 @@ static bool limit_v2(const vt_boot *b, pid_t init) {
   return false;
 }
 
-// --- cgroup v1
-// -------------------------------------------------------------------------------------------------
+// --- cgroup v1 -----------------------------------------------------------------------------------
 
 static bool common_memory_v1(const char *group) {
   return put_number(group, "memory.limit_in_bytes", common_memory());
@@ -227,8 +225,7 @@ static bool limit_v1(const vt_boot *b, pid_t init) {
   return true;
 }
 
-// --- rlimits
-// ---------------------------------------------------------------------------------------------------
+// --- rlimits -------------------------------------------------------------------------------------
 
 // Fewer CPUs than there are, so that one is left to the host; which, differs from worker to worker.
 static int few_cpus(const vt_boot *b, cpu_set_t *out_set) {
@@ -255,8 +252,7 @@ static int limit_process(const vt_boot *b) {
   return cpus;
 }
 
-// --- both sides
-// ------------------------------------------------------------------------------------------------
+// --- both sides ----------------------------------------------------------------------------------
 
 // A job of Slurm whose group holds it: a group elsewhere would be a way out of it.
 static bool in_job(void) {
@@ -297,8 +293,7 @@ void vt_boot_limit_self(const vt_boot *b) {
   if (!b->grouped) limit_process(b);
 }
 
-// --- what is used of the memory
-// -------------------------------------------------------------------------------
+// --- what is used of the memory ------------------------------------------------------------------
 
 enum { MEMORY_TEXT = 80, LOW_PERCENT = 95, AGAIN_PERCENT = 85 };
 

@@ -50,8 +50,7 @@ static void log_and_free(const char *what, int64_t uid, int64_t worker, vt_statu
   vt_status_free(st);
 }
 
-// --- level 1: doors
-// -----------------------------------------------------------------------------------------------
+// --- level 1: doors ------------------------------------------------------------------------------
 
 static void *end_door(void *argument) {
   door *the_door = argument;
@@ -90,8 +89,7 @@ static vt_status open_door(linux_driver *d, int64_t uid, int64_t worker, const c
   return st;
 }
 
-// --- the driver
-// --------------------------------------------------------------------------------------------------
+// --- the driver ----------------------------------------------------------------------------------
 
 static vt_status ask_for_worker(linux_driver *d, vt_helper_op op, const vt_node *node,
                                 int64_t worker, const char *ip) {

@@ -150,8 +150,7 @@ bool vt_net_enter(const char *veth, int pid) {
   return RUN("ip", "link", "set", peer, "netns", number, "name", "eth0") == 0;
 }
 
-// --- removing
-// ----------------------------------------------------------------------------------------------------
+// --- removing ------------------------------------------------------------------------------------
 
 // Whether a bridge has ports; said to have them when that can not be known.
 static bool has_ports(const char *bridge) {
@@ -209,8 +208,7 @@ bool vt_net_sweep(const char *tag, bool idle) {
   return none;
 }
 
-// --- the hub
-// -----------------------------------------------------------------------------------------------------
+// --- the hub -------------------------------------------------------------------------------------
 
 bool vt_net_hub(void) {
   // A packet gets the number of its sender's project; the receiver has to be in it.

@@ -34,8 +34,7 @@ static void home_of(const place *p, const char *name, char out_home[700]) {
   snprintf(out_home, 700, "%s/home/%s", p->root, name);
 }
 
-// --- files of lines
-// -----------------------------------------------------------------------------------------------
+// --- files of lines ------------------------------------------------------------------------------
 
 static const char *read_lines(const char *path) {
   static char text[1 << 20];
@@ -80,8 +79,7 @@ static void replace_line(const char *path, const char *name, const char *line) {
   }
 }
 
-// --- accounts
-// -----------------------------------------------------------------------------------------------------
+// --- accounts ------------------------------------------------------------------------------------
 
 // Whether a line of passwd is a person's, and its id.
 static bool is_person(const place *p, const char *line, unsigned *out_id) {

@@ -23,8 +23,7 @@
 #include "base/activity.h"
 #include "cloud/guest_boot.h"
 
-// --- ending
-// ----------------------------------------------------------------------------------------------------
+// --- ending --------------------------------------------------------------------------------------
 
 // Signals every process below `pid`. A process that loses its parent comes to the first process of
 // the worker, so all are below it.
@@ -57,8 +56,7 @@ void vt_boot_end_children(void) {
   }
 }
 
-// --- files
-// -----------------------------------------------------------------------------------------------------
+// --- files ---------------------------------------------------------------------------------------
 
 static void make_folder(const vt_boot *b, const char *name, unsigned mode) {
   char path[600];

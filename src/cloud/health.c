@@ -99,8 +99,7 @@ bool vt_health_silent(const vt_cloud *cloud, int64_t uid, int64_t worker) {
   return p && clock_of(cloud) - p->heard_ns >= VT_SILENCE_NS;
 }
 
-// --- symptoms
-// --------------------------------------------------------------------------------------------------
+// --- symptoms ------------------------------------------------------------------------------------
 
 static vt_status put_symptom(vt_cloud *cloud, vt_node *node, int64_t worker, const char *type,
                              const char *details) {
@@ -161,8 +160,7 @@ vt_status vt_health_forget(vt_cloud *cloud, int64_t uid) {
   return vt_store_run(cloud->store, NULL, "DELETE FROM symptoms WHERE node = ?", "i", uid);
 }
 
-// --- health
-// ----------------------------------------------------------------------------------------------------
+// --- health --------------------------------------------------------------------------------------
 
 typedef struct judgement {
   const char *health, *text;

@@ -29,8 +29,7 @@ struct vt_helper {
   atomic_bool lost;
 };
 
-// --- start and end
-// -------------------------------------------------------------------------------------------
+// --- start and end -------------------------------------------------------------------------------
 
 enum { MAX_ARGUMENTS = 16 };
 
@@ -128,8 +127,7 @@ void vt_helper_end(vt_helper *helper) {
   free(helper);
 }
 
-// --- asking
-// --------------------------------------------------------------------------------------------------
+// --- asking --------------------------------------------------------------------------------------
 
 static ssize_t receive(int from, vt_helper_reply *out_reply, int *out_fd) {
   union {
@@ -186,8 +184,7 @@ vt_status vt_helper_ask(vt_helper *helper, vt_helper_op op, int64_t uid, int64_t
   return vt_helper_call(helper, &request, out_reply, NULL);
 }
 
-// --- ports
-// -----------------------------------------------------------------------------------------------------
+// --- ports ---------------------------------------------------------------------------------------
 
 static vt_status ask_for_door(vt_helper *helper, const struct sockaddr_in *at, int *out_fd) {
   vt_helper_request request;

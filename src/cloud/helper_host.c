@@ -51,8 +51,7 @@ static void guest_path(const vt_host *h, long long uid, long long index, const c
   snprintf(out, 700, "%s/%lld-%lld%s%s", h->guests, uid, index, *name ? "/" : "", name);
 }
 
-// --- processes
-// ----------------------------------------------------------------------------------------------
+// --- processes -----------------------------------------------------------------------------------
 
 // Start time of a process in clock ticks, 0 when there is none: with the pid it names one process
 // for ever.
@@ -140,8 +139,7 @@ static void remove_beside(const char *path) {
   if (pid > 0) waitpid(pid, NULL, 0);
 }
 
-// --- requests
-// -----------------------------------------------------------------------------------------------
+// --- requests ------------------------------------------------------------------------------------
 
 // The folder of a data disk, its image mounted on it: once, whoever uses it. Where this host has no
 // images, or the disk is older than they are, it is a folder without an end.
@@ -291,8 +289,7 @@ int vt_host_output(vt_host *h, const vt_helper_request *r, vt_helper_reply *out)
   return fd;
 }
 
-// --- all of them
-// --------------------------------------------------------------------------------------------
+// --- all of them ---------------------------------------------------------------------------------
 
 // "<uid>-<index>", with something behind it when it is being removed. Returns how many of the three
 // are there.
@@ -389,8 +386,7 @@ void vt_host_close(const vt_host *h) {
     (void)RUN("ip", "addr", "del", VT_NET_METADATA "/32", "dev", "lo");
 }
 
-// --- levels
-// -------------------------------------------------------------------------------------------------
+// --- levels --------------------------------------------------------------------------------------
 
 static long long read_number(const char *path, long long otherwise) {
   char text[64];

@@ -28,8 +28,7 @@ static size_t door_count;
 static const char *state;
 static bool throw_away; // nobody will look for what is in the state folder
 
-// --- the start
-// ----------------------------------------------------------------------------------------------
+// --- the start -----------------------------------------------------------------------------------
 
 static bool add_door(const char *value) {
   struct in_addr address;
@@ -96,8 +95,7 @@ static bool prepare(vt_host *h) {
   return false;
 }
 
-// --- requests
-// -----------------------------------------------------------------------------------------------
+// --- requests ------------------------------------------------------------------------------------
 
 static bool may_listen(const vt_host *h, uint32_t ip, uint32_t port) {
   if (port == 80 && h->site.level == 1 && vt_worker_address_good(1, ip)) return true;

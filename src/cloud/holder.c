@@ -108,8 +108,7 @@ vt_status vt_holders_read(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_hold
   return vt_rows_end(rows);
 }
 
-// --- releasing
-// --------------------------------------------------------------------------------------------------
+// --- releasing -----------------------------------------------------------------------------------
 
 vt_status vt_holders_orders(vt_cloud *cloud, int64_t uid, int64_t worker, vt_text *out_lines) {
   vt_rows *rows;

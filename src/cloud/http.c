@@ -131,8 +131,7 @@ static void connected(void *context, struct MHD_Connection *connection, void **s
   }
 }
 
-// --- the watchman
-// --------------------------------------------------------------------------------------------------
+// --- the watchman --------------------------------------------------------------------------------
 
 typedef VT_ARRAY(struct pollfd) pollfds;
 
@@ -270,8 +269,7 @@ static void *watch(void *argument) {
   return NULL;
 }
 
-// --- WebSockets
-// --------------------------------------------------------------------------------------------------
+// --- WebSockets ----------------------------------------------------------------------------------
 
 static void forget_session(session *s) {
   vt_http *http = s->http;
@@ -366,8 +364,7 @@ static bool reserve_session(vt_http *http, vt_call *call, session **out_session)
   return true;
 }
 
-// --- calls
-// -------------------------------------------------------------------------------------------------------
+// --- calls ---------------------------------------------------------------------------------------
 
 static enum MHD_Result add_header(void *context, enum MHD_ValueKind kind, const char *key,
                                   const char *value) {
@@ -533,8 +530,7 @@ static void *begin(void *context, const char *uri, struct MHD_Connection *connec
   return r;
 }
 
-// --- start and stop
-// ----------------------------------------------------------------------------------------------
+// --- start and stop ------------------------------------------------------------------------------
 
 static vt_status listen_at(vt_http *http, const vt_http_options *o) {
   struct sockaddr_in at;

@@ -127,8 +127,7 @@ out:
   return st;
 }
 
-// --- WebSockets
-// --------------------------------------------------------------------------------------------------
+// --- WebSockets ----------------------------------------------------------------------------------
 
 // What a server says that does not agree.
 static vt_status refused(const char *host, BIO *bio, vt_text *reply) {

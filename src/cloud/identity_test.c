@@ -61,8 +61,7 @@ static const char *queued_as(const char *email) {
   return body;
 }
 
-// --- service accounts of nodes
-// -----------------------------------------------------------------------------------------------
+// --- service accounts of nodes -------------------------------------------------------------------
 
 static void a_node_runs_as_an_account_of_its_own_project(void **state) {
   static const char *const foreign[] = {"100000000002-compute@developer.vtpu.localhost",
@@ -248,8 +247,7 @@ static void tokens_of_workers_end_with_them(void **state) {
   vt_testing_close(&t);
 }
 
-// --- JSON web tokens
-// ---------------------------------------------------------------------------------------------------------
+// --- JSON web tokens -----------------------------------------------------------------------------
 
 static void put_base64url(vt_text *out, const unsigned char *bytes, size_t size) {
   unsigned char *text = malloc(size * 4 / 3 + 8);
@@ -455,8 +453,7 @@ static void assertions_are_for_the_token_endpoint(void **state) {
   vt_testing_close(&t);
 }
 
-// --- ends
-// --------------------------------------------------------------------------------------------------------
+// --- ends ----------------------------------------------------------------------------------------
 
 // The cookie of a session made with `token`, "" when it was refused.
 static void sign_in(vt_testing *t, const char *token, char out_cookie[256]) {
@@ -554,8 +551,7 @@ static void a_session_lives_no_longer_than_its_token(void **state) {
   vt_testing_close(&t);
 }
 
-// --- accounts, their passwords and their tokens
-// -----------------------------------------------------------------------------------------------
+// --- accounts, their passwords and their tokens --------------------------------------------------
 
 // Signs in with a password, from an address; the status.
 static int sign_in_from(vt_testing *t, const char *peer, const char *email, const char *password,

@@ -21,8 +21,7 @@
 enum { TRIES = 20, DEVICE = 64 };
 #define GIB (1LL << 30)
 
-// --- room
-// ----------------------------------------------------------------------------------------------------
+// --- room ----------------------------------------------------------------------------------------
 
 // What the images in a folder may still take: their ends less what they have.
 static long long promised_in(const char *folder) {
@@ -78,8 +77,7 @@ static const char *make(const char *path, long long size, uid_t owner) {
   return good ? NULL : why;
 }
 
-// --- loop devices
-// --------------------------------------------------------------------------------------------
+// --- loop devices --------------------------------------------------------------------------------
 
 // The device that the image is on already: for another mount of the same one.
 static bool find_device(const char *path, char out_device[DEVICE]) {

@@ -87,8 +87,7 @@ vt_status vt_logging_list(vt_call *call) {
   return vt_rows_stop(rows, st);
 }
 
-// --- sinks
-// ------------------------------------------------------------------------------------------------------
+// --- sinks ---------------------------------------------------------------------------------------
 
 static vt_status find_sink(vt_call *call, const char *name, json_t **out_sink) {
   vt_rows *rows;

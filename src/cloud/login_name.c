@@ -14,8 +14,7 @@
 
 #include "base/map.h"
 
-// --- names
-// -------------------------------------------------------------------------------------------------------
+// --- names ---------------------------------------------------------------------------------------
 
 static bool form_fits(const char *name, size_t size) {
   if (size == 0 || size > 32 || !(*name >= 'a' && *name <= 'z')) return false;
@@ -76,8 +75,7 @@ bool vt_login_name_valid(const char *name, size_t size) {
   return !found;
 }
 
-// --- ids
-// ---------------------------------------------------------------------------------------------------------
+// --- ids -----------------------------------------------------------------------------------------
 
 // Where the search for a free id begins. Names had this id before ids were kept in the store, and
 // so most keep their homes.

@@ -78,8 +78,7 @@ vt_status vt_maintenance_step(vt_cloud *cloud, vt_arena *arena, vt_node *node) {
   return event(cloud, arena, node, "vtpud", "the maintenance begins within the hour");
 }
 
-// --- calls
-// -------------------------------------------------------------------------------------------------------
+// --- calls ---------------------------------------------------------------------------------------
 
 static vt_status refuse(vt_call *call, const char *target, int64_t uid, const char *why) {
   const char *operation;

@@ -189,8 +189,7 @@ vt_status vt_metadata_synced(vt_cloud *cloud, const vt_node *node, bool *out_syn
   return VT_OK;
 }
 
-// --- the tree
-// ----------------------------------------------------------------------------------------------------
+// --- the tree ------------------------------------------------------------------------------------
 
 static void put_env(vt_text *out, const char *key, const char *value) {
   vt_text_printf(out, "%s: '%s'\n", key, value);
@@ -353,8 +352,7 @@ static vt_status build_tree(vt_call *call, const vt_node *node, int64_t worker, 
   return st;
 }
 
-// --- paths
-// -------------------------------------------------------------------------------------------------------
+// --- paths ---------------------------------------------------------------------------------------
 
 // Paths are kebab-case, the JSON of ?recursive is camelCase; attribute names are as the user wrote
 // them.
@@ -658,8 +656,7 @@ void vt_metadata_run(vt_call *call) {
   vt_call_reply_header(call, "ETag", tag);
 }
 
-// --- the server
-// --------------------------------------------------------------------------------------------------
+// --- the server ----------------------------------------------------------------------------------
 
 struct vt_metadata_server {
   vt_cloud *cloud;

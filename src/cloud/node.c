@@ -140,8 +140,7 @@ bool vt_node_id_valid(const char *id) {
   return n > 0 && n <= 63 && !id[n] && strcmp(id, "-") != 0;
 }
 
-// --- a new node
-// --------------------------------------------------------------------------------------------------
+// --- a new node ----------------------------------------------------------------------------------
 
 static vt_status bad_request(const char *format, const char *a, const char *b) {
   char eid[24], text[512];
@@ -321,8 +320,7 @@ vt_status vt_node_save(vt_cloud *cloud, vt_node *node) {
   return st;
 }
 
-// --- states
-// ------------------------------------------------------------------------------------------------------
+// --- states --------------------------------------------------------------------------------------
 
 // What its workers were given ends when they do.
 static vt_status revoke_tokens(vt_cloud *cloud, int64_t uid) {

@@ -85,8 +85,7 @@ vt_status vt_nodes_get(vt_call *call) {
   return st;
 }
 
-// --- changes
-// -----------------------------------------------------------------------------------------------------
+// --- changes -------------------------------------------------------------------------------------
 
 // A change that the state does not allow is an operation that has failed, as the real service
 // answers.
@@ -249,8 +248,7 @@ vt_status vt_nodes_reimage(vt_call *call) {
                NULL);
 }
 
-// --- guest attributes
-// --------------------------------------------------------------------------------------------
+// --- guest attributes ----------------------------------------------------------------------------
 
 // "" or no workerIds means all workers.
 static bool wants_worker(const json_t *ids, int64_t worker) {

@@ -147,8 +147,7 @@ vt_status vt_oauth_userinfo(vt_call *call) {
   return VT_OK;
 }
 
-// --- consent page
-// ------------------------------------------------------------------------------------------------
+// --- consent page --------------------------------------------------------------------------------
 
 static void put_escaped(vt_text *out, const char *text) {
   for (; *text; text++) {
@@ -260,8 +259,7 @@ vt_status vt_oauth_grant(vt_call *call) {
   return VT_OK;
 }
 
-// --- console sessions
-// --------------------------------------------------------------------------------------------
+// --- console sessions ----------------------------------------------------------------------------
 
 static void set_cookie(vt_call *call, const char *token, int64_t seconds) {
   vt_call_reply_header(call, "Set-Cookie",

@@ -88,8 +88,7 @@ vt_status vt_operation_reply(vt_call *call, const char *name) {
   return vt_operation_view(call->cloud, name, &call->reply);
 }
 
-// --- request ids
-// ------------------------------------------------------------------------------------------------------
+// --- request ids ---------------------------------------------------------------------------------
 
 static void put_digest(EVP_MD_CTX *digest, char out_hex[33]) {
   unsigned char bytes[EVP_MAX_MD_SIZE];
@@ -208,8 +207,7 @@ vt_status vt_operation_open_of(vt_cloud *cloud, vt_arena *arena, int64_t node, c
   return vt_rows_end(rows);
 }
 
-// --- calls
-// -------------------------------------------------------------------------------------------------------
+// --- calls ---------------------------------------------------------------------------------------
 
 vt_status vt_operations_list(vt_call *call) {
   vt_page page;

@@ -31,8 +31,7 @@ bool vt_os_login_on(const vt_node *node, const json_t *project_metadata) {
   return value && strcasecmp(value, "true") == 0;
 }
 
-// --- names
-// -------------------------------------------------------------------------------------------------------
+// --- names ---------------------------------------------------------------------------------------
 
 // Two addresses can give one name; the older account has it, the other one a suffix. What is not a
 // letter or digit becomes '_', which is also what LIKE takes for any character.
@@ -130,8 +129,7 @@ vt_status vt_os_login_keys(vt_cloud *cloud, vt_arena *arena, const char *project
   return VT_OK;
 }
 
-// --- keys
-// --------------------------------------------------------------------------------------------------------
+// --- keys ----------------------------------------------------------------------------------------
 
 // "ssh-ed25519 AAAA... comment", one line: the text is copied into files that sshd reads. The
 // fingerprint is the SHA-256 of the decoded key.
@@ -218,8 +216,7 @@ static vt_status put_key(vt_call *call, const char *email, const json_t *body,
                       "sssi", email, out_fingerprint, trimmed, expires_ns);
 }
 
-// --- calls
-// -------------------------------------------------------------------------------------------------------
+// --- calls ---------------------------------------------------------------------------------------
 
 // The account of the path: the caller's own, or any for an administrator.
 static vt_status find_user(vt_call *call, const char **out_email, const char **out_kind,

@@ -57,8 +57,7 @@ static vt_status find_guard(vt_cloud *cloud, struct vt_guard **out_guard) {
   return VT_OK;
 }
 
-// --- counts
-// ---------------------------------------------------------------------------------------------------------
+// --- counts --------------------------------------------------------------------------------------
 
 // The count of two texts. A place is taken from the one among its neighbours that says least: not
 // waiting, with the fewest wrong ones, the oldest.
@@ -165,8 +164,7 @@ static vt_status count_answer(vt_call *call, struct vt_guard *g, const char *ema
   return l.account_s || l.address_s ? vt_cloud_transact(call->cloud, tell, &l) : VT_OK;
 }
 
-// --- hashes
-// ---------------------------------------------------------------------------------------------------------
+// --- hashes --------------------------------------------------------------------------------------
 
 static void to_hex(const unsigned char *bytes, size_t size, char *out_text) {
   for (size_t i = 0; i < size; i++) snprintf(out_text + 2 * i, 3, "%02x", bytes[i]);

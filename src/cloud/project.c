@@ -11,8 +11,7 @@
 #include "cloud/handlers.h"
 #include "cloud/service_account.h"
 
-// --- Resource Manager
-// --------------------------------------------------------------------------------------------
+// --- Resource Manager ----------------------------------------------------------------------------
 
 static json_t *project_row(const vt_rows *rows) {
   char number[24], created[40];
@@ -176,8 +175,7 @@ vt_status vt_done_operation(vt_call *call) {
   return VT_OK;
 }
 
-// --- Service Usage
-// -----------------------------------------------------------------------------------------------
+// --- Service Usage -------------------------------------------------------------------------------
 
 static const char *const known_services[] = {
     "tpu.googleapis.com",          "compute.googleapis.com",
@@ -271,8 +269,7 @@ vt_status vt_services_batch_enable(vt_call *call) {
   return VT_OK;
 }
 
-// --- Compute Engine
-// ----------------------------------------------------------------------------------------------
+// --- Compute Engine ------------------------------------------------------------------------------
 
 static const char *self_link(vt_call *call, const char *rest) {
   return vt_arena_printf(&call->arena, "https://www.googleapis.com/compute/v1/projects/%s%s",
@@ -485,8 +482,7 @@ vt_status vt_compute_empty(vt_call *call) {
   return VT_OK;
 }
 
-// --- IAM service accounts
-// ----------------------------------------------------------------------------------------
+// --- IAM service accounts ------------------------------------------------------------------------
 
 static json_t *sa_view(vt_call *call, const char *email, const char *name, const char *unique) {
   return json_pack(

@@ -102,8 +102,7 @@ vt_status vt_queued_nodes(vt_cloud *cloud, vt_arena *arena, const vt_queued *que
   return vt_rows_end(rows);
 }
 
-// --- view
-// --------------------------------------------------------------------------------------------------------
+// --- view ----------------------------------------------------------------------------------------
 
 // "WAITING_FOR_RESOURCES" to "waitingForResourcesData".
 static void data_name(const char *state, char out_name[64]) {
@@ -150,8 +149,7 @@ vt_status vt_queued_view(vt_cloud *cloud, const vt_queued *queued, json_t **out_
   return VT_OK;
 }
 
-// --- from the request to nodes
-// -----------------------------------------------------------------------------------
+// --- from the request to nodes -------------------------------------------------------------------
 
 typedef struct slot {
   const char *id;
@@ -316,8 +314,7 @@ vt_status vt_queued_provision(vt_cloud *cloud, vt_arena *arena, const vt_queued 
   return st;
 }
 
-// --- calls
-// -------------------------------------------------------------------------------------------------------
+// --- calls ---------------------------------------------------------------------------------------
 
 static vt_status read_policy(vt_call *call, const json_t *body, vt_queued *q) {
   const json_t *policy = json_object_get(body, "queueingPolicy"),

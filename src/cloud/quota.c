@@ -31,8 +31,7 @@ static const char *number(vt_arena *arena, int64_t value) {
   return vt_arena_printf(arena, "%lld", (long long)value);
 }
 
-// --- quota infos
-// -------------------------------------------------------------------------------------------------
+// --- quota infos ---------------------------------------------------------------------------------
 
 // The limits that differ from those of other places, then that of all others.
 static vt_status dimensions(vt_call *call, const vt_quota *q, json_t *out_list) {
@@ -130,8 +129,7 @@ vt_status vt_quota_infos_get(vt_call *call) {
   return info_view(call, q, &call->reply);
 }
 
-// --- the same in Service Usage's shape
-// -----------------------------------------------------------------------------
+// --- the same in Service Usage's shape -----------------------------------------------------------
 
 static vt_status limit_view(vt_call *call, const vt_quota *q, const char *metric_name,
                             json_t *limits) {
@@ -198,8 +196,7 @@ vt_status vt_quota_metrics_get(vt_call *call) {
   return vt_error(VT_NOT_FOUND, "There is no quota metric '%s'.", metric);
 }
 
-// --- preferences: rows
-// -------------------------------------------------------------------------------------------
+// --- preferences: rows ---------------------------------------------------------------------------
 
 static const char *keep(vt_call *call, const vt_rows *rows, int column) {
   const char *text = vt_rows_text(rows, column);
@@ -279,8 +276,7 @@ static vt_status reply_with(vt_call *call, const char *id) {
                             (long long)call->project_number, id));
 }
 
-// --- preferences: decisions
-// --------------------------------------------------------------------------------------
+// --- preferences: decisions ----------------------------------------------------------------------
 
 static bool more(int64_t a, int64_t b) { // -1 is no limit
   return b >= 0 && (a < 0 || a > b);
@@ -392,8 +388,7 @@ static vt_status create(vt_call *call, const char *id) {
   return reply_with(call, id);
 }
 
-// --- preferences: calls
-// ------------------------------------------------------------------------------------------
+// --- preferences: calls --------------------------------------------------------------------------
 
 static vt_status check_location(vt_call *call) {
   if (strcmp(vt_call_param(call, "location"), "global") == 0) return VT_OK;
@@ -498,8 +493,7 @@ vt_status vt_quota_preferences_list(vt_call *call) {
   return st;
 }
 
-// --- review
-// ------------------------------------------------------------------------------------------------------
+// --- review --------------------------------------------------------------------------------------
 
 // What waits, of all projects, oldest first.
 vt_status vt_quota_reviews_list(vt_call *call) {

@@ -34,8 +34,7 @@ typedef struct step {
 
 typedef vt_status (*step_work)(vt_cloud *cloud, void *step);
 
-// --- nodes
-// -------------------------------------------------------------------------------------------------------
+// --- nodes ---------------------------------------------------------------------------------------
 
 static vt_status finish(vt_cloud *cloud, step *s, const vt_node *node, const char *verb,
                         json_t *error) {
@@ -382,8 +381,7 @@ static vt_status step_update(vt_cloud *cloud, void *context) {
   return st;
 }
 
-// --- queued resources
-// --------------------------------------------------------------------------------------------
+// --- queued resources ----------------------------------------------------------------------------
 
 static vt_status remove_nodes(vt_cloud *cloud, step *s, const vt_queued *q, size_t *out_left) {
   int64_t *uids;
@@ -564,8 +562,7 @@ static vt_status serve_one(vt_cloud *cloud, const waiting *w, bool *changed) {
   return VT_OK;
 }
 
-// --- passes
-// ------------------------------------------------------------------------------------------------------
+// --- passes --------------------------------------------------------------------------------------
 
 static void log_and_free(const char *what, vt_status st) {
   if (!st) return;
@@ -772,8 +769,7 @@ vt_status vt_reconcile_advance(vt_cloud *cloud, int64_t to_ns) {
   return VT_OK;
 }
 
-// --- the thread
-// --------------------------------------------------------------------------------------------------
+// --- the thread ----------------------------------------------------------------------------------
 
 struct vt_reconciler {
   vt_cloud *cloud;

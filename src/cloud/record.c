@@ -48,8 +48,7 @@ void vt_recorder_destroy(vt_recorder *recorder) {
   free(recorder);
 }
 
-// --- names
-// -------------------------------------------------------------------------------------------------------
+// --- names ---------------------------------------------------------------------------------------
 
 // "X-Auth_Token" and "authToken" say the same. Page tokens are places in a list.
 static bool names_secret(const char *name, size_t size) {
@@ -71,8 +70,7 @@ static bool in_word(char c) {
   return isalnum((unsigned char)c) || c == '_' || c == '-';
 }
 
-// --- looks
-// -------------------------------------------------------------------------------------------------------
+// --- looks ---------------------------------------------------------------------------------------
 
 static size_t word_of(const char *text, size_t size) {
   size_t n = 0;
@@ -261,8 +259,7 @@ json_t *vt_record_redact_json(const json_t *value) {
   return redact(value, false);
 }
 
-// --- rows
-// --------------------------------------------------------------------------------------------------------
+// --- rows ----------------------------------------------------------------------------------------
 
 static void set_text(json_t *row, const char *name, const vt_text *text) {
   json_t *value = json_stringn(vt_text_string(text), text->size);

@@ -101,8 +101,7 @@ static void json_loses_its_secrets(void **state) {
   }
 }
 
-// --- rows
-// --------------------------------------------------------------------------------------------------------
+// --- rows ----------------------------------------------------------------------------------------
 
 static void say(vt_testing *t, const char *method, const char *path, const char *type,
                 const char *body, char reply[8192]) {

@@ -70,8 +70,7 @@ void vt_relays_destroy(struct vt_relays *relays) {
   free(relays);
 }
 
-// --- the worker
-// --------------------------------------------------------------------------------------------------
+// --- the worker ----------------------------------------------------------------------------------
 
 bool vt_relay_listens(const char *ip, int port) {
   struct in_addr address;
@@ -107,8 +106,7 @@ int vt_relay_dial(const char *ip, int port, bool own_address) {
   return -1;
 }
 
-// --- one connection of a tunnel
-// ----------------------------------------------------------------------------------
+// --- one connection of a tunnel ------------------------------------------------------------------
 
 // Bytes of the client go to the worker; false when the worker takes no more.
 static bool deliver(relay *r) {
@@ -191,8 +189,7 @@ static bool pump(relay *r, vt_stream *s) {
   }
 }
 
-// --- tunnels
-// -----------------------------------------------------------------------------------------------------
+// --- tunnels -------------------------------------------------------------------------------------
 
 static void release(relay *r) { // under the lock
   if (--r->references) return;
@@ -241,8 +238,7 @@ static void own(relay *r, vt_stream *s) {
   pthread_mutex_unlock(&all->lock);
 }
 
-// --- /v4/connect
-// -------------------------------------------------------------------------------------------------
+// --- /v4/connect ---------------------------------------------------------------------------------
 
 typedef struct connecting {
   relay *relay;
@@ -362,8 +358,7 @@ vt_status vt_relay_connect(vt_call *call) {
   return VT_OK;
 }
 
-// --- /v4/reconnect
-// -----------------------------------------------------------------------------------------------
+// --- /v4/reconnect -------------------------------------------------------------------------------
 
 typedef struct reconnecting {
   relay *relay; // NULL: there is none of this name

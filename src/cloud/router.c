@@ -44,8 +44,7 @@ const vt_route *vt_route_at(int index) {
   return index >= 0 && index < route_count ? &routes[index] : NULL;
 }
 
-// --- matching
-// ----------------------------------------------------------------------------------------------------
+// --- matching ------------------------------------------------------------------------------------
 
 // Decodes %XX into the arena; NULL for malformed ones, and for what is no text (NUL, not UTF-8).
 static const char *decode(vt_call *call, const char *text, size_t size, bool plus_is_space) {
@@ -126,8 +125,7 @@ static vt_status find_route(vt_call *call) {
   return vt_error(VT_NOT_FOUND, "The requested URL %s was not found on this server.", call->path);
 }
 
-// --- conditions
-// --------------------------------------------------------------------------------------------------
+// --- conditions ----------------------------------------------------------------------------------
 
 static vt_status check_service(vt_call *call) {
   int64_t enabled;

@@ -23,8 +23,7 @@ void vt_quota_id(const vt_accelerator *type, bool spot, const char *place, char 
            place);
 }
 
-// --- quota
-// -------------------------------------------------------------------------------------------------------
+// --- quota ---------------------------------------------------------------------------------------
 
 enum { MAX_QUOTAS = 128 };
 static vt_quota quotas[MAX_QUOTAS];
@@ -187,8 +186,7 @@ vt_status vt_quota_holds(vt_cloud *cloud, const vt_node *node) {
   return check_units(cloud, node, 0, false, false, NULL);
 }
 
-// --- capacity
-// ----------------------------------------------------------------------------------------------------
+// --- capacity ------------------------------------------------------------------------------------
 
 vt_status vt_capacity_free(vt_cloud *cloud, const char *zone, const char *family,
                            int64_t *out_chips) {

@@ -114,8 +114,7 @@ bool vt_enum_number(const vt_enumeration *enumeration, const char *name, int *ou
   return false;
 }
 
-// --- times
-// -------------------------------------------------------------------------------------------------------
+// --- times ---------------------------------------------------------------------------------------
 
 // ".5" to ".123456789" and nothing: what is finer could not be read back.
 static bool parse_fraction(const char **text, int64_t *out_ns) {
@@ -198,8 +197,7 @@ void vt_duration_format(int64_t ns, char out_text[40]) {
              (long long)(ns % 1000000000));
 }
 
-// --- reading
-// -----------------------------------------------------------------------------------------------------
+// --- reading -------------------------------------------------------------------------------------
 
 static vt_status wrong(const vt_field *field, const char *want) {
   return vt_error(VT_INVALID_ARGUMENT, "Invalid value at '%s': expected %s", field->name, want);
@@ -362,8 +360,7 @@ vt_status vt_schema_clean(const vt_message *message, unsigned api, const json_t 
   return VT_OK;
 }
 
-// --- writing
-// -----------------------------------------------------------------------------------------------------
+// --- writing -------------------------------------------------------------------------------------
 
 static json_t *enum_as_number(const vt_field *field, const json_t *value) {
   int number;

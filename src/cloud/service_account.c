@@ -48,8 +48,7 @@ vt_status vt_sa_may_act(vt_call *call, const json_t *body) {
                   email);
 }
 
-// --- tokens of workers
-// -------------------------------------------------------------------------------------------
+// --- tokens of workers ---------------------------------------------------------------------------
 
 // What becomes of a deleted default account: a row that keeps its address from being made again.
 #define DELETED "deleted"

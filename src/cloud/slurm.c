@@ -23,8 +23,7 @@ enum { TOOL_SECONDS = 30 };
 
 extern char **environ;
 
-// --- tools
-// -------------------------------------------------------------------------------------------------------
+// --- tools ---------------------------------------------------------------------------------------
 
 // Standard input is a file in memory, output and errors come back through one pipe.
 static vt_status spawn(const char *const *argv, const char *input, int output, pid_t *out_pid) {
@@ -93,8 +92,7 @@ vt_status vt_slurm_run(const atomic_bool *stop, const char *const *argv, const c
   return vt_error(VT_UNAVAILABLE, "%s: %.*s", argv[0], (int)strcspn(said, "\n"), said);
 }
 
-// --- jobs
-// --------------------------------------------------------------------------------------------------------
+// --- jobs ----------------------------------------------------------------------------------------
 
 void vt_slurm_job_name(const char *tag, int64_t uid, int64_t worker, bool clean, char out[96]) {
   snprintf(out, 96, "vtpu-%s-%lld-%lld%s", tag, (long long)uid, (long long)worker,
@@ -174,8 +172,7 @@ vt_status vt_slurm_cancel(const atomic_bool *stop, int64_t job) {
   return st;
 }
 
-// --- hosts
-// -------------------------------------------------------------------------------------------------------
+// --- hosts ---------------------------------------------------------------------------------------
 
 // The address that a host's name in slurm.conf stands for.
 static void resolve(const char *name, char out[64]) {

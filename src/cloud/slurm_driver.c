@@ -41,8 +41,7 @@ static void wake(vt_slurm_driver *d) {
   pthread_cond_signal(&d->wake);
 }
 
-// --- where workers are
-// -------------------------------------------------------------------------------------------
+// --- where workers are ---------------------------------------------------------------------------
 
 static vt_status read_host(vt_cloud *cloud, int64_t uid, int64_t worker, char out[128]) {
   vt_rows *rows;
@@ -87,8 +86,7 @@ static void find_hub(const vt_slurm_driver *d, char out[64]) {
   }
 }
 
-// --- scripts
-// -----------------------------------------------------------------------------------------------------
+// --- scripts -------------------------------------------------------------------------------------
 
 static void put_head(const vt_slurm_driver *d, int64_t uid, int64_t worker, vt_text *t) {
   vt_text_printf(t,
@@ -137,8 +135,7 @@ static vt_status worker_script(const vt_slurm_driver *d, const vt_node *node, in
   return VT_OK;
 }
 
-// --- the driver
-// --------------------------------------------------------------------------------------------------
+// --- the driver ----------------------------------------------------------------------------------
 
 static vt_slurm_slot *slot_of_node(vt_slurm_driver *d, const vt_node *node, int64_t worker,
                                    const char *ip) {
@@ -332,8 +329,7 @@ static void slurm_destroy(vt_guest_driver *driver) {
   free(d);
 }
 
-// --- the start
-// ---------------------------------------------------------------------------------------------------
+// --- the start -----------------------------------------------------------------------------------
 
 static vt_status check_options(const vt_cloud_options *o) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/_.-";

@@ -22,8 +22,7 @@ typedef struct action {
 } action;
 typedef VT_ARRAY(action) actions;
 
-// --- looking
-// -----------------------------------------------------------------------------------------------------
+// --- looking -------------------------------------------------------------------------------------
 
 // The job that counts: the newest that is not over, else the newest.
 static void see(vt_slurm_driver *d, vt_slurm_slot *slot) {
@@ -131,8 +130,7 @@ static void end_strays(vt_slurm_driver *d) {
   vt_array_free(&strays);
 }
 
-// --- what to do
-// --------------------------------------------------------------------------------------------------
+// --- what to do ----------------------------------------------------------------------------------
 
 static const char *address_of(const vt_slurm_driver *d, const char *host) {
   for (size_t i = 0; i < d->hosts.size; i++)
@@ -209,8 +207,7 @@ static void plan_all(vt_slurm_driver *d, actions *out) {
   pthread_mutex_unlock(&d->lock);
 }
 
-// --- doing it
-// ----------------------------------------------------------------------------------------------------
+// --- doing it ------------------------------------------------------------------------------------
 
 typedef VT_ARRAY(const char *) arguments;
 

@@ -59,8 +59,7 @@ void vt_store_close(vt_store *store) {
   if (store) store->backend->close(store);
 }
 
-// --- transactions
-// --------------------------------------------------------------------------------------------------
+// --- transactions --------------------------------------------------------------------------------
 
 vt_status vt_store_begin(vt_store *store) {
   assert(!store->in_transaction);
@@ -102,8 +101,7 @@ void vt_store_on_commit(vt_store *store, void (*hook)(void *context, int stage),
   store->hook_context = context;
 }
 
-// --- statements
-// ----------------------------------------------------------------------------------------------------
+// --- statements ----------------------------------------------------------------------------------
 
 static vt_status start(vt_store *store, const char *sql, const char *types, va_list args,
                        vt_rows **out_rows) {
@@ -185,8 +183,7 @@ vt_status vt_rows_stop(vt_rows *rows, vt_status st) {
   return st;
 }
 
-// --- copies
-// --------------------------------------------------------------------------------------------------------
+// --- copies --------------------------------------------------------------------------------------
 
 typedef struct columns {
   vt_text names, places;

@@ -58,8 +58,7 @@ static int64_t monotonic_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-// --- errors
-// --------------------------------------------------------------------------------------------------------
+// --- errors --------------------------------------------------------------------------------------
 
 // One line of libpq's text.
 static vt_status say(vt_code code, const char *what, const char *message) {
@@ -102,8 +101,7 @@ static vt_status result_error(postgres_store *store, const PGresult *result, con
   return say(VT_INTERNAL, what, message);
 }
 
-// --- the connection
-// ------------------------------------------------------------------------------------------------
+// --- the connection ------------------------------------------------------------------------------
 
 static vt_status simple(postgres_store *store, const char *sql) {
   PGresult *result = PQexec(store->connection, sql);
@@ -229,8 +227,7 @@ static vt_status postgres_plain(vt_store *base, const char *sql) {
   return st;
 }
 
-// --- statements
-// ----------------------------------------------------------------------------------------------------
+// --- statements ----------------------------------------------------------------------------------
 
 static void number_places(const char *sql, vt_text *out) {
   int place = 0;

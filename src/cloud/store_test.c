@@ -110,8 +110,7 @@ static void text_that_is_not_utf8_is_an_answer(void **state) {
   vt_testing_close(&t);
 }
 
-// --- backup
-// --------------------------------------------------------------------------------------------------------
+// --- backup --------------------------------------------------------------------------------------
 
 // A fresh store of the kind that the test does not run on: SQLite, or PostgreSQL where it is.
 static void copy_between(const char *from, const char *to_place) {
@@ -163,8 +162,7 @@ static void a_backup_restores_on_either_store(void **state) {
   vt_testing_remove(other);
 }
 
-// --- PostgreSQL only
-// ------------------------------------------------------------------------------------------------
+// --- PostgreSQL only -----------------------------------------------------------------------------
 
 static void one_database_has_one_writer(void **state) {
   vt_testing t;

@@ -11,8 +11,7 @@
 
 enum { PING_S = 25, SILENCE_S = 90, LINGER_MS = 2000 };
 
-// --- the handshake
-// -----------------------------------------------------------------------------------------------
+// --- the handshake -------------------------------------------------------------------------------
 
 // Whether a header's list "a, b" has the word.
 static bool lists(const char *text, const char *word) {
@@ -48,8 +47,7 @@ vt_status vt_stream_accept(vt_call *call, const char *protocol) {
   return VT_OK;
 }
 
-// --- its life
-// ----------------------------------------------------------------------------------------------------
+// --- its life ------------------------------------------------------------------------------------
 
 static void flush(vt_stream *s) {
   while (!s->lost && vt_websocket_pending(&s->ws)) {

@@ -64,8 +64,7 @@ const vt_terminal_user *vt_terminal_users(const vt_cloud *cloud, int64_t uid, co
   return t ? &t->user : NULL;
 }
 
-// --- who
-// ---------------------------------------------------------------------------------------------------------
+// --- who -----------------------------------------------------------------------------------------
 
 // ada.lovelace@example.org is ada_lovelace, as gcloud takes it from a machine's user. One of the
 // system's names gets a letter in front.
@@ -116,8 +115,7 @@ static vt_status find_host_key(vt_call *call, terminal *t) {
                   (long long)t->worker);
 }
 
-// --- the shell
-// ---------------------------------------------------------------------------------------------------
+// --- the shell -----------------------------------------------------------------------------------
 
 // The daemon's key, made once; its public half into t->key.
 static bool load_key(terminal *t, char out_path[600]) {
@@ -253,8 +251,7 @@ static int end_shell(pid_t pid) {
   return 255;
 }
 
-// --- between the two
-// ---------------------------------------------------------------------------------------------
+// --- between the two -----------------------------------------------------------------------------
 
 static void resize(int master, const vt_text *message) {
   json_t *asked = json_loadb(vt_text_string(message), message->size, 0, NULL);
@@ -361,8 +358,7 @@ static void run(void *context, vt_stream *s) {
   drop(t);
 }
 
-// --- the call
-// ----------------------------------------------------------------------------------------------------
+// --- the call ------------------------------------------------------------------------------------
 
 typedef struct opening {
   const vt_call *call;

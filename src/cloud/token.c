@@ -90,8 +90,7 @@ vt_status vt_token_lives(vt_cloud *cloud, const char *credential, bool *out_live
   return VT_OK;
 }
 
-// --- ends
-// --------------------------------------------------------------------------------------------------------
+// --- ends ----------------------------------------------------------------------------------------
 
 static vt_status drop_orphans(vt_cloud *cloud) {
   return vt_store_run(cloud->store, NULL,

@@ -139,8 +139,7 @@ static vt_status read_arguments(settings *s, vt_arena *arena, int argc, char **a
   return VT_OK;
 }
 
-// --- running
-// -----------------------------------------------------------------------------------------------------
+// --- running -------------------------------------------------------------------------------------
 
 static mode_t umask_of_caller;
 

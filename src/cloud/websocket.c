@@ -10,8 +10,7 @@
 // A peer that pings and does not read gets no more answers than this.
 enum { MAX_PENDING_PONGS = 64 << 10 };
 
-// --- the handshake's key
-// -----------------------------------------------------------------------------------------
+// --- the handshake's key -------------------------------------------------------------------------
 
 bool vt_websocket_accept_key(const char *key, char out_accept[32]) {
   static const char guid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -33,8 +32,7 @@ void vt_websocket_new_key(char out_key[32]) {
   EVP_EncodeBlock((unsigned char *)out_key, bytes, sizeof bytes);
 }
 
-// --- out
-// -------------------------------------------------------------------------------------------------------
+// --- out -----------------------------------------------------------------------------------------
 
 size_t vt_websocket_pending(const vt_websocket *ws) {
   return ws->out.size - ws->out_at;
@@ -97,8 +95,7 @@ void vt_websocket_fini(vt_websocket *ws) {
   vt_text_free(&ws->out);
 }
 
-// --- in
-// --------------------------------------------------------------------------------------------------------
+// --- in ------------------------------------------------------------------------------------------
 
 static vt_ws_opcode broken(vt_websocket *ws, uint16_t code, const char *why) {
   vt_websocket_close(ws, code, why);

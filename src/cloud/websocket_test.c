@@ -119,8 +119,7 @@ static void pings_alone_do_not_fill_memory(void **state) {
   vt_websocket_fini(&ws);
 }
 
-// --- tunnels
-// -----------------------------------------------------------------------------------------------------
+// --- tunnels -------------------------------------------------------------------------------------
 
 // Hands all frames of one end to the other; false when it finds one wrong.
 static bool cross(vt_websocket *from, vt_tunnel *tunnel, vt_websocket *to, bool server) {
@@ -236,8 +235,7 @@ static void a_wrong_tunnel_frame_closes(void **state) {
   }
 }
 
-// --- who may
-// -----------------------------------------------------------------------------------------------------
+// --- who may -------------------------------------------------------------------------------------
 
 static void tunnels_are_for_those_of_the_project(void **state) {
   vt_testing t;

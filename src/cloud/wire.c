@@ -206,8 +206,7 @@ vt_status vt_wire_decode(const vt_message *message, unsigned api, const void *by
   return decode(message, api, r, 0, out_json);
 }
 
-// --- encoding
-// ----------------------------------------------------------------------------------------------------
+// --- encoding ------------------------------------------------------------------------------------
 
 static void put_varint(vt_text *out, uint64_t value) {
   unsigned char bytes[10];

@@ -9,8 +9,7 @@
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
 
-// --- checks
-// ------------------------------------------------------------------------------------------------
+// --- checks --------------------------------------------------------------------------------------
 
 static bool plain(const char *text, size_t size, const char *letters, bool may_be_empty) {
   size_t n = strnlen(text, size);
@@ -57,8 +56,7 @@ const char *vt_worker_check(const vt_worker *w, int level) {
   return check_disks(w);
 }
 
-// --- names and numbers
-// -------------------------------------------------------------------------------------
+// --- names and numbers ---------------------------------------------------------------------------
 
 unsigned vt_worker_uid_base(int level, uint32_t ip) {
   unsigned a = ip >> 16 & 255, b = ip >> 8 & 255, c = ip & 255;
@@ -83,8 +81,7 @@ void vt_worker_python(const char *list, const char *version, char out_folder[409
   }
 }
 
-// --- the description
-// ----------------------------------------------------------------------------------------
+// --- the description -----------------------------------------------------------------------------
 
 typedef struct text {
   char *at;

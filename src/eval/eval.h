@@ -3,7 +3,8 @@
 //
 // The oracle of all faster paths, the engine of the constant folder, the fallback step of the host
 // back end and the executor of small programs. Nothing is compiled and nothing is kept between
-// calls. In: ops of a module that vt_module_verify accepted, and dense tensors of the ops' types.
+// calls.
+// In: ops of a module that vt_module_verify accepted, and dense tensors of the ops' types.
 // Numbers: f32 subnormals are flushed by arithmetic (MXCSR is set for the call and restored),
 // reductions and dots have a fixed order, so equal inputs give equal bits on any number of threads.
 // Threads: any number at once; a module is only read.
@@ -32,8 +33,9 @@ typedef struct vt_eval_env {
 // Runs one op. `results` come with types and memory of the caller, which must not overlap the
 // operands unless vt_eval_in_place_ok says so. Control flow, call, composite and regions are
 // included. Collectives run as on one device of one; with more devices they are UNIMPLEMENTED here:
-// use vt_eval_collective or vt_eval_lockstep. errors UNIMPLEMENTED (op, element type, place in the
-// user's source), INVALID_ARGUMENT, RESOURCE_EXHAUSTED, or what env->transfer returned
+// use vt_eval_collective or vt_eval_lockstep.
+// errors UNIMPLEMENTED (op, element type, place in the user's source), INVALID_ARGUMENT,
+// RESOURCE_EXHAUSTED, or what env->transfer returned
 vt_status vt_eval_op(const vt_op *op, const vt_eval_env *env, const vt_tensor *operands,
                      vt_tensor *results) VT_CHECKED;
 

@@ -5,9 +5,9 @@
 // results. Then depth rows are folded one after the other, all results side by side. Two other
 // forms keep the lanes busy when there are few results:
 //  - a usual body over contiguous rows (the reduced dimensions come last) folds each row in lanes
-//  and a tree;
+//    and a tree;
 //  - any body over few results folds PARTS stretches of depth side by side, then the parts in
-//  order.
+//    order.
 // Orders depend on shapes alone. The init value enters once, on the left: at the end for usual
 // bodies and for parts, at the start otherwise, so that a body without algebra sees init, first,
 // second, ... as in a plain loop.

@@ -3,16 +3,13 @@
 // the weights.
 //
 // StableHLO has one convolution with free dimension numbers; which of oneDNN's it is shows in its
-// geometry:
-//   forward           window strides, dilated kernel
-//   input gradient    dilated input (the forward stride), or a reversed kernel: the transposed
-//   convolution. The
+//   geometry: forward window strides, dilated kernel input gradient dilated input (the forward
+//   stride), or a reversed kernel: the transposed convolution. The
 //                     kernel's feature dimensions change roles; an unreversed kernel is flipped
 //                     while packing.
 //   weight gradient   the kernel is larger than the result: the result is the gradient of a small
-//   kernel, the
-//                     "batch" of the input its features, the kernel's dilation the forward stride.
-//                     Groups appear as batch_group_count.
+//                     kernel, the "batch" of the input its features, the kernel's dilation the
+//                     forward stride. Groups appear as batch_group_count.
 // Activations are wanted as N, spatial, C, densely; other orders are packed on the way in and out.
 // Weights are wanted in whatever blocks the primitive likes and reordered each time: plain weights
 // cost 3 to 70 times more.

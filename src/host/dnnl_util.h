@@ -28,14 +28,13 @@ static inline bool vt_dnnl_takes(vt_dtype dtype) {
 }
 
 // Makes the primitive of `desc`. `forward` is the hint of backward primitives, else NULL. Takes
-// attr (may be NULL).
-//   out_call     args in the order of `arg_ids`, memories described by the primitive
+//   attr (may be NULL). out_call args in the order of `arg_ids`, memories described by the
+//   primitive
 //   returns      false when oneDNN refuses, or would run a reference or im2col implementation
-//   ("ref", "gemm" where
-//                `reject_gemm`): the caller takes another way
+//                ("ref", "gemm" where `reject_gemm`): the caller takes another way
 //   products     multiply-adds: few of them run on one thread, which costs less than waking a team.
-//   oneDNN fixes the
-//                number of threads, and with it the order of sums, when the primitive is made.
+//                oneDNN fixes the number of threads, and with it the order of sums, when the
+//                primitive is made.
 bool vt_dnnl_make(vt_program *program, const_dnnl_op_desc_t desc, dnnl_primitive_attr_t attr,
                   const_dnnl_primitive_desc_t forward, bool reject_gemm, double products,
                   int32_t arg_count, const int *arg_ids, vt_dnnl_call *out_call);

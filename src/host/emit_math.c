@@ -4,10 +4,10 @@
 //
 // Worst error on normal results against f64, held by emit_math_test over all exponents (measured,
 // ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.1, sin and cos 1.5 (of the
-// larger of the result and 2^-24), rsqrt 1.4, others libm's. Subnormal inputs count as zero and
-// subnormal results are zero, as everywhere in compiled code. Polynomials are least-squares fits on
-// Chebyshev nodes, reweighted towards the smallest worst relative error. f64 goes to libm: rare,
-// and exact enough only there.
+// larger of the result and 2^-24), rsqrt 1.4, others libm's.
+// Subnormal inputs count as zero and subnormal results are zero, as everywhere in compiled code.
+// Polynomials are least-squares fits on Chebyshev nodes, reweighted towards the smallest worst
+// relative error. f64 goes to libm: rare, and exact enough only there.
 #include <assert.h>
 #include <float.h>
 #include <math.h>

@@ -7,8 +7,9 @@
 // stores, reduction steps }; reduce the lanes; row values of the next stage }; row stores }.
 // Nothing is sized at compile time, so one function serves all shapes of the same structure. Loads
 // always read whole vectors (memory behind the end is readable); stores are masked only where rows
-// end inside a vector. A value of an earlier stage is computed again in a later pass unless that
-// costs more than memory: then the pass that had it keeps it in a row buffer on the stack.
+// end inside a vector.
+// A value of an earlier stage is computed again in a later pass unless that costs more than memory:
+// then the pass that had it keeps it in a row buffer on the stack.
 #include <assert.h>
 #include <string.h>
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // fuse.c - greedy grouping of a function's ops. See fuse.h for the result, nest.h for what one
-// group may be. How: ops are visited in order. A fusable op joins the groups of its operands, one
-// after the other, whenever the union is still one nest and no path leaves and re-enters it; then
-// groups that read the same values are joined. Views (reshape, broadcast, slice, transposes that
-// keep rows) and splat constants cost nothing to repeat, so they are not grouped but copied into
-// every group that looks through them.
+// group may be.
+// How: ops are visited in order. A fusable op joins the groups of its operands, one after the
+// other, whenever the union is still one nest and no path leaves and re-enters it; then groups that
+// read the same values are joined. Views (reshape, broadcast, slice, transposes that keep rows) and
+// splat constants cost nothing to repeat, so they are not grouped but copied into every group that
+// looks through them.
 #include "host/fuse.h"
 
 #include <assert.h>

@@ -4,9 +4,10 @@
 // A group with `fused` set is something vt_jit_compile makes a kernel of: an elementwise loop nest
 // with its reductions, or one op that has a precompiled kernel (transpose, slice, gather, pooling).
 // Any other group holds exactly one op: the caller runs it by a library, by the evaluator, or as an
-// alias (reshape). Cheap leaves (constants, iota, broadcasts of what lies in memory) may be members
-// of several groups, and of none when nothing needs them in memory: then they have no group of
-// their own. Groups of one function come in an order in which they may run.
+// alias (reshape).
+// Cheap leaves (constants, iota, broadcasts of what lies in memory) may be members of several
+// groups, and of none when nothing needs them in memory: then they have no group of their own.
+// Groups of one function come in an order in which they may run.
 #ifndef VT_HOST_FUSE_H
 #define VT_HOST_FUSE_H
 
@@ -43,7 +44,8 @@ typedef struct vt_fuse_options {
 
 // Groups for all ops of `func` (regions of its control flow ops are functions of their own: call
 // again for them). Numbers the function and uses its ops' notes. Groups live in `arena`. `options`
-// may be NULL. errors INTERNAL: the function is not in execution order
+// may be NULL.
+// errors INTERNAL: the function is not in execution order
 vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *arena,
                        vt_group **out_groups, uint32_t *out_count) VT_CHECKED;
 

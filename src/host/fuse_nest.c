@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // fuse_nest.c - finds the index space of a set of ops, or that there is none. See nest.h for the
-// model. In:  ops in order with the group's inputs and outputs. Out: a vt_nest, everything in the
-// caller's arena. How: one node per value; masks spread from the largest value along the ops until
-// nothing changes, atoms being cut where a broadcast, a reduction or a view asks; then strides are
-// read off and equal neighbours joined.
+// model.
+// In:  ops in order with the group's inputs and outputs. Out: a vt_nest, everything in the caller's
+// arena.
+// How: one node per value; masks spread from the largest value along the ops until nothing changes,
+// atoms being cut where a broadcast, a reduction or a view asks; then strides are read off and
+// equal neighbours joined.
 #include "host/nest.h"
 
 #include <assert.h>

@@ -2,8 +2,8 @@
 // host.h - compiles a module for this machine and runs it.
 //
 // A program is executed once, on whole arrays: automatic sharding needs no second copy of anything.
-// Manual regions (sdy.manual_computation) run in lockstep for all devices inside one run. Threads:
-// compile any number at once; one vt_program may be run by one thread at a time.
+// Manual regions (sdy.manual_computation) run in lockstep for all devices inside one run.
+// Threads: compile any number at once; one vt_program may be run by one thread at a time.
 #ifndef VT_HOST_HOST_H
 #define VT_HOST_HOST_H
 

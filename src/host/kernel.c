@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernel.c - runs a kernel: cuts the index space into tasks by shape only, combines partial
-// reductions as a tree. In:  code from jit.c, or a prepared native op. Owns nothing: kernels lie in
-// their vt_jit's arena. Determinism: tasks and the order in which their partial results are
-// combined depend on sizes alone, so any number of threads gives the same bits.
+// reductions as a tree.
+// In:  code from jit.c, or a prepared native op. Owns nothing: kernels lie in their vt_jit's arena.
+// Determinism: tasks and the order in which their partial results are combined depend on sizes
+// alone, so any number of threads gives the same bits.
 #include "host/kernel.h"
 
 #include <assert.h>

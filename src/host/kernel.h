@@ -4,8 +4,9 @@
 // Memory of inputs and outputs: dense row-major, 64-byte aligned, with at least 128 bytes behind
 // the end that may be read and overwritten (full vectors run over). Inputs and outputs may be the
 // same memory only where vt_kernel_in_place_ok says so; then input and output of that pair are the
-// same pointer. Denormals: kernels are meant to run with FTZ and DAZ set on every thread of the
-// team; the caller sets them. Results do not depend on the number of threads.
+// same pointer.
+// Denormals: kernels are meant to run with FTZ and DAZ set on every thread of the team; the caller
+// sets them. Results do not depend on the number of threads.
 #ifndef VT_HOST_KERNEL_H
 #define VT_HOST_KERNEL_H
 
@@ -21,8 +22,7 @@ void vt_jit_destroy(vt_jit *jit); // accepts NULL; its kernels are gone
 // Groups that differ only in sizes share code; code is shared with all programs of the process and
 // kept on disk (VTPU_CACHE_DIR, default $XDG_CACHE_HOME/vtpu; "" turns it off). The groups are not
 // needed afterwards.
-//   errors  INTERNAL: the code generator refused     threads  any, one vt_jit by one thread at a
-//   time
+//   errors  INTERNAL: the code generator refused threads any, one vt_jit by one thread at a time
 vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t count,
                          vt_kernel **out_kernels) VT_CHECKED;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernel_move.c - ops that only move elements: transpose, slice, broadcast, reverse, concatenate,
-// pad, dynamic_slice, dynamic_update_slice. Bytes are copied, whatever the element type. Every op
-// becomes one or more boxes: a dense or strided destination and a source with a stride per
+// pad, dynamic_slice, dynamic_update_slice. Bytes are copied, whatever the element type.
+// Every op becomes one or more boxes: a dense or strided destination and a source with a stride per
 // dimension. A box whose last dimension is contiguous on both sides is rows of memcpy; one that is
 // contiguous in another dimension of the source is transposed in tiles (64 x 64 elements: powers of
 // two as strides would throw each other out of L1).

@@ -5,15 +5,16 @@
 // Every value of the function lives in a slot. Slots in order: parameters, results, constants,
 // temporaries; a run resolves each to an address once, then walks the steps. A plan is run on
 // frames: one for the whole program, or one per device inside a manual region, where all devices do
-// the same step before any does the next. Plans of regions and callees are nested: their
-// temporaries lie inside the scratch of the step that runs them, so a run takes one block of
-// memory. Invariants:
+// the same step before any does the next.
+// Plans of regions and callees are nested: their temporaries lie inside the scratch of the step
+// that runs them, so a run takes one block of memory.
+// Invariants:
 //  1. A step writes only its outputs and its scratch, and reads no slot after its last use in step
-//  order.
+//     order.
 //  2. Parameter slots are never written, except carried parameters of a loop body (plan_kind
-//  VT_PLAN_LOOP).
+//     VT_PLAN_LOOP).
 //  3. Every result slot is written by exactly the steps whose value was merged into it, the
-//  returned value last.
+//     returned value last.
 #ifndef VT_HOST_PLAN_H
 #define VT_HOST_PLAN_H
 

@@ -3,11 +3,11 @@
 //
 // In: a function before it is cut into groups. Out: for dots and convolutions that a library runs,
 // a prepared step that also adds the bias and rounds to bf16, and which ops it takes over. A pass
-// over the result in memory is saved, and for bf16 half of the bytes. Followed is the chain of
-// values with one use each: contraction, add of a broadcast vector over its last dimensions or
-// (dots) a transpose, reshapes, convert to bf16. The step stands where the last op of the chain
-// stood: there the bias is known to exist. Not here: relu. oneDNN's turns NaN into 0, XLA's maximum
-// keeps it.
+// over the result in memory is saved, and for bf16 half of the bytes.
+// Followed is the chain of values with one use each: contraction, add of a broadcast vector over
+// its last dimensions or (dots) a transpose, reshapes, convert to bf16. The step stands where the
+// last op of the chain stood: there the bias is known to exist.
+// Not here: relu. oneDNN's turns NaN into 0, XLA's maximum keeps it.
 #include <string.h>
 
 #include "host/cpu.h"

@@ -2,23 +2,19 @@
 // plan_memory.c - where the values of a plan live.
 //
 // 1. Live ranges: a value lives from the step that writes it to the last step that reads it or a
-// value that
-//    names the same bytes. Parameters live from before the first step, returned values to behind
-//    the last.
+//    value that names the same bytes. Parameters live from before the first step, returned values
+//    to behind the last.
 // 2. Classes: values merged into one piece of memory. An output joins the class of an input that
-// dies in its
-//    step when the step may work in place; a returned value lives in the memory of its result.
-//    Steps are visited from the last to the first, so that chains of in-place steps grow backwards
-//    from the results.
+//    dies in its step when the step may work in place; a returned value lives in the memory of its
+//    result. Steps are visited from the last to the first, so that chains of in-place steps grow
+//    backwards from the results.
 // 3. Before that, parameters join results: in a loop body carried parameter i and result i when
-// their ranges allow,
-//    so that the state is updated in place (otherwise the executor gives the body two memories in
-//    turn); in the main function a donated parameter and a result that comes into being when the
-//    parameter is dead, or in the step that works in place on it. Joined, no temporary of the
-//    result's class can get in the parameter's way.
+//    their ranges allow, so that the state is updated in place (otherwise the executor gives the
+//    body two memories in turn); in the main function a donated parameter and a result that comes
+//    into being when the parameter is dead, or in the step that works in place on it. Joined, no
+//    temporary of the result's class can get in the parameter's way.
 // 5. The classes that are left, and the scratch of steps, are placed in one block by a sweep in
-// step order with
-//    the best-fitting free piece.
+//    step order with the best-fitting free piece.
 #include <assert.h>
 #include <string.h>
 

@@ -11,8 +11,7 @@
 #include "ir/module.h"
 #include "ir/sharding.h"
 
-// Building
-// ---------------------------------------------------------------------------------------------------------
+// Building ----------------------------------------------------------------------------------------
 static vt_module *new_module(void) {
   vt_module *module = vt_module_create();
   module->main = vt_func_create(module, "main");
@@ -97,8 +96,7 @@ static void run_ok(vt_program *program, void *const *params, void *const *result
   if (st) fail_msg("%s", vt_status_message(st));
 }
 
-// Tests
-// ------------------------------------------------------------------------------------------------------------
+// Tests -------------------------------------------------------------------------------------------
 static void chain_runs_in_place(void **state) {
   (void)state;
   vt_module *module = new_module();
@@ -196,7 +194,7 @@ static void returned_parameters_and_constants_are_copied(void **state) {
   vt_program_destroy(program);
 }
 
-// while (i < n) { i += 1; a, b = b, a + b; ys[i] = a; }  with n captured and an invariant carried
+// while (i < n) { i += 1; a, b = b, a + b; ys[i] = a; } with n captured and an invariant carried
 // along
 static void loops_keep_state(void **state) {
   (void)state;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // attributes.c - attribute entries of the builtin, VHLO and Shardy dialects.
 // Source: BuiltinDialectBytecode (LLVM 21), VhloBytecode (StableHLO 1.20.0), Shardy's bytecode.td
-// (0.0.2). An encoding that nothing here needs becomes VT_RAW_OTHER: whoever needs it complains.
+// (0.0.2).
+// An encoding that nothing here needs becomes VT_RAW_OTHER: whoever needs it complains.
 #include "import/container.h"
 
 #include <inttypes.h>

@@ -4,7 +4,8 @@
 // Values are numbered per scope, an array that grows on entering a region and shrinks on leaving
 // it. An op whose regions are marked isolated starts a new scope for them. Operands are indices
 // into the whole array of the scope. A number may be used before its definition only in graph
-// regions, which StableHLO does not have. Layouts: "IR Section" of MLIR's BytecodeFormat document.
+// regions, which StableHLO does not have.
+// Layouts: "IR Section" of MLIR's BytecodeFormat document.
 #include "import/bytecode.h"
 
 #include <inttypes.h>

@@ -82,8 +82,7 @@ static vt_value *polynomial(vt_chlo *c, vt_value *x, const double *a, int count)
   return sum;
 }
 
-// ---- inverse circular and hyperbolic
-// ------------------------------------------------------------------------------------------------
+// ---- inverse circular and hyperbolic ------------------------------------------------------------
 
 static vt_value *arc_tangent(vt_chlo *c, vt_value *y, vt_value *x) {
   return vt_chlo_op(c, VT_OP_ATAN2, y, x);
@@ -148,8 +147,7 @@ static vt_value *atanh_of(vt_chlo *c, vt_value *x, vt_value *y) {
   return times(c, sub(c, log_plus_one(c, x), log_plus_one(c, neg(c, x))), 0.5);
 }
 
-// ---- error functions
-// ------------------------------------------------------------------------------------------------
+// ---- error functions ----------------------------------------------------------------------------
 
 // erf(x) / x over t = 2 x^2 - 1, |x| <= 1
 static const double erf_terms[] = {
@@ -232,8 +230,7 @@ static vt_value *erf_inv_of(vt_chlo *c, vt_value *x, vt_value *y) {
   return with_sign(c, vt_chlo_select(c, one, num(c, INFINITY), r), x);
 }
 
-// ---- gamma functions
-// ------------------------------------------------------------------------------------------------
+// ---- gamma functions ----------------------------------------------------------------------------
 
 // x - round(x), which is zero at the integers and exact elsewhere.
 static vt_value *off_integer(vt_chlo *c, vt_value *x) {
@@ -333,8 +330,7 @@ static vt_value *polygamma_of(vt_chlo *c, vt_value *n, vt_value *x) {
                         valid);
 }
 
-// ---- Bessel
-// ------------------------------------------------------------------------------------------------
+// ---- Bessel -------------------------------------------------------------------------------------
 
 // exp(-|x|) I1(x): over x / 4 - 1 up to 8 (divided by x), over 16 / x - 1 beyond (times sqrt(x)).
 static vt_value *bessel_i1e_of(vt_chlo *c, vt_value *x, vt_value *y) {
@@ -369,8 +365,7 @@ static vt_value *bessel_i1e_of(vt_chlo *c, vt_value *x, vt_value *y) {
   return with_sign(c, vt_chlo_select(c, less(c, a, 8), near, far), x);
 }
 
-// ---- complex numbers
-// ------------------------------------------------------------------------------------------------
+// ---- complex numbers ----------------------------------------------------------------------------
 
 // The principal root.
 static vt_chlo_pair complex_root(vt_chlo *c, vt_value *re, vt_value *im) {

@@ -5,18 +5,15 @@
 // mixed with sdy and builtin ops). What the module looks like afterwards, beyond the invariants of
 // ir/module.h:
 //  - tuples and futures are flattened, unrealized casts and async pairs are gone,
-//  sdy.named_computation is inlined;
+//    sdy.named_computation is inlined;
 //  - constants of one element (or splats) that a region took from outside are repeated inside
-//  instead of captured,
-//    sharing their data;
+//    instead of captured, sharing their data;
 //  - stablehlo.dot, broadcast, cross-replica-sum are kept as they are (src/passes rewrites them);
-//  einsum becomes
-//    dot_general and transpose, dynamic_reshape, dynamic_iota, dynamic_broadcast_in_dim and
-//    get_dimension_size fold when the result type is static;
+//    einsum becomes dot_general and transpose, dynamic_reshape, dynamic_iota,
+//    dynamic_broadcast_in_dim and get_dimension_size fold when the result type is static;
 //  - optional attributes: the eight of a dot algorithm (all present or none), RESULT_ACCURACY
-//  (absent = default),
-//    REPLICA_MESH_AXES instead of REPLICA_GROUPS, BACKEND_DICT, SHARDING, MHLO_SHARDING,
-//    FRONTEND_ATTRIBUTES; layouts are written "[1,0];[0]" in operand order;
+//    (absent = default), REPLICA_MESH_AXES instead of REPLICA_GROUPS, BACKEND_DICT, SHARDING,
+//    MHLO_SHARDING, FRONTEND_ATTRIBUTES; layouts are written "[1,0];[0]" in operand order;
 //  - calls never recurse.
 // Trusts nothing: any bytes give a verified module or an error that says where and why. Threads:
 // any.

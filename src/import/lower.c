@@ -2,14 +2,12 @@
 // lower.c - functions, regions and values of the raw tree become closed functions of a module.
 //
 // 1. Captures: for each op with regions, the values that its regions use from outside, found by
-// climbing from each
-//    use to the definition. Constants of one element are not captured but repeated where they are
-//    used.
+//    climbing from each use to the definition. Constants of one element are not captured but
+//    repeated where they are used.
 // 2. Functions are declared, so that calls find them in any order.
 // 3. Bodies. A raw value knows the values it became in the function being built; while a region is
-// built, what it
-//    captured means the region's parameters, and the undo list restores the outer meaning
-//    afterwards.
+//    built, what it captured means the region's parameters, and the undo list restores the outer
+//    meaning afterwards.
 #include "import/lower.h"
 
 #include <inttypes.h>
@@ -17,8 +15,7 @@
 
 static vt_status lower_ops(vt_lower *lo, const vt_raw_region *region, vt_value_list *returns);
 
-// ---- captures
-// -----------------------------------------------------------------------------------------------------
+// ---- captures -----------------------------------------------------------------------------------
 
 // A constant whose data is one element: cheaper to repeat than to pass.
 static bool is_small_constant(const vt_raw_value *value) {
@@ -61,8 +58,7 @@ static vt_status find_captures(vt_lower *lo, vt_raw_region *region) {
   return VT_OK;
 }
 
-// ---- values
-// -------------------------------------------------------------------------------------------------------
+// ---- values -------------------------------------------------------------------------------------
 
 void vt_lower_set_values(vt_lower *lo, vt_raw_value *value, uint32_t count,
                          vt_value *const *values) {
@@ -145,8 +141,7 @@ static vt_status add_params(vt_lower *lo, const vt_raw_op *op, vt_func *func, vt
   return VT_OK;
 }
 
-// ---- regions
-// ------------------------------------------------------------------------------------------------------
+// ---- regions ------------------------------------------------------------------------------------
 
 static vt_status lower_region(vt_lower *lo, vt_raw_op *op, vt_raw_region *region,
                               vt_func **out_func) {
@@ -177,8 +172,7 @@ static vt_status lower_region(vt_lower *lo, vt_raw_op *op, vt_raw_region *region
   return VT_OK;
 }
 
-// ---- ops
-// ----------------------------------------------------------------------------------------------------------
+// ---- ops ----------------------------------------------------------------------------------------
 
 static vt_status lower_plain(vt_lower *lo, vt_raw_op *raw) {
   vt_value_list operands = {0};
@@ -328,8 +322,7 @@ static vt_status lower_ops(vt_lower *lo, const vt_raw_region *region, vt_value_l
   return vt_lower_error(lo, region->owner, VT_INVALID_ARGUMENT, "a region has no return");
 }
 
-// ---- functions and the module
-// -------------------------------------------------------------------------------------
+// ---- functions and the module -------------------------------------------------------------------
 
 static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict,
                                const vt_raw_type *type, vt_io_info *info) {

@@ -59,8 +59,7 @@ vt_value *vt_chlo_to(vt_chlo *c, vt_opcode code, vt_dtype dtype, vt_value *x) {
   return vt_build(c->func, NULL, code, c->loc, type, 1, &x);
 }
 
-// ---- elementwise
-// ------------------------------------------------------------------------------------------------
+// ---- elementwise ----
 
 // Types below f32 are computed in f32.
 static vt_value *build_function(vt_chlo *c, const vt_chlo_function *f, vt_value *const *operands) {
@@ -172,8 +171,7 @@ static vt_value *mulhi_of(vt_chlo *c, vt_value *x, vt_value *y) {
   return vt_chlo_to(c, VT_OP_CONVERT, dtype, high);
 }
 
-// ---- broadcasting forms
-// ------------------------------------------------------------------------------------------------
+// ---- broadcasting forms -------------------------------------------------------------------------
 
 static const struct {
   const char *name;
@@ -220,8 +218,7 @@ static vt_value *broadcast_to(vt_chlo *c, const vt_raw_op *raw, vt_lower *lo, vt
   return result;
 }
 
-// ---- top_k, ragged_dot
-// ------------------------------------------------------------------------------------------------
+// ---- top_k, ragged_dot --------------------------------------------------------------------------
 
 static vt_value *iota(vt_chlo *c, vt_type type, int64_t dim) {
   vt_value *result = vt_build(c->func, NULL, VT_OP_IOTA, c->loc, type, 0, NULL);
@@ -432,8 +429,7 @@ static vt_value *ragged_dot(vt_chlo *c, vt_lower *lo, const vt_raw_op *raw, vt_v
   return turned;
 }
 
-// ---- by name
-// ------------------------------------------------------------------------------------------------
+// ---- by name ------------------------------------------------------------------------------------
 
 static bool is(vt_string name, const char *text) {
   return name.size == strlen(text) && !memcmp(name.data, text, name.size);

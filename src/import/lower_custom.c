@@ -23,8 +23,7 @@ static bool is_call_of(const vt_raw_op *op, const char *target) {
   return name && name->kind == VT_RAW_STRING && vt_string_is(name->string, target);
 }
 
-// ---- attributes kept as text
-// --------------------------------------------------------------------------------------
+// ---- attributes kept as text --------------------------------------------------------------------
 
 // The attribute that the frontend attributes of `dict` hold as text; NULL when there is none.
 static vt_status text_attr(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *frontend,
@@ -75,8 +74,7 @@ vt_status vt_lower_result_sharding(vt_lower *lo, const vt_raw_value *value,
              : VT_OK;
 }
 
-// ---- constraints
-// --------------------------------------------------------------------------------------------------
+// ---- constraints --------------------------------------------------------------------------------
 
 // Results are the operands, whatever their types say: verification finds what does not fit.
 static vt_status alias_all(vt_lower *lo, vt_raw_op *raw) {
@@ -114,8 +112,7 @@ static vt_status lower_constraint(vt_lower *lo, vt_raw_op *raw, bool *out_done) 
   return VT_OK;
 }
 
-// ---- manual computations
-// ------------------------------------------------------------------------------------------
+// ---- manual computations ------------------------------------------------------------------------
 
 typedef struct manual {
   vt_attr in, out, axes;

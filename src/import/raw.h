@@ -150,7 +150,8 @@ bool vt_raw_ints(vt_arena *arena, const vt_raw_attr *attr, uint32_t *out_count,
 int64_t vt_raw_elements(const vt_raw_type *type);
 // Decodes dense data of `count` elements of `dtype` to the host form (sub-byte types sign-extended,
 // bools one byte). A splat gives one element. out_data is borrowed from `data` where nothing
-// changes, else in `arena`. errors INVALID_ARGUMENT: the size fits neither
+// changes, else in `arena`.
+// errors INVALID_ARGUMENT: the size fits neither
 vt_status vt_raw_dense(vt_arena *arena, vt_bytes data, vt_dtype dtype, int64_t count,
                        const void **out_data, bool *out_splat) VT_CHECKED;
 // The attribute of that name, NULL when absent.

@@ -24,10 +24,9 @@ typedef struct vt_tile_assignment {
 } vt_tile_assignment;
 
 // "{replicated}", "{manual}", "{maximal device=0}", "{devices=[2,1,4]<=[2,4]T(1,0)
-// last_tile_dim_replicate}",
-// "{devices=[2,2]0,1,2,3 last_tile_dims={manual, replicated}}"; a tuple in braces gives its first
-// element. `rank` of the array says which tile dimensions are its own. errors INVALID_ARGUMENT with
-// the text
+// last_tile_dim_replicate}", "{devices=[2,2]0,1,2,3 last_tile_dims={manual, replicated}}"; a tuple
+// in braces gives its first element. `rank` of the array says which tile dimensions are its own.
+// errors INVALID_ARGUMENT with the text
 vt_status vt_tiles_parse(vt_arena *arena, vt_string text, int32_t rank,
                          vt_tile_assignment *out_tiles) VT_CHECKED;
 

@@ -7,8 +7,7 @@
 
 #include "import/text_parser.h"
 
-// ---- making
-// -------------------------------------------------------------------------------------------------------
+// ---- making -------------------------------------------------------------------------------------
 
 vt_raw_attr *vt_parse_new_attr(vt_parser *p, vt_raw_attr_kind kind) {
   vt_raw_attr *attr = VT_NEW(p->arena, vt_raw_attr);
@@ -68,8 +67,7 @@ void vt_parse_push_attr(vt_parser *p, vt_named_list *out, const char *name,
   vt_array_push_in(p->arena, out, named);
 }
 
-// ---- enumerations and structures of StableHLO
-// ---------------------------------------------------------------------
+// ---- enumerations and structures of StableHLO ---------------------------------------------------
 
 static const struct {
   const char *kind, *word;
@@ -267,8 +265,7 @@ static const vt_raw_attr *parse_stablehlo(vt_parser *p, vt_string name) {
   return dict;
 }
 
-// ---- sdy and the rest
-// ---------------------------------------------------------------------------------------------
+// ---- sdy and the rest ---------------------------------------------------------------------------
 
 static const vt_raw_attr *parse_sdy(vt_parser *p, vt_string name) {
   const vt_raw_attr *attr = NULL;
@@ -437,8 +434,7 @@ const vt_raw_attr *vt_parse_attr(vt_parser *p) {
   return attr;
 }
 
-// ---- dictionaries
-// -------------------------------------------------------------------------------------------------
+// ---- dictionaries -------------------------------------------------------------------------------
 
 void vt_parse_spread(vt_parser *p, vt_named_list *out, const vt_raw_attr *dict) {
   for (uint32_t i = 0; dict->kind == VT_RAW_DICT && i < dict->count; i++) {

@@ -6,8 +6,7 @@
 #include "import/text.h"
 #include "import/text_parser.h"
 
-// ---- names of values
-// ----------------------------------------------------------------------------------------------
+// ---- names of values ----------------------------------------------------------------------------
 
 static void bind(vt_parser *p, vt_string name, uint32_t count, vt_raw_value *values) {
   void **place = vt_map_at(&p->values, name.data, name.size);
@@ -54,8 +53,7 @@ void vt_parse_operands(vt_parser *p, vt_operand_list *out) {
   } while (vt_parse_ok(p));
 }
 
-// ---- regions
-// ------------------------------------------------------------------------------------------------------
+// ---- regions ------------------------------------------------------------------------------------
 
 vt_raw_region *vt_parse_new_region(vt_parser *p, vt_op_parse *o) {
   vt_raw_region *region = VT_NEW(p->arena, vt_raw_region);
@@ -136,8 +134,7 @@ void vt_parse_region(vt_parser *p, vt_op_parse *o) {
   vt_parse_unbind_to(p, mark);
 }
 
-// ---- ops
-// ----------------------------------------------------------------------------------------------------------
+// ---- ops ----------------------------------------------------------------------------------------
 
 const vt_vhlo_row *vt_parse_row(vt_string name) {
   static const struct {
@@ -263,8 +260,7 @@ static vt_raw_op *parse_op(vt_parser *p, vt_raw_region *region) {
   return o.op;
 }
 
-// ---- the file
-// -----------------------------------------------------------------------------------------------------
+// ---- the file -----------------------------------------------------------------------------------
 
 // {-# dialect_resources: { builtin: { name: "0x..." } } #-} : the first four bytes are the
 // alignment.

@@ -147,8 +147,7 @@ static void parse_plain(vt_parser *p, vt_string name, vt_op_parse *o) {
   parse_types(p, o, false);
 }
 
-// ---- ops with a form of their own
-// ---------------------------------------------------------------------------------
+// ---- ops with a form of their own ---------------------------------------------------------------
 
 static void parse_constant(vt_parser *p, vt_string name, vt_op_parse *o) {
   (void)name;
@@ -423,8 +422,7 @@ static void parse_all_types(vt_parser *p, vt_string name, vt_op_parse *o) {
   if (o->operands.size || vt_parse_peek(p, ":")) parse_types(p, o, true);
 }
 
-// ---- functions and modules
-// ----------------------------------------------------------------------------------------
+// ---- functions and modules ----------------------------------------------------------------------
 
 // "(%a: type {attrs}, ...)" for arguments, "(type {attrs}, ...)" for results.
 static void parse_signature(vt_parser *p, name_list *names, vt_type_items *types,
@@ -495,8 +493,7 @@ static void parse_module(vt_parser *p, vt_string name, vt_op_parse *o) {
   vt_parse_region_body(p, vt_parse_new_region(p, o));
 }
 
-// ---- Shardy
-// -------------------------------------------------------------------------------------------------------
+// ---- Shardy -------------------------------------------------------------------------------------
 
 static void parse_mesh(vt_parser *p, vt_string name, vt_op_parse *o) {
   (void)name;

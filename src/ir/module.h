@@ -3,17 +3,15 @@
 //
 // Invariants (checked by vt_module_verify):
 //  1. SSA: a value is a parameter of a function or a result of one op, and is used only in that
-//  function, after
-//     its definition in list order. Operations lie in execution order.
+//     function, after its definition in list order. Operations lie in execution order.
 //  2. Closed functions: a region is a vt_func whose every input is a parameter. What a region
-//  captured from
-//     outside is passed as the last `capture_count` operands of the op, and arrives as the last
-//     `capture_count` parameters of each of its regions (the same list for all regions of one op).
+//     captured from outside is passed as the last `capture_count` operands of the op, and arrives
+//     as the last `capture_count` parameters of each of its regions (the same list for all regions
+//     of one op).
 //  3. Types are static and fully known; tuples are flattened.
 //  4. A function ends in its returns list; there is no return op.
 //  5. Op and attribute shapes follow ops.def: every attribute of the row is present unless marked
-//  optional in
-//     verify.c.
+//     optional in verify.c.
 // Ownership: everything belongs to the module's arena; nothing is freed one by one.
 // Threads: a module belongs to one thread while it is changed; read-only use is free.
 #ifndef VT_IR_MODULE_H

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // verify.c - vt_module_verify: structure here, the meaning of each op in verify_<family>.c.
 // In: any module whose pointers are sound. Out: VT_OK, or the first violation with the op and its
-// place. What passes here may be run by the evaluator and compiled by every back end without
-// further checks.
+// place.
+// What passes here may be run by the evaluator and compiled by every back end without further
+// checks.
 #include "ir/verify.h"
 
 #include <inttypes.h>

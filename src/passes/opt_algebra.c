@@ -91,8 +91,7 @@ static bool used_once(const algebra *a, const vt_value *value) {
   return is_new(a, value) || a->uses[value->id] == 1;
 }
 
-// Rules
-// -----------------------------------------------------------------------------------------------------
+// Rules -------------------------------------------------------------------------------------------
 
 static vt_value *log_of_exp(const algebra *a, vt_op *op) {
   (void)a; // rules have one signature

@@ -2,8 +2,8 @@
 // opt_cse.c - merges equal pure ops of one function. Op order is kept for the survivors.
 // Optimization barriers go first: on the host nothing is gained by computing a value twice, so what
 // rematerialisation asked for on the chip becomes one computation here. (HBM is accounted from the
-// module as it was before the passes.) Equal regions are found by structure. Cost: O(ops), one hash
-// per op.
+// module as it was before the passes.)
+// Equal regions are found by structure. Cost: O(ops), one hash per op.
 #include <string.h>
 
 #include "passes/passes.h"

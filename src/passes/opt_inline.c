@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_inline.c - calls and composites become their bodies; functions nobody calls any more are
-// dropped. In: calls that do not recurse. Out: no CALL and no COMPOSITE anywhere, main is the only
-// function. Sharding ops (constraints, edges, barriers) have told src/spmd what they know: they
-// become their operands.
+// dropped.
+// In: calls that do not recurse. Out: no CALL and no COMPOSITE anywhere, main is the only function.
+// Sharding ops (constraints, edges, barriers) have told src/spmd what they know: they become their
+// operands.
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 

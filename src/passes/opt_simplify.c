@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_simplify.c - algebra that keeps every bit: identities, and chains of reshapes, transposes,
 // broadcasts, conversions and slices. One forward walk; each op sees operands that are simplified
-// already. Not here: rules that change rounding, signed zeros or NaNs (x + 0 is not x for x = -0, x
-// * 0 is not 0).
+// already.
+// Not here: rules that change rounding, signed zeros or NaNs (x + 0 is not x for x = -0, x * 0 is
+// not 0).
 #include <string.h>
 
 #include "passes/passes.h"

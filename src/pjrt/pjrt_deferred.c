@@ -10,8 +10,7 @@ vt_status vt_error_from_pjrt(int code, const char *message, size_t size) {
   return vt_error((vt_code)(code ? code : VT_UNKNOWN), "%.*s", (int)size, message ? message : "");
 }
 
-// Aliases
-// -------------------------------------------------------------------------------------------
+// Aliases -----------------------------------------------------------------------------------------
 // The handle that fulfils an alias is its fill.
 
 vt_status vt_pjrt_Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args *args) {
@@ -97,8 +96,7 @@ vt_status vt_pjrt_Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDevice
   return VT_OK;
 }
 
-// Donation that waits
-// -------------------------------------------------------------------------------
+// Donation that waits -----------------------------------------------------------------------------
 
 static void dependency_ready(PJRT_Buffer_DonateWithControlDependency_Callback_Args *args) {
   vt_status error = args->error_code ? vt_error_from_pjrt(args->error_code, args->error_message,
@@ -118,8 +116,7 @@ vt_pjrt_Buffer_DonateWithControlDependency(PJRT_Buffer_DonateWithControlDependen
   return VT_OK;
 }
 
-// Raw copies to a place that is told later
-// ----------------------------------------------------------
+// Raw copies to a place that is told later --------------------------------------------------------
 
 typedef struct raw_copy {
   atomic_int pending; // the data, the destination

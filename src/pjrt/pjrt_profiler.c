@@ -85,8 +85,7 @@ static void run_over(const vt_executable_info *info, int32_t device, int64_t sta
   }
 }
 
-// The message
-// -----------------------------------------------------------------------------------------------
+// The message -------------------------------------------------------------------------------------
 //
 // XSpace{1: planes}. XPlane{1: id, 2: name, 3: lines, 4: names of events, 5: names of statistics}.
 // XLine{1: id, 2: name, 3: start in ns, 4: events}. XEvent{1: name, 2: offset in ps, 3: duration in
@@ -207,8 +206,7 @@ static void write_message(PLUGIN_Profiler *p) {
   for (int32_t device = -1; device <= last; device++) put_plane(p, device);
 }
 
-// The calls
-// -------------------------------------------------------------------------------------------------
+// The calls ---------------------------------------------------------------------------------------
 
 static void set_recording(PLUGIN_Profiler *p, bool on) {
   vt_lock(&lock);

@@ -8,8 +8,7 @@
 // more; how much its schedule decides, which is not modelled.
 #include "runtime/runtime_internal.h"
 
-// The report
-// -------------------------------------------------------------------------------------------------------
+// The report --------------------------------------------------------------------------------------
 
 enum { LARGEST = 10 };
 

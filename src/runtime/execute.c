@@ -4,16 +4,14 @@
 //
 // Requirements:
 //  1. No copy when an argument's shards already are the rectangles of one storage, or all devices
-//  hold all of it.
-//     Otherwise the shards are gathered once, and from then on are rectangles of the gathered
-//     array.
+//     hold all of it. Otherwise the shards are gathered once, and from then on are rectangles of
+//     the gathered array.
 //  2. Everything that can be refused is refused before anything changes: counts, shapes, places,
-//  deleted or twice
-//     donated buffers, HBM. After that the call succeeds, and errors of the run go to its event and
-//     results.
+//     deleted or twice donated buffers, HBM. After that the call succeeds, and errors of the run go
+//     to its event and results.
 //  3. Donated buffers are deleted here; their memory is reused when the run, as it starts, holds
-//  the only reference.
-//     The test is made then and not now because earlier runs in the queue still hold theirs.
+//     the only reference. The test is made then and not now because earlier runs in the queue still
+//     hold theirs.
 //  4. Arguments that are errors make the results the same error.
 #include "base/array.h"
 #include "base/log.h"
@@ -56,8 +54,7 @@ typedef struct run_job {
   uint64_t *versions; // of the parameters: the numbers of their storages
 } run_job;
 
-// The run itself
-// ----------------------------------------------------------------------------------------------------
+// The run itself ----------------------------------------------------------------------------------
 
 static vt_status gather(argument *arg) {
   vt_storage *whole = arg->storage;
@@ -202,8 +199,7 @@ static run_job *job_create(vt_executable *executable) {
   return job;
 }
 
-// Checks
-// ------------------------------------------------------------------------------------------------------------
+// Checks ------------------------------------------------------------------------------------------
 
 typedef struct call {
   vt_client *client;
@@ -292,8 +288,7 @@ static vt_status check_call(call *c) {
   return VT_OK;
 }
 
-// Arguments and results
-// ---------------------------------------------------------------------------------------------
+// Arguments and results ---------------------------------------------------------------------------
 
 static bool same_dims(const int64_t *a, const int64_t *b, int32_t rank) {
   return rank == 0 || !memcmp(a, b, sizeof(int64_t) * (size_t)rank);
@@ -417,8 +412,7 @@ static void make_results(const call *c, run_job *job) {
   }
 }
 
-// Runs that wait for the client
-// -------------------------------------------------------------------------------------
+// Runs that wait for the client -------------------------------------------------------------------
 //
 // An argument may become ready by what the client does next, such as filling a buffer: the executor
 // must not wait for that, other runs may be needed first. The run is queued when nothing of that

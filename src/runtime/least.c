@@ -123,8 +123,7 @@ static void find_forms(const view *v, const vt_func *func, bool is_loop) {
   }
 }
 
-// Where the program places things
-// -----------------------------------------------------------------------------------------------------
+// Where the program places things -----------------------------------------------------------------
 
 // Whether the program itself says where the result lies, and where.
 static bool placed(const vt_op *op, bool *out_host) {
@@ -151,8 +150,7 @@ static bool lies_in_host(const view *v, const vt_op *op, uint32_t result, const 
   return host;
 }
 
-// One function
-// -----------------------------------------------------------------------------------------------------
+// One function ------------------------------------------------------------------------------------
 
 // out_host gets, for each value the function returns, whether it lies in host memory; may be NULL.
 static vt_least func_least(walk *w, vt_func *func, const vt_scope *scope, double share,

@@ -4,8 +4,9 @@
 // One host allocation (a storage) holds one whole array; the buffers of the devices are rectangles
 // of it. Programs run once on whole arrays, in order, on one executor thread; tiny ones run on the
 // calling thread while nothing is queued. HBM is an account per device: each live buffer counts
-// with its padded layout. Threads: every function may be called from any thread. After fork() the
-// child gets FAILED_PRECONDITION.
+// with its padded layout.
+// Threads: every function may be called from any thread. After fork() the child gets
+// FAILED_PRECONDITION.
 #ifndef VT_RUNTIME_RUNTIME_H
 #define VT_RUNTIME_RUNTIME_H
 
@@ -26,8 +27,7 @@ typedef struct vt_event vt_event;
 typedef struct vt_buffer vt_buffer;
 typedef struct vt_executable vt_executable;
 
-// Events
-// -----------------------------------------------------------------------------------------------------------
+// Events ------------------------------------------------------------------------------------------
 // Complete once, with or without an error. Callbacks run on the completing thread, or at once when
 // complete already; each takes its own copy of the error.
 typedef void (*vt_event_callback)(vt_status error, void *user);
@@ -42,8 +42,7 @@ vt_status vt_event_error(vt_event *event) VT_CHECKED; // a copy; VT_OK while pen
 vt_status vt_event_await(vt_event *event) VT_CHECKED;
 void vt_event_on_complete(vt_event *event, vt_event_callback callback, void *user);
 
-// Client, devices, memories
-// ----------------------------------------------------------------------------------------
+// Client, devices, memories -----------------------------------------------------------------------
 typedef enum vt_memory_kind {
   VT_MEMORY_DEVICE,
   VT_MEMORY_PINNED_HOST,
@@ -88,8 +87,7 @@ vt_device_memory_stats vt_device_stats(vt_device *device);
 void vt_device_clear_stats(vt_device *device); // peaks start again from what is in use
 void vt_client_drain(vt_client *client);       // waits until everything queued so far has run
 
-// Buffers
-// ----------------------------------------------------------------------------------------------------------
+// Buffers -----------------------------------------------------------------------------------------
 // A dense or strided array in host memory. Strides are bytes and may be negative; NULL = row-major.
 // errors RESOURCE_EXHAUSTED: the device's HBM is full, with its largest buffers; INVALID_ARGUMENT
 // The data is copied before the return: the caller may change it afterwards. `layout` is what the
@@ -143,8 +141,7 @@ void vt_fill_destroy(vt_fill *fill);                 // gives up; accepts NULL
 // on error.
 vt_status vt_fill_from(vt_fill *fill, vt_buffer *source) VT_CHECKED;
 
-// Executables
-// ------------------------------------------------------------------------------------------------------
+// Executables -------------------------------------------------------------------------------------
 typedef struct vt_executable_options {
   int32_t replicas;          // 0 = as the program says
   int32_t partitions;        // devices that run one together; 0 = as the program says
@@ -224,7 +221,8 @@ typedef struct vt_execution {
   vt_device *device; // one-device programs compiled for any device; NULL = as assigned
 } vt_execution;
 // Returns when the work is queued. out_done is the caller's; errors of the run complete it and the
-// results. errors INVALID_ARGUMENT: wrong count, shape, place, deleted or twice donated argument;
+// results.
+// errors INVALID_ARGUMENT: wrong count, shape, place, deleted or twice donated argument;
 // RESOURCE_EXHAUSTED
 vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
                                 const vt_execution *execution, vt_event **out_done) VT_CHECKED;

@@ -120,8 +120,7 @@ const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_aren
   return any ? s : NULL;
 }
 
-// ---- one rule
-// -----------------------------------------------------------------------------------------------------
+// ---- one rule -----------------------------------------------------------------------------------
 
 typedef struct candidate {
   vt_atom_list axes;

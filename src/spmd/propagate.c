@@ -202,8 +202,7 @@ static void walk_func(walker *w, const vt_func *func, const uint32_t *params, ui
   vt_map_free(&constants);
 }
 
-// ---- the mesh
-// -----------------------------------------------------------------------------------------------------
+// ---- the mesh -----------------------------------------------------------------------------------
 
 // The mesh that propagates: the first of the module with axes over all devices.
 static const vt_mesh *find_mesh(const vt_module *module, int32_t device_count) {

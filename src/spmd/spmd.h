@@ -2,8 +2,10 @@
 // spmd.h - which part of an array each device of a slice holds.
 //
 // A device here is a position in the program's device assignment (0 .. device_count - 1), not an id
-// of hardware. In: shardings as the program says them (ir/sharding.h). Out: tilings, which the
-// runtime cuts buffers by. Threads: the module is only read; any number at once.
+// of hardware.
+// In: shardings as the program says them (ir/sharding.h). Out: tilings, which the runtime cuts
+// buffers by.
+// Threads: the module is only read; any number at once.
 #ifndef VT_SPMD_SPMD_H
 #define VT_SPMD_SPMD_H
 
@@ -37,7 +39,8 @@ bool vt_tiling_equal(const vt_tiling *a, const vt_tiling *b);
 
 // The tiling that a sharding means; NULL sharding = replicated. `manual_axes` (count names)
 // restricts a Shardy sharding to these axes, as for operands of a manual computation; NULL = all
-// axes. errors INVALID_ARGUMENT: rank, or devices that do not exist
+// axes.
+// errors INVALID_ARGUMENT: rank, or devices that do not exist
 vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes,
                          uint32_t manual_count, vt_type global, int32_t device_count,
                          vt_arena *arena, vt_tiling *out_tiling) VT_CHECKED;

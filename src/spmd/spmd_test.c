@@ -148,8 +148,7 @@ static void test_maximal(void **state) {
   vt_arena_free(&arena);
 }
 
-// ---- propagation: what XLA chose
-// ------------------------------------------------------------------------------------
+// ---- propagation: what XLA chose ----------------------------------------------------------------
 
 #define FIXTURES VTPU_SOURCE_DIR "/src/spmd/fixtures/"
 

@@ -16,8 +16,7 @@
 
 enum { MAX_DEPTH = 500 }; // of one chain that is followed
 
-// ---- sets of axes
-// --------------------------------------------------------------------------------------------
+// ---- sets of axes -------------------------------------------------------------------------------
 
 static int compare_axes(vt_axis_ref a, vt_axis_ref b) {
   if (a.axis != b.axis) return a.axis < b.axis ? -1 : 1;
@@ -173,8 +172,7 @@ static const vt_sharding *sharding_of(const vt_spreader *s, const vt_value *valu
   return sharding_within(s, value, &left);
 }
 
-// ---- building
-// ------------------------------------------------------------------------------------------------
+// ---- building -----------------------------------------------------------------------------------
 
 static vt_value *build(vt_spreader *s, const vt_loc *loc, vt_opcode code, vt_type type,
                        uint32_t count, vt_value *const *operands) {
@@ -285,8 +283,7 @@ vt_value *vt_join_value(vt_spreader *s, vt_value *versions, const vt_lead *lead,
   return plain;
 }
 
-// ---- plain values
-// --------------------------------------------------------------------------------------------
+// ---- plain values -------------------------------------------------------------------------------
 
 // Where along the axis the elements of a dimension lie: their index over `*out_divisor`, modulo the
 // axis. False when the sharding does not cut the array along the axis.
@@ -360,8 +357,7 @@ static vt_value *change_lead(vt_spreader *s, vt_value *value, vt_type plain, vt_
   return have.count == want->count ? value : place(s, value, plain, &have, want, NULL);
 }
 
-// ---- part sums
-// -----------------------------------------------------------------------------------------------
+// ---- part sums ----------------------------------------------------------------------------------
 
 // The dimensions of a value that has versions along `have`, those along which it is cut by axes of
 // the lead split into one dimension per axis and the rest.
@@ -573,8 +569,7 @@ static vt_value *spread_dot(vt_spreader *s, vt_op *op, const vt_lead *want) {
   return change_lead(s, &dot->results[0], result, cuts[0].lead, want);
 }
 
-// ---- scatters that add
-// -----------------------------------------------------------------------------------------------
+// ---- scatters that add --------------------------------------------------------------------------
 
 // The dimension of the indices that counts the same updates as dimension `dim` of the updates; -1
 // for a dimension of a window.
@@ -648,8 +643,7 @@ static vt_value *spread_scatter(vt_spreader *s, vt_op *op, const vt_lead *lead, 
   return &scatter->results[0];
 }
 
-// ---- version by version
-// --------------------------------------------------------------------------------------
+// ---- version by version -------------------------------------------------------------------------
 
 // A copy of the op with other operands and the result's versions as its result.
 static vt_value *same_op(vt_spreader *s, const vt_op *op, vt_type result, vt_value *const *operands,
@@ -777,8 +771,7 @@ static vt_value *spread_linear(vt_spreader *s, vt_op *op, const vt_lead *lead, u
   return same_op(s, op, op->results[0].type, operands, lead);
 }
 
-// ---- the ways
-// ------------------------------------------------------------------------------------------------
+// ---- the ways -----------------------------------------------------------------------------------
 
 void vt_note_op(vt_spreader *s, const vt_op *op) {
   vt_lead lead = {0};

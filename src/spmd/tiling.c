@@ -108,8 +108,7 @@ static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count
   return VT_OK;
 }
 
-// ---- meshes
-// -------------------------------------------------------------------------------------------------------
+// ---- meshes -------------------------------------------------------------------------------------
 
 // One factor of a mesh: all of an axis, or a part of it. Its digit in a device's position is
 // position / stride % size.

@@ -59,8 +59,7 @@ static void find_lines(walk *w) {
   }
 }
 
-// ---- collectives
-// --------------------------------------------------------------------------------------------
+// ---- collectives --------------------------------------------------------------------------------
 
 // Rows of devices whose operands a result is made of (-1 pads); for each device its row (-1 = none)
 // and its place in it.
@@ -141,8 +140,7 @@ static vt_axis_set after_collective(const walk *w, const vt_op *op, vt_axis_set 
   return set;
 }
 
-// ---- the walk
-// -----------------------------------------------------------------------------------------------
+// ---- the walk -----------------------------------------------------------------------------------
 
 static void walk_func(walk *w, vt_func *func, const vt_axis_set *params, vt_axis_set *returns);
 

@@ -11,8 +11,7 @@
 
 #include "spmd/varying.h"
 
-// ---- is there anything to do
-// -----------------------------------------------------------------------------------------------
+// ---- is there anything to do --------------------------------------------------------------------
 
 // The axes of the computation that operand or result `i` is unreduced along.
 static vt_lead manual_lead(const vt_op *op, vt_attr_key key, uint32_t i) {
@@ -82,8 +81,7 @@ static bool has_versions(const vt_module *module, const vt_tiling *params, const
   return false;
 }
 
-// ---- the walk
-// -----------------------------------------------------------------------------------------------
+// ---- the walk -----------------------------------------------------------------------------------
 
 static vt_value *resolve(vt_value *value) {
   while (value->replaced_by) value = value->replaced_by;
@@ -243,8 +241,7 @@ static void forget_replacements(vt_func *func) {
   }
 }
 
-// ---- main
-// ---------------------------------------------------------------------------------------------------
+// ---- main ---------------------------------------------------------------------------------------
 
 static vt_type counted(vt_module *module, int64_t versions, vt_type type) {
   int64_t dims[VT_MAX_RANK + 1] = {versions};

@@ -81,8 +81,7 @@ static void a_worker_knows_its_slice(void **state) {
   guest_says("joined");
 }
 
-// --- what a guest must not do
-// ------------------------------------------------------------------------------------
+// --- what a guest must not do --------------------------------------------------------------------
 
 typedef struct escape {
   const char *what, *command; // has to fail, for a user and with sudo

@@ -118,8 +118,7 @@ static int tear_down(void **state) {
   return end_helper() == 0 ? 0 : -1;
 }
 
-// --- the double
-// -----------------------------------------------------------------------------------------------
+// --- the double ----------------------------------------------------------------------------------
 
 static void noise_is_refused(void **state) {
   (void)state;
@@ -282,8 +281,7 @@ static void a_boot_takes_the_paths_of_the_start(void **state) {
   assert_true(reply.flags & VT_HELPER_GONE);
 }
 
-// --- folders
-// --------------------------------------------------------------------------------------------------
+// --- folders -------------------------------------------------------------------------------------
 
 static void a_folder_of_others_is_not_used(void **state) {
   (void)state;
@@ -324,8 +322,7 @@ static void what_nobody_will_look_for_goes(void **state) {
   helper = keep_pid;
 }
 
-// --- the real one
-// ---------------------------------------------------------------------------------------------
+// --- the real one --------------------------------------------------------------------------------
 
 #define START                                                                                      \
   "vtpud --state=$HOME/real --project=lab-one --admin=a@b.c --new-token --guests=0 --port=18126 "  \

@@ -66,8 +66,7 @@ static void must_in_guest(const char *shell, const char *script) {
   if (status != 0) fail_msg("%s\nstatus %d: %s", script, status, vt_text_string(&guest_output));
 }
 
-// --- refused
-// ----------------------------------------------------------------------------------------------------
+// --- refused -------------------------------------------------------------------------------------
 
 // The calls themselves, past every tool: number, arguments. What does not end in one of the two
 // errors prints its name.
@@ -162,8 +161,7 @@ static void forbidden_things_are_refused(void **state) {
   guest_says("Seccomp:\t2");
 }
 
-// --- ordinary
-// ---------------------------------------------------------------------------------------------------
+// --- ordinary ------------------------------------------------------------------------------------
 
 // A package with a user and a file of its own, made and installed inside; downloads are not part
 // of it.
@@ -241,8 +239,7 @@ static void jax_finds_its_chips(void **state) {
   guest_says("sum 512.0");
 }
 
-// --- disks
-// ----------------------------------------------------------------------------------------------
+// --- disks ---------------------------------------------------------------------------------------
 
 #define NODES "http://127.0.0.1:" PORT "/v2alpha1/projects/lab-one/locations/us-central2-b/nodes"
 #define FILL(path)                                                                                 \
@@ -291,8 +288,7 @@ static void a_disk_has_an_end(void **state) {
       "ls $HOME/state/disks; exit 1");
 }
 
-// --- afterwards
-// -------------------------------------------------------------------------------------------------
+// --- afterwards ----------------------------------------------------------------------------------
 
 static void assert_network(bool there) {
   guest_must("ip -o link; ip -o addr show dev lo; nft list tables");

@@ -19,6 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FILE_LINES = 1000
 FUNCTION_LINES = 100
 PYTHON_COLUMNS = 160
+COMMENT_COLUMNS = 100  # clang-format leaves comments as they were written
 CODE = (".c", ".h", ".def", ".py", ".cmake", ".sh")
 # Functions over the limit that are one switch or one table and read better whole: "file:function".
 LONG_FUNCTIONS = set()
@@ -59,6 +60,20 @@ def check_lines(names):
                 yield f"{name}:{number}: space at the end of the line"
             if "\t" in line and not name.endswith(".tsv"):
                 yield f"{name}:{number}: tab"
+
+
+def check_comments(names):
+    """Comments of C that fit, and banners on one line; tables under "clang-format off" are as wide as their rows."""
+    for name in names:
+        if not name.endswith((".c", ".h")):
+            continue
+        table = False
+        for number, line in enumerate(read(name).splitlines(), 1):
+            table = "clang-format off" in line or (table and "clang-format on" not in line)
+            if "//" in line and len(line) > COMMENT_COLUMNS and not table:
+                yield f"{name}:{number}: {len(line)} columns with a comment (limit {COMMENT_COLUMNS})"
+            if re.fullmatch(r"\s*// ?-{5,}", line):
+                yield f"{name}:{number}: half a banner; \"// What follows ----\" goes on one line"
 
 
 def check_unique_names(names):
@@ -164,7 +179,7 @@ def check_format(names):
 
 def main():
     names = tracked()
-    checks = [check_licence, check_lines, check_unique_names, check_arrows, check_functions, check_exports,
+    checks = [check_licence, check_lines, check_comments, check_unique_names, check_arrows, check_functions, check_exports,
               check_format]
     findings = [finding for check in checks for finding in check(names)]
     for finding in findings:
