@@ -93,8 +93,8 @@ bool gen_dot(gen *g, const gen_row *row) {
 typedef struct conv_plan {
   int32_t spatial;
   int64_t stride[3], padding[6], lhs_dilation[3], rhs_dilation[3], reversal[3];
-  int64_t places[3]
-                [5]; // where batch, feature and the spatial dimensions lie; kernel: input, output
+  // where batch, feature and the spatial dimensions lie; kernel: input, output
+  int64_t places[3][5];
   int64_t dims[3][5];
   int64_t groups, batch_groups;
 } conv_plan;

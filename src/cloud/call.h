@@ -26,8 +26,8 @@ typedef struct vt_route {
   const char *method, *path; // "/{v}/projects/{project}/locations/{zone}/nodes/{node}:start"
   unsigned versions;         // of {v}; 0 when the path has none
   vt_handler handler;
-  const char *permission;         // "tpu.nodes.get"; "@" any identity, "-" nobody asked, "!admin" /
-                                  // "!reviewer" role
+  // "tpu.nodes.get"; "@" any identity, "-" nobody asked, "!admin" / "!reviewer" role
+  const char *permission;
   const char *service;            // API that the project must have enabled, "" none
   const char *request, *response; // messages of schema.def, "" none or free-form
   const char *query;              // names of its own query parameters, comma separated (discovery)

@@ -29,8 +29,8 @@ typedef struct vt_accelerator {
   int chips_per_vm, vms;
 } vt_accelerator;
 
-const vt_family *
-vt_family_find(const char *name); // NULL when unknown; also NULL past the last in _at
+// NULL when unknown; also NULL past the last in _at
+const vt_family *vt_family_find(const char *name);
 const vt_family *vt_family_at(int index);
 const vt_accelerator *vt_accelerator_find(const char *name);
 const vt_accelerator *vt_accelerator_at(int index);

@@ -38,8 +38,8 @@ typedef struct vt_node {
   bool idle_alert;
   const char *reservation;
   int64_t version; // grows with every save
-  json_t *body;    // what the user asked for, in v2alpha1 names; owned by the loader's arena user:
-                   // vt_node_fini
+  // what the user asked for, in v2alpha1 names; owned by the loader's arena user: vt_node_fini
+  json_t *body;
 } vt_node;
 
 const char *vt_node_state_name(vt_node_state state);

@@ -294,8 +294,8 @@ static void factorisations(void **state) {
   vt_op *op = make_op(&b, VT_OP_CUSTOM_CALL, 2, types, 0);
   vt_op_set_string(op, VT_ATTR_CALL_TARGET_NAME, "Qr");
   run_op(&b);
-  assert_true(fabs(vt_number_load(VT_F32, b.out[0].data, 0) + 5) <
-              1e-5); // -norm of the first column
+  // -norm of the first column
+  assert_true(fabs(vt_number_load(VT_F32, b.out[0].data, 0) + 5) < 1e-5);
   bench_free(&b);
   b = bench_new();
   operand(&b, VT_F64, DIMS(2, 2), N(2, 1, 1, 2));

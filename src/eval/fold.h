@@ -10,9 +10,9 @@ enum { VT_FOLD_MOST = 32 }; // inputs reduced together
 
 typedef struct vt_fold {
   uint32_t inputs;
-  vt_dtype types[VT_FOLD_MOST]; // of the accumulators: the body's, f32 for small floats under a
-                                // usual body
-  vt_vec_fn loop;               // NULL: the region runs
+  // of the accumulators: the body's, f32 for small floats under a usual body
+  vt_dtype types[VT_FOLD_MOST];
+  vt_vec_fn loop; // NULL: the region runs
   int32_t width;
   vt_region region;
 } vt_fold;

@@ -15,10 +15,8 @@
 
 #include "host/emit.h"
 
-enum {
-  KEEP_COST = 6,
-  MAX_KEPT = 4
-}; // ops of recomputation that pay for a row buffer; buffers per nest
+// ops of recomputation that pay for a row buffer; buffers per nest
+enum { KEEP_COST = 6, MAX_KEPT = 4 };
 static const int64_t MAX_KEPT_BYTES = 512 << 10;
 
 typedef struct node_state {

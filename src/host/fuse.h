@@ -19,11 +19,11 @@ typedef struct vt_loop vt_loop; // host/loop.h: a while as one function
 typedef struct vt_group {
   bool fused;
   uint32_t op_count;
-  vt_op *
-      *ops; // in execution order; running them one by one by the evaluator gives the same outputs
+  // in execution order; running them one by one by the evaluator gives the same outputs
+  vt_op **ops;
   uint32_t input_count;
-  vt_value **inputs; // parameters, or outputs of earlier groups; each once; also of groups that are
-                     // not fused
+  // parameters, or outputs of earlier groups; each once; also of groups that are not fused
+  vt_value **inputs;
   uint32_t output_count;
   vt_value **outputs;  // what later groups or the function's returns need, each once
   int64_t work;        // elements times ops: an estimate for tier and thread decisions

@@ -38,8 +38,8 @@ typedef struct vt_fuser {
   uint32_t *user_start, *users; // by value id: indices of ops
   bool *returned;               // by value id
   VT_ARRAY(vt_work_group) groups;
-  uint32_t *span_from; // by op index i: the least index of a group that has ops before i and at i
-                       // or later; i if none
+  // by op index i: the least index of a group that has ops before i and at i or later; i if none
+  uint32_t *span_from;
   uint32_t stamp, visit;
   vt_index_list stack; // of the search for paths
   int64_t min_work;

@@ -17,8 +17,8 @@ typedef struct vt_host_options {
   bool exact_dots; // DEFAULT precision means f32 (else: operands rounded to bf16, f32 accumulation)
   bool as_written; // no algebra that shows in results (docs/algebra.md)
   bool evaluator_only; // no generated code, no libraries: every step is a kernel of src/eval
-  bool compile_all;    // generated code and libraries also for programs too small to be worth it
-                       // (tests)
+  // generated code and libraries also for programs too small to be worth it (tests)
+  bool compile_all;
 } vt_host_options;
 
 // Takes `module`, also on error: it is rewritten by the passes and lives as long as the program.
@@ -28,10 +28,10 @@ vt_status vt_host_compile(vt_module *module, const vt_host_options *options,
                           vt_program **out_program) VT_CHECKED;
 void vt_program_destroy(vt_program *program); // accepts NULL
 
-const vt_module *
-vt_program_module(const vt_program *program); // as optimised; main has the original signature
-int64_t vt_program_temp_bytes(
-    const vt_program *program); // host bytes a run needs beside params and results
+// as optimised; main has the original signature
+const vt_module *vt_program_module(const vt_program *program);
+// host bytes a run needs beside params and results
+int64_t vt_program_temp_bytes(const vt_program *program);
 // True when the program is so small that it runs wholly on the calling thread: no team of threads,
 // microseconds.
 bool vt_program_is_small(const vt_program *program);
@@ -40,13 +40,14 @@ bool vt_program_is_small(const vt_program *program);
 bool vt_program_may_alias(const vt_program *program, uint32_t param, uint32_t result);
 
 typedef struct vt_run {
-  void *const *params; // dense row-major arrays, 64-byte aligned and padded as vt_host_alloc does;
-                       // NULL for tokens
-  void *const
-      *results; // allocated by the caller the same way; results[i] == params[j] only if may_alias
+  // dense row-major arrays, 64-byte aligned and padded as vt_host_alloc does; NULL for tokens
+  void *const *params;
+  // allocated by the caller the same way; results[i] == params[j] only if may_alias
+  void *const *results;
   const vt_host_transfer *transfer; // NULL: programs with host transfers fail
-  const uint64_t *versions; // by parameter: equal numbers (not 0) mean equal contents, so that what
-                            // is made of it alone may be kept for the next run; NULL: unknown
+  // by parameter: equal numbers (not 0) mean equal contents, so that what is made of it alone may
+  // be kept for the next run; NULL: unknown
+  const uint64_t *versions;
 } vt_run;
 vt_status vt_program_run(vt_program *program, const vt_run *run) VT_CHECKED;
 

@@ -27,10 +27,8 @@ static const char *const fixtures[] = {
     "regression",  "regression.v1_0_0", "control",      "windows", "sharded", "sharded_gspmd",
     "manual",      "manual_gspmd",      "shardy_forms", "odd_ops", "data",    "sharded_strings",
     "short_forms", "rare_ops",          "versions",     "traps",   "dynamic", "quantized"};
-enum {
-  FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures,
-  REFUSED = 2
-}; // the last ones are refused
+// the last ones are refused
+enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures, REFUSED = 2 };
 
 static vt_bytes open_fixture(const char *name, const char *suffix) {
   char path[512];

@@ -70,9 +70,9 @@ typedef enum vt_raw_attr_kind {
   VT_RAW_MESH,         // items: axes; ints: device ids, i64 of them
   VT_RAW_MESH_AXES,    // items: mesh (string or mesh), array of axis refs
   VT_RAW_DIM_SHARDING, // items: axis refs; ints: closed, priority
-  VT_RAW_SHARDING, // items: mesh (string or mesh), dims, replicated axes, unreduced axes (arrays);
-                   // i64 reduction
-  VT_RAW_OTHER,    // known to exist, of no use here
+  // items: mesh (string or mesh), dims, replicated axes, unreduced axes (arrays); i64 reduction
+  VT_RAW_SHARDING,
+  VT_RAW_OTHER, // known to exist, of no use here
 } vt_raw_attr_kind;
 
 struct vt_raw_attr {

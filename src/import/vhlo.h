@@ -28,10 +28,10 @@ enum { VT_VHLO_ATTRS = 21 };
 
 typedef struct vt_vhlo_row {
   vt_handler handler;
-  vt_opcode code;                   // VT_OP_INVALID unless OP, COMPOSITE, FOLD
-  const char *name;                 // with its dialect: "vhlo.add_v1"
-  const char *attrs[VT_VHLO_ATTRS]; // in the order of the properties; ends with NULL; "x?" =
-                                    // optional attribute
+  vt_opcode code;   // VT_OP_INVALID unless OP, COMPOSITE, FOLD
+  const char *name; // with its dialect: "vhlo.add_v1"
+  // in the order of the properties; ends with NULL; "x?" = optional attribute
+  const char *attrs[VT_VHLO_ATTRS];
 } vt_vhlo_row;
 
 const vt_vhlo_row *vt_vhlo_find(const char *name, size_t size); // NULL when unknown

@@ -94,8 +94,8 @@ struct vt_value {
   vt_func *func; // function it lives in
   int32_t index; // result or parameter number
   int32_t id;    // numbered by vt_func_number: parameters first, then results in order
-  vt_value
-      *replaced_by; // for passes that walk forward once: see passes/rewrite.h. NULL outside of them
+  // for passes that walk forward once: see passes/rewrite.h. NULL outside of them
+  vt_value *replaced_by;
 };
 
 struct vt_op {

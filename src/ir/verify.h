@@ -43,7 +43,7 @@ vt_status vt_verify_index(const vt_op *op) VT_CHECKED;       // gather, scatter,
 vt_status vt_verify_contraction(const vt_op *op) VT_CHECKED; // dot, convolution
 vt_status vt_verify_reduction(const vt_op *op) VT_CHECKED; // reduce, windows, sort, map, batch norm
 vt_status vt_verify_library(const vt_op *op) VT_CHECKED;   // linear algebra, fft, rng
-vt_status
-vt_verify_control(const vt_op *op) VT_CHECKED; // control flow, calls, tokens, collectives, Shardy
+// control flow, calls, tokens, collectives, Shardy
+vt_status vt_verify_control(const vt_op *op) VT_CHECKED;
 
 #endif

@@ -12,11 +12,11 @@
 typedef struct vt_pass_options {
   bool as_written; // no algebra that shows in results: for comparing with what each op says
   bool exact_dots; // DEFAULT precision of f32 dots and convolutions means f32
-  bool bf16_dots;  // the host multiplies bf16 faster than f32: round operands to bf16 and keep them
-                   // so
-  int64_t min_bf16_depth; // contractions shallower than this stay in f32 (operands rounded to the
-                          // bf16 grid)
-  const char *skip;       // comma-separated names of passes to leave out; NULL: VTPU_SKIP_PASSES
+  // the host multiplies bf16 faster than f32: round operands to bf16 and keep them so
+  bool bf16_dots;
+  // contractions shallower than this stay in f32 (operands rounded to the bf16 grid)
+  int64_t min_bf16_depth;
+  const char *skip; // comma-separated names of passes to leave out; NULL: VTPU_SKIP_PASSES
 } vt_pass_options;
 
 vt_status vt_passes_run(vt_module *module, const vt_pass_options *options) VT_CHECKED;

@@ -39,9 +39,9 @@ void vt_proto_put_bytes(vt_text *text, uint32_t number, const void *bytes, size_
 typedef struct vt_compile_options {
   int32_t replicas, partitions; // 0 = not given
   uint32_t device_count;        // of device_ids; 0 = none given
-  int32_t
-      *device_ids; // [replicas * partitions], computation-minor as replica * partitions + partition
-  bool portable;   // compiled for any one device
+  // [replicas * partitions], computation-minor as replica * partitions + partition
+  int32_t *device_ids;
+  bool portable;    // compiled for any one device
   bool partitioned; // use_spmd_partitioning: the program is on whole arrays, to be cut
 } vt_compile_options;
 // errors INVALID_ARGUMENT: malformed, or a device assignment that does not fit its own counts

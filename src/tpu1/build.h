@@ -60,8 +60,8 @@ typedef struct vt_tpu1_epilogue {
   int shift;
   bool bias;
   int64_t bias_ub; // four rows per column block
-  const vt_tpu1_pooling
-      *pooling; // NULL: none; else images of h x w before it, which fit the accumulators
+  // NULL: none; else images of h x w before it, which fit the accumulators
+  const vt_tpu1_pooling *pooling;
   int64_t h, w;
 } vt_tpu1_epilogue;
 

@@ -31,8 +31,8 @@ vt_status vt_tpu1_model_compile(vt_tpu1_model *model, const vt_tpu1_chip *chip) 
 // Borrowed views of a compiled model.
 const vt_tpu1_network *vt_tpu1_model_network(const vt_tpu1_model *model);
 const vt_tpu1_plan *vt_tpu1_model_plan(const vt_tpu1_model *model);
-const vt_tpu1_timing *
-vt_tpu1_model_timing(const vt_tpu1_model *model); // of one batch, with segments
+// of one batch, with segments
+const vt_tpu1_timing *vt_tpu1_model_timing(const vt_tpu1_model *model);
 
 // One batch on the simulated chip: args and results of the program's types, memory of the caller.
 // Compiles first when that has not happened. `check`: also run the int8 evaluator; INTERNAL names

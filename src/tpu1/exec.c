@@ -20,9 +20,8 @@ struct vt_tpu1_machine {
   int32_t *image; // pooling: results of one image before pooling
   int64_t image_size;
 };
-enum {
-  BLOCK_ROWS = 384
-}; // inputs widened at once: 384 x 256 floats stay in the second-level cache
+// inputs widened at once: 384 x 256 floats stay in the second-level cache
+enum { BLOCK_ROWS = 384 };
 
 vt_status vt_tpu1_machine_create(const vt_tpu1_chip *chip, vt_tpu1_machine **out_machine) {
   *out_machine = NULL;

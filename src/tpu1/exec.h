@@ -23,8 +23,8 @@ vt_status vt_tpu1_machine_create(const vt_tpu1_chip *chip,
                                  vt_tpu1_machine **out_machine) VT_CHECKED;
 void vt_tpu1_machine_destroy(vt_tpu1_machine *machine);            // accepts NULL
 const uint8_t *vt_tpu1_machine_ub(const vt_tpu1_machine *machine); // borrowed; rows * dim bytes
-const int32_t *
-vt_tpu1_machine_acc(const vt_tpu1_machine *machine); // borrowed; acc_rows * dim values
+// borrowed; acc_rows * dim values
+const int32_t *vt_tpu1_machine_acc(const vt_tpu1_machine *machine);
 
 // Runs the steps in program order. The unified buffer keeps its content between runs. The program
 // has weights.

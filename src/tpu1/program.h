@@ -24,8 +24,8 @@ typedef struct vt_tpu1_program {
   size_t code_size;
   const vt_tpu1_tile *tiles; // borrowed, tile_count; NULL: every tile is full
   int64_t tile_count;        // tiles in weight memory
-  const uint8_t
-      *weights; // borrowed, tile_count * dim * dim bytes, [input][output]; NULL: timing only
+  // borrowed, tile_count * dim * dim bytes, [input][output]; NULL: timing only
+  const uint8_t *weights;
   int64_t host_in_bytes, host_out_bytes;
 } vt_tpu1_program;
 
@@ -40,8 +40,8 @@ typedef struct vt_tpu1_step {
   vt_tpu1_unit unit;
   int64_t wait[VT_TPU1_UNITS]; // steps of each unit that are done before this one starts
   vt_tpu1_range ub_read[3], ub_write, acc_read, acc_write;
-  int64_t first_tile; // matrix: place of the first tile used in tile_order; the current one if not
-                      // switched
+  // matrix: place of the first tile used in tile_order; the current one if not switched
+  int64_t first_tile;
   int64_t passes,
       pass_rows; // matrix: passes and rows in each; vector units: pass_rows = rows through the unit
   int64_t host_bytes, host_row, host_stride;
