@@ -10,6 +10,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -17,6 +18,7 @@
 
 typedef struct target {
   const char *user, *node, *path; // path: of scp
+  bool key_is_new;                // in the login profile
 } target;
 
 const char *vt_cli_user(void) {
@@ -29,7 +31,7 @@ const char *vt_cli_user(void) {
 
 // "user@node:path"
 static target parse_target(vt_cli *cli, const char *text, bool with_path) {
-  target t = {"", text, ""};
+  target t = {.user = "", .node = text, .path = ""};
   const char *at = strchr(text, '@'), *colon = with_path ? strchr(text, ':') : NULL;
   if (at && (!colon || at < colon)) {
     t.user = vt_arena_copy(&cli->arena, text, (size_t)(at - text));
@@ -127,13 +129,36 @@ static vt_status os_login_on(vt_cli *cli, const json_t *node, bool *out_on) {
   return VT_OK;
 }
 
+// Whether the login profile holds the key.
+static vt_status has_key(vt_cli *cli, const char *email, const char *key, bool *out_has) {
+  json_t *profile;
+  const char *print;
+  const json_t *one;
+  VT_TRY(vt_cli_call(
+      cli, "GET",
+      vt_arena_printf(&cli->arena, "/v1/users/%s/loginProfile?projectId=%s", email, cli->project),
+      NULL, &profile));
+  *out_has = false;
+  json_object_foreach(json_object_get(profile, "sshPublicKeys"), print, one) {
+    const char *text = json_string_value(json_object_get(one, "key"));
+    *out_has |= text && strcmp(text, key) == 0;
+  }
+  json_decref(profile);
+  return VT_OK;
+}
+
 // Puts the key into the caller's login profile; the profile says who one is on the workers.
 static vt_status import_key(vt_cli *cli, target *t, const char *key) {
   json_t *me, *reply;
+  bool known;
   VT_TRY(vt_cli_call(cli, "GET", "/vtpu/v1/me", NULL, &me));
-  const char *path = vt_arena_printf(&cli->arena, "/v1/users/%s:importSshPublicKey?projectId=%s",
-                                     json_string_value(json_object_get(me, "email")), cli->project);
+  const char *email = json_string_value(json_object_get(me, "email"));
+  email = vt_arena_copy(&cli->arena, email, strlen(email));
   json_decref(me);
+  VT_TRY(has_key(cli, email, key, &known));
+  t->key_is_new = !known;
+  const char *path = vt_arena_printf(&cli->arena, "/v1/users/%s:importSshPublicKey?projectId=%s",
+                                     email, cli->project);
   VT_TRY(vt_cli_call(cli, "POST", path, json_pack("{s:s}", "key", key), &reply));
   const json_t *accounts = json_object_get(json_object_get(reply, "loginProfile"), "posixAccounts");
   const char *name = json_string_value(json_object_get(json_array_get(accounts, 0), "username"));
@@ -237,6 +262,22 @@ static vt_status push_tunnel(vt_cli *cli, words *argv, const json_t *names, size
   return VT_OK;
 }
 
+// Workers learn of a key in a login profile a moment later. Waits until the worker of these options
+// lets it in; what else keeps ssh out is said by the ssh that follows.
+static void wait_until_let_in(vt_cli *cli, const words *options, const char *login) {
+  enum { TRIES = 150 };
+  words argv = {0};
+  vt_array_push_in(&cli->arena, &argv, "ssh");
+  for (size_t i = 0; i < options->size; i++) vt_array_push_in(&cli->arena, &argv, options->data[i]);
+  const char *const probe[] = {"-o", "BatchMode=yes", "-nq", login, "true", NULL};
+  for (size_t i = 0; i < sizeof probe / sizeof *probe; i++)
+    vt_array_push_in(&cli->arena, &argv, probe[i]);
+  fprintf(stderr, "Waiting for SSH key to propagate...");
+  for (int i = 0; i < TRIES && run(argv.data) != 0; i++)
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+  fprintf(stderr, "done.\n");
+}
+
 static void ssh_words(vt_cli *cli, words *argv, const char *login) {
   const char *command = vt_cli_flag_value(cli, "command");
   vt_array_push_in(&cli->arena, argv, login);
@@ -272,13 +313,15 @@ static vt_status run_workers(vt_cli *cli, bool copy, const json_t *node, const t
     const char *ip =
         json_string_value(json_object_get(json_object_get(endpoint, "accessConfig"), "externalIp"));
     if (!ip) ip = json_string_value(json_object_get(endpoint, "ipAddress"));
-    words argv = {0};
+    words argv = {0}, options = {0};
     vt_array_push_in(&cli->arena, &argv, copy ? "scp" : "ssh");
     if (!copy && !vt_cli_flag_value(cli, "command") && isatty(0))
       vt_array_push_in(&cli->arena, &argv, "-t");
-    push_options(cli, &argv, key, hosts, vt_arena_printf(&cli->arena, "tpu.%s-%zu", id, w));
-    if (vt_cli_flag_on(cli, "tunnel-through-iap")) VT_TRY(push_tunnel(cli, &argv, names, w));
+    push_options(cli, &options, key, hosts, vt_arena_printf(&cli->arena, "tpu.%s-%zu", id, w));
+    if (vt_cli_flag_on(cli, "tunnel-through-iap")) VT_TRY(push_tunnel(cli, &options, names, w));
     const char *login = vt_arena_printf(&cli->arena, "%s@%s", t->user, ip);
+    if (t->key_is_new && !vt_cli_flag_on(cli, "dry-run")) wait_until_let_in(cli, &options, login);
+    for (size_t i = 0; i < options.size; i++) vt_array_push_in(&cli->arena, &argv, options.data[i]);
     if (copy)
       scp_words(cli, &argv, login);
     else

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// clouds_test.c - two clouds of level 1 on one machine have no address in common; one that is
-// killed leaves its workers, which `vtpud --clean` ends, and of the one that lives nothing.
+// clouds_test.c - clouds of level 1 on one machine have no address in common. A throw-away cloud
+// that is killed takes its workers along; one with a state folder leaves them, which
+// `vtpud --clean` ends, and of the one that lives nothing.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,6 +16,14 @@
   "setsid vtpud --ephemeral --guests=1 > $HOME/other 2> $HOME/log & for i in $(seq 6000); do "     \
   "grep -q VTPUD_PID $HOME/other && exit 0; sleep 0.1; done; cat $HOME/other $HOME/log; exit 1"
 #define IN_OTHER ". $HOME/other; "
+// A cloud with a state folder, and the words that talk to it.
+#define KEPT                                                                                       \
+  "setsid vtpud --state=$HOME/kept --project=kept --admin=a@b.c --guests=1 --port=18129 > "        \
+  "$HOME/kept.out 2>&1 "
+#define IN_KEPT                                                                                    \
+  "export VTPU_ENDPOINT=http://127.0.0.1:18129 VTPU_PROJECT=kept "                                 \
+  "VTPU_TOKEN=$(sed -n 's/.*token of a@b.c: //p' $HOME/kept.out); "
+#define NOBODY_ANSWERS "! timeout 60 bash -c 'exec 3<>/dev/tcp/'$(cat $HOME/ip)'/22' 2>/dev/null"
 
 static void clouds_do_not_meet(void **state) {
   (void)state;
@@ -25,20 +34,30 @@ static void clouds_do_not_meet(void **state) {
              "! grep -qxf $HOME/its $HOME/mine");
 }
 
+static void a_killed_throw_away_takes_its_workers_along(void **state) {
+  (void)state;
+  guest_must(IN_OTHER "S=$(dirname $GOOGLE_APPLICATION_CREDENTIALS); kill -9 $VTPUD_PID; "
+                      "for i in $(seq 6000); do test -e $S || exit 0; sleep 0.05; done; "
+                      "ls -R $S; exit 1");
+  guest_must("grep ^127.64 $HOME/its > $HOME/ip; " NOBODY_ANSWERS);
+}
+
 static void what_is_left_is_cleaned(void **state) {
   (void)state;
   guest_must("vtpud --clean");
-  // What it had open is closed when all of it is gone; its lock is, too.
-  guest_must(IN_OTHER "S=$(dirname $GOOGLE_APPLICATION_CREDENTIALS); kill -9 $VTPUD_PID; "
-                      "for i in $(seq 6000); do flock -n $S/lock true && exit 0; sleep 0.05; done; "
-                      "exit 1");
+  guest_must(KEPT
+             "& echo $! > $HOME/pid; for i in $(seq 6000); do grep -q 'token of' $HOME/kept.out "
+             "&& exit 0; sleep 0.05; done; cat $HOME/kept.out; exit 1");
+  guest_must(IN_KEPT CREATE " > $HOME/left; cat $HOME/left");
+  guest_must("vtpud --clean --state=$HOME/kept && exit 1; kill -9 $(cat $HOME/pid); "
+             "for i in $(seq 6000); do flock -n $HOME/kept/lock true && exit 0; sleep 0.05; done; "
+             "exit 1");
   // Its worker goes on, since a daemon that is started again takes it over.
-  guest_must("grep ^127.64 $HOME/its > $HOME/ip; timeout 60 bash -c 'exec 3<>/dev/tcp/'$(cat "
+  guest_must("grep ^127.64 $HOME/left > $HOME/ip; timeout 60 bash -c 'exec 3<>/dev/tcp/'$(cat "
              "$HOME/ip)'/22'");
-  guest_must("vtpud --clean");
+  guest_must("vtpud --clean --state=$HOME/kept");
   guest_says("ended ");
-  guest_says("and the folder");
-  guest_must("! timeout 60 bash -c 'exec 3<>/dev/tcp/'$(cat $HOME/ip)'/22' 2>/dev/null");
+  guest_must(NOBODY_ANSWERS);
   // Mine lives, and is said to.
   guest_must("vtpu tpu-vm ssh ada@one --zone=us-central2-b --command='echo here' 2>&1");
   guest_says("here");
@@ -47,6 +66,7 @@ static void what_is_left_is_cleaned(void **state) {
 int main(int argc, char **argv) {
   static const char *const needed[] = {"/usr/bin/setsid", "/usr/bin/flock", NULL};
   const struct CMUnitTest tests[] = {cmocka_unit_test(clouds_do_not_meet),
+                                     cmocka_unit_test(a_killed_throw_away_takes_its_workers_along),
                                      cmocka_unit_test(what_is_left_is_cleaned)};
   if (argc > 1) return cmocka_run_group_tests(tests, NULL, NULL);
   int code = guest_namespace(needed);
