@@ -253,8 +253,7 @@ static int row_of(const vt_op *op, int devices, int device, int *out) {
 static double neutral(const vt_func *region, vt_dtype dtype) {
   const vt_dtype_info *info = vt_dtype_get(dtype);
   bool is_float = vt_dtype_is_float(dtype), is_signed = info->kind == VT_KIND_SIGNED;
-  double top =
-      is_float ? (double)INFINITY : (is_signed ? 1 : 2) * (double)((uint64_t)1 << (info->bits - 1));
+  double top = is_float ? (double)INFINITY : ldexp(is_signed ? 1 : 2, info->bits - 1);
   switch ((int)region->returns[0]->op->code) {
   case VT_OP_ADD:
     return is_float ? -0.0 : 0;

@@ -228,6 +228,7 @@ static void own(relay *r, vt_stream *s) {
   struct vt_relays *all = r->all;
   int me = r->owner;
   bool again = pump(r, s);
+  if (again) shutdown(s->fd, SHUT_RDWR); // the tunnel stays, its connection does not
   pthread_mutex_lock(&all->lock);
   r->busy = false;
   pthread_cond_broadcast(&all->changed);
