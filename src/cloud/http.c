@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// http.c - libmicrohttpd to vt_call and back. One epoll thread a core; calls take turns on the
+// http.c - libmicrohttpd to vt_call and back. One poll thread a core; calls take turns on the
 // cloud's lock. The response is queued on the last handler call only: queued earlier, the library
 // closes a keep-alive connection. A connection that a call has made a WebSocket leaves the
 // library's loop for a thread of its own.
@@ -553,8 +553,9 @@ static vt_status start_library(vt_http *http, const vt_http_options *o) {
     list[count++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)o->key_pem};
   }
   list[count] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
-  // Without the library's log: what any stranger can cause does not belong there.
-  unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC |
+  // Without the library's log: what any stranger can cause does not belong there. Not epoll: with
+  // 128 events at once version 0.9.75 waits for another one before it looks at them.
+  unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC |
                    MHD_ALLOW_UPGRADE | MHD_ALLOW_SUSPEND_RESUME | (http->secure ? MHD_USE_TLS : 0);
   http->daemon = MHD_start_daemon(
       flags, 0, NULL, NULL, handle, http, MHD_OPTION_NOTIFY_COMPLETED, completed, http,

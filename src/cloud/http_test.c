@@ -198,10 +198,10 @@ static void a_change_wakes(void **state) {
       vt_cloud_poke(s.t.cloud);
       assert_int_equal(ask(&s, 1, GET("instance/id")), 200);
     }
-    if (!rows[i].at_once) {
-      assert_int_equal(poll(&wait, 1, 0), 0);
-      paint(&s, i % 2 ? "red" : "green");
-    }
+    if (!rows[i].at_once) assert_int_equal(poll(&wait, 1, 0), 0);
+    // Another thread may have it: a change that it did not see is not one that it waits for.
+    for (int n = 0; !rows[i].at_once && n < HANG_MS / 100 && poll(&wait, 1, 100) == 0; n++)
+      paint(&s, n % 2 ? "red" : "green");
     assert_int_equal(status_of(fd), 200);
     close(fd);
   }
