@@ -1,42 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernel_combine.c - see kernel_scatter.h. The formulas are those of src/eval/vec_float.def and
 // vec_int.def.
+#include <string.h>
+
 #include "eval/number.h"
 #include "host/cpu.h"
 #include "host/kernel_scatter.h"
 
 // LOAD and STORE go between an element of type T and what the formula computes in.
-#define WINDOWS(T, C, LOAD, STORE, formula)                                                        \
+#define ELEMENT(T, C, LOAD, STORE, formula, to, from)                                              \
+  C a = LOAD(to), b = LOAD(from);                                                                  \
+  (void)a;                                                                                         \
+  (to) = STORE(formula);
+
+#define SINGLES(T, C, LOAD, STORE, formula, FETCH)                                                 \
   for (int64_t i = 0; i < n; i++) {                                                                \
+    FETCH(i, 1);                                                                                   \
+    if (place[i] < 0) continue;                                                                    \
+    T *to = (T *)(out + place[i]);                                                                 \
+    ELEMENT(T, C, LOAD, STORE, formula, *to, *(const T *)(updates + i * next))                     \
+  }
+
+// Four elements are read before the first is written: they become one vector.
+#define SHORT_RUNS(T, C, LOAD, STORE, formula)                                                     \
+  for (int64_t i = 0; i < n; i++) {                                                                \
+    if (far) FETCH_LINES(i, width * (int64_t)sizeof(T));                                           \
+    if (place[i] < 0) continue;                                                                    \
+    T *to = (T *)(out + place[i]);                                                                 \
+    const T *from = (const T *)(updates + i * next);                                               \
+    int64_t j = 0;                                                                                 \
+    for (; j + 4 <= width; j += 4) {                                                               \
+      T four[4], with[4];                                                                          \
+      memcpy(four, to + j, sizeof four);                                                           \
+      memcpy(with, from + j, sizeof with);                                                         \
+      for (int k = 0; k < 4; k++) {                                                                \
+        ELEMENT(T, C, LOAD, STORE, formula, four[k], with[k])                                      \
+      }                                                                                            \
+      memcpy(to + j, four, sizeof four);                                                           \
+    }                                                                                              \
+    for (; j < width; j++) {                                                                       \
+      ELEMENT(T, C, LOAD, STORE, formula, to[j], from[j])                                          \
+    }                                                                                              \
+  }
+
+#define WINDOWS(T, C, LOAD, STORE, formula, FETCH)                                                 \
+  for (int64_t i = 0; i < n; i++) {                                                                \
+    if (far) FETCH(i, width * out_step);                                                           \
     if (place[i] < 0) continue;                                                                    \
     for (int64_t j = 0; j < width; j++) {                                                          \
       T *to = (T *)(out + place[i] + j * out_step);                                                \
-      C a = LOAD(*to), b = LOAD(*(const T *)(updates + i * next + j * step));                      \
-      (void)a;                                                                                     \
-      *to = STORE(formula);                                                                        \
+      ELEMENT(T, C, LOAD, STORE, formula, *to, *(const T *)(updates + i * next + j * step))        \
     }                                                                                              \
   }
+
+// What lies in no near cache is asked for in time. Where the place is negative, so is the address,
+// by which nothing is lost.
+#define FETCH_NONE(i, bytes) (void)0
+#define FETCH_LINE(i, bytes) __builtin_prefetch(out + place[(i) + VT_COMBINE_AHEAD], 1)
+#define FETCH_LINES(i, bytes)                                                                      \
+  for (int64_t at = 0; at < (bytes) && at < MOST_FETCHED; at += 64)                                \
+  __builtin_prefetch(out + place[(i) + VT_COMBINE_AHEAD] + at, 1)
+
+enum { SHORT_RUN = 16, MOST_FETCHED = 512 };
 
 // Single elements, short runs, runs and everything else, each a loop of its own; single elements by
 // a formula of their own.
 #define COMBINE_BY(name, T, C, LOAD, STORE, formula, single)                                       \
-  VT_ANY_CPU static void name(int64_t n, const int64_t *place, char *restrict out,                 \
+  VT_ANY_CPU static void name(int64_t n, const int64_t *place, bool far, char *restrict out,       \
                               int64_t given_out_step, const char *restrict updates, int64_t next,  \
                               int64_t given_step, int64_t given_width) {                           \
     bool runs = given_out_step == (int64_t)sizeof(T) && given_step == (int64_t)sizeof(T);          \
-    if (given_width == 1) {                                                                        \
-      enum { width = 1, out_step = 0, step = 0 };                                                  \
-      WINDOWS(T, C, LOAD, STORE, single)                                                           \
+    if (given_width == 1 && far) {                                                                 \
+      SINGLES(T, C, LOAD, STORE, single, FETCH_LINE)                                               \
+    } else if (given_width == 1) {                                                                 \
+      SINGLES(T, C, LOAD, STORE, single, FETCH_NONE)                                               \
     } else if (runs && given_width == 4) {                                                         \
-      enum { width = 4, out_step = sizeof(T), step = sizeof(T) };                                  \
-      WINDOWS(T, C, LOAD, STORE, formula)                                                          \
+      enum { width = 4 };                                                                          \
+      SHORT_RUNS(T, C, LOAD, STORE, formula)                                                       \
+    } else if (runs && given_width < SHORT_RUN) {                                                  \
+      const int64_t width = given_width;                                                           \
+      SHORT_RUNS(T, C, LOAD, STORE, formula)                                                       \
     } else if (runs) {                                                                             \
       enum { out_step = sizeof(T), step = sizeof(T) };                                             \
       const int64_t width = given_width;                                                           \
-      WINDOWS(T, C, LOAD, STORE, formula)                                                          \
+      WINDOWS(T, C, LOAD, STORE, formula, FETCH_LINES)                                             \
     } else {                                                                                       \
       const int64_t width = given_width, out_step = given_out_step, step = given_step;             \
-      WINDOWS(T, C, LOAD, STORE, formula)                                                          \
+      WINDOWS(T, C, LOAD, STORE, formula, FETCH_LINE)                                              \
     }                                                                                              \
   }
 #define COMBINE(name, T, C, LOAD, STORE, formula)                                                  \
@@ -64,27 +114,19 @@
 MAX_MIN(float, vt_f32_bits, vt_f32_from_bits, f32)
 MAX_MIN(double, vt_f64_bits, vt_f64_from_bits, f64)
 
-// The same without branches and with few operations one after the other: where many updates meet in
-// one place, each waits for the last.
-#define ONE_MAX_MIN(T, I, suffix)                                                                  \
-  typedef T lanes_##suffix __attribute__((vector_size(16)));                                       \
-  typedef I bits_##suffix __attribute__((vector_size(16)));                                        \
-  static inline T one_max_##suffix(T x, T y) {                                                     \
-    lanes_##suffix a = {x}, b = {y};                                                               \
-    bits_##suffix p = (bits_##suffix)a, q = (bits_##suffix)b, nan = a != a;                        \
-    bits_##suffix take_a = nan | (b < a), take_b = ~nan & ((b != b) | (a < b));                    \
-    p = (take_a & p) | (take_b & q) | (~(take_a | take_b) & p & q);                                \
-    return ((lanes_##suffix)p)[0];                                                                 \
+// The same where many updates meet in one place and each waits for the last: one instruction, and
+// the rare cases behind a branch.
+#define ONE_MAX_MIN(T, suffix)                                                                     \
+  static inline T one_max_##suffix(T a, T b) {                                                     \
+    if (__builtin_expect(!__builtin_islessgreater(a, b), 0)) return max_##suffix(a, b);            \
+    return a > b ? a : b;                                                                          \
   }                                                                                                \
-  static inline T one_min_##suffix(T x, T y) {                                                     \
-    lanes_##suffix a = {x}, b = {y};                                                               \
-    bits_##suffix p = (bits_##suffix)a, q = (bits_##suffix)b, nan = a != a;                        \
-    bits_##suffix take_a = nan | (a < b), take_b = ~nan & ((b != b) | (b < a));                    \
-    p = (take_a & p) | (take_b & q) | (~(take_a | take_b) & (p | q));                              \
-    return ((lanes_##suffix)p)[0];                                                                 \
+  static inline T one_min_##suffix(T a, T b) {                                                     \
+    if (__builtin_expect(!__builtin_islessgreater(a, b), 0)) return min_##suffix(a, b);            \
+    return a < b ? a : b;                                                                          \
   }
-ONE_MAX_MIN(float, int32_t, f32)
-ONE_MAX_MIN(double, int64_t, f64)
+ONE_MAX_MIN(float, f32)
+ONE_MAX_MIN(double, f64)
 
 #define FLOAT(suffix, T, C, LOAD, STORE, kind)                                                     \
   COMBINE(add_##suffix, T, C, LOAD, STORE, a + b)                                                  \

@@ -12,7 +12,7 @@
 
 // Windows so small are not worth finding their places once per thread.
 enum { PARALLEL_WINDOW_BYTES = 64 };
-static const int64_t PARALLEL_BYTES = 256 << 10;
+static const int64_t PARALLEL_BYTES = 256 << 10, NEAR_BYTES = 32 << 10;
 
 typedef struct scatter_plan {
   vt_places places;
@@ -22,6 +22,7 @@ typedef struct scatter_plan {
   int64_t to, from;      // its byte strides in the operand and in the updates
   int64_t operand_bytes; // copied when not in place
   bool parallel;
+  bool far; // as for vt_combine_fn
 } scatter_plan;
 
 // The rows of a window one after the other, each for all windows. Only windows that are the same or
@@ -30,7 +31,7 @@ static void combine_rows(const scatter_plan *plan, int32_t dim, int64_t n, const
                          char *out, const char *updates, int64_t next) {
   const vt_box *rows = &plan->rows;
   if (dim == rows->rank) {
-    plan->combine(n, place, out, plan->to, updates, next, plan->from, plan->width);
+    plan->combine(n, place, plan->far, out, plan->to, updates, next, plan->from, plan->width);
     return;
   }
   for (int64_t i = 0; i < rows->dims[dim]; i++)
@@ -49,12 +50,13 @@ static void keep_own(int64_t n, int64_t *place, uint32_t thread, uint32_t thread
 static void scatter_part(const scatter_plan *plan, char *out, const void *indices,
                          const char *updates, uint32_t thread, uint32_t threads) {
   const vt_places *p = &plan->places;
-  int64_t place[VT_PLACES_BLOCK];
+  int64_t place[VT_PLACES_BLOCK + VT_COMBINE_AHEAD];
   for (int64_t at = 0; at < p->count;) {
     int64_t left = p->count - at < VT_PLACES_BLOCK ? p->count - at : VT_PLACES_BLOCK;
     vt_places_run run = vt_places_find(p, indices, at, left, false, place);
     const char *from = updates + run.other;
     if (threads > 1) keep_own(run.n, place, thread, threads);
+    for (int64_t i = 0; i < VT_COMBINE_AHEAD; i++) place[run.n + i] = place[run.n - 1];
     if (p->disjoint || !plan->rows.rank)
       combine_rows(plan, 0, run.n, place, out, from, run.step);
     else
@@ -123,6 +125,7 @@ static vt_status make_plan(const vt_op *op, scatter_plan *plan) {
   plan->from = rows->to[rows->rank];
   plan->parallel = p->disjoint && elements * bytes >= PARALLEL_WINDOW_BYTES &&
                    p->count * elements * bytes >= PARALLEL_BYTES;
+  plan->far = plan->operand_bytes > NEAR_BYTES;
   return VT_OK;
 }
 

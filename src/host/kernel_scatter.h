@@ -8,9 +8,12 @@
 #include "ir/type.h"
 
 // Combines n windows, in order: element j of window i lies at out + place[i] + j * out_step and at
-// updates + i * next + j * step; all in bytes. Windows with a negative place are left out.
-typedef void (*vt_combine_fn)(int64_t n, const int64_t *place, char *out, int64_t out_step,
-                              const char *updates, int64_t next, int64_t step, int64_t width);
+// updates + i * next + j * step; all in bytes. Windows with a negative place are left out. With
+// `far`, out is more than the nearest cache holds, and VT_COMBINE_AHEAD more places can be read.
+enum { VT_COMBINE_AHEAD = 24 };
+typedef void (*vt_combine_fn)(int64_t n, const int64_t *place, bool far, char *out,
+                              int64_t out_step, const char *updates, int64_t next, int64_t step,
+                              int64_t width);
 
 // The loop of an op (VT_OP_INVALID: the update replaces what is there) for elements of a type; NULL
 // for those that have none.
