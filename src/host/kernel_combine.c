@@ -24,7 +24,7 @@
 // Four elements are read before the first is written: they become one vector.
 #define SHORT_RUNS(T, C, LOAD, STORE, formula)                                                     \
   for (int64_t i = 0; i < n; i++) {                                                                \
-    if (far) FETCH_LINES(i, width * (int64_t)sizeof(T));                                           \
+    if (far) FETCH_LINES(i, width *(int64_t)sizeof(T));                                            \
     if (place[i] < 0) continue;                                                                    \
     T *to = (T *)(out + place[i]);                                                                 \
     const T *from = (const T *)(updates + i * next);                                               \
@@ -45,7 +45,7 @@
 
 #define WINDOWS(T, C, LOAD, STORE, formula, FETCH)                                                 \
   for (int64_t i = 0; i < n; i++) {                                                                \
-    if (far) FETCH(i, width * out_step);                                                           \
+    if (far) FETCH(i, width *out_step);                                                            \
     if (place[i] < 0) continue;                                                                    \
     for (int64_t j = 0; j < width; j++) {                                                          \
       T *to = (T *)(out + place[i] + j * out_step);                                                \

@@ -28,7 +28,7 @@
 
 // Vectors multiply 32 bits by 32 several times as fast as 64 by 64.
 #define NARROW_TIMES(x, y) ((int64_t)((uint64_t)(uint32_t)(x) * (uint32_t)(y)))
-#define WIDE_TIMES(x, y) ((x) * (y))
+#define WIDE_TIMES(x, y)   ((x) * (y))
 
 // The usual distances as constants: the loop becomes one over vectors.
 #define STEPPED(T, is_signed)                                                                      \
