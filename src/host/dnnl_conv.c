@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "host/contraction.h"
+#include "host/conv_lines.h"
 #include "host/cpu.h"
 #include "host/dnnl_util.h"
 #include "host/pack.h"
@@ -539,6 +540,33 @@ static bool step_gradient(vt_plan *plan, vt_step *step, const conv *c) {
   return vt_step_narrow(plan, step, &gradient) || vt_step_wide(plan, step, &gradient);
 }
 
+// Few features over long lines.
+static bool step_lines(vt_plan *plan, vt_step *step, const conv *c) {
+  if (c->batch_groups != 1 || !all(c->lhs_dilation, c->spatial, 1)) return false;
+  vt_line_conv lines = {.batch = c->a_size[LHS],
+                        .groups = c->feature_groups,
+                        .channels = c->a_size[RHS],
+                        .features = c->b_size[RHS],
+                        .input_strides = {c->a_stride[LHS], c->b_stride[LHS]},
+                        .kernel_strides = {c->a_stride[RHS], c->b_stride[RHS]},
+                        .output_strides = {c->a_stride[OUT], c->b_stride[OUT]},
+                        .round = vt_rounds_operands(plan, step->op)};
+  for (int i = 0; i < VT_LINE_SPATIAL; i++) {
+    int d = i - (VT_LINE_SPATIAL - c->spatial);
+    lines.input[i] = d < 0 ? 1 : c->size[LHS][d];
+    lines.kernel[i] = d < 0 ? 1 : c->size[RHS][d];
+    lines.output[i] = d < 0 ? 1 : c->size[OUT][d];
+    lines.stride[i] = d < 0 ? 1 : c->window_strides[d];
+    lines.dilation[i] = d < 0 ? 1 : c->rhs_dilation[d];
+    lines.low[i] = d < 0 ? 0 : c->padding[2 * d];
+    lines.reversed[i] = d >= 0 && c->reversal[d];
+    lines.input_strides[2 + i] = d < 0 ? 0 : c->stride[LHS][d];
+    lines.kernel_strides[2 + i] = d < 0 ? 0 : c->stride[RHS][d];
+    lines.output_strides[2 + i] = d < 0 ? 0 : c->stride[OUT][d];
+  }
+  return vt_step_line_conv(plan, step, &lines);
+}
+
 bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   conv c;
   problem p;
@@ -548,6 +576,7 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   if (step->input_count == 3 &&
       (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
     return false;
+  if (step_lines(plan, step, &c)) return true;
   // A strided 1x1 gradient as a matmul would copy its left side first.
   bool strided = !all(c.rhs_dilation, c.spatial, 1);
   if (strided && step_gradient(plan, step, &c)) return true;

@@ -21,12 +21,16 @@ enum {
 };
 
 static double matrix_work(const vt_op *op) {
-  // Result elements times what each sums over: operand elements of one side over its part in the
-  // result.
+  // Result elements times what each sums over: of a dot, operand elements of one side over its part
+  // in the result.
   double result = (double)vt_type_elements(op->results[0].type);
   double lhs = (double)vt_type_elements(op->operands[0]->type);
   double rhs = (double)vt_type_elements(op->operands[1]->type);
   if (result <= 0) return 0;
+  if (op->code == VT_OP_CONVOLUTION) {
+    int64_t features = vt_attr_i64(op, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION);
+    return result * rhs / (double)op->operands[1]->type.dims[features] * MATRIX_WORK;
+  }
   double depth =
       lhs * rhs / result; // = depth^2 without batch dimensions, an overestimate with them
   double root = 1;
