@@ -858,8 +858,8 @@ static void gathers(void **state) {
   check(m, PLAIN, 1, 0, 0);
 }
 
-static vt_func *binary_body(maker m, vt_opcode code, bool compares) {
-  vt_type one = make_type(m, VT_F32, 0, NULL);
+static vt_func *typed_body(maker m, vt_opcode code, vt_dtype dtype, bool compares) {
+  vt_type one = make_type(m, dtype, 0, NULL);
   vt_func *body = vt_func_create(m.module, "");
   vt_value *a = vt_func_add_param(body, one), *b = vt_func_add_param(body, one);
   vt_value *r = vt_build(body, NULL, code, NULL, compares ? with_dtype(one, VT_PRED) : one, 2,
@@ -870,6 +870,10 @@ static vt_func *binary_body(maker m, vt_opcode code, bool compares) {
   }
   vt_func_set_returns(body, 1, &r);
   return body;
+}
+
+static vt_func *binary_body(maker m, vt_opcode code, bool compares) {
+  return typed_body(m, code, VT_F32, compares);
 }
 
 static void window_attrs(vt_op *op, int64_t window, int64_t stride, int64_t low, int64_t high) {
@@ -915,6 +919,39 @@ static void pooling(void **state) {
   }
 }
 
+// Cumulative sums, products and extremes of one long line, of rows and of columns, from both ends.
+static void running_windows(void **state) {
+  (void)state;
+  static const vt_opcode codes[] = {VT_OP_ADD, VT_OP_MULTIPLY, VT_OP_MAXIMUM, VT_OP_MINIMUM};
+  static const vt_dtype dtypes[] = {VT_F32, VT_S32, VT_U32};
+  static const struct {
+    int64_t dims[3];
+    int dim;
+  } rows[] = {{{1, 40000, 1}, 1}, {{120, 300, 1}, 1}, {{5, 50, 7}, 1}, {{1, 70, 600}, 1}};
+  for (int i = 0; i < 4 * 3 * 4 * 2; i++) {
+    maker m = new_maker();
+    int r = i / 24, d = rows[r].dim;
+    vt_opcode code = codes[i % 4];
+    vt_dtype dtype = dtypes[i / 4 % 3];
+    int64_t window[3] = {1, 1, 1}, ones[3] = {1, 1, 1}, padding[6] = {0};
+    window[d] = rows[r].dims[d];
+    padding[2 * d + i / 12 % 2] = window[d] - 1;
+    vt_value *x = param(m, dtype, 3, rows[r].dims);
+    vt_value *start = scalar(m, dtype, code == VT_OP_MULTIPLY ? 1 : 0);
+    vt_op *op = vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, start}, 1,
+                             &x->type, 1);
+    op->regions[0] = typed_body(m, code, dtype, false);
+    vt_op_set_ints(op, VT_ATTR_WINDOW_DIMENSIONS, 3, window);
+    vt_op_set_ints(op, VT_ATTR_WINDOW_STRIDES, 3, ones);
+    vt_op_set_ints(op, VT_ATTR_PADDING, 6, padding);
+    vt_op_set_ints(op, VT_ATTR_BASE_DILATIONS, 3, ones);
+    vt_op_set_ints(op, VT_ATTR_WINDOW_DILATIONS, 3, ones);
+    vt_op_append(m.func, op);
+    RETURNS(m, &op->results[0]);
+    check(m, i % 2 ? PLAIN : SPECIAL, 1, 1, 0);
+  }
+}
+
 int main(void) {
   _mm_setcsr(_mm_getcsr() | 0x8040); // FTZ and DAZ, as in a running program
   setenv("VTPU_CACHE_DIR", "", 0);
@@ -940,6 +977,7 @@ int main(void) {
       cmocka_unit_test(dynamic_slices),
       cmocka_unit_test(gathers),
       cmocka_unit_test(pooling),
+      cmocka_unit_test(running_windows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,8 @@
 #include "host/kernel_move.h"
 #include "host/nest.h"
 
-enum { RUN = 256 }; // elements of a run that are worked on at once
+// Elements of a run that are worked on at once; fewer than NARROW are no vectors.
+enum { RUN = 256, NARROW = 16 };
 
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&                \
     !defined(__SANITIZE_THREAD__)
@@ -178,26 +179,74 @@ static void run_window(const vt_native_call *call) {
   }
 }
 
-// out[i] = out[i - 1] op in[i] along one dimension, from either end.
+// Running values of one line, which stay in a register: out[i] = start op in[0] op .. op in[i].
+#define ALONG(expression)                                                                          \
+  for (int64_t i = 0; i < n; i++) out[i * step] = a = (expression);                                \
+  return
+#define SCAN(name, type, is_nan)                                                                   \
+  static void name(vt_reducer reducer, type a, const type *in, type *out, int64_t n,               \
+                   int64_t step) {                                                                 \
+    switch (reducer) {                                                                             \
+    case VT_REDUCE_ADD:                                                                            \
+      ALONG((type)(a + in[i * step]));                                                             \
+    case VT_REDUCE_MUL:                                                                            \
+      ALONG((type)(a * in[i * step]));                                                             \
+    case VT_REDUCE_MAX:                                                                            \
+      ALONG(a > in[i * step] || is_nan(a) ? a : in[i * step]);                                     \
+    default:                                                                                       \
+      ALONG(a < in[i * step] || is_nan(a) ? a : in[i * step]);                                     \
+    }                                                                                              \
+  }
+SCAN(scan_f32, float, FLOAT_NAN)
+SCAN(scan_u32, uint32_t, NEVER)
+SCAN(scan_s32_order, int32_t, NEVER)
+
+// One line, `step` elements from one to the next, negative from its end.
+static void scan_line(const window_plan *p, const void *start, const uint32_t *in, uint32_t *out,
+                      int64_t n, int64_t step) {
+  const void *from = in;
+  void *to = out;
+  if (p->dtype == VT_F32)
+    scan_f32(p->reducer, *(const float *)start, from, to, n, step);
+  else if (p->dtype == VT_S32 && p->reducer >= VT_REDUCE_MAX)
+    scan_s32_order(p->reducer, *(const int32_t *)start, from, to, n, step);
+  else
+    scan_u32(p->reducer, *(const uint32_t *)start, from, to, n, step);
+}
+
+// `width` lines that lie next to each other, row by row.
+static void scan_rows(const window_plan *p, const void *start, const uint32_t *in, uint32_t *out,
+                      int64_t n, int64_t step, int64_t width) {
+  fill_run(out, start, width);
+  fold(p, out, in, width);
+  for (int64_t i = 1; i < n; i++) {
+    in += step, out += step;
+    memcpy(out, out - step, (size_t)width * 4);
+    fold(p, out, in, width);
+  }
+}
+
+// out[i] = out[i - 1] op in[i] along one dimension, from either end. Each line is one chain, in its
+// order: the same bits on any number of threads, which share the lines.
 static void run_scan(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
-  const uint32_t *in = call->operands[0];
-  uint32_t *out = call->outputs[0];
   int64_t length = p->in_dims[p->scan_dim], inner = p->in_strides[p->scan_dim];
-  int64_t outer = p->in_elements / (length * inner);
+  int64_t width = inner < NARROW ? 1 : inner < RUN ? inner : RUN;
+  int64_t across = (inner + width - 1) / width, items = p->in_elements / (length * inner) * across;
 #pragma omp parallel for schedule(                                                                 \
-        dynamic, 1 + outer / VT_LOOP_SHARES) if (outer > 1 && p->in_elements > (32 << 10))
-  for (int64_t o = 0; o < outer; o++)
-    for (int64_t i = 0; i < length; i++) {
-      int64_t row = p->scan_reverse ? length - 1 - i : i,
-              back = p->scan_reverse ? row + 1 : row - 1;
-      uint32_t *to = out + (o * length + row) * inner;
-      if (i == 0)
-        fill_run(to, call->operands[1], inner);
-      else
-        memcpy(to, out + (o * length + back) * inner, (size_t)inner * 4);
-      fold(p, to, in + (o * length + row) * inner, inner);
-    }
+        dynamic, 1 + items / VT_LOOP_SHARES) if (items > 1 && p->in_elements > (32 << 10))
+  for (int64_t i = 0; i < items; i++) {
+    int64_t column = i % across * width, step = p->scan_reverse ? -inner : inner;
+    int64_t first = i / across * length * inner + column;
+    if (p->scan_reverse) first += (length - 1) * inner;
+    const uint32_t *in = (const uint32_t *)call->operands[0] + first;
+    uint32_t *out = (uint32_t *)call->outputs[0] + first;
+    if (width == 1)
+      scan_line(p, call->operands[1], in, out, length, step);
+    else
+      scan_rows(p, call->operands[1], in, out, length, step,
+                inner - column < width ? inner - column : width);
+  }
 }
 
 // ---- Gradient of a maximum pool: each source element is added where its window has its maximum
