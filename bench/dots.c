@@ -161,7 +161,9 @@ static double measure(vt_module *module, double flops, double *out_compile_ms) {
   vt_host_options options = {.device_count = 1, .exact_dots = true};
   vt_program *program;
   double begin = now_s();
+  vt_pass_options passes = vt_host_passes(options.exact_dots);
   check(vt_module_verify(module));
+  check(vt_passes_run(module, &passes));
   check(vt_host_compile(module, &options, &program));
   *out_compile_ms = (now_s() - begin) * 1e3;
   const vt_func *func = vt_program_module(program)->main;

@@ -124,7 +124,13 @@ static verdict run_host(trial *t, vt_host_options options, verdict otherwise, vt
   if (st) return refused(st, VERDICT_IMPORT, out_why);
   options.device_count = t->program.module->num_partitions;
   uint32_t params = module->main->param_count, returns = module->main->return_count;
-  st = vt_host_compile(module, &options, &compiled);
+  vt_pass_options passes = vt_host_passes(options.exact_dots);
+  passes.as_written = true;
+  if (!options.evaluator_only) st = vt_passes_run(module, &passes);
+  if (st)
+    vt_module_destroy(module);
+  else
+    st = vt_host_compile(module, &options, &compiled);
   if (st) return refused(st, otherwise, out_why);
   verdict v = run_compiled(t, compiled, false, otherwise, out_why);
   bool donates = false;
@@ -149,7 +155,7 @@ static verdict run_lockstep(trial *t, vt_text *out_why) {
 
 verdict trial_host(trial *t, vt_text *out_why) {
   vt_host_options plan = {.exact_dots = true, .evaluator_only = true};
-  vt_host_options code = {.exact_dots = true, .as_written = true, .compile_all = true};
+  vt_host_options code = {.exact_dots = true, .compile_all = true};
   verdict v = t->plain == t->program.module ? VERDICT_SAME : run_lockstep(t, out_why);
   if (!v) v = run_host(t, plan, VERDICT_PLAN, out_why);
   return v ? v : run_host(t, code, VERDICT_HOST, out_why);

@@ -69,11 +69,15 @@ static unsigned places_in(const vt_program *compiled, vt_opcode code) {
 static unsigned places_of(const trial *t, vt_opcode code) {
   vt_module *module = NULL;
   vt_program *compiled = NULL;
-  vt_host_options options = {
-      .device_count = 1, .exact_dots = true, .as_written = true, .compile_all = true};
+  vt_host_options options = {.device_count = 1, .exact_dots = true, .compile_all = true};
+  vt_pass_options passes = vt_host_passes(options.exact_dots);
+  passes.as_written = true;
   unsigned found = 0;
   vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
-  if (!st) st = vt_host_compile(module, &options, &compiled);
+  if (!st && (st = vt_passes_run(module, &passes)))
+    vt_module_destroy(module);
+  else if (!st)
+    st = vt_host_compile(module, &options, &compiled);
   if (!st) found = places_in(compiled, code);
   vt_status_free(st);
   vt_program_destroy(compiled);

@@ -66,8 +66,10 @@ static vt_program *compile(vt_module *module, bool evaluator) {
                              .exact_dots = true,
                              .evaluator_only = evaluator,
                              .compile_all = !evaluator};
-  vt_program *program;
-  vt_status st = vt_host_compile(module, &options, &program);
+  vt_pass_options passes = vt_host_passes(options.exact_dots);
+  vt_program *program = NULL;
+  vt_status st = evaluator ? VT_OK : vt_passes_run(module, &passes);
+  if (!st) st = vt_host_compile(module, &options, &program);
   if (st) fail_msg("%s", vt_status_message(st));
   return program;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// host.c - compiling a module: passes, tier, steps, kernels, memory. The pipeline is
-// vt_host_compile.
+// host.c - compiling a module: tier, steps, kernels, memory. The pipeline is vt_host_compile.
 //
 // Tiers: a program whose estimated work is below SMALL_WORK runs op by op on the evaluator and
 // never sees a code generator or a library, whose start-up would cost more than many such runs. The
@@ -11,7 +10,6 @@
 #include "base/log.h"
 #include "host/cpu.h"
 #include "host/plan.h"
-#include "passes/passes.h"
 
 enum {
   SMALL_WORK = 64 << 10, // element operations
@@ -81,15 +79,14 @@ static vt_status plan_without_kernels(vt_program *program, vt_status why) {
   return vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan);
 }
 
+vt_pass_options vt_host_passes(bool exact_dots) {
+  return (vt_pass_options){.exact_dots = exact_dots,
+                           .bf16_dots = vt_host_fast_bf16(),
+                           .min_bf16_depth = vt_host_min_bf16_depth()};
+}
+
 static vt_status plan_program(vt_program *program) {
   const vt_host_options *options = &program->options;
-  if (!options->evaluator_only) {
-    vt_pass_options passes = {.as_written = options->as_written,
-                              .exact_dots = options->exact_dots,
-                              .bf16_dots = vt_host_fast_bf16(),
-                              .min_bf16_depth = vt_host_min_bf16_depth()};
-    VT_TRY(vt_passes_run(program->module, &passes));
-  }
   program->small =
       !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
   VT_TRY(vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan));
@@ -147,6 +144,10 @@ void vt_program_destroy(vt_program *program) {
 
 const vt_module *vt_program_module(const vt_program *program) {
   return program->module;
+}
+
+int64_t vt_program_code_bytes(const vt_program *program) {
+  return vt_jit_code_bytes(program->jit);
 }
 
 int64_t vt_program_temp_bytes(const vt_program *program) {

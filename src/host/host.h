@@ -9,27 +9,31 @@
 
 #include "ir/module.h"
 #include "ir/transfer.h"
+#include "passes/passes.h"
 
 typedef struct vt_program vt_program;
 
 typedef struct vt_host_options {
   int32_t device_count; // positions of the device assignment (num_partitions), >= 1
   bool exact_dots; // DEFAULT precision means f32 (else: operands rounded to bf16, f32 accumulation)
-  bool as_written; // no algebra that shows in results (docs/algebra.md)
   bool evaluator_only; // no generated code, no libraries: every step is a kernel of src/eval
   // generated code and libraries also for programs too small to be worth it (tests)
   bool compile_all;
 } vt_host_options;
 
-// Takes `module`, also on error: it is rewritten by the passes and lives as long as the program.
+// What the passes, which come before, have to know of this machine.
+vt_pass_options vt_host_passes(bool exact_dots);
+
+// Takes `module`, also on error: it lives as long as the program.
 // errors INVALID_ARGUMENT, UNIMPLEMENTED (op and its place in the user's source),
 // RESOURCE_EXHAUSTED
 vt_status vt_host_compile(vt_module *module, const vt_host_options *options,
                           vt_program **out_program) VT_CHECKED;
 void vt_program_destroy(vt_program *program); // accepts NULL
 
-// as optimised; main has the original signature
 const vt_module *vt_program_module(const vt_program *program);
+// of machine code made for this program
+int64_t vt_program_code_bytes(const vt_program *program);
 // host bytes a run needs beside params and results
 int64_t vt_program_temp_bytes(const vt_program *program);
 // True when the program is so small that it runs wholly on the calling thread: no team of threads,

@@ -35,6 +35,7 @@ enum { EMITTER = 4, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2, MOST_IDLE = 12
 // Linked code, used by kernels of programs or, in a list with the oldest first, by none any more.
 typedef struct object {
   LLVMOrcResourceTrackerRef tracker; // NULL: dropped
+  size_t bytes;
   uint32_t users;
   struct object *before, *after; // in the list
 } object;
@@ -153,6 +154,16 @@ static void leave_idle(code_store *s, object *o) {
 static void use_object(vt_jit *jit, object *o) {
   if (o->users++ == 0) leave_idle(jit->store, o);
   vt_array_push(&jit->objects, o);
+}
+
+int64_t vt_jit_code_bytes(const vt_jit *jit) {
+  int64_t bytes = 0;
+  for (size_t i = 0; jit && i < jit->objects.size; i++) {
+    size_t first = 0; // an object holds several kernels
+    while (jit->objects.data[first] != jit->objects.data[i]) first++;
+    if (first == i) bytes += (int64_t)jit->objects.data[i]->bytes;
+  }
+  return bytes;
 }
 
 static void leave_objects(vt_jit *jit) {
@@ -424,6 +435,7 @@ typedef struct request {
 static LLVMErrorRef link_object(code_store *s, unit *u) {
   LLVMOrcJITDylibRef lib = LLVMOrcLLJITGetMainJITDylib(s->jit);
   LLVMOrcResourceTrackerRef tracker = LLVMOrcJITDylibCreateResourceTracker(lib);
+  size_t bytes = LLVMGetBufferSize(u->object);
   LLVMErrorRef error = LLVMOrcLLJITAddObjectFileWithRT(s->jit, tracker, u->object);
   u->object = NULL;
   object *o = error ? NULL : calloc(1, sizeof *o);
@@ -432,6 +444,7 @@ static LLVMErrorRef link_object(code_store *s, unit *u) {
     return error;
   }
   o->tracker = tracker;
+  o->bytes = bytes;
   enter_idle(s, o);
   u->linked = o;
   return NULL;

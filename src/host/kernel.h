@@ -16,7 +16,8 @@ typedef struct vt_jit vt_jit; // owns the code and the kernels of one program
 typedef struct vt_kernel vt_kernel;
 
 vt_status vt_jit_create(vt_jit **out_jit) VT_CHECKED;
-void vt_jit_destroy(vt_jit *jit); // accepts NULL; its kernels are gone
+void vt_jit_destroy(vt_jit *jit);             // accepts NULL; its kernels are gone
+int64_t vt_jit_code_bytes(const vt_jit *jit); // of its object files; accepts NULL
 
 // Kernels for `count` fused groups of one program, in one go: the more at once, the cheaper each.
 // Groups that differ only in sizes share code; code is shared with all programs of the process and

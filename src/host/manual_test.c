@@ -253,7 +253,10 @@ static vt_module *import(const char *text) {
 static void run_host(const expected *e, const mesh *m, vt_host_options options, const float *w) {
   vt_program *program = NULL;
   options.device_count = (int32_t)devices_of(m);
-  vt_status st = vt_host_compile(import(e->text), &options, &program);
+  vt_module *module = import(e->text);
+  vt_pass_options passes = vt_host_passes(options.exact_dots);
+  vt_status st = options.evaluator_only ? VT_OK : vt_passes_run(module, &passes);
+  if (!st) st = vt_host_compile(module, &options, &program);
   if (st) fail_msg("%s\n%s", vt_status_message(st), e->text);
   size_t bytes = sizeof(float) * (size_t)e->size;
   for (int donated = 0; donated <= vt_program_may_alias(program, 0, 0); donated++) {

@@ -82,6 +82,7 @@ static void io_versions(vt_executable *executable, const vt_tiling *tiling, vt_i
 
 vt_status vt_io_expand_versions(vt_executable *executable, vt_module *module) {
   const vt_executable_info *info = &executable->info;
+  if (info->partitions == 1) return VT_OK;
   vt_io *params = (vt_io *)(uintptr_t)info->params, *results = (vt_io *)(uintptr_t)info->results;
   for (uint32_t i = 0; executable->own && i < info->param_count; i++)
     if (executable->own[i])

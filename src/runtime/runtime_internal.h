@@ -139,6 +139,11 @@ struct vt_executable {
   vt_executable *others, *next_other;
 };
 
+// compile.c, signature.c. `own`: see vt_executable_for_own; kept. Fills params and results of info.
+vt_status vt_executable_compile_own(const vt_slice *slice, vt_bytes program,
+                                    const vt_executable_options *options, const bool *own,
+                                    vt_executable **out_executable) VT_CHECKED;
+vt_status vt_executable_signature(vt_executable *executable, const vt_module *module) VT_CHECKED;
 // The program for arguments of which `own` (by parameter) differ from device to device; borrowed,
 // lives as long as `executable`.
 vt_status vt_executable_for_own(vt_executable *executable, const bool *own,

@@ -4,7 +4,7 @@
 
 In: the files git tracks. Out: one line for each finding, exit code 1 if there is one. Needs bare Python; function
 sizes need ctags, format needs clang-format-19 (both skipped with a line where they are missing).
-The rule of who may use whom is the table in docs/architecture.md: this reads it, so that the page cannot be wrong.
+Who may use whom is the table in docs/architecture.md; the build enforces it, and this compares the two.
 """
 
 import collections
@@ -89,50 +89,40 @@ def check_unique_names(names):
             yield f"{base}: the name is there more than once in one stage: {' '.join(places)}"
 
 
-def may_use():
-    """{folder: set of folders} from the table of docs/architecture.md, closed over what those may use."""
-    direct = {}
-    for row in re.findall(r"^\| `src/(\w+)/` \|.*\| ([^|]*) \|$", read("docs/architecture.md"), re.M):
-        folder, uses = row
-        direct[folder] = set(re.findall(r"[\w/]+", uses)) - {"libc"}
-    closed = {}
+def closed(direct):
+    """{folder: set of folders}, closed over what those may use; a circle ends the run."""
+    reach = {}
 
     def close(folder, path=()):
         if folder in path:
             raise SystemExit(f"docs/architecture.md: {' -> '.join(path + (folder,))} is a circle")
-        if folder not in closed and folder in direct:
-            reach = set(direct[folder])
-            for used in direct[folder]:
-                reach |= close(used, path + (folder,))
-            closed[folder] = reach
-        return closed.get(folder, set())
+        if folder not in reach:
+            reach[folder] = set(direct.get(folder, ())).union(*(close(used, path + (folder,)) for used in direct.get(folder, ())))
+        return reach[folder]
 
-    for folder in direct:
-        close(folder)
-    return closed
+    return {folder: close(folder) for folder in direct}
 
 
-def check_arrows(names):
-    if not os.path.exists(os.path.join(ROOT, "docs/architecture.md")):
-        yield "docs/architecture.md: missing"
-        return
-    rules = may_use()
-    for name in names:
-        parts = name.split("/")
-        if parts[0] != "src" or not name.endswith((".c", ".h", ".def")):
-            continue
-        folder = parts[1]
-        if folder not in rules:
-            yield f"{name}: src/{folder}/ has no row in docs/architecture.md"
-            continue
-        for number, line in enumerate(read(name).splitlines(), 1):
-            match = re.match(r'#\s*include "([\w]+)/', line)
-            if not match or match[1] == folder:
-                continue
-            used = "include/vtpu" if match[1] == "vtpu" else match[1]
-            # A test may look at whatever it needs; the arrows are for what ships.
-            if used not in rules[folder] and used != "include/vtpu" and not name.endswith("_test.c"):
-                yield f"{name}:{number}: src/{folder} may not use {used} (docs/architecture.md)"
+def check_map(names):
+    """docs/architecture.md has the folders of src/ and who may use whom, as the build has it: there each stage sees the
+    headers of what it uses alone (vtpu_stage)."""
+    page, drawn, built = "docs/architecture.md", {}, {}
+    for folder, uses in re.findall(r"^\| `src/(\w+)/` \|.*\| ([^|]*) \|$", read(page), re.M):
+        drawn[folder] = set(re.findall(r"[\w/]+", uses)) - {"libc", "include/vtpu"}
+    folders = {name.split("/")[1] for name in names if name.startswith("src/")}
+    for folder in sorted(folders):
+        if f"src/{folder}/README.md" not in names:
+            yield f"src/{folder}/README.md: missing"
+        if folder not in drawn:
+            yield f"{page}: no row for src/{folder}/"
+        for name, uses in re.findall(r"vtpu_(?:library|stage)\((\w+)(?:[^)]*?\bUSES ([a-z0-9_ ]+))?", read(f"src/{folder}/CMakeLists.txt")):
+            built[name] = set(uses.split())
+    for folder in sorted(drawn.keys() - folders):
+        yield f"{page}: src/{folder}/ does not exist"
+    drawn, built = closed(drawn), closed(built)
+    for folder in sorted(folders & drawn.keys()):
+        if drawn[folder] != built.get(folder):
+            yield f"{page}: src/{folder}/ may use {sorted(drawn[folder])}; its CMakeLists.txt says {sorted(built.get(folder, ()))}"
 
 
 def check_functions(names):
@@ -179,7 +169,7 @@ def check_format(names):
 
 def main():
     names = tracked()
-    checks = [check_licence, check_lines, check_comments, check_unique_names, check_arrows, check_functions, check_exports,
+    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_functions, check_exports,
               check_format]
     findings = [finding for check in checks for finding in check(names)]
     for finding in findings:

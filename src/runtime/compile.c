@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// compile.c - from the bytes of a program to an executable. vt_executable_compile_own is the
+// pipeline: each stage is one line, in the order in which docs/architecture.md draws them.
+#include "runtime/runtime_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "import/import.h"
+#include "passes/passes.h"
+#include "spmd/spmd.h"
+
+static vt_bytes copy_bytes(vt_arena *arena, vt_bytes bytes) {
+  return (vt_bytes){(const uint8_t *)vt_arena_copy(arena, bytes.data, bytes.size), bytes.size};
+}
+
+static bool func_transfers(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    switch (op->code) {
+    case VT_OP_SEND:
+    case VT_OP_RECV:
+    case VT_OP_INFEED:
+    case VT_OP_OUTFEED:
+      return true;
+    default:
+      break;
+    }
+    for (uint32_t i = 0; i < op->region_count; i++)
+      if (func_transfers(op->regions[i])) return true;
+  }
+  return false;
+}
+
+static bool module_transfers(const vt_module *module) {
+  for (uint32_t i = 0; i < module->func_count; i++)
+    if (func_transfers(module->funcs[i])) return true;
+  return false;
+}
+
+static bool is_zero(const vt_value *value) {
+  while (value->op &&
+         (value->op->code == VT_OP_BROADCAST_IN_DIM || value->op->code == VT_OP_RESHAPE))
+    value = value->op->operands[0];
+  if (!value->op || value->op->code != VT_OP_CONSTANT) return false;
+  const vt_literal *literal = vt_attr_literal(value->op, VT_ATTR_VALUE);
+  if (!literal || (!literal->splat && literal->type.rank)) return false;
+  const char *bytes = literal->data;
+  for (size_t i = 0; i < vt_dtype_bytes(literal->type.dtype); i++)
+    if (bytes[i]) return false;
+  return true;
+}
+
+// Programs that only make zeros (optimizer states, accumulators) need no run, and large zeros no
+// memory until used.
+static bool makes_zeros(const vt_module *module) {
+  const vt_func *main = module->main;
+  if (main->return_count == 0) return false;
+  for (const vt_op *op = main->first; op; op = op->next)
+    if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT || op->code == VT_OP_CUSTOM_CALL)
+      return false;
+  for (uint32_t i = 0; i < main->return_count; i++)
+    if (!is_zero(main->returns[i])) return false;
+  return true;
+}
+
+static bool has_manual(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    if (op->code == VT_OP_MANUAL_COMPUTATION) return true;
+    for (uint32_t r = 0; r < op->region_count; r++)
+      if (has_manual(op->regions[r])) return true;
+  }
+  return false;
+}
+
+static vt_status assign_devices(vt_executable *executable, vt_module *module) {
+  const vt_executable_options *options = &executable->options;
+  int32_t count = vt_slice_devices(&executable->slice);
+  int32_t partitions = options->partitions ? options->partitions : module->num_partitions;
+  int32_t replicas = options->replicas ? options->replicas : module->num_replicas;
+  if (replicas < 1 || partitions < 1 || partitions > INT32_MAX / replicas)
+    return vt_error(VT_INVALID_ARGUMENT, "%d replicas of %d partitions", replicas, partitions);
+  partitions *= replicas;
+  if (partitions > count)
+    return vt_error(VT_INVALID_ARGUMENT, "the program is for %d devices; %s has %d", partitions,
+                    executable->slice.name, count);
+  int32_t *ids = VT_NEW_ARRAY(&executable->arena, int32_t, partitions);
+  for (int32_t i = 0; i < partitions; i++) {
+    ids[i] = options->device_ids ? options->device_ids[i] : i;
+    if (ids[i] < 0 || ids[i] >= count)
+      return vt_error(VT_INVALID_ARGUMENT, "the program is for device %d; %s has %d devices",
+                      ids[i], executable->slice.name, count);
+  }
+  executable->info.partitions = partitions;
+  executable->info.replicas = replicas;
+  executable->info.device_ids = ids;
+  if (module->num_replicas > 1 && module->num_replicas != replicas)
+    return vt_error(VT_INVALID_ARGUMENT, "the program has %d replicas, the options say %d",
+                    module->num_replicas, replicas);
+  int32_t asked = module->num_partitions;
+  if (asked > 1 && asked != partitions / replicas)
+    return vt_error(VT_INVALID_ARGUMENT, "the program has %d partitions, the options say %d", asked,
+                    partitions / replicas);
+  module->num_replicas = replicas;
+  module->num_partitions = partitions / replicas;
+  return VT_OK;
+}
+
+// VTPU_MATMUL_PRECISION=float32 asks for plain f32 where a program says DEFAULT.
+static bool exact_dots_wanted(void) {
+  const char *precision = getenv("VTPU_MATMUL_PRECISION");
+  return precision && (!strcmp(precision, "float32") || !strcmp(precision, "highest"));
+}
+
+// VTPU_EVALUATOR=1 runs every program on the kernels of src/eval alone, to tell a wrong kernel from
+// wrong generated code.
+static bool evaluator_wanted(void) {
+  const char *wanted = getenv("VTPU_EVALUATOR");
+  return wanted && !strcmp(wanted, "1");
+}
+
+static vt_status describe(vt_executable *executable, const vt_module *module) {
+  executable->info.name =
+      vt_arena_printf(&executable->arena, "%s", module->name ? module->name : "");
+  executable->transfers = module_transfers(module);
+  for (uint32_t i = 0; i < module->func_count; i++)
+    executable->manual |= has_manual(module->funcs[i]);
+  return vt_executable_signature(executable, module);
+}
+
+static vt_status optimise(const vt_host_options *host, vt_module *module) {
+  if (host->evaluator_only) return VT_OK; // op by op, as the program says it
+  vt_pass_options options = vt_host_passes(host->exact_dots);
+  return vt_passes_run(module, &options);
+}
+
+// Takes the module.
+static vt_status generate(vt_executable *executable, const vt_host_options *host,
+                          vt_module **module) {
+  vt_module *taken = *module;
+  *module = NULL;
+  executable->zeros = makes_zeros(taken);
+  VT_TRY(vt_host_compile(taken, host, &executable->program));
+  executable->info.code_bytes = vt_program_code_bytes(executable->program);
+  executable->tiny =
+      executable->zeros || (vt_program_is_small(executable->program) && !executable->transfers);
+  return VT_OK;
+}
+
+// The pipeline. Each stage takes what those before it made of the program and of the executable.
+static vt_status run_stages(vt_executable *executable, vt_module **module) {
+  vt_executable_info *info = &executable->info;
+  bool own_arrays = executable->options.own_arrays;
+  // bytes -> a verified module, as the user wrote it
+  VT_TRY(vt_import(info->program, module));
+  // the options' devices -> who runs it
+  VT_TRY(assign_devices(executable, *module));
+  vt_host_options host = {.device_count = info->partitions,
+                          .exact_dots = executable->options.exact_dots || exact_dots_wanted(),
+                          .evaluator_only = evaluator_wanted()};
+  // replicas -> one program over all devices
+  VT_TRY(vt_spmd_from_replicas(*module, own_arrays && !(*module)->mesh_count));
+  // shardings and layouts -> which part of each parameter and result lies where, and how
+  VT_TRY(describe(executable, *module));
+  // values that differ from device to device -> a dimension of their own
+  VT_TRY(vt_io_expand_versions(executable, *module));
+  // the module -> a better one with the same results (passes/pipeline.def)
+  VT_TRY(optimise(&host, *module));
+  // the module -> the HBM that it takes at least; more than a core has is an error
+  VT_TRY(vt_executable_account(executable, *module));
+  // the module -> time on the chip
+  info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);
+  // the module -> code for this machine
+  return generate(executable, &host, module);
+}
+
+vt_status vt_executable_compile_own(const vt_slice *slice, vt_bytes program,
+                                    const vt_executable_options *options, const bool *own,
+                                    vt_executable **out_executable) {
+  vt_module *module = NULL;
+  *out_executable = NULL;
+  VT_TRY(vt_fork_check());
+  vt_executable *executable = calloc(1, sizeof *executable);
+  if (!executable) return vt_error_no_memory();
+  atomic_init(&executable->refs, 1);
+  pthread_mutex_init(&executable->others_lock, NULL);
+  executable->slice = *slice;
+  executable->options = *options;
+  executable->own = own;
+  vt_executable_info *info = &executable->info;
+  info->program = copy_bytes(&executable->arena, program);
+  info->options = copy_bytes(&executable->arena, options->bytes);
+  info->fingerprint =
+      vt_hash_bytes(program.data, program.size, vt_hash_bytes(slice->name, strlen(slice->name), 1));
+  info->fingerprint = vt_hash_bytes(options->bytes.data, options->bytes.size, info->fingerprint);
+  vt_status st = run_stages(executable, &module);
+  if (st) {
+    vt_module_destroy(module);
+    vt_executable_release(executable);
+    return st;
+  }
+  *out_executable = executable;
+  return VT_OK;
+}
+
+vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program,
+                                const vt_executable_options *options,
+                                vt_executable **out_executable) {
+  return vt_executable_compile_own(slice, program, options, NULL, out_executable);
+}
