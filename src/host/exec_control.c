@@ -178,6 +178,41 @@ const bool *vt_step_invariant(const vt_step *step) {
   return body->plans[1]->invariant;
 }
 
+// A result may lie in the memory of an operand where every branch allows it: such a result costs
+// nothing in the branch that hands it through.
+static bool branch_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
+  const control_body *body = step->body;
+  if (input == 0) return false; // which branch
+  for (uint32_t b = 0; b < body->plan_count; b++)
+    if (body->plans[b]->shared_param[output] != (int32_t)input - 1) return false;
+  return true;
+}
+
+// The parameter that a branch returns as result `r`, or -1.
+static int32_t handed_through(const vt_plan *branch, uint32_t r) {
+  const vt_value *root = branch->roots[branch->func->returns[r]->id];
+  return root->op ? -1 : root->index;
+}
+
+// Asks the branches to let a result that one of them hands through share its parameter's memory.
+static void want_shared(vt_arena *arena, const control_body *body) {
+  const vt_plan *first = body->plans[0];
+  bool *taken = VT_NEW_ARRAY(arena, bool, first->param_count);
+  int32_t *wanted = VT_NEW_ARRAY(arena, int32_t, first->result_count);
+  for (uint32_t r = 0; r < first->result_count; r++) {
+    wanted[r] = -1;
+    for (uint32_t b = 0; b < body->plan_count && wanted[r] < 0; b++) {
+      int32_t param = handed_through(body->plans[b], r);
+      if (param >= 0 && !taken[param]) wanted[r] = param;
+    }
+    if (wanted[r] >= 0) taken[wanted[r]] = true;
+  }
+  for (uint32_t b = 0; b < body->plan_count; b++) {
+    int32_t *own = body->plans[b]->shared_param = VT_NEW_ARRAY(arena, int32_t, first->result_count);
+    if (first->result_count) memcpy(own, wanted, sizeof *own * first->result_count);
+  }
+}
+
 static vt_status prepare_control(vt_plan *plan, vt_step *step) {
   control_body *body = step->body;
   for (uint32_t i = 0; i < body->plan_count; i++)
@@ -220,7 +255,8 @@ vt_status vt_step_control(vt_plan *plan, vt_step *step) {
   step->nested = true;
   step->runner = "plan";
   step->run = loop ? run_while : callee ? run_call : run_branches;
-  step->in_place_ok = loop ? while_in_place_ok : NULL;
+  step->in_place_ok = loop ? while_in_place_ok : callee ? NULL : branch_in_place_ok;
+  if (!loop && !callee) want_shared(arena, body);
   step->prepare = prepare_control;
   return VT_OK;
 }

@@ -90,6 +90,8 @@ struct vt_plan {
   bool *in_place_result; // LOOP: result i is written into parameter i's memory
   bool *invariant;       // LOOP: parameter i is returned as it came; its result slot is not used
   int32_t *alias_result; // MAIN: per parameter the result that may share its memory, -1 none
+  int32_t *shared_param; // REGION, may be NULL: per result the parameter that it may share memory
+                         // with, -1 none; before vt_plan_memory the one that would be wanted
   bool collective;       // holds a collective, also inside regions
 
   // While the plan is made: by value id, with room for the values that plan.c adds.

@@ -11,8 +11,9 @@
 // 3. Before that, parameters join results: in a loop body carried parameter i and result i when
 //    their ranges allow, so that the state is updated in place (otherwise the executor gives the
 //    body two memories in turn); in the main function a donated parameter and a result that comes
-//    into being when the parameter is dead, or in the step that works in place on it. Joined, no
-//    temporary of the result's class can get in the parameter's way.
+//    into being when the parameter is dead, or in the step that works in place on it; in a branch
+//    the same for the results that some branch hands through. Joined, no temporary of the result's
+//    class can get in the parameter's way.
 // 5. The classes that are left, and the scratch of steps, are placed in one block by a sweep in
 //    step order with the best-fitting free piece.
 #include <assert.h>
@@ -195,6 +196,20 @@ static void merge_loop_state(planner *p) {
     if (plan->invariant[r] || c == NONE) continue;
     plan->in_place_result[r] = classes_part(p, &p->classes.data[c], &p->classes.data[r]);
     if (plan->in_place_result[r]) merge(p, c, r);
+  }
+}
+
+static void merge_shared(planner *p) {
+  vt_plan *plan = p->plan;
+  for (uint32_t r = 0; plan->shared_param && r < plan->result_count; r++) {
+    int32_t param = plan->shared_param[r];
+    uint32_t c = p->ranges[plan->returns[r]->id].class;
+    if (param == NOWHERE) continue;
+    const class *result = c == NONE ? NULL : &p->classes.data[c], *given = &p->classes.data[param];
+    if (result && !result->kept && result->bytes == given->bytes && classes_part(p, result, given))
+      merge(p, c, (uint32_t)param);
+    else
+      plan->shared_param[r] = NOWHERE;
   }
 }
 
@@ -404,6 +419,7 @@ vt_status vt_plan_memory(vt_plan *plan) {
   find_ranges(&p);
   make_classes(&p);
   if (plan->kind == VT_PLAN_LOOP) merge_loop_state(&p);
+  if (plan->kind == VT_PLAN_REGION) merge_shared(&p);
   if (plan->kind == VT_PLAN_MAIN) find_donations(&p);
   merge_in_place(&p);
   VT_TRY_OUT(number_constants(&p));

@@ -276,6 +276,97 @@ static void branches_run(void **state) {
   vt_program_destroy(program);
 }
 
+// A loop over cond(i < 2, update row i of ys, leave ys): no iteration copies ys.
+static void branches_hand_through(void **state) {
+  (void)state;
+  vt_module *module = new_module();
+  vt_func *func = module->main;
+  vt_type s32 = scalar(VT_S32), type = vector(module, VT_S32, 64), one = vector(module, VT_S32, 1);
+  vt_value *n = vt_func_add_param(func, s32);
+  vt_value *operands[] = {constant(func, s32, 0), constant(func, type, 7), n};
+  vt_op *loop = control(func, VT_OP_WHILE, 2, 1, operands, 2, (vt_type[]){s32, type}, 2, true);
+  vt_func *cond = loop->regions[0], *body = loop->regions[1];
+  returns1(cond, less(cond, cond->params[0], cond->params[2]));
+  vt_value *i = body->params[0];
+  vt_value *early = less(body, i, constant(body, s32, 2));
+  vt_op *either =
+      control(body, VT_OP_IF, 1, 2, (vt_value *[]){early, i, body->params[1]}, 1, &type, 2, false);
+  vt_func *update = either->regions[0];
+  vt_value *row = build(update, VT_OP_RESHAPE, one, update->params[0], NULL);
+  returns1(update, vt_build(update, NULL, VT_OP_DYNAMIC_UPDATE_SLICE, NULL, type, 3,
+                            (vt_value *[]){update->params[1], row, update->params[0]}));
+  returns1(either->regions[1], either->regions[1]->params[1]);
+  vt_func_set_returns(body, 2,
+                      (vt_value *[]){add(body, i, constant(body, s32, 1)), &either->results[0]});
+  vt_func_set_returns(func, 2, (vt_value *[]){&loop->results[0], &loop->results[1]});
+  vt_program *program = compile_on(module, 1);
+  int32_t in[64] __attribute__((aligned(64))) = {5}, out[2][96] __attribute__((aligned(64)));
+  run_ok(program, (void *[]){in}, (void *[]){out[0], out[1]});
+  assert_int_equal(out[0][0], 5);
+  for (int32_t k = 0; k < 64; k++) assert_int_equal(out[1][k], k < 2 ? k : 7);
+  const vt_plan *body_plan = NULL;
+  for (size_t p = 0; p < program->plan_order.size; p++)
+    if (program->plan_order.data[p]->func == body) body_plan = program->plan_order.data[p];
+  assert_true(body_plan->in_place_result[1]);
+  vt_program_destroy(program);
+}
+
+enum { VALUES = 4, ITEMS = 3 };
+
+// Branches that return their operands as they came, in another order, twice or changed, followed by
+// ops that still read the operands or do not: against the same in plain C.
+static void random_branches(void **state) {
+  (void)state;
+  uint32_t random = 1;
+  for (int round = 0; round < 400; round++) {
+    vt_module *module = new_module();
+    vt_func *func = module->main;
+    vt_type type = vector(module, VT_S32, ITEMS);
+    vt_value *operands[1 + VALUES] = {vt_func_add_param(func, scalar(VT_PRED))};
+    int32_t x[VALUES], want[2][2 * VALUES] = {{0}}, picks[2][VALUES][2];
+    vt_type types[VALUES];
+    for (int32_t v = 0; v < VALUES; v++) { // of the program's own, so that they may die
+      operands[1 + v] = add(func, constant(func, type, v + 1), constant(func, type, round));
+      x[v] = v + 1 + round;
+      types[v] = type;
+    }
+    vt_op *op = control(func, VT_OP_IF, 1, VALUES, operands, VALUES, types, 2, false);
+    for (int b = 0; b < 2; b++) {
+      vt_value *returned[VALUES];
+      for (int r = 0; r < VALUES; r++) {
+        for (int k = 0; k < 2; k++)
+          picks[b][r][k] = (int32_t)((random = random * 1664525 + 1013904223) >> 20) % (2 * VALUES);
+        vt_value *const *params = op->regions[b]->params;
+        int32_t i = picks[b][r][0], j = picks[b][r][1];
+        if (i >= VALUES) i = r; // mostly as it came
+        returned[r] = j >= VALUES ? params[i] : add(op->regions[b], params[i], params[j]);
+        want[b][r] = j >= VALUES ? x[i] : x[i] + x[j];
+      }
+      vt_func_set_returns(op->regions[b], VALUES, returned);
+    }
+    vt_value *results[2 * VALUES];
+    for (int r = 0; r < VALUES; r++) {
+      bool later = (random = random * 1664525 + 1013904223) >> 31;
+      vt_value *other = later ? operands[1 + r] : &op->results[0];
+      results[r] = &op->results[r];
+      results[VALUES + r] = add(func, &op->results[r], other);
+      for (int b = 0; b < 2; b++) want[b][VALUES + r] = want[b][r] + (later ? x[r] : want[b][0]);
+    }
+    vt_func_set_returns(func, 2 * VALUES, results);
+    vt_program *program = compile_on(module, 1);
+    for (int b = 0; b < 2; b++) {
+      char pred[256] = {b == 0};
+      int32_t out[2 * VALUES][64] __attribute__((aligned(64)));
+      void *places[2 * VALUES];
+      for (int r = 0; r < 2 * VALUES; r++) places[r] = out[r];
+      run_ok(program, (void *[]){pred}, places);
+      for (int r = 0; r < 2 * VALUES; r++)
+        for (int i = 0; i < ITEMS; i++) assert_int_equal(out[r][i], want[b][r]);
+    }
+    vt_program_destroy(program);
+  }
+}
+
 static const vt_sharding *on_x(vt_module *module, const vt_mesh *mesh, bool sharded) {
   vt_arena *arena = &module->arena;
   vt_axis_ref *axis = VT_NEW(arena, vt_axis_ref);
@@ -402,6 +493,8 @@ int main(void) {
       cmocka_unit_test(returned_parameters_and_constants_are_copied),
       cmocka_unit_test(loops_keep_state),
       cmocka_unit_test(branches_run),
+      cmocka_unit_test(branches_hand_through),
+      cmocka_unit_test(random_branches),
       cmocka_unit_test(manual_regions_run_in_lockstep),
       cmocka_unit_test(diverging_collectives_are_an_error),
       cmocka_unit_test(pool_reuses_blocks),
