@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "host/cpu.h"
+#include "host/kernel_move.h"
 #include "host/plan.h"
 
 enum {
@@ -45,6 +46,10 @@ static double op_work(const vt_op *op, double limit) {
     work += (double)vt_type_elements(op->results[i].type);
   if (info->cost == VT_COST_FREE) work = 0;
   if (op->code == VT_OP_FFT) work *= FFT_WORK;
+  if (vt_linalg_supports(op)) { // each number of a matrix meets a row of it
+    vt_type matrix = op->operands[0]->type;
+    work *= (double)matrix.dims[matrix.rank - 1];
+  }
   if (op->code == VT_OP_SCATTER) // of many updates into a small array
     for (uint32_t i = op->result_count + 1; i < op->operand_count; i++)
       work += (double)vt_type_elements(op->operands[i]->type);

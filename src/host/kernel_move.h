@@ -30,8 +30,6 @@ bool vt_linalg_supports(const vt_op *op);
 const vt_native *vt_linalg_create(vt_arena *arena, const vt_op *op);
 bool vt_topk_supports(const vt_op *op);
 const vt_native *vt_topk_create(vt_arena *arena, const vt_op *op);
-bool vt_solve_supports(const vt_op *op);
-const vt_native *vt_solve_create(vt_arena *arena, const vt_op *op);
 bool vt_window_supports(const vt_op *op);
 const vt_native *vt_window_create(vt_arena *arena, const vt_op *op);
 

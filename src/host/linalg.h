@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linalg.h - factorisations of small matrices, one in each lane of vectors. Internal to
+// linalg.h - factorisations and triangular systems: of many small matrices, one in each lane of
+// vectors (linalg_lanes.c), and of a large one by LAPACK (linalg_dense.c). Internal to
 // kernel_linalg.c.
 #ifndef VT_HOST_LINALG_H
 #define VT_HOST_LINALG_H
@@ -7,28 +8,51 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { VT_LINALG_MOST = 64 }; // columns of a matrix
+#include "ir/type.h"
 
-// Up to as many matrices as there are lanes, row-major and next to each other.
+typedef enum vt_linalg_kind {
+  VT_LINALG_NONE,
+  VT_LINALG_EIGH,       // matrix -> vectors in columns, values
+  VT_LINALG_QR,         // matrix -> R with reflectors, taus
+  VT_LINALG_Q,          // reflectors, taus -> the columns of Q
+  VT_LINALG_LU,         // matrix -> packed LU, pivots, the permutation they make
+  VT_LINALG_CHOLESKY,   // matrix -> factor; NaN where it is not positive definite
+  VT_LINALG_SVD,        // matrix -> left vectors in columns, values descending, right vectors
+  VT_LINALG_TRIANGULAR, // a, b -> x with op(a) x = b, or x op(a) = b
+  VT_LINALG_KINDS
+} vt_linalg_kind;
+
+enum { VT_LINALG_MOST = 64 }; // rows and columns of a matrix in lanes
+
+// Up to as many matrices as there are lanes, row-major and next to each other; one for LAPACK.
 typedef struct vt_linalg_group {
   int32_t count;
-  int64_t rows, cols; // of a matrix
-  int64_t reflectors; // QR: the smaller of them; Q: the number of taus
-  bool lower, sort;   // EIGH: the triangle that is read; values ascending
-  const void *in, *in_taus;
-  void *out, *out_more; // EIGH: vectors, values; QR: R with reflectors, taus; Q: the columns
+  int64_t rows, cols; // of a matrix; TRIANGULAR: of b
+  int64_t stride;     // TRIANGULAR: from a row of b to the next
+  int64_t side;       // QR: the smaller of them; Q: the number of taus; TRIANGULAR: the rows of a
+  bool lower, sort;   // the triangle that is read; EIGH: values ascending
+  bool left, unit, turned, conjugated; // TRIANGULAR: a before x, 1 on its diagonal, op
+  bool alone; // no other matrix is being worked on: LAPACK may use all cores
+  const void *in, *in_more;
+  void *out, *out_more, *out_last;
 } vt_linalg_group;
+
+typedef void vt_linalg_function(const vt_linalg_group *group, void *scratch);
 
 typedef struct vt_linalg_code {
   int32_t lanes;
-  // Jacobi's method: rotations that make one element zero at a time, never by an element that is.
-  void (*eigh)(const vt_linalg_group *group, void *scratch);
-  void (*qr)(const vt_linalg_group *group, void *scratch);
-  void (*q)(const vt_linalg_group *group, void *scratch); // of reflectors
+  // EIGH is Jacobi's method: rotations that make one element zero at a time, never by an element
+  // that is.
+  vt_linalg_function *run[VT_LINALG_KINDS];
 } vt_linalg_code;
 
 const vt_linalg_code *vt_linalg_code_of(bool wide); // for this processor
-// Of a group, 64-byte aligned.
-int64_t vt_linalg_scratch(int64_t rows, int64_t cols);
+
+// One matrix by LAPACK, in f32, f64, c64 or c128. EIGH sorts. A large one uses all cores.
+void vt_dense_run(vt_dtype dtype, vt_linalg_kind kind, const vt_linalg_group *group, void *scratch);
+int64_t vt_dense_scratch(vt_dtype dtype, vt_linalg_kind kind, const vt_linalg_group *group);
+
+// The permutation that row exchanges i <-> pivot[i], one after the other, make.
+void vt_linalg_order(int64_t pivots, int64_t rows, const int32_t *pivot, int32_t *order);
 
 #endif

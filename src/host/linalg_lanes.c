@@ -3,6 +3,7 @@
 // level (VT_ISA) with vectors of its size.
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "host/linalg.h"
 
@@ -10,6 +11,7 @@
 #define MASK       int32_t
 #define MASK_MOST  INT32_MAX
 #define EPSILON    FLT_EPSILON
+#define SQRT       sqrtf
 #define NAME(name) name##_f32
 #if defined(__AVX512F__)
 #define LANES 16
@@ -19,11 +21,11 @@
 #define LANES 4
 #endif
 #include "host/linalg_lanes.h"
-static const vt_linalg_code narrow_code = {LANES, eigh_f32, qr_f32, q_f32};
 #undef REAL
 #undef MASK
 #undef MASK_MOST
 #undef EPSILON
+#undef SQRT
 #undef NAME
 #undef LANES
 #undef EACH
@@ -32,6 +34,7 @@ static const vt_linalg_code narrow_code = {LANES, eigh_f32, qr_f32, q_f32};
 #define MASK       int64_t
 #define MASK_MOST  INT64_MAX
 #define EPSILON    DBL_EPSILON
+#define SQRT       sqrt
 #define NAME(name) name##_f64
 #if defined(__AVX512F__)
 #define LANES 8
@@ -41,9 +44,8 @@ static const vt_linalg_code narrow_code = {LANES, eigh_f32, qr_f32, q_f32};
 #define LANES 2
 #endif
 #include "host/linalg_lanes.h"
-static const vt_linalg_code wide_code = {LANES, eigh_f64, qr_f64, q_f64};
 
 const vt_linalg_code *LANES_PASTE(vt_linalg_code, VT_ISA)(bool wide);
 const vt_linalg_code *LANES_PASTE(vt_linalg_code, VT_ISA)(bool wide) {
-  return wide ? &wide_code : &narrow_code;
+  return wide ? &code_f64 : &code_f32;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // linalg_lanes.h - the body of linalg_lanes.c for one precision, as lanes.h wants it; also MASK,
-// the integer of its size, and EPSILON. No include guard.
+// the integer of its size, EPSILON and SQRT. No include guard.
 #include "host/lanes.h"
 
 typedef MASK NAME(mask) __attribute__((vector_size(sizeof(REAL) * LANES)));
@@ -13,9 +13,11 @@ static inline VEC NAME(absolute)(VEC x) {
   return (VEC)((NAME(mask))x & ((NAME(mask)){0} + MASK_MOST));
 }
 static inline VEC NAME(root)(VEC x) {
-  VEC r;
-  for (int l = 0; l < LANES; l++) r[l] = (REAL)sqrt(x[l]);
-  return r;
+  REAL r[LANES]; // through memory: a loop over an array becomes one instruction
+  memcpy(r, &x, sizeof r);
+  for (int l = 0; l < LANES; l++) r[l] = SQRT(r[l]);
+  memcpy(&x, r, sizeof r);
+  return x;
 }
 static inline bool NAME(any)(NAME(mask) x) {
   MASK all = 0;
@@ -151,7 +153,7 @@ static inline void NAME(reflect)(int64_t j, int64_t m, int64_t n, int64_t from, 
 }
 
 static void NAME(qr)(const vt_linalg_group *g, void *scratch) {
-  int64_t m = g->rows, n = g->cols, k = g->reflectors;
+  int64_t m = g->rows, n = g->cols, k = g->side;
   VEC *a = scratch, *taus = a + m * n, zero = {0};
   NAME(read)(g, g->in, m * n, a);
   VEC factor = NAME(normalise)(m * n, a);
@@ -174,14 +176,120 @@ static void NAME(qr)(const vt_linalg_group *g, void *scratch) {
 }
 
 static void NAME(q)(const vt_linalg_group *g, void *scratch) {
-  int64_t m = g->rows, n = g->cols, k = g->reflectors;
+  int64_t m = g->rows, n = g->cols, k = g->side;
   VEC *w = scratch, *a = w + m * n, *taus = a + m * n, zero = {0};
   NAME(read)(g, g->in, m * n, w);
-  NAME(read)(g, g->in_taus, k, taus);
+  NAME(read)(g, g->in_more, k, taus);
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++) a[i * n + j] = zero + (REAL)(i == j);
   for (int64_t j = k; j-- > 0;) NAME(reflect)(j, m, n, j, n, w, j, taus[j], a);
   NAME(write)(g, g->out, m * n, a);
 }
+
+// ---- Cholesky.
+
+static void NAME(cholesky)(const vt_linalg_group *g, void *scratch) {
+  int64_t n = g->cols;
+  VEC *a = scratch, zero = {0};
+  NAME(mask) fine = zero == zero;
+  NAME(read)(g, g->in, n * n, a);
+  for (int64_t i = 0; i < n && !g->lower; i++)
+    for (int64_t j = 0; j < i; j++) a[i * n + j] = a[j * n + i];
+  for (int64_t j = 0; j < n; j++) {
+    fine &= a[j * n + j] > zero;
+    VEC pivot = NAME(root)(a[j * n + j]), column[VT_LINALG_MOST];
+    a[j * n + j] = pivot;
+    for (int64_t i = j + 1; i < n; i++) column[i] = a[i * n + j] /= pivot;
+    for (int64_t i = j + 1; i < n; i++)
+      for (int64_t c = j + 1; c <= i; c++) a[i * n + c] -= column[i] * column[c];
+  }
+  VEC bad = NAME(choose)(fine, zero, zero + (REAL)NAN);
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j <= i; j++) {
+      VEC x = a[i * n + j] + bad;
+      a[g->lower ? j * n + i : i * n + j] = bad;
+      a[g->lower ? i * n + j : j * n + i] = x;
+    }
+  NAME(write)(g, g->out, n * n, a);
+}
+
+// ---- LU with row exchanges.
+
+// The row of each lane that has the largest number of column j, exchanged with row j.
+static void NAME(exchange)(int64_t j, int64_t m, int64_t n, VEC *a, NAME(mask) * pivots) {
+  VEC most = NAME(absolute)(a[j * n + j]);
+  NAME(mask) pivot = (NAME(mask)){0} + (MASK)j;
+  for (int64_t i = j + 1; i < m; i++) {
+    VEC size = NAME(absolute)(a[i * n + j]);
+    NAME(mask) larger = size > most;
+    most = NAME(choose)(larger, size, most);
+    pivot = (larger & (MASK)i) | (~larger & pivot);
+  }
+  pivots[j] = pivot;
+  for (int l = 0; l < LANES; l++) {
+    if (pivot[l] == j) continue;
+    REAL *x = (REAL *)(a + j * n) + l, *y = (REAL *)(a + pivot[l] * n) + l;
+    for (int64_t c = 0; c < n; c++) {
+      REAL t = x[c * LANES];
+      x[c * LANES] = y[c * LANES];
+      y[c * LANES] = t;
+    }
+  }
+}
+
+static void NAME(lu)(const vt_linalg_group *g, void *scratch) {
+  int64_t m = g->rows, n = g->cols, k = g->side;
+  VEC *a = scratch, zero = {0};
+  NAME(mask) *pivots = (NAME(mask) *)(a + m * n);
+  NAME(read)(g, g->in, m * n, a);
+  for (int64_t j = 0; j < k; j++) {
+    NAME(exchange)(j, m, n, a, pivots);
+    const VEC *line = a + j * n;
+    NAME(mask) none = line[j] == zero;
+    for (int64_t i = j + 1; i < m; i++) {
+      VEC *x = a + i * n, factor = NAME(choose)(none, zero, x[j] / line[j]);
+      x[j] = factor;
+      for (int64_t c = j + 1; c < n; c++) x[c] -= factor * line[c];
+    }
+  }
+  NAME(write)(g, g->out, m * n, a);
+  for (int32_t l = 0; l < g->count; l++) {
+    int32_t *to = (int32_t *)g->out_more + l * k;
+    for (int64_t j = 0; j < k; j++) to[j] = (int32_t)pivots[j][l];
+    vt_linalg_order(k, m, to, (int32_t *)g->out_last + l * m);
+  }
+}
+
+// ---- Triangular systems.
+
+static void NAME(triangular)(const vt_linalg_group *g, void *scratch) {
+  int64_t n = g->side, count = g->left ? g->cols : g->rows;
+  VEC *a = scratch, *b = a + n * n;
+  NAME(read)(g, g->in, n * n, a);
+  NAME(read)(g, g->in_more, g->rows * g->cols, b);
+  // x op(a) = b is op(a)' x' = b': a transpose is the same numbers with the strides exchanged.
+  bool turned = g->turned == g->left, lower = g->lower != turned;
+  int64_t row = turned ? 1 : n, column = turned ? n : 1;
+  int64_t b_row = g->left ? g->cols : 1, b_column = g->left ? 1 : g->cols;
+  for (int64_t step = 0; step < n; step++) {
+    int64_t i = lower ? step : n - 1 - step, from = lower ? 0 : i + 1, to = lower ? i : n;
+    VEC *x = b + i * b_row, pivot = a[i * n + i];
+    for (int64_t k = from; k < to; k++) {
+      VEC factor = a[i * row + k * column];
+      const VEC *y = b + k * b_row;
+      for (int64_t c = 0; c < count; c++) x[c * b_column] -= factor * y[c * b_column];
+    }
+    for (int64_t c = 0; c < count && !g->unit; c++) x[c * b_column] /= pivot;
+  }
+  NAME(write)(g, g->out, g->rows * g->cols, b);
+}
+
+static const vt_linalg_code NAME(code) = {LANES,
+                                          {[VT_LINALG_EIGH] = NAME(eigh),
+                                           [VT_LINALG_QR] = NAME(qr),
+                                           [VT_LINALG_Q] = NAME(q),
+                                           [VT_LINALG_CHOLESKY] = NAME(cholesky),
+                                           [VT_LINALG_LU] = NAME(lu),
+                                           [VT_LINALG_TRIANGULAR] = NAME(triangular)}};
 
 #undef VEC

@@ -1,19 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
-// linalg_test.c - the kernels of small factorisations: what they give must multiply to what they
-// were given, as closely as the evaluator's does; values and R are compared with the evaluator's.
+// linalg_test.c - the kernels of factorisations and triangular systems, in lanes and by LAPACK:
+// what they give must multiply to what they were given; values and R are compared with the
+// evaluator's.
+#include <complex.h>
+
 #include "host/native_bench.h"
 
-static double get(bool wide, const void *data, int64_t i) {
-  return wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
+typedef double complex number;
+
+static const vt_dtype dtypes[] = {VT_F32, VT_F64, VT_C64, VT_C128};
+
+static bool wide(vt_dtype d) {
+  return d == VT_F64 || d == VT_C128;
 }
-static void set(bool wide, void *data, int64_t i, double x) {
-  if (wide)
-    ((double *)data)[i] = x;
-  else
-    ((float *)data)[i] = (float)x;
+static double epsilon(vt_dtype d) {
+  return wide(d) ? 3e-15 : 1.5e-6;
 }
-static double random_number(void) {
-  return (double)random_below(20001) / 10000 - 1;
+static vt_dtype real_of(vt_dtype d) {
+  return wide(d) ? VT_F64 : VT_F32;
+}
+
+static number get(vt_dtype d, const void *data, int64_t i) {
+  switch ((int)d) {
+  case VT_F32:
+    return (double)((const float *)data)[i];
+  case VT_F64:
+    return ((const double *)data)[i];
+  case VT_C64:
+    return (number)((const float complex *)data)[i];
+  default:
+    return ((const number *)data)[i];
+  }
+}
+static void set(vt_dtype d, void *data, int64_t i, number x) {
+  switch ((int)d) {
+  case VT_F32:
+    ((float *)data)[i] = (float)creal(x);
+    break;
+  case VT_F64:
+    ((double *)data)[i] = creal(x);
+    break;
+  case VT_C64:
+    ((float complex *)data)[i] = (float complex)x;
+    break;
+  default:
+    ((number *)data)[i] = x;
+  }
+}
+static number random_number(vt_dtype d) {
+  double re = (double)random_below(20001) / 10000 - 1, im = (double)random_below(20001) / 10000 - 1;
+  return vt_dtype_is_complex(d) ? CMPLX(re, im) : re;
+}
+
+// The same numbers in the other memory order, so that sums run over neighbours.
+typedef struct matrix {
+  int64_t rows, cols;
+  number *x;
+} matrix;
+
+static matrix load(vt_dtype d, const void *data, int64_t at, int64_t rows, int64_t cols) {
+  matrix m = {rows, cols, malloc((size_t)(rows * cols + 1) * sizeof(number))};
+  for (int64_t i = 0; i < rows * cols; i++) m.x[i] = get(d, data, at + i);
+  return m;
+}
+
+// |x y - z| for matrices, the conjugate of x's transpose for `adjoint`; z NULL: the identity.
+static void expect_product(bool adjoint, matrix x, matrix y, const matrix *z, double most,
+                           const char *what) {
+  int64_t rows = adjoint ? x.cols : x.rows, inner = adjoint ? x.rows : x.cols;
+  number *line = malloc((size_t)(y.cols + 1) * sizeof *line);
+  for (int64_t i = 0; i < rows; i++) {
+    for (int64_t j = 0; j < y.cols; j++) line[j] = z ? -z->x[i * z->cols + j] : -(double)(i == j);
+    for (int64_t k = 0; k < inner; k++) {
+      number factor = adjoint ? conj(x.x[k * x.cols + i]) : x.x[i * x.cols + k];
+      for (int64_t j = 0; j < y.cols; j++) line[j] += factor * y.x[k * y.cols + j];
+    }
+    for (int64_t j = 0; j < y.cols; j++)
+      if (!(cabs(line[j]) <= most))
+        fail_msg("%s of %lld x %lld: off by %g at %lld, %lld", what, (long long)x.rows,
+                 (long long)y.cols, cabs(line[j]), (long long)i, (long long)j);
+  }
+  free(line);
 }
 
 static void set_target(op_bench *b, const char *target, const char *config) {
@@ -21,57 +88,61 @@ static void set_target(op_bench *b, const char *target, const char *config) {
   if (config) vt_op_set_string(b->op, VT_ATTR_BACKEND_CONFIG, config);
 }
 
-static void expect_near(double got, double want, double most, const char *what, int64_t n) {
-  if (!(fabs(got - want) <= most))
-    fail_msg("%s of %lld: %g, expected %g", what, (long long)n, got, want);
+// The kernel once more gives the same bits.
+static void expect_repeatable(op_bench *b) {
+  for (uint32_t i = 0; i < b->op->result_count; i++) {
+    b->want[i] = b->want[i] ? b->want[i] : bench_memory(b->op->results[i].type);
+    memcpy(b->want[i], b->got[i], (size_t)vt_type_bytes(b->op->results[i].type));
+  }
+  bench_kernel(b, 2, false);
+  for (uint32_t i = 0; i < b->op->result_count; i++) bench_expect_same(b, i, "again");
 }
 
-// |sum_k x[i, k] y[k, j] - want| by indices through strides.
-static double product(bool wide, const void *x, int64_t xi, int64_t xk, const void *y, int64_t yk,
-                      int64_t yj, int64_t i, int64_t j, int64_t n) {
-  double sum = 0;
-  for (int64_t k = 0; k < n; k++)
-    sum += get(wide, x, i * xi + k * xk) * get(wide, y, k * yk + j * yj);
-  return sum;
+// ---- Eigenvalues.
+
+// Now and then a block of its own, equal values, or nothing at all.
+static number symmetric(vt_dtype d, int64_t m, int64_t i, int64_t j, int64_t n) {
+  number x = random_number(d);
+  if (m % 4 == 1 && i >= n / 2 && j < n / 2) x = 0;
+  if (m % 4 == 2) x = i == j;
+  if (m % 4 == 3 && m % 8 == 3) x = 0;
+  return i == j ? creal(x) : x;
 }
 
-static void eigh_once(bool wide, int64_t count, int64_t n, double scale, const char *config) {
+static void eigh_once(vt_dtype d, int64_t count, int64_t n, double scale, const char *config) {
   op_bench b = bench_begin();
-  int64_t dims[] = {count, n, n}, bytes = wide ? 8 : 4;
-  vt_dtype dtype = wide ? VT_F64 : VT_F32;
-  void *a = bench_param(&b, dtype, 3, dims);
+  int64_t dims[] = {count, n, n};
+  bool lower = config[0] == '1', sorted = config[2] == '1';
+  void *a = bench_param(&b, d, 3, dims), *whole = bench_memory(bench_type(&b, d, 3, dims));
   for (int64_t m = 0; m < count; m++)
     for (int64_t i = 0; i < n; i++)
       for (int64_t j = 0; j <= i; j++) {
-        // Now and then a block of its own, equal values, or nothing at all.
-        double x = random_number() * scale;
-        if (m % 4 == 1 && i >= n / 2 && j < n / 2) x = 0;
-        if (m % 4 == 2) x = i == j ? scale : 0;
-        if (m % 4 == 3 && m % 8 == 3) x = 0;
-        set(wide, a, (m * n + i) * n + j, x);
-        set(wide, a, (m * n + j) * n + i, x);
+        number x = symmetric(d, m, i, j, n) * scale;
+        int64_t low = (m * n + i) * n + j, high = (m * n + j) * n + i;
+        set(d, whole, high, conj(x));
+        set(d, whole, low, x);
+        set(d, a, high, lower ? NAN : conj(x)); // what is not to be read
+        set(d, a, low, lower || i == j ? x : NAN);
       }
-  vt_type results[] = {bench_type(&b, dtype, 3, dims), bench_type(&b, dtype, 2, dims)};
+  vt_type results[] = {bench_type(&b, d, 3, dims), bench_type(&b, real_of(d), 2, dims)};
   bench_op(&b, VT_OP_CUSTOM_CALL, 2, results, 0);
   set_target(&b, "Eigh", config);
-  bench_evaluate(&b);
   bench_kernel(&b, 2, false);
-  double close = (wide ? 1e-14 : 5e-6) * (double)(n + 4);
-  for (int64_t m = 0; m < count; m++) {
-    const char *v = (char *)b.got[0] + m * n * n * bytes, *w = (char *)b.got[1] + m * n * bytes;
-    const char *from = (char *)a + m * n * n * bytes;
-    for (int64_t i = 0; i < n; i++) {
-      if (config[2] == '1')
-        expect_near(get(wide, w, i), get(wide, b.want[1], m * n + i), close * scale, "value", n);
-      for (int64_t j = 0; j < n; j++) {
-        double dot = product(wide, v, 1, n, v, n, 1, i, j, n);
-        expect_near(dot, i == j, close, "dot of vectors", n);
-        double av = product(wide, from, n, 1, v, n, 1, i, j, n);
-        expect_near(av, get(wide, v, i * n + j) * get(wide, w, j), close * scale, "a times vector",
-                    n);
-      }
+  double close = 4 * epsilon(d) * (double)(n + 4);
+  for (int64_t k = 0; k < count; k++) {
+    matrix v = load(d, b.got[0], k * n * n, n, n), from = load(d, whole, k * n * n, n, n);
+    matrix scaled = load(d, b.got[0], k * n * n, n, n);
+    for (int64_t j = 0; j < n; j++) {
+      double w = creal(get(real_of(d), b.got[1], k * n + j));
+      for (int64_t i = 0; i < n; i++) scaled.x[i * n + j] *= w;
+      if (sorted && j) assert_true(w >= creal(get(real_of(d), b.got[1], k * n + j - 1)));
     }
+    expect_product(true, v, v, NULL, close, "vectors by vectors");
+    expect_product(false, from, v, &scaled, close * scale, "a by vectors");
+    free(v.x), free(from.x), free(scaled.x);
   }
+  expect_repeatable(&b);
+  free(whole);
   bench_end(&b);
 }
 
@@ -79,82 +150,100 @@ static void eighs(void **state) {
   (void)state;
   static const int64_t sizes[] = {1, 2, 3, 5, 8, 13, 16, 31, 64};
   for (int i = 0; i < 9; i++)
-    for (int wide = 0; wide < 2; wide++) {
-      eigh_once(wide, 37, sizes[i], 1, "1,1,100,1e-6");
-      eigh_once(wide, 5, sizes[i], 1e30, "1,0,100,1e-6");
-      eigh_once(wide, 6, sizes[i], 1e-30, "0,1,100,1e-6");
+    for (int d = 0; d < 2; d++) {
+      eigh_once(dtypes[d], 37, sizes[i], 1, "1,1,100,1e-6");
+      eigh_once(dtypes[d], 5, sizes[i], 1e30, "1,0,100,1e-6");
+      eigh_once(dtypes[d], 6, sizes[i], 1e-30, "0,1,100,1e-6");
     }
+}
+
+static void large_eighs(void **state) {
+  (void)state;
+  for (int d = 0; d < 4; d++) {
+    eigh_once(dtypes[d], 1, 17, 1, "1,1,100,1e-6");
+    eigh_once(dtypes[d], 5, 70, 1e-30, "0,1,100,1e-6");
+    eigh_once(dtypes[d], 2, 150, 1e30, "1,1,100,1e-6");
+    eigh_once(dtypes[d], 9, 3, 1, "0,1,100,1e-6");
+  }
 }
 
 // What is not finite stays in its matrix.
-static void eigh_of_nan(void **state) {
-  (void)state;
+static void eigh_of_nan_once(int64_t count, int64_t n) {
   op_bench b = bench_begin();
-  float *a = bench_param(&b, VT_F32, 3, (int64_t[]){20, 4, 4});
-  for (int i = 0; i < 320; i++) a[i] = i % 5 == 0;
-  a[7 * 16 + 4] = NAN;
-  a[9 * 16 + 4] = INFINITY;
-  vt_type results[] = {bench_type(&b, VT_F32, 3, (int64_t[]){20, 4, 4}),
-                       bench_type(&b, VT_F32, 2, (int64_t[]){20, 4})};
+  float *a = bench_param(&b, VT_F32, 3, (int64_t[]){count, n, n});
+  for (int64_t i = 0; i < count * n * n; i++) a[i] = i % (n * n) % (n + 1) == 0;
+  a[1 * n * n + n] = NAN;
+  a[2 * n * n + n] = INFINITY;
+  vt_type results[] = {bench_type(&b, VT_F32, 3, (int64_t[]){count, n, n}),
+                       bench_type(&b, VT_F32, 2, (int64_t[]){count, n})};
   bench_op(&b, VT_OP_CUSTOM_CALL, 2, results, 0);
   set_target(&b, "Eigh", "1,1,100,1e-6");
   bench_kernel(&b, 2, false);
-  for (int m = 0; m < 20; m++)
-    for (int i = 0; i < 16; i++)
-      assert_true(isnan(((float *)b.got[0])[m * 16 + i]) == (m == 7 || m == 9));
+  for (int64_t m = 0; m < count; m++)
+    for (int64_t i = 0; i < n * n; i++)
+      assert_true(isnan(((float *)b.got[0])[m * n * n + i]) == (m == 1 || m == 2));
   bench_end(&b);
 }
 
-static void qr_once(bool wide, int64_t count, int64_t m, int64_t n, double scale) {
-  op_bench b = bench_begin();
-  int64_t k = m < n ? m : n, dims[] = {count, m, n}, bytes = wide ? 8 : 4;
-  vt_dtype dtype = wide ? VT_F64 : VT_F32;
-  void *a = bench_param(&b, dtype, 3, dims);
-  for (int64_t i = 0; i < count * m * n; i++)
-    set(wide, a, i, i / (m * n) % 5 == 3 && i % n < 2 ? 0 : random_number() * scale);
-  vt_type results[] = {bench_type(&b, dtype, 3, dims),
-                       bench_type(&b, dtype, 2, (int64_t[]){count, k})};
-  bench_op(&b, VT_OP_CUSTOM_CALL, 2, results, 0);
-  set_target(&b, "Qr", NULL);
-  bench_evaluate(&b);
-  bench_kernel(&b, 2, false);
-  double close = (wide ? 1e-14 : 5e-6) * (double)(m + 4);
-  for (int64_t x = 0; x < count; x++) { // the columns of R have the lengths of those of a
-    for (int64_t j = 0; j < n; j++) {
-      double want = 0, got = 0;
-      for (int64_t i = 0; i < m; i++) {
-        double p = get(wide, a, (x * m + i) * n + j) / scale,
-               q = i <= j ? get(wide, b.got[0], (x * m + i) * n + j) / scale : 0;
-        want += p * p, got += q * q;
-      }
-      expect_near(sqrt(got), sqrt(want), close, "column of R", n);
-    }
-  }
-  if (n > m) {
-    bench_end(&b);
-    return;
-  }
-  // Q times R is a.
+static void eigh_of_nan(void **state) {
+  (void)state;
+  eigh_of_nan_once(20, 4);
+  eigh_of_nan_once(3, 100);
+}
+
+// ---- QR.
+
+// Q and R of what the kernel gave multiply to a.
+static void expect_qr(vt_dtype d, const op_bench *b, const void *a, int64_t count, int64_t m,
+                      int64_t n, double scale) {
+  double close = 4 * epsilon(d) * (double)(m + 4);
+  int64_t dims[] = {count, m, n};
   op_bench c = bench_begin();
-  memcpy(bench_param(&c, dtype, 3, dims), b.got[0], (size_t)(count * m * n * bytes));
-  memcpy(bench_param(&c, dtype, 2, (int64_t[]){count, k}), b.got[1], (size_t)(count * k * bytes));
-  bench_op(&c, VT_OP_CUSTOM_CALL, 1, results, 0);
+  memcpy(bench_param(&c, d, 3, dims), b->got[0], (size_t)vt_type_bytes(b->op->results[0].type));
+  memcpy(bench_param(&c, d, 2, (int64_t[]){count, n}), b->got[1],
+         (size_t)vt_type_bytes(b->op->results[1].type));
+  vt_type result = bench_type(&c, d, 3, dims);
+  bench_op(&c, VT_OP_CUSTOM_CALL, 1, &result, 0);
   set_target(&c, "ProductOfElementaryHouseholderReflectors", NULL);
   bench_evaluate(&c);
   bench_kernel(&c, 2, false);
-  for (int64_t x = 0; x < count; x++)
-    for (int64_t i = 0; i < m; i++)
-      for (int64_t j = 0; j < n; j++) {
-        double sum = 0;
-        for (int64_t l = 0; l <= j; l++)
-          sum +=
-              get(wide, c.got[0], (x * m + i) * n + l) * get(wide, b.got[0], (x * m + l) * n + j);
-        int64_t at = (x * m + i) * n + j;
-        expect_near(sum, get(wide, a, at), close * scale, "Q times R", n);
-        expect_near(get(wide, c.got[0], at), get(wide, c.want[0], at), close, "Q", n);
-      }
-  bench_end(&b);
+  for (int64_t k = 0; k < count; k++) {
+    matrix q = load(d, c.got[0], k * m * n, m, n), want = load(d, c.want[0], k * m * n, m, n);
+    matrix r = load(d, b->got[0], k * m * n, n, n), from = load(d, a, k * m * n, m, n);
+    for (int64_t i = 0; i < n * n; i++) r.x[i] *= i % n >= i / n;
+    expect_product(false, q, r, &from, close * scale, "Q by R");
+    for (int64_t i = 0; i < m * n; i++)
+      if (!(cabs(q.x[i] - want.x[i]) <= close))
+        fail_msg("Q is off by %g", cabs(q.x[i] - want.x[i]));
+    free(q.x), free(r.x), free(from.x), free(want.x);
+  }
   bench_end(&c);
+}
+
+static void qr_once(vt_dtype d, int64_t count, int64_t m, int64_t n, double scale) {
+  op_bench b = bench_begin();
+  int64_t few = m < n ? m : n, dims[] = {count, m, n};
+  void *a = bench_param(&b, d, 3, dims);
+  for (int64_t i = 0; i < count * m * n; i++)
+    set(d, a, i, i / (m * n) % 5 == 3 && i % n < 2 ? 0 : random_number(d) * scale);
+  vt_type results[] = {bench_type(&b, d, 3, dims), bench_type(&b, d, 2, (int64_t[]){count, few})};
+  bench_op(&b, VT_OP_CUSTOM_CALL, 2, results, 0);
+  set_target(&b, "Qr", NULL);
+  bench_kernel(&b, 2, false);
+  double close = 4 * epsilon(d) * (double)(m + 4);
+  for (int64_t k = 0; k < count; k++)
+    for (int64_t j = 0; j < n; j++) { // the columns of R have the lengths of those of a
+      double want = 0, got = 0;
+      for (int64_t i = 0; i < m; i++) {
+        number p = get(d, a, (k * m + i) * n + j) / scale, q = 0;
+        if (i <= j) q = get(d, b.got[0], (k * m + i) * n + j) / scale;
+        want += creal(p * conj(p)), got += creal(q * conj(q));
+      }
+      if (!(fabs(sqrt(got) - sqrt(want)) <= close))
+        fail_msg("column of R: %g for %g", sqrt(got), sqrt(want));
+    }
+  if (n <= m) expect_qr(d, &b, a, count, m, n, scale);
+  bench_end(&b);
 }
 
 static void qrs(void **state) {
@@ -162,121 +251,188 @@ static void qrs(void **state) {
   static const int64_t shapes[][2] = {{1, 1},  {2, 2}, {3, 5}, {5, 3},  {8, 8},
                                       {16, 8}, {7, 1}, {1, 7}, {40, 9}, {64, 64}};
   for (int i = 0; i < 10; i++)
-    for (int wide = 0; wide < 2; wide++) {
-      qr_once(wide, 37, shapes[i][0], shapes[i][1], 1);
-      qr_once(wide, 4, shapes[i][0], shapes[i][1], i % 2 ? 1e30 : 1e-30);
+    for (int d = 0; d < 4; d++) {
+      qr_once(dtypes[d], 37, shapes[i][0], shapes[i][1], 1);
+      qr_once(dtypes[d], 4, shapes[i][0], shapes[i][1], i % 2 ? 1e30 : 1e-30);
     }
 }
 
+static void large_qrs(void **state) {
+  (void)state;
+  for (int d = 0; d < 4; d++) {
+    qr_once(dtypes[d], 1, 130, 130, 1);
+    qr_once(dtypes[d], 3, 150, 33, 1);
+    qr_once(dtypes[d], 2, 33, 150, 1);
+  }
+}
+
+// ---- Triangular systems.
+
 // Largest difference of two arrays, against the largest number of the second.
-static double apart(int64_t n, const float *x, const float *y) {
+static double apart(vt_dtype d, int64_t n, const void *got, const void *want) {
   double worst = 0, largest = 0;
   for (int64_t i = 0; i < n; i++) {
-    if (isnan(x[i]) != isnan(y[i])) return INFINITY;
-    if (isnan(x[i])) continue;
-    worst = fmax(worst, fabs((double)x[i] - (double)y[i]));
-    largest = fmax(largest, fabs((double)y[i]));
+    number x = get(d, got, i), y = get(d, want, i);
+    if (isnan(creal(x)) != isnan(creal(y))) return INFINITY;
+    if (isnan(creal(x))) continue;
+    worst = fmax(worst, cabs(x - y));
+    largest = fmax(largest, cabs(y));
   }
   return largest > 0 ? worst / largest : worst;
 }
 
-static void triangular_once(int64_t count, int64_t n, int64_t m, int form) {
+static void triangular_once(vt_dtype d, int64_t count, int64_t n, int64_t m, int form) {
   op_bench b = bench_begin();
   bool left = form & 1, lower = form & 2, unit = form & 4;
   int64_t size[] = {count, n, n}, sides[] = {count, left ? n : m, left ? m : n};
-  float *a = bench_param(&b, VT_F32, 3, size), *x = bench_param(&b, VT_F32, 3, sides);
-  for (int64_t i = 0; i < count * n * n; i++) // the other triangle is never read
-    a[i] = i % (n * n) % (n + 1) == 0 ? (float)(2 + random_number())
-                                      : (float)(random_number() / (double)n);
-  for (int64_t i = 0; i < count * n * n; i++)
-    if ((i % n > i / n % n) == lower && i % n != i / n % n) a[i] = NAN;
-  for (int64_t i = 0; i < count * n * m; i++) x[i] = (float)random_number();
-  vt_type result = bench_type(&b, VT_F32, 3, sides);
+  void *a = bench_param(&b, d, 3, size), *x = bench_param(&b, d, 3, sides);
+  for (int64_t i = 0; i < count * n * n; i++) {
+    int64_t r = i / n % n, c = i % n;
+    number value = r == c ? 2 + random_number(d) / 2 : random_number(d) / (double)n;
+    set(d, a, i, (c > r) == lower && c != r ? NAN : value); // the other triangle is never read
+  }
+  for (int64_t i = 0; i < count * n * m; i++) set(d, x, i, random_number(d));
+  vt_type result = bench_type(&b, d, 3, sides);
   bench_op(&b, VT_OP_TRIANGULAR_SOLVE, 1, &result, 0);
   vt_op_set_i64(b.op, VT_ATTR_LEFT_SIDE, left);
   vt_op_set_i64(b.op, VT_ATTR_LOWER, lower);
   vt_op_set_i64(b.op, VT_ATTR_UNIT_DIAGONAL, unit);
   vt_op_set_i64(b.op, VT_ATTR_TRANSPOSE_A,
-                form & 8 ? (form & 1 ? VT_TRANSPOSE : VT_ADJOINT) : VT_NO_TRANSPOSE);
+                (int64_t[]){VT_NO_TRANSPOSE, VT_TRANSPOSE, VT_ADJOINT}[form / 8]);
   bench_evaluate(&b);
   bench_kernel(&b, 2, false);
-  double off = apart(count * n * m, b.got[0], b.want[0]);
-  if (!(off <= 3e-6))
+  double off = apart(d, count * n * m, b.got[0], b.want[0]);
+  if (!(off <= 2 * epsilon(d)))
     fail_msg("triangular_solve of %lld x %lld, form %d: off by %g", (long long)n, (long long)m,
              form, off);
+  expect_repeatable(&b);
   bench_end(&b);
 }
 
 static void triangular_solves(void **state) {
   (void)state;
-  static const int64_t shapes[][3] = {{1, 1, 1},    {30, 8, 4},  {3, 17, 1},   {2, 64, 64},
-                                      {1, 65, 300}, {5, 130, 7}, {1, 200, 513}};
+  static const int64_t shapes[][3] = {{1, 1, 1},    {30, 8, 4},  {9, 17, 1},  {2, 64, 64},
+                                      {1, 65, 300}, {5, 130, 7}, {1, 90, 513}};
   for (int s = 0; s < 7; s++)
-    for (int form = 0; form < 16; form++)
-      triangular_once(shapes[s][0], shapes[s][1], shapes[s][2], form);
+    for (int form = 0; form < 24; form++)
+      for (int d = 0; d < 4; d++)
+        triangular_once(dtypes[d], shapes[s][0], shapes[s][1], shapes[s][2], form);
+}
+
+// Dividing by the zero spoils its row and those that need it, no other and no other matrix.
+static void singular_triangular(void **state) {
+  (void)state;
+  static const int64_t shapes[][2] = {{20, 8}, {2, 100}};
+  for (int s = 0; s < 2; s++)
+    for (int d = 0; d < 4; d++) {
+      op_bench b = bench_begin();
+      int64_t count = shapes[s][0], n = shapes[s][1], zero = n / 2;
+      void *a = bench_param(&b, dtypes[d], 3, (int64_t[]){count, n, n});
+      void *x = bench_param(&b, dtypes[d], 3, (int64_t[]){count, n, 3});
+      for (int64_t i = 0; i < count * n * n; i++) set(dtypes[d], a, i, 1 + (i % n == i / n % n));
+      for (int64_t i = 0; i < count * n * 3; i++) set(dtypes[d], x, i, 1.5);
+      set(dtypes[d], a, n * n + zero * (n + 1), 0);
+      vt_type result = bench_type(&b, dtypes[d], 3, (int64_t[]){count, n, 3});
+      bench_op(&b, VT_OP_TRIANGULAR_SOLVE, 1, &result, 0);
+      vt_op_set_i64(b.op, VT_ATTR_LEFT_SIDE, 1);
+      vt_op_set_i64(b.op, VT_ATTR_LOWER, 1);
+      vt_op_set_i64(b.op, VT_ATTR_UNIT_DIAGONAL, 0);
+      vt_op_set_i64(b.op, VT_ATTR_TRANSPOSE_A, VT_NO_TRANSPOSE);
+      bench_kernel(&b, 2, false);
+      for (int64_t i = 0; i < count * n * 3; i++)
+        assert_true(!isfinite(creal(get(dtypes[d], b.got[0], i))) ==
+                    (i / (n * 3) == 1 && i / 3 % n >= zero));
+      bench_end(&b);
+    }
+}
+
+// ---- Cholesky.
+
+static void cholesky_once(vt_dtype d, int64_t n, bool lower) {
+  op_bench b = bench_begin();
+  int64_t count = n < 20 ? 33 : n < 70 ? 5 : 3, size[] = {count, n, n};
+  void *a = bench_param(&b, d, 3, size);
+  for (int64_t i = 0; i < count * n * n; i++) {
+    int64_t r = i / n % n, c = i % n;
+    number value = r == c ? 1.5 + creal(random_number(d)) / 8 : random_number(d) / (double)n;
+    set(d, a, i, (c > r) == lower && c != r ? NAN : value);
+  }
+  set(d, a, n * n + (n - 1) * (n + 1), -1); // the second one has no factor
+  set(d, a, 2 * n * n + (n - 1) * (n + 1), NAN);
+  vt_type result = bench_type(&b, d, 3, size);
+  bench_op(&b, VT_OP_CHOLESKY, 1, &result, 0);
+  vt_op_set_i64(b.op, VT_ATTR_LOWER, lower);
+  bench_evaluate(&b);
+  bench_kernel(&b, 2, false);
+  for (int64_t i = 0; i < 2 * n * n; i++) assert_true(isnan(creal(get(d, b.got[0], n * n + i))));
+  double off = apart(d, count * n * n, b.got[0], b.want[0]);
+  if (!(off <= epsilon(d))) fail_msg("cholesky of %lld: off by %g", (long long)n, off);
+  expect_repeatable(&b);
+  bench_end(&b);
 }
 
 static void choleskies(void **state) {
   (void)state;
   static const int64_t sizes[] = {1, 2, 8, 17, 63, 64, 65, 150, 300};
-  for (int s = 0; s < 18; s++) {
-    op_bench b = bench_begin();
-    int64_t n = sizes[s / 2], count = n < 20 ? 33 : 3, size[] = {count, n, n};
-    float *a = bench_param(&b, VT_F32, 3, size);
-    for (int64_t i = 0; i < count * n * n; i++) {
-      int64_t r = i / n % n, c = i % n;
-      a[i] = r == c ? (float)(1.5 + random_number() / 8) : (float)(random_number() / (double)n);
+  for (int s = 0; s < 18; s++)
+    for (int d = 0; d < 4; d++) cholesky_once(dtypes[d], sizes[s / 2], s % 2);
+}
+
+// ---- LU.
+
+static void lu_once(vt_dtype d, int64_t count, int64_t m, int64_t n) {
+  op_bench b = bench_begin();
+  int64_t few = m < n ? m : n, dims[] = {count, m, n};
+  void *a = bench_param(&b, d, 3, dims);
+  for (int64_t i = 0; i < count * m * n; i++)
+    set(d, a, i, i / (m * n) == 1 || (i / (m * n) == 2 && i % n == 1) ? 0 : random_number(d));
+  vt_type results[] = {bench_type(&b, d, 3, dims),
+                       bench_type(&b, VT_S32, 2, (int64_t[]){count, few}),
+                       bench_type(&b, VT_S32, 2, dims)};
+  bench_op(&b, VT_OP_CUSTOM_CALL, 3, results, 0);
+  set_target(&b, "LuDecomposition", NULL);
+  bench_evaluate(&b);
+  bench_kernel(&b, 2, false);
+  for (int64_t k = 0; k < count; k++) { // L times U is a with its rows exchanged
+    const int32_t *order = (int32_t *)b.got[2] + k * m;
+    matrix l = load(d, b.got[0], 0, m, few), u = load(d, b.got[0], k * m * n, few, n);
+    matrix want = load(d, a, 0, m, n);
+    for (int64_t i = 0; i < m * few; i++) {
+      int64_t r = i / few, c = i % few;
+      l.x[i] = r == c ? 1 : r < c ? 0 : get(d, b.got[0], (k * m + r) * n + c);
+      assert_true(cabs(l.x[i]) <= 1.5); // the largest of |re| + |im| is the pivot
     }
-    a[(n * n) + (n - 1) * (n + 1)] = -1; // the second one has no factor
-    vt_type result = bench_type(&b, VT_F32, 3, size);
-    bench_op(&b, VT_OP_CHOLESKY, 1, &result, 0);
-    vt_op_set_i64(b.op, VT_ATTR_LOWER, s % 2);
-    bench_evaluate(&b);
-    bench_kernel(&b, 2, false);
-    assert_true(isnan(((float *)b.got[0])[n * n]));
-    double off = apart(count * n * n, b.got[0], b.want[0]);
-    if (!(off <= 2e-6)) fail_msg("cholesky of %lld: off by %g", (long long)n, off);
-    bench_end(&b);
+    for (int64_t i = 0; i < few * n; i++) u.x[i] *= i % n >= i / n;
+    for (int64_t i = 0; i < m * n; i++) want.x[i] = get(d, a, (k * m + order[i / n]) * n + i % n);
+    expect_product(false, l, u, &want, 2 * epsilon(d) * (double)(m + n), "L by U");
+    free(l.x), free(u.x), free(want.x);
   }
+  // The same pivots as the evaluator's: there are no ties here but among zeros.
+  bench_expect_same(&b, 1, "pivots");
+  bench_expect_same(&b, 2, "permutation");
+  expect_repeatable(&b);
+  bench_end(&b);
 }
 
 static void lus(void **state) {
   (void)state;
-  static const int64_t shapes[][3] = {{1, 1, 1},   {40, 8, 8},    {3, 5, 9},     {3, 9, 5},
-                                      {2, 33, 33}, {1, 100, 300}, {1, 300, 100}, {2, 200, 200}};
-  for (int s = 0; s < 8; s++) {
-    op_bench b = bench_begin();
-    int64_t count = shapes[s][0], m = shapes[s][1], n = shapes[s][2], k = m < n ? m : n;
-    float *a = bench_param(&b, VT_F32, 3, shapes[s]);
-    for (int64_t i = 0; i < count * m * n; i++)
-      a[i] = i / (m * n) == 1 ? 0 : (float)random_number();
-    vt_type results[] = {bench_type(&b, VT_F32, 3, shapes[s]),
-                         bench_type(&b, VT_S32, 2, (int64_t[]){count, k}),
-                         bench_type(&b, VT_S32, 2, (int64_t[]){count, m})};
-    bench_op(&b, VT_OP_CUSTOM_CALL, 3, results, 0);
-    set_target(&b, "LuDecomposition", NULL);
-    bench_kernel(&b, 2, false);
-    for (int64_t x = 0; x < count; x++) { // L times U is a with its rows exchanged
-      const float *f = (float *)b.got[0] + x * m * n, *from = a + x * m * n;
-      const int32_t *order = (int32_t *)b.got[2] + x * m;
-      for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-          double sum = i <= j ? (double)f[i * n + j] : 0;
-          for (int64_t l = 0; l < i && l <= j && l < k; l++)
-            sum += (double)f[i * n + l] * (double)f[l * n + j];
-          expect_near(sum, (double)from[order[i] * n + j], 2e-6 * (double)(m + n), "L times U", n);
-          if (j < i && j < k) assert_true(fabsf(f[i * n + j]) <= 1);
-        }
-    }
-    bench_end(&b);
-  }
+  static const int64_t shapes[][3] = {{1, 1, 1},   {40, 8, 8},    {5, 5, 9},     {5, 9, 5},
+                                      {6, 32, 32}, {1, 100, 300}, {1, 300, 100}, {3, 130, 130}};
+  for (int s = 0; s < 8; s++)
+    for (int d = 0; d < 4; d++) lu_once(dtypes[d], shapes[s][0], shapes[s][1], shapes[s][2]);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(eighs),      cmocka_unit_test(eigh_of_nan),
-      cmocka_unit_test(qrs),        cmocka_unit_test(triangular_solves),
-      cmocka_unit_test(choleskies), cmocka_unit_test(lus),
+      cmocka_unit_test(eighs),
+      cmocka_unit_test(large_eighs),
+      cmocka_unit_test(eigh_of_nan),
+      cmocka_unit_test(qrs),
+      cmocka_unit_test(large_qrs),
+      cmocka_unit_test(triangular_solves),
+      cmocka_unit_test(singular_triangular),
+      cmocka_unit_test(choleskies),
+      cmocka_unit_test(lus),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

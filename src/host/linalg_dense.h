@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// linalg_dense.h - the body of linalg_dense.c for one element type. No include guard: included once
+// for each, with T, REAL, COMPLEX (0 or 1), LAPACK(name) and BLAS(name), and NAME to make names.
+//
+// LAPACK's matrices lie column by column: what it is given as a is the transpose of ours. Where the
+// transposed problem is of the same kind (Cholesky, triangular systems, singular values) nothing
+// moves; elsewhere the matrix is turned around it.
+
+static bool NAME(finite)(int64_t n, const T *x) {
+  const REAL *parts = (const REAL *)x;
+  int bad = 0;
+  for (int64_t i = 0; i < n * (1 + COMPLEX); i++) bad |= !isfinite(parts[i]);
+  return !bad;
+}
+
+static void NAME(fill_nan)(int64_t n, T *x) {
+  REAL *parts = (REAL *)x;
+  for (int64_t i = 0; i < n * (1 + COMPLEX); i++) parts[i] = (REAL)NAN;
+}
+
+// to[j][i] = from[i][j]
+static void NAME(turn)(int64_t rows, int64_t cols, const T *from, T *to) {
+  for (int64_t i = 0; i < rows; i += TURN_BLOCK)
+    for (int64_t j = 0; j < cols; j += TURN_BLOCK)
+      for (int64_t c = j; c < cols && c < j + TURN_BLOCK; c++)
+        for (int64_t r = i; r < rows && r < i + TURN_BLOCK; r++)
+          to[c * rows + r] = from[r * cols + c];
+}
+
+// to = the conjugate of from', as vectors of a transposed matrix want it
+static void NAME(turn_vectors)(int64_t rows, int64_t cols, const T *from, T *to) {
+  NAME(turn)(rows, cols, from, to);
+  REAL *parts = (REAL *)to;
+  for (int64_t i = 0; COMPLEX && i < rows * cols; i++) parts[2 * i + 1] = -parts[2 * i + 1];
+}
+
+// Work of LAPACK, in elements; reals and integers beside them are counted as elements too.
+static int64_t NAME(dense_work)(vt_linalg_kind kind, const vt_linalg_group *g) {
+  int64_t m = g->rows, n = g->cols, few = m < n ? m : n, most = m > n ? m : n;
+  switch ((int)kind) {
+  case VT_LINALG_EIGH:
+    return 2 * n * n + 6 * n + 1;
+  case VT_LINALG_SVD:
+    return 4 * few * few + 7 * few + (few + most) * LAPACK_BLOCK;
+  default:
+    return n * LAPACK_BLOCK;
+  }
+}
+
+static int64_t NAME(dense_scratch)(vt_linalg_kind kind, const vt_linalg_group *g) {
+  int64_t m = g->rows, n = g->cols, few = m < n ? m : n, most = m > n ? m : n;
+  int64_t elements = m * n + NAME(dense_work)(kind, g), reals = 0, ints = 0;
+  if (kind == VT_LINALG_CHOLESKY || kind == VT_LINALG_TRIANGULAR) return 0;
+  if (kind == VT_LINALG_EIGH) {
+    reals = 2 * n * n + 5 * n + 1;
+    ints = 5 * n + 3;
+  } else if (kind == VT_LINALG_SVD) {
+    elements += n * few;
+    reals = 5 * few * few + 5 * few + 2 * most * few + 2 * few * few;
+    ints = 8 * few;
+  }
+  return elements * (int64_t)sizeof(T) + reals * COMPLEX * (int64_t)sizeof(REAL) +
+         ints * (int64_t)sizeof(int);
+}
+
+static void NAME(dense_eigh)(const vt_linalg_group *g, void *scratch) {
+  int64_t size = g->rows * g->rows;
+  int n = (int)g->rows, info = 0, room = (int)NAME(dense_work)(VT_LINALG_EIGH, g), ints = 3 + 5 * n;
+  REAL *values = g->out_more;
+  T *a = scratch, *work = a + size;
+  memcpy(a, g->in, (size_t)size * sizeof *a);
+  bool fine = true; // else LAPACK may not come to an end
+  for (int64_t i = 0; i < n; i++)
+    fine &= NAME(finite)(g->lower ? i + 1 : n - i, g->lower ? a + i * n : a + i * n + i);
+  char triangle = g->lower ? 'U' : 'L';
+#if COMPLEX
+  REAL *real_work = (REAL *)(work + room);
+  int reals = 2 * n * n + 5 * n + 1;
+  int *int_work = (int *)(real_work + reals);
+  if (fine) LAPACK(heevd)
+  ("V", &triangle, &n, a, &n, values, work, &room, real_work, &reals, int_work, &ints, &info);
+#else
+  int *int_work = (int *)(work + room);
+  if (fine) LAPACK(syevd)("V", &triangle, &n, a, &n, values, work, &room, int_work, &ints, &info);
+#endif
+  if (fine && !info) {
+    NAME(turn_vectors)(n, n, a, g->out);
+    return;
+  }
+  NAME(fill_nan)(size, g->out);
+  for (int i = 0; i < n; i++) values[i] = (REAL)NAN;
+}
+
+// a' = conj(v) s u': LAPACK's right vectors are our left ones as they lie.
+static void NAME(dense_svd)(const vt_linalg_group *g, void *scratch) {
+  int m = (int)g->rows, n = (int)g->cols, few = m < n ? m : n, info = 0;
+  int room = (int)NAME(dense_work)(VT_LINALG_SVD, g);
+  T *a = scratch, *right = a + g->rows * g->cols, *work = right + (int64_t)n * few;
+  memcpy(a, g->in, (size_t)(g->rows * g->cols) * sizeof *a);
+  bool fine = NAME(finite)(g->rows * g->cols, a);
+#if COMPLEX
+  REAL *real_work = (REAL *)(work + room);
+  int64_t reals = 5 * few * few + 5 * few + 2 * (int64_t)(m > n ? m : n) * few + 2 * few * few;
+  int *int_work = (int *)(real_work + reals);
+  if (fine) LAPACK(gesdd)
+  ("S", &n, &m, a, &n, g->out_more, right, &n, g->out, &few, work, &room, real_work, int_work,
+   &info);
+#else
+  int *int_work = (int *)(work + room);
+  if (fine) LAPACK(gesdd)
+  ("S", &n, &m, a, &n, g->out_more, right, &n, g->out, &few, work, &room, int_work, &info);
+#endif
+  if (fine && !info) {
+    NAME(turn_vectors)(few, n, right, g->out_last);
+    return;
+  }
+  NAME(fill_nan)((int64_t)m * few, g->out);
+  NAME(fill_nan)((int64_t)n * few, g->out_last);
+  for (int i = 0; i < few; i++) ((REAL *)g->out_more)[i] = (REAL)NAN;
+}
+
+static void NAME(dense_qr)(const vt_linalg_group *g, void *scratch) {
+  int m = (int)g->rows, n = (int)g->cols, info = 0, room = (int)NAME(dense_work)(VT_LINALG_QR, g);
+  T *a = scratch, *work = a + g->rows * g->cols;
+  NAME(turn)(m, n, g->in, a);
+  LAPACK(geqrf)(&m, &n, a, &m, g->out_more, work, &room, &info);
+  NAME(turn)(n, m, a, g->out);
+}
+
+static void NAME(dense_q)(const vt_linalg_group *g, void *scratch) {
+  int m = (int)g->rows, n = (int)g->cols, k = (int)g->side, info = 0;
+  int room = (int)NAME(dense_work)(VT_LINALG_Q, g);
+  T *a = scratch, *work = a + g->rows * g->cols;
+  NAME(turn)(m, n, g->in, a);
+#if COMPLEX
+  LAPACK(ungqr)(&m, &n, &k, a, &m, g->in_more, work, &room, &info);
+#else
+  LAPACK(orgqr)(&m, &n, &k, a, &m, g->in_more, work, &room, &info);
+#endif
+  NAME(turn)(n, m, a, g->out);
+}
+
+static void NAME(dense_lu)(const vt_linalg_group *g, void *scratch) {
+  int m = (int)g->rows, n = (int)g->cols, few = m < n ? m : n, info = 0;
+  int32_t *pivots = g->out_more, *order = g->out_last;
+  NAME(turn)(m, n, g->in, scratch);
+  LAPACK(getrf)(&m, &n, scratch, &m, pivots, &info);
+  NAME(turn)(n, m, scratch, g->out);
+  for (int i = 0; i < few; i++) pivots[i]--;
+  vt_linalg_order(few, m, pivots, order);
+}
+
+// The upper factor of the transpose is the transpose of the lower one.
+static void NAME(dense_cholesky)(const vt_linalg_group *g, void *scratch) {
+  (void)scratch;
+  int n = (int)g->rows, info = 0;
+  T *a = g->out;
+  for (int64_t i = 0; i < n; i++) {
+    const T *from = (const T *)g->in + i * n;
+    int64_t before = g->lower ? i + 1 : i;
+    T *kept = g->lower ? a + i * n : a + i * n + i,
+      *zero = g->lower ? a + i * n + before : a + i * n;
+    memcpy(kept, g->lower ? from : from + i, (size_t)(g->lower ? i + 1 : n - i) * sizeof *a);
+    memset(zero, 0, (size_t)(g->lower ? n - before : before) * sizeof *a);
+  }
+  LAPACK(potrf)(g->lower ? "U" : "L", &n, a, &n, &info);
+  bool fine = !info;
+  for (int64_t i = 0; i < n && fine; i++) fine = NAME(finite)(1, a + i * (n + 1));
+  if (!fine) NAME(fill_nan)((int64_t)n * n, a);
+}
+
+static void NAME(dense_triangular)(const vt_linalg_group *g, void *scratch) {
+  (void)scratch;
+  T one = 1;
+  for (int64_t i = 0; i < g->rows; i++)
+    memcpy((T *)g->out + i * g->stride, (const T *)g->in_more + i * g->stride,
+           (size_t)g->cols * sizeof(T));
+  BLAS(trsm)
+  (CblasRowMajor, g->left ? CblasLeft : CblasRight, g->lower ? CblasLower : CblasUpper,
+   g->conjugated ? CblasConjTrans
+   : g->turned   ? CblasTrans
+                 : CblasNoTrans,
+   g->unit ? CblasUnit : CblasNonUnit, (int)g->rows, (int)g->cols, SCALAR(one), g->in, (int)g->side,
+   g->out, (int)g->stride);
+}
+
+static vt_linalg_function *const NAME(dense)[VT_LINALG_KINDS] = {
+    [VT_LINALG_EIGH] = NAME(dense_eigh),
+    [VT_LINALG_SVD] = NAME(dense_svd),
+    [VT_LINALG_QR] = NAME(dense_qr),
+    [VT_LINALG_Q] = NAME(dense_q),
+    [VT_LINALG_LU] = NAME(dense_lu),
+    [VT_LINALG_CHOLESKY] = NAME(dense_cholesky),
+    [VT_LINALG_TRIANGULAR] = NAME(dense_triangular),
+};
