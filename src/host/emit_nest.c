@@ -26,8 +26,10 @@ typedef struct node_state {
   LLVMValueRef pointer;     // of the array, without row offset
   LLVMValueRef row_pointer; // for this row
   LLVMValueRef row_index;   // iota: value at column 0 of this row
-  LLVMValueRef once;        // value of scalar and row level
-  LLVMValueRef in_pass;     // value of full level, in pass `pass`
+  // gather: as vectors of 32 or 64 bits
+  LLVMValueRef column_stride, limits[3], strides[3];
+  LLVMValueRef once;    // value of scalar and row level
+  LLVMValueRef in_pass; // value of full level, in pass `pass`
   int32_t pass;
   LLVMValueRef buffer; // kept row, NULL = none
   bool kept;
@@ -52,7 +54,19 @@ typedef struct loops {
 // ---- What code depends on.
 
 static bool has_slot(const vt_node *n) {
-  return n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA || n->output >= 0;
+  return n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA || n->kind == VT_NODE_GATHER ||
+         n->output >= 0;
+}
+
+// The numbers of a node: its offset and the strides of all atoms but the columns; for a gather that
+// of the columns too, and its parts.
+static uint32_t slot_size(const vt_nest *nest, const vt_node *n) {
+  uint32_t size = (uint32_t)nest->atom_count;
+  return n->kind == VT_NODE_GATHER ? size + 1 + 2 * n->operand_count : size;
+}
+
+static bool follows_columns(const vt_nest *nest, const vt_node *n) {
+  return n->access.strides[nest->atom_count - 1] != 0;
 }
 
 static void mark_live(const vt_nest *nest, uint32_t node, bool *live) {
@@ -92,6 +106,13 @@ uint32_t vt_nest_dims(const vt_nest *nest, const int64_t *accumulator_offsets, i
       if (!n->accumulated) continue;
       out[at] = a < 0 ? accumulator_offsets[n->output] : out[at] / bytes * accumulator_bytes(n);
     }
+    if (n->kind != VT_NODE_GATHER) continue;
+    if (out) out[at] = n->access.strides[nest->atom_count - 1];
+    for (uint32_t k = 0; k < n->operand_count && out; k++) {
+      out[at + 1 + 2 * k] = n->parts[k].limit;
+      out[at + 2 + 2 * k] = n->parts[k].stride;
+    }
+    at += 1 + 2 * n->operand_count;
   }
   return at;
 }
@@ -136,6 +157,9 @@ void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
     vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage,
                    nest->nodes[i].level);
     if (n->kind == VT_NODE_LOAD) vt_text_printf(key, " i%d", n->input);
+    if (n->kind == VT_NODE_GATHER)
+      vt_text_printf(key, " g%d%c%c", n->input, n->narrow ? 'n' : 'w',
+                     follows_columns(nest, n) ? 'c' : 'r');
     if (n->output >= 0)
       vt_text_printf(key, " o%d%c", n->output, vt_nest_is_full(nest, n) ? 'f' : 'r');
     if (n->kind == VT_NODE_REDUCE)
@@ -256,6 +280,58 @@ static LLVMValueRef iota_value(loops *l, node_state *s, const vt_node *n) {
   return x;
 }
 
+// Byte offsets from the row's first element, of 32 or 64 bits each. Lanes behind the end hold any
+// index: it is moved into bounds like all, and so is their column.
+static LLVMValueRef gather_offsets(loops *l, node_state *s, const vt_node *n) {
+  vt_emitter *e = l->e;
+  LLVMBuilderRef b = e->builder;
+  unsigned bits = n->narrow ? 32 : 64;
+  vt_dtype dtype = n->narrow ? VT_S32 : VT_S64;
+  LLVMTypeRef type = vt_emit_type(e, dtype);
+  LLVMValueRef offset = NULL;
+  if (s->column_stride) {
+    LLVMValueRef last = LLVMBuildSub(b, l->columns, i64_constant(l, 1), "");
+    LLVMValueRef x = LLVMBuildAdd(b, splat_scalar(l, l->column), lane_numbers(l, i64_type(l)), "");
+    last = splat_scalar(l, last);
+    x = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSGT, x, last, ""), last, x, "");
+    if (n->narrow) x = LLVMBuildTrunc(b, x, type, "");
+    offset = LLVMBuildMul(b, x, s->column_stride, "");
+  }
+  for (uint32_t i = 0; i < n->operand_count; i++) {
+    vt_dtype from = l->nest->nodes[n->operands[i]].value->type.dtype;
+    bool is_signed = vt_dtype_kind_of(from) == VT_KIND_SIGNED;
+    LLVMValueRef x = node_value(l, n->operands[i]), limit = s->limits[i];
+    if (vt_dtype_get(from)->bits < bits)
+      x = is_signed ? LLVMBuildSExt(b, x, type, "") : LLVMBuildZExt(b, x, type, "");
+    else if (vt_dtype_get(from)->bits > bits)
+      limit = LLVMBuildZExt(b, limit, LLVMTypeOf(x), "");
+    LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x));
+    if (is_signed) x = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, x, zero, ""), zero, x, "");
+    LLVMIntPredicate above = is_signed ? LLVMIntSGT : LLVMIntUGT;
+    x = LLVMBuildSelect(b, LLVMBuildICmp(b, above, x, limit, ""), limit, x, "");
+    if (vt_dtype_get(from)->bits > bits) x = LLVMBuildTrunc(b, x, type, "");
+    x = LLVMBuildMul(b, x, s->strides[i], "");
+    offset = offset ? LLVMBuildAdd(b, offset, x, "") : x;
+  }
+  return offset;
+}
+
+static LLVMValueRef gather_value(loops *l, node_state *s, const vt_node *n) {
+  vt_emitter *e = l->e;
+  vt_dtype dtype = n->value->type.dtype;
+  LLVMValueRef offset = gather_offsets(l, s, n);
+  if (s->level != VT_LEVEL_FULL)
+    return load_splat(l, dtype, byte_offset(l, s->row_pointer, first_lane(l, offset)));
+  LLVMValueRef pointers = byte_offset(l, s->row_pointer, offset);
+  LLVMTypeRef types[2] = {memory_vector(l, dtype), LLVMTypeOf(pointers)};
+  LLVMValueRef all = LLVMConstAllOnes(
+      LLVMVectorType(LLVMInt1TypeInContext(e->context), (unsigned)e->target.lanes));
+  LLVMValueRef bytes = LLVMConstInt(i32_type(l), (unsigned)vt_dtype_bytes(dtype), false);
+  LLVMValueRef args[4] = {pointers, bytes, all, LLVMGetPoison(types[0])};
+  return vt_emit_from_memory(e, dtype,
+                             vt_emit_intrinsic(e, "llvm.masked.gather", 2, types, 4, args));
+}
+
 static LLVMValueRef compute(loops *l, uint32_t node) {
   const vt_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
@@ -268,6 +344,8 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
                                      : load_splat(l, dtype, s->row_pointer);
   case VT_NODE_IOTA:
     return iota_value(l, s, n);
+  case VT_NODE_GATHER:
+    return gather_value(l, s, n);
   case VT_NODE_ALIAS:
     return node_value(l, n->operands[0]);
   default:
@@ -308,6 +386,7 @@ static int recompute_cost(loops *l, uint32_t node, bool *seen) {
   int cost = 0;
   if (n->kind == VT_NODE_OP)
     cost = vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP ? KEEP_COST : 1;
+  if (n->kind == VT_NODE_GATHER) cost = KEEP_COST;
   for (uint32_t i = 0; i < n->operand_count; i++) cost += recompute_cost(l, n->operands[i], seen);
   return cost;
 }
@@ -358,8 +437,8 @@ static void choose_kept(loops *l) {
   for (uint32_t i = nest->node_count; i-- > 0 && count < MAX_KEPT;) {
     const vt_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
-    if (!s->live || s->level != VT_LEVEL_FULL || n->kind != VT_NODE_OP ||
-        __builtin_popcount(s->uses) < 2)
+    bool computed = n->kind == VT_NODE_OP || n->kind == VT_NODE_GATHER;
+    if (!s->live || s->level != VT_LEVEL_FULL || !computed || __builtin_popcount(s->uses) < 2)
       continue;
     // Only where a later pass asks for it directly, not through another kept value.
     bool direct = n->output >= 0;
@@ -384,6 +463,22 @@ static void choose_kept(loops *l) {
 
 // ---- Rows.
 
+static void place_parts(loops *l, node_state *s, const vt_node *n) {
+  LLVMBuilderRef b = l->e->builder;
+  LLVMValueRef numbers[7];
+  uint32_t count = 1 + 2 * n->operand_count;
+  for (uint32_t i = 0; i < count; i++) {
+    numbers[i] = load_dim(l, s->slot + (uint32_t)l->nest->atom_count + i);
+    if (n->narrow) numbers[i] = LLVMBuildTrunc(b, numbers[i], i32_type(l), "");
+    numbers[i] = splat_scalar(l, numbers[i]);
+  }
+  if (follows_columns(l->nest, n)) s->column_stride = numbers[0];
+  for (uint32_t i = 0; i < n->operand_count; i++) {
+    s->limits[i] = numbers[1 + 2 * i];
+    s->strides[i] = numbers[2 + 2 * i];
+  }
+}
+
 static void place_pointers(loops *l) {
   const vt_nest *nest = l->nest;
   LLVMBuilderRef b = l->e->builder;
@@ -398,12 +493,13 @@ static void place_pointers(loops *l) {
     }
     LLVMValueRef base = l->accumulators;
     if (!n->accumulated) {
-      LLVMValueRef at = i64_constant(
-          l, n->kind == VT_NODE_LOAD ? n->input : (int64_t)nest->input_count + n->output);
+      LLVMValueRef at =
+          i64_constant(l, n->output < 0 ? n->input : (int64_t)nest->input_count + n->output);
       LLVMValueRef p = LLVMBuildInBoundsGEP2(b, pointer_type(l), l->args, &at, 1, "");
       base = LLVMBuildLoad2(b, pointer_type(l), p, "");
     }
     s->pointer = s->row_pointer = byte_offset(l, base, offset);
+    if (n->kind == VT_NODE_GATHER) place_parts(l, s, n);
   }
 }
 
@@ -689,7 +785,7 @@ static void find_slots(loops *l) {
     l->state[i].level = nest->nodes[i].level;
     if (!has_slot(n)) continue;
     l->state[i].slot = at;
-    at += (uint32_t)nest->atom_count;
+    at += slot_size(nest, n);
   }
 }
 

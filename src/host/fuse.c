@@ -3,9 +3,9 @@
 // group may be.
 // How: ops are visited in order. A fusable op joins the groups of its operands, one after the
 // other, whenever the union is still one nest and no path leaves and re-enters it; then groups that
-// read the same values are joined. Views (reshape, broadcast, slice, transposes that keep rows) and
-// splat constants cost nothing to repeat, so they are not grouped but copied into every group that
-// looks through them.
+// read the same values are joined. Views (reshape, broadcast, slice, transposes that keep rows),
+// splat constants and indices put together from columns cost nothing to repeat, so they are not
+// grouped but copied into every group that looks through them.
 #include "host/fuse.h"
 
 #include <assert.h>
@@ -56,6 +56,10 @@ static uint8_t kind_of(const vt_op *op) {
   case VT_OP_SLICE:
   case VT_OP_TRANSPOSE:
     return keeps_rows(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
+  case VT_OP_CONCATENATE:
+    return vt_nest_is_index(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
+  case VT_OP_GATHER:
+    return vt_nest_gathers(op) ? VT_FUSE_LOOP : VT_FUSE_SINGLE;
   case VT_OP_REDUCE:
     if (vt_type_elements(op->operands[0]->type) < 2) return VT_FUSE_SINGLE;
     return vt_emit_supports(op) && vt_reducer_of(op) != VT_REDUCE_NONE ? VT_FUSE_LOOP
@@ -345,6 +349,7 @@ static int64_t work_of(const vt_nest *nest) {
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     if (!vt_nest_is_full(nest, n) && n->kind != VT_NODE_REDUCE) continue;
+    if (n->kind == VT_NODE_GATHER) ops += 4;
     if (n->kind == VT_NODE_OP || n->kind == VT_NODE_REDUCE)
       ops += vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP ? 4 : 1;
   }

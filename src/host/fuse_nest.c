@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { CUT_ATOMS = 24, MAX_REDUNDANT_OPS = 8, MAX_STAGES = 4 };
+enum { CUT_ATOMS = 24, MAX_REDUNDANT_OPS = 8, MAX_STAGES = 4, MAX_PARTS = 3 };
 static const int64_t WHOLE_MAX = 32 << 10; // elements that one task may reduce alone
 
 // A leaf seen through views: element strides by dimension of the node's own type.
@@ -30,7 +30,8 @@ typedef struct builder {
   bool *known;     // by node: mask is set
   uint32_t *space; // by node, reductions: mask of the operand
   bool *space_known;
-  const view **views;         // by node, leaves
+  const view **views;         // by node, leaves and gathers
+  bool *gathered;             // by node, leaves: what a gather reads
   int64_t (*wide)[CUT_ATOMS]; // by node: access strides before joining
   vt_map by_value;
   uint32_t input_count;
@@ -42,6 +43,9 @@ static int64_t elements_of(const builder *b, uint32_t node) {
 }
 static bool is_leaf(const vt_node *node) {
   return node->kind == VT_NODE_LOAD || node->kind == VT_NODE_IOTA;
+}
+static bool has_view(const vt_node *node) {
+  return is_leaf(node) || node->kind == VT_NODE_GATHER;
 }
 static bool has_mask(const vt_node *node) {
   return !is_leaf(node) && node->kind != VT_NODE_CONST;
@@ -154,7 +158,99 @@ static uint32_t operand_node(builder *b, vt_value *value) {
   return node;
 }
 
+// ---- Gathers.
+
+bool vt_nest_is_index(const vt_op *op) {
+  vt_type type = op->results[0].type;
+  if (op->code != VT_OP_CONCATENATE || !vt_dtype_is_integer(type.dtype)) return false;
+  return op->operand_count <= MAX_PARTS &&
+         type.dims[vt_attr_i64(op, VT_ATTR_DIMENSION)] == (int64_t)op->operand_count;
+}
+
+// Smaller floats but bf16 are other bits when they come back from registers.
+static bool gathers_dtype(vt_dtype dtype) {
+  return dtype == VT_PRED || dtype == VT_BF16 || dtype == VT_F32 || dtype == VT_F64 ||
+         (vt_dtype_is_integer(dtype) && vt_dtype_get(dtype)->bits >= 8);
+}
+
+bool vt_nest_gathers(const vt_op *op) {
+  if (op->code != VT_OP_GATHER) return false;
+  vt_type operand = op->operands[0]->type, indices = op->operands[1]->type;
+  uint32_t count, sizes;
+  vt_attr_ints(op, VT_ATTR_START_INDEX_MAP, &count);
+  const int64_t *size = vt_attr_ints(op, VT_ATTR_SLICE_SIZES, &sizes);
+  for (uint32_t i = 0; i < sizes; i++)
+    if (size[i] != 1) return false;
+  return count >= 1 && count <= MAX_PARTS && vt_type_elements(operand) > 0 &&
+         gathers_dtype(operand.dtype) && vt_dtype_is_integer(indices.dtype) &&
+         vt_dtype_get(indices.dtype)->bits >= 8;
+}
+
+// The dimension of the result that stands for dimension `d` of the indices.
+static int32_t batch_dim(const vt_op *op, int64_t d) {
+  uint32_t count, at;
+  const int64_t *offset = vt_attr_ints(op, VT_ATTR_OFFSET_DIMS, &count);
+  int64_t left = d - (d > vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM));
+  for (int32_t to = 0;; to++) {
+    for (at = 0; at < count && offset[at] != to; at++);
+    if (at == count && left-- == 0) return to;
+  }
+}
+
+// Indices that are one array, or the arrays they are put together from.
+static bool index_nodes(builder *b, const vt_op *op, vt_node *node) {
+  vt_value *indices = op->operands[1];
+  uint32_t count;
+  vt_attr_ints(op, VT_ATTR_START_INDEX_MAP, &count);
+  node->operand_count = count;
+  if (count == 1) return (node->operands[0] = operand_node(b, indices)) != UINT32_MAX;
+  for (uint32_t i = 0; i < b->input_count; i++)
+    if (b->inputs[i] == indices) return false;
+  const vt_op *from = indices->op;
+  if (!from || !vt_nest_is_index(from) || from->operand_count != count ||
+      vt_attr_i64(from, VT_ATTR_DIMENSION) != vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM))
+    return false;
+  for (uint32_t i = 0; i < count; i++)
+    if ((node->operands[i] = operand_node(b, from->operands[i])) == UINT32_MAX) return false;
+  return true;
+}
+
+static bool add_gather(builder *b, vt_op *op) {
+  vt_node node = {.kind = VT_NODE_GATHER, .op = op, .value = &op->results[0]};
+  uint32_t from = operand_node(b, op->operands[0]), count, batching;
+  if (from == UINT32_MAX || b->nodes[from].kind != VT_NODE_LOAD || !index_nodes(b, op, &node))
+    return false;
+  for (const vt_value *v = op->operands[0]; v; v = v->op ? v->op->operands[0] : NULL) {
+    uint32_t seen = find_node(b, v);
+    if (seen == UINT32_MAX) break;
+    b->gathered[seen] = true;
+    if (b->nodes[seen].kind != VT_NODE_LOAD || !b->nodes[seen].op) break;
+  }
+  const view *base = b->views[from];
+  vt_type type = op->operands[0]->type;
+  int64_t bytes = (int64_t)vt_dtype_bytes(type.dtype);
+  view *v = VT_NEW(b->arena, view);
+  v->offset = base->offset;
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_OPERAND_BATCHING_DIMS, &batching);
+  const int64_t *at = vt_attr_ints(op, VT_ATTR_START_INDICES_BATCHING_DIMS, NULL);
+  for (uint32_t i = 0; i < batching; i++) v->strides[batch_dim(op, at[i])] = base->strides[dims[i]];
+  const int64_t *map = vt_attr_ints(op, VT_ATTR_START_INDEX_MAP, &count);
+  vt_place_part *parts = VT_NEW_ARRAY(b->arena, vt_place_part, count);
+  for (uint32_t i = 0; i < count; i++)
+    parts[i] = (vt_place_part){type.dims[map[i]] - 1, base->strides[map[i]] * bytes};
+  node.parts = parts;
+  node.input = b->nodes[from].input;
+  node.narrow = vt_type_bytes(b->inputs[node.input]->type) <= INT32_MAX;
+  uint32_t made = add_node(b, node);
+  if (made == UINT32_MAX) return false;
+  b->views[made] = v;
+  *vt_map_at_ptr(&b->by_value, &op->results[0]) = (void *)(uintptr_t)(made + 1);
+  return true;
+}
+
 static bool add_op(builder *b, vt_op *op) {
+  if (op->code == VT_OP_GATHER) return add_gather(b, op);
+  if (op->code == VT_OP_CONCATENATE) return true; // gathers ask for what it is made of
   for (uint32_t r = 0; r < op->result_count; r++) {
     vt_node node = {.kind = VT_NODE_OP, .op = op, .value = &op->results[r], .input = -1};
     const view *v = NULL;
@@ -352,6 +448,7 @@ static bool spread_reduce(builder *b, uint32_t node, bool *changed) {
 static bool spread_node(builder *b, uint32_t node, bool *changed) {
   switch (b->nodes[node].kind) {
   case VT_NODE_OP:
+  case VT_NODE_GATHER:
     return spread_same(b, node, changed);
   case VT_NODE_REDUCE:
     return spread_reduce(b, node, changed);
@@ -533,7 +630,7 @@ static uint8_t level_of(const vt_nest *nest, uint32_t node) {
   vt_node *n = &nest->nodes[node];
   if (n->level != VT_LEVEL_OPEN) return n->level;
   uint8_t level = n->kind == VT_NODE_REDUCE ? VT_LEVEL_ROW : VT_LEVEL_SCALAR;
-  if (is_leaf(n)) {
+  if (has_view(n)) {
     for (int32_t a = 0; a < nest->atom_count - 1; a++)
       if (n->access.strides[a]) level = VT_LEVEL_ROW;
     if (n->access.strides[nest->atom_count - 1]) level = VT_LEVEL_FULL;
@@ -560,7 +657,9 @@ static bool check_reduce(builder *b, vt_nest *nest, uint32_t node) {
 // Whether a computed node is cheap enough to repeat where it lies under fewer atoms, and may be
 // written.
 static bool check_computed(const vt_nest *nest, const vt_node *n, bool one_row, int *redundant) {
-  if (vt_nest_is_full(nest, n) && n->mask != nest->all && n->kind == VT_NODE_OP) {
+  bool full = vt_nest_is_full(nest, n);
+  if (full && n->mask != nest->all && n->kind == VT_NODE_GATHER) return false;
+  if (full && n->mask != nest->all && n->kind == VT_NODE_OP) {
     if (vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP || ++*redundant > MAX_REDUNDANT_OPS)
       return false;
   }
@@ -608,10 +707,14 @@ static bool finish(builder *b, vt_nest *nest) {
 
 static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *const *outputs) {
   vt_value *largest = NULL;
+  bool *used = VT_NEW_ARRAY(b->arena, bool, b->node_room);
+  for (uint32_t i = 0; i < b->node_count; i++)
+    for (uint32_t k = 0; k < b->nodes[i].operand_count; k++) used[b->nodes[i].operands[k]] = true;
   for (uint32_t i = 0; i < b->node_count; i++) {
     const vt_node *n = &b->nodes[i];
     vt_value *value = n->kind == VT_NODE_REDUCE ? n->op->operands[0] : n->value;
     if (n->kind == VT_NODE_LOAD && !n->op) continue; // a plain input counts by its user
+    if (b->gathered[i] && !used[i]) continue;
     if (n->kind != VT_NODE_CONST &&
         (!largest || vt_type_elements(value->type) > vt_type_elements(largest->type)))
       largest = value;
@@ -623,7 +726,7 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
   for (uint32_t i = 0; i < output_count; i++) {
     uint32_t node = find_node(b, outputs[i]);
     if (node == UINT32_MAX || b->nodes[node].kind == VT_NODE_CONST) return false;
-    if (is_leaf(&b->nodes[node])) { // written as it is read: the copy is a node of its own
+    if (has_view(&b->nodes[node])) { // written as it is read: the copy is a node of its own
       vt_node copy = {.kind = VT_NODE_ALIAS,
                       .value = outputs[i],
                       .operand_count = 1,
@@ -635,9 +738,9 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
   }
   if (!spread(b) || !place_leaves(b)) return false;
   for (uint32_t i = 0; i < b->node_count; i++)
-    if (is_leaf(&b->nodes[i]) && b->nodes[i].mask && !cut_view(b, i)) return false;
+    if (has_view(&b->nodes[i]) && b->nodes[i].mask && !cut_view(b, i)) return false;
   for (uint32_t i = 0; i < b->node_count; i++) {
-    if (is_leaf(&b->nodes[i])) {
+    if (has_view(&b->nodes[i])) {
       if (b->known[i]) read_view(b, i);
     } else if (b->nodes[i].output >= 0) {
       read_dense(b, i);
@@ -658,6 +761,7 @@ vt_nest *vt_nest_build(vt_arena *arena, uint32_t op_count, vt_op *const *ops, ui
   b.space = VT_NEW_ARRAY(arena, uint32_t, room);
   b.space_known = VT_NEW_ARRAY(arena, bool, room);
   b.views = VT_NEW_ARRAY(arena, const view *, room);
+  b.gathered = VT_NEW_ARRAY(arena, bool, room);
   b.wide = vt_arena_push(arena, sizeof *b.wide * room);
   vt_nest *nest = VT_NEW(arena, vt_nest);
   nest->input_count = input_count;

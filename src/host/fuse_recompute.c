@@ -98,14 +98,18 @@ static int64_t cycles_of(const search *s, const vt_op *op) {
   }
 }
 
+static bool may_repeat(const vt_op *op) {
+  return op->code != VT_OP_REDUCE && op->code != VT_OP_GATHER;
+}
+
 // Lists the ops between `value` and what the reader can load; false when that is not worth it.
 static bool walk(search *s, reader *r, const vt_value *value, int64_t *cycles, int64_t *bytes) {
   vt_fuser *f = s->f;
   if (value != s->target && has_value(r->now.input_count, r->now.inputs, value)) return true;
   vt_fuse_op *state = value->op ? vt_fuse_state(f, value->op) : NULL;
   bool small = bytes_of(value) * SMALL_SHARE <= bytes_of(s->target);
-  bool inside = state && state->kind == VT_FUSE_LOOP && state->group == s->from &&
-                value->op->code != VT_OP_REDUCE;
+  bool inside =
+      state && state->kind == VT_FUSE_LOOP && state->group == s->from && may_repeat(value->op);
   bool view = state && state->kind == VT_FUSE_VIEW;
   if (!inside && !view) {
     // In memory: what the group itself reads, or a small result of it.
@@ -131,15 +135,18 @@ static bool walk(search *s, reader *r, const vt_value *value, int64_t *cycles, i
   return true;
 }
 
+static bool is_view_of(const vt_fuser *f, const vt_value *value, const vt_value *target) {
+  if (value == target) return true;
+  if (!value->op || f->ops[vt_fuse_index(value->op)].kind != VT_FUSE_VIEW) return false;
+  for (uint32_t i = 0; i < value->op->operand_count; i++)
+    if (is_view_of(f, value->op->operands[i], target)) return true;
+  return false;
+}
+
 // Whether some input of the set is the target or a view of it.
 static bool still_reads(const vt_fuser *f, const vt_trial *t, const vt_value *target) {
-  for (uint32_t i = 0; i < t->input_count; i++) {
-    const vt_value *value = t->inputs[i];
-    while (value != target && value->op && f->ops[vt_fuse_index(value->op)].kind == VT_FUSE_VIEW &&
-           value->op->operand_count)
-      value = value->op->operands[0];
-    if (value == target) return true;
-  }
+  for (uint32_t i = 0; i < t->input_count; i++)
+    if (is_view_of(f, t->inputs[i], target)) return true;
   return false;
 }
 
@@ -234,7 +241,7 @@ static void recompute(vt_fuser *f, uint32_t index) {
 void vt_fuse_recompute(vt_fuser *f) {
   for (uint32_t i = f->op_count; i-- > 0;) {
     const vt_fuse_op *state = &f->ops[i];
-    if (state->kind != VT_FUSE_LOOP || state->group < 0 || state->op->code == VT_OP_REDUCE ||
+    if (state->kind != VT_FUSE_LOOP || state->group < 0 || !may_repeat(state->op) ||
         state->op->result_count != 1 || bytes_of(&state->op->results[0]) < MIN_BYTES)
       continue;
     recompute(f, i);

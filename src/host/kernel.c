@@ -62,6 +62,7 @@ static bool nest_in_place(const vt_nest *nest, const vt_node *out, uint32_t inpu
   size_t bytes = vt_dtype_bytes(out->value->type.dtype);
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
+    if (n->kind == VT_NODE_GATHER && n->input == (int32_t)input) return false;
     if (n->kind != VT_NODE_LOAD || n->input != (int32_t)input || !n->in_group) continue;
     if (vt_dtype_bytes(n->value->type.dtype) != bytes || n->access.offset) return false;
     for (int32_t a = 0; a < nest->atom_count; a++)

@@ -26,6 +26,7 @@ typedef enum vt_node_kind {
   VT_NODE_OP,     // an elementwise op
   VT_NODE_ALIAS,  // reshape or broadcast of a computed value: the same elements
   VT_NODE_REDUCE, // one result of a reduction
+  VT_NODE_GATHER, // elements of an input at places that other nodes say
 } vt_node_kind;
 
 typedef enum vt_reducer {
@@ -51,6 +52,11 @@ typedef struct vt_access {
   int64_t strides[VT_NEST_ATOMS];
 } vt_access;
 
+// One part of the place of a gathered element: the index, moved into [0, limit], times the stride.
+typedef struct vt_place_part {
+  int64_t limit, stride; // bytes
+} vt_place_part;
+
 typedef struct vt_node {
   uint8_t kind;     // vt_node_kind
   uint8_t reducer;  // vt_reducer
@@ -62,10 +68,13 @@ typedef struct vt_node {
   vt_op *op;       // NULL for loads of plain inputs
   vt_value *value; // type and identity
   uint32_t operand_count;
-  uint32_t operands[3]; // nodes; a reduction: operand (argmax: value, index)
-  int32_t input;        // LOAD: index of the group's input
+  uint32_t operands[3]; // nodes; a reduction: operand (argmax: value, index); GATHER: indices
+  int32_t input;        // LOAD, GATHER: index of the group's input
   int32_t output;       // index of the group's output, -1
   vt_access access;     // LOAD, IOTA; with output >= 0 or accumulated: where the result goes
+  // GATHER, whose access is that of its batching dimensions: by operand
+  const vt_place_part *parts;
+  bool narrow; // 32 bits hold every byte offset
 } vt_node;
 
 struct vt_nest {
@@ -85,6 +94,11 @@ vt_nest *vt_nest_build(vt_arena *arena, uint32_t op_count, vt_op *const *ops, ui
 vt_reducer vt_reducer_of(const vt_op *reduce);
 // The same for a body alone, whatever the start value: ADD to OR, or NONE.
 vt_reducer vt_reducer_of_body(const vt_func *body);
+// A gather of single elements that a nest may compute. Its indices are one array of starts, or a
+// concatenation of up to three such.
+bool vt_nest_gathers(const vt_op *op);
+// A concatenation that gathers may look through: of arrays that hold one part of each index.
+bool vt_nest_is_index(const vt_op *op);
 // An op that emit_op.c has code for with these types.
 bool vt_emit_supports(const vt_op *op);
 
