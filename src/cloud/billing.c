@@ -31,7 +31,8 @@ vt_status vt_bill_open(vt_cloud *cloud, const vt_node *node) {
 }
 
 vt_status vt_bill_open_disk(vt_cloud *cloud, const vt_node *node) {
-  return open_interval(cloud, node, "disk", VT_DISK_GB * node->workers, VT_DISK_NANOS_HOUR);
+  return open_interval(cloud, node, "disk", vt_node_boot_disk_gb(node) * node->workers,
+                       VT_DISK_NANOS_HOUR);
 }
 
 vt_status vt_bill_close(vt_cloud *cloud, const vt_node *node, bool preempted) {

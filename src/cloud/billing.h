@@ -11,9 +11,8 @@
 #include "base/checked.h"
 #include "cloud/node.h"
 
-// boot disk of a worker, and its price per GB and hour. Source: persistent disk (balanced), 0.10
-// USD per GB and month.
-#define VT_DISK_GB         100
+// The price of a worker's boot disk per GB and hour. Source: persistent disk (balanced), 0.10 USD
+// per GB and month.
 #define VT_DISK_NANOS_HOUR 136986
 
 vt_status vt_bill_open(vt_cloud *cloud, const vt_node *node) VT_CHECKED; // the node became READY

@@ -9,7 +9,11 @@
 
 #include "cloud/billing.h"
 
-#define Z    "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
+#define Z     "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
+#define ALPHA "/v2alpha1/projects/" TESTING_PROJECT "/locations/us-central2-b"
+#define BIG_DISK                                                                                   \
+  "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"tpu-ubuntu2204-base\","                      \
+  "\"bootDiskConfig\":{\"diskSizeGb\":%s}}"
 #define BILL "/vtpu/v1/projects/" TESTING_PROJECT "/bill"
 
 static void create(vt_testing *t, const char *id, const char *scheduling) {
@@ -39,6 +43,36 @@ static void an_hour_costs_its_price(void **state) {
   json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/credit",
                               "{\"usd\":10}", 200));
   vt_testing_expect(&t, BILL, "dueUsd", "2.907397200");
+  vt_testing_close(&t);
+}
+
+static void a_boot_disk_costs_its_size(void **state) {
+  static const struct {
+    const char *size, *usd; // of one hour: 4 chips, and the disk
+  } rows[] = {{"500", "12.948493000"},
+              {"\"2000\"", "13.153972000"},
+              {"10", "12.881369860"},
+              {"65536", "21.857514496"},
+              {"0", "12.893698600"}};
+  static const char *const refused[] = {"-1", "65537", "9223372036854775807", "1.5", "\"x\""};
+  char body[256];
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    vt_testing t;
+    vt_testing_open(&t, "");
+    snprintf(body, sizeof body, BIG_DISK, rows[i].size);
+    json_decref(vt_testing_call(&t, "POST", ALPHA "/nodes?nodeId=a", body, 200));
+    vt_testing_reconcile(&t);
+    vt_testing_advance(&t, 3600);
+    vt_testing_expect(&t, BILL, "usd", rows[i].usd);
+    vt_testing_close(&t);
+  }
+  vt_testing t;
+  vt_testing_open(&t, "");
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    snprintf(body, sizeof body, BIG_DISK, refused[i]);
+    json_decref(vt_testing_call(&t, "POST", ALPHA "/nodes?nodeId=a", body, 400));
+  }
   vt_testing_close(&t);
 }
 
@@ -383,6 +417,7 @@ static void random_credits_pay_no_more_than_they_are(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_hour_costs_its_price),
+      cmocka_unit_test(a_boot_disk_costs_its_size),
       cmocka_unit_test(preempted_in_the_first_minute_is_free),
       cmocka_unit_test(a_budget_stops_the_project),
       cmocka_unit_test(credit_pays_once),

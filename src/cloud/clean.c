@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// clean.c - see clean.h. A worker is known by the pid and start time in its folder; what belongs to
+// clean.c - see clean.h. A worker is known by the process that its folder names; what belongs to
 // it is its first processes, their descendants, and, while these live, whoever has its range of
 // ids.
 #include "cloud/clean.h"
@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,69 +19,47 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/map.h"
 #include "cloud/cloud.h"
 #include "cloud/guest_net.h"
+#include "cloud/helper_client.h"
+#include "cloud/process.h"
 
 enum { ROUNDS = 100, IDS = 65536 }; // of killing; ids of a worker
 
 // --- processes -----------------------------------------------------------------------------------
 
+// Whoever owns the folder of the workers made them: root, or the account of a daemon without it.
+typedef struct worker {
+  const char *folder;
+  uid_t owner;
+} worker;
+
 typedef struct process {
-  pid_t pid, parent;
-  unsigned uid;
-  unsigned long long start;
+  vt_process is;
   bool ours;
 } process;
 typedef VT_ARRAY(process) processes;
 
-static bool read_text(const char *path, char *out, size_t size) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
-  if (fd >= 0) close(fd);
-  out[n > 0 ? n : 0] = 0;
-  return n > 0;
-}
-
-static bool read_process(const char *name, process *out) {
-  char path[300], text[1024], state = 0;
-  struct stat info;
-  snprintf(path, sizeof path, "/proc/%s/stat", name);
-  if (!isdigit((unsigned char)*name) || !read_text(path, text, sizeof text)) return false;
-  const char *p = strrchr(text, ')'); // the name may hold anything
-  int parent;
-  if (!p ||
-      sscanf(p + 1,
-             " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-             &state, &parent, &out->start) != 3 ||
-      state == 'Z' || state == 'X' || stat(path, &info) != 0)
-    return false;
-  out->pid = atoi(name);
-  out->parent = parent;
-  out->uid = info.st_uid;
-  out->ours = false;
-  return true;
-}
-
 static void list_processes(processes *out) {
   DIR *dir = opendir("/proc");
-  process p;
+  process p = {0};
   out->size = 0;
   for (struct dirent *e; dir && (e = readdir(dir));)
-    if (read_process(e->d_name, &p)) vt_array_push(out, p);
+    if (isdigit((unsigned char)*e->d_name) && vt_process_read(atoi(e->d_name), &p.is))
+      vt_array_push(out, p);
   if (dir) closedir(dir);
 }
 
-// Marks the process that a file "pid starttime" of a worker's folder names, if it lives.
-static bool mark_named(processes *all, const char *folder, const char *name) {
-  char path[1000], text[64];
-  int pid;
-  unsigned long long start;
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  if (!read_text(path, text, sizeof text) || sscanf(text, "%d %llu", &pid, &start) != 2 || pid <= 1)
-    return false;
+// Marks the process that a file of a worker's folder names, if it lives. What root wrote may name
+// anybody's, what an account wrote its own only.
+static bool mark_named(processes *all, const worker *w, const char *name) {
+  char path[1000];
+  vt_process named;
+  snprintf(path, sizeof path, "%s/%s", w->folder, name);
+  if (!vt_process_named(path, &named) || (w->owner != 0 && named.uid != w->owner)) return false;
   for (size_t i = 0; i < all->size; i++)
-    if (all->data[i].pid == pid && all->data[i].start == start) return all->data[i].ours = true;
+    if (all->data[i].is.pid == named.pid && all->data[i].is.start == named.start)
+      return all->data[i].ours = true;
   return false;
 }
 
@@ -91,40 +68,41 @@ static void mark_descendants(processes *all) {
     more = false;
     for (size_t i = 0; i < all->size; i++)
       for (size_t k = 0; !all->data[i].ours && k < all->size; k++)
-        if (all->data[k].ours && all->data[k].pid == all->data[i].parent)
+        if (all->data[k].ours && all->data[k].is.pid == all->data[i].is.parent)
           more = all->data[i].ours = true;
   }
 }
 
-// Ids of a worker that lives are nobody else's, because it has its address, too.
-static void mark_ids(processes *all, const char *folder) {
+// Ids of a worker that lives are nobody else's, because it has its address, too. Only root gives
+// them out.
+static void mark_ids(processes *all, const worker *w) {
   char path[1000], line[512];
   unsigned base = 0;
-  snprintf(path, sizeof path, "%s/spec", folder);
-  FILE *file = fopen(path, "re");
+  snprintf(path, sizeof path, "%s/spec", w->folder);
+  FILE *file = w->owner == 0 ? fopen(path, "re") : NULL;
   while (file && fgets(line, sizeof line, file))
     if (sscanf(line, "uid_base=%u", &base) == 1) break;
   if (file) fclose(file);
   for (size_t i = 0; base >= 16u * IDS && i < all->size; i++)
-    all->data[i].ours |= all->data[i].uid - base < IDS;
+    all->data[i].ours |= all->data[i].is.uid - base < IDS;
 }
 
 // Ends the processes of one worker; returns how many there were.
-static size_t end_worker(const char *folder) {
+static size_t end_worker(const worker *w) {
   processes all = {0};
   struct timespec pause = {.tv_nsec = 20000000};
   size_t ended = 0;
   for (int round = 0; round < ROUNDS; round++) {
     size_t count = 0;
     list_processes(&all);
-    bool launcher = mark_named(&all, folder, "launcher"), first = mark_named(&all, folder, "pid");
+    bool launcher = mark_named(&all, w, "launcher"), first = mark_named(&all, w, "pid");
     if (!launcher && !first && !round) break;
-    if (!round && first) mark_ids(&all, folder);
+    if (!round && first) mark_ids(&all, w);
     mark_descendants(&all);
     for (size_t i = 0; i < all.size; i++)
-      if (all.data[i].ours && all.data[i].pid != getpid()) {
+      if (all.data[i].ours && all.data[i].is.pid != getpid()) {
         count++;
-        kill(all.data[i].pid, SIGKILL);
+        kill(all.data[i].is.pid, SIGKILL);
       }
     if (!round) ended = count;
     if (!count) break;
@@ -186,49 +164,46 @@ static void clean_one(const char *state_dir, bool whole) {
   snprintf(guests, sizeof guests, "%s/guests", state_dir);
   // What processes to end is taken from nobody but whoever may end them.
   struct stat info;
-  bool trusted = lstat(guests, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid();
-  DIR *dir = trusted ? opendir(guests) : NULL;
+  int folder = open(guests, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  bool trusted =
+      folder >= 0 && fstat(folder, &info) == 0 && (geteuid() == 0 || info.st_uid == geteuid());
+  DIR *dir = trusted ? fdopendir(folder) : NULL;
+  if (!dir && folder >= 0) close(folder);
   for (struct dirent *e; dir && (e = readdir(dir));) {
-    long long uid, worker;
-    if (sscanf(e->d_name, "%lld-%lld", &uid, &worker) != 2) continue;
+    long long uid, number;
+    if (sscanf(e->d_name, "%lld-%lld", &uid, &number) != 2) continue;
     snprintf(path, sizeof path, "%s/%s", guests, e->d_name);
-    size_t count = end_worker(path);
+    size_t count = end_worker(&(worker){path, info.st_uid});
     ended += count;
     workers += count > 0;
   }
   if (dir) closedir(dir);
   size_t mounts = unmount_below(state_dir);
-  // As the driver of the workers makes it.
-  snprintf(tag, sizeof tag, "%04llx",
-           (unsigned long long)vt_hash_bytes(state_dir, strlen(state_dir), 0) & 0xffff);
-  if (geteuid() == 0) (void)vt_net_sweep(tag, true);
+  vt_helper_tag(state_dir, tag);
+  if (geteuid() == 0 && vt_net_sweep(tag, true) && !vt_net_metadata_served()) vt_net_leave();
+  if (folder >= 0 && !trusted)
+    printf("vtpud: %s belongs to somebody else: its workers are left alone\n", guests);
   printf("vtpud: %s: ended %zu processes of %zu workers, removed %zu mounts and its networks",
          state_dir, ended, workers, mounts);
   if (whole) printf(remove_tree(state_dir) ? " and the folder" : "; the folder is still there");
   puts("");
 }
 
-static vt_status clean_state(const char *state_dir, bool whole) {
-  char path[600];
+static vt_status clean_state(const char *folder, bool whole) {
+  char path[600], *state_dir = realpath(folder, NULL); // by this name its mounts are known
   int lock;
-  snprintf(path, sizeof path, "%s/lock", state_dir);
-  if (access(path, F_OK) != 0)
-    return vt_error(VT_FAILED_PRECONDITION, "%s is not the state of a cloud of this version",
-                    state_dir);
-  vt_status st = vt_cloud_lock_state(state_dir, &lock);
-  if (st) {
-    vt_status_free(st);
-    return vt_error(VT_FAILED_PRECONDITION, "the cloud of %s lives: nothing of it is removed",
-                    state_dir);
+  vt_status st = VT_OK;
+  snprintf(path, sizeof path, "%s/lock", folder);
+  if (!state_dir || access(path, F_OK) != 0)
+    st = vt_error(VT_FAILED_PRECONDITION, "%s is not the state of a cloud of this version", folder);
+  else
+    st = vt_status_wrap(vt_cloud_lock_state(state_dir, &lock), "nothing is removed");
+  if (!st) {
+    clean_one(state_dir, whole);
+    close(lock);
   }
-  clean_one(state_dir, whole);
-  close(lock);
-  return VT_OK;
-}
-
-static bool may_clean(uid_t owner) {
-  const struct passwd *nobody = geteuid() == 0 ? getpwnam("nobody") : NULL;
-  return owner == geteuid() || (nobody && owner == nobody->pw_uid);
+  free(state_dir);
+  return st;
 }
 
 vt_status vt_clean(const char *state_dir) {
@@ -239,8 +214,9 @@ vt_status vt_clean(const char *state_dir) {
   } else if (glob("/tmp/vtpud-??????", GLOB_ONLYDIR, NULL, &found) == 0) {
     for (size_t i = 0; i < found.gl_pathc; i++) {
       struct stat info;
-      // Folders of others are theirs to clean, but that a daemon without privileges was root's.
-      if (lstat(found.gl_pathv[i], &info) != 0 || !S_ISDIR(info.st_mode) || !may_clean(info.st_uid))
+      // Folders of others are theirs to clean.
+      if (lstat(found.gl_pathv[i], &info) != 0 || !S_ISDIR(info.st_mode) ||
+          info.st_uid != geteuid())
         continue;
       vt_status one = clean_state(found.gl_pathv[i], true);
       if (one) printf("vtpud: %s\n", vt_status_message(one));

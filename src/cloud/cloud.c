@@ -112,7 +112,10 @@ vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) {
   char path[512], text[32] = "";
   *out_lock = -1;
   snprintf(path, sizeof path, "%s/lock", state_dir);
-  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  // One of another account, in a folder with the sticky bit, may not even be asked to be made
+  // (sysctl fs.protected_regular).
+  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0 && errno == ENOENT) fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return vt_error(VT_UNAVAILABLE, "%s: %s", path, strerror(errno));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     int error = errno;

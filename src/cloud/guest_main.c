@@ -3,14 +3,15 @@
 //   vtpu-guest boot FOLDER    builds the worker that FOLDER/spec describes and stays until it ends
 //   vtpu-guest keys USER      inside: prints the ssh keys of USER (AuthorizedKeysCommand of sshd)
 //   vtpu-guest agent          inside: keeps accounts in step with the metadata server
-//   vtpu-guest host FD ...    the helper of a daemon (helper_serve.c): boots and ends workers for
-//   it vtpu-guest probe FOLDER   tries what a boot of level 2 needs, in an empty folder
+//   vtpu-guest host FD ...    the helper of a daemon (helper_serve.c): boots and ends its workers
+//   vtpu-guest probe FOLDER   tries what a boot of level 2 needs, in an empty folder
 // A worker of level 1 is a tree of processes (guest_plain.c). One of level 2 has its own user,
 // mount, pid, network, UTS and IPC namespaces. Its root is root of a range of 65536 host ids that
 // nothing else uses; the host's /usr shows through an overlay whose owners are shifted into that
 // range.
 #include "cloud/guest_boot.h"
 #include "cloud/guest_net.h"
+#include "cloud/process.h"
 #include "cloud/worker.h"
 
 #include <errno.h>
@@ -107,20 +108,10 @@ static void read_spec(vt_boot *b, const char *folder) {
 
 // "pid starttime", as the daemon reads it.
 static void write_pid(const vt_boot *b, const char *name, pid_t pid) {
-  char path[600], text[1024], temporary[640];
-  unsigned long long start = 0;
-  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-  if (fd >= 0) close(fd);
-  text[n > 0 ? n : 0] = 0;
-  const char *p = strrchr(text, ')');
-  if (!p ||
-      sscanf(p + 1,
-             " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-             &start) != 1)
-    vt_boot_fail(b, false, "process %d is gone", (int)pid);
-  snprintf(text, sizeof text, "%d %llu\n", (int)pid, start);
+  char path[600], text[64], temporary[640];
+  vt_process process;
+  if (!vt_process_read(pid, &process)) vt_boot_fail(b, false, "process %d is gone", (int)pid);
+  snprintf(text, sizeof text, "%d %llu\n", (int)pid, process.start);
   snprintf(temporary, sizeof temporary, "%s/%s.new", b->folder, name);
   snprintf(path, sizeof path, "%s/%s", b->folder, name);
   if (!vt_boot_write(temporary, text, 0600) || rename(temporary, path) != 0)

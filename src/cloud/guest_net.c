@@ -19,6 +19,10 @@
 
 extern char **environ;
 
+// Routes of the hub to workers on other hosts carry this number: whoever finds them knows whose
+// they are (rtnetlink(7), rtm_protocol: numbers above RTPROT_STATIC are free).
+#define ROUTES "164"
+
 int vt_net_run(const char *const *argv) {
   pid_t pid;
   int status;
@@ -226,6 +230,27 @@ bool vt_net_hub(void) {
   return load_rules(rules);
 }
 
+void vt_net_metadata(void) {
+  (void)RUN("ip", "addr", "add", VT_NET_METADATA "/32", "dev", "lo");
+}
+
+// A listening socket keeps its address and port from everybody else.
+bool vt_net_metadata_served(void) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(80)};
+  int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  inet_pton(AF_INET, VT_NET_METADATA, &at.sin_addr);
+  bool taken = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+               bind(fd, (struct sockaddr *)&at, sizeof at) != 0 && errno == EADDRINUSE;
+  if (fd >= 0) close(fd);
+  return taken;
+}
+
+void vt_net_leave(void) {
+  (void)RUN("nft", "delete", "table", "inet", "vtpu_hub");
+  (void)RUN("ip", "route", "flush", "proto", ROUTES);
+  (void)RUN("ip", "addr", "del", VT_NET_METADATA "/32", "dev", "lo");
+}
+
 bool vt_net_place(const char *ip, unsigned project, const char *host, bool gone) {
   char rules[512], mark[16];
   const char *verb = gone ? "delete" : "add";
@@ -236,7 +261,8 @@ bool vt_net_place(const char *ip, unsigned project, const char *host, bool gone)
            verb, ip, gone ? "" : " : ", gone ? "" : mark, verb, ip, mark);
   bool good = load_rules(rules);
   if (*host && gone) (void)RUN("ip", "route", "del", ip, "via", host);
-  if (*host && !gone) good = RUN("ip", "route", "replace", ip, "via", host) == 0 && good;
+  if (*host && !gone)
+    good = RUN("ip", "route", "replace", ip, "via", host, "proto", ROUTES) == 0 && good;
   return good;
 }
 

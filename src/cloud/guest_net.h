@@ -36,6 +36,11 @@ bool vt_net_hub(void);
 // At the hub: a worker of that project is at the host with that address ("" = this one). Again with
 // `gone` when it is not any more.
 bool vt_net_place(const char *ip, unsigned project, const char *host, bool gone);
+// The address of the metadata server, on the loopback interface: guests route to it.
+void vt_net_metadata(void);
+bool vt_net_metadata_served(void); // by a daemon of this network namespace
+// Takes it away, with the hub's rules and routes: no worker of this host or hub is left.
+void vt_net_leave(void);
 // Whether the address is one of this host.
 bool vt_net_is_here(const char *address);
 

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/map.h"
-#include "cloud/billing.h"
 
 static uint32_t number_of(const char *ip) {
   struct in_addr address;
@@ -32,14 +31,6 @@ static vt_status add_peers(vt_cloud *cloud, const vt_node *node, vt_worker *w) {
   return vt_rows_end(rows);
 }
 
-// What was asked for, or what every node has.
-static uint32_t boot_disk_gb(const vt_node *node) {
-  const json_t *size = json_object_get(json_object_get(node->body, "bootDiskConfig"), "diskSizeGb");
-  int64_t gb =
-      json_is_string(size) ? strtoll(json_string_value(size), NULL, 10) : json_integer_value(size);
-  return gb >= 1 && gb <= 65536 ? (uint32_t)gb : VT_DISK_GB;
-}
-
 vt_status vt_guest_describe(vt_cloud *cloud, const vt_node *node, int64_t worker, const char *ip,
                             vt_worker *out) {
   const char *version = json_string_value(json_object_get(node->body, "runtimeVersion"));
@@ -53,7 +44,7 @@ vt_status vt_guest_describe(vt_cloud *cloud, const vt_node *node, int64_t worker
       .chips = (uint32_t)node->type->chips_per_vm,
       .pci_device = (uint32_t)family->pci_device,
       .vfio = strcmp(family->device_files, "vfio") == 0,
-      .boot_disk_gb = boot_disk_gb(node)};
+      .boot_disk_gb = (uint32_t)vt_node_boot_disk_gb(node)};
   snprintf(out->node, sizeof out->node, "%s", node->id);
   snprintf(out->accelerator_type, sizeof out->accelerator_type, "%s", node->type->name);
   // A version is any text; one that no list of folders can name is as good as none.

@@ -46,19 +46,25 @@ static _Noreturn void become_helper(const vt_helper_options *o, const char *laun
   _exit(127);
 }
 
+void vt_helper_tag(const char *state_dir, char out_tag[8]) {
+  snprintf(out_tag, 8, "%04llx",
+           (unsigned long long)vt_hash_bytes(state_dir, strlen(state_dir), 0) & 0xffff);
+}
+
 vt_status vt_helper_start(const vt_helper_options *options, vt_helper **out_helper) {
   const vt_cloud_options *o = options->cloud;
   char launcher[4096], *arguments[MAX_ARGUMENTS] = {"vtpu-guest", "host", "3"};
   vt_arena arena = {0};
   int ends[2], count = 3;
+  char tag[8];
+  vt_helper_tag(o->state_dir, tag);
   *out_helper = NULL;
   VT_TRY(vt_guest_launcher(launcher));
   vt_helper *helper = calloc(1, sizeof *helper);
   if (!helper) return vt_error_no_memory();
 #define ADD(...) arguments[count++] = vt_arena_printf(&arena, __VA_ARGS__)
   ADD("state=%s", o->state_dir);
-  ADD("tag=%04llx",
-      (unsigned long long)vt_hash_bytes(o->state_dir, strlen(o->state_dir), 0) & 0xffff);
+  ADD("tag=%s", tag);
   ADD("library=%s", o->library_path);
   ADD("python=%s", o->python_path);
   ADD("limits=%s", o->guest_limits);

@@ -19,6 +19,8 @@ typedef struct vt_helper_options {
   } doors[VT_HELPER_DOORS]; // that it will be asked to open
 } vt_helper_options;
 
+// What the network interfaces of a cloud's workers carry in their names.
+void vt_helper_tag(const char *state_dir, char out_tag[8]);
 // Starts the helper with the privileges that this process has now. errors UNIMPLEMENTED: vtpu-guest
 // is not beside this program.
 vt_status vt_helper_start(const vt_helper_options *options, vt_helper **out_helper) VT_CHECKED;

@@ -26,6 +26,7 @@
 #include "cloud/guest_boot.h"
 #include "cloud/guest_net.h"
 #include "cloud/image.h"
+#include "cloud/process.h"
 
 enum { GRACE_MS = 3000, FRESH_S = 10, MAX_ENDING = 4096 };
 
@@ -53,28 +54,6 @@ static void guest_path(const vt_host *h, long long uid, long long index, const c
 
 // --- processes -----------------------------------------------------------------------------------
 
-// Start time of a process in clock ticks, 0 when there is none: with the pid it names one process
-// for ever.
-static unsigned long long start_time(pid_t pid) {
-  char path[64], text[1024];
-  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  ssize_t n = read(fd, text, sizeof text - 1);
-  close(fd);
-  if (n <= 0) return 0;
-  text[n] = 0;
-  const char *p = strrchr(text, ')'); // the name may hold anything
-  char state = 0;
-  unsigned long long start = 0;
-  if (!p ||
-      sscanf(p + 1,
-             " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-             &state, &start) != 2)
-    return 0;
-  return state == 'Z' || state == 'X' ? 0 : start;
-}
-
 static bool read_small(const char *path, char *out, size_t size) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return false;
@@ -84,14 +63,12 @@ static bool read_small(const char *path, char *out, size_t size) {
   return n >= 0;
 }
 
-// The process named in a file "pid starttime" of the guest's folder, 0 when it is not alive.
+// The process named in a file of the guest's folder, 0 when it is not alive.
 static pid_t live_pid(const vt_host *h, long long uid, long long index, const char *name) {
-  char path[700], text[64];
-  int pid;
-  unsigned long long start;
+  char path[700];
+  vt_process process;
   guest_path(h, uid, index, name, path);
-  if (!read_small(path, text, sizeof text) || sscanf(text, "%d %llu", &pid, &start) != 2) return 0;
-  return pid > 1 && start_time(pid) == start ? pid : 0;
+  return vt_process_named(path, &process) ? process.pid : 0;
 }
 
 // The launcher is started through a short-lived child, so that it belongs to nobody here and
@@ -382,8 +359,7 @@ void vt_host_close(const vt_host *h) {
   if (h->site.level != 2) return;
   bool live = any_live(h);
   if (!live) unmount_disks(h);
-  if (vt_net_sweep(h->site.tag, !live) && !live)
-    (void)RUN("ip", "addr", "del", VT_NET_METADATA "/32", "dev", "lo");
+  if (vt_net_sweep(h->site.tag, !live) && !live) vt_net_leave();
 }
 
 // --- levels --------------------------------------------------------------------------------------
@@ -471,8 +447,7 @@ void vt_host_open(vt_host *h, const vt_helper_request *r, vt_helper_reply *out) 
   h->site.level = (int)r->level;
   remove_leftovers(h);
   if (h->site.level == 1) return;
-  // Guests route to it through their gateway, so it can live on the loopback interface.
-  (void)RUN("ip", "addr", "add", VT_NET_METADATA "/32", "dev", "lo");
+  vt_net_metadata();
   if (!vt_net_guard(true))
     snprintf(out->text, sizeof out->text,
              "nft does not work here: guests can reach ports of the host");

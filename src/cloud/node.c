@@ -140,6 +140,12 @@ bool vt_node_id_valid(const char *id) {
   return n > 0 && n <= 63 && !id[n] && strcmp(id, "-") != 0;
 }
 
+int64_t vt_node_boot_disk_gb(const vt_node *node) {
+  int64_t gb;
+  const json_t *size = json_object_get(json_object_get(node->body, "bootDiskConfig"), "diskSizeGb");
+  return vt_json_integer(size, &gb) && gb >= 1 && gb <= VT_BOOT_DISK_MAX_GB ? gb : VT_BOOT_DISK_GB;
+}
+
 // --- a new node ----------------------------------------------------------------------------------
 
 static vt_status bad_request(const char *format, const char *a, const char *b) {
@@ -213,6 +219,13 @@ static void complete_network(vt_arena *arena, const char *project, const char *z
                                                     project, region, subnetwork)));
 }
 
+static vt_status check_boot_disk(const json_t *body) {
+  int64_t gb;
+  const json_t *size = json_object_get(json_object_get(body, "bootDiskConfig"), "diskSizeGb");
+  if (!size || (vt_json_integer(size, &gb) && gb >= 0 && gb <= VT_BOOT_DISK_MAX_GB)) return VT_OK;
+  return bad_request("bootDiskConfig.diskSizeGb is 1 to 65536%s%s", "", "");
+}
+
 static vt_status check_body(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
                             json_t *body, vt_node *node) {
   const char *version = json_string_value(json_object_get(body, "runtimeVersion"));
@@ -226,6 +239,7 @@ static vt_status check_body(vt_cloud *cloud, vt_arena *arena, const char *projec
   if (json_object_get(body, "networkConfig") && json_object_get(body, "networkConfigs"))
     return bad_request("networkConfig and networkConfigs are mutually exclusive%s%s", "", "");
   VT_TRY(vt_check_node(body));
+  VT_TRY(check_boot_disk(body));
   complete_network(arena, project, zone, body);
   json_object_set_new(body, "acceleratorType", json_string(node->type->name));
   return VT_OK;

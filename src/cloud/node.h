@@ -91,6 +91,10 @@ vt_status vt_maintenance_step(vt_cloud *cloud, vt_arena *arena, vt_node *node) V
 void vt_node_texts_free(struct vt_node_texts *texts); // accepts NULL
 const char *vt_node_name(vt_arena *arena, const vt_node *node);
 bool vt_node_id_valid(const char *id);
+// Size of the boot disk of each worker: what was asked for, else VT_BOOT_DISK_GB.
+#define VT_BOOT_DISK_GB     100
+#define VT_BOOT_DISK_MAX_GB 65536
+int64_t vt_node_boot_disk_gb(const vt_node *node);
 // Address of a worker, into `arena`; "" when there is none.
 vt_status vt_node_worker_ip(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64_t worker,
                             const char **out_ip) VT_CHECKED;

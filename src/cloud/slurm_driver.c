@@ -312,6 +312,15 @@ static bool slurm_end_all(vt_guest_driver *driver) {
   return gone;
 }
 
+// Workers that go on keep their ways. Without Slurm's word nobody knows whether there are any.
+static void close_hub(const vt_slurm_driver *d) {
+  bool live = !d->known || d->cloud->options.guest_level == 0;
+  for (size_t i = 0; i < d->slots.size; i++) live |= vt_slurm_live(&d->slots.data[i]);
+  for (size_t i = 0; i < d->jobs.size; i++)
+    live |= d->jobs.data[i].state == VT_SLURM_WAITING || d->jobs.data[i].state == VT_SLURM_RUNNING;
+  if (!live && vt_net_sweep(d->tag, false)) vt_net_leave();
+}
+
 static void slurm_destroy(vt_guest_driver *driver) {
   vt_slurm_driver *d = (vt_slurm_driver *)driver;
   atomic_store(&d->stop, true);
@@ -320,6 +329,7 @@ static void slurm_destroy(vt_guest_driver *driver) {
   pthread_mutex_unlock(&d->lock);
   if (d->threaded) pthread_join(d->thread, NULL);
   vt_metadata_stop(d->metadata);
+  close_hub(d);
   for (size_t i = 0; i < d->slots.size; i++) free(d->slots.data[i].script);
   vt_array_free(&d->slots);
   vt_array_free(&d->jobs);
@@ -347,8 +357,7 @@ static vt_status check_options(const vt_cloud_options *o) {
 static vt_status open_hub(vt_slurm_driver *d) {
   VT_TRY(vt_guest_launcher(d->launcher));
   if (strchr(d->launcher, '\'')) return vt_error(VT_UNIMPLEMENTED, "%s has a quote", d->launcher);
-  (void)vt_net_run(
-      (const char *const[]){"ip", "addr", "add", VT_NET_METADATA "/32", "dev", "lo", NULL});
+  vt_net_metadata();
   if (!vt_net_guard(true) || !vt_net_hub())
     vt_log(VT_LOG_WARNING, "nft does not work here: projects on different hosts reach each other");
   return vt_metadata_start(d->cloud, VT_NET_METADATA, 80, &d->metadata);

@@ -55,7 +55,7 @@ static void what_is_left_is_cleaned(void **state) {
   // Its worker goes on, since a daemon that is started again takes it over.
   guest_must("grep ^127.64 $HOME/left > $HOME/ip; timeout 60 bash -c 'exec 3<>/dev/tcp/'$(cat "
              "$HOME/ip)'/22'");
-  guest_must("vtpud --clean --state=$HOME/kept");
+  guest_must("cd $HOME && vtpud --clean --state=kept");
   guest_says("ended ");
   guest_must(NOBODY_ANSWERS);
   // Mine lives, and is said to.
@@ -63,11 +63,32 @@ static void what_is_left_is_cleaned(void **state) {
   guest_says("here");
 }
 
+// What an account without privileges has written names processes of its own, whatever it says.
+static void the_folder_of_an_account_ends_its_own_processes(void **state) {
+  (void)state;
+  guest_must(
+      "mkdir -p $HOME/theirs/guests/1-0 && cd $HOME/theirs && touch lock && "
+      "stamp() { echo $1 $(sed 's/.*) //' /proc/$1/stat | cut -d' ' -f20); }; "
+      "setsid sleep 4322 > /dev/null 2>&1 & root=$!; "
+      "setsid setpriv --reuid=65534 --clear-groups sleep 4323 > /dev/null 2>&1 & own=$!; "
+      "for i in $(seq 6000); do pgrep -u 65534 -f '^sleep 4323' && break; sleep 0.05; done; "
+      "cd $HOME/theirs && stamp $root > guests/1-0/launcher && stamp $own > guests/1-0/pid && "
+      "chown -R 65534 $HOME/theirs && vtpud --clean --state=$HOME/theirs; "
+      "pgrep -f '^sleep 4322'; echo root $?; pgrep -f '^sleep 4323'; echo own $?; "
+      "kill $root");
+  guest_says("ended 1 processes of 1 workers");
+  guest_says("root 0\n");
+  guest_says("own 1\n");
+}
+
 int main(int argc, char **argv) {
-  static const char *const needed[] = {"/usr/bin/setsid", "/usr/bin/flock", NULL};
-  const struct CMUnitTest tests[] = {cmocka_unit_test(clouds_do_not_meet),
-                                     cmocka_unit_test(a_killed_throw_away_takes_its_workers_along),
-                                     cmocka_unit_test(what_is_left_is_cleaned)};
+  static const char *const needed[] = {"/usr/bin/setsid", "/usr/bin/flock", "/usr/bin/setpriv",
+                                       "/usr/bin/pgrep", NULL};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(clouds_do_not_meet),
+      cmocka_unit_test(a_killed_throw_away_takes_its_workers_along),
+      cmocka_unit_test(what_is_left_is_cleaned),
+      cmocka_unit_test(the_folder_of_an_account_ends_its_own_processes)};
   if (argc > 1) return cmocka_run_group_tests(tests, NULL, NULL);
   int code = guest_namespace(needed);
   if (code) return code;

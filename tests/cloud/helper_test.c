@@ -327,7 +327,7 @@ static void what_nobody_will_look_for_goes(void **state) {
 #define START                                                                                      \
   "vtpud --state=$HOME/real --project=lab-one --admin=a@b.c --new-token --guests=0 --port=18126 "  \
   "> $HOME/out "                                                                                   \
-  "2>&1 & echo $! > $HOME/pid; for i in $(seq 600); do grep -q 'token of' $HOME/out && exit 0; "   \
+  "2>&1 & echo $! > $HOME/pid; for i in $(seq 6000); do grep -q 'token of' $HOME/out && exit 0; "  \
   "sleep 0.05; done; cat $HOME/out; exit 1"
 #define HELPER "$(cat /proc/$(cat $HOME/pid)/task/$(cat $HOME/pid)/children | cut -d' ' -f1)"
 
@@ -354,12 +354,13 @@ static void who_talks_to_strangers_can_do_nothing(void **state) {
 
 static void each_ends_when_the_other_does(void **state) {
   (void)state;
-  guest_must("kill -9 " HELPER "; for i in $(seq 600); do kill -0 $(cat $HOME/pid) 2>/dev/null || "
+  guest_must("kill -9 " HELPER "; for i in $(seq 6000); do kill -0 $(cat $HOME/pid) 2>/dev/null || "
              "exit 0; sleep 0.05; done; exit 1");
   guest_must("cat $HOME/out");
   guest_says("the helper, which has the host's privileges, is gone");
   guest_must(START); // on the same state
-  guest_must("helper=" HELPER "; kill -9 $(cat $HOME/pid); for i in $(seq 600); do kill -0 $helper "
+  guest_must("helper=" HELPER
+             "; kill -9 $(cat $HOME/pid); for i in $(seq 6000); do kill -0 $helper "
              "2>/dev/null || exit 0; sleep 0.05; done; exit 1");
 }
 
@@ -379,7 +380,7 @@ static void an_older_state_is_taken_over(void **state) {
   guest_must("stat -c '%%U %%n' $HOME/real/cloud.db $HOME/real/other");
   guest_says("root ");
   if (strncmp(vt_text_string(&guest_output), "root", 4) == 0) fail_msg("cloud.db is root's");
-  guest_must("kill $(cat $HOME/pid); for i in $(seq 600); do kill -0 $(cat $HOME/pid) 2>/dev/null "
+  guest_must("kill $(cat $HOME/pid); for i in $(seq 6000); do kill -0 $(cat $HOME/pid) 2>/dev/null "
              "|| exit 0; sleep 0.05; done; exit 1");
 }
 

@@ -42,7 +42,7 @@ static int set_up(void **state) {
 static int tear_down(void **state) {
   (void)state;
   (void)guest_sh(
-      "kill $(cat $HOME/pid) 2>/dev/null; for i in $(seq 200); do kill -0 $(cat $HOME/pid) "
+      "kill $(cat $HOME/pid) 2>/dev/null; for i in $(seq 6000); do kill -0 $(cat $HOME/pid) "
       "2>/dev/null || break; sleep 0.05; done; for f in $HOME/state/guests/*/pid; do kill "
       "-9 $(cut -d' ' -f1 $f); done 2>/dev/null; umount -l $HOME/state/disks/* 2>/dev/null");
   guest_end();
@@ -262,7 +262,7 @@ static void a_disk_has_an_end(void **state) {
              "\"bootDiskConfig\":{\"diskSizeGb\":\"1\"},\"dataDisks\":[{\"sourceDisk\":"
              "\"projects/lab-one/zones/us-central2-b/disks/data\"}]}'");
   guest_must(
-      "for i in $(seq 600); do test \"$(vtpu tpu-vm describe small" ZONE
+      "for i in $(seq 6000); do test \"$(vtpu tpu-vm describe small" ZONE
       "--format='value(state)')\" = READY && exit 0; sleep 0.05; done; cat $HOME/out; exit 1");
   guest_must("vtpu tpu-vm describe small" ZONE);
   guest_says(", disk "); // some of the 1024 MiB are the file system's own
@@ -284,7 +284,7 @@ static void a_disk_has_an_end(void **state) {
   guest_must("vtpu tpu-vm delete small --quiet" ZONE "2>&1; vtpu disks delete data --quiet" ZONE
              "2>&1");
   guest_must(
-      "for i in $(seq 1200); do test -z \"$(ls $HOME/state/disks)\" && exit 0; sleep 0.1; done; "
+      "for i in $(seq 6000); do test -z \"$(ls $HOME/state/disks)\" && exit 0; sleep 0.1; done; "
       "ls $HOME/state/disks; exit 1");
 }
 

@@ -40,7 +40,7 @@ start_munge() {
     --pid-file="$folder/munge/pid" --seed-file="$folder/munge/seed" --origin=127.0.0.1 \
     </dev/null >"$folder/munge/log" 2>&1 &
   echo $! >"$folder/munged"
-  for _ in $(seq 100); do
+  for _ in $(seq 1200); do
     [ -S "$folder/munge.socket" ] && munge --socket="$folder/munge.socket" </dev/null >/dev/null 2>&1 && return
     sleep 0.05
   done
@@ -115,7 +115,7 @@ start_host() {
 }
 
 wait_for_hosts() {
-  for _ in $(seq 200); do
+  for _ in $(seq 1200); do
     [ "$(sinfo --noheader --Node --format='%T' 2>/dev/null | grep -c idle)" -ge 2 ] && return
     sleep 0.1
   done

@@ -203,6 +203,30 @@ static void the_bill_is_that_of_one_host(void **state) {
   guest_must("test $(grep -c '^\"tpu\",\"one\"' $HOME/csv) = 2 || { cat $HOME/csv; exit 1; }");
 }
 
+#define NO_HUB                                                                                     \
+  "! nft list table inet vtpu_hub 2> /dev/null && ! ip addr show dev lo | grep -F "                \
+  "169.254.169.254 && test -z \"$(ip route show proto 164)\""
+#define NO_DAEMON WAIT(1500, "! kill -0 $(cat $HOME/pid) 2> /dev/null")
+
+// What the hub needs on its host goes with the last worker, or is cleaned.
+static void the_hub_is_taken_down(void **state) {
+  (void)state;
+  guest_must("nft list table inet vtpu_hub");
+  guest_must("vtpu tpu-vm list --format='value(name)' | while read n; do vtpu tpu-vm delete "
+             "$(basename $n) --quiet || exit 1; done");
+  guest_must(WAIT(1500, "test -z " HOSTS));
+  guest_must("kill $(cat $HOME/pid)");
+  guest_must(NO_DAEMON);
+  guest_must(NO_HUB);
+  start();
+  guest_must("nft list table inet vtpu_hub && vtpud --clean --state=$HOME/state && exit 1; "
+             "kill -9 $(cat $HOME/pid)");
+  guest_must(NO_DAEMON);
+  guest_must("nft list table inet vtpu_hub");
+  guest_must("vtpud --clean --state=$HOME/state");
+  guest_must(NO_HUB);
+}
+
 // The cluster's folder goes into the environment of this process. 0, or 77.
 static int start_cluster(void) {
   static char path[4096];
@@ -230,6 +254,7 @@ int main(void) {
       cmocka_unit_test(a_full_cluster_says_so),
       cmocka_unit_test(slurm_preempts_spot_nodes),
       cmocka_unit_test(the_bill_is_that_of_one_host),
+      cmocka_unit_test(the_hub_is_taken_down),
   };
   int code = start_cluster();
   if (code) {
