@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // grpc.c - the HTTP/2 side: one thread, one poll loop, nghttp2 for the frames, OpenSSL for TLS.
 // Unary calls only, which is all the Cloud TPU API has.
+//
+// Calls wait until their turn: addresses take turns, and the connections of one address. What is
+// answered and not yet read is memory of ours, so a connection or an address that has much of it
+// waits until it has read, and a client has a least rate to read at.
 #include "cloud/grpc.h"
 
 #include <arpa/inet.h>
@@ -33,7 +37,12 @@ enum {
   CALM = 500,
   CALM_PER_S = 50,
   TURN_READS = 16,
-  MAX_HEADERS = 32
+  TURN_NS = 20000000, // of answers, before the loop looks at its connections again
+  MAX_HEADERS = 32,
+  MAX_UNREAD = 1 << 20, // of replies: of a connection, of an address, of all
+  MAX_UNREAD_OF_PEER = 64 << 20,
+  MAX_UNREAD_OF_ALL = 512 << 20,
+  LEAST_RATE = 64 << 10 // bytes a second
 };
 
 typedef struct connection {
@@ -41,10 +50,16 @@ typedef struct connection {
   int fd;
   SSL *ssl; // NULL = plain
   nghttp2_session *session;
-  bool shaken, wants_write, dead, more; // more: there was more to read than its turn allowed
+  bool shaken, wants_write, dead;
+  bool more; // there was more to read than its turn allowed
+  bool said; // there may be something to send
   char peer[INET_ADDRSTRLEN];
+  in_addr_t address; // the same
   struct stream *streams;
-  size_t buffered;              // bytes of requests that are not whole yet
+  size_t buffered;              // bytes of requests that are not answered yet
+  size_t unread;                // bytes of replies, until their streams close
+  int waiting, answered;        // streams
+  uint64_t turn, peer_turn;     // of answers: its last one, and that of its address
   int64_t accepted_ns, sent_ns; // sent: progress of the replies
   int64_t used_ns;              // last request
   int64_t calm_ns;              // the purse was last filled
@@ -53,8 +68,9 @@ typedef struct connection {
 
 typedef struct stream {
   struct stream *next, **at; // of the connection's list; at: the pointer that points here
-  int64_t begun_ns;
-  bool whole; // the request has ended
+  int32_t id;
+  int64_t begun_ns, until_ns; // until: its reply has to be read
+  enum { COMES, WAITS, ANSWERED } state;
   char *path, *authorization;
   vt_text body, reply; // reply: with its 5-byte prefix
   size_t sent;
@@ -69,6 +85,8 @@ struct vt_grpc {
   SSL_CTX *tls;
   size_t max; // connections
   vt_beat beat;
+  size_t unread; // of all connections
+  uint64_t turn;
   pthread_mutex_t lock; // of what follows
   bool stop;
   VT_ARRAY(connection *) adopted;     // on their way to `connections`
@@ -79,6 +97,10 @@ struct vt_grpc {
 
 static void free_stream(connection *c, stream *s) {
   c->buffered -= s->body.size;
+  c->unread -= s->reply.size;
+  c->grpc->unread -= s->reply.size;
+  c->waiting -= s->state == WAITS;
+  c->answered -= s->state == ANSWERED;
   *s->at = s->next;
   if (s->next) s->next->at = s->at;
   free(s->path);
@@ -137,7 +159,8 @@ static void fail_stream(connection *c, int32_t id, stream *s, vt_code code, cons
   submit(c->session, c->ssl, id, headers, 4, NULL);
 }
 
-static void answer(connection *c, int32_t id, stream *s) {
+static void run_call(connection *c, stream *s) {
+  int32_t id = s->id;
   vt_call call;
   vt_text message = {0};
   const unsigned char *body = (const unsigned char *)vt_text_string(&s->body);
@@ -174,6 +197,20 @@ static void answer(connection *c, int32_t id, stream *s) {
   vt_call_fini(&call);
 }
 
+static void answer(connection *c, stream *s) {
+  c->waiting--;
+  c->answered++;
+  s->state = ANSWERED;
+  run_call(c, s);
+  c->buffered -= s->body.size;
+  vt_text_free(&s->body);
+  c->unread += s->reply.size;
+  c->grpc->unread += s->reply.size;
+  c->sent_ns = vt_metrics_clock();
+  s->until_ns = c->sent_ns + c->grpc->cloud->options.request_timeout_ns +
+                (int64_t)(c->unread / LEAST_RATE) * VT_SECOND;
+}
+
 // --- nghttp2 callbacks ---------------------------------------------------------------------------
 
 static int on_begin(nghttp2_session *session, const nghttp2_frame *frame, void *context) {
@@ -181,6 +218,7 @@ static int on_begin(nghttp2_session *session, const nghttp2_frame *frame, void *
   if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
   stream *s = calloc(1, sizeof *s);
   if (!s) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  s->id = frame->hd.stream_id;
   s->begun_ns = c->used_ns = vt_metrics_clock();
   s->next = c->streams;
   s->at = &c->streams;
@@ -240,10 +278,9 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
       !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
     return 0;
   stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-  if (s) {
-    s->whole = true;
-    answer(c, frame->hd.stream_id, s);
-    c->sent_ns = vt_metrics_clock();
+  if (s && s->state == COMES) {
+    s->state = WAITS;
+    c->waiting++;
   }
   return 0;
 }
@@ -316,11 +353,11 @@ static void drop(vt_grpc *g, size_t i) {
 
 // Whether there is room for one more of this peer. When all places (or a quarter, for one peer) are
 // taken the connection (of that peer) that has been idle longest gives way.
-static bool make_room(vt_grpc *g, const char *peer) {
+static bool make_room(vt_grpc *g, in_addr_t address) {
   size_t same = 0, idlest = SIZE_MAX, idlest_same = SIZE_MAX;
   for (size_t i = 0; i < g->connections.size; i++) {
     const connection *c = g->connections.data[i];
-    bool mine = strcmp(c->peer, peer) == 0;
+    bool mine = c->address == address;
     same += mine;
     if (c->streams) continue;
     if (idlest == SIZE_MAX || c->used_ns < g->connections.data[idlest]->used_ns) idlest = i;
@@ -343,6 +380,7 @@ void vt_grpc_adopt(vt_grpc *g, int fd, const struct sockaddr_in *from) {
   }
   c->grpc = g;
   c->fd = fd;
+  c->address = from->sin_addr.s_addr;
   inet_ntop(AF_INET, &from->sin_addr, c->peer, sizeof c->peer);
   unsigned unread_ms = (unsigned)(g->cloud->options.request_timeout_ns / 1000000);
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unread_ms, sizeof unread_ms);
@@ -363,6 +401,15 @@ void vt_grpc_adopt(vt_grpc *g, int fd, const struct sockaddr_in *from) {
   if (write(g->wake, &one, sizeof one) < 0) abort(); // an eventfd takes it
 }
 
+// Behind those who wait for a turn.
+static void join(vt_grpc *g, connection *c) {
+  c->peer_turn = g->turn;
+  for (size_t i = 0; i < g->connections.size; i++)
+    if (g->connections.data[i]->address == c->address)
+      c->peer_turn = g->connections.data[i]->peer_turn;
+  vt_array_push(&g->connections, c);
+}
+
 // Moves what was adopted to the thread's own list; true when it is time to stop.
 static bool take_adopted(vt_grpc *g) {
   uint64_t count;
@@ -371,8 +418,8 @@ static bool take_adopted(vt_grpc *g) {
   bool stop = g->stop;
   for (size_t i = 0; i < g->adopted.size; i++) {
     connection *c = g->adopted.data[i];
-    if (make_room(g, c->peer))
-      vt_array_push(&g->connections, c);
+    if (make_room(g, c->address))
+      join(g, c);
     else
       close_connection(c);
   }
@@ -382,10 +429,11 @@ static bool take_adopted(vt_grpc *g) {
 }
 
 static void flush(connection *c) {
-  if (c->shaken && nghttp2_session_send(c->session) != 0) c->dead = true;
+  if (nghttp2_session_send(c->session) != 0) c->dead = true;
   if (!nghttp2_session_want_read(c->session) && !nghttp2_session_want_write(c->session))
     c->dead = true;
   c->wants_write = nghttp2_session_want_write(c->session);
+  c->said = false;
 }
 
 static void shake(connection *c) {
@@ -404,6 +452,7 @@ static void serve(connection *c) {
   unsigned char buffer[16384];
   int reads = 0;
   c->more = false;
+  c->said = true;
   if (!c->shaken) shake(c);
   while (c->shaken && !c->dead) {
     ssize_t n;
@@ -422,7 +471,63 @@ static void serve(connection *c) {
     }
     if (n <= 0 || nghttp2_session_mem_recv(c->session, buffer, (size_t)n) < 0) c->dead = true;
   }
-  if (!c->dead) flush(c);
+}
+
+// --- answers -------------------------------------------------------------------------------------
+
+static size_t unread_of(const vt_grpc *g, in_addr_t address) {
+  size_t sum = 0;
+  for (size_t i = 0; i < g->connections.size; i++)
+    if (g->connections.data[i]->address == address) sum += g->connections.data[i]->unread;
+  return sum;
+}
+
+static bool may_answer(const connection *c) {
+  if (!c->waiting || c->dead || c->unread >= MAX_UNREAD) return false;
+  return c->grpc->unread < MAX_UNREAD_OF_PEER ||
+         unread_of(c->grpc, c->address) < MAX_UNREAD_OF_PEER;
+}
+
+// Answers one call of the address that has waited longest for a turn, on the one of its connections
+// that has; false: no call waits.
+static bool take_turn(vt_grpc *g) {
+  connection *next = NULL;
+  stream *eldest = NULL;
+  for (size_t i = 0; i < g->connections.size; i++) {
+    connection *c = g->connections.data[i];
+    if (may_answer(c) && (!next || c->peer_turn < next->peer_turn ||
+                          (c->peer_turn == next->peer_turn && c->turn < next->turn)))
+      next = c;
+  }
+  if (!next) return false;
+  next->turn = ++g->turn;
+  next->said = true;
+  for (size_t i = 0; i < g->connections.size; i++)
+    if (g->connections.data[i]->address == next->address)
+      g->connections.data[i]->peer_turn = g->turn;
+  for (stream *s = next->streams; s; s = s->next) // the youngest is the first
+    if (s->state == WAITS) eldest = s;
+  answer(next, eldest);
+  return true;
+}
+
+// Many addresses that do not read: whoever has most gives way.
+static void end_greediest(vt_grpc *g) {
+  connection *most = NULL;
+  for (size_t i = 0; i < g->connections.size; i++) {
+    connection *c = g->connections.data[i];
+    if (!c->dead && (!most || c->unread > most->unread)) most = c;
+  }
+  if (most) most->dead = true;
+}
+
+// True when there is more to answer than fits into a turn of the loop.
+static bool answer_calls(vt_grpc *g) {
+  int64_t until = vt_metrics_clock() + TURN_NS;
+  bool more = true;
+  while (more && vt_metrics_clock() < until) more = take_turn(g);
+  if (g->unread >= MAX_UNREAD_OF_ALL) end_greediest(g);
+  return more;
 }
 
 // Clients that are too slow: to begin, to end a request, to read the replies.
@@ -432,8 +537,10 @@ static void check_patience(connection *c, int64_t now) {
   if (!c->shaken && now > c->accepted_ns + timeout) c->dead = true;
   if (!begun && c->used_ns == c->accepted_ns && now > c->accepted_ns + 10 * timeout) c->dead = true;
   for (const stream *s = c->streams; s; s = s->next)
-    if (!s->whole && now > s->begun_ns + timeout) c->dead = true;
-  if (c->streams && c->streams->whole && now > c->sent_ns + timeout) c->dead = true;
+    if ((s->state == COMES && now > s->begun_ns + timeout) ||
+        (s->state == ANSWERED && now > s->until_ns))
+      c->dead = true;
+  if (c->answered && now > c->sent_ns + timeout) c->dead = true;
 }
 
 static void *run(void *argument) {
@@ -451,10 +558,14 @@ static void *run(void *argument) {
                                      .events = (short)(POLLIN | (c->wants_write ? POLLOUT : 0))}));
     }
     if (poll(fds.data, fds.size, more ? 0 : 1000) < 0 && errno != EINTR) break;
-    more = false;
     for (size_t i = 1; i < fds.size; i++) {
       connection *c = g->connections.data[i - 1];
       if (fds.data[i].revents || c->more) serve(c);
+    }
+    more = answer_calls(g);
+    for (size_t i = 0; i < g->connections.size; i++) {
+      connection *c = g->connections.data[i];
+      if (c->said && c->shaken && !c->dead) flush(c);
       more |= c->more;
     }
     int64_t now = vt_metrics_clock();

@@ -106,6 +106,7 @@ static bool expect(vt_http *http, struct MHD_Connection *connection, bool receiv
   vt_place *p = vt_room_find(&http->room, socket_of(connection));
   if (p) {
     hurry = p->hurry;
+    if (receives) vt_room_hold(&http->room, p, 0);
     p->busy = within_ns == 0;
     p->receives = receives;
     p->left_ns = 0;
@@ -373,8 +374,12 @@ static enum MHD_Result add_header(void *context, enum MHD_ValueKind kind, const 
   return MHD_YES;
 }
 
-static enum MHD_Result send_reply(struct MHD_Connection *connection, vt_call *call) {
+static enum MHD_Result send_reply(vt_http *http, struct MHD_Connection *connection, vt_call *call) {
   vt_call_render(call);
+  pthread_mutex_lock(&http->room.lock);
+  vt_place *p = vt_room_find(&http->room, socket_of(connection));
+  if (p) vt_room_hold(&http->room, p, call->raw.size);
+  pthread_mutex_unlock(&http->room.lock);
   struct MHD_Response *response = MHD_create_response_from_buffer(
       call->raw.size, call->raw.data ? call->raw.data : (void *)"",
       call->raw.data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
@@ -389,17 +394,30 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, vt_call *ca
   return result;
 }
 
+static void refuse(vt_call *call, int code, const char *message, const char *status) {
+  call->status = code;
+  call->reply =
+      json_pack("{s:{s:i, s:s, s:s}}", "error", "code", code, "message", message, "status", status);
+}
+
+static bool may_reply(vt_http *http, struct MHD_Connection *connection) {
+  pthread_mutex_lock(&http->room.lock);
+  const vt_place *p = vt_room_find(&http->room, socket_of(connection));
+  bool may = !p || vt_room_may_reply(&http->room, p);
+  pthread_mutex_unlock(&http->room.lock);
+  return may;
+}
+
 static enum MHD_Result agree(vt_http *http, struct MHD_Connection *connection, vt_call *call,
                              request *r) {
   if (!reserve_session(http, call, &r->session)) {
     vt_call_clear_reply(call);
-    call->status = 429;
-    call->reply = json_pack(
-        "{s:{s:i, s:s, s:s}}", "error", "code", 429, "message",
-        vt_arena_printf(&call->arena, "Too many WebSockets are open: %d of one caller, %d in all.",
-                        MAX_OF_ONE_CALLER, MAX_SESSIONS),
-        "status", "RESOURCE_EXHAUSTED");
-    return send_reply(connection, call);
+    refuse(call, 429,
+           vt_arena_printf(&call->arena,
+                           "Too many WebSockets are open: %d of one caller, %d in all.",
+                           MAX_OF_ONE_CALLER, MAX_SESSIONS),
+           "RESOURCE_EXHAUSTED");
+    return send_reply(http, connection, call);
   }
   struct MHD_Response *response = MHD_create_response_for_upgrade(begin_session, r->session);
   if (!response) return MHD_NO;
@@ -465,16 +483,16 @@ static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, 
     call.content_type = "text/plain";
     vt_text_put(&call.raw, "not your machine\n");
   } else if (r->too_large) {
-    call.status = 413;
-    call.reply = json_pack("{s:{s:i, s:s, s:s}}", "error", "code", 413, "message",
-                           "The request is too large.", "status", "INVALID_ARGUMENT");
+    refuse(&call, 413, "The request is too large.", "INVALID_ARGUMENT");
+  } else if (!may_reply(http, connection)) {
+    refuse(&call, 429, "Too many replies to this address wait to be read.", "RESOURCE_EXHAUSTED");
   } else {
     http->run(&call);
   }
   r->wait = call.wait;
   enum MHD_Result result = r->wait.again      ? wait_for_change(http, connection, r)
                            : call.upgrade.run ? agree(http, connection, &call, r)
-                                              : send_reply(connection, &call);
+                                              : send_reply(http, connection, &call);
   vt_call_fini(&call);
   return result;
 }

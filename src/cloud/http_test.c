@@ -17,6 +17,7 @@
 
 #include "cloud/cloud_testing.h"
 #include "cloud/metadata.h"
+#include "cloud/room.h"
 
 #define GET(path)                                                                                  \
   "GET /computeMetadata/v1/" path " HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n"
@@ -258,11 +259,73 @@ static void no_descriptors(void **state) {
   close_server(&s);
 }
 
+enum { LARGE = 16 << 20, AT_ONCE = 4 }; // what the replies of one address may hold in all
+static void reply_large(vt_call *call) {
+  char *bytes = calloc(1, LARGE);
+  assert_non_null(bytes);
+  call->status = 200;
+  if (strcmp(call->path, "/large") == 0) vt_text_put_n(&call->raw, bytes, LARGE);
+  vt_text_put(&call->raw, "text");
+  free(bytes);
+}
+
+static int begin_unread(const server *s, int worker) {
+  static const char text[] = "GET /large HTTP/1.1\r\nHost: a\r\n\r\n";
+  int fd = dial(s, worker), little = 4096;
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little), 0);
+  assert_int_equal(send(fd, text, sizeof text - 1, MSG_NOSIGNAL), (ssize_t)sizeof text - 1);
+  struct pollfd wait = {.fd = fd, .events = POLLIN};
+  assert_int_equal(poll(&wait, 1, HANG_MS), 1);
+  return fd;
+}
+
+// A client that asks and does not read keeps so much memory and no more; others do not notice.
+static void replies_that_nobody_reads(void **state) {
+  static const char small[] = "GET /small HTTP/1.1\r\nHost: a\r\n\r\n";
+  server s;
+  int fds[AT_ONCE];
+  vt_http_options options = {.address = "127.0.0.1", .run = reply_large};
+  (void)state;
+  vt_testing_open(&s.t, "");
+  s.t.cloud->options.request_timeout_ns = 10 * HANG_MS * (VT_SECOND / 1000);
+  assert_null(vt_http_start(s.t.cloud, &options, &s.http));
+  assert_int_equal(ask(&s, 0, small), 200);
+  size_t before = count_descriptors();
+  for (int i = 0; i < AT_ONCE; i++) fds[i] = begin_unread(&s, 0);
+  assert_int_equal(ask(&s, 0, small), 429);
+  assert_int_equal(ask(&s, 1, small), 200);
+  for (int i = 0; i < AT_ONCE; i++) close(fds[i]);
+  wait_for_descriptors(before);
+  assert_int_equal(ask(&s, 0, small), 200);
+  close_server(&s);
+}
+
+// A request that has come and waits for us is not one of a slow client.
+static void late_for_a_request(void **state) {
+  vt_room room;
+  int ends[2];
+  char byte = 'x';
+  (void)state;
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  vt_room_init(&room, 8, 8);
+  assert_true(vt_room_enter(&room, ends[0], 1, 1));
+  assert_int_equal(write(ends[1], &byte, 1), 1);
+  vt_room_sweep(&room, 2);
+  assert_false(vt_room_find(&room, ends[0])->ended);
+  assert_int_equal(read(ends[0], &byte, 1), 1);
+  vt_room_sweep(&room, 2);
+  assert_true(vt_room_find(&room, ends[0])->ended);
+  vt_room_fini(&room);
+  close(ends[0]);
+  close(ends[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(long_polls),         cmocka_unit_test(unfinished_requests),
       cmocka_unit_test(silent_connections), cmocka_unit_test(leaving_a_long_poll),
       cmocka_unit_test(a_change_wakes),     cmocka_unit_test(stops_with_long_polls),
-      cmocka_unit_test(no_descriptors)};
+      cmocka_unit_test(no_descriptors),     cmocka_unit_test(replies_that_nobody_reads),
+      cmocka_unit_test(late_for_a_request)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,12 +5,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "cloud/metrics.h"
 
+enum { FEW = 16 }; // connections of an address that is no flood
+// Bytes of replies that wait to be read, of one address and of all.
+enum { MAX_UNREAD_OF_PEER = 64 << 20, MAX_UNREAD = 512 << 20 };
 // For what a client sent before it closed its side to be read.
 #define LAST_WORDS_NS VT_SECOND
 
@@ -45,6 +49,7 @@ static void remove_place(vt_room *room, vt_place *p) {
   if (p->next) p->next->at = p->at;
   room->by_fd.data[p->fd] = NULL;
   room->count--;
+  room->unread -= p->unread;
   if (!p->ended) room->open--;
   free(p);
 }
@@ -61,10 +66,14 @@ static bool make_way(vt_room *room, const uint32_t *peer) {
 }
 
 static bool has_room(vt_room *room, uint32_t peer) {
-  size_t same = 0;
-  for (const vt_place *p = room->places; p; p = p->next) same += p->peer == peer && !p->ended;
-  // Those that were ended are closed soon; a flood may be faster than that.
-  if (room->count >= room->max + room->max / 4) return false;
+  size_t same = 0, ended = 0;
+  for (const vt_place *p = room->places; p; p = p->next) {
+    same += p->peer == peer && !p->ended;
+    ended += p->peer == peer && p->ended;
+  }
+  // Those that were ended are closed soon; a flood may be faster than that, and whoever is no part
+  // of it comes in all the same.
+  if (room->count >= room->max + (same + ended < FEW ? room->max : room->max / 4)) return false;
   if (same >= room->max_of_one) return make_way(room, &peer);
   return room->open < room->max || make_way(room, NULL);
 }
@@ -104,11 +113,35 @@ void vt_room_leave(vt_room *room, int fd) {
   pthread_mutex_unlock(&room->lock);
 }
 
+// Bytes that the client has sent lie there until we come to them: it is not the client who is slow.
+static bool is_our_turn(const vt_place *p) {
+  int bytes = 0;
+  return p->receives && !p->ended && ioctl(p->fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
 void vt_room_sweep(vt_room *room, int64_t now_ns) {
   for (vt_place *p = room->places; p; p = p->next)
-    if (!p->busy && ((p->deadline_ns && now_ns > p->deadline_ns) ||
+    if (!p->busy && ((p->deadline_ns && now_ns > p->deadline_ns && !is_our_turn(p)) ||
                      (p->receives && p->left_ns && now_ns > p->left_ns + LAST_WORDS_NS)))
       end(room, p);
+}
+
+void vt_room_hold(vt_room *room, vt_place *place, size_t bytes) {
+  room->unread += bytes - place->unread;
+  place->unread = bytes;
+}
+
+bool vt_room_may_reply(vt_room *room, const vt_place *place) {
+  size_t same = 0;
+  vt_place *most = NULL;
+  if (room->unread < MAX_UNREAD_OF_PEER) return true;
+  for (vt_place *p = room->places; p; p = p->next) {
+    if (p->peer == place->peer) same += p->unread;
+    if (!p->ended && (!most || p->unread > most->unread)) most = p;
+  }
+  if (same >= MAX_UNREAD_OF_PEER) return false;
+  if (room->unread >= MAX_UNREAD && most) end(room, most);
+  return true;
 }
 
 size_t vt_room_share(size_t want, int parts) {

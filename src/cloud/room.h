@@ -23,6 +23,7 @@ typedef struct vt_place {
   int64_t left_ns;     // the client has closed its side, 0 = not yet
   int64_t deadline_ns; // of the client, 0 = none
   int64_t since_ns;    // of what it does now: the eldest gives way
+  size_t unread;       // bytes of a reply that the client has not read yet
   // A call that waits for a change of the cloud (the library's connection, NULL = none).
   void *waits;
   uint64_t seen;    // the cloud's count of changes
@@ -35,6 +36,7 @@ typedef struct vt_room {
   vt_place *places;
   size_t count, open; // open: not ended
   size_t max, max_of_one;
+  size_t unread; // of all places
   VT_ARRAY(vt_place *) by_fd;
 } vt_room;
 
@@ -46,6 +48,12 @@ vt_place *vt_room_find(vt_room *room, int fd); // under the lock; NULL when it h
 void vt_room_leave(vt_room *room, int fd);     // before the descriptor is closed, or at once after
 // Ends those whose time is up. Under the lock.
 void vt_room_sweep(vt_room *room, int64_t now_ns);
+
+// Under the lock. The place holds a reply of that size; 0 = none any more.
+void vt_room_hold(vt_room *room, vt_place *place, size_t bytes);
+// Under the lock. Whether there is room for one more reply to this client; what is held for all may
+// have to shrink for that.
+bool vt_room_may_reply(vt_room *room, const vt_place *place);
 
 // What `descriptors` this process may have open allow of `want`, in `parts` of a hundred.
 size_t vt_room_share(size_t want, int parts);

@@ -151,7 +151,10 @@ def silent_connections(d):
 
 def connect_and_begin(d, source):
     s = connect(d.http, source)
-    s.sendall(b"GET / HTTP/1.1\r\n")
+    try:
+        s.sendall(b"GET / HTTP/1.1\r\n")
+    except OSError:
+        pass  # it has already given way to a later one
     return s
 
 
@@ -271,6 +274,29 @@ def malformed_requests(d):
         assert b"script" not in reply and len(reply) < 1000, reply
 
 
+def large_replies_never_read(d):
+    """A list of a few MiB to each of hundreds of connections."""
+    place = f"/v2/projects/{d.values['VTPU_PROJECT']}/locations/us-central2-b/nodes"
+    body = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base",
+            "metadata": {"one": "x" * 250_000, "two": "x" * 250_000}}
+    for n in range(20):
+        assert post(d, f"{place}?nodeId=large{n}", json.dumps(body).encode()) == 200
+    before, sockets = d.rss_mib(), []
+    for _ in range(300):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.bind(("127.0.0.2", 0))
+        s.connect(("127.0.0.1", d.http))
+        s.sendall(f"GET {place} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {d.values['VTPU_TOKEN']}\r\n\r\n".encode())
+        sockets.append(s)
+    took = d.healthy()
+    most = d.rss_mib() - before
+    for s in sockets:
+        s.close()
+    assert most < 300, f"{most:.0f} MiB of replies"
+    return f"{most:.0f} MiB of replies, a call took {took:.2f} s"
+
+
 # --- HTTP/2
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -344,6 +370,37 @@ def streams_that_never_end(d):
     feed_until_closed(sockets, frame(0, 0, 1, b"\x00"))
 
 
+def literal(name, value):
+    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def replies_never_read(d):
+    """Thousands of large replies for a window of nothing; a ping now and then says that the client lives."""
+    place = f"projects/{d.values['VTPU_PROJECT']}/locations/us-central2-b"
+    body = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base",
+            "metadata": {"one": "x" * 250_000, "two": "x" * 250_000}}
+    assert post(d, f"/v2/{place}/nodes?nodeId=large", json.dumps(body).encode()) == 200
+    token = literal(b"authorization", b"Bearer " + d.values["VTPU_TOKEN"].encode())
+    path = literal(b":path", b"/google.cloud.tpu.v2.Tpu/ListNodes")
+    message = b"\x0a" + bytes([len(place)]) + place.encode()
+    message = b"\0" + struct.pack(">I", len(message)) + message
+    ask = b"".join(frame(1, 4, 2 * n + 1, b"\x83\x86\x01\x01x" + path + token) + frame(0, 1, 2 * n + 1, message)
+                   for n in range(100))
+    before, sockets = d.rss_mib(), []
+    for _ in range(20):
+        s = connect(d.grpc, "127.0.0.2")
+        s.sendall(PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)) + ask)
+        sockets.append(s)
+    took = d.healthy()
+    most = 0
+    for _ in range(20):
+        time.sleep(0.1)
+        most = max(most, d.rss_mib() - before)
+    feed_until_closed(sockets, frame(6, 0, 0, b"12345678"))
+    assert most < 300, f"{most:.0f} MiB of replies"
+    return f"{most:.0f} MiB of replies, a call took {took:.2f} s"
+
+
 def a_message_of_two_gib(d):
     """Its length says so; the daemon answers that it is none, or ends the stream, and keeps nothing."""
     with connect(d.grpc, "127.0.0.2") as s:
@@ -409,7 +466,8 @@ ATTACKS = [slow_headers, slow_bodies, never_reading, silent_connections, thousan
            more_connections_than_places, handshakes_never_finished, keep_alive_connections, huge_headers,
            pipelined_garbage, malformed_requests,
            rapid_reset, settings_flood, ping_flood, empty_data_flood, continuation_flood, header_bomb,
-           streams_that_never_end, a_message_of_two_gib, idle_grpc_connections, deep_json, many_keys, ends_when_told]
+           streams_that_never_end, replies_never_read, large_replies_never_read, a_message_of_two_gib,
+           idle_grpc_connections, deep_json, many_keys, ends_when_told]
 
 
 def main():
