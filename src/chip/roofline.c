@@ -154,7 +154,7 @@ static void count_while(const vt_scope *scope, const vt_op *op, repeats times, c
 }
 
 static void count_control(const vt_scope *scope, const vt_op *op, repeats times, count *c) {
-  const vt_func *func = NULL;
+  const vt_func *func = vt_op_callee(op);
   switch (op->code) {
   case VT_OP_WHILE:
     count_while(scope, op, times, c);
@@ -163,12 +163,6 @@ static void count_control(const vt_scope *scope, const vt_op *op, repeats times,
   case VT_OP_CASE:
     count_branches(scope, op, times, c);
     return;
-  case VT_OP_CALL:
-    func = vt_attr_func(op, VT_ATTR_CALLEE);
-    break;
-  case VT_OP_COMPOSITE:
-    func = vt_attr_func(op, VT_ATTR_DECOMPOSITION);
-    break;
   case VT_OP_MANUAL_COMPUTATION: {
     double devices = vt_op_manual_devices(op);
     times.said *= devices, times.least *= devices;
@@ -176,8 +170,9 @@ static void count_control(const vt_scope *scope, const vt_op *op, repeats times,
     break;
   }
   default:
-    return;
+    break;
   }
+  if (!func) return;
   vt_scope inside = {scope, op, func};
   count_func(&inside, func, times, c);
 }

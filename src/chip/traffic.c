@@ -182,7 +182,7 @@ static void walk_control(frame *f, const vt_op *op) {
   double *returns = VT_NEW_ARRAY(&f->w->arena, double, op->result_count + 1);
   double *params = VT_NEW_ARRAY(&f->w->arena, double, op->operand_count + 1);
   for (uint32_t i = 0; i < op->result_count; i++) returns[i] = needed(f, &op->results[i]);
-  const vt_func *func = NULL;
+  const vt_func *func = vt_op_callee(op);
   double times = f->times;
   switch (op->code) {
   case VT_OP_WHILE:
@@ -192,19 +192,14 @@ static void walk_control(frame *f, const vt_op *op) {
   case VT_OP_CASE:
     walk_branches(f, op, returns);
     return;
-  case VT_OP_CALL:
-    func = vt_attr_func(op, VT_ATTR_CALLEE);
-    break;
-  case VT_OP_COMPOSITE:
-    func = vt_attr_func(op, VT_ATTR_DECOMPOSITION);
-    break;
   case VT_OP_MANUAL_COMPUTATION:
     func = op->regions[0];
     times *= vt_op_manual_devices(op);
     break;
   default:
-    return;
+    break;
   }
+  if (!func) return;
   walk_inner(f, op, func, returns, times, params);
   for (uint32_t i = 0; i < func->param_count; i++) need(f, op->operands[i], params[i]);
 }

@@ -65,16 +65,10 @@ static vt_status run_branch(vt_eval_state *state, const vt_eval_env *env, const 
 
 vt_status vt_eval_control(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
                           vt_eval_buffer **in, vt_eval_buffer **out) {
-  switch ((int)op->code) {
-  case VT_OP_WHILE:
-    return run_while(state, env, op, in, out);
-  case VT_OP_CALL:
-    return vt_eval_run(state, env, vt_attr_func(op, VT_ATTR_CALLEE), in, out);
-  case VT_OP_COMPOSITE:
-    return vt_eval_run(state, env, vt_attr_func(op, VT_ATTR_DECOMPOSITION), in, out);
-  default:
-    return run_branch(state, env, op, in, out);
-  }
+  const vt_func *callee = vt_op_callee(op);
+  if (callee) return vt_eval_run(state, env, callee, in, out);
+  return op->code == VT_OP_WHILE ? run_while(state, env, op, in, out)
+                                 : run_branch(state, env, op, in, out);
 }
 
 // The same on the tensors of a caller.

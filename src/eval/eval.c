@@ -38,20 +38,12 @@ static void flush_restore(unsigned saved) {
 }
 #endif
 
-// ops.def names each op, kernels.def must have a row for each.
-enum {
-#define KERNEL(op, function) HAS_KERNEL_##op,
-#include "eval/kernels.def"
-#undef KERNEL
-};
 static const vt_eval_kernel kernels[VT_OP_COUNT] = {
-#define KERNEL(op, function) [VT_OP_##op] = function,
-#include "eval/kernels.def"
-#undef KERNEL
-};
-#define OP(name, ...) _Static_assert(HAS_KERNEL_##name >= 0, #name);
+#define OP(name, text, operands, results, regions, kinds, element, class, kernel, ...)             \
+  [VT_OP_##name] = vt_eval_##kernel,
 #include "ir/ops.def"
 #undef OP
+};
 
 vt_eval_kernel vt_eval_kernel_of(vt_opcode code) {
   return (unsigned)code < VT_OP_COUNT ? kernels[code] : NULL;
@@ -164,9 +156,7 @@ static bool op_supported(const vt_op *op, int32_t depth) {
   if (!vt_eval_kernel_of(op->code) || depth > 300) return false;
   for (uint32_t i = 0; i < op->region_count; i++)
     if (!func_supported(op->regions[i], depth + 1)) return false;
-  if (op->code == VT_OP_CALL) return func_supported(vt_attr_func(op, VT_ATTR_CALLEE), depth + 1);
-  if (op->code == VT_OP_COMPOSITE)
-    return func_supported(vt_attr_func(op, VT_ATTR_DECOMPOSITION), depth + 1);
+  if (vt_op_callee(op)) return func_supported(vt_op_callee(op), depth + 1);
   if (kernels[op->code] == vt_eval_eltwise) {
     vt_dtype in[3] = {VT_DTYPE_INVALID};
     for (uint32_t i = 0; i < op->operand_count && i < 3; i++) in[i] = op->operands[i]->type.dtype;

@@ -98,16 +98,9 @@ out:
 // if, case, call, composite. `in` is emptied.
 static vt_status run_branch(lockstep *l, const vt_op *op, vt_eval_buffer ***in,
                             vt_eval_buffer ***out) {
-  const vt_func *func;
+  const vt_func *func = vt_op_callee(op);
   uint32_t first = 0;
-  switch ((int)op->code) {
-  case VT_OP_CALL:
-    func = vt_attr_func(op, VT_ATTR_CALLEE);
-    break;
-  case VT_OP_COMPOSITE:
-    func = vt_attr_func(op, VT_ATTR_DECOMPOSITION);
-    break;
-  default: {
+  if (!func) {
     int64_t chosen;
     vt_eval_buffer **index = calloc((size_t)l->devices, sizeof *index);
     if (!index) return vt_error_no_memory();
@@ -119,7 +112,6 @@ static vt_status run_branch(lockstep *l, const vt_op *op, vt_eval_buffer ***in,
     if (chosen < 0 || chosen >= (int64_t)op->region_count) chosen = op->region_count - 1;
     func = op->regions[chosen];
     first = 1;
-  }
   }
   vt_eval_buffer ***args = new_table(l->devices, op->operand_count);
   if (!args) return vt_error_no_memory();

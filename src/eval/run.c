@@ -157,10 +157,8 @@ static vt_status build(vt_eval_state *state, const vt_func *func, slot_map *slot
     if (vt_eval_is_control(op->code)) {
       for (uint32_t i = 0; i < op->region_count; i++)
         step->collective = step->collective || vt_eval_has_collective(op->regions[i]);
-      if (op->code == VT_OP_CALL)
-        step->collective = vt_eval_has_collective(vt_attr_func(op, VT_ATTR_CALLEE));
-      if (op->code == VT_OP_COMPOSITE)
-        step->collective = vt_eval_has_collective(vt_attr_func(op, VT_ATTR_DECOMPOSITION));
+      const vt_func *callee = vt_op_callee(op);
+      if (callee) step->collective = vt_eval_has_collective(callee);
     }
     for (uint32_t i = 0; i < op->result_count; i++, next++)
       if (!slots->numbered)
@@ -197,10 +195,8 @@ static bool func_has_collective(const vt_func *func, int32_t depth) {
     if (!vt_eval_is_control(op->code)) continue;
     for (uint32_t i = 0; i < op->region_count; i++)
       if (func_has_collective(op->regions[i], depth + 1)) return true;
-    vt_attr_key callee = op->code == VT_OP_CALL ? VT_ATTR_CALLEE : VT_ATTR_DECOMPOSITION;
-    if ((op->code == VT_OP_CALL || op->code == VT_OP_COMPOSITE) &&
-        func_has_collective(vt_attr_func(op, callee), depth + 1))
-      return true;
+    const vt_func *callee = vt_op_callee(op);
+    if (callee && func_has_collective(callee, depth + 1)) return true;
   }
   return false;
 }

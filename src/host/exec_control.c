@@ -229,19 +229,13 @@ static vt_status prepare_control(vt_plan *plan, vt_step *step) {
   return VT_OK;
 }
 
-vt_func *vt_plan_callee(const vt_op *op) {
-  return op->code == VT_OP_CALL        ? vt_attr_func(op, VT_ATTR_CALLEE)
-         : op->code == VT_OP_COMPOSITE ? vt_attr_func(op, VT_ATTR_DECOMPOSITION)
-                                       : NULL;
-}
-
 vt_status vt_step_control(vt_plan *plan, vt_step *step) {
   vt_arena *arena = &plan->program->arena;
   const vt_op *op = step->op;
   control_body *body = step->body = VT_NEW(arena, control_body);
   body->active = VT_NEW_ARRAY(arena, vt_frame *, plan->frame_count);
   body->nested = VT_NEW_ARRAY(arena, vt_frame *, plan->frame_count);
-  vt_func *callee = vt_plan_callee(op);
+  vt_func *callee = vt_op_callee(op);
   vt_func *const *funcs = callee ? &callee : op->regions;
   body->plan_count = callee ? 1 : op->region_count;
   body->plans = VT_NEW_ARRAY(arena, vt_plan *, body->plan_count);

@@ -60,7 +60,7 @@ static double op_work(const vt_op *op, double limit) {
   if (info->flags & VT_OPF_CONTROL) {
     for (uint32_t r = 0; r < op->region_count; r++) work += func_work(op->regions[r], limit);
     if (op->code == VT_OP_WHILE) work *= LOOP_GUESS;
-    if (vt_plan_callee(op)) work += func_work(vt_plan_callee(op), limit);
+    if (vt_op_callee(op)) work += func_work(vt_op_callee(op), limit);
   }
   return work;
 }

@@ -136,18 +136,6 @@ static vt_value *add_value(vt_plan *plan, vt_type type) {
   return value;
 }
 
-static bool has_effect(const vt_op *op) {
-  if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT) return true;
-  if (op->code == VT_OP_CUSTOM_CALL) return vt_attr_i64_or(op, VT_ATTR_HAS_SIDE_EFFECT, 0);
-  for (uint32_t r = 0; r < op->region_count; r++)
-    for (const vt_op *inner = op->regions[r]->first; inner; inner = inner->next)
-      if (has_effect(inner)) return true;
-  const vt_func *callee = vt_plan_callee(op);
-  for (const vt_op *inner = callee ? callee->first : NULL; inner; inner = inner->next)
-    if (has_effect(inner)) return true;
-  return false;
-}
-
 static bool token_only(const vt_op *op) {
   return op->code == VT_OP_AFTER_ALL || op->code == VT_OP_CREATE_TOKEN ||
          op->code == VT_OP_SHARDING_GROUP;
@@ -239,7 +227,7 @@ static void drop_dead_steps(vt_plan *plan) {
   for (uint32_t r = 0; r < plan->result_count; r++) needed[plan->returns[r]->id] = true;
   for (uint32_t s = plan->step_count; s-- > 0;) {
     const vt_step *step = &plan->steps[s];
-    keep[s] = step->op && has_effect(step->op);
+    keep[s] = step->op && vt_op_has_effect(step->op);
     for (uint32_t i = 0; i < step->output_count; i++) keep[s] |= needed[step->outputs[i]->id];
     for (uint32_t i = 0; keep[s] && i < step->input_count; i++)
       needed[plan->roots[step->inputs[i]->id]->id] = true;

@@ -187,8 +187,7 @@ const vt_kernel *const *vt_kernel_wanted(vt_program *program, const vt_group *gr
 const bool *vt_step_loop(vt_plan *plan, vt_step *step); // exec_loop.c
 vt_status vt_step_collective(vt_plan *plan, vt_step *step) VT_CHECKED;
 vt_status vt_step_control(vt_plan *plan, vt_step *step) VT_CHECKED; // exec_control.c
-vt_func *vt_plan_callee(const vt_op *op);           // of a call or a composite; NULL: neither
-const bool *vt_step_invariant(const vt_step *step); // of a while: per carried value
-vt_status vt_step_manual(vt_plan *plan, vt_step *step) VT_CHECKED; // exec_manual.c
+const bool *vt_step_invariant(const vt_step *step);                 // of a while: per carried value
+vt_status vt_step_manual(vt_plan *plan, vt_step *step) VT_CHECKED;  // exec_manual.c
 
 #endif

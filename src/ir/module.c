@@ -345,6 +345,26 @@ bool vt_attr_equal(const vt_attr *a, const vt_attr *b) {
   return false;
 }
 
+vt_func *vt_op_callee(const vt_op *op) {
+  if (op->code == VT_OP_CALL) return vt_attr_func(op, VT_ATTR_CALLEE);
+  return op->code == VT_OP_COMPOSITE ? vt_attr_func(op, VT_ATTR_DECOMPOSITION) : NULL;
+}
+
+static bool func_has_effect(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next)
+    if (vt_op_has_effect(op)) return true;
+  return false;
+}
+
+bool vt_op_has_effect(const vt_op *op) {
+  if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT) return true;
+  if (op->code == VT_OP_CUSTOM_CALL) return vt_attr_i64_or(op, VT_ATTR_HAS_SIDE_EFFECT, 0);
+  for (uint32_t i = 0; i < op->region_count; i++)
+    if (func_has_effect(op->regions[i])) return true;
+  const vt_func *callee = vt_op_callee(op);
+  return callee && func_has_effect(callee);
+}
+
 bool vt_op_is_marker(const vt_op *op) {
   static const char *const targets[] = {
       "annotate_device_placement", "LayoutConstraint", "MoveToHost", "MoveToDevice", "PinToDevice",

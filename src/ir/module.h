@@ -221,6 +221,11 @@ static inline uint32_t vt_op_own_operands(const vt_op *op) {
 // is laid out, who looks at it.
 bool vt_op_is_marker(const vt_op *op);
 
+// The function that a call or a composite stands for; NULL for other ops.
+vt_func *vt_op_callee(const vt_op *op);
+// Whether the op, or one that it runs, must stay where it is even if nobody uses its results.
+bool vt_op_has_effect(const vt_op *op);
+
 // "add at jit(step)/relu (train.py:12)" for messages; text in `arena`.
 const char *vt_op_describe(const vt_op *op, vt_arena *arena);
 extern const vt_loc vt_loc_unknown;

@@ -4,18 +4,26 @@
 
 #include <string.h>
 
+#include "ir/type.h"
+
 // The short names that the columns of ops.def use.
 enum {
-  ELTWISE = VT_OPF_ELTWISE,
   COMM = VT_OPF_COMM,
   ASSOC = VT_OPF_ASSOC,
   REDUCES = VT_OPF_REDUCES,
-  CONTROL = VT_OPF_CONTROL,
-  COLLECTIVE = VT_OPF_COLLECTIVE,
   EFFECT = VT_OPF_EFFECT,
   PER_DEVICE = VT_OPF_PER_DEVICE,
-  DYNAMIC = VT_OPF_DYNAMIC,
   SHARDY = VT_OPF_SHARDY,
+};
+enum {
+  B = 1 << VT_KIND_BOOL,
+  S = 1 << VT_KIND_SIGNED,
+  U = 1 << VT_KIND_UNSIGNED,
+  F = 1 << VT_KIND_FLOAT,
+  C = 1 << VT_KIND_COMPLEX,
+  I = S | U,
+  N = I | F | C,
+  ANY = 0xff,
 };
 enum {
   NONE = 0,
@@ -24,10 +32,29 @@ enum {
 #undef ATTR
 };
 
+// The flag that says the class once more, where much code asks for it.
+#define FLAG_OF(class)                                                                             \
+  ((class) == VT_CLASS_ELTWISE      ? VT_OPF_ELTWISE                                               \
+   : (class) == VT_CLASS_CONTROL    ? VT_OPF_CONTROL                                               \
+   : (class) == VT_CLASS_COLLECTIVE ? VT_OPF_COLLECTIVE                                            \
+   : (class) == VT_CLASS_DYNAMIC    ? VT_OPF_DYNAMIC                                               \
+                                    : 0)
+
 static const vt_op_info op_infos[VT_OP_COUNT] = {
     [VT_OP_INVALID] = {.text = "?"},
-#define OP(name, text, operands, results, regions, flags, cost, ...)                               \
-  [VT_OP_##name] = {text, operands, results, regions, VT_COST_##cost, flags, {__VA_ARGS__}},
+#define OP(name, text, operands, results, regions, kinds, element, class, kernel, linear,          \
+           sharding, cost, flags, ...)                                                             \
+  [VT_OP_##name] = {text,                                                                          \
+                    operands,                                                                      \
+                    results,                                                                       \
+                    regions,                                                                       \
+                    kinds,                                                                         \
+                    VT_ELEMENT_##element,                                                          \
+                    VT_CLASS_##class,                                                              \
+                    VT_LINEAR_##linear,                                                            \
+                    VT_COST_##cost,                                                                \
+                    flags | FLAG_OF(VT_CLASS_##class),                                             \
+                    {__VA_ARGS__}},
 #include "ir/ops.def"
 #undef OP
 };

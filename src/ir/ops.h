@@ -9,7 +9,7 @@
 
 typedef enum vt_opcode {
   VT_OP_INVALID = 0,
-#define OP(name, text, operands, results, regions, flags, cost, ...) VT_OP_##name,
+#define OP(name, ...) VT_OP_##name,
 #include "ir/ops.def"
 #undef OP
   VT_OP_COUNT
@@ -38,18 +38,55 @@ typedef enum vt_attr_kind {
   VT_ATTR_KIND_SHARDINGS, // list of vt_sharding
 } vt_attr_kind;
 
+// What kind of work an op is.
+typedef enum vt_op_class {
+  VT_CLASS_ELTWISE,    // result elements depend on the operand elements at their place
+  VT_CLASS_VALUE,      // made of nothing
+  VT_CLASS_VIEW,       // the same elements behind other strides
+  VT_CLASS_CAST,       // the same bytes
+  VT_CLASS_MOVE,       // elements change places
+  VT_CLASS_REDUCE,     // many elements become one
+  VT_CLASS_CONTRACT,   // what the matrix unit does
+  VT_CLASS_LIBRARY,    // an algorithm of its own
+  VT_CLASS_CONTROL,    // runs other functions
+  VT_CLASS_COLLECTIVE, // needs all devices of a group
+  VT_CLASS_DEVICE,     // which device this is
+  VT_CLASS_TOKEN,      // order and transfers
+  VT_CLASS_NAME,       // another name for its operand, as far as values go
+  VT_CLASS_DYNAMIC,    // shapes that are values; import folds or refuses them
+} vt_op_class;
+
+// The element type of an elementwise op's result.
+typedef enum vt_element_rule {
+  VT_ELEMENT_SAME,
+  VT_ELEMENT_PRED,
+  VT_ELEMENT_PART,
+  VT_ELEMENT_PAIR,
+  VT_ELEMENT_GIVEN,
+  VT_ELEMENT_OWN
+} vt_element_rule;
+
+// How f(a + b) relates to f(a) + f(b).
+typedef enum vt_linearity {
+  VT_LINEAR_NO,
+  VT_LINEAR_ALL,      // in all operands together
+  VT_LINEAR_ONE,      // in each operand, the others kept as they are
+  VT_LINEAR_FIRST,    // in the first operand
+  VT_LINEAR_BRANCHES, // in all but the first operand
+  VT_LINEAR_MOVES,    // elements only change places: so it is with a maximum as well
+} vt_linearity;
+
 enum {
-  VT_OPF_ELTWISE =
-      1, // each result element depends on the operand elements at its place (scalars broadcast)
+  VT_OPF_ELTWISE = 1,     // class ELTWISE
   VT_OPF_COMM = 2,        // commutative
   VT_OPF_ASSOC = 4,       // associative, for integers exactly
   VT_OPF_REDUCES = 8,     // combines elements by a computation
-  VT_OPF_CONTROL = 16,    // runs other functions
-  VT_OPF_COLLECTIVE = 32, // needs all devices of a group
+  VT_OPF_CONTROL = 16,    // class CONTROL
+  VT_OPF_COLLECTIVE = 32, // class COLLECTIVE
   VT_OPF_EFFECT =
       64, // may not be dropped, duplicated or reordered (custom_call says it by an attribute)
   VT_OPF_PER_DEVICE = 128, // its value depends on the device
-  VT_OPF_DYNAMIC = 256,    // dynamic shapes
+  VT_OPF_DYNAMIC = 256,    // class DYNAMIC
   VT_OPF_SHARDY = 512,     // carries sharding only: the identity when run
 };
 
@@ -67,6 +104,10 @@ typedef enum vt_cost_class {
 typedef struct vt_op_info {
   const char *text;                  // "stablehlo.add"
   int8_t operands, results, regions; // -1 = variable
+  uint8_t kinds;                     // a bit for each vt_kind of operands
+  uint8_t element;                   // vt_element_rule
+  uint8_t class;                     // vt_op_class
+  uint8_t linear;                    // vt_linearity
   uint8_t cost;                      // vt_cost_class
   uint16_t flags;                    // VT_OPF_*
   uint8_t attrs[21];                 // vt_attr_key, ended by 0

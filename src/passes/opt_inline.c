@@ -13,9 +13,8 @@ static void inline_in(vt_func *func, bool *changed) {
     next = op->next;
     vt_rewrite_operands(op);
     for (uint32_t i = 0; i < op->region_count; i++) inline_in(op->regions[i], changed);
-    bool call = op->code == VT_OP_CALL, composite = op->code == VT_OP_COMPOSITE;
-    if (call || composite) {
-      vt_func *callee = vt_attr_func(op, call ? VT_ATTR_CALLEE : VT_ATTR_DECOMPOSITION);
+    vt_func *callee = vt_op_callee(op);
+    if (callee) {
       vt_value **returns = VT_NEW_ARRAY(&func->module->arena, vt_value *, op->result_count);
       vt_op *before = op->prev;
       vt_func_inline(callee, op, op->operands, returns);

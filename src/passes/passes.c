@@ -19,24 +19,6 @@ vt_status vt_rewrite_each_func(vt_module *module, vt_func_visitor *visit, void *
   return visit_all(module->main, visit, user);
 }
 
-static bool region_has_effect(const vt_func *func) {
-  for (const vt_op *op = func->first; op; op = op->next)
-    if (vt_op_has_effect(op)) return true;
-  return false;
-}
-
-bool vt_op_has_effect(const vt_op *op) {
-  uint16_t flags = vt_op_info_get(op->code)->flags;
-  if (flags & VT_OPF_EFFECT) return true;
-  if (op->code == VT_OP_CUSTOM_CALL) return vt_attr_i64_or(op, VT_ATTR_HAS_SIDE_EFFECT, 0);
-  for (uint32_t i = 0; i < op->region_count; i++)
-    if (region_has_effect(op->regions[i])) return true;
-  if (op->code == VT_OP_CALL) return region_has_effect(vt_attr_func(op, VT_ATTR_CALLEE));
-  if (op->code == VT_OP_COMPOSITE)
-    return region_has_effect(vt_attr_func(op, VT_ATTR_DECOMPOSITION));
-  return false;
-}
-
 static const struct {
   const char *name;
   vt_pass *run;

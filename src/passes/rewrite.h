@@ -36,7 +36,4 @@ vt_status vt_rewrite_each_func(vt_module *module, vt_func_visitor *visit, void *
 // (opt_simplify.c)
 bool vt_is_splat_of(const vt_value *value, double wanted);
 
-// True when the op must stay where it is even if nobody uses its results.
-bool vt_op_has_effect(const vt_op *op);
-
 #endif

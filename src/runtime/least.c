@@ -221,9 +221,7 @@ static vt_least while_least(const view *v, const vt_op *op, vt_least inside) {
 
 // What the functions that the op runs need. out_host as of func_least, NULL when it runs none.
 static vt_least inner_least(const view *v, const vt_op *op, bool **out_host) {
-  vt_func *callee = op->code == VT_OP_CALL        ? vt_attr_func(op, VT_ATTR_CALLEE)
-                    : op->code == VT_OP_COMPOSITE ? vt_attr_func(op, VT_ATTR_DECOMPOSITION)
-                                                  : NULL;
+  vt_func *callee = vt_op_callee(op);
   vt_least least = {0};
   *out_host = NULL;
   if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL)) return least;

@@ -128,10 +128,9 @@ static bool looks_at(const vt_op *op) {
 }
 
 static void walk_op(walker *w, const vt_op *op, uint32_t *nodes, uint32_t *results) {
-  vt_attr_key key = op->code == VT_OP_COMPOSITE ? VT_ATTR_DECOMPOSITION : VT_ATTR_CALLEE;
   bool enter = w->depth < MAX_DEPTH && !w->graph.too_large;
-  if ((op->code == VT_OP_CALL || op->code == VT_OP_COMPOSITE) && enter) {
-    walk_func(w, vt_attr_func(op, key), nodes, results);
+  if (vt_op_callee(op) && enter) {
+    walk_func(w, vt_op_callee(op), nodes, results);
     return;
   }
   for (uint32_t i = 0; i < op->result_count; i++) {

@@ -42,9 +42,7 @@ static vt_status check_collectives(grid *g, const vt_func *func) {
         vt_attr_i64_or(op, VT_ATTR_CHANNEL_ID, 0) > 0)
       return refuse(op);
     for (uint32_t r = 0; r < op->region_count; r++) VT_TRY(check_collectives(g, op->regions[r]));
-    if (op->code == VT_OP_CALL) VT_TRY(check_collectives(g, vt_attr_func(op, VT_ATTR_CALLEE)));
-    if (op->code == VT_OP_COMPOSITE)
-      VT_TRY(check_collectives(g, vt_attr_func(op, VT_ATTR_DECOMPOSITION)));
+    if (vt_op_callee(op)) VT_TRY(check_collectives(g, vt_op_callee(op)));
   }
   return VT_OK;
 }

@@ -272,96 +272,55 @@ static void batch_norm(builder *b) {
   }
 }
 
+static void broadcast(builder *b) {
+  int32_t first = type_of(b, 1).rank - type_of(b, 0).rank;
+  for (int32_t d = type_of(b, 0).rank; d-- > 0;) pair(b, 0, d, 1, first + d);
+}
+
+static void whole_dims(builder *b) {
+  batch_dims(b, 0);
+}
+
+static void matrices(builder *b) {
+  batch_dims(b, 2);
+}
+
+static void pad(builder *b) {
+  for (int32_t d = 0; d < type_of(b, 0).rank; d++) pair(b, 0, d, 2, d);
+}
+
+static void bitcast(builder *b) {
+  same_sizes(b, 0, 1);
+}
+
+static void dynamic_slice(builder *b) {
+  same_sizes(b, 0, b->operands);
+}
+
+static void select_and_scatter(builder *b) {
+  same_sizes(b, 0, 3);
+  same_sizes(b, 0, 1);
+}
+
+// An op of which nothing is known.
+#define none NULL
+static void (*const rules[VT_OP_COUNT])(builder *b) = {
+#define OP(name, text, operands, results, regions, kinds, element, class, kernel, linear,          \
+           sharding, ...)                                                                          \
+  [VT_OP_##name] = sharding,
+#include "ir/ops.def"
+#undef OP
+};
+#undef none
+
 // False when nothing is known of the op.
 static bool describe(builder *b, bool *out_pass_through) {
-  *out_pass_through = true;
-  if (vt_op_info_get(b->op->code)->flags & (VT_OPF_ELTWISE | VT_OPF_SHARDY)) {
-    pointwise(b);
-    return b->op->code != VT_OP_PROPAGATION_BARRIER ||
-           vt_attr_i64(b->op, VT_ATTR_ALLOWED_DIRECTION) == 3;
-  }
-  if (vt_op_is_marker(b->op)) {
-    pointwise(b);
-    return true;
-  }
-  switch (b->op->code) {
-  case VT_OP_TRANSPOSE:
-    transpose(b);
-    return true;
-  case VT_OP_RESHAPE:
-    reshape(b);
-    return true;
-  case VT_OP_REVERSE:
-  case VT_OP_MAP:
-    pointwise(b);
-    return true;
-  default:
-    break;
-  }
-  *out_pass_through = false;
-  switch (b->op->code) {
-  case VT_OP_BROADCAST_IN_DIM:
-    broadcast_in_dim(b);
-    return true;
-  case VT_OP_BROADCAST:
-    for (int32_t d = type_of(b, 0).rank; d-- > 0;)
-      pair(b, 0, d, 1, type_of(b, 1).rank - type_of(b, 0).rank + d);
-    return true;
-  case VT_OP_SLICE:
-  case VT_OP_SORT:
-  case VT_OP_CONCATENATE:
-  case VT_OP_FFT:
-    batch_dims(b, 0);
-    return true;
-  case VT_OP_PAD:
-    for (int32_t d = 0; d < type_of(b, 0).rank; d++) pair(b, 0, d, 2, d);
-    return true;
-  case VT_OP_BITCAST_CONVERT:
-    same_sizes(b, 0, 1);
-    return true;
-  case VT_OP_DYNAMIC_SLICE:
-    same_sizes(b, 0, b->operands);
-    return true;
-  case VT_OP_DYNAMIC_UPDATE_SLICE:
-    dynamic_update_slice(b);
-    return true;
-  case VT_OP_DOT_GENERAL:
-    dot_general(b);
-    return true;
-  case VT_OP_DOT:
-    dot(b);
-    return true;
-  case VT_OP_CONVOLUTION:
-    convolution(b);
-    return true;
-  case VT_OP_REDUCE:
-    reduce(b);
-    return true;
-  case VT_OP_REDUCE_WINDOW:
-    reduce_window(b);
-    return true;
-  case VT_OP_SELECT_AND_SCATTER:
-    same_sizes(b, 0, 3);
-    same_sizes(b, 0, 1);
-    return true;
-  case VT_OP_GATHER:
-    gather(b);
-    return true;
-  case VT_OP_SCATTER:
-    scatter(b);
-    return true;
-  case VT_OP_BATCH_NORM_TRAINING:
-  case VT_OP_BATCH_NORM_INFERENCE:
-  case VT_OP_BATCH_NORM_GRAD:
-    batch_norm(b);
-    return true;
-  case VT_OP_CHOLESKY:
-  case VT_OP_TRIANGULAR_SOLVE:
-    batch_dims(b, 2);
-    return true;
-  default:
-    return false;
-  }
+  void (*rule)(builder *) = vt_op_is_marker(b->op) ? pointwise : rules[b->op->code];
+  *out_pass_through = rule == pointwise || rule == transpose || rule == reshape;
+  if (rule) rule(b);
+  if (b->op->code == VT_OP_PROPAGATION_BARRIER)
+    return vt_attr_i64(b->op, VT_ATTR_ALLOWED_DIRECTION) == 3;
+  return rule != NULL;
 }
 
 static void add_rule(builder *b, bool pass_through) {

@@ -668,21 +668,10 @@ static void shift_ints(vt_op *op, vt_attr_key key, const vt_lead *lead, bool who
   vt_op_set_ints(op, key, n, values);
 }
 
-// Ops that only move elements.
+// Ops that only move elements; a pad brings zeros, which any number of versions may bring.
 static bool moves(const vt_op *op) {
-  switch ((int)op->code) {
-  case VT_OP_RESHAPE:
-  case VT_OP_TRANSPOSE:
-  case VT_OP_SLICE:
-  case VT_OP_REVERSE:
-  case VT_OP_BROADCAST_IN_DIM:
-  case VT_OP_CONCATENATE:
-    return true;
-  case VT_OP_PAD: // with zeros, which any number of versions may bring
-    return is_zero(op->operands[1]);
-  default:
-    return is_constraint(op) || op->code == VT_OP_PROPAGATION_BARRIER;
-  }
+  if (op->code == VT_OP_PAD) return is_zero(op->operands[1]);
+  return vt_op_info_get(op->code)->linear == VT_LINEAR_MOVES || is_constraint(op);
 }
 
 static vt_value *spread_move(vt_spreader *s, vt_op *op, const vt_lead *lead, int depth) {
@@ -728,31 +717,31 @@ static bool has_lead(const vt_spreader *s, const vt_value *value) {
   return vt_map_find_ptr(&s->leads, value) != NULL;
 }
 
+// Conversions in which no digit of a part sum is lost that the sum would have.
+static bool adds_after(const vt_op *convert) {
+  vt_dtype from = convert->operands[0]->type.dtype, to = convert->results[0].type.dtype;
+  return from != VT_PRED && to != VT_PRED && (vt_dtype_is_integer(from) || vt_dtype_is_float(to));
+}
+
 // Whether a sum goes through the op operand by operand. `out_plain` gets a bit for each operand
 // that stays as it is.
 static bool is_linear(const vt_spreader *s, const vt_op *op, uint32_t *out_plain) {
   *out_plain = 0;
-  switch ((int)op->code) {
-  case VT_OP_ADD:
-  case VT_OP_SUBTRACT:
-  case VT_OP_NEGATE:
-  case VT_OP_REAL:
-  case VT_OP_IMAG:
-    return true;
-  case VT_OP_CONVERT: {
-    vt_dtype from = op->operands[0]->type.dtype, to = op->results[0].type.dtype;
-    return from != VT_PRED && to != VT_PRED && (vt_dtype_is_integer(from) || vt_dtype_is_float(to));
-  }
-  case VT_OP_MULTIPLY:
-    *out_plain = has_lead(s, op->operands[0]) ? 2 : 1;
-    return has_lead(s, op->operands[0]) != has_lead(s, op->operands[1]);
-  case VT_OP_DIVIDE:
+  if (!(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE)) return false;
+  bool first = has_lead(s, op->operands[0]);
+  switch ((vt_linearity)vt_op_info_get(op->code)->linear) {
+  case VT_LINEAR_ALL:
+    return op->code != VT_OP_CONVERT || adds_after(op);
+  case VT_LINEAR_ONE:
+    *out_plain = first ? 2 : 1;
+    return first != has_lead(s, op->operands[1]);
+  case VT_LINEAR_FIRST:
     *out_plain = 2;
-    return has_lead(s, op->operands[0]) && !has_lead(s, op->operands[1]) &&
+    return first && !has_lead(s, op->operands[1]) &&
            !vt_dtype_is_integer(op->results[0].type.dtype);
-  case VT_OP_SELECT:
+  case VT_LINEAR_BRANCHES:
     *out_plain = 1;
-    return !has_lead(s, op->operands[0]);
+    return !first;
   default:
     return false;
   }

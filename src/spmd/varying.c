@@ -174,13 +174,11 @@ static void walk_branches(walk *w, const vt_op *op, const vt_axis_set *in, vt_ax
 static void walk_op(walk *w, const vt_op *op, const vt_axis_set *in, vt_axis_set *out) {
   vt_axis_set before = 0, after;
   for (uint32_t i = 0; i < op->operand_count; i++) before |= in[i];
+  if (vt_op_callee(op)) {
+    walk_func(w, vt_op_callee(op), in, out);
+    return;
+  }
   switch ((int)op->code) {
-  case VT_OP_CALL:
-    walk_func(w, vt_attr_func(op, VT_ATTR_CALLEE), in, out);
-    return;
-  case VT_OP_COMPOSITE:
-    walk_func(w, vt_attr_func(op, VT_ATTR_DECOMPOSITION), in, out);
-    return;
   case VT_OP_MANUAL_COMPUTATION: // over other axes
     walk_func(w, op->regions[0], in, out);
     return;
