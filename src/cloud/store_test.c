@@ -232,7 +232,7 @@ static void a_server_that_goes_away_comes_back(void **state) {
   }
   fails(vt_store_open(t.store, false, &none), VT_UNAVAILABLE);
   assert_int_equal(system(getenv("VTPU_TEST_STORE_START")), 0);
-  for (int i = 0; i < 100 && status != 200; i++) {
+  for (int i = 0; i < 2400 && status != 200; i++) {
     struct timespec step = {.tv_nsec = 50000000};
     nanosleep(&step, NULL);
     json_decref(vt_testing_call_as(&t, t.token, "GET", Z "/nodes/a", NULL, &status));

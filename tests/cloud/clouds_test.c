@@ -53,7 +53,7 @@ static void what_is_left_is_cleaned(void **state) {
              "for i in $(seq 6000); do flock -n $HOME/kept/lock true && exit 0; sleep 0.05; done; "
              "exit 1");
   // Its worker goes on, since a daemon that is started again takes it over.
-  guest_must("grep ^127.64 $HOME/left > $HOME/ip; timeout 60 bash -c 'exec 3<>/dev/tcp/'$(cat "
+  guest_must("grep ^127.64 $HOME/left > $HOME/ip; timeout 120 bash -c 'exec 3<>/dev/tcp/'$(cat "
              "$HOME/ip)'/22'");
   guest_must("cd $HOME && vtpud --clean --state=kept");
   guest_says("ended ");

@@ -76,7 +76,7 @@ static void a_worker_knows_its_slice(void **state) {
   guest_says("ran");
   // The guests of one slice reach each other.
   all_right(guest("ada@pod", "--worker=1",
-                  "H=$(grep -- -w-0 /etc/hosts | cut -d' ' -f1); timeout 5 bash -c \"exec "
+                  "H=$(grep -- -w-0 /etc/hosts | cut -d' ' -f1); timeout 120 bash -c \"exec "
                   "3<>/dev/tcp/$H/22\" && echo joined"));
   guest_says("joined");
 }

@@ -69,7 +69,7 @@ static void workers_land_on_both_hosts(void **state) {
   guest_says("-w-1");
   // From one host to the other, by way of the hub.
   guest_must("vtpu tpu-vm ssh ada@pod --worker=1 --command='H=$(grep -- -w-0 /etc/hosts | cut "
-             "-d\" \" -f1); timeout 5 bash -c \"exec 3<>/dev/tcp/$H/22\" && echo joined' 2>&1");
+             "-d\" \" -f1); timeout 120 bash -c \"exec 3<>/dev/tcp/$H/22\" && echo joined' 2>&1");
   guest_says("joined");
   guest_must("vtpu tpu-vm describe pod --format=json");
 }

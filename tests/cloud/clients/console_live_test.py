@@ -102,7 +102,7 @@ def mouse(page):
                              ' return [n.left, n.top, m.width / 20, m.height]; })()')
         return cell[0] + (column - 0.5) * cell[2], cell[1] + (row - 0.5) * cell[3]
 
-    type_line(page, "clear; printf '\\033[?1002h\\033[?1006h'; stty raw -echo; timeout 8 cat -v; stty sane; printf '\\033[?1002l\\033[?1006l'; echo; echo over")
+    type_line(page, "clear; printf '\\033[?1002h\\033[?1006h'; stty raw -echo; IFS= read -rd q keys; stty sane; cat -v <<<\"$keys\"; printf '\\033[?1002l\\033[?1006l'; echo; echo over")
     harness.wait_for(lambda: page.wait_for_timeout(50) or page.evaluate('state.terminal.screen.mouse'), lambda mode: mode == 1002)
     page.mouse.move(*at(5, 7))
     page.mouse.down()
@@ -114,6 +114,7 @@ def mouse(page):
     page.keyboard.down('Shift')
     page.mouse.click(*at(20, 20))
     page.keyboard.up('Shift')
+    page.keyboard.press('q')
     shows(page, '^[[<0;5;7M^[[<32;6;7M^[[<32;9;8M^[[<0;9;8m^[[<65;9;8M^[[<2;2;3M^[[<2;2;3m')
     shows(page, 'over')
     assert ';20;20' not in output.inner_text(), output.inner_text()
