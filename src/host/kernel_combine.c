@@ -14,9 +14,8 @@
   (to) = STORE(formula);
 
 #define SINGLES(T, C, LOAD, STORE, formula, FETCH)                                                 \
-  for (int64_t i = 0; i < n; i++) {                                                                \
+  _Pragma("GCC unroll 4") for (int64_t i = 0; i < n; i++) {                                        \
     FETCH(i, 1);                                                                                   \
-    if (place[i] < 0) continue;                                                                    \
     T *to = (T *)(out + place[i]);                                                                 \
     ELEMENT(T, C, LOAD, STORE, formula, *to, *(const T *)(updates + i * next))                     \
   }
@@ -24,8 +23,7 @@
 // Four elements are read before the first is written: they become one vector.
 #define SHORT_RUNS(T, C, LOAD, STORE, formula)                                                     \
   for (int64_t i = 0; i < n; i++) {                                                                \
-    if (far) FETCH_LINES(i, width *(int64_t)sizeof(T));                                            \
-    if (place[i] < 0) continue;                                                                    \
+    if (far) FETCH_LINE(i, 1);                                                                     \
     T *to = (T *)(out + place[i]);                                                                 \
     const T *from = (const T *)(updates + i * next);                                               \
     int64_t j = 0;                                                                                 \
@@ -61,23 +59,31 @@
   for (int64_t at = 0; at < (bytes) && at < MOST_FETCHED; at += 64)                                \
   __builtin_prefetch(out + place[(i) + VT_COMBINE_AHEAD] + at, 1)
 
-enum { SHORT_RUN = 16, MOST_FETCHED = 512 };
+enum { MOST_FETCHED = 512 };
 
 // Single elements, short runs, runs and everything else, each a loop of its own; single elements by
 // a formula of their own.
 #define COMBINE_BY(name, T, C, LOAD, STORE, formula, single)                                       \
   VT_ANY_CPU static void name(int64_t n, const int64_t *place, bool far, char *restrict out,       \
-                              int64_t given_out_step, const char *restrict updates, int64_t next,  \
-                              int64_t given_step, int64_t given_width) {                           \
+                              int64_t given_out_step, const char *restrict updates,                \
+                              int64_t given_next, int64_t given_step, int64_t given_width) {       \
     bool runs = given_out_step == (int64_t)sizeof(T) && given_step == (int64_t)sizeof(T);          \
-    if (given_width == 1 && far) {                                                                 \
+    if (given_width == 1 && given_next == (int64_t)sizeof(T)) {                                    \
+      enum { next = sizeof(T) };                                                                   \
+      if (far) {                                                                                   \
+        SINGLES(T, C, LOAD, STORE, single, FETCH_LINE)                                             \
+      } else {                                                                                     \
+        SINGLES(T, C, LOAD, STORE, single, FETCH_NONE)                                             \
+      }                                                                                            \
+      return;                                                                                      \
+    }                                                                                              \
+    const int64_t next = given_next;                                                               \
+    if (given_width == 1) {                                                                        \
       SINGLES(T, C, LOAD, STORE, single, FETCH_LINE)                                               \
-    } else if (given_width == 1) {                                                                 \
-      SINGLES(T, C, LOAD, STORE, single, FETCH_NONE)                                               \
     } else if (runs && given_width == 4) {                                                         \
       enum { width = 4 };                                                                          \
       SHORT_RUNS(T, C, LOAD, STORE, formula)                                                       \
-    } else if (runs && given_width < SHORT_RUN) {                                                  \
+    } else if (runs && given_width * (int64_t)sizeof(T) <= VT_COMBINE_SHORT) {                     \
       const int64_t width = given_width;                                                           \
       SHORT_RUNS(T, C, LOAD, STORE, formula)                                                       \
     } else if (runs) {                                                                             \

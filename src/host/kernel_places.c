@@ -4,6 +4,8 @@
 
 #include "host/cpu.h"
 
+enum { MOST_AHEAD = 4096 }; // bytes of the next block's indices
+
 // One component of n starts in a row of the batch: `before(i)` is where the place stood so far.
 // Without `clamp` the place of a start that is out of bounds becomes negative and stays so.
 #define COMPONENT(T, is_signed, before, TIMES)                                                     \
@@ -94,6 +96,9 @@ vt_places_run vt_places_find(const vt_places *p, const void *indices, int64_t fr
   for (int32_t c = 0; c < p->starts; c++)
     add_component(p->index_type, run.n, (const char *)indices + at + p->start[c].at, p->index[last],
                   p->start[c].limit, p->start[c].stride, clamp, c == 0 && !moves, base, places);
+  const char *next = (const char *)indices + at + run.n * p->index[last];
+  for (int64_t line = 0; line < run.n * p->index[last] && line < MOST_AHEAD; line += 64)
+    __builtin_prefetch(next + line);
   return run;
 }
 

@@ -7,11 +7,15 @@
 #include <string.h>
 
 #include "eval/kernel.h"
+#include "host/cpu.h"
 #include "host/kernel_places.h"
 #include "host/kernel_scatter.h"
 
 // Windows so small are not worth finding their places once per thread.
 enum { PARALLEL_WINDOW_BYTES = 64 };
+// Short blocks, and the next one's updates asked for: the streams of indices and updates are both
+// under way all the time.
+enum { SCATTER_BLOCK = 256, MOST_AHEAD = 4096 };
 static const int64_t PARALLEL_BYTES = 256 << 10, NEAR_BYTES = 32 << 10;
 
 typedef struct scatter_plan {
@@ -22,21 +26,45 @@ typedef struct scatter_plan {
   int64_t to, from;      // its byte strides in the operand and in the updates
   int64_t operand_bytes; // copied when not in place
   bool parallel;
-  bool far; // as for vt_combine_fn
+  bool far;      // as for vt_combine_fn
+  bool is_short; // rows of at most VT_COMBINE_SHORT bytes
 } scatter_plan;
+
+// Gives places that are negative another; false when there are none.
+VT_ANY_CPU static bool replace_negative(int64_t n, const int64_t *place, int64_t with,
+                                        int64_t *out) {
+  int64_t any = 0;
+  for (int64_t i = 0; i < n; i++) any |= place[i];
+  if (any >= 0) return false;
+  for (int64_t i = 0; i < n; i++) out[i] = place[i] < 0 ? with : place[i];
+  return true;
+}
+
+// Short rows that are left out go behind the end of the array, where kernels may write: cheaper
+// than asking for each whether it is one. Places count from `at` in the array; behind the n there
+// are more to look ahead to.
+static void combine_short(const scatter_plan *plan, int64_t n, const int64_t *place, char *out,
+                          int64_t at, const char *updates, int64_t next) {
+  int64_t changed[SCATTER_BLOCK + VT_COMBINE_AHEAD];
+  int64_t behind = (plan->operand_bytes + 15) / 16 * 16 - at;
+  if (replace_negative(n + VT_COMBINE_AHEAD, place, behind, changed)) place = changed;
+  plan->combine(n, place, plan->far, out + at, plan->to, updates, next, plan->from, plan->width);
+}
 
 // The rows of a window one after the other, each for all windows. Only windows that are the same or
 // disjoint may be taken together.
 static void combine_rows(const scatter_plan *plan, int32_t dim, int64_t n, const int64_t *place,
-                         char *out, const char *updates, int64_t next) {
+                         char *out, int64_t at, const char *updates, int64_t next) {
   const vt_box *rows = &plan->rows;
-  if (dim == rows->rank) {
-    plan->combine(n, place, plan->far, out, plan->to, updates, next, plan->from, plan->width);
-    return;
+  if (dim < rows->rank) {
+    for (int64_t i = 0; i < rows->dims[dim]; i++)
+      combine_rows(plan, dim + 1, n, place, out, at + i * rows->from[dim],
+                   updates + i * rows->to[dim], next);
+  } else if (plan->is_short) {
+    combine_short(plan, n, place, out, at, updates, next);
+  } else {
+    plan->combine(n, place, plan->far, out + at, plan->to, updates, next, plan->from, plan->width);
   }
-  for (int64_t i = 0; i < rows->dims[dim]; i++)
-    combine_rows(plan, dim + 1, n, place, out + i * rows->from[dim], updates + i * rows->to[dim],
-                 next);
 }
 
 // Leaves the windows of other threads out.
@@ -50,18 +78,20 @@ static void keep_own(int64_t n, int64_t *place, uint32_t thread, uint32_t thread
 static void scatter_part(const scatter_plan *plan, char *out, const void *indices,
                          const char *updates, uint32_t thread, uint32_t threads) {
   const vt_places *p = &plan->places;
-  int64_t place[VT_PLACES_BLOCK + VT_COMBINE_AHEAD];
+  int64_t place[SCATTER_BLOCK + VT_COMBINE_AHEAD];
   for (int64_t at = 0; at < p->count;) {
-    int64_t left = p->count - at < VT_PLACES_BLOCK ? p->count - at : VT_PLACES_BLOCK;
+    int64_t left = p->count - at < SCATTER_BLOCK ? p->count - at : SCATTER_BLOCK;
     vt_places_run run = vt_places_find(p, indices, at, left, false, place);
     const char *from = updates + run.other;
+    for (int64_t line = 0; line < run.n * run.step && line < MOST_AHEAD; line += 64)
+      __builtin_prefetch(from + run.n * run.step + line);
     if (threads > 1) keep_own(run.n, place, thread, threads);
     for (int64_t i = 0; i < VT_COMBINE_AHEAD; i++) place[run.n + i] = place[run.n - 1];
     if (p->disjoint || !plan->rows.rank)
-      combine_rows(plan, 0, run.n, place, out, from, run.step);
+      combine_rows(plan, 0, run.n, place, out, 0, from, run.step);
     else
       for (int64_t i = 0; i < run.n; i++)
-        combine_rows(plan, 0, 1, place + i, out, from + i * run.step, run.step);
+        combine_rows(plan, 0, 1, place + i, out, 0, from + i * run.step, run.step);
     at += run.n;
   }
 }
@@ -126,6 +156,8 @@ static vt_status make_plan(const vt_op *op, scatter_plan *plan) {
   plan->parallel = p->disjoint && elements * bytes >= PARALLEL_WINDOW_BYTES &&
                    p->count * elements * bytes >= PARALLEL_BYTES;
   plan->far = plan->operand_bytes > NEAR_BYTES;
+  bool run = plan->to == bytes && plan->from == bytes && plan->width * bytes <= VT_COMBINE_SHORT;
+  plan->is_short = run || plan->width == 1;
   return VT_OK;
 }
 
