@@ -84,10 +84,11 @@ static void run_lines(const fft_run *run, const fft_step *step, const void *in, 
     vt_fft_group g = group_of(step, in, out);
     int64_t first = i / per_row * row + i % per_row * lanes, end = (i / per_row + 1) * row;
     g.lines = (int32_t)(end - first < lanes ? end - first : lanes);
+    int64_t outer = first / step->inner, inner = first % step->inner;
     for (int32_t l = 0; l < g.lines; l++) {
-      int64_t outer = (first + l) / step->inner, inner = (first + l) % step->inner;
       g.in_at[l] = outer * step->in_outer + 2 * inner;
       g.out_at[l] = outer * step->out_outer + 2 * inner;
+      if (++inner == step->inner) inner = 0, outer++;
     }
     run_group(run, &g);
   }

@@ -69,6 +69,7 @@ static void NAME(turn_in)(int32_t count, const REAL *in, const int64_t *at, int6
   for (; i + LANES <= n; i += LANES) {
     for (int l = 0; l < LANES; l++) to[i + l] = *(const NAME(loose) *)(lines[l] + i);
     NAME(transpose)(to + i);
+    if (i + LANES < n && i + 2 * LANES > n) i = n - 2 * LANES; // the rest with some of these
   }
   for (; i < n; i++)
     for (int l = 0; l < LANES; l++) to[i][l] = lines[l][i];
@@ -83,6 +84,7 @@ static void NAME(turn_out)(int32_t count, REAL *out, const int64_t *at, int64_t 
     for (int l = 0; l < LANES; l++) x[l] = from[i + l] * scale;
     NAME(transpose)(x);
     for (int l = 0; l < count; l++) *(NAME(loose) *)(out + at[l] + i) = x[l];
+    if (i + LANES < n && i + 2 * LANES > n) i = n - 2 * LANES; // likewise
   }
   for (; i < n; i++)
     for (int l = 0; l < count; l++) out[at[l] + i] = from[i][l] * scale;
