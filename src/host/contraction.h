@@ -30,6 +30,10 @@ static inline void vt_dims_push(vt_dims *list, int64_t size, int64_t lhs, int64_
 bool vt_step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *contraction);
 // Makes the step a matmul; false when its size or element types are not for oneDNN. (dnnl_dot.c)
 bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *contraction);
+// Lets a step that is a product of f32 already first look whether one side, a matrix of a line for
+// each of its free dimension, is nearly all zeros. K and free dimensions are collapsed.
+// (dot_sparse.c)
+void vt_step_sparse(vt_plan *plan, vt_step *step, const vt_contraction *contraction, bool any_size);
 // True when no pass has rounded the operands of a contraction that rounds, so that the step has to.
 bool vt_rounds_operands(const vt_plan *plan, const vt_op *op);
 

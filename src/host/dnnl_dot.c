@@ -422,12 +422,17 @@ bool vt_rounds_operands(const vt_plan *plan, const vt_op *op) {
   return !plan->program->options.exact_dots && vt_op_rounds_operands(op);
 }
 
-static bool step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *given) {
+static vt_contraction collapsed(const vt_contraction *given, bool k_by_lhs) {
   vt_contraction c = *given;
-  sort_k(&c.k, c.m.count > 0); // the order of the matrix
+  sort_k(&c.k, k_by_lhs);
   collapse(&c.m);
   collapse(&c.n);
   collapse(&c.k);
+  return c;
+}
+
+static bool step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *given) {
+  vt_contraction c = collapsed(given, given->m.count > 0); // K in the order of the matrix
   return vt_step_gemv(plan, step, &c);
 }
 
@@ -499,6 +504,10 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   step->body = body;
   step->run = run_dot;
   step->runner = body->own ? "amx" : "onednn";
+  if (!round) {
+    order = collapsed(c, true);
+    vt_step_sparse(plan, step, &order, plan->program->options.compile_all);
+  }
   return true;
 }
 
