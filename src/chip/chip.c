@@ -19,10 +19,11 @@
 
 static const vt_chip the_chips[VT_CHIP_COUNT] = {
 #define CHIP(id, kind, topology, cores, devices, dims, hbm, limit, reserved, hbm_rate, flops,      \
-             clock, mxus, edge, narrow, vmem, cmem, links, link_rate, host, pod, spot, source)     \
-  {VT_CHIP_##id, kind,     topology,  cores, devices, dims, hbm,    limit,                         \
-   reserved,     hbm_rate, flops,     clock, mxus,    edge, narrow, vmem,                          \
-   cmem,         links,    link_rate, host,  pod,     spot, source},
+             clock, mxus, edge, narrow, vmem, cmem, links, link_rate, tile, tile16, host, pod,     \
+             spot, source)                                                                         \
+  {VT_CHIP_##id, kind,  topology, cores, devices, dims,   hbm,   limit, reserved,                  \
+   hbm_rate,     flops, clock,    mxus,  edge,    narrow, vmem,  cmem,  links,                     \
+   link_rate,    tile,  tile16,   host,  pod,     spot,   source},
 #include "chip/chips.def"
 #undef CHIP
 };
@@ -75,11 +76,10 @@ static int32_t dim_at(vt_type type, const int32_t *order, int32_t place) {
 
 vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type, const int32_t *order) {
   int32_t packing = 32 / hbm_bits(type.dtype);
-  int64_t doubled = chip->id == VT_CHIP_V2 || chip->id == VT_CHIP_V3 ? 2 : 1;
-  if (type.rank < 2) return (vt_hbm_tile){1, 128 * packing * doubled, packing};
-  int64_t full = 8;
-  if (packing > 2 || (packing == 2 && chip->id == VT_CHIP_V7)) full = 8 * packing;
-  int64_t least = packing * doubled, rows = 1;
+  int64_t words = chip->least_tile_rows;
+  if (type.rank < 2) return (vt_hbm_tile){1, 128 * packing * words, packing};
+  int64_t full = packing == 1 ? 8 : packing == 2 ? chip->tile_rows_16_bit : 8 * packing;
+  int64_t least = packing * words, rows = 1;
   if (least > full) least = full;
   while (rows < type.dims[dim_at(type, order, 1)]) rows *= 2;
   if (rows < least) rows = least;

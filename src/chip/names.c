@@ -35,16 +35,15 @@ enum {
   MOST_DEVICES = 1 << 18,
 };
 
-// What people and programs write for a chip, beside its name in topologies and in types.
 static const struct {
   const char *alias;
   vt_chip_id id;
-  bool type; // also in types: "v5-8" may be a v5e or a v5p
+  bool type; // also in types
 } aliases[] = {
-    {"v5e", VT_CHIP_V5E, true},    {"v5litepod", VT_CHIP_V5E, true}, {"v5lite", VT_CHIP_V5E, true},
-    {"v5", VT_CHIP_V5P, false},    {"v6", VT_CHIP_V6E, true},        {"v6lite", VT_CHIP_V6E, true},
-    {"v4lite", VT_CHIP_V4I, true}, {"v7", VT_CHIP_V7, true},         {"v7x", VT_CHIP_V7, true},
-    {"tpu7", VT_CHIP_V7, true},    {"7x", VT_CHIP_V7, true},
+#define CHIP(...)
+#define ALIAS(name, id, type) {name, VT_CHIP_##id, type},
+#include "chip/chips.def"
+#undef CHIP
 };
 enum { ALIASES = sizeof aliases / sizeof aliases[0] };
 
