@@ -125,6 +125,25 @@ def check_map(names):
             yield f"{page}: src/{folder}/ may use {sorted(drawn[folder])}; its CMakeLists.txt says {sorted(built.get(folder, ()))}"
 
 
+def check_refusals(names):
+    """Each message of the verifier is that of a program in src/ir/refused.txt, or stands there as unreachable."""
+    page = "src/ir/refused.txt"
+    heads = [line.removeprefix("unreachable: ") for line in read(page).splitlines() if line[:1] not in (" ", "#", "")]
+    literal = r'"(?:[^"\\\n]|\\.)*"'
+    for name in names:
+        if not re.fullmatch(r"src/ir/verify\w*\.c", name):
+            continue
+        code = re.sub(r"//.*|#include.*", "", read(name))
+        for match in re.finditer(rf"{literal}(?:\s*(?:PRI\w+|{literal}))*", code):
+            message = "".join(text or "%d" * bool(macro) for text, macro in re.findall(r'"(.*?)"|(PRI\w+)', match[0])).replace("%%d", "%d")
+            if " " not in message:
+                continue
+            pattern = ".*".join(re.escape(part) for part in re.split(r"%(?:s|u|d)", message)).removesuffix(".*").rstrip("\\ ")
+            if not any(re.search(pattern, head) for head in heads):
+                line = code[:match.start()].count("\n") + 1
+                yield f'{name}:{line}: no program of {page} is refused with "{message}"'
+
+
 def check_functions(names):
     sources = [name for name in names if name.endswith(".c")]
     if not shutil.which("ctags"):
@@ -169,7 +188,7 @@ def check_format(names):
 
 def main():
     names = tracked()
-    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_functions, check_exports,
+    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_refusals, check_functions, check_exports,
               check_format]
     findings = [finding for check in checks for finding in check(names)]
     for finding in findings:
