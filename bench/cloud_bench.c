@@ -12,12 +12,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cloud/call.h"
-#include "cloud/guest.h"
-#include "cloud/http.h"
-#include "cloud/metrics.h"
-#include "cloud/node.h"
-#include "cloud/operation.h"
+#include "cloud/api/call.h"
+#include "cloud/control/guest.h"
+#include "cloud/door/http.h"
+#include "cloud/api/metrics.h"
+#include "cloud/state/node.h"
+#include "cloud/state/operation.h"
 
 enum { NODES = 10000, OPERATIONS = 100000, PAGE = 500, LISTS = 1000, CHANGES = 5 };
 

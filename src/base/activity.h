@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // activity.h - what a process says about its use of the chips: one page of shared memory, a file
 // named by the process in a folder of the machine. The runtime writes it (src/runtime/activity.c),
-// the agent of a TPU VM adds the pages up (src/cloud/guest_use.c); docs/activity.md is the
+// the agent of a TPU VM adds the pages up (src/cloud/worker/guest_use.c); docs/activity.md is the
 // description for others. Plain C, no functions: both sides use it without linking each other.
 //
 // The writer holds a POSIX write lock on the file for as long as it lives, so a page without a lock

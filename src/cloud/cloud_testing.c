@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/map.h"
-#include "cloud/call.h"
-#include "cloud/guest.h"
-#include "cloud/metadata.h"
-#include "cloud/reconcile.h"
+#include "cloud/api/call.h"
+#include "cloud/control/guest.h"
+#include "cloud/door/metadata.h"
+#include "cloud/control/reconcile.h"
 
 static void must(vt_status st) {
   if (st) fail_msg("%s", vt_status_message(st));

@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-#include "cloud/cloud.h"
+#include "cloud/store/cloud.h"
 
 typedef struct vt_testing {
   vt_cloud *cloud;

@@ -24,7 +24,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "cloud/filter.h"
+#include "cloud/worker/filter.h"
 
 // A sanitizer looks through its own process at the end.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "cloud/account.h"
+#include "cloud/api/account.h"
 
 typedef struct key_file {
   const char *email, *project, *url;

@@ -4,7 +4,7 @@
 #define VT_CLOUD_EPHEMERAL_H
 
 #include "base/arena.h"
-#include "cloud/cloud.h"
+#include "cloud/store/cloud.h"
 
 typedef struct vt_ephemeral {
   const char *address, *project, *account, *token; // account: whose token it is

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
-#include "cloud/helper.h"
+#include "cloud/worker/helper.h"
 #include "guest_testing.h"
 
 static int to_helper = -1;

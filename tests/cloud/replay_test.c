@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cloud/account.h"
-#include "cloud/call.h"
-#include "cloud/guest.h"
-#include "cloud/metadata.h"
+#include "cloud/api/account.h"
+#include "cloud/api/call.h"
+#include "cloud/control/guest.h"
+#include "cloud/door/metadata.h"
 
 #define PROJECT "trc-demo"
 

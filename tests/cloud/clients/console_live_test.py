@@ -102,7 +102,8 @@ def mouse(page):
                              ' return [n.left, n.top, m.width / 20, m.height]; })()')
         return cell[0] + (column - 0.5) * cell[2], cell[1] + (row - 0.5) * cell[3]
 
-    type_line(page, "clear; printf '\\033[?1002h\\033[?1006h'; stty raw -echo; IFS= read -rd q keys; stty sane; cat -v <<<\"$keys\"; printf '\\033[?1002l\\033[?1006l'; echo; echo over")
+    type_line(page, "clear; printf '\\033[?1002h\\033[?1006h'; stty raw -echo; IFS= read -rd q keys; stty sane; cat -v <<<\"$keys\"; "
+                    "printf '\\033[?1002l\\033[?1006l'; echo; echo over")
     harness.wait_for(lambda: page.wait_for_timeout(50) or page.evaluate('state.terminal.screen.mouse'), lambda mode: mode == 1002)
     page.mouse.move(*at(5, 7))
     page.mouse.down()

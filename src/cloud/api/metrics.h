@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// metrics.h - counters of the daemon in Prometheus text form. Under the cloud's lock, except
+// vt_metrics_clock.
+#ifndef VT_CLOUD_METRICS_H
+#define VT_CLOUD_METRICS_H
+
+#include <stdint.h>
+
+#include "cloud/api/call.h"
+
+vt_status vt_metrics_create(struct vt_metrics **out_metrics) VT_CHECKED;
+void vt_metrics_destroy(struct vt_metrics *metrics);
+int64_t vt_metrics_clock(void); // monotonic nanoseconds
+// One answered call: its route, status and time.
+void vt_metrics_call(vt_cloud *cloud, const vt_call *call, int64_t took_ns);
+// Everything, as text/plain; version=0.0.4.
+vt_status vt_metrics_write(vt_cloud *cloud, vt_text *out_text) VT_CHECKED;
+
+#endif

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest.h - the machines behind the workers of nodes, as the reconciler drives them: the back end.
+// One driver per daemon: this host, or the hosts of a Slurm cluster.
+//
+// Every function is idempotent and quick (it starts processes, it does not wait for them) and runs
+// under the cloud's lock; a restarted daemon asks `poll` and finds the guests it left. Level 0 has
+// no machines: every worker just runs.
+#ifndef VT_CLOUD_GUEST_H
+#define VT_CLOUD_GUEST_H
+
+#include "cloud/state/node.h"
+
+typedef enum vt_guest_state {
+  VT_GUEST_RUNNING,
+  VT_GUEST_STARTING,
+  VT_GUEST_UNKNOWN, // nobody can say now: ask again, change nothing
+  VT_GUEST_ABSENT,
+  VT_GUEST_NO_ROOM,   // it would start if a host had room
+  VT_GUEST_PREEMPTED, // the back end took its place away
+  VT_GUEST_FAILED
+} vt_guest_state;
+
+struct vt_guest_driver {
+  // Begins to boot one worker. errors: the host can not (no disk, no privilege).
+  vt_status (*start)(vt_guest_driver *driver, const vt_node *node, int64_t worker,
+                     const char *ip) VT_CHECKED;
+  vt_guest_state (*poll)(vt_guest_driver *driver, const vt_node *node, int64_t worker,
+                         const char *ip);
+  // Ends a worker's processes; its disk goes too when `erase`. Returns whether all of it is gone
+  // yet.
+  bool (*stop)(vt_guest_driver *driver, int64_t uid, int64_t worker, bool erase);
+  // Makes the disks that a running worker sees those of its node; returns whether they are.
+  bool (*disks)(vt_guest_driver *driver, const vt_node *node, int64_t worker, const char *ip);
+  // Tells a worker that its end is near: runs its shutdown script.
+  void (*notify)(vt_guest_driver *driver, int64_t uid, int64_t worker);
+  // After a restart: ends the guests that no node owns.
+  vt_status (*sweep)(vt_guest_driver *driver) VT_CHECKED;
+  // Ends every guest and erases its disk, of nodes or not; returns whether all are gone yet. For
+  // throw-away clouds.
+  bool (*end_all)(vt_guest_driver *driver);
+  void (*destroy)(vt_guest_driver *driver);
+  bool watched; // its guests may end by themselves, so those of READY nodes are looked at
+  // NULL when nothing keeps it: what the worker has printed, up to `limit` bytes from *start, which
+  // moves when older output is left out; returns the place behind.
+  int64_t (*output)(vt_guest_driver *driver, int64_t uid, int64_t worker, int64_t *start,
+                    int64_t limit, vt_text *out_text);
+};
+
+// Level 0.
+vt_status vt_guest_none_create(vt_guest_driver **out_driver) VT_CHECKED;
+// Levels 1 and 2 (guest_linux.c), the one in the cloud's options. errors UNIMPLEMENTED with the
+// reason when this host can not.
+vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) VT_CHECKED;
+// The hosts of a Slurm cluster (slurm_driver.c), a job for each worker; the cloud's options say
+// which. Level 0 or 2. errors INVALID_ARGUMENT, UNIMPLEMENTED.
+vt_status vt_guest_slurm_create(vt_cloud *cloud, vt_guest_driver **out_driver) VT_CHECKED;
+// A level, or -1: the best that this host can have, said in the log with why not a better one. Sets
+// the cloud's option. The back end is the one of the cloud's options.
+vt_status vt_guest_create(vt_cloud *cloud, int level, vt_guest_driver **out_driver) VT_CHECKED;
+
+#endif

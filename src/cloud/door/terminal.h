@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// terminal.h - login shells of workers in a browser. While one is open, a key of the daemon's opens
+// that account on that node; it is in no metadata that anybody reads or writes.
+#ifndef VT_CLOUD_TERMINAL_H
+#define VT_CLOUD_TERMINAL_H
+
+#include "cloud/state/node.h"
+
+// All of these under the cloud's lock.
+
+// Accounts with an open terminal on a node, one after the other: *at begins NULL. `key` is the
+// public key that opens it. NULL past the last.
+typedef struct vt_terminal_user {
+  const char *user, *key;
+  bool admin; // may become root
+} vt_terminal_user;
+const vt_terminal_user *vt_terminal_users(const vt_cloud *cloud, int64_t uid, const void **at);
+
+#endif

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+// node.c - the row of a node: load, check, insert, change state, remove.
+// Owns: the order of effects of a state change (vt_node_set_state). The API side is node_calls.c,
+// the view node_view.c.
+#include "cloud/state/node.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cloud/state/address.h"
+#include "cloud/state/billing.h"
+#include "cloud/api/check.h"
+#include "cloud/state/chip_use.h"
+#include "cloud/state/disk.h"
+#include "cloud/state/health.h"
+#include "cloud/api/token.h"
+
+#define COLUMNS                                                                                    \
+  "uid, project, zone, id, state, type, workers, class, api, queued, creator, health, "            \
+  "health_text, placed, "                                                                          \
+  "created_ns, state_ns, ready_ns, notice_ns, notice, ends_ns, maintenance, maintenance_ns, "      \
+  "busy_ns, idle_alert, "                                                                          \
+  "reservation, version, body"
+
+static const struct state_facts {
+  const char *name;
+  bool holds, billed, moves;
+} states[] = {
+#define NODE_STATE(name, holds, billed, moves) {#name, holds, billed, moves},
+#include "cloud/state/node_states.def"
+#undef NODE_STATE
+};
+
+const char *vt_node_state_name(vt_node_state state) {
+  return states[state].name;
+}
+bool vt_node_state_holds(vt_node_state state) {
+  return states[state].holds;
+}
+bool vt_node_state_billed(vt_node_state state) {
+  return states[state].billed;
+}
+
+static vt_node_state find_state(const char *name) {
+  for (int i = 0; i < VT_NODE_STATE_COUNT; i++)
+    if (strcmp(states[i].name, name) == 0) return (vt_node_state)i;
+  return VT_NODE_UNKNOWN;
+}
+
+static const char *copy_text(vt_arena *arena, const vt_rows *rows, int column) {
+  const char *text = vt_rows_text(rows, column);
+  return vt_arena_copy(arena, text, strlen(text));
+}
+
+static vt_status read_row(vt_arena *arena, const vt_rows *r, vt_node *n) {
+  *n = (vt_node){.uid = vt_rows_int(r, 0),
+                 .project = copy_text(arena, r, 1),
+                 .zone = copy_text(arena, r, 2),
+                 .id = copy_text(arena, r, 3),
+                 .state = find_state(vt_rows_text(r, 4)),
+                 .type = vt_accelerator_find(vt_rows_text(r, 5)),
+                 .workers = vt_rows_int(r, 6),
+                 .klass = copy_text(arena, r, 7),
+                 .api = copy_text(arena, r, 8),
+                 .queued = copy_text(arena, r, 9),
+                 .creator = copy_text(arena, r, 10),
+                 .health = copy_text(arena, r, 11),
+                 .health_text = copy_text(arena, r, 12),
+                 .placed = vt_rows_int(r, 13),
+                 .created_ns = vt_rows_int(r, 14),
+                 .state_ns = vt_rows_int(r, 15),
+                 .ready_ns = vt_rows_int(r, 16),
+                 .notice_ns = vt_rows_int(r, 17),
+                 .notice = copy_text(arena, r, 18),
+                 .ends_ns = vt_rows_int(r, 19),
+                 .maintenance = copy_text(arena, r, 20),
+                 .maintenance_ns = vt_rows_int(r, 21),
+                 .busy_ns = vt_rows_int(r, 22),
+                 .idle_alert = vt_rows_int(r, 23),
+                 .reservation = copy_text(arena, r, 24),
+                 .version = vt_rows_int(r, 25)};
+  return vt_check_stored(vt_rows_text(r, 26), "node", n->id, &n->body);
+}
+
+static vt_status load_one(vt_rows *rows, vt_arena *arena, vt_node *out_node, bool *out_found) {
+  *out_found = vt_rows_next(rows);
+  vt_status st = vt_rows_stop(rows, *out_found ? read_row(arena, rows, out_node) : VT_OK);
+  if (st) vt_node_fini(out_node);
+  if (!st && *out_found && !out_node->type) {
+    vt_node_fini(out_node);
+    return vt_error(VT_DATA_LOSS,
+                    "a stored node has an accelerator type that this version does not know");
+  }
+  return st;
+}
+
+vt_status vt_node_load(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
+                       const char *id, vt_node *out_node, bool *out_found) {
+  vt_rows *rows;
+  memset(out_node, 0, sizeof *out_node);
+  *out_found = false;
+  VT_TRY(vt_store_query(cloud->store, &rows,
+                        "SELECT " COLUMNS " FROM nodes WHERE project = ? AND zone = ? AND id = ?",
+                        "sss", project, zone, id));
+  return load_one(rows, arena, out_node, out_found);
+}
+
+vt_status vt_node_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_node *out_node,
+                           bool *out_found) {
+  vt_rows *rows;
+  memset(out_node, 0, sizeof *out_node);
+  *out_found = false;
+  VT_TRY(
+      vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM nodes WHERE uid = ?", "i", uid));
+  return load_one(rows, arena, out_node, out_found);
+}
+
+vt_status vt_node_find(vt_call *call, vt_node *out_node) {
+  bool found;
+  const char *id = vt_call_param(call, "node");
+  VT_TRY(vt_node_load(call->cloud, &call->arena, call->project, vt_call_param(call, "zone"), id,
+                      out_node, &found));
+  return found ? VT_OK : vt_call_not_found(call, vt_call_name(call, "nodes", id));
+}
+
+void vt_node_fini(vt_node *node) {
+  json_decref(node->body);
+  node->body = NULL;
+}
+
+const char *vt_node_name(vt_arena *arena, const vt_node *node) {
+  return vt_arena_printf(arena, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
+                         node->id);
+}
+
+bool vt_node_id_valid(const char *id) {
+  size_t n = strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.~+%-");
+  return n > 0 && n <= 63 && !id[n] && strcmp(id, "-") != 0;
+}
+
+int64_t vt_node_boot_disk_gb(const vt_node *node) {
+  int64_t gb;
+  const json_t *size = json_object_get(json_object_get(node->body, "bootDiskConfig"), "diskSizeGb");
+  return vt_json_integer(size, &gb) && gb >= 1 && gb <= VT_BOOT_DISK_MAX_GB ? gb : VT_BOOT_DISK_GB;
+}
+
+// --- a new node ----------------------------------------------------------------------------------
+
+static vt_status bad_request(const char *format, const char *a, const char *b) {
+  char eid[24], text[512];
+  vt_error_id(format, eid);
+  snprintf(text, sizeof text, format, a, b);
+  return vt_error(VT_INVALID_ARGUMENT, "Cloud TPU received a bad request. %s [EID: %s]", text, eid);
+}
+
+static vt_status find_type(json_t *body, const char *zone, const vt_accelerator **out_type) {
+  const char *name = json_string_value(json_object_get(body, "acceleratorType"));
+  const json_t *config = json_object_get(body, "acceleratorConfig");
+  if (name && *name && config)
+    return bad_request("acceleratorType and acceleratorConfig are mutually exclusive%s%s", "", "");
+  if (config) {
+    const char *type = json_string_value(json_object_get(config, "type"));
+    const char *topology = json_string_value(json_object_get(config, "topology"));
+    *out_type = type && topology ? vt_accelerator_by_shape(type, topology) : NULL;
+    if (!*out_type)
+      return bad_request("the accelerator config %s with topology %s is not supported",
+                         type ? type : "(none)", topology ? topology : "(none)");
+  } else {
+    if (!name || !*name) name = "v2-8";
+    *out_type = vt_accelerator_find(name);
+    if (!*out_type) return bad_request("the accelerator %s was not found in zone %s", name, zone);
+  }
+  if (!vt_zone_offers(zone, *out_type))
+    return bad_request("the accelerator %s was not found in zone %s", (*out_type)->name, zone);
+  return VT_OK;
+}
+
+static const char *find_class(const json_t *body) {
+  const json_t *scheduling = json_object_get(body, "schedulingConfig");
+  const char *model = json_string_value(json_object_get(scheduling, "provisioningModel"));
+  if (json_is_true(json_object_get(scheduling, "preemptible"))) return "preemptible";
+  if (json_is_true(json_object_get(scheduling, "spot")) || (model && strcmp(model, "SPOT") == 0))
+    return "spot";
+  if (json_is_true(json_object_get(scheduling, "reserved")) ||
+      (model && strcmp(model, "RESERVATION_BOUND") == 0))
+    return "reserved";
+  return "on-demand";
+}
+
+static bool image_known(const char *version) {
+  return vt_image_exists(version) || strncmp(version, "tpu-vm-tf-", 10) == 0 ||
+         strncmp(version, "tpu-vm-pt-", 10) == 0 || strncmp(version, "tpu-vm-v4-pt-", 13) == 0;
+}
+
+// Puts "projects/p/global/networks/default" in place of "default" and of nothing, as the service
+// answers.
+static void complete_network(vt_arena *arena, const char *project, const char *zone, json_t *body) {
+  char region[64];
+  vt_zone_region(zone, region);
+  json_t *config = json_object_get(body, "networkConfig");
+  if (!config && json_object_get(body, "networkConfigs")) return;
+  if (!config) {
+    config = json_pack("{s:b}", "enableExternalIps", 1);
+    json_object_set_new(body, "networkConfig", config);
+  }
+  const char *network = json_string_value(json_object_get(config, "network"));
+  const char *subnetwork = json_string_value(json_object_get(config, "subnetwork"));
+  if (!network || !*network) network = "default";
+  if (!strchr(network, '/'))
+    json_object_set_new(
+        config, "network",
+        json_string(vt_arena_printf(arena, "projects/%s/global/networks/%s", project, network)));
+  if (!subnetwork || !*subnetwork) subnetwork = "default";
+  if (!strchr(subnetwork, '/'))
+    json_object_set_new(config, "subnetwork",
+                        json_string(vt_arena_printf(arena, "projects/%s/regions/%s/subnetworks/%s",
+                                                    project, region, subnetwork)));
+}
+
+static vt_status check_boot_disk(const json_t *body) {
+  int64_t gb;
+  const json_t *size = json_object_get(json_object_get(body, "bootDiskConfig"), "diskSizeGb");
+  if (!size || (vt_json_integer(size, &gb) && gb >= 0 && gb <= VT_BOOT_DISK_MAX_GB)) return VT_OK;
+  return bad_request("bootDiskConfig.diskSizeGb is 1 to 65536%s%s", "", "");
+}
+
+static vt_status check_body(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
+                            json_t *body, vt_node *node) {
+  const char *version = json_string_value(json_object_get(body, "runtimeVersion"));
+  (void)cloud;
+  VT_TRY(find_type(body, zone, &node->type));
+  if (!version || !*version) return bad_request("runtimeVersion is required%s%s", "", "");
+  if (!image_known(version))
+    return bad_request("the runtime version %s was not found in zone %s", version, zone);
+  if (vt_image_exists(version) && !vt_image_boots(version, node->type->family))
+    return bad_request("the runtime version %s does not run on %s", version, node->type->name);
+  if (json_object_get(body, "networkConfig") && json_object_get(body, "networkConfigs"))
+    return bad_request("networkConfig and networkConfigs are mutually exclusive%s%s", "", "");
+  VT_TRY(vt_check_node(body));
+  VT_TRY(check_boot_disk(body));
+  complete_network(arena, project, zone, body);
+  json_object_set_new(body, "acceleratorType", json_string(node->type->name));
+  return VT_OK;
+}
+
+vt_status vt_node_prepare(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
+                          const char *id, json_t *body, vt_node *out_node) {
+  int64_t now = vt_cloud_now(cloud);
+  char hex[9];
+  vt_cloud_random_hex(hex, 8);
+  if (!id || !*id) id = vt_arena_printf(arena, "node-%s", hex);
+  *out_node = (vt_node){.uid = vt_cloud_random(),
+                        .project = project,
+                        .zone = zone,
+                        .id = id,
+                        .queued = "",
+                        .creator = "",
+                        .state = VT_NODE_CREATING,
+                        .api = "v2",
+                        .health = "HEALTH_UNSPECIFIED",
+                        .health_text = "",
+                        .created_ns = now,
+                        .state_ns = now,
+                        .notice = "",
+                        .maintenance = "",
+                        .reservation = "",
+                        .body = body};
+  if (!vt_zone_exists(zone))
+    return vt_error(VT_PERMISSION_DENIED, "Location %s is not found or access is unauthorized.",
+                    zone);
+  if (!vt_node_id_valid(id)) return bad_request("invalid node id '%s'%s", id, "");
+  VT_TRY(check_body(cloud, arena, project, zone, body, out_node));
+  out_node->klass = find_class(body);
+  out_node->workers = out_node->type->vms;
+  return VT_OK;
+}
+
+// Addresses come from a counter over those of this cloud; a used one is skipped.
+static vt_status add_worker(vt_cloud *cloud, const vt_node *node, int64_t worker) {
+  int64_t count = vt_address_count(cloud);
+  for (int64_t tries = 0; tries < count; tries++) {
+    int64_t n, used;
+    char ip[32];
+    VT_TRY(vt_cloud_next(cloud, "addresses", &n));
+    vt_address_at(cloud, n, ip);
+    VT_TRY(vt_store_int(cloud->store, &used, 0, "SELECT 1 FROM workers WHERE ip = ?", "s", ip));
+    if (!used)
+      return vt_store_run(cloud->store, NULL,
+                          "INSERT INTO workers (node, worker, ip, host_key) VALUES (?, ?, ?, '')",
+                          "iis", node->uid, worker, ip);
+  }
+  return vt_error(VT_RESOURCE_EXHAUSTED, "IP space of the network is exhausted.");
+}
+
+vt_status vt_node_insert(vt_cloud *cloud, vt_node *node) {
+  char *body = json_dumps(node->body, JSON_COMPACT);
+  vt_status st = vt_store_run(
+      cloud->store, NULL,
+      "INSERT INTO nodes (" COLUMNS ", family, chips) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+      "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
+      "isssssissssssiiiiisisiiisssi", node->uid, node->project, node->zone, node->id,
+      states[node->state].name, node->type->name, node->workers, node->klass, node->api,
+      node->queued, node->creator, node->health, node->health_text, (int64_t)node->placed,
+      node->created_ns, node->state_ns, node->ready_ns, node->notice_ns, node->notice,
+      node->ends_ns, node->maintenance, node->maintenance_ns, node->busy_ns,
+      (int64_t)node->idle_alert, node->reservation, body, node->type->family->name,
+      node->type->chips);
+  free(body);
+  if (st) return st;
+  node->version = 1;
+  VT_TRY(vt_disks_attach(cloud, node));
+  for (int64_t w = 0; w < node->workers; w++) VT_TRY(add_worker(cloud, node, w));
+  return VT_OK;
+}
+
+vt_status vt_node_save(vt_cloud *cloud, vt_node *node) {
+  char *body = json_dumps(node->body, JSON_COMPACT);
+  int64_t changed = 0;
+  vt_status st = vt_store_run(
+      cloud->store, &changed,
+      "UPDATE nodes SET state = ?, queued = ?, health = ?, health_text = ?, placed = ?, "
+      "state_ns = ?, ready_ns = ?, notice_ns = ?, notice = ?, ends_ns = ?, maintenance = ?, "
+      "maintenance_ns = ?, busy_ns = ?, idle_alert = ?, reservation = ?, version = version + 1, "
+      "body = ? WHERE uid = ? AND version = ?",
+      "ssssiiiisisiiissii", states[node->state].name, node->queued, node->health, node->health_text,
+      (int64_t)node->placed, node->state_ns, node->ready_ns, node->notice_ns, node->notice,
+      node->ends_ns, node->maintenance, node->maintenance_ns, node->busy_ns,
+      (int64_t)node->idle_alert, node->reservation, body, node->uid, node->version);
+  free(body);
+  if (!st && changed != 1) st = vt_error(VT_ABORTED, "node %s changed under this call", node->id);
+  node->version++;
+  return st;
+}
+
+// --- states --------------------------------------------------------------------------------------
+
+// What its workers were given ends when they do.
+static vt_status revoke_tokens(vt_cloud *cloud, int64_t uid) {
+  char origin[40];
+  snprintf(origin, sizeof origin, "node:%lld", (long long)uid);
+  return vt_token_revoke_from(cloud, origin);
+}
+
+vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state, const char *why) {
+  vt_node_state before = node->state;
+  int64_t now = vt_cloud_now(cloud);
+  char detail[256], name[512];
+  node->state = state;
+  node->state_ns = now;
+  if (!states[state].holds) node->placed = false;
+  if (state == VT_NODE_READY && !node->ready_ns) {
+    node->ready_ns = now;
+    node->busy_ns = now;
+    node->idle_alert = false;
+  }
+  if (!states[state].billed) node->ready_ns = 0;
+  if (state == VT_NODE_READY) {
+    node->health = "HEALTHY";
+    node->health_text = "";
+    vt_health_expect(cloud, node, true);
+  } else if (state == VT_NODE_PREEMPTED || state == VT_NODE_STOPPED ||
+             state == VT_NODE_TERMINATED) {
+    node->notice_ns = node->ends_ns = 0;
+    node->health = "HEALTH_UNSPECIFIED";
+    VT_TRY(vt_health_forget(cloud, node->uid));
+    VT_TRY(revoke_tokens(cloud, node->uid));
+  }
+  VT_TRY(vt_node_save(cloud, node));
+  if (states[state].billed && !states[before].billed) VT_TRY(vt_bill_open(cloud, node));
+  if (!states[state].billed && states[before].billed)
+    VT_TRY(vt_bill_close(cloud, node, state == VT_NODE_PREEMPTED));
+  snprintf(detail, sizeof detail, "%s to %s: %s", states[before].name, states[state].name, why);
+  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
+           node->id);
+  VT_TRY(vt_cloud_event(cloud, "state", node->project, "vtpud", name, detail));
+  vt_cloud_poke(cloud);
+  return VT_OK;
+}
+
+vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) {
+  char name[512];
+  VT_TRY(vt_bill_close(cloud, node, false));
+  VT_TRY(vt_bill_close_disk(cloud, node));
+  VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM workers WHERE node = ?", "i", node->uid));
+  VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM guest_attributes WHERE node = ?", "i",
+                      node->uid));
+  VT_TRY(revoke_tokens(cloud, node->uid));
+  VT_TRY(vt_use_forget(cloud, node->uid));
+  VT_TRY(vt_health_forget(cloud, node->uid));
+  VT_TRY(vt_disks_detach_all(cloud, node->uid));
+  VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM nodes WHERE uid = ?", "i", node->uid));
+  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
+           node->id);
+  vt_cloud_poke(cloud);
+  return vt_cloud_event(cloud, "state", node->project, "vtpud", name, "gone");
+}
+
+vt_status vt_node_give_notice(vt_cloud *cloud, vt_node *node, const char *state, const char *why) {
+  char name[512];
+  if (node->notice_ns || !vt_node_state_holds(node->state)) return VT_OK;
+  node->notice_ns = vt_cloud_now(cloud);
+  node->notice = state;
+  VT_TRY(vt_node_save(cloud, node));
+  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
+           node->id);
+  vt_cloud_poke(cloud);
+  return vt_cloud_event(cloud, "notice", node->project, "vtpud", name, why);
+}
+
+vt_status vt_node_worker_ip(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64_t worker,
+                            const char **out_ip) {
+  vt_rows *rows;
+  *out_ip = "";
+  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT ip FROM workers WHERE node = ? AND worker = ?",
+                        "ii", uid, worker));
+  if (vt_rows_next(rows)) *out_ip = copy_text(arena, rows, 0);
+  return vt_rows_end(rows);
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// node.h - TPU nodes: the row, its states, and what a client sees of it.
+//
+// A vt_node is a copy of its row in an arena; vt_node_save and vt_node_set_state write it back.
+// State changes go through vt_node_set_state only: it opens and closes the bill, frees capacity and
+// writes the audit row, all in the transaction of the caller.
+#ifndef VT_CLOUD_NODE_H
+#define VT_CLOUD_NODE_H
+
+#include "cloud/api/call.h"
+#include "cloud/state/catalogue.h"
+
+typedef enum vt_node_state {
+#define NODE_STATE(name, holds, billed, moves) VT_NODE_##name,
+#include "cloud/state/node_states.def"
+#undef NODE_STATE
+  VT_NODE_STATE_COUNT
+} vt_node_state;
+
+typedef struct vt_node {
+  int64_t uid;
+  const char *project, *zone, *id;
+  vt_node_state state;
+  const vt_accelerator *type;
+  int64_t workers;
+  const char *klass;            // on-demand, preemptible, spot, reserved
+  const char *api;              // API version that made it, "v2"
+  const char *queued, *creator; // id of its queued resource or ""; e-mail
+  const char *health, *health_text;
+  bool placed;                            // holds capacity
+  int64_t created_ns, state_ns, ready_ns; // ready: since when READY, 0 = not
+  int64_t notice_ns;                      // when the 30 s began, 0 = not
+  const char *notice;                     // state that follows: PREEMPTED, TERMINATED
+  int64_t ends_ns;                        // when a preemptible or bounded node has to go, 0 = never
+  const char *maintenance;                // a word of maintenance.c, "" = none
+  int64_t maintenance_ns;
+  int64_t busy_ns; // last time its chips were seen busy
+  bool idle_alert;
+  const char *reservation;
+  int64_t version; // grows with every save
+  // what the user asked for, in v2alpha1 names; owned by the loader's arena user: vt_node_fini
+  json_t *body;
+} vt_node;
+
+const char *vt_node_state_name(vt_node_state state);
+bool vt_node_state_holds(vt_node_state state);
+bool vt_node_state_billed(vt_node_state state);
+static inline bool vt_node_is_spot(const vt_node *node) {
+  return node->klass[0] == 'p' || node->klass[0] == 's';
+}
+
+// *out_found is false when there is no such node. Release with vt_node_fini.
+vt_status vt_node_load(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
+                       const char *id, vt_node *out_node, bool *out_found) VT_CHECKED;
+vt_status vt_node_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_node *out_node,
+                           bool *out_found) VT_CHECKED;
+// That of the call's path; NOT_FOUND as clients know it.
+vt_status vt_node_find(vt_call *call, vt_node *out_node) VT_CHECKED;
+void vt_node_fini(vt_node *node); // accepts zero
+
+// Checks a clean v2alpha1 Node (what vt_schema_clean gave) and fills a new node for it; `body` is
+// taken. Nothing is stored. errors INVALID_ARGUMENT, PERMISSION_DENIED (zone).
+vt_status vt_node_prepare(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
+                          const char *id, json_t *body, vt_node *out_node) VT_CHECKED;
+// Stores a prepared node in CREATING with its workers' addresses. errors ALREADY_EXISTS.
+vt_status vt_node_insert(vt_cloud *cloud, vt_node *node) VT_CHECKED;
+vt_status vt_node_save(vt_cloud *cloud, vt_node *node) VT_CHECKED;
+vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state,
+                            const char *why) VT_CHECKED;
+// Deletes the row and all that hangs on it (workers, guest attributes); bills and operations stay.
+vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) VT_CHECKED;
+// Starts the 30 s after which the node is PREEMPTED or TERMINATED. No-op when they run already.
+vt_status vt_node_give_notice(vt_cloud *cloud, vt_node *node, const char *state,
+                              const char *why) VT_CHECKED;
+
+// The API object as `api_name` shows it (fields of other versions are cut later by
+// vt_schema_shape); new reference.
+vt_status vt_node_view(vt_cloud *cloud, const vt_node *node, const char *api_name,
+                       json_t **out_json) VT_CHECKED;
+// As vt_node_view, with the "@type" of an operation's response.
+vt_status vt_node_response(vt_cloud *cloud, const vt_node *node, const char *api_name,
+                           json_t **out_json) VT_CHECKED;
+// maintenance.c. Ongoing: the node is down for it; near: what runs should save its work.
+#define VT_MAINTENANCE_REMINDER_NS VT_HOUR
+bool vt_maintenance_ongoing(const vt_node *node);
+bool vt_maintenance_near(const vt_node *node);
+// The API's UpcomingMaintenance, a new reference; NULL when there is none.
+json_t *vt_maintenance_view(const vt_cloud *cloud, const vt_node *node);
+// What the clock asks of announced maintenance: the reminder, the begin.
+vt_status vt_maintenance_step(vt_cloud *cloud, vt_arena *arena, vt_node *node) VT_CHECKED;
+void vt_node_texts_free(struct vt_node_texts *texts); // accepts NULL
+const char *vt_node_name(vt_arena *arena, const vt_node *node);
+bool vt_node_id_valid(const char *id);
+// Size of the boot disk of each worker: what was asked for, else VT_BOOT_DISK_GB.
+#define VT_BOOT_DISK_GB     100
+#define VT_BOOT_DISK_MAX_GB 65536
+int64_t vt_node_boot_disk_gb(const vt_node *node);
+// Address of a worker, into `arena`; "" when there is none.
+vt_status vt_node_worker_ip(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64_t worker,
+                            const char **out_ip) VT_CHECKED;
+
+#endif

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// operation.c - google.longrunning.Operation over the `operations` table, and its four calls.
+#include "cloud/state/operation.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cloud/api/handlers.h"
+
+#define COLUMNS                                                                                    \
+  "name, project, zone, verb, target, api, done, cancel, created_ns, ended_ns, error, response"
+
+vt_status vt_operation_create(vt_cloud *cloud, vt_arena *arena, const vt_operation_start *start,
+                              const char **out_name) {
+  char hex[40];
+  int64_t now = vt_cloud_now(cloud), order;
+  vt_cloud_random_hex(hex, 29);
+  VT_TRY(vt_cloud_next(cloud, "operations", &order));
+  *out_name = vt_arena_printf(arena, "operation-%lld-%.13s-%.8s-%.8s", (long long)(now / 1000000),
+                              hex, hex + 13, hex + 21);
+  return vt_store_run(cloud->store, NULL,
+                      "INSERT INTO operations (name, project, zone, verb, target, api, node, done, "
+                      "cancel, request_id, "
+                      "caller, created_ns, ended_ns, error, response) VALUES (?, ?, ?, ?, ?, ?, ?, "
+                      "0, 0, ?, ?, ?, 0, "
+                      "NULL, NULL)",
+                      "ssssssissi", *out_name, start->project, start->zone, start->verb,
+                      start->target, start->api_name, start->node, start->request_id, start->caller,
+                      now);
+}
+
+vt_status vt_operation_finish(vt_cloud *cloud, const char *name, json_t *error, json_t *response) {
+  if (!error && !response)
+    response = json_pack("{s:s}", "@type", "type.googleapis.com/google.protobuf.Empty");
+  char *error_text = error ? json_dumps(error, JSON_COMPACT) : NULL;
+  char *response_text = response ? json_dumps(response, JSON_COMPACT) : NULL;
+  json_decref(error);
+  json_decref(response);
+  vt_status st = vt_store_run(
+      cloud->store, NULL,
+      "UPDATE operations SET done = 1, ended_ns = ?, error = ?, response = ? WHERE name = ? "
+      "AND done = 0",
+      "isss", vt_cloud_now(cloud), error_text, response_text, name);
+  free(error_text);
+  free(response_text);
+  return st;
+}
+
+static json_t *view_row(const vt_rows *rows) {
+  char name[512], type[96], created[40], ended[40];
+  const char *api = vt_rows_text(rows, 5), *error = vt_rows_text(rows, 10),
+             *response = vt_rows_text(rows, 11);
+  bool done = vt_rows_int(rows, 6);
+  snprintf(name, sizeof name, "projects/%s/locations/%s/operations/%s", vt_rows_text(rows, 1),
+           vt_rows_text(rows, 2), vt_rows_text(rows, 0));
+  snprintf(type, sizeof type, "type.googleapis.com/google.cloud.tpu.%s.OperationMetadata", api);
+  vt_time_format(vt_rows_int(rows, 8), created);
+  json_t *metadata =
+      json_pack("{s:s, s:s, s:s, s:s, s:b, s:s}", "@type", type, "createTime", created, "target",
+                vt_rows_text(rows, 4), "verb", vt_rows_text(rows, 3), "cancelRequested",
+                (int)vt_rows_int(rows, 7), "apiVersion", api);
+  if (done) {
+    vt_time_format(vt_rows_int(rows, 9), ended);
+    json_object_set_new(metadata, "endTime", json_string(ended));
+  }
+  json_t *view =
+      json_pack("{s:s, s:o, s:b}", "name", name, "metadata", metadata, "done", (int)done);
+  if (done && *error) json_object_set_new(view, "error", json_loads(error, 0, NULL));
+  if (done && !*error && *response)
+    json_object_set_new(view, "response", json_loads(response, 0, NULL));
+  return view;
+}
+
+vt_status vt_operation_view(vt_cloud *cloud, const char *name, json_t **out_json) {
+  vt_rows *rows;
+  *out_json = NULL;
+  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM operations WHERE name = ?",
+                        "s", name));
+  if (vt_rows_next(rows)) *out_json = view_row(rows);
+  VT_TRY(vt_rows_end(rows));
+  return *out_json ? VT_OK : vt_error(VT_NOT_FOUND, "Operation '%s' was not found", name);
+}
+
+vt_status vt_operation_reply(vt_call *call, const char *name) {
+  json_decref(call->reply);
+  return vt_operation_view(call->cloud, name, &call->reply);
+}
+
+// --- request ids ---------------------------------------------------------------------------------
+
+static void put_digest(EVP_MD_CTX *digest, char out_hex[33]) {
+  unsigned char bytes[EVP_MAX_MD_SIZE];
+  EVP_DigestFinal_ex(digest, bytes, NULL);
+  for (size_t i = 0; i < 16; i++) snprintf(out_hex + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static void add_text(EVP_MD_CTX *digest, const char *text) {
+  EVP_DigestUpdate(digest, text, strlen(text) + 1);
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const vt_pair *)a)->name, ((const vt_pair *)b)->name);
+}
+
+// A request id names one request for one method and resource: `out_key` has these, `out_rest` what
+// else the request says (the other parameters and the body, whatever the order of their names).
+static void digest_request(vt_call *call, const char *id, char out_key[33], char out_rest[33]) {
+  // How the reply looks, and who asks, is not what is asked.
+  static const char *const apart[] = {"requestId", "alt",          "$alt",        "prettyPrint",
+                                      "fields",    "access_token", "oauth_token", "key"};
+  EVP_MD_CTX *digest = EVP_MD_CTX_new();
+  EVP_DigestInit_ex(digest, EVP_sha256(), NULL);
+  add_text(digest, call->method);
+  add_text(digest, call->route->path);
+  for (size_t i = 0; i < call->params.size; i++) add_text(digest, call->params.data[i].value);
+  add_text(digest, id);
+  put_digest(digest, out_key);
+  EVP_DigestInit_ex(digest, EVP_sha256(), NULL);
+  size_t count = call->query.size;
+  vt_pair *query = vt_arena_push(&call->arena, (count + 1) * sizeof *query);
+  for (size_t i = 0; i < count; i++) query[i] = call->query.data[i];
+  qsort(query, count, sizeof *query, by_name);
+  for (size_t i = 0; i < count; i++) {
+    bool skip = false;
+    for (size_t j = 0; j < sizeof apart / sizeof *apart; j++)
+      skip |= strcmp(query[i].name, apart[j]) == 0;
+    if (skip) continue;
+    add_text(digest, query[i].name);
+    add_text(digest, query[i].value);
+  }
+  char *body = call->body ? json_dumps(call->body, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+  add_text(digest, body ? body : "");
+  free(body);
+  put_digest(digest, out_rest);
+  EVP_MD_CTX_free(digest);
+}
+
+// What the row of an operation has as its request id: key and rest, 64 hexadecimal digits, so that
+// every collation sorts them alike; "" for a call without one.
+static const char *request_key(vt_call *call, char out_key[33]) {
+  const char *id = vt_call_query(call, "requestId");
+  char rest[33];
+  if (!id || !*id) return "";
+  digest_request(call, id, out_key, rest);
+  return vt_arena_printf(&call->arena, "%s%s", out_key, rest);
+}
+
+vt_status vt_operation_replay(vt_call *call, bool *out_replayed) {
+  const char *id = vt_call_query(call, "requestId"), *name = "", *known = "";
+  char key[33];
+  *out_replayed = false;
+  if (!id || !*id) return VT_OK;
+  if (strlen(id) > 64) return vt_error(VT_INVALID_ARGUMENT, "Invalid value at 'request_id'");
+  const char *full = request_key(call, key);
+  vt_rows *rows;
+  VT_TRY(vt_store_query(
+      call->cloud->store, &rows,
+      "SELECT name, request_id FROM operations WHERE project = ? AND request_id >= ? AND "
+      "request_id <= ? AND caller = ? LIMIT 1",
+      "ssss", call->project,
+      vt_arena_printf(&call->arena, "%s00000000000000000000000000000000", key),
+      vt_arena_printf(&call->arena, "%sffffffffffffffffffffffffffffffff", key), call->caller));
+  if (vt_rows_next(rows)) {
+    name = vt_arena_copy(&call->arena, vt_rows_text(rows, 0), strlen(vt_rows_text(rows, 0)));
+    known = vt_arena_copy(&call->arena, vt_rows_text(rows, 1), strlen(vt_rows_text(rows, 1)));
+  }
+  VT_TRY(vt_rows_end(rows));
+  if (!*name) return VT_OK;
+  if (strcmp(known, full) != 0)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "Invalid value at 'request_id': '%s' was used for a request that says "
+                    "something else",
+                    id);
+  *out_replayed = true;
+  return vt_operation_reply(call, name);
+}
+
+vt_status vt_operation_for_call(vt_call *call, const char *verb, const char *target, int64_t node,
+                                const char **out_name) {
+  char key[33];
+  vt_operation_start start = {call->project,
+                              vt_call_param(call, "zone"),
+                              call->api_name,
+                              call->caller,
+                              request_key(call, key),
+                              verb,
+                              target,
+                              node};
+  return vt_operation_create(call->cloud, &call->arena, &start, out_name);
+}
+
+vt_status vt_operation_open_of(vt_cloud *cloud, vt_arena *arena, int64_t node, const char *verb,
+                               const char **out_name, const char **out_api) {
+  vt_rows *rows;
+  *out_name = *out_api = "";
+  VT_TRY(vt_store_query(cloud->store, &rows,
+                        "SELECT name, api FROM operations WHERE done = 0 AND node = ? AND (? = '' "
+                        "OR verb = ?) ORDER BY "
+                        "created_ns, name LIMIT 1",
+                        "iss", node, verb, verb));
+  if (vt_rows_next(rows)) {
+    *out_name = vt_arena_copy(arena, vt_rows_text(rows, 0), strlen(vt_rows_text(rows, 0)));
+    *out_api = vt_arena_copy(arena, vt_rows_text(rows, 1), strlen(vt_rows_text(rows, 1)));
+  }
+  return vt_rows_end(rows);
+}
+
+// --- calls ---------------------------------------------------------------------------------------
+
+vt_status vt_operations_list(vt_call *call) {
+  vt_page page;
+  VT_TRY(vt_call_page(call, 500, 1000, &page));
+  const char *filter = vt_call_query(call, "filter");
+  int done = -1; // the one filter clients send: done=true or done=false
+  if (filter && *filter) {
+    if (strcmp(filter, "done=true") == 0 || strcmp(filter, "done = true") == 0)
+      done = 1;
+    else if (strcmp(filter, "done=false") == 0 || strcmp(filter, "done = false") == 0)
+      done = 0;
+    else
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "Invalid filter '%s': only done=true and done=false are understood", filter);
+  }
+  vt_rows *rows;
+  VT_TRY(vt_store_query(
+      call->cloud->store, &rows,
+      "SELECT " COLUMNS " FROM operations WHERE project = ? AND (? = '-' OR zone = ?) AND "
+      "(zone, name) > (?, ?) AND (? = -1 OR done = ?) ORDER BY zone, name LIMIT ?",
+      "sssssiii", call->project, vt_call_param(call, "zone"), vt_call_param(call, "zone"),
+      page.after_zone, page.after, (int64_t)done, (int64_t)done, page.limit + 1));
+  json_t *list = json_array();
+  const char *token = NULL, *zone = "", *last = "";
+  while (vt_rows_next(rows)) {
+    if ((int64_t)json_array_size(list) == page.limit) {
+      token = vt_call_page_token(call, zone, last);
+      break;
+    }
+    json_array_append_new(list, view_row(rows));
+    zone = vt_arena_copy(&call->arena, vt_rows_text(rows, 2), strlen(vt_rows_text(rows, 2)));
+    last = vt_arena_copy(&call->arena, vt_rows_text(rows, 0), strlen(vt_rows_text(rows, 0)));
+  }
+  call->reply = json_pack("{s:o}", "operations", list);
+  if (token) json_object_set_new(call->reply, "nextPageToken", json_string(token));
+  return vt_rows_end(rows);
+}
+
+static vt_status check_mine(vt_call *call) {
+  int64_t exists;
+  const char *name = vt_call_param(call, "operation");
+  VT_TRY(vt_store_int(call->cloud->store, &exists, 0,
+                      "SELECT 1 FROM operations WHERE name = ? AND project = ? AND zone = ?", "sss",
+                      name, call->project, vt_call_param(call, "zone")));
+  return exists ? VT_OK : vt_call_not_found(call, vt_call_name(call, "operations", name));
+}
+
+vt_status vt_operations_get(vt_call *call) {
+  VT_TRY(check_mine(call));
+  return vt_operation_reply(call, vt_call_param(call, "operation"));
+}
+
+vt_status vt_operations_cancel(vt_call *call) {
+  VT_TRY(check_mine(call));
+  call->reply = json_object();
+  return vt_store_run(call->cloud->store, NULL,
+                      "UPDATE operations SET cancel = 1 WHERE name = ? AND done = 0", "s",
+                      vt_call_param(call, "operation"));
+}
+
+vt_status vt_operations_delete(vt_call *call) {
+  VT_TRY(check_mine(call));
+  int64_t changed;
+  VT_TRY(vt_store_run(call->cloud->store, &changed,
+                      "DELETE FROM operations WHERE name = ? AND done = 1", "s",
+                      vt_call_param(call, "operation")));
+  if (!changed) return vt_error(VT_FAILED_PRECONDITION, "The operation is not done.");
+  call->reply = json_object();
+  return VT_OK;
+}

@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: Apache-2.0
+// quota.c - quotas as Cloud Quotas shows them, and preferences: what a project would like to have.
+// In:  limits that the scheduler checks (scheduler.c). Out: the same limits changed. A preference
+// for less, or for no more than `quota-auto-grant`, holds at once; one for more waits,
+// `reconciling`, for a reviewer, who grants it, a part of it, or nothing. The same limits in
+// Service Usage's shape: consumerQuotaMetrics.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cloud/api/handlers.h"
+#include "cloud/state/node.h"
+#include "cloud/state/scheduler.h"
+
+#define SERVICE "tpu.googleapis.com"
+#define COLUMNS                                                                                    \
+  "id, quota, place, preferred, granted, reconciling, detail, justification, contact, "            \
+  "created_ns, "                                                                                   \
+  "updated_ns, project, asker"
+
+typedef struct preference {
+  const char *id, *place, *detail, *justification, *contact;
+  const vt_quota *quota;
+  int64_t preferred, granted, created_ns, updated_ns;
+  bool reconciling;
+} preference;
+
+#define MAX_UNITS INT64_C(1000000000000) // of a quota; sums of them stay far from the end of int64
+
+static const char *number(vt_arena *arena, int64_t value) {
+  return vt_arena_printf(arena, "%lld", (long long)value);
+}
+
+// --- quota infos ---------------------------------------------------------------------------------
+
+// The limits that differ from those of other places, then that of all others.
+static vt_status dimensions(vt_call *call, const vt_quota *q, json_t *out_list) {
+  vt_rows *rows;
+  int64_t limit;
+  const char *kind = q->by_zone ? "zone" : "region";
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT place, units FROM quotas WHERE project = ? AND quota = ? ORDER BY "
+                        "place",
+                        "ss", call->project, q->id));
+  while (vt_rows_next(rows))
+    json_array_append_new(out_list, json_pack("{s:{s:s}, s:{s:s}, s:[s]}", "dimensions", kind,
+                                              vt_rows_text(rows, 0), "details", "value",
+                                              number(&call->arena, vt_rows_int(rows, 1)),
+                                              "applicableLocations", vt_rows_text(rows, 0)));
+  VT_TRY(vt_rows_end(rows));
+  VT_TRY(vt_quota_limit(call->cloud, call->project, q, "", &limit));
+  json_t *places = json_array(), *seen = json_object();
+  for (int i = 0; vt_zone_at(i); i++) {
+    char region[64];
+    vt_zone_region(vt_zone_at(i), region);
+    const char *place = q->by_zone ? vt_zone_at(i) : region;
+    if (json_object_get(seen, place)) continue;
+    json_object_set_new(seen, place, json_true());
+    json_array_append_new(places, json_string(place));
+  }
+  json_decref(seen);
+  json_array_append_new(out_list,
+                        json_pack("{s:{s:s}, s:o}", "details", "value", number(&call->arena, limit),
+                                  "applicableLocations", places));
+  return VT_OK;
+}
+
+static const char *metric_of(vt_call *call, const vt_quota *q) {
+  const char *end = strstr(q->id, "PerProject");
+  return vt_arena_printf(&call->arena, SERVICE "/%.*s", (int)(end - q->id), q->id);
+}
+
+static const char *display_name(vt_call *call, const vt_quota *q) {
+  const char *end = strstr(q->id, "PerProject");
+  return vt_arena_printf(&call->arena, "%.*s per project per %s", (int)(end - q->id), q->id,
+                         q->by_zone ? "zone" : "region");
+}
+
+static vt_status info_view(vt_call *call, const vt_quota *q, json_t **out_view) {
+  json_t *list = json_array();
+  *out_view = json_pack(
+      "{s:s, s:s, s:s, s:s, s:b, s:s, s:[s], s:s, s:s, s:s, s:{s:b}, s:b, s:b, s:o}", "name",
+      vt_arena_printf(&call->arena,
+                      "projects/%lld/locations/global/services/" SERVICE "/quotaInfos/%s",
+                      (long long)call->project_number, q->id),
+      "quotaId", q->id, "metric", metric_of(call, q), "service", SERVICE, "isPrecise", 1,
+      "containerType", "PROJECT", "dimensions", q->by_zone ? "zone" : "region", "metricDisplayName",
+      metric_of(call, q) + strlen(SERVICE) + 1, "quotaDisplayName", display_name(call, q),
+      "metricUnit", "1", "quotaIncreaseEligibility", "isEligible", 1, "isFixed", 0, "isConcurrent",
+      1, "dimensionsInfos", list);
+  return dimensions(call, q, list);
+}
+
+static vt_status check_service(vt_call *call) {
+  if (strcmp(vt_call_param(call, "service"), SERVICE) == 0) return VT_OK;
+  return vt_error(VT_NOT_FOUND, "Service '%s' has no quotas here; " SERVICE " has.",
+                  vt_call_param(call, "service"));
+}
+
+vt_status vt_quota_infos_list(vt_call *call) {
+  vt_page page;
+  const vt_quota *q;
+  json_t *list = json_array(), *view;
+  call->reply = json_pack("{s:o}", "quotaInfos", list);
+  VT_TRY(check_service(call));
+  VT_TRY(vt_call_page(call, 500, 1000, &page));
+  bool started = !*page.after;
+  for (int i = 0; (q = vt_quota_at(i)); i++) {
+    if (started && (int64_t)json_array_size(list) == page.limit) {
+      json_object_set_new(call->reply, "nextPageToken",
+                          json_string(vt_call_page_token(call, "", vt_quota_at(i - 1)->id)));
+      return VT_OK;
+    }
+    if (started) {
+      vt_status st = info_view(call, q, &view);
+      json_array_append_new(list, view);
+      if (st) return st;
+    } else if (strcmp(q->id, page.after) == 0) {
+      started = true;
+    }
+  }
+  return VT_OK;
+}
+
+vt_status vt_quota_infos_get(vt_call *call) {
+  const vt_quota *q = vt_quota_find(vt_call_param(call, "quota"));
+  VT_TRY(check_service(call));
+  if (!q) return vt_error(VT_NOT_FOUND, "There is no quota '%s'.", vt_call_param(call, "quota"));
+  return info_view(call, q, &call->reply);
+}
+
+// --- the same in Service Usage's shape -----------------------------------------------------------
+
+static vt_status limit_view(vt_call *call, const vt_quota *q, const char *metric_name,
+                            json_t *limits) {
+  json_t *infos = json_array(), *buckets = json_array(), *info;
+  size_t i;
+  vt_status st = dimensions(call, q, infos);
+  const char *kind = q->by_zone ? "zone" : "region", *usual = number(&call->arena, q->otherwise);
+  json_array_foreach(infos, i, info) {
+    json_t *bucket = json_pack("{s:O, s:s}", "effectiveLimit",
+                               json_object_get(json_object_get(info, "details"), "value"),
+                               "defaultLimit", usual);
+    json_t *place = json_object_get(info, "dimensions");
+    if (place) json_object_set(bucket, "dimensions", place);
+    json_array_append_new(buckets, bucket);
+  }
+  json_decref(infos);
+  json_array_append_new(
+      limits,
+      json_pack("{s:s, s:s, s:s, s:b, s:o}", "name",
+                vt_arena_printf(&call->arena, "%s/limits/%%2Fproject%%2F%s", metric_name, kind),
+                "metric", metric_of(call, q), "unit",
+                vt_arena_printf(&call->arena, "1/{project}/{%s}", kind), "isPrecise", 1,
+                "quotaBuckets", buckets));
+  return st;
+}
+
+// A metric has a limit by zone and one by region, which stand next to each other in the table.
+static vt_status metric_view(vt_call *call, int index, json_t **out_view) {
+  const vt_quota *q = vt_quota_at(index), *other;
+  const char *metric = metric_of(call, q);
+  const char *name = vt_arena_printf(
+      &call->arena, "projects/%lld/services/" SERVICE "/consumerQuotaMetrics/" SERVICE "%%2F%s",
+      (long long)call->project_number, metric + strlen(SERVICE) + 1);
+  json_t *limits = json_array();
+  vt_status st = VT_OK;
+  for (int i = index; !st && (other = vt_quota_at(i)); i++)
+    if (strcmp(metric_of(call, other), metric) == 0) st = limit_view(call, other, name, limits);
+  *out_view = json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", name, "metric", metric, "displayName",
+                        metric + strlen(SERVICE) + 1, "unit", "1", "consumerQuotaLimits", limits);
+  return st;
+}
+
+vt_status vt_quota_metrics_list(vt_call *call) {
+  json_t *list = json_array(), *view;
+  const vt_quota *q;
+  call->reply = json_pack("{s:o}", "metrics", list);
+  VT_TRY(check_service(call));
+  for (int i = 0; (q = vt_quota_at(i)); i++) {
+    if (!q->by_zone) continue; // shown with that of the zone
+    vt_status st = metric_view(call, i, &view);
+    json_array_append_new(list, view);
+    if (st) return st;
+  }
+  return VT_OK;
+}
+
+vt_status vt_quota_metrics_get(vt_call *call) {
+  const char *metric = vt_call_param(call, "metric");
+  const vt_quota *q;
+  VT_TRY(check_service(call));
+  for (int i = 0; (q = vt_quota_at(i)); i++)
+    if (q->by_zone && strcmp(metric_of(call, q), metric) == 0)
+      return metric_view(call, i, &call->reply);
+  return vt_error(VT_NOT_FOUND, "There is no quota metric '%s'.", metric);
+}
+
+// --- preferences: rows ---------------------------------------------------------------------------
+
+static const char *keep(vt_call *call, const vt_rows *rows, int column) {
+  const char *text = vt_rows_text(rows, column);
+  return vt_arena_copy(&call->arena, text, strlen(text));
+}
+
+static vt_status load(vt_call *call, const char *project, const char *id, preference *out,
+                      bool *out_found) {
+  vt_rows *rows;
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT " COLUMNS " FROM quota_preferences WHERE project = ? AND id = ?",
+                        "ss", project, id));
+  *out_found = vt_rows_next(rows);
+  if (*out_found)
+    *out = (preference){.id = id,
+                        .quota = vt_quota_find(vt_rows_text(rows, 1)),
+                        .place = keep(call, rows, 2),
+                        .preferred = vt_rows_int(rows, 3),
+                        .granted = vt_rows_int(rows, 4),
+                        .reconciling = vt_rows_int(rows, 5),
+                        .detail = keep(call, rows, 6),
+                        .justification = keep(call, rows, 7),
+                        .contact = keep(call, rows, 8),
+                        .created_ns = vt_rows_int(rows, 9),
+                        .updated_ns = vt_rows_int(rows, 10)};
+  VT_TRY(vt_rows_end(rows));
+  if (*out_found && !out->quota)
+    return vt_error(VT_INTERNAL, "preference %s is for a quota of another version", id);
+  return VT_OK;
+}
+
+static vt_status save(vt_call *call, const char *project, const preference *p) {
+  return vt_store_run(
+      call->cloud->store, NULL,
+      "INSERT INTO quota_preferences (" COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+      "ON CONFLICT (project, id) DO UPDATE SET preferred = excluded.preferred, granted = "
+      "excluded.granted, reconciling = excluded.reconciling, detail = excluded.detail, "
+      "justification = excluded.justification, contact = excluded.contact, updated_ns = "
+      "excluded.updated_ns",
+      "sssiiisssiiss", p->id, p->quota->id, p->place, p->preferred, p->granted,
+      (int64_t)p->reconciling, p->detail, p->justification, p->contact, p->created_ns,
+      p->updated_ns, project, call->caller);
+}
+
+static json_t *view_row(vt_call *call, const vt_rows *rows, int64_t project_number) {
+  char created[40], updated[40];
+  const vt_quota *q = vt_quota_find(vt_rows_text(rows, 1));
+  vt_time_format(vt_rows_int(rows, 9), created);
+  vt_time_format(vt_rows_int(rows, 10), updated);
+  json_t *view = json_pack(
+      "{s:s, s:{s:s}, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:s, s:s, s:b}", "name",
+      vt_arena_printf(&call->arena, "projects/%lld/locations/global/quotaPreferences/%s",
+                      (long long)project_number, vt_rows_text(rows, 0)),
+      "dimensions", !q || q->by_zone ? "zone" : "region", vt_rows_text(rows, 2), "quotaConfig",
+      "preferredValue", number(&call->arena, vt_rows_int(rows, 3)), "grantedValue",
+      number(&call->arena, vt_rows_int(rows, 4)), "stateDetail", vt_rows_text(rows, 6), "service",
+      SERVICE, "quotaId", vt_rows_text(rows, 1), "createTime", created, "updateTime", updated,
+      "etag", number(&call->arena, vt_rows_int(rows, 10)), "reconciling",
+      (int)vt_rows_int(rows, 5));
+  if (*vt_rows_text(rows, 7))
+    json_object_set_new(view, "justification", json_string(vt_rows_text(rows, 7)));
+  if (*vt_rows_text(rows, 8))
+    json_object_set_new(view, "contactEmail", json_string(vt_rows_text(rows, 8)));
+  return view;
+}
+
+static vt_status reply_with(vt_call *call, const char *id) {
+  vt_rows *rows;
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT " COLUMNS " FROM quota_preferences WHERE project = ? AND id = ?",
+                        "ss", call->project, id));
+  if (vt_rows_next(rows)) call->reply = view_row(call, rows, call->project_number);
+  VT_TRY(vt_rows_end(rows));
+  if (call->reply) return VT_OK;
+  return vt_call_not_found(
+      call, vt_arena_printf(&call->arena, "projects/%lld/locations/global/quotaPreferences/%s",
+                            (long long)call->project_number, id));
+}
+
+// --- preferences: decisions ----------------------------------------------------------------------
+
+static bool more(int64_t a, int64_t b) { // -1 is no limit
+  return b >= 0 && (a < 0 || a > b);
+}
+
+static bool has_check_off(const vt_call *call, const char *name) {
+  for (size_t i = 0; i < call->query.size; i++)
+    if (strcmp(call->query.data[i].name, "ignoreSafetyChecks") == 0 &&
+        strcmp(call->query.data[i].value, name) == 0)
+      return true;
+  return false;
+}
+
+// What a caller has to say twice: a limit under what is in use, or a tenth under what it was.
+static vt_status check_decrease(vt_call *call, const preference *p, int64_t limit) {
+  int64_t used;
+  VT_TRY(vt_quota_used(call->cloud, call->project, p->quota, p->place, &used));
+  if (more(used, p->preferred) && !has_check_off(call, "QUOTA_DECREASE_BELOW_USAGE"))
+    return vt_error(VT_FAILED_PRECONDITION,
+                    "The preferred value %lld is below the usage of %lld; "
+                    "ignoreSafetyChecks=QUOTA_DECREASE_BELOW_USAGE sets it nevertheless.",
+                    (long long)p->preferred, (long long)used);
+  if (limit > 0 && p->preferred >= 0 && p->preferred < limit - limit / 10 &&
+      !has_check_off(call, "QUOTA_DECREASE_PERCENTAGE_TOO_HIGH"))
+    return vt_error(VT_FAILED_PRECONDITION,
+                    "The preferred value %lld is more than 10%% below the limit of %lld; "
+                    "ignoreSafetyChecks=QUOTA_DECREASE_PERCENTAGE_TOO_HIGH sets it nevertheless.",
+                    (long long)p->preferred, (long long)limit);
+  return VT_OK;
+}
+
+static vt_status decide(vt_call *call, preference *p) {
+  int64_t limit, policy = call->cloud->options.quota_auto_grant;
+  VT_TRY(vt_quota_limit(call->cloud, call->project, p->quota, p->place, &limit));
+  p->granted = limit;
+  p->reconciling = more(p->preferred, limit) && more(p->preferred, policy);
+  p->detail = p->reconciling ? "The request waits for a reviewer." : "";
+  if (p->reconciling) return VT_OK;
+  if (more(limit, p->preferred)) VT_TRY(check_decrease(call, p, limit));
+  p->granted = p->preferred;
+  return vt_quota_set(call->cloud, call->project, p->quota->id, p->place, p->preferred);
+}
+
+static vt_status read_place(const json_t *body, preference *p) {
+  const char *kind = p->quota->by_zone ? "zone" : "region";
+  const char *place = json_string_value(json_object_get(json_object_get(body, "dimensions"), kind));
+  bool known = false;
+  for (int i = 0; place && vt_zone_at(i); i++) {
+    char region[64];
+    vt_zone_region(vt_zone_at(i), region);
+    if (strcmp(p->quota->by_zone ? vt_zone_at(i) : region, place) == 0) known = true;
+  }
+  if (!known)
+    return vt_error(VT_INVALID_ARGUMENT, "dimensions.%s has to be a %s of Cloud TPU", kind, kind);
+  p->place = place;
+  return VT_OK;
+}
+
+static vt_status read_wish(const json_t *body, preference *p) {
+  const json_t *config = json_object_get(body, "quotaConfig");
+  const char *why = json_string_value(json_object_get(body, "justification")),
+             *who = json_string_value(json_object_get(body, "contactEmail"));
+  if (!vt_json_integer(json_object_get(config, "preferredValue"), &p->preferred) ||
+      p->preferred < -1 || p->preferred > MAX_UNITS)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "quotaConfig.preferredValue: 0 to 10^12 units, or -1 for no limit");
+  if ((why && strlen(why) > 4000) || (who && strlen(who) > 254))
+    return vt_error(VT_INVALID_ARGUMENT, "justification or contactEmail is too long");
+  if (why) p->justification = why;
+  if (who) p->contact = who;
+  return VT_OK;
+}
+
+static vt_status read_quota(const json_t *body, preference *p) {
+  const char *service = json_string_value(json_object_get(body, "service")),
+             *id = json_string_value(json_object_get(body, "quotaId"));
+  if (!service || strcmp(service, SERVICE) != 0)
+    return vt_error(VT_INVALID_ARGUMENT, "service has to be " SERVICE);
+  p->quota = id ? vt_quota_find(id) : NULL;
+  if (!p->quota)
+    return vt_error(VT_INVALID_ARGUMENT, "There is no quota '%s'; quotaInfos lists them.",
+                    id ? id : "");
+  return read_place(body, p);
+}
+
+static vt_status create(vt_call *call, const char *id) {
+  preference p = {.justification = "", .contact = "", .detail = ""};
+  int64_t taken;
+  VT_TRY(read_quota(call->body, &p));
+  VT_TRY(read_wish(call->body, &p));
+  if (!id || !*id) {
+    char hex[17];
+    vt_cloud_random_hex(hex, 16);
+    id = vt_arena_printf(&call->arena, "%s", hex);
+  }
+  if (!vt_node_id_valid(id)) return vt_error(VT_INVALID_ARGUMENT, "invalid quotaPreferenceId");
+  VT_TRY(vt_store_int(call->cloud->store, &taken, 0,
+                      "SELECT 1 FROM quota_preferences WHERE project = ? AND (id = ? OR (quota = ? "
+                      "AND place = ?))",
+                      "ssss", call->project, id, p.quota->id, p.place));
+  if (taken)
+    return vt_error(VT_ALREADY_EXISTS,
+                    "There is a preference '%s' or one for %s in %s already; update it.", id,
+                    p.quota->id, p.place);
+  p.id = id;
+  p.created_ns = p.updated_ns = vt_cloud_now(call->cloud);
+  VT_TRY(decide(call, &p));
+  VT_TRY(save(call, call->project, &p));
+  return reply_with(call, id);
+}
+
+// --- preferences: calls --------------------------------------------------------------------------
+
+static vt_status check_location(vt_call *call) {
+  if (strcmp(vt_call_param(call, "location"), "global") == 0) return VT_OK;
+  return vt_error(VT_INVALID_ARGUMENT, "quotas are in the location global");
+}
+
+vt_status vt_quota_preferences_create(vt_call *call) {
+  VT_TRY(check_location(call));
+  return create(call, vt_call_query(call, "quotaPreferenceId"));
+}
+
+vt_status vt_quota_preferences_get(vt_call *call) {
+  VT_TRY(check_location(call));
+  return reply_with(call, vt_call_param(call, "preference"));
+}
+
+vt_status vt_quota_preferences_patch(vt_call *call) {
+  const char *id = vt_call_param(call, "preference");
+  const json_t *etag = json_object_get(call->body, "etag");
+  preference p;
+  bool found, only_check = vt_call_flag(call, "validateOnly");
+  VT_TRY(check_location(call));
+  VT_TRY(load(call, call->project, id, &p, &found));
+  if (!found && vt_call_flag(call, "allowMissing") && !only_check) return create(call, id);
+  if (!found) return reply_with(call, id); // the error
+  if (json_is_string(etag) && *json_string_value(etag) &&
+      strcmp(json_string_value(etag), number(&call->arena, p.updated_ns)) != 0)
+    return vt_error(VT_ABORTED, "The preference has changed; read it again.");
+  VT_TRY(read_wish(call->body, &p));
+  if (only_check) return reply_with(call, id);
+  p.updated_ns = vt_cloud_now(call->cloud);
+  VT_TRY(decide(call, &p));
+  VT_TRY(save(call, call->project, &p));
+  return reply_with(call, id);
+}
+
+// `reconciling=true AND quotaId="..."`: terms of the three fields that clients send.
+static bool term_holds(const char *term, size_t size, const json_t *view, bool *out_known) {
+  static const char *const fields[] = {"reconciling", "quotaId", "service"};
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    size_t n = strlen(fields[i]);
+    if (size < n || strncasecmp(term, fields[i], n) != 0) continue;
+    const char *value = term + n + strspn(term + n, " =:\"");
+    size_t left = (size_t)(term + size - value), length = 0;
+    while (length < left && !strchr(" \"", value[length])) length++;
+    const json_t *item = json_object_get(view, fields[i]);
+    const char *text = json_is_string(item) ? json_string_value(item)
+                       : json_is_true(item) ? "true"
+                                            : "false";
+    *out_known = true;
+    return strlen(text) == length && strncasecmp(text, value, length) == 0;
+  }
+  return false;
+}
+
+static vt_status filtered(const char *filter, const json_t *view, bool *out_in) {
+  *out_in = true;
+  while (filter && *filter) {
+    const char *and = strcasestr(filter, " AND ");
+    size_t n = and ? (size_t)(and-filter) : strlen(filter);
+    bool known = false;
+    if (!term_holds(filter, n, view, &known)) *out_in = false;
+    if (!known)
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "Invalid filter '%s': terms of reconciling, quotaId and service with = and "
+                      "AND are understood",
+                      filter);
+    filter += n + (and? 5 : 0);
+  }
+  return VT_OK;
+}
+
+vt_status vt_quota_preferences_list(vt_call *call) {
+  vt_page page;
+  vt_rows *rows;
+  VT_TRY(check_location(call));
+  VT_TRY(vt_call_page(call, 500, 1000, &page));
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT " COLUMNS " FROM quota_preferences WHERE project = ? AND id > ? "
+                        "ORDER BY id LIMIT ?",
+                        "ssi", call->project, page.after, page.limit + 1));
+  json_t *list = json_array();
+  call->reply = json_pack("{s:o}", "quotaPreferences", list);
+  const char *last = "", *filter = vt_call_query(call, "filter");
+  vt_status st = VT_OK;
+  for (int64_t n = 0; !st && vt_rows_next(rows); n++) {
+    bool in;
+    if (n == page.limit) {
+      json_object_set_new(call->reply, "nextPageToken",
+                          json_string(vt_call_page_token(call, "", last)));
+      break;
+    }
+    json_t *view = view_row(call, rows, call->project_number);
+    last = keep(call, rows, 0);
+    st = filtered(filter, view, &in);
+    if (!st && in) json_array_append(list, view);
+    json_decref(view);
+  }
+  vt_status end = vt_rows_end(rows);
+  if (!st) return end;
+  vt_status_free(end);
+  return st;
+}
+
+// --- review --------------------------------------------------------------------------------------
+
+// What waits, of all projects, oldest first.
+vt_status vt_quota_reviews_list(vt_call *call) {
+  vt_rows *rows;
+  VT_TRY(vt_store_query(call->cloud->store, &rows,
+                        "SELECT " COLUMNS ", (SELECT number FROM projects WHERE projects.id = "
+                        "project) FROM quota_preferences WHERE reconciling = 1 ORDER BY "
+                        "updated_ns, project, id LIMIT 500",
+                        ""));
+  json_t *list = json_array();
+  while (vt_rows_next(rows)) {
+    json_t *view = view_row(call, rows, vt_rows_int(rows, 13));
+    json_object_set_new(view, "id", json_string(vt_rows_text(rows, 0)));
+    json_object_set_new(view, "project", json_string(vt_rows_text(rows, 11)));
+    json_object_set_new(view, "asker", json_string(vt_rows_text(rows, 12)));
+    json_array_append_new(list, view);
+  }
+  call->reply = json_pack("{s:o}", "quotaPreferences", list);
+  return vt_rows_end(rows);
+}
+
+static vt_status review(vt_call *call, bool grants) {
+  const char *id = vt_call_param(call, "preference"), *project = vt_call_param(call, "project");
+  preference p;
+  bool found;
+  VT_TRY(load(call, project, id, &p, &found));
+  if (!found)
+    return vt_call_not_found(call, vt_arena_printf(&call->arena, "quotaPreferences/%s", id));
+  if (!p.reconciling)
+    return vt_error(VT_FAILED_PRECONDITION, "preference '%s' does not wait for a review", id);
+  int64_t value = p.preferred;
+  const json_t *other = json_object_get(call->body, "value"); // a reviewer may give less, or more
+  if (other && (!vt_json_integer(other, &value) || value < -1 || value > MAX_UNITS))
+    return vt_error(VT_INVALID_ARGUMENT, "value: 0 to 10^12 units, or -1 for no limit");
+  p.reconciling = false;
+  p.updated_ns = vt_cloud_now(call->cloud);
+  if (grants) {
+    p.granted = value;
+    VT_TRY(vt_quota_set(call->cloud, project, p.quota->id, p.place, value));
+  }
+  p.detail = !grants                ? "A reviewer has rejected the request."
+             : value != p.preferred ? "A reviewer has granted another value."
+                                    : "";
+  VT_TRY(save(call, project, &p));
+  call->reply = json_pack("{s:s, s:s}", "id", id, "grantedValue", number(&call->arena, p.granted));
+  return vt_cloud_event(call->cloud, "quota", project, call->caller, id,
+                        vt_arena_printf(&call->arena, "%s %s in %s: %s",
+                                        grants ? "granted" : "rejected", p.quota->id, p.place,
+                                        number(&call->arena, p.granted)));
+}
+
+vt_status vt_quota_reviews_approve(vt_call *call) {
+  return review(call, true);
+}
+vt_status vt_quota_reviews_reject(vt_call *call) {
+  return review(call, false);
+}

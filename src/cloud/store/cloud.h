@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// cloud.h - one research cloud: its store, clock, lock, options, and the things every part of it
+// needs.
+//
+// Everything that reads or writes the cloud's state runs under `lock`, one caller at a time; calls
+// and the reconciler take it for the length of one transaction. Time comes from vt_cloud_now only.
+#ifndef VT_CLOUD_CLOUD_H
+#define VT_CLOUD_CLOUD_H
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "cloud/store/store.h"
+
+#define VT_SECOND INT64_C(1000000000)
+#define VT_HOUR   (3600 * VT_SECOND)
+#define VT_DAY    (24 * VT_HOUR)
+// 2200-01-01: a virtual clock goes no further, so that an instant and a duration of decades have a
+// sum.
+#define VT_LAST_INSTANT (INT64_C(7258118400) * VT_SECOND)
+
+typedef struct vt_guest_driver vt_guest_driver;
+
+typedef struct vt_cloud_options {
+  const char *state_dir; // "" = everything in memory, no guests
+  const char *store;     // URL of a PostgreSQL database, "" = a file in state_dir
+  const char *universe;  // domain of this cloud, e.g. "vtpu.localhost"
+  int guest_level;       // 0 none, 1 sshd on 127.x.y.z, 2 isolated Linux
+  bool durable, virtual_time;
+  int64_t notice_ns;                   // between preemption notice and the end; 30 s
+  int64_t preemptible_limit_ns;        // 24 h
+  int64_t idle_alert_ns;               // READY with an idle chip before an alert; 3 h
+  int64_t kind_reap_ns;                // "kind" projects: a preempted node goes away after this
+  int64_t requests_per_minute;         // per account, 0 = no limit
+  int64_t quota_auto_grant;            // quota preferences up to these units need no review
+  int64_t request_timeout_ns;          // for a client to send a request or to read a reply; 60 s
+  int64_t (*read_clock)(int clock_id); // NULL = the system's; nanoseconds
+  const char *record;                  // file for what clients ask (record.h), "" = none
+  int64_t guest_memory_mib;            // of a worker, 0 = three quarters of the host's
+  int guest_cpus;                      // of a worker, 0 = all
+  const char *guest_limits;            // "auto", or "rlimit": no cgroups
+  const char *backend;                 // "local", "slurm"
+  const char *slurm_partition, *slurm_spot_partition, *slurm_account, *slurm_options;
+  const char *slurm_folder; // of each host, for the disks of its workers
+  int64_t slurm_wait_ns;    // for room, before a node's creation fails
+  int64_t keep_operations, keep_events, keep_logs, keep_reports; // days, 0 = for ever
+  const char *library_path; // libvtpu.so for the guests, "" = none
+  const char *python_path;  // a bin folder with the guests' python3, "" = the host's
+} vt_cloud_options;
+
+// What goes wrong because a test has asked for it (POST /vtpu/v1/faults); gone with the daemon.
+typedef struct vt_faults {
+  double share, owed; // of the API's calls that fail; what has come together of the next one
+  bool exhausted;     // 429, else 503
+  int64_t delay_ms, until_ns;
+} vt_faults;
+
+typedef struct vt_outage {
+  const char *zone; // of the catalogue
+  int64_t from_ns, until_ns;
+} vt_outage;
+enum { VT_MAX_OUTAGES = 8 };
+
+// Whoever wants to hear of the next change: its eventfd is written once.
+typedef struct vt_ear {
+  struct vt_ear *next;
+  int fd;
+  bool listens;
+} vt_ear;
+
+typedef struct vt_cloud {
+  vt_store *store;
+  vt_cloud_options options;
+  vt_guest_driver *guests;
+  struct vt_helper *helper; // borrowed; NULL = this cloud has no workers on this host
+  pthread_mutex_t lock;
+  pthread_cond_t wake;               // the reconciler sleeps on it
+  pthread_mutex_t hearing;           // of the ears; taken with or without `lock`, never before it
+  vt_ear *ears;                      // of servers whose clients wait for a change
+  uint64_t change;                   // counts state changes; written under both locks
+  bool closing;                      // long polls end
+  bool poke;                         // something changed since the reconciler looked
+  int64_t virtual_ns;                // the clock, when virtual
+  int64_t anchor_ns, anchor_boot_ns; // otherwise: the time at the start, and its CLOCK_BOOTTIME
+  int64_t watched_ns;                // when budgets, grants and idle nodes were last looked at
+  char secret[65];                   // signs console sessions and consent pages
+  struct vt_rate *rates;
+  struct vt_allowances *allowances; // of workers (allowance.c)
+  int64_t address_block;            // of its workers, from 1, 0 = all there are (address.c)
+  int address_lock;
+  size_t queue_at;        // where the reconciler is in a long queue
+  bool sweeping;          // there are rows to remove (retention.c)
+  int state_lock;         // descriptor, -1 = the state is in memory
+  struct vt_guard *guard; // against guesses of passwords (password.c)
+  vt_faults faults;
+  vt_outage outages[VT_MAX_OUTAGES];
+  struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
+  struct vt_metrics *metrics;
+  struct vt_pulses *pulses; // heartbeats of workers (health.c)
+  struct vt_relays *relays;
+  struct vt_recorder *recorder; // NULL = nothing is recorded
+  struct terminal *terminals;   // that are open (terminal.c)
+} vt_cloud;
+
+void vt_cloud_options_default(vt_cloud_options *out_options);
+// `options` is copied, its strings are borrowed. errors as vt_store_open.
+vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) VT_CHECKED;
+void vt_cloud_close(vt_cloud *cloud); // accepts NULL
+// Takes a state folder for this process until the descriptor is closed, or the process ends however
+// it does. errors UNAVAILABLE: another one has it, and which.
+vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) VT_CHECKED;
+
+// Nanoseconds since 1970. Never goes back, and passes as fast as time does: a step of the system's
+// clock does not reach a running daemon, because bills are differences of this.
+int64_t vt_cloud_now(const vt_cloud *cloud);
+// Something changed: wakes the reconciler and long polls. Call under the lock.
+void vt_cloud_poke(vt_cloud *cloud);
+// An ear is there from add to remove; each hear makes it listen for the next change and returns the
+// count of those before. With or without the lock.
+void vt_cloud_add_ear(vt_cloud *cloud, vt_ear *ear);
+void vt_cloud_remove_ear(vt_cloud *cloud, vt_ear *ear);
+uint64_t vt_cloud_hear(vt_cloud *cloud, vt_ear *ear);
+// A random positive 62-bit number; random lower-case hex of `digits` characters.
+int64_t vt_cloud_random(void);
+void vt_cloud_random_hex(char *out_text, int digits);
+// The next value of a counter, from 1; inside a transaction.
+vt_status vt_cloud_next(vt_cloud *cloud, const char *counter, int64_t *out_value) VT_CHECKED;
+// A row of the audit trail. `detail` is free text.
+vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project, const char *actor,
+                         const char *target, const char *detail) VT_CHECKED;
+
+// A transaction that loses against another writer of the database is run again, so often.
+enum { VT_CLOUD_ATTEMPTS = 5 };
+// Runs `work` in one transaction: commits on VT_OK, rolls back on an error and returns it. Call
+// under the lock. `work` may run more than once.
+vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context),
+                            void *context) VT_CHECKED;
+
+// The first project and its administrator, made where they are missing, and the administrator's
+// token of the start, freed by the caller: for a cloud that lasts NULL after the first start.
+typedef enum vt_first_token {
+  VT_TOKEN_FIRST, // with a new account only; lives VT_FIRST_TOKEN_NS
+  VT_TOKEN_NEW,   // another one, and the one before ends
+  VT_TOKEN_ALWAYS // the same, without an end: it goes with the cloud
+} vt_first_token;
+#define VT_FIRST_TOKEN_NS (90 * VT_DAY)
+vt_status vt_cloud_seed(vt_cloud *cloud, const char *project, const char *account,
+                        vt_first_token token, char **out_token) VT_CHECKED;
+
+#endif
