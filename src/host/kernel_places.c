@@ -4,53 +4,54 @@
 
 #include "host/cpu.h"
 
-enum { MOST_AHEAD = 4096 }; // bytes of the next block's indices
-
 // One component of n starts in a row of the batch: `before(i)` is where the place stood so far.
 // Without `clamp` the place of a start that is out of bounds becomes negative and stays so.
-#define COMPONENT(T, is_signed, before, TIMES)                                                     \
+#define COMPONENT(T, is_signed, before, BY)                                                        \
   do {                                                                                             \
     for (int64_t i = 0; i < n; i++) {                                                              \
       int64_t start = (int64_t)*(const T *)(at + i * step), so_far = before;                       \
       bool beyond = (uint64_t)start > (uint64_t)limit, below = is_signed && start < 0;             \
       if (clamp)                                                                                   \
-        place[i] = so_far + TIMES(below ? 0 : beyond ? limit : start, stride);                     \
+        place[i] = so_far + BY(below ? 0 : beyond ? limit : start, stride);                        \
       else                                                                                         \
-        place[i] = beyond || so_far < 0 ? -1 : so_far + TIMES(start, stride);                      \
+        place[i] = beyond || so_far < 0 ? -1 : so_far + BY(start, stride);                         \
     }                                                                                              \
   } while (0)
 
-#define STARTED(T, is_signed, TIMES)                                                               \
+#define STARTED(T, is_signed, BY)                                                                  \
   do {                                                                                             \
     if (first)                                                                                     \
-      COMPONENT(T, is_signed, base, TIMES);                                                        \
+      COMPONENT(T, is_signed, base, BY);                                                           \
     else                                                                                           \
-      COMPONENT(T, is_signed, place[i], TIMES);                                                    \
+      COMPONENT(T, is_signed, place[i], BY);                                                       \
   } while (0)
 
-// Vectors multiply 32 bits by 32 several times as fast as 64 by 64.
-#define NARROW_TIMES(x, y) ((int64_t)((uint64_t)(uint32_t)(x) * (uint32_t)(y)))
-#define WIDE_TIMES(x, y)   ((x) * (y))
+// Vectors shift 64 bits in one step and multiply them in many.
+#define SHIFTED(x, y) ((x) << shift)
+#define TIMES(x, y)   ((x) * (y))
 
 // The usual distances as constants: the loop becomes one over vectors.
 #define STEPPED(T, is_signed)                                                                      \
   do {                                                                                             \
-    if (narrow && given_step == (int64_t)sizeof(T)) {                                              \
+    if (given_step == (int64_t)sizeof(T) && 1ll << shift == stride) {                              \
       enum { step = sizeof(T) };                                                                   \
-      STARTED(T, is_signed, NARROW_TIMES);                                                         \
-    } else if (narrow && given_step == 2 * (int64_t)sizeof(T)) {                                   \
+      STARTED(T, is_signed, SHIFTED);                                                              \
+    } else if (given_step == (int64_t)sizeof(T)) {                                                 \
+      enum { step = sizeof(T) };                                                                   \
+      STARTED(T, is_signed, TIMES);                                                                \
+    } else if (given_step == 2 * (int64_t)sizeof(T)) {                                             \
       enum { step = 2 * sizeof(T) };                                                               \
-      STARTED(T, is_signed, NARROW_TIMES);                                                         \
+      STARTED(T, is_signed, TIMES);                                                                \
     } else {                                                                                       \
       const int64_t step = given_step;                                                             \
-      STARTED(T, is_signed, WIDE_TIMES);                                                           \
+      STARTED(T, is_signed, TIMES);                                                                \
     }                                                                                              \
   } while (0)
 
 VT_ANY_CPU static void add_component(vt_dtype type, int64_t n, const char *at, int64_t given_step,
                                      int64_t limit, int64_t stride, bool clamp, bool first,
                                      int64_t base, int64_t *place) {
-  bool narrow = limit <= UINT32_MAX && stride <= UINT32_MAX;
+  int shift = stride > 0 ? __builtin_ctzll((uint64_t)stride) : 0;
   switch (type) {
   case VT_S8:
     STEPPED(int8_t, true);
@@ -96,9 +97,6 @@ vt_places_run vt_places_find(const vt_places *p, const void *indices, int64_t fr
   for (int32_t c = 0; c < p->starts; c++)
     add_component(p->index_type, run.n, (const char *)indices + at + p->start[c].at, p->index[last],
                   p->start[c].limit, p->start[c].stride, clamp, c == 0 && !moves, base, places);
-  const char *next = (const char *)indices + at + run.n * p->index[last];
-  for (int64_t line = 0; line < run.n * p->index[last] && line < MOST_AHEAD; line += 64)
-    __builtin_prefetch(next + line);
   return run;
 }
 

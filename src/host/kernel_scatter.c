@@ -13,9 +13,8 @@
 
 // Windows so small are not worth finding their places once per thread.
 enum { PARALLEL_WINDOW_BYTES = 64 };
-// Short blocks, and the next one's updates asked for: the streams of indices and updates are both
-// under way all the time.
-enum { SCATTER_BLOCK = 256, MOST_AHEAD = 4096 };
+// Short blocks: the streams of indices and updates are both under way all the time.
+enum { SCATTER_BLOCK = 512 };
 static const int64_t PARALLEL_BYTES = 256 << 10, NEAR_BYTES = 32 << 10;
 
 typedef struct scatter_plan {
@@ -83,8 +82,6 @@ static void scatter_part(const scatter_plan *plan, char *out, const void *indice
     int64_t left = p->count - at < SCATTER_BLOCK ? p->count - at : SCATTER_BLOCK;
     vt_places_run run = vt_places_find(p, indices, at, left, false, place);
     const char *from = updates + run.other;
-    for (int64_t line = 0; line < run.n * run.step && line < MOST_AHEAD; line += 64)
-      __builtin_prefetch(from + run.n * run.step + line);
     if (threads > 1) keep_own(run.n, place, thread, threads);
     for (int64_t i = 0; i < VT_COMBINE_AHEAD; i++) place[run.n + i] = place[run.n - 1];
     if (p->disjoint || !plan->rows.rank)
