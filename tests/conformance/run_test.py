@@ -90,6 +90,17 @@ class Runner(unittest.TestCase):
     self.assertIn("mctx _src/tests/tpu_test.py::test_here: failed: assert not True", done.stdout)
     self.assertIn("mctx _src/tests/tpu_test.py::test_crashes: crashed: crashed", done.stdout)
 
+  def test_suites_every(self):
+    tests = self.checkout / "mctx/mctx/_src/tests"
+    tests.mkdir(parents=True)
+    (tests / "many_test.py").write_text("import pytest\n@pytest.mark.parametrize('n', range(64))\ndef test_one(n): pass\n")
+    subprocess.run([sys.executable, SUITES, self.checkout, "--run", "mctx", "--every", "4", "--records", self.records],
+                   capture_output=True, check=True)
+    ours, theirs = ({row["test"] for line in record.read_text().splitlines() if (row := json.loads(line))["event"] == "outcome"}
+                    for record in sorted(self.records.glob("*/mctx/*.jsonl")))
+    self.assertEqual(ours, theirs)
+    self.assertTrue(0 < len(ours) < 64)
+
   def test_every(self):
     many = "import pytest\n@pytest.mark.parametrize('n', range(64))\ndef test_one(n): pass\n"
     (self.checkout / "tests/many_test.py").write_text(many)

@@ -36,20 +36,25 @@ SUITES = {
   "chex": Suite("chex/_src/*_test.py"),
   "dm-haiku": Suite("haiku/_src/*_test.py"),
   "diffrax": Suite("test/test_*.py", every=12, apart=False),
+  # Not gym_test, which needs gym, nor the benchmarks (perf_test, env_test).
+  "brax": Suite("brax/*_test.py brax/[!et]*/*[!f]_test.py brax/io/mjcf_test.py "
+                "brax/envs/wrappers/[dt]*_test.py brax/training/*_test.py", every=4, apart=False),
   "lineax": Suite("tests/test_*.py", every=40),
-  "optimistix": Suite("tests/test_*.py", every=8),
-  "numpyro": Suite("test/test_diagnostics.py test/test_distributions_util.py test/test_optimizers.py "
-                   "test/test_transforms.py test/infer/test_hmc_util.py", every=4, apart=False),
+  "optimistix": Suite("tests/test_*.py", every=8, apart=False),
+  "numpyro": Suite("test/test_*.py test/infer/test_*.py test/ops/test_*.py test/contrib/test_*.py", every=16,
+                   apart=False),
   "keras": Suite("keras/src/layers/*/*_test.py keras/src/ops/*_test.py", every=16, apart=False,
                  env={"KERAS_BACKEND": "jax"}),
 }
 
 
-def environment(suite, platform):
-  env = run.environment(platform, 0) | suite.env | {"VTPU_EVERY": str(suite.every)}
+def environment(suite, platform, every=None):
+  env = run.environment(platform, 0) | suite.env | {"VTPU_EVERY": str(every or suite.every)}
   env.pop("XLA_FLAGS", None)
   if platform == "vtpu":
     env["VTPU_ACCELERATOR_TYPE"] = suite.slice
+  else:
+    env["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # most of XLA:CPU's time is LLVM's
   for name in ("JAX_NUM_GENERATED_CASES", "JAX_SKIP_SLOW_TESTS"):
     env.pop(name)
   return env
@@ -75,7 +80,7 @@ def run_all(limits):
     (name, start, files), platform = work[number]
     print(f"[{len(work) - number - 1} left] {name} {files[0]} on {platform}", file=sys.stderr, flush=True)
     record = limits.records / platform / name / (files[0].removesuffix(".py").replace("/", "-") + ".jsonl")
-    run.run_record(files, start, environment(SUITES[name], platform), record, limits)
+    run.run_record(files, start, environment(SUITES[name], platform, limits.every), record, limits)
 
   with concurrent.futures.ThreadPoolExecutor(limits.jobs) as pool:
     list(pool.map(one, range(len(work))))
@@ -121,6 +126,7 @@ def main():
   parser.add_argument("source", type=pathlib.Path, nargs="?", help="the suites' source trees; without it nothing is run")
   parser.add_argument("--run", nargs="+", help="suites, or suite/file without .py (default: all)")
   parser.add_argument("--only", choices=run.PLATFORMS, help="one platform")
+  parser.add_argument("--every", type=int, metavar="N", help="run one test of N, into records of their own (--records)")
   parser.add_argument("--jobs", type=int, default=2, help="files at a time")
   parser.add_argument("--test-seconds", type=float, default=300, help="limit for one test")
   parser.add_argument("--file-seconds", type=float, default=3600, help="limit for one file")
