@@ -18,6 +18,7 @@
 #include "cloud/api/metrics.h"
 #include "cloud/state/node.h"
 #include "cloud/state/operation.h"
+#include "cloud/open.h"
 
 enum { NODES = 10000, OPERATIONS = 100000, PAGE = 500, LISTS = 1000, CHANGES = 5 };
 

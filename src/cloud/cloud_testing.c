@@ -13,6 +13,7 @@
 #include "cloud/control/guest.h"
 #include "cloud/door/metadata.h"
 #include "cloud/control/reconcile.h"
+#include "cloud/open.h"
 
 static void must(vt_status st) {
   if (st) fail_msg("%s", vt_status_message(st));

@@ -31,6 +31,7 @@
 #include "cloud/api/metrics.h"
 #include "cloud/control/reconcile.h"
 #include "cloud/api/record.h"
+#include "cloud/open.h"
 #include "cloud/runner.h"
 #include "cloud/door/watchdog.h"
 

@@ -16,6 +16,7 @@
 #include "cloud/api/call.h"
 #include "cloud/control/guest.h"
 #include "cloud/door/metadata.h"
+#include "cloud/open.h"
 
 #define PROJECT "trc-demo"
 

@@ -89,13 +89,13 @@ def check_unique_names(names):
             yield f"{base}: the name is there more than once in one stage: {' '.join(places)}"
 
 
-def closed(direct):
+def closed(direct, page="docs/architecture.md"):
     """{folder: set of folders}, closed over what those may use; a circle ends the run."""
     reach = {}
 
     def close(folder, path=()):
         if folder in path:
-            raise SystemExit(f"docs/architecture.md: {' -> '.join(path + (folder,))} is a circle")
+            raise SystemExit(f"{page}: {' -> '.join(path + (folder,))} is a circle")
         if folder not in reach:
             reach[folder] = set(direct.get(folder, ())).union(*(close(used, path + (folder,)) for used in direct.get(folder, ())))
         return reach[folder]
@@ -144,6 +144,25 @@ def check_refusals(names):
                 yield f'{name}:{line}: no program of {page} is refused with "{message}"'
 
 
+def check_rooms(names):
+    """src/cloud/README.md has the rooms of the cloud and which a room may use; the includes have to keep to that."""
+    page, rooms = "src/cloud/README.md", {}
+    for room, uses in re.findall(r"^\| `(\w+)/` \| .*\| ([\w, -]+) \|$", read(page), re.M):
+        rooms[room] = set(re.findall(r"\w+", uses))
+    reach = closed(rooms, page)
+    for name in names:
+        place = re.fullmatch(r"src/cloud/(\w+)/[\w/]+\.[ch]", name)
+        if not place or re.search(r"_(test|fuzz)\.c$", name):
+            continue  # tests may look at everything
+        room = place[1]
+        if room not in rooms:
+            yield f"{page}: no row for {room}/"
+            continue
+        for used in re.findall(r'#include "cloud/([\w.]+)(?:/[\w.]+)?"', read(name)):
+            if used not in reach[room] | {room} and not used.endswith(".inc"):
+                yield f"{name}: {room}/ may not use {used} ({page})"
+
+
 def check_functions(names):
     sources = [name for name in names if name.endswith(".c")]
     if not shutil.which("ctags"):
@@ -188,7 +207,7 @@ def check_format(names):
 
 def main():
     names = tracked()
-    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_refusals, check_functions, check_exports,
+    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_rooms, check_refusals, check_functions, check_exports,
               check_format]
     findings = [finding for check in checks for finding in check(names)]
     for finding in findings:

@@ -8,6 +8,7 @@
 #include "cloud/api/call.h"
 #include "cloud/control/guest.h"
 #include "cloud/control/reconcile.h"
+#include "cloud/open.h"
 
 static vt_cloud *cloud;
 static char *token;

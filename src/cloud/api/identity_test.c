@@ -16,6 +16,7 @@
 #include "cloud/api/account.h"
 #include "cloud/api/call.h"
 #include "cloud/api/password.h"
+#include "cloud/open.h"
 
 #define P     "/v1/projects/" TESTING_PROJECT
 #define NODES "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b/nodes"

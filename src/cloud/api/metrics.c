@@ -3,8 +3,6 @@
 // when asked.
 #include "cloud/api/metrics.h"
 
-#include "cloud/state/chip_use.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +90,6 @@ vt_status vt_metrics_write(vt_cloud *cloud, vt_text *out_text) {
       "SELECT family, SUM(chips) FROM nodes WHERE placed = 1 GROUP BY family ORDER BY family"));
   VT_TRY(write_groups(cloud, out, "vtpud_queued_resources", "Queued resources by state.", "state",
                       "SELECT state, COUNT(*) FROM queued GROUP BY state ORDER BY state"));
-  VT_TRY(write_groups(cloud, out, "vtpud_operations", "Long-running operations, done or not.",
-                      "done", "SELECT done, COUNT(*) FROM operations GROUP BY done ORDER BY done"));
-  return vt_use_metrics(cloud, out);
+  return write_groups(cloud, out, "vtpud_operations", "Long-running operations, done or not.",
+                      "done", "SELECT done, COUNT(*) FROM operations GROUP BY done ORDER BY done");
 }

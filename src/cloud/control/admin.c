@@ -9,6 +9,7 @@
 #include "cloud/api/account.h"
 #include "cloud/api/handlers.h"
 #include "cloud/api/metrics.h"
+#include "cloud/state/chip_use.h"
 #include "cloud/state/node.h"
 #include "cloud/control/reconcile.h"
 #include "cloud/state/scheduler.h"
@@ -22,7 +23,8 @@ vt_status vt_health(vt_call *call) {
 
 vt_status vt_metrics_get(vt_call *call) {
   call->content_type = "text/plain; version=0.0.4; charset=utf-8";
-  return vt_metrics_write(call->cloud, &call->raw);
+  VT_TRY(vt_metrics_write(call->cloud, &call->raw));
+  return vt_use_metrics(call->cloud, &call->raw);
 }
 
 // The clock moves outside the call's transaction: every step on the way is one of its own.

@@ -94,13 +94,3 @@ bool vt_guest_answers_ssh(const char *ip) {
   close(fd);
   return up;
 }
-
-vt_status vt_guest_launcher(char out_path[4096]) {
-  ssize_t n = readlink("/proc/self/exe", out_path, 4096 - 16);
-  if (n <= 0) return vt_error(VT_INTERNAL, "/proc/self/exe: %s", strerror(errno));
-  out_path[n] = 0;
-  strcpy(strrchr(out_path, '/') + 1, "vtpu-guest");
-  if (access(out_path, X_OK) != 0)
-    return vt_error(VT_UNIMPLEMENTED, "the launcher %s is not there", out_path);
-  return VT_OK;
-}

@@ -15,7 +15,5 @@ vt_status vt_guest_spec(vt_cloud *cloud, const char *tag, const char *hub, const
                         int64_t worker, const char *ip, vt_text *out_spec) VT_CHECKED;
 unsigned vt_guest_uid_base(int level, const char *ip); // see vt_worker_uid_base
 bool vt_guest_answers_ssh(const char *ip);             // waits 5 ms at most
-// The program vtpu-guest beside this one. errors UNIMPLEMENTED: it is not there.
-vt_status vt_guest_launcher(char out_path[4096]) VT_CHECKED;
 
 #endif

@@ -15,7 +15,7 @@
 #include "cloud/api/check.h"
 #include "cloud/door/metadata.h"
 #include "cloud/state/node.h"
-#include "cloud/api/service_account.h"
+#include "cloud/state/service_account.h"
 
 enum { MAX_OUTPUT = 1 << 20 };
 

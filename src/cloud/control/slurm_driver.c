@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "cloud/worker/guest_net.h"
+#include "cloud/worker/helper_client.h"
 #include "cloud/control/guest_spec.h"
 #include "cloud/door/metadata.h"
 
@@ -355,7 +356,7 @@ static vt_status check_options(const vt_cloud_options *o) {
 
 // This host is the hub of all workers: their metadata server, and the way between hosts.
 static vt_status open_hub(vt_slurm_driver *d) {
-  VT_TRY(vt_guest_launcher(d->launcher));
+  VT_TRY(vt_helper_program(d->launcher));
   if (strchr(d->launcher, '\'')) return vt_error(VT_UNIMPLEMENTED, "%s has a quote", d->launcher);
   vt_net_metadata();
   if (!vt_net_guard(true) || !vt_net_hub())

@@ -10,6 +10,7 @@
 #include "cloud/control/guest.h"
 #include "cloud/door/metadata.h"
 #include "cloud/control/reconcile.h"
+#include "cloud/open.h"
 
 #define NODES "/v2/projects/demo-project/locations/us-central2-b/nodes"
 

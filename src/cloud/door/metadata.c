@@ -26,7 +26,7 @@
 #include "cloud/api/login_name.h"
 #include "cloud/api/metrics.h"
 #include "cloud/state/os_login.h"
-#include "cloud/api/service_account.h"
+#include "cloud/state/service_account.h"
 #include "cloud/door/terminal.h"
 #include "cloud/worker/worker.h"
 

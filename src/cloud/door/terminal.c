@@ -30,7 +30,7 @@
 #include "cloud/api/metrics.h"
 #include "cloud/state/os_login.h"
 #include "cloud/door/relay.h"
-#include "cloud/api/service_account.h"
+#include "cloud/state/service_account.h"
 #include "cloud/door/stream.h"
 
 #define PROTOCOL "terminal.vtpu"

@@ -10,7 +10,7 @@
 #include "base/map.h"
 #include "cloud/api/check.h"
 #include "cloud/api/metrics.h"
-#include "cloud/api/service_account.h"
+#include "cloud/state/service_account.h"
 #include "cloud/api/token.h"
 
 // A purse holds `most` requests and earns `per_s`. An agent needs one report in two seconds.

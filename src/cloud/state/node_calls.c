@@ -11,7 +11,7 @@
 #include "cloud/state/node.h"
 #include "cloud/state/operation.h"
 #include "cloud/state/scheduler.h"
-#include "cloud/api/service_account.h"
+#include "cloud/state/service_account.h"
 
 // The body as a v2alpha1 Node, new reference in *out_body.
 static vt_status clean_node(vt_call *call, const json_t *in, json_t **out_body) {

@@ -20,7 +20,7 @@
 #include "cloud/api/account.h"
 #include "cloud/api/handlers.h"
 #include "cloud/api/login_name.h"
-#include "cloud/api/service_account.h"
+#include "cloud/state/service_account.h"
 
 enum { MAX_NAME = 32, MAX_KEY = 16 << 10, MAX_KEYS = 64 };
 

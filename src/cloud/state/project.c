@@ -9,7 +9,7 @@
 #include "cloud/state/catalogue.h"
 #include "cloud/api/check.h"
 #include "cloud/api/handlers.h"
-#include "cloud/api/service_account.h"
+#include "cloud/state/service_account.h"
 
 // --- Resource Manager ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@
 #include "cloud/state/operation.h"
 #include "cloud/state/queue.h"
 #include "cloud/state/scheduler.h"
-#include "cloud/api/service_account.h"
+#include "cloud/state/service_account.h"
 
 #define COLUMNS                                                                                    \
   "uid, project, zone, id, state, initiator, error, class, api, creator, created_ns, state_ns, "   \

@@ -106,10 +106,6 @@ typedef struct vt_cloud {
   struct terminal *terminals;   // that are open (terminal.c)
 } vt_cloud;
 
-void vt_cloud_options_default(vt_cloud_options *out_options);
-// `options` is copied, its strings are borrowed. errors as vt_store_open.
-vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) VT_CHECKED;
-void vt_cloud_close(vt_cloud *cloud); // accepts NULL
 // Takes a state folder for this process until the descriptor is closed, or the process ends however
 // it does. errors UNAVAILABLE: another one has it, and which.
 vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) VT_CHECKED;
@@ -139,16 +135,5 @@ enum { VT_CLOUD_ATTEMPTS = 5 };
 // under the lock. `work` may run more than once.
 vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context),
                             void *context) VT_CHECKED;
-
-// The first project and its administrator, made where they are missing, and the administrator's
-// token of the start, freed by the caller: for a cloud that lasts NULL after the first start.
-typedef enum vt_first_token {
-  VT_TOKEN_FIRST, // with a new account only; lives VT_FIRST_TOKEN_NS
-  VT_TOKEN_NEW,   // another one, and the one before ends
-  VT_TOKEN_ALWAYS // the same, without an end: it goes with the cloud
-} vt_first_token;
-#define VT_FIRST_TOKEN_NS (90 * VT_DAY)
-vt_status vt_cloud_seed(vt_cloud *cloud, const char *project, const char *account,
-                        vt_first_token token, char **out_token) VT_CHECKED;
 
 #endif

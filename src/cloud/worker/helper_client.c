@@ -16,9 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/log.h"
 #include "base/map.h"
-#include "cloud/control/guest_spec.h"
 
 struct vt_helper {
   int fd, stop; // stop: eventfd that ends the thread
@@ -51,6 +51,16 @@ void vt_helper_tag(const char *state_dir, char out_tag[8]) {
            (unsigned long long)vt_hash_bytes(state_dir, strlen(state_dir), 0) & 0xffff);
 }
 
+vt_status vt_helper_program(char out_path[4096]) {
+  ssize_t n = readlink("/proc/self/exe", out_path, 4096 - 16);
+  if (n <= 0) return vt_error(VT_INTERNAL, "/proc/self/exe: %s", strerror(errno));
+  out_path[n] = 0;
+  strcpy(strrchr(out_path, '/') + 1, "vtpu-guest");
+  if (access(out_path, X_OK) != 0)
+    return vt_error(VT_UNIMPLEMENTED, "the launcher %s is not there", out_path);
+  return VT_OK;
+}
+
 vt_status vt_helper_start(const vt_helper_options *options, vt_helper **out_helper) {
   const vt_cloud_options *o = options->cloud;
   char launcher[4096], *arguments[MAX_ARGUMENTS] = {"vtpu-guest", "host", "3"};
@@ -59,7 +69,7 @@ vt_status vt_helper_start(const vt_helper_options *options, vt_helper **out_help
   char tag[8];
   vt_helper_tag(o->state_dir, tag);
   *out_helper = NULL;
-  VT_TRY(vt_guest_launcher(launcher));
+  VT_TRY(vt_helper_program(launcher));
   vt_helper *helper = calloc(1, sizeof *helper);
   if (!helper) return vt_error_no_memory();
 #define ADD(...) arguments[count++] = vt_arena_printf(&arena, __VA_ARGS__)

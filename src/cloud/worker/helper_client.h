@@ -19,6 +19,8 @@ typedef struct vt_helper_options {
   } doors[VT_HELPER_DOORS]; // that it will be asked to open
 } vt_helper_options;
 
+// The program vtpu-guest beside this one. errors UNIMPLEMENTED: it is not there.
+vt_status vt_helper_program(char out_path[4096]) VT_CHECKED;
 // What the network interfaces of a cloud's workers carry in their names.
 void vt_helper_tag(const char *state_dir, char out_tag[8]);
 // Starts the helper with the privileges that this process has now. errors UNIMPLEMENTED: vtpu-guest

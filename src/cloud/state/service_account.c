@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // service_account.c - see service_account.h.
-#include "cloud/api/service_account.h"
+#include "cloud/state/service_account.h"
 
 #include <string.h>
 
