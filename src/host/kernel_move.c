@@ -12,7 +12,7 @@
 
 #include "host/cpu.h"
 
-enum { TILE = 64 };
+enum { TILE = 64, LINE = 16 << 10 }; // LINE: elements of a line that one task copies
 static const int64_t PARALLEL_BYTES = 128 << 10;
 
 // ---- Boxes.
@@ -43,6 +43,23 @@ void vt_box_normalise(vt_box *box) {
   box->to[0] = box->from[0] = box->bytes;
 }
 
+// The same for boxes that are only copied: short runs, pairs of keys or of real numbers, become
+// elements too.
+static void join_words(vt_box *box) {
+  vt_box_normalise(box);
+  int32_t last = box->rank - 1;
+  int64_t run = box->dims[last] * box->bytes;
+  bool runs = box->to[last] == box->bytes && box->from[last] == box->bytes;
+  if (last == 0 || !runs || (run != 2 && run != 4 && run != 8)) return;
+  box->bytes = run;
+  drop_dim(box, last);
+}
+
+// Elements that lie anywhere.
+typedef uint16_t word16 __attribute__((aligned(1), may_alias));
+typedef uint32_t word32 __attribute__((aligned(1), may_alias));
+typedef uint64_t word64 __attribute__((aligned(1), may_alias));
+
 #define STRIDED(type)                                                                              \
   for (int64_t i = 0; i < n; i++)                                                                  \
   *(type *)(to + i * to_step) = *(const type *)(from + i * from_step)
@@ -58,13 +75,13 @@ static void copy_line(char *to, const char *from, int64_t n, int64_t to_step, in
     STRIDED(uint8_t);
     break;
   case 2:
-    STRIDED(uint16_t);
+    STRIDED(word16);
     break;
   case 4:
-    STRIDED(uint32_t);
+    STRIDED(word32);
     break;
   case 8:
-    STRIDED(uint64_t);
+    STRIDED(word64);
     break;
   default:
     for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, (size_t)bytes);
@@ -92,13 +109,13 @@ static void transpose_tile(char *to, const char *from, int64_t rows, int64_t col
     TRANSPOSE(uint8_t);
     break;
   case 2:
-    TRANSPOSE(uint16_t);
+    TRANSPOSE(word16);
     break;
   case 4:
-    TRANSPOSE(uint32_t);
+    TRANSPOSE(word32);
     break;
   default:
-    TRANSPOSE(uint64_t);
+    TRANSPOSE(word64);
     break;
   }
 }
@@ -138,7 +155,7 @@ void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
   uint32_t skip = 1u << last | (turned >= 0 ? 1u << turned : 0u);
   int64_t outer = count_outer(box, skip), columns = box->dims[last],
           rows = turned >= 0 ? box->dims[turned] : 1;
-  int64_t tiles = turned >= 0 ? (rows + TILE - 1) / TILE : 1;
+  int64_t tiles = turned >= 0 ? (rows + TILE - 1) / TILE : (columns + LINE - 1) / LINE;
   int64_t bytes = outer * rows * columns * box->bytes;
 #pragma omp parallel for schedule(                                                                 \
         dynamic,                                                                                   \
@@ -149,7 +166,10 @@ void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
     char *to = (char *)to_base + to_at;
     const char *from = (const char *)from_base + from_at;
     if (turned < 0) {
-      copy_line(to, from, columns, box->to[last], box->from[last], box->bytes);
+      int64_t c = item % tiles * LINE;
+      copy_line(to + c * box->to[last], from + c * box->from[last],
+                columns - c < LINE ? columns - c : LINE, box->to[last], box->from[last],
+                box->bytes);
       continue;
     }
     int64_t r = item % tiles * TILE, height = rows - r < TILE ? rows - r : TILE;
@@ -241,7 +261,7 @@ static const vt_native *make_view(vt_arena *arena, const vt_op *op) {
   }
   plan->box = box_between(to, to, to.dims);
   memcpy(plan->box.from, from_strides, sizeof from_strides);
-  vt_box_normalise(&plan->box);
+  join_words(&plan->box);
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = run_move, .plan = plan};
   return native;
@@ -272,7 +292,7 @@ static const vt_native *make_concat(vt_arena *arena, const vt_op *op) {
     plan->parts[i].to_at = at * strides[axis];
     plan->parts[i].box = box_between(op->results[0].type, part, part.dims);
     if (vt_type_elements(part) == 0) plan->parts[i].box.dims[0] = 0;
-    vt_box_normalise(&plan->parts[i].box);
+    join_words(&plan->parts[i].box);
     at += part.dims[axis];
   }
   vt_native *native = VT_NEW(arena, vt_native);
@@ -334,7 +354,7 @@ static const vt_native *make_pad(vt_arena *arena, const vt_op *op) {
   if (copied == 0)
     plan->inner.box.dims[0] = 0, plan->inner.box.rank = 1;
   else
-    vt_box_normalise(&plan->inner.box);
+    join_words(&plan->inner.box);
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = run_pad, .plan = plan};
   return native;
@@ -411,7 +431,7 @@ static const vt_native *make_dynamic(vt_arena *arena, const vt_op *op) {
   }
   plan->box =
       update ? box_between(large, small, small.dims) : box_between(small, large, small.dims);
-  vt_box_normalise(&plan->box);
+  join_words(&plan->box);
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){
       .run = update ? run_dynamic_update : run_dynamic_slice, .in_place = update, .plan = plan};

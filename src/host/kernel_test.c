@@ -821,6 +821,25 @@ static void slices_and_pads(void **state) {
   check(m, PLAIN, 1, 0, 0);
 }
 
+// Runs of two elements at any place, in lines long enough to be cut.
+static void short_runs(void **state) {
+  (void)state;
+  static const vt_dtype dtypes[] = {VT_PRED, VT_BF16, VT_F32, VT_F64};
+  for (int i = 0; i < 4; i++) {
+    maker m = new_maker();
+    vt_value *x = param(m, dtypes[i], DIMS(40000, 5)), *y = param(m, dtypes[i], DIMS(40000, 2));
+    vt_value *a = vt_build(m.func, NULL, VT_OP_SLICE, NULL, y->type, 1, &x);
+    vt_op_set_ints(a->op, VT_ATTR_START_INDICES, DIMS(0, 1));
+    vt_op_set_ints(a->op, VT_ATTR_LIMIT_INDICES, DIMS(40000, 3));
+    vt_op_set_ints(a->op, VT_ATTR_STRIDES, DIMS(1, 1));
+    vt_value *b = op_with_ints(m, VT_OP_CONCATENATE, make_type(m, dtypes[i], DIMS(40000, 7)), 2,
+                               (vt_value *[]){x, y});
+    vt_op_set_i64(b->op, VT_ATTR_DIMENSION, 1);
+    RETURNS(m, a, b);
+    check(m, PLAIN, 2, 0, 0);
+  }
+}
+
 static void dynamic_slices(void **state) {
   (void)state;
   for (int update = 0; update < 2; update++) {
@@ -872,10 +891,6 @@ static vt_func *typed_body(maker m, vt_opcode code, vt_dtype dtype, bool compare
   return body;
 }
 
-static vt_func *binary_body(maker m, vt_opcode code, bool compares) {
-  return typed_body(m, code, VT_F32, compares);
-}
-
 static void window_attrs(vt_op *op, int64_t window, int64_t stride, int64_t low, int64_t high) {
   vt_op_set_ints(op, VT_ATTR_WINDOW_DIMENSIONS, DIMS(1, window, window, 1));
   vt_op_set_ints(op, VT_ATTR_WINDOW_STRIDES, DIMS(1, stride, stride, 1));
@@ -899,19 +914,19 @@ static void pooling(void **state) {
     vt_value *start = scalar(m, VT_F32, -INFINITY), *zero = scalar(m, VT_F32, 0);
     vt_op *max =
         vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, start}, 1, &type, 1);
-    max->regions[0] = binary_body(m, VT_OP_MAXIMUM, false);
+    max->regions[0] = typed_body(m, VT_OP_MAXIMUM, VT_F32, false);
     window_attrs(max, w, s, low, high);
     vt_op_append(m.func, max);
     vt_op *sum =
         vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, zero}, 1, &type, 1);
-    sum->regions[0] = binary_body(m, VT_OP_ADD, false);
+    sum->regions[0] = typed_body(m, VT_OP_ADD, VT_F32, false);
     window_attrs(sum, w, s, low, high);
     vt_op_append(m.func, sum);
     vt_value *g = param(m, VT_F32, DIMS(3, out, out, channels));
     vt_op *back = vt_op_create(m.func, VT_OP_SELECT_AND_SCATTER, NULL, 3,
                                (vt_value *[]){x, g, zero}, 1, &x->type, 2);
-    back->regions[0] = binary_body(m, VT_OP_COMPARE, true);
-    back->regions[1] = binary_body(m, VT_OP_ADD, false);
+    back->regions[0] = typed_body(m, VT_OP_COMPARE, VT_F32, true);
+    back->regions[1] = typed_body(m, VT_OP_ADD, VT_F32, false);
     window_attrs(back, w, s, low, high);
     vt_op_append(m.func, back);
     RETURNS(m, &max->results[0], &sum->results[0], &back->results[0]);
@@ -974,6 +989,7 @@ int main(void) {
       cmocka_unit_test(random_halves),
       cmocka_unit_test(transposes),
       cmocka_unit_test(slices_and_pads),
+      cmocka_unit_test(short_runs),
       cmocka_unit_test(dynamic_slices),
       cmocka_unit_test(gathers),
       cmocka_unit_test(pooling),
