@@ -406,6 +406,27 @@ static void emit_single(output_list *out, vt_op *op) {
   g->fused = vt_native_supports(op);
 }
 
+// An iota that something needs in memory is a loop of its own, when it is large enough.
+static bool emit_iota(vt_fuser *f, output_list *out, vt_op *op) {
+  if (op->code != VT_OP_IOTA || !vt_emit_supports(op)) return false;
+  int64_t elements = vt_type_elements(op->results[0].type);
+  if (!elements || elements < f->min_work) return false;
+  vt_op **ops = VT_NEW_ARRAY(out->arena, vt_op *, 1);
+  vt_value **outputs = VT_NEW_ARRAY(out->arena, vt_value *, 1);
+  ops[0] = op;
+  outputs[0] = &op->results[0];
+  vt_nest *nest = vt_nest_build(out->arena, 1, ops, 0, NULL, 1, outputs);
+  if (!nest) return false;
+  out->groups[out->count++] = (vt_group){.fused = true,
+                                         .op_count = 1,
+                                         .ops = ops,
+                                         .output_count = 1,
+                                         .outputs = outputs,
+                                         .work = work_of(nest),
+                                         .nest = nest};
+  return true;
+}
+
 // The group that puts `value` into memory, after the groups it needs. Views get one only through
 // this.
 static void emit_value(vt_fuser *f, output_list *out, const vt_value *value) {
@@ -423,7 +444,7 @@ static void emit_value(vt_fuser *f, output_list *out, const vt_value *value) {
     if (before && before->result_count) emit_value(f, out, &before->results[0]);
   }
   for (uint32_t k = 0; k < s->op->operand_count; k++) emit_value(f, out, s->op->operands[k]);
-  emit_single(out, s->op);
+  if (!emit_iota(f, out, s->op)) emit_single(out, s->op);
 }
 
 // Loops that are too small to keep become groups of one.

@@ -498,6 +498,12 @@ static void iotas(void **state) {
   RETURNS(m, binary(m, VT_OP_XOR, y, z),
           compare(m, VT_CMP_GE, iota(m, 1, VT_S32, DIMS(5, 6, 19)), z));
   check(m, PLAIN, 1, 0, 0);
+  static const vt_dtype alone[] = {VT_S32, VT_U8, VT_BF16, VT_S64};
+  for (int i = 0; i < 4; i++) {
+    maker one = new_maker();
+    RETURNS(one, iota(one, i % 3, alone[i], DIMS(5, 300, 19)));
+    check(one, PLAIN, 1, 0, 0);
+  }
 }
 
 static void bits_and_scalars(void **state) {

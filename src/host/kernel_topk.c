@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/cpu.h"
 #include "host/kernel_move.h"
 
 // A line is cut into parts of about this length; a part must be worth more than the places it
@@ -34,8 +35,8 @@ typedef struct topk_plan {
   } while (0)
 
 // Keys that order like the elements, largest first when `flip` is 0.
-static void read_keys(vt_dtype dtype, const void *data, int64_t at, int64_t n, int64_t flip,
-                      int64_t *keys) {
+VT_ANY_CPU static void read_keys(vt_dtype dtype, const void *data, int64_t at, int64_t n,
+                                 int64_t flip, int64_t *keys) {
   switch (dtype) {
   case VT_F32:
     KEYS(int32_t, x ^ (int32_t)((uint32_t)(x >> 31) >> 1));
@@ -71,6 +72,12 @@ static void read_keys(vt_dtype dtype, const void *data, int64_t at, int64_t n, i
   default: // U8, PRED
     KEYS(uint8_t, x);
   }
+}
+
+VT_ANY_CPU static bool any_above(int64_t n, const int64_t *keys, int64_t least) {
+  int64_t below = -1; // all bits, as long as none is above
+  for (int64_t i = 0; i < n; i++) below &= keys[i] > least ? 0 : -1;
+  return !below;
 }
 
 static int by_key(const void *a, const void *b) {
@@ -113,10 +120,9 @@ static void find_part(const topk_plan *plan, const void *data, int64_t line, int
   int64_t end = part == plan->parts - 1 ? plan->n : (part + 1) * plan->part;
   int64_t keys[BLOCK];
   for (int64_t at = part * plan->part; at < end; at += BLOCK) {
-    int64_t n = end - at < BLOCK ? end - at : BLOCK, above = 0;
+    int64_t n = end - at < BLOCK ? end - at : BLOCK;
     read_keys(plan->dtype, data, line * plan->n + at, n, plan->ascending ? -1 : 0, keys);
-    for (int64_t i = 0; i < n; i++) above |= keys[i] > best->least;
-    if (!above && best->count >= best->k) continue;
+    if (best->count >= best->k && !any_above(n, keys, best->least)) continue;
     for (int64_t i = 0; i < n; i++) offer(best, keys[i], at + i);
   }
   prune(best);
