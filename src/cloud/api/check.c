@@ -138,3 +138,8 @@ vt_status vt_check_stored(const char *text, const char *what, const char *id, js
   *out_json = NULL;
   return vt_error(VT_DATA_LOSS, "the stored %s %s can not be read", what, id);
 }
+
+bool vt_check_id(const char *id) {
+  size_t n = strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-");
+  return n >= 4 && n <= 30 && !id[n] && *id >= 'a' && *id <= 'z' && id[n - 1] != '-';
+}

@@ -28,4 +28,7 @@ bool vt_text_is_good(const char *bytes, size_t size);
 vt_status vt_check_stored(const char *text, const char *what, const char *id,
                           json_t **out_json) VT_CHECKED;
 
+// Whether it may be the id of a project or of a service account.
+bool vt_check_id(const char *id);
+
 #endif
