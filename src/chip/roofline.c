@@ -179,8 +179,13 @@ static void count_control(const vt_scope *scope, const vt_op *op, repeats times,
 
 static void count_op(const vt_scope *scope, const vt_op *op, repeats times, count *c) {
   const vt_op_info *info = vt_op_info_get(op->code);
+  const vt_func *written = vt_op_written_out(op);
   if (info->flags & VT_OPF_CONTROL) {
     count_control(scope, op, times, c);
+    return;
+  }
+  if (written) {
+    count_func(NULL, written, times, c); // its parameters are not the op's operands
     return;
   }
   double elements = op->result_count ? (double)vt_type_elements(op->results[0].type) : 0;

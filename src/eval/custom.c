@@ -277,6 +277,74 @@ out:
   return st;
 }
 
+static bool all_finite(vt_dtype type, int64_t n, const void *data) {
+  int64_t parts = vt_dtype_is_complex(type) ? 2 * n : n;
+  bool narrow = type == VT_F32 || type == VT_C64;
+  for (int64_t i = 0; i < parts; i++)
+    if (!isfinite(narrow ? (double)((const float *)data)[i] : ((const double *)data)[i]))
+      return false;
+  return true;
+}
+
+// One matrix, which is overwritten: left vectors in columns, values descending, the adjoint of the
+// right vectors. NaN where it is not finite, as LAPACK may not come to an end then.
+static void svd(const matrices *m, vt_dtype real, void *a, void *u, void *s, void *vh) {
+  int rows = (int)m->rows, cols = (int)m->cols, k = rows < cols ? rows : cols, info = 1;
+  if (all_finite(m->type, m->rows * m->cols, a))
+    info = BY_TYPE(m->type,
+                   LAPACKE_sgesdd(LAPACK_ROW_MAJOR, 'S', rows, cols, a, cols, s, u, k, vh, cols),
+                   LAPACKE_dgesdd(LAPACK_ROW_MAJOR, 'S', rows, cols, a, cols, s, u, k, vh, cols),
+                   LAPACKE_cgesdd(LAPACK_ROW_MAJOR, 'S', rows, cols, a, cols, s, u, k, vh, cols),
+                   LAPACKE_zgesdd(LAPACK_ROW_MAJOR, 'S', rows, cols, a, cols, s, u, k, vh, cols));
+  if (!info) return;
+  fill_nan(m->type, m->rows * k, u);
+  fill_nan(real, k, s);
+  fill_nan(m->type, m->cols * k, vh);
+}
+
+// What src/passes/opt_decompose.c makes of JAX's svd: a -> left vectors in columns, values, right
+// vectors in columns; or the values alone.
+static vt_status call_svd(const vt_eval_call *call) {
+  matrices m = {0};
+  char *u = NULL, *s = NULL, *vh = NULL;
+  vt_status st = VT_OK;
+  bool vectors = call->op->result_count == 3;
+  VT_TRY_OUT(load_matrices(call->op, call->in[0], &m));
+  int64_t k = m.rows < m.cols ? m.rows : m.cols, right = m.count * m.cols * k;
+  vt_dtype real = m.type == VT_F32 || m.type == VT_C64 ? VT_F32 : VT_F64;
+  int64_t real_bytes = (int64_t)vt_dtype_bytes(real);
+  if (vt_type_elements(call->out[vectors].type) != m.count * k ||
+      (vectors && (vt_type_elements(call->out[0].type) != m.count * m.rows * k ||
+                   vt_type_elements(call->out[2].type) != right))) {
+    st = vt_eval_invalid(call->op, "shapes");
+    goto out;
+  }
+  VT_TRY_OUT(vt_eval_scratch(m.count * m.rows * k * m.bytes, &u));
+  VT_TRY_OUT(vt_eval_scratch(m.count * k * real_bytes, &s));
+  VT_TRY_OUT(vt_eval_scratch(2 * right * m.bytes, &vh));
+  char *v = vh + right * m.bytes;
+  for (int64_t i = 0; i < m.count; i++) {
+    char *from = vh + i * k * m.cols * m.bytes, *to = v + i * k * m.cols * m.bytes;
+    svd(&m, real, m.data + i * m.rows * m.cols * m.bytes, u + i * m.rows * k * m.bytes,
+        s + i * k * real_bytes, from);
+    for (int64_t j = 0; j < k * m.cols; j++)
+      memcpy(to + (j % m.cols * k + j / m.cols) * m.bytes, from + j * m.bytes, (size_t)m.bytes);
+  }
+  for (int64_t i = 0; i < right && m.type == VT_C64; i++)
+    ((cfloat *)(void *)v)[i] = conjf(((cfloat *)(void *)v)[i]);
+  for (int64_t i = 0; i < right && m.type == VT_C128; i++)
+    ((cdouble *)(void *)v)[i] = conj(((cdouble *)(void *)v)[i]);
+  VT_TRY_OUT(store_array(real, s, &call->out[vectors]));
+  if (vectors) VT_TRY_OUT(store_array(m.type, u, &call->out[0]));
+  if (vectors) VT_TRY_OUT(store_array(m.type, v, &call->out[2]));
+out:
+  free(m.data);
+  free(u);
+  free(s);
+  free(vh);
+  return st;
+}
+
 static vt_status call_identity(const vt_eval_call *call) {
   const vt_op *op = call->op;
   for (uint32_t i = 0; i < op->result_count; i++) {
@@ -314,6 +382,8 @@ static const struct {
     {"lapack_cungqr_ffi", call_householder, 2, 1},
     {"lapack_zungqr_ffi", call_householder, 2, 1},
     {"Eigh", call_eigh, 1, 2},
+    {"Svd", call_svd, 1, 3},
+    {"Svd", call_svd, 1, 1},
     {"ApproxTopK", vt_eval_approx_top_k, 0, 0},
     {"PartialReduce", vt_eval_approx_top_k, 0, 0},
     {"AllocateBuffer", call_allocate, 0, 0},
@@ -334,7 +404,7 @@ static vt_eval_kernel target_of(const vt_op *op) {
       continue;
     if (targets[i].results &&
         (op->operand_count != targets[i].operands || op->result_count != targets[i].results))
-      return NULL;
+      continue;
     return targets[i].run;
   }
   return NULL;

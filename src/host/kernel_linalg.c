@@ -88,7 +88,9 @@ static vt_linalg_kind kind_of(const vt_op *op) {
   } targets[] = {{"Eigh", VT_LINALG_EIGH, 1, 2},
                  {"Qr", VT_LINALG_QR, 1, 2},
                  {"ProductOfElementaryHouseholderReflectors", VT_LINALG_Q, 2, 1},
-                 {"LuDecomposition", VT_LINALG_LU, 1, 3}};
+                 {"LuDecomposition", VT_LINALG_LU, 1, 3},
+                 {"Svd", VT_LINALG_SVD, 1, 3},
+                 {"Svd", VT_LINALG_SVD, 1, 1}};
   if (op->code == VT_OP_CHOLESKY) return VT_LINALG_CHOLESKY;
   if (op->code == VT_OP_TRIANGULAR_SOLVE) return VT_LINALG_TRIANGULAR;
   if (op->code != VT_OP_CUSTOM_CALL) return VT_LINALG_NONE;
@@ -124,11 +126,21 @@ static bool plan_triangular(const vt_op *op, linalg_plan *plan) {
          measure(b, plan->dtype, plan->count, g->rows * g->cols, &plan->out_bytes);
 }
 
+static bool plan_svd(const vt_op *op, linalg_plan *plan, vt_dtype real) {
+  int64_t m = plan->group.rows, n = plan->group.cols, few = min64(m, n), count = plan->count;
+  if (op->result_count == 1) // the values
+    return measure(op->results[0].type, real, count, few, &plan->out_bytes);
+  return measure(op->results[0].type, plan->dtype, count, m * few, &plan->out_bytes) &&
+         measure(op->results[1].type, real, count, few, &plan->out_more_bytes) &&
+         measure(op->results[2].type, plan->dtype, count, n * few, &plan->out_last_bytes);
+}
+
 static bool plan_custom_call(const vt_op *op, linalg_plan *plan) {
   vt_linalg_group *g = &plan->group;
   int64_t few = min64(g->rows, g->cols);
   vt_dtype real = plan->dtype == VT_C64 ? VT_F32 : plan->dtype == VT_C128 ? VT_F64 : plan->dtype;
   vt_string config = vt_attr_string(op, VT_ATTR_BACKEND_CONFIG);
+  if (plan->kind == VT_LINALG_SVD) return plan_svd(op, plan, real);
   vt_type more = plan->kind == VT_LINALG_Q ? op->operands[1]->type : op->results[1].type;
   g->side = few;
   switch ((int)plan->kind) {
@@ -150,7 +162,7 @@ static bool plan_custom_call(const vt_op *op, linalg_plan *plan) {
 
 static bool in_lanes(const linalg_plan *plan) {
   int64_t m = plan->group.rows, n = plan->group.cols;
-  if (vt_dtype_is_complex(plan->dtype) || m > VT_LINALG_MOST * VT_LINALG_MOST) return false;
+  if (vt_dtype_is_complex(plan->dtype) || plan->kind == VT_LINALG_SVD) return false;
   switch ((int)plan->kind) {
   case VT_LINALG_TRIANGULAR:
     return plan->count >= ENOUGH && m <= VT_LINALG_MOST && n <= VT_LINALG_MOST;
@@ -180,7 +192,7 @@ static bool make_plan(const vt_op *op, linalg_plan *plan) {
   plan->in_bytes = plan->out_bytes = g->rows * g->cols * (int64_t)vt_dtype_bytes(a.dtype);
   if (plan->kind == VT_LINALG_TRIANGULAR) {
     if (!plan_triangular(op, plan)) return false;
-  } else if (!vt_type_equal(a, op->results[0].type)) {
+  } else if (plan->kind != VT_LINALG_SVD && !vt_type_equal(a, op->results[0].type)) {
     return false;
   } else if (plan->kind == VT_LINALG_CHOLESKY) {
     g->lower = vt_attr_i64(op, VT_ATTR_LOWER);

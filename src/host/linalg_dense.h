@@ -91,32 +91,32 @@ static void NAME(dense_eigh)(const vt_linalg_group *g, void *scratch) {
   for (int i = 0; i < n; i++) values[i] = (REAL)NAN;
 }
 
-// a' = conj(v) s u': LAPACK's right vectors are our left ones as they lie.
+// a' = conj(v) s u': LAPACK's right vectors are our left ones as they lie. Without out_last the
+// values alone.
 static void NAME(dense_svd)(const vt_linalg_group *g, void *scratch) {
   int m = (int)g->rows, n = (int)g->cols, few = m < n ? m : n, info = 0;
   int room = (int)NAME(dense_work)(VT_LINALG_SVD, g);
   T *a = scratch, *right = a + g->rows * g->cols, *work = right + (int64_t)n * few;
   memcpy(a, g->in, (size_t)(g->rows * g->cols) * sizeof *a);
-  bool fine = NAME(finite)(g->rows * g->cols, a);
+  bool fine = NAME(finite)(g->rows * g->cols, a), vectors = g->out_last;
+  const char *job = vectors ? "S" : "N";
+  REAL *values = vectors ? g->out_more : g->out;
 #if COMPLEX
   REAL *real_work = (REAL *)(work + room);
-  int64_t reals = 5 * few * few + 5 * few + 2 * (int64_t)(m > n ? m : n) * few + 2 * few * few;
+  int64_t k = few, reals = 7 * k * k + 5 * k + 2 * (m > n ? m : n) * k;
   int *int_work = (int *)(real_work + reals);
   if (fine) LAPACK(gesdd)
-  ("S", &n, &m, a, &n, g->out_more, right, &n, g->out, &few, work, &room, real_work, int_work,
-   &info);
+  (job, &n, &m, a, &n, values, right, &n, g->out, &few, work, &room, real_work, int_work, &info);
 #else
   int *int_work = (int *)(work + room);
   if (fine) LAPACK(gesdd)
-  ("S", &n, &m, a, &n, g->out_more, right, &n, g->out, &few, work, &room, int_work, &info);
+  (job, &n, &m, a, &n, values, right, &n, g->out, &few, work, &room, int_work, &info);
 #endif
-  if (fine && !info) {
-    NAME(turn_vectors)(few, n, right, g->out_last);
-    return;
-  }
-  NAME(fill_nan)((int64_t)m * few, g->out);
-  NAME(fill_nan)((int64_t)n * few, g->out_last);
-  for (int i = 0; i < few; i++) ((REAL *)g->out_more)[i] = (REAL)NAN;
+  bool found = fine && !info;
+  if (vectors && found) NAME(turn_vectors)(few, n, right, g->out_last);
+  if (vectors && !found) NAME(fill_nan)((int64_t)m * few, g->out);
+  if (vectors && !found) NAME(fill_nan)((int64_t)n * few, g->out_last);
+  for (int i = 0; i < few && !found; i++) values[i] = (REAL)NAN;
 }
 
 static void NAME(dense_qr)(const vt_linalg_group *g, void *scratch) {

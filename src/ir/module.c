@@ -365,6 +365,14 @@ bool vt_op_has_effect(const vt_op *op) {
   return callee && func_has_effect(callee);
 }
 
+const vt_func *vt_op_written_out(const vt_op *op) {
+  if (op->code != VT_OP_CUSTOM_CALL) return NULL;
+  const char *target = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME).data;
+  const vt_attr *called = vt_op_attr(op, VT_ATTR_CALLED_COMPUTATIONS);
+  bool made = called && called->count == 1 && (!strcmp(target, "Eigh") || !strcmp(target, "Svd"));
+  return made ? called->funcs[0] : NULL;
+}
+
 bool vt_op_is_marker(const vt_op *op) {
   static const char *const targets[] = {
       "annotate_device_placement", "LayoutConstraint", "MoveToHost", "MoveToDevice", "PinToDevice",

@@ -225,6 +225,9 @@ bool vt_op_is_marker(const vt_op *op);
 vt_func *vt_op_callee(const vt_op *op);
 // Whether the op, or one that it runs, must stay where it is even if nobody uses its results.
 bool vt_op_has_effect(const vt_op *op);
+// What a decomposition that a pass made was in the program, a function of the same results; NULL of
+// all other ops.
+const vt_func *vt_op_written_out(const vt_op *op);
 
 // "add at jit(step)/relu (train.py:12)" for messages; text in `arena`.
 const char *vt_op_describe(const vt_op *op, vt_arena *arena);

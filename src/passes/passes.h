@@ -21,6 +21,9 @@ typedef struct vt_pass_options {
 
 vt_status vt_passes_run(vt_module *module, const vt_pass_options *options) VT_CHECKED;
 
+// Drops what decompositions were written out as, once the chip's estimates have counted it.
+vt_status vt_decompose_forget(vt_module *module) VT_CHECKED;
+
 // Every pass: rewrites the module, says whether it changed anything. `scratch` is reset between
 // passes.
 typedef vt_status vt_pass(vt_module *module, const vt_pass_options *options, vt_arena *scratch,

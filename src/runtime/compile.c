@@ -140,6 +140,11 @@ static vt_status generate(vt_executable *executable, const vt_host_options *host
   vt_module *taken = *module;
   *module = NULL;
   executable->zeros = makes_zeros(taken);
+  vt_status st = vt_decompose_forget(taken);
+  if (st) {
+    vt_module_destroy(taken);
+    return st;
+  }
   VT_TRY(vt_host_compile(taken, host, &executable->program));
   executable->info.code_bytes = vt_program_code_bytes(executable->program);
   executable->tiny =
