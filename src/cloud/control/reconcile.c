@@ -25,6 +25,7 @@
 #include "cloud/state/retention.h"
 #include "cloud/state/scheduler.h"
 #include "cloud/api/token.h"
+#include "cloud/state/node_life.h"
 
 typedef struct step {
   int64_t uid;

@@ -11,6 +11,7 @@
 #include "cloud/state/node.h"
 #include "cloud/state/operation.h"
 #include "cloud/state/queue.h"
+#include "cloud/state/node_life.h"
 
 static const struct word {
   const char *word, *type, *status;

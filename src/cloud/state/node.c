@@ -10,12 +10,7 @@
 #include <string.h>
 
 #include "cloud/state/address.h"
-#include "cloud/state/billing.h"
 #include "cloud/api/check.h"
-#include "cloud/state/chip_use.h"
-#include "cloud/state/disk.h"
-#include "cloud/state/health.h"
-#include "cloud/api/token.h"
 
 #define COLUMNS                                                                                    \
   "uid, project, zone, id, state, type, workers, class, api, queued, creator, health, "            \
@@ -310,7 +305,6 @@ vt_status vt_node_insert(vt_cloud *cloud, vt_node *node) {
   free(body);
   if (st) return st;
   node->version = 1;
-  VT_TRY(vt_disks_attach(cloud, node));
   for (int64_t w = 0; w < node->workers; w++) VT_TRY(add_worker(cloud, node, w));
   return VT_OK;
 }
@@ -332,69 +326,6 @@ vt_status vt_node_save(vt_cloud *cloud, vt_node *node) {
   if (!st && changed != 1) st = vt_error(VT_ABORTED, "node %s changed under this call", node->id);
   node->version++;
   return st;
-}
-
-// --- states --------------------------------------------------------------------------------------
-
-// What its workers were given ends when they do.
-static vt_status revoke_tokens(vt_cloud *cloud, int64_t uid) {
-  char origin[40];
-  snprintf(origin, sizeof origin, "node:%lld", (long long)uid);
-  return vt_token_revoke_from(cloud, origin);
-}
-
-vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state, const char *why) {
-  vt_node_state before = node->state;
-  int64_t now = vt_cloud_now(cloud);
-  char detail[256], name[512];
-  node->state = state;
-  node->state_ns = now;
-  if (!states[state].holds) node->placed = false;
-  if (state == VT_NODE_READY && !node->ready_ns) {
-    node->ready_ns = now;
-    node->busy_ns = now;
-    node->idle_alert = false;
-  }
-  if (!states[state].billed) node->ready_ns = 0;
-  if (state == VT_NODE_READY) {
-    node->health = "HEALTHY";
-    node->health_text = "";
-    vt_health_expect(cloud, node, true);
-  } else if (state == VT_NODE_PREEMPTED || state == VT_NODE_STOPPED ||
-             state == VT_NODE_TERMINATED) {
-    node->notice_ns = node->ends_ns = 0;
-    node->health = "HEALTH_UNSPECIFIED";
-    VT_TRY(vt_health_forget(cloud, node->uid));
-    VT_TRY(revoke_tokens(cloud, node->uid));
-  }
-  VT_TRY(vt_node_save(cloud, node));
-  if (states[state].billed && !states[before].billed) VT_TRY(vt_bill_open(cloud, node));
-  if (!states[state].billed && states[before].billed)
-    VT_TRY(vt_bill_close(cloud, node, state == VT_NODE_PREEMPTED));
-  snprintf(detail, sizeof detail, "%s to %s: %s", states[before].name, states[state].name, why);
-  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
-           node->id);
-  VT_TRY(vt_cloud_event(cloud, "state", node->project, "vtpud", name, detail));
-  vt_cloud_poke(cloud);
-  return VT_OK;
-}
-
-vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) {
-  char name[512];
-  VT_TRY(vt_bill_close(cloud, node, false));
-  VT_TRY(vt_bill_close_disk(cloud, node));
-  VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM workers WHERE node = ?", "i", node->uid));
-  VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM guest_attributes WHERE node = ?", "i",
-                      node->uid));
-  VT_TRY(revoke_tokens(cloud, node->uid));
-  VT_TRY(vt_use_forget(cloud, node->uid));
-  VT_TRY(vt_health_forget(cloud, node->uid));
-  VT_TRY(vt_disks_detach_all(cloud, node->uid));
-  VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM nodes WHERE uid = ?", "i", node->uid));
-  snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
-           node->id);
-  vt_cloud_poke(cloud);
-  return vt_cloud_event(cloud, "state", node->project, "vtpud", name, "gone");
 }
 
 vt_status vt_node_give_notice(vt_cloud *cloud, vt_node *node, const char *state, const char *why) {

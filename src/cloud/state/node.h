@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // node.h - TPU nodes: the row, its states, and what a client sees of it.
 //
-// A vt_node is a copy of its row in an arena; vt_node_save and vt_node_set_state write it back.
-// State changes go through vt_node_set_state only: it opens and closes the bill, frees capacity and
-// writes the audit row, all in the transaction of the caller.
+// A vt_node is a copy of its row in an arena; vt_node_save writes it back. State changes go through
+// node_life.h only.
 #ifndef VT_CLOUD_NODE_H
 #define VT_CLOUD_NODE_H
 
@@ -62,13 +61,10 @@ void vt_node_fini(vt_node *node); // accepts zero
 // taken. Nothing is stored. errors INVALID_ARGUMENT, PERMISSION_DENIED (zone).
 vt_status vt_node_prepare(vt_cloud *cloud, vt_arena *arena, const char *project, const char *zone,
                           const char *id, json_t *body, vt_node *out_node) VT_CHECKED;
-// Stores a prepared node in CREATING with its workers' addresses. errors ALREADY_EXISTS.
+// Stores the row of a prepared node in CREATING with its workers' addresses, for vt_node_create.
+// errors ALREADY_EXISTS.
 vt_status vt_node_insert(vt_cloud *cloud, vt_node *node) VT_CHECKED;
 vt_status vt_node_save(vt_cloud *cloud, vt_node *node) VT_CHECKED;
-vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state,
-                            const char *why) VT_CHECKED;
-// Deletes the row and all that hangs on it (workers, guest attributes); bills and operations stay.
-vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) VT_CHECKED;
 // Starts the 30 s after which the node is PREEMPTED or TERMINATED. No-op when they run already.
 vt_status vt_node_give_notice(vt_cloud *cloud, vt_node *node, const char *state,
                               const char *why) VT_CHECKED;

@@ -12,6 +12,7 @@
 #include "cloud/state/operation.h"
 #include "cloud/state/scheduler.h"
 #include "cloud/state/service_account.h"
+#include "cloud/state/node_life.h"
 
 // The body as a v2alpha1 Node, new reference in *out_body.
 static vt_status clean_node(vt_call *call, const json_t *in, json_t **out_body) {
@@ -68,7 +69,7 @@ vt_status vt_nodes_create(vt_call *call) {
   VT_TRY_OUT(vt_sa_may_act(call, body));
   VT_TRY_OUT(vt_bill_may_begin(call->cloud, call->project));
   VT_TRY_OUT(check_new(call, &node));
-  VT_TRY_OUT(vt_node_insert(call->cloud, &node));
+  VT_TRY_OUT(vt_node_create(call->cloud, &node));
   VT_TRY_OUT(vt_operation_for_call(call, "create", vt_node_name(&call->arena, &node), node.uid,
                                    &operation));
   st = vt_operation_reply(call, operation);

@@ -12,6 +12,7 @@
 #include "cloud/state/queue.h"
 #include "cloud/state/scheduler.h"
 #include "cloud/state/service_account.h"
+#include "cloud/state/node_life.h"
 
 #define COLUMNS                                                                                    \
   "uid, project, zone, id, state, initiator, error, class, api, creator, created_ns, state_ns, "   \
@@ -277,7 +278,7 @@ static vt_status prepare_all(vt_cloud *cloud, vt_arena *arena, const vt_queued *
 
 static vt_status store_slot(vt_cloud *cloud, vt_node *node, int *out_placement) {
   vt_placement placement;
-  VT_TRY(vt_node_insert(cloud, node));
+  VT_TRY(vt_node_create(cloud, node));
   VT_TRY(vt_place(cloud, node, &placement));
   *out_placement = (int)placement;
   return VT_OK;
