@@ -293,7 +293,7 @@ def main():
             json.dump({"machine": where, "rows": rows, "bars": results, "gemm_gflops": peak, "seconds": seconds}, file,
                       indent=1)
             file.write("\n")
-    return 1 if any("error" in row for row in rows) else 0
+    return 1 if any("error" in row for row in rows) or not all(bar["pass"] for bar in results) else 0
 
 
 if __name__ == "__main__":

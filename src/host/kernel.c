@@ -39,7 +39,6 @@ struct vt_kernel {
   int64_t block_bytes; // partial results of one row tile (of one task in a nest without rows)
   int64_t block_count;
   bool *in_place; // [output][input]
-  bool wanted;    // in place saves a copy
 };
 
 static int64_t round_up(int64_t x, int64_t to) {
@@ -156,7 +155,7 @@ static void create_native(vt_arena *arena, vt_kernel *k, const vt_group *group) 
   if (!k->native->in_place) return;
   uint32_t uses = 0;
   for (uint32_t i = 0; i < op->operand_count; i++) uses += k->operands[i] == k->operands[0];
-  k->in_place[k->operands[0]] = k->wanted = uses == 1;
+  k->in_place[k->operands[0]] = uses == 1;
 }
 
 vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_target *target,
@@ -186,10 +185,6 @@ int64_t vt_kernel_scratch_bytes(const vt_kernel *k) {
 
 bool vt_kernel_in_place_ok(const vt_kernel *k, uint32_t output, uint32_t input) {
   return k->in_place[output * k->input_count + input];
-}
-
-bool vt_kernel_in_place_wanted(const vt_kernel *k, uint32_t output, uint32_t input) {
-  return k->wanted && vt_kernel_in_place_ok(k, output, input);
 }
 
 // ---- Running.

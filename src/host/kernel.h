@@ -36,8 +36,5 @@ void *vt_kernel_code(const vt_kernel *kernel); // of a loop: the function of loo
 int64_t vt_kernel_scratch_bytes(const vt_kernel *kernel);
 // True when output may be the very memory of input (which then dies with this kernel).
 bool vt_kernel_in_place_ok(const vt_kernel *kernel, uint32_t output, uint32_t input);
-// True when in place is the point (dynamic_update_slice): otherwise the kernel copies the whole
-// operand.
-bool vt_kernel_in_place_wanted(const vt_kernel *kernel, uint32_t output, uint32_t input);
 
 #endif

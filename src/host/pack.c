@@ -87,12 +87,6 @@ static kernels kernels_of(const vt_pack *pack) {
   }
 }
 
-bool vt_pack_supports(vt_dtype from, vt_dtype to) {
-  if ((from == VT_F32 || from == VT_BF16) && (to == VT_F32 || to == VT_BF16)) return true;
-  size_t bytes = vt_dtype_bytes(from);
-  return from == to && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
-}
-
 void vt_pack_add(vt_pack *pack, int64_t size, int64_t from_stride, int64_t to_stride) {
   if (size == 1) return;
   assert(pack->rank < VT_PACK_RANK);

@@ -22,7 +22,6 @@ void vt_pack_add(vt_pack *pack, int64_t size, int64_t from_stride, int64_t to_st
 // Merges dimensions that lie together on both sides, and puts them into the order of the target.
 // Call once, last.
 void vt_pack_finish(vt_pack *pack);
-bool vt_pack_supports(vt_dtype from, vt_dtype to);
 // Runs on the calling thread's OpenMP team. Threads: any.
 void vt_pack_run(const vt_pack *pack, const void *from, void *to);
 

@@ -93,10 +93,3 @@ const char *vt_attr_text(vt_attr_key key) {
 vt_attr_kind vt_attr_kind_of(vt_attr_key key) {
   return attr_infos[(unsigned)key < VT_ATTR_COUNT ? key : VT_ATTR_NONE].kind;
 }
-
-vt_attr_key vt_attr_key_from_text(const char *text, size_t size) {
-  for (int key = 1; key < VT_ATTR_COUNT; key++)
-    if (strlen(attr_infos[key].text) == size && !memcmp(attr_infos[key].text, text, size))
-      return (vt_attr_key)key;
-  return VT_ATTR_NONE;
-}

@@ -120,6 +120,5 @@ vt_opcode vt_opcode_from_text(const char *text,
 
 const char *vt_attr_text(vt_attr_key key);
 vt_attr_kind vt_attr_kind_of(vt_attr_key key);
-vt_attr_key vt_attr_key_from_text(const char *text, size_t size);
 
 #endif

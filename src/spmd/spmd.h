@@ -35,7 +35,6 @@ void vt_tiling_range(const vt_tiling *tiling, int32_t device, int64_t *offsets, 
 static inline bool vt_tiling_is_replicated(const vt_tiling *t) {
   return !t->proto_size;
 }
-bool vt_tiling_equal(const vt_tiling *a, const vt_tiling *b);
 
 // The tiling that a sharding means; NULL sharding = replicated. `manual_axes` (count names)
 // restricts a Shardy sharding to these axes, as for operands of a manual computation; NULL = all

@@ -249,13 +249,3 @@ void vt_tiling_range(const vt_tiling *tiling, int32_t device, int64_t *offsets, 
     sizes[d] = whole - offsets[d] < size ? whole - offsets[d] : size;
   }
 }
-
-bool vt_tiling_equal(const vt_tiling *a, const vt_tiling *b) {
-  return vt_type_equal(a->global, b->global) && a->device_count == b->device_count &&
-         a->versions == b->versions &&
-         !memcmp(a->counts, b->counts, sizeof *a->counts * (size_t)a->global.rank) &&
-         (a->versions == 1 || !memcmp(a->version_of_device, b->version_of_device,
-                                      sizeof *a->version_of_device * (size_t)a->device_count)) &&
-         !memcmp(a->tile_of_device, b->tile_of_device,
-                 sizeof *a->tile_of_device * (size_t)a->device_count);
-}

@@ -163,6 +163,22 @@ def check_rooms(names):
                 yield f"{name}: {room}/ may not use {used} ({page})"
 
 
+def check_used(names):
+    """Each function that a header of src/ declares has a caller besides its definition; tests and fuzz targets count."""
+    words, pasted = collections.Counter(), set()
+    for name in names:
+        if name.endswith((".c", ".h", ".def", ".cc", ".cpp")):
+            code = re.sub(r"//.*", "", read(name))
+            words.update(re.findall(r"\bvt_\w+", code))
+            pasted.update(re.findall(r"\b(vt_\w+?_)##", code))
+    for name in names:
+        if name.startswith("src/") and name.endswith(".h"):
+            for number, line in enumerate(read(name).splitlines(), 1):
+                match = re.match(r"(?:[a-z_][\w ]*[ *])(vt_\w+)\(", line)
+                if match and words[match[1]] <= 2 and not line.startswith(("static", "typedef")) and not match[1].startswith(tuple(pasted)):
+                    yield f"{name}:{number}: nobody calls {match[1]}"
+
+
 def check_functions(names):
     sources = [name for name in names if name.endswith(".c")]
     if not shutil.which("ctags"):
@@ -207,8 +223,8 @@ def check_format(names):
 
 def main():
     names = tracked()
-    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_rooms, check_refusals, check_functions, check_exports,
-              check_format]
+    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_rooms, check_refusals, check_used,
+              check_functions, check_exports, check_format]
     findings = [finding for check in checks for finding in check(names)]
     for finding in findings:
         print(finding)
