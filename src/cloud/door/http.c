@@ -35,6 +35,8 @@
 enum { MAX_BODY = 4 << 20, IDLE_TIMEOUT_S = 120, MAX_CONNECTIONS = 4096, MAX_OF_ONE_PEER = 1024 };
 // A change wakes the calls that wait not at once but a moment later: many changes wake them once.
 enum { GATHER_MS = 10, PROBE_EVERY_S = 5, MAX_THREADS = 4 };
+// Connections have so long to end before the library stops.
+enum { END_MS = 10000, END_STEP_MS = 5 };
 // WebSockets cost a thread each.
 enum { MAX_SESSIONS = 256, MAX_OF_ONE_CALLER = 64, SESSION_STACK = 256 << 10 };
 
@@ -674,6 +676,21 @@ static void end_sessions(vt_http *http) {
   pthread_mutex_unlock(&http->lock);
 }
 
+// Version 0.9.75 of the library falls over a request that it refuses by itself while it stops
+// (there is no reply then, and it does not look). So all connections, probes too, end before.
+static void end_connections(vt_http *http) {
+  struct timespec pause = {.tv_nsec = END_STEP_MS * 1000000L};
+  for (int i = 0; i < END_MS / END_STEP_MS; i++) {
+    size_t left = vt_room_end_all(&http->room);
+    for (unsigned t = 0; t < http->threads; t++) {
+      struct pollfd fd = {.fd = http->probes[t].fd, .events = POLLIN};
+      left += fd.fd >= 0 && poll(&fd, 1, 0) != 1;
+    }
+    if (!left) return;
+    nanosleep(&pause, NULL);
+  }
+}
+
 void vt_http_stop(vt_http *http) {
   if (!http) return;
   uint64_t one = 1;
@@ -686,5 +703,6 @@ void vt_http_stop(vt_http *http) {
   pthread_mutex_unlock(&http->room.lock);
   wake_waiting(http, 0, true, NULL);
   end_sessions(http);
+  end_connections(http);
   release(http);
 }

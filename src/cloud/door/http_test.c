@@ -229,6 +229,20 @@ static void stops_with_long_polls(void **state) {
   vt_testing_close(&s.t);
 }
 
+// Requests that are none, of which some are looked at while the server stops.
+static void stops_with_nonsense(void **state) {
+  (void)state;
+  for (int round = 0; round < 30; round++) {
+    server s;
+    int fds[OF_WORKER / 2];
+    open_server(&s);
+    for (int i = 0; i < OF_WORKER / 2; i++) fds[i] = begin(&s, i % 2, "GET / HTTP/9.9\r\n\r\n");
+    if (round % 3) usleep((useconds_t)round * 50);
+    close_server(&s);
+    for (int i = 0; i < OF_WORKER / 2; i++) close(fds[i]);
+  }
+}
+
 // Without descriptors connections are refused, not left standing, and it goes on with the next one.
 static void no_descriptors(void **state) {
   server s;
@@ -321,11 +335,15 @@ static void late_for_a_request(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(long_polls),         cmocka_unit_test(unfinished_requests),
-      cmocka_unit_test(silent_connections), cmocka_unit_test(leaving_a_long_poll),
-      cmocka_unit_test(a_change_wakes),     cmocka_unit_test(stops_with_long_polls),
-      cmocka_unit_test(no_descriptors),     cmocka_unit_test(replies_that_nobody_reads),
-      cmocka_unit_test(late_for_a_request)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(long_polls),
+                                     cmocka_unit_test(unfinished_requests),
+                                     cmocka_unit_test(silent_connections),
+                                     cmocka_unit_test(leaving_a_long_poll),
+                                     cmocka_unit_test(a_change_wakes),
+                                     cmocka_unit_test(stops_with_long_polls),
+                                     cmocka_unit_test(stops_with_nonsense),
+                                     cmocka_unit_test(no_descriptors),
+                                     cmocka_unit_test(replies_that_nobody_reads),
+                                     cmocka_unit_test(late_for_a_request)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,6 +126,14 @@ void vt_room_sweep(vt_room *room, int64_t now_ns) {
       end(room, p);
 }
 
+size_t vt_room_end_all(vt_room *room) {
+  pthread_mutex_lock(&room->lock);
+  for (vt_place *p = room->places; p; p = p->next) end(room, p);
+  size_t left = room->count;
+  pthread_mutex_unlock(&room->lock);
+  return left;
+}
+
 void vt_room_hold(vt_room *room, vt_place *place, size_t bytes) {
   room->unread += bytes - place->unread;
   place->unread = bytes;

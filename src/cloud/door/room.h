@@ -46,6 +46,7 @@ void vt_room_fini(vt_room *room); // the places that are left go
 bool vt_room_enter(vt_room *room, int fd, uint32_t peer, int64_t deadline_ns);
 vt_place *vt_room_find(vt_room *room, int fd); // under the lock; NULL when it has none
 void vt_room_leave(vt_room *room, int fd);     // before the descriptor is closed, or at once after
+size_t vt_room_end_all(vt_room *room);         // how many have not been closed yet
 // Ends those whose time is up. Under the lock.
 void vt_room_sweep(vt_room *room, int64_t now_ns);
 
