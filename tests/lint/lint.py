@@ -125,6 +125,21 @@ def check_map(names):
             yield f"{page}: src/{folder}/ may use {sorted(drawn[folder])}; its CMakeLists.txt says {sorted(built.get(folder, ()))}"
 
 
+def check_pages(names):
+    """Files that the pages name are there; NAME in capitals stands for any."""
+    bases = {os.path.basename(name) for name in names}
+    for name in names:
+        if not name.endswith(".md"):
+            continue
+        for number, line in enumerate(read(name).splitlines(), 1):
+            for path in re.findall(r"\bsrc/[a-z]\w*/[a-z0-9_/]+\.(?:c|h|def|txt)\b", line):
+                if path not in names:
+                    yield f"{name}:{number}: there is no {path}"
+            for base in re.findall(r"`([a-z0-9_]{3,}\.(?:c|h|def))`", line):
+                if base not in bases:
+                    yield f"{name}:{number}: there is no {base}"
+
+
 def check_refusals(names):
     """Each message of the verifier is that of a program in src/ir/refused.txt, or stands there as unreachable."""
     page = "src/ir/refused.txt"
@@ -223,7 +238,7 @@ def check_format(names):
 
 def main():
     names = tracked()
-    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_rooms, check_refusals, check_used,
+    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_rooms, check_pages, check_refusals, check_used,
               check_functions, check_exports, check_format]
     findings = [finding for check in checks for finding in check(names)]
     for finding in findings:
