@@ -214,7 +214,7 @@ static void the_hub_is_taken_down(void **state) {
   guest_must("nft list table inet vtpu_hub");
   guest_must("vtpu tpu-vm list --format='value(name)' | while read n; do vtpu tpu-vm delete "
              "$(basename $n) --quiet || exit 1; done");
-  guest_must(WAIT(1500, "test -z " HOSTS));
+  guest_must(WAIT(1500, "test -z \"$(squeue --me --noheader)\""));
   guest_must("kill $(cat $HOME/pid)");
   guest_must(NO_DAEMON);
   guest_must(NO_HUB);

@@ -313,13 +313,25 @@ static bool slurm_end_all(vt_guest_driver *driver) {
   return gone;
 }
 
-// Workers that go on keep their ways. Without Slurm's word nobody knows whether there are any.
+// Slurm is asked once more: what was last seen may be over. Without its word there may be some.
+static bool has_jobs(const vt_slurm_driver *d) {
+  atomic_bool stop = false;
+  vt_slurm_jobs jobs = {0};
+  vt_status st = vt_slurm_list_jobs(&stop, d->tag, &jobs);
+  bool any = st != VT_OK;
+  for (size_t i = 0; i < jobs.size; i++) {
+    vt_slurm_state state = jobs.data[i].state;
+    any |= state == VT_SLURM_WAITING || state == VT_SLURM_RUNNING || state == VT_SLURM_LEAVING;
+  }
+  vt_array_free(&jobs);
+  vt_status_free(st);
+  return any;
+}
+
+// Workers that go on keep their ways.
 static void close_hub(const vt_slurm_driver *d) {
-  bool live = !d->known || d->cloud->options.guest_level == 0;
-  for (size_t i = 0; i < d->slots.size; i++) live |= vt_slurm_live(&d->slots.data[i]);
-  for (size_t i = 0; i < d->jobs.size; i++)
-    live |= d->jobs.data[i].state == VT_SLURM_WAITING || d->jobs.data[i].state == VT_SLURM_RUNNING;
-  if (!live && vt_net_sweep(d->tag, false)) vt_net_leave();
+  if (!d->known || d->cloud->options.guest_level == 0 || has_jobs(d)) return;
+  if (vt_net_sweep(d->tag, false)) vt_net_leave();
 }
 
 static void slurm_destroy(vt_guest_driver *driver) {
