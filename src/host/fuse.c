@@ -30,6 +30,7 @@ static bool is_splat(const vt_op *op) {
 
 // A view whose rows stay rows: the last real dimension keeps its stride.
 static bool keeps_rows(const vt_op *op) {
+  if (op->code == VT_OP_RESHAPE || op->code == VT_OP_BROADCAST_IN_DIM) return true;
   vt_type type = op->operands[0]->type;
   int32_t last = type.rank - 1;
   while (last >= 0 && type.dims[last] == 1) last--;
@@ -50,12 +51,6 @@ static uint8_t kind_of(const vt_op *op) {
     return is_splat(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_OP_IOTA:
     return vt_emit_supports(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
-  case VT_OP_RESHAPE:
-  case VT_OP_BROADCAST_IN_DIM:
-    return VT_FUSE_VIEW;
-  case VT_OP_SLICE:
-  case VT_OP_TRANSPOSE:
-    return keeps_rows(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_OP_CONCATENATE:
     return vt_nest_is_index(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_OP_GATHER:
@@ -64,12 +59,17 @@ static uint8_t kind_of(const vt_op *op) {
     if (vt_type_elements(op->operands[0]->type) < 2) return VT_FUSE_SINGLE;
     return vt_emit_supports(op) && vt_reducer_of(op) != VT_REDUCE_NONE ? VT_FUSE_LOOP
                                                                        : VT_FUSE_SINGLE;
-  case VT_OP_BITCAST_CONVERT:
+  default:
+    break;
+  }
+  switch ((vt_op_class)vt_op_info_get(op->code)->class) {
+  case VT_CLASS_VIEW:
+    return keeps_rows(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
+  case VT_CLASS_ELTWISE:
+  case VT_CLASS_CAST:
     return vt_emit_supports(op) ? VT_FUSE_LOOP : VT_FUSE_SINGLE;
   default:
-    return (vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) && vt_emit_supports(op)
-               ? VT_FUSE_LOOP
-               : VT_FUSE_SINGLE;
+    return VT_FUSE_SINGLE;
   }
 }
 

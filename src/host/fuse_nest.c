@@ -138,11 +138,6 @@ static const view *view_of(builder *b, const vt_op *op, const view *from) {
   }
 }
 
-static bool is_view_op(const vt_op *op) {
-  return op->code == VT_OP_RESHAPE || op->code == VT_OP_BROADCAST_IN_DIM ||
-         op->code == VT_OP_TRANSPOSE || op->code == VT_OP_SLICE;
-}
-
 // The node of an operand: inside the group, or a new load of an input.
 static uint32_t operand_node(builder *b, vt_value *value) {
   uint32_t node = find_node(b, value);
@@ -261,7 +256,7 @@ static bool add_op(builder *b, vt_op *op) {
       view *iota = VT_NEW(b->arena, view);
       iota->strides[vt_attr_i64(op, VT_ATTR_IOTA_DIMENSION)] = 1;
       v = iota;
-    } else if (is_view_op(op)) {
+    } else if (vt_op_info_get(op->code)->class == VT_CLASS_VIEW) {
       uint32_t from = operand_node(b, op->operands[0]);
       if (from == UINT32_MAX) return false;
       node.kind = VT_NODE_ALIAS;

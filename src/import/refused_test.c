@@ -72,7 +72,58 @@ static void verifier_refuses(void **state) {
   assert_int_equal(bad, 0);
 }
 
+// Programs that are too long to be written down. The reader has a limit below the verifier's.
+static void nested_regions(void **state) {
+  enum { DEEP = 300 };
+  vt_text body = {0};
+  (void)state;
+  for (int i = 0; i < DEEP; i++) vt_text_put(&body, "  %r = \"stablehlo.if\"(%b) ({\n");
+  vt_text_put(&body, "  \"stablehlo.return\"(%v) : (tensor<4xf32>) -> ()\n");
+  for (int i = 0; i < DEEP; i++)
+    vt_text_printf(&body,
+                   "  }, {\n  \"stablehlo.return\"(%%v) : (tensor<4xf32>) -> ()\n"
+                   "  }) : (tensor<i1>) -> tensor<4xf32>\n%s",
+                   i + 1 < DEEP ? "  \"stablehlo.return\"(%r) : (tensor<4xf32>) -> ()\n" : "");
+  assert_int_equal(check("nested too deeply", 17, vt_text_string(&body)), 0);
+  vt_text_free(&body);
+}
+
+static void put_list(vt_text *text, int count, const char *one) {
+  for (int i = 0; i < count; i++) vt_text_printf(text, "%s%s", i ? ", " : "", one);
+}
+
+static void many_inputs(void **state) {
+  enum { INPUTS = 65 };
+  vt_text body = {0};
+  (void)state;
+  vt_text_printf(&body, "  %%r:%d = \"stablehlo.scatter\"(", INPUTS);
+  put_list(&body, INPUTS, "%v");
+  vt_text_put(&body, ", %j, ");
+  put_list(&body, INPUTS, "%v");
+  vt_text_put(&body,
+              ") <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], "
+              "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, "
+              "indices_are_sorted = false, unique_indices = false}> ({\n  ^bb0(");
+  for (int i = 0; i < 2 * INPUTS; i++)
+    vt_text_printf(&body, "%s%%a%d: tensor<f32>", i ? ", " : "", i);
+  vt_text_put(&body, "):\n  \"stablehlo.return\"(");
+  put_list(&body, INPUTS, "%a0");
+  vt_text_put(&body, ") : (");
+  put_list(&body, INPUTS, "tensor<f32>");
+  vt_text_put(&body, ") -> ()\n  }) : (");
+  put_list(&body, INPUTS, "tensor<4xf32>");
+  vt_text_put(&body, ", tensor<4xi32>, ");
+  put_list(&body, INPUTS, "tensor<4xf32>");
+  vt_text_put(&body, ") -> (");
+  put_list(&body, INPUTS, "tensor<4xf32>");
+  vt_text_put(&body, ")\n");
+  assert_int_equal(check("more than 64 inputs", 19, vt_text_string(&body)), 0);
+  vt_text_free(&body);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(verifier_refuses)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(verifier_refuses),
+                                     cmocka_unit_test(nested_regions),
+                                     cmocka_unit_test(many_inputs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
