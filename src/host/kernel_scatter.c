@@ -4,6 +4,8 @@
 // Order: every element of the result gets its updates in the order of the updates, however many
 // threads run: a window belongs to one thread, chosen by its place.
 #include <omp.h>
+#include <stdalign.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "eval/kernel.h"
@@ -39,15 +41,16 @@ VT_ANY_CPU static bool replace_negative(int64_t n, const int64_t *place, int64_t
   return true;
 }
 
-// Short rows that are left out go behind the end of the array, where kernels may write: cheaper
-// than asking for each whether it is one. Places count from `at` in the array; behind the n there
-// are more to look ahead to.
+// Short rows that are left out go to a spare row: cheaper than asking for each whether it is one.
+// Not behind the end of the array, where another device's tile may begin. Places count from `out`;
+// behind the n there are more to look ahead to.
 static void combine_short(const scatter_plan *plan, int64_t n, const int64_t *place, char *out,
-                          int64_t at, const char *updates, int64_t next) {
+                          const char *updates, int64_t next) {
   int64_t changed[SCATTER_BLOCK + VT_COMBINE_AHEAD];
-  int64_t behind = (plan->operand_bytes + 15) / 16 * 16 - at;
-  if (replace_negative(n + VT_COMBINE_AHEAD, place, behind, changed)) place = changed;
-  plan->combine(n, place, plan->far, out + at, plan->to, updates, next, plan->from, plan->width);
+  alignas(16) char spare[VT_COMBINE_SHORT] = {0};
+  int64_t to_spare = (int64_t)((uintptr_t)spare - (uintptr_t)out);
+  if (replace_negative(n + VT_COMBINE_AHEAD, place, to_spare, changed)) place = changed;
+  plan->combine(n, place, plan->far, out, plan->to, updates, next, plan->from, plan->width);
 }
 
 // The rows of a window one after the other, each for all windows. Only windows that are the same or
@@ -60,7 +63,7 @@ static void combine_rows(const scatter_plan *plan, int32_t dim, int64_t n, const
       combine_rows(plan, dim + 1, n, place, out, at + i * rows->from[dim],
                    updates + i * rows->to[dim], next);
   } else if (plan->is_short) {
-    combine_short(plan, n, place, out, at, updates, next);
+    combine_short(plan, n, place, out + at, updates, next);
   } else {
     plan->combine(n, place, plan->far, out + at, plan->to, updates, next, plan->from, plan->width);
   }

@@ -105,6 +105,17 @@ static const body bodies[] = {
      "      }\n"
      "      %r = stablehlo.add %m, %k : TYPE\n",
      2, 0},
+    {"scatter whose update is left out",
+     "      %v = stablehlo.multiply %w, %w : TYPE\n"
+     "      %i = stablehlo.constant dense<1000> : tensor<1xi32>\n"
+     "      %u = stablehlo.constant dense<7.0> : tensor<f32>\n"
+     "      %r = \"stablehlo.scatter\"(%v, %i, %u) <{scatter_dimension_numbers = "
+     "#stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+     "index_vector_dim = 0>}> ({\n"
+     "      ^bb0(%x: tensor<f32>, %y: tensor<f32>):\n"
+     "        stablehlo.return %y : tensor<f32>\n"
+     "      }) : (TYPE, tensor<1xi32>, tensor<f32>) -> TYPE\n",
+     1, 0},
 };
 
 static int64_t devices_of(const mesh *m) {
