@@ -181,8 +181,16 @@ def controlling():
     return {"checkpointed": (checkpointed, lambda: (floats(16384), np.zeros((64, 16384), np.float32)))}
 
 
+def mathematical():
+    """Functions of many elements that lie in a near cache, a hundred times."""
+    repeat = lambda f: (lambda x: jax.lax.fori_loop(0, 100, lambda _, x: f(x) * 0.5 + 1.1, x), lambda: (floats(16384),))
+    functions = {"exp": jnp.exp, "log": lambda x: jnp.log(jnp.abs(x)), "log1p": lambda x: jnp.log1p(jnp.abs(x)), "expm1": jnp.expm1,
+                 "tanh": jnp.tanh, "logistic": jax.lax.logistic, "rsqrt": lambda x: jax.lax.rsqrt(jnp.abs(x)), "sin": jnp.sin}
+    return {name: repeat(function) for name, function in functions.items()}
+
+
 GROUPS = {"scatter": scattering, "order": ordering, "fft": fourier, "linalg": linear, "resize": imaging, "random": sampling,
-          "control": controlling}
+          "control": controlling, "math": mathematical}
 
 
 def names():

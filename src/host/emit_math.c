@@ -3,8 +3,8 @@
 // through libm.
 //
 // Worst error on normal results against f64, held by emit_math_test over all exponents (measured,
-// ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.1, sin and cos 1.5 (of the
-// larger of the result and 2^-24), rsqrt 1.4, others libm's.
+// ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.4, sin and cos 1.5 (of the
+// larger of the result and 2^-24), rsqrt 1.4 (1 with AVX-512), others libm's.
 // Subnormal inputs count as zero and subnormal results are zero, as everywhere in compiled code.
 // Polynomials are least-squares fits on Chebyshev nodes, reweighted towards the smallest worst
 // relative error. f64 goes to libm: rare, and exact enough only there.
@@ -31,6 +31,9 @@ static value mul(vt_emitter *e, value x, value y) {
 }
 static value divide(vt_emitter *e, value x, value y) {
   return LLVMBuildFDiv(e->builder, x, y, "");
+}
+static value negative(vt_emitter *e, value x) {
+  return LLVMBuildFNeg(e->builder, x, "");
 }
 static value choose(vt_emitter *e, value c, value x, value y) {
   return LLVMBuildSelect(e->builder, c, x, y, "");
@@ -148,37 +151,64 @@ static value log_positive(vt_emitter *e, value x) {
 static value emit_log(vt_emitter *e, value x) {
   value y = log_positive(e, x);
   value low = test(e, LLVMRealOLT, x, constant(e, FLT_MIN));
-  value negative = test(e, LLVMRealOLT, x, constant(e, 0));
-  return choose(e, low, choose(e, negative, constant(e, NAN), constant(e, -INFINITY)), y);
+  value below = test(e, LLVMRealOLT, x, constant(e, 0));
+  return choose(e, low, choose(e, below, constant(e, NAN), constant(e, -INFINITY)), y);
+}
+
+// x / y for y whose reciprocal is normal, 1.3 ulp: a division costs as much as ten multiplications.
+static value quotient(vt_emitter *e, value x, value y) {
+  if (!e->target.avx512) return divide(e, x, y);
+  value args[3] = {y, y, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false)};
+  value near = vt_emit_intrinsic(e, "llvm.x86.avx512.rcp14.ps.512", 0, NULL, 3, args);
+  value off = fma3(e, negative(e, y), near, constant(e, 1));
+  return mul(e, x, fma3(e, near, off, near));
 }
 
 // log(u) + (x - (u - 1)) / u with u = 1 + x rounded.
 static value emit_log1p(vt_emitter *e, value x) {
   value one = constant(e, 1), u = add(e, x, one);
   value lost = sub(e, x, sub(e, u, one));
-  value y = add(e, log_positive(e, u), divide(e, lost, u));
+  value y = add(e, log_positive(e, u), quotient(e, lost, u));
   y = choose(e, test(e, LLVMRealOLT, u, constant(e, INFINITY)), y, u); // inf and NaN
   value zero = test(e, LLVMRealOEQ, u, constant(e, 0));
-  value negative = test(e, LLVMRealOLT, u, constant(e, 0));
-  y = choose(e, zero, constant(e, -INFINITY), choose(e, negative, constant(e, NAN), y));
+  value below = test(e, LLVMRealOLT, u, constant(e, 0));
+  y = choose(e, zero, constant(e, -INFINITY), choose(e, below, constant(e, NAN), y));
   value tiny = test(e, LLVMRealOLT, absolute(e, x), constant(e, 0x1p-24));
   return choose(e, tiny, x, y);
 }
 
 static value emit_logistic(vt_emitter *e, value x) {
-  value one = constant(e, 1), minus = LLVMBuildFNeg(e->builder, x, "");
-  return divide(e, one, add(e, one, emit_exp(e, minus)));
+  value one = constant(e, 1), y = add(e, one, emit_exp(e, negative(e, x)));
+  return quotient(
+      e, one, choose(e, test(e, LLVMRealOGT, y, constant(e, 0x1p127)), constant(e, 0x1p127), y));
 }
 
-// expm1(2x) / (expm1(2x) + 2): exactly 1 from where tanh rounds to it.
+// y / (y + 1) with y = expm1(2|x|) / 2: exactly 1 from where tanh rounds to it. 2|x| = n ln 2 + 2r
+// with n + 127 in the last bits of a float.
 static value emit_tanh(vt_emitter *e, value x) {
-  value a = absolute(e, x);
-  value t = emit_expm1(e, clamp(e, add(e, a, a), 0, 40));
-  return copysign2(e, divide(e, t, add(e, t, constant(e, 2))), x);
+  static const double c[] = {4.442405243e-02, 1.338647541e-01, 3.333376057e-01, 6.666617370e-01,
+                             9.999999630e-01};
+  LLVMBuilderRef b = e->builder;
+  value a = absolute(e, x), most = constant(e, 9.02), bias = constant(e, 0x1.8p23 + 127);
+  a = choose(e, test(e, LLVMRealOGT, a, most), most, a); // NaN stays
+  value shifted = fma3(e, a, constant(e, 2 * 1.4426950408889634), bias);
+  value r = fma3(e, sub(e, shifted, bias), constant(e, -0.34657359027997264), a);
+  value p = fma3(e, polynomial(e, r, 5, c), mul(e, r, r), r);
+  value bits =
+      LLVMBuildShl(b, LLVMBuildBitCast(b, shifted, int_type(e), ""), int_constant(e, 23), "");
+  value scale = LLVMBuildBitCast(b, bits, LLVMTypeOf(x), "");
+  value y = fma3(e, scale, p, fma3(e, scale, constant(e, 0.5), constant(e, -0.5)));
+  return copysign2(e, quotient(e, y, add(e, y, constant(e, 1))), x);
 }
 
+// An estimate and a step of Newton, which leaves 0, inf and NaN to the estimate.
 static value emit_rsqrt(vt_emitter *e, value x) {
-  return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
+  if (!e->target.avx512) return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
+  value args[3] = {x, x, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false)};
+  value near = vt_emit_intrinsic(e, "llvm.x86.avx512.rsqrt14.ps.512", 0, NULL, 3, args);
+  value off = fma3(e, negative(e, mul(e, x, near)), near, constant(e, 1));
+  value y = fma3(e, mul(e, near, constant(e, 0.5)), off, near);
+  return choose(e, test(e, LLVMRealUNO, y, y), near, y);
 }
 
 // Calls `name`(out, a, b, lanes) with the vectors in memory.

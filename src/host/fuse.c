@@ -16,10 +16,10 @@
 
 enum { MAX_GROUP_OPS = 400, MAX_GROUP_PORTS = 96, SIBLING_TRIES = 32 };
 // Element-ops below which the evaluator is the better choice, unless it would have to run many ops:
-// each costs it some 0.3 us however small, and code for a nest about 1 ms once (none when a larger
-// array has the same nest).
+// each costs it some 0.1 us however small, and code for a nest about 1 ms once (none when a larger
+// array has the same nest). In the body of a loop each is run many times.
 static const int64_t DEFAULT_MIN_WORK = 8 << 10;
-enum { MANY_OPS = 6, MANY_SCALAR_OPS = 12 };
+enum { MANY_OPS = 6, MANY_SCALAR_OPS = 12, MANY_IN_LOOP = 3 };
 
 // ---- What an op is.
 
@@ -457,7 +457,8 @@ static void drop_small(vt_fuser *f) {
     int fused = 0;
     for (uint32_t k = 0; k < g->count; k++) fused += f->ops[g->ops[k]].kind == VT_FUSE_LOOP;
     bool scalar = good && t.nest->atom_count == 1 && t.nest->atoms[0] == 1;
-    bool many = !f->exact_limit && fused >= (scalar ? MANY_SCALAR_OPS : MANY_OPS);
+    int limit = f->repeated ? MANY_IN_LOOP : scalar ? MANY_SCALAR_OPS : MANY_OPS;
+    bool many = !f->exact_limit && fused >= limit;
     bool keep = good && (work_of(t.nest) >= f->min_work || many);
     vt_arena_reset(&f->trial);
     if (keep) continue;
@@ -491,6 +492,7 @@ vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *
   if (!options) options = &defaults;
   vt_fuser f = {.func = func, .min_work = options->min_work ? options->min_work : DEFAULT_MIN_WORK};
   f.exact_limit = options->min_work != 0;
+  f.repeated = options->repeated;
   vt_func_number(func);
   for (vt_op *op = func->first; op; op = op->next) f.op_count++;
   f.ops = VT_NEW_ARRAY(&f.scratch, vt_fuse_op, f.op_count);

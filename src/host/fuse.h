@@ -40,6 +40,7 @@ typedef struct vt_fuse_options {
   // code is not worth compiling for them. 0 = the default, which also keeps groups of many ops, -1
   // = fuse everything (tests).
   int64_t min_work;
+  bool repeated; // the body of a loop: fewer ops make a group worth its code
 } vt_fuse_options;
 
 // Groups for all ops of `func` (regions of its control flow ops are functions of their own: call

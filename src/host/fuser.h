@@ -44,6 +44,7 @@ typedef struct vt_fuser {
   vt_index_list stack; // of the search for paths
   int64_t min_work;
   bool exact_limit; // the caller's min_work, nothing else, decides
+  bool repeated;    // as in vt_fuse_options
 } vt_fuser;
 
 // A set of ops that may become a group.

@@ -30,7 +30,7 @@
 
 // EMITTER is part of every name in the disk cache: a change of emit_*.c that changes code must
 // raise it.
-enum { EMITTER = 4, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2, MOST_IDLE = 128 };
+enum { EMITTER = 5, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2, MOST_IDLE = 128 };
 
 // Linked code, used by kernels of programs or, in a list with the oldest first, by none any more.
 typedef struct object {

@@ -287,7 +287,8 @@ static vt_status add_steps(vt_plan *plan) {
   }
   vt_epilogues epilogues;
   vt_epilogues_find(plan, &epilogues);
-  vt_fuse_options options = {.keep_out = keep_out, .user = &epilogues};
+  vt_fuse_options options = {
+      .keep_out = keep_out, .user = &epilogues, .repeated = plan->kind == VT_PLAN_LOOP};
   if (program->options.compile_all) options.min_work = -1;
   vt_group *groups = NULL;
   uint32_t count = 0;
