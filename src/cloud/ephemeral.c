@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "cloud/api/account.h"
+#include "cloud/store/row.h"
 
 typedef struct key_file {
   const char *email, *project, *url;
@@ -21,9 +22,8 @@ static vt_status make_key(vt_cloud *cloud, void *context) {
   char id[41], member[320], *pem;
   snprintf(member, sizeof member, "serviceAccount:%s", file->email);
   VT_TRY(vt_account_create(cloud, file->email, "service", "user", file->project, "Clients"));
-  VT_TRY(vt_store_run(cloud->store, NULL,
-                      "INSERT INTO members (project, role, member) VALUES (?, 'roles/owner', ?)",
-                      "ss", file->project, member));
+  const vt_members_row owner = {.project = file->project, .role = "roles/owner", .member = member};
+  VT_TRY(vt_row_insert(cloud->store, members, &owner));
   VT_TRY(vt_sa_key_create(cloud, file->email, &pem, id));
   // Clients that are pointed here by an endpoint or by name believe that they are in Google's
   // universe, and refuse keys of another.

@@ -21,6 +21,7 @@
 #include "cloud/state/catalogue.h"
 #include "cloud/state/health.h"
 #include "cloud/state/node.h"
+#include "cloud/store/row.h"
 
 void vt_cloud_options_default(vt_cloud_options *out_options) {
   *out_options = (vt_cloud_options){.state_dir = "",
@@ -95,11 +96,9 @@ static vt_status first_rows(vt_cloud *cloud, void *context) {
       for (int a = 0; vt_accelerator_at(a) && !offered; a++)
         offered = vt_accelerator_at(a)->family == family &&
                   vt_zone_offers(vt_zone_at(z), vt_accelerator_at(a));
-      if (offered)
-        VT_TRY(vt_store_run(
-            cloud->store, NULL,
-            "INSERT INTO capacity (zone, family, chips) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            "ssi", vt_zone_at(z), family->name, family->capacity_chips));
+      const vt_capacity_row row = {
+          .zone = vt_zone_at(z), .family = family->name, .chips = family->capacity_chips};
+      if (offered) VT_TRY(vt_row_add(cloud->store, capacity, &row));
     }
   return VT_OK;
 }
@@ -178,30 +177,30 @@ static vt_status seed_rows(vt_cloud *cloud, void *context) {
                       s->project));
   if (!exists) {
     VT_TRY(vt_cloud_next(cloud, "projects", &number));
-    VT_TRY(vt_store_run(
-        cloud->store, NULL,
-        "INSERT INTO projects (id, number, display_name, policy_etag, billing_account, "
-        "personality, "
-        "metadata, metadata_version, created_ns) VALUES (?, ?, ?, 1, '', 'faithful', '{}', 1, ?)",
-        "sisi", s->project, 100000000000 + number, s->project, vt_cloud_now(cloud)));
-    for (size_t i = 0; i < sizeof enabled / sizeof *enabled; i++)
-      VT_TRY(vt_store_run(cloud->store, NULL,
-                          "INSERT INTO services (project, service) VALUES (?, ?)", "ss", s->project,
-                          enabled[i]));
-    VT_TRY(vt_store_run(cloud->store, NULL,
-                        "INSERT INTO quotas (project, quota, place, units, grant_id) VALUES "
-                        "(?, '*', '*', -1, NULL)",
-                        "s", s->project));
+    const vt_projects_row row = {.id = s->project,
+                                 .number = 100000000000 + number,
+                                 .display_name = s->project,
+                                 .policy_etag = 1,
+                                 .billing_account = "",
+                                 .personality = "faithful",
+                                 .metadata = "{}",
+                                 .metadata_version = 1,
+                                 .created_ns = vt_cloud_now(cloud)};
+    VT_TRY(vt_row_insert(cloud->store, projects, &row));
+    for (size_t i = 0; i < sizeof enabled / sizeof *enabled; i++) {
+      const vt_services_row service = {.project = s->project, .service = enabled[i]};
+      VT_TRY(vt_row_insert(cloud->store, services, &service));
+    }
+    const vt_quotas_row quota = {.project = s->project, .quota = "*", .place = "*", .units = -1};
+    VT_TRY(vt_row_insert(cloud->store, quotas, &quota));
   }
   VT_TRY(vt_store_int(cloud->store, &exists, 0, "SELECT 1 FROM accounts WHERE email = ?", "s",
                       s->account));
   if (!exists) VT_TRY(vt_account_create(cloud, s->account, "user", "admin", "", "Administrator"));
   char member[320];
   snprintf(member, sizeof member, "user:%s", s->account);
-  VT_TRY(vt_store_run(cloud->store, NULL,
-                      "INSERT INTO members (project, role, member) VALUES (?, 'roles/owner', ?) ON "
-                      "CONFLICT DO NOTHING",
-                      "ss", s->project, member));
+  const vt_members_row owner = {.project = s->project, .role = "roles/owner", .member = member};
+  VT_TRY(vt_row_add(cloud->store, members, &owner));
   free(*s->out_token); // of an attempt before
   *s->out_token = NULL;
   if (s->token == VT_TOKEN_FIRST && exists) return VT_OK;

@@ -178,6 +178,25 @@ def check_rooms(names):
                 yield f"{name}: {room}/ may not use {used} ({page})"
 
 
+def check_sql(names):
+    """SQL of the cloud is constant text with bound values, and rows are written as row.h says."""
+    literal = r'"(?:[^"\\\n]|\\.)*"'
+    for name in names:
+        if not re.match(r"src/cloud/.*\.c$", name) or re.search(r"_(test|fuzz)\.c$", name) or name == "src/cloud/store/row.c":
+            continue
+        code = re.sub(r"^\s*//.*", "", read(name), flags=re.M)
+        for match in re.finditer(rf"{literal}(?:\s*{literal})*", code):
+            sql, line = "".join(re.findall(r'"(.*?)"', match[0])), code[:match.start()].count("\n") + 1
+            if not re.match(r"(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH RECURSIVE|WHERE) ", sql):
+                continue
+            if re.search(r"%[-.*0-9]*(?:ll|z)?[sdiux]", sql):
+                yield f"{name}:{line}: a value is printed into SQL; bind it to a place"
+            if re.search(r"\? (?:>|=) \?|\? > 0\b", sql):
+                yield f"{name}:{line}: a place that stands for nothing"
+            if sql.startswith("INSERT INTO") and "DO UPDATE SET" not in sql and "schema_version" not in sql:
+                yield f"{name}:{line}: vt_row_insert of row.h knows the columns"
+
+
 def check_used(names):
     """Each function that a header of src/ declares has a caller besides its definition; tests and fuzz targets count."""
     words, pasted = collections.Counter(), set()
@@ -238,7 +257,7 @@ def check_format(names):
 
 def main():
     names = tracked()
-    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_rooms, check_pages, check_refusals, check_used,
+    checks = [check_licence, check_lines, check_comments, check_unique_names, check_map, check_rooms, check_pages, check_refusals, check_sql, check_used,
               check_functions, check_exports, check_format]
     findings = [finding for check in checks for finding in check(names)]
     for finding in findings:

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "cloud/store/row.h"
 
 enum { RATE_SLOTS = 1024 };
 
@@ -103,12 +104,14 @@ vt_status vt_account_create(vt_cloud *cloud, const char *email, const char *kind
                             const char *project, const char *display_name) {
   char unique[32];
   snprintf(unique, sizeof unique, "1%020lld", (long long)vt_cloud_random());
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO accounts (email, kind, role, password, project, display_name, "
-                      "unique_id, disabled, "
-                      "created_ns) VALUES (?, ?, ?, NULL, ?, ?, ?, 0, ?)",
-                      "ssssssi", email, kind, role, project, display_name, unique,
-                      vt_cloud_now(cloud));
+  const vt_accounts_row row = {.email = email,
+                               .kind = kind,
+                               .role = role,
+                               .project = project,
+                               .display_name = display_name,
+                               .unique_id = unique,
+                               .created_ns = vt_cloud_now(cloud)};
+  return vt_row_insert(cloud->store, accounts, &row);
 }
 
 // --- identity of a call --------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include "cloud/api/account.h"
 #include "cloud/api/handlers.h"
 #include "cloud/api/password.h"
+#include "cloud/store/row.h"
 
 enum { ID_SIZE = 16 /* also in the query of revoke_one */, MAX_TOKENS = 1000, MAX_DAYS = 3660 };
 
@@ -174,13 +175,11 @@ static const char *origin_shown(const char *origin) {
 // A token is known by the first digits of its hash, with which nobody signs in.
 static vt_status list_tokens(vt_call *call, const char *email) {
   vt_rows *rows;
-  VT_TRY(
-      vt_store_query(call->cloud->store, &rows,
-                     "SELECT tokens.hash, kind, expires_ns, created_ns, origin FROM tokens LEFT "
-                     "JOIN token_origins ON tokens.hash = token_origins.hash WHERE email = ? AND "
-                     "(expires_ns = 0 OR expires_ns > ?) ORDER BY created_ns DESC, tokens.hash "
-                     "LIMIT ?",
-                     "sii", email, vt_cloud_now(call->cloud), (int64_t)MAX_TOKENS));
+  VT_TRY(vt_store_query(
+      call->cloud->store, &rows,
+      "SELECT hash, kind, expires_ns, created_ns, origin FROM tokens WHERE email = ? AND "
+      "(expires_ns = 0 OR expires_ns > ?) ORDER BY created_ns DESC, hash LIMIT ?",
+      "sii", email, vt_cloud_now(call->cloud), (int64_t)MAX_TOKENS));
   json_t *items = json_array();
   while (vt_rows_next(rows)) {
     const char *hash = vt_rows_text(rows, 0);

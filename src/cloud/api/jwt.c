@@ -14,6 +14,7 @@
 
 #include "base/checked.h"
 #include "cloud/api/account.h"
+#include "cloud/store/row.h"
 
 // CLOCK_SKEW_S: a client's clock may be ahead; EXPIRY_LEEWAY_S: a request may be under way.
 enum { CLOCK_SKEW_S = 300, EXPIRY_LEEWAY_S = 60, MAX_LIFETIME_S = 3600 };
@@ -238,10 +239,9 @@ vt_status vt_sa_key_create(vt_cloud *cloud, const char *email, char **out_privat
   *out_private_pem = pem_text(private_bio);
   public_pem = pem_text(public_bio);
   vt_cloud_random_hex(out_id, 40);
-  st = vt_store_run(
-      cloud->store, NULL,
-      "INSERT INTO sa_keys (id, email, public_pem, created_ns, expires_ns) VALUES (?, ?, ?, ?, 0)",
-      "sssi", out_id, email, public_pem, vt_cloud_now(cloud));
+  const vt_sa_keys_row row = {
+      .id = out_id, .email = email, .public_pem = public_pem, .created_ns = vt_cloud_now(cloud)};
+  st = vt_row_insert(cloud->store, sa_keys, &row);
 out:
   free(public_pem);
   BIO_free(private_bio);

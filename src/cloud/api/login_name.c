@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/map.h"
+#include "cloud/store/row.h"
 
 // --- names ---------------------------------------------------------------------------------------
 
@@ -118,7 +119,6 @@ vt_status vt_login_id(vt_cloud *cloud, const char *project, const char *name, in
   if (!*out_id)
     return vt_error(VT_RESOURCE_EXHAUSTED, "project '%s' has no user id left for '%s'", project,
                     name);
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO login_ids (project, name, id) VALUES (?, ?, ?)", "ssi", project,
-                      name, *out_id);
+  const vt_login_ids_row row = {.project = project, .name = name, .id = *out_id};
+  return vt_row_insert(cloud->store, login_ids, &row);
 }

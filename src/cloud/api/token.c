@@ -10,15 +10,12 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "cloud/store/row.h"
 
 void vt_token_hash(const char *token, char out_hash[65]) {
   unsigned char digest[32];
   EVP_Digest(token, strlen(token), digest, NULL, EVP_sha256(), NULL);
   for (size_t i = 0; i < sizeof digest; i++) snprintf(out_hash + 2 * i, 3, "%02x", digest[i]);
-}
-
-static const char *or_empty(const char *text) {
-  return text ? text : "";
 }
 
 vt_status vt_token_create(vt_cloud *cloud, const vt_token_start *start, char **out_token) {
@@ -32,15 +29,15 @@ vt_status vt_token_create(vt_cloud *cloud, const vt_token_start *start, char **o
   for (size_t i = 0; i < sizeof bytes; i++) snprintf(token + 4 + 2 * i, 3, "%02x", bytes[i]);
   vt_token_hash(token, hash);
   int64_t now = vt_cloud_now(cloud);
-  vt_status st =
-      vt_store_run(cloud->store, NULL,
-                   "INSERT INTO tokens (hash, email, kind, scope, expires_ns, created_ns) "
-                   "VALUES (?, ?, ?, ?, ?, ?)",
-                   "ssssii", hash, start->email, start->kind, or_empty(start->scope),
-                   start->lifetime_ns ? vt_add_clamped(now, start->lifetime_ns) : 0, now);
-  if (!st)
-    st = vt_store_run(cloud->store, NULL, "INSERT INTO token_origins (hash, origin) VALUES (?, ?)",
-                      "ss", hash, or_empty(start->origin));
+  const vt_tokens_row row = {.hash = hash,
+                             .email = start->email,
+                             .kind = start->kind,
+                             .scope = start->scope ? start->scope : "",
+                             .expires_ns =
+                                 start->lifetime_ns ? vt_add_clamped(now, start->lifetime_ns) : 0,
+                             .created_ns = now,
+                             .origin = start->origin};
+  vt_status st = vt_row_insert(cloud->store, tokens, &row);
   if (st) {
     free(token);
     return st;
@@ -76,10 +73,10 @@ vt_status vt_token_lives(vt_cloud *cloud, const char *credential, bool *out_live
     char id[64] = "";
     int64_t until = 0;
     sscanf(credential, "key:%63[^:]:%" SCNd64, id, &until);
-    VT_TRY(vt_store_int(
-        cloud->store, &live, 0,
-        "SELECT 1 FROM sa_keys WHERE id = ? AND (expires_ns = 0 OR expires_ns > ?) AND ? > ?",
-        "siii", id, now, until, now / VT_SECOND));
+    VT_TRY(vt_store_int(cloud->store, &live, 0,
+                        "SELECT 1 FROM sa_keys WHERE id = ? AND (expires_ns = 0 OR expires_ns > ?)",
+                        "si", id, now));
+    live = live && until > now / VT_SECOND;
   } else if (*credential) {
     VT_TRY(vt_store_int(cloud->store, &live, 0,
                         "SELECT 1 FROM tokens WHERE hash = ? AND (expires_ns = 0 OR expires_ns > "
@@ -92,46 +89,35 @@ vt_status vt_token_lives(vt_cloud *cloud, const char *credential, bool *out_live
 
 // --- ends ----------------------------------------------------------------------------------------
 
-static vt_status drop_orphans(vt_cloud *cloud) {
-  return vt_store_run(cloud->store, NULL,
-                      "DELETE FROM token_origins WHERE hash NOT IN (SELECT hash FROM tokens)", "");
-}
-
 // The tokens that `first` selects (one argument) and, in turn, what came from each of them.
 #define WITH_DESCENDANTS(first)                                                                    \
-  "WITH RECURSIVE gone(hash) AS (" first " UNION SELECT token_origins.hash FROM token_origins "    \
-  "JOIN gone ON token_origins.origin = 'token:' || gone.hash) DELETE FROM tokens WHERE hash IN "   \
-  "(SELECT hash FROM gone)"
+  "WITH RECURSIVE gone(hash) AS (SELECT hash FROM tokens WHERE " first                             \
+  " UNION SELECT tokens.hash FROM tokens JOIN gone ON tokens.origin = 'token:' || gone.hash) "     \
+  "DELETE FROM tokens WHERE hash IN (SELECT hash FROM gone)"
 
 static vt_status revoke(vt_cloud *cloud, const char *sql, const char *argument) {
-  int64_t gone;
-  VT_TRY(vt_store_run(cloud->store, &gone, sql, "s", argument));
-  return gone ? drop_orphans(cloud) : VT_OK;
+  return vt_store_run(cloud->store, NULL, sql, "s", argument);
 }
 
 vt_status vt_token_revoke(vt_cloud *cloud, const char *hash) {
-  return revoke(cloud, WITH_DESCENDANTS("SELECT hash FROM tokens WHERE hash = ?"), hash);
+  return revoke(cloud, WITH_DESCENDANTS("hash = ?"), hash);
 }
 
 vt_status vt_token_revoke_from(vt_cloud *cloud, const char *origin) {
-  return revoke(cloud, WITH_DESCENDANTS("SELECT hash FROM token_origins WHERE origin = ?"), origin);
+  return revoke(cloud, WITH_DESCENDANTS("origin = ?"), origin);
 }
 
 vt_status vt_token_revoke_all(vt_cloud *cloud, const char *email) {
-  return revoke(cloud, WITH_DESCENDANTS("SELECT hash FROM tokens WHERE email = ?"), email);
+  return revoke(cloud, WITH_DESCENDANTS("email = ?"), email);
 }
 
 vt_status vt_token_revoke_signed_in(vt_cloud *cloud, const char *email) {
-  return revoke(cloud,
-                WITH_DESCENDANTS("SELECT hash FROM tokens WHERE email = ? AND kind IN ('session', "
-                                 "'refresh', 'code')"),
+  return revoke(cloud, WITH_DESCENDANTS("email = ? AND kind IN ('session', 'refresh', 'code')"),
                 email);
 }
 
 vt_status vt_token_sweep(vt_cloud *cloud) {
-  int64_t gone;
-  VT_TRY(vt_store_run(cloud->store, &gone,
+  return vt_store_run(cloud->store, NULL,
                       "DELETE FROM tokens WHERE expires_ns > 0 AND expires_ns <= ?", "i",
-                      vt_cloud_now(cloud)));
-  return gone ? drop_orphans(cloud) : VT_OK;
+                      vt_cloud_now(cloud));
 }

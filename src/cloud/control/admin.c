@@ -13,6 +13,7 @@
 #include "cloud/state/node.h"
 #include "cloud/control/reconcile.h"
 #include "cloud/state/scheduler.h"
+#include "cloud/store/row.h"
 
 enum { MAX_CHIPS = 10000000 }; // of a zone or reservation
 
@@ -86,11 +87,8 @@ vt_status vt_admin_capacity(vt_call *call) {
   if (!zone || !vt_zone_exists(zone) || !family || !vt_family_find(family) || chips < 0)
     return vt_error(VT_INVALID_ARGUMENT, "zone, family and chips are required");
   call->reply = json_object();
-  return vt_store_run(call->cloud->store, NULL,
-                      "INSERT INTO capacity (zone, family, chips) VALUES (?, ?, ?) ON CONFLICT "
-                      "(zone, family) DO UPDATE SET chips = "
-                      "excluded.chips",
-                      "ssi", zone, family, chips);
+  const vt_capacity_row row = {.zone = zone, .family = family, .chips = chips};
+  return vt_row_put(call->cloud->store, capacity, &row);
 }
 
 vt_status vt_admin_capacity_list(vt_call *call) {
@@ -130,11 +128,15 @@ vt_status vt_admin_reservation(vt_call *call) {
     return vt_error(VT_INVALID_ARGUMENT, "project, zone, id, family and chips are required");
   VT_TRY(vt_account_find_project(call, project));
   call->reply = json_object();
-  return vt_store_run(call->cloud->store, NULL,
-                      "INSERT INTO reservations (project, zone, id, family, chips, state, "
-                      "start_ns, end_ns) VALUES (?, ?, ?, ?, ?, "
-                      "'ACTIVE', ?, ?)",
-                      "ssssiii", call->project, zone, id, family, chips, now, now + days * VT_DAY);
+  const vt_reservations_row row = {.project = call->project,
+                                   .zone = zone,
+                                   .id = id,
+                                   .family = family,
+                                   .chips = chips,
+                                   .state = "ACTIVE",
+                                   .start_ns = now,
+                                   .end_ns = now + days * VT_DAY};
+  return vt_row_insert(call->cloud->store, reservations, &row);
 }
 
 // Copies the database beside the live one; never outside the state folder.

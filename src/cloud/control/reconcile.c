@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -571,30 +572,39 @@ static void log_and_free(const char *what, vt_status st) {
   vt_status_free(st);
 }
 
-static vt_status list_uids(vt_cloud *cloud, vt_arena *arena, const char *sql, int64_t argument,
-                           int64_t **out, size_t *out_count) {
+static vt_status list_uids(vt_cloud *cloud, vt_arena *arena, int64_t **out, size_t *out_count,
+                           const char *sql, const char *types, va_list args) {
   VT_ARRAY(int64_t) uids = {0};
   vt_rows *rows;
-  VT_TRY(vt_store_query(cloud->store, &rows, sql, "i", argument));
+  VT_TRY(vt_store_query_list(cloud->store, &rows, sql, types, args));
   while (vt_rows_next(rows)) vt_array_push_in(arena, &uids, vt_rows_int(rows, 0));
   *out = uids.data;
   *out_count = uids.size;
   return vt_rows_end(rows);
 }
 
-static vt_status each(vt_cloud *cloud, const char *sql, int64_t argument, step_work work,
-                      bool *changed, bool *busy) {
+// What a pass has found out: whether it moved something, and whether something is under way.
+typedef struct progress {
+  bool changed, busy;
+} progress;
+
+// `work`, in a transaction of its own, for each uid that the query gives.
+static vt_status each(vt_cloud *cloud, progress *p, step_work work, const char *sql,
+                      const char *types, ...) {
   vt_arena arena = {0};
   int64_t *uids;
-  size_t count;
-  vt_status st = list_uids(cloud, &arena, sql, argument, &uids, &count);
+  size_t count = 0;
+  va_list args;
+  va_start(args, types);
+  vt_status st = list_uids(cloud, &arena, &uids, &count, sql, types, args);
+  va_end(args);
   for (size_t i = 0; !st && i < count; i++) {
     step s = {.uid = uids[i]};
     vt_status one = vt_cloud_transact(cloud, work, &s);
     // Optimistic versions make a lost race an error; it is looked at again in the next pass.
     log_and_free("reconcile", one);
-    if (!one && s.changed) *changed = true;
-    if (s.busy) *busy = true;
+    if (!one && s.changed) p->changed = true;
+    if (s.busy) p->busy = true;
     vt_arena_free(&s.arena);
   }
   vt_arena_free(&arena);
@@ -640,70 +650,66 @@ static vt_status watch(vt_cloud *cloud, void *context) {
   return vt_bill_check_idle(cloud);
 }
 
-static vt_status pass(vt_cloud *cloud, bool *changed, bool *busy) {
+static vt_status pass(vt_cloud *cloud, progress *p) {
   int64_t now = vt_cloud_now(cloud), notice = cloud->options.notice_ns;
-  VT_TRY(each(cloud,
-              "SELECT uid FROM nodes WHERE state IN ('DELETING', 'STOPPING', 'REIMAGING') AND ? > "
-              "0 ORDER BY uid",
-              now, step_node, changed, busy));
+  VT_TRY(each(cloud, p, step_node,
+              "SELECT uid FROM nodes WHERE state IN ('DELETING', 'STOPPING', 'REIMAGING') ORDER BY "
+              "uid",
+              ""));
   for (int i = 0; i < VT_MAX_OUTAGES; i++) {
     const vt_outage *o = &cloud->outages[i];
-    char sql[160];
     if (now < o->from_ns || now >= o->until_ns) continue;
-    snprintf(sql, sizeof sql,
-             "SELECT uid FROM nodes WHERE state = 'READY' AND zone = '%s' AND ? > 0 ORDER BY uid",
-             o->zone);
-    VT_TRY(each(cloud, sql, now, step_outage, changed, busy));
+    VT_TRY(each(cloud, p, step_outage,
+                "SELECT uid FROM nodes WHERE state = 'READY' AND zone = ? ORDER BY uid", "s",
+                o->zone));
   }
-  VT_TRY(each(cloud,
+  VT_TRY(each(cloud, p, step_node,
               "SELECT uid FROM nodes WHERE notice_ns > 0 AND notice_ns <= ? AND placed = 1 ORDER "
               "BY notice_ns, uid",
-              now - notice, step_node, changed, busy));
-  VT_TRY(each(cloud,
+              "i", now - notice));
+  VT_TRY(each(cloud, p, step_node,
               "SELECT uid FROM nodes WHERE ends_ns > 0 AND ends_ns <= ? AND notice_ns = 0 AND "
               "state = 'READY' ORDER BY uid",
-              now + notice, step_node, changed, busy));
-  VT_TRY(each(cloud,
+              "i", now + notice));
+  VT_TRY(each(cloud, p, step_maintenance,
               "SELECT uid FROM nodes WHERE maintenance = 'ANNOUNCED' AND maintenance_ns <= ? ORDER "
               "BY maintenance_ns, uid",
-              now + VT_MAINTENANCE_REMINDER_NS, step_maintenance, changed, busy));
-  VT_TRY(each(cloud,
+              "i", now + VT_MAINTENANCE_REMINDER_NS));
+  VT_TRY(each(cloud, p, step_maintenance,
               "SELECT uid FROM nodes WHERE maintenance = 'SOON' AND maintenance_ns <= ? ORDER BY "
               "maintenance_ns, uid",
-              now, step_maintenance, changed, busy));
-  VT_TRY(each(cloud,
+              "i", now));
+  VT_TRY(each(cloud, p, step_node,
               "SELECT uid FROM nodes WHERE state IN ('CREATING', 'STARTING', 'RESTARTING', "
-              "'REPAIRING') AND ? > 0 "
-              "ORDER BY class IN ('spot', 'preemptible'), created_ns, uid",
-              now, step_node, changed, busy));
+              "'REPAIRING') ORDER BY class IN ('spot', 'preemptible'), created_ns, uid",
+              ""));
   if (cloud->options.guest_level > 0)
-    VT_TRY(each(cloud,
-                "SELECT DISTINCT node FROM operations WHERE done = 0 AND verb = 'update' AND ? > 0",
-                now, step_update, changed, busy));
+    VT_TRY(each(cloud, p, step_update,
+                "SELECT DISTINCT node FROM operations WHERE done = 0 AND verb = 'update'", ""));
   if (cloud->guests->watched)
-    VT_TRY(each(cloud, "SELECT uid FROM nodes WHERE state = 'READY' AND ? > 0 ORDER BY uid", now,
-                step_node, changed, busy));
-  VT_TRY(each(cloud,
+    VT_TRY(
+        each(cloud, p, step_node, "SELECT uid FROM nodes WHERE state = 'READY' ORDER BY uid", ""));
+  VT_TRY(each(cloud, p, step_reap,
               "SELECT nodes.uid FROM nodes, projects WHERE nodes.state = 'PREEMPTED' AND "
               "nodes.project = projects.id AND "
               "projects.personality = 'kind' AND nodes.state_ns <= ?",
-              now - cloud->options.kind_reap_ns, step_reap, changed, busy));
-  VT_TRY(each(cloud,
+              "i", now - cloud->options.kind_reap_ns));
+  VT_TRY(each(cloud, p, step_queued,
               "SELECT uid FROM queued WHERE state IN ('ACTIVE', 'PROVISIONING', 'SUSPENDING', "
-              "'DELETING') AND ? > 0 ORDER BY "
-              "uid",
-              now, step_queued, changed, busy));
-  return serve_queue(cloud, changed);
+              "'DELETING') ORDER BY uid",
+              ""));
+  return serve_queue(cloud, &p->changed);
 }
 
 vt_status vt_reconcile(vt_cloud *cloud, bool *out_busy) {
-  bool changed = true;
-  *out_busy = false;
+  progress p = {.changed = true};
   cloud->poke = false;
   // Each pass brings every object at least one state forward; 64 is far over the longest chain.
-  for (int i = 0; changed && i < 64; i++) {
-    changed = *out_busy = false;
-    VT_TRY(pass(cloud, &changed, out_busy));
+  for (int i = 0; p.changed && i < 64; i++) {
+    p = (progress){0};
+    vt_status st = pass(cloud, &p);
+    *out_busy = p.busy;
+    if (st) return st;
   }
   VT_TRY(vt_health_sweep(cloud));
   int64_t now = vt_cloud_now(cloud), every = cloud->options.virtual_time ? VT_HOUR : 60 * VT_SECOND;
@@ -718,35 +724,35 @@ vt_status vt_reconcile(vt_cloud *cloud, bool *out_busy) {
 
 vt_status vt_reconcile_due(vt_cloud *cloud, int64_t *out_ns) {
   const struct due {
-    const char *sql;
-    int sign; // of the notice time added
+    const char *sql, *types; // "i": now
+    int sign;                // of the notice time added
     int64_t ahead_ns;
   } dues[] = {
       {"SELECT MIN(ends_ns) FROM nodes WHERE ends_ns > 0 AND notice_ns = 0 AND state = "
-       "'READY' AND ? > 0",
-       -1, 0},
-      {"SELECT MIN(notice_ns) FROM nodes WHERE notice_ns > 0 AND placed = 1 AND ? > 0", 1, 0},
+       "'READY'",
+       "", -1, 0},
+      {"SELECT MIN(notice_ns) FROM nodes WHERE notice_ns > 0 AND placed = 1", "", 1, 0},
       {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance IN ('SCHEDULED', "
-       "'UNSCHEDULED') AND ? > 0",
-       1, 0},
-      {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance = 'SOON' AND ? > 0", 0, 0},
-      {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance = 'ANNOUNCED' AND ? > 0", 0,
+       "'UNSCHEDULED')",
+       "", 1, 0},
+      {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance = 'SOON'", "", 0, 0},
+      {"SELECT MIN(maintenance_ns) FROM nodes WHERE maintenance = 'ANNOUNCED'", "", 0,
        VT_MAINTENANCE_REMINDER_NS},
       {"SELECT MIN(valid_until_ns) FROM queued WHERE state IN ('ACCEPTED', "
        "'WAITING_FOR_RESOURCES') AND valid_until_ns > ?",
-       0, 0},
+       "i", 0, 0},
       {"SELECT MIN(valid_after_ns) FROM queued WHERE state IN ('ACCEPTED', "
        "'WAITING_FOR_RESOURCES') AND valid_after_ns > ?",
-       0, 0},
-      {"SELECT MIN(end_ns) FROM grants WHERE state = 'APPROVED' AND end_ns > ?", 0, 0},
+       "i", 0, 0},
+      {"SELECT MIN(end_ns) FROM grants WHERE state = 'APPROVED' AND end_ns > ?", "i", 0, 0},
       {"SELECT MIN(state_ns) FROM nodes WHERE state = 'PREEMPTED' AND queued = '' AND project IN "
-       "(SELECT id FROM projects WHERE personality = 'kind') AND ? > 0",
-       0, -cloud->options.kind_reap_ns}};
+       "(SELECT id FROM projects WHERE personality = 'kind')",
+       "", 0, -cloud->options.kind_reap_ns}};
   int64_t now = vt_cloud_now(cloud);
   *out_ns = vt_outage_due(cloud);
   for (size_t i = 0; i < sizeof dues / sizeof *dues; i++) {
     int64_t at;
-    VT_TRY(vt_store_int(cloud->store, &at, INT64_MAX, dues[i].sql, "i", now));
+    VT_TRY(vt_store_int(cloud->store, &at, INT64_MAX, dues[i].sql, dues[i].types, now));
     if (at != INT64_MAX)
       at = vt_add_clamped(at, dues[i].sign * cloud->options.notice_ns - dues[i].ahead_ns);
     if (at < *out_ns) *out_ns = at;

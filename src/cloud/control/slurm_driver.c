@@ -25,6 +25,7 @@
 #include "cloud/worker/helper_client.h"
 #include "cloud/control/guest_spec.h"
 #include "cloud/door/metadata.h"
+#include "cloud/store/row.h"
 
 int64_t vt_slurm_clock(void) {
   struct timespec now;
@@ -58,10 +59,8 @@ static vt_status write_host(vt_cloud *cloud, int64_t uid, int64_t worker, const 
   char before[128];
   VT_TRY(read_host(cloud, uid, worker, before));
   if (strcmp(before, host) == 0) return VT_OK;
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO placements (node, worker, host) VALUES (?, ?, ?) ON CONFLICT "
-                      "(node, worker) DO UPDATE SET host = excluded.host",
-                      "iis", uid, worker, host);
+  const vt_placements_row row = {.node = uid, .worker = worker, .host = host};
+  return vt_row_put(cloud->store, placements, &row);
 }
 
 static void log_and_free(const char *what, vt_status st) {

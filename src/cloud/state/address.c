@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cloud/worker/worker.h"
+#include "cloud/store/row.h"
 
 enum { BLOCK = 2000, BLOCKS = VT_WORKER_RANGES / BLOCK };
 enum { IDS = 65536, FIRST_RANGE = 16 }; // as vt_worker_uid_base has them
@@ -99,10 +100,8 @@ static int name_block(int64_t block) {
 
 static vt_status keep_block(vt_cloud *cloud, void *context) {
   (void)context;
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO counters (name, value) VALUES ('address_block', ?) ON CONFLICT "
-                      "(name) DO UPDATE SET value = excluded.value",
-                      "i", cloud->address_block);
+  const vt_counters_row row = {.name = "address_block", .value = cloud->address_block};
+  return vt_row_put(cloud->store, counters, &row);
 }
 
 vt_status vt_addresses_hold(vt_cloud *cloud) {

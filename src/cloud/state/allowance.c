@@ -12,6 +12,7 @@
 #include "cloud/api/metrics.h"
 #include "cloud/state/service_account.h"
 #include "cloud/api/token.h"
+#include "cloud/store/row.h"
 
 // A purse holds `most` requests and earns `per_s`. An agent needs one report in two seconds.
 static const struct {
@@ -153,11 +154,12 @@ typedef struct attribute {
 
 static vt_status put(vt_cloud *cloud, void *context) {
   const attribute *a = context;
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO guest_attributes (node, worker, namespace, key, value) "
-                      "VALUES (?, ?, ?, ?, ?) ON CONFLICT (node, "
-                      "worker, namespace, key) DO UPDATE SET value = excluded.value",
-                      "iisss", a->node, a->worker, a->space, a->key, a->call->body_text);
+  const vt_guest_attributes_row row = {.node = a->node,
+                                       .worker = a->worker,
+                                       .namespace = a->space,
+                                       .key = a->key,
+                                       .value = a->call->body_text};
+  return vt_row_put(cloud->store, guest_attributes, &row);
 }
 
 static vt_status drop(vt_cloud *cloud, void *context) {

@@ -8,6 +8,7 @@
 
 #include "cloud/state/billing.h"
 #include "cloud/api/handlers.h"
+#include "cloud/store/row.h"
 
 // "2026-01" to its first and behind-last instant.
 static bool month_bounds(const char *month, int64_t *out_from, int64_t *out_to) {
@@ -133,13 +134,10 @@ vt_status vt_bill_set_budget(vt_call *call) {
   int64_t nanos;
   VT_TRY(read_usd(call, &nanos));
   call->reply = json_object();
-  return vt_store_run(call->cloud->store, NULL,
-                      "INSERT INTO budgets (project, amount_nanos, stops, alerted_percent, month) "
-                      "VALUES (?, ?, ?, 0, '') ON CONFLICT "
-                      "(project) DO UPDATE SET amount_nanos = excluded.amount_nanos, stops = "
-                      "excluded.stops, alerted_percent = 0",
-                      "sii", call->project, nanos,
-                      (int64_t)json_is_true(json_object_get(call->body, "stops")));
+  const vt_budgets_row row = {.project = call->project,
+                              .amount_nanos = nanos,
+                              .stops = json_is_true(json_object_get(call->body, "stops"))};
+  return vt_row_put(call->cloud->store, budgets, &row);
 }
 
 vt_status vt_bill_add_credit(vt_call *call) {
@@ -153,11 +151,13 @@ vt_status vt_bill_add_credit(vt_call *call) {
   if (!exists) return vt_call_not_found(call, vt_call_param(call, "project"));
   VT_TRY(vt_cloud_next(call->cloud, "credits", &id));
   call->reply = json_object();
-  return vt_store_run(call->cloud->store, NULL,
-                      "INSERT INTO credits (id, project, amount_nanos, note, from_ns, to_ns) "
-                      "VALUES (?, ?, ?, ?, ?, ?)",
-                      "isisii", id, vt_call_param(call, "project"), nanos, note ? note : "", now,
-                      days > 0 ? now + days * VT_DAY : 0);
+  const vt_credits_row row = {.id = id,
+                              .project = vt_call_param(call, "project"),
+                              .amount_nanos = nanos,
+                              .note = note,
+                              .from_ns = now,
+                              .to_ns = days > 0 ? now + days * VT_DAY : 0};
+  return vt_row_insert(call->cloud->store, credits, &row);
 }
 
 vt_status vt_prices(vt_call *call) {

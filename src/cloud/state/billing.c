@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "cloud/store/row.h"
+
 static vt_status open_interval(vt_cloud *cloud, const vt_node *node, const char *kind,
                                int64_t units, int64_t price) {
   int64_t id, open;
@@ -17,12 +19,18 @@ static vt_status open_interval(vt_cloud *cloud, const vt_node *node, const char 
                       node->uid, kind));
   if (open) return vt_error(VT_INTERNAL, "node %s would be billed twice", node->id);
   VT_TRY(vt_cloud_next(cloud, "usage", &id));
-  return vt_store_run(
-      cloud->store, NULL,
-      "INSERT INTO usage (id, kind, node, project, zone, node_id, type, class, units, price_nanos, "
-      "start_ns, end_ns, waived, device_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
-      "isisssssiii", id, kind, node->uid, node->project, node->zone, node->id, node->type->name,
-      node->klass, units, price, vt_cloud_now(cloud));
+  const vt_usage_row row = {.id = id,
+                            .kind = kind,
+                            .node = node->uid,
+                            .project = node->project,
+                            .zone = node->zone,
+                            .node_id = node->id,
+                            .type = node->type->name,
+                            .klass = node->klass,
+                            .units = units,
+                            .price_nanos = price,
+                            .start_ns = vt_cloud_now(cloud)};
+  return vt_row_insert(cloud->store, usage, &row);
 }
 
 vt_status vt_bill_open(vt_cloud *cloud, const vt_node *node) {

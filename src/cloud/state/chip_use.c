@@ -11,31 +11,12 @@
 #include "cloud/api/handlers.h"
 #include "cloud/state/health.h"
 #include "cloud/state/job.h"
+#include "cloud/store/row.h"
 
 // A worker reports every five seconds while its chips are in use; older than this, it is idle.
 #define STALE_NS (15 * VT_SECOND)
 
-#define COLUMNS                                                                                    \
-  "epoch, programs, busy_ns, device_ns, processes, running, hbm_bytes, hbm_limit, base_programs, " \
-  "base_busy_ns, base_device_ns, duty_ppm, at_ns"
-
-typedef struct row {
-  // As reported; `base`: sums of earlier boots.
-  int64_t epoch, programs, busy_ns, device_ns, processes, running, hbm_bytes, hbm_limit;
-  int64_t base_programs, base_busy_ns, base_device_ns;
-  int64_t duty_ppm, at_ns;
-} row;
-
-static void read_columns(const vt_rows *rows, row *out_row) {
-  int64_t *const fields[] = {
-      &out_row->epoch,        &out_row->programs,       &out_row->busy_ns,
-      &out_row->device_ns,    &out_row->processes,      &out_row->running,
-      &out_row->hbm_bytes,    &out_row->hbm_limit,      &out_row->base_programs,
-      &out_row->base_busy_ns, &out_row->base_device_ns, &out_row->duty_ppm,
-      &out_row->at_ns};
-  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-    *fields[i] = vt_rows_int(rows, (int)i);
-}
+typedef vt_chip_use_row row; // as reported; `base_*`: sums of earlier boots
 
 // Lines "name value" with names we know; sums stay under 2^60, so that nothing here overflows.
 static bool parse(const char *text, row *out_row) {
@@ -61,25 +42,10 @@ static bool parse(const char *text, row *out_row) {
 }
 
 static vt_status load(vt_cloud *cloud, int64_t uid, int64_t worker, row *out_row, bool *out_found) {
-  vt_rows *rows;
+  vt_arena none = {0}; // a row without texts
   *out_row = (row){0};
-  VT_TRY(vt_store_query(cloud->store, &rows,
-                        "SELECT " COLUMNS " FROM chip_use WHERE node = ? AND worker = ?", "ii", uid,
-                        worker));
-  *out_found = vt_rows_next(rows);
-  if (*out_found) read_columns(rows, out_row);
-  return vt_rows_end(rows);
-}
-
-static vt_status store(vt_cloud *cloud, int64_t uid, int64_t worker, const row *r) {
-  VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM chip_use WHERE node = ? AND worker = ?",
-                      "ii", uid, worker));
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO chip_use (node, worker, " COLUMNS
-                      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                      "iiiiiiiiiiiiiii", uid, worker, r->epoch, r->programs, r->busy_ns,
-                      r->device_ns, r->processes, r->running, r->hbm_bytes, r->hbm_limit,
-                      r->base_programs, r->base_busy_ns, r->base_device_ns, r->duty_ppm, r->at_ns);
+  return vt_row_load(cloud->store, &none, &vt_table_chip_use, out_row, out_found,
+                     "WHERE node = ? AND worker = ?", "ii", uid, worker);
 }
 
 // The virtual device time of the node's busiest worker, over all its boots.
@@ -123,6 +89,8 @@ static vt_status take(vt_cloud *cloud, void *context) {
   int64_t before, after;
   VT_TRY(load(cloud, r->node->uid, r->worker, &last, &found));
   VT_TRY(device_time(cloud, r->node->uid, &before));
+  now.node = r->node->uid;
+  now.worker = r->worker;
   now.at_ns = vt_cloud_now(cloud);
   now.base_programs = last.base_programs;
   now.base_busy_ns = last.base_busy_ns;
@@ -141,7 +109,7 @@ static vt_status take(vt_cloud *cloud, void *context) {
   int64_t elapsed = now.at_ns - from.at_ns, busy = now.busy_ns - from.busy_ns;
   if (elapsed <= 0 || elapsed > STALE_NS) elapsed = 5 * VT_SECOND; // the first after a pause
   now.duty_ppm = busy >= elapsed ? 1000000 : busy * 1000000 / elapsed;
-  VT_TRY(store(cloud, r->node->uid, r->worker, &now));
+  VT_TRY(vt_row_put(cloud->store, chip_use, &now));
   VT_TRY(device_time(cloud, r->node->uid, &after));
   VT_TRY(vt_jobs_report(cloud, r->node, r->worker, now.epoch, r->text));
   const char *longest = strstr(r->text, "\nlongest_ns ");
@@ -160,11 +128,11 @@ vt_status vt_use_read(vt_cloud *cloud, int64_t uid, vt_chip_use *out_use) {
   vt_rows *rows;
   int64_t now = vt_cloud_now(cloud), workers = 0;
   *out_use = (vt_chip_use){0};
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM chip_use WHERE node = ?", "i",
-                        uid));
+  VT_TRY(vt_row_select(cloud->store, &rows, &vt_table_chip_use, "WHERE node = ?", "i", uid));
   for (; vt_rows_next(rows); workers++) {
     row r;
-    read_columns(rows, &r);
+    vt_arena none = {0};
+    vt_row_read(rows, &vt_table_chip_use, &none, &r);
     bool fresh = now - r.at_ns < STALE_NS;
     double duty = fresh ? (double)r.duty_ppm / 1e6 : 0;
     if (duty > out_use->duty) out_use->duty = duty;

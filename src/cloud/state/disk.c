@@ -9,6 +9,7 @@
 #include "cloud/state/billing.h"
 #include "cloud/api/handlers.h"
 #include "cloud/worker/helper_client.h"
+#include "cloud/store/row.h"
 
 // nano-USD per GB and hour: 0.04, 0.10 and 0.17 USD per GB and month of 730 hours.
 static const struct disk_type {
@@ -86,9 +87,8 @@ static vt_status attach_one(vt_cloud *cloud, const vt_node *node, const json_t *
   if (other)
     return vt_error(VT_INVALID_ARGUMENT,
                     "Cloud TPU received a bad request. The disk '%s' is named twice", source);
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO attachments (disk, node, read_only) VALUES (?, ?, ?)", "iii",
-                      uid, node->uid, (int64_t)read_only);
+  const vt_attachments_row row = {.disk = uid, .node = node->uid, .read_only = read_only};
+  return vt_row_insert(cloud->store, attachments, &row);
 }
 
 vt_status vt_disks_detach_all(vt_cloud *cloud, int64_t node_uid) {
@@ -150,13 +150,18 @@ static vt_status ledger(vt_call *call, int64_t uid, const char *name, const stru
                         int64_t gb) {
   int64_t id;
   VT_TRY(vt_cloud_next(call->cloud, "usage", &id));
-  return vt_store_run(
-      call->cloud->store, NULL,
-      "INSERT INTO usage (id, kind, node, project, zone, node_id, type, class, units, price_nanos, "
-      "start_ns, end_ns, waived, device_ns) VALUES (?, 'data-disk', ?, ?, ?, ?, ?, 'on-demand', ?, "
-      "?, ?, 0, 0, 0)",
-      "iissssiii", id, uid, call->project, vt_call_param(call, "zone"), name, type->name, gb,
-      type->price_nanos, vt_cloud_now(call->cloud));
+  const vt_usage_row row = {.id = id,
+                            .kind = "data-disk",
+                            .node = uid,
+                            .project = call->project,
+                            .zone = vt_call_param(call, "zone"),
+                            .node_id = name,
+                            .type = type->name,
+                            .klass = "on-demand",
+                            .units = gb,
+                            .price_nanos = type->price_nanos,
+                            .start_ns = vt_cloud_now(call->cloud)};
+  return vt_row_insert(call->cloud->store, usage, &row);
 }
 
 vt_status vt_disks_insert(vt_call *call) {
@@ -181,11 +186,14 @@ vt_status vt_disks_insert(vt_call *call) {
                       call->project, zone, name));
   if (taken) return vt_call_exists(call, link_of(call, "disks", name));
   VT_TRY(vt_bill_may_begin(call->cloud, call->project));
-  VT_TRY(vt_store_run(
-      call->cloud->store, NULL,
-      "INSERT INTO disks (uid, project, zone, id, type, size_gb, created_ns) VALUES "
-      "(?, ?, ?, ?, ?, ?, ?)",
-      "issssii", uid, call->project, zone, name, kind->name, gb, vt_cloud_now(call->cloud)));
+  const vt_disks_row row = {.uid = uid,
+                            .project = call->project,
+                            .zone = zone,
+                            .id = name,
+                            .type = kind->name,
+                            .size_gb = gb,
+                            .created_ns = vt_cloud_now(call->cloud)};
+  VT_TRY(vt_row_insert(call->cloud->store, disks, &row));
   VT_TRY(ledger(call, uid, name, kind, gb));
   call->reply = done(call, "insert", name);
   return VT_OK;

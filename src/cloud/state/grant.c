@@ -15,27 +15,24 @@
 #include "cloud/api/handlers.h"
 #include "cloud/state/node.h"
 #include "cloud/state/scheduler.h"
-
-#define COLUMNS                                                                                    \
-  "id, applicant, project, state, reviewer, created_ns, start_ns, end_ns, reminded, body"
+#include "cloud/store/row.h"
 
 enum { MAX_DAYS = 366 };
 
-static json_t *view_row(const vt_rows *rows) {
+static json_t *view(const vt_grants_row *g) {
   char created[40], start[40], end[40];
-  vt_time_format(vt_rows_int(rows, 5), created);
-  vt_time_format(vt_rows_int(rows, 6), start);
-  vt_time_format(vt_rows_int(rows, 7), end);
-  json_t *body = json_loads(vt_rows_text(rows, 9), 0, NULL);
-  json_t *view =
-      json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "id", vt_rows_text(rows, 0), "applicant",
-                vt_rows_text(rows, 1), "project", vt_rows_text(rows, 2), "state",
-                vt_rows_text(rows, 3), "reviewer", vt_rows_text(rows, 4), "createTime", created);
-  if (vt_rows_int(rows, 6)) json_object_set_new(view, "startTime", json_string(start));
-  if (vt_rows_int(rows, 7)) json_object_set_new(view, "endTime", json_string(end));
-  if (body) json_object_update_missing(view, body);
+  vt_time_format(g->created_ns, created);
+  vt_time_format(g->start_ns, start);
+  vt_time_format(g->end_ns, end);
+  json_t *body = json_loads(g->body, 0, NULL);
+  json_t *reply =
+      json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "id", g->id, "applicant", g->applicant, "project",
+                g->project, "state", g->state, "reviewer", g->reviewer, "createTime", created);
+  if (g->start_ns) json_object_set_new(reply, "startTime", json_string(start));
+  if (g->end_ns) json_object_set_new(reply, "endTime", json_string(end));
+  if (body) json_object_update_missing(reply, body);
   json_decref(body);
-  return view;
+  return reply;
 }
 
 static vt_status check_items(const json_t *items) {
@@ -180,10 +177,13 @@ vt_status vt_grants_apply(vt_call *call) {
       json_pack("{s:s, s:I, s:O}", "purpose", purpose, "days", (json_int_t)days, "items", items);
   text = json_dumps(body, JSON_COMPACT);
   json_decref(body);
-  vt_status st = vt_store_run(
-      call->cloud->store, NULL,
-      "INSERT INTO grants (" COLUMNS ") VALUES (?, ?, ?, 'PENDING', '', ?, 0, 0, 0, ?)", "sssis",
-      id, call->caller, call->project, vt_cloud_now(call->cloud), text);
+  const vt_grants_row row = {.id = id,
+                             .applicant = call->caller,
+                             .project = call->project,
+                             .state = "PENDING",
+                             .created_ns = vt_cloud_now(call->cloud),
+                             .body = text};
+  vt_status st = vt_row_insert(call->cloud->store, grants, &row);
   free(text);
   if (st) return st;
   call->reply = json_pack("{s:s, s:s}", "id", id, "state", "PENDING");
@@ -193,61 +193,52 @@ vt_status vt_grants_apply(vt_call *call) {
 vt_status vt_grants_list(vt_call *call) {
   bool all = strcmp(call->caller_role, "admin") == 0 || strcmp(call->caller_role, "reviewer") == 0;
   vt_rows *rows;
-  VT_TRY(vt_store_query(
-      call->cloud->store, &rows,
-      "SELECT " COLUMNS
-      " FROM grants WHERE ? = 1 OR applicant = ? ORDER BY created_ns DESC, id LIMIT 500",
-      "is", (int64_t)all, call->caller));
+  VT_TRY(vt_row_select(call->cloud->store, &rows, &vt_table_grants,
+                       "WHERE ? = 1 OR applicant = ? ORDER BY created_ns DESC, id LIMIT 500", "is",
+                       (int64_t)all, call->caller));
   json_t *list = json_array();
-  while (vt_rows_next(rows)) json_array_append_new(list, view_row(rows));
+  while (vt_rows_next(rows)) {
+    vt_grants_row g;
+    vt_row_read(rows, &vt_table_grants, &call->arena, &g);
+    json_array_append_new(list, view(&g));
+  }
   call->reply = json_pack("{s:o}", "grants", list);
   return vt_rows_end(rows);
 }
 
 static vt_status decide(vt_call *call, bool approve) {
   const char *id = vt_call_param(call, "grant");
-  vt_rows *rows;
-  json_t *grant = NULL;
-  VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT " COLUMNS " FROM grants WHERE id = ?",
-                        "s", id));
-  if (vt_rows_next(rows)) grant = view_row(rows);
-  vt_status st = vt_rows_end(rows);
-  if (st) goto out;
-  if (!grant) {
-    st = vt_call_not_found(call, vt_arena_printf(&call->arena, "grants/%s", id));
-    goto out;
-  }
-  if (strcmp(json_string_value(json_object_get(grant, "state")), "PENDING") != 0) {
-    st = vt_error(VT_FAILED_PRECONDITION, "the application is %s already",
-                  json_string_value(json_object_get(grant, "state")));
-    goto out;
-  }
-  const char *project = json_string_value(json_object_get(grant, "project"));
-  int64_t now = vt_cloud_now(call->cloud),
-          days = json_integer_value(json_object_get(grant, "days"));
-  json_t *other =
-      json_object_get(call->body, "items"); // a reviewer may give other chips than asked for
-  json_t *items = other ? other : json_object_get(grant, "items");
+  vt_grants_row g;
+  bool found;
+  VT_TRY(vt_row_load(call->cloud->store, &call->arena, &vt_table_grants, &g, &found, "WHERE id = ?",
+                     "s", id));
+  if (!found) return vt_call_not_found(call, vt_arena_printf(&call->arena, "grants/%s", id));
+  if (strcmp(g.state, "PENDING") != 0)
+    return vt_error(VT_FAILED_PRECONDITION, "the application is %s already", g.state);
+  vt_status st = VT_OK;
+  json_t *body = json_loads(g.body, 0, NULL);
+  // A reviewer may give other chips than asked for.
+  json_t *other = json_object_get(call->body, "items");
+  if (other) json_object_set(body, "items", other);
+  const json_t *items = json_object_get(body, "items");
+  char *text = NULL;
+  int64_t now = vt_cloud_now(call->cloud), days = json_integer_value(json_object_get(body, "days"));
   VT_TRY_OUT(vt_call_integer(call, "days", 1, MAX_DAYS, days, &days));
   VT_TRY_OUT(check_items(items));
-  json_t *body = json_pack("{s:O, s:I, s:O}", "purpose", json_object_get(grant, "purpose"), "days",
-                           (json_int_t)days, "items", items);
-  char *text = json_dumps(body, JSON_COMPACT);
-  json_decref(body);
-  st = vt_store_run(
-      call->cloud->store, NULL,
-      "UPDATE grants SET state = ?, reviewer = ?, start_ns = ?, end_ns = ?, body = ? WHERE id = ?",
-      "ssiiss", approve ? "APPROVED" : "REJECTED", call->caller, approve ? now : 0,
-      approve ? now + days * VT_DAY : 0, text, id);
-  free(text);
-  if (!st && approve) st = apply(call->cloud, project, items, 1);
-  if (!st)
-    st = vt_cloud_event(call->cloud, "grant", project, call->caller, id,
-                        approve ? "approved" : "rejected");
-  if (!st)
-    call->reply = json_pack("{s:s, s:s}", "id", id, "state", approve ? "APPROVED" : "REJECTED");
+  json_object_set_new(body, "days", json_integer((json_int_t)days));
+  g.state = approve ? "APPROVED" : "REJECTED";
+  g.reviewer = call->caller;
+  g.start_ns = approve ? now : 0;
+  g.end_ns = approve ? now + days * VT_DAY : 0;
+  g.body = text = json_dumps(body, JSON_COMPACT);
+  VT_TRY_OUT(vt_row_update(call->cloud->store, grants, &g, NULL));
+  if (approve) VT_TRY_OUT(apply(call->cloud, g.project, items, 1));
+  VT_TRY_OUT(vt_cloud_event(call->cloud, "grant", g.project, call->caller, id,
+                            approve ? "approved" : "rejected"));
+  call->reply = json_pack("{s:s, s:s}", "id", id, "state", g.state);
 out:
-  json_decref(grant);
+  free(text);
+  json_decref(body);
   return st;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/map.h"
 #include "cloud/state/doctor.h"
+#include "cloud/store/row.h"
 
 enum { MAX_PULSES = 1 << 16, MAX_DETAILS = 200 };
 // A daemon that did not look for so long could not hear either: everybody counts as heard.
@@ -109,11 +110,9 @@ static vt_status put_symptom(vt_cloud *cloud, vt_node *node, int64_t worker, con
                       "SELECT created_ns FROM symptoms WHERE node = ? AND worker = ? AND type = ?",
                       "iis", node->uid, worker, type));
   if (last && now - last < REPEAT_NS) return VT_OK;
-  VT_TRY(vt_store_run(cloud->store, NULL,
-                      "INSERT INTO symptoms (node, worker, type, created_ns, details) VALUES (?, "
-                      "?, ?, ?, ?) ON CONFLICT (node, worker, type) DO UPDATE SET created_ns = "
-                      "excluded.created_ns, details = excluded.details",
-                      "iisis", node->uid, worker, type, now, details));
+  const vt_symptoms_row row = {
+      .node = node->uid, .worker = worker, .type = type, .created_ns = now, .details = details};
+  VT_TRY(vt_row_put(cloud->store, symptoms, &row));
   VT_TRY(vt_node_save(cloud, node)); // what clients see of it changes
   snprintf(text, sizeof text, "%s of worker %lld: %s", type, (long long)worker, details);
   snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,

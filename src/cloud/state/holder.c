@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cloud/api/handlers.h"
+#include "cloud/store/row.h"
 
 enum { SHOWN = 32, WORD = 128 }; // shown: of one worker
 
@@ -44,14 +45,17 @@ static vt_status put(vt_cloud *cloud, const vt_node *node, int64_t worker, int64
                       "opened_ns = ? AND epoch = ?",
                       "iiiii", node->uid, worker, l->pid, l->opened_ns, epoch));
   if (changed) return VT_OK;
-  return vt_store_run(
-      cloud->store, NULL,
-      "INSERT INTO holders (node, worker, epoch, pid, opened_ns, since_ns, owner, "
-      "versions, program, told, release_ns, asker) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, "
-      "0, '') ON CONFLICT "
-      "(node, worker, pid, opened_ns) DO NOTHING",
-      "iiiiiisss", node->uid, worker, epoch, l->pid, l->opened_ns, vt_cloud_now(cloud) - l->age_ns,
-      l->user, l->versions, l->program);
+  const vt_holders_row row = {.node = node->uid,
+                              .worker = worker,
+                              .epoch = epoch,
+                              .pid = l->pid,
+                              .opened_ns = l->opened_ns,
+                              .since_ns = vt_cloud_now(cloud) - l->age_ns,
+                              .owner = l->user,
+                              .versions = l->versions,
+                              .program = l->program,
+                              .told = true};
+  return vt_row_add(cloud->store, holders, &row);
 }
 
 vt_status vt_holders_report(vt_cloud *cloud, const vt_node *node, int64_t worker, int64_t epoch,

@@ -8,6 +8,7 @@
 
 #include "cloud/state/billing.h"
 #include "cloud/api/handlers.h"
+#include "cloud/store/row.h"
 
 enum { KEPT = 1000, SHOWN = 200, NAME_SIZE = 128 }; // kept: of one project
 
@@ -36,14 +37,25 @@ static vt_status add(vt_cloud *cloud, const vt_node *node, int64_t worker, int64
   int64_t price =
       node->type->chips * vt_price_nanos(node->type, node->zone, vt_node_is_spot(node)); // an hour
   VT_TRY(vt_cloud_next(cloud, "jobs", &id));
-  VT_TRY(vt_store_run(
-      cloud->store, NULL,
-      "INSERT INTO jobs (id, node, worker, epoch, pid, project, zone, node_id, type, name, "
-      "price_nanos, start_ns, at_ns, end_ns, programs, busy_ns, device_ns, hbm_bytes) VALUES "
-      "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-      "iiiiisssssiiiiiiii", id, node->uid, worker, epoch, j->pid, node->project, node->zone,
-      node->id, node->type->name, j->name, price, now - j->busy_ns, now,
-      (int64_t)(j->ended ? now : 0), j->programs, j->busy_ns, j->device_ns, j->hbm_bytes));
+  const vt_jobs_row row = {.id = id,
+                           .node = node->uid,
+                           .worker = worker,
+                           .epoch = epoch,
+                           .pid = j->pid,
+                           .project = node->project,
+                           .zone = node->zone,
+                           .node_id = node->id,
+                           .type = node->type->name,
+                           .name = j->name,
+                           .price_nanos = price,
+                           .start_ns = now - j->busy_ns,
+                           .at_ns = now,
+                           .end_ns = j->ended ? now : 0,
+                           .programs = j->programs,
+                           .busy_ns = j->busy_ns,
+                           .device_ns = j->device_ns,
+                           .hbm_bytes = j->hbm_bytes};
+  VT_TRY(vt_row_insert(cloud->store, jobs, &row));
   return vt_store_run(cloud->store, NULL,
                       "DELETE FROM jobs WHERE project = ? AND id < (SELECT MIN(id) FROM (SELECT id "
                       "FROM jobs WHERE project = ? ORDER BY id DESC LIMIT ?) AS kept)",

@@ -9,6 +9,7 @@
 #include "cloud/api/check.h"
 #include "cloud/api/handlers.h"
 #include "cloud/state/node.h"
+#include "cloud/store/row.h"
 
 // The quotas of Cloud Logging.
 enum {
@@ -53,10 +54,8 @@ vt_status vt_logging_write(vt_call *call) {
       free(text);
       return vt_error(VT_INVALID_ARGUMENT, "entries[%zu] has over %d bytes", i, MAX_ENTRY);
     }
-    vt_status st =
-        vt_store_run(call->cloud->store, NULL,
-                     "INSERT INTO log_entries (id, project, at_ns, body) VALUES (?, ?, ?, ?)",
-                     "isis", id, call->project, now, text);
+    const vt_log_entries_row row = {.id = id, .project = call->project, .at_ns = now, .body = text};
+    vt_status st = vt_row_insert(call->cloud->store, log_entries, &row);
     free(text);
     if (st) return st;
   }
@@ -148,10 +147,8 @@ static vt_status save_sink(vt_call *call, const char *name, json_t *sink) {
       json_string(vt_arena_printf(&call->arena, "serviceAccount:service-%lld@gcp-sa-logging.%s",
                                   (long long)call->project_number, call->cloud->options.universe)));
   char *text = json_dumps(sink, JSON_COMPACT);
-  vt_status st = vt_store_run(call->cloud->store, NULL,
-                              "INSERT INTO log_sinks (project, name, body) VALUES (?, ?, ?) ON "
-                              "CONFLICT (project, name) DO UPDATE SET body = excluded.body",
-                              "sss", call->project, name, text);
+  const vt_log_sinks_row row = {.project = call->project, .name = name, .body = text};
+  vt_status st = vt_row_put(call->cloud->store, log_sinks, &row);
   free(text);
   return st;
 }

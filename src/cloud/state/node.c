@@ -12,13 +12,6 @@
 #include "cloud/state/address.h"
 #include "cloud/api/check.h"
 
-#define COLUMNS                                                                                    \
-  "uid, project, zone, id, state, type, workers, class, api, queued, creator, health, "            \
-  "health_text, placed, "                                                                          \
-  "created_ns, state_ns, ready_ns, notice_ns, notice, ends_ns, maintenance, maintenance_ns, "      \
-  "busy_ns, idle_alert, "                                                                          \
-  "reservation, version, body"
-
 static const struct state_facts {
   const char *name;
   bool holds, billed, moves;
@@ -44,50 +37,22 @@ static vt_node_state find_state(const char *name) {
   return VT_NODE_UNKNOWN;
 }
 
-static const char *copy_text(vt_arena *arena, const vt_rows *rows, int column) {
-  const char *text = vt_rows_text(rows, column);
-  return vt_arena_copy(arena, text, strlen(text));
-}
-
-static vt_status read_row(vt_arena *arena, const vt_rows *r, vt_node *n) {
-  *n = (vt_node){.uid = vt_rows_int(r, 0),
-                 .project = copy_text(arena, r, 1),
-                 .zone = copy_text(arena, r, 2),
-                 .id = copy_text(arena, r, 3),
-                 .state = find_state(vt_rows_text(r, 4)),
-                 .type = vt_accelerator_find(vt_rows_text(r, 5)),
-                 .workers = vt_rows_int(r, 6),
-                 .klass = copy_text(arena, r, 7),
-                 .api = copy_text(arena, r, 8),
-                 .queued = copy_text(arena, r, 9),
-                 .creator = copy_text(arena, r, 10),
-                 .health = copy_text(arena, r, 11),
-                 .health_text = copy_text(arena, r, 12),
-                 .placed = vt_rows_int(r, 13),
-                 .created_ns = vt_rows_int(r, 14),
-                 .state_ns = vt_rows_int(r, 15),
-                 .ready_ns = vt_rows_int(r, 16),
-                 .notice_ns = vt_rows_int(r, 17),
-                 .notice = copy_text(arena, r, 18),
-                 .ends_ns = vt_rows_int(r, 19),
-                 .maintenance = copy_text(arena, r, 20),
-                 .maintenance_ns = vt_rows_int(r, 21),
-                 .busy_ns = vt_rows_int(r, 22),
-                 .idle_alert = vt_rows_int(r, 23),
-                 .reservation = copy_text(arena, r, 24),
-                 .version = vt_rows_int(r, 25)};
-  return vt_check_stored(vt_rows_text(r, 26), "node", n->id, &n->body);
+static vt_status read_node(const vt_rows *rows, vt_arena *arena, vt_node *out_node) {
+  *out_node = (vt_node){0};
+  vt_row_read(rows, &vt_table_nodes, arena, &out_node->row);
+  out_node->state = find_state(out_node->state_name);
+  out_node->type = vt_accelerator_find(out_node->type_name);
+  VT_TRY(vt_check_stored(out_node->text, "node", out_node->id, &out_node->body));
+  if (out_node->type) return VT_OK;
+  vt_node_fini(out_node);
+  return vt_error(VT_DATA_LOSS,
+                  "a stored node has an accelerator type that this version does not know");
 }
 
 static vt_status load_one(vt_rows *rows, vt_arena *arena, vt_node *out_node, bool *out_found) {
   *out_found = vt_rows_next(rows);
-  vt_status st = vt_rows_stop(rows, *out_found ? read_row(arena, rows, out_node) : VT_OK);
+  vt_status st = vt_rows_stop(rows, *out_found ? read_node(rows, arena, out_node) : VT_OK);
   if (st) vt_node_fini(out_node);
-  if (!st && *out_found && !out_node->type) {
-    vt_node_fini(out_node);
-    return vt_error(VT_DATA_LOSS,
-                    "a stored node has an accelerator type that this version does not know");
-  }
   return st;
 }
 
@@ -96,9 +61,8 @@ vt_status vt_node_load(vt_cloud *cloud, vt_arena *arena, const char *project, co
   vt_rows *rows;
   memset(out_node, 0, sizeof *out_node);
   *out_found = false;
-  VT_TRY(vt_store_query(cloud->store, &rows,
-                        "SELECT " COLUMNS " FROM nodes WHERE project = ? AND zone = ? AND id = ?",
-                        "sss", project, zone, id));
+  VT_TRY(vt_row_select(cloud->store, &rows, &vt_table_nodes,
+                       "WHERE project = ? AND zone = ? AND id = ?", "sss", project, zone, id));
   return load_one(rows, arena, out_node, out_found);
 }
 
@@ -107,8 +71,7 @@ vt_status vt_node_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_nod
   vt_rows *rows;
   memset(out_node, 0, sizeof *out_node);
   *out_found = false;
-  VT_TRY(
-      vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM nodes WHERE uid = ?", "i", uid));
+  VT_TRY(vt_row_select(cloud->store, &rows, &vt_table_nodes, "WHERE uid = ?", "i", uid));
   return load_one(rows, arena, out_node, out_found);
 }
 
@@ -281,48 +244,39 @@ static vt_status add_worker(vt_cloud *cloud, const vt_node *node, int64_t worker
     VT_TRY(vt_cloud_next(cloud, "addresses", &n));
     vt_address_at(cloud, n, ip);
     VT_TRY(vt_store_int(cloud->store, &used, 0, "SELECT 1 FROM workers WHERE ip = ?", "s", ip));
-    if (!used)
-      return vt_store_run(cloud->store, NULL,
-                          "INSERT INTO workers (node, worker, ip, host_key) VALUES (?, ?, ?, '')",
-                          "iis", node->uid, worker, ip);
+    const vt_workers_row row = {.node = node->uid, .worker = worker, .ip = ip};
+    if (!used) return vt_row_insert(cloud->store, workers, &row);
   }
   return vt_error(VT_RESOURCE_EXHAUSTED, "IP space of the network is exhausted.");
 }
 
+// The row with what state, type and body are now; `text` is the caller's to free.
+static vt_nodes_row row_of(const vt_node *node, char **out_text) {
+  vt_nodes_row row = node->row;
+  row.state_name = states[node->state].name;
+  row.type_name = node->type->name;
+  row.family = node->type->family->name;
+  row.chips = node->type->chips;
+  row.text = *out_text = json_dumps(node->body, JSON_COMPACT);
+  return row;
+}
+
 vt_status vt_node_insert(vt_cloud *cloud, vt_node *node) {
-  char *body = json_dumps(node->body, JSON_COMPACT);
-  vt_status st = vt_store_run(
-      cloud->store, NULL,
-      "INSERT INTO nodes (" COLUMNS ", family, chips) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-      "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
-      "isssssissssssiiiiisisiiisssi", node->uid, node->project, node->zone, node->id,
-      states[node->state].name, node->type->name, node->workers, node->klass, node->api,
-      node->queued, node->creator, node->health, node->health_text, (int64_t)node->placed,
-      node->created_ns, node->state_ns, node->ready_ns, node->notice_ns, node->notice,
-      node->ends_ns, node->maintenance, node->maintenance_ns, node->busy_ns,
-      (int64_t)node->idle_alert, node->reservation, body, node->type->family->name,
-      node->type->chips);
-  free(body);
-  if (st) return st;
+  char *text;
   node->version = 1;
-  for (int64_t w = 0; w < node->workers; w++) VT_TRY(add_worker(cloud, node, w));
-  return VT_OK;
+  const vt_nodes_row row = row_of(node, &text);
+  vt_status st = vt_row_insert(cloud->store, nodes, &row);
+  free(text);
+  for (int64_t w = 0; !st && w < node->workers; w++) st = add_worker(cloud, node, w);
+  return st;
 }
 
 vt_status vt_node_save(vt_cloud *cloud, vt_node *node) {
-  char *body = json_dumps(node->body, JSON_COMPACT);
+  char *text;
   int64_t changed = 0;
-  vt_status st = vt_store_run(
-      cloud->store, &changed,
-      "UPDATE nodes SET state = ?, queued = ?, health = ?, health_text = ?, placed = ?, "
-      "state_ns = ?, ready_ns = ?, notice_ns = ?, notice = ?, ends_ns = ?, maintenance = ?, "
-      "maintenance_ns = ?, busy_ns = ?, idle_alert = ?, reservation = ?, version = version + 1, "
-      "body = ? WHERE uid = ? AND version = ?",
-      "ssssiiiisisiiissii", states[node->state].name, node->queued, node->health, node->health_text,
-      (int64_t)node->placed, node->state_ns, node->ready_ns, node->notice_ns, node->notice,
-      node->ends_ns, node->maintenance, node->maintenance_ns, node->busy_ns,
-      (int64_t)node->idle_alert, node->reservation, body, node->uid, node->version);
-  free(body);
+  const vt_nodes_row row = row_of(node, &text);
+  vt_status st = vt_row_update(cloud->store, nodes, &row, &changed);
+  free(text);
   if (!st && changed != 1) st = vt_error(VT_ABORTED, "node %s changed under this call", node->id);
   node->version++;
   return st;
@@ -346,6 +300,7 @@ vt_status vt_node_worker_ip(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64
   *out_ip = "";
   VT_TRY(vt_store_query(cloud->store, &rows, "SELECT ip FROM workers WHERE node = ? AND worker = ?",
                         "ii", uid, worker));
-  if (vt_rows_next(rows)) *out_ip = copy_text(arena, rows, 0);
+  if (vt_rows_next(rows))
+    *out_ip = vt_arena_copy(arena, vt_rows_text(rows, 0), strlen(vt_rows_text(rows, 0)));
   return vt_rows_end(rows);
 }

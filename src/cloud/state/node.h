@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // node.h - TPU nodes: the row, its states, and what a client sees of it.
 //
-// A vt_node is a copy of its row in an arena; vt_node_save writes it back. State changes go through
-// node_life.h only.
+// A vt_node is a copy of its row, texts in an arena; vt_node_save writes it back. State changes go
+// through node_life.h only.
 #ifndef VT_CLOUD_NODE_H
 #define VT_CLOUD_NODE_H
 
 #include "cloud/api/call.h"
 #include "cloud/state/catalogue.h"
+#include "cloud/store/row.h"
 
 typedef enum vt_node_state {
 #define NODE_STATE(name, holds, billed, moves) VT_NODE_##name,
@@ -16,29 +17,17 @@ typedef enum vt_node_state {
   VT_NODE_STATE_COUNT
 } vt_node_state;
 
+// Of the columns: `klass` is on-demand, preemptible, spot or reserved; `api` the API version that
+// made it ("v2"); `queued` the id of its queued resource or ""; `placed`: it holds capacity;
+// `ready_ns`: since when READY; `notice_ns`: when the 30 s began, and `notice` the state that
+// follows (PREEMPTED, TERMINATED); `ends_ns`: when a preemptible or bounded node has to go;
+// `maintenance` a word of maintenance.c; `busy_ns`: when its chips were last seen busy.
 typedef struct vt_node {
-  int64_t uid;
-  const char *project, *zone, *id;
+  VT_ROW_MEMBERS(nodes);
+  // What state_name, type_name and text stand for; vt_node_save writes these.
   vt_node_state state;
   const vt_accelerator *type;
-  int64_t workers;
-  const char *klass;            // on-demand, preemptible, spot, reserved
-  const char *api;              // API version that made it, "v2"
-  const char *queued, *creator; // id of its queued resource or ""; e-mail
-  const char *health, *health_text;
-  bool placed;                            // holds capacity
-  int64_t created_ns, state_ns, ready_ns; // ready: since when READY, 0 = not
-  int64_t notice_ns;                      // when the 30 s began, 0 = not
-  const char *notice;                     // state that follows: PREEMPTED, TERMINATED
-  int64_t ends_ns;                        // when a preemptible or bounded node has to go, 0 = never
-  const char *maintenance;                // a word of maintenance.c, "" = none
-  int64_t maintenance_ns;
-  int64_t busy_ns; // last time its chips were seen busy
-  bool idle_alert;
-  const char *reservation;
-  int64_t version; // grows with every save
-  // what the user asked for, in v2alpha1 names; owned by the loader's arena user: vt_node_fini
-  json_t *body;
+  json_t *body; // what the user asked for, in v2alpha1 names; owned: vt_node_fini
 } vt_node;
 
 const char *vt_node_state_name(vt_node_state state);

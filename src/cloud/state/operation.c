@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "cloud/api/handlers.h"
-
-#define COLUMNS                                                                                    \
-  "name, project, zone, verb, target, api, done, cancel, created_ns, ended_ns, error, response"
+#include "cloud/store/row.h"
 
 vt_status vt_operation_create(vt_cloud *cloud, vt_arena *arena, const vt_operation_start *start,
                               const char **out_name) {
@@ -20,15 +18,17 @@ vt_status vt_operation_create(vt_cloud *cloud, vt_arena *arena, const vt_operati
   VT_TRY(vt_cloud_next(cloud, "operations", &order));
   *out_name = vt_arena_printf(arena, "operation-%lld-%.13s-%.8s-%.8s", (long long)(now / 1000000),
                               hex, hex + 13, hex + 21);
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO operations (name, project, zone, verb, target, api, node, done, "
-                      "cancel, request_id, "
-                      "caller, created_ns, ended_ns, error, response) VALUES (?, ?, ?, ?, ?, ?, ?, "
-                      "0, 0, ?, ?, ?, 0, "
-                      "NULL, NULL)",
-                      "ssssssissi", *out_name, start->project, start->zone, start->verb,
-                      start->target, start->api_name, start->node, start->request_id, start->caller,
-                      now);
+  const vt_operations_row row = {.name = *out_name,
+                                 .project = start->project,
+                                 .zone = start->zone,
+                                 .verb = start->verb,
+                                 .target = start->target,
+                                 .api = start->api_name,
+                                 .node = start->node,
+                                 .request_id = start->request_id,
+                                 .caller = start->caller,
+                                 .created_ns = now};
+  return vt_row_insert(cloud->store, operations, &row);
 }
 
 vt_status vt_operation_finish(vt_cloud *cloud, const char *name, json_t *error, json_t *response) {
@@ -48,39 +48,38 @@ vt_status vt_operation_finish(vt_cloud *cloud, const char *name, json_t *error, 
   return st;
 }
 
-static json_t *view_row(const vt_rows *rows) {
+static json_t *view(const vt_operations_row *o) {
   char name[512], type[96], created[40], ended[40];
-  const char *api = vt_rows_text(rows, 5), *error = vt_rows_text(rows, 10),
-             *response = vt_rows_text(rows, 11);
-  bool done = vt_rows_int(rows, 6);
-  snprintf(name, sizeof name, "projects/%s/locations/%s/operations/%s", vt_rows_text(rows, 1),
-           vt_rows_text(rows, 2), vt_rows_text(rows, 0));
-  snprintf(type, sizeof type, "type.googleapis.com/google.cloud.tpu.%s.OperationMetadata", api);
-  vt_time_format(vt_rows_int(rows, 8), created);
-  json_t *metadata =
-      json_pack("{s:s, s:s, s:s, s:s, s:b, s:s}", "@type", type, "createTime", created, "target",
-                vt_rows_text(rows, 4), "verb", vt_rows_text(rows, 3), "cancelRequested",
-                (int)vt_rows_int(rows, 7), "apiVersion", api);
-  if (done) {
-    vt_time_format(vt_rows_int(rows, 9), ended);
+  snprintf(name, sizeof name, "projects/%s/locations/%s/operations/%s", o->project, o->zone,
+           o->name);
+  snprintf(type, sizeof type, "type.googleapis.com/google.cloud.tpu.%s.OperationMetadata", o->api);
+  vt_time_format(o->created_ns, created);
+  json_t *metadata = json_pack("{s:s, s:s, s:s, s:s, s:b, s:s}", "@type", type, "createTime",
+                               created, "target", o->target, "verb", o->verb, "cancelRequested",
+                               (int)o->cancel, "apiVersion", o->api);
+  if (o->done) {
+    vt_time_format(o->ended_ns, ended);
     json_object_set_new(metadata, "endTime", json_string(ended));
   }
-  json_t *view =
-      json_pack("{s:s, s:o, s:b}", "name", name, "metadata", metadata, "done", (int)done);
-  if (done && *error) json_object_set_new(view, "error", json_loads(error, 0, NULL));
-  if (done && !*error && *response)
-    json_object_set_new(view, "response", json_loads(response, 0, NULL));
-  return view;
+  json_t *reply =
+      json_pack("{s:s, s:o, s:b}", "name", name, "metadata", metadata, "done", (int)o->done);
+  if (o->done && o->error) json_object_set_new(reply, "error", json_loads(o->error, 0, NULL));
+  if (o->done && !o->error && o->response)
+    json_object_set_new(reply, "response", json_loads(o->response, 0, NULL));
+  return reply;
 }
 
 vt_status vt_operation_view(vt_cloud *cloud, const char *name, json_t **out_json) {
-  vt_rows *rows;
+  vt_arena arena = {0};
+  vt_operations_row o;
+  bool found;
   *out_json = NULL;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM operations WHERE name = ?",
-                        "s", name));
-  if (vt_rows_next(rows)) *out_json = view_row(rows);
-  VT_TRY(vt_rows_end(rows));
-  return *out_json ? VT_OK : vt_error(VT_NOT_FOUND, "Operation '%s' was not found", name);
+  vt_status st = vt_row_load(cloud->store, &arena, &vt_table_operations, &o, &found,
+                             "WHERE name = ?", "s", name);
+  if (!st && found) *out_json = view(&o);
+  if (!st && !found) st = vt_error(VT_NOT_FOUND, "Operation '%s' was not found", name);
+  vt_arena_free(&arena);
+  return st;
 }
 
 vt_status vt_operation_reply(vt_call *call, const char *name) {
@@ -224,22 +223,22 @@ vt_status vt_operations_list(vt_call *call) {
                       "Invalid filter '%s': only done=true and done=false are understood", filter);
   }
   vt_rows *rows;
-  VT_TRY(vt_store_query(
-      call->cloud->store, &rows,
-      "SELECT " COLUMNS " FROM operations WHERE project = ? AND (? = '-' OR zone = ?) AND "
-      "(zone, name) > (?, ?) AND (? = -1 OR done = ?) ORDER BY zone, name LIMIT ?",
+  VT_TRY(vt_row_select(
+      call->cloud->store, &rows, &vt_table_operations,
+      "WHERE project = ? AND (? = '-' OR zone = ?) AND (zone, name) > (?, ?) AND (? = -1 OR done = "
+      "?) ORDER BY zone, name LIMIT ?",
       "sssssiii", call->project, vt_call_param(call, "zone"), vt_call_param(call, "zone"),
       page.after_zone, page.after, (int64_t)done, (int64_t)done, page.limit + 1));
   json_t *list = json_array();
-  const char *token = NULL, *zone = "", *last = "";
+  const char *token = NULL;
+  vt_operations_row o = {.zone = "", .name = ""};
   while (vt_rows_next(rows)) {
     if ((int64_t)json_array_size(list) == page.limit) {
-      token = vt_call_page_token(call, zone, last);
+      token = vt_call_page_token(call, o.zone, o.name);
       break;
     }
-    json_array_append_new(list, view_row(rows));
-    zone = vt_arena_copy(&call->arena, vt_rows_text(rows, 2), strlen(vt_rows_text(rows, 2)));
-    last = vt_arena_copy(&call->arena, vt_rows_text(rows, 0), strlen(vt_rows_text(rows, 0)));
+    vt_row_read(rows, &vt_table_operations, &call->arena, &o);
+    json_array_append_new(list, view(&o));
   }
   call->reply = json_pack("{s:o}", "operations", list);
   if (token) json_object_set_new(call->reply, "nextPageToken", json_string(token));

@@ -21,6 +21,7 @@
 #include "cloud/api/handlers.h"
 #include "cloud/api/login_name.h"
 #include "cloud/state/service_account.h"
+#include "cloud/store/row.h"
 
 enum { MAX_NAME = 32, MAX_KEY = 16 << 10, MAX_KEYS = 64 };
 
@@ -209,11 +210,9 @@ static vt_status put_key(vt_call *call, const char *email, const json_t *body,
   if (count >= MAX_KEYS)
     return vt_error(VT_RESOURCE_EXHAUSTED, "a login profile has at most %d keys; delete some",
                     (int)MAX_KEYS);
-  return vt_store_run(call->cloud->store, NULL,
-                      "INSERT INTO login_keys (email, fingerprint, key, expires_ns) VALUES (?, ?, "
-                      "?, ?) ON CONFLICT (email, fingerprint) DO UPDATE SET key = excluded.key, "
-                      "expires_ns = excluded.expires_ns",
-                      "sssi", email, out_fingerprint, trimmed, expires_ns);
+  const vt_login_keys_row row = {
+      .email = email, .fingerprint = out_fingerprint, .key = trimmed, .expires_ns = expires_ns};
+  return vt_row_put(call->cloud->store, login_keys, &row);
 }
 
 // --- calls ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include "cloud/api/account.h"
 #include "cloud/api/check.h"
 #include "cloud/api/handlers.h"
+#include "cloud/store/row.h"
 
 static json_t *project_row(const vt_rows *rows) {
   char number[24], created[40];
@@ -52,18 +53,22 @@ vt_status vt_projects_create(vt_call *call) {
       vt_store_int(call->cloud->store, &taken, 0, "SELECT 1 FROM projects WHERE id = ?", "s", id));
   if (taken) return vt_error(VT_ALREADY_EXISTS, "Requested entity already exists");
   VT_TRY(vt_cloud_next(call->cloud, "projects", &number));
-  VT_TRY(
-      vt_store_run(call->cloud->store, NULL,
-                   "INSERT INTO projects (id, number, display_name, policy_etag, billing_account, "
-                   "personality, metadata, "
-                   "metadata_version, created_ns) VALUES (?, ?, ?, 1, '', 'faithful', '{}', 1, ?)",
-                   "sisi", id, 100000000000 + number, name ? name : id, vt_cloud_now(call->cloud)));
-  VT_TRY(vt_store_run(
-      call->cloud->store, NULL,
-      "INSERT INTO members (project, role, member) VALUES (?, 'roles/owner', ?)", "ss", id,
+  const vt_projects_row row = {.id = id,
+                               .number = 100000000000 + number,
+                               .display_name = name ? name : id,
+                               .policy_etag = 1,
+                               .billing_account = "",
+                               .personality = "faithful",
+                               .metadata = "{}",
+                               .metadata_version = 1,
+                               .created_ns = vt_cloud_now(call->cloud)};
+  VT_TRY(vt_row_insert(call->cloud->store, projects, &row));
+  const vt_members_row owner = {
+      id, "roles/owner",
       vt_arena_printf(&call->arena, "%s:%s",
                       strcmp(call->caller_role, "service") == 0 ? "serviceAccount" : "user",
-                      call->caller)));
+                      call->caller)};
+  VT_TRY(vt_row_insert(call->cloud->store, members, &owner));
   call->reply = json_pack(
       "{s:s, s:b, s:{s:s, s:s}}", "name", vt_arena_printf(&call->arena, "operations/cp.%s", id),
       "done", 1, "response", "@type", "type.googleapis.com/google.cloudresourcemanager.v1.Project",
@@ -131,10 +136,8 @@ vt_status vt_projects_set_policy(vt_call *call) {
       if (!text || !member_valid(text))
         return vt_error(VT_INVALID_ARGUMENT, "Invalid member in bindings[%zu]", i);
       if (strcmp(role, "roles/owner") == 0) owned = true;
-      VT_TRY(vt_store_run(
-          call->cloud->store, NULL,
-          "INSERT INTO members (project, role, member) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-          "sss", call->project, role, text));
+      const vt_members_row row = {.project = call->project, .role = role, .member = text};
+      VT_TRY(vt_row_add(call->cloud->store, members, &row));
     }
   }
   if (!owned) return vt_error(VT_INVALID_ARGUMENT, "A project keeps at least one owner.");

@@ -9,14 +9,10 @@
 
 #include "cloud/state/node.h"
 
+// `error` is the JSON of a google.rpc.Status, "" none.
 typedef struct vt_queued {
-  int64_t uid;
-  const char *project, *zone, *id, *state, *initiator;
-  const char *error; // JSON of a google.rpc.Status, "" none
-  const char *klass, *api, *creator;
-  int64_t created_ns, state_ns, valid_after_ns, valid_until_ns;
-  bool force_delete;
-  json_t *body;
+  VT_ROW_MEMBERS(queued);
+  json_t *body; // what `text` stands for
 } vt_queued;
 
 vt_status vt_queued_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_queued *out_queued,

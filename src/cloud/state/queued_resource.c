@@ -14,33 +14,10 @@
 #include "cloud/state/service_account.h"
 #include "cloud/state/node_life.h"
 
-#define COLUMNS                                                                                    \
-  "uid, project, zone, id, state, initiator, error, class, api, creator, created_ns, state_ns, "   \
-  "valid_after_ns, "                                                                               \
-  "valid_until_ns, force_delete, body"
-
-static const char *copy_text(vt_arena *arena, const vt_rows *rows, int column) {
-  const char *text = vt_rows_text(rows, column);
-  return vt_arena_copy(arena, text, strlen(text));
-}
-
-static vt_status read_row(vt_arena *arena, const vt_rows *r, vt_queued *q) {
-  *q = (vt_queued){.uid = vt_rows_int(r, 0),
-                   .project = copy_text(arena, r, 1),
-                   .zone = copy_text(arena, r, 2),
-                   .id = copy_text(arena, r, 3),
-                   .state = copy_text(arena, r, 4),
-                   .initiator = copy_text(arena, r, 5),
-                   .error = copy_text(arena, r, 6),
-                   .klass = copy_text(arena, r, 7),
-                   .api = copy_text(arena, r, 8),
-                   .creator = copy_text(arena, r, 9),
-                   .created_ns = vt_rows_int(r, 10),
-                   .state_ns = vt_rows_int(r, 11),
-                   .valid_after_ns = vt_rows_int(r, 12),
-                   .valid_until_ns = vt_rows_int(r, 13),
-                   .force_delete = vt_rows_int(r, 14)};
-  return vt_check_stored(vt_rows_text(r, 15), "queued resource", q->id, &q->body);
+static vt_status read_row(vt_arena *arena, const vt_rows *rows, vt_queued *q) {
+  *q = (vt_queued){0};
+  vt_row_read(rows, &vt_table_queued, arena, &q->row);
+  return vt_check_stored(q->text, "queued resource", q->id, &q->body);
 }
 
 vt_status vt_queued_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_queued *out_queued,
@@ -48,8 +25,7 @@ vt_status vt_queued_load_uid(vt_cloud *cloud, vt_arena *arena, int64_t uid, vt_q
   vt_rows *rows;
   memset(out_queued, 0, sizeof *out_queued);
   *out_found = false;
-  VT_TRY(vt_store_query(cloud->store, &rows, "SELECT " COLUMNS " FROM queued WHERE uid = ?", "i",
-                        uid));
+  VT_TRY(vt_row_select(cloud->store, &rows, &vt_table_queued, "WHERE uid = ?", "i", uid));
   *out_found = vt_rows_next(rows);
   return vt_rows_stop(rows, *out_found ? read_row(arena, rows, out_queued) : VT_OK);
 }
@@ -394,14 +370,10 @@ static vt_status check_count(vt_call *call) {
 
 static vt_status insert(vt_call *call, const vt_queued *q) {
   char *text = json_dumps(q->body, JSON_COMPACT);
-  vt_status st =
-      vt_store_run(call->cloud->store, NULL,
-                   "INSERT INTO queued (" COLUMNS
-                   ", rank) VALUES (?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, 0, "
-                   "?, ?)",
-                   "issssssssiiiisi", q->uid, q->project, q->zone, q->id, q->state, q->initiator,
-                   q->klass, q->api, q->creator, q->created_ns, q->state_ns, q->valid_after_ns,
-                   q->valid_until_ns, text, (int64_t)(*q->klass == 's' || *q->klass == 'p'));
+  vt_queued_row row = q->row;
+  row.rank = *q->klass == 's' || *q->klass == 'p';
+  row.text = text;
+  vt_status st = vt_row_insert(call->cloud->store, queued, &row);
   free(text);
   return st;
 }
@@ -489,11 +461,10 @@ vt_status vt_queued_list(vt_call *call) {
   vt_rows *rows;
   const char *token = NULL, *zone = vt_call_param(call, "zone");
   VT_TRY(vt_call_page(call, 500, 1000, &page));
-  VT_TRY(vt_store_query(
-      call->cloud->store, &rows,
-      "SELECT " COLUMNS
-      " FROM queued WHERE project = ? AND (? = '-' OR zone = ?) AND (zone, id) > (?, ?) "
-      "ORDER BY zone, id LIMIT ?",
+  VT_TRY(vt_row_select(
+      call->cloud->store, &rows, &vt_table_queued,
+      "WHERE project = ? AND (? = '-' OR zone = ?) AND (zone, id) > (?, ?) ORDER BY zone, id "
+      "LIMIT ?",
       "sssssi", call->project, zone, zone, page.after_zone, page.after, page.limit + 1));
   json_t *list = json_array();
   call->reply = json_pack("{s:o}", "queuedResources", list);

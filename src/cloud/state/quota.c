@@ -11,18 +11,13 @@
 #include "cloud/api/handlers.h"
 #include "cloud/state/node.h"
 #include "cloud/state/scheduler.h"
+#include "cloud/store/row.h"
 
 #define SERVICE "tpu.googleapis.com"
-#define COLUMNS                                                                                    \
-  "id, quota, place, preferred, granted, reconciling, detail, justification, contact, "            \
-  "created_ns, "                                                                                   \
-  "updated_ns, project, asker"
 
 typedef struct preference {
-  const char *id, *place, *detail, *justification, *contact;
-  const vt_quota *quota;
-  int64_t preferred, granted, created_ns, updated_ns;
-  bool reconciling;
+  VT_ROW_MEMBERS(quota_preferences);
+  const vt_quota *of; // what `quota` names; NULL: a quota of another version
 } preference;
 
 #define MAX_UNITS INT64_C(1000000000000) // of a quota; sums of them stay far from the end of int64
@@ -198,79 +193,48 @@ vt_status vt_quota_metrics_get(vt_call *call) {
 
 // --- preferences: rows ---------------------------------------------------------------------------
 
-static const char *keep(vt_call *call, const vt_rows *rows, int column) {
-  const char *text = vt_rows_text(rows, column);
-  return vt_arena_copy(&call->arena, text, strlen(text));
-}
-
 static vt_status load(vt_call *call, const char *project, const char *id, preference *out,
                       bool *out_found) {
-  vt_rows *rows;
-  VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT " COLUMNS " FROM quota_preferences WHERE project = ? AND id = ?",
-                        "ss", project, id));
-  *out_found = vt_rows_next(rows);
-  if (*out_found)
-    *out = (preference){.id = id,
-                        .quota = vt_quota_find(vt_rows_text(rows, 1)),
-                        .place = keep(call, rows, 2),
-                        .preferred = vt_rows_int(rows, 3),
-                        .granted = vt_rows_int(rows, 4),
-                        .reconciling = vt_rows_int(rows, 5),
-                        .detail = keep(call, rows, 6),
-                        .justification = keep(call, rows, 7),
-                        .contact = keep(call, rows, 8),
-                        .created_ns = vt_rows_int(rows, 9),
-                        .updated_ns = vt_rows_int(rows, 10)};
-  VT_TRY(vt_rows_end(rows));
-  if (*out_found && !out->quota)
+  VT_TRY(vt_row_load(call->cloud->store, &call->arena, &vt_table_quota_preferences, &out->row,
+                     out_found, "WHERE project = ? AND id = ?", "ss", project, id));
+  out->of = *out_found ? vt_quota_find(out->quota) : NULL;
+  if (*out_found && !out->of)
     return vt_error(VT_INTERNAL, "preference %s is for a quota of another version", id);
   return VT_OK;
 }
 
-static vt_status save(vt_call *call, const char *project, const preference *p) {
-  return vt_store_run(
-      call->cloud->store, NULL,
-      "INSERT INTO quota_preferences (" COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-      "ON CONFLICT (project, id) DO UPDATE SET preferred = excluded.preferred, granted = "
-      "excluded.granted, reconciling = excluded.reconciling, detail = excluded.detail, "
-      "justification = excluded.justification, contact = excluded.contact, updated_ns = "
-      "excluded.updated_ns",
-      "sssiiisssiiss", p->id, p->quota->id, p->place, p->preferred, p->granted,
-      (int64_t)p->reconciling, p->detail, p->justification, p->contact, p->created_ns,
-      p->updated_ns, project, call->caller);
+static vt_status save(vt_call *call, const preference *p) {
+  return vt_row_put(call->cloud->store, quota_preferences, &p->row);
 }
 
-static json_t *view_row(vt_call *call, const vt_rows *rows, int64_t project_number) {
+static json_t *view(vt_call *call, const vt_quota_preferences_row *p, int64_t project_number) {
   char created[40], updated[40];
-  const vt_quota *q = vt_quota_find(vt_rows_text(rows, 1));
-  vt_time_format(vt_rows_int(rows, 9), created);
-  vt_time_format(vt_rows_int(rows, 10), updated);
-  json_t *view = json_pack(
-      "{s:s, s:{s:s}, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:s, s:s, s:b}", "name",
-      vt_arena_printf(&call->arena, "projects/%lld/locations/global/quotaPreferences/%s",
-                      (long long)project_number, vt_rows_text(rows, 0)),
-      "dimensions", !q || q->by_zone ? "zone" : "region", vt_rows_text(rows, 2), "quotaConfig",
-      "preferredValue", number(&call->arena, vt_rows_int(rows, 3)), "grantedValue",
-      number(&call->arena, vt_rows_int(rows, 4)), "stateDetail", vt_rows_text(rows, 6), "service",
-      SERVICE, "quotaId", vt_rows_text(rows, 1), "createTime", created, "updateTime", updated,
-      "etag", number(&call->arena, vt_rows_int(rows, 10)), "reconciling",
-      (int)vt_rows_int(rows, 5));
-  if (*vt_rows_text(rows, 7))
-    json_object_set_new(view, "justification", json_string(vt_rows_text(rows, 7)));
-  if (*vt_rows_text(rows, 8))
-    json_object_set_new(view, "contactEmail", json_string(vt_rows_text(rows, 8)));
-  return view;
+  const vt_quota *q = vt_quota_find(p->quota);
+  vt_time_format(p->created_ns, created);
+  vt_time_format(p->updated_ns, updated);
+  json_t *reply =
+      json_pack("{s:s, s:{s:s}, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:s, s:s, s:b}", "name",
+                vt_arena_printf(&call->arena, "projects/%lld/locations/global/quotaPreferences/%s",
+                                (long long)project_number, p->id),
+                "dimensions", !q || q->by_zone ? "zone" : "region", p->place, "quotaConfig",
+                "preferredValue", number(&call->arena, p->preferred), "grantedValue",
+                number(&call->arena, p->granted), "stateDetail", p->detail, "service", SERVICE,
+                "quotaId", p->quota, "createTime", created, "updateTime", updated, "etag",
+                number(&call->arena, p->updated_ns), "reconciling", (int)p->reconciling);
+  if (*p->justification) json_object_set_new(reply, "justification", json_string(p->justification));
+  if (*p->contact) json_object_set_new(reply, "contactEmail", json_string(p->contact));
+  return reply;
 }
 
 static vt_status reply_with(vt_call *call, const char *id) {
-  vt_rows *rows;
-  VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT " COLUMNS " FROM quota_preferences WHERE project = ? AND id = ?",
-                        "ss", call->project, id));
-  if (vt_rows_next(rows)) call->reply = view_row(call, rows, call->project_number);
-  VT_TRY(vt_rows_end(rows));
-  if (call->reply) return VT_OK;
+  vt_quota_preferences_row p;
+  bool found;
+  VT_TRY(vt_row_load(call->cloud->store, &call->arena, &vt_table_quota_preferences, &p, &found,
+                     "WHERE project = ? AND id = ?", "ss", call->project, id));
+  if (found) {
+    call->reply = view(call, &p, call->project_number);
+    return VT_OK;
+  }
   return vt_call_not_found(
       call, vt_arena_printf(&call->arena, "projects/%lld/locations/global/quotaPreferences/%s",
                             (long long)call->project_number, id));
@@ -293,7 +257,7 @@ static bool has_check_off(const vt_call *call, const char *name) {
 // What a caller has to say twice: a limit under what is in use, or a tenth under what it was.
 static vt_status check_decrease(vt_call *call, const preference *p, int64_t limit) {
   int64_t used;
-  VT_TRY(vt_quota_used(call->cloud, call->project, p->quota, p->place, &used));
+  VT_TRY(vt_quota_used(call->cloud, call->project, p->of, p->place, &used));
   if (more(used, p->preferred) && !has_check_off(call, "QUOTA_DECREASE_BELOW_USAGE"))
     return vt_error(VT_FAILED_PRECONDITION,
                     "The preferred value %lld is below the usage of %lld; "
@@ -310,24 +274,24 @@ static vt_status check_decrease(vt_call *call, const preference *p, int64_t limi
 
 static vt_status decide(vt_call *call, preference *p) {
   int64_t limit, policy = call->cloud->options.quota_auto_grant;
-  VT_TRY(vt_quota_limit(call->cloud, call->project, p->quota, p->place, &limit));
+  VT_TRY(vt_quota_limit(call->cloud, call->project, p->of, p->place, &limit));
   p->granted = limit;
   p->reconciling = more(p->preferred, limit) && more(p->preferred, policy);
   p->detail = p->reconciling ? "The request waits for a reviewer." : "";
   if (p->reconciling) return VT_OK;
   if (more(limit, p->preferred)) VT_TRY(check_decrease(call, p, limit));
   p->granted = p->preferred;
-  return vt_quota_set(call->cloud, call->project, p->quota->id, p->place, p->preferred);
+  return vt_quota_set(call->cloud, call->project, p->quota, p->place, p->preferred);
 }
 
 static vt_status read_place(const json_t *body, preference *p) {
-  const char *kind = p->quota->by_zone ? "zone" : "region";
+  const char *kind = p->of->by_zone ? "zone" : "region";
   const char *place = json_string_value(json_object_get(json_object_get(body, "dimensions"), kind));
   bool known = false;
   for (int i = 0; place && vt_zone_at(i); i++) {
     char region[64];
     vt_zone_region(vt_zone_at(i), region);
-    if (strcmp(p->quota->by_zone ? vt_zone_at(i) : region, place) == 0) known = true;
+    if (strcmp(p->of->by_zone ? vt_zone_at(i) : region, place) == 0) known = true;
   }
   if (!known)
     return vt_error(VT_INVALID_ARGUMENT, "dimensions.%s has to be a %s of Cloud TPU", kind, kind);
@@ -355,15 +319,16 @@ static vt_status read_quota(const json_t *body, preference *p) {
              *id = json_string_value(json_object_get(body, "quotaId"));
   if (!service || strcmp(service, SERVICE) != 0)
     return vt_error(VT_INVALID_ARGUMENT, "service has to be " SERVICE);
-  p->quota = id ? vt_quota_find(id) : NULL;
-  if (!p->quota)
+  p->of = id ? vt_quota_find(id) : NULL;
+  if (!p->of)
     return vt_error(VT_INVALID_ARGUMENT, "There is no quota '%s'; quotaInfos lists them.",
                     id ? id : "");
+  p->quota = p->of->id;
   return read_place(body, p);
 }
 
 static vt_status create(vt_call *call, const char *id) {
-  preference p = {.justification = "", .contact = "", .detail = ""};
+  preference p = {.row = {.project = call->project, .asker = call->caller}};
   int64_t taken;
   VT_TRY(read_quota(call->body, &p));
   VT_TRY(read_wish(call->body, &p));
@@ -376,15 +341,15 @@ static vt_status create(vt_call *call, const char *id) {
   VT_TRY(vt_store_int(call->cloud->store, &taken, 0,
                       "SELECT 1 FROM quota_preferences WHERE project = ? AND (id = ? OR (quota = ? "
                       "AND place = ?))",
-                      "ssss", call->project, id, p.quota->id, p.place));
+                      "ssss", call->project, id, p.quota, p.place));
   if (taken)
     return vt_error(VT_ALREADY_EXISTS,
                     "There is a preference '%s' or one for %s in %s already; update it.", id,
-                    p.quota->id, p.place);
+                    p.quota, p.place);
   p.id = id;
   p.created_ns = p.updated_ns = vt_cloud_now(call->cloud);
   VT_TRY(decide(call, &p));
-  VT_TRY(save(call, call->project, &p));
+  VT_TRY(save(call, &p));
   return reply_with(call, id);
 }
 
@@ -421,7 +386,7 @@ vt_status vt_quota_preferences_patch(vt_call *call) {
   if (only_check) return reply_with(call, id);
   p.updated_ns = vt_cloud_now(call->cloud);
   VT_TRY(decide(call, &p));
-  VT_TRY(save(call, call->project, &p));
+  VT_TRY(save(call, &p));
   return reply_with(call, id);
 }
 
@@ -466,31 +431,28 @@ vt_status vt_quota_preferences_list(vt_call *call) {
   vt_rows *rows;
   VT_TRY(check_location(call));
   VT_TRY(vt_call_page(call, 500, 1000, &page));
-  VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT " COLUMNS " FROM quota_preferences WHERE project = ? AND id > ? "
-                        "ORDER BY id LIMIT ?",
-                        "ssi", call->project, page.after, page.limit + 1));
+  VT_TRY(vt_row_select(call->cloud->store, &rows, &vt_table_quota_preferences,
+                       "WHERE project = ? AND id > ? ORDER BY id LIMIT ?", "ssi", call->project,
+                       page.after, page.limit + 1));
   json_t *list = json_array();
   call->reply = json_pack("{s:o}", "quotaPreferences", list);
-  const char *last = "", *filter = vt_call_query(call, "filter");
+  vt_quota_preferences_row p = {.id = ""};
+  const char *filter = vt_call_query(call, "filter");
   vt_status st = VT_OK;
   for (int64_t n = 0; !st && vt_rows_next(rows); n++) {
     bool in;
     if (n == page.limit) {
       json_object_set_new(call->reply, "nextPageToken",
-                          json_string(vt_call_page_token(call, "", last)));
+                          json_string(vt_call_page_token(call, "", p.id)));
       break;
     }
-    json_t *view = view_row(call, rows, call->project_number);
-    last = keep(call, rows, 0);
-    st = filtered(filter, view, &in);
-    if (!st && in) json_array_append(list, view);
-    json_decref(view);
+    vt_row_read(rows, &vt_table_quota_preferences, &call->arena, &p);
+    json_t *item = view(call, &p, call->project_number);
+    st = filtered(filter, item, &in);
+    if (!st && in) json_array_append(list, item);
+    json_decref(item);
   }
-  vt_status end = vt_rows_end(rows);
-  if (!st) return end;
-  vt_status_free(end);
-  return st;
+  return vt_rows_stop(rows, st);
 }
 
 // --- review --------------------------------------------------------------------------------------
@@ -498,21 +460,24 @@ vt_status vt_quota_preferences_list(vt_call *call) {
 // What waits, of all projects, oldest first.
 vt_status vt_quota_reviews_list(vt_call *call) {
   vt_rows *rows;
-  VT_TRY(vt_store_query(call->cloud->store, &rows,
-                        "SELECT " COLUMNS ", (SELECT number FROM projects WHERE projects.id = "
-                        "project) FROM quota_preferences WHERE reconciling = 1 ORDER BY "
-                        "updated_ns, project, id LIMIT 500",
-                        ""));
+  VT_TRY(vt_row_select(call->cloud->store, &rows, &vt_table_quota_preferences,
+                       "WHERE reconciling = 1 ORDER BY updated_ns, project, id LIMIT 500", ""));
   json_t *list = json_array();
-  while (vt_rows_next(rows)) {
-    json_t *view = view_row(call, rows, vt_rows_int(rows, 13));
-    json_object_set_new(view, "id", json_string(vt_rows_text(rows, 0)));
-    json_object_set_new(view, "project", json_string(vt_rows_text(rows, 11)));
-    json_object_set_new(view, "asker", json_string(vt_rows_text(rows, 12)));
-    json_array_append_new(list, view);
-  }
   call->reply = json_pack("{s:o}", "quotaPreferences", list);
-  return vt_rows_end(rows);
+  vt_status st = VT_OK;
+  while (!st && vt_rows_next(rows)) {
+    vt_quota_preferences_row p;
+    int64_t project;
+    vt_row_read(rows, &vt_table_quota_preferences, &call->arena, &p);
+    st = vt_store_int(call->cloud->store, &project, 0, "SELECT number FROM projects WHERE id = ?",
+                      "s", p.project);
+    json_t *item = view(call, &p, project);
+    json_object_set_new(item, "id", json_string(p.id));
+    json_object_set_new(item, "project", json_string(p.project));
+    json_object_set_new(item, "asker", json_string(p.asker));
+    json_array_append_new(list, item);
+  }
+  return vt_rows_stop(rows, st);
 }
 
 static vt_status review(vt_call *call, bool grants) {
@@ -532,16 +497,16 @@ static vt_status review(vt_call *call, bool grants) {
   p.updated_ns = vt_cloud_now(call->cloud);
   if (grants) {
     p.granted = value;
-    VT_TRY(vt_quota_set(call->cloud, project, p.quota->id, p.place, value));
+    VT_TRY(vt_quota_set(call->cloud, project, p.quota, p.place, value));
   }
   p.detail = !grants                ? "A reviewer has rejected the request."
              : value != p.preferred ? "A reviewer has granted another value."
                                     : "";
-  VT_TRY(save(call, project, &p));
+  VT_TRY(save(call, &p));
   call->reply = json_pack("{s:s, s:s}", "id", id, "grantedValue", number(&call->arena, p.granted));
   return vt_cloud_event(call->cloud, "quota", project, call->caller, id,
                         vt_arena_printf(&call->arena, "%s %s in %s: %s",
-                                        grants ? "granted" : "rejected", p.quota->id, p.place,
+                                        grants ? "granted" : "rejected", p.quota, p.place,
                                         number(&call->arena, p.granted)));
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/array.h"
 #include "base/checked.h"
+#include "cloud/store/row.h"
 
 void vt_quota_id(const vt_accelerator *type, bool spot, const char *place, char out_id[128]) {
   const char *family = type->family->name;
@@ -77,11 +78,8 @@ vt_status vt_quota_limit(vt_cloud *cloud, const char *project, const vt_quota *q
 
 vt_status vt_quota_set(vt_cloud *cloud, const char *project, const char *quota, const char *place,
                        int64_t units) {
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO quotas (project, quota, place, units, grant_id) VALUES (?, ?, "
-                      "?, ?, NULL) ON CONFLICT (project, quota, place) DO UPDATE SET units = "
-                      "excluded.units",
-                      "sssi", project, quota, place, units);
+  const vt_quotas_row row = {.project = project, .quota = quota, .place = place, .units = units};
+  return vt_row_put(cloud->store, quotas, &row);
 }
 
 vt_status vt_quota_used(vt_cloud *cloud, const char *project, const vt_quota *quota,

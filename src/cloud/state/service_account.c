@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cloud/api/account.h"
+#include "cloud/store/row.h"
 
 const char *vt_sa_default(const vt_cloud *cloud, vt_arena *arena, int64_t project_number) {
   return vt_arena_printf(arena, "%lld-compute@developer.%s", (long long)project_number,
@@ -60,11 +61,10 @@ static vt_status make_default(vt_cloud *cloud, vt_arena *arena, const char *proj
       vt_store_int(cloud->store, &known, 0, "SELECT 1 FROM accounts WHERE email = ?", "s", email));
   if (known) return VT_OK;
   VT_TRY(vt_account_create(cloud, email, "service", "user", project, "default of the guests"));
-  return vt_store_run(
-      cloud->store, NULL,
-      "INSERT INTO members (project, role, member) VALUES (?, 'roles/editor', ?) ON CONFLICT DO "
-      "NOTHING",
-      "ss", project, vt_arena_printf(arena, "serviceAccount:%s", email));
+  const vt_members_row row = {.project = project,
+                              .role = "roles/editor",
+                              .member = vt_arena_printf(arena, "serviceAccount:%s", email)};
+  return vt_row_add(cloud->store, members, &row);
 }
 
 static vt_status issue(vt_cloud *cloud, vt_arena *arena, const vt_node *node, const char *email,

@@ -2,6 +2,8 @@
 // services.c - Service Usage: the services that a project has enabled.
 #include <string.h>
 
+#include "cloud/store/row.h"
+
 #include "cloud/api/handlers.h"
 
 static const char *const known_services[] = {
@@ -61,10 +63,8 @@ static vt_status set_service(vt_call *call, const char *service, bool enable) {
     return vt_store_run(call->cloud->store, NULL,
                         "DELETE FROM services WHERE project = ? AND service = ?", "ss",
                         call->project, service);
-  return vt_store_run(
-      call->cloud->store, NULL,
-      "INSERT INTO services (project, service) VALUES (?, ?) ON CONFLICT DO NOTHING", "ss",
-      call->project, service);
+  const vt_services_row row = {.project = call->project, .service = service};
+  return vt_row_add(call->cloud->store, services, &row);
 }
 
 static vt_status one_service(vt_call *call, bool enable) {

@@ -2,6 +2,7 @@
 // cloud.c - see cloud.h: the lock on a state folder, the clock, who hears of changes, random names,
 // audit rows.
 #include "cloud/store/cloud.h"
+#include "cloud/store/row.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -117,10 +118,14 @@ vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project,
                          const char *target, const char *detail) {
   int64_t id;
   VT_TRY(vt_cloud_next(cloud, "events", &id));
-  return vt_store_run(cloud->store, NULL,
-                      "INSERT INTO events (id, at_ns, kind, project, actor, target, detail) VALUES "
-                      "(?, ?, ?, ?, ?, ?, ?)",
-                      "iisssss", id, vt_cloud_now(cloud), kind, project, actor, target, detail);
+  const vt_events_row row = {.id = id,
+                             .at_ns = vt_cloud_now(cloud),
+                             .kind = kind,
+                             .project = project,
+                             .actor = actor,
+                             .target = target,
+                             .detail = detail};
+  return vt_row_insert(cloud->store, events, &row);
 }
 
 vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context),

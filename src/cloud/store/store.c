@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// store.c - the part of store.h that SQLite and PostgreSQL share: which one a place means, the
-// tables, transactions, arguments, and copies between stores.
+// store.c - the part of store.h that SQLite and PostgreSQL share: which one a place means,
+// transactions, arguments, and copies between stores.
 #include "cloud/store/store.h"
 
 #include <assert.h>
@@ -10,46 +10,27 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/text.h"
+#include "cloud/store/migrate.h"
+#include "cloud/store/row.h"
 #include "cloud/store/store_backend.h"
-
-static const char *const table_sql[] = {
-#define TABLE(name, columns) "CREATE TABLE IF NOT EXISTS " #name " (" columns ")",
-#define INDEX(name, on)      "CREATE INDEX IF NOT EXISTS " #name " ON " on,
-#include "cloud/store/store_tables.def"
-#undef TABLE
-#undef INDEX
-};
-
-static const struct table {
-  const char *name, *columns;
-} tables[] = {
-#define TABLE(name, columns) {#name, columns},
-#define INDEX(name, on)
-#include "cloud/store/store_tables.def"
-#undef TABLE
-#undef INDEX
-};
-enum { table_count = sizeof tables / sizeof *tables };
 
 static bool is_url(const char *place) {
   return strncmp(place, "postgresql://", 13) == 0 || strncmp(place, "postgres://", 11) == 0;
 }
 
+static vt_status open_bare(const char *place, bool durable, vt_store **out_store) {
+  return is_url(place) ? vt_store_postgres_open(place, out_store)
+                       : vt_store_sqlite_open(place, durable, out_store);
+}
+
 vt_status vt_store_open(const char *place, bool durable, vt_store **out_store) {
   vt_store *store;
   *out_store = NULL;
-  if (is_url(place))
-    VT_TRY(vt_store_postgres_open(place, &store));
-  else
-    VT_TRY(vt_store_sqlite_open(place, durable, &store));
-  vt_status st = vt_store_begin(store);
-  for (size_t i = 0; !st && i < sizeof table_sql / sizeof *table_sql; i++)
-    st = store->backend->plain(store, table_sql[i]);
-  if (!st) st = vt_store_commit(store);
+  VT_TRY(open_bare(place, durable, &store));
+  vt_status st = vt_schema_migrate(store, vt_migrations, vt_migration_count);
   if (st) {
     vt_store_close(store);
-    return st;
+    return vt_status_wrap(st, "%s", is_url(place) ? "the database of --store" : place);
   }
   *out_store = store;
   return VT_OK;
@@ -103,8 +84,8 @@ void vt_store_on_commit(vt_store *store, void (*hook)(void *context, int stage),
 
 // --- statements ----------------------------------------------------------------------------------
 
-static vt_status start(vt_store *store, const char *sql, const char *types, va_list args,
-                       vt_rows **out_rows) {
+vt_status vt_store_query_list(vt_store *store, vt_rows **out_rows, const char *sql,
+                              const char *types, va_list args) {
   vt_value values[VT_STORE_MAX_VALUES] = {{0}};
   int count = (int)strlen(types);
   assert(count <= VT_STORE_MAX_VALUES);
@@ -127,12 +108,20 @@ static vt_status finish(vt_rows *rows, int64_t *out_changed) {
   return rows->store->backend->end(rows, out_changed);
 }
 
+vt_status vt_store_run_values(vt_store *store, int64_t *out_changed, const char *sql,
+                              const vt_value *values, int count) {
+  vt_rows *rows;
+  if (out_changed) *out_changed = 0;
+  VT_TRY(store->backend->query(store, sql, values, count, &rows));
+  return finish(rows, out_changed);
+}
+
 vt_status vt_store_run(vt_store *store, int64_t *out_changed, const char *sql, const char *types,
                        ...) {
   va_list args;
   vt_rows *rows;
   va_start(args, types);
-  vt_status st = start(store, sql, types, args, &rows);
+  vt_status st = vt_store_query_list(store, &rows, sql, types, args);
   va_end(args);
   if (out_changed) *out_changed = 0;
   return st ? st : finish(rows, out_changed);
@@ -142,7 +131,7 @@ vt_status vt_store_query(vt_store *store, vt_rows **out_rows, const char *sql, c
                          ...) {
   va_list args;
   va_start(args, types);
-  vt_status st = start(store, sql, types, args, out_rows);
+  vt_status st = vt_store_query_list(store, out_rows, sql, types, args);
   va_end(args);
   return st;
 }
@@ -152,7 +141,7 @@ vt_status vt_store_int(vt_store *store, int64_t *out_value, int64_t otherwise, c
   va_list args;
   vt_rows *rows;
   va_start(args, types);
-  vt_status st = start(store, sql, types, args, &rows);
+  vt_status st = vt_store_query_list(store, &rows, sql, types, args);
   va_end(args);
   *out_value = otherwise;
   if (st) return st;
@@ -166,6 +155,10 @@ bool vt_rows_next(vt_rows *rows) {
 
 int64_t vt_rows_int(const vt_rows *rows, int column) {
   return rows->store->backend->number(rows, column);
+}
+
+bool vt_rows_null(const vt_rows *rows, int column) {
+  return rows->store->backend->is_null(rows, column);
 }
 
 const char *vt_rows_text(const vt_rows *rows, int column) {
@@ -185,78 +178,11 @@ vt_status vt_rows_stop(vt_rows *rows, vt_status st) {
 
 // --- copies --------------------------------------------------------------------------------------
 
-typedef struct columns {
-  vt_text names, places;
-  char types[VT_STORE_MAX_VALUES + 1];
-  int count;
-} columns;
-
-// Reads the columns of a row of store_tables.def; keys are left out.
-static void read_columns(const char *definition, columns *out) {
-  for (const char *p = definition; *p;) {
-    size_t name = strcspn(p, " "), end = 0;
-    for (int depth = 0; p[end] && (depth || p[end] != ','); end++)
-      depth += p[end] == '(' ? 1 : p[end] == ')' ? -1 : 0;
-    bool key = strncmp(p, "PRIMARY ", 8) == 0 || strncmp(p, "UNIQUE ", 7) == 0;
-    if (!key) {
-      assert(out->count < VT_STORE_MAX_VALUES);
-      out->types[out->count] = strncmp(p + name, " BIGINT", 7) == 0 ? 'i' : 's';
-      if (out->count++) {
-        vt_text_put(&out->names, ", ");
-        vt_text_put(&out->places, ", ");
-      }
-      vt_text_put_n(&out->names, p, name);
-      vt_text_put(&out->places, "?");
-    }
-    p += end;
-    p += strspn(p, ", ");
-  }
-}
-
-static vt_status copy_row(vt_store *to, const char *sql, const columns *c, const vt_rows *from) {
-  vt_value values[VT_STORE_MAX_VALUES];
-  vt_rows *rows;
-  for (int i = 0; i < c->count; i++) {
-    bool null = from->store->backend->is_null(from, i);
-    values[i] = (vt_value){.type = c->types[i]};
-    if (c->types[i] == 'i')
-      values[i].number = vt_rows_int(from, i);
-    else
-      values[i].text = null ? NULL : vt_rows_text(from, i);
-  }
-  VT_TRY(to->backend->query(to, sql, values, c->count, &rows));
-  return finish(rows, NULL);
-}
-
-static vt_status copy_table(vt_store *to, vt_store *from, const struct table *table) {
-  columns c = {0};
-  vt_text select = {0}, insert = {0};
-  vt_rows *rows;
-  read_columns(table->columns, &c);
-  vt_text_printf(&select, "SELECT %s FROM %s", vt_text_string(&c.names), table->name);
-  vt_text_printf(&insert, "INSERT INTO %s (%s) VALUES (%s)", table->name, vt_text_string(&c.names),
-                 vt_text_string(&c.places));
-  vt_status st = vt_store_query(from, &rows, vt_text_string(&select), "");
-  if (!st) {
-    while (!st && vt_rows_next(rows)) st = copy_row(to, vt_text_string(&insert), &c, rows);
-    vt_status end = vt_rows_end(rows);
-    if (!st)
-      st = end;
-    else
-      vt_status_free(end);
-  }
-  vt_text_free(&select);
-  vt_text_free(&insert);
-  vt_text_free(&c.names);
-  vt_text_free(&c.places);
-  return vt_status_wrap(st, "table %s", table->name);
-}
-
 // One transaction on each side: what is read is one moment, what is written is all or nothing.
 static vt_status copy_tables(vt_store *to, vt_store *from) {
   VT_TRY(vt_store_begin(from));
   vt_status st = vt_store_begin(to);
-  for (int i = 0; !st && i < table_count; i++) st = copy_table(to, from, &tables[i]);
+  for (int i = 0; !st && vt_tables[i]; i++) st = vt_table_copy(to, from, vt_tables[i]);
   vt_store_rollback(from);
   if (!st) return vt_store_commit(to);
   vt_store_rollback(to);
@@ -274,6 +200,28 @@ vt_status vt_store_backup(vt_store *store, const char *path) {
   return st;
 }
 
+// A backup of any form that this vtpud knows, as the newest form; the file stays as it is.
+static vt_status open_backup(const char *path, vt_store **out_store) {
+  int64_t version, newest = vt_migrations[vt_migration_count - 1].version;
+  vt_store *file, *copy = NULL;
+  *out_store = NULL;
+  VT_TRY(vt_store_sqlite_open(path, true, &file));
+  vt_status st = vt_schema_version(file, &version);
+  if (!st && version < 0) st = vt_error(VT_INVALID_ARGUMENT, "it is no backup of a vtpud");
+  if (!st && version == newest) {
+    *out_store = file;
+    return VT_OK;
+  }
+  if (!st) st = vt_store_sqlite_copy(file, &copy);
+  if (!st) st = vt_schema_migrate(copy, vt_migrations, vt_migration_count);
+  vt_store_close(file);
+  if (st)
+    vt_store_close(copy);
+  else
+    *out_store = copy;
+  return vt_status_wrap(st, "%s", path);
+}
+
 vt_status vt_store_restore(vt_store *store, const char *path) {
   vt_store *from;
   int64_t rows;
@@ -283,9 +231,9 @@ vt_status vt_store_restore(vt_store *store, const char *path) {
     return vt_error(VT_FAILED_PRECONDITION,
                     "the store holds a cloud already (%lld events); restore into an empty one",
                     (long long)rows);
-  VT_TRY(vt_store_open(path, true, &from));
-  VT_TRY(vt_store_run(store, NULL, "DELETE FROM capacity", ""));
-  vt_status st = copy_tables(store, from);
+  VT_TRY(open_backup(path, &from));
+  vt_status st = vt_store_run(store, NULL, "DELETE FROM capacity", "");
+  if (!st) st = copy_tables(store, from);
   vt_store_close(from);
   return st;
 }

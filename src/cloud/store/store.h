@@ -11,6 +11,7 @@
 #ifndef VT_CLOUD_STORE_H
 #define VT_CLOUD_STORE_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,8 +21,9 @@ typedef struct vt_store vt_store;
 typedef struct vt_rows vt_rows;
 
 // `place` is a file for SQLite, "" for a private database in memory, or a URL
-// `postgresql://user@host/database?...` of libpq. Makes the tables that are missing. A PostgreSQL
-// database has one writer: a second one is refused with UNAVAILABLE.
+// `postgresql://user@host/database?...` of libpq. An empty database gets its tables, one of an
+// older form is brought to the newest (migrate.h); FAILED_PRECONDITION: it has a newer form. A
+// PostgreSQL database has one writer: a second one is refused with UNAVAILABLE.
 //   durable  every commit reaches the disk before it returns; otherwise a killed process loses
 //   nothing, a power cut may. On PostgreSQL its own settings decide.
 vt_status vt_store_open(const char *place, bool durable, vt_store **out_store) VT_CHECKED;
@@ -44,12 +46,16 @@ vt_status vt_store_run(vt_store *store, int64_t *out_changed, const char *sql, c
 // if any, and frees.
 vt_status vt_store_query(vt_store *store, vt_rows **out_rows, const char *sql, const char *types,
                          ...) VT_CHECKED;
+// The same for functions that pass their own arguments on.
+vt_status vt_store_query_list(vt_store *store, vt_rows **out_rows, const char *sql,
+                              const char *types, va_list args) VT_CHECKED;
 // The first column of the first row, `otherwise` when there is none or it is NULL.
 vt_status vt_store_int(vt_store *store, int64_t *out_value, int64_t otherwise, const char *sql,
                        const char *types, ...) VT_CHECKED;
 
 bool vt_rows_next(vt_rows *rows);
 int64_t vt_rows_int(const vt_rows *rows, int column); // NULL is 0
+bool vt_rows_null(const vt_rows *rows, int column);
 const char *vt_rows_text(const vt_rows *rows,
                          int column);            // NULL is "", valid until the next vt_rows_next
 vt_status vt_rows_end(vt_rows *rows) VT_CHECKED; // accepts NULL

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // store_backend.h - what a database has to do to stand behind store.h: store_sqlite.c and
-// store_postgres.c. Transactions, arguments and the tables are store.c's.
+// store_postgres.c. Transactions and arguments are store.c's, tables row.c's and migrate.c's.
 #ifndef VT_CLOUD_STORE_BACKEND_H
 #define VT_CLOUD_STORE_BACKEND_H
 
+#include "base/text.h"
+#include "cloud/store/row.h"
 #include "cloud/store/store.h"
 
 enum { VT_STORE_MAX_VALUES = 48 };
@@ -32,6 +34,7 @@ typedef struct vt_backend {
   vt_status (*end)(vt_rows *rows, int64_t *out_changed);
   // A consistent copy in a new SQLite file; NULL: store.c copies the tables.
   vt_status (*backup)(vt_store *store, const char *path);
+  const char *count_tables; // a query: how many tables of a name there are
 } vt_backend;
 
 // The first member of each backend's own.
@@ -47,8 +50,18 @@ struct vt_rows {
   vt_store *store;
 };
 
+// As vt_store_run, with the arguments as values.
+vt_status vt_store_run_values(vt_store *store, int64_t *out_changed, const char *sql,
+                              const vt_value *values, int count) VT_CHECKED;
+
+// row.c: the CREATE TABLE of a table, and all its rows of another store.
+void vt_table_create_sql(const vt_table *table, vt_text *out_sql);
+vt_status vt_table_copy(vt_store *to, vt_store *from, const vt_table *table) VT_CHECKED;
+
 // Without tables. errors as vt_store_open.
 vt_status vt_store_sqlite_open(const char *path, bool durable, vt_store **out_store) VT_CHECKED;
+// What is in a store of SQLite, in memory.
+vt_status vt_store_sqlite_copy(vt_store *store, vt_store **out_copy) VT_CHECKED;
 vt_status vt_store_postgres_open(const char *url, vt_store **out_store) VT_CHECKED;
 
 #endif

@@ -342,10 +342,20 @@ static vt_status postgres_end(vt_rows *base, int64_t *out_changed) {
   return VT_OK;
 }
 
-static const vt_backend postgres_backend = {postgres_close,    postgres_begin,   postgres_commit,
-                                            postgres_rollback, postgres_plain,   postgres_query,
-                                            postgres_next,     postgres_is_null, postgres_number,
-                                            postgres_text,     postgres_end,     NULL};
+static const vt_backend postgres_backend = {postgres_close,
+                                            postgres_begin,
+                                            postgres_commit,
+                                            postgres_rollback,
+                                            postgres_plain,
+                                            postgres_query,
+                                            postgres_next,
+                                            postgres_is_null,
+                                            postgres_number,
+                                            postgres_text,
+                                            postgres_end,
+                                            NULL,
+                                            "SELECT COUNT(*) FROM information_schema.tables WHERE "
+                                            "table_schema = current_schema() AND table_name = ?"};
 
 vt_status vt_store_postgres_open(const char *url, vt_store **out_store) {
   *out_store = NULL;

@@ -160,23 +160,37 @@ static vt_status sqlite_end(vt_rows *base, int64_t *out_changed) {
   return st;
 }
 
+static int copy_database(sqlite3 *to, sqlite3 *from) {
+  sqlite3_backup *backup = sqlite3_backup_init(to, "main", from, "main");
+  if (!backup) return sqlite3_errcode(to);
+  sqlite3_backup_step(backup, -1);
+  return sqlite3_backup_finish(backup);
+}
+
 static vt_status sqlite_backup(vt_store *store, const char *path) {
   sqlite3 *copy = NULL;
   vt_status st = VT_OK;
   int rc = sqlite3_open(path, &copy);
-  if (rc == SQLITE_OK) {
-    sqlite3_backup *backup = sqlite3_backup_init(copy, "main", ((sqlite_store *)store)->db, "main");
-    if (backup) sqlite3_backup_step(backup, -1);
-    rc = backup ? sqlite3_backup_finish(backup) : sqlite3_errcode(copy);
-  }
+  if (rc == SQLITE_OK) rc = copy_database(copy, ((sqlite_store *)store)->db);
   if (rc != SQLITE_OK) st = vt_error(VT_UNAVAILABLE, "%s: %s", path, sqlite3_errmsg(copy));
   sqlite3_close(copy);
   return st;
 }
 
 static const vt_backend sqlite_backend = {
-    sqlite_close, sqlite_begin,   sqlite_commit, sqlite_rollback, run_plain,  sqlite_query,
-    sqlite_next,  sqlite_is_null, sqlite_number, sqlite_text,     sqlite_end, sqlite_backup};
+    sqlite_close,
+    sqlite_begin,
+    sqlite_commit,
+    sqlite_rollback,
+    run_plain,
+    sqlite_query,
+    sqlite_next,
+    sqlite_is_null,
+    sqlite_number,
+    sqlite_text,
+    sqlite_end,
+    sqlite_backup,
+    "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?"};
 
 vt_status vt_store_sqlite_open(const char *path, bool durable, vt_store **out_store) {
   vt_status st = VT_OK;
@@ -199,5 +213,16 @@ vt_status vt_store_sqlite_open(const char *path, bool durable, vt_store **out_st
   return VT_OK;
 out:
   sqlite_close(&store->base);
+  return st;
+}
+
+vt_status vt_store_sqlite_copy(vt_store *store, vt_store **out_copy) {
+  VT_TRY(vt_store_sqlite_open("", false, out_copy));
+  sqlite_store *copy = (sqlite_store *)*out_copy;
+  int rc = copy_database(copy->db, ((sqlite_store *)store)->db);
+  if (rc == SQLITE_OK) return VT_OK;
+  vt_status st = store_error(copy, rc, "copy");
+  sqlite_close(*out_copy);
+  *out_copy = NULL;
   return st;
 }
