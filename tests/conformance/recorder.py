@@ -2,7 +2,8 @@
 """pytest plugin: writes each test's start and outcome as a line of JSON, and skips what an earlier run has done.
 
 The file (VTPU_RECORD) is what makes a run resumable and a crash attributable: the last test that started and has no
-outcome is the one that took the process down. VTPU_EVERY=5 runs about every fifth test, the same ones each time.
+outcome is the one that took the process down. VTPU_EVERY=5 runs about every fifth test, the same ones each time;
+VTPU_TESTS=FILE runs those that the file names, a line each.
 """
 import json
 import os
@@ -30,8 +31,10 @@ def _done():
 
 
 def pytest_collection_modifyitems(config, items):
-  done, every = _done(), int(os.environ.get("VTPU_EVERY", "1"))
-  items[:] = [item for item in items if item.nodeid not in done and zlib.crc32(item.nodeid.encode()) % every == 0]
+  done, every, chosen = _done(), int(os.environ.get("VTPU_EVERY", "1")), os.environ.get("VTPU_TESTS")
+  wanted = set(open(chosen).read().splitlines()) if chosen else None
+  items[:] = [item for item in items if item.nodeid not in done and
+              (item.nodeid in wanted if chosen else zlib.crc32(item.nodeid.encode()) % every == 0)]
   _write(event="collected", count=len(items), time=time.time())
 
 

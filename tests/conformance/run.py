@@ -105,14 +105,18 @@ def run_process(command, checkout, env, record, log, limits, left):
   return killed or ENDS.get(process.returncode, "crashed"), seconds
 
 
-def run_record(command, checkout, env, record, limits):
-  """Runs this command of pytest, again after each crash, until every test has an outcome in the record."""
+def run_record(command, checkout, env, record, limits, tests=None):
+  """Runs this command of pytest, again after each crash, until every test (or each of `tests`) has an outcome."""
   record.parent.mkdir(parents=True, exist_ok=True)
   if limits.fresh and record.exists():
     record.unlink()
-  if any(row["event"] == "end" for row in rows_of(record)):
+  if tests is None and any(row["event"] == "end" for row in rows_of(record)):
     return
   env = env | {"VTPU_RECORD": str(record)}
+  if tests is not None:
+    chosen = record.with_suffix(".tests")
+    chosen.write_text("\n".join(sorted(tests)) + "\n")
+    env["VTPU_TESTS"] = str(chosen)
   command = [sys.executable, "-m", "pytest", "-q", "-p", "recorder", "-p", "no:cacheprovider", "-p", "no:xdist",
              "--tb=short"] + command
   if limits.k:
@@ -133,7 +137,8 @@ def run_record(command, checkout, env, record, limits):
                 seconds=round(time.time() - open_test[1], 1), message=end)
       if end == "file timeout":
         break
-  add_row(record, event="end", how=end, cases=limits.cases)
+  if tests is None:
+    add_row(record, event="end", how=end, cases=limits.cases)
 
 
 def run_file(checkout, name, platform, limits):

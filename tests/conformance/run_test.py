@@ -31,6 +31,7 @@ def test_passes(): pass
 def test_here(): assert not HERE
 def test_crashes():
   if HERE: os.abort()
+def test_nowhere(): assert False
 """
 PAGE = "By hand.\n\n{begin}\nold\n{end}\n\nAlso by hand.\n"
 
@@ -77,25 +78,28 @@ class Runner(unittest.TestCase):
     done = self.run_it(self.records, status=1)
     self.assertIn("is not a JAX checkout", done.stderr)
 
-
   def test_suites(self):
     tests = self.checkout / "mctx/mctx/_src/tests"
     tests.mkdir(parents=True)
     (tests / "good_test.py").write_text(GOOD)
     (tests / "tpu_test.py").write_text(SUITE)
-    done = subprocess.run([sys.executable, SUITES, self.checkout, "--run", "mctx", "--records", self.records], text=True,
-                          capture_output=True)
-    self.assertEqual(done.returncode, 0, done.stderr)
-    self.assertRegex(done.stdout, r"\| mctx \S.* \| 4 \| 2 \| 1 \| 0 \| 1 \| 4 \| 0 \| 0 \| 0 \|")
-    self.assertIn("mctx _src/tests/tpu_test.py::test_here: failed: assert not True", done.stdout)
-    self.assertIn("mctx _src/tests/tpu_test.py::test_crashes: crashed: crashed", done.stdout)
+    for more, there in ([], 3), (["--both"], 5):
+      done = subprocess.run([sys.executable, SUITES, self.checkout, "--run", "mctx", "--records", self.records, *more],
+                            text=True, capture_output=True)
+      self.assertEqual(done.returncode, 0, done.stderr)
+      self.assertRegex(done.stdout, r"\| mctx \S.* \| 5 \| 2 \| 0 \| 3 \| 2 \| 1 \| 0 \|")
+      self.assertIn("mctx _src/tests/tpu_test.py::test_here: failed: assert not True", done.stdout)
+      self.assertIn("mctx _src/tests/tpu_test.py::test_crashes: crashed: crashed", done.stdout)
+      self.assertNotIn("test_nowhere", done.stdout)
+      records = (self.records / "cpu/mctx").glob("*.jsonl")
+      self.assertEqual(sum('"outcome"' in line for path in records for line in path.read_text().splitlines()), there)
 
   def test_suites_every(self):
     tests = self.checkout / "mctx/mctx/_src/tests"
     tests.mkdir(parents=True)
     (tests / "many_test.py").write_text("import pytest\n@pytest.mark.parametrize('n', range(64))\ndef test_one(n): pass\n")
-    subprocess.run([sys.executable, SUITES, self.checkout, "--run", "mctx", "--every", "4", "--records", self.records],
-                   capture_output=True, check=True)
+    subprocess.run([sys.executable, SUITES, self.checkout, "--run", "mctx", "--every", "4", "--both", "--records",
+                    self.records], capture_output=True, check=True)
     ours, theirs = ({row["test"] for line in record.read_text().splitlines() if (row := json.loads(line))["event"] == "outcome"}
                     for record in sorted(self.records.glob("*/mctx/*.jsonl")))
     self.assertEqual(ours, theirs)
