@@ -46,7 +46,7 @@ bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target);
 // Adds the function `name` to the module.
 void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name);
 
-// emit_op.c
+// emit_value.c
 LLVMTypeRef vt_emit_type(vt_emitter *e, vt_dtype dtype);        // vector in registers
 LLVMTypeRef vt_emit_memory_type(vt_emitter *e, vt_dtype dtype); // element in memory
 vt_dtype vt_emit_compute_dtype(vt_dtype dtype);                 // f32 for bf16 and f16
@@ -55,7 +55,6 @@ LLVMValueRef vt_emit_to_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef vecto
 LLVMValueRef vt_emit_round(vt_emitter *e, vt_dtype dtype,
                            LLVMValueRef vector); // f32 to the grid of bf16, f16
 LLVMValueRef vt_emit_constant(vt_emitter *e, const vt_literal *literal);
-LLVMValueRef vt_emit_op(vt_emitter *e, const vt_op *op, const LLVMValueRef *operands);
 LLVMValueRef vt_emit_combine(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef a,
                              LLVMValueRef b);
 LLVMValueRef vt_emit_neutral(vt_emitter *e, vt_reducer reducer, vt_dtype dtype);
@@ -64,14 +63,29 @@ LLVMValueRef vt_emit_splat_i(vt_emitter *e, vt_dtype dtype, int64_t value);
 LLVMValueRef vt_emit_intrinsic(vt_emitter *e, const char *name, uint32_t type_count,
                                LLVMTypeRef *types, uint32_t count, LLVMValueRef *args);
 
-// emit_math.c: f32 and f64 in registers. NULL when the op is not one of its functions.
-LLVMValueRef vt_emit_math(vt_emitter *e, vt_opcode code, vt_dtype dtype,
-                          const LLVMValueRef *operands);
-bool vt_emit_is_math(vt_opcode code);
+// emit_op.c
+LLVMValueRef vt_emit_op(vt_emitter *e, const vt_op *op, const LLVMValueRef *operands);
+
+// The emitters that ir/ops.def names: `in` are the operands in registers. A result that is a small
+// float may still want rounding.
+typedef struct vt_emit_call {
+  vt_emitter *e;
+  const vt_op *op;
+  const LLVMValueRef *in;
+} vt_emit_call;
+typedef LLVMValueRef vt_emit_fn(const vt_emit_call *call);
+#define OP(name, text, operands, results, regions, kinds, element, class, kernel, emitter, ...)    \
+  vt_emit_fn vt_emit_op_##emitter;
+#include "ir/ops.def"
+#undef OP
+
+// emit_math.c
+bool vt_emit_has_lanes(const vt_op *op); // the evaluator has a loop for its types
+// What generated code calls, for the linker; returns how many there are (out may be NULL).
 typedef struct vt_runtime_symbol {
-  const char *name;
+  char name[48];
   void *address;
 } vt_runtime_symbol;
-extern const vt_runtime_symbol vt_runtime_symbols[]; // ended by a NULL name
+uint32_t vt_runtime_symbols(vt_runtime_symbol *out);
 
 #endif

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// emit_math.c - exp, log and their kin on f32 vectors as polynomials, everything else lane by lane
-// through libm.
+// emit_math.c - exp, log and their kin on f32 vectors as polynomials, everything else by the
+// evaluator's loops.
 //
 // Worst error on normal results against f64, held by emit_math_test over all exponents (measured,
 // ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.4, sin and cos 1.5 (of the
-// larger of the result and 2^-24), rsqrt 1.4 (1 with AVX-512), others libm's.
+// larger of the result and 2^-24), rsqrt 1.4 (1 with AVX-512), others the evaluator's.
 // Subnormal inputs count as zero and subnormal results are zero, as everywhere in compiled code.
 // Polynomials are least-squares fits on Chebyshev nodes, reweighted towards the smallest worst
-// relative error. f64 goes to libm: rare, and exact enough only there.
+// relative error. f64 goes to the evaluator, which asks libm: rare, and exact enough only there.
 #include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "eval/vec.h"
 #include "host/emit.h"
 
 typedef LLVMValueRef value;
@@ -211,30 +213,83 @@ static value emit_rsqrt(vt_emitter *e, value x) {
   return choose(e, test(e, LLVMRealUNO, y, y), near, y);
 }
 
-// Calls `name`(out, a, b, lanes) with the vectors in memory.
-static value through_memory(vt_emitter *e, const char *name, uint32_t count, const value *args) {
-  LLVMBuilderRef b = e->builder;
-  LLVMTypeRef vector = LLVMTypeOf(args[0]), pointer = LLVMPointerTypeInContext(e->context, 0);
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  LLVMBasicBlockRef here = LLVMGetInsertBlock(b), entry = LLVMGetEntryBasicBlock(e->function);
-  LLVMPositionBuilderBefore(b, LLVMGetFirstInstruction(entry));
-  value slots[3];
-  for (uint32_t i = 0; i < 3; i++)
-    slots[i] = i <= count ? LLVMBuildAlloca(b, vector, "") : slots[0];
-  LLVMPositionBuilderAtEnd(b, here);
-  for (uint32_t i = 0; i < count; i++) LLVMBuildStore(b, args[i], slots[i + 1]);
-  LLVMTypeRef params[4] = {pointer, pointer, pointer, i32};
-  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 4, false);
-  value function = LLVMGetNamedFunction(e->module, name);
-  if (!function) function = LLVMAddFunction(e->module, name, type);
-  value call_args[4] = {slots[0], slots[1], slots[2],
-                        LLVMConstInt(i32, (unsigned)e->target.lanes, false)};
-  LLVMBuildCall2(b, type, function, call_args, 4, "");
-  return LLVMBuildLoad2(b, vector, slots[0], "");
+// ---- Lane by lane, by the loops of the evaluator.
+
+static vt_vec_fn lanes_of(vt_opcode code, vt_dtype dtype) {
+  return vt_vec()->op[vt_vec_class_of(dtype)][code];
 }
 
+enum { LANES_NAME = sizeof((vt_runtime_symbol *)0)->name };
+
+// The name by which generated code calls a loop.
+static void lanes_name(vt_opcode code, vt_dtype dtype, char *out) {
+  const char *op = strrchr(vt_op_info_get(code)->text, '.') + 1;
+  snprintf(out, LANES_NAME, "vt_lanes_%s_%s", op, vt_dtype_get(dtype)->text);
+}
+
+static const vt_dtype lane_types[] = {VT_S8,  VT_S16, VT_S32, VT_S64, VT_U8,
+                                      VT_U16, VT_U32, VT_U64, VT_F32, VT_F64};
+
+uint32_t vt_runtime_symbols(vt_runtime_symbol *out) {
+  uint32_t count = 0;
+  for (int code = VT_OP_INVALID + 1; code < VT_OP_COUNT; code++)
+    for (size_t i = 0; i < sizeof lane_types / sizeof *lane_types; i++) {
+      vt_vec_fn loop = lanes_of((vt_opcode)code, lane_types[i]);
+      if (!loop) continue;
+      if (out) {
+        lanes_name((vt_opcode)code, lane_types[i], out[count].name);
+        out[count].address = (void *)(uintptr_t)loop;
+      }
+      count++;
+    }
+  return count;
+}
+
+bool vt_emit_has_lanes(const vt_op *op) {
+  vt_dtype dtype = vt_emit_compute_dtype(op->operands[0]->type.dtype);
+  return dtype != VT_PRED && op->results[0].type.dtype == op->operands[0]->type.dtype &&
+         lanes_of(op->code, dtype);
+}
+
+// Calls the evaluator's loop of an op with the vectors in memory.
+static value through_memory(vt_emitter *e, vt_opcode code, vt_dtype dtype, uint32_t count,
+                            const value *args) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef vector = LLVMTypeOf(args[0]), pointer = LLVMPointerTypeInContext(e->context, 0);
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), i64 = LLVMInt64TypeInContext(e->context);
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(b), entry = LLVMGetEntryBasicBlock(e->function);
+  LLVMPositionBuilderBefore(b, LLVMGetFirstInstruction(entry));
+  value slots[4]; // three operands and the result
+  for (uint32_t i = 0; i < 4; i++)
+    slots[i] = i < count || i == 3 ? LLVMBuildAlloca(b, vector, "") : LLVMConstNull(pointer);
+  LLVMPositionBuilderAtEnd(b, here);
+  for (uint32_t i = 0; i < count; i++) LLVMBuildStore(b, args[i], slots[i]);
+  LLVMTypeRef params[6] = {i64, pointer, pointer, pointer, pointer, i32}; // of vt_vec_fn
+  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 6, false);
+  char name[LANES_NAME];
+  lanes_name(code, dtype, name);
+  value function = LLVMGetNamedFunction(e->module, name);
+  if (!function) function = LLVMAddFunction(e->module, name, type);
+  value width = LLVMConstInt(i32, (unsigned)vt_vec_width_of(dtype), false);
+  value call_args[6] = {LLVMConstInt(i64, (unsigned)e->target.lanes, false),
+                        slots[0],
+                        slots[1],
+                        slots[2],
+                        slots[3],
+                        width};
+  LLVMBuildCall2(b, type, function, call_args, 6, "");
+  return LLVMBuildLoad2(b, vector, slots[3], "");
+}
+
+LLVMValueRef vt_emit_op_lanes(const vt_emit_call *c) {
+  vt_dtype dtype = vt_emit_compute_dtype(c->op->operands[0]->type.dtype);
+  return through_memory(c->e, c->op->code, dtype, c->op->operand_count, c->in);
+}
+
+// ---- Sine and cosine.
+
 // sin (or cos) of |x| <= 2^13 by three-part reduction; one lane beyond sends the vector through
-// libm.
+// the evaluator's loop.
 static value emit_sine(vt_emitter *e, value x, bool cosine) {
   static const double s[] = {2.718237283e-06, -1.983932743e-04, 8.333329111e-03, -1.666666716e-01};
   static const double c[] = {-2.720504426e-07, 2.479945215e-05, -1.388888340e-03, 4.166666791e-02};
@@ -266,7 +321,7 @@ static value emit_sine(vt_emitter *e, value x, bool cosine) {
   LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->context, e->function, "sine");
   LLVMBuildCondBr(b, all, done, rare);
   LLVMPositionBuilderAtEnd(b, rare);
-  value slow = through_memory(e, cosine ? "vt_lanes_cos_f32" : "vt_lanes_sin_f32", 1, &x);
+  value slow = through_memory(e, cosine ? VT_OP_COSINE : VT_OP_SINE, VT_F32, 1, &x);
   LLVMBuildBr(b, done);
   LLVMPositionBuilderAtEnd(b, done);
   value phi = LLVMBuildPhi(b, f32, "");
@@ -274,100 +329,28 @@ static value emit_sine(vt_emitter *e, value x, bool cosine) {
   return phi;
 }
 
-// name in C, opcode, operands
-// clang-format off
-#define LANE_FUNCTIONS(X)                                                                          \
-  X(exp, EXPONENTIAL, 1) X(expm1, EXPONENTIAL_MINUS_ONE, 1) X(log, LOG, 1) X(log1p, LOG_PLUS_ONE, 1)                   \
-  X(tanh, TANH, 1) X(cos, COSINE, 1) X(sin, SINE, 1) X(tan, TAN, 1) X(cbrt, CBRT, 1) X(round, ROUND_NEAREST_AFZ, 1)   \
-  X(pow, POWER, 2) X(atan2, ATAN2, 2)
-// clang-format on
+// ---- The emitters: polynomials where values are f32 in registers.
 
-#define LANES(name, opcode, count)                                                                 \
-  static void lanes_##name##_f32(float *out, const float *a, const float *b, int n) {              \
-    (void)b;                                                                                       \
-    for (int i = 0; i < n; i++) out[i] = LANE_CALL_##count(name##f, a, b);                         \
-  }                                                                                                \
-  static void lanes_##name##_f64(double *out, const double *a, const double *b, int n) {           \
-    (void)b;                                                                                       \
-    for (int i = 0; i < n; i++) out[i] = LANE_CALL_##count(name, a, b);                            \
-  }
-#define LANE_CALL_1(f, a, b) f(a[i])
-#define LANE_CALL_2(f, a, b) f(a[i], b[i])
-LANE_FUNCTIONS(LANES)
-
-static void lanes_logistic_f64(double *out, const double *a, const double *b, int n) {
-  (void)b;
-  for (int i = 0; i < n; i++) out[i] = 1 / (1 + exp(-a[i]));
+static bool in_f32(const vt_emit_call *c) {
+  return vt_emit_compute_dtype(c->op->operands[0]->type.dtype) == VT_F32;
 }
 
-const vt_runtime_symbol vt_runtime_symbols[] = {
-#define SYMBOL(name, opcode, count)                                                                \
-  {"vt_lanes_" #name "_f32", (void *)(uintptr_t)lanes_##name##_f32},                               \
-      {"vt_lanes_" #name "_f64", (void *)(uintptr_t)lanes_##name##_f64},
-    LANE_FUNCTIONS(SYMBOL){"vt_lanes_logistic_f64", (void *)(uintptr_t)lanes_logistic_f64},
-    {NULL, NULL},
-};
-
-static const char *lane_function(vt_opcode code, uint32_t *out_count) {
-  switch (code) {
-#define NAME(name, opcode, count)                                                                  \
-  case VT_OP_##opcode:                                                                             \
-    *out_count = count;                                                                            \
-    return #name;
-    LANE_FUNCTIONS(NAME)
-  case VT_OP_LOGISTIC:
-    *out_count = 1;
-    return "logistic";
-  default:
-    return NULL;
+#define FUNCTION(name, ...)                                                                        \
+  LLVMValueRef vt_emit_op_##name(const vt_emit_call *c) {                                          \
+    return in_f32(c) ? __VA_ARGS__ : vt_emit_op_lanes(c);                                          \
   }
-}
+FUNCTION(exp, emit_exp(c->e, c->in[0]))
+FUNCTION(expm1, emit_expm1(c->e, c->in[0]))
+FUNCTION(log, emit_log(c->e, c->in[0]))
+FUNCTION(log1p, emit_log1p(c->e, c->in[0]))
+FUNCTION(logistic, emit_logistic(c->e, c->in[0]))
+FUNCTION(tanh, emit_tanh(c->e, c->in[0]))
+FUNCTION(sine, emit_sine(c->e, c->in[0], false))
+FUNCTION(cosine, emit_sine(c->e, c->in[0], true))
 
-bool vt_emit_is_math(vt_opcode code) {
-  uint32_t count;
-  return code == VT_OP_RSQRT || lane_function(code, &count);
-}
-
-static value emit_f32(vt_emitter *e, vt_opcode code, value x) {
-  switch (code) {
-  case VT_OP_EXPONENTIAL:
-    return emit_exp(e, x);
-  case VT_OP_EXPONENTIAL_MINUS_ONE:
-    return emit_expm1(e, x);
-  case VT_OP_LOG:
-    return emit_log(e, x);
-  case VT_OP_LOG_PLUS_ONE:
-    return emit_log1p(e, x);
-  case VT_OP_LOGISTIC:
-    return emit_logistic(e, x);
-  case VT_OP_TANH:
-    return emit_tanh(e, x);
-  case VT_OP_SINE:
-    return emit_sine(e, x, false);
-  case VT_OP_COSINE:
-    return emit_sine(e, x, true);
-  case VT_OP_RSQRT:
-    return emit_rsqrt(e, x);
-  default:
-    return NULL;
-  }
-}
-
-LLVMValueRef vt_emit_math(vt_emitter *e, vt_opcode code, vt_dtype dtype,
-                          const LLVMValueRef *operands) {
-  if (!vt_dtype_is_float(dtype) || !vt_emit_is_math(code)) return NULL;
-  if (dtype == VT_F32) {
-    value fast = emit_f32(e, code, operands[0]);
-    if (fast) return fast;
-  }
-  if (code == VT_OP_RSQRT) {
-    value root = operands[0];
-    root = call(e, "llvm.sqrt", 1, &root);
-    return LLVMBuildFDiv(e->builder, vt_emit_splat_f(e, dtype, 1), root, "");
-  }
-  uint32_t count = 1;
-  char name[64];
-  snprintf(name, sizeof name, "vt_lanes_%s_%s", lane_function(code, &count),
-           dtype == VT_F32 ? "f32" : "f64");
-  return through_memory(e, name, count, operands);
+LLVMValueRef vt_emit_op_rsqrt(const vt_emit_call *c) {
+  if (in_f32(c)) return emit_rsqrt(c->e, c->in[0]);
+  value root = c->in[0];
+  root = call(c->e, "llvm.sqrt", 1, &root);
+  return LLVMBuildFDiv(c->e->builder, vt_emit_splat_f(c->e, VT_F64, 1), root, "");
 }

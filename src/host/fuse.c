@@ -50,15 +50,15 @@ static uint8_t kind_of(const vt_op *op) {
   case VT_OP_CONSTANT:
     return is_splat(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_OP_IOTA:
-    return vt_emit_supports(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
+    return vt_emit_has_types(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_OP_CONCATENATE:
     return vt_nest_is_index(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_OP_GATHER:
     return vt_nest_gathers(op) ? VT_FUSE_LOOP : VT_FUSE_SINGLE;
   case VT_OP_REDUCE:
     if (vt_type_elements(op->operands[0]->type) < 2) return VT_FUSE_SINGLE;
-    return vt_emit_supports(op) && vt_reducer_of(op) != VT_REDUCE_NONE ? VT_FUSE_LOOP
-                                                                       : VT_FUSE_SINGLE;
+    return vt_emit_has_types(op) && vt_reducer_of(op) != VT_REDUCE_NONE ? VT_FUSE_LOOP
+                                                                        : VT_FUSE_SINGLE;
   default:
     break;
   }
@@ -408,7 +408,7 @@ static void emit_single(output_list *out, vt_op *op) {
 
 // An iota that something needs in memory is a loop of its own, when it is large enough.
 static bool emit_iota(vt_fuser *f, output_list *out, vt_op *op) {
-  if (op->code != VT_OP_IOTA || !vt_emit_supports(op)) return false;
+  if (op->code != VT_OP_IOTA || !vt_emit_has_types(op)) return false;
   int64_t elements = vt_type_elements(op->results[0].type);
   if (!elements || elements < f->min_work) return false;
   vt_op **ops = VT_NEW_ARRAY(out->arena, vt_op *, 1);

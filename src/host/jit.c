@@ -3,11 +3,12 @@
 // In:  fused groups. Out: kernels. Two threads at most generate code, each with a context, a module
 // and a target machine of its own; the objects are linked into one LLJIT. Code is found by the text
 // key of its nest (emit_nest.c) while a program uses its object, or was among the last to, and on
-// disk by the hash of all keys of an object: the file name changes with the LLVM version, the CPU,
-// its features and EMITTER.
+// disk by the hash of all keys of an object: the file name changes with the build of this library,
+// the LLVM version, the CPU and its features.
 #include "host/kernel.h"
 
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +29,7 @@
 #include "host/kernel_native.h"
 #include "host/loop.h"
 
-// EMITTER is part of every name in the disk cache: a change of emit_*.c that changes code must
-// raise it.
-enum { EMITTER = 5, KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2, MOST_IDLE = 128 };
+enum { KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2, MOST_IDLE = 128 };
 
 // Linked code, used by kernels of programs or, in a list with the oldest first, by none any more.
 typedef struct object {
@@ -54,6 +53,7 @@ typedef struct code_store {
   uint32_t idle;
   char *triple, *cpu, *features;
   vt_target target;
+  uint64_t build; // hash of this library's build-id
 } code_store;
 
 static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -112,16 +112,22 @@ static void find_target(code_store *s) {
 }
 
 static vt_status define_symbols(code_store *s) {
-  uint32_t count = 0;
-  while (vt_runtime_symbols[count].name) count++;
+  uint32_t count = vt_runtime_symbols(NULL);
+  vt_runtime_symbol *symbols_of = calloc(count, sizeof *symbols_of);
   LLVMOrcCSymbolMapPair *pairs = calloc(count, sizeof *pairs);
-  if (!pairs) return vt_error_no_memory();
+  if (!pairs || !symbols_of) {
+    free(symbols_of);
+    free(pairs);
+    return vt_error_no_memory();
+  }
+  vt_runtime_symbols(symbols_of);
   for (uint32_t i = 0; i < count; i++) {
-    pairs[i].Name = LLVMOrcLLJITMangleAndIntern(s->jit, vt_runtime_symbols[i].name);
-    pairs[i].Sym.Address = (LLVMOrcExecutorAddress)(uintptr_t)vt_runtime_symbols[i].address;
+    pairs[i].Name = LLVMOrcLLJITMangleAndIntern(s->jit, symbols_of[i].name);
+    pairs[i].Sym.Address = (LLVMOrcExecutorAddress)(uintptr_t)symbols_of[i].address;
     pairs[i].Sym.Flags.GenericFlags =
         LLVMJITSymbolGenericFlagsExported | LLVMJITSymbolGenericFlagsCallable;
   }
+  free(symbols_of);
   LLVMOrcMaterializationUnitRef symbols = LLVMOrcAbsoluteSymbols(pairs, count);
   free(pairs);
   LLVMOrcJITDylibRef lib = LLVMOrcLLJITGetMainJITDylib(s->jit);
@@ -227,6 +233,23 @@ static void destroy_store(code_store *s) {
   free(s);
 }
 
+extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); // by the linker
+
+// Of the notes of this library, among them its build-id: another build's code may call functions
+// that are different here, or not here.
+static uint64_t hash_build(void) {
+  const char *start = (const char *)&__ehdr_start;
+  const ElfW(Phdr) *segments = (const void *)(start + __ehdr_start.e_phoff);
+  uint64_t hash = 0, base = 0;
+  for (int i = __ehdr_start.e_phnum - 1; i >= 0; i--)
+    if (segments[i].p_type == PT_LOAD) base = (uintptr_t)start - segments[i].p_vaddr; // the first
+  for (int i = 0; i < __ehdr_start.e_phnum; i++)
+    if (segments[i].p_type == PT_NOTE)
+      hash = vt_hash_bytes((const void *)(uintptr_t)(base + segments[i].p_vaddr),
+                           segments[i].p_memsz, hash);
+  return hash;
+}
+
 static vt_status create_store(code_store **out_store) {
   LLVMInitializeX86TargetInfo();
   LLVMInitializeX86Target();
@@ -236,6 +259,7 @@ static vt_status create_store(code_store **out_store) {
   if (!s) return vt_error_no_memory();
   s->triple = LLVMGetDefaultTargetTriple();
   find_target(s);
+  s->build = hash_build();
   LLVMErrorRef error = LLVMOrcCreateLLJIT(&s->jit, NULL);
   vt_status st = error ? from_llvm(error, "LLJIT") : define_symbols(s);
   if (st) {
@@ -298,7 +322,8 @@ static void find_path(unit *u) {
   unsigned major, minor, patch;
   if (dir && !*dir) return;
   LLVMGetVersion(&major, &minor, &patch);
-  snprintf(text, sizeof text, "%d %u.%u.%u", EMITTER, major, minor, patch);
+  snprintf(text, sizeof text, "%016llx %u.%u.%u", (unsigned long long)s->build, major, minor,
+           patch);
   uint64_t low = vt_hash_bytes(text, strlen(text), 1), high = vt_hash_bytes(text, strlen(text), 2);
   low = vt_hash_bytes(s->cpu, strlen(s->cpu), vt_hash_bytes(s->features, strlen(s->features), low));
   for (uint32_t i = 0; i < u->count; i++) {

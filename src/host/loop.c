@@ -207,6 +207,13 @@ static bool dot_ok(const vt_op *op, int64_t *cost) {
   return floats && vt_type_elements(op->results[0].type) > 1 && contraction_ok(op, cost);
 }
 
+// exp, sin and their like: of many instructions.
+static bool is_function(const vt_op *op) {
+  const vt_op_info *info = vt_op_info_get(op->code);
+  bool has_integers = info->kinds & (1 << VT_KIND_SIGNED | 1 << VT_KIND_UNSIGNED);
+  return info->cost >= VT_COST_MEDIUM && !has_integers;
+}
+
 static bool op_ok(const vt_loop *loop, const vt_op *op, int64_t *cost) {
   if (op->result_count != 1) return false;
   vt_type type = op->results[0].type;
@@ -241,7 +248,7 @@ static bool op_ok(const vt_loop *loop, const vt_op *op, int64_t *cost) {
            contiguous(op->operands[0]->type, vt_attr_ints(op, VT_ATTR_SLICE_SIZES, &count));
   case VT_OP_REDUCE: {
     vt_reducer reducer = vt_reducer_of(op);
-    return reducer != VT_REDUCE_NONE && reducer < VT_REDUCE_ARGMAX && vt_emit_supports(op) &&
+    return reducer != VT_REDUCE_NONE && reducer < VT_REDUCE_ARGMAX && vt_emit_has_types(op) &&
            vt_loop_in_registers(op->operands[0]->type) && contraction_ok(op, cost);
   }
   case VT_OP_DOT_GENERAL:
@@ -249,7 +256,7 @@ static bool op_ok(const vt_loop *loop, const vt_op *op, int64_t *cost) {
   default:
     if (op->region_count || !op->operand_count || !vt_emit_supports(op) || !all_in_registers(op))
       return false;
-    *cost += (elements + 7) / 8 * (vt_emit_is_math(op->code) ? 30 : 1);
+    *cost += (elements + 7) / 8 * (is_function(op) ? 30 : 1);
     return true;
   }
 }

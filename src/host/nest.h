@@ -101,6 +101,7 @@ bool vt_nest_gathers(const vt_op *op);
 bool vt_nest_is_index(const vt_op *op);
 // An op that emit_op.c has code for with these types.
 bool vt_emit_supports(const vt_op *op);
+bool vt_emit_has_types(const vt_op *op); // its operands and results can be held in registers
 
 static inline bool vt_nest_is_full(const vt_nest *nest, const vt_node *node) {
   return (node->mask >> (nest->atom_count - 1)) & 1;

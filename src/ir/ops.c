@@ -14,6 +14,7 @@ enum {
   EFFECT = VT_OPF_EFFECT,
   PER_DEVICE = VT_OPF_PER_DEVICE,
   SHARDY = VT_OPF_SHARDY,
+  EXACT = VT_OPF_EXACT,
 };
 enum {
   B = 1 << VT_KIND_BOOL,
@@ -42,7 +43,7 @@ enum {
 
 static const vt_op_info op_infos[VT_OP_COUNT] = {
     [VT_OP_INVALID] = {.text = "?"},
-#define OP(name, text, operands, results, regions, kinds, element, class, kernel, linear,          \
+#define OP(name, text, operands, results, regions, kinds, element, class, kernel, emitter, linear, \
            sharding, cost, flags, ...)                                                             \
   [VT_OP_##name] = {text,                                                                          \
                     operands,                                                                      \

@@ -88,6 +88,7 @@ enum {
   VT_OPF_PER_DEVICE = 128, // its value depends on the device
   VT_OPF_DYNAMIC = 256,    // class DYNAMIC
   VT_OPF_SHARDY = 512,     // carries sharding only: the identity when run
+  VT_OPF_EXACT = 1024,     // never rounds a float of its result's type
 };
 
 typedef enum vt_cost_class {

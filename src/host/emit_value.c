@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// emit_value.c - vectors of each dtype: their types, loads and stores, rounding, constants, and
+// what reductions combine them with.
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "host/emit.h"
+
+static bool is_small_float(vt_dtype dtype) {
+  return dtype == VT_BF16 || dtype == VT_F16;
+}
+
+vt_dtype vt_emit_compute_dtype(vt_dtype dtype) {
+  return is_small_float(dtype) ? VT_F32 : dtype;
+}
+
+static LLVMTypeRef scalar_type(vt_emitter *e, vt_dtype dtype) {
+  switch (dtype) {
+  case VT_BF16:
+  case VT_F16:
+  case VT_F32:
+    return LLVMFloatTypeInContext(e->context);
+  case VT_F64:
+    return LLVMDoubleTypeInContext(e->context);
+  default:
+    return LLVMIntTypeInContext(e->context, vt_dtype_get(dtype)->bits);
+  }
+}
+
+static LLVMTypeRef vector_of(vt_emitter *e, LLVMTypeRef type) {
+  return LLVMVectorType(type, (unsigned)e->target.lanes);
+}
+static LLVMTypeRef int_vector(vt_emitter *e, unsigned bits) {
+  return vector_of(e, LLVMIntTypeInContext(e->context, bits));
+}
+
+LLVMTypeRef vt_emit_type(vt_emitter *e, vt_dtype dtype) {
+  return vector_of(e, scalar_type(e, dtype));
+}
+
+LLVMTypeRef vt_emit_memory_type(vt_emitter *e, vt_dtype dtype) {
+  if (is_small_float(dtype)) return LLVMInt16TypeInContext(e->context);
+  if (dtype == VT_PRED) return LLVMInt8TypeInContext(e->context);
+  return scalar_type(e, dtype);
+}
+
+static LLVMValueRef splat(vt_emitter *e, LLVMValueRef scalar) {
+  LLVMValueRef lanes[64];
+  for (int i = 0; i < e->target.lanes; i++) lanes[i] = scalar;
+  return LLVMConstVector(lanes, (unsigned)e->target.lanes);
+}
+
+LLVMValueRef vt_emit_splat_f(vt_emitter *e, vt_dtype dtype, double value) {
+  return splat(e, LLVMConstReal(scalar_type(e, dtype), value));
+}
+
+LLVMValueRef vt_emit_splat_i(vt_emitter *e, vt_dtype dtype, int64_t value) {
+  return splat(e, LLVMConstInt(scalar_type(e, dtype), (uint64_t)value, true));
+}
+
+static LLVMValueRef int_splat(vt_emitter *e, unsigned bits, uint64_t value) {
+  return splat(e, LLVMConstInt(LLVMIntTypeInContext(e->context, bits), value, false));
+}
+
+LLVMValueRef vt_emit_intrinsic(vt_emitter *e, const char *name, uint32_t type_count,
+                               LLVMTypeRef *types, uint32_t count, LLVMValueRef *args) {
+  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+  assert(id);
+  LLVMValueRef function = LLVMGetIntrinsicDeclaration(e->module, id, types, type_count);
+  LLVMTypeRef type = LLVMIntrinsicGetType(e->context, id, types, type_count);
+  return LLVMBuildCall2(e->builder, type, function, args, count, "");
+}
+
+// ---- Memory and rounding.
+
+// bf16 in the low half of an i32, rounded to nearest even; NaN stays NaN.
+static LLVMValueRef round_bf16_bits(vt_emitter *e, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef i32 = int_vector(e, 32);
+  LLVMValueRef bits = LLVMBuildBitCast(b, x, i32, "");
+  LLVMValueRef odd =
+      LLVMBuildAnd(b, LLVMBuildLShr(b, bits, int_splat(e, 32, 16), ""), int_splat(e, 32, 1), "");
+  LLVMValueRef sum = LLVMBuildAdd(b, bits, LLVMBuildAdd(b, odd, int_splat(e, 32, 0x7fff), ""), "");
+  LLVMValueRef nan = LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
+  LLVMValueRef quiet = LLVMBuildOr(b, bits, int_splat(e, 32, 0x400000), "");
+  return LLVMBuildSelect(b, nan, quiet, sum, "");
+}
+
+LLVMValueRef vt_emit_round(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  if (dtype == VT_BF16) {
+    LLVMValueRef bits = LLVMBuildAnd(b, round_bf16_bits(e, x), int_splat(e, 32, 0xffff0000u), "");
+    return LLVMBuildBitCast(b, bits, LLVMTypeOf(x), "");
+  }
+  if (dtype == VT_F16) {
+    LLVMValueRef half = LLVMBuildFPTrunc(b, x, vector_of(e, LLVMHalfTypeInContext(e->context)), "");
+    return LLVMBuildFPExt(b, half, LLVMTypeOf(x), "");
+  }
+  return x;
+}
+
+LLVMValueRef vt_emit_from_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef f32 = vt_emit_type(e, VT_F32);
+  switch (dtype) {
+  case VT_BF16: {
+    LLVMValueRef wide = LLVMBuildZExt(b, x, int_vector(e, 32), "");
+    return LLVMBuildBitCast(b, LLVMBuildShl(b, wide, int_splat(e, 32, 16), ""), f32, "");
+  }
+  case VT_F16:
+    return LLVMBuildFPExt(
+        b, LLVMBuildBitCast(b, x, vector_of(e, LLVMHalfTypeInContext(e->context)), ""), f32, "");
+  case VT_PRED:
+    return LLVMBuildICmp(b, LLVMIntNE, x, int_splat(e, 8, 0), "");
+  default:
+    return x;
+  }
+}
+
+LLVMValueRef vt_emit_to_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
+  LLVMBuilderRef b = e->builder;
+  switch (dtype) {
+  case VT_BF16: {
+    LLVMTypeRef i16 = int_vector(e, 16); // x lies on the grid already: its upper half is the number
+    LLVMValueRef bits = LLVMBuildBitCast(b, x, int_vector(e, 32), "");
+    return LLVMBuildTrunc(b, LLVMBuildLShr(b, bits, int_splat(e, 32, 16), ""), i16, "");
+  }
+  case VT_F16: {
+    LLVMValueRef half = LLVMBuildFPTrunc(b, x, vector_of(e, LLVMHalfTypeInContext(e->context)), "");
+    return LLVMBuildBitCast(b, half, int_vector(e, 16), "");
+  }
+  case VT_PRED:
+    return LLVMBuildZExt(b, x, int_vector(e, 8), "");
+  default:
+    return x;
+  }
+}
+
+static double half_value(uint16_t bits) {
+  int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
+  double value = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                 : exponent     ? ldexp(1024 + mantissa, exponent - 25)
+                                : ldexp(mantissa, -24);
+  return bits & 0x8000 ? -value : value;
+}
+
+LLVMValueRef vt_emit_constant(vt_emitter *e, const vt_literal *literal) {
+  vt_dtype dtype = literal->type.dtype;
+  uint64_t bits = 0;
+  memcpy(&bits, literal->data, vt_dtype_bytes(dtype));
+  switch (dtype) {
+  case VT_F16:
+    return vt_emit_splat_f(e, dtype, half_value((uint16_t)bits));
+  case VT_BF16:
+    bits <<= 16; // fall through
+  case VT_F32: {
+    LLVMValueRef as_int = LLVMConstInt(LLVMInt32TypeInContext(e->context), bits, false);
+    return splat(e, LLVMConstBitCast(as_int, scalar_type(e, VT_F32)));
+  }
+  case VT_F64: {
+    LLVMValueRef as_int = LLVMConstInt(LLVMInt64TypeInContext(e->context), bits, false);
+    return splat(e, LLVMConstBitCast(as_int, scalar_type(e, VT_F64)));
+  }
+  case VT_PRED:
+    return splat(e, LLVMConstInt(LLVMInt1TypeInContext(e->context), bits != 0, false));
+  default:
+    return splat(e, LLVMConstInt(scalar_type(e, dtype), bits, false));
+  }
+}
+
+// ---- Arithmetic.
+
+// NaN passes from either side. Of equal zeros the second is taken, as a > b ? a : b does.
+static LLVMValueRef float_extreme(vt_emitter *e, bool max, LLVMValueRef x, LLVMValueRef y) {
+  LLVMBuilderRef b = e->builder;
+  LLVMValueRef better = LLVMBuildFCmp(b, max ? LLVMRealOGT : LLVMRealOLT, x, y, "");
+  LLVMValueRef nan = LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
+  return LLVMBuildSelect(b, LLVMBuildOr(b, better, nan, ""), x, y, "");
+}
+
+static LLVMValueRef extreme(vt_emitter *e, vt_dtype dtype, bool max, LLVMValueRef x,
+                            LLVMValueRef y) {
+  vt_dtype_kind kind = vt_dtype_kind_of(dtype);
+  if (kind == VT_KIND_FLOAT) return float_extreme(e, max, x, y);
+  if (kind == VT_KIND_BOOL)
+    return max ? LLVMBuildOr(e->builder, x, y, "") : LLVMBuildAnd(e->builder, x, y, "");
+  LLVMIntPredicate p =
+      kind == VT_KIND_SIGNED ? (max ? LLVMIntSGT : LLVMIntSLT) : (max ? LLVMIntUGT : LLVMIntULT);
+  return LLVMBuildSelect(e->builder, LLVMBuildICmp(e->builder, p, x, y, ""), x, y, "");
+}
+
+LLVMValueRef vt_emit_combine(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef x,
+                             LLVMValueRef y) {
+  LLVMBuilderRef b = e->builder;
+  bool is_float = vt_dtype_is_float(dtype);
+  switch (reducer) {
+  case VT_REDUCE_ADD:
+    if (dtype == VT_PRED) return LLVMBuildOr(b, x, y, "");
+    return is_float ? LLVMBuildFAdd(b, x, y, "") : LLVMBuildAdd(b, x, y, "");
+  case VT_REDUCE_MUL:
+    if (dtype == VT_PRED) return LLVMBuildAnd(b, x, y, "");
+    return is_float ? LLVMBuildFMul(b, x, y, "") : LLVMBuildMul(b, x, y, "");
+  case VT_REDUCE_MAX:
+    return extreme(e, dtype, true, x, y);
+  case VT_REDUCE_MIN:
+    return extreme(e, dtype, false, x, y);
+  case VT_REDUCE_AND:
+    return LLVMBuildAnd(b, x, y, "");
+  default:
+    return LLVMBuildOr(b, x, y, "");
+  }
+}
+
+LLVMValueRef vt_emit_neutral(vt_emitter *e, vt_reducer reducer, vt_dtype dtype) {
+  bool is_float = vt_dtype_is_float(dtype), is_signed = vt_dtype_kind_of(dtype) == VT_KIND_SIGNED;
+  unsigned bits = vt_dtype_get(dtype)->bits;
+  switch (reducer) {
+  case VT_REDUCE_ADD:
+    return is_float ? vt_emit_splat_f(e, dtype, -0.0) : vt_emit_splat_i(e, dtype, 0);
+  case VT_REDUCE_MUL:
+    return is_float ? vt_emit_splat_f(e, dtype, 1) : vt_emit_splat_i(e, dtype, 1);
+  case VT_REDUCE_MAX:
+  case VT_REDUCE_ARGMAX:
+    if (is_float) return vt_emit_splat_f(e, dtype, -INFINITY);
+    return vt_emit_splat_i(e, dtype, is_signed ? (int64_t)(~0ull << (bits - 1)) : 0);
+  case VT_REDUCE_MIN:
+  case VT_REDUCE_ARGMIN:
+    if (is_float) return vt_emit_splat_f(e, dtype, INFINITY);
+    return vt_emit_splat_i(e, dtype, is_signed ? (int64_t)((1ull << (bits - 1)) - 1) : -1);
+  case VT_REDUCE_AND:
+    return vt_emit_splat_i(e, dtype, -1);
+  default:
+    return vt_emit_splat_i(e, dtype, 0);
+  }
+}
