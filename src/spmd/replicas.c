@@ -12,8 +12,9 @@
 
 #include "spmd/spmd.h"
 
-// No program's own axes are called this.
+// No program's own axes are called so.
 static const char replica_axis[] = "vtpu.replica", partition_axis[] = "vtpu.partition";
+static const char line_mesh[] = "vtpu.grid"; // nor a mesh
 
 typedef struct grid {
   vt_module *module;
@@ -153,7 +154,7 @@ static void choose_mesh(grid *g) {
   if (g->mesh) return;
   vt_mesh *mesh = VT_NEW(&module->arena, vt_mesh);
   vt_mesh_axis *axes = VT_NEW_ARRAY(&module->arena, vt_mesh_axis, 2);
-  *mesh = (vt_mesh){.name = "grid", .axes = axes};
+  *mesh = (vt_mesh){.name = line_mesh, .axes = axes};
   axes[mesh->axis_count++] = (vt_mesh_axis){replica_axis, g->replicas};
   if (g->partitions > 1) axes[mesh->axis_count++] = (vt_mesh_axis){partition_axis, g->partitions};
   g->mesh = mesh;
@@ -198,10 +199,12 @@ static vt_status build(grid *g) {
       (vt_attr){.key = VT_ATTR_OUT_SHARDINGS, .count = main->return_count, .shardings = out});
   vt_op_set_attr(manual, (vt_attr){.key = VT_ATTR_MANUAL_AXES, .count = 1, .strings = axes});
   const vt_mesh **meshes = VT_NEW_ARRAY(arena, const vt_mesh *, module->mesh_count + 1);
-  meshes[0] = g->mesh;
-  for (uint32_t i = 0; i < module->mesh_count; i++) meshes[i + 1] = grid_mesh(g, module->meshes[i]);
+  uint32_t own = g->mesh->name == line_mesh; // otherwise it is one of the program's
+  if (own) meshes[0] = g->mesh;
+  for (uint32_t i = 0; i < module->mesh_count; i++)
+    meshes[own + i] = grid_mesh(g, module->meshes[i]);
   module->meshes = meshes;
-  module->mesh_count++;
+  module->mesh_count += own;
   return vt_module_verify(module);
 }
 
