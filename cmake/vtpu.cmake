@@ -86,6 +86,22 @@ function(vtpu_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()
 
+# vtpu_threads(TEST ...): tests that ThreadSanitizer runs, too (./dev test --sanitizers). Their programs are the target
+# `threads`; the others need not build there. A race ends the program that has it.
+add_custom_target(threads)
+function(vtpu_threads)
+  foreach(name ${ARGN})
+    set_property(TEST ${name} APPEND PROPERTY LABELS threads)
+    if(TARGET ${name})
+      add_dependencies(threads ${name})
+    endif()
+    if(CMAKE_C_FLAGS MATCHES "-fsanitize=thread")
+      set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
+        "TSAN_OPTIONS=halt_on_error=1:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+    endif()
+  endforeach()
+endfunction()
+
 # vtpu_fuzz(NAME SOURCES f.c USES import CORPUS dir): a libFuzzer target, and a CTest that replays the corpus with
 # the ordinary compiler (fuzz/replay.c). CORPUS is an absolute path or lies in the calling folder.
 function(vtpu_fuzz name)

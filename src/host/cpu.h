@@ -19,8 +19,20 @@ bool vt_host_has_amx(void);
 // The x86 level (2, 3 or 4) whose code runs here, of files that are built once for each.
 int vt_host_level(void);
 
-// A function compiled for each of these; the loader takes the one that fits the processor.
+// A function compiled for each of these; the loader takes the one that fits the processor. Not
+// under ThreadSanitizer: the choice is made before its runtime is there, which that code calls.
+#if defined(__has_feature)
+#define VT_THREAD_SANITIZER __has_feature(thread_sanitizer)
+#elif defined(__SANITIZE_THREAD__)
+#define VT_THREAD_SANITIZER 1
+#else
+#define VT_THREAD_SANITIZER 0
+#endif
+#if VT_THREAD_SANITIZER
+#define VT_ANY_CPU
+#else
 #define VT_ANY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#endif
 
 // Loops are handed out in this many pieces, not in halves: a thread whose core is shared with
 // another virtual machine takes fewer.

@@ -196,7 +196,9 @@ static void a_change_wakes(void **state) {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     // Later requests are answered; this one is not, also not by changes of something else.
     for (int n = 0; n < 3; n++) {
+      pthread_mutex_lock(&s.t.cloud->lock);
       vt_cloud_poke(s.t.cloud);
+      pthread_mutex_unlock(&s.t.cloud->lock);
       assert_int_equal(ask(&s, 1, GET("instance/id")), 200);
     }
     if (!rows[i].at_once) assert_int_equal(poll(&wait, 1, 0), 0);
