@@ -19,11 +19,10 @@
 
 static const vt_chip the_chips[VT_CHIP_COUNT] = {
 #define CHIP(id, kind, topology, cores, devices, dims, hbm, limit, reserved, hbm_rate, flops,      \
-             clock, mxus, edge, narrow, vmem, cmem, links, link_rate, tile, tile16, host, pod,     \
-             spot, source)                                                                         \
-  {VT_CHIP_##id, kind,  topology, cores, devices, dims,   hbm,   limit, reserved,                  \
-   hbm_rate,     flops, clock,    mxus,  edge,    narrow, vmem,  cmem,  links,                     \
-   link_rate,    tile,  tile16,   host,  pod,     spot,   source},
+             clock, mxus, edge, narrow, vmem, cmem, links, link_rate, tile, tile16, source)        \
+  {VT_CHIP_##id, kind,     topology,  cores, devices, dims,  hbm,    limit,                        \
+   reserved,     hbm_rate, flops,     clock, mxus,    edge,  narrow, vmem,                         \
+   cmem,         links,    link_rate, tile,  tile16,  source},
 #include "chip/chips.def"
 #undef CHIP
 };
@@ -56,9 +55,24 @@ vt_place vt_slice_place(const vt_slice *slice, int32_t device_id) {
   return place;
 }
 
+// SINGLE, POD and ANY as bits.
+enum { SINGLE = 1, POD = 2, ANY = SINGLE | POD };
+static const struct price {
+  vt_chip_id chip;
+  int scope;
+  int64_t on_demand; // nano-USD per chip and hour
+} prices[] = {
+#define PRICE(chip, scope, region, on_demand, spot) {VT_CHIP_##chip, scope, on_demand},
+#include "chip/prices.def"
+#undef PRICE
+};
+
 double vt_slice_usd_per_hour(const vt_slice *slice) {
-  double per_chip = slice->vms > 1 ? slice->chip->usd_per_hour_pod : slice->chip->usd_per_hour_host;
-  return per_chip * slice->chips * slice->slices;
+  int scope = slice->vms > 1 ? POD : SINGLE;
+  for (size_t i = 0; i < sizeof prices / sizeof *prices; i++)
+    if (prices[i].chip == slice->chip->id && (prices[i].scope & scope))
+      return (double)prices[i].on_demand / 1e9 * slice->chips * slice->slices;
+  return 0;
 }
 
 // Bits of one element in HBM: predicates take a byte; pairs of words are handled by the callers.

@@ -36,9 +36,8 @@ typedef struct vt_chip {
   int64_t vmem_bytes_per_core;
   int64_t cmem_bytes; // a second memory on the chip, per chip
   int32_t ici_links;
-  double ici_link_bytes_per_s;                                   // effective, one direction
-  int32_t least_tile_rows, tile_rows_16_bit;                     // of the layout in HBM, see below
-  double usd_per_hour_host, usd_per_hour_pod, usd_per_hour_spot; // per chip; 0 = no public price
+  double ici_link_bytes_per_s;               // effective, one direction
+  int32_t least_tile_rows, tile_rows_16_bit; // of the layout in HBM, see below
   const char *source;
 } vt_chip;
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define OFFER(zone, family, scope)
-#define PRICE(family, scope, region, on_demand, spot)
 #define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity)
 #define IMAGE(version, families)
 
@@ -68,17 +67,15 @@ static const struct offer {
 #define OFFER(zone, family, scope)
 };
 static const struct price {
-  int family;
+  int chip;
   vt_scope scope;
   const char *region;
   int64_t on_demand, spot;
 } prices[] = {
+#define PRICE(chip, scope, region, on_demand, spot)                                                \
+  {chip_##chip, VT_SCOPE_##scope, region, on_demand, spot},
+#include "chip/prices.def"
 #undef PRICE
-#define PRICE(family, scope, region, on_demand, spot)                                              \
-  {family_##family, VT_SCOPE_##scope, region, on_demand, spot},
-#include "cloud/state/catalogue.def"
-#undef PRICE
-#define PRICE(family, scope, region, on_demand, spot)
 };
 static const struct image {
   const char *version, *families;
@@ -173,12 +170,19 @@ void vt_zone_region(const char *zone, char out_region[64]) {
   if (dash) *dash = 0;
 }
 
+// NULL for a chip that is not for hire.
+static const vt_family *family_of(int chip) {
+  for (int f = 0; f < family_count; f++)
+    if (family_chips[f] == chip) return &families[f];
+  return NULL;
+}
+
 int64_t vt_price_nanos(const vt_accelerator *a, const char *zone, bool spot) {
   char region[64];
   vt_zone_region(zone, region);
   const struct price *best = NULL;
   for (int i = 0; i < COUNT(prices); i++) {
-    if (&families[prices[i].family] != a->family || !(prices[i].scope & vt_accelerator_scope(a)))
+    if (family_of(prices[i].chip) != a->family || !(prices[i].scope & vt_accelerator_scope(a)))
       continue;
     if (strcmp(prices[i].region, region) == 0) {
       best = &prices[i];
@@ -194,7 +198,7 @@ bool vt_price_at(int index, const vt_family **out_family, vt_scope *out_scope,
                  const char **out_region, int64_t *out_on_demand, int64_t *out_spot) {
   if (index < 0 || index >= COUNT(prices)) return false;
   const struct price *p = &prices[index];
-  *out_family = &families[p->family];
+  *out_family = family_of(p->chip);
   *out_scope = p->scope;
   *out_region = p->region;
   *out_on_demand = p->on_demand;
