@@ -39,7 +39,7 @@ static void flush_restore(unsigned saved) {
 #endif
 
 static const vt_eval_kernel kernels[VT_OP_COUNT] = {
-#define OP(name, text, operands, results, regions, kinds, element, class, kernel, ...)             \
+#define OP(name, text, operands, results, regions, kinds, rule, element, class, kernel, ...)       \
   [VT_OP_##name] = vt_eval_##kernel,
 #include "ir/ops.def"
 #undef OP

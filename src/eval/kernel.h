@@ -148,7 +148,7 @@ void vt_eval_fill(size_t element_bytes, int64_t n, const void *element, void *to
 bool vt_eval_next(int32_t rank, const int64_t *dims, int64_t *index);
 
 // The kernels that ir/ops.def names, once for each op that has one.
-#define OP(name, text, operands, results, regions, kinds, element, class, kernel, ...)             \
+#define OP(name, text, operands, results, regions, kinds, rule, element, class, kernel, ...)       \
   vt_status vt_eval_##kernel(const vt_eval_call *call) VT_CHECKED;
 #include "ir/ops.def"
 #undef OP

@@ -74,7 +74,8 @@ typedef struct vt_emit_call {
   const LLVMValueRef *in;
 } vt_emit_call;
 typedef LLVMValueRef vt_emit_fn(const vt_emit_call *call);
-#define OP(name, text, operands, results, regions, kinds, element, class, kernel, emitter, ...)    \
+#define OP(name, text, operands, results, regions, kinds, rule, element, class, kernel, emitter,   \
+           ...)                                                                                    \
   vt_emit_fn vt_emit_op_##emitter;
 #include "ir/ops.def"
 #undef OP

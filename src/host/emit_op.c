@@ -276,7 +276,8 @@ LLVMValueRef vt_emit_op_clamp(const vt_emit_call *c) {
 
 #define vt_emit_op_none NULL
 static vt_emit_fn *const emitters[VT_OP_COUNT] = {
-#define OP(name, text, operands, results, regions, kinds, element, class, kernel, emitter, ...)    \
+#define OP(name, text, operands, results, regions, kinds, rule, element, class, kernel, emitter,   \
+           ...)                                                                                    \
   [VT_OP_##name] = vt_emit_op_##emitter,
 #include "ir/ops.def"
 #undef OP

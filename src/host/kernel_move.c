@@ -438,35 +438,25 @@ static const vt_native *make_dynamic(vt_arena *arena, const vt_op *op) {
   return native;
 }
 
+typedef const vt_native *make_fn(vt_arena *arena, const vt_op *op);
+static make_fn *const makers[VT_OP_COUNT] = {
+    [VT_OP_TRANSPOSE] = make_view,
+    [VT_OP_BROADCAST_IN_DIM] = make_view,
+    [VT_OP_SLICE] = make_view,
+    [VT_OP_REVERSE] = make_view,
+    [VT_OP_CONCATENATE] = make_concat,
+    [VT_OP_PAD] = make_pad,
+    [VT_OP_DYNAMIC_SLICE] = make_dynamic,
+    [VT_OP_DYNAMIC_UPDATE_SLICE] = make_dynamic,
+};
+
 const vt_native *vt_move_create(vt_arena *arena, const vt_op *op) {
-  switch (op->code) {
-  case VT_OP_CONCATENATE:
-    return make_concat(arena, op);
-  case VT_OP_PAD:
-    return make_pad(arena, op);
-  case VT_OP_DYNAMIC_SLICE:
-  case VT_OP_DYNAMIC_UPDATE_SLICE:
-    return make_dynamic(arena, op);
-  default:
-    return make_view(arena, op);
-  }
+  return makers[op->code](arena, op);
 }
 
 bool vt_move_supports(const vt_op *op) {
+  if (!makers[op->code] || vt_type_elements(op->results[0].type) == 0) return false;
   for (uint32_t i = 0; i < op->operand_count; i++)
     if (vt_type_elements(op->operands[i]->type) == 0) return false;
-  if (vt_type_elements(op->results[0].type) == 0) return false;
-  switch (op->code) {
-  case VT_OP_TRANSPOSE:
-  case VT_OP_BROADCAST_IN_DIM:
-  case VT_OP_SLICE:
-  case VT_OP_REVERSE:
-  case VT_OP_CONCATENATE:
-  case VT_OP_PAD:
-  case VT_OP_DYNAMIC_SLICE:
-  case VT_OP_DYNAMIC_UPDATE_SLICE:
-    return true;
-  default:
-    return false;
-  }
+  return true;
 }

@@ -121,6 +121,19 @@ static vt_status verify_arity(const vt_op *op) {
   return VT_OK;
 }
 
+vt_status vt_verify_none(const vt_op *op) {
+  (void)op;
+  return VT_OK;
+}
+
+typedef vt_status verify_rule(const vt_op *op);
+static verify_rule *const rules[VT_OP_COUNT] = {
+#define OP(name, text, operands, results, regions, kinds, rule, ...)                               \
+  [VT_OP_##name] = vt_verify_##rule,
+#include "ir/ops.def"
+#undef OP
+};
+
 static vt_status verify_op(const vt_op *op) {
   VT_TRY(verify_arity(op));
   for (uint32_t i = 0; i < op->result_count; i++) {
@@ -132,13 +145,7 @@ static vt_status verify_op(const vt_op *op) {
       return st;
     }
   }
-  VT_TRY(vt_verify_elementwise(op));
-  VT_TRY(vt_verify_shape(op));
-  VT_TRY(vt_verify_index(op));
-  VT_TRY(vt_verify_contraction(op));
-  VT_TRY(vt_verify_reduction(op));
-  VT_TRY(vt_verify_library(op));
-  return vt_verify_control(op);
+  return rules[op->code](op);
 }
 
 enum { MAX_REGION_DEPTH = 256 };

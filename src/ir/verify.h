@@ -36,14 +36,10 @@ vt_status vt_verify_result(const vt_op *op, uint32_t i, vt_dtype dtype, int32_t 
 vt_status vt_verify_region(const vt_op *op, uint32_t i, uint32_t param_count, const vt_type *params,
                            uint32_t return_count, const vt_type *returns) VT_CHECKED;
 
-// One function per family; VT_OK for ops of other families.
-vt_status vt_verify_elementwise(const vt_op *op) VT_CHECKED;
-vt_status vt_verify_shape(const vt_op *op) VT_CHECKED;
-vt_status vt_verify_index(const vt_op *op) VT_CHECKED;       // gather, scatter, dynamic slices
-vt_status vt_verify_contraction(const vt_op *op) VT_CHECKED; // dot, convolution
-vt_status vt_verify_reduction(const vt_op *op) VT_CHECKED; // reduce, windows, sort, map, batch norm
-vt_status vt_verify_library(const vt_op *op) VT_CHECKED;   // linear algebra, fft, rng
-// control flow, calls, tokens, collectives, Shardy
-vt_status vt_verify_control(const vt_op *op) VT_CHECKED;
+// The rules that ops.def names.
+#define OP(name, text, operands, results, regions, kinds, rule, ...)                               \
+  vt_status vt_verify_##rule(const vt_op *op) VT_CHECKED;
+#include "ir/ops.def"
+#undef OP
 
 #endif

@@ -33,7 +33,7 @@ static vt_status verify_element_types(const vt_op *op) {
   return VT_OK;
 }
 
-static vt_status verify_dot_general(const vt_op *op) {
+vt_status vt_verify_dot_general(const vt_op *op) {
   vt_type lhs = vt_operand_type(op, 0), rhs = vt_operand_type(op, 1);
   const int64_t *lb, *rb, *lc, *rc;
   uint32_t lbn, rbn, lcn, rcn;
@@ -62,7 +62,7 @@ static vt_status verify_dot_general(const vt_op *op) {
   return vt_verify_result(op, 0, vt_result_type(op, 0).dtype, rank, dims);
 }
 
-static vt_status verify_dot(const vt_op *op) {
+vt_status vt_verify_dot(const vt_op *op) {
   vt_type lhs = vt_operand_type(op, 0), rhs = vt_operand_type(op, 1);
   CHECK(op, lhs.rank >= 1 && lhs.rank <= 2 && rhs.rank >= 1 && rhs.rank <= 2,
         "operands must be vectors or matrices");
@@ -89,7 +89,7 @@ static vt_status verify_dim_numbers(const vt_op *op, const char *what, int32_t r
   return VT_OK;
 }
 
-static vt_status verify_convolution(const vt_op *op) {
+vt_status vt_verify_convolution(const vt_op *op) {
   vt_type lhs = vt_operand_type(op, 0), rhs = vt_operand_type(op, 1), out = vt_result_type(op, 0);
   CHECK(op, lhs.rank >= 2 && rhs.rank == lhs.rank && out.rank == lhs.rank,
         "operands and result differ in rank");
@@ -139,18 +139,7 @@ static vt_status verify_convolution(const vt_op *op) {
   return vt_verify_result(op, 0, out.dtype, out.rank, dims);
 }
 
-vt_status vt_verify_contraction(const vt_op *op) {
-  switch (op->code) {
-  case VT_OP_DOT_GENERAL:
-    return verify_dot_general(op);
-  case VT_OP_DOT:
-    return verify_dot(op);
-  case VT_OP_CONVOLUTION:
-    return verify_convolution(op);
-  case VT_OP_EINSUM:
-  case VT_OP_UNARY_EINSUM:
-    return vt_error(VT_UNIMPLEMENTED, "einsum is not supported: use dot_general");
-  default:
-    return VT_OK;
-  }
+vt_status vt_verify_einsum(const vt_op *op) {
+  (void)op;
+  return vt_error(VT_UNIMPLEMENTED, "einsum is not supported: use dot_general");
 }

@@ -20,7 +20,7 @@ static const vt_type *result_types(vt_arena *arena, const vt_op *op) {
   return types;
 }
 
-static vt_status verify_while(const vt_op *op, vt_arena *scratch) {
+static vt_status verify_loop(const vt_op *op, vt_arena *scratch) {
   uint32_t count = vt_op_own_operands(op);
   CHECK(op, count == op->result_count, "has %u operands and %u results", count, op->result_count);
   const vt_type *types = types_of(scratch, count, op->operands);
@@ -43,7 +43,7 @@ static vt_status verify_branches(const vt_op *op, vt_arena *scratch) {
   return VT_OK;
 }
 
-static vt_status verify_call(const vt_op *op, vt_attr_key key) {
+static vt_status verify_callee(const vt_op *op, vt_attr_key key) {
   const vt_attr *attr = vt_op_attr(op, key);
   CHECK(op, attr && attr->count == 1 && attr->funcs[0], "attribute %s is missing",
         vt_attr_text(key));
@@ -60,7 +60,7 @@ static vt_status verify_call(const vt_op *op, vt_attr_key key) {
   return VT_OK;
 }
 
-static vt_status verify_identity(const vt_op *op) {
+vt_status vt_verify_identity(const vt_op *op) {
   CHECK(op, op->operand_count == op->result_count, "has %u operands and %u results",
         op->operand_count, op->result_count);
   for (uint32_t i = 0; i < op->operand_count; i++) {
@@ -70,7 +70,7 @@ static vt_status verify_identity(const vt_op *op) {
   return VT_OK;
 }
 
-static vt_status verify_tokens(const vt_op *op) {
+vt_status vt_verify_tokens(const vt_op *op) {
   bool in_token = op->operand_count && vt_operand_type(op, op->operand_count - 1).dtype == VT_TOKEN;
   bool out_token = op->result_count && vt_result_type(op, op->result_count - 1).dtype == VT_TOKEN;
   CHECK(op, out_token, "the last result is not a token");
@@ -145,7 +145,8 @@ static vt_status verify_resized(const vt_op *op, vt_attr_key grown, vt_attr_key 
 
 // Offsets and sizes are vectors of one length, a multiple of the group's; arrays differ in their
 // first dimension only.
-static vt_status verify_ragged(const vt_op *op) {
+vt_status vt_verify_ragged(const vt_op *op) {
+  VT_TRY(verify_groups(op));
   vt_type from = vt_operand_type(op, 0), to = vt_operand_type(op, 1);
   CHECK(op, from.rank >= 1 && from.rank == to.rank && from.dtype == to.dtype,
         "operand and output differ in rank or type");
@@ -176,57 +177,57 @@ static vt_status verify_rooted(const vt_op *op) {
   return VT_OK;
 }
 
-static vt_status verify_collective(const vt_op *op) {
-  switch (op->code) {
-  case VT_OP_ALL_REDUCE:
-  case VT_OP_COLLECTIVE_REDUCE:
-    VT_TRY(verify_groups(op));
-    VT_TRY(verify_rooted(op));
-    for (uint32_t i = 0; i < op->result_count; i++)
-      CHECK(op,
-            vt_type_same_dims(vt_operand_type(op, i), vt_result_type(op, i)) &&
-                vt_operand_type(op, i).dtype == vt_operand_type(op, 0).dtype &&
-                vt_result_type(op, i).dtype == vt_result_type(op, 0).dtype,
-            "operand and result %u do not fit", i);
-    return verify_combiner(op);
-  case VT_OP_ALL_GATHER:
-    VT_TRY(verify_groups(op));
-    return verify_resized(op, VT_ATTR_ALL_GATHER_DIM, VT_ATTR_NONE);
-  case VT_OP_REDUCE_SCATTER:
-    VT_TRY(verify_groups(op));
-    VT_TRY(verify_resized(op, VT_ATTR_NONE, VT_ATTR_SCATTER_DIMENSION));
-    return verify_combiner(op);
-  case VT_OP_ALL_TO_ALL: {
-    int64_t count;
-    VT_TRY(verify_groups(op));
-    VT_TRY(vt_verify_i64(op, VT_ATTR_SPLIT_COUNT, 1, INT32_MAX, &count));
-    return verify_resized(op, VT_ATTR_CONCAT_DIMENSION, VT_ATTR_SPLIT_DIMENSION);
-  }
-  case VT_OP_COLLECTIVE_PERMUTE: {
-    const vt_literal *pairs = vt_attr_literal(op, VT_ATTR_SOURCE_TARGET_PAIRS);
-    CHECK(
-        op,
+vt_status vt_verify_all_reduce(const vt_op *op) {
+  VT_TRY(verify_groups(op));
+  VT_TRY(verify_rooted(op));
+  for (uint32_t i = 0; i < op->result_count; i++)
+    CHECK(op,
+          vt_type_same_dims(vt_operand_type(op, i), vt_result_type(op, i)) &&
+              vt_operand_type(op, i).dtype == vt_operand_type(op, 0).dtype &&
+              vt_result_type(op, i).dtype == vt_result_type(op, 0).dtype,
+          "operand and result %u do not fit", i);
+  return verify_combiner(op);
+}
+
+vt_status vt_verify_all_gather(const vt_op *op) {
+  VT_TRY(verify_groups(op));
+  return verify_resized(op, VT_ATTR_ALL_GATHER_DIM, VT_ATTR_NONE);
+}
+
+vt_status vt_verify_reduce_scatter(const vt_op *op) {
+  VT_TRY(verify_groups(op));
+  VT_TRY(verify_resized(op, VT_ATTR_NONE, VT_ATTR_SCATTER_DIMENSION));
+  return verify_combiner(op);
+}
+
+vt_status vt_verify_all_to_all(const vt_op *op) {
+  int64_t count;
+  VT_TRY(verify_groups(op));
+  VT_TRY(vt_verify_i64(op, VT_ATTR_SPLIT_COUNT, 1, INT32_MAX, &count));
+  return verify_resized(op, VT_ATTR_CONCAT_DIMENSION, VT_ATTR_SPLIT_DIMENSION);
+}
+
+vt_status vt_verify_permute(const vt_op *op) {
+  const vt_literal *pairs = vt_attr_literal(op, VT_ATTR_SOURCE_TARGET_PAIRS);
+  CHECK(op,
         pairs && pairs->type.dtype == VT_S64 &&
             (!vt_type_elements(pairs->type) || (pairs->type.rank == 2 && pairs->type.dims[1] == 2)),
         "source_target_pairs is not a list of pairs");
-    return verify_identity(op);
-  }
-  case VT_OP_COLLECTIVE_BROADCAST:
-    VT_TRY(verify_groups(op));
-    VT_TRY(verify_rooted(op));
-    for (uint32_t i = 0; i < op->result_count; i++)
-      CHECK(op, vt_type_equal(vt_operand_type(op, i), vt_result_type(op, i)),
-            "operand and result %u differ in type", i);
-    return VT_OK;
-  case VT_OP_CROSS_REPLICA_SUM:
-    VT_TRY(verify_groups(op));
-    return verify_identity(op);
-  case VT_OP_RAGGED_ALL_TO_ALL:
-    VT_TRY(verify_groups(op));
-    return verify_ragged(op);
-  default:
-    return VT_OK;
-  }
+  return vt_verify_identity(op);
+}
+
+vt_status vt_verify_collective_broadcast(const vt_op *op) {
+  VT_TRY(verify_groups(op));
+  VT_TRY(verify_rooted(op));
+  for (uint32_t i = 0; i < op->result_count; i++)
+    CHECK(op, vt_type_equal(vt_operand_type(op, i), vt_result_type(op, i)),
+          "operand and result %u differ in type", i);
+  return VT_OK;
+}
+
+vt_status vt_verify_replica_sum(const vt_op *op) {
+  VT_TRY(verify_groups(op));
+  return vt_verify_identity(op);
 }
 
 // Size of the local shape along one dimension: the global size over the manual axes that split it.
@@ -270,7 +271,7 @@ static vt_status verify_local(const vt_op *op, const vt_sharding *sharding, vt_t
   return VT_OK;
 }
 
-static vt_status verify_manual(const vt_op *op) {
+vt_status vt_verify_manual(const vt_op *op) {
   const vt_attr *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS),
                 *out = vt_op_attr(op, VT_ATTR_OUT_SHARDINGS);
   const vt_func *body = op->regions[0];
@@ -293,51 +294,39 @@ static vt_status verify_manual(const vt_op *op) {
   return VT_OK;
 }
 
-static vt_status verify_one(const vt_op *op, vt_arena *scratch) {
-  switch (op->code) {
-  case VT_OP_WHILE:
-    return verify_while(op, scratch);
-  case VT_OP_IF:
-  case VT_OP_CASE:
-    return verify_branches(op, scratch);
-  case VT_OP_CALL:
-    return verify_call(op, VT_ATTR_CALLEE);
-  case VT_OP_COMPOSITE:
-    return verify_call(op, VT_ATTR_DECOMPOSITION);
-  case VT_OP_CUSTOM_CALL:
-    CHECK(op, vt_op_attr(op, VT_ATTR_CALL_TARGET_NAME), "has no target name");
-    return VT_OK;
-  case VT_OP_OPTIMIZATION_BARRIER:
-  case VT_OP_SHARDING_CONSTRAINT:
-  case VT_OP_RESHARD:
-  case VT_OP_PROPAGATION_BARRIER:
-  case VT_OP_DATA_FLOW_EDGE:
-    return verify_identity(op);
-  case VT_OP_AFTER_ALL:
-  case VT_OP_CREATE_TOKEN:
-  case VT_OP_SEND:
-  case VT_OP_RECV:
-  case VT_OP_INFEED:
-  case VT_OP_OUTFEED:
-    return verify_tokens(op);
-  case VT_OP_PARTITION_ID:
-  case VT_OP_REPLICA_ID:
-    return vt_verify_result(op, 0, VT_U32, 0, NULL);
-  case VT_OP_GET_DIMENSION_SIZE: {
-    int64_t dim;
-    VT_TRY(vt_verify_i64(op, VT_ATTR_DIMENSION, 0, vt_operand_type(op, 0).rank - 1, &dim));
-    return vt_verify_result(op, 0, VT_S32, 0, NULL);
-  }
-  case VT_OP_MANUAL_COMPUTATION:
-    return verify_manual(op);
-  default:
-    return verify_collective(op);
-  }
-}
-
-vt_status vt_verify_control(const vt_op *op) {
+vt_status vt_verify_while(const vt_op *op) {
   vt_arena scratch = {0};
-  vt_status st = verify_one(op, &scratch);
+  vt_status st = verify_loop(op, &scratch);
   vt_arena_free(&scratch);
   return st;
+}
+
+vt_status vt_verify_branches(const vt_op *op) {
+  vt_arena scratch = {0};
+  vt_status st = verify_branches(op, &scratch);
+  vt_arena_free(&scratch);
+  return st;
+}
+
+vt_status vt_verify_call(const vt_op *op) {
+  return verify_callee(op, VT_ATTR_CALLEE);
+}
+
+vt_status vt_verify_composite(const vt_op *op) {
+  return verify_callee(op, VT_ATTR_DECOMPOSITION);
+}
+
+vt_status vt_verify_custom_call(const vt_op *op) {
+  CHECK(op, vt_op_attr(op, VT_ATTR_CALL_TARGET_NAME), "has no target name");
+  return VT_OK;
+}
+
+vt_status vt_verify_device_id(const vt_op *op) {
+  return vt_verify_result(op, 0, VT_U32, 0, NULL);
+}
+
+vt_status vt_verify_dimension_size(const vt_op *op) {
+  int64_t dim;
+  VT_TRY(vt_verify_i64(op, VT_ATTR_DIMENSION, 0, vt_operand_type(op, 0).rank - 1, &dim));
+  return vt_verify_result(op, 0, VT_S32, 0, NULL);
 }

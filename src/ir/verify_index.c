@@ -15,7 +15,7 @@ static vt_status verify_starts(const vt_op *op, uint32_t first, int32_t rank) {
   return VT_OK;
 }
 
-static vt_status verify_dynamic_slice(const vt_op *op) {
+vt_status vt_verify_dynamic_slice(const vt_op *op) {
   CHECK(op, op->operand_count >= 1, "has no operand");
   vt_type in = vt_operand_type(op, 0);
   const int64_t *sizes;
@@ -27,7 +27,7 @@ static vt_status verify_dynamic_slice(const vt_op *op) {
   return vt_verify_result(op, 0, in.dtype, in.rank, sizes);
 }
 
-static vt_status verify_dynamic_update_slice(const vt_op *op) {
+vt_status vt_verify_dynamic_update_slice(const vt_op *op) {
   CHECK(op, op->operand_count >= 2, "has %u operands", op->operand_count);
   vt_type in = vt_operand_type(op, 0), update = vt_operand_type(op, 1);
   CHECK(op, update.rank == in.rank && update.dtype == in.dtype,
@@ -105,7 +105,7 @@ static void window_dims(const index_dims *n, vt_type starts, int32_t rank, const
   }
 }
 
-static vt_status verify_gather(const vt_op *op) {
+vt_status vt_verify_gather(const vt_op *op) {
   static const vt_attr_key keys[5] = {VT_ATTR_OFFSET_DIMS, VT_ATTR_COLLAPSED_SLICE_DIMS,
                                       VT_ATTR_OPERAND_BATCHING_DIMS,
                                       VT_ATTR_START_INDICES_BATCHING_DIMS, VT_ATTR_START_INDEX_MAP};
@@ -129,7 +129,7 @@ static vt_status verify_gather(const vt_op *op) {
   return vt_verify_result(op, 0, in.dtype, out.rank, dims);
 }
 
-static vt_status verify_scatter(const vt_op *op) {
+vt_status vt_verify_scatter(const vt_op *op) {
   static const vt_attr_key keys[5] = {
       VT_ATTR_UPDATE_WINDOW_DIMS, VT_ATTR_INSERTED_WINDOW_DIMS, VT_ATTR_INPUT_BATCHING_DIMS,
       VT_ATTR_SCATTER_INDICES_BATCHING_DIMS, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS};
@@ -167,31 +167,17 @@ static vt_status verify_scatter(const vt_op *op) {
   return vt_verify_region(op, 0, 2 * inputs, params, inputs, returns);
 }
 
-vt_status vt_verify_index(const vt_op *op) {
-  switch (op->code) {
-  case VT_OP_DYNAMIC_SLICE:
-    return verify_dynamic_slice(op);
-  case VT_OP_DYNAMIC_UPDATE_SLICE:
-    return verify_dynamic_update_slice(op);
-  case VT_OP_GATHER:
-    return verify_gather(op);
-  case VT_OP_SCATTER:
-    return verify_scatter(op);
-  case VT_OP_TORCH_INDEX_SELECT: {
-    vt_type in = vt_operand_type(op, 0), index = vt_operand_type(op, 1);
-    int64_t dim, batch, dims[2 * VT_MAX_RANK];
-    VT_TRY(vt_verify_i64(op, VT_ATTR_DIM, 0, in.rank - 1, &dim));
-    VT_TRY(vt_verify_i64(op, VT_ATTR_BATCH_DIMS, 0, index.rank < dim ? index.rank : dim, &batch));
-    CHECK(op, vt_dtype_is_integer(index.dtype), "indices are not integers");
-    int32_t rank = 0;
-    for (int32_t d = 0; d < dim; d++) dims[rank++] = in.dims[d];
-    for (int32_t d = (int32_t)batch; d < index.rank; d++) dims[rank++] = index.dims[d];
-    for (int32_t d = (int32_t)dim + 1; d < in.rank; d++) dims[rank++] = in.dims[d];
-    for (int32_t d = 0; d < batch; d++)
-      CHECK(op, in.dims[d] == index.dims[d], "batch dimension %d differs", d);
-    return vt_verify_result(op, 0, in.dtype, rank, dims);
-  }
-  default:
-    return VT_OK;
-  }
+vt_status vt_verify_torch_index_select(const vt_op *op) {
+  vt_type in = vt_operand_type(op, 0), index = vt_operand_type(op, 1);
+  int64_t dim, batch, dims[2 * VT_MAX_RANK];
+  VT_TRY(vt_verify_i64(op, VT_ATTR_DIM, 0, in.rank - 1, &dim));
+  VT_TRY(vt_verify_i64(op, VT_ATTR_BATCH_DIMS, 0, index.rank < dim ? index.rank : dim, &batch));
+  CHECK(op, vt_dtype_is_integer(index.dtype), "indices are not integers");
+  int32_t rank = 0;
+  for (int32_t d = 0; d < dim; d++) dims[rank++] = in.dims[d];
+  for (int32_t d = (int32_t)batch; d < index.rank; d++) dims[rank++] = index.dims[d];
+  for (int32_t d = (int32_t)dim + 1; d < in.rank; d++) dims[rank++] = in.dims[d];
+  for (int32_t d = 0; d < batch; d++)
+    CHECK(op, in.dims[d] == index.dims[d], "batch dimension %d differs", d);
+  return vt_verify_result(op, 0, in.dtype, rank, dims);
 }

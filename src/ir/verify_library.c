@@ -12,7 +12,7 @@ static vt_status verify_square(const vt_op *op, vt_type a) {
   return VT_OK;
 }
 
-static vt_status verify_triangular_solve(const vt_op *op) {
+vt_status vt_verify_triangular_solve(const vt_op *op) {
   vt_type a = vt_operand_type(op, 0), b = vt_operand_type(op, 1);
   int64_t left, value;
   VT_TRY(verify_square(op, a));
@@ -28,7 +28,7 @@ static vt_status verify_triangular_solve(const vt_op *op) {
   return vt_verify_result(op, 0, b.dtype, b.rank, b.dims);
 }
 
-static vt_status verify_fft(const vt_op *op) {
+vt_status vt_verify_fft(const vt_op *op) {
   vt_type in = vt_operand_type(op, 0);
   const vt_attr *length = vt_op_attr(op, VT_ATTR_FFT_LENGTH);
   int64_t type, dims[VT_MAX_RANK];
@@ -57,7 +57,7 @@ static vt_status verify_fft(const vt_op *op) {
   return vt_verify_result(op, 0, vt_result_type(op, 0).dtype, in.rank, dims);
 }
 
-static vt_status verify_rng_bit_generator(const vt_op *op) {
+vt_status vt_verify_rng_bit_generator(const vt_op *op) {
   vt_type state = vt_operand_type(op, 0), bits = vt_result_type(op, 1);
   int64_t algorithm;
   VT_TRY(vt_verify_i64(op, VT_ATTR_RNG_ALGORITHM, VT_RNG_DEFAULT, VT_RNG_PHILOX, &algorithm));
@@ -69,7 +69,7 @@ static vt_status verify_rng_bit_generator(const vt_op *op) {
   return vt_verify_result(op, 0, state.dtype, 1, state.dims);
 }
 
-static vt_status verify_rng(const vt_op *op) {
+vt_status vt_verify_rng(const vt_op *op) {
   vt_type a = vt_operand_type(op, 0), b = vt_operand_type(op, 1), shape = vt_operand_type(op, 2);
   int64_t distribution;
   VT_TRY(
@@ -81,23 +81,10 @@ static vt_status verify_rng(const vt_op *op) {
   return VT_OK;
 }
 
-vt_status vt_verify_library(const vt_op *op) {
-  int64_t value;
-  switch (op->code) {
-  case VT_OP_CHOLESKY:
-    VT_TRY(verify_square(op, vt_operand_type(op, 0)));
-    VT_TRY(vt_verify_i64(op, VT_ATTR_LOWER, 0, 1, &value));
-    return vt_verify_result(op, 0, vt_operand_type(op, 0).dtype, vt_operand_type(op, 0).rank,
-                            vt_operand_type(op, 0).dims);
-  case VT_OP_TRIANGULAR_SOLVE:
-    return verify_triangular_solve(op);
-  case VT_OP_FFT:
-    return verify_fft(op);
-  case VT_OP_RNG_BIT_GENERATOR:
-    return verify_rng_bit_generator(op);
-  case VT_OP_RNG:
-    return verify_rng(op);
-  default:
-    return VT_OK;
-  }
+vt_status vt_verify_cholesky(const vt_op *op) {
+  vt_type in = vt_operand_type(op, 0);
+  int64_t lower;
+  VT_TRY(verify_square(op, in));
+  VT_TRY(vt_verify_i64(op, VT_ATTR_LOWER, 0, 1, &lower));
+  return vt_verify_result(op, 0, in.dtype, in.rank, in.dims);
 }

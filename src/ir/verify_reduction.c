@@ -33,7 +33,7 @@ static vt_status verify_inputs(const vt_op *op, uint32_t *out_count) {
   return VT_OK;
 }
 
-static vt_status verify_reduce(const vt_op *op) {
+vt_status vt_verify_reduce(const vt_op *op) {
   uint32_t count, reduced_count;
   const int64_t *reduced;
   VT_TRY(verify_inputs(op, &count));
@@ -74,7 +74,7 @@ static vt_status verify_window_dims(const vt_op *op, vt_type in, bool dilations,
   return VT_OK;
 }
 
-static vt_status verify_reduce_window(const vt_op *op) {
+vt_status vt_verify_reduce_window(const vt_op *op) {
   uint32_t count;
   int64_t dims[VT_MAX_RANK];
   VT_TRY(verify_inputs(op, &count));
@@ -85,7 +85,7 @@ static vt_status verify_reduce_window(const vt_op *op) {
   return verify_body(op, count);
 }
 
-static vt_status verify_select_and_scatter(const vt_op *op) {
+vt_status vt_verify_select_and_scatter(const vt_op *op) {
   vt_type in = vt_operand_type(op, 0), source = vt_operand_type(op, 1),
           init = vt_operand_type(op, 2);
   CHECK(op, vt_op_own_operands(op) == 3, "has %u operands", vt_op_own_operands(op));
@@ -102,7 +102,7 @@ static vt_status verify_select_and_scatter(const vt_op *op) {
   return vt_verify_region(op, 1, 2, pair, 1, &scalar);
 }
 
-static vt_status verify_sort(const vt_op *op) {
+vt_status vt_verify_sort(const vt_op *op) {
   uint32_t count = op->result_count;
   int64_t along;
   CHECK(op, count >= 1 && count <= MAX_INPUTS && vt_op_own_operands(op) == count,
@@ -122,7 +122,7 @@ static vt_status verify_sort(const vt_op *op) {
   return vt_verify_region(op, 0, 2 * count, params, 1, &predicate);
 }
 
-static vt_status verify_map(const vt_op *op) {
+vt_status vt_verify_map(const vt_op *op) {
   uint32_t count = vt_op_own_operands(op);
   CHECK(op, count >= 1 && count <= MAX_INPUTS, "has %u operands", count);
   vt_type out = vt_result_type(op, 0), params[MAX_INPUTS];
@@ -138,7 +138,7 @@ static vt_status verify_map(const vt_op *op) {
   return vt_verify_region(op, 0, count, params, 1, &scalar);
 }
 
-static vt_status verify_batch_norm(const vt_op *op) {
+vt_status vt_verify_batch_norm(const vt_op *op) {
   vt_type in = vt_operand_type(op, 0);
   int64_t feature;
   CHECK(op, vt_dtype_is_float(in.dtype), "not defined for element type %s",
@@ -155,25 +155,4 @@ static vt_status verify_batch_norm(const vt_op *op) {
   for (uint32_t i = 1; i < op->result_count; i++)
     VT_TRY(vt_verify_result(op, i, in.dtype, 1, vector));
   return VT_OK;
-}
-
-vt_status vt_verify_reduction(const vt_op *op) {
-  switch (op->code) {
-  case VT_OP_REDUCE:
-    return verify_reduce(op);
-  case VT_OP_REDUCE_WINDOW:
-    return verify_reduce_window(op);
-  case VT_OP_SELECT_AND_SCATTER:
-    return verify_select_and_scatter(op);
-  case VT_OP_SORT:
-    return verify_sort(op);
-  case VT_OP_MAP:
-    return verify_map(op);
-  case VT_OP_BATCH_NORM_TRAINING:
-  case VT_OP_BATCH_NORM_INFERENCE:
-  case VT_OP_BATCH_NORM_GRAD:
-    return verify_batch_norm(op);
-  default:
-    return VT_OK;
-  }
 }

@@ -4,7 +4,7 @@
 
 #include "ir/verify.h"
 
-static vt_status verify_constant(const vt_op *op) {
+vt_status vt_verify_constant(const vt_op *op) {
   const vt_literal *literal = vt_attr_literal(op, VT_ATTR_VALUE);
   CHECK(op, literal && (literal->data || !vt_type_bytes(literal->type)),
         "constant without a value");
@@ -13,7 +13,7 @@ static vt_status verify_constant(const vt_op *op) {
   return VT_OK;
 }
 
-static vt_status verify_broadcast_in_dim(const vt_op *op) {
+vt_status vt_verify_broadcast_in_dim(const vt_op *op) {
   vt_type in = vt_operand_type(op, 0), out = vt_result_type(op, 0);
   const int64_t *dims;
   uint32_t count;
@@ -29,7 +29,7 @@ static vt_status verify_broadcast_in_dim(const vt_op *op) {
   return VT_OK;
 }
 
-static vt_status verify_broadcast(const vt_op *op) {
+vt_status vt_verify_broadcast(const vt_op *op) {
   vt_type in = vt_operand_type(op, 0), out = vt_result_type(op, 0);
   const int64_t *sizes;
   CHECK(op, out.rank >= in.rank, "the result has a smaller rank");
@@ -40,7 +40,7 @@ static vt_status verify_broadcast(const vt_op *op) {
   return vt_verify_result(op, 0, in.dtype, out.rank, dims);
 }
 
-static vt_status verify_transpose(const vt_op *op) {
+vt_status vt_verify_transpose(const vt_op *op) {
   vt_type in = vt_operand_type(op, 0);
   const int64_t *permutation;
   uint32_t count;
@@ -52,7 +52,7 @@ static vt_status verify_transpose(const vt_op *op) {
   return vt_verify_result(op, 0, in.dtype, in.rank, dims);
 }
 
-static vt_status verify_slice(const vt_op *op) {
+vt_status vt_verify_slice(const vt_op *op) {
   vt_type in = vt_operand_type(op, 0);
   const int64_t *start, *limit, *stride;
   VT_TRY(vt_verify_ints(op, VT_ATTR_START_INDICES, (uint32_t)in.rank, &start));
@@ -68,7 +68,7 @@ static vt_status verify_slice(const vt_op *op) {
   return vt_verify_result(op, 0, in.dtype, in.rank, dims);
 }
 
-static vt_status verify_pad(const vt_op *op) {
+vt_status vt_verify_pad(const vt_op *op) {
   vt_type in = vt_operand_type(op, 0), value = vt_operand_type(op, 1);
   const int64_t *low, *high, *interior;
   VT_TRY(vt_verify_ints(op, VT_ATTR_EDGE_PADDING_LOW, (uint32_t)in.rank, &low));
@@ -90,7 +90,7 @@ static vt_status verify_pad(const vt_op *op) {
   return vt_verify_result(op, 0, in.dtype, in.rank, dims);
 }
 
-static vt_status verify_concatenate(const vt_op *op) {
+vt_status vt_verify_concatenate(const vt_op *op) {
   CHECK(op, op->operand_count > 0, "has no operands");
   vt_type first = vt_operand_type(op, 0);
   int64_t along, dims[VT_MAX_RANK];
@@ -110,7 +110,7 @@ static vt_status verify_concatenate(const vt_op *op) {
   return vt_verify_result(op, 0, first.dtype, first.rank, dims);
 }
 
-static vt_status verify_bitcast(const vt_op *op) {
+vt_status vt_verify_bitcast(const vt_op *op) {
   vt_type in = vt_operand_type(op, 0), out = vt_result_type(op, 0);
   int in_bits = vt_dtype_get(in.dtype)->bits, out_bits = vt_dtype_get(out.dtype)->bits;
   CHECK(op, in_bits && out_bits, "not defined for these element types");
@@ -128,43 +128,26 @@ static vt_status verify_bitcast(const vt_op *op) {
   return VT_OK;
 }
 
-vt_status vt_verify_shape(const vt_op *op) {
-  vt_type in = op->operand_count ? vt_operand_type(op, 0) : (vt_type){0};
+vt_status vt_verify_iota(const vt_op *op) {
+  vt_type out = vt_result_type(op, 0);
+  int64_t dim;
+  CHECK(op, out.dtype != VT_PRED && out.dtype != VT_TOKEN, "not a number type");
+  return vt_verify_i64(op, VT_ATTR_IOTA_DIMENSION, 0, out.rank - 1, &dim);
+}
+
+vt_status vt_verify_reshape(const vt_op *op) {
+  vt_type in = vt_operand_type(op, 0), out = vt_result_type(op, 0);
+  CHECK(op, in.dtype == out.dtype && in.dtype != VT_TOKEN, "element types differ");
+  CHECK(op, vt_type_elements(in) == vt_type_elements(out),
+        "operand has %" PRId64 " elements, result %" PRId64, vt_type_elements(in),
+        vt_type_elements(out));
+  return VT_OK;
+}
+
+vt_status vt_verify_reverse(const vt_op *op) {
+  vt_type in = vt_operand_type(op, 0);
   const int64_t *dims;
   uint32_t count;
-  int64_t value;
-  switch (op->code) {
-  case VT_OP_CONSTANT:
-    return verify_constant(op);
-  case VT_OP_IOTA:
-    CHECK(op, vt_result_type(op, 0).dtype != VT_PRED && vt_result_type(op, 0).dtype != VT_TOKEN,
-          "not a number type");
-    return vt_verify_i64(op, VT_ATTR_IOTA_DIMENSION, 0, vt_result_type(op, 0).rank - 1, &value);
-  case VT_OP_RESHAPE:
-    CHECK(op, in.dtype == vt_result_type(op, 0).dtype && in.dtype != VT_TOKEN,
-          "element types differ");
-    CHECK(op, vt_type_elements(in) == vt_type_elements(vt_result_type(op, 0)),
-          "operand has %" PRId64 " elements, result %" PRId64, vt_type_elements(in),
-          vt_type_elements(vt_result_type(op, 0)));
-    return VT_OK;
-  case VT_OP_BITCAST_CONVERT:
-    return verify_bitcast(op);
-  case VT_OP_BROADCAST_IN_DIM:
-    return verify_broadcast_in_dim(op);
-  case VT_OP_BROADCAST:
-    return verify_broadcast(op);
-  case VT_OP_TRANSPOSE:
-    return verify_transpose(op);
-  case VT_OP_REVERSE:
-    VT_TRY(vt_verify_dims(op, VT_ATTR_DIMENSIONS, in.rank, false, &dims, &count));
-    return vt_verify_result(op, 0, in.dtype, in.rank, in.dims);
-  case VT_OP_SLICE:
-    return verify_slice(op);
-  case VT_OP_PAD:
-    return verify_pad(op);
-  case VT_OP_CONCATENATE:
-    return verify_concatenate(op);
-  default:
-    return VT_OK;
-  }
+  VT_TRY(vt_verify_dims(op, VT_ATTR_DIMENSIONS, in.rank, false, &dims, &count));
+  return vt_verify_result(op, 0, in.dtype, in.rank, in.dims);
 }

@@ -305,8 +305,8 @@ static void select_and_scatter(builder *b) {
 // An op of which nothing is known.
 #define none NULL
 static void (*const rules[VT_OP_COUNT])(builder *b) = {
-#define OP(name, text, operands, results, regions, kinds, element, class, kernel, emitter, linear, \
-           sharding, ...)                                                                          \
+#define OP(name, text, operands, results, regions, kinds, rule, element, class, kernel, emitter,   \
+           linear, sharding, ...)                                                                  \
   [VT_OP_##name] = sharding,
 #include "ir/ops.def"
 #undef OP
