@@ -46,6 +46,30 @@ bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target);
 // Adds the function `name` to the module.
 void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name);
 
+// emit_key.c: nodes that some output needs; the node of a scatter that is the output, or -1;
+// whether rows are short enough for buffers, of which a nest has so many at most.
+enum { VT_NEST_BUFFERS = 4 };
+void vt_nest_live(const vt_nest *nest, bool *live);
+int32_t vt_nest_scatter(const vt_nest *nest);
+bool vt_nest_keeps_buffers(const vt_nest *nest);
+static inline bool vt_node_has_parts(const vt_node *n) {
+  return n->kind == VT_NODE_GATHER || n->kind == VT_NODE_SCATTER;
+}
+// Nodes that `dims` has numbers for.
+static inline bool vt_node_has_slot(const vt_node *n) {
+  return n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA || vt_node_has_parts(n) ||
+         n->output >= 0;
+}
+// They are its offset and the strides of all atoms but the columns; for a gather or scatter that of
+// the columns too, and its parts.
+static inline uint32_t vt_nest_slot_size(const vt_nest *nest, const vt_node *n) {
+  uint32_t size = (uint32_t)nest->atom_count;
+  return vt_node_has_parts(n) ? size + 1 + 2 * vt_nest_parts(n) : size;
+}
+static inline bool vt_node_follows_columns(const vt_nest *nest, const vt_node *n) {
+  return n->access.strides[nest->atom_count - 1] != 0;
+}
+
 // emit_value.c
 LLVMTypeRef vt_emit_type(vt_emitter *e, vt_dtype dtype);        // vector in registers
 LLVMTypeRef vt_emit_memory_type(vt_emitter *e, vt_dtype dtype); // element in memory

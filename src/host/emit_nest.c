@@ -5,6 +5,7 @@
 //
 // Form: for each row { addresses; row values; for each stage { for columns by vectors { loads, ops,
 // stores, reduction steps }; reduce the lanes; row values of the next stage }; row stores }.
+// A scatter instead cuts each row into blocks: places as vectors, then updates one by one.
 // Nothing is sized at compile time, so one function serves all shapes of the same structure. Loads
 // always read whole vectors (memory behind the end is readable); stores are masked only where rows
 // end inside a vector.
@@ -15,9 +16,8 @@
 
 #include "host/emit.h"
 
-// ops of recomputation that pay for a row buffer; buffers per nest
-enum { KEEP_COST = 6, MAX_KEPT = 4 };
-static const int64_t MAX_KEPT_BYTES = 512 << 10;
+enum { KEEP_COST = 6 }; // ops of recomputation that pay for a row buffer
+enum { SCATTER_BLOCK = 512, FETCH_AHEAD = 24, UNROLLED = 8 }; // elements
 
 typedef struct node_state {
   bool live;
@@ -26,10 +26,11 @@ typedef struct node_state {
   LLVMValueRef pointer;     // of the array, without row offset
   LLVMValueRef row_pointer; // for this row
   LLVMValueRef row_index;   // iota: value at column 0 of this row
-  // gather: as vectors of 32 or 64 bits
+  // gather, scatter: as vectors of 32 or 64 bits
   LLVMValueRef column_stride, limits[3], strides[3];
-  LLVMValueRef once;    // value of scalar and row level
-  LLVMValueRef in_pass; // value of full level, in pass `pass`
+  LLVMValueRef places, updates, spare; // scatter: of a block; what takes the updates left out
+  LLVMValueRef once;                   // value of scalar and row level
+  LLVMValueRef in_pass;                // value of full level, in pass `pass`
   int32_t pass;
   LLVMValueRef buffer; // kept row, NULL = none
   bool kept;
@@ -50,128 +51,6 @@ typedef struct loops {
   int32_t pass;
   bool ragged; // stores need the mask
 } loops;
-
-// ---- What code depends on.
-
-static bool has_slot(const vt_node *n) {
-  return n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA || n->kind == VT_NODE_GATHER ||
-         n->output >= 0;
-}
-
-// The numbers of a node: its offset and the strides of all atoms but the columns; for a gather that
-// of the columns too, and its parts.
-static uint32_t slot_size(const vt_nest *nest, const vt_node *n) {
-  uint32_t size = (uint32_t)nest->atom_count;
-  return n->kind == VT_NODE_GATHER ? size + 1 + 2 * n->operand_count : size;
-}
-
-static bool follows_columns(const vt_nest *nest, const vt_node *n) {
-  return n->access.strides[nest->atom_count - 1] != 0;
-}
-
-static void mark_live(const vt_nest *nest, uint32_t node, bool *live) {
-  if (live[node]) return;
-  live[node] = true;
-  for (uint32_t i = 0; i < nest->nodes[node].operand_count; i++)
-    mark_live(nest, nest->nodes[node].operands[i], live);
-}
-
-static void find_live(const vt_nest *nest, bool *live) {
-  memset(live, 0, nest->node_count);
-  for (uint32_t i = 0; i < nest->node_count; i++)
-    if (nest->nodes[i].output >= 0) mark_live(nest, i, live);
-}
-
-bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target) {
-  return nest->atom_count > 1 && nest->atoms[nest->atom_count - 1] % target->lanes != 0;
-}
-
-static int64_t accumulator_bytes(const vt_node *n) {
-  return (int64_t)vt_dtype_bytes(vt_emit_compute_dtype(n->value->type.dtype));
-}
-
-uint32_t vt_nest_dims(const vt_nest *nest, const int64_t *accumulator_offsets, int64_t *out) {
-  bool live[VT_NEST_NODES];
-  uint32_t at = 0;
-  find_live(nest, live);
-  for (int32_t a = 0; a < nest->atom_count; a++, at++)
-    if (out) out[at] = nest->atoms[a];
-  for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
-    if (!live[i] || !has_slot(n)) continue;
-    int64_t bytes = (int64_t)vt_dtype_bytes(n->value->type.dtype);
-    for (int32_t a = -1; a < nest->atom_count - 1; a++, at++) {
-      if (!out) continue;
-      out[at] = a < 0 ? n->access.offset : n->access.strides[a];
-      if (!n->accumulated) continue;
-      out[at] = a < 0 ? accumulator_offsets[n->output] : out[at] / bytes * accumulator_bytes(n);
-    }
-    if (n->kind != VT_NODE_GATHER) continue;
-    if (out) out[at] = n->access.strides[nest->atom_count - 1];
-    for (uint32_t k = 0; k < n->operand_count && out; k++) {
-      out[at + 1 + 2 * k] = n->parts[k].limit;
-      out[at + 2 + 2 * k] = n->parts[k].stride;
-    }
-    at += 1 + 2 * n->operand_count;
-  }
-  return at;
-}
-
-static void key_attrs(const vt_op *op, vt_text *key) {
-  switch (op->code) {
-  case VT_OP_COMPARE:
-    vt_text_printf(key, "?%d", (int)vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION));
-    if (vt_attr_i64_or(op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE) == VT_CMPTYPE_TOTALORDER)
-      vt_text_put(key, "t");
-    break;
-  case VT_OP_REDUCE_PRECISION:
-    vt_text_printf(key, "e%dm%d", (int)vt_attr_i64(op, VT_ATTR_EXPONENT_BITS),
-                   (int)vt_attr_i64(op, VT_ATTR_MANTISSA_BITS));
-    break;
-  case VT_OP_CONSTANT: {
-    const vt_literal *literal = vt_attr_literal(op, VT_ATTR_VALUE);
-    uint64_t bits = 0;
-    memcpy(&bits, literal->data, vt_dtype_bytes(literal->type.dtype));
-    vt_text_printf(key, "=%llx", (unsigned long long)bits);
-    break;
-  }
-  default:
-    break;
-  }
-}
-
-static bool keeps_buffers(const vt_nest *nest) {
-  return nest->stage_count > 1 &&
-         nest->atoms[nest->atom_count - 1] * 4 * MAX_KEPT <= MAX_KEPT_BYTES;
-}
-
-void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
-  bool live[VT_NEST_NODES];
-  find_live(nest, live);
-  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d", target->lanes, target->avx512,
-                 target->bf16, nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target),
-                 nest->stage_count, keeps_buffers(nest));
-  for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
-    if (!live[i]) continue;
-    vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage,
-                   nest->nodes[i].level);
-    if (n->kind == VT_NODE_LOAD) vt_text_printf(key, " i%d", n->input);
-    if (n->kind == VT_NODE_GATHER)
-      vt_text_printf(key, " g%d%c%c", n->input, n->narrow ? 'n' : 'w',
-                     follows_columns(nest, n) ? 'c' : 'r');
-    if (n->output >= 0)
-      vt_text_printf(key, " o%d%c", n->output, vt_nest_is_full(nest, n) ? 'f' : 'r');
-    if (n->kind == VT_NODE_REDUCE)
-      vt_text_printf(key, " r%d%c", n->reducer, n->accumulated ? 'a' : 'r');
-    if (n->kind == VT_NODE_REDUCE) vt_text_printf(key, "#%d", n->value->index);
-    if (n->kind == VT_NODE_OP || n->kind == VT_NODE_CONST) {
-      vt_text_printf(key, " c%d", n->op->code);
-      key_attrs(n->op, key);
-    }
-    for (uint32_t k = 0; k < n->operand_count; k++) vt_text_printf(key, " %u", n->operands[k]);
-  }
-}
 
 // ---- Small builders.
 
@@ -281,8 +160,9 @@ static LLVMValueRef iota_value(loops *l, node_state *s, const vt_node *n) {
 }
 
 // Byte offsets from the row's first element, of 32 or 64 bits each. Lanes behind the end hold any
-// index: it is moved into bounds like all, and so is their column.
-static LLVMValueRef gather_offsets(loops *l, node_state *s, const vt_node *n) {
+// index: a gather moves it into bounds like all, and so is their column. A scatter asks which lanes
+// are `inside`, the others have any offset.
+static LLVMValueRef place_offsets(loops *l, node_state *s, const vt_node *n, LLVMValueRef *inside) {
   vt_emitter *e = l->e;
   LLVMBuilderRef b = e->builder;
   unsigned bits = n->narrow ? 32 : 64;
@@ -297,7 +177,8 @@ static LLVMValueRef gather_offsets(loops *l, node_state *s, const vt_node *n) {
     if (n->narrow) x = LLVMBuildTrunc(b, x, type, "");
     offset = LLVMBuildMul(b, x, s->column_stride, "");
   }
-  for (uint32_t i = 0; i < n->operand_count; i++) {
+  if (inside) *inside = l->mask;
+  for (uint32_t i = 0; i < vt_nest_parts(n); i++) {
     vt_dtype from = l->nest->nodes[n->operands[i]].value->type.dtype;
     bool is_signed = vt_dtype_kind_of(from) == VT_KIND_SIGNED;
     LLVMValueRef x = node_value(l, n->operands[i]), limit = s->limits[i];
@@ -306,9 +187,14 @@ static LLVMValueRef gather_offsets(loops *l, node_state *s, const vt_node *n) {
     else if (vt_dtype_get(from)->bits > bits)
       limit = LLVMBuildZExt(b, limit, LLVMTypeOf(x), "");
     LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x));
-    if (is_signed) x = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, x, zero, ""), zero, x, "");
-    LLVMIntPredicate above = is_signed ? LLVMIntSGT : LLVMIntUGT;
-    x = LLVMBuildSelect(b, LLVMBuildICmp(b, above, x, limit, ""), limit, x, "");
+    if (inside) { // what is negative is large
+      LLVMValueRef fits = LLVMBuildICmp(b, LLVMIntULE, x, limit, "");
+      *inside = *inside ? LLVMBuildAnd(b, *inside, fits, "") : fits;
+    } else {
+      if (is_signed) x = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, x, zero, ""), zero, x, "");
+      LLVMIntPredicate above = is_signed ? LLVMIntSGT : LLVMIntUGT;
+      x = LLVMBuildSelect(b, LLVMBuildICmp(b, above, x, limit, ""), limit, x, "");
+    }
     if (vt_dtype_get(from)->bits > bits) x = LLVMBuildTrunc(b, x, type, "");
     x = LLVMBuildMul(b, x, s->strides[i], "");
     offset = offset ? LLVMBuildAdd(b, offset, x, "") : x;
@@ -319,7 +205,7 @@ static LLVMValueRef gather_offsets(loops *l, node_state *s, const vt_node *n) {
 static LLVMValueRef gather_value(loops *l, node_state *s, const vt_node *n) {
   vt_emitter *e = l->e;
   vt_dtype dtype = n->value->type.dtype;
-  LLVMValueRef offset = gather_offsets(l, s, n);
+  LLVMValueRef offset = place_offsets(l, s, n, NULL);
   if (s->level != VT_LEVEL_FULL)
     return load_splat(l, dtype, byte_offset(l, s->row_pointer, first_lane(l, offset)));
   LLVMValueRef pointers = byte_offset(l, s->row_pointer, offset);
@@ -351,7 +237,7 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
   default:
     break;
   }
-  LLVMValueRef operands[3];
+  LLVMValueRef operands[4];
   for (uint32_t i = 0; i < n->operand_count; i++) operands[i] = node_value(l, n->operands[i]);
   for (uint32_t i = 0; i < n->operand_count;
        i++) // select and clamp take scalars beside vectors: all are splats
@@ -433,8 +319,8 @@ static void choose_kept(loops *l) {
   bool seen[VT_NEST_NODES];
   int count = 0;
   find_uses(l);
-  if (!keeps_buffers(nest)) return;
-  for (uint32_t i = nest->node_count; i-- > 0 && count < MAX_KEPT;) {
+  if (!vt_nest_keeps_buffers(nest)) return;
+  for (uint32_t i = nest->node_count; i-- > 0 && count < VT_NEST_BUFFERS;) {
     const vt_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
     bool computed = n->kind == VT_NODE_OP || n->kind == VT_NODE_GATHER;
@@ -463,17 +349,19 @@ static void choose_kept(loops *l) {
 
 // ---- Rows.
 
+static void make_rooms(loops *l, node_state *s, const vt_node *n);
+
 static void place_parts(loops *l, node_state *s, const vt_node *n) {
   LLVMBuilderRef b = l->e->builder;
   LLVMValueRef numbers[7];
-  uint32_t count = 1 + 2 * n->operand_count;
+  uint32_t count = 1 + 2 * vt_nest_parts(n);
   for (uint32_t i = 0; i < count; i++) {
     numbers[i] = load_dim(l, s->slot + (uint32_t)l->nest->atom_count + i);
     if (n->narrow) numbers[i] = LLVMBuildTrunc(b, numbers[i], i32_type(l), "");
     numbers[i] = splat_scalar(l, numbers[i]);
   }
-  if (follows_columns(l->nest, n)) s->column_stride = numbers[0];
-  for (uint32_t i = 0; i < n->operand_count; i++) {
+  if (vt_node_follows_columns(l->nest, n)) s->column_stride = numbers[0];
+  for (uint32_t i = 0; i < vt_nest_parts(n); i++) {
     s->limits[i] = numbers[1 + 2 * i];
     s->strides[i] = numbers[2 + 2 * i];
   }
@@ -485,7 +373,7 @@ static void place_pointers(loops *l) {
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
-    if (!s->live || !has_slot(n)) continue;
+    if (!s->live || !vt_node_has_slot(n)) continue;
     LLVMValueRef offset = load_dim(l, s->slot);
     if (n->kind == VT_NODE_IOTA) {
       s->row_index = offset;
@@ -499,7 +387,8 @@ static void place_pointers(loops *l) {
       base = LLVMBuildLoad2(b, pointer_type(l), p, "");
     }
     s->pointer = s->row_pointer = byte_offset(l, base, offset);
-    if (n->kind == VT_NODE_GATHER) place_parts(l, s, n);
+    if (vt_node_has_parts(n)) place_parts(l, s, n);
+    if (n->kind == VT_NODE_SCATTER) make_rooms(l, s, n);
   }
 }
 
@@ -519,7 +408,8 @@ static void place_row(loops *l) {
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
-    if (!s->live || !has_slot(n) || (s->level == VT_LEVEL_SCALAR && n->output < 0)) continue;
+    if (!s->live || !vt_node_has_slot(n) || (s->level == VT_LEVEL_SCALAR && n->output < 0))
+      continue;
     LLVMValueRef offset = NULL;
     for (int32_t a = 0; a < rows; a++) {
       LLVMValueRef part = LLVMBuildMul(b, index[a], load_dim(l, s->slot + 1 + (uint32_t)a), "");
@@ -537,7 +427,8 @@ static void prepare(loops *l, uint8_t level, int32_t stage) {
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_node *n = &l->nest->nodes[i];
     const node_state *s = &l->state[i];
-    if (s->live && s->level <= level && n->stage <= stage && n->kind != VT_NODE_REDUCE)
+    if (s->live && s->level <= level && n->stage <= stage && n->kind != VT_NODE_REDUCE &&
+        n->kind != VT_NODE_SCATTER)
       node_value(l, i);
   }
 }
@@ -683,7 +574,7 @@ static void store_outputs(loops *l) {
        i++) { // all loads before the first store: outputs may be inputs
     const vt_node *n = &l->nest->nodes[i];
     if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) &&
-        l->state[i].store_pass == l->pass)
+        n->kind != VT_NODE_SCATTER && l->state[i].store_pass == l->pass)
       ready[i] = node_value(l, i);
   }
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
@@ -728,6 +619,160 @@ static void emit_pass(loops *l) {
     if (reduces_now(l, i)) finish_reduction(l, i);
 }
 
+// ---- Scatter. Of a block of columns first the places are found, as vectors, then the updates are
+// combined into them one by one.
+
+static void make_rooms(loops *l, node_state *s, const vt_node *n) {
+  LLVMBuilderRef b = l->e->builder;
+  LLVMValueRef count = i64_constant(l, SCATTER_BLOCK + FETCH_AHEAD);
+  s->places = LLVMBuildArrayAlloca(b, i64_type(l), count, "");
+  s->updates = LLVMBuildArrayAlloca(b, vt_emit_memory_type(l->e, n->value->type.dtype), count, "");
+  s->spare = LLVMBuildAlloca(b, i64_type(l), "");
+  LLVMSetAlignment(s->places, 64);
+  LLVMSetAlignment(s->updates, 64);
+  LLVMBuildStore(b, i64_constant(l, 0), s->spare);
+}
+
+static uint32_t updates_of(const vt_node *n) {
+  return n->operands[n->operand_count - 1];
+}
+
+// Updates that lie in memory side by side are read from there.
+static bool updates_lie(const loops *l, const vt_node *n) {
+  return l->nest->nodes[updates_of(n)].kind == VT_NODE_LOAD &&
+         l->state[updates_of(n)].level == VT_LEVEL_FULL;
+}
+
+// The addresses of a vector of columns; what is left out goes to an element that nobody sees.
+static void place_vector(loops *l, uint32_t node, LLVMValueRef block) {
+  const vt_node *n = &l->nest->nodes[node];
+  node_state *s = &l->state[node];
+  LLVMBuilderRef b = l->e->builder;
+  column_mask(l, true);
+  LLVMValueRef inside, offset = place_offsets(l, s, n, &inside);
+  LLVMValueRef base = splat_scalar(l, LLVMBuildPtrToInt(b, s->row_pointer, i64_type(l), ""));
+  if (n->narrow) offset = LLVMBuildZExt(b, offset, LLVMTypeOf(base), "");
+  LLVMValueRef spare = splat_scalar(l, LLVMBuildPtrToInt(b, s->spare, i64_type(l), ""));
+  LLVMValueRef place = LLVMBuildSelect(b, inside, LLVMBuildAdd(b, base, offset, ""), spare, "");
+  LLVMValueRef column = l->column, x = node_value(l, updates_of(n));
+  l->column = LLVMBuildSub(b, column, block, "");
+  store_vector(l, VT_S64, s->places, place, false);
+  if (!updates_lie(l, n)) store_vector(l, n->value->type.dtype, s->updates, x, false);
+  l->column = column;
+}
+
+static LLVMValueRef place_at(loops *l, const node_state *s, LLVMValueRef at) {
+  LLVMValueRef p = LLVMBuildGEP2(l->e->builder, pointer_type(l), s->places, &at, 1, "");
+  return LLVMBuildLoad2(l->e->builder, pointer_type(l), p, "");
+}
+
+static void fetch_place(loops *l, const node_state *s, LLVMValueRef at) {
+  LLVMTypeRef type = pointer_type(l);
+  LLVMValueRef later = LLVMBuildAdd(l->e->builder, at, i64_constant(l, FETCH_AHEAD), "");
+  LLVMValueRef args[4] = {place_at(l, s, later)};
+  for (int k = 1; k < 4; k++) // to be written, into all caches, data
+    args[k] = LLVMConstInt(i32_type(l), k == 2 ? 3 : 1, false);
+  vt_emit_intrinsic(l->e, "llvm.prefetch", 1, &type, 4, args);
+}
+
+// The larger or smaller of two floats is one instruction where they differ; the rare other cases
+// are behind a branch, as updates of one place wait for each other.
+static LLVMValueRef combine_one(loops *l, vt_emitter *one, const vt_op *body, LLVMValueRef *both) {
+  LLVMBuilderRef b = one->builder;
+  bool is_max = body->code == VT_OP_MAXIMUM, is_min = body->code == VT_OP_MINIMUM;
+  if (!(is_max || is_min) || !vt_dtype_is_float(body->results[0].type.dtype))
+    return vt_emit_op(one, body, both);
+  LLVMRealPredicate wins = is_max ? LLVMRealOGT : LLVMRealOLT;
+  LLVMValueRef differ = first_lane(l, LLVMBuildFCmp(b, LLVMRealONE, both[0], both[1], ""));
+  LLVMValueRef quick =
+      LLVMBuildSelect(b, LLVMBuildFCmp(b, wins, both[0], both[1], ""), both[0], both[1], "");
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(b), rare = new_block(l, ""), done = new_block(l, "");
+  LLVMBuildCondBr(b, differ, done, rare);
+  LLVMPositionBuilderAtEnd(b, rare);
+  LLVMValueRef slow = vt_emit_op(one, body, both);
+  LLVMBuildBr(b, done);
+  LLVMPositionBuilderAtEnd(b, done);
+  LLVMValueRef either = LLVMBuildPhi(b, LLVMTypeOf(quick), "");
+  LLVMAddIncoming(either, (LLVMValueRef[]){quick, slow}, (LLVMBasicBlockRef[]){from, rare}, 2);
+  return either;
+}
+
+// Combines update `at` of the block, as vectors of one lane.
+static void combine_update(loops *l, const vt_node *n, const node_state *s, LLVMValueRef at,
+                           LLVMValueRef updates) {
+  vt_emitter one = *l->e;
+  one.target = (vt_target){.lanes = 1, .f16c = one.target.f16c, .fma = one.target.fma};
+  vt_dtype dtype = n->value->type.dtype;
+  LLVMTypeRef element = vt_emit_memory_type(&one, dtype), type = LLVMVectorType(element, 1);
+  LLVMValueRef to = place_at(l, s, at);
+  LLVMValueRef x = LLVMBuildLoad2(one.builder, type,
+                                  LLVMBuildGEP2(one.builder, element, updates, &at, 1, ""), "");
+  LLVMSetAlignment(x, (unsigned)vt_dtype_bytes(dtype));
+  const vt_op *body = n->op->regions[0]->first;
+  if (body) {
+    LLVMValueRef old = LLVMBuildLoad2(one.builder, type, to, "");
+    LLVMSetAlignment(old, (unsigned)vt_dtype_bytes(dtype));
+    LLVMValueRef both[2] = {vt_emit_from_memory(&one, dtype, old),
+                            vt_emit_from_memory(&one, dtype, x)};
+    x = vt_emit_to_memory(&one, dtype, combine_one(l, &one, body, both));
+  }
+  LLVMSetAlignment(LLVMBuildStore(one.builder, x, to), (unsigned)vt_dtype_bytes(dtype));
+}
+
+// A loop `for (x = from; x < to; x += step)` around what is emitted before close_loop.
+typedef struct counted {
+  LLVMValueRef x, to;
+  LLVMBasicBlockRef body;
+  int64_t step;
+} counted;
+
+static counted open_counted(loops *l, LLVMValueRef from, LLVMValueRef to, int64_t step) {
+  LLVMBuilderRef b = l->e->builder;
+  counted c = {.to = to, .step = step, .body = new_block(l, "")};
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(b);
+  LLVMBuildBr(b, c.body);
+  LLVMPositionBuilderAtEnd(b, c.body);
+  c.x = LLVMBuildPhi(b, i64_type(l), "");
+  LLVMAddIncoming(c.x, &from, &before, 1);
+  return c;
+}
+
+static void close_counted(loops *l, const counted *c) {
+  LLVMBuilderRef b = l->e->builder;
+  LLVMValueRef next = LLVMBuildAdd(b, c->x, i64_constant(l, c->step), "");
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(b), after = new_block(l, "");
+  LLVMAddIncoming(c->x, &next, &latch, 1);
+  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, next, c->to, ""), c->body, after);
+  LLVMPositionBuilderAtEnd(b, after);
+}
+
+static void emit_scatter(loops *l, uint32_t node) {
+  const vt_node *n = &l->nest->nodes[node];
+  node_state *s = &l->state[node];
+  LLVMBuilderRef b = l->e->builder;
+  prepare(l, VT_LEVEL_ROW, l->pass);
+  counted block = open_counted(l, l->col_lo, l->col_hi, SCATTER_BLOCK);
+  LLVMValueRef end = LLVMBuildAdd(b, block.x, i64_constant(l, SCATTER_BLOCK), "");
+  end = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, end, l->col_hi, ""), end, l->col_hi, "");
+  counted columns = open_counted(l, block.x, end, l->e->target.lanes);
+  l->column = columns.x;
+  place_vector(l, node, block.x);
+  close_counted(l, &columns);
+  LLVMValueRef updates = s->updates;
+  l->column = block.x;
+  if (updates_lie(l, n))
+    updates = at_column(l, n->value->type.dtype, l->state[updates_of(n)].row_pointer);
+  // All places of the last vector are there, also those behind the end.
+  counted one = open_counted(l, i64_constant(l, 0), LLVMBuildSub(b, end, block.x, ""), UNROLLED);
+  for (int i = 0; i < UNROLLED; i++) {
+    LLVMValueRef at = LLVMBuildAdd(b, one.x, i64_constant(l, i), "");
+    if (n->far) fetch_place(l, s, at);
+    combine_update(l, n, s, at, updates);
+  }
+  close_counted(l, &one);
+  close_counted(l, &block);
+}
+
 static bool pass_has_work(const loops *l) {
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_node *n = &l->nest->nodes[i];
@@ -740,6 +785,12 @@ static bool pass_has_work(const loops *l) {
 }
 
 static void emit_row(loops *l) {
+  int32_t scatter = vt_nest_scatter(l->nest);
+  if (scatter >= 0) {
+    l->pass = 0;
+    emit_scatter(l, (uint32_t)scatter);
+    return;
+  }
   for (l->pass = 0; l->pass < l->nest->stage_count; l->pass++)
     if (pass_has_work(l)) emit_pass(l);
   prepare(l, VT_LEVEL_ROW, INT32_MAX);
@@ -775,7 +826,7 @@ static void open_function(loops *l, const char *name) {
 static void find_slots(loops *l) {
   const vt_nest *nest = l->nest;
   bool live[VT_NEST_NODES];
-  find_live(nest, live);
+  vt_nest_live(nest, live);
   uint32_t at = (uint32_t)nest->atom_count;
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
@@ -783,9 +834,9 @@ static void find_slots(loops *l) {
     l->state[i].pass = -1;
     if (!live[i]) continue;
     l->state[i].level = nest->nodes[i].level;
-    if (!has_slot(n)) continue;
+    if (!vt_node_has_slot(n)) continue;
     l->state[i].slot = at;
-    at += slot_size(nest, n);
+    at += vt_nest_slot_size(nest, n);
   }
 }
 

@@ -55,6 +55,8 @@ static uint8_t kind_of(const vt_op *op) {
     return vt_nest_is_index(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_OP_GATHER:
     return vt_nest_gathers(op) ? VT_FUSE_LOOP : VT_FUSE_SINGLE;
+  case VT_OP_SCATTER:
+    return vt_nest_scatters(op) ? VT_FUSE_LOOP : VT_FUSE_SINGLE;
   case VT_OP_REDUCE:
     if (vt_type_elements(op->operands[0]->type) < 2) return VT_FUSE_SINGLE;
     return vt_emit_has_types(op) && vt_reducer_of(op) != VT_REDUCE_NONE ? VT_FUSE_LOOP
@@ -349,7 +351,7 @@ static int64_t work_of(const vt_nest *nest) {
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     if (!vt_nest_is_full(nest, n) && n->kind != VT_NODE_REDUCE) continue;
-    if (n->kind == VT_NODE_GATHER) ops += 4;
+    if (n->kind == VT_NODE_GATHER || n->kind == VT_NODE_SCATTER) ops += 4;
     if (n->kind == VT_NODE_OP || n->kind == VT_NODE_REDUCE)
       ops += vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP ? 4 : 1;
   }

@@ -11,7 +11,10 @@
 #include <assert.h>
 #include <string.h>
 
-enum { CUT_ATOMS = 24, MAX_REDUNDANT_OPS = 8, MAX_STAGES = 4, MAX_PARTS = 3 };
+#include "eval/indexed.h"
+
+enum { CUT_ATOMS = 24, MAX_REDUNDANT_OPS = 8, MAX_STAGES = 4, MAX_PARTS = 3, LEAST_SCATTERED = 16 };
+static const int64_t NEAR_BYTES = 32 << 10;
 static const int64_t WHOLE_MAX = 32 << 10; // elements that one task may reduce alone
 
 // A leaf seen through views: element strides by dimension of the node's own type.
@@ -45,7 +48,7 @@ static bool is_leaf(const vt_node *node) {
   return node->kind == VT_NODE_LOAD || node->kind == VT_NODE_IOTA;
 }
 static bool has_view(const vt_node *node) {
-  return is_leaf(node) || node->kind == VT_NODE_GATHER;
+  return is_leaf(node) || node->kind == VT_NODE_GATHER || node->kind == VT_NODE_SCATTER;
 }
 static bool has_mask(const vt_node *node) {
   return !is_leaf(node) && node->kind != VT_NODE_CONST;
@@ -141,7 +144,7 @@ static const view *view_of(builder *b, const vt_op *op, const view *from) {
 // The node of an operand: inside the group, or a new load of an input.
 static uint32_t operand_node(builder *b, vt_value *value) {
   uint32_t node = find_node(b, value);
-  if (node != UINT32_MAX) return node;
+  if (node != UINT32_MAX) return b->nodes[node].kind == VT_NODE_SCATTER ? UINT32_MAX : node;
   int32_t input = -1;
   for (uint32_t i = 0; i < b->input_count; i++)
     if (b->inputs[i] == value) input = (int32_t)i;
@@ -153,7 +156,7 @@ static uint32_t operand_node(builder *b, vt_value *value) {
   return node;
 }
 
-// ---- Gathers.
+// ---- Gathers and scatters.
 
 bool vt_nest_is_index(const vt_op *op) {
   vt_type type = op->results[0].type;
@@ -181,10 +184,51 @@ bool vt_nest_gathers(const vt_op *op) {
          vt_dtype_get(indices.dtype)->bits >= 8;
 }
 
-// The dimension of the result that stands for dimension `d` of the indices.
+// What a scatter does with an element and its update: VT_OP_INVALID for one that replaces it.
+static bool scatter_code(const vt_op *op, vt_opcode *code) {
+  *code = VT_OP_INVALID;
+  if (vt_scatter_assigns(op->regions[0], 1)) return true;
+  *code = vt_region_binary(op->regions[0], 0, 1);
+  switch (*code) {
+  case VT_OP_ADD:
+  case VT_OP_SUBTRACT:
+  case VT_OP_MULTIPLY:
+  case VT_OP_MAXIMUM:
+  case VT_OP_MINIMUM:
+  case VT_OP_AND:
+  case VT_OP_OR:
+  case VT_OP_XOR:
+    return vt_emit_supports(op->regions[0]->first);
+  default:
+    return false;
+  }
+}
+
+bool vt_nest_scatters(const vt_op *op) {
+  vt_opcode code;
+  if (op->code != VT_OP_SCATTER || op->operand_count != 3 || op->result_count != 1) return false;
+  vt_type operand = op->operands[0]->type, indices = op->operands[1]->type,
+          updates = op->operands[2]->type;
+  uint32_t count, windows;
+  vt_attr_ints(op, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, &count);
+  const int64_t *window = vt_attr_ints(op, VT_ATTR_UPDATE_WINDOW_DIMS, &windows);
+  for (uint32_t i = 0; i < windows; i++)
+    if (updates.dims[window[i]] != 1) return false;
+  return count >= 1 && count <= MAX_PARTS && vt_type_elements(operand) > 0 &&
+         gathers_dtype(operand.dtype) && vt_type_elements(updates) >= LEAST_SCATTERED &&
+         vt_dtype_is_integer(indices.dtype) && vt_dtype_get(indices.dtype)->bits >= 8 &&
+         scatter_code(op, &code);
+}
+
+static const vt_indexed_keys *keys_of(const vt_op *op) {
+  return op->code == VT_OP_SCATTER ? &vt_scatter_keys : &vt_gather_keys;
+}
+
+// The dimension of the result (of a scatter: of the updates) that stands for dimension `d` of the
+// indices.
 static int32_t batch_dim(const vt_op *op, int64_t d) {
   uint32_t count, at;
-  const int64_t *offset = vt_attr_ints(op, VT_ATTR_OFFSET_DIMS, &count);
+  const int64_t *offset = vt_attr_ints(op, keys_of(op)->window_dims, &count);
   int64_t left = d - (d > vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM));
   for (int32_t to = 0;; to++) {
     for (at = 0; at < count && offset[at] != to; at++);
@@ -196,7 +240,7 @@ static int32_t batch_dim(const vt_op *op, int64_t d) {
 static bool index_nodes(builder *b, const vt_op *op, vt_node *node) {
   vt_value *indices = op->operands[1];
   uint32_t count;
-  vt_attr_ints(op, VT_ATTR_START_INDEX_MAP, &count);
+  vt_attr_ints(op, keys_of(op)->index_map, &count);
   node->operand_count = count;
   if (count == 1) return (node->operands[0] = operand_node(b, indices)) != UINT32_MAX;
   for (uint32_t i = 0; i < b->input_count; i++)
@@ -210,41 +254,85 @@ static bool index_nodes(builder *b, const vt_op *op, vt_node *node) {
   return true;
 }
 
-static bool add_gather(builder *b, vt_op *op) {
-  vt_node node = {.kind = VT_NODE_GATHER, .op = op, .value = &op->results[0]};
-  uint32_t from = operand_node(b, op->operands[0]), count, batching;
-  if (from == UINT32_MAX || b->nodes[from].kind != VT_NODE_LOAD || !index_nodes(b, op, &node))
-    return false;
-  for (const vt_value *v = op->operands[0]; v; v = v->op ? v->op->operands[0] : NULL) {
-    uint32_t seen = find_node(b, v);
+// What is read or written by places alone does not lie over the space.
+static void leave_out(builder *b, const vt_value *value) {
+  for (; value; value = value->op && value->op->operand_count ? value->op->operands[0] : NULL) {
+    uint32_t seen = find_node(b, value);
     if (seen == UINT32_MAX) break;
     b->gathered[seen] = true;
     if (b->nodes[seen].kind != VT_NODE_LOAD || !b->nodes[seen].op) break;
   }
-  const view *base = b->views[from];
+}
+
+// The parts and the batching dimensions of a gather or scatter of an array that lies as `base`.
+static bool add_indexed(builder *b, vt_node *node, const view *base) {
+  vt_op *op = node->op;
+  const vt_indexed_keys *keys = keys_of(op);
   vt_type type = op->operands[0]->type;
   int64_t bytes = (int64_t)vt_dtype_bytes(type.dtype);
+  uint32_t count, batching;
   view *v = VT_NEW(b->arena, view);
   v->offset = base->offset;
-  const int64_t *dims = vt_attr_ints(op, VT_ATTR_OPERAND_BATCHING_DIMS, &batching);
-  const int64_t *at = vt_attr_ints(op, VT_ATTR_START_INDICES_BATCHING_DIMS, NULL);
+  const int64_t *dims = vt_attr_ints(op, keys->operand_batching_dims, &batching);
+  const int64_t *at = vt_attr_ints(op, keys->indices_batching_dims, NULL);
   for (uint32_t i = 0; i < batching; i++) v->strides[batch_dim(op, at[i])] = base->strides[dims[i]];
-  const int64_t *map = vt_attr_ints(op, VT_ATTR_START_INDEX_MAP, &count);
+  const int64_t *map = vt_attr_ints(op, keys->index_map, &count);
   vt_place_part *parts = VT_NEW_ARRAY(b->arena, vt_place_part, count);
   for (uint32_t i = 0; i < count; i++)
     parts[i] = (vt_place_part){type.dims[map[i]] - 1, base->strides[map[i]] * bytes};
-  node.parts = parts;
-  node.input = b->nodes[from].input;
-  node.narrow = vt_type_bytes(b->inputs[node.input]->type) <= INT32_MAX;
-  uint32_t made = add_node(b, node);
+  node->parts = parts;
+  uint32_t made = add_node(b, *node);
   if (made == UINT32_MAX) return false;
   b->views[made] = v;
   *vt_map_at_ptr(&b->by_value, &op->results[0]) = (void *)(uintptr_t)(made + 1);
   return true;
 }
 
+static bool add_gather(builder *b, vt_op *op) {
+  vt_node node = {.kind = VT_NODE_GATHER, .op = op, .value = &op->results[0]};
+  uint32_t from = operand_node(b, op->operands[0]);
+  if (from == UINT32_MAX || b->nodes[from].kind != VT_NODE_LOAD || !index_nodes(b, op, &node))
+    return false;
+  leave_out(b, op->operands[0]);
+  node.input = b->nodes[from].input;
+  node.narrow = vt_type_bytes(b->inputs[node.input]->type) <= INT32_MAX;
+  return add_indexed(b, &node, b->views[from]);
+}
+
+static bool is_dense(const view *v, vt_type type) {
+  int64_t strides[VT_MAX_RANK] = {0};
+  vt_type_strides(type, strides);
+  if (v->offset) return false;
+  for (int32_t d = 0; d < type.rank; d++)
+    if (type.dims[d] != 1 && strides[d] != v->strides[d]) return false;
+  return true;
+}
+
+// Its node is of the size of the updates, over which it walks.
+static bool add_scatter(builder *b, vt_op *op) {
+  vt_node node = {.kind = VT_NODE_SCATTER, .op = op, .value = op->operands[2]};
+  vt_type type = op->operands[0]->type;
+  uint32_t from = operand_node(b, op->operands[0]);
+  if (!vt_nest_scatters(op) || from == UINT32_MAX || !index_nodes(b, op, &node)) return false;
+  if ((node.operands[node.operand_count++] = operand_node(b, op->operands[2])) == UINT32_MAX)
+    return false;
+  const vt_node *operand = &b->nodes[from];
+  node.input = operand->input;
+  if (operand->kind == VT_NODE_CONST) {
+    node.input = -1;
+    node.start = vt_attr_literal(operand->op, VT_ATTR_VALUE);
+  } else if (operand->kind != VT_NODE_LOAD || !is_dense(b->views[from], type)) {
+    return false;
+  }
+  leave_out(b, op->operands[0]);
+  node.narrow = vt_type_bytes(type) <= INT32_MAX;
+  node.far = vt_type_bytes(type) > NEAR_BYTES;
+  return add_indexed(b, &node, dense_view(b, type));
+}
+
 static bool add_op(builder *b, vt_op *op) {
   if (op->code == VT_OP_GATHER) return add_gather(b, op);
+  if (op->code == VT_OP_SCATTER) return add_scatter(b, op);
   if (op->code == VT_OP_CONCATENATE) return true; // gathers ask for what it is made of
   for (uint32_t r = 0; r < op->result_count; r++) {
     vt_node node = {.kind = VT_NODE_OP, .op = op, .value = &op->results[r], .input = -1};
@@ -444,6 +532,7 @@ static bool spread_node(builder *b, uint32_t node, bool *changed) {
   switch (b->nodes[node].kind) {
   case VT_NODE_OP:
   case VT_NODE_GATHER:
+  case VT_NODE_SCATTER:
     return spread_same(b, node, changed);
   case VT_NODE_REDUCE:
     return spread_reduce(b, node, changed);
@@ -649,6 +738,12 @@ static bool check_reduce(builder *b, vt_nest *nest, uint32_t node) {
   return !n->accumulated || (!n->in_group && !pair && n->output >= 0);
 }
 
+// It is all that its nest writes: in the order of the updates, by one thread.
+static bool check_scatter(const vt_nest *nest, const vt_node *n, uint32_t outputs) {
+  return outputs == 1 && n->output == 0 && n->mask == nest->all &&
+         (nest->atom_count == 1 || nest->atoms[nest->atom_count - 1] >= LEAST_SCATTERED);
+}
+
 // Whether a computed node is cheap enough to repeat where it lies under fewer atoms, and may be
 // written.
 static bool check_computed(const vt_nest *nest, const vt_node *n, bool one_row, int *redundant) {
@@ -663,7 +758,7 @@ static bool check_computed(const vt_nest *nest, const vt_node *n, bool one_row, 
   return n->mask == nest->all || (n->mask == rows && (rows || one_row));
 }
 
-static bool finish(builder *b, vt_nest *nest) {
+static bool finish(builder *b, vt_nest *nest, uint32_t output_count) {
   if (b->atom_count > VT_NEST_ATOMS) return false;
   nest->atom_count = b->atom_count;
   nest->all = (1u << b->atom_count) - 1;
@@ -697,6 +792,10 @@ static bool finish(builder *b, vt_nest *nest) {
     if (stage >= nest->stage_count && (n->in_group || n->output >= 0) && vt_nest_is_full(nest, n))
       nest->stage_count = stage + 1;
   }
+  for (uint32_t i = 0; i < b->node_count; i++)
+    if (nest->nodes[i].kind == VT_NODE_SCATTER &&
+        !check_scatter(nest, &nest->nodes[i], output_count))
+      return false;
   return nest->stage_count <= MAX_STAGES;
 }
 
@@ -721,7 +820,8 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
   for (uint32_t i = 0; i < output_count; i++) {
     uint32_t node = find_node(b, outputs[i]);
     if (node == UINT32_MAX || b->nodes[node].kind == VT_NODE_CONST) return false;
-    if (has_view(&b->nodes[node])) { // written as it is read: the copy is a node of its own
+    // Written as it is read: the copy is a node of its own.
+    if (has_view(&b->nodes[node]) && b->nodes[node].kind != VT_NODE_SCATTER) {
       vt_node copy = {.kind = VT_NODE_ALIAS,
                       .value = outputs[i],
                       .operand_count = 1,
@@ -743,7 +843,7 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
   }
   for (int32_t a = b->atom_count - 2; a >= 0; a--)
     if (may_join(b, a)) join(b, a);
-  return finish(b, nest);
+  return finish(b, nest, output_count);
 }
 
 vt_nest *vt_nest_build(vt_arena *arena, uint32_t op_count, vt_op *const *ops, uint32_t input_count,

@@ -99,7 +99,7 @@ static int64_t cycles_of(const search *s, const vt_op *op) {
 }
 
 static bool may_repeat(const vt_op *op) {
-  return op->code != VT_OP_REDUCE && op->code != VT_OP_GATHER;
+  return op->code != VT_OP_REDUCE && op->code != VT_OP_GATHER && op->code != VT_OP_SCATTER;
 }
 
 // Lists the ops between `value` and what the reader can load; false when that is not worth it.

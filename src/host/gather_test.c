@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather_test.c - gathers of single elements inside loops: random programs that make the indices,
-// gather and use what came, against the evaluator, bit for bit.
+// gather_test.c - gathers and scatters of single elements inside loops: random programs that make
+// the indices, gather and use what came, make updates and scatter them, against the evaluator, bit
+// for bit.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -220,6 +221,92 @@ static void write_program(program *p) {
   vt_text_put(t, "\n}\n");
 }
 
+static void put_body(program *p) {
+  static const char *const numbers[] = {NULL, "add", "subtract", "multiply", "maximum", "minimum"};
+  static const char *const bits[] = {NULL, "and", "or", "xor"};
+  bool logical = !vt_dtype_is_float(p->element.dtype) && below(2);
+  const char *op = logical || p->element.dtype == VT_PRED ? bits[below(4)] : numbers[below(6)];
+  const char *type = p->element.text;
+  vt_text_printf(&p->text, " ({\n  ^bb0(%%old: tensor<%s>, %%new: tensor<%s>):\n", type, type);
+  if (op) {
+    bool turned = below(2) && strcmp(op, "subtract") != 0;
+    vt_text_printf(&p->text, "    %%both = stablehlo.%s %s : tensor<%s>\n", op,
+                   turned ? "%new, %old" : "%old, %new", type);
+  }
+  vt_text_printf(&p->text, "    stablehlo.return %s : tensor<%s>\n  }) : (", op ? "%both" : "%new",
+                 type);
+}
+
+// The updates %u: a parameter, something computed, what lies in the operand, or a constant.
+static void put_updates(program *p) {
+  vt_text *t = &p->text;
+  int how = (int)below(4);
+  const char *constant = p->element.dtype == VT_PRED           ? "true"
+                         : vt_dtype_is_float(p->element.dtype) ? "3.0"
+                                                               : "3";
+  if (how == 2) put_gather(p);
+  if (how == 3)
+    vt_text_printf(t, "  %%u = stablehlo.constant dense<%s> : ", constant);
+  else
+    vt_text_put(t, how == 0   ? "  %u = stablehlo.optimization_barrier %y : "
+                   : how == 1 ? "  %u = stablehlo.add %y, %y : "
+                              : "  %u = stablehlo.add %g, %y : ");
+  put_batch(p, p->element.text);
+  vt_text_put(t, "\n");
+}
+
+static void write_scatter(program *p) {
+  vt_text *t = &p->text;
+  int how = (int)below(5), all[4], count = 0;
+  p->params = p->parts + 2;
+  vt_text_put(t, "func.func @main(%p0: ");
+  int64_t dims[4];
+  for (int i = 0; i < p->rank; i++)
+    dims[i] = how == 1 ? p->dims[p->rank - 1 - i] : p->dims[i] + (how == 2);
+  put_type(t, p->rank, dims, p->element.text);
+  for (int k = 0; k < p->parts; k++) {
+    vt_text_printf(t, ", %%p%d: ", k + 1);
+    put_batch(p, p->start.text);
+  }
+  vt_text_put(t, ", %y: ");
+  put_batch(p, p->element.text);
+  vt_text_put(t, ") -> ");
+  put_type(t, p->rank, p->dims, p->element.text);
+  vt_text_put(t, " {\n");
+  if (how == 4) {
+    vt_text_put(t, vt_dtype_is_float(p->element.dtype) ? "  %x = stablehlo.constant dense<-0.0> : "
+                   : p->element.dtype == VT_PRED       ? "  %x = stablehlo.constant dense<true> : "
+                                                       : "  %x = stablehlo.constant dense<7> : ");
+    put_type(t, p->rank, p->dims, p->element.text);
+    vt_text_put(t, "\n");
+  } else {
+    put_operand(p, how);
+  }
+  put_indices(p);
+  put_updates(p);
+  for (int i = p->batching; i < p->rank; i++) all[count++] = i;
+  vt_text_printf(t,
+                 "  %%r = \"stablehlo.scatter\"(%%x, %%c%s, %%u) <{scatter_dimension_numbers = "
+                 "#stablehlo.scatter<",
+                 p->parts == 1 ? "0" : "");
+  put_list(t, "inserted_window_dims", count, all);
+  put_list(t, ", input_batching_dims", p->batching, NULL);
+  put_list(t, ", scatter_indices_batching_dims", p->batching, NULL);
+  put_list(t, ", scatter_dims_to_operand_dims", p->parts, p->indexed);
+  vt_text_printf(t, ", index_vector_dim = %d>}>", p->batch_rank);
+  put_body(p);
+  put_type(t, p->rank, p->dims, p->element.text);
+  vt_text_put(t, ", ");
+  put_column(p, p->parts);
+  vt_text_put(t, ", ");
+  put_batch(p, p->element.text);
+  vt_text_put(t, ") -> ");
+  put_type(t, p->rank, p->dims, p->element.text);
+  vt_text_put(t, "\n  return %r : ");
+  put_type(t, p->rank, p->dims, p->element.text);
+  vt_text_put(t, "\n}\n");
+}
+
 static void fill(vt_type type, bool index, int64_t limit, char *data) {
   static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0};
   int64_t n = vt_type_elements(type), bytes = (int64_t)vt_dtype_bytes(type.dtype);
@@ -300,7 +387,19 @@ static void gathers_in_loops(void **state) {
   }
 }
 
+static void scatters_in_loops(void **state) {
+  (void)state;
+  for (int i = 0; i < PROGRAMS; i++) {
+    program p = {0};
+    choose_shapes(&p);
+    write_scatter(&p);
+    check(&p);
+    vt_text_free(&p.text);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gathers_in_loops)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gathers_in_loops),
+                                     cmocka_unit_test(scatters_in_loops)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

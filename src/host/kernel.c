@@ -10,7 +10,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "eval/kernel.h"
 #include "host/kernel_impl.h"
+#include "host/kernel_move.h"
 #include "host/kernel_native.h"
 #include "host/kernel_reduce.h"
 
@@ -38,6 +40,10 @@ struct vt_kernel {
   accumulator *accumulators;
   int64_t block_bytes; // partial results of one row tile (of one task in a nest without rows)
   int64_t block_count;
+  int64_t scattered_bytes; // of the output of a scatter, which begins as this input, or as
+  int32_t start_input;     // elements of so many bytes where that is -1
+  uint32_t start_bytes;
+  char start[8];
   bool *in_place; // [output][input]
 };
 
@@ -57,12 +63,15 @@ static int64_t min64(int64_t a, int64_t b) {
 // place: both dense over the whole space with elements of one size, and no later pass reads the
 // input again.
 static bool nest_in_place(const vt_nest *nest, const vt_node *out, uint32_t input) {
+  bool scatter = out->kind == VT_NODE_SCATTER;
+  if (scatter && out->input != (int32_t)input) return false;
   if (out->accumulated || out->mask != nest->all) return false;
   size_t bytes = vt_dtype_bytes(out->value->type.dtype);
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     if (n->kind == VT_NODE_GATHER && n->input == (int32_t)input) return false;
     if (n->kind != VT_NODE_LOAD || n->input != (int32_t)input || !n->in_group) continue;
+    if (scatter) return false;
     if (vt_dtype_bytes(n->value->type.dtype) != bytes || n->access.offset) return false;
     for (int32_t a = 0; a < nest->atom_count; a++)
       if (n->access.strides[a] != out->access.strides[a]) return false;
@@ -125,6 +134,19 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, int64_t work) {
   k->parallel = k->row_tiles * k->column_tiles > 1 && work >= PARALLEL_WORK;
 }
 
+// The updates of a scatter are one task, in their order.
+static void create_scatter(vt_kernel *k, const vt_node *n) {
+  k->row_tile = k->rows;
+  k->column_tile = k->columns;
+  k->row_tiles = k->column_tiles = 1;
+  k->parallel = false;
+  k->scattered_bytes = vt_type_bytes(n->op->results[0].type);
+  k->start_input = n->input;
+  if (n->input >= 0) return;
+  k->start_bytes = (uint32_t)vt_dtype_bytes(n->start->type.dtype);
+  memcpy(k->start, n->start->data, k->start_bytes);
+}
+
 static void create_nest(vt_arena *arena, vt_kernel *k, const vt_group *group) {
   const vt_nest *nest = group->nest;
   k->columns = nest->atoms[nest->atom_count - 1];
@@ -138,6 +160,7 @@ static void create_nest(vt_arena *arena, vt_kernel *k, const vt_group *group) {
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     if (n->output < 0) continue;
+    if (n->kind == VT_NODE_SCATTER) create_scatter(k, n);
     for (uint32_t j = 0; j < k->input_count; j++)
       k->in_place[(uint32_t)n->output * k->input_count + j] = nest_in_place(nest, n, j);
   }
@@ -246,6 +269,17 @@ static void combine_all(const vt_kernel *k, char *scratch, void *const *outputs)
   }
 }
 
+// What the output of a scatter is before the updates.
+static void start_scatter(const vt_kernel *k, void *const *inputs, char *out) {
+  if (k->start_input < 0) {
+    vt_eval_fill(k->start_bytes, k->scattered_bytes / k->start_bytes, k->start, out);
+    return;
+  }
+  const char *from = inputs[k->start_input];
+  vt_box whole = {.rank = 1, .bytes = 1, .dims = {k->scattered_bytes}, .to = {1}, .from = {1}};
+  if (from != out) vt_box_copy(&whole, out, from);
+}
+
 vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *outputs,
                         void *scratch) {
   void *args[MAX_PORTS];
@@ -254,6 +288,7 @@ vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *ou
     k->native->run(&(vt_native_call){k->native, args, outputs, scratch});
     return VT_OK;
   }
+  if (k->scattered_bytes) start_scatter(k, inputs, outputs[0]);
   memcpy(args, inputs, sizeof *args * k->input_count);
   memcpy(args + k->input_count, outputs, sizeof *args * k->output_count);
   int64_t tasks = k->row_tiles * k->column_tiles;

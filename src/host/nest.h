@@ -27,6 +27,8 @@ typedef enum vt_node_kind {
   VT_NODE_ALIAS,  // reshape or broadcast of a computed value: the same elements
   VT_NODE_REDUCE, // one result of a reduction
   VT_NODE_GATHER, // elements of an input at places that other nodes say
+  // elements of the output changed at such places; the output begins as an input or a constant
+  VT_NODE_SCATTER,
 } vt_node_kind;
 
 typedef enum vt_reducer {
@@ -52,7 +54,8 @@ typedef struct vt_access {
   int64_t strides[VT_NEST_ATOMS];
 } vt_access;
 
-// One part of the place of a gathered element: the index, moved into [0, limit], times the stride.
+// One part of the place of an element: the index times the stride. A gather moves the index into
+// [0, limit], a scatter leaves out what lies beyond.
 typedef struct vt_place_part {
   int64_t limit, stride; // bytes
 } vt_place_part;
@@ -68,13 +71,16 @@ typedef struct vt_node {
   vt_op *op;       // NULL for loads of plain inputs
   vt_value *value; // type and identity
   uint32_t operand_count;
-  uint32_t operands[3]; // nodes; a reduction: operand (argmax: value, index); GATHER: indices
-  int32_t input;        // LOAD, GATHER: index of the group's input
-  int32_t output;       // index of the group's output, -1
-  vt_access access;     // LOAD, IOTA; with output >= 0 or accumulated: where the result goes
-  // GATHER, whose access is that of its batching dimensions: by operand
+  // nodes; a reduction: operand (argmax: value, index); GATHER: indices; SCATTER: indices, updates
+  uint32_t operands[4];
+  int32_t input;    // LOAD, GATHER, SCATTER: index of the group's input; -1: SCATTER with `start`
+  int32_t output;   // index of the group's output, -1
+  vt_access access; // LOAD, IOTA; with output >= 0 or accumulated: where the result goes
+  // GATHER, SCATTER, whose access is that of its batching dimensions: by part
   const vt_place_part *parts;
-  bool narrow; // 32 bits hold every byte offset
+  bool narrow;             // 32 bits hold every byte offset
+  bool far;                // SCATTER: the output is larger than the nearest cache
+  const vt_literal *start; // SCATTER: every element before the updates
 } vt_node;
 
 struct vt_nest {
@@ -102,6 +108,13 @@ bool vt_nest_is_index(const vt_op *op);
 // An op that emit_op.c has code for with these types.
 bool vt_emit_supports(const vt_op *op);
 bool vt_emit_has_types(const vt_op *op); // its operands and results can be held in registers
+
+// A scatter of single elements that a nest may compute, alone: indices as of a gather.
+bool vt_nest_scatters(const vt_op *op);
+// Of the indices of a GATHER or SCATTER.
+static inline uint32_t vt_nest_parts(const vt_node *node) {
+  return node->operand_count - (node->kind == VT_NODE_SCATTER);
+}
 
 static inline bool vt_nest_is_full(const vt_nest *nest, const vt_node *node) {
   return (node->mask >> (nest->atom_count - 1)) & 1;

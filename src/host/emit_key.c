@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// emit_key.c - what the code of a nest depends on: its key, and the numbers that it is given.
+#include <string.h>
+
+#include "eval/kernel.h"
+#include "host/emit.h"
+
+static const int64_t MAX_KEPT_BYTES = 512 << 10;
+
+static void mark_live(const vt_nest *nest, uint32_t node, bool *live) {
+  if (live[node]) return;
+  live[node] = true;
+  for (uint32_t i = 0; i < nest->nodes[node].operand_count; i++)
+    mark_live(nest, nest->nodes[node].operands[i], live);
+}
+
+void vt_nest_live(const vt_nest *nest, bool *live) {
+  memset(live, 0, nest->node_count);
+  for (uint32_t i = 0; i < nest->node_count; i++)
+    if (nest->nodes[i].output >= 0) mark_live(nest, i, live);
+}
+
+int32_t vt_nest_scatter(const vt_nest *nest) {
+  for (uint32_t i = 0; i < nest->node_count; i++)
+    if (nest->nodes[i].kind == VT_NODE_SCATTER && nest->nodes[i].output >= 0) return (int32_t)i;
+  return -1;
+}
+
+bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target) {
+  return nest->atom_count > 1 && nest->atoms[nest->atom_count - 1] % target->lanes != 0;
+}
+
+static int64_t accumulator_bytes(const vt_node *n) {
+  return (int64_t)vt_dtype_bytes(vt_emit_compute_dtype(n->value->type.dtype));
+}
+
+uint32_t vt_nest_dims(const vt_nest *nest, const int64_t *accumulator_offsets, int64_t *out) {
+  bool live[VT_NEST_NODES];
+  uint32_t at = 0;
+  vt_nest_live(nest, live);
+  for (int32_t a = 0; a < nest->atom_count; a++, at++)
+    if (out) out[at] = nest->atoms[a];
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_node *n = &nest->nodes[i];
+    if (!live[i] || !vt_node_has_slot(n)) continue;
+    int64_t bytes = (int64_t)vt_dtype_bytes(n->value->type.dtype);
+    for (int32_t a = -1; a < nest->atom_count - 1; a++, at++) {
+      if (!out) continue;
+      out[at] = a < 0 ? n->access.offset : n->access.strides[a];
+      if (!n->accumulated) continue;
+      out[at] = a < 0 ? accumulator_offsets[n->output] : out[at] / bytes * accumulator_bytes(n);
+    }
+    if (!vt_node_has_parts(n)) continue;
+    if (out) out[at] = n->access.strides[nest->atom_count - 1];
+    for (uint32_t k = 0; k < vt_nest_parts(n) && out; k++) {
+      out[at + 1 + 2 * k] = n->parts[k].limit;
+      out[at + 2 + 2 * k] = n->parts[k].stride;
+    }
+    at += 1 + 2 * vt_nest_parts(n);
+  }
+  return at;
+}
+
+static void key_attrs(const vt_op *op, vt_text *key) {
+  switch (op->code) {
+  case VT_OP_COMPARE:
+    vt_text_printf(key, "?%d", (int)vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION));
+    if (vt_attr_i64_or(op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE) == VT_CMPTYPE_TOTALORDER)
+      vt_text_put(key, "t");
+    break;
+  case VT_OP_REDUCE_PRECISION:
+    vt_text_printf(key, "e%dm%d", (int)vt_attr_i64(op, VT_ATTR_EXPONENT_BITS),
+                   (int)vt_attr_i64(op, VT_ATTR_MANTISSA_BITS));
+    break;
+  case VT_OP_CONSTANT: {
+    const vt_literal *literal = vt_attr_literal(op, VT_ATTR_VALUE);
+    uint64_t bits = 0;
+    memcpy(&bits, literal->data, vt_dtype_bytes(literal->type.dtype));
+    vt_text_printf(key, "=%llx", (unsigned long long)bits);
+    break;
+  }
+  default:
+    break;
+  }
+}
+
+bool vt_nest_keeps_buffers(const vt_nest *nest) {
+  return nest->stage_count > 1 &&
+         nest->atoms[nest->atom_count - 1] * 4 * VT_NEST_BUFFERS <= MAX_KEPT_BYTES;
+}
+
+void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
+  bool live[VT_NEST_NODES];
+  vt_nest_live(nest, live);
+  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d", target->lanes, target->avx512,
+                 target->bf16, nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target),
+                 nest->stage_count, vt_nest_keeps_buffers(nest));
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_node *n = &nest->nodes[i];
+    if (!live[i]) continue;
+    vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage,
+                   nest->nodes[i].level);
+    if (n->kind == VT_NODE_LOAD) vt_text_printf(key, " i%d", n->input);
+    if (n->kind == VT_NODE_GATHER)
+      vt_text_printf(key, " g%d%c%c", n->input, n->narrow ? 'n' : 'w',
+                     vt_node_follows_columns(nest, n) ? 'c' : 'r');
+    if (n->kind == VT_NODE_SCATTER)
+      vt_text_printf(key, " s%d%c%c%c", vt_region_binary(n->op->regions[0], 0, 1),
+                     n->narrow ? 'n' : 'w', n->far ? 'f' : 'n',
+                     vt_node_follows_columns(nest, n) ? 'c' : 'r');
+    if (n->output >= 0)
+      vt_text_printf(key, " o%d%c", n->output, vt_nest_is_full(nest, n) ? 'f' : 'r');
+    if (n->kind == VT_NODE_REDUCE)
+      vt_text_printf(key, " r%d%c", n->reducer, n->accumulated ? 'a' : 'r');
+    if (n->kind == VT_NODE_REDUCE) vt_text_printf(key, "#%d", n->value->index);
+    if (n->kind == VT_NODE_OP || n->kind == VT_NODE_CONST) {
+      vt_text_printf(key, " c%d", n->op->code);
+      key_attrs(n->op, key);
+    }
+    for (uint32_t k = 0; k < n->operand_count; k++) vt_text_printf(key, " %u", n->operands[k]);
+  }
+}
