@@ -14,7 +14,10 @@ import subprocess
 
 @contextlib.contextmanager
 def ephemeral(*options, program="vtpud"):
-    """Starts a cloud, gives its variables as a dictionary, ends it with everything it made."""
+    """Starts a cloud, gives its variables as a dictionary, ends it with everything it made. Its TPU VMs have no machines
+    unless an option says so (--guests=auto): the API answers within milliseconds."""
+    if not any(option.startswith("--guests") for option in options):
+        options = ["--guests=0", *options]
     process = subprocess.Popen([program, "--ephemeral", *options], stdout=subprocess.PIPE, text=True)
     try:
         variables = {}

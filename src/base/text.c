@@ -53,3 +53,23 @@ void vt_text_free(vt_text *text) {
   free(text->data);
   *text = (vt_text){0};
 }
+
+int vt_text_distance(const char *typed, const char *known) {
+  int row[64];
+  size_t n = strlen(known), m = strlen(typed);
+  if (n > 63) n = 63;
+  if (m >= 2 && m < n && !strncmp(typed, known, m)) return 1;
+  for (size_t j = 0; j <= n; j++) row[j] = (int)j;
+  for (size_t i = 1; i <= m; i++) {
+    int diagonal = row[0];
+    row[0] = (int)i;
+    for (size_t j = 1; j <= n; j++) {
+      int best = diagonal + (typed[i - 1] != known[j - 1]);
+      if (row[j] + 1 < best) best = row[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      diagonal = row[j];
+      row[j] = best;
+    }
+  }
+  return 2 * row[n];
+}

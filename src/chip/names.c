@@ -141,31 +141,11 @@ static vt_status take_apart(const char *text, name *out) {
 
 enum { NEAR = 5 };
 
-// Twice the edit distance; 1 when `b` goes on where `a` ends.
-static int distance(const char *a, const char *b) {
-  int row[32];
-  size_t n = strlen(b), m = strlen(a);
-  if (n > 31) n = 31;
-  if (m >= 2 && m < n && !strncmp(a, b, m)) return 1;
-  for (size_t j = 0; j <= n; j++) row[j] = (int)j;
-  for (size_t i = 1; i <= m; i++) {
-    int diagonal = row[0];
-    row[0] = (int)i;
-    for (size_t j = 1; j <= n; j++) {
-      int best = diagonal + (a[i - 1] != b[j - 1]);
-      if (row[j] + 1 < best) best = row[j] + 1;
-      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-      diagonal = row[j];
-      row[j] = best;
-    }
-  }
-  return 2 * row[n];
-}
-
 static int chip_distance(const char *typed, vt_chip_id id) {
-  int best = distance(typed, vt_chip_get(id)->topology);
+  int best = vt_text_distance(typed, vt_chip_get(id)->topology);
   for (int i = 0; i < ALIASES; i++) {
-    int d = aliases[i].id == id && aliases[i].type ? distance(typed, aliases[i].alias) : best;
+    int d =
+        aliases[i].id == id && aliases[i].type ? vt_text_distance(typed, aliases[i].alias) : best;
     if (d < best) best = d;
   }
   return best;

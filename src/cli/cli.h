@@ -3,13 +3,13 @@
 #ifndef VT_CLI_CLI_H
 #define VT_CLI_CLI_H
 
+#include "base/command.h"
 #include "vtpu/vtpu.h"
 
-int vt_cli_exec(int argc, char **argv);
-int vt_cli_compile(int argc, char **argv);
-int vt_cli_info(int argc, char **argv);
-int vt_tpu1_cli(int argc, char **argv);  // src/tpu1
-int vt_cloud_cli(int argc, char **argv); // src/cloud
+// Each returns the exit code of the program.
+int vt_cli_exec(const vt_args *args);
+int vt_cli_compile(const vt_args *args);
+int vt_cli_info(const vt_args *args);
 
 // Prints "vtpu WORD: message", frees the error, returns the exit code 1.
 int vt_cli_fail(const char *word, vtpu_error *error);

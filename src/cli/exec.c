@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // exec.c - `vtpu exec` and `vtpu compile`: a StableHLO file, run with arrays from files, or
-// compiled for its report. Arrays are taken in order: each --input adds one .npy, or the arrays of
-// a .npz, sorted by the number at the end of their names when all have one (in_0, in_1, ... in_10).
-// Outputs are written as out_0, out_1, ...
+// compiled for its report. Arrays are taken in order: each --input adds .npy files, or the arrays
+// of a .npz, sorted by the number at the end of their names when all have one (in_0, in_1, ...
+// in_10). Outputs are written as out_0, out_1, ...
 // Element types that NumPy lacks travel as raw bytes or integers of the same width.
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,40 +23,20 @@ typedef struct arguments {
   bool text, json, report;
 } arguments;
 
-static int usage(const char *word) {
-  if (!strcmp(word, "exec"))
-    fprintf(stderr, "usage: vtpu exec FILE [--slice TYPE] [--input FILE.npy|FILE.npz ...] "
-                    "[--output FILE.npz] [--report]\n");
-  else
-    fprintf(stderr, "usage: vtpu compile FILE [--slice TYPE] [--text] [--json]\n");
-  return 2;
-}
-
-static bool parse(int argc, char **argv, arguments *out) {
-  *out = (arguments){0};
-  bool exec = !strcmp(argv[0], "exec");
-  for (int i = 1; i < argc; i++) {
-    bool more = i + 1 < argc;
-    if (!strcmp(argv[i], "--slice") && more) {
-      out->slice = argv[++i];
-    } else if (exec && !strcmp(argv[i], "--input") && more) {
-      while (i + 1 < argc && strncmp(argv[i + 1], "--", 2) && out->input_count < MAX_FILES)
-        out->inputs[out->input_count++] = argv[++i];
-    } else if (exec && !strcmp(argv[i], "--output") && more) {
-      out->output = argv[++i];
-    } else if (exec && !strcmp(argv[i], "--report")) {
-      out->report = true;
-    } else if (!exec && !strcmp(argv[i], "--text")) {
-      out->text = true;
-    } else if (!exec && !strcmp(argv[i], "--json")) {
-      out->json = true;
-    } else if (argv[i][0] != '-' && !out->program) {
-      out->program = argv[i];
-    } else {
-      return false;
-    }
+static vt_status read_arguments(const vt_args *args, arguments *out) {
+  *out = (arguments){.program = args->words.data[0],
+                     .slice = vt_args_text(args, "slice"),
+                     .output = vt_args_text(args, "output"),
+                     .text = vt_args_on(args, "text"),
+                     .json = vt_args_on(args, "json"),
+                     .report = vt_args_on(args, "report")};
+  for (size_t i = 0; i < args->flags.size; i++) {
+    if (strcmp(args->flags.data[i].flag->name, "input") != 0) continue;
+    if (out->input_count == MAX_FILES)
+      return vt_error(VT_INVALID_ARGUMENT, "more than %d files of inputs", MAX_FILES);
+    out->inputs[out->input_count++] = args->flags.data[i].value;
   }
-  return out->program != NULL;
+  return VT_OK;
 }
 
 static long trailing_number(const char *name) {
@@ -211,13 +191,13 @@ static vt_status print_report(const vtpu_program *program, const vtpu_slice *sli
   return VT_OK;
 }
 
-static int with_program(int argc, char **argv, bool exec) {
+static int with_program(const vt_args *args, bool exec) {
   arguments given;
-  if (!parse(argc, argv, &given)) return usage(argv[0]);
   vtpu_slice *slice = NULL;
   vtpu_program *program = NULL;
   vt_arena arena = {0};
   vt_status st = VT_OK;
+  VT_TRY_OUT(read_arguments(args, &given));
   VT_TRY_OUT(vtpu_open(given.slice, &slice));
   VT_TRY_OUT(vtpu_load_file(slice, given.program, &program));
   if (exec) VT_TRY_OUT(run(program, &given, &arena));
@@ -227,12 +207,12 @@ out:
   vtpu_unload(program);
   vtpu_close(slice);
   vt_arena_free(&arena);
-  return st ? vt_cli_fail(argv[0], st) : 0;
+  return st ? vt_cli_fail(args->command->name, st) : 0;
 }
 
-int vt_cli_exec(int argc, char **argv) {
-  return with_program(argc, argv, true);
+int vt_cli_exec(const vt_args *args) {
+  return with_program(args, true);
 }
-int vt_cli_compile(int argc, char **argv) {
-  return with_program(argc, argv, false);
+int vt_cli_compile(const vt_args *args) {
+  return with_program(args, false);
 }

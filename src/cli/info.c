@@ -69,19 +69,9 @@ static void print_text(const vtpu_slice_info *info, const char *cpu, long cores,
   printf("\nvtpu        %s\n", vtpu_version());
 }
 
-int vt_cli_info(int argc, char **argv) {
-  const char *type = NULL;
-  bool json = false;
-  for (int i = 1; i < argc; i++) {
-    if (!strcmp(argv[i], "--slice") && i + 1 < argc) {
-      type = argv[++i];
-    } else if (!strcmp(argv[i], "--json")) {
-      json = true;
-    } else {
-      fprintf(stderr, "usage: vtpu info [--slice TYPE] [--json]\n");
-      return 2;
-    }
-  }
+int vt_cli_info(const vt_args *args) {
+  const char *type = vt_args_text(args, "slice");
+  bool json = vt_args_on(args, "json");
   vtpu_slice *slice;
   vtpu_slice_info info = {.struct_size = sizeof info};
   vtpu_error *error = vtpu_open(type, &slice);

@@ -1,40 +1,153 @@
 // SPDX-License-Identifier: Apache-2.0
-// main.c - the program `vtpu`: one word picks what it does; each word is a file or another stage's
-// entry.
+// main.c - the program `vtpu`: the first word says whose command it is; each stage reads its own by
+// its table. Help, manual (--man) and completion (--completion bash) are made of all tables.
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cloud/client/cloud_cli.h"
+#include "tpu1/cli.h"
 
-static const struct {
-  const char *word;
-  int (*run)(int argc, char **argv); // argv[0] is the word
-  const char *arguments, *what;
-} commands[] = {
-#define COMMAND(word, function, arguments, what) {word, function, arguments, what},
+static const vt_command_row rows[] = {
+#include "base/command_rows.h"
 #include "cli/commands.def"
-#undef COMMAND
+#include "base/command_rows_end.h"
+};
+static const vt_command_table own = {"vtpu", rows, sizeof rows / sizeof *rows};
+
+static const vt_command_table *const tables[] = {&own, &vt_tpu1_commands, &vt_cloud_commands, NULL};
+
+static int vt_cli_help(const vt_args *args);
+static const struct {
+  const char *name;
+  int (*run)(const vt_args *args);
+} runs[] = {
+#define GROUP(name, help)
+#define COMMAND(name, function, words, least, most, help) {name, function},
+#define FLAG(name, kind, value, help)
+#define MANY(name, kind, value, help)
+#define LETTER(letter, name, kind, value, help)
+#define NUMBER(name, value, least, most, help)
+#include "cli/commands.def"
+#include "base/command_rows_end.h"
 };
 
 static int usage(FILE *out) {
-  fprintf(out, "usage: vtpu COMMAND [ARGUMENTS]\n\n");
-  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-    fprintf(out, "  %-16s %-54s %s\n", commands[i].word, commands[i].arguments, commands[i].what);
-  fprintf(out, "\nThe slice is VTPU_ACCELERATOR_TYPE (default v3-8), or --slice where a command "
-               "takes it.\n");
+  fprintf(out, "usage: vtpu COMMAND [ARGUMENT ...]\n");
+  for (int t = 0; tables[t]; t++)
+    for (size_t i = 0; i < tables[t]->count; i++) {
+      const vt_command_row *row = &tables[t]->rows[i];
+      if (row->kind == VT_COMMAND_GROUP) fprintf(out, "%s%s\n", *row->help ? "\n" : "", row->help);
+      if (row->kind == VT_COMMAND_WORD) fprintf(out, "  %-40s %s\n", row->name, row->help);
+    }
+  fprintf(out, "\n`vtpu COMMAND --help` lists the flags of one. `vtpu --completion bash` prints "
+               "completion for bash.\n");
   return out == stderr ? 2 : 0;
+}
+
+static int complain(vt_status st) {
+  fprintf(stderr, "vtpu: %s\n", vt_status_message(st));
+  vt_status_free(st);
+  return 2;
+}
+
+// The table that has commands which begin with the word, NULL: none.
+static const vt_command_table *table_of(const char *word) {
+  size_t size = strlen(word);
+  for (int t = 0; tables[t]; t++)
+    for (size_t i = 0; i < tables[t]->count; i++) {
+      const vt_command_row *row = &tables[t]->rows[i];
+      if (row->kind == VT_COMMAND_WORD && strncmp(row->name, word, size) == 0 &&
+          (!row->name[size] || row->name[size] == ' '))
+        return tables[t];
+    }
+  // gcloud's words in front of others
+  bool before = strcmp(word, "alpha") == 0 || strcmp(word, "beta") == 0;
+  return before ? &vt_cloud_commands : NULL;
+}
+
+static int run_own(int argc, char **argv) {
+  const vt_command_row *command;
+  vt_arena arena = {0};
+  vt_args args;
+  int words, code = 0;
+  vt_status st = vt_command_find(&own, argc, argv, &command, &words);
+  if (!st) st = vt_command_read(&own, command, argc - words, argv + words, &arena, &args);
+  if (st) {
+    code = complain(st);
+  } else if (args.help) {
+    vt_command_help(&own, command, stdout);
+  } else {
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+      if (strcmp(runs[i].name, command->name) == 0) code = runs[i].run(&args);
+  }
+  vt_arena_free(&arena);
+  return code;
+}
+
+// A word that no table knows, with what is near in one of them.
+static int unknown(int argc, char **argv) {
+  for (int t = 0; tables[t]; t++) {
+    const vt_command_row *command;
+    int words;
+    vt_status st = vt_command_find(tables[t], argc, argv, &command, &words);
+    if (st && strstr(vt_status_message(st), "do you mean")) return complain(st);
+    vt_status_free(st);
+  }
+  fprintf(stderr, "vtpu: no command '%s' (`vtpu --help` lists them)\n", argv[0]);
+  return 2;
+}
+
+static int vt_cli_help(const vt_args *args) {
+  if (!args->words.size) return usage(stdout);
+  const char *word = args->words.data[0];
+  const vt_command_table *table = table_of(word);
+  const vt_command_row *command;
+  int words;
+  if (!table) return unknown((int)args->words.size, (char **)args->words.data);
+  vt_status st =
+      vt_command_find(table, (int)args->words.size, (char **)args->words.data, &command, &words);
+  if (!st) {
+    vt_command_help(table, command, stdout);
+    return 0;
+  }
+  if (args->words.size > 1) return complain(st);
+  vt_status_free(st);
+  vt_command_list(table, word, stdout);
+  return 0;
+}
+
+static int manual(void) {
+  const vt_manual page = {
+      .name = "vtpu",
+      .section = "1",
+      .version = vtpu_version(),
+      .summary = "a TPU anyone can run",
+      .description = "Runs programs on TPU slices that this machine stands in for, and speaks to a "
+                     "vtpud(8), which hands out TPU VMs."};
+  vt_command_manual(tables, &page, stdout);
+  return 0;
 }
 
 int main(int argc, char **argv) {
   if (argc < 2) return usage(stderr);
-  if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
-    return usage(stdout);
+  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) return usage(stdout);
+  if (!strcmp(argv[1], "--man")) return manual();
+  if (!strcmp(argv[1], "--completion")) {
+    if (argc != 3 || strcmp(argv[2], "bash") != 0) {
+      fputs("usage: vtpu --completion bash\n", stderr);
+      return 2;
+    }
+    vt_command_bash(tables, "vtpu", stdout);
+    return 0;
+  }
   if (!strcmp(argv[1], "--version")) {
     printf("vtpu %s\n", vtpu_version());
     return 0;
   }
-  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-    if (!strcmp(argv[1], commands[i].word)) return commands[i].run(argc - 1, argv + 1);
-  fprintf(stderr, "vtpu: unknown command %s\n", argv[1]);
-  return usage(stderr);
+  const vt_command_table *table = table_of(argv[1]);
+  if (!table) return unknown(argc - 1, argv + 1);
+  if (table == &own) return run_own(argc - 1, argv + 1);
+  return (table == &vt_cloud_commands ? vt_cloud_cli : vt_tpu1_cli)(argc - 1, argv + 1);
 }

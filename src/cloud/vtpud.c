@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// vtpud.c - the daemon: options, start, and stop.
+// vtpud.c - the daemon: start and stop.
 //   vtpud --config=/etc/vtpud.conf        serves until SIGTERM
 //   vtpud --ephemeral [-- command ...]    a throw-away cloud: free port, temporary folder, one
 //   project and account ready.
@@ -18,7 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "cloud/state/address.h"
 #include "cloud/door/authority.h"
@@ -33,112 +32,8 @@
 #include "cloud/api/record.h"
 #include "cloud/open.h"
 #include "cloud/runner.h"
+#include "cloud/settings.h"
 #include "cloud/door/watchdog.h"
-
-typedef struct settings {
-  const char *address, *certificate, *key, *state, *store, *restore, *universe, *library, *python,
-      *project, *admin, *guest_limits, *googleapis, *backend, *slurm_partition,
-      *slurm_spot_partition, *slurm_account, *slurm_options, *slurm_folder, *record, *user;
-  int64_t port, guests, guest_memory, guest_cpus, notice, requests_per_minute, request_timeout,
-      quota_auto_grant;
-  int64_t virtual_time, slurm_wait, kind_after, watchdog, new_token;
-  int64_t keep_operations, keep_events, keep_logs, keep_reports, clean;
-  bool ephemeral, temporary; // temporary: the state folder is made for this run
-  char **command;
-} settings;
-
-typedef enum option_kind { TEXT, BOOL, COUNT, SECONDS, LEVEL } option_kind;
-static const struct option {
-  const char *name;
-  option_kind kind;
-  size_t offset;
-  const char *help;
-} options[] = {
-#define OPTION(name, kind, field, help) {name, kind, offsetof(settings, field), help},
-#include "cloud/vtpud.def"
-#undef OPTION
-};
-
-enum { MAX_OPTION_S = 315360000 };
-
-static vt_status set_option(settings *s, const char *name, size_t name_size, const char *value) {
-  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-    const struct option *o = &options[i];
-    if (strlen(o->name) != name_size || memcmp(o->name, name, name_size) != 0) continue;
-    void *field = (char *)s + o->offset;
-    if (o->kind == TEXT) {
-      *(const char **)field = value;
-      return VT_OK;
-    }
-    if (o->kind == LEVEL && strcmp(value, "auto") == 0) {
-      *(int64_t *)field = -1;
-      return VT_OK;
-    }
-    char *end;
-    long long number = strcmp(value, "true") == 0    ? 1
-                       : strcmp(value, "false") == 0 ? 0
-                                                     : strtoll(value, &end, 10);
-    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0 &&
-        (*end || end == value || number < 0))
-      return vt_error(VT_INVALID_ARGUMENT, "%s: '%s' is not a number", o->name, value);
-    if (o->kind == SECONDS && number > MAX_OPTION_S)
-      return vt_error(VT_INVALID_ARGUMENT, "%s: at most ten years", o->name);
-    *(int64_t *)field = number;
-    return VT_OK;
-  }
-  return vt_error(VT_INVALID_ARGUMENT, "unknown option '%.*s' (vtpud --help lists them)",
-                  (int)name_size, name);
-}
-
-// Lines `name = value`; '#' begins a comment. Values stay in `arena`.
-static vt_status read_config(settings *s, vt_arena *arena, const char *path) {
-  vt_bytes file;
-  VT_TRY(vt_file_map(path, &file));
-  char *text = vt_arena_copy(arena, file.data, file.size), *save = NULL;
-  vt_file_unmap(&file);
-  for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-    line += strspn(line, " \t\r");
-    if (!*line || *line == '#') continue;
-    char *equals = strchr(line, '=');
-    if (!equals) return vt_error(VT_INVALID_ARGUMENT, "%s: '%s' is not `name = value`", path, line);
-    char *value = equals + 1 + strspn(equals + 1, " \t");
-    for (size_t n = strlen(value); n && strchr(" \t\r", value[n - 1]); n--) value[n - 1] = 0;
-    while (equals > line && strchr(" \t", equals[-1])) equals--;
-    VT_TRY(vt_status_wrap(set_option(s, line, (size_t)(equals - line), value), "%s", path));
-  }
-  return VT_OK;
-}
-
-static void help(void) {
-  puts("usage: vtpud [--config=FILE] [--name=value ...]\n       vtpud --ephemeral [--name=value "
-       "...] [-- command ...]\n");
-  for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-    printf("  --%-20s %s\n", options[i].name, options[i].help);
-}
-
-static vt_status read_arguments(settings *s, vt_arena *arena, int argc, char **argv) {
-  for (int i = 1; i < argc; i++) {
-    const char *a = argv[i], *equals = strchr(a, '=');
-    if (strcmp(a, "--") == 0) {
-      s->command = argv + i + 1;
-      break;
-    }
-    if (strcmp(a, "--help") == 0) {
-      help();
-      exit(0);
-    } else if (strcmp(a, "--ephemeral") == 0) {
-      s->ephemeral = true;
-    } else if (strncmp(a, "--config=", 9) == 0) {
-      VT_TRY(read_config(s, arena, a + 9));
-    } else if (strncmp(a, "--", 2) == 0) {
-      VT_TRY(set_option(s, a + 2, equals ? (size_t)(equals - a - 2) : strlen(a + 2),
-                        equals ? equals + 1 : "true"));
-    } else {
-      return vt_error(VT_INVALID_ARGUMENT, "unexpected argument '%s'", a);
-    }
-  }
-  return VT_OK;
-}
 
 // --- running -------------------------------------------------------------------------------------
 
@@ -172,12 +67,11 @@ static const char *find_library(vt_arena *arena) {
   return "";
 }
 
-static vt_status read_options(const settings *s, vt_arena *arena, vt_cloud_options *o) {
+static vt_status read_options(const vt_settings *s, vt_arena *arena, vt_cloud_options *o) {
   vt_cloud_options_default(o);
   o->state_dir = s->state;
   o->store = s->store;
   o->universe = s->universe;
-  if (s->guests > 2) return vt_error(VT_INVALID_ARGUMENT, "guests is auto, 0, 1 or 2");
   o->durable = !s->ephemeral;
   o->virtual_time = s->virtual_time;
   o->notice_ns = s->notice * VT_SECOND;
@@ -194,26 +88,19 @@ static vt_status read_options(const settings *s, vt_arena *arena, vt_cloud_optio
   o->guest_memory_mib = s->guest_memory;
   o->guest_cpus = (int)s->guest_cpus;
   o->guest_limits = s->guest_limits;
-  if (strcmp(s->guest_limits, "auto") != 0 && strcmp(s->guest_limits, "rlimit") != 0)
-    return vt_error(VT_INVALID_ARGUMENT, "guest-limits is auto or rlimit");
   o->backend = s->backend;
-  if (strcmp(s->backend, "local") != 0 && strcmp(s->backend, "slurm") != 0)
-    return vt_error(VT_INVALID_ARGUMENT, "backend is local or slurm");
   o->slurm_partition = s->slurm_partition;
   o->slurm_spot_partition = s->slurm_spot_partition;
   o->slurm_account = s->slurm_account;
   o->slurm_options = s->slurm_options;
   o->slurm_folder = s->slurm_folder;
   o->slurm_wait_ns = s->slurm_wait * VT_SECOND;
-  if (s->guest_cpus > 4096 || s->guest_memory > (1 << 30))
-    return vt_error(VT_INVALID_ARGUMENT, "no worker has so much");
-  if (s->port > 65535) return vt_error(VT_INVALID_ARGUMENT, "a port is at most 65535");
   return VT_OK;
 }
 
 // Two processes from here on: the helper with the privileges that vtpud was started with, and this
 // one, which strangers talk to, without.
-static vt_status divide(parts *out, const settings *s, const vt_cloud_options *o,
+static vt_status divide(parts *out, const vt_settings *s, const vt_cloud_options *o,
                         vt_door_options *door, vt_arena *arena) {
   bool slurm = strcmp(s->backend, "slurm") == 0;
   vt_confine confine;
@@ -236,7 +123,7 @@ static vt_status divide(parts *out, const settings *s, const vt_cloud_options *o
   return out->helper ? vt_helper_watch(out->helper) : VT_OK;
 }
 
-static vt_status start(parts *out, const settings *s, vt_arena *arena) {
+static vt_status start(parts *out, const vt_settings *s, vt_arena *arena) {
   vt_cloud_options o;
   vt_door_options door = {.address = s->address, .port = (uint16_t)s->port};
   VT_TRY(read_options(s, arena, &o));
@@ -292,7 +179,7 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
 }
 
 // What a client needs to find this cloud.
-static vt_status each_variable(const parts *server, const settings *s, vt_arena *arena,
+static vt_status each_variable(const parts *server, const vt_settings *s, vt_arena *arena,
                                vt_variable_use use) {
   vt_ephemeral e = {.address = s->address,
                     .project = s->project,
@@ -337,7 +224,7 @@ static int wait_for_end(const sigset_t *signals, const vt_runner *runner) {
 }
 
 // Fills the empty store of the settings from a backup.
-static vt_status restore(const settings *s, vt_arena *arena) {
+static vt_status restore(const vt_settings *s, vt_arena *arena) {
   const char *place = s->store;
   if (mkdir(s->state, 0711) != 0 && errno != EEXIST)
     return vt_error(VT_UNAVAILABLE, "%s: %s", s->state, strerror(errno));
@@ -354,9 +241,10 @@ static vt_status restore(const settings *s, vt_arena *arena) {
   return st;
 }
 
-static vt_status serve(parts *server, const settings *s, vt_arena *arena, const sigset_t *signals,
-                       int *out_code) {
+static vt_status serve(parts *server, const vt_settings *s, vt_arena *arena,
+                       const sigset_t *signals, int *out_code) {
   VT_TRY(start(server, s, arena));
+  fprintf(stderr, "vtpud: TPU VMs are %s\n", server->cloud->machines);
   if (s->ephemeral) {
     if (server->runner.pid) {
       the_runner = &server->runner;
@@ -393,36 +281,7 @@ int main(int argc, char **argv) {
   parts server = {0};
   char folder[] = "/tmp/vtpud-XXXXXX", *state = NULL;
   int code = 1;
-  settings s = {.address = "127.0.0.1",
-                .certificate = "",
-                .key = "",
-                .state = "",
-                .store = "",
-                .restore = "",
-                .universe = "vtpu.localhost",
-                .library = "",
-                .python = "",
-                .record = "",
-                .user = "",
-                .googleapis = "",
-                .project = "",
-                .admin = "admin@vtpu.localhost",
-                .guest_limits = "auto",
-                .backend = "local",
-                .slurm_partition = "",
-                .slurm_spot_partition = "",
-                .slurm_account = "",
-                .slurm_options = "",
-                .slurm_folder = "/var/lib/vtpu-guests",
-                .slurm_wait = 60,
-                .kind_after = 600,
-                .request_timeout = 60,
-                .watchdog = 120,
-                .keep_operations = 30,
-                .keep_events = 400,
-                .keep_logs = 30,
-                .keep_reports = 400,
-                .notice = 30};
+  vt_settings s;
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -435,8 +294,12 @@ int main(int argc, char **argv) {
   umask_of_caller = umask(077);
   signal(SIGXFSZ, SIG_IGN); // a limit on file sizes is an error of the write
   raise_descriptors();
-  vt_status st = read_arguments(&s, &arena, argc, argv);
-  if (st) goto out;
+  bool done;
+  vt_status st = vt_settings_read(&s, &arena, argc, argv, &done);
+  if (st || done) {
+    code = st ? 2 : 0;
+    goto out;
+  }
   if (s.clean) {
     st = vt_clean(s.state);
     code = st != VT_OK;

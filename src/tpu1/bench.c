@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "tpu1/cli.h"
 
 typedef struct published {
   bool has_counters;
@@ -226,47 +227,26 @@ static void print_power(const options *o, const vt_tpu1_result *results, int cou
          DOLLARS_PER_KWH);
 }
 
-static vt_status parse_param(options *o, const char *text) {
-  const char *equals = strchr(text, '=');
-  char name[32];
-  if (!equals || (size_t)(equals - text) >= sizeof name)
-    return vt_error(VT_INVALID_ARGUMENT, "--param wants NAME=FACTOR, not '%s'", text);
-  memcpy(name, text, (size_t)(equals - text));
-  name[equals - text] = 0;
-  char *end;
-  double factor = strtod(equals + 1, &end);
-  if (*end || end == equals + 1)
-    return vt_error(VT_INVALID_ARGUMENT, "--param %s: '%s' is not a number", name, equals + 1);
-  VT_TRY(vt_tpu1_chip_scale(&o->chip, name, factor));
-  vt_text_printf(&o->factors, "%s\"%s\": %g", o->factors.size ? ", " : "", name, factor);
-  return VT_OK;
-}
-
-static vt_status parse(options *o, int argc, char **argv) {
-  for (int i = 1; i < argc; i++) {
-    const char *a = argv[i];
-    const char **file = strcmp(a, "--json") == 0          ? &o->json
-                        : strcmp(a, "--roofline") == 0    ? &o->roofline
-                        : strcmp(a, "--sensitivity") == 0 ? &o->sensitivity
-                                                          : NULL;
-    bool valued = file || strcmp(a, "--param") == 0 || strcmp(a, "--batch") == 0;
-    if (valued && i + 1 == argc) return vt_error(VT_INVALID_ARGUMENT, "%s wants a value", a);
-    if (file) {
-      *file = argv[++i];
-    } else if (strcmp(a, "--param") == 0) {
-      VT_TRY(parse_param(o, argv[++i]));
-    } else if (strcmp(a, "--batch") == 0) {
-      o->batch = strtoll(argv[++i], NULL, 10);
-      if (o->batch < 1 || o->batch > 4096)
-        return vt_error(VT_INVALID_ARGUMENT, "--batch wants 1..4096");
-    } else {
-      int w = 0;
-      while (w < VT_TPU1_WORKLOADS && strcmp(a, vt_tpu1_workload_get((vt_tpu1_workload)w)->name))
-        w++;
-      if (w == VT_TPU1_WORKLOADS)
-        return vt_error(VT_INVALID_ARGUMENT, "unknown workload or option '%s'", a);
-      o->chosen[w] = o->any = true;
-    }
+static vt_status options_of(const vt_args *args, options *o) {
+  *o = (options){.json = vt_args_text(args, "json"),
+                 .roofline = vt_args_text(args, "roofline"),
+                 .sensitivity = vt_args_text(args, "sensitivity"),
+                 .batch = vt_args_number(args, "batch", 0)};
+  VT_TRY(vt_tpu1_chip_of_args(args, &o->chip));
+  for (size_t i = 0; i < args->flags.size; i++) {
+    const char *text = args->flags.data[i].value, *equals = strchr(text, '=');
+    if (strcmp(args->flags.data[i].flag->name, "param") != 0) continue;
+    vt_text_printf(&o->factors, "%s\"%.*s\": %g", o->factors.size ? ", " : "", (int)(equals - text),
+                   text, strtod(equals + 1, NULL));
+  }
+  for (size_t i = 0; i < args->words.size; i++) {
+    int w = 0;
+    while (w < VT_TPU1_WORKLOADS &&
+           strcmp(args->words.data[i], vt_tpu1_workload_get((vt_tpu1_workload)w)->name))
+      w++;
+    if (w == VT_TPU1_WORKLOADS)
+      return vt_error(VT_INVALID_ARGUMENT, "unknown workload '%s'", args->words.data[i]);
+    o->chosen[w] = o->any = true;
   }
   return VT_OK;
 }
@@ -305,9 +285,9 @@ static vt_status bench(options *o) {
   return write_charts(o);
 }
 
-int vt_tpu1_bench_main(int argc, char **argv) {
-  options o = {.chip = vt_tpu1_chip_default()};
-  vt_status st = parse(&o, argc, argv);
+int vt_tpu1_bench_main(const vt_args *args) {
+  options o;
+  vt_status st = options_of(args, &o);
   if (!st) st = bench(&o);
   if (st) fprintf(stderr, "vtpu v1 bench: %s\n", vt_status_message(st));
   int rc = st ? 1 : 0;

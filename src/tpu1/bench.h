@@ -3,6 +3,7 @@
 #ifndef VT_TPU1_BENCH_H
 #define VT_TPU1_BENCH_H
 
+#include "base/command.h"
 #include "tpu1/workload.h"
 #include "tpu1/timing.h"
 
@@ -38,6 +39,6 @@ void vt_tpu1_view_text(const vt_tpu1_view *view, int64_t from, int64_t to, int w
                        vt_text *text);
 void vt_tpu1_view_html(const vt_tpu1_view *view, vt_text *html);
 
-int vt_tpu1_bench_main(int argc, char **argv);
+int vt_tpu1_bench_main(const vt_args *args);
 
 #endif

@@ -3,7 +3,6 @@
 // In: argv. Out: files, text, an exit code. Owns nothing.
 #include "tpu1/cli.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +12,6 @@
 #include "tpu1/compile_cli.h"
 #include "tpu1/exec.h"
 
-typedef struct command {
-  const char *name, *usage, *summary;
-  int (*run)(int argc, char **argv);
-} command;
-
 // What a subcommand gets from its options; unused members stay zero.
 typedef struct options {
   vt_tpu1_chip chip;
@@ -25,67 +19,36 @@ typedef struct options {
   int64_t output_bytes, from, to, width, batch;
 } options;
 
-static vt_status parse_number(const char *name, const char *text, int64_t *out) {
-  char *end;
-  errno = 0;
-  *out = strtoll(text, &end, 0);
-  if (*end || end == text || errno || *out < 0)
-    return vt_error(VT_INVALID_ARGUMENT, "%s: '%s' is not a number", name, text);
-  return VT_OK;
-}
-
-static vt_status parse_param(vt_tpu1_chip *chip, char *text) {
-  char *equals = strchr(text, '=');
-  if (!equals) return vt_error(VT_INVALID_ARGUMENT, "--param wants NAME=FACTOR, not '%s'", text);
-  char *end, name[32];
-  snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
-  double factor = strtod(equals + 1, &end);
-  if (*end || end == equals + 1)
-    return vt_error(VT_INVALID_ARGUMENT, "--param %s: '%s' is not a number", name, equals + 1);
-  return vt_tpu1_chip_scale(chip, name, factor);
-}
-
-static vt_status parse(int argc, char **argv, options *o) {
-  const struct {
-    const char *name;
-    const char **text;
-    int64_t *number;
-  } rows[] = {{"-o", &o->output, NULL},
-              {"--output", &o->output, NULL},
-              {"--input", &o->input, NULL},
-              {"--weights", &o->weights, NULL},
-              {"--html", &o->html, NULL},
-              {"--mode", &o->mode, NULL},
-              {"--output-bytes", NULL, &o->output_bytes},
-              {"--from", NULL, &o->from},
-              {"--to", NULL, &o->to},
-              {"--width", NULL, &o->width},
-              {"--batch", NULL, &o->batch}};
-  *o = (options){.chip = vt_tpu1_chip_default(), .mode = "functional", .width = 100};
-  for (int i = 1; i < argc; i++) {
-    bool found = false, param = strcmp(argv[i], "--param") == 0;
-    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
-      if (strcmp(argv[i], rows[k].name)) continue;
-      found = true;
-      if (i + 1 == argc) return vt_error(VT_INVALID_ARGUMENT, "%s wants a value", argv[i]);
-      if (rows[k].text)
-        *rows[k].text = argv[++i];
-      else
-        VT_TRY(parse_number(rows[k].name, argv[i + 1], rows[k].number));
-      i += rows[k].number != NULL;
-      break;
-    }
-    if (found) continue;
-    if (param && i + 1 < argc) {
-      VT_TRY(parse_param(&o->chip, argv[++i]));
-      continue;
-    }
-    if (argv[i][0] == '-' && argv[i][1])
-      return vt_error(VT_INVALID_ARGUMENT, "unknown option '%s'", argv[i]);
-    if (o->file) return vt_error(VT_INVALID_ARGUMENT, "one file at a time, not '%s' too", argv[i]);
-    o->file = argv[i];
+vt_status vt_tpu1_chip_of_args(const vt_args *args, vt_tpu1_chip *out_chip) {
+  *out_chip = vt_tpu1_chip_default();
+  for (size_t i = 0; i < args->flags.size; i++) {
+    if (strcmp(args->flags.data[i].flag->name, "param") != 0) continue;
+    const char *text = args->flags.data[i].value, *equals = strchr(text, '=');
+    if (!equals) return vt_error(VT_INVALID_ARGUMENT, "--param is NAME=FACTOR, not '%s'", text);
+    char *end, name[32];
+    snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
+    double factor = strtod(equals + 1, &end);
+    if (*end || end == equals + 1)
+      return vt_error(VT_INVALID_ARGUMENT, "--param %s: '%s' is not a number", name, equals + 1);
+    VT_TRY(vt_tpu1_chip_scale(out_chip, name, factor));
   }
   return VT_OK;
+}
+
+static vt_status options_of(const vt_args *args, options *o) {
+  const char *mode = vt_args_text(args, "mode");
+  *o = (options){.file = args->words.size ? args->words.data[0] : NULL,
+                 .output = vt_args_text(args, "output"),
+                 .input = vt_args_text(args, "input"),
+                 .weights = vt_args_text(args, "weights"),
+                 .html = vt_args_text(args, "html"),
+                 .mode = mode ? mode : "functional",
+                 .output_bytes = vt_args_number(args, "output-bytes", 0),
+                 .from = vt_args_number(args, "from", 0),
+                 .to = vt_args_number(args, "to", 0),
+                 .width = vt_args_number(args, "width", 100),
+                 .batch = vt_args_number(args, "batch", 0)};
+  return vt_tpu1_chip_of_args(args, &o->chip);
 }
 
 static int report(const char *what, vt_status st) {
@@ -93,10 +56,6 @@ static int report(const char *what, vt_status st) {
   int rc = st ? 1 : 0;
   vt_status_free(st);
   return rc;
-}
-
-static vt_status need_file(const options *o) {
-  return o->file ? VT_OK : vt_error(VT_INVALID_ARGUMENT, "which file?");
 }
 
 // Machine code (12-byte instructions, opcodes below 0x10) or assembler text, told apart by the
@@ -123,7 +82,6 @@ static vt_status do_asm(const options *o) {
   vt_tpu1_code code = {0};
   vt_text bytes = {0};
   vt_status st = VT_OK;
-  VT_TRY_OUT(need_file(o));
   VT_TRY_OUT(load_code(o->file, &code));
   VT_TRY_OUT(vt_tpu1_code_encode(&code, &bytes));
   VT_TRY_OUT(put_output(o, &bytes));
@@ -137,7 +95,6 @@ static vt_status do_disasm(const options *o) {
   vt_tpu1_code code = {0};
   vt_text text = {0};
   vt_status st = VT_OK;
-  VT_TRY_OUT(need_file(o));
   VT_TRY_OUT(load_code(o->file, &code));
   for (size_t i = 0; i < code.size; i++) {
     vt_tpu1_print(&code.data[i], &text);
@@ -186,7 +143,6 @@ static void job_free(job *j) {
 // From a workload name or a program file, up to a timed plan.
 static vt_status job_load(const options *o, bool trace, job *j) {
   memset(j, 0, sizeof *j);
-  VT_TRY(need_file(o));
   int w = 0;
   while (w < VT_TPU1_WORKLOADS && strcmp(o->file, vt_tpu1_workload_get((vt_tpu1_workload)w)->name))
     w++;
@@ -240,7 +196,7 @@ static vt_status write_view(const options *o, const job *j, bool text) {
   vt_text out = {0};
   vt_status st = VT_OK;
   if (text) {
-    vt_tpu1_view_text(&view, o->from, o->to, (int)(o->width > 1000 ? 1000 : o->width), &out);
+    vt_tpu1_view_text(&view, o->from, o->to, (int)o->width, &out);
     fwrite(out.data, 1, out.size, stdout);
     vt_text_free(&out);
   }
@@ -255,8 +211,6 @@ static vt_status write_view(const options *o, const job *j, bool text) {
 static vt_status do_sim(const options *o) {
   job j;
   vt_status st = VT_OK;
-  if (strcmp(o->mode, "functional") && strcmp(o->mode, "serial") && strcmp(o->mode, "timing"))
-    return vt_error(VT_INVALID_ARGUMENT, "--mode %s: functional, serial or timing", o->mode);
   VT_TRY_OUT(job_load(o, o->html != NULL, &j));
   if (strcmp(o->mode, "timing") && !j.generated) VT_TRY_OUT(execute(o, &j));
   print_counters(&j.timing.counters, &o->chip);
@@ -308,58 +262,69 @@ static vt_status do_chip(const options *o) {
   return st;
 }
 
-#define COMMAND(name)                                                                              \
-  static int run_##name(int argc, char **argv) {                                                   \
+#define RUN(name)                                                                                  \
+  static int run_##name(const vt_args *args) {                                                     \
     options o;                                                                                     \
-    vt_status st = parse(argc, argv, &o);                                                          \
+    vt_status st = options_of(args, &o);                                                           \
     if (!st) st = do_##name(&o);                                                                   \
     return report(#name, st);                                                                      \
   }
-COMMAND(asm)
-COMMAND(disasm)
-COMMAND(sim)
-COMMAND(counters)
-COMMAND(view)
-COMMAND(isa)
-COMMAND(chip)
+RUN(asm)
+RUN(disasm)
+RUN(sim)
+RUN(counters)
+RUN(view)
+RUN(isa)
+RUN(chip)
 
-static const command commands[] = {
-    {"asm", "FILE.s -o FILE.v1", "assemble to machine code", run_asm},
-    {"disasm", "FILE.v1 [-o FILE.s]", "machine code to assembler text", run_disasm},
-    {"compile",
-     "MODEL.mlirbc --calibrate DATA.npz [-o MODEL.v1] [--bits 8|16] [--asm F.s] [--html F]",
-     "quantise and compile an inference program", vt_tpu1_compile_main},
-    {"run", "MODEL.v1 --input DATA.npz [--output F.npz] [--labels F.npz] [--check]",
-     "run a compiled model on the simulated chip; --check compares every result with the int8 "
-     "evaluator",
-     vt_tpu1_run_main},
-    {"sim",
-     "FILE [--mode functional|serial|timing] [--weights F] [--input F] [--output F --output-bytes "
-     "N] [--html F]",
-     "run a program on the simulated chip, print its counters", run_sim},
-    {"counters", "[FILE|WORKLOAD]", "counters of a program, or what each counter means",
-     run_counters},
-    {"view", "FILE|WORKLOAD [--from N --to N --width N] [--html F]",
-     "the pipeline: which unit does or waits for what", run_view},
-    {"bench",
-     "[--json F] [--param NAME=FACTOR ...] [--batch N] [--roofline F.svg] [--sensitivity F.svg] "
-     "[WORKLOAD ...]",
-     "the six published workloads", vt_tpu1_bench_main},
-    {"isa", "[-o F]", "the instruction set as Markdown", run_isa},
-    {"chip", "", "the constants of the model and their sources", run_chip},
+static const vt_command_row rows[] = {
+#include "base/command_rows.h"
+#include "tpu1/commands.def"
+#include "base/command_rows_end.h"
+};
+const vt_command_table vt_tpu1_commands = {"vtpu", rows, sizeof rows / sizeof *rows};
+
+static const struct {
+  const char *name;
+  int (*run)(const vt_args *args);
+} runs[] = {
+#define GROUP(name, help)
+#define COMMAND(name, function, words, least, most, help) {name, function},
+#define FLAG(name, kind, value, help)
+#define MANY(name, kind, value, help)
+#define LETTER(letter, name, kind, value, help)
+#define NUMBER(name, value, least, most, help)
+#include "tpu1/commands.def"
+#include "base/command_rows_end.h"
 };
 
+static vt_status read_line(int argc, char **argv, vt_arena *arena, vt_args *args) {
+  const vt_command_row *command;
+  int words;
+  VT_TRY(vt_command_find(&vt_tpu1_commands, argc, argv, &command, &words));
+  return vt_command_read(&vt_tpu1_commands, command, argc - words, argv + words, arena, args);
+}
+
 int vt_tpu1_cli(int argc, char **argv) {
-  enum { COUNT = sizeof commands / sizeof commands[0] };
-  for (int i = 0; argc > 1 && i < COUNT; i++)
-    if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-  bool help = argc > 1 && (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0);
-  FILE *to = help ? stdout : stderr;
-  if (argc > 1 && !help) fprintf(to, "vtpu v1: unknown command '%s'\n", argv[1]);
-  fprintf(to, "TPU v1, the inference chip of the ISCA 2017 paper\n");
-  for (int i = 0; i < COUNT; i++)
-    fprintf(to, "  vtpu v1 %s %s\n      %s\n", commands[i].name, commands[i].usage,
-            commands[i].summary);
-  fprintf(to, "Parameters for --param: clock, memory, matrix, accumulators, fifo (factors).\n");
-  return help ? 0 : 2;
+  vt_arena arena = {0};
+  vt_args args;
+  bool help = argc > 1 && (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help"));
+  if (argc < 2 || help) {
+    vt_command_list(&vt_tpu1_commands, "v1", help ? stdout : stderr);
+    return help ? 0 : 2;
+  }
+  int code = 0;
+  vt_status st = read_line(argc, argv, &arena, &args);
+  if (st) {
+    fprintf(stderr, "vtpu v1: %s\n", vt_status_message(st));
+    code = 2;
+  } else if (args.help) {
+    vt_command_help(&vt_tpu1_commands, args.command, stdout);
+  } else {
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+      if (strcmp(runs[i].name, args.command->name) == 0) code = runs[i].run(&args);
+  }
+  vt_status_free(st);
+  vt_arena_free(&arena);
+  return code;
 }

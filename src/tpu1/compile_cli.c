@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "tpu1/bench.h"
+#include "tpu1/cli.h"
 #include "tpu1/compile_cli.h"
 #include "tpu1/driver.h"
 
@@ -18,44 +19,18 @@ typedef struct options {
   bool check;
 } options;
 
-static vt_status parse_param(vt_tpu1_chip *chip, const char *text) {
-  const char *equals = strchr(text, '=');
-  char name[32];
-  if (!equals) return vt_error(VT_INVALID_ARGUMENT, "--param wants NAME=FACTOR, not '%s'", text);
-  snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
-  return vt_tpu1_chip_scale(chip, name, strtod(equals + 1, NULL));
-}
-
-static vt_status parse(int argc, char **argv, options *o) {
-  const struct {
-    const char *name;
-    const char **text;
-  } rows[] = {{"-o", &o->output},      {"--output", &o->output}, {"--calibrate", &o->calibrate},
-              {"--asm", &o->assembly}, {"--html", &o->html},     {"--input", &o->input},
-              {"--labels", &o->labels}};
-  *o = (options){.chip = vt_tpu1_chip_default(), .bits = 8};
-  for (int i = 1; i < argc; i++) {
-    const char **text = NULL;
-    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++)
-      if (strcmp(argv[i], rows[k].name) == 0) text = rows[k].text;
-    bool bits = strcmp(argv[i], "--bits") == 0, param = strcmp(argv[i], "--param") == 0;
-    if ((text || bits || param) && i + 1 == argc)
-      return vt_error(VT_INVALID_ARGUMENT, "%s wants a value", argv[i]);
-    if (text) {
-      *text = argv[++i];
-    } else if (bits) {
-      o->bits = atoi(argv[++i]);
-    } else if (param) {
-      VT_TRY(parse_param(&o->chip, argv[++i]));
-    } else if (strcmp(argv[i], "--check") == 0) {
-      o->check = true;
-    } else if (argv[i][0] == '-' || o->file) {
-      return vt_error(VT_INVALID_ARGUMENT, "unknown option '%s'", argv[i]);
-    } else {
-      o->file = argv[i];
-    }
-  }
-  return o->file ? VT_OK : vt_error(VT_INVALID_ARGUMENT, "which file?");
+static vt_status options_of(const vt_args *args, options *o) {
+  const char *bits = vt_args_text(args, "bits");
+  *o = (options){.file = args->words.data[0],
+                 .output = vt_args_text(args, "output"),
+                 .calibrate = vt_args_text(args, "calibrate"),
+                 .assembly = vt_args_text(args, "asm"),
+                 .html = vt_args_text(args, "html"),
+                 .input = vt_args_text(args, "input"),
+                 .labels = vt_args_text(args, "labels"),
+                 .bits = bits ? atoi(bits) : 8,
+                 .check = vt_args_on(args, "check")};
+  return vt_tpu1_chip_of_args(args, &o->chip);
 }
 
 static void print_nodes(const vt_tpu1_network *net) {
@@ -273,14 +248,14 @@ static int report(const char *what, vt_status st) {
   return rc;
 }
 
-int vt_tpu1_compile_main(int argc, char **argv) {
+int vt_tpu1_compile_main(const vt_args *args) {
   options o;
-  vt_status st = parse(argc, argv, &o);
+  vt_status st = options_of(args, &o);
   return report("compile", st ? st : do_compile(&o));
 }
 
-int vt_tpu1_run_main(int argc, char **argv) {
+int vt_tpu1_run_main(const vt_args *args) {
   options o;
-  vt_status st = parse(argc, argv, &o);
+  vt_status st = options_of(args, &o);
   return report("run", st ? st : do_run(&o));
 }

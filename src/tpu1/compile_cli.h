@@ -3,7 +3,9 @@
 #ifndef VT_TPU1_COMPILE_CLI_H
 #define VT_TPU1_COMPILE_CLI_H
 
-int vt_tpu1_compile_main(int argc, char **argv);
-int vt_tpu1_run_main(int argc, char **argv);
+#include "base/command.h"
+
+int vt_tpu1_compile_main(const vt_args *args);
+int vt_tpu1_run_main(const vt_args *args);
 
 #endif

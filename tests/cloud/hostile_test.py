@@ -26,7 +26,7 @@ PATIENCE = 600  # for the daemon, on a machine that does other things too
 
 class Daemon:
     def __init__(self, folder):
-        command = [os.path.join(folder, "vtpud"), "--ephemeral", f"--request-timeout={TIMEOUT}"]
+        command = [os.path.join(folder, "vtpud"), "--ephemeral", "--guests=0", f"--request-timeout={TIMEOUT}"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.values = {}
         for line in self.process.stdout:

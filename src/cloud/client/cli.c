@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli.c - `vtpu tpu-vm ...`, `vtpu queued-resources ...`, `vtpu googleapis`: commands as rows, each
-// a few calls of the API.
+// cli.c - the commands of commands.def, each a few calls of the API, and which one a line names.
 #include "cloud/client/cloud_cli.h"
 
 #include <errno.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "cloud/api/check.h"
 #include "cloud/client/http_client.h"
 
 #define NODE_TABLE                                                                                 \
@@ -25,77 +25,12 @@
 
 // --- the command line ----------------------------------------------------------------------------
 
-// Flags without a value; every other one takes the next word when it has no '='.
-static const char *const switches[] = {"preemptible",
-                                       "password",
-                                       "disable",
-                                       "enable",
-                                       "all",
-                                       "spot",
-                                       "reserved",
-                                       "best-effort",
-                                       "guaranteed",
-                                       "async",
-                                       "quiet",
-                                       "force",
-                                       "recurse",
-                                       "dry-run",
-                                       "internal-ips",
-                                       "plain",
-                                       "help",
-                                       "autocheckpoint-enabled",
-                                       "shielded-secure-boot",
-                                       "tunnel-through-iap",
-                                       "reconciling-only",
-                                       "allow-quota-decrease-below-usage",
-                                       "allow-high-percentage-quota-decrease",
-                                       "cancel",
-                                       "listen-on-stdin",
-                                       "uri"};
-
-static bool is_switch(const char *name) {
-  if (strncmp(name, "no-", 3) == 0) return true;
-  for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
-    if (strcmp(switches[i], name) == 0) return true;
-  return false;
-}
-
-static vt_status parse(vt_cli *cli, int argc, char **argv) {
-  for (int i = 1; i < argc; i++) {
-    const char *a = argv[i];
-    if (strcmp(a, "--") == 0) {
-      cli->rest = argv + i + 1;
-      cli->rest_count = argc - i - 1;
-      break;
-    }
-    if (strcmp(a, "-q") == 0) a = "--quiet";
-    if (strncmp(a, "--", 2) != 0) {
-      vt_array_push_in(&cli->arena, &cli->words, a);
-      continue;
-    }
-    const char *equals = strchr(a, '=');
-    vt_cli_flag flag = {
-        vt_arena_copy(&cli->arena, a + 2, equals ? (size_t)(equals - a - 2) : strlen(a + 2)),
-        equals ? equals + 1 : "true"};
-    if (!equals && !is_switch(flag.name)) {
-      if (i + 1 >= argc) return vt_error(VT_INVALID_ARGUMENT, "--%s needs a value", flag.name);
-      flag.value = argv[++i];
-    }
-    vt_array_push_in(&cli->arena, &cli->flags, flag);
-  }
-  return VT_OK;
-}
-
 const char *vt_cli_flag_value(const vt_cli *cli, const char *name) {
-  const char *value = NULL;
-  for (size_t i = 0; i < cli->flags.size; i++)
-    if (strcmp(cli->flags.data[i].name, name) == 0) value = cli->flags.data[i].value;
-  return value;
+  return vt_args_text(&cli->args, name);
 }
 
 bool vt_cli_flag_on(const vt_cli *cli, const char *name) {
-  const char *value = vt_cli_flag_value(cli, name);
-  return value && strcasecmp(value, "false") != 0;
+  return vt_args_on(&cli->args, name);
 }
 
 // --- calls ---------------------------------------------------------------------------------------
@@ -154,8 +89,7 @@ const char *vt_cli_parent(vt_cli *cli) {
                          cli->zone);
 }
 
-// Names go into paths: percent-encode what is not plain.
-static const char *encode(vt_cli *cli, const char *name) {
+const char *vt_cli_encode(vt_cli *cli, const char *name) {
   vt_text out = {0};
   for (; *name; name++) {
     if (strchr("-_.~", *name) || (*name >= '0' && *name <= '9') ||
@@ -172,14 +106,14 @@ static const char *encode(vt_cli *cli, const char *name) {
 vt_status vt_cli_node(vt_cli *cli, const char *name, json_t **out_node) {
   return vt_cli_call(
       cli, "GET",
-      vt_arena_printf(&cli->arena, "%s/nodes/%s", vt_cli_parent(cli), encode(cli, name)), NULL,
-      out_node);
+      vt_arena_printf(&cli->arena, "%s/nodes/%s", vt_cli_parent(cli), vt_cli_encode(cli, name)),
+      NULL, out_node);
 }
 
 static const char *item_path(vt_cli *cli, const char *verb) {
   const char *collection = strcmp(cli->group, "tpu-vm") == 0 ? "nodes" : "queuedResources";
   return vt_arena_printf(&cli->arena, "%s/%s/%s%s", vt_cli_parent(cli), collection,
-                         encode(cli, cli->words.data[0]), verb);
+                         vt_cli_encode(cli, cli->args.words.data[0]), verb);
 }
 
 // Waits unless --async; says what gcloud says.
@@ -189,7 +123,7 @@ static vt_status finish(vt_cli *cli, json_t *operation, const char *done) {
     fprintf(stderr, "%s in progress: %s\n", cli->command,
             json_string_value(json_object_get(operation, "name")));
   else if (!(st = vt_cli_wait(cli, operation)))
-    fprintf(stderr, "%s [%s].\n", done, cli->words.data[0]);
+    fprintf(stderr, "%s [%s].\n", done, cli->args.words.data[0]);
   json_decref(operation);
   return st;
 }
@@ -198,7 +132,8 @@ static vt_status finish(vt_cli *cli, json_t *operation, const char *done) {
 static vt_status parse_pairs(vt_cli *cli, const char *text, bool from_file, json_t *out) {
   while (*text) {
     size_t n = strcspn(text, ","), key = strcspn(text, "=,");
-    if (key == n) return vt_error(VT_INVALID_ARGUMENT, "'%.*s' is not KEY=VALUE", (int)n, text);
+    if (key == n || key == 0)
+      return vt_error(VT_INVALID_ARGUMENT, "'%.*s' is not KEY=VALUE", (int)n, text);
     const char *name = vt_arena_copy(&cli->arena, text, key),
                *value = vt_arena_copy(&cli->arena, text + key + 1, n - key - 1);
     if (from_file) {
@@ -250,6 +185,8 @@ static vt_status node_of_flags(vt_cli *cli, const char *version_flag, json_t **o
                       json_boolean(!vt_cli_flag_on(cli, "internal-ips")));
   if ((text = vt_cli_flag_value(cli, "service-account")))
     json_object_set_new(node, "serviceAccount", json_pack("{s:s}", "email", text));
+  if (vt_cli_flag_on(cli, "shielded-secure-boot"))
+    json_object_set_new(node, "shieldedInstanceConfig", json_pack("{s:b}", "enableSecureBoot", 1));
   if ((text = vt_cli_flag_value(cli, "tags"))) {
     json_t *tags = json_array();
     for (; *text; text += strcspn(text, ","), text += *text == ',')
@@ -281,10 +218,10 @@ static vt_status disk_of_text(vt_cli *cli, const char *text, json_t **out_disk) 
 static vt_status disks_of_flags(vt_cli *cli, json_t *node) {
   json_t *list = json_array();
   vt_status st = VT_OK;
-  for (size_t i = 0; !st && i < cli->flags.size; i++) {
+  for (size_t i = 0; !st && i < cli->args.flags.size; i++) {
     json_t *disk;
-    if (strcmp(cli->flags.data[i].name, "data-disk") != 0) continue;
-    st = disk_of_text(cli, cli->flags.data[i].value, &disk);
+    if (strcmp(cli->args.flags.data[i].flag->name, "data-disk") != 0) continue;
+    st = disk_of_text(cli, cli->args.flags.data[i].value, &disk);
     if (disk) json_array_append_new(list, disk);
   }
   if (json_array_size(list)) json_object_set(node, "dataDisks", list);
@@ -302,6 +239,8 @@ static vt_status create_node(vt_cli *cli) {
     json_decref(node);
     return st;
   }
+  if (vt_cli_flag_on(cli, "autocheckpoint-enabled"))
+    json_object_set_new(node, "autocheckpointEnabled", json_true());
   json_object_set_new(node, "schedulingConfig",
                       json_pack("{s:b, s:b, s:b}", "preemptible",
                                 (int)vt_cli_flag_on(cli, "preemptible"), "spot",
@@ -309,7 +248,7 @@ static vt_status create_node(vt_cli *cli) {
                                 (int)vt_cli_flag_on(cli, "reserved")));
   VT_TRY(vt_cli_call(cli, "POST",
                      vt_arena_printf(&cli->arena, "%s/nodes?nodeId=%s", vt_cli_parent(cli),
-                                     encode(cli, cli->words.data[0])),
+                                     vt_cli_encode(cli, cli->args.words.data[0])),
                      node, &operation));
   return finish(cli, operation, "Created tpu");
 }
@@ -318,7 +257,7 @@ static vt_status create_queued(vt_cli *cli) {
   json_t *node, *operation, *spec = json_object(), *body;
   const char *id = vt_cli_flag_value(cli, "node-id"),
              *prefix = vt_cli_flag_value(cli, "node-prefix"), *text;
-  const char *count = vt_cli_flag_value(cli, "node-count");
+  int64_t count = vt_args_number(&cli->args, "node-count", 0);
   vt_status st =
       node_of_flags(cli, vt_cli_flag_value(cli, "version") ? "version" : "runtime-version", &node);
   json_object_set_new(spec, "node", node);
@@ -333,7 +272,7 @@ static vt_status create_queued(vt_cli *cli) {
     return st;
   }
   if (count) {
-    json_t *many = json_pack("{s:i}", "nodeCount", atoi(count));
+    json_t *many = json_pack("{s:I}", "nodeCount", (json_int_t)count);
     if (prefix) json_object_set_new(many, "nodeIdPrefix", json_string(prefix));
     json_object_set_new(spec, "multiNodeParams", many);
   } else {
@@ -351,18 +290,24 @@ static vt_status create_queued(vt_cli *cli) {
                                             {"valid-after-time", "validAfterTime"}};
   for (size_t i = 0; i < 4; i++) {
     if (!(text = vt_cli_flag_value(cli, policies[i][0]))) continue;
-    static const int seconds[] = {['s'] = 1, ['m'] = 60, ['h'] = 3600, ['d'] = 86400};
-    char unit = text[strlen(text) - 1]; // "6h" is gcloud's way, "21600s" the API's
-    if (strstr(policies[i][0], "duration") && (unit == 'm' || unit == 'h' || unit == 'd'))
-      text = vt_arena_printf(&cli->arena, "%llds", atoll(text) * seconds[(int)unit]);
+    if (strstr(policies[i][0], "duration")) // "6h" is gcloud's way, "21600s" the API's
+      text = vt_arena_printf(&cli->arena, "%llds",
+                             (long long)vt_args_number(&cli->args, policies[i][0], 0));
+    if (json_object_get(body, "queueingPolicy"))
+      st = vt_error(VT_INVALID_ARGUMENT, "one of the --valid flags is enough");
     json_object_set_new(body, "queueingPolicy", json_pack("{s:s}", policies[i][1], text));
+  }
+  if (st) {
+    json_decref(body);
+    return st;
   }
   if ((text = vt_cli_flag_value(cli, "reservation")))
     json_object_set_new(body, "reservationName", json_string(text));
-  VT_TRY(vt_cli_call(cli, "POST",
-                     vt_arena_printf(&cli->arena, "%s/queuedResources?queuedResourceId=%s",
-                                     vt_cli_parent(cli), encode(cli, cli->words.data[0])),
-                     body, &operation));
+  VT_TRY(
+      vt_cli_call(cli, "POST",
+                  vt_arena_printf(&cli->arena, "%s/queuedResources?queuedResourceId=%s",
+                                  vt_cli_parent(cli), vt_cli_encode(cli, cli->args.words.data[0])),
+                  body, &operation));
   return finish(cli, operation, "Created queued resource");
 }
 
@@ -405,24 +350,29 @@ static vt_status list(vt_cli *cli) {
   return st;
 }
 
-// What this cloud knows beside the API: how the workers run, and how busy the chips are.
-static void add_use(vt_cli *cli, json_t *node) {
+// What this cloud knows of a node beside the API: how the workers run, and how busy the chips are.
+// A new reference; NULL: a cloud without this call.
+json_t *vt_cli_use(vt_cli *cli, const char *name) {
   json_t *reply;
-  const char *id = encode(cli, cli->words.data[0]);
   vt_status st =
       vt_cli_call(cli, "GET",
                   vt_arena_printf(&cli->arena, "/vtpu/v1/projects/%s/use?zone=%s&node=%s",
-                                  cli->project, cli->zone, id),
+                                  cli->project, cli->zone, vt_cli_encode(cli, name)),
                   NULL, &reply);
   if (st) {
-    vt_status_free(st); // a cloud without this call
-    return;
+    vt_status_free(st);
+    return NULL;
   }
-  json_t *use = json_array_get(json_object_get(reply, "nodes"), 0);
-  static const char *const known[] = {"node", "zone", "state"};
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++) json_object_del(use, known[i]);
-  if (use) json_object_set(node, "vtpu", use);
+  json_t *use = json_incref(json_array_get(json_object_get(reply, "nodes"), 0));
   json_decref(reply);
+  return use;
+}
+
+static void add_use(vt_cli *cli, json_t *node) {
+  static const char *const known[] = {"node", "zone", "state"};
+  json_t *use = vt_cli_use(cli, cli->args.words.data[0]);
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) json_object_del(use, known[i]);
+  if (use) json_object_set_new(node, "vtpu", use);
 }
 
 static vt_status describe(vt_cli *cli) {
@@ -468,7 +418,8 @@ static vt_status doctor(vt_cli *cli) {
   json_t *reply;
   VT_TRY(vt_cli_call(cli, "GET",
                      vt_arena_printf(&cli->arena, "/vtpu/v1/projects/%s/nodes/%s/%s:doctor",
-                                     cli->project, cli->zone, encode(cli, cli->words.data[0])),
+                                     cli->project, cli->zone,
+                                     vt_cli_encode(cli, cli->args.words.data[0])),
                      NULL, &reply));
   json_t *rows = doctor_rows(reply);
   const char *verdict = json_string_value(json_object_get(reply, "verdict")),
@@ -483,13 +434,15 @@ static vt_status doctor(vt_cli *cli) {
 
 // Ends the processes that have the chips of a worker, or the one of --pid.
 static vt_status release(vt_cli *cli) {
-  const char *worker = vt_cli_flag_value(cli, "worker"), *pid = vt_cli_flag_value(cli, "pid");
-  json_t *reply, *one, *body = json_pack("{s:i}", "worker", worker ? atoi(worker) : 0);
+  int64_t pid = vt_args_number(&cli->args, "pid", 0);
+  json_t *reply, *one,
+      *body = json_pack("{s:I}", "worker", (json_int_t)vt_args_number(&cli->args, "worker", 0));
   size_t i;
-  if (pid) json_object_set_new(body, "pid", json_integer(atoll(pid)));
+  if (pid) json_object_set_new(body, "pid", json_integer((json_int_t)pid));
   VT_TRY(vt_cli_call(cli, "POST",
                      vt_arena_printf(&cli->arena, "/vtpu/v1/projects/%s/nodes/%s/%s:release",
-                                     cli->project, cli->zone, encode(cli, cli->words.data[0])),
+                                     cli->project, cli->zone,
+                                     vt_cli_encode(cli, cli->args.words.data[0])),
                      body, &reply));
   json_array_foreach(json_object_get(reply, "released"), i, one)
       fprintf(stderr, "Process %lld of %s (%s) is asked to end.\n",
@@ -503,7 +456,7 @@ static vt_status release(vt_cli *cli) {
 static bool confirmed(vt_cli *cli) {
   if (vt_cli_flag_on(cli, "quiet") || !isatty(0)) return true;
   fprintf(stderr, "You are about to delete [%s]\n\nDo you want to continue (Y/n)?  ",
-          cli->words.data[0]);
+          cli->args.words.data[0]);
   int c = getchar();
   return c == 'y' || c == 'Y' || c == '\n';
 }
@@ -551,20 +504,17 @@ static vt_status perform(vt_cli *cli) {
 
 // Of administrators: --in=90s, 30m, 2h or 3d, or --cancel.
 static vt_status announce(vt_cli *cli) {
-  const char *text = vt_cli_flag_value(cli, "in");
-  char *end = "";
-  long long seconds = text ? strtoll(text, &end, 10) : 0;
-  long long unit = *end == 'm' ? 60 : *end == 'h' ? 3600 : *end == 'd' ? 86400 : 1;
+  int64_t seconds = vt_args_number(&cli->args, "in", -1);
   bool cancel = vt_cli_flag_on(cli, "cancel");
   json_t *reply;
-  if (!cancel && !text) return vt_error(VT_INVALID_ARGUMENT, "--in=TIME or --cancel is required");
-  VT_TRY(vt_cli_call(cli, "POST",
-                     vt_arena_printf(&cli->arena,
-                                     "/vtpu/v1/projects/%s/nodes/%s/%s:announceMaintenance",
-                                     cli->project, cli->zone, encode(cli, cli->words.data[0])),
-                     cancel ? json_pack("{s:b}", "cancel", 1)
-                            : json_pack("{s:I}", "seconds", (json_int_t)(seconds * unit)),
-                     &reply));
+  if (!cancel && seconds < 0)
+    return vt_error(VT_INVALID_ARGUMENT, "--in=TIME or --cancel is required");
+  VT_TRY(vt_cli_call(
+      cli, "POST",
+      vt_arena_printf(&cli->arena, "/vtpu/v1/projects/%s/nodes/%s/%s:announceMaintenance",
+                      cli->project, cli->zone, vt_cli_encode(cli, cli->args.words.data[0])),
+      cancel ? json_pack("{s:b}", "cancel", 1) : json_pack("{s:I}", "seconds", (json_int_t)seconds),
+      &reply));
   vt_status st = vt_cli_print(vt_cli_flag_value(cli, "format"), "yaml", reply);
   json_decref(reply);
   return st;
@@ -579,7 +529,7 @@ static vt_status change_disks(vt_cli *cli, bool attach) {
   vt_status st = disk_of_text(
       cli, vt_arena_printf(&cli->arena, "source=%s,mode=%s", name, mode ? mode : "read-write"),
       &disk);
-  if (!st) st = vt_cli_node(cli, cli->words.data[0], &node);
+  if (!st) st = vt_cli_node(cli, cli->args.words.data[0], &node);
   if (st) return st;
   const char *source = json_string_value(json_object_get(disk, "sourceDisk"));
   json_array_foreach(json_object_get(node, "dataDisks"), i, item) {
@@ -588,7 +538,7 @@ static vt_status change_disks(vt_cli *cli, bool attach) {
   }
   if (!attach && json_array_size(list) == json_array_size(json_object_get(node, "dataDisks")))
     st = vt_error(VT_NOT_FOUND, "Specified disk [%s] is not attached to [%s].", name,
-                  cli->words.data[0]);
+                  cli->args.words.data[0]);
   if (attach) json_array_append(list, disk);
   json_decref(disk);
   json_decref(node);
@@ -610,28 +560,33 @@ static vt_status detach_disk(vt_cli *cli) {
 
 static const char *disks_path(vt_cli *cli, const char *name) {
   return vt_arena_printf(&cli->arena, "/compute/v1/projects/%s/zones/%s/disks%s%s", cli->project,
-                         cli->zone, *name ? "/" : "", encode(cli, name));
+                         cli->zone, *name ? "/" : "", vt_cli_encode(cli, name));
 }
 
 static vt_status create_disk(vt_cli *cli) {
   const char *size = vt_cli_flag_value(cli, "size"), *type = vt_cli_flag_value(cli, "type");
   json_t *reply;
-  long long gb = size ? atoll(size) * (strstr(size, "TB") ? 1024 : 1) : 500;
+  char *end = "";
+  long gb = size ? strtol(size, &end, 10) : 500;
+  bool tb = strcmp(end, "TB") == 0;
+  if (gb < 1 || gb > 65536 || (*end && !tb && strcmp(end, "GB") != 0))
+    return vt_error(VT_INVALID_ARGUMENT, "--size=%s: it is 1GB to 64TB", size);
+  if (tb) gb *= 1024;
   VT_TRY(vt_cli_call(cli, "POST", disks_path(cli, ""),
-                     json_pack("{s:s, s:I, s:s}", "name", cli->words.data[0], "sizeGb",
+                     json_pack("{s:s, s:I, s:s}", "name", cli->args.words.data[0], "sizeGb",
                                (json_int_t)gb, "type", type ? type : "pd-standard"),
                      &reply));
   json_decref(reply);
-  fprintf(stderr, "Created [%s].\n", cli->words.data[0]);
+  fprintf(stderr, "Created [%s].\n", cli->args.words.data[0]);
   return VT_OK;
 }
 
 static vt_status delete_disk(vt_cli *cli) {
   json_t *reply;
   if (!confirmed(cli)) return vt_error(VT_CANCELLED, "Aborted by user.");
-  VT_TRY(vt_cli_call(cli, "DELETE", disks_path(cli, cli->words.data[0]), NULL, &reply));
+  VT_TRY(vt_cli_call(cli, "DELETE", disks_path(cli, cli->args.words.data[0]), NULL, &reply));
   json_decref(reply);
-  fprintf(stderr, "Deleted [%s].\n", cli->words.data[0]);
+  fprintf(stderr, "Deleted [%s].\n", cli->args.words.data[0]);
   return VT_OK;
 }
 
@@ -697,131 +652,115 @@ static vt_status ssh_config(vt_cli *cli) {
   return st;
 }
 
-static const struct command {
-  const char *group, *name;
+// --- which command -------------------------------------------------------------------------------
+
+static const vt_command_row rows[] = {
+#include "base/command_rows.h"
+#include "cloud/client/commands.def"
+#include "base/command_rows_end.h"
+};
+const vt_command_table vt_cloud_commands = {"vtpu", rows, sizeof rows / sizeof *rows};
+
+static const struct {
+  const char *name;
   vt_status (*run)(vt_cli *cli);
-  size_t words;
-  const char *usage;
-} commands[] = {
-    {"tpu-vm", "create", create_node, 1,
-     "NAME --zone=ZONE --accelerator-type=TYPE --version=VERSION [--spot|--preemptible] [--async]"},
-    {"tpu-vm", "list", list, 0, "[--zone=ZONE|-] [--format=FORMAT]"},
-    {"tpu-vm", "describe", describe, 1, "NAME [--format=FORMAT]"},
-    {"tpu-vm", "doctor", doctor, 1, "NAME [--format=FORMAT]"},
-    {"tpu-vm", "release", release, 1, "NAME [--worker=N] [--pid=PID]"},
-    {"tpu-vm", "delete", delete, 1, "NAME [--quiet] [--async]"},
-    {"tpu-vm", "start", start, 1, "NAME"},
-    {"tpu-vm", "stop", stop, 1, "NAME"},
-    {"tpu-vm", "ssh", ssh, 1,
-     "[USER@]NAME [--worker=N|all] [--command=COMMAND] [--tunnel-through-iap] [-- SSH_ARGS]"},
-    {"tpu-vm", "scp", scp, 2,
-     "SOURCE... [[USER@]NAME:]DESTINATION [--worker=N|all] [--recurse] [--tunnel-through-iap]"},
-    {"tpu-vm", "ssh-config", ssh_config, 0, ""},
-    {"tpu-vm", "get-guest-attributes", guest_attributes, 1, "NAME"},
-    {"tpu-vm", "simulate-maintenance-event", maintenance, 1, "NAME"},
-    {"tpu-vm", "perform-maintenance", perform, 1, "NAME"},
-    {"tpu-vm", "announce-maintenance", announce, 1, "NAME --in=TIME | --cancel"},
-    {"tpu-vm", "accelerator-types", accelerator_types, 0, "list"},
-    {"tpu-vm", "versions", versions, 0, "list"},
-    {"tpu-vm", "locations", locations, 0, "list"},
-    {"tpu-vm", "attach-disk", attach_disk, 1, "NAME --disk=DISK [--mode=read-write|read-only]"},
-    {"tpu-vm", "detach-disk", detach_disk, 1, "NAME --disk=DISK"},
-    {"disks", "create", create_disk, 1,
-     "NAME [--size=100GB] [--type=pd-standard|pd-balanced|pd-ssd]"},
-    {"disks", "list", list_disks, 0, "[--format=FORMAT]"},
-    {"disks", "delete", delete_disk, 1, "NAME [--quiet]"},
-    {"quotas", "info", vt_cli_quota_info, 1, "list | describe QUOTA_ID"},
-    {"quotas", "preferences", vt_cli_quota_preferences, 1,
-     "list [--reconciling-only] | create --quota-id=ID --preferred-value=N "
-     "[--dimensions=zone=ZONE] "
-     "[--justification=TEXT] | update NAME --preferred-value=N | describe NAME; for reviewers: "
-     "review | approve NAME [--value=N] | reject NAME"},
-    {"accounts", "list", vt_cli_accounts_list, 0, "[--format=FORMAT]"},
-    {"accounts", "describe", vt_cli_accounts_describe, 1, "EMAIL|me"},
-    {"accounts", "create", vt_cli_accounts_create, 1,
-     "EMAIL [--role=user|reviewer|admin] [--password] [--days=N]"},
-    {"accounts", "update", vt_cli_accounts_update, 1, "EMAIL [--role=ROLE] [--disable | --enable]"},
-    {"accounts", "set-password", vt_cli_accounts_set_password, 1, "EMAIL|me"},
-    {"accounts", "tokens", vt_cli_accounts_tokens, 1, "EMAIL|me"},
-    {"accounts", "new-token", vt_cli_accounts_new_token, 1, "EMAIL [--days=N]"},
-    {"accounts", "revoke", vt_cli_accounts_revoke, 1, "EMAIL|me ID | EMAIL --all"},
-    {"queued-resources", "create", create_queued, 1,
-     "NAME --node-id=ID --zone=ZONE --accelerator-type=TYPE --runtime-version=VERSION [--spot] "
-     "[--valid-until-duration=6h]"},
-    {"queued-resources", "list", list, 0, "[--zone=ZONE|-] [--format=FORMAT]"},
-    {"queued-resources", "describe", describe, 1, "NAME [--format=FORMAT]"},
-    {"queued-resources", "delete", delete, 1, "NAME [--force] [--quiet] [--async]"},
-    {"queued-resources", "reset", reset, 1, "NAME"},
-    {"queued-resources", "perform-maintenance", perform, 1, "NAME [--node-names=NODE,...]"},
+} runs[] = {
+#define GROUP(name, help)
+#define COMMAND(name, function, words, least, most, help) {name, function},
+#define FLAG(name, kind, value, help)
+#define MANY(name, kind, value, help)
+#define LETTER(letter, name, kind, value, help)
+#define NUMBER(name, value, least, most, help)
+#include "cloud/client/commands.def"
+#include "base/command_rows_end.h"
 };
 
-static void usage(const char *group) {
-  fprintf(stderr, "usage:\n");
-  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-    if (strcmp(commands[i].group, group) == 0)
-      fprintf(stderr, "  vtpu %s %s %s\n", group, commands[i].name, commands[i].usage);
-  if (strcmp(group, "start-iap-tunnel") == 0)
-    fprintf(stderr, "  vtpu compute start-iap-tunnel INSTANCE PORT [--listen-on-stdin | "
-                    "--local-host-port=HOST:PORT]\n");
-  if (strcmp(group, "googleapis") == 0)
-    fprintf(stderr, "  vtpu googleapis -- COMMAND [ARGUMENT...]\n");
-  if (strcmp(group, "config") == 0)
-    fprintf(stderr, "  vtpu config list | get-value NAME | set NAME VALUE | unset NAME\n");
+// They go into paths and into command lines as they are.
+static vt_status check_name(const char *what, const char *name) {
+  if (name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")])
+    return vt_error(VT_INVALID_ARGUMENT, "'%s' is no name of a %s", name, what);
+  return VT_OK;
 }
 
 static vt_status check_place(const vt_cli *cli) {
   if (!*cli->endpoint)
     return vt_error(VT_FAILED_PRECONDITION,
                     "no endpoint: set VTPU_ENDPOINT or `vtpu config set endpoint URL`");
+  // Accounts are in no project and no zone.
+  if (strcmp(cli->group, "accounts") == 0) return VT_OK;
   if (!*cli->project)
     return vt_error(VT_FAILED_PRECONDITION,
                     "no project: --project=ID or `vtpu config set project ID`");
   if (!*cli->zone)
     return vt_error(VT_FAILED_PRECONDITION, "no zone: --zone=ZONE or `vtpu config set zone ZONE`");
+  VT_TRY(check_name("project", cli->project));
+  return check_name("zone", cli->zone);
+}
+
+// What is sent is JSON and headers: a word that is no text would be left out of it without a word.
+static vt_status check_texts(const vt_args *args) {
+  for (size_t i = 0; i < args->words.size; i++)
+    if (!vt_text_is_good(args->words.data[i], strlen(args->words.data[i])))
+      return vt_error(VT_INVALID_ARGUMENT, "an argument is not UTF-8");
+  for (size_t i = 0; i < args->flags.size; i++)
+    if (!vt_text_is_good(args->flags.data[i].value, strlen(args->flags.data[i].value)))
+      return vt_error(VT_INVALID_ARGUMENT, "the value of --%s is not UTF-8",
+                      args->flags.data[i].flag->name);
   return VT_OK;
 }
 
 static vt_status run(vt_cli *cli) {
-  if (strcmp(cli->group, "config") == 0) return vt_config_run(cli);
-  VT_TRY(vt_config_read(cli));
-  if (strcmp(cli->group, "googleapis") == 0) return vt_cli_googleapis(cli);
-  if (strcmp(cli->group, "start-iap-tunnel") == 0) {
-    VT_TRY(check_place(cli));
-    return vt_cli_tunnel(cli);
+  VT_TRY(check_texts(&cli->args));
+  if (strcmp(cli->group, "config") != 0) {
+    VT_TRY(vt_config_read(cli));
+    if (strcmp(cli->group, "googleapis") != 0) VT_TRY(check_place(cli));
   }
-  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-    const struct command *c = &commands[i];
-    if (strcmp(c->group, cli->group) != 0 || strcmp(c->name, cli->command) != 0) continue;
-    if (cli->words.size < c->words)
-      return vt_error(VT_INVALID_ARGUMENT, "usage: vtpu %s %s %s", c->group, c->name, c->usage);
-    // Accounts are in no project and no zone.
-    if (strcmp(cli->group, "accounts") != 0 || !*cli->endpoint) VT_TRY(check_place(cli));
-    return c->run(cli);
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+    if (strcmp(runs[i].name, cli->args.command->name) == 0) return runs[i].run(cli);
+  return vt_error(VT_INTERNAL, "no function for '%s'", cli->args.command->name);
+}
+
+static vt_status read_line(int argc, char **argv, vt_cli *cli) {
+  const vt_command_row *command;
+  int words;
+  VT_TRY(vt_command_find(&vt_cloud_commands, argc, argv, &command, &words));
+  const char *blank = strchr(command->name, ' ');
+  cli->command = blank ? blank + 1 : "";
+  return vt_command_read(&vt_cloud_commands, command, argc - words, argv + words, &cli->arena,
+                         &cli->args);
+}
+
+// "alpha compute tpus tpu-vm" is "tpu-vm"; "compute start-iap-tunnel" stays.
+static void skip_before(int *argc, char ***argv) {
+  static const char *const before[] = {"alpha", "beta", "compute", "tpus"};
+  for (size_t i = 0; i < sizeof before / sizeof *before && *argc > 1; i++) {
+    bool tunnel = strcmp((*argv)[0], "compute") == 0 && strncmp((*argv)[1], "start-", 6) == 0;
+    if (strcmp((*argv)[0], before[i]) != 0 || tunnel) continue;
+    --*argc;
+    ++*argv;
   }
-  usage(cli->group);
-  return vt_error(VT_INVALID_ARGUMENT, "no command '%s %s'", cli->group, cli->command);
 }
 
 int vt_cloud_cli(int argc, char **argv) {
-  static const char *const before[] = {"alpha", "beta", "compute", "tpus"};
-  for (size_t i = 0; i < sizeof before / sizeof *before && argc > 1; i++) {
-    if (strcmp(argv[0], before[i]) != 0) continue;
-    argc--;
-    argv++;
+  vt_cli cli = {.command = ""};
+  skip_before(&argc, &argv);
+  cli.group = argv[0];
+  bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+  if ((argc < 2 || help) && strcmp(argv[0], "googleapis") != 0) {
+    vt_command_list(&vt_cloud_commands, argv[0], help ? stdout : stderr);
+    return help ? 0 : 2;
   }
-  vt_cli cli = {.group = argv[0], .command = argc > 1 ? argv[1] : ""};
-  if (argc < 2 || strcmp(argv[1], "--help") == 0) {
-    usage(argv[0]);
-    return argc < 2 ? 2 : 0;
+  vt_status st = read_line(argc, argv, &cli);
+  int code = st ? 2 : 0;
+  if (!st && cli.args.help) {
+    vt_command_help(&vt_cloud_commands, cli.args.command, stdout);
+  } else if (!st) {
+    st = run(&cli);
+    code = st ? 1 : 0;
   }
-  bool one_word =
-      strcmp(argv[0], "googleapis") == 0 ||
-      strcmp(argv[0], "start-iap-tunnel") == 0; // the others have a command behind the group
-  vt_status st = parse(&cli, argc - !one_word, argv + !one_word);
-  if (!st) st = run(&cli);
   if (st)
-    fprintf(stderr, "ERROR: (vtpu %s %s) %s\n", cli.group, cli.command, vt_status_message(st));
-  int code = st ? 1 : 0;
+    fprintf(stderr, "ERROR: (vtpu %s%s%s) %s\n", cli.group, *cli.command ? " " : "", cli.command,
+            vt_status_message(st));
   vt_status_free(st);
   vt_arena_free(&cli.arena);
   return code;

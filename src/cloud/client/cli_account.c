@@ -16,9 +16,9 @@
 
 // The account that a command is about: EMAIL, or `me`.
 static const char *path_of(vt_cli *cli, const char *rest) {
-  const char *who = cli->words.data[0];
+  const char *who = cli->args.words.data[0];
   if (strcmp(who, "me") == 0) return vt_arena_printf(&cli->arena, "/vtpu/v1/me%s", rest);
-  return vt_arena_printf(&cli->arena, "/vtpu/v1/accounts/%s%s", who, rest);
+  return vt_arena_printf(&cli->arena, "/vtpu/v1/accounts/%s%s", vt_cli_encode(cli, who), rest);
 }
 
 static vt_status show(vt_cli *cli, const char *method, const char *path, json_t *body,
@@ -32,15 +32,9 @@ static vt_status show(vt_cli *cli, const char *method, const char *path, json_t 
 }
 
 // --days of a token; without it the token does not expire.
-static vt_status put_days(vt_cli *cli, json_t *body) {
-  const char *days = vt_cli_flag_value(cli, "days");
-  json_t *value = days ? json_loads(days, JSON_DECODE_ANY, NULL) : NULL;
-  if (days && !json_is_integer(value)) {
-    json_decref(value);
-    return vt_error(VT_INVALID_ARGUMENT, "--days is a number of days");
-  }
-  if (value) json_object_set_new(body, "days", value);
-  return VT_OK;
+static void put_days(vt_cli *cli, json_t *body) {
+  int64_t days = vt_args_number(&cli->args, "days", 0);
+  if (days) json_object_set_new(body, "days", json_integer((json_int_t)days));
 }
 
 // A line of the standard input; from a terminal it is asked for and not shown.
@@ -75,9 +69,11 @@ vt_status vt_cli_accounts_describe(vt_cli *cli) {
 
 vt_status vt_cli_accounts_create(vt_cli *cli) {
   const char *role = vt_cli_flag_value(cli, "role"), *password;
-  json_t *body = json_pack("{s:s, s:s}", "email", cli->words.data[0], "role", role ? role : "user");
-  vt_status st = put_days(cli, body);
-  if (!st && vt_cli_flag_on(cli, "password")) {
+  json_t *body =
+      json_pack("{s:s, s:s}", "email", cli->args.words.data[0], "role", role ? role : "user");
+  vt_status st = VT_OK;
+  put_days(cli, body);
+  if (vt_cli_flag_on(cli, "password")) {
     st = read_password(cli, "Password", &password);
     if (!st) json_object_set_new(body, "password", json_string(password));
   }
@@ -89,6 +85,10 @@ vt_status vt_cli_accounts_create(vt_cli *cli) {
 vt_status vt_cli_accounts_update(vt_cli *cli) {
   const char *role = vt_cli_flag_value(cli, "role");
   json_t *body = json_object();
+  if (vt_cli_flag_on(cli, "disable") && vt_cli_flag_on(cli, "enable")) {
+    json_decref(body);
+    return vt_error(VT_INVALID_ARGUMENT, "--enable or --disable");
+  }
   if (role) json_object_set_new(body, "role", json_string(role));
   if (vt_cli_flag_on(cli, "disable")) json_object_set_new(body, "disabled", json_true());
   if (vt_cli_flag_on(cli, "enable")) json_object_set_new(body, "disabled", json_false());
@@ -97,7 +97,7 @@ vt_status vt_cli_accounts_update(vt_cli *cli) {
 
 vt_status vt_cli_accounts_set_password(vt_cli *cli) {
   const char *old = "", *password;
-  bool own = strcmp(cli->words.data[0], "me") == 0;
+  bool own = strcmp(cli->args.words.data[0], "me") == 0;
   if (own) VT_TRY(read_password(cli, "Old password (empty if there is none)", &old));
   VT_TRY(read_password(cli, "New password", &password));
   json_t *body = json_pack("{s:s}", "password", password);
@@ -116,20 +116,20 @@ vt_status vt_cli_accounts_tokens(vt_cli *cli) {
 
 vt_status vt_cli_accounts_new_token(vt_cli *cli) {
   json_t *body = json_object();
-  vt_status st = put_days(cli, body);
-  if (!st) return show(cli, "POST", path_of(cli, "/tokens"), body, NULL, "yaml");
-  json_decref(body);
-  return st;
+  put_days(cli, body);
+  return show(cli, "POST", path_of(cli, "/tokens"), body, NULL, "yaml");
 }
 
 vt_status vt_cli_accounts_revoke(vt_cli *cli) {
-  const char *id = cli->words.size > 1 ? cli->words.data[1] : NULL;
+  const char *id = cli->args.words.size > 1 ? cli->args.words.data[1] : NULL;
   json_t *reply;
   if (!id && !vt_cli_flag_on(cli, "all"))
     return vt_error(VT_INVALID_ARGUMENT, "the ID of a token, or --all");
-  VT_TRY(vt_cli_call(cli, "DELETE",
-                     path_of(cli, id ? vt_arena_printf(&cli->arena, "/tokens/%s", id) : "/tokens"),
-                     NULL, &reply));
+  VT_TRY(vt_cli_call(
+      cli, "DELETE",
+      path_of(cli,
+              id ? vt_arena_printf(&cli->arena, "/tokens/%s", vt_cli_encode(cli, id)) : "/tokens"),
+      NULL, &reply));
   json_decref(reply);
   return VT_OK;
 }

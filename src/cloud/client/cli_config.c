@@ -62,6 +62,9 @@ vt_status vt_config_read(vt_cli *cli) {
     const char *variable = getenv(properties[i].variable),
                *flag = vt_cli_flag_value(cli, properties[i].name);
     const char *value = flag ? flag : variable && *variable ? variable : values[i];
+    // They go into headers and URLs.
+    if (value && strpbrk(value, "\r\n"))
+      return vt_error(VT_INVALID_ARGUMENT, "%s: a value is one line", properties[i].name);
     *(const char **)((char *)cli + properties[i].offset) = value ? value : "";
   }
   return VT_OK;
@@ -86,41 +89,51 @@ static vt_status write_file(vt_cli *cli, const char *const values[property_count
   return st;
 }
 
-vt_status vt_config_run(vt_cli *cli) {
+vt_status vt_config_list(vt_cli *cli) {
   const char *values[property_count] = {0};
-  const char *verb = cli->command;
   read_file(cli, values);
-  if (strcmp(verb, "list") == 0) {
-    for (int i = 0; i < property_count; i++)
-      if (values[i])
-        printf("%s = %s\n", properties[i].name,
-               strcmp(properties[i].name, "token") == 0 ? "(set)" : values[i]);
-    return VT_OK;
-  }
-  if (cli->words.size < 1)
-    return vt_error(VT_INVALID_ARGUMENT,
-                    "usage: vtpu config list | get-value NAME | set NAME VALUE | unset NAME");
-  const struct property *p = find(cli->words.data[0]);
-  if (!p)
-    return vt_error(VT_INVALID_ARGUMENT,
-                    "no property '%s': project, zone, endpoint, token, ca-file, googleapis",
-                    cli->words.data[0]);
-  if (strcmp(verb, "get-value") == 0 || strcmp(verb, "get") == 0) {
-    puts(values[p - properties] ? values[p - properties] : "(unset)");
-    return VT_OK;
-  }
-  if (strcmp(verb, "set") == 0 && cli->words.size == 2) {
-    if (strpbrk(cli->words.data[1], "\r\n"))
-      return vt_error(VT_INVALID_ARGUMENT, "a value is one line");
-    values[p - properties] = cli->words.data[1];
-    vt_status st = write_file(cli, values);
-    if (!st) fprintf(stderr, "Updated property [%s].\n", p->name);
-    return st;
-  }
-  if (strcmp(verb, "unset") == 0) {
-    values[p - properties] = NULL;
-    return write_file(cli, values);
-  }
+  for (int i = 0; i < property_count; i++)
+    if (values[i])
+      printf("%s = %s\n", properties[i].name,
+             strcmp(properties[i].name, "token") == 0 ? "(set)" : values[i]);
+  return VT_OK;
+}
+
+// What the file has, and the one that the first word names.
+static vt_status read_for(vt_cli *cli, const char *values[property_count],
+                          const struct property **out_property) {
+  read_file(cli, values);
+  *out_property = find(cli->args.words.data[0]);
+  if (*out_property) return VT_OK;
   return vt_error(VT_INVALID_ARGUMENT,
-                  "usage: vtpu config list | get-value NAME | set NAME VALUE | unset NAME");
+                  "no property '%s': project, zone, endpoint, token, ca-file, googleapis",
+                  cli->args.words.data[0]);
+}
+
+vt_status vt_config_get(vt_cli *cli) {
+  const char *values[property_count] = {0};
+  const struct property *p;
+  VT_TRY(read_for(cli, values, &p));
+  puts(values[p - properties] ? values[p - properties] : "(unset)");
+  return VT_OK;
+}
+
+vt_status vt_config_set(vt_cli *cli) {
+  const char *values[property_count] = {0};
+  const struct property *p;
+  VT_TRY(read_for(cli, values, &p));
+  if (strpbrk(cli->args.words.data[1], "\r\n"))
+    return vt_error(VT_INVALID_ARGUMENT, "a value is one line");
+  values[p - properties] = cli->args.words.data[1];
+  VT_TRY(write_file(cli, values));
+  fprintf(stderr, "Updated property [%s].\n", p->name);
+  return VT_OK;
+}
+
+vt_status vt_config_unset(vt_cli *cli) {
+  const char *values[property_count] = {0};
+  const struct property *p;
+  VT_TRY(read_for(cli, values, &p));
+  values[p - properties] = NULL;
+  return write_file(cli, values);
 }

@@ -89,7 +89,7 @@ static vt_status append_file(vt_text *text, const char *path) {
 vt_status vt_cli_googleapis(vt_cli *cli) {
   vt_status st = VT_OK;
   vt_text hosts = {0}, bundle = {0};
-  if (cli->rest_count < 1)
+  if (cli->args.rest_count < 1)
     return vt_error(VT_INVALID_ARGUMENT, "usage: vtpu googleapis -- COMMAND [ARGUMENT...]");
   if (!*cli->googleapis || !*cli->ca_file)
     return vt_error(VT_FAILED_PRECONDITION,
@@ -106,8 +106,8 @@ vt_status vt_cli_googleapis(vt_cli *cli) {
   VT_TRY_OUT(cover(BUNDLE, &bundle));
   for (size_t i = 0; i < sizeof bundle_variables / sizeof *bundle_variables; i++)
     setenv(bundle_variables[i], BUNDLE, 1);
-  execvp(cli->rest[0], cli->rest);
-  st = system_error(cli->rest[0]);
+  execvp(cli->args.rest[0], cli->args.rest);
+  st = system_error(cli->args.rest[0]);
 out:
   vt_text_free(&hosts);
   vt_text_free(&bundle);

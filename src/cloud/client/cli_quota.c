@@ -23,10 +23,6 @@ static const char *global_path(vt_cli *cli, const char *rest) {
   return vt_arena_printf(&cli->arena, "/v1/projects/%s/locations/global/%s", cli->project, rest);
 }
 
-static const char *word(const vt_cli *cli, size_t index) {
-  return cli->words.size > index ? cli->words.data[index] : "";
-}
-
 // The zone or region of a preference in a column of its own.
 static void add_places(json_t *list) {
   json_t *item;
@@ -54,12 +50,20 @@ static vt_status show(vt_cli *cli, const char *path, const char *key, const char
   return st;
 }
 
-vt_status vt_cli_quota_info(vt_cli *cli) {
-  const char *infos = global_path(cli, "services/tpu.googleapis.com/quotaInfos");
-  if (strcmp(word(cli, 0), "list") == 0) return show(cli, infos, "quotaInfos", INFO_TABLE);
-  if (strcmp(word(cli, 0), "describe") == 0 && *word(cli, 1))
-    return show(cli, vt_arena_printf(&cli->arena, "%s/%s", infos, word(cli, 1)), NULL, "yaml");
-  return vt_error(VT_INVALID_ARGUMENT, "usage: vtpu quotas info list | describe QUOTA_ID");
+#define INFOS "services/tpu.googleapis.com/quotaInfos"
+
+vt_status vt_cli_quota_info_list(vt_cli *cli) {
+  return show(cli, global_path(cli, INFOS), "quotaInfos", INFO_TABLE);
+}
+
+// `folder` of the project, and in it the thing that the first word names.
+static const char *named(vt_cli *cli, const char *folder) {
+  return global_path(cli, vt_arena_printf(&cli->arena, "%s/%s", folder,
+                                          vt_cli_encode(cli, cli->args.words.data[0])));
+}
+
+vt_status vt_cli_quota_info_describe(vt_cli *cli) {
+  return show(cli, named(cli, INFOS), NULL, "yaml");
 }
 
 // --dimensions=zone=Z or region=R; without it the zone of the configuration, or its region.
@@ -115,7 +119,7 @@ static vt_status send_wish(vt_cli *cli, const char *method, const char *path, js
   return st;
 }
 
-static vt_status create(vt_cli *cli) {
+vt_status vt_cli_quota_create(vt_cli *cli) {
   const char *quota = vt_cli_flag_value(cli, "quota-id"),
              *id = vt_cli_flag_value(cli, "preference-id"),
              *service = vt_cli_flag_value(cli, "service");
@@ -126,46 +130,52 @@ static vt_status create(vt_cli *cli) {
                            "quotaId", quota);
   vt_status st = put_dimensions(cli, quota, body);
   if (!st) st = wish_of_flags(cli, body);
-  const char *path =
-      vt_arena_printf(&cli->arena, "%s?quotaPreferenceId=%s&%s",
-                      global_path(cli, "quotaPreferences"), id ? id : "", safety(cli));
+  const char *path = vt_arena_printf(&cli->arena, "%s?quotaPreferenceId=%s&%s",
+                                     global_path(cli, "quotaPreferences"),
+                                     id ? vt_cli_encode(cli, id) : "", safety(cli));
   return send_wish(cli, "POST", path, body, st);
 }
 
-static vt_status review(vt_cli *cli) {
+static vt_status review(vt_cli *cli, const char *verb) {
   const char *value = vt_cli_flag_value(cli, "value");
   json_t *body = json_object(), *reply;
   if (value) json_object_set_new(body, "value", json_string(value));
-  VT_TRY(vt_cli_call(cli, "POST",
-                     vt_arena_printf(&cli->arena, "/vtpu/v1/projects/%s/quotaPreferences/%s:%s",
-                                     cli->project, word(cli, 1), word(cli, 0)),
-                     body, &reply));
+  VT_TRY(
+      vt_cli_call(cli, "POST",
+                  vt_arena_printf(&cli->arena, "/vtpu/v1/projects/%s/quotaPreferences/%s:%s",
+                                  cli->project, vt_cli_encode(cli, cli->args.words.data[0]), verb),
+                  body, &reply));
   vt_status st = vt_cli_print(vt_cli_flag_value(cli, "format"), "yaml", reply);
   json_decref(reply);
   return st;
 }
 
-vt_status vt_cli_quota_preferences(vt_cli *cli) {
-  const char *verb = word(cli, 0), *id = word(cli, 1);
-  const char *one = global_path(cli, vt_arena_printf(&cli->arena, "quotaPreferences/%s", id));
-  if (strcmp(verb, "list") == 0)
-    return show(
-        cli,
-        vt_arena_printf(&cli->arena, "%s%s", global_path(cli, "quotaPreferences"),
-                        vt_cli_flag_on(cli, "reconciling-only") ? "?filter=reconciling=true" : ""),
-        "quotaPreferences", PREFERENCE_TABLE);
-  if (strcmp(verb, "review") == 0)
-    return show(cli, "/vtpu/v1/quotaPreferences", "quotaPreferences", REVIEW_TABLE);
-  if (strcmp(verb, "create") == 0) return create(cli);
-  if (strcmp(verb, "describe") == 0 && *id) return show(cli, one, NULL, "yaml");
-  if ((strcmp(verb, "approve") == 0 || strcmp(verb, "reject") == 0) && *id) return review(cli);
-  if (strcmp(verb, "update") == 0 && *id) {
-    json_t *body = json_object();
-    vt_status st = wish_of_flags(cli, body);
-    return send_wish(cli, "PATCH", vt_arena_printf(&cli->arena, "%s?%s", one, safety(cli)), body,
-                     st);
-  }
-  return vt_error(VT_INVALID_ARGUMENT,
-                  "usage: vtpu quotas preferences list | review | create | describe NAME | update "
-                  "NAME | approve NAME | reject NAME");
+vt_status vt_cli_quota_approve(vt_cli *cli) {
+  return review(cli, "approve");
+}
+vt_status vt_cli_quota_reject(vt_cli *cli) {
+  return review(cli, "reject");
+}
+
+vt_status vt_cli_quota_list(vt_cli *cli) {
+  const char *waiting = vt_cli_flag_on(cli, "reconciling-only") ? "?filter=reconciling=true" : "";
+  return show(cli,
+              vt_arena_printf(&cli->arena, "%s%s", global_path(cli, "quotaPreferences"), waiting),
+              "quotaPreferences", PREFERENCE_TABLE);
+}
+
+vt_status vt_cli_quota_reviews(vt_cli *cli) {
+  return show(cli, "/vtpu/v1/quotaPreferences", "quotaPreferences", REVIEW_TABLE);
+}
+
+vt_status vt_cli_quota_describe(vt_cli *cli) {
+  return show(cli, named(cli, "quotaPreferences"), NULL, "yaml");
+}
+
+vt_status vt_cli_quota_update(vt_cli *cli) {
+  json_t *body = json_object();
+  vt_status st = wish_of_flags(cli, body);
+  const char *path =
+      vt_arena_printf(&cli->arena, "%s?%s", named(cli, "quotaPreferences"), safety(cli));
+  return send_wish(cli, "PATCH", path, body, st);
 }

@@ -94,10 +94,10 @@ static vt_status publish_key(vt_cli *cli, const json_t *node, const target *t, c
   json_object_set_new(metadata, "ssh-keys",
                       json_string(vt_arena_printf(&cli->arena, "%s\n%s", keys ? keys : "", line)));
   fprintf(stderr, "Propagating SSH public key to all TPU workers...");
-  VT_TRY(vt_cli_call(
-      cli, "PATCH",
-      vt_arena_printf(&cli->arena, "%s/nodes/%s?updateMask=metadata", vt_cli_parent(cli), t->node),
-      json_pack("{s:o}", "metadata", metadata), &operation));
+  VT_TRY(vt_cli_call(cli, "PATCH",
+                     vt_arena_printf(&cli->arena, "%s/nodes/%s?updateMask=metadata",
+                                     vt_cli_parent(cli), vt_cli_encode(cli, t->node)),
+                     json_pack("{s:o}", "metadata", metadata), &operation));
   vt_status st = vt_cli_wait(cli, operation);
   fprintf(stderr, "done.\n");
   json_decref(operation);
@@ -134,10 +134,10 @@ static vt_status has_key(vt_cli *cli, const char *email, const char *key, bool *
   json_t *profile;
   const char *print;
   const json_t *one;
-  VT_TRY(vt_cli_call(
-      cli, "GET",
-      vt_arena_printf(&cli->arena, "/v1/users/%s/loginProfile?projectId=%s", email, cli->project),
-      NULL, &profile));
+  VT_TRY(vt_cli_call(cli, "GET",
+                     vt_arena_printf(&cli->arena, "/v1/users/%s/loginProfile?projectId=%s",
+                                     vt_cli_encode(cli, email), cli->project),
+                     NULL, &profile));
   *out_has = false;
   json_object_foreach(json_object_get(profile, "sshPublicKeys"), print, one) {
     const char *text = json_string_value(json_object_get(one, "key"));
@@ -158,7 +158,7 @@ static vt_status import_key(vt_cli *cli, target *t, const char *key) {
   VT_TRY(has_key(cli, email, key, &known));
   t->key_is_new = !known;
   const char *path = vt_arena_printf(&cli->arena, "/v1/users/%s:importSshPublicKey?projectId=%s",
-                                     email, cli->project);
+                                     vt_cli_encode(cli, email), cli->project);
   VT_TRY(vt_cli_call(cli, "POST", path, json_pack("{s:s}", "key", key), &reply));
   const json_t *accounts = json_object_get(json_object_get(reply, "loginProfile"), "posixAccounts");
   const char *name = json_string_value(json_object_get(json_array_get(accounts, 0), "username"));
@@ -177,10 +177,10 @@ static vt_status known_hosts(vt_cli *cli, const json_t *node, const target *t,
   vt_text text = {0};
   const char *id = json_string_value(json_object_get(node, "id")), *home = getenv("HOME");
   *out_names = json_object();
-  VT_TRY(vt_cli_call(
-      cli, "POST",
-      vt_arena_printf(&cli->arena, "%s/nodes/%s:getGuestAttributes", vt_cli_parent(cli), t->node),
-      json_pack("{s:[s]}", "workerIds", ""), &reply));
+  VT_TRY(vt_cli_call(cli, "POST",
+                     vt_arena_printf(&cli->arena, "%s/nodes/%s:getGuestAttributes",
+                                     vt_cli_parent(cli), vt_cli_encode(cli, t->node)),
+                     json_pack("{s:[s]}", "workerIds", ""), &reply));
   const json_t *workers = json_object_get(reply, "guestAttributes");
   for (size_t w = 0; w < json_array_size(workers); w++) {
     const json_t *items =
@@ -203,7 +203,23 @@ static vt_status known_hosts(vt_cli *cli, const json_t *node, const target *t,
   return st;
 }
 
-// Whether worker w is asked for: "all", "2", "0,3", "1-4".
+// "all", "2", "0,3", "1-4".
+static vt_status check_workers(const char *list) {
+  bool good = !list || strcmp(list, "all") == 0;
+  for (const char *p = list; !good && p;) {
+    size_t n = strspn(p, "0123456789"), m = p[n] == '-' ? strspn(p + n + 1, "0123456789") : 0;
+    if (n < 1 || n > 6 || m > 6 || (p[n] == '-' && !m)) break;
+    p += n + (p[n] == '-') + m;
+    if (*p && *p != ',') break;
+    good = !*p;
+    p += *p == ',';
+  }
+  if (good) return VT_OK;
+  return vt_error(VT_INVALID_ARGUMENT, "--worker=%s: it is all, or numbers as in 0, 0,3 or 1-4",
+                  list);
+}
+
+// Whether worker w is among them.
 static bool wants(const char *list, size_t w) {
   if (!list) return w == 0;
   if (strcmp(list, "all") == 0) return true;
@@ -237,10 +253,10 @@ static void push_options(vt_cli *cli, words *argv, const char *key, const char *
   vt_array_push_in(
       &cli->arena, argv,
       vt_arena_printf(&cli->arena, "UserKnownHostsFile=%s", *hosts ? hosts : "/dev/null"));
-  for (size_t i = 0; i < cli->flags.size; i++)
-    if (strcmp(cli->flags.data[i].name, "ssh-flag") == 0 ||
-        strcmp(cli->flags.data[i].name, "scp-flag") == 0)
-      vt_array_push_in(&cli->arena, argv, cli->flags.data[i].value);
+  for (size_t i = 0; i < cli->args.flags.size; i++)
+    if (strcmp(cli->args.flags.data[i].flag->name, "ssh-flag") == 0 ||
+        strcmp(cli->args.flags.data[i].flag->name, "scp-flag") == 0)
+      vt_array_push_in(&cli->arena, argv, cli->args.flags.data[i].value);
 }
 
 // ssh reaches the worker through this program, and that through the daemon.
@@ -252,6 +268,9 @@ static vt_status push_tunnel(vt_cli *cli, words *argv, const json_t *names, size
   if (!name)
     return vt_error(VT_FAILED_PRECONDITION, "worker %zu has not said its name: is it a machine?",
                     worker);
+  // It comes from the worker and goes into a command line.
+  if (name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-")])
+    return vt_error(VT_DATA_LOSS, "worker %zu says that it has a name that is none", worker);
   self[n > 0 ? n : 0] = 0;
   vt_array_push_in(&cli->arena, argv, "-o");
   vt_array_push_in(&cli->arena, argv,
@@ -281,8 +300,8 @@ static void wait_until_let_in(vt_cli *cli, const words *options, const char *log
 static void ssh_words(vt_cli *cli, words *argv, const char *login) {
   const char *command = vt_cli_flag_value(cli, "command");
   vt_array_push_in(&cli->arena, argv, login);
-  for (int i = 0; i < cli->rest_count; i++)
-    vt_array_push_in(&cli->arena, argv, (const char *)cli->rest[i]);
+  for (int i = 0; i < cli->args.rest_count; i++)
+    vt_array_push_in(&cli->arena, argv, (const char *)cli->args.rest[i]);
   if (command) {
     vt_array_push_in(&cli->arena, argv, "--");
     vt_array_push_in(&cli->arena, argv, command);
@@ -292,11 +311,11 @@ static void ssh_words(vt_cli *cli, words *argv, const char *login) {
 // Every word "node:path" of the one node becomes "user@ip:path".
 static void scp_words(vt_cli *cli, words *argv, const char *login) {
   if (vt_cli_flag_on(cli, "recurse")) vt_array_push_in(&cli->arena, argv, "-r");
-  for (size_t i = 0; i < cli->words.size; i++) {
-    const char *colon = strchr(cli->words.data[i], ':');
+  for (size_t i = 0; i < cli->args.words.size; i++) {
+    const char *colon = strchr(cli->args.words.data[i], ':');
     vt_array_push_in(&cli->arena, argv,
                      colon ? vt_arena_printf(&cli->arena, "%s%s", login, colon)
-                           : cli->words.data[i]);
+                           : cli->args.words.data[i]);
   }
 }
 
@@ -351,19 +370,36 @@ static vt_status run_workers(vt_cli *cli, bool copy, const json_t *node, const t
   return VT_OK;
 }
 
+// Nobody can enter a worker without a machine: said at once, with the reason and what to do.
+static vt_status check_machine(vt_cli *cli, const char *name) {
+  json_t *use = vt_cli_use(cli, name);
+  const json_t *level = json_object_get(use, "guestLevel");
+  const char *why = json_string_value(json_object_get(use, "guest"));
+  vt_status st = VT_OK;
+  if (json_is_integer(level) && json_integer_value(level) == 0)
+    st =
+        vt_error(VT_FAILED_PRECONDITION,
+                 "TPU VMs of this vtpud are %s. Start it with --guests=auto as root on a host that "
+                 "can have machines (docs/cloud/operator.md).",
+                 why && *why ? why : "rows without a machine behind them");
+  json_decref(use);
+  return st;
+}
+
 vt_status vt_cli_ssh(vt_cli *cli, bool copy) {
-  const char *key, *public_key, *hosts, *word = cli->words.data[0];
+  const char *key, *public_key, *hosts, *word = cli->args.words.data[0];
   json_t *node, *names = NULL;
-  for (size_t i = 0; copy && i < cli->words.size; i++)
-    if (strchr(cli->words.data[i], ':')) word = cli->words.data[i];
+  for (size_t i = 0; copy && i < cli->args.words.size; i++)
+    if (strchr(cli->args.words.data[i], ':')) word = cli->args.words.data[i];
   if (copy && !strchr(word, ':'))
     return vt_error(VT_INVALID_ARGUMENT, "one of source and destination is NAME:PATH");
   target t = parse_target(cli, word, copy);
-  VT_TRY(load_key(cli, &key, &public_key));
+  VT_TRY(check_workers(vt_cli_flag_value(cli, "worker")));
   VT_TRY(vt_cli_node(cli, t.node, &node));
+  vt_status st = check_machine(cli, t.node);
+  if (!st) st = load_key(cli, &key, &public_key);
   const char *state = json_string_value(json_object_get(node, "state"));
-  vt_status st = VT_OK;
-  if (strcmp(state, "READY") != 0 && strcmp(state, "REPAIRING") != 0)
+  if (!st && strcmp(state, "READY") != 0 && strcmp(state, "REPAIRING") != 0)
     st = vt_error(VT_FAILED_PRECONDITION, "TPU VM is not READY, it is %s.", state);
   bool profile = false;
   if (!st) st = os_login_on(cli, node, &profile);

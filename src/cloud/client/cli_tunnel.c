@@ -219,7 +219,12 @@ static int listen_at(const char *host, int port) {
 static vt_status serve(vt_cli *cli, const char *url, const char *local) {
   const char *colon = strrchr(local, ':');
   const char *host = colon ? vt_arena_copy(&cli->arena, local, (size_t)(colon - local)) : "";
-  int listener = listen_at(*host ? host : "127.0.0.1", atoi(colon ? colon + 1 : local));
+  const char *digits = colon ? colon + 1 : local;
+  char *end;
+  long port = strtol(digits, &end, 10);
+  if (*digits < '0' || *digits > '9' || *end || port > 65535)
+    return vt_error(VT_INVALID_ARGUMENT, "--local-host-port=%s: it is HOST:PORT", local);
+  int listener = listen_at(*host ? host : "127.0.0.1", (int)port);
   if (listener < 0) return vt_error(VT_UNAVAILABLE, "%s: %s", local, strerror(errno));
   signal(SIGCHLD, SIG_IGN);
   for (;;) {
@@ -239,20 +244,17 @@ static vt_status serve(vt_cli *cli, const char *url, const char *local) {
 vt_status vt_cli_tunnel(vt_cli *cli) {
   const char *local = vt_cli_flag_value(cli, "local-host-port"),
              *interface = vt_cli_flag_value(cli, "network-interface");
-  if (cli->words.size != 2)
-    return vt_error(VT_INVALID_ARGUMENT,
-                    "usage: vtpu compute start-iap-tunnel INSTANCE PORT [--listen-on-stdin | "
-                    "--local-host-port=HOST:PORT]");
+  if (interface) interface = vt_cli_encode(cli, interface);
   for (size_t i = 0; i < 2; i++) // they go into a URL as they are
-    for (const char *p = cli->words.data[i]; *p; p++)
+    for (const char *p = cli->args.words.data[i]; *p; p++)
       if (strspn(p, "abcdefghijklmnopqrstuvwxyz0123456789-") == 0)
         return vt_error(VT_INVALID_ARGUMENT, "'%s' is no name of a worker, and no port",
-                        cli->words.data[i]);
+                        cli->args.words.data[i]);
   const char *url = vt_arena_printf(
       &cli->arena,
       "%s/v4/connect?project=%s&zone=%s&instance=%s&interface=%s&port=%s&newWebsocket=true",
-      cli->endpoint, cli->project, cli->zone, cli->words.data[0], interface ? interface : "nic0",
-      cli->words.data[1]);
+      cli->endpoint, cli->project, cli->zone, cli->args.words.data[0],
+      interface ? interface : "nic0", cli->args.words.data[1]);
   signal(SIGPIPE, SIG_IGN);
   if (vt_cli_flag_on(cli, "listen-on-stdin")) return carry(cli, url, 0, 1);
   return serve(cli, url, local ? local : "localhost:0");

@@ -54,8 +54,8 @@ vt_status vt_guest_linux_create(vt_cloud *cloud, vt_guest_driver **out_driver) V
 // The hosts of a Slurm cluster (slurm_driver.c), a job for each worker; the cloud's options say
 // which. Level 0 or 2. errors INVALID_ARGUMENT, UNIMPLEMENTED.
 vt_status vt_guest_slurm_create(vt_cloud *cloud, vt_guest_driver **out_driver) VT_CHECKED;
-// A level, or -1: the best that this host can have, said in the log with why not a better one. Sets
-// the cloud's option. The back end is the one of the cloud's options.
+// A level, or -1: the best that this host can have. Sets the cloud's option, and `machines` to what
+// that is and why it is not better. The back end is the one of the cloud's options.
 vt_status vt_guest_create(vt_cloud *cloud, int level, vt_guest_driver **out_driver) VT_CHECKED;
 
 #endif

@@ -165,10 +165,11 @@ static json_t *use_json(const vt_chip_use *use) {
                    (json_int_t)use->hbm_limit, "reportedAt", use->reported_ns ? time : "");
 }
 
-// How the workers of a node run, in the words of their launcher; "" without guests.
+// How the workers of a node run, in the words of their launcher, or why they do not.
 static vt_status guest_text(vt_call *call, int64_t uid, const char **out_text) {
   vt_rows *rows;
-  *out_text = "";
+  *out_text = call->cloud->options.guest_level ? "" : call->cloud->machines;
+  if (**out_text) return VT_OK;
   VT_TRY(vt_store_query(call->cloud->store, &rows,
                         "SELECT value FROM guest_attributes WHERE node = ? AND namespace = 'vtpu' "
                         "AND key = 'guest' ORDER BY worker LIMIT 1",

@@ -76,6 +76,7 @@ typedef struct vt_cloud {
   vt_store *store;
   vt_cloud_options options;
   vt_guest_driver *guests;
+  char machines[512];       // what TPU VMs are here; why they are no better, and what to do
   struct vt_helper *helper; // borrowed; NULL = this cloud has no workers on this host
   pthread_mutex_t lock;
   pthread_cond_t wake;               // the reconciler sleeps on it

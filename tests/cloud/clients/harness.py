@@ -51,6 +51,8 @@ def run(inner, venv='venv-clients', guests=False, needs=(), options=(), googleap
     if guests:
         subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
         options = [*options, '--guests=2', f'--python={os.path.dirname(python)}']
+    else:
+        options = [*options, '--guests=0']
     home = tempfile.mkdtemp(prefix='vtpu-home-')
     environment = {**os.environ, 'HOME': home, 'CLOUDSDK_CONFIG': f'{home}/gcloud', 'PATH': f'{bin_dir}:{os.environ["PATH"]}'}
     wrapper = ['vtpu', 'googleapis', '--'] if googleapis else []
