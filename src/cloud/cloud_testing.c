@@ -11,8 +11,8 @@
 #include "base/map.h"
 #include "cloud/api/call.h"
 #include "cloud/control/guest.h"
-#include "cloud/door/metadata.h"
 #include "cloud/control/reconcile.h"
+#include "cloud/door/metadata.h"
 #include "cloud/open.h"
 
 static void must(vt_status st) {

@@ -19,21 +19,21 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "cloud/state/address.h"
-#include "cloud/door/authority.h"
-#include "cloud/control/clean.h"
-#include "cloud/confine.h"
-#include "cloud/door/door.h"
-#include "cloud/ephemeral.h"
-#include "cloud/control/guest.h"
-#include "cloud/worker/helper_client.h"
 #include "cloud/api/metrics.h"
-#include "cloud/control/reconcile.h"
 #include "cloud/api/record.h"
+#include "cloud/confine.h"
+#include "cloud/control/clean.h"
+#include "cloud/control/guest.h"
+#include "cloud/control/reconcile.h"
+#include "cloud/door/authority.h"
+#include "cloud/door/door.h"
+#include "cloud/door/watchdog.h"
+#include "cloud/ephemeral.h"
 #include "cloud/open.h"
 #include "cloud/runner.h"
 #include "cloud/settings.h"
-#include "cloud/door/watchdog.h"
+#include "cloud/state/address.h"
+#include "cloud/worker/helper_client.h"
 
 // --- running -------------------------------------------------------------------------------------
 

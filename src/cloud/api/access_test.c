@@ -10,8 +10,8 @@
 #include <strings.h>
 
 #include "cloud/api/account.h"
-#include "cloud/door/grpc.h"
 #include "cloud/api/wire.h"
+#include "cloud/door/grpc.h"
 
 // What may be called by nobody; a new public route has to be added here knowingly.
 static const char *const public_paths[] = {"/token",

@@ -15,8 +15,8 @@
 #include "base/arena.h"
 #include "base/array.h"
 #include "base/text.h"
-#include "cloud/store/cloud.h"
 #include "cloud/api/schema.h"
+#include "cloud/store/cloud.h"
 
 typedef struct vt_call vt_call;
 struct vt_stream;

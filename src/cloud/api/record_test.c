@@ -11,9 +11,9 @@
 
 #include "base/file.h"
 #include "cloud/api/account.h"
-#include "cloud/door/grpc.h"
 #include "cloud/api/record.h"
 #include "cloud/api/wire.h"
+#include "cloud/door/grpc.h"
 
 #define Z "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
 

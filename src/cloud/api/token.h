@@ -8,8 +8,8 @@
 #ifndef VT_CLOUD_TOKEN_H
 #define VT_CLOUD_TOKEN_H
 
-#include "cloud/store/cloud.h"
 #include "base/arena.h"
+#include "cloud/store/cloud.h"
 
 // Of a new token: kind access, refresh, session, code or guest. lifetime 0 = does not expire.
 // NULL texts are "".

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cloud/door/grpc.h"
 #include "cloud/api/wire.h"
+#include "cloud/door/grpc.h"
 
 typedef struct trip {
   const char *message;

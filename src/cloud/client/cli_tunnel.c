@@ -19,9 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cloud/api/metrics.h"
 #include "cloud/client/cloud_cli.h"
 #include "cloud/client/http_client.h"
-#include "cloud/api/metrics.h"
 #include "cloud/door/tunnel.h"
 
 enum {

@@ -9,9 +9,9 @@
 #include "cloud/api/account.h"
 #include "cloud/api/handlers.h"
 #include "cloud/api/metrics.h"
+#include "cloud/control/reconcile.h"
 #include "cloud/state/chip_use.h"
 #include "cloud/state/node.h"
-#include "cloud/control/reconcile.h"
 #include "cloud/state/scheduler.h"
 #include "cloud/store/row.h"
 

@@ -20,8 +20,8 @@
 
 #include "base/array.h"
 #include "cloud/store/cloud.h"
-#include "cloud/worker/guest_net.h"
 #include "cloud/worker/helper_client.h"
+#include "cloud/worker/network.h"
 #include "cloud/worker/process.h"
 
 enum { ROUNDS = 100, IDS = 65536 }; // of killing; ids of a worker

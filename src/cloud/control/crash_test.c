@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cloud/state/billing.h"
 #include "cloud/control/guest.h"
+#include "cloud/state/billing.h"
 
 #define Z "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
 

@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cloud/state/billing.h"
 #include "cloud/control/reconcile.h"
+#include "cloud/state/billing.h"
 
 #define Z    "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
 #define NODE "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}"

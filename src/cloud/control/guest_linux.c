@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "cloud/state/disk.h"
 #include "cloud/control/guest.h"
-#include "cloud/worker/guest_net.h"
 #include "cloud/control/guest_spec.h"
-#include "cloud/worker/helper_client.h"
 #include "cloud/door/metadata.h"
+#include "cloud/state/disk.h"
+#include "cloud/worker/helper_client.h"
+#include "cloud/worker/network.h"
 
 // Level 1: the metadata server of one worker. It ends in a thread of its own, since a client may be
 // waiting in it for the lock that we hold.

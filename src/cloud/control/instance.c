@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/map.h"
-#include "cloud/control/guest.h"
-#include "cloud/api/handlers.h"
 #include "cloud/api/check.h"
+#include "cloud/api/handlers.h"
+#include "cloud/control/guest.h"
 #include "cloud/door/metadata.h"
 #include "cloud/state/node.h"
 #include "cloud/state/service_account.h"

@@ -15,18 +15,18 @@
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "cloud/api/token.h"
+#include "cloud/control/guest.h"
+#include "cloud/door/metadata.h"
 #include "cloud/state/billing.h"
 #include "cloud/state/disk.h"
 #include "cloud/state/grant.h"
-#include "cloud/control/guest.h"
 #include "cloud/state/health.h"
-#include "cloud/door/metadata.h"
+#include "cloud/state/node_life.h"
 #include "cloud/state/operation.h"
 #include "cloud/state/queue.h"
 #include "cloud/state/retention.h"
 #include "cloud/state/scheduler.h"
-#include "cloud/api/token.h"
-#include "cloud/state/node_life.h"
 
 typedef struct step {
   int64_t uid;

@@ -21,11 +21,11 @@
 
 #include "base/log.h"
 #include "base/map.h"
-#include "cloud/worker/guest_net.h"
-#include "cloud/worker/helper_client.h"
 #include "cloud/control/guest_spec.h"
 #include "cloud/door/metadata.h"
 #include "cloud/store/row.h"
+#include "cloud/worker/helper_client.h"
+#include "cloud/worker/network.h"
 
 int64_t vt_slurm_clock(void) {
   struct timespec now;

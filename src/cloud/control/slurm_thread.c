@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cloud/worker/guest_net.h"
+#include "cloud/worker/network.h"
 
 // Between looks: while something moves, and when nothing does.
 static const int64_t soon_ns = VT_SECOND / 4, later_ns = 2 * VT_SECOND;

@@ -8,8 +8,8 @@
 
 #include "cloud/api/call.h"
 #include "cloud/control/guest.h"
-#include "cloud/door/metadata.h"
 #include "cloud/control/reconcile.h"
+#include "cloud/door/metadata.h"
 #include "cloud/open.h"
 
 #define NODES "/v2/projects/demo-project/locations/us-central2-b/nodes"

@@ -15,12 +15,12 @@
 
 #include "base/array.h"
 #include "base/file.h"
-#include "cloud/door/grpc.h"
-#include "cloud/worker/helper_client.h"
-#include "cloud/door/http.h"
 #include "cloud/api/metrics.h"
+#include "cloud/door/grpc.h"
+#include "cloud/door/http.h"
 #include "cloud/door/room.h"
 #include "cloud/door/watchdog.h"
+#include "cloud/worker/helper_client.h"
 
 // A full room makes place by sending away who has been silent longest; one address gets a quarter.
 enum { MAX_WAITING = 1024, HELLO_TIMEOUT_S = 10, WELCOMES = 64 };

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cloud/door/grpc.h"
 #include "cloud/api/wire.h"
+#include "cloud/door/grpc.h"
 
 static const struct rpc {
   const char *service, *method, *request, *verb, *path, *body;

@@ -25,11 +25,11 @@
 #include <unistd.h>
 
 #include "cloud/api/call.h"
-#include "cloud/worker/helper_client.h"
 #include "cloud/api/metrics.h"
 #include "cloud/door/room.h"
 #include "cloud/door/stream.h"
 #include "cloud/door/watchdog.h"
+#include "cloud/worker/helper_client.h"
 
 // One address gets a quarter of the connections, so that it can not keep the others out.
 enum { MAX_BODY = 4 << 20, IDLE_TIMEOUT_S = 120, MAX_CONNECTIONS = 4096, MAX_OF_ONE_PEER = 1024 };

@@ -19,8 +19,8 @@
 
 #include "cloud/api/account.h"
 #include "cloud/api/handlers.h"
-#include "cloud/door/metadata.h"
 #include "cloud/api/metrics.h"
+#include "cloud/door/metadata.h"
 #include "cloud/door/relay.h"
 #include "cloud/door/stream.h"
 #include "cloud/door/tunnel.h"

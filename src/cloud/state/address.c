@@ -14,8 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "cloud/worker/worker.h"
 #include "cloud/store/row.h"
+#include "cloud/worker/worker.h"
 
 enum { BLOCK = 2000, BLOCKS = VT_WORKER_RANGES / BLOCK };
 enum { IDS = 65536, FIRST_RANGE = 16 }; // as vt_worker_uid_base has them

@@ -10,8 +10,8 @@
 #include "base/map.h"
 #include "cloud/api/check.h"
 #include "cloud/api/metrics.h"
-#include "cloud/state/service_account.h"
 #include "cloud/api/token.h"
+#include "cloud/state/service_account.h"
 #include "cloud/store/row.h"
 
 // A purse holds `most` requests and earns `per_s`. An agent needs one report in two seconds.

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "cloud/state/billing.h"
 #include "cloud/api/handlers.h"
+#include "cloud/state/billing.h"
 #include "cloud/store/row.h"
 
 // "2026-01" to its first and behind-last instant.

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cloud/state/doctor.h"
 #include "cloud/api/handlers.h"
+#include "cloud/state/doctor.h"
 #include "cloud/state/health.h"
 #include "cloud/state/job.h"
 #include "cloud/store/row.h"

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cloud/state/billing.h"
 #include "cloud/api/handlers.h"
-#include "cloud/worker/helper_client.h"
+#include "cloud/state/billing.h"
 #include "cloud/store/row.h"
+#include "cloud/worker/helper_client.h"
 
 // nano-USD per GB and hour: 0.04, 0.10 and 0.17 USD per GB and month of 730 hours.
 static const struct disk_type {

@@ -11,8 +11,8 @@
 
 #include "base/array.h"
 #include "cloud/api/account.h"
-#include "cloud/state/catalogue.h"
 #include "cloud/api/handlers.h"
+#include "cloud/state/catalogue.h"
 #include "cloud/state/node.h"
 #include "cloud/state/scheduler.h"
 #include "cloud/store/row.h"

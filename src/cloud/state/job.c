@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cloud/state/billing.h"
 #include "cloud/api/handlers.h"
+#include "cloud/state/billing.h"
 #include "cloud/store/row.h"
 
 enum { KEPT = 1000, SHOWN = 200, NAME_SIZE = 128 }; // kept: of one project

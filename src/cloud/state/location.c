@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cloud/state/catalogue.h"
 #include "cloud/api/handlers.h"
+#include "cloud/state/catalogue.h"
 
 // Items of a constant list behind one page: `at` gives the index-th item's id and object, false
 // past the last.

@@ -9,9 +9,9 @@
 #include "cloud/api/account.h"
 #include "cloud/api/handlers.h"
 #include "cloud/state/node.h"
+#include "cloud/state/node_life.h"
 #include "cloud/state/operation.h"
 #include "cloud/state/queue.h"
-#include "cloud/state/node_life.h"
 
 static const struct word {
   const char *word, *type, *status;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cloud/state/address.h"
 #include "cloud/api/check.h"
+#include "cloud/state/address.h"
 
 static const struct state_facts {
   const char *name;

@@ -4,15 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cloud/state/billing.h"
 #include "cloud/api/check.h"
-#include "cloud/state/disk.h"
 #include "cloud/api/handlers.h"
+#include "cloud/state/billing.h"
+#include "cloud/state/disk.h"
 #include "cloud/state/node.h"
+#include "cloud/state/node_life.h"
 #include "cloud/state/operation.h"
 #include "cloud/state/scheduler.h"
 #include "cloud/state/service_account.h"
-#include "cloud/state/node_life.h"
 
 // The body as a v2alpha1 Node, new reference in *out_body.
 static vt_status clean_node(vt_call *call, const json_t *in, json_t **out_body) {

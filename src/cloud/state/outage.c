@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cloud/state/catalogue.h"
 #include "cloud/api/handlers.h"
+#include "cloud/state/catalogue.h"
 #include "cloud/state/scheduler.h"
 
 enum { MAX_OUTAGE_S = 30 * 86400 };

@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "cloud/state/billing.h"
 #include "cloud/api/check.h"
 #include "cloud/api/handlers.h"
+#include "cloud/state/billing.h"
+#include "cloud/state/node_life.h"
 #include "cloud/state/operation.h"
 #include "cloud/state/queue.h"
 #include "cloud/state/scheduler.h"
 #include "cloud/state/service_account.h"
-#include "cloud/state/node_life.h"
 
 static vt_status read_row(vt_arena *arena, const vt_rows *rows, vt_queued *q) {
   *q = (vt_queued){0};

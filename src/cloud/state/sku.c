@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cloud/state/catalogue.h"
 #include "cloud/api/handlers.h"
+#include "cloud/state/catalogue.h"
 
 static const struct sku_family {
   const char *family, *label;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // helper_host.c - levels 1 and 2 on this host: each worker is made by the launcher `vtpu-guest`
-// (guest_main.c), at level 2 an isolated Linux, at level 1 a tree of processes. Processes are found
+// (launcher.c), at level 2 an isolated Linux, at level 1 a tree of processes. Processes are found
 // again after a restart by the pid and start time in the guest's folder. Layout of a guest's
 // folder, STATE/guests/<uid>-<worker>/: spec (what to boot), pid ("pid starttime" of its init),
 // launcher (the same), failed (why it did not boot), up (it was seen to work), disk/ (its own
@@ -23,9 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cloud/worker/guest_boot.h"
-#include "cloud/worker/guest_net.h"
+#include "cloud/worker/boot.h"
 #include "cloud/worker/image.h"
+#include "cloud/worker/network.h"
 #include "cloud/worker/process.h"
 
 enum { GRACE_MS = 3000, FRESH_S = 10, MAX_ENDING = 4096 };
@@ -47,8 +47,8 @@ void vt_host_fail(vt_helper_reply *out, vt_code code, const char *format, ...) {
 }
 
 // All paths are made here: of numbers, below a folder that nobody else may write.
-static void guest_path(const vt_host *h, long long uid, long long index, const char *name,
-                       char out[700]) {
+static void worker_path(const vt_host *h, long long uid, long long index, const char *name,
+                        char out[700]) {
   snprintf(out, 700, "%s/%lld-%lld%s%s", h->guests, uid, index, *name ? "/" : "", name);
 }
 
@@ -67,7 +67,7 @@ static bool read_small(const char *path, char *out, size_t size) {
 static pid_t live_pid(const vt_host *h, long long uid, long long index, const char *name) {
   char path[700];
   vt_process process;
-  guest_path(h, uid, index, name, path);
+  worker_path(h, uid, index, name, path);
   return vt_process_named(path, &process) ? process.pid : 0;
 }
 
@@ -75,8 +75,8 @@ static pid_t live_pid(const vt_host *h, long long uid, long long index, const ch
 // outlives us.
 static bool launch(const vt_host *h, long long uid, long long index) {
   char folder[700], log[700];
-  guest_path(h, uid, index, "", folder);
-  guest_path(h, uid, index, "log", log);
+  worker_path(h, uid, index, "", folder);
+  worker_path(h, uid, index, "log", log);
   pid_t pid = fork();
   if (pid < 0) return false;
   if (pid == 0) {
@@ -138,7 +138,7 @@ static bool write_spec(const vt_host *h, const vt_worker *w, vt_helper_reply *ou
   static char text[VT_SPEC_MAX];
   char path[700];
   for (uint32_t i = 0; i < w->disk_count; i++) ready_disk(h, &w->disks[i]);
-  guest_path(h, w->uid, w->index, "spec", path);
+  worker_path(h, w->uid, w->index, "spec", path);
   if (!vt_worker_text(w, &h->site, text, sizeof text))
     vt_host_fail(out, VT_INVALID_ARGUMENT, "the description of the worker is too long");
   else if (!vt_boot_write(path, text, 0600))
@@ -151,15 +151,15 @@ void vt_host_start(vt_host *h, const vt_helper_request *r, vt_helper_reply *out)
   char folder[700], path[700];
   // At level 1 its users walk through it to their homes.
   mode_t mode = h->site.level == 1 ? 0711 : 0700;
-  guest_path(h, w->uid, w->index, "", folder);
+  worker_path(h, w->uid, w->index, "", folder);
   if (live_pid(h, w->uid, w->index, "pid") || live_pid(h, w->uid, w->index, "launcher")) return;
   if ((mkdir(folder, mode) != 0 && errno != EEXIST) || chmod(folder, mode) != 0) {
     vt_host_fail(out, VT_UNAVAILABLE, "%s: %s", folder, strerror(errno));
     return;
   }
-  guest_path(h, w->uid, w->index, "failed", path);
+  worker_path(h, w->uid, w->index, "failed", path);
   unlink(path);
-  guest_path(h, w->uid, w->index, "up", path);
+  worker_path(h, w->uid, w->index, "up", path);
   unlink(path);
   if (!write_spec(h, w, out)) return;
   if (!launch(h, w->uid, w->index)) vt_host_fail(out, VT_UNAVAILABLE, "fork: %s", strerror(errno));
@@ -172,11 +172,11 @@ void vt_host_poll(vt_host *h, const vt_helper_request *r, vt_helper_reply *out) 
   reap();
   if (live_pid(h, r->uid, r->index, "pid")) out->flags |= VT_HELPER_RUNS;
   if (live_pid(h, r->uid, r->index, "launcher")) out->flags |= VT_HELPER_LAUNCHES;
-  guest_path(h, r->uid, r->index, "failed", path);
+  worker_path(h, r->uid, r->index, "failed", path);
   if (read_small(path, out->text, sizeof out->text)) out->flags |= VT_HELPER_FAILED;
-  guest_path(h, r->uid, r->index, "up", path);
+  worker_path(h, r->uid, r->index, "up", path);
   if (access(path, F_OK) == 0) out->flags |= VT_HELPER_WAS_UP;
-  guest_path(h, r->uid, r->index, "spec", path);
+  worker_path(h, r->uid, r->index, "spec", path);
   clock_gettime(CLOCK_REALTIME, &now);
   if (stat(path, &info) == 0 && now.tv_sec - info.st_mtim.tv_sec < FRESH_S)
     out->flags |= VT_HELPER_FRESH;
@@ -184,7 +184,7 @@ void vt_host_poll(vt_host *h, const vt_helper_request *r, vt_helper_reply *out) 
 
 void vt_host_up(vt_host *h, const vt_helper_request *r, vt_helper_reply *out) {
   char path[700];
-  guest_path(h, r->uid, r->index, "up", path);
+  worker_path(h, r->uid, r->index, "up", path);
   if (live_pid(h, r->uid, r->index, "pid") && !vt_boot_write(path, "", 0600))
     vt_host_fail(out, VT_UNAVAILABLE, "%s: %s", path, strerror(errno));
 }
@@ -194,7 +194,7 @@ void vt_host_disks(vt_host *h, const vt_helper_request *r, vt_helper_reply *out)
   char folder[700];
   if (h->site.level == 1) return;                    // attaching was refused
   if (!live_pid(h, w->uid, w->index, "pid")) return; // it will find them when it boots
-  guest_path(h, w->uid, w->index, "", folder);
+  worker_path(h, w->uid, w->index, "", folder);
   if (write_spec(h, w, out) && RUN(h->launcher, "disks", folder) != 0)
     vt_host_fail(out, VT_UNAVAILABLE, "guest %s: its disks; see its log", folder);
 }
@@ -232,13 +232,13 @@ static bool end_process(const vt_host *h, long long uid, long long index) {
 static bool stop(vt_host *h, long long uid, long long index, bool erase) {
   static const char *const of_boot[] = {"up", "pid", "spec"};
   char folder[700], path[710];
-  guest_path(h, uid, index, "", folder);
+  worker_path(h, uid, index, "", folder);
   reap();
   if (access(folder, F_OK) != 0) return true;
   if (!end_process(h, uid, index)) return false;
   ending_since(uid, index, true);
   for (size_t i = 0; i < sizeof of_boot / sizeof *of_boot; i++) {
-    guest_path(h, uid, index, of_boot[i], path);
+    worker_path(h, uid, index, of_boot[i], path);
     unlink(path);
   }
   if (!erase) return true;
@@ -260,7 +260,7 @@ void vt_host_notify(vt_host *h, const vt_helper_request *r, vt_helper_reply *out
 
 int vt_host_output(vt_host *h, const vt_helper_request *r, vt_helper_reply *out) {
   char path[700];
-  guest_path(h, r->uid, r->index, "log", path);
+  worker_path(h, r->uid, r->index, "log", path);
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) vt_host_fail(out, VT_NOT_FOUND, "%s: %s", path, strerror(errno));
   return fd;

@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cloud/worker/guest_boot.h"
-#include "cloud/worker/guest_net.h"
+#include "cloud/worker/boot.h"
 #include "cloud/worker/helper_host.h"
+#include "cloud/worker/network.h"
 
 enum { MAX_DOORS = 4, END_STEPS = 500 };
 

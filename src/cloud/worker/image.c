@@ -16,7 +16,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "cloud/worker/guest_net.h"
+#include "cloud/worker/network.h"
 
 enum { TRIES = 20, DEVICE = 64 };
 #define GIB (1LL << 30)

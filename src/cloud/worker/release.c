@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_release.c - inside a worker: ends processes that have the chips, because somebody who may
+// release.c - inside a worker: ends processes that have the chips, because somebody who may
 // change the node asked for it. SIGTERM, and SIGKILL when the process is there five seconds later.
 //
 // What ends is the process that the kernel names as the holder of a page's lock, by a descriptor of
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/activity.h"
-#include "cloud/worker/guest_boot.h"
+#include "cloud/worker/boot.h"
 
 enum { MAX_ENDING = 64, PATIENCE_S = 5 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_net.c - see guest_net.h. Tools: ip (iproute2) and nft. Without nft the bridges still keep
+// network.c - see network.h. Tools: ip (iproute2) and nft. Without nft the bridges still keep
 // projects of one host apart; the host's own ports are then open to workers.
-#include "cloud/worker/guest_net.h"
+#include "cloud/worker/network.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

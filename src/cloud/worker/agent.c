@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_agent.c - inside a worker: accounts for everybody with an ssh key, the host key and the
+// agent.c - inside a worker: accounts for everybody with an ssh key, the host key and the
 // name as guest attributes. In:  lines "name uid" of the metadata server, by long poll. Out:
-// accounts (guest_people.c); the ETag of what was done as guest attribute vtpu/synced, which is
+// accounts (people.c); the ETag of what was done as guest attribute vtpu/synced, which is
 // what the daemon waits for.
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/activity.h"
-#include "cloud/worker/guest_boot.h"
+#include "cloud/worker/boot.h"
 
 enum { TICK_MS = 1000, BEAT_EVERY_S = 2, USE_EVERY_S = 5 };
 
@@ -167,11 +167,12 @@ static void tick(void) {
   clock_gettime(CLOCK_MONOTONIC, &now);
   if (now.tv_sec >= next_beat) {
     next_beat = now.tv_sec + BEAT_EVERY_S;
-    vt_boot_beat(the_server, the_root, the_uid_base);
+    vt_boot_heartbeat(the_server, the_root, the_uid_base);
   }
   if (vt_boot_release_step() || now.tv_sec >= next_use) {
     next_use = now.tv_sec + USE_EVERY_S;
-    vt_boot_use(the_server, own_path(VT_ACTIVITY_FOLDER, folder), own_path("/etc/passwd", passwd));
+    vt_boot_report_chips(the_server, own_path(VT_ACTIVITY_FOLDER, folder),
+                         own_path("/etc/passwd", passwd));
   }
 }
 

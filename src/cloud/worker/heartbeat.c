@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_beat.c - inside a worker: tells the metadata server every two seconds that the worker
+// heartbeat.c - inside a worker: tells the metadata server every two seconds that the worker
 // lives and what ails it, lines "symptom TYPE DETAILS", and does what the reply says. Lines of the
 // reply:
 //   verdict TEXT   what the doctor says of the slice: a line of the worker's log once it has stood
 //                  for ten seconds, so that hosts which start one after the other are no news
-//   release PID OPENED_NS WHO   ends that process, which has the chips (guest_release.c)
+//   release PID OPENED_NS WHO   ends that process, which has the chips (release.c)
 // What was logged last is /run/vtpu/doctor: programs may read it, and an agent that is started
 // again does not say it twice.
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/activity.h"
-#include "cloud/worker/guest_boot.h"
+#include "cloud/worker/boot.h"
 
 enum { TEXT = 1024, STANDS = 5 }; // beats
 
@@ -94,7 +94,7 @@ static void log_symptoms(const char *root) {
   }
 }
 
-void vt_boot_beat(const char *server, const char *root, unsigned uid_base) {
+void vt_boot_heartbeat(const char *server, const char *root, unsigned uid_base) {
   static char reply[8192];
   char tag[32], path[128], epoch[24];
   read_line(root, VT_ACTIVITY_FOLDER ".epoch", epoch, sizeof epoch);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_use.c - inside a worker: adds up what its processes say about the chips (base/activity.h)
+// chip_report.c - inside a worker: adds up what its processes say about the chips (base/activity.h)
 // and tells the metadata server when it changed, in sum and by process; and which processes have
 // the chips open. Who has is whom the kernel names as the holder of the page's lock: a process that
 // is gone holds nothing, however it ended. Counters of processes that ended are kept in a file
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/activity.h"
-#include "cloud/worker/guest_boot.h"
+#include "cloud/worker/boot.h"
 
 enum { MAX_PAGES = 4096, MAX_JOBS = 32, MAX_HOLDERS = 32, LINE = 320 };
 
@@ -233,7 +233,7 @@ static bool read_epoch(const char *folder, char out_epoch[24]) {
   return *out_epoch != 0;
 }
 
-void vt_boot_use(const char *server, const char *folder, const char *passwd) {
+void vt_boot_report_chips(const char *server, const char *folder, const char *passwd) {
   static sums told;
   static char unused[256];
   static char body[512 + (2 * MAX_JOBS + MAX_HOLDERS) * LINE];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_people_test.c - accounts in the files of a worker: a person's is made once, moves to
+// people_test.c - accounts in the files of a worker: a person's is made once, moves to
 // another id with its home, and the system's are left alone and shut.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cloud/worker/guest_boot.h"
+#include "cloud/worker/boot.h"
 
 enum { BASE = 65536 * 20 };
 

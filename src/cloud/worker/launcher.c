@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_main.c - vtpu-guest, the launcher of one worker.
+// launcher.c - vtpu-guest, the launcher of one worker.
 //   vtpu-guest boot FOLDER    builds the worker that FOLDER/spec describes and stays until it ends
 //   vtpu-guest keys USER      inside: prints the ssh keys of USER (AuthorizedKeysCommand of sshd)
 //   vtpu-guest agent          inside: keeps accounts in step with the metadata server
 //   vtpu-guest host FD ...    the helper of a daemon (helper_serve.c): boots and ends its workers
 //   vtpu-guest probe FOLDER   tries what a boot of level 2 needs, in an empty folder
-// A worker of level 1 is a tree of processes (guest_plain.c). One of level 2 has its own user,
+// A worker of level 1 is a tree of processes (plain.c). One of level 2 has its own user,
 // mount, pid, network, UTS and IPC namespaces. Its root is root of a range of 65536 host ids that
 // nothing else uses; the host's /usr shows through an overlay whose owners are shifted into that
 // range.
-#include "cloud/worker/guest_boot.h"
-#include "cloud/worker/guest_net.h"
+#include "cloud/worker/boot.h"
+#include "cloud/worker/network.h"
 #include "cloud/worker/process.h"
 #include "cloud/worker/worker.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_people.c - the accounts of people in a worker: lines of passwd, group and shadow, homes.
+// people.c - the accounts of people in a worker: lines of passwd, group and shadow, homes.
 // An account is a person's when its id is one of theirs and its home is in the worker's /home. What
 // else stands in passwd is the system's (at level 1 that of the host): it is left as it is, and
 // sshd keeps it out.
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cloud/worker/guest_boot.h"
+#include "cloud/worker/boot.h"
 
 enum { FIRST_ID = 2000, IDS = 65536 }; // of people, of a worker (login_name.h, guest_spec.h)
 

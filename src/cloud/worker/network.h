@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_net.h - the network of workers of level 2 on one host: bridges, routes, packet rules. Plain
+// network.h - the network of workers of level 2 on one host: bridges, routes, packet rules. Plain
 // libc: the launcher makes them on the host where it runs, the daemon on its own.
 //
 // Every project has a bridge of its own. Workers on several hosts meet at the hub, the daemon's
 // host: each host sends what is for workers elsewhere, and for the metadata server, to the hub, and
 // the hub knows the host of every worker.
-#ifndef VT_CLOUD_GUEST_NET_H
-#define VT_CLOUD_GUEST_NET_H
+#ifndef VT_CLOUD_NETWORK_H
+#define VT_CLOUD_NETWORK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_init.c - process 1 of a worker: mounts, network, environment, then sshd, the agent and the
+// init.c - process 1 of a worker: mounts, network, environment, then sshd, the agent and the
 // user's scripts. Signals: SIGTERM ends the worker, SIGUSR1 says that its end is near (runs the
 // shutdown script), SIGCHLD reaps.
 #include <errno.h>
@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "base/activity.h"
+#include "cloud/worker/boot.h"
 #include "cloud/worker/filter.h"
-#include "cloud/worker/guest_boot.h"
 
 int vt_boot_run(const char *const *argv) {
   int status;

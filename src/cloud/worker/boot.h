@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_boot.h - the parts of vtpu-guest: the launcher outside (guest_main.c), the disk it builds
-// (guest_disk.c), what runs inside as process 1 (guest_init.c) and as the agent (guest_agent.c).
+// boot.h - the parts of vtpu-guest: the launcher outside (launcher.c), the disk it builds
+// (root_disk.c), what runs inside as process 1 (init.c) and as the agent (agent.c).
 // Plain libc; errors end the process with a message.
-#ifndef VT_CLOUD_GUEST_BOOT_H
-#define VT_CLOUD_GUEST_BOOT_H
+#ifndef VT_CLOUD_BOOT_H
+#define VT_CLOUD_BOOT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ _Noreturn void vt_boot_init(const vt_boot *boot);
 // Follows the metadata server: makes accounts, publishes host keys. Never returns.
 // `root` and `uid_base` are those of level 1, "" and 0 where the worker has a root of its own.
 _Noreturn void vt_boot_agent(const char *metadata, const char *root, unsigned uid_base);
-// Level 1 (guest_plain.c): the same services as an ordinary tree of processes. Never returns.
+// Level 1 (plain.c): the same services as an ordinary tree of processes. Never returns.
 _Noreturn void vt_boot_plain(const vt_boot *boot);
 // The last step before programs of the worker run: capabilities and system calls.
 void vt_boot_confine(const vt_boot *boot);
@@ -74,34 +74,34 @@ typedef struct vt_variable {
 } vt_variable;
 void vt_boot_write_sshd(const vt_boot *boot, const char *root, const char *more,
                         const vt_variable *variables, size_t count);
-// Limits of the worker (guest_limit.c): outside, before its first process goes on; inside, by that
+// Limits of the worker (limit.c): outside, before its first process goes on; inside, by that
 // process; and when it is over.
 void vt_boot_limit(vt_boot *boot, pid_t init);
 void vt_boot_limit_self(const vt_boot *boot);
 void vt_boot_unlimit(void);
 // Tells the metadata server how busy the chips are and who has them, from the pages in `folder`
 // (base/activity.h); `passwd` names the users.
-void vt_boot_use(const char *server, const char *folder, const char *passwd);
-// Tells it that the worker lives, and does what the reply says (guest_beat.c). `root` is before the
+void vt_boot_report_chips(const char *server, const char *folder, const char *passwd);
+// Tells it that the worker lives, and does what the reply says (heartbeat.c). `root` is before the
 // paths of the worker's files, `uid_base` as for the agent.
-void vt_boot_beat(const char *server, const char *root, unsigned uid_base);
+void vt_boot_heartbeat(const char *server, const char *root, unsigned uid_base);
 // Notes a symptom of the API for the next beat; the worker's log has it too.
 void vt_boot_symptom(const char *type, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 // What the launcher sees of the worker's memory, in a file without a name that both have open
-// (guest_limit.c): the launcher makes it before the first fork and writes it every two seconds,
+// (limit.c): the launcher makes it before the first fork and writes it every two seconds,
 // the agent finds its number in VT_BOOT_MEMORY and looks for symptoms in it.
 #define VT_BOOT_MEMORY "VTPU_MEMORY"
 int vt_boot_memory_open(void);
 void vt_boot_memory_write(const vt_boot *boot, int fd);
 void vt_boot_memory_check(const char *root);
-// Ends the process that holds a page of `folder` since then (guest_release.c): "" = it was asked
+// Ends the process that holds a page of `folder` since then (release.c): "" = it was asked
 // to, NULL = nothing to do, else why not. `step`, every second, goes on with it; true when one
 // ended.
 const char *vt_boot_release(const char *folder, unsigned uid_base, long pid,
                             unsigned long long opened_ns);
 bool vt_boot_release_step(void);
-// Accounts of people (guest_people.c), below `root`, their ids from `uid_base` + 2000 on: makes
+// Accounts of people (people.c), below `root`, their ids from `uid_base` + 2000 on: makes
 // one, or gives it another id with all that is in its home. False for a name that the system of the
 // worker has, which nobody may log in as.
 bool vt_boot_make_user(const char *root, unsigned uid_base, const char *name, unsigned uid);

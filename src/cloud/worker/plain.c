@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_plain.c - a worker of level 1: no namespaces, an sshd of its own on an address 127.x.y.z,
+// plain.c - a worker of level 1: no namespaces, an sshd of its own on an address 127.x.y.z,
 // with accounts, homes, host names and metadata of its own in front of the host's files.
 //
 // The accounts are host ids that nothing else uses (65536 a worker), so that the host's own rules
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "base/activity.h"
-#include "cloud/worker/guest_boot.h"
+#include "cloud/worker/boot.h"
 
 // --- ending --------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_limit.c - what a worker may take of the host: memory, CPU, processes.
+// limit.c - what a worker may take of the host: memory, CPU, processes.
 //
 // All workers together live in one group that leaves an eighth of the memory to the host and yields
 // the CPU to it; a worker has a group of its own below. Where no group can be made, the worker's
@@ -21,7 +21,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "cloud/worker/guest_boot.h"
+#include "cloud/worker/boot.h"
 
 enum { GROUPS = 3, PROCESSES = 8192, PATH = 512 };
 #define DAEMON_GROUP "vtpu-daemon" // where a delegated group keeps the daemon, beside its workers

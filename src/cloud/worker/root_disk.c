@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_disk.c - the root of a worker: its own /etc, /home, /var, /root, and the host's /usr under
+// root_disk.c - the root of a worker: its own /etc, /home, /var, /root, and the host's /usr under
 // an overlay. Only what is listed here is seen of the host: /usr, chosen files of /etc, the Python
 // folder, libvtpu.so. No home, no key, no password hash, no state of the daemon. Owners: overlay
 // layers are idmapped mounts of the host's folders, so their files belong to the guest's root
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cloud/worker/guest_boot.h"
+#include "cloud/worker/boot.h"
 #include "cloud/worker/image.h"
 
 static const char *const etc_files[] = {"alternatives",
