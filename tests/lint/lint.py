@@ -19,6 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FILE_LINES = 1000
 FUNCTION_LINES = 100
 PYTHON_COLUMNS = 160
+PAGE_COLUMNS = 120
 COMMENT_COLUMNS = 100  # clang-format leaves comments as they were written
 CODE = (".c", ".h", ".def", ".py", ".cmake", ".sh")
 # Functions over the limit that are one switch or one table and read better whole: "file:function".
@@ -135,6 +136,11 @@ def check_pages(names):
             for path in re.findall(r"\bsrc/[a-z]\w*/[a-z0-9_/]+\.(?:c|h|def|txt)\b", line):
                 if path not in names:
                     yield f"{name}:{number}: there is no {path}"
+            for link in re.findall(r"\]\(([\w./-]+)(?:#[\w-]*)?\)", line):
+                if not os.path.exists(os.path.join(ROOT, os.path.dirname(name), link)):
+                    yield f"{name}:{number}: there is no {link}"
+            if name.startswith("docs/cloud/") and len(line) > PAGE_COLUMNS:
+                yield f"{name}:{number}: {len(line)} columns (limit {PAGE_COLUMNS})"
             for base in re.findall(r"`([a-z0-9_]{3,}\.(?:c|h|def))`", line):
                 if base not in bases:
                     yield f"{name}:{number}: there is no {base}"
