@@ -164,6 +164,7 @@ def sampling():
         "gamma_small": draw(lambda k: jax.random.gamma(k, 0.5, (1000,))),
         "beta": draw(lambda k: jax.random.beta(k, 2.0, 3.0, (20_000,))),
         "dirichlet": draw(lambda k: jax.random.dirichlet(k, jnp.full(10, 0.7), (2000,))),
+        "split_normal": draw(lambda k: jax.vmap(jax.random.normal)(jax.random.split(k, 100_000))),
         "poisson": draw(lambda k: jax.random.poisson(k, 20.0, (100_000,))),
         "permutation": draw(lambda k: jax.random.permutation(k, 100_000)),
         "choice": draw(lambda k: jax.random.choice(k, 100_000, (10_000,), replace=False)),

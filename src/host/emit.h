@@ -61,10 +61,10 @@ static inline bool vt_node_has_slot(const vt_node *n) {
          n->output >= 0;
 }
 // They are its offset and the strides of all atoms but the columns; for a gather or scatter that of
-// the columns too, and its parts.
+// the columns too, and its parts; the two of a folded access.
 static inline uint32_t vt_nest_slot_size(const vt_nest *nest, const vt_node *n) {
   uint32_t size = (uint32_t)nest->atom_count;
-  return vt_node_has_parts(n) ? size + 1 + 2 * vt_nest_parts(n) : size;
+  return vt_node_has_parts(n) ? size + 1 + 2 * vt_nest_parts(n) : n->folded ? size + 2 : size;
 }
 static inline bool vt_node_follows_columns(const vt_nest *nest, const vt_node *n) {
   return n->access.strides[nest->atom_count - 1] != 0;

@@ -50,6 +50,8 @@ uint32_t vt_nest_dims(const vt_nest *nest, const int64_t *accumulator_offsets, i
       if (!n->accumulated) continue;
       out[at] = a < 0 ? accumulator_offsets[n->output] : out[at] / bytes * accumulator_bytes(n);
     }
+    for (int k = 0; k < 2 && n->folded; k++, at++)
+      if (out) out[at] = n->folds[k];
     if (!vt_node_has_parts(n)) continue;
     if (out) out[at] = n->access.strides[nest->atom_count - 1];
     for (uint32_t k = 0; k < vt_nest_parts(n) && out; k++) {
@@ -92,15 +94,16 @@ bool vt_nest_keeps_buffers(const vt_nest *nest) {
 void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
   bool live[VT_NEST_NODES];
   vt_nest_live(nest, live);
-  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d", target->lanes, target->avx512,
+  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d f%d", target->lanes, target->avx512,
                  target->bf16, nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target),
-                 nest->stage_count, vt_nest_keeps_buffers(nest));
+                 nest->stage_count, vt_nest_keeps_buffers(nest), nest->fold);
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     if (!live[i]) continue;
     vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage,
                    nest->nodes[i].level);
     if (n->kind == VT_NODE_LOAD) vt_text_printf(key, " i%d", n->input);
+    if (n->folded) vt_text_printf(key, " f%d", vt_node_fold(nest, n));
     if (n->kind == VT_NODE_GATHER)
       vt_text_printf(key, " g%d%c%c", n->input, n->narrow ? 'n' : 'w',
                      vt_node_follows_columns(nest, n) ? 'c' : 'r');

@@ -144,6 +144,70 @@ static void store_first(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValu
 
 static LLVMValueRef node_value(loops *l, uint32_t node);
 
+// Of the columns of this vector the places under a folded access, from the row's first element; the
+// last one stands for lanes behind it. 32 bits hold them.
+static LLVMValueRef folded_places(loops *l, node_state *s, const vt_node *n) {
+  LLVMBuilderRef b = l->e->builder;
+  LLVMValueRef column = lane_numbers(l, i32_type(l)), strides[2];
+  if (vt_node_fold(l->nest, n) != VT_FOLD_SAME) {
+    LLVMValueRef first = LLVMBuildTrunc(b, l->column, i32_type(l), "");
+    LLVMValueRef last = LLVMBuildTrunc(b, l->columns, i32_type(l), "");
+    last = splat_scalar(l, LLVMBuildSub(b, last, LLVMConstInt(i32_type(l), 1, false), ""));
+    column = LLVMBuildAdd(b, splat_scalar(l, first), column, "");
+    column = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntUGT, column, last, ""), last, column, "");
+  }
+  for (uint32_t i = 0; i < 2; i++) {
+    LLVMValueRef number = load_dim(l, s->slot + (uint32_t)l->nest->atom_count + i);
+    strides[i] = splat_scalar(l, LLVMBuildTrunc(b, number, i32_type(l), ""));
+  }
+  LLVMValueRef width = vt_emit_splat_i(l->e, VT_S32, l->nest->fold);
+  LLVMValueRef row = LLVMBuildUDiv(b, column, width, "");
+  column = LLVMBuildSub(b, column, LLVMBuildMul(b, row, width, ""), "");
+  return LLVMBuildAdd(b, LLVMBuildMul(b, row, strides[0], ""),
+                      LLVMBuildMul(b, column, strides[1], ""), "");
+}
+
+// A vector of memory elements at byte offsets from the row's first.
+static LLVMValueRef gather_lanes(loops *l, const node_state *s, vt_dtype dtype,
+                                 LLVMValueRef offset) {
+  vt_emitter *e = l->e;
+  LLVMValueRef pointers = byte_offset(l, s->row_pointer, offset);
+  LLVMTypeRef types[2] = {memory_vector(l, dtype), LLVMTypeOf(pointers)};
+  LLVMValueRef all = LLVMConstAllOnes(
+      LLVMVectorType(LLVMInt1TypeInContext(e->context), (unsigned)e->target.lanes));
+  LLVMValueRef bytes = LLVMConstInt(i32_type(l), (unsigned)vt_dtype_bytes(dtype), false);
+  LLVMValueRef args[4] = {pointers, bytes, all, LLVMGetPoison(types[0])};
+  return vt_emit_intrinsic(e, "llvm.masked.gather", 2, types, 4, args);
+}
+
+static LLVMValueRef folded_load(loops *l, node_state *s, const vt_node *n) {
+  LLVMBuilderRef b = l->e->builder;
+  vt_dtype dtype = n->value->type.dtype;
+  if (vt_node_fold(l->nest, n) != VT_FOLD_REPEATED)
+    return vt_emit_from_memory(l->e, dtype, gather_lanes(l, s, dtype, folded_places(l, s, n)));
+  // The vector begins with a whole row, which is one element here.
+  LLVMValueRef column = l->column, lanes[64];
+  l->column = LLVMBuildUDiv(b, column, i64_constant(l, l->nest->fold), "");
+  LLVMValueRef x = load_vector(l, dtype, s->row_pointer);
+  l->column = column;
+  for (int i = 0; i < l->e->target.lanes; i++)
+    lanes[i] = LLVMConstInt(i32_type(l), (unsigned)(i / l->nest->fold), false);
+  return LLVMBuildShuffleVector(b, x, LLVMGetPoison(LLVMTypeOf(x)),
+                                LLVMConstVector(lanes, (unsigned)l->e->target.lanes), "");
+}
+
+static LLVMValueRef folded_iota(loops *l, node_state *s, const vt_node *n) {
+  vt_emitter *e = l->e;
+  LLVMBuilderRef b = e->builder;
+  vt_dtype dtype = n->value->type.dtype;
+  bool is_float = vt_dtype_is_float(dtype);
+  LLVMTypeRef type = vt_emit_type(e, VT_S64);
+  LLVMValueRef x = LLVMBuildZExt(b, folded_places(l, s, n), type, "");
+  x = LLVMBuildAdd(b, x, splat_scalar(l, s->row_index), "");
+  if (is_float) return vt_emit_round(e, dtype, LLVMBuildSIToFP(b, x, vt_emit_type(e, dtype), ""));
+  return vt_dtype_get(dtype)->bits < 64 ? LLVMBuildTrunc(b, x, vt_emit_type(e, dtype), "") : x;
+}
+
 static LLVMValueRef iota_value(loops *l, node_state *s, const vt_node *n) {
   vt_emitter *e = l->e;
   LLVMBuilderRef b = e->builder;
@@ -203,19 +267,11 @@ static LLVMValueRef place_offsets(loops *l, node_state *s, const vt_node *n, LLV
 }
 
 static LLVMValueRef gather_value(loops *l, node_state *s, const vt_node *n) {
-  vt_emitter *e = l->e;
   vt_dtype dtype = n->value->type.dtype;
   LLVMValueRef offset = place_offsets(l, s, n, NULL);
   if (s->level != VT_LEVEL_FULL)
     return load_splat(l, dtype, byte_offset(l, s->row_pointer, first_lane(l, offset)));
-  LLVMValueRef pointers = byte_offset(l, s->row_pointer, offset);
-  LLVMTypeRef types[2] = {memory_vector(l, dtype), LLVMTypeOf(pointers)};
-  LLVMValueRef all = LLVMConstAllOnes(
-      LLVMVectorType(LLVMInt1TypeInContext(e->context), (unsigned)e->target.lanes));
-  LLVMValueRef bytes = LLVMConstInt(i32_type(l), (unsigned)vt_dtype_bytes(dtype), false);
-  LLVMValueRef args[4] = {pointers, bytes, all, LLVMGetPoison(types[0])};
-  return vt_emit_from_memory(e, dtype,
-                             vt_emit_intrinsic(e, "llvm.masked.gather", 2, types, 4, args));
+  return vt_emit_from_memory(l->e, dtype, gather_lanes(l, s, dtype, offset));
 }
 
 static LLVMValueRef compute(loops *l, uint32_t node) {
@@ -226,10 +282,11 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
   case VT_NODE_CONST:
     return vt_emit_constant(l->e, vt_attr_literal(n->op, VT_ATTR_VALUE));
   case VT_NODE_LOAD:
+    if (n->folded) return folded_load(l, s, n);
     return s->level == VT_LEVEL_FULL ? load_vector(l, dtype, s->row_pointer)
                                      : load_splat(l, dtype, s->row_pointer);
   case VT_NODE_IOTA:
-    return iota_value(l, s, n);
+    return n->folded ? folded_iota(l, s, n) : iota_value(l, s, n);
   case VT_NODE_GATHER:
     return gather_value(l, s, n);
   case VT_NODE_ALIAS:

@@ -13,7 +13,16 @@
 
 #include "eval/indexed.h"
 
-enum { CUT_ATOMS = 24, MAX_REDUNDANT_OPS = 8, MAX_STAGES = 4, MAX_PARTS = 3, LEAST_SCATTERED = 16 };
+enum {
+  CUT_ATOMS = 24,
+  MAX_REDUNDANT_OPS = 8,
+  MAX_STAGES = 4,
+  MAX_PARTS = 3,
+  LEAST_SCATTERED = 16,
+  NARROW = 8,
+  MAX_NARROW_OPS = 12,
+  LEAST_FOLDED = 64
+};
 static const int64_t NEAR_BYTES = 32 << 10;
 static const int64_t WHOLE_MAX = 32 << 10; // elements that one task may reduce alone
 
@@ -717,7 +726,9 @@ static uint8_t level_of(const vt_nest *nest, uint32_t node) {
   if (has_view(n)) {
     for (int32_t a = 0; a < nest->atom_count - 1; a++)
       if (n->access.strides[a]) level = VT_LEVEL_ROW;
-    if (n->access.strides[nest->atom_count - 1]) level = VT_LEVEL_FULL;
+    if (n->folded ? vt_node_fold(nest, n) != VT_FOLD_SAME
+                  : n->access.strides[nest->atom_count - 1] != 0)
+      level = VT_LEVEL_FULL;
   }
   for (uint32_t i = 0; i < n->operand_count; i++) {
     uint8_t other = level_of(nest, n->operands[i]);
@@ -758,6 +769,60 @@ static bool check_computed(const vt_nest *nest, const vt_node *n, bool one_row, 
   return n->mask == nest->all || (n->mask == rows && (rows || one_row));
 }
 
+// What is computed once for each row takes a vector for it: where rows are narrow, that is better a
+// nest of its own, whose columns are these rows.
+static bool check_narrow(const vt_nest *nest) {
+  int ops = 0;
+  if (nest->atom_count == 1 || nest->atoms[nest->atom_count - 1] >= NARROW) return true;
+  bool reduces = false, by_row = false;
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_node *n = &nest->nodes[i];
+    reduces |= n->kind == VT_NODE_REDUCE;
+    by_row |= n->output >= 0 && n->mask != nest->all;
+    if (n->level != VT_LEVEL_ROW || (n->kind != VT_NODE_OP && n->kind != VT_NODE_GATHER)) continue;
+    bool cheap = n->kind == VT_NODE_OP && vt_op_info_get(n->op->code)->cost <= VT_COST_CHEAP;
+    ops += cheap ? 1 : 4;
+  }
+  return ops <= MAX_NARROW_OPS && (reduces || !by_row);
+}
+
+static bool may_fold(const vt_nest *nest) {
+  int64_t elements = 1;
+  for (int32_t a = 0; a < nest->atom_count; a++) elements *= nest->atoms[a];
+  if (nest->atom_count == 1 || nest->atoms[nest->atom_count - 1] >= NARROW ||
+      elements < LEAST_FOLDED || elements > INT32_MAX)
+    return false;
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_node *n = &nest->nodes[i];
+    bool indexed = n->kind == VT_NODE_GATHER || n->kind == VT_NODE_SCATTER;
+    if (indexed || n->kind == VT_NODE_REDUCE || (n->output >= 0 && n->mask != nest->all))
+      return false;
+    if (is_leaf(n) && vt_type_bytes(n->value->type) > INT32_MAX) return false;
+  }
+  return true;
+}
+
+// Makes a narrow last atom a part of the one before.
+static void fold(vt_nest *nest) {
+  int32_t last = nest->atom_count - 1;
+  nest->fold = (int32_t)nest->atoms[last];
+  nest->atoms[last - 1] *= nest->fold;
+  nest->atom_count--;
+  nest->all >>= 1;
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    vt_node *n = &nest->nodes[i];
+    int64_t *strides = n->access.strides;
+    n->mask = (n->mask & nest->all) | (n->mask >> last) << (last - 1);
+    n->level = VT_LEVEL_OPEN;
+    n->folded = is_leaf(n) && strides[last - 1] != strides[last] * nest->fold;
+    n->folds[0] = strides[last - 1];
+    n->folds[1] = strides[last];
+    strides[last - 1] = strides[last];
+    strides[last] = 0;
+  }
+  for (uint32_t i = 0; i < nest->node_count; i++) level_of(nest, i);
+}
+
 static bool finish(builder *b, vt_nest *nest, uint32_t output_count) {
   if (b->atom_count > VT_NEST_ATOMS) return false;
   nest->atom_count = b->atom_count;
@@ -792,6 +857,8 @@ static bool finish(builder *b, vt_nest *nest, uint32_t output_count) {
     if (stage >= nest->stage_count && (n->in_group || n->output >= 0) && vt_nest_is_full(nest, n))
       nest->stage_count = stage + 1;
   }
+  if (!check_narrow(nest)) return false;
+  if (may_fold(nest)) fold(nest);
   for (uint32_t i = 0; i < b->node_count; i++)
     if (nest->nodes[i].kind == VT_NODE_SCATTER &&
         !check_scatter(nest, &nest->nodes[i], output_count))

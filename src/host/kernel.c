@@ -71,7 +71,7 @@ static bool nest_in_place(const vt_nest *nest, const vt_node *out, uint32_t inpu
     const vt_node *n = &nest->nodes[i];
     if (n->kind == VT_NODE_GATHER && n->input == (int32_t)input) return false;
     if (n->kind != VT_NODE_LOAD || n->input != (int32_t)input || !n->in_group) continue;
-    if (scatter) return false;
+    if (scatter || n->folded) return false;
     if (vt_dtype_bytes(n->value->type.dtype) != bytes || n->access.offset) return false;
     for (int32_t a = 0; a < nest->atom_count; a++)
       if (n->access.strides[a] != out->access.strides[a]) return false;

@@ -361,6 +361,40 @@ static void broadcasts(void **state) {
   }
 }
 
+// Rows of fewer elements than a vector: several rows to a vector.
+static void narrow_rows(void **state) {
+  (void)state;
+  static const vt_dtype types[] = {VT_F32, VT_BF16, VT_F64, VT_F16, VT_S8, VT_U16, VT_S32, VT_U64};
+  static const int64_t counts[] = {33, 64, 20001};
+  for (int i = 0; i < 72; i++) {
+    vt_dtype type = types[i % 8];
+    int64_t n = counts[i % 3], c = 2 + i % 7, outer = 1 + i % 2 * 2;
+    const int64_t d[] = {outer, n, c};
+    maker m = new_maker();
+    vt_value *x = param(m, type, 3, d), *by_row = param(m, type, DIMS(outer, n)),
+             *by_column = param(m, type, DIMS(c)), *column = param(m, type, DIMS(n)),
+             *wide = param(m, type, DIMS(outer, n, 2 * c));
+    vt_value *part = vt_build(m.func, NULL, VT_OP_SLICE, NULL, make_type(m, type, 3, d), 1, &wide);
+    vt_op_set_ints(part->op, VT_ATTR_START_INDICES, DIMS(0, 0, c - 1));
+    vt_op_set_ints(part->op, VT_ATTR_LIMIT_INDICES, DIMS(outer, n, 2 * c - 1));
+    vt_op_set_ints(part->op, VT_ATTR_STRIDES, DIMS(1, 1, 1));
+    vt_value *y = binary(m, VT_OP_ADD, x, broadcast(m, by_row, x->type, DIMS(0, 1)));
+    y = binary(m, VT_OP_MULTIPLY, y, broadcast(m, by_column, x->type, DIMS(2)));
+    y = binary(m, VT_OP_SUBTRACT, y, broadcast(m, column, x->type, DIMS(1)));
+    y = binary(m, VT_OP_MAXIMUM, y, part);
+    vt_value *small = compare(m, VT_CMP_LT, broadcast(m, by_row, x->type, DIMS(0, 1)), y);
+    for (int a = 0; a < 3; a++) y = binary(m, VT_OP_ADD, y, iota(m, a, type, 3, d));
+    RETURNS(m, choose(m, small, x, y), small);
+    check(m, vt_dtype_is_float(type) ? SPECIAL : PLAIN, 1, 0, 0);
+  }
+  // What is computed by row and costs something is a group of its own.
+  maker m = new_maker();
+  vt_value *x = param(m, VT_F32, DIMS(1000, 3)), *y = param(m, VT_F32, DIMS(1000)), *z = y;
+  for (int i = 0; i < 4; i++) z = unary(m, VT_OP_TANH, z);
+  RETURNS(m, binary(m, VT_OP_MULTIPLY, x, broadcast(m, z, x->type, DIMS(0))));
+  check(m, PLAIN, 2, 0, 32);
+}
+
 static void iotas(void **state) {
   (void)state;
   maker m = new_maker();
@@ -855,6 +889,7 @@ int main(void) {
       cmocka_unit_test(conversions),
       cmocka_unit_test(transcendentals),
       cmocka_unit_test(broadcasts),
+      cmocka_unit_test(narrow_rows),
       cmocka_unit_test(iotas),
       cmocka_unit_test(adam),
       cmocka_unit_test(bits_and_scalars),

@@ -79,12 +79,17 @@ typedef struct vt_node {
   // GATHER, SCATTER, whose access is that of its batching dimensions: by part
   const vt_place_part *parts;
   bool narrow;             // 32 bits hold every byte offset
+  bool folded;             // LOAD, IOTA: column c lies at c / fold * folds[0] + c % fold * folds[1]
+  int64_t folds[2];        // bytes; of an iota elements
   bool far;                // SCATTER: the output is larger than the nearest cache
   const vt_literal *start; // SCATTER: every element before the updates
 } vt_node;
 
 struct vt_nest {
   int32_t atom_count;
+  // Where the last atom was narrow it is part of the one before: columns are `fold` to a row of it,
+  // so that vectors hold several rows. 0 = it was not.
+  int32_t fold;
   int64_t atoms[VT_NEST_ATOMS];
   uint32_t all;         // mask of all atoms
   int32_t stage_count;  // passes over a row
@@ -111,6 +116,16 @@ bool vt_emit_has_types(const vt_op *op); // its operands and results can be held
 
 // A scatter of single elements that a nest may compute, alone: indices as of a gather.
 bool vt_nest_scatters(const vt_op *op);
+// How a folded access goes: the same for every vector, elements that follow each other and repeat,
+// or any.
+typedef enum vt_fold { VT_FOLD_SAME, VT_FOLD_REPEATED, VT_FOLD_ANY } vt_fold;
+static inline vt_fold vt_node_fold(const vt_nest *nest, const vt_node *node) {
+  bool even = nest->fold == 2 || nest->fold == 4; // divides the lanes of vectors
+  if (even && node->folds[0] == 0) return VT_FOLD_SAME;
+  bool next = node->kind == VT_NODE_LOAD &&
+              node->folds[0] == (int64_t)vt_dtype_bytes(node->value->type.dtype);
+  return even && next && node->folds[1] == 0 ? VT_FOLD_REPEATED : VT_FOLD_ANY;
+}
 // Of the indices of a GATHER or SCATTER.
 static inline uint32_t vt_nest_parts(const vt_node *node) {
   return node->operand_count - (node->kind == VT_NODE_SCATTER);
