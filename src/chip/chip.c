@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// chip.c - the table of chips, device places, prices and the layout of arrays in HBM.
+// chip.c - the table of chips, device positions, prices and the layout of arrays in HBM.
 //
 // Tile rules (as JAX's mesh and layout code and public compiler dumps show them):
 //   two and more dimensions  tiles of 8 x 128 words; 8-bit and narrower types fill their 32-bit
-//   words with
-//       rows, so a tile has 8 * packing rows; 16-bit types keep 8 rows except on 7x, which
-//       takes 16.
-//   a second-last axis of fewer rows gets the next power of two that holds it, not under the
-//   packing
-//       (twice that on v2 and v3).
+//       words with rows, so a tile has 8 * packing rows; 16-bit types keep 8 rows except on 7x,
+//       which takes 16. A second-last axis of fewer rows gets the next power of two that holds it,
+//       at least the packing (twice that on v2 and v3).
 //   one dimension            128 * packing elements (twice that on v2 and v3).
-// 64-bit and complex types are kept as pairs of 32-bit arrays.
+// 64-bit and complex types are stored as pairs of 32-bit arrays.
 #include "chip/chip.h"
 
 #include <stdio.h>
@@ -75,7 +72,7 @@ double vt_slice_usd_per_hour(const vt_slice *slice) {
   return 0;
 }
 
-// Bits of one element in HBM: predicates take a byte; pairs of words are handled by the callers.
+// Bits of one element in HBM: predicates take a byte; callers handle pairs of words.
 static int32_t hbm_bits(vt_dtype dtype) {
   int32_t bits = vt_dtype_get(dtype)->bits;
   if (bits < 2) return 8;
@@ -121,7 +118,7 @@ int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *o
   return padded * rest * words * hbm_bits(type.dtype) / 8;
 }
 
-// Only the two dimensions that are tiled matter for the padding; the others stay row-major.
+// Only the two tiled dimensions affect padding; the others stay row-major.
 void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order) {
   int32_t rank = type.rank, order[VT_MAX_RANK];
   for (int32_t i = 0; i < rank; i++) out_order[i] = rank - 1 - i;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// chip.h - what the chips and slices are: tables, device places, HBM layout, prices, and a plain
-// roofline.
+// chip.h - what the chips and slices are: tables, device positions, HBM layout, prices, and a
+// simple roofline.
 //
 // Numbers and their sources are the rows of chips.def and slices.def. Nothing here runs anything.
 // Threads: any; the tables are constant.
@@ -32,12 +32,12 @@ typedef struct vt_chip {
   int64_t hbm_reserved_bytes; // per device
   double hbm_bytes_per_s, bf16_flops_per_s, clock_hz; // per chip
   int32_t mxus_per_core, mxu_edge;
-  int32_t narrow_products; // products of 8-bit numbers in the time of one of bf16
+  int32_t narrow_products; // 8-bit products in the time of one bf16 product
   int64_t vmem_bytes_per_core;
   int64_t cmem_bytes; // a second memory on the chip, per chip
   int32_t ici_links;
   double ici_link_bytes_per_s;               // effective, one direction
-  int32_t least_tile_rows, tile_rows_16_bit; // of the layout in HBM, see below
+  int32_t least_tile_rows, tile_rows_16_bit; // of the HBM layout, see below
   const char *source;
 } vt_chip;
 
@@ -48,7 +48,7 @@ typedef struct vt_slice {
   int32_t dims[3]; // chips along x, y, z
   bool wrap[3];
   int32_t chips_per_vm, vms; // vms: hosts of one slice
-  int32_t slices;            // copies joined by the data-center network, >= 1
+  int32_t slices;            // copies connected by the data-center network, >= 1
 } vt_slice;
 
 // Where a device is. Ids count cores, then x, y, z, then slices.
@@ -60,12 +60,12 @@ typedef struct vt_place {
 const vt_chip *vt_chip_get(vt_chip_id id);
 
 // A slice by accelerator type ("v3-8", also "v5e-8" for "v5litepod-8", in any case) or topology
-// ("v5e:4x4", "v5e 4x4", "v4:2x2x1"), and several of them joined by the data-center network
+// ("v5e:4x4", "v5e 4x4", "v4:2x2x1"), or several slices connected by the data-center network
 // ("v6e-256 x2").
 // errors NOT_FOUND: names the nearest types; INVALID_ARGUMENT: dimensions, number of slices
 vt_status vt_slice_from_name(const char *name, vt_slice *out_slice) VT_CHECKED;
-// Joins `slices` copies, 1 = as it is. errors INVALID_ARGUMENT: too many, or the slice says another
-// number itself
+// Makes `slices` copies, 1 = unchanged. errors INVALID_ARGUMENT: too many, or the slice already has
+// a different number
 vt_status vt_slice_join(vt_slice *slice, int32_t slices) VT_CHECKED;
 int32_t vt_slice_devices(const vt_slice *slice);
 vt_place vt_slice_place(const vt_slice *slice, int32_t device_id);
@@ -73,40 +73,40 @@ double vt_slice_usd_per_hour(const vt_slice *slice); // on demand; 0 = no public
 
 // The tiles of an array in HBM as the TPU compiler lays it out.
 //   order        dimensions, minor to major; NULL = row-major
-//   rows, lanes  of a tile; rows is 1 for rank 0 and 1
+//   rows, lanes  size of a tile; rows is 1 for rank 0 and 1
 //   packing      elements that share a 32-bit word
-// source: tile rules quoted in chip.c
+// source: the tile rules in chip.c
 typedef struct vt_hbm_tile {
   int64_t rows, lanes;
   int32_t packing;
 } vt_hbm_tile;
 vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type, const int32_t *order);
-// HBM bytes of an array with its tiles filled up. 0 for tokens and empty arrays.
+// HBM bytes of an array padded to whole tiles. 0 for tokens and empty arrays.
 int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *order);
-// The order in which an array enters and leaves a program when nobody asks for another: the one
-// whose tiles need the least padding, row-major among equals.
+// The default order of dimensions of an array that enters or leaves a program: the one whose tiles
+// need the least padding, row-major among equals.
 void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order);
 // "f32[32,128]{1,0:T(8,128)}" as out-of-memory reports print it, and the layout part alone.
 void vt_chip_print_shape(const vt_chip *chip, vt_type type, const int32_t *order, vt_text *text);
 const char *vt_chip_dtype_name(vt_dtype dtype); // "f32", "s32", "pred"
 
-// What a module asks of a slice, and a bound of its time from published peaks. Give it the module
-// as it is compiled: what passes drop, a TPU's compiler drops too.
+// What a module asks of a slice, and a lower bound of its time from published peaks. Pass the
+// module as it is compiled: what our passes drop, a TPU's compiler drops too.
 //   seconds  no slice is faster: the larger of matrix products at the peak rate of the matrix units
-//            and HBM traffic that cannot be avoided, divided evenly over the devices. Everything
-//            else is free: elementwise work, communication, launches. A loop whose trips are not
-//            known counts as none, of branches the least counts.
+//            and unavoidable HBM traffic, divided evenly over the devices. Everything else is free:
+//            elementwise work, communication, launches. A loop of unknown trip count counts as none
+//            and a branch as its cheapest arm.
 //   flops    of the whole program on all devices: multiply-adds count as two, products with padding
-//            not at all; here a loop whose trips are not known counts once, and the dearest branch.
-//   bytes    HBM traffic of all devices that cannot be avoided: each argument that is needed read
-//            once, each result written once, updates in place as far as they go. Loops read again
-//            on each trip what they take in from outside and chips cannot keep. What is made in
+//            do not count; here a loop of unknown trip count counts once, a branch as its dearest.
+//   bytes    unavoidable HBM traffic of all devices: each needed argument is read once, each result
+//            written once, updates in place only as far as they go. On each trip a loop reads again
+//            the inputs that the chips cannot keep. Intermediate values may stay on the chip.
 //            between may stay on the chip.
 typedef struct vt_roofline {
   double flops, bytes, transcendentals; // of the whole program, all devices
   double seconds;
   double usd;       // 0 = no public price
-  bool exact_trips; // false: some loop's trip count is not known
+  bool exact_trips; // false: some loop's trip count is unknown
 } vt_roofline;
 vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const vt_module *module);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// chip_test.c - tables agree with themselves; places, tiles and names are what a TPU reports.
+// chip_test.c - tables are consistent; positions, tiles and names are what a TPU reports.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,8 +78,8 @@ static void test_padding(void **state) {
   }
 }
 
-// Narrow arrays lie on their side. {16,8} and {8,4} are layouts that a TPU compiler's own text
-// shows for parameters; the others follow from the tiles.
+// Narrow arrays are transposed. {16,8} and {8,4} are layouts that a TPU compiler's own text shows
+// for parameters; the others follow from the tiles.
 static void test_compact_order(void **state) {
   (void)state;
   const vt_chip *v3 = vt_chip_get(VT_CHIP_V3), *v5 = vt_chip_get(VT_CHIP_V5E);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// names.c - names to slices: accelerator types, topologies, copies joined by the data-center
+// names.c - parses slice names: accelerator types, topologies, copies connected by the data-center
 // network.
 //
-//   v5litepod-16, v5e-16, V5E-16, TPU v5e-16   a type, as Cloud TPU rents it
+//   v5litepod-16, v5e-16, V5E-16, TPU v5e-16   a type, as Cloud TPU offers it
 //   v5e:4x4, v5e 4x4                           a topology: chips along each axis
 //   v6e-256 x2, v5e:4x4 x2                     two such slices
-// The number of slices stands apart: "v5e-4x4" could be a topology or four slices, so it is
-// neither.
+// The number of slices is separate: "v5e-4x4" could be a topology or four slices, so it is
+// rejected.
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static const struct {
 };
 enum { ALIASES = sizeof aliases / sizeof aliases[0] };
 
-// A name taken apart: "v6e" "256", "v5e" "4x4", and how many of them.
+// A parsed name: "v6e" "256", "v5e" "4x4", and how many of them.
 typedef struct name {
   char chip[32], size[32]; // in lower case, without blanks
   bool topology;
@@ -72,8 +72,8 @@ static bool all_digits(const char *text) {
   return size && size < 6 && !text[size];
 }
 
-// Lower case, one blank for many and none at the ends, "tpu v4" and "tpu-v4" as "v4". False when
-// too long.
+// Lower case, single blanks and none at the ends, "tpu v4" and "tpu-v4" as "v4". False when too
+// long.
 static bool tidy(const char *text, char *out, size_t room) {
   size_t n = 0;
   for (; *text; text++) {
@@ -92,7 +92,7 @@ static bool tidy(const char *text, char *out, size_t room) {
   return true;
 }
 
-// Cuts " x2" off. False when it is no number of slices.
+// Cuts off " x2". False when it is not a number of slices.
 static bool cut_slices(char *text, int32_t *out_slices) {
   *out_slices = 1;
   char *at = strrchr(text, ' ');
@@ -137,7 +137,7 @@ static vt_status take_apart(const char *text, name *out) {
   return VT_OK;
 }
 
-// What is near ------------------------------------------------------------------------------------
+// Suggestions -------------------------------------------------------------------------------------
 
 enum { NEAR = 5 };
 
@@ -151,12 +151,12 @@ static int chip_distance(const char *typed, vt_chip_id id) {
   return best;
 }
 
-// How many times larger or smaller, in percent; 0 = equal.
+// Ratio of the larger to the smaller, in percent; 0 = equal.
 static int64_t size_distance(int64_t a, int64_t b) {
   return a > b ? (a - b) * 100 / b : (b - a) * 100 / a;
 }
 
-// Adds the `room` types of a chip whose numbers are nearest to the one asked for.
+// Adds the `room` types of a chip whose sizes are nearest to the requested one.
 static int add_near(vt_chip_id id, int64_t asked, int room, int at, int *out_rows) {
   for (int k = 0; k < room; k++) {
     int best = -1;
@@ -173,7 +173,7 @@ static int add_near(vt_chip_id id, int64_t asked, int room, int at, int *out_row
   return at;
 }
 
-// The chips that the name is nearest to, and of each the types of about that size.
+// Lists the chips nearest to the name, and for each its types of about that size.
 static vt_status unknown_type(const char *text, const name *n) {
   bool rented[VT_CHIP_COUNT] = {false};
   int far = 2 * (int)(strlen(n->chip) / 3 + 1), best = far, count = 0, rows[NEAR], found = 0;

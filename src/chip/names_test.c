@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// names_test.c - what names of slices stand for, and what is near those that stand for nothing.
+// names_test.c - what slice names mean, and the suggestions for unknown ones.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,14 +49,14 @@ static void good_names(void **state) {
     assert_string_equal(slice.name, rows[i].want);
     assert_int_equal(vt_slice_devices(&slice), rows[i].devices);
     assert_int_equal(slice.slices, rows[i].slices);
-    vt_slice again; // the name stands for itself
+    vt_slice again; // the name parses back
     assert_null(vt_slice_from_name(slice.name, &again));
     assert_string_equal(again.name, slice.name);
     assert_int_equal(vt_slice_devices(&again), rows[i].devices);
   }
 }
 
-// `near`: in the message, in this order.
+// `near`: substrings of the message, in this order.
 static void misspelt_names(void **state) {
   (void)state;
   static const struct {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// roofline.c - what a module asks of a slice, and a bound of its time from published peaks.
+// roofline.c - what a module asks of a slice, and a lower bound of its time from published peaks.
 //
-// The bound: matrix products at the peak of the matrix units and HBM traffic that cannot be avoided
+// The bound: matrix products at the peak of the matrix units and unavoidable HBM traffic
 // (traffic.c) overlap perfectly and divide evenly over the devices; nothing else takes time. A
-// manual region says what one device does of it, so it counts once for each device of its axes.
+// manual region describes one device's work, so it counts once for each device along its axes.
 #include "chip/chip.h"
 
 #include <math.h>
@@ -15,11 +15,11 @@
 typedef struct count {
   const vt_chip *chip;
   double flops, transcendentals;
-  double products; // flops of matrix products, in the time of bf16, at least
+  double products; // flops of matrix products, weighted by time relative to bf16, a lower bound
   bool exact_trips;
 } count;
 
-// How often something runs on all devices together: as we say it, and for certain.
+// How often something runs on all devices together: as reported, and at least.
 typedef struct repeats {
   double said, least;
 } repeats;
@@ -36,13 +36,13 @@ static double dot_flops(const vt_op *op) {
   return flops;
 }
 
-// Pairs of an output and a window position along one dimension that meet an element of the input,
-// not its padding and not a hole of its dilation.
+// Pairs of an output and a window position along one dimension that hit an element of the input,
+// rather than padding or a hole of its dilation.
 typedef struct axis {
   int64_t in, out, window, stride, low, in_dilation, window_dilation;
 } axis;
 static double meetings(axis a) {
-  const int64_t most = 1 << 24; // larger windows are no program's: they count as none
+  const int64_t most = 1 << 24; // no real program has larger windows: they count as none
   if (a.in == 0 || a.out == 0 || a.window > most / a.in_dilation) return 0;
   double pairs = 0;
   int64_t last = (a.in - 1) * a.in_dilation;
@@ -51,7 +51,7 @@ static double meetings(axis a) {
     int64_t first = at < 0 ? (-at + a.stride - 1) / a.stride : 0;
     int64_t end = last < at ? 0 : (last - at) / a.stride + 1;
     if (end > a.out) end = a.out;
-    // Outputs that fall on elements repeat after so many as the dilation has holes, at most.
+    // Outputs that hit elements repeat with a period of at most the dilation.
     int64_t period = a.in_dilation;
     for (int64_t o = first; o < end && o < first + period; o++)
       if ((at + o * a.stride) % a.in_dilation == 0) {
@@ -126,7 +126,7 @@ static double reduce_flops(const vt_op *op) {
   return flops;
 }
 
-// Of the branches the dearest is said, the cheapest is certain.
+// Reports the dearest branch, is certain only of the cheapest.
 static void count_branches(const vt_scope *scope, const vt_op *op, repeats times, count *c) {
   double flops = 0, transcendentals = 0, least = 0;
   for (uint32_t i = 0; i < op->region_count; i++) {
@@ -193,7 +193,7 @@ static void count_op(const vt_scope *scope, const vt_op *op, repeats times, coun
   case VT_COST_FREE:
   case VT_COST_MOVE:
     break;
-  case VT_COST_CHEAP: // rounding is what host and chip do differently: it counts nowhere
+  case VT_COST_CHEAP: // host and chip round at different places, so rounding never counts
     if (op->code != VT_OP_CONVERT && op->code != VT_OP_REDUCE_PRECISION)
       c->flops += times.said * elements;
     break;
@@ -206,7 +206,7 @@ static void count_op(const vt_scope *scope, const vt_op *op, repeats times, coun
     c->flops += times.said * reduce_flops(op);
     break;
   case VT_COST_MATRIX: {
-    if (op->code == VT_OP_EINSUM) break; // import makes products of it
+    if (op->code == VT_OP_EINSUM) break; // import turns it into products
     double flops = op->code == VT_OP_CONVOLUTION ? convolution_flops(op) : dot_flops(op);
     c->flops += times.said * flops;
     c->products += times.least * flops / products_at_once(c->chip, op);

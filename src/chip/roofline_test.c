@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// roofline_test.c - counts of small modules against counting by hand.
+// roofline_test.c - counts of small modules compared with counts by hand.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,15 +102,14 @@ typedef struct conv_row {
   int64_t in, window, out, stride, low, high, in_dilation, window_dilation, groups, pairs;
 } conv_row;
 
-// Products with padding and with the holes of dilation are none.
+// Products with padding and with holes of the dilation do not count.
 static void convolutions(void **state) {
   (void)state;
   static const conv_row rows[] = {
       {8, 3, 6, 1, 0, 0, 1, 1, 1, 18}, // no padding: all
-      {7, 3, 7, 1, 1, 1, 1, 1, 1, 19}, // the ends meet two
+      {7, 3, 7, 1, 1, 1, 1, 1, 1, 19}, // the ends hit two
       {8, 3, 4, 2, 0, 1, 1, 1, 1, 11}, // stride, padding on one side
-      {4, 3, 9, 1, 2, 2, 2, 1, 1,
-       12}, // as a transposed convolution: each element meets each weight
+      {4, 3, 9, 1, 2, 2, 2, 1, 1, 12}, // as a transposed convolution: each element hits each weight
       {9, 3, 5, 1, 0, 0, 1, 2, 1, 15}, // dilated window
       {4, 2, 3, 3, 1, 2, 2, 1, 1, 3},  // at 0 and 1, 2 and 3, 5 and 6 less one of padding: 0, 2, 6
       {8, 1, 4, 2, 0, -1, 1, 1, 4, 4},
@@ -138,7 +137,7 @@ static void convolutions(void **state) {
   }
 }
 
-// A reduction reads its operand once; a slice of an argument is all that is read of it.
+// A reduction reads its operand once; of a sliced argument only the slice is read.
 static void reductions_and_slices(void **state) {
   (void)state;
   world w = begin();
@@ -155,7 +154,7 @@ static void reductions_and_slices(void **state) {
   vt_module_destroy(w.module);
 }
 
-// An argument that is updated in place is neither read nor written elsewhere.
+// An argument that is updated in place costs no further read or write.
 static void updates_in_place(void **state) {
   (void)state;
   world w = begin();
@@ -191,7 +190,7 @@ static vt_op *make_loop(world w, vt_func *func, vt_value *x, vt_value *weights, 
   return loop;
 }
 
-// The step counts: 0, 4, 8. Weights beyond what the chip can keep are read on every trip.
+// The step matters: 0, 4, 8. Weights beyond what the chip can keep are read on every trip.
 static void loops(void **state) {
   (void)state;
   world w = begin();
@@ -202,17 +201,17 @@ static void loops(void **state) {
   vt_op *loop = make_loop(w, w.main, a, b, integer(w.main, 4));
   vt_roofline r = finish(w, &loop->results[1], "v3-8", 1);
   assert_true(r.exact_trips);
-  assert_true(r.flops == 3 * (product + 1) + 4); // one addition a trip, one comparison more
+  assert_true(r.flops == 3 * (product + 1) + 4); // one addition per trip, one more comparison
   assert_near(r.bytes, 3 * weights + 2 * x - 2 * (16 << 20));
   loop->operands[3] = unknown;
   r = finish(w, &loop->results[1], "v3-8", 1);
   assert_false(r.exact_trips);
-  assert_true(r.flops == product + 1 + 2);             // said once
-  assert_true(r.bytes <= x && r.seconds <= x / 450e9); // for certain not at all
+  assert_true(r.flops == product + 1 + 2);             // reported once
+  assert_true(r.bytes <= x && r.seconds <= x / 450e9); // possibly never
   vt_module_destroy(w.module);
 }
 
-// The branch that is dear does not have to be the one that runs.
+// The dearest branch need not be the one that runs.
 static void branches(void **state) {
   (void)state;
   world w = begin();
@@ -231,7 +230,7 @@ static void branches(void **state) {
   vt_roofline r = finish(w, &choice->results[0], "v3-8", 1);
   assert_true(r.flops == 2.0 * 4096 * 4096 * 4096 && r.exact_trips);
   assert_true(r.seconds < 1e-9 + 2 * 4.0 * 4096 * 4096 / 450e9);
-  // A loop that nobody counts, in the branch that is cheap to say.
+  // A loop of unknown trip count, in the branch that looks cheap.
   vt_func *dear = choice->regions[0], *cheap = choice->regions[1];
   vt_value *changing = vt_func_add_param(cheap, (vt_type){VT_S32, 0, NULL});
   vt_func_add_param(dear, changing->type);
@@ -255,7 +254,7 @@ static const vt_sharding *rows_over(world w, const vt_mesh *mesh, uint32_t axis)
   return s;
 }
 
-// A manual region over `axis`: its rows are cut, the rest is local. Returns the region.
+// A manual region over `axis`: its rows are sharded, the rest is local. Returns the region.
 static vt_func *manual_over(world w, vt_func *func, const vt_mesh *mesh, uint32_t axis, vt_value *x,
                             vt_op **out_op) {
   vt_arena *arena = &w.module->arena;
@@ -275,8 +274,8 @@ static vt_func *manual_over(world w, vt_func *func, const vt_mesh *mesh, uint32_
 }
 
 // The same product [4096,512] x [512,512] takes an eighth of the time on eight devices however it
-// is divided: by the compiler, by hand over all axes, by hand over one with the rest left to the
-// compiler, by hand twice over.
+// is divided: by the compiler, manually over all axes, manually over one with the rest left to the
+// compiler, or manually in two levels.
 static void manual_regions(void **state) {
   (void)state;
   static const vt_mesh_axis axes[2] = {{"x", 4}, {"y", 2}}, flat[1] = {{"x", 8}};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// traffic.c - HBM traffic that a module cannot avoid.
+// traffic.c - unavoidable HBM traffic of a module.
 //
 // A backward walk finds which part of each parameter the results need, at least: a compiler may
-// fuse, reorder and slice early, but not leave out what is read. Then
+// fuse, reorder and slice early, but not skip what is read. Then
 //   read     that part of each parameter, once; again on each trip of a loop that takes it in from
 //            outside, less what the chips can keep
-//   written  each result, but for those that are a parameter, updated in place
-// Where the part is not certain it is taken as small: a gather may read one row many times.
+//   written  each result, except those that are a parameter updated in place
+// Where the part is uncertain the small case counts: a gather may read one row many times.
 #include "chip/traffic.h"
 
 #include <math.h>
@@ -21,18 +21,18 @@ enum { DEEP = 8 };
 typedef struct walk {
   vt_arena arena;
   double on_chip;
-  double again; // bytes that loops read another time
+  double again; // bytes that loops read again
 } walk;
 
-// One function seen from one place.
+// One function at one call site.
 typedef struct frame {
   walk *w;
   const vt_scope *scope;
-  double times; // runs of it, at least, times the devices that run it
+  double times; // at least this many runs, times the devices that run it
   int32_t depth;
-  int64_t trips;  // of the loop whose body this is, 0 = none or not known
-  vt_map needs;   // value to the part of it that is needed, a double
-  vt_map visited; // value to the part of it that all trips together need, each another slice
+  int64_t trips;  // of the loop whose body this is, 0 = none or unknown
+  vt_map needs;   // value -> the part of it that is needed, a double
+  vt_map visited; // value -> the part that all trips together need, each a different slice
 } frame;
 
 static double type_bytes(vt_type type) {
@@ -64,8 +64,8 @@ static void need(frame *f, const vt_value *value, double part) {
   raise_part(f, &f->needs, value, part);
 }
 
-// The part of an operand of `size` elements when of `all` elements `left` are needed and the
-// operand makes up `size` of them.
+// The part of an operand of `size` elements that is needed when `left` of `all` elements are, and
+// `size` of them come from the operand.
 static double part_left(double left, double all, double size) {
   return size > 0 ? (left - (all - size)) / size : 0;
 }
@@ -82,8 +82,8 @@ static void walk_inner(frame *f, const vt_op *op, const vt_func *func, const dou
   vt_map_free(&inner.needs);
 }
 
-// The same for the body of a loop. out_visited gets what all trips together need of each parameter,
-// beyond what each trip needs.
+// The same for a loop body. out_visited gets what all trips together need of each parameter, beyond
+// what each trip needs.
 static void walk_body(frame *f, const vt_op *op, const double *returns, double times, int64_t trips,
                       double *out_needs, double *out_visited) {
   const vt_func *func = op->regions[1];
@@ -102,8 +102,8 @@ static bool hands_on(const vt_func *body, uint32_t param) {
   return param >= body->return_count || body->returns[param] == body->params[param];
 }
 
-// Whether a value of the frame comes from a parameter of main, and how many bytes of HBM at least
-// hold it: what is made of it elementwise may be made again on each trip.
+// Whether a value of the frame comes from a parameter of main, and how many bytes of HBM hold it at
+// least: elementwise results may be recomputed on each trip.
 static bool from_main(const vt_scope *scope, const vt_value *value, double *out_bytes) {
   double bytes = type_bytes(value->type);
   for (;;) {
@@ -138,8 +138,8 @@ static void walk_while(frame *f, const vt_op *op) {
   bool known = vt_loop_trips(f->scope, op, &trips);
   double times = f->times * (double)trips;
   for (uint32_t i = 0; i < carried; i++) returns[i] = needed(f, &op->results[i]);
-  // What a trip needs, the trip before it has to make. Deep nests would take long: one round, which
-  // finds less.
+  // What a trip needs, the previous trip has to produce. Deep nests would take long: they get one
+  // round, which finds less.
   for (int round = f->depth < DEEP ? 0 : 1; round < 2; round++) {
     f->w->again = again;
     walk_body(f, op, returns, times, trips, params, visited);
@@ -150,7 +150,7 @@ static void walk_while(frame *f, const vt_op *op) {
   for (uint32_t i = 0; i < count; i++)
     if (hands_on(body, i) && params[i] > 0 && from_main(f->scope, op->operands[i], &bytes))
       taken_in += params[i] * bytes;
-  // The first trip's reading is part of what main needs.
+  // The first trip's reads are part of what main needs.
   double devices = trips > 0 ? times / (double)trips : 0;
   if (known && trips > 1)
     f->w->again +=
@@ -204,7 +204,7 @@ static void walk_control(frame *f, const vt_op *op) {
   for (uint32_t i = 0; i < func->param_count; i++) need(f, op->operands[i], params[i]);
 }
 
-// Windows that leave gaps leave elements out.
+// Windows with gaps skip elements.
 static double window_part(const vt_op *op, vt_attr_key size_key) {
   uint32_t count = 0;
   double part = 1;
@@ -225,8 +225,8 @@ static bool in_loop(const frame *f) {
   return false;
 }
 
-// Whether an index is another one on each trip of the loop whose body this is: it is the loop's
-// counter, or what frameworks make of it to count from the end.
+// Whether an index differs on each trip of the loop whose body this is: it is the loop's counter,
+// or what frameworks compute from it to count from the end.
 static bool counts(const frame *f, const vt_value *index) {
   const vt_func *body = f->scope->func;
   for (const vt_op *op = index->op; op; op = index->op) {
@@ -242,7 +242,7 @@ static bool counts(const frame *f, const vt_value *index) {
          step->operands[1]->op->code == VT_OP_CONSTANT;
 }
 
-// A slice of what a loop takes in, another one on each trip.
+// A slice of a loop's input, a different one on each trip.
 static bool walk_visit(frame *f, const vt_op *op, double part) {
   const vt_value *from = op->operands[0];
   if (f->trips < 1 || from->op || !hands_on(f->scope->func, (uint32_t)from->index)) return false;
@@ -286,7 +286,7 @@ static void walk_move(frame *f, const vt_op *op, double part) {
     for (uint32_t i = 0; i < op->result_count; i++)
       walk_update(f, op, i, op->result_count + 1 + i, part);
     break;
-  default: // elements change places
+  default: // elements move
     for (uint32_t i = 0; i < op->operand_count; i++) need(f, op->operands[i], part);
   }
 }
@@ -306,7 +306,7 @@ static void walk_op(frame *f, const vt_op *op) {
       need(f, op->operands[i], needed(f, &op->results[i]));
     return;
   }
-  if (op->code == VT_OP_CUSTOM_CALL && !vt_op_is_marker(op)) return; // who knows what it reads
+  if (op->code == VT_OP_CUSTOM_CALL && !vt_op_is_marker(op)) return; // what it reads is unknown
   if (op->code == VT_OP_CONVOLUTION) {
     need(f, op->operands[0], part * window_part(op, VT_ATTR_NONE));
     need(f, op->operands[1], part);
@@ -326,7 +326,7 @@ static void walk_func(frame *f, const vt_func *func, const double *returns) {
   walk_ops(f, func);
 }
 
-// What a result of main needs. An argument that is updated in place stays where it is.
+// What a result of main needs. An argument that is updated in place does not move.
 static void need_result(frame *f, const vt_value *value) {
   const vt_value *at = value;
   while (at->op && at->op->code == VT_OP_DYNAMIC_UPDATE_SLICE) {
@@ -336,7 +336,7 @@ static void need_result(frame *f, const vt_value *value) {
   if (at->op) need(f, value, 1);
 }
 
-// Bytes of HBM that a result needs to have written.
+// Bytes of HBM that must be written for a result.
 static double written(const vt_value *value) {
   double updates = 0;
   for (const vt_value *at = value; at->op;) {
@@ -346,13 +346,13 @@ static double written(const vt_value *value) {
       updates += type_bytes(op->operands[1]->type);
       at = op->operands[0];
       break;
-    case VT_OP_SCATTER: // all updates may go to one place
+    case VT_OP_SCATTER: // all updates may hit one element
       at = op->operands[at->index];
       break;
     case VT_OP_OPTIMIZATION_BARRIER:
       at = op->operands[at->index];
       break;
-    case VT_OP_WHILE: // may hand it on, or update it in place
+    case VT_OP_WHILE: // may pass it on, or update it in place
       at = op->operands[at->index];
       break;
     case VT_OP_CUSTOM_CALL:
@@ -363,7 +363,7 @@ static double written(const vt_value *value) {
     case VT_OP_CASE:
     case VT_OP_CALL:
     case VT_OP_COMPOSITE:
-    case VT_OP_MANUAL_COMPUTATION: // may hand on an operand of the same size
+    case VT_OP_MANUAL_COMPUTATION: // may pass on an operand of the same size
       for (uint32_t i = 0; i < op->operand_count; i++)
         if (vt_type_equal(op->operands[i]->type, at->type)) return 0;
       return type_bytes(value->type);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// traffic.h - HBM traffic that a module cannot avoid, for the roofline.
+// traffic.h - unavoidable HBM traffic of a module, for the roofline.
 #ifndef VT_CHIP_TRAFFIC_H
 #define VT_CHIP_TRAFFIC_H
 
 #include "ir/module.h"
 
-// Bytes that all devices together read and write at least. `on_chip_bytes` is what their chips can
-// keep from one trip of a loop to the next, all together.
+// Bytes that all devices together read and write at least. `on_chip_bytes` is what all their chips
+// together can keep from one trip of a loop to the next.
 double vt_chip_traffic(const vt_module *module, double on_chip_bytes);
 
 #endif

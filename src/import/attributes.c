@@ -2,7 +2,7 @@
 // attributes.c - attribute entries of the builtin, VHLO and Shardy dialects.
 // Source: BuiltinDialectBytecode (LLVM 21), VhloBytecode (StableHLO 1.20.0), Shardy's bytecode.td
 // (0.0.2).
-// An encoding that nothing here needs becomes VT_RAW_OTHER: whoever needs it complains.
+// An encoding that nothing here needs becomes VT_RAW_OTHER; a later use of it is an error.
 #include "import/container.h"
 
 #include <inttypes.h>
@@ -75,7 +75,7 @@ static void read_items(vt_container *box, vt_cursor *c, vt_raw_attr *attr, vt_ra
   attr->items = items;
 }
 
-// A list that is a field of another attribute, as an attribute of its own.
+// A list that is a field of another attribute, as a separate attribute.
 static vt_raw_attr *read_array(vt_container *box, vt_cursor *c) {
   vt_raw_attr *array = VT_NEW(box->arena, vt_raw_attr);
   read_items(box, c, array, VT_RAW_ARRAY);

@@ -22,7 +22,7 @@ typedef struct reader {
   vt_container box;
   vt_arena *arena;
   vt_status failure;
-  uint64_t value_count; // of all regions: each takes a byte of the file at least
+  uint64_t value_count; // over all regions: each takes at least a byte of the file
 } reader;
 
 enum {
@@ -39,7 +39,7 @@ enum { MAX_REGION_DEPTH = 96 };
 
 static void read_region(reader *r, vt_cursor *c, scope *s, vt_raw_region *region);
 
-// The recorded order of use lists: no meaning here.
+// The recorded order of use lists is ignored.
 static void skip_uses(vt_cursor *c, bool several) {
   uint32_t n = several ? vt_cursor_count(c, 2) : 1;
   for (uint32_t i = 0; i < n && !vt_cursor_failed(c); i++) {
@@ -138,7 +138,7 @@ static void read_regions(reader *r, vt_cursor *c, scope *s, vt_raw_op *op) {
   op->regions = VT_NEW_ARRAY(r->arena, vt_raw_region *, n);
   scope own = {0};
   vt_cursor inner = *c;
-  if (isolated && r->box.version >= 2) { // wrapped in a section of its own
+  if (isolated && r->box.version >= 2) { // wrapped in its own section
     uint8_t id = vt_cursor_byte(c);
     uint64_t length = vt_cursor_varint(c);
     if (id & 0x80) vt_cursor_align(c, vt_cursor_varint(c));
@@ -243,8 +243,8 @@ static void read_region(reader *r, vt_cursor *c, scope *s, vt_raw_region *region
     return;
   }
   uint64_t values = vt_cursor_varint(c);
-  // Each value takes at least a byte of type; the bytes of the region are not known, those left
-  // are.
+  // Each value takes at least a byte of type; the region's byte count is unknown, so the bytes left
+  // are the bound.
   r->value_count += values;
   if (values > c->end - c->at || r->value_count > r->box.file.size) {
     vt_cursor_fail(c, "region of %" PRIu64 " values", values);

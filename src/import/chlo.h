@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// chlo.h - what lower_chlo.c and chlo_math.c share: StableHLO ops built in the words of formulas.
+// chlo.h - what lower_chlo.c and chlo_math.c share: building StableHLO ops as formulas.
 #ifndef VT_IMPORT_CHLO_H
 #define VT_IMPORT_CHLO_H
 
 #include "import/lower.h"
 
-// Where ops are built, and the type that arithmetic has there: f32 or f64.
+// Where ops are built, and the arithmetic type there: f32 or f64.
 typedef struct vt_chlo {
   vt_func *func;
   const vt_loc *loc;
@@ -16,7 +16,7 @@ typedef struct vt_chlo_pair {
   vt_value *re, *im;
 } vt_chlo_pair;
 
-// One op on one value (y is NULL) or two; the result has the type of arithmetic.
+// One op on one value (y is NULL) or two; the result has the arithmetic type.
 vt_value *vt_chlo_op(vt_chlo *c, vt_opcode code, vt_value *x, vt_value *y);
 vt_value *vt_chlo_number(vt_chlo *c, double value);
 // Bits of an integer or floating type, the same for all elements.
@@ -31,7 +31,7 @@ typedef struct vt_chlo_function {
   const char *name;
   int operands;
   vt_value *(*real)(vt_chlo *c, vt_value *x, vt_value *y);
-  vt_chlo_pair (*complex)(vt_chlo *c, vt_chlo_pair z); // NULL = no such numbers
+  vt_chlo_pair (*complex)(vt_chlo *c, vt_chlo_pair z); // NULL = not for complex numbers
 } vt_chlo_function;
 const vt_chlo_function *vt_chlo_find_function(vt_string name); // NULL when unknown
 

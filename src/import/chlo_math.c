@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // chlo_math.c - CHLO's functions in StableHLO's arithmetic.
 //
-// Sums of Chebyshev polynomials were fitted with 40 digits to the function named with each; f32
-// takes the terms it can tell from zero. Complex functions follow W. Kahan, "Branch cuts for
+// The Chebyshev sums were fitted with 40 digits to the function named with each; f32 takes the
+// terms that are distinguishable from zero. Complex functions follow W. Kahan, "Branch cuts for
 // complex elementary functions" (1987).
 #include <math.h>
 #include <string.h>
@@ -133,7 +133,7 @@ static vt_value *asinh_of(vt_chlo *c, vt_value *x, vt_value *y) {
   return with_sign(c, vt_chlo_select(c, less(c, a, is_wide(c) ? 1e10 : 1e5), near, far), x);
 }
 
-// d = x - 1: log1p(d + sqrt(d) sqrt(d + 2)), which is no number below 1
+// d = x - 1: log1p(d + sqrt(d) sqrt(d + 2)), which is NaN below 1
 static vt_value *acosh_of(vt_chlo *c, vt_value *x, vt_value *y) {
   vt_value *d = plus(c, x, -1);
   vt_value *near = log_plus_one(c, add(c, d, mul(c, root(c, d), root(c, plus(c, d, 2)))));
@@ -173,8 +173,8 @@ static vt_value *erf_near(vt_chlo *c, vt_value *x) {
   return mul(c, x, chebyshev(c, t, erf_terms, is_wide(c) ? 13 : 8));
 }
 
-// erfc of x >= 0. The square is taken of a short h near x, which is exact: exp(-x^2) is
-// exp(-h^2) exp((h - x) (h + x)).
+// erfc of x >= 0. Squares a short h near x, which is exact: exp(-x^2) is exp(-h^2) exp((h - x) (h +
+// x)).
 static vt_value *erfc_far(vt_chlo *c, vt_value *x) {
   vt_value *t = quot(c, plus(c, x, -3.75), plus(c, x, 3.75));
   vt_value *p = chebyshev(c, t, erfc_terms, is_wide(c) ? 25 : 14);
@@ -186,7 +186,7 @@ static vt_value *erfc_far(vt_chlo *c, vt_value *x) {
   return mul(c, e, quot(c, p, plus(c, times(c, x, 2), 1)));
 }
 
-// Beyond this magnitude erfc is 0 and 2; there the formula's factors would be infinite.
+// Beyond this magnitude erfc is 0 or 2; there the formula's factors would be infinite.
 static vt_value *limited(vt_chlo *c, vt_value *x) {
   return vt_chlo_op(c, VT_OP_MINIMUM, absolute(c, x), num(c, is_wide(c) ? 28 : 11));
 }
@@ -205,7 +205,7 @@ static vt_value *erfc_of(vt_chlo *c, vt_value *x, vt_value *y) {
   return vt_chlo_select(c, less(c, absolute(c, x), 0.5), sub(c, num(c, 1), erf_near(c, x)), either);
 }
 
-// M. Giles, "Approximating the erfinv function" (2010), single precision; f64 by two steps of
+// M. Giles, "Approximating the erfinv function" (2010), single precision; f64 adds two steps of
 // Halley's method on the smaller of erf and erfc.
 static vt_value *erf_inv_of(vt_chlo *c, vt_value *x, vt_value *y) {
   static const double middle[] = {2.81022636e-08,  3.43273939e-07, -3.5233877e-06,
@@ -244,7 +244,7 @@ static vt_value *lgamma_right(vt_chlo *c, vt_value *z) {
                                  9.9843695780195716e-6, 1.5056327351493116e-7};
   vt_value *sum = num(c, 0.99999999999980993);
   for (int k = 0; k < 8; k++) sum = add(c, sum, quot(c, num(c, terms[k]), plus(c, z, k + 1)));
-  // (z + 0.5) log(t) - t with t = z + 7.5, in a form without its cancellation
+  // (z + 0.5) log(t) - t with t = z + 7.5, rearranged to avoid cancellation
   vt_value *log_t = plus(c, log_plus_one(c, times(c, z, 1 / 7.5)), log(7.5));
   vt_value *t = plus(c, z, 7.5);
   vt_value *main = mul(c, sub(c, plus(c, z, 0.5), quot(c, t, log_t)), log_t);
@@ -262,7 +262,7 @@ static vt_value *lgamma_of(vt_chlo *c, vt_value *x, vt_value *y) {
   return vt_chlo_select(c, infinite, num(c, INFINITY), vt_chlo_select(c, left, mirror, right));
 }
 
-// Eight steps up, then the asymptotic series; on the left by reflection.
+// Eight steps up, then the asymptotic series; reflection on the left.
 static vt_value *digamma_of(vt_chlo *c, vt_value *x, vt_value *y) {
   static const double series[] = {1.0 / 12,  -691.0 / 32760, 1.0 / 132, -1.0 / 240,
                                   1.0 / 252, -1.0 / 120,     1.0 / 12};
@@ -280,8 +280,8 @@ static vt_value *digamma_of(vt_chlo *c, vt_value *x, vt_value *y) {
   return vt_chlo_select(c, left, vt_chlo_select(c, pole, num(c, NAN), mirror), right);
 }
 
-// Hurwitz's zeta by Euler and Maclaurin: nine terms, the integral, twelve corrections. Below zero
-// only where the powers are real: even x, no integer q.
+// Hurwitz's zeta by Euler-Maclaurin: nine terms, the integral, twelve corrections. Below zero only
+// where the powers are real: even x, q not an integer.
 static vt_value *zeta_of(vt_chlo *c, vt_value *x, vt_value *q) {
   // B(2k) / (2k)!
   static const double corrections[] = {1.0 / 12,

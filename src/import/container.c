@@ -63,8 +63,8 @@ static void read_sections(vt_container *box) {
     vt_cursor_fail(&c, "resources without their offsets");
 }
 
-// Sizes come last string first, each with its final NUL; the last string ends where the section
-// ends.
+// Sizes come last string first, each including its final NUL; the last string ends where the
+// section ends.
 static void read_strings(vt_container *box) {
   vt_cursor c = vt_container_section(box, STRINGS);
   uint32_t n = vt_cursor_count(&c, 1);
@@ -104,7 +104,7 @@ static vt_string string_at(vt_container *box, vt_cursor *c, uint64_t index) {
 
 static void read_op_names(vt_container *box, vt_cursor *c) {
   size_t capacity = 0;
-  if (box->version >= 4) (void)vt_cursor_varint(c); // their number: a hint for allocation
+  if (box->version >= 4) (void)vt_cursor_varint(c); // their number, an allocation hint
   while (vt_cursor_more(c)) {
     uint32_t dialect = vt_cursor_index(c, box->dialect_count, "dialect");
     uint32_t n = vt_cursor_count(c, 1);
@@ -188,7 +188,7 @@ static void read_properties(vt_container *box) {
   box->property_count = n;
 }
 
-// The entries of one group; `keep` makes them addressable by handles.
+// The entries of one group; `keep` makes them addressable by handle.
 static void read_resource_group(vt_container *box, vt_cursor *c, vt_cursor *data, size_t *capacity,
                                 bool keep) {
   uint32_t n = vt_cursor_count(c, 3);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // container.h - the sections of an MLIR bytecode file and the tables in them.
 //
-// In: the file. Out: strings, dialects, op names, and where each attribute, type, property and
-// resource lies. Attributes and types are decoded when first asked for (attributes.c, types.c):
-// what nothing needs may be of dialects unknown here.
+// In: the file. Out: strings, dialects, op names, and the location of each attribute, type,
+// property and resource. Attributes and types are decoded on first use (attributes.c, types.c):
+// those that nothing needs may be of unknown dialects.
 #ifndef VT_IMPORT_CONTAINER_H
 #define VT_IMPORT_CONTAINER_H
 
@@ -22,8 +22,8 @@ typedef enum vt_dialect {
 typedef struct vt_entry {
   size_t at, end;
   uint32_t dialect; // index
-  bool encoded;     // in the dialect's encoding, else text
-  bool busy;        // being decoded: seen again it is a cycle
+  bool encoded;     // in the dialect's encoding, otherwise text
+  bool busy;        // being decoded: seeing it again is a cycle
   void *value;      // vt_raw_attr or vt_raw_type once decoded
 } vt_entry;
 
@@ -59,20 +59,20 @@ typedef struct vt_container {
 
 enum { VT_BYTECODE_DEPTH = 128 }; // nesting of attributes and types, and of regions
 
-// Fills `box` from `file`; errors land in *box->failure.
+// Fills `box` from `file`; errors go to *box->failure.
 void vt_container_read(vt_container *box, vt_arena *arena, vt_bytes file, vt_status *failure);
 vt_cursor vt_container_section(const vt_container *box, int id);
 vt_cursor vt_container_range(const vt_container *box, size_t at, size_t end);
 vt_string vt_container_string(vt_container *box, vt_cursor *c);
 
-// The attribute or type that the index at the cursor means. Never NULL: on error a harmless one.
+// The attribute or type whose index is at the cursor. Never NULL: a harmless one on error.
 vt_raw_attr *vt_container_attr(vt_container *box, vt_cursor *c);
 vt_raw_attr *vt_container_opt_attr(vt_container *box, vt_cursor *c); // NULL = absent
 const vt_raw_type *vt_container_type(vt_container *box, vt_cursor *c);
 const vt_raw_type *vt_container_type_at(vt_container *box, vt_cursor *c, uint32_t index);
 vt_raw_attr *vt_container_attr_at(vt_container *box, vt_cursor *c, uint32_t index);
 
-// One entry, its cursor behind the dialect's code. Used by the decoders only.
+// One entry, its cursor after the dialect's code. Used by the decoders only.
 void vt_decode_builtin_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_attr *attr);
 void vt_decode_vhlo_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_attr *attr);
 void vt_decode_sdy_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_attr *attr);

@@ -31,7 +31,7 @@ uint64_t vt_cursor_varint(vt_cursor *c) {
     return 0;
   }
   uint8_t first = c->file[c->at];
-  size_t more = first ? (size_t)__builtin_ctz(first) : 8; // bytes behind the first
+  size_t more = first ? (size_t)__builtin_ctz(first) : 8; // bytes after the first
   if (c->end - c->at - 1 < more) {
     vt_cursor_fail(c, "unexpected end of data in a number");
     return 0;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// import.h - programs from outside become modules.
+// import.h - external programs become modules.
 //
 // Accepts MLIR bytecode holding a StableHLO portable artifact (VHLO of any version up to 1.20.0,
-// mixed with sdy and builtin ops). What the module looks like afterwards, beyond the invariants of
-// ir/module.h:
-//  - tuples and futures are flattened, unrealized casts and async pairs are gone,
+// mixed with sdy and builtin ops). Properties of the module, beyond the invariants of ir/module.h:
+//  - tuples and futures are flattened, unrealized casts and async pairs are removed,
 //    sdy.named_computation is inlined;
-//  - constants of one element (or splats) that a region took from outside are repeated inside
+//  - constants of one element (or splats) that a region uses from outside are repeated inside
 //    instead of captured, sharing their data;
-//  - stablehlo.dot, broadcast, cross-replica-sum are kept as they are (src/passes rewrites them);
+//  - stablehlo.dot, broadcast, cross-replica-sum are kept (src/passes rewrites them);
 //    einsum becomes dot_general and transpose, dynamic_reshape, dynamic_iota,
 //    dynamic_broadcast_in_dim and get_dimension_size fold when the result type is static;
 //  - optional attributes: the eight of a dot algorithm (all present or none), RESULT_ACCURACY
@@ -25,7 +24,7 @@
 
 // `program` is borrowed for the call only; out_module is owned by the caller (vt_module_destroy).
 // errors INVALID_ARGUMENT (malformed; names offset and cause), UNIMPLEMENTED (dynamic shapes,
-// quantised types, unknown ops; names the op and its place in the user's source)
+// quantised types, unknown ops; names the op and its location in the user's source)
 vt_status vt_import(vt_bytes program, vt_module **out_module) VT_CHECKED;
 
 #endif

@@ -6,8 +6,8 @@
 //    repeated where they are used.
 // 2. Functions are declared, so that calls find them in any order.
 // 3. Bodies. A raw value knows the values it became in the function being built; while a region is
-//    built, what it captured means the region's parameters, and the undo list restores the outer
-//    meaning afterwards.
+//    built, its captures map to the region's parameters, and the undo list restores the outer
+//    mapping afterwards.
 #include "import/lower.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@ static vt_status lower_ops(vt_lower *lo, const vt_raw_region *region, vt_value_l
 
 // ---- captures -----------------------------------------------------------------------------------
 
-// A constant whose data is one element: cheaper to repeat than to pass.
+// A constant of one element: cheaper to repeat than to pass.
 static bool is_small_constant(const vt_raw_value *value) {
   if (!value->op || value->op->row->code != VT_OP_CONSTANT) return false;
   const vt_raw_attr *data = vt_raw_find(value->op, "value");
@@ -128,7 +128,7 @@ static vt_status set_results(vt_lower *lo, vt_raw_op *op, uint32_t count, vt_val
   return VT_OK;
 }
 
-// Parameters of `func` for the flattened type of `value`, which from now on means them.
+// Adds parameters to `func` for the flattened type of `value`, which from now on maps to them.
 static vt_status add_params(vt_lower *lo, const vt_raw_op *op, vt_func *func, vt_raw_value *value) {
   vt_type_list types = {0};
   vt_value_list params = {0};
@@ -221,7 +221,7 @@ static vt_status lower_get_tuple_element(vt_lower *lo, vt_raw_op *raw) {
   return set_results(lo, raw, count, operands.data + at);
 }
 
-// async_start, named_computation: the ops of the region take the place of the op.
+// async_start, named_computation: the ops of the region replace the op.
 static vt_status lower_inline(vt_lower *lo, vt_raw_op *raw) {
   vt_value_list operands = {0}, returns = {0};
   if (raw->region_count != 1 || raw->regions[0]->empty)
@@ -354,7 +354,7 @@ static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_a
   return VT_OK;
 }
 
-// One entry per flattened value; `kinds` are the raw types that `count` dictionaries (or none)
+// One entry per flattened value; `kinds` are the raw types that the `count` dictionaries (or none)
 // belong to.
 static vt_status lower_io_infos(vt_lower *lo, const vt_raw_op *op, const char *attr_name,
                                 uint32_t count, const vt_raw_type *const *kinds,
@@ -431,7 +431,7 @@ vt_status vt_lower_add_mesh(vt_lower *lo, const vt_raw_op *op, vt_string name,
   if (*place)
     return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "there are two meshes %s", mesh->name);
   *place = (void *)(uintptr_t)mesh;
-  if ((module->mesh_count & (module->mesh_count - 1)) == 0) { // room doubles at powers of two
+  if ((module->mesh_count & (module->mesh_count - 1)) == 0) { // capacity doubles at powers of two
     const vt_mesh **grown = VT_NEW_ARRAY(&module->arena, const vt_mesh *,
                                          module->mesh_count ? 2 * module->mesh_count : 1);
     if (module->mesh_count) memcpy(grown, module->meshes, module->mesh_count * sizeof *grown);

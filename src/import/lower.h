@@ -28,8 +28,8 @@ typedef struct vt_lower {
   vt_map captured;              // {op, value}: known captures
   vt_map tiles;                 // {rank, text} of a GSPMD sharding -> vt_sharding
   VT_ARRAY(vt_lower_undo) undo; // mappings to restore when the region ends; in scratch
-  const vt_mesh *tile_mesh; // what GSPMD's tile assignments are written over; NULL until the first
-  int64_t budget;           // values that may still be made: tuples in tuples must not explode
+  const vt_mesh *tile_mesh;     // the mesh for GSPMD's tile assignments; NULL until the first
+  int64_t budget;               // values that may still be created: nested tuples must not explode
 } vt_lower;
 
 // Fills the empty `module`. errors INVALID_ARGUMENT, UNIMPLEMENTED
@@ -42,7 +42,7 @@ vt_status vt_lower_error(vt_lower *lo, const vt_raw_op *op, vt_code code, const 
 const char *vt_lower_text(vt_lower *lo,
                           vt_string string); // NUL-terminated copy in the module, kept once
 const vt_loc *vt_lower_loc(vt_lower *lo, const vt_raw_attr *loc);
-// A tensor or token; the flattened form of any type appended to `types` (scratch).
+// A tensor or token; appends the flattened form of any type to `types` (scratch).
 vt_status vt_lower_type(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type,
                         vt_type *out_type) VT_CHECKED;
 vt_status vt_lower_types(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type,
@@ -52,32 +52,31 @@ vt_status vt_lower_literal(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr 
                            const vt_literal **out_literal) VT_CHECKED;
 vt_status vt_lower_dict(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
                         const vt_dict_value **out_dict) VT_CHECKED;
-// Gives `op` the attributes of its row and the ones that any op may have (lower_attrs.c).
+// Gives `op` the attributes of its row and those that any op may have (lower_attrs.c).
 vt_status vt_lower_attrs(vt_lower *lo, const vt_raw_op *raw, vt_op *op) VT_CHECKED;
 
 // einsum and unary_einsum of these operands, built at the end of the function (lower_einsum.c).
 vt_status vt_lower_einsum(vt_lower *lo, const vt_raw_op *raw, uint32_t count,
                           vt_value *const *operands, vt_value **out_result) VT_CHECKED;
 
-// An op of CHLO (in raw->row) on these operands, built at the end of the function of ops of
-// StableHLO; `types` are those of its results (lower_chlo.c).
+// A CHLO op (in raw->row) on these operands, built from StableHLO ops at the end of the function;
+// `types` are those of its results (lower_chlo.c).
 vt_status vt_lower_chlo(vt_lower *lo, const vt_raw_op *raw, const vt_value_list *operands,
                         const vt_type_list *types, vt_value_list *results) VT_CHECKED;
 
-// A dynamic form with a static result as its static op, built at the end of the function
-// (lower_dynamic.c). errors UNIMPLEMENTED: shapes that are not known
+// A dynamic op with a static result as its static form, built at the end of the function
+// (lower_dynamic.c). errors UNIMPLEMENTED: unknown shapes
 vt_status vt_lower_dynamic(vt_lower *lo, const vt_raw_op *raw, const vt_value_list *operands,
                            const vt_type_list *types, vt_value **out_result) VT_CHECKED;
 
-// Custom calls and calls by which clients say in StableHLO what Shardy has ops for
-// (lower_custom.c): true in out_done when `raw` was lowered to something else.
+// Custom calls and calls with which clients express in StableHLO what Shardy has ops for
+// (lower_custom.c): out_done is true when `raw` was lowered to something else.
 vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) VT_CHECKED;
-// The Shardy sharding that frontend attributes of a dictionary hold as text under this name; NULL
-// when none.
+// The Shardy sharding that the frontend attributes of a dictionary hold as text under this name;
+// NULL when none.
 vt_status vt_lower_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict,
                                      const char *name, const vt_sharding **out_sharding) VT_CHECKED;
-// The sharding that xla.sdy.FuncResultSharding gives to a value on its way out of main; NULL when
-// none.
+// The sharding that xla.sdy.FuncResultSharding gives to a value returned from main; NULL when none.
 vt_status vt_lower_result_sharding(vt_lower *lo, const vt_raw_value *value,
                                    const vt_sharding **out_sharding) VT_CHECKED;
 // Meshes that frontend attributes of the module hold as text.
@@ -102,15 +101,15 @@ vt_status vt_lower_shardings(vt_lower *lo, const vt_raw_op *op, const vt_raw_att
 vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
                              vt_attr *out_attr) VT_CHECKED;
 
-// GSPMD's text as a sharding over a mesh that fits all of them; NULL when it says nothing
+// GSPMD's text as a sharding over a mesh that fits all of them; NULL when it specifies nothing
 // (lower_gspmd.c).
 vt_status vt_lower_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
                          const vt_sharding **out_sharding) VT_CHECKED;
-// The axes of the module's mesh, as bits, along which a text says that its op is within a manual
+// The axes of the module's mesh, as bits, along which a text says that its op is inside a manual
 // computation; all axes for "{manual}".
 vt_status vt_lower_manual_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
                                 uint64_t *out_axes) VT_CHECKED;
-// A mesh of all partitions in one axis, for computations whose arrays are all replicated.
+// A mesh of all partitions on one axis, for computations whose arrays are all replicated.
 const vt_mesh *vt_lower_tile_mesh(vt_lower *lo);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower_attrs.c - the attributes of one op: by the kind that attrs.def gives the key, with what a
-// missing one means.
+// lower_attrs.c - the attributes of one op: by the kind that attrs.def gives the key, and the
+// meaning of missing ones.
 #include <inttypes.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ typedef struct attr_list {
   vt_attr items[MAX_OP_ATTRS];
 } attr_list;
 
-// Missing attributes with a meaning: ops of older versions lack them, text leaves them out.
+// Defaults of missing attributes: ops of older versions lack them, text omits them.
 static const struct {
   vt_attr_key key;
   int64_t value;
@@ -63,7 +63,7 @@ static const vt_attr_key empty_defaults[] = {VT_ATTR_OPERAND_BATCHING_DIMS,
                                              VT_ATTR_KERNEL_SPATIAL_DIMENSIONS,
                                              VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS};
 
-// Attributes that may be absent from the module as well.
+// Attributes that may be absent from the module too.
 static const vt_attr_key optional_keys[] = {
     VT_ATTR_RESULT_ACCURACY,     VT_ATTR_BACKEND_DICT,
     VT_ATTR_REPLICA_MESH_AXES,   VT_ATTR_SHARDING,
@@ -176,7 +176,7 @@ static vt_status accuracy_text(vt_lower *lo, const vt_raw_op *raw, const vt_raw_
                                vt_attr *attr) {
   static const char *const modes[] = {"DEFAULT", "HIGHEST", "TOLERANCE"};
   if (value->kind != VT_RAW_ACCURACY || value->ints[1] > 2) return wrong(lo, raw, attr->key);
-  attr->count = value->ints[1] != 0; // DEFAULT is left out
+  attr->count = value->ints[1] != 0; // DEFAULT is omitted
   if (!attr->count) return VT_OK;
   const char *text =
       vt_arena_printf(&lo->module->arena, "%s,%.17g,%.17g,%" PRId64, modes[value->ints[1]],
@@ -197,7 +197,7 @@ static vt_status lower_dtype(vt_lower *lo, const vt_raw_op *raw, const vt_raw_at
   return VT_OK;
 }
 
-// `attr` has its key. On return a count of 0 for kinds that hold one value means: leave it out.
+// `attr` has its key. On return a count of 0 for single-valued kinds means: omit it.
 static vt_status lower_value(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr *value,
                              vt_attr *attr) {
   uint32_t count;
@@ -326,7 +326,7 @@ static void push(attr_list *list, vt_attr attr) {
   if (list->count < MAX_OP_ATTRS) list->items[list->count++] = attr;
 }
 
-// Kinds that hold one value are left out when lowering said so; lists may be empty.
+// Single-valued kinds are omitted when lowering said so; lists may be empty.
 static bool is_left_out(const vt_attr *attr) {
   vt_attr_kind kind = vt_attr_kind_of(attr->key);
   bool list = kind == VT_ATTR_KIND_INTS || kind == VT_ATTR_KIND_STRINGS ||
@@ -348,8 +348,8 @@ static vt_status add(vt_lower *lo, const vt_raw_op *raw, const vt_op *op, vt_att
   return VT_OK;
 }
 
-// GSPMD's sharding of a single result, in Shardy's form beside the text. A text that cannot be read
-// is only a hint lost.
+// GSPMD's sharding of a single result, in Shardy's form alongside the text. An unreadable text only
+// loses a hint.
 static vt_status add_tiles(vt_lower *lo, const vt_raw_op *raw, const vt_op *op, attr_list *list) {
   const vt_raw_attr *text = vt_raw_find(raw, "mhlo.sharding");
   if (!text || text->kind != VT_RAW_STRING || op->result_count != 1) return VT_OK;

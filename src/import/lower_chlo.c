@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower_chlo.c - ops of CHLO, which StableHLO's text holds until a client legalizes it, and custom
-// calls "mhlo.NAME" become ops of StableHLO. Mathematical functions are in chlo_math.c.
+// lower_chlo.c - CHLO ops, which StableHLO's text contains until a client legalizes it, and custom
+// calls "mhlo.NAME" become StableHLO ops. Mathematical functions are in chlo_math.c.
 #include <math.h>
 #include <string.h>
 
@@ -95,8 +95,7 @@ static vt_value *conj_of(vt_chlo *c, vt_value *z) {
   return vt_build(c->func, NULL, VT_OP_COMPLEX, c->loc, z->type, 2, (vt_value *[]){re, im});
 }
 
-// The neighbour of x in the direction of y: its bits, counted as sign and magnitude, plus or minus
-// one.
+// The neighbour of x in the direction of y: its bits, as sign and magnitude, plus or minus one.
 static vt_value *next_after_of(vt_chlo *c, vt_value *x, vt_value *y) {
   const vt_dtype_info *info = vt_dtype_get(x->type.dtype);
   vt_dtype whole = info->bits == 64 ? VT_U64 : info->bits == 32 ? VT_U32 : VT_U16;
@@ -111,8 +110,8 @@ static vt_value *next_after_of(vt_chlo *c, vt_value *x, vt_value *y) {
   vt_value *one = vt_chlo_bits(c, bits, 1), *zero = vt_chlo_bits(c, bits, 0);
   vt_value *size_a = vt_chlo_op(c, VT_OP_AND, a, rest), *size_b = vt_chlo_op(c, VT_OP_AND, b, rest);
   vt_value *sign_a = vt_chlo_op(c, VT_OP_AND, a, top), *sign_b = vt_chlo_op(c, VT_OP_AND, b, top);
-  // From zero to the least number with the sign of y, else towards zero when y is smaller or on
-  // the other side.
+  // From zero to the least number with the sign of y; otherwise towards zero when y is smaller or
+  // on the other side.
   vt_value *from_zero = vt_chlo_op(c, VT_OP_OR, sign_b, one);
   vt_value *other_side = vt_chlo_compare(c, VT_CMP_NE, sign_a, sign_b);
   vt_value *smaller = vt_chlo_compare(c, VT_CMP_GT, size_a, size_b);
@@ -126,7 +125,7 @@ static vt_value *next_after_of(vt_chlo *c, vt_value *x, vt_value *y) {
   return vt_chlo_select(c, vt_chlo_compare(c, VT_CMP_NE, x, x), x, result);
 }
 
-// The high half of the product of 64-bit numbers: their halves multiplied crosswise.
+// The high half of the product of 64-bit numbers: from the cross products of their halves.
 static vt_value *high_half_64(vt_chlo *c, vt_value *x, vt_value *y, bool is_signed) {
   vt_type type = x->type;
   type.dtype = c->type.dtype = VT_U64;
@@ -148,7 +147,7 @@ static vt_value *high_half_64(vt_chlo *c, vt_value *x, vt_value *y, bool is_sign
 #undef ADD
 #undef HIGH
   if (!is_signed) return result;
-  // As unsigned numbers, negative ones are 2^64 too large.
+  // Read as unsigned, negative numbers are 2^64 too large.
   vt_type whole = type;
   whole.dtype = VT_S64;
   for (int i = 0; i < 2; i++) {
@@ -194,8 +193,8 @@ static const struct {
                     {"subtract", VT_OP_SUBTRACT},
                     {"xor", VT_OP_XOR}};
 
-// x with the dimensions of the result: broadcast_dimensions says where those of an operand of
-// lower rank go, the last ones where it is missing. NULL when it does not fit.
+// x with the dimensions of the result: broadcast_dimensions says where the dimensions of a
+// lower-rank operand go, by default the last ones. NULL when it does not fit.
 static vt_value *broadcast_to(vt_chlo *c, const vt_raw_op *raw, vt_lower *lo, vt_value *x,
                               vt_type to) {
   const vt_raw_attr *given = vt_raw_find(raw, "broadcast_dimensions");
@@ -237,7 +236,7 @@ static vt_value *first_of(vt_chlo *c, vt_value *x, vt_type to) {
   return result;
 }
 
-// The last dimension sorted with its indices, equal ones in their order; floats in total order.
+// The last dimension sorted with its indices, ties in their original order; floats in total order.
 static bool build_top_k(vt_chlo *c, const vt_raw_op *raw, vt_value *x, const vt_type_list *types,
                         vt_value **results) {
   const vt_raw_attr *k = vt_raw_find(raw, "k"), *largest = vt_raw_find(raw, "largest");
@@ -394,8 +393,8 @@ static void shift_dims(dim_list *list) {
   for (uint32_t i = 0; i < list->count; i++) list->dims[i]++;
 }
 
-// What XLA documents of the three kinds: ragged rows meet the matrix of their group; ragged
-// contracting dimensions give one product for each group; a ragged batch is as any other.
+// XLA documents three kinds: ragged rows are multiplied by their group's matrix; ragged contracting
+// dimensions give one product per group; a ragged batch is like any other.
 static vt_value *ragged_dot(vt_chlo *c, vt_lower *lo, const vt_raw_op *raw, vt_value *const *in,
                             vt_dtype dtype) {
   vt_value *lhs = in[0], *rhs = in[1], *sizes = in[2];
@@ -483,7 +482,7 @@ vt_status vt_lower_chlo(vt_lower *lo, const vt_raw_op *raw, const vt_value_list 
                         const vt_type_list *types, vt_value_list *results) {
   static const char broadcast[] = "broadcast_";
   vt_chlo c = {lo->func, vt_lower_loc(lo, raw->loc), {0}};
-  vt_string name = {raw->row->name + 5, strlen(raw->row->name) - 5}; // behind "chlo."
+  vt_string name = {raw->row->name + 5, strlen(raw->row->name) - 5}; // after "chlo."
   vt_value *built[2] = {NULL, NULL};
   uint32_t count = (uint32_t)operands->size;
   if (count && types->size == 1 && is(name, "ragged_dot")) {

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower_custom.c - what clients write as custom calls for want of an op becomes ops.
+// lower_custom.c - turns custom calls that stand in for missing ops into ops.
 //
 //   Sharding (mhlo.sharding, or xla.sdy.sharding as text)       sdy.sharding_constraint
 //   xla.sdy.FuncResultSharding                                  sharding of a result of main
 //   xla.sdy.GlobalToLocalShape, call of a body, ...LocalToGlobalShape sdy.manual_computation
 //   ragged_all_to_all                                           vtpu.ragged_all_to_all
-//   mhlo.erf, mhlo.topk and others that XLA writes for CHLO's ops     chlo.erf, chlo.top_k
+//   mhlo.erf, mhlo.topk and others that XLA emits for CHLO's ops     chlo.erf, chlo.top_k
 //   SPMDFullToShardShape per operand, call of a body, SPMDShardToFullShape     the same
 //
-// A manual computation is built at the call: what the calls before it turned into local shapes are
-// its operands, the calls behind it say what its results are in global shape. Its region calls the
-// body.
+// A manual computation is built at the call: its operands are what earlier calls turned into local
+// shapes, and later calls say what its results are in global shape. Its region calls the body.
 #include <inttypes.h>
 #include <string.h>
 
@@ -25,7 +24,7 @@ static bool is_call_of(const vt_raw_op *op, const char *target) {
 
 // ---- attributes kept as text --------------------------------------------------------------------
 
-// The attribute that the frontend attributes of `dict` hold as text; NULL when there is none.
+// The attribute that the frontend attributes of `dict` hold as text; NULL when absent.
 static vt_status text_attr(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *frontend,
                            const char *name, const vt_raw_attr **out_attr) {
   const vt_raw_attr *text = vt_raw_dict_find(frontend, name);
@@ -76,7 +75,7 @@ vt_status vt_lower_result_sharding(vt_lower *lo, const vt_raw_value *value,
 
 // ---- constraints --------------------------------------------------------------------------------
 
-// Results are the operands, whatever their types say: verification finds what does not fit.
+// Results are the operands, whatever their types: the verifier finds mismatches.
 static vt_status alias_all(vt_lower *lo, vt_raw_op *raw) {
   if (raw->operand_count != raw->result_count)
     return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT,
@@ -119,8 +118,8 @@ typedef struct manual {
   vt_type_list results; // in global shape
 } manual;
 
-// The op behind `from` that is a call of `target` and takes `value` first. Searches are paid for
-// from the budget of the import: a hostile program could ask for any number of them.
+// The op after `from` that is a call of `target` and takes `value` first. Searches draw on the
+// import's budget: a hostile program could request any number of them.
 static const vt_raw_op *find_user(vt_lower *lo, const vt_raw_op *from, const char *target,
                                   const vt_raw_value *value) {
   for (const vt_raw_op *op = from->next; op && --lo->budget > 0; op = op->next)
@@ -159,7 +158,7 @@ static vt_status describe_text(vt_lower *lo, const vt_raw_op *raw, manual *m) {
   return VT_OK;
 }
 
-// GSPMD: the sharding of an operand stands on the op before its conversion, that of a result on the
+// GSPMD: the sharding of an operand is on the op before its conversion, that of a result on the
 // conversion back.
 static vt_status tiles_of(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type,
                           const vt_sharding **out_sharding) {
@@ -177,8 +176,8 @@ static vt_status manual_tiles_of(vt_lower *lo, const vt_raw_op *op, const vt_raw
   return vt_lower_manual_tiles(lo, op, text->string, type->rank, out_axes);
 }
 
-// The axes of a computation are those that are manual inside and not around it, as the texts on
-// both sides of a conversion say.
+// The axes of a computation are those that are manual inside and not outside it, according to the
+// texts on both sides of a conversion.
 static vt_status manual_tiles(vt_lower *lo, const vt_raw_op *raw, uint64_t *out_axes) {
   const vt_raw_op *there = raw->operands[0]->op; // there is an operand, or this would be a call
   const vt_raw_value *whole = there->operands[0];
@@ -306,7 +305,7 @@ static vt_status lower_to_local(vt_lower *lo, vt_raw_op *raw) {
   return alias_all(lo, raw);
 }
 
-// A call that stands for an op of ours becomes it; what is in its dictionary are the op's
+// A call that stands for an op of ours becomes that op; the entries of its dictionary are the op's
 // attributes.
 static void become_op(vt_lower *lo, vt_raw_op *raw, const vt_vhlo_row *row) {
   static const char *const dictionaries[] = {"backend_config", "mhlo.backend_config",

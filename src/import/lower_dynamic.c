@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower_dynamic.c - dynamic forms of ops whose result types are static after all become the ops
-// they are forms of: what shape operands say is in the result's type, or they are constants.
+// lower_dynamic.c - dynamic ops whose result types are static become their static forms: the result
+// type says what their shape operands say, or those are constants.
 #include <string.h>
 
 #include "import/lower.h"
 
 enum { MAX_NUMBERS = 2 * VT_MAX_RANK };
 
-// The last operands of `from` become attributes of `to`. NONE: the result's type says it.
+// The last operands of `from` become attributes of `to`. NONE: the result type has it.
 static const struct {
   vt_opcode from, to;
   uint32_t kept;
@@ -26,7 +26,7 @@ static const struct {
               1,
               {VT_ATTR_START_INDICES, VT_ATTR_LIMIT_INDICES, VT_ATTR_STRIDES}}};
 
-// The numbers of a constant of integers as an attribute; NULL when `value` is none or holds too
+// The numbers of a constant of integers as an attribute; NULL when `value` is not one or has too
 // many.
 static vt_raw_attr *numbers_of(vt_lower *lo, const vt_value *value) {
   const vt_literal *l = value->op && value->op->code == VT_OP_CONSTANT
@@ -78,7 +78,7 @@ vt_status vt_lower_dynamic(vt_lower *lo, const vt_raw_op *raw, const vt_value_li
   while (given < 3 && keys[given] != VT_ATTR_NONE) given++;
   if (operands->size != kept + (given ? given : 1) || types->size != 1 || raw->region_count)
     return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "a wrong number of operands or results");
-  vt_raw_op whole = *raw; // with the numbers as attributes, in front of what an old version says
+  vt_raw_op whole = *raw; // with the numbers as attributes, before those of an old version
   whole.attr_count += given;
   whole.attrs = VT_NEW_ARRAY(lo->arena, vt_raw_named, whole.attr_count);
   if (raw->attr_count)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // lower_einsum.c - einsum and unary_einsum become dot_general, reduce and transpose.
 //
-// "ab,bc->ac": one label for each dimension, and ... for any number more of them, counted from the
-// last. A label twice in one operand means its diagonal; one of a single operand that the result
-// lacks is summed over first. Labels in both operands are batching when the result has them,
+// "ab,bc->ac": one label per dimension, and ... for any number of further ones, counted from the
+// last. A label twice in one operand means its diagonal; a label of one operand only that the
+// result lacks is summed over first. Labels in both operands are batching when the result has them,
 // contracting otherwise.
 #include <string.h>
 
 #include "import/lower.h"
 
-// One operand, or the result: the label of each dimension. Dimensions under ... have labels from
-// 1 on, from the last.
+// One operand, or the result: the label of each dimension. Dimensions under ... have labels from 1
+// up, from the last.
 typedef struct term {
   uint32_t count;
   char labels[VT_MAX_RANK];
@@ -25,7 +25,7 @@ static const char *find(const term *t, char label) {
   return t->count ? memchr(t->labels, label, t->count) : NULL;
 }
 
-// Labels up to the next sign; `more` dimensions are under the ellipsis.
+// Labels up to the next punctuation; `more` dimensions are under the ellipsis.
 static bool parse_term(const char **p, const char *end, uint32_t more, term *t) {
   bool ellipsis = false;
   t->count = 0;
@@ -47,7 +47,7 @@ static bool parse_term(const char **p, const char *end, uint32_t more, term *t) 
   return true;
 }
 
-// Dimensions of the operand that its text has no letter for.
+// Dimensions of the operand that have no letter in its text.
 static uint32_t under_ellipsis(const char *p, const char *end, uint32_t rank) {
   bool ellipsis = false;
   uint32_t letters = 0;
@@ -91,7 +91,7 @@ static vt_value *build_zeros(vt_lower *lo, const vt_raw_op *raw, vt_type type) {
   return vt_build_constant(lo->func, NULL, vt_lower_loc(lo, raw->loc), literal);
 }
 
-// Sums over dimension `d` of the term, which it loses.
+// Sums over dimension `d` of the term, removing it.
 static void sum_over(vt_lower *lo, const vt_raw_op *raw, uint32_t d, term *t) {
   vt_arena *arena = &lo->module->arena;
   vt_type from = t->value->type, scalar = {from.dtype, 0, NULL};
@@ -112,7 +112,7 @@ static void sum_over(vt_lower *lo, const vt_raw_op *raw, uint32_t d, term *t) {
   t->value = &op->results[0];
 }
 
-// Dimensions i and j have one label: what is off their diagonal becomes zero, and j is summed over.
+// Dimensions i and j share a label: zeroes what is off their diagonal and sums over j.
 static bool take_diagonal(vt_lower *lo, const vt_raw_op *raw, uint32_t i, uint32_t j, term *t) {
   vt_type type = t->value->type, counts = type, truth = type;
   if (type.dims[i] != type.dims[j]) return false;
@@ -131,7 +131,7 @@ static bool take_diagonal(vt_lower *lo, const vt_raw_op *raw, uint32_t i, uint32
   return true;
 }
 
-// Diagonals and sums, until each label is there once and is also in the result or the other term.
+// Diagonals and sums, until each label occurs once and is also in the result or the other term.
 static bool simplify(vt_lower *lo, const vt_raw_op *raw, const term *result, const term *other,
                      term *t) {
   for (uint32_t j = 0; j < t->count;) {
@@ -166,7 +166,7 @@ static vt_value *to_result_order(vt_lower *lo, const vt_raw_op *raw, const term 
   return turned;
 }
 
-// Batching dimensions first, then those of one term alone, as dot_general has them.
+// Batching dimensions first, then those of one term alone, as in dot_general.
 static bool build_dot(vt_lower *lo, const vt_raw_op *raw, const term *terms, vt_dtype dtype,
                       term *out) {
   int64_t lists[4][VT_MAX_RANK], dims[VT_MAX_RANK];

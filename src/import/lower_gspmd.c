@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // lower_gspmd.c - GSPMD's tile assignments as shardings over a mesh.
 //
-// A tile assignment made from a mesh is a mixed-radix permutation of the devices: cut into prime
+// A tile assignment made from a mesh is a mixed-radix permutation of the devices: split into prime
 // factors, each digit of a tile number moves the device by a fixed stride. The first assignment
-// that names all devices decides the module's mesh "gspmd", one axis per prime factor in the order
-// of their strides; the others are written over its axes. An assignment that is no such permutation
-// gets a mesh of its own with its list of devices.
+// that names all devices determines the module's mesh "gspmd", one axis per prime factor in order
+// of stride; the others are expressed over its axes. An assignment that is not such a permutation
+// gets its own mesh with a list of devices.
 #include <inttypes.h>
 #include <string.h>
 
 #include "import/lower.h"
 #include "import/sharding_text.h"
 
-enum { MAX_DIGITS = 24 }; // prime factors of 2^20 devices and a few ones
+enum { MAX_DIGITS = 24 }; // prime factors of 2^20 devices plus a few ones
 
 typedef struct digit {
   int64_t size, stride;
@@ -34,7 +34,7 @@ static uint32_t cut_to_primes(const vt_tile_assignment *t, digit *digits) {
   return count;
 }
 
-// Fills the strides; false when the devices are no mixed-radix permutation of 0 .. n-1.
+// Fills the strides; false when the devices are not a mixed-radix permutation of 0 .. n-1.
 static bool find_strides(const vt_tile_assignment *t, digit *digits, uint32_t count) {
   int64_t place = 1;
   if (t->devices[0]) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower_sharding.c - meshes and shardings of Shardy, checked and with axes by number.
+// lower_sharding.c - meshes and shardings of Shardy, checked, with axes by number.
 #include <inttypes.h>
 #include <string.h>
 
@@ -70,7 +70,7 @@ static vt_status find_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr 
                         attr->kind == VT_RAW_STRING ? attr->string.data : "?");
 }
 
-// What a sharding has used of each axis: parts of one axis may not overlap.
+// The parts of each axis that a sharding has used: they may not overlap.
 typedef struct used_axes {
   uint32_t count;
   vt_axis_ref refs[4 * MAX_AXES];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower_type.c - types, literals, dictionaries, locations and texts of the raw tree, as the module
-// keeps them.
+// lower_type.c - types, literals, dictionaries, locations and texts of the raw tree, converted for
+// the module.
 #include <inttypes.h>
 #include <string.h>
 
@@ -201,7 +201,7 @@ static void convert_dict(vt_lower *lo, const vt_raw_attr *attr, vt_dict_value *o
     if (lo->budget > 0) dict_of_ints(arena, count, ints, out);
     break;
   default:
-    break; // types, shardings and the like: present, without a value
+    break; // types, shardings and the like: present, but without a value
   }
 }
 

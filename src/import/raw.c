@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// raw.c - questions that readers and lowering ask of the tree.
+// raw.c - queries on the tree, for readers and lowering.
 #include "import/raw.h"
 
 #include <inttypes.h>
@@ -134,7 +134,7 @@ static bool dense_ints(vt_arena *arena, const vt_raw_attr *attr, uint32_t *out_c
   const void *data;
   bool splat;
   if (count > MAX_SPLAT_INTS && attr->data.size <= 8)
-    return false; // no list of numbers that means anything here
+    return false; // not a list of numbers that has a meaning here
   vt_status st = vt_raw_dense(arena, attr->data, dtype, count, &data, &splat);
   if (st) {
     vt_status_free(st);
@@ -146,7 +146,7 @@ static bool dense_ints(vt_arena *arena, const vt_raw_attr *attr, uint32_t *out_c
     ints[i] = load_int((const uint8_t *)data + (splat ? 0 : (size_t)i * each), each,
                        kind == VT_KIND_SIGNED);
   vt_raw_attr *memo =
-      (vt_raw_attr *)attr; // attributes are made by the reader, never constant memory
+      (vt_raw_attr *)attr; // the reader creates attributes, never in constant memory
   memo->dense = *out_ints = ints;
   memo->dense_count = *out_count = (uint32_t)count;
   return true;

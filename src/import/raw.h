@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // raw.h - the program as written, before it becomes a module: a tree of ops with named attributes.
 //
-// The readers of the encodings make it, lower.c consumes it. Everything lives in the scratch arena
-// of one import; strings and dense data may be borrowed from the program's bytes. Nothing here has
-// been checked beyond its form.
+// The readers of the encodings build it, lower.c consumes it. Everything is in the scratch arena of
+// one import; strings and dense data may be borrowed from the program's bytes. Only its form has
+// been checked.
 #ifndef VT_IMPORT_RAW_H
 #define VT_IMPORT_RAW_H
 
@@ -24,7 +24,7 @@ typedef enum vt_raw_type_kind {
   VT_RAW_FUTURE,   // items
   VT_RAW_FUNCTION, // items: inputs, then results
   VT_RAW_NONE,
-  VT_RAW_REFUSED, // known, not supported: `what` says it
+  VT_RAW_REFUSED, // known but unsupported: `what` names it
 } vt_raw_type_kind;
 
 enum { VT_RAW_MAX_HEIGHT = 512, VT_RAW_MAX_LEAVES = 1 << 16 };
@@ -34,7 +34,7 @@ struct vt_raw_type {
   vt_raw_type_kind kind;
   vt_dtype dtype;   // TENSOR, ELEMENT; INVALID when `what` is set
   uint32_t bits;    // of an element; 64 for index, 19 for tf32
-  const char *what; // why no module can hold the type; NULL when one can
+  const char *what; // why no module can contain the type; NULL when one can
   int32_t rank;
   const int64_t *dims;
   uint32_t count, input_count;
@@ -72,7 +72,7 @@ typedef enum vt_raw_attr_kind {
   VT_RAW_DIM_SHARDING, // items: axis refs; ints: closed, priority
   // items: mesh (string or mesh), dims, replicated axes, unreduced axes (arrays); i64 reduction
   VT_RAW_SHARDING,
-  VT_RAW_OTHER, // known to exist, of no use here
+  VT_RAW_OTHER, // known, but unused here
 } vt_raw_attr_kind;
 
 struct vt_raw_attr {
@@ -87,14 +87,14 @@ struct vt_raw_attr {
   const int64_t *ints;
   double floats[2];
   vt_bytes data;
-  // Conversions are kept, as attributes may be shared by any number of ops.
+  // Cached conversions: any number of ops may share an attribute.
   const vt_loc *loc;           // of a location
   const vt_literal *literal;   // of dense data
   const vt_sharding *sharding; // of a sharding
   const int64_t *dense;        // of dense data: the numbers, dense_count of them
   uint32_t dense_count;
   uint32_t height; // of the tree below, at most VT_RAW_MAX_HEIGHT
-  uint32_t weight; // nodes of the tree when shared ones are counted each time; saturates
+  uint32_t weight; // nodes of the tree, shared ones counted each time; saturates
 };
 
 typedef struct vt_raw_named {
@@ -135,7 +135,7 @@ struct vt_raw_region {
 typedef struct vt_raw_module {
   vt_raw_op *op; // the builtin.module
   const char *producer;
-  size_t program_bytes; // bounds what lowering may make of it
+  size_t program_bytes; // bounds the size of the lowered module
 } vt_raw_module;
 
 // Sets height and weight from the items. False when the tree is too high.
@@ -143,14 +143,14 @@ bool vt_raw_attr_measure(vt_raw_attr *attr);
 // Sets height and leaves. False when too high or too many.
 bool vt_raw_type_measure(vt_raw_type *type);
 // The numbers of an integer, enumeration, bool, dense tensor of integers or bools, dense array, or
-// array of those. False when it is none of them. out_ints in `arena`.
+// array of those. False for anything else. out_ints in `arena`.
 bool vt_raw_ints(vt_arena *arena, const vt_raw_attr *attr, uint32_t *out_count,
                  const int64_t **out_ints);
 // Elements of a static tensor type; -1 when dynamic or beyond int64.
 int64_t vt_raw_elements(const vt_raw_type *type);
-// Decodes dense data of `count` elements of `dtype` to the host form (sub-byte types sign-extended,
+// Decodes dense data of `count` elements of `dtype` to host form (sub-byte types sign-extended,
 // bools one byte). A splat gives one element. out_data is borrowed from `data` where nothing
-// changes, else in `arena`.
+// changes, otherwise it is in `arena`.
 // errors INVALID_ARGUMENT: the size fits neither
 vt_status vt_raw_dense(vt_arena *arena, vt_bytes data, vt_dtype dtype, int64_t count,
                        const void **out_data, bool *out_splat) VT_CHECKED;

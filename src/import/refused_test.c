@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// refused_test.c - programs of src/ir/refused.txt: the verifier refuses each with the words above
-// it.
+// refused_test.c - the programs of src/ir/refused.txt: the verifier rejects each with the words
+// above it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ static void verifier_refuses(void **state) {
   assert_int_equal(bad, 0);
 }
 
-// Programs that are too long to be written down. The reader has a limit below the verifier's.
+// Programs that are too long to write down. The reader has a limit below the verifier's.
 static void nested_regions(void **state) {
   enum { DEEP = 300 };
   vt_text body = {0};

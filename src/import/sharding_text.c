@@ -99,7 +99,7 @@ static bool take_devices(text *t, vt_arena *arena, vt_tile_assignment *s) {
   return true;
 }
 
-// Behind the devices: what the last tile dimensions are, and metadata.
+// After the devices: the kinds of the last tile dimensions, and metadata.
 static bool take_tail(text *t, bool *out_last, uint32_t *out_manual) {
   while (!take(t, "}")) {
     if (take(t, "last_tile_dim_replicate")) {

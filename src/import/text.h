@@ -2,9 +2,9 @@
 // text.h - StableHLO as MLIR text, pretty or generic, to the raw tree.
 //
 // Reads what MLIR prints for the builtin, func, stablehlo and sdy dialects. Attributes that
-// StableHLO keeps in structures (dot and gather dimensions, channel handles) are spread out under
-// the names that VHLO gives their fields, so that lowering sees one form. Debug locations are
-// skipped: an op's place is its line in the text.
+// StableHLO keeps in structures (dot and gather dimensions, channel handles) are flattened into the
+// field names that VHLO uses, so that lowering sees one form. Debug locations are skipped: an op's
+// location is its line in the text.
 #ifndef VT_IMPORT_TEXT_H
 #define VT_IMPORT_TEXT_H
 
@@ -13,7 +13,7 @@
 // errors INVALID_ARGUMENT with line and column; UNIMPLEMENTED for unknown ops
 vt_status vt_mlir_text_read(vt_bytes program, vt_arena *arena,
                             vt_raw_module *out_module) VT_CHECKED;
-// One attribute and nothing behind it, as frontend attributes hold them in strings.
+// One attribute and nothing after it, as in strings of frontend attributes.
 vt_status vt_mlir_text_attr(vt_string text, vt_arena *arena,
                             const vt_raw_attr **out_attr) VT_CHECKED;
 

@@ -7,7 +7,7 @@
 
 #include "import/text_parser.h"
 
-// ---- making -------------------------------------------------------------------------------------
+// ---- construction -------------------------------------------------------------------------------
 
 vt_raw_attr *vt_parse_new_attr(vt_parser *p, vt_raw_attr_kind kind) {
   vt_raw_attr *attr = VT_NEW(p->arena, vt_raw_attr);
@@ -226,8 +226,7 @@ static const vt_raw_attr *accuracy_of(vt_parser *p, const vt_raw_attr *dict) {
   return attr;
 }
 
-// "#stablehlo<precision HIGH>", "#stablehlo.precision<HIGH>", "#stablehlo.gather<...>", and of
-// CHLO.
+// "#stablehlo<precision HIGH>", "#stablehlo.precision<HIGH>", "#stablehlo.gather<...>", and CHLO's.
 static const vt_raw_attr *parse_stablehlo(vt_parser *p, vt_string name) {
   static const char *const enums[] = {"precision", "comparison_direction", "comparison_type",
                                       "fft_type",  "rng_algorithm",        "rng_distribution",
@@ -284,7 +283,7 @@ static const vt_raw_attr *parse_sdy(vt_parser *p, vt_string name) {
     vt_parse_expect(p, ">");
     return attr;
   }
-  if (vt_parse_ok(p)) p->at = open; // lists of axes and the like: of no use here
+  if (vt_parse_ok(p)) p->at = open; // lists of axes and the like: unused here
   vt_parse_skip_balanced(p);
   return vt_parse_new_attr(p, VT_RAW_OTHER);
 }

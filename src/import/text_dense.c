@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// text_dense.c - dense<...> in MLIR text: nested lists, one value for all, or a string of
-// hexadecimal bytes.
+// text_dense.c - dense<...> in MLIR text: nested lists, one value for all, or a string of hex
+// bytes.
 //
 // The data is kept in the form of the binary encoding (raw.h): elements in whole bytes, one element
 // for a splat.
@@ -35,9 +35,9 @@ static int float_bias(vt_dtype dtype, int exponent_bits) {
   }
 }
 
-// The bits of `value` in a format of at most 16 bits, nearest even. Text holds values of the format
-// itself, with at most rounding noise in the last digits: overflow does not occur and gives the
-// largest exponent.
+// The bits of `value` in a format of at most 16 bits, rounded to nearest even. Text holds values of
+// the format itself, with at most rounding noise in the last digits: overflow does not occur and
+// gives the largest exponent.
 static uint64_t small_float_bits(vt_dtype dtype, double value) {
   const vt_dtype_info *info = vt_dtype_get(dtype);
   int mantissa = info->mantissa, bias = float_bias(dtype, info->exponent), exponent;
@@ -81,7 +81,7 @@ static uint64_t number_bits(vt_dtype dtype, vt_string t) {
   return bits;
 }
 
-// Elements in order, brackets only group them.
+// Elements in order; brackets only group them.
 static void parse_items(vt_parser *p, items *out) {
   int depth = 0;
   do {

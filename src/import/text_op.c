@@ -100,7 +100,7 @@ void vt_parse_region_body(vt_parser *p, vt_raw_region *region) {
   p->depth--;
 }
 
-// "(%a: type loc(...), ...)" behind an opening parenthesis.
+// "(%a: type loc(...), ...)" after an opening parenthesis.
 static void parse_block_args(vt_parser *p, vt_raw_region *region) {
   VT_ARRAY(vt_string) names = {0};
   vt_type_items types = {0};
@@ -216,7 +216,7 @@ typedef struct result_name {
   uint32_t count;
 } result_name;
 
-// Lines are counted op by op, so that the whole costs one pass over the text.
+// Lines are counted op by op, so that counting takes one pass over the text.
 static void count_lines(vt_parser *p) {
   vt_parse_space(p);
   for (; p->counted < p->at; p->counted++) p->line += *p->counted == '\n';
@@ -305,7 +305,7 @@ static void parse_alias(vt_parser *p, char mark) {
   *vt_map_at(&p->aliases, key, strlen(key)) = (void *)(uintptr_t)value;
 }
 
-// Functions without a module around them are in one without a name.
+// Functions without an enclosing module go into an unnamed one.
 static vt_raw_op *new_module(vt_parser *p) {
   vt_op_parse o = {.op = vt_parse_new_op(p, NULL, vt_parse_row((vt_string){"module", 6}))};
   (void)vt_parse_new_region(p, &o);

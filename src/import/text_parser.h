@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// text_parser.h - shared by the files text*.c: the place in the text, tokens, and who parses what.
+// text_parser.h - shared by the files text*.c: the position in the text, tokens, and the parsing
+// functions.
 //
-// Errors are sticky, as in cursor.h: the first is kept, afterwards every function returns at once
-// and the place is the end of the text.
+// Errors are sticky, as in cursor.h: the first is kept, and afterwards every function returns at
+// once with the position at the end of the text.
 #ifndef VT_IMPORT_TEXT_PARSER_H
 #define VT_IMPORT_TEXT_PARSER_H
 
@@ -11,7 +12,7 @@
 #include "import/raw.h"
 
 typedef struct vt_binding {
-  vt_raw_value *values; // of "%name": count of them, "%name#1" is the second
+  vt_raw_value *values; // of "%name": `count` of them, "%name#1" is the second
   uint32_t count;
 } vt_binding;
 
@@ -48,21 +49,21 @@ static inline bool vt_parse_ok(const vt_parser *p) {
 bool vt_parse_enter(
     vt_parser *p); // one level deeper; false (and failed) when too deep. Pairs with p->depth--
 
-// Tokens (text_lex.c). White space and comments in front are skipped.
+// Tokens (text_lex.c). Leading white space and comments are skipped.
 void vt_parse_space(vt_parser *p);
 bool vt_parse_peek(vt_parser *p, const char *token); // words must end there
 bool vt_parse_take(vt_parser *p, const char *token);
 void vt_parse_expect(vt_parser *p, const char *token);
 bool vt_parse_peek_char(vt_parser *p, char c);
 vt_string vt_parse_word(vt_parser *p);      // [A-Za-z_][A-Za-z0-9_.$]*; empty when none
-vt_string vt_parse_suffix_id(vt_parser *p); // behind % @ ^ # !
+vt_string vt_parse_suffix_id(vt_parser *p); // after % @ ^ # !
 vt_string vt_parse_quoted(vt_parser *p);    // "..." with escapes resolved; fails when none
 vt_string vt_parse_symbol(vt_parser *p);    // @name or @"name"
 int64_t vt_parse_int(vt_parser *p);         // with sign; fails when none or too large
 bool vt_parse_number(vt_parser *p, vt_string *out_text); // integer, float or hex: its text
 void vt_parse_ints(vt_parser *p, const char *open, const char *close,
                    vt_int_list *out);      // "[1, 2]"; bools too
-void vt_parse_skip_balanced(vt_parser *p); // from an opening bracket behind its partner
+void vt_parse_skip_balanced(vt_parser *p); // from an opening bracket to after its partner
 void vt_parse_loc(vt_parser *p);           // skips "loc(...)" if it is there
 
 // Types (text_type.c)
@@ -82,11 +83,11 @@ vt_raw_attr *vt_parse_ints_attr(vt_parser *p, const vt_int_list *ints);
 vt_raw_attr *vt_parse_string_attr(vt_parser *p, vt_string string);
 vt_raw_attr *vt_parse_array_attr(vt_parser *p, vt_attr_items items);
 const vt_raw_attr *vt_parse_enum(vt_parser *p, const char *kind); // a word: "LT"
-// "<lhs_batching_dimensions = [0], ...>" behind its name: a dictionary.
+// "<lhs_batching_dimensions = [0], ...>" after its name: a dictionary.
 const vt_raw_attr *vt_parse_struct(vt_parser *p);
 const vt_raw_attr *vt_parse_conv_dims(vt_parser *p); // "[b, 0, f]x[0, i, o]->[b, 0, f]"
 void vt_parse_spread(vt_parser *p, vt_named_list *out, const vt_raw_attr *dict);
-const vt_raw_attr *vt_parse_dense(vt_parser *p);     // behind "dense"
+const vt_raw_attr *vt_parse_dense(vt_parser *p);     // after "dense"
 vt_bytes vt_parse_hex(vt_parser *p, vt_string text); // "0x0102"
 double vt_parse_double(vt_string text);
 const vt_raw_attr *vt_parse_sdy_sharding(vt_parser *p);  // "<@mesh, [{"a"}], ...>"
@@ -111,7 +112,7 @@ void vt_parse_add_args(vt_parser *p, vt_raw_region *region, uint32_t count, cons
 void vt_parse_region_body(vt_parser *p, vt_raw_region *region); // "{ ops }", arguments known
 void vt_parse_region(vt_parser *p, vt_op_parse *o);             // "{ ^bb0(...): ops }"
 void vt_parse_unbind_to(vt_parser *p, size_t mark);
-// The form that the op prints in, behind its name. False when it has none.
+// The op's pretty form, after its name. False when it has none.
 bool vt_parse_pretty(vt_parser *p, vt_string name, vt_op_parse *o);
 const vt_vhlo_row *vt_parse_row(vt_string name); // "stablehlo.add", "func.func"
 vt_raw_op *vt_parse_new_op(vt_parser *p, vt_raw_region *region, const vt_vhlo_row *row);

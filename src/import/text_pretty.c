@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // text_pretty.c - the short forms in which MLIR prints ops.
 //
-// Most are operands, named pieces ("dims = [0, 1]"), an attribute dictionary and types; the pieces
-// are rows of a table. The others have a function each. Types of operands are known from their
-// definitions, so only result types are read: what stands behind the arrow, or the last type where
+// Most consist of operands, named pieces ("dims = [0, 1]"), an attribute dictionary and types; the
+// pieces are rows of a table. The others have a function each. Types of operands are known from
+// their definitions, so only result types are read: those after the arrow, or the last type when
 // there is none.
 #include <stdio.h>
 #include <string.h>
@@ -103,7 +103,7 @@ static void parse_piece(vt_parser *p, vt_op_parse *o, piece_kind kind, const cha
   }
 }
 
-// Named pieces in any order, each behind a comma or not.
+// Named pieces in any order, each with or without a comma before it.
 static void parse_pieces(vt_parser *p, vt_string name, vt_op_parse *o) {
   for (bool found = true; found && vt_parse_ok(p);) {
     (void)vt_parse_take(p, ",");
@@ -116,7 +116,7 @@ static void parse_pieces(vt_parser *p, vt_string name, vt_op_parse *o) {
 }
 
 // ": types", ": types -> type", ": types -> (types)", ": (types) -> types"; without an arrow one
-// result, or as many as `all` says the list itself means.
+// result, or as many as in the list when `all`.
 static void parse_types(vt_parser *p, vt_op_parse *o, bool all) {
   if (vt_parse_peek_char(p, '{')) vt_parse_attr_dict(p, &o->attrs);
   vt_parse_expect(p, ":");
@@ -147,7 +147,7 @@ static void parse_plain(vt_parser *p, vt_string name, vt_op_parse *o) {
   parse_types(p, o, false);
 }
 
-// ---- ops with a form of their own ---------------------------------------------------------------
+// ---- ops with their own form --------------------------------------------------------------------
 
 static void parse_constant(vt_parser *p, vt_string name, vt_op_parse *o) {
   (void)name;

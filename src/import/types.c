@@ -12,7 +12,7 @@ const vt_raw_type *vt_container_type(vt_container *box, vt_cursor *c) {
   return vt_container_type_at(box, c, vt_cursor_index(c, box->type_count, "type"));
 }
 
-// Decoded unless it was before; on error a type that nothing accepts.
+// Decodes it on first use; on error returns a type that nothing accepts.
 const vt_raw_type *vt_container_type_at(vt_container *box, vt_cursor *c, uint32_t index) {
   if (vt_cursor_failed(c)) return &refused;
   vt_entry *entry = &box->types[index];
@@ -34,8 +34,8 @@ const vt_raw_type *vt_container_type_at(vt_container *box, vt_cursor *c, uint32_
     else
       vt_decode_builtin_type(box, &inner, code, type);
   }
-  // Tokens that pass through a Shardy op keep StableHLO's own type, the only one of that dialect in
-  // an artifact.
+  // Tokens that pass through a Shardy op keep StableHLO's own type, the only type of that dialect
+  // in an artifact.
   if (entry->encoded && dialect == VT_DIALECT_STABLEHLO && vt_cursor_varint(&inner) == 0)
     *type = (vt_raw_type){.kind = VT_RAW_TOKEN, .dtype = VT_TOKEN};
   if (inner.at != inner.end && type->kind != VT_RAW_REFUSED)
@@ -61,7 +61,7 @@ static void set_refused(vt_raw_type *type, const char *what) {
   type->what = what;
 }
 
-// A number with bits whose type no tensor may have.
+// A numeric type with bits that no tensor may have.
 static void set_odd_element(vt_raw_type *type, const char *what, uint32_t bits) {
   *type = (vt_raw_type){.kind = VT_RAW_ELEMENT, .what = what, .bits = bits};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// vhlo.h - what vhlo.def says of each op of the encodings.
+// vhlo.h - the contents of vhlo.def about each op of the encodings.
 #ifndef VT_IMPORT_VHLO_H
 #define VT_IMPORT_VHLO_H
 
@@ -16,7 +16,7 @@ typedef enum vt_handler {
   VT_HANDLE_TUPLE,
   VT_HANDLE_GET_TUPLE_ELEMENT,
   VT_HANDLE_ALIAS,     // results are the operands: casts, async_done
-  VT_HANDLE_INLINE,    // results are what the region returns: async_start, named_computation
+  VT_HANDLE_INLINE,    // results are those of the region: async_start, named_computation
   VT_HANDLE_COMPOSITE, // regions are dropped
   VT_HANDLE_MESH,
   VT_HANDLE_EINSUM, // becomes dot_general, reduce, transpose
@@ -35,6 +35,6 @@ typedef struct vt_vhlo_row {
 } vt_vhlo_row;
 
 const vt_vhlo_row *vt_vhlo_find(const char *name, size_t size); // NULL when unknown
-const vt_vhlo_row *vt_vhlo_at(size_t index);                    // NULL behind the last row
+const vt_vhlo_row *vt_vhlo_at(size_t index);                    // NULL after the last row
 
 #endif

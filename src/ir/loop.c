@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-// The operand of the scope's op that the parameter is on every run, NULL when it changes.
+// The operand of the scope's op that the parameter equals on every run, NULL when it changes.
 static const vt_value *operand_of(const vt_scope *scope, const vt_value *param) {
   const vt_op *op = scope->op;
   uint32_t index = (uint32_t)param->index;
@@ -33,10 +33,10 @@ const vt_value *vt_scope_resolve(const vt_scope *scope, const vt_value *value,
   return value;
 }
 
-// Sums and differences of a few numbers up to this one fit 64 bits.
+// Sums and differences of a few numbers up to this one fit in 64 bits.
 static const int64_t largest = INT64_C(1) << 60;
 
-// A scalar integer that is known.
+// A known scalar integer.
 static bool known_integer(const vt_scope *scope, const vt_value *value, int64_t *out) {
   value = vt_scope_resolve(scope, value, NULL);
   if (!value->op || value->op->code != VT_OP_CONSTANT || value->type.rank) return false;
@@ -57,20 +57,20 @@ static bool known_integer(const vt_scope *scope, const vt_value *value, int64_t 
     READ(VT_U16, uint16_t)
     READ(VT_U32, uint32_t)
 #undef READ
-  default: // 64 bits without a sign would not fit
+  default: // unsigned 64-bit values would not fit
     return false;
   }
 }
 
 static bool within(vt_dtype dtype, int64_t value) {
   int32_t bits = vt_dtype_get(dtype)->bits;
-  if (bits == 64) return true; // no number that is counted with comes near its end
+  if (bits == 64) return true; // no counter comes near its limits
   bool is_signed = vt_dtype_kind_of(dtype) == VT_KIND_SIGNED;
   int64_t most = (INT64_C(1) << (is_signed ? bits - 1 : bits)) - 1;
   return value <= most && value >= (is_signed ? -most - 1 : 0);
 }
 
-// What the body adds to its parameter `index` on each trip.
+// The amount that the body adds to its parameter `index` on each trip.
 static bool step_of(const vt_scope *inside, const vt_func *body, uint32_t index, int64_t *out) {
   const vt_op *op = body->returns[index]->op;
   const vt_value *counter = body->params[index];
@@ -99,7 +99,7 @@ static int64_t turned(int64_t direction) {
   }
 }
 
-// How often `at` moves by `step` while it compares so with `limit`; -1 = without end, or not known.
+// Steps of `step` that `at` takes while the comparison with `limit` holds; -1 = endless or unknown.
 static int64_t count_trips(int64_t direction, int64_t at, int64_t step, int64_t limit) {
   if (direction == VT_CMP_EQ) return at != limit ? 0 : step ? 1 : -1;
   if (direction == VT_CMP_NE) {

@@ -64,14 +64,14 @@ static void counted_loops(void **state) {
       {VT_S32, 0, 3, VT_CMP_NE, 20, UNKNOWN, false}, // steps over it
       {VT_S32, 7, 1, VT_CMP_EQ, 7, 1, false},
       {VT_S32, 7, 1, VT_CMP_EQ, 8, 0, false},
-      {VT_S32, 5, 1, VT_CMP_LT, 5, 0, false}, // none at all
+      {VT_S32, 5, 1, VT_CMP_LT, 5, 0, false}, // never runs
       {VT_S32, 5, 0, VT_CMP_LT, 5, 0, false},
       {VT_S32, 0, 0, VT_CMP_LT, 5, UNKNOWN, false},
       {VT_S32, 0, -1, VT_CMP_LT, 5, UNKNOWN, false},   // wraps
-      {VT_S8, 0, 100, VT_CMP_LT, 127, UNKNOWN, false}, // 200 is no s8
+      {VT_S8, 0, 100, VT_CMP_LT, 127, UNKNOWN, false}, // 200 is not an s8
       {VT_U8, 0, 100, VT_CMP_LT, 127, 2, false},
       {VT_U32, 0, 1, VT_CMP_LT, 4000000000, 4000000000, false},
-      {VT_S64, 0, 1, VT_CMP_LT, INT64_MAX, UNKNOWN, false}, // nearer to the end than we count
+      {VT_S64, 0, 1, VT_CMP_LT, INT64_MAX, UNKNOWN, false}, // beyond our counting limit
       {VT_S64, 1, 2, VT_CMP_GT, 8, 4, true},                // 8 > counter
       {VT_S32, 0, 1, VT_CMP_LE, 3, 0, true},                // 3 <= 0 does not hold
   };
@@ -86,7 +86,7 @@ static void counted_loops(void **state) {
   }
 }
 
-// The limit comes from outside of the loop that holds the loop.
+// The limit comes from outside the enclosing loop.
 static void limits_from_outside(void **state) {
   (void)state;
   vt_module *module = vt_module_create();

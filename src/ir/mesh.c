@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// mesh.c - devices on a mesh: sizes, places, coordinates along axes and parts of axes.
+// mesh.c - devices on a mesh: sizes, positions, coordinates along axes and sub-axes.
 #include "ir/sharding.h"
 
 #include <string.h>

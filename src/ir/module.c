@@ -22,7 +22,7 @@ vt_module *vt_module_create(void) {
 
 void vt_module_destroy(vt_module *module) {
   if (!module) return;
-  vt_arena arena = module->arena; // the module lies in its own arena
+  vt_arena arena = module->arena; // the module is in its own arena
   vt_arena_free(&arena);
 }
 
@@ -34,7 +34,7 @@ vt_func *vt_func_create(vt_module *module, const char *name) {
 }
 
 void vt_module_add_func(vt_module *module, vt_func *func) {
-  if ((module->func_count & (module->func_count - 1)) == 0) { // room doubles at powers of two
+  if ((module->func_count & (module->func_count - 1)) == 0) { // capacity doubles at powers of two
     uint32_t room = module->func_count ? module->func_count * 2 : 1;
     vt_func **grown = VT_NEW_ARRAY(&module->arena, vt_func *, room);
     if (module->func_count) memcpy(grown, module->funcs, sizeof *grown * module->func_count);
@@ -152,8 +152,8 @@ void vt_value_replace(vt_value *from, vt_value *to) {
     if (func->returns[i] == from) func->returns[i] = to;
 }
 
-// Copies the ops of `from` into `to` (before `before`, or at the end), values renamed by `map` (by
-// id of `from`).
+// Copies the ops of `from` into `to` (before `before`, or at the end), with values renamed by `map`
+// (by id in `from`).
 static void copy_ops(vt_func *to, vt_op *before, const vt_func *from, vt_value **map) {
   for (const vt_op *op = from->first; op; op = op->next) {
     vt_op *copy = vt_op_create(to, op->code, op->loc, op->operand_count, NULL, 0, NULL, 0);

@@ -3,17 +3,16 @@
 //
 // Invariants (checked by vt_module_verify):
 //  1. SSA: a value is a parameter of a function or a result of one op, and is used only in that
-//     function, after its definition in list order. Operations lie in execution order.
-//  2. Closed functions: a region is a vt_func whose every input is a parameter. What a region
-//     captured from outside is passed as the last `capture_count` operands of the op, and arrives
-//     as the last `capture_count` parameters of each of its regions (the same list for all regions
-//     of one op).
+//     function, after its definition in list order. Ops are in execution order.
+//  2. Closed functions: a region is a vt_func whose inputs are all parameters. Values that a region
+//     captures from outside are the last `capture_count` operands of the op, and the last
+//     `capture_count` parameters of each of its regions (the same list for all regions of one op).
 //  3. Types are static and fully known; tuples are flattened.
 //  4. A function ends in its returns list; there is no return op.
 //  5. Op and attribute shapes follow ops.def: every attribute of the row is present unless marked
 //     optional in verify.c.
 // Ownership: everything belongs to the module's arena; nothing is freed one by one.
-// Threads: a module belongs to one thread while it is changed; read-only use is free.
+// Threads: a module belongs to one thread while it is being changed; reading is safe from any.
 #ifndef VT_IR_MODULE_H
 #define VT_IR_MODULE_H
 
@@ -90,8 +89,8 @@ typedef struct vt_attr {
 
 struct vt_value {
   vt_type type;
-  vt_op *op;     // defining op; NULL for a parameter
-  vt_func *func; // function it lives in
+  vt_op *op;     // the defining op; NULL for a parameter
+  vt_func *func; // the function it is in
   int32_t index; // result or parameter number
   int32_t id;    // numbered by vt_func_number: parameters first, then results in order
   // for passes that walk forward once: see passes/rewrite.h. NULL outside of them
@@ -115,7 +114,7 @@ struct vt_op {
   void *note; // free for the pass or stage that owns the module right now
 };
 
-// What the framework says of a parameter or a result of the entry function.
+// What the framework says about a parameter or result of the entry function.
 typedef struct vt_io_info {
   const vt_sharding *sharding; // NULL = not given
   int32_t alias_output;        // parameter: result it may share memory with, -1 = none
@@ -164,14 +163,14 @@ struct vt_module {
 vt_module *vt_module_create(void);
 void vt_module_destroy(vt_module *module); // accepts NULL
 
-// Building. Parameter arrays grow at powers of two. Ops are appended at the end of `func`, or
-// placed before `before` by vt_op_insert.
+// Building. Parameter arrays grow at powers of two. vt_op_insert places an op before `before`, or
+// appends it to `func`.
 vt_func *vt_func_create(vt_module *module, const char *name); // not registered
 void vt_module_add_func(vt_module *module, vt_func *func);    // registers; its name must be new
 vt_func *vt_module_find_func(const vt_module *module, const char *name); // NULL when absent
 vt_value *vt_func_add_param(vt_func *func, vt_type type);
 void vt_func_set_returns(vt_func *func, uint32_t count, vt_value *const *values);
-// A new op with room for the given numbers; results get `types`. Fill regions and attributes
+// A new op with room for the given counts; results get `types`. Fill in regions and attributes
 // afterwards, and operands too when `operands` is NULL.
 vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t operand_count,
                     vt_value *const *operands, uint32_t result_count, const vt_type *types,
@@ -195,7 +194,7 @@ void vt_func_number(vt_func *func); // sets ids and value_count
 // Use counts by value id (operands and returns); the array is in `arena`. Numbers the function.
 uint32_t *vt_func_use_counts(vt_func *func, vt_arena *arena);
 
-// Attributes. Getters assert that the attribute is there, except vt_op_attr and the _or forms.
+// Attributes. Getters assert that the attribute is present, except vt_op_attr and the _or forms.
 const vt_attr *vt_op_attr(const vt_op *op, vt_attr_key key); // NULL when absent
 int64_t vt_attr_i64(const vt_op *op, vt_attr_key key);
 int64_t vt_attr_i64_or(const vt_op *op, vt_attr_key key, int64_t otherwise);
@@ -212,21 +211,21 @@ void vt_op_set_ints(vt_op *op, vt_attr_key key, uint32_t count, const int64_t *v
 void vt_op_set_string(vt_op *op, vt_attr_key key, const char *string);                  // copies
 bool vt_attr_equal(const vt_attr *a, const vt_attr *b);
 
-// The number of the op's own operands, captures left out.
+// The number of the op's own operands, without captures.
 static inline uint32_t vt_op_own_operands(const vt_op *op) {
   return op->operand_count - op->capture_count;
 }
 
-// A custom call that says something about its only operand and hands it on: where it lies, how it
-// is laid out, who looks at it.
+// A custom call that only annotates its one operand and returns it: its placement, its layout, who
+// inspects it.
 bool vt_op_is_marker(const vt_op *op);
 
-// The function that a call or a composite stands for; NULL for other ops.
+// The function that a call or a composite runs; NULL for other ops.
 vt_func *vt_op_callee(const vt_op *op);
-// Whether the op, or one that it runs, must stay where it is even if nobody uses its results.
+// Whether the op, or one that it runs, must stay where it is even if its results are unused.
 bool vt_op_has_effect(const vt_op *op);
-// What a decomposition that a pass made was in the program, a function of the same results; NULL of
-// all other ops.
+// The original form of a decomposition op that a pass made: a function with the same results; NULL
+// for all other ops.
 const vt_func *vt_op_written_out(const vt_op *op);
 
 // "add at jit(step)/relu (train.py:12)" for messages; text in `arena`.
@@ -248,12 +247,12 @@ enum { VT_RNG_DEFAULT, VT_RNG_THREE_FRY, VT_RNG_PHILOX };
 enum { VT_DIST_UNIFORM = 1, VT_DIST_NORMAL = 2 };
 enum { VT_TRANSPOSE_INVALID, VT_NO_TRANSPOSE, VT_TRANSPOSE, VT_ADJOINT };
 
-// Checks the invariants and every op's types against its meaning. errors INVALID_ARGUMENT naming op
-// and place
+// Checks the invariants and every op's types against its meaning. errors INVALID_ARGUMENT naming
+// the op and its location
 vt_status vt_module_verify(const vt_module *module) VT_CHECKED;
 
-// StableHLO text in MLIR's generic form. `locations`: each op says the scope and the place in the
-// user's source it came from.
+// StableHLO text in MLIR's generic form. `locations`: each op carries its scope and its location in
+// the user's source.
 void vt_module_print(const vt_module *module, bool locations, vt_text *out_text);
 // Large constants are elided past `max_literal` elements (-1 = all).
 void vt_func_print(const vt_func *func, int64_t max_literal, vt_text *out_text);

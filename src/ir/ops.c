@@ -6,7 +6,7 @@
 
 #include "ir/type.h"
 
-// The short names that the columns of ops.def use.
+// Short names for the columns of ops.def.
 enum {
   COMM = VT_OPF_COMM,
   ASSOC = VT_OPF_ASSOC,
@@ -33,7 +33,7 @@ enum {
 #undef ATTR
 };
 
-// The flag that says the class once more, where much code asks for it.
+// The flag that mirrors the class, for the classes that much code tests.
 #define FLAG_OF(class)                                                                             \
   ((class) == VT_CLASS_ELTWISE      ? VT_OPF_ELTWISE                                               \
    : (class) == VT_CLASS_CONTROL    ? VT_OPF_CONTROL                                               \

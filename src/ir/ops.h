@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ops.h - opcodes, attribute keys and what the tables ops.def and attrs.def say of them.
+// ops.h - opcodes, attribute keys and the contents of ops.def and attrs.def.
 #ifndef VT_IR_OPS_H
 #define VT_IR_OPS_H
 
@@ -40,9 +40,9 @@ typedef enum vt_attr_kind {
 
 // What kind of work an op is.
 typedef enum vt_op_class {
-  VT_CLASS_ELTWISE,    // result elements depend on the operand elements at their place
-  VT_CLASS_VALUE,      // made of nothing
-  VT_CLASS_VIEW,       // the same elements behind other strides
+  VT_CLASS_ELTWISE,    // result elements depend on the operand elements at the same index
+  VT_CLASS_VALUE,      // has no operands
+  VT_CLASS_VIEW,       // the same elements under other strides
   VT_CLASS_CAST,       // the same bytes
   VT_CLASS_MOVE,       // elements change places
   VT_CLASS_REDUCE,     // many elements become one
@@ -51,9 +51,9 @@ typedef enum vt_op_class {
   VT_CLASS_CONTROL,    // runs other functions
   VT_CLASS_COLLECTIVE, // needs all devices of a group
   VT_CLASS_DEVICE,     // which device this is
-  VT_CLASS_TOKEN,      // order and transfers
-  VT_CLASS_NAME,       // another name for its operand, as far as values go
-  VT_CLASS_DYNAMIC,    // shapes that are values; import folds or refuses them
+  VT_CLASS_TOKEN,      // ordering and transfers
+  VT_CLASS_NAME,       // its operand under another name, as far as values go
+  VT_CLASS_DYNAMIC,    // shapes are values; import folds or rejects them
 } vt_op_class;
 
 // The element type of an elementwise op's result.
@@ -73,7 +73,7 @@ typedef enum vt_linearity {
   VT_LINEAR_ONE,      // in each operand, the others kept as they are
   VT_LINEAR_FIRST,    // in the first operand
   VT_LINEAR_BRANCHES, // in all but the first operand
-  VT_LINEAR_MOVES,    // elements only change places: so it is with a maximum as well
+  VT_LINEAR_MOVES,    // elements only move: it commutes with a maximum too
 } vt_linearity;
 
 enum {
@@ -84,10 +84,10 @@ enum {
   VT_OPF_CONTROL = 16,    // class CONTROL
   VT_OPF_COLLECTIVE = 32, // class COLLECTIVE
   VT_OPF_EFFECT =
-      64, // may not be dropped, duplicated or reordered (custom_call says it by an attribute)
+      64, // may not be dropped, duplicated or reordered (custom_call has an attribute for it)
   VT_OPF_PER_DEVICE = 128, // its value depends on the device
   VT_OPF_DYNAMIC = 256,    // class DYNAMIC
-  VT_OPF_SHARDY = 512,     // carries sharding only: the identity when run
+  VT_OPF_SHARDY = 512,     // only carries a sharding: the identity at run time
   VT_OPF_EXACT = 1024,     // never rounds a float of its result's type
 };
 
@@ -111,11 +111,11 @@ typedef struct vt_op_info {
   uint8_t linear;                    // vt_linearity
   uint8_t cost;                      // vt_cost_class
   uint16_t flags;                    // VT_OPF_*
-  uint8_t attrs[21];                 // vt_attr_key, ended by 0
+  uint8_t attrs[21];                 // vt_attr_key, terminated by 0
 } vt_op_info;
 
 const vt_op_info *vt_op_info_get(vt_opcode code);
-const char *vt_op_short_name(vt_opcode code); // "add"; the text behind the first dot
+const char *vt_op_short_name(vt_opcode code); // "add"; the text after the first dot
 vt_opcode vt_opcode_from_text(const char *text,
                               size_t size); // full name; VT_OP_INVALID when unknown
 

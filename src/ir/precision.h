@@ -5,16 +5,16 @@
 
 #include "ir/module.h"
 
-// True when a dot or convolution asks for DEFAULT precision and goes to the matrix unit, which
-// rounds operands of f32 to bf16 and adds up in f32. False for dots that the chip computes as f32
-// products, summed: those where nothing is contracted or where one side has no dimension of its
-// own (vector times vector, matrix times vector). Dimensions of size 1 do not count.
+// True when a dot or convolution asks for DEFAULT precision and runs on the matrix unit, which
+// rounds f32 operands to bf16 and accumulates in f32. False for dots that the chip computes as sums
+// of f32 products: those that contract nothing, or where one side has no dimension of its own
+// (vector times vector, matrix times vector). Dimensions of size 1 do not count.
 // docs/decisions/004-which-dots-round.md
 bool vt_op_rounds_operands(const vt_op *op);
-// Whether a contraction goes to the matrix unit: convolutions do, dots as said above.
+// Whether a contraction runs on the matrix unit: convolutions do, dots as described above.
 bool vt_op_is_matrix_product(const vt_op *op);
-// The type to whose grid the dot's algorithm rounds this operand first; VT_DTYPE_INVALID when it
-// does not, or the dot has none. Algorithms of several passes are computed without rounding.
+// The type that the dot's algorithm first rounds this operand to; VT_DTYPE_INVALID when it does not
+// round or the dot has no algorithm. Algorithms of several passes are computed without rounding.
 vt_dtype vt_op_algorithm_rounds_to(const vt_op *op, uint32_t side);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // print.c - modules as StableHLO text in MLIR's generic form.
-// Closed regions are opened again: a captured value is printed by the name it has outside, so the
-// text is what MLIR and the frameworks parse. Names are %0, %1, ... unique in one function of the
+// Closed regions are opened again: a captured value is printed by its outer name, so the text is
+// what MLIR and the frameworks parse. Names are %0, %1, ... and unique in one function of the
 // module.
 #include <inttypes.h>
 #include <string.h>
@@ -116,7 +116,7 @@ static void put_dict_value(vt_text *out, const vt_dict_value *value) {
   }
 }
 
-// The words of enumerations, by key; NULL where the attribute is a plain number.
+// The keywords of enumerations, by key; NULL where the attribute is a plain number.
 static const char *enum_text(vt_attr_key key, int64_t value, const char **out_kind) {
   static const char *const directions[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
   static const char *const compares[] = {"NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"};
@@ -256,8 +256,8 @@ static void put_attr_value(printer *p, const vt_attr *attr, bool single_sharding
   }
 }
 
-// Dimension numbers and other attributes that MLIR keeps as one: printed by print_numbers.c, not
-// one by one.
+// Dimension numbers and other attributes that MLIR keeps as one: print_numbers.c prints them
+// together.
 static bool is_grouped(const vt_op *op, vt_attr_key key) {
   switch (op->code) {
   case VT_OP_DOT_GENERAL:
@@ -293,7 +293,7 @@ static bool is_listed(const vt_op *op, vt_attr_key key) {
 }
 
 static bool is_omitted(const vt_op *op, const vt_attr *attr) {
-  // Kept in forms of their own that a reader does not need back.
+  // Stored in private forms that a reader does not need back.
   if (attr->key == VT_ATTR_RESULT_ACCURACY || attr->key == VT_ATTR_OUTPUT_OPERAND_ALIASES)
     return true;
   if (attr->key == VT_ATTR_OPERAND_LAYOUTS || attr->key == VT_ATTR_RESULT_LAYOUTS) return true;
@@ -317,7 +317,7 @@ static void put_channel(printer *p, const vt_op *op, bool *first) {
     vt_text_put(p->out, ", use_global_device_ids");
 }
 
-// <{...}>: what ops.def lists for the op.
+// <{...}>: the attributes that ops.def lists for the op.
 static void put_properties(printer *p, const vt_op *op) {
   vt_text *out = p->out, body = {0};
   p->out = &body;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// print_attr.c - literals, shardings and dimension numbers as MLIR spells them.
+// print_attr.c - literals, shardings and dimension numbers in MLIR's syntax.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "ir/print.h"
 
-enum { MAX_LISTED = 16 }; // longer literals are printed as hexadecimal bytes
+enum { MAX_LISTED = 16 }; // longer literals are printed as hex bytes
 
 static void put_float(vt_text *out, double value, uint64_t bits, int digits) {
   if (isfinite(value))
@@ -154,8 +154,8 @@ static void put_field(vt_text *out, const vt_op *op, vt_attr_key key, const char
   *first = false;
 }
 
-// One side of a convolution's dimension numbers: letters for the single dimensions, numbers for the
-// spatial ones.
+// One side of a convolution's dimension numbers: letters for batch and feature, numbers for the
+// spatial dimensions.
 static void put_conv_side(vt_text *out, const vt_op *op, const char *letters,
                           const vt_attr_key keys[3]) {
   uint32_t spatial_count;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharding.h - how a tensor lies on the devices, as the program says it. Plain data in the module's
-// arena; src/spmd gives it meaning (parsing of text forms, propagation, tiles per device).
+// sharding.h - how a tensor is distributed over the devices, as the program specifies it. Plain
+// data in the module's arena; src/spmd gives it meaning (parsing of text forms, propagation, tiles
+// per device).
 #ifndef VT_IR_SHARDING_H
 #define VT_IR_SHARDING_H
 
 #include "ir/module.h"
 
-// An axis of a mesh, or a part of one: the mesh axis seen as [pre_size, size, rest] and the middle
-// taken.
+// An axis of a mesh, or a sub-axis: the middle dimension of the mesh axis seen as [pre_size, size,
+// rest].
 typedef struct vt_axis_ref {
   uint32_t axis;          // index into the mesh's axes
   int64_t pre_size, size; // 1 and the axis size for a whole axis
@@ -20,9 +21,9 @@ typedef struct vt_dim_sharding {
   int64_t priority;        // -1 = none
 } vt_dim_sharding;
 
-// Shardy's form: a mesh, and one vt_dim_sharding per dimension of the tensor. Import brings GSPMD's
-// tile assignments into it. A mesh without axes but with one device id means: that device holds all
-// (rank is 0 then, whatever the tensor); an empty mesh means replicated.
+// Shardy's form: a mesh, and one vt_dim_sharding per dimension of the tensor. Import converts
+// GSPMD's tile assignments to it. A mesh without axes but with one device id means that this device
+// holds everything (rank is then 0, whatever the tensor); an empty mesh means replicated.
 struct vt_sharding {
   enum { VT_SHARDING_MESH } kind;
   const vt_mesh *mesh;
@@ -33,14 +34,14 @@ struct vt_sharding {
   int32_t reduction; // of the unreduced axes: 0 sum, 1 max, 2 min
 };
 
-// Devices of a mesh; where on it (a row-major number) a device sits; its coordinate along an axis
-// or a part of one, and the distance of neighbours there (out_stride may be NULL).
+// Number of devices in a mesh; position of a device on it (row-major); its coordinate along an axis
+// or sub-axis, and the distance between neighbours there (out_stride may be NULL).
 int64_t vt_mesh_size(const vt_mesh *mesh);
 int64_t vt_mesh_place(const vt_mesh *mesh, int64_t device);
 int64_t vt_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
                            int64_t *out_stride);
 
-// Devices that a manual computation divides its work among: the product of its manual axes.
+// The number of devices that share a manual computation's work: the product of its manual axes.
 double vt_op_manual_devices(const vt_op *manual);
 
 static inline bool vt_sharding_is_maximal(const vt_sharding *s) {

@@ -5,8 +5,9 @@
 
 #include "ir/type.h"
 
-// A host callback: `send` hands out a tensor, `recv` fills one in. Called on the running thread, in
-// token order. `device` is a position of the device assignment, `channel` the channel id of the op.
+// A host callback: `send` passes a tensor to the host, `recv` fills one in. Called on the running
+// thread, in token order. `device` is a position in the device assignment, `channel` the channel id
+// of the op.
 typedef struct vt_host_transfer {
   void *user;
   vt_status (*send)(void *user, int32_t device, int64_t channel, vt_type type, const void *data);

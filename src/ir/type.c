@@ -64,7 +64,7 @@ vt_status vt_type_check(vt_type type) {
     return vt_error(VT_INVALID_ARGUMENT,
                     "tensor of rank %" PRId32 ": at most %d dimensions are supported", type.rank,
                     VT_MAX_RANK);
-  // Sizes of zero do not hide an overflow of the others: strides must fit as well.
+  // Zero sizes must not hide an overflow of the others: strides must fit as well.
   int64_t bytes = vt_dtype_bytes(type.dtype) ? (int64_t)vt_dtype_bytes(type.dtype) : 1;
   for (int32_t i = 0; i < type.rank; i++) {
     if (type.dims[i] < 0)

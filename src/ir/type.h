@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// type.h - element types and tensor types. Shapes are static; dimension sizes are >= 0, the product
-// of sizes and element bytes fits int64 (checked where types are made from outside data:
-// vt_type_check).
+// type.h - element types and tensor types. Shapes are static; dimension sizes are >= 0, and the
+// product of sizes and element bytes fits in int64 (vt_type_check checks this where types are made
+// from untrusted data).
 #ifndef VT_IR_TYPE_H
 #define VT_IR_TYPE_H
 
@@ -64,7 +64,7 @@ typedef struct vt_type {
   const int64_t *dims;
 } vt_type;
 
-// Most dimensions a tensor may have: import refuses more, so kernels may use fixed arrays.
+// The maximum rank of a tensor: import rejects more, so kernels may use fixed arrays.
 enum { VT_MAX_RANK = 32 };
 
 vt_type vt_type_make(vt_arena *arena, vt_dtype dtype, int32_t rank, const int64_t *dims);
@@ -72,7 +72,7 @@ bool vt_type_equal(vt_type a, vt_type b); // element type and dimensions
 bool vt_type_same_dims(vt_type a, vt_type b);
 int64_t vt_type_elements(vt_type type); // 1 for rank 0; 0 for a token
 int64_t vt_type_bytes(vt_type type);    // dense host bytes
-// Row-major strides in elements, `strides` holds rank numbers.
+// Row-major strides in elements, `strides` has room for rank numbers.
 void vt_type_strides(vt_type type, int64_t *strides);
 // errors INVALID_ARGUMENT: rank above VT_MAX_RANK, negative size, or bytes beyond 2^62
 vt_status vt_type_check(vt_type type) VT_CHECKED;

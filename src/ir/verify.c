@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // verify.c - vt_module_verify: structure here, the meaning of each op in verify_<family>.c.
 // In: any module whose pointers are sound. Out: VT_OK, or the first violation with the op and its
-// place.
-// What passes here may be run by the evaluator and compiled by every back end without further
-// checks.
+// location.
+// The evaluator and every back end may run a module that passes without further checks.
 #include "ir/verify.h"
 
 #include <inttypes.h>
@@ -150,8 +149,8 @@ static vt_status verify_op(const vt_op *op) {
 
 enum { MAX_REGION_DEPTH = 256 };
 
-// Values are numbered while walking, so a use before its definition or from another function is
-// found by comparing the value that has this number.
+// Values are numbered during the walk, so a use before its definition or from another function is
+// found by comparing it with the value that has this number.
 static vt_status verify_func(const vt_func *func, int depth) {
   if (depth > MAX_REGION_DEPTH)
     return vt_error(VT_INVALID_ARGUMENT, "regions are nested more than %d deep", MAX_REGION_DEPTH);
@@ -186,14 +185,14 @@ out:
   return st;
 }
 
-// Calls may nest but not recurse. Later stages put bodies in the place of calls and walk them with
-// the stack, so how deep calls and regions nest, and what calls stand for, have limits too.
+// Calls may nest but not recurse. Later stages inline calls and walk regions recursively, so there
+// are limits on the nesting depth of calls and regions, and on the number of ops after inlining.
 enum { MAX_DEPTH = 1000, MAX_CALLED_OPS = 1 << 20 };
 
 typedef struct extent {
   bool done; // false: being visited
   int32_t height;
-  int64_t ops; // with those of its regions, and of its calls once for each call
+  int64_t ops; // including its regions, and callees once per call
 } extent;
 
 typedef struct extents {

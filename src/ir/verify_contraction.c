@@ -21,7 +21,7 @@ static vt_status verify_precision(const vt_op *op) {
   return VT_OK;
 }
 
-// Numbers (or bools) in, numbers out: the result type says how to accumulate.
+// Operands are numbers (or bools), results numbers: the result type says how to accumulate.
 static vt_status verify_element_types(const vt_op *op) {
   for (uint32_t i = 0; i < 2; i++)
     CHECK(op, vt_operand_type(op, i).dtype != VT_TOKEN, "operand %u is a token", i);

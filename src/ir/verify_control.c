@@ -83,7 +83,7 @@ vt_status vt_verify_tokens(const vt_op *op) {
   return VT_OK;
 }
 
-// Rows of device ids, filled up with -1.
+// Rows of device ids, padded with -1.
 static vt_status verify_groups(const vt_op *op) {
   const vt_literal *groups = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
   if (!groups) {
@@ -105,8 +105,8 @@ static vt_status verify_combiner(const vt_op *op) {
   return vt_verify_region(op, 0, 2, pair, 1, pair);
 }
 
-// Member count of the groups; 0 when it is "all devices" or given by mesh axes. Replicas may count
-// with all their partitions.
+// Member count of the groups; 0 when they are "all devices" or given by mesh axes. Replicas may
+// count with all their partitions.
 static int64_t group_size(const vt_op *op) {
   const vt_literal *groups = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
   bool whole = vt_attr_i64_or(op, VT_ATTR_CHANNEL_ID, 0) > 0 &&
@@ -143,8 +143,8 @@ static vt_status verify_resized(const vt_op *op, vt_attr_key grown, vt_attr_key 
   return VT_OK;
 }
 
-// Offsets and sizes are vectors of one length, a multiple of the group's; arrays differ in their
-// first dimension only.
+// Offsets and sizes are vectors of one length, a multiple of the group's; the arrays differ only in
+// their first dimension.
 vt_status vt_verify_ragged(const vt_op *op) {
   VT_TRY(verify_groups(op));
   vt_type from = vt_operand_type(op, 0), to = vt_operand_type(op, 1);
@@ -165,7 +165,7 @@ vt_status vt_verify_ragged(const vt_op *op) {
   return vt_verify_result(op, 0, to.dtype, to.rank, to.dims);
 }
 
-// One operand for each result, and with has_dynamic_root a vector of roots behind them.
+// One operand per result and, with has_dynamic_root, a vector of roots after them.
 static vt_status verify_rooted(const vt_op *op) {
   bool rooted = vt_attr_i64_or(op, VT_ATTR_HAS_DYNAMIC_ROOT, 0) != 0;
   CHECK(op, op->result_count && vt_op_own_operands(op) == op->result_count + rooted,
@@ -230,7 +230,8 @@ vt_status vt_verify_replica_sum(const vt_op *op) {
   return vt_verify_identity(op);
 }
 
-// Size of the local shape along one dimension: the global size over the manual axes that split it.
+// Size of the local shape along one dimension: the global size divided by the manual axes that
+// shard it.
 static vt_status local_size(const vt_op *op, const vt_sharding *sharding, int32_t d, int64_t global,
                             int64_t *out) {
   const vt_attr *manual = vt_op_attr(op, VT_ATTR_MANUAL_AXES);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// verify_index.c - ops that read or write at computed places: dynamic slices, gather, scatter.
+// verify_index.c - ops that read or write at computed indices: dynamic slices, gather, scatter.
 #include <inttypes.h>
 
 #include "ir/verify.h"
@@ -44,7 +44,7 @@ static bool holds(const int64_t *list, uint32_t count, int64_t value) {
   return false;
 }
 
-// Dimension numbers shared by gather and scatter, in the words of gather. `operand` is the indexed
+// Dimension numbers shared by gather and scatter, in gather's terms. `operand` is the indexed
 // tensor, `window_rank` the rank of result (gather) or update (scatter).
 typedef struct index_dims {
   const int64_t *offset, *collapsed, *operand_batching, *start_batching, *map;
@@ -90,7 +90,8 @@ static vt_status read_index_dims(const vt_op *op, const vt_attr_key keys[5], vt_
 }
 
 // The dimensions of gather's result or scatter's update: batch dimensions in order, slices at the
-// offset places. `slice` gives the sizes of the operand's slice dimensions that remain, in order.
+// offset dimensions. `slice` gives the sizes of the remaining slice dimensions of the operand, in
+// order.
 static void window_dims(const index_dims *n, vt_type starts, int32_t rank, const int64_t *slice,
                         int64_t *dims) {
   int32_t batch = 0;

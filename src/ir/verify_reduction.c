@@ -7,7 +7,7 @@
 
 enum { MAX_INPUTS = 256 };
 
-// Body of a reduction over `count` inputs: accumulators then elements, all scalars of the results'
+// Body of a reduction over `count` inputs: accumulators, then elements, all scalars of the results'
 // types.
 static vt_status verify_body(const vt_op *op, uint32_t count) {
   vt_type params[2 * MAX_INPUTS];

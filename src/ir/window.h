@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// window.h - the arithmetic of one window dimension, as convolution, reduce_window and pooling use
-// it.
+// window.h - the arithmetic of one window dimension, for convolution, reduce_window and pooling.
 #ifndef VT_IR_WINDOW_H
 #define VT_IR_WINDOW_H
 
@@ -11,11 +10,11 @@ typedef struct vt_window {
   int64_t size; // elements of the window
   int64_t stride;
   int64_t low, high;       // padding, may be negative
-  int64_t base_dilation;   // the input is spread by this
-  int64_t window_dilation; // the window's elements lie this far apart
+  int64_t base_dilation;   // spacing of the input's elements
+  int64_t window_dilation; // spacing of the window's elements
 } vt_window;
 
-// Places from the first to the last element of n elements that lie `dilation` apart.
+// Positions from the first to the last of n elements that are `dilation` apart.
 static inline bool vt_window_spread(int64_t n, int64_t dilation, int64_t *out_size) {
   if (n == 0) {
     *out_size = 0;

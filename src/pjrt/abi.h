@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// abi.h - the binary interface between a framework and a PJRT plugin, version 0.112, declared by us
-// from its facts: structure layouts, enumeration values, the order of the function table
+// abi.h - the binary interface between a framework and a PJRT plugin, version 0.112: our own
+// declarations of its structure layouts, enumeration values and the order of the function table
 // (pjrt_slots.def).
 //
 // A caller sets struct_size of what it passes, but some callers leave it (and other fields) unset,
-// so it is read only where a structure grew at its tail. Strings are pointer and size. What a call
-// returns lives as long as the object it was asked of. All sizes are asserted below for 64-bit
+// so it is read only where a structure grew at its end. Strings are pointer and size. What a call
+// returns lives as long as the object it was called on. All sizes are asserted below for 64-bit
 // machines.
 #ifndef VT_PJRT_ABI_H
 #define VT_PJRT_ABI_H
@@ -89,7 +89,7 @@ typedef struct PJRT_NamedValue {
     float f32;
     bool boolean;
   };
-  size_t value_size; // of a string or list, else 1
+  size_t value_size; // size of a string or list, else 1
 } PJRT_NamedValue;
 ABI_SIZE(PJRT_NamedValue, value_size, 56);
 
@@ -206,7 +206,7 @@ typedef struct PJRT_ProcessInfo {
 } PJRT_ProcessInfo;
 ABI_SIZE(PJRT_ProcessInfo, error_message_size, 48);
 
-// What the client tells of a raw copy's destination, and of a donation's dependency.
+// How the client announces a raw copy's destination, and a donation's dependency.
 typedef struct PJRT_Buffer_CopyRawToHostFuture_Callback_Args {
   size_t struct_size;
   void *callback_data;
@@ -225,7 +225,7 @@ typedef struct PJRT_Buffer_DonateWithControlDependency_Callback_Args {
 } PJRT_Buffer_DonateWithControlDependency_Callback_Args;
 ABI_SIZE(PJRT_Buffer_DonateWithControlDependency_Callback_Args, error_message_size, 40);
 
-// Key-value store of a distributed job; the caller's struct is opaque to us beyond being called.
+// Key-value store of a distributed job; we only call through the caller's opaque struct.
 typedef PJRT_Error *(*PJRT_KeyValueGetCallback)(void *args);
 typedef PJRT_Error *(*PJRT_KeyValueTryGetCallback)(void *args);
 typedef PJRT_Error *(*PJRT_KeyValuePutCallback)(void *args);
@@ -233,7 +233,7 @@ typedef void (*PJRT_Event_OnReadyCallback)(PJRT_Error *error, void *user_arg); /
 typedef void (*PJRT_Error_PayloadVisitor)(const char *key, size_t key_size, const char *value,
                                           size_t value_size, void *user_arg);
 
-// The first word of a memory: a table with places for the client's own data (the calls may be
+// The first word of a memory: a table with slots for the client's own data (the functions may be
 // NULL).
 typedef struct PJRT_Memory_Table {
   size_t struct_size;

@@ -2,8 +2,8 @@
 // api.c - the table of slots, and nothing else.
 #include "pjrt/objects.h"
 
-// Slots are entered through a check that the caller's structure has all fields of this
-// version, so that none behind its end is read or written.
+// Before a slot runs, a check ensures that the caller's structure has all fields of this version,
+// so that none past its end is read or written.
 static vt_status small_struct(const char *name, size_t expected, size_t got) {
   return vt_error(
       VT_INVALID_ARGUMENT,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// objects.h - the objects behind the handles of the PJRT interface, and the functions behind its
-// slots.
+// objects.h - the objects behind the handles of the PJRT interface, and the functions of its slots.
 //
 // Events and buffers are the runtime's own; devices, memories and executables add the lists and
 // texts that the interface hands out by pointer.
@@ -51,8 +50,7 @@ struct PJRT_DeviceDescription {
   size_t to_string_size, debug_string_size;
   PJRT_NamedValue attributes[VT_DEVICE_ATTRIBUTES];
 };
-// Fills a description of device `id`; `process` is what it answers as process index. Borrows
-// `slice`.
+// Fills a description of device `id`; `process` is its process index. Borrows `slice`.
 void vt_device_description_fill(PJRT_DeviceDescription *description, const vt_slice *slice,
                                 int32_t id, int32_t process);
 
@@ -97,7 +95,7 @@ struct PJRT_Client {
   PJRT_Device **device_list;
   PJRT_Memory **memory_list; // device_count * VT_MEMORY_KINDS
   PJRT_TopologyDescription *topology;
-  bool blocking; // Execute returns when the program is over, with its error
+  bool blocking; // Execute returns when the program has ended, with its error
 };
 
 // A program with the lists that its getters hand out.
@@ -114,7 +112,7 @@ typedef struct vt_io_lists {
   const char **kinds;
   size_t *kind_sizes;
   PJRT_Layouts_MemoryLayout **layouts;
-  const char **shardings; // NULL: one device, nothing to say
+  const char **shardings; // NULL: one device, nothing to report
   size_t *sharding_sizes;
 } vt_io_lists;
 
@@ -140,7 +138,7 @@ void vt_executable_unwrap(PJRT_Executable *executable); // gives one reference b
 // Compiles what a client sent. errors as vt_executable_compile, and UNIMPLEMENTED for other formats
 vt_status vt_program_compile(const vt_slice *slice, const PJRT_Program *program, vt_bytes options,
                              PJRT_Executable **out_executable) VT_CHECKED;
-// The bytes of vt_pjrt_Executable_Serialize back to an executable. errors INVALID_ARGUMENT,
+// Turns the bytes of vt_pjrt_Executable_Serialize back into an executable. errors INVALID_ARGUMENT,
 // FAILED_PRECONDITION
 vt_status vt_program_deserialize(const vt_slice *slice, vt_bytes bytes, vt_bytes options,
                                  PJRT_Executable **out_executable) VT_CHECKED;
@@ -177,7 +175,7 @@ const char *vt_plugin_version(void);
 vt_status vt_type_from_pjrt(int type, const int64_t *dims, size_t num_dims,
                             vt_type *out_type) VT_CHECKED;
 
-// The text of a layout in `room`; NULL when none is asked for. errors INVALID_ARGUMENT
+// The text of a layout in `room`; NULL when none is given. errors INVALID_ARGUMENT
 enum { VT_LAYOUT_TEXT = 4 * VT_MAX_RANK };
 vt_status vt_layout_from_pjrt(const PJRT_Buffer_MemoryLayout *layout, int32_t rank,
                               char room[VT_LAYOUT_TEXT], const char **out_text) VT_CHECKED;
@@ -188,14 +186,15 @@ vt_status vt_host_strides(vt_type type, const PJRT_Buffer_MemoryLayout *layout, 
 vt_status vt_raw_range(int64_t bytes, int64_t offset, int64_t size) VT_CHECKED;
 vt_status vt_error_from_pjrt(int code, const char *message, size_t size) VT_CHECKED;
 
-// Tells the client of this process what its program asks to know. errors INVALID_ARGUMENT, INTERNAL
+// Tells the client in this process the shardings that its program inspects. errors
+// INVALID_ARGUMENT, INTERNAL
 vt_status vt_inspect_shardings(const PJRT_Executable *executable) VT_CHECKED;
 
-// Remembers an execution until it is over, for those who poison it. `only` NULL = as assigned.
+// Records an execution until it ends, so that it can be poisoned. `only` NULL = as assigned.
 void vt_running_add(PJRT_LoadedExecutable *loaded, PJRT_Device *only, int32_t launch_id,
                     vt_event *done);
 
-// What a profiler shows. Costs nothing to speak of while none records.
+// What a profiler shows. Costs almost nothing while none records.
 typedef enum vt_trace_line {
   VT_TRACE_PROGRAMS,
   VT_TRACE_TRACKED,
@@ -207,7 +206,7 @@ typedef struct vt_trace_span {
   int32_t device; // -1 = the host
   const char *name;
   int64_t start_ns, end_ns;
-  double flops, bytes, seconds; // of a program, as the model of the chip says; 0 = not known
+  double flops, bytes, seconds; // of a program, from the chip model; 0 = unknown
 } vt_trace_span;
 int64_t vt_trace_now(void);
 void vt_trace_add(const vt_trace_span *span); // copies

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// outside.c - the shared libraries that libvtpu.so calls (outside.def), opened and bound by itself.
-// Left to the dynamic linker, a call of dnnl_primitive_create goes to the first library of the
-// process that exports the name: TensorFlow's copy, of another version, where that was loaded for
-// all to see. So each function is here once more, as a jump to where its own library has it, and
-// the linker binds our calls to these. docs/decisions/007 has the why.
+// outside.c - opens and binds the shared libraries that libvtpu.so calls (outside.def). Left to the
+// dynamic linker, a call of dnnl_primitive_create goes to the first library in the process that
+// exports the name: TensorFlow's copy, of another version, if that was loaded globally. So each
+// function is defined here again, as a jump to its address in its own library, and the linker binds
+// our calls to these. See docs/decisions/007.
 #include "base/outside.h"
 
 #include <dlfcn.h>
@@ -39,7 +39,7 @@ static const row rows[] = {
 #include "pjrt/outside.def"
 };
 
-static char missing[512]; // what the dynamic linker said of the first that is not there
+static char missing[512]; // the dynamic linker's message about the first missing one
 
 vt_status vt_outside_ready(void) {
   if (!missing[0]) return VT_OK;
@@ -51,7 +51,7 @@ static void call_of_missing(void) {
   abort();
 }
 
-// Sanitizers refuse deep binding, and replace functions that it would hide from them.
+// Sanitizers reject deep binding, and replace functions that it would hide from them.
 static int flags_of(const row *library) {
   bool sanitized = dlsym(RTLD_DEFAULT, "__sanitizer_report_error_summary") != NULL;
   return RTLD_NOW | RTLD_LOCAL | (library->private && !sanitized ? RTLD_DEEPBIND : 0);
@@ -62,10 +62,10 @@ static void note_missing(void) {
   if (!missing[0]) snprintf(missing, sizeof missing, "%s", error ? error : "unknown");
 }
 
-// GNU OpenMP reads its settings when it is loaded. Threads that wait for each other are to sleep at
-// once: spinning saves 5 us per parallel loop on an idle machine, and costs a time slice of the
-// scheduler on a busy one (a transformer step on two cores shared with sixteen other processes: 189
-// ms asleep, 6.9 s spinning). What the user has set stays.
+// GNU OpenMP reads its settings when it is loaded. Waiting threads should sleep at once: spinning
+// saves 5 us per parallel loop on an idle machine, but costs a scheduler time slice on a busy one
+// (a transformer step on two cores shared with sixteen other processes: 189 ms asleep, 6.9 s
+// spinning). The user's own settings stay.
 static void sleep_when_waiting(void) {
   if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "0", 0);
 }

@@ -86,7 +86,7 @@ vt_status vt_pjrt_Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionInd
   return VT_OK;
 }
 
-// Row-major strides would be honest too; clients expect the tiled form with its order of
+// Row-major strides would be accurate too, but clients expect the tiled form with its order of
 // dimensions.
 vt_status vt_pjrt_Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args *args) {
   static const int64_t order[VT_MAX_RANK] = {31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21,
@@ -101,7 +101,7 @@ vt_status vt_pjrt_Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args *args)
   return VT_OK;
 }
 
-// The storage there is: row-major, without the chip's padding, which only the account of HBM knows
+// The actual storage: row-major, without the chip's padding, which only the HBM account knows
 // (MemoryStats). Clients size their host copies by this.
 vt_status vt_pjrt_Buffer_OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args *args) {
   args->on_device_size_in_bytes =
@@ -129,7 +129,7 @@ vt_status vt_pjrt_Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args *args) {
   return VT_OK;
 }
 
-// True would let a client read the array in place of copying it, and see a donated one change.
+// True would let a client read the array without copying it, and see a donated one change.
 vt_status vt_pjrt_Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args *args) {
   args->is_on_cpu = false;
   return VT_OK;

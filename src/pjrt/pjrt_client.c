@@ -32,7 +32,7 @@ static void client_fill_device(PJRT_Client *client, size_t index) {
   client->device_list[index] = device;
 }
 
-// JAX says in two options what it is.
+// JAX identifies itself in two options.
 static void note_framework(const PJRT_Client_Create_Args *args) {
   static const char *const names[] = {"ml_framework_name", "ml_framework_version"};
   const PJRT_NamedValue *found[2] = {NULL, NULL};
@@ -49,9 +49,9 @@ static void note_framework(const PJRT_Client_Create_Args *args) {
 }
 
 // The callbacks of a key-value store are only meaningful in a distributed job; one process needs
-// none, and callers leave them unset otherwise. Options come from LIBTPU users and are accepted as
-// they are.
-// VTPU_LAUNCH_BLOCKING=1 lets every program end before its call returns, to find the call that an
+// none, and callers leave them unset otherwise. Options come from LIBTPU users and are accepted
+// unchecked.
+// VTPU_LAUNCH_BLOCKING=1 makes every call wait until its program ends, to find the call that an
 // error or a printed line came from.
 static bool blocking_wanted(void) {
   const char *wanted = getenv("VTPU_LAUNCH_BLOCKING");
@@ -163,7 +163,7 @@ vt_status vt_pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssign
 }
 
 // Processes come and go in a distributed job; with all devices in one process there is nothing to
-// tell anyone.
+// report.
 vt_status vt_pjrt_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args *args) {
   (void)args;
   return VT_OK;

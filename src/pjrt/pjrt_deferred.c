@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_deferred.c - buffers made of others now or later: aliases that are fulfilled, donations that
-// wait for something, bitcasts, views, and raw copies whose destination comes later.
+// pjrt_deferred.c - buffers made from others now or later: aliases that are fulfilled, donations
+// that wait for an event, bitcasts, views, and raw copies whose destination comes later.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ vt_status vt_error_from_pjrt(int code, const char *message, size_t size) {
 }
 
 // Aliases -----------------------------------------------------------------------------------------
-// The handle that fulfils an alias is its fill.
+// The handle that fulfils an alias is its vt_fill.
 
 vt_status vt_pjrt_Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args *args) {
   vt_type type;
@@ -46,8 +46,8 @@ vt_status vt_pjrt_Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args 
   return st;
 }
 
-// A bitcast keeps the bytes and reads them as another array. Elements of fewer than eight bits lie
-// one in a byte here and packed on the chip, so that those only go to their own type.
+// A bitcast reads the same bytes as another array. Elements of fewer than eight bits take one byte
+// each here but are packed on the chip, so they can only be cast to their own type.
 vt_status vt_pjrt_Buffer_Bitcast(PJRT_Buffer_Bitcast_Args *args) {
   vt_buffer *buffer = vt_buffer_of_pjrt(args->buffer), *out = NULL;
   vt_type from = vt_buffer_type(buffer), to;
@@ -74,8 +74,8 @@ vt_status vt_pjrt_Buffer_Bitcast(PJRT_Buffer_Bitcast_Args *args) {
   return VT_OK;
 }
 
-// What is viewed may not change while the view lives, so a copy cannot be told from it; the memory
-// is given back at once.
+// The viewed memory may not change while the view lives, so a copy is indistinguishable from it;
+// the memory is given back at once.
 vt_status vt_pjrt_Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args *args) {
   vt_type type;
   int64_t strides[VT_MAX_RANK];
@@ -96,7 +96,7 @@ vt_status vt_pjrt_Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDevice
   return VT_OK;
 }
 
-// Donation that waits -----------------------------------------------------------------------------
+// Donation that waits for an event ----------------------------------------------------------------
 
 static void dependency_ready(PJRT_Buffer_DonateWithControlDependency_Callback_Args *args) {
   vt_status error = args->error_code ? vt_error_from_pjrt(args->error_code, args->error_message,
@@ -116,7 +116,7 @@ vt_pjrt_Buffer_DonateWithControlDependency(PJRT_Buffer_DonateWithControlDependen
   return VT_OK;
 }
 
-// Raw copies to a place that is told later --------------------------------------------------------
+// Raw copies whose destination comes later --------------------------------------------------------
 
 typedef struct raw_copy {
   atomic_int pending; // the data, the destination

@@ -135,7 +135,7 @@ vt_status vt_pjrt_Device_GetAttributes(PJRT_Device_GetAttributes_Args *args) {
   args->attributes = args->device->description.attributes;
   args->num_attributes = VT_DEVICE_ATTRIBUTES;
   args->device_attributes =
-      (PJRT_Device_Attributes *)args->device; // an owner that never goes before its reader
+      (PJRT_Device_Attributes *)args->device; // the owner outlives every reader
   args->attributes_deleter = keep_attributes;
   return VT_OK;
 }

@@ -16,8 +16,8 @@ vt_status vt_pjrt_Error_GetCode(PJRT_Error_GetCode_Args *args) {
   return VT_OK;
 }
 
-// Errors carry no payloads. An error from here would make the client ask for that error's payloads,
-// without end.
+// Errors carry no payloads. Returning an error here would make the client ask for that error's
+// payloads, forever.
 vt_status vt_pjrt_Error_ForEachPayload(PJRT_Error_ForEachPayload_Args *args) {
   (void)args;
   return VT_OK;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_executable.c - slots of PJRT_Executable: what a compiled program says of itself.
+// pjrt_executable.c - slots of PJRT_Executable: what a compiled program says about itself.
 //
-// The lists that getters hand out are made once, when the program is compiled; the optimised text
-// on first demand.
+// The lists that getters return are built once, when the program is compiled; the optimised text on
+// first demand.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void fill_lists(PJRT_Executable *executable, const vt_io *ios, size_t cou
   lists->kinds = VT_NEW_ARRAY(arena, const char *, room);
   lists->kind_sizes = VT_NEW_ARRAY(arena, size_t, room);
   lists->layouts = VT_NEW_ARRAY(arena, PJRT_Layouts_MemoryLayout *, room);
-  if (executable->info->partitions > 1 && count) { // of nothing there is nothing to say
+  if (executable->info->partitions > 1 && count) { // nothing to report without results
     lists->shardings = VT_NEW_ARRAY(arena, const char *, room);
     lists->sharding_sizes = VT_NEW_ARRAY(arena, size_t, room);
   }
@@ -133,9 +133,9 @@ vt_status vt_pjrt_Compile(PJRT_Compile_Args *args) {
   return vt_program_compile(&args->topology->slice, args->program, options, &args->executable);
 }
 
-// Serialising: "vtpuexe1", then as 64-bit little-endian numbers the hash of all that follows it and
-// of the build, the sizes of options and program; then both. What was compiled is made again from
-// them: that takes milliseconds, and no byte from a file is ever run as code.
+// Serialised form: "vtpuexe1", then as 64-bit little-endian numbers the hash of the rest and of the
+// build, the sizes of options and program; then both. Loading compiles again from them: that takes
+// milliseconds, and no byte from a file is ever run as code.
 static const char container_magic[8] = "vtpuexe1";
 enum { CONTAINER_HEAD = 32 };
 
@@ -300,7 +300,7 @@ vt_pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats
   return VT_OK;
 }
 
-// Two calls each time: without room for the code (code_size is not set then), and with it.
+// Always called twice: without a buffer for the code (code_size is not set then), and with one.
 vt_status vt_pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args) {
   PJRT_Executable *executable = args->executable;
   vt_lock(&executable->text_lock);

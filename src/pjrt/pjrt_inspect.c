@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_inspect.c - tells a client the shardings that its program asks to inspect.
+// pjrt_inspect.c - tells a client the shardings that its program inspects.
 //
 // The custom call @InspectSharding holds the address of a function and its argument as the bytes of
-// a structure: it is meant for a compiler in the process of the framework. So it is followed only
-// in a compilation that a client asks for here and now, never for a program from a file or a cache,
-// and only into code that a loaded library holds.
+// a structure: it is meant for a compiler in the framework's own process. So it is followed only in
+// a compilation that a client requests directly, never for a program from a file or a cache, and
+// only into the code of a loaded library.
 #include <dlfcn.h>
 #include <string.h>
 

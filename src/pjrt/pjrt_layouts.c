@@ -2,8 +2,8 @@
 // pjrt_layouts.c - extension Layouts: the order of dimensions in memory, as text "{1,0}" (minor to
 // major).
 //
-// The tiles of the chip count in the HBM account and in the reports; they are left out of the
-// layout text, so that a layout the user asks for without tiles is the one that comes back.
+// The chip's tiles count in the HBM account and in the reports; the layout text omits them, so that
+// a layout the user asks for without tiles comes back unchanged.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +98,7 @@ PJRT_Layouts_Extension vt_pjrt_layouts = {
 static void shardings_of(const vt_io_lists *lists, PJRT_Shardings_Executable_Args *args) {
   args->count = lists->count;
   args->shardings =
-      lists->count ? lists->shardings : NULL; // clients take an empty list for one tuple sharding
+      lists->count ? lists->shardings : NULL; // clients read an empty list as one tuple sharding
   args->sizes = lists->sharding_sizes;
 }
 

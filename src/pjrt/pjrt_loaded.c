@@ -150,7 +150,7 @@ static vt_status kept_arguments(const PJRT_ExecuteOptions *options, size_t num_a
   return VT_OK;
 }
 
-// Waits for the run. Where it failed there are no results, as from a call that failed at once.
+// Waits for the run. A failed run has no results, like a call that failed immediately.
 static vt_status finish_run(const PJRT_LoadedExecutable_Execute_Args *args, vt_event *done) {
   vt_status st = vt_event_await(done);
   if (!st) return VT_OK;
@@ -199,7 +199,7 @@ vt_status vt_pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *a
   return VT_OK;
 }
 
-// A context carries user data to custom calls of other platforms; here it is only an identity.
+// A context carries user data to custom calls on other platforms; here it is only an identity.
 struct PJRT_ExecuteContext {
   char unused;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_memory.c - slots of PJRT_Memory, and the places for the client's own data that its first
-// word promises.
+// pjrt_memory.c - slots of PJRT_Memory, and the slots for the client's own data that its first word
+// promises.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 #include "pjrt/objects.h"
 
-// Few keys, set at start-up and read often: a list that is only ever prepended to needs no lock for
-// reading.
+// There are few keys, set at start-up and read often: a list that is only ever prepended to needs
+// no lock for reading.
 static pthread_mutex_t user_data_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static vt_user_data *find_user_data(const PJRT_Memory *memory, const void *key) {
@@ -99,7 +99,7 @@ vt_status vt_pjrt_Memory_AddressableByDevices(PJRT_Memory_AddressableByDevices_A
   return VT_OK;
 }
 
-// Extension: the memories of a device that is only described.
+// Extension: the memories of a device that exists only as a description.
 struct PJRT_MemoryDescription {
   vt_memory_kind kind;
 };

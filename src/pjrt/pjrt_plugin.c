@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_plugin.c - what the plugin says of itself.
+// pjrt_plugin.c - what the plugin says about itself.
 #include <elf.h>
 #include <link.h>
 #include <pthread.h>
@@ -33,7 +33,7 @@ static const PJRT_NamedValue attributes[] = {
      .name = "xla_version",
      .name_size = sizeof "xla_version" - 1,
      .type = PJRT_VALUE_INT64,
-     .int64 = 2, // the level that frameworks compare with to switch features on
+     .int64 = 2, // frameworks compare with this level to enable features
      .value_size = 1},
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // pjrt_profiler.c - extension Profiler: what ran between start and stop, as an XSpace message.
 //
-// A plane for each device that did something, with a line of the programs that ran there and one of
-// what clients track; a plane of the host with the compilations. Times are those of this machine;
-// what a real chip would need for a program goes along as statistics of its events, as the model of
-// src/chip says. The framework adds the spans of its own host threads.
+// There is one plane per device that did something, with a line of the programs that ran there and
+// one of what clients track, and a host plane with the compilations. Times are those of this
+// machine; the time a real chip would need for a program, by the model of src/chip, is in the
+// statistics of its events. The framework adds the spans of its own host threads.
 //
-// The interface has no version of its own but the size of its table: 80 bytes is the form of
-// PJRT 0.112.
+// The interface has no version other than the size of its table: 80 bytes is the form of PJRT
+// 0.112.
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -28,7 +28,7 @@ typedef struct name {
 } name;
 
 struct PLUGIN_Profiler {
-  PLUGIN_Profiler *next; // of those that record
+  PLUGIN_Profiler *next; // of those recording
   bool recording;
   bool host_only;
   vt_arena arena;
@@ -245,8 +245,8 @@ static vt_status entry_read(vt_bytes bytes, bool *out_host_only) {
   }
 }
 
-// ProfileOptions{3: level of the devices' tracer, 12: advanced configuration}. None at all is the
-// default, which traces devices.
+// ProfileOptions{3: level of the devices' tracer, 12: advanced configuration}. Empty options are
+// the default, which traces devices.
 static vt_status options_read(vt_bytes bytes, bool *out_host_only) {
   vt_proto options = vt_proto_open(bytes);
   vt_proto_field field;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_running.c - executions under way, which a client may poison by their launch id, and
+// pjrt_running.c - running executions, which a client may poison by their launch id, and
 // PJRT_AsyncTrackingEvent.
 //
-// Only an execution that is not over when Execute returns gets a record. Poisoning completes its
-// event with the error, which its results share; the run itself goes on and nobody sees what it
+// Only an execution that has not ended when Execute returns gets a record. Poisoning completes its
+// event with the error, which its results share; the run itself continues, but nobody sees what it
 // writes.
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ void vt_running_add(PJRT_LoadedExecutable *loaded, PJRT_Device *only, int32_t la
   if (vt_event_is_complete(done)) return;
   size_t count = only ? 1 : (size_t)loaded->executable->info->partitions;
   running *record = malloc(sizeof *record + count * sizeof(PJRT_Device *));
-  if (!record) return; // it just cannot be poisoned
+  if (!record) return; // then it cannot be poisoned
   *record = (running){.client = loaded->client,
                       .launch_id = launch_id,
                       .done = vt_event_retain(done),
@@ -58,7 +58,7 @@ static bool runs_on(const running *record, const PJRT_Device *device) {
   return false;
 }
 
-// The oldest execution with this launch id that is not over.
+// The oldest execution with this launch id that has not ended.
 vt_status vt_pjrt_Device_PoisonExecution(PJRT_Device_PoisonExecution_Args *args) {
   vt_event *done = NULL;
   VT_TRY(vt_fork_check());
@@ -77,7 +77,7 @@ vt_status vt_pjrt_Device_PoisonExecution(PJRT_Device_PoisonExecution_Args *args)
   return VT_OK;
 }
 
-// Something that a client does on a device, for the time that the object lives. A trace shows it.
+// Something a client does on a device during the lifetime of the object. A trace shows it.
 struct PJRT_AsyncTrackingEvent {
   int32_t device;
   int64_t start_ns;

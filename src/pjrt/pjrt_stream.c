@@ -2,9 +2,9 @@
 // pjrt_stream.c - host callbacks: the sends and receives of one execution, and
 // PJRT_CopyToDeviceStream.
 //
-// For each send the program hands a chunk to the client, whose Python runs inside the last one on
+// For each send the program passes a chunk to the client, whose Python runs inside the last one on
 // the executor thread. For each receive it opens a stream, which the client fills with one or more
-// chunks, at once or from a thread of its own; the program waits until all bytes are there.
+// chunks, immediately or from its own thread; the program waits until all bytes have arrived.
 #include <stdlib.h>
 #include <string.h>
 

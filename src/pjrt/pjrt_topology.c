@@ -39,7 +39,7 @@ vt_status vt_topology_make(const vt_slice *slice, bool one_process,
   return VT_OK;
 }
 
-// The slice a name stands for; an empty name is the slice of the environment.
+// The slice of this name; an empty name is the slice of the environment.
 static vt_status slice_from_name(const char *bytes, size_t size, int64_t slices,
                                  vt_slice *out_slice) {
   char name[64];
@@ -54,7 +54,7 @@ static vt_status slice_from_name(const char *bytes, size_t size, int64_t slices,
 }
 
 // num_slices is the one option that changes the shape; the others tune things that a virtual slice
-// does not have.
+// lacks.
 vt_status vt_pjrt_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args *args) {
   int64_t slices = 1;
   for (size_t i = 0; i < args->num_options; i++) {
@@ -133,8 +133,8 @@ vt_status vt_pjrt_TopologyDescription_Deserialize(PJRT_TopologyDescription_Deser
 }
 
 vt_status vt_pjrt_TopologyDescription_Fingerprint(PJRT_TopologyDescription_Fingerprint_Args *args) {
-  // JAX asks before it hands a program to a thread of its own, which a forked child has not got:
-  // the place to say so.
+  // JAX asks this before it hands a program to one of its threads, which a forked child lacks: the
+  // place to report it.
   VT_TRY(vt_fork_check());
   const vt_slice *slice = &args->topology->slice;
   uint64_t hash = vt_hash_bytes(slice->chip->kind, strlen(slice->chip->kind), 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pjrt_transfer.c - PJRT_AsyncHostToDeviceTransferManager: buffers that are there at once and get
-// their data in pieces.
+// pjrt_transfer.c - PJRT_AsyncHostToDeviceTransferManager: buffers that exist at once and get their
+// data in pieces.
 //
 // A piece is copied before the call returns, so the event that goes with it is always complete.
 #include <stdlib.h>
@@ -79,7 +79,7 @@ static vt_status slot_at(manager *m, int index, slot **out_slot) {
   return VT_OK;
 }
 
-// The slot at `index`, which still takes data, with the manager locked.
+// The slot at `index`, which must still take data, with the manager locked.
 static vt_status open_slot(manager *m, int index, slot **out_slot) {
   VT_TRY(slot_at(m, index, out_slot));
   vt_lock(&m->mutex);
@@ -189,7 +189,7 @@ vt_status vt_pjrt_AsyncHostToDeviceTransferManager_BufferSize(
   return VT_OK;
 }
 
-// Names and values that a client attaches for logs of its own; nothing depends on them.
+// Names and values that a client attaches for its own logs; nothing depends on them.
 vt_status vt_pjrt_AsyncHostToDeviceTransferManager_AddMetadata(
     PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args *args) {
   (void)args;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// proto.c - reads and writes the wire format of protocol buffers, and the messages that the
-// interface carries.
+// proto.c - reads and writes the protocol buffer wire format, and the messages that the interface
+// carries.
 #include "pjrt/proto.h"
 
 #include <stdlib.h>
@@ -147,7 +147,7 @@ static vt_status read_assignment(vt_bytes bytes, vt_arena *arena, vt_compile_opt
       return vt_error(VT_INVALID_ARGUMENT,
                       "device assignment of %llu replicas and %llu computations",
                       (unsigned long long)replicas, (unsigned long long)computations);
-    // An id takes at least a byte: counts that the message cannot hold are not worth memory.
+    // An id takes at least a byte: allocate nothing for counts that the message cannot hold.
     if (replicas * computations > bytes.size)
       return vt_error(VT_INVALID_ARGUMENT, "device assignment: too short for its counts");
     options->device_count = (uint32_t)(replicas * computations);

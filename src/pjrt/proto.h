@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // proto.h - the few protocol buffer messages of the interface, read and written by hand.
 //
-// Reading trusts nothing: every length is checked against what is left. Unknown fields are skipped.
+// Readers trust nothing: every length is checked against what is left. Unknown fields are skipped.
 #ifndef VT_PJRT_PROTO_H
 #define VT_PJRT_PROTO_H
 
@@ -35,14 +35,14 @@ void vt_proto_put_varint(vt_text *text, uint64_t value);
 void vt_proto_put_uint(vt_text *text, uint32_t number, uint64_t value);
 void vt_proto_put_bytes(vt_text *text, uint32_t number, const void *bytes, size_t size);
 
-// What vtpu reads of CompileOptionsProto.
+// The parts of CompileOptionsProto that vtpu reads.
 typedef struct vt_compile_options {
   int32_t replicas, partitions; // 0 = not given
   uint32_t device_count;        // of device_ids; 0 = none given
   // [replicas * partitions], computation-minor as replica * partitions + partition
   int32_t *device_ids;
   bool portable;    // compiled for any one device
-  bool partitioned; // use_spmd_partitioning: the program is on whole arrays, to be cut
+  bool partitioned; // use_spmd_partitioning: the program is on whole arrays, to be partitioned
 } vt_compile_options;
 // errors INVALID_ARGUMENT: malformed, or a device assignment that does not fit its own counts
 vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena,
