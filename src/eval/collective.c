@@ -2,7 +2,7 @@
 // collective.c - collectives over all devices at once.
 //
 // Groups are rows of device positions (replica * partitions + partition). Reductions combine the
-// members of a row in its order, so bits repeat.
+// members of a row in its order, so results are reproducible bit for bit.
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ static int64_t literal_i64(const vt_literal *l, int64_t i) {
   return data[l->splat ? 0 : i];
 }
 
-// Rows of ids as written: [rows][width]; one row of all ids when there are none.
+// Rows of ids as given: [rows][width]; one row of all ids when there are none.
 static vt_status read_rows(const vt_op *op, int64_t ids, group_list *out) {
   const vt_literal *l = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
   bool given = l && l->type.rank == 2 && vt_type_elements(l->type) > 0;
@@ -101,8 +101,8 @@ static vt_status groups_of(const vt_op *op, int32_t devices, group_list *out) {
   return st;
 }
 
-// Groups along axes of a mesh: devices that differ in nothing but those coordinates, counted major
-// to minor.
+// Groups along axes of a mesh: devices that differ only in those coordinates, counted major to
+// minor.
 static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t devices,
                              group_list *out) {
   const vt_mesh *mesh = axes->mesh;
@@ -114,8 +114,8 @@ static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t d
       return vt_eval_invalid(op, "replica_group_mesh_axes");
     width *= dim->axes[a].size;
   }
-  // A row per place whose coordinates along the axes are all 0; the rows of other places stay
-  // empty.
+  // One row per position whose coordinates along the axes are all 0; the rows of other positions
+  // stay empty.
   *out = (group_list){.count = size, .width = width};
   VT_TRY(vt_eval_scratch(size * width * 4, &out->members));
   for (int64_t i = 0; i < size * width; i++) out->members[i] = -1;
@@ -152,7 +152,7 @@ static void copy_part(vt_tensor from, int64_t from_at, vt_tensor to, int64_t to_
                a, (char *)to.data + to_at * b[d] * bytes, b);
 }
 
-// One operand number of the op on all devices.
+// Operand `i` of the op on all devices.
 typedef struct lane_set {
   const vt_op *op;
   vt_eval_state *state;
@@ -199,8 +199,8 @@ out:
   return st;
 }
 
-// The member that sends, or keeps the sum: the first, or as the last operand says for each result,
-// alike on all members.
+// The member that sends, or keeps the sum: the first, or the one that the last operand gives for
+// each result, the same on all members.
 static vt_status root_of(const lane_set *s, int64_t width, const int32_t *row, int64_t *out_root) {
   int64_t members = 0, root = 0;
   while (members < width && row[members] >= 0) members++;
@@ -260,8 +260,7 @@ static vt_status run_exchange(const lane_set *s, int64_t width, const int32_t *r
       if (split < 0 || join < 0 || split >= from.type.rank || join >= from.type.rank ||
           parts != members)
         return vt_eval_invalid(op, "split_count");
-      // Part i of what j has, as an array of its own, goes behind the parts of the senders before
-      // j.
+      // Part i of what j has, as a separate array, goes after the parts of the senders before j.
       int64_t piece = from.type.dims[split] / parts, dims[VT_MAX_RANK], a[VT_MAX_RANK],
               b[VT_MAX_RANK];
       int64_t bytes = (int64_t)vt_dtype_bytes(from.type.dtype);
@@ -276,8 +275,8 @@ static vt_status run_exchange(const lane_set *s, int64_t width, const int32_t *r
   return VT_OK;
 }
 
-// Member i sends the rows [offset, offset + size) of its operand to rows of the output of the peer:
-// parts are numbered by peer, any number of them for each.
+// Member i sends rows [offset, offset + size) of its operand to rows of its peer's output: parts
+// are numbered by peer, with any number of them per peer.
 static vt_status run_ragged(const lane_set *s, int64_t width, const int32_t *row) {
   int64_t members = 0;
   while (members < width && row[members] >= 0) members++;
@@ -378,7 +377,7 @@ vt_status vt_eval_collective_run(vt_eval_state *state, const vt_eval_env *env, c
   return run_collective(state, env, op, devices, in, out);
 }
 
-// A collective on one device of one.
+// A collective on a single device.
 vt_status vt_eval_single_collective(const vt_eval_call *call) {
   int64_t devices = (int64_t)(call->env->partition_count ? call->env->partition_count : 1) *
                     (call->env->replica_count ? call->env->replica_count : 1);

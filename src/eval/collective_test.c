@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// collective_test.c - collectives over devices: how groups are written and read, what each member
-// gets, who gets zeros.
+// collective_test.c - collectives over devices: how groups are specified, what each member gets,
+// who gets zeros.
 #include "eval/eval_support.h"
 #include "ir/sharding.h"
 
@@ -14,7 +14,7 @@ static void set_ids(vt_op *op, vt_attr_key key, int32_t rank, const int64_t *dim
   vt_op_set_attr(op, (vt_attr){.key = key, .literal = l});
 }
 
-// A collective of one operand, its attributes at their usual values.
+// A collective of one operand, with default attributes.
 static vt_op *collective(bench *b, vt_opcode code, int32_t rank, const int64_t *in_dims,
                          const int64_t *out_dims, int32_t replicas) {
   double zeros[64] = {0};
@@ -30,7 +30,7 @@ static vt_op *collective(bench *b, vt_opcode code, int32_t rank, const int64_t *
   return op;
 }
 
-// Device d starts with first[d] + 0, 1, 2 ...; want[d] is what it ends with. Frees the bench.
+// Device d starts with first[d] + 0, 1, 2 ...; want[d] is its result. Frees the bench.
 static void expect_all(bench *b, const double *first, int64_t out_size, const double *want,
                        const char *what) {
   vt_tensor in[DEVICES], out[DEVICES], *outs[DEVICES];
@@ -55,14 +55,14 @@ static void expect_all(bench *b, const double *first, int64_t out_size, const do
 static const double digits[DEVICES] = {1, 10, 100, 1000};
 static const int64_t one[] = {1}, two[] = {2}, four[] = {4};
 
-// Rows of replica_groups: two rows, rows padded with -1, one row, no rows in every spelling.
+// Rows of replica_groups: two rows, rows padded with -1, one row, no rows in every form.
 static void group_forms(void **state) {
   (void)state;
   static const int64_t pairs[] = {0, 1, 2, 3}, crossed[] = {0, 3, 1, 2}, all[] = {3, 2, 1, 0},
                        padded[] = {0, 1, 3, 2, -1, -1};
   static const struct {
     const int64_t *ids;
-    int32_t rank; // -1: the attribute is left out
+    int32_t rank; // -1: the attribute is omitted
     int64_t dims[2];
     double want[DEVICES];
     const char *what;
@@ -88,7 +88,7 @@ static void group_forms(void **state) {
 }
 
 // Two replicas of two partitions: device = replica * 2 + partition. What the ids mean depends on
-// the channel, on use_global_device_ids, and for some ops on the op.
+// the channel, on use_global_device_ids, and for some ops on the op itself.
 static void id_meanings(void **state) {
   (void)state;
   static const int64_t both[] = {0, 1}, apart[] = {0, 1}, global[] = {0, 3, 1, 2};
@@ -143,7 +143,7 @@ static void id_meanings(void **state) {
     set_ids(op, VT_ATTR_REPLICA_GROUPS, 2, single, ring);
     expect_all(&b, digits, 2, exchanged[channel], "all_to_all between replicas, partitions");
   }
-  // Pairs of no one: everybody gets zeros.
+  // No pairs: all devices get zeros.
   static const int64_t none[] = {0};
   bench b = bench_new();
   vt_op *op = collective(&b, VT_OP_COLLECTIVE_PERMUTE, 1, one, one, 1);
@@ -152,7 +152,7 @@ static void id_meanings(void **state) {
   expect_all(&b, digits, 1, (const double[]){0, 0, 0, 0}, "an empty list of pairs");
 }
 
-// Parts go and come in the order of the row, along the dimensions asked for.
+// Parts are sent and received in the order of the row, along the given dimensions.
 static void orders_in_the_row(void **state) {
   (void)state;
   static const int64_t row[] = {2, 0, 3, 1}, dims[2] = {1, 4}, wide[2] = {1, 2}, tall[2] = {4, 2};
@@ -288,7 +288,7 @@ static void ragged(void **state) {
         {-1, -1, -1, -1, -1, -1}}},
   };
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) expect_ok(run_ragged(&good[i], true));
-  // A part outside of the operand, of the output, of negative size.
+  // A part outside the operand, outside the output, of negative size.
   static const int32_t bad[][3] = {{3, 2, 0}, {-1, 1, 0}, {0, 1, 6},
                                    {0, 2, 5}, {0, -1, 0}, {1, INT32_MAX, 0}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -299,8 +299,8 @@ static void ragged(void **state) {
   }
 }
 
-// Two operands and the roots of both, for the groups {0, 1} and {2, 3}; the results are of the
-// devices in turn.
+// Two operands and the roots of both, for the groups {0, 1} and {2, 3}; the results are ordered by
+// device.
 static vt_status run_rooted(vt_opcode code, const int32_t (*roots)[2], int32_t got[DEVICES][2]) {
   static const int64_t groups[] = {0, 1, 2, 3}, dims[] = {2, 2};
   bench b = bench_new();
@@ -344,7 +344,7 @@ static void dynamic_roots(void **state) {
   assert_memory_equal(got, sent, sizeof sent);
   expect_ok(run_rooted(VT_OP_COLLECTIVE_REDUCE, roots, got));
   assert_memory_equal(got, sums, sizeof sums);
-  // Not of the group; not alike.
+  // Not in the group; not the same on all members.
   static const int32_t bad[][DEVICES][2] = {{{2, 0}, {2, 0}}, {{-1, 0}, {-1, 0}}, {{1, 0}, {0, 0}}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     vt_status st = run_rooted(VT_OP_COLLECTIVE_BROADCAST, bad[i], got);

@@ -14,8 +14,8 @@ static void release_all(vt_eval_state *state, uint32_t count, vt_eval_buffer **b
   for (uint32_t i = 0; i < count; i++) vt_eval_buffer_release(state, buffers[i]);
 }
 
-// State lives in `in` (own operands first, then captures). The condition borrows it, the body
-// consumes it: what the body returns untouched is the same buffer again.
+// State is in `in` (own operands first, then captures). The condition borrows it, the body consumes
+// it: a value that the body returns untouched stays in the same buffer.
 static vt_status run_while(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
                            vt_eval_buffer **in, vt_eval_buffer **out) {
   uint32_t count = op->operand_count, own = vt_op_own_operands(op);
@@ -48,7 +48,7 @@ out:
   return st;
 }
 
-// if and case: operand 0 chooses, the captures are the region's arguments.
+// if and case: operand 0 selects, the captures are the region's arguments.
 static vt_status run_branch(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
                             vt_eval_buffer **in, vt_eval_buffer **out) {
   uint32_t chosen;
@@ -71,7 +71,7 @@ vt_status vt_eval_control(vt_eval_state *state, const vt_eval_env *env, const vt
                                  : run_branch(state, env, op, in, out);
 }
 
-// The same on the tensors of a caller.
+// The same on a caller's tensors.
 vt_status vt_eval_control_flow(const vt_eval_call *call) {
   const vt_op *op = call->op;
   vt_status st = VT_OK;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// control_test.c - functions, control flow, effects, collectives over devices, refusals.
+// control_test.c - functions, control flow, effects, collectives over devices, unsupported ops.
 #include "eval/eval_support.h"
 #include "ir/sharding.h"
 
@@ -70,7 +70,7 @@ static void branches(void **state) {
   }
 }
 
-// A function that calls itself is refused, not run into the ground.
+// A recursive function is rejected instead of overflowing the stack.
 static void recursion_is_refused(void **state) {
   (void)state;
   bench b = bench_new();
@@ -187,7 +187,7 @@ static void collectives(void **state) {
   }
 }
 
-// all_reduce along one axis of a 2 x 2 mesh, whose devices lie in another order.
+// all_reduce along one axis of a 2 x 2 mesh, whose devices are in a different order.
 static void mesh_axes(void **state) {
   (void)state;
   static const int64_t order[4] = {3, 2, 1, 0};
@@ -285,7 +285,7 @@ static void refusals_name_the_op(void **state) {
   bench_free(&b);
 }
 
-// Qr and its reflectors multiply back to the matrix; eigenvalues and LU of a matrix known by heart.
+// Qr and its reflectors multiply back to the matrix; eigenvalues and LU of a known matrix.
 static void factorisations(void **state) {
   (void)state;
   bench b = bench_new();
@@ -307,7 +307,7 @@ static void factorisations(void **state) {
   expect_numbers(b.out[1], N(1, 3), 8, "eigenvalues");
   bench_free(&b);
   // Unsorted: a block of rows 0 and 2 beside a padding of zeros in row 1; the other triangle is not
-  // looked at.
+  // read.
   b = bench_new();
   operand(&b, VT_F64, DIMS(3, 3), N(2, 9, 9, 0, 0, 9, 1, 0, 2));
   vt_type blocks[2] = {result_type(&b, VT_F64, DIMS(3, 3)), result_type(&b, VT_F64, DIMS(3))};

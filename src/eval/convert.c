@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // convert.c - changes of element type: convert, bitcast_convert, reduce_precision.
 //
-// f64 and integers reach bf16 and f16 through f32, as they do in XLA; the 8-bit floats and below
-// are rounded once.
+// f64 and integers reach bf16 and f16 through f32, as in XLA; the 8-bit and narrower floats are
+// rounded once.
 #include <math.h>
 #include <string.h>
 
@@ -15,11 +15,11 @@ static bool is_half(vt_dtype d) {
   return d == VT_BF16 || d == VT_F16;
 }
 
-// Real classes without narrow floats.
+// Real classes except narrow floats.
 static void convert_plain(vt_dtype from, vt_dtype to, int64_t n, const void *source, void *target) {
   vt_vec_class a = vt_vec_class_of(from), b = vt_vec_class_of(to);
   vt_vec_fn loop = vt_vec()->convert[a][b];
-  // Loops exist between different classes, and within one of integers for narrower widths.
+  // Loops exist between different classes, and within an integer class for narrower widths.
   if (loop && !(a == b && vt_vec_width_of(from) <= vt_vec_width_of(to)))
     loop(n, source, NULL, NULL, target, vt_vec_width_of(to));
   else if (source != target)
@@ -75,7 +75,7 @@ static vt_dtype part_of(vt_dtype d) {
   return d == VT_C64 ? VT_F32 : d == VT_C128 ? VT_F64 : d;
 }
 
-// Complex on either side: parts are converted one by one; a real target takes the real part.
+// Complex on either side: parts are converted separately; a real target takes the real part.
 static void convert_complex(vt_dtype from, vt_dtype to, int64_t n, const void *source,
                             void *target) {
   int from_parts = vt_dtype_is_complex(from) ? 2 : 1, to_parts = vt_dtype_is_complex(to) ? 2 : 1;
@@ -106,7 +106,7 @@ vt_status vt_eval_convert_array(vt_dtype from, vt_dtype to, int64_t n, const voi
   return VT_OK;
 }
 
-// Rounds the fraction of a float of `mantissa` bits to fewer and clips the exponent, on the bits.
+// Rounds the fraction of a float of `mantissa` bits to fewer bits and clamps the exponent, bitwise.
 // NaN stays NaN.
 static uint64_t reduce_bits(uint64_t bits, int total, int mantissa, int to_exponent,
                             int to_mantissa) {
@@ -146,7 +146,7 @@ vt_status vt_eval_reduce_precision(const vt_op *op, int64_t n, vt_dtype dtype, c
   }
   for (int64_t i = 0; i < n; i++) {
     if (info->bytes == 1) {
-      // XLA computes 8-bit floats in f16, which holds them all exactly but for the range of
+      // XLA computes 8-bit floats in f16, which represents them all exactly except for the range of
       // f8E8M0FNU.
       float wide;
       vt_float_widen(dtype, 1, (const char *)in + i, &wide);
@@ -167,7 +167,7 @@ vt_status vt_eval_reduce_precision(const vt_op *op, int64_t n, vt_dtype dtype, c
   return VT_OK;
 }
 
-// Elements as bit strings, least significant part first; complex numbers are one element of double
+// Elements as bit strings, least significant part first; a complex number is one element of double
 // width.
 vt_status vt_eval_bitcast_convert(const vt_eval_call *call) {
   vt_dtype from = call->in[0].type.dtype, to = call->out[0].type.dtype;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // convolution.c - convolution as matrix products over patches.
 //
-// The input is brought to [batch][spatial][features], the kernel to [group][window][features
-// in][features out]; for a block of output places the patches under the window are laid out as rows
-// (zeros where the window sees padding or a hole) and multiplied with the group's kernel.
+// The input is laid out as [batch][spatial][features], the kernel as [group][window][features
+// in][features out]. For a block of output positions the patches under the window become rows
+// (zeros where the window sees padding or a hole) and are multiplied with the group's kernel.
 // Cross-correlation unless window_reversal.
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +117,7 @@ static vt_status load_kernel(const vt_eval_call *call, const conv_plan *p, const
   return vt_dot_operand(mode, 1, call->in[1], offset, n + 3, dims, from, out, owned);
 }
 
-// Where in the input window place `w` of output place `o` lies; false for padding and holes.
+// Input position of window position `w` at output position `o`; false for padding and holes.
 static bool input_place(const conv_plan *p, const int64_t *o, const int64_t *w, int64_t *out) {
   int64_t place = 0;
   for (int32_t d = 0; d < p->spatial; d++) {
@@ -152,7 +152,7 @@ static void fill_patches(const conv_plan *p, const char *image, size_t bytes, in
   }
 }
 
-// Products of one image and one group, stored as [places][all output features] from `first_out` on.
+// Products of one image and one group, stored as [places][all output features] at `first_out`.
 static vt_status run_image(const conv_plan *p, vt_dtype type, const char *image,
                            int64_t first_feature, const char *kernel, char *patches, int64_t block,
                            char *product, char *result, int64_t out_features, int64_t first_out) {
@@ -169,7 +169,7 @@ static vt_status run_image(const conv_plan *p, vt_dtype type, const char *image,
   return VT_OK;
 }
 
-// [batch][places][features] in the type of the computation to the result's layout and type.
+// [batch][places][features] in the computation type to the result's layout and type.
 static vt_status store_result(const vt_eval_call *call, const conv_plan *p, vt_dtype type,
                               char *result) {
   vt_tensor *out = &call->out[0];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// corners_test.c - what ops mean where it is easy to get wrong, as measured on XLA or as
-// StableHLO's specification says; the ordinary meaning is in eltwise_test.c and kernels_test.c.
+// corners_test.c - the meaning of ops where it is easy to get wrong, as measured on XLA or given in
+// StableHLO's specification; ordinary cases are in eltwise_test.c and kernels_test.c.
 #include "eval/eval_support.h"
 
 #define INF ((double)INFINITY)
@@ -62,8 +62,8 @@ static void complex_corners(void **state) {
   compare_rows(VT_C64, VT_CMP_LT, VT_CMPTYPE_FLOAT, x, y, N(1, 0, 1), "complex LT: lexicographic");
 }
 
-// -NaN < -inf < ... < -0 < +0 < ... < inf < NaN; a NaN equals one of the same bits. And the order
-// that goes without saying: floats FLOAT, signed SIGNED, unsigned and bool UNSIGNED.
+// -NaN < -inf < ... < -0 < +0 < ... < inf < NaN; a NaN equals one of the same bits. And the default
+// orders: floats FLOAT, signed SIGNED, unsigned and bool UNSIGNED.
 static void orders(void **state) {
   (void)state;
   static const vt_dtype types[] = {VT_F32, VT_F64, VT_BF16, VT_F16};
@@ -127,8 +127,8 @@ static void placing(void **state) {
   bench_free(&b);
 }
 
-// Windows of 2 x 1 of a 3 x 3 array; the index names the column first; window dimensions of the
-// result stand in front of the index's own.
+// Windows of 2 x 1 in a 3 x 3 array; the index names the column first; window dimensions of the
+// result precede the index's own.
 static void gather_windows(void **state) {
   (void)state;
   bench b = bench_new();
@@ -158,7 +158,7 @@ static void gather_windows(void **state) {
   finish(&b, N(4, 1, 4), 0, "gather: scalar indices");
 }
 
-// Windows of two places in a row of four; no two windows meet.
+// Windows of two elements in a row of four; no two windows overlap.
 static vt_op *row_scatter(bench *b, uint32_t inputs, numbers starts, numbers updates) {
   vt_type types[2];
   int64_t n = starts.count, dims[2] = {n, 2}, index_dims[2] = {n, 1};
@@ -185,7 +185,7 @@ static void scatter_windows(void **state) {
   b = bench_new();
   row_scatter(&b, 1, N(0), N(10, 20))->regions[0] = binary_region(&b, VT_OP_SUBTRACT, VT_S32);
   finish(&b, N(-9, -18, 3, 4), 0, "the computation gets (current, update)");
-  // Two arrays, one index: the first gets the sums, the second what the first had.
+  // Two arrays, one index: the first gets the sums, the second the first's old values.
   b = bench_new();
   vt_op *op = row_scatter(&b, 2, N(2), N(10, 20));
   vt_func *body = vt_func_create(b.module, "");
@@ -246,7 +246,7 @@ static void reductions(void **state) {
   expect_numbers(b.out[1], N(1, 0), 0, "several arrays reduced together: places");
   bench_free(&b);
 
-  // bf16 values, f32 body: 256 and 256 ones are 512, which bf16 sums would never reach.
+  // bf16 values, f32 body: 256 and 256 ones are 512, which bf16 sums never reach.
   b = bench_new();
   double ones[257];
   for (int i = 0; i < 257; i++) ones[i] = i ? 1 : 256;
@@ -257,7 +257,7 @@ static void reductions(void **state) {
   op->regions[0] = binary_region(&b, VT_OP_ADD, VT_F32);
   finish(&b, N(512), 0, "the body's type is wider: convert first");
 
-  b = bench_new(); // a window larger than what there is: no places; windows over padding: init
+  b = bench_new(); // a window larger than the array: no positions; windows over padding: init
   operand(&b, VT_F32, DIMS(2), N(1, 2));
   operand(&b, VT_F32, SCALAR, N(3));
   op = make_one(&b, VT_OP_REDUCE_WINDOW, VT_F32, DIMS(0), 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// custom.c - the custom calls that programs for a TPU hold: LAPACK-like factorisations, top-k,
-// markers of placement.
+// custom.c - the custom calls in programs for a TPU: LAPACK-like factorisations, top-k, placement
+// markers.
 #include <complex.h>
 #include <math.h>
 #include <stdio.h>
@@ -128,7 +128,7 @@ out:
   return st;
 }
 
-// a -> packed LU, pivots (from 0), the permutation they make.
+// a -> packed LU, pivots (from 0), their permutation.
 static vt_status call_lu(const vt_eval_call *call) {
   matrices m = {0};
   int *pivots = NULL;
@@ -204,9 +204,9 @@ static int64_t block_of(int64_t *parent, int64_t i) {
   return i;
 }
 
-// Rows that no chain of non-zero elements connects are solved on their own and keep their places:
-// what the chip's Jacobi iteration does, which never rotates by a zero. JAX's divide and conquer
-// pads matrices and relies on it. `block` has room for the matrix, `ints` for twice its rows.
+// Rows that no chain of non-zero elements connects are solved separately and keep their positions,
+// like in the chip's Jacobi iteration, which never rotates by a zero. JAX's divide and conquer pads
+// matrices and relies on it. `block` has room for the matrix, `ints` for twice its rows.
 static void eigh_in_place(const matrices *m, vt_dtype real, char uplo, char *a, char *w,
                           char *block, int64_t *ints) {
   int64_t n = m->rows, bytes = m->bytes, real_bytes = (int64_t)vt_dtype_bytes(real);
@@ -238,7 +238,7 @@ static void eigh_in_place(const matrices *m, vt_dtype real, char uplo, char *a, 
 }
 
 // Symmetric eigenproblem. backend_config "lower,sort,sweeps,tolerance"; results: vectors in
-// columns, values; these ascend if sort is 1.
+// columns, values (ascending if sort is 1).
 static vt_status call_eigh(const vt_eval_call *call) {
   matrices m = {0};
   char *values = NULL, *block = NULL;
@@ -286,8 +286,8 @@ static bool all_finite(vt_dtype type, int64_t n, const void *data) {
   return true;
 }
 
-// One matrix, which is overwritten: left vectors in columns, values descending, the adjoint of the
-// right vectors. NaN where it is not finite, as LAPACK may not come to an end then.
+// Overwrites one matrix: left vectors in columns, values descending, the adjoint of the right
+// vectors. NaN for non-finite matrices, on which LAPACK may not terminate.
 static void svd(const matrices *m, vt_dtype real, void *a, void *u, void *s, void *vh) {
   int rows = (int)m->rows, cols = (int)m->cols, k = rows < cols ? rows : cols, info = 1;
   if (all_finite(m->type, m->rows * m->cols, a))
@@ -302,7 +302,7 @@ static void svd(const matrices *m, vt_dtype real, void *a, void *u, void *s, voi
   fill_nan(m->type, m->cols * k, vh);
 }
 
-// What src/passes/opt_decompose.c makes of JAX's svd: a -> left vectors in columns, values, right
+// What src/passes/opt_decompose.c turns JAX's svd into: a -> left vectors in columns, values, right
 // vectors in columns; or the values alone.
 static vt_status call_svd(const vt_eval_call *call) {
   matrices m = {0};
@@ -357,7 +357,7 @@ static vt_status call_identity(const vt_eval_call *call) {
   return VT_OK;
 }
 
-// Memory without contents.
+// Uninitialised memory.
 static vt_status call_allocate(const vt_eval_call *call) {
   for (uint32_t i = 0; i < call->op->result_count; i++)
     if (call->out[i].data) memset(call->out[i].data, 0, (size_t)vt_type_bytes(call->out[i].type));
@@ -367,12 +367,12 @@ static vt_status call_allocate(const vt_eval_call *call) {
 static const struct {
   const char *name;
   vt_eval_kernel run;
-  uint32_t operands, results; // exact numbers; 0 results = any
+  uint32_t operands, results; // exact counts; 0 results = any
 } targets[] = {
     {"Qr", call_qr, 1, 2},
     {"ProductOfElementaryHouseholderReflectors", call_householder, 2, 1},
     {"LuDecomposition", call_lu, 1, 3},
-    // What frameworks emit for the factorisation in computations offloaded to the host's processor.
+    // What frameworks emit for the factorisation in computations offloaded to the host CPU.
     {"lapack_sgeqrf_ffi", call_qr, 1, 2},
     {"lapack_dgeqrf_ffi", call_qr, 1, 2},
     {"lapack_cgeqrf_ffi", call_qr, 1, 2},

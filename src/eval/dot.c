@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// dot.c - dot_general, dot, einsum: operands are brought to [batch][rows][depth] and
-// [batch][depth][columns] in the type of the computation, multiplied, and converted once to the
-// result type.
+// dot.c - dot_general, dot, einsum: operands are laid out as [batch][rows][depth] and
+// [batch][depth][columns] in the computation type, multiplied, and converted once to the result
+// type.
 //
-// f32 at DEFAULT precision means what it means on the chip: operands of matrix products are rounded
+// f32 at DEFAULT precision means the same as on the chip: operands of matrix products are rounded
 // to bf16, sums are f32 (ir/precision.h). A dot algorithm, when given, decides instead: several
-// bf16 passes, and tf32, are done in f32, which is more exact than asked.
+// bf16 passes, and tf32, are done in f32, which is more exact than requested.
 #include "eval/dot.h"
 
 #include <stdlib.h>
@@ -236,9 +236,8 @@ vt_status vt_eval_dot(const vt_eval_call *call) {
   return run_dot(call, &d);
 }
 
-// "ij,jk->ik": letters in both operands and the result are batch, in both operands only are
-// contracted. Letters that one operand alone has and the result lacks are summed, which is left to
-// programs that spell it out.
+// "ij,jk->ik": letters in both operands and the result are batch, letters in both operands only are
+// contracted. Summing letters of one operand alone is left to programs that spell it out.
 vt_status vt_eval_einsum(const vt_eval_call *call) {
   const vt_op *op = call->op;
   vt_string text = vt_attr_string(op, VT_ATTR_EINSUM_CONFIG);
@@ -295,7 +294,7 @@ vt_status vt_eval_einsum(const vt_eval_call *call) {
   return st;
 }
 
-// "ij->ji" and diagonals; sums over letters are left to programs that spell them out.
+// "ij->ji" and diagonals; summing letters is left to programs that spell it out.
 vt_status vt_eval_unary_einsum(const vt_eval_call *call) {
   const vt_op *op = call->op;
   vt_string text = vt_attr_string(op, VT_ATTR_EINSUM_CONFIG);

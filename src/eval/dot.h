@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// dot.h - what dot.c and convolution.c share: in which type to multiply, and operands brought
-// there.
+// dot.h - shared by dot.c and convolution.c: the type to multiply in, and operands converted to it.
 #ifndef VT_EVAL_DOT_H
 #define VT_EVAL_DOT_H
 
 #include "eval/kernel.h"
 
 typedef struct vt_dot_mode {
-  vt_dtype type;     // in which products and sums run: F32, F64, S32, S64, C64, C128
+  vt_dtype type;     // of products and sums: F32, F64, S32, S64, C64, C128
   vt_dtype round[2]; // float type the operands are rounded to first, VT_DTYPE_INVALID = none
 } vt_dot_mode;
 
 vt_dot_mode vt_dot_mode_of(const vt_op *op, const vt_eval_env *env);
-// A contiguous array of the given dims, taken from `in` by strides (in elements) and an offset, in
-// mode->type. The result is freed by the caller unless it is in.data (*out_owned tells).
+// A contiguous array of the given dims, read from `in` by strides (in elements) and an offset, in
+// mode->type. The caller frees the result unless it is in.data (*out_owned says which).
 vt_status vt_dot_operand(const vt_dot_mode *mode, int32_t which, vt_tensor in, int64_t offset,
                          int32_t rank, const int64_t *dims, const int64_t *strides, void **out,
                          bool *out_owned) VT_CHECKED;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dynamic.c - the ops of dynamic shapes, for the programs whose result types are known after all:
-// what the static op has as attributes arrives as operands.
+// dynamic.c - dynamic-shape ops in programs whose result types are known after all: what the static
+// op has as attributes arrives as operands.
 #include "eval/kernel.h"
 #include "eval/number.h"
 
@@ -11,7 +11,7 @@ static vt_status read_list(const vt_op *op, vt_tensor t, int64_t count, int64_t 
   return VT_OK;
 }
 
-// dynamic_broadcast_in_dim and dynamic_reshape: the result type says all.
+// dynamic_broadcast_in_dim and dynamic_reshape: the result type has everything.
 vt_status vt_eval_dynamic_shape(const vt_eval_call *call) {
   if (call->op->code == VT_OP_DYNAMIC_BROADCAST_IN_DIM) {
     uint32_t count;
@@ -65,7 +65,7 @@ vt_status vt_eval_get_dimension_size(const vt_eval_call *call) {
                                call->out[0].data);
 }
 
-// Only to the size that the dimension has: sizes that vary at run time are refused.
+// Only to the dimension's own size: sizes that vary at run time are rejected.
 vt_status vt_eval_set_dimension_size(const vt_eval_call *call) {
   int64_t d = vt_attr_i64(call->op, VT_ATTR_DIMENSION);
   if (d < 0 || d >= call->in[0].type.rank) return vt_eval_invalid(call->op, "dimension");

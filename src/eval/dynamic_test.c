@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dynamic_test.c - ops of dynamic shapes with types that are known after all, and the marks of
-// Shardy, which change nothing.
+// dynamic_test.c - dynamic-shape ops with types that are known after all, and Shardy's annotation
+// ops, which change nothing.
 #include "eval/eval_support.h"
 
 static void slices_and_pads(void **state) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// effects.c - what an op learns from or tells its surroundings: device ids, transfers with the
-// host.
+// effects.c - ops that interact with their environment: device ids, transfers to and from the host.
 #include "eval/kernel.h"
 #include "eval/number.h"
 
@@ -14,7 +13,7 @@ vt_status vt_eval_device_id(const vt_eval_call *call) {
   return VT_OK;
 }
 
-// send and outfeed hand out their data operands in order, recv and infeed fill their data results.
+// send and outfeed pass out their data operands in order, recv and infeed fill their data results.
 // infeed and outfeed have no channel: -1.
 vt_status vt_eval_transfer(const vt_eval_call *call) {
   const vt_op *op = call->op;

@@ -2,7 +2,7 @@
 // eltwise.c - elementwise ops: picks the loop of vec.h and feeds it.
 //
 // Small floats are widened to f32 in blocks, computed, and rounded once. Operands of one element
-// (the predicate of select, the bounds of clamp, a region's captures) are spread over a block.
+// (the predicate of select, the bounds of clamp, a region's captures) are broadcast to a block.
 #include <string.h>
 
 #include "eval/kernel.h"
@@ -13,7 +13,7 @@ enum { BLOCK = 1024, MOST_OPERANDS = 3 };
 // One operand or the result of a loop.
 typedef struct lane_array {
   vt_dtype dtype;
-  size_t bytes; // of an element in memory
+  size_t bytes; // size of an element in memory
   char *data;
   bool narrow; // runs through a block of f32
   bool splat;  // one element for all

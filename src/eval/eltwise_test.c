@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // eltwise_test.c - elementwise ops and conversions as rows. Each row runs alone and, repeated to a
-// length that fills vectors and leaves a rest, in bulk: loops and their tails must agree.
+// length that fills vectors and leaves a remainder, in bulk: loops and their tails must agree.
 #include "eval/eval_support.h"
 
 #define INF ((double)INFINITY)
@@ -253,7 +253,7 @@ static void conversions(void **state) {
   }
 }
 
-// Every code of every small format survives the way to f32 and back.
+// Every code of every small format survives the round trip through f32.
 static void small_floats_round_trip(void **state) {
   (void)state;
   static const vt_dtype types[] = {VT_F8E5M2,     VT_F8E4M3FN, VT_F8E4M3B11FNUZ, VT_F8E5M2FNUZ,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// eval.c - the public entries: dispatch by op, what is supported, what may work in place.
+// eval.c - the public entry points: dispatch by op, supported cases, in-place cases.
 #include "eval/eval.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
-// Arithmetic flushes subnormals, as XLA sets it on its threads.
+// Arithmetic flushes subnormals, as on XLA's threads.
 static unsigned flush_on(void) {
   unsigned saved = _mm_getcsr();
   _mm_setcsr(saved | 0x8040u);
@@ -181,7 +181,7 @@ bool vt_eval_in_place_ok(const vt_op *op, uint32_t operand, uint32_t result) {
   vt_type in = op->operands[operand]->type, out = op->results[result].type;
   if (vt_type_bytes(in) != vt_type_bytes(out)) return false;
   if (kernels[op->code] == vt_eval_eltwise) {
-    // Same element width, and not an operand that is spread: its only element would be overwritten.
+    // Same element width, and not a broadcast operand: its only element would be overwritten.
     if (vt_dtype_bytes(in.dtype) != vt_dtype_bytes(out.dtype)) return false;
     return op->code != VT_OP_COMPLEX && vt_type_same_dims(in, out);
   }

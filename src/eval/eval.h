@@ -2,11 +2,10 @@
 // eval.h - the meaning of every op: one plain, exact kernel per op and element type.
 //
 // The oracle of all faster paths, the engine of the constant folder, the fallback step of the host
-// back end and the executor of small programs. Nothing is compiled and nothing is kept between
-// calls.
+// back end and the executor of small programs. Compiles nothing and keeps nothing between calls.
 // In: ops of a module that vt_module_verify accepted, and dense tensors of the ops' types.
-// Numbers: f32 subnormals are flushed by arithmetic (MXCSR is set for the call and restored),
-// reductions and dots have a fixed order, so equal inputs give equal bits on any number of threads.
+// Numbers: arithmetic flushes f32 subnormals (MXCSR is set for the call and restored); reductions
+// and dots have a fixed order, so equal inputs give equal bits on any number of threads.
 // Threads: any number at once; a module is only read.
 #ifndef VT_EVAL_EVAL_H
 #define VT_EVAL_EVAL_H
@@ -22,7 +21,7 @@ typedef struct vt_tensor {
   void *data;
 } vt_tensor;
 
-// What an op may ask of its surroundings. A zeroed env is device 0 of 1.
+// The environment of an op. A zeroed env is device 0 of 1.
 typedef struct vt_eval_env {
   int32_t partition, replica;             // this device
   int32_t partition_count, replica_count; // 0 means 1
@@ -30,11 +29,11 @@ typedef struct vt_eval_env {
   const vt_host_transfer *transfer; // NULL: programs with host transfers fail
 } vt_eval_env;
 
-// Runs one op. `results` come with types and memory of the caller, which must not overlap the
-// operands unless vt_eval_in_place_ok says so. Control flow, call, composite and regions are
-// included. Collectives run as on one device of one; with more devices they are UNIMPLEMENTED here:
-// use vt_eval_collective or vt_eval_lockstep.
-// errors UNIMPLEMENTED (op, element type, place in the user's source), INVALID_ARGUMENT,
+// Runs one op. `results` come with types and caller's memory, which must not overlap the operands
+// unless vt_eval_in_place_ok says so. Control flow, call, composite and regions are included.
+// Collectives run as on a single device; with more devices they are UNIMPLEMENTED here: use
+// vt_eval_collective or vt_eval_lockstep.
+// errors UNIMPLEMENTED (op, element type, location in the user's source), INVALID_ARGUMENT,
 // RESOURCE_EXHAUSTED, or what env->transfer returned
 vt_status vt_eval_op(const vt_op *op, const vt_eval_env *env, const vt_tensor *operands,
                      vt_tensor *results) VT_CHECKED;
@@ -44,19 +43,19 @@ vt_status vt_eval_func(const vt_func *func, const vt_eval_env *env, const vt_ten
                        vt_tensor *results) VT_CHECKED;
 
 // One collective for all devices: operands[device][operand], results[device][result]. Devices are
-// positions of the device assignment, replica-major (device = replica * partitions + partition);
-// the module's num_partitions tells the two apart.
+// positions in the device assignment, replica-major (device = replica * partitions + partition);
+// the module's num_partitions separates the two.
 vt_status vt_eval_collective(const vt_op *op, int32_t device_count,
                              const vt_tensor *const *operands,
                              vt_tensor *const *results) VT_CHECKED;
 
-// Runs a function once per device, in lockstep, with collectives between: args[device][param]. The
-// env's partition and replica are ignored, its counts taken. Control flow that holds collectives
-// must branch alike on all devices.
+// Runs a function once per device, in lockstep, so that collectives can run: args[device][param].
+// Uses the env's counts but ignores its partition and replica. Control flow that contains
+// collectives must branch alike on all devices.
 vt_status vt_eval_lockstep(const vt_func *func, const vt_eval_env *env, int32_t device_count,
                            const vt_tensor *const *args, vt_tensor *const *results) VT_CHECKED;
 
-// False for ops, element types or custom calls without a kernel: vt_eval_op would answer
+// False for ops, element types or custom calls without a kernel: vt_eval_op would return
 // UNIMPLEMENTED. Looks into regions and called functions.
 bool vt_eval_supports(const vt_op *op);
 

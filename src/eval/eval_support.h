@@ -83,7 +83,7 @@ static inline vt_type result_type(bench *b, vt_dtype dtype, int32_t rank, const 
   return vt_type_make(&b->module->arena, dtype, rank, dims);
 }
 
-// The op over all operands so far; fill in attributes and regions afterwards.
+// The op over all operands so far; add attributes and regions afterwards.
 static inline vt_op *make_op(bench *b, vt_opcode code, uint32_t results, const vt_type *types,
                              uint32_t regions) {
   b->op = vt_op_create(b->func, code, &vt_loc_unknown, b->in_count, b->func->params, results, types,
@@ -107,8 +107,8 @@ static inline void expect_ok(vt_status st) {
   if (st) fail_msg("%s: %s", vt_code_name(vt_status_code(st)), vt_status_message(st));
 }
 
-// `ulp` counts steps of the result's format (f32's for wider sums); 0 means the same value, zeros
-// with their sign.
+// `ulp` counts steps of the result's format (f32's for wider sums); 0 means the same value,
+// including the sign of zeros.
 static inline void expect_numbers(vt_tensor got, numbers want, double ulp, const char *what) {
   vt_dtype d = got.type.dtype, part = d == VT_C64 ? VT_F32 : d == VT_C128 ? VT_F64 : d;
   int64_t n = vt_type_elements(got.type) * (vt_dtype_is_complex(d) ? 2 : 1);

@@ -2,7 +2,7 @@
 // fft.c - Fourier transforms of any length over the last one to three dimensions, in complex f64.
 //
 // Powers of two: iterative radix 2 with one table of roots. Other lengths: Bluestein's algorithm, a
-// convolution of a power-of-two length of at least 2n - 1; up to SHORT points the sum itself.
+// convolution of a power-of-two length of at least 2n - 1; up to SHORT points the direct sum.
 #include <complex.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ typedef double complex zdouble;
 enum { SHORT = 16 };
 
 typedef struct fft_plan {
-  int64_t n, m;    // length; power of two that the work is done in
+  int64_t n, m;    // length; power of two used internally
   zdouble *roots;  // exp(-2 pi i k / m), k < m / 2
   zdouble *chirp;  // exp(-pi i k^2 / n), Bluestein
   zdouble *kernel; // transform of the chirp's conjugate, Bluestein
@@ -105,7 +105,7 @@ static void forward(fft_plan *p) {
   for (int64_t k = 0; k < n; k++) w[k] = x[k] * p->chirp[k];
   memset(w + n, 0, sizeof *w * (size_t)(m - n));
   radix2(m, p->roots, w);
-  // The inverse transform is a forward one of the conjugate.
+  // The inverse transform is the forward one of the conjugate.
   for (int64_t k = 0; k < m; k++) w[k] = conj(w[k] * p->kernel[k]);
   radix2(m, p->roots, w);
   for (int64_t k = 0; k < n; k++) x[k] = conj(w[k]) / (double)m * p->chirp[k];
@@ -130,8 +130,8 @@ static vt_status along(vt_type shape, int32_t d, bool inverse, zdouble *data) {
   return st;
 }
 
-// Copies the first columns of lines of `from_n` to lines of `to_n`, or fills a line's mirror half
-// (irfft).
+// Copies the first columns of lines of `from_n` to lines of `to_n`, or fills in the mirrored half
+// of a line (irfft).
 static void reline(int64_t lines, int64_t from_n, int64_t to_n, bool mirror, const zdouble *from,
                    zdouble *to) {
   for (int64_t l = 0; l < lines; l++)

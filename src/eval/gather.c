@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather.c - gather and torch_index_select: windows of the operand at computed places.
+// gather.c - gather and torch_index_select: windows of the operand at computed positions.
 //
 // The result is seen as [batch dims][window dims] in result order. Per batch index the start is
 // read and clamped, then one strided copy moves the window.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// indexed.c - what gather and scatter share.
+// indexed.c - shared by gather and scatter.
 #include "eval/indexed.h"
 
 #include "eval/number.h"
@@ -21,7 +21,7 @@ static vt_status invalid(const vt_op *op, vt_attr_key key) {
   return vt_eval_invalid(op, vt_attr_text(key));
 }
 
-// Batch dimensions: those of the other array that are no window's, those of the indices in order.
+// Batch dimensions: the other array's non-window dimensions, those of the indices in order.
 static vt_status plan_batch(const vt_op *op, const vt_indexed_keys *keys, vt_type indices,
                             vt_type other, vt_indexed *p) {
   uint32_t window_count, ob_count, ib_count;
@@ -58,7 +58,7 @@ static vt_status plan_batch(const vt_op *op, const vt_indexed_keys *keys, vt_typ
   return VT_OK;
 }
 
-// Window dimensions, in the order of the operand's.
+// Window dimensions, in the operand's order.
 static vt_status plan_window(const vt_op *op, const vt_indexed_keys *keys, vt_type operand,
                              vt_type other, const int64_t *sizes, vt_indexed *p) {
   uint32_t window_count, dropped_count, ob_count;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// indexed.h - what gather and scatter share: windows of an operand at places that indices name.
+// indexed.h - shared by gather and scatter: windows of an operand at indexed positions.
 //
 // The other array, gather's result or scatter's updates, holds the windows: it is seen as [batch
-// dims][window dims], in any order. A batch index names one index, that is the start of one window.
+// dims][window dims], in any order. A batch index selects one index, which is the start of one
+// window.
 #ifndef VT_EVAL_INDEXED_H
 #define VT_EVAL_INDEXED_H
 
 #include "eval/kernel.h"
 
-// The attributes by what they mean.
+// The attributes by meaning.
 typedef struct vt_indexed_keys {
   vt_attr_key window_dims;  // of the other array
-  vt_attr_key dropped_dims; // operand dimensions that no window dimension stands for
+  vt_attr_key dropped_dims; // operand dimensions without a window dimension
   vt_attr_key operand_batching_dims, indices_batching_dims;
   vt_attr_key index_map; // operand dimension of each part of an index
 } vt_indexed_keys;
@@ -33,14 +34,14 @@ typedef struct vt_indexed {
   int64_t batching_dim[VT_MAX_RANK], batching_at[VT_MAX_RANK]; // operand dim, batch dimension
 } vt_indexed;
 
-// `sizes` of the windows by operand dimension; NULL = those of the other array, which may then be
-// larger than the operand. errors INVALID_ARGUMENT
+// `sizes` of the windows by operand dimension; NULL = those of the other array, which may then
+// exceed the operand's. errors INVALID_ARGUMENT
 vt_status vt_indexed_plan(const vt_op *op, const vt_indexed_keys *keys, vt_type operand,
                           vt_type indices, vt_type other, const int64_t *sizes,
                           vt_indexed *out_plan) VT_CHECKED;
 
-// Where in the operand, in elements, the window of batch index `at` starts. A window that leaves
-// the operand is moved into it (`clamp`), or the answer is false.
+// Start in the operand, in elements, of the window of batch index `at`. A window that leaves the
+// operand is moved into it (`clamp`), or the result is false.
 bool vt_indexed_find(const vt_indexed *plan, vt_tensor indices, const int64_t *at, bool clamp,
                      int64_t *out_place);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernels_test.c - structured ops: small programs with known answers, the corners of each op among
-// them.
+// kernels_test.c - structured ops: small programs with known answers, including each op's corner
+// cases.
 #include "eval/eval_support.h"
 
 #define INF ((double)INFINITY)
@@ -83,7 +83,7 @@ static void pads(void **state) {
   }
 }
 
-// Large transposes and strided moves against index arithmetic.
+// Large transposes and strided moves compared with index arithmetic.
 static void moves(void **state) {
   (void)state;
   enum { A = 37, B = 5, C = 41 };
@@ -249,8 +249,8 @@ static void dots(void **state) {
   }
 }
 
-// Shapes around the tile sizes, batches, transposed sides and matrix times vector, against three
-// loops.
+// Shapes around the tile sizes, batches, transposed sides and matrix times vector, compared with
+// three nested loops.
 static void dot_shapes(void **state) {
   (void)state;
   static const int64_t sizes[][4] = {{1, 1, 1, 1},   {2, 3, 5, 7},    {1, 1, 300, 1},
@@ -577,7 +577,7 @@ static vt_func *comparator(bench *b, int form) {
   vt_func_add_param(f, value);
   vt_func_add_param(f, value);
   vt_value *r = compare_in(f, form == 1 ? VT_CMP_GT : VT_CMP_LT, VT_CMPTYPE_TOTALORDER, x, y);
-  if (form == 2) { // a comparator of no usual form: not (a >= b)
+  if (form == 2) { // an uncommon comparator: not (a >= b)
     r = compare_in(f, VT_CMP_GE, VT_CMPTYPE_TOTALORDER, x, y);
     r = vt_build(f, NULL, VT_OP_NOT, &vt_loc_unknown, pred, 1, &r);
   }
@@ -652,7 +652,7 @@ static void linear_algebra(void **state) {
   vt_op_set_i64(op, VT_ATTR_LOWER, 0);
   finish(&b, N(2, 0.0, 0.0, 1, 0.0, 0.0, 2, 0.0), 0, "upper complex factor");
 
-  // a = [2 99; 3 4], b = [2 4; 5 8]: 99 lies in the triangle that lower systems do not read.
+  // a = [2 99; 3 4], b = [2 4; 5 8]: 99 is in the triangle that lower systems do not read.
   const struct {
     int left, lower, unit, transpose;
     numbers want;

@@ -9,7 +9,7 @@
 
 typedef struct lockstep {
   vt_eval_state *state;
-  vt_eval_env env; // partition and replica are set for each device in turn
+  vt_eval_env env; // partition and replica are set device by device
   int32_t devices;
 } lockstep;
 
@@ -47,7 +47,7 @@ static void drop_row(lockstep *l, uint32_t width, vt_eval_buffer **row) {
   }
 }
 
-// What all devices must agree on: the value that steers control flow around collectives.
+// The value that all devices must agree on: it controls the flow around collectives.
 static vt_status agree(const lockstep *l, const vt_op *op, vt_dtype type,
                        vt_eval_buffer *const *values, int64_t *out) {
   *out = vt_int_load(type, values[0]->data, 0);
@@ -89,7 +89,7 @@ static vt_status run_while(lockstep *l, const vt_op *op, vt_eval_buffer ***in,
       in[d][i] = NULL;
     }
 out:
-  free(args); // run_all has taken what was in it
+  free(args); // run_all has taken its contents
   free(go_on);
   free(answers);
   return st;
@@ -204,7 +204,7 @@ static vt_status run_step(lockstep *l, const vt_eval_step *step, vt_eval_buffer 
   return VT_OK;
 }
 
-// Takes the references in args (also on error), gives owned ones.
+// Takes the references in args (even on error), returns owned ones.
 static vt_status run_all(lockstep *l, const vt_func *func, vt_eval_buffer ***args,
                          vt_eval_buffer ***results) {
   const vt_eval_plan *plan = NULL;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // manual.c - manual computations: operands are cut into one tile per device, the region runs on all
-// devices in lockstep, and the results' tiles are put together. Axes that are not manual stay
-// whole. Where several devices hold one tile, the value of the first in the order of the mesh
-// counts. Inside another computation each device has arrays of its own; those that differ in the
-// inner one's axes only put their results together.
+// devices in lockstep, and the results' tiles are assembled. Axes that are not manual stay whole.
+// Where several devices hold one tile, the value of the first in mesh order counts. Inside another
+// computation each device has its own arrays; devices that differ only in the inner computation's
+// axes assemble their results together.
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,12 +76,12 @@ static const vt_mesh *mesh_of(const vt_op *op) {
   return NULL;
 }
 
-// The computation under way. `in` and `out` have one row of tensors for each of `rows` arrays'
-// sets: one at the top, one per device inside another computation.
+// The running computation. `in` and `out` have one row of tensors per set of arrays: one set at the
+// top, one per device inside another computation (`rows`).
 typedef struct manual {
   const vt_op *op;
   const vt_func *func;
-  const vt_mesh *mesh; // NULL: nothing is cut
+  const vt_mesh *mesh; // NULL: nothing is sharded
   int32_t devices, rows;
   const vt_tensor *const *in;
   vt_tensor *const *out;
@@ -136,8 +136,8 @@ static vt_status make_tiles(manual *m) {
   return VT_OK;
 }
 
-// True when the two devices put one array together: at the top all, inside another computation
-// those that agree in all axes that are not manual here.
+// True when the two devices assemble one array together: at the top all do, inside another
+// computation those that agree in all axes that are not manual here.
 static bool same_array(const manual *m, int64_t a, int64_t b) {
   if (m->rows == 1 || !m->mesh) return m->rows == 1 || a == b;
   int64_t x = vt_mesh_place(m->mesh, a), y = vt_mesh_place(m->mesh, b);
@@ -150,8 +150,8 @@ static bool same_array(const manual *m, int64_t a, int64_t b) {
   return true;
 }
 
-// Result `i` of the devices into the whole arrays. Devices come in the order of the mesh from the
-// last to the first, so that the first holder of a tile has the last word.
+// Copies result `i` of the devices into the whole arrays. Devices go from last to first in mesh
+// order, so that the first holder of a tile wins.
 static vt_status join_tiles(const manual *m, uint32_t i) {
   const vt_sharding *s = sharding_of(m->op, VT_ATTR_OUT_SHARDINGS, i);
   for (int32_t place = m->devices; place-- > 0;) {

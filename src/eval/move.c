@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// move.c - copies between strided arrays: the engine of broadcast, transpose, slice, pad and their
-// kin.
+// move.c - copies between strided arrays: the engine of broadcast, transpose, slice, pad and
+// similar ops.
 //
-// Dimensions are merged where both sides allow, the last one runs in a tight loop (a memcpy, a
-// fill, or a strided copy), and two dimensions that swap their roles are copied in tiles that fit
-// the first cache.
+// Dimensions are merged where both sides allow it, the last one runs in a tight loop (a memcpy, a
+// fill, or a strided copy), and two dimensions that are swapped are copied in tiles that fit L1.
 #include <string.h>
 
 #include "eval/kernel.h"
@@ -94,8 +93,8 @@ static void copy_tile(size_t bytes, plane a, plane b, const char *from, char *to
   }
 }
 
-// Leaves out dimensions of size 1 and merges neighbours. Returns the new rank, -1 when there is
-// nothing to copy.
+// Drops dimensions of size 1 and merges neighbours. Returns the new rank, -1 when there is nothing
+// to copy.
 static int32_t simplify(int32_t rank, const int64_t *dims, const int64_t *from, const int64_t *to,
                         plane *out) {
   int32_t n = 0;

@@ -11,7 +11,7 @@ typedef struct float_format {
   overflow_kind overflow;
   uint16_t max_code;  // largest finite magnitude
   uint16_t nan_code;  // positive NaN
-  bool signed_nan;    // the sign of a NaN is kept
+  bool signed_nan;    // NaN keeps its sign
   bool no_minus_zero; // FNUZ: the code of -0 is NaN
 } float_format;
 
@@ -71,7 +71,7 @@ uint16_t vt_float_encode(vt_dtype dtype, double x) {
       code = (uint32_t)((uint64_t)(e + f->bias - 1) << mantissa) + (uint32_t)q;
     // q carries the hidden bit: adding it to the exponent field below moves normal numbers, and
     // rounding up to the next power of two, to the right code. Subnormals have no hidden bit and
-    // land in field 0.
+    // end up in field 0.
   }
   if (code > f->max_code) {
     if (f->overflow == TO_INF)

@@ -3,9 +3,9 @@
 // of MXCSR.
 //
 // Decoding is exact. Encoding rounds once, to nearest even; overflow gives infinity where the
-// format has one, else NaN (...FN and FNUZ 8-bit types, f8E8M0FNU) or the largest value (f4 and f6
-// types, whose NaN is -0). f8E8M0FNU has neither sign nor zero: both give NaN, and ties round up
-// (as XLA does).
+// format has one, otherwise NaN (...FN and FNUZ 8-bit types, f8E8M0FNU) or the largest value (f4
+// and f6 types, whose NaN is -0). f8E8M0FNU has neither sign nor zero: both give NaN, and ties
+// round up (as in XLA).
 #ifndef VT_EVAL_NUMBER_H
 #define VT_EVAL_NUMBER_H
 
@@ -60,7 +60,7 @@ static inline float vt_f32_from_f16(uint16_t x) {
   return vt_f32_from_bits(sign | (a < 0x400u ? tiny : a >= 0x7c00u ? huge : normal));
 }
 
-// f32 to f64 without flushing subnormals, whatever MXCSR says.
+// f32 to f64 without flushing subnormals, regardless of MXCSR.
 double vt_f64_from_f32_exact(float x);
 
 // The element at `index` of an array of any real type, as f64 (64-bit integers round); complex: the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// random_test.c - rng_bit_generator against ciphers and layouts written anew here: which word goes
-// where, and what the state becomes; rng by its moments.
+// random_test.c - rng_bit_generator compared with independent implementations of the ciphers and
+// layouts: which word goes where, and the new state; rng by its moments.
 #include "eval/eval_support.h"
 
 static uint32_t rotate(uint32_t x, int by) {
@@ -64,7 +64,7 @@ static void expected_threefry(shape s, int bits, uint64_t *words, uint64_t *out)
     words[1] += (uint64_t)n;
     return;
   }
-  int32_t cut = -1; // the first even dimension, else the largest
+  int32_t cut = -1; // the first even dimension, otherwise the largest
   for (int32_t d = s.rank; d-- > 0;)
     if (s.dims[d] % 2 == 0) cut = d;
   for (int32_t d = 0; d < s.rank && cut < 0; d++) {
@@ -103,7 +103,7 @@ static void expected_philox(shape s, int bits, int64_t state_words, uint64_t *wo
 }
 
 static void run_bits(int64_t algorithm, vt_dtype dtype, shape s, int64_t state_words) {
-  // Counters near a carry, so that their upper halves are reached.
+  // Counters near a carry, so that it reaches the upper halves.
   uint64_t words[3] = {0x0123456789abcdef, 0xfffffffffffffffe, 0x00000000ffffffff};
   uint64_t want[MOST] = {0};
   bench b = bench_new();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // reduce.c - reduce, map.
 //
-// Inputs are brought to [depth][kept]: depth counts the reduced elements of one result, kept the
-// results. Then depth rows are folded one after the other, all results side by side. Two other
+// Inputs are laid out as [depth][kept]: depth counts the reduced elements of one result, kept the
+// results. Then the rows are folded one after another, for all results side by side. Two other
 // forms keep the lanes busy when there are few results:
-//  - a usual body over contiguous rows (the reduced dimensions come last) folds each row in lanes
+//  - a common body over contiguous rows (the reduced dimensions come last) folds each row in lanes
 //    and a tree;
 //  - any body over few results folds PARTS stretches of depth side by side, then the parts in
 //    order.
-// Orders depend on shapes alone. The init value enters once, on the left: at the end for usual
-// bodies and for parts, at the start otherwise, so that a body without algebra sees init, first,
+// The order depends on shapes alone. The init value enters once, on the left: at the end for common
+// bodies and for parts, otherwise at the start, so that a body without algebra sees init, first,
 // second, ... as in a plain loop.
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static vt_status plan_reduce(const vt_eval_call *call, reduction *r) {
   return VT_OK;
 }
 
-// An input in the accumulator's type, [depth][kept] or as it lies in memory when `as_is`.
+// An input in the accumulator's type, [depth][kept] or in memory order when `as_is`.
 static vt_status load(vt_tensor in, vt_dtype type, const reduction *r, bool as_is, void **out,
                       bool *owned) {
   vt_dtype from = in.type.dtype;
@@ -86,7 +86,7 @@ static vt_status load(vt_tensor in, vt_dtype type, const reduction *r, bool as_i
   return st;
 }
 
-// Folds a contiguous row by a usual body into *result: ROW_LANES partial results, then halves.
+// Folds a contiguous row with a common body into *result: ROW_LANES partial results, then halves.
 static vt_status fold_row(vt_fold *fold, int64_t n, const char *row, size_t bytes, char *result) {
   _Alignas(64) char part[ROW_LANES * 16];
   int64_t lanes = n < ROW_LANES ? n : ROW_LANES;
@@ -105,9 +105,9 @@ static vt_status fold_row(vt_fold *fold, int64_t n, const char *row, size_t byte
   return VT_OK;
 }
 
-// acc (of `lanes`) gets the fold of `depth` rows, onto what it holds when `started`; row i of input
-// k lies at x[k] + i * lanes. Long sums go in blocks: the error of an f32 sum then grows with the
-// length of a block and the number of blocks, not with depth.
+// acc (of `lanes`) gets the fold of `depth` rows, added to its contents when `started`; row i of
+// input k is at x[k] + i * lanes. Long sums go in blocks: the error of an f32 sum then grows with
+// the block length and the number of blocks, not with depth.
 static vt_status fold_rows(vt_fold *fold, int64_t depth, int64_t lanes, bool started,
                            void *const *x, void *const *acc) {
   int64_t block = fold->loop && depth > 128 ? 64 : depth;
@@ -133,7 +133,7 @@ out:
   return st;
 }
 
-// Few results, much depth: PARTS stretches side by side, [part][step][kept] turned to
+// Few results, large depth: PARTS stretches side by side, [part][step][kept] transposed to
 // [step][part][kept].
 static vt_status fold_parts(vt_fold *fold, const reduction *r, void *const *x, void *const *acc) {
   int64_t steps = r->depth / PARTS, lanes = PARTS * r->kept;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// region.c - runs the scalar regions of reduce, scatter, sort and their kin for many elements at
-// once.
+// region.c - runs the scalar regions of reduce, scatter, sort etc. for many elements at once.
 //
-// A region of elementwise ops on scalars is run op by op over arrays of lanes, so a custom
-// reduction costs little more than the usual ones. Other regions (loops, calls) run lane by lane.
+// A region of elementwise ops on scalars runs op by op over arrays of lanes, so a custom reduction
+// costs little more than a common one. Other regions (loops, calls) run lane by lane.
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +36,7 @@ static int32_t slot_of(vt_map *map, const vt_value *value) {
   return (int32_t)((intptr_t)vt_map_find_ptr(map, value) - 1);
 }
 
-// Steps, and an array for each value that is not an argument. Constants and captures are spread
+// Steps, and an array for each value that is not an argument. Constants and captures are broadcast
 // once.
 static vt_status plan_lanes(vt_region *r, vt_map *map) {
   const vt_func *func = r->func;
@@ -83,7 +82,7 @@ static vt_status plan_lanes(vt_region *r, vt_map *map) {
     r->return_slots[i] = slot_of(map, r->returns[i]);
     if (r->return_slots[i] < 0)
       return vt_error(VT_INTERNAL, "a region returns a value from outside");
-    // An argument that is returned in another place: its array may be an earlier result's.
+    // An argument returned at a different position: its array may be an earlier result's.
     if (r->return_slots[i] < (int32_t)r->own_params && r->return_slots[i] != (int32_t)i)
       r->staged[i] = vt_arena_push_aligned(
           &r->arena, vt_dtype_bytes(r->returns[i]->type.dtype) * (size_t)r->lanes, 64);
@@ -145,8 +144,8 @@ static vt_status run_lanes(vt_region *r, int64_t n, const void *const *args, voi
   return VT_OK;
 }
 
-// Writes go through `staged`, as a result may be the array of an argument that another result still
-// needs.
+// Writes go through `staged`, since a result may be the array of an argument that another result
+// still needs.
 static vt_status run_general(vt_region *r, int64_t n, const void *const *args,
                              void *const *results) {
   const vt_func *func = r->func;

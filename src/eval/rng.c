@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // rng.c - rng_bit_generator (bit-equal to XLA) and rng.
 //
-// State: ui64 words, word 0 the key. THREE_FRY: Threefry-2x32 of 20 rounds (Salmon et al.,
+// State: ui64 words, word 0 is the key. THREE_FRY: Threefry-2x32 with 20 rounds (Salmon et al.,
 // "Parallel random numbers: as easy as 1, 2, 3", 2011), counter in word 1. PHILOX (also DEFAULT):
-// Philox-4x32 of 10 rounds, 128-bit counter.
+// Philox-4x32 with 10 rounds, 128-bit counter.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,8 +131,8 @@ vt_status vt_eval_rng_bit_generator(const vt_eval_call *call) {
   return VT_OK;
 }
 
-// rng: the generator is ours. The stream is a Philox sequence keyed by the op's place in the
-// program, so that a program gives the same numbers each time it runs and two ops differ.
+// rng: the generator is ours. The stream is a Philox sequence keyed by the op's position in the
+// program, so that a program gives the same numbers on each run and two ops differ.
 static double uniform01(uint64_t key, int64_t i) {
   uint32_t w[4];
   philox(key, (uint64_t)i, 0, w);
@@ -159,7 +159,7 @@ vt_status vt_eval_rng(const vt_eval_call *call) {
     double x = uniform ? a + (b - a) * uniform01(key, i) : a + b * normal(key, i);
     if (whole) x = floor(x);
     vt_number_store(type, out->data, i, x);
-    // Rounding may reach b, which the interval leaves out.
+    // Rounding may reach b, which the interval excludes.
     if (uniform && b > a && vt_number_load(type, out->data, i) >= b)
       vt_number_store(type, out->data, i, a);
   }

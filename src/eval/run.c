@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // run.c - runs functions: plans, frames of slots, shared buffers.
 //
-// A value is a counted buffer in a slot. Steps give up their last uses before they run, so a buffer
-// with one reference may be overwritten by ops that can work in place; loop state and captures are
-// passed on, not copied.
+// A value is a reference-counted buffer in a slot. Steps release their last uses before they run,
+// so an op that can work in place may overwrite a buffer with one reference; loop state and
+// captures are moved, not copied.
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static int spare_class(int64_t bytes) {
 }
 
 // The header and its data in one allocation; data 64-byte aligned, with room for a full vector
-// behind the end.
+// after the end.
 static vt_eval_buffer *allocate(int64_t bytes) {
   if (bytes < 0 || bytes > (int64_t)1 << 46) return NULL;
   size_t size = ((size_t)bytes + 64 + 128 + 63) & ~(size_t)63;
@@ -79,7 +79,7 @@ void vt_eval_state_fini(vt_eval_state *state) {
   vt_arena_free(&state->arena);
 }
 
-// Slots of values: their ids where vt_func_number has set them, else numbers of our own.
+// Slots of values: their ids where vt_func_number has set them, otherwise our own numbers.
 typedef struct slot_map {
   bool numbered;
   vt_map map;
@@ -110,7 +110,7 @@ static void mark(vt_eval_state *state, vt_eval_step *step, int32_t slot, bool *s
   step->dead[step->dead_count++] = slot;
 }
 
-// Walks backwards: the first use met is the last in time.
+// Walks backwards: the first use found is the last in time.
 static void find_deaths(vt_eval_state *state, vt_eval_plan *plan) {
   bool *seen = VT_NEW_ARRAY(&state->arena, bool, plan->slot_count + 1);
   for (uint32_t i = 0; i < plan->func->return_count; i++) seen[plan->returns[i]] = true;
@@ -230,7 +230,7 @@ static void bury(vt_eval_state *state, const vt_eval_step *step, vt_eval_buffer 
   }
 }
 
-// A buffer for a result: that of a dying operand when the op can work in place, else a new one.
+// A buffer for a result: a dying operand's when the op can work in place, otherwise a new one.
 static vt_status place_result(vt_eval_state *state, const vt_eval_step *step,
                               vt_eval_buffer **slots, uint32_t result) {
   const vt_op *op = step->op;

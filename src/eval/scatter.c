@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// scatter.c - combines windows of updates into the operands at computed places.
+// scatter.c - combines windows of updates into the operands at computed positions.
 //
-// Windows are taken in row-major order of the scatter dimensions of the updates; a window with any
-// part out of bounds is skipped whole. Within a window elements are distinct, so it is combined at
-// once: copied (body returns the update), or run as lanes through the body.
+// Windows are processed in row-major order of the updates' scatter dimensions; a window with any
+// part out of bounds is skipped entirely. Elements within a window are distinct, so it is combined
+// at once: copied (the body returns the update), or run as lanes through the body.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// shape.c - ops that place elements without computing: constant, iota, broadcasts, transpose,
+// shape.c - ops that move elements without computing: constant, iota, broadcasts, transpose,
 // slices, pad, concatenate. Everything is one or more strided copies (move.c).
 #include <string.h>
 
@@ -23,7 +23,7 @@ vt_status vt_eval_constant(const vt_eval_call *call) {
   return VT_OK;
 }
 
-// Ops whose result is their operand (the operand of the same number, when there are several).
+// Ops whose results are their operands, one by one.
 vt_status vt_eval_identity(const vt_eval_call *call) {
   for (uint32_t i = 0; i < call->op->result_count; i++) {
     size_t bytes = (size_t)vt_type_bytes(call->out[i].type);
@@ -167,7 +167,7 @@ vt_status vt_eval_pad_with(const vt_op *op, const int64_t *low, const int64_t *i
   vt_type_strides(out->type, to);
   for (int32_t d = 0; d < in.type.rank; d++) {
     int64_t step = interior[d] + 1, size = out->type.dims[d];
-    // Elements first..last of the operand land inside the result.
+    // Elements first..last of the operand are inside the result.
     int64_t first = low[d] >= 0 ? 0 : (-low[d] + step - 1) / step;
     int64_t last = size - 1 - low[d] < 0 ? -1 : (size - 1 - low[d]) / step;
     if (last > in.type.dims[d] - 1) last = in.type.dims[d] - 1;
@@ -207,7 +207,7 @@ vt_status vt_eval_concatenate(const vt_eval_call *call) {
   return VT_OK;
 }
 
-// Start operands, clamped so that the window lies inside. Unsigned starts compare as unsigned.
+// Start operands, clamped so that the window is inside. Unsigned starts compare as unsigned.
 static void clamped_starts(const vt_tensor *starts, vt_type operand, const int64_t *sizes,
                            int64_t *out) {
   for (int32_t d = 0; d < operand.rank; d++) {

@@ -2,9 +2,9 @@
 // sort.c - stable sort of several arrays along one dimension.
 //
 // Comparators of the form key(a) < key(b), and lexicographic chains of them (k0a < k0b or k0a ==
-// k0b and ...), are recognised whatever the key function computes: keys of all elements are
-// computed at once, mapped to integers of the same order, and sorted by radix, the last key first.
-// Other comparators run once per comparison in a merge sort.
+// k0b and ...), are recognised whatever the key function computes: the keys of all elements are
+// computed at once, mapped to integers of the same order, and radix-sorted, last key first. Other
+// comparators run once per comparison in a merge sort.
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,8 +82,8 @@ static uint32_t find_keys(const vt_func *f, uint32_t own, const vt_value *v, sor
   return 0;
 }
 
-// The bits of an f32 or f64 of `bits` as an integer of the same order. False for a NaN without a
-// total order.
+// The bits of an f32 or f64 of `bits` bits as an integer of the same order. False for a NaN without
+// a total order.
 static bool float_code(uint64_t x, int bits, bool total, uint64_t *out) {
   uint64_t sign = (uint64_t)1 << (bits - 1), magnitude = x & (sign - 1);
   uint64_t inf = bits == 32 ? 0x7f800000u : 0x7ff0000000000000u;
@@ -93,7 +93,7 @@ static bool float_code(uint64_t x, int bits, bool total, uint64_t *out) {
   return true;
 }
 
-// Maps keys to integers that order alike. False when a NaN leaves them without an order.
+// Maps keys to integers of the same order. False when a NaN leaves them without an order.
 static bool order_codes(const sort_key *key, vt_dtype dtype, int64_t n, const void *data,
                         uint64_t *codes) {
   bool total = vt_attr_i64_or(key->compare, VT_ATTR_COMPARE_TYPE, 0) == VT_CMPTYPE_TOTALORDER;
@@ -124,8 +124,8 @@ typedef struct coded {
   int64_t index;
 } coded;
 
-// Stable sort of `order` by codes[order[i]]: radix, leaving out the bytes that all codes share.
-// `pairs` has room for 2n.
+// Stable sort of `order` by codes[order[i]]: radix, skipping bytes that all codes share. `pairs`
+// has room for 2n.
 static void sort_by_code(int64_t n, const uint64_t *codes, int64_t *order, coded *pairs) {
   if (n <= SMALL) {
     for (int64_t i = 1; i < n; i++) {
@@ -158,10 +158,10 @@ typedef struct sorter {
   const vt_eval_call *call;
   uint32_t inputs, key_count;
   sort_key keys[MOST_KEYS];
-  char *key_data[MOST_KEYS]; // of all elements
+  char *key_data[MOST_KEYS]; // keys of all elements
   vt_region compare;
   bool compare_open;
-  int64_t n, step; // line length, distance of its elements
+  int64_t n, step; // line length, distance between its elements
   int64_t *order, *spare;
   coded *pairs;
   uint64_t *codes;
@@ -206,7 +206,7 @@ static vt_status merge_sort(sorter *s, int64_t base) {
   return VT_OK;
 }
 
-// Sorts one line's order; keys first, the comparator where they do not apply.
+// Sorts one line's order by keys, or by the comparator where they do not apply.
 static vt_status sort_line(sorter *s, int64_t base) {
   for (int64_t i = 0; i < s->n; i++) s->order[i] = i;
   bool done = s->key_count > 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// topk.c - the custom calls ApproxTopK, and PartialReduce, what XLA's own passes make of it: a
+// topk.c - the custom calls ApproxTopK, and PartialReduce, which XLA's own passes turn it into: a
 // stable sort by the called comparator and its first elements, which is exact.
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static int64_t dict_i64(const vt_dict_value *dict, const char *name, int64_t oth
   return otherwise;
 }
 
-// ApproxTopK has a dictionary, PartialReduce the text of one; -1 when it is in neither.
+// ApproxTopK has a dictionary, PartialReduce one as text; -1 when neither has it.
 static int64_t reduction_dim(const vt_op *op) {
   static const char name[] = "\"reduction_dim\":";
   const vt_attr *config = vt_op_attr(op, VT_ATTR_BACKEND_DICT);
@@ -45,7 +45,7 @@ vt_status vt_eval_approx_top_k(const vt_eval_call *call) {
   vt_status st = VT_OK;
   vt_tensor *sorted = calloc(n, sizeof *sorted);
   if (!sorted) return vt_error_no_memory();
-  // A sort op in all but its place in a function.
+  // A sort op that is not in any function.
   vt_func *regions[1] = {called->funcs[0]};
   vt_attr attrs[1] = {{.key = VT_ATTR_DIMENSION, .i64 = d}};
   vt_op sort = *op;

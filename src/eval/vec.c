@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec.c - chooses the loops for this processor.
+// vec.c - selects the loops for this CPU.
 #include "eval/vec.h"
 
 #include <pthread.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec.h - the loops over contiguous arrays, built once per instruction set and chosen when the
-// process starts.
+// vec.h - the loops over contiguous arrays, built once per instruction set and selected at process
+// startup.
 //
 // Narrow types have no loops: small floats are widened to F32 and narrowed again block by block
-// (eltwise.c), 2- and 4-bit integers use the 8-bit loops with their width. Loops may write where
-// they read, at the same index. Rounding is the same on every instruction set, except inside matrix
+// (eltwise.c); 2- and 4-bit integers use the 8-bit loops with their width. Loops may write where
+// they read, at the same index. Rounding is the same on every instruction set, except in matrix
 // products (fused multiply-add).
 #ifndef VT_EVAL_VEC_H
 #define VT_EVAL_VEC_H
@@ -35,8 +35,8 @@ typedef enum vt_vec_class {
 typedef void (*vt_vec_fn)(int64_t n, const void *a, const void *b, const void *c, void *out,
                           int32_t width);
 
-// c[0..rows)[0..cols) += a[rows][depth] * b[depth][cols] (row strides in elements; cols a multiple
-// of the tile width not required). Accumulates over depth in ascending order.
+// c[0..rows)[0..cols) += a[rows][depth] * b[depth][cols] (row strides in elements; cols need not be
+// a multiple of the tile width). Accumulates over depth in ascending order.
 typedef void (*vt_vec_matmul_fn)(int64_t rows, int64_t cols, int64_t depth, const void *a,
                                  int64_t a_stride, const void *b, int64_t b_stride, void *c,
                                  int64_t c_stride);
@@ -53,7 +53,7 @@ typedef struct vt_vec_table {
 
 const vt_vec_table *vt_vec(void);
 
-// The class whose loops compute for an element type; VT_VEC_F32 for small floats, VT_VEC_NONE for
+// The class whose loops compute an element type; VT_VEC_F32 for small floats, VT_VEC_NONE for
 // tokens.
 vt_vec_class vt_vec_class_of(vt_dtype dtype);
 // Bits an integer loop wraps at; 0 for other types.
@@ -77,7 +77,7 @@ VT_VEC_FILLS(v2)
 VT_VEC_FILLS(v3)
 VT_VEC_FILLS(v4)
 
-// Asks for a vectorised loop whose outputs may equal its inputs.
+// Requests a vectorised loop whose outputs may equal its inputs.
 #ifdef __clang__
 #define VT_VEC_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #else

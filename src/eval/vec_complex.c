@@ -27,7 +27,7 @@ static inline c64_t times_c64(c64_t a, c64_t b) {
 static inline c64_t over_c64(c64_t a, c64_t b) {
   return a / b;
 }
-// sin, cos and exp come apart where one factor is exactly zero: 0 * inf would be NaN.
+// sin, cos and exp are split where one factor is exactly zero: 0 * inf would be NaN.
 static inline c64_t exp_c64(c64_t a) {
   float r = expf(crealf(a)), angle = cimagf(a);
   if (angle == 0) return make_c64(r, angle);
@@ -57,7 +57,7 @@ static inline c64_t sign_c64(c64_t a) {
   if (size == 0) return make_c64(0, 0);
   return make_c64(x / size, y / size);
 }
-// XLA's corners: x^0 is 1 for x = 0 as well, 0 to a power with positive real part is 0.
+// XLA's corner cases: x^0 is 1 even for x = 0, 0 to a power with positive real part is 0.
 static inline c64_t power_c64(c64_t a, c64_t b) {
   float br = crealf(b), bi = cimagf(b);
   if (br == 0 && bi == 0) return make_c64(1, 0);
@@ -98,7 +98,7 @@ static inline c128_t times_c128(c128_t a, c128_t b) {
 static inline c128_t over_c128(c128_t a, c128_t b) {
   return a / b;
 }
-// sin, cos and exp come apart where one factor is exactly zero: 0 * inf would be NaN.
+// sin, cos and exp are split where one factor is exactly zero: 0 * inf would be NaN.
 static inline c128_t exp_c128(c128_t a) {
   double r = exp(creal(a)), angle = cimag(a);
   if (angle == 0) return make_c128(r, angle);
@@ -128,7 +128,7 @@ static inline c128_t sign_c128(c128_t a) {
   if (size == 0) return make_c128(0, 0);
   return make_c128(x / size, y / size);
 }
-// XLA's corners: x^0 is 1 for x = 0 as well, 0 to a power with positive real part is 0.
+// XLA's corner cases: x^0 is 1 even for x = 0, 0 to a power with positive real part is 0.
 static inline c128_t power_c128(c128_t a, c128_t b) {
   double br = creal(b), bi = cimag(b);
   if (br == 0 && bi == 0) return make_c128(1, 0);

@@ -5,8 +5,8 @@
 #include "eval/vec.h"
 #include "ir/module.h"
 
-// x clamped into what T can hold before the conversion, so that none is undefined. `least` and
-// `beyond` are f64: the smallest value and the one after the largest.
+// Clamps x to T's range before the conversion, so that none is undefined. `least` and `beyond` are
+// f64: the smallest value and the one after the largest.
 #define SATURATE(T, is_signed, suffix)                                                             \
   static inline T saturate_##suffix(double x, double least, double beyond, T most) {               \
     double c = x < least ? least : x;                                                              \
@@ -186,7 +186,7 @@ TO_PRED(float, f32)
 TO_PRED(double, f64)
 PLAIN(uint8_t, pred, float, f32)
 PLAIN(uint8_t, pred, double, f64)
-// Same to same is a copy that the caller makes.
+// The caller handles identical types as a copy.
 _Static_assert(VT_VEC_F64 - VT_VEC_PRED == 10, "eleven real classes convert");
 
 #define TO_ALL_INTS(klass, a)                                                                      \

@@ -30,7 +30,7 @@ static inline float logistic_f32(float x) {
 static inline float rsqrt_f32(float x) {
   return (float)(1.0 / sqrt((double)x));
 }
-// libm's cbrt scales a subnormal by a product, which is flushed: it must see the zero it counts as.
+// libm's cbrt scales a subnormal by a product, which flushes: pass it the zero it counts as.
 static inline float cbrt_f32(float x) {
   return fabsf(x) < 0x1p-126f ? copysignf(0, x) : cbrtf(x);
 }
@@ -66,8 +66,8 @@ static inline double rsqrt_f64(double x) {
 #define COPYSIGN_f32 copysignf
 #define COPYSIGN_f64 copysign
 
-// max(-0, +0) is +0 and min is -0 in either order: where the operands compare equal their bits
-// decide.
+// max(-0, +0) is +0 and min is -0 in either order: the bits decide between operands that compare
+// equal.
 #define MAX_MIN(T, I, U, bits, from_bits, suffix)                                                  \
   static inline T max_##suffix(T a, T b) {                                                         \
     T equal = from_bits(bits(a) & bits(b));                                                        \

@@ -11,8 +11,8 @@
 #define CAT_(a, b) CAT(a, b)
 #define FN(name)   CAT_(name, SUFFIX)
 
-// Helpers per type. Division never traps: x / 0 has all bits set, MIN / -1 is MIN; the shifts and
-// powers follow the rules measured on XLA (docs: src/eval/README.md).
+// Helpers per type. Division never traps: x / 0 has all bits set, MIN / -1 is MIN; shifts and
+// powers follow the behaviour measured on XLA (src/eval/README.md).
 #define HELPERS(T, U, suffix, is_signed)                                                           \
   static inline T wrap_##suffix(U x, int32_t width) {                                              \
     int32_t spare = (int32_t)sizeof(T) * 8 - width;                                                \

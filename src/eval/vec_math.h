@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec_math.h - elementary functions of f32 computed in f64, free of branches so that loops over
-// them vectorise.
+// vec_math.h - elementary functions of f32 computed in f64, branch-free so that loops over them
+// vectorise.
 //
-// Results are those of the exact function rounded once, but for about one in 10^4 arguments
+// Results are those of the exact function rounded once, except for about one in 10^4 arguments
 // (relative error of the f64 value below 1e-11). Polynomials are Taylor series cut where the first
-// term left out falls below that. NaN and infinities follow from the arithmetic; where they do not,
+// omitted term falls below that. NaN and infinities follow from the arithmetic; where they do not,
 // a comment says how.
 #ifndef VT_EVAL_VEC_MATH_H
 #define VT_EVAL_VEC_MATH_H
@@ -18,7 +18,7 @@
 
 // x = k ln2 + r, |r| <= ln2 / 2: exp(x) = scale (1 + q), scale = 2^k and q = exp(r) - 1 to full
 // relative precision. Beyond +-709 f32 results are infinite or zero anyway; the clamp keeps k in
-// range and passes NaN on.
+// range and lets NaN through.
 typedef struct vt_math_power {
   double scale, q;
 } vt_math_power;
@@ -55,11 +55,11 @@ static inline double vt_math_expm1(double x) {
   return (e.scale - 1.0) + e.scale * e.q;
 }
 
-// log(x) for x a normal positive f64; other arguments are put right by the caller.
+// log(x) for x a normal positive f64; the caller corrects other arguments.
 static inline double vt_math_log_core(double x) {
   uint64_t bits = vt_f64_bits(x);
-  // m in [sqrt(1/2), sqrt(2)), x = m 2^e: subtract the bits of sqrt(1/2), what lies above the
-  // fraction is e.
+  // m in [sqrt(1/2), sqrt(2)), x = m 2^e: after subtracting the bits of sqrt(1/2), what is above
+  // the fraction is e.
   uint64_t moved = bits - 0x3fe6a09e667f3bcdu;
   double e = vt_f64_from_bits(((moved >> 52) ^ 0x800u) + 0x4330000000000000u);
   e = e - (0x1p52 + 2048.0);
@@ -82,7 +82,7 @@ static inline double vt_math_log(double x) {
   double r = vt_math_log_core(x);
   r = x == 0 ? -INFINITY : r;
   r = x < 0 ? NAN : r;
-  return x < INFINITY ? r : x; // inf and NaN come back as they are
+  return x < INFINITY ? r : x; // inf and NaN are returned unchanged
 }
 
 static inline double vt_math_log1p(double x) {
@@ -107,7 +107,7 @@ static inline double vt_math_logistic(double x) {
 }
 
 // x = q pi/2 + r with |r| <= pi/4, for |x| < 2^22: pi/2 in two parts of 31 bits, whose products
-// with q are exact, and a rest.
+// with q are exact, and a remainder.
 typedef struct vt_math_angle {
   double r;
   uint64_t quadrant;
@@ -141,7 +141,7 @@ static inline double vt_math_cos_core(double r) {
   p = p * z - 0.5;
   return p * z + 1.0;
 }
-// The largest argument that vt_math_sin and its kin take.
+// The largest argument of vt_math_sin and the other trigonometric functions.
 #define VT_MATH_ANGLE_LIMIT 0x1p22f
 static inline double vt_math_sin(double x) {
   vt_math_angle a = vt_math_reduce(x);

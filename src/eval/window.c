@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // window.c - reduce_window and select_and_scatter.
 //
-// For each place of the window, the results whose window has an element there form a box; the box
-// of elements is gathered and combined at once. Padding and the holes of dilations are thereby
-// never touched. Cumulative windows (JAX's cumsum) are prefix scans instead of quadratic work.
+// For each position in the window, the results whose window has an element there form a box; the
+// box of elements is gathered and combined at once. So padding and the holes of dilations are never
+// touched. Cumulative windows (JAX's cumsum) are prefix scans instead of quadratic work.
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,14 +14,14 @@ typedef struct window_plan {
   const int64_t *in, *out, *size; // dims
   const int64_t *stride, *in_dilation, *dilation;
   int64_t low[VT_MAX_RANK];
-  int64_t first[VT_MAX_RANK], places[VT_MAX_RANK]; // of each window dimension, what is visited
+  int64_t first[VT_MAX_RANK], places[VT_MAX_RANK]; // the visited part of each window dimension
   int64_t in_strides[VT_MAX_RANK], out_strides[VT_MAX_RANK];
 } window_plan;
 
 static const int64_t ones[VT_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                           1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
-// A list attribute that may be left out (all ones, or zero paddings).
+// An optional list attribute (default: all ones, or zero paddings).
 static vt_status list_of(const vt_op *op, vt_attr_key key, int32_t rank, const int64_t **out) {
   uint32_t count;
   *out = ones;
@@ -39,8 +39,8 @@ static int64_t floor_div(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && a < 0);
 }
 
-// The window places of a dimension that meet an element for any result; a window may be far larger
-// than the array under it.
+// The window positions of a dimension that hit an element for any result; a window may be far
+// larger than the array under it.
 static void cut_window(window_plan *p, int32_t d) {
   int64_t low = p->low[d], dilation = p->dilation[d], reach, behind;
   p->first[d] = 0;
@@ -57,14 +57,14 @@ static void cut_window(window_plan *p, int32_t d) {
   p->places[d] = last < first ? 0 : last - first + 1;
 }
 
-// Visits the places in order: `w` is where, `step` counts; false at the end.
+// Visits the positions in order: `w` is the position, `step` counts; false at the end.
 static bool next_place(const window_plan *p, int64_t *step, int64_t *w) {
   bool more = vt_eval_next(p->rank, p->places, step);
   for (int32_t d = 0; d < p->rank; d++) w[d] = p->first[d] + step[d];
   return more;
 }
 
-// The first place; false when there is none.
+// The first position; false when there is none.
 static bool first_place(const window_plan *p, int64_t *w) {
   bool some = true;
   for (int32_t d = 0; d < p->rank; d++) {
@@ -92,8 +92,8 @@ static vt_status plan_window(const vt_op *op, vt_type in, vt_type out, window_pl
   return VT_OK;
 }
 
-// The results o with an element at window place w: in each dimension o = first, first + step, ...
-// (count of them), elements at from, from + from_step, ...
+// The results o with an element at window position w: in each dimension o = first, first + step,
+// ... (count of them), elements at from, from + from_step, ...
 typedef struct box {
   int64_t n;
   int64_t dims[VT_MAX_RANK], in_strides[VT_MAX_RANK], out_strides[VT_MAX_RANK];
@@ -103,7 +103,7 @@ typedef struct box {
 static bool find_box(const window_plan *p, const int64_t *w, box *b) {
   *b = (box){.n = 1};
   for (int32_t d = 0; d < p->rank; d++) {
-    // element i sits at i * in_dilation; result o looks at o * stride + shift.
+    // Element i is at i * in_dilation; result o looks at o * stride + shift.
     int64_t shift = w[d] * p->dilation[d] - p->low[d], dil = p->in_dilation[d],
             stride = p->stride[d];
     int64_t first = -1, step = 1;
@@ -269,8 +269,8 @@ out:
   return st;
 }
 
-// select_and_scatter, first half: which operand element each window keeps. kept[i] is its place, -1
-// for none.
+// select_and_scatter, first half: which operand element each window keeps. kept[i] is its position,
+// -1 for none.
 typedef struct choice {
   int64_t *kept;
   char *value, *box_value, *box_new; // the kept elements; dense copies for a box

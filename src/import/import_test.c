@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // import_test.c - artifacts to modules, compared with goldens; malformed bytes to errors.
-// VTPU_BLESS=1 writes the goldens anew (fixtures/NAME.mlir).
+// VTPU_BLESS=1 rewrites the goldens (fixtures/NAME.mlir).
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ static const char *const fixtures[] = {
     "regression",  "regression.v1_0_0", "control",      "windows", "sharded", "sharded_gspmd",
     "manual",      "manual_gspmd",      "shardy_forms", "odd_ops", "data",    "sharded_strings",
     "short_forms", "rare_ops",          "versions",     "traps",   "dynamic", "quantized"};
-// the last ones are refused
+// the last ones are rejected
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures, REFUSED = 2 };
 
 static vt_bytes open_fixture(const char *name, const char *suffix) {
@@ -85,7 +85,7 @@ static void test_versions(void **state) {
   }
 }
 
-// What is printed can be read again, and gives the same module.
+// Printed text reads back as the same module.
 static void test_text_round_trip(void **state) {
   (void)state;
   for (int i = 0; i < FIXTURE_COUNT - REFUSED; i++) {
@@ -99,7 +99,7 @@ static void test_text_round_trip(void **state) {
   }
 }
 
-// Alignment counts from the start of the file, wherever it lies in memory.
+// Alignment counts from the start of the file, wherever it is in memory.
 static void test_unaligned(void **state) {
   (void)state;
   for (int i = 0; i < FIXTURE_COUNT - REFUSED; i++) {
@@ -119,8 +119,8 @@ static void test_unaligned(void **state) {
   }
 }
 
-// The sources of hand-written fixtures are in the short forms; the artifacts made of them say the
-// same.
+// The sources of hand-written fixtures use the short forms; the artifacts made from them must say
+// the same.
 static void test_short_forms(void **state) {
   (void)state;
   static const char *const sources[] = {"shardy_forms", "data", "sharded_strings", "short_forms",
@@ -136,7 +136,7 @@ static void test_short_forms(void **state) {
   }
 }
 
-// Ops of CHLO, and functions without a module around them.
+// CHLO ops, and functions without an enclosing module.
 static void test_chlo(void **state) {
   (void)state;
   vt_bytes bytes = open_fixture("chlo", ".in.mlir");
@@ -213,7 +213,7 @@ static void test_refusals(void **state) {
   vt_file_unmap(&bytes);
 }
 
-// One byte of a good file changed (or the file cut), and what is said about it.
+// One byte of a good file changed (or the file truncated), and the error.
 static const struct {
   const char *fixture;
   long at; // from the end when negative
@@ -226,7 +226,7 @@ static const struct {
     {"sharded", 24, 0x01, "section"},
 };
 
-// An op of a name that nobody knows, in bytecode: named, with its place.
+// An op of unknown name in bytecode: the error has its name and location.
 static void test_unknown_op(void **state) {
   (void)state;
   vt_bytes bytes = open_fixture("traps", ".mlirbc");
@@ -306,7 +306,7 @@ static const sweep_file sweep_files[] = {{"regression", ".mlirbc"},
                                          {"manual", ".mlir"}};
 enum { SWEEP_COUNT = sizeof sweep_files / sizeof *sweep_files };
 
-// Every byte of artifacts, some five hundred places of texts.
+// Every byte of artifacts, about five hundred positions of texts.
 static size_t sweep_step(const sweep_file *file, size_t size) {
   size_t step = strcmp(file->suffix, ".mlirbc") ? size / 500 + 1 : 1;
   return step * SWEEP_STEP;
@@ -317,7 +317,7 @@ static void test_truncation_sweep(void **state) {
   for (int i = 0; i < SWEEP_COUNT; i++) {
     vt_bytes bytes = open_fixture(sweep_files[i].name, sweep_files[i].suffix);
     for (size_t size = 0; size < bytes.size; size += sweep_step(&sweep_files[i], bytes.size)) {
-      uint8_t *copy = malloc(size ? size : 1); // its own block: reading past the end is caught
+      uint8_t *copy = malloc(size ? size : 1); // exact size: overreads are caught
       assert_non_null(copy);
       memcpy(copy, bytes.data, size);
       import_any(copy, size);
@@ -347,7 +347,7 @@ static void test_flip_sweep(void **state) {
   }
 }
 
-// Properties are read by the order of the rows.
+// Properties are read in the order of the rows.
 static void test_rows_are_ordered(void **state) {
   (void)state;
   for (size_t i = 0; vt_vhlo_at(i); i++) {
@@ -359,8 +359,8 @@ static void test_rows_are_ordered(void **state) {
   }
 }
 
-// Conversions between whole and local arrays that are all replicated: only the module says how many
-// devices there are.
+// Conversions between whole and local arrays that are all replicated: only the module gives the
+// number of devices.
 static void test_replicated_manual_computation(void **state) {
   (void)state;
   static const char text[] =
@@ -388,8 +388,8 @@ static void test_replicated_manual_computation(void **state) {
   vt_module_destroy(module);
 }
 
-// A computation over one axis inside another over one axis, as GSPMD's strings say it: the manual
-// subgroups inside name both, those around the inner one what is not its own.
+// A computation over one axis inside another over one axis, in GSPMD's strings: the manual
+// subgroups inside name both, those around the inner one only the outer axis.
 static void test_manual_subgroups(void **state) {
   (void)state;
   static const char text[] =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharding_text.h - shardings in HLO's text form, as mhlo.sharding holds them.
+// sharding_text.h - shardings in HLO's text form, as in mhlo.sharding.
 #ifndef VT_IMPORT_SHARDING_TEXT_H
 #define VT_IMPORT_SHARDING_TEXT_H
 
@@ -20,12 +20,12 @@ typedef struct vt_tile_assignment {
   const int64_t *tile_dims;
   int64_t device_count;
   const int64_t *devices; // row-major over tile_dims
-  uint32_t manual;        // of the last tile dimensions, the very last as bit 0: manual subgroups
+  uint32_t manual;        // manual subgroups among the last tile dimensions, the very last is bit 0
 } vt_tile_assignment;
 
 // "{replicated}", "{manual}", "{maximal device=0}", "{devices=[2,1,4]<=[2,4]T(1,0)
 // last_tile_dim_replicate}", "{devices=[2,2]0,1,2,3 last_tile_dims={manual, replicated}}"; a tuple
-// in braces gives its first element. `rank` of the array says which tile dimensions are its own.
+// in braces gives its first element. The array's `rank` says which tile dimensions are its own.
 // errors INVALID_ARGUMENT with the text
 vt_status vt_tiles_parse(vt_arena *arena, vt_string text, int32_t rank,
                          vt_tile_assignment *out_tiles) VT_CHECKED;

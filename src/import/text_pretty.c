@@ -116,7 +116,7 @@ static void parse_pieces(vt_parser *p, vt_string name, vt_op_parse *o) {
 }
 
 // ": types", ": types -> type", ": types -> (types)", ": (types) -> types"; without an arrow one
-// result, or as many as in the list when `all`.
+// result type, or the whole list when `all`.
 static void parse_types(vt_parser *p, vt_op_parse *o, bool all) {
   if (vt_parse_peek_char(p, '{')) vt_parse_attr_dict(p, &o->attrs);
   vt_parse_expect(p, ":");

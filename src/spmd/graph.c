@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // graph.c - nodes, and the application of rules until nothing changes.
 //
-// One rule: each dimension's axes are cut into the axes of its factors. For each factor the tensors
-// agree on the longest list of axes that none of them contradicts. Every tensor then takes what it
-// can, factors with the larger source tensor first (then the earlier source, then the earlier
-// factor), up to the first axis that it already uses. That is Shardy's aggressive strategy; rules
-// that pass dimensions through come before the others.
+// One rule: each dimension's axes are split into the axes of its factors. For each factor the
+// tensors agree on the longest list of axes that none of them contradicts. Every tensor then takes
+// what it can, factors with the larger source tensor first (then the earlier source, then the
+// earlier factor), up to the first axis that it already uses. This is Shardy's aggressive strategy;
+// pass-through rules come before the others.
 #include "spmd/graph.h"
 
 #include <string.h>
@@ -28,9 +28,9 @@ static int64_t stride_of(const vt_mesh *mesh, vt_axis_ref ref) {
   return stride;
 }
 
-// The atoms of an axis or a part of it, appended: those that move between the same devices, so that
-// it may be an axis of another mesh over the devices in the same order. False when the part does
-// not fall on atoms.
+// Appends the atoms of an axis or sub-axis: those that move between the same devices, so that it
+// may be an axis of another mesh over the devices in the same order. False when the sub-axis does
+// not fall on atom boundaries.
 static bool push_atoms(const vt_graph *graph, const vt_mesh *mesh, vt_axis_ref ref,
                        vt_atom_list *list, uint32_t *used) {
   int64_t first = stride_of(mesh, ref), product = 1;
@@ -58,8 +58,7 @@ void vt_graph_seed(vt_graph *graph, uint32_t id, const vt_sharding *s) {
   if (!s || s->rank != node->type.rank) return;
   bool ours = same_devices(s->mesh, graph->mesh);
   for (int32_t d = 0; d < s->rank; d++) {
-    bool whole =
-        ours || !s->dims[d].axis_count; // a mesh of no axes says nothing but open or closed
+    bool whole = ours || !s->dims[d].axis_count; // a mesh without axes only says open or closed
     for (uint32_t i = 0; whole && i < s->dims[d].axis_count; i++)
       whole = push_atoms(graph, s->mesh, s->dims[d].axes[i], &node->dims[d], &node->used);
     if (s->dims[d].closed || !whole) node->closed |= 1u << d;
@@ -74,8 +73,8 @@ static int64_t atom_size(const vt_graph *graph, uint8_t atom) {
   return graph->atoms[atom].size;
 }
 
-// Where the axis that atom `at` of the list belongs to ends: axes are not split over factors.
-// out_size gets the product of its atoms.
+// Where the axis of atom `at` of the list ends: axes are not split over factors. out_size gets the
+// product of its atoms.
 static uint32_t end_of_axis(const vt_graph *graph, const vt_atom_list *list, uint32_t at,
                             int64_t *out_size) {
   uint32_t axis = graph->atoms[list->atoms[at]].axis;
@@ -124,13 +123,12 @@ const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_aren
 
 typedef struct candidate {
   vt_atom_list axes;
-  bool final;      // tensors contradict each other behind it
+  bool final;      // tensors contradict each other after it
   uint32_t source; // tensor that has it
 } candidate;
 
-// The part of a dimension's axes that belongs to entry `which` of the `n` entries of the dimension.
-// `out_room` is false when axes of the dimension lie behind the part, or one before it is not
-// filled.
+// The part of a dimension's axes that belongs to entry `which` of the dimension's `n` entries.
+// `out_room` is false when axes of the dimension follow the part, or an earlier part is not filled.
 static vt_atom_list part_of_dim(const vt_graph *graph, const vt_rule *rule, const vt_atom_list *dim,
                                 const vt_dim_factor *entries, uint32_t n, uint32_t which,
                                 uint32_t ignored, bool *out_room) {
@@ -158,7 +156,7 @@ static vt_atom_list part_of_dim(const vt_graph *graph, const vt_rule *rule, cons
   return part;
 }
 
-// The entries of the dimension that holds entry `i`, and the place of `i` among them.
+// The entries of the dimension that holds entry `i`, and the position of `i` among them.
 static const vt_dim_factor *dim_entries(const vt_dim_factor *entries, uint32_t count, uint32_t i,
                                         uint32_t *out_n, uint32_t *out_which) {
   uint32_t first = i, end = i + 1;
@@ -173,7 +171,7 @@ static void agree(candidate *c, const vt_atom_list *list, uint32_t tensor) {
   uint32_t same = 0;
   while (same < c->axes.count && same < list->count && c->axes.atoms[same] == list->atoms[same])
     same++;
-  if (same == list->count) return; // nothing more to say
+  if (same == list->count) return; // nothing new
   if (same < c->axes.count) {
     c->axes.count = (uint8_t)same;
     c->final = true;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// graph.h - what propagation works on: tensors with axes per dimension, and rules that tie their
+// graph.h - the input of propagation: tensors with axes per dimension, and rules that tie their
 // dimensions together.
 //
-// A rule is an op seen as Shardy sees it: dimensions of its operands and results are made of
-// factors; a factor that occurs in several tensors wants to be sharded alike in all of them. Axes
-// of the mesh are cut into atoms (prime parts, major to minor), so that a part of an axis is just
-// fewer atoms.
+// A rule is an op as Shardy sees it: dimensions of its operands and results consist of factors; a
+// factor that occurs in several tensors should be sharded alike in all of them. Mesh axes are split
+// into atoms (prime factors, major to minor), so that a sub-axis is just fewer atoms.
 #ifndef VT_SPMD_GRAPH_H
 #define VT_SPMD_GRAPH_H
 
@@ -32,8 +31,7 @@ typedef struct vt_node {
   uint32_t closed;    // bit per dimension: no axes may be added
 } vt_node;
 
-// Dimension `dim` of a tensor holds `factor`; entries of one dimension follow each other major to
-// minor.
+// Dimension `dim` of a tensor holds `factor`; entries of one dimension are listed major to minor.
 typedef struct vt_dim_factor {
   uint8_t dim, factor;
 } vt_dim_factor;
@@ -46,7 +44,7 @@ typedef struct vt_rule {
   const int64_t *sizes;
   const uint8_t *counts; // entries of each tensor
   const vt_dim_factor *entries;
-  uint32_t ignored; // atoms this rule takes out of its first tensor: manual axes
+  uint32_t ignored; // atoms that this rule removes from its first tensor: manual axes
 } vt_rule;
 
 typedef struct vt_graph {
@@ -56,19 +54,18 @@ typedef struct vt_graph {
   vt_atom atoms[VT_MAX_ATOMS];
   VT_ARRAY(vt_node) nodes;
   VT_ARRAY(vt_rule) rules;
-  bool too_large; // call trees can be exponential: what was left out stays open
+  bool too_large; // call trees can be exponential: the rest stays open
 } vt_graph;
 
 uint32_t vt_graph_add_node(vt_graph *graph, vt_type type);
-// Fixes a node's axes to what the sharding says, as far as it is over the graph's mesh.
+// Fixes a node's axes to the sharding's, as far as it is over the graph's mesh.
 void vt_graph_seed(vt_graph *graph, uint32_t node, const vt_sharding *sharding);
-// The sharding a node has come to, in `arena`, without axes that do not divide their dimension
-// (inside of the program they may stay, on arrays that leave it they may not); NULL when no axis is
-// used.
+// The final sharding of a node, in `arena`, without axes that do not divide their dimension (these
+// may stay inside the program, but not on arrays that leave it); NULL when no axis is used.
 const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t node, vt_arena *arena);
 // All dimensions of the tensors (of equal rank) are the same.
 void vt_graph_tie(vt_graph *graph, uint32_t count, const uint32_t *nodes);
-// The rule of an op without regions that matter: `nodes` are its own operands, then its results
+// The rule of an op without relevant regions: `nodes` are its own operands, then its results
 // (rules.c).
 void vt_graph_add_op(vt_graph *graph, const vt_op *op, const uint32_t *nodes);
 // Applies all rules until nothing changes.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// propagate.c - a module becomes a graph of tensors and rules; results that the program leaves open
-// get what the graph comes to.
+// propagate.c - turns a module into a graph of tensors and rules; results that the program leaves
+// open get the graph's answer.
 //
 // Calls are entered once per call site, so that a function used twice may be sharded in two ways.
-// The carried values of a loop are one tensor each. Tensors and calls beyond a limit are left out,
-// as call trees can be exponential.
+// Each carried value of a loop is one tensor. Tensors and calls beyond a limit are left out,
+// because call trees can be exponential.
 #include "spmd/propagate.h"
 
 #include <string.h>
@@ -17,18 +17,18 @@ typedef struct walker {
   vt_graph graph;
   vt_map groups; // sharding_group id -> node + 1
   int depth, steps, manual;
-  vt_looks *looks; // NULL = nobody asks
+  vt_looks *looks; // NULL = not recorded
 } walker;
 
 static void walk_func(walker *w, const vt_func *func, const uint32_t *params, uint32_t *returns);
 
 static uint32_t node_of(const vt_map *nodes, const vt_value *value) {
-  void *found = vt_map_find_ptr(nodes, value); // absent only once the walk was cut short
+  void *found = vt_map_find_ptr(nodes, value); // absent only after the walk was cut short
   return found ? (uint32_t)((uintptr_t)found - 1) : 0;
 }
 
-// Constants and what is computed from them alone count anew for each use, as one use says nothing
-// about another.
+// Constants and values computed only from them are separate nodes for each use, since one use says
+// nothing about another.
 static bool is_constant_op(const vt_op *op, const vt_map *constants) {
   if (op->code == VT_OP_CONSTANT || op->code == VT_OP_IOTA) return true;
   bool moves = op->code == VT_OP_BROADCAST_IN_DIM || op->code == VT_OP_BROADCAST ||
@@ -48,7 +48,7 @@ static const vt_sharding *op_sharding(const vt_op *op, vt_attr_key key, uint32_t
   return attr && i < attr->count ? attr->shardings[i] : NULL;
 }
 
-// Carried values: operand, loop, what the body returns. The condition only reads.
+// Carried values: operands, loop parameters, the body's results. The condition only reads.
 static void walk_while(walker *w, const vt_op *op, uint32_t *operands, const uint32_t *results) {
   uint32_t own = vt_op_own_operands(op);
   uint32_t *returns = VT_NEW_ARRAY(w->graph.arena, uint32_t, own + 1);
@@ -80,7 +80,7 @@ static uint32_t manual_atoms(const walker *w, const vt_op *op) {
   return atoms;
 }
 
-// Global and local view of a value: the same dimensions, without the manual axes inside.
+// Global and local view of a value: the same dimensions, without the manual axes in the local one.
 static void tie_manual(walker *w, uint32_t global, uint32_t local, uint32_t ignored) {
   size_t before = w->graph.rules.size;
   w->graph.nodes.data[local].used |= ignored;
@@ -88,7 +88,7 @@ static void tie_manual(walker *w, uint32_t global, uint32_t local, uint32_t igno
   if (w->graph.rules.size > before) w->graph.rules.data[before].ignored = ignored;
 }
 
-// Each operand and result passes an edge that has the given sharding.
+// Each operand and result passes through an edge with the given sharding.
 static void walk_manual(walker *w, const vt_op *op, uint32_t *operands, const uint32_t *results) {
   vt_arena *arena = w->graph.arena;
   const vt_func *body = op->regions[0];
@@ -234,8 +234,8 @@ static bool is_closed(const vt_sharding *s) {
   return s != NULL;
 }
 
-// Fills the entries of `results` that are open.
-// What propagation found for a result, which is as unreduced as the program says.
+// Fills in the open entries of `results`.
+// What propagation found for a result, unreduced as the program says.
 static const vt_sharding *found_sharding(walker *w, uint32_t node, const vt_sharding *said,
                                          vt_arena *arena) {
   const vt_sharding *found = vt_graph_sharding(&w->graph, node, arena);

@@ -6,12 +6,12 @@
 #include "base/array.h"
 #include "spmd/spmd.h"
 
-// out_params and out_results (entries of main) get what the program says, and for open results what
-// follows from it; NULL = replicated. Shardings are in `arena` or the module's.
+// out_params and out_results (entries of main) get the program's shardings, and for open results
+// the propagated ones; NULL = replicated. Shardings are in `arena` or the module's.
 void vt_spmd_propagate(const vt_module *module, int32_t device_count, vt_arena *arena,
                        const vt_sharding **out_params, const vt_sharding **out_results);
 
-// The custom calls @InspectSharding of the program and what propagation comes to for them.
+// The custom calls @InspectSharding of the program and their propagated shardings.
 typedef struct vt_look {
   const vt_op *op;
   uint32_t node;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rules.c - the factors of each op: which dimensions of its operands and results belong together.
-// After Shardy's registry of sharding rules; fixtures/expected.txt holds XLA's own answers.
+// Follows Shardy's registry of sharding rules; fixtures/expected.txt holds XLA's own answers.
 #include <string.h>
 
 #include "spmd/graph.h"
@@ -49,7 +49,7 @@ static void tie_dim(builder *b, uint32_t first, uint32_t end, int64_t d) {
     if (d < type_of(b, t).rank) add_entry(b, t, d, factor);
 }
 
-// A factor for one dimension each of two tensors.
+// A factor shared by one dimension each of two tensors.
 static void pair(builder *b, uint32_t t, int64_t d, uint32_t u, int64_t e) {
   int64_t x = type_of(b, t).dims[d], y = type_of(b, u).dims[e];
   int factor = add_factor(b, x > y ? x : y);
@@ -73,7 +73,7 @@ static void pointwise(builder *b) {
   }
 }
 
-// Equal dimensions only: what else happens along a dimension needs all of it.
+// Equal dimensions only: anything else along a dimension needs all of it.
 static void same_sizes(builder *b, uint32_t t, uint32_t u) {
   for (int32_t d = 0; d < type_of(b, t).rank && d < type_of(b, u).rank; d++)
     if (type_of(b, t).dims[d] == type_of(b, u).dims[d]) pair(b, t, d, u, d);
@@ -95,7 +95,7 @@ static void broadcast_in_dim(builder *b) {
     if (type_of(b, 0).dims[d] == type_of(b, 1).dims[to[d]]) pair(b, 0, d, 1, to[d]);
 }
 
-// Walks both shapes from the major end; where the products meet a factor ends.
+// Walks both shapes from the major end; a factor ends where the products meet.
 static void reshape(builder *b) {
   vt_type in = type_of(b, 0), out = type_of(b, 1);
   int32_t i = 0, o = 0;
@@ -110,8 +110,8 @@ static void reshape(builder *b) {
       a = g;
       g = r;
     }
-    // A common divisor is a factor of its own only if it is the whole of one side; else the parts
-    // do not align.
+    // A common divisor is a factor only if it is the whole of one side; otherwise the parts do not
+    // align.
     bool aligned = a == in_left || a == out_left;
     int factor = add_factor(b, a);
     if (a > 1) {
@@ -248,7 +248,7 @@ static void scatter(builder *b) {
   }
 }
 
-// Operand and result are alike; the update where it covers the dimension.
+// Operand and result match; so does the update where it covers the dimension.
 static void dynamic_update_slice(builder *b) {
   for (int32_t d = 0; d < type_of(b, 0).rank; d++) {
     pair(b, 0, d, b->operands, d);
@@ -302,7 +302,7 @@ static void select_and_scatter(builder *b) {
   same_sizes(b, 0, 1);
 }
 
-// An op of which nothing is known.
+// An op about which nothing is known.
 #define none NULL
 static void (*const rules[VT_OP_COUNT])(builder *b) = {
 #define OP(name, text, operands, results, regions, kinds, rule, element, class, kernel, emitter,   \
@@ -313,7 +313,7 @@ static void (*const rules[VT_OP_COUNT])(builder *b) = {
 };
 #undef none
 
-// False when nothing is known of the op.
+// False when nothing is known about the op.
 static bool describe(builder *b, bool *out_pass_through) {
   void (*rule)(builder *) = vt_op_is_marker(b->op) ? pointwise : rules[b->op->code];
   *out_pass_through = rule == pointwise || rule == transpose || rule == reshape;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // spmd.h - which part of an array each device of a slice holds.
 //
-// A device here is a position in the program's device assignment (0 .. device_count - 1), not an id
-// of hardware.
-// In: shardings as the program says them (ir/sharding.h). Out: tilings, which the runtime cuts
-// buffers by.
+// A device here is a position in the program's device assignment (0 .. device_count - 1), not a
+// hardware id.
+// In: shardings as specified by the program (ir/sharding.h). Out: tilings, along which the runtime
+// cuts buffers.
 // Threads: the module is only read; any number at once.
 #ifndef VT_SPMD_SPMD_H
 #define VT_SPMD_SPMD_H
@@ -36,9 +36,8 @@ static inline bool vt_tiling_is_replicated(const vt_tiling *t) {
   return !t->proto_size;
 }
 
-// The tiling that a sharding means; NULL sharding = replicated. `manual_axes` (count names)
-// restricts a Shardy sharding to these axes, as for operands of a manual computation; NULL = all
-// axes.
+// The tiling of a sharding; NULL sharding = replicated. `manual_axes` (count names) restricts a
+// Shardy sharding to these axes, as for operands of a manual computation; NULL = all axes.
 // errors INVALID_ARGUMENT: rank, or devices that do not exist
 vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes,
                          uint32_t manual_count, vt_type global, int32_t device_count,
@@ -49,7 +48,7 @@ vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_ax
 typedef struct vt_sighting {
   const vt_op *op;
   vt_tiling tiling;
-  bool manual; // within a manual computation: each device has an array of its own
+  bool manual; // inside a manual computation: each device has its own array
 } vt_sighting;
 typedef struct vt_sightings {
   vt_sighting *data;

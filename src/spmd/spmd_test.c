@@ -26,7 +26,7 @@ static const vt_type type = {VT_F32, 2, dims};
 #define X_MAJ {0, 1, 2}
 #define X_MIN {0, 2, 2}
 
-// Axes of both dimensions, what tile each device holds, and the message.
+// Axes of both dimensions, the tile that each device holds, and the message.
 static const struct {
   const vt_mesh *mesh;
   uint32_t count[2];
@@ -164,7 +164,7 @@ static void plan_fixture(const char *name, vt_arena *arena, vt_tiling **out_resu
   if (!st) st = vt_spmd_plan(module, 8, arena, &params, out_results);
   if (st) fail_msg("%s: %s", name, vt_status_message(st));
   *out_count = module->main->return_count;
-  for (uint32_t i = 0; i < *out_count; i++) { // what the test reads must outlive the module
+  for (uint32_t i = 0; i < *out_count; i++) { // data that the test reads must outlive the module
     vt_type *global = &(*out_results)[i].global;
     *global = vt_type_make(arena, global->dtype, global->rank, global->dims);
   }
@@ -226,7 +226,7 @@ static void test_propagation(void **state) {
   assert_int_equal(wrong, 0);
 }
 
-// GSPMD's texts lead to the same tilings: of an argument, of an op, of a result.
+// GSPMD's texts give the same tilings: of an argument, of an op, of a result.
 static void test_gspmd(void **state) {
   (void)state;
   static const char text[] =

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// tiling.c - a sharding and a shape become the tile that each device holds.
+// tiling.c - turns a sharding and a shape into the tile that each device holds.
 //
 // The sharding is first written as GSPMD's tile assignment: an array of devices, one dimension per
-// dimension of the tensor and a last one for devices that hold the same tile. Its order is that of
-// the mesh, as clients compare shardings by this array.
+// tensor dimension and a last one for devices that hold the same tile. Its order is that of the
+// mesh, since clients compare shardings by this array.
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -110,8 +110,8 @@ static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count
 
 // ---- meshes -------------------------------------------------------------------------------------
 
-// One factor of a mesh: all of an axis, or a part of it. Its digit in a device's position is
-// position / stride % size.
+// One factor of a mesh: a whole axis or a part of one. Its digit in a device's position is position
+// / stride % size.
 typedef struct factor {
   int64_t size, stride;
   bool used;
@@ -143,7 +143,7 @@ static int compare_refs(vt_axis_ref a, vt_axis_ref b) {
   return a.pre_size < b.pre_size ? -1 : a.pre_size > b.pre_size;
 }
 
-// The parts of the mesh that `used` leaves over, major to minor, appended behind it.
+// Appends the parts of the mesh that `used` leaves over, major to minor.
 static uint32_t add_rest(const vt_mesh *mesh, factor *factors, uint32_t used) {
   uint32_t count = used;
   for (uint32_t a = 0; a < mesh->axis_count; a++) {
@@ -156,7 +156,7 @@ static uint32_t add_rest(const vt_mesh *mesh, factor *factors, uint32_t used) {
           next = &factors[i];
       int64_t end = next ? next->ref.pre_size : mesh->axes[a].size;
       if (end % at)
-        break; // parts that do not nest; vt_tiling_make refuses them by the count of devices
+        break; // parts that do not nest; vt_tiling_make rejects them by the device count
       if (end > at) {
         vt_axis_ref ref = {a, at, end / at};
         factors[count++] = (factor){ref.size, ref_stride(mesh, ref), false, ref};

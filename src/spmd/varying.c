@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // varying.c - one forward walk over the body of a manual computation. Each value gets the set of
-// axes along which it may differ: what a device number, an operand's tile or a partial sum brings
-// in, a collective over the axis takes out. Loops are walked until nothing changes.
+// axes along which it may differ: a device number, an operand's tile or a partial sum adds axes; a
+// collective over an axis removes it. Loops are walked until nothing changes.
 #include "spmd/varying.h"
 
 #include <string.h>
@@ -61,8 +61,8 @@ static void find_lines(walk *w) {
 
 // ---- collectives --------------------------------------------------------------------------------
 
-// Rows of devices whose operands a result is made of (-1 pads); for each device its row (-1 = none)
-// and its place in it.
+// Rows of devices whose operands make up a result (-1 pads); for each device its row (-1 = none)
+// and its position in it.
 typedef struct rows {
   int64_t width;
   const int64_t *members;
@@ -82,7 +82,7 @@ static bool by_partition(const vt_op *op) {
   }
 }
 
-// False when the rows are not plainly device numbers.
+// False when the rows are not plain device numbers.
 static bool read_rows(const walk *w, const vt_op *op, rows *out) {
   bool pairs = op->code == VT_OP_COLLECTIVE_PERMUTE;
   const vt_literal *l =
@@ -104,8 +104,8 @@ static bool read_rows(const walk *w, const vt_op *op, rows *out) {
   return true;
 }
 
-// All devices along the axis are in one row: they get the same from a collective that gives all
-// members of a row the same.
+// All devices along the axis are in one row: a collective that gives all members of a row the same
+// value gives it to all of them.
 static bool covers(const walk *w, const rows *r, uint32_t axis) {
   const int32_t *line = w->lines[axis];
   for (int64_t d = 0; d < w->devices; d++)
@@ -113,8 +113,8 @@ static bool covers(const walk *w, const rows *r, uint32_t axis) {
   return true;
 }
 
-// Devices along the axis have rows that differ along the axis at most: from operands that are the
-// same along it they get the same.
+// The rows of devices along the axis differ at most along the axis: operands that are equal along
+// it give equal results.
 static bool keeps(const walk *w, const rows *r, uint32_t axis) {
   const int32_t *line = w->lines[axis];
   for (int64_t d = 0; d < w->devices; d++) {

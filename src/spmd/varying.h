@@ -10,11 +10,11 @@ typedef uint32_t vt_axis_set;
 enum { VT_MAX_AXES = 32 };
 
 bool vt_is_manual_axis(const vt_op *manual, const vt_mesh *mesh, uint32_t axis);
-// The mesh of a manual computation; NULL when its shardings name none, or one with more than
+// The mesh of a manual computation; NULL when its shardings name none, or when it has more than
 // VT_MAX_AXES axes.
 const vt_mesh *vt_manual_mesh(const vt_op *manual);
 // For each returned value the axes along which devices may return different values (`out` has
-// result_count entries). Axes outside of the set are proven: the value is made of replicated
+// result_count entries). Axes not in the set are proven equal: the value is made of replicated
 // operands, constants and results of collectives that give all devices along the axis the same.
 void vt_varying_axes(const vt_op *manual, vt_axis_set *out);
 
