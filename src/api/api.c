@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // api.c - the functions of include/vtpu/vtpu.h over src/runtime.
-// A program is handed whole arrays; each device gets its part as the program's shardings say, and
+// A program takes whole arrays; each device gets its part according to the program's shardings, and
 // the parts of the results are put together again.
 #include "vtpu/vtpu.h"
 
@@ -63,7 +63,7 @@ void vtpu_close(vtpu_slice *slice) {
   free(slice);
 }
 
-// Fills a caller's struct of an older or newer version: as many bytes as both know.
+// Fills a caller's struct of an older or newer version: copies the bytes that both know.
 static vt_status fill(void *out, size_t out_size, const void *whole, size_t whole_size) {
   if (out_size < sizeof(size_t)) return vt_error(VT_INVALID_ARGUMENT, "struct_size is not set");
   size_t size = out_size < whole_size ? out_size : whole_size;
@@ -92,8 +92,8 @@ vtpu_error *vtpu_slice_describe(const vtpu_slice *slice, vtpu_slice_info *out_in
   return fill(out_info, out_info->struct_size, &info, sizeof info);
 }
 
-// A caller gives and gets one array for each input and output; what of it each device would hold
-// apart is not his to say here.
+// A caller passes and gets one array per input and output; values that differ per device cannot be
+// passed here.
 static vt_status check_whole(const char *what, uint32_t count, const vt_io *ios) {
   for (uint32_t i = 0; i < count; i++)
     if (ios[i].unreduced)

@@ -12,7 +12,7 @@ typedef struct vt_v1 vt_v1;
 // Whether this accelerator type, or with NULL the environment's, is "v1".
 bool vt_v1_asked(const char *accelerator_type);
 vtpu_slice_info vt_v1_describe(void);
-// A saved model, compiled, its weights loaded.
+// A saved model, compiled, with its weights loaded.
 vt_status vt_v1_load(vt_bytes bytes, vt_v1 **out_v1) VT_CHECKED;
 void vt_v1_unload(vt_v1 *v1); // accepts NULL
 const vt_func *vt_v1_main(const vt_v1 *v1);

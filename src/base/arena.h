@@ -4,8 +4,8 @@
 //
 // A zeroed vt_arena is a valid empty arena. Memory comes zeroed, aligned to 16 bytes (64 by
 // push_aligned). Running out of host memory ends the process with a message: an arena holds
-// compile-time data of a few MiB, and what scales with user data (buffers, literals read from
-// files) does not live in arenas.
+// compile-time data of a few MiB; what scales with user data (buffers, literals read from files) is
+// not in arenas.
 // Under AddressSanitizer the unused parts and a gap behind each allocation are poisoned.
 // Threads: one arena belongs to one thread at a time.
 #ifndef VT_BASE_ARENA_H
@@ -25,9 +25,9 @@ typedef struct vt_arena {
 
 void *vt_arena_push(vt_arena *arena, size_t size);
 void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align);
-// The same for sizes that a program or a file gives: NULL when there is not so much.
+// The same for sizes from a program or a file: NULL when there is not enough memory.
 void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align);
-// A copy of `size` bytes with a NUL behind it.
+// A copy of `size` bytes followed by a NUL.
 char *vt_arena_copy(vt_arena *arena, const void *bytes, size_t size);
 char *vt_arena_printf(vt_arena *arena, const char *format, ...) VT_PRINTF(2, 3);
 void vt_arena_reset(vt_arena *arena); // empties, keeps the newest block

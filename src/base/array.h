@@ -3,9 +3,8 @@
 //
 //   VT_ARRAY(int64_t) sizes = {0};        // a struct { int64_t *data; size_t size, capacity; }
 //   vt_array_push(&sizes, 3);             // heap: vt_array_free(&sizes) when done
-//   vt_array_push_in(arena, &sizes, 3);   // arena: nothing to free; do not mix the two on one
-//                                         array
-// Growing aborts when host memory is out, as arenas do.
+//   vt_array_push_in(arena, &sizes, 3);   // arena: nothing to free; do not mix the two on an array
+// Growing aborts when host memory runs out, as arenas do.
 #ifndef VT_BASE_ARRAY_H
 #define VT_BASE_ARRAY_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// checked.h - arithmetic on 64-bit numbers that came from outside: money, times, durations, sums of
-// quota. Nothing here wraps: a result that does not fit is an error (vt_add, vt_mul) or the nearest
-// number that does (vt_add_clamped, vt_mul_clamped, vt_clamp).
+// checked.h - arithmetic on untrusted 64-bit numbers: money, times, durations, sums of quota.
+// Nothing here wraps: a result that does not fit is an error (vt_add, vt_mul) or the nearest number
+// that does (vt_add_clamped, vt_mul_clamped, vt_clamp).
 #ifndef VT_BASE_CHECKED_H
 #define VT_BASE_CHECKED_H
 
@@ -10,7 +10,7 @@
 
 __extension__ typedef __int128 vt_int128;
 
-// False, and *out is not to be used, when the result does not fit.
+// False, with *out unusable, when the result does not fit.
 static inline bool vt_add(int64_t a, int64_t b, int64_t *out) {
   return !__builtin_add_overflow(a, b, out);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// command.c - reading a command line by the rows of command.h.
+// command.c - reads a command line by the rows of command.h.
 #include "base/command.h"
 
 #include <assert.h>
@@ -39,7 +39,7 @@ static const vt_command_row *find_flag(const flags *f, const char *name, size_t 
   return NULL;
 }
 
-// --- what is near --------------------------------------------------------------------------------
+// --- suggestions ---------------------------------------------------------------------------------
 
 enum { MOST_NEAR = 3 };
 
@@ -71,7 +71,7 @@ void vt_command_nearest(const vt_command_row *from, const vt_command_row *to, co
   put_nearest(&n, out_text);
 }
 
-// `hyphens`: as it was typed.
+// `hyphens`: as typed.
 static vt_status unknown_flag(const vt_command_table *table, const vt_command_row *command,
                               const flags *f, const char *hyphens, const char *typed) {
   nearest n = {.before = "--"};
@@ -175,7 +175,7 @@ static vt_status no_command(const vt_command_table *table, int argc, char **argv
   for (int i = 0; i < argc && i < 3 && argv[i][0] != '-'; i++)
     vt_text_printf(&typed, "%s%s", i ? " " : "", argv[i]);
   nearest n = {.before = ""};
-  // As many words of what was typed as the command has: the others are its arguments.
+  // As many typed words as the command has: the others are its arguments.
   for (size_t i = 0; i < table->count; i++) {
     const vt_command_row *row = &table->rows[i];
     char head[128] = "";
@@ -222,7 +222,7 @@ static vt_status add(vt_args *args, vt_arena *arena, const vt_command_row *flag,
   return VT_OK;
 }
 
-// The flag at argv[*at], which moves on over a value of its own.
+// The flag at argv[*at], which advances past its value.
 static vt_status read_flag(const vt_command_table *table, const flags *f, int argc, char **argv,
                            int *at, vt_arena *arena, vt_args *args) {
   const char *a = argv[*at], *equals = NULL;

@@ -3,8 +3,8 @@
 // and help, manual and completion are written.
 //
 // A table is a list of rows: a GROUP, the flags that all its commands take, a COMMAND, its own
-// flags, the next COMMAND and so on. What a line has that its command's rows do not have is an
-// error that names what is nearest.
+// flags, the next COMMAND and so on. Anything on a line that its command's rows lack is an error
+// that names the nearest row.
 //   --name=value, --name value, -l value; a switch is --name, --no-name or --name=true|false
 //   --name a b    where the row's value ends in "...": all words up to the next flag
 //   --            ends the flags; what follows is `rest` of commands whose words have "--"
@@ -35,9 +35,9 @@ typedef enum vt_command_kind {
 typedef struct vt_command_row {
   vt_command_kind kind;
   const char *name;    // "tpu-vm", "tpu-vm create", "zone"
-  const char *value;   // of a command its words ("NAME"), of a flag its value ("ZONE", "on|off")
+  const char *value;   // a command's words ("NAME") or a flag's value ("ZONE", "on|off")
   const char *help;    // a line without a full stop
-  int64_t least, most; // of a command how many words, of a NUMBER the values
+  int64_t least, most; // a command's word count or a NUMBER's range
   char letter;         // of a flag that has a short form
   bool many;           // may be given several times
 } vt_command_row;
@@ -60,39 +60,39 @@ typedef struct vt_args {
   VT_ARRAY(vt_given) flags; // in order
   char **rest;
   int rest_count;
-  bool help; // asked for; the line is not checked any further
+  bool help; // requested; the rest of the line is not checked
 } vt_args;
 
-// The command that the first words name, and how many these are.
-// errors INVALID_ARGUMENT: none; it names the nearest.
+// The command named by the first words, and their number.
+// errors INVALID_ARGUMENT: no such command; names the nearest.
 vt_status vt_command_find(const vt_command_table *table, int argc, char **argv,
                           const vt_command_row **out_command, int *out_words) VT_CHECKED;
-// What follows the words of a command. Everything stays in `arena` or is argv's.
-// errors INVALID_ARGUMENT, with what is wrong and what is right.
+// What follows the words of a command. Everything is in `arena` or belongs to argv.
+// errors INVALID_ARGUMENT, saying what is wrong and what is right.
 vt_status vt_command_read(const vt_command_table *table, const vt_command_row *command, int argc,
                           char **argv, vt_arena *arena, vt_args *out_args) VT_CHECKED;
-// One value, as a flag of that row takes it.
+// Parses one value as a flag of that row does.
 vt_status vt_command_value(const vt_command_row *flag, const char *value,
                            int64_t *out_number) VT_CHECKED;
 
-// The value of a flag, the last one given; NULL, false or `otherwise` without it. The command has a
-// row of that name.
+// The value of a flag, the last one given; NULL, false or `otherwise` without it. The command must
+// have a row of that name.
 const char *vt_args_text(const vt_args *args, const char *name);
 bool vt_args_on(const vt_args *args, const char *name);
 int64_t vt_args_number(const vt_args *args, const char *name, int64_t otherwise);
 
-// "; do you mean --zone?", or "": the names of the rows `from` to `to` of one kind (flags or
-// commands) that are nearest to what was typed.
+// "; do you mean --zone?", or "": the names nearest to what was typed among the rows `from` to `to`
+// of one kind (flags or commands).
 void vt_command_nearest(const vt_command_row *from, const vt_command_row *to, const char *typed,
                         vt_text *out_text);
 
-// --- what is written of tables (command_help.c) --------------------------------------------------
+// --- output made from tables (command_help.c) ----------------------------------------------------
 
 // One command with its flags.
 void vt_command_help(const vt_command_table *table, const vt_command_row *command, FILE *out);
-// The commands whose names begin with the words `group`, a line each.
+// The commands whose names begin with the words `group`, one line each.
 void vt_command_list(const vt_command_table *table, const char *group, FILE *out);
-// A manual page in roff, of all tables (NULL at the end): their program's.
+// A manual page in roff for the program of all these tables (NULL-terminated).
 typedef struct vt_manual {
   const char *name, *section, *version, *summary, *description;
 } vt_manual;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// command_help.c - what is written of the rows of command.h: help, a manual page, completion.
+// command_help.c - output made from the rows of command.h: help, a manual page, completion.
 #include <string.h>
 
 #include "base/command.h"
@@ -8,14 +8,14 @@ static bool is_flag(const vt_command_row *row) {
   return row->kind != VT_COMMAND_GROUP && row->kind != VT_COMMAND_WORD;
 }
 
-// The first of the rows behind `row` that is no flag, or the end of the table.
+// The first row after `row` that is not a flag, or the end of the table.
 static const vt_command_row *flags_end(const vt_command_table *table, const vt_command_row *row) {
   const vt_command_row *end = table->rows + table->count;
   while (row < end && is_flag(row)) row++;
   return row;
 }
 
-// The flags that all commands of the group have: they stand at its beginning.
+// The flags that all commands of the group have: they are at its start.
 static const vt_command_row *group_flags(const vt_command_table *table,
                                          const vt_command_row *command) {
   while (command > table->rows && command->kind != VT_COMMAND_GROUP) command--;
@@ -72,7 +72,7 @@ void vt_command_list(const vt_command_table *table, const char *group, FILE *out
 
 // --- manual --------------------------------------------------------------------------------------
 
-// Text of roff: hyphens that can be copied, no escapes, no line that is a request.
+// Text for roff: hyphens that can be copied, no escapes, no line that is a request.
 static void put_roff(const char *text, FILE *out) {
   if (*text == '.' || *text == '\'') fputs("\\&", out);
   for (; *text; text++) {
@@ -166,7 +166,7 @@ static void bash_flags(const vt_command_row *from, const vt_command_row *to, FIL
                                          : "");
 }
 
-// A line for each command: "name:" and its flags, of a choice with the words, of a file with "@".
+// A line for each command: "name:" and its flags, for a choice with the words, for a file with "@".
 static void bash_table(const vt_command_table *table, FILE *out) {
   for (size_t i = 0; i < table->count; i++) {
     const vt_command_row *row = &table->rows[i];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// command_test.c - reading command lines: every kind of flag, what is wrong with each, what is
-// near.
+// command_test.c - reading command lines: every kind of flag, what can be wrong with each,
+// suggestions.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ static const vt_command_row rows[] = {
 };
 static const vt_command_table table = {"tool", rows, sizeof rows / sizeof *rows};
 
-// A line is words with '|' between them. What is said of it: "" when it is right.
+// A line is words with '|' between them. Returns the message: "" when it is correct.
 static char *read_words(const char *line, vt_arena *arena, vt_args *out_args) {
   char *argv[32], *words = vt_arena_copy(arena, line, strlen(line));
   int argc = 0, used;

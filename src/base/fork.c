@@ -26,8 +26,8 @@ bool vt_forked(void) {
   return forked;
 }
 
-// Said once aloud too: a framework may lose the error, or wait for threads that it has not got
-// either (jaxlib compiles on one).
+// Also printed once: a framework may lose the error, or wait for threads that the child lacks too
+// (jaxlib compiles on one).
 vt_status vt_fork_check(void) {
   if (!forked) return VT_OK;
   vt_status st = vt_error(

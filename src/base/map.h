@@ -31,7 +31,8 @@ static inline uint64_t vt_hash_u64(uint64_t a, uint64_t seed) {
   return h ^ (h >> 32);
 }
 
-// The place of the value under the key, made (as NULL) when absent. Valid until the next insertion.
+// The slot of the value under the key, inserted (as NULL) when absent. Valid until the next
+// insertion.
 void **vt_map_at(vt_map *map, const void *key, size_t key_size);
 // The value, or NULL when absent.
 void *vt_map_find(const vt_map *map, const void *key, size_t key_size);

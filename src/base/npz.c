@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // npz.c - see npz.h. A .npz is a zip archive of .npy files; the central directory at its end is
-// what counts. source: NumPy's format description (numpy.lib.format), PKWARE's APPNOTE (zip)
+// authoritative. source: NumPy's format description (numpy.lib.format), PKWARE's APPNOTE (zip)
 #include "base/npz.h"
 
 #include <inttypes.h>
@@ -30,8 +30,7 @@ int64_t vt_npz_bytes(const vt_npz_array *array) {
   return bytes;
 }
 
-// The value behind 'key': in the header, which is a Python dictionary literal. NULL when it is not
-// there.
+// The value after 'key': in the header, which is a Python dictionary literal. NULL when absent.
 static const char *header_value(const char *header, const char *key) {
   const char *at = strstr(header, key);
   if (!at) return NULL;
@@ -154,7 +153,7 @@ static vt_status read_member(vt_bytes file, const uint8_t *entry, vt_arena *aren
   uint32_t method = get16(entry + 10);
   if (method != 0 && method != 8) BAD("%s is compressed by method %u", name, method);
   if (method == 0) return parse_npy(bytes, name, arena, out);
-  // Deflate makes at most about 1032 bytes out of one.
+  // Deflate expands by at most about 1032.
   if (unpacked / 1100 > packed + 1) BAD("%s claims an impossible size", name);
   uint8_t *whole = malloc(unpacked ? (size_t)unpacked : 1);
   if (!whole) return vt_error_no_memory();

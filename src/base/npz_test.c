@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// npz_test.c - what is written is read back; damaged files are errors.
+// npz_test.c - written files read back; damaged files are errors.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

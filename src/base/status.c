@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // status.c - errors with the memory layout that the PJRT C API prescribes for PJRT_Error: the first
-// word points to a table of functions, so that a caller may use either the table or the entries of
-// PJRT_Api.
+// word points to a table of functions, so that a caller may use either that table or PJRT_Api's
+// entries.
 #include "base/status.h"
 
 #include <stdint.h>

@@ -2,7 +2,7 @@
 // status.h - the one error type. It is the object that PJRT hands out, so nothing is translated at
 // the ABI.
 //
-// NULL (VT_OK) is success; otherwise whoever holds the status owns it and frees it or returns it.
+// NULL (VT_OK) is success; otherwise its holder owns the status and frees or returns it.
 // A function that owns nothing uses VT_TRY; one that owns something has one label `out` and uses
 // VT_TRY_OUT with a local `vt_status st`.
 #ifndef VT_BASE_STATUS_H
@@ -34,7 +34,7 @@ typedef enum vt_code {
     if ((st = (call))) goto out;                                                                   \
   } while (0)
 
-// A new error. Never NULL: when memory is short it is the static out-of-memory error.
+// A new error. Never NULL: when memory runs out it is the static out-of-memory error.
 vt_status vt_error(vt_code code, const char *format, ...) VT_CHECKED VT_NONNULL VT_PRINTF(2, 3);
 vt_status vt_errorv(vt_code code, const char *format, va_list args) VT_CHECKED VT_NONNULL;
 // The static error for failed host allocations; freeing it is a no-op.
@@ -47,7 +47,7 @@ vt_status vt_status_copy(vt_status st) VT_CHECKED;
 vt_code vt_status_code(vt_status st);        // VT_OK gives 0
 const char *vt_status_message(vt_status st); // borrowed, NUL-terminated; VT_OK gives ""
 size_t vt_status_message_size(vt_status st);
-const char *vt_code_name(vt_code code); // "INVALID_ARGUMENT"; "UNKNOWN" outside the table
+const char *vt_code_name(vt_code code); // "INVALID_ARGUMENT"; "UNKNOWN" when not in the table
 void vt_status_free(vt_status st);      // accepts VT_OK
 
 #endif

@@ -8,7 +8,7 @@
 #include "base/status.h"
 
 typedef struct vt_text {
-  char *data; // NUL-terminated once anything was put; owned
+  char *data; // NUL-terminated once anything was appended; owned
   size_t size, capacity;
 } vt_text;
 
@@ -18,8 +18,8 @@ void vt_text_printf(vt_text *text, const char *format, ...) VT_PRINTF(2, 3);
 const char *vt_text_string(const vt_text *text); // borrowed; "" when empty
 void vt_text_free(vt_text *text);
 
-// How far a typed name is from a known one: twice the edit distance; 1 when the known one goes on
-// where the typed one ends. Of a known name the first 63 bytes count.
+// Distance of a typed name from a known one: twice the edit distance; 1 when the typed name is a
+// prefix of the known one. Only the first 63 bytes of a known name count.
 int vt_text_distance(const char *typed, const char *known);
 
 #endif

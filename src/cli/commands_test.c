@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // commands_test.c - every flag of every command of `vtpu` and of vtpud, misspelt by one letter in
-// each way: the answer names the right one, and nothing is sent to the vtpud. And the pages that
-// are made of the tables have every flag.
+// each way: the error names the right one, and nothing is sent to vtpud. The pages that are
+// generated from the tables have every flag.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static const vt_command_table daemon_table = {"vtpud", daemon_rows,
 
 static int listener;
 
-// An address that a command would speak to, if it spoke.
+// An address that a command would connect to, if it did.
 static int open_listener(void **state) {
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t size = sizeof at;
@@ -63,7 +63,7 @@ static void nothing_was_sent(const char *line) {
 
 typedef enum way { IN_PROCESS_CLOUD, IN_PROCESS_V1, PROGRAM } way;
 
-// Runs a line and gives its exit code and what it said on both outputs.
+// Runs a line and returns its exit code and what it printed on both outputs.
 static int run(way how, const char *program, int argc, char **argv, vt_text *out) {
   int status = 0;
   FILE *file = tmpfile();
@@ -125,7 +125,7 @@ static bool is_flag_of(const vt_command_table *table, const vt_command_row *comm
 static void misspell(const vt_command_table *table, way how, const vt_command_row *command,
                      const vt_command_row *flag) {
   size_t size = strlen(flag->name);
-  // A letter left out, doubled, another one, one more; two exchanged are two mistakes.
+  // A letter omitted, doubled, replaced or added; two transposed letters are two mistakes.
   for (int kind = 0; kind < 4; kind++) {
     vt_arena arena = {0};
     vt_text said = {0};

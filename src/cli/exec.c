@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // exec.c - `vtpu exec` and `vtpu compile`: a StableHLO file, run with arrays from files, or
-// compiled for its report. Arrays are taken in order: each --input adds .npy files, or the arrays
-// of a .npz, sorted by the number at the end of their names when all have one (in_0, in_1, ...
+// compiled for its report. Arrays are used in order: each --input adds .npy files, or the arrays of
+// a .npz, sorted by the number at the end of their names when all have one (in_0, in_1, ...
 // in_10). Outputs are written as out_0, out_1, ...
-// Element types that NumPy lacks travel as raw bytes or integers of the same width.
+// Element types that NumPy lacks are stored as raw bytes or integers of the same width.
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static vt_status read_inputs(const arguments *given, vt_arena *arena, vt_npz *ou
       numbered = numbered && trailing_number(npz.arrays[k].name) >= 0;
     if (numbered) qsort(npz.arrays, npz.count, sizeof *npz.arrays, by_number);
     for (uint32_t k = 0; k < npz.count; k++) {
-      // A file that holds the expected results too (out_0, ...) may be given as it is.
+      // A file may contain the expected results too (out_0, ...).
       if (!strncmp(npz.arrays[k].name, "out_", 4)) continue;
       if (all.size == MAX_ARRAYS)
         return vt_error(VT_INVALID_ARGUMENT, "more than %d input arrays", MAX_ARRAYS);
@@ -91,7 +91,7 @@ static char numpy_kind(vt_dtype dtype) {
   }
 }
 
-// The array as the program's input `want`: same dimensions and element size, and the same kind
+// Uses the array as the program's input `want`: same dimensions and element size, and the same kind
 // unless NumPy lacks it.
 static vt_status bind(const vt_npz_array *array, vtpu_tensor want, size_t index, vtpu_tensor *out) {
   char kind = numpy_kind(dtype_of(want));
@@ -115,8 +115,7 @@ static vt_status bind(const vt_npz_array *array, vtpu_tensor want, size_t index,
   return VT_OK;
 }
 
-// Output `index` of the program with memory of its own, and the same memory as an array to be
-// written.
+// Output `index` of the program with its own memory, and the same memory as an array to write.
 static vt_status make_output(const vtpu_program *program, size_t index, vt_arena *arena,
                              vtpu_tensor *output, vt_npz_array *array) {
   *output = vtpu_program_output(program, index);

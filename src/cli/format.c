@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// format.c - numbers as people read them, and errors on their way out.
+// format.c - human-readable numbers, and reporting of errors.
 #include <math.h>
 #include <stdio.h>
 

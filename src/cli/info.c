@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// info.c - `vtpu info`: what a program would find here.
+// info.c - `vtpu info`: the environment that a program would find.
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

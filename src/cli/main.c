@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// main.c - the program `vtpu`: the first word says whose command it is; each stage reads its own by
-// its table. Help, manual (--man) and completion (--completion bash) are made of all tables.
+// main.c - the program `vtpu`: the first word selects the stage; each stage reads its own commands
+// by its table. Help, manual (--man) and completion (--completion bash) are made from all tables.
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static int complain(vt_status st) {
   return 2;
 }
 
-// The table that has commands which begin with the word, NULL: none.
+// The table with commands that begin with the word; NULL: none.
 static const vt_command_table *table_of(const char *word) {
   size_t size = strlen(word);
   for (int t = 0; tables[t]; t++)
@@ -62,7 +62,7 @@ static const vt_command_table *table_of(const char *word) {
           (!row->name[size] || row->name[size] == ' '))
         return tables[t];
     }
-  // gcloud's words in front of others
+  // gcloud's words before others
   bool before = strcmp(word, "alpha") == 0 || strcmp(word, "beta") == 0;
   return before ? &vt_cloud_commands : NULL;
 }
@@ -86,7 +86,7 @@ static int run_own(int argc, char **argv) {
   return code;
 }
 
-// A word that no table knows, with what is near in one of them.
+// A word that no table knows, with a suggestion from one of them.
 static int unknown(int argc, char **argv) {
   for (int t = 0; tables[t]; t++) {
     const vt_command_row *command;

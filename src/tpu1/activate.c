@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // activate.c - scale, nonlinearity and saturation of the activation unit, a row of lanes at a time.
-// In: 32-bit values. Out: 8- or 16-bit results, one per int32. Tables of sigmoid and tanh are made
+// In: 32-bit values. Out: 8- or 16-bit results, one per int32. Tables of sigmoid and tanh are built
 // on first use.
 #include "tpu1/activate.h"
 
@@ -94,7 +94,7 @@ void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scal
   int32_t low = INT16_MIN, high = INT16_MAX, zero = 0, of_zero;
   if (!table) limits(s, &low, &high);
   scale_body(&zero, 1, s, low, high, &of_zero);
-  // Lanes without a channel are zero, and there are many: they all have the same result.
+  // Lanes without a channel are zero, there are many, and they all have the same result.
   for (int64_t i = 0; i < n; i += CHUNK) {
     int64_t count = n - i < CHUNK ? n - i : CHUNK;
     if (all_zero(values + i, count))

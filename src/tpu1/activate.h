@@ -22,7 +22,7 @@ static inline int64_t vt_tpu1_scaled(int64_t value, int32_t scale, int shift) {
 // out[i] = the result for values[i], n lanes; results are in the range of the output type.
 void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scaling *s,
                             int32_t *out);
-// The same behind a[i] * scale + b[i] * scale_b.
+// The same for a[i] * scale + b[i] * scale_b.
 void vt_tpu1_add_lanes(const int32_t *a, const int32_t *b, int64_t n, const vt_tpu1_scaling *s,
                        int32_t *out);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench.c - `vtpu v1 bench`: TOPS, inferences, counters, power of the six workloads, beside what is
-// published. In: parameters and workload names. Out: tables, JSON, charts. Owns nothing.
+// bench.c - `vtpu v1 bench`: TOPS, inferences, counters and power of the six workloads, next to the
+// published figures. In: parameters and workload names. Out: tables, JSON, charts. Owns nothing.
 #include "tpu1/bench.h"
 
 #include <stdio.h>
@@ -211,7 +211,7 @@ static void print_power(const options *o, const vt_tpu1_result *results, int cou
     const published *p = &published_rows[r->workload];
     double s = r->batch_s / (double)r->built.batch;
     char cpu[24] = "-", gpu[24] = "-";
-    if (p->has_counters) { // the published speed, corrected by what the model says of this chip
+    if (p->has_counters) { // the published speed, corrected by the model's figure for this chip
       double scale = r->tops / p->tops;
       snprintf(cpu, sizeof cpu, "%.1f", p->cpu * scale * watts[CPU] / watts[TPU]);
       snprintf(gpu, sizeof gpu, "%.1f", p->gpu * scale * watts[GPU] / watts[TPU]);

@@ -27,7 +27,7 @@ vt_status vt_tpu1_measure(vt_tpu1_workload workload, int64_t batch, const vt_tpu
 vt_status vt_tpu1_plot_roofline(const vt_tpu1_chip *chip, vt_text *svg) VT_CHECKED;
 vt_status vt_tpu1_plot_sensitivity(vt_text *svg, vt_text *table) VT_CHECKED;
 
-// The pipeline of a traced run between two cycles (to 0: the end), `width` columns; and the whole
+// The pipeline of a traced run between two cycles (to 0: the end), `width` columns; and all of it
 // as one HTML page.
 typedef struct vt_tpu1_view {
   const char *title;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // build.c - layers to instructions (build.h states the scheme).
-// In: tensors and layer shapes. Out: code and tile list in the order of use. Owns: the arrays in
+// In: tensors and layer shapes. Out: code and tile list in order of use. Owns: the arrays in
 // vt_tpu1_build.
 #include "tpu1/build.h"
 
@@ -120,7 +120,7 @@ void vt_tpu1_build_drop(vt_tpu1_build *b, const vt_tpu1_tensor *t) {
     vt_tpu1_build_release(b, t->blocks[i].ub, vt_tpu1_tensor_rows(t));
 }
 
-// Blocks that lie behind each other, from `first` on.
+// The number of adjacent blocks from `first` on.
 static int adjacent_blocks(const vt_tpu1_tensor *t, int first) {
   int n = 1;
   while (first + n < t->block_count &&
@@ -167,10 +167,10 @@ void vt_tpu1_build_finish(vt_tpu1_build *b) {
   vt_tpu1_build_emit(b, &(vt_tpu1_insn){.op = VT_TPU1_HALT});
 }
 
-// A share of a layer that goes through the accumulators at once: some column blocks of some output
+// A part of a layer that goes through the accumulators at once: some column blocks of some output
 // positions.
 typedef struct group {
-  int64_t image, images, y, oh, ow; // oh < the layer's only when one image is cut
+  int64_t image, images, y, oh, ow; // oh < the layer's only when an image is split
   int column, columns;
   int64_t acc;
 } group;
@@ -254,8 +254,7 @@ static void group_activate(vt_tpu1_build *b, const vt_tpu1_epilogue *e, const gr
   int64_t offset = ((g->image * out->h + g->y) * out->w) * width;
   bool whole = out_rows * width == vt_tpu1_tensor_rows(out);
   for (int i = 0; i < g->columns;) {
-    // Column blocks whose rows lie behind each other in the unified buffer, too, take one
-    // instruction.
+    // Column blocks whose rows are also adjacent in the unified buffer take one instruction.
     int n = 1;
     if (whole)
       while (i + n < g->columns && out->blocks[g->column + i + n].ub ==
@@ -305,7 +304,7 @@ typedef struct layer {
   bool halves; // groups alternate between the halves of the accumulators
 } layer;
 
-// `tiles`: the range the group reads; empty: it makes its own. `last`: of its layer.
+// `tiles`: the range the group reads; empty: it creates its own. `last`: of its layer.
 static vt_tpu1_range group_emit(vt_tpu1_build *b, const layer *l, const group *g,
                                 vt_tpu1_range tiles, bool last) {
   int64_t rows = g->images * g->oh * g->ow;
@@ -323,7 +322,7 @@ static vt_tpu1_range group_emit(vt_tpu1_build *b, const layer *l, const group *g
   if (tiles.count > 65535)
     fail(b, vt_error(VT_UNIMPLEMENTED, "a layer of %lld tiles", (long long)tiles.count));
   // The matrix unit may run the next group while this one is activated, but not into the half of
-  // the one before.
+  // the previous one.
   if (!last && l->halves) vt_tpu1_build_sync(b, VT_TPU1_UNIT_MATRIX, ACTIVATE);
   vt_tpu1_build_sync(b, VT_TPU1_UNIT_ACTIVATE, MATRIX);
   group_activate(b, l->epilogue, g, l->out);
@@ -388,7 +387,7 @@ void vt_tpu1_build_layer(vt_tpu1_build *b, const vt_tpu1_term *terms, int term_c
 void vt_tpu1_build_vector(vt_tpu1_build *b, vt_tpu1_vop op, vt_tpu1_fn fn, const vt_tpu1_tensor *a,
                           const vt_tpu1_tensor *second, const vt_tpu1_tensor *out) {
   int64_t rows = a->images * a->h * a->w;
-  // Matrix passes that read what this overwrites are long done only if the unit waited: make it so.
+  // Matrix passes that read what this overwrites are done only if the unit waits: make it wait.
   vt_tpu1_build_sync(b, VT_TPU1_UNIT_ACTIVATE, MATRIX | READ | WRITE);
   bool adjacent = adjacent_blocks(a, 0) == a->block_count &&
                   adjacent_blocks(out, 0) == a->block_count &&

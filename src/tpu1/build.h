@@ -2,11 +2,11 @@
 // build.h - writes TPU v1 programs: instructions, weight tiles, unified-buffer space. Used by the
 // workload generator and by the compiler, so both get the same code for the same layer.
 //
-// A layer runs as the published program does: its weights are requested, its passes go through the
+// A layer runs as in the published program: its weights are requested, its passes go through the
 // matrix unit column block by column block, then its results through the activation unit; the next
 // layer starts when they are in the unified buffer. Rows that fit into the accumulators are never
-// cut; a layer whose column blocks together need more than half of them, or whose rows exceed them
-// all, runs in groups that alternate between the two halves.
+// split; a layer whose column blocks together need more than half of them, or whose rows exceed
+// them all, runs in groups that alternate between the two halves.
 #ifndef VT_TPU1_BUILD_H
 #define VT_TPU1_BUILD_H
 
@@ -27,7 +27,7 @@ typedef struct vt_tpu1_tensor {
   } blocks[VT_TPU1_MAX_BLOCKS];
 } vt_tpu1_tensor;
 
-// What a tile holds: input block `block` of `term` at window position `tap`, for output block
+// Contents of a tile: input block `block` of `term` at window position `tap`, for output block
 // `column`.
 typedef struct vt_tpu1_tile_source {
   int term, tap, block, column;
@@ -52,7 +52,7 @@ typedef struct vt_tpu1_pooling {
   int shift;
 } vt_tpu1_pooling;
 
-// How the results of a layer leave the accumulators.
+// How a layer's results leave the accumulators.
 typedef struct vt_tpu1_epilogue {
   vt_tpu1_fn fn;
   bool wide_out, unsigned_out;
@@ -71,7 +71,7 @@ typedef struct vt_tpu1_conv {
   int64_t dilation_y, dilation_x; // 0 = 1
 } vt_tpu1_conv;
 
-// One summand of a layer; all summands meet in the same accumulators.
+// One term of a layer; all terms are summed in the same accumulators.
 typedef struct vt_tpu1_term {
   const vt_tpu1_tensor *in;
   vt_tpu1_conv conv;
@@ -95,8 +95,8 @@ vt_tpu1_tensor vt_tpu1_build_tensor(vt_tpu1_build *b, int64_t images, int64_t h,
 void vt_tpu1_build_drop(vt_tpu1_build *b, const vt_tpu1_tensor *t);
 int64_t vt_tpu1_tensor_rows(const vt_tpu1_tensor *t); // of one block, in unified-buffer rows
 
-// Reads a tensor from the host (`bytes_per_row` bytes of each row, dense) and lets `users` wait for
-// it.
+// Reads a tensor from the host (`bytes_per_row` bytes of each row, dense) and makes `users` wait
+// for it.
 void vt_tpu1_build_read(vt_tpu1_build *b, const vt_tpu1_tensor *t, int64_t bytes_per_row,
                         int users);
 void vt_tpu1_build_write(vt_tpu1_build *b, const vt_tpu1_tensor *t);

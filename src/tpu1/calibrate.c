@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // calibrate.c - ranges from example inputs, and the scales and integers that follow from them.
 // In: a module or network, arrays. Out: ranges by value, quantised weights, multipliers. quant.h
-// states the scheme.
+// describes the scheme.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,7 +130,7 @@ static void layer_quantise(vt_tpu1_network *net, vt_tpu1_qnode *n) {
     for (int64_t i = 0; i < count[t]; i++) most = fmax(most, fabs(term->weights[i] * real[t]));
   }
   double unit = most > 0 ? most / 127 : 1; // of the accumulators
-  // No sum of this layer may leave 32 bits, whatever the inputs: coarser weights if need be.
+  // No sum of this layer may exceed 32 bits, whatever the inputs: coarser weights if necessary.
   double *column = calloc((size_t)n->channels, sizeof *column), worst = 0;
   for (int t = 0; column && t < n->term_count; t++) {
     double input = net->nodes.data[n->terms[t].in.node].wide ? 32768 : 128;

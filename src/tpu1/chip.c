@@ -30,7 +30,7 @@ vt_status vt_tpu1_chip_scale(vt_tpu1_chip *chip, const char *name, double factor
   } else if (strcmp(name, "matrix") == 0) {
     chip->dim *= factor;
     chip->drain_cycles *= factor;
-    if (factor > 1) chip->ub_bytes *= factor; // as many rows, each wider: layers keep fitting
+    if (factor > 1) chip->ub_bytes *= factor; // the same rows, each wider: layers still fit
     if (chip->dim < 32 || chip->dim > 1024 || fmod(chip->dim, 32) != 0)
       return vt_error(VT_INVALID_ARGUMENT,
                       "parameter matrix: side %g is not a multiple of 32 in 32..1024", chip->dim);

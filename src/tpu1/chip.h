@@ -36,14 +36,14 @@ typedef struct vt_tpu1_counter_info {
 } vt_tpu1_counter_info;
 
 vt_tpu1_chip vt_tpu1_chip_default(void);
-// Scales one of clock, memory, matrix, accumulators, fifo. `matrix` scales the side of the array,
-// with it the row width everywhere; accumulator rows stay, unified-buffer rows stay (larger) or its
-// bytes do (smaller). errors INVALID_ARGUMENT: unknown name, or a factor that leaves no sensible
-// chip.
+// Scales one of clock, memory, matrix, accumulators, fifo. `matrix` scales the side of the array
+// and with it the row width everywhere; accumulator rows stay; unified-buffer rows stay (larger) or
+// its bytes do (smaller). errors INVALID_ARGUMENT: unknown name, or a factor that leaves no
+// sensible chip.
 vt_status vt_tpu1_chip_scale(vt_tpu1_chip *chip, const char *name, double factor) VT_CHECKED;
 void vt_tpu1_chip_print(const vt_tpu1_chip *chip, vt_text *text);
 
-// Rows of counters.def in order; NULL behind the last.
+// Rows of counters.def in order; NULL after the last.
 const vt_tpu1_counter_info *vt_tpu1_counter_get(int index);
 int64_t vt_tpu1_counter_value(const vt_tpu1_counters *counters, const vt_tpu1_counter_info *info);
 

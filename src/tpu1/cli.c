@@ -12,7 +12,7 @@
 #include "tpu1/compile_cli.h"
 #include "tpu1/exec.h"
 
-// What a subcommand gets from its options; unused members stay zero.
+// A subcommand's options; unused members stay zero.
 typedef struct options {
   vt_tpu1_chip chip;
   const char *file, *output, *input, *weights, *html, *mode;
@@ -58,7 +58,7 @@ static int report(const char *what, vt_status st) {
   return rc;
 }
 
-// Machine code (12-byte instructions, opcodes below 0x10) or assembler text, told apart by the
+// Machine code (12-byte instructions, opcodes below 0x10) or assembler text, distinguished by the
 // first byte.
 static vt_status load_code(const char *path, vt_tpu1_code *code) {
   vt_bytes file = {0};
@@ -156,7 +156,7 @@ static vt_status job_load(const options *o, bool trace, job *j) {
     if (o->weights) VT_TRY(vt_file_map(o->weights, &j->weights));
     if (o->input) VT_TRY(vt_file_map(o->input, &j->input));
     int64_t tile_bytes = vt_tpu1_chip_tile_bytes(&o->chip);
-    bool timing = strcmp(o->mode, "timing") == 0; // then addresses need not be backed by files
+    bool timing = strcmp(o->mode, "timing") == 0; // then addresses need no files behind them
     j->program = (vt_tpu1_program){
         .code = j->code.data,
         .code_size = j->code.size,

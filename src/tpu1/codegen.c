@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// codegen.c - a quantised network to v1 code, weight image and constants.
-// In: network, chip. Out: two programs (constants once, then one batch), weights in the order of
+// codegen.c - turns a quantised network into v1 code, weight image and constants.
+// In: network, chip. Out: two programs (constants once, then one batch), weights in order of use.
 // use.
 //
-// Channels of a tensor are cut into blocks of at most `dim` lanes. Slices and concatenations cost
-// nothing because the cuts are chosen for them: every boundary of a view is a cut of what it shows,
-// and elementwise neighbours share their cuts (a fixed point over the network). Tensors take
-// unified-buffer rows from their node to their last use.
+// Channels of a tensor are split into blocks of at most `dim` lanes. Slices and concatenations cost
+// nothing because the block boundaries are chosen for them: every boundary of a view is a boundary
+// of its source, and elementwise neighbours share their boundaries (a fixed point over the
+// network). Tensors occupy unified-buffer rows from their node to their last use.
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,8 +72,8 @@ static void choose_cuts(coder *c) {
         at += channels;
       }
     }
-    // Long runs are cut by the width of the chip, which must agree between neighbours as well: as
-    // cuts of their own.
+    // Long runs are split at the width of the chip, which must also agree between neighbours: as
+    // separate cuts.
     for (size_t i = 0; i < net->nodes.size; i++) {
       int64_t run = 0;
       for (int64_t k = 1; k <= net->nodes.data[i].channels; k++) {
@@ -91,7 +91,7 @@ static void choose_cuts(coder *c) {
 
 // ---- storage ----
 
-// The storage nodes behind a node: itself, or what a view shows.
+// The storage nodes behind a node: itself, or the sources of a view.
 static void storage_mark(const coder *c, int node, int user) {
   const vt_tpu1_qnode *n = &c->net->nodes.data[node];
   if (user > c->last_use[node]) c->last_use[node] = user;
@@ -116,8 +116,8 @@ static void choose_lifetimes(coder *c) {
     if (!net->outputs.data[i].on_host) storage_mark(c, net->outputs.data[i].ref.node, INT32_MAX);
 }
 
-// Pooling in the activation unit on the way from the accumulators: for layers that only a pooling
-// node reads and whose images fit the accumulators.
+// Pooling in the activation unit on the way from the accumulators: for layers whose only use is a
+// pooling node and whose images fit the accumulators.
 static void choose_pooling(coder *c) {
   const vt_tpu1_network *net = c->net;
   c->pooled_by = VT_NEW_ARRAY(&c->arena, int, net->nodes.size + 1);
@@ -315,8 +315,7 @@ static vt_status network_code(coder *c) {
   const vt_tpu1_network *net = c->net;
   vt_tpu1_build *b = &c->out->run;
   bias_place(c);
-  for (size_t i = 0; i < net->nodes.size;
-       i++) { // all inputs first, in one stretch of the host link
+  for (size_t i = 0; i < net->nodes.size; i++) { // all inputs first, back to back on the host link
     if (net->nodes.data[i].kind != VT_TPU1_Q_INPUT) continue;
     VT_TRY(tensor_make(c, (int)i));
     vt_tpu1_build_read(b, &c->out->tensors[i], 0, 0);

@@ -113,7 +113,7 @@ out:
   return st;
 }
 
-// The arrays of a run: whole ones from the input file, and memory for the results of every batch.
+// The arrays of a run: whole arrays from the input file, and memory for the results of every batch.
 typedef struct batches {
   int64_t count;      // examples in the first array
   int64_t size;       // of a batch

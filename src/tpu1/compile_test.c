@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// compile_test.c - exported programs, quantised and run on the simulated chip: near f32, bit-exact
-// with the int8 evaluator, in both orders of execution; and programs that must be refused with op
-// and source line.
+// compile_test.c - exported programs, quantised and run on the simulated chip: close to f32,
+// bit-exact with the int8 evaluator, in both execution orders; and programs that must be rejected
+// with op and source line.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static vt_status calibrate(const char *name, int bits, vt_arena *arena, vt_npz *
   return st;
 }
 
-// Root of the mean squared error over the largest magnitude, of all results.
+// Root mean square error over the largest magnitude, of all results.
 static double error_of(const vt_npz *want, const vt_tensor *got) {
   double worst = 0;
   for (uint32_t i = 0; i < want->count; i++) {
@@ -79,7 +79,7 @@ static void test_programs(void **state) {
   (void)state;
   static const struct {
     const char *name;
-    double tolerance8, tolerance16; // of the range, root mean square
+    double tolerance8, tolerance16; // root mean square, relative to the range
   } rows[] = {{"mlp", 0.01, 0.008},  {"cnn", 0.03, 0.015},        {"global_pool", 0.01, 0.008},
               {"lstm", 0.01, 0.004}, {"lstm_fused", 0.01, 0.004}, {"gru", 0.015, 0.006}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

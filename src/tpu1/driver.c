@@ -29,8 +29,8 @@ struct vt_tpu1_model {
   uint8_t *host_in, *host_out;
 };
 
-// The module that ids of ranges refer to: imported, calls inlined, simplified without changing any
-// f32 result.
+// The module that ids of ranges refer to: imported, with calls inlined, simplified without changing
+// any f32 result.
 static vt_status module_load(vt_bytes program, vt_module **out_module) {
   vt_status st = VT_OK;
   *out_module = NULL;
@@ -93,7 +93,7 @@ vt_status vt_tpu1_model_calibrate(vt_bytes program, const vt_npz *examples, int 
   VT_TRY(model_create(program, bits, &m));
   const vt_func *main = m->module->main;
   VT_TRY_OUT(
-      vt_tpu1_network_make(m->module, bits == 16, &probe)); // refuse before the work, not after
+      vt_tpu1_network_make(m->module, bits == 16, &probe)); // reject before the work, not after
   if (examples->count < main->param_count)
     VT_TRY_OUT(vt_error(VT_INVALID_ARGUMENT,
                         "the program has %u parameters, there are %u calibration arrays",
@@ -243,7 +243,7 @@ static vt_status compare(const vt_tpu1_network *net, int node, const int32_t *ch
   return VT_OK;
 }
 
-// Reads the outputs off the host memory; `values` of a run with `check` hold the evaluator's
+// Reads the outputs from host memory; in a run with `check`, `values` hold the evaluator's
 // integers.
 static vt_status collect(vt_tpu1_model *m, const vt_tensor *host_values, int32_t *const *integers,
                          vt_tensor *results) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// driver.h - models on a TPU v1: calibrated, saved, compiled at the first evaluation, run from the
-// cache after that.
+// driver.h - models on a TPU v1: calibrated, saved, compiled at the first evaluation, then run from
+// the cache.
 //
 // A model is a StableHLO program with the ranges of its values: a NumPy archive with the arrays
 // `program` (bytecode), `ranges` (by value) and `bits` (of activations). Everything else follows
@@ -14,13 +14,13 @@
 
 typedef struct vt_tpu1_model vt_tpu1_model;
 
-// Calibrates: runs `program` (MLIR bytecode) in f32 on the arrays of `examples`, one for each
-// parameter in order, whose first dimension may hold many batches. `bits` of activations: 8 or 16.
-// The caller destroys the model. errors INVALID_ARGUMENT, UNIMPLEMENTED: what the chip cannot do,
-// by op and source line
+// Calibrates: runs `program` (MLIR bytecode) in f32 on the arrays of `examples`, one per parameter
+// in order, whose first dimension may hold many batches. `bits` of activations: 8 or 16. The caller
+// destroys the model. errors INVALID_ARGUMENT, UNIMPLEMENTED: unsupported on the chip, with op and
+// source line
 vt_status vt_tpu1_model_calibrate(vt_bytes program, const vt_npz *examples, int bits,
                                   vt_tpu1_model **out_model) VT_CHECKED;
-// From the bytes of a saved model. Cheap: compilation waits for the first evaluation.
+// From the bytes of a saved model. Cheap: compiles at the first evaluation.
 vt_status vt_tpu1_model_parse(vt_bytes bytes, vt_tpu1_model **out_model) VT_CHECKED;
 vt_status vt_tpu1_model_save(const vt_tpu1_model *model, const char *path) VT_CHECKED;
 void vt_tpu1_model_destroy(vt_tpu1_model *model); // accepts NULL
@@ -34,9 +34,9 @@ const vt_tpu1_plan *vt_tpu1_model_plan(const vt_tpu1_model *model);
 // of one batch, with segments
 const vt_tpu1_timing *vt_tpu1_model_timing(const vt_tpu1_model *model);
 
-// One batch on the simulated chip: args and results of the program's types, memory of the caller.
-// Compiles first when that has not happened. `check`: also run the int8 evaluator; INTERNAL names
-// the first integer that differs.
+// One batch on the simulated chip: args and results have the program's types and the caller's
+// memory. Compiles first if necessary. `check`: also run the int8 evaluator; INTERNAL names the
+// first integer that differs.
 vt_status vt_tpu1_model_evaluate(vt_tpu1_model *model, const vt_tpu1_chip *chip,
                                  const vt_tensor *args, vt_tensor *results, bool check) VT_CHECKED;
 

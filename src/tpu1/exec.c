@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// exec.c - the functional simulator: state of the chip and the effect of each step (exec.h says
-// what is computed). In: a plan, host bytes. Out: changed state, host bytes. Owns: the machine. Not
+// exec.c - the functional simulator: state of the chip and the effect of each step (exec.h defines
+// the arithmetic). In: a plan, host bytes. Out: changed state, host bytes. Owns: the machine. Not
 // here: time (timing.c), checks (program.c).
 #include "tpu1/exec.h"
 
@@ -20,7 +20,7 @@ struct vt_tpu1_machine {
   int32_t *image; // pooling: results of one image before pooling
   int64_t image_size;
 };
-// inputs widened at once: 384 x 256 floats stay in the second-level cache
+// inputs widened at once: 384 x 256 floats fit in L2
 enum { BLOCK_ROWS = 384 };
 
 vt_status vt_tpu1_machine_create(const vt_tpu1_chip *chip, vt_tpu1_machine **out_machine) {

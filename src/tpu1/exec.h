@@ -3,7 +3,7 @@
 // bit.
 //
 // Accumulators wrap at 32 bits. Scaling is (value * scale) >> shift with rounding half up, then
-// saturation. sigmoid and tanh take the scaled value as a fixed-point number with 12 fraction bits
+// saturation. sigmoid and tanh read the scaled value as a fixed-point number with 12 fraction bits
 // and give the correctly rounded result with 15 fraction bits (16-bit results) or its upper 8 bits,
 // rounded half up (8-bit results).
 #ifndef VT_TPU1_EXEC_H
@@ -27,20 +27,20 @@ const uint8_t *vt_tpu1_machine_ub(const vt_tpu1_machine *machine); // borrowed; 
 const int32_t *vt_tpu1_machine_acc(const vt_tpu1_machine *machine);
 
 // Runs the steps in program order. The unified buffer keeps its content between runs. The program
-// has weights.
+// must have weights.
 vt_status vt_tpu1_run_serial(vt_tpu1_machine *machine, const vt_tpu1_plan *plan,
                              vt_tpu1_host host) VT_CHECKED;
-// Runs them in the order in which `timing` says they finish: for a legal plan the same result.
+// Runs them in the order in which they finish by `timing`: the same result for a legal plan.
 vt_status vt_tpu1_run_pipelined(vt_tpu1_machine *machine, const vt_tpu1_plan *plan,
                                 const vt_tpu1_timing *timing, vt_tpu1_host host) VT_CHECKED;
 
 // One pass: acc[r][j] (+)= sum over i < k of in[r][i] * weights[i][j] << shift, wrapping, for j <
-// n; the other columns of a row (dim wide) get zero unless accumulating. in and weights hold bytes
-// widened to float: sums stay below 2^24 for dim <= 256, so float arithmetic is exact; larger k is
-// cut into such pieces.
+// n; the other columns of a row (dim wide) become zero unless accumulating. in and weights hold
+// bytes widened to float: sums stay below 2^24 for dim <= 256, so float arithmetic is exact; larger
+// k is split into such pieces.
 typedef struct vt_tpu1_pass {
   const float *in;      // [rows][k_stride]
-  const float *weights; // [k][n_stride], n_stride a multiple of 32, zero behind n
+  const float *weights; // [k][n_stride], n_stride a multiple of 32, zero after n
   int32_t *acc;         // [rows][dim]
   int64_t rows, k, k_stride, n, n_stride, dim;
   int shift;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// exec_test.c - the functional simulator against a plain reference, and random programs: legal ones
-// give the same state serially and in the order the pipeline finishes them, damaged ones give an
-// error or still agree.
+// exec_test.c - the functional simulator compared with a plain reference, and random programs:
+// legal ones give the same state serially and in the order the pipeline finishes them, damaged ones
+// give an error or still agree.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,8 +87,8 @@ static void test_matmul_bits(void **state) {
   free(weights);
 }
 
-// A 3 x 3 convolution with stride 2 and padding, bias, scale, ReLU and 2 x 2 pooling against nested
-// loops.
+// A 3 x 3 convolution with stride 2 and padding, bias, scale, ReLU and 2 x 2 pooling, compared with
+// nested loops.
 static void test_convolution(void **state) {
   (void)state;
   enum { H = 9, W = 7, OH = 4, OW = 4, C = 5, N = 6 };

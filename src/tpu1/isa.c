@@ -22,7 +22,7 @@ static const vt_tpu1_field fields[] = {
     {VT_TPU1_OPS, NULL, NULL, 0, 0, VT_TPU1_KIND_UINT, 0, 0},
 };
 
-// First row of each instruction's fields: enumerators count the rows of isa.def as they come.
+// First row of each instruction's fields: enumerators count the rows of isa.def in order.
 enum {
 #define INSN(NAME, code, mnemonic, unit, summary)     FIRST_##NAME, BACK_##NAME = FIRST_##NAME - 1,
 #define FIELD(NAME, member, bit, bits, kind, summary) ROW_##NAME##_##member,

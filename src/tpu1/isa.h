@@ -61,7 +61,7 @@ typedef enum vt_tpu1_vop {
   VT_TPU1_VOPS
 } vt_tpu1_vop;
 
-// One decoded instruction: `op` and the members its isa.def rows name; the others are zero.
+// One decoded instruction: `op` and the members named in its isa.def rows; the others are zero.
 typedef struct vt_tpu1_insn {
   vt_tpu1_op op;
   int32_t accumulate, switch_tile, wide_in, wide_weights, unsigned_in, wide_out, unsigned_out,
@@ -117,18 +117,16 @@ const char *const *vt_tpu1_kind_names(vt_tpu1_kind kind);
 // INVALID_ARGUMENT when a field does not fit or an enumerated value is unknown.
 vt_status vt_tpu1_encode(const vt_tpu1_insn *insn,
                          uint8_t out_bytes[VT_TPU1_INSN_BYTES]) VT_CHECKED;
-// INVALID_ARGUMENT on unknown opcodes, unknown enumerated values and nonzero bits that no field
-// owns.
+// INVALID_ARGUMENT on unknown opcodes, unknown enumerated values and nonzero bits without a field.
 vt_status vt_tpu1_decode(const uint8_t bytes[VT_TPU1_INSN_BYTES],
                          vt_tpu1_insn *out_insn) VT_CHECKED;
-// A whole program; errors carry the address. `code` is on the heap, the caller frees it (also on
+// A whole program; errors have the address. `code` is on the heap, the caller frees it (even on
 // error).
 vt_status vt_tpu1_code_decode(vt_bytes bytes, vt_tpu1_code *code) VT_CHECKED;
 vt_status vt_tpu1_code_encode(const vt_tpu1_code *code, vt_text *out_bytes) VT_CHECKED;
 
-// Assembler text: one instruction a line, `mnemonic name=value ... flag`, comments behind ';'.
-// `.equ NAME value` names a number. Errors carry line and column. `code` as for
-// vt_tpu1_code_decode.
+// Assembler text: one instruction per line, `mnemonic name=value ... flag`, comments after ';'.
+// `.equ NAME value` names a number. Errors have line and column. `code` as for vt_tpu1_code_decode.
 vt_status vt_tpu1_assemble(vt_bytes text, vt_tpu1_code *code) VT_CHECKED;
 // The inverse: text that assembles to the same instruction.
 void vt_tpu1_print(const vt_tpu1_insn *insn, vt_text *text);

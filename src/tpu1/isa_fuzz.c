@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// isa_fuzz.c - hostile programs. First byte 0: the rest is machine code, which must be refused or
-// run the same way in both orders; 1: assembler text, which must be refused or survive printing;
-// else: a seed for a random program with some damage.
+// isa_fuzz.c - hostile programs. First byte 0: the rest is machine code, which must be rejected or
+// run the same way in both orders; 1: assembler text, which must be rejected or survive printing;
+// otherwise: a seed for a random program with some damage.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// isa_test.c - encoding, assembler and disassembler against each other and against hand-encoded
+// isa_test.c - encoding, assembler and disassembler compared with each other and with hand-encoded
 // bytes.
 #include <setjmp.h>
 #include <stdarg.h>

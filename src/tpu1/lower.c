@@ -4,10 +4,10 @@
 // and source line.
 //
 // Each value of main is bound to one of: a constant (evaluated here), a host value (computed from
-// the inputs before the chip starts: conversions, normalisation), or a node of the chip under a
+// the inputs before the chip starts: conversions, normalisation), or a node of the chip times a
 // factor. Multiplying by a constant only changes the factor. A layer or vector operation stays open
 // while its value has one use, so that bias, per-channel scale, a second product (accumulated in
-// place) and the nonlinearity become part of it.
+// place) and the nonlinearity fuse into it.
 
 #include <math.h>
 #include <string.h>
@@ -52,8 +52,8 @@ bool vt_tpu1_lower_splat(vt_tpu1_lowerer *l, const vt_value *v, double *out) {
   return !isnan(*out);
 }
 
-// The values of a constant along the channels of `like`, when it varies along nothing else; NULL
-// otherwise.
+// The values of a constant along the channels of `like`, when it varies along nothing else;
+// otherwise NULL.
 double *vt_tpu1_lower_per_channel(vt_tpu1_lowerer *l, const vt_value *v,
                                   const vt_tpu1_binding *like, int64_t channels) {
   const vt_tensor *t = vt_tpu1_lower_constant(l, v);
@@ -131,7 +131,8 @@ static bool same_roles(const vt_type *type, const int8_t *a, const int8_t *b) {
   return true;
 }
 
-// A host value becomes a node that the host fills. The first use decides what its dimensions mean.
+// A host value becomes a node that the host fills. The first use determines what its dimensions
+// mean.
 vt_status vt_tpu1_lower_need_chip(vt_tpu1_lowerer *l, const vt_op *op, const vt_value *v,
                                   const int8_t *role) {
   vt_tpu1_binding *b = vt_tpu1_bind_of(l, v);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower.h - what the files of the lowering share: bindings of values, and a function for each kind
+// lower.h - shared by the files of the lowering: bindings of values, and a function for each kind
 // of op. Internal to lower.c and lower_*.c; quant.h has the entry point.
 #ifndef VT_TPU1_LOWER_H
 #define VT_TPU1_LOWER_H
@@ -19,11 +19,10 @@ typedef struct vt_tpu1_binding {
   int8_t role[VT_MAX_RANK];
   bool flat;            // channels of every position side by side, in flat_order
   int8_t flat_order[3]; // roles, slowest first
-  bool open;            // the node may still take in what follows
-  // Steps towards 1 / (1 + exp(-x)), which is how a logistic often arrives; usable only for the
-  // next step.
+  bool open;            // later ops may still fuse into the node
+  // Steps towards 1 / (1 + exp(-x)), a common form of a logistic; valid only for the next step.
   enum { VT_TPU1_STEP_NONE, VT_TPU1_STEP_EXP, VT_TPU1_STEP_ONE_PLUS_EXP } step;
-  const vt_value *inner; // what is exponentiated
+  const vt_value *inner; // the exponent
   const vt_op *step_op;  // the exponential, for messages
 } vt_tpu1_binding;
 
@@ -50,14 +49,14 @@ double vt_tpu1_lower_element(const vt_tensor *t, int64_t i);
 const vt_tensor *vt_tpu1_lower_constant(vt_tpu1_lowerer *l, const vt_value *v);
 // Whether a value is a constant with one value everywhere.
 bool vt_tpu1_lower_splat(vt_tpu1_lowerer *l, const vt_value *v, double *out);
-// The values of a constant along the channels of `like`, when it varies along nothing else; NULL
-// otherwise.
+// The values of a constant along the channels of `like`, when it varies along nothing else;
+// otherwise NULL.
 double *vt_tpu1_lower_per_channel(vt_tpu1_lowerer *l, const vt_value *v,
                                   const vt_tpu1_binding *like, int64_t channels);
 // Appends a node whose scale follows from the range of `value`.
 int vt_tpu1_lower_node(vt_tpu1_lowerer *l, vt_tpu1_qkind kind, const vt_op *op,
                        const vt_value *value);
-// Binds a value to a node, its dimensions as those of `like` (may be NULL).
+// Binds a value to a node, with the dimensions of `like` (may be NULL).
 void vt_tpu1_lower_bind(vt_tpu1_lowerer *l, const vt_value *v, int node,
                         const vt_tpu1_binding *like);
 // The same node under another name, possibly scaled.
@@ -72,12 +71,12 @@ vt_status vt_tpu1_lower_dot(vt_tpu1_lowerer *l, const vt_op *op);
 bool vt_tpu1_lower_all_ones(const vt_op *op, vt_attr_key key);
 vt_status vt_tpu1_lower_convolution(vt_tpu1_lowerer *l, const vt_op *op);
 // lower_eltwise.c
-// Makes a value that is a node under a factor a node of its own.
+// Makes a value that is a node times a factor a separate node.
 vt_status vt_tpu1_lower_materialise(vt_tpu1_lowerer *l, const vt_op *op, const vt_value *v);
 vt_status vt_tpu1_lower_add(vt_tpu1_lowerer *l, const vt_op *op, double sign_b);
 vt_status vt_tpu1_lower_multiply(vt_tpu1_lowerer *l, const vt_op *op, bool divide);
-// A nonlinearity of x: part of what is open, or a vector operation. range: upper limit of a clamp,
-// 0 = none.
+// A nonlinearity of x: fused into the open node, or a vector operation. range: upper limit of a
+// clamp, 0 = none.
 vt_status vt_tpu1_lower_function(vt_tpu1_lowerer *l, const vt_op *op, const vt_value *x,
                                  vt_tpu1_fn fn, double range);
 vt_status vt_tpu1_lower_maximum(vt_tpu1_lowerer *l, const vt_op *op);

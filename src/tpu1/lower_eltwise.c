@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower_eltwise.c - elementwise ops: part of the layer before them where that has one use, else
+// lower_eltwise.c - elementwise ops: fused into the preceding layer if that has one use, otherwise
 // vector operations. In: an op. Out: a changed layer, a factor, or a vector node; errors name op
 // and line.
 
@@ -17,7 +17,7 @@ static bool open_layer(vt_tpu1_lowerer *l, const vt_value *v) {
          vt_tpu1_node_of(l, b)->fn == VT_TPU1_FN_NONE && vt_tpu1_node_of(l, b)->range == 0;
 }
 
-// What a layer computes is now worth `value`: its range sets the scale.
+// The layer's result is now `value`, whose range sets the scale.
 static void layer_becomes(vt_tpu1_lowerer *l, const vt_value *from, const vt_value *value) {
   vt_tpu1_qnode *n = vt_tpu1_node_of(l, vt_tpu1_bind_of(l, from));
   n->value_id = value->id;
@@ -75,7 +75,7 @@ static vt_status vector_add(vt_tpu1_lowerer *l, const vt_op *op, vt_tpu1_vop vop
   return vector_to(l, op, &op->results[0], vop, a, b, sign_b, constant);
 }
 
-// Makes a value that is a node under a factor a node of its own.
+// Makes a value that is a node times a factor a separate node.
 vt_status vt_tpu1_lower_materialise(vt_tpu1_lowerer *l, const vt_op *op, const vt_value *v) {
   return vector_to(l, op, v, VT_TPU1_VOP_COPY, v, NULL, 1, 0);
 }
@@ -105,7 +105,7 @@ static bool merge_layers(vt_tpu1_lowerer *l, const vt_op *op, double sign_b) {
   vt_tpu1_qnode *x = vt_tpu1_node_of(l, vt_tpu1_bind_of(l, a)),
                 *y = vt_tpu1_node_of(l, vt_tpu1_bind_of(l, b));
   if (x == y || x->term_count + y->term_count > VT_TPU1_MAX_TERMS) return false;
-  // The sum runs where the later of the two stood, when the inputs of both are there.
+  // The sum runs at the position of the later of the two, when the inputs of both are available.
   vt_tpu1_qnode *later = x > y ? x : y, *earlier = x > y ? y : x;
   for (int t = 0; t < earlier->term_count; t++)
     later->terms[later->term_count++] = earlier->terms[t];
@@ -178,8 +178,8 @@ vt_status vt_tpu1_lower_multiply(vt_tpu1_lowerer *l, const vt_op *op, bool divid
   return VT_OK;
 }
 
-// A nonlinearity: part of the open layer or vector operation before it, or a vector operation of
-// its own. `range`: upper limit of a clamp, 0 = none.
+// A nonlinearity: fused into the open layer or vector operation before it, or a separate vector
+// operation. `range`: upper limit of a clamp, 0 = none.
 vt_status vt_tpu1_lower_function(vt_tpu1_lowerer *l, const vt_op *op, const vt_value *x,
                                  vt_tpu1_fn fn, double range) {
   vt_tpu1_binding *b = vt_tpu1_bind_of(l, x);

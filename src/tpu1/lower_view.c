@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower_view.c - pooling, and ops that only rename, cut or join what is there.
+// lower_view.c - pooling, and ops that only rename, slice or join tensors.
 // In: an op. Out: a pooling node, a view, or another name for a node; errors name op and line.
 
 #include <float.h>
@@ -9,7 +9,7 @@
 
 // ---- pooling ----
 
-// The op of a reduction's body when it is just that of its two parameters; VT_OP_... or -1.
+// The op of a reduction's body when it only applies it to its two parameters; VT_OP_... or -1.
 static int body_code(const vt_op *op) {
   const vt_func *body = op->regions[0];
   if (body->return_count != 1 || !body->first || body->first != body->last) return -1;
@@ -134,7 +134,7 @@ vt_status vt_tpu1_lower_reshape(vt_tpu1_lowerer *l, const vt_op *op) {
     }
     if (b.flat || !images_first || k > 3)
       return vt_tpu1_lower_refuse(l, op, "a reshape other than flattening images");
-    // Roles of size 1 are missing: they go in front, where they do not matter.
+    // Roles of size 1 are missing: they go first, where they do not matter.
     for (int r = VT_TPU1_ROLE_Y; r <= VT_TPU1_ROLE_C && k < 3; r++) {
       bool seen = false;
       for (int j = 0; j < k; j++) seen = seen || out.flat_order[j] == r;

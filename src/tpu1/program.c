@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// program.c - checks a program and makes its plan.
+// program.c - checks a program and builds its plan.
 // In: decoded instructions. Out: steps with ranges and waits, or an error with address and reason.
 //
-// Hazards are found by vector clocks, not by timing: known[u][v] counts the steps of unit v that
+// Hazards are found with vector clocks, not by timing: known[u][v] counts the steps of unit v that
 // are certainly done when unit u starts its next step. A `sync unit=u on=v` sets it to all steps of
 // v so far, plus what v itself knew. Each row remembers its last writer and, per unit, its last
-// reader; a touch that conflicts with one that is not known to be done is the error. Within one
+// reader; an access that conflicts with one that is not known to be done is the error. Within one
 // unit, steps run in program order.
 #include "tpu1/program.h"
 
@@ -91,7 +91,7 @@ static void sync_units(planner *p, int64_t waiters, int64_t awaited) {
     for (int v = 0; v < VT_TPU1_UNITS; v++) {
       if (!(waiters >> u & 1) || !(awaited >> v & 1) || u == v) continue;
       p->known[u][v] = p->issued[v];
-      // What v's latest step knew when it started is done too.
+      // Steps that v's latest step knew about at its start are done too.
       for (int w = 0; w < VT_TPU1_UNITS; w++)
         if (p->started[v][w] > p->known[u][w]) p->known[u][w] = p->started[v][w];
     }
@@ -178,7 +178,7 @@ static vt_status plan_matrix(planner *p, vt_tpu1_step *step, bool convolve) {
   return VT_OK;
 }
 
-// Rows behind the pooling stage; INVALID_ARGUMENT when the geometry does not divide the rows or
+// Rows after the pooling stage; INVALID_ARGUMENT when the geometry does not divide the rows or
 // leaves the window empty.
 static vt_status pooled_rows(const planner *p, int64_t rows, int64_t *out_rows) {
   const int64_t *r = p->regs;
@@ -225,7 +225,7 @@ static vt_status plan_vector(planner *p, vt_tpu1_step *step) {
   if (insn->vop != VT_TPU1_VOP_COPY)
     step->ub_read[1] = (vt_tpu1_range){insn->b, rows * (insn->wide_b ? 2 : 1)};
   step->ub_write = (vt_tpu1_range){insn->ub, out_rows * (insn->wide_out ? 2 : 1)};
-  // The unit reads ahead of what it writes: in place is fine row by row, any other overlap is not.
+  // The unit reads ahead of its writes: in place row by row is fine, any other overlap is not.
   for (int i = 0; i < 2; i++) {
     vt_tpu1_range r = step->ub_read[i], w = step->ub_write;
     bool overlap = r.count && r.first < w.first + w.count && w.first < r.first + r.count;
@@ -287,7 +287,7 @@ static vt_status touch_step(planner *p, const vt_tpu1_step *step) {
 
 static vt_status plan_insn(planner *p, const vt_tpu1_insn *insn) {
   uint8_t bytes[VT_TPU1_INSN_BYTES];
-  VT_TRY(vt_tpu1_encode(insn, bytes)); // what cannot be encoded is not a program
+  VT_TRY(vt_tpu1_encode(insn, bytes)); // an instruction that cannot be encoded is illegal
   switch (insn->op) {
   case VT_TPU1_SET:
     set_register(p, insn);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// program.h - a program with its weights, and the plan of it: every instruction checked, with the
+// program.h - a program with its weights, and its plan: every instruction checked, with the
 // registers it sees, the storage it touches and the instructions it waits for. Timing (timing.h)
 // and execution (exec.h) run plans.
 //
 // A plan exists only for legal programs: addresses in range, operands consistent with the mode
 // registers, weight tiles requested before use, and no two units touching the same row, one of them
-// writing, without a `sync` between. That makes the result independent of timing. Every error
+// writing, without a `sync` between them. That makes the result independent of timing. Every error
 // starts with the instruction number and byte address.
 #ifndef VT_TPU1_PROGRAM_H
 #define VT_TPU1_PROGRAM_H
@@ -38,7 +38,7 @@ typedef struct vt_tpu1_step {
   const int64_t *regs; // VT_TPU1_REGS values
   size_t pc;           // index in the program
   vt_tpu1_unit unit;
-  int64_t wait[VT_TPU1_UNITS]; // steps of each unit that are done before this one starts
+  int64_t wait[VT_TPU1_UNITS]; // steps of each unit that must be done before this one starts
   vt_tpu1_range ub_read[3], ub_write, acc_read, acc_write;
   // matrix: place of the first tile used in tile_order; the current one if not switched
   int64_t first_tile;
@@ -55,9 +55,9 @@ typedef struct vt_tpu1_plan {
   vt_arena arena;
 } vt_tpu1_plan;
 
-// errors INVALID_ARGUMENT (what is wrong), FAILED_PRECONDITION (a missing sync: both instructions
-// and the row are named), OUT_OF_RANGE (addresses). The plan borrows `program` and `chip` only
-// during the call; free with vt_tpu1_plan_free, also after errors.
+// errors INVALID_ARGUMENT (malformed), FAILED_PRECONDITION (a missing sync: names both instructions
+// and the row), OUT_OF_RANGE (addresses). The plan borrows `program` and `chip` only during the
+// call; free with vt_tpu1_plan_free, even after errors.
 vt_status vt_tpu1_plan_make(const vt_tpu1_program *program, const vt_tpu1_chip *chip,
                             vt_tpu1_plan *out_plan) VT_CHECKED;
 void vt_tpu1_plan_free(vt_tpu1_plan *plan);

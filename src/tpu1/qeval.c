@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// qeval.c - the int8 reference evaluator: a quantised network by plain loops. What the chip must
-// reproduce bit by bit. In: integers of the input nodes. Out: integers of every node. Shares with
-// the simulator only the arithmetic of the activation unit (activate.h), not tiling, layout,
+// qeval.c - the int8 reference evaluator: a quantised network in plain loops. The chip must
+// reproduce it bit by bit. In: integers of the input nodes. Out: integers of every node. Shares
+// with the simulator only the arithmetic of the activation unit (activate.h), not tiling, layout,
 // buffers or order.
 #include <stdlib.h>
 #include <string.h>

@@ -18,10 +18,10 @@ typedef enum vt_tpu1_qkind {
   VT_TPU1_Q_VECTOR, // fn(scale(op(a, b)))
   VT_TPU1_Q_POOL,
   VT_TPU1_Q_SLICE,  // channels first .. first + channels of a; a view
-  VT_TPU1_Q_CONCAT, // channels of the parts behind each other; a view
+  VT_TPU1_Q_CONCAT, // channels of the parts one after another; a view
 } vt_tpu1_qkind;
 
-// A node under a constant factor: real = factor * node's scale * integer.
+// A node times a constant factor: real = factor * node's scale * integer.
 typedef struct vt_tpu1_qref {
   int node;
   double factor;
@@ -57,7 +57,7 @@ typedef struct vt_tpu1_qnode {
   // vector, pool, slice
   vt_tpu1_vop vop;
   vt_tpu1_qref a, b;
-  double constant; // vector: added behind
+  double constant; // vector: added afterwards
   vt_tpu1_pooling pooling;
   int64_t first;
   // concat
@@ -71,7 +71,7 @@ typedef struct vt_tpu1_qnode {
   int64_t raw_h, raw_w, raw_channels;
 } vt_tpu1_qnode;
 
-// Which dimension of an IR value is which on the chip.
+// The role on the chip of each dimension of an IR value.
 typedef enum vt_tpu1_role {
   VT_TPU1_ROLE_ONE,
   VT_TPU1_ROLE_B,
@@ -99,8 +99,8 @@ typedef struct vt_tpu1_network {
 } vt_tpu1_network;
 
 // Largest magnitude of each value of main (by id) over the calibration inputs. `inputs`: one array
-// a parameter, whose first dimension may be a multiple of the parameter's; then the program runs
-// for each part. Constants are kept.
+// per parameter, whose first dimension may be a multiple of the parameter's; then the program runs
+// once for each part. Constants are kept.
 vt_status vt_tpu1_calibrate(const vt_module *module, const vt_tensor *inputs,
                             double *ranges) VT_CHECKED;
 
@@ -111,9 +111,9 @@ void vt_tpu1_network_free(vt_tpu1_network *network);
 // Chooses scales and integers from the ranges.
 vt_status vt_tpu1_network_quantise(vt_tpu1_network *network, const double *ranges) VT_CHECKED;
 
-// Host side of one run: evaluates the host ops for the program's arguments and gives each input
+// Host side of one run: evaluates the host ops for the program's arguments and puts each input
 // node's integers, [image][y][x][channel], in `inputs` (by node; NULL elsewhere; the caller frees
-// each). `values` gets what the host computed, by value id, in `arena`.
+// each). `values` gets the host's results, by value id, in `arena`.
 vt_status vt_tpu1_network_inputs(const vt_tpu1_network *network, const vt_tensor *args,
                                  vt_arena *arena, vt_tensor *values, int32_t **inputs) VT_CHECKED;
 // Integers of an output node to the program's result.
@@ -121,9 +121,9 @@ vt_status vt_tpu1_network_output(const vt_tpu1_network *network, int output,
                                  const int32_t *integers, const vt_tensor *values,
                                  vt_tensor *out) VT_CHECKED;
 
-// The int8 reference evaluator: every node by plain loops over [image][y][x][channel], no tiles, no
-// buffers, no chip. Fills `values` (by node; entries of input nodes are given); the caller frees
-// the others.
+// The int8 reference evaluator: every node in plain loops over [image][y][x][channel], no tiles, no
+// buffers, no chip. Fills `values` (by node; the entries of input nodes are given); the caller
+// frees the others.
 vt_status vt_tpu1_network_evaluate(const vt_tpu1_network *network, int32_t **values) VT_CHECKED;
 
 // The program for a chip. `init` reads the constants (bias rows), once; `run` is one batch.

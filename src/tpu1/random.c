@@ -3,8 +3,8 @@
 // execution agree.
 //
 // The generator places random steps and gives each the syncs that its operands need, decided by the
-// planner itself: a candidate that the planner refuses for a missing sync gets that sync and is
-// tried again, any other refusal drops it. The chip is small (32 lanes, few rows), so that steps
+// planner itself: a candidate that the planner rejects for a missing sync gets that sync and is
+// retried; any other rejection drops it. The chip is small (32 lanes, few rows), so that steps
 // collide often.
 #include "tpu1/random.h"
 
@@ -129,7 +129,7 @@ static void add_step(trial *t, vt_tpu1_code *code) {
     vt_array_push(code, step);
     vt_array_free(&sync);
   }
-  code->size = before; // refused: drop it and its syncs
+  code->size = before; // rejected: drop it and its syncs
 }
 
 // Consumes the tiles still in the FIFO and ends the program.
@@ -197,7 +197,7 @@ out:
   return st;
 }
 
-// Plans, times and runs a program both ways. A refusal counts as illegal unless the program must be
+// Plans, times and runs a program both ways. A rejected program counts as illegal unless it must be
 // legal.
 static vt_status check_code(trial *t, const vt_tpu1_code *code, bool must_be_legal,
                             vt_tpu1_random_stats *stats) {

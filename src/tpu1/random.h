@@ -10,12 +10,12 @@ typedef struct vt_tpu1_random_stats {
       overlapped; // overlapped: steps that finish before an earlier one does
 } vt_tpu1_random_stats;
 
-// A legal program from `seed` on a small chip, with `damage` instructions removed or changed at
-// random afterwards. INTERNAL when an undamaged program is refused, when both orders of execution
-// differ, or when the decoded encoding is another program; VT_OK otherwise, also when a damaged
-// program is refused.
+// A legal program from `seed` on a small chip, after which `damage` instructions are removed or
+// changed at random. INTERNAL when an undamaged program is rejected, when both execution orders
+// differ, or when decoding the encoding gives another program; otherwise VT_OK, even when a damaged
+// program is rejected.
 vt_status vt_tpu1_random_check(uint64_t seed, int damage, vt_tpu1_random_stats *stats) VT_CHECKED;
-// The same for given instructions (12 bytes each); anything may be in them.
+// The same for given, arbitrary instructions (12 bytes each).
 vt_status vt_tpu1_bytes_check(const uint8_t *bytes, size_t size,
                               vt_tpu1_random_stats *stats) VT_CHECKED;
 

@@ -5,29 +5,23 @@
 //
 // Rules, each with its source (docs/tpu1.md has the formulas):
 //  1. Instructions issue in order, one per issue_cycles, into queues of the five units; a unit runs
-//  its queue in order
-//     and a step starts when everything its `sync`s name has finished. [published structure]
+//     its queue in order and a step starts when everything its `sync`s name has finished.
+//     [published structure]
 //  2. Host transfers take bytes / host bandwidth; the first byte takes a PCIe round trip more.
-//  Reads and writes are
-//     separate directions. [published bandwidth]
+//     Reads and writes are separate directions. [published bandwidth]
 //  3. Weight tiles arrive one after another at memory bandwidth. A tile is fetched when its
-//  read_weights has issued and
-//     a FIFO place is free: that of the tile fifo_tiles before it, once that has been shifted out.
-//     [published]
+//     read_weights has issued and a FIFO slot is free: that of the tile fifo_tiles before it, once
+//     that has been shifted out. [published]
 //  4. Shifting a tile into the shadow plane takes dim cycles, starts when the tile has arrived and
-//  the tile before has
-//     become active, and overlaps the rows of that one. [published]
-//  5. A pass takes one cycle a row and operand byte: 1x, 2x with one 16-bit operand, 4x with two. A
-//  16-bit weight tile
-//     is two planes, run one after the other. [published]
-//  6. Results of a pass can be read drain_cycles after its last row went in; of the activation unit
-//  activate_latency
-//     after its last row. [derived, assumed]
+//     the previous tile has become active, and overlaps the rows of that one. [published]
+//  5. A pass takes one cycle per row and operand byte: 1x, 2x with one 16-bit operand, 4x with two.
+//     A 16-bit weight tile is two planes, run one after the other. [published]
+//  6. Results of a pass can be read drain_cycles after its last row went in; those of the
+//     activation unit activate_latency after its last row. [derived, assumed]
 //  7. The activation unit takes one accumulator row per cycle and writes one unified-buffer row per
-//  cycle; `vector`
-//     reads and writes through one port of a row per cycle. [assumed]
-// The order of evaluation is program order: a step depends only on earlier ones, so no event queue
-// is needed.
+//     cycle; `vector` reads and writes through one port of a row per cycle. [assumed]
+// Steps are evaluated in program order: a step depends only on earlier ones, so no event queue is
+// needed.
 #include "tpu1/timing.h"
 
 #include <assert.h>
@@ -103,8 +97,7 @@ static void time_host(clock_state *c, const vt_tpu1_step *step) {
   }
 }
 
-// Fetches and shifts the next tile of the FIFO (rules 3, 4). Returns when it has arrived in
-// *out_arrival.
+// Fetches and shifts the next tile of the FIFO (rules 3, 4). *out_arrival is when it has arrived.
 static int64_t tile_shifted(clock_state *c, int64_t *out_arrival) {
   int64_t tile = c->tiles_done++, fifo = (int64_t)c->chip->fifo_tiles;
   size_t pc = (size_t)c->plan->tile_issue.data[tile];

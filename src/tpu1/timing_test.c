@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// timing_test.c - the clock against what is published: single tiles, precision, and the three
+// timing_test.c - the clock compared with published figures: single tiles, precision, and the three
 // measured workloads.
 #include <math.h>
 #include <setjmp.h>
@@ -36,8 +36,8 @@ static vt_tpu1_counters time_text(const char *text, int64_t tiles) {
   return counters;
 }
 
-// A tile in the FIFO before its rows are there stalls nothing from 1350 rows on; with 200 rows
-// memory is the limit.
+// A tile in the FIFO before its rows arrive stalls nothing from 1350 rows up; with 200 rows memory
+// is the limit.
 static void test_single_tiles(void **state) {
   (void)state;
   vt_tpu1_counters n =
@@ -155,7 +155,7 @@ static void test_all_workloads(void **state) {
   assert_true(fabs(t250 / t200 - 1) < 0.02);
 }
 
-// What must get faster, and what must not, when one parameter changes.
+// Which workloads must get faster, and which must not, when one parameter changes.
 static void test_parameters(void **state) {
   (void)state;
   static const struct {

@@ -17,7 +17,7 @@
 
 #define FIXTURE(name) VTPU_SOURCE_DIR "/src/tpu1/fixtures/" name
 
-// Runs `v1 ARGUMENTS` with standard output in a file; gives the exit code and what was printed.
+// Runs `v1 ARGUMENTS` with standard output in a file; returns the exit code and the output.
 static int run(const char *arguments, vt_text *out) {
   char line[1024], *argv[32] = {"v1"};
   int argc = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// view.c - the pipeline of a run: as text for a terminal and as one HTML page that needs nothing
-// else. In: a traced timing. Out: text. Owns nothing.
+// view.c - the pipeline of a run: as text for a terminal and as one self-contained HTML page. In: a
+// traced timing. Out: text. Owns nothing.
 #include "tpu1/bench.h"
 
 #include <string.h>

@@ -38,7 +38,7 @@ static void count_layer(gen *g, bool fc, int64_t weights, int64_t macs) {
   g->built->weights += weights;
 }
 
-// 16-bit results keep the same scale everywhere: the shapes are what matters here, not the values.
+// 16-bit results keep the same scale everywhere: only the shapes matter here, not the values.
 static vt_tpu1_epilogue epilogue(vt_tpu1_fn fn, bool wide) {
   return (vt_tpu1_epilogue){.fn = fn, .wide_out = wide, .scale = 1, .shift = 8};
 }
@@ -87,7 +87,7 @@ static void mlp1(gen *g, int64_t batch) {
 
 // ---- LSTMs ----
 
-// A tensor over the blocks of two others: the concatenation that costs nothing.
+// A tensor over the blocks of two others: a free concatenation.
 static vt_tpu1_tensor concat(const vt_tpu1_tensor *a, const vt_tpu1_tensor *b) {
   vt_tpu1_tensor t = *a;
   for (int i = 0; i < b->block_count; i++) t.blocks[t.block_count++] = b->blocks[i];
@@ -246,7 +246,7 @@ static int64_t module_parts(const module *m, int64_t parts[4]) {
   return n;
 }
 
-// The result of a module over `images` images, space only.
+// The result of a module over `images` images; only reserves space.
 static vt_tpu1_tensor module_tensor(gen *g, const vt_tpu1_tensor *in, const module *m,
                                     int64_t images) {
   int64_t stride = m->project ? 1 : 2, parts[4], n = module_parts(m, parts);
@@ -331,7 +331,7 @@ static const module modules[] = {
     {0, 128, 192, 192, 256, 0},                                      // 14 x 14
     {352, 192, 320, 160, 224, 128}, {352, 192, 320, 192, 224, 128}}; // 7 x 7
 enum { FIRST_14 = 3, FIRST_7 = 8, MODULES = 10 };
-// Images that go through a stage together: what the unified buffer holds.
+// Images that go through a stage together: as many as the unified buffer holds.
 enum { PART_28 = 4, PART_14 = 16 };
 
 static void max_pool(gen *g, const vt_tpu1_tensor *in, const vt_tpu1_tensor *out) {
@@ -349,8 +349,7 @@ static vt_tpu1_tensor cnn1_image(gen *g) {
   return input;
 }
 
-// One image to 28 x 28. The next one is read as soon as the large tensors are gone; `input` becomes
-// it.
+// One image to 28 x 28. The next one is read into `input` as soon as the large tensors are gone.
 static void cnn1_stem(gen *g, vt_tpu1_tensor *input, bool more, const vt_tpu1_tensor *out) {
   vt_tpu1_build_sync(g->b, VT_TPU1_UNIT_MATRIX, 1 << VT_TPU1_UNIT_READ);
   vt_tpu1_tensor a = vt_tpu1_build_tensor(g->b, 1, 112, 112, widened(64), false);
@@ -409,7 +408,7 @@ static void cnn1_head(gen *g, const vt_tpu1_tensor *x) {
 static void cnn1(gen *g, int64_t batch) {
   vt_tpu1_tensor x28 = vt_tpu1_build_tensor(g->b, PART_28, 28, 28, widened(192), false);
   // The results of the two reductions collect the parts of the batch; their blocks follow from the
-  // module before.
+  // previous module.
   vt_tpu1_tensor shape = module_tensor(g, &x28, &modules[FIRST_14 - 2], 1);
   vt_tpu1_tensor x14 = module_tensor(g, &shape, &modules[FIRST_14 - 1], PART_14);
   vt_tpu1_build_drop(g->b, &shape);

@@ -26,7 +26,7 @@ typedef struct vt_tpu1_workload_built {
 
 const vt_tpu1_workload_info *vt_tpu1_workload_get(vt_tpu1_workload workload);
 // The program for one batch on this chip. batch 0: the published one. `b` is the caller's, freed
-// with vt_tpu1_build_free. errors: what does not fit a scaled chip.
+// with vt_tpu1_build_free. errors: anything that does not fit a scaled chip.
 vt_status vt_tpu1_workload_build(vt_tpu1_workload workload, int64_t batch, const vt_tpu1_chip *chip,
                                  vt_tpu1_build *b, vt_tpu1_workload_built *out_built) VT_CHECKED;
 
