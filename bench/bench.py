@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures vtpu against XLA:CPU of the same jaxlib, in turn within one run, and prints ratios and bars.
+"""Compares vtpu with XLA:CPU of the same jaxlib, alternating within one run, and prints ratios and targets.
 
-Each side is a process of its own that stays alive (worker.py); a row asks them alternately and takes medians, so that
-what else the machine does falls on both. XLA:CPU computes in float32, its default; vtpu as a TPU does by default.
+Each side is a separate process that stays alive (worker.py); a row alternates between them and takes medians, so that
+other load on the machine affects both. XLA:CPU computes in float32, its default; vtpu as a TPU does by default.
 Ratio = peer time / vtpu time: above 1 vtpu is faster.
 """
 
@@ -70,13 +70,13 @@ class Side:
 
 
 class Sides:
-    """The processes, started when first asked for and again after one ended."""
+    """The processes, started on demand and restarted after one ended."""
 
     def __init__(self):
         self.running = {}
 
     def get(self, name, devices):
-        key = (name, 1 if name == "vtpu" else devices)  # a v3-8 has its eight devices in any case
+        key = (name, 1 if name == "vtpu" else devices)  # a v3-8 always has its eight devices
         side = self.running.get(key)
         if not side or side.process.poll() is not None:
             side = self.running[key] = Side(name, devices)
@@ -95,7 +95,7 @@ class Sides:
 
 
 def alternate(sides, measure, rounds):
-    """Median of `rounds` measurements of each side, taken in turn."""
+    """Median of `rounds` measurements of each side, alternating."""
     times = [[], []]
     for _ in range(rounds):
         for at, side in enumerate(sides):
@@ -130,7 +130,7 @@ def measure_first_step(sides, model, options):
 
 
 def measure_op(sides, name, options):
-    """Medians of wall time; those of processor time, of all threads, as extras."""
+    """Medians of wall time; those of CPU time over all threads as extras."""
     slower = max(side.ask("op", name=name, count=1)[0] for side in sides)
     count = max(1, min(50, round(0.2 / slower)))
     rounds = [[side.ask("op", name=name, count=count) for side in sides] for _ in range(options.rounds)]
@@ -175,7 +175,7 @@ def machine():
 
 
 def bars(rows, amx):
-    """(name, value, bound) of each bar whose rows were all measured."""
+    """(name, value, bound) of each target whose rows were all measured."""
     of = {}
     for row in rows:
         of.setdefault(row["metric"], {})[row["name"]] = row["ratio"]

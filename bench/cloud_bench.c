@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cloud_bench.c - vtpud under load on loopback: 10,000 nodes and 100,000 operations in the store,
-// time of lists of 500 nodes (median, p99, user time of the server), and requests a second over
+// time to list 500 nodes (median, p99, user time of the server), and requests per second over
 // keep-alive connections.
 //   cloud_bench [seconds] [connections]
 #include <arpa/inet.h>
@@ -70,7 +70,7 @@ static int dial(uint16_t port) {
   return fd;
 }
 
-// One request on an open connection; the whole reply is read. Returns its body.
+// One request on an open connection; reads the whole response. Returns its body.
 static const char *ask(int fd, const char *token, const char *path) {
   static _Thread_local char buffer[4 << 20];
   int n = snprintf(buffer, sizeof buffer,
@@ -134,8 +134,8 @@ static vt_status touch(vt_cloud *cloud, void *context) {
   return VT_OK;
 }
 
-// Walks the pages of the list, `count` of them; before each, `change` says whether nodes of it
-// change, as they do while a cloud works.
+// Walks the pages of the list, `count` of them; `change` says whether nodes on a page change before
+// it is read, as in a busy cloud.
 static void time_lists(vt_cloud *cloud, uint16_t port, const char *token, const char *title,
                        int count, bool change) {
   static int64_t times[LISTS];

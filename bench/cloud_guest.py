@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one idle TPU VM costs the host: MiB of memory, MB of disk.
 
-Starts a throw-away cloud in a network namespace of its own, makes VMs one after the other, and adds up the proportional
-set size of the processes that each brought. In: the folder with vtpud and vtpu, how many VMs. Out: one line of JSON.
+Starts an ephemeral cloud in its own network namespace, creates VMs one by one, and adds up the proportional set size
+of the processes that each added. In: the folder with vtpud and vtpu, the number of VMs. Out: one line of JSON.
 Needs root and what level 2 needs; run as  python3 bench/cloud_guest.py build/release/bin 4
 """
 
@@ -34,7 +34,7 @@ def below(pid):
 
 
 def guests(state):
-    """The processes of all guests: of each its launcher and what is below it."""
+    """The processes of all guests: the launcher of each and its descendants."""
     found = []
     for name in os.listdir(f"{state}/guests"):
         with open(f"{state}/guests/{name}/launcher") as file:
@@ -44,7 +44,7 @@ def guests(state):
 
 
 def find_daemon():
-    """The command's parent keeps the caller's rights; above it is the process that answers calls."""
+    """The command's parent keeps the caller's rights; the process above it answers calls."""
     pid = found = os.getppid()
     while open(f"/proc/{pid}/comm").read() == "vtpud\n":
         found = pid
@@ -53,7 +53,7 @@ def find_daemon():
 
 
 def disk_bytes(folder):
-    """What files below a folder take of this file system, those of file systems inside it not counted."""
+    """Disk usage of the files below a folder on this file system, without nested file systems."""
     device, total = os.stat(folder).st_dev, 0
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if os.lstat(f"{place}/{name}").st_dev == device]

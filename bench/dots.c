@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// dots.c - what dots and convolutions reach as steps of a program: GFLOP/s and share of the
-// matrix-product peak. Each row is a program of one op, compiled and run as a framework's would be,
-// in bf16 (f32 result) and in f32. The peak is the best rate of a square product of 2048 in the
-// same element type, measured in the same run.
+// dots.c - the rate of dots and convolutions as steps of a program: GFLOP/s and share of the
+// matrix-product peak. Each row is a program of one op, compiled and run like a framework's, in
+// bf16 (f32 result) and in f32. The peak is the best rate of a square product of 2048 in the same
+// element type, measured in the same run.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,8 +116,8 @@ static void set_numbers(vt_op *op, int tensor, int64_t a, int64_t b, int64_t fir
   vt_op_set_ints(op, keys[tensor][2], 2, (int64_t[]){first_spatial, first_spatial + 1});
 }
 
-// As JAX writes a convolution and its two gradients, for tensors [b, y, x, f] and kernels [y, x, i,
-// o].
+// A convolution and its two gradients as JAX writes them, for tensors [b, y, x, f] and kernels [y,
+// x, i, o].
 static vt_module *conv_module(const conv_row *row, char kind, vt_dtype dtype) {
   vt_module *module = start();
   vt_func *func = module->main;
@@ -156,7 +156,7 @@ static vt_module *conv_module(const conv_row *row, char kind, vt_dtype dtype) {
   return module;
 }
 
-// GFLOP/s of the module's only op; out_compile_ms tells what making the program took.
+// GFLOP/s of the module's only op; out_compile_ms gets the compile time.
 static double measure(vt_module *module, double flops, double *out_compile_ms) {
   vt_host_options options = {.device_count = 1, .exact_dots = true};
   vt_program *program;
@@ -198,8 +198,7 @@ typedef struct result {
 static result results[sizeof dots / sizeof *dots + 3 * sizeof convs / sizeof *convs];
 static size_t result_count;
 
-// Before, between and after the rows, so that a busy neighbour at one moment does not make a low
-// peak.
+// Measured before, between and after the rows, so that momentary load does not lower the peak.
 static void measure_peaks(void) {
   const dot_row square = {"square", 1, 2048, 2048, 2048, false, false};
   for (int t = 0; t < 2; t++) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_peak.c - what oneDNN's matrix product reaches on this machine: the yardstick for the steps
-// of bench.py.
-// Out: one line of JSON, GFLOP/s of a square product of 2048 in bf16 (f32 result) and in f32, best
-// of some runs.
+// gemm_peak.c - the rate of oneDNN's matrix product on this machine: the reference for the steps of
+// bench.py. Out: one line of JSON, GFLOP/s of a square product of 2048 in bf16 (f32 result) and in
+// f32, best of several runs.
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,7 +30,7 @@ static dnnl_memory_t operand(const_dnnl_primitive_desc_t primitive, dnnl_query_t
   return memory;
 }
 
-// Returns GFLOP/s, or 0 where the library has no such product for this CPU.
+// Returns GFLOP/s, or 0 if the library has no such product for this CPU.
 static double measure(dnnl_data_type_t type, dnnl_engine_t engine, dnnl_stream_t stream) {
   dnnl_dims_t dims = {SIZE, SIZE};
   dnnl_memory_desc_t in, out;

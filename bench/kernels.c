@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernels.c - what fused loops reach: GB/s of the arrays they must read and write, beside memcpy of
-// as many bytes in the same run, and what making their code costs. Outputs reuse inputs where the
-// kernel allows it, as in a program.
+// kernels.c - the rate of fused loops: GB/s of the arrays they must read and write, next to memcpy
+// of the same size in the same run, and the cost of generating their code. Outputs reuse inputs
+// where the kernel allows it, as in a program.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

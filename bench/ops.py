@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of one op each, at sizes where the op is all that counts: name -> (function, maker of its host arrays)."""
+"""Programs of one op each, at sizes where only the op counts: name -> (function, maker of its host arrays)."""
 
 import functools
 
@@ -188,7 +188,7 @@ def controlling():
 
 
 def mathematical():
-    """Functions of many elements that lie in a near cache, a hundred times."""
+    """Functions of many elements that fit in a near cache, a hundred times."""
     repeat = lambda f: (lambda x: jax.lax.fori_loop(0, 100, lambda _, x: f(x) * 0.5 + 1.1, x), lambda: (floats(16384),))
     functions = {"exp": jnp.exp, "log": lambda x: jnp.log(jnp.abs(x)), "log1p": lambda x: jnp.log1p(jnp.abs(x)), "expm1": jnp.expm1,
                  "tanh": jnp.tanh, "logistic": jax.lax.logistic, "rsqrt": lambda x: jax.lax.rsqrt(jnp.abs(x)), "sin": jnp.sin}

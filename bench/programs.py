@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of models/ at the sizes the benchmark uses, each behind the same three things: init, state, step."""
+"""The programs of models/ at the sizes the benchmark uses, each with the same interface: init, state, step."""
 
 import dataclasses
 import importlib.util
@@ -118,7 +118,7 @@ def place_inputs(inputs, devices):
 
 
 def matrix_flops(jaxpr):
-    """Operations of the dots and convolutions of a jaxpr, loops by their trips; what a chip's matrix unit would count."""
+    """Operations of the dots and convolutions of a jaxpr, loops by their trip counts, as on a chip's matrix unit."""
     total = 0
     for equation in jaxpr.eqns:
         params, out = equation.params, equation.outvars[0].aval
@@ -129,7 +129,7 @@ def matrix_flops(jaxpr):
             kernel = equation.invars[1].aval.shape
             numbers = params["dimension_numbers"].rhs_spec  # output features, input features, window
             taps = math.prod(kernel[d] for d in numbers[1:])
-            # A dilated left side is mostly zeros that a good kernel does not multiply.
+            # A dilated left side is mostly zeros, which a good kernel does not multiply.
             total += 2 * out.size * taps // math.prod(params["lhs_dilation"])
         trips = params.get("length", 1) if equation.primitive.name == "scan" else 1
         for value in params.values():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One side of the benchmark: a process with one JAX platform that does what bench.py asks, kept alive between rows.
+"""One side of the benchmark: a process with one JAX platform that serves bench.py and stays alive between rows.
 
-In: a JSON object a line on standard input. Out: a JSON object a line. Everything else goes to standard error.
+In: one JSON object per line on standard input. Out: one JSON object per line. Everything else goes to standard error.
 """
 
 import functools
@@ -43,7 +43,7 @@ class Worker:
         gc.collect()
 
     def steps(self, count):
-        """Seconds for each of `count` steps, one after the other without waiting in between."""
+        """Seconds for each of `count` steps, back to back without waiting in between."""
         start = time.perf_counter()
         for _ in range(count):
             self.state, metrics = self.step(self.state, *self.inputs)
@@ -51,7 +51,7 @@ class Worker:
         return (time.perf_counter() - start) / count
 
     def load_predict(self, model):
-        """The forward pass on a small batch, parameters as model.init makes them."""
+        """The forward pass on a small batch, with parameters from model.init."""
         self.drop()
         program = programs.PROGRAMS[model]()
         predict, inputs = program.make_predict()
@@ -59,7 +59,7 @@ class Worker:
         self.step = lambda: predict(parameters, inputs)
 
     def predict(self, count):
-        """Seconds for each of `count` calls, each awaited: what the caller of a service waits."""
+        """Seconds for each of `count` calls, each awaited: the latency that the caller of a service sees."""
         start = time.perf_counter()
         for _ in range(count):
             jax.block_until_ready(self.step())
@@ -114,9 +114,9 @@ class Worker:
         return time.perf_counter() - begin
 
     def op(self, name, count):
-        """Wall and processor seconds of each of `count` calls of a program of ops.py, each awaited.
+        """Wall and CPU seconds of each of `count` calls of a program of ops.py, each awaited.
 
-        Calls alternate between copies of the arguments: what is made of the same arrays may be kept from call to call.
+        Calls alternate between copies of the arguments, since results derived from the same arrays may be cached.
         """
         if self.op_name != name:
             self.drop()
@@ -159,7 +159,7 @@ def main():
         request = json.loads(line)
         try:
             answer = {"value": getattr(worker, request.pop("do"))(**request)}
-        except Exception as error:  # the row is lost, the run goes on
+        except Exception as error:  # the row is lost, the run continues
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)
 

@@ -5,7 +5,7 @@ option(VTPU_WERROR "treat warnings as errors" ON)
 option(VTPU_FUZZ "build the libFuzzer targets (needs clang)" OFF)
 
 add_library(vtpu_flags INTERFACE)
-# Sanitizers hide the ranges of values from the compiler, which then sees truncation everywhere.
+# Sanitizers hide value ranges from the compiler, which then sees truncation everywhere.
 target_compile_options(vtpu_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   $<$<CONFIG:Debug>:-Wno-format-truncation>
   $<$<BOOL:${VTPU_WERROR}>:-Werror> -fno-math-errno -ffp-contract=off)
@@ -17,13 +17,13 @@ endif()
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
-# Tests, fuzz targets and benches may look at everything.
+# Tests, fuzz targets and benches may use every header.
 add_library(vtpu_sees_all INTERFACE)
 target_link_libraries(vtpu_sees_all INTERFACE vtpu_flags)
 target_include_directories(vtpu_sees_all INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
-# vtpu_stage(NAME USES base ir): what the folder src/NAME may include: itself, what it uses and what those use. A folder of
-# links to just these is its path of headers, so that an arrow that docs/architecture.md does not have does not compile.
+# vtpu_stage(NAME USES base ir): what the folder src/NAME may include: itself, what it uses and what those use. The
+# links of a folder are its include path, so an include that docs/architecture.md does not allow fails to compile.
 function(vtpu_stage name)
   cmake_parse_arguments(ARG "" "" "USES" ${ARGN})
   set(sees ${name})
@@ -46,8 +46,9 @@ function(vtpu_belongs target name)
   target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/sees/${name})
 endfunction()
 
-# vtpu_library(NAME SOURCES a.c b.c USES base ir LIBS m OUTSIDE ext): the stage vt_NAME, usable by later stages. OUTSIDE are
-# libraries that programs are linked with; libvtpu.so (VTPU_CLOSED) has archives instead (vtpu_archives, docs/decisions/007).
+# vtpu_library(NAME SOURCES a.c b.c USES base ir LIBS m OUTSIDE ext): the stage vt_NAME, usable by later stages.
+# Programs are linked with the OUTSIDE libraries; libvtpu.so (VTPU_CLOSED) uses archives instead (vtpu_archives,
+# docs/decisions/007).
 function(vtpu_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBS;OUTSIDE" ${ARGN})
   add_library(vt_${name} STATIC ${ARG_SOURCES})
@@ -86,8 +87,8 @@ function(vtpu_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()
 
-# vtpu_threads(TEST ...): tests that ThreadSanitizer runs, too (./dev test --sanitizers). Their programs are the target
-# `threads`; the others need not build there. A race ends the program that has it.
+# vtpu_threads(TEST ...): tests that also run under ThreadSanitizer (./dev test --sanitizers). Their programs are the
+# target `threads`; others need not build there. A data race ends the program.
 add_custom_target(threads)
 function(vtpu_threads)
   foreach(name ${ARGN})
@@ -103,7 +104,7 @@ function(vtpu_threads)
 endfunction()
 
 # vtpu_fuzz(NAME SOURCES f.c USES import CORPUS dir): a libFuzzer target, and a CTest that replays the corpus with
-# the ordinary compiler (fuzz/replay.c). CORPUS is an absolute path or lies in the calling folder.
+# the ordinary compiler (fuzz/replay.c). CORPUS is an absolute path or in the calling folder.
 function(vtpu_fuzz name)
   cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;USES;LIBS" ${ARGN})
   if(ARG_CORPUS)
@@ -126,7 +127,8 @@ function(vtpu_fuzz name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS})
 endfunction()
 
-# vtpu_python_test(NAME SCRIPT args... ): a script run by build/venv's Python, looked for when the test runs; 77 = skipped.
+# vtpu_python_test(NAME SCRIPT args... ): a script run by build/venv's Python, resolved when the test runs; 77 =
+# skipped.
 # In a build with sanitizers their runtime is loaded first: the interpreter has none.
 function(vtpu_python_test name script)
   cmake_path(ABSOLUTE_PATH script BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * run_program.c - a StableHLO program from C, without Python: load it for a slice, run it on inputs
- * filled with ones, print the results' first elements and what the real slice would need.
+ * filled with ones, print the first elements of the results and what the real slice would need.
  *
  *   cc run_program.c -I include -L build/release/lib -lvtpu -o run_program
  *   ./run_program program.mlirbc v3-8

@@ -2,9 +2,9 @@
 // replay.c - runs a fuzz target over stored inputs, with any compiler and without libFuzzer.
 // In:  files and folders (read recursively, in name order) on the command line; -v prints each name
 // first.
-// Out: exit code 0 when every input was taken; a crash names the input that caused it.
-// The empty input is always tried first. A folder that is missing or empty is an error: a corpus
-// that moved must not make its test pass.
+// Out: exit code 0 when every input was accepted; a crash names the input that caused it.
+// The empty input is always tried first. A missing or empty folder is an error: a corpus that moved
+// must not make its test pass.
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>
@@ -58,8 +58,8 @@ static void name_the_input(int number) {
   raise(number);
 }
 
-// Reads the whole file into memory of exactly its size, so that a sanitizer sees the first byte
-// past the end.
+// Reads the whole file into memory of exactly its size, so that a sanitizer catches reads past the
+// end.
 static uint8_t *read_file(const char *name, size_t *out_size) {
   FILE *file = fopen(name, "rb");
   if (!file) die("open", name);
@@ -102,7 +102,7 @@ int main(int argc, char **argv) {
   static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
   for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) {
     struct sigaction old;
-    // A sanitizer that already watches this signal says more than we could.
+    // A sanitizer that already watches this signal reports more than we could.
     if (!sigaction(fatal[i], NULL, &old) && old.sa_handler == SIG_DFL)
       signal(fatal[i], name_the_input);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// replay_self.c - a target without a parser: shows that replay.c hands over whole inputs, the empty
-// one included.
+// replay_self.c - a target without a parser: shows that replay.c passes whole inputs, including the
+// empty one.
 #include <stdint.h>
 #include <stdlib.h>
 

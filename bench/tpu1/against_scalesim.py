@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The timing mode of the TPU v1 simulator against SCALE-Sim (PyPI `scalesim`) on the same layers.
+"""The timing mode of the TPU v1 simulator compared with SCALE-Sim (PyPI `scalesim`) on the same layers.
 
 Both model a 256 x 256 weight-stationary array. Why the cycles differ: SCALE-Sim loads, fills and drains the array for
-every tile one after the other (256 + M + 510 cycles) and adds the first fill of its buffers from DRAM to each layer; the
-chip shifts a tile while the rows of the one before run and overlaps filling and draining, but takes 1349 cycles to read
-a tile from DDR3, and here host transfers and activation count, too. Needs a Python with scalesim:
+every tile, one after another (256 + M + 510 cycles), and adds the first fill of its buffers from DRAM to each layer.
+The chip shifts a tile while the rows of the previous one run and overlaps filling and draining, but takes 1349 cycles
+to read a tile from DDR3; host transfers and activation also count here. Needs a Python with scalesim:
 
     python3 -m venv build/scalesim && build/scalesim/bin/pip install scalesim "numpy<2" "pandas<2.2"
     build/scalesim/bin/python bench/tpu1/against_scalesim.py build/release/bin/vtpu
@@ -26,7 +26,7 @@ WORKLOADS = {
     "MLP1": [(168, n, k) for k, n in zip((1280, 1000, 1280, 1000), (1000, 1280, 1000, 1280))],
     "CNN0": [(2888, 256, 1200)] + [(2888, 256, 2304)] * 14 + [(2888, 1, 256)],
 }
-# 34e9 / 700e6 bytes a cycle for weights, 256 for inputs and outputs; buffers of 24 MiB in all, weights two tiles.
+# 34e9 / 700e6 bytes per cycle for weights, 256 for inputs and outputs; buffers of 24 MiB in all, two tiles of weights.
 CONFIG = """[general]
 run_name = v1
 [architecture_presets]

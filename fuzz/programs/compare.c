@@ -72,7 +72,7 @@ verdict trial_check(trial *t, const vt_tensor *got, verdict otherwise, vt_text *
   return VERDICT_SAME;
 }
 
-// A run of the compiled program; with `donated`, results lie in the memory of parameters where they
+// A run of the compiled program; with `donated`, results use the memory of parameters where they
 // may.
 static verdict run_compiled(trial *t, vt_program *compiled, bool donated, verdict otherwise,
                             vt_text *out_why) {
@@ -144,7 +144,7 @@ static verdict run_host(trial *t, vt_host_options options, verdict otherwise, vt
   return v;
 }
 
-// The program as it is, all devices in lockstep, on the kernels alone.
+// The program unchanged, all devices in lockstep, on the kernels alone.
 static verdict run_lockstep(trial *t, vt_text *out_why) {
   vt_eval_env env = {
       .partition_count = t->program.module->num_partitions, .replica_count = 1, .exact_dots = true};
@@ -170,7 +170,7 @@ static void hide_constants(vt_func *func) {
     vt_value *value = &op->results[0];
     vt_op *barrier = vt_op_create(func, VT_OP_OPTIMIZATION_BARRIER, &vt_loc_unknown, 1, &value, 1,
                                   &value->type, 0);
-    vt_value_replace(value, &barrier->results[0]); // the barrier stands nowhere yet
+    vt_value_replace(value, &barrier->results[0]); // the barrier is not inserted yet
     if (next)
       vt_op_insert(next, barrier);
     else
@@ -193,7 +193,7 @@ uint32_t trial_cut(trial *t, vt_func *func, vt_tensor **out_fed) {
   *out_fed = VT_NEW_ARRAY(&t->arena, vt_tensor, results + 1);
   const judged *value = t->values;
   vt_op *copy = func->first;
-  func->param_info = NULL; // as many as the parameters were
+  func->param_info = NULL; // its length was the old parameter count
   for (const vt_op *op = main->first; op; op = op->next) {
     vt_op *next = copy->next;
     assert(copy->code == op->code);
@@ -250,7 +250,7 @@ static bool has_known(const vt_func *main) {
          any_packed(main->return_count, main->returns);
 }
 
-// How arrays lie on the devices: as the program says, else all of them on each.
+// Placement of arrays on the devices: as the program says, otherwise whole on each.
 static vt_io_info *places(vt_module *m, uint32_t count, vt_value *const *values,
                           const vt_io_info *given) {
   vt_io_info *infos = VT_NEW_ARRAY(&m->arena, vt_io_info, count + 1);
@@ -269,7 +269,7 @@ static vt_io_info *places(vt_module *m, uint32_t count, vt_value *const *values,
   return infos;
 }
 
-// What `device` holds of an array that lies so; room for it in the trial's arena.
+// The tile of an array with this sharding on `device`, allocated in the trial's arena.
 static vt_tensor tile_for(trial *t, const vt_sharding *s, vt_type whole, int device) {
   int64_t index[VT_MAX_RANK], counts[VT_MAX_RANK], dims[VT_MAX_RANK];
   program_tile(s, device, index, counts);
@@ -278,7 +278,7 @@ static vt_tensor tile_for(trial *t, const vt_sharding *s, vt_type whole, int dev
   return (vt_tensor){type, vt_arena_push_aligned(&t->arena, (size_t)vt_type_bytes(type) + 192, 64)};
 }
 
-// Between the whole array and the tile of `device`, element by element.
+// Copies between the whole array and the tile of `device`, element by element.
 static void copy_tile(const vt_sharding *s, int device, vt_tensor whole, vt_tensor tile, bool in) {
   int64_t index[VT_MAX_RANK], counts[VT_MAX_RANK];
   size_t bytes = vt_dtype_bytes(whole.type.dtype);
@@ -294,7 +294,7 @@ static void copy_tile(const vt_sharding *s, int device, vt_tensor whole, vt_tens
   }
 }
 
-// Each device's tiles, seen among those of the others.
+// Checks each device's tiles, interleaved with those of the others.
 static verdict check_tiles(trial *t, const vt_io_info *infos, int devices, uint32_t count,
                            const vt_tensor *got, vt_text *out_why) {
   for (int d = 0; d < devices; d++) {
@@ -312,7 +312,7 @@ static verdict check_tiles(trial *t, const vt_io_info *infos, int devices, uint3
   return VERDICT_SAME;
 }
 
-// Takes the marks of sharding out.
+// Removes the sharding annotations.
 static void unmark(vt_func *func) {
   for (vt_op *op = func->first, *next; op; op = next) {
     next = op->next;
@@ -336,7 +336,7 @@ verdict trial_xla_mesh(trial *t, xla *x, bool *out_asked, bool *out_refused, vt_
   if (st) return refused(st, VERDICT_IMPORT, out_why);
   vt_func *main = module->main;
   uint32_t params = main->param_count, count = main->return_count;
-  // Where XLA's partitioner cuts what the program leaves open it has faults of its own.
+  // XLA's partitioner has bugs of its own where it shards what the program leaves open.
   main->param_info = places(module, params, main->params, t->ask_all ? main->param_info : NULL);
   main->return_info = places(module, count, main->returns, t->ask_all ? main->return_info : NULL);
   vt_tensor *args = VT_NEW_ARRAY(&t->arena, vt_tensor, (size_t)devices * params + 1);

@@ -176,7 +176,7 @@ vt_value *gen_any(gen *g, uint64_t dtypes, int flags) {
     uint32_t found = 0, pick[GEN_POOL];
     for (uint32_t i = 0; i < s->count; i++)
       if (T_HAS(dtypes, s->pool[i].value->type.dtype) && suits(s, i, flags)) pick[found++] = i;
-    // The youngest values are taken more often: programs become deep.
+    // Prefers the newest values: programs become deep.
     if (found && gen_chance(g, 50)) return s->pool[pick[found - 1]].value;
     if (found) return s->pool[pick[gen_below(g, found)]].value;
   }
@@ -191,7 +191,7 @@ vt_value *gen_of(gen *g, vt_type type, int flags) {
       if (vt_type_equal(s->pool[i].value->type, type) && suits(s, i, flags)) pick[found++] = i;
     if (found) return s->pool[pick[gen_below(g, found)]].value;
   }
-  // A scalar spread over the shape: what programs have most often.
+  // A scalar broadcast to the shape: the most common case in programs.
   if (type.rank && gen_chance(g, 15)) {
     vt_value *scalar = gen_of(g, (vt_type){type.dtype, 0, NULL}, flags);
     vt_op *op = gen_op(g, VT_OP_BROADCAST_IN_DIM, 1, &scalar, 1, &type, 0);
@@ -274,7 +274,7 @@ void gen_ops(gen *g, int count) {
   }
 }
 
-// Some results: always the last, others by chance; tokens never.
+// Some results: always the last, others at random, never tokens.
 static void choose_returns(gen *g) {
   vt_value *chosen[8];
   uint32_t count = 0;
@@ -316,7 +316,7 @@ bool program_of_op(vt_opcode code, vt_dtype dtype, uint64_t seed, program *out_p
   return true;
 }
 
-// Where parameters and results lie, and which parameters are donated.
+// Placement of parameters and results, and which parameters are donated.
 static vt_io_info *place(gen *g, uint32_t count, vt_value *const *values, int donated) {
   vt_io_info *infos = VT_NEW_ARRAY(&g->module->arena, vt_io_info, count + 1);
   for (uint32_t i = 0; i < count; i++)
@@ -345,7 +345,7 @@ void program_generate_mesh(uint64_t seed, int ops, program *out_program) {
   m->num_replicas = 1;
   g.open_axes = (1u << g.mesh->axis_count) - 1;
   g.scope = &scope;
-  g.budget = 3 * ops; // a manual computation has ops of its own
+  g.budget = 3 * ops; // a manual computation contains further ops
   gen_ops(&g, (int)gen_below(&g, 3));
   for (int64_t n = gen_between(&g, 1, 2); n > 0; n--)
     if (gen_chance(&g, 90))

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// gen.h - what the generators of ops share: random choices and the values made so far.
+// gen.h - shared by the generators of ops: random choices and the values made so far.
 //
 // A generator is asked for one op of its row in gen_ops.def. It picks operands among the values of
 // the scope or makes leaves (inputs of main, constants), builds the op with all its attributes, and
-// reports the results; it may also do nothing when the moment does not suit.
+// reports the results; it may also do nothing if the op does not fit at this point.
 //
-// Two facts are kept of each value. `inexact`: something rounds differently from implementation to
-// implementation on the way to it, so an op whose result would jump (a comparison, a conversion to
-// integers, a sort) must not read it. `raw`: its bits are those of an input, so a NaN has the bits
-// it was made with.
+// Each value has two flags. `inexact`: it depends on something that implementations round
+// differently, so an op with discontinuous results (a comparison, a conversion to integers, a sort)
+// must not read it. `raw`: its bits are those of an input, so a NaN has its original bits.
 #ifndef VT_FUZZ_GEN_H
 #define VT_FUZZ_GEN_H
 
@@ -32,21 +31,21 @@ typedef struct gen {
   gen_scope *scope;
   program_input *inputs;
   int depth;            // of regions and called functions
-  int budget;           // ops still to make
-  uint32_t callees;     // functions made
+  int budget;           // remaining ops
+  uint32_t callees;     // functions created
   const vt_mesh *mesh;  // NULL: a program of one device
-  uint32_t open_axes;   // of the mesh, as bits: may still become manual
-  uint32_t manual_axes; // are manual here; 0 outside of manual computations
-  bool alike;           // all devices come here: collectives are allowed
+  uint32_t open_axes;   // mesh axes that may still become manual, as bits
+  uint32_t manual_axes; // axes that are manual here; 0 outside manual computations
+  bool alike;           // all devices get here: collectives are allowed
 } gen;
 
-// What a row of gen_ops.def says.
+// A row of gen_ops.def.
 typedef struct gen_row {
   vt_opcode code;
-  bool (*make)(gen *g, const struct gen_row *row); // false: nothing was made; NULL: left out
+  bool (*make)(gen *g, const struct gen_row *row); // false: nothing was made; NULL: never generated
   int weight;
   uint64_t dtypes; // element types that the op takes here, as bits
-  bool steady;     // takes inexact operands: small changes of them make small changes of the result
+  bool steady;     // takes inexact operands: its result changes little when they do
   bool loose;      // its result is inexact
   bool meshed;     // only in programs with a mesh
 } gen_row;
@@ -70,7 +69,7 @@ void gen_ops(gen *g, int count); // that many ops, of any row, in the scope
 #define T_ANY             (T_NUMBER | T_BOOL)
 #define T_HAS(set, dtype) ((set) >> (dtype) & 1)
 
-// What a picked operand must be.
+// Requirements on a picked operand.
 enum { PICK_EXACT = 1, PICK_RAW = 2, PICK_NUMBER = 4 };
 
 int64_t gen_below(gen *g, int64_t limit);
@@ -84,7 +83,7 @@ vt_type gen_retyped(gen *g, vt_type type, vt_dtype dtype);
 vt_type gen_shape(gen *g, vt_dtype dtype); // random dimensions
 int64_t gen_size(gen *g);                  // a random size of a dimension, rarely 0
 
-// A new input of main or a constant; an input's style is lost where only a constant can be made.
+// A new input of main or a constant; the style is ignored where only a constant can be made.
 vt_value *gen_leaf(gen *g, vt_type type, int style);
 vt_value *gen_leaf_range(gen *g, vt_type type, int64_t low, int64_t high);
 vt_value *gen_scalar(gen *g, vt_dtype dtype, double x); // a constant
@@ -106,12 +105,12 @@ vt_value *gen_emit(gen *g, vt_opcode code, vt_type type, uint32_t count, vt_valu
 
 const vt_mesh *gen_make_mesh(gen *g);                  // of 2 to 16 devices
 const vt_sharding *gen_sharding(gen *g, vt_type type); // that divides it evenly
-// That many ops, in manual computations often collectives and steps that may work in place.
+// Makes `count` ops, in manual computations often collectives and steps that may work in place.
 void gen_body(gen *g, int count);
-// 0, 1 or 2, not alike on all devices; NULL where devices have no numbers.
+// 0, 1 or 2, differing between devices; NULL where devices have no numbers.
 vt_value *gen_device_scalar(gen *g, vt_dtype dtype);
 
-// Functions inside: gen_enter opens a scope for a function (region or callee), gen_leave closes it.
+// Nested functions: gen_enter opens a scope for a function (region or callee), gen_leave closes it.
 void gen_enter(gen *g, gen_scope *scope, vt_func *func);
 void gen_leave(gen *g);
 vt_value *gen_param(gen *g, vt_type type, bool inexact);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gen_contract.c - dots and convolutions. HIGHEST precision: what DEFAULT rounds to is the chip's.
+// gen_contract.c - dots and convolutions. HIGHEST precision: DEFAULT would round as the chip does.
 #include "gen_makers.h"
 #include "ir/window.h"
 
@@ -8,7 +8,7 @@ static void set_precision(vt_op *op) {
   vt_op_set_ints(op, VT_ATTR_PRECISION_CONFIG, 2, precision);
 }
 
-// Element type of the result: the operands' or a wider one, as frameworks ask for.
+// Element type of the result: the operands' or a wider one, as in frameworks.
 static vt_dtype result_dtype(gen *g, vt_dtype in) {
   if (gen_chance(g, 70)) return in;
   switch ((int)in) {
@@ -49,7 +49,7 @@ bool gen_dot_general(gen *g, const gen_row *row) {
       place[d] = d;
       own[d] = d < batch + inner ? sizes[d] : gen_between(g, 1, large ? 40 : 7);
     }
-    gen_shuffle(g, place, rank[side]); // dimension i of the plan lies at place[i]
+    gen_shuffle(g, place, rank[side]); // dimension i of the plan is at place[i]
     for (int32_t d = 0; d < rank[side]; d++) dims[side][place[d]] = own[d];
     for (int64_t p = 0; p < rank[side]; p++)
       for (int32_t d = batch + inner; d < rank[side]; d++)
@@ -93,7 +93,7 @@ bool gen_dot(gen *g, const gen_row *row) {
 typedef struct conv_plan {
   int32_t spatial;
   int64_t stride[3], padding[6], lhs_dilation[3], rhs_dilation[3], reversal[3];
-  // where batch, feature and the spatial dimensions lie; kernel: input, output
+  // positions of batch, feature and the spatial dimensions; kernel: input, output
   int64_t places[3][5];
   int64_t dims[3][5];
   int64_t groups, batch_groups;

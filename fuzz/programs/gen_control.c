@@ -10,7 +10,7 @@ static bool too_deep(const gen *g) {
   return g->depth >= MOST_DEPTH + (g->manual_axes ? 2 : 0);
 }
 
-// What a branch or a loop takes from outside; the same for all regions of the op.
+// The captures of a branch or loop; the same for all regions of the op.
 typedef struct captures {
   vt_value *values[3];
   uint32_t count;
@@ -29,7 +29,7 @@ static void add_capture_params(gen *g, const captures *c) {
   for (uint32_t i = 0; i < c->count; i++) gen_param(g, c->values[i]->type, c->inexact[i]);
 }
 
-// The value that a body returns for a place of this type; *inexact tells whether it is.
+// The value that a body returns for a place of this type; *inexact says whether it is.
 static vt_value *pick_return(gen *g, vt_type type, bool may_be_inexact, bool *inexact) {
   vt_value *value = gen_of(g, type, may_be_inexact ? 0 : PICK_EXACT);
   *inexact = *inexact || gen_is_inexact(g, value);
@@ -49,8 +49,8 @@ bool gen_while(gen *g, const gen_row *row) {
     g->alike = false;
   else
     operands[0] = gen_scalar(g, counter.dtype, (double)gen_below(g, 3));
-  // A carried value becomes exact or not in the loop; only exact ones come in, so that the first
-  // round is like the others.
+  // A carried value becomes exact or inexact in the loop; only exact ones enter, so that the first
+  // trip is like the others.
   for (uint32_t i = 1; i <= carried; i++) operands[i] = gen_any(g, row->dtypes, PICK_EXACT);
   captures c = capture(g, row->dtypes);
   for (uint32_t i = 0; i < c.count; i++) operands[1 + carried + i] = c.values[i];
@@ -107,7 +107,7 @@ bool gen_branches(gen *g, const gen_row *row) {
                                             : gen_shape(g, gen_dtype(g, row->dtypes));
   vt_func *regions[4];
   bool inexact = false, alike = g->alike;
-  // Around collectives all devices must go the same way.
+  // Around collectives all devices must branch alike.
   g->alike =
       alike && (!g->manual_axes || (operands[0]->op && operands[0]->op->code == VT_OP_CONSTANT));
   for (uint32_t r = 0; r < count; r++) {
@@ -129,7 +129,7 @@ bool gen_branches(gen *g, const gen_row *row) {
   return true;
 }
 
-// A call or a composite with a decomposition of its own.
+// A call, or a composite with its own decomposition.
 bool gen_call(gen *g, const gen_row *row) {
   if (too_deep(g)) return false;
   captures c = capture(g, row->dtypes);

@@ -6,8 +6,8 @@ static int flags_of(const gen_row *row) {
   return row->steady ? 0 : PICK_EXACT;
 }
 
-// Functions of complex numbers have their edges where each implementation wants them, and parts
-// that cancel: tame operands, and a result that rounds as it likes.
+// Branch cuts of complex functions differ between implementations, and parts cancel: use tame
+// operands and a result that rounds freely.
 static bool complex_function(gen *g, const gen_row *row, vt_type type, uint32_t count) {
   vt_value *x[2];
   for (uint32_t i = 0; i < count; i++) x[i] = gen_leaf(g, type, VALUE_SMOOTH);
@@ -128,7 +128,7 @@ bool gen_clamp(gen *g, const gen_row *row) {
   return true;
 }
 
-// To a type of as many bits, or of more or fewer with a last dimension that makes up for it.
+// To a type of equal width, or of a different width with a last dimension that compensates.
 bool gen_bitcast(gen *g, const gen_row *row) {
   vt_value *x = gen_any(g, row->dtypes, PICK_EXACT | PICK_RAW);
   vt_dtype from = x->type.dtype, to = gen_dtype(g, row->dtypes);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// gen_index.c - gather, scatter and their kin with all dimension numbers.
+// gen_index.c - gather, scatter and related ops with all dimension numbers.
 #include "gen_makers.h"
 
 #include <string.h>
 
-// Dimension numbers of a gather, or of a scatter read backwards: what is collapsed there is
-// inserted here, the result there is the update here.
+// Dimension numbers of a gather, or of a scatter read backwards: collapsed there means inserted
+// here, and the result there is the update here.
 typedef struct index_plan {
   int64_t offset[8], collapsed[8], batching[8], start_batching[8], map[8], sizes[8];
   uint32_t offset_count, collapsed_count, batching_count, map_count;
@@ -35,7 +35,7 @@ static bool plan_index(gen *g, vt_type in, index_plan *p) {
   }
   gen_shuffle(g, p->map, p->map_count);
   for (int32_t i = 0; i < free_batch; i++) batch_dims[batch_rank++] = gen_between(g, 1, 6);
-  // Where the components of an index vector lie; behind the end: one component.
+  // Dimension of the index vector's components; past the end: one component.
   p->vector_dim =
       p->map_count == 1 && gen_chance(g, 50) ? batch_rank : gen_below(g, batch_rank + 1);
   bool vector = p->map_count != 1 || p->vector_dim < batch_rank || gen_chance(g, 50);
@@ -48,7 +48,7 @@ static bool plan_index(gen *g, vt_type in, index_plan *p) {
     if (vector && p->start_batching[i] >= p->vector_dim) p->start_batching[i]++;
   vt_dtype index = gen_index_dtype(g);
   p->indices = gen_type(g, index, index_rank, index_dims);
-  // Result: batch dimensions in order, windows at random places in order.
+  // Result: batch dimensions in order, windows at random positions in order.
   int32_t windows = in.rank - (int32_t)(p->collapsed_count + p->batching_count);
   int32_t total = windows + batch_rank, batch = 0, at = 0;
   for (int32_t d = 0; d < total; d++) {
@@ -99,7 +99,7 @@ bool gen_gather(gen *g, const gen_row *row) {
   return true;
 }
 
-// The body: (current, update) -> combination. Assignment only where no two updates meet.
+// The body: (current, update) -> combination. Assignment only where no two updates overlap.
 static vt_func *scatter_body(gen *g, vt_dtype dtype, bool assign, vt_opcode *out_code) {
   static const vt_opcode numbers[] = {VT_OP_ADD, VT_OP_ADD, VT_OP_ADD, VT_OP_MAXIMUM,
                                       VT_OP_MINIMUM};

@@ -7,7 +7,7 @@ static vt_type square(gen *g, vt_dtype dtype, int64_t n) {
   return gen_chance(g, 40) ? gen_type(g, dtype, 3, dims) : gen_type(g, dtype, 2, dims + 1);
 }
 
-// The other triangle of a factor is the implementation's own: it is masked away.
+// The other triangle of a factor is implementation-defined, so it is masked.
 static void mask_triangle(gen *g, vt_value *factor, bool lower) {
   vt_type type = factor->type, index = gen_retyped(g, type, VT_S32);
   vt_value *place[2];

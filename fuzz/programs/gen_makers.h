@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gen_makers.h - the generators that gen_ops.def names. Contract: gen.h.
+// gen_makers.h - the generators named in gen_ops.def. Contract: gen.h.
 #ifndef VT_FUZZ_GEN_MAKERS_H
 #define VT_FUZZ_GEN_MAKERS_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// gen_mesh.c - meshes, manual computations and the collectives in them, marks of sharding.
+// gen_mesh.c - meshes, manual computations and the collectives in them, sharding annotations.
 //
-// What a manual computation returns must not differ between devices that hold the same tile, or
-// who is asked decides the answer: results are cut along the axes that they may differ along.
-// Rarely they are not; then the first device in the order of the mesh counts.
+// Results of a manual computation must not differ between devices that hold the same tile, or the
+// answer would depend on the device that is read: results are sharded along the axes along which
+// they may differ. Rarely they are not; then the first device in mesh order counts.
 #include <string.h>
 
 #include "gen_makers.h"
@@ -54,7 +54,7 @@ static int64_t device_at(const vt_mesh *mesh, int64_t place) {
   return mesh->device_count ? mesh->device_ids[place] : place;
 }
 
-// A sharding that cuts each dimension d by the axes lists[d][0 .. counts[d]).
+// A sharding of each dimension d over the axes lists[d][0 .. counts[d]).
 typedef struct cut {
   int32_t rank;
   uint32_t counts[VT_MAX_RANK], lists[VT_MAX_RANK][4];
@@ -119,8 +119,8 @@ static vt_value *pick_operand(gen *g, uint32_t manual, const vt_type *wanted, ui
   return gen_of(g, scaled(g, local, out_cut), 0);
 }
 
-// Some steps over arrays of one type: where the last use of a value and its successor meet, steps
-// work in place.
+// Some steps over arrays of one type: where the last use of a value meets its successor, steps work
+// in place.
 static void chain(gen *g) {
   static const vt_opcode codes[] = {VT_OP_ADD, VT_OP_MULTIPLY, VT_OP_SUBTRACT, VT_OP_MAXIMUM,
                                     VT_OP_MINIMUM};
@@ -187,7 +187,7 @@ static uint32_t choose_results(gen *g, vt_value **out) {
   return count;
 }
 
-// Along which axes a result is cut: those that it may differ along, and by chance others.
+// The axes that shard a result: those along which it may differ, and others at random.
 static cut cut_result(gen *g, uint32_t manual, uint32_t varying, vt_type local) {
   cut c = {.rank = local.rank};
   bool open = gen_chance(g, 6);
@@ -436,7 +436,7 @@ bool gen_all_to_all(gen *g, const gen_row *row) {
   return true;
 }
 
-// Within rows each device sends to at most one and hears from at most one.
+// Within rows each device sends to at most one and receives from at most one.
 bool gen_permute(gen *g, const gen_row *row) {
   if (!ready(g)) return false;
   int64_t ids[MOST_DEVICES], width = choose_rows(g, ids), pairs[2 * MOST_DEVICES], count = 0;
@@ -491,7 +491,7 @@ const vt_sharding *gen_sharding(gen *g, vt_type type) {
   return sharding_of(g, &c);
 }
 
-// Where an array lies is no part of its value.
+// The placement of an array is not part of its value.
 bool gen_mark(gen *g, const gen_row *row) {
   if (!g->mesh || g->manual_axes) return false;
   vt_value *x = gen_any(g, row->dtypes, 0);

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-// A reducer and its neutral element. Products of floats depend on the order too much to be bounded
-// and are left to integers.
+// A reducer and its neutral element. Products of floats depend too much on the order to be bounded,
+// so only integers use them.
 static vt_opcode reducer(gen *g, vt_dtype dtype) {
   static const vt_opcode integers[] = {VT_OP_ADD, VT_OP_MULTIPLY, VT_OP_MAXIMUM, VT_OP_MINIMUM,
                                        VT_OP_AND, VT_OP_OR,       VT_OP_XOR};
@@ -138,7 +138,7 @@ bool gen_reduce_window(gen *g, const gen_row *row) {
   window_plan p;
   if (!plan_window(g, in, true, &p)) return false;
   vt_opcode code = reducer(g, in.dtype);
-  // How often a padded window applies its init value is open: it must be neutral.
+  // How often a padded window applies its init value is unspecified: it must be neutral.
   x[1] = neutral(g, code, in.dtype);
   vt_type type = gen_type(g, in.dtype, in.rank, p.dims);
   vt_op *op = gen_op(g, row->code, 2, x, 1, &type, 1);
@@ -197,7 +197,7 @@ static vt_value *key_compare(vt_func *body, vt_value *a, vt_value *b, int64_t di
   return result;
 }
 
-// One or two keys and what goes with them. Equal keys keep their order (is_stable); floats are in
+// One or two keys and their payload. Equal keys keep their order (is_stable); floats are in
 // total order, so a NaN must have its own bits.
 bool gen_sort(gen *g, const gen_row *row) {
   vt_value *x[3];

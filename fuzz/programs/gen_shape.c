@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gen_shape.c - constants, and ops that move elements to fixed places.
+// gen_shape.c - constants, and ops that move elements to fixed positions.
 #include "gen_makers.h"
 
 enum { MOST_ELEMENTS = 8000 };
@@ -51,7 +51,7 @@ bool gen_broadcast_in_dim(gen *g, const gen_row *row) {
   for (int32_t d = 0; d < rank; d++) places[d] = d;
   if (gen_chance(g, 25)) {
     gen_shuffle(g, places, rank);
-  } else { // leave out random places, keep the order
+  } else { // skip random positions, keep the order
     for (int32_t left = rank; left > in; left--)
       for (int64_t d = gen_below(g, left); d + 1 < left; d++) places[d] = places[d + 1];
   }
@@ -173,7 +173,7 @@ bool gen_concatenate(gen *g, const gen_row *row) {
   return true;
 }
 
-// Start indices of one integer type, some outside.
+// Start indices of one integer type, some out of range.
 static vt_value *start_index(gen *g, vt_dtype dtype, int64_t size) {
   vt_type scalar = {dtype, 0, NULL};
   if (gen_chance(g, 15)) return gen_of(g, scalar, 0);

@@ -23,7 +23,7 @@ typedef struct judge {
   vt_arena *arena;
   vt_eval_env env;
   const vt_func *main;
-  judged *values; // of main's ops; room for the next
+  judged *values; // of main's ops; space for the next
 } judge;
 
 static vt_dtype part_of(vt_dtype dtype) {
@@ -50,7 +50,7 @@ static void *new_data(judge *j, vt_type type) {
   return vt_arena_push_aligned(j->arena, (size_t)vt_type_bytes(type) + 192, 64);
 }
 
-// An operand with another choice of values: the ends of its interval.
+// An operand with other values: the ends of its interval.
 typedef enum corner { AT_CENTER, AT_LOW, AT_HIGH } corner;
 static vt_tensor at_corner(judge *j, const judged *x, corner c) {
   if (c == AT_CENTER || !x->low) return x->center;
@@ -60,7 +60,7 @@ static vt_tensor at_corner(judge *j, const judged *x, corner c) {
   bool real = rounds(t.type);
   if (!real) memcpy(t.data, x->center.data, (size_t)vt_type_bytes(t.type));
   for (int64_t i = 0; i < parts_of(t.type); i++)
-    // Where anything goes the two ends are different on purpose.
+    // Where anything is accepted the two ends differ on purpose.
     if (real || isnan(x->low[i]))
       vt_number_store(part, t.data, i,
                       isnan(x->low[i]) ? (c == AT_LOW ? (double)NAN : 1) : from[i]);
@@ -92,7 +92,7 @@ static void widen(judged *x, int64_t i, double by) {
     anything(x, i);
     return;
   }
-  if (isinf(c)) { // the other may have stayed just below
+  if (isinf(c)) { // the other may be just below
     if (c > 0) x->low[i] = fmin(x->low[i], most * (1 - 64 * epsilon_of(part)));
     if (c < 0) x->high[i] = fmax(x->high[i], -most * (1 - 64 * epsilon_of(part)));
     return;
@@ -107,7 +107,7 @@ static void widen(judged *x, int64_t i, double by) {
   if (x->low[i] < -most) x->low[i] = -(double)INFINITY;
 }
 
-// Where the answer at another corner is not even a number or another integer, anything goes.
+// Where the answer at another corner is NaN or a different integer, anything is accepted.
 static void include_exact(judge *j, judged *x, vt_tensor other) {
   size_t bytes = vt_dtype_bytes(other.type.dtype);
   const char *a = x->center.data, *b = other.data;
@@ -117,7 +117,7 @@ static void include_exact(judge *j, judged *x, vt_tensor other) {
     if (memcmp(a + (size_t)i * bytes, b + (size_t)i * bytes, bytes)) anything(x, i);
 }
 
-// Takes the answer at another corner into the interval.
+// Extends the interval by the answer at another corner.
 static void include(judge *j, judged *x, vt_tensor other) {
   if (!rounds(other.type)) {
     include_exact(j, x, other);
@@ -130,7 +130,7 @@ static void include(judge *j, judged *x, vt_tensor other) {
     if (isnan(c) != isnan(o) || isinf(c) != isinf(o) || (isinf(c) && c != o)) {
       anything(x, i);
     } else if (!isnan(c)) {
-      // A negative zero lies below a positive one.
+      // Negative zero is below positive zero.
       if (o < x->low[i] || (o == x->low[i] && signbit(o))) x->low[i] = o;
       if (o > x->high[i] || (o == x->high[i] && !signbit(o))) x->high[i] = o;
     }
@@ -153,8 +153,8 @@ static bool straddles_zero(const judged *x, int64_t i) {
   return isnan(x->low[i]) || (x->low[i] <= 0 && x->high[i] >= 0);
 }
 
-// The hull of the answers at the ends of the operands' intervals, and as much again on both sides
-// for what lies between the ends.
+// The hull of the answers at the ends of the operands' intervals, widened by as much again on both
+// sides for values between the ends.
 static vt_status run_intervals(judge *j, const vt_op *op, const judged *in, judged *out) {
   static const corner choices[4][2] = {
       {AT_LOW, AT_LOW}, {AT_HIGH, AT_HIGH}, {AT_LOW, AT_HIGH}, {AT_HIGH, AT_LOW}};
@@ -189,8 +189,8 @@ static void widen_ulps(judged *x, double factor) {
     widen(x, i, step * fmax(fmax(fabs(x->low[i]), fabs(x->high[i])), least));
 }
 
-// Library functions work on the bits, which flushing does not reach: what they make of a subnormal
-// is open.
+// Library functions work on bits, which are not flushed: their results on subnormals are
+// unspecified.
 static void free_subnormals(judged *x, const judged *in) {
   vt_dtype part = part_of(in->center.type.dtype);
   if (vt_dtype_get(part)->exponent < 8 || parts_of(in->center.type) != parts_of(x->center.type))
@@ -213,7 +213,7 @@ static double largest_of(vt_tensor x) {
 static void widen_norm(const vt_op *op, const judged *in, judged *x, double factor) {
   vt_dtype part = part_of(x->center.type.dtype);
   double norm = largest_of(x->center);
-  // A variance may be the difference of two means, of the squares and squared.
+  // A variance may be computed as the mean of squares less the squared mean.
   double most = op->code == VT_OP_BATCH_NORM_TRAINING ? largest_of(in[0].center) : 0;
   norm = fmax(norm, fmax(most, most * most));
   for (int64_t i = 0; i < parts_of(x->center.type); i++)
@@ -251,8 +251,8 @@ static double terms_of(const vt_op *op) {
   }
 }
 
-// The operand's magnitudes, where non-finite ones count as nothing; complex numbers get |re| + |im|
-// in both parts. *out_fine: all are multiples of 1/4.
+// The operand's magnitudes, with non-finite ones as zero; complex numbers get |re| + |im| in both
+// parts. *out_fine: all are multiples of 1/4.
 static vt_tensor magnitudes(judge *j, vt_tensor x, bool *out_fine, bool *out_finite) {
   vt_tensor t = {x.type, new_data(j, x.type)};
   if (!rounds(x.type)) {
@@ -272,7 +272,7 @@ static vt_tensor magnitudes(judge *j, vt_tensor x, bool *out_fine, bool *out_fin
   return t;
 }
 
-// Which of two zeros a maximum or a minimum takes is open.
+// Which of two zeros a maximum or a minimum returns is unspecified.
 static bool picks_extremes(const vt_op *op) {
   if (bounds[op->code].kind == BOUND_ZERO) return true;
   for (uint32_t r = 0; r < op->region_count; r++)
@@ -293,7 +293,7 @@ static void free_zeros(judge *j, judged *x, const judged *in, uint32_t count) {
   if (!rounds(x->center.type)) return;
   vt_dtype dtype = part_of(x->center.type.dtype);
   bool any = false, flushed = vt_dtype_get(dtype)->exponent >= 8, subnormals = false;
-  // A subnormal may count as a zero beside another one, and either may be taken.
+  // A subnormal may count as a zero next to another one, and either may be returned.
   for (uint32_t i = 0; i < count && flushed; i++)
     subnormals = subnormals || has_subnormals(in[i].center);
   for (int64_t i = 0; i < parts_of(x->center.type); i++) {
@@ -338,7 +338,7 @@ static vt_status widen_sums(judge *j, const vt_op *op, const judged *in, judged 
     need_interval(j, &out[r]);
     for (int64_t i = 0; i < parts_of(out[r].center.type); i++) {
       double sum = vt_number_load(part, sums[r].data, complex ? i | 1 : i);
-      // Whether padding is multiplied, and makes NaN of an infinity, is open.
+      // Padding may or may not be multiplied, which turns an infinity into NaN.
       if (!isfinite(sum) || sum > most_of(part) / 4 || (pads && !finite))
         anything(&out[r], i);
       else if (!fine || sum * 16 * eps > 1)
@@ -350,7 +350,7 @@ static vt_status widen_sums(judge *j, const vt_op *op, const judged *in, judged 
 
 static vt_status judge_func(judge *j, const vt_func *func, judged *args, judged *out_results);
 
-// Inlined control flow: what happens inside is judged as if it stood outside.
+// Inlined control flow: what happens inside is judged as if it were outside.
 static vt_status judge_control(judge *j, const vt_op *op, judged *in, judged *out) {
   uint32_t own = vt_op_own_operands(op);
   if (op->code == VT_OP_CALL || op->code == VT_OP_COMPOSITE)
@@ -384,8 +384,8 @@ static vt_status judge_control(judge *j, const vt_op *op, judged *in, judged *ou
   return vt_error(VT_INVALID_ARGUMENT, "a loop of more than 1000 rounds");
 }
 
-// Functions of complex numbers: the parts of a result may cancel, so they are judged by the
-// largest.
+// Functions of complex numbers: the parts of a result may cancel, so they are judged by the larger
+// one.
 static bool is_complex_function(const vt_op *op) {
   if (!(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) || !op->operand_count ||
       !vt_dtype_is_complex(op->operands[0]->type.dtype))
@@ -408,18 +408,18 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
     out[i].center = results[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
   VT_TRY(vt_eval_op(op, &j->env, args, results));
   if (inexact) VT_TRY(run_intervals(j, op, in, out));
-  // What is left of a flushed subnormal in a sum is a zero of either sign.
+  // A flushed subnormal leaves a zero of either sign in a sum.
   bool sums = op->code == VT_OP_ADD || op->code == VT_OP_SUBTRACT || b->kind == BOUND_SUM;
   for (uint32_t i = 0; i < op->operand_count && sums; i++)
     flushes = flushes || has_subnormals(args[i]);
-  // What is scaled may be large again: a compiler that folds does not flush.
+  // A scaled subnormal may be large again: a compiler that folds does not flush.
   if (op->code == VT_OP_DIVIDE || op->code == VT_OP_MULTIPLY || op->code == VT_OP_SQRT)
     for (uint32_t k = 0; k < op->operand_count; k++)
       if (rounds(results[0].type) && has_subnormals(args[k])) {
         need_interval(j, &out[0]);
         free_subnormals(&out[0], &in[k]);
       }
-  // Whether what may be flushed is true is open.
+  // Whether a value that may be flushed is true is unspecified.
   if (op->code == VT_OP_CONVERT && results[0].type.dtype == VT_PRED && has_subnormals(args[0])) {
     need_interval(j, &out[0]);
     free_subnormals(&out[0], &in[0]);
@@ -486,8 +486,8 @@ vt_status judge_run(const vt_module *module, const vt_tensor *args, vt_arena *ar
   return judge_func(&j, main, in, *out_results);
 }
 
-// Subnormals of the formats that the host computes in hardware may be flushed anywhere on the way:
-// one counts as a zero of its sign.
+// Subnormals of the formats that the host computes in hardware may be flushed anywhere: they count
+// as zeros of their sign.
 static bool both_tiny(double a, double b, vt_dtype part) {
   double least = least_of(part);
   return vt_dtype_get(part)->exponent >= 8 && fabs(a) < least && fabs(b) < least &&

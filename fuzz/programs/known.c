@@ -12,7 +12,7 @@ static bool narrow_index(const vt_op *op, uint32_t at) {
     if (indexed.dims[d] >= (int64_t)1 << (info->bits - (info->kind == VT_KIND_SIGNED))) return true;
   return false;
 }
-// No index where something is to be moved.
+// No index although there is something to move.
 static bool no_indices(const vt_op *op, vt_type moved) {
   return !vt_type_elements(op->operands[op->result_count]->type) && vt_type_elements(moved);
 }
@@ -69,7 +69,7 @@ static bool holds_control(const vt_func *func) {
   }
   return false;
 }
-// A manual computation over some axes of the mesh with loops or branches in it.
+// A manual computation over some axes of the mesh that contains loops or branches.
 static bool control_in_part(const vt_op *op) {
   const vt_attr *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS);
   return in->count &&
@@ -96,7 +96,7 @@ static const vt_func *callee_of(const vt_op *op) {
          : op->code == VT_OP_COMPOSITE ? vt_attr_func(op, VT_ATTR_DECOMPOSITION)
                                        : NULL;
 }
-// The op that the value is made by when ops of one operand and calls are looked through.
+// The op that defines the value, looking through ops of one operand and calls.
 static const vt_op *source(const vt_value *value) {
   for (const vt_op *op; (op = value->op);) {
     const vt_func *callee = callee_of(op);
@@ -109,12 +109,12 @@ static const vt_op *source(const vt_value *value) {
   }
   return NULL;
 }
-// Constants of main are inputs here; those of other functions the compiler sees.
+// Constants of main are inputs here; the compiler sees those of other functions.
 static bool inner_constant(const vt_op *op, uint32_t at) {
   const vt_op *from = source(op->operands[at]);
   return from && from->code == VT_OP_CONSTANT && from->func != from->func->module->main;
 }
-// What a compiler sees to be zero: x - x, and what is made of that.
+// What a compiler knows to be zero: x - x, and values computed from that.
 static bool known_zero(const vt_value *value, int depth) {
   const vt_op *op = source(value);
   if (!op || !depth) return false;

@@ -4,8 +4,8 @@
 
   ops_page.py [--write] build/release/fuzz/programs/ops_table
 
-Without --write it fails when the page says something else, or names a test that is gone. A test that the page does not
-name yet is no failure: who adds one need not think of this page.
+Without --write it fails when the page differs, or names a test that is gone. A test that the page does not name yet is
+no failure: adding a test does not require updating this page.
 """
 
 import difflib
@@ -62,7 +62,7 @@ def types_of(text):
 
 
 def test_files():
-    """{op name as in ops.def or behind its dialect: set of files}"""
+    """{op name as in ops.def or after its dialect: set of files}"""
     named = {}
     for folder, _, files in os.walk(ROOT):
         parts = os.path.relpath(folder, ROOT).split(os.sep)

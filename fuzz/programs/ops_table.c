@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ops_table: what becomes of each op, found by trying it: the facts of docs/ops.md.
+// ops_table: support for each op, found by trying it: the facts of docs/ops.md.
 //
-// Programs of one op are made by the op's generator for every element type. A type counts when the
-// evaluator runs such a program; where the host back end puts the op is read from the plan that it
-// makes of it. One line per op: MLIR name, name, element types, places, why it is not generated.
-// Depends on the tables and the code alone, not on the machine.
+// The op's generator makes programs of one op for every element type. A type counts when the
+// evaluator runs such a program; the plan of the host back end says where the op runs. One line per
+// op: MLIR name, name, element types, places, why it is not generated. Depends on the tables and
+// the code alone, not on the machine.
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@
 
 enum { TRIES = 40, ENOUGH = 4 };
 
-// Where an op went.
+// Where an op runs.
 //    place      what docs/ops.md calls it
 #define PLACES(PLACE)                                                                              \
   PLACE(CODE, "generated code")                                                                    \
@@ -84,7 +84,7 @@ static unsigned places_of(const trial *t, vt_opcode code) {
   return found;
 }
 
-// True when an op of the program reads the type (makes it, where it reads another by nature).
+// True when an op of the program reads the type (or produces it, if it always reads another).
 static bool concerns(const vt_func *func, vt_opcode code, vt_dtype dtype) {
   for (const vt_op *op = func->first; op; op = op->next) {
     if (op->code != code) continue;
@@ -149,11 +149,11 @@ int main(void) {
       printf("%s%s", first ? "" : " ", info->text);
       first = false;
     }
-    // What reads and makes nothing but tokens is an order of steps, not a step.
+    // An op of tokens only orders steps and is not a step.
     if (first && tried) places = 1u << PLACE_NOTHING;
     printf("\t");
     first = true;
-    // A program of constants alone is folded, whatever the op: that says nothing when others run.
+    // A program of constants alone is folded, whatever the op: ignore it when others run.
     bool runs = places & ~(1u << PLACE_REWRITTEN | 1u << PLACE_NOTHING);
     for (int i = 0; i < PLACE_COUNT; i++) {
       if (!(places >> i & 1) || (runs && (i == PLACE_REWRITTEN || i == PLACE_NOTHING))) continue;

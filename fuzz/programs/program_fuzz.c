@@ -41,7 +41,7 @@ typedef struct options {
 
 // Written by the worker, read by the parent when the worker has died.
 typedef struct progress {
-  uint64_t at; // seed of the batch under way
+  uint64_t at; // seed of the current batch
   int64_t same, different, refused, ops, unasked, partitioned;
 } progress;
 
@@ -61,7 +61,7 @@ static void report(const options *o, uint64_t seed, verdict v, const char *why) 
   fflush(stdout);
 }
 
-// All programs of the batch as functions of one module, which main calls one after the other.
+// All programs of the batch as functions of one module, which main calls one after another.
 static bool run_batch(xla *x, const options *o, trial *trials, const bool *open, int count) {
   vt_module *m = vt_module_create();
   m->name = "batch";
@@ -188,7 +188,7 @@ static void worker(const options *o, uint64_t first, uint64_t end, int batch, do
   _exit(0);
 }
 
-// Runs seeds in a process of their own. true: it came to its end.
+// Runs seeds in a separate process. true: it ran to the end.
 static bool run_worker(const options *o, uint64_t first, uint64_t end, int batch, double stop,
                        progress *p, int *out_signal) {
   fflush(stdout);
@@ -220,7 +220,7 @@ static int fuzz(const options *o) {
       at = p->at;
       continue;
     }
-    // The batch again, one program at a time, to find which it is.
+    // The batch again, one program at a time, to find the culprit.
     at = p->at;
     uint64_t last = end - at > (uint64_t)o->batch ? at + (uint64_t)o->batch : end;
     while (at < last && !run_worker(o, at, last, 1, stop, p, &signal)) {
@@ -252,7 +252,7 @@ static int print_program(const options *o) {
   return 0;
 }
 
-// Files for NumPy: what --save says.
+// Files for NumPy (--save).
 typedef struct saved {
   vt_arena arena;
   VT_ARRAY(vt_npz_array) arrays;
@@ -325,12 +325,12 @@ static bool run_file(const char *path, xla *x, const options *o) {
   return wrong;
 }
 
-enum { DIED = 200 }; // a verdict of its own: the process was killed
+enum { DIED = 200 }; // an extra verdict: the process was killed
 
 typedef struct failure {
   int verdict;
   const options *options;
-  xla *xla; // opened when the failure is no crash
+  xla *xla; // opened when the failure is not a crash
 } failure;
 
 static int verdict_of(const program *candidate, const options *o, xla *x) {
@@ -353,7 +353,7 @@ static int verdict_of(const program *candidate, const options *o, xla *x) {
   return (int)v;
 }
 
-// In a process of its own: it may die.
+// In a separate process: it may die.
 static int isolated_verdict(const program *candidate, const options *o) {
   pid_t pid = fork();
   if (!pid) {
@@ -443,7 +443,7 @@ int main(int argc, char **argv) {
     printf("skipped: there is no XLA plugin at %s\n", o.plugin);
     return 77;
   }
-  if (!o.plugin) mallopt(M_PERTURB, 0xC8); // what is read before it is written shows
+  if (!o.plugin) mallopt(M_PERTURB, 0xC8); // exposes reads of uninitialised memory
   if (o.shrink) return shrink_program(&o);
   if (o.print) return print_program(&o);
   if (!files) return fuzz(&o);

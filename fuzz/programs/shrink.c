@@ -37,8 +37,8 @@ static void drop_sharding(vt_op *op, vt_attr_key key, uint32_t at) {
   vt_op_set_attr(op, (vt_attr){.key = key, .count = count, .shardings = list});
 }
 
-// Takes a result or, behind those, an operand that nobody reads out of a manual computation. It is
-// an edit of its own: what a fault of memory needs may be a result without readers.
+// Removes a result or, after those, an operand of a manual computation that nobody reads. This is a
+// separate edit because a memory bug may need an unused result.
 static bool trim_manual(vt_op *op, uint32_t at) {
   vt_func *region = op->regions[0];
   if (at < op->result_count) {
@@ -96,7 +96,7 @@ static void remove_uncalled(vt_module *m) {
     if (called) continue;
     m->func_count--;
     memmove(&m->funcs[i], &m->funcs[i + 1], sizeof *m->funcs * (m->func_count - i));
-    i = UINT32_MAX; // what it called may be free now
+    i = UINT32_MAX; // its callee may be unused now
   }
 }
 
@@ -116,7 +116,7 @@ static void clean(program *p) {
   main->param_count = kept;
 }
 
-// True when no operand and no result of a manual computation is cut.
+// True when no operand and no result of a manual computation is sharded.
 static bool all_whole(const vt_op *op) {
   const vt_func *region = op->regions[0];
   for (uint32_t i = 0; i < op->operand_count; i++)
@@ -126,7 +126,7 @@ static bool all_whole(const vt_op *op) {
   return true;
 }
 
-// Room for what is said of one more parameter: nothing.
+// Adds an empty info entry for one more parameter.
 static void add_info(vt_func *func) {
   uint32_t count = func->param_count;
   if (!func->param_info) return;
@@ -137,7 +137,7 @@ static void add_info(vt_func *func) {
   func->param_info = infos;
 }
 
-// Edits of one op, by number. Returns false when the number is past the last; *out_done tells
+// Edits of one op, by number. Returns false when the number is past the last; *out_done says
 // whether the edit applied.
 static bool edit_op(program *p, vt_op *op, int64_t edit, bool *out_done) {
   vt_func *func = op->func;
@@ -243,7 +243,7 @@ static bool try_ops(program *p, shrink_test fails, void *context) {
       bool exists = edit_op(&c, op, edit, &done);
       bool better = done && still_fails(&c, fails, context);
       any = accept(p, &c, better) || any;
-      if (better) edit = -1; // another op stands here now
+      if (better) edit = -1; // another op is here now
       if (!exists) break;
     }
   }

@@ -9,7 +9,7 @@
 typedef bool (*shrink_test)(void *context, const program *candidate);
 
 // Replaces *p by the smallest program found. Edits: fewer results; an op's result replaced by an
-// operand, by an input or, inside a region, by a constant; calls, branches and one round of loops
+// operand, by an input or, inside a region, by a constant; calls, branches and one trip of loops
 // inlined.
 void shrink(program *p, shrink_test fails, void *context);
 

@@ -14,11 +14,11 @@ enum { MOST_LANES = 64 };
 typedef struct unroller {
   vt_module *module;
   int devices;
-  vt_status st; // the first thing that is not understood
+  vt_status st; // the first error
 } unroller;
 
-// A function of the old module on its way into one of the new: once for each lane. A lane is a
-// device inside of manual computations; outside there is one.
+// A function of the old module being copied into one of the new: once for each lane. Inside manual
+// computations a lane is a device; outside there is one lane.
 typedef struct lanes {
   unroller *u;
   vt_func *into;
@@ -92,9 +92,9 @@ static vt_value *splat(vt_func *into, vt_type type, double x) {
   return vt_build_constant(into, NULL, &vt_loc_unknown, literal);
 }
 
-// ---- where tiles lie
+// ---- positions of tiles
 
-// The coordinate of a device along an axis or a part of one.
+// The coordinate of a device along an axis or sub-axis.
 static int64_t along(const vt_mesh *mesh, int device, vt_axis_ref ref) {
   int64_t place = device, below = 1;
   for (uint32_t i = 0; i < mesh->device_count; i++)
@@ -111,7 +111,7 @@ static bool named(const vt_op *op, const vt_mesh *mesh, uint32_t axis) {
   return false;
 }
 
-// The tile of the device: its number along each dimension, of how many; without an op all axes cut.
+// The device's tile: its number along each dimension, and the count; without an op all axes shard.
 static void tile_of(const vt_op *op, const vt_sharding *s, int device, int32_t rank, int64_t *index,
                     int64_t *counts) {
   for (int32_t d = 0; d < rank; d++) {
@@ -139,14 +139,14 @@ static vt_value *take_tile(vt_func *into, const vt_op *op, const vt_sharding *s,
   return vt_type_same_dims(whole->type, local) ? whole : cut(into, whole, index, local.dims);
 }
 
-// Puts tiles together along dimension d and those behind it; `index` says which before it.
+// Joins tiles along dimension d and later ones; `index` selects those before it.
 typedef struct puzzle {
   vt_func *into;
   const vt_op *op;
   const vt_sharding *s;
   int32_t rank;
   int count;
-  const int *devices; // the first of them that holds a tile gives it
+  const int *devices; // the first one that holds a tile provides it
   vt_value *const *tiles;
 } puzzle;
 
@@ -172,8 +172,8 @@ static const vt_mesh *mesh_of(const vt_op *op) {
   return in->count ? in->shardings[0]->mesh : out->count ? out->shardings[0]->mesh : NULL;
 }
 
-// The devices whose tiles make the array of `device`, in the order of the mesh: all, or inside of
-// another computation those that agree with it in all axes that are not manual here.
+// The devices whose tiles make up the array of `device`, in mesh order: all, or inside another
+// computation those that agree with it in all axes that are not manual here.
 static int makers_of(const vt_op *op, const vt_mesh *mesh, bool inside, int device, int devices,
                      int *out) {
   int count = 0;
@@ -232,7 +232,7 @@ static void walk_manual(lanes *l, const vt_op *op) {
   lanes_free(&inner);
 }
 
-// The devices that work together with `device`, in their order; -1 pads rows.
+// The devices in the group of `device`, in order; -1 pads rows.
 static int row_of(const vt_op *op, int devices, int device, int *out) {
   const vt_literal *l = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
   const int64_t *ids = l->data;
@@ -274,7 +274,7 @@ static vt_value *neutral_of(vt_func *into, const vt_func *region, vt_dtype dtype
   vt_type scalar = {dtype, 0, NULL};
   vt_value *value = splat(into, scalar, neutral(region, dtype));
   int code = (int)region->returns[0]->op->code;
-  // The largest integers are no doubles.
+  // The largest integers are not doubles.
   if (vt_dtype_is_integer(dtype) &&
       (code == VT_OP_MINIMUM || code == VT_OP_AND || code == VT_OP_MAXIMUM)) {
     const vt_dtype_info *info = vt_dtype_get(dtype);
@@ -359,7 +359,7 @@ static vt_value *reduced(lanes *l, const vt_op *op, uint32_t index, int device, 
 }
 
 static void walk_collective(lanes *l, const vt_op *op) {
-  // Members of a row come behind its first, which makes what they share.
+  // The first member of a row comes before the others and makes what they share.
   for (int pass = 0; pass < 2; pass++)
     for (int d = 0; d < l->count && !l->u->st; d++) {
       int row[MOST_LANES] = {-1};
@@ -424,8 +424,8 @@ static void walk_call(lanes *l, const vt_op *op) {
   lanes_free(&inner);
 }
 
-// A region for some lanes: its parameters are those of the first lane's own operands, then the next
-// one's, and the captures in the same way.
+// A region for some lanes: its parameters are the first lane's own operands, then the next one's,
+// and the captures in the same order.
 static vt_func *join_region(lanes *l, const vt_op *op, const vt_func *region, bool one_answer) {
   vt_func *joined = vt_func_create(l->u->module, "");
   vt_value **returns =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// values.c - the elements of inputs: hard ones where arithmetic has edges, tame ones where an
+// values.c - the elements of inputs: hard ones where arithmetic has edge cases, tame ones where an
 // exact answer needs them.
 #include <math.h>
 
@@ -21,8 +21,7 @@ static double uniform(uint64_t *state) {
   return (double)(random_next(state) >> 11) * 0x1p-53;
 }
 
-// Places where rounding, overflow, flushing and comparison change their minds; scaled to the
-// format.
+// Values where rounding, overflow, flushing and comparison change behaviour, scaled to the format.
 static double hard_float(uint64_t *state, const vt_dtype_info *format) {
   int bias = (1 << (format->exponent - 1)) - 1;
   double least = ldexp(1, 1 - bias), most = ldexp(2 - ldexp(1, -format->mantissa), bias);
@@ -119,7 +118,7 @@ static void fill_float(program_input input, vt_dtype dtype, int64_t n, void *dat
     if (dtype == VT_F8E8M0FNU) x = fabs(x) > 0 ? fabs(x) : 1;
     vt_number_store(dtype, data, i, x);
     if (input.style != VALUE_HARD && isnan(vt_number_load(dtype, data, i)))
-      vt_number_store(dtype, data, i, 1); // a format without infinities made NaN of one
+      vt_number_store(dtype, data, i, 1); // a format without infinities turned one into NaN
   }
 }
 

@@ -16,9 +16,9 @@ struct xla {
 
 enum { MOST_DEVICES = 64 };
 
-// What keeps each op to its own meaning: no excess precision between narrow ops, no fused multiply
-// and add (that is the instruction set), no algebraic rewriting, nothing folded by another
-// evaluator. And what compiles fast.
+// Flags that keep each op to its own meaning: no excess precision between narrow ops, no fused
+// multiply-add (which depends on the instruction set), no algebraic rewriting, no folding by
+// another evaluator. And flags for fast compilation.
 static const char flags[] =
     "--xla_allow_excess_precision=false --xla_cpu_max_isa=AVX --xla_cpu_enable_fast_math=false "
     "--xla_cpu_enable_fast_min_max=false --xla_disable_hlo_passes=algsimp,constant_folding "

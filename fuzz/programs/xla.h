@@ -8,14 +8,14 @@
 #include "base/text.h"
 
 typedef struct xla xla;
-// Says where the plugin is: the first file that a pattern names. false: there is none.
+// Sets the plugin's path: the first file that matches a pattern. false: there is none.
 bool xla_find(const char *pattern);
-// Ends the process when the plugin cannot be loaded: one per process, before any thread is made.
+// Exits when the plugin cannot be loaded. One per process, before any thread is created.
 xla *xla_open(void);
 int xla_devices(const xla *x);
-// Compiles StableHLO text for that many devices and runs its main once. Arguments and results are
-// one row for each device, results allocated by the caller. false: XLA refuses, and out_why says
-// what it says.
+// Compiles StableHLO text for that many devices and runs its main once. Arguments and results have
+// one row per device; the caller allocates results. false: XLA rejects it, and out_why has its
+// message.
 bool xla_run(xla *x, const char *text, size_t size, int devices, uint32_t arg_count,
              const vt_tensor *args, uint32_t result_count, const vt_tensor *results,
              vt_text *out_why);

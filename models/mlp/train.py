@@ -39,7 +39,7 @@ def create(width=1024, depth=3, seed=0):
 
 
 def create_state(model, optimizer):
-    """The parameters and the optimiser's state, and the model's structure that turns parameters into a model again."""
+    """The parameters, the optimiser's state, and the structure that turns parameters back into a model."""
     graph, params = nnx.split(model)
     return graph, (params, optimizer.init(params))
 

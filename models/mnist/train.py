@@ -175,7 +175,7 @@ def train(config):
             if step == first + 1:
                 jax.block_until_ready(metrics)
                 first_step_seconds = time.perf_counter() - start
-            # The figures of some steps ago are there already: looking at them does not hold up the device.
+            # The figures from some steps ago are ready: reading them does not stall the device.
             if step % 20 == 0 or step == steps:
                 shown = jax.device_get(history[max(0, len(history) - 10)])
                 rate = (step - first) * config.batch / (time.perf_counter() - start)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ResNet-50 (version 1.5) with batch normalisation in Flax (linen), trained on synthetic images of 224 x 224.
 
-The images are noise around one pattern for each class, so the loss falls; what this program is for is its speed and
-its memory. Data-parallel over all devices; batch statistics are over the whole batch.
+The images are noise around one pattern per class, so the loss falls; this program is about speed and memory.
+Data-parallel over all devices; batch statistics are over the whole batch.
 """
 
 import argparse

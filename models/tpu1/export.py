@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Exports the Fashion-MNIST network of models/mnist for the TPU v1 compiler: the inference program with its weights as
-StableHLO bytecode, calibration images from the training set, the test images, and what f32 says about them.
+StableHLO bytecode, calibration images from the training set, the test images, and the f32 results for them.
 
     python models/mnist/train.py --checkpoint build/mnist.ckpt
     python models/tpu1/export.py build/mnist.ckpt build/v1

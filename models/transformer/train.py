@@ -96,7 +96,7 @@ def load(pattern=TEXTS):
 
 
 def sample(text, config, step):
-    """Windows of length + 1 at places that depend on the seed and the step alone."""
+    """Windows of length + 1 at positions that depend on the seed and the step alone."""
     starts = np.random.default_rng([config.seed, step]).integers(0, len(text) - config.length - 1, config.batch)
     return text[starts[:, None] + np.arange(config.length + 1)].astype(np.int32)
 
@@ -122,7 +122,7 @@ def train_step(state, tokens, key):
 
 
 def shardings(state, mesh):
-    """The sharding of every leaf of the state: what a layer widens is split over `model`, all else is everywhere."""
+    """The sharding of every leaf of the state: widened dimensions are split over `model`, all else is replicated."""
 
     def of(path, leaf):
         name = jax.tree_util.keystr(path)

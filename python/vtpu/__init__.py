@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where vtpu's library is, and what it can say about a slice and about programs compiled for it.
+"""The location of vtpu's library, and what it reports about a slice and about programs compiled for it.
 
-Nothing here is needed to run a program: that takes JAX_PLATFORMS and TPU_LIBRARY_PATH alone (`./dev env`).
+Nothing here is needed to run a program: JAX_PLATFORMS and TPU_LIBRARY_PATH are enough for that (`./dev env`).
 """
 
 from vtpu.report import Report, Row

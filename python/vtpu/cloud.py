@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A throw-away research cloud for tests: `vtpud --ephemeral` as a context manager and as a pytest fixture.
+"""An ephemeral research cloud for tests: `vtpud --ephemeral` as a context manager and as a pytest fixture.
 
     pytest_plugins = ["vtpu.cloud"]
 
@@ -14,8 +14,8 @@ import subprocess
 
 @contextlib.contextmanager
 def ephemeral(*options, program="vtpud"):
-    """Starts a cloud, gives its variables as a dictionary, ends it with everything it made. Its TPU VMs have no machines
-    unless an option says so (--guests=auto): the API answers within milliseconds."""
+    """Starts a cloud, yields its variables as a dictionary, and ends it with everything it made. Its TPU VMs have no
+    machines unless an option asks for them (--guests=auto): the API answers within milliseconds."""
     if not any(option.startswith("--guests") for option in options):
         options = ["--guests=0", *options]
     process = subprocess.Popen([program, "--ephemeral", *options], stdout=subprocess.PIPE, text=True)

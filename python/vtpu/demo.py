@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains models/mnist, an ordinary program, on the virtual slice, and says what the real one would have taken.
+"""Trains models/mnist, an ordinary program, on the virtual slice, and reports the time of the real one.
 
-The program knows nothing of this file or of vtpu. The estimate is the library's: the roofline that its compiler
+The program does not know this file or vtpu. The estimate is the library's: the roofline that its compiler
 attaches to every executable, read back as JAX's cost analysis. Exit code 1 when the accuracy is below the bound.
 """
 
@@ -24,7 +24,7 @@ def load_program():
 
 
 def step_cost(program, result, config):
-    """The cost analysis of the training step, compiled again for the arguments that the run used."""
+    """The cost analysis of the training step, recompiled for the arguments of the run."""
     import jax
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec

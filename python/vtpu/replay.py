@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the calls of a recording (`vtpud --record=FILE`) to another cloud and compares what it answers.
+"""Sends the calls of a recording (`vtpud --record=FILE`) to another cloud and compares the responses.
 
     vtpud --ephemeral --record=traffic.jsonl -- ./what-uses-the-cloud
     vtpud --ephemeral -- python -m vtpu.replay traffic.jsonl
@@ -9,12 +9,12 @@ or in a test, with the fixture of vtpu.cloud:
     def test_traffic(vtpud):
         assert vtpu.replay.replay("traffic.jsonl", vtpud) == []
 
-Status and body have to be the same, but for what no two clouds have in common: times, addresses, ids, etags, names of
-operations, keys. Those have to be of the same kind, and a later request that names one names this cloud's.
+Status and body must be equal, except for what no two clouds have in common: times, addresses, ids, etags, names of
+operations, keys. Those must be of the same kind, and a later request that uses one gets this cloud's value.
 
-A client that asks again and again until something has come true is followed by asking until it has: of the same GET,
-repeated while nothing else was changed, the last reply counts. What was seen on its way (CREATING, an operation that is
-not done) may be further on here. Left out are sign-in, whose credentials a recording does not have, and WebSockets.
+A client that polls until something has come true is followed by polling until it has: of repetitions of one GET without
+changes in between, the last response counts. States seen on the way (CREATING, an operation that is not done) may be
+further along here. Sign-in, whose credentials a recording does not have, and WebSockets are skipped.
 Every call is made with one token.
 """
 
@@ -30,11 +30,11 @@ import urllib.parse
 SECRET = "{secret}"
 SIGN_IN = ("/token", "/revoke", "/o/oauth2/auth", "/vtpu/v1/session")
 
-# States that pass by themselves.
+# Transient states.
 MOVING = {"CREATING", "STARTING", "STOPPING", "DELETING", "RESTARTING", "REIMAGING", "REPAIRING", "ACCEPTED", "PROVISIONING",
           "WAITING_FOR_RESOURCES", "SUSPENDING"}
 
-# What differs between two clouds, by its look; (kind, pattern). Times are not carried over into later requests.
+# What differs between two clouds, by pattern; (kind, pattern). Times are not carried over into later requests.
 VARIES = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in [
     ("time", r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"),
     ("operation", r"operation-\d+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+"),
@@ -64,7 +64,7 @@ def _learn(want, got, known):
 
 
 def compare(want, got, known, where="reply"):
-    """What is different, as lines; puts what stands for what into `known`."""
+    """The differences, as lines; adds corresponding names to `known`."""
     if isinstance(want, float) and isinstance(got, (int, float)):
         return []  # amounts of money and of time
     if type(want) is not type(got):
@@ -89,14 +89,14 @@ def compare(want, got, known, where="reply"):
 
 
 def _fill(text, known):
-    """The text with what this cloud has in place of what the other one had."""
+    """The text with this cloud's values in place of the other one's."""
     for old in sorted(known, key=len, reverse=True):
         text = text.replace(old, known[old])
     return text
 
 
 def _rows(path):
-    """The rows that are sent, each with its line's number."""
+    """The rows to send, each with its line number."""
     with open(path, encoding="utf-8") as file:
         rows = [(number, json.loads(line)) for number, line in enumerate(file, 1) if line.strip()]
     sent, later = [], set()
@@ -124,7 +124,7 @@ class _Cloud:
             self.connection = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
 
     def send(self, row, known):
-        """Status and body of the reply; the body is None when it is not JSON."""
+        """Status and body of the response; the body is None when it is not JSON."""
         host = row.get("host", "")
         headers = {"Host": host if re.search(r"[a-z]\.[a-z]", host) else self.here}
         if row.get("type"):
@@ -155,11 +155,11 @@ def _differences(row, status, body, known):
 
 
 def replay(path, variables=None, patience=60, known=None):
-    """The differences between a recording and what a cloud answers now, as lines of text; [] when there are none.
+    """The differences between a recording and a cloud's responses now, as lines of text; [] when there are none.
 
-    variables: of the cloud (VTPU_ENDPOINT, VTPU_TOKEN), as vtpu.cloud.ephemeral gives them; the environment's by default.
-    patience: seconds that a GET is repeated until it answers as recorded.
-    known: names that are others in this cloud, {"their-project": "demo-project"}.
+    variables: of the cloud (VTPU_ENDPOINT, VTPU_TOKEN), as from vtpu.cloud.ephemeral; by default the environment's.
+    patience: seconds to repeat a GET until it answers as recorded.
+    known: names that differ in this cloud, {"their-project": "demo-project"}.
     """
     known = dict(known or {})
     cloud = _Cloud(os.environ if variables is None else variables)

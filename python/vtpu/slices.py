@@ -7,7 +7,7 @@ DEFAULT_SLICE = "v3-8"
 
 
 def library_path():
-    """The path of libvtpu.so: what JAX was told, else the release build of the source tree this file lies in."""
+    """The path of libvtpu.so: JAX's setting, otherwise the release build of this source tree."""
     named = os.environ.get("TPU_LIBRARY_PATH")
     if named:
         return named
@@ -19,5 +19,5 @@ def library_path():
 
 
 def slice_name():
-    """The accelerator type, chosen as the library chooses it."""
+    """The accelerator type, chosen as by the library."""
     return os.environ.get("VTPU_ACCELERATOR_TYPE") or os.environ.get("TPU_ACCELERATOR_TYPE") or DEFAULT_SLICE
