@@ -7,6 +7,7 @@
 // bits. Large matrices get all of them; then nothing else may be in OpenBLAS, as the number is one
 // for the process.
 #include <complex.h>
+#include <float.h>
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -20,6 +21,10 @@
 #include "host/linalg.h"
 
 enum { LAPACK_BLOCK = 64, TURN_BLOCK = 16, MOST_THREADS = 64 };
+enum {
+  LEAST_HALVED = 256,
+  MOST_HALVED = 767
+}; // sizes of eigh; larger ones have OpenBLAS's threads
 static const double SHARED_WORK = 768.0 * 768 * 768;
 
 #define REAL         float

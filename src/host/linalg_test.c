@@ -163,6 +163,8 @@ static void large_eighs(void **state) {
     eigh_once(dtypes[d], 1, 17, 1, "1,1,100,1e-6");
     eigh_once(dtypes[d], 5, 70, 1e-30, "0,1,100,1e-6");
     eigh_once(dtypes[d], 2, 150, 1e30, "1,1,100,1e-6");
+    eigh_once(dtypes[d], 1, 257, 1e30, "1,1,100,1e-6");
+    eigh_once(dtypes[d], 1, 300, 1e-30, "0,1,100,1e-6");
     eigh_once(dtypes[d], 9, 3, 1, "0,1,100,1e-6");
   }
 }
