@@ -60,6 +60,8 @@ def scattering():
         "segment_sum_squares": segments(lambda x, i, num_segments: jax.ops.segment_sum(x * x, i, num_segments)),
         "segment_sum_rows4": (functools.partial(jax.ops.segment_sum, num_segments=5000),
                               lambda: (floats(MILLION // 4, 4), indices(MILLION // 4, 5000))),
+        "at_max_rows3": (lambda x, i, u: x.at[i].max(u),
+                         lambda: (np.zeros((5000, 3), np.float32), indices(MILLION // 4, 5000), floats(MILLION // 4, 3))),
         "at_set": at("set"),
         "at_add": at("add"),
         "at_add_bf16": at("add", jnp.bfloat16),

@@ -77,6 +77,12 @@ static LLVMValueRef load_dim(loops *l, uint32_t index) {
   return LLVMBuildLoad2(l->e->builder, i64_type(l), p, "");
 }
 
+static LLVMValueRef argument(loops *l, int64_t number) {
+  LLVMValueRef at = i64_constant(l, number);
+  LLVMValueRef p = LLVMBuildInBoundsGEP2(l->e->builder, pointer_type(l), l->args, &at, 1, "");
+  return LLVMBuildLoad2(l->e->builder, pointer_type(l), p, "");
+}
+
 static LLVMValueRef byte_offset(loops *l, LLVMValueRef pointer, LLVMValueRef bytes) {
   return LLVMBuildGEP2(l->e->builder, LLVMInt8TypeInContext(l->e->context), pointer, &bytes, 1, "");
 }
@@ -426,7 +432,6 @@ static void place_parts(loops *l, node_state *s, const vt_node *n) {
 
 static void place_pointers(loops *l) {
   const vt_nest *nest = l->nest;
-  LLVMBuilderRef b = l->e->builder;
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
@@ -438,10 +443,7 @@ static void place_pointers(loops *l) {
     }
     LLVMValueRef base = l->accumulators;
     if (!n->accumulated) {
-      LLVMValueRef at =
-          i64_constant(l, n->output < 0 ? n->input : (int64_t)nest->input_count + n->output);
-      LLVMValueRef p = LLVMBuildInBoundsGEP2(b, pointer_type(l), l->args, &at, 1, "");
-      base = LLVMBuildLoad2(b, pointer_type(l), p, "");
+      base = argument(l, n->output < 0 ? n->input : (int64_t)nest->input_count + n->output);
     }
     s->pointer = s->row_pointer = byte_offset(l, base, offset);
     if (vt_node_has_parts(n)) place_parts(l, s, n);
@@ -679,15 +681,20 @@ static void emit_pass(loops *l) {
 // ---- Scatter. Of a block of columns first the places are found, as vectors, then the updates are
 // combined into them one by one.
 
+static vt_dtype scattered_dtype(const vt_node *n) {
+  return n->op->results[0].type.dtype;
+}
+
 static void make_rooms(loops *l, node_state *s, const vt_node *n) {
   LLVMBuilderRef b = l->e->builder;
   LLVMValueRef count = i64_constant(l, SCATTER_BLOCK + FETCH_AHEAD);
   s->places = LLVMBuildArrayAlloca(b, i64_type(l), count, "");
-  s->updates = LLVMBuildArrayAlloca(b, vt_emit_memory_type(l->e, n->value->type.dtype), count, "");
-  s->spare = LLVMBuildAlloca(b, i64_type(l), "");
+  s->updates = LLVMBuildArrayAlloca(b, vt_emit_memory_type(l->e, scattered_dtype(n)), count, "");
+  LLVMTypeRef spare = LLVMVectorType(i64_type(l), 8); // as large as a run
+  s->spare = LLVMBuildAlloca(b, spare, "");
   LLVMSetAlignment(s->places, 64);
   LLVMSetAlignment(s->updates, 64);
-  LLVMBuildStore(b, i64_constant(l, 0), s->spare);
+  LLVMBuildStore(b, LLVMConstNull(spare), s->spare);
 }
 
 static uint32_t updates_of(const vt_node *n) {
@@ -696,6 +703,7 @@ static uint32_t updates_of(const vt_node *n) {
 
 // Updates that lie in memory side by side are read from there.
 static bool updates_lie(const loops *l, const vt_node *n) {
+  if (n->run > 1) return true;
   return l->nest->nodes[updates_of(n)].kind == VT_NODE_LOAD &&
          l->state[updates_of(n)].level == VT_LEVEL_FULL;
 }
@@ -711,10 +719,10 @@ static void place_vector(loops *l, uint32_t node, LLVMValueRef block) {
   if (n->narrow) offset = LLVMBuildZExt(b, offset, LLVMTypeOf(base), "");
   LLVMValueRef spare = splat_scalar(l, LLVMBuildPtrToInt(b, s->spare, i64_type(l), ""));
   LLVMValueRef place = LLVMBuildSelect(b, inside, LLVMBuildAdd(b, base, offset, ""), spare, "");
-  LLVMValueRef column = l->column, x = node_value(l, updates_of(n));
+  LLVMValueRef column = l->column, x = updates_lie(l, n) ? NULL : node_value(l, updates_of(n));
   l->column = LLVMBuildSub(b, column, block, "");
   store_vector(l, VT_S64, s->places, place, false);
-  if (!updates_lie(l, n)) store_vector(l, n->value->type.dtype, s->updates, x, false);
+  if (x) store_vector(l, scattered_dtype(n), s->updates, x, false);
   l->column = column;
 }
 
@@ -737,7 +745,8 @@ static void fetch_place(loops *l, const node_state *s, LLVMValueRef at) {
 static LLVMValueRef combine_one(loops *l, vt_emitter *one, const vt_op *body, LLVMValueRef *both) {
   LLVMBuilderRef b = one->builder;
   bool is_max = body->code == VT_OP_MAXIMUM, is_min = body->code == VT_OP_MINIMUM;
-  if (!(is_max || is_min) || !vt_dtype_is_float(body->results[0].type.dtype))
+  if (one->target.lanes > 1 || !(is_max || is_min) ||
+      !vt_dtype_is_float(body->results[0].type.dtype))
     return vt_emit_op(one, body, both);
   LLVMRealPredicate wins = is_max ? LLVMRealOGT : LLVMRealOLT;
   LLVMValueRef differ = first_lane(l, LLVMBuildFCmp(b, LLVMRealONE, both[0], both[1], ""));
@@ -754,14 +763,16 @@ static LLVMValueRef combine_one(loops *l, vt_emitter *one, const vt_op *body, LL
   return either;
 }
 
-// Combines update `at` of the block, as vectors of one lane.
+// Combines update `at` of the block, a vector of its run.
 static void combine_update(loops *l, const vt_node *n, const node_state *s, LLVMValueRef at,
                            LLVMValueRef updates) {
   vt_emitter one = *l->e;
-  one.target = (vt_target){.lanes = 1, .f16c = one.target.f16c, .fma = one.target.fma};
-  vt_dtype dtype = n->value->type.dtype;
-  LLVMTypeRef element = vt_emit_memory_type(&one, dtype), type = LLVMVectorType(element, 1);
+  one.target = (vt_target){.lanes = n->run, .f16c = one.target.f16c, .fma = one.target.fma};
+  vt_dtype dtype = scattered_dtype(n);
+  LLVMTypeRef element = vt_emit_memory_type(&one, dtype),
+              type = LLVMVectorType(element, (unsigned)n->run);
   LLVMValueRef to = place_at(l, s, at);
+  at = LLVMBuildMul(one.builder, at, i64_constant(l, n->run), "");
   LLVMValueRef x = LLVMBuildLoad2(one.builder, type,
                                   LLVMBuildGEP2(one.builder, element, updates, &at, 1, ""), "");
   LLVMSetAlignment(x, (unsigned)vt_dtype_bytes(dtype));
@@ -817,8 +828,13 @@ static void emit_scatter(loops *l, uint32_t node) {
   close_counted(l, &columns);
   LLVMValueRef updates = s->updates;
   l->column = block.x;
-  if (updates_lie(l, n))
-    updates = at_column(l, n->value->type.dtype, l->state[updates_of(n)].row_pointer);
+  if (n->run > 1) {
+    int64_t bytes = n->run * (int64_t)vt_dtype_bytes(scattered_dtype(n));
+    LLVMValueRef first = LLVMBuildMul(b, block.x, i64_constant(l, bytes), "");
+    updates = byte_offset(l, argument(l, n->updates), first);
+  } else if (updates_lie(l, n)) {
+    updates = at_column(l, scattered_dtype(n), l->state[updates_of(n)].row_pointer);
+  }
   // All places of the last vector are there, also those behind the end.
   counted one = open_counted(l, i64_constant(l, 0), LLVMBuildSub(b, end, block.x, ""), UNROLLED);
   for (int i = 0; i < UNROLLED; i++) {

@@ -21,7 +21,8 @@ enum {
   LEAST_SCATTERED = 16,
   NARROW = 8,
   MAX_NARROW_OPS = 12,
-  LEAST_FOLDED = 64
+  LEAST_FOLDED = 64,
+  MAX_RUN_BYTES = 63
 };
 static const int64_t NEAR_BYTES = 32 << 10;
 static const int64_t WHOLE_MAX = 32 << 10; // elements that one task may reduce alone
@@ -213,18 +214,42 @@ static bool scatter_code(const vt_op *op, vt_opcode *code) {
   }
 }
 
+// Elements of an update of a scatter that lie side by side in both arrays: one, or a short row of
+// the operand; 0 when they do not.
+static int64_t update_run(const vt_op *op) {
+  vt_type operand = op->operands[0]->type, updates = op->operands[2]->type;
+  uint32_t windows, batching, dropped, parts;
+  const int64_t *window = vt_attr_ints(op, VT_ATTR_UPDATE_WINDOW_DIMS, &windows);
+  const int64_t *without = vt_attr_ints(op, VT_ATTR_INSERTED_WINDOW_DIMS, &dropped);
+  const int64_t *map = vt_attr_ints(op, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, &parts);
+  vt_attr_ints(op, VT_ATTR_INPUT_BATCHING_DIMS, &batching);
+  int64_t run = 1;
+  for (uint32_t i = 0; i < windows; i++) run *= updates.dims[window[i]];
+  if (run == 1) return 1;
+  if (batching || run * (int64_t)vt_dtype_bytes(operand.dtype) > MAX_RUN_BYTES) return 0;
+  for (uint32_t i = 0; i < windows; i++) {
+    int32_t from_end = (int32_t)(windows - i);
+    if (window[i] != updates.rank - from_end || operand.rank < from_end ||
+        updates.dims[window[i]] != operand.dims[operand.rank - from_end])
+      return 0;
+  }
+  for (uint32_t i = 0; i < dropped; i++)
+    if (without[i] != i) return 0;
+  for (uint32_t i = 0; i < parts; i++)
+    if (map[i] >= dropped) return 0;
+  return dropped + windows == (uint32_t)operand.rank ? run : 0;
+}
+
 bool vt_nest_scatters(const vt_op *op) {
   vt_opcode code;
   if (op->code != VT_OP_SCATTER || op->operand_count != 3 || op->result_count != 1) return false;
   vt_type operand = op->operands[0]->type, indices = op->operands[1]->type,
           updates = op->operands[2]->type;
-  uint32_t count, windows;
+  uint32_t count;
   vt_attr_ints(op, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, &count);
-  const int64_t *window = vt_attr_ints(op, VT_ATTR_UPDATE_WINDOW_DIMS, &windows);
-  for (uint32_t i = 0; i < windows; i++)
-    if (updates.dims[window[i]] != 1) return false;
-  return count >= 1 && count <= MAX_PARTS && vt_type_elements(operand) > 0 &&
-         gathers_dtype(operand.dtype) && vt_type_elements(updates) >= LEAST_SCATTERED &&
+  int64_t run = update_run(op);
+  return run && count >= 1 && count <= MAX_PARTS && vt_type_elements(operand) > 0 &&
+         gathers_dtype(operand.dtype) && vt_type_elements(updates) / run >= LEAST_SCATTERED &&
          vt_dtype_is_integer(indices.dtype) && vt_dtype_get(indices.dtype)->bits >= 8 &&
          scatter_code(op, &code);
 }
@@ -323,8 +348,19 @@ static bool add_scatter(builder *b, vt_op *op) {
   vt_type type = op->operands[0]->type;
   uint32_t from = operand_node(b, op->operands[0]);
   if (!vt_nest_scatters(op) || from == UINT32_MAX || !index_nodes(b, op, &node)) return false;
-  if ((node.operands[node.operand_count++] = operand_node(b, op->operands[2])) == UINT32_MAX)
-    return false;
+  uint32_t updates = operand_node(b, op->operands[2]);
+  if (updates == UINT32_MAX) return false;
+  node.run = (int32_t)update_run(op);
+  if (node.run == 1) {
+    node.operands[node.operand_count++] = updates;
+  } else {
+    if (b->nodes[updates].kind != VT_NODE_LOAD ||
+        !is_dense(b->views[updates], b->nodes[updates].value->type))
+      return false;
+    node.updates = b->nodes[updates].input;
+    node.value = b->nodes[node.operands[0]].value;
+    leave_out(b, op->operands[2]);
+  }
   const vt_node *operand = &b->nodes[from];
   node.input = operand->input;
   if (operand->kind == VT_NODE_CONST) {
@@ -752,7 +788,8 @@ static bool check_reduce(builder *b, vt_nest *nest, uint32_t node) {
 // It is all that its nest writes: in the order of the updates, by one thread.
 static bool check_scatter(const vt_nest *nest, const vt_node *n, uint32_t outputs) {
   return outputs == 1 && n->output == 0 && n->mask == nest->all &&
-         (nest->atom_count == 1 || nest->atoms[nest->atom_count - 1] >= LEAST_SCATTERED);
+         (nest->atom_count == 1 ||
+          (n->run == 1 && nest->atoms[nest->atom_count - 1] >= LEAST_SCATTERED));
 }
 
 // Whether a computed node is cheap enough to repeat where it lies under fewer atoms, and may be

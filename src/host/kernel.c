@@ -65,6 +65,7 @@ static int64_t min64(int64_t a, int64_t b) {
 static bool nest_in_place(const vt_nest *nest, const vt_node *out, uint32_t input) {
   bool scatter = out->kind == VT_NODE_SCATTER;
   if (scatter && out->input != (int32_t)input) return false;
+  if (scatter && out->run > 1 && out->updates == (int32_t)input) return false;
   if (out->accumulated || out->mask != nest->all) return false;
   size_t bytes = vt_dtype_bytes(out->value->type.dtype);
   for (uint32_t i = 0; i < nest->node_count; i++) {

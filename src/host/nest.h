@@ -83,6 +83,8 @@ typedef struct vt_node {
   int64_t folds[2];        // bytes; of an iota elements
   bool far;                // SCATTER: the output is larger than the nearest cache
   const vt_literal *start; // SCATTER: every element before the updates
+  int32_t run;             // SCATTER: elements of an update that lie side by side; more than one
+  int32_t updates;         // are read from this input, which then is no operand
 } vt_node;
 
 struct vt_nest {
@@ -114,7 +116,8 @@ bool vt_nest_is_index(const vt_op *op);
 bool vt_emit_supports(const vt_op *op);
 bool vt_emit_has_types(const vt_op *op); // its operands and results can be held in registers
 
-// A scatter of single elements that a nest may compute, alone: indices as of a gather.
+// A scatter of single elements, or of short runs, that a nest may compute, alone: indices as of a
+// gather.
 bool vt_nest_scatters(const vt_op *op);
 // How a folded access goes: the same for every vector, elements that follow each other and repeat,
 // or any.
@@ -128,7 +131,7 @@ static inline vt_fold vt_node_fold(const vt_nest *nest, const vt_node *node) {
 }
 // Of the indices of a GATHER or SCATTER.
 static inline uint32_t vt_nest_parts(const vt_node *node) {
-  return node->operand_count - (node->kind == VT_NODE_SCATTER);
+  return node->operand_count - (node->kind == VT_NODE_SCATTER && node->run == 1);
 }
 
 static inline bool vt_nest_is_full(const vt_nest *nest, const vt_node *node) {
