@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define VT_ASAN 1
 #elif defined(__has_feature)
@@ -28,6 +30,7 @@ enum { RED_ZONE = 0 };
 enum { FIRST_BLOCK = 4096, MAX_BLOCK = 1 << 22, DEFAULT_ALIGN = 16 };
 
 struct vt_arena_block {
+  vt_memory_link link;
   vt_arena_block *next;
   size_t size;
   _Alignas(64) char data[];
@@ -41,6 +44,7 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
   if (size >= at_least && size <= SIZE_MAX - sizeof *block - 64)
     block = aligned_alloc(64, (sizeof *block + size + 63) & ~(size_t)63);
   if (!block) return NULL;
+  vt_memory_watch(&block->link);
   block->next = arena->blocks;
   block->size = size;
   arena->blocks = block;
@@ -52,6 +56,7 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
 
 void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align) {
   size_t at = (arena->used + align - 1) & ~(align - 1);
+  if (vt_memory_refused()) return NULL;
   if (size > SIZE_MAX / 2) size = SIZE_MAX / 2; // add_block reports it
   if (!arena->blocks || at + size + RED_ZONE > arena->size) {
     if (!add_block(arena, size + RED_ZONE + align)) return NULL;
@@ -67,10 +72,7 @@ void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align) {
 
 void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align) {
   void *p = vt_arena_try_push(arena, size, align);
-  if (!p) {
-    fprintf(stderr, "vtpu: out of host memory (%zu bytes for compiler data)\n", size);
-    abort();
-  }
+  if (!p) vt_memory_out(size, "compiler data");
   return p;
 }
 
@@ -90,7 +92,7 @@ char *vt_arena_printf(vt_arena *arena, const char *format, ...) {
   va_copy(again, args);
   int n = vsnprintf(NULL, 0, format, args);
   va_end(args);
-  char *p = vt_arena_push(arena, n < 0 ? 1 : (size_t)n + 1);
+  char *p = vt_arena_push(arena, n < 0 ? 1 : (size_t)n + 1); // leaves `again` where memory is out
   if (n >= 0) vsnprintf(p, (size_t)n + 1, format, again);
   va_end(again);
   return p;
@@ -100,6 +102,7 @@ static void free_blocks(vt_arena_block *block) {
   while (block) {
     vt_arena_block *next = block->next;
     UNPOISON(block->data, block->size);
+    vt_memory_unwatch(&block->link);
     free(block);
     block = next;
   }

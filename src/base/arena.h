@@ -3,9 +3,7 @@
 // vt_arena_reset.
 //
 // A zeroed vt_arena is a valid empty arena. Memory comes zeroed, aligned to 16 bytes (64 by
-// push_aligned). Running out of host memory ends the process with a message: an arena holds
-// compile-time data of a few MiB; what scales with user data (buffers, literals read from files) is
-// not in arenas.
+// push_aligned). Where host memory is out the thread's attempt ends, or the process (memory.h).
 // Under AddressSanitizer the unused parts and a gap behind each allocation are poisoned.
 // Threads: one arena belongs to one thread at a time.
 #ifndef VT_BASE_ARENA_H

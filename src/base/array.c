@@ -2,7 +2,6 @@
 // array.c - growth of VT_ARRAY: doubling from 8 elements.
 #include "base/array.h"
 
-#include <stdio.h>
 #include <string.h>
 
 void *vt_array_grow(vt_arena *arena, void *data, size_t size, size_t *capacity,
@@ -13,11 +12,7 @@ void *vt_array_grow(vt_arena *arena, void *data, size_t size, size_t *capacity,
     grown = vt_arena_push(arena, wanted * element_size);
     if (size) memcpy(grown, data, size * element_size);
   } else {
-    grown = realloc(data, wanted * element_size);
-    if (!grown) {
-      fprintf(stderr, "vtpu: out of host memory (%zu bytes for a table)\n", wanted * element_size);
-      abort();
-    }
+    grown = vt_memory_resize(data, wanted * element_size);
   }
   *capacity = wanted;
   return grown;

@@ -4,14 +4,14 @@
 //   VT_ARRAY(int64_t) sizes = {0};        // a struct { int64_t *data; size_t size, capacity; }
 //   vt_array_push(&sizes, 3);             // heap: vt_array_free(&sizes) when done
 //   vt_array_push_in(arena, &sizes, 3);   // arena: nothing to free; do not mix the two on an array
-// Growing aborts when host memory runs out, as arenas do.
+// Where host memory is out, growing does what arenas do (memory.h).
 #ifndef VT_BASE_ARRAY_H
 #define VT_BASE_ARRAY_H
 
 #include <stddef.h>
-#include <stdlib.h>
 
 #include "base/arena.h"
+#include "base/memory.h"
 
 #define VT_ARRAY(type)                                                                             \
   struct {                                                                                         \
@@ -33,7 +33,7 @@ void *vt_array_grow(vt_arena *arena, void *data, size_t size, size_t *capacity,
 #define vt_array_push(array, value) vt_array_push_in(NULL, array, value)
 #define vt_array_free(array)                                                                       \
   do {                                                                                             \
-    free((array)->data);                                                                           \
+    vt_memory_free((array)->data);                                                                 \
     (array)->data = NULL;                                                                          \
     (array)->size = (array)->capacity = 0;                                                         \
   } while (0)

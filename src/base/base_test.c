@@ -14,6 +14,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -125,6 +126,80 @@ static void text_grows(void **state) {
   vt_text_free(&text);
 }
 
+// Arrays, maps and texts that are abandoned in the middle, within an attempt within another.
+typedef struct attempt_case {
+  vt_arena kept;
+  int inner_made, outer_made;
+} attempt_case;
+
+static vt_status keep_in_arena(void *user) {
+  attempt_case *c = user;
+  memset(vt_arena_push(&c->kept, 100000), 1, 100000);
+  return VT_OK;
+}
+
+static vt_status run_out(void *user) {
+  attempt_case *c = user;
+  vt_text text = {0};
+  vt_map map = {0};
+  VT_ARRAY(int) numbers = {0};
+  vt_arena scratch = {0};
+  for (int i = 0; i < 100; i++) {
+    vt_text_printf(&text, "%d ", i);
+    *vt_map_at(&map, &i, sizeof i) = c;
+    vt_array_push(&numbers, i);
+    vt_arena_push(&scratch, 1000);
+  }
+  c->inner_made++;
+  vt_memory_out(1, "a test");
+}
+
+static vt_status go_on_without(void *user) {
+  attempt_case *c = user;
+  vt_text text = {0};
+  vt_text_put(&text, "made before");
+  assert_null(vt_attempt_keep(keep_in_arena, c));
+  vt_attempt attempt;
+  vt_status st = vt_attempt_run(&attempt, run_out, c);
+  vt_attempt_end(&attempt);
+  assert_int_equal(vt_status_code(st), VT_RESOURCE_EXHAUSTED);
+  assert_string_equal(vt_text_string(&text), "made before");
+  c->outer_made++;
+  vt_text_put(&text, ", and left to the attempt");
+  vt_memory_out(1, "a test");
+}
+
+static void attempts_give_back_what_they_made(void **state) {
+  (void)state;
+  attempt_case c = {0};
+  for (int i = 0; i < 3; i++) {
+    vt_attempt attempt;
+    vt_status st = vt_attempt_run(&attempt, go_on_without, &c);
+    vt_attempt_end(&attempt);
+    assert_int_equal(vt_status_code(st), VT_RESOURCE_EXHAUSTED);
+    vt_status_free(st);
+  }
+  assert_int_equal(c.inner_made, 3);
+  assert_int_equal(c.outer_made, 3);
+  vt_arena_free(&c.kept); // LeakSanitizer looks for the rest
+}
+
+static vt_status make_text(void *user) {
+  vt_text_put(user, "stays");
+  return VT_OK;
+}
+
+static void what_a_good_attempt_made_stays(void **state) {
+  (void)state;
+  vt_text text = {0};
+  vt_attempt attempt;
+  assert_null(vt_attempt_run(&attempt, make_text, &text));
+  vt_attempt_end(&attempt);
+  vt_text_put(&text, " and grows");
+  assert_string_equal(vt_text_string(&text), "stays and grows");
+  vt_text_free(&text);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(status_carries_code_and_message),
@@ -134,6 +209,8 @@ int main(void) {
       cmocka_unit_test(arrays_grow),
       cmocka_unit_test(files_round_trip),
       cmocka_unit_test(text_grows),
+      cmocka_unit_test(attempts_give_back_what_they_made),
+      cmocka_unit_test(what_a_good_attempt_made_stays),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

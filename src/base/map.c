@@ -2,23 +2,15 @@
 // map.c - see map.h. The table of slots is kept at most half full.
 #include "base/map.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/memory.h"
 
 uint64_t vt_hash_bytes(const void *bytes, size_t size, uint64_t seed) {
   const unsigned char *p = bytes;
   uint64_t h = 0xCBF29CE484222325u ^ seed;
   for (size_t i = 0; i < size; i++) h = (h ^ p[i]) * 0x100000001B3u;
   return vt_hash_u64(h, size);
-}
-
-static void *need(void *p) {
-  if (!p) {
-    fprintf(stderr, "vtpu: out of host memory (hash map)\n");
-    abort();
-  }
-  return p;
 }
 
 static uint32_t *slot_of(const vt_map *map, uint64_t hash, const void *key, size_t key_size) {
@@ -35,8 +27,10 @@ static uint32_t *slot_of(const vt_map *map, uint64_t hash, const void *key, size
 
 static void grow_slots(vt_map *map) {
   size_t count = map->slot_count ? map->slot_count * 2 : 16;
-  free(map->slots);
-  map->slots = need(calloc(count, sizeof *map->slots));
+  uint32_t *slots = vt_memory_resize(NULL, count * sizeof *slots);
+  memset(slots, 0, count * sizeof *slots);
+  vt_memory_free(map->slots);
+  map->slots = slots;
   map->slot_count = count;
   for (size_t i = 0; i < map->size; i++) {
     const vt_map_entry *entry = &map->entries[i];
@@ -50,10 +44,11 @@ void **vt_map_at(vt_map *map, const void *key, size_t key_size) {
   uint32_t *slot = slot_of(map, hash, key, key_size);
   if (*slot) return &map->entries[*slot - 1].value;
   if (map->size == map->capacity) {
-    map->capacity = map->capacity ? map->capacity * 2 : 8;
-    map->entries = need(realloc(map->entries, map->capacity * sizeof *map->entries));
+    size_t capacity = map->capacity ? map->capacity * 2 : 8;
+    map->entries = vt_memory_resize(map->entries, capacity * sizeof *map->entries);
+    map->capacity = capacity;
   }
-  char *copy = need(malloc(key_size + 1));
+  char *copy = vt_memory_resize(NULL, key_size + 1);
   if (key_size) memcpy(copy, key, key_size);
   copy[key_size] = 0;
   map->entries[map->size] = (vt_map_entry){hash, copy, key_size, NULL};
@@ -72,8 +67,8 @@ bool vt_map_has(const vt_map *map, const void *key, size_t key_size) {
 }
 
 void vt_map_free(vt_map *map) {
-  for (size_t i = 0; i < map->size; i++) free((void *)(uintptr_t)map->entries[i].key);
-  free(map->entries);
-  free(map->slots);
+  for (size_t i = 0; i < map->size; i++) vt_memory_free((void *)(uintptr_t)map->entries[i].key);
+  vt_memory_free(map->entries);
+  vt_memory_free(map->slots);
   *map = (vt_map){0};
 }

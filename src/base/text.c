@@ -4,19 +4,15 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/memory.h"
 
 static void reserve(vt_text *text, size_t more) {
   if (text->capacity - text->size > more) return;
   size_t capacity = text->capacity ? text->capacity * 2 : 256;
   while (capacity - text->size <= more) capacity *= 2;
-  char *data = realloc(text->data, capacity);
-  if (!data) {
-    fprintf(stderr, "vtpu: out of host memory (%zu bytes of text)\n", capacity);
-    abort();
-  }
-  text->data = data;
+  text->data = vt_memory_resize(text->data, capacity);
   text->capacity = capacity;
 }
 
@@ -50,7 +46,7 @@ const char *vt_text_string(const vt_text *text) {
 }
 
 void vt_text_free(vt_text *text) {
-  free(text->data);
+  vt_memory_free(text->data);
   *text = (vt_text){0};
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // eval.c - the public entry points: dispatch by op, supported cases, in-place cases.
+#include "base/memory.h"
 #include "eval/eval.h"
 
 #include <stdlib.h>
@@ -49,18 +50,34 @@ vt_eval_kernel vt_eval_kernel_of(vt_opcode code) {
   return (unsigned)code < VT_OP_COUNT ? kernels[code] : NULL;
 }
 
-static vt_status op_error(vt_code code, const vt_op *op, const char *before, const char *what,
-                          const char *after) {
+typedef struct complaint {
+  vt_code code;
+  const vt_op *op;
+  const char *before, *what, *after;
+} complaint;
+
+static vt_status complain(void *user) {
+  const complaint *c = user;
+  const vt_op *op = c->op;
   vt_arena arena = {0};
   vt_text type = {0};
   const vt_value *shown = op->operand_count  ? op->operands[0]
                           : op->result_count ? op->results
                                              : NULL;
   if (shown) vt_type_print(&type, shown->type);
-  vt_status st = vt_error(code, "%s%s%s: %s of %s", before, what, after, vt_op_describe(op, &arena),
-                          vt_text_string(&type));
+  vt_status st = vt_error(c->code, "%s%s%s: %s of %s", c->before, c->what, c->after,
+                          vt_op_describe(op, &arena), vt_text_string(&type));
   vt_text_free(&type);
   vt_arena_free(&arena);
+  return st;
+}
+
+static vt_status op_error(vt_code code, const vt_op *op, const char *before, const char *what,
+                          const char *after) {
+  complaint c = {code, op, before, what, after};
+  vt_attempt attempt; // kernels hold memory of malloc
+  vt_status st = vt_attempt_run(&attempt, complain, &c);
+  vt_attempt_end(&attempt);
   return st;
 }
 vt_status vt_eval_refuse(const vt_op *op, const char *what) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "eval/kernel.h"
 
 enum { MOST_LANES = 1024, MOST_STAGED = 32 };
@@ -36,9 +37,17 @@ static int32_t slot_of(vt_map *map, const vt_value *value) {
   return (int32_t)((intptr_t)vt_map_find_ptr(map, value) - 1);
 }
 
+typedef struct planning {
+  vt_region *region;
+  vt_map slots; // of values
+} planning;
+
 // Steps, and an array for each value that is not an argument. Constants and captures are broadcast
 // once.
-static vt_status plan_lanes(vt_region *r, vt_map *map) {
+static vt_status plan_lanes(void *user) {
+  planning *p = user;
+  vt_region *r = p->region;
+  vt_map *map = &p->slots;
   const vt_func *func = r->func;
   uint32_t values = func->param_count, steps = 0;
   for (const vt_op *op = func->first; op; op = op->next) values++, steps++;
@@ -108,9 +117,9 @@ vt_status vt_region_open_values(const vt_eval_call *call, const vt_func *func, u
   out->general = !fits_lanes(func);
   if (out->general && values != func->returns) return vt_eval_refuse(call->op, "this region");
   if (out->general) return VT_OK;
-  vt_map map = {0};
-  vt_status st = plan_lanes(out, &map);
-  vt_map_free(&map);
+  planning p = {.region = out};
+  vt_status st = vt_attempt_keep(plan_lanes, &p); // the caller holds memory of malloc
+  vt_map_free(&p.slots);
   if (st) vt_region_close(out);
   return st;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "eval/plan.h"
 
 enum { SPARE_UNIT = 64, SPARE_CLASSES = 26, MOST_DEPTH = 300, FEW = 12 };
@@ -134,8 +135,19 @@ static bool needs_all_devices(const vt_op *op) {
          op->code == VT_OP_MANUAL_COMPUTATION;
 }
 
-static vt_status build(vt_eval_state *state, const vt_func *func, slot_map *slots,
-                       vt_eval_plan *plan) {
+typedef struct planning {
+  vt_eval_state *state;
+  const vt_func *func;
+  slot_map slots;
+  vt_eval_plan *plan;
+} planning;
+
+static vt_status build(void *user) {
+  planning *p = user;
+  vt_eval_state *state = p->state;
+  const vt_func *func = p->func;
+  slot_map *slots = &p->slots;
+  vt_eval_plan *plan = p->plan = VT_NEW(&state->arena, vt_eval_plan);
   int32_t next = 0;
   uint32_t steps = 0;
   for (const vt_op *op = func->first; op; op = op->next) steps++;
@@ -171,6 +183,7 @@ static vt_status build(vt_eval_state *state, const vt_func *func, slot_map *slot
     if (plan->returns[i] < 0 || plan->returns[i] >= next) return open_error(func);
   }
   find_deaths(state, plan);
+  *vt_map_at_ptr(&state->plans, func) = plan;
   return VT_OK;
 }
 
@@ -178,14 +191,11 @@ vt_status vt_eval_plan_of(vt_eval_state *state, const vt_func *func, const vt_ev
   vt_eval_plan *plan = vt_map_find_ptr(&state->plans, func);
   *out = plan;
   if (plan) return VT_OK;
-  slot_map slots = {.numbered = is_numbered(func)};
-  plan = VT_NEW(&state->arena, vt_eval_plan);
-  vt_status st = build(state, func, &slots, plan);
-  vt_map_free(&slots.map);
-  VT_TRY(st);
-  *vt_map_at_ptr(&state->plans, func) = plan;
-  *out = plan;
-  return VT_OK;
+  planning p = {.state = state, .func = func, .slots = {.numbered = is_numbered(func)}};
+  vt_status st = vt_attempt_keep(build, &p); // the state keeps it
+  vt_map_free(&p.slots.map);
+  if (!st) *out = p.plan;
+  return st;
 }
 
 static bool func_has_collective(const vt_func *func, int32_t depth) {

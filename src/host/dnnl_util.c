@@ -68,7 +68,7 @@ static bool add_memory(vt_program *program, vt_dnnl_call *call, int arg_id,
                        const dnnl_memory_desc_t *desc) {
   dnnl_memory_t memory = NULL;
   if (dnnl_memory_create(&memory, desc, engine, DNNL_MEMORY_NONE) != dnnl_success) return false;
-  vt_program_own(program, destroy_memory, memory);
+  if (!vt_program_own(program, destroy_memory, memory)) return false;
   call->args[call->arg_count++] = (dnnl_exec_arg_t){arg_id, memory};
   return true;
 }
@@ -79,7 +79,7 @@ static bool finish_call(vt_program *program, const_dnnl_primitive_desc_t pd, int
                         vt_dnnl_call *call) {
   *call = (vt_dnnl_call){0};
   if (dnnl_primitive_create(&call->primitive, pd) != dnnl_success) return false;
-  vt_program_own(program, destroy_primitive, call->primitive);
+  if (!vt_program_own(program, destroy_primitive, call->primitive)) return false;
   for (int32_t i = 0; i < arg_count; i++) {
     const dnnl_memory_desc_t *desc =
         descs ? descs[i] : dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg_ids[i]);

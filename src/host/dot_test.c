@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // dot_test.c - dots and convolutions through oneDNN against src/eval, over a table of shapes.
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -9,6 +9,7 @@
 #include "host/fuse.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "host/fuser.h"

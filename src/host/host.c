@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "host/cpu.h"
 #include "host/kernel_move.h"
 #include "host/plan.h"
@@ -90,12 +91,15 @@ vt_pass_options vt_host_passes(bool exact_dots) {
                            .min_bf16_depth = vt_host_min_bf16_depth()};
 }
 
-static vt_status plan_program(vt_program *program) {
+static vt_status plan_program(void *user) {
+  vt_program *program = user;
   const vt_host_options *options = &program->options;
   program->small =
       !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
   VT_TRY(vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan));
+  if (program->no_memory) return vt_error_no_memory();
   vt_status st = vt_kernels_compile(program);
+  if (st && vt_status_code(st) == VT_RESOURCE_EXHAUSTED) return st;
   if (st) VT_TRY(plan_without_kernels(program, st));
   for (size_t i = 0; i < program->plan_order.size; i++) {
     vt_plan *plan = program->plan_order.data[i];
@@ -117,11 +121,11 @@ vt_status vt_host_compile(vt_module *module, const vt_host_options *options,
   }
   program->module = module;
   program->options = *options;
-  vt_status st = plan_program(program);
-  if (st) {
-    vt_program_destroy(program);
-    return st;
-  }
+  vt_attempt attempt; // the program holds what is not in arenas
+  vt_status st = vt_attempt_run(&attempt, plan_program, program);
+  if (st) vt_program_destroy(program);
+  vt_attempt_end(&attempt);
+  if (st) return st;
   program->timed = vt_log_on(VT_LOG_DEBUG);
   vt_program_log(program);
   *out_program = program;

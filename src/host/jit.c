@@ -25,6 +25,7 @@
 #include "base/file.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "host/kernel_impl.h"
 #include "host/kernel_native.h"
 #include "host/loop.h"
@@ -76,6 +77,7 @@ typedef struct unit {
   bool from_disk;
   object *linked;
   char *error;
+  bool no_memory;
 } unit;
 
 static vt_status from_llvm(LLVMErrorRef error, const char *what) {
@@ -158,8 +160,8 @@ static void leave_idle(code_store *s, object *o) {
 }
 
 static void use_object(vt_jit *jit, object *o) {
+  vt_array_push(&jit->objects, o); // first: it may find no memory
   if (o->users++ == 0) leave_idle(jit->store, o);
-  vt_array_push(&jit->objects, o);
 }
 
 int64_t vt_jit_code_bytes(const vt_jit *jit) {
@@ -201,7 +203,7 @@ static void trim_idle(code_store *s) {
   s->code = (vt_map){0};
   for (size_t i = 0; i < all.size; i++) {
     code *c = all.entries[i].value;
-    if (c->object->tracker)
+    if (c && c->object->tracker)
       *vt_map_at(&s->code, all.entries[i].key, all.entries[i].key_size) = c;
     else
       free(c);
@@ -233,17 +235,18 @@ static void destroy_store(code_store *s) {
   free(s);
 }
 
-extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); // by the linker
+extern const char __ehdr_start[] __attribute__((visibility("hidden"))); // by the linker
 
 // Of the notes of this library, among them its build-id: another build's code may call functions
 // that are different here, or not here.
 static uint64_t hash_build(void) {
-  const char *start = (const char *)&__ehdr_start;
-  const ElfW(Phdr) *segments = (const void *)(start + __ehdr_start.e_phoff);
+  const char *start = __ehdr_start;
+  const ElfW(Ehdr) *head = (const void *)start;
+  const ElfW(Phdr) *segments = (const void *)(start + head->e_phoff);
   uint64_t hash = 0, base = 0;
-  for (int i = __ehdr_start.e_phnum - 1; i >= 0; i--)
+  for (int i = head->e_phnum - 1; i >= 0; i--)
     if (segments[i].p_type == PT_LOAD) base = (uintptr_t)start - segments[i].p_vaddr; // the first
-  for (int i = 0; i < __ehdr_start.e_phnum; i++)
+  for (int i = 0; i < head->e_phnum; i++)
     if (segments[i].p_type == PT_NOTE)
       hash = vt_hash_bytes((const void *)(uintptr_t)(base + segments[i].p_vaddr),
                            segments[i].p_memsz, hash);
@@ -272,17 +275,18 @@ static vt_status create_store(code_store **out_store) {
 
 vt_status vt_jit_create(vt_jit **out_jit) {
   vt_status st = VT_OK;
+  vt_arena arena = {0};
+  vt_jit *jit = VT_NEW(&arena, vt_jit);
   vt_lock(&store_lock);
   if (!the_store) st = create_store(&the_store);
-  if (!st) {
-    the_store->users++;
-    vt_arena arena = {0};
-    vt_jit *jit = VT_NEW(&arena, vt_jit);
-    jit->arena = arena;
-    jit->store = the_store;
-    *out_jit = jit;
-  }
+  if (!st) the_store->users++;
+  jit->store = the_store;
   vt_unlock(&store_lock);
+  jit->arena = arena;
+  if (st)
+    vt_arena_free(&arena);
+  else
+    *out_jit = jit;
   return st;
 }
 
@@ -381,22 +385,40 @@ static LLVMTargetMachineRef create_machine(const code_store *s) {
                                  LLVMRelocPIC, LLVMCodeModelSmall);
 }
 
+typedef struct emission {
+  const unit *unit;
+  vt_emitter emitter;
+} emission;
+
+static vt_status emit(void *user) {
+  emission *e = user;
+  const unit *u = e->unit;
+  for (uint32_t i = 0; i < u->count; i++)
+    if (u->groups[i]->nest)
+      vt_emit_nest(&e->emitter, u->groups[i]->nest, u->names[i]);
+    else
+      vt_emit_loop(&e->emitter, u->groups[i]->loop, u->names[i]);
+  return VT_OK;
+}
+
+// LLVM's own requests for memory are not ours to refuse: it ends the process.
 static void generate(unit *u) {
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef module = LLVMModuleCreateWithNameInContext("vtpu", context);
   LLVMTargetMachineRef machine = create_machine(u->store);
-  vt_emitter e = {.target = u->store->target,
-                  .context = context,
-                  .module = module,
-                  .builder = LLVMCreateBuilderInContext(context)};
+  emission e = {.unit = u,
+                .emitter = {.target = u->store->target,
+                            .context = context,
+                            .module = module,
+                            .builder = LLVMCreateBuilderInContext(context)}};
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   LLVMSetModuleDataLayout(module, layout);
   LLVMSetTarget(module, u->store->triple);
-  for (uint32_t i = 0; i < u->count; i++)
-    if (u->groups[i]->nest)
-      vt_emit_nest(&e, u->groups[i]->nest, u->names[i]);
-    else
-      vt_emit_loop(&e, u->groups[i]->loop, u->names[i]);
+  vt_attempt attempt; // for LLVM's objects; and a helper thread has no other
+  vt_status st = vt_attempt_run(&attempt, emit, &e);
+  vt_attempt_end(&attempt);
+  u->no_memory = st != VT_OK;
+  vt_status_free(st);
   const char *dump = getenv("VTPU_DUMP_LLVM"); // a folder for the IR of each module
   if (dump && *dump) {
     char path[1100], *failed = NULL;
@@ -408,14 +430,14 @@ static void generate(unit *u) {
 #else
   bool verify = dump != NULL;
 #endif
-  if (!verify || !LLVMVerifyModule(module, LLVMReturnStatusAction, &u->error)) {
+  if (!u->no_memory && (!verify || !LLVMVerifyModule(module, LLVMReturnStatusAction, &u->error))) {
     LLVMDisposeMessage(u->error);
     u->error = NULL;
     if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &u->error, &u->object))
       u->object = NULL;
   }
   LLVMDisposeTargetData(layout);
-  LLVMDisposeBuilder(e.builder);
+  LLVMDisposeBuilder(e.emitter.builder);
   LLVMDisposeModule(module);
   LLVMDisposeTargetMachine(machine);
   LLVMContextDispose(context);
@@ -483,6 +505,7 @@ static vt_status add_object(code_store *s, unit *u) {
     u->from_disk = false;
     generate(u);
   }
+  if (u->no_memory) return vt_error_no_memory();
   if (!u->object) {
     vt_status st = vt_error(VT_INTERNAL, "code generator: %s", u->error ? u->error : "no object");
     LLVMDisposeMessage(u->error);
@@ -526,6 +549,19 @@ static vt_status find_code(code_store *s, const request *wanted, object *linked,
   return VT_OK;
 }
 
+typedef struct entries {
+  code_store *store;
+  const request *wanted;
+  uint32_t count;
+} entries;
+
+static vt_status make_entries(void *user) {
+  const entries *e = user;
+  for (uint32_t i = 0; i < e->count; i++)
+    vt_map_at(&e->store->code, e->wanted[i].key, e->wanted[i].key_size);
+  return VT_OK;
+}
+
 static vt_status compile_wanted(vt_arena *arena, code_store *s, const request *wanted,
                                 uint32_t count) {
   unit *units;
@@ -543,11 +579,13 @@ static vt_status compile_wanted(vt_arena *arena, code_store *s, const request *w
   for (uint32_t p = 0, i = 0; p < parts && !st; p++)
     for (uint32_t k = 0; k < units[p].count && !st; k++, i++)
       st = find_code(s, &wanted[i], units[p].linked, &made[i]);
+  entries all = {s, wanted, count};
+  if (!st) st = vt_attempt_keep(make_entries, &all);
   for (uint32_t i = 0; i < count; i++)
     if (st)
       free(made[i]);
     else
-      *vt_map_at(&s->code, wanted[i].key, wanted[i].key_size) = made[i];
+      *vt_map_at(&s->code, wanted[i].key, wanted[i].key_size) = made[i]; // there is an entry
   for (uint32_t p = 0; p < parts && st; p++) { // or their names could not be linked again
     if (!units[p].linked) continue;
     leave_idle(s, units[p].linked);
@@ -572,34 +610,60 @@ static request make_request(vt_arena *arena, const code_store *s, const vt_group
   return r;
 }
 
-vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t count,
-                         vt_kernel **out_kernels) {
+typedef struct compilation {
+  vt_jit *jit;
+  const vt_group *const *groups;
+  uint32_t count;
+  vt_kernel **kernels;
+  const request *requests; // of each group
+} compilation;
+
+static vt_status make_kernels(void *user) {
+  const compilation *c = user;
+  code_store *s = c->jit->store;
+  for (uint32_t i = 0; i < c->count; i++) {
+    const request *r = &c->requests[i];
+    const code *found = r->key ? vt_map_find(&s->code, r->key, r->key_size) : NULL;
+    if (found) use_object(c->jit, found->object);
+    vt_nest_fn *function = found ? (vt_nest_fn *)(uintptr_t)found->function : NULL;
+    c->kernels[i] = vt_kernel_create(&c->jit->arena, c->groups[i], &s->target, function);
+  }
+  return VT_OK;
+}
+
+static vt_status compile_groups(void *user) {
+  compilation *c = user;
   vt_arena scratch = {0};
-  code_store *s = jit->store;
-  request *requests = VT_NEW_ARRAY(&scratch, request, count),
-          *wanted = VT_NEW_ARRAY(&scratch, request, count);
+  code_store *s = c->jit->store;
+  request *requests = VT_NEW_ARRAY(&scratch, request, c->count),
+          *wanted = VT_NEW_ARRAY(&scratch, request, c->count);
   uint32_t wanted_count = 0;
   vt_map asked = {0};
   vt_status st = VT_OK;
-  vt_lock(&store_lock);
-  for (uint32_t i = 0; i < count; i++) {
-    if (!groups[i]->nest && !groups[i]->loop) continue;
-    requests[i] = make_request(&scratch, s, groups[i]);
+  for (uint32_t i = 0; i < c->count; i++) {
+    if (!c->groups[i]->nest && !c->groups[i]->loop) continue;
+    requests[i] = make_request(&scratch, s, c->groups[i]);
     void **seen = vt_map_at(&asked, requests[i].key, requests[i].key_size);
-    if (*seen || vt_map_has(&s->code, requests[i].key, requests[i].key_size)) continue;
+    const code *known = vt_map_find(&s->code, requests[i].key, requests[i].key_size);
+    if (*seen || known) continue;
     *seen = &requests[i];
     wanted[wanted_count++] = requests[i];
   }
   if (wanted_count) st = compile_wanted(&scratch, s, wanted, wanted_count);
-  for (uint32_t i = 0; i < count && !st; i++) {
-    const code *c =
-        requests[i].key ? vt_map_find(&s->code, requests[i].key, requests[i].key_size) : NULL;
-    if (c) use_object(jit, c->object);
-    vt_nest_fn *function = c ? (vt_nest_fn *)(uintptr_t)c->function : NULL;
-    out_kernels[i] = vt_kernel_create(&jit->arena, groups[i], &s->target, function);
-  }
-  vt_unlock(&store_lock);
+  c->requests = requests;
+  if (!st) st = vt_attempt_keep(make_kernels, c);
   vt_map_free(&asked);
   vt_arena_free(&scratch);
+  return st;
+}
+
+vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t count,
+                         vt_kernel **out_kernels) {
+  compilation c = {.jit = jit, .groups = groups, .count = count, .kernels = out_kernels};
+  vt_attempt attempt; // the store is locked
+  vt_lock(&store_lock);
+  vt_status st = vt_attempt_run(&attempt, compile_groups, &c);
+  vt_attempt_end(&attempt);
+  vt_unlock(&store_lock);
   return st;
 }

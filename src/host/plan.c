@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "host/plan.h"
 #include "host/steps.h"
 
@@ -31,9 +32,25 @@ int64_t vt_step_reserve(vt_step *step, int64_t bytes) {
   return at;
 }
 
-void vt_program_own(vt_program *program, void (*destroy)(void *), void *object) {
-  vt_owned owned = {destroy, object};
-  vt_array_push(&program->owned, owned);
+typedef struct owning {
+  vt_program *program;
+  vt_owned owned;
+} owning;
+
+static vt_status add_owned(void *user) {
+  const owning *o = user;
+  vt_array_push(&o->program->owned, o->owned);
+  return VT_OK;
+}
+
+bool vt_program_own(vt_program *program, void (*destroy)(void *), void *object) {
+  owning o = {program, {destroy, object}};
+  vt_status st = vt_attempt_keep(add_owned, &o); // callers hold objects of libraries
+  if (!st) return true;
+  vt_status_free(st);
+  destroy(object);
+  program->no_memory = true;
+  return false;
 }
 
 vt_status vt_step_refuse(const vt_step *step, const char *what) {

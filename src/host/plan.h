@@ -126,6 +126,7 @@ struct vt_program {
   VT_ARRAY(struct vt_kernel_body *) kernels; // steps of fused groups, compiled all at once
   VT_ARRAY(void *) heap;                     // vt_host_alloc blocks of large constants
   VT_ARRAY(vt_owned) owned;
+  bool no_memory; // for one of them
   VT_ARRAY(vt_kept *) kept;
   uint64_t *last_versions; // of the parameters, when something may be kept
   bool keep_failed;        // no memory for it
@@ -145,8 +146,9 @@ vt_status vt_step_wrap(const vt_step *step, vt_status st) VT_CHECKED;
 int64_t vt_step_reserve(vt_step *step, int64_t bytes);
 // Tensor bytes plus the padding that every host buffer has, rounded up to whole cache lines.
 int64_t vt_padded_bytes(int64_t bytes);
-// Registers an object to be destroyed with the program.
-void vt_program_own(vt_program *program, void (*destroy)(void *), void *object);
+// Registers an object to be destroyed with the program. false: there is no memory for that; the
+// object is destroyed, and compiling fails in the end.
+bool vt_program_own(vt_program *program, void (*destroy)(void *), void *object);
 
 // Fills the temporaries and constants of `frame` from its memory; the caller sets parameters and
 // results. (exec.c)

@@ -248,9 +248,9 @@ static const void *constant_data(planner *p, const vt_literal *literal) {
   int64_t size = (int64_t)vt_dtype_bytes(literal->type.dtype);
   char *data;
   if (bytes > 4096) {
-    data = vt_host_alloc(bytes);
+    vt_array_push(&program->heap, NULL); // first: it may find no memory
+    data = program->heap.data[program->heap.size - 1] = vt_host_alloc(bytes);
     if (!data) return NULL;
-    vt_array_push(&program->heap, (void *)data);
   } else {
     data = vt_arena_push_aligned(&program->arena, (size_t)vt_padded_bytes(bytes), 64);
   }

@@ -184,8 +184,8 @@ static void copy_ops(vt_func *to, vt_op *before, const vt_func *from, vt_value *
 vt_func *vt_func_clone(vt_module *module, const vt_func *func) {
   vt_func_number((vt_func *)(uintptr_t)func);
   vt_func *copy = vt_func_create(module, func->name);
-  vt_value **map = calloc((size_t)func->value_count + 1, sizeof *map);
-  if (!map) abort();
+  vt_arena scratch = {0};
+  vt_value **map = VT_NEW_ARRAY(&scratch, vt_value *, func->value_count + 1);
   for (uint32_t i = 0; i < func->param_count; i++)
     map[func->params[i]->id] = vt_func_add_param(copy, func->params[i]->type);
   copy_ops(copy, NULL, func, map);
@@ -193,18 +193,18 @@ vt_func *vt_func_clone(vt_module *module, const vt_func *func) {
   for (uint32_t i = 0; i < func->return_count; i++) copy->returns[i] = map[func->returns[i]->id];
   copy->param_info = func->param_info;
   copy->return_info = func->return_info;
-  free(map);
+  vt_arena_free(&scratch);
   return copy;
 }
 
 void vt_func_inline(vt_func *callee, vt_op *before, vt_value *const *args, vt_value **out_returns) {
   vt_func_number(callee);
-  vt_value **map = calloc((size_t)callee->value_count + 1, sizeof *map);
-  if (!map) abort();
+  vt_arena scratch = {0};
+  vt_value **map = VT_NEW_ARRAY(&scratch, vt_value *, callee->value_count + 1);
   for (uint32_t i = 0; i < callee->param_count; i++) map[callee->params[i]->id] = args[i];
   copy_ops(before->func, before, callee, map);
   for (uint32_t i = 0; i < callee->return_count; i++) out_returns[i] = map[callee->returns[i]->id];
-  free(map);
+  vt_arena_free(&scratch);
 }
 
 void vt_func_number(vt_func *func) {

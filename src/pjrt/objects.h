@@ -133,7 +133,8 @@ struct PJRT_Executable {
   vt_text text; // the optimised program, printed on first demand
 };
 // Takes `executable`.
-PJRT_Executable *vt_executable_wrap(vt_executable *executable);
+vt_status vt_executable_wrap(vt_executable *executable,
+                             PJRT_Executable **out_executable) VT_CHECKED;
 void vt_executable_unwrap(PJRT_Executable *executable); // gives one reference back
 // Compiles what a client sent. errors as vt_executable_compile, and UNIMPLEMENTED for other formats
 vt_status vt_program_compile(const vt_slice *slice, const PJRT_Program *program, vt_bytes options,

@@ -125,6 +125,7 @@ typedef struct raw_copy {
   void *dst;
   vt_status error; // of the client
   vt_event *fetched, *done;
+  vt_waiter waiter;
 } raw_copy;
 
 static void raw_copy_part(raw_copy *copy) {
@@ -158,24 +159,24 @@ vt_status vt_pjrt_Buffer_CopyRawToHostFuture(PJRT_Buffer_CopyRawToHostFuture_Arg
   int64_t bytes = vt_type_bytes(vt_buffer_type(buffer));
   VT_TRY(vt_raw_range(bytes, args->offset, args->transfer_size));
   raw_copy *copy = calloc(1, sizeof *copy);
-  if (copy) copy->data = malloc(bytes ? (size_t)bytes : 1);
-  if (!copy || !copy->data) {
-    free(copy);
-    return vt_error_no_memory();
-  }
+  if (!copy) return vt_error_no_memory();
   atomic_init(&copy->pending, 2);
   copy->offset = args->offset;
   copy->size = args->transfer_size;
-  vt_status st = vt_buffer_to_host(buffer, copy->data, NULL, &copy->fetched);
+  copy->data = malloc(bytes ? (size_t)bytes : 1);
+  copy->done = vt_event_create();
+  vt_status st = copy->data && copy->done
+                     ? vt_buffer_to_host(buffer, copy->data, NULL, &copy->fetched)
+                     : vt_error_no_memory();
   if (st) {
+    vt_event_release(copy->done);
     free(copy->data);
     free(copy);
     return st;
   }
-  copy->done = vt_event_create();
   args->event = vt_event_to_pjrt(vt_event_retain(copy->done));
   args->callback_data = copy;
   args->future_ready_callback = raw_copy_placed;
-  vt_event_on_complete(copy->fetched, raw_copy_fetched, copy);
+  vt_event_on_complete(copy->fetched, &copy->waiter, raw_copy_fetched, copy);
   return VT_OK;
 }

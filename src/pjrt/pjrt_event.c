@@ -21,14 +21,14 @@ vt_status vt_pjrt_Event_Await(PJRT_Event_Await_Args *args) {
 }
 
 vt_status vt_pjrt_Event_OnReady(PJRT_Event_OnReady_Args *args) {
-  vt_event_on_complete(vt_event_of_pjrt(args->event), args->callback, args->user_arg);
-  return VT_OK;
+  return vt_event_call(vt_event_of_pjrt(args->event), args->callback, args->user_arg);
 }
 
 vt_status vt_pjrt_Event_Create(PJRT_Event_Create_Args *args) {
   VT_TRY(vt_fork_check());
-  args->event = vt_event_to_pjrt(vt_event_create());
-  return VT_OK;
+  vt_event *event = vt_event_create();
+  args->event = vt_event_to_pjrt(event);
+  return event ? VT_OK : vt_error_no_memory();
 }
 
 vt_status vt_pjrt_Event_Set(PJRT_Event_Set_Args *args) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/memory.h"
 #include "pjrt/objects.h"
 #include "pjrt/proto.h"
 
@@ -59,13 +60,9 @@ static void fill_results(PJRT_Executable *executable) {
   }
 }
 
-PJRT_Executable *vt_executable_wrap(vt_executable *runtime) {
-  PJRT_Executable *executable = calloc(1, sizeof *executable);
-  if (!executable) abort();
-  atomic_init(&executable->refs, 1);
-  pthread_mutex_init(&executable->text_lock, NULL);
-  executable->executable = runtime;
-  const vt_executable_info *info = executable->info = vt_executable_get(runtime);
+static vt_status fill_executable(void *user) {
+  PJRT_Executable *executable = user;
+  const vt_executable_info *info = executable->info;
   fill_lists(executable, info->params, info->param_count, &executable->params);
   fill_lists(executable, info->results, info->result_count, &executable->results);
   fill_results(executable);
@@ -76,7 +73,27 @@ PJRT_Executable *vt_executable_wrap(vt_executable *runtime) {
   put_cost(executable, "transcendentals", info->roofline.transcendentals);
   put_cost(executable, "optimal_seconds", info->roofline.seconds);
   put_cost(executable, "optimal_usd", info->roofline.usd);
-  return executable;
+  return VT_OK;
+}
+
+vt_status vt_executable_wrap(vt_executable *runtime, PJRT_Executable **out_executable) {
+  PJRT_Executable *executable = calloc(1, sizeof *executable);
+  if (!executable) {
+    vt_executable_release(runtime);
+    return vt_error_no_memory();
+  }
+  atomic_init(&executable->refs, 1);
+  pthread_mutex_init(&executable->text_lock, NULL);
+  executable->executable = runtime;
+  executable->info = vt_executable_get(runtime);
+  vt_attempt attempt;
+  vt_status st = vt_attempt_run(&attempt, fill_executable, executable);
+  if (st)
+    vt_executable_unwrap(executable);
+  else
+    *out_executable = executable;
+  vt_attempt_end(&attempt);
+  return st;
 }
 
 void vt_executable_unwrap(PJRT_Executable *executable) {
@@ -88,12 +105,17 @@ void vt_executable_unwrap(PJRT_Executable *executable) {
   free(executable);
 }
 
-static vt_status compile_bytes(const vt_slice *slice, vt_bytes code, vt_bytes option_bytes,
-                               PJRT_Executable **out_executable) {
+typedef struct compilation {
+  const vt_slice *slice;
+  vt_bytes code, options;
+  vt_executable *executable;
+} compilation;
+
+static vt_status compile_read(void *user) {
+  compilation *c = user;
   vt_arena scratch = {0};
   vt_compile_options read;
-  vt_executable *executable = NULL;
-  vt_status st = vt_compile_options_read(option_bytes, &scratch, &read);
+  vt_status st = vt_compile_options_read(c->options, &scratch, &read);
   int32_t partitions = read.partitions > 0 ? read.partitions : 1;
   int32_t replicas = read.replicas > 0 ? read.replicas : 1;
   if (!st && read.device_count && read.device_count != (uint32_t)partitions * (uint32_t)replicas)
@@ -105,17 +127,25 @@ static vt_status compile_bytes(const vt_slice *slice, vt_bytes code, vt_bytes op
                                      .partitions = partitions,
                                      .own_arrays = !read.partitioned,
                                      .device_ids = read.device_count ? read.device_ids : NULL,
-                                     .bytes = option_bytes};
+                                     .bytes = c->options};
     vt_trace_span compile = {.line = VT_TRACE_COMPILES, .device = -1, .start_ns = vt_trace_now()};
-    st = vt_executable_compile(slice, code, &options, &executable);
-    compile.name = st ? "(refused)" : vt_executable_get(executable)->name;
+    st = vt_executable_compile(c->slice, c->code, &options, &c->executable);
+    compile.name = st ? "(refused)" : vt_executable_get(c->executable)->name;
     compile.end_ns = vt_trace_now();
     vt_trace_add(&compile);
   }
   vt_arena_free(&scratch);
-  if (st) return st;
-  *out_executable = vt_executable_wrap(executable);
-  return VT_OK;
+  return st;
+}
+
+static vt_status compile_bytes(const vt_slice *slice, vt_bytes code, vt_bytes options,
+                               PJRT_Executable **out_executable) {
+  compilation c = {.slice = slice, .code = code, .options = options};
+  vt_attempt attempt;
+  vt_status st = vt_attempt_run(&attempt, compile_read, &c);
+  if (st) vt_executable_release(c.executable);
+  vt_attempt_end(&attempt);
+  return st ? st : vt_executable_wrap(c.executable, out_executable);
 }
 
 vt_status vt_program_compile(const vt_slice *slice, const PJRT_Program *program, vt_bytes options,
@@ -300,12 +330,24 @@ vt_pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats
   return VT_OK;
 }
 
+static vt_status print_text(void *user) {
+  PJRT_Executable *executable = user;
+  return vt_executable_text(executable->executable, &executable->text);
+}
+
+static vt_status make_text(PJRT_Executable *executable) {
+  vt_attempt attempt; // the text is locked
+  vt_status st = vt_attempt_run(&attempt, print_text, executable);
+  if (st) vt_text_free(&executable->text);
+  vt_attempt_end(&attempt);
+  return st;
+}
+
 // Always called twice: without a buffer for the code (code_size is not set then), and with one.
 vt_status vt_pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args) {
   PJRT_Executable *executable = args->executable;
   vt_lock(&executable->text_lock);
-  vt_status st =
-      executable->text.size ? VT_OK : vt_executable_text(executable->executable, &executable->text);
+  vt_status st = executable->text.size ? VT_OK : make_text(executable);
   vt_unlock(&executable->text_lock);
   if (st) return st;
   PJRT_Program *program = args->program;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "pjrt/objects.h"
 #include "pjrt/proto.h"
 
@@ -13,6 +14,14 @@ static void loaded_free(PJRT_LoadedExecutable *loaded) {
   free(loaded->devices);
   free(loaded->logical_ids);
   free(loaded);
+}
+
+static vt_status write_assignment(void *user) {
+  PJRT_LoadedExecutable *loaded = user;
+  const vt_executable_info *info = loaded->executable->info;
+  vt_device_assignment_write(info->replicas, info->partitions / info->replicas, info->device_ids,
+                             &loaded->assignment);
+  return VT_OK;
 }
 
 vt_status vt_executable_load(PJRT_Client *client, PJRT_Executable *executable,
@@ -44,10 +53,14 @@ vt_status vt_executable_load(PJRT_Client *client, PJRT_Executable *executable,
     loaded->logical_ids[i] =
         (PJRT_LogicalDeviceIds){.replica = (int)i / partitions, .partition = (int)i % partitions};
   }
-  vt_device_assignment_write(info->replicas, info->partitions / info->replicas, info->device_ids,
-                             &loaded->assignment);
-  *out_loaded = loaded;
-  return VT_OK;
+  vt_attempt attempt;
+  vt_status st = vt_attempt_run(&attempt, write_assignment, loaded);
+  if (st)
+    loaded_free(loaded);
+  else
+    *out_loaded = loaded;
+  vt_attempt_end(&attempt);
+  return st;
 }
 
 vt_status vt_pjrt_Client_Compile(PJRT_Client_Compile_Args *args) {

@@ -14,6 +14,7 @@
 
 #include "base/array.h"
 #include "base/map.h"
+#include "base/memory.h"
 #include "pjrt/objects.h"
 #include "pjrt/proto.h"
 
@@ -60,13 +61,21 @@ static int32_t name_number(PLUGIN_Profiler *p, const vt_trace_span *from) {
   return (int32_t)(uintptr_t)*at;
 }
 
-void vt_trace_add(const vt_trace_span *added) {
-  vt_lock(&lock);
+static vt_status add_span(void *user) {
+  const vt_trace_span *added = user;
   for (PLUGIN_Profiler *p = recordings; p; p = p->next) {
     if (p->host_only && added->device >= 0) continue;
     span s = {.base = *added, .name = name_number(p, added)};
     vt_array_push(&p->spans, s);
   }
+  return VT_OK;
+}
+
+// A span for which there is no memory is not in the trace.
+void vt_trace_add(const vt_trace_span *added) {
+  vt_lock(&lock);
+  vt_trace_span copy = *added;
+  vt_status_free(vt_attempt_keep(add_span, &copy));
   vt_unlock(&lock);
 }
 

@@ -12,6 +12,7 @@
 
 typedef struct running {
   struct running *next;
+  vt_waiter waiter;
   PJRT_Client *client;
   int32_t launch_id;
   vt_event *done;
@@ -49,7 +50,7 @@ void vt_running_add(PJRT_LoadedExecutable *loaded, PJRT_Device *only, int32_t la
   record->next = list;
   list = record;
   vt_unlock(&list_lock);
-  vt_event_on_complete(done, forget, record);
+  vt_event_on_complete(done, &record->waiter, forget, record);
 }
 
 static bool runs_on(const running *record, const PJRT_Device *device) {

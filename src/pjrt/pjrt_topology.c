@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/map.h"
 #include "pjrt/objects.h"
 #include "pjrt/proto.h"
@@ -169,7 +170,7 @@ static uint64_t primitive_type(vt_dtype dtype) {
 }
 
 static void free_shape(const char *shape) {
-  free((void *)(uintptr_t)shape);
+  vt_memory_free((void *)(uintptr_t)shape);
 }
 
 // An xla.ShapeProto: {2: element type, 3: dimensions, 5: layout, 6: which are dynamic}; its layout

@@ -4,23 +4,30 @@
 // The storage a buffer shows may be replaced by an equal one (execute.c gathers shards into one
 // array and lets them show that), so the pointer is read with the client's lock held and the
 // storage retained before use.
+#include "base/memory.h"
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t version,
-                            const int64_t *offset, int64_t hbm_bytes) {
+                            const int64_t *offset, const char *layout, int64_t hbm_bytes) {
   size_t dims_bytes = sizeof(int64_t) * (size_t)shard.rank;
   vt_buffer *buffer = malloc(sizeof *buffer + 2 * dims_bytes);
-  if (!buffer) abort(); // small, and half-made results cannot be taken back
+  char *own_layout = layout ? strdup(layout) : NULL;
+  if (!buffer || (layout && !own_layout)) {
+    free(buffer);
+    free(own_layout);
+    return NULL;
+  }
   *buffer = (vt_buffer){.client = memory->device->client,
                         .memory = memory,
                         .storage = vt_storage_retain(storage),
                         .hbm_bytes = memory->kind == VT_MEMORY_DEVICE ? hbm_bytes : 0,
                         .dtype = shard.dtype,
                         .rank = shard.rank,
-                        .version = version};
+                        .version = version,
+                        .layout = own_layout};
   buffer->dims = (int64_t *)(buffer + 1);
   buffer->offset = buffer->dims + shard.rank;
   if (shard.rank) {
@@ -64,7 +71,8 @@ static vt_storage *buffer_storage(vt_buffer *buffer) {
   return storage;
 }
 
-static vt_status deleted_error(const vt_buffer *buffer) {
+static vt_status say_deleted(void *user) {
+  const vt_buffer *buffer = user;
   vt_text shape = {0};
   vt_type_print(&shape, vt_buffer_type(buffer));
   vt_status st =
@@ -73,25 +81,35 @@ static vt_status deleted_error(const vt_buffer *buffer) {
   return st;
 }
 
+static vt_status deleted_error(const vt_buffer *buffer) {
+  vt_attempt attempt; // the client may be locked
+  vt_status st = vt_attempt_run(&attempt, say_deleted, (void *)(uintptr_t)buffer);
+  vt_attempt_end(&attempt);
+  return st;
+}
+
 // A buffer keeps the text of a layout only when it is not the default.
-static char *kept_layout(const vt_memory *memory, vt_type type, const char *layout) {
+static const char *kept_layout(const vt_memory *memory, vt_type type, const char *layout) {
   const vt_chip *chip = memory->device->client->slice.chip;
-  return layout && !vt_layout_is_default(chip, memory->kind, type, layout) ? strdup(layout) : NULL;
+  return layout && !vt_layout_is_default(chip, memory->kind, type, layout) ? layout : NULL;
 }
 
 vt_status vt_buffer_enter(vt_memory *memory, vt_storage *storage, const char *layout,
                           vt_buffer **out_buffer) {
   vt_client *client = memory->device->client;
   int64_t bytes = vt_layout_bytes(client->slice.chip, memory->kind, storage->type, layout);
+  vt_buffer *buffer = vt_buffer_create(memory, storage, storage->type, 0, NULL,
+                                       kept_layout(memory, storage->type, layout), bytes);
+  vt_storage_release(storage);
+  if (!buffer) return vt_error_no_memory();
   vt_lock(&client->lock);
   vt_status st = vt_hbm_take(client, memory->device, bytes);
-  if (!st) {
-    *out_buffer = vt_buffer_create(memory, storage, storage->type, 0, NULL, bytes);
-    (*out_buffer)->layout = kept_layout(memory, storage->type, layout);
-    vt_buffer_link(*out_buffer);
-  }
+  if (!st) vt_buffer_link(buffer);
   vt_unlock(&client->lock);
-  vt_storage_release(storage);
+  if (st)
+    vt_buffer_free(buffer);
+  else
+    *out_buffer = buffer;
   return st;
 }
 
@@ -150,8 +168,7 @@ vt_status vt_buffer_zeros(vt_memory *memory, vt_type type, vt_buffer **out_buffe
 
 vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error,
                              vt_buffer **out_buffer) {
-  vt_event *ready = vt_event_create();
-  vt_event_complete(ready, error);
+  vt_event *ready = vt_event_failed(error);
   vt_status st = vt_fork_check();
   if (!st) st = vt_type_check(type);
   vt_storage *storage = st ? NULL : vt_storage_create(type, 1, ready);
@@ -167,13 +184,19 @@ void vt_buffer_delete(vt_buffer *buffer) {
   vt_storage_release(storage);
 }
 
-void vt_buffer_destroy(vt_buffer *buffer) {
+void vt_buffer_free(vt_buffer *buffer) {
   if (!buffer) return;
-  vt_buffer_delete(buffer);
+  vt_storage_release(buffer->storage);
   vt_storage_release(buffer->pinned);
   vt_client_release(buffer->client);
   free(buffer->layout);
   free(buffer);
+}
+
+void vt_buffer_destroy(vt_buffer *buffer) {
+  if (!buffer) return;
+  vt_buffer_delete(buffer);
+  vt_buffer_free(buffer);
 }
 
 bool vt_buffer_is_deleted(const vt_buffer *buffer) {
@@ -200,11 +223,7 @@ const char *vt_buffer_layout(const vt_buffer *buffer) {
 
 vt_event *vt_buffer_ready(vt_buffer *buffer) {
   vt_storage *storage = buffer_storage(buffer);
-  if (!storage) {
-    vt_event *event = vt_event_create();
-    vt_event_complete(event, deleted_error(buffer));
-    return event;
-  }
+  if (!storage) return vt_event_failed(deleted_error(buffer));
   vt_event *event = vt_event_retain(storage->ready);
   vt_storage_release(storage);
   return event;
@@ -214,6 +233,7 @@ vt_event *vt_buffer_ready(vt_buffer *buffer) {
 typedef struct fetch {
   vt_storage *storage;
   vt_event *done;
+  vt_waiter waiter;
   void *dst;
   int32_t rank;
   int64_t version, dims[VT_MAX_RANK], offset[VT_MAX_RANK], dst_strides[VT_MAX_RANK];
@@ -264,25 +284,22 @@ vt_status vt_buffer_to_host(vt_buffer *buffer, void *dst, const int64_t *dst_str
   if (!local.storage) return deleted_error(buffer);
   if (vt_event_is_complete(local.storage->ready)) {
     vt_status error = vt_event_error(local.storage->ready);
-    if (error) {
-      *out_event = vt_event_create();
-      vt_event_complete(*out_event, error);
-    } else {
-      fetch_copy(&local);
-      *out_event = vt_event_done();
-    }
+    if (!error) fetch_copy(&local);
+    *out_event = error ? vt_event_failed(error) : vt_event_done();
     vt_storage_release(local.storage);
     return VT_OK;
   }
   fetch *f = malloc(sizeof *f);
-  if (!f) {
+  local.done = vt_event_create();
+  if (!f || !local.done) {
+    free(f);
+    vt_event_release(local.done);
     vt_storage_release(local.storage);
     return vt_error_no_memory();
   }
   *f = local;
-  f->done = vt_event_create();
   *out_event = vt_event_retain(f->done);
-  vt_event_on_complete(f->storage->ready, fetch_run, f);
+  vt_event_on_complete(f->storage->ready, &f->waiter, fetch_run, f);
   return VT_OK;
 }
 
@@ -297,10 +314,14 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
   vt_status st =
       buffer->storage ? vt_hbm_take(client, memory->device, bytes) : deleted_error(buffer);
   if (!st) {
-    *out_buffer =
-        vt_buffer_create(memory, buffer->storage, type, buffer->version, buffer->offset, bytes);
-    (*out_buffer)->layout = kept_layout(memory, type, layout);
-    vt_buffer_link(*out_buffer);
+    *out_buffer = vt_buffer_create(memory, buffer->storage, type, buffer->version, buffer->offset,
+                                   kept_layout(memory, type, layout), bytes);
+    if (*out_buffer) {
+      vt_buffer_link(*out_buffer);
+    } else {
+      vt_hbm_give(client, memory->device, bytes);
+      st = vt_error_no_memory();
+    }
   }
   vt_unlock(&client->lock);
   return st;

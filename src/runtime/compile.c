@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/memory.h"
 #include "import/import.h"
 #include "passes/passes.h"
 #include "spmd/spmd.h"
@@ -179,10 +180,24 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   return generate(executable, &host, module);
 }
 
+typedef struct compiling {
+  vt_bytes program;
+  vt_executable *executable;
+  vt_module *module;
+} compiling;
+
+static vt_status compile(void *user) {
+  compiling *c = user;
+  vt_executable *executable = c->executable;
+  vt_executable_info *info = &executable->info;
+  info->program = copy_bytes(&executable->arena, c->program);
+  info->options = copy_bytes(&executable->arena, executable->options.bytes);
+  return run_stages(executable, &c->module);
+}
+
 vt_status vt_executable_compile_own(const vt_slice *slice, vt_bytes program,
                                     const vt_executable_options *options, const bool *own,
                                     vt_executable **out_executable) {
-  vt_module *module = NULL;
   *out_executable = NULL;
   VT_TRY(vt_fork_check());
   vt_executable *executable = calloc(1, sizeof *executable);
@@ -192,20 +207,20 @@ vt_status vt_executable_compile_own(const vt_slice *slice, vt_bytes program,
   executable->slice = *slice;
   executable->options = *options;
   executable->own = own;
-  vt_executable_info *info = &executable->info;
-  info->program = copy_bytes(&executable->arena, program);
-  info->options = copy_bytes(&executable->arena, options->bytes);
-  info->fingerprint =
+  uint64_t print =
       vt_hash_bytes(program.data, program.size, vt_hash_bytes(slice->name, strlen(slice->name), 1));
-  info->fingerprint = vt_hash_bytes(options->bytes.data, options->bytes.size, info->fingerprint);
-  vt_status st = run_stages(executable, &module);
+  executable->info.fingerprint = vt_hash_bytes(options->bytes.data, options->bytes.size, print);
+  compiling c = {.program = program, .executable = executable};
+  vt_attempt attempt;
+  vt_status st = vt_attempt_run(&attempt, compile, &c);
   if (st) {
-    vt_module_destroy(module);
+    vt_module_destroy(c.module);
     vt_executable_release(executable);
-    return st;
+  } else {
+    *out_executable = executable;
   }
-  *out_executable = executable;
-  return VT_OK;
+  vt_attempt_end(&attempt);
+  return st;
 }
 
 vt_status vt_executable_compile(const vt_slice *slice, vt_bytes program,

@@ -12,30 +12,39 @@
 #include "base/fork.h"
 #include "runtime/runtime.h"
 
-typedef struct waiter {
-  struct waiter *next;
-  vt_event_callback callback;
-  void *user;
-} waiter;
-
 struct vt_event {
   atomic_int refs;
   atomic_bool complete;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   vt_status error; // valid once complete
-  waiter *first, *last;
+  vt_waiter *first, *last;
 };
 
 static vt_event the_done = {.complete = true};
+static vt_event no_memory = {.complete = true}; // for an error there is no memory for an event
+
+static bool is_constant(const vt_event *event) {
+  return event == &the_done || event == &no_memory;
+}
 
 vt_event *vt_event_done(void) {
   return &the_done;
 }
 
+vt_event *vt_event_failed(vt_status error) {
+  vt_event *event = vt_event_create();
+  if (!event) {
+    vt_status_free(error);
+    return &no_memory;
+  }
+  vt_event_complete(event, error);
+  return event;
+}
+
 vt_event *vt_event_create(void) {
   vt_event *event = calloc(1, sizeof *event);
-  if (!event) abort(); // a few dozen bytes: nothing can go on without
+  if (!event) return NULL;
   atomic_init(&event->refs, 1);
   pthread_mutex_init(&event->mutex, NULL);
   pthread_cond_init(&event->changed, NULL);
@@ -43,16 +52,16 @@ vt_event *vt_event_create(void) {
 }
 
 vt_event *vt_event_retain(vt_event *event) {
-  if (event != &the_done) atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
+  if (!is_constant(event)) atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
   return event;
 }
 
 void vt_event_release(vt_event *event) {
-  if (!event || event == &the_done || vt_forked()) return; // its condition may have waiters
+  if (!event || is_constant(event) || vt_forked()) return; // its condition may have waiters
   if (atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1) return;
-  for (waiter *w = event->first; w;) {
-    waiter *next = w->next;
-    free(w);
+  for (vt_waiter *w = event->first; w;) {
+    vt_waiter *next = w->next;
+    if (w->own) free(w);
     w = next;
   }
   vt_status_free(event->error);
@@ -62,7 +71,7 @@ void vt_event_release(vt_event *event) {
 }
 
 void vt_event_complete(vt_event *event, vt_status error) {
-  if (event == &the_done || vt_forked()) {
+  if (is_constant(event) || vt_forked()) {
     vt_status_free(error);
     return;
   }
@@ -75,16 +84,16 @@ void vt_event_complete(vt_event *event, vt_status error) {
     return;
   }
   event->error = error;
-  waiter *waiters = event->first;
+  vt_waiter *waiters = event->first;
   event->first = event->last = NULL;
   atomic_store_explicit(&event->complete, true, memory_order_release);
   pthread_cond_broadcast(&event->changed);
   vt_unlock(&event->mutex);
   while (waiters) {
-    waiter *next = waiters->next;
-    waiters->callback(vt_status_copy(event->error), waiters->user);
-    free(waiters);
-    waiters = next;
+    vt_waiter waiter = *waiters; // whose call may free what holds it
+    if (waiter.own) free(waiters);
+    waiter.callback(vt_status_copy(event->error), waiter.user);
+    waiters = waiter.next;
   }
   vt_event_release(event);
 }
@@ -95,6 +104,7 @@ bool vt_event_is_complete(const vt_event *event) {
 
 // Of a complete event.
 static vt_status error_of(const vt_event *event) {
+  if (event == &no_memory) return vt_error_no_memory();
   return atomic_load(&event->complete) ? vt_status_copy(event->error) : vt_fork_check();
 }
 
@@ -111,24 +121,33 @@ vt_status vt_event_await(vt_event *event) {
   return error_of(event);
 }
 
-void vt_event_on_complete(vt_event *event, vt_event_callback callback, void *user) {
+// Puts the waiter in line; false: the event is complete.
+static bool add_waiter(vt_event *event, vt_waiter *waiter) {
+  if (vt_event_is_complete(event)) return false;
+  vt_lock(&event->mutex);
+  bool pending = !atomic_load(&event->complete);
+  if (pending) {
+    *(event->last ? &event->last->next : &event->first) = waiter;
+    event->last = waiter;
+  }
+  vt_unlock(&event->mutex);
+  return pending;
+}
+
+void vt_event_on_complete(vt_event *event, vt_waiter *waiter, vt_event_callback callback,
+                          void *user) {
+  *waiter = (vt_waiter){.callback = callback, .user = user};
+  if (!add_waiter(event, waiter)) callback(error_of(event), user);
+}
+
+vt_status vt_event_call(vt_event *event, vt_event_callback callback, void *user) {
   if (!vt_event_is_complete(event)) {
-    waiter *w = calloc(1, sizeof *w);
-    if (!w) abort();
-    w->callback = callback;
-    w->user = user;
-    vt_lock(&event->mutex);
-    if (!atomic_load(&event->complete)) {
-      if (event->last)
-        event->last->next = w;
-      else
-        event->first = w;
-      event->last = w;
-      vt_unlock(&event->mutex);
-      return;
-    }
-    vt_unlock(&event->mutex);
-    free(w);
+    vt_waiter *waiter = malloc(sizeof *waiter);
+    if (!waiter) return vt_error_no_memory();
+    *waiter = (vt_waiter){.callback = callback, .user = user, .own = true};
+    if (add_waiter(event, waiter)) return VT_OK;
+    free(waiter);
   }
   callback(error_of(event), user);
+  return VT_OK;
 }

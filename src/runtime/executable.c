@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // executable.c - the life of a compiled program, and of the same program for arguments that differ
 // from device to device.
+#include "base/memory.h"
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+typedef struct own_copy {
+  vt_arena *arena;
+  const bool *own;
+  uint32_t count;
+  const bool *copy;
+} own_copy;
+
+static vt_status copy_own(void *user) {
+  own_copy *c = user;
+  c->copy = (const bool *)vt_arena_copy(c->arena, c->own, c->count);
+  return VT_OK;
+}
 
 vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
                                 vt_executable **out_other) {
@@ -17,9 +31,10 @@ vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
     vt_executable_options options = executable->options;
     options.bytes = info->options;
     options.device_ids = info->device_ids;
-    st = vt_executable_compile_own(
-        &executable->slice, info->program, &options,
-        (const bool *)vt_arena_copy(&executable->arena, own, info->param_count), &other);
+    own_copy c = {&executable->arena, own, info->param_count, NULL};
+    st = vt_attempt_keep(copy_own, &c);
+    if (!st)
+      st = vt_executable_compile_own(&executable->slice, info->program, &options, c.copy, &other);
     if (!st) {
       other->next_other = executable->others;
       executable->others = other;

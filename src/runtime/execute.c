@@ -8,13 +8,13 @@
 //     the gathered array.
 //  2. Everything that can be refused is refused before anything changes: counts, shapes, places,
 //     deleted or twice donated buffers, HBM. After that the call succeeds, and errors of the run go
-//     to its event and results.
+//     to its event and results. Memory of the host that the call needs is taken before, too.
 //  3. Donated buffers are deleted here; their memory is reused when the run, as it starts, holds
 //     the only reference. The test is made then and not now because earlier runs in the queue still
 //     hold theirs.
 //  4. Arguments that are errors make the results the same error.
-#include "base/array.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "runtime/runtime_internal.h"
 
 #include <assert.h>
@@ -27,14 +27,14 @@ typedef struct piece {
   const int64_t *dims; // of the shard; in the executable
   const int64_t *to;   // offset in the whole array; in the executable, NULL = origin
   int64_t version, to_version;
-  int64_t offset[]; // in `from`
+  int64_t *offset; // in `from`; behind the pieces
 } piece;
 
 typedef struct argument {
   vt_storage *storage; // the whole array; made by the job when there are pieces
   vt_event *gathered;  // of a storage with pieces
   uint32_t piece_count;
-  piece **pieces;
+  piece *pieces;
   bool donated;
 } argument;
 
@@ -46,6 +46,7 @@ typedef struct run_job {
   int32_t device;    // the only one of this run, -1 = as assigned
   vt_transfer_calls transfer;
   bool has_transfer;
+  vt_waiter waiter;  // for what the client has yet to do
   vt_status refused; // set when it could not be queued
   uint32_t param_count, result_count;
   argument *arguments;
@@ -60,14 +61,14 @@ static vt_status gather(argument *arg) {
   vt_storage *whole = arg->storage;
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < arg->piece_count && !st; i++)
-    st = vt_event_await(arg->pieces[i]->from->ready);
+    st = vt_event_await(arg->pieces[i].from->ready);
   if (!st) st = vt_storage_allocate(whole, false);
   size_t element = vt_dtype_bytes(whole->type.dtype);
   int64_t dst_strides[VT_MAX_RANK], src_strides[VT_MAX_RANK];
   vt_type_strides(whole->type, dst_strides);
   for (int32_t d = 0; d < whole->type.rank; d++) dst_strides[d] *= (int64_t)element;
   for (uint32_t i = 0; i < arg->piece_count && !st && element; i++) {
-    const piece *p = arg->pieces[i];
+    const piece *p = &arg->pieces[i];
     char *dst = (char *)whole->data + vt_storage_at(whole, p->to_version, p->to);
     const char *src = (const char *)p->from->data + vt_storage_at(p->from, p->version, p->offset);
     vt_type_strides(p->from->type, src_strides);
@@ -117,10 +118,7 @@ static vt_status job_results(run_job *job) {
 static void job_free(run_job *job) {
   for (uint32_t p = 0; p < job->param_count; p++) {
     argument *arg = &job->arguments[p];
-    for (uint32_t i = 0; i < arg->piece_count; i++) {
-      vt_storage_release(arg->pieces[i]->from);
-      free(arg->pieces[i]);
-    }
+    for (uint32_t i = 0; i < arg->piece_count; i++) vt_storage_release(arg->pieces[i].from);
     free(arg->pieces);
     if (arg->gathered) {
       // Never left pending: an argument after the one that failed.
@@ -185,10 +183,15 @@ static run_job *job_create(vt_executable *executable) {
   size_t bytes = sizeof(run_job) + params * sizeof(argument) + results * sizeof(vt_storage *) +
                  (params + results) * sizeof(void *) + params * sizeof(uint64_t);
   run_job *job = calloc(1, bytes);
-  if (!job) abort();
+  if (!job) return NULL;
   job->base.run = job_run;
   job->executable = vt_executable_retain(executable);
   job->done = vt_event_create();
+  if (!job->done) {
+    vt_executable_release(executable);
+    free(job);
+    return NULL;
+  }
   job->param_count = info->param_count;
   job->result_count = info->result_count;
   job->arguments = (argument *)(job + 1);
@@ -217,6 +220,24 @@ static bool call_donates(const call *c, uint32_t p) {
   return c->info->params[p].donated && !(c->execution->keep && c->execution->keep[p]);
 }
 
+typedef struct mismatch {
+  const char *program;
+  uint32_t argument;
+  vt_type have, want;
+} mismatch;
+
+static vt_status say_mismatch(void *user) {
+  const mismatch *m = user;
+  vt_text text = {0};
+  vt_text_printf(&text, "%s: argument %u is ", m->program, m->argument);
+  vt_type_print(&text, m->have);
+  vt_text_put(&text, ", the program takes ");
+  vt_type_print(&text, m->want);
+  vt_status st = vt_error(VT_INVALID_ARGUMENT, "%s", vt_text_string(&text));
+  vt_text_free(&text);
+  return st;
+}
+
 static vt_status check_argument(const call *c, uint32_t p, int32_t position) {
   const vt_io *io = &c->info->params[p];
   const vt_buffer *buffer = c->execution->arguments[position][p];
@@ -229,13 +250,10 @@ static vt_status check_argument(const call *c, uint32_t p, int32_t position) {
                     c->info->name, p, call_device(c, position), buffer->memory->device->id);
   vt_type have = vt_buffer_type(buffer);
   if (io->type.dtype == VT_TOKEN || vt_type_equal(have, io->shard)) return VT_OK;
-  vt_text text = {0};
-  vt_text_printf(&text, "%s: argument %u is ", c->info->name, p);
-  vt_type_print(&text, have);
-  vt_text_put(&text, ", the program takes ");
-  vt_type_print(&text, io->shard);
-  vt_status st = vt_error(VT_INVALID_ARGUMENT, "%s", vt_text_string(&text));
-  vt_text_free(&text);
+  mismatch m = {c->info->name, p, have, io->shard};
+  vt_attempt attempt; // the client is locked
+  vt_status st = vt_attempt_run(&attempt, say_mismatch, &m);
+  vt_attempt_end(&attempt);
   return st;
 }
 
@@ -316,30 +334,33 @@ static vt_storage *shared_storage(const call *c, uint32_t p) {
   return storage;
 }
 
-static void plan_gather(const call *c, uint32_t p, argument *arg) {
+static vt_status plan_gather(const call *c, uint32_t p, argument *arg) {
   const vt_io *io = &c->info->params[p];
   uint32_t count = io->replicated ? 1 : (uint32_t)c->info->partitions;
+  size_t rank = (size_t)io->type.rank;
   arg->gathered = vt_event_create();
-  arg->storage = vt_storage_create(io->type, io->versions, arg->gathered);
-  arg->pieces = calloc(count, sizeof *arg->pieces);
-  if (!arg->storage || !arg->pieces) abort();
-  size_t offset_bytes = sizeof(int64_t) * (size_t)io->type.rank;
+  if (arg->gathered) arg->storage = vt_storage_create(io->type, io->versions, arg->gathered);
+  arg->pieces = calloc(count, sizeof *arg->pieces + rank * sizeof(int64_t));
+  if (!arg->storage || !arg->pieces) return vt_error_no_memory();
   for (uint32_t d = 0; d < count; d++) {
     const vt_buffer *buffer = c->execution->arguments[d][p];
-    piece *part = malloc(sizeof *part + offset_bytes);
-    if (!part) abort();
+    piece *part = &arg->pieces[arg->piece_count++];
     part->from = vt_storage_retain(buffer->storage);
     part->dims = io->shard.dims;
     part->to = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
     part->version = buffer->version;
     part->to_version = io_version(io, (int32_t)d);
-    if (offset_bytes) memcpy(part->offset, buffer->offset, offset_bytes);
-    arg->pieces[arg->piece_count++] = part;
+    part->offset = (int64_t *)(arg->pieces + count) + d * rank;
+    if (rank) memcpy(part->offset, buffer->offset, rank * sizeof(int64_t));
   }
+  return VT_OK;
 }
 
 // Storages whose last reference may be given up; released after the client is unlocked.
-typedef VT_ARRAY(vt_storage *) storages;
+typedef struct storages {
+  size_t count;
+  vt_storage **list; // with room for one of each argument
+} storages;
 
 // The devices hold different values where the program sees one: they keep them.
 static bool differs(const call *c, uint32_t p) {
@@ -359,7 +380,7 @@ static void reseat(const call *c, uint32_t p, const argument *arg, storages *unu
   for (int32_t d = 0; d < c->info->partitions; d++) {
     vt_buffer *buffer = c->execution->arguments[d][p];
     if (buffer->storage == arg->storage || !buffer->storage || buffer->pins) continue;
-    vt_array_push(unused, buffer->storage);
+    unused->list[unused->count++] = buffer->storage;
     buffer->storage = vt_storage_retain(arg->storage);
     buffer->version = io_version(io, d);
     size_t bytes = sizeof(int64_t) * (size_t)io->type.rank;
@@ -371,45 +392,82 @@ static void reseat(const call *c, uint32_t p, const argument *arg, storages *unu
   }
 }
 
-static void take_arguments(const call *c, run_job *job, storages *unused) {
+// What the call needs of the host's memory. Where there is too little the job is as good as it was.
+static vt_status prepare_arguments(const call *c, run_job *job, storages *unused) {
+  size_t room = (size_t)c->info->partitions * c->info->param_count;
+  unused->list = malloc((room + 1) * sizeof(vt_storage *));
+  if (!unused->list) return vt_error_no_memory();
   for (uint32_t p = 0; p < c->info->param_count; p++) {
     argument *arg = &job->arguments[p];
     vt_storage *shared = shared_storage(c, p);
     if (shared)
       arg->storage = vt_storage_retain(shared);
     else
-      plan_gather(c, p, arg);
+      VT_TRY(plan_gather(c, p, arg));
     arg->donated = call_donates(c, p);
+  }
+  return VT_OK;
+}
+
+static vt_status prepare_results(const call *c, run_job *job) {
+  for (uint32_t r = 0; r < c->info->result_count; r++) {
+    const vt_io *io = &c->info->results[r];
+    job->results[r] = vt_storage_create(io->type, io->versions, job->done);
+    if (!job->results[r]) return vt_error_no_memory();
+    for (int32_t d = 0; d < c->info->partitions; d++) {
+      vt_device *device = &c->client->devices[call_device(c, d)];
+      const int64_t *offset = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
+      vt_buffer *buffer = vt_buffer_create(
+          &device->memories[io->memory], job->results[r], io->shard, io_version(io, d), offset,
+          io->custom_layout ? io->layout : NULL, io->shard_hbm_bytes);
+      if (!buffer) return vt_error_no_memory();
+      c->execution->results[d][r] = buffer;
+    }
+  }
+  return VT_OK;
+}
+
+static void drop_results(const call *c) {
+  for (uint32_t r = 0; r < c->info->result_count; r++)
+    for (int32_t d = 0; d < c->info->partitions; d++) {
+      vt_buffer_free(c->execution->results[d][r]);
+      c->execution->results[d][r] = NULL;
+    }
+}
+
+static vt_status prepare_call(const call *c, run_job *job, storages *unused) {
+  for (int32_t d = 0; d < c->info->partitions; d++)
+    for (uint32_t r = 0; r < c->info->result_count; r++) c->execution->results[d][r] = NULL;
+  vt_status st = prepare_arguments(c, job, unused);
+  if (!st) st = prepare_results(c, job);
+  if (st) drop_results(c);
+  return st;
+}
+
+// From here on nothing fails.
+static void take_arguments(const call *c, run_job *job, storages *unused) {
+  for (uint32_t p = 0; p < c->info->param_count; p++) {
+    argument *arg = &job->arguments[p];
     if (!arg->donated) {
       if (c->info->partitions > 1) reseat(c, p, arg, unused);
       continue;
     }
     for (int32_t d = 0; d < c->info->partitions; d++) {
       vt_storage *storage = vt_buffer_detach(c->execution->arguments[d][p]);
-      if (storage) vt_array_push(unused, storage);
+      if (storage) unused->list[unused->count++] = storage;
     }
   }
 }
 
-static void make_results(const call *c, run_job *job) {
-  for (uint32_t r = 0; r < c->info->result_count; r++) {
-    const vt_io *io = &c->info->results[r];
-    job->results[r] = vt_storage_create(io->type, io->versions, job->done);
-    if (!job->results[r]) abort();
+static void enter_results(const call *c) {
+  for (uint32_t r = 0; r < c->info->result_count; r++)
     for (int32_t d = 0; d < c->info->partitions; d++) {
-      vt_device *device = &c->client->devices[call_device(c, d)];
-      const int64_t *offset = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
-      vt_buffer *buffer =
-          vt_buffer_create(&device->memories[io->memory], job->results[r], io->shard,
-                           io_version(io, d), offset, io->shard_hbm_bytes);
-      vt_status st = vt_hbm_take(c->client, device, buffer->hbm_bytes);
+      vt_buffer *buffer = c->execution->results[d][r];
+      vt_status st = vt_hbm_take(c->client, buffer->memory->device, buffer->hbm_bytes);
       assert(!st); // req. 2
       vt_status_free(st);
       vt_buffer_link(buffer);
-      if (io->custom_layout) buffer->layout = strdup(io->layout);
-      c->execution->results[d][r] = buffer;
     }
-  }
 }
 
 // Runs that wait for the client -------------------------------------------------------------------
@@ -427,7 +485,7 @@ static vt_event *job_waits_for(const run_job *job) {
   for (uint32_t p = 0; p < job->param_count; p++) {
     const argument *arg = &job->arguments[p];
     vt_event *event = arg->piece_count ? NULL : missing(arg->storage);
-    for (uint32_t i = 0; !event && i < arg->piece_count; i++) event = missing(arg->pieces[i]->from);
+    for (uint32_t i = 0; !event && i < arg->piece_count; i++) event = missing(arg->pieces[i].from);
     if (event) return event;
   }
   return NULL;
@@ -449,7 +507,7 @@ static void job_continue(vt_status error, void *user) {
   vt_status_free(error); // the run finds it again where it waits for its arguments
   vt_event *event = job_waits_for(job);
   if (event) {
-    vt_event_on_complete(event, job_continue, job);
+    vt_event_on_complete(event, &job->waiter, job_continue, job);
     return;
   }
   job_submit(job, client, false);
@@ -473,7 +531,7 @@ static void job_start(run_job *job, vt_client *client, vt_event *waits_for) {
   }
   vt_client_retain(client);
   job->client = client;
-  vt_event_on_complete(waits_for, job_continue, job);
+  vt_event_on_complete(waits_for, &job->waiter, job_continue, job);
 }
 
 // Finds the arguments whose devices hold different values where the program takes one. Only manual
@@ -520,9 +578,9 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
   st = check_call(&c);
   if (!st && executable->manual && c.info->partitions > 1) {
     own = calloc(c.info->param_count + 1, sizeof *own);
-    if (!own) abort();
+    if (!own) st = vt_error_no_memory();
   }
-  if (own && find_own(&c, own)) {
+  if (!st && own && find_own(&c, own)) {
     vt_unlock(&client->lock); // compiling may take long
     vt_executable *other = executable_for(executable, own);
     if (other) c.executable = other, c.info = &other->info;
@@ -531,14 +589,17 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
     st = check_call(&c);
   }
   free(own);
+  storages unused = {0};
+  run_job *job = st ? NULL : job_create(c.executable);
+  if (!st) st = job ? prepare_call(&c, job, &unused) : vt_error_no_memory();
   if (st) {
     vt_unlock(&client->lock);
+    if (job) job_free(job);
+    free(unused.list);
     goto refuse;
   }
-  storages unused = {0};
-  run_job *job = job_create(c.executable);
   take_arguments(&c, job, &unused);
-  make_results(&c, job);
+  enter_results(&c);
   job->device = execution->device ? execution->device->id : -1;
   if (execution->transfer) {
     job->transfer = *execution->transfer;
@@ -547,8 +608,8 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
   *out_done = vt_event_retain(job->done);
   vt_event *waits_for = job_mark(job);
   vt_unlock(&client->lock);
-  for (size_t i = 0; i < unused.size; i++) vt_storage_release(unused.data[i]);
-  vt_array_free(&unused);
+  for (size_t i = 0; i < unused.count; i++) vt_storage_release(unused.list[i]);
+  free(unused.list);
   job_start(job, client, waits_for);
   return VT_OK;
 refuse:

@@ -13,6 +13,7 @@ struct vt_fill {
   vt_storage *storage;
   vt_storage *source; // donated: gives the data when the fill is finished
   vt_event *fetched;  // of another buffer: complete when its data has been copied
+  vt_waiter waiter;   // for the source, or what was fetched
   int32_t rank;
   int64_t version, offset[VT_MAX_RANK]; // in `source`
 };
@@ -20,7 +21,7 @@ struct vt_fill {
 static vt_status fill_make(vt_type type, bool allocate, vt_fill **out_fill) {
   vt_event *ready = vt_event_create();
   vt_fill *fill = calloc(1, sizeof *fill);
-  if (fill) fill->storage = vt_storage_create(type, 1, ready);
+  if (fill && ready) fill->storage = vt_storage_create(type, 1, ready);
   vt_event_release(ready);
   if (!fill || !fill->storage) {
     free(fill);
@@ -62,7 +63,14 @@ vt_status vt_fill_donated(vt_buffer *buffer, vt_fill **out_fill, vt_buffer **out
   vt_client *client = buffer->client;
   VT_TRY(vt_fork_check());
   vt_fill *fill = NULL;
-  VT_TRY(fill_make(vt_buffer_type(buffer), false, &fill));
+  vt_type type = vt_buffer_type(buffer);
+  VT_TRY(fill_make(type, false, &fill));
+  vt_buffer *shown = vt_buffer_create(buffer->memory, fill->storage, type, 0, NULL, buffer->layout,
+                                      buffer->hbm_bytes);
+  if (!shown) {
+    fill_free(fill);
+    return vt_error_no_memory();
+  }
   vt_lock(&client->lock);
   fill->source = vt_buffer_detach(buffer);
   if (fill->source) {
@@ -71,16 +79,15 @@ vt_status vt_fill_donated(vt_buffer *buffer, vt_fill **out_fill, vt_buffer **out
     // The donated buffer has just given these bytes back.
     vt_status st = vt_hbm_take(client, buffer->memory->device, buffer->hbm_bytes);
     vt_status_free(st);
-    vt_type type = vt_buffer_type(buffer);
-    *out_buffer = vt_buffer_create(buffer->memory, fill->storage, type, 0, NULL, buffer->hbm_bytes);
-    if (buffer->layout) (*out_buffer)->layout = strdup(buffer->layout);
-    vt_buffer_link(*out_buffer);
+    vt_buffer_link(shown);
   }
   vt_unlock(&client->lock);
   if (fill->source) {
     *out_fill = fill;
+    *out_buffer = shown;
     return VT_OK;
   }
+  vt_buffer_free(shown);
   fill_free(fill);
   return vt_error(VT_INVALID_ARGUMENT, "the buffer to donate was deleted or donated");
 }
@@ -131,7 +138,7 @@ static void finish(vt_status error, void *user) {
 
 void vt_fill_finish(vt_fill *fill, vt_status error) {
   if (!error && fill->source)
-    vt_event_on_complete(fill->source->ready, finish, fill);
+    vt_event_on_complete(fill->source->ready, &fill->waiter, finish, fill);
   else
     finish(error, fill);
 }
@@ -143,6 +150,6 @@ void vt_fill_destroy(vt_fill *fill) {
 
 vt_status vt_fill_from(vt_fill *fill, vt_buffer *source) {
   VT_TRY(vt_buffer_to_host(source, fill->storage->data, NULL, &fill->fetched));
-  vt_event_on_complete(fill->fetched, finish, fill);
+  vt_event_on_complete(fill->fetched, &fill->waiter, finish, fill);
   return VT_OK;
 }

@@ -4,6 +4,7 @@
 // Nothing is placed: the account only counts padded bytes against what a program may use on the
 // chip. The text of the error follows what users of the real chip see, so that they and their tools
 // recognise it.
+#include "base/memory.h"
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -53,6 +54,30 @@ static void put_largest(vt_text *text, const vt_chip *chip, const vt_buffer *liv
   }
 }
 
+typedef struct refusal {
+  vt_client *client;
+  vt_device *device;
+  int64_t bytes;
+} refusal;
+
+static vt_status refuse(void *user) {
+  const refusal *r = user;
+  const vt_chip *chip = r->client->slice.chip;
+  const vt_account *account = &r->client->accounts[r->device->id];
+  const vt_place *place = &r->device->place;
+  vt_text text = {0};
+  vt_text_put(&text, "Error allocating device buffer: Attempting to allocate ");
+  vt_hbm_put_size(&text, r->bytes);
+  vt_text_put(&text, ". That was not possible. There are ");
+  vt_hbm_put_size(&text, chip->hbm_limit_bytes - account->in_use);
+  vt_text_printf(&text, " free.; (%dx%dx%d_HBM%d)", place->coords[0], place->coords[1],
+                 place->coords[2], place->core);
+  put_largest(&text, chip, account->live);
+  vt_status st = vt_error(VT_RESOURCE_EXHAUSTED, "%s", vt_text_string(&text));
+  vt_text_free(&text);
+  return st;
+}
+
 vt_status vt_hbm_fits(vt_client *client, vt_device *device, int64_t bytes) {
   vt_account *account = &client->accounts[device->id];
   int64_t limit = client->slice.chip->hbm_limit_bytes;
@@ -61,16 +86,10 @@ vt_status vt_hbm_fits(vt_client *client, vt_device *device, int64_t bytes) {
     return VT_OK;
   }
   vt_activity_hbm_refused(bytes);
-  vt_text text = {0};
-  vt_text_put(&text, "Error allocating device buffer: Attempting to allocate ");
-  vt_hbm_put_size(&text, bytes);
-  vt_text_put(&text, ". That was not possible. There are ");
-  vt_hbm_put_size(&text, limit - account->in_use);
-  vt_text_printf(&text, " free.; (%dx%dx%d_HBM%d)", device->place.coords[0],
-                 device->place.coords[1], device->place.coords[2], device->place.core);
-  put_largest(&text, client->slice.chip, account->live);
-  vt_status st = vt_error(VT_RESOURCE_EXHAUSTED, "%s", vt_text_string(&text));
-  vt_text_free(&text);
+  refusal r = {client, device, bytes};
+  vt_attempt attempt; // the client is locked
+  vt_status st = vt_attempt_run(&attempt, refuse, &r);
+  vt_attempt_end(&attempt);
   return st;
 }
 

@@ -31,8 +31,9 @@ typedef struct vt_executable vt_executable;
 // Complete once, with or without an error. Callbacks run on the completing thread, or at once when
 // complete already; each takes its own copy of the error.
 typedef void (*vt_event_callback)(vt_status error, void *user);
-vt_event *vt_event_create(void);
-vt_event *vt_event_done(void); // complete without error; retain and release do nothing
+vt_event *vt_event_create(void);            // NULL: no memory
+vt_event *vt_event_failed(vt_status error); // takes the error; complete with it, never NULL
+vt_event *vt_event_done(void);              // complete without error; retain and release do nothing
 vt_event *vt_event_retain(vt_event *event);
 void vt_event_release(vt_event *event); // accepts NULL
 void vt_event_complete(vt_event *event,
@@ -40,7 +41,17 @@ void vt_event_complete(vt_event *event,
 bool vt_event_is_complete(const vt_event *event);
 vt_status vt_event_error(vt_event *event) VT_CHECKED; // a copy; VT_OK while pending
 vt_status vt_event_await(vt_event *event) VT_CHECKED;
-void vt_event_on_complete(vt_event *event, vt_event_callback callback, void *user);
+// The waiter is the event's until the call; then `user` may hold it and be freed.
+typedef struct vt_waiter {
+  struct vt_waiter *next;
+  vt_event_callback callback;
+  void *user;
+  bool own; // of the event
+} vt_waiter;
+void vt_event_on_complete(vt_event *event, vt_waiter *waiter, vt_event_callback callback,
+                          void *user);
+// The same with a waiter of the event's own.
+vt_status vt_event_call(vt_event *event, vt_event_callback callback, void *user) VT_CHECKED;
 
 // Client, devices, memories -----------------------------------------------------------------------
 typedef enum vt_memory_kind {

@@ -108,11 +108,13 @@ void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes);
 // Where a rectangle of a version begins, in bytes from the start of the data.
 int64_t vt_storage_at(const vt_storage *storage, int64_t version, const int64_t *offset);
 
-// A buffer over a rectangle of a storage (retained). Neither accounted nor linked: vt_buffer_link
-// does both, with the client's lock held and the bytes taken already.
+// A buffer over a rectangle of a storage (retained), with the text of a layout that is not the
+// default. Neither accounted nor linked: vt_buffer_link does the latter, with the client's lock
+// held and the bytes taken already. NULL: no memory.
 vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t version,
-                            const int64_t *offset, int64_t hbm_bytes);
+                            const int64_t *offset, const char *layout, int64_t hbm_bytes);
 void vt_buffer_link(vt_buffer *buffer);
+void vt_buffer_free(vt_buffer *buffer); // one that is not linked; accepts NULL
 // Accounts for and links a new buffer over all of `storage`; takes the storage reference.
 vt_status vt_buffer_enter(vt_memory *memory, vt_storage *storage, const char *layout,
                           vt_buffer **out_buffer) VT_CHECKED;

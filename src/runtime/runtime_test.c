@@ -43,17 +43,17 @@ static void test_events(void **state) {
   (void)state;
   int calls = 0;
   vt_event *event = vt_event_create();
-  vt_event_on_complete(event, count_call, &calls);
+  assert_null(vt_event_call(event, count_call, &calls));
   assert_false(vt_event_is_complete(event));
   assert_null(vt_event_error(event));
   vt_event_complete(event, vt_error(VT_INTERNAL, "x"));
   vt_event_complete(event, VT_OK); // too late
   assert_int_equal(calls, 100);
-  vt_event_on_complete(event, count_call, &calls);
+  assert_null(vt_event_call(event, count_call, &calls));
   assert_int_equal(calls, 200);
   expect_code(vt_event_await(event), VT_INTERNAL);
   vt_event_release(event);
-  vt_event_on_complete(vt_event_done(), count_call, &calls);
+  assert_null(vt_event_call(vt_event_done(), count_call, &calls));
   assert_int_equal(calls, 201);
   vt_event_release(vt_event_done());
 }

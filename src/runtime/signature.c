@@ -75,8 +75,8 @@ static bool fits_donor(const vt_io *param, const vt_io *result, bool exactly) {
 // size in HBM, as the TPU compiler does.
 static void match_donors(const vt_func *main, vt_io *params, const vt_io *results,
                          uint32_t result_count) {
-  bool *taken = calloc(result_count ? result_count : 1, 1);
-  if (!taken) abort();
+  vt_arena scratch = {0};
+  bool *taken = VT_NEW_ARRAY(&scratch, bool, result_count + 1);
   for (uint32_t p = 0; p < main->param_count; p++) {
     int32_t alias = main->param_info ? main->param_info[p].alias_output : -1;
     if (alias < 0 || (uint32_t)alias >= result_count ||
@@ -96,7 +96,7 @@ static void match_donors(const vt_func *main, vt_io *params, const vt_io *result
       params[p].donated = true;
       taken[r] = true;
     }
-  free(taken);
+  vt_arena_free(&scratch);
 }
 
 // Elementwise results lie like their operands; those that are made from scalars have no say.

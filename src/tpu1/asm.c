@@ -4,6 +4,7 @@
 // input. Not here: legality of a whole program (check.c).
 #include <ctype.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"

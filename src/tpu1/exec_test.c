@@ -2,11 +2,13 @@
 // exec_test.c - the functional simulator compared with a plain reference, and random programs:
 // legal ones give the same state serially and in the order the pipeline finishes them, damaged ones
 // give an error or still agree.
+#include <stdlib.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 

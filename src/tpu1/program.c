@@ -10,6 +10,7 @@
 #include "tpu1/program.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct shadow {

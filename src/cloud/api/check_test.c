@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/cloud_testing.h"
 
 #define Z    "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
@@ -102,7 +103,7 @@ static void nodes_have_one_check(void **state) {
       json_decref(vt_testing_call(&t, "DELETE", url, NULL, 200));
       vt_testing_reconcile(&t);
     }
-    free(part);
+    vt_memory_free(part);
   }
   vt_testing_close(&t);
 }

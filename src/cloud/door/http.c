@@ -7,6 +7,7 @@
 // Another thread, the watchman, accepts, ends who is slow, and wakes calls that wait for a change.
 // Connections are counted here (room.h) and the library's own limits are out of reach: at them its
 // threads wait for a lock that they hold.
+#include "base/memory.h"
 #include "cloud/door/http.h"
 
 #include <arpa/inet.h>
@@ -382,9 +383,10 @@ static enum MHD_Result send_reply(vt_http *http, struct MHD_Connection *connecti
   vt_place *p = vt_room_find(&http->room, socket_of(connection));
   if (p) vt_room_hold(&http->room, p, call->raw.size);
   pthread_mutex_unlock(&http->room.lock);
-  struct MHD_Response *response = MHD_create_response_from_buffer(
-      call->raw.size, call->raw.data ? call->raw.data : (void *)"",
-      call->raw.data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+  struct MHD_Response *response =
+      call->raw.data ? MHD_create_response_from_buffer_with_free_callback(
+                           call->raw.size, call->raw.data, vt_memory_free)
+                     : MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
   if (!response) return MHD_NO;
   call->raw = (vt_text){0}; // the response has it
   MHD_add_response_header(response, "Content-Type", call->content_type);
