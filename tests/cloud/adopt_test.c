@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// adopt_test.c - guests outlive their daemon: killed with -9 and started again it finds them, their
-// disks and their bill, and a guest that died meanwhile comes back with its disk.
+// adopt_test.c - guests outlive their daemon: killed with -9 and restarted, it finds them, their
+// disks and their bill, and a guest that died in the meantime comes back with its disk.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define PORT "18123"
 
-// Starts the daemon on the state of before; leaves its pid in $HOME/pid and its token in the
+// Starts the daemon on the earlier state; leaves its pid in $HOME/pid and its token in the
 // environment.
 static void start(void) {
   guest_must("vtpud --state=$HOME/state --project=lab-one --admin=a@b.c --new-token --guests=2 "
@@ -40,7 +40,7 @@ static void a_killed_daemon_finds_its_guests(void **state) {
   wait_for_state("READY");
   guest_must("vtpu tpu-vm ssh ada@one --worker=all --command='cat mark' 2>&1");
   guest_says("before");
-  // One guest dies while the daemon looks on: the node is repaired and keeps its disk.
+  // One guest dies while the daemon is running: the node is repaired and keeps its disk.
   guest_must("kill -9 $(cut -d' ' -f1 $HOME/state/guests/*-1/pid)");
   guest_must("for i in $(seq 6000); do vtpu tpu-vm ssh ada@one --worker=1 --command='cat mark' > "
              "$HOME/mark 2>/dev/null && exit 0; sleep 0.1; done; "
@@ -60,7 +60,7 @@ int main(void) {
   int code = guest_namespace(NULL);
   if (code) return code;
   setenv("VTPU_ENDPOINT", "http://127.0.0.1:" PORT,
-         1); // in a network namespace of its own every port is free
+         1); // in its own network namespace every port is free
   setenv("VTPU_PROJECT", "lab-one", 1);
   setenv("VTPU_ZONE", "us-central2-b", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// clouds_test.c - clouds of level 1 on one machine have no address in common. A throw-away cloud
-// that is killed takes its workers along; one with a state folder leaves them, which
-// `vtpud --clean` ends, and of the one that lives nothing.
+// clouds_test.c - clouds of level 1 on one machine share no address. Killing an ephemeral cloud
+// ends its workers; killing one with a state folder leaves them, and `vtpud --clean` ends these but
+// nothing of a live cloud.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,12 +11,12 @@
   "vtpu tpu-vm create one --zone=us-central2-b --accelerator-type=v4-8 "                           \
   "--version=tpu-ubuntu2204-base 2>&1 && vtpu tpu-vm describe one --zone=us-central2-b "           \
   "--format='value(networkEndpoints[0].ipAddress)'"
-// Another throw-away cloud, in a file that is sourced to talk to it.
+// Another ephemeral cloud; its file is sourced to talk to it.
 #define OTHER                                                                                      \
   "setsid vtpud --ephemeral --guests=1 > $HOME/other 2> $HOME/log & for i in $(seq 6000); do "     \
   "grep -q VTPUD_PID $HOME/other && exit 0; sleep 0.1; done; cat $HOME/other $HOME/log; exit 1"
 #define IN_OTHER ". $HOME/other; "
-// A cloud with a state folder, and the words that talk to it.
+// A cloud with a state folder, and the environment to talk to it.
 #define KEPT                                                                                       \
   "setsid vtpud --state=$HOME/kept --project=kept --admin=a@b.c --guests=1 --port=18129 > "        \
   "$HOME/kept.out 2>&1 "
@@ -52,18 +52,18 @@ static void what_is_left_is_cleaned(void **state) {
   guest_must("vtpud --clean --state=$HOME/kept && exit 1; kill -9 $(cat $HOME/pid); "
              "for i in $(seq 6000); do flock -n $HOME/kept/lock true && exit 0; sleep 0.05; done; "
              "exit 1");
-  // Its worker goes on, since a daemon that is started again takes it over.
+  // Its worker keeps running, since a restarted daemon takes it over.
   guest_must("grep ^127.64 $HOME/left > $HOME/ip; timeout 120 bash -c 'exec 3<>/dev/tcp/'$(cat "
              "$HOME/ip)'/22'");
   guest_must("cd $HOME && vtpud --clean --state=kept");
   guest_says("ended ");
   guest_must(NOBODY_ANSWERS);
-  // Mine lives, and is said to.
+  // This one lives, and is reported as live.
   guest_must("vtpu tpu-vm ssh ada@one --zone=us-central2-b --command='echo here' 2>&1");
   guest_says("here");
 }
 
-// What an account without privileges has written names processes of its own, whatever it says.
+// State written by an unprivileged account can only name that account's processes.
 static void the_folder_of_an_account_ends_its_own_processes(void **state) {
   (void)state;
   guest_must(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// disk_test.c - data disks: what a worker writes on one is there after a stop and a start, and on
-// the next node; it is attached and taken away while a node runs; it is paid for apart.
+// disk_test.c - data disks: data written by a worker survives a stop and a start, and moves to the
+// next node; a disk is attached and detached while a node runs, and is billed separately.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void a_disk_outlives_its_nodes(void **state) {
   guest_must("vtpu tpu-vm stop one" ZONE "2>&1 && vtpu tpu-vm start one" ZONE "2>&1");
   guest_must(SSH("one", "cat /mnt/disks/data/saved"));
   guest_says("weights");
-  // A second node may not write what one writes.
+  // A second node may not mount it for writing.
   assert_int_not_equal(guest_sh(CREATE("two", "--data-disk=source=data")), 0);
   guest_says("already being used");
   guest_must(CREATE("two", ""));
@@ -50,7 +50,7 @@ static void disks_come_and_go_while_a_node_runs(void **state) {
   guest_must("vtpu tpu-vm attach-disk one" ZONE "--disk=data --mode=read-only 2>&1");
   guest_must(SSH("one", "cat /mnt/disks/data/saved"));
   assert_int_not_equal(guest_sh("vtpu tpu-vm detach-disk one" ZONE "--disk=more 2>&1"),
-                       0); // not there
+                       0); // absent
 }
 
 static void disks_are_paid_for_apart(void **state) {

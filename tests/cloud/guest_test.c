@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // guest_test.c - real TPU VMs on this machine, driven by the command line: create, ssh, scp,
 // preempt, stop and start, and what a guest must not be able to do to the host and to its
-// neighbours. Runs in a network and a mount namespace of its own; without the privilege for that it
-// says so and is skipped (77).
+// neighbours. Runs in its own network and mount namespace; without the privilege for that it says
+// so and is skipped (77).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 
 #define ZONE "--zone=us-central2-b"
 
-// Runs a script in a worker ("ada@pod", "--worker=1"). It travels as base64, past the quotes of
-// three shells.
+// Runs a script in a worker ("ada@pod", "--worker=1"). It is base64-encoded to survive the quoting
+// of three shells.
 static int guest(const char *node, const char *flags, const char *script) {
   char path[256];
   snprintf(path, sizeof path, "%s/script", getenv("HOME"));
@@ -84,7 +84,7 @@ static void a_worker_knows_its_slice(void **state) {
 // --- what a guest must not do --------------------------------------------------------------------
 
 typedef struct escape {
-  const char *what, *command; // has to fail, for a user and with sudo
+  const char *what, *command; // must fail, for a user and with sudo
 } escape;
 
 static const escape escapes[] = {
@@ -115,7 +115,7 @@ static const escape escapes[] = {
 static void guests_stay_inside(void **state) {
   (void)state;
   all_right(guest("ada@one", "", "true"));
-  // All in one session each, as a user and as root; what succeeds prints its name.
+  // All in one session each, as a user and as root; successes print their names.
   for (int root = 0; root < 2; root++) {
     vt_text script = {0};
     for (size_t i = 0; i < sizeof escapes / sizeof *escapes; i++)
@@ -141,7 +141,7 @@ static void guests_stay_inside(void **state) {
 
 static void the_metadata_server_answers_workers_only(void **state) {
   (void)state;
-  // The host itself is no worker.
+  // The host itself is not a worker.
   assert_int_not_equal(guest_sh("curl -sf -m 5 -H 'Metadata-Flavor: Google' "
                                 "http://169.254.169.254/computeMetadata/v1/instance/name"),
                        0);

@@ -14,7 +14,7 @@
 
 vt_text guest_output;
 
-// Names the folder that guest_namespace made. HOME will not do: it is somebody's before that.
+// Names the folder that guest_namespace made. HOME will not do: it belongs to the user before that.
 static const char made_home[] = "VTPU_TEST_HOME";
 
 static int run(const char *format, va_list args) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// helper_test.c - the two processes of vtpud. In the place of the one that strangers talk to stands
-// a double that says whatever it likes: the helper touches nothing outside of its folders, ends no
-// process that is not a worker, opens no port it was not told of at its start. The real one has no
-// privileges; each ends when the other does.
+// helper_test.c - the two processes of vtpud. A double stands in for the process that talks to
+// strangers and sends whatever it likes: the helper touches nothing outside its folders, ends no
+// process that is not a worker, and opens no port that it was not told at startup. The real process
+// has no privileges; each ends when the other does.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,8 @@ static int end_helper(void) {
   return status;
 }
 
-// Says the first `size` bytes of the request; the code of the reply. *out_fd: what came with it.
+// Sends the first `size` bytes of the request; returns the code of the reply. *out_fd: its
+// descriptor.
 static int say(size_t size, int *out_fd) {
   union {
     struct cmsghdr head;
@@ -230,7 +231,7 @@ static void no_door_that_was_not_named(void **state) {
   }
 }
 
-// Its requests name guests, and guests are what their folders say, which only the helper writes.
+// Its requests name guests, and guests are defined by their folders, which only the helper writes.
 static void nothing_else_is_touched(void **state) {
   (void)state;
   pid_t other = fork();
@@ -243,7 +244,7 @@ static void nothing_else_is_touched(void **state) {
   snprintf(path, sizeof path, "%s/guests", folder);
   assert_int_equal(stat(path, &info), 0);
   assert_true(info.st_uid == geteuid() && (info.st_mode & 077) == 0);
-  // A number that could be taken for a pid is none.
+  // A number that could be mistaken for a pid is rejected.
   for (int index = 0; index < 3; index++)
     for (vt_helper_op op = VT_HELPER_POLL; op <= VT_HELPER_DISK_REMOVE; op++) {
       if (op == VT_HELPER_START || op == VT_HELPER_DISKS || op == VT_HELPER_LISTEN) continue;
@@ -316,7 +317,7 @@ static void what_nobody_will_look_for_goes(void **state) {
   start_helper(thrown, "throw_away=1");
   ask(VT_HELPER_DISK_LIST, 0, 0);
   assert_int_equal(said(), 0);
-  assert_int_equal(end_helper(), 0); // without a word
+  assert_int_equal(end_helper(), 0); // silently
   assert_int_not_equal(access(thrown, F_OK), 0);
   to_helper = keep;
   helper = keep_pid;
@@ -371,7 +372,7 @@ static int tear_down_real(void **state) {
   return 0;
 }
 
-// A state that was root's alone becomes the account's.
+// State that was root's alone becomes the account's.
 static void an_older_state_is_taken_over(void **state) {
   (void)state;
   guest_must("chown 0:0 $HOME/real/cloud.db*; chmod 711 $HOME/real; echo mine > $HOME/real/other; "

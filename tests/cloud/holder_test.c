@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// holder_test.c - JAX programs on the hosts of a slice: who has the chips, of which versions, what
-// the doctor says of it on the command line and in every worker's log; and taking the chips away
-// from a process, which may ignore signals, may be killed by others, or may lie about who it is.
+// holder_test.c - JAX programs on the hosts of a slice: who has the chips and with which versions,
+// what the doctor reports on the command line and in every worker's log; and taking the chips away
+// from a process that ignores signals, is killed by others, or lies about its identity.
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +18,12 @@
 #define SSH(user, worker, command)                                                                 \
   "vtpu tpu-vm ssh " user "@pod" ZONE "--worker=" worker " --command='" command "' 2>&1"
 #define DOCTOR "vtpu tpu-vm doctor pod" ZONE "2>&1"
-// Bounded: agents report every five seconds, and a verdict stands for ten before it is logged.
+// Bounded: agents report every five seconds, and a verdict must hold for ten before it is logged.
 #define UNTIL(command, words)                                                                      \
   "for i in $(seq 6000); do " command " > $HOME/seen; grep -q \"" words "\" $HOME/seen && "        \
   "cat $HOME/seen && exit 0; sleep 0.2; done; cat $HOME/seen; exit 1"
 
-// Has the chips until it is told to end; says what version of JAX it is by its argument.
+// Holds the chips until it is told to end; reports its argument as the version of JAX.
 static const char program[] =
     "import jax, os, sys, time\n"
     "if len(sys.argv) > 1: jax.config.update('jax_pjrt_client_create_options', "
@@ -31,13 +31,13 @@ static const char program[] =
     "jax.devices()\n"
     "while not os.path.exists('end'): time.sleep(0.1)\n";
 
-// As above, and deaf to SIGTERM.
+// The same, but ignores SIGTERM.
 static const char deaf[] = "import jax, signal, time\n"
                            "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
                            "jax.devices()\n"
                            "time.sleep(600)\n";
 
-// A page under the number of the worker's first process, locked by this one.
+// A page under the pid of the worker's first process, locked by this one.
 static const char liar[] = "import fcntl, os, struct, time\n"
                            "folder = os.environ.get('VTPU_ACTIVITY', '/run/vtpu/activity')\n"
                            "page = struct.pack('=8s10Q112s', b'VTUACTY2', *[0] * 9, 77, b'x=1')\n"
@@ -96,7 +96,7 @@ static void every_worker_logs_it_once(void **state) {
                "exit 0; sleep 0.3; done; exit 1",
                worker);
   }
-  sleep(6); // three more beats
+  sleep(6); // three more heartbeats
   guest_must(SSH("ada", "1", "cat /var/log/syslog"));
   assert_int_equal(count("1 of 2 hosts run a program"), 1);
   guest_says("-w-1 vtpu-doctor: 1 of 2 hosts");
@@ -142,7 +142,7 @@ static void a_released_process_ends(void **state) {
   guest_says("No process has the chips of worker 1.");
 }
 
-// Nothing that a process leaves behind keeps the chips.
+// Nothing that a process leaves behind holds the chips.
 static void a_killed_process_holds_nothing(void **state) {
   (void)state;
   guest_must(SSH("ada", "0", "rm -f end; nohup python3 hold.py > log 2>&1 &"));

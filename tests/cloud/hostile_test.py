@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""hostile_test.py BIN - slow and hostile clients against a daemon: it stays responsive, gives up on them, keeps its size.
+"""hostile_test.py BIN - slow and hostile clients against a daemon: it stays responsive, drops them, does not grow.
 
-In: the folder of vtpud. Out: a line for each attack. Bare Python; everything goes over loopback, attackers from
+In: the folder of vtpud. Out: one line per attack. Bare Python; everything goes over loopback, attackers from
 127.0.0.2 and up, the honest client from 127.0.0.1.
 """
 
@@ -19,9 +19,9 @@ import time
 import urllib.error
 import urllib.request
 
-TIMEOUT = 6  # what the daemon is told to give a client
+TIMEOUT = 6  # the daemon's timeout for a client
 DESCRIPTORS = 8192  # of this process
-PATIENCE = 600  # for the daemon, on a machine that does other things too
+PATIENCE = 600  # for the daemon, on a busy machine
 
 
 class Daemon:
@@ -64,7 +64,7 @@ def connect(port, source="127.0.0.1"):
 
 
 def closed(s):
-    """Whether the other side has ended this connection (what it still says is read away)."""
+    """Whether the other side has ended this connection (discards remaining data)."""
     s.setblocking(False)
     try:
         while True:
@@ -78,7 +78,7 @@ def closed(s):
 
 
 def feed_until_closed(sockets, piece, every=0.5):
-    """Sends a piece now and then to each; all have to be closed by the daemon before long."""
+    """Sends each a piece now and then; the daemon must close all of them soon."""
     end = time.monotonic() + TIMEOUT + PATIENCE
     left = list(sockets)
     while left and time.monotonic() < end:
@@ -130,7 +130,7 @@ def never_reading(d):
         s.sendall(ask)
         sockets.append(s)
     d.healthy()
-    # The end of a connection waits behind what is not read, so it is looked for at the daemon.
+    # The end of a connection waits behind unread data, so check for it at the daemon.
     end = time.monotonic() + TIMEOUT + PATIENCE
     while d.descriptors() > before + 5 and time.monotonic() < end:
         time.sleep(0.2)
@@ -141,7 +141,7 @@ def never_reading(d):
 
 
 def silent_connections(d):
-    """Fill the room in which a connection waits until it has said what it speaks."""
+    """Fill the slots in which a connection waits until its protocol is known."""
     sockets = [connect(d.http, f"127.0.0.{2 + n % 8}") for n in range(2400)]
     took = d.healthy()
     for s in sockets:
@@ -154,7 +154,7 @@ def connect_and_begin(d, source):
     try:
         s.sendall(b"GET / HTTP/1.1\r\n")
     except OSError:
-        pass  # it has already given way to a later one
+        pass  # it has already been displaced by a later one
     return s
 
 
@@ -173,7 +173,7 @@ def thousands_of_connections(d):
 
 
 def more_connections_than_places(d):
-    """From many addresses, more than there are places in all: the eldest give way, nothing stands still."""
+    """From many addresses, more than there are slots: the oldest are displaced, nothing stalls."""
     sockets = [connect_and_begin(d, f"127.0.0.{2 + n % 8}") for n in range(min(6000, DESCRIPTORS - 500))]
     took = d.healthy()
     refused = sum(closed(s) for s in sockets)
@@ -183,7 +183,7 @@ def more_connections_than_places(d):
 
 
 def handshakes_never_finished(d):
-    """The beginning of a TLS hello, which the daemon waits for, and a whole one behind which nothing comes."""
+    """The beginning of a TLS hello, which the daemon waits for, and a whole one with nothing after it."""
     hello = ssl.MemoryBIO()
     tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
     try:
@@ -203,7 +203,7 @@ def handshakes_never_finished(d):
 
 
 def keep_alive_connections(d):
-    """Whole requests, then silence: whoever keeps a connection open for nothing gives way to who asks for something."""
+    """Whole requests, then silence: idle connections give way to active ones."""
     sockets = []
     for n in range(min(5000, DESCRIPTORS - 500)):
         s = connect(d.http, f"127.0.0.{2 + n % 8}")
@@ -256,8 +256,9 @@ def pipelined_garbage(d):
 
 
 def malformed_requests(d):
-    """What libmicrohttpd answers before a request is one: a constant text, nothing of the request in it, and the end of the
-    connection. These replies can not have the headers of ours; no page of a browser can cause them but the too long one."""
+    """What libmicrohttpd answers before a request is complete: a constant text without anything from the request, and
+    the end of the connection. These responses cannot have our headers; a browser's page can only cause the too long
+    one."""
     evil = b"<script>alert(1)</script>"
     requests = {b"505": b"GET /" + evil + b" HTTP/9.9\r\nHost: a\r\n\r\n",
                 b"400": b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: " + evil + b"\r\n\r\n",
@@ -313,7 +314,7 @@ def headers(stream, flags=4):
 
 
 def flood(d, make, batches=400):
-    """Sends batches of frames without reading; ends when the daemon has had enough."""
+    """Sends batches of frames without reading; ends when the daemon gives up."""
     s = connect(d.grpc, "127.0.0.2")
     sent = 0
     try:
@@ -375,7 +376,7 @@ def literal(name, value):
 
 
 def replies_never_read(d):
-    """Thousands of large replies for a window of nothing; a ping now and then says that the client lives."""
+    """Thousands of large responses for a zero window; an occasional ping shows that the client is alive."""
     place = f"projects/{d.values['VTPU_PROJECT']}/locations/us-central2-b"
     body = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base",
             "metadata": {"one": "x" * 250_000, "two": "x" * 250_000}}
@@ -402,7 +403,7 @@ def replies_never_read(d):
 
 
 def a_message_of_two_gib(d):
-    """Its length says so; the daemon answers that it is none, or ends the stream, and keeps nothing."""
+    """By its length prefix; the daemon answers with an error or ends the stream, and keeps nothing."""
     with connect(d.grpc, "127.0.0.2") as s:
         s.sendall(PREFACE + frame(4, 0, 0) + headers(1) + frame(0, 1, 1, b"\x00\x7f\xff\xff\xffabc"))
         s.settimeout(PATIENCE)
@@ -452,7 +453,7 @@ def many_keys(d):
 
 
 def ends_when_told(d):
-    """In the middle of it all; the last attack."""
+    """During all of this; the last attack."""
     sockets = [connect_and_begin(d, f"127.0.0.{2 + n % 8}") for n in range(min(6000, DESCRIPTORS - 500))]
     start = time.monotonic()
     d.process.terminate()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// level_test.c - the levels of guests below isolated ones, and the choice among them: level 0
-// answers the API, level 1 gives a VM with users, homes, metadata and sshd of its own without
-// namespaces, and a throw-away cloud takes the best there is and says why not better.
+// level_test.c - the levels of guests below isolated ones, and the choice among them: level 0 only
+// has the API, level 1 gives a VM with its own users, homes, metadata and sshd without namespaces,
+// and an ephemeral cloud uses the best level available and says why not a better one.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static void level_0_answers_the_api(void **state) {
   guest_says("guestLevel: 0");
   guest_says("state: READY");
   guest_says("guest: 'rows without a machine behind them (level 0)");
-  // Who wants to enter one is told at once that nobody can, and what to do.
+  // Logging in fails at once, saying that it is impossible and what to do.
   assert_int_not_equal(guest_sh(SSH("ada@api", "", "true")), 0);
   guest_says("TPU VMs of this vtpud are rows without a machine behind them (level 0)");
   guest_says("--guests=auto as root");
@@ -66,8 +66,8 @@ static void workers_have_users_homes_and_names(void **state) {
   guest_says("compute#serialPortOutput");
 }
 
-// The Python of the guests comes first for commands and for login shells, which read the host's
-// /etc/profile that sets PATH anew.
+// The guests' Python comes first for commands and for login shells, which read the host's
+// /etc/profile, which resets PATH.
 static void the_python_folder_is_first(void **state) {
   (void)state;
   guest_must(CREATE("path", "v4-8"));
@@ -80,8 +80,8 @@ static void the_python_folder_is_first(void **state) {
   guest_must("vtpu tpu-vm delete path --quiet" ZONE "2>&1");
 }
 
-// With OS Login the account is the caller's own, whatever name is asked for; keys of the metadata
-// let nobody in, and a key that leaves the profile leaves the worker.
+// With OS Login the account is the caller's own, whatever name is requested; metadata keys let
+// nobody in, and a key that is removed from the profile is removed from the worker.
 static void os_login_makes_the_accounts(void **state) {
   (void)state;
   guest_must("ssh-keygen -q -t ed25519 -N '' -f $HOME/other-key && vtpu tpu-vm create login" ZONE
@@ -108,7 +108,7 @@ static void os_login_makes_the_accounts(void **state) {
 }
 
 // A key for every account of this host's system, for its groups and for root: none of them is let
-// in, not even when its key is in the worker's files.
+// in, even when its key is in the worker's files.
 static void the_accounts_of_the_host_are_shut(void **state) {
   (void)state;
   guest_must(
@@ -138,7 +138,7 @@ static void the_accounts_of_the_host_are_shut(void **state) {
   guest_must("vtpu tpu-vm delete shut --quiet" ZONE "2>&1");
 }
 
-// Two names that had one id while it was made from the name.
+// Two names whose ids collided when ids were derived from names.
 static void names_have_ids_of_their_own(void **state) {
   (void)state;
   guest_must("ssh-keygen -q -t ed25519 -N '' -f $HOME/pair; K=$(cat $HOME/pair.pub)\n"
@@ -155,7 +155,7 @@ static void names_have_ids_of_their_own(void **state) {
   guest_must("vtpu tpu-vm delete pair --quiet" ZONE "2>&1");
 }
 
-// What a worker finds out about another, or about the host. Succeeding prints its name.
+// Attempts of a worker to read from another, or from the host. Successes print their names.
 static const char tries[] =
     "try() { name=$1; shift; if timeout 5 \"$@\" >/dev/null 2>&1; then echo \"could $name\"; fi; "
     "}\n"
@@ -206,7 +206,7 @@ static void a_stopped_worker_keeps_its_home_and_no_process(void **state) {
       guest_sh("pgrep -f \"sshd.*$(dirname $CLOUDSDK_AUTH_ACCESS_TOKEN_FILE)/guests/\""), 0);
 }
 
-// While its zone is out nothing of a worker runs; it comes back with its disk.
+// During a zone outage no worker process runs; the worker comes back with its disk.
 static void a_zone_outage_ends_the_machines(void **state) {
   (void)state;
   guest_must(CREATE("far", "v4-8"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// limit_test.c - a guest that eats memory or CPU gets what it may have and no more, and the host
-// goes on: once with the best limits that this machine has, once with those that need nothing of
+// limit_test.c - a guest that exhausts memory or CPU gets its share and no more, and the host keeps
+// working: once with the best limits that this machine has, once with those that need nothing from
 // it.
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,14 +15,14 @@
 
 enum { LIMIT_MIB = 256, EATEN_MIB = 1024 };
 
-// Every page of a large array is touched; the size is over the limit of a process and of a group.
+// Touches every page of a large array, larger than the limit of a process and of a group.
 static const char eat[] = "import sys\n"
                           "parts = []\n"
                           "for i in range(%d):\n"
                           "    parts.append(b\"x\" * (1 << 20))\n"
                           "print(\"ate all\")\n";
 
-// Four processes that do nothing but compute; what they got of the CPUs in three seconds.
+// Four processes that only compute; prints their CPU time in three seconds.
 static const char spin[] = "import os, resource, time\n"
                            "end = time.monotonic() + 3\n"
                            "for i in range(4):\n"
@@ -84,13 +84,13 @@ static void memory_is_limited(void **state) {
     if (now < least) least = now;
     usleep(10000);
   }
-  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1); // it did not get it all
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1); // it did not get all of it
   print_message("%ld MiB of the host's memory went\n", before - least);
   guest_must("vtpu tpu-vm ssh one" ZONE "--command='echo still here' 2>&1");
   guest_says("still here");
 }
 
-// The API says so. Without a group nothing is ended: a process gets no more than it may have.
+// The API reports it. Without a group nothing is killed: a process only gets its limit.
 static void who_ran_out_has_a_symptom(void **state) {
   (void)state;
   guest_must("vtpu tpu-vm describe one" ZONE);

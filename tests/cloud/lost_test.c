@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// lost_test.c - workers that are lost, and how soon the API says so: an agent that stands still is
-// the health TIMEOUT, also for a daemon that is started meanwhile; a worker whose first process is
-// killed is repaired. A program that asks for more HBM than there is is a symptom.
+// lost_test.c - lost workers, and how soon the API reports them: a stalled agent is the health
+// TIMEOUT, even for a daemon that is started in the meantime; a worker whose first process is
+// killed is repaired. A program that asks for too much HBM is a symptom.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static double seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-// Bounded at a minute, far over what it takes; returns how long it took.
+// Bounded at a minute, far more than it takes; returns how long it took.
 static double wait_for(const char *field, const char *want) {
   double begun = seconds();
   guest_must("for i in $(seq 6000); do test \"$(vtpu tpu-vm describe one --format='value(%s)' "
@@ -51,7 +51,7 @@ static void an_agent_that_stands_still(void **state) {
   guest_says("healthDescription: Worker 1 is not heard of.");
   guest_must("vtpu tpu-vm doctor one");
   guest_says("No host runs a program; worker 1 is not heard of.");
-  // A daemon that begins does not take it back.
+  // A restarted daemon does not take it back.
   guest_must("kill -9 $(cat $HOME/pid)");
   start();
   for (int i = 0; i < 14; i++) {
@@ -67,7 +67,7 @@ static void a_killed_worker(void **state) {
   (void)state;
   guest_must("kill -9 $(cut -d' ' -f1 $HOME/state/guests/*-1/pid)");
   double begun = seconds();
-  // REPAIRING may be over before anybody has asked: the audit trail keeps it.
+  // REPAIRING may be over before anyone asks: the audit trail keeps it.
   guest_must("for i in $(seq 6000); do curl -sf -H \"Authorization: Bearer $VTPU_TOKEN\" "
              "$VTPU_ENDPOINT/vtpu/v1/projects/$VTPU_PROJECT/events | grep -q 'READY to REPAIRING' "
              "&& exit 0; sleep 0.1; done; exit 1");
@@ -103,7 +103,7 @@ int main(void) {
   int code = guest_namespace(needed);
   if (code) return code;
   setenv("VTPU_ENDPOINT", "http://127.0.0.1:" PORT,
-         1); // in a network namespace of its own every port is free
+         1); // in its own network namespace every port is free
   setenv("VTPU_PROJECT", "lab-one", 1);
   setenv("VTPU_ZONE", "us-central2-b", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);

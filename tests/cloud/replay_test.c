@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // replay_test.c - requests that unmodified clients sent (gcloud, google-api-python-client, ray,
-// SkyPilot), in their order: every one has to get the status it got when it was recorded, and a
-// long-running operation has to complete. Rows of replay/*.jsonl: as record.h has them, made by
-// hand and without replies. {last} is the operation of the last reply that was one; {fingerprint},
-// {etag} and {refresh} stand for what the server handed out; `before` for the state that the client
-// met.
+// SkyPilot), in order: each must get the status that was recorded, and a long-running operation
+// must complete. Rows of replay/*.jsonl have record.h's form, written by hand and without
+// responses. {last} is the latest operation returned; {fingerprint}, {etag} and {refresh} are
+// values that the server returned; `before` is the state that the client found.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -120,7 +119,7 @@ static json_t *send_row(replay *r, const json_t *row, int *out_status) {
   return reply;
 }
 
-// "before" of a row: the state that the client met.
+// "before" of a row: the state that the client found.
 static void prepare(replay *r, const char *before) {
   if (!*before) return;
   bool quota = strcmp(before, "no quota") == 0;
@@ -135,7 +134,7 @@ static void replay_row(replay *r, const char *file, int line, const json_t *row)
   int status, want = (int)json_integer_value(json_object_get(row, "status"));
   prepare(r, vt_testing_text(row, "before"));
   json_t *reply = send_row(r, row, &status);
-  if (status == 409 && want == 200) { // a recording holds several runs, each on a fresh server
+  if (status == 409 && want == 200) { // a recording contains several runs, each on a fresh server
     json_decref(reply);
     close_cloud(r);
     open_cloud(r);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// sandbox_test.c - what a worker of level 2 may ask of the kernel, as a user and as root: each
-// forbidden thing is refused, each ordinary thing of a TPU VM works, and nothing of its network is
-// left on the host when the cloud has ended, however it ended.
+// sandbox_test.c - what a worker of level 2 may ask of the kernel, as a user and as root: forbidden
+// things fail, ordinary things of a TPU VM work, and nothing of its network is left on the host
+// when the cloud has ended, in whatever way.
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static int set_up(void **state) {
   return 0;
 }
 
-// Nothing goes on when a test has failed on the way.
+// Nothing keeps running when a test has failed.
 static int tear_down(void **state) {
   (void)state;
   (void)guest_sh(
@@ -68,8 +68,8 @@ static void must_in_guest(const char *shell, const char *script) {
 
 // --- refused -------------------------------------------------------------------------------------
 
-// The calls themselves, past every tool: number, arguments. What does not end in one of the two
-// errors prints its name.
+// The system calls themselves, bypassing all tools: number, arguments. A call that fails with
+// neither of the two errors prints its name.
 static const char forbidden[] =
     "import ctypes, errno, socket, struct\n"
     "libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -153,7 +153,7 @@ static void forbidden_things_are_refused(void **state) {
       fail_msg("%s%s", who[i], vt_text_string(&guest_output));
   }
   // chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service,
-  // sys_chroot, audit_write, setfcap: of process 1 as well.
+  // sys_chroot, audit_write, setfcap: also for process 1.
   guest_says("CapBnd:\t00000000a00405fb");
   guest_says("CapEff:\t00000000a00405fb");
   guest_must("cat /proc/$(cut -d' ' -f1 $HOME/state/guests/*/pid)/status");
@@ -163,8 +163,8 @@ static void forbidden_things_are_refused(void **state) {
 
 // --- ordinary ------------------------------------------------------------------------------------
 
-// A package with a user and a file of its own, made and installed inside; downloads are not part
-// of it.
+// A package with its own user and file, built and installed inside; downloads are not part of the
+// test.
 static const char package[] =
     "set -e\n"
     "mkdir -p /tmp/hello/DEBIAN /tmp/hello/usr/bin\n"
@@ -246,7 +246,7 @@ static void jax_finds_its_chips(void **state) {
   "vtpu tpu-vm ssh ada@small" ZONE "--command='sudo dd if=/dev/zero of=" path                      \
   " bs=1M count=1300; df -m /tmp /mnt/disks/* | cat' 2>&1"
 
-// What the file system of the state has left, in MiB.
+// Free space of the state's file system, in MiB.
 static long free_mib(void) {
   guest_must("df -m --output=avail $HOME/state | tail -1");
   return strtol(vt_text_string(&guest_output), NULL, 10);
@@ -265,7 +265,7 @@ static void a_disk_has_an_end(void **state) {
       "for i in $(seq 6000); do test \"$(vtpu tpu-vm describe small" ZONE
       "--format='value(state)')\" = READY && exit 0; sleep 0.05; done; cat $HOME/out; exit 1");
   guest_must("vtpu tpu-vm describe small" ZONE);
-  guest_says(", disk "); // some of the 1024 MiB are the file system's own
+  guest_says(", disk "); // the file system itself uses some of the 1024 MiB
   static const char *const fills[] = {FILL("/tmp/big"), FILL("/mnt/disks/data/big")};
   for (size_t i = 0; i < 2; i++) {
     guest_must("%s", fills[i]);
@@ -303,7 +303,7 @@ static void assert_network(bool there) {
 static void the_network_goes_with_the_last_worker(void **state) {
   (void)state;
   assert_network(true);
-  stop("TERM"); // the worker goes on, and so does its network
+  stop("TERM"); // the worker keeps running, and so does its network
   assert_network(true);
   start();
   guest_must("vtpu tpu-vm ssh ada@one" ZONE "--command='echo still here' 2>&1");
@@ -321,11 +321,11 @@ static void what_a_crash_leaves_goes_with_the_next_start(void **state) {
   guest_must("vtpu tpu-vm create one" ZONE "--accelerator-type=v4-8 --version=v2-alpha 2>&1");
   guest_must(
       "cat $HOME/state/guests/*/launcher $HOME/state/guests/*/pid | cut -d' ' -f1 > $HOME/pids");
-  stop("9"); // it is over when it has given up the lock of its state
+  stop("9"); // it has ended when it has released the lock of its state
   guest_must("kill -9 $(cat $HOME/pids)");
   guest_must("ip -o link; nft list tables");
   guest_says("vtb");
-  guest_must("rm -rf --one-file-system $HOME/state/cloud.db*"); // of this node nobody knows
+  guest_must("rm -rf --one-file-system $HOME/state/cloud.db*"); // nobody knows about this node
   start();
   guest_must("for i in $(seq 6000); do ip -o link | grep -q ': vt' || exit 0; sleep 0.05; done; ip "
              "-o link; exit 1");

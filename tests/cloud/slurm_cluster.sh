@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# slurm_cluster.sh start FOLDER          a Slurm cluster of its own in FOLDER: munged, slurmctld and the slurmd of two
-#                                        compute hosts, h1 and h2, each in a network namespace with an address, joined
-#                                        by a bridge
-#                  down FOLDER HOST      the host dies: its slurmd and all that runs on it are killed, its network goes
+# slurm_cluster.sh start FOLDER          a separate Slurm cluster in FOLDER: munged, slurmctld and the slurmd of two
+#                                        compute hosts, h1 and h2, each in a network namespace with an address on a
+#                                        common bridge
+#                  down FOLDER HOST      the host dies: its slurmd and everything on it is killed, its network goes
 #                  up FOLDER HOST        it comes back
 #                  stop FOLDER           ends everything
-# Clients need SLURM_CONF=FOLDER/slurm.conf. 77, with the cause, where this machine can not have one.
+# Clients need SLURM_CONF=FOLDER/slurm.conf. Exits with 77, and the cause, where this machine cannot have one.
 set -euo pipefail
 word=$1 folder=$2
 conf=$folder/slurm.conf
@@ -48,7 +48,7 @@ start_munge() {
   skip "munged does not start here"
 }
 
-# A namespace for each host, with an address of its own on the wire 192.0.2.0/24; ours is 192.0.2.1.
+# A namespace for each host, with its own address on the network 192.0.2.0/24; ours is 192.0.2.1.
 join_hosts() {
   local number=10 host holder
   ip link add vtwire type bridge
@@ -125,7 +125,7 @@ wait_for_hosts() {
   exit 1
 }
 
-# A process and everything below it; stopped first, so that nothing new begins meanwhile.
+# A process and everything below it; stopped first, so that nothing new starts in the meantime.
 kill_tree() {
   local child
   kill -STOP "$1" 2>/dev/null || return 0
@@ -133,7 +133,7 @@ kill_tree() {
   kill -KILL "$1" 2>/dev/null || true
 }
 
-# What runs of a host is known by its environment: its steps leave the tree of its slurmd.
+# Processes of a host are identified by their environment: its steps leave the tree of its slurmd.
 kill_host() {
   local process
   for process in /proc/[0-9]*; do

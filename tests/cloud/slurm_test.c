@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // slurm_test.c - TPU VMs on the hosts of a real Slurm cluster: one slurmctld, two slurmd, each host
-// in a network namespace of its own. Workers land on both hosts, ssh reaches them, they reach each
-// other; a daemon that is killed finds their jobs; a host that dies, a job that is cancelled or
-// preempted, a full cluster, and jobs that no node owns become what they should.
-// Without Slurm, or where the kernel allows no guests, the test is skipped (77).
+// in its own network namespace. Workers land on both hosts, ssh reaches them, they reach each
+// other; a killed daemon finds their jobs again; a host that dies, a job that is cancelled or
+// preempted, a full cluster, and orphaned jobs are handled. Without Slurm, or where the kernel
+// allows no guests, the test is skipped (77).
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
   "for i in $(seq " #count "); do " condition                                                      \
   " && exit 0; sleep 0.1; done; squeue --me --states=all; sinfo --Node --long; cat $HOME/out; "    \
   "cat $HOME/cluster/disks/*/*/log; exit 1"
-// Hosts with a job of ours that runs.
+// Hosts with a running job of ours.
 #define HOSTS                                                                                      \
   "$(squeue --me --noheader --states=running --format='%%j %%N' | sed -n 's/^vtpu.* //p')"
 
@@ -67,7 +67,7 @@ static void workers_land_on_both_hosts(void **state) {
   guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='hostname; echo before > mark' 2>&1");
   guest_says("-w-0");
   guest_says("-w-1");
-  // From one host to the other, by way of the hub.
+  // From one host to the other, through the hub.
   guest_must("vtpu tpu-vm ssh ada@pod --worker=1 --command='H=$(grep -- -w-0 /etc/hosts | cut "
              "-d\" \" -f1); timeout 120 bash -c \"exec 3<>/dev/tcp/$H/22\" && echo joined' 2>&1");
   guest_says("joined");
@@ -104,7 +104,7 @@ static void a_killed_daemon_finds_its_jobs(void **state) {
   (void)state;
   guest_must("squeue --me --noheader --states=running --format='%%i %%j' | sort > $HOME/jobs");
   guest_must("kill -9 $(cat $HOME/pid)");
-  // A job that a daemon submitted when it was killed, and of which nobody knows.
+  // A job that a daemon submitted just before it was killed, and that nobody knows about.
   guest_must("J=$(sed -n 's/^[0-9]* \\(vtpu-[^-]*\\)-.*/\\1/p' $HOME/jobs | head -n 1); "
              "sbatch --job-name=$J-77-0 --output=/dev/null --wrap='sleep infinity'");
   start();
@@ -186,8 +186,8 @@ static void slurm_preempts_spot_nodes(void **state) {
   guest_must(WAIT(300, "test -z \"$(squeue --noheader)\""));
 }
 
-// A stop parts the time of a node, a repair does not; a node that found no room was never READY;
-// one that is preempted in its first minute is free; nothing goes on being paid for.
+// A stop splits the time of a node, a repair does not; a node that found no room was never READY;
+// one that is preempted in its first minute is free; nothing is billed any longer.
 static void the_bill_is_that_of_one_host(void **state) {
   (void)state;
   guest_must(
@@ -208,7 +208,7 @@ static void the_bill_is_that_of_one_host(void **state) {
   "169.254.169.254 && test -z \"$(ip route show proto 164)\""
 #define NO_DAEMON WAIT(1500, "! kill -0 $(cat $HOME/pid) 2> /dev/null")
 
-// What the hub needs on its host goes with the last worker, or is cleaned.
+// The hub's resources on its host go with the last worker, or are cleaned up.
 static void the_hub_is_taken_down(void **state) {
   (void)state;
   guest_must("nft list table inet vtpu_hub");
@@ -227,7 +227,7 @@ static void the_hub_is_taken_down(void **state) {
   guest_must(NO_HUB);
 }
 
-// The cluster's folder goes into the environment of this process. 0, or 77.
+// Puts the cluster's folder into the environment of this process. 0, or 77.
 static int start_cluster(void) {
   static char path[4096];
   int code = guest_namespace(NULL);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // story_test.c - what a newcomer does: a cloud in one command, a v3-8, ssh, models/mnist trains on
-// its eight devices; the node is preempted in the middle, the checkpoint is saved in the notice,
-// and training goes on from it on the next VM. Needs what guest_test.c needs, the Python of
-// build/venv, and the images of Debian's dataset-fashion-mnist.
+// its eight devices; the node is preempted halfway, the checkpoint is saved during the notice, and
+// training resumes from it on the next VM. Needs what guest_test.c needs, the Python of build/venv,
+// and the images of Debian's dataset-fashion-mnist.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #define PYTHON VTPU_SOURCE_DIR "/build/venv/bin"
 #define ZONE   " --zone=europe-west4-a "
-// Of the 30 s of the real notice enough for an ssh and an scp on a machine that is busy.
+// Out of the 30 s of the real notice, enough for an ssh and an scp on a busy machine.
 #define NOTICE "20"
 
 #define CREATE(name)                                                                               \
@@ -54,7 +54,7 @@ static void training_survives_preemption(void **state) {
   guest_must("vtpu tpu-vm scp " VTPU_SOURCE_DIR
              "/models/mnist/train.py $HOME/saved.ckpt second:" ZONE "2>&1");
   guest_must(SSH("second", TRAIN " --resume"));
-  // The steps of this run are those that the first run had not saved.
+  // This run takes the steps that the first run had not saved.
   const char *line = strstr(vt_text_string(&guest_output), " steps in ");
   assert_non_null(line);
   while (line > vt_text_string(&guest_output) && line[-1] >= '0' && line[-1] <= '9') line--;

@@ -15,7 +15,7 @@
   "$VTPU_PROJECT"
 #define SSH(command) "vtpu tpu-vm ssh busy" ZONE "--command='" command "' 2>&1"
 
-// Runs until it is told to end, so that the test can look at a busy chip.
+// Runs until it is told to end, so that the test can observe a busy chip.
 static const char program[] = "import jax, jax.numpy as np, os\n"
                               "f = jax.jit(lambda a: a @ a / 512)\n"
                               "a = np.ones((512, 512), np.bfloat16)\n"
@@ -67,8 +67,7 @@ static void what_ran_is_on_the_bill(void **state) {
   guest_must(GET "/use?node=busy");
   double device = number_of("deviceSeconds\""), busy = number_of("busySeconds\"");
   assert_true(number_of("programs\"") >= runs);
-  // One product is 2 * 512^3 flop: at 197 Tflop/s under two microseconds, and HBM takes its time
-  // too.
+  // One product is 2 * 512^3 flop: at 197 Tflop/s under two microseconds, plus the time of HBM.
   assert_true(device >= runs * 2 * 512.0 * 512 * 512 / 197e12 && device < busy);
   print_message("%.0f runs: %.6f s on the chip by its peaks, %.3f s here\n", runs, device, busy);
   guest_must(GET "/bill");

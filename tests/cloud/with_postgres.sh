@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# with_postgres.sh COMMAND ... - runs a command beside a PostgreSQL server of its own: files in a temporary folder, a
-# Unix socket, an unprivileged user. The command finds VTPU_TEST_STORE (a URL) and, to take the server away and bring
-# it back, VTPU_TEST_STORE_STOP and VTPU_TEST_STORE_START (shell commands). 77 where there is no PostgreSQL.
+# with_postgres.sh COMMAND ... - runs a command with its own PostgreSQL server: files in a temporary folder, a Unix
+# socket, an unprivileged user. The command gets VTPU_TEST_STORE (a URL) and, to stop the server and restart it,
+# VTPU_TEST_STORE_STOP and VTPU_TEST_STORE_START (shell commands). Exits with 77 when there is no PostgreSQL.
 set -euo pipefail
 bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
 if [ ! -x "$bin/initdb" ]; then
@@ -26,7 +26,7 @@ trap finish EXIT
 cd /
 "${as[@]}" env HOME="$folder" LC_ALL=C.UTF-8 "$bin/initdb" -D "$folder/data" -U vtpu -A trust -E UTF8 --no-sync >"$folder/initdb.log" ||
   { cat "$folder/initdb.log"; exit 1; }
-# Processes are killed here, never the machine: nothing has to reach the disk.
+# Only processes are killed here, never the machine: nothing needs to reach the disk.
 cat >>"$folder/data/postgresql.conf" <<END
 listen_addresses = ''
 unix_socket_directories = '$folder'

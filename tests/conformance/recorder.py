@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pytest plugin: writes each test's start and outcome as a line of JSON, and skips what an earlier run has done.
+"""pytest plugin: writes each test's start and outcome as a line of JSON, and skips tests that an earlier run has done.
 
-The file (VTPU_RECORD) is what makes a run resumable and a crash attributable: the last test that started and has no
-outcome is the one that took the process down. VTPU_EVERY=5 runs about every fifth test, the same ones each time;
-VTPU_TESTS=FILE runs those that the file names, a line each.
+The file (VTPU_RECORD) makes a run resumable and a crash attributable: the last test that started without an outcome is
+the one that took the process down. VTPU_EVERY=5 runs about every fifth test, always the same ones; VTPU_TESTS=FILE runs
+the tests listed in the file, one per line.
 """
 import json
 import os
@@ -45,7 +45,7 @@ def pytest_runtest_logstart(nodeid, location):
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report):
-  # One outcome a test: its call, or what kept the call from happening.
+  # One outcome per test: its call, or what prevented the call.
   if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
     message = ""
     if report.failed:

@@ -4,10 +4,10 @@
   ./dev conformance PATH_OF_JAX_CHECKOUT [--files lax_test nn_test ...] [--only vtpu|cpu] [--cases 10]
   ./dev conformance --write docs/conformance.md
 
-The checkout is of the tag that fits the installed jax (jax-v0.10.2). Two files run at a time, each in a process of its
-own. A test that crashes or hangs ends its process; the rest of its file goes on in a new one. What has an outcome in
-build/conformance/ is not run again: remove that folder (or pass --fresh) to start over. At the end, or at once when no
-checkout is given, all that is recorded there goes to build/conformance.json and is printed as tables by file.
+The checkout must be the tag that fits the installed jax (jax-v0.10.2). Two files run at a time, each in its own
+process. A test that crashes or hangs ends its process; the rest of its file continues in a new one. Tests with an
+outcome in build/conformance/ are not run again: remove that folder (or pass --fresh) to start over. At the end, or at
+once without a checkout, all recorded results go to build/conformance.json and are printed as tables by file.
 """
 import argparse
 import collections
@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PLATFORMS = ["vtpu", "cpu"]
 TITLES = {"vtpu": "", "cpu": "XLA:CPU "}
 BEGIN, END = "<!-- results: ./dev conformance --write -->", "<!-- end of results -->"
-# How a process of pytest ended, by its exit status: 1 is of failed tests, 5 of a file without tests.
+# How a pytest process ended, by exit status: 1 means failed tests, 5 a file without tests.
 ENDS = {0: "exited", 1: "exited", 2: "not collected", 5: "exited"}
 
 
@@ -38,7 +38,7 @@ def environment(platform, cases):
   env["PYTHONPATH"] = str(HERE)
   if platform == "vtpu":
     env["JAX_PLATFORMS"] = "tpu,cpu"
-    env["VTPU_CACHE_DIR"] = ""  # what an earlier process compiled would not show in this one's seconds
+    env["VTPU_CACHE_DIR"] = ""  # code compiled by an earlier process would not show in this one's time
     env["TPU_LIBRARY_PATH"] = os.environ.get("TPU_LIBRARY_PATH", str(ROOT / "build/release/lib/libvtpu.so"))
   else:
     env["JAX_PLATFORMS"] = "cpu"
@@ -81,14 +81,14 @@ def add_row(record, **row):
 def run_process(command, checkout, env, record, log, limits, left):
   """One pytest process; kills it when a test or the file takes too long. Returns how it ended, and its seconds.
 
-  The limits count this loop's turns, about a second each, and not the clock: a machine that was suspended, or a
-  session of processes that was stopped, has not used up anybody's time.
+  The limits count this loop's turns, about a second each, and not the clock: a suspended machine or a stopped process
+  group does not use up the time.
   """
   started, seconds, open_test, open_since, killed = time.time(), 0, None, 0, ""
   process = subprocess.Popen(command, cwd=checkout, env=env, stdout=log, stderr=subprocess.STDOUT,
                              start_new_session=True)
   while True:
-    # wait4 and not Popen.wait: the processor time of this child, its own children included.
+    # wait4 and not Popen.wait: the CPU time of this child, including its own children.
     pid, status, usage = os.wait4(process.pid, os.WNOHANG)
     if pid:
       break
@@ -106,7 +106,7 @@ def run_process(command, checkout, env, record, log, limits, left):
 
 
 def run_record(command, checkout, env, record, limits, tests=None):
-  """Runs this command of pytest, again after each crash, until every test (or each of `tests`) has an outcome."""
+  """Runs this pytest command, restarting after each crash, until every test (or each of `tests`) has an outcome."""
   record.parent.mkdir(parents=True, exist_ok=True)
   if limits.fresh and record.exists():
     record.unlink()
@@ -222,7 +222,7 @@ def report(records):
 
 
 def write_page(page, lines):
-  """Puts the lines between the page's two markers; what is written by hand stands outside them."""
+  """Puts the lines between the page's two markers; hand-written text is outside them."""
   before, found, rest = page.read_text().partition(BEGIN)
   _, found_end, after = rest.partition(END)
   if not found or not found_end:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner, on two small files of tests: what crashes or hangs costs itself, and a second run repeats nothing."""
+"""The runner, on two small files of tests: a crash or hang only costs that test, and a second run repeats nothing."""
 import importlib.util
 import json
 import os

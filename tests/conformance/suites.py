@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the test suites of libraries on top of JAX on vtpu, what fails there on XLA:CPU too, and compares.
+"""Runs the test suites of libraries on top of JAX on vtpu, repeats failures on XLA:CPU, and compares.
 
   ./dev conformance --suites FOLDER [--run equinox lineax/test_jvp ...] [--both | --only vtpu|cpu]
 
 FOLDER/NAME is the source tree of a suite of SUITES below, at the version that python/requirements-suites.txt installs.
-What has an outcome in build/suites/ is not run again. At the end it prints a table by suite, and every test that passes
-on XLA:CPU and does not on vtpu.
+Tests with an outcome in build/suites/ are not run again. At the end it prints a table by suite, and every test that
+passes on XLA:CPU but not on vtpu.
 """
 import argparse
 import collections
@@ -24,8 +24,8 @@ class Suite:
   files: str  # patterns under the source tree
   folder: str = ""  # where the tests expect to be started
   slice: str = "v5litepod-1"
-  every: int = 1  # of how many tests one is run
-  apart: bool = True  # each file in a process of its own; else those of a pattern share one
+  every: int = 1  # run one test in this many
+  apart: bool = True  # each file in its own process; otherwise those of a pattern share one
   env: dict = dataclasses.field(default_factory=dict)
 
 
@@ -97,7 +97,7 @@ def run_all(limits):
 
 
 def outcomes(records, platform, name):
-  """{test: row} of what this platform has run of a suite."""
+  """{test: row} of this platform's results in a suite."""
   tests = {}
   for record in sorted((records / platform / name).glob("*.jsonl")):
     tests |= run.summary(record)["tests"]

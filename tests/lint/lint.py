@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a review should not have to say: licence lines, sizes, names, who may use whom, format.
+"""Checks that should not take a review: licence lines, sizes, names, which folder may use which, format.
 
 In: the files git tracks. Out: one line for each finding, exit code 1 if there is one. Needs bare Python; function
 sizes need ctags, format needs clang-format-19 (both skipped with a line where they are missing).
@@ -20,9 +20,9 @@ FILE_LINES = 1000
 FUNCTION_LINES = 100
 PYTHON_COLUMNS = 160
 PAGE_COLUMNS = 120
-COMMENT_COLUMNS = 100  # clang-format leaves comments as they were written
+COMMENT_COLUMNS = 100  # clang-format leaves comments as written
 CODE = (".c", ".h", ".def", ".py", ".cmake", ".sh")
-# Functions over the limit that are one switch or one table and read better whole: "file:function".
+# Functions over the limit that are one switch or one table and read better in one piece: "file:function".
 LONG_FUNCTIONS = set()
 
 
@@ -64,7 +64,7 @@ def check_lines(names):
 
 
 def check_comments(names):
-    """Comments of C that fit, and banners on one line; tables under "clang-format off" are as wide as their rows."""
+    """C comments must fit, and banners be on one line; tables under "clang-format off" may be wider."""
     for name in names:
         if not name.endswith((".c", ".h")):
             continue
@@ -78,25 +78,25 @@ def check_comments(names):
 
 
 def check_unique_names(names):
-    """A file name says where one is; only the names that every folder has may repeat."""
+    """File names are unique; only the names that every folder has may repeat."""
     seen = collections.defaultdict(list)
     for name in names:
         if name.startswith("src/") and name.endswith((".c", ".h")):
             seen[os.path.basename(name)].append(name)
     for base, places in seen.items():
-        # The same family has the same file name in eval, host and chip: who knows one place knows all three.
+        # The same family has the same file name in eval, host and chip: know one and you know all three.
         folders = [place.split("/")[1] for place in places]
         if len(places) > 1 and len(set(folders)) != len(folders):
             yield f"{base}: the name is there more than once in one stage: {' '.join(places)}"
 
 
 def closed(direct, page="docs/architecture.md"):
-    """{folder: set of folders}, closed over what those may use; a circle ends the run."""
+    """{folder: set of folders}, closed over what those may use; a cycle ends the run."""
     reach = {}
 
     def close(folder, path=()):
         if folder in path:
-            raise SystemExit(f"{page}: {' -> '.join(path + (folder,))} is a circle")
+            raise SystemExit(f"{page}: {' -> '.join(path + (folder,))} is a cycle")
         if folder not in reach:
             reach[folder] = set(direct.get(folder, ())).union(*(close(used, path + (folder,)) for used in direct.get(folder, ())))
         return reach[folder]
@@ -105,8 +105,8 @@ def closed(direct, page="docs/architecture.md"):
 
 
 def check_map(names):
-    """docs/architecture.md has the folders of src/ and who may use whom, as the build has it: there each stage sees the
-    headers of what it uses alone (vtpu_stage)."""
+    """docs/architecture.md has the folders of src/ and which may use which, as in the build, where each stage sees
+    only the headers of what it uses (vtpu_stage)."""
     page, drawn, built = "docs/architecture.md", {}, {}
     for folder, uses in re.findall(r"^\| `src/(\w+)/` \|.*\| ([^|]*) \|$", read(page), re.M):
         drawn[folder] = set(re.findall(r"[\w/]+", uses)) - {"libc", "include/vtpu"}
@@ -127,7 +127,7 @@ def check_map(names):
 
 
 def check_pages(names):
-    """Files that the pages name are there; NAME in capitals stands for any."""
+    """Files named in the pages exist; NAME in capitals stands for any."""
     bases = {os.path.basename(name) for name in names}
     for name in names:
         if not name.endswith(".md"):
@@ -147,7 +147,7 @@ def check_pages(names):
 
 
 def check_refusals(names):
-    """Each message of the verifier is that of a program in src/ir/refused.txt, or stands there as unreachable."""
+    """Each message of the verifier has a program in src/ir/refused.txt, or is listed there as unreachable."""
     page = "src/ir/refused.txt"
     heads = [line.removeprefix("unreachable: ") for line in read(page).splitlines() if line[:1] not in (" ", "#", "")]
     literal = r'"(?:[^"\\\n]|\\.)*"'
@@ -166,7 +166,7 @@ def check_refusals(names):
 
 
 def check_rooms(names):
-    """src/cloud/README.md has the rooms of the cloud and which a room may use; the includes have to keep to that."""
+    """src/cloud/README.md has the rooms of the cloud and which a room may use; the includes must follow it."""
     page, rooms = "src/cloud/README.md", {}
     for room, uses in re.findall(r"^\| `(\w+)/` \| .*\| ([\w, -]+) \|$", read(page), re.M):
         rooms[room] = set(re.findall(r"\w+", uses))
@@ -174,7 +174,7 @@ def check_rooms(names):
     for name in names:
         place = re.fullmatch(r"src/cloud/(\w+)/[\w/]+\.[ch]", name)
         if not place or re.search(r"_(test|fuzz)\.c$", name):
-            continue  # tests may look at everything
+            continue  # tests may include everything
         room = place[1]
         if room not in rooms:
             yield f"{page}: no row for {room}/"
@@ -204,7 +204,7 @@ def check_sql(names):
 
 
 def check_used(names):
-    """Each function that a header of src/ declares has a caller besides its definition; tests and fuzz targets count."""
+    """Each function that a header of src/ declares has a caller; tests and fuzz targets count."""
     words, pasted = collections.Counter(), set()
     for name in names:
         if name.endswith((".c", ".h", ".def", ".cc", ".cpp")):
@@ -239,7 +239,7 @@ def check_functions(names):
 
 
 def check_exports(names):
-    """Names of the house: functions that leave a file begin with vt_ (or PJRT_, or are main)."""
+    """House style for names: exported functions begin with vt_ (or PJRT_, or are main)."""
     for name in names:
         if name.startswith("src/") and name.endswith(".h"):
             for number, line in enumerate(read(name).splitlines(), 1):

@@ -3,8 +3,8 @@
 """Compares src/pjrt/abi.h with the header that the PyPI package xla-cpu-pjrt installs: abi_check.py CC SOURCE_DIR
 
 Both are preprocessed, their structures listed field by field, and two programs print where a compiler puts each field.
-Structures may grow at their tail between versions, so the shorter list must be the beginning of the longer one, by offset
-and size; in the function table the names count too. Element types and error codes are compared by name. Exit 77: the
+Structures may grow at the end between versions, so the shorter list must be a prefix of the longer one, by offset and
+size; in the function table the names count too. Element types and error codes are compared by name. Exit 77: the
 package is not installed.
 """
 import pathlib
@@ -64,7 +64,7 @@ def structures(text):
 
 
 def places(header, listed):
-    """[(offset, size)] of the fields of each structure, as the compiler has it."""
+    """[(offset, size)] of the fields of each structure, as laid out by the compiler."""
     lines = [f'#include <stdio.h>\n#include "{header}"\nint main(void) {{']
     for name, members in listed.items():
         for member in members:

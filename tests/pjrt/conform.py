@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the conformance harness of pypjrt, a PJRT client in plain Python, on a plugin: conform.py PLUGIN
 
-Fails where a check fails, where the plugin calls something unsupported that a TPU supports, and where a check is skipped
-for another reason than those below. Exit 77: pypjrt is not installed.
+Fails where a check fails, where the plugin reports something as unsupported that a TPU supports, and where a check is
+skipped for a reason other than those below. Exit 77: pypjrt is not installed.
 """
 import sys
 
@@ -14,7 +14,7 @@ except ImportError:
     print("skipped: build/venv has no pypjrt")
     sys.exit(77)
 
-# What a TPU lacks too, or what asks for a fault that the plugin does not have.
+# Features that a TPU lacks too, or checks that expect a bug which the plugin does not have.
 SKIPPED = {
     "abi.unknown_slot_is_clean_error": "the table has every slot that the harness knows",
     "triton.compile": "Triton is for GPUs",

@@ -27,7 +27,7 @@ static void expect(PJRT_Buffer *buffer, const void *want, size_t size) {
   if (size) assert_memory_equal(back, want, size);
 }
 
-// Every element type whose elements are whole bytes comes back as it went, at any rank.
+// Every element type whose elements are whole bytes survives the round trip, at any rank.
 static void test_types(void **state) {
   (void)state;
   static const int types[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
@@ -138,7 +138,7 @@ static void test_semantics(void **state) {
     }
     plugin_fetch(P, a.buffer, back, sizeof back);
     for (int i = 0; i < 1024; i++) assert_int_equal(back[i], i);
-    plugin_buffer_destroy(P, a.buffer); // a plugin without a copy lets go of the array only now
+    plugin_buffer_destroy(P, a.buffer); // a plugin without a copy releases the array only now
     if (semantics != PJRT_HOST_IMMUTABLE_UNTIL_TRANSFER)
       assert_null(plugin_await(P, a.done_with_host_buffer));
   }
@@ -183,12 +183,12 @@ static void test_to_host(void **state) {
   int32_t back[8] = {0, 0, 0, 0, 0, 0, -7, -7};
   ARGS(Buffer_ToHostBuffer, host);
   host.src = b;
-  plugin_ok(P, SLOT_Buffer_ToHostBuffer, &host); // asks how much room is wanted
+  plugin_ok(P, SLOT_Buffer_ToHostBuffer, &host); // asks for the required size
   assert_int_equal(host.dst_size, 24);
   host.dst = back;
   host.dst_size = 23;
   plugin_fails(P, SLOT_Buffer_ToHostBuffer, &host, 3, NULL);
-  host.dst_size = sizeof back; // more than wanted is left alone
+  host.dst_size = sizeof back; // excess space is left alone
   plugin_ok(P, SLOT_Buffer_ToHostBuffer, &host);
   assert_null(plugin_await(P, host.event));
   assert_memory_equal(back, data, sizeof data);
@@ -258,7 +258,7 @@ static void test_copies(void **state) {
   move.buffer = b;
   move.dst_memory = home.memory;
   plugin_ok(P, SLOT_Buffer_CopyToMemory, &move);
-  plugin_buffer_destroy(P, b); // copies do not need what they were made of
+  plugin_buffer_destroy(P, b); // copies do not need their source
   ARGS(Buffer_Device, where);
   where.buffer = copy.dst_buffer;
   plugin_ok(P, SLOT_Buffer_Device, &where);
@@ -272,7 +272,7 @@ static void test_copies(void **state) {
   plugin_buffer_destroy(P, move.dst_buffer);
 }
 
-// The data goes with Delete, what describes it stays; deleting again does no harm.
+// Delete frees the data but keeps its description; deleting again is harmless.
 static void test_delete(void **state) {
   (void)state;
   const int64_t dims[1] = {6};
@@ -301,7 +301,7 @@ static void test_delete(void **state) {
   copy.dst_device = plugin_device(P, CLIENT, 1);
   plugin_fails(P, SLOT_Buffer_CopyToDevice, &copy, 3, NULL);
   int32_t back[6];
-  ARGS(Buffer_ToHostBuffer, host); // at once or by the event
+  ARGS(Buffer_ToHostBuffer, host); // at once or through the event
   host.src = b;
   host.dst = back;
   host.dst_size = sizeof back;

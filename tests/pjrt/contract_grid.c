@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// contract_grid.c - programs of several replicas, of several partitions that each run it on arrays
-// of their own, and of both: what ids and replica groups mean there.
+// contract_grid.c - programs of several replicas, of several partitions that each run the program
+// on their own arrays, and of both: the meaning of ids and replica groups there.
 #include "contract.h"
 
 #include <string.h>
@@ -24,8 +24,8 @@ static void check_counts(PJRT_LoadedExecutable *loaded, size_t replicas, size_t 
   plugin_ok(P, SLOT_Executable_Destroy, &destroy);
 }
 
-// Four replicas: each runs the program on an argument of its own; collectives without a channel
-// are between replicas.
+// Four replicas: each runs the program on its own argument; collectives without a channel are
+// between replicas.
 #define REPLICAS                                                                                   \
   "module @replicas attributes {mhlo.num_replicas = 4 : i32, mhlo.num_partitions = 1 : i32} {\n"   \
   "  func.func public @main(%x: tensor<4xf32>) -> (tensor<ui32>, tensor<4xf32>, tensor<8xf32>, "   \
@@ -216,8 +216,8 @@ static void test_grid(void **state) {
   plugin_executable_destroy(P, loaded);
 }
 
-// Two replicas of one program about whole arrays, each cut over four partitions: one half of the
-// mesh's axes by hand, the other by propagation. %all is between the replicas.
+// Two replicas of one program on whole arrays, each sharded over four partitions: one half of the
+// mesh's axes manually, the other by propagation. %all is between the replicas.
 #define CUT                                                                                        \
   "module @cut attributes {mhlo.num_replicas = 2 : i32, mhlo.num_partitions = 4 : i32} {\n"        \
   "  sdy.mesh @mesh = <[\"x\"=2, \"y\"=2]>\n"                                                      \

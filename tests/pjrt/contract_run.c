@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// contract_run.c - programs: compiled, asked about, run on one device and several, donated to,
+// contract_run.c - programs: compiled, queried, run on one device and several, with donation,
 // serialised, destroyed in any order; and the events of all this.
 #include "contract.h"
 
@@ -18,7 +18,7 @@
   "    return %0, %1 : tensor<4xf32>, tensor<f32>\n"                                               \
   "  }\n"                                                                                          \
   "}\n"
-// The first argument is given away.
+// The first argument is donated.
 #define DONATE                                                                                     \
   "module @donate {\n"                                                                             \
   "  func.func public @main(%a: tensor<4xf32> {tf.aliasing_output = 0 : i32},\n"                   \
@@ -41,7 +41,7 @@
   "    return %0, %1 : tensor<8xf32>, tensor<f32>\n"                                               \
   "  }\n"                                                                                          \
   "}\n"
-// Long enough to be still running when the next call comes: counts to a million.
+// Long enough to be still running at the next call: counts to a million.
 #define SLOW                                                                                       \
   "module @slow {\n"                                                                               \
   "  func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n"                               \
@@ -184,7 +184,7 @@ static void test_questions(void **state) {
   ARGS(Executable_OutputMemoryKinds, kinds);
   kinds.executable = e;
   PJRT_Error *error = plugin_call(P, SLOT_Executable_OutputMemoryKinds, &kinds);
-  if (error) { // a plugin with one kind of memory need not say
+  if (error) { // a plugin with one memory kind need not report it
     plugin_error_is(P, error, 12, NULL);
   } else {
     assert_int_equal(kinds.num_outputs, 2);
@@ -221,13 +221,13 @@ static void test_questions(void **state) {
   assert_true(assignment.serialized_bytes_size > 0);
   assignment.serialized_device_assignment_deleter(assignment.serialized_device_assignment);
   plugin_executable_destroy(P, add);
-  plugin_ok(P, SLOT_Executable_NumOutputs, &outputs); // it outlives what it was taken from
+  plugin_ok(P, SLOT_Executable_NumOutputs, &outputs); // it outlives its source
   assert_int_equal(outputs.num_outputs, 2);
   destroy_executable(e);
 }
 
-// Equal programs have equal fingerprints, others do not; the optimised program is handed over in
-// two calls, the first of which says how large it is.
+// Equal programs have equal fingerprints, others do not; the optimised program is returned in two
+// calls, the first of which gives its size.
 static void test_fingerprint(void **state) {
   (void)state;
   static const char *const texts[3] = {ADD, ADD, DONATE};
@@ -325,12 +325,12 @@ static void test_donation(void **state) {
   const float a[4] = {1, 2, 3, 4};
   float out[4];
   PJRT_Buffer *args[2] = {put(0, a), put(0, a)}, *outs[1] = {0};
-  PJRT_Buffer *same[2] = {args[0], args[0]}; // given away and read
+  PJRT_Buffer *same[2] = {args[0], args[0]}; // donated and read
   PJRT_ExecuteOptions options = {.struct_size = sizeof options};
   PJRT_Error *error = execute_with(donate, &options, 2, same, outs, NULL);
   plugin_error_is(P, error, 3, NULL);
   assert_false(is_deleted(args[0]));
-  const int64_t kept[1] = {0}; // the caller takes the gift back
+  const int64_t kept[1] = {0}; // the caller withdraws the donation
   options.non_donatable_input_indices = kept;
   options.num_non_donatable_input_indices = 1;
   assert_null(execute_with(donate, &options, 2, args, outs, NULL));
@@ -397,7 +397,7 @@ static void count_call(PJRT_Error *error, void *user) {
 }
 
 // A chain of runs is queued, each argument destroyed before it can have been used. Every event
-// fires once, also for who asks after it has fired, and results are right.
+// fires once, even when asked after it has fired, and results are right.
 static void test_events(void **state) {
   (void)state;
   enum { RUNS = 10 };
@@ -444,8 +444,8 @@ static void test_events(void **state) {
   assert_int_equal(calls, 2 * RUNS);
 }
 
-// Everything is destroyed while the run that needs it may still be under way; only the result is
-// kept, and read behind its executable's end.
+// Everything is destroyed while the run that needs it may still be running; only the result is
+// kept, and read after its executable is gone.
 static void test_destroy_order(void **state) {
   (void)state;
   PJRT_LoadedExecutable *slow = plugin_compile_text(P, CLIENT, SLOW, 1, NULL);
@@ -478,7 +478,7 @@ static void test_delete_executable(void **state) {
   plugin_executable_destroy(P, add);
 }
 
-// A client that goes takes its queue with it: what was queued has run or is dropped, nothing hangs.
+// Destroying a client ends its queue: queued runs have run or are dropped, nothing hangs.
 static void test_client_goes(void **state) {
   (void)state;
   PJRT_Client *client = plugin_client(P);

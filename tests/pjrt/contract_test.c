@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// contract_test.c - what the PJRT interface promises, asked of a plugin through its function table
-// only: contract_test [PLUGIN [OPTION=NUMBER ...]]. Without arguments the plugin of this build. The
-// cases hold for every plugin: CTest runs them on ours and on XLA's own for CPUs, so error codes
-// and effects are compared, never texts. Programs are MLIR text, which all of them take. Exit 77:
-// there is no such plugin.
+// contract_test.c - the promises of the PJRT interface, checked only through a plugin's function
+// table: contract_test [PLUGIN [OPTION=NUMBER ...]]. Without arguments it checks the plugin of this
+// build. The cases hold for every plugin: CTest runs them on ours and on XLA's own for CPUs, so
+// error codes and effects are compared, never texts. Programs are MLIR text, which all of them
+// accept. Exit 77: there is no such plugin.
 #include "contract.h"
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ static void test_table(void **state) {
   for (size_t i = 0; i < a.num_attributes; i++) assert_true(a.attributes[i].name_size > 0);
 }
 
-// The structure is wrong, or the plugin has no such function.
+// Either the structure is invalid or the plugin has no such function.
 static void error_is_refusal(PJRT_Error *error) {
   ARGS(Error_GetCode, a);
   a.error = error;
@@ -55,8 +55,8 @@ static bool aborts(int slot) {
          strcmp(plugin_path(), VTPU_PLUGIN_FILE) != 0;
 }
 
-// A caller whose structure is too small to hold the answer is refused before anything is touched.
-// Left out are slots without a status, and the two whose failure could not be asked about.
+// A caller whose structure is too small for the answer gets an error before anything is touched.
+// Slots without a status are left out, and the two whose failure could not be queried.
 static void test_small_structs(void **state) {
   (void)state;
   char zeros[512];
@@ -76,7 +76,7 @@ static void test_small_structs(void **state) {
 #undef SLOT
 }
 
-// A newer caller's structures are longer; what the plugin does not know of stays as it is.
+// A newer caller's structures are longer; fields unknown to the plugin stay unchanged.
 static void test_large_structs(void **state) {
   (void)state;
   struct {
@@ -267,7 +267,7 @@ static void test_memories(void **state) {
     }
     assert_true(listed);
   }
-  for (size_t a = 0; a < all.num_addressable_memories; a++) // ids are of the memory alone
+  for (size_t a = 0; a < all.num_addressable_memories; a++) // ids are unique to the memory
     for (size_t b = 0; b < a; b++) {
       ARGS(Memory_Id, x);
       ARGS(Memory_Id, y);
@@ -302,7 +302,7 @@ static void test_topology(void **state) {
              &version.platform_version_size);
 }
 
-// Two clients of one plugin live side by side; the first goes first.
+// Two clients of one plugin coexist; the first is destroyed first.
 static void test_two_clients(void **state) {
   (void)state;
   PJRT_Client *first = plugin_client(P), *second = plugin_client(P);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// deferred_test.c - buffers that get their data later, executions that are poisoned, and the
-// profiler, asked of a plugin through its function table.
+// deferred_test.c - buffers that get their data later, poisoned executions, and the profiler,
+// checked through a plugin's function table.
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,7 +155,7 @@ static void test_transfer_manager(void **state) {
   assert_memory_equal(back, ramp, sizeof back);
   plugin_fails(&p, SLOT_AsyncHostToDeviceTransferManager_TransferData, &piece, 9, "complete");
 
-  // A literal by columns, an error, and one that is given up.
+  // A column-major literal, an error, and an abandoned one.
   static const int64_t columns[2] = {0, 1};
   PJRT_Buffer_MemoryLayout layout = {
       .tiled = {.minor_to_major = columns, .minor_to_major_size = 2}};
@@ -190,8 +190,8 @@ static void test_transfer_manager(void **state) {
   for (int i = 0; i < 4; i++) plugin_buffer_destroy(&p, buffers[i]);
 }
 
-// A program on an alias is started, others run meanwhile, and one of those gives the alias its
-// data.
+// A program on an alias is started, others run in the meantime, and one of those gives the alias
+// its data.
 static void test_alias(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile(&p, client, "add", 1);
@@ -297,7 +297,7 @@ static void test_raw_copy_placed_later(void **state) {
   fulfil(handle, b, 0);
   assert_null(plugin_await(&p, copy.event));
   assert_true(back[0] == 2 && back[1] == 3);
-  copy.buffer = b; // the other way round: the data is there first
+  copy.buffer = b; // the reverse: the data is there first
   plugin_ok(&p, SLOT_Buffer_CopyRawToHostFuture, &copy);
   place.callback_data = copy.callback_data;
   place.error_code = 1;
@@ -375,7 +375,7 @@ static void test_poisoned_execution(void **state) {
   plugin_ok(&p, SLOT_Device_PoisonExecution, &poison);
   assert_false(poison.poisoned);
   for (int i = 0; i < 2; i++) plugin_buffer_destroy(&p, results[i]);
-  fulfil(handle, b, 0); // the run goes on unseen; the next one comes behind it
+  fulfil(handle, b, 0); // the run continues unseen; the next one follows it
   start_add(add, 79, b, b, results, &event);
   assert_null(plugin_await(&p, event));
   for (int i = 0; i < 2; i++) plugin_buffer_destroy(&p, results[i]);
@@ -456,7 +456,7 @@ static void test_profiler(void **state) {
   for (int i = 0; i < 3; i++) {
     PJRT_Buffer *results[2];
     PJRT_Event *event;
-    if (i == 2) assert_null(api->stop(&profiler)); // the last run is not seen
+    if (i == 2) assert_null(api->stop(&profiler)); // the last run is not recorded
     start_add(add, i, b, b, results, &event);
     assert_null(plugin_await(&p, event));
     for (int r = 0; r < 2; r++) plugin_buffer_destroy(&p, results[r]);
@@ -469,7 +469,7 @@ static void test_profiler(void **state) {
   vt_text names = {0};
   int events = read_space((vt_bytes){data.buffer, data.buffer_size_in_bytes}, &names);
   assert_string_equal(vt_text_string(&names), "/host:vtpu;/device:TPU:0;/device:TPU:1;");
-  assert_int_equal(events, 4); // compilation, two runs, what was tracked
+  assert_int_equal(events, 4); // compilation, two runs, the tracked span
   vt_text_free(&names);
   assert_null(api->destroy(&profiler));
   plugin_buffer_destroy(&p, b);

@@ -30,15 +30,15 @@ typedef struct plugin {
 } plugin;
 
 plugin plugin_load(const char *path); // fails the test when it cannot
-const char *plugin_path(void);        // what plugin_use gave, else the one of this build
-// A plugin to test instead, by a path that may hold wildcards, and NAME=NUMBER create options;
+const char *plugin_path(void);        // the one from plugin_use, otherwise this build's
+// A plugin to test instead, by a path that may contain wildcards, and NAME=NUMBER create options;
 // false when no such file exists.
 bool plugin_use(const char *pattern, int option_count, char **options);
 bool plugin_has(const plugin *p, int slot); // the table of an older plugin is shorter
 PJRT_Error *plugin_call(const plugin *p, int slot, void *args);
 // The call succeeds, or the test fails with the error's text.
 void plugin_ok(const plugin *p, int slot, void *args);
-// The call fails with `code`; its message holds `part` (NULL = any).
+// The call fails with `code`; its message contains `part` (NULL = any).
 void plugin_fails(const plugin *p, int slot, void *args, int code, const char *part);
 void plugin_error_is(const plugin *p, PJRT_Error *error, int code, const char *part);
 
@@ -52,7 +52,7 @@ void plugin_fetch(const plugin *p, PJRT_Buffer *buffer, void *data, size_t size)
 PJRT_Error *plugin_await(const plugin *p, PJRT_Event *event); // destroys the event
 
 vt_bytes plugin_program(const char *name); // fixtures/NAME.mlirbc, mapped
-// A program as MLIR text; NULL when the compiler refuses it, with its error in *out_error.
+// A program as MLIR text; NULL when the compiler rejects it, with its error in *out_error.
 PJRT_LoadedExecutable *plugin_compile_text(const plugin *p, PJRT_Client *client, const char *text,
                                            int partitions, PJRT_Error **out_error);
 // The same for a grid of devices; without `spmd` each device runs the program on its own arrays.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// plugin_test.c - what is libvtpu.so's alone: slices, HBM, its messages, extensions, forks, and
-// that it does not leak. What holds for every plugin is asked in contract_test.c.
+// plugin_test.c - what is specific to libvtpu.so: slices, HBM, its messages, extensions, forks, and
+// that it does not leak. Cases that hold for every plugin are in contract_test.c.
 #include "plugin_support.h"
 
 #include <dlfcn.h>
@@ -128,7 +128,7 @@ static void test_buffers(void **state) {
   a.device = device;
   plugin_ok(&p, SLOT_Client_BufferFromHostBuffer, &a);
   assert_null(plugin_await(&p, a.done_with_host_buffer));
-  data[0] = 99; // the plugin has its own copy, or the caller would not have been told
+  data[0] = 99; // the plugin has its own copy, or the caller would not have been notified
   plugin_fetch(&p, a.buffer, back, sizeof back);
   const int32_t want[6] = {1, 3, 5, 2, 4, 6};
   assert_memory_equal(back, want, sizeof want);
@@ -321,8 +321,8 @@ static void test_poison(void **state) {
   plugin_executable_destroy(&p, add);
 }
 
-// rows over x, tiles over x and y of a 4 x 2 mesh: gathers unlike shardings, results come back cut
-// as asked.
+// rows over x, tiles over x and y of a 4 x 2 mesh: gathers different shardings, results come back
+// sharded as requested.
 static void test_sharded(void **state) {
   (void)state;
   PJRT_LoadedExecutable *sharded = plugin_compile(&p, client, "sharded", 8);
@@ -345,7 +345,7 @@ static void test_sharded(void **state) {
   float sum = 0;
   for (int i = 0; i < 8; i++)
     for (int j = 0; j < 4; j++) sum += (float)(i * 4 + j) * (float)(100 * i + j);
-  for (int again = 0; again < 2; again++) { // the second run finds the shards gathered
+  for (int again = 0; again < 2; again++) { // the second run finds gathered shards
     assert_null(plugin_execute(&p, sharded, 8, 2, arguments, results));
     for (int d = 0; d < 8; d++) {
       int x = d / 2, y = d % 2;
@@ -364,7 +364,7 @@ static void test_sharded(void **state) {
     }
   }
   float back[2][2];
-  plugin_fetch(&p, args[5][1], back, sizeof back); // still what was put there
+  plugin_fetch(&p, args[5][1], back, sizeof back); // still the original data
   assert_true(back[0][0] == 402 && back[1][1] == 503);
   ARGS(LoadedExecutable_GetExecutable, get);
   get.loaded_executable = sharded;
@@ -401,8 +401,8 @@ static void compile_fails(vt_bytes code, const char *format, int code_want, cons
 }
 
 // Two replicas of two partitions without shardings and without SPMD partitioning: each device runs
-// the program on arrays of its own. Ids of an all_to_all with a channel are partitions of one
-// replica; those of the sum are devices.
+// the program on its own arrays. Ids of an all_to_all with a channel are partitions of one replica;
+// those of the sum are devices.
 #define OWN                                                                                        \
   "module @own attributes {mhlo.num_replicas = 2 : i32, mhlo.num_partitions = 2 : i32} {\n"        \
   "  func.func public @main(%x: tensor<2xf32>) -> (tensor<ui32>, tensor<ui32>, tensor<2xf32>, "    \
@@ -495,7 +495,7 @@ static void test_serialize(void **state) {
   d.serialized_executable_size = s.serialized_bytes_size;
   plugin_ok(&p, SLOT_Executable_DeserializeAndLoad, &d);
   plugin_executable_destroy(&p, d.loaded_executable);
-  for (size_t at = 0; at < s.serialized_bytes_size; at += 11) { // damaged anywhere is refused
+  for (size_t at = 0; at < s.serialized_bytes_size; at += 11) { // damage anywhere is an error
     char *bytes = malloc(s.serialized_bytes_size);
     memcpy(bytes, s.serialized_bytes, s.serialized_bytes_size);
     bytes[at] ^= 4;
@@ -522,7 +522,7 @@ static void test_serialize(void **state) {
   free(program.code);
   ARGS(Executable_Destroy, destroy);
   destroy.executable = get.executable;
-  plugin_executable_destroy(&p, add); // the executable outlives what it was taken from
+  plugin_executable_destroy(&p, add); // the executable outlives its source
   plugin_ok(&p, SLOT_Executable_Destroy, &destroy);
 }
 
@@ -722,7 +722,7 @@ static void test_async_chain(void **state) {
   assert_int_equal(calls, STEPS);
 }
 
-// 1,000 of each; what the process holds must not grow by more than the noise of its allocator.
+// 1,000 of each; the process must not grow by more than the noise of its allocator.
 static void test_no_leaks(void **state) {
   (void)state;
   const char *wanted = getenv("VTPU_LEAK_ROUNDS");
@@ -740,7 +740,7 @@ static void test_no_leaks(void **state) {
     fail_msg("%zu bytes in use grew to %zu over %d rounds", before, after, rounds - 100);
 }
 
-// plugin_test [CASE]: all of them, or those whose name matches.
+// plugin_test [CASE]: all cases, or those whose name matches.
 int main(int argc, char **argv) {
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   const struct CMUnitTest tests[] = {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // threads_test.c - one client and several threads of its process: each compiles, runs chains of
-// programs that it does not wait for, copies, reads and destroys, on objects of its own and on
-// those of all. Every result is checked; what ThreadSanitizer sees is the other half of the test.
+// programs without waiting for them, copies, reads and destroys, on its own and on shared objects.
+// Every result is checked; the other half of the test is what ThreadSanitizer sees.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static PJRT_LoadedExecutable *shared;
 static PJRT_Buffer *ones;
 static atomic_int ready;
 
-// The larger one goes through the queue and its loops over threads; the smaller one runs at once.
+// The larger one goes through the queue and parallel loops; the smaller one runs at once.
 static const char grow[] =
     "module { func.func public @main(%x: tensor<128x128xf32>, %y: tensor<128x128xf32>)"
     " -> tensor<128x128xf32> {"
@@ -78,8 +78,8 @@ static PJRT_Buffer *run_shared(PJRT_Buffer *x) {
   return outs[0];
 }
 
-// Begins with an array of the thread's number; each step adds one. The last step's result goes over
-// another device.
+// Starts with an array of the thread's number; each step adds one. The last step's result goes
+// through another device.
 static void run_chain(int thread) {
   static _Thread_local float data[SIDE * SIDE];
   int64_t dims[2] = {SIDE, SIDE};

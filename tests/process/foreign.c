@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// foreign.c - where every function of the library of foreign names (foreign.py) ends.
+// foreign.c - the target of every function in the library of foreign names (foreign.py).
 #include <string.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an assembler file that defines every name which the given shared libraries define, as functions that say which
-one was called and end the process. Loaded for all to see, it stands where TensorFlow's library stands in a process.
+"""Writes an assembler file that defines every name defined by the given shared libraries, as functions that report
+which one was called and end the process. Loaded globally, it takes the place of TensorFlow's library in a process.
 
     foreign.py OUT.s LIBRARY ...
 """
@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-# What the linker puts into every library.
+# Symbols that the linker adds to every library.
 OWN = {"_init", "_fini", "_edata", "_end", "__bss_start"}
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // foreign_test.c - libvtpu.so in a process where another library exports every name of the
-// libraries it uses: programs that need each of them compile and run all the same.
+// libraries it uses: programs that need each of them still compile and run.
 #include "../pjrt/plugin_support.h"
 
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ static int teardown(void **state) {
   return 0;
 }
 
-// The names are found first, or the other tests say nothing.
+// The foreign names are found first, or the other tests prove nothing.
 static void test_foreign_first(void **state) {
   (void)state;
   static const char *const names[] = {"LLVMContextCreate",
@@ -52,7 +52,7 @@ static void test_foreign_first(void **state) {
 
 enum { SIDE = 64 };
 
-// Runs a program of one f32[64,64] argument, near to the unit matrix, and one such result.
+// Runs a program of one f32[64,64] argument, close to the identity matrix, and one such result.
 static void run(const char *text, float *out) {
   static float data[SIDE * SIDE];
   const int64_t dims[2] = {SIDE, SIDE};
@@ -103,7 +103,7 @@ static void test_programs(void **state) {
   }
 }
 
-// An error passes through LLVM's and our own allocations without meeting a foreign one.
+// An error passes through LLVM's and our own allocations without reaching a foreign one.
 static void test_refused(void **state) {
   (void)state;
   PJRT_Error *error = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork_test.c - children of fork(): of a process whose threads use the devices at that moment, of
-// one that has not made a client yet, and what they may do before they end.
+// fork_test.c - children of fork(): of a process whose threads are using the devices at that
+// moment, of one without a client yet, and what they may do before they end.
 #include "../pjrt/plugin_support.h"
 
 #include <pthread.h>
@@ -31,7 +31,7 @@ static PJRT_Error *run(PJRT_LoadedExecutable *program, PJRT_Buffer *x, PJRT_Buff
   return plugin_execute(&p, program, 1, 1, arguments, results);
 }
 
-// Compiles, runs and frees, all the time.
+// Compiles, runs and frees in a loop.
 static void *keep_busy(void *user) {
   PJRT_Client *client = user;
   while (!atomic_load(&stop)) {
@@ -57,7 +57,7 @@ typedef struct inherited {
   PJRT_Client *client;
   PJRT_LoadedExecutable *program;
   PJRT_Buffer *x;
-  PJRT_Event *never; // nobody completes it
+  PJRT_Event *never; // never completed
 } inherited;
 
 static void callback(PJRT_Error *error, void *user) {
@@ -95,12 +95,12 @@ static void all_refused(inherited *i) {
   ARGS(TopologyDescription_Fingerprint, print);
   print.topology = topology.topology;
   plugin_fails(&p, SLOT_TopologyDescription_Fingerprint, &print, 9, "forked");
-  ARGS(Client_Devices, devices); // what needs no threads is answered
+  ARGS(Client_Devices, devices); // calls that need no threads work
   devices.client = i->client;
   plugin_ok(&p, SLOT_Client_Devices, &devices);
 }
 
-// A sanitizer's exit looks for leaks, and the threads that hold what a child was given are gone.
+// A sanitizer looks for leaks at exit, and the threads that hold a child's objects are gone.
 static _Noreturn void leave(void) {
 #ifdef __SANITIZE_ADDRESS__
   _exit(7);
@@ -140,7 +140,7 @@ static void test_child_of_busy(void **state) {
   atomic_store(&stop, true);
   for (int t = 0; t < 3; t++) pthread_join(threads[t], NULL);
   PJRT_Buffer *out = NULL;
-  assert_null(run(i.program, i.x, &out)); // the parent is as before
+  assert_null(run(i.program, i.x, &out)); // the parent is unaffected
   plugin_buffer_destroy(&p, out);
   plugin_buffer_destroy(&p, i.x);
   plugin_executable_destroy(&p, i.program);

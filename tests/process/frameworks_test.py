@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A training step on the plugin, in one process with each framework that people import beside JAX, before and after the TPU
-is in use. The step's result is XLA:CPU's. Run by build/venv-frameworks' Python; 77 = skipped.
+"""A training step on the plugin, in one process with each framework that people import next to JAX, before and after
+the TPU is in use. The result of the step equals XLA:CPU's. Run by build/venv-frameworks' Python; 77 = skipped.
 
     frameworks_test.py LIBVTPU            every framework, each order
     frameworks_test.py --step LIB ORDER   one of them, in this process

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// memory_test.c - a thousand programs of each kind, compiled or refused, run and destroyed, leave
-// nothing behind: what malloc has given out and what the process holds are the same after the first
-// hundred and after the last.
+// memory_test.c - a thousand programs of each kind, compiled or rejected, run and destroyed, leave
+// nothing behind: allocated and resident memory are the same after the first hundred and after the
+// last.
 #include "../pjrt/plugin_support.h"
 
 #include <malloc.h>
@@ -15,7 +15,7 @@ static plugin p;
 static PJRT_Client *client;
 static PJRT_LoadedExecutable *lasting;
 
-// Each number gives another program; argument and result are f32[1 to 100, 256].
+// Each number gives a different program; argument and result are f32[1 to 100, 256].
 #define HEAD "func.func public @main(%%x: %s) -> %s {\n"
 
 static void put_compiled(vt_text *out, int n, const char *t) {
@@ -188,7 +188,7 @@ static int setup(void **state) {
   if (setenv("VTPU_CACHE_DIR", "", 1)) return -1;
   p = plugin_load(plugin_path());
   client = plugin_client(&p);
-  vt_text text = {0}; // one program lives all the time, as in every framework
+  vt_text text = {0}; // one program stays alive throughout, as in every framework
   put_compiled(&text, 1000000, "tensor<128x256xf32>");
   lasting = plugin_compile_text(&p, client, vt_text_string(&text), 1, NULL);
   vt_text_free(&text);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# names.sh PLUGIN PUBLIC_HEADER - the names of libvtpu.so: it gives GetPjrtApi and what the header declares, and asks
-# nobody but the C library for anything.
+# names.sh PLUGIN PUBLIC_HEADER - the symbols of libvtpu.so: it exports GetPjrtApi and what the header declares, and
+# imports only from the C library.
 set -eu
 plugin=$1 header=$2 failed=0
 wrong() { echo "$1"; failed=1; }

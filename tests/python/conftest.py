@@ -30,4 +30,4 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def tpu_only():
-    """Names a test that asks for what XLA:CPU does not have."""
+    """Names a test that needs what XLA:CPU lacks."""

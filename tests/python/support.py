@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: a comparison with XLA:CPU in the same process, and programs in a process of their own."""
+"""Shared by the tests: a comparison with XLA:CPU in the same process, and programs in a separate process."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ import pytest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODELS = os.path.join(ROOT, "models")
 PLATFORM = os.environ["VTPU_TEST_PLATFORM"]
-# AddressSanitizer keeps what is freed for a while, and its shadow memory counts: how much memory a process has says little.
+# AddressSanitizer quarantines freed memory, and its shadow memory counts: the size of a process says little.
 counts_memory = pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="resident memory under ASan")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Algebra that users can see (docs/algebra.md): under jit as XLA:CPU does it, op by op as each op says."""
+"""Algebra that users can see (docs/algebra.md): under jit as XLA:CPU does it, op by op as each op defines."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ def full(x, value):
     return jnp.full_like(x, value)
 
 
-# Seen: jit gives another infinity, NaN or number than op by op somewhere.
+# Observed: somewhere jit gives a different infinity, NaN or number than op by op.
 RULES = {
     "log(exp(x))": (lambda x, y, z: jnp.log(jnp.exp(x)), True),
     "log(x ** y)": (lambda x, y, z: lax.log(lax.pow(x, y)), True),

@@ -52,7 +52,7 @@ def test_ordered_io_callback_in_a_loop():
 
 
 def test_an_exception_in_a_callback_reaches_the_caller():
-    """In a process of its own: JAX keeps the failed effect and reports it again whenever effects are waited for."""
+    """In a separate process: JAX keeps the failed effect and reports it again at each wait for effects."""
     code = """
         import jax, jax.numpy as jnp
         def host(x):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Eigen- and singular value decompositions that JAX writes out as polar iterations for a TPU are known as what they are
-(src/passes/opt_decompose.c), give what they should, and count on the chip as they were written."""
+"""Eigen- and singular value decompositions that JAX expands into polar iterations for a TPU are recognised
+(src/passes/opt_decompose.c), give correct results, and count on the chip as written."""
 
 import functools
 

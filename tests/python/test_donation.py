@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Donated arguments: used in place where possible, gone afterwards in any case, never seen changed by others."""
+"""Donated arguments: used in place where possible, always gone afterwards, never seen changed by others."""
 
 import functools
 
@@ -51,7 +51,7 @@ def test_swapped_donations():
 
 
 def test_shifted_donation():
-    """A result that reads the donated argument at other places must not read what it has already overwritten."""
+    """A result that reads the donated argument at other positions must not read what it has already overwritten."""
     x = jnp.arange(4096.0)
     for _ in range(5):
         x = jax.jit(lambda x: jnp.roll(x, 1) + x[::-1] * 0, donate_argnums=0)(x)

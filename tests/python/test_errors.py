@@ -42,7 +42,7 @@ def test_buffers_that_fill_hbm():
     device = jax.devices()[6]
     held = []
     with pytest.raises(Error, match="RESOURCE_EXHAUSTED"):
-        for _ in range(40):  # a core of a v3 has less than 16 GiB; the host pays for pages that are touched only
+        for _ in range(40):  # a core of a v3 has less than 16 GiB; the host only pays for touched pages
             held.append(jnp.zeros((1 << 27,), jnp.float32, device=device))
             held[-1].block_until_ready()
     assert 10 < len(held) < 33
@@ -155,7 +155,7 @@ def test_two_processes_at_once():
 
 
 def test_library_loaded_twice(tmp_path):
-    """A second copy in one process, as when two frameworks bring their own."""
+    """A second copy in one process, as when two frameworks ship their own."""
     copy = shutil.copy(os.environ["TPU_LIBRARY_PATH"], tmp_path / "libtpu.so")
     code = """
         import ctypes, sys

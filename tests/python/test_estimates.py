@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compiled program says of the time on the chip: the same work is the same, however it is written."""
+"""The estimated time of a compiled program on the chip: equal work takes equal time, however it is written."""
 
 import jax
 import jax.numpy as jnp

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that ran on real slices are taken: compiled for them ahead of time, nothing is run."""
+"""Programs that ran on real slices are accepted: compiled for them ahead of time, not run."""
 
 import os
 import sys
@@ -113,7 +113,7 @@ def bert_step(mesh, micro, rounds, layers=24, width=1024, heads=16, length=512, 
 
 
 def llama_step(mesh, kept, scanned, batch=32, length=4096, layers=80, width=8192, heads=64, groups=8, inner=28672):
-    """One token of Llama 70B with int8 weights, divided over the devices by columns and rows of the products."""
+    """One token of Llama 70B with int8 weights, sharded over the devices by columns and rows of the products."""
 
     def array(dtype, shape, *axes, each_layer=True):
         if each_layer and scanned:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children of fork(): data loaders that never touch a device, and those that do. Programs in processes of their own: jaxlib
-has threads too, and a child that ends in the ordinary way waits for them on every platform, so these end with os._exit, as
-multiprocessing's do."""
+"""Children of fork(): data loaders that never touch a device, and those that do. Each program has its own process:
+jaxlib has threads too, and a child that exits normally waits for them on every platform, so these use os._exit, as
+multiprocessing's children do."""
 
 import pytest
 from support import run_python
@@ -56,7 +56,7 @@ assert float(f(x)) == 256 * 256
 
 
 def test_a_compilation_is_refused_aloud():
-    """jaxlib hands it to a thread that a child has not got, on every platform; what is wrong is said before."""
+    """jaxlib hands it to a thread that a child lacks, on every platform; the error is printed first."""
     run_python(START + """
 read, write = os.pipe()
 pid = os.fork()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights are rounded and laid out once for runs that read the same arrays; never once too few times."""
+"""Weights are rounded and laid out once for runs that read the same arrays, but never too rarely."""
 
 import functools
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shard_map over meshes of several axes whose arrays are cut by some of them only: devices that hold the same tile."""
+"""shard_map over meshes of several axes with arrays sharded over some of them only: devices that hold the same tile."""
 
 import jax
 import jax.numpy as jnp
@@ -120,7 +120,7 @@ def test_every_shard_of_the_result():
 @pytest.mark.parametrize("order", ["in order", "shuffled"])
 @pytest.mark.parametrize("shape", [(2, 4), (4, 2), (2, 2, 2)], ids=str)
 def test_devices_keep_their_own_values(shape, order, donate):
-    """What devices hold under a sharding that calls it replicated is each device's own, from program to program."""
+    """Values under a sharding that calls them replicated stay each device's own, from program to program."""
     devices = np.array(jax.devices()[:8])
     if order == "shuffled":
         devices = devices[np.random.default_rng(3).permutation(8)]

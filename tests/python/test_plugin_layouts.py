@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts are kept as asked for, and programs can be read as text."""
+"""Layouts are kept as requested, and programs can be read as text."""
 
 import jax
 import jax.numpy as jnp

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HBM account: padded bytes, donation, views of one array, what the analyses of a program say."""
+"""The HBM account: padded bytes, donation, views of one array, the analyses of a program."""
 
 import gc
 
@@ -29,7 +29,7 @@ def test_arrays_count_with_their_tiles_filled_up():
     array = jax.device_put(np.zeros((9, 33), np.float32))
     assert in_use() - before == 16 * 128 * 4
     del array
-    column = jax.device_put(np.zeros((1024, 1), np.float32))  # lies on its side
+    column = jax.device_put(np.zeros((1024, 1), np.float32))  # stored transposed
     assert in_use() - before == 2 * 1024 * 4
     del column
     assert in_use() == before
@@ -105,7 +105,7 @@ def test_values_kept_in_host_memory_are_no_hbm():
     kept = jax.jit(jax.grad(lambda x: loss(x, False)))
     offloaded = jax.jit(jax.grad(lambda x: loss(x, True)))
     stats = offloaded.lower(x).compile().memory_analysis()
-    assert stats.host_temp_size_in_bytes >= 2 * MIB  # the products of the way forward, unpadded
+    assert stats.host_temp_size_in_bytes >= 2 * MIB  # the products of the forward pass, unpadded
     assert kept.lower(x).compile().memory_analysis().host_temp_size_in_bytes == 0
     np.testing.assert_allclose(offloaded(x), kept(x), rtol=1e-6)
 
@@ -118,7 +118,7 @@ def test_report_names_operator_place_and_padding():
     def compile_of(n):
         jax.jit(too_much).lower(jax.ShapeDtypeStruct((n, 3), np.float32)).compile()
 
-    compile_of(60000)  # the product may be kept in bf16, which is all that is read of it, and the sum made with it
+    compile_of(60000)  # the product may be kept in bf16, since only that is read, and the sum fused with it
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED") as caught:
         compile_of(100000)
     message = str(caught.value)
@@ -159,7 +159,7 @@ def test_what_a_loop_carries_is_there():
 
 
 def test_what_a_compiler_may_make_again_is_not_counted():
-    def deep(x, w):  # every layer's activations are needed backward
+    def deep(x, w):  # the backward pass needs every layer's activations
         for _ in range(100):
             x = jnp.tanh(x @ w)
         return x.sum()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jitted programs of every family against XLA:CPU at full precision, and what default precision means."""
+"""Jitted programs of every family compared with XLA:CPU at full precision, and the meaning of default precision."""
 
 import functools
 
@@ -212,7 +212,7 @@ def test_compiled_program_tells_about_itself(tpu_only):
 
 
 def run_text(text, *arguments):
-    """A program as MLIR writes it, on the first device."""
+    """A program as MLIR text, on the first device."""
     from jax._src.interpreters import mlir
     from jax._src.lib import xla_client
     from jaxlib.mlir import ir

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scans of many small steps, which run as one function of generated code (src/host/loop.h), against XLA:CPU."""
+"""Scans of many small steps, which run as one function of generated code (src/host/loop.h), compared with XLA:CPU."""
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -193,7 +193,7 @@ def test_inspect_sharding_tells_what_propagation_comes_to():
     assert shardings["b"].is_equivalent_to(NamedSharding(devices, P("model", "data")), 2)
     count = len(seen)
     program(a)
-    assert len(seen) == count  # told when it is compiled
+    assert len(seen) == count  # reported at compile time
 
 
 def test_a_constant_is_sharded_like_its_group():
@@ -207,7 +207,7 @@ def test_a_constant_is_sharded_like_its_group():
 
 
 def test_constraints_without_axes_leave_the_choice_open():
-    """Arrays of keys are constrained over a mesh of no axes, with their own dimensions open."""
+    """Arrays of keys are constrained over a mesh without axes, with their own dimensions open."""
     m = mesh(4, 2)
     seeds = jax.device_put(np.arange(16, dtype=np.uint32).reshape(8, 2), NamedSharding(m, P("data", "model")))
     keys = jax.jit(lambda s: jax.vmap(jax.vmap(jax.random.key))(s).T)(seeds)
@@ -224,7 +224,7 @@ def test_constraint_over_another_mesh_of_the_same_devices():
 
 
 def ragged_reference(operand, output, offsets, sizes, to):
-    """What lax.ragged_all_to_all says, device by device."""
+    """A reference for lax.ragged_all_to_all, device by device."""
     out = output.copy()
     for sender in range(len(operand)):
         for peer in range(len(operand)):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StableHLO text as `Lowered.as_text()` prints it, with the ops of CHLO that artifacts no longer hold, through
-`vtpu exec`: the results are those of XLA:CPU."""
+"""StableHLO text as `Lowered.as_text()` prints it, with CHLO ops that artifacts no longer contain, through `vtpu exec`:
+the results are those of XLA:CPU."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("tpu_only")
 VTPU = os.path.join(os.path.dirname(os.environ.get("TPU_LIBRARY_PATH", "")), "..", "bin", "vtpu")
 UNARY = ["asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tan", "square"]
 REAL = ["erf", "erfc", "erf_inv", "lgamma", "digamma", "bessel_i1e"]
-# Relative, and absolute where functions have zeros that no formula keeps exact.
+# Relative, and absolute where functions have zeros that no formula gives exactly.
 TOLERANCE = {"float32": (2e-5, 5e-6), "float64": (1e-11, 1e-13), "bfloat16": (2e-2, 1e-2), "float16": (3e-3, 2e-3),
              "complex64": (2e-4, 2e-5), "complex128": (1e-11, 1e-13)}  # fmt: skip
 
@@ -40,7 +40,7 @@ def run_text(text, folder, *arguments):
 def check(function, folder, *arguments):
     with jax.default_device(jax.devices("cpu")[0]):
         want = jax.tree.leaves(jax.jit(function)(*arguments))
-    # Arguments as constants: an npz file holds no bfloat16.
+    # Arguments as constants: an npz file cannot hold bfloat16.
     text = jax.jit(lambda: function(*map(jnp.asarray, arguments))).lower().as_text()
     assert "chlo." in text
     got = run_text(text, folder)
@@ -101,7 +101,7 @@ def test_next_after(dtype, tmp_path):
         got = run_text(text, tmp_path)[0].view(whole)
         want = np.nextafter(x, y).view(whole)
         nan = np.isnan(x) | np.isnan(y)
-        other = ~nan & (x != y)  # of equal ones NumPy's float16 gives the first, the others the second
+        other = ~nan & (x != y)  # among equal ones NumPy's float16 gives the first, the others the second
         np.testing.assert_array_equal(got[other], want[other])
         assert (got.view(x.dtype)[x == y] == y[x == y]).all() and np.isnan(got.view(x.dtype)[nan]).all()
 
@@ -184,7 +184,7 @@ func.func private @greater(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>, %d
 """
     x = random_array((4, 64))
     values, indices = run_text(text, tmp_path, x, np.tile(np.arange(64, dtype=np.int32), (4, 1)))
-    order = np.argsort(-x, axis=1, kind="stable")[:, :4]  # the best must be among what is left
+    order = np.argsort(-x, axis=1, kind="stable")[:, :4]  # the best must be among the remaining ones
     for row in range(4):
         assert set(order[row]) <= set(indices[row])
         np.testing.assert_array_equal(values[row], x[row, indices[row]])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of which each device holds a value of its own: unreduced ones, and results under a replicated sharding."""
+"""Arrays of which each device holds its own value: unreduced ones, and results under a replicated sharding."""
 
 import functools
 import itertools
@@ -24,14 +24,14 @@ def numbers(*shape, seed=0):
 
 
 def parts(array):
-    """What the devices hold, as [x, y, ...]."""
+    """The devices' values, as [x, y, ...]."""
     shards = {s.device.id: np.asarray(s.data) for s in array.addressable_shards}
     ids = array.sharding.mesh.device_ids
     return np.stack([shards[i] for i in ids.ravel()]).reshape(ids.shape + next(iter(shards.values())).shape)
 
 
 def total(array):
-    """The whole array as its shards mean it: summed over unreduced axes, one of the copies over the others."""
+    """The whole array that the shards represent: summed over unreduced axes, one of the copies over the others."""
     spec, mesh, held = array.sharding.spec, array.sharding.mesh, parts(array)
     whole = np.zeros(array.shape, array.dtype)
     where = NamedSharding(mesh, P(*spec.partitions)).devices_indices_map(array.shape)
@@ -49,7 +49,7 @@ UNREDUCED = [P(None, None, unreduced={"x"}), P(None, None, unreduced={"y"}), P(N
 
 
 def name_of(spec):
-    """The same in every process: a set has no order of its own."""
+    """The same in every process: a set is unordered."""
     return f"{spec.partitions}{sorted(spec.unreduced)}"
 
 

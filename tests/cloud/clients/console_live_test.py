@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# console_live_test.py - what the console shows of real TPU VMs: a JAX program in one of them makes its chips busy, and its report
-# is there when it has ended; another one is taken off by a button. The ssh command that the page offers is the one that starts the program.
-# VTPU_SCREENSHOTS=FOLDER writes the pictures of docs/pictures there.
+# console_live_test.py - the console on real TPU VMs: a JAX program in one of them makes its chips busy and its report
+# appears when it has ended; another program is ended with a button. The page's ssh command is the one that starts the
+# program. VTPU_SCREENSHOTS=FOLDER writes the pictures of docs/pictures there.
 import os
 import re
 import subprocess
@@ -64,7 +64,7 @@ def story(page):
 
 
 def release(page):
-    """Somebody's program is taken off the chips by its button, and the next one has them."""
+    """A program is taken off the chips with its button, and the next one gets them."""
     harness.shell(f'vtpu tpu-vm ssh train {ZONE} --command="rm end"')
     program = subprocess.Popen(['vtpu', 'tpu-vm', 'ssh', 'train', ZONE, '--command=python3 train.py'])
     try:
@@ -94,7 +94,7 @@ def shows(page, text, seconds=600):
 
 
 def mouse(page):
-    """A program that asks gets presses, drags and the wheel, with their cells; with Shift the mouse is the browser's."""
+    """A program that asks gets presses, drags and the wheel with their cells; with Shift the browser gets the mouse."""
     output = page.get_by_role('log', name='Output of train')
 
     def at(column, row):  # the middle of a cell
@@ -142,7 +142,7 @@ def terminal(page):
     shows(page, 'sleep 100')
     page.keyboard.press('Control+c')
     shows(page, '^C')
-    page.wait_for_timeout(1000)  # it throws away what is typed meanwhile
+    page.wait_for_timeout(1000)  # it discards input in the meantime
     type_line(page, 'seq 1 500')
     past = page.locator('.output > div').first.locator('div')
     harness.wait_for(lambda: page.wait_for_timeout(100) or past.count(), lambda lines: lines > 300)
@@ -181,7 +181,7 @@ def terminal(page):
     console_test.go(page, 'Events')
     page.get_by_text('worker 0 as admin').first.wait_for()
     harness.wait_for(lambda: harness.shell(f'vtpu tpu-vm ssh train {ZONE} --command="who; pgrep -u admin bash || echo none"'),
-                     lambda text: 'none' in text)  # the shell has gone with its page
+                     lambda text: 'none' in text)  # the shell has ended with its page
     console_test.go(page, 'TPU VMs')
     page.get_by_role('link', name='Terminal of train').click()
     shows(page, '$', 60)

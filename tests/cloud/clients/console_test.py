@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# console_test.py - the web console in headless Chromium, through the whole story: an administrator makes accounts, a student
-# makes a project and applies for a grant, a reviewer approves it, the student creates TPU VMs and pays. Once with a mouse, once
-# by keyboard alone, once on a phone. Time is virtual, so that the bill has a month.
+# console_test.py - the web console in headless Chromium, start to finish: an administrator creates accounts, a student
+# creates a project and applies for a grant, a reviewer approves it, the student creates TPU VMs and pays. Once with a
+# mouse, once by keyboard alone, once on a phone. Time is virtual, so that the bill has a month.
 # VTPU_SCREENSHOTS=FOLDER writes the pictures of docs/pictures there.
 import json
 import os
@@ -86,7 +86,7 @@ def reviewer_approves(page):
 
 
 def reviewer_grants_quota(page):
-    """Asked for on the command line, granted in the console."""
+    """Requested on the command line, granted in the console."""
     quotas = 'vtpu quotas preferences --project=ada-lab '
     asked = harness.shell(quotas + "create --preference-id=more --quota-id=TPUV4sPerProjectPerZoneForTPUAPI --preferred-value=128 "
                                    "--justification='a second slice'")
@@ -117,7 +117,7 @@ def student_creates(page):
     page.get_by_text('this month, $12.88 an hour now').wait_for()
     page.get_by_text('Remote-SSH configuration').click()
     page.get_by_label('Lines for ~/.ssh/config').filter(has_text='Host bert').wait_for()
-    page.wait_for_timeout(2500)  # the page draws itself again, and it stays open
+    page.wait_for_timeout(2500)  # the page redraws, and it stays open
     page.get_by_role('button', name='Copy ssh configuration').click()
     copied = page.evaluate('navigator.clipboard.readText()')
     assert 'Host bert\n  HostName ' in copied and 'User ada\n' in copied, copied
@@ -125,7 +125,7 @@ def student_creates(page):
 
 
 def focus(page, label):
-    """Tab until what has the focus is called `label`."""
+    """Presses Tab until the focused element is called `label`."""
     name = '''() => { const e = document.activeElement; if (!e || e === document.body) return '';
       return e.getAttribute('aria-label') || (e.labels && e.labels[0] ? e.labels[0].textContent : e.textContent); }'''
     for _ in range(60):
@@ -138,7 +138,7 @@ def focus(page, label):
 
 
 def half_started(page):
-    """A program on two of four hosts is said, and who runs it; workers report such, here the reports are made up."""
+    """A program on two of four hosts is reported, with its owner; the workers' reports are made up here."""
     verdict = '2 of 4 hosts run a program: hosts 1 and 3 have not started; start it with --worker=all.'
     use = {'node': 'later', 'zone': 'us-central2-b', 'state': 'READY', 'verdict': verdict, 'trouble': True, 'guestLevel': 0, 'chips': {}}
     holder = {'pid': 71, 'user': 'ada', 'since': '2026-01-02T03:04:05Z', 'program': 'python3 train.py', 'versions': {'JAX': '0.10.2'}}
@@ -208,7 +208,7 @@ def by_keyboard(page):
     page.get_by_text('later', exact=True).wait_for()
     half_started(page)
     focus(page, 'Stop bert')
-    page.wait_for_timeout(5000)  # the page draws itself again under the focus
+    page.wait_for_timeout(5000)  # the page redraws under the focus
     focus(page, 'Stop bert')
     page.keyboard.press('Enter')
     page.get_by_text('STOPPED').wait_for()
@@ -269,10 +269,10 @@ def on_a_phone(page):
     page.get_by_role('heading', name='Sign in').wait_for()
 
 
-# What a program writes, and the screen of 10 columns and 4 rows that it makes; '|' is the cursor.
+# A program's output, and the resulting screen of 10 columns and 4 rows; '|' is the cursor.
 TERMINAL = [
     ('hello\r\nworld', ['hello', 'world|']),
-    ('0123456789AB', ['0123456789', 'AB|']),                          # goes on in the next line, not before it has to
+    ('0123456789AB', ['0123456789', 'AB|']),                          # wraps to the next line, but only when it must
     ('0123456789\r\nx', ['0123456789', 'x|']),
     ('a\tb\bc', ['a       c|']),
     ('50 %\r100 %\x1b[K', ['100 %|']),                              # a progress bar
@@ -294,13 +294,13 @@ TERMINAL = [
     ('\x1b[4;10Hab', ['', '', '         a', 'b|']),
     ('\x1b7\x1b[3;3Hx\x1b8y', ['y|', '', '  x']),
 ]
-# What a program has asked for; what the mouse does (kind, button, cell, keys that are held); what the program is told.
+# The program's mode; the mouse event (kind, button, cell, held keys); what the program receives.
 MOUSE = [
     ('', ['press', 0, 0, 0, 0], ''),
     ('\x1b[?1000h', ['press', 0, 0, 0, 0], '\x1b[M !!'),
     ('\x1b[?1000h', ['release', 0, 9, 4, 16], '\x1b[M3*%'),
     ('\x1b[?1000h', ['move', 0, 1, 1, 0], ''),
-    ('\x1b[?1000h', ['press', 0, 95, 0, 0], ''),                        # more than this form can say
+    ('\x1b[?1000h', ['press', 0, 95, 0, 0], ''),                        # beyond this encoding
     ('\x1b[?1000h\x1b[?1006h', ['press', 65, 200, 40, 8], '\x1b[<73;201;41M'),
     ('\x1b[?1000;1006h', ['release', 2, 0, 0, 0], '\x1b[<2;1;1m'),
     ('\x1b[?1002h\x1b[?1006h', ['move', 1, 2, 3, 0], '\x1b[<33;3;4M'),
@@ -322,7 +322,7 @@ SCREEN = """([bytes, columns, rows]) => {
 
 
 def terminal(page):
-    """The terminal's machine, byte by byte and all at once; noise leaves it whole."""
+    """The terminal's state machine, byte by byte and all at once; noise does not break it."""
     def screen(text, columns=10, rows=4):
         return page.evaluate(SCREEN, [text, columns, rows])
     for text, want in TERMINAL:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# gcloud_test.py - gcloud, where it is on PATH: the GA and alpha commands of TPU VMs and the queue by endpoint overrides, and
-# ssh into a pod. Its requests are replayed by replay_test.c everywhere else.
+# gcloud_test.py - gcloud, if it is on PATH: the GA and alpha commands for TPU VMs and the queue by endpoint overrides,
+# and ssh into a pod. Elsewhere replay_test.c replays its requests.
 import json
 import os
 
@@ -15,7 +15,7 @@ def gcloud(command):
 
 
 def os_login(nodes):
-    """gcloud puts its key into the login profile by itself and takes the account's name from there."""
+    """gcloud adds its key to the login profile itself and reads the account's name from there."""
     gcloud('compute project-info add-metadata --metadata=enable-oslogin=TRUE')
     out = gcloud(f'{nodes} ssh lab {ZONE} --worker=0 --command="id -un" --strict-host-key-checking=no')
     assert 'admin_vtpu_localhost' in out, out
@@ -28,7 +28,7 @@ def os_login(nodes):
 
 
 def quotas():
-    """The v4 limit of one zone, read, asked for, and granted by a reviewer."""
+    """The v4 limit of one zone: read, requested, and granted by a reviewer."""
     of = f'--service=tpu.googleapis.com --project={os.environ["VTPU_PROJECT"]}'
     quota = 'TPUV4sPerProjectPerZoneForTPUAPI'
     assert quota in gcloud(f'beta quotas info list {of}')

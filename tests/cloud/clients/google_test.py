@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # google_test.py - Google's own clients, unmodified: google-api-python-client with every version of the API, google-cloud-tpu
-# over REST and gRPC, the latter also with nothing but its defaults.
+# over REST and gRPC, the latter also with only its defaults.
 import os
 import sys
 
@@ -62,11 +62,11 @@ def check_tpu_client(client, module, parent):
 
 
 def grpc_client(module, target, credentials):
-    """As a program does: a channel to an endpoint, over plain HTTP/2, credentials by call."""
+    """As programs do: a channel to an endpoint, over plain HTTP/2, credentials by call."""
     import grpc
 
     class Bearer(grpc.UnaryUnaryClientInterceptor):
-        # Credentials by call need TLS; here the header is put in by hand.
+        # Credentials by call need TLS; here the header is set by hand.
         def intercept_unary_unary(self, go_on, details, request):
             headers = {}
             credentials.before_request(None, 'POST', '', headers)
@@ -78,7 +78,7 @@ def grpc_client(module, target, credentials):
 
 
 def check_headers(channel, token, secure):
-    """A gRPC reply, good or bad, carries the headers of every reply."""
+    """A gRPC response, success or error, has the headers of every response."""
     import grpc
     ask = channel.unary_unary('/google.longrunning.Operations/ListOperations')
     name = f'projects/{os.environ["VTPU_PROJECT"]}/locations/us-central2-b'.encode()
@@ -88,7 +88,7 @@ def check_headers(channel, token, secure):
             _, call = ask.with_call(message, metadata=metadata)
             assert not fails
             headers = dict(call.initial_metadata())
-        except grpc.RpcError as error:  # headers and end in one
+        except grpc.RpcError as error:  # headers and trailers in one
             assert fails, error
             headers = dict(error.trailing_metadata()) | dict(error.initial_metadata())
         assert headers['cache-control'] == 'no-store' and headers['x-content-type-options'] == 'nosniff', headers
@@ -97,7 +97,7 @@ def check_headers(channel, token, secure):
 
 
 def defaults():
-    """Under Google's names: what a program says that knows nothing of vtpud."""
+    """Under Google's names: a program that knows nothing about vtpud."""
     from google.cloud import tpu_v2, tpu_v2alpha1
     parent = f'projects/{os.environ["VTPU_PROJECT"]}/locations/us-central2-b'
     for module in (tpu_v2, tpu_v2alpha1):

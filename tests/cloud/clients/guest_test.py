@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # guest_test.py - clients that run in a TPU VM, and those that reach into one: JAX finds its cluster over the two hosts of a
 # v4-16 and the processes meet, Ray finds the chips, google-auth takes the VM's identity; ssh, scp, sftp, rsync and a port
-# forward as plain OpenSSH has them.
+# forward with plain OpenSSH.
 import os
 
 import harness

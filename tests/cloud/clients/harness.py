@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# harness.py - what the tests of real clients share. Each is a script, started by CTest as
-#   SCRIPT BIN_DIR BUILD_DIR        BUILD_DIR has the virtual environments that ./dev makes
-# It starts itself again, as the command of a `vtpud --ephemeral`, and ends with 77 when this machine can not run it.
+# harness.py - shared by the tests of real clients. Each is a script, started by CTest as
+#   SCRIPT BIN_DIR BUILD_DIR        BUILD_DIR has the virtual environments that ./dev creates
+# It restarts itself as the command of a `vtpud --ephemeral`, and exits with 77 when this machine cannot run it.
 import os
 import shutil
 import subprocess
@@ -18,12 +18,12 @@ def skip(why):
 
 
 def private_mounts():
-    """Whether `vtpu googleapis` can have an /etc/hosts of its own here: not below a chroot whose root is no mount point."""
+    """Whether `vtpu googleapis` can have its own /etc/hosts here: not in a chroot whose root is not a mount point."""
     return subprocess.run(['unshare', '--mount', '--propagation', 'private', 'true'], capture_output=True, check=False).returncode == 0
 
 
 def run(inner, venv='venv-clients', guests=False, needs=(), options=(), googleapis=None):
-    """Runs `inner` in the environment of a new cloud. `guests`: real VMs, in a network namespace of the test's own.
+    """Runs `inner` in the environment of a new cloud. `guests`: real VMs, in the test's own network namespace.
     `googleapis`: an address; `inner` runs under Google's names."""
     if sys.argv[1:] == ['inner']:
         inner()
@@ -73,7 +73,7 @@ def shell(command, check=True, **more):
 
 
 def wait_for(get, done, seconds=600):
-    """Asks `get` until `done` likes the answer. The bound is for what hangs, not for a machine that has other work."""
+    """Calls `get` until `done` accepts the result. The bound catches hangs, not a busy machine."""
     end = time.monotonic() + seconds
     while True:
         value = get()

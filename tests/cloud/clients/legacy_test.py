@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# legacy_test.py - cloud-tpu-client 0.10, which TensorFlow resolves TPUs with: v1 of the API by TPU_API_DISCOVERY_URL. It pins
-# a google-api-python-client of 2020 and so has a virtual environment of its own.
+# legacy_test.py - cloud-tpu-client 0.10, with which TensorFlow resolves TPUs: v1 of the API by TPU_API_DISCOVERY_URL.
+# It pins
+# a google-api-python-client of 2020 and so has its own virtual environment.
 import json
 import os
 import urllib.request

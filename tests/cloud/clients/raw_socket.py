@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# raw_socket.py - a WebSocket client of bare Python that also sends what no client should.
+# raw_socket.py - a WebSocket client in bare Python that also sends invalid frames.
 import base64
 import hashlib
 import os
@@ -60,7 +60,7 @@ class WebSocket:
         self.socket.sendall(head + data)
 
     def message(self):
-        """The next message of the server as (opcode, bytes); answers pings."""
+        """The server's next message as (opcode, bytes); answers pings."""
         while True:
             self.need(2)
             opcode, size, at = self.got[0] & 15, self.got[1], 2

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# ray_test.py - Ray's cluster launcher, unmodified: `ray up` makes a TPU VM, reaches it by ssh and sets it up, `ray exec` runs a
-# command there, `ray down` deletes it. With VTPU_TEST_RAY=start Ray's runtime is started on it too, which takes half a minute
-# more, and finds the chips (what it looks at is tested in guest_test.py at every run).
+# ray_test.py - Ray's cluster launcher, unmodified: `ray up` makes a TPU VM, reaches it by ssh and sets it up, `ray
+# exec` runs a command there, `ray down` deletes it. With VTPU_TEST_RAY=start it also starts Ray's runtime there, which
+# takes half a minute more, and finds the chips (guest_test.py tests on every run what the runtime looks at).
 import os
 import sys
 

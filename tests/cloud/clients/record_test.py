@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# record_test.py - a recording of what real clients do (our command line, google-api-python-client), sent again to a fresh
-# cloud: it answers the same. A recording that was changed is told from it; no credential of the clients is in it.
+# record_test.py - a recording of real clients (our command line, google-api-python-client), replayed to a fresh cloud:
+# it answers the same. A modified recording is detected; no credential of the clients is in it.
 import json
 import os
 import subprocess
@@ -40,7 +40,7 @@ assert not places.nodes().list(parent=parent).execute().get("nodes")
 
 
 def record(bin_dir, python, path):
-    """What the clients do against a cloud that writes it down; returns what must not be in the recording."""
+    """Runs the clients on a cloud that records them; returns what must not be in the recording."""
     with tempfile.TemporaryDirectory() as home, cloud.ephemeral(f'--record={path}', program=f'{bin_dir}/vtpud') as variables:
         environment = {**os.environ, **variables, 'HOME': home}
         for line in STORY:
@@ -58,7 +58,7 @@ def differences(bin_dir, path, patience):
 
 
 def changed(path, change):
-    """A copy of the recording whose rows `change` has seen; it returns whether it has changed one."""
+    """A copy of the recording, passed through `change`, which returns whether it changed a row."""
     with open(path, encoding='utf-8') as file:
         rows = [json.loads(line) for line in file]
     assert any([change(row) for row in rows]), 'nothing to change'  # every row, not up to the first

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # sky_test.py - SkyPilot's GCP provisioner, unmodified, under Google's host names: bootstrap (project, service account and
-# its roles, network), TPU VMs on demand, spot and through the queue, what it makes of missing quota and capacity, a preempted
+# its roles, network), TPU VMs on demand, spot and through the queue, its handling of missing quota and capacity, a
+# preempted
 # VM, stop and start, and the end.
 import json
 import os
@@ -57,7 +58,7 @@ def provisioner():
     api('POST', f'/vtpu/v1/projects/{project}/nodes/{ZONE}/{name}:preempt', {})
     harness.wait_for(lambda: api('GET', f'/v2/projects/{project}/locations/{ZONE}/nodes/{name}')['state'],
                      lambda state: state == 'PREEMPTED')
-    assert not instance.query_instances('pod', 'pod', wanted.provider_config)  # it deletes what was preempted
+    assert not instance.query_instances('pod', 'pod', wanted.provider_config)  # it deletes preempted VMs
     harness.wait_for(lambda: api('GET', f'/v2/projects/{project}/locations/{ZONE}/nodes').get('nodes'), lambda nodes: not nodes)
 
     wanted, record, info = launch('queue', gcp_queued_resource=True)
@@ -75,7 +76,7 @@ def provisioner():
     api('POST', '/vtpu/v1/capacity', {'zone': ZONE, 'family': 'v4', 'chips': 0})
     errors = refused()
     assert errors[0]['code'] == 8 and 'There is no more capacity in the zone' in errors[0]['message'], errors
-    # A project of its own, with no quota beyond the default.
+    # A separate project, with no quota beyond the default.
     project = 'poor-lab'
     api('POST', '/v1/projects', {'projectId': project})
     api('POST', f'/v1/projects/{project}/services/tpu.googleapis.com:enable', {})

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# terminal_test.py - login shells over WebSockets at both levels of guests, with keys and under OS Login: who one is there, what
-# one may; they end when the session or token that opened them does (signed out, revoked, expired), and with its owner's role.
+# terminal_test.py - login shells over WebSockets at both levels of guests, with keys and under OS Login: identity and
+# privileges; they end when the session or token that opened them does (signed out, revoked, expired), and with the
+# role.
 import http.cookiejar
 import json
 import os
@@ -33,7 +34,7 @@ class Shell(raw_socket.WebSocket):
         self.text = ''
 
     def run(self, line, want):
-        """Types a line; reads until `want` is there. What is typed comes back, so `want` is nothing that the line has."""
+        """Types a line; reads until `want` appears. Input is echoed, so `want` must not occur in the line."""
         self.frame(2, (line + '\r').encode())
         seen = ''
         while want not in seen:
@@ -129,7 +130,7 @@ def with_os_login(level):
         s.run('sudo -n id -u; echo $((6 * 7))', '0\r\n42')
     s.frame(8, b'\x03\xe8')
     bob = {'Authorization': f'Bearer {account("bob", "roles/tpu.admin")}'}
-    assert refused(**bob) == 403  # may change nodes, and not log in
+    assert refused(**bob) == 403  # may change nodes, but not log in
     grant('bob', 'roles/tpu.admin', 'roles/compute.osLogin')
     assert refused(**bob) == 403  # nor run anything as the workers' service account
     grant('bob', 'roles/tpu.admin', 'roles/compute.osLogin', 'roles/iam.serviceAccountUser')

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# tunnel_test.py - workers without a route to them: OpenSSH and scp through the daemon's WebSockets at both levels of guests and
-# under TLS with Google's names, much data both ways, connections that break and come again, clients that break the rules.
+# tunnel_test.py - workers without a route to them: OpenSSH and scp through the daemon's WebSockets at both levels of
+# guests and under TLS with Google's names, bulk data both ways, connections that break and resume, clients that break
+# the rules.
 import hashlib
 import http.cookiejar
 import json
@@ -78,7 +79,7 @@ def openssh(level):
 
 
 def much_data(level):
-    """Sums of many megabytes are right both ways; the window and the acknowledgements keep up."""
+    """Checksums of many megabytes are right both ways; the window and the acknowledgements keep up."""
     path = f'{os.environ["HOME"]}/much'
     with open(path, 'wb') as file:
         for _ in range(SIZE >> 20):
@@ -141,7 +142,7 @@ def who_may():
     here = os.environ['VTPU_ENDPOINT']
     want = [({}, 401), (bearer('vta.0000'), 401), ({'Cookie': openers['eve'], 'Origin': here}, 403),
             ({'Cookie': openers['vera'], 'Origin': here}, 403), ({'Cookie': openers[None], 'Origin': here}, 101),
-            # Another page's WebSocket brings the cookie along, and its own origin.
+            # Another page's WebSocket sends the cookie, and its own origin.
             ({'Cookie': openers[None]}, 403), ({'Cookie': openers[None], 'Origin': 'https://evil.example'}, 403),
             ({'Cookie': openers[None], 'Origin': here + '.evil.example'}, 403), ({'Cookie': openers[None], 'Origin': 'null'}, 403)]
     for headers, status in want:
@@ -160,7 +161,7 @@ def who_may():
 
 
 def broken_connections(foreign):
-    """A connection that breaks without a close: the tunnel goes on where it was, for the same caller only."""
+    """A connection that breaks without a close: the tunnel resumes where it was, for the same caller only."""
     first = raw_socket.Tunnel(url(), bearer())
     banner = first.data(4, acknowledge=False)
     assert banner == b'SSH-', banner
@@ -170,13 +171,13 @@ def broken_connections(foreign):
     assert other.close_code() == 4001
     assert raw_socket.WebSocket(again.replace('sid=', 'sid=x') + '0', raw_socket.TUNNEL, bearer()).close_code() == 4001
     first.send(b'st\r\n')
-    # Until the daemon has noticed, and so has read all of it; a plain close would throw away what is under way.
+    # Until the daemon has noticed, and so has read everything; a plain close would discard data in flight.
     first.socket.shutdown(socket.SHUT_WR)
     while first.socket.recv(65536):
         pass
     first.socket.close()
     second = raw_socket.Tunnel(again + '0', bearer())
-    assert second.first == 14, second.first  # bytes that it has of ours
+    assert second.first == 14, second.first  # bytes of ours that it has
     assert second.data(4) == banner
     # The old connection is still open when the client comes from another address: it loses the tunnel.
     third = raw_socket.Tunnel(again + str(second.count), bearer())
@@ -188,8 +189,8 @@ def broken_connections(foreign):
 
 
 class Cutter(threading.Thread):
-    """Passes connections on to the daemon. One that has carried much is cut, without a goodbye and with what was under way; the
-    port is closed for a moment then."""
+    """Forwards connections to the daemon. A connection that has carried much is cut without a close, with data in
+    flight; the port is then closed for a moment."""
 
     def __init__(self, most=4 << 20):
         super().__init__(daemon=True)
@@ -214,7 +215,7 @@ class Cutter(threading.Thread):
                 self.listen(self.port)
 
     def serve(self, client):
-        """One connection, then the next: our client has one at a time. Whether it was cut."""
+        """One connection at a time, as our client has. Returns whether it was cut."""
         server = socket.create_connection(self.daemon_at)
         pair, carried = {client: server, server: client}, 0
         while carried < self.most:
@@ -226,7 +227,7 @@ class Cutter(threading.Thread):
                     server.close()
                     return False
                 pair[s].sendall(data)
-        for s in pair:  # a reset: what the kernel still has is thrown away
+        for s in pair:  # a reset: data still in the kernel is discarded
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
             s.close()
         return True
@@ -241,7 +242,7 @@ open("sum", "w").write(digest)
 
 
 def cut_connections(level):
-    """Our own client comes again by itself: every byte arrives, both ways and in between, once."""
+    """Our own client reconnects by itself: every byte arrives exactly once, both ways."""
     cutter = Cutter()
     cutter.start()
     path = f'{os.environ["HOME"]}/much'
@@ -260,7 +261,7 @@ def cut_connections(level):
     assert want in harness.shell(f'{ssh} "cat much; rm much" | sha256sum')
     assert there >= 4 and cutter.cuts - there >= 4, (there, cutter.cuts)
     took = time.monotonic() - start
-    if level == 2:  # a goodbye comes behind all that was said before it
+    if level == 2:  # a close comes after everything sent before it
         with open(f'{os.environ["HOME"]}/receive.py', 'w', encoding='ascii') as file:
             file.write(RECEIVE)
         harness.shell(f'vtpu tpu-vm scp {os.environ["HOME"]}/receive.py lab:receive.py {ZONE}; '
@@ -291,7 +292,7 @@ def rule_breakers():
             break
     assert 32 <= len(held) <= 64, len(held)
     api('GET', '/vtpu/v1/me')
-    for t in held:  # a connection that only breaks would hold its place for a minute
+    for t in held:  # a connection that only breaks would hold its slot for a minute
         t.frame(8, b'\x03\xe8')
         t.close_code()
     print(f'frames that break rules close; {len(held)} WebSockets of one caller')
@@ -339,7 +340,7 @@ def inner():
     done = subprocess.run(['vtpud', '--ephemeral', '--guests=1', '--', sys.executable, os.path.abspath(__file__), 'inner'],
                           env={**os.environ, 'TUNNEL_LEVEL': '1'}, check=False)
     assert done.returncode == 0
-    assert open_at_the_end.data(4) == b'SSH-'  # still open when the daemon is told to end
+    assert open_at_the_end.data(4) == b'SSH-'  # still open when the daemon is told to stop
 
 
 if __name__ == '__main__':
