@@ -148,11 +148,11 @@ vt_status vt_command_value(const vt_command_row *flag, const char *value, int64_
     return seconds_value(flag, value, out_number);
   case VT_FLAG_CHOICE:
     return among(flag->value, value) ? VT_OK
-                                     : vt_error(VT_INVALID_ARGUMENT, "--%s=%s: it is one of %s",
+                                     : vt_error(VT_INVALID_ARGUMENT, "--%s=%s: must be one of %s",
                                                 flag->name, value, flag->value);
   case VT_FLAG_SWITCH:
     if (strcasecmp(value, "true") == 0 || strcasecmp(value, "false") == 0) return VT_OK;
-    return vt_error(VT_INVALID_ARGUMENT, "--%s=%s: it is true or false", flag->name, value);
+    return vt_error(VT_INVALID_ARGUMENT, "--%s=%s: must be true or false", flag->name, value);
   default:
     return VT_OK;
   }
@@ -266,7 +266,7 @@ vt_status vt_command_read(const vt_command_table *table, const vt_command_row *c
   for (int i = 0; i < argc; i++) {
     if (strcmp(argv[i], "--") == 0) {
       if (!strstr(command->value, "--"))
-        return vt_error(VT_INVALID_ARGUMENT, "`%s %s` takes nothing behind --", table->program,
+        return vt_error(VT_INVALID_ARGUMENT, "`%s %s` takes nothing after --", table->program,
                         command->name);
       out_args->rest = argv + i + 1;
       out_args->rest_count = argc - i - 1;

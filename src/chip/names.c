@@ -294,7 +294,7 @@ vt_status vt_slice_join(vt_slice *slice, int32_t slices) {
                     MOST_SLICES);
   if (slices == slice->slices || slices == 1) return VT_OK;
   if (slice->slices > 1)
-    return vt_error(VT_INVALID_ARGUMENT, "%s, but %d slices are asked for", slice->name, slices);
+    return vt_error(VT_INVALID_ARGUMENT, "%s, but %d slices are requested", slice->name, slices);
   if ((int64_t)vt_slice_devices(slice) * slices > MOST_DEVICES)
     return vt_error(VT_INVALID_ARGUMENT, "%d slices of %s have more than %d devices", slices,
                     slice->name, MOST_DEVICES);

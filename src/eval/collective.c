@@ -207,10 +207,10 @@ static vt_status root_of(const lane_set *s, int64_t width, const int32_t *row, i
   for (int64_t i = 0; i < members && vt_attr_i64_or(s->op, VT_ATTR_HAS_DYNAMIC_ROOT, 0); i++) {
     const int32_t *roots = s->in[row[i]][s->op->result_count].data;
     if (i && roots[s->index] != root)
-      return vt_eval_invalid(s->op, "root: members of a group name different ones");
+      return vt_eval_invalid(s->op, "root: members of a group give different roots");
     root = roots[s->index];
   }
-  if (root < 0 || root >= members) return vt_eval_invalid(s->op, "root: no member of the group");
+  if (root < 0 || root >= members) return vt_eval_invalid(s->op, "root: not a member of the group");
   *out_root = root;
   return VT_OK;
 }

@@ -157,7 +157,7 @@ static void read_regions(reader *r, vt_cursor *c, scope *s, vt_raw_op *op) {
       read_region(r, &inner, isolated ? &own : s, region);
   }
   if (isolated && r->box.version >= 2) {
-    if (inner.at != inner.end) vt_cursor_fail(&inner, "bytes left over behind isolated regions");
+    if (inner.at != inner.end) vt_cursor_fail(&inner, "bytes left over after isolated regions");
   } else {
     c->at = inner.at;
   }
@@ -273,6 +273,6 @@ vt_status vt_bytecode_read(vt_bytes program, vt_arena *arena, vt_raw_module *out
   size_t next = 0;
   *out_module = (vt_raw_module){.producer = r.box.producer, .program_bytes = program.size};
   if (!r.failure) out_module->op = read_op(&r, &c, &top, NULL, &next, 0);
-  if (c.at != c.end) vt_cursor_fail(&c, "bytes left over behind the module");
+  if (c.at != c.end) vt_cursor_fail(&c, "bytes left over after the module");
   return r.failure;
 }

@@ -95,7 +95,7 @@ const char *vt_cursor_cstring(vt_cursor *c) {
   const uint8_t *start = c->file + c->at;
   const uint8_t *nul = c->at < c->end ? memchr(start, 0, c->end - c->at) : NULL;
   if (!nul) {
-    vt_cursor_fail(c, "text without an end");
+    vt_cursor_fail(c, "unterminated text");
     return "";
   }
   c->at += (size_t)(nul - start) + 1;

@@ -160,7 +160,7 @@ static const struct {
 } malformed_text[] = {
     {"module {", "line 1 column"},
     {"hello", "unknown op 'hello'"},
-    {"module { func.func @main() { return } } module { }", "the text goes on behind the module"},
+    {"module { func.func @main() { return } } module { }", "text follows the module"},
     {"module {\n func.func @main() {\n  return %x : tensor<f32> } }",
      "line 3 column 12: %x is not defined"},
     {"module { func.func @main(%a: tensor<?xf32>) { return } }",
@@ -176,7 +176,7 @@ static const struct {
      "%n, %n, %n : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<2xf32> "
      "return }",
      "start_indices must be a constant"},
-    {"func.func @main() { return } module { }", "the text goes on behind the module"},
+    {"func.func @main() { return } module { }", "text follows the module"},
     {"module { func.func @main(%a: tensor<2xf32>) { %0 = stablehlo.foo %a : tensor<2xf32> return } "
      "}",
      "unknown op 'stablehlo.foo'"},

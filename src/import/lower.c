@@ -48,7 +48,7 @@ static vt_status find_captures(vt_lower *lo, vt_raw_region *region) {
         vt_handler handler = r->owner->row->handler;
         if (handler == VT_HANDLE_FUNC || handler == VT_HANDLE_MODULE)
           return vt_lower_error(lo, op, VT_INVALID_ARGUMENT,
-                                "operand %" PRIu32 " is of another function", i);
+                                "operand %" PRIu32 " belongs to another function", i);
         if (handler != VT_HANDLE_INLINE) add_capture(lo, r->owner, value);
       }
     }
@@ -241,8 +241,8 @@ static vt_status lower_inline(vt_lower *lo, vt_raw_op *raw) {
       for (size_t k = 0; fits && k < types.size; k++)
         fits = vt_type_equal(types.data[k], operand->values[k]->type);
       if (!fits)
-        return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "argument %" PRIu32 " has another type",
-                              i);
+        return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT,
+                              "argument %" PRIu32 " has a different type", i);
       vt_lower_set_values(lo, &region->args[i], operand->count, operand->values);
     }
   }

@@ -134,7 +134,7 @@ vt_status vt_lower_manual_tiles(vt_lower *lo, const vt_raw_op *op, vt_string tex
   }
   if (fits) return VT_OK;
   return vt_lower_error(lo, op, VT_UNIMPLEMENTED,
-                        "sharding: manual devices that are no axes of the module's mesh");
+                        "sharding: manual devices are not axes of the module's mesh");
 }
 
 // Over the module's mesh; NULL when the assignment does not fit it.

@@ -111,7 +111,7 @@ const vt_raw_attr *vt_parse_enum(vt_parser *p, const char *kind) {
     attr->i64 = words[i].value;
     return attr;
   }
-  vt_parse_fail(p, VT_INVALID_ARGUMENT, "'%.*s' is no %s", (int)word.size, word.data, kind);
+  vt_parse_fail(p, VT_INVALID_ARGUMENT, "'%.*s' is not a %s", (int)word.size, word.data, kind);
   return attr;
 }
 

@@ -133,7 +133,7 @@ static vt_bytes encode(vt_parser *p, const vt_raw_type *type, const items *list)
     uint64_t bits = one->is_bool ? (one->value ? (count == 1 && wanted != 1 ? 0xFF : 1) : 0)
                                  : number_bits(part, one->text);
     if (one->is_bool != (dtype == VT_PRED))
-      vt_parse_fail(p, VT_INVALID_ARGUMENT, "an element is of another type");
+      vt_parse_fail(p, VT_INVALID_ARGUMENT, "an element has a different type");
     for (size_t b = 0; b < each; b++) bytes[i * each + b] = (uint8_t)(bits >> (8 * b));
   }
   return (vt_bytes){bytes, count * parts * each};

@@ -101,7 +101,7 @@ vt_string vt_parse_quoted(vt_parser *p) {
   while (p->at < p->end && *p->at != '"' && *p->at != '\n')
     p->at += *p->at == '\\' && p->at + 1 < p->end ? 2 : 1;
   if (p->at >= p->end || *p->at != '"') {
-    vt_parse_fail(p, VT_INVALID_ARGUMENT, "string without an end");
+    vt_parse_fail(p, VT_INVALID_ARGUMENT, "unterminated string");
     return (vt_string){"", 0};
   }
   const char *end = p->at++;

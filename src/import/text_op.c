@@ -271,7 +271,7 @@ static void parse_resources(vt_parser *p) {
       if (p->at < p->end)
         p->at++;
       else
-        vt_parse_fail(p, VT_INVALID_ARGUMENT, "resources without an end");
+        vt_parse_fail(p, VT_INVALID_ARGUMENT, "unterminated resources");
       continue;
     }
     if (!vt_parse_take(p, ":") || !vt_parse_peek_char(p, '"')) continue;
@@ -322,11 +322,11 @@ static void parse_file(vt_parser *p, vt_raw_module *out_module) {
       parse_resources(p);
     } else if (vt_parse_peek(p, "func.func") || vt_parse_peek(p, "\"func.func\"")) {
       if (!top) top = added = new_module(p);
-      if (!added) vt_parse_fail(p, VT_INVALID_ARGUMENT, "the text goes on behind the module");
+      if (!added) vt_parse_fail(p, VT_INVALID_ARGUMENT, "text follows the module");
       vt_raw_op *op = vt_parse_ok(p) ? parse_op(p, added->regions[0]) : NULL;
       if (op) append(added->regions[0], op);
     } else {
-      if (top) vt_parse_fail(p, VT_INVALID_ARGUMENT, "the text goes on behind the module");
+      if (top) vt_parse_fail(p, VT_INVALID_ARGUMENT, "text follows the module");
       top = vt_parse_ok(p) ? parse_op(p, NULL) : NULL;
     }
   }
@@ -359,6 +359,6 @@ vt_status vt_mlir_text_attr(vt_string text, vt_arena *arena, const vt_raw_attr *
   vt_parser p = {.arena = arena, .start = text.data, .at = text.data, .end = text.data + text.size};
   *out_attr = vt_parse_attr(&p);
   vt_parse_space(&p);
-  if (p.at != p.end) vt_parse_fail(&p, VT_INVALID_ARGUMENT, "an attribute goes on");
+  if (p.at != p.end) vt_parse_fail(&p, VT_INVALID_ARGUMENT, "text follows the attribute");
   return finish(&p);
 }

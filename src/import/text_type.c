@@ -46,7 +46,7 @@ static int32_t parse_dims(vt_parser *p, int64_t *dims) {
     if (!unknown && size < 0) vt_parse_fail(p, VT_INVALID_ARGUMENT, "dimension is too large");
     dims[rank++] = size;
     if (p->at >= p->end || *p->at != 'x') {
-      vt_parse_fail(p, VT_INVALID_ARGUMENT, "'x' expected behind a dimension");
+      vt_parse_fail(p, VT_INVALID_ARGUMENT, "'x' expected after a dimension");
       return 0;
     }
     p->at++;

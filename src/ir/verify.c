@@ -209,7 +209,7 @@ static vt_status measure_inner(extents *e, const vt_func *inner, int depth, bool
   if (one->height >= sum->height) sum->height = one->height + 1;
   sum->ops += one->ops;
   if (called && sum->ops > MAX_CALLED_OPS)
-    return vt_error(VT_RESOURCE_EXHAUSTED, "calls of function %s make more than %d operations",
+    return vt_error(VT_RESOURCE_EXHAUSTED, "calls of function %s expand to more than %d operations",
                     inner->name, MAX_CALLED_OPS);
   return VT_OK;
 }

@@ -130,7 +130,7 @@ static vt_status verify_resized(const vt_op *op, vt_attr_key grown, vt_attr_key 
     for (int32_t d = 0; d < in.rank; d++) {
       bool changes = (d == grown_dim) != (d == shrunk_dim);
       if (!changes) {
-        CHECK(op, in.dims[d] == out.dims[d], "dimension %d changes its size", d);
+        CHECK(op, in.dims[d] == out.dims[d], "dimension %d changes size", d);
       } else {
         int64_t large = d == grown_dim ? out.dims[d] : in.dims[d],
                 small = d == grown_dim ? in.dims[d] : out.dims[d];
@@ -260,9 +260,9 @@ static vt_status verify_local(const vt_op *op, const vt_sharding *sharding, vt_t
   CHECK(op,
         sharding && sharding->kind == VT_SHARDING_MESH && sharding->mesh &&
             sharding->rank == global.rank,
-        "%s %u has a sharding of another rank", what, i);
+        "%s %u has a sharding of a different rank", what, i);
   CHECK(op, local.dtype == global.dtype && local.rank == global.rank,
-        "%s %u has another rank or type inside", what, i);
+        "%s %u has a different rank or type inside", what, i);
   for (int32_t d = 0; d < global.rank; d++) {
     int64_t size;
     VT_TRY(local_size(op, sharding, d, global.dims[d], &size));
@@ -288,7 +288,7 @@ vt_status vt_verify_manual(const vt_op *op) {
                         "operand", i));
   for (uint32_t i = count; i < op->operand_count; i++)
     CHECK(op, vt_type_equal(vt_operand_type(op, i), body->params[i]->type),
-          "captured value %u has another type", i);
+          "captured value %u has a different type", i);
   for (uint32_t i = 0; i < op->result_count; i++)
     VT_TRY(verify_local(op, out->shardings[i], vt_result_type(op, i), body->returns[i]->type,
                         "result", i));

@@ -21,7 +21,8 @@ vt_status vt_verify_elementwise(const vt_op *op) {
   vt_type result = vt_result_type(op, 0), first = vt_operand_type(op, 0);
   for (uint32_t i = 0; i < op->operand_count; i++) {
     vt_type type = vt_operand_type(op, i);
-    CHECK(op, vt_type_same_dims(type, result), "operand %u has another shape than the result", i);
+    CHECK(op, vt_type_same_dims(type, result), "operand %u has a different shape than the result",
+          i);
     CHECK(op, type.dtype == first.dtype, "operands have different element types %s and %s",
           vt_dtype_get(first.dtype)->text, vt_dtype_get(type.dtype)->text);
   }
@@ -59,10 +60,10 @@ vt_status vt_verify_select(const vt_op *op) {
   vt_type result = vt_result_type(op, 0), predicate = vt_operand_type(op, 0);
   CHECK(op, predicate.dtype == VT_PRED, "the predicate is not bool");
   CHECK(op, !predicate.rank || vt_type_same_dims(predicate, result),
-        "the predicate has another shape");
+        "the predicate has a different shape");
   for (uint32_t i = 1; i < 3; i++)
     CHECK(op, vt_type_equal(vt_operand_type(op, i), result),
-          "operand %u has another type than the result", i);
+          "operand %u has a different type than the result", i);
   return VT_OK;
 }
 
@@ -72,7 +73,7 @@ vt_status vt_verify_clamp(const vt_op *op) {
     vt_type type = vt_operand_type(op, i);
     CHECK(op,
           type.dtype == result.dtype && ((i != 1 && !type.rank) || vt_type_same_dims(type, result)),
-          "operand %u has another type than the result", i);
+          "operand %u has a different type than the result", i);
   }
   return VT_OK;
 }

@@ -31,7 +31,7 @@ vt_status vt_verify_dynamic_update_slice(const vt_op *op) {
   CHECK(op, op->operand_count >= 2, "has %u operands", op->operand_count);
   vt_type in = vt_operand_type(op, 0), update = vt_operand_type(op, 1);
   CHECK(op, update.rank == in.rank && update.dtype == in.dtype,
-        "the update has another rank or type");
+        "the update has a different rank or type");
   for (int32_t d = 0; d < in.rank; d++)
     CHECK(op, update.dims[d] <= in.dims[d], "the update is larger than dimension %d", d);
   VT_TRY(verify_starts(op, 2, in.rank));
@@ -158,7 +158,7 @@ vt_status vt_verify_scatter(const vt_op *op) {
     vt_type input = vt_operand_type(op, i), one = vt_operand_type(op, inputs + 1 + i);
     CHECK(op, vt_type_same_dims(input, in), "inputs have different shapes");
     CHECK(op, vt_type_equal(one, (vt_type){one.dtype, update.rank, dims}),
-          "update %u has a wrong shape", i);
+          "update %u has the wrong shape", i);
     vt_dtype dtype = vt_result_type(op, i).dtype; // may be wider than the input: the body decides
     params[i] = params[inputs + i] = returns[i] = (vt_type){dtype, 0, NULL};
     VT_TRY(vt_verify_result(op, i, dtype, in.rank, in.dims));

@@ -131,7 +131,8 @@ vt_status vt_verify_map(const vt_op *op) {
   for (int32_t d = 0; d < out.rank; d++)
     CHECK(op, dims[d] == d, "dimensions must be all dimensions in order");
   for (uint32_t i = 0; i < count; i++) {
-    CHECK(op, vt_type_same_dims(vt_operand_type(op, i), out), "operand %u has another shape", i);
+    CHECK(op, vt_type_same_dims(vt_operand_type(op, i), out), "operand %u has a different shape",
+          i);
     params[i] = (vt_type){vt_operand_type(op, i).dtype, 0, NULL};
   }
   vt_type scalar = {out.dtype, 0, NULL};
@@ -149,7 +150,7 @@ vt_status vt_verify_batch_norm(const vt_op *op) {
   for (uint32_t i = 1; i < op->operand_count; i++) {
     bool whole = op->code == VT_OP_BATCH_NORM_GRAD && i == 4;
     vt_type want = whole ? in : (vt_type){in.dtype, 1, vector};
-    CHECK(op, vt_type_equal(vt_operand_type(op, i), want), "operand %u has a wrong type", i);
+    CHECK(op, vt_type_equal(vt_operand_type(op, i), want), "operand %u has the wrong type", i);
   }
   VT_TRY(vt_verify_result(op, 0, in.dtype, in.rank, in.dims));
   for (uint32_t i = 1; i < op->result_count; i++)

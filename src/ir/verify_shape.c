@@ -9,7 +9,7 @@ vt_status vt_verify_constant(const vt_op *op) {
   CHECK(op, literal && (literal->data || !vt_type_bytes(literal->type)),
         "constant without a value");
   CHECK(op, vt_type_equal(literal->type, vt_result_type(op, 0)),
-        "the value has another type than the result");
+        "the value has a different type than the result");
   return VT_OK;
 }
 
@@ -99,7 +99,7 @@ vt_status vt_verify_concatenate(const vt_op *op) {
   for (uint32_t i = 0; i < op->operand_count; i++) {
     vt_type type = vt_operand_type(op, i);
     CHECK(op, type.rank == first.rank && type.dtype == first.dtype,
-          "operand %u has another rank or type", i);
+          "operand %u has a different rank or type", i);
     for (int32_t d = 0; d < type.rank; d++) {
       if (d == along)
         CHECK(op, !__builtin_add_overflow(dims[d], type.dims[d], &dims[d]), "sizes overflow");

@@ -161,7 +161,7 @@ vt_status vt_host_strides(vt_type type, const PJRT_Buffer_MemoryLayout *layout, 
   for (int32_t i = 0; i < type.rank; i++) {
     int64_t d = layout->tiled.minor_to_major[i];
     if (d < 0 || d >= type.rank || (seen >> d & 1))
-      return vt_error(VT_INVALID_ARGUMENT, "minor_to_major is no permutation of the dimensions");
+      return vt_error(VT_INVALID_ARGUMENT, "minor_to_major is not a permutation of the dimensions");
     seen |= (uint64_t)1 << d;
     if (d != type.rank - 1 - i) *out_given = true;
     strides[d] = step;

@@ -156,7 +156,7 @@ vt_status vt_pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssign
                     args->num_replicas, args->num_partitions, args->client->device_count,
                     vt_client_slice(args->client->client)->name);
   if (args->default_assignment_size < (size_t)needed)
-    return vt_error(VT_INVALID_ARGUMENT, "room for %zu device ids, %lld needed",
+    return vt_error(VT_INVALID_ARGUMENT, "space for %zu device ids, %lld needed",
                     args->default_assignment_size, (long long)needed);
   for (int i = 0; i < (int)needed; i++) args->default_assignment[i] = i;
   return VT_OK;

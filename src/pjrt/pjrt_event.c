@@ -34,7 +34,7 @@ vt_status vt_pjrt_Event_Create(PJRT_Event_Create_Args *args) {
 vt_status vt_pjrt_Event_Set(PJRT_Event_Set_Args *args) {
   vt_event *event = vt_event_of_pjrt(args->event);
   if (vt_event_is_complete(event))
-    return vt_error(VT_FAILED_PRECONDITION, "the event is set already");
+    return vt_error(VT_FAILED_PRECONDITION, "the event is already set");
   vt_event_complete(event, args->error_code == 0
                                ? VT_OK
                                : vt_error((vt_code)args->error_code, "%.*s",

@@ -358,7 +358,7 @@ vt_status vt_pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_A
     return VT_OK;
   }
   if (program->code_size < executable->text.size)
-    return vt_error(VT_INVALID_ARGUMENT, "room for %zu bytes of code, %zu needed",
+    return vt_error(VT_INVALID_ARGUMENT, "space for %zu bytes of code, %zu needed",
                     program->code_size, executable->text.size);
   memcpy(program->code, executable->text.data, executable->text.size);
   return VT_OK;

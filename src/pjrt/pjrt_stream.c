@@ -135,7 +135,7 @@ static vt_status transfer_recv(void *user, int32_t device, int64_t channel, vt_t
   vt_unlock(&stream->mutex);
   stream_release(stream);
   if (got == total) return VT_OK;
-  return vt_error(VT_INTERNAL, "host callback gave %lld of %lld bytes on channel %lld",
+  return vt_error(VT_INTERNAL, "host callback provided %lld of %lld bytes on channel %lld",
                   (long long)got, (long long)total, (long long)channel);
 }
 

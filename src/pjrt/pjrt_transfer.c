@@ -85,7 +85,7 @@ static vt_status open_slot(manager *m, int index, slot **out_slot) {
   vt_lock(&m->mutex);
   if ((*out_slot)->fill) return VT_OK;
   vt_unlock(&m->mutex);
-  return vt_error(VT_FAILED_PRECONDITION, "buffer %d of the transfer is complete already", index);
+  return vt_error(VT_FAILED_PRECONDITION, "buffer %d of the transfer is already complete", index);
 }
 
 // Ends the transfer of a slot; unlocks.
@@ -163,7 +163,7 @@ vt_status vt_pjrt_AsyncHostToDeviceTransferManager_RetrieveBuffer(
   s->buffer = NULL;
   vt_unlock(&m->mutex);
   if (!buffer)
-    return vt_error(VT_FAILED_PRECONDITION, "buffer %d of the transfer was retrieved before",
+    return vt_error(VT_FAILED_PRECONDITION, "buffer %d of the transfer was already retrieved",
                     args->buffer_index);
   args->buffer_out = vt_buffer_to_pjrt(buffer);
   return VT_OK;

@@ -209,7 +209,7 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
   int64_t *devices = VT_NEW_ARRAY(arena, int64_t, device_count), product = 1;
   for (uint32_t i = 0; i < count; i++) product *= factors[i].size;
   if (product != device_count)
-    return vt_error(VT_INVALID_ARGUMENT, "sharding: parts of axes do not fit each other");
+    return vt_error(VT_INVALID_ARGUMENT, "sharding: sub-axes do not fit each other");
   for (int64_t i = 0; i < device_count; i++) {
     int64_t rest = i, position = 0;
     for (uint32_t f = count; f-- > 0;) {

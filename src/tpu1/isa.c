@@ -187,7 +187,7 @@ vt_status vt_tpu1_decode(const uint8_t bytes[VT_TPU1_INSN_BYTES], vt_tpu1_insn *
   }
   for (int i = 0; i < VT_TPU1_INSN_BYTES; i++)
     if (bytes[i] & ~owned[i])
-      return vt_error(VT_INVALID_ARGUMENT, "%s: byte %d has bits 0x%02x that no field owns",
+      return vt_error(VT_INVALID_ARGUMENT, "%s: byte %d has bits 0x%02x outside of all fields",
                       info->mnemonic, i, bytes[i] & ~owned[i]);
   return check_insn(out_insn);
 }

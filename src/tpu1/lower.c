@@ -142,7 +142,7 @@ vt_status vt_tpu1_lower_need_chip(vt_tpu1_lowerer *l, const vt_op *op, const vt_
     return VT_OK;
   }
   if (b->kind != VT_TPU1_BIND_HOST)
-    return vt_tpu1_lower_refuse(l, op, "a constant takes part as a tensor");
+    return vt_tpu1_lower_refuse(l, op, "a constant is used as a tensor");
   if (!vt_dtype_is_float(v->type.dtype))
     return vt_tpu1_lower_refuse(l, op, "its operand is not a float");
   int node = vt_tpu1_lower_node(l, VT_TPU1_Q_INPUT, v->op, v);

@@ -164,12 +164,12 @@ static vt_status plan_matrix(planner *p, vt_tpu1_step *step, bool convolve) {
   int64_t tiles = insn->switch_tile ? step->passes * per_pass : 0;
   if (p->tiles_used + tiles > (int64_t)p->plan->tile_order.size)
     return vt_error(VT_INVALID_ARGUMENT,
-                    "needs weight tile %lld of the FIFO, only %zu were requested before",
+                    "needs weight tile %lld of the FIFO, but only %zu were requested",
                     (long long)(p->tiles_used + tiles), p->plan->tile_order.size);
   if (!insn->switch_tile && (!p->tile_loaded || p->tile_wide))
-    return vt_error(VT_INVALID_ARGUMENT, p->tile_loaded
-                                             ? "the tile before was 16-bit, it cannot be used again"
-                                             : "no weight tile was switched in before");
+    return vt_error(VT_INVALID_ARGUMENT,
+                    p->tile_loaded ? "the previous tile was 16-bit and cannot be used again"
+                                   : "no weight tile was switched in before");
   step->first_tile = insn->switch_tile ? p->tiles_used : p->tiles_used - 1;
   p->tiles_used += tiles;
   p->tile_loaded = true;
@@ -328,7 +328,7 @@ static vt_status plan_code(planner *p) {
                     program->code_size * VT_TPU1_INSN_BYTES);
   if (p->pc + 1 < program->code_size) {
     p->pc++;
-    return at_pc(p, vt_error(VT_INVALID_ARGUMENT, "instruction behind halt"));
+    return at_pc(p, vt_error(VT_INVALID_ARGUMENT, "instruction after halt"));
   }
   if (p->tiles_used < (int64_t)p->plan->tile_order.size)
     return at_pc(p, vt_error(VT_INVALID_ARGUMENT, "%lld weight tiles were requested and never used",

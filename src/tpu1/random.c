@@ -208,7 +208,7 @@ static vt_status check_code(trial *t, const vt_tpu1_code *code, bool must_be_leg
   if (st) {
     stats->illegal++;
     if (must_be_legal) {
-      st = vt_status_wrap(st, "a legal program is refused");
+      st = vt_status_wrap(st, "a legal program is rejected");
     } else {
       vt_status_free(st);
       st = VT_OK;

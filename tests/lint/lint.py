@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that should not take a review: licence lines, sizes, names, which folder may use which, format.
 
-In: the files git tracks. Out: one line for each finding, exit code 1 if there is one. Needs bare Python; function
-sizes need ctags, format needs clang-format-19 (both skipped with a line where they are missing).
-Who may use whom is the table in docs/architecture.md; the build enforces it, and this compares the two.
+In: the files tracked by git. Out: one line per finding; exit code 1 if there is any. Needs bare Python; function sizes
+need ctags, format needs clang-format-19 (each is skipped with a message if missing). docs/architecture.md has the table
+of which folder may use which; the build enforces it, and this compares the two.
 """
 
 import collections
@@ -196,9 +196,9 @@ def check_sql(names):
             if not re.match(r"(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH RECURSIVE|WHERE) ", sql):
                 continue
             if re.search(r"%[-.*0-9]*(?:ll|z)?[sdiux]", sql):
-                yield f"{name}:{line}: a value is printed into SQL; bind it to a place"
+                yield f"{name}:{line}: a value is printed into SQL; bind it to a placeholder"
             if re.search(r"\? (?:>|=) \?|\? > 0\b", sql):
-                yield f"{name}:{line}: a place that stands for nothing"
+                yield f"{name}:{line}: a placeholder without a meaning"
             if sql.startswith("INSERT INTO") and "DO UPDATE SET" not in sql and "schema_version" not in sql:
                 yield f"{name}:{line}: vt_row_insert of row.h knows the columns"
 
@@ -216,7 +216,7 @@ def check_used(names):
             for number, line in enumerate(read(name).splitlines(), 1):
                 match = re.match(r"(?:[a-z_][\w ]*[ *])(vt_\w+)\(", line)
                 if match and words[match[1]] <= 2 and not line.startswith(("static", "typedef")) and not match[1].startswith(tuple(pasted)):
-                    yield f"{name}:{number}: nobody calls {match[1]}"
+                    yield f"{name}:{number}: {match[1]} has no caller"
 
 
 def check_functions(names):
