@@ -24,7 +24,9 @@ enum {
   LEAST_FOLDED = 64,
   MAX_RUN_BYTES = 63
 };
-static const int64_t NEAR_BYTES = 32 << 10;
+// Up to these sizes of an array its lines need not be asked for ahead of a scatter: what is read
+// before it is written is waited for out of order.
+static const int64_t NEAR_BYTES = 32 << 10, NEAR_READ_BYTES = 512 << 10;
 static const int64_t WHOLE_MAX = 32 << 10; // elements that one task may reduce alone
 
 // A leaf seen through views: element strides by dimension of the node's own type.
@@ -371,7 +373,7 @@ static bool add_scatter(builder *b, vt_op *op) {
   }
   leave_out(b, op->operands[0]);
   node.narrow = vt_type_bytes(type) <= INT32_MAX;
-  node.far = vt_type_bytes(type) > NEAR_BYTES;
+  node.far = vt_type_bytes(type) > (op->regions[0]->first ? NEAR_READ_BYTES : NEAR_BYTES);
   return add_indexed(b, &node, dense_view(b, type));
 }
 

@@ -81,7 +81,7 @@ typedef struct vt_node {
   bool narrow;             // 32 bits hold every byte offset
   bool folded;             // LOAD, IOTA: column c lies at c / fold * folds[0] + c % fold * folds[1]
   int64_t folds[2];        // bytes; of an iota elements
-  bool far;                // SCATTER: the output is larger than the nearest cache
+  bool far;                // SCATTER: lines of the output are asked for ahead of time
   const vt_literal *start; // SCATTER: every element before the updates
   int32_t run;             // SCATTER: elements of an update that lie side by side; more than one
   int32_t updates;         // are read from this input, which then is no operand
