@@ -160,20 +160,43 @@ vt_status vt_command_value(const vt_command_row *flag, const char *value, int64_
 
 // --- a line --------------------------------------------------------------------------------------
 
-// Where the words of a command's name end in `argv`; -1: it is another command.
-static int words_of(const char *name, int argc, char **argv) {
+// Whether a flag has its value in the next word. Before it is known which command it is, any row of
+// that name says so.
+static bool takes_next(const vt_command_table *table, const char *a) {
+  if (strncmp(a, "--", 2) != 0 || strchr(a, '=')) return false;
+  for (size_t i = 0; i < table->count; i++)
+    if (is_flag(&table->rows[i]) && strcmp(table->rows[i].name, a + 2) == 0)
+      return table->rows[i].kind != VT_FLAG_SWITCH;
+  return false;
+}
+
+// The first words of a line, without the flags between them.
+enum { MOST_WORDS = 8 };
+static int first_words(const vt_command_table *table, int argc, char **argv,
+                       const char *out_words[MOST_WORDS]) {
+  int count = 0;
+  for (int i = 0; i < argc && count < MOST_WORDS && strcmp(argv[i], "--") != 0; i++) {
+    if (argv[i][0] != '-')
+      out_words[count++] = argv[i];
+    else
+      i += takes_next(table, argv[i]);
+  }
+  return count;
+}
+
+// How many words the name of a command has, if these are the first ones; -1: it is another command.
+static int words_of(const char *name, int count, const char *const *words) {
   int n = 0;
   for (; *name; n++, name += strcspn(name, " "), name += *name == ' ') {
     size_t size = strcspn(name, " ");
-    if (n >= argc || strlen(argv[n]) != size || memcmp(argv[n], name, size) != 0) return -1;
+    if (n >= count || strlen(words[n]) != size || memcmp(words[n], name, size) != 0) return -1;
   }
   return n;
 }
 
-static vt_status no_command(const vt_command_table *table, int argc, char **argv) {
+static vt_status no_command(const vt_command_table *table, int count, const char *const *words) {
   vt_text typed = {0}, near = {0};
-  for (int i = 0; i < argc && i < 3 && argv[i][0] != '-'; i++)
-    vt_text_printf(&typed, "%s%s", i ? " " : "", argv[i]);
+  for (int i = 0; i < count && i < 3; i++) vt_text_printf(&typed, "%s%s", i ? " " : "", words[i]);
   nearest n = {.before = ""};
   // As many typed words as the command has: the others are its arguments.
   for (size_t i = 0; i < table->count; i++) {
@@ -196,17 +219,18 @@ static vt_status no_command(const vt_command_table *table, int argc, char **argv
 }
 
 vt_status vt_command_find(const vt_command_table *table, int argc, char **argv,
-                          const vt_command_row **out_command, int *out_words) {
+                          const vt_command_row **out_command) {
+  const char *words[MOST_WORDS];
+  int count = first_words(table, argc, argv, words), best = -1;
   *out_command = NULL;
-  *out_words = -1;
   for (size_t i = 0; i < table->count; i++) {
     if (table->rows[i].kind != VT_COMMAND_WORD) continue;
-    int words = words_of(table->rows[i].name, argc, argv);
-    if (words <= *out_words) continue;
+    int n = words_of(table->rows[i].name, count, words);
+    if (n <= best) continue;
     *out_command = &table->rows[i];
-    *out_words = words;
+    best = n;
   }
-  return *out_command ? VT_OK : no_command(table, argc, argv);
+  return *out_command ? VT_OK : no_command(table, count, words);
 }
 
 static vt_status add(vt_args *args, vt_arena *arena, const vt_command_row *flag,
@@ -259,6 +283,8 @@ static vt_status read_flag(const vt_command_table *table, const flags *f, int ar
 vt_status vt_command_read(const vt_command_table *table, const vt_command_row *command, int argc,
                           char **argv, vt_arena *arena, vt_args *out_args) {
   flags f = flags_of(table, command);
+  int name_words = *command->name != 0;
+  for (const char *p = command->name; *p; p++) name_words += *p == ' ';
   *out_args = (vt_args){.command = command};
   for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
     if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) out_args->help = true;
@@ -274,6 +300,8 @@ vt_status vt_command_read(const vt_command_table *table, const vt_command_row *c
     }
     if (argv[i][0] == '-' && argv[i][1])
       VT_TRY(read_flag(table, &f, argc, argv, &i, arena, out_args));
+    else if (name_words > 0)
+      name_words--;
     else
       vt_array_push_in(arena, &out_args->words, (const char *)argv[i]);
   }

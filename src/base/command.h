@@ -63,11 +63,11 @@ typedef struct vt_args {
   bool help; // requested; the rest of the line is not checked
 } vt_args;
 
-// The command named by the first words, and their number.
+// The command named by the first words of a line; flags may stand between them.
 // errors INVALID_ARGUMENT: no such command; names the nearest.
 vt_status vt_command_find(const vt_command_table *table, int argc, char **argv,
-                          const vt_command_row **out_command, int *out_words) VT_CHECKED;
-// What follows the words of a command. Everything is in `arena` or belongs to argv.
+                          const vt_command_row **out_command) VT_CHECKED;
+// Reads the line of that command, its name first. Everything is in `arena` or belongs to argv.
 // errors INVALID_ARGUMENT, saying what is wrong and what is right.
 vt_status vt_command_read(const vt_command_table *table, const vt_command_row *command, int argc,
                           char **argv, vt_arena *arena, vt_args *out_args) VT_CHECKED;

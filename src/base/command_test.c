@@ -35,7 +35,7 @@ static const vt_command_table table = {"tool", rows, sizeof rows / sizeof *rows}
 // A line is words with '|' between them. Returns the message: "" when it is correct.
 static char *read_words(const char *line, vt_arena *arena, vt_args *out_args) {
   char *argv[32], *words = vt_arena_copy(arena, line, strlen(line));
-  int argc = 0, used;
+  int argc = 0;
   const vt_command_row *command;
   for (char *end = words; end; words = end + 1) {
     argv[argc++] = words;
@@ -43,8 +43,8 @@ static char *read_words(const char *line, vt_arena *arena, vt_args *out_args) {
     if (!end) break;
   }
   *out_args = (vt_args){0};
-  vt_status st = vt_command_find(&table, argc, argv, &command, &used);
-  if (!st) st = vt_command_read(&table, command, argc - used, argv + used, arena, out_args);
+  vt_status st = vt_command_find(&table, argc, argv, &command);
+  if (!st) st = vt_command_read(&table, command, argc, argv, arena, out_args);
   const char *message = st ? vt_status_message(st) : "";
   char *copy = vt_arena_copy(arena, message, strlen(message));
   vt_status_free(st);
@@ -138,6 +138,11 @@ static void lines_that_are_right(void **state) {
   assert_string_equal(args.rest[0], "--zon");
   assert_string_equal(read_words("a|make|--nonsense|--help", &arena, &args), "");
   assert_true(args.help);
+  // Flags may stand before the command is named, with their values.
+  assert_string_equal(read_words("a|--zone|b|--quiet|make|--zone=b|x", &arena, &args), "");
+  assert_string_equal(args.command->name, "a make");
+  assert_string_equal(args.words.data[0], "x");
+  assert_string_equal(vt_args_text(&args, "zone"), "b");
   assert_string_equal(read_words("b|make", &arena, &args), ""); // flags of group a are not b's
   assert_non_null(strstr(read_words("b|make|--zone=b", &arena, &args), "unknown flag --zone"));
   vt_arena_free(&arena);

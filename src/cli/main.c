@@ -71,9 +71,9 @@ static int run_own(int argc, char **argv) {
   const vt_command_row *command;
   vt_arena arena = {0};
   vt_args args;
-  int words, code = 0;
-  vt_status st = vt_command_find(&own, argc, argv, &command, &words);
-  if (!st) st = vt_command_read(&own, command, argc - words, argv + words, &arena, &args);
+  int code = 0;
+  vt_status st = vt_command_find(&own, argc, argv, &command);
+  if (!st) st = vt_command_read(&own, command, argc, argv, &arena, &args);
   if (st) {
     code = complain(st);
   } else if (args.help) {
@@ -90,8 +90,7 @@ static int run_own(int argc, char **argv) {
 static int unknown(int argc, char **argv) {
   for (int t = 0; tables[t]; t++) {
     const vt_command_row *command;
-    int words;
-    vt_status st = vt_command_find(tables[t], argc, argv, &command, &words);
+    vt_status st = vt_command_find(tables[t], argc, argv, &command);
     if (st && strstr(vt_status_message(st), "do you mean")) return complain(st);
     vt_status_free(st);
   }
@@ -104,10 +103,8 @@ static int vt_cli_help(const vt_args *args) {
   const char *word = args->words.data[0];
   const vt_command_table *table = table_of(word);
   const vt_command_row *command;
-  int words;
   if (!table) return unknown((int)args->words.size, (char **)args->words.data);
-  vt_status st =
-      vt_command_find(table, (int)args->words.size, (char **)args->words.data, &command, &words);
+  vt_status st = vt_command_find(table, (int)args->words.size, (char **)args->words.data, &command);
   if (!st) {
     vt_command_help(table, command, stdout);
     return 0;

@@ -154,11 +154,10 @@ vt_status vt_settings_read(vt_settings *out_settings, vt_arena *arena, int argc,
   vt_settings *s = out_settings;
   const vt_command_row *command;
   vt_args args;
-  int words;
   *s = standard;
   *out_done = print_page(argc, argv);
   if (*out_done) return VT_OK;
-  VT_TRY(vt_command_find(&table, argc - 1, argv + 1, &command, &words));
+  VT_TRY(vt_command_find(&table, argc - 1, argv + 1, &command));
   VT_TRY(vt_command_read(&table, command, argc - 1, argv + 1, arena, &args));
   *out_done = args.help;
   if (args.help) vt_command_help(&table, command, stdout);

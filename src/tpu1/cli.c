@@ -300,9 +300,8 @@ static const struct {
 
 static vt_status read_line(int argc, char **argv, vt_arena *arena, vt_args *args) {
   const vt_command_row *command;
-  int words;
-  VT_TRY(vt_command_find(&vt_tpu1_commands, argc, argv, &command, &words));
-  return vt_command_read(&vt_tpu1_commands, command, argc - words, argv + words, arena, args);
+  VT_TRY(vt_command_find(&vt_tpu1_commands, argc, argv, &command));
+  return vt_command_read(&vt_tpu1_commands, command, argc, argv, arena, args);
 }
 
 int vt_tpu1_cli(int argc, char **argv) {

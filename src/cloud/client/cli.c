@@ -722,12 +722,10 @@ static vt_status run(vt_cli *cli) {
 
 static vt_status read_line(int argc, char **argv, vt_cli *cli) {
   const vt_command_row *command;
-  int words;
-  VT_TRY(vt_command_find(&vt_cloud_commands, argc, argv, &command, &words));
+  VT_TRY(vt_command_find(&vt_cloud_commands, argc, argv, &command));
   const char *blank = strchr(command->name, ' ');
   cli->command = blank ? blank + 1 : "";
-  return vt_command_read(&vt_cloud_commands, command, argc - words, argv + words, &cli->arena,
-                         &cli->args);
+  return vt_command_read(&vt_cloud_commands, command, argc, argv, &cli->arena, &cli->args);
 }
 
 // "alpha compute tpus tpu-vm" is "tpu-vm"; "compute start-iap-tunnel" stays.
