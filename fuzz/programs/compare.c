@@ -294,7 +294,7 @@ static void copy_tile(const vt_sharding *s, int device, vt_tensor whole, vt_tens
   }
 }
 
-// Checks each device's tiles, interleaved with those of the others.
+// Checks each device's tiles, placed in the whole array after those of the others.
 static verdict check_tiles(trial *t, const vt_io_info *infos, int devices, uint32_t count,
                            const vt_tensor *got, vt_text *out_why) {
   for (int d = 0; d < devices; d++) {

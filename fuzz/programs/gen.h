@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gen.h - shared by the generators of ops: random choices and the values made so far.
 //
-// A generator is asked for one op of its row in gen_ops.def. It picks operands among the values of
+// A generator makes one op of its row in gen_ops.def. It picks operands among the values of
 // the scope or makes leaves (inputs of main, constants), builds the op with all its attributes, and
 // reports the results; it may also do nothing if the op does not fit at this point.
 //

@@ -37,7 +37,7 @@ static void drop_sharding(vt_op *op, vt_attr_key key, uint32_t at) {
   vt_op_set_attr(op, (vt_attr){.key = key, .count = count, .shardings = list});
 }
 
-// Removes a result or, after those, an operand of a manual computation that nobody reads. This is a
+// Removes a result or, after those, an operand of a manual computation that is unused. This is a
 // separate edit because a memory bug may need an unused result.
 static bool trim_manual(vt_op *op, uint32_t at) {
   vt_func *region = op->regions[0];

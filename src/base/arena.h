@@ -3,8 +3,8 @@
 // vt_arena_reset.
 //
 // A zeroed vt_arena is a valid empty arena. Memory comes zeroed, aligned to 16 bytes (64 by
-// push_aligned). Where host memory is out the thread's attempt ends, or the process (memory.h).
-// Under AddressSanitizer the unused parts and a gap behind each allocation are poisoned.
+// push_aligned). When host memory runs out, the thread's attempt ends, or the process (memory.h).
+// Under AddressSanitizer the unused parts and a gap after each allocation are poisoned.
 // Threads: one arena belongs to one thread at a time.
 #ifndef VT_BASE_ARENA_H
 #define VT_BASE_ARENA_H

@@ -151,7 +151,7 @@ static int chip_distance(const char *typed, vt_chip_id id) {
   return best;
 }
 
-// Ratio of the larger to the smaller, in percent; 0 = equal.
+// Relative difference, in percent of the smaller; 0 = equal.
 static int64_t size_distance(int64_t a, int64_t b) {
   return a > b ? (a - b) * 100 / b : (b - a) * 100 / a;
 }

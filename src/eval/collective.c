@@ -152,7 +152,7 @@ static void copy_part(vt_tensor from, int64_t from_at, vt_tensor to, int64_t to_
                a, (char *)to.data + to_at * b[d] * bytes, b);
 }
 
-// Operand `i` of the op on all devices.
+// Operand `index` of the op on all devices.
 typedef struct lane_set {
   const vt_op *op;
   vt_eval_state *state;

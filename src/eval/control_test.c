@@ -306,7 +306,7 @@ static void factorisations(void **state) {
   run_op(&b);
   expect_numbers(b.out[1], N(1, 3), 8, "eigenvalues");
   bench_free(&b);
-  // Unsorted: a block of rows 0 and 2 beside a padding of zeros in row 1; the other triangle is not
+  // Unsorted: a block of rows 0 and 2 with zero padding in row 1; the other triangle is not
   // read.
   b = bench_new();
   operand(&b, VT_F64, DIMS(3, 3), N(2, 9, 9, 0, 0, 9, 1, 0, 2));

@@ -357,7 +357,7 @@ static vt_status call_identity(const vt_eval_call *call) {
   return VT_OK;
 }
 
-// Uninitialised memory.
+// AllocateBuffer: contents are unspecified.
 static vt_status call_allocate(const vt_eval_call *call) {
   for (uint32_t i = 0; i < call->op->result_count; i++)
     if (call->out[i].data) memset(call->out[i].data, 0, (size_t)vt_type_bytes(call->out[i].type));

@@ -303,7 +303,7 @@ static PJRT_Error *profiler_stop(PLUGIN_Profiler_Args *args) {
   return NULL;
 }
 
-// Without a buffer the message stays ours; with one the caller has asked for its size before.
+// Without a buffer the message stays ours; with one the caller has queried its size first.
 static PJRT_Error *profiler_collect(PLUGIN_Profiler_CollectData_Args *args) {
   PLUGIN_Profiler *p = args->profiler;
   if (p->recording)

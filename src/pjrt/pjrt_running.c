@@ -3,8 +3,8 @@
 // PJRT_AsyncTrackingEvent.
 //
 // Only an execution that has not ended when Execute returns gets a record. Poisoning completes its
-// event with the error, which its results share; the run itself continues, but nobody sees what it
-// writes.
+// event with the error, which its results share; the run itself continues, but its writes are never
+// seen.
 #include <stdlib.h>
 #include <string.h>
 

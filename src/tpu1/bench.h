@@ -22,7 +22,7 @@ typedef struct vt_tpu1_result {
 vt_status vt_tpu1_measure(vt_tpu1_workload workload, int64_t batch, const vt_tpu1_chip *chip,
                           vt_tpu1_result *out) VT_CHECKED;
 
-// Charts (SVG) and the table behind the second. Sensitivity: every parameter at 1/4 to 4,
+// Charts (SVG) and the data of the second. Sensitivity: every parameter at 1/4 to 4,
 // performance relative to 1, weighted over the workloads by their share of the fleet.
 vt_status vt_tpu1_plot_roofline(const vt_tpu1_chip *chip, vt_text *svg) VT_CHECKED;
 vt_status vt_tpu1_plot_sensitivity(vt_text *svg, vt_text *table) VT_CHECKED;

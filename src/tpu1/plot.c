@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // plot.c - the two charts of the paper, from the model: roofline with the six workloads, and
 // sensitivity to memory, clock, matrix size and accumulators. In: a chip. Out: SVG text, and the
-// table behind the second chart.
+// data of the second chart.
 #include <math.h>
 #include <stdio.h>
 
