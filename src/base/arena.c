@@ -92,7 +92,7 @@ char *vt_arena_printf(vt_arena *arena, const char *format, ...) {
   va_copy(again, args);
   int n = vsnprintf(NULL, 0, format, args);
   va_end(args);
-  char *p = vt_arena_push(arena, n < 0 ? 1 : (size_t)n + 1); // leaves `again` where memory is out
+  char *p = vt_arena_push(arena, n < 0 ? 1 : (size_t)n + 1); // leaves `again` when memory runs out
   if (n >= 0) vsnprintf(p, (size_t)n + 1, format, again);
   va_end(again);
   return p;

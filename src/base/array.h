@@ -4,7 +4,7 @@
 //   VT_ARRAY(int64_t) sizes = {0};        // a struct { int64_t *data; size_t size, capacity; }
 //   vt_array_push(&sizes, 3);             // heap: vt_array_free(&sizes) when done
 //   vt_array_push_in(arena, &sizes, 3);   // arena: nothing to free; do not mix the two on an array
-// Where host memory is out, growing does what arenas do (memory.h).
+// When host memory runs out, growing does what arenas do (memory.h).
 #ifndef VT_BASE_ARRAY_H
 #define VT_BASE_ARRAY_H
 

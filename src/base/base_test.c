@@ -126,7 +126,7 @@ static void text_grows(void **state) {
   vt_text_free(&text);
 }
 
-// Arrays, maps and texts that are abandoned in the middle, within an attempt within another.
+// Arrays, maps and texts that are abandoned halfway, in a nested attempt.
 typedef struct attempt_case {
   vt_arena kept;
   int inner_made, outer_made;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// memory.c - blocks behind a link, and attempts that hold the links of their thread.
+// memory.c - blocks with a link, and attempts that hold the links of their thread.
 #include "base/memory.h"
 
 #include <stdint.h>

@@ -75,7 +75,7 @@ static vt_status complain(void *user) {
 static vt_status op_error(vt_code code, const vt_op *op, const char *before, const char *what,
                           const char *after) {
   complaint c = {code, op, before, what, after};
-  vt_attempt attempt; // kernels hold memory of malloc
+  vt_attempt attempt; // kernels hold memory from malloc
   vt_status st = vt_attempt_run(&attempt, complain, &c);
   vt_attempt_end(&attempt);
   return st;

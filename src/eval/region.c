@@ -118,7 +118,7 @@ vt_status vt_region_open_values(const vt_eval_call *call, const vt_func *func, u
   if (out->general && values != func->returns) return vt_eval_refuse(call->op, "this region");
   if (out->general) return VT_OK;
   planning p = {.region = out};
-  vt_status st = vt_attempt_keep(plan_lanes, &p); // the caller holds memory of malloc
+  vt_status st = vt_attempt_keep(plan_lanes, &p); // the caller holds memory from malloc
   vt_map_free(&p.slots);
   if (st) vt_region_close(out);
   return st;

@@ -37,7 +37,7 @@ static void set_user_data(PJRT_Memory *memory, const void *key, void *data,
     return;
   }
   entry = malloc(sizeof *entry);
-  if (!entry) abort(); // the interface has no error, and its caller counts on what it has set
+  if (!entry) abort(); // the interface has no error, and its caller relies on it
   *entry = (vt_user_data){memory->user_data, key, data, destroy};
   __atomic_store_n(&memory->user_data, entry, __ATOMIC_RELEASE);
   vt_unlock(&user_data_lock);

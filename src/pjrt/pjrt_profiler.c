@@ -71,7 +71,7 @@ static vt_status add_span(void *user) {
   return VT_OK;
 }
 
-// A span for which there is no memory is not in the trace.
+// A span that finds no memory is dropped from the trace.
 void vt_trace_add(const vt_trace_span *added) {
   vt_lock(&lock);
   vt_trace_span copy = *added;
