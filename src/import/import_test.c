@@ -56,7 +56,7 @@ static void check_golden(const char *name, const vt_module *module) {
   vt_text_free(&text);
 }
 
-static void test_goldens(void **state) {
+static void fixtures_print_as_their_golden_text(void **state) {
   (void)state;
   for (int i = 0; i < FIXTURE_COUNT - REFUSED; i++) {
     vt_bytes bytes = open_fixture(fixtures[i], ".mlirbc");
@@ -70,7 +70,7 @@ static void test_goldens(void **state) {
 }
 
 // Versions 0, 1, 3, 4 and 6 of the encoding, and the text.
-static void test_versions(void **state) {
+static void every_version_of_the_encoding_is_read(void **state) {
   (void)state;
   static const char *const suffixes[] = {".v0_9_0.mlirbc", ".v0_10_0.mlirbc", ".v0_12_0.mlirbc",
                                          ".v0_14_0.mlirbc", ".in.mlir"};
@@ -86,7 +86,7 @@ static void test_versions(void **state) {
 }
 
 // Printed text reads back as the same module.
-static void test_text_round_trip(void **state) {
+static void printed_text_reads_back_as_the_same_module(void **state) {
   (void)state;
   for (int i = 0; i < FIXTURE_COUNT - REFUSED; i++) {
     vt_bytes bytes = open_fixture(fixtures[i], ".mlir");
@@ -100,7 +100,7 @@ static void test_text_round_trip(void **state) {
 }
 
 // Alignment counts from the start of the file, wherever it is in memory.
-static void test_unaligned(void **state) {
+static void bytecode_may_lie_at_any_address(void **state) {
   (void)state;
   for (int i = 0; i < FIXTURE_COUNT - REFUSED; i++) {
     vt_bytes bytes = open_fixture(fixtures[i], ".mlirbc");
@@ -121,7 +121,7 @@ static void test_unaligned(void **state) {
 
 // The sources of hand-written fixtures use the short forms; the artifacts made from them must say
 // the same.
-static void test_short_forms(void **state) {
+static void short_forms_equal_the_generic_form(void **state) {
   (void)state;
   static const char *const sources[] = {"shardy_forms", "data", "sharded_strings", "short_forms",
                                         "traps"};
@@ -137,7 +137,7 @@ static void test_short_forms(void **state) {
 }
 
 // CHLO ops, and functions without an enclosing module.
-static void test_chlo(void **state) {
+static void chlo_and_bare_functions_are_read(void **state) {
   (void)state;
   vt_bytes bytes = open_fixture("chlo", ".in.mlir");
   vt_module *module;
@@ -202,7 +202,7 @@ static void expect_error(vt_bytes bytes, vt_code code, const char *message) {
   vt_status_free(st);
 }
 
-static void test_refusals(void **state) {
+static void unsupported_programs_are_refused_by_name(void **state) {
   (void)state;
   vt_bytes bytes = open_fixture("dynamic", ".mlirbc");
   expect_error(bytes, VT_UNIMPLEMENTED, "func.func: -:3: tensor<?x4xf32> has a dynamic dimension");
@@ -227,7 +227,7 @@ static const struct {
 };
 
 // An op of unknown name in bytecode: the error has its name and location.
-static void test_unknown_op(void **state) {
+static void an_unknown_op_is_named_with_its_place(void **state) {
   (void)state;
   vt_bytes bytes = open_fixture("traps", ".mlirbc");
   uint8_t *copy = malloc(bytes.size);
@@ -241,7 +241,7 @@ static void test_unknown_op(void **state) {
   vt_file_unmap(&bytes);
 }
 
-static void test_malformed(void **state) {
+static void malformed_files_are_refused(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
     vt_bytes bytes = open_fixture(malformed[i].fixture, ".mlirbc");
@@ -312,7 +312,7 @@ static size_t sweep_step(const sweep_file *file, size_t size) {
   return step * SWEEP_STEP;
 }
 
-static void test_truncation_sweep(void **state) {
+static void every_truncated_file_is_refused(void **state) {
   (void)state;
   for (int i = 0; i < SWEEP_COUNT; i++) {
     vt_bytes bytes = open_fixture(sweep_files[i].name, sweep_files[i].suffix);
@@ -327,7 +327,7 @@ static void test_truncation_sweep(void **state) {
   }
 }
 
-static void test_flip_sweep(void **state) {
+static void no_flipped_byte_crashes(void **state) {
   (void)state;
   static const uint8_t flips[] = {0x01, 0x10, 0x80, 0xFF};
   for (int i = 0; i < SWEEP_COUNT; i++) {
@@ -348,7 +348,7 @@ static void test_flip_sweep(void **state) {
 }
 
 // Properties are read in the order of the rows.
-static void test_rows_are_ordered(void **state) {
+static void rows_of_properties_are_in_their_order(void **state) {
   (void)state;
   for (size_t i = 0; vt_vhlo_at(i); i++) {
     const vt_vhlo_row *row = vt_vhlo_at(i);
@@ -361,7 +361,7 @@ static void test_rows_are_ordered(void **state) {
 
 // Conversions between whole and local arrays that are all replicated: only the module gives the
 // number of devices.
-static void test_replicated_manual_computation(void **state) {
+static void replicated_conversions_take_the_devices_of_the_module(void **state) {
   (void)state;
   static const char text[] =
       "module @m attributes {mhlo.num_partitions = 8 : i32} {\n"
@@ -390,7 +390,7 @@ static void test_replicated_manual_computation(void **state) {
 
 // A computation over one axis inside another over one axis, in GSPMD's strings: the manual
 // subgroups inside name both, those around the inner one only the outer axis.
-static void test_manual_subgroups(void **state) {
+static void nested_manual_computations_know_their_axes(void **state) {
   (void)state;
   static const char text[] =
       "module @m attributes {mhlo.num_partitions = 8 : i32} {\n"
@@ -436,20 +436,20 @@ static void test_manual_subgroups(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_goldens),
-      cmocka_unit_test(test_text_round_trip),
-      cmocka_unit_test(test_short_forms),
-      cmocka_unit_test(test_chlo),
-      cmocka_unit_test(test_versions),
-      cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_malformed),
-      cmocka_unit_test(test_truncation_sweep),
-      cmocka_unit_test(test_flip_sweep),
-      cmocka_unit_test(test_rows_are_ordered),
-      cmocka_unit_test(test_unaligned),
-      cmocka_unit_test(test_unknown_op),
-      cmocka_unit_test(test_replicated_manual_computation),
-      cmocka_unit_test(test_manual_subgroups),
+      cmocka_unit_test(fixtures_print_as_their_golden_text),
+      cmocka_unit_test(printed_text_reads_back_as_the_same_module),
+      cmocka_unit_test(short_forms_equal_the_generic_form),
+      cmocka_unit_test(chlo_and_bare_functions_are_read),
+      cmocka_unit_test(every_version_of_the_encoding_is_read),
+      cmocka_unit_test(unsupported_programs_are_refused_by_name),
+      cmocka_unit_test(malformed_files_are_refused),
+      cmocka_unit_test(every_truncated_file_is_refused),
+      cmocka_unit_test(no_flipped_byte_crashes),
+      cmocka_unit_test(rows_of_properties_are_in_their_order),
+      cmocka_unit_test(bytecode_may_lie_at_any_address),
+      cmocka_unit_test(an_unknown_op_is_named_with_its_place),
+      cmocka_unit_test(replicated_conversions_take_the_devices_of_the_module),
+      cmocka_unit_test(nested_manual_computations_know_their_axes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static const struct {
     {"{devices=[1,4]<=[4] last_tile_dims={,;, }}", 0},
 };
 
-static void test_manual_subgroups(void **state) {
+static void gspmd_text_has_manual_subgroups(void **state) {
   (void)state;
   for (size_t r = 0; r < sizeof subgroups / sizeof *subgroups; r++) {
     vt_arena arena = {0};
@@ -95,7 +95,7 @@ static const char *const bad[] = {"",
                                   "{devices=[2,4]<=[8] last_tile_dims={manual",
                                   "{devices=[2,4]<=[8] metadata={"};
 
-static void test_parse(void **state) {
+static void gspmd_text_becomes_a_sharding(void **state) {
   (void)state;
   for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
     vt_arena arena = {0};
@@ -111,7 +111,7 @@ static void test_parse(void **state) {
   }
 }
 
-static void test_bad(void **state) {
+static void malformed_gspmd_text_is_refused(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     vt_arena arena = {0};
@@ -124,8 +124,8 @@ static void test_bad(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_parse),
-                                     cmocka_unit_test(test_manual_subgroups),
-                                     cmocka_unit_test(test_bad)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gspmd_text_becomes_a_sharding),
+                                     cmocka_unit_test(gspmd_text_has_manual_subgroups),
+                                     cmocka_unit_test(malformed_gspmd_text_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

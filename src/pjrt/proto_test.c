@@ -16,7 +16,7 @@ static vt_status read_bytes(const char *bytes, size_t size, vt_arena *arena,
 }
 #define READ(literal) read_bytes(literal, sizeof(literal) - 1, &arena, &options)
 
-static void test_options(void **state) {
+static void compile_options_are_read(void **state) {
   (void)state;
   vt_arena arena = {0};
   vt_compile_options options;
@@ -46,7 +46,7 @@ static void test_options(void **state) {
   vt_arena_free(&arena);
 }
 
-static void test_assignment_round_trip(void **state) {
+static void a_device_assignment_reads_back_as_written(void **state) {
   (void)state;
   static const int32_t ids[8] = {0, 1, 2, 3, 6, 7, 4, 500};
   vt_text assignment = {0}, build = {0}, whole = {0};
@@ -70,7 +70,7 @@ static void test_assignment_round_trip(void **state) {
   vt_text_free(&whole);
 }
 
-static void test_overrides(void **state) {
+static void option_overrides_are_known_or_refused(void **state) {
   (void)state;
   static const struct {
     const char *name, *value;
@@ -102,7 +102,7 @@ static void test_overrides(void **state) {
   vt_arena_free(&arena);
 }
 
-static void test_malformed(void **state) {
+static void malformed_messages_are_refused(void **state) {
   (void)state;
   static const char *const names[] = {
       "number too long", "wire type 3",         "field 0", "count 0", "huge counts",
@@ -131,10 +131,10 @@ static void test_malformed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_options),
-      cmocka_unit_test(test_assignment_round_trip),
-      cmocka_unit_test(test_overrides),
-      cmocka_unit_test(test_malformed),
+      cmocka_unit_test(compile_options_are_read),
+      cmocka_unit_test(a_device_assignment_reads_back_as_written),
+      cmocka_unit_test(option_overrides_are_known_or_refused),
+      cmocka_unit_test(malformed_messages_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,7 +123,7 @@ static void check(const row *r) {
   vt_executable_release(executable);
 }
 
-static void test_sizes(void **state) {
+static void sizes_that_overflow_are_refused(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) check(&rows[i]);
 }
@@ -141,7 +141,7 @@ static void put_calls(vt_text *text, int count, int width) {
                     ") -> " F8 "\nreturn %1 : " F8 "\n}\n}\n");
 }
 
-static void test_calls(void **state) {
+static void call_trees_that_explode_are_refused(void **state) {
   (void)state;
   static const struct {
     int count, width;
@@ -165,7 +165,7 @@ static void test_calls(void **state) {
 }
 
 // Regions in regions, as text; and a chain of 20,000 operations.
-static void test_depth(void **state) {
+static void deep_programs_compile_or_are_refused(void **state) {
   (void)state;
   vt_text text = {0};
   vt_text_put(&text, "func.func public @main(%x: " F8 ") -> " F8 " {\n"
@@ -205,9 +205,9 @@ static int teardown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_sizes),
-      cmocka_unit_test(test_calls),
-      cmocka_unit_test(test_depth),
+      cmocka_unit_test(sizes_that_overflow_are_refused),
+      cmocka_unit_test(call_trees_that_explode_are_refused),
+      cmocka_unit_test(deep_programs_compile_or_are_refused),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

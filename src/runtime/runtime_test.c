@@ -39,7 +39,7 @@ static void count_call(vt_status error, void *user) {
   vt_status_free(error);
 }
 
-static void test_events(void **state) {
+static void events_call_each_waiter_once(void **state) {
   (void)state;
   int calls = 0;
   vt_event *event = vt_event_create();
@@ -71,7 +71,7 @@ static void run_numbered(vt_job *base) {
   free(job);
 }
 
-static void test_executor_keeps_order(void **state) {
+static void executor_keeps_the_order_of_jobs(void **state) {
   (void)state;
   vt_executor executor;
   vt_executor_init(&executor);
@@ -88,7 +88,7 @@ static void test_executor_keeps_order(void **state) {
 
 // Every element of a copy against plain index arithmetic, over shapes and strides that hit each
 // path.
-static void test_strided_copy(void **state) {
+static void strided_copies_equal_index_arithmetic(void **state) {
   (void)state;
   enum { SIDE = 70 };
   static int32_t src[SIDE * SIDE * 2], dst[SIDE * SIDE * 2];
@@ -116,7 +116,7 @@ static void test_strided_copy(void **state) {
   }
 }
 
-static void test_host_round_trip(void **state) {
+static void arrays_come_back_from_a_device_as_they_went(void **state) {
   (void)state;
   vt_client *client = make_client("v3-8");
   int64_t dims[2] = {3, 4}, transposed[2] = {4, 12};
@@ -153,7 +153,7 @@ static void test_host_round_trip(void **state) {
   vt_client_destroy(client);
 }
 
-static void test_poison(void **state) {
+static void an_error_of_a_buffer_reaches_its_readers(void **state) {
   (void)state;
   vt_client *client = make_client("v3-8");
   int64_t dims[1] = {4};
@@ -174,7 +174,7 @@ static void test_poison(void **state) {
   vt_client_destroy(client);
 }
 
-static void test_account(void **state) {
+static void hbm_is_taken_and_given_back_exactly(void **state) {
   (void)state;
   vt_client *client = make_client("v2-8");
   vt_device *device = vt_client_device(client, 5);
@@ -211,7 +211,7 @@ static void test_account(void **state) {
 }
 
 // A child process of fork() gets errors, and can tear down what it inherited, without hanging.
-static void test_fork(void **state) {
+static void a_forked_child_gets_errors_and_does_not_hang(void **state) {
   (void)state;
   vt_client *client = make_client("v3-8");
   int64_t dims[1] = {4};
@@ -246,7 +246,7 @@ static void test_fork(void **state) {
 }
 
 // A run, its virtual time and its HBM are on the page of this process; a forked child has its own.
-static void test_activity(void **state) {
+static void a_run_is_on_the_page_of_its_process(void **state) {
   (void)state;
   static const char text[] =
       "module { func.func @main(%a: tensor<256x256xf32>) -> tensor<256x256xf32> {\n"
@@ -322,7 +322,7 @@ static void test_activity(void **state) {
   rmdir(folder);
 }
 
-static void test_environment(void **state) {
+static void slices_are_found_by_the_environment(void **state) {
   (void)state;
   vt_slice slice;
   unsetenv("VTPU_ACCELERATOR_TYPE");
@@ -345,11 +345,15 @@ static void test_environment(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_events),       cmocka_unit_test(test_executor_keeps_order),
-      cmocka_unit_test(test_strided_copy), cmocka_unit_test(test_host_round_trip),
-      cmocka_unit_test(test_poison),       cmocka_unit_test(test_account),
-      cmocka_unit_test(test_fork),         cmocka_unit_test(test_environment),
-      cmocka_unit_test(test_activity),
+      cmocka_unit_test(events_call_each_waiter_once),
+      cmocka_unit_test(executor_keeps_the_order_of_jobs),
+      cmocka_unit_test(strided_copies_equal_index_arithmetic),
+      cmocka_unit_test(arrays_come_back_from_a_device_as_they_went),
+      cmocka_unit_test(an_error_of_a_buffer_reaches_its_readers),
+      cmocka_unit_test(hbm_is_taken_and_given_back_exactly),
+      cmocka_unit_test(a_forked_child_gets_errors_and_does_not_hang),
+      cmocka_unit_test(slices_are_found_by_the_environment),
+      cmocka_unit_test(a_run_is_on_the_page_of_its_process),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,7 +88,7 @@ static void check_proto(const vt_tiling *tiling, const char *hex) {
   }
 }
 
-static void test_mesh(void **state) {
+static void shardings_over_a_mesh_become_tiles(void **state) {
   (void)state;
   for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
     vt_arena arena = {0};
@@ -104,7 +104,7 @@ static void test_mesh(void **state) {
   }
 }
 
-static void test_ranges(void **state) {
+static void each_device_holds_its_range_of_the_array(void **state) {
   (void)state;
   vt_arena arena = {0};
   vt_axis_ref x = X, y = Y;
@@ -127,7 +127,7 @@ static void test_ranges(void **state) {
   vt_arena_free(&arena);
 }
 
-static void test_maximal(void **state) {
+static void one_device_may_hold_the_whole_array(void **state) {
   (void)state;
   vt_arena arena = {0};
   vt_tiling t;
@@ -193,7 +193,7 @@ static bool is_expected(const vt_tiling *t, const vt_tile_assignment *want) {
 }
 
 // Lines of "name rank {sharding}": one per result of each program.
-static void test_propagation(void **state) {
+static void open_results_are_cut_as_xla_cuts_them(void **state) {
   (void)state;
   FILE *file = fopen(FIXTURES "expected.txt", "r");
   char line[512], name[128], current[128] = "";
@@ -227,7 +227,7 @@ static void test_propagation(void **state) {
 }
 
 // GSPMD's texts give the same tilings: of an argument, of an op, of a result.
-static void test_gspmd(void **state) {
+static void gspmd_text_leads_to_the_same_tiles(void **state) {
   (void)state;
   static const char text[] =
       "module attributes {mhlo.num_partitions = 8 : i32} {\n"
@@ -258,9 +258,11 @@ static void test_gspmd(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_mesh),    cmocka_unit_test(test_ranges),
-      cmocka_unit_test(test_maximal), cmocka_unit_test(test_propagation),
-      cmocka_unit_test(test_gspmd),
+      cmocka_unit_test(shardings_over_a_mesh_become_tiles),
+      cmocka_unit_test(each_device_holds_its_range_of_the_array),
+      cmocka_unit_test(one_device_may_hold_the_whole_array),
+      cmocka_unit_test(open_results_are_cut_as_xla_cuts_them),
+      cmocka_unit_test(gspmd_text_leads_to_the_same_tiles),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -307,14 +307,14 @@ static void check_program(const char *name, const char *text) {
   vt_module_destroy(module);
 }
 
-static void test_meaning(void **state) {
+static void versions_joined_mean_what_the_program_says(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
     for (int round = 0; round < 3; round++) check_program(programs[i].name, programs[i].text);
 }
 
 // Which results of a manual computation differ is proven, not guessed.
-static void test_results_that_differ(void **state) {
+static void results_that_differ_are_proven(void **state) {
   (void)state;
   static const struct {
     const char *body;
@@ -377,7 +377,7 @@ static void check_proto(const vt_tiling *tiling, const char *hex) {
 
 // Which version each device holds, and the message: types of the last tile dimensions behind the
 // devices, replicated before unreduced.
-static void test_tilings(void **state) {
+static void each_device_holds_its_version(void **state) {
   (void)state;
   static const int32_t along_y[] = {0, 1, 0, 1, 0, 1, 0, 1}, along_x[] = {0, 0, 1, 1, 2, 2, 3, 3};
   vt_arena arena = {0};
@@ -399,9 +399,9 @@ static void test_tilings(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_meaning),
-      cmocka_unit_test(test_tilings),
-      cmocka_unit_test(test_results_that_differ),
+      cmocka_unit_test(versions_joined_mean_what_the_program_says),
+      cmocka_unit_test(each_device_holds_its_version),
+      cmocka_unit_test(results_that_differ_are_proven),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

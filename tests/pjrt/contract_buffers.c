@@ -28,7 +28,7 @@ static void expect(PJRT_Buffer *buffer, const void *want, size_t size) {
 }
 
 // Every element type whose elements are whole bytes survives the round trip, at any rank.
-static void test_types(void **state) {
+static void every_byte_sized_type_comes_back_as_it_went(void **state) {
   (void)state;
   static const int types[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
   char data[24 * 16];
@@ -68,7 +68,7 @@ static void test_types(void **state) {
 }
 
 // Sub-byte types take one byte per element on the host.
-static void test_narrow_types(void **state) {
+static void narrow_types_take_a_byte_each_on_the_host(void **state) {
   (void)state;
   const int8_t data[5] = {-8, -1, 0, 3, 7};
   const uint8_t unsigned_data[5] = {15, 1, 0, 3, 7};
@@ -84,7 +84,7 @@ static void test_narrow_types(void **state) {
   plugin_buffer_destroy(P, b);
 }
 
-static void test_empty(void **state) {
+static void empty_arrays_are_buffers(void **state) {
   (void)state;
   const int64_t dims[3] = {2, 0, 3};
   float nothing;
@@ -108,7 +108,7 @@ static void strided(const int32_t *data, const int64_t *dims, const int64_t *str
   plugin_buffer_destroy(P, a.buffer);
 }
 
-static void test_strides(void **state) {
+static void host_strides_are_followed(void **state) {
   (void)state;
   const int32_t data[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   const int64_t dims[2] = {2, 3};
@@ -120,7 +120,7 @@ static void test_strides(void **state) {
 }
 
 // What the caller may do with its array, for each of the promises it can give.
-static void test_semantics(void **state) {
+static void host_buffer_promises_are_kept(void **state) {
   (void)state;
   const int64_t dims[1] = {1024};
   _Alignas(64) static int32_t data[1024];
@@ -144,7 +144,7 @@ static void test_semantics(void **state) {
   }
 }
 
-static void test_bad_host_arrays(void **state) {
+static void impossible_host_arrays_are_refused(void **state) {
   (void)state;
   const int64_t negative[1] = {-1};
   float x = 0;
@@ -152,7 +152,7 @@ static void test_bad_host_arrays(void **state) {
   plugin_fails(P, SLOT_Client_BufferFromHostBuffer, &a, 3, NULL);
 }
 
-static void test_into_memory(void **state) {
+static void buffers_are_made_in_the_memory_asked_for(void **state) {
   (void)state;
   const int64_t dims[1] = {3};
   const int32_t data[3] = {1, 2, 3};
@@ -175,7 +175,7 @@ static void test_into_memory(void **state) {
   plugin_buffer_destroy(P, a.buffer);
 }
 
-static void test_to_host(void **state) {
+static void buffers_come_to_the_host_whole(void **state) {
   (void)state;
   const int64_t dims[2] = {2, 3};
   const int32_t data[6] = {1, 2, 3, 4, 5, 6};
@@ -202,7 +202,7 @@ static void test_to_host(void **state) {
   plugin_buffer_destroy(P, b);
 }
 
-static void test_raw(void **state) {
+static void raw_bytes_are_read_by_offset(void **state) {
   (void)state;
   const int64_t dims[1] = {6};
   const int32_t data[6] = {1, 2, 3, 4, 5, 6};
@@ -242,7 +242,7 @@ static void test_raw(void **state) {
   plugin_buffer_destroy(P, b);
 }
 
-static void test_copies(void **state) {
+static void copies_go_to_other_devices_and_memories(void **state) {
   (void)state;
   const int64_t dims[1] = {6};
   const int32_t data[6] = {1, 2, 3, 4, 5, 6};
@@ -273,7 +273,7 @@ static void test_copies(void **state) {
 }
 
 // Delete frees the data but keeps its description; deleting again is harmless.
-static void test_delete(void **state) {
+static void deleted_buffers_keep_their_description(void **state) {
   (void)state;
   const int64_t dims[1] = {6};
   const int32_t data[6] = {1, 2, 3, 4, 5, 6};
@@ -311,7 +311,7 @@ static void test_delete(void **state) {
   plugin_buffer_destroy(P, b);
 }
 
-static void test_uninitialized(void **state) {
+static void uninitialized_buffers_have_their_shape(void **state) {
   (void)state;
   const int64_t dims[2] = {3, 5};
   ARGS(Client_CreateUninitializedBuffer, a);
@@ -333,12 +333,18 @@ static void test_uninitialized(void **state) {
 
 int contract_buffers(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_types),       cmocka_unit_test(test_narrow_types),
-      cmocka_unit_test(test_empty),       cmocka_unit_test(test_strides),
-      cmocka_unit_test(test_semantics),   cmocka_unit_test(test_bad_host_arrays),
-      cmocka_unit_test(test_into_memory), cmocka_unit_test(test_to_host),
-      cmocka_unit_test(test_raw),         cmocka_unit_test(test_copies),
-      cmocka_unit_test(test_delete),      cmocka_unit_test(test_uninitialized),
+      cmocka_unit_test(every_byte_sized_type_comes_back_as_it_went),
+      cmocka_unit_test(narrow_types_take_a_byte_each_on_the_host),
+      cmocka_unit_test(empty_arrays_are_buffers),
+      cmocka_unit_test(host_strides_are_followed),
+      cmocka_unit_test(host_buffer_promises_are_kept),
+      cmocka_unit_test(impossible_host_arrays_are_refused),
+      cmocka_unit_test(buffers_are_made_in_the_memory_asked_for),
+      cmocka_unit_test(buffers_come_to_the_host_whole),
+      cmocka_unit_test(raw_bytes_are_read_by_offset),
+      cmocka_unit_test(copies_go_to_other_devices_and_memories),
+      cmocka_unit_test(deleted_buffers_keep_their_description),
+      cmocka_unit_test(uninitialized_buffers_have_their_shape),
   };
   return cmocka_run_group_tests_name("buffers", tests, contract_setup, contract_teardown);
 }

@@ -84,7 +84,7 @@ static void check_replica(int d, PJRT_Buffer *const *outs) {
   }
 }
 
-static void test_replicas(void **state) {
+static void replicas_run_on_their_own_arrays(void **state) {
   (void)state;
   PJRT_LoadedExecutable *loaded = plugin_compile_grid(P, CLIENT, REPLICAS, 4, 1, false);
   check_counts(loaded, 4, 1);
@@ -208,7 +208,7 @@ static void run_own(PJRT_LoadedExecutable *loaded, int devices, int results,
   }
 }
 
-static void test_grid(void **state) {
+static void replicas_of_partitions_form_a_grid(void **state) {
   (void)state;
   PJRT_LoadedExecutable *loaded = plugin_compile_grid(P, CLIENT, GRID, 2, 2, true);
   check_counts(loaded, 2, 2);
@@ -251,7 +251,7 @@ static float cell(int r, int i, int j) {
   return (float)(100 * r + 10 * i + j);
 }
 
-static void test_cut(void **state) {
+static void arguments_are_cut_over_partitions(void **state) {
   (void)state;
   enum { DEVICES = 8 };
   static const int64_t tile[] = {2, 1};
@@ -284,9 +284,9 @@ static void test_cut(void **state) {
 
 int contract_grid(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_replicas),
-      cmocka_unit_test(test_grid),
-      cmocka_unit_test(test_cut),
+      cmocka_unit_test(replicas_run_on_their_own_arrays),
+      cmocka_unit_test(replicas_of_partitions_form_a_grid),
+      cmocka_unit_test(arguments_are_cut_over_partitions),
   };
   return cmocka_run_group_tests_name("grids", tests, contract_setup, contract_teardown);
 }

@@ -96,14 +96,14 @@ static void check_sums(PJRT_LoadedExecutable *add) {
   }
 }
 
-static void test_run(void **state) {
+static void a_program_runs_and_gives_its_results(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile_text(P, CLIENT, ADD, 1, NULL);
   for (int i = 0; i < 3; i++) check_sums(add);
   plugin_executable_destroy(P, add);
 }
 
-static void test_bad_runs(void **state) {
+static void runs_with_wrong_arguments_are_refused(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile_text(P, CLIENT, ADD, 1, NULL);
   const float a[5] = {1, 2, 3, 4, 5};
@@ -125,7 +125,7 @@ static void test_bad_runs(void **state) {
   plugin_executable_destroy(P, add);
 }
 
-static void test_bad_programs(void **state) {
+static void programs_that_cannot_run_are_refused(void **state) {
   (void)state;
   static const char *const programs[] = {
       "", "module", "func.func @main() { unknown.op }",
@@ -147,7 +147,7 @@ static void test_bad_programs(void **state) {
   plugin_executable_destroy(P, add);
 }
 
-static void test_questions(void **state) {
+static void an_executable_answers_questions(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile_text(P, CLIENT, ADD, 1, NULL);
   PJRT_Executable *e = executable_of(add);
@@ -228,7 +228,7 @@ static void test_questions(void **state) {
 
 // Equal programs have equal fingerprints, others do not; the optimised program is returned in two
 // calls, the first of which gives its size.
-static void test_fingerprint(void **state) {
+static void equal_programs_have_equal_fingerprints(void **state) {
   (void)state;
   static const char *const texts[3] = {ADD, ADD, DONATE};
   char prints[3][256] = {0};
@@ -260,7 +260,7 @@ static void test_fingerprint(void **state) {
   if (prints[0][0]) assert_string_not_equal(prints[0], prints[2]);
 }
 
-static void test_serialize(void **state) {
+static void an_executable_reads_back_from_its_bytes(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile_text(P, CLIENT, ADD, 1, NULL);
   PJRT_Executable *e = executable_of(add);
@@ -319,7 +319,7 @@ static PJRT_Error *execute_with(PJRT_LoadedExecutable *loaded, PJRT_ExecuteOptio
   return plugin_call(P, SLOT_LoadedExecutable_Execute, &a);
 }
 
-static void test_donation(void **state) {
+static void donated_buffers_are_gone_after_the_run(void **state) {
   (void)state;
   PJRT_LoadedExecutable *donate = plugin_compile_text(P, CLIENT, DONATE, 1, NULL);
   const float a[4] = {1, 2, 3, 4};
@@ -354,7 +354,7 @@ static void test_donation(void **state) {
   plugin_executable_destroy(P, donate);
 }
 
-static void test_several_devices(void **state) {
+static void one_program_runs_on_several_devices(void **state) {
   (void)state;
   PJRT_LoadedExecutable *sharded = plugin_compile_text(P, CLIENT, SHARDED, 4, NULL);
   ARGS(LoadedExecutable_AddressableDevices, devices);
@@ -398,7 +398,7 @@ static void count_call(PJRT_Error *error, void *user) {
 
 // A chain of runs is queued, each argument destroyed before it can have been used. Every event
 // fires once, even when asked after it has fired, and results are right.
-static void test_events(void **state) {
+static void each_event_of_a_queue_fires_once(void **state) {
   (void)state;
   enum { RUNS = 10 };
   PJRT_LoadedExecutable *slow = plugin_compile_text(P, CLIENT, SLOW, 1, NULL);
@@ -446,7 +446,7 @@ static void test_events(void **state) {
 
 // Everything is destroyed while the run that needs it may still be running; only the result is
 // kept, and read after its executable is gone.
-static void test_destroy_order(void **state) {
+static void everything_may_be_destroyed_while_a_run_goes_on(void **state) {
   (void)state;
   PJRT_LoadedExecutable *slow = plugin_compile_text(P, CLIENT, SLOW, 1, NULL);
   const float zeros[4] = {0};
@@ -465,7 +465,7 @@ static void test_destroy_order(void **state) {
   plugin_buffer_destroy(P, outs[0]);
 }
 
-static void test_delete_executable(void **state) {
+static void a_deleted_executable_does_not_run(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile_text(P, CLIENT, ADD, 1, NULL);
   ARGS(LoadedExecutable_IsDeleted, gone);
@@ -479,7 +479,7 @@ static void test_delete_executable(void **state) {
 }
 
 // Destroying a client ends its queue: queued runs have run or are dropped, nothing hangs.
-static void test_client_goes(void **state) {
+static void a_client_takes_its_queue_with_it(void **state) {
   (void)state;
   PJRT_Client *client = plugin_client(P);
   PJRT_LoadedExecutable *slow = plugin_compile_text(P, client, SLOW, 1, NULL);
@@ -496,18 +496,18 @@ static void test_client_goes(void **state) {
 
 int contract_run(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_run),
-      cmocka_unit_test(test_bad_runs),
-      cmocka_unit_test(test_bad_programs),
-      cmocka_unit_test(test_questions),
-      cmocka_unit_test(test_fingerprint),
-      cmocka_unit_test(test_serialize),
-      cmocka_unit_test(test_donation),
-      cmocka_unit_test(test_several_devices),
-      cmocka_unit_test(test_events),
-      cmocka_unit_test(test_destroy_order),
-      cmocka_unit_test(test_delete_executable),
-      cmocka_unit_test(test_client_goes),
+      cmocka_unit_test(a_program_runs_and_gives_its_results),
+      cmocka_unit_test(runs_with_wrong_arguments_are_refused),
+      cmocka_unit_test(programs_that_cannot_run_are_refused),
+      cmocka_unit_test(an_executable_answers_questions),
+      cmocka_unit_test(equal_programs_have_equal_fingerprints),
+      cmocka_unit_test(an_executable_reads_back_from_its_bytes),
+      cmocka_unit_test(donated_buffers_are_gone_after_the_run),
+      cmocka_unit_test(one_program_runs_on_several_devices),
+      cmocka_unit_test(each_event_of_a_queue_fires_once),
+      cmocka_unit_test(everything_may_be_destroyed_while_a_run_goes_on),
+      cmocka_unit_test(a_deleted_executable_does_not_run),
+      cmocka_unit_test(a_client_takes_its_queue_with_it),
   };
   return cmocka_run_group_tests_name("programs", tests, contract_setup, contract_teardown);
 }

@@ -26,7 +26,7 @@ int contract_teardown(void **state) {
   return 0;
 }
 
-static void test_table(void **state) {
+static void the_table_has_its_version_and_every_slot(void **state) {
   (void)state;
   assert_int_equal(P->api->version.major, 0);
   assert_true(P->api->version.minor >= 29);
@@ -57,7 +57,7 @@ static bool aborts(int slot) {
 
 // A caller whose structure is too small for the answer gets an error before anything is touched.
 // Slots without a status are left out, and the two whose failure could not be queried.
-static void test_small_structs(void **state) {
+static void structures_too_small_are_refused(void **state) {
   (void)state;
   char zeros[512];
 #define SMALL_VOID(name)
@@ -77,7 +77,7 @@ static void test_small_structs(void **state) {
 }
 
 // A newer caller's structures are longer; fields unknown to the plugin stay unchanged.
-static void test_large_structs(void **state) {
+static void longer_structures_of_newer_callers_are_taken(void **state) {
   (void)state;
   struct {
     PJRT_Client_Devices_Args a;
@@ -94,7 +94,7 @@ static void test_large_structs(void **state) {
   assert_ptr_equal(lookup.a.device, devices.a.devices[0]);
 }
 
-static void test_errors(void **state) {
+static void errors_have_a_code_and_a_message(void **state) {
   (void)state;
   ARGS(Client_LookupDevice, lookup);
   lookup.client = CLIENT;
@@ -114,7 +114,7 @@ static void test_errors(void **state) {
   ((void (*)(PJRT_Error_Destroy_Args *))P->api->slots[SLOT_Error_Destroy])(&nothing);
 }
 
-static void test_client(void **state) {
+static void a_client_lists_its_devices(void **state) {
   (void)state;
   ARGS(Client_PlatformName, name);
   name.client = CLIENT;
@@ -154,7 +154,7 @@ static void test_client(void **state) {
   plugin_fails(P, SLOT_Client_LookupAddressableDevice, &missing, 3, NULL);
 }
 
-static void test_assignment(void **state) {
+static void default_assignments_are_device_numbers(void **state) {
   (void)state;
   int ids[8];
   memset(ids, 0xff, sizeof ids);
@@ -186,7 +186,7 @@ static void check_text(int slot, void *args, const char *const *text, const size
   assert_true(*size > 0 && *size < 4096);
 }
 
-static void test_devices(void **state) {
+static void devices_describe_themselves(void **state) {
   (void)state;
   for (int i = 0; i < 8; i++) {
     PJRT_Device *device = plugin_device(P, CLIENT, i);
@@ -227,7 +227,7 @@ static void test_devices(void **state) {
   }
 }
 
-static void test_memories(void **state) {
+static void memories_describe_themselves(void **state) {
   (void)state;
   ARGS(Client_AddressableMemories, all);
   all.client = CLIENT;
@@ -279,7 +279,7 @@ static void test_memories(void **state) {
     }
 }
 
-static void test_topology(void **state) {
+static void a_topology_describes_its_devices(void **state) {
   (void)state;
   ARGS(Client_TopologyDescription, t);
   t.client = CLIENT;
@@ -303,7 +303,7 @@ static void test_topology(void **state) {
 }
 
 // Two clients of one plugin coexist; the first is destroyed first.
-static void test_two_clients(void **state) {
+static void two_clients_live_side_by_side(void **state) {
   (void)state;
   PJRT_Client *first = plugin_client(P), *second = plugin_client(P);
   int64_t four[1] = {4};
@@ -322,11 +322,16 @@ int main(int argc, char **argv) {
     return 77;
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_table),         cmocka_unit_test(test_small_structs),
-      cmocka_unit_test(test_large_structs), cmocka_unit_test(test_errors),
-      cmocka_unit_test(test_client),        cmocka_unit_test(test_assignment),
-      cmocka_unit_test(test_devices),       cmocka_unit_test(test_memories),
-      cmocka_unit_test(test_topology),      cmocka_unit_test(test_two_clients),
+      cmocka_unit_test(the_table_has_its_version_and_every_slot),
+      cmocka_unit_test(structures_too_small_are_refused),
+      cmocka_unit_test(longer_structures_of_newer_callers_are_taken),
+      cmocka_unit_test(errors_have_a_code_and_a_message),
+      cmocka_unit_test(a_client_lists_its_devices),
+      cmocka_unit_test(default_assignments_are_device_numbers),
+      cmocka_unit_test(devices_describe_themselves),
+      cmocka_unit_test(memories_describe_themselves),
+      cmocka_unit_test(a_topology_describes_its_devices),
+      cmocka_unit_test(two_clients_live_side_by_side),
   };
   int failed = cmocka_run_group_tests_name("objects", tests, contract_setup, contract_teardown);
   failed += contract_buffers();

@@ -109,7 +109,7 @@ static PJRT_Buffer *retrieve(PJRT_AsyncHostToDeviceTransferManager *manager, int
   return get.buffer_out;
 }
 
-static void test_transfer_manager(void **state) {
+static void a_transfer_fills_its_buffers_in_pieces(void **state) {
   (void)state;
   int64_t matrix[2] = {2, 2};
   PJRT_ShapeSpec specs[4] = {
@@ -192,7 +192,7 @@ static void test_transfer_manager(void **state) {
 
 // A program on an alias is started, others run in the meantime, and one of those gives the alias
 // its data.
-static void test_alias(void **state) {
+static void an_alias_gets_its_data_from_a_later_run(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile(&p, client, "add", 1);
   PJRT_Device *device = plugin_device(&p, client, 0);
@@ -233,7 +233,7 @@ static void test_alias(void **state) {
   plugin_executable_destroy(&p, add);
 }
 
-static void test_donation_that_waits(void **state) {
+static void a_donation_waits_for_its_event(void **state) {
   (void)state;
   for (int held = 0; held < 2; held++) { // alone, and while another buffer shows the same data
     PJRT_Buffer *a = plugin_buffer(&p, client, plugin_device(&p, client, 0), 11, 1, four, ramp);
@@ -278,7 +278,7 @@ static void test_donation_that_waits(void **state) {
   plugin_buffer_destroy(&p, a);
 }
 
-static void test_raw_copy_placed_later(void **state) {
+static void a_raw_copy_may_learn_its_place_later(void **state) {
   (void)state;
   PJRT_FulfillAliasBufferCallback *handle;
   PJRT_Buffer *alias = make_alias(&handle);
@@ -314,7 +314,7 @@ static void count_call(void *data, void *user) {
   ++*(int *)user;
 }
 
-static void test_bitcast_and_view(void **state) {
+static void bitcasts_and_views_show_the_same_bytes(void **state) {
   (void)state;
   PJRT_Buffer *b = plugin_buffer(&p, client, plugin_device(&p, client, 0), 11, 1, four, ramp);
   int64_t eight[2] = {2, 4};
@@ -351,7 +351,7 @@ static void test_bitcast_and_view(void **state) {
   assert_int_equal(calls, 1);
 }
 
-static void test_poisoned_execution(void **state) {
+static void a_poisoned_execution_makes_error_results(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile(&p, client, "add", 1);
   PJRT_Buffer *b = plugin_buffer(&p, client, plugin_device(&p, client, 0), 11, 1, four, ones);
@@ -384,7 +384,7 @@ static void test_poisoned_execution(void **state) {
   plugin_executable_destroy(&p, add);
 }
 
-static void test_memory_spaces(void **state) {
+static void buffers_move_between_memories(void **state) {
   (void)state;
   ARGS(Client_TopologyDescription, topology);
   topology.client = client;
@@ -433,7 +433,7 @@ static int read_space(vt_bytes bytes, vt_text *out_names) {
   return events;
 }
 
-static void test_profiler(void **state) {
+static void a_profile_shows_runs_and_compilations(void **state) {
   (void)state;
   const PJRT_Extension_Base *e = p.api->extension_start;
   while (e && e->type != PJRT_EXTENSION_PROFILER) e = e->next;
@@ -478,10 +478,14 @@ static void test_profiler(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_transfer_manager),    cmocka_unit_test(test_alias),
-      cmocka_unit_test(test_donation_that_waits), cmocka_unit_test(test_raw_copy_placed_later),
-      cmocka_unit_test(test_bitcast_and_view),    cmocka_unit_test(test_poisoned_execution),
-      cmocka_unit_test(test_memory_spaces),       cmocka_unit_test(test_profiler),
+      cmocka_unit_test(a_transfer_fills_its_buffers_in_pieces),
+      cmocka_unit_test(an_alias_gets_its_data_from_a_later_run),
+      cmocka_unit_test(a_donation_waits_for_its_event),
+      cmocka_unit_test(a_raw_copy_may_learn_its_place_later),
+      cmocka_unit_test(bitcasts_and_views_show_the_same_bytes),
+      cmocka_unit_test(a_poisoned_execution_makes_error_results),
+      cmocka_unit_test(buffers_move_between_memories),
+      cmocka_unit_test(a_profile_shows_runs_and_compilations),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -28,7 +28,7 @@ static int teardown(void **state) {
   return 0;
 }
 
-static void test_table(void **state) {
+static void the_table_has_its_version_and_every_slot(void **state) {
   (void)state;
   assert_true(p.api->struct_size >= 0x450);
   assert_int_equal(p.api->version.major, 0);
@@ -36,7 +36,7 @@ static void test_table(void **state) {
   for (int i = 0; i < PJRT_SLOTS; i++) assert_non_null(p.api->slots[i]);
 }
 
-static void test_extensions(void **state) {
+static void extensions_are_chained_and_known(void **state) {
   (void)state;
   int seen = 0;
   for (PJRT_Extension_Base *e = p.api->extension_start; e; e = e->next) {
@@ -60,7 +60,7 @@ static void test_extensions(void **state) {
   assert_null(layouts->layout_destroy(&d));
 }
 
-static void test_devices(void **state) {
+static void devices_say_what_a_v3_8_is(void **state) {
   (void)state;
   ARGS(Client_Devices, devices);
   devices.client = client;
@@ -96,7 +96,7 @@ static void release_user_data(void *data) {
   ++*(int *)data;
 }
 
-static void test_memory_user_data(void **state) {
+static void user_data_of_a_memory_is_kept_and_destroyed(void **state) {
   (void)state;
   ARGS(Device_DefaultMemory, a);
   a.device = plugin_device(&p, client, 1);
@@ -112,7 +112,7 @@ static void test_memory_user_data(void **state) {
   assert_int_equal(first, 1);
 }
 
-static void test_buffers(void **state) {
+static void buffers_hold_what_was_put_into_them(void **state) {
   (void)state;
   PJRT_Device *device = plugin_device(&p, client, 3);
   int32_t data[6] = {1, 2, 3, 4, 5, 6}, back[6] = {0};
@@ -183,7 +183,7 @@ static void test_buffers(void **state) {
   plugin_buffer_destroy(&p, copy.dst_buffer);
 }
 
-static void test_bad_buffers(void **state) {
+static void impossible_buffers_are_refused(void **state) {
   (void)state;
   int64_t dims[2] = {1LL << 40, 1LL << 40}, negative[1] = {-1};
   char byte = 0;
@@ -225,7 +225,7 @@ static void test_bad_buffers(void **state) {
   while (count--) plugin_buffer_destroy(&p, held[count]);
 }
 
-static void test_run(void **state) {
+static void a_program_runs_and_gives_its_results(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile(&p, client, "add", 1);
   PJRT_Device *device = plugin_device(&p, client, 0);
@@ -258,7 +258,7 @@ static void test_run(void **state) {
   plugin_executable_destroy(&p, add);
 }
 
-static void test_donation(void **state) {
+static void donated_buffers_are_gone_after_the_run(void **state) {
   (void)state;
   PJRT_LoadedExecutable *donate = plugin_compile(&p, client, "donate", 1);
   PJRT_Device *device = plugin_device(&p, client, 0);
@@ -287,7 +287,7 @@ static void test_donation(void **state) {
 }
 
 // An argument that is an error makes results that are the same error.
-static void test_poison(void **state) {
+static void an_error_argument_makes_error_results(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile(&p, client, "add", 1);
   PJRT_Device *device = plugin_device(&p, client, 0);
@@ -323,7 +323,7 @@ static void test_poison(void **state) {
 
 // rows over x, tiles over x and y of a 4 x 2 mesh: gathers different shardings, results come back
 // sharded as requested.
-static void test_sharded(void **state) {
+static void shards_are_gathered_and_results_cut_as_asked(void **state) {
   (void)state;
   PJRT_LoadedExecutable *sharded = plugin_compile(&p, client, "sharded", 8);
   PJRT_Buffer *args[8][2], *outs[8][3], **results[8];
@@ -442,7 +442,7 @@ static void check_own(int d, PJRT_Buffer *const *outs) {
   }
 }
 
-static void test_own_arrays(void **state) {
+static void partitions_may_run_on_arrays_of_their_own(void **state) {
   (void)state;
   enum { DEVICES = 4 };
   static const int64_t two[] = {2};
@@ -464,7 +464,7 @@ static void test_own_arrays(void **state) {
   plugin_executable_destroy(&p, loaded);
 }
 
-static void test_bad_programs(void **state) {
+static void programs_that_cannot_run_are_refused(void **state) {
   (void)state;
   vt_bytes code = plugin_program("add");
   compile_fails(code, "hlo", 12, "mlir");
@@ -480,7 +480,7 @@ static void test_bad_programs(void **state) {
   vt_file_unmap(&code);
 }
 
-static void test_serialize(void **state) {
+static void an_executable_reads_back_from_its_bytes(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile(&p, client, "add", 1);
   ARGS(LoadedExecutable_GetExecutable, get);
@@ -526,7 +526,7 @@ static void test_serialize(void **state) {
   plugin_ok(&p, SLOT_Executable_Destroy, &destroy);
 }
 
-static void test_topology(void **state) {
+static void a_topology_compiles_without_a_client(void **state) {
   (void)state;
   ARGS(TopologyDescription_Create, t);
   static const char name[] = "v5e:4x4";
@@ -582,7 +582,7 @@ static void test_topology(void **state) {
   plugin_fails(&p, SLOT_TopologyDescription_Deserialize, &back, 3, NULL);
 }
 
-static void test_wrong_slice(void **state) {
+static void a_slice_that_does_not_exist_is_refused(void **state) {
   (void)state;
   setenv("VTPU_ACCELERATOR_TYPE", "v3-9", 1);
   ARGS(Client_Create, a);
@@ -614,7 +614,7 @@ static void run_once(const plugin *q, PJRT_Client *c) {
 }
 
 // A second copy of the library in one process has its own devices and does not disturb the first.
-static void test_loaded_twice(void **state) {
+static void two_copies_of_the_library_live_side_by_side(void **state) {
   (void)state;
   char path[] = "/tmp/vtpu_plugin_XXXXXX.so", command[1024];
   int file = mkstemps(path, 3);
@@ -632,7 +632,7 @@ static void test_loaded_twice(void **state) {
   run_once(&p, client);
 }
 
-static void test_fork(void **state) {
+static void a_forked_child_is_refused_and_its_parent_goes_on(void **state) {
   (void)state;
   run_once(&p, client);
   pid_t child = fork();
@@ -677,7 +677,7 @@ static void run_queued(PJRT_Client *c) {
 
 // A chain of runs is queued; arguments are destroyed before they are used; events fire once each,
 // results are right.
-static void test_async_chain(void **state) {
+static void queued_runs_outlive_their_arguments(void **state) {
   (void)state;
   enum { SIDE = 256, STEPS = 20 };
   PJRT_LoadedExecutable *medium = plugin_compile(&p, client, "medium", 1);
@@ -723,7 +723,7 @@ static void test_async_chain(void **state) {
 }
 
 // 1,000 of each; the process must not grow by more than the noise of its allocator.
-static void test_no_leaks(void **state) {
+static void nothing_grows_over_a_thousand_clients(void **state) {
   (void)state;
   const char *wanted = getenv("VTPU_LEAK_ROUNDS");
   int rounds = wanted ? atoi(wanted) : 1100;
@@ -744,16 +744,25 @@ static void test_no_leaks(void **state) {
 int main(int argc, char **argv) {
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_table),        cmocka_unit_test(test_extensions),
-      cmocka_unit_test(test_devices),      cmocka_unit_test(test_memory_user_data),
-      cmocka_unit_test(test_buffers),      cmocka_unit_test(test_bad_buffers),
-      cmocka_unit_test(test_run),          cmocka_unit_test(test_donation),
-      cmocka_unit_test(test_poison),       cmocka_unit_test(test_sharded),
-      cmocka_unit_test(test_own_arrays),   cmocka_unit_test(test_bad_programs),
-      cmocka_unit_test(test_serialize),    cmocka_unit_test(test_topology),
-      cmocka_unit_test(test_wrong_slice),  cmocka_unit_test(test_async_chain),
-      cmocka_unit_test(test_loaded_twice), cmocka_unit_test(test_fork),
-      cmocka_unit_test(test_no_leaks),
+      cmocka_unit_test(the_table_has_its_version_and_every_slot),
+      cmocka_unit_test(extensions_are_chained_and_known),
+      cmocka_unit_test(devices_say_what_a_v3_8_is),
+      cmocka_unit_test(user_data_of_a_memory_is_kept_and_destroyed),
+      cmocka_unit_test(buffers_hold_what_was_put_into_them),
+      cmocka_unit_test(impossible_buffers_are_refused),
+      cmocka_unit_test(a_program_runs_and_gives_its_results),
+      cmocka_unit_test(donated_buffers_are_gone_after_the_run),
+      cmocka_unit_test(an_error_argument_makes_error_results),
+      cmocka_unit_test(shards_are_gathered_and_results_cut_as_asked),
+      cmocka_unit_test(partitions_may_run_on_arrays_of_their_own),
+      cmocka_unit_test(programs_that_cannot_run_are_refused),
+      cmocka_unit_test(an_executable_reads_back_from_its_bytes),
+      cmocka_unit_test(a_topology_compiles_without_a_client),
+      cmocka_unit_test(a_slice_that_does_not_exist_is_refused),
+      cmocka_unit_test(queued_runs_outlive_their_arguments),
+      cmocka_unit_test(two_copies_of_the_library_live_side_by_side),
+      cmocka_unit_test(a_forked_child_is_refused_and_its_parent_goes_on),
+      cmocka_unit_test(nothing_grows_over_a_thousand_clients),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -26,7 +26,7 @@ static int teardown(void **state) {
 }
 
 // The foreign names are found first, or the other tests prove nothing.
-static void test_foreign_first(void **state) {
+static void foreign_names_are_found_first(void **state) {
   (void)state;
   static const char *const names[] = {"LLVMContextCreate",
                                       "dnnl_primitive_create",
@@ -72,7 +72,7 @@ static void run(const char *text, float *out) {
 #define M             "tensor<64x64xf32>"
 #define PROGRAM(body) "func.func public @main(%x: " M ") -> " M " {\n" body "}\n"
 
-static void test_programs(void **state) {
+static void programs_run_beside_foreign_libraries(void **state) {
   (void)state;
   static const struct {
     const char *needs, *text;
@@ -104,7 +104,7 @@ static void test_programs(void **state) {
 }
 
 // An error passes through LLVM's and our own allocations without reaching a foreign one.
-static void test_refused(void **state) {
+static void a_refusal_meets_no_foreign_allocation(void **state) {
   (void)state;
   PJRT_Error *error = NULL;
   assert_null(plugin_compile_text(&p, client, PROGRAM("return %y : " M "\n"), 1, &error));
@@ -113,9 +113,9 @@ static void test_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_foreign_first),
-      cmocka_unit_test(test_programs),
-      cmocka_unit_test(test_refused),
+      cmocka_unit_test(foreign_names_are_found_first),
+      cmocka_unit_test(programs_run_beside_foreign_libraries),
+      cmocka_unit_test(a_refusal_meets_no_foreign_allocation),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -120,7 +120,7 @@ static void child_of_busy(inherited *i, int number) {
   leave();
 }
 
-static void test_child_of_busy(void **state) {
+static void a_child_of_a_busy_process_is_refused(void **state) {
   (void)state;
   PJRT_Client *client = plugin_client(&p);
   ARGS(Event_Create, event);
@@ -151,7 +151,7 @@ static void test_child_of_busy(void **state) {
 }
 
 // Runs before any client: the children are like their parent.
-static void test_child_first(void **state) {
+static void children_before_the_first_client_are_like_their_parent(void **state) {
   (void)state;
   for (int n = 0; n < 2; n++) {
     fflush(NULL);
@@ -172,7 +172,7 @@ static void test_child_first(void **state) {
   }
 }
 
-static void test_child_becomes_program(void **state) {
+static void a_child_may_become_another_program(void **state) {
   (void)state;
   PJRT_Client *client = plugin_client(&p);
   pid_t child = fork();
@@ -193,9 +193,9 @@ static int setup(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_child_first),
-      cmocka_unit_test(test_child_of_busy),
-      cmocka_unit_test(test_child_becomes_program),
+      cmocka_unit_test(children_before_the_first_client_are_like_their_parent),
+      cmocka_unit_test(a_child_of_a_busy_process_is_refused),
+      cmocka_unit_test(a_child_may_become_another_program),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -133,7 +133,7 @@ static usage measure(void) {
 }
 
 // Arrays of 100 sizes, up to 50 MB, one at a time.
-static void test_arrays(void **state) {
+static void arrays_of_many_sizes_leave_no_memory_behind(void **state) {
   (void)state;
   enum { STEP = 131072 };
   float *data = calloc(100, STEP * sizeof *data);
@@ -164,7 +164,7 @@ static const struct row {
     {"too large", put_too_large, true},
 };
 
-static void test_rows(void **state) {
+static void a_table_of_rows_leaves_no_memory_behind(void **state) {
   (void)state;
   bool failed = false;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -203,6 +203,7 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_arrays), cmocka_unit_test(test_rows)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(arrays_of_many_sizes_leave_no_memory_behind),
+                                     cmocka_unit_test(a_table_of_rows_leaves_no_memory_behind)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
