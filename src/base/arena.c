@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // arena.c - blocks of doubling size, newest first.
+#include "base/check.h"
 #include "base/arena.h"
 
 #include <stdint.h>
@@ -55,6 +56,8 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
 }
 
 void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align) {
+  vt_assert(align && !(align & (align - 1)) && align <= 64);
+  vt_assert(arena->used <= arena->size);
   size_t at = (arena->used + align - 1) & ~(align - 1);
   if (vt_memory_refused()) return NULL;
   if (size > SIZE_MAX / 2) size = SIZE_MAX / 2; // add_block reports it

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // array.c - growth of VT_ARRAY: doubling from 8 elements.
+#include "base/check.h"
 #include "base/array.h"
 
 #include <string.h>
 
 void *vt_array_grow(vt_arena *arena, void *data, size_t size, size_t *capacity,
                     size_t element_size) {
+  vt_assert(size <= *capacity && element_size);
   size_t wanted = *capacity ? *capacity * 2 : 8;
   void *grown;
   if (arena) {

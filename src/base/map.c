@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // map.c - see map.h. The table of slots is kept at most half full.
+#include "base/check.h"
 #include "base/map.h"
 
 #include <string.h>
@@ -42,6 +43,7 @@ void **vt_map_at(vt_map *map, const void *key, size_t key_size) {
   uint64_t hash = vt_hash_bytes(key, key_size, 0);
   if ((map->size + 1) * 2 > map->slot_count) grow_slots(map);
   uint32_t *slot = slot_of(map, hash, key, key_size);
+  vt_assert(map->size * 2 < map->slot_count && *slot <= map->size);
   if (*slot) return &map->entries[*slot - 1].value;
   if (map->size == map->capacity) {
     size_t capacity = map->capacity ? map->capacity * 2 : 8;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // memory.c - blocks with a link, and attempts that hold the links of their thread.
+#include "base/check.h"
 #include "base/memory.h"
 
 #include <stdint.h>
@@ -15,6 +16,7 @@ bool (*vt_memory_refuses)(void);
 static _Thread_local vt_attempt *running;
 
 static void link_in(vt_attempt *attempt, vt_memory_link *link) {
+  vt_assert(attempt->blocks.next->prev == &attempt->blocks);
   vt_memory_link *head = &attempt->blocks;
   *link = (vt_memory_link){head, head->next};
   head->next->prev = link;
@@ -28,6 +30,7 @@ void vt_memory_watch(vt_memory_link *block) {
 
 void vt_memory_unwatch(vt_memory_link *block) {
   if (!block->next) return;
+  vt_assert(block->next->prev == block && block->prev->next == block);
   block->prev->next = block->next;
   block->next->prev = block->prev;
   *block = (vt_memory_link){0};
@@ -84,6 +87,7 @@ vt_status vt_attempt_keep(vt_status (*run)(void *user), void *user) {
 }
 
 void vt_attempt_end(vt_attempt *attempt) {
+  vt_assert(running != attempt && !attempt->keeps);
   while (attempt->blocks.next != &attempt->blocks) {
     vt_memory_link *link = attempt->blocks.next;
     vt_memory_unwatch(link);

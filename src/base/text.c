@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // text.c - see text.h.
+#include "base/check.h"
 #include "base/text.h"
 
 #include <stdarg.h>
@@ -17,6 +18,7 @@ static void reserve(vt_text *text, size_t more) {
 }
 
 void vt_text_put_n(vt_text *text, const void *bytes, size_t size) {
+  vt_assert(text->size <= text->capacity && (bytes || !size));
   reserve(text, size);
   if (size) memcpy(text->data + text->size, bytes, size);
   text->size += size;

@@ -16,9 +16,9 @@
 //    class can get in the parameter's way.
 // 5. The classes that are left, and the scratch of steps, are placed in one block by a sweep in
 //    step order with the best-fitting free piece.
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "host/plan.h"
 
 enum { NOWHERE = -1 };
@@ -56,6 +56,7 @@ static range *range_of(planner *p, const vt_value *value) {
 
 static uint32_t add_class(planner *p, uint32_t first, bool fixed) {
   range *r = &p->ranges[first];
+  vt_assert(r->class == NONE && r->bytes >= 0 && r->start <= r->end);
   class c = {.first = first,
              .start = r->start,
              .end = r->end,
@@ -116,7 +117,7 @@ static void make_classes(planner *p) {
   for (uint32_t r = 0; r < plan->result_count; r++) {
     if (plan->invariant[r] || plan->returns[r]->type.dtype == VT_TOKEN) continue;
     class *c = &p->classes.data[p->ranges[plan->returns[r]->id].class];
-    assert(!c->fixed && c->result == NOWHERE);
+    vt_assert(!c->fixed && c->result == NOWHERE);
     c->result = (int32_t)r;
     c->slot = vt_result_slot(plan, r);
   }
@@ -154,6 +155,8 @@ static bool classes_part(planner *p, const class *a, const class *b) {
 
 static void merge(planner *p, uint32_t into, uint32_t from) {
   class *a = &p->classes.data[into], *b = &p->classes.data[from];
+  vt_assert(into != from && a->first != NONE && b->first != NONE);
+  vt_assert(a->result == NOWHERE || b->result == NOWHERE);
   uint32_t last = NONE;
   for (uint32_t i = b->first; i != NONE; i = p->ranges[i].next) {
     p->ranges[i].class = into;
@@ -271,7 +274,7 @@ static vt_status number_constants(planner *p) {
       vt_value *root = plan->roots[plan->steps[s].inputs[i]->id];
       range *r = &p->ranges[root->id];
       if (r->class != NONE || root->type.dtype == VT_TOKEN) continue;
-      assert(root->op && root->op->code == VT_OP_CONSTANT);
+      vt_assert(root->op && root->op->code == VT_OP_CONSTANT);
       const void *data = constant_data(p, vt_attr_literal(root->op, VT_ATTR_VALUE));
       if (!data) return vt_error_no_memory();
       uint32_t c = add_class(p, (uint32_t)root->id, true);
@@ -298,7 +301,18 @@ typedef struct piece {
 } piece;
 typedef VT_ARRAY(piece) pieces;
 
+// Pieces lie behind each other, and no two spare ones side by side.
+static bool pieces_are_sound(const pieces *all) {
+  for (size_t i = 0; i + 1 < all->size; i++) {
+    const piece *p = &all->data[i];
+    if (p->bytes <= 0 || p->offset + p->bytes != p[1].offset || (!p->used && !p[1].used))
+      return false;
+  }
+  return !all->size || !all->data[0].offset;
+}
+
 static int64_t take(vt_arena *arena, pieces *all, int64_t bytes) {
+  vt_assert(bytes > 0 && bytes % 64 == 0);
   size_t best = SIZE_MAX;
   for (size_t i = 0; i < all->size; i++)
     if (!all->data[i].used && all->data[i].bytes >= bytes &&
@@ -325,12 +339,14 @@ static int64_t take(vt_arena *arena, pieces *all, int64_t bytes) {
     memmove(&all->data[best + 2], &all->data[best + 1], sizeof spare * (all->size - best - 2));
     all->data[best + 1] = spare;
   }
+  vt_assert(pieces_are_sound(all));
   return offset;
 }
 
 static void give_back(pieces *all, int64_t offset) {
   size_t i = 0;
   while (all->data[i].offset != offset) i++;
+  vt_assert(i < all->size && all->data[i].used);
   all->data[i].used = false;
   if (i + 1 < all->size && !all->data[i + 1].used) {
     all->data[i].bytes += all->data[i + 1].bytes;
@@ -342,6 +358,7 @@ static void give_back(pieces *all, int64_t offset) {
     memmove(&all->data[i], &all->data[i + 1], sizeof(piece) * (all->size - i - 1));
     all->size--;
   }
+  vt_assert(pieces_are_sound(all));
 }
 
 // What wants a place: a class, or the scratch of a step.
@@ -351,6 +368,18 @@ typedef struct tenant {
   uint32_t *slot;
   uint32_t next_starting, next_ending;
 } tenant;
+
+// Tenants that live at the same time have no byte in common.
+static bool tenants_are_apart(const tenant *tenants, const int64_t *offsets, uint32_t count) {
+  enum { FEW = 500 }; // pairs are many
+  for (uint32_t a = 0; a < count && count <= FEW; a++)
+    for (uint32_t b = a + 1; b < count; b++) {
+      const tenant *x = &tenants[a], *y = &tenants[b];
+      if (x->end < y->start || y->end < x->start) continue;
+      if (offsets[a] < offsets[b] + y->bytes && offsets[b] < offsets[a] + x->bytes) return false;
+    }
+  return true;
+}
 
 static void place_temporaries(planner *p) {
   vt_plan *plan = p->plan;
@@ -390,10 +419,13 @@ static void place_temporaries(planner *p) {
       give_back(&all, plan->temp_offsets[t]);
   }
   for (size_t i = 0; i < all.size; i++) plan->temp_bytes = all.data[i].offset + all.data[i].bytes;
+  vt_assert_each(i, all.size, !all.data[i].used);
+  vt_assert(tenants_are_apart(tenants, plan->temp_offsets, count));
 }
 
 static void set_slots(planner *p) {
   vt_plan *plan = p->plan;
+  uint32_t slots = plan->param_count + plan->result_count + plan->constant_count + plan->temp_count;
   vt_arena *arena = &plan->program->arena;
   for (uint32_t s = 0; s < plan->step_count; s++) {
     vt_step *step = &plan->steps[s];
@@ -403,8 +435,9 @@ static void set_slots(planner *p) {
       step->input_slots[i] = slot_of(p, step->inputs[i]);
     for (uint32_t i = 0; i < step->output_count; i++)
       step->output_slots[i] = slot_of(p, step->outputs[i]);
+    vt_assert_each(i, step->input_count, step->input_slots[i] < slots);
+    vt_assert_each(i, step->output_count, step->output_slots[i] < slots);
   }
-  uint32_t slots = plan->param_count + plan->result_count + plan->constant_count + plan->temp_count;
   plan->frames = VT_NEW_ARRAY(arena, vt_frame, plan->frame_count);
   for (uint32_t f = 0; f < plan->frame_count; f++) {
     plan->frames[f].index = (int32_t)f;

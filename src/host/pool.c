@@ -8,7 +8,6 @@
 // Threads: any; one lock, held for a few instructions.
 // Under AddressSanitizer nothing is kept, so that use after free and overruns of the padding are
 // seen.
-#include <assert.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/fork.h"
 #include "host/host.h"
 
@@ -65,6 +65,7 @@ static uint32_t class_of(int64_t bytes) {
       63 - (uint32_t)__builtin_clzll((uint64_t)(bytes - 1)); // 2^shift < bytes <= 2^(shift+1)
   uint32_t class = (shift - FIRST_SHIFT) * 4;
   while (class_bytes(class) < bytes) class ++;
+  vt_assert(class < CLASSES && (!class || class_bytes(class - 1) < bytes));
   return class;
 }
 
@@ -108,6 +109,7 @@ static block *surplus(void) {
       block *b = pool.free[class];
       pool.free[class] = b->next;
       pool.idle_bytes -= class_bytes(class);
+      vt_assert(pool.idle_bytes >= 0 && b->class == class);
       b->next = taken;
       taken = b;
     }
@@ -148,7 +150,7 @@ static void *fresh_block(uint32_t class) {
 }
 
 void *vt_host_alloc(int64_t bytes) {
-  assert(bytes >= 0);
+  vt_assert(bytes >= 0);
   if (bytes > INT64_MAX / 4) return NULL;
   if (!KEEP) {
     block *fresh = aligned_alloc(64, (size_t)((bytes + HEADER + PAD + 63) & ~(int64_t)63));
@@ -160,6 +162,7 @@ void *vt_host_alloc(int64_t bytes) {
   if (b) {
     pool.free[class] = b->next;
     pool.idle_bytes -= class_bytes(class);
+    vt_assert(pool.idle_bytes >= 0 && b->class == class);
   }
   block *left = count_used(class_bytes(class));
   vt_unlock(&pool.lock);
@@ -196,6 +199,7 @@ void vt_host_free(void *data) {
   pool.free[b->class] = b;
   pool.idle_bytes += bytes;
   pool.used_bytes -= bytes;
+  vt_assert(pool.used_bytes >= 0);
   block *left = surplus();
   vt_unlock(&pool.lock);
   unmap_all(left);

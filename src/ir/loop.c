@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // loop.c - see loop.h.
+#include "base/check.h"
 #include "ir/loop.h"
 
 #include <string.h>
 
 // The operand of the scope's op that the parameter equals on every run, NULL when it changes.
 static const vt_value *operand_of(const vt_scope *scope, const vt_value *param) {
+  vt_assert(!param->op && param->func == scope->func);
+  vt_assert((uint32_t)param->index < scope->func->param_count);
   const vt_op *op = scope->op;
   uint32_t index = (uint32_t)param->index;
   if (op->code == VT_OP_WHILE) {
@@ -23,6 +26,7 @@ static const vt_value *operand_of(const vt_scope *scope, const vt_value *param) 
 
 const vt_value *vt_scope_resolve(const vt_scope *scope, const vt_value *value,
                                  const vt_scope **out_scope) {
+  vt_assert(value);
   while (scope && !value->op) {
     const vt_value *outside = operand_of(scope, value);
     if (!outside) break;

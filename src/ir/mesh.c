@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // mesh.c - devices on a mesh: sizes, positions, coordinates along axes and sub-axes.
+#include "base/check.h"
 #include "ir/sharding.h"
 
 #include <string.h>
 
 int64_t vt_mesh_size(const vt_mesh *mesh) {
+  vt_assert_each(i, mesh->axis_count, mesh->axes[i].size >= 1);
   int64_t n = 1;
   for (uint32_t i = 0; i < mesh->axis_count; i++) n *= mesh->axes[i].size;
   return n;
@@ -18,6 +20,8 @@ int64_t vt_mesh_place(const vt_mesh *mesh, int64_t device) {
 
 int64_t vt_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
                            int64_t *out_stride) {
+  vt_assert(ref.axis < mesh->axis_count && ref.size >= 1 && ref.pre_size >= 1);
+  vt_assert(place >= 0);
   int64_t below = 1, size = mesh->axes[ref.axis].size;
   for (uint32_t i = ref.axis + 1; i < mesh->axis_count; i++) below *= mesh->axes[i].size;
   int64_t part = size / (ref.pre_size * ref.size);

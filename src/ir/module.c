@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // module.c - creating, linking, copying and numbering functions and ops; attribute access. See
 // module.h.
+#include "base/check.h"
 #include "ir/module.h"
 
 #include <assert.h>
@@ -27,6 +28,7 @@ void vt_module_destroy(vt_module *module) {
 }
 
 vt_func *vt_func_create(vt_module *module, const char *name) {
+  vt_assert(module && name);
   vt_func *func = VT_NEW(&module->arena, vt_func);
   func->module = module;
   func->name = name;
@@ -34,6 +36,8 @@ vt_func *vt_func_create(vt_module *module, const char *name) {
 }
 
 void vt_module_add_func(vt_module *module, vt_func *func) {
+  vt_assert(func->module == module && func->name[0]);
+  vt_assert(!vt_module_find_func(module, func->name));
   if ((module->func_count & (module->func_count - 1)) == 0) { // capacity doubles at powers of two
     uint32_t room = module->func_count ? module->func_count * 2 : 1;
     vt_func **grown = VT_NEW_ARRAY(&module->arena, vt_func *, room);
@@ -50,6 +54,7 @@ vt_func *vt_module_find_func(const vt_module *module, const char *name) {
 }
 
 vt_value *vt_func_add_param(vt_func *func, vt_type type) {
+  vt_assert(type.rank >= 0 && type.rank <= VT_MAX_RANK && vt_dtype_get(type.dtype)->kind);
   vt_arena *arena = &func->module->arena;
   if ((func->param_count & (func->param_count - 1)) == 0) {
     uint32_t room = func->param_count ? func->param_count * 2 : 1;
@@ -72,6 +77,9 @@ void vt_func_set_returns(vt_func *func, uint32_t count, vt_value *const *values)
 vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t operand_count,
                     vt_value *const *operands, uint32_t result_count, const vt_type *types,
                     uint32_t region_count) {
+  vt_assert(code > VT_OP_INVALID && code < VT_OP_COUNT);
+  vt_assert_each(i, operands ? operand_count : 0, operands[i]->func == func);
+  vt_assert_each(i, result_count, types[i].rank >= 0 && types[i].rank <= VT_MAX_RANK);
   vt_arena *arena = &func->module->arena;
   vt_op *op = VT_NEW(arena, vt_op);
   op->code = code;
@@ -91,6 +99,7 @@ vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t o
 }
 
 void vt_op_append(vt_func *func, vt_op *op) {
+  vt_assert(func->first != op && (!func->last || !func->last->next));
   assert(op->func == func && !op->prev && !op->next);
   op->prev = func->last;
   if (func->last)
@@ -101,6 +110,8 @@ void vt_op_append(vt_func *func, vt_op *op) {
 }
 
 void vt_op_insert(vt_op *before, vt_op *op) {
+  vt_assert(before != op &&
+            (before->prev ? before->prev->next == before : before->func->first == before));
   vt_func *func = before->func;
   assert(op->func == func && !op->prev && !op->next);
   op->next = before;
@@ -113,6 +124,8 @@ void vt_op_insert(vt_op *before, vt_op *op) {
 }
 
 void vt_op_remove(vt_op *op) {
+  vt_assert(op->prev ? op->prev->next == op : op->func->first == op);
+  vt_assert(op->next ? op->next->prev == op : op->func->last == op);
   vt_func *func = op->func;
   if (op->prev)
     op->prev->next = op->next;
@@ -137,12 +150,14 @@ vt_value *vt_build(vt_func *func, vt_op *before, vt_opcode code, const vt_loc *l
 
 vt_value *vt_build_constant(vt_func *func, vt_op *before, const vt_loc *loc,
                             const vt_literal *literal) {
+  vt_assert(literal->data || !vt_type_elements(literal->type));
   vt_value *value = vt_build(func, before, VT_OP_CONSTANT, loc, literal->type, 0, NULL);
   vt_op_set_attr(value->op, (vt_attr){.key = VT_ATTR_VALUE, .count = 1, .literal = literal});
   return value;
 }
 
 void vt_value_replace(vt_value *from, vt_value *to) {
+  vt_assert(from != to && vt_type_equal(from->type, to->type));
   vt_func *func = from->func;
   assert(to->func == func);
   for (vt_op *op = from->op ? from->op->next : func->first; op; op = op->next)
@@ -155,10 +170,12 @@ void vt_value_replace(vt_value *from, vt_value *to) {
 // Copies the ops of `from` into `to` (before `before`, or at the end), with values renamed by `map`
 // (by id in `from`).
 static void copy_ops(vt_func *to, vt_op *before, const vt_func *from, vt_value **map) {
+  vt_assert(!before || before->func == to);
   for (const vt_op *op = from->first; op; op = op->next) {
     vt_op *copy = vt_op_create(to, op->code, op->loc, op->operand_count, NULL, 0, NULL, 0);
     vt_arena *arena = &to->module->arena;
     for (uint32_t i = 0; i < op->operand_count; i++) copy->operands[i] = map[op->operands[i]->id];
+    vt_assert_each(i, op->operand_count, copy->operands[i]); // defined before it is used
     copy->capture_count = op->capture_count;
     copy->result_count = op->result_count;
     copy->results = VT_NEW_ARRAY(arena, vt_value, op->result_count);
@@ -191,6 +208,7 @@ vt_func *vt_func_clone(vt_module *module, const vt_func *func) {
   copy_ops(copy, NULL, func, map);
   vt_func_set_returns(copy, func->return_count, func->returns);
   for (uint32_t i = 0; i < func->return_count; i++) copy->returns[i] = map[func->returns[i]->id];
+  vt_assert_each(i, copy->return_count, copy->returns[i] && copy->returns[i]->func == copy);
   copy->param_info = func->param_info;
   copy->return_info = func->return_info;
   vt_arena_free(&scratch);
@@ -198,20 +216,27 @@ vt_func *vt_func_clone(vt_module *module, const vt_func *func) {
 }
 
 void vt_func_inline(vt_func *callee, vt_op *before, vt_value *const *args, vt_value **out_returns) {
+  vt_assert_each(i, callee->param_count, vt_type_equal(args[i]->type, callee->params[i]->type));
+  vt_assert_each(i, callee->param_count, args[i]->func == before->func);
   vt_func_number(callee);
   vt_arena scratch = {0};
   vt_value **map = VT_NEW_ARRAY(&scratch, vt_value *, callee->value_count + 1);
   for (uint32_t i = 0; i < callee->param_count; i++) map[callee->params[i]->id] = args[i];
   copy_ops(before->func, before, callee, map);
   for (uint32_t i = 0; i < callee->return_count; i++) out_returns[i] = map[callee->returns[i]->id];
+  vt_assert_each(i, callee->return_count, out_returns[i]->func == before->func);
   vt_arena_free(&scratch);
 }
 
 void vt_func_number(vt_func *func) {
+  vt_assert_each(i, func->param_count,
+                 func->params[i]->index == (int32_t)i && !func->params[i]->op);
   int32_t next = 0;
   for (uint32_t i = 0; i < func->param_count; i++) func->params[i]->id = next++;
-  for (vt_op *op = func->first; op; op = op->next)
+  for (vt_op *op = func->first; op; op = op->next) {
+    vt_assert(op->func == func && (op->next ? op->next->prev == op : func->last == op));
     for (uint32_t i = 0; i < op->result_count; i++) op->results[i].id = next++;
+  }
   func->value_count = next;
 }
 
@@ -219,7 +244,10 @@ uint32_t *vt_func_use_counts(vt_func *func, vt_arena *arena) {
   vt_func_number(func);
   uint32_t *uses = VT_NEW_ARRAY(arena, uint32_t, func->value_count);
   for (vt_op *op = func->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]++;
+    for (uint32_t i = 0; i < op->operand_count; i++) {
+      vt_assert(op->operands[i]->func == func && op->operands[i]->id < func->value_count);
+      uses[op->operands[i]->id]++;
+    }
   for (uint32_t i = 0; i < func->return_count; i++) uses[func->returns[i]->id]++;
   return uses;
 }
@@ -231,6 +259,8 @@ const vt_attr *vt_op_attr(const vt_op *op, vt_attr_key key) {
 }
 
 int64_t vt_attr_i64(const vt_op *op, vt_attr_key key) {
+  vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_I64 || vt_attr_kind_of(key) == VT_ATTR_KIND_BOOL ||
+            vt_attr_kind_of(key) == VT_ATTR_KIND_DTYPE);
   const vt_attr *attr = vt_op_attr(op, key);
   assert(attr);
   return attr->i64;
@@ -242,6 +272,7 @@ int64_t vt_attr_i64_or(const vt_op *op, vt_attr_key key, int64_t otherwise) {
 }
 
 double vt_attr_f64(const vt_op *op, vt_attr_key key) {
+  vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_F64);
   const vt_attr *attr = vt_op_attr(op, key);
   assert(attr);
   return attr->f64;
@@ -255,22 +286,27 @@ const int64_t *vt_attr_ints(const vt_op *op, vt_attr_key key, uint32_t *out_coun
 }
 
 vt_string vt_attr_string(const vt_op *op, vt_attr_key key) {
+  vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_STRING);
   const vt_attr *attr = vt_op_attr(op, key);
   return attr ? attr->string : (vt_string){"", 0};
 }
 
 const vt_literal *vt_attr_literal(const vt_op *op, vt_attr_key key) {
+  vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_LITERAL);
   const vt_attr *attr = vt_op_attr(op, key);
   return attr ? attr->literal : NULL;
 }
 
 vt_func *vt_attr_func(const vt_op *op, vt_attr_key key) {
+  vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_FUNCS);
   const vt_attr *attr = vt_op_attr(op, key);
   assert(attr && attr->count == 1);
   return attr->funcs[0];
 }
 
 void vt_op_set_attr(vt_op *op, vt_attr attr) {
+  vt_assert(vt_attr_kind_of(attr.key) != VT_ATTR_KIND_NONE ||
+            attr.key == VT_ATTR_USE_GLOBAL_DEVICE_IDS || !attr.count);
   for (uint32_t i = 0; i < op->attr_count; i++) {
     if (op->attrs[i].key == attr.key) {
       op->attrs[i] = attr;
@@ -284,20 +320,25 @@ void vt_op_set_attr(vt_op *op, vt_attr attr) {
 }
 
 void vt_op_set_i64(vt_op *op, vt_attr_key key, int64_t value) {
+  vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_I64 || vt_attr_kind_of(key) == VT_ATTR_KIND_BOOL ||
+            vt_attr_kind_of(key) == VT_ATTR_KIND_DTYPE);
   vt_op_set_attr(op, (vt_attr){.key = key, .count = 1, .i64 = value});
 }
 
 void vt_op_set_f64(vt_op *op, vt_attr_key key, double value) {
+  vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_F64);
   vt_op_set_attr(op, (vt_attr){.key = key, .count = 1, .f64 = value});
 }
 
 void vt_op_set_ints(vt_op *op, vt_attr_key key, uint32_t count, const int64_t *values) {
+  vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_INTS && (values || !count));
   int64_t *copy = VT_NEW_ARRAY(&op->func->module->arena, int64_t, count);
   if (count) memcpy(copy, values, sizeof *values * count);
   vt_op_set_attr(op, (vt_attr){.key = key, .count = count, .ints = copy});
 }
 
 void vt_op_set_string(vt_op *op, vt_attr_key key, const char *string) {
+  vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_STRING);
   size_t size = strlen(string);
   vt_string copy = {vt_arena_copy(&op->func->module->arena, string, size), size};
   vt_op_set_attr(op, (vt_attr){.key = key, .count = 1, .string = copy});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // type.c - see type.h.
+#include "base/check.h"
 #include "ir/type.h"
 
 #include <inttypes.h>
@@ -26,12 +27,15 @@ vt_dtype vt_dtype_from_text(const char *text, size_t size) {
 }
 
 vt_type vt_type_make(vt_arena *arena, vt_dtype dtype, int32_t rank, const int64_t *dims) {
+  vt_assert(rank >= 0 && rank <= VT_MAX_RANK);
+  vt_assert_each(i, rank, dims[i] >= 0);
   int64_t *copy = VT_NEW_ARRAY(arena, int64_t, rank);
   if (rank) memcpy(copy, dims, sizeof *dims * (size_t)rank);
   return (vt_type){dtype, rank, copy};
 }
 
 bool vt_type_same_dims(vt_type a, vt_type b) {
+  vt_assert(a.rank >= 0 && b.rank >= 0);
   return a.rank == b.rank && (!a.rank || !memcmp(a.dims, b.dims, sizeof *a.dims * (size_t)a.rank));
 }
 
@@ -40,16 +44,19 @@ bool vt_type_equal(vt_type a, vt_type b) {
 }
 
 int64_t vt_type_elements(vt_type type) {
+  vt_assert(type.rank >= 0 && type.rank <= VT_MAX_RANK);
   int64_t n = type.dtype == VT_TOKEN ? 0 : 1;
   for (int32_t i = 0; i < type.rank; i++) n *= type.dims[i];
   return n;
 }
 
 int64_t vt_type_bytes(vt_type type) {
+  vt_assert(vt_dtype_get(type.dtype)->kind);
   return vt_type_elements(type) * (int64_t)vt_dtype_bytes(type.dtype);
 }
 
 void vt_type_strides(vt_type type, int64_t *strides) {
+  vt_assert(type.rank >= 0 && type.rank <= VT_MAX_RANK);
   int64_t stride = 1;
   for (int32_t i = type.rank; i-- > 0;) {
     strides[i] = stride;

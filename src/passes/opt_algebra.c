@@ -9,6 +9,7 @@
 // Evaluator-only programs and comparisons of judges (vt_pass_options.as_written) skip the pass.
 #include <string.h>
 
+#include "base/check.h"
 #include "eval/number.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -36,6 +37,7 @@ static bool is_new(const algebra *a, const vt_value *value) {
 
 static vt_value *make(const algebra *a, vt_op *before, vt_opcode code, vt_type type, vt_value *x,
                       vt_value *y) {
+  vt_assert(x->func == before->func && (!y || y->func == before->func));
   vt_value *operands[2] = {x, y};
   vt_value *value = vt_build(before->func, before, code, before->loc, type, y ? 2 : 1, operands);
   value->id = a->count;
@@ -88,6 +90,7 @@ static vt_op *inner(const vt_value *value, vt_opcode code) {
   return value->op && value->op->code == code ? value->op : NULL;
 }
 static bool used_once(const algebra *a, const vt_value *value) {
+  vt_assert(is_new(a, value) || value->id >= 0);
   return is_new(a, value) || a->uses[value->id] == 1;
 }
 

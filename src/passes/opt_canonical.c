@@ -11,6 +11,7 @@
 // The dot or convolution under a transpose stays for its other users; without any, dce drops it.
 #include <string.h>
 
+#include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -67,6 +68,7 @@ static bool in_list(const int64_t *list, uint32_t count, int64_t value) {
 // Takes the transpose under operand `side` into the dimension numbers. false: it would reorder free
 // dimensions
 static bool absorb_dot_transpose(vt_op *op, uint32_t side) {
+  vt_assert(op->code == VT_OP_DOT_GENERAL && side < 2);
   vt_op *transpose = op->operands[side]->op;
   if (!transpose || transpose->code != VT_OP_TRANSPOSE) return false;
   vt_attr_key batch_key = side ? VT_ATTR_RHS_BATCHING_DIMENSIONS : VT_ATTR_LHS_BATCHING_DIMENSIONS;
@@ -92,6 +94,7 @@ static bool absorb_dot_transpose(vt_op *op, uint32_t side) {
 
 // transpose(dot(a, b)) that only moves b's free dimensions before a's: dot(b, a).
 static vt_value *swap_transposed_dot(vt_op *op) {
+  vt_assert(op->code == VT_OP_TRANSPOSE && op->operands[0]->op->code == VT_OP_DOT_GENERAL);
   vt_op *dot = op->operands[0]->op;
   if (vt_op_attr(dot, VT_ATTR_LHS_PRECISION_TYPE)) return NULL;
   uint32_t batch, contract;
@@ -135,6 +138,7 @@ static const vt_attr_key conv_keys[3][3] = {
      VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
 
 static void map_conv_dims(vt_op *conv, int tensor, const int64_t *map) {
+  vt_assert(conv->code == VT_OP_CONVOLUTION && tensor >= 0 && tensor < 3);
   for (int i = 0; i < 2; i++) {
     vt_attr_key key = conv_keys[tensor][i];
     vt_op_set_i64(conv, key, map[vt_attr_i64(conv, key)]);

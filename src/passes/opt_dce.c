@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_dce.c - drops pure ops whose results nobody uses, from the end to the beginning.
 // Also inside regions. Parameters and results of regions stay as they are.
+#include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -14,6 +15,7 @@ static vt_status sweep(vt_func *func, void *user) {
     bool used = false;
     for (uint32_t i = 0; i < op->result_count && !used; i++) used = uses[op->results[i].id] != 0;
     if (used || vt_op_has_effect(op)) continue;
+    vt_assert_each(i, op->operand_count, uses[op->operands[i]->id]);
     for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]--;
     vt_op_remove(op);
     *changed = true;

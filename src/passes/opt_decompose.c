@@ -19,6 +19,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "passes/passes.h"
@@ -154,6 +155,7 @@ static decomposition decomposition_of(finder *f, vt_func *func) {
 }
 
 static vt_op *custom_call(vt_op *call, const char *target, uint32_t count, const vt_type *types) {
+  vt_assert(call->code == VT_OP_CALL);
   vt_op *op =
       vt_op_create(call->func, VT_OP_CUSTOM_CALL, call->loc, 1, call->operands, count, types, 0);
   vt_op_set_string(op, VT_ATTR_CALL_TARGET_NAME, target);

@@ -4,6 +4,7 @@
 // A splat operand of an elementwise op folds whatever its size, and stays a splat.
 #include <string.h>
 
+#include "base/check.h"
 #include "eval/eval.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -37,6 +38,7 @@ static const vt_literal *literal_of(const vt_value *value) {
 
 // The dense data of a literal; splats are spread out.
 static const void *dense_data(vt_arena *scratch, const vt_literal *literal) {
+  vt_assert(literal->data || !vt_type_elements(literal->type));
   if (!literal->splat) return literal->data;
   size_t bytes = vt_dtype_bytes(literal->type.dtype), n = (size_t)vt_type_elements(literal->type);
   char *data = vt_arena_push_aligned(scratch, bytes * n + 128, 64);

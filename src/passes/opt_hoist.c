@@ -6,6 +6,7 @@
 // out of little (broadcasts, iota, constants) stay: moved, they would only cost memory.
 #include <string.h>
 
+#include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -25,6 +26,9 @@ static void reorder_params(vt_func *region, uint32_t state, const bool *moved) {
 
 // A new while op without the invariant part of the state, or the same op when there is none.
 static vt_op *capture_invariants(vt_op *op, vt_arena *scratch, bool *changed) {
+  vt_assert(op->code == VT_OP_WHILE && op->region_count == 2);
+  vt_assert(op->regions[1]->return_count == op->result_count);
+  vt_assert(op->regions[1]->param_count == op->operand_count);
   uint32_t state = op->result_count, kept = 0;
   bool *moved = VT_NEW_ARRAY(scratch, bool, state);
   vt_func *condition = op->regions[0], *body = op->regions[1];
@@ -82,6 +86,7 @@ static bool worth_hoisting(const vt_op *op) {
 // Appends `value` (of the loop's function) to the captures of the loop; returns its parameter in
 // the body.
 static vt_value *add_capture(vt_op *loop, vt_value *value) {
+  vt_assert(value->func == loop->func);
   vt_arena *arena = &loop->func->module->arena;
   vt_value **operands = VT_NEW_ARRAY(arena, vt_value *, loop->operand_count + 1);
   memcpy(operands, loop->operands, sizeof *operands * loop->operand_count);
@@ -95,6 +100,7 @@ static vt_value *add_capture(vt_op *loop, vt_value *value) {
 // Moves the op before the loop; `outer` maps values of the body (by id) to values outside, where
 // they are the same.
 static void hoist_op(vt_op *loop, vt_op *op, vt_value **outer) {
+  vt_assert(op->func == loop->regions[1] && !vt_op_has_effect(op));
   vt_arena *arena = &loop->func->module->arena;
   vt_op *moved = vt_op_create(loop->func, op->code, op->loc, op->operand_count, NULL, 0, NULL, 0);
   for (uint32_t i = 0; i < op->operand_count; i++) moved->operands[i] = outer[op->operands[i]->id];

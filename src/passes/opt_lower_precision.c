@@ -6,6 +6,7 @@
 // shares between contractions. Afterwards the contraction itself is HIGHEST: it rounds nothing.
 // HIGH and HIGHEST are plain f32 here. A dot algorithm says itself what each operand is rounded to;
 // afterwards it asks for f32.
+#include "base/check.h"
 #include "ir/precision.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -14,6 +15,7 @@ enum { BF16_EXPONENT_BITS = 8, BF16_MANTISSA_BITS = 7 };
 
 // Products summed for one element of the result.
 static int64_t contraction_depth(const vt_op *op) {
+  vt_assert(op->code == VT_OP_DOT_GENERAL || op->code == VT_OP_CONVOLUTION);
   int64_t depth = 1;
   vt_type rhs = op->operands[1]->type;
   uint32_t count;
@@ -29,6 +31,7 @@ static int64_t contraction_depth(const vt_op *op) {
 
 // The value on bf16's grid, as bf16 or as f32. A value that comes from bf16 is there already.
 static vt_value *rounded(vt_op *before, vt_value *value, bool as_bf16) {
+  vt_assert(value->type.dtype == VT_F32);
   vt_op *from = value->op;
   bool exact = from && from->code == VT_OP_CONVERT && from->operands[0]->type.dtype == VT_BF16;
   if (exact) return as_bf16 ? from->operands[0] : value;

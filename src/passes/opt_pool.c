@@ -7,6 +7,7 @@
 // element, and the gradient of relu then keeps what lies where x > 0: there x and relu(x) choose
 // alike, since what relu changes is below. So with p = pool(relu(x)) and select(x > 0,
 // unpool(relu(x), g), 0) all three may read x. Done only where nothing else reads relu(x).
+#include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -102,6 +103,7 @@ static vt_value *zeros(vt_func *func, vt_op *before, vt_type type) {
 }
 
 static void rewrite(vt_func *func, vt_op *op) {
+  vt_assert(relu_operand(op->operands[0]));
   const vt_loc *relu = op->operands[0]->op->loc;
   vt_value *x = relu_operand(op->operands[0]);
   if (op->code != VT_OP_REDUCE_WINDOW) {

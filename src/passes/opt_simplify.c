@@ -6,6 +6,7 @@
 // not 0).
 #include <string.h>
 
+#include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -277,6 +278,7 @@ static bool simplify_unit_reduce(vt_op *op) {
 
 // A conditional whose selector is known becomes the branch.
 static bool simplify_branch(vt_op *op) {
+  vt_assert(op->region_count >= 1 && op->operand_count >= 1);
   const vt_op *constant = def_of(op->operands[0], VT_OP_CONSTANT);
   if (!constant) return false;
   const vt_literal *literal = vt_attr_literal(constant, VT_ATTR_VALUE);

@@ -5,6 +5,7 @@
 // reads. The counterpart of hoist, which leaves such ops in the body.
 #include <string.h>
 
+#include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -39,6 +40,7 @@ static bool is_used(const vt_func *func, const vt_value *value) {
 }
 
 static void drop_param(vt_func *func, uint32_t index) {
+  vt_assert(index < func->param_count);
   func->param_count--;
   for (uint32_t i = index; i < func->param_count; i++) {
     func->params[i] = func->params[i + 1];
@@ -47,6 +49,7 @@ static void drop_param(vt_func *func, uint32_t index) {
 }
 
 static void drop_capture(vt_op *loop, uint32_t index) {
+  vt_assert(index >= vt_op_own_operands(loop) && index < loop->operand_count);
   loop->operand_count--;
   loop->capture_count--;
   memmove(&loop->operands[index], &loop->operands[index + 1],
@@ -57,6 +60,7 @@ static void drop_capture(vt_op *loop, uint32_t index) {
 // Makes captured value `index` inside the body. A broadcast goes on reading its operand as the
 // capture.
 static void sink(vt_op *loop, uint32_t index) {
+  vt_assert(loop->code == VT_OP_WHILE && loop->operands[index]->op);
   vt_func *body = loop->regions[1];
   vt_value *param = body->params[index];
   const vt_op *from = loop->operands[index]->op;

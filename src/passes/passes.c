@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // passes.c - the runner: each pass in order, the module verified after each one in debug builds and
 // when VTPU_VERIFY_PASSES is set.
+#include "base/check.h"
 #include "passes/passes.h"
 
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "passes/rewrite.h"
 
 static vt_status visit_all(vt_func *func, vt_func_visitor *visit, void *user) {
+  vt_assert(!func->first || (!func->first->prev && !func->last->next));
   for (vt_op *op = func->first; op; op = op->next)
     for (uint32_t i = 0; i < op->region_count; i++) VT_TRY(visit_all(op->regions[i], visit, user));
   return visit(func, user);

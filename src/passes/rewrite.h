@@ -9,6 +9,7 @@
 #ifndef VT_PASSES_REWRITE_H
 #define VT_PASSES_REWRITE_H
 
+#include "base/check.h"
 #include "ir/module.h"
 
 static inline vt_value *vt_rewrite_resolve(vt_value *value) {
@@ -17,15 +18,18 @@ static inline vt_value *vt_rewrite_resolve(vt_value *value) {
 }
 static inline void vt_rewrite_value(vt_value *from, vt_value *to) {
   to = vt_rewrite_resolve(to);
+  vt_assert(from->func == to->func && vt_type_equal(from->type, to->type));
   if (from != to) from->replaced_by = to;
 }
 static inline void vt_rewrite_operands(vt_op *op) {
   for (uint32_t i = 0; i < op->operand_count; i++)
     op->operands[i] = vt_rewrite_resolve(op->operands[i]);
+  vt_assert_each(k, op->operand_count, op->operands[k]->func == op->func);
 }
 static inline void vt_rewrite_returns(vt_func *func) {
   for (uint32_t i = 0; i < func->return_count; i++)
     func->returns[i] = vt_rewrite_resolve(func->returns[i]);
+  vt_assert_each(k, func->return_count, func->returns[k]->func == func);
 }
 
 // Calls `visit` for main and every region below it, regions before the function that holds them.

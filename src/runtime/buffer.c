@@ -4,6 +4,7 @@
 // The storage a buffer shows may be replaced by an equal one (execute.c gathers shards into one
 // array and lets them show that), so the pointer is read with the client's lock held and the
 // storage retained before use.
+#include "base/check.h"
 #include "base/memory.h"
 #include "runtime/runtime_internal.h"
 
@@ -12,6 +13,9 @@
 
 vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t version,
                             const int64_t *offset, const char *layout, int64_t hbm_bytes) {
+  vt_assert(shard.rank >= 0 && shard.rank <= storage->type.rank);
+  vt_assert(version >= 0 && version < storage->versions && hbm_bytes >= 0);
+  vt_assert_each(i, offset ? shard.rank : 0, offset[i] >= 0 && offset[i] <= storage->dims[i]);
   size_t dims_bytes = sizeof(int64_t) * (size_t)shard.rank;
   vt_buffer *buffer = malloc(sizeof *buffer + 2 * dims_bytes);
   char *own_layout = layout ? strdup(layout) : NULL;
@@ -42,6 +46,7 @@ vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shar
 }
 
 void vt_buffer_link(vt_buffer *buffer) {
+  vt_assert(buffer->storage && !buffer->next && !buffer->prev);
   vt_account *account = &buffer->client->accounts[buffer->memory->device->id];
   buffer->next = account->live;
   if (account->live) account->live->prev = buffer;
@@ -53,6 +58,8 @@ vt_storage *vt_buffer_detach(vt_buffer *buffer) {
   if (!storage) return NULL;
   buffer->storage = NULL;
   vt_account *account = &buffer->client->accounts[buffer->memory->device->id];
+  vt_assert(buffer->prev ? buffer->prev->next == buffer : account->live == buffer);
+  vt_assert(!buffer->next || buffer->next->prev == buffer);
   if (buffer->prev)
     buffer->prev->next = buffer->next;
   else
@@ -186,6 +193,7 @@ void vt_buffer_delete(vt_buffer *buffer) {
 
 void vt_buffer_free(vt_buffer *buffer) {
   if (!buffer) return;
+  vt_assert(!buffer->next && !buffer->prev);
   vt_storage_release(buffer->storage);
   vt_storage_release(buffer->pinned);
   vt_client_release(buffer->client);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // client.c - the slice of this process: its devices and their memories.
+#include "base/check.h"
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -87,11 +88,14 @@ vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
 }
 
 void vt_client_retain(vt_client *client) {
+  vt_assert(atomic_load(&client->refs) > 0);
   atomic_fetch_add_explicit(&client->refs, 1, memory_order_relaxed);
 }
 
 void vt_client_release(vt_client *client) {
   if (atomic_fetch_sub_explicit(&client->refs, 1, memory_order_acq_rel) != 1) return;
+  for (int32_t i = 0; i < client->device_count; i++) // each buffer held the client
+    vt_assert(!client->accounts[i].live && !client->accounts[i].in_use);
   pthread_mutex_destroy(&client->lock);
   free(client->accounts);
   free(client->devices);
@@ -119,6 +123,7 @@ int32_t vt_client_device_count(const vt_client *client) {
   return client->device_count;
 }
 vt_device *vt_client_device(vt_client *client, int32_t index) {
+  vt_assert(index >= 0 && index < client->device_count);
   return &client->devices[index];
 }
 

@@ -4,6 +4,7 @@
 // Dimensions that are one run in both arrays are merged, so a dense copy is one memcpy and a
 // rectangle one memcpy per row. A transposed source is walked in blocks of its two strided
 // dimensions to keep cache lines in use.
+#include "base/check.h"
 #include "runtime/runtime.h"
 
 #include <string.h>
@@ -67,6 +68,7 @@ static void copy_level(const plan *p, int32_t level, char *dst, const char *src)
 
 void vt_copy_strided(int32_t rank, const int64_t *dims, size_t element_bytes, void *dst,
                      const int64_t *dst_strides, const void *src, const int64_t *src_strides) {
+  vt_assert(rank >= 0 && rank <= VT_MAX_RANK);
   plan p = {.element = element_bytes};
   for (int32_t i = 0; i < rank; i++) {
     if (dims[i] == 0) return;

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/fork.h"
 #include "runtime/runtime.h"
 
@@ -52,6 +53,7 @@ vt_event *vt_event_create(void) {
 }
 
 vt_event *vt_event_retain(vt_event *event) {
+  vt_assert(is_constant(event) || atomic_load(&event->refs) > 0);
   if (!is_constant(event)) atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
   return event;
 }
@@ -83,6 +85,7 @@ void vt_event_complete(vt_event *event, vt_status error) {
     vt_event_release(event);
     return;
   }
+  vt_assert(!event->error);
   event->error = error;
   vt_waiter *waiters = event->first;
   event->first = event->last = NULL;
@@ -127,6 +130,7 @@ static bool add_waiter(vt_event *event, vt_waiter *waiter) {
   vt_lock(&event->mutex);
   bool pending = !atomic_load(&event->complete);
   if (pending) {
+    vt_assert(!waiter->next && !event->first == !event->last);
     *(event->last ? &event->last->next : &event->first) = waiter;
     event->last = waiter;
   }

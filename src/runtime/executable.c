@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // executable.c - the life of a compiled program, and of the same program for arguments that differ
 // from device to device.
+#include "base/check.h"
 #include "base/memory.h"
 #include "runtime/runtime_internal.h"
 
@@ -46,6 +47,7 @@ vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
 }
 
 vt_executable *vt_executable_retain(vt_executable *executable) {
+  vt_assert(atomic_load(&executable->refs) > 0);
   atomic_fetch_add_explicit(&executable->refs, 1, memory_order_relaxed);
   return executable;
 }

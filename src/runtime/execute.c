@@ -13,6 +13,7 @@
 //     the only reference. The test is made then and not now because earlier runs in the queue still
 //     hold theirs.
 //  4. Arguments that are errors make the results the same error.
+#include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "runtime/runtime_internal.h"
@@ -80,6 +81,7 @@ static vt_status gather(argument *arg) {
 }
 
 static vt_status job_params(run_job *job) {
+  vt_assert(!job->refused && job->done);
   for (uint32_t p = 0; p < job->param_count; p++) {
     argument *arg = &job->arguments[p];
     if (arg->piece_count)
@@ -103,6 +105,8 @@ static vt_status job_results(run_job *job) {
       continue;
     if (job->result_data[r] || !vt_program_may_alias(job->executable->program, p, (uint32_t)r))
       continue;
+    vt_assert(vt_type_bytes(job->results[r]->type) == vt_type_bytes(arg->storage->type));
+    vt_assert(!job->results[r]->data && !atomic_load(&arg->storage->out));
     job->result_data[r] = arg->storage->data;
     job->results[r]->data = arg->storage->data;
     arg->storage->data = NULL;
@@ -375,6 +379,7 @@ static bool differs(const call *c, uint32_t p) {
 // Lets the shards of an argument show the array that the run uses, so that the next run finds them
 // in place.
 static void reseat(const call *c, uint32_t p, const argument *arg, storages *unused) {
+  vt_assert(arg->storage && !arg->donated);
   const vt_io *io = &c->info->params[p];
   if (io->type.dtype == VT_TOKEN || differs(c, p)) return;
   for (int32_t d = 0; d < c->info->partitions; d++) {
@@ -400,6 +405,7 @@ static vt_status prepare_arguments(const call *c, run_job *job, storages *unused
   for (uint32_t p = 0; p < c->info->param_count; p++) {
     argument *arg = &job->arguments[p];
     vt_storage *shared = shared_storage(c, p);
+    vt_assert(!arg->storage && !arg->pieces);
     if (shared)
       arg->storage = vt_storage_retain(shared);
     else
@@ -460,6 +466,7 @@ static void take_arguments(const call *c, run_job *job, storages *unused) {
 }
 
 static void enter_results(const call *c) {
+  vt_assert_each(r, c->info->result_count, c->execution->results[0][r]);
   for (uint32_t r = 0; r < c->info->result_count; r++)
     for (int32_t d = 0; d < c->info->partitions; d++) {
       vt_buffer *buffer = c->execution->results[d][r];
@@ -608,6 +615,7 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
   *out_done = vt_event_retain(job->done);
   vt_event *waits_for = job_mark(job);
   vt_unlock(&client->lock);
+  vt_assert(unused.count <= (size_t)c.info->partitions * c.info->param_count);
   for (size_t i = 0; i < unused.count; i++) vt_storage_release(unused.list[i]);
   free(unused.list);
   job_start(job, client, waits_for);

@@ -8,6 +8,7 @@
 // the queue holds its arguments' memory.
 #include <signal.h>
 
+#include "base/check.h"
 #include "runtime/runtime_internal.h"
 
 enum { MOST_QUEUED = 32 };
@@ -28,6 +29,7 @@ static void *executor_main(void *user) {
       pthread_cond_wait(&executor->work, &executor->mutex);
     vt_job *job = executor->first;
     if (!job) break;
+    vt_assert(executor->queued > 0 && executor->last);
     executor->first = job->next;
     if (!executor->first) executor->last = NULL;
     if (executor->queued-- == MOST_QUEUED) pthread_cond_broadcast(&executor->room);
@@ -35,6 +37,7 @@ static void *executor_main(void *user) {
     pthread_mutex_unlock(&executor->mutex);
     job->run(job);
     pthread_mutex_lock(&executor->mutex);
+    vt_assert(executor->busy);
     executor->busy = false;
     if (!executor->first) pthread_cond_broadcast(&executor->idle);
   }
@@ -75,6 +78,7 @@ vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline
   while (!st && executor->queued >= MOST_QUEUED && !pthread_equal(pthread_self(), executor->thread))
     pthread_cond_wait(&executor->room, &executor->mutex);
   if (!st) {
+    vt_assert(!executor->stopping && !executor->first == !executor->queued);
     executor->queued++;
     job->next = NULL;
     if (executor->last)
@@ -101,6 +105,7 @@ void vt_executor_fini(vt_executor *executor) {
   pthread_mutex_unlock(&executor->mutex);
   if (executor->started) pthread_join(executor->thread, NULL);
   executor->started = false;
+  vt_assert(!executor->first && !executor->busy);
   pthread_cond_destroy(&executor->room);
   pthread_cond_destroy(&executor->idle);
   pthread_cond_destroy(&executor->work);

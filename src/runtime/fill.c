@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "runtime/runtime_internal.h"
 
 struct vt_fill {
@@ -107,6 +108,7 @@ vt_status vt_fill_write(vt_fill *fill, int64_t offset, const void *bytes, int64_
 
 // Takes over the donated memory when nobody else holds it, else copies.
 static vt_status take_source(vt_fill *fill) {
+  vt_assert(!fill->storage->data && vt_event_is_complete(fill->source->ready));
   vt_storage *to = fill->storage, *from = fill->source;
   bool whole = from->versions == 1 && vt_type_same_dims(to->type, from->type);
   if (whole && atomic_load(&from->refs) == 1) {

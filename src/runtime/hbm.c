@@ -4,6 +4,7 @@
 // Nothing is placed: the account only counts padded bytes against what a program may use on the
 // chip. The text of the error follows what users of the real chip see, so that they and their tools
 // recognise it.
+#include "base/check.h"
 #include "base/memory.h"
 #include "runtime/runtime_internal.h"
 
@@ -79,6 +80,7 @@ static vt_status refuse(void *user) {
 }
 
 vt_status vt_hbm_fits(vt_client *client, vt_device *device, int64_t bytes) {
+  vt_assert(bytes >= 0 && client->accounts[device->id].in_use >= 0);
   vt_account *account = &client->accounts[device->id];
   int64_t limit = client->slice.chip->hbm_limit_bytes;
   if (bytes <= limit - account->in_use) {
@@ -98,6 +100,8 @@ vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) {
   VT_TRY(vt_hbm_fits(client, device, bytes));
   vt_account *account = &client->accounts[device->id];
   account->in_use += bytes;
+  vt_assert(account->in_use <= client->slice.chip->hbm_limit_bytes);
+  vt_assert(account->in_use <= account->peak);
   account->allocs++;
   vt_activity_hbm(bytes);
   if (bytes > account->largest) account->largest = bytes;
@@ -105,6 +109,7 @@ vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) {
 }
 
 void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes) {
+  vt_assert(bytes >= 0 && bytes <= client->accounts[device->id].in_use);
   client->accounts[device->id].in_use -= bytes;
   vt_activity_hbm(-bytes);
 }

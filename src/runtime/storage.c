@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // storage.c - host memory of whole arrays, shared by the buffers that show parts of it.
+#include "base/check.h"
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 vt_storage *vt_storage_create(vt_type type, int64_t versions, vt_event *ready) {
+  vt_assert(versions >= 1 && type.rank >= 0 && type.rank <= VT_MAX_RANK && ready);
   vt_storage *storage = malloc(sizeof *storage + sizeof(int64_t) * (size_t)type.rank);
   if (!storage) return NULL;
   static _Atomic uint64_t ids;
@@ -22,6 +24,7 @@ vt_storage *vt_storage_create(vt_type type, int64_t versions, vt_event *ready) {
 }
 
 vt_storage *vt_storage_retain(vt_storage *storage) {
+  vt_assert(atomic_load(&storage->refs) > 0);
   atomic_fetch_add_explicit(&storage->refs, 1, memory_order_relaxed);
   return storage;
 }
@@ -42,6 +45,7 @@ vt_status vt_storage_allocate(vt_storage *storage, bool zeroed) {
 }
 
 int64_t vt_storage_at(const vt_storage *storage, int64_t version, const int64_t *offset) {
+  vt_assert(version >= 0 && version < storage->versions);
   int64_t strides[VT_MAX_RANK], at = version * vt_type_elements(storage->type);
   vt_type_strides(storage->type, strides);
   for (int32_t d = 0; d < storage->type.rank && offset; d++) at += offset[d] * strides[d];

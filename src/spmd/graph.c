@@ -6,6 +6,7 @@
 // what it can, factors with the larger source tensor first (then the earlier source, then the
 // earlier factor), up to the first axis that it already uses. This is Shardy's aggressive strategy;
 // pass-through rules come before the others.
+#include "base/check.h"
 #include "spmd/graph.h"
 
 #include <string.h>
@@ -33,6 +34,7 @@ static int64_t stride_of(const vt_mesh *mesh, vt_axis_ref ref) {
 // not fall on atom boundaries.
 static bool push_atoms(const vt_graph *graph, const vt_mesh *mesh, vt_axis_ref ref,
                        vt_atom_list *list, uint32_t *used) {
+  vt_assert(graph->atom_count <= VT_MAX_ATOMS && ref.axis < mesh->axis_count);
   int64_t first = stride_of(mesh, ref), product = 1;
   for (uint8_t i = 0; i < graph->atom_count; i++) {
     vt_atom atom = graph->atoms[i];
@@ -54,6 +56,7 @@ static bool same_devices(const vt_mesh *a, const vt_mesh *b) {
 }
 
 void vt_graph_seed(vt_graph *graph, uint32_t id, const vt_sharding *s) {
+  vt_assert(id < graph->nodes.size);
   vt_node *node = &graph->nodes.data[id];
   if (!s || s->rank != node->type.rank) return;
   bool ours = same_devices(s->mesh, graph->mesh);
@@ -77,6 +80,7 @@ static int64_t atom_size(const vt_graph *graph, uint8_t atom) {
 // product of its atoms.
 static uint32_t end_of_axis(const vt_graph *graph, const vt_atom_list *list, uint32_t at,
                             int64_t *out_size) {
+  vt_assert(at < list->count && list->count <= VT_MAX_ATOMS);
   uint32_t axis = graph->atoms[list->atoms[at]].axis;
   *out_size = 1;
   for (; at < list->count && graph->atoms[list->atoms[at]].axis == axis; at++)
@@ -86,6 +90,7 @@ static uint32_t end_of_axis(const vt_graph *graph, const vt_atom_list *list, uin
 
 // The number of leading atoms, in whole axes, whose product divides the size.
 static uint32_t divisible(const vt_graph *graph, const vt_atom_list *list, int64_t size) {
+  vt_assert(list->count <= VT_MAX_ATOMS && size >= 0);
   int64_t whole = 1, axis;
   for (uint32_t at = 0, end; at < list->count; at = end) {
     end = end_of_axis(graph, list, at, &axis);
@@ -96,6 +101,7 @@ static uint32_t divisible(const vt_graph *graph, const vt_atom_list *list, int64
 }
 
 const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_arena *arena) {
+  vt_assert(id < graph->nodes.size);
   const vt_node *node = &graph->nodes.data[id];
   vt_sharding *s = VT_NEW(arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(arena, vt_dim_sharding, node->type.rank);

@@ -10,6 +10,7 @@
 // are: the evaluator knows the grid.
 #include <string.h>
 
+#include "base/check.h"
 #include "spmd/spmd.h"
 
 // No program's own axes are called so.
@@ -74,6 +75,7 @@ static const vt_mesh *grid_mesh(grid *g, const vt_mesh *mesh) {
 
 // `count` references, one axis further; `own` puts one to the axis of replicas in front.
 static const vt_axis_ref *shift(grid *g, bool own, uint32_t count, const vt_axis_ref *refs) {
+  vt_assert(g->replicas > 1);
   vt_axis_ref *out = VT_NEW_ARRAY(&g->module->arena, vt_axis_ref, count + 1);
   if (own) out[0] = (vt_axis_ref){0, 1, g->replicas};
   for (uint32_t i = 0; i < count; i++) {
@@ -161,6 +163,7 @@ static void choose_mesh(grid *g) {
 }
 
 static vt_status build(grid *g) {
+  vt_assert(g->mesh && vt_mesh_size(g->mesh) == (int64_t)g->replicas * g->partitions);
   vt_module *module = g->module;
   vt_arena *arena = &module->arena;
   vt_func *main = module->main;

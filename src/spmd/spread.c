@@ -12,6 +12,7 @@
 // Whatever is chosen, the versions together mean the plain value.
 #include <string.h>
 
+#include "base/check.h"
 #include "spmd/versions.h"
 
 enum { MAX_DEPTH = 500 }; // of one chain that is followed
@@ -196,6 +197,7 @@ static vt_type lead_type(vt_spreader *s, const vt_lead *lead, vt_type type) {
 }
 
 vt_value *vt_build_reshape(vt_spreader *s, vt_value *value, vt_type type) {
+  vt_assert(vt_type_elements(value->type) == vt_type_elements(type));
   if (vt_type_equal(value->type, type)) return value;
   return build(s, loc_of(value), VT_OP_RESHAPE, type, 1, &value);
 }
@@ -276,6 +278,8 @@ static vt_value *join_dim(vt_spreader *s, vt_value *value, int32_t dim, vt_meani
 
 vt_value *vt_join_value(vt_spreader *s, vt_value *versions, const vt_lead *lead,
                         const vt_sharding *sharding) {
+  vt_assert(lead->count >= 1 && lead->count <= VT_MAX_LEAD);
+  vt_assert(versions->type.rank >= (int32_t)lead->count);
   vt_value *plain = versions;
   for (uint32_t i = 0; i < lead->count; i++) plain = join_dim(s, plain, 0, lead->meaning);
   note_value(s, plain, lead);
@@ -763,6 +767,7 @@ static vt_value *spread_linear(vt_spreader *s, vt_op *op, const vt_lead *lead, u
 // ---- the ways -----------------------------------------------------------------------------------
 
 void vt_note_op(vt_spreader *s, const vt_op *op) {
+  vt_assert(op->func == s->func);
   vt_lead lead = {0};
   uint32_t plain;
   if (op->result_count != 1 || op->operand_count == 0 || op->operand_count > 1000) return;
@@ -811,5 +816,6 @@ static vt_value *spread_at(vt_spreader *s, vt_value *value, const vt_lead *lead,
 }
 
 vt_value *vt_spread_value(vt_spreader *s, vt_value *value, const vt_lead *lead) {
+  vt_assert(lead->count >= 1 && value->func == s->func);
   return spread_at(s, value, lead, 0);
 }

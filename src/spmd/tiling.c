@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/array.h"
 #include "spmd/spmd.h"
 
@@ -86,6 +87,8 @@ static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count
     shard[d] = (global.dims[d] + counts[d] - 1) / counts[d];
   }
   if (tiles == 1 && versions == 1) return VT_OK;
+  vt_assert(versions >= 1 && device_count % (tiles * versions) == 0);
+  vt_assert_each(d, global.rank, shard[d] * counts[d] >= global.dims[d]); // the tiles cover it
   int32_t rank = global.rank;
   int64_t copies = device_count / tiles / versions;
   if (copies > 1) dims[rank++] = copies;
@@ -100,6 +103,8 @@ static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count
     tile_of_device[devices[i]] = (int32_t)(i / (copies * versions));
     version_of_device[devices[i]] = (int32_t)(i % versions);
   }
+  vt_assert_each(i, device_count, tile_of_device[i] >= 0 && tile_of_device[i] < tiles);
+  vt_assert_each(i, device_count, version_of_device[i] < versions);
   out->tile_of_device = tile_of_device;
   out->shard.dims = shard;
   out->versions = versions;
@@ -247,5 +252,6 @@ void vt_tiling_range(const vt_tiling *tiling, int32_t device, int64_t *offsets, 
     tile /= tiling->counts[d];
     offsets[d] = start < whole ? start : whole;
     sizes[d] = whole - offsets[d] < size ? whole - offsets[d] : size;
+    vt_assert(sizes[d] >= 0 && offsets[d] + sizes[d] <= whole);
   }
 }

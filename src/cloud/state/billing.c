@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // billing.c - the ledger of billing.h over the `usage` table, budgets, and the calls that show
 // bills.
+#include "base/check.h"
 #include "cloud/state/billing.h"
 
 #include <inttypes.h>
@@ -60,6 +61,7 @@ vt_status vt_bill_close_disk(vt_cloud *cloud, const vt_node *node) {
 
 vt_int128 vt_bill_interval(int64_t units, int64_t price_nanos, int64_t start_ns, int64_t end_ns,
                            int64_t from_ns, int64_t to_ns) {
+  vt_assert(units >= 0 && price_nanos >= 0 && from_ns <= to_ns);
   if (start_ns < from_ns) start_ns = from_ns;
   if (end_ns > to_ns) end_ns = to_ns;
   int64_t seconds = end_ns / VT_SECOND - start_ns / VT_SECOND;
@@ -83,10 +85,12 @@ vt_status vt_bill_total(vt_cloud *cloud, const char *project, int64_t from_ns, i
                             end ? end : now, from_ns, to_ns);
   }
   *out_nanos = vt_bill_round(sum);
+  vt_assert(*out_nanos >= 0);
   return vt_rows_end(rows);
 }
 
 int64_t vt_bill_round(vt_int128 sum) {
+  vt_assert(sum >= 0);
   return vt_clamp((sum + 1800) / 3600);
 }
 

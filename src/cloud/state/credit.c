@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/array.h"
 #include "cloud/state/billing.h"
 
@@ -78,7 +79,9 @@ static vt_int128 pay(account *a, int64_t from_ns, int64_t to_ns) {
     vt_int128 part = due - paid < c->left ? due - paid : c->left;
     c->left -= part;
     paid += part;
+    vt_assert(part >= 0 && c->left >= 0);
   }
+  vt_assert(paid <= due); // no credit pays for what was not used
   return paid;
 }
 
@@ -97,6 +100,8 @@ vt_status vt_bill_credit(vt_cloud *cloud, const char *project, int64_t from_ns, 
     vt_int128 part = pay(&a, a.cuts.data[i], a.cuts.data[i + 1]);
     if (a.cuts.data[i] >= from_ns) paid += part;
   }
+  vt_assert(paid >= 0);
+  vt_assert_each(i, a.cuts.size ? a.cuts.size - 1 : 0, a.cuts.data[i] <= a.cuts.data[i + 1]);
   *out_nanos = vt_clamp(paid / 3600);
 out:
   vt_arena_free(&a.arena);

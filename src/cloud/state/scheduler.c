@@ -5,11 +5,11 @@
 // and needs no free capacity besides.
 #include "cloud/state/scheduler.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/array.h"
 #include "base/checked.h"
 #include "cloud/store/row.h"
@@ -32,7 +32,7 @@ static int quota_count;
 
 static void add_quota(const vt_accelerator *type, bool spot, bool by_zone) {
   vt_quota *q = &quotas[quota_count];
-  assert(quota_count < MAX_QUOTAS);
+  vt_assert(quota_count < MAX_QUOTAS);
   vt_quota_id(type, spot, by_zone ? "Zone" : "Region", q->id);
   for (int i = 0; i < quota_count; i++)
     if (strcmp(quotas[i].id, q->id) == 0) return;
@@ -99,6 +99,7 @@ vt_status vt_quota_used(vt_cloud *cloud, const char *project, const vt_quota *qu
     if (!type || strcmp(klass, "reserved") == 0) continue;
     vt_quota_id(type, *klass == 'p' || *klass == 's', quota->by_zone ? "Zone" : "Region", id);
     vt_zone_region(zone, region);
+    vt_assert(vt_rows_int(rows, 3) > 0 && vt_accelerator_units(type) > 0);
     if (strcmp(id, quota->id) == 0 && strcmp(quota->by_zone ? zone : region, place) == 0)
       *out_used += vt_accelerator_units(type) * vt_rows_int(rows, 3);
   }

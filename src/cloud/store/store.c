@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // store.c - the part of store.h that SQLite and PostgreSQL share: which one a place means,
 // transactions, arguments, and copies between stores.
+#include "base/check.h"
 #include "cloud/store/store.h"
 
 #include <assert.h>
@@ -64,6 +65,7 @@ vt_status vt_store_commit(vt_store *store) {
 }
 
 void vt_store_rollback(vt_store *store) {
+  vt_assert(store->backend);
   if (!store->in_transaction) return;
   store->backend->rollback(store);
   store->in_transaction = false;
@@ -110,6 +112,8 @@ static vt_status finish(vt_rows *rows, int64_t *out_changed) {
 
 vt_status vt_store_run_values(vt_store *store, int64_t *out_changed, const char *sql,
                               const vt_value *values, int count) {
+  vt_assert(count >= 0 && count <= VT_STORE_MAX_VALUES);
+  vt_assert_each(i, count, values[i].type == 'i' || values[i].type == 's');
   vt_rows *rows;
   if (out_changed) *out_changed = 0;
   VT_TRY(store->backend->query(store, sql, values, count, &rows));
@@ -150,18 +154,22 @@ vt_status vt_store_int(vt_store *store, int64_t *out_value, int64_t otherwise, c
 }
 
 bool vt_rows_next(vt_rows *rows) {
+  vt_assert(rows && rows->store);
   return rows->store->backend->next(rows);
 }
 
 int64_t vt_rows_int(const vt_rows *rows, int column) {
+  vt_assert(column >= 0 && column < VT_STORE_MAX_VALUES);
   return rows->store->backend->number(rows, column);
 }
 
 bool vt_rows_null(const vt_rows *rows, int column) {
+  vt_assert(column >= 0 && column < VT_STORE_MAX_VALUES);
   return rows->store->backend->is_null(rows, column);
 }
 
 const char *vt_rows_text(const vt_rows *rows, int column) {
+  vt_assert(column >= 0 && column < VT_STORE_MAX_VALUES);
   return rows->store->backend->text(rows, column);
 }
 
