@@ -247,7 +247,7 @@ static vt_status fetch_outputs(vtpu_program *program, vtpu_tensor *outputs, cons
     int64_t strides[VT_MAX_RANK];
     byte_strides(io->type, strides);
     for (int32_t p = 0; p < (io->replicated ? 1 : info->partitions); p++) {
-      if (io->version_of && io->version_of[p]) continue; // the first of what devices differ in
+      if (io->partial_of && io->partial_of[p]) continue; // the first of what devices differ in
       vt_event *event = NULL;
       VT_TRY(vt_buffer_to_host(run->results[(uint32_t)p * info->result_count + i],
                                part_of(io, p, outputs[i].data, strides), strides, &event));

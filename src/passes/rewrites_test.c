@@ -56,12 +56,12 @@ static vt_status run_replicas(vt_module *module, const settings *with, bool *out
   return vt_spmd_from_replicas(module, with->own_arrays);
 }
 
-static vt_status run_versions(vt_module *module, const settings *with, bool *out_changed) {
+static vt_status run_partials(vt_module *module, const settings *with, bool *out_changed) {
   vt_arena arena = {0};
   vt_tiling *params, *results;
   *out_changed = true;
   vt_status st = vt_spmd_plan(module, with->devices, &arena, &params, &results);
-  if (!st) st = vt_spmd_expand_versions(module, with->devices, &arena, params, results);
+  if (!st) st = vt_spmd_expand_partials(module, with->devices, &arena, params, results);
   vt_arena_free(&arena);
   return st;
 }
@@ -76,7 +76,7 @@ static const struct pass {
 #undef PASS
     {"pipeline", "passes/pipeline.txt", run_pipeline},
     {"replicas", "spmd/replicas.txt", run_replicas},
-    {"versions", "spmd/versions.txt", run_versions},
+    {"partials", "spmd/partial.txt", run_partials},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 // What it changes are functions of thousands of ops: tests/python/test_decompositions.py has them.

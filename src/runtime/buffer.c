@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t version,
+vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t partial,
                             const int64_t *offset, const char *layout, int64_t hbm_bytes) {
   vt_assert(shard.rank >= 0 && shard.rank <= storage->type.rank);
-  vt_assert(version >= 0 && version < storage->versions && hbm_bytes >= 0);
+  vt_assert(partial >= 0 && partial < storage->partials && hbm_bytes >= 0);
   vt_assert_each(i, offset ? shard.rank : 0, offset[i] >= 0 && offset[i] <= storage->dims[i]);
   size_t dims_bytes = sizeof(int64_t) * (size_t)shard.rank;
   vt_buffer *buffer = malloc(sizeof *buffer + 2 * dims_bytes);
@@ -30,7 +30,7 @@ vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shar
                         .hbm_bytes = memory->kind == VT_MEMORY_DEVICE ? hbm_bytes : 0,
                         .dtype = shard.dtype,
                         .rank = shard.rank,
-                        .version = version,
+                        .partial = partial,
                         .layout = own_layout};
   buffer->dims = (int64_t *)(buffer + 1);
   buffer->offset = buffer->dims + shard.rank;
@@ -244,7 +244,7 @@ typedef struct fetch {
   vt_waiter waiter;
   void *dst;
   int32_t rank;
-  int64_t version, dims[VT_MAX_RANK], offset[VT_MAX_RANK], dst_strides[VT_MAX_RANK];
+  int64_t partial, dims[VT_MAX_RANK], offset[VT_MAX_RANK], dst_strides[VT_MAX_RANK];
 } fetch;
 
 static void fetch_copy(const fetch *f) {
@@ -254,7 +254,7 @@ static void fetch_copy(const fetch *f) {
   const char *src = f->storage->data;
   if (element && src)
     vt_copy_strided(f->rank, f->dims, element, f->dst, f->dst_strides,
-                    src + vt_storage_at(f->storage, f->version, f->offset), src_strides);
+                    src + vt_storage_at(f->storage, f->partial, f->offset), src_strides);
 }
 
 static void fetch_run(vt_status error, void *user) {
@@ -269,7 +269,7 @@ static void fetch_run(vt_status error, void *user) {
 static void fetch_fill(fetch *f, const vt_buffer *buffer, void *dst, const int64_t *dst_strides) {
   f->dst = dst;
   f->rank = buffer->rank;
-  f->version = buffer->version;
+  f->partial = buffer->partial;
   if (buffer->rank) {
     memcpy(f->dims, buffer->dims, sizeof(int64_t) * (size_t)buffer->rank);
     memcpy(f->offset, buffer->offset, sizeof(int64_t) * (size_t)buffer->rank);
@@ -322,7 +322,7 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
   vt_status st =
       buffer->storage ? vt_hbm_take(client, memory->device, bytes) : deleted_error(buffer);
   if (!st) {
-    *out_buffer = vt_buffer_create(memory, buffer->storage, type, buffer->version, buffer->offset,
+    *out_buffer = vt_buffer_create(memory, buffer->storage, type, buffer->partial, buffer->offset,
                                    kept_layout(memory, type, layout), bytes);
     if (*out_buffer) {
       vt_buffer_link(*out_buffer);
@@ -342,7 +342,7 @@ static bool dense_at(const vt_buffer *buffer, const vt_storage *storage, int64_t
     if (partial && buffer->dims[i] > 1) return false;
     if (buffer->dims[i] != storage->dims[i]) partial = true;
   }
-  *out_byte = vt_storage_at(storage, buffer->version, buffer->offset);
+  *out_byte = vt_storage_at(storage, buffer->partial, buffer->offset);
   return true;
 }
 
@@ -366,7 +366,7 @@ static vt_status make_dense(vt_buffer *buffer) {
   vt_storage *before = buffer->storage;
   if (before) {
     buffer->storage = own;
-    buffer->version = 0;
+    buffer->partial = 0;
     memset(buffer->offset, 0, sizeof(int64_t) * (size_t)buffer->rank);
   }
   vt_unlock(&buffer->client->lock);

@@ -169,7 +169,7 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   // shardings and layouts -> which part of each parameter and result lies where, and how
   VT_TRY(describe(executable, *module));
   // values that differ from device to device -> a dimension of their own
-  VT_TRY(vt_io_expand_versions(executable, *module));
+  VT_TRY(vt_io_expand_partials(executable, *module));
   // the module -> a better one with the same results (passes/pipeline.def)
   VT_TRY(optimise(&host, *module));
   // the module -> the HBM that it takes at least; more than a core has is an error

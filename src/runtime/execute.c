@@ -27,7 +27,7 @@ typedef struct piece {
   vt_storage *from;
   const int64_t *dims; // of the shard; in the executable
   const int64_t *to;   // offset in the whole array; in the executable, NULL = origin
-  int64_t version, to_version;
+  int64_t partial, to_partial;
   int64_t *offset; // in `from`; behind the pieces
 } piece;
 
@@ -70,8 +70,8 @@ static vt_status gather(argument *arg) {
   for (int32_t d = 0; d < whole->type.rank; d++) dst_strides[d] *= (int64_t)element;
   for (uint32_t i = 0; i < arg->piece_count && !st && element; i++) {
     const piece *p = &arg->pieces[i];
-    char *dst = (char *)whole->data + vt_storage_at(whole, p->to_version, p->to);
-    const char *src = (const char *)p->from->data + vt_storage_at(p->from, p->version, p->offset);
+    char *dst = (char *)whole->data + vt_storage_at(whole, p->to_partial, p->to);
+    const char *src = (const char *)p->from->data + vt_storage_at(p->from, p->partial, p->offset);
     vt_type_strides(p->from->type, src_strides);
     for (int32_t d = 0; d < whole->type.rank; d++) src_strides[d] *= (int64_t)element;
     vt_copy_strided(whole->type.rank, p->dims, element, dst, dst_strides, src, src_strides);
@@ -316,8 +316,8 @@ static bool same_dims(const int64_t *a, const int64_t *b, int32_t rank) {
   return rank == 0 || !memcmp(a, b, sizeof(int64_t) * (size_t)rank);
 }
 
-static int64_t io_version(const vt_io *io, int32_t device) {
-  return io->version_of ? io->version_of[device] : 0;
+static int64_t io_partial(const vt_io *io, int32_t device) {
+  return io->partial_of ? io->partial_of[device] : 0;
 }
 
 // Req. 1: the storage that the shards of this parameter already share in the right places, or NULL.
@@ -326,12 +326,12 @@ static vt_storage *shared_storage(const call *c, uint32_t p) {
   const vt_buffer *first = c->execution->arguments[0][p];
   vt_storage *storage = first->storage;
   if (io->type.dtype == VT_TOKEN) return storage;
-  if (!same_dims(storage->dims, io->type.dims, io->type.rank) || storage->versions != io->versions)
+  if (!same_dims(storage->dims, io->type.dims, io->type.rank) || storage->partials != io->partials)
     return NULL;
   if (io->replicated) return storage; // the shard is the whole, so its offset is zero
   for (int32_t d = 0; d < c->info->partitions; d++) {
     const vt_buffer *buffer = c->execution->arguments[d][p];
-    if (buffer->storage != storage || buffer->version != io_version(io, d) ||
+    if (buffer->storage != storage || buffer->partial != io_partial(io, d) ||
         !same_dims(buffer->offset, io->offsets + (ptrdiff_t)d * io->type.rank, io->type.rank))
       return NULL;
   }
@@ -343,7 +343,7 @@ static vt_status plan_gather(const call *c, uint32_t p, argument *arg) {
   uint32_t count = io->replicated ? 1 : (uint32_t)c->info->partitions;
   size_t rank = (size_t)io->type.rank;
   arg->gathered = vt_event_create();
-  if (arg->gathered) arg->storage = vt_storage_create(io->type, io->versions, arg->gathered);
+  if (arg->gathered) arg->storage = vt_storage_create(io->type, io->partials, arg->gathered);
   arg->pieces = calloc(count, sizeof *arg->pieces + rank * sizeof(int64_t));
   if (!arg->storage || !arg->pieces) return vt_error_no_memory();
   for (uint32_t d = 0; d < count; d++) {
@@ -352,8 +352,8 @@ static vt_status plan_gather(const call *c, uint32_t p, argument *arg) {
     part->from = vt_storage_retain(buffer->storage);
     part->dims = io->shard.dims;
     part->to = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
-    part->version = buffer->version;
-    part->to_version = io_version(io, (int32_t)d);
+    part->partial = buffer->partial;
+    part->to_partial = io_partial(io, (int32_t)d);
     part->offset = (int64_t *)(arg->pieces + count) + d * rank;
     if (rank) memcpy(part->offset, buffer->offset, rank * sizeof(int64_t));
   }
@@ -370,7 +370,7 @@ typedef struct storages {
 static bool differs(const call *c, uint32_t p) {
   for (int32_t d = 0; d < c->info->partitions; d++) {
     const vt_storage *storage = c->execution->arguments[d][p]->storage;
-    if (storage && storage->versions != c->info->params[p].versions && storage->versions > 1)
+    if (storage && storage->partials != c->info->params[p].partials && storage->partials > 1)
       return true;
   }
   return false;
@@ -387,7 +387,7 @@ static void reseat(const call *c, uint32_t p, const argument *arg, storages *unu
     if (buffer->storage == arg->storage || !buffer->storage || buffer->pins) continue;
     unused->list[unused->count++] = buffer->storage;
     buffer->storage = vt_storage_retain(arg->storage);
-    buffer->version = io_version(io, d);
+    buffer->partial = io_partial(io, d);
     size_t bytes = sizeof(int64_t) * (size_t)io->type.rank;
     if (!bytes) continue;
     if (io->replicated)
@@ -418,13 +418,13 @@ static vt_status prepare_arguments(const call *c, run_job *job, storages *unused
 static vt_status prepare_results(const call *c, run_job *job) {
   for (uint32_t r = 0; r < c->info->result_count; r++) {
     const vt_io *io = &c->info->results[r];
-    job->results[r] = vt_storage_create(io->type, io->versions, job->done);
+    job->results[r] = vt_storage_create(io->type, io->partials, job->done);
     if (!job->results[r]) return vt_error_no_memory();
     for (int32_t d = 0; d < c->info->partitions; d++) {
       vt_device *device = &c->client->devices[call_device(c, d)];
       const int64_t *offset = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
       vt_buffer *buffer = vt_buffer_create(
-          &device->memories[io->memory], job->results[r], io->shard, io_version(io, d), offset,
+          &device->memories[io->memory], job->results[r], io->shard, io_partial(io, d), offset,
           io->custom_layout ? io->layout : NULL, io->shard_hbm_bytes);
       if (!buffer) return vt_error_no_memory();
       c->execution->results[d][r] = buffer;
@@ -549,10 +549,10 @@ static bool find_own(const call *c, bool *own) {
   for (uint32_t p = 0; p < c->info->param_count; p++) {
     const vt_buffer *first = c->execution->arguments[0][p];
     own[p] = false;
-    if (c->info->params[p].versions > 1 || c->info->params[p].type.dtype == VT_TOKEN) continue;
+    if (c->info->params[p].partials > 1 || c->info->params[p].type.dtype == VT_TOKEN) continue;
     for (int32_t d = 0; d < c->info->partitions; d++) {
       const vt_buffer *buffer = c->execution->arguments[d][p];
-      own[p] |= buffer->storage->versions > 1 && buffer->version != first->version;
+      own[p] |= buffer->storage->partials > 1 && buffer->partial != first->partial;
     }
     any |= own[p];
   }

@@ -16,7 +16,7 @@ struct vt_fill {
   vt_event *fetched;  // of another buffer: complete when its data has been copied
   vt_waiter waiter;   // for the source, or what was fetched
   int32_t rank;
-  int64_t version, offset[VT_MAX_RANK]; // in `source`
+  int64_t partial, offset[VT_MAX_RANK]; // in `source`
 };
 
 static vt_status fill_make(vt_type type, bool allocate, vt_fill **out_fill) {
@@ -75,7 +75,7 @@ vt_status vt_fill_donated(vt_buffer *buffer, vt_fill **out_fill, vt_buffer **out
   vt_lock(&client->lock);
   fill->source = vt_buffer_detach(buffer);
   if (fill->source) {
-    fill->version = buffer->version;
+    fill->partial = buffer->partial;
     if (buffer->rank) memcpy(fill->offset, buffer->offset, sizeof(int64_t) * (size_t)buffer->rank);
     // The donated buffer has just given these bytes back.
     vt_status st = vt_hbm_take(client, buffer->memory->device, buffer->hbm_bytes);
@@ -110,7 +110,7 @@ vt_status vt_fill_write(vt_fill *fill, int64_t offset, const void *bytes, int64_
 static vt_status take_source(vt_fill *fill) {
   vt_assert(!fill->storage->data && vt_event_is_complete(fill->source->ready));
   vt_storage *to = fill->storage, *from = fill->source;
-  bool whole = from->versions == 1 && vt_type_same_dims(to->type, from->type);
+  bool whole = from->partials == 1 && vt_type_same_dims(to->type, from->type);
   if (whole && atomic_load(&from->refs) == 1) {
     to->data = from->data;
     atomic_store(&to->out, atomic_load(&from->out));
@@ -120,7 +120,7 @@ static vt_status take_source(vt_fill *fill) {
   VT_TRY(vt_storage_allocate(to, false));
   int64_t to_strides[VT_MAX_RANK], from_strides[VT_MAX_RANK];
   size_t element = vt_dtype_bytes(to->type.dtype);
-  const char *data = (const char *)from->data + vt_storage_at(from, fill->version, fill->offset);
+  const char *data = (const char *)from->data + vt_storage_at(from, fill->partial, fill->offset);
   vt_type_strides(to->type, to_strides);
   vt_type_strides(from->type, from_strides);
   for (int32_t i = 0; i < fill->rank; i++) {

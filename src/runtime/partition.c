@@ -12,11 +12,11 @@ static vt_status io_place(vt_executable *executable, const vt_tiling *tiling, co
   int32_t rank = io->type.rank, partitions = executable->info.partitions;
   if (vt_tiling_is_replicated(tiling)) return VT_OK;
   io->sharding = (vt_bytes){tiling->proto, tiling->proto_size};
-  bool whole = tiling->versions == 1;
+  bool whole = tiling->partials == 1;
   for (int32_t i = 0; i < rank; i++) whole = whole && tiling->counts[i] == 1;
   for (int32_t d = 0; d < partitions; d++) whole = whole && tiling->tile_of_device[d] >= 0;
   if (whole) return VT_OK;
-  io->unreduced = tiling->versions > 1 && executable->info.replicas == 1;
+  io->unreduced = tiling->partials > 1 && executable->info.replicas == 1;
   io->replicated = false;
   io->shard = vt_type_make(arena, io->type.dtype, rank, tiling->shard.dims);
   int64_t *offsets = VT_NEW_ARRAY(arena, int64_t, (size_t)partitions *(size_t)rank + 1);
@@ -71,28 +71,28 @@ vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt
   return inspect(executable, module);
 }
 
-static void io_versions(vt_executable *executable, const vt_tiling *tiling, vt_io *io) {
+static void io_partials(vt_executable *executable, const vt_tiling *tiling, vt_io *io) {
   size_t cells = (size_t)executable->info.partitions * (size_t)io->type.rank;
-  io->versions = tiling->versions;
-  io->version_of = tiling->version_of_device;
-  if (io->versions == 1 || !io->replicated) return;
-  io->replicated = false; // every device has all of its version
+  io->partials = tiling->partials;
+  io->partial_of = tiling->partial_of_device;
+  if (io->partials == 1 || !io->replicated) return;
+  io->replicated = false; // every device has all of its partial
   io->offsets = VT_NEW_ARRAY(&executable->arena, int64_t, cells + 1);
 }
 
-vt_status vt_io_expand_versions(vt_executable *executable, vt_module *module) {
+vt_status vt_io_expand_partials(vt_executable *executable, vt_module *module) {
   const vt_executable_info *info = &executable->info;
   if (info->partitions == 1) return VT_OK;
   vt_io *params = (vt_io *)(uintptr_t)info->params, *results = (vt_io *)(uintptr_t)info->results;
   for (uint32_t i = 0; executable->own && i < info->param_count; i++)
     if (executable->own[i])
-      (void)vt_spmd_own_versions(module, i, info->partitions, &executable->arena,
+      (void)vt_spmd_own_partials(module, i, info->partitions, &executable->arena,
                                  &executable->param_tilings[i]);
-  VT_TRY(vt_spmd_expand_versions(module, info->partitions, &executable->arena,
+  VT_TRY(vt_spmd_expand_partials(module, info->partitions, &executable->arena,
                                  executable->param_tilings, executable->result_tilings));
   for (uint32_t i = 0; i < info->param_count; i++)
-    io_versions(executable, &executable->param_tilings[i], &params[i]);
+    io_partials(executable, &executable->param_tilings[i], &params[i]);
   for (uint32_t i = 0; i < info->result_count; i++)
-    io_versions(executable, &executable->result_tilings[i], &results[i]);
+    io_partials(executable, &executable->result_tilings[i], &results[i]);
   return VT_OK;
 }

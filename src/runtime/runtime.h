@@ -169,10 +169,10 @@ typedef struct vt_io {
   bool replicated;        // every device holds all of it
   const int64_t *offsets; // [partitions][rank], NULL when replicated
   // Several when devices hold different values under one sharding: each device has its part of one
-  // version, version_of[device]; NULL = all of the only one.
-  int64_t versions;
-  const int32_t *version_of;
-  bool unreduced;    // the array is what the versions add up to, or their maximum or minimum
+  // partial, partial_of[device]; NULL = all of the only one.
+  int64_t partials;
+  const int32_t *partial_of;
+  bool unreduced;    // the array is what the partials add up to, or their maximum or minimum
   vt_bytes sharding; // OpSharding message
   vt_memory_kind memory;
   int64_t shard_bytes, shard_hbm_bytes;

@@ -10,7 +10,7 @@
 #include "runtime/runtime.h"
 #include "spmd/spmd.h"
 
-// One host allocation with one whole array, or several versions of it, one behind the other, where
+// One host allocation with one whole array, or several partials of it, one behind the other, where
 // devices hold different values under one sharding (docs/decisions/005). The data is immutable once
 // `ready` is complete, except when a run takes it over for a donated result, which needs that the
 // run holds the only reference.
@@ -21,19 +21,19 @@ typedef struct vt_storage {
   vt_event *ready; // complete with an error = poisoned
   void *data;      // NULL until made
   bool outside;    // becomes ready by what the client does, not by a run that is queued
-  int64_t versions;
-  vt_type type; // of one version; dims follow the structure
+  int64_t partials;
+  vt_type type; // of one partial; dims follow the structure
   int64_t dims[];
 } vt_storage;
 
 // Retains the event; no data yet.
-vt_storage *vt_storage_create(vt_type type, int64_t versions, vt_event *ready);
+vt_storage *vt_storage_create(vt_type type, int64_t partials, vt_event *ready);
 vt_storage *vt_storage_retain(vt_storage *storage);
 void vt_storage_release(vt_storage *storage); // accepts NULL
 vt_status vt_storage_allocate(vt_storage *storage,
                               bool zeroed) VT_CHECKED; // no-op when it has data
 
-// The rectangle [offset, offset + dims) of a version of a storage, on a device.
+// The rectangle [offset, offset + dims) of a partial of a storage, on a device.
 struct vt_buffer {
   vt_client *client;
   vt_memory *memory;
@@ -45,7 +45,7 @@ struct vt_buffer {
   uint64_t stamp;         // of the last execution that donates it
   vt_dtype dtype;
   int32_t rank;
-  int64_t version;        // changes with the storage
+  int64_t partial;        // changes with the storage
   int64_t *dims, *offset; // behind the structure
   char *layout;           // NULL = the default; owned
 };
@@ -105,13 +105,13 @@ vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) VT_CH
 void vt_hbm_put_size(vt_text *text, int64_t bytes); // "530.00M"
 void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes);
 
-// Where a rectangle of a version begins, in bytes from the start of the data.
-int64_t vt_storage_at(const vt_storage *storage, int64_t version, const int64_t *offset);
+// Where a rectangle of a partial begins, in bytes from the start of the data.
+int64_t vt_storage_at(const vt_storage *storage, int64_t partial, const int64_t *offset);
 
 // A buffer over a rectangle of a storage (retained), with the text of a layout that is not the
 // default. Neither accounted nor linked: vt_buffer_link does the latter, with the client's lock
 // held and the bytes taken already. NULL: no memory.
-vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t version,
+vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t partial,
                             const int64_t *offset, const char *layout, int64_t hbm_bytes);
 void vt_buffer_link(vt_buffer *buffer);
 void vt_buffer_free(vt_buffer *buffer); // one that is not linked; accepts NULL
@@ -161,8 +161,8 @@ int64_t vt_layout_bytes(const vt_chip *chip, vt_memory_kind kind, vt_type type, 
 // Fills shard, offsets, replicated and sharding of a program over several devices.
 vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt_io *params,
                           vt_io *results) VT_CHECKED;
-// Gives values that differ between devices their place in the module, and fills versions.
-vt_status vt_io_expand_versions(vt_executable *executable, vt_module *module) VT_CHECKED;
+// Gives values that differ between devices their place in the module, and fills partials.
+vt_status vt_io_expand_partials(vt_executable *executable, vt_module *module) VT_CHECKED;
 // What a program holds beside its parameters and results at the moment when that is most, on one
 // device, whatever a compiler does; and what it keeps in host memory. (least.c)
 typedef struct vt_least {

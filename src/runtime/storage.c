@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-vt_storage *vt_storage_create(vt_type type, int64_t versions, vt_event *ready) {
-  vt_assert(versions >= 1 && type.rank >= 0 && type.rank <= VT_MAX_RANK && ready);
+vt_storage *vt_storage_create(vt_type type, int64_t partials, vt_event *ready) {
+  vt_assert(partials >= 1 && type.rank >= 0 && type.rank <= VT_MAX_RANK && ready);
   vt_storage *storage = malloc(sizeof *storage + sizeof(int64_t) * (size_t)type.rank);
   if (!storage) return NULL;
   static _Atomic uint64_t ids;
@@ -16,7 +16,7 @@ vt_storage *vt_storage_create(vt_type type, int64_t versions, vt_event *ready) {
   atomic_init(&storage->out, false);
   storage->ready = vt_event_retain(ready);
   storage->data = NULL;
-  storage->versions = versions;
+  storage->partials = partials;
   storage->outside = false;
   if (type.rank) memcpy(storage->dims, type.dims, sizeof(int64_t) * (size_t)type.rank);
   storage->type = (vt_type){type.dtype, type.rank, storage->dims};
@@ -39,14 +39,14 @@ void vt_storage_release(vt_storage *storage) {
 
 vt_status vt_storage_allocate(vt_storage *storage, bool zeroed) {
   if (storage->data) return VT_OK;
-  int64_t bytes = vt_type_bytes(storage->type) * storage->versions;
+  int64_t bytes = vt_type_bytes(storage->type) * storage->partials;
   storage->data = zeroed ? vt_host_alloc_zeroed(bytes) : vt_host_alloc(bytes);
   return storage->data ? VT_OK : vt_error_no_memory();
 }
 
-int64_t vt_storage_at(const vt_storage *storage, int64_t version, const int64_t *offset) {
-  vt_assert(version >= 0 && version < storage->versions);
-  int64_t strides[VT_MAX_RANK], at = version * vt_type_elements(storage->type);
+int64_t vt_storage_at(const vt_storage *storage, int64_t partial, const int64_t *offset) {
+  vt_assert(partial >= 0 && partial < storage->partials);
+  int64_t strides[VT_MAX_RANK], at = partial * vt_type_elements(storage->type);
   vt_type_strides(storage->type, strides);
   for (int32_t d = 0; d < storage->type.rank && offset; d++) at += offset[d] * strides[d];
   return at * (int64_t)vt_dtype_bytes(storage->type.dtype);

@@ -18,7 +18,8 @@ uint32_t vt_graph_add_node(vt_graph *graph, vt_type type) {
     graph->too_large = true;
     return 0;
   }
-  vt_node node = {.type = type, .dims = VT_NEW_ARRAY(graph->arena, vt_atom_list, type.rank)};
+  vt_graph_tensor node = {.type = type,
+                          .dims = VT_NEW_ARRAY(graph->arena, vt_atom_list, type.rank)};
   vt_array_push_in(graph->arena, &graph->nodes, node);
   return (uint32_t)graph->nodes.size - 1;
 }
@@ -57,7 +58,7 @@ static bool same_devices(const vt_mesh *a, const vt_mesh *b) {
 
 void vt_graph_seed(vt_graph *graph, uint32_t id, const vt_sharding *s) {
   vt_assert(id < graph->nodes.size);
-  vt_node *node = &graph->nodes.data[id];
+  vt_graph_tensor *node = &graph->nodes.data[id];
   if (!s || s->rank != node->type.rank) return;
   bool ours = same_devices(s->mesh, graph->mesh);
   for (int32_t d = 0; d < s->rank; d++) {
@@ -102,7 +103,7 @@ static uint32_t divisible(const vt_graph *graph, const vt_atom_list *list, int64
 
 const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_arena *arena) {
   vt_assert(id < graph->nodes.size);
-  const vt_node *node = &graph->nodes.data[id];
+  const vt_graph_tensor *node = &graph->nodes.data[id];
   vt_sharding *s = VT_NEW(arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(arena, vt_dim_sharding, node->type.rank);
   bool any = false;
@@ -190,7 +191,7 @@ static void agree(candidate *c, const vt_atom_list *list, uint32_t tensor) {
 static void find_candidates(const vt_graph *graph, const vt_rule *rule, candidate *candidates) {
   const vt_dim_factor *entries = rule->entries;
   for (uint32_t t = 0; t < rule->tensor_count; entries += rule->counts[t++]) {
-    const vt_node *node = &graph->nodes.data[rule->nodes[t]];
+    const vt_graph_tensor *node = &graph->nodes.data[rule->nodes[t]];
     for (uint32_t i = 0; i < rule->counts[t]; i++) {
       uint32_t n, which;
       bool room;
@@ -214,7 +215,7 @@ static bool goes_before(const vt_graph *graph, const vt_rule *rule, const candid
 
 static bool extend(vt_graph *graph, const vt_rule *rule, uint32_t t, const vt_dim_factor *entries,
                    uint32_t i, const vt_atom_list *axes) {
-  vt_node *node = &graph->nodes.data[rule->nodes[t]];
+  vt_graph_tensor *node = &graph->nodes.data[rule->nodes[t]];
   uint8_t d = entries[i].dim;
   uint32_t n, which;
   bool room;

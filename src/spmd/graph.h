@@ -24,12 +24,12 @@ typedef struct vt_atom_list {
   uint8_t atoms[VT_MAX_ATOMS];
 } vt_atom_list;
 
-typedef struct vt_node {
+typedef struct vt_graph_tensor {
   vt_type type;
   vt_atom_list *dims; // rank entries
   uint32_t used;      // atoms of all dimensions, and those that must stay out of them
   uint32_t closed;    // bit per dimension: no axes may be added
-} vt_node;
+} vt_graph_tensor;
 
 // Dimension `dim` of a tensor holds `factor`; entries of one dimension are listed major to minor.
 typedef struct vt_dim_factor {
@@ -52,7 +52,7 @@ typedef struct vt_graph {
   const vt_mesh *mesh; // the only one that propagates
   uint8_t atom_count;
   vt_atom atoms[VT_MAX_ATOMS];
-  VT_ARRAY(vt_node) nodes;
+  VT_ARRAY(vt_graph_tensor) nodes;
   VT_ARRAY(vt_rule) rules;
   bool too_large; // call trees can be exponential: the rest stays open
 } vt_graph;

@@ -4,7 +4,7 @@
 //
 // Devices stand in a grid: device = replica * partitions + partition. Replicas run the same
 // function on arrays of their own: a manual computation along the axis of replicas, whose operands
-// and results are unreduced along it, so that every replica holds its version and nothing is ever
+// and results are unreduced along it, so that every replica holds its partial and nothing is ever
 // added up. What the program says about its partitions keeps its meaning within each replica: its
 // meshes get the axis of replicas in front. Ids of replicas, partitions and groups stay as they
 // are: the evaluator knows the grid.
@@ -105,7 +105,7 @@ static const vt_sharding *grid_sharding(grid *g, const vt_sharding *s, bool own)
 
 // What a replica says of a value of main, and that each replica has its own. A value of which
 // nothing is said is whole; a result may still be cut by propagation.
-static vt_status version_each(grid *g, const vt_sharding *s, vt_type type, bool closed,
+static vt_status partial_each(grid *g, const vt_sharding *s, vt_type type, bool closed,
                               const vt_sharding **out) {
   bool own = type.dtype != VT_TOKEN;
   if (s && vt_sharding_is_maximal(s) && g->partitions > 1)
@@ -174,10 +174,10 @@ static vt_status build(grid *g) {
                     **out = VT_NEW_ARRAY(arena, const vt_sharding *, main->return_count + 1);
   vt_type *types = VT_NEW_ARRAY(arena, vt_type, main->return_count + 1);
   for (uint32_t i = 0; i < main->param_count; i++)
-    VT_TRY(version_each(g, main->param_info[i].sharding, main->params[i]->type, true, &in[i]));
+    VT_TRY(partial_each(g, main->param_info[i].sharding, main->params[i]->type, true, &in[i]));
   for (uint32_t i = 0; i < main->return_count; i++) {
     types[i] = main->returns[i]->type;
-    VT_TRY(version_each(g, main->return_info[i].sharding, types[i], false, &out[i]));
+    VT_TRY(partial_each(g, main->return_info[i].sharding, types[i], false, &out[i]));
   }
   for (uint32_t i = 0; i < module->func_count; i++) shift_func(g, module->funcs[i]);
   vt_func *body = vt_func_clone(module, main);

@@ -22,10 +22,10 @@ typedef struct vt_tiling {
   const int32_t *tile_of_device;
   const uint8_t *proto; // as an xla.OpSharding message; empty = replicated
   size_t proto_size;
-  // Values that differ from device to device (unreduced axes): how many versions of the array there
-  // are, and which of them each device holds a tile of. One version: all devices agree, NULL.
-  int64_t versions;
-  const int32_t *version_of_device;
+  // Values that differ from device to device (unreduced axes): how many partials of the array there
+  // are, and which of them each device holds a tile of. One partial: all devices agree, NULL.
+  int64_t partials;
+  const int32_t *partial_of_device;
 } vt_tiling;
 
 // What `device` holds, clipped to the array: `offsets` and `sizes` get rank numbers. Sizes are
@@ -59,8 +59,8 @@ vt_status vt_spmd_inspect(const vt_module *module, int32_t device_count, vt_aren
                           vt_sightings *out_sightings) VT_CHECKED;
 
 // Makes a program of R replicas one over all devices; call it first. Every parameter and result of
-// main gets R versions, one for each replica, cut over its partitions as the program says; with
-// `own_arrays` nothing is cut, and each partition has a version too. A program of one replica (and
+// main gets R partials, one for each replica, cut over its partitions as the program says; with
+// `own_arrays` nothing is cut, and each partition has a partial too. A program of one replica (and
 // one partition) is not touched. errors UNIMPLEMENTED: collectives between the partitions of whole
 // arrays
 vt_status vt_spmd_from_replicas(vt_module *module, bool own_arrays) VT_CHECKED;
@@ -73,17 +73,17 @@ vt_status vt_spmd_plan(const vt_module *module, int32_t device_count, vt_arena *
                        vt_tiling **out_params, vt_tiling **out_results) VT_CHECKED;
 
 // For a parameter of main that the program takes as one value although its devices may hold
-// different ones: versions along all axes that its sharding leaves out. Call it before
-// vt_spmd_expand_versions, with the tiling that goes there. false: there are no such axes.
-bool vt_spmd_own_versions(const vt_module *module, uint32_t param, int32_t device_count,
+// different ones: partials along all axes that its sharding leaves out. Call it before
+// vt_spmd_expand_partials, with the tiling that goes there. false: there are no such axes.
+bool vt_spmd_own_partials(const vt_module *module, uint32_t param, int32_t device_count,
                           vt_arena *arena, vt_tiling *tiling);
 
 // Gives values that differ from device to device their place in the program: each parameter and
-// result of main with several versions (vt_tiling) gets a first dimension that counts them. Results
+// result of main with several partials (vt_tiling) gets a first dimension that counts them. Results
 // that manual computations leave different on devices along an axis that no sharding names get
-// versions in `results` (arrays in `arena`). The program is otherwise as it was; a module without
+// partials in `results` (arrays in `arena`). The program is otherwise as it was; a module without
 // such values is not touched. errors UNIMPLEMENTED: more dimensions than fit
-vt_status vt_spmd_expand_versions(vt_module *module, int32_t device_count, vt_arena *arena,
+vt_status vt_spmd_expand_partials(vt_module *module, int32_t device_count, vt_arena *arena,
                                   vt_tiling *params, vt_tiling *results) VT_CHECKED;
 
 #endif

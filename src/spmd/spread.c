@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// spread.c - from a value to the versions that the devices hold of it, and back.
+// spread.c - from a value to the partials that the devices hold of it, and back.
 //
-// Versions are asked for where they leave the program or enter a manual computation; from there the
-// ops that made the value are followed backwards as long as versions of their operands give
-// versions of their result:
-//  - what is linear (sums, moves, products with a plain value) goes version by version;
+// Partials are asked for where they leave the program or enter a manual computation; from there the
+// ops that made the value are followed backwards as long as partials of their operands give
+// partials of their result:
+//  - what is linear (sums, moves, products with a plain value) goes partial by partial;
 //  - a contraction or a sum over a dimension that is cut along the axes gives each device the part
 //    sum of its own tile, and so does a scatter that adds updates which are cut;
 //  - anything else is a plain value, of which each device gets its own tile where the value is cut
 //    along the axes, else the first device along them gets all of it; the others get zeros.
-// Whatever is chosen, the versions together mean the plain value.
+// Whatever is chosen, the partials together mean the plain value.
 #include <string.h>
 
 #include "base/check.h"
-#include "spmd/versions.h"
+#include "spmd/partial.h"
 
 enum { MAX_DEPTH = 500 }; // of one chain that is followed
 
@@ -25,23 +25,23 @@ static int compare_axes(vt_axis_ref a, vt_axis_ref b) {
   return (a.size > b.size) - (a.size < b.size);
 }
 
-void vt_lead_add(vt_lead *lead, const vt_mesh *mesh, vt_axis_ref axis) {
-  if (axis.size == 1 || lead->count == VT_MAX_LEAD || vt_lead_has(lead, axis)) return;
-  uint32_t at = lead->count++;
-  for (; at > 0 && compare_axes(lead->axes[at - 1], axis) > 0; at--)
-    lead->axes[at] = lead->axes[at - 1];
-  lead->axes[at] = axis;
-  lead->mesh = mesh;
+void vt_partial_add(vt_partial *partial, const vt_mesh *mesh, vt_axis_ref axis) {
+  if (axis.size == 1 || partial->count == VT_MAX_PARTIAL || vt_partial_has(partial, axis)) return;
+  uint32_t at = partial->count++;
+  for (; at > 0 && compare_axes(partial->axes[at - 1], axis) > 0; at--)
+    partial->axes[at] = partial->axes[at - 1];
+  partial->axes[at] = axis;
+  partial->mesh = mesh;
 }
 
-static int place_of(const vt_lead *lead, vt_axis_ref axis) {
-  for (uint32_t i = 0; i < lead->count; i++)
-    if (!compare_axes(lead->axes[i], axis)) return (int)i;
+static int place_of(const vt_partial *partial, vt_axis_ref axis) {
+  for (uint32_t i = 0; i < partial->count; i++)
+    if (!compare_axes(partial->axes[i], axis)) return (int)i;
   return -1;
 }
 
-bool vt_lead_has(const vt_lead *lead, vt_axis_ref axis) {
-  return place_of(lead, axis) >= 0;
+bool vt_partial_has(const vt_partial *partial, vt_axis_ref axis) {
+  return place_of(partial, axis) >= 0;
 }
 
 bool vt_mesh_same(const vt_mesh *a, const vt_mesh *b) {
@@ -55,50 +55,50 @@ bool vt_mesh_same(const vt_mesh *a, const vt_mesh *b) {
          !memcmp(a->device_ids, b->device_ids, sizeof *a->device_ids * a->device_count);
 }
 
-bool vt_lead_equal(const vt_lead *a, const vt_lead *b) {
+bool vt_partial_equal(const vt_partial *a, const vt_partial *b) {
   if (a->count != b->count || a->meaning != b->meaning) return false;
   for (uint32_t i = 0; i < a->count; i++)
     if (compare_axes(a->axes[i], b->axes[i])) return false;
   return !a->count || vt_mesh_same(a->mesh, b->mesh);
 }
 
-int64_t vt_lead_size(const vt_lead *lead) {
+int64_t vt_partial_size(const vt_partial *partial) {
   int64_t size = 1;
-  for (uint32_t i = 0; i < lead->count; i++) size *= lead->axes[i].size;
+  for (uint32_t i = 0; i < partial->count; i++) size *= partial->axes[i].size;
   return size;
 }
 
-vt_lead vt_lead_of(const vt_sharding *s) {
-  vt_lead lead = {0};
+vt_partial vt_partial_of(const vt_sharding *s) {
+  vt_partial partial = {0};
   for (uint32_t i = 0; s && i < s->unreduced_count; i++)
-    vt_lead_add(&lead, s->mesh, s->unreduced[i]);
-  if (s) lead.meaning = (vt_meaning)s->reduction;
-  return lead;
+    vt_partial_add(&partial, s->mesh, s->unreduced[i]);
+  if (s) partial.meaning = (vt_meaning)s->reduction;
+  return partial;
 }
 
-vt_lead vt_value_lead(const vt_spreader *s, const vt_value *value) {
-  const vt_lead *found = vt_map_find_ptr(&s->leads, value);
-  return found ? *found : (vt_lead){0};
+vt_partial vt_value_partial(const vt_spreader *s, const vt_value *value) {
+  const vt_partial *found = vt_map_find_ptr(&s->stands_for, value);
+  return found ? *found : (vt_partial){0};
 }
 
-static void note_value(vt_spreader *s, const vt_value *value, const vt_lead *lead) {
-  vt_lead *copy = VT_NEW(s->arena, vt_lead);
-  *copy = *lead;
-  *vt_map_at_ptr(&s->leads, value) = copy;
+static void note_value(vt_spreader *s, const vt_value *value, const vt_partial *partial) {
+  vt_partial *copy = VT_NEW(s->arena, vt_partial);
+  *copy = *partial;
+  *vt_map_at_ptr(&s->stands_for, value) = copy;
 }
 
-static void note_spread(vt_spreader *s, const vt_value *plain, const vt_lead *lead, vt_value *value,
-                        const vt_sharding *sharding) {
+static void note_spread(vt_spreader *s, const vt_value *plain, const vt_partial *partial,
+                        vt_value *value, const vt_sharding *sharding) {
   vt_spread *made = VT_NEW(s->arena, vt_spread);
-  *made = (vt_spread){*lead, value, sharding};
+  *made = (vt_spread){*partial, value, sharding};
   *vt_map_at_ptr(&s->spreads, plain) = made;
 }
 
-bool vt_is_cut_along(const vt_sharding *sharding, const vt_lead *lead) {
+bool vt_is_cut_along(const vt_sharding *sharding, const vt_partial *partial) {
   for (int32_t d = 0; sharding && d < sharding->rank; d++)
     for (uint32_t i = 0; i < sharding->dims[d].axis_count; i++)
-      for (uint32_t k = 0; k < lead->count; k++)
-        if (sharding->dims[d].axes[i].axis == lead->axes[k].axis) return true;
+      for (uint32_t k = 0; k < partial->count; k++)
+        if (sharding->dims[d].axes[i].axis == partial->axes[k].axis) return true;
   return false;
 }
 
@@ -188,12 +188,12 @@ static vt_type make_type(vt_spreader *s, vt_dtype dtype, int32_t rank, const int
   return vt_type_make(&s->module->arena, dtype, rank, dims);
 }
 
-// [sizes of the lead] + dims.
-static vt_type lead_type(vt_spreader *s, const vt_lead *lead, vt_type type) {
-  int64_t dims[VT_MAX_RANK + VT_MAX_LEAD];
-  for (uint32_t i = 0; i < lead->count; i++) dims[i] = lead->axes[i].size;
-  for (int32_t d = 0; d < type.rank; d++) dims[(int32_t)lead->count + d] = type.dims[d];
-  return make_type(s, type.dtype, (int32_t)lead->count + type.rank, dims);
+// [sizes of the partial] + dims.
+static vt_type partial_type(vt_spreader *s, const vt_partial *partial, vt_type type) {
+  int64_t dims[VT_MAX_RANK + VT_MAX_PARTIAL];
+  for (uint32_t i = 0; i < partial->count; i++) dims[i] = partial->axes[i].size;
+  for (int32_t d = 0; d < type.rank; d++) dims[(int32_t)partial->count + d] = type.dims[d];
+  return make_type(s, type.dtype, (int32_t)partial->count + type.rank, dims);
 }
 
 vt_value *vt_build_reshape(vt_spreader *s, vt_value *value, vt_type type) {
@@ -209,11 +209,11 @@ static vt_value *broadcast(vt_spreader *s, vt_value *value, vt_type type, const 
   return result;
 }
 
-// The plain value once for each version.
-static vt_value *repeat(vt_spreader *s, vt_value *value, const vt_lead *lead) {
+// The plain value once for each partial.
+static vt_value *repeat(vt_spreader *s, vt_value *value, const vt_partial *partial) {
   int64_t places[VT_MAX_RANK];
-  for (int32_t d = 0; d < value->type.rank; d++) places[d] = (int64_t)lead->count + d;
-  return broadcast(s, value, lead_type(s, lead, value->type), places);
+  for (int32_t d = 0; d < value->type.rank; d++) places[d] = (int64_t)partial->count + d;
+  return broadcast(s, value, partial_type(s, partial, value->type), places);
 }
 
 static vt_value *splat(vt_spreader *s, vt_type type, int64_t number) {
@@ -251,7 +251,7 @@ static vt_opcode joining_op(vt_meaning meaning, vt_dtype dtype) {
   }
 }
 
-// Joins the versions along dimension `dim`, which goes away.
+// Joins the partials along dimension `dim`, which goes away.
 static vt_value *join_dim(vt_spreader *s, vt_value *value, int32_t dim, vt_meaning meaning) {
   int64_t start[VT_MAX_RANK] = {0}, limit[VT_MAX_RANK], stride[VT_MAX_RANK], rest[VT_MAX_RANK];
   vt_type type = value->type;
@@ -276,14 +276,14 @@ static vt_value *join_dim(vt_spreader *s, vt_value *value, int32_t dim, vt_meani
   return vt_build_reshape(s, joined, make_type(s, type.dtype, type.rank - 1, rest));
 }
 
-vt_value *vt_join_value(vt_spreader *s, vt_value *versions, const vt_lead *lead,
+vt_value *vt_join_value(vt_spreader *s, vt_value *partials, const vt_partial *partial,
                         const vt_sharding *sharding) {
-  vt_assert(lead->count >= 1 && lead->count <= VT_MAX_LEAD);
-  vt_assert(versions->type.rank >= (int32_t)lead->count);
-  vt_value *plain = versions;
-  for (uint32_t i = 0; i < lead->count; i++) plain = join_dim(s, plain, 0, lead->meaning);
-  note_value(s, plain, lead);
-  note_spread(s, plain, lead, versions, sharding);
+  vt_assert(partial->count >= 1 && partial->count <= VT_MAX_PARTIAL);
+  vt_assert(partials->type.rank >= (int32_t)partial->count);
+  vt_value *plain = partials;
+  for (uint32_t i = 0; i < partial->count; i++) plain = join_dim(s, plain, 0, partial->meaning);
+  note_value(s, plain, partial);
+  note_spread(s, plain, partial, partials, sharding);
   return plain;
 }
 
@@ -313,29 +313,29 @@ static vt_value *owners(vt_spreader *s, vt_type type, int64_t dim, int64_t divis
   return binary(s, VT_OP_REMAINDER, owner, splat(s, type, size));
 }
 
-// Versions along `lead` of a value that has versions along `have` already (a part of the lead,
-// which its first dimensions stand for): along the other axes each device gets its tile, as
-// `sharding` says, or the first one everything.
-static vt_value *place(vt_spreader *s, vt_value *value, vt_type plain, const vt_lead *have,
-                       const vt_lead *lead, const vt_sharding *sharding) {
-  vt_type type = lead_type(s, lead, plain);
+// Partials along `partial` of a value that already has partials along `have` (some of these axes,
+// which its leading dimensions stand for): along the other axes each device gets its tile, as
+// `sharding` says, or the first device gets everything.
+static vt_value *place(vt_spreader *s, vt_value *value, vt_type plain, const vt_partial *have,
+                       const vt_partial *partial, const vt_sharding *sharding) {
+  vt_type type = partial_type(s, partial, plain);
   int64_t places[VT_MAX_RANK];
-  for (uint32_t i = 0; i < have->count; i++) places[i] = place_of(lead, have->axes[i]);
+  for (uint32_t i = 0; i < have->count; i++) places[i] = place_of(partial, have->axes[i]);
   for (int32_t d = 0; d < plain.rank; d++)
-    places[(int32_t)have->count + d] = (int64_t)lead->count + d;
+    places[(int32_t)have->count + d] = (int64_t)partial->count + d;
   vt_value *all = broadcast(s, value, type, places), *mine = NULL;
-  if (lead->meaning != VT_MEANS_SUM) return all;
-  bool known = sharding && vt_mesh_same(sharding->mesh, lead->mesh);
+  if (partial->meaning != VT_MEANS_SUM) return all;
+  bool known = sharding && vt_mesh_same(sharding->mesh, partial->mesh);
   bool wide = vt_type_elements(plain) > INT32_MAX;
   vt_type index = make_type(s, wide ? VT_S64 : VT_S32, type.rank, type.dims);
   vt_type yes = make_type(s, VT_PRED, type.rank, type.dims);
-  for (uint32_t i = 0; i < lead->count; i++) {
+  for (uint32_t i = 0; i < partial->count; i++) {
     int32_t dim;
     int64_t divisor;
-    if (vt_lead_has(have, lead->axes[i])) continue;
+    if (vt_partial_has(have, partial->axes[i])) continue;
     vt_value *owner = NULL;
-    if (known && axis_of_dim(sharding, lead->axes[i], plain, &dim, &divisor))
-      owner = owners(s, index, (int64_t)lead->count + dim, divisor, lead->axes[i].size);
+    if (known && axis_of_dim(sharding, partial->axes[i], plain, &dim, &divisor))
+      owner = owners(s, index, (int64_t)partial->count + dim, divisor, partial->axes[i].size);
     else
       owner = splat(s, index, 0);
     vt_value *same =
@@ -349,11 +349,11 @@ static vt_value *place(vt_spreader *s, vt_value *value, vt_type plain, const vt_
                (vt_value *[]){mine, all, splat(s, type, 0)});
 }
 
-// From versions along one lead to versions along another: axes that are not wanted are joined.
-static vt_value *change_lead(vt_spreader *s, vt_value *value, vt_type plain, vt_lead have,
-                             const vt_lead *want) {
+// From partials along one partial to partials along another: axes that are not wanted are joined.
+static vt_value *change_partial(vt_spreader *s, vt_value *value, vt_type plain, vt_partial have,
+                                const vt_partial *want) {
   for (uint32_t i = have.count; i-- > 0;) {
-    if (vt_lead_has(want, have.axes[i])) continue;
+    if (vt_partial_has(want, have.axes[i])) continue;
     value = join_dim(s, value, (int32_t)i, have.meaning);
     have.count--;
     memmove(have.axes + i, have.axes + i + 1, sizeof *have.axes * (have.count - i));
@@ -363,40 +363,41 @@ static vt_value *change_lead(vt_spreader *s, vt_value *value, vt_type plain, vt_
 
 // ---- part sums ----------------------------------------------------------------------------------
 
-// The dimensions of a value that has versions along `have`, those along which it is cut by axes of
-// the lead split into one dimension per axis and the rest.
+// The dimensions of a value that has partials along `have`, those along which it is cut by axes of
+// the partial split into one dimension per axis and the rest.
 typedef struct cut {
-  vt_lead lead; // `have` and the axes found
-  int32_t rank; // of the split tensor
-  int64_t dims[VT_MAX_RANK + VT_MAX_LEAD * 2];
-  int32_t from[VT_MAX_RANK + VT_MAX_LEAD * 2];  // dimension of the plain value, -1 = of `have`
-  int32_t place[VT_MAX_RANK + VT_MAX_LEAD * 2]; // in the lead, -1 = no axis of it
+  vt_partial partial; // `have` and the axes found
+  int32_t rank;       // of the split tensor
+  int64_t dims[VT_MAX_RANK + VT_MAX_PARTIAL * 2];
+  int32_t from[VT_MAX_RANK + VT_MAX_PARTIAL * 2];  // dimension of the plain value, -1 = of `have`
+  int32_t place[VT_MAX_RANK + VT_MAX_PARTIAL * 2]; // in the partial, -1 = no axis of it
 } cut;
 
-static bool cut_dims(vt_type plain, const vt_lead *have, const vt_lead *want,
+static bool cut_dims(vt_type plain, const vt_partial *have, const vt_partial *want,
                      const vt_sharding *sharding, const bool *summed, cut *out) {
-  *out = (cut){.lead = *have};
-  out->lead.mesh = want->mesh;
-  out->lead.meaning = want->meaning;
+  *out = (cut){.partial = *have};
+  out->partial.mesh = want->mesh;
+  out->partial.meaning = want->meaning;
   bool known = sharding && sharding->rank == plain.rank && vt_mesh_same(sharding->mesh, want->mesh);
   for (uint32_t i = 0; i < have->count; i++) {
     out->dims[out->rank] = have->axes[i].size;
     out->from[out->rank++] = -1;
   }
-  for (int pass = 0; pass < 2; pass++) { // the lead must be complete before places in it are taken
+  for (int pass = 0; pass < 2;
+       pass++) { // the partial must be complete before places in it are taken
     out->rank = (int32_t)have->count;
     for (int32_t d = 0; d < plain.rank; d++) {
       int64_t rest = plain.dims[d];
       const vt_dim_sharding *dim = known && summed[d] ? &sharding->dims[d] : NULL;
       for (uint32_t i = 0; dim && i < dim->axis_count; i++) {
         vt_axis_ref axis = dim->axes[i];
-        bool wanted = vt_lead_has(want, axis) && !vt_lead_has(have, axis);
+        bool wanted = vt_partial_has(want, axis) && !vt_partial_has(have, axis);
         if (rest % axis.size || out->rank >= VT_MAX_RANK) return false;
         rest /= axis.size;
-        if (wanted) vt_lead_add(&out->lead, want->mesh, axis);
+        if (wanted) vt_partial_add(&out->partial, want->mesh, axis);
         out->dims[out->rank] = axis.size;
         out->from[out->rank] = d;
-        out->place[out->rank++] = wanted ? place_of(&out->lead, axis) : -1;
+        out->place[out->rank++] = wanted ? place_of(&out->partial, axis) : -1;
       }
       if (out->rank >= VT_MAX_RANK) return false;
       out->dims[out->rank] = rest;
@@ -404,8 +405,8 @@ static bool cut_dims(vt_type plain, const vt_lead *have, const vt_lead *want,
       out->place[out->rank++] = -1;
     }
   }
-  for (uint32_t i = 0; i < have->count; i++) out->place[i] = place_of(&out->lead, have->axes[i]);
-  return out->lead.count > 0;
+  for (uint32_t i = 0; i < have->count; i++) out->place[i] = place_of(&out->partial, have->axes[i]);
+  return out->partial.count > 0;
 }
 
 static bool is_zero(const vt_value *value) {
@@ -438,12 +439,12 @@ static bool is_listed(const int64_t *list, uint32_t count, int64_t value) {
   return false;
 }
 
-// Moves the dimensions that belong to the lead to the front, in its order. `places` says for each
-// dimension which of the lead it is, or -1.
-static vt_value *lead_first(vt_spreader *s, vt_value *value, const int32_t *places,
-                            uint32_t lead_count) {
+// Moves the dimensions of the partial's axes to the front, in its order. `places` says which of the
+// axes each dimension belongs to, or -1.
+static vt_value *partial_first(vt_spreader *s, vt_value *value, const int32_t *places,
+                               uint32_t partial_count) {
   int64_t order[VT_MAX_RANK], dims[VT_MAX_RANK];
-  int32_t rank = value->type.rank, at = (int32_t)lead_count;
+  int32_t rank = value->type.rank, at = (int32_t)partial_count;
   bool same = true;
   for (int32_t d = 0; d < rank; d++) order[places[d] >= 0 ? places[d] : at++] = d;
   for (int32_t d = 0; d < rank; d++) {
@@ -457,23 +458,25 @@ static vt_value *lead_first(vt_spreader *s, vt_value *value, const int32_t *plac
   return moved;
 }
 
-static vt_value *spread_at(vt_spreader *s, vt_value *value, const vt_lead *lead, int depth);
+static vt_value *spread_at(vt_spreader *s, vt_value *value, const vt_partial *partial, int depth);
 
-// The part of a lead that the value has versions along.
-static vt_lead common_lead(const vt_spreader *s, const vt_value *value, const vt_lead *want) {
-  vt_lead have = vt_value_lead(s, value), both = {.mesh = want->mesh, .meaning = want->meaning};
+// The part of a partial that the value has partials along.
+static vt_partial common_partial(const vt_spreader *s, const vt_value *value,
+                                 const vt_partial *want) {
+  vt_partial have = vt_value_partial(s, value),
+             both = {.mesh = want->mesh, .meaning = want->meaning};
   if (have.count && (have.meaning != want->meaning || !vt_mesh_same(have.mesh, want->mesh)))
     return both;
   for (uint32_t i = 0; i < have.count; i++)
-    if (vt_lead_has(want, have.axes[i])) vt_lead_add(&both, want->mesh, have.axes[i]);
+    if (vt_partial_has(want, have.axes[i])) vt_partial_add(&both, want->mesh, have.axes[i]);
   return both;
 }
 
-// A sum over dimensions; NULL when no axis of the lead is among them and the operand has no
-// versions.
-static vt_value *spread_reduce(vt_spreader *s, vt_op *op, const vt_lead *want, int depth) {
+// A sum over dimensions; NULL when no axis of the partial is among them and the operand has no
+// partials.
+static vt_value *spread_reduce(vt_spreader *s, vt_op *op, const vt_partial *want, int depth) {
   vt_value *operand = op->operands[0];
-  vt_lead have = common_lead(s, operand, want);
+  vt_partial have = common_partial(s, operand, want);
   uint32_t removed;
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &removed);
   bool summed[VT_MAX_RANK];
@@ -502,13 +505,13 @@ static vt_value *spread_reduce(vt_spreader *s, vt_op *op, const vt_lead *want, i
     vt_op_insert(s->before, sum);
   else
     vt_op_append(s->func, sum);
-  vt_value *first = lead_first(s, &sum->results[0], places, c.lead.count);
-  first = vt_build_reshape(s, first, lead_type(s, &c.lead, op->results[0].type));
-  return change_lead(s, first, op->results[0].type, c.lead, want);
+  vt_value *first = partial_first(s, &sum->results[0], places, c.partial.count);
+  first = vt_build_reshape(s, first, partial_type(s, &c.partial, op->results[0].type));
+  return change_partial(s, first, op->results[0].type, c.partial, want);
 }
 
 // One side of a contraction, cut along its contracting dimensions: the operand and its dimension
-// numbers. The axes of the lead become batch dimensions in front of the others.
+// numbers. The axes of the partial become batch dimensions in front of the others.
 typedef struct side {
   vt_value *value;
   uint32_t batch_count, contract_count;
@@ -519,7 +522,7 @@ static side cut_side(vt_spreader *s, vt_value *operand, const cut *c, const int6
                      uint32_t batch_count, const int64_t *contract, uint32_t contract_count) {
   side out = {
       .value = vt_build_reshape(s, operand, make_type(s, operand->type.dtype, c->rank, c->dims))};
-  for (uint32_t i = 0; i < c->lead.count; i++)
+  for (uint32_t i = 0; i < c->partial.count; i++)
     for (int32_t d = 0; d < c->rank; d++)
       if (c->place[d] == (int32_t)i) out.batch[out.batch_count++] = d;
   for (uint32_t i = 0; i < batch_count; i++)
@@ -531,7 +534,7 @@ static side cut_side(vt_spreader *s, vt_value *operand, const cut *c, const int6
   return out;
 }
 
-static vt_value *spread_dot(vt_spreader *s, vt_op *op, const vt_lead *want) {
+static vt_value *spread_dot(vt_spreader *s, vt_op *op, const vt_partial *want) {
   static const vt_attr_key batching[2] = {VT_ATTR_LHS_BATCHING_DIMENSIONS,
                                           VT_ATTR_RHS_BATCHING_DIMENSIONS},
                            contracting[2] = {VT_ATTR_LHS_CONTRACTING_DIMENSIONS,
@@ -553,10 +556,10 @@ static vt_value *spread_dot(vt_spreader *s, vt_op *op, const vt_lead *want) {
     // Which of them are cut decides the program where it says it of one side only.
     const vt_sharding *sharding =
         mirror(s, given, type.rank, contract[known], contract[o], contract_count);
-    if (!cut_dims(type, &(vt_lead){.mesh = want->mesh}, want, sharding, summed, &cuts[o]))
+    if (!cut_dims(type, &(vt_partial){.mesh = want->mesh}, want, sharding, summed, &cuts[o]))
       return NULL;
   }
-  vt_type result = op->results[0].type, type = lead_type(s, &cuts[0].lead, result);
+  vt_type result = op->results[0].type, type = partial_type(s, &cuts[0].partial, result);
   vt_op *dot = vt_op_create(s->func, op->code, op->loc, 2, NULL, 1, &type, 0);
   for (uint32_t i = 0; i < op->attr_count; i++) vt_op_set_attr(dot, op->attrs[i]);
   for (int o = 0; o < 2; o++) {
@@ -570,7 +573,7 @@ static vt_value *spread_dot(vt_spreader *s, vt_op *op, const vt_lead *want) {
     vt_op_insert(s->before, dot);
   else
     vt_op_append(s->func, dot);
-  return change_lead(s, &dot->results[0], result, cuts[0].lead, want);
+  return change_partial(s, &dot->results[0], result, cuts[0].partial, want);
 }
 
 // ---- scatters that add --------------------------------------------------------------------------
@@ -585,9 +588,9 @@ static int32_t index_dim_of(const int64_t *window, uint32_t window_count, int32_
   return at >= vector_dim ? at + 1 : at;
 }
 
-// Puts in front of each index vector the position along the lead of the device that holds the
+// Puts in front of each index vector the position along the partial of the device that holds the
 // update. NULL when neither updates nor indices are known to be cut along any of its axes.
-static vt_value *owned_indices(vt_spreader *s, const vt_op *op, const vt_lead *lead) {
+static vt_value *owned_indices(vt_spreader *s, const vt_op *op, const vt_partial *partial) {
   vt_value *indices = op->operands[1], *updates = op->operands[2];
   const vt_sharding *of_updates = sharding_of(s, updates), *of_indices = sharding_of(s, indices);
   int64_t vector_dim = vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM), divisor, dims[VT_MAX_RANK];
@@ -599,15 +602,15 @@ static vt_value *owned_indices(vt_spreader *s, const vt_op *op, const vt_lead *l
   vt_type whole = make_type(s, indices->type.dtype, rank, dims);
   dims[vector_dim] = 1;
   vt_type counted = make_type(s, VT_S32, rank, dims);
-  vt_value *columns[VT_MAX_LEAD + 1];
+  vt_value *columns[VT_MAX_PARTIAL + 1];
   bool found = false;
-  for (uint32_t i = 0; i < lead->count; i++) {
-    vt_axis_ref axis = lead->axes[i];
+  for (uint32_t i = 0; i < partial->count; i++) {
+    vt_axis_ref axis = partial->axes[i];
     int32_t at = -1;
-    if (of_updates && vt_mesh_same(of_updates->mesh, lead->mesh) &&
+    if (of_updates && vt_mesh_same(of_updates->mesh, partial->mesh) &&
         axis_of_dim(of_updates, axis, updates->type, &dim, &divisor))
       at = index_dim_of(window, window_count, dim, vector_dim);
-    if (at < 0 && of_indices && vt_mesh_same(of_indices->mesh, lead->mesh) &&
+    if (at < 0 && of_indices && vt_mesh_same(of_indices->mesh, partial->mesh) &&
         axis_of_dim(of_indices, axis, indices->type, &dim, &divisor) && dim != vector_dim)
       at = dim;
     if (axis.size > INT8_MAX || (at >= 0 && divisor > INT32_MAX)) return NULL;
@@ -617,28 +620,29 @@ static vt_value *owned_indices(vt_spreader *s, const vt_op *op, const vt_lead *l
     found |= at >= 0;
   }
   if (!found) return NULL;
-  columns[lead->count] = vt_build_reshape(s, indices, whole);
-  dims[vector_dim] = whole.dims[vector_dim] + lead->count;
+  columns[partial->count] = vt_build_reshape(s, indices, whole);
+  dims[vector_dim] = whole.dims[vector_dim] + partial->count;
   vt_value *joined = build(s, op->loc, VT_OP_CONCATENATE, make_type(s, whole.dtype, rank, dims),
-                           lead->count + 1, columns);
+                           partial->count + 1, columns);
   vt_op_set_i64(joined->op, VT_ATTR_DIMENSION, vector_dim);
   return joined;
 }
 
-static void shift_ints(vt_op *op, vt_attr_key key, const vt_lead *lead, bool whole, int64_t add);
+static void shift_ints(vt_op *op, vt_attr_key key, const vt_partial *partial, bool whole,
+                       int64_t add);
 
-// Each device adds the updates that it holds to its own version.
-static vt_value *spread_scatter(vt_spreader *s, vt_op *op, const vt_lead *lead, int depth) {
-  vt_value *indices = owned_indices(s, op, lead);
+// Each device adds the updates that it holds to its own partial.
+static vt_value *spread_scatter(vt_spreader *s, vt_op *op, const vt_partial *partial, int depth) {
+  vt_value *indices = owned_indices(s, op, partial);
   if (!indices) return NULL;
-  vt_value *operands[3] = {spread_at(s, op->operands[0], lead, depth), indices, op->operands[2]};
-  vt_type type = lead_type(s, lead, op->results[0].type);
+  vt_value *operands[3] = {spread_at(s, op->operands[0], partial, depth), indices, op->operands[2]};
+  vt_type type = partial_type(s, partial, op->results[0].type);
   vt_op *scatter = vt_op_create(s->func, op->code, op->loc, 3, operands, 1, &type, 1);
   for (uint32_t i = 0; i < op->attr_count; i++) vt_op_set_attr(scatter, op->attrs[i]);
   scatter->regions[0] = vt_func_clone(s->module, op->regions[0]);
-  shift_ints(scatter, VT_ATTR_INSERTED_WINDOW_DIMS, lead, true, lead->count);
-  shift_ints(scatter, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, lead, true, lead->count);
-  shift_ints(scatter, VT_ATTR_INPUT_BATCHING_DIMS, lead, false, lead->count);
+  shift_ints(scatter, VT_ATTR_INSERTED_WINDOW_DIMS, partial, true, partial->count);
+  shift_ints(scatter, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, partial, true, partial->count);
+  shift_ints(scatter, VT_ATTR_INPUT_BATCHING_DIMS, partial, false, partial->count);
   vt_op_set_i64(scatter, VT_ATTR_INDICES_ARE_SORTED, 0);
   if (s->before)
     vt_op_insert(s->before, scatter);
@@ -647,24 +651,25 @@ static vt_value *spread_scatter(vt_spreader *s, vt_op *op, const vt_lead *lead, 
   return &scatter->results[0];
 }
 
-// ---- version by version -------------------------------------------------------------------------
+// ---- partial by partial -------------------------------------------------------------------------
 
-// A copy of the op with other operands and the result's versions as its result.
+// A copy of the op with other operands and the result's partials as its result.
 static vt_value *same_op(vt_spreader *s, const vt_op *op, vt_type result, vt_value *const *operands,
-                         const vt_lead *lead) {
+                         const vt_partial *partial) {
   vt_value *value =
-      build(s, op->loc, op->code, lead_type(s, lead, result), op->operand_count, operands);
+      build(s, op->loc, op->code, partial_type(s, partial, result), op->operand_count, operands);
   for (uint32_t i = 0; i < op->attr_count; i++) vt_op_set_attr(value->op, op->attrs[i]);
   return value;
 }
 
-// Dimension numbers moved behind those of the lead; `whole` gives the lead's own in front.
-static void shift_ints(vt_op *op, vt_attr_key key, const vt_lead *lead, bool whole, int64_t add) {
+// Dimension numbers moved behind those of the partial; `whole` gives the partial's own in front.
+static void shift_ints(vt_op *op, vt_attr_key key, const vt_partial *partial, bool whole,
+                       int64_t add) {
   uint32_t count, n = 0;
   const int64_t *old = vt_attr_ints(op, key, &count);
-  int64_t values[VT_MAX_RANK + VT_MAX_LEAD];
-  for (uint32_t i = 0; whole && i < lead->count; i++)
-    values[n++] = key == VT_ATTR_LIMIT_INDICES ? lead->axes[i].size
+  int64_t values[VT_MAX_RANK + VT_MAX_PARTIAL];
+  for (uint32_t i = 0; whole && i < partial->count; i++)
+    values[n++] = key == VT_ATTR_LIMIT_INDICES ? partial->axes[i].size
                   : key == VT_ATTR_STRIDES     ? 1
                   : add                        ? (int64_t)i
                                                : 0;
@@ -672,44 +677,44 @@ static void shift_ints(vt_op *op, vt_attr_key key, const vt_lead *lead, bool who
   vt_op_set_ints(op, key, n, values);
 }
 
-// Ops that only move elements; a pad brings zeros, which any number of versions may bring.
+// Ops that only move elements; a pad brings zeros, which any number of partials may bring.
 static bool moves(const vt_op *op) {
   if (op->code == VT_OP_PAD) return is_zero(op->operands[1]);
   return vt_op_info_get(op->code)->linear == VT_LINEAR_MOVES || is_constraint(op);
 }
 
-static vt_value *spread_move(vt_spreader *s, vt_op *op, const vt_lead *lead, int depth) {
+static vt_value *spread_move(vt_spreader *s, vt_op *op, const vt_partial *partial, int depth) {
   if (is_constraint(op) || op->code == VT_OP_PROPAGATION_BARRIER)
-    return spread_at(s, op->operands[0], lead, depth);
+    return spread_at(s, op->operands[0], partial, depth);
   uint32_t count = op->code == VT_OP_PAD ? 1 : op->operand_count;
-  int64_t n = lead->count;
+  int64_t n = partial->count;
   vt_value **operands = VT_NEW_ARRAY(s->arena, vt_value *, op->operand_count);
   for (uint32_t i = 0; i < op->operand_count; i++)
-    operands[i] = i < count ? spread_at(s, op->operands[i], lead, depth) : op->operands[i];
-  vt_value *value = same_op(s, op, op->results[0].type, operands, lead);
+    operands[i] = i < count ? spread_at(s, op->operands[i], partial, depth) : op->operands[i];
+  vt_value *value = same_op(s, op, op->results[0].type, operands, partial);
   vt_op *made = value->op;
   switch ((int)op->code) {
   case VT_OP_TRANSPOSE:
-    shift_ints(made, VT_ATTR_PERMUTATION, lead, true, n);
+    shift_ints(made, VT_ATTR_PERMUTATION, partial, true, n);
     break;
   case VT_OP_BROADCAST_IN_DIM:
-    shift_ints(made, VT_ATTR_BROADCAST_DIMENSIONS, lead, true, n);
+    shift_ints(made, VT_ATTR_BROADCAST_DIMENSIONS, partial, true, n);
     break;
   case VT_OP_REVERSE:
-    shift_ints(made, VT_ATTR_DIMENSIONS, lead, false, n);
+    shift_ints(made, VT_ATTR_DIMENSIONS, partial, false, n);
     break;
   case VT_OP_CONCATENATE:
     vt_op_set_i64(made, VT_ATTR_DIMENSION, vt_attr_i64(op, VT_ATTR_DIMENSION) + n);
     break;
   case VT_OP_SLICE:
-    shift_ints(made, VT_ATTR_START_INDICES, lead, true, 0);
-    shift_ints(made, VT_ATTR_LIMIT_INDICES, lead, true, 0);
-    shift_ints(made, VT_ATTR_STRIDES, lead, true, 0);
+    shift_ints(made, VT_ATTR_START_INDICES, partial, true, 0);
+    shift_ints(made, VT_ATTR_LIMIT_INDICES, partial, true, 0);
+    shift_ints(made, VT_ATTR_STRIDES, partial, true, 0);
     break;
   case VT_OP_PAD:
-    shift_ints(made, VT_ATTR_EDGE_PADDING_LOW, lead, true, 0);
-    shift_ints(made, VT_ATTR_EDGE_PADDING_HIGH, lead, true, 0);
-    shift_ints(made, VT_ATTR_INTERIOR_PADDING, lead, true, 0);
+    shift_ints(made, VT_ATTR_EDGE_PADDING_LOW, partial, true, 0);
+    shift_ints(made, VT_ATTR_EDGE_PADDING_HIGH, partial, true, 0);
+    shift_ints(made, VT_ATTR_INTERIOR_PADDING, partial, true, 0);
     break;
   default:
     break;
@@ -717,8 +722,8 @@ static vt_value *spread_move(vt_spreader *s, vt_op *op, const vt_lead *lead, int
   return value;
 }
 
-static bool has_lead(const vt_spreader *s, const vt_value *value) {
-  return vt_map_find_ptr(&s->leads, value) != NULL;
+static bool has_partial(const vt_spreader *s, const vt_value *value) {
+  return vt_map_find_ptr(&s->stands_for, value) != NULL;
 }
 
 // Conversions in which no digit of a part sum is lost that the sum would have.
@@ -732,16 +737,16 @@ static bool adds_after(const vt_op *convert) {
 static bool is_linear(const vt_spreader *s, const vt_op *op, uint32_t *out_plain) {
   *out_plain = 0;
   if (!(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE)) return false;
-  bool first = has_lead(s, op->operands[0]);
+  bool first = has_partial(s, op->operands[0]);
   switch ((vt_linearity)vt_op_info_get(op->code)->linear) {
   case VT_LINEAR_ALL:
     return op->code != VT_OP_CONVERT || adds_after(op);
   case VT_LINEAR_ONE:
     *out_plain = first ? 2 : 1;
-    return first != has_lead(s, op->operands[1]);
+    return first != has_partial(s, op->operands[1]);
   case VT_LINEAR_FIRST:
     *out_plain = 2;
-    return first && !has_lead(s, op->operands[1]) &&
+    return first && !has_partial(s, op->operands[1]) &&
            !vt_dtype_is_integer(op->results[0].type.dtype);
   case VT_LINEAR_BRANCHES:
     *out_plain = 1;
@@ -751,71 +756,74 @@ static bool is_linear(const vt_spreader *s, const vt_op *op, uint32_t *out_plain
   }
 }
 
-static vt_value *spread_linear(vt_spreader *s, vt_op *op, const vt_lead *lead, uint32_t plain,
+static vt_value *spread_linear(vt_spreader *s, vt_op *op, const vt_partial *partial, uint32_t plain,
                                int depth) {
   vt_value *operands[3];
   for (uint32_t i = 0; i < op->operand_count; i++) {
     vt_value *operand = op->operands[i];
     bool scalar = operand->type.rank == 0 && op->results[0].type.rank > 0; // broadcasts itself
-    operands[i] = !(plain >> i & 1) ? spread_at(s, operand, lead, depth)
+    operands[i] = !(plain >> i & 1) ? spread_at(s, operand, partial, depth)
                   : scalar          ? operand
-                                    : repeat(s, operand, lead);
+                                    : repeat(s, operand, partial);
   }
-  return same_op(s, op, op->results[0].type, operands, lead);
+  return same_op(s, op, op->results[0].type, operands, partial);
 }
 
 // ---- the ways -----------------------------------------------------------------------------------
 
 void vt_note_op(vt_spreader *s, const vt_op *op) {
   vt_assert(op->func == s->func);
-  vt_lead lead = {0};
+  vt_partial partial = {0};
   uint32_t plain;
   if (op->result_count != 1 || op->operand_count == 0 || op->operand_count > 1000) return;
   const vt_sharding *sharding = is_constraint(op) ? sharding_attr(op, VT_ATTR_SHARDING, 0) : NULL;
-  if (sharding) lead = vt_lead_of(sharding);
-  for (uint32_t i = 0; !lead.count && i < op->operand_count; i++) {
-    vt_lead of = vt_value_lead(s, op->operands[i]);
+  if (sharding) partial = vt_partial_of(sharding);
+  for (uint32_t i = 0; !partial.count && i < op->operand_count; i++) {
+    vt_partial of = vt_value_partial(s, op->operands[i]);
     bool goes = of.meaning == VT_MEANS_FIRST ? is_constraint(op) && !vt_is_cut_along(sharding, &of)
                 : sharding                   ? false // reduced here
                 : of.meaning == VT_MEANS_SUM ? moves(op) || is_linear(s, op, &plain) || adds_up(op)
                                              : moves(op);
-    if (of.count && goes) lead = of;
+    if (of.count && goes) partial = of;
   }
-  if (lead.count) note_value(s, &op->results[0], &lead);
+  if (partial.count) note_value(s, &op->results[0], &partial);
 }
 
-static vt_value *follow(vt_spreader *s, vt_value *value, const vt_lead *lead, int depth) {
+static vt_value *follow(vt_spreader *s, vt_value *value, const vt_partial *partial, int depth) {
   vt_op *op = value->op;
   uint32_t plain;
   if (!op || depth > MAX_DEPTH) return NULL;
   for (uint32_t i = 0; i < op->operand_count; i++) // axes may split dimensions in front and behind
-    if (op->operands[i]->type.rank + 2 * VT_MAX_LEAD > VT_MAX_RANK) return NULL;
-  vt_lead noted = vt_value_lead(s, value);
-  bool apart = noted.count && noted.meaning == lead->meaning; // it stands for versions
-  if (is_constraint(op)) return apart ? spread_at(s, op->operands[0], lead, depth + 1) : NULL;
-  if (apart && moves(op)) return spread_move(s, op, lead, depth + 1);
-  if (lead->meaning != VT_MEANS_SUM) return NULL;
-  if (op->code == VT_OP_DOT_GENERAL) return spread_dot(s, op, lead);
-  if (adds_up(op)) return spread_reduce(s, op, lead, depth + 1);
+    if (op->operands[i]->type.rank + 2 * VT_MAX_PARTIAL > VT_MAX_RANK) return NULL;
+  vt_partial noted = vt_value_partial(s, value);
+  bool is_partial = noted.count && noted.meaning == partial->meaning; // it stands for partials
+  if (is_constraint(op))
+    return is_partial ? spread_at(s, op->operands[0], partial, depth + 1) : NULL;
+  if (is_partial && moves(op)) return spread_move(s, op, partial, depth + 1);
+  if (partial->meaning != VT_MEANS_SUM) return NULL;
+  if (op->code == VT_OP_DOT_GENERAL) return spread_dot(s, op, partial);
+  if (adds_up(op)) return spread_reduce(s, op, partial, depth + 1);
   if (op->code == VT_OP_SCATTER && op->operand_count == 3 && sums_two(op))
-    return spread_scatter(s, op, lead, depth + 1);
-  return apart && is_linear(s, op, &plain) ? spread_linear(s, op, lead, plain, depth + 1) : NULL;
+    return spread_scatter(s, op, partial, depth + 1);
+  return is_partial && is_linear(s, op, &plain) ? spread_linear(s, op, partial, plain, depth + 1)
+                                                : NULL;
 }
 
-static vt_value *spread_at(vt_spreader *s, vt_value *value, const vt_lead *lead, int depth) {
+static vt_value *spread_at(vt_spreader *s, vt_value *value, const vt_partial *partial, int depth) {
   const vt_spread *made = vt_map_find_ptr(&s->spreads, value);
-  vt_value *versions = NULL;
-  if (made && vt_lead_equal(&made->lead, lead)) return made->value;
-  if (made && made->lead.meaning == lead->meaning && vt_mesh_same(made->lead.mesh, lead->mesh))
-    return change_lead(s, made->value, value->type, made->lead, lead);
-  versions = follow(s, value, lead, depth);
-  if (!versions)
-    versions = place(s, value, value->type, &(vt_lead){0}, lead, sharding_of(s, value));
-  if (!made) note_spread(s, value, lead, versions, NULL);
-  return versions;
+  vt_value *partials = NULL;
+  if (made && vt_partial_equal(&made->partial, partial)) return made->value;
+  if (made && made->partial.meaning == partial->meaning &&
+      vt_mesh_same(made->partial.mesh, partial->mesh))
+    return change_partial(s, made->value, value->type, made->partial, partial);
+  partials = follow(s, value, partial, depth);
+  if (!partials)
+    partials = place(s, value, value->type, &(vt_partial){0}, partial, sharding_of(s, value));
+  if (!made) note_spread(s, value, partial, partials, NULL);
+  return partials;
 }
 
-vt_value *vt_spread_value(vt_spreader *s, vt_value *value, const vt_lead *lead) {
-  vt_assert(lead->count >= 1 && value->func == s->func);
-  return spread_at(s, value, lead, 0);
+vt_value *vt_spread_value(vt_spreader *s, vt_value *value, const vt_partial *partial) {
+  vt_assert(partial->count >= 1 && value->func == s->func);
+  return spread_at(s, value, partial, 0);
 }

@@ -34,13 +34,13 @@ enum { TYPE_REPLICATED = 0, TYPE_MAXIMAL = 1, TYPE_OTHER = 3, TYPE_UNREDUCED = 6
 
 static void put_proto(vt_arena *arena, vt_tiling *tiling, uint8_t type, const int64_t *dims,
                       int32_t rank, const int64_t *devices, int64_t device_count, int64_t copies,
-                      int64_t versions) {
+                      int64_t partials) {
   byte_array out = {0};
   vt_array_push_in(arena, &out, 0x08);
   vt_array_push_in(arena, &out, type);
   put_packed(arena, &out, 0x1A, dims, rank);
   put_packed(arena, &out, 0x22, devices, device_count);
-  if (versions > 1) {
+  if (partials > 1) {
     int64_t last[2] = {TYPE_REPLICATED, TYPE_UNREDUCED};
     put_packed(arena, &out, 0x42, copies > 1 ? last : last + 1, copies > 1 ? 2 : 1);
   } else if (copies > 1) {
@@ -58,7 +58,7 @@ static void set_replicated(vt_arena *arena, vt_type global, int32_t device_count
                      .shard = global,
                      .counts = counts,
                      .device_count = device_count,
-                     .versions = 1};
+                     .partials = 1};
   out->tile_of_device = VT_NEW_ARRAY(arena, int32_t, device_count);
 }
 
@@ -75,9 +75,9 @@ static vt_status set_maximal(vt_arena *arena, vt_type global, int32_t device_cou
   return VT_OK;
 }
 
-// `devices` lies row-major over counts[rank] x copies x versions.
+// `devices` lies row-major over counts[rank] x copies x partials.
 static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count,
-                           const int64_t *counts, int64_t versions, const int64_t *devices,
+                           const int64_t *counts, int64_t partials, const int64_t *devices,
                            vt_tiling *out) {
   int64_t tiles = 1, dims[VT_MAX_RANK + 2], *shard = VT_NEW_ARRAY(arena, int64_t, global.rank);
   set_replicated(arena, global, device_count, out);
@@ -86,30 +86,30 @@ static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count
     tiles *= counts[d];
     shard[d] = (global.dims[d] + counts[d] - 1) / counts[d];
   }
-  if (tiles == 1 && versions == 1) return VT_OK;
-  vt_assert(versions >= 1 && device_count % (tiles * versions) == 0);
+  if (tiles == 1 && partials == 1) return VT_OK;
+  vt_assert(partials >= 1 && device_count % (tiles * partials) == 0);
   vt_assert_each(d, global.rank, shard[d] * counts[d] >= global.dims[d]); // the tiles cover it
   int32_t rank = global.rank;
-  int64_t copies = device_count / tiles / versions;
+  int64_t copies = device_count / tiles / partials;
   if (copies > 1) dims[rank++] = copies;
-  if (versions > 1) dims[rank++] = versions;
+  if (partials > 1) dims[rank++] = partials;
   int32_t *tile_of_device = VT_NEW_ARRAY(arena, int32_t, device_count);
-  int32_t *version_of_device = VT_NEW_ARRAY(arena, int32_t, device_count);
+  int32_t *partial_of_device = VT_NEW_ARRAY(arena, int32_t, device_count);
   for (int32_t i = 0; i < device_count; i++) tile_of_device[i] = -1;
-  for (int64_t i = 0; i < tiles * copies * versions; i++) {
+  for (int64_t i = 0; i < tiles * copies * partials; i++) {
     if (devices[i] < 0 || devices[i] >= device_count || tile_of_device[devices[i]] >= 0)
       return vt_error(VT_INVALID_ARGUMENT,
                       "sharding: device %" PRId64 " does not exist or holds two tiles", devices[i]);
-    tile_of_device[devices[i]] = (int32_t)(i / (copies * versions));
-    version_of_device[devices[i]] = (int32_t)(i % versions);
+    tile_of_device[devices[i]] = (int32_t)(i / (copies * partials));
+    partial_of_device[devices[i]] = (int32_t)(i % partials);
   }
   vt_assert_each(i, device_count, tile_of_device[i] >= 0 && tile_of_device[i] < tiles);
-  vt_assert_each(i, device_count, version_of_device[i] < versions);
+  vt_assert_each(i, device_count, partial_of_device[i] < partials);
   out->tile_of_device = tile_of_device;
   out->shard.dims = shard;
-  out->versions = versions;
-  out->version_of_device = versions > 1 ? version_of_device : NULL;
-  put_proto(arena, out, TYPE_OTHER, dims, rank, devices, device_count, copies, versions);
+  out->partials = partials;
+  out->partial_of_device = partials > 1 ? partial_of_device : NULL;
+  put_proto(arena, out, TYPE_OTHER, dims, rank, devices, device_count, copies, partials);
   return VT_OK;
 }
 
@@ -199,14 +199,14 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
   // Unreduced axes come last, in the order of the mesh.
   uint32_t tiled = used, unreduced = 0;
   factor last[MAX_FACTORS / 2];
-  int64_t versions = 1;
+  int64_t partials = 1;
   for (uint32_t i = 0; i < s->unreduced_count && !names && used < MAX_FACTORS / 2; i++) {
     vt_axis_ref ref = s->unreduced[i];
     if (ref.size == 1) continue;
     uint32_t at = unreduced++;
     for (; at > 0 && compare_refs(last[at - 1].ref, ref) > 0; at--) last[at] = last[at - 1];
     last[at] = factors[used++] = (factor){ref.size, ref_stride(mesh, ref), true, ref};
-    versions *= ref.size;
+    partials *= ref.size;
   }
   uint32_t count = add_rest(mesh, factors, used);
   memmove(factors + tiled, factors + used, sizeof *factors * (count - used));
@@ -223,7 +223,7 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
     }
     devices[i] = mesh->device_count ? mesh->device_ids[position] : position;
   }
-  return set_tiled(arena, global, device_count, counts, versions, devices, out);
+  return set_tiled(arena, global, device_count, counts, partials, devices, out);
 }
 
 vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes,

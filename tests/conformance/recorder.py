@@ -7,6 +7,7 @@ the tests listed in the file, one per line.
 """
 import json
 import os
+import pathlib
 import time
 import zlib
 
@@ -32,7 +33,7 @@ def _done():
 
 def pytest_collection_modifyitems(config, items):
   done, every, chosen = _done(), int(os.environ.get("VTPU_EVERY", "1")), os.environ.get("VTPU_TESTS")
-  wanted = set(open(chosen).read().splitlines()) if chosen else None
+  wanted = set(pathlib.Path(chosen).read_text().splitlines()) if chosen else None
   items[:] = [item for item in items if item.nodeid not in done and
               (item.nodeid in wanted if chosen else zlib.crc32(item.nodeid.encode()) % every == 0)]
   _write(event="collected", count=len(items), time=time.time())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // agent_fuzz.c - any words of a worker's agent, which its owner could write: the first byte 'u' is
-// a report of chip use, anything else a beat, with the rest as the body. Nothing may crash, and
-// what everybody sees of the node stays JSON.
+// a report of chip use, anything else a heartbeat, with the rest as the body. Nothing may crash,
+// and what everybody sees of the node stays JSON.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -39,7 +39,7 @@ struct vt_door {
   int listener, wake, spare;
   size_t max; // who wait
   uint16_t port;
-  vt_beat beat;
+  vt_heartbeat heartbeat;
   VT_ARRAY(visitor) waiting;
 };
 
@@ -162,9 +162,9 @@ static bool attend(vt_door *door, visitor *v) {
 static void *run(void *argument) {
   vt_door *door = argument;
   VT_ARRAY(struct pollfd) fds = {0};
-  vt_beat_add(&door->beat, "the thread that accepts connections");
+  vt_heartbeat_add(&door->heartbeat, "the thread that accepts connections");
   for (;;) {
-    vt_beat_now(&door->beat);
+    vt_heartbeat_now(&door->heartbeat);
     fds.size = 0;
     vt_array_push(&fds, ((struct pollfd){.fd = door->wake, .events = POLLIN}));
     vt_array_push(&fds, ((struct pollfd){.fd = door->listener, .events = POLLIN}));
@@ -184,7 +184,7 @@ static void *run(void *argument) {
     }
     for (int i = 0; i < WELCOMES && fds.data[1].revents; i++) welcome(door);
   }
-  vt_beat_remove(&door->beat);
+  vt_heartbeat_remove(&door->heartbeat);
   for (size_t i = 0; i < door->waiting.size; i++) close(door->waiting.data[i].fd);
   vt_array_free(&door->waiting);
   vt_array_free(&fds);

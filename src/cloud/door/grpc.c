@@ -84,7 +84,7 @@ struct vt_grpc {
   int wake; // something is adopted, or it is time to stop
   SSL_CTX *tls;
   size_t max; // connections
-  vt_beat beat;
+  vt_heartbeat heartbeat;
   size_t unread; // of all connections
   uint64_t turn;
   pthread_mutex_t lock; // of what follows
@@ -546,9 +546,9 @@ static void check_patience(connection *c, int64_t now) {
 static void *run(void *argument) {
   vt_grpc *g = argument;
   VT_ARRAY(struct pollfd) fds = {0};
-  vt_beat_add(&g->beat, "the thread of gRPC");
+  vt_heartbeat_add(&g->heartbeat, "the thread of gRPC");
   for (bool more = false;;) {
-    vt_beat_now(&g->beat);
+    vt_heartbeat_now(&g->heartbeat);
     fds.size = 0;
     vt_array_push(&fds, ((struct pollfd){.fd = g->wake, .events = POLLIN}));
     for (size_t i = 0; i < g->connections.size; i++) {
@@ -575,7 +575,7 @@ static void *run(void *argument) {
     }
     if (fds.data[0].revents && take_adopted(g)) break;
   }
-  vt_beat_remove(&g->beat);
+  vt_heartbeat_remove(&g->heartbeat);
   for (size_t i = 0; i < g->connections.size; i++) close_connection(g->connections.data[i]);
   vt_array_free(&g->connections);
   vt_array_free(&g->adopted);

@@ -55,7 +55,7 @@ typedef struct session {
 typedef struct probe {
   int fd; // our end of it, -1 = none is on its way
   int64_t next_ns;
-  vt_beat beat;
+  vt_heartbeat heartbeat;
 } probe;
 
 struct vt_http {
@@ -74,7 +74,7 @@ struct vt_http {
   struct MHD_Daemon *daemon;
   unsigned threads;
   bool watched;
-  vt_beat beat; // the watchman's
+  vt_heartbeat heartbeat; // the watchman's
   probe probes[MAX_THREADS];
   uint16_t port;
   bool secure;
@@ -200,7 +200,7 @@ static void look_at_probes(vt_http *http, int64_t now) {
       p->fd = -1;
       p->next_ns = now + PROBE_EVERY_S * VT_SECOND;
     }
-    if (p->fd < 0) vt_beat_now(&p->beat);
+    if (p->fd < 0) vt_heartbeat_now(&p->heartbeat);
     // The first one waits: the library does not bear a connection that comes while it starts or
     // stops.
     if (p->fd < 0 && !p->next_ns) p->next_ns = now + PROBE_EVERY_S * VT_SECOND;
@@ -210,14 +210,14 @@ static void look_at_probes(vt_http *http, int64_t now) {
 
 static void watch_over(vt_http *http, bool begin) {
   if (begin)
-    vt_beat_add(&http->beat, "the thread of HTTP's connections");
+    vt_heartbeat_add(&http->heartbeat, "the thread of HTTP's connections");
   else
-    vt_beat_remove(&http->beat);
+    vt_heartbeat_remove(&http->heartbeat);
   for (unsigned i = 0; i < http->threads; i++)
     if (begin)
-      vt_beat_add(&http->probes[i].beat, "a thread of HTTP");
+      vt_heartbeat_add(&http->probes[i].heartbeat, "a thread of HTTP");
     else
-      vt_beat_remove(&http->probes[i].beat);
+      vt_heartbeat_remove(&http->probes[i].heartbeat);
 }
 
 static void welcome(vt_http *http) {
@@ -251,7 +251,7 @@ static void *watch(void *argument) {
   if (http->watched) watch_over(http, true);
   while (!stopping(http)) {
     uint64_t count;
-    vt_beat_now(&http->beat);
+    vt_heartbeat_now(&http->heartbeat);
     list_polled(http, &fds);
     if (poll(fds.data, fds.size, 1000) < 0 && errno != EINTR) break;
     if (fds.data[1].revents) welcome(http);

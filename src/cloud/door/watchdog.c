@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; // of the list
-static vt_beat *the_beats;
+static vt_heartbeat *the_heartbeats;
 
 struct vt_watchdog {
   vt_cloud *cloud; // NULL = none any more
@@ -28,29 +28,29 @@ struct vt_watchdog {
   int notify;        // systemd's socket, -1 = none
 };
 
-void vt_beat_add(vt_beat *beat, const char *name) {
+void vt_heartbeat_add(vt_heartbeat *heartbeat, const char *name) {
   pthread_mutex_lock(&the_lock);
-  beat->name = name;
-  beat->seen = 0;
-  beat->silent_s = 0;
-  atomic_store(&beat->count, 1);
-  beat->next = the_beats;
-  the_beats = beat;
+  heartbeat->name = name;
+  heartbeat->seen = 0;
+  heartbeat->silent_s = 0;
+  atomic_store(&heartbeat->count, 1);
+  heartbeat->next = the_heartbeats;
+  the_heartbeats = heartbeat;
   pthread_mutex_unlock(&the_lock);
 }
 
-void vt_beat_remove(vt_beat *beat) {
+void vt_heartbeat_remove(vt_heartbeat *heartbeat) {
   pthread_mutex_lock(&the_lock);
-  for (vt_beat **at = &the_beats; *at; at = &(*at)->next)
-    if (*at == beat) {
-      *at = beat->next;
+  for (vt_heartbeat **at = &the_heartbeats; *at; at = &(*at)->next)
+    if (*at == heartbeat) {
+      *at = heartbeat->next;
       break;
     }
   pthread_mutex_unlock(&the_lock);
 }
 
-void vt_beat_now(vt_beat *beat) {
-  atomic_fetch_add(&beat->count, 1);
+void vt_heartbeat_now(vt_heartbeat *heartbeat) {
+  atomic_fetch_add(&heartbeat->count, 1);
 }
 
 _Noreturn static void end(const char *who, const char *what, int64_t seconds) {
@@ -61,7 +61,7 @@ _Noreturn static void end(const char *who, const char *what, int64_t seconds) {
 
 static void look_at_beats(const vt_watchdog *dog) {
   pthread_mutex_lock(&the_lock);
-  for (vt_beat *b = the_beats; b; b = b->next) {
+  for (vt_heartbeat *b = the_heartbeats; b; b = b->next) {
     uint64_t count = atomic_load(&b->count);
     b->silent_s = count == b->seen ? b->silent_s + 1 : 0;
     b->seen = count;

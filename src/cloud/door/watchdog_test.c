@@ -28,11 +28,11 @@ static void lock_is_kept(vt_cloud *cloud) {
 }
 
 static void thread_stands(vt_cloud *cloud) {
-  static vt_beat alive, dead;
-  vt_beat_add(&alive, "a thread that lives");
-  vt_beat_add(&dead, "the thread that stands");
+  static vt_heartbeat alive, dead;
+  vt_heartbeat_add(&alive, "a thread that lives");
+  vt_heartbeat_add(&dead, "the thread that stands");
   watch_over(cloud, LIMIT_S);
-  for (;; usleep(10000)) vt_beat_now(&alive);
+  for (;; usleep(10000)) vt_heartbeat_now(&alive);
 }
 
 static void does_not_end(vt_cloud *cloud) {
@@ -40,17 +40,17 @@ static void does_not_end(vt_cloud *cloud) {
   for (;;) pause();
 }
 
-// Silence that is over, beats that are gone and a cloud that is closed end nobody.
+// Silence that is over, heartbeats that are gone and a cloud that is closed end nobody.
 static void lives(vt_cloud *cloud) {
-  static vt_beat beat, gone;
-  vt_beat_add(&beat, "a thread that lives");
-  vt_beat_add(&gone, "a thread that has ended");
+  static vt_heartbeat heartbeat, gone;
+  vt_heartbeat_add(&heartbeat, "a thread that lives");
+  vt_heartbeat_add(&gone, "a thread that has ended");
   vt_watchdog *dog = watch_over(cloud, 600);
-  vt_beat_remove(&gone);
+  vt_heartbeat_remove(&gone);
   vt_watchdog_forget_cloud(dog);
   pthread_mutex_lock(&cloud->lock);
-  for (int i = 0; i < 30; i++, usleep(100000)) vt_beat_now(&beat);
-  vt_beat_remove(&beat);
+  for (int i = 0; i < 30; i++, usleep(100000)) vt_heartbeat_now(&heartbeat);
+  vt_heartbeat_remove(&heartbeat);
   vt_watchdog_end_within(dog, 600);
   vt_watchdog_stop(dog);
   _exit(0);

@@ -102,14 +102,14 @@ vt_status vt_doctor_verdict(vt_cloud *cloud, vt_arena *arena, int64_t uid, int64
 
 // --- a worker lives ------------------------------------------------------------------------------
 
-typedef struct beat {
+typedef struct heartbeat {
   int64_t uid, worker, epoch;
   const char *text;
   vt_arena arena;
-} beat;
+} heartbeat;
 
 static vt_status listen_to(vt_cloud *cloud, void *context) {
-  beat *b = context;
+  heartbeat *b = context;
   vt_node node;
   bool found, changed;
   VT_TRY(vt_node_load_uid(cloud, &b->arena, b->uid, &node, &found));
@@ -125,7 +125,7 @@ static vt_status listen_to(vt_cloud *cloud, void *context) {
 vt_status vt_doctor_beat(vt_cloud *cloud, vt_arena *arena, const vt_node *node, int64_t worker,
                          int64_t epoch, const char *text, vt_text *out_reply) {
   vt_verdict verdict;
-  beat b = {.uid = node->uid, .worker = worker, .epoch = epoch, .text = text};
+  heartbeat b = {.uid = node->uid, .worker = worker, .epoch = epoch, .text = text};
   int64_t old = 0;
   bool differs;
   vt_health_heard(cloud, node->uid, worker);

@@ -130,7 +130,7 @@ static void holders_are_those_of_now(void **state) {
                    1);
   json_decref(first);
   json_decref(second);
-  // A worker that boots again says so with its first beat, and what it held before is gone.
+  // A worker that boots again says so with its first heartbeat, and what it held before is gone.
   free(vt_testing_beat(&t, "one", 0, 1, ""));
   says(&t, "one", "The host runs a program.");
   free(vt_testing_beat(&t, "one", 0, 2, ""));
@@ -206,7 +206,7 @@ static void releases_are_asked_for_until_it_is_gone(void **state) {
   free(reply);
   assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":7}"), 200);
   assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":7}"), 200); // once is enough
-  // Told with every beat of that worker until its report has the process no more.
+  // Told with every heartbeat of that worker until its report has the process no more.
   for (int i = 0; i < 2; i++) {
     reply = vt_testing_beat(&t, "pod", 1, 1, "");
     assert_non_null(strstr(reply, "release 7 100 "));

@@ -18,8 +18,8 @@ enum { MAX_PULSES = 1 << 16, MAX_DETAILS = 200 };
 
 typedef struct pulse {
   int64_t uid, heard_ns, longest_ns;
-  bool beats; // it has been heard since the daemon began
-  bool swept; // its node has been settled since it became silent
+  bool heartbeats; // it has been heard since the daemon began
+  bool swept;      // its node has been settled since it became silent
 } pulse;
 
 typedef struct pulse_key {
@@ -79,7 +79,7 @@ void vt_health_heard(vt_cloud *cloud, int64_t uid, int64_t worker) {
   pulse *p = make(cloud, uid, worker);
   if (!p) return;
   hear(cloud, p);
-  p->beats = true;
+  p->heartbeats = true;
 }
 
 void vt_health_expect(vt_cloud *cloud, const vt_node *node, bool anew) {
@@ -195,7 +195,7 @@ static vt_status judge(vt_cloud *cloud, vt_arena *arena, const vt_node *node, ju
   // A daemon that has just begun has heard nobody yet, and takes nothing back.
   for (int64_t w = 0; w < node->workers && strcmp(node->health, "TIMEOUT") == 0; w++) {
     const pulse *p = find(cloud, node->uid, w);
-    if (p && !p->beats && strcmp(out->health, "TIMEOUT") != 0)
+    if (p && !p->heartbeats && strcmp(out->health, "TIMEOUT") != 0)
       *out = (judgement){node->health, node->health_text, "", "", w};
   }
   return VT_OK;

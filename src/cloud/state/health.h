@@ -14,7 +14,7 @@
 
 #include "cloud/state/node.h"
 
-#define VT_SILENCE_NS (10 * VT_SECOND) // five beats
+#define VT_SILENCE_NS (10 * VT_SECOND) // five heartbeats
 #define VT_STUCK_NS   VT_HOUR
 #define VT_WAITING_NS (300 * VT_SECOND)
 

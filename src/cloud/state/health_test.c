@@ -11,7 +11,7 @@
 
 #define Z "/v2alpha1/projects/demo-project/locations/us-central2-b/nodes/"
 
-static void beat(vt_testing *t, const char *id, int worker) {
+static void heartbeat(vt_testing *t, const char *id, int worker) {
   free(vt_testing_beat(t, id, worker, 1, ""));
 }
 
@@ -51,15 +51,15 @@ static void a_silent_worker_is_a_timeout(void **state) {
   vt_testing_create(&t, "mute", "v4-8"); // of whom nobody was ever heard
   is(&t, "pod", "HEALTHY", "");
   for (int i = 0; i < 20; i++) {
-    beat(&t, "pod", 0);
-    beat(&t, "pod", 1);
+    heartbeat(&t, "pod", 0);
+    heartbeat(&t, "pod", 1);
     vt_testing_advance(&t, 2);
   }
   is(&t, "pod", "HEALTHY", "");
-  beat(&t, "pod", 0);
-  beat(&t, "pod", 1);
+  heartbeat(&t, "pod", 0);
+  heartbeat(&t, "pod", 1);
   vt_testing_advance(&t, 9);
-  beat(&t, "pod", 0);
+  heartbeat(&t, "pod", 0);
   is(&t, "pod", "HEALTHY", "");
   vt_testing_advance(&t, 1); // ten seconds after the last word of worker 1
   is(&t, "pod", "TIMEOUT", "Worker 1 is not heard of.");
@@ -71,13 +71,13 @@ static void a_silent_worker_is_a_timeout(void **state) {
                     "TIMEOUT");
   vt_testing_advance(&t, 3600);
   assert_int_equal(events(&t, "health"), 1);
-  beat(&t, "pod", 0);
+  heartbeat(&t, "pod", 0);
   is(&t, "pod", "TIMEOUT", "Worker 1 is not heard of.");
-  beat(&t, "pod", 1);
+  heartbeat(&t, "pod", 1);
   is(&t, "pod", "HEALTHY", "");
   // Stopped workers say nothing, and started ones have their time.
   vt_testing_create(&t, "one", "v4-8");
-  beat(&t, "one", 0);
+  heartbeat(&t, "one", 0);
   json_decref(vt_testing_call(&t, "POST", Z "one:stop", "{}", 200));
   vt_testing_reconcile(&t);
   vt_testing_advance(&t, 3600);
@@ -151,12 +151,12 @@ static void hosts_that_wait_are_a_symptom(void **state) {
   report(&t, "pod", 1, 0, "holder 7 100 0 ada - python3 train.py\n");
   for (int i = 0; i < 149; i++) {
     vt_testing_advance(&t, 2);
-    beat(&t, "pod", 0);
-    beat(&t, "pod", 1);
+    heartbeat(&t, "pod", 0);
+    heartbeat(&t, "pod", 1);
   }
   is(&t, "pod", "HEALTHY", "");
   vt_testing_advance(&t, 2); // five minutes
-  beat(&t, "pod", 0);
+  heartbeat(&t, "pod", 0);
   is(&t, "pod", "UNHEALTHY_TENSORFLOW", "Hosts of the slice wait for others.");
   vt_testing_expect(&t, Z "pod", "symptoms.0.symptomType", "MESH_BUILD_FAIL");
   vt_testing_expect(&t, Z "pod", "symptoms.0.workerId", "1");
@@ -165,10 +165,10 @@ static void hosts_that_wait_are_a_symptom(void **state) {
       "1 of 2 hosts run a program: host 0 has not started; start it with --worker=all.");
   // One that runs does not wait, whatever its peers do.
   report(&t, "pod", 1, 1, "holder 7 100 0 ada - python3 train.py\n");
-  beat(&t, "pod", 0);
+  heartbeat(&t, "pod", 0);
   is(&t, "pod", "HEALTHY", "");
   report(&t, "pod", 0, 0, "holder 7 100 0 ada - python3 train.py\n");
-  beat(&t, "pod", 0);
+  heartbeat(&t, "pod", 0);
   is(&t, "pod", "HEALTHY", "");
   vt_testing_close(&t);
 }
@@ -178,24 +178,24 @@ static void a_run_without_end_is_a_symptom(void **state) {
   vt_testing t;
   vt_testing_open(&t, "");
   vt_testing_create(&t, "one", "v4-8");
-  beat(&t, "one", 0);
+  heartbeat(&t, "one", 0);
   report(&t, "one", 0, 1, "longest_ns 3599000000000\n");
-  beat(&t, "one", 0);
+  heartbeat(&t, "one", 0);
   is(&t, "one", "HEALTHY", "");
   report(&t, "one", 0, 1, "longest_ns 3600000000000\n");
-  beat(&t, "one", 0);
+  heartbeat(&t, "one", 0);
   is(&t, "one", "UNHEALTHY_TENSORFLOW", "A program on worker 0 does not end.");
   vt_testing_expect(&t, Z "one", "symptoms.0.symptomType", "EXECUTE_TIMED_OUT");
   // A worker that is not heard of is worse.
   vt_testing_advance(&t, 11);
   is(&t, "one", "TIMEOUT", "Worker 0 is not heard of.");
   report(&t, "one", 0, 1, "longest_ns 5000000\n");
-  beat(&t, "one", 0);
+  heartbeat(&t, "one", 0);
   is(&t, "one", "HEALTHY", "");
   assert_int_equal(symptoms(&t, "one"), 1);
   report(&t, "one", 0, 1, "longest_ns -5\n");
   report(&t, "one", 0, 1, "longest_ns x\n");
-  beat(&t, "one", 0);
+  heartbeat(&t, "one", 0);
   is(&t, "one", "HEALTHY", "");
   vt_testing_close(&t);
 }

@@ -85,7 +85,7 @@ void vt_boot_report_chips(const char *server, const char *folder, const char *pa
 // Tells it that the worker lives, and does what the reply says (heartbeat.c). `root` is before the
 // paths of the worker's files, `uid_base` as for the agent.
 void vt_boot_heartbeat(const char *server, const char *root, unsigned uid_base);
-// Notes a symptom of the API for the next beat; the worker's log has it too.
+// Notes a symptom of the API for the next heartbeat; the worker's log has it too.
 void vt_boot_symptom(const char *type, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 // What the launcher sees of the worker's memory, in a file without a name that both have open

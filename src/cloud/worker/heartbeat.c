@@ -17,7 +17,7 @@
 #include "base/activity.h"
 #include "cloud/worker/boot.h"
 
-enum { TEXT = 1024, STANDS = 5 }; // beats
+enum { TEXT = 1024, STANDS = 5 }; // heartbeats
 
 static void read_line(const char *root, const char *name, char *out, size_t size) {
   char path[600];

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// versions.c - values that differ from device to device become ordinary values of the program.
+// partial.c - values that differ from device to device become ordinary values of the program.
 //
-// A parameter or result of main with versions gets a first dimension that counts them. An operand
+// A parameter or result of main with partials gets a first dimension that counts them. An operand
 // of a manual computation that is unreduced inside, or a result, gets one dimension per axis that
 // is cut along it, so that each device reads and writes its own. Everything between works on plain
-// values, or on versions where spread.c finds a way; nothing else of the compiler knows of them.
-#include "spmd/versions.h"
+// values, or on partials where spread.c finds a way; nothing else of the compiler knows of them.
+#include "spmd/partial.h"
 
 #include <string.h>
 
@@ -14,26 +14,27 @@
 // ---- is there anything to do --------------------------------------------------------------------
 
 // The axes of the computation that operand or result `i` is unreduced along.
-static vt_lead manual_lead(const vt_op *op, vt_attr_key key, uint32_t i) {
+static vt_partial manual_partial(const vt_op *op, vt_attr_key key, uint32_t i) {
   const vt_sharding *s = vt_op_attr(op, key)->shardings[i];
-  vt_lead all = vt_lead_of(s), lead = {.mesh = all.mesh, .meaning = all.meaning};
+  vt_partial all = vt_partial_of(s), partial = {.mesh = all.mesh, .meaning = all.meaning};
   for (uint32_t a = 0; a < all.count; a++)
-    if (vt_is_manual_axis(op, s->mesh, all.axes[a].axis)) vt_lead_add(&lead, s->mesh, all.axes[a]);
-  return lead;
+    if (vt_is_manual_axis(op, s->mesh, all.axes[a].axis))
+      vt_partial_add(&partial, s->mesh, all.axes[a]);
+  return partial;
 }
 
 // The axes along which result `i` differs although it is neither cut nor unreduced along them.
-static vt_lead varying_lead(const vt_op *op, uint32_t i, vt_axis_set varying) {
+static vt_partial varying_partial(const vt_op *op, uint32_t i, vt_axis_set varying) {
   const vt_sharding *s = vt_op_attr(op, VT_ATTR_OUT_SHARDINGS)->shardings[i];
   const vt_mesh *mesh = vt_manual_mesh(op);
-  vt_lead lead = {.mesh = mesh, .meaning = VT_MEANS_FIRST};
-  if (op->results[i].type.dtype == VT_TOKEN) return lead;
+  vt_partial partial = {.mesh = mesh, .meaning = VT_MEANS_FIRST};
+  if (op->results[i].type.dtype == VT_TOKEN) return partial;
   for (int32_t d = 0; s && d < s->rank; d++)
     for (uint32_t a = 0; a < s->dims[d].axis_count; a++)
       varying &= ~(1u << s->dims[d].axes[a].axis);
   for (uint32_t a = 0; mesh && a < mesh->axis_count; a++)
-    if (varying >> a & 1) vt_lead_add(&lead, mesh, (vt_axis_ref){a, 1, mesh->axes[a].size});
-  return lead;
+    if (varying >> a & 1) vt_partial_add(&partial, mesh, (vt_axis_ref){a, 1, mesh->axes[a].size});
+  return partial;
 }
 
 static bool leaves_axes_out(const vt_op *op, uint32_t i) {
@@ -41,43 +42,43 @@ static bool leaves_axes_out(const vt_op *op, uint32_t i) {
   vt_axis_set all = 0;
   for (uint32_t a = 0; mesh && a < mesh->axis_count; a++)
     if (mesh->axes[a].size > 1 && vt_is_manual_axis(op, mesh, a)) all |= 1u << a;
-  return varying_lead(op, i, all).count > 0;
+  return varying_partial(op, i, all).count > 0;
 }
 
-static bool op_has_versions(const vt_op *op, bool outermost, vt_arena *arena) {
+static bool op_has_partials(const vt_op *op, bool outermost, vt_arena *arena) {
   const vt_attr *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS);
   bool open = false;
   for (uint32_t i = 0; i < in->count; i++)
-    if (manual_lead(op, VT_ATTR_IN_SHARDINGS, i).count) return true;
+    if (manual_partial(op, VT_ATTR_IN_SHARDINGS, i).count) return true;
   for (uint32_t i = 0; i < op->result_count; i++) {
-    if (manual_lead(op, VT_ATTR_OUT_SHARDINGS, i).count) return true;
+    if (manual_partial(op, VT_ATTR_OUT_SHARDINGS, i).count) return true;
     open |= outermost && leaves_axes_out(op, i);
   }
   if (!open) return false;
   vt_axis_set *varying = VT_NEW_ARRAY(arena, vt_axis_set, op->result_count);
   vt_varying_axes(op, varying);
   for (uint32_t i = 0; i < op->result_count; i++)
-    if (varying_lead(op, i, varying[i]).count) return true;
+    if (varying_partial(op, i, varying[i]).count) return true;
   return false;
 }
 
-static bool func_has_versions(const vt_func *func, bool outermost, vt_arena *arena) {
+static bool func_has_partials(const vt_func *func, bool outermost, vt_arena *arena) {
   for (const vt_op *op = func->first; op; op = op->next) {
-    if (op->code == VT_OP_MANUAL_COMPUTATION && op_has_versions(op, outermost, arena)) return true;
+    if (op->code == VT_OP_MANUAL_COMPUTATION && op_has_partials(op, outermost, arena)) return true;
     for (uint32_t i = 0; i < op->region_count; i++)
-      if (func_has_versions(op->regions[i], false, arena)) return true;
+      if (func_has_partials(op->regions[i], false, arena)) return true;
   }
   return false;
 }
 
-static bool has_versions(const vt_module *module, const vt_tiling *params, const vt_tiling *results,
+static bool has_partials(const vt_module *module, const vt_tiling *params, const vt_tiling *results,
                          vt_arena *arena) {
   for (uint32_t i = 0; i < module->main->param_count; i++)
-    if (params[i].versions > 1) return true;
+    if (params[i].partials > 1) return true;
   for (uint32_t i = 0; i < module->main->return_count; i++)
-    if (results[i].versions > 1) return true;
+    if (results[i].partials > 1) return true;
   for (uint32_t i = 0; i < module->func_count; i++)
-    if (func_has_versions(module->funcs[i], true, arena)) return true;
+    if (func_has_partials(module->funcs[i], true, arena)) return true;
   return false;
 }
 
@@ -89,28 +90,28 @@ static vt_value *resolve(vt_value *value) {
 }
 
 // [sizes] + dims, or ones + dims inside of the manual computation.
-static vt_type extended(vt_module *module, const vt_lead *lead, vt_type type, bool ones) {
-  int64_t dims[VT_MAX_RANK + VT_MAX_LEAD];
-  for (uint32_t i = 0; i < lead->count; i++) dims[i] = ones ? 1 : lead->axes[i].size;
-  for (int32_t d = 0; d < type.rank; d++) dims[(int32_t)lead->count + d] = type.dims[d];
-  return vt_type_make(&module->arena, type.dtype, (int32_t)lead->count + type.rank, dims);
+static vt_type extended(vt_module *module, const vt_partial *partial, vt_type type, bool ones) {
+  int64_t dims[VT_MAX_RANK + VT_MAX_PARTIAL];
+  for (uint32_t i = 0; i < partial->count; i++) dims[i] = ones ? 1 : partial->axes[i].size;
+  for (int32_t d = 0; d < type.rank; d++) dims[(int32_t)partial->count + d] = type.dims[d];
+  return vt_type_make(&module->arena, type.dtype, (int32_t)partial->count + type.rank, dims);
 }
 
-// The sharding with one dimension per axis of the lead in front, and nothing unreduced.
-static const vt_sharding *extended_sharding(vt_module *module, const vt_lead *lead,
+// The sharding with one dimension per axis of the partial in front, and nothing unreduced.
+static const vt_sharding *extended_sharding(vt_module *module, const vt_partial *partial,
                                             const vt_sharding *s) {
   vt_arena *arena = &module->arena;
-  uint32_t rank = lead->count + (uint32_t)s->rank;
+  uint32_t rank = partial->count + (uint32_t)s->rank;
   vt_sharding *out = VT_NEW(arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(arena, vt_dim_sharding, rank);
-  for (uint32_t i = 0; i < lead->count; i++) {
+  for (uint32_t i = 0; i < partial->count; i++) {
     vt_axis_ref *axis = VT_NEW(arena, vt_axis_ref);
-    *axis = lead->axes[i];
+    *axis = partial->axes[i];
     dims[i] = (vt_dim_sharding){1, axis, true, -1};
   }
-  if (s->rank) memcpy(dims + lead->count, s->dims, sizeof *dims * (size_t)s->rank);
+  if (s->rank) memcpy(dims + partial->count, s->dims, sizeof *dims * (size_t)s->rank);
   *out = (vt_sharding){
-      .kind = VT_SHARDING_MESH, .mesh = lead->mesh, .rank = (int32_t)rank, .dims = dims};
+      .kind = VT_SHARDING_MESH, .mesh = partial->mesh, .rank = (int32_t)rank, .dims = dims};
   return out;
 }
 
@@ -125,43 +126,43 @@ static void set_sharding(vt_op *op, vt_attr_key key, uint32_t i, const vt_shardi
 }
 
 static vt_status check_rank(vt_type type) {
-  if (type.rank + VT_MAX_LEAD <= VT_MAX_RANK) return VT_OK;
+  if (type.rank + VT_MAX_PARTIAL <= VT_MAX_RANK) return VT_OK;
   return vt_error(VT_UNIMPLEMENTED, "an array of %d dimensions that differs between devices",
                   (int)type.rank);
 }
 
-static vt_status check_lead(const vt_lead *lead, const vt_tiling *tiling) {
-  if (vt_lead_size(lead) == tiling->versions) return check_rank(tiling->global);
+static vt_status check_partial(const vt_partial *partial, const vt_tiling *tiling) {
+  if (vt_partial_size(partial) == tiling->partials) return check_rank(tiling->global);
   return vt_error(VT_UNIMPLEMENTED, "an array that is unreduced along more than %d axes",
-                  VT_MAX_LEAD);
+                  VT_MAX_PARTIAL);
 }
 
-// What the operand has apart from its unreduced axes, in a manual computation that reads it as
-// replicated: the versions that differ without being declared.
-static vt_lead undeclared_lead(const vt_spreader *s, const vt_op *op, uint32_t i) {
-  vt_lead lead = vt_value_lead(s, op->operands[i]), none = {0};
+// What the operand has is_partial from its unreduced axes, in a manual computation that reads it as
+// replicated: the partials that differ without being declared.
+static vt_partial undeclared_partial(const vt_spreader *s, const vt_op *op, uint32_t i) {
+  vt_partial partial = vt_value_partial(s, op->operands[i]), none = {0};
   const vt_sharding *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS)->shardings[i];
-  if (!lead.count || lead.meaning != VT_MEANS_FIRST || !vt_mesh_same(lead.mesh, in->mesh))
+  if (!partial.count || partial.meaning != VT_MEANS_FIRST || !vt_mesh_same(partial.mesh, in->mesh))
     return none;
-  for (uint32_t a = 0; a < lead.count; a++)
-    if (!vt_is_manual_axis(op, in->mesh, lead.axes[a].axis)) return none;
-  return vt_is_cut_along(in, &lead) ? none : lead;
+  for (uint32_t a = 0; a < partial.count; a++)
+    if (!vt_is_manual_axis(op, in->mesh, partial.axes[a].axis)) return none;
+  return vt_is_cut_along(in, &partial) ? none : partial;
 }
 
 static vt_status expand_operand(vt_spreader *s, vt_op *op, uint32_t i) {
-  vt_lead lead = manual_lead(op, VT_ATTR_IN_SHARDINGS, i);
+  vt_partial partial = manual_partial(op, VT_ATTR_IN_SHARDINGS, i);
   vt_func *body = op->regions[0];
   vt_value *param = body->params[i];
-  if (!lead.count) lead = undeclared_lead(s, op, i);
-  if (!lead.count) return VT_OK;
+  if (!partial.count) partial = undeclared_partial(s, op, i);
+  if (!partial.count) return VT_OK;
   VT_TRY(check_rank(op->operands[i]->type));
   const vt_sharding *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS)->shardings[i];
-  lead.mesh = in->mesh;
-  op->operands[i] = vt_spread_value(s, op->operands[i], &lead);
-  set_sharding(op, VT_ATTR_IN_SHARDINGS, i, extended_sharding(s->module, &lead, in));
+  partial.mesh = in->mesh;
+  op->operands[i] = vt_spread_value(s, op->operands[i], &partial);
+  set_sharding(op, VT_ATTR_IN_SHARDINGS, i, extended_sharding(s->module, &partial, in));
   vt_op *mine = vt_op_create(body, VT_OP_RESHAPE, op->loc, 1, &param, 1, &param->type, 0);
   vt_value_replace(param, &mine->results[0]);
-  param->type = extended(s->module, &lead, param->type, true);
+  param->type = extended(s->module, &partial, param->type, true);
   if (body->first)
     vt_op_insert(body->first, mine);
   else
@@ -170,18 +171,18 @@ static vt_status expand_operand(vt_spreader *s, vt_op *op, uint32_t i) {
 }
 
 static vt_status expand_result(vt_spreader *s, vt_op *op, uint32_t i, vt_axis_set varying) {
-  vt_lead lead = manual_lead(op, VT_ATTR_OUT_SHARDINGS, i);
+  vt_partial partial = manual_partial(op, VT_ATTR_OUT_SHARDINGS, i);
   vt_func *body = op->regions[0];
-  if (!lead.count) lead = varying_lead(op, i, varying);
-  if (!lead.count) return VT_OK;
+  if (!partial.count) partial = varying_partial(op, i, varying);
+  if (!partial.count) return VT_OK;
   vt_value *value = &op->results[i], *local = body->returns[i];
   VT_TRY(check_rank(value->type));
   const vt_sharding *out = vt_op_attr(op, VT_ATTR_OUT_SHARDINGS)->shardings[i];
-  set_sharding(op, VT_ATTR_OUT_SHARDINGS, i, extended_sharding(s->module, &lead, out));
-  vt_type type = extended(s->module, &lead, local->type, true);
+  set_sharding(op, VT_ATTR_OUT_SHARDINGS, i, extended_sharding(s->module, &partial, out));
+  vt_type type = extended(s->module, &partial, local->type, true);
   body->returns[i] = vt_build(body, NULL, VT_OP_RESHAPE, op->loc, type, 1, &local);
-  value->type = extended(s->module, &lead, value->type, false);
-  value->replaced_by = vt_join_value(s, value, &lead, out);
+  value->type = extended(s->module, &partial, value->type, false);
+  value->replaced_by = vt_join_value(s, value, &partial, out);
   return VT_OK;
 }
 
@@ -243,40 +244,40 @@ static void forget_replacements(vt_func *func) {
 
 // ---- main ---------------------------------------------------------------------------------------
 
-static vt_type counted(vt_module *module, int64_t versions, vt_type type) {
-  int64_t dims[VT_MAX_RANK + 1] = {versions};
+static vt_type counted(vt_module *module, int64_t partials, vt_type type) {
+  int64_t dims[VT_MAX_RANK + 1] = {partials};
   for (int32_t d = 0; d < type.rank; d++) dims[d + 1] = type.dims[d];
   return vt_type_make(&module->arena, type.dtype, type.rank + 1, dims);
 }
 
-// What the program's text says of a parameter or result with versions: its first dimension is cut
+// What the program's text says of a parameter or result with partials: its first dimension is cut
 // along the axes that it counts.
-static const vt_sharding *counted_sharding(vt_module *module, const vt_lead *lead,
+static const vt_sharding *counted_sharding(vt_module *module, const vt_partial *partial,
                                            const vt_sharding *s) {
   vt_arena *arena = &module->arena;
   if (!s) return NULL;
   vt_sharding *out = VT_NEW(arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(arena, vt_dim_sharding, (size_t)s->rank + 1);
-  vt_axis_ref *axes = VT_NEW_ARRAY(arena, vt_axis_ref, lead->count);
-  memcpy(axes, lead->axes, sizeof *axes * lead->count);
-  dims[0] = (vt_dim_sharding){lead->count, axes, true, -1};
+  vt_axis_ref *axes = VT_NEW_ARRAY(arena, vt_axis_ref, partial->count);
+  memcpy(axes, partial->axes, sizeof *axes * partial->count);
+  dims[0] = (vt_dim_sharding){partial->count, axes, true, -1};
   if (s->rank) memcpy(dims + 1, s->dims, sizeof *dims * (size_t)s->rank);
   *out = (vt_sharding){
-      .kind = VT_SHARDING_MESH, .mesh = lead->mesh, .rank = s->rank + 1, .dims = dims};
+      .kind = VT_SHARDING_MESH, .mesh = partial->mesh, .rank = s->rank + 1, .dims = dims};
   return out;
 }
 
-// Versions that nobody declared: the devices hold their own.
-static void set_versions(vt_tiling *tiling, const vt_lead *lead, int32_t device_count,
+// Partials that nobody declared: the devices hold their own.
+static void set_partials(vt_tiling *tiling, const vt_partial *partial, int32_t device_count,
                          vt_arena *arena) {
-  int32_t *versions = VT_NEW_ARRAY(arena, int32_t, device_count);
+  int32_t *partials = VT_NEW_ARRAY(arena, int32_t, device_count);
   for (int32_t d = 0; d < device_count; d++)
-    for (uint32_t i = 0; i < lead->count; i++)
-      versions[d] = (int32_t)(versions[d] * lead->axes[i].size +
-                              vt_mesh_coordinate(lead->mesh, vt_mesh_place(lead->mesh, d),
-                                                 lead->axes[i], NULL));
-  tiling->versions = vt_lead_size(lead);
-  tiling->version_of_device = versions;
+    for (uint32_t i = 0; i < partial->count; i++)
+      partials[d] = (int32_t)(partials[d] * partial->axes[i].size +
+                              vt_mesh_coordinate(partial->mesh, vt_mesh_place(partial->mesh, d),
+                                                 partial->axes[i], NULL));
+  tiling->partials = vt_partial_size(partial);
+  tiling->partial_of_device = partials;
 }
 
 static const vt_mesh *mesh_within(const vt_func *func) {
@@ -289,27 +290,28 @@ static const vt_mesh *mesh_within(const vt_func *func) {
 }
 
 // The axes that the sharding of a parameter leaves out, along which devices may hold their own.
-static vt_lead open_lead(const vt_module *module, uint32_t param) {
+static vt_partial open_partial(const vt_module *module, uint32_t param) {
   const vt_io_info *info = module->main->param_info;
   const vt_sharding *s = info ? info[param].sharding : NULL;
   const vt_mesh *mesh = s && s->mesh->axis_count  ? s->mesh
                         : module->mesh_count == 1 ? module->meshes[0]
                                                   : mesh_within(module->main);
-  vt_lead lead = {.mesh = mesh, .meaning = VT_MEANS_FIRST};
+  vt_partial partial = {.mesh = mesh, .meaning = VT_MEANS_FIRST};
   for (uint32_t a = 0; mesh && a < mesh->axis_count; a++) {
     bool used = false;
     for (int32_t d = 0; s && d < s->rank; d++)
       for (uint32_t i = 0; i < s->dims[d].axis_count; i++) used |= s->dims[d].axes[i].axis == a;
-    if (!used) vt_lead_add(&lead, mesh, (vt_axis_ref){a, 1, mesh->axes[a].size});
+    if (!used) vt_partial_add(&partial, mesh, (vt_axis_ref){a, 1, mesh->axes[a].size});
   }
-  return lead;
+  return partial;
 }
 
-bool vt_spmd_own_versions(const vt_module *module, uint32_t param, int32_t device_count,
+bool vt_spmd_own_partials(const vt_module *module, uint32_t param, int32_t device_count,
                           vt_arena *arena, vt_tiling *tiling) {
-  vt_lead lead = open_lead(module, param);
-  if (!lead.count || tiling->versions > 1 || vt_mesh_size(lead.mesh) != device_count) return false;
-  set_versions(tiling, &lead, device_count, arena);
+  vt_partial partial = open_partial(module, param);
+  if (!partial.count || tiling->partials > 1 || vt_mesh_size(partial.mesh) != device_count)
+    return false;
+  set_partials(tiling, &partial, device_count, arena);
   return true;
 }
 
@@ -319,16 +321,16 @@ static vt_status expand_params(vt_spreader *s, const vt_tiling *tilings) {
   s->before = main->first;
   for (uint32_t i = 0; i < main->param_count; i++) {
     vt_value *param = main->params[i];
-    if (tilings[i].versions <= 1) continue;
+    if (tilings[i].partials <= 1) continue;
     const vt_sharding *sharding = main->param_info ? main->param_info[i].sharding : NULL;
-    vt_lead lead = vt_lead_of(sharding);
-    if (!lead.count) lead = open_lead(s->module, i);
-    VT_TRY(check_lead(&lead, &tilings[i]));
-    vt_type type = extended(s->module, &lead, param->type, false);
-    param->type = counted(s->module, tilings[i].versions, param->type);
-    vt_value *versions = vt_build_reshape(s, param, type);
-    param->replaced_by = vt_join_value(s, versions, &lead, sharding);
-    if (sharding) main->param_info[i].sharding = counted_sharding(s->module, &lead, sharding);
+    vt_partial partial = vt_partial_of(sharding);
+    if (!partial.count) partial = open_partial(s->module, i);
+    VT_TRY(check_partial(&partial, &tilings[i]));
+    vt_type type = extended(s->module, &partial, param->type, false);
+    param->type = counted(s->module, tilings[i].partials, param->type);
+    vt_value *partials = vt_build_reshape(s, param, type);
+    param->replaced_by = vt_join_value(s, partials, &partial, sharding);
+    if (sharding) main->param_info[i].sharding = counted_sharding(s->module, &partial, sharding);
   }
   return VT_OK;
 }
@@ -341,34 +343,35 @@ static vt_status expand_returns(vt_spreader *s, int32_t device_count, vt_arena *
   for (uint32_t i = 0; i < main->return_count; i++) {
     vt_value *value = main->returns[i];
     const vt_sharding *sharding = main->return_info ? main->return_info[i].sharding : NULL;
-    vt_lead lead = vt_value_lead(s, value);
-    if (tilings[i].versions > 1) {
-      lead = vt_lead_of(sharding);
+    vt_partial partial = vt_value_partial(s, value);
+    if (tilings[i].partials > 1) {
+      partial = vt_partial_of(sharding);
     } else {
-      bool own = lead.count && lead.meaning == VT_MEANS_FIRST && !vt_is_cut_along(sharding, &lead);
-      if (!own || vt_mesh_size(lead.mesh) != device_count) continue;
-      set_versions(&tilings[i], &lead, device_count, arena);
+      bool own = partial.count && partial.meaning == VT_MEANS_FIRST &&
+                 !vt_is_cut_along(sharding, &partial);
+      if (!own || vt_mesh_size(partial.mesh) != device_count) continue;
+      set_partials(&tilings[i], &partial, device_count, arena);
     }
-    VT_TRY(check_lead(&lead, &tilings[i]));
-    vt_type type = counted(s->module, tilings[i].versions, value->type);
-    main->returns[i] = vt_build_reshape(s, vt_spread_value(s, value, &lead), type);
-    if (sharding) main->return_info[i].sharding = counted_sharding(s->module, &lead, sharding);
+    VT_TRY(check_partial(&partial, &tilings[i]));
+    vt_type type = counted(s->module, tilings[i].partials, value->type);
+    main->returns[i] = vt_build_reshape(s, vt_spread_value(s, value, &partial), type);
+    if (sharding) main->return_info[i].sharding = counted_sharding(s->module, &partial, sharding);
   }
   return VT_OK;
 }
 
-vt_status vt_spmd_expand_versions(vt_module *module, int32_t device_count, vt_arena *arena,
+vt_status vt_spmd_expand_partials(vt_module *module, int32_t device_count, vt_arena *arena,
                                   vt_tiling *params, vt_tiling *results) {
   vt_arena scratch = {0};
   vt_status st = VT_OK;
-  if (device_count == 1 || !has_versions(module, params, results, &scratch)) goto out;
+  if (device_count == 1 || !has_partials(module, params, results, &scratch)) goto out;
   vt_spreader s = {.module = module, .arena = &scratch};
   vt_op *first = module->main->first;
   st = expand_params(&s, params);
   if (!st) st = walk_func(&s, module->main, first);
   if (!st) st = expand_returns(&s, device_count, arena, results);
   forget_replacements(module->main);
-  vt_map_free(&s.leads);
+  vt_map_free(&s.stands_for);
   vt_map_free(&s.spreads);
 out:
   vt_arena_free(&scratch);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// versions_test.c - programs on values that differ between devices mean what they say: whatever the
-// versions of the parameters, the versions of each result joined are what the program gives on the
+// partial_test.c - programs on values that differ between devices mean what they say: whatever the
+// partials of the parameters, the partials of each result joined are what the program gives on the
 // joined parameters. Runs both with the evaluator, on small whole numbers.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,7 +84,7 @@ static const struct {
      "  %0 = stablehlo.reduce(%c init: %z) applies stablehlo.add across dimensions = [0]"
      "    : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>"
      "  return %0, %0 : tensor<6xf32>, tensor<6xf32> }"},
-    {"sum of versions and a cut dimension",
+    {"sum of partials and a cut dimension",
      "(%c: tensor<8x6xf32> {XV2}) -> (tensor<6xf32> {U1}, tensor<f32> {U0}) {"
      "  %z = stablehlo.constant dense<0.0> : tensor<f32>"
      "  %0 = stablehlo.reduce(%c init: %z) applies stablehlo.add across dimensions = [0]"
@@ -110,7 +110,7 @@ static const struct {
      "    contracting_dims = [2, 3] x [3, 0], precision = [HIGHEST, HIGHEST]"
      "    : (tensor<3x2x4x8xf32>, tensor<8x2x5x4xf32>) -> tensor<2x3x5xf32>"
      "  return %0 : tensor<2x3x5xf32> }"},
-    {"scatter of cut rows into versions",
+    {"scatter of cut rows into partials",
      "(%u: tensor<6x4xf32> {U2}, %c: tensor<8x4xf32> {XY2})"
      " -> (tensor<6x4xf32> {U2}, tensor<6x4xf32> {V2}) {"
      "  %i = stablehlo.constant dense<[[0], [2], [5], [2], [1], [-1], [3], [9]]> : tensor<8x1xi32>"
@@ -247,16 +247,16 @@ static void fill(vt_tensor t) {
   }
 }
 
-// Adds up the versions.
-static void join(vt_tensor versions, int64_t count, vt_tensor out) {
+// Adds up the partials.
+static void join(vt_tensor partials, int64_t count, vt_tensor out) {
   int64_t n = vt_type_elements(out.type);
   if (count == 1) {
-    memcpy(out.data, versions.data, (size_t)vt_type_bytes(out.type));
+    memcpy(out.data, partials.data, (size_t)vt_type_bytes(out.type));
     return;
   }
   memset(out.data, 0, (size_t)vt_type_bytes(out.type));
   for (int64_t i = 0; i < n * count; i++)
-    ((float *)out.data)[i % n] += ((const float *)versions.data)[i];
+    ((float *)out.data)[i % n] += ((const float *)partials.data)[i];
 }
 
 static void run(const vt_module *module, const vt_tensor *args, vt_tensor *results) {
@@ -272,28 +272,28 @@ static void check_program(const char *name, const char *text) {
   vt_module *plain = read_program(text), *module = read_program(text);
   const vt_func *main = module->main;
   vt_status st = vt_spmd_plan(module, DEVICES, &arena, &params, &results);
-  if (!st) st = vt_spmd_expand_versions(module, DEVICES, &arena, params, results);
+  if (!st) st = vt_spmd_expand_partials(module, DEVICES, &arena, params, results);
   if (!st) st = vt_module_verify(module);
   if (st) fail_msg("%s: %s", name, vt_status_message(st));
   for (uint32_t i = 0; i < main->param_count; i++) {
     args[i] = new_tensor(main->params[i]->type);
     joined[i] = new_tensor(plain->main->params[i]->type);
     assert_int_equal(vt_type_elements(args[i].type),
-                     vt_type_elements(joined[i].type) * params[i].versions);
+                     vt_type_elements(joined[i].type) * params[i].partials);
     fill(args[i]);
-    join(args[i], params[i].versions, joined[i]);
+    join(args[i], params[i].partials, joined[i]);
   }
   for (uint32_t i = 0; i < main->return_count; i++) {
     got[i] = new_tensor(main->returns[i]->type);
     want[i] = new_tensor(plain->main->returns[i]->type);
   }
-  // The plain program has no versions: a manual computation in it is the identity or a sign of what
+  // The plain program has no partials: a manual computation in it is the identity or a sign of what
   // it is given, which the whole array stands for.
   run(module, args, got);
   run(plain, joined, want);
   for (uint32_t i = 0; i < main->return_count; i++) {
     vt_tensor sum = new_tensor(want[i].type);
-    join(got[i], results[i].versions, sum);
+    join(got[i], results[i].partials, sum);
     for (int64_t k = 0; k < vt_type_elements(sum.type); k++)
       if (((float *)sum.data)[k] != ((float *)want[i].data)[k])
         fail_msg("%s: result %u, element %d is %g, expected %g", name, i, (int)k,
@@ -318,7 +318,7 @@ static void results_that_differ_are_proven(void **state) {
   (void)state;
   static const struct {
     const char *body;
-    int64_t versions;
+    int64_t partials;
   } rows[] = {
       {"sdy.return %a : tensor<2xf32>", 8},
       {"%0 = stablehlo.constant dense<1.0> : tensor<2xf32> sdy.return %0 : tensor<2xf32>", 1},
@@ -355,11 +355,11 @@ static void results_that_differ_are_proven(void **state) {
                    rows[i].body);
     vt_module *module = read_program(vt_text_string(&text));
     vt_status st = vt_spmd_plan(module, DEVICES, &arena, &params, &results);
-    if (!st) st = vt_spmd_expand_versions(module, DEVICES, &arena, params, results);
+    if (!st) st = vt_spmd_expand_partials(module, DEVICES, &arena, params, results);
     if (!st) st = vt_module_verify(module);
     if (st) fail_msg("%s", vt_status_message(st));
-    if (results[0].versions != rows[i].versions)
-      fail_msg("row %zu has %d versions", i, (int)results[0].versions);
+    if (results[0].partials != rows[i].partials)
+      fail_msg("row %zu has %d partials", i, (int)results[0].partials);
     vt_text_free(&text);
     vt_arena_free(&arena);
     vt_module_destroy(module);
@@ -375,7 +375,7 @@ static void check_proto(const vt_tiling *tiling, const char *hex) {
   }
 }
 
-// Which version each device holds, and the message: types of the last tile dimensions behind the
+// Which partial each device holds, and the message: types of the last tile dimensions behind the
 // devices, replicated before unreduced.
 static void each_device_holds_its_version(void **state) {
   (void)state;
@@ -386,12 +386,12 @@ static void each_device_holds_its_version(void **state) {
                                    "  return }");
   vt_status st = vt_spmd_plan(module, DEVICES, &arena, &params, &results);
   if (st) fail_msg("%s", vt_status_message(st));
-  assert_int_equal(params[0].versions, 2);
-  assert_memory_equal(params[0].version_of_device, along_y, sizeof along_y);
+  assert_int_equal(params[0].partials, 2);
+  assert_memory_equal(params[0].partial_of_device, along_y, sizeof along_y);
   assert_int_equal(params[0].shard.dims[0], 2);
   check_proto(&params[0], "08031a0304010222080001020304050607420106");
-  assert_int_equal(params[1].versions, 4);
-  assert_memory_equal(params[1].version_of_device, along_x, sizeof along_x);
+  assert_int_equal(params[1].partials, 4);
+  assert_memory_equal(params[1].partial_of_device, along_x, sizeof along_x);
   check_proto(&params[1], "08031a04010102042208000204060103050742020006");
   vt_arena_free(&arena);
   vt_module_destroy(module);
