@@ -207,19 +207,33 @@ static void scatters(void **state) {
   }
 }
 
-// Windows so many and so large that threads share them.
+// Windows so many or so large that threads share them: one row each, or several that are parts of
+// the operand's.
 static void large_scatters(void **state) {
   (void)state;
-  for (int trial = 0; trial < 4; trial++) {
+  static const struct {
+    vt_dtype type;
+    vt_opcode code;
+    int64_t operand[3], count, window[2];
+  } cases[] = {
+      {VT_F32, VT_OP_ADD, {50, 1, 400}, 1000, {1, 400}},
+      {VT_BF16, VT_OP_INVALID, {50, 1, 700}, 1000, {1, 700}},
+      {VT_F32, VT_OP_SUBTRACT, {50, 9, 80}, 1000, {7, 60}},
+      {VT_F32, VT_OP_ADD, {50, 40, 11}, 1000, {40, 8}},
+      {VT_F32, VT_OP_ADD, {50, 1, 64}, 1 << 18, {1, 64}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     op_bench b = bench_begin();
-    vt_dtype type = trial & 1 ? VT_BF16 : VT_F32;
-    fill_values(type, 50 * 48, bench_param(&b, type, 2, (int64_t[]){50, 48}));
-    fill_indices(VT_S32, 5000, 49, false, bench_param(&b, VT_S32, 1, (int64_t[]){5000}));
-    fill_values(type, 5000 * 48, bench_param(&b, type, 2, (int64_t[]){5000, 48}));
-    vt_type result = bench_type(&b, type, 2, (int64_t[]){50, 48});
+    vt_dtype type = cases[i].type;
+    const int64_t *dims = cases[i].operand, n = cases[i].count;
+    int64_t updates[] = {n, cases[i].window[0], cases[i].window[1]};
+    fill_values(type, dims[0] * dims[1] * dims[2], bench_param(&b, type, 3, dims));
+    fill_indices(VT_S32, n, dims[0] - 1, false, bench_param(&b, VT_S32, 1, &n));
+    fill_values(type, n * updates[1] * updates[2], bench_param(&b, type, 3, updates));
+    vt_type result = bench_type(&b, type, 3, dims);
     bench_op(&b, VT_OP_SCATTER, 1, &result, 1);
-    b.op->regions[0] = body_of(&b, trial < 2 ? VT_OP_ADD : VT_OP_INVALID, type);
-    vt_op_set_ints(b.op, VT_ATTR_UPDATE_WINDOW_DIMS, 1, zero_to_three + 1);
+    b.op->regions[0] = body_of(&b, cases[i].code, type);
+    vt_op_set_ints(b.op, VT_ATTR_UPDATE_WINDOW_DIMS, 2, zero_to_three + 1);
     vt_op_set_ints(b.op, VT_ATTR_INSERTED_WINDOW_DIMS, 1, zero_to_three);
     vt_op_set_ints(b.op, VT_ATTR_INPUT_BATCHING_DIMS, 0, NULL);
     vt_op_set_ints(b.op, VT_ATTR_SCATTER_INDICES_BATCHING_DIMS, 0, NULL);

@@ -13,11 +13,14 @@
 #include "host/kernel_places.h"
 #include "host/kernel_scatter.h"
 
-// Windows so small are not worth finding their places once per thread.
-enum { PARALLEL_WINDOW_BYTES = 64 };
+// Smaller windows are not worth finding their places once per thread. Up to a wide one, skipping
+// the windows of others costs each thread about as much as they do: two threads gain time only on
+// updates that no cache holds.
+enum { PARALLEL_WINDOW_BYTES = 64, WIDE_WINDOW_BYTES = 1024 };
+static const int64_t PARALLEL_BYTES = 64 << 20, PARALLEL_WIDE_BYTES = 256 << 10;
 // Short blocks: the streams of indices and updates are both under way all the time.
 enum { SCATTER_BLOCK = 512 };
-static const int64_t PARALLEL_BYTES = 256 << 10, NEAR_BYTES = 32 << 10;
+static const int64_t NEAR_BYTES = 32 << 10;
 
 typedef struct scatter_plan {
   vt_places places;
@@ -126,6 +129,12 @@ static bool find_body(const vt_op *op, vt_dtype *type, vt_opcode *code) {
   return true;
 }
 
+// Whether threads share windows of so many bytes.
+static bool worth_sharing(int64_t count, int64_t bytes) {
+  int64_t least = bytes >= WIDE_WINDOW_BYTES ? PARALLEL_WIDE_BYTES : PARALLEL_BYTES;
+  return bytes >= PARALLEL_WINDOW_BYTES && count * bytes >= least;
+}
+
 static vt_status make_plan(const vt_op *op, scatter_plan *plan) {
   vt_type operand = op->operands[0]->type;
   vt_dtype type = operand.dtype;
@@ -153,8 +162,7 @@ static vt_status make_plan(const vt_op *op, scatter_plan *plan) {
   plan->width = rows->dims[rows->rank];
   plan->to = rows->from[rows->rank];
   plan->from = rows->to[rows->rank];
-  plan->parallel = p->disjoint && elements * bytes >= PARALLEL_WINDOW_BYTES &&
-                   p->count * elements * bytes >= PARALLEL_BYTES;
+  plan->parallel = p->disjoint && worth_sharing(p->count, elements * bytes);
   plan->far = plan->operand_bytes > NEAR_BYTES;
   bool run = plan->to == bytes && plan->from == bytes && plan->width * bytes <= VT_COMBINE_SHORT;
   plan->is_short = run || plan->width == 1;
