@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // amx.c - see amx.h.
 //
-// Why not oneDNN's: its kernel keeps all eight tile registers busy and halves the work between the
-// threads. On a core whose other hardware thread (another virtual machine's, say) uses the matrix
-// unit too, the registers behind the eight are shared, loads and products no longer overlap, and
-// such a kernel falls to a quarter of its speed. Measured per core with data in the first cache,
-// GFLOP/s alone and beside such a neighbour: 2 x 2 products on eight registers 2100 and 550, 1 x 2
-// products on four 2100 and 1060. And a team whose halves are equal waits for the slower core.
+// Why not oneDNN: its kernel uses all eight tile registers and splits the work in equal halves.
+// When the core's other hardware thread (another virtual machine's, say) also uses the matrix unit,
+// the physical registers behind the eight are shared, loads and products no longer overlap, and
+// such a kernel drops to a quarter of its speed. Measured per core with data in L1, GFLOP/s alone
+// and with such a neighbour: 2 x 2 products on eight registers 2100 and 550, 1 x 2 products on four
+// 2100 and 1060. And a team with equal halves waits for the slower core.
 //
-// How: operands are laid out in tiles of 1 KiB, as the unit wants them: the left side 16 rows of 32
-// numbers, the right side 16 rows of 16 pairs (two neighbours of K). A tile of the result is 16 x
-// 16 sums in f32. Two ways to cut a product into tasks, which the team takes one by one:
+// How: operands are laid out in tiles of 1 KiB, as the unit expects: the left side 16 rows of 32
+// numbers, the right side 16 rows of 16 pairs (adjacent in K). A tile of the result is 16 x 16 sums
+// in f32. Two ways to split a product into tasks, which threads take one at a time:
 //   blocks   the right side is packed once for all; a task packs some rows of the left side and
 //            computes a block of the result
 //   parts    where the result is small and K is long: a task is a part of K, packs both sides and
@@ -31,12 +31,12 @@ enum {
   PAIRED = 2 * T,    // K of a tile
   TILE = T * PAIRED, // numbers of an operand's tile
   SUMS = T * T,      // of a tile of sums
-  CHUNK = 16,        // tiles of K in one go: two rows of the left side stay in the first cache
+  CHUNK = 16,        // tiles of K at once: two rows of the left side stay in L1
   MIN_PRODUCTS = 1 << 18,
   MIN_ITEM_PRODUCTS = 4 << 20,
   MIN_TASKS = 12,
   PARTS = 16,
-  PARTS_BYTES = 1 << 20 // of sums, at most
+  PARTS_BYTES = 1 << 20 // of partial sums, at most
 };
 
 typedef struct tile_config {
@@ -62,7 +62,7 @@ AMX static inline __mmask32 first32(int64_t count) {
   return count >= PAIRED ? 0xffffffffu : (1u << count) - 1;
 }
 
-// The 16 x 16 words of `rows` turned round.
+// Transposes the 16 x 16 words of `rows`.
 AMX static inline void transpose(__m512i *rows) {
   __m512i t[T];
   for (int i = 0; i < T; i += 2) {
@@ -86,7 +86,7 @@ AMX static inline void transpose(__m512i *rows) {
     }
 }
 
-// Two rows of 16 numbers, NULL for zeros, become one of 16 pairs.
+// Interleaves two rows of 16 numbers (NULL for zeros) into one of 16 pairs.
 AMX static inline __m512i pair_rows(const uint16_t *even, const uint16_t *odd, int64_t at,
                                     __mmask16 columns) {
   const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
@@ -138,7 +138,7 @@ AMX static void pack(const uint16_t *from, int64_t across, int64_t along, int64_
   }
 }
 
-// The pixels of 32 columns from `k` on under one tap of a window.
+// The pixels under one tap of a window for 32 columns starting at `k`.
 static void window_rows(const vt_amx_window *w, const uint16_t *from, int64_t tap, int64_t k,
                         int64_t end, const uint16_t **rows) {
   int64_t h = tap / w->kernel[1] * w->dilation[0] - w->low[0],
@@ -156,7 +156,7 @@ static void window_rows(const vt_amx_window *w, const uint16_t *from, int64_t ta
   }
 }
 
-// Rows [m, m + count) and columns [k, end) of the left side that a window makes.
+// Rows [m, m + count) and columns [k, end) of a left side read through a window.
 static void pack_window(const vt_amx_window *w, const uint16_t *from, int64_t m, int64_t count,
                         int64_t k, int64_t end, int64_t depth, uint16_t *to) {
   for (int64_t d = 0; k + d < end; d += PAIRED) {
@@ -179,7 +179,7 @@ typedef struct sums_at {
   int64_t from_stride, to_stride;
 } sums_at;
 
-// Asks for the lines that will be stored to.
+// Prefetches the lines that will be stored to.
 AMX static inline void expect_store(sums_at at) {
   for (int r = 0; r < T; r++) __builtin_prefetch((const char *)at.to + r * at.to_stride, 1);
 }
@@ -225,7 +225,7 @@ AMX static void multiply2(const uint16_t *lhs, const uint16_t *lhs2, const uint1
 // A block of the result that one thread computes.
 typedef struct block {
   int64_t m, n, m_tiles; // rows, columns; m_tiles: tiles of a column of sums
-  float *direct;         // the result where full tiles of sums go, or NULL
+  float *direct;         // the result, which full tiles of sums are stored to, or NULL
   int64_t row;           // of the result
   const float *bias;     // of the block's first column, or NULL
   float *sums;           // tiles [n][m]
@@ -246,8 +246,9 @@ static sums_at place(const block *b, int64_t i, int64_t j, bool first) {
   return at;
 }
 
-// Adds `depth` tiles of K to the block, two rows of tiles at a time, which stay in the first cache.
-// `lhs_depth` and `rhs_depth` are tiles from one row (column) of the packed side to the next.
+// Adds `depth` tiles of K to the block, two rows of tiles at a time so that they stay in L1.
+// `lhs_depth` and `rhs_depth` are the strides, in tiles, between rows (columns) of the packed
+// sides.
 static void multiply_chunk(const block *b, const uint16_t *lhs, int64_t lhs_depth,
                            const uint16_t *rhs, int64_t rhs_depth, int64_t depth, bool first) {
   int64_t rows = tiles_of(b->m, T), columns = tiles_of(b->n, T);
@@ -262,7 +263,7 @@ static void multiply_chunk(const block *b, const uint16_t *lhs, int64_t lhs_dept
     }
 }
 
-// Rows of `lhs` two tiles at a time, for these all of K: their sums stay near.
+// Two rows of `lhs` tiles at a time over all of K: their sums stay in cache.
 static void multiply_block(const block *b, const uint16_t *lhs, const uint16_t *rhs,
                            int64_t rhs_depth, int64_t depth) {
   for (int64_t i = 0; i < b->m; i += 2 * T) {
@@ -285,7 +286,7 @@ AMX static inline __m512i to_bf16(__m512 value) {
                            16);
 }
 
-// Writes the sums that are not in the result yet: the ones of tiles at the edge, or all.
+// Writes the sums that are not in the result yet: those of edge tiles, or all.
 AMX static void write_sums(const block *b, vt_dtype dtype, char *out) {
   for (int64_t j = 0; j * T < b->n; j++) {
     bool full = (j + 1) * T <= b->n;
@@ -317,7 +318,7 @@ typedef struct run {
   char *shared, *own; // the packed right side or all parts' sums; what a thread packs
 } run;
 
-// Offsets of an item of the batch in elements.
+// Offsets of a batch item in elements.
 static void item_offsets(const vt_amx_product *p, int64_t item, int64_t *offsets) {
   memset(offsets, 0, 3 * sizeof *offsets);
   for (int32_t d = p->batch_rank; d-- > 0;) {
@@ -359,7 +360,7 @@ static void run_block(const run *r, const int64_t *offsets, int64_t task, char *
   write_sums(&b, p->out, r->out + out_at * (int64_t)vt_dtype_bytes(p->out));
 }
 
-// The sums over one of the parts of K.
+// The partial sums over one part of K.
 static void run_part(const run *r, int64_t part, char *own) {
   const vt_amx_product *p = r->p;
   int64_t lo = part * p->depth / p->parts, hi = (part + 1) * p->depth / p->parts;
@@ -379,7 +380,7 @@ static void run_part(const run *r, int64_t part, char *own) {
   }
 }
 
-// The sums of the parts of K, one column of tiles of the result.
+// Adds up the partial sums for one column of tiles of the result.
 AMX static void add_parts(const run *r, int64_t column) {
   const vt_amx_product *p = r->p;
   int64_t m_tiles = tiles_of(p->m, T), size = m_tiles * SUMS;
@@ -399,7 +400,7 @@ AMX static void add_parts(const run *r, int64_t column) {
   write_sums(&b, p->out, r->out + at * (int64_t)vt_dtype_bytes(p->out));
 }
 
-// Functions of their own: Clang forgets the target where it outlines a parallel region.
+// Separate functions: Clang drops the target attribute when it outlines a parallel region.
 AMX static void take_tiles(void) {
   _tile_loadconfig(&full_tiles);
 }
@@ -416,7 +417,7 @@ AMX static void run_all_parts(const run *r) {
     take_tiles();
 #pragma omp for schedule(dynamic) nowait
     for (int64_t part = 0; part < p->parts; part++) run_part(r, part, own);
-    release_tiles(); // before waiting: tiles in use hold the neighbour up
+    release_tiles(); // before waiting: tiles in use slow the neighbour down
 #pragma omp barrier
 #pragma omp for schedule(dynamic)
     for (int64_t j = 0; j < tiles_of(p->n, T); j++) add_parts(r, j);
@@ -426,7 +427,7 @@ AMX static void run_all_parts(const run *r) {
 AMX static void run_all_blocks(const run *r) {
   const vt_amx_product *p = r->p;
   int64_t tasks = tiles_of(p->m, p->block_m) * tiles_of(p->n, p->block_n);
-  // The right side is packed in pieces along its memory.
+  // The right side is packed in pieces in memory order.
   int64_t piece_k = p->rhs_column == 1 ? PAIRED : p->depth * PAIRED;
   int64_t piece_n = p->rhs_column == 1 ? p->n : 2 * T;
   int64_t across = tiles_of(p->n, piece_n), pieces = across * tiles_of(p->k, piece_k);
@@ -464,7 +465,7 @@ void vt_amx_run(const vt_amx_product *p, const void *lhs, const void *rhs, const
     run_all_blocks(&r);
 }
 
-// Small items of a batch, and results of few rows or columns, oneDNN does as well or better.
+// oneDNN is as good or better for small batch items and results with few rows or columns.
 static bool large(const vt_amx_product *p) {
   int64_t least_products = p->items > 1 ? MIN_ITEM_PRODUCTS : MIN_PRODUCTS;
   return p->m >= T && p->n >= T && p->m * p->n * p->k >= least_products;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// amx_test.c - products on the matrix unit against three loops, over random sizes, strides,
-// batches, biases and result types. Small whole numbers: every order of the sum gives the same.
+// amx_test.c - products on the matrix unit against a triple loop, over random sizes, strides,
+// batches, biases and result types. Small integers, so every order of summation gives the same
+// result.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,8 +50,8 @@ static void *aligned(int64_t bytes) {
   return memory;
 }
 
-// A product of about the given size; sides in both orders, rows sometimes further apart than their
-// length, an item of the batch sometimes shared by all.
+// A product of about the given size; sides in both orders, rows sometimes padded, one side
+// sometimes shared by the whole batch.
 static vt_amx_product random_product(int64_t m, int64_t n, int64_t k, int64_t items) {
   vt_amx_product p = {.m = m, .n = n, .k = k, .bias = below(2)};
   p.out = below(3) ? VT_F32 : VT_BF16;
@@ -112,7 +113,7 @@ static void check(vt_amx_product p) {
   arrays a = make_arrays(&p, false);
   vt_amx_run(&p, a.lhs, a.rhs, p.bias ? a.bias : NULL, a.out, a.scratch);
   for (int64_t item = 0; item < p.items; item++) compare(&p, &a, item);
-  // Between rows nothing is written.
+  // Nothing is written between rows.
   if (p.out_row > p.n && p.out == VT_F32)
     assert_int_equal(((const uint32_t *)(const void *)a.out)[p.n], 0x7e7e7e7e);
   free_arrays(&a);
@@ -128,7 +129,7 @@ static void test_random(void **state) {
   }
 }
 
-// Sums over parts of K, blocks of several tasks, exact tiles.
+// K split into parts, several blocks, exact tiles.
 static void test_large(void **state) {
   (void)state;
   if (!vt_host_has_amx()) skip();
@@ -235,7 +236,7 @@ static void test_refused(void **state) {
   p.m = 8; // few rows
   assert_false(vt_amx_prepare(&p, false));
   assert_true(vt_amx_prepare(&p, true));
-  p.rhs_column = 2; // neither rows nor columns lie together
+  p.rhs_column = 2; // neither rows nor columns are contiguous
   assert_false(vt_amx_prepare(&p, true));
 }
 

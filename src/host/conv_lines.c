@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// conv_lines.c - see conv_lines.h. How: the input stands in its padding as f32, so that no tap
-// leaves it (where it is that already, nothing is copied); then each line of the result is made of
-// blocks whose sums stay in registers while all taps go by. oneDNN fills its vectors with features
-// instead, of which there is one here.
+// conv_lines.c - see conv_lines.h. How: the input is copied into its padding as f32, so that every
+// tap is in bounds (no copy if it already has that form); then each line of the result is computed
+// in blocks whose sums stay in registers over all taps. oneDNN fills its vectors with features
+// instead; here there is only one.
 #include "host/conv_lines.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "host/pack.h"
 
 // A block is TOGETHER vectors; a task takes PIECE numbers of a line. More than MAX_WEIGHTS pairs of
-// features are oneDNN's.
+// features go to oneDNN.
 enum { LANES = 16, TOGETHER = 6, BLOCK = LANES * TOGETHER, PIECE = 16 * BLOCK, MAX_WEIGHTS = 16 };
 static const int64_t PARALLEL_PRODUCTS = 256 << 10;
 
@@ -43,7 +43,7 @@ VT_ANY_CPU static void convolve_piece(const float *in, const int64_t *offsets, c
     }
     memcpy(out + i, sums, sizeof sums);
   }
-  for (; i < count; i += LANES) { // reads behind the line, writes none of it
+  for (; i < count; i += LANES) { // reads past the end of the line, writes none of it
     lanes sum = (lanes){0} + start;
     for (int64_t t = 0; t < taps; t++)
       sum += weights[t] * *(const lanes *)(const void *)(in + i + offsets[t]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// conv_lines.h - convolutions with few features on both sides whose images lie in lines: signals
-// and single planes, as convolve, correlate and filters of one channel make them.
+// conv_lines.h - convolutions with few features on both sides and contiguous lines: signals and
+// single planes, as from convolve, correlate and single-channel filters.
 #ifndef VT_HOST_CONV_LINES_H
 #define VT_HOST_CONV_LINES_H
 
@@ -8,8 +8,8 @@
 
 enum { VT_LINE_SPATIAL = 3 };
 
-// A convolution without dilated input or batch groups. Fewer than three spatial dimensions stand
-// behind dimensions of size 1. Strides in elements.
+// A convolution without dilated input or batch groups. With fewer than three spatial dimensions,
+// the leading ones have size 1. Strides in elements.
 typedef struct vt_line_conv {
   int64_t batch, groups, channels, features; // channels: of one group; features: of all
   int64_t input[VT_LINE_SPATIAL], kernel[VT_LINE_SPATIAL], output[VT_LINE_SPATIAL]; // sizes
@@ -21,7 +21,7 @@ typedef struct vt_line_conv {
   bool round;                                  // f32 operands to bf16
 } vt_line_conv;
 
-// False when it is not for lines: many features, short lines, strides along them, element types.
+// False when it does not qualify: many features, short or strided lines, other element types.
 bool vt_step_line_conv(vt_plan *plan, vt_step *step, const vt_line_conv *conv);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// conv_narrow.c - see weight_gradient.h. How: images are cut into blocks, one task each. A task
-// copies an image with its padding as f32, so that no tap leaves it, then walks the gradient once
-// for each LANES features and TAPS taps, whose sums stay in registers. Sums of blocks are added up
-// in order: the same bits on any number of threads.
+// conv_narrow.c - see weight_gradient.h. How: images are split into blocks, one task each. A task
+// copies an image with its padding as f32, so that every tap is in bounds, then walks the gradient
+// once per LANES features and TAPS taps, whose sums stay in registers. Partial sums of blocks are
+// added in order: results are bit-identical for any number of threads.
 #include "host/weight_gradient.h"
 
 #include <string.h>
@@ -142,7 +142,7 @@ bool vt_step_narrow(vt_plan *plan, vt_step *step, const vt_weight_gradient *conv
     p->padded[d] =
         (conv->output[d] - 1) * conv->stride[d] + (conv->kernel[d] - 1) * conv->dilation[d] + 1;
   p->image_floats = p->padded[0] * p->padded[1] * conv->channels;
-  // Taps beyond the last read some pixel; their sums are not stored.
+  // Taps past the last read an arbitrary pixel; their sums are not stored.
   for (int64_t t = 0; t < taps; t++) {
     int64_t i = t % conv->channels, w = t / conv->channels % conv->kernel[1],
             h = t / conv->channels / conv->kernel[1];

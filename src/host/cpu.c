@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Of the kernel's interface (asm/prctl.h since Linux 5.16) and of the processor's (XSAVE).
+// From the kernel's interface (asm/prctl.h since Linux 5.16) and of the processor's (XSAVE).
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
 
 enum { AMD_ZEN5 = 26, AMX_DEPTH = 24, VECTOR_DEPTH = 4 };
@@ -29,8 +29,8 @@ static cpu_facts ask_cpu(void) {
   facts.amd = !strcmp(vendor, "AuthenticAMD");
   if (!__get_cpuid(1, &a, &b, &c, &d)) return facts;
   facts.family = (a >> 8 & 15) + ((a >> 8 & 15) == 15 ? a >> 20 & 255 : 0);
-  // The builtins also ask whether the operating system saves the registers; AMX has none, its tile
-  // state is granted to the process on request.
+  // The builtins also ask whether the operating system saves the registers; AMX needs more: the
+  // process must request its tile state.
   bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
     facts.amx_bf16 = avx512 && (d >> 22 & 1) && (d >> 24 & 1) &&
@@ -45,7 +45,7 @@ static void ask_once(void) {
   known = ask_cpu();
 }
 
-// Asked once: cpuid leaves a virtual machine, which takes tens of microseconds.
+// Queried once: cpuid traps to the hypervisor, which takes tens of microseconds.
 static cpu_facts read_cpu(void) {
   pthread_once(&asked, ask_once);
   return known;
@@ -54,7 +54,7 @@ static cpu_facts read_cpu(void) {
 bool vt_host_fast_bf16(void) {
   cpu_facts facts = read_cpu();
   // vdpbf16ps runs at twice the rate of f32 FMA on Zen 5 and below it on the Intel parts without
-  // AMX; parts that nobody measured take the f32 path, which is right everywhere.
+  // AMX; unmeasured parts take the f32 path, which is correct everywhere.
   return facts.amx_bf16 || (facts.amd && facts.family >= AMD_ZEN5 && facts.avx512_bf16);
 }
 
@@ -67,7 +67,7 @@ bool vt_host_has_amx(void) {
 }
 
 int vt_host_level(void) {
-  // As in jit.c: the name of another CPU, here for its vectors.
+  // As in jit.c: another CPU's name, here for its vector width.
   const char *forced = getenv("VTPU_CPU");
   if (!forced) forced = "";
   if (!*forced && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.h - what the back end must know of the processor it runs on. Constant for the life of the
-// process.
+// cpu.h - what the back end needs to know about the processor it runs on. Constant for the life of
+// the process.
 #ifndef VT_HOST_CPU_H
 #define VT_HOST_CPU_H
 
@@ -16,11 +16,12 @@ int64_t vt_host_min_bf16_depth(void);
 // AMX tiles for bf16.
 bool vt_host_has_amx(void);
 
-// The x86 level (2, 3 or 4) whose code runs here, of files that are built once for each.
+// The x86 level (2, 3 or 4) to use of the files that are built once per level.
 int vt_host_level(void);
 
-// A function compiled for each of these; the loader takes the one that fits the processor. Not
-// under ThreadSanitizer: the choice is made before its runtime is there, which that code calls.
+// Compiles a function once for each of these; the loader picks the best one. Not under
+// ThreadSanitizer: the resolver runs before the runtime that instrumented code calls is
+// initialized.
 #if defined(__has_feature)
 #define VT_THREAD_SANITIZER __has_feature(thread_sanitizer)
 #elif defined(__SANITIZE_THREAD__)
@@ -34,8 +35,8 @@ int vt_host_level(void);
 #define VT_ANY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #endif
 
-// Loops are handed out in this many pieces, not in halves: a thread whose core is shared with
-// another virtual machine takes fewer.
+// Loops are split into this many pieces rather than one per thread: a thread whose core is shared
+// with another virtual machine takes fewer.
 enum { VT_LOOP_SHARES = 64 };
 
 #endif

@@ -2,16 +2,17 @@
 // dnnl_conv.c - convolution as one of oneDNN's three: forward, gradient of the input, gradient of
 // the weights.
 //
-// StableHLO has one convolution with free dimension numbers; which of oneDNN's it is shows in its
-//   geometry: forward window strides, dilated kernel input gradient dilated input (the forward
-//   stride), or a reversed kernel: the transposed convolution. The
-//                     kernel's feature dimensions change roles; an unreversed kernel is flipped
-//                     while packing.
+// StableHLO has one convolution with free dimension numbers; its geometry tells which of the three
+// it is:
+//   forward           window strides, dilated kernel
+//   input gradient    dilated input (the forward stride), or a reversed kernel: the transposed
+//                     convolution. The kernel's feature dimensions change roles; an unreversed
+//                     kernel is flipped while packing.
 //   weight gradient   the kernel is larger than the result: the result is the gradient of a small
 //                     kernel, the "batch" of the input its features, the kernel's dilation the
 //                     forward stride. Groups appear as batch_group_count.
-// Activations are wanted as N, spatial, C, densely; other orders are packed on the way in and out.
-// Weights are wanted in whatever blocks the primitive likes and reordered each time: plain weights
+// Activations must be dense in the order N, spatial, C; other orders are packed on the way in and
+// out. Weights are reordered each time into the blocked layout the primitive prefers: plain weights
 // cost 3 to 70 times more.
 #include <assert.h>
 #include <string.h>
@@ -51,14 +52,14 @@ typedef struct view {
 
 typedef struct problem {
   conv_kind kind;
-  bool flip; // the kernel's spatial dimensions are turned round
+  bool flip; // the kernel's spatial dimensions are reversed
   int32_t spatial;
   int64_t groups;
   view source, weights, target; // source and target in the forward sense
   dnnl_dims_t strides, dilates, pad_low, pad_high;
 } problem;
 
-// One operand or the result on its way between its array and the primitive.
+// One operand or the result, between its array and the primitive.
 typedef struct port {
   int32_t array;
   bool packed, reordered;
@@ -207,8 +208,8 @@ static bool as_input_gradient(const conv *c, problem *p) {
   return true;
 }
 
-// True when each place of the kernel meets the source somewhere: oneDNN leaves the gradient of one
-// that lies in the padding all the way as it finds it.
+// True when each kernel element meets the source somewhere: oneDNN does not write the gradient of
+// an element that only ever meets padding.
 static bool meets_source(const problem *p, int32_t i, int64_t in, int64_t out, int64_t kernel) {
   int64_t stride = p->strides[i];
   for (int64_t k = 0; k < kernel; k++) {
@@ -252,8 +253,8 @@ static int forms_of(const conv *c, bool (*forms[3])(const conv *, problem *)) {
   return count;
 }
 
-// Element types: bf16 in where both are and the CPU is fast at it, else f32; the result as the op
-// has it when the inputs are bf16, else f32 first.
+// Element types: bf16 inputs if both are bf16 and the CPU is fast at it, else f32; the result has
+// the op's type when the inputs are bf16, else it is f32 first.
 static bool choose_types(const vt_step *step, problem *p) {
   vt_dtype types[3] = {step->inputs[0]->type.dtype, step->inputs[1]->type.dtype,
                        step->outputs[0]->type.dtype};
@@ -351,7 +352,7 @@ static bool make_primitive(vt_plan *plan, const problem *p, bool bias, vt_dnnl_c
   return ok;
 }
 
-// The way of one tensor between its array and the primitive's argument.
+// Sets up the path of one tensor between its array and the primitive's argument.
 static bool make_port(vt_plan *plan, vt_step *step, const problem *p, const view *v, bool round,
                       const dnnl_memory_desc_t *wanted, port *out) {
   dnnl_dims_t dense;
@@ -399,7 +400,7 @@ static bool make_port(vt_plan *plan, vt_step *step, const problem *p, const view
   return true;
 }
 
-// `kept` is where the weights are kept, or NULL.
+// `kept`: where packed weights are kept, or NULL.
 static vt_status enter_port(const port *p, char *data, char *scratch, const vt_kept *kept,
                             void **out_data) {
   char *reordered = kept && kept->memory ? kept->memory : scratch + p->reorder_offset;
@@ -515,7 +516,7 @@ static bool step_matmul(vt_plan *plan, vt_step *step, const conv *c) {
          vt_step_contraction(plan, step, &product);
 }
 
-// Gradients of weights that oneDNN is slow at.
+// Weight gradients that oneDNN is slow at.
 static bool step_gradient(vt_plan *plan, vt_step *step, const conv *c) {
   problem p;
   if (c->spatial != 2 || c->batch_groups != 1 || !as_weight_gradient(c, &p) ||
@@ -572,7 +573,7 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   problem p;
   bool (*forms[3])(const conv *, problem *);
   if (!read_conv(step->op, &c)) return false;
-  // A bias runs along the last dimension of the result, which must be its feature.
+  // A bias runs along the result's last dimension, which must be the feature dimension.
   if (step->input_count == 3 &&
       (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
     return false;

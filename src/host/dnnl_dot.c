@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // dnnl_dot.c - dot_general as a oneDNN matmul, or, in bf16 with AMX, as our own (amx.c).
 //
-// The dimensions of a dot are batch, M (left only), N (right only) and K (summed). Neighbours that
-// lie together in both tensors they belong to become one. What is left of M and N beside one
-// dimension each becomes batch with the other side broadcast; strides describe heads inside a
-// sequence, transposed weights and the like, so nothing is copied for them. An operand is packed
-// into scratch when its K cannot be one dimension, when neither of its inner strides is 1 (oneDNN
-// would run its reference code, a thousand times slower), or when its numbers must be converted:
-// bf16 where the CPU has no fast bf16, DEFAULT f32 that no pass has rounded.
+// The dimensions of a dot are batch, M (left only), N (right only) and K (summed). Adjacent
+// dimensions that are contiguous in both their tensors are merged. M and N keep one dimension each;
+// the rest become batch with the other side broadcast. Strides express heads inside a sequence,
+// transposed weights and the like without copies. An operand is packed into scratch when its K
+// cannot be one dimension, when neither of its inner strides is 1 (oneDNN would run its reference
+// code, a thousand times slower), or when its numbers must be converted: bf16 where the CPU has no
+// fast bf16, DEFAULT f32 that no pass has rounded.
 #include <assert.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@
 #include "ir/precision.h"
 
 enum { MAX_BATCH = 6, SMALL_DOT = 4096, MAX_ODD_K = 64, NARROW = 8 };
-static const int64_t MIN_MOVED = 16 << 10; // elements of a result that repay another order
+static const int64_t MIN_MOVED = 16 << 10; // elements of a result from which another order pays off
 
 typedef struct operand {
   bool packed;
@@ -64,7 +64,7 @@ static void collapse(vt_dims *list) {
   if (list->count) list->count = kept + 1;
 }
 
-// K may be summed in any order: the order of the side's memory lets most dimensions join.
+// K may be summed in any order: the side's memory order lets most dimensions merge.
 static void sort_k(vt_dims *list, bool by_lhs) {
   for (int32_t i = 1; i < list->count; i++)
     for (int32_t j = i; j > 0; j--) {
@@ -157,7 +157,7 @@ static void pack_side(vt_contraction *c, bool of_lhs, vt_dtype from, operand *si
   vt_pack_finish(&side->pack);
 }
 
-// Moves all but one dimension of M and of N to the batch.
+// Moves all but one dimension each of M and N to the batch.
 static bool spill(vt_contraction *c) {
   while (c->m.count > 1) {
     int32_t least = 0;
@@ -178,7 +178,7 @@ static bool spill(vt_contraction *c) {
   return c->batch.count <= MAX_BATCH;
 }
 
-// Strides of size-1 dimensions are ours to choose; oneDNN wants the ones of a dense matrix.
+// Strides of size-1 dimensions are arbitrary; oneDNN expects those of a dense matrix.
 static void set_strides(operand *side, const vt_dims *rows, const vt_dims *columns, bool of_lhs) {
   int64_t r = rows->count ? of_lhs ? rows->at[0].lhs : rows->at[0].rhs : 0;
   int64_t c = columns->count ? of_lhs ? columns->at[0].lhs : columns->at[0].rhs : 0;
@@ -196,8 +196,8 @@ static double products_of(const vt_contraction *c) {
   return products;
 }
 
-// Weights that may be kept from run to run (plan_keep.c) are laid out once, as the primitive likes
-// them best.
+// Weights that may be kept from run to run (plan_keep.c) are laid out once, in the primitive's
+// preferred layout.
 static bool wants_blocks(const vt_contraction *c, const dot_body *body, bool kept,
                          bool compile_all) {
   if (!kept || !vt_host_has_amx() || body->sides[1].dtype != VT_BF16 || c->batch.count)
@@ -205,7 +205,7 @@ static bool wants_blocks(const vt_contraction *c, const dot_body *body, bool kep
   return size_of(&c->n) * size_of(&c->k) >= (compile_all ? 1 : 1 << 16);
 }
 
-// Products of bf16 with AMX are our own, unless a kept weight is laid out as oneDNN likes it.
+// bf16 products with AMX run in amx.c, unless a kept weight is in oneDNN's preferred layout.
 static bool make_own(const vt_contraction *c, dot_body *body, bool bias, vt_dtype out,
                      bool any_size) {
   if (body->sides[0].dtype != VT_BF16 || body->sides[1].dtype != VT_BF16) return false;
@@ -258,7 +258,7 @@ static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, 
     strides[t][rank - 2] = inner[t][2];
     strides[t][rank - 1] = inner[t][3];
     for (int32_t i = 0; i < c->batch.count;
-         i++) // a broadcast dimension of size 1 needs some legal stride
+         i++) // a broadcast dimension of size 1 needs a valid stride
       if (strides[t][i] == 0)
         strides[t][i] = inner[t][0] * inner[t][2] > inner[t][1] * inner[t][3]
                             ? inner[t][0] * inner[t][2]
@@ -401,9 +401,9 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
   return VT_OK;
 }
 
-// The element types that the matmul works on; false when it is not for oneDNN. Products in bf16
-// take K in pairs. In some layouts the other half of the last pair is a neighbour times zero, which
-// makes NaN of an infinity there: few terms of an odd number are multiplied in f32.
+// The element types that the matmul works on; false when oneDNN cannot run it. bf16 products take K
+// in pairs. For odd K some layouts fill the last pair with a neighbouring element times zero, which
+// is NaN if that is an infinity: short odd K is multiplied in f32.
 static bool choose_types(const vt_step *step, const vt_contraction *c, vt_dtype *seen,
                          bool *out_converts) {
   vt_dtype lhs = step->inputs[0]->type.dtype, rhs = step->inputs[1]->type.dtype,
@@ -432,12 +432,12 @@ static vt_contraction collapsed(const vt_contraction *given, bool k_by_lhs) {
 }
 
 static bool step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *given) {
-  vt_contraction c = collapsed(given, given->m.count > 0); // K in the order of the matrix
+  vt_contraction c = collapsed(given, given->m.count > 0); // K in the matrix's order
   return vt_step_gemv(plan, step, &c);
 }
 
-// True when the result's innermost dimension is so short that rows along it are hardly products:
-// the channels of images that are resized.
+// True when the result's innermost dimension is too short for rows along it to be worth a matmul:
+// the channels of resized images.
 static bool is_narrow(const vt_contraction *c) {
   const vt_dims *lists[] = {&c->m, &c->n};
   int64_t inner = 0, elements = 1;
@@ -449,7 +449,7 @@ static bool is_narrow(const vt_contraction *c) {
   return inner && inner < NARROW && elements >= MIN_MOVED && c->m.count + c->n.count > 2;
 }
 
-// Lets the product be written densely as [batch, m, n]; the result's own order comes afterwards.
+// Writes the product densely as [batch, m, n]; a copy then puts it into the result's order.
 static void write_in_order(vt_contraction *c, vt_pack *result) {
   vt_dims *lists[] = {&c->batch, &c->m, &c->n};
   int64_t stride = 1;

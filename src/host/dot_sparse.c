@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// dot_sparse.c - a product with a matrix that is nearly all zeros, such as index arithmetic makes:
+// dot_sparse.c - a product with a matrix that is nearly all zeros, as index arithmetic produces:
 // resizing (a few taps a row), one-hot rows, filter banks.
 //
-// Which matrix may be one is seen in the program: what is made of an iota or of a table of
-// constants. Whether it is one is seen in its numbers, in each run: its entries are collected line
-// by line, and a line with too many ends that, mostly the first one, and the product is run densely
-// as it would have been. So it is where the other side holds an infinity or a NaN, which makes NaN
-// of each zero it meets. Both look at values alone: equal inputs give equal bits.
+// The program shows which matrices are candidates: those computed from an iota or a table of
+// constants. Each run checks the values: entries are collected line by line, and a line with too
+// many (usually the first) stops the scan; the product then runs dense as before. It also runs
+// dense if the other side holds an infinity or a NaN, because these times zero are NaN. Both checks
+// depend on values alone: equal inputs give equal bits.
 //
 // Two ways to multiply. Where the other side and the result have a long innermost dimension in
-// common, a line of the result is a weighted sum of lines. Otherwise (channels of images, no
-// dimension at all) each number of the result gathers its own: tables say from where for LANES of
-// them at a time, and serve all rows.
+// common, a line of the result is a weighted sum of lines. Otherwise (image channels, or no such
+// dimension) each result element gathers its terms: tables give the sources of LANES elements at a
+// time and serve all rows.
 #include <string.h>
 
 #include "host/contraction.h"
@@ -57,7 +57,7 @@ static table table_of(const sparse *p, char *scratch) {
                  .lane_weight = (void *)(scratch + p->lane_weight_at)};
 }
 
-// ---- Which entries there are.
+// ---- Collecting entries.
 
 static bool add_entry(const sparse *p, const table *t, int64_t n, int64_t k, float x) {
   if (x == 0) return true;
@@ -104,7 +104,7 @@ static int64_t block_taps(const sparse *p, const table *t, int64_t e) {
 }
 
 // What each lane of a block of results gathers. Lanes with fewer taps than the block add zero times
-// some number.
+// an arbitrary number.
 static void spread(const sparse *p, const table *t) {
   int64_t results = p->n * p->inner;
   for (int64_t e = 0; e < results; e += LANES) {
@@ -158,7 +158,7 @@ VT_ANY_CPU static void sum_lines(const float *in, int64_t in_k, const int32_t *i
     }
     memcpy(out + i, sums, sizeof sums);
   }
-  for (; i < count; i += LANES) { // reads behind the line, writes none of it
+  for (; i < count; i += LANES) { // reads past the end of the line, writes none of it
     lanes sum = {0};
     for (int64_t t = 0; t < taps; t++)
       sum += weight[t] * *(const lanes *)(const void *)(in + index[t] * in_k + i);
@@ -246,8 +246,8 @@ static vt_status run_sparse(const vt_step *step, vt_exec *exec, vt_frame *const 
 
 // ---- Preparing.
 
-// True when an iota or a table of constants is among what `value` is made of, as far as `looks`
-// reaches.
+// True when `value` is computed from an iota or a table of constants, looking at most at `looks`
+// values.
 static bool is_drawn(const vt_value *value, int *looks) {
   const vt_op *op = value->op;
   if (!op || --*looks < 0) return false;
@@ -285,7 +285,7 @@ static bool order_dims(sparse *p, const vt_dims *free, bool other_is_lhs) {
   return !p->gathers || p->out_n == p->inner;
 }
 
-// Room for the table, behind what the dense product wants.
+// Room for the table, after the dense product's scratch.
 static void reserve(sparse *p, vt_step *step) {
   int64_t entries = p->n * p->taps, bytes = sizeof(float);
   int64_t lane_entries = p->gathers ? (p->n * p->inner + LANES) * p->taps : 0;

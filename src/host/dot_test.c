@@ -87,7 +87,7 @@ static void run(vt_program *program, void *lhs, void *rhs, void *out) {
   run_versions(program, lhs, rhs, out, NULL);
 }
 
-// What is kept of equal parameters (plan_keep.c) changes no bit, and of others nothing is kept.
+// Keeping values between runs (plan_keep.c) changes no bit, and only unchanged parameters are kept.
 static void check_kept(const char *name, vt_program *program, void **data, vt_type rhs,
                        vt_type result) {
   size_t bytes = (size_t)vt_type_bytes(result);
@@ -107,7 +107,7 @@ static void check_kept(const char *name, vt_program *program, void **data, vt_ty
   free(first);
 }
 
-// The number of steps whose op is the contraction and that a library runs.
+// The number of contraction steps that a library runs.
 static uint32_t library_steps(const vt_program *program) {
   uint32_t count = 0;
   for (uint32_t s = 0; s < program->plan->step_count; s++) {
@@ -434,7 +434,7 @@ static void check_epilogue(make_op *make, const void *row) {
   vt_program_destroy(plain);
 }
 
-// convert(transpose(dot)): heads written back beside each other, and a plain transposition.
+// convert(transpose(dot)): heads merged back, and a plain transpose.
 static vt_module *with_transpose(const dot_row *row, const int64_t *permutation) {
   vt_module *module = vt_module_create();
   vt_func *func = module->main = vt_func_create(module, "main");

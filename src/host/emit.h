@@ -2,10 +2,10 @@
 // emit.h - LLVM code for nests; internal to the code generator (emit_*.c, jit.c).
 //
 // Values in registers are vectors of `lanes` elements whatever the type, scalars are splats. pred
-// is <n x i1>, integers have their width, f32 and f64 are themselves, bf16 and f16 are f32 that
-// hold a representable number. No fast-math flag is ever set and nothing is contracted, so each op
-// rounds as the evaluator's does; the inside of exp, log and their like (emit_math.c) uses fused
-// multiply-add.
+// is <n x i1>, integers have their width, f32 and f64 keep their type, bf16 and f16 are f32 holding
+// a representable value. No fast-math flag is ever set and nothing is contracted, so each op rounds
+// as the evaluator's does; exp, log and similar functions (emit_math.c) use fused multiply-add
+// internally.
 #ifndef VT_HOST_EMIT_H
 #define VT_HOST_EMIT_H
 
@@ -21,7 +21,7 @@ typedef struct vt_target {
   bool f16c, fma;
 } vt_target;
 
-// The function of a nest: walks rows [row_lo, row_hi) and of each the columns [col_lo, col_hi).
+// The function of a nest processes rows [row_lo, row_hi) and columns [col_lo, col_hi) of each.
 // col_lo is a multiple of 64. A range is never empty. `accumulators` is the block for this call
 // (kernel.h of the nest).
 typedef void vt_nest_fn(void *const *args, const int64_t *dims, int64_t row_lo, int64_t row_hi,
@@ -47,7 +47,7 @@ bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target);
 void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name);
 
 // emit_key.c: nodes that some output needs; the node of a scatter that is the output, or -1;
-// whether rows are short enough for buffers, of which a nest has so many at most.
+// whether rows are short enough for buffers; the maximum number of buffers in a nest.
 enum { VT_NEST_BUFFERS = 4 };
 void vt_nest_live(const vt_nest *nest, bool *live);
 int32_t vt_nest_scatter(const vt_nest *nest);
@@ -55,13 +55,13 @@ bool vt_nest_keeps_buffers(const vt_nest *nest);
 static inline bool vt_node_has_parts(const vt_node *n) {
   return n->kind == VT_NODE_GATHER || n->kind == VT_NODE_SCATTER;
 }
-// Nodes that `dims` has numbers for.
+// Nodes that have numbers in `dims`.
 static inline bool vt_node_has_slot(const vt_node *n) {
   return n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA || vt_node_has_parts(n) ||
          n->output >= 0;
 }
-// They are its offset and the strides of all atoms but the columns; for a gather or scatter that of
-// the columns too, and its parts; the two of a folded access.
+// The numbers are its offset and the strides of all atoms but the columns; a gather or scatter adds
+// the columns' stride and its parts; a folded access adds its two strides.
 static inline uint32_t vt_nest_slot_size(const vt_nest *nest, const vt_node *n) {
   uint32_t size = (uint32_t)nest->atom_count;
   return vt_node_has_parts(n) ? size + 1 + 2 * vt_nest_parts(n) : n->folded ? size + 2 : size;
@@ -90,8 +90,8 @@ LLVMValueRef vt_emit_intrinsic(vt_emitter *e, const char *name, uint32_t type_co
 // emit_op.c
 LLVMValueRef vt_emit_op(vt_emitter *e, const vt_op *op, const LLVMValueRef *operands);
 
-// The emitters that ir/ops.def names: `in` are the operands in registers. A result that is a small
-// float may still want rounding.
+// The emitters that ir/ops.def names: `in` are the operands in registers. A small-float result may
+// still need rounding.
 typedef struct vt_emit_call {
   vt_emitter *e;
   const vt_op *op;
@@ -105,7 +105,7 @@ typedef LLVMValueRef vt_emit_fn(const vt_emit_call *call);
 #undef OP
 
 // emit_math.c
-bool vt_emit_has_lanes(const vt_op *op); // the evaluator has a loop for its types
+bool vt_emit_has_lanes(const vt_op *op); // the evaluator has a loop for these types
 // What generated code calls, for the linker; returns how many there are (out may be NULL).
 typedef struct vt_runtime_symbol {
   char name[48];

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // emit_loop.c - the code of a loop (loop.h).
 //
-// A value of n elements is ceil(n / lanes) vectors; what lies in the lanes behind its end is never
-// looked at. A value of one element is a splat. Ops that move elements go through memory on the
-// stack, unless whole vectors move. Each element is computed as in emit_nest.c; sums are in the
-// order of the terms, except sums to one element, whose vectors are added first and whose lanes are
-// added as a tree.
+// A value of n elements is ceil(n / lanes) vectors; lanes past its end are never read. A value of
+// one element is a splat. Ops that move elements go through stack memory, unless they move whole
+// vectors. Each element is computed as in emit_nest.c; sums follow the order of the terms, except
+// sums to one element: these add whole vectors first, then the lanes as a tree.
 #include <string.h>
 
 #include "host/loop.h"
@@ -15,8 +14,8 @@ enum { MOST_LANES = 16, MOST_VECTORS = VT_LOOP_ELEMENTS / 8 };
 
 typedef struct state {
   uint32_t count;       // of vectors
-  LLVMValueRef *parts;  // NULL for what only lies in memory
-  LLVMValueRef pointer; // of its elements in memory form; NULL until asked for
+  LLVMValueRef *parts;  // NULL if only in memory
+  LLVMValueRef pointer; // of its elements in memory form; NULL until needed
 } state;
 
 typedef struct emission {
@@ -129,7 +128,7 @@ static void store_value(emission *m, vt_type type, const state *s, LLVMValueRef 
   }
 }
 
-// The value in memory: where it is, or on the stack with room for a vector behind its end.
+// The value's address: where it already is, or on the stack with room for one vector past its end.
 static LLVMValueRef memory_of(emission *m, const vt_value *value) {
   state *s = state_of(m, value);
   LLVMBuilderRef b = m->e->builder;
@@ -223,7 +222,7 @@ static void emit_move(emission *m, const vt_op *op, state *out) {
       int64_t to = i * lanes + l;
       if (to < elements) {
         from[l] = vt_loop_source(op, to);
-      } else { // go on as before: a row stays a row
+      } else { // keep position: a row stays a row
         from[l] = from[l - 1];
         if (l > 1 && from[l - 1].element == from[l - 2].element + 1) from[l].element++;
       }
@@ -303,8 +302,8 @@ static void emit_reduce(emission *m, const vt_op *op, state *out) {
   }
 }
 
-// Operands that the matrix unit rounds have been rounded by then (passes/opt_lower_precision.c),
-// or are here.
+// Operands that the matrix unit rounds were rounded by passes/opt_lower_precision.c, or are rounded
+// here.
 static void emit_dot(emission *m, const vt_op *op, state *out) {
   bool rounds = vt_op_rounds_operands(op);
   LLVMTypeRef type = vt_emit_type(m->e, VT_F32);
@@ -415,7 +414,7 @@ static LLVMValueRef argument(emission *m, uint32_t number) {
   return LLVMBuildLoad2(b, pointer_type(m), p, "");
 }
 
-// What the parameters are before the first iteration.
+// The parameters' values before the first iteration.
 static state *emit_entry(emission *m) {
   const vt_loop *loop = m->loop;
   state *params = VT_NEW_ARRAY(&m->arena, state, loop->body->param_count);
@@ -446,7 +445,7 @@ static void open_function(emission *m, const char *name) {
                                                     (unsigned)strlen(width)));
   m->entry = LLVMAppendBasicBlockInContext(e->context, e->function, "entry");
   LLVMPositionBuilderAtEnd(e->builder, m->entry);
-  LLVMBuildAlloca(e->builder, i64_type(m), ""); // stack room is made before this
+  LLVMBuildAlloca(e->builder, i64_type(m), ""); // stack slots are allocated before this
 }
 
 static void phi_from(LLVMValueRef phi, LLVMValueRef value, LLVMBasicBlockRef from) {

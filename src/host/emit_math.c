@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// emit_math.c - exp, log and their kin on f32 vectors as polynomials, everything else by the
+// emit_math.c - exp, log and similar functions as polynomials on f32 vectors, the rest by the
 // evaluator's loops.
 //
-// Worst error on normal results against f64, held by emit_math_test over all exponents (measured,
-// ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.4, sin and cos 1.5 (of the
-// larger of the result and 2^-24), rsqrt 1.4 (1 with AVX-512), others the evaluator's.
+// Worst error on normal results against f64, checked by emit_math_test over all exponents
+// (measured, ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.4, sin and cos 1.5
+// (of the larger of the result and 2^-24), rsqrt 1.4 (1 with AVX-512), others the evaluator's.
 // Subnormal inputs count as zero and subnormal results are zero, as everywhere in compiled code.
-// Polynomials are least-squares fits on Chebyshev nodes, reweighted towards the smallest worst
-// relative error. f64 goes to the evaluator, which asks libm: rare, and exact enough only there.
+// Polynomials are least-squares fits on Chebyshev nodes, reweighted to minimize the worst relative
+// error. f64 goes to the evaluator, which calls libm: f64 is rare, and only libm is accurate
+// enough.
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -72,7 +73,7 @@ static value int_constant(vt_emitter *e, int64_t x) {
   return vt_emit_splat_i(e, VT_S32, x);
 }
 
-// 2^n for whole n in [-126, 127], from a float that holds it.
+// 2^n for integer n in [-126, 127], given as a float.
 static value power_of_two(vt_emitter *e, value n) {
   LLVMBuilderRef b = e->builder;
   value i = LLVMBuildFPToSI(b, n, int_type(e), "");
@@ -127,7 +128,7 @@ static value emit_expm1(vt_emitter *e, value x) {
   return choose(e, tiny, x, y); // keeps -0
 }
 
-// log of a positive normal number, or of +inf and NaN; other inputs give anything.
+// log of a positive normal number, or of +inf and NaN; other inputs give arbitrary results.
 static value log_positive(vt_emitter *e, value x) {
   static const double c[] = {6.746601313e-02,  -1.167564094e-01, 1.188817471e-01,
                              -1.240559146e-01, 1.421955079e-01,  -1.666799635e-01,
@@ -203,7 +204,7 @@ static value emit_tanh(vt_emitter *e, value x) {
   return copysign2(e, quotient(e, y, add(e, y, constant(e, 1))), x);
 }
 
-// An estimate and a step of Newton, which leaves 0, inf and NaN to the estimate.
+// An estimate and one Newton step; 0, inf and NaN keep the estimate.
 static value emit_rsqrt(vt_emitter *e, value x) {
   if (!e->target.avx512) return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
   value args[3] = {x, x, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false)};
@@ -213,7 +214,7 @@ static value emit_rsqrt(vt_emitter *e, value x) {
   return choose(e, test(e, LLVMRealUNO, y, y), near, y);
 }
 
-// ---- Lane by lane, by the loops of the evaluator.
+// ---- Lane by lane, by the evaluator's loops.
 
 static vt_vec_fn lanes_of(vt_opcode code, vt_dtype dtype) {
   return vt_vec()->op[vt_vec_class_of(dtype)][code];
@@ -288,8 +289,8 @@ LLVMValueRef vt_emit_op_lanes(const vt_emit_call *c) {
 
 // ---- Sine and cosine.
 
-// sin (or cos) of |x| <= 2^13 by three-part reduction; one lane beyond sends the vector through
-// the evaluator's loop.
+// sin (or cos) of |x| <= 2^13 by three-part reduction; one lane out of range sends the whole vector
+// through the evaluator's loop.
 static value emit_sine(vt_emitter *e, value x, bool cosine) {
   static const double s[] = {2.718237283e-06, -1.983932743e-04, 8.333329111e-03, -1.666666716e-01};
   static const double c[] = {-2.720504426e-07, 2.479945215e-05, -1.388888340e-03, 4.166666791e-02};

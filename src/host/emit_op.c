@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// emit_op.c - one elementwise op on vectors: the emitters that ops.def names, but for those of
-// emit_math.c. Meaning of corner cases (integer division by zero, shifts past the width, float to
-// integer) is the evaluator's.
+// emit_op.c - one elementwise op on vectors: the emitters named in ops.def, except those in
+// emit_math.c. Corner cases (integer division by zero, shifts past the width, float to integer)
+// behave as in the evaluator.
 #include <assert.h>
 #include <math.h>
 
@@ -44,8 +44,8 @@ static LLVMValueRef int_divide(vt_emitter *e, vt_dtype dtype, bool remainder, LL
   LLVMValueRef quotient;
   if (bits > 32 || LLVMIsConstant(y)) {
     quotient = is_signed ? LLVMBuildSDiv(b, x, safe, "") : LLVMBuildUDiv(b, x, safe, "");
-  } else { // exact in f64: quotients of 32-bit integers that are not whole stay 2^-32 away from
-           // whole numbers
+  } else { // exact in f64: non-integer quotients of 32-bit integers are at least 2^-32 from
+           // an integer
     LLVMTypeRef f64 = vt_emit_type(e, VT_F64);
     LLVMValueRef fx = is_signed ? LLVMBuildSIToFP(b, x, f64, "") : LLVMBuildUIToFP(b, x, f64, "");
     LLVMValueRef fy =
@@ -58,7 +58,7 @@ static LLVMValueRef int_divide(vt_emitter *e, vt_dtype dtype, bool remainder, LL
   return LLVMBuildSelect(b, none, x, rest, "");
 }
 
-// `amount` limited to what shifts can do; false in *inside where it is the width or more.
+// `amount` limited to valid shifts; *inside is false where it is the width or more.
 static LLVMValueRef limit_shift(const vt_emit_call *c, LLVMValueRef *inside) {
   vt_dtype dtype = type_of(c->op);
   unsigned bits = vt_dtype_get(dtype)->bits;
@@ -161,7 +161,7 @@ LLVMValueRef vt_emit_op_convert(const vt_emit_call *c) {
 }
 
 // f32 rounded to a format of fewer exponent or mantissa bits, as the op says: nearest even,
-// overflow to infinity, what lies under the smaller exponent range to zero of the same sign.
+// overflow to infinity, underflow of the smaller exponent range to zero of the same sign.
 LLVMValueRef vt_emit_op_reduce_precision(const vt_emit_call *c) {
   vt_emitter *e = c->e;
   LLVMBuilderRef b = e->builder;
@@ -332,7 +332,7 @@ bool vt_emit_supports(const vt_op *op) {
   case VT_OP_REDUCE_PRECISION:
     return to == VT_F32 && vt_attr_i64(op, VT_ATTR_EXPONENT_BITS) >= 2 &&
            vt_attr_i64(op, VT_ATTR_EXPONENT_BITS) <= 8;
-  case VT_OP_BITCAST_CONVERT: { // of one size, and held in registers as in memory
+  case VT_OP_BITCAST_CONVERT: { // same size, and the same form in registers and memory
     bool plain = to != VT_PRED && from != VT_PRED && vt_emit_compute_dtype(to) == to &&
                  vt_emit_compute_dtype(from) == from;
     return plain && vt_dtype_bytes(to) == vt_dtype_bytes(from);

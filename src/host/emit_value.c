@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// emit_value.c - vectors of each dtype: their types, loads and stores, rounding, constants, and
-// what reductions combine them with.
+// emit_value.c - vectors of each dtype: their types, loads and stores, rounding, constants, and the
+// combining ops of reductions.
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -123,7 +123,7 @@ LLVMValueRef vt_emit_to_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
   LLVMBuilderRef b = e->builder;
   switch (dtype) {
   case VT_BF16: {
-    LLVMTypeRef i16 = int_vector(e, 16); // x lies on the grid already: its upper half is the number
+    LLVMTypeRef i16 = int_vector(e, 16); // x is already representable: its upper half is the value
     LLVMValueRef bits = LLVMBuildBitCast(b, x, int_vector(e, 32), "");
     return LLVMBuildTrunc(b, LLVMBuildLShr(b, bits, int_splat(e, 32, 16), ""), i16, "");
   }
@@ -172,7 +172,7 @@ LLVMValueRef vt_emit_constant(vt_emitter *e, const vt_literal *literal) {
 
 // ---- Arithmetic.
 
-// NaN passes from either side. Of equal zeros the second is taken, as a > b ? a : b does.
+// NaN propagates from either side. Of equal zeros the second is taken, as in a > b ? a : b.
 static LLVMValueRef float_extreme(vt_emitter *e, bool max, LLVMValueRef x, LLVMValueRef y) {
   LLVMBuilderRef b = e->builder;
   LLVMValueRef better = LLVMBuildFCmp(b, max ? LLVMRealOGT : LLVMRealOLT, x, y, "");

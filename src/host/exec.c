@@ -101,7 +101,7 @@ void vt_step_copy(vt_step *step) {
   step->in_place_ok = copy_in_place_ok;
 }
 
-// Per device its row of tensors, and the rows as vt_eval_collective wants them.
+// Each device's row of tensors, and the rows as vt_eval_collective expects them.
 typedef struct collective_body {
   vt_tensor **rows;
   const vt_tensor **operands;

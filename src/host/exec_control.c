@@ -3,9 +3,9 @@
 //
 // While: the carried values live in the memory of the results. A value the body can update in place
 // stays there; the others change between that memory and a second one with each iteration. Values
-// that the body returns as they came are never copied: their result is their operand. In a manual
-// region all devices take each step together. Where devices decide differently, the region is run
-// for those that decided alike, which needs it to be free of collectives; a collective that only
+// that the body returns unchanged are never copied: the result aliases the operand. In a manual
+// region all devices take each step together. If devices decide differently, each region runs for
+// the devices that chose it, which requires it to be free of collectives; a collective that only
 // some devices would reach is an error.
 #include <assert.h>
 #include <string.h>
@@ -178,8 +178,8 @@ const bool *vt_step_invariant(const vt_step *step) {
   return body->plans[1]->invariant;
 }
 
-// A result may lie in the memory of an operand where every branch allows it: such a result costs
-// nothing in the branch that hands it through.
+// A result may share an operand's memory if every branch allows it: it then costs nothing in a
+// branch that passes it through.
 static bool branch_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
   const control_body *body = step->body;
   if (input == 0) return false; // which branch
@@ -194,7 +194,7 @@ static int32_t handed_through(const vt_plan *branch, uint32_t r) {
   return root->op ? -1 : root->index;
 }
 
-// Asks the branches to let a result that one of them hands through share its parameter's memory.
+// Asks the branches to let a result that one of them passes through share its parameter's memory.
 static void want_shared(vt_arena *arena, const control_body *body) {
   const vt_plan *first = body->plans[0];
   bool *taken = VT_NEW_ARRAY(arena, bool, first->param_count);

@@ -35,7 +35,7 @@ static vt_status run_loop(const vt_step *step, vt_exec *exec, vt_frame *const *f
   return VT_OK;
 }
 
-// State is read before the first iteration and written behind the last.
+// State is read before the first iteration and written after the last.
 static bool loop_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
   const loop_body *body = step->body;
   return output == input && !body->invariant[output];

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // exec_manual.c - sdy.manual_computation: the region runs once per device, all devices in lockstep.
 //
-// Each device has a frame of the region's plan. An operand reaches it as the device's tile: the
-// whole array when it is replicated, a part of it in place when the tile is one aligned run of
-// bytes, else a copy. Results go the same ways back. Axes that are not manual stay whole: each
-// device then holds what all devices of those axes hold. A manual region inside another is cut from
-// the device's own array; its results are gathered from the devices that differ in the inner
-// region's axes only.
+// Each device has a frame of the region's plan. The device's tile of an operand is the whole array
+// when it is replicated, a part of it in place when the tile is one aligned run of bytes, else a
+// copy. Results return the same way. Axes that are not manual stay whole: each device then holds
+// what all devices of those axes hold. A nested manual region is tiled from the device's own array;
+// its results are gathered from the devices that differ in the inner region's axes only.
 //
-// Several devices may hold one tile. Its operand they share, as nobody writes operands. Of a result
-// each of them needs memory of its own: steps work in place on what will be the result, and the
-// next device would read what the first has made of it. The first holder in the order of the mesh
-// owns the tile, and its value is what the array gets.
+// Several devices may hold one tile. They share an operand's tile, as operands are never written.
+// For a result each needs its own memory: steps update results in place, and the next device would
+// read what the first has written. The first holder in mesh order owns the tile, and its value goes
+// into the array.
 #include <assert.h>
 #include <string.h>
 
@@ -31,7 +30,7 @@ typedef struct manual_body {
   uint32_t device_count;
   tile **inputs; // [input][device]
   tile **outputs;
-  uint32_t **owners;      // [output][device]: who of the group writes the device's tile
+  uint32_t **owners;      // [output][device]: which device of the group writes the device's tile
   int64_t *input_offsets; // scratch of one device per input, -1 when never copied
   int64_t *output_offsets;
   int64_t memory_offset; // temporaries of device 0; the next device's follow
@@ -64,7 +63,7 @@ static tile find_tile(const vt_op *op, const vt_sharding *sharding, vt_type glob
     t.starts[d] = index * local.dims[d];
     t.number = t.number * (local.dims[d] ? global.dims[d] / local.dims[d] : 1) + index;
   }
-  int32_t cut = 0; // the outermost dimension larger than one in the tile; inner ones must be whole
+  int32_t cut = 0; // the tile's outermost dimension larger than one; inner ones must be whole
   while (cut < local.rank && local.dims[cut] == 1) cut++;
   t.direct = true;
   for (int32_t d = cut + 1; d < local.rank; d++) t.direct &= local.dims[d] == global.dims[d];
@@ -72,7 +71,7 @@ static tile find_tile(const vt_op *op, const vt_sharding *sharding, vt_type glob
   vt_type_strides(global, strides);
   for (int32_t d = 0; d < global.rank; d++)
     t.offset += t.starts[d] * strides[d] * (int64_t)vt_dtype_bytes(global.dtype);
-  // Kernels may run whole vectors over the end, which must not reach into the next device's tile.
+  // Kernels may write whole vectors past the end, which must not reach the next device's tile.
   t.direct &= t.offset % 64 == 0 && vt_type_elements(local) % 64 == 0;
   return t;
 }
@@ -181,8 +180,8 @@ static const vt_mesh *mesh_of(const vt_op *op) {
   return NULL;
 }
 
-// Devices inside another region are of one group, named by its first, when they agree in all axes
-// that are not manual here.
+// In a nested region, devices form a group, named by its first, when they agree on all axes that
+// are not manual here.
 static uint32_t group_of(const vt_op *op, const vt_mesh *mesh, uint32_t device) {
   for (uint32_t other = 0; other < device; other++) {
     bool same = true;
@@ -268,7 +267,7 @@ vt_status vt_step_manual(vt_plan *plan, vt_step *step) {
   VT_TRY(vt_plan_build(plan->program, op->regions[0], VT_PLAN_REGION, devices, &body->plan));
   body->groups = VT_NEW_ARRAY(arena, uint32_t, devices);
   body->nested = VT_NEW_ARRAY(arena, vt_frame *, devices);
-  // At the top there is one array, of which all devices hold tiles.
+  // At the top level there is one array, and all devices hold tiles of it.
   for (uint32_t d = 0; mesh && plan->frame_count > 1 && d < devices; d++)
     body->groups[d] = group_of(op, mesh, d);
   plan->collective |= plan->frame_count > 1;

@@ -3,8 +3,8 @@
 // Internal to kernel_fft.c and its helpers.
 //
 // A vector holds the same element of as many lines as it has lanes, real and imaginary parts apart,
-// so a transform is written as for one line and needs no shuffles. Lines are turned into that form
-// when they are read, and back when they are written.
+// so a transform is written as for one line and needs no shuffles. Lines are converted to that form
+// when read, and back when written.
 #ifndef VT_HOST_FFT_H
 #define VT_HOST_FFT_H
 
@@ -24,21 +24,22 @@ struct vt_fft {
   int32_t passes;
   int32_t radix[VT_FFT_PASSES];
   const void *twiddles[VT_FFT_PASSES];
-  const void *roots[VT_FFT_PASSES]; // of a radix without code of its own: exp(-2 pi i k / radix)
+  const void *roots[VT_FFT_PASSES]; // of a radix without specialized code: exp(-2 pi i k / radix)
   // Bluestein's algorithm: a convolution by transforms of another length, where n has a large prime
   // factor.
   const vt_fft *inner;
   const void *chirp, *kernel;
-  // A long line as a matrix: transforms along its columns, roots [column][row], along its rows.
+  // A long line as a matrix: transforms along its columns, twiddle factors [column][row], then
+  // transforms along its rows.
   const vt_fft *columns, *rows;
   const void *turns;
 };
 
-// `split`: as a matrix where the length allows it, which serves few or long lines better.
+// `split`: as a matrix where the length allows it, which is faster for few or long lines.
 const vt_fft *vt_fft_make(vt_arena *arena, int64_t n, bool wide, bool split);
 // exp(-2 pi i k / n) for k < count.
 const void *vt_fft_roots(vt_arena *arena, int64_t n, int64_t count, bool wide);
-// A line with few enough points for vectors of all its elements to stay in cache; others are split.
+// True when vectors of all the line's elements stay in cache; longer lines are split.
 int64_t vt_fft_short(bool wide);
 
 typedef enum vt_fft_kind {
@@ -60,9 +61,9 @@ typedef struct vt_fft_group {
   void *out;
   int64_t in_at[VT_FFT_LANES], out_at[VT_FFT_LANES]; // where each line begins
   int64_t in_step, out_step;                         // between points of a line
-  const void *turns;      // by which [point][line] is multiplied; or NULL
-  int64_t turns_step;     // numbers from point to point
-  const void *half_roots; // HALVE, JOIN: exp(-2 pi i k / 2n)
+  const void *turns;                                 // factors for [point][line]; or NULL
+  int64_t turns_step;                                // numbers from point to point
+  const void *half_roots;                            // HALVE, JOIN: exp(-2 pi i k / 2n)
   double scale;
 } vt_fft_group;
 
@@ -79,6 +80,6 @@ typedef struct vt_fft_code {
 } vt_fft_code;
 
 const vt_fft_code *vt_fft_code_of(bool wide); // for this processor
-int64_t vt_fft_scratch(const vt_fft *plan);   // of a plan that is not split
+int64_t vt_fft_scratch(const vt_fft *plan);   // for a plan that is not split
 
 #endif

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// fft_lanes.h - the body of fft_lanes.c for one precision, as lanes.h wants it. No include guard.
+// fft_lanes.h - the body of fft_lanes.c for one precision; same macros as lanes.h. No include
+// guard.
 //
 // One pass of radix r over l groups: point i of row j of group k, in[(k * r + j) * left + i],
-// becomes out[(j * l + k) * left + i], times its root.
+// becomes out[(j * l + k) * left + i], times its twiddle factor.
 
 #include "host/lanes.h"
 
@@ -136,7 +137,7 @@ static void NAME(pass)(int32_t r, int64_t groups, int64_t left, const POINT *res
     }
 }
 
-// All passes between two lines; the answer is the one that holds the result.
+// Runs all passes, alternating between two lines; returns the one that holds the result.
 static POINT *NAME(passes)(const vt_fft *p, POINT *from, POINT *to) {
   int64_t groups = 1;
   for (int32_t i = 0; i < p->passes; i++) {
@@ -242,7 +243,7 @@ static void NAME(write)(const vt_fft_group *g, int64_t n, const POINT *from) {
   }
 }
 
-// Real and imaginary parts in each other's place: turns a forward transform into an inverse one.
+// Swaps real and imaginary parts, which turns a forward transform into an inverse one.
 static void NAME(exchange)(int64_t n, POINT *x) {
   for (int64_t i = 0; i < n; i++) x[i] = (POINT){x[i].im, x[i].re};
 }
@@ -270,7 +271,7 @@ static void NAME(halve)(int64_t n, const REAL *roots, const POINT *z, POINT *out
   }
 }
 
-// The inverse of that, but for the transform. The ends of a spectrum count as real.
+// The inverse of that, without the transform. The ends of a spectrum are taken as real.
 static void NAME(join)(int64_t n, const REAL *roots, POINT *x, POINT *z) {
   x[0].im = x[n].im = (VEC){0};
   for (int64_t k = 0; k < n; k++) {
@@ -285,7 +286,7 @@ static void NAME(join)(int64_t n, const REAL *roots, POINT *x, POINT *z) {
 static POINT *NAME(load)(const vt_fft_group *g, POINT *a, POINT *b) {
   int64_t n = g->plan->n;
   switch (g->kind) {
-  case VT_FFT_REAL: // from the end, as each number makes room for two
+  case VT_FFT_REAL: // backwards, as each number expands to two
     NAME(turn_in)(g->lines, g->in, g->in_at, n, (VEC *)b);
     for (int64_t i = 0; i < n; i++) a[i] = (POINT){((VEC *)b)[i], {0}};
     return a;
@@ -334,7 +335,7 @@ static void NAME(run)(const vt_fft_group *g, void *scratch) {
   NAME(store)(g, x, x == a ? b : a);
 }
 
-// ---- Lines that are split: one at a time, as pairs of numbers.
+// ---- Split lines: one at a time, as pairs of numbers.
 
 static void NAME(load_line)(const vt_fft_group *g, int64_t n, void *line) {
   const REAL *in = (const REAL *)g->in + g->in_at[0], *roots = g->half_roots;

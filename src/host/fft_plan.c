@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fft_plan.c - plans of Fourier transforms: radices, roots, and what Bluestein's algorithm wants.
+// fft_plan.c - plans of Fourier transforms: radices, roots, and the tables of Bluestein's
+// algorithm.
 #include <complex.h>
 #include <math.h>
 #include <string.h>
@@ -9,8 +10,8 @@
 
 typedef double complex zdouble;
 
-// Radices with code of their own are 2, 3, 4, 5, 8; larger primes up to this run a general pass,
-// whose work grows with the square. A length with larger ones goes by Bluestein's algorithm.
+// Radices with specialized code are 2, 3, 4, 5, 8; larger primes up to this use a general pass,
+// whose work is quadratic. Lengths with larger primes use Bluestein's algorithm.
 enum { MOST_RADIX = 31, MIN_SPLIT = 64 };
 
 static zdouble root(int64_t k, int64_t n) {
@@ -44,7 +45,7 @@ static int32_t factor(int64_t n, int32_t *radix) {
   int32_t count = 0;
   int twos = 0;
   for (; n % 2 == 0; n /= 2) twos++;
-  // An odd power of two takes one pass of 8 rather than one of 2 beside those of 4.
+  // An odd power of two uses one pass of radix 8 rather than one of radix 2 besides those of 4.
   if (twos % 2 && twos >= 3) radix[count++] = 8, twos -= 3;
   for (; twos >= 2; twos -= 2) radix[count++] = 4;
   if (twos) radix[count++] = 2;
@@ -53,7 +54,7 @@ static int32_t factor(int64_t n, int32_t *radix) {
   return n == 1 ? count : 0;
 }
 
-// Element-ops of a transform, about.
+// Approximate element-ops of a transform.
 static double cost_of(int64_t n) {
   int32_t radix[VT_FFT_PASSES], count = factor(n, radix);
   if (n > 1 && !count) return INFINITY;
@@ -136,7 +137,7 @@ static void add_bluestein(vt_arena *arena, vt_fft *p, bool split) {
   vt_arena_free(&scratch);
 }
 
-// The factor of n nearest to its root, 1 for a prime.
+// The factor of n nearest to its square root, 1 for a prime.
 static int64_t middle_factor(int64_t n) {
   int64_t best = 1;
   for (int64_t f = 2; f * f <= n; f++)

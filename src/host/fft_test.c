@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fft_test.c - the fft kernel against the evaluator, which computes in f64: every kind, lengths
-// with small, large and no factors, dimensions, few and many lines, any number of threads.
+// with small and large factors and primes, several dimensions, few and many lines, any number of
+// threads.
 #include "host/native_bench.h"
 
 static void make(op_bench *b, int64_t kind, bool wide, int rank, const int64_t *full, int count) {
@@ -29,7 +30,7 @@ static double number(bool wide, const void *data, int64_t i) {
   return wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
 }
 
-// Errors are measured against the largest number of the result.
+// Errors are relative to the largest number of the result.
 static void check(int64_t kind, bool wide, int rank, const int64_t *full, int count) {
   op_bench b = bench_begin();
   make(&b, kind, wide, rank, full, count);
@@ -83,7 +84,7 @@ static void dimensions(void **state) {
         check(kind, (i + (size_t)count) % 2, 4, shapes[i], count);
 }
 
-// A line with a NaN or with huge numbers leaves its neighbours as they are.
+// A line with a NaN or with huge numbers does not affect its neighbours.
 static void lines_are_apart(void **state) {
   (void)state;
   static const int64_t lengths[] = {16, 27, 1009};

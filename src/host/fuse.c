@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // fuse.c - greedy grouping of a function's ops. See fuse.h for the result, nest.h for what one
 // group may be.
-// How: ops are visited in order. A fusable op joins the groups of its operands, one after the
-// other, whenever the union is still one nest and no path leaves and re-enters it; then groups that
-// read the same values are joined. Views (reshape, broadcast, slice, transposes that keep rows),
-// splat constants and indices put together from columns cost nothing to repeat, so they are not
-// grouped but copied into every group that looks through them.
+// How: ops are visited in order. A fusable op joins the groups of its operands, one by one,
+// whenever the union is still one nest and no path leaves and re-enters it; then groups that read
+// the same values are merged. Views (reshape, broadcast, slice, transposes that keep rows), splat
+// constants and indices concatenated from columns cost nothing to repeat, so they are not grouped
+// but copied into every group that looks through them.
 #include "host/fuse.h"
 
 #include <assert.h>
@@ -16,13 +16,13 @@
 #include "host/kernel_native.h"
 
 enum { MAX_GROUP_OPS = 400, MAX_GROUP_PORTS = 96, SIBLING_TRIES = 32 };
-// Element-ops below which the evaluator is the better choice, unless it would have to run many ops:
-// each costs it some 0.1 us however small, and code for a nest about 1 ms once (none when a larger
-// array has the same nest). In the body of a loop each is run many times.
+// Below this many element-ops the evaluator wins, unless it would have to run many ops: each costs
+// it about 0.1 us however small, while code for a nest costs about 1 ms once (nothing when a larger
+// array has the same nest). In a loop body each op runs many times.
 static const int64_t DEFAULT_MIN_WORK = 8 << 10;
 enum { MANY_OPS = 6, MANY_SCALAR_OPS = 12, MANY_IN_LOOP = 3 };
 
-// ---- What an op is.
+// ---- Classifying ops.
 
 static bool is_splat(const vt_op *op) {
   return op->code == VT_OP_CONSTANT &&
@@ -97,8 +97,8 @@ static void count_uses(vt_fuser *f) {
   for (uint32_t i = 0; i < f->func->return_count; i++) f->returned[f->func->returns[i]->id] = true;
 }
 
-// Whether `user` reads what op `from` computes out of memory, for one of the groups that compute
-// `user`; while groups grow (`home` is VT_NO_GROUP) whether it is outside the stamped set.
+// Whether some group that computes `user` reads the result of op `from` from memory; while groups
+// grow (`home` is VT_NO_GROUP), whether `user` is outside the stamped set.
 static bool reads_memory(const vt_fuser *f, const vt_fuse_op *user, int32_t home, uint32_t from) {
   if (home == VT_NO_GROUP) return user->stamp != f->stamp;
   for (size_t i = 0; i <= user->copies.size; i++) {
@@ -125,14 +125,14 @@ static bool needed_outside(const vt_fuser *f, const vt_value *value, int32_t hom
   return false;
 }
 
-// ---- Sets of ops under trial.
+// ---- Candidate sets of ops.
 
 static void stamp_ops(vt_fuser *f, const vt_trial *t) {
   f->stamp++;
   for (uint32_t i = 0; i < t->count; i++) f->ops[t->ops[i]].stamp = f->stamp;
 }
 
-// Fills list, inputs and outputs of t from its ops, which are stamped.
+// Fills list, inputs and outputs of t from its stamped ops.
 static bool find_ports(vt_fuser *f, vt_arena *arena, vt_trial *t) {
   uint32_t room = 0, results = 0;
   t->list = VT_NEW_ARRAY(arena, vt_op *, t->count);
@@ -180,8 +180,8 @@ static void push_operands(vt_fuser *f, const vt_op *op, bool from_set) {
   }
 }
 
-// No op before this index needs an op at it or later, however groups hold ops together: the start
-// of the set, moved back over every group that spans it.
+// No op before this index depends on an op at or after it, even through groups: the start of the
+// set, moved back over every group that spans it.
 static uint32_t search_floor(const vt_fuser *f, const vt_trial *t) {
   uint32_t floor = f->op_count;
   for (uint32_t i = 0; i < t->count; i++)
@@ -190,8 +190,8 @@ static uint32_t search_floor(const vt_fuser *f, const vt_trial *t) {
   return floor;
 }
 
-// Whether a path leaves the stamped set of t and comes back: backwards from what the set reads; all
-// ops of a group run together, so one member waits for what any of them reads.
+// Whether a path leaves the stamped set of t and comes back: a backward search from what the set
+// reads. All ops of a group run together, so each depends on what any of them reads.
 static bool has_cycle(vt_fuser *f, const vt_trial *t) {
   uint32_t floor = search_floor(f, t);
   f->visit++;
@@ -263,7 +263,7 @@ static void keep_group(vt_fuser *f, const vt_trial *t) {
 
 // ---- Growing groups.
 
-// The views in front of `op`, as an ascending list with op itself at the end.
+// The views feeding `op`, as an ascending list with op itself at the end.
 static void add_views(vt_fuser *f, vt_op *op, vt_index_list *list) {
   vt_fuse_op *s = vt_fuse_state(f, op);
   if (s->visit == f->visit) return;
@@ -296,7 +296,7 @@ static vt_trial start_trial(vt_fuser *f, uint32_t index) {
 static void place_op(vt_fuser *f, uint32_t index) {
   vt_trial t = start_trial(f, index);
   if (!vt_fuse_try(f, &f->trial, &t)) {
-    for (uint32_t i = 0; i < t.count; i++) { // again with the views in memory
+    for (uint32_t i = 0; i < t.count; i++) { // retry with the views in memory
       vt_fuse_op *s = &f->ops[t.ops[i]];
       if (s->kind == VT_FUSE_VIEW && s->op->operand_count) s->blocked = true;
     }
@@ -323,7 +323,7 @@ static void place_op(vt_fuser *f, uint32_t index) {
   vt_arena_reset(&f->trial);
 }
 
-// Joins groups that read the same value (looking through views).
+// Merges groups that read the same value (looking through views).
 static void merge_siblings(vt_fuser *f, const vt_value *value, int *tries, int32_t *last) {
   for (uint32_t u = f->user_start[value->id]; u < f->user_start[value->id + 1]; u++) {
     vt_fuse_op *user = &f->ops[f->users[u]];
@@ -409,7 +409,7 @@ static void emit_single(output_list *out, vt_op *op) {
   g->fused = vt_native_supports(op);
 }
 
-// An iota that something needs in memory is a loop of its own, when it is large enough.
+// An iota needed in memory becomes a loop of its own when it is large enough.
 static bool emit_iota(vt_fuser *f, output_list *out, vt_op *op) {
   if (op->code != VT_OP_IOTA || !vt_emit_has_types(op)) return false;
   int64_t elements = vt_type_elements(op->results[0].type);
@@ -430,8 +430,8 @@ static bool emit_iota(vt_fuser *f, output_list *out, vt_op *op) {
   return true;
 }
 
-// The group that puts `value` into memory, after the groups it needs. Views get one only through
-// this.
+// Emits the group that writes `value` to memory, after the groups it needs. Only this gives views a
+// group.
 static void emit_value(vt_fuser *f, output_list *out, const vt_value *value) {
   if (!value->op) return;
   vt_fuse_op *s = vt_fuse_state(f, value->op);
@@ -450,7 +450,7 @@ static void emit_value(vt_fuser *f, output_list *out, const vt_value *value) {
   if (!emit_iota(f, out, s->op)) emit_single(out, s->op);
 }
 
-// Loops that are too small to keep become groups of one.
+// Loops that are too small are split into groups of one.
 static void drop_small(vt_fuser *f) {
   for (size_t i = 0; i < f->groups.size; i++) {
     vt_work_group *g = &f->groups.data[i];
@@ -473,7 +473,7 @@ static void drop_small(vt_fuser *f) {
   }
 }
 
-// Views get a group only where some single op or the caller needs them in memory.
+// Views get a group only if a single op or the caller needs them in memory.
 static void emit_all(vt_fuser *f, output_list *out) {
   for (uint32_t i = 0; i < f->op_count; i++) {
     vt_fuse_op *s = &f->ops[i];

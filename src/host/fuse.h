@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // fuse.h - cuts a function into groups of ops that run as one step each.
 //
-// A group with `fused` set is something vt_jit_compile makes a kernel of: an elementwise loop nest
-// with its reductions, or one op that has a precompiled kernel (transpose, slice, gather, pooling).
-// Any other group holds exactly one op: the caller runs it by a library, by the evaluator, or as an
+// vt_jit_compile makes a kernel of a group with `fused` set: an elementwise loop nest with its
+// reductions, or one op that has a precompiled kernel (transpose, slice, gather, pooling). Any
+// other group holds exactly one op: the caller runs it by a library, by the evaluator, or as an
 // alias (reshape).
-// Cheap leaves (constants, iota, broadcasts of what lies in memory) may be members of several
-// groups, and of none when nothing needs them in memory: then they have no group of their own.
-// Groups of one function come in an order in which they may run.
+// Cheap leaves (constants, iota, broadcasts of values in memory) may be members of several groups;
+// they have no group of their own when nothing needs them in memory. A function's groups are in a
+// valid execution order.
 #ifndef VT_HOST_FUSE_H
 #define VT_HOST_FUSE_H
 
@@ -19,26 +19,26 @@ typedef struct vt_loop vt_loop; // host/loop.h: a while as one function
 typedef struct vt_group {
   bool fused;
   uint32_t op_count;
-  // in execution order; running them one by one by the evaluator gives the same outputs
+  // in execution order; the evaluator, running them one by one, gives the same outputs
   vt_op **ops;
   uint32_t input_count;
   // parameters, or outputs of earlier groups; each once; also of groups that are not fused
   vt_value **inputs;
   uint32_t output_count;
-  vt_value **outputs;  // what later groups or the function's returns need, each once
+  vt_value **outputs;  // values that later groups or the function's returns need, each once
   int64_t work;        // elements times ops: an estimate for tier and thread decisions
   vt_nest *nest;       // loop groups; NULL for one-op groups
-  const vt_loop *loop; // a while that is one function, which has no other field; else NULL
+  const vt_loop *loop; // a while compiled to one function, no other field is set; else NULL
 } vt_group;
 
 typedef struct vt_fuse_options {
-  // True for ops that the caller wants as groups of one (a bias add it hands to a matmul as
+  // True for ops that the caller wants as groups of one (a bias add that becomes a matmul's
   // epilogue). May be NULL.
   bool (*keep_out)(void *user, const vt_op *op);
   void *user;
-  // Loop groups with less work than this fall apart into groups of one, which the evaluator runs:
-  // code is not worth compiling for them. 0 = the default, which also keeps groups of many ops, -1
-  // = fuse everything (tests).
+  // Loop groups with less work than this are split into groups of one for the evaluator: compiling
+  // them does not pay off. 0 = the default, which also keeps groups of many ops, -1 = fuse
+  // everything (tests).
   int64_t min_work;
   bool repeated; // the body of a loop: fewer ops make a group worth its code
 } vt_fuse_options;

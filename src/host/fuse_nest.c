@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// fuse_nest.c - finds the index space of a set of ops, or that there is none. See nest.h for the
-// model.
+// fuse_nest.c - finds the index space of a set of ops, if it has one. See nest.h for the model.
 // In:  ops in order with the group's inputs and outputs. Out: a vt_nest, everything in the caller's
 // arena.
-// How: one node per value; masks spread from the largest value along the ops until nothing changes,
-// atoms being cut where a broadcast, a reduction or a view asks; then strides are read off and
-// equal neighbours joined.
+// How: one node per value; masks propagate from the largest value along the ops to a fixed point,
+// and atoms are split where a broadcast, a reduction or a view requires it; then strides are
+// computed and equal neighbours merged.
 #include "host/nest.h"
 
 #include <assert.h>
@@ -24,8 +23,8 @@ enum {
   LEAST_FOLDED = 64,
   MAX_RUN_BYTES = 63
 };
-// Up to these sizes of an array its lines need not be asked for ahead of a scatter: what is read
-// before it is written is waited for out of order.
+// Arrays up to these sizes need no prefetch before a scatter: out-of-order execution hides the
+// latency of its reads.
 static const int64_t NEAR_BYTES = 32 << 10, NEAR_READ_BYTES = 512 << 10;
 static const int64_t WHOLE_MAX = 32 << 10; // elements that one task may reduce alone
 
@@ -47,7 +46,7 @@ typedef struct builder {
   bool *space_known;
   const view **views;         // by node, leaves and gathers
   bool *gathered;             // by node, leaves: what a gather reads
-  int64_t (*wide)[CUT_ATOMS]; // by node: access strides before joining
+  int64_t (*wide)[CUT_ATOMS]; // by node: access strides before merging
   vt_map by_value;
   uint32_t input_count;
   vt_value *const *inputs;
@@ -86,7 +85,7 @@ static view *dense_view(builder *b, vt_type type) {
   return v;
 }
 
-// The view of a reshape, when the old view's strides can carry the new shape.
+// The view of a reshape, when the old view's strides can express the new shape.
 static bool view_reshape(const view *from, vt_type old, vt_type now, view *to) {
   int32_t i = old.rank - 1, j = now.rank - 1;
   to->offset = from->offset;
@@ -119,7 +118,7 @@ static bool view_reshape(const view *from, vt_type old, vt_type now, view *to) {
   return true;
 }
 
-// The view of `op` over a leaf operand; NULL when no strides say it.
+// The view of `op` over a leaf operand; NULL when strides cannot express it.
 static const view *view_of(builder *b, const vt_op *op, const view *from) {
   vt_type old = op->operands[0]->type, now = op->results[0].type;
   view *to = VT_NEW(b->arena, view);
@@ -177,7 +176,7 @@ bool vt_nest_is_index(const vt_op *op) {
          type.dims[vt_attr_i64(op, VT_ATTR_DIMENSION)] == (int64_t)op->operand_count;
 }
 
-// Smaller floats but bf16 are other bits when they come back from registers.
+// Small floats other than bf16 may change bits when they go through registers.
 static bool gathers_dtype(vt_dtype dtype) {
   return dtype == VT_PRED || dtype == VT_BF16 || dtype == VT_F32 || dtype == VT_F64 ||
          (vt_dtype_is_integer(dtype) && vt_dtype_get(dtype)->bits >= 8);
@@ -196,7 +195,7 @@ bool vt_nest_gathers(const vt_op *op) {
          vt_dtype_get(indices.dtype)->bits >= 8;
 }
 
-// What a scatter does with an element and its update: VT_OP_INVALID for one that replaces it.
+// The op that a scatter combines an element and its update with: VT_OP_INVALID if it replaces it.
 static bool scatter_code(const vt_op *op, vt_opcode *code) {
   *code = VT_OP_INVALID;
   if (vt_scatter_assigns(op->regions[0], 1)) return true;
@@ -216,8 +215,8 @@ static bool scatter_code(const vt_op *op, vt_opcode *code) {
   }
 }
 
-// Elements of an update of a scatter that lie side by side in both arrays: one, or a short row of
-// the operand; 0 when they do not.
+// The contiguous elements of a scatter's update: one, or a short row of the operand; 0 when they
+// are not contiguous in both arrays.
 static int64_t update_run(const vt_op *op) {
   vt_type operand = op->operands[0]->type, updates = op->operands[2]->type;
   uint32_t windows, batching, dropped, parts;
@@ -260,8 +259,8 @@ static const vt_indexed_keys *keys_of(const vt_op *op) {
   return op->code == VT_OP_SCATTER ? &vt_scatter_keys : &vt_gather_keys;
 }
 
-// The dimension of the result (of a scatter: of the updates) that stands for dimension `d` of the
-// indices.
+// The dimension of the result (of a scatter: of the updates) that corresponds to dimension `d` of
+// the indices.
 static int32_t batch_dim(const vt_op *op, int64_t d) {
   uint32_t count, at;
   const int64_t *offset = vt_attr_ints(op, keys_of(op)->window_dims, &count);
@@ -272,7 +271,7 @@ static int32_t batch_dim(const vt_op *op, int64_t d) {
   }
 }
 
-// Indices that are one array, or the arrays they are put together from.
+// The index array, or the arrays it is concatenated from.
 static bool index_nodes(builder *b, const vt_op *op, vt_node *node) {
   vt_value *indices = op->operands[1];
   uint32_t count;
@@ -290,7 +289,7 @@ static bool index_nodes(builder *b, const vt_op *op, vt_node *node) {
   return true;
 }
 
-// What is read or written by places alone does not lie over the space.
+// Arrays accessed only through indices do not lie over the space.
 static void leave_out(builder *b, const vt_value *value) {
   for (; value; value = value->op && value->op->operand_count ? value->op->operands[0] : NULL) {
     uint32_t seen = find_node(b, value);
@@ -300,7 +299,7 @@ static void leave_out(builder *b, const vt_value *value) {
   }
 }
 
-// The parts and the batching dimensions of a gather or scatter of an array that lies as `base`.
+// The parts and the batching dimensions of a gather or scatter of an array with layout `base`.
 static bool add_indexed(builder *b, vt_node *node, const view *base) {
   vt_op *op = node->op;
   const vt_indexed_keys *keys = keys_of(op);
@@ -344,7 +343,7 @@ static bool is_dense(const view *v, vt_type type) {
   return true;
 }
 
-// Its node is of the size of the updates, over which it walks.
+// Its node has the size of the updates, which it iterates over.
 static bool add_scatter(builder *b, vt_op *op) {
   vt_node node = {.kind = VT_NODE_SCATTER, .op = op, .value = op->operands[2]};
   vt_type type = op->operands[0]->type;
@@ -380,7 +379,7 @@ static bool add_scatter(builder *b, vt_op *op) {
 static bool add_op(builder *b, vt_op *op) {
   if (op->code == VT_OP_GATHER) return add_gather(b, op);
   if (op->code == VT_OP_SCATTER) return add_scatter(b, op);
-  if (op->code == VT_OP_CONCATENATE) return true; // gathers ask for what it is made of
+  if (op->code == VT_OP_CONCATENATE) return true; // gathers look at its operands
   for (uint32_t r = 0; r < op->result_count; r++) {
     vt_node node = {.kind = VT_NODE_OP, .op = op, .value = &op->results[r], .input = -1};
     const view *v = NULL;
@@ -438,8 +437,7 @@ static uint32_t insert_bit(uint32_t mask, int32_t at) {
   return low | (split << (at + 1)) | (high << (at + 2));
 }
 
-// Makes `suffix` a boundary of the atoms in *mask (counted from the minor end). *mask follows the
-// cut.
+// Makes `suffix` a boundary of the atoms in *mask (counted from the minor end). *mask is updated.
 static bool cut(builder *b, uint32_t *mask, int64_t suffix) {
   int64_t passed = 1;
   for (int32_t a = b->atom_count - 1; a >= 0 && passed < suffix; a--) {
@@ -482,7 +480,7 @@ static void masks_of_runs(const builder *b, uint32_t mask, int32_t count, const 
   }
 }
 
-// The atoms of *mask under the dimensions that `kept` marks, cutting between kept and other runs.
+// The atoms of *mask under the dimensions that `kept` marks, splitting between kept and other runs.
 static bool mask_of_dims(builder *b, uint32_t *mask, vt_type type, const bool *kept,
                          uint32_t *out_mask) {
   int64_t sizes[VT_MAX_RANK] = {0}, suffix = 1;
@@ -507,7 +505,7 @@ static bool mask_of_dims(builder *b, uint32_t *mask, vt_type type, const bool *k
   return true;
 }
 
-// ---- Spreading masks.
+// ---- Propagating masks.
 
 static bool set_mask(builder *b, uint32_t node, uint32_t mask, bool *changed) {
   if (!has_mask(&b->nodes[node])) return true;
@@ -592,8 +590,8 @@ static bool spread_node(builder *b, uint32_t node, bool *changed) {
   }
 }
 
-// A mask for every computed node. What no op ties to the rest but has the size of the space lies
-// over all of it.
+// Finds a mask for every computed node. A node that no op ties to the rest but that has the size of
+// the space lies over all of it.
 static bool spread(builder *b) {
   for (uint32_t i = 0; i < b->node_count; i++)
     if (elements_of(b, i) ==
@@ -718,7 +716,7 @@ static void read_dense(builder *b, uint32_t node) {
   }
 }
 
-// ---- Joining and checking.
+// ---- Merging and checking.
 
 static bool may_join(const builder *b, int32_t a) {
   for (uint32_t i = 0; i < b->node_count; i++) {
@@ -787,14 +785,14 @@ static bool check_reduce(builder *b, vt_nest *nest, uint32_t node) {
   return !n->accumulated || (!n->in_group && !pair && n->output >= 0);
 }
 
-// It is all that its nest writes: in the order of the updates, by one thread.
+// It must be its nest's only output: one thread writes it in the order of the updates.
 static bool check_scatter(const vt_nest *nest, const vt_node *n, uint32_t outputs) {
   return outputs == 1 && n->output == 0 && n->mask == nest->all &&
          (nest->atom_count == 1 ||
           (n->run == 1 && nest->atoms[nest->atom_count - 1] >= LEAST_SCATTERED));
 }
 
-// Whether a computed node is cheap enough to repeat where it lies under fewer atoms, and may be
+// Whether a computed node that lies under fewer atoms is cheap enough to repeat, and may be
 // written.
 static bool check_computed(const vt_nest *nest, const vt_node *n, bool one_row, int *redundant) {
   bool full = vt_nest_is_full(nest, n);
@@ -808,8 +806,8 @@ static bool check_computed(const vt_nest *nest, const vt_node *n, bool one_row, 
   return n->mask == nest->all || (n->mask == rows && (rows || one_row));
 }
 
-// What is computed once for each row takes a vector for it: where rows are narrow, that is better a
-// nest of its own, whose columns are these rows.
+// A value computed once per row uses a whole vector: if rows are narrow it is better off in a nest
+// of its own, whose columns are these rows.
 static bool check_narrow(const vt_nest *nest) {
   int ops = 0;
   if (nest->atom_count == 1 || nest->atoms[nest->atom_count - 1] >= NARROW) return true;
@@ -841,7 +839,7 @@ static bool may_fold(const vt_nest *nest) {
   return true;
 }
 
-// Makes a narrow last atom a part of the one before.
+// Folds a narrow last atom into the one before.
 static void fold(vt_nest *nest) {
   int32_t last = nest->atom_count - 1;
   nest->fold = (int32_t)nest->atoms[last];
@@ -926,7 +924,7 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
   for (uint32_t i = 0; i < output_count; i++) {
     uint32_t node = find_node(b, outputs[i]);
     if (node == UINT32_MAX || b->nodes[node].kind == VT_NODE_CONST) return false;
-    // Written as it is read: the copy is a node of its own.
+    // A leaf that is also an output: the copy is a node of its own.
     if (has_view(&b->nodes[node]) && b->nodes[node].kind != VT_NODE_SCATTER) {
       vt_node copy = {.kind = VT_NODE_ALIAS,
                       .value = outputs[i],

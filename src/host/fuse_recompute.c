@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// fuse_recompute.c - what a later group computes again instead of reading it.
+// fuse_recompute.c - values that a later group recomputes instead of reading.
 //
-// The forward half of a training step leaves values for the backward half: x - mean, tanh(x), the
+// The forward pass of a training step saves values for the backward pass: x - mean, tanh(x), the
 // mask of a relu. Most are a few cheap ops away from something that stays in memory anyway, and an
-// array that does not fit the caches costs more to write and read back than those ops do. So, from
-// the last value to the first: where every group that reads a value can compute it from what it
-// reads already, or from one other array of no more bytes, each gets its own copy of the ops and
-// the value is not written. Bits do not change: the same ops run on the same inputs.
+// array larger than the caches costs more to write and read back than those ops do. So, from the
+// last value to the first: if every group that reads a value can compute it from what it already
+// reads, or from one other array of no more bytes, each gets its own copy of the ops and the value
+// is not written. Bits do not change: the same ops run on the same inputs.
 #include <string.h>
 
 #include "host/fuser.h"
 
 enum { MIN_BYTES = 512 << 10, MAX_READERS = 3, SMALL_SHARE = 8 };
-// Cycles of a vector of elements that a byte of each is worth: written with the line fetched first,
-// and read once. The cost classes of ops in the same unit.
+// Cost of one byte per element, in cycles per vector of elements: written (the line is fetched
+// first) and read once. The ops' cost classes use the same unit.
 enum { CYCLES_PER_BYTE = 6, MEDIUM_CYCLES = 8, EXPENSIVE_CYCLES = 16 };
 
 typedef struct reader {
@@ -25,7 +25,7 @@ typedef struct search {
   vt_fuser *f;
   const vt_value *target;
   int32_t from;    // the group that writes target
-  vt_trial writer; // the same group as it is
+  vt_trial writer; // the same group unchanged
   uint32_t reader_count;
   reader readers[MAX_READERS];
 } search;
@@ -82,7 +82,7 @@ static bool find_readers(search *s, const vt_value *value) {
   return true;
 }
 
-// ---- What it is computed from.
+// ---- The ops that compute it.
 
 static int64_t cycles_of(const search *s, const vt_op *op) {
   if (vt_type_elements(op->results[0].type) * SMALL_SHARE <= vt_type_elements(s->target->type))
@@ -102,7 +102,7 @@ static bool may_repeat(const vt_op *op) {
   return op->code != VT_OP_REDUCE && op->code != VT_OP_GATHER && op->code != VT_OP_SCATTER;
 }
 
-// Lists the ops between `value` and what the reader can load; false when that is not worth it.
+// Lists the ops between `value` and what the reader can load; false when recomputing does not pay.
 static bool walk(search *s, reader *r, const vt_value *value, int64_t *cycles, int64_t *bytes) {
   vt_fuser *f = s->f;
   if (value != s->target && has_value(r->now.input_count, r->now.inputs, value)) return true;
@@ -197,7 +197,7 @@ static void forget_copy(vt_fuse_op *state, uint32_t group) {
       state->copies.data[i--] = state->copies.data[--state->copies.size];
 }
 
-// Leaves out of a group what only served values that it no longer writes.
+// Removes ops from a group that only served values it no longer writes.
 static void prune(vt_fuser *f, vt_trial *t) {
   uint32_t kept = t->count;
   uint32_t *ops = VT_NEW_ARRAY(&f->trial, uint32_t, t->count);

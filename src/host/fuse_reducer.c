@@ -15,8 +15,8 @@ static double half_to_double(uint16_t bits) {
   return bits & 0x8000 ? -value : value;
 }
 
-// The first element of a literal as a double; integers of 64 bits by their sign and size only
-// matter at the ends.
+// The first element of a literal as a double; 64-bit integers need only be exact at the ends of
+// their range.
 static double literal_value(const vt_literal *literal) {
   const void *p = literal->data;
   uint16_t h;
@@ -118,7 +118,7 @@ vt_reducer vt_reducer_of_body(const vt_func *body) {
   }
 }
 
-// What a double cannot tell from the ends of a 64-bit range is no neutral element.
+// A 64-bit value that a double cannot distinguish from the range's ends is not taken as neutral.
 static bool is_inexact(const vt_literal *literal) {
   vt_dtype dtype = literal->type.dtype;
   if (!vt_dtype_is_integer(dtype) || vt_dtype_bytes(dtype) < 8) return false;
@@ -152,7 +152,7 @@ static bool is_neutral(vt_reducer reducer, vt_dtype dtype, const vt_value *start
 }
 
 // A body of compares and selects over (value, index, value, index) that keeps the larger (smaller)
-// value, a NaN before all, and of equals the first index: found out by running it on sample values
+// value, NaN first, and the first index among equals: recognised by running it on sample values
 // rather than by its form.
 static bool truth(const vt_value *value, const double *args, double *out) {
   if (!value->op) {
@@ -225,7 +225,7 @@ static bool keeps(const vt_func *body, double sign) {
         bool nan_a = a != a, nan_b = b != b;
         bool first = nan_a || nan_b ? nan_a && (!nan_b || ia < ib)
                                     : a * sign > b * sign || (a == b && ia < ib);
-        if (nan_a && nan_b) continue; // which of two NaNs is left open
+        if (nan_a && nan_b) continue; // which of two NaNs is unspecified
         double want = first ? a : b;
         if (!(got[0] == want || (want != want && got[0] != got[0])) || got[1] != (first ? ia : ib))
           return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fuser.h - the state of vt_host_fuse while it works: fuse.c grows groups and writes them out,
-// fuse_recompute.c then decides what a later group computes again instead of reading it.
+// fuser.h - the state of vt_host_fuse: fuse.c grows groups and writes them out, then
+// fuse_recompute.c decides which values later groups recompute instead of reading.
 #ifndef VT_HOST_FUSER_H
 #define VT_HOST_FUSER_H
 
@@ -19,14 +19,14 @@ typedef struct vt_fuse_op {
   bool blocked;         // VIEW that no nest could look through: read from memory
   int32_t group;        // LOOP: the group that computes it for others, or VT_NO_GROUP, VT_GONE
   vt_index_list copies; // LOOP: further groups that compute it for themselves
-  uint32_t stamp;       // == fuser.stamp: member of the set under trial
+  uint32_t stamp;       // == fuser.stamp: member of the candidate set
   uint32_t visit;       // == fuser.visit: seen by a search
 } vt_fuse_op;
 
 typedef struct vt_work_group {
   uint32_t count;
   uint32_t *ops; // indices, ascending; views and copies included
-  bool dead;     // merged into another, fallen apart, or with nothing left to write
+  bool dead;     // merged into another, split, or with nothing left to write
 } vt_work_group;
 
 typedef struct vt_fuser {
@@ -47,7 +47,7 @@ typedef struct vt_fuser {
   bool repeated;    // as in vt_fuse_options
 } vt_fuser;
 
-// A set of ops that may become a group.
+// A candidate: a set of ops that may become a group.
 typedef struct vt_trial {
   int32_t home; // the group it is; VT_NO_GROUP while groups grow
   uint32_t count;
@@ -71,8 +71,8 @@ void vt_fuse_sort(vt_index_list *list); // ascending (fuse.c)
 // t's ops and those of an ascending list. (fuse.c)
 void vt_fuse_merge_lists(vt_arena *arena, vt_trial *t, uint32_t count, const uint32_t *more);
 
-// When all groups are final: values that their readers can compute again for less than writing and
-// reading them costs are no longer written. (fuse_recompute.c)
+// Call when all groups are final: values whose readers can recompute them more cheaply than write
+// and read them are no longer written. (fuse_recompute.c)
 void vt_fuse_recompute(vt_fuser *f);
 
 #endif

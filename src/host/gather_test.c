@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather_test.c - gathers and scatters of single elements inside loops: random programs that make
-// the indices, gather and use what came, make updates and scatter them, against the evaluator, bit
-// for bit.
+// gather_test.c - gathers and scatters of single elements inside loops: random programs that
+// compute indices, gather and use the result, compute updates and scatter them, against the
+// evaluator, bit for bit.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -237,7 +237,7 @@ static void put_body(program *p) {
                  type);
 }
 
-// The updates %u: a parameter, something computed, what lies in the operand, or a constant.
+// The updates %u: a parameter, something computed, elements of the operand, or a constant.
 static void put_updates(program *p) {
   vt_text *t = &p->text;
   int how = (int)below(4);
@@ -311,7 +311,7 @@ static void fill(vt_type type, bool index, int64_t limit, char *data) {
   static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0};
   int64_t n = vt_type_elements(type), bytes = (int64_t)vt_dtype_bytes(type.dtype);
   for (int64_t i = 0; i < n; i++) {
-    if (index) { // near the bounds, on either side of them, now and then anywhere
+    if (index) { // near the bounds, on either side, sometimes anywhere
       int64_t x = below(20) ? below(2 * limit + 6) - limit - 3 : (int64_t)next_random();
       memcpy(data + i * bytes, &x, (size_t)bytes);
     } else if (vt_dtype_is_float(type.dtype)) {

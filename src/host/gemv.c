@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemv.c - a matrix times a vector in f32, which reads each number of the matrix once and is as
-// fast as the memory: what a model that answers one request at a time spends its time on.
+// gemv.c - a matrix times a vector in f32, reads each number of the matrix once and runs at memory
+// speed. A model that answers one request at a time spends its time here.
 //
-// The matrix is walked in the order of its memory. Where rows lie along K, a task takes some of the
-// results and four dot products go along at a time. Where they lie along N, a task takes a block of
-// K and adds four scaled rows at a time to sums of its own, which are added up in order afterwards:
-// the same bits on any number of threads.
+// The matrix is read in memory order. If rows run along K, a task computes some of the results,
+// four dot products at a time. If they run along N, a task takes a block of K and adds four scaled
+// rows at a time to its own partial sums, which are then added in order: results are bit-identical
+// for any number of threads.
 #include <string.h>
 
 #include "host/contraction.h"
@@ -18,10 +18,10 @@ typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4)));
 
 typedef struct gemv {
   bool vector_first; // the vector is input 0
-  bool along_k;      // rows of the matrix lie along K
-  int64_t k, n, row; // row: elements from one row of the matrix to the next
+  bool along_k;      // rows of the matrix run along K
+  int64_t k, n, row; // stride between rows of the matrix, in elements
   int64_t vector_stride;
-  int64_t blocks; // of K, when rows lie along N
+  int64_t blocks; // of K, when rows run along N
   int64_t x_offset, sums_offset;
 } gemv;
 
@@ -106,7 +106,7 @@ static vt_status run_gemv(const vt_step *step, vt_exec *exec, vt_frame *const *f
   return VT_OK;
 }
 
-// One dimension out of a list that may have none, or false: `stride` of the matrix along it.
+// The list's only dimension and the matrix's `stride` along it; false when there are several.
 static bool only(const vt_dims *list, bool lhs, int64_t *size, int64_t *stride) {
   if (list->count > 1) return false;
   *size = list->count ? list->at[0].size : 1;

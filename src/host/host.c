@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // host.c - compiling a module: tier, steps, kernels, memory. The pipeline is vt_host_compile.
 //
-// Tiers: a program whose estimated work is below SMALL_WORK runs op by op on the evaluator and
-// never sees a code generator or a library, whose start-up would cost more than many such runs. The
-// estimate knows shapes only, so the tier, and with it every bit of the results, is the same on
-// each run.
+// Tiers: a program whose estimated work is below SMALL_WORK runs op by op on the evaluator without
+// the code generator or a library, whose start-up would cost more than many such runs. The estimate
+// depends on shapes only, so the tier, and with it every bit of the results, is the same in each
+// run.
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -15,14 +15,14 @@
 
 enum {
   SMALL_WORK = 64 << 10, // element operations
-  LOOP_GUESS = 16,       // iterations a while is taken for
+  LOOP_GUESS = 16,       // assumed iterations of a while
   MATRIX_WORK = 1,       // per multiply-add of a dot
   FFT_WORK = 16,         // per point of a Fourier transform
 };
 
 static double matrix_work(const vt_op *op) {
-  // Result elements times what each sums over: of a dot, operand elements of one side over its part
-  // in the result.
+  // Result elements times the terms of each sum; for a dot, operand elements of one side divided by
+  // its share of the result.
   double result = (double)vt_type_elements(op->results[0].type);
   double lhs = (double)vt_type_elements(op->operands[0]->type);
   double rhs = (double)vt_type_elements(op->operands[1]->type);
@@ -47,11 +47,11 @@ static double op_work(const vt_op *op, double limit) {
     work += (double)vt_type_elements(op->results[i].type);
   if (info->cost == VT_COST_FREE) work = 0;
   if (op->code == VT_OP_FFT) work *= FFT_WORK;
-  if (vt_linalg_supports(op)) { // each number of a matrix meets a row of it
+  if (vt_linalg_supports(op)) { // each element of a matrix meets a row of it
     vt_type matrix = op->operands[0]->type;
     work *= (double)matrix.dims[matrix.rank - 1];
   }
-  if (op->code == VT_OP_SCATTER) // of many updates into a small array
+  if (op->code == VT_OP_SCATTER) // many updates into a small array
     for (uint32_t i = op->result_count + 1; i < op->operand_count; i++)
       work += (double)vt_type_elements(op->operands[i]->type);
   if (info->cost == VT_COST_REDUCE && op->operand_count)
@@ -72,8 +72,7 @@ static double func_work(const vt_func *func, double limit) {
   return work;
 }
 
-// The code generator refused, which is our mistake: the evaluator runs what it would have run.
-// Takes `why`.
+// The code generator failed, which is a bug: the evaluator runs those groups instead. Takes `why`.
 static vt_status plan_without_kernels(vt_program *program, vt_status why) {
   vt_log(VT_LOG_WARNING, "program %s runs without generated code: %s", program->module->name,
          vt_status_message(why));
@@ -121,7 +120,7 @@ vt_status vt_host_compile(vt_module *module, const vt_host_options *options,
   }
   program->module = module;
   program->options = *options;
-  vt_attempt attempt; // the program holds what is not in arenas
+  vt_attempt attempt; // the program holds resources outside arenas
   vt_status st = vt_attempt_run(&attempt, plan_program, program);
   if (st) vt_program_destroy(program);
   vt_attempt_end(&attempt);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// host.h - compiles a module for this machine and runs it.
+// host.h - compiles modules for this machine and runs them.
 //
 // A program is executed once, on whole arrays: automatic sharding needs no second copy of anything.
 // Manual regions (sdy.manual_computation) run in lockstep for all devices inside one run.
@@ -21,7 +21,7 @@ typedef struct vt_host_options {
   bool compile_all;
 } vt_host_options;
 
-// What the passes, which come before, have to know of this machine.
+// What the passes, which run earlier, need to know about this machine.
 vt_pass_options vt_host_passes(bool exact_dots);
 
 // Takes `module`, also on error: it lives as long as the program.
@@ -36,11 +36,10 @@ const vt_module *vt_program_module(const vt_program *program);
 int64_t vt_program_code_bytes(const vt_program *program);
 // host bytes a run needs beside params and results
 int64_t vt_program_temp_bytes(const vt_program *program);
-// True when the program is so small that it runs wholly on the calling thread: no team of threads,
-// microseconds.
+// True when the program is small enough to run on the calling thread alone, in microseconds.
 bool vt_program_is_small(const vt_program *program);
-// True when a run may be given the same memory for this parameter and this result. Only pairs that
-// the module marks (alias_output, donor) and the plan could honour.
+// True when a run may be given the same memory for this parameter and this result. Only for pairs
+// that the module marks (alias_output, donor) and the plan could honour.
 bool vt_program_may_alias(const vt_program *program, uint32_t param, uint32_t result);
 
 typedef struct vt_run {
@@ -49,17 +48,17 @@ typedef struct vt_run {
   // allocated by the caller the same way; results[i] == params[j] only if may_alias
   void *const *results;
   const vt_host_transfer *transfer; // NULL: programs with host transfers fail
-  // by parameter: equal numbers (not 0) mean equal contents, so that what is made of it alone may
+  // by parameter: equal numbers (not 0) mean equal contents, so values computed from it alone may
   // be kept for the next run; NULL: unknown
   const uint64_t *versions;
 } vt_run;
 vt_status vt_program_run(vt_program *program, const vt_run *run) VT_CHECKED;
 
 // Host memory for tensors: 64-byte aligned, at least 128 bytes more than `bytes` readable and
-// writable behind the end (full vectors may run over), taken from a pool so that pages stay warm.
-// NULL when out of memory.
+// writable past the end (full vectors may overrun), from a pool so that pages stay warm. NULL when
+// out of memory.
 void *vt_host_alloc(int64_t bytes);
-void *vt_host_alloc_zeroed(int64_t bytes); // large blocks take no memory before they are touched
+void *vt_host_alloc_zeroed(int64_t bytes); // large blocks use no memory until touched
 void vt_host_free(void *data);             // accepts NULL
 
 #endif

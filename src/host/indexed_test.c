@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // indexed_test.c - gather and scatter kernels against the evaluator, bit for bit: random shapes,
-// indices of all types that repeat and leave the bounds, any number of threads.
+// indices of all types with duplicates and out-of-bounds values, any number of threads.
 #include "host/native_bench.h"
 
 #include "eval/number.h"
@@ -26,7 +26,7 @@ static void fill_values(vt_dtype dtype, int64_t n, char *data) {
   }
 }
 
-// Mostly near [0, limit], now and then far away.
+// Mostly near [0, limit], sometimes far away.
 static void fill_indices(vt_dtype dtype, int64_t n, int64_t limit, bool sorted, char *data) {
   size_t bytes = vt_dtype_bytes(dtype);
   for (int64_t i = 0; i < n; i++) {
@@ -37,8 +37,8 @@ static void fill_indices(vt_dtype dtype, int64_t n, int64_t limit, bool sorted, 
   }
 }
 
-// How an array is indexed: operand dims; which are indexed, of those which the window lacks; dims
-// of the batch; where in the other array the window's dims stand (first or last).
+// How an array is indexed: operand dims; which are indexed; which of those the window lacks; dims
+// of the batch; whether the window's dims come first or last in the other array.
 typedef struct indexing {
   int rank, indexed_count, batch_rank, batching; // batching: leading dims of operand and batch
   int64_t dims[4], sizes[4], indexed[4], batch[3];
@@ -185,7 +185,7 @@ static void scatter_once(vt_opcode code, vt_dtype type) {
   vt_op_set_ints(b.op, VT_ATTR_SCATTER_INDICES_BATCHING_DIMS, (uint32_t)x.batching, zero_to_three);
   vt_op_set_ints(b.op, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, (uint32_t)x.indexed_count, x.indexed);
   vt_op_set_i64(b.op, VT_ATTR_INDEX_VECTOR_DIM, vector_dim);
-  vt_op_set_i64(b.op, VT_ATTR_INDICES_ARE_SORTED, random_below(2)); // lies now and then
+  vt_op_set_i64(b.op, VT_ATTR_INDICES_ARE_SORTED, random_below(2)); // sometimes false
   vt_op_set_i64(b.op, VT_ATTR_UNIQUE_INDICES, random_below(2));
   check(&b, vt_op_info_get(code == VT_OP_INVALID ? VT_OP_SCATTER : code)->text);
   bench_end(&b);
@@ -207,7 +207,7 @@ static void scatters(void **state) {
   }
 }
 
-// Windows so many or so large that threads share them: one row each, or several that are parts of
+// Windows numerous or large enough for several threads: one row each, or several that are parts of
 // the operand's.
 static void large_scatters(void **state) {
   (void)state;

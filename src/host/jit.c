@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // jit.c - compiles nests through LLVM: target, modules, objects, and the code of the process.
-// In:  fused groups. Out: kernels. Two threads at most generate code, each with a context, a module
-// and a target machine of its own; the objects are linked into one LLJIT. Code is found by the text
-// key of its nest (emit_nest.c) while a program uses its object, or was among the last to, and on
-// disk by the hash of all keys of an object: the file name changes with the build of this library,
-// the LLVM version, the CPU and its features.
+// In:  fused groups. Out: kernels. Two threads at most generate code, each with its own context,
+// module and target machine; the objects are linked into one LLJIT. Code is found by the text key
+// of its nest (emit_nest.c) while a program uses its object or did so recently, and on disk by the
+// hash of all keys of an object: the file name depends on the build of this library, the LLVM
+// version, the CPU and its features.
 #include "host/kernel.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@
 
 enum { KERNELS_PER_MODULE = 50, COMPILE_THREADS = 2, MOST_IDLE = 128 };
 
-// Linked code, used by kernels of programs or, in a list with the oldest first, by none any more.
+// Linked code, used by kernels of programs or idle, in a list with the oldest first.
 typedef struct object {
   LLVMOrcResourceTrackerRef tracker; // NULL: dropped
   size_t bytes;
@@ -45,7 +45,7 @@ typedef struct code {
   object *object;
 } code;
 
-// The code of the process, shared by all programs; gone with the last of them.
+// The process's code, shared by all programs; freed with the last of them.
 typedef struct code_store {
   int users;
   LLVMOrcLLJITRef jit;
@@ -66,7 +66,7 @@ struct vt_jit {
   VT_ARRAY(object *) objects; // one for each kernel with code
 };
 
-// One module: the nests it holds and what became of it.
+// One module: its nests and the outcome of compiling it.
 typedef struct unit {
   code_store *store;
   uint32_t count;
@@ -187,8 +187,8 @@ static void drop_code(object *o) {
   o->tracker = NULL;
 }
 
-// Once twice as many objects are idle as may stay, the oldest go: not at each one, as the map,
-// which cannot forget, is made anew.
+// When twice the allowed number of objects are idle, the oldest are dropped: in batches, as the map
+// has no removal and must be rebuilt.
 static void trim_idle(code_store *s) {
   if (s->idle <= 2 * MOST_IDLE) return;
   object *dropped = NULL;
@@ -237,8 +237,8 @@ static void destroy_store(code_store *s) {
 
 extern const char __ehdr_start[] __attribute__((visibility("hidden"))); // by the linker
 
-// Of the notes of this library, among them its build-id: another build's code may call functions
-// that are different here, or not here.
+// Hashes this library's ELF notes, including its build-id: code from another build may call
+// functions that differ or are missing here.
 static uint64_t hash_build(void) {
   const char *start = __ehdr_start;
   const ElfW(Ehdr) *head = (const void *)start;
@@ -301,7 +301,7 @@ void vt_jit_destroy(vt_jit *jit) {
     trim_idle(jit->store);
   }
   vt_unlock(&store_lock);
-  vt_arena arena = jit->arena; // the jit lies in its own arena
+  vt_arena arena = jit->arena; // the jit is allocated in its own arena
   vt_arena_free(&arena);
 }
 
@@ -401,7 +401,7 @@ static vt_status emit(void *user) {
   return VT_OK;
 }
 
-// LLVM's own requests for memory are not ours to refuse: it ends the process.
+// LLVM's own allocations cannot fail: LLVM aborts the process.
 static void generate(unit *u) {
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef module = LLVMModuleCreateWithNameInContext("vtpu", context);
@@ -419,7 +419,7 @@ static void generate(unit *u) {
   vt_attempt_end(&attempt);
   u->no_memory = st != VT_OK;
   vt_status_free(st);
-  const char *dump = getenv("VTPU_DUMP_LLVM"); // a folder for the IR of each module
+  const char *dump = getenv("VTPU_DUMP_LLVM"); // a directory for the IR of each module
   if (dump && *dump) {
     char path[1100], *failed = NULL;
     snprintf(path, sizeof path, "%s/%s.ll", dump, u->names[0]);
@@ -478,7 +478,7 @@ typedef struct request {
   size_t key_size;
 } request;
 
-// Hands the unit's object to the linker.
+// Gives the unit's object to the linker.
 static LLVMErrorRef link_object(code_store *s, unit *u) {
   LLVMOrcJITDylibRef lib = LLVMOrcLLJITGetMainJITDylib(s->jit);
   LLVMOrcResourceTrackerRef tracker = LLVMOrcJITDylibCreateResourceTracker(lib);
@@ -501,7 +501,7 @@ static vt_status add_object(code_store *s, unit *u) {
   if (u->from_disk) {
     LLVMErrorRef refused = link_object(s, u);
     if (!refused) return u->linked ? VT_OK : vt_error_no_memory();
-    LLVMConsumeError(refused); // a damaged file: made again, and replaced
+    LLVMConsumeError(refused); // a damaged file: compiled again and replaced
     u->from_disk = false;
     generate(u);
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel.c - runs a kernel: cuts the index space into tasks by shape only, combines partial
+// kernel.c - runs a kernel: splits the index space into tasks by shape only, combines partial
 // reductions as a tree.
-// In:  code from jit.c, or a prepared native op. Owns nothing: kernels lie in their vt_jit's arena.
+// In:  code from jit.c, or a prepared native op. Owns nothing: kernels are in their vt_jit's arena.
 // Determinism: tasks and the order in which their partial results are combined depend on sizes
-// alone, so any number of threads gives the same bits.
+// alone, so results are bit-identical for any number of threads.
 #include "host/kernel.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@
 #include "host/kernel_reduce.h"
 
 enum { TASK_ELEMENTS = 16 << 10, MAX_TASKS = 256, COLUMN_TILE = 2048, MAX_PORTS = 128 };
-static const int64_t PARALLEL_WORK = 32 << 10; // element-ops that repay waking the team
+static const int64_t PARALLEL_WORK = 32 << 10; // element-ops from which waking the team pays off
 
 typedef struct accumulator {
   uint32_t output;
@@ -40,8 +40,8 @@ struct vt_kernel {
   accumulator *accumulators;
   int64_t block_bytes; // partial results of one row tile (of one task in a nest without rows)
   int64_t block_count;
-  int64_t scattered_bytes; // of the output of a scatter, which begins as this input, or as
-  int32_t start_input;     // elements of so many bytes where that is -1
+  int64_t scattered_bytes; // of a scatter's output, which is initialized from this input, or
+  int32_t start_input;     // elements of this many bytes where that is -1
   uint32_t start_bytes;
   char start[8];
   bool *in_place; // [output][input]
@@ -59,9 +59,9 @@ static int64_t min64(int64_t a, int64_t b) {
 
 // ---- Making.
 
-// An output may take an input's memory when every read of an element comes before the write of that
-// place: both dense over the whole space with elements of one size, and no later pass reads the
-// input again.
+// An output may take an input's memory when every element is read before its place is written: both
+// are dense over the whole space with elements of the same size, and no later pass reads the input
+// again.
 static bool nest_in_place(const vt_nest *nest, const vt_node *out, uint32_t input) {
   bool scatter = out->kind == VT_NODE_SCATTER;
   if (scatter && out->input != (int32_t)input) return false;
@@ -100,7 +100,7 @@ static void add_accumulators(vt_arena *arena, vt_kernel *k, const vt_nest *nest,
   }
 }
 
-// Cuts rows x columns into tasks of about TASK_ELEMENTS elements.
+// Splits rows x columns into tasks of about TASK_ELEMENTS elements.
 static void cut_tasks(vt_kernel *k, const vt_nest *nest, int64_t work) {
   int64_t total = k->rows * k->columns;
   int64_t want = max64(TASK_ELEMENTS, total / MAX_TASKS);
@@ -109,7 +109,7 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, int64_t work) {
     if (nest->nodes[i].kind == VT_NODE_REDUCE && !nest->nodes[i].accumulated) whole_rows = true;
   for (uint32_t i = 0; i < k->accumulator_count; i++) columns_only &= k->accumulators[i].columns;
   for (uint32_t i = 0; i < nest->node_count;
-       i++) // row results are written by the task that has the whole row
+       i++) // only a task that has a whole row writes row results
     if (nest->nodes[i].output >= 0 && !nest->nodes[i].accumulated &&
         nest->nodes[i].mask != nest->all)
       whole_rows = true;
@@ -124,7 +124,7 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, int64_t work) {
     k->column_tile = round_up(want, 64);
   if (k->column_tile > k->columns) k->column_tile = k->columns;
   k->row_tile = max64(1, want / k->column_tile);
-  if (k->accumulator_count) { // partial results must stay small beside the data
+  if (k->accumulator_count) { // partial results must stay small compared to the data
     int64_t least = k->block_bytes / max64(1, 4 * k->column_tile) * 8;
     k->row_tile = max64(max64(k->row_tile, 16), min64(least, k->rows));
   }
@@ -213,7 +213,7 @@ bool vt_kernel_in_place_ok(const vt_kernel *k, uint32_t output, uint32_t input) 
 
 // ---- Running.
 
-// Neutral values in the part of a block that this task adds to.
+// Sets neutral values in the part of a block that this task adds to.
 static void clear_block(const vt_kernel *k, char *block, int64_t column_lo, int64_t column_hi) {
   for (uint32_t i = 0; i < k->accumulator_count; i++) {
     const accumulator *acc = &k->accumulators[i];
@@ -270,7 +270,7 @@ static void combine_all(const vt_kernel *k, char *scratch, void *const *outputs)
   }
 }
 
-// What the output of a scatter is before the updates.
+// Initializes the output of a scatter before the updates.
 static void start_scatter(const vt_kernel *k, void *const *inputs, char *out) {
   if (k->start_input < 0) {
     vt_eval_fill(k->start_bytes, k->scattered_bytes / k->start_bytes, k->start, out);

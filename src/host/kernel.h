@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel.h - code for fused groups, and running it.
+// kernel.h - code for fused groups, and its execution.
 //
-// Memory of inputs and outputs: dense row-major, 64-byte aligned, with at least 128 bytes behind
-// the end that may be read and overwritten (full vectors run over). Inputs and outputs may be the
-// same memory only where vt_kernel_in_place_ok says so; then input and output of that pair are the
-// same pointer.
+// Memory of inputs and outputs: dense row-major, 64-byte aligned, with at least 128 bytes past the
+// end that may be read and overwritten (full vectors overrun). An input and an output may share
+// memory only where vt_kernel_in_place_ok allows it; then both are the same pointer.
 // Denormals: kernels are meant to run with FTZ and DAZ set on every thread of the team; the caller
 // sets them. Results do not depend on the number of threads.
 #ifndef VT_HOST_KERNEL_H
@@ -16,10 +15,10 @@ typedef struct vt_jit vt_jit; // owns the code and the kernels of one program
 typedef struct vt_kernel vt_kernel;
 
 vt_status vt_jit_create(vt_jit **out_jit) VT_CHECKED;
-void vt_jit_destroy(vt_jit *jit);             // accepts NULL; its kernels are gone
+void vt_jit_destroy(vt_jit *jit);             // accepts NULL; frees its kernels
 int64_t vt_jit_code_bytes(const vt_jit *jit); // of its object files; accepts NULL
 
-// Kernels for `count` fused groups of one program, in one go: the more at once, the cheaper each.
+// Kernels for `count` fused groups of one program, in one call: the more at once, the cheaper each.
 // Groups that differ only in sizes share code; code is shared with all programs of the process and
 // kept on disk (VTPU_CACHE_DIR, default $XDG_CACHE_HOME/vtpu; "" turns it off). The groups are not
 // needed afterwards.

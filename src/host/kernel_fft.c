@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernel_fft.c - the op fft: one step per transformed dimension, each over groups of lines in
-// parallel; long or few lines are split into a matrix, whose columns and rows are such groups.
+// parallel; long lines, or lines that are few, are split into a matrix, whose columns and rows are
+// such groups.
 #include <omp.h>
 #include <string.h>
 
 #include "host/fft.h"
 #include "host/kernel_move.h"
 
-// Lines from here on are split when there are fewer of them than half the lanes.
+// Lines from this length on are split when there are fewer of them than half the lanes.
 enum { FEW_LINES_POINTS = 512 };
 static const int64_t PARALLEL_POINTS = 8 << 10;
 
@@ -72,7 +73,7 @@ static vt_fft_group group_of(const fft_step *step, const void *in, void *out) {
                         .scale = step->scale};
 }
 
-// Groups of inner lines where those fill one, else of any lines.
+// Groups of inner lines if those fill a group, else of any lines.
 static void run_lines(const fft_run *run, const fft_step *step, const void *in, void *out) {
   int64_t lanes = run->plan->code->lanes, total = step->outer * step->inner;
   bool by_row = step->inner >= lanes;
@@ -121,7 +122,7 @@ static void run_side(const fft_run *run, const vt_fft *p, bool columns, bool inv
   }
 }
 
-// Transforms the first of the run's two lines; the second is room.
+// Transforms the first of the run's two lines; the second is scratch.
 static void run_split(const fft_run *run, const vt_fft *p, bool inverse) {
   run_side(run, p, true, inverse, run->lines[0], run->lines[1]);
   run_side(run, p, false, inverse, run->lines[1], run->lines[0]);
@@ -188,7 +189,7 @@ static void plan_line(vt_arena *arena, fft_plan *plan, fft_step *step, int64_t n
     plan->line_bytes = max64(plan->line_bytes, round_up(matrix->n * 2 * real_bytes(plan)));
 }
 
-// A dimension of complex numbers, in an array of which `dims` are the sizes.
+// A dimension of complex numbers in an array of sizes `dims`.
 static void add_complex(vt_arena *arena, fft_plan *plan, int32_t rank, const int64_t *dims,
                         int32_t d, bool inverse, place from, place to) {
   fft_step *step = &plan->steps[plan->step_count++];
@@ -203,7 +204,7 @@ static void add_complex(vt_arena *arena, fft_plan *plan, int32_t rank, const int
   plan_line(arena, plan, step, dims[d]);
 }
 
-// The last dimension, of n real numbers a line on one side.
+// The last dimension, with lines of n real numbers on one side.
 static void add_real(vt_arena *arena, fft_plan *plan, int64_t lines, int64_t n, bool inverse,
                      place from) {
   fft_step *step = &plan->steps[plan->step_count++];
@@ -213,7 +214,7 @@ static void add_real(vt_arena *arena, fft_plan *plan, int64_t lines, int64_t n, 
   step->kind = inverse ? (even ? VT_FFT_JOIN : VT_FFT_ODD) : (even ? VT_FFT_HALVE : VT_FFT_REAL);
   step->in_outer = inverse ? spectrum : n;
   step->out_outer = inverse ? n : spectrum;
-  step->in_step = step->out_step = 2; // pairs of real numbers are taken for complex ones
+  step->in_step = step->out_step = 2; // pairs of real numbers are treated as complex ones
   step->scale = inverse ? 1 / (double)n : 1;
   if (even) step->half_roots = vt_fft_roots(arena, n, points + 1, plan->wide);
   plan_line(arena, plan, step, points);
@@ -260,7 +261,7 @@ const vt_native *vt_fft_create(vt_arena *arena, const vt_op *op) {
   return native;
 }
 
-// The shapes that the evaluator accepts, of lengths whose tables are worth having.
+// The shapes that the evaluator accepts, with lengths worth building tables for.
 bool vt_fft_supports(const vt_op *op) {
   enum { MOST_LENGTH = 1 << 26 };
   if (op->code != VT_OP_FFT) return false;

@@ -23,7 +23,7 @@ typedef struct gather_plan {
     }                                                                                              \
   } while (0)
 
-// A run is several elements: it may lie at any address, and is of no type here.
+// A run is several elements: it may be at any address and is untyped here.
 typedef uint16_t loose16 __attribute__((aligned(1), may_alias));
 typedef uint32_t loose32 __attribute__((aligned(1), may_alias));
 typedef uint64_t loose64 __attribute__((aligned(1), may_alias));
@@ -34,7 +34,7 @@ typedef uint64_t two __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint64_t four __attribute__((vector_size(32), aligned(1), may_alias));
 typedef uint64_t eight __attribute__((vector_size(64), aligned(1), may_alias));
 
-// Runs of a constant length are a load and a store each.
+// Runs of constant length take one load and one store each.
 VT_ANY_CPU static void copy_runs(int64_t n, int64_t bytes, char *restrict to, int64_t step,
                                  const char *restrict from, const int64_t *place) {
   switch (bytes) {
@@ -76,7 +76,7 @@ VT_ANY_CPU static void copy_words(int64_t n, int64_t bytes, char *restrict to, i
   }
 }
 
-// Rows [low, high) of windows [at, end): row by row, as the windows of a row often lie together.
+// Rows [low, high) of windows [at, end): row by row, as the windows of a row are often adjacent.
 static void gather_block(const vt_native_call *call, int64_t at, int64_t end, int64_t low,
                          int64_t high) {
   const gather_plan *plan = call->native->plan;
@@ -110,7 +110,7 @@ static int64_t min64(int64_t a, int64_t b) {
 static void run_gather(const vt_native_call *call) {
   const gather_plan *plan = call->native->plan;
   int64_t count = plan->places.count, rows = plan->rows;
-  // Tasks of about so many bytes: many windows, or rows of them.
+  // Tasks of about this many bytes: many windows, or rows of them.
   int64_t room = (64 << 10) / (plan->run + 16) + 1;
   int64_t windows = min64(min64(room, VT_PLACES_BLOCK), count),
           some = min64(room / windows + 1, rows);
@@ -124,7 +124,7 @@ static void run_gather(const vt_native_call *call) {
 
 const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
   gather_plan *plan = VT_NEW(arena, gather_plan);
-  // vt_gather_supports has made the same places.
+  // vt_gather_supports has made the same places before.
   vt_status_free(vt_places_make(op, &vt_gather_keys, op->operands[0]->type, op->operands[1]->type,
                                 op->results[0].type, vt_attr_ints(op, VT_ATTR_SLICE_SIZES, NULL),
                                 &plan->places));

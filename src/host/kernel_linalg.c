@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_linalg.c - factorisations and triangular systems: many small matrices in the lanes of
-// vectors, groups of them in parallel; others one by one with LAPACK, in parallel where there are
-// several.
+// kernel_linalg.c - factorisations and triangular systems: many small matrices in vector lanes,
+// groups of them in parallel; others one by one with LAPACK, several of them in parallel.
 #include <omp.h>
 #include <string.h>
 
@@ -9,9 +8,9 @@
 #include "host/kernel_move.h"
 #include "host/linalg.h"
 
-// Jacobi's and Householder's methods are quicker in lanes up to FEW_ELEMENTS even for one matrix;
-// everything else is when there are enough to fill lanes. Rows are exchanged lane by lane, so LU
-// stays with small ones.
+// Jacobi's and Householder's methods are faster in lanes up to FEW_ELEMENTS even for one matrix;
+// everything else is when there are enough matrices to fill the lanes. Rows are exchanged lane by
+// lane, so LU in lanes is for small matrices only.
 enum { FEW_ELEMENTS = 256, ENOUGH = 4, MOST_LU = 32, MOST_DENSE = 16 << 10, MOST_TEAM = 64 };
 enum { PART = 128 }; // right sides of a triangular system that are solved together
 static const int64_t PARALLEL_WORK = 64 << 10;
@@ -37,7 +36,7 @@ static void *output(const vt_native_call *call, int which, int64_t offset) {
   return (char *)call->outputs[which] + offset;
 }
 
-// Some of the right sides of each system: columns of b when a stands before x, else rows.
+// Some of the right sides of each system: columns of b for a x = b, else rows.
 static void take_part(const linalg_plan *plan, int64_t part, vt_linalg_group *g) {
   int64_t *sides = g->left ? &g->cols : &g->rows, first = part * PART;
   int64_t offset = (g->left ? first : first * g->cols) * (int64_t)vt_dtype_bytes(plan->dtype);
@@ -78,7 +77,7 @@ static void run_linalg(const vt_native_call *call) {
   for (int64_t i = 0; i < groups; i++) run_group(plan, call, i, groups == 1);
 }
 
-// ---- What is supported.
+// ---- Supported ops.
 
 static vt_linalg_kind kind_of(const vt_op *op) {
   static const struct {
@@ -102,7 +101,7 @@ static vt_linalg_kind kind_of(const vt_op *op) {
   return VT_LINALG_NONE;
 }
 
-// Arrays of `count` times `each` numbers, and the bytes of each.
+// Arrays of `count` * `each` numbers, and the bytes of each.
 static bool measure(vt_type type, vt_dtype dtype, int64_t count, int64_t each, int64_t *out_bytes) {
   *out_bytes = each * (int64_t)vt_dtype_bytes(dtype);
   return type.dtype == dtype && vt_type_elements(type) == count * each;
@@ -205,7 +204,7 @@ static bool make_plan(const vt_op *op, linalg_plan *plan) {
     plan->code = vt_linalg_code_of(a.dtype == VT_F64);
   else if (plan->kind == VT_LINALG_TRIANGULAR)
     plan->parts = ((g->left ? g->cols : g->rows) + PART - 1) / PART;
-  // Values in the places of the blocks they belong to: the evaluator knows how.
+  // Puts values where their blocks belong, as the evaluator does.
   return plan->code || plan->kind != VT_LINALG_EIGH || g->sort;
 }
 
@@ -214,14 +213,14 @@ bool vt_linalg_supports(const vt_op *op) {
   return make_plan(op, &plan);
 }
 
-// Two matrices and the numbers beside them, each in all lanes.
+// Two matrices and their other numbers, in all lanes.
 static int64_t lanes_scratch(const vt_linalg_group *g) {
   return (2 * g->rows * g->cols + g->side * g->side + g->cols) * 64 + 64;
 }
 
 const vt_native *vt_linalg_create(vt_arena *arena, const vt_op *op) {
   linalg_plan *plan = VT_NEW(arena, linalg_plan);
-  make_plan(op, plan); // as vt_linalg_supports has seen
+  make_plan(op, plan); // checked by vt_linalg_supports
   plan->threads =
       (int32_t)min64(min64(omp_get_max_threads(), MOST_TEAM), plan->count * plan->parts);
   plan->thread_bytes = plan->code ? lanes_scratch(&plan->group)

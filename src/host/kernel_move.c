@@ -3,8 +3,8 @@
 // pad, dynamic_slice, dynamic_update_slice. Bytes are copied, whatever the element type.
 // Every op becomes one or more boxes: a dense or strided destination and a source with a stride per
 // dimension. A box whose last dimension is contiguous on both sides is rows of memcpy; one that is
-// contiguous in another dimension of the source is transposed in tiles (64 x 64 elements: powers of
-// two as strides would throw each other out of L1).
+// contiguous in another dimension of the source is transposed in tiles (64 x 64 elements:
+// power-of-two strides would evict each other from L1).
 #include "host/kernel_move.h"
 
 #include <assert.h>
@@ -26,7 +26,7 @@ static void drop_dim(vt_box *box, int32_t at) {
   }
 }
 
-// Drops dimensions of one and joins neighbours that are one run on both sides.
+// Drops dimensions of size 1 and merges adjacent ones that are contiguous on both sides.
 void vt_box_normalise(vt_box *box) {
   for (int32_t i = box->rank - 1; i >= 0; i--)
     if (box->dims[i] == 1) drop_dim(box, i);
@@ -43,7 +43,7 @@ void vt_box_normalise(vt_box *box) {
   box->to[0] = box->from[0] = box->bytes;
 }
 
-// The same for boxes that are only copied: short runs, pairs of keys or of real numbers, become
+// The same for boxes that are only copied: short runs (pairs of keys or of real numbers) become
 // elements too.
 static void join_words(vt_box *box) {
   vt_box_normalise(box);
@@ -89,8 +89,9 @@ static void copy_line(char *to, const char *from, int64_t n, int64_t to_step, in
 }
 
 // One tile, rows x columns elements: `to` has columns next to each other, `from` rows. It passes
-// through a buffer of its own, so that each line of either side is touched in one go: large powers
-// of two as strides would otherwise throw the tile's lines out of L1 before they are used up.
+// through a buffer of its own, so that each cache line of either side is accessed all at once:
+// large power-of-two strides would otherwise evict the tile's lines from L1 before they are fully
+// used.
 #define TRANSPOSE(type)                                                                            \
   do {                                                                                             \
     type buffer[TILE][TILE + 64 / sizeof(type)];                                                   \
@@ -120,7 +121,7 @@ static void transpose_tile(char *to, const char *from, int64_t rows, int64_t col
   }
 }
 
-// The place of outer index `index` (dimensions but those in `skip`) on both sides.
+// The offset of outer index `index` (dimensions except those in `skip`) on both sides.
 static void locate(const vt_box *box, int64_t index, uint32_t skip, int64_t *to, int64_t *from) {
   *to = *from = 0;
   for (int32_t i = box->rank - 1; i >= 0; i--) {
@@ -181,7 +182,7 @@ void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
   }
 }
 
-// One contiguous run is cut so that all threads copy.
+// One contiguous run is split so that all threads copy.
 static void copy_large(const vt_box *box, void *to, const void *from) {
   enum { PIECE = 256 << 10 };
   bool flat = box->rank == 1 && box->to[0] == box->bytes && box->from[0] == box->bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_move.h - copying boxes of elements, and the ops that are nothing else. Internal to native
+// kernel_move.h - copying boxes of elements, and the ops that only do that. Internal to native
 // kernels.
 #ifndef VT_HOST_KERNEL_MOVE_H
 #define VT_HOST_KERNEL_MOVE_H

@@ -25,8 +25,8 @@ struct vt_native {
 };
 
 bool vt_native_supports(const vt_op *op);
-// Prepares `op`, for which vt_native_supports holds; everything in `arena`, nothing of the module
-// is kept.
+// Prepares `op`, which vt_native_supports accepts; allocates in `arena` and keeps no reference to
+// the module.
 const vt_native *vt_native_create(vt_arena *arena, const vt_op *op);
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "host/cpu.h"
 
-// One component of n starts in a row of the batch: `before(i)` is where the place stood so far.
-// Without `clamp` the place of a start that is out of bounds becomes negative and stays so.
+// Adds one component of n starts in a row of the batch: `before(i)` is the place so far. Without
+// `clamp`, the place of an out-of-bounds start becomes negative and stays so.
 #define COMPONENT(T, is_signed, before, BY)                                                        \
   do {                                                                                             \
     for (int64_t i = 0; i < n; i++) {                                                              \
@@ -26,11 +26,11 @@
       COMPONENT(T, is_signed, place[i], BY);                                                       \
   } while (0)
 
-// Vectors shift 64 bits in one step and multiply them in many.
+// Vector code shifts 64-bit lanes in one instruction but needs several to multiply them.
 #define SHIFTED(x, y) ((x) << shift)
 #define TIMES(x, y)   ((x) * (y))
 
-// The usual distances as constants: the loop becomes one over vectors.
+// The usual distances as constants, so that the loop vectorises.
 #define STEPPED(T, is_signed)                                                                      \
   do {                                                                                             \
     if (given_step == (int64_t)sizeof(T) && 1ll << shift == stride) {                              \
@@ -110,7 +110,7 @@ static void drop_dim(vt_places *p, int32_t at) {
   }
 }
 
-// Dimensions of one go, neighbours that are one run everywhere become one.
+// Drops dimensions of size 1 and merges adjacent ones that are contiguous everywhere.
 static void join_dims(vt_places *p) {
   for (int32_t i = p->rank - 1; i >= 0; i--)
     if (p->dims[i] == 1 && p->rank > 1) drop_dim(p, i);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_places.h - where the windows of a gather or scatter lie. Internal to native kernels.
+// kernel_places.h - where the windows of a gather or scatter are. Internal to native kernels.
 //
-// The indices are read in blocks, so that what is done at the places found is a plain loop over an
-// array of offsets.
+// The indices are read in blocks, so that the work at those places is a plain loop over an array of
+// offsets.
 #ifndef VT_HOST_KERNEL_PLACES_H
 #define VT_HOST_KERNEL_PLACES_H
 
@@ -36,9 +36,9 @@ typedef struct vt_places_run {
   int64_t n, other, step;
 } vt_places_run;
 
-// The places, as byte offsets in the operand, of the windows from `from` on, at most `most` (itself
-// at most VT_PLACES_BLOCK) and no more than lie in one run. Starts out of bounds are moved into
-// bounds (`clamp`) or answered by an offset of -1.
+// The places, as byte offsets in the operand, of the windows from `from` on: at most `most` (itself
+// at most VT_PLACES_BLOCK), and only those in one run. Starts out of bounds are moved into bounds
+// (`clamp`) or reported as an offset of -1.
 vt_places_run vt_places_find(const vt_places *p, const void *indices, int64_t from, int64_t most,
                              bool clamp, int64_t *places);
 

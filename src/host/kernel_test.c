@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernel_test.c - fused kernels against the evaluator: same function, same inputs, distance in ulp.
-// Each row builds a function; it is run whole by vt_eval_func, and group by group with kernels for
-// fused groups. Inputs are random with NaN, infinities, zeros of both signs, subnormals and ends of
-// ranges mixed in.
+// Each row builds a function; it runs whole in vt_eval_func, and group by group with kernels for
+// fused groups. Inputs are random, with NaN, infinities, zeros of both signs, subnormals and range
+// limits mixed in.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,7 @@ static double half_value(uint16_t bits) {
   return bits & 0x8000 ? -value : value;
 }
 
-// Distance in units of the last place of the type; 0 for equal numbers and for two NaNs.
+// Distance in units in the last place of the type; 0 for equal numbers and for two NaNs.
 static double distance(vt_dtype dtype, const void *a, const void *b) {
   double x, y, step;
   size_t bytes = vt_dtype_bytes(dtype);
@@ -229,7 +229,7 @@ static void set_returns(maker m, int count, vt_value **values) {
   set_returns(m, (int)(sizeof((vt_value *[]){__VA_ARGS__}) / sizeof(vt_value *)),                  \
               (vt_value *[]){__VA_ARGS__})
 
-// Expects so many groups with kernels and without, and at most `ulp`.
+// Expects the given numbers of groups with and without kernels, and at most `ulp`.
 static void check(maker m, int style, uint32_t fused, uint32_t single, double ulp) {
   for (int in_place = 0; in_place < 2; in_place++) {
     outcome o = run_both(m, style, in_place);
@@ -361,7 +361,7 @@ static void broadcasts(void **state) {
   }
 }
 
-// Rows of fewer elements than a vector: several rows to a vector.
+// Rows shorter than a vector: several rows per vector.
 static void narrow_rows(void **state) {
   (void)state;
   static const vt_dtype types[] = {VT_F32, VT_BF16, VT_F64, VT_F16, VT_S8, VT_U16, VT_S32, VT_U64};
@@ -387,7 +387,7 @@ static void narrow_rows(void **state) {
     RETURNS(m, choose(m, small, x, y), small);
     check(m, vt_dtype_is_float(type) ? SPECIAL : PLAIN, 1, 0, 0);
   }
-  // What is computed by row and costs something is a group of its own.
+  // Expensive per-row values get a group of their own.
   maker m = new_maker();
   vt_value *x = param(m, VT_F32, DIMS(1000, 3)), *y = param(m, VT_F32, DIMS(1000)), *z = y;
   for (int i = 0; i < 4; i++) z = unary(m, VT_OP_TANH, z);
@@ -502,7 +502,7 @@ static void layer_norm(void **state) {
     vt_value *y = binary(m, VT_OP_MULTIPLY, d, broadcast(m, scale, x->type, DIMS(0, 1)));
     y = binary(m, VT_OP_MULTIPLY, y, broadcast(m, gamma, x->type, DIMS(2)));
     y = binary(m, VT_OP_ADD, y,
-               splat(m, 8, y->type)); // where x - mean cancels only the absolute error is small
+               splat(m, 8, y->type)); // where x - mean cancels, only the absolute error is small
     RETURNS(m, y, scale);
     check(m, PLAIN, 1, 0, 16);
   }
@@ -554,11 +554,11 @@ static void other_reducers(void **state) {
             reduce(m, VT_OP_MINIMUM, INT32_MAX, x, DIMS(axis)),
             reduce(m, VT_OP_AND, 1, p, DIMS(axis)), reduce(m, VT_OP_OR, 0, p, DIMS(axis)),
             reduce(m, VT_OP_MAXIMUM, -INFINITY, f, DIMS(axis)));
-    check(m, PLAIN, 2, 0, 0); // f meets x nowhere
+    check(m, PLAIN, 2, 0, 0); // f never meets x
   }
 }
 
-// The same bits on any number of threads.
+// Results are bit-identical for any number of threads.
 static void threads_do_not_matter(void **state) {
   (void)state;
   maker m = new_maker();
@@ -594,8 +594,8 @@ static void threads_do_not_matter(void **state) {
   vt_module_destroy(m.module);
 }
 
-// ---- Values that a later group computes again (fuse_recompute.c). A reverse, which no group
-// takes, lies between the groups as a dot does in a training step.
+// ---- Values that a later group recomputes (fuse_recompute.c). A reverse, which no group takes,
+// separates the groups as a dot does in a training step.
 
 static vt_value *turned(maker m, vt_value *x) {
   vt_value *v = vt_build(m.func, NULL, VT_OP_REVERSE, NULL, x->type, 1, &x);
@@ -721,7 +721,7 @@ static void slices_and_pads(void **state) {
   vt_op_set_ints(e->op, VT_ATTR_DIMENSIONS, DIMS(0, 2));
   RETURNS(m, a, b, c, d, e);
   check(m, PLAIN, 5, 1, 0);
-  // Seen through by an elementwise op.
+  // An elementwise op looks through it.
   m = new_maker();
   x = param(m, VT_F32, DIMS(9, 40, 33));
   a = vt_build(m.func, NULL, VT_OP_SLICE, NULL, make_type(m, VT_F32, DIMS(4, 20, 30)), 1, &x);
@@ -734,7 +734,7 @@ static void slices_and_pads(void **state) {
   check(m, PLAIN, 1, 0, 0);
 }
 
-// Runs of two elements at any place, in lines long enough to be cut.
+// Runs of two elements at any place, in lines long enough to be split.
 static void short_runs(void **state) {
   (void)state;
   static const vt_dtype dtypes[] = {VT_PRED, VT_BF16, VT_F32, VT_F64};

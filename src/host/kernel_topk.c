@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_topk.c - a sort of which only the first few of each line are read (top_k): those alone are
-// found, in one pass that keeps the best so far, and the rest of the results is left unwritten.
-// Order: equal keys stay in the order of their places, as in the stable sort.
+// kernel_topk.c - a sort of which only the first few elements per line are read (top_k): one pass
+// that keeps the best so far finds just those, and the rest of the results is not written. Order:
+// equal keys stay in the order of their places, as in the stable sort.
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,7 @@
 #include "host/cpu.h"
 #include "host/kernel_move.h"
 
-// A line is cut into parts of about this length; a part must be worth more than the places it
-// keeps.
+// A line is split into parts of about this length; a part must be longer than the list it keeps.
 enum { PART = 64 << 10, BLOCK = 256, LEAST_SHARE = 8, MOST_ARRAYS = 4, FEW = 128 };
 
 typedef struct candidate {
@@ -86,11 +85,11 @@ static int by_key(const void *a, const void *b) {
   return (x->place > y->place) - (x->place < y->place);
 }
 
-// The best so far. Few are kept in order; of many the list holds up to 2k, the best k first once it
-// has filled up.
+// The best so far. For small k the list is sorted; for large k it holds up to 2k, the best k first
+// once it has filled up.
 typedef struct keeper {
   candidate *list;
-  int64_t count, k, least; // once k are there a key must be larger than that to get in
+  int64_t count, k, least; // once there are k, a key must be larger than this to get in
 } keeper;
 
 static void prune(keeper *best) {
@@ -230,7 +229,7 @@ bool vt_topk_supports(const vt_op *op) {
 
 const vt_native *vt_topk_create(vt_arena *arena, const vt_op *op) {
   topk_plan *plan = VT_NEW(arena, topk_plan);
-  make_plan(op, plan); // as vt_topk_supports has seen
+  make_plan(op, plan); // checked by vt_topk_supports
   vt_native *native = VT_NEW(arena, vt_native);
   int64_t tasks = plan->lines * plan->parts;
   *native = (vt_native){.run = run_topk, .plan = plan};

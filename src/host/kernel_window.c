@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_window.c - reduce_window and select_and_scatter: pooling, its gradient, and running sums.
-// Trailing dimensions that no window touches (the channels of NHWC) are one run, walked by vectors;
-// a window that reaches back to the start of its dimension (how cumsum arrives) is a scan in linear
-// time.
+// kernel_window.c - reduce_window and select_and_scatter:
+// pooling, its gradient, and running sums. Trailing dimensions without windows (the channels of
+// NHWC) are one run, processed by vectors; a window that reaches back to the start of its dimension
+// (how cumsum is lowered) is a scan in linear time.
 #include <string.h>
 
 #include "host/cpu.h"
 #include "host/kernel_move.h"
 #include "host/nest.h"
 
-// Elements of a run that are worked on at once; fewer than NARROW are no vectors.
+// Elements of a run processed at once; fewer than NARROW do not use vectors.
 enum { RUN = 256, NARROW = 16 };
 
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&                \
@@ -20,7 +20,7 @@ enum { RUN = 256, NARROW = 16 };
 #endif
 
 typedef struct window_plan {
-  int32_t rank; // outer dimensions; the run lies behind them
+  int32_t rank; // outer dimensions; the run comes after them
   int64_t run;  // elements
   vt_reducer reducer;
   vt_dtype dtype;
@@ -29,15 +29,14 @@ typedef struct window_plan {
   int64_t in_strides[VT_MAX_RANK], out_strides[VT_MAX_RANK]; // elements
   int64_t in_elements, out_elements;
   int64_t window_elements;
-  const int64_t *offsets; // of each window element behind the first, in elements of the input
+  const int64_t *offsets; // of each window element after the first, in input elements
   bool disjoint;          // no input element lies in two windows
   bool covers;            // and each lies in one
   int32_t scan_dim;       // -1 = none
   bool scan_reverse;
 } window_plan;
 
-// Where the window of output position `item` lies: its first element's place, and whether all of it
-// is inside.
+// The window of output position `item`: its first element's place, and whether all of it is inside.
 typedef struct window_at {
   int64_t low[VT_MAX_RANK]; // input coordinates of the first element, possibly outside
   int64_t place;
@@ -104,7 +103,7 @@ FOLD(fold_f32, float, FLOAT_NAN)
 FOLD(fold_u32, uint32_t, NEVER)
 FOLD(fold_s32_order, int32_t, NEVER)
 
-// Signed sums wrap, which C leaves to unsigned numbers.
+// Signed sums wrap: computed in unsigned types, as C requires.
 static void fold(const window_plan *p, void *a, const void *b, int64_t n) {
   if (p->dtype == VT_F32)
     fold_f32(p->reducer, a, b, n);
@@ -121,7 +120,7 @@ static void fill_run(uint32_t *a, const void *value, int64_t n) {
 }
 
 // Maxima or sums of `count` windows that lie inside, `step` elements apart. The innermost loops
-// have no fixed length: GCC unrolls those before it looks for vectors.
+// have no fixed length: GCC would unroll those before vectorising.
 WIDE static void window_line(const window_plan *p, float *restrict out, const float *restrict in,
                              int64_t count, int64_t step, float start) {
   int64_t run = p->run;
@@ -226,8 +225,8 @@ static void scan_rows(const window_plan *p, const void *start, const uint32_t *i
   }
 }
 
-// out[i] = out[i - 1] op in[i] along one dimension, from either end. Each line is one chain, in its
-// order: the same bits on any number of threads, which share the lines.
+// out[i] = out[i - 1] op in[i] along one dimension, from either end. Threads share the lines; each
+// line is one chain, in order: results are bit-identical for any number of threads.
 static void run_scan(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
   int64_t length = p->in_dims[p->scan_dim], inner = p->in_strides[p->scan_dim];
@@ -321,8 +320,8 @@ static void scatter_line(const window_plan *p, const float *in, const float *sou
   }
 }
 
-// Windows of different outermost positions do not meet when that dimension has windows of one:
-// threads share by it.
+// Windows at different outermost positions do not overlap when that dimension's window size is 1:
+// threads split that dimension.
 static void run_scatter(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
   const float *x = call->operands[0], *source = call->operands[1];
@@ -342,7 +341,7 @@ static void run_scatter(const vt_native_call *call) {
       window_at w = locate(p, first);
       if (lines_ok) inside_span(p, &w, &lo, &hi);
       for (int64_t j = 0; j < lo; j++)
-        scatter_position(p, x, source, start, out, first + j); // in order: sums meet
+        scatter_position(p, x, source, start, out, first + j); // in order: windows overlap
       if (lines_ok) {
         int64_t step = p->stride[p->rank - 1] * p->in_strides[p->rank - 1],
                 place = w.place + lo * step;
@@ -384,8 +383,8 @@ static void find_scan(window_plan *p, const int64_t *high) {
   p->scan_reverse = ahead;
 }
 
-// What the attributes say. False: the windows have too many elements for a table of their places
-// (a scan needs none).
+// Reads the attributes. False: the windows have too many elements for a table of their places (a
+// scan needs none).
 static bool read_window(const vt_op *op, window_plan *p) {
   enum { MOST_ELEMENTS = 1 << 20 };
   bool scatter = op->code == VT_OP_SELECT_AND_SCATTER;
@@ -441,7 +440,7 @@ static int64_t *window_places(vt_arena *arena, const window_plan *p) {
 const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
   window_plan *p = VT_NEW(arena, window_plan);
   bool scatter = op->code == VT_OP_SELECT_AND_SCATTER;
-  (void)read_window(op, p); // vt_window_supports has asked
+  (void)read_window(op, p); // checked by vt_window_supports
   p->disjoint = p->covers = true;
   for (int32_t i = 0; i < p->rank; i++) {
     p->disjoint &= p->stride[i] >= p->size[i];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // lanes.h - arrays of lines in the lanes of vectors. No include guard: included once for each
-// precision, with REAL, LANES numbers of it to a vector and NAME to make names.
+// precision, with REAL, LANES of them per vector, and NAME to make names.
 //
-// Number i of line l is lane l of vector i, so code for one line is code for as many as there are
-// lanes.
+// Number i of line l is lane l of vector i, so code for one line processes as many lines as there
+// are lanes.
 #include <stdint.h>
 
 #ifndef LANES_PASTE
@@ -37,7 +37,7 @@
 typedef REAL NAME(vec) __attribute__((vector_size(sizeof(REAL) * LANES)));
 typedef NAME(vec) NAME(loose) __attribute__((aligned(sizeof(REAL)), may_alias));
 
-// Transposes LANES vectors in place: stage by stage, rows and columns swap one bit of their number.
+// Transposes LANES vectors in place: stage by stage, rows and columns swap one bit of their index.
 static inline void NAME(transpose)(NAME(vec) * x) {
 #define SWAP(s)                                                                                    \
   for (int r = 0; r < LANES; r++) {                                                                \
@@ -75,7 +75,7 @@ static void NAME(turn_in)(int32_t count, const REAL *in, const int64_t *at, int6
     for (int l = 0; l < LANES; l++) to[i][l] = lines[l][i];
 }
 
-// The other way, times `scale`.
+// The reverse, times `scale`.
 static void NAME(turn_out)(int32_t count, REAL *out, const int64_t *at, int64_t n,
                            const NAME(vec) * from, REAL scale) {
   int64_t i = 0;

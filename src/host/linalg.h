@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linalg.h - factorisations and triangular systems: of many small matrices, one in each lane of
-// vectors (linalg_lanes.c), and of a large one by LAPACK (linalg_dense.c). Internal to
+// linalg.h - factorisations and triangular systems: of many small matrices, one per vector lane
+// (linalg_lanes.c), and of one large matrix by LAPACK (linalg_dense.c). Internal to
 // kernel_linalg.c.
 #ifndef VT_HOST_LINALG_H
 #define VT_HOST_LINALG_H
@@ -24,7 +24,7 @@ typedef enum vt_linalg_kind {
 
 enum { VT_LINALG_MOST = 64 }; // rows and columns of a matrix in lanes
 
-// Up to as many matrices as there are lanes, row-major and next to each other; one for LAPACK.
+// Up to one matrix per lane, row-major and contiguous; one for LAPACK.
 typedef struct vt_linalg_group {
   int32_t count;
   int64_t rows, cols; // of a matrix; TRIANGULAR: of b
@@ -32,7 +32,7 @@ typedef struct vt_linalg_group {
   int64_t side;       // QR: the smaller of them; Q: the number of taus; TRIANGULAR: the rows of a
   bool lower, sort;   // the triangle that is read; EIGH: values ascending
   bool left, unit, turned, conjugated; // TRIANGULAR: a before x, 1 on its diagonal, op
-  bool alone; // no other matrix is being worked on: LAPACK may use all cores
+  bool alone;                          // no other matrix is in progress: LAPACK may use all cores
   const void *in, *in_more;
   void *out, *out_more, *out_last;
 } vt_linalg_group;
@@ -41,14 +41,14 @@ typedef void vt_linalg_function(const vt_linalg_group *group, void *scratch);
 
 typedef struct vt_linalg_code {
   int32_t lanes;
-  // EIGH is Jacobi's method: rotations that make one element zero at a time, never by an element
-  // that is.
+  // EIGH is Jacobi's method: rotations that zero one element at a time, skipping elements that
+  // already are.
   vt_linalg_function *run[VT_LINALG_KINDS];
 } vt_linalg_code;
 
 const vt_linalg_code *vt_linalg_code_of(bool wide); // for this processor
 
-// One matrix by LAPACK, in f32, f64, c64 or c128. EIGH sorts. A large one uses all cores.
+// One matrix by LAPACK, in f32, f64, c64 or c128. EIGH sorts. A large matrix uses all cores.
 void vt_dense_run(vt_dtype dtype, vt_linalg_kind kind, const vt_linalg_group *group, void *scratch);
 int64_t vt_dense_scratch(vt_dtype dtype, vt_linalg_kind kind, const vt_linalg_group *group);
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// linalg_dense.c - factorisations of one matrix by LAPACK and BLAS (OpenBLAS), called directly: its
-// work lies in the caller's scratch.
+// linalg_dense.c - factorisations of one matrix by LAPACK and BLAS (OpenBLAS), called directly: the
+// workspace is in the caller's scratch.
 //
-// OpenBLAS works on the calling thread alone, whatever it finds at its start: its own threads cost
-// more than they give for most sizes, spin after each call, and the number of threads shows in the
-// bits. Large matrices get all of them; then nothing else may be in OpenBLAS, as the number is one
-// for the process.
+// OpenBLAS is set to one thread, whatever its environment says: for most sizes its own threads cost
+// more than they gain, they spin after each call, and their number affects the bits. Large matrices
+// use all threads; then nothing else may be in OpenBLAS, as the thread count is per process.
 #include <complex.h>
 #include <float.h>
 #include <math.h>
@@ -21,10 +20,7 @@
 #include "host/linalg.h"
 
 enum { LAPACK_BLOCK = 64, TURN_BLOCK = 16, MOST_THREADS = 64 };
-enum {
-  LEAST_HALVED = 256,
-  MOST_HALVED = 767
-}; // sizes of eigh; larger ones have OpenBLAS's threads
+enum { LEAST_HALVED = 256, MOST_HALVED = 767 }; // sizes of eigh; larger ones use OpenBLAS's threads
 static const double SHARED_WORK = 768.0 * 768 * 768;
 
 #define REAL         float

@@ -2,9 +2,9 @@
 // linalg_dense.h - the body of linalg_dense.c for one element type. No include guard: included once
 // for each, with T, REAL, COMPLEX (0 or 1), LAPACK(name) and BLAS(name), and NAME to make names.
 //
-// LAPACK's matrices lie column by column: what it is given as a is the transpose of ours. Where the
-// transposed problem is of the same kind (Cholesky, triangular systems, singular values) nothing
-// moves; elsewhere the matrix is turned around it.
+// LAPACK's matrices are column-major: our a is its transpose. Where the transposed problem is of
+// the same kind (Cholesky, triangular systems, singular values) nothing moves; elsewhere the matrix
+// is transposed before and after.
 
 static bool NAME(finite)(int64_t n, const T *x) {
   const REAL *parts = (const REAL *)x;
@@ -27,14 +27,14 @@ static void NAME(turn)(int64_t rows, int64_t cols, const T *from, T *to) {
           to[c * rows + r] = from[r * cols + c];
 }
 
-// to = the conjugate of from', as vectors of a transposed matrix want it
+// to = the conjugate of from', as needed for vectors of a transposed matrix
 static void NAME(turn_vectors)(int64_t rows, int64_t cols, const T *from, T *to) {
   NAME(turn)(rows, cols, from, to);
   REAL *parts = (REAL *)to;
   for (int64_t i = 0; COMPLEX && i < rows * cols; i++) parts[2 * i + 1] = -parts[2 * i + 1];
 }
 
-// Work of LAPACK, in elements; reals and integers beside them are counted as elements too.
+// LAPACK's workspace, in elements; extra reals and integers count as elements too.
 static int64_t NAME(dense_work)(vt_linalg_kind kind, const vt_linalg_group *g) {
   int64_t m = g->rows, n = g->cols, few = m < n ? m : n, most = m > n ? m : n;
   switch ((int)kind) {
@@ -64,8 +64,8 @@ static int64_t NAME(dense_scratch)(vt_linalg_kind kind, const vt_linalg_group *g
 }
 
 #if !COMPLEX
-// What syevd does, but for the last step, the product of two orthogonal matrices: the columns of
-// the result in two halves, for two threads. Leaves the vectors in `vectors`.
+// Does what syevd does, except that the last step, the product of two orthogonal matrices, is split
+// by columns into halves for two threads. Leaves the vectors in `vectors`.
 static int NAME(halved_eigh)(char triangle, int n, T *a, T *values, T *vectors, int *ints,
                              int int_room) {
   const T small = (T)sqrt(sizeof(T) == 4 ? FLT_MIN / FLT_EPSILON : DBL_MIN / DBL_EPSILON);
@@ -99,7 +99,7 @@ static void NAME(dense_eigh)(const vt_linalg_group *g, void *scratch) {
   REAL *values = g->out_more;
   T *a = scratch, *work = a + size;
   memcpy(a, g->in, (size_t)size * sizeof *a);
-  bool fine = true; // else LAPACK may not come to an end
+  bool fine = true; // else LAPACK may not terminate
   for (int64_t i = 0; i < n; i++)
     fine &= NAME(finite)(g->lower ? i + 1 : n - i, g->lower ? a + i * n : a + i * n + i);
   char triangle = g->lower ? 'U' : 'L';
@@ -125,7 +125,7 @@ static void NAME(dense_eigh)(const vt_linalg_group *g, void *scratch) {
   for (int i = 0; i < n; i++) values[i] = (REAL)NAN;
 }
 
-// a' = conj(v) s u': LAPACK's right vectors are our left ones as they lie. Without out_last the
+// a' = conj(v) s u': LAPACK's right vectors are our left ones in memory. Without out_last, the
 // values alone.
 static void NAME(dense_svd)(const vt_linalg_group *g, void *scratch) {
   int m = (int)g->rows, n = (int)g->cols, few = m < n ? m : n, info = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linalg_lanes.c - factorisations of small matrices in the lanes of vectors. Built once per x86
-// level (VT_ISA) with vectors of its size.
+// linalg_lanes.c - factorisations of small matrices in vector lanes. Built once per x86 level
+// (VT_ISA) with vectors of its size.
 #include <float.h>
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linalg_lanes.h - the body of linalg_lanes.c for one precision, as lanes.h wants it; also MASK,
-// the integer of its size, EPSILON and SQRT. No include guard.
+// linalg_lanes.h - the body of linalg_lanes.c for one precision. Macros as for lanes.h, and MASK
+// (the integer type of that size), EPSILON and SQRT. No include guard.
 #include "host/lanes.h"
 
 typedef MASK NAME(mask) __attribute__((vector_size(sizeof(REAL) * LANES)));
@@ -37,14 +37,14 @@ static void NAME(write)(const vt_linalg_group *g, void *out, int64_t n, const VE
   NAME(turn_out)(g->count, out, at, n, from, 1);
 }
 
-// Divides the n numbers of each lane by a power of two near the largest, and answers that: squares
-// then neither overflow nor vanish. A lane that is not finite gets a NaN.
+// Divides the n numbers of each lane by a power of two near the largest and returns it: squares
+// then neither overflow nor underflow. A lane that is not finite gets a NaN.
 static VEC NAME(normalise)(int64_t n, VEC *x) {
   VEC most = {0}, bad = {0};
   for (int64_t i = 0; i < n; i++) {
     VEC a = NAME(absolute)(x[i]);
     most = NAME(choose)(a > most, a, most);
-    bad += x[i] * 0; // NaN once a number is not finite
+    bad += x[i] * 0; // NaN if any number is not finite
   }
   VEC factor;
   for (int l = 0; l < LANES; l++) {
@@ -65,7 +65,7 @@ static inline void NAME(rotate)(int64_t n, int64_t p, int64_t q, VEC *a, VEC *v)
   VEC theta = (aqq - app) / (2 * apq), size = NAME(absolute)(theta);
   VEC t = one / (size + NAME(root)(theta * theta + one));
   t = NAME(choose)(theta < zero, -t, t);
-  // Nothing to do where the element is zero or too small to be felt.
+  // Nothing to do where the element is zero or negligible.
   VEC least = NAME(absolute)(apq) * (REAL)(1 / EPSILON);
   NAME(mask)
   still = (apq == zero) | ((least < NAME(absolute)(app)) & (least < NAME(absolute)(aqq)));
@@ -85,7 +85,7 @@ static inline void NAME(rotate)(int64_t n, int64_t p, int64_t q, VEC *a, VEC *v)
   }
 }
 
-// Whether an element off the diagonal of any lane is large enough to be felt.
+// Whether any lane has an off-diagonal element that is not negligible.
 static bool NAME(unfinished)(int64_t n, const VEC *a) {
   VEC off = {0}, all = {0};
   for (int64_t i = 0; i < n; i++)
@@ -215,7 +215,7 @@ static void NAME(cholesky)(const vt_linalg_group *g, void *scratch) {
 
 // ---- LU with row exchanges.
 
-// The row of each lane that has the largest number of column j, exchanged with row j.
+// Swaps row j with the row that has the largest number of column j, lane by lane.
 static void NAME(exchange)(int64_t j, int64_t m, int64_t n, VEC *a, NAME(mask) * pivots) {
   VEC most = NAME(absolute)(a[j * n + j]);
   NAME(mask) pivot = (NAME(mask)){0} + (MASK)j;
@@ -267,7 +267,7 @@ static void NAME(triangular)(const vt_linalg_group *g, void *scratch) {
   VEC *a = scratch, *b = a + n * n;
   NAME(read)(g, g->in, n * n, a);
   NAME(read)(g, g->in_more, g->rows * g->cols, b);
-  // x op(a) = b is op(a)' x' = b': a transpose is the same numbers with the strides exchanged.
+  // x op(a) = b is op(a)' x' = b': a transpose only exchanges the strides.
   bool turned = g->turned == g->left, lower = g->lower != turned;
   int64_t row = turned ? 1 : n, column = turned ? n : 1;
   int64_t b_row = g->left ? g->cols : 1, b_column = g->left ? 1 : g->cols;

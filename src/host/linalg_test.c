@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linalg_test.c - the kernels of factorisations and triangular systems, in lanes and by LAPACK:
-// what they give must multiply to what they were given; values and R are compared with the
-// evaluator's.
+// linalg_test.c - the kernels of factorisations and triangular systems, in lanes and by LAPACK: the
+// product of the factors must be the input; values and R are compared with the evaluator's.
 #include <complex.h>
 
 #include "host/native_bench.h"
@@ -88,7 +87,7 @@ static void set_target(op_bench *b, const char *target, const char *config) {
   if (config) vt_op_set_string(b->op, VT_ATTR_BACKEND_CONFIG, config);
 }
 
-// The kernel once more gives the same bits.
+// Running the kernel again gives the same bits.
 static void expect_repeatable(op_bench *b) {
   for (uint32_t i = 0; i < b->op->result_count; i++) {
     b->want[i] = b->want[i] ? b->want[i] : bench_memory(b->op->results[i].type);
@@ -100,7 +99,7 @@ static void expect_repeatable(op_bench *b) {
 
 // ---- Eigenvalues.
 
-// Now and then a block of its own, equal values, or nothing at all.
+// Sometimes block diagonal, with equal eigenvalues, or all zero.
 static number symmetric(vt_dtype d, int64_t m, int64_t i, int64_t j, int64_t n) {
   number x = random_number(d);
   if (m % 4 == 1 && i >= n / 2 && j < n / 2) x = 0;
@@ -121,7 +120,7 @@ static void eigh_once(vt_dtype d, int64_t count, int64_t n, double scale, const 
         int64_t low = (m * n + i) * n + j, high = (m * n + j) * n + i;
         set(d, whole, high, conj(x));
         set(d, whole, low, x);
-        set(d, a, high, lower ? NAN : conj(x)); // what is not to be read
+        set(d, a, high, lower ? NAN : conj(x)); // must not be read
         set(d, a, low, lower || i == j ? x : NAN);
       }
   vt_type results[] = {bench_type(&b, d, 3, dims), bench_type(&b, real_of(d), 2, dims)};
@@ -169,7 +168,7 @@ static void large_eighs(void **state) {
   }
 }
 
-// What is not finite stays in its matrix.
+// Non-finite values do not leak into other matrices.
 static void eigh_of_nan_once(int64_t count, int64_t n) {
   op_bench b = bench_begin();
   float *a = bench_param(&b, VT_F32, 3, (int64_t[]){count, n, n});
@@ -195,7 +194,7 @@ static void eigh_of_nan(void **state) {
 
 // ---- QR.
 
-// Q and R of what the kernel gave multiply to a.
+// The kernel's Q and R multiply to a.
 static void expect_qr(vt_dtype d, const op_bench *b, const void *a, int64_t count, int64_t m,
                       int64_t n, double scale) {
   double close = 4 * epsilon(d) * (double)(m + 4);
@@ -234,7 +233,7 @@ static void qr_once(vt_dtype d, int64_t count, int64_t m, int64_t n, double scal
   bench_kernel(&b, 2, false);
   double close = 4 * epsilon(d) * (double)(m + 4);
   for (int64_t k = 0; k < count; k++)
-    for (int64_t j = 0; j < n; j++) { // the columns of R have the lengths of those of a
+    for (int64_t j = 0; j < n; j++) { // the columns of R have the norms of those of a
       double want = 0, got = 0;
       for (int64_t i = 0; i < m; i++) {
         number p = get(d, a, (k * m + i) * n + j) / scale, q = 0;
@@ -270,7 +269,7 @@ static void large_qrs(void **state) {
 
 // ---- Triangular systems.
 
-// Largest difference of two arrays, against the largest number of the second.
+// Largest difference of two arrays, relative to the largest number of the second.
 static double apart(vt_dtype d, int64_t n, const void *got, const void *want) {
   double worst = 0, largest = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -322,7 +321,8 @@ static void triangular_solves(void **state) {
           triangular_once(dtypes[d], shapes[s][0], shapes[s][1], shapes[s][2], form);
 }
 
-// Dividing by the zero spoils its row and those that need it, no other and no other matrix.
+// Division by the zero affects its row and those that depend on it, no other row and no other
+// matrix.
 static void singular_triangular(void **state) {
   (void)state;
   static const int64_t shapes[][2] = {{20, 8}, {2, 100}};
@@ -410,7 +410,7 @@ static void lu_once(vt_dtype d, int64_t count, int64_t m, int64_t n) {
     expect_product(false, l, u, &want, 2 * epsilon(d) * (double)(m + n), "L by U");
     free(l.x), free(u.x), free(want.x);
   }
-  // The same pivots as the evaluator's: there are no ties here but among zeros.
+  // The same pivots as the evaluator's: there are no ties here except among zeros.
   bench_expect_same(&b, 1, "pivots");
   bench_expect_same(&b, 2, "permutation");
   expect_repeatable(&b);

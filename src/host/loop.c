@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // loop.c - which whiles become one function, and where the elements of small values come from.
-// Depends on shapes, types and constants of the program only, so that a program always goes one
-// way.
+// Depends only on the program's shapes, types and constants, so the decision is always the same.
 #include "base/log.h"
 #include "host/loop.h"
 
 #include <string.h>
 
 enum {
-  LEAST_ITERATIONS = 256, // code is worth its compilation from about here on:
-  LEAST_STEPS = 16 << 10, // iterations times ops that steps would be
-  MOST_VECTORS = 4096,    // instructions of one iteration, to keep code and compile time small
+  LEAST_ITERATIONS = 256, // thresholds from which code is worth compiling:
+  LEAST_STEPS = 16 << 10, // iterations times ops that would be steps
+  MOST_VECTORS = 4096,    // instructions per iteration, to limit code and compile time
   MOST_SCATTERED = 1024   // elements moved one by one
 };
 
@@ -33,14 +32,14 @@ static bool splat_number(const vt_value *value, int64_t *out_number) {
   }
 }
 
-// A value seen from outside of the region, when it is one that the while passes in.
+// Maps a value of the region to the value outside that the while passes in, if any.
 static const vt_value *outside(const vt_op *op, const vt_func *region, const vt_value *value) {
   if (value->op || value->index < 0 || value->func != region) return value;
   return op->operands[value->index];
 }
 
-// The iterations of `i < limit` with i from a constant up by a constant; 0 when it is not of this
-// form.
+// The iterations of `i < limit` where i starts at a constant and grows by a constant; 0 for other
+// forms.
 static int64_t iterations(const vt_op *op) {
   const vt_func *cond = op->regions[0], *body = op->regions[1];
   const vt_op *test = cond->returns[0]->op;
@@ -164,7 +163,7 @@ int64_t vt_loop_term(const vt_op *op, uint32_t operand, int64_t at, int64_t k) {
 
 // ---- What qualifies.
 
-// The elements of one vector lie side by side or are all the same one: then a load gets them.
+// The elements of each vector are contiguous or all the same, so one load gets them.
 static int64_t scattered(const vt_op *op, uint32_t operand, int64_t terms) {
   int64_t elements = vt_type_elements(op->results[0].type), bad = 0;
   for (int64_t k = 0; k < terms; k++)
@@ -207,7 +206,7 @@ static bool dot_ok(const vt_op *op, int64_t *cost) {
   return floats && vt_type_elements(op->results[0].type) > 1 && contraction_ok(op, cost);
 }
 
-// exp, sin and their like: of many instructions.
+// exp, sin and similar: many instructions.
 static bool is_function(const vt_op *op) {
   const vt_op_info *info = vt_op_info_get(op->code);
   bool has_integers = info->kinds & (1 << VT_KIND_SIGNED | 1 << VT_KIND_UNSIGNED);
@@ -261,8 +260,8 @@ static bool op_ok(const vt_loop *loop, const vt_op *op, int64_t *cost) {
   }
 }
 
-// A carried value that grows: the body returns one update of it, behind which nothing reads the
-// old.
+// A carried value that grows: the body returns one update of it, after which nothing reads the old
+// value.
 static bool grows(const vt_func *body, uint32_t i) {
   const vt_op *update = body->returns[i]->op;
   if (!update || update->code != VT_OP_DYNAMIC_UPDATE_SLICE ||
@@ -324,7 +323,7 @@ vt_loop *vt_loop_find(vt_arena *arena, const vt_op *op) {
       return stays(op, o);
   for (const vt_op *o = body->first; o; o = o->next, steps++)
     if (!op_ok(loop, o, &cost) || !reads_ok(loop, o)) return stays(op, o);
-  for (uint32_t i = 0; i < body->return_count; i++) // a grown value is returned at its own place
+  for (uint32_t i = 0; i < body->return_count; i++) // a grown value is returned in its own position
     if (loop->homes[i] == VT_LOOP_STATE && body->returns[i]->op &&
         body->returns[i]->op->code == VT_OP_DYNAMIC_UPDATE_SLICE)
       return NULL;

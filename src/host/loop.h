@@ -2,11 +2,11 @@
 // loop.h - whiles of many small iterations as one function of generated code: what qualifies
 // (loop.c), its code (emit_loop.c), the step that runs it (exec_loop.c).
 //
-// An iteration of a step list costs about a microsecond whatever it computes. Where the state is
-// small (a cell of a recurrent network, a counter) and the number of iterations is known to be
-// large, the whole while becomes a loop whose state stays in registers. Large values may take part
-// in two ways: read (sequences, weights), or grown by one contiguous dynamic_update_slice per
-// iteration (the outputs of a scan), which is done in place.
+// An iteration of a step list costs about a microsecond whatever it computes. If the state is small
+// (a cell of a recurrent network, a counter) and the number of iterations is known to be large, the
+// whole while becomes a loop whose state stays in registers. Large values are supported in two
+// ways: read (sequences, weights), or grown by one contiguous dynamic_update_slice per iteration
+// (the outputs of a scan), which is done in place.
 #ifndef VT_HOST_LOOP_H
 #define VT_HOST_LOOP_H
 
@@ -16,7 +16,7 @@ enum { VT_LOOP_ELEMENTS = 256 }; // of a value in registers
 
 typedef enum vt_loop_home {
   VT_LOOP_STATE,  // carried in registers
-  VT_LOOP_FIXED,  // returned as it came: small ones in registers, others read from memory
+  VT_LOOP_FIXED,  // returned unchanged: small ones in registers, others read from memory
   VT_LOOP_GROWING // carried in the memory of the result
 } vt_loop_home;
 

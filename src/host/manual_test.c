@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// manual_test.c - manual computations on meshes of 2 to 16 devices whose arrays are cut by some of
-// the axes only: several devices hold one tile, and none may see what another has made of it.
+// manual_test.c - manual computations on meshes of 2 to 16 devices whose arrays are tiled by some
+// of the axes only: several devices hold one tile, and none may see another's changes to it.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -35,8 +35,9 @@ static const mesh meshes[] = {
     {2, {2, 4}, ", device_ids=[0,2,4,6,1,3,5,7]"},
 };
 
-// What each device does with its tile %w of n elements; TYPE stands for the tile's type. By element
-// of the whole array it makes factor * w * w + share * k * w, where k devices hold each tile.
+// What each device does with its tile %w of n elements; TYPE stands for the tile's type. For each
+// element of the whole array it computes factor * w * w + share * k * w, where k devices hold each
+// tile.
 typedef struct body {
   const char *name, *text;
   float factor, share;
@@ -130,7 +131,7 @@ static int64_t device_at(const mesh *m, int64_t place) {
   return list ? list[1] - '0' : place;
 }
 
-// The devices that hold each tile when the axes of `cut` cut the array.
+// The devices that hold each tile when the array is tiled along the axes in `cut`.
 static void put_holders(vt_text *out, const mesh *m, int cut) {
   int64_t devices = devices_of(m);
   const char *between = "[";
@@ -188,8 +189,8 @@ static void put_body(vt_text *out, const char *text, const char *type, const mes
   }
 }
 
-// w of `size` elements, cut by the axes of `cut`, through the body; `nested`: the first axis is
-// manual outside, the others inside.
+// Runs w of `size` elements, tiled along the axes in `cut`, through the body; `nested`: the first
+// axis is manual in an outer region, the others in an inner one.
 static void put_program(vt_text *out, const mesh *m, const body *b, int cut, int64_t size,
                         bool nested) {
   int all = (1 << m->axes) - 1, outer = nested ? 1 : all, inner = all & ~outer;

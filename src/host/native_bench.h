@@ -67,7 +67,7 @@ static inline void *bench_param(op_bench *b, vt_dtype dtype, int rank, const int
   return b->in[b->func->param_count - 1] = bench_memory(value->type);
 }
 
-// The op of all parameters; its attributes and regions are the caller's.
+// Adds the op over all parameters; the caller sets its attributes and regions.
 static inline void bench_op(op_bench *b, vt_opcode code, uint32_t results, const vt_type *types,
                             uint32_t regions) {
   vt_func *f = b->func;
@@ -91,7 +91,7 @@ static inline void bench_evaluate(op_bench *b) {
 }
 
 // Runs the op's kernel; the function returns the op's results unless the caller has set others.
-// `in_place`: result 0 in the memory of a copy of operand 0, where it may be.
+// `in_place`: result 0 in the memory of a copy of operand 0, if allowed.
 static inline void bench_kernel(op_bench *b, int threads, bool in_place) {
   vt_arena arena = {0};
   vt_group *groups;

@@ -5,13 +5,13 @@
 // The space is a list of atoms (sizes whose product is the element count of the largest value,
 // major to minor). Every value of the group lies over a subset of the atoms, in their order: a full
 // value over all, the sum of each row over all but the last, a scalar over none. So reshapes cost
-// nothing, and a broadcast or a reduction is a step between subsets. Only what a broadcast, a
-// reduction or a view needs is cut; equal neighbours are joined again. The last atom is walked by
-// vectors ("columns"), the others together are "rows".
+// nothing, and a broadcast or a reduction is a step between subsets. Dimensions are split only
+// where a broadcast, a reduction or a view needs it; equal neighbours are merged again. The last
+// atom is processed by vectors ("columns"), the others together are "rows".
 //
-// Passes: a row is walked once per stage. A row reduction of a stage-s value is known to stage s+1.
-// Reductions over anything but exactly the columns go to accumulators in memory and are known only
-// after the kernel.
+// Passes: each stage makes one pass over a row. A row reduction of a stage-s value is available in
+// stage s+1. Reductions over anything but exactly the columns go to accumulators in memory and are
+// available only after the kernel.
 #ifndef VT_HOST_NEST_H
 #define VT_HOST_NEST_H
 
@@ -26,8 +26,8 @@ typedef enum vt_node_kind {
   VT_NODE_OP,     // an elementwise op
   VT_NODE_ALIAS,  // reshape or broadcast of a computed value: the same elements
   VT_NODE_REDUCE, // one result of a reduction
-  VT_NODE_GATHER, // elements of an input at places that other nodes say
-  // elements of the output changed at such places; the output begins as an input or a constant
+  VT_NODE_GATHER, // elements of an input at places given by other nodes
+  // elements of the output changed at such places; it starts as an input or a constant
   VT_NODE_SCATTER,
 } vt_node_kind;
 
@@ -43,11 +43,11 @@ typedef enum vt_reducer {
   VT_REDUCE_ARGMIN,
 } vt_reducer;
 
-// How often a value changes: never, from row to row, from column to column. By what it is made of,
-// so a broadcast scalar stays a scalar even where it lies over all atoms.
+// How often a value changes: never, from row to row, from column to column. Derived from its
+// operands, so a broadcast scalar stays a scalar even over all atoms.
 typedef enum vt_level { VT_LEVEL_SCALAR, VT_LEVEL_ROW, VT_LEVEL_FULL, VT_LEVEL_OPEN } vt_level;
 
-// Where elements lie: byte offset and byte strides by atom (for iota: elements). 0 = the same for
+// Where elements are: byte offset and byte strides by atom (for iota: elements). 0 = the same for
 // all.
 typedef struct vt_access {
   int64_t offset;
@@ -55,7 +55,7 @@ typedef struct vt_access {
 } vt_access;
 
 // One part of the place of an element: the index times the stride. A gather moves the index into
-// [0, limit], a scatter leaves out what lies beyond.
+// [0, limit], a scatter skips indices out of range.
 typedef struct vt_place_part {
   int64_t limit, stride; // bytes
 } vt_place_part;
@@ -81,16 +81,16 @@ typedef struct vt_node {
   bool narrow;             // 32 bits hold every byte offset
   bool folded;             // LOAD, IOTA: column c lies at c / fold * folds[0] + c % fold * folds[1]
   int64_t folds[2];        // bytes; of an iota elements
-  bool far;                // SCATTER: lines of the output are asked for ahead of time
-  const vt_literal *start; // SCATTER: every element before the updates
-  int32_t run;             // SCATTER: elements of an update that lie side by side; more than one
-  int32_t updates;         // are read from this input, which then is no operand
+  bool far;                // SCATTER: lines of the output are prefetched
+  const vt_literal *start; // SCATTER: initial value of every element
+  int32_t run;             // SCATTER: contiguous elements of an update; more than one
+  int32_t updates;         // are read from this input, which is then not an operand
 } vt_node;
 
 struct vt_nest {
   int32_t atom_count;
-  // Where the last atom was narrow it is part of the one before: columns are `fold` to a row of it,
-  // so that vectors hold several rows. 0 = it was not.
+  // A narrow last atom is folded into the one before: each of its rows is `fold` columns, so that
+  // vectors hold several rows. 0 = not folded.
   int32_t fold;
   int64_t atoms[VT_NEST_ATOMS];
   uint32_t all;         // mask of all atoms
@@ -100,10 +100,10 @@ struct vt_nest {
   vt_node *nodes; // operands before users
 };
 
-// The space of `ops` (in order) with these inputs and outputs; NULL when they cannot be one nest.
+// The space of `ops` (in order) with these inputs and outputs; NULL when they cannot form one nest.
 vt_nest *vt_nest_build(vt_arena *arena, uint32_t op_count, vt_op *const *ops, uint32_t input_count,
                        vt_value *const *inputs, uint32_t output_count, vt_value *const *outputs);
-// What the reduction's body computes; NONE when it is not one of ours.
+// What the reduction's body computes; NONE when it is not recognised.
 vt_reducer vt_reducer_of(const vt_op *reduce);
 // The same for a body alone, whatever the start value: ADD to OR, or NONE.
 vt_reducer vt_reducer_of_body(const vt_func *body);
@@ -116,11 +116,10 @@ bool vt_nest_is_index(const vt_op *op);
 bool vt_emit_supports(const vt_op *op);
 bool vt_emit_has_types(const vt_op *op); // its operands and results can be held in registers
 
-// A scatter of single elements, or of short runs, that a nest may compute, alone: indices as of a
+// A scatter of single elements or short runs that a nest of its own may compute; indices as for a
 // gather.
 bool vt_nest_scatters(const vt_op *op);
-// How a folded access goes: the same for every vector, elements that follow each other and repeat,
-// or any.
+// Pattern of a folded access: the same for every vector, consecutive elements that repeat, or any.
 typedef enum vt_fold { VT_FOLD_SAME, VT_FOLD_REPEATED, VT_FOLD_ANY } vt_fold;
 static inline vt_fold vt_node_fold(const vt_nest *nest, const vt_node *node) {
   bool even = nest->fold == 2 || nest->fold == 4; // divides the lanes of vectors

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pack.c - strided copies with conversion. See pack.h.
-// Two shapes of inner loop: rows, where the innermost target dimension is dense in the source too,
-// and tiles of 16 x 16, where another dimension is. Work is split over the outer dimensions in
-// blocks of about 16 Ki elements.
+// Two inner loops: rows, when the innermost target dimension is dense in the source too, and 16 x
+// 16 tiles, when another dimension is. Work is split over the outer dimensions in blocks of about
+// 16 Ki elements.
 #include "host/pack.h"
 
 #include <assert.h>
@@ -124,7 +124,7 @@ void vt_pack_finish(vt_pack *pack) {
                                 pack->from_strides[0] = pack->to_strides[0] = 1;
 }
 
-// Offsets of outer index `at` over the dimensions below `rank`, the tiled one (if any) left out.
+// Offsets of outer index `at` over the dimensions below `rank`, except the tiled one, if any.
 static void offsets_of(const vt_pack *pack, int32_t rank, int32_t skip, int64_t at, int64_t *from,
                        int64_t *to) {
   *from = *to = 0;
@@ -142,7 +142,7 @@ static void run_rows(const vt_pack *pack, const char *from, char *to, kernels k,
   int64_t rows = 1, from_size = (int64_t)vt_dtype_bytes(pack->from),
           to_size = (int64_t)vt_dtype_bytes(pack->to);
   for (int32_t d = 0; d < last; d++) rows *= pack->sizes[d];
-  // Long rows are cut, so that one row can occupy the team.
+  // Long rows are split so that one row can occupy the team.
   int64_t cut = pack->sizes[last] > BLOCK ? BLOCK : pack->sizes[last];
   int64_t pieces = (pack->sizes[last] + cut - 1) / cut;
 #pragma omp parallel for schedule(dynamic,                                                         \

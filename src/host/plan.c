@@ -10,8 +10,8 @@
 #include "host/plan.h"
 #include "host/steps.h"
 
-// Constants up to this size are kept; larger splats are filled in where they are used, often in
-// place of a copy.
+// Constants up to this size are kept; larger splats are written where they are used, often instead
+// of a copy.
 enum { KEPT_SPLAT_BYTES = 64 << 10 };
 
 int64_t vt_padded_bytes(int64_t bytes) {
@@ -78,7 +78,7 @@ static bool ascending(const int64_t *numbers, uint32_t count) {
   return true;
 }
 
-// True for ops that only name the same bytes anew: result i is operand i.
+// True for ops that only rename bytes: result i is operand i.
 static bool is_alias(const vt_op *op) {
   if (op->code == VT_OP_OPTIMIZATION_BARRIER) return true;
   if (op->operand_count == 0 || op->result_count != 1) return false;
@@ -145,7 +145,7 @@ static void set_values_of_op(vt_plan *plan, vt_step *step, vt_op *op) {
   vt_step_set_values(plan, step, op->operand_count, op->operands, op->result_count, outputs);
 }
 
-// A value of the plan only: what an added copy writes.
+// A value that exists in the plan only: the result of an added copy.
 static vt_value *add_value(vt_plan *plan, vt_type type) {
   vt_value *value = VT_NEW(&plan->program->arena, vt_value);
   *value = (vt_value){.type = type, .func = plan->func, .id = (int32_t)plan->value_count};
@@ -158,7 +158,7 @@ static bool token_only(const vt_op *op) {
          op->code == VT_OP_SHARDING_GROUP;
 }
 
-// A while whose body returns a parameter as it came does not change it: its result is its operand.
+// A while whose body returns a parameter unchanged: the result is the operand.
 static void alias_invariants(vt_plan *plan, const vt_op *op, const bool *invariant) {
   for (uint32_t i = 0; i < op->result_count; i++)
     if (invariant[i]) plan->roots[op->results[i].id] = plan->roots[op->operands[i]->id];
@@ -205,8 +205,8 @@ static vt_status add_op(vt_plan *plan, vt_op *op) {
   return vt_step_eval(plan, step);
 }
 
-// Results that cannot be written where they belong get a copy at the end: parameters and constants
-// that are returned, and values returned twice.
+// Results that cannot be written in place get a copy at the end: parameters and constants that are
+// returned, and values returned twice.
 static void add_return_copies(vt_plan *plan) {
   vt_func *func = plan->func;
   vt_arena *arena = &plan->program->arena;
@@ -236,8 +236,7 @@ static void add_return_copies(vt_plan *plan) {
   }
 }
 
-// Removes steps whose results nobody needs: fused groups may have taken over what an op would have
-// made.
+// Removes steps whose results are unused: fused groups may compute them instead.
 static void drop_dead_steps(vt_plan *plan) {
   bool *needed = VT_NEW_ARRAY(&plan->program->arena, bool, plan->value_count);
   bool *keep = VT_NEW_ARRAY(&plan->program->arena, bool, plan->step_count);

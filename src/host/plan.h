@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan.h - a function as a list of steps over memory slots, and what running it needs. Internal to
-// src/host.
+// plan.h - a function as a list of steps over memory slots, with everything needed to run it.
+// Internal to src/host.
 //
 // Every value of the function lives in a slot. Slots in order: parameters, results, constants,
 // temporaries; a run resolves each to an address once, then walks the steps. A plan is run on
 // frames: one for the whole program, or one per device inside a manual region, where all devices do
 // the same step before any does the next.
-// Plans of regions and callees are nested: their temporaries lie inside the scratch of the step
-// that runs them, so a run takes one block of memory.
+// Plans of regions and callees are nested: their temporaries are part of the scratch of the step
+// that runs them, so a run needs one block of memory.
 // Invariants:
 //  1. A step writes only its outputs and its scratch, and reads no slot after its last use in step
 //     order.
@@ -28,13 +28,13 @@ typedef struct vt_plan vt_plan;
 typedef struct vt_step vt_step;
 typedef struct vt_exec vt_exec;
 
-// What a step leaves for the next runs, see plan_keep.c.
+// What a step keeps for later runs, see plan_keep.c.
 typedef struct vt_kept {
-  uint32_t param_count, *params; // of the main function: all that it is made of
-  int64_t bytes;                 // 0: nothing reads it that is not kept itself
+  uint32_t param_count, *params; // of the main function: all parameters it depends on
+  int64_t bytes;                 // 0: everything that reads it is kept itself
   char *memory;
-  bool skips;  // the outputs of a step, which need not run; else a contraction's weights
-  bool wanted; // the run under way leaves it in memory
+  bool skips;  // a step's outputs, so it need not run; else a contraction's weights
+  bool wanted; // the current run leaves it in memory
   bool ready;  // it is in memory
 } vt_kept;
 
@@ -54,18 +54,18 @@ struct vt_step {
   vt_value **inputs, **outputs;
   uint32_t *input_slots, *output_slots;
   vt_tensor *tensors;    // input_count + output_count, addresses filled in per execution
-  int64_t scratch_bytes; // wanted while the step runs
+  int64_t scratch_bytes; // needed while the step runs
   uint32_t scratch_slot; // valid when scratch_bytes > 0
   bool (*in_place_ok)(const vt_step *step, uint32_t output, uint32_t input); // NULL: never
   // Called once before the plan's memory is laid out, when nested plans and kernels exist; may be
   // NULL.
   vt_status (*prepare)(vt_plan *plan, vt_step *step);
   void *body;                       // of the kind of step
-  bool repeatable;                  // equal inputs give equal outputs, and nothing else happens
+  bool repeatable;                  // equal inputs give equal outputs, no side effects
   int32_t weights_input;            // a contraction that lays out an input for itself:
   int64_t weights_bytes;            // so large; 0 = none
   vt_kept *kept;                    // NULL for most
-  bool nested;                      // runs plans, whose steps are timed themselves
+  bool nested;                      // runs nested plans, whose steps are timed separately
   const char *runner;               // "evaluator", "kernel", "onednn", ...: for the log
   uint64_t spent_ns, best_ns, runs; // only where VTPU_LOG=debug
 };
@@ -88,15 +88,15 @@ struct vt_plan {
   uint32_t frame_count;
   vt_frame *frames;
   bool *in_place_result; // LOOP: result i is written into parameter i's memory
-  bool *invariant;       // LOOP: parameter i is returned as it came; its result slot is not used
+  bool *invariant;       // LOOP: parameter i is returned unchanged; its result slot is unused
   int32_t *alias_result; // MAIN: per parameter the result that may share its memory, -1 none
   int32_t *shared_param; // REGION, may be NULL: per result the parameter that it may share memory
-                         // with, -1 none; before vt_plan_memory the one that would be wanted
-  bool collective;       // holds a collective, also inside regions
+                         // with, -1 none; before vt_plan_memory the preferred one
+  bool collective;       // contains a collective, also inside regions
 
   // While the plan is made: by value id, with room for the values that plan.c adds.
   uint32_t value_count;
-  vt_value **roots;   // the value whose bytes this one names, itself for most
+  vt_value **roots;   // the value whose bytes this one names, usually itself
   vt_value **returns; // roots or values made by added copies
 };
 
@@ -129,7 +129,7 @@ struct vt_program {
   bool no_memory; // for one of them
   VT_ARRAY(vt_kept *) kept;
   uint64_t *last_versions; // of the parameters, when something may be kept
-  bool keep_failed;        // no memory for it
+  bool keep_failed;        // allocation failed
 };
 
 // The steps of `func` for `frame_count` frames, without memory yet; in the program's arena.
@@ -140,14 +140,14 @@ vt_status vt_plan_build(vt_program *program, vt_func *func, vt_plan_kind kind, u
 vt_status vt_plan_memory(vt_plan *plan) VT_CHECKED;
 // UNIMPLEMENTED with the op, its place and `what`.
 vt_status vt_step_refuse(const vt_step *step, const char *what) VT_CHECKED;
-// Takes `st` and names the step's op and place before its message; VT_OK stays.
+// Takes `st` and prefixes its message with the step's op and place; VT_OK stays.
 vt_status vt_step_wrap(const vt_step *step, vt_status st) VT_CHECKED;
 // Room in the step's scratch; returns its offset.
 int64_t vt_step_reserve(vt_step *step, int64_t bytes);
 // Tensor bytes plus the padding that every host buffer has, rounded up to whole cache lines.
 int64_t vt_padded_bytes(int64_t bytes);
-// Registers an object to be destroyed with the program. false: there is no memory for that; the
-// object is destroyed, and compiling fails in the end.
+// Registers an object to be destroyed with the program. false: out of memory; the object is
+// destroyed, and compilation fails later.
 bool vt_program_own(vt_program *program, void (*destroy)(void *), void *object);
 
 // Fills the temporaries and constants of `frame` from its memory; the caller sets parameters and
@@ -157,7 +157,7 @@ vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *fram
                        uint32_t count) VT_CHECKED;
 
 // plan_keep.c
-// True when `value` is made of one parameter that the caller does not give away.
+// True when `value` depends on one parameter only, which the caller does not donate.
 bool vt_keep_likely(const vt_plan *plan, const vt_value *value);
 void vt_plan_keep(vt_plan *plan); // between the steps and their memory
 void vt_keep_begin(vt_program *program, const vt_run *run, vt_frame *frame);
@@ -182,7 +182,7 @@ void vt_step_copy(vt_step *step);
 vt_status vt_step_kernel(vt_plan *plan, vt_step *step,
                          const vt_group *group) VT_CHECKED; // exec_kernel.c
 vt_status vt_kernels_compile(vt_program *program) VT_CHECKED;
-// A group whose kernel is there, at the address returned, when the program's code is made.
+// A group's kernel, stored at the returned address once the program's code is compiled.
 const vt_kernel *const *vt_kernel_wanted(vt_program *program, const vt_group *group);
 // A while as one function: per carried value whether it is invariant; NULL when it does not
 // qualify.

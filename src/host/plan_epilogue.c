@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan_epilogue.c - what may be done to a contraction's result before it is written.
+// plan_epilogue.c - ops applied to a contraction's result before it is written.
 //
-// In: a function before it is cut into groups. Out: for dots and convolutions that a library runs,
-// a prepared step that also adds the bias and rounds to bf16, and which ops it takes over. A pass
-// over the result in memory is saved, and for bf16 half of the bytes.
-// Followed is the chain of values with one use each: contraction, add of a broadcast vector over
-// its last dimensions or (dots) a transpose, reshapes, convert to bf16. The step stands where the
-// last op of the chain stood: there the bias is known to exist.
+// In: a function before grouping. Out: for dots and convolutions that a library runs, a prepared
+// step that also adds the bias and rounds to bf16, and which ops it takes over. Saves a pass over
+// the result in memory and, for bf16, half of the bytes.
+// Follows the chain of values with one use each: contraction, add of a broadcast vector over its
+// last dimensions or (dots) a transpose, reshapes, convert to bf16. The step takes the place of the
+// chain's last op, where the bias has been computed.
 // Not here: relu. oneDNN's turns NaN into 0, XLA's maximum keeps it.
 #include <string.h>
 
@@ -30,7 +30,7 @@ static vt_value *trailing_broadcast(const vt_value *value) {
   uint32_t count;
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
   int64_t next =
-      value->type.rank; // dimensions found so far, from the last one on; ones lie anywhere
+      value->type.rank; // dimensions found so far, from the last; size-1 dimensions may be anywhere
   for (uint32_t i = count; i-- > 0;) {
     if (from->type.dims[i] == 1) continue;
     if (dims[i] != --next || from->type.dims[i] != value->type.dims[next]) return NULL;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan_keep.c - what is made of parameters alone is kept from run to run while they stay the same.
+// plan_keep.c - keeps values computed from parameters alone between runs while the parameters stay
+// the same.
 //
-// A model that serves reads the same weights in every run, and first rounds them to bf16 and lays
-// them out as the matrix unit likes: for small batches that is most of the time. The caller numbers
-// the contents of parameters (vt_run.versions). Where a step, or the weights of a contraction,
-// depends only on parameters whose numbers are those of the run before, its outcome of this run is
-// kept, and later runs skip it until a number changes. The memory of a training step's weights
-// changes in every run, so nothing is kept there.
+// Inference reads the same weights in every run, rounds them to bf16 and reorders them for the
+// matrix unit: for small batches that is most of the time. The caller numbers the contents of
+// parameters (vt_run.versions). Where a step, or the weights of a contraction, depends only on
+// parameters whose numbers match the previous run's, its result is kept, and later runs skip it
+// until a number changes. The memory of a training step's weights changes in every run, so nothing
+// is kept there.
 //
 // Requirements:
-//  1. A kept value is never written in place: its class of memory is its own (plan_memory.c).
+//  1. A kept value is never written in place: it has a memory class of its own (plan_memory.c).
 //  2. A run that fails keeps nothing.
-//  3. All that is kept in the process takes at most a quarter of the machine's memory.
+//  3. All kept values in the process use at most a quarter of the machine's memory.
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@
 
 enum { MIN_BYTES = 64 << 10, HOST_SHARE = 4 };
 
-static _Atomic int64_t kept_bytes; // of the process
+static _Atomic int64_t kept_bytes; // in the process
 
 static bool reserve(int64_t bytes) {
   int64_t limit = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / HOST_SHARE;
@@ -77,7 +78,7 @@ static void add_param(vt_kept *kept, uint32_t param) {
   kept->params[kept->param_count++] = param;
 }
 
-// Adds what `value` is made of; false when that is more than parameters.
+// Adds the parameters that `value` depends on; false when it depends on anything else.
 static bool add_source(const keeper *k, vt_kept *kept, const vt_value *value) {
   const vt_value *root = root_of(k, value);
   if (is_constant(root)) return true;
@@ -155,7 +156,7 @@ void vt_plan_keep(vt_plan *plan) {
     bool read = !step->kept->skips;
     for (uint32_t i = 0; step->kept->skips && i < step->output_count; i++)
       read |= k.readers[step->outputs[i]->id] > 0;
-    if (!read) step->kept->bytes = 0; // only weights are made of it, and those are kept
+    if (!read) step->kept->bytes = 0; // only used for weights, which are kept
     vt_array_push(&plan->program->kept, step->kept);
   }
   if (plan->program->kept.size)

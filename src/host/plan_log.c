@@ -63,8 +63,8 @@ void vt_program_log(const vt_program *program) {
   }
 }
 
-// What the runs of a step would have taken had each been as quick as its best: a busy machine does
-// not hide the order.
+// The time a step's runs would have taken at its best speed, so that a busy machine does not hide
+// the ranking.
 static double quiet_ms(const vt_step *step) {
   return (double)step->best_ns * (double)step->runs * 1e-6;
 }

@@ -3,19 +3,19 @@
 //
 // 1. Live ranges: a value lives from the step that writes it to the last step that reads it or a
 //    value that names the same bytes. Parameters live from before the first step, returned values
-//    to behind the last.
+//    until after the last.
 // 2. Classes: values merged into one piece of memory. An output joins the class of an input that
 //    dies in its step when the step may work in place; a returned value lives in the memory of its
 //    result. Steps are visited from the last to the first, so that chains of in-place steps grow
 //    backwards from the results.
-// 3. Before that, parameters join results: in a loop body carried parameter i and result i when
-//    their ranges allow, so that the state is updated in place (otherwise the executor gives the
-//    body two memories in turn); in the main function a donated parameter and a result that comes
-//    into being when the parameter is dead, or in the step that works in place on it; in a branch
-//    the same for the results that some branch hands through. Joined, no temporary of the result's
-//    class can get in the parameter's way.
-// 5. The classes that are left, and the scratch of steps, are placed in one block by a sweep in
-//    step order with the best-fitting free piece.
+// 3. Before that, parameters are merged with results: in a loop body carried parameter i and result
+//    i when their live ranges allow, so that the state is updated in place (otherwise the executor
+//    alternates between two memories); in the main function a donated parameter and a result that
+//    is first written when the parameter is dead, or by the step that works in place on it; in a
+//    branch the same for results that some branch passes through. Merged early, no temporary of the
+//    result's class can get in the parameter's way.
+// 4. The remaining classes, and the scratch of steps, are placed in one block by a best-fit sweep
+//    in step order.
 #include <string.h>
 
 #include "base/check.h"
@@ -29,7 +29,7 @@ typedef struct range {
   uint32_t next;      // in its class
   int32_t start, end; // step numbers
   int64_t bytes;
-  int32_t param; // number of the parameter, NOWHERE for others
+  int32_t param; // index of the parameter, NOWHERE for others
 } range;
 
 typedef struct class {
@@ -244,7 +244,7 @@ static void find_donations(planner *p) {
         (void)try_alias(p, i, r, taken);
 }
 
-// Constants are copied into aligned, padded memory of the program. NULL when out of memory.
+// Copies constants into aligned, padded memory of the program. NULL when out of memory.
 static const void *constant_data(planner *p, const vt_literal *literal) {
   vt_program *program = p->plan->program;
   int64_t bytes = vt_type_bytes(literal->type);
@@ -301,7 +301,7 @@ typedef struct piece {
 } piece;
 typedef VT_ARRAY(piece) pieces;
 
-// Pieces lie behind each other, and no two spare ones side by side.
+// Pieces are contiguous, and no two free ones are adjacent.
 static bool pieces_are_sound(const pieces *all) {
   for (size_t i = 0; i + 1 < all->size; i++) {
     const piece *p = &all->data[i];
@@ -361,7 +361,7 @@ static void give_back(pieces *all, int64_t offset) {
   vt_assert(pieces_are_sound(all));
 }
 
-// What wants a place: a class, or the scratch of a step.
+// What needs a place: a class, or the scratch of a step.
 typedef struct tenant {
   int32_t start, end;
   int64_t bytes;
@@ -369,9 +369,9 @@ typedef struct tenant {
   uint32_t next_starting, next_ending;
 } tenant;
 
-// Tenants that live at the same time have no byte in common.
+// Tenants with overlapping live ranges share no byte.
 static bool tenants_are_apart(const tenant *tenants, const int64_t *offsets, uint32_t count) {
-  enum { FEW = 500 }; // pairs are many
+  enum { FEW = 500 }; // quadratic
   for (uint32_t a = 0; a < count && count <= FEW; a++)
     for (uint32_t b = a + 1; b < count; b++) {
       const tenant *x = &tenants[a], *y = &tenants[b];

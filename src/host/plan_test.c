@@ -52,7 +52,7 @@ static vt_value *less(vt_func *func, vt_value *a, vt_value *b) {
   return value;
 }
 
-// `captures` values follow the own operands, in the op and as parameters of each region (made
+// `captures` values follow the op's own operands, in the op and as parameters of each region (made
 // here).
 static vt_op *control(vt_func *func, vt_opcode code, uint32_t own, uint32_t captures,
                       vt_value **operands, uint32_t result_count, const vt_type *types,
@@ -144,13 +144,13 @@ static void donated_parameters_share_memory(void **state) {
   program = donating(true, false); // x is read after y is written
   assert_false(vt_program_may_alias(program, 0, 0));
   vt_program_destroy(program);
-  program = donating(true, true); // but z may take its place
+  program = donating(true, true); // but z may take its memory
   assert_false(vt_program_may_alias(program, 0, 0));
   assert_true(vt_program_may_alias(program, 0, 1));
   vt_program_destroy(program);
 }
 
-// p = p + g where g is a temporary that dies there: its memory must not keep p from the donated
+// p = p + g where g is a temporary that dies there: its memory must not keep p out of the donated
 // one.
 static void temporaries_leave_donations_alone(void **state) {
   (void)state;
@@ -195,7 +195,6 @@ static void returned_parameters_and_constants_are_copied(void **state) {
 }
 
 // while (i < n) { i += 1; a, b = b, a + b; ys[i] = a; } with n captured and an invariant carried
-// along
 static void loops_keep_state(void **state) {
   (void)state;
   vt_module *module = new_module();
@@ -240,9 +239,9 @@ static void loops_keep_state(void **state) {
   }
   const vt_plan *body_plan = program->plan_order.data[1];
   assert_ptr_equal(body_plan->func, body);
-  assert_true(body_plan->in_place_result[3]);  // the stacked rows are updated where they lie
+  assert_true(body_plan->in_place_result[3]);  // the stacked rows are updated in place
   assert_true(body_plan->in_place_result[1]);  // b is copied over a when a is no longer read
-  assert_false(body_plan->in_place_result[2]); // but the sum is written before that
+  assert_false(body_plan->in_place_result[2]); // but the sum is written first
   assert_true(body_plan->invariant[4]);
   vt_program_destroy(program);
 }
@@ -313,8 +312,8 @@ static void branches_hand_through(void **state) {
 
 enum { VALUES = 4, ITEMS = 3 };
 
-// Branches that return their operands as they came, in another order, twice or changed, followed by
-// ops that still read the operands or do not: against the same in plain C.
+// Branches that return their operands unchanged, reordered, twice or changed, followed by ops that
+// may still read the operands; checked against plain C.
 static void random_branches(void **state) {
   (void)state;
   uint32_t random = 1;
@@ -325,7 +324,7 @@ static void random_branches(void **state) {
     vt_value *operands[1 + VALUES] = {vt_func_add_param(func, scalar(VT_PRED))};
     int32_t x[VALUES], want[2][2 * VALUES] = {{0}}, picks[2][VALUES][2];
     vt_type types[VALUES];
-    for (int32_t v = 0; v < VALUES; v++) { // of the program's own, so that they may die
+    for (int32_t v = 0; v < VALUES; v++) { // computed by the program, so that they may die
       operands[1 + v] = add(func, constant(func, type, v + 1), constant(func, type, round));
       x[v] = v + 1 + round;
       types[v] = type;
@@ -338,7 +337,7 @@ static void random_branches(void **state) {
           picks[b][r][k] = (int32_t)((random = random * 1664525 + 1013904223) >> 20) % (2 * VALUES);
         vt_value *const *params = op->regions[b]->params;
         int32_t i = picks[b][r][0], j = picks[b][r][1];
-        if (i >= VALUES) i = r; // mostly as it came
+        if (i >= VALUES) i = r; // mostly unchanged
         returned[r] = j >= VALUES ? params[i] : add(op->regions[b], params[i], params[j]);
         want[b][r] = j >= VALUES ? x[i] : x[i] + x[j];
       }
@@ -396,8 +395,8 @@ static vt_op *all_reduce(vt_func *func, vt_value *value, int64_t devices) {
   return op;
 }
 
-// y = x * 2 per device, s = sum over devices, both of x sharded over 4 devices; `diverging`: the
-// sum is inside a branch that device 0 does not take.
+// y = x * 2 per device, s = sum over devices, with x sharded over 4 devices; `diverging`: the sum
+// is inside a branch that device 0 does not take.
 static vt_program *manual_program(int64_t per_device, bool diverging) {
   vt_module *module = new_module();
   vt_func *func = module->main;

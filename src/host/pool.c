@@ -3,11 +3,10 @@
 // when freed.
 //
 // A fresh mapping costs a page fault per 4 KiB, more than the arithmetic done on it, so freed
-// blocks stay with the process: as many that it never holds more than twice what was in use at once
-// of late. A step that repeats finds its blocks; what a larger program has left goes.
+// blocks stay with the process, up to twice the recent peak of memory in use. A repeated step finds
+// its blocks; leftovers of a larger program are released.
 // Threads: any; one lock, held for a few instructions.
-// Under AddressSanitizer nothing is kept, so that use after free and overruns of the padding are
-// seen.
+// Under AddressSanitizer nothing is kept, so that use after free and padding overruns are detected.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -32,12 +31,12 @@ enum { KEEP = 1 };
 #endif
 
 enum {
-  PAD = 128, // promised behind the end
+  PAD = 128, // guaranteed past the end
   HEADER = 64,
   FIRST_SHIFT = 9, // classes 2^s * {4, 5, 6, 7} / 4 from 512 bytes on
   CLASSES = (62 - FIRST_SHIFT) * 4,
-  HUGE_BYTES = 2 << 20, // from here on blocks are mapped with huge pages
-  WINDOW = 16384,       // allocations; "of late" is this window and the one before
+  HUGE_BYTES = 2 << 20, // from this size on blocks are mapped with huge pages
+  WINDOW = 16384,       // allocations; "recent" is this window and the previous one
   LEAST_BYTES = 64 << 20,
 };
 
@@ -90,7 +89,7 @@ static void unmap_block(block *b) {
     munmap(b, (size_t)bytes);
 }
 
-// How much may lie idle beside what is in use, never more than a quarter of the machine's memory.
+// How much memory may be idle besides what is in use, at most a quarter of the machine's memory.
 static int64_t idle_limit(void) {
   static int64_t quarter;
   if (!quarter) quarter = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 4;
@@ -99,7 +98,7 @@ static int64_t idle_limit(void) {
   return most - pool.used_bytes < quarter ? most - pool.used_bytes : quarter;
 }
 
-// Takes idle blocks out of the lists, largest first, until the rest may stay; the caller unmaps
+// Removes idle blocks from the lists, largest first, until the rest may stay; the caller unmaps
 // them without the lock.
 static block *surplus(void) {
   int64_t limit = idle_limit();
@@ -136,7 +135,7 @@ static block *count_used(int64_t bytes) {
   return surplus();
 }
 
-// A block that count_used has counted already.
+// Allocates a block that count_used has already counted.
 static void *fresh_block(uint32_t class) {
   block *b = map_block(class_bytes(class));
   if (!b) {
@@ -187,7 +186,7 @@ void *vt_host_alloc_zeroed(int64_t bytes) {
 }
 
 void vt_host_free(void *data) {
-  if (!data || vt_forked()) return; // the lists may have been cut in the middle of a change
+  if (!data || vt_forked()) return; // the lists may be in the middle of a change
   block *b = (block *)(void *)((char *)data - HEADER);
   if (!KEEP) {
     free(b);

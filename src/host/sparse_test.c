@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sparse_test.c - products with matrices of few entries, and of so many that they are dense after
-// all, against src/eval.
+// sparse_test.c - products with matrices that have few entries, or enough to be treated as dense,
+// against src/eval.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -20,15 +20,15 @@ static float random_value(void) {
   return (float)next_random() / (1 << 23) - 1;
 }
 
-// The matrix has a contracted dimension `matrix_k` of two; the other side is in front unless
-// `first`. The result is transposed by `order` when that is not empty.
+// The matrix has a contracted dimension `matrix_k` of two; the other side is the left operand
+// unless `first`. The result is transposed by `order` when that is not empty.
 typedef struct row {
   const char *name;
   bool first;
   int64_t matrix[2], matrix_k;
   int32_t rank;
   int64_t other[4], other_k, order[4];
-  bool dense; // the result's lines lie apart
+  bool dense; // the result's lines are not contiguous
 } row;
 
 // clang-format off
@@ -60,7 +60,7 @@ static vt_value *splat(vt_func *func, vt_type type, float x) {
   return vt_build_constant(func, NULL, NULL, literal);
 }
 
-// max(matrix, very little that grows with the place): the matrix, made of an iota.
+// max(matrix, tiny values that grow with the index): equals the matrix, but computed from an iota.
 static vt_value *drawn(vt_func *func, vt_value *matrix) {
   vt_type type = matrix->type;
   vt_value *place = vt_build(func, NULL, VT_OP_IOTA, NULL, type, 0, NULL);

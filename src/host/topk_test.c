@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// topk_test.c - sorts of which only the first places are read, against the evaluator's whole sort:
-// equal keys, NaNs of both signs, one line cut into parts and many lines, any number of threads.
+// topk_test.c - sorts of which only the first elements are read, against the evaluator's whole
+// sort: equal keys, NaNs of both signs, one line split into parts and many lines, any number of
+// threads.
 #include "host/native_bench.h"
 
 static void read_first(op_bench *b, uint32_t result, int64_t k) {
@@ -20,7 +21,7 @@ static void check(vt_dtype dtype, int64_t lines, int64_t n, int64_t k, int direc
   int32_t *places = bench_param(&b, VT_S32, 2, dims);
   size_t bytes = vt_dtype_bytes(dtype);
   for (int64_t i = 0; i < lines * n; i++) {
-    // Any bits; few different; ascending, so that every element is among the best so far.
+    // Random bits; few distinct values; ascending, so that every element is among the best so far.
     uint64_t x = style == 0 ? next_random() : style == 1 ? next_random() % 5 : (uint64_t)i;
     if (dtype == VT_PRED) x &= 1;
     memcpy(keys + (size_t)i * bytes, &x, bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// weight_gradient.h - ways to compute the gradient of the weights of a two-dimensional convolution
-// beside oneDNN's.
+// weight_gradient.h - alternatives to oneDNN for the weight gradient of a two-dimensional
+// convolution.
 #ifndef VT_HOST_WEIGHT_GRADIENT_H
 #define VT_HOST_WEIGHT_GRADIENT_H
 
@@ -17,12 +17,12 @@ typedef struct vt_weight_gradient {
   vt_dtype dtype;            // of both operands: f32 or bf16
 } vt_weight_gradient;
 
-// Both take `input` and `gradient` from the step's operands; false where it is not for them.
+// Both take `input` and `gradient` from the step's operands; false when they do not apply.
 //
-// Few channels, the first layer of most vision models: a matrix unit would be nearly empty there (9
-// taps of one channel); vectors run along the features instead. (conv_narrow.c)
+// Few channels, as in the first layer of most vision models: a matrix unit would be nearly empty (9
+// taps of one channel), so vectors run along the features. (conv_narrow.c)
 bool vt_step_narrow(vt_plan *plan, vt_step *step, const vt_weight_gradient *gradient);
-// Many, in bf16 with AMX: one product whose left side has a row for each tap and channel.
+// Many channels, in bf16 with AMX: one product whose left side has a row for each tap and channel.
 // (conv_wide.c)
 bool vt_step_wide(vt_plan *plan, vt_step *step, const vt_weight_gradient *gradient);
 
