@@ -171,7 +171,7 @@ char *vt_testing_account(vt_testing *t, const char *email, const char *role) {
   return token;
 }
 
-// A request of a worker to the metadata server; its status and text.
+// One worker's request to the metadata server; returns its status and body.
 static int ask(vt_testing *t, const char *node, int worker, const char *method, const char *path,
                const char *body, char **out_text) {
   vt_call call;

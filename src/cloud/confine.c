@@ -26,7 +26,7 @@
 #include "base/log.h"
 #include "cloud/worker/filter.h"
 
-// A sanitizer looks through its own process at the end.
+// Sanitizers inspect their own process at exit.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SANITIZED = 1 };
 #else
@@ -50,7 +50,7 @@ vt_status vt_confine_choose(const char *user, vt_confine *out) {
 
 // --- the state -----------------------------------------------------------------------------------
 
-// Only files that the daemon itself makes there.
+// Only files that the daemon itself creates there.
 static bool is_ours(const char *name) {
   static const char *const names[] = {"cloud.db*", "backup-*.db", "terminal_key*",   "terminal-*",
                                       "ca.pem",    "ca-key.pem",  "googleapis*.pem", "token",
@@ -60,7 +60,7 @@ static bool is_ours(const char *name) {
   return false;
 }
 
-// Never through a link, and nothing that has another name elsewhere.
+// Never follows a link, and skips files with more than one hard link.
 static vt_status give_file(const vt_confine *c, int folder, const char *name) {
   struct stat info;
   int fd = openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -120,7 +120,7 @@ static bool allow_below(int rules, const char *path, uint64_t access) {
   return good;
 }
 
-// The first folder on the way to `path` that the account may not walk through; false: none.
+// The first folder on the way to `path` that the account may not search; false when there is none.
 static bool find_wall(const vt_confine *c, const char *path, char out_wall[4096]) {
   struct stat info;
   for (const char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
@@ -132,8 +132,8 @@ static bool find_wall(const vt_confine *c, const char *path, char out_wall[4096]
   return false;
 }
 
-// Where the state folder lies behind one that is closed to the account, as root's home is, it sees
-// the state folder in its place, and nothing else of what is there. Only this process does.
+// When a parent of the state folder is closed to the account (as root's home is), a tmpfs with
+// nothing but the path to the state folder covers it. Only this process sees the mount.
 static vt_status reach_state(const vt_confine *c, const char *state) {
   char wall[4096], way[4096];
   if (!find_wall(c, state, wall)) return VT_OK;
@@ -156,8 +156,8 @@ static vt_status reach_state(const vt_confine *c, const char *state) {
   return st;
 }
 
-// Writes only below the state folder, and to devices such as terminals. A kernel without Landlock
-// leaves that to the owners of files.
+// Restricts writing to the state folder and to devices such as terminals. Without Landlock in the
+// kernel, file ownership alone protects the rest.
 static void restrict_files(const char *state) {
   const uint64_t make = LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR |
                         LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK |
@@ -180,7 +180,7 @@ vt_status vt_confine_enter(const vt_confine *c, const char *state) {
   struct __user_cap_data_struct none[2] = {0};
   if (!c->drops) return VT_OK;
   VT_TRY(reach_state(c, state));
-  // Its temporary files would go elsewhere.
+  // Temporary files would go elsewhere by default.
   if (setenv("SQLITE_TMPDIR", state, 1) != 0) return vt_error_no_memory();
   for (int i = 0; i < 64 && prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++)
     if (prctl(PR_CAPBSET_DROP, i, 0, 0, 0) != 0)

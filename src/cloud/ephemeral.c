@@ -25,8 +25,8 @@ static vt_status make_key(vt_cloud *cloud, void *context) {
   const vt_members_row owner = {.project = file->project, .role = "roles/owner", .member = member};
   VT_TRY(vt_row_insert(cloud->store, members, &owner));
   VT_TRY(vt_sa_key_create(cloud, file->email, &pem, id));
-  // Clients that are pointed here by an endpoint or by name believe that they are in Google's
-  // universe, and refuse keys of another.
+  // Clients that reach us through an endpoint variable or a host name assume Google's universe and
+  // refuse keys of another one.
   json_t *key = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "type", "service_account",
                           "project_id", file->project, "private_key_id", id, "private_key", pem,
                           "client_email", file->email, "client_id", id, "token_uri", file->url,
@@ -38,7 +38,7 @@ static vt_status make_key(vt_cloud *cloud, void *context) {
 }
 
 static vt_status write_secret(const char *path, const char *text) {
-  vt_status st = vt_file_write(path, text, strlen(text)); // for everybody to read
+  vt_status st = vt_file_write(path, text, strlen(text)); // world-readable
   if (!st && chmod(path, 0600) != 0) st = vt_error(VT_INTERNAL, "%s: %s", path, strerror(errno));
   return st;
 }
@@ -73,7 +73,7 @@ vt_status vt_ephemeral_variables(vt_cloud *cloud, const vt_ephemeral *e, vt_aren
       {"TPU_API_DISCOVERY_URL", vt_arena_printf(arena, "%s/$discovery/rest?version=v1", url)},
       {"VTPU_GOOGLEAPIS", *e->googleapis ? e->googleapis : NULL},
       {"VTPU_CA", *e->googleapis ? e->ca : NULL}};
-  // gcloud's services; compute has its version in the endpoint.
+  // gcloud's services; the endpoint of compute includes its version.
   static const char *const services[] = {"TPU",     "SERVICEUSAGE", "CLOUDRESOURCEMANAGER",
                                          "IAM",     "CLOUDBILLING", "LOGGING",
                                          "OSLOGIN", "CLOUDQUOTAS"};

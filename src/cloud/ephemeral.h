@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ephemeral.h - what clients need to find a throw-away cloud: variables, a token file, a key file.
+// ephemeral.h - what clients need to find a throw-away cloud: environment variables, a token file,
+// a key file.
 #ifndef VT_CLOUD_EPHEMERAL_H
 #define VT_CLOUD_EPHEMERAL_H
 
@@ -7,7 +8,7 @@
 #include "cloud/store/cloud.h"
 
 typedef struct vt_ephemeral {
-  const char *address, *project, *account, *token; // account: whose token it is
+  const char *address, *project, *account, *token; // account: the token's owner
   const char *googleapis, *ca;                     // "" when off
   uint16_t port;
   bool secure;
@@ -15,8 +16,8 @@ typedef struct vt_ephemeral {
 
 typedef void (*vt_variable_use)(const char *name, const char *value);
 
-// Makes a service account that owns the project, writes its key and the token into the state
-// folder, and calls `use` for every variable. Call under the cloud's lock.
+// Makes a service account that owns the project, writes its key and the token to the state folder,
+// and calls `use` for every variable. Call under the cloud's lock.
 vt_status vt_ephemeral_variables(vt_cloud *cloud, const vt_ephemeral *e, vt_arena *arena,
                                  vt_variable_use use) VT_CHECKED;
 

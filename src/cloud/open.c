@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// open.c - see open.h. This alone knows all that a cloud is made of.
+// open.c - see open.h. Only this file knows every part of a cloud.
 #include "cloud/open.h"
 
 #include <errno.h>
@@ -55,7 +55,7 @@ static int64_t system_clock(int clock_id) {
   return (int64_t)now.tv_sec * VT_SECOND + now.tv_nsec;
 }
 
-// The time is the system's at the start, but not before what the rows have seen.
+// Starts from the system's time, but never before the latest time in the rows.
 static vt_status start_clock(vt_cloud *cloud) {
   int64_t last, wall;
   VT_TRY(vt_store_int(cloud->store, &last, 0, "SELECT MAX(at_ns) FROM events", ""));
@@ -201,7 +201,7 @@ static vt_status seed_rows(vt_cloud *cloud, void *context) {
   snprintf(member, sizeof member, "user:%s", s->account);
   const vt_members_row owner = {.project = s->project, .role = "roles/owner", .member = member};
   VT_TRY(vt_row_add(cloud->store, members, &owner));
-  free(*s->out_token); // of an attempt before
+  free(*s->out_token); // left by a failed attempt
   *s->out_token = NULL;
   if (s->token == VT_TOKEN_FIRST && exists) return VT_OK;
   VT_TRY(vt_token_revoke_from(cloud, "start"));

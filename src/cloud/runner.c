@@ -17,7 +17,7 @@
 
 enum { MESSAGE = 16384 };
 
-// Variables of clients, and none that a loader or a shell believes.
+// Allows only variables of clients, none that a loader or a shell acts on.
 static void set_variable(char *text) {
   static const char *const prefixes[] = {"VTPU_", "GOOGLE_", "CLOUDSDK_", "TPU_"};
   char *equals = strchr(text, '=');
@@ -44,7 +44,7 @@ static pid_t spawn(char **command, mode_t mask) {
   _exit(127);
 }
 
-// False when nobody asks any more.
+// False at the end of the input.
 static bool serve(int fd, char **command, mode_t mask, pid_t *child) {
   static char text[MESSAGE + 1];
   ssize_t n = recv(fd, text, MESSAGE, 0);
@@ -70,7 +70,7 @@ static _Noreturn void run(int fd, char **command, mode_t mask) {
     int status;
     if (poll(fds, 2, -1) < 0) continue;
     if (fds[0].revents && !serve(fd, command, mask, &child)) fds[0].fd = -1;
-    if (fds[0].fd < 0 && child <= 0) _exit(0); // it never began
+    if (fds[0].fd < 0 && child <= 0) _exit(0); // it was never started
     if (fds[1].revents && read(fds[1].fd, &info, sizeof info) > 0 && child > 0 &&
         waitpid(child, &status, WNOHANG) == child)
       _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
@@ -92,7 +92,7 @@ vt_status vt_runner_start(char **command, mode_t mask, vt_runner *out) {
 
 static void tell(const vt_runner *runner, const char *text, size_t size) {
   ssize_t sent = send(runner->fd, text, size, MSG_NOSIGNAL);
-  (void)sent; // whoever has ended is found by its exit code
+  (void)sent; // an exited child is found by its exit code
 }
 
 void vt_runner_variable(const vt_runner *runner, const char *name, const char *value) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// runner.h - the command behind `vtpud --ephemeral --`: a process of its own with the rights of who
-// started vtpud. It waits for the variables that the command is to see.
+// runner.h - the command of `vtpud --ephemeral --`: a separate process with the rights of the user
+// who started vtpud. It waits for the environment variables of the command.
 #ifndef VT_CLOUD_RUNNER_H
 #define VT_CLOUD_RUNNER_H
 
@@ -9,7 +9,7 @@
 #include "base/status.h"
 
 typedef struct vt_runner {
-  pid_t pid; // its exit code is the command's; 0 = there is none
+  pid_t pid; // returns the command's exit code; 0 when there is none
   int fd;
 } vt_runner;
 

@@ -64,7 +64,7 @@ static const vt_settings standard = {.address = "127.0.0.1",
                                      .keep_reports = 400,
                                      .notice = 30};
 
-// The place of a flag in the settings; NULL: it has none.
+// The field of a flag in the settings; NULL when it has none.
 static void *field_of(vt_settings *s, const vt_command_row *row) {
   for (size_t i = 0; i < FIELDS; i++)
     if (strcmp(fields[i].name, row->name) == 0) return (char *)s + fields[i].offset;
@@ -92,7 +92,7 @@ static vt_status set_line(vt_settings *s, const char *name, const char *value) {
   const vt_command_row *first = NULL;
   for (const vt_command_row *row = rows; row < rows + table.count; row++) {
     if (row->kind == VT_COMMAND_GROUP || row->kind == VT_COMMAND_WORD) continue;
-    if (!field_of(s, row)) continue; // of the command line alone
+    if (!field_of(s, row)) continue; // only on the command line
     if (!first) first = row;
     if (strcmp(row->name, name) != 0) continue;
     VT_TRY(vt_command_value(row, value, &number));
@@ -129,7 +129,7 @@ static vt_status read_config(vt_settings *s, vt_arena *arena, const char *path) 
   return VT_OK;
 }
 
-// A page that was asked for; false: none.
+// Prints the page that was asked for; false when none was.
 static bool print_page(int argc, char **argv) {
   const vt_command_table *tables[] = {&table, NULL};
   const vt_manual page = {

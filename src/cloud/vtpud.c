@@ -46,13 +46,12 @@ typedef struct parts {
   vt_door *door, *googleapis;
   vt_authority authority;
   char *token;
-  vt_helper *helper; // NULL = this cloud needs nothing of the host
+  vt_helper *helper; // NULL = this cloud needs no privileges on the host
   vt_recorder *recorder;
   vt_runner runner;
 } parts;
 
-// The library that stands beside this program (build tree) or in ../lib (installed); "" when there
-// is none.
+// The library next to this program (build tree) or in ../lib (installed); "" when there is none.
 static const char *find_library(vt_arena *arena) {
   static const char *const places[] = {"libvtpu.so", "../lib/libvtpu.so", "../pjrt/libvtpu.so"};
   char self[4096];
@@ -98,8 +97,8 @@ static vt_status read_options(const vt_settings *s, vt_arena *arena, vt_cloud_op
   return VT_OK;
 }
 
-// Two processes from here on: the helper with the privileges that vtpud was started with, and this
-// one, which strangers talk to, without.
+// From here on there are two processes: the helper, which keeps the privileges vtpud was started
+// with, and this one, which serves clients without them.
 static vt_status divide(parts *out, const vt_settings *s, const vt_cloud_options *o,
                         vt_door_options *door, vt_arena *arena) {
   bool slurm = strcmp(s->backend, "slurm") == 0;
@@ -110,7 +109,7 @@ static vt_status divide(parts *out, const vt_settings *s, const vt_cloud_options
       .doors = {{s->address, (uint16_t)s->port}, {*s->googleapis ? s->googleapis : NULL, 443}}};
   VT_TRY(vt_confine_choose(s->user, &confine));
   if (slurm && confine.drops) {
-    confine.drops = false; // the jobs of workers are root's
+    confine.drops = false; // the workers' jobs run as root
     vt_log(VT_LOG_WARNING, "with a Slurm cluster behind it vtpud answers calls as root");
   }
   VT_TRY(vt_confine_state(&confine, s->state));
@@ -149,14 +148,14 @@ static vt_status start(parts *out, const vt_settings *s, vt_arena *arena) {
   return vt_door_open(out->cloud, &door, &out->googleapis);
 }
 
-// Guests outlive a daemon that stops, those of a throw-away cloud do not. Bounded: each is killed
-// after its grace.
+// Guests outlive a stopped daemon; those of a throw-away cloud do not. Bounded: each is killed
+// after its grace period.
 static void end_guests(vt_guest_driver *guests) {
   struct timespec step = {.tv_nsec = 20000000};
   for (int i = 0; i < 500 && !guests->end_all(guests); i++) nanosleep(&step, NULL);
 }
 
-// What has been asked to end ends, also when a part of it does not answer any more.
+// Shuts down in bounded time, even when a part of the daemon hangs.
 enum { END_WITHIN_S = 60, COMMAND_ENDS_WITHIN_S = 10 };
 
 static void stop(parts *server, bool ephemeral) {
@@ -203,7 +202,7 @@ static void pass_variable(const char *name, const char *value) {
   vt_runner_variable(the_runner, name, value);
 }
 
-// A command gets the signals, too; one that is deaf to SIGTERM is killed a while after it.
+// Passes signals on to the command; kills it some time after a SIGTERM that it ignores.
 static int wait_for_end(const sigset_t *signals, const vt_runner *runner) {
   const struct timespec second = {.tv_sec = 1};
   int64_t told_ns = 0;
@@ -213,7 +212,7 @@ static int wait_for_end(const sigset_t *signals, const vt_runner *runner) {
         number = told_ns ? sigtimedwait(signals, NULL, &second) : sigwaitinfo(signals, NULL);
     if (told_ns && vt_metrics_clock() - told_ns > COMMAND_ENDS_WITHIN_S * VT_SECOND)
       vt_runner_signal(runner, SIGKILL);
-    // Here only the command counts.
+    // In this mode only the command's result counts.
     if (number == SIGCHLD && child > 0 && waitpid(child, &status, WNOHANG) == child)
       return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (number < 0 || number == SIGCHLD) continue;
@@ -223,7 +222,7 @@ static int wait_for_end(const sigset_t *signals, const vt_runner *runner) {
   }
 }
 
-// Fills the empty store of the settings from a backup.
+// Fills the empty store of these settings from a backup.
 static vt_status restore(const vt_settings *s, vt_arena *arena) {
   const char *place = s->store;
   if (mkdir(s->state, 0711) != 0 && errno != EEXIST)
@@ -267,7 +266,7 @@ static vt_status serve(parts *server, const vt_settings *s, vt_arena *arena,
   return VT_OK;
 }
 
-// A connection is a descriptor, and the usual soft limit is far below what the ports accept.
+// Each connection needs a descriptor, and the usual soft limit is far below what the ports accept.
 static void raise_descriptors(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -290,9 +289,9 @@ int main(int argc, char **argv) {
   sigaddset(&signals, SIGCHLD);
   pthread_sigmask(SIG_BLOCK, &signals, NULL);
   signal(SIGPIPE, SIG_IGN);
-  // The state is the daemon's alone; level 1 opens the way to the homes of its users.
+  // Only the daemon may read the state; level 1 also lets users reach their homes.
   umask_of_caller = umask(077);
-  signal(SIGXFSZ, SIG_IGN); // a limit on file sizes is an error of the write
+  signal(SIGXFSZ, SIG_IGN); // exceeding a file size limit is an error of write(2)
   raise_descriptors();
   bool done;
   vt_status st = vt_settings_read(&s, &arena, argc, argv, &done);
@@ -317,7 +316,7 @@ int main(int argc, char **argv) {
     st = vt_error(VT_INVALID_ARGUMENT, "--state is needed (or --ephemeral)");
     goto out;
   }
-  // One name for it from here on, whatever way led there.
+  // From here on it has one canonical name.
   (void)mkdir(s.state, 0711);
   state = realpath(s.state, NULL);
   if (!state) {

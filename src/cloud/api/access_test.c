@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// access_test.c - who may call what, for every row of routes.def: nobody gets in without identity,
-// nobody into a project that is not theirs, administrators' calls are for administrators; tokens,
-// sessions, keys, roles.
+// access_test.c - who may call what, for every row of routes.def: no access without an identity,
+// none to another's project, administrators' calls only for administrators; tokens, sessions, keys,
+// roles.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "cloud/api/wire.h"
 #include "cloud/door/grpc.h"
 
-// What may be called by nobody; a new public route has to be added here knowingly.
+// Routes that need no identity; every new public route must be added here deliberately.
 static const char *const public_paths[] = {"/token",
                                            "/o/oauth2/auth",
                                            "/revoke",
@@ -31,7 +31,7 @@ static bool is_public(const char *path) {
   return false;
 }
 
-// A path with every {name} filled in: the version with one of the row's, the project as given, the
+// A path with every {name} filled in: {v} with one of the row's versions, the project as given, the
 // rest with "x".
 static void fill(const vt_route *route, const char *project, char out[1024]) {
   size_t n = 0;
@@ -92,7 +92,7 @@ static void every_route_keeps_strangers_out(void **state) {
     json_decref(vt_testing_call_as(&t, stranger, route->method, url, "{}", &status));
     if (status != 403) fail_msg("%s %s by a stranger: %d", route->method, url, status);
     if (!of_project || admin) continue;
-    // An unknown project looks the same as a foreign one.
+    // An unknown project looks the same as another's.
     fill(route, "no-such-project", url);
     json_decref(vt_testing_call_as(&t, stranger, route->method, url, "{}", &status));
     if (status != 403) fail_msg("%s %s in no project: %d", route->method, url, status);
@@ -151,7 +151,7 @@ static void every_grpc_method_asks_who_calls(void **state) {
     int known = 0;
     for (int v = 0; v < 3; v++) {
       vt_code nobody = grpc_as(&t, NULL, service, method, request, versions[v], TESTING_PROJECT);
-      // A method that this version lacks is not found, whoever calls.
+      // A method that this version lacks is not found, whoever calls it.
       if (nobody == VT_NOT_FOUND || nobody == VT_UNIMPLEMENTED) continue;
       known++;
       if (nobody != VT_UNAUTHENTICATED)
@@ -181,7 +181,7 @@ static const char *header_of(const vt_call *call, const char *name) {
   return value;
 }
 
-// Nothing of anybody's may stay in a cache: these are the same for everybody.
+// Only replies that are the same for everybody may be cached.
 static bool may_be_kept(const char *path) {
   return strcmp(path, "/") == 0 || strncmp(path, "/console/", 9) == 0 ||
          strstr(path, "discovery/") != NULL;
@@ -248,7 +248,7 @@ static void every_reply_has_the_headers(void **state) {
   vt_testing_close(&t);
 }
 
-// A console session works for pages of this origin only, and its cookie is out of scripts' reach.
+// A console session works only for pages of this origin, and scripts cannot read its cookie.
 static void sessions_do_not_travel(void **state) {
   vt_testing t;
   vt_call call;
@@ -388,7 +388,7 @@ static void faults_come_when_ordered(void **state) {
   json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/faults",
                               "{\"share\":1,\"code\":503,\"seconds\":60}", 200));
   json_decref(vt_testing_call(&t, "GET", list, NULL, 503));
-  json_decref(vt_testing_call(&t, "GET", "/vtpu/v1/me", NULL, 200)); // ours is spared
+  json_decref(vt_testing_call(&t, "GET", "/vtpu/v1/me", NULL, 200)); // our own calls are exempt
   json_decref(vt_testing_call_as(&t, NULL, "GET", list, NULL, &status));
   assert_int_equal(status, 401);
   vt_testing_advance(&t, 61);
@@ -410,7 +410,7 @@ static void tokens_end(void **state) {
   json_decref(vt_testing_call_as(&t, token, "GET", "/vtpu/v1/me", NULL, &status));
   assert_int_equal(status, 401);
   free(token);
-  // A refresh token is no access token, and gives one.
+  // A refresh token is not an access token, but yields one.
   const vt_token_start refresh = {"admin@vtpu.localhost", "refresh", "", "", 0};
   assert_null(vt_token_create(t.cloud, &refresh, &token));
   json_decref(vt_testing_call_as(&t, token, "GET", "/vtpu/v1/me", NULL, &status));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// account.c - identities of calls, project roles, and how many calls an account may make.
+// account.c - identities of calls, project roles, and the rate limit of an account.
 #include "cloud/api/account.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static const struct role {
 #undef ROLE
 };
 
-// One '*' in a pattern stands for any text.
+// One '*' in a pattern matches any text.
 static bool pattern_matches(const char *pattern, const char *text) {
   const char *star = strchr(pattern, '*');
   if (!star) return strcmp(pattern, text) == 0;
@@ -195,8 +195,8 @@ vt_status vt_account_check_rate(vt_call *call) {
   if (per_minute <= 0) return VT_OK;
   if (!cloud->rates) cloud->rates = calloc(RATE_SLOTS, sizeof *cloud->rates);
   if (!cloud->rates) return vt_error_no_memory();
-  // A token bucket an account; two accounts in one slot take turns in it, which errs on the side of
-  // letting through.
+  // One token bucket per account; two accounts that share a slot alternate in it, which errs on the
+  // side of allowing calls.
   uint64_t account = vt_hash_bytes(call->caller, strlen(call->caller), 0);
   struct vt_rate *rate = &cloud->rates[account % RATE_SLOTS];
   int64_t now = vt_cloud_now(cloud);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// call.c - the life of a vt_call, its lookups, its error bodies, pages and names.
+// call.c - the life cycle of a vt_call, its lookups, error bodies, pages and names.
 #include "cloud/api/call.h"
 
 #include <assert.h>

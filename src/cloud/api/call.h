@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// call.h - one API call, whatever it came over (HTTP/1.1, gRPC, a test): what it asks and what it
-// answers.
+// call.h - one API call, whatever transport it came over (HTTP/1.1, gRPC, a test): its request and
+// its reply.
 //
-// A transport fills the request half, calls vt_call_run, and sends the reply half. Handlers are
-// named by routes.def; they run under the cloud's lock, those of changing methods inside a
-// transaction that commits when they return VT_OK. Memory of strings: the call's arena. JSON of the
-// call is released by vt_call_fini.
+// A transport fills in the request, calls vt_call_run, and sends the reply. Handlers are named by
+// routes.def. They run under the cloud's lock, those of changing methods inside a transaction that
+// commits when they return VT_OK. Strings are in the call's arena. vt_call_fini releases the call's
+// JSON.
 #ifndef VT_CLOUD_CALL_H
 #define VT_CLOUD_CALL_H
 
@@ -26,7 +26,7 @@ typedef struct vt_route {
   const char *method, *path; // "/{v}/projects/{project}/locations/{zone}/nodes/{node}:start"
   unsigned versions;         // of {v}; 0 when the path has none
   vt_handler handler;
-  // "tpu.nodes.get"; "@" any identity, "-" nobody asked, "!admin" / "!reviewer" role
+  // "tpu.nodes.get"; "@" any identity, "-" no check, "!admin" / "!reviewer" role
   const char *permission;
   const char *service;            // API that the project must have enabled, "" none
   const char *request, *response; // messages of schema.def, "" none or free-form
@@ -37,18 +37,17 @@ typedef struct vt_pair {
   const char *name, *value;
 } vt_pair;
 
-// What becomes of a connection that a handler has made a WebSocket (stream.h): `run` in a thread of
-// its own without the cloud's lock, or `drop` when it comes to nothing. Each takes `context`.
+// What happens to a connection that a handler has upgraded to a WebSocket (stream.h): `run` in its
+// own thread without the cloud's lock, or `drop` when the upgrade fails. Each takes `context`.
 typedef struct vt_upgrade {
   void (*run)(void *context, struct vt_stream *stream);
   void (*drop)(void *context);
   void *context;
 } vt_upgrade;
 
-// A call that waits for a change of the cloud sets `again`, and is run again from the start when
-// the cloud's count of changes is not `seen` any more, or the time has come. `hurry`: it may not
-// wait any longer (its client left, the server stops). The rest is the handler's, kept between
-// runs.
+// A call that waits for a change of the cloud sets `again`; it is run again from the start when the
+// cloud's change count differs from `seen`, or at its deadline. `hurry`: it may not wait any longer
+// (its client left, or the server stops). The rest is the handler's, kept between runs.
 typedef struct vt_wait {
   bool again, hurry;
   uint64_t seen;
@@ -65,11 +64,11 @@ struct vt_call {
   const char *body_text;
   size_t body_size;
   json_t *body;
-  const char *peer; // address of the other side, for logs and the metadata server
+  const char *peer; // peer address, for logs and the metadata server
   bool secure;      // came over TLS
-  bool malformed;   // the query has what is no text
-  bool wants_json;  // the reply has to be `reply`, not bytes: gRPC, field masks
-  // found on the way
+  bool malformed;   // the query contains invalid text
+  bool wants_json;  // the reply must be `reply`, not bytes: gRPC, field masks
+  // resolved by the router
   const vt_route *route;
   vt_api api;
   const char *api_name;     // "v2alpha1"
@@ -77,37 +76,37 @@ struct vt_call {
   const char *caller;       // e-mail of the identity, "" for nobody
   const char *caller_role;  // admin, reviewer, user, service
   bool by_cookie;           // identity is a console session
-  const char *credential;   // what says so, as vt_token_lives takes it; "" for nobody
+  const char *credential;   // the credential, as vt_token_lives takes it; "" for nobody
   const char *project;      // id of the project in the path, "" none
   int64_t project_number;
   // reply
   int status;       // HTTP
-  int error_status; // HTTP status of an error when the code does not say it (412), 0 = by code
+  int error_status; // HTTP status of an error not given by the code (412), 0 = by code
   json_t *reply;    // or
   vt_text raw;      // raw bytes with `content_type`
   const char *content_type;
   json_t *details; // google.rpc details of an error
   VT_ARRAY(vt_pair) reply_headers;
-  vt_upgrade upgrade; // status 101; a transport that can not do it leaves it
-  vt_wait wait;       // as is one that can not wait
+  vt_upgrade upgrade; // status 101; transports without upgrades leave it
+  vt_wait wait;       // transports that cannot wait leave it
 };
 
 void vt_call_init(vt_call *call, vt_cloud *cloud, const char *method, const char *path);
 void vt_call_fini(vt_call *call);
-// Forgets what a handler that failed has put into the reply.
+// Clears what a failed handler has put into the reply.
 void vt_call_clear_reply(vt_call *call);
-// Adds the parameters of "a=b&c=d" to the query; what is no text is left out and makes the call
+// Adds the parameters of "a=b&c=d" to the query; invalid text is left out and marks the call
 // malformed.
 void vt_call_add_query(vt_call *call, const char *query);
 void vt_call_add_header(vt_call *call, const char *name, const char *value);
-// Routes, authenticates, authorizes, runs. Always leaves a reply. Takes and gives back the cloud's
+// Routes, authenticates, authorizes, runs. Always leaves a reply. Takes and releases the cloud's
 // lock.
 void vt_call_run(vt_call *call);
-// The reply as bytes (JSON is written once); adds the headers of reply_headers.def that the handler
-// did not set, and to readable replies the ETag, whose match makes it 304.
+// The reply as bytes (JSON is serialized once). Adds the headers of reply_headers.def that the
+// handler did not set and, to replies of reads, the ETag; if that matches the reply becomes a 304.
 void vt_call_render(vt_call *call);
 
-// The rows of reply_headers.def that every reply has, whatever it came over; false past the last.
+// The rows of reply_headers.def for every reply, whatever the transport; false past the last.
 bool vt_reply_header_at(size_t index, bool tls, vt_pair *out_header);
 
 const char *vt_call_param(const vt_call *call, const char *name); // of the path; "" when absent
@@ -120,8 +119,8 @@ bool vt_call_enums_as_numbers(const vt_call *call);       // $alt=json;enum-enco
 void vt_call_reply_header(vt_call *call, const char *name, const char *value);
 const char *vt_call_base_url(vt_call *call); // "http://host:port" as the client wrote it
 
-// A whole number of the body, `otherwise` when it is not there. errors INVALID_ARGUMENT: anything
-// else, or outside of min to max.
+// An integer of the body, `otherwise` when absent. errors INVALID_ARGUMENT: not an integer, or
+// outside [min, max].
 vt_status vt_call_integer(const vt_call *call, const char *name, int64_t min, int64_t max,
                           int64_t otherwise, int64_t *out_value) VT_CHECKED;
 
@@ -137,17 +136,17 @@ void vt_call_add_detail(vt_call *call, json_t *detail);
 int vt_code_to_http(vt_code code);
 // {"code":8,"message":"..."} of a google.rpc.Status; new reference.
 json_t *vt_rpc_status(vt_code code, const char *message);
-// "0x1f2e..." stable for one internal reason, as users paste it.
+// "0x1f2e...", stable for an internal reason, for users to quote.
 void vt_error_id(const char *reason, char out_text[24]);
 
-// Pages: limit from pageSize (default and maximum given), the key to start behind from pageToken.
+// Pages: limit from pageSize (default and maximum given), the key to start after from pageToken.
 typedef struct vt_page {
   int64_t limit;
   const char *after_zone, *after;
 } vt_page;
 vt_status vt_call_page(vt_call *call, int64_t default_size, int64_t max_size,
                        vt_page *out_page) VT_CHECKED;
-// Token for the page behind the item (zone, id).
+// Token for the page after the item (zone, id).
 const char *vt_call_page_token(vt_call *call, const char *zone, const char *id);
 // "projects/p/locations/-": all zones.
 bool vt_call_all_zones(const vt_call *call);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// call_fuzz.c - any request to any route: "METHOD URL\n" and the body behind it, by an
-// administrator, on a cloud in memory. Nothing may crash, and every reply is a status the API has.
+// call_fuzz.c - any request to any route: "METHOD URL\n" followed by the body, as an administrator,
+// on a cloud in memory. Nothing may crash, and every reply has a status of the API.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -18,7 +18,7 @@ enum {
   MAX_TAG = 63,
   MAX_DEPTH = 64,
   MAX_MEMBERS = 10000,
-  SHOWN = 80 // of what is wrong
+  SHOWN = 80 // of the offending text
 };
 
 static bool all_of(const char *text, size_t max, const char *good) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// check_test.c - what no resource may hold is refused when it is made and when it is changed, by
-// every way in; what may be held comes back as it was sent; a stored row that can not be read is an
-// error that names it.
+// check_test.c - invalid content is refused on create and on update, through every entry point;
+// valid content comes back as it was sent; a stored row that cannot be read is an error that names
+// it.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #define CZ   "/compute/v1/projects/" TESTING_PROJECT
 #define NODE "\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\","
 
-// A part of a Node, from how many of what it is made, and whether a node may have it.
+// A part of a Node, the number of elements to build it from, and whether it is valid.
 static const struct part {
   const char *what, *text;
   int times;
@@ -47,7 +47,7 @@ static const struct part {
              {"512 KiB of metadata", "metadata", 2, NULL, 200},
              {"more of metadata", "metadata", 3, NULL, 400}};
 
-// The part as JSON; freed by the caller.
+// The part as JSON; the caller frees it.
 static char *make_part(const struct part *p) {
   vt_text out = {0};
   if (p->then) {
@@ -146,7 +146,7 @@ static void others_have_it_too(void **state) {
   vt_testing_close(&t);
 }
 
-// Deep, long and wide requests are refused for what they are.
+// Requests are refused for being too deep, long or wide.
 static void requests_are_bounded(void **state) {
   static const struct {
     const char *begin, *piece, *end;

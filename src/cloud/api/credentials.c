@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// credentials.c - accounts and what signs in to them: making, disabling, roles, passwords, and the
-// list of tokens with their ends. Administrators for every account, everybody for their own.
+// credentials.c - accounts and their credentials: creating, disabling, roles, passwords, and the
+// list of tokens with their expiry. Administrators for every account, everybody for their own.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ static bool role_known(const char *role) {
   return strcmp(role, "admin") == 0 || strcmp(role, "reviewer") == 0 || strcmp(role, "user") == 0;
 }
 
-// Printable and without what separates names elsewhere (members of policies, lines of files).
+// Printable and without characters that separate names elsewhere (members of policies, lines of
+// files).
 static bool email_valid(const char *email) {
   const char *at = strchr(email, '@');
   if (!at || at == email || !at[1] || strlen(email) > 254) return false;
@@ -49,7 +50,7 @@ static vt_status account_view(vt_call *call, const char *email, json_t **out_vie
 
 // --- accounts ------------------------------------------------------------------------------------
 
-// The reply of a call that makes a token; lifetime 0 = does not expire.
+// The reply of a call that creates a token; lifetime 0 = does not expire.
 static vt_status reply_token(vt_call *call, const char *email, int64_t days) {
   char *token;
   const vt_token_start start = {email, "access", "", "account", days * VT_DAY};
@@ -105,7 +106,7 @@ static vt_status set_disabled(vt_call *call, const char *email, bool disabled) {
     return vt_error(VT_FAILED_PRECONDITION, "An administrator does not disable their own account.");
   VT_TRY(vt_store_run(call->cloud->store, NULL, "UPDATE accounts SET disabled = ? WHERE email = ?",
                       "is", (int64_t)disabled, email));
-  // For good: an account that is enabled again has to sign in again.
+  // Permanent: an account that is enabled again has to sign in again.
   return disabled ? vt_token_revoke_all(call->cloud, email) : VT_OK;
 }
 
@@ -122,7 +123,7 @@ static vt_status set_role(vt_call *call, const char *email, const char *role) {
                  : vt_error(VT_FAILED_PRECONDITION, "A service account has the roles of policies.");
 }
 
-// {"disabled": true, "role": "user", "password": "..."}, each if it is there.
+// {"disabled": true, "role": "user", "password": "..."}, each optional.
 vt_status vt_account_patch(vt_call *call) {
   const char *email = vt_call_param(call, "email");
   const json_t *disabled = json_object_get(call->body, "disabled"),
@@ -145,7 +146,7 @@ vt_status vt_account_patch(vt_call *call) {
   return account_view(call, email, &call->reply);
 }
 
-// {"password": "...", "oldPassword": "..."}; the old one where there is one.
+// {"password": "...", "oldPassword": "..."}; the old one if there is one.
 vt_status vt_me_set_password(vt_call *call) {
   const char *password = json_string_value(json_object_get(call->body, "password")),
              *old = json_string_value(json_object_get(call->body, "oldPassword"));
@@ -172,7 +173,7 @@ static const char *origin_shown(const char *origin) {
   return strncmp(origin, "token:", 6) == 0 ? "token" : origin;
 }
 
-// A token is known by the first digits of its hash, with which nobody signs in.
+// A token is identified by the first digits of its hash, which do not allow signing in.
 static vt_status list_tokens(vt_call *call, const char *email) {
   vt_rows *rows;
   VT_TRY(vt_store_query(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// discovery.c - the discovery documents of the four API versions, made from routes.def and
+// discovery.c - the discovery documents of the four API versions, generated from routes.def and
 // schema.def, and the universe descriptor. Client libraries build their methods from these; rootUrl
-// is the host the client asked.
+// is the host in the client's request.
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static json_t *schemas(unsigned api) {
   json_t *all = json_object();
   const vt_message *m;
   for (int i = 0; (m = vt_message_at(i)); i++) {
-    // A message of another version may still be named by a field of this one.
+    // A field of this version may still refer to a message of another one.
     unsigned shown = m->versions & api ? api : m->versions;
     json_t *properties = json_object();
     for (const vt_field *f = m; (f = vt_message_next(f));)
@@ -80,10 +80,10 @@ static const char *query_type(const char *name) {
                                                                                  : "string";
 }
 
-// The object of the resource that a path names, made on the way: projects.locations.nodes.
+// The resource object for a path, creating its parents: projects.locations.nodes.
 static json_t *resource_of(json_t *document, const char *path) {
   json_t *at = document;
-  for (const char *p = path + 5; *p;) { // behind "/{v}/"
+  for (const char *p = path + 5; *p;) { // after "/{v}/"
     size_t n = strcspn(p, "/");
     char name[64];
     if (*p != '{' && n < sizeof name) {

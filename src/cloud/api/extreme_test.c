@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// extreme_test.c - numbers at the ends of what 64 bits hold, and beside them, in every field that
-// takes one: a call refuses them, or what it stored reads back as the same. Made from the rows of
-// schema.def for nodes and queued resources, of routes.def for the parameters and bodies of all
-// other calls. Afterwards the bill still adds up and no time in any reply is from another century.
+// extreme_test.c - numbers at and next to the 64-bit limits, in every field that takes one: a call
+// refuses them, or they read back unchanged. Generated from the rows of schema.def for nodes and
+// queued resources, of routes.def for the parameters and bodies of all other calls. Afterwards the
+// bill still adds up and every time in a reply is plausible.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -139,7 +139,7 @@ static const char *text_of(const json_t *value) {
   return text;
 }
 
-// Whether two values of a field say the same.
+// Whether two values of a field are equivalent.
 static bool same(vt_field_kind kind, const json_t *a, const json_t *b) {
   int64_t x, y;
   if (kind == VT_FIELD_INT32 || kind == VT_FIELD_INT64)
@@ -150,7 +150,7 @@ static bool same(vt_field_kind kind, const json_t *a, const json_t *b) {
          parse(json_string_value(b), &y) && x == y;
 }
 
-// No time of a reply is before 1970 or can not be read.
+// Every time in a reply parses and is not before 1970.
 static void check_times(const char *url, const json_t *reply) {
   const char *key, *text = json_string_value(reply);
   json_t *value;
@@ -174,7 +174,7 @@ typedef struct place {
   int depth;
 } place;
 
-// `value` at the place of `body`, in the objects that are there or new ones.
+// Puts `value` at that place of `body`, creating objects as needed.
 static void put(json_t *body, const place *p, json_t *value) {
   for (int i = 0; i + 1 < p->depth; i++) {
     const vt_field *f = p->fields[i];
@@ -210,7 +210,7 @@ static void try_value(subject *s, const place *p, const char *text) {
   int status;
   json_t *value = json_loads(text, JSON_DECODE_ANY, NULL), *body = json_loads(s->base, 0, NULL);
   const vt_field *field = p->fields[p->depth - 1];
-  if (!value) { // a number that the JSON reader refuses: into the text by hand
+  if (!value) { // the JSON reader refuses this number: insert it into the text
     json_decref(body);
     return;
   }
@@ -228,7 +228,7 @@ static void try_value(subject *s, const place *p, const char *text) {
     snprintf(url, sizeof url, "%s/x", s->collection);
     json_t *view = vt_testing_call(&s->t, "GET", url, NULL, 200);
     const json_t *stored = get(view, p);
-    // null is a field that is not there.
+    // null means an absent field.
     if (stored && !json_is_null(value) && !same(field->kind, value, stored))
       fail_msg("%s = %s reads back as %s", field->name, text, text_of(stored));
     check_times(url, view);
@@ -308,7 +308,7 @@ static void every_field_of_a_queued_resource(void **state) {
 
 // "#" is where the number goes.
 static const struct row {
-  const char *method, *url, *body, *most; // the largest that is taken
+  const char *method, *url, *body, *most; // the largest accepted value
 } rows[] = {
     {"POST", PROJECT "/credit", "{\"usd\":1,\"days\":#}", "36500"},
     {"POST", PROJECT "/credit", "{\"usd\":#}", "900000000"},
@@ -399,7 +399,7 @@ static void every_number_of_our_own(void **state) {
         fail_msg("%s %s: %d %s", rows[r].url, body, status, text_of(reply));
       if (i == of_integers.count && status != 200 && status != 409) // 409: of a smaller one
         fail_msg("%s %s: %d %s", rows[r].url, body, status, text_of(reply));
-      // Larger than the most, nothing is taken, however it is written.
+      // Nothing above the maximum is accepted, in any notation.
       double number = strtod(*value == '"' ? value + 1 : value, NULL);
       if (rows[r].most && status == 200 && number > strtod(rows[r].most, NULL))
         fail_msg("%s took %s", rows[r].url, body);
@@ -477,7 +477,7 @@ static void fill_path(const vt_route *route, char out[512]) {
   out[n] = 0;
 }
 
-// Names that have numbers somewhere, all at once, in body and query.
+// Names of parameters that take numbers somewhere, all at once, in body and query.
 static void no_number_breaks_a_route(void **state) {
   static const char *const plain[] = {
       "0", "-1", "9223372036854775807", "-9223372036854775808", "99999999999999999999", "1e17",

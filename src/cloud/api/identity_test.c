@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// identity_test.c - whose word counts for whom: service accounts of nodes, JSON web tokens, and
-// that everything ends with what it came from.
+// identity_test.c - which identity proves what: service accounts of nodes, JSON web tokens, and
+// that revoking a credential revokes everything derived from it.
 #include "cloud/cloud_testing.h"
 
 #include <openssl/bio.h>
@@ -95,7 +95,7 @@ static void a_node_runs_as_an_account_of_its_own_project(void **state) {
     json_decref(vt_testing_call(&t, "POST", url, node_as(own[i]), 200));
   }
   vt_testing_reconcile(&t);
-  // What speaks for an account is a token of it, and a deleted account gives none.
+  // Credentials of an account are its tokens, and a deleted account yields none.
   const char *path = "instance/service-accounts/default/token";
   char *text = vt_testing_metadata(&t, "n0", path);
   json_t *reply = json_loads(text, 0, NULL);
@@ -112,7 +112,7 @@ static void a_node_runs_as_an_account_of_its_own_project(void **state) {
   vt_testing_close(&t);
 }
 
-// A row written before there was a check, or by hand: the worker still gets nothing.
+// A row written before this check existed, or by hand: the worker still gets nothing.
 static void a_stored_foreign_account_gives_no_token(void **state) {
   static const char *const foreign[] = {"100000000002-compute@developer.vtpu.localhost",
                                         "admin@vtpu.localhost",
@@ -183,7 +183,7 @@ static void running_as_an_account_takes_act_as(void **state) {
     }
     if (!may) assert_int_equal(status_of(&t, eve, "POST", NODES "?nodeId=a", node_as("")), 403);
     if (!may) assert_int_equal(status_of(&t, eve, "POST", url, "{\"items\":[]}"), 403);
-    // What touches no worker's identity goes on without.
+    // Calls that do not affect a worker's identity still work.
     assert_int_equal(
         status_of(&t, eve, "PATCH", NODES "/kept?updateMask=labels", "{\"labels\":{\"a\":\"b\"}}"),
         200);
@@ -194,7 +194,7 @@ static void running_as_an_account_takes_act_as(void **state) {
   vt_testing_close(&t);
 }
 
-// Who looks after accounts can not sign in as them.
+// Account managers cannot sign in as the accounts.
 static void account_admins_have_no_keys(void **state) {
   static const char *const roles[] = {"roles/iam.serviceAccountAdmin", "user:eve@example.com",
                                       "roles/owner", "serviceAccount:" ROBOT, NULL};
@@ -229,7 +229,7 @@ static void tokens_of_workers_end_with_them(void **state) {
   vt_testing_create(&t, "b", "v4-8");
   char *a = worker_token(&t, "a"), *b = worker_token(&t, "b");
   assert_int_equal(status_of(&t, a, "GET", NODES, NULL), 200);
-  // Roles count at once.
+  // Role changes take effect at once.
   grant(&t, (const char *const[]){NULL});
   assert_int_equal(status_of(&t, a, "GET", NODES, NULL), 403);
   json_decref(vt_testing_call(&t, "POST", NODES "/a:stop", "{}", 200));
@@ -239,7 +239,7 @@ static void tokens_of_workers_end_with_them(void **state) {
   assert_int_equal(status_of(&t, b, "GET", "/vtpu/v1/me", NULL), 401);
   free(a);
   free(b);
-  // A default account that its owner deleted does not come back as an editor.
+  // A default account deleted by its owner does not come back as an editor.
   vt_testing_create(&t, "c", "v4-8");
   json_decref(vt_testing_call(
       &t, "DELETE", P "/serviceAccounts/100000000001-compute@developer.vtpu.localhost", NULL, 200));
@@ -258,7 +258,7 @@ static void put_base64url(vt_text *out, const unsigned char *bytes, size_t size)
   free(text);
 }
 
-// Signs header and claims as they are, with a PEM key; freed by the caller.
+// Signs header and claims as they are, with a PEM key; the caller frees the result.
 static char *sign(const char *pem, const char *header, const char *claims) {
   vt_text out = {0};
   put_base64url(&out, (const unsigned char *)header, strlen(header));
@@ -294,7 +294,7 @@ static robot make_key(vt_testing *t) {
   return r;
 }
 
-// "N" in a text becomes the cloud's time in seconds, "K" the id of the key.
+// In the text, "N" becomes the cloud's time in seconds, "K" the key id.
 static char *fill(vt_testing *t, const robot *r, const char *text) {
   vt_text out = {0};
   for (; *text; text++) {
@@ -395,7 +395,7 @@ static void only_sound_jwts_speak(void **state) {
     free(claims);
     free(jwt);
   }
-  // Larger than any of ours, and not cut off.
+  // Longer than any of ours, and not truncated.
   char *large = malloc(40000);
   memset(large, 'A', 39999);
   memcpy(large, "eyJ", 3);
@@ -409,7 +409,7 @@ static void only_sound_jwts_speak(void **state) {
   vt_testing_close(&t);
 }
 
-// A token for `assertion`, freed by the caller; NULL when it was refused.
+// A token for `assertion`, which the caller frees; NULL when refused.
 static char *exchange(vt_testing *t, const char *assertion) {
   char *body = malloc(strlen(assertion) + 200);
   int status;
@@ -456,7 +456,7 @@ static void assertions_are_for_the_token_endpoint(void **state) {
 
 // --- ends ----------------------------------------------------------------------------------------
 
-// The cookie of a session made with `token`, "" when it was refused.
+// The cookie of a session made with `token`, "" when refused.
 static void sign_in(vt_testing *t, const char *token, char out_cookie[256]) {
   vt_call call;
   char body[256];
@@ -532,7 +532,7 @@ static void a_session_lives_no_longer_than_its_token(void **state) {
   assert_int_equal(by_cookie(&t, cookie), 401);
   assert_int_equal(by_cookie(&t, other), 200);
   free(token);
-  // A refresh token's access tokens go with it, and the sessions made with those.
+  // Revoking a refresh token revokes its access tokens, and the sessions made with those.
   const vt_token_start refresh = {"admin@vtpu.localhost", "refresh", "", "password", 0};
   char body[256];
   assert_null(vt_token_create(t.cloud, &refresh, &token));
@@ -554,7 +554,7 @@ static void a_session_lives_no_longer_than_its_token(void **state) {
 
 // --- accounts, their passwords and their tokens --------------------------------------------------
 
-// Signs in with a password, from an address; the status.
+// Signs in with a password, from an address; returns the status.
 static int sign_in_from(vt_testing *t, const char *peer, const char *email, const char *password,
                         char *out_cookie) {
   vt_call call;
@@ -602,7 +602,7 @@ static void guesses_get_slower(void **state) {
   vt_testing_open(&t, "");
   make_ann(&t);
   assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 200);
-  // From ever new addresses: the account has to wait, and one that is not there waits alike.
+  // From ever new addresses: the account has to wait, and a nonexistent one waits alike.
   const char *const who[] = {"ann@example.com", "nobody@example.com"};
   for (int w = 0; w < 2; w++) {
     for (int i = 0; i < 5; i++) {
@@ -613,11 +613,10 @@ static void guesses_get_slower(void **state) {
     assert_int_equal(sign_in_from(&t, "127.0.7.7", who[w], RIGHT, NULL), 429);
   }
   assert_true(told_of(&t, "sign-in", "wrong passwords from 127.0.0.4"));
-  // Where Ann has signed in before, nobody else's guesses keep her out.
+  // Others' guesses do not lock Ann out of an address she has signed in from.
   assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 200);
   for (int i = 0; i < 5; i++) sign_in_from(&t, "127.0.1.1", "ann@example.com", "wrong horse", NULL);
-  // Each wrong one behind the free ones waits twice as long, and no longer than a quarter of an
-  // hour.
+  // After the free attempts, each wrong one doubles the wait, up to a quarter of an hour.
   int64_t waited = 0;
   for (int i = 0; i < 14; i++) {
     int64_t wait = 0;
@@ -637,7 +636,7 @@ static void guesses_get_slower(void **state) {
   }
   vt_testing_advance(&t, 7200);
   assert_int_equal(sign_in_from(&t, "127.0.3.3", "ann@example.com", RIGHT, NULL), 200);
-  // Not even a name that is no text gets into the trail as one.
+  // Even an invalid name is logged as valid text.
   for (int i = 0; i < 6; i++) sign_in_from(&t, "127.0.4.4", "<b>\\n@", "x", NULL);
   assert_true(told_of(&t, "sign-in", "127.0.4.4"));
   vt_testing_close(&t);
@@ -650,8 +649,8 @@ static int64_t by_hand(int clock_id) {
   return hand_ns;
 }
 
-// Hashing takes threads from the calls of others: strangers get little of it, and who has signed in
-// before is none.
+// Hashing takes threads from other calls: unknown addresses get few of them; one that has signed in
+// before is not limited.
 static void strangers_hash_in_turn(void **state) {
   vt_testing t;
   char who[32];
@@ -726,7 +725,7 @@ static void a_password_is_changed(void **state) {
   assert_int_equal(status_of(&t, ann, "GET", "/vtpu/v1/me", NULL), 200);
   assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 401);
   assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", "another horse", kept), 200);
-  // So does an administrator, and short and endless ones are none.
+  // So can an administrator; too short and too long passwords are refused.
   json_decref(vt_testing_call(&t, "PATCH", ACCOUNT, "{\"password\":\"a third horse\"}", 200));
   assert_int_equal(by_cookie(&t, kept), 401);
   json_decref(vt_testing_call(&t, "PATCH", ACCOUNT, "{\"password\":\"short\"}", 400));
@@ -759,12 +758,12 @@ static void a_disabled_account_is_out_for_good(void **state) {
   assert_int_equal(by_cookie(&t, cookie), 401);
   assert_int_equal(sign_in_from(&t, "127.0.0.9", "ann@example.com", RIGHT, NULL), 200);
   json_decref(made);
-  // Nobody locks out the last one.
+  // The last administrator cannot be locked out.
   const char *me = "/vtpu/v1/accounts/admin@vtpu.localhost";
   json_decref(vt_testing_call(&t, "PATCH", me, "{\"disabled\":true}", 400));
   json_decref(vt_testing_call(&t, "PATCH", me, "{\"role\":\"user\"}", 400));
   json_decref(vt_testing_call(&t, "PATCH", "/vtpu/v1/accounts/x@y", "{\"disabled\":true}", 404));
-  // A service account that is disabled signs nothing, and its workers get nothing.
+  // A disabled service account cannot sign, and its workers get nothing.
   robot r = make_key(&t);
   char *header = fill(&t, &r, HEAD),
        *claims =
@@ -803,7 +802,7 @@ static void tokens_are_listed_and_revoked(void **state) {
     if (json_is_true(json_object_get(item, "current"))) id = vt_testing_text(item, "id");
   }
   assert_int_equal(strlen(id), 16);
-  // One's own only, but for administrators.
+  // Only one's own, except for administrators.
   snprintf(url, sizeof url, "/vtpu/v1/me/tokens/%s", id);
   json_decref(vt_testing_call(&t, "DELETE", url, NULL, 404));
   snprintf(url, sizeof url, ACCOUNT "/tokens/%s", id);
@@ -816,7 +815,7 @@ static void tokens_are_listed_and_revoked(void **state) {
   assert_int_equal(status_of(&t, spare, "GET", "/vtpu/v1/me", NULL), 401);
   json_decref(list);
   json_decref(made);
-  // Days are days.
+  // Expiry is in days.
   made = vt_testing_call(&t, "POST", ACCOUNT "/tokens", "{\"days\":7}", 200);
   vt_testing_advance(&t, 7 * 86400 - 1);
   assert_int_equal(status_of(&t, vt_testing_text(made, "token"), "GET", "/vtpu/v1/me", NULL), 200);
@@ -847,8 +846,7 @@ static void emails_are_plain(void **state) {
   vt_testing_close(&t);
 }
 
-// The token of a start: one with the account, others when they are asked for, and each ends the one
-// before.
+// The token of a start: one with the account, others on request, and each revokes the previous one.
 static void a_start_makes_one_token(void **state) {
   const char *me = "/vtpu/v1/me", *who = "root@example.com";
   vt_testing t;

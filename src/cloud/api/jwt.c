@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// jwt.c - JSON web tokens: RS256 of service-account keys in, HS256 of our own out; RSA keys for
-// service accounts. Source: RFC 7515, 7519. Only "alg":"RS256" is accepted, so a token can not
+// jwt.c - JSON web tokens: RS256 of service-account keys in, our own HS256 out; RSA keys for
+// service accounts. Source: RFC 7515, 7519. Only "alg":"RS256" is accepted, so a token cannot
 // choose a weaker check.
 #include <openssl/bio.h>
 #include <openssl/evp.h>
@@ -16,7 +16,7 @@
 #include "cloud/api/account.h"
 #include "cloud/store/row.h"
 
-// CLOCK_SKEW_S: a client's clock may be ahead; EXPIRY_LEEWAY_S: a request may be under way.
+// CLOCK_SKEW_S: a client's clock may be ahead; EXPIRY_LEEWAY_S: a request may be in flight.
 enum { CLOCK_SKEW_S = 300, EXPIRY_LEEWAY_S = 60, MAX_LIFETIME_S = 3600 };
 
 static char *to_base64url(const void *bytes, size_t size) {
@@ -29,7 +29,7 @@ static char *to_base64url(const void *bytes, size_t size) {
   return text;
 }
 
-// Decodes into the arena; the size, or -1 for text that is not base64url.
+// Decodes into the arena; returns the size, or -1 for text that is not base64url.
 static int from_base64url(vt_arena *arena, const char *text, size_t size,
                           unsigned char **out_bytes) {
   size_t padded = (size + 3) / 4 * 4;
@@ -63,7 +63,7 @@ static bool verify(const char *pem, const char *signed_text, size_t signed_size,
   return right;
 }
 
-// A claim that is a number of seconds: an integer, and nothing that would be rounded to one.
+// A claim in seconds: an integer, not a number that would be rounded to one.
 static bool seconds_of(const json_t *claims, const char *name, bool needed, int64_t *out) {
   const json_t *value = json_object_get(claims, name);
   if (!value) return !needed;
@@ -76,8 +76,8 @@ static bool ends_with(const char *text, size_t size, const char *tail) {
   return size > n && strncasecmp(text + size - n, tail, n) == 0;
 }
 
-// Whether a URL names this cloud: by a name of googleapis.com or of the universe, which it stands
-// in for, or as the client has reached it.
+// Whether a URL names this cloud: by a name of googleapis.com or of the universe, which it
+// replaces, or by the host that the client used.
 static bool is_ours(vt_call *call, const char *url, bool grant) {
   char domain[300];
   const char *host = strncmp(url, "https://", 8) == 0  ? url + 8
@@ -91,7 +91,7 @@ static bool is_ours(vt_call *call, const char *url, bool grant) {
   bool ours = ends_with(host, name, ".googleapis.com") || ends_with(host, name, domain) ||
               (name == 19 && strncasecmp(host, "accounts.google.com", name) == 0) ||
               (asked && strlen(asked) == size && strncasecmp(asked, host, size) == 0);
-  // What is made out to the token endpoint is no bearer token, and the other way round.
+  // A JWT for the token endpoint is not valid as a bearer token, and vice versa.
   bool endpoint = strcmp(path, "/token") == 0 || strcmp(path, "/oauth2/v4/token") == 0 ||
                   strcmp(path, "/o/oauth2/token") == 0;
   return ours && endpoint == grant;
@@ -100,7 +100,7 @@ static bool is_ours(vt_call *call, const char *url, bool grant) {
 static bool audience_fits(vt_call *call, const json_t *claims, bool grant) {
   const json_t *audience = json_object_get(claims, "aud"),
                *scope = json_object_get(claims, "scope");
-  // Libraries sign for a service, or for scopes and no service.
+  // Libraries sign for a service, or for scopes without a service.
   if (!audience && !grant) return json_is_string(scope) && *json_string_value(scope);
   if (json_is_string(audience)) return is_ours(call, json_string_value(audience), grant);
   for (size_t i = 0; i < json_array_size(audience); i++) {
@@ -110,7 +110,7 @@ static bool audience_fits(vt_call *call, const json_t *claims, bool grant) {
   return false;
 }
 
-// The claims of a token that `email` has signed. `*out_expires` is in seconds.
+// The claims of a token signed by `email`. `*out_expires` is in seconds.
 static bool claims_hold(vt_call *call, const json_t *claims, const char *email, bool grant,
                         int64_t *out_expires) {
   int64_t now = vt_cloud_now(call->cloud) / VT_SECOND, issued = 0, before = now;
@@ -128,8 +128,8 @@ static bool claims_hold(vt_call *call, const json_t *claims, const char *email, 
          audience_fits(call, claims, grant);
 }
 
-// Header and claims of a JWT; an object each, or NULL. A name that is there twice could be read as
-// one thing by us and as another by who issued it.
+// Header and claims of a JWT, an object each, or NULL. Duplicate names are refused: we and the
+// issuer could read them differently.
 static json_t *read_part(vt_arena *arena, const char *text, size_t size) {
   unsigned char *bytes;
   int n = from_base64url(arena, text, size, &bytes);
@@ -139,7 +139,8 @@ static json_t *read_part(vt_arena *arena, const char *text, size_t size) {
   return NULL;
 }
 
-// RS256, and nothing that changes what the signature means. *out_key "" when the header names none.
+// RS256, and no header that changes the meaning of the signature. *out_key "" when the header names
+// none.
 static bool header_fits(const json_t *header, const char **out_key) {
   const char *algorithm = json_string_value(json_object_get(header, "alg"));
   const json_t *id = json_object_get(header, "kid");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// limits_test.c - what one tenant, or one worker, can make the cloud keep and do is bounded: guest
-// attributes, tokens, requests of a worker, queued resources; and what has been kept long enough
-// goes.
+// limits_test.c - what one tenant or one worker can make the cloud store and do is bounded: guest
+// attributes, tokens, requests of a worker, queued resources; and rows are removed after their
+// retention period.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 #define Z "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
 
-// A request of the first worker of node "a"; *out_text (freed by the caller) may be NULL.
+// A request of the first worker of node "a"; *out_text (the caller frees it) may be NULL.
 static int ask(vt_testing *t, const char *method, const char *path, const char *body, size_t size,
                char **out_text) {
   vt_call call;
@@ -80,7 +80,7 @@ static void guest_attributes_are_bounded(void **state) {
   }
   assert_int_equal(status, 429);
   assert_true(count(&t, "SELECT SUM(LENGTH(value)) FROM guest_attributes") <= 256 << 10);
-  // What the agent says has its place all the same, and what is deleted makes some.
+  // What the agent writes always fits, and deleting makes room.
   assert_int_equal(
       ask(&t, "PUT", "instance/guest-attributes/hostkeys/ssh-ed25519", large, 1000, NULL), 200);
   assert_int_equal(ask(&t, "DELETE", "instance/guest-attributes/large/0", "", 0, NULL), 200);
@@ -109,7 +109,7 @@ static void a_worker_has_so_many_attributes(void **state) {
   vt_testing_close(&t);
 }
 
-// A flood is told to wait; what the agent reports has a purse of its own.
+// A flood is told to wait; the agent's reports have their own bucket.
 static void a_worker_asks_so_often(void **state) {
   static const struct {
     const char *method, *path;
@@ -150,7 +150,7 @@ static void a_worker_has_one_token(void **state) {
   assert_true(json_integer_value(json_object_get(reply, "expires_in")) <= 600);
   json_decref(reply);
   free(text);
-  // With less than five minutes left there is a new one, and after a revocation.
+  // With less than five minutes left, or after a revocation, there is a new one.
   vt_testing_advance(&t, 6 * 60);
   assert_int_equal(ask(&t, "GET", path, "", 0, &text), 200);
   assert_memory_not_equal(text, first, strlen("{\"access_token\":\"vtg.") + 64);
@@ -203,7 +203,7 @@ static void requests_of_the_queue_are_bounded(void **state) {
   vt_testing_close(&t);
 }
 
-// So many may wait; when room comes they are served in order, and those behind the head, too.
+// This many may wait; when there is room they are served in order, including those behind the head.
 static void a_project_has_so_many_requests(void **state) {
   vt_testing t;
   char id[16];

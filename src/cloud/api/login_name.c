@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// login_name.c - see login_name.h.
-// An account of the system that a key opened would be a way into what runs as it: at level 1 into
-// the host's database server, say. Ids come from the store, because two names with one id read each
-// other's files.
+// login_name.c - see login_name.h. A key must never open a system account: that would give access
+// to what runs as it, at level 1 for example the host's database server. Ids come from the store,
+// because two names with one id could read each other's files.
 #include "cloud/api/login_name.h"
 
 #include <ctype.h>
@@ -24,8 +23,8 @@ static bool form_fits(const char *name, size_t size) {
   return true;
 }
 
-// The names of the accounts or groups of the system in one of the host's files, read again when it
-// has changed. People's (ids from 1000 on) are not among them: a worker does not have those.
+// The names of the system's accounts or groups in one of the host's files, read again when it
+// changes. People's accounts (ids from 1000 on) are excluded: a worker does not have them.
 typedef struct name_file {
   const char *path;
   vt_map names;
@@ -78,8 +77,8 @@ bool vt_login_name_valid(const char *name, size_t size) {
 
 // --- ids -----------------------------------------------------------------------------------------
 
-// Where the search for a free id begins. Names had this id before ids were kept in the store, and
-// so most keep their homes.
+// Where the search for a free id starts. Before ids were stored this was a name's id, so most names
+// keep their homes.
 static int64_t preferred(const char *name) {
   return VT_LOGIN_FIRST_ID + (int64_t)(vt_hash_bytes(name, strlen(name), 0) % VT_LOGIN_IDS);
 }
@@ -91,7 +90,7 @@ vt_status vt_login_id_known(vt_cloud *cloud, const char *project, const char *na
                       name);
 }
 
-// The first id from `from` on that is free below `end`, 0 when there is none.
+// The first free id in [from, end), 0 when there is none.
 static vt_status find_free(vt_cloud *cloud, const char *project, int64_t from, int64_t end,
                            int64_t *out_id) {
   int64_t taken;

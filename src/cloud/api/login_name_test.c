@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// login_name_test.c - names of people on workers: which there are, and that each has an id of its
-// own for ever.
+// login_name_test.c - names of people on workers: which are valid, and that each has its own id for
+// ever.
 #include "cloud/api/login_name.h"
 
 #include <stdio.h>
@@ -73,7 +73,7 @@ static void the_systems_names_are_nobodys(void **state) {
   if (file) fclose(file);
 }
 
-// Who has which id, from the lines that workers read; each name once and each id once.
+// Parses the lines that workers read; checks that each name and each id occurs once.
 static void read_ids(vt_testing *t, const char *node, int64_t *ids, int count) {
   char *users = vt_testing_metadata(t, node, "vtpu/users");
   for (int i = 0; i < count; i++) ids[i] = 0;
@@ -100,7 +100,7 @@ static void set_users(vt_testing *t, int from, int to) {
 }
 
 static void every_name_has_an_id_for_ever(void **state) {
-  enum { COUNT = 600 }; // among user0 to user599 are three pairs that a hash put together
+  enum { COUNT = 600 }; // a hash would give three pairs of user0 to user599 the same id
   static int64_t ids[COUNT], again[COUNT];
   vt_testing t;
   (void)state;
@@ -118,7 +118,7 @@ static void every_name_has_an_id_for_ever(void **state) {
   assert_null(strstr(users, "postgres"));
   assert_null(strstr(users, "root"));
   free(users);
-  // Names that go keep theirs, and nobody gets it.
+  // Removed names keep their ids, and nobody else gets them.
   set_users(&t, 500, 560);
   set_users(&t, 167, 168);
   read_ids(&t, "a", again, COUNT);

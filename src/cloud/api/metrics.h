@@ -13,7 +13,8 @@ void vt_metrics_destroy(struct vt_metrics *metrics);
 int64_t vt_metrics_clock(void); // monotonic nanoseconds
 // One answered call: its route, status and time.
 void vt_metrics_call(vt_cloud *cloud, const vt_call *call, int64_t took_ns);
-// Calls and what there is, as text/plain; version=0.0.4. The chips' part is vt_use_metrics.
+// Counts of calls and state gauges, as text/plain; version=0.0.4. The chips' part is
+// vt_use_metrics.
 vt_status vt_metrics_write(vt_cloud *cloud, vt_text *out_text) VT_CHECKED;
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// oauth.c - the token endpoint, the consent page of command-line sign-in, console sessions.
-// Grants: authorization_code with PKCE (RFC 7636), refresh_token, jwt-bearer (RFC 7523). The scope
-// of an answer is left out: gcloud aborts when it differs by a letter from what it asked for.
+// oauth.c - the token endpoint, the consent page of command-line sign-in, console sessions. Grants:
+// authorization_code with PKCE (RFC 7636), refresh_token, jwt-bearer (RFC 7523). Replies omit the
+// scope: gcloud aborts when it differs by a letter from its request.
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +29,8 @@ static json_t *id_claims(vt_call *call, const char *email, const char *audience)
                    (json_int_t)now, "exp", (json_int_t)(now + 3600));
 }
 
-// What a token request was answered for: who, what the tokens come from, and whether a refresh
-// token is one of them.
+// The result of a token request: for whom, the tokens' origin, and whether to issue a refresh
+// token.
 typedef struct grant {
   const char *email, *origin;
   bool with_refresh;
@@ -174,8 +174,8 @@ static void put_escaped(vt_text *out, const char *text) {
 }
 
 static void page(vt_call *call, const char *inner_start) {
-  // Chromium holds the redirect behind the form to form-action as well: the code goes to the
-  // program that asked, on this machine.
+  // Chromium applies form-action to the redirect after the form, too: the code goes to the
+  // requesting program, on this machine.
   call->content_type = "text/html; charset=UTF-8";
   vt_call_reply_header(call, "Content-Security-Policy",
                        "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self' "
@@ -205,8 +205,8 @@ vt_status vt_oauth_consent(vt_call *call) {
   return VT_OK;
 }
 
-// A code may travel to the loopback address of the caller's own machine only; everywhere else it is
-// shown to be copied.
+// A code may be sent only to the loopback address of the caller's machine; otherwise it is shown
+// for copying.
 static bool is_loopback(const char *uri) {
   static const char *const good[] = {"http://localhost:", "http://127.0.0.1:"};
   for (size_t i = 0; i < 2; i++) {
@@ -269,7 +269,7 @@ static void set_cookie(vt_call *call, const char *token, int64_t seconds) {
                                        (long long)seconds, call->secure ? "; Secure" : ""));
 }
 
-// A session ends with the token that it was made with, and no later.
+// A session ends no later than the token that it was made with.
 static vt_status start_session(vt_call *call, const char *email, const vt_token *made_with) {
   char *token;
   int64_t now = vt_cloud_now(call->cloud), lifetime = SESSION_LIFETIME;

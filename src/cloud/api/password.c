@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// password.c - see password.h.
-// Wrong passwords are counted for the account, for the address, and for an address that has signed
-// in to the account before: that one is not kept waiting by what others try. Behind the free ones
-// each costs twice the wait of the one before. Counts are kept in memory, in a table of fixed size
-// whose places nobody can choose.
+// password.c - see password.h. Wrong passwords are counted per account, per address, and per
+// address that has signed in to the account before: others' attempts do not delay that one. After
+// the free attempts, each one doubles the wait. Counts are kept in memory, in a fixed-size table
+// whose slots nobody can choose.
 #include "cloud/api/password.h"
 
 #include <openssl/crypto.h>
@@ -20,12 +19,12 @@ enum {
   ROUNDS = 210000,
   MAX_PASSWORD = 1024,
   HASHING = 2, // at once
-  BURST = 4,   // hashes for strangers one after the other, and how many of them a second
+  BURST = 4,   // bucket of hashes for unknown addresses: size, and refill per second
   A_SECOND = 2,
   SLOTS = 4096,
   WAYS = 8,
   FREE_OF_ACCOUNT = 5,
-  FREE_OF_ADDRESS = 30, // many people can be behind one
+  FREE_OF_ADDRESS = 30, // many people may share one
   MAX_WAIT_S = 900
 };
 #define FORGET_NS VT_HOUR
@@ -40,7 +39,7 @@ typedef struct count {
 struct vt_guard {
   uint64_t seed;
   int hashing;
-  double budget; // of hashes for strangers
+  double budget; // of hashes for unknown addresses
   int64_t budget_ns;
   count counts[SLOTS];
 };
@@ -59,8 +58,8 @@ static vt_status find_guard(vt_cloud *cloud, struct vt_guard **out_guard) {
 
 // --- counts --------------------------------------------------------------------------------------
 
-// The count of two texts. A place is taken from the one among its neighbours that says least: not
-// waiting, with the fewest wrong ones, the oldest.
+// The counter of two texts. Evicts the neighbour that matters least: not waiting, with the fewest
+// wrong attempts, the oldest.
 static count *count_of(struct vt_guard *g, int64_t now, const char *kind, const char *a,
                        const char *b) {
   uint64_t key = vt_hash_bytes(kind, strlen(kind), g->seed);
@@ -87,7 +86,7 @@ static int64_t seconds_left(const count *c, int64_t now) {
   return c->until_ns > now ? (c->until_ns - now + VT_SECOND - 1) / VT_SECOND : 0;
 }
 
-// How long the count has to wait after one more; 0 = it need not.
+// How long the counter has to wait after one more attempt; 0 = no wait.
 static int64_t add_wrong(count *c, int64_t now, int free_ones) {
   c->wrong++;
   c->last_ns = now;
@@ -105,8 +104,7 @@ typedef struct counts {
 
 static counts counts_of(vt_call *call, struct vt_guard *g, const char *email) {
   int64_t now = vt_cloud_now(call->cloud);
-  // One after the other, so that none of them takes the place of another: they are looked for again
-  // before each use.
+  // One at a time, so that none evicts another: they are looked up again before each use.
   counts c;
   c.pair = count_of(g, now, "pair", email, call->peer);
   c.account = count_of(g, now, "account", email, "");
@@ -132,7 +130,7 @@ typedef struct lockout {
   int64_t account_s, address_s;
 } lockout;
 
-// Printable, whatever was sent; accounts have nothing else in their names.
+// Makes any input printable; account names have no other characters.
 static const char *shown(const char *text) {
   for (const char *p = text; *p; p++)
     if (*p <= ' ' || *p > '~' || p - text > 254) return "(no address)";
@@ -148,7 +146,7 @@ static vt_status tell(vt_cloud *cloud, void *context) {
   return vt_cloud_event(cloud, "sign-in", "", shown(l->email), shown(l->email), detail);
 }
 
-// Counts the answer, and writes down when somebody has to wait. Outside of a transaction.
+// Counts the result, and logs when somebody has to wait. Outside a transaction.
 static vt_status count_answer(vt_call *call, struct vt_guard *g, const char *email, bool right) {
   int64_t now = vt_cloud_now(call->cloud);
   counts c = counts_of(call, g, email);
@@ -179,7 +177,7 @@ static void hash(const char *password, const unsigned char salt[16],
   to_hex(key, 32, out_hash + 32);
 }
 
-// Hashes while others go on. Outside of a transaction.
+// Hashes without holding the lock. Outside a transaction.
 static vt_status hash_unlocked(vt_cloud *cloud, struct vt_guard *g, const char *password,
                                const unsigned char salt[16], char out_hash[VT_PASSWORD_HASH]) {
   if (g->hashing >= HASHING)
@@ -192,8 +190,8 @@ static vt_status hash_unlocked(vt_cloud *cloud, struct vt_guard *g, const char *
   return VT_OK;
 }
 
-// A hash takes a core, and the thread of its call, for a tenth of a second: whoever has not signed
-// in from there before gets a few of them, so that the others' calls find threads.
+// A hash takes a core, and its call's thread, for a tenth of a second: addresses that have not
+// signed in before get few of them, so that other calls find threads.
 static vt_status ration(vt_call *call, struct vt_guard *g, const char *email) {
   int64_t now = vt_cloud_now(call->cloud);
   if (call->cloud->options.virtual_time || counts_of(call, g, email).pair->known) return VT_OK;
@@ -254,7 +252,7 @@ static vt_status check(vt_call *call, const char *email, const char *password, b
   }
   VT_TRY(
       hash_unlocked(call->cloud, g, strlen(password) <= MAX_PASSWORD ? password : "", salt, text));
-  // It may have been changed, or its account disabled, meanwhile.
+  // The password may have changed, or its account been disabled, meanwhile.
   VT_TRY(load(call->cloud, email, now_stored));
   *out_right = *stored && strcmp(stored, now_stored) == 0 &&
                CRYPTO_memcmp(text, stored, VT_PASSWORD_HASH - 1) == 0;

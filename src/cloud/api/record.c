@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// record.c - see record.h. What is a secret is told by its name ("HF_TOKEN", "password",
+// record.c - see record.h. Secrets are recognized by name ("HF_TOKEN", "password",
 // "privateKeyData"), wherever a name stands: a member of JSON, {"key": name, "value": ...}, a
-// parameter, an assignment or an option in a script; and by its look: private keys, JSON web
-// tokens, tokens of ours and of some others. In doubt a value goes.
+// parameter, an assignment or an option in a script; and by format: private keys, JSON web tokens,
+// our own tokens and some others'. When in doubt a value is removed.
 #include "cloud/api/record.h"
 
 #include <ctype.h>
@@ -21,7 +21,7 @@ enum { MAX_REPLY = 64 << 10 }; // longer ones, like discovery documents, are not
 struct vt_recorder {
   pthread_mutex_t lock;
   int fd;
-  bool failed; // said once
+  bool failed; // logged once
 };
 
 vt_status vt_recorder_create(const char *path, vt_recorder **out_recorder) {
@@ -50,7 +50,7 @@ void vt_recorder_destroy(vt_recorder *recorder) {
 
 // --- names ---------------------------------------------------------------------------------------
 
-// "X-Auth_Token" and "authToken" say the same. Page tokens are places in a list.
+// "X-Auth_Token" and "authToken" are the same name. Page tokens are positions in a list.
 static bool names_secret(const char *name, size_t size) {
   static const char *const words[] = {"token",     "password",      "passwd",     "passphrase",
                                       "secret",    "credential",    "privatekey", "apikey",
@@ -78,7 +78,7 @@ static size_t word_of(const char *text, size_t size) {
   return n;
 }
 
-// Bytes of a private key from its first line to its last, 0 when none begins here.
+// Size of a private key from its first line to its last, 0 when none begins here.
 static size_t private_key(const char *text, size_t size) {
   if (size < 11 || memcmp(text, "-----BEGIN ", 11) != 0) return 0;
   const char *mark = memmem(text, size < 80 ? size : 80, "PRIVATE KEY", 11);
@@ -89,7 +89,7 @@ static size_t private_key(const char *text, size_t size) {
   return end ? (size_t)(end + 5 - text) : size;
 }
 
-// Bytes of a token whose look is known, 0 when none begins here.
+// Size of a token in a known format, 0 when none begins here.
 static size_t known_token(const char *text, size_t size) {
   static const struct {
     const char *begin;
@@ -98,7 +98,7 @@ static size_t known_token(const char *text, size_t size) {
                {"ghp_", 20}, {"github_pat_", 30}, {"glpat-", 20}, {"GOCSPX-", 20}};
   size_t n = 0;
   while (n < size && (in_word(text[n]) || text[n] == '.')) n++;
-  // Ours: "vta." and the like, then hex.
+  // Our own: a prefix like "vta.", then hex.
   if (n >= 36 && text[0] == 'v' && text[1] == 't' && text[3] == '.') return n;
   for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
     if (n >= looks[i].least && strncmp(text, looks[i].begin, strlen(looks[i].begin)) == 0) return n;
@@ -114,7 +114,7 @@ static size_t skip(const char *text, size_t at, size_t size, const char *what) {
   return at;
 }
 
-// To the end of a value that begins at `at`.
+// The end of a value that begins at `at`.
 static size_t value_end(const char *text, size_t at, size_t size, char quote, bool nested) {
   if (quote && !nested) {
     for (; at < size && text[at] != quote; at++)
@@ -126,8 +126,8 @@ static size_t value_end(const char *text, size_t at, size_t size, char quote, bo
   return at;
 }
 
-// Whether a value follows the name that ends at `at`: `=` or `:`, or space behind an option; it may
-// be in quotes, also those of JSON within JSON.
+// Whether a value follows the name that ends at `at`: after `=` or `:`, or after a space for an
+// option; possibly in quotes, including those of JSON within JSON.
 static bool value_follows(const char *text, size_t at, size_t size, bool option, size_t *out_begin,
                           size_t *out_end) {
   size_t i = skip(text, at, size, "\"'\\"), gap = i;
@@ -150,7 +150,7 @@ static bool value_follows(const char *text, size_t at, size_t size, bool option,
   return *out_end > *out_begin;
 }
 
-// "://user:password@host": where the password is.
+// Finds the password in "://user:password@host".
 static bool password_of_url(const char *text, size_t at, size_t size, size_t *out_begin,
                             size_t *out_end) {
   if (size - at < 4 || memcmp(text + at, "://", 3) != 0) return false;
@@ -194,7 +194,7 @@ void vt_record_redact_text(const char *text, size_t size, vt_text *out) {
   }
 }
 
-// The credentials of a call itself are left out: who sends it again has its own.
+// Omits the call's own credentials: a replay has its own.
 void vt_record_redact_pairs(const char *text, size_t size, vt_text *out) {
   static const char *const left_out[] = {"access_token", "oauth_token", "key"};
   size_t before = out->size;
@@ -223,7 +223,7 @@ static json_t *redact_string(const char *text, size_t size) {
   vt_record_redact_text(text, size, &clean);
   json_t *out = json_stringn(vt_text_string(&clean), clean.size);
   vt_text_free(&clean);
-  return out ? out : json_string(SECRET); // not UTF-8 any more
+  return out ? out : json_string(SECRET); // no longer UTF-8
 }
 
 static bool is_pair(const json_t *object) {
@@ -263,7 +263,7 @@ json_t *vt_record_redact_json(const json_t *value) {
 
 static void set_text(json_t *row, const char *name, const vt_text *text) {
   json_t *value = json_stringn(vt_text_string(text), text->size);
-  json_object_set_new(row, name, value ? value : json_string("")); // no text at all
+  json_object_set_new(row, name, value ? value : json_string("")); // not text
 }
 
 static void set_header(json_t *row, const char *name, const vt_call *call, const char *header) {
@@ -334,7 +334,7 @@ json_t *vt_record_request(const vt_call *call) {
   return row;
 }
 
-// What of the reply is kept: JSON, if it is not too long.
+// The part of the reply that is kept: JSON, if it is not too long.
 static json_t *kept_reply(const vt_call *call) {
   json_t *reply = call->reply ? json_incref(call->reply) : NULL, *clean;
   if (!reply && call->raw.size && call->raw.size <= MAX_REPLY && call->content_type &&
@@ -365,7 +365,7 @@ void vt_record_reply(const vt_call *call, json_t *row) {
   json_object_set_new(row, "caller", json_string(call->caller));
   json_object_set_new(row, "status", json_integer(call->status));
   json_t *reply = kept_reply(call), *error = json_object_get(reply, "error");
-  // What an error complains about may be the secret.
+  // An error message may quote the secret.
   if (json_is_object(error) && (strstr(json_string_value(json_object_get(row, "body")), SECRET) ||
                                 strstr(json_string_value(json_object_get(row, "path")), SECRET)))
     json_object_set_new(error, "message", json_string(SECRET));

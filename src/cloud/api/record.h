@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// record.h - what clients ask and what they are told, as JSON lines, for tests that send it again
+// record.h - client requests and their replies as JSON lines, for tests that replay them
 // (python/vtpu/replay.py). A row: method, path, host, type, body, agent, caller ("" nobody),
-// status, and `reply` where it is JSON. Calls over gRPC are the REST calls that they stand for.
+// status, and `reply` if it is JSON. Calls over gRPC are recorded as the REST calls they map to.
 //
-// No secret is written: credentials of the call are left out, and where a name or its look says
-// that a value in a path, a body or a reply is one, "{secret}" stands for it.
+// No secret is written: the call's credentials are left out, and a value in a path, a body or a
+// reply that is secret by its name or format is replaced by "{secret}".
 #ifndef VT_CLOUD_RECORD_H
 #define VT_CLOUD_RECORD_H
 
@@ -12,14 +12,14 @@
 
 typedef struct vt_recorder vt_recorder;
 
-// A new file at `path`, for its owner only. errors ALREADY_EXISTS, UNAVAILABLE.
+// Creates the file `path`, readable by its owner only. errors ALREADY_EXISTS, UNAVAILABLE.
 vt_status vt_recorder_create(const char *path, vt_recorder **out_recorder) VT_CHECKED;
 void vt_recorder_destroy(vt_recorder *recorder); // accepts NULL
 
-// The request half of the call's row, before it runs; NULL when nothing is recorded.
+// The request part of the call's row, before it runs; NULL when not recording.
 json_t *vt_record_request(const vt_call *call);
-// Completes the row with the reply and writes it. Takes `row`; NULL is nothing. Without the cloud's
-// lock; rows of calls that run side by side come in the order of their ends.
+// Completes the row with the reply and writes it. Takes `row`; NULL is a no-op. Call without the
+// cloud's lock; concurrent calls are written in the order in which they end.
 void vt_record_reply(const vt_call *call, json_t *row);
 
 // For tests. Text of any kind; "a=b&c=d"; a value, as a new reference.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// record_fuzz.c - any bytes as text, as parameters and as JSON of a recorded call. A secret behind
-// them is never in what is written, and what was text stays text.
+// record_fuzz.c - any bytes as text, as parameters and as JSON of a recorded call. A secret
+// appended to them is never written, and valid text stays valid.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static void check(redactor redact, const uint8_t *data, size_t size, const char 
   vt_text in = {0}, out = {0};
   vt_text_put_n(&in, data, size);
   vt_text_put(&in, end);
-  char *exact = malloc(in.size); // so that a byte too far is seen
+  char *exact = malloc(in.size); // to detect overreads
   if (!exact) abort();
   memcpy(exact, in.data, in.size);
   redact(exact, in.size, &out);
@@ -30,7 +30,7 @@ static void check(redactor redact, const uint8_t *data, size_t size, const char 
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  if (memmem(data, size, "unter2", 6)) return 0; // found by itself
+  if (memmem(data, size, "unter2", 6)) return 0; // recognized by its format
   check(vt_record_redact_text, data, size, "\npassword=" PLANTED);
   check(vt_record_redact_text, data, size, "\n{\"api_key\": \"" PLANTED "\"}");
   check(vt_record_redact_pairs, data, size, "&client_secret=" PLANTED);

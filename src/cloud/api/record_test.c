@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// record_test.c - what is written of calls, and what is not: rows in order with their replies,
-// no credential, password, key or token anywhere in them.
+// record_test.c - what is recorded of calls, and what is not: rows in order with their replies,
+// without any credential, password, key or token.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -184,7 +184,7 @@ static void no_secret_is_written(void **state) {
   for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++)
     if (memmem(bytes.data, bytes.size, secrets[i], strlen(secrets[i])))
       fail_msg("secret %zu was written", i);
-  // The lines are rows, and say the rest.
+  // The lines are valid rows and keep everything else.
   const char *line = (const char *)bytes.data, *end = line + bytes.size;
   json_t *rows[16];
   size_t count = 0;
@@ -200,7 +200,7 @@ static void no_secret_is_written(void **state) {
   assert_string_equal(vt_testing_text(rows[5], "agent"), "a client/1.0");
   assert_string_equal(vt_testing_text(rows[5], "reply.metadata.verb"), "create");
   assert_string_equal(vt_testing_text(rows[6], "reply.nodes.0.state"), "READY");
-  assert_null(json_object_get(rows[7], "reply")); // no JSON
+  assert_null(json_object_get(rows[7], "reply")); // not JSON
   assert_int_equal(json_integer_value(json_object_get(rows[8], "status")), 400);
   for (size_t i = 0; i < count; i++) json_decref(rows[i]);
   free(refresh);

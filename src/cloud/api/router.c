@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// router.c - from a request to its row of routes.def, and the row's conditions: identity, project,
-// permission, API. In:  a vt_call with its request half. Out: the reply half, always. Order of
-// checks: route, identity, project and permission, API enabled, rate, body. A caller who may not
-// see a project learns nothing about it: unknown and foreign projects get the same 403.
+// router.c - finds a request's row in routes.def and checks the row's conditions: identity,
+// project, permission, API.
+// In:  a vt_call with its request. Out: the reply, always.
+// Order of checks: route, identity, project and permission, API enabled, rate, body. A caller who
+// may not see a project learns nothing about it: unknown projects and those of others get the same
+// 403.
 #include <assert.h>
 #include <ctype.h>
 #include <stdlib.h>
@@ -46,7 +48,7 @@ const vt_route *vt_route_at(int index) {
 
 // --- matching ------------------------------------------------------------------------------------
 
-// Decodes %XX into the arena; NULL for malformed ones, and for what is no text (NUL, not UTF-8).
+// Decodes %XX into the arena; NULL for malformed escapes and invalid text (NUL, not UTF-8).
 static const char *decode(vt_call *call, const char *text, size_t size, bool plus_is_space) {
   char *out = vt_arena_copy(&call->arena, text, size), *w = out;
   for (size_t i = 0; i < size; i++) {
@@ -76,7 +78,7 @@ static bool match_version(vt_call *call, const vt_route *route, const char *text
   return false;
 }
 
-// One segment without its slash. A {name} takes any text without ':' when a verb follows it.
+// One segment without its slash. A {name} matches any text without ':' when a verb follows it.
 static bool match_segment(vt_call *call, const vt_route *route, const char *t, size_t tn,
                           const char *p, size_t pn) {
   if (*t != '{') return tn == pn && memcmp(t, p, tn) == 0;
@@ -168,7 +170,7 @@ static vt_status authorize(vt_call *call) {
     return vt_error(VT_PERMISSION_DENIED, "This call is for reviewers.");
   const char *project = vt_call_param(call, "project");
   if (strncmp(call->route->query, "project,", 8) == 0) {
-    project = vt_call_query(call, "project"); // the path has no place for it
+    project = vt_call_query(call, "project"); // the path has no such parameter
     if (!project || !*project)
       return vt_error(VT_INVALID_ARGUMENT, "The parameter `project` is required.");
   }
@@ -194,8 +196,8 @@ static vt_status read_body(vt_call *call) {
                   error.text, error.line, error.column);
 }
 
-// A cookie must not be usable from another site's page: changing calls by cookie carry the header
-// only scripts can set.
+// A cookie must not be usable from another site's page: changing calls with a cookie need a header
+// that only scripts of this origin can set.
 static vt_status check_origin(vt_call *call) {
   if (!call->by_cookie || strcmp(call->method, "GET") == 0 ||
       vt_call_header(call, "x-vtpu-console"))
@@ -203,8 +205,8 @@ static vt_status check_origin(vt_call *call) {
   return vt_error(VT_PERMISSION_DENIED, "Calls by session cookie need the X-Vtpu-Console header.");
 }
 
-// The handler's work as one transaction, run again from a clean reply when another writer of the
-// database got in between.
+// Runs the handler as one transaction, retried from a clean reply on a conflict with another
+// writer.
 static vt_status change(vt_call *call) {
   vt_store *store = call->cloud->store;
   json_t *body = json_deep_copy(call->body);
@@ -230,8 +232,8 @@ static vt_status change(vt_call *call) {
   return st;
 }
 
-// Every n-th call fails, so that a test sees the same ones each time. Our own calls do not: one of
-// them ends it.
+// Every n-th call fails, so that tests are deterministic. Our own calls are exempt: one of them
+// ends the fault.
 static vt_status fail_on_order(vt_call *call, int64_t *out_delay_ms) {
   vt_faults *f = &call->cloud->faults;
   if (vt_cloud_now(call->cloud) >= f->until_ns || !*call->caller ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// schema.c - lookups in schema.def and the lenient JSON reading of the real front end.
+// schema.c - lookups in schema.def, and lenient JSON parsing like the real front end's.
 // In:  client JSON. Out: canonical JSON for one message and version, or an error that names the
 // field.
 #include "cloud/api/schema.h"
@@ -38,7 +38,8 @@ static const vt_field rows[] = {
 };
 enum { row_count = sizeof rows / sizeof *rows - 1 };
 
-// Names of messages and enumerations to their rows, made once; replies of lists look up thousands.
+// Maps names of messages and enumerations to their rows, built once; replies of lists look up
+// thousands.
 static vt_map message_rows, enum_rows;
 static pthread_once_t rows_once = PTHREAD_ONCE_INIT;
 
@@ -116,7 +117,7 @@ bool vt_enum_number(const vt_enumeration *enumeration, const char *name, int *ou
 
 // --- times ---------------------------------------------------------------------------------------
 
-// ".5" to ".123456789" and nothing: what is finer could not be read back.
+// Up to nine fractional digits, ".5" to ".123456789", or none: finer values could not be read back.
 static bool parse_fraction(const char **text, int64_t *out_ns) {
   *out_ns = 0;
   if (**text != '.') return true;
@@ -131,7 +132,8 @@ static bool parse_fraction(const char **text, int64_t *out_ns) {
   return true;
 }
 
-// Digits where `form` has '0', the same characters elsewhere; behind them, NULL when it differs.
+// Matches digits where `form` has '0' and the same characters elsewhere; returns the rest, NULL on
+// a mismatch.
 static const char *follow(const char *text, const char *form) {
   for (; *form; text++, form++)
     if (*form == '0' ? !isdigit((unsigned char)*text) : *text != *form) return NULL;
@@ -153,7 +155,7 @@ bool vt_time_parse(const char *text, int64_t *out_ns) {
                   .tm_min = two_digits(text + 14),
                   .tm_sec = two_digits(text + 17)};
   const struct tm asked = tm;
-  // Nanoseconds of 64 bits end in 2262.
+  // 64-bit nanoseconds end in 2262.
   if (tm.tm_year < 70 || tm.tm_year > 361 || !parse_fraction(&p, &fraction)) return false;
   if (*p == '+' || *p == '-') {
     const char *end = follow(p + 1, "00:00");
@@ -163,7 +165,7 @@ bool vt_time_parse(const char *text, int64_t *out_ns) {
     return false;
   }
   seconds = (int64_t)timegm(&tm) - offset;
-  // What the calendar does not have (30 February, second 60) came back as something else.
+  // Refuses what normalization changed: 30 February, second 60.
   if (tm.tm_mon != asked.tm_mon || tm.tm_mday != asked.tm_mday || tm.tm_hour != asked.tm_hour ||
       tm.tm_min != asked.tm_min || tm.tm_sec != asked.tm_sec || seconds < 0)
     return false;
@@ -206,7 +208,7 @@ static vt_status wrong(const vt_field *field, const char *want) {
 bool vt_json_integer(const json_t *value, int64_t *out_value) {
   *out_value = json_integer_value(value);
   if (json_is_integer(value)) return true;
-  if (json_is_real(value)) { // 1e3; beyond 2^53 not every integer is one
+  if (json_is_real(value)) { // 1e3; beyond 2^53 not every integer is exact
     double real = json_real_value(value);
     if (!(real >= -9007199254740992.0 && real <= 9007199254740992.0)) return false;
     *out_value = (int64_t)real;
@@ -318,8 +320,8 @@ static vt_status clean_value(const vt_field *field, unsigned api, const json_t *
 
 static vt_status clean_field(const vt_field *field, unsigned api, const json_t *in, json_t **out) {
   if (!(field->flags & VT_FIELD_REP)) {
-    // The real transcoder takes the last of a list where one value is declared only for maps;
-    // refuse the rest.
+    // The real transcoder takes the last element of a list for a single value only in maps; refuse
+    // the rest.
     if (json_is_array(in)) return wrong(field, "one value, not a list");
     return clean_value(field, api, in, out);
   }
@@ -415,7 +417,7 @@ void vt_schema_shape(const vt_message *message, unsigned api, bool enums_as_numb
 }
 
 // One level of a selector: names separated by commas, each with an optional (...) or /name below
-// it. Returns the text behind this level, NULL when it is malformed.
+// it. Returns the text after this level, NULL when malformed.
 static const char *select_level(const char *p, json_t *value, bool one_name, int depth) {
   json_t *keep = json_object();
   if (depth > 16) p = NULL;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// schema.h - the messages of the Cloud TPU API as tables: what a request may hold, what a field
-// means on the wire.
+// schema.h - the messages of the Cloud TPU API as tables: what a request may contain, and how
+// fields map to protobuf.
 //
-// The rows are schema.def. Nothing here allocates for itself; JSON belongs to the caller. thread:
-// any.
+// The rows are schema.def. Nothing here keeps memory; JSON belongs to the caller. thread: any.
 #ifndef VT_CLOUD_SCHEMA_H
 #define VT_CLOUD_SCHEMA_H
 
@@ -13,7 +12,7 @@
 #include "base/status.h"
 
 typedef enum vt_api { VT_API_V1 = 1, VT_API_V2 = 2, VT_API_V2A = 4, VT_API_V1A = 8 } vt_api;
-// Releases that other services have and Cloud TPU has not: v1alpha, v1beta.
+// Versions that other services have but Cloud TPU does not: v1alpha, v1beta.
 enum { VT_API_V1_EARLY = 16 };
 #define VT_API_ALL 15u
 
@@ -43,7 +42,7 @@ typedef struct vt_field {
   const char *ref;
   unsigned flags, versions;
 } vt_field;
-// A message (an enumeration) is the row that opens it; its fields (values) are the rows behind it.
+// A message (an enumeration) is the row that opens it; its fields (values) are the rows after it.
 typedef vt_field vt_message;
 typedef vt_field vt_enumeration;
 
@@ -59,16 +58,16 @@ const char *vt_enum_name(const vt_enumeration *enumeration, int number); // NULL
 bool vt_enum_number(const vt_enumeration *enumeration, const char *name, int *out_number);
 
 // A clean copy of `in` as `message`: names become lowerCamel, enums names, integers and times
-// canonical; output-only and unknown fields are dropped (unknown is an error when `strict`); one
-// object stands for a list of one. errors  INVALID_ARGUMENT naming the field, for a value of the
-// wrong type
+// canonical; output-only and unknown fields are dropped (unknown is an error when `strict`); a
+// single object is accepted for a list of one. errors  INVALID_ARGUMENT naming the field, for a
+// value of the wrong type
 vt_status vt_schema_clean(const vt_message *message, unsigned api, const json_t *in,
                           json_t **out_json) VT_CHECKED;
-// Removes from `reply` what the version does not know, and turns enums into numbers when asked. In
-// place.
+// Removes from `reply` the fields that the version does not have, and turns enums into numbers on
+// request. In place.
 void vt_schema_shape(const vt_message *message, unsigned api, bool enums_as_numbers, json_t *reply);
-// The version in "type.googleapis.com/google.cloud.tpu.v2.Node": messages inside an Any have the
-// fields of their own version; `otherwise` when the type names none.
+// The version in "type.googleapis.com/google.cloud.tpu.v2.Node", since a message inside an Any has
+// the fields of its own version; `otherwise` when the type names none.
 unsigned vt_schema_api_of_type(const char *type, unsigned otherwise);
 // Keeps only what a `fields=` selector names ("nodes(name,state),nextPageToken"). In place; a bad
 // selector keeps all.
@@ -79,8 +78,8 @@ bool vt_time_parse(const char *text, int64_t *out_ns);
 void vt_time_format(int64_t ns, char out_text[40]);
 bool vt_duration_parse(const char *text, int64_t *out_ns);
 void vt_duration_format(int64_t ns, char out_text[40]);
-// A whole number of JSON: a number or, as clients write an int64, a string. False for anything else
-// and for what 64 bits do not hold.
+// An integer in JSON: a number or, as clients write an int64, a string. False for anything else and
+// for values outside 64 bits.
 bool vt_json_integer(const json_t *value, int64_t *out_value);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// schema_test.c - lenient reading of requests, shapes of replies, times.
+// schema_test.c - lenient parsing of requests, shapes of replies, times.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 typedef struct clean_row {
   const char *message;
   unsigned api;
-  const char *in, *want; // want "!text": an error that has the text
+  const char *in, *want; // want "!text": an error that contains the text
 } clean_row;
 
 static const clean_row clean_rows[] = {

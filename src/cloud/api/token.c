@@ -89,7 +89,7 @@ vt_status vt_token_lives(vt_cloud *cloud, const char *credential, bool *out_live
 
 // --- ends ----------------------------------------------------------------------------------------
 
-// The tokens that `first` selects (one argument) and, in turn, what came from each of them.
+// The tokens that `first` selects (one argument) and, transitively, those derived from them.
 #define WITH_DESCENDANTS(first)                                                                    \
   "WITH RECURSIVE gone(hash) AS (SELECT hash FROM tokens WHERE " first                             \
   " UNION SELECT tokens.hash FROM tokens JOIN gone ON tokens.origin = 'token:' || gone.hash) "     \

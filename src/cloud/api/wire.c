@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// wire.c - protobuf encoding by table: varints, length-delimited fields, the well-known types that
-// have a JSON form of their own (Timestamp, Duration, FieldMask, Any, maps). Source: protobuf
+// wire.c - table-driven protobuf encoding: varints, length-delimited fields, the well-known types
+// that have their own JSON form (Timestamp, Duration, FieldMask, Any, maps). Source: protobuf
 // encoding guide, proto3 JSON mapping.
 #include "cloud/api/wire.h"
 
@@ -63,14 +63,13 @@ static json_t *read_time(reader r, bool duration) {
     if (tag >> 3 == 1) seconds = (int64_t)number;
     if (tag >> 3 == 2) nanos = (int64_t)number;
   }
-  // Times after 2262 and before 1970 are outside what the cloud keeps.
+  // The cloud does not keep times before 1970 or after 2262.
   if (seconds < 0 || seconds > 9223372035 || nanos < 0 || nanos > 999999999) return NULL;
   (duration ? vt_duration_format : vt_time_format)(seconds * 1000000000 + nanos, text);
   return json_string(text);
 }
 
-// Text as proto3 has it: UTF-8. A NUL would be one, too, but no row of ours can hold it. NULL =
-// none.
+// Text as in proto3: UTF-8. proto3 allows NUL, but our rows cannot hold it. NULL when invalid.
 static json_t *read_text(const void *bytes, size_t size) {
   return vt_text_is_good(bytes, size) ? json_stringn(bytes, size) : NULL;
 }
@@ -307,7 +306,7 @@ static void put_value(vt_text *out, const vt_field *f, unsigned api, const json_
     break;
   }
   default:
-    break; // masks are sent by clients only
+    break; // only clients send masks
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// wire_fuzz.c - any bytes as any message: decoding and encoding again must not crash, and what
-// decodes must encode to bytes that decode to the same JSON.
+// wire_fuzz.c - any bytes as any message: decoding and re-encoding must not crash, and what decodes
+// must encode to bytes that decode to the same JSON.
 #include <stdint.h>
 #include <stdlib.h>
 

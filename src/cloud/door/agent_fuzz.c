@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// agent_fuzz.c - any words of a worker's agent, which its owner could write: the first byte 'u' is
-// a report of chip use, anything else a heartbeat, with the rest as the body. Nothing may crash,
-// and what everybody sees of the node stays JSON.
+// agent_fuzz.c - any message from a worker's agent, which the worker's owner could send: the first
+// byte 'u' makes it a report of chip use, anything else a heartbeat, with the rest as the body.
+// Nothing may crash, and the public view of the node stays valid JSON.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,8 +10,8 @@ typedef struct vt_authority {
   const char *ca, *certificate, *key; // PEM files
 } vt_authority;
 
-// Makes ca.pem (once, for ten years; it can vouch for Google's names, the universe and this
-// machine only) and a certificate of it for those names, in `folder`. Paths go to `arena`.
+// Creates ca.pem in `folder` (once, for ten years, constrained to Google's names, the universe and
+// this machine) and a certificate signed by it for those names. Paths are in `arena`.
 vt_status vt_authority_make(const char *folder, const char *universe, const char *address,
                             vt_arena *arena, vt_authority *out_authority) VT_CHECKED;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// console.c - the files of the web console, part of the program: no build step, no files to
+// console.c - the files of the web console, embedded in the program: no build step, no files to
 // install.
 #include <string.h>
 
@@ -37,7 +37,7 @@ vt_status vt_console_file(vt_call *call) {
                          "default-src 'none'; script-src 'self'; style-src 'self'; connect-src "
                          "'self'; img-src 'self'; form-action 'self'; "
                          "base-uri 'none'; frame-ancestors 'none'");
-    vt_call_reply_header(call, "Cache-Control", "no-cache"); // part of the program; has an ETag
+    vt_call_reply_header(call, "Cache-Control", "no-cache"); // embedded in the program; has an ETag
     vt_text_put_n(&call->raw, files[i].bytes, files[i].size);
     return VT_OK;
   }

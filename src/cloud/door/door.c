@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// door.c - accepts, looks at the first bytes without taking them, and hands the connection to
-// http.c or grpc.c. A connection that says nothing is closed after a while, and only so many wait.
+// door.c - accepts a connection, peeks at its first bytes, and hands it to http.c or grpc.c. A
+// connection that sends nothing is closed after a while, and the number of waiting connections is
+// limited.
 #include "cloud/door/door.h"
 
 #include <arpa/inet.h>
@@ -22,7 +23,7 @@
 #include "cloud/door/watchdog.h"
 #include "cloud/worker/helper_client.h"
 
-// A full room makes place by sending away who has been silent longest; one address gets a quarter.
+// When full, the connection that has been silent longest is closed; one address gets a quarter.
 enum { MAX_WAITING = 1024, HELLO_TIMEOUT_S = 10, WELCOMES = 64 };
 
 typedef struct visitor {
@@ -37,7 +38,7 @@ struct vt_door {
   pthread_t thread;
   bool running;
   int listener, wake, spare;
-  size_t max; // who wait
+  size_t max; // waiting connections
   uint16_t port;
   vt_heartbeat heartbeat;
   VT_ARRAY(visitor) waiting;
@@ -49,7 +50,7 @@ typedef struct cursor {
   const unsigned char *p, *end;
 } cursor;
 
-// The bytes behind a length of `width` bytes; the cursor moves behind them. Too short is empty.
+// The bytes after a length of `width` bytes; moves the cursor past them. Empty when truncated.
 static cursor take(cursor *c, size_t width) {
   size_t size = 0, left = (size_t)(c->end - c->p);
   if (left < width) return *c = (cursor){c->end, c->end};
@@ -143,7 +144,7 @@ static bool attend(vt_door *door, visitor *v) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   vt_hello hello = got > 0 ? vt_hello_read(bytes, (size_t)got, &need) : VT_HELLO_SHORT;
   if (got > 0 && hello == VT_HELLO_SHORT) {
-    // Bytes that were only looked at keep a socket readable; this makes it so from `need` on.
+    // Peeked bytes keep a socket readable; this makes it readable only from `need` bytes on.
     int low = (int)need;
     setsockopt(v->fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
     return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// door_test.c - which server a connection's first bytes go to: hellos as OpenSSL sends them with
-// every choice of protocols, plain HTTP of both versions, and all of it cut short anywhere.
+// door_test.c - which server a connection's first bytes select: hellos that OpenSSL sends with
+// every set of protocols, plain HTTP of both versions, and all of these truncated anywhere.
 #include "cloud/door/door.h"
 
 #include <openssl/ssl.h>
@@ -37,7 +37,7 @@ static void make_hello(const char *alpn, size_t alpn_size, const char *host, hel
   SSL_CTX_free(context);
 }
 
-// Everything shorter than what decides asks for more, and never for more than there is.
+// A prefix too short to decide asks for more bytes, but never for more than there are.
 static void check(const unsigned char *bytes, size_t decides, size_t size, vt_hello want) {
   size_t need;
   for (size_t n = 0; n < decides; n++) {
@@ -83,7 +83,7 @@ static void plain_connections(void **state) {
   assert_int_equal(vt_hello_read((const unsigned char *)"\0", 1, &need), VT_HELLO_HTTP);
 }
 
-// A record that is longer than any hello is nobody's to wait for: TLS itself says what is wrong.
+// A record longer than any hello is not waited for: the TLS library reports the error.
 static void records_too_long(void **state) {
   unsigned char bytes[5] = {22, 3, 1, 0, 0};
   size_t need;
@@ -99,7 +99,7 @@ static void records_too_long(void **state) {
   }
 }
 
-// Lengths inside that lie: every length byte of a real hello in turn takes every value.
+// Wrong inner lengths: every length byte of a real hello in turn takes every value.
 static void lying_lengths(void **state) {
   hello h;
   (void)state;

@@ -2,9 +2,9 @@
 // grpc.c - the HTTP/2 side: one thread, one poll loop, nghttp2 for the frames, OpenSSL for TLS.
 // Unary calls only, which is all the Cloud TPU API has.
 //
-// Calls wait until their turn: addresses take turns, and the connections of one address. What is
-// answered and not yet read is memory of ours, so a connection or an address that has much of it
-// waits until it has read, and a client has a least rate to read at.
+// Calls are scheduled round-robin by address, then by connection of an address. Replies that the
+// client has not read yet use our memory, so a connection or an address with many of them waits
+// until it has read, and a client must read at a minimum rate.
 #include "cloud/door/grpc.h"
 
 #include <arpa/inet.h>
@@ -25,10 +25,10 @@
 #include "cloud/door/room.h"
 #include "cloud/door/watchdog.h"
 
-// A quarter of the connections for one address. Control frames (SETTINGS, PING, RST_STREAM and what
-// else does no work) come from a purse of CALM frames that refills at CALM_PER_S: a client that
-// floods empties it and is told to calm down. One turn of the loop reads at most TURN_READS buffers
-// of a connection, so that none keeps the others waiting.
+// One address gets at most a quarter of the connections. Control frames (SETTINGS, PING, RST_STREAM
+// and others without a call) use a token bucket of CALM frames that refills at CALM_PER_S: a client
+// that empties it gets ENHANCE_YOUR_CALM. One turn of the loop reads at most TURN_READS buffers of
+// a connection, so that none starves the others.
 enum {
   MAX_CONNECTIONS = 512,
   MAX_MESSAGE = 4 << 20,
@@ -37,9 +37,9 @@ enum {
   CALM = 500,
   CALM_PER_S = 50,
   TURN_READS = 16,
-  TURN_NS = 20000000, // of answers, before the loop looks at its connections again
+  TURN_NS = 20000000, // of answering calls, before the loop looks at its connections again
   MAX_HEADERS = 32,
-  MAX_UNREAD = 1 << 20, // of replies: of a connection, of an address, of all
+  MAX_UNREAD = 1 << 20, // of replies: per connection, per address, in total
   MAX_UNREAD_OF_PEER = 64 << 20,
   MAX_UNREAD_OF_ALL = 512 << 20,
   LEAST_RATE = 64 << 10 // bytes a second
@@ -51,25 +51,25 @@ typedef struct connection {
   SSL *ssl; // NULL = plain
   nghttp2_session *session;
   bool shaken, wants_write, dead;
-  bool more; // there was more to read than its turn allowed
+  bool more; // its turn ended with data left to read
   bool said; // there may be something to send
   char peer[INET_ADDRSTRLEN];
   in_addr_t address; // the same
   struct stream *streams;
-  size_t buffered;              // bytes of requests that are not answered yet
+  size_t buffered;              // bytes of requests not answered yet
   size_t unread;                // bytes of replies, until their streams close
   int waiting, answered;        // streams
-  uint64_t turn, peer_turn;     // of answers: its last one, and that of its address
+  uint64_t turn, peer_turn;     // of answered calls: its last one, and that of its address
   int64_t accepted_ns, sent_ns; // sent: progress of the replies
   int64_t used_ns;              // last request
-  int64_t calm_ns;              // the purse was last filled
+  int64_t calm_ns;              // the bucket was last refilled
   int calm;
 } connection;
 
 typedef struct stream {
-  struct stream *next, **at; // of the connection's list; at: the pointer that points here
+  struct stream *next, **at; // links in the connection's list; at: the pointer that points here
   int32_t id;
-  int64_t begun_ns, until_ns; // until: its reply has to be read
+  int64_t begun_ns, until_ns; // until: deadline for reading its reply
   enum { COMES, WAITS, ANSWERED } state;
   char *path, *authorization;
   vt_text body, reply; // reply: with its 5-byte prefix
@@ -81,7 +81,7 @@ typedef struct stream {
 struct vt_grpc {
   vt_cloud *cloud;
   pthread_t thread;
-  int wake; // something is adopted, or it is time to stop
+  int wake; // a socket was adopted, or it is time to stop
   SSL_CTX *tls;
   size_t max; // connections
   vt_heartbeat heartbeat;
@@ -123,7 +123,7 @@ static void put_percent(vt_text *out, const char *text) {
 #define HEADER(name, value)                                                                        \
   {(uint8_t *)(name), (uint8_t *)(value), sizeof(name) - 1, strlen(value), NGHTTP2_NV_FLAG_NONE}
 
-// The headers of a reply: `own` ones, then those of every reply.
+// The headers of a reply: its `own` ones, then those of every reply.
 static void submit(nghttp2_session *session, bool tls, int32_t id, const nghttp2_nv *own,
                    size_t count, const nghttp2_data_provider *body) {
   nghttp2_nv headers[MAX_HEADERS];
@@ -336,7 +336,7 @@ static bool make_session(connection *c) {
 // --- connections ---------------------------------------------------------------------------------
 
 static void close_connection(connection *c) {
-  // Streams in flight still own their memory.
+  // Open streams still own their memory.
   if (c->session) {
     while (c->streams) free_stream(c, c->streams);
     nghttp2_session_del(c->session);
@@ -351,8 +351,8 @@ static void drop(vt_grpc *g, size_t i) {
   g->connections.data[i] = g->connections.data[--g->connections.size];
 }
 
-// Whether there is room for one more of this peer. When all places (or a quarter, for one peer) are
-// taken the connection (of that peer) that has been idle longest gives way.
+// Whether there is room for one more connection of this peer. When all slots (or a quarter, for one
+// peer) are taken, the connection (of that peer) that has been idle longest is closed.
 static bool make_room(vt_grpc *g, in_addr_t address) {
   size_t same = 0, idlest = SIZE_MAX, idlest_same = SIZE_MAX;
   for (size_t i = 0; i < g->connections.size; i++) {
@@ -401,7 +401,7 @@ void vt_grpc_adopt(vt_grpc *g, int fd, const struct sockaddr_in *from) {
   if (write(g->wake, &one, sizeof one) < 0) abort(); // an eventfd takes it
 }
 
-// Behind those who wait for a turn.
+// Appends to the queue of those waiting for a turn.
 static void join(vt_grpc *g, connection *c) {
   c->peer_turn = g->turn;
   for (size_t i = 0; i < g->connections.size; i++)
@@ -410,7 +410,7 @@ static void join(vt_grpc *g, connection *c) {
   vt_array_push(&g->connections, c);
 }
 
-// Moves what was adopted to the thread's own list; true when it is time to stop.
+// Moves adopted sockets to the thread's own list; true when it is time to stop.
 static bool take_adopted(vt_grpc *g) {
   uint64_t count;
   if (read(g->wake, &count, sizeof count) < 0 && errno != EAGAIN) return true;
@@ -488,8 +488,8 @@ static bool may_answer(const connection *c) {
          unread_of(c->grpc, c->address) < MAX_UNREAD_OF_PEER;
 }
 
-// Answers one call of the address that has waited longest for a turn, on the one of its connections
-// that has; false: no call waits.
+// Answers one call of the address that has waited longest for a turn, on the connection of it that
+// is next; false: no call waits.
 static bool take_turn(vt_grpc *g) {
   connection *next = NULL;
   stream *eldest = NULL;
@@ -505,13 +505,13 @@ static bool take_turn(vt_grpc *g) {
   for (size_t i = 0; i < g->connections.size; i++)
     if (g->connections.data[i]->address == next->address)
       g->connections.data[i]->peer_turn = g->turn;
-  for (stream *s = next->streams; s; s = s->next) // the youngest is the first
+  for (stream *s = next->streams; s; s = s->next) // the youngest is first
     if (s->state == WAITS) eldest = s;
   answer(next, eldest);
   return true;
 }
 
-// Many addresses that do not read: whoever has most gives way.
+// Many addresses that do not read: the one that holds most is closed.
 static void end_greediest(vt_grpc *g) {
   connection *most = NULL;
   for (size_t i = 0; i < g->connections.size; i++) {
@@ -521,7 +521,7 @@ static void end_greediest(vt_grpc *g) {
   if (most) most->dead = true;
 }
 
-// True when there is more to answer than fits into a turn of the loop.
+// True when more calls are waiting than fit into a turn of the loop.
 static bool answer_calls(vt_grpc *g) {
   int64_t until = vt_metrics_clock() + TURN_NS;
   bool more = true;
@@ -530,7 +530,7 @@ static bool answer_calls(vt_grpc *g) {
   return more;
 }
 
-// Clients that are too slow: to begin, to end a request, to read the replies.
+// Closes clients that are too slow: to begin, to finish a request, to read replies.
 static void check_patience(connection *c, int64_t now) {
   int64_t timeout = c->grpc->cloud->options.request_timeout_ns;
   bool begun = c->shaken && nghttp2_session_get_last_proc_stream_id(c->session) > 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.h - gRPC in front of the calls: HTTP/2 on nghttp2, over TLS (ALPN h2) when a certificate is
+// grpc.h - gRPC for the API's calls: HTTP/2 on nghttp2, over TLS (ALPN h2) when a certificate is
 // given.
 #ifndef VT_CLOUD_GRPC_H
 #define VT_CLOUD_GRPC_H
@@ -18,8 +18,8 @@ void vt_grpc_adopt(vt_grpc *grpc, int fd, const struct sockaddr_in *from);
 void vt_grpc_stop(vt_grpc *grpc); // accepts NULL
 
 // One unary call: "/google.cloud.tpu.v2.Tpu/GetNode" and the request message. On VT_OK the reply
-// message is appended to `out_bytes`; otherwise the status is what the client gets. `call` has its
-// headers, and is run here.
+// message is appended to `out_bytes`; otherwise the status is what the client gets. `call` has the
+// request's headers, and is run here.
 vt_status vt_grpc_unary(vt_call *call, const char *method, const void *bytes, size_t size,
                         vt_text *out_bytes) VT_CHECKED;
 

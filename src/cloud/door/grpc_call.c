@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc_call.c - a gRPC method as the REST call it stands for (grpc.def): request message to path,
-// query and body, reply JSON to message. What REST checks, gRPC checks: it is the same call.
+// grpc_call.c - maps a gRPC method to its REST call (grpc.def): request message to path, query and
+// body, reply JSON to message. Both use the same checks, since it is the same call.
 #include <stdio.h>
 #include <string.h>
 
@@ -50,7 +50,8 @@ static vt_api api_of(const char *version) {
                                             : VT_API_V2A;
 }
 
-// Resource names keep their slashes; what would end a path or begin an escape is escaped.
+// Resource names keep their slashes; characters that would end a path or begin an escape are
+// escaped.
 static void put_name(vt_text *out, const char *name) {
   for (; *name; name++) {
     if (strchr("%?#", *name) || (unsigned char)*name <= ' ')
@@ -60,7 +61,7 @@ static void put_name(vt_text *out, const char *name) {
   }
 }
 
-// Fills {field} and {field.field}; what was used leaves the request.
+// Fills in {field} and {field.field}, and removes the used fields from the request.
 static void make_path(const struct rpc *rpc, const char *version, json_t *request, vt_text *out) {
   vt_text_printf(out, "/%s", version);
   for (const char *p = rpc->path; *p;) {
@@ -130,7 +131,7 @@ vt_status vt_grpc_unary(vt_call *call, const char *method, const void *bytes, si
   json_decref(request);
   vt_call_run(call);
   const json_t *error = json_object_get(call->reply, "error");
-  // An operation that failed has an "error" too, but it is an answer.
+  // A failed operation has an "error" too, but it is a reply.
   if (call->status >= 400)
     return vt_error(code_of(json_string_value(json_object_get(error, "status"))), "%s",
                     json_string_value(json_object_get(error, "message")));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// hello_fuzz.c - any first bytes of a connection, as they arrive: more bytes are asked for only
-// while they can change the answer, and an answer given is not taken back.
+// hello_fuzz.c - any first bytes of a connection, as they arrive: more bytes are requested only
+// while they can change the result, and a result never changes.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +16,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (n > 32 && n + 1 < wanted) n = wanted - 1;
     if (n > 32 && n > wanted) n = size;
     if (n > size) n = size;
-    unsigned char *exact = malloc(n ? n : 1); // so that a byte too far is seen
+    unsigned char *exact = malloc(n ? n : 1); // to detect overreads
     if (!exact) abort();
     memcpy(exact, data, n);
     vt_hello now = vt_hello_read(exact, n, &need);
     free(exact);
     if (before != VT_HELLO_SHORT && now != before) abort();
     if (now == VT_HELLO_SHORT && (need <= n || need > VT_HELLO_MAX)) abort();
-    if (now == VT_HELLO_GRPC && n < wanted) abort(); // fewer bytes than were asked for
+    if (now == VT_HELLO_GRPC && n < wanted) abort(); // fewer bytes than requested
     before = now;
     if (now == VT_HELLO_SHORT) wanted = need;
   }

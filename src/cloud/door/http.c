@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// http.c - libmicrohttpd to vt_call and back. One poll thread a core; calls take turns on the
-// cloud's lock. The response is queued on the last handler call only: queued earlier, the library
-// closes a keep-alive connection. A connection that a call has made a WebSocket leaves the
-// library's loop for a thread of its own.
+// http.c - libmicrohttpd to vt_call and back. One poll thread per core; calls serialize on the
+// cloud's lock. The response is queued only in the last handler call: queued earlier, the library
+// closes a keep-alive connection. A connection upgraded to a WebSocket leaves the library's loop
+// for its own thread.
 //
-// Another thread, the watchman, accepts, ends who is slow, and wakes calls that wait for a change.
-// Connections are counted here (room.h) and the library's own limits are out of reach: at them its
-// threads wait for a lock that they hold.
+// Another thread, the watchman, accepts connections, closes slow ones, and wakes calls that wait
+// for a change. Connections are counted here (room.h), and the library's own limits are set out of
+// reach: at these its threads wait for a lock that they hold.
 #include "base/memory.h"
 #include "cloud/door/http.h"
 
@@ -32,16 +32,16 @@
 #include "cloud/door/watchdog.h"
 #include "cloud/worker/helper_client.h"
 
-// One address gets a quarter of the connections, so that it can not keep the others out.
+// One address gets at most a quarter of the connections, so that it cannot keep the others out.
 enum { MAX_BODY = 4 << 20, IDLE_TIMEOUT_S = 120, MAX_CONNECTIONS = 4096, MAX_OF_ONE_PEER = 1024 };
-// A change wakes the calls that wait not at once but a moment later: many changes wake them once.
+// A change wakes waiting calls a moment later, so that a burst of changes wakes them once.
 enum { GATHER_MS = 10, PROBE_EVERY_S = 5, MAX_THREADS = 4 };
-// Connections have so long to end before the library stops.
+// How long connections have to end before the library stops.
 enum { END_MS = 10000, END_STEP_MS = 5 };
-// WebSockets cost a thread each.
+// Each WebSocket costs a thread.
 enum { MAX_SESSIONS = 256, MAX_OF_ONE_CALLER = 64, SESSION_STACK = 256 << 10 };
 
-// A WebSocket, from the call that agreed to it to the end of its thread.
+// A WebSocket, from the upgrade to the end of its thread.
 typedef struct session {
   struct session *next;
   vt_http *http;
@@ -51,9 +51,9 @@ typedef struct session {
   vt_stream stream;
 } session;
 
-// A request that the watchman sends to one of the library's threads now and then.
+// A request that the watchman sends to each of the library's threads now and then.
 typedef struct probe {
-  int fd; // our end of it, -1 = none is on its way
+  int fd; // our end of it, -1 = no probe in flight
   int64_t next_ns;
   vt_heartbeat heartbeat;
 } probe;
@@ -65,8 +65,8 @@ struct vt_http {
   pthread_cond_t ended;
   pthread_t watchman;
   bool running, stop;
-  bool closed;         // nobody may wait any more; this and `change`: of room.lock
-  uint64_t change;     // of the cloud, as the watchman knows it
+  bool closed;         // waiting is over for all; this and `change`: under room.lock
+  uint64_t change;     // of the cloud, as last seen by the watchman
   int listener, spare; // -1 = none
   vt_ear ear;          // readable when the cloud has changed, or it is time to stop
   session *sessions;
@@ -88,7 +88,7 @@ typedef struct request {
   char *uri; // as sent, query included
   vt_text body;
   bool begun, too_large;
-  session *session; // agreed to, but not begun
+  session *session; // accepted, but not started
   vt_wait wait;
 } request;
 
@@ -98,9 +98,9 @@ static int socket_of(struct MHD_Connection *connection) {
   return info ? info->connect_fd : -1;
 }
 
-// What a connection does from now on: the client has `within_ns` to send (`receives`) or to read,
-// or (0) it is us who work. The library's own timeout is for silence; a client that sends or reads
-// a byte now and then needs this. Returns whether it may not wait any more.
+// Sets the state of a connection: the client has `within_ns` to send (`receives`) or to read, or
+// (0) we are working. The library's own timeout only covers silence; a client that sends or reads a
+// byte now and then needs this one. Returns whether the call may not wait any longer.
 static bool expect(vt_http *http, struct MHD_Connection *connection, bool receives,
                    int64_t within_ns) {
   int64_t now = vt_metrics_clock();
@@ -120,7 +120,7 @@ static bool expect(vt_http *http, struct MHD_Connection *connection, bool receiv
   return hurry;
 }
 
-// The library closes the socket only after it has said so here.
+// The library closes the socket only after this notification.
 static void connected(void *context, struct MHD_Connection *connection, void **slot,
                       enum MHD_ConnectionNotificationCode code) {
   vt_http *http = context;
@@ -129,7 +129,8 @@ static void connected(void *context, struct MHD_Connection *connection, void **s
   if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
     vt_room_leave(&http->room, fd);
   } else if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-    // Replies that lie in the kernel because nobody reads them end with the connection, too.
+    // Replies that are stuck in the kernel, because nobody reads them, are dropped with the
+    // connection, too.
     unsigned unread_ms = (unsigned)(http->timeout_ns / 1000000);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unread_ms, sizeof unread_ms);
   }
@@ -139,8 +140,8 @@ static void connected(void *context, struct MHD_Connection *connection, void **s
 
 typedef VT_ARRAY(struct pollfd) pollfds;
 
-// Takes the calls that need not wait any longer off the list and goes on with them. Without the
-// lock: the library calls back under locks of its own.
+// Removes calls that need not wait any longer from the list and resumes them. Without the lock: the
+// library calls back while holding locks of its own.
 static void wake_waiting(vt_http *http, uint64_t change, bool all, const pollfds *polled) {
   VT_ARRAY(struct MHD_Connection *) ready = {0};
   int64_t now = vt_metrics_clock();
@@ -148,7 +149,7 @@ static void wake_waiting(vt_http *http, uint64_t change, bool all, const pollfds
   for (size_t i = 0; polled && i < polled->size; i++) {
     struct pollfd again = {.fd = polled->data[i].fd, .events = POLLRDHUP};
     vt_place *p = polled->data[i].revents ? vt_room_find(&http->room, again.fd) : NULL;
-    // The descriptor may be somebody else's by now, whose client has not left.
+    // The descriptor may have been reused, by a client that is still there.
     if (!p || poll(&again, 1, 0) != 1) continue;
     if (p->waits)
       p->hurry = true;
@@ -167,8 +168,8 @@ static void wake_waiting(vt_http *http, uint64_t change, bool all, const pollfds
   vt_array_free(&ready);
 }
 
-// A socket pair whose one end goes to the library's thread number `thread`: which one takes a
-// descriptor follows from its number. The request is one that the library answers by itself.
+// A socket pair with one end for the library's thread number `thread`: the descriptor's number
+// determines the thread. The library answers this request by itself.
 static void send_probe(vt_http *http, unsigned thread) {
   static const char nonsense[] = "GET / HTTP/9.9\r\n\r\n";
   struct sockaddr_in nobody = {.sin_family = AF_INET};
@@ -190,7 +191,7 @@ static void send_probe(vt_http *http, unsigned thread) {
   p->fd = ends[0];
 }
 
-// Whatever comes back, the thread has answered.
+// Any reply shows that the thread is alive.
 static void look_at_probes(vt_http *http, int64_t now) {
   for (unsigned i = 0; i < http->threads && http->watched; i++) {
     probe *p = &http->probes[i];
@@ -201,7 +202,7 @@ static void look_at_probes(vt_http *http, int64_t now) {
       p->next_ns = now + PROBE_EVERY_S * VT_SECOND;
     }
     if (p->fd < 0) vt_heartbeat_now(&p->heartbeat);
-    // The first one waits: the library does not bear a connection that comes while it starts or
+    // The first probe waits: the library cannot handle a connection that arrives while it starts or
     // stops.
     if (p->fd < 0 && !p->next_ns) p->next_ns = now + PROBE_EVERY_S * VT_SECOND;
     if (p->fd < 0 && now >= p->next_ns) send_probe(http, i);
@@ -301,7 +302,7 @@ static void *run_session(void *argument) {
   return NULL;
 }
 
-// Called by the library when the agreement has been sent.
+// Called by the library when the upgrade reply has been sent.
 static void begin_session(void *context, struct MHD_Connection *connection, void *slot,
                           const char *extra, size_t extra_size, MHD_socket socket,
                           struct MHD_UpgradeResponseHandle *handle) {
@@ -309,11 +310,11 @@ static void begin_session(void *context, struct MHD_Connection *connection, void
   request *r = slot;
   pthread_attr_t attributes;
   pthread_t thread;
-  int on = 1, unread_ms = 0; // a peer may be slow; vt_stream asks whether it lives
+  int on = 1, unread_ms = 0; // a peer may be slow; vt_stream checks that it is alive
   expect(s->http, connection, false, 0);
   if (r) r->session = NULL;
   fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
-  const union MHD_ConnectionInfo *info = // under TLS `socket` is not it
+  const union MHD_ConnectionInfo *info = // under TLS `socket` is another one
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
   if (info) {
     setsockopt(info->connect_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -336,7 +337,7 @@ static void begin_session(void *context, struct MHD_Connection *connection, void
   forget_session(s);
 }
 
-// A place for the call's WebSocket; false when there is none left.
+// A slot for the call's WebSocket; false when none is free.
 static bool reserve_session(vt_http *http, vt_call *call, session **out_session) {
   size_t all = 0, same = 0;
   session *s = calloc(1, sizeof *s);
@@ -388,7 +389,7 @@ static enum MHD_Result send_reply(vt_http *http, struct MHD_Connection *connecti
                            call->raw.size, call->raw.data, vt_memory_free)
                      : MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
   if (!response) return MHD_NO;
-  call->raw = (vt_text){0}; // the response has it
+  call->raw = (vt_text){0}; // the response owns it
   MHD_add_response_header(response, "Content-Type", call->content_type);
   for (size_t i = 0; i < call->reply_headers.size; i++)
     MHD_add_response_header(response, call->reply_headers.data[i].name,
@@ -443,7 +444,7 @@ static const char *peer_text(struct MHD_Connection *connection, char out_text[64
   return out_text;
 }
 
-// Puts the connection aside until the watchman goes on with it; `handle` runs again then.
+// Suspends the connection until the watchman resumes it; `handle` is called again then.
 static enum MHD_Result wait_for_change(vt_http *http, struct MHD_Connection *connection,
                                        request *r) {
   MHD_suspend_connection(connection);
@@ -532,15 +533,15 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
   request *r = *slot;
   expect(context, connection, true, IDLE_TIMEOUT_S * VT_SECOND);
   if (!r) return;
-  if (r->session) forget_session(r->session); // the connection broke before it began
+  if (r->session) forget_session(r->session); // the connection broke before the upgrade
   vt_text_free(&r->body);
   free(r->uri);
   free(r);
   *slot = NULL;
 }
 
-// The URI is taken here, whole and still encoded: the router has its own rules for '+' and %00.
-// What this returns is the request's slot.
+// Takes the URI, whole and still encoded: the router has its own rules for '+' and %00. The return
+// value is the request's slot.
 static void *begin(void *context, const char *uri, struct MHD_Connection *connection) {
   vt_http *http = context;
   request *r = calloc(1, sizeof *r);
@@ -575,8 +576,8 @@ static vt_status start_library(vt_http *http, const vt_http_options *o) {
     list[count++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)o->key_pem};
   }
   list[count] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
-  // Without the library's log: what any stranger can cause does not belong there. Not epoll: with
-  // 128 events at once version 0.9.75 waits for another one before it looks at them.
+  // No library log: anybody can cause its messages. Not epoll: with 128 events at once version
+  // 0.9.75 waits for another event before it handles them.
   unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC |
                    MHD_ALLOW_UPGRADE | MHD_ALLOW_SUSPEND_RESUME | (http->secure ? MHD_USE_TLS : 0);
   http->daemon = MHD_start_daemon(
@@ -658,7 +659,7 @@ void vt_http_adopt(vt_http *http, int fd, const struct sockaddr_in *from) {
     close(fd);
     return;
   }
-  // The library closes the socket also when it refuses it.
+  // The library closes the socket even when it refuses it.
   if (MHD_add_connection(http->daemon, fd, (const struct sockaddr *)from, sizeof *from) != MHD_YES)
     vt_room_leave(&http->room, fd);
 }
@@ -669,7 +670,7 @@ static bool begun_sessions(const vt_http *http) {
   return false;
 }
 
-// The library stops only after the sockets that it has given away were given back.
+// The library stops only after all upgraded sockets were returned.
 static void end_sessions(vt_http *http) {
   uint64_t one = 1;
   ssize_t said = write(http->stop_sessions, &one, sizeof one);
@@ -678,8 +679,8 @@ static void end_sessions(vt_http *http) {
   pthread_mutex_unlock(&http->lock);
 }
 
-// Version 0.9.75 of the library falls over a request that it refuses by itself while it stops
-// (there is no reply then, and it does not look). So all connections, probes too, end before.
+// Version 0.9.75 of the library crashes on a request that it refuses by itself while it stops (it
+// does not check for the missing reply). So all connections, including probes, end first.
 static void end_connections(vt_http *http) {
   struct timespec pause = {.tv_nsec = END_STEP_MS * 1000000L};
   for (int i = 0; i < END_MS / END_STEP_MS; i++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// http.h - HTTP/1.1 in front of the calls, on libmicrohttpd, with TLS when a certificate is given.
-// A call that waits (vt_call.wait) costs a connection and no thread.
+// http.h - HTTP/1.1 for the API's calls, on libmicrohttpd, with TLS when a certificate is given. A
+// waiting call (vt_call.wait) costs a connection but no thread.
 #ifndef VT_CLOUD_HTTP_H
 #define VT_CLOUD_HTTP_H
 
@@ -15,12 +15,13 @@ typedef struct vt_http_options {
   const char *address;                   // "127.0.0.1"
   uint16_t port;                         // 0 = any free one
   const char *certificate_pem, *key_pem; // NULL = plain
-  unsigned threads;                      // 0 = as many as cores, at most 4
+  unsigned threads;                      // 0 = the number of cores, at most 4
   void (*run)(vt_call *call);            // NULL = vt_call_run
-  bool adopts;                           // does not listen; connections come by vt_http_adopt
-  bool watched;                          // the watchdog looks after its threads
-  size_t max, max_of_one;                // connections in all and of one address; 0 = as the API
-  // Who is at the other end of a socket: fills the call's peer; false refuses. NULL = its address.
+  bool adopts;                           // does not listen; connections come from vt_http_adopt
+  bool watched;                          // the watchdog monitors its threads
+  size_t max, max_of_one;                // connections in total and per address; 0 = as the API
+  // Identifies the other end of a socket: fills in the call's peer; false refuses. NULL = its
+  // address.
   bool (*who)(void *context, int socket, char out_peer[64]);
   void *who_context;
 } vt_http_options;

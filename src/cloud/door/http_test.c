@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// http_test.c - a metadata server under more connections than it has places: who gives way, who is
-// still answered, and that long polls cost nothing once their clients are gone. Everything goes
-// over loopback; workers are source addresses of 127.0.0.0/8.
+// http_test.c - a metadata server under more connections than it has slots: which are closed, who
+// is still answered, and that long polls cost nothing once their clients are gone. All over
+// loopback; workers are source addresses of 127.0.0.0/8.
 #include "cloud/door/http.h"
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@
 #define GET(path)                                                                                  \
   "GET /computeMetadata/v1/" path " HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n"
 #define COLOUR "instance/attributes/colour"
-// Over the descriptors that select(2) can wait for, and over the places of one worker.
+// Above the descriptors that select(2) handles, and above the slots of one worker.
 enum { MANY = 1200, OF_WORKER = 64, HANG_MS = 120000 };
 
 typedef struct server {
@@ -76,8 +76,8 @@ static int begin(const server *s, int worker, const char *text) {
   return fd;
 }
 
-// Reads a reply that has to come, up to the end of its head; returns its status, 0 when the
-// connection was closed instead.
+// Reads an expected reply up to the end of its head; returns its status, 0 when the connection was
+// closed instead.
 static int status_of(int fd) {
   char head[4096];
   size_t size = 0;
@@ -115,7 +115,7 @@ static size_t count_descriptors(void) {
   return count;
 }
 
-// Waits until the server, too, has let go of connections whose clients are gone.
+// Waits until the server has also closed the connections whose clients are gone.
 static void wait_for_descriptors(size_t count) {
   for (int i = 0; i < HANG_MS / 20; i++, usleep(20000))
     if (count_descriptors() <= count) return;
@@ -131,7 +131,7 @@ static void keeps_answering(const char *text) {
   size_t before = count_descriptors();
   for (int i = 0; i < MANY; i++) fds[i] = begin(&s, 0, text);
   assert_int_equal(ask(&s, 1, GET("instance/id")), 200); // another worker
-  // As many are left as there are places.
+  // As many remain as there are slots.
   for (int n = 0; n < HANG_MS / 20 && closed < MANY - OF_WORKER; n++, usleep(20000))
     for (int i = closed = 0; i < MANY; i++) {
       struct pollfd wait = {.fd = fds[i], .events = POLLIN};
@@ -159,7 +159,7 @@ static void silent_connections(void **state) {
   keeps_answering("");
 }
 
-// A client that leaves is noticed while it waits, without a change and long before its time.
+// A waiting client's hang-up is noticed without a change and long before its timeout.
 static void leaving_a_long_poll(void **state) {
   server s;
   int fds[OF_WORKER];
@@ -194,7 +194,7 @@ static void a_change_wakes(void **state) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     int fd = begin(&s, 0, rows[i].request);
     struct pollfd wait = {.fd = fd, .events = POLLIN};
-    // Later requests are answered; this one is not, also not by changes of something else.
+    // Later requests are answered; this one is not, even by changes of something else.
     for (int n = 0; n < 3; n++) {
       pthread_mutex_lock(&s.t.cloud->lock);
       vt_cloud_poke(s.t.cloud);
@@ -202,18 +202,18 @@ static void a_change_wakes(void **state) {
       assert_int_equal(ask(&s, 1, GET("instance/id")), 200);
     }
     if (!rows[i].at_once) assert_int_equal(poll(&wait, 1, 0), 0);
-    // Another thread may have it: a change that it did not see is not one that it waits for.
+    // Another thread may have it: a change that it missed is not one that it waits for.
     for (int n = 0; !rows[i].at_once && n < HANG_MS / 100 && poll(&wait, 1, 100) == 0; n++)
       paint(&s, n % 2 ? "red" : "green");
     assert_int_equal(status_of(fd), 200);
     close(fd);
   }
-  // With its time over a call says what there is.
+  // At its timeout a call returns the current value.
   assert_int_equal(ask(&s, 0, GET(COLOUR "?wait_for_change=true&timeout_sec=1")), 200);
   close_server(&s);
 }
 
-// The end of the server is the end of all that waits.
+// Stopping the server ends all waiting calls.
 static void stops_with_long_polls(void **state) {
   server s;
   int fds[OF_WORKER];
@@ -231,7 +231,7 @@ static void stops_with_long_polls(void **state) {
   vt_testing_close(&s.t);
 }
 
-// Requests that are none, of which some are looked at while the server stops.
+// Malformed requests, some of which are handled while the server stops.
 static void stops_with_nonsense(void **state) {
   (void)state;
   for (int round = 0; round < 30; round++) {
@@ -245,7 +245,7 @@ static void stops_with_nonsense(void **state) {
   }
 }
 
-// Without descriptors connections are refused, not left standing, and it goes on with the next one.
+// Without free descriptors connections are refused, not left hanging, and the next one is served.
 static void no_descriptors(void **state) {
   server s;
   struct rlimit limit, low;
@@ -275,7 +275,7 @@ static void no_descriptors(void **state) {
   close_server(&s);
 }
 
-enum { LARGE = 16 << 20, AT_ONCE = 4 }; // what the replies of one address may hold in all
+enum { LARGE = 16 << 20, AT_ONCE = 4 }; // limit of pending replies per address
 static void reply_large(vt_call *call) {
   char *bytes = calloc(1, LARGE);
   assert_non_null(bytes);
@@ -295,7 +295,8 @@ static int begin_unread(const server *s, int worker) {
   return fd;
 }
 
-// A client that asks and does not read keeps so much memory and no more; others do not notice.
+// A client that sends requests and does not read uses this much memory and no more; others do not
+// notice.
 static void replies_that_nobody_reads(void **state) {
   static const char small[] = "GET /small HTTP/1.1\r\nHost: a\r\n\r\n";
   server s;
@@ -316,7 +317,7 @@ static void replies_that_nobody_reads(void **state) {
   close_server(&s);
 }
 
-// A request that has come and waits for us is not one of a slow client.
+// A request that has arrived and waits for us does not make its client slow.
 static void late_for_a_request(void **state) {
   vt_room room;
   int ends[2];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // metadata.c - the value tree of one worker and its paths: text leaves, directories,
-// ?recursive=true, ?wait_for_change. Every request has to carry "Metadata-Flavor: Google" and must
-// not come through a proxy; the worker is known by its source address, which a guest can not
+// ?recursive=true, ?wait_for_change. Every request must carry "Metadata-Flavor: Google" and must
+// not come through a proxy; the worker is identified by its source address, which a guest cannot
 // change.
 #include "cloud/door/metadata.h"
 
@@ -31,8 +31,8 @@
 #include "cloud/worker/worker.h"
 
 #define ATTRIBUTES "instance/guest-attributes/"
-// A worker has MAX_OF_WORKER connections; when it opens more its eldest give way, so that what its
-// agent says gets through whatever else runs there.
+// A worker has MAX_OF_WORKER connections; a new one beyond that closes the oldest, so that its
+// agent always gets through.
 enum { MAX_WAIT_S = 300, MAX_OF_WORKER = 64 };
 
 void vt_metadata_hostname(int64_t uid, int64_t worker, char out_name[64]) {
@@ -88,13 +88,13 @@ typedef struct user_lines {
   vt_status st;
 } user_lines;
 
-// A line of an account; one that can not become root says so behind its id.
+// The line of an account; one that cannot become root is marked after its id.
 static void put_line(user_lines *all, const char *name, bool admin) {
   char line[64];
   int64_t id;
   if (all->st) return;
   vt_status st = vt_login_id(all->cloud, all->project, name, &id);
-  if (vt_status_code(st) == VT_RESOURCE_EXHAUSTED) { // that one does not get in
+  if (vt_status_code(st) == VT_RESOURCE_EXHAUSTED) { // this account is refused
     vt_log(VT_LOG_WARNING, "%s", vt_status_message(st));
     vt_status_free(st);
     return;
@@ -140,7 +140,7 @@ vt_status vt_metadata_os_login(vt_cloud *cloud, const vt_node *node, bool *out_o
   return VT_OK;
 }
 
-// Accounts with a terminal in the console, unless a key names them, too.
+// Accounts with a terminal in the console, unless they also have a key.
 static void put_terminals(vt_cloud *cloud, const vt_node *node, user_lines *all) {
   const void *at = NULL;
   for (const vt_terminal_user *t; (t = vt_terminal_users(cloud, node->uid, &at));) {
@@ -165,7 +165,7 @@ vt_status vt_metadata_users(vt_cloud *cloud, const vt_node *node, vt_text *out_l
   json_decref(project);
   if (st) vt_status_free(all.st);
   VT_TRY(st ? st : all.st);
-  // A change of a key changes the text too: level 1 keeps the keys in files.
+  // A key's change must change the text too: level 1 keeps the keys in files.
   vt_text_printf(out_lines, "# %016" PRIx64 "\n", all.keys);
   return VT_OK;
 }
@@ -354,8 +354,7 @@ static vt_status build_tree(vt_call *call, const vt_node *node, int64_t worker, 
 
 // --- paths ---------------------------------------------------------------------------------------
 
-// Paths are kebab-case, the JSON of ?recursive is camelCase; attribute names are as the user wrote
-// them.
+// Paths are kebab-case, the JSON of ?recursive is camelCase; attribute names are unchanged.
 static const char *to_camel(vt_arena *arena, const char *name) {
   char *out = vt_arena_copy(arena, name, strlen(name)), *w = out;
   for (const char *p = name; *p; p++) {
@@ -557,7 +556,7 @@ static vt_status change_attribute(vt_call *call, const vt_node *node, int64_t wo
   return VT_OK;
 }
 
-// A long poll that goes on was counted when it began.
+// A resumed long poll was counted when it began.
 static bool may_ask(vt_call *call, const vt_node *node, int64_t worker, const char *path) {
   bool writes = strcmp(call->method, "PUT") == 0 || strcmp(call->method, "DELETE") == 0;
   vt_purse purse = !writes                          ? VT_PURSE_ASKS
@@ -603,8 +602,8 @@ static vt_status answer_once(vt_call *call, const char *path, bool *out_leaf) {
   return st;
 }
 
-// Whether the call goes on waiting: a leaf that is still what the client knows, or what it was when
-// the client asked.
+// Whether the call keeps waiting: the leaf still has the value the client knows, or had when it
+// asked.
 static bool keeps_waiting(vt_call *call) {
   vt_wait *wait = &call->wait;
   const char *text = vt_call_query(call, "timeout_sec"), *last = vt_call_query(call, "last_etag");
@@ -661,12 +660,12 @@ void vt_metadata_run(vt_call *call) {
 struct vt_metadata_server {
   vt_cloud *cloud;
   vt_http *http;
-  char ip[32]; // of the worker it is for; level 1
+  char ip[32]; // of its worker; level 1
   int64_t first_uid, count;
 };
 
-// The user of the process at the other end of a connection within this host, from the kernel's own
-// table; -1 when it is not there.
+// The user of the process at the other end of a connection within this host, from the kernel's
+// socket table; -1 when it is not there.
 static int64_t socket_owner(int socket) {
   struct sockaddr_in here, there;
   socklen_t size = sizeof here, size2 = sizeof there;
@@ -675,7 +674,7 @@ static int64_t socket_owner(int socket) {
   if (getsockname(socket, (struct sockaddr *)&here, &size) != 0 ||
       getpeername(socket, (struct sockaddr *)&there, &size2) != 0)
     return -1;
-  // Its local end is our remote one. Addresses are printed as the words they are in memory.
+  // Its local end is our remote one. Addresses are printed as words in memory.
   snprintf(want, sizeof want, "%08X:%04X %08X:%04X", there.sin_addr.s_addr, ntohs(there.sin_port),
            here.sin_addr.s_addr, ntohs(here.sin_port));
   FILE *file = fopen("/proc/self/net/tcp", "re");

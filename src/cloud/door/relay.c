@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // relay.c - /v4/connect and /v4/reconnect: TCP to a worker through a WebSocket, for clients that
-// have no route to it (gcloud's --tunnel-through-iap). Who may not see the project learns nothing;
-// the address comes from the worker's row, never from the client.
+// have no route to it (gcloud's --tunnel-through-iap). A caller who may not see the project learns
+// nothing; the address comes from the worker's row, never from the client.
 //
 // A tunnel belongs to the thread of its connection. When that breaks without a close, the thread
 // keeps the tunnel for a minute: a reconnect with its name, by the same caller, takes it over.
@@ -40,13 +40,13 @@ typedef struct relay {
   struct vt_relays *all;
   vt_tunnel tunnel;
   vt_cloud *cloud;
-  char *caller, *project, *credential; // credential: of the connection that it has
+  char *caller, *project, *credential; // credential: of its current connection
   int backend;                         // socket to the worker
-  int wake;                            // eventfd: the owner is to give it up
-  int owner;      // number of the thread that has it, counted up by who takes it over
-  int references; // threads that look at it
-  bool busy;      // the owner has a connection
-  bool over;      // not in the list any more
+  int wake;                            // eventfd: the owner must give it up
+  int owner;                           // number of the owning thread, incremented on takeover
+  int references;                      // threads that use it
+  bool busy;                           // the owner has a connection
+  bool over;                           // no longer in the list
 } relay;
 
 struct vt_relays {
@@ -88,7 +88,7 @@ int vt_relay_dial(const char *ip, int port, bool own_address) {
   struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   int on = 1, idle_s = 30, unread_ms = 60000, error = 0;
   socklen_t size = sizeof error;
-  // At level 1 the host's own server could answer at an address where no worker does.
+  // At level 1 the host's own server could answer at an address without a worker.
   if (inet_pton(AF_INET, ip, &to.sin_addr) != 1 || (own_address && !vt_relay_listens(ip, port)))
     return -1;
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -108,7 +108,7 @@ int vt_relay_dial(const char *ip, int port, bool own_address) {
 
 // --- one connection of a tunnel ------------------------------------------------------------------
 
-// Bytes of the client go to the worker; false when the worker takes no more.
+// Sends the client's bytes to the worker; false when the worker takes no more.
 static bool deliver(relay *r) {
   vt_tunnel *t = &r->tunnel;
   while (t->in_at < t->in.size) {
@@ -120,7 +120,7 @@ static bool deliver(relay *r) {
   return true;
 }
 
-// What a client sent before it closed still arrives, if the worker takes it in time.
+// Data that a client sent before closing still arrives, if the worker takes it in time.
 static void deliver_rest(relay *r) {
   struct pollfd worker = {.fd = r->backend, .events = POLLOUT};
   int64_t end_ns = vt_metrics_clock() + DELIVER_S * VT_SECOND;
@@ -128,7 +128,7 @@ static void deliver_rest(relay *r) {
     poll(&worker, 1, 1000);
 }
 
-// Bytes of the worker go to the client; false at their end.
+// Sends the worker's bytes to the client; false at their end.
 static bool collect(relay *r, vt_stream *s) {
   char bytes[VT_TUNNEL_DATA_MAX];
   size_t room = vt_tunnel_room(&r->tunnel, &s->ws);
@@ -139,7 +139,7 @@ static bool collect(relay *r, vt_stream *s) {
   return n > 0;
 }
 
-// Whether who opened it still may have it; a store that does not answer says nothing new.
+// Whether its opener may still have it; a store error changes nothing.
 static bool still_allowed(relay *r) {
   bool still = true;
   pthread_mutex_lock(&r->cloud->lock);
@@ -151,7 +151,7 @@ static bool still_allowed(relay *r) {
   return still;
 }
 
-// Relays until one side ends. True when the connection was lost, and the tunnel may go on.
+// Relays until one side ends. True when the connection was lost and the tunnel may be resumed.
 static bool pump(relay *r, vt_stream *s) {
   vt_tunnel *t = &r->tunnel;
   int64_t checked_ns = vt_metrics_clock();
@@ -223,12 +223,12 @@ static bool stopping(const vt_stream *s) {
   return poll(&stop, 1, 0) != 0;
 }
 
-// The owner's part: relays, then keeps the tunnel for who comes back.
+// The owner's part: relays, then keeps the tunnel for a reconnect.
 static void own(relay *r, vt_stream *s) {
   struct vt_relays *all = r->all;
   int me = r->owner;
   bool again = pump(r, s);
-  if (again) shutdown(s->fd, SHUT_RDWR); // the tunnel stays, its connection does not
+  if (again) shutdown(s->fd, SHUT_RDWR); // the tunnel stays without a connection
   pthread_mutex_lock(&all->lock);
   r->busy = false;
   pthread_cond_broadcast(&all->changed);
@@ -379,7 +379,7 @@ static void drop_reconnecting(void *context) {
   free(c);
 }
 
-// Makes this thread the owner; false when the tunnel ended, or its owner does not let go.
+// Makes this thread the owner; false when the tunnel ended, or its owner does not release it.
 static bool take_over(relay *r, const vt_stream *s) {
   uint64_t one = 1;
   pthread_mutex_lock(&r->all->lock);

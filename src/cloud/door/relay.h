@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// relay.h - TCP connections to workers that WebSockets are relayed to; the tunnels of a cloud.
+// relay.h - the tunnels of a cloud: TCP connections to workers, relayed over WebSockets.
 #ifndef VT_CLOUD_RELAY_H
 #define VT_CLOUD_RELAY_H
 
@@ -10,8 +10,8 @@
 vt_status vt_relays_create(struct vt_relays **out_relays) VT_CHECKED;
 void vt_relays_destroy(struct vt_relays *relays); // after the doors are closed; accepts NULL
 
-// A connected socket that does not block, or -1 after a few seconds. `own_address`: only to a
-// program that listens at exactly this address, not to one of the host that listens at all.
+// A connected non-blocking socket, or -1 after a few seconds. `own_address`: only to a program that
+// listens at exactly this address, not to one of the host that listens on all.
 int vt_relay_dial(const char *ip, int port, bool own_address);
 bool vt_relay_listens(const char *ip, int port);
 

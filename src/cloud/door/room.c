@@ -12,10 +12,10 @@
 
 #include "cloud/api/metrics.h"
 
-enum { FEW = 16 }; // connections of an address that is no flood
-// Bytes of replies that wait to be read, of one address and of all.
+enum { FEW = 16 }; // a normal number of connections per address
+// Limits of unread reply bytes, per address and in total.
 enum { MAX_UNREAD_OF_PEER = 64 << 20, MAX_UNREAD = 512 << 20 };
-// For what a client sent before it closed its side to be read.
+// How long a client that closed its side has for reading the rest.
 #define LAST_WORDS_NS VT_SECOND
 
 void vt_room_init(vt_room *room, size_t max, size_t max_of_one) {
@@ -54,7 +54,7 @@ static void remove_place(vt_room *room, vt_place *p) {
   free(p);
 }
 
-// Ends the eldest that may go, of `peer` or of anybody. False when all are busy.
+// Closes the oldest that may go, of `peer` or of anybody. False when all are busy.
 static bool make_way(vt_room *room, const uint32_t *peer) {
   vt_place *eldest = NULL;
   for (vt_place *p = room->places; p; p = p->next)
@@ -71,8 +71,8 @@ static bool has_room(vt_room *room, uint32_t peer) {
     same += p->peer == peer && !p->ended;
     ended += p->peer == peer && p->ended;
   }
-  // Those that were ended are closed soon; a flood may be faster than that, and whoever is no part
-  // of it comes in all the same.
+  // Ended connections are closed soon after; during a flood faster than that, other addresses are
+  // admitted all the same.
   if (room->count >= room->max + (same + ended < FEW ? room->max : room->max / 4)) return false;
   if (same >= room->max_of_one) return make_way(room, &peer);
   return room->open < room->max || make_way(room, NULL);
@@ -82,7 +82,7 @@ bool vt_room_enter(vt_room *room, int fd, uint32_t peer, int64_t deadline_ns) {
   vt_place *fresh = calloc(1, sizeof *fresh);
   if (!fresh) return false;
   pthread_mutex_lock(&room->lock);
-  // Whoever had this descriptor was closed without a word.
+  // The previous owner of this descriptor was closed without notice.
   vt_place *old = vt_room_find(room, fd);
   if (old) remove_place(room, old);
   bool good = has_room(room, peer);
@@ -113,7 +113,7 @@ void vt_room_leave(vt_room *room, int fd) {
   pthread_mutex_unlock(&room->lock);
 }
 
-// Bytes that the client has sent lie there until we come to them: it is not the client who is slow.
+// The client's bytes wait in the kernel until we read them, so the client is not slow.
 static bool is_our_turn(const vt_place *p) {
   int bytes = 0;
   return p->receives && !p->ended && ioctl(p->fd, FIONREAD, &bytes) == 0 && bytes > 0;

@@ -13,7 +13,7 @@ enum { PING_S = 25, SILENCE_S = 90, LINGER_MS = 2000 };
 
 // --- the handshake -------------------------------------------------------------------------------
 
-// Whether a header's list "a, b" has the word.
+// Whether a header's list "a, b" contains the word.
 static bool lists(const char *text, const char *word) {
   size_t n = strlen(word);
   while (text && *text) {
@@ -36,7 +36,7 @@ vt_status vt_stream_accept(vt_call *call, const char *protocol) {
     return vt_error(VT_INVALID_ARGUMENT, "This path is for WebSocket connections (RFC 6455).");
   if (!lists(vt_call_header(call, "sec-websocket-protocol"), protocol))
     return vt_error(VT_INVALID_ARGUMENT, "The WebSocket has to offer the protocol %s.", protocol);
-  // Browsers send cookies with any page's WebSocket, and say whose page it is.
+  // Browsers send cookies with any page's WebSocket, but also the page's origin.
   if (call->by_cookie && (!origin || strcasecmp(origin, vt_call_base_url(call)) != 0))
     return vt_error(VT_PERMISSION_DENIED,
                     "A session cookie opens WebSockets on pages of this console only.");
@@ -75,7 +75,7 @@ static void fill(vt_stream *s) {
 
 static void look_alive(vt_stream *s, bool reads) {
   int64_t now = vt_metrics_clock();
-  if (!reads || !s->heard_ns) s->heard_ns = now; // it is us who do not listen
+  if (!reads || !s->heard_ns) s->heard_ns = now; // we are the ones not listening
   if (now - s->heard_ns > SILENCE_S * VT_SECOND) s->lost = true;
   if (now - s->heard_ns < PING_S * VT_SECOND || now - s->asked_ns < PING_S * VT_SECOND) return;
   s->asked_ns = now;
@@ -92,7 +92,7 @@ bool vt_stream_wait(vt_stream *s, bool reads, struct pollfd *others, size_t coun
   fds[0] = (struct pollfd){.fd = s->fd,
                            .events = (short)((reads && !has ? POLLIN : 0) |
                                              (vt_websocket_pending(&s->ws) ? POLLOUT : 0))};
-  if (!fds[0].events) fds[0].fd = -1; // a hang-up would not let it sleep
+  if (!fds[0].events) fds[0].fd = -1; // a hang-up would make it spin
   fds[1] = (struct pollfd){.fd = s->stop, .events = POLLIN};
   for (size_t i = 0; i < count; i++) fds[2 + i] = others[i];
   if (poll(fds, (nfds_t)(2 + count),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// terminal.c - :terminal, a login shell of a worker over a WebSocket: binary messages are bytes of
-// the terminal, a text message {"columns": n, "rows": n} its size. OpenSSH's client runs on a
-// pseudo-terminal of the daemon's host and logs in to the worker like anybody else, with a key that
-// the worker knows while the terminal is open. Who may change a node's keys may open one; where OS
-// Login is on, whom that lets in, under that name. It ends with the session or the token that
-// opened it, and with its opener's role.
+// terminal.c - :terminal, a login shell of a worker over a WebSocket: binary messages carry bytes
+// of the terminal, a text message {"columns": n, "rows": n} its size. OpenSSH's client runs on a
+// pseudo-terminal of the daemon's host and logs in to the worker normally, with a key that the
+// worker accepts while the terminal is open. Whoever may change a node's keys may open one; with OS
+// Login, whoever that allows, under that name. It ends with the session or token that opened it, or
+// with its opener's role.
 #include "cloud/door/terminal.h"
 
 #include <ctype.h>
@@ -66,8 +66,8 @@ const vt_terminal_user *vt_terminal_users(const vt_cloud *cloud, int64_t uid, co
 
 // --- who -----------------------------------------------------------------------------------------
 
-// ada.lovelace@example.org is ada_lovelace, as gcloud takes it from a machine's user. One of the
-// system's names gets a letter in front.
+// ada.lovelace@example.org becomes ada_lovelace, as gcloud derives it from a machine's user. A
+// system name gets a letter in front.
 static void name_of(const char *email, char out_name[40]) {
   size_t n = 0;
   char name[31];
@@ -117,7 +117,7 @@ static vt_status find_host_key(vt_call *call, terminal *t) {
 
 // --- the shell -----------------------------------------------------------------------------------
 
-// The daemon's key, made once; its public half into t->key.
+// The daemon's key, created once; its public half goes into t->key.
 static bool load_key(terminal *t, char out_path[600]) {
   static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
   char public[700];
@@ -153,7 +153,7 @@ static bool stopping(const vt_stream *s) {
   return poll(fds, 2, 0) != 0;
 }
 
-// Until the worker's agent has made the account and knows the key.
+// Waits until the worker's agent has created the account and accepts the key.
 static bool let_in(terminal *t, const vt_stream *s) {
   struct timespec step = {.tv_nsec = STEP_MS * 1000000L};
   vt_cloud *cloud = t->cloud;
@@ -190,7 +190,7 @@ static void let_go(terminal *t) {
   pthread_mutex_unlock(&t->cloud->lock);
 }
 
-// ssh on a terminal of its own; returns its other end, -1 without one.
+// Starts ssh on its own terminal; returns the other end, -1 without one.
 static int start_shell(const terminal *t, const char *key, pid_t *out_pid) {
   char login[128], identity[640], known[740];
   const char *const argv[] = {"ssh", "-tt",
@@ -281,7 +281,7 @@ static bool collect(vt_stream *s, int master) {
   return n > 0;
 }
 
-// Whether who opened it still may have it; a store that does not answer says nothing new.
+// Whether its opener may still have it; a store error changes nothing.
 static bool still_allowed(terminal *t) {
   bool still = true;
   pthread_mutex_lock(&t->cloud->lock);

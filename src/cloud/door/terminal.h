@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // terminal.h - login shells of workers in a browser. While one is open, a key of the daemon's opens
-// that account on that node; it is in no metadata that anybody reads or writes.
+// that account on that node; the key is in no metadata that users read or write.
 #ifndef VT_CLOUD_TERMINAL_H
 #define VT_CLOUD_TERMINAL_H
 
@@ -8,8 +8,8 @@
 
 // All of these under the cloud's lock.
 
-// Accounts with an open terminal on a node, one after the other: *at begins NULL. `key` is the
-// public key that opens it. NULL past the last.
+// Iterates over the accounts with an open terminal on a node: *at begins NULL. `key` is the public
+// key of the account. NULL past the last.
 typedef struct vt_terminal_user {
   const char *user, *key;
   bool admin; // may become root

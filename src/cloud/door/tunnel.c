@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tunnel.c - frames and counts of tunnel.h.
+// tunnel.c - frames and counters of tunnel.h.
 #include "cloud/door/tunnel.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static bool wrong(vt_tunnel *t, uint16_t code) {
   return false;
 }
 
-// The peer has `count` bytes of ours: they are not kept any more.
+// The peer has received `count` of our bytes: drop them.
 static bool forget(vt_tunnel *t, uint64_t count) {
   if (count < t->acked || count - t->acked > t->unacked.size - t->unacked_at) return false;
   t->unacked_at += (size_t)(count - t->acked);
@@ -123,7 +123,7 @@ bool vt_tunnel_reopen(vt_tunnel *t, vt_websocket *ws, uint64_t count) {
 
 void vt_tunnel_lost(vt_tunnel *t) {
   t->open = false;
-  t->told = t->received; // the request for the next connection says so
+  t->told = t->received; // the next connection's request reports this
 }
 
 void vt_tunnel_fini(vt_tunnel *t) {

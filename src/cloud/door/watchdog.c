@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // watchdog.c - see watchdog.h. Silence is counted in the watchdog's own seconds, not by a clock: a
-// process that was stopped for an hour and goes on has not been silent.
+// process resumed after an hour's stop has not been silent.
 #include "cloud/door/watchdog.h"
 
 #include <errno.h>
@@ -17,13 +17,13 @@ static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; // of the list
 static vt_heartbeat *the_heartbeats;
 
 struct vt_watchdog {
-  vt_cloud *cloud; // NULL = none any more
+  vt_cloud *cloud; // NULL = no longer there
   int64_t limit_s;
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t wake;
   bool stop;
-  int end_s, left_s; // what the process has to end, and of it what is left; 0 = it does not end
+  int end_s, left_s; // time to end, and what is left of it; 0 = not ending
   int lock_silent_s; // of the cloud's lock
   int notify;        // systemd's socket, -1 = none
 };
@@ -70,7 +70,7 @@ static void look_at_beats(const vt_watchdog *dog) {
   pthread_mutex_unlock(&the_lock);
 }
 
-// Waits for the cloud's lock for a second at most; with it, that is the pause between two looks.
+// Waits for the cloud's lock for at most a second, which lengthens the pause between two checks.
 static void look_at_lock(vt_watchdog *dog) {
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);

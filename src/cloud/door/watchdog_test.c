@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// watchdog_test.c - processes in which something stands still end by themselves and say what;
-// others do not. Each case is a process of its own.
+// watchdog_test.c - processes that hang end by themselves and say where; others do not. Each case
+// is a process of its own.
 #include "cloud/door/watchdog.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static void does_not_end(vt_cloud *cloud) {
   for (;;) pause();
 }
 
-// Silence that is over, heartbeats that are gone and a cloud that is closed end nobody.
+// Silence that has ended, removed heartbeats and a closed cloud end nothing.
 static void lives(vt_cloud *cloud) {
   static vt_heartbeat heartbeat, gone;
   vt_heartbeat_add(&heartbeat, "a thread that lives");
@@ -90,7 +90,7 @@ static void ends_who_stands_still(void **state) {
   }
 }
 
-// systemd hears that all is well, where it asked for it.
+// systemd is notified that all is well if it asked for it.
 static void tells_systemd(void **state) {
   struct sockaddr_un at = {.sun_family = AF_UNIX};
   char word[64] = "";

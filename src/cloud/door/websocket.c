@@ -7,7 +7,7 @@
 #include <openssl/rand.h>
 #include <string.h>
 
-// A peer that pings and does not read gets no more answers than this.
+// Limit of unsent pongs, for a peer that pings and does not read.
 enum { MAX_PENDING_PONGS = 64 << 10 };
 
 // --- the handshake's key -------------------------------------------------------------------------
@@ -121,7 +121,7 @@ static size_t head_need(const vt_websocket *ws) {
   return 2 + (size == 126 ? 2u : size == 127 ? 8u : 0u) + (ws->head[1] & 0x80 ? 4u : 0u);
 }
 
-// A whole head: what is wrong with the frame, or its payload begins.
+// A whole header: reports an invalid frame, or begins its payload.
 static vt_ws_opcode begin_frame(vt_websocket *ws) {
   vt_ws_opcode opcode = (vt_ws_opcode)(ws->head[0] & 0x0f);
   bool final = ws->head[0] & 0x80, control = opcode & 8;
@@ -185,7 +185,7 @@ static vt_ws_opcode take_close(vt_websocket *ws) {
   return VT_WS_CLOSE;
 }
 
-// What a frame that is whole means to the reader.
+// Handles a complete frame.
 static vt_ws_opcode end_frame(vt_websocket *ws) {
   vt_ws_opcode opcode = (vt_ws_opcode)(ws->head[0] & 0x0f), kind = ws->kind;
   bool final = ws->head[0] & 0x80;

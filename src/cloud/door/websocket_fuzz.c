@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// websocket_fuzz.c - any bytes of a peer: the first says which side we are, whether the tunnel
-// is one that goes on, and how the rest is cut into pieces; messages go on into a tunnel. However
-// the bytes are cut, the messages are the same; memory stays bounded; nothing is said behind a
-// close.
+// websocket_fuzz.c - any bytes of a peer: the first says which side we are, whether the tunnel is a
+// resumed one, and how the rest is split; messages go into a tunnel. Any split gives the same
+// messages; memory stays bounded; nothing is sent after a close.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 
 enum { MAX_MESSAGE = 6 + VT_TUNNEL_DATA_MAX };
 
-// A hash of all messages, and of what the tunnel made of them.
+// A hash of all messages, and of the tunnel's output.
 static uint64_t feed(const uint8_t *data, size_t size, size_t step, bool client, bool again) {
   vt_websocket ws = {.client = client, .max_message = MAX_MESSAGE};
   vt_tunnel tunnel = {0};
@@ -21,7 +20,7 @@ static uint64_t feed(const uint8_t *data, size_t size, size_t step, bool client,
   vt_tunnel_send(&tunnel, &ws, "0123456789abcdef", 16);
   for (size_t at = 0; at < size && !ws.closed;) {
     size_t n = size - at < step ? size - at : step, used;
-    uint8_t *exact = malloc(n); // so that a byte too far is seen
+    uint8_t *exact = malloc(n); // to detect overreads
     if (!exact) abort();
     memcpy(exact, data + at, n);
     vt_ws_opcode event = vt_websocket_read(&ws, exact, n, &used);

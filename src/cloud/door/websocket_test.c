@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // websocket_test.c - frames of RFC 6455 and of the tunnels in them, both sides against each other
-// and against what a hostile peer sends; who may open which tunnel.
+// and against a hostile peer; who may open which tunnel.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,7 @@ static void messages_cross(void **state) {
       assert_int_equal(event, VT_WS_BINARY);
       assert_int_equal(to.message.size, sizes[i]);
       assert_memory_equal(vt_text_string(&to.message), bytes, sizes[i]);
-      assert_int_equal(vt_websocket_pending(&to), side == 0 ? 5 : 9); // the answer to the ping
+      assert_int_equal(vt_websocket_pending(&to), side == 0 ? 5 : 9); // the reply to the ping
       assert_int_equal(take(&from, to.out.data + to.out_at, vt_websocket_pending(&to)), VT_WS_NONE);
       vt_websocket_sent(&to, vt_websocket_pending(&to));
       free(bytes);
@@ -67,7 +67,7 @@ static void messages_cross(void **state) {
   }
 }
 
-// What a client sends, masked with zeros, and the code that it is closed with.
+// A client's input, masked with zeros, and the expected close code.
 #define MASK "\0\0\0\0"
 static const struct wrong {
   const char *why, *bytes;
@@ -121,7 +121,7 @@ static void pings_alone_do_not_fill_memory(void **state) {
 
 // --- tunnels -------------------------------------------------------------------------------------
 
-// Hands all frames of one end to the other; false when it finds one wrong.
+// Passes all frames of one end to the other; false when that finds one invalid.
 static bool cross(vt_websocket *from, vt_tunnel *tunnel, vt_websocket *to, bool server) {
   while (vt_websocket_pending(from)) {
     size_t used;
@@ -148,7 +148,7 @@ static void a_tunnel_goes_on_where_it_broke(void **state) {
   assert_memory_equal(client.in.data, bytes, SIZE);
   assert_true(cross(&there, &server, &here, true)); // acknowledgements
   assert_true(server.acked >= SIZE - VT_TUNNEL_ACK_EVERY && server.acked <= SIZE);
-  // The next part is lost with the connection, and comes again on the next one: of either side.
+  // The next part is lost with the connection and resent on the next one, on either side.
   vt_tunnel_send(&server, &here, bytes, 5000);
   vt_tunnel_send(&client, &there, bytes, 7000);
   assert_true(cross(&there, &server, &here, true));
@@ -172,7 +172,7 @@ static void a_tunnel_goes_on_where_it_broke(void **state) {
   assert_int_equal(server.received, 7000 + SIZE);
   assert_memory_equal(server.in.data + 7000, bytes, SIZE);
   vt_websocket_sent(&here, vt_websocket_pending(&here));
-  // Without acknowledgements there is an end to what is kept.
+  // Without acknowledgements the amount kept is bounded.
   size_t room;
   while ((room = vt_tunnel_room(&server, &here))) {
     vt_tunnel_send(&server, &here, bytes, room < SIZE ? room : SIZE);
@@ -186,7 +186,7 @@ static void a_tunnel_goes_on_where_it_broke(void **state) {
   vt_tunnel_fini(&client);
 }
 
-// What a client that comes again is told can be wrong, too.
+// The count sent to a reconnecting client can be wrong, too.
 static void a_wrong_count_closes(void **state) {
   static const struct wrong rows[] = {
       WRONG("more than was sent", "\x00\x02\x00\x00\x00\x00\x00\x00\x00\x11", VT_TUNNEL_BAD_ACK),
@@ -266,7 +266,7 @@ static void tunnels_are_for_those_of_the_project(void **state) {
                {guest, CONNECT "&project=" TESTING_PROJECT "&port=x", 404}, // the first one counts
                {guest, "/v4/connect?project=" TESTING_PROJECT "&port=70000", 400},
                {NULL, "/v4/reconnect?sid=x&ack=0", 401},
-               {guest, "/v4/reconnect?sid=x&ack=0", 400}}; // no WebSocket
+               {guest, "/v4/reconnect?sid=x&ack=0", 400}}; // not a WebSocket
   for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
     json_decref(vt_testing_call_as(&t, tries[i].token, "GET", tries[i].url, NULL, &status));
     if (status != tries[i].status) fail_msg("%s: %d", tries[i].url, status);

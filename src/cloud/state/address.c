@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// address.c - see address.h. A block is held by a name that ends with the process. What lives on
-// without its daemon holds its addresses by listening on them.
+// address.c - see address.h. A block is claimed by a socket name that disappears with the process.
+// Guests that outlive their daemon hold their addresses by listening on them.
 #include "cloud/state/address.h"
 
 #include <arpa/inet.h>
@@ -20,8 +20,8 @@
 enum { BLOCK = 2000, BLOCKS = VT_WORKER_RANGES / BLOCK };
 enum { IDS = 65536, FIRST_RANGE = 16 }; // as vt_worker_uid_base has them
 
-// Addresses of level 1 are as many as there are ranges of the host's ids: two workers with one
-// range would be one to the host.
+// Level 1 has as many addresses as there are ranges of host ids: two workers sharing a range would
+// be one user to the host.
 static void write_address(int level, int64_t number, char out_ip[32]) {
   if (level == 1)
     snprintf(out_ip, 32, "127.64.%d.%d", (int)(number / 254), (int)(1 + number % 254));
@@ -44,12 +44,13 @@ void vt_address_at(const vt_cloud *cloud, int64_t n, char out_ip[32]) {
   }
   int64_t first = cloud->address_block ? (cloud->address_block - 1) * BLOCK : 0;
   int64_t number = first + n % count;
-  // The network's own and the gateway's; those behind them come twice, and are skipped when used.
+  // The network's own address and the gateway's. Numbers past the end wrap around; addresses in use
+  // are skipped.
   if (cloud->options.guest_level >= 2 && number % 250 < 2) number += 2;
   write_address(cloud->options.guest_level, number, out_ip);
 }
 
-// Whether somebody of this network namespace listens on an address of the block.
+// Whether anybody in this network namespace listens on an address of the block.
 static bool in_use(int64_t block) {
   char line[512], low[32], high[32];
   unsigned address, port, state;
@@ -61,7 +62,7 @@ static bool in_use(int64_t block) {
   inet_pton(AF_INET, high, &last);
   FILE *file = fopen("/proc/self/net/tcp", "re");
   while (file && !used && fgets(line, sizeof line, file))
-    // The address is printed as the word that it is in memory; 0A is LISTEN.
+    // The address is printed as its word in memory; 0A is LISTEN.
     used = sscanf(line, " %*d: %8X:%4X %*8X:%*4X %2X", &address, &port, &state) == 3 &&
            state == 0x0A && ntohl(address) >= ntohl(first.s_addr) &&
            ntohl(address) <= ntohl(last.s_addr);
@@ -69,8 +70,8 @@ static bool in_use(int64_t block) {
   return used;
 }
 
-// Whether a process of this machine has an id that goes with the block. Other namespaces of the
-// network have addresses of their own, and the same ids.
+// Whether a process of this machine has an id that belongs to the block. Other network namespaces
+// have their own addresses but share the ids.
 static bool ids_in_use(int64_t block) {
   DIR *dir = opendir("/proc");
   bool used = false;
@@ -79,14 +80,14 @@ static bool ids_in_use(int64_t block) {
     if (!isdigit((unsigned char)*e->d_name) || fstatat(dirfd(dir), e->d_name, &info, 0) != 0)
       continue;
     int64_t range = (int64_t)(info.st_uid / IDS) - FIRST_RANGE;
-    used = range > block * BLOCK && range <= block * BLOCK + BLOCK; // level 1 begins at one
+    used = range > block * BLOCK && range <= block * BLOCK + BLOCK; // level 1 starts at one
   }
   if (dir) closedir(dir);
   return used;
 }
 
-// A name that only one process of the network namespace has, and that ends with it: a daemon
-// without privileges has no folder of its own on this machine.
+// A name that only one process of the network namespace can have, and that ends with it: an
+// unprivileged daemon has no folder of its own on this machine.
 static int name_block(int64_t block) {
   struct sockaddr_un at = {.sun_family = AF_UNIX};
   int n =

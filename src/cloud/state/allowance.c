@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// allowance.c - see allowance.h. What is here is gone with the daemon: purses are full then, and
-// the first token is a new one.
+// allowance.c - see allowance.h. This state is lost when the daemon ends: buckets are then full,
+// and the next token is a new one.
 #include "cloud/state/allowance.h"
 
 #include <stdio.h>
@@ -14,7 +14,8 @@
 #include "cloud/state/service_account.h"
 #include "cloud/store/row.h"
 
-// A purse holds `most` requests and earns `per_s`. An agent needs one report in two seconds.
+// A token bucket holds `most` requests and gains `per_s`. An agent needs one report every two
+// seconds.
 static const struct {
   double most, per_s;
 } purses[VT_PURSES] = {
@@ -33,8 +34,8 @@ typedef struct allowance {
   int64_t expires_ns;
 } allowance;
 
-// A slot is its last user's: workers in the same one take turns in it, which errs on the side of
-// letting through, and costs a token.
+// A slot belongs to its last user: workers that share one alternate, which errs on the side of
+// allowing requests and costs an extra token.
 enum { SLOTS = 4096 };
 struct vt_allowances {
   allowance slots[SLOTS];
@@ -101,7 +102,7 @@ vt_status vt_allowance_token(vt_call *call, const vt_node *node, int64_t worker,
 
 // --- guest attributes ----------------------------------------------------------------------------
 
-// What the agent itself says has a place whatever else is there.
+// Keys that the agent itself writes always fit, however many others there are.
 static bool is_ours(const char *name) {
   static const char *const ours[] = {"hostkeys/ssh-ed25519", "guest/hostname", "vtpu/guest",
                                      "vtpu/synced"};
@@ -110,7 +111,7 @@ static bool is_ours(const char *name) {
   return false;
 }
 
-// "namespace/key" to its halves.
+// Splits "namespace/key".
 static vt_status split(vt_call *call, const char *name, const char **out_space,
                        const char **out_key) {
   static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// bill_calls.c - the calls that show and steer money: the bill of a month as JSON and CSV, budgets,
-// credit, prices.
+// bill_calls.c - the billing calls: the bill of a month as JSON and CSV, budgets, credit, prices.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +9,12 @@
 #include "cloud/state/billing.h"
 #include "cloud/store/row.h"
 
-// "2026-01" to its first and behind-last instant.
+// "2026-01" to the month's first instant and the first one after it.
 static bool month_bounds(const char *month, int64_t *out_from, int64_t *out_to) {
   int year, number;
   char tail;
   if (strlen(month) != 7 || sscanf(month, "%4d-%2d%c", &year, &number, &tail) != 2 || number < 1 ||
-      number > 12 || year < 1970 || year > 2200) // nanoseconds of 64 bits end in 2262
+      number > 12 || year < 1970 || year > 2200) // 64-bit nanoseconds end in 2262
     return false;
   struct tm from = {.tm_year = year - 1900, .tm_mon = number - 1, .tm_mday = 1};
   struct tm to = {.tm_year = year - 1900, .tm_mon = number, .tm_mday = 1};
@@ -29,8 +28,8 @@ static void money(int64_t nanos, char out_text[40]) {
            llabs(nanos) % 1000000000);
 }
 
-// One line of the bill: an interval, cut to the month. Each has the whole nano-USD that `before`,
-// the sum of those before it, leaves it, so that the lines add up to the total.
+// One line of the bill: an interval, cut to the month. Each gets the whole nano-USD left after
+// `before`, the sum of the lines before it, so that the lines add up to the total.
 static json_t *line(const vt_rows *rows, int64_t from, int64_t to, int64_t now, vt_int128 *before) {
   char start[40], end[40], cost[40], price[40];
   int64_t start_ns = vt_rows_int(rows, 8), end_ns = vt_rows_int(rows, 9),
@@ -65,8 +64,8 @@ static void to_csv(vt_call *call, const json_t *lines) {
   for (size_t i = 0; i < json_array_size(lines); i++)
     for (int c = 0; c < count; c++) {
       const json_t *value = json_object_get(json_array_get(lines, i), columns[c]);
-      // Ids can begin with '+' or '-', which spreadsheets take for a formula; a quote in front
-      // makes them text.
+      // Ids can begin with '+' or '-', which spreadsheets read as a formula; a leading quote makes
+      // them text.
       const char *text = json_string_value(value);
       if (text)
         vt_text_printf(&call->raw, "\"%s%s\"", strchr("+-=@", *text) && *text ? "'" : "", text);

@@ -171,7 +171,7 @@ static vt_status check_budget(vt_cloud *cloud, const char *project, int64_t amou
                         "UPDATE budgets SET alerted_percent = ?, month = ? WHERE project = ?",
                         "iss", reached > alerted ? reached : alerted, month, project));
   if (reached > alerted) VT_TRY(tell_budget(cloud, project, reached, spent, amount, month));
-  // Also what has come up since.
+  // Includes what was used since.
   return reached == 100 && stops ? stop_project(cloud, project) : VT_OK;
 }
 

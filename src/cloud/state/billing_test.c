@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // billing_test.c - the ledger: exact sums, free first minute, budgets, and a property over random
-// histories: what the ledger charges is what an observer with a stop watch would charge, to the
+// histories: the ledger charges what an observer with a stop watch would charge, to the
 // nano-dollar.
 #include "cloud/cloud_testing.h"
 
@@ -153,7 +153,7 @@ static json_t *bill_of(vt_testing *t, const char *month) {
   return vt_testing_call(t, "GET", url, NULL, 200);
 }
 
-// Of a month: that its lines and its parts add up. The credit it has used.
+// Checks that the lines and parts of a month's bill add up. Returns the credit it used.
 static int64_t check_month(vt_testing *t, const char *month) {
   json_t *bill = bill_of(t, month), *line;
   size_t i;
@@ -189,7 +189,7 @@ static void credit_pays_once(void **state) {
   for (size_t i = 0; i < 4; i++) sum += check_month(&t, months[i]);
   assert_true(sum == 100 * INT64_C(1000000000));
   assert_true(check_month(&t, "2026-01") > 9 * INT64_C(1000000000)); // a month of a disk
-  // An earlier month stays as it was when there is new credit.
+  // New credit does not change an earlier month.
   int64_t before = check_month(&t, "2026-03");
   give_credit(&t, "{\"usd\":1000}");
   assert_true(check_month(&t, "2026-03") == before);
@@ -235,7 +235,7 @@ static void a_spent_budget_keeps_the_door_shut(void **state) {
       &t, "POST", "/v1/projects/" TESTING_PROJECT "/locations/us-central2-b/nodes/stopped:reimage",
       "{}", 400));
   json_decref(vt_testing_call(&t, "POST", Z "/queuedResources?queuedResourceId=r", queued, 400));
-  // A budget that only tells lets go on; so does a higher one, and the next month.
+  // A budget that only alerts stops nothing; nor does a raised one, or a new month.
   json_decref(vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/budget",
                               "{\"usd\":100}", 200));
   json_decref(vt_testing_call(&t, "POST", Z "/nodes/stopped:start", "{}", 200));
@@ -243,7 +243,7 @@ static void a_spent_budget_keeps_the_door_shut(void **state) {
   vt_testing_expect(&t, Z "/nodes/stopped", "state", "READY");
   json_decref(
       vt_testing_call(&t, "POST", "/vtpu/v1/projects/" TESTING_PROJECT "/budget", small, 200));
-  vt_testing_advance(&t, 2 * 3600); // what runs is stopped again
+  vt_testing_advance(&t, 2 * 3600); // a running node is stopped again
   vt_testing_expect(&t, Z "/nodes/stopped", "state", "TERMINATED");
   vt_testing_advance(&t, 31 * 86400 - 10 * 3600);
   vt_testing_expect(&t, Z "/queuedResources/q", "state.state", "ACTIVE");
@@ -278,7 +278,7 @@ typedef struct watch {
   bool exists, ready;
   int64_t price;
   vt_int128 charged,
-      since_ready; // since_ready: of the running interval, dropped when preempted within 60 s
+      since_ready; // since_ready: of the open interval, dropped when preempted within 60 s
   int64_t ready_s;
 } watch;
 
@@ -350,7 +350,7 @@ static void random_histories_add_up(void **state) {
         snprintf(id, sizeof id, "n%d", n);
         observe(&t, &watches[n], id, 0);
       }
-      // Second by second, so that the observer sees every change when it happens.
+      // Second by second, so that the observer sees every change at its time.
       for (int64_t s = 1 + next(&seed) % 40; s > 0; s--) {
         vt_testing_advance(&t, 1);
         for (int n = 0; n < NODES; n++) {
@@ -380,8 +380,8 @@ static void random_histories_add_up(void **state) {
   }
 }
 
-// Credits of any size and length, given at any time of a year: no month has more than it costs, and
-// all together no more than was given.
+// Credits of any amount and length, granted at any time of a year: no month gets more than it
+// costs, and all months together no more than was granted.
 static void random_credits_pay_no_more_than_they_are(void **state) {
   (void)state;
   for (uint32_t history = 1; history <= (vt_testing_on_postgres() ? 1 : 4); history++) {

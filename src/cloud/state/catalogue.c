@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// catalogue.c - lookups in catalogue.def and in the slices of src/chip.
+// catalogue.c - looks up rows of catalogue.def and the slices of src/chip.
 #include "cloud/state/catalogue.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity)
 #define IMAGE(version, families)
 
-// What the chip tables say: only their data is used here, nothing of src/chip is linked.
+// The chip tables: only their data is used here, nothing of src/chip is linked.
 enum {
 #define CHIP(id, ...) chip_##id,
 #include "chip/chips.def"
@@ -86,7 +86,7 @@ static const struct image {
 };
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-// The slices of the families, in the order of slices.def: made once, constant from then on.
+// The slices of the families, in the order of slices.def; built once, then constant.
 static vt_accelerator accelerators[COUNT(slices)];
 static char topologies[COUNT(slices)][16];
 static int accelerator_count;
@@ -101,7 +101,7 @@ static void make_tables(void) {
     const struct slice *s = &slices[i];
     int f = 0;
     while (f < family_count && family_chips[f] != s->chip) f++;
-    if (f == family_count) continue; // not for hire here
+    if (f == family_count) continue; // not offered here
     char *topology = topologies[accelerator_count];
     int n = snprintf(topology, sizeof *topologies, "%dx%d", s->x, s->y);
     if (chips[s->chip].dims == 3)
@@ -170,7 +170,7 @@ void vt_zone_region(const char *zone, char out_region[64]) {
   if (dash) *dash = 0;
 }
 
-// NULL for a chip that is not for hire.
+// NULL for a chip that is not offered.
 static const vt_family *family_of(int chip) {
   for (int f = 0; f < family_count; f++)
     if (family_chips[f] == chip) return &families[f];

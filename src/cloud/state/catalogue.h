@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// catalogue.h - what this cloud offers: slice names, where they are, what they cost, which image
-// boots on them.
+// catalogue.h - the catalogue: slice names, their zones, prices, and the images that boot on them.
 //
-// Rows are catalogue.def, and slices.def and chips.def of src/chip for what a slice is. All
-// pointers are to constant tables. thread: any.
+// Rows come from catalogue.def; slices from slices.def and chips.def of src/chip. All pointers are
+// to constant tables. thread: any.
 #ifndef VT_CLOUD_CATALOGUE_H
 #define VT_CLOUD_CATALOGUE_H
 
@@ -34,23 +33,23 @@ const vt_family *vt_family_find(const char *name);
 const vt_family *vt_family_at(int index);
 const vt_accelerator *vt_accelerator_find(const char *name);
 const vt_accelerator *vt_accelerator_at(int index);
-// The type of an acceleratorConfig{type, topology}, e.g. "V4", "2x2x2".
+// From acceleratorConfig{type, topology}, e.g. "V4", "2x2x2".
 const vt_accelerator *vt_accelerator_by_shape(const char *type_enum, const char *topology);
 static inline vt_scope vt_accelerator_scope(const vt_accelerator *a) {
   return a->vms == 1 ? VT_SCOPE_SINGLE : VT_SCOPE_POD;
 }
-// What quota and names count: cores for v2 to v4 and v5p, chips for v5e and v6e.
+// The unit of quotas and names: cores for v2 to v4 and v5p, chips for v5e and v6e.
 static inline int64_t vt_accelerator_units(const vt_accelerator *a) {
   return a->chips * a->family->cores_per_chip;
 }
 
-const char *vt_zone_at(int index); // zones in the order of the table, each once; NULL past the last
+const char *vt_zone_at(int index); // zones in table order, each once; NULL past the last
 bool vt_zone_exists(const char *zone);
 bool vt_zone_offers(const char *zone, const vt_accelerator *a);
 void vt_zone_region(const char *zone, char out_region[64]); // "us-central1-f" gives "us-central1"
 
-// nano-USD for one chip and one hour. A region without a published figure has that of the family's
-// first row.
+// nano-USD per chip and hour. A region without a published price gets that of the family's first
+// row.
 int64_t vt_price_nanos(const vt_accelerator *a, const char *zone, bool spot);
 // The index-th published price row, for price lists; false past the last.
 bool vt_price_at(int index, const vt_family **out_family, vt_scope *out_scope,

@@ -13,12 +13,13 @@
 #include "cloud/state/job.h"
 #include "cloud/store/row.h"
 
-// A worker reports every five seconds while its chips are in use; older than this, it is idle.
+// A worker reports every five seconds while its chips are in use; without a report for longer than
+// this, it counts as idle.
 #define STALE_NS (15 * VT_SECOND)
 
 typedef vt_chip_use_row row; // as reported; `base_*`: sums of earlier boots
 
-// Lines "name value" with names we know; sums stay under 2^60, so that nothing here overflows.
+// Lines "name value" with known names; sums stay under 2^60, so that nothing here overflows.
 static bool parse(const char *text, row *out_row) {
   const struct {
     const char *name;
@@ -48,7 +49,7 @@ static vt_status load(vt_cloud *cloud, int64_t uid, int64_t worker, row *out_row
                      "WHERE node = ? AND worker = ?", "ii", uid, worker);
 }
 
-// The virtual device time of the node's busiest worker, over all its boots.
+// Virtual device time of the node's busiest worker, over all its boots.
 static vt_status device_time(vt_cloud *cloud, int64_t uid, int64_t *out_ns) {
   return vt_store_int(cloud->store, out_ns, 0,
                       "SELECT MAX(base_device_ns + device_ns) FROM chip_use WHERE node = ?", "i",
@@ -59,9 +60,8 @@ static int64_t at_least(int64_t value, int64_t least) {
   return value > least ? value : least;
 }
 
-// What changed since the last report goes to where it counts: the open interval of the bill, and
-// the time since when the chips are idle. The row's version stays: nothing that a call read of it
-// changes.
+// Applies what changed since the last report: to the open interval of the bill, and to the time
+// since the chips are idle. The row's version stays: nothing that a call has read changes.
 static vt_status account(vt_cloud *cloud, const vt_node *node, int64_t device_ns, bool busy) {
   if (device_ns > 0)
     VT_TRY(
@@ -102,7 +102,7 @@ static vt_status take(vt_cloud *cloud, void *context) {
     now.base_device_ns += last.device_ns;
     from = (row){.at_ns = last.at_ns};
   }
-  // A sum that shrinks within a boot is not believed.
+  // A sum that shrinks within a boot is ignored.
   now.programs = at_least(now.programs, from.programs);
   now.busy_ns = at_least(now.busy_ns, from.busy_ns);
   now.device_ns = at_least(now.device_ns, from.device_ns);
@@ -165,7 +165,7 @@ static json_t *use_json(const vt_chip_use *use) {
                    (json_int_t)use->hbm_limit, "reportedAt", use->reported_ns ? time : "");
 }
 
-// How the workers of a node run, in the words of their launcher, or why they do not.
+// The status of a node's workers: their launcher's description, or why they do not run.
 static vt_status guest_text(vt_call *call, int64_t uid, const char **out_text) {
   vt_rows *rows;
   *out_text = call->cloud->options.guest_level ? "" : call->cloud->machines;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// chip_use_test.c - reports of workers through the metadata server: the bill's device time, idle
-// detection, what is shown, and reports that are not believed.
+// chip_use_test.c - workers' reports through the metadata server: device time on the bill, idle
+// detection, what is shown, and reports that are rejected.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -55,7 +55,7 @@ static void device_time_is_on_the_bill(void **state) {
   assert_true(number(&t, "one", "dutyCycle") == 0.5); // 2 s of 4
   assert_true(number(&t, "one", "hbmBytes") == 4096);
   assert_true(billed(&t, "one") == 1.5);
-  // Stopped and started: the guest counts from the beginning, the bill goes on in a new line.
+  // Stopped and started: the guest counts from zero, the bill continues on a new line.
   json_decref(vt_testing_call(&t, "POST", Z "/nodes/one:stop", "{}", 200));
   vt_testing_reconcile(&t);
   json_decref(vt_testing_call(&t, "POST", Z "/nodes/one:start", "{}", 200));
@@ -64,13 +64,13 @@ static void device_time_is_on_the_bill(void **state) {
   assert_true(number(&t, "one", "programs") == 35);
   assert_true(number(&t, "one", "deviceSeconds") == 1.75);
   assert_true(billed(&t, "one") == 1.75);
-  // Nothing heard for long: the chips are idle now.
+  // No report for a long time: the chips are idle now.
   vt_testing_advance(&t, 60);
   assert_true(number(&t, "one", "dutyCycle") == 0);
   vt_testing_close(&t);
 }
 
-// The workers of a slice run the same programs: their device time is one time.
+// The workers of a slice run the same programs, so their device time counts once.
 static void a_slice_counts_once(void **state) {
   (void)state;
   vt_testing t;
@@ -114,7 +114,7 @@ static void only_idle_chips_are_told(void **state) {
   }
   assert_int_equal(idle_alerts(&t, "busy"), 0);
   assert_int_equal(idle_alerts(&t, "idle"), 1);
-  // Work ends the alarm; the next idle time is told again.
+  // Use clears the alert; the next idle time raises it again.
   assert_int_equal(report(&t, "idle", 0, 1, 1, 1, 1), 200);
   vt_testing_advance(&t, 5 * 3600);
   assert_int_equal(idle_alerts(&t, "idle"), 2);
@@ -156,12 +156,12 @@ static void jobs_have_reports(void **state) {
   assert_string_equal(vt_testing_text(train, "name"), "python3 train.py");
   assert_true(json_is_true(json_object_get(train, "running")));
   assert_int_equal(json_integer_value(json_object_get(train, "programs")), 30);
-  assert_int_equal(json_integer_value(json_object_get(train, "hbmBytes")), 4096); // the most seen
+  assert_int_equal(json_integer_value(json_object_get(train, "hbmBytes")), 4096); // the maximum
   // An hour of the chip costs an hour's price.
   double price = json_number_value(json_object_get(train, "usdPerHour"));
   assert_true(price > 0 && json_number_value(json_object_get(train, "deviceUsd")) == price);
   json_decref(jobs);
-  // Told twice is one job; the same number later is another; a boot ends what ran before it.
+  // Reported twice is one job; the same pid later is another one; a boot ends the jobs before it.
   report_jobs(&t, "one", 1, "job 18 1 1000 1000 0 1 \n");
   report_jobs(&t, "one", 1, "job 18 2 2000 2000 0 1 \n");
   report_jobs(&t, "one", 2, "job 17 1 1000 1000 0 0 python3 other.py\n");
@@ -170,7 +170,7 @@ static void jobs_have_reports(void **state) {
   assert_true(json_is_false(json_object_get(json_array_get(jobs, 3), "running")));
   assert_string_equal(vt_testing_text(json_array_get(jobs, 0), "name"), "python3 other.py");
   json_decref(jobs);
-  // They outlive their node.
+  // Jobs outlive their node.
   json_decref(vt_testing_call(&t, "DELETE", Z "/nodes/one", NULL, 200));
   vt_testing_reconcile(&t);
   jobs = jobs_of(&t);

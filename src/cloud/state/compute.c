@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// compute.c - what TPU clients read of Compute Engine: a project with its metadata, zones,
+// compute.c - the part of Compute Engine that TPU clients read: a project with its metadata, zones,
 // networks, firewall rules; and lists that are always empty.
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@ static const char *self_link(vt_call *call, const char *rest) {
                          call->project, rest);
 }
 
-// Changes with every change of the metadata. Clients decode it as base64 and encode it again: whole
-// groups of four, no padding.
+// Changes whenever the metadata does. Clients decode it as base64 and encode it again: whole groups
+// of four, no padding.
 static void fingerprint(int64_t version, char out_text[16]) {
   snprintf(out_text, 16, "vtpu%08llx", (long long)version & 0xffffffff);
 }
@@ -62,7 +62,7 @@ vt_status vt_compute_set_metadata(vt_call *call) {
   char now_print[16], *text;
   int64_t version;
   size_t i;
-  vt_status st = vt_sa_may_act(call, NULL); // keys and scripts of every worker of the project
+  vt_status st = vt_sa_may_act(call, NULL); // keys and scripts for every worker of the project
   if (!st)
     st = vt_store_int(call->cloud->store, &version, 1,
                       "SELECT metadata_version FROM projects WHERE id = ?", "s", call->project);
@@ -175,7 +175,7 @@ vt_status vt_compute_network(vt_call *call) {
   return VT_OK;
 }
 
-// What the default network lets in; provisioners read it before they use the network.
+// The ingress rules of the default network; provisioners read them before they use it.
 static const struct firewall {
   const char *name, *source, *allowed; // JSON
 } firewalls[] = {
@@ -210,7 +210,7 @@ vt_status vt_compute_firewalls(vt_call *call) {
 }
 
 vt_status vt_compute_effective_firewalls(vt_call *call) {
-  VT_TRY(vt_compute_network(call)); // that it exists
+  VT_TRY(vt_compute_network(call)); // only that it exists
   json_decref(call->reply);
   call->reply = json_pack("{s:o}", "firewalls", firewalls_view(call));
   return VT_OK;

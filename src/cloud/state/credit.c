@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// credit.c - what credit has paid of a project's use.
-// A credit pays for use from the first instant of the month it was given in until its end, oldest
-// use first, and no more than its amount over all months. Where several are valid, the one that
-// ends first pays. Sums are exact, in nano-USD * seconds as those of vt_bill_interval; what a month
-// shows is rounded down, so that the months of a credit never add up to more than it is.
+// credit.c - how much of a project's use credit pays for. A credit pays for use from the first
+// instant of the month it was granted in until it expires, oldest use first, and no more than its
+// amount over all months. If several are valid, the one that expires first pays. Sums are exact, in
+// nano-USD * seconds like those of vt_bill_interval; a month's figure is rounded down, so that the
+// months of a credit never add up to more than the credit.
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,9 +22,9 @@ typedef struct interval {
 
 typedef struct account {
   vt_arena arena;
-  VT_ARRAY(credit) credits; // by end
+  VT_ARRAY(credit) credits; // by expiry
   VT_ARRAY(interval) use;
-  VT_ARRAY(int64_t) cuts; // between two of them the same credits are valid
+  VT_ARRAY(int64_t) cuts; // between two cuts the set of valid credits is constant
 } account;
 
 static vt_status load_credits(vt_cloud *cloud, account *a, const char *project) {
@@ -66,7 +66,7 @@ static int by_time(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// Pays for the use between two cuts; what was paid.
+// Pays for the use between two cuts; returns what was paid.
 static vt_int128 pay(account *a, int64_t from_ns, int64_t to_ns) {
   vt_int128 due = 0, paid = 0;
   for (size_t i = 0; i < a->use.size; i++) {
@@ -81,7 +81,7 @@ static vt_int128 pay(account *a, int64_t from_ns, int64_t to_ns) {
     paid += part;
     vt_assert(part >= 0 && c->left >= 0);
   }
-  vt_assert(paid <= due); // no credit pays for what was not used
+  vt_assert(paid <= due); // credit pays only for use
   return paid;
 }
 

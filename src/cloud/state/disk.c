@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// disk.c - the disks of disk.h, their part of the Compute Engine API, and their line in the ledger.
+// disk.c - the disks of disk.h, their part of the Compute Engine API, and their lines in the
+// ledger.
 #include "cloud/state/disk.h"
 
 #include <stdio.h>
@@ -245,7 +246,7 @@ vt_status vt_disks_get(vt_call *call) {
 }
 
 vt_status vt_disks_sweep(vt_cloud *cloud) {
-  if (!cloud->helper) return VT_OK; // no disk was ever attached
+  if (!cloud->helper) return VT_OK; // no disk has ever been attached
   vt_helper_reply *reply = malloc(sizeof *reply), *unused = malloc(sizeof *unused);
   vt_status st = reply && unused ? vt_helper_ask(cloud->helper, VT_HELPER_DISK_LIST, 0, 0, reply)
                                  : vt_error_no_memory();
@@ -259,7 +260,7 @@ vt_status vt_disks_sweep(vt_cloud *cloud) {
   return st;
 }
 
-// The row goes with the call; its folder with the next sweep.
+// The call deletes the row; the next sweep deletes its folder.
 vt_status vt_disks_delete(vt_call *call) {
   vt_cloud *cloud = call->cloud;
   const char *name = vt_call_param(call, "disk"), *zone = vt_call_param(call, "zone");

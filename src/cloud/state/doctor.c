@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// doctor.c - the verdict of doctor.h, and the call that shows what it rests on.
-// In: the holders of the chips. A host runs a program when a process of its has the chips open; of
-// several, the oldest stands for the host.
+// doctor.c - the verdict of doctor.h, and the call that shows the data behind it. In: the holders
+// of the chips. A host runs a program when one of its processes has the chips open; if several do,
+// the oldest counts.
 #include "cloud/state/doctor.h"
 
 #include <stdio.h>
@@ -10,9 +10,9 @@
 #include "cloud/api/handlers.h"
 #include "cloud/state/health.h"
 
-enum { NAMED = 8 }; // hosts by number in a sentence
+enum { NAMED = 8 }; // most hosts that a sentence lists by number
 
-// "host 1", "hosts 1 and 3", "hosts 0, 1, 2 and 5 more" of the workers that `has` says false for.
+// "host 1", "hosts 1 and 3", "hosts 0, 1, 2 and 5 more": the workers for which `has` is false.
 static void put_missing(vt_text *out, const bool *has, int64_t workers, int64_t missing) {
   int64_t named = missing <= NAMED ? missing : NAMED, said = 0;
   vt_text_put(out, missing == 1 ? "host " : "hosts ");
@@ -25,7 +25,7 @@ static void put_missing(vt_text *out, const bool *has, int64_t workers, int64_t 
   if (missing > named) vt_text_printf(out, " and %lld more", (long long)(missing - named));
 }
 
-// The value of "NAME=VALUE" in a list of such with commas; its size, 0 = not there.
+// The value of "NAME=VALUE" in a comma-separated list; returns its size, 0 = not found.
 static size_t version_of(const char *list, const char *name, size_t size, const char **out_value) {
   for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
     if (strncmp(p, name, size) == 0 && p[size] == '=') {
@@ -35,7 +35,7 @@ static size_t version_of(const char *list, const char *name, size_t size, const 
   return 0;
 }
 
-// Whether two hosts say different versions of one thing; the first such thing, in words.
+// Whether two hosts report different versions of the same thing; describes the first such thing.
 static bool put_difference(vt_text *out, const vt_holder *a, const vt_holder *b) {
   for (const char *p = a->versions; *p; p += strcspn(p, ","), p += *p == ',') {
     size_t name = strcspn(p, "=,");
@@ -129,7 +129,7 @@ vt_status vt_doctor_beat(vt_cloud *cloud, vt_arena *arena, const vt_node *node, 
   int64_t old = 0;
   bool differs;
   vt_health_heard(cloud, node->uid, worker);
-  // A worker that booted again has nothing to report until somebody uses its chips.
+  // After a reboot a worker has nothing to report until somebody uses its chips.
   VT_TRY(vt_store_int(cloud->store, &old, 0,
                       "SELECT COUNT(*) FROM holders WHERE node = ? AND worker = ? AND epoch <> ?",
                       "iii", node->uid, worker, epoch));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// doctor_test.c - what workers report of who has the chips, and what the doctor says of it: hosts
-// that have not started, versions that differ, holders that are gone; words of users' processes.
+// doctor_test.c - workers' reports of the chip holders, and the doctor's verdict on them: hosts
+// that have not started, versions that differ, holders that are gone; text from users' processes.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static void says(vt_testing *t, const char *id, const char *verdict) {
   json_t *seen = look(t, id);
   assert_string_equal(vt_testing_text(seen, "verdict"), verdict);
   json_decref(seen);
-  // The console's list and every worker hear the same.
+  // The console's list and every worker get the same verdict.
   snprintf(url, sizeof url, "/vtpu/v1/projects/demo-project/use?node=%s", id);
   vt_testing_expect(t, url, "nodes.0.verdict", verdict);
   char *reply = vt_testing_beat(t, id, 0, 0, "");
@@ -64,7 +64,7 @@ static void hosts_that_have_not_started(void **state) {
   says(&t, "one", "No host runs a program.");
   report(&t, "one", 0, 1, "holder 9 100 5 ada - python3\n");
   says(&t, "one", "The host runs a program.");
-  // A large slice: not every host by its number.
+  // For a large slice, not every host is listed by number.
   vt_testing_create(&t, "huge", "v4-128");
   report(&t, "huge", 3, 1, "holder 7 100 5 ada - python3\n");
   says(&t, "huge",
@@ -85,7 +85,7 @@ static void versions_that_differ(void **state) {
   says(&t, "pod",
        "4 of 4 hosts run a program; versions differ: worker 0 runs JAX 0.10.2, worker 2 JAX "
        "0.9.1.");
-  // The oldest process stands for a host; what only one of two tells is no difference.
+  // The oldest process represents a host; a version that only one host reports is no difference.
   report(&t, "pod", 2, 1,
          "holder 8 200 1 ada " JAX(
              "0.9.1") " python3\n"
@@ -114,13 +114,13 @@ static void holders_are_those_of_now(void **state) {
   assert_string_equal(vt_testing_text(holder, "program"), "python3 train.py");
   assert_string_equal(vt_testing_text(holder, "versions.JAX"), "0.10.2");
   assert_string_equal(vt_testing_text(holder, "versions.python"), "3.11.2");
-  // The time stays that of the first report.
+  // The time of the first report is kept.
   vt_testing_advance(&t, 10);
   report(&t, "one", 0, 1, "holder 7 100 71000000000 ada " JAX("0.10.2") " python3 train.py\n");
   json_t *second = look(&t, "one");
   assert_true(json_equal(first, second));
   json_decref(second);
-  // The same number of another process is another holder.
+  // The same pid in another process is another holder.
   report(&t, "one", 0, 1, "holder 7 200 0 bob - perl\n");
   second = look(&t, "one");
   assert_false(json_equal(first, second));
@@ -130,12 +130,12 @@ static void holders_are_those_of_now(void **state) {
                    1);
   json_decref(first);
   json_decref(second);
-  // A worker that boots again says so with its first heartbeat, and what it held before is gone.
+  // A rebooted worker says so in its first heartbeat, and its earlier holders are dropped.
   free(vt_testing_beat(&t, "one", 0, 1, ""));
   says(&t, "one", "The host runs a program.");
   free(vt_testing_beat(&t, "one", 0, 2, ""));
   says(&t, "one", "No host runs a program.");
-  // A node that is not READY has no programs, and a verdict neither.
+  // A node that is not READY has neither programs nor a verdict.
   report(&t, "one", 0, 2, "holder 7 100 5 ada - python3\n");
   json_decref(vt_testing_call(&t, "POST", Z "/nodes/one:stop", "{}", 200));
   vt_testing_reconcile(&t);
@@ -163,7 +163,7 @@ static void words_of_processes_are_only_words(void **state) {
   assert_string_equal(vt_testing_text(seen, "workers.0.holders.0.program"), "?(<script>");
   assert_string_equal(vt_testing_text(seen, "workers.0.holders.1.program"), "");
   json_decref(seen);
-  // However many lines come, a worker shows few.
+  // However many lines arrive, a worker shows few.
   char *text = malloc(1 << 20);
   size_t n = (size_t)snprintf(text, 512, SUMS, 1);
   for (int i = 1; i < 5000; i++) n += (size_t)snprintf(text + n, 64, "holder %d 1 1 a v=1 p\n", i);
@@ -177,7 +177,7 @@ static void words_of_processes_are_only_words(void **state) {
   vt_testing_close(&t);
 }
 
-// What a POST of the node's :release answers; the reply is dropped.
+// The reply to a POST to the node's :release; the body is dropped.
 static int release(vt_testing *t, const char *token, const char *body) {
   int status;
   json_decref(vt_testing_call_as(t, token, "POST",
@@ -206,7 +206,7 @@ static void releases_are_asked_for_until_it_is_gone(void **state) {
   free(reply);
   assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":7}"), 200);
   assert_int_equal(release(&t, t.token, "{\"worker\":1,\"pid\":7}"), 200); // once is enough
-  // Told with every heartbeat of that worker until its report has the process no more.
+  // Repeated in every reply to that worker's heartbeat until its report no longer has the process.
   for (int i = 0; i < 2; i++) {
     reply = vt_testing_beat(&t, "pod", 1, 1, "");
     assert_non_null(strstr(reply, "release 7 100 "));
@@ -223,12 +223,12 @@ static void releases_are_asked_for_until_it_is_gone(void **state) {
   assert_true(json_is_false(json_object_get(json_array_get(holders, 1), "releasing")));
   json_decref(seen);
   report(&t, "pod", 1, 1, "holder 8 200 4 bob - python3 -i\n");
-  assert_int_equal(release(&t, t.token, "{\"worker\":1}"), 200); // whoever has it
+  assert_int_equal(release(&t, t.token, "{\"worker\":1}"), 200); // any holder
   report(&t, "pod", 1, 1, "");
   reply = vt_testing_beat(&t, "pod", 1, 1, "");
   assert_null(strstr(reply, "release"));
   free(reply);
-  // Each in the audit trail, once, by name.
+  // Each is in the audit trail once, by name.
   int count = 0;
   size_t i;
   json_t *events = vt_testing_call(&t, "GET", "/vtpu/v1/projects/demo-project/events", NULL, 200),
@@ -246,7 +246,7 @@ static void releases_are_asked_for_until_it_is_gone(void **state) {
   vt_testing_close(&t);
 }
 
-// Who may look may not release.
+// Read access does not allow release.
 static void a_viewer_releases_nothing(void **state) {
   (void)state;
   vt_testing t;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // grant.c - applications for research grants: form, review, approval as quota rows, reminder and
-// end. States: PENDING, APPROVED, REJECTED, EXPIRED. A grant's body has `items`: {zone, family,
-// chips, mode}, mode on-demand or spot; approval adds their units to the quota of the project, the
-// end takes them away again.
+// expiry. States: PENDING, APPROVED, REJECTED, EXPIRED. A grant's body has `items`: {zone, family,
+// chips, mode}, mode on-demand or spot. Approval adds their units to the project's quota; expiry
+// removes them.
 #include "cloud/state/grant.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ static vt_status check_items(const json_t *items) {
   return VT_OK;
 }
 
-// Adds (sign 1) or takes back (-1) the units of a grant.
+// Adds (sign 1) or removes (-1) the units of a grant.
 static vt_status apply(vt_cloud *cloud, const char *project, const json_t *items, int sign) {
   for (size_t i = 0; i < json_array_size(items); i++) {
     const json_t *item = json_array_get(items, i);
@@ -217,7 +217,7 @@ static vt_status decide(vt_call *call, bool approve) {
     return vt_error(VT_FAILED_PRECONDITION, "the application is %s already", g.state);
   vt_status st = VT_OK;
   json_t *body = json_loads(g.body, 0, NULL);
-  // A reviewer may give other chips than asked for.
+  // A reviewer may grant other chips than requested.
   json_t *other = json_object_get(call->body, "items");
   if (other) json_object_set(body, "items", other);
   const json_t *items = json_object_get(body, "items");

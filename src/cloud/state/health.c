@@ -12,14 +12,14 @@
 #include "cloud/store/row.h"
 
 enum { MAX_PULSES = 1 << 16, MAX_DETAILS = 200 };
-// A daemon that did not look for so long could not hear either: everybody counts as heard.
+// A daemon that did not check for this long missed heartbeats too: all workers count as heard.
 #define PAUSE_NS  (5 * VT_SECOND)
-#define REPEAT_NS (60 * VT_SECOND) // the same symptom of the same worker is news after this
+#define REPEAT_NS (60 * VT_SECOND) // until a repeated symptom is reported
 
 typedef struct pulse {
   int64_t uid, heard_ns, longest_ns;
-  bool heartbeats; // it has been heard since the daemon began
-  bool swept;      // its node has been settled since it became silent
+  bool heartbeats; // heard since the daemon started
+  bool swept;      // its node was settled after it went silent
 } pulse;
 
 typedef struct pulse_key {
@@ -38,7 +38,7 @@ void vt_pulses_free(struct vt_pulses *pulses) {
   free(pulses);
 }
 
-// Real workers live in real time, whatever the cloud's clock is.
+// Real workers run in real time, whatever the cloud's clock.
 static int64_t clock_of(const vt_cloud *cloud) {
   struct timespec now;
   if (!cloud->options.virtual_time || cloud->options.guest_level == 0) return vt_cloud_now(cloud);
@@ -51,10 +51,10 @@ static pulse *find(const vt_cloud *cloud, int64_t uid, int64_t worker) {
   return cloud->pulses ? vt_map_find(&cloud->pulses->map, &key, sizeof key) : NULL;
 }
 
-// NULL without memory: nobody is missed then.
+// NULL when out of memory: then no worker counts as missing.
 static pulse *make(vt_cloud *cloud, int64_t uid, int64_t worker) {
   pulse_key key = {uid, worker};
-  // Entries of nodes that are gone stay; a full table is forgotten.
+  // Entries of deleted nodes stay; a full table is cleared.
   if (cloud->pulses && cloud->pulses->map.size >= MAX_PULSES) {
     vt_pulses_free(cloud->pulses);
     cloud->pulses = NULL;
@@ -113,7 +113,7 @@ static vt_status put_symptom(vt_cloud *cloud, vt_node *node, int64_t worker, con
   const vt_symptoms_row row = {
       .node = node->uid, .worker = worker, .type = type, .created_ns = now, .details = details};
   VT_TRY(vt_row_put(cloud->store, symptoms, &row));
-  VT_TRY(vt_node_save(cloud, node)); // what clients see of it changes
+  VT_TRY(vt_node_save(cloud, node)); // the client-visible state changes
   snprintf(text, sizeof text, "%s of worker %lld: %s", type, (long long)worker, details);
   snprintf(name, sizeof name, "projects/%s/locations/%s/nodes/%s", node->project, node->zone,
            node->id);
@@ -163,17 +163,17 @@ vt_status vt_health_forget(vt_cloud *cloud, int64_t uid) {
 
 typedef struct judgement {
   const char *health, *text;
-  const char *symptom, *details; // "" = none goes with it
+  const char *symptom, *details; // "" = no symptom belongs to it
   int64_t worker;
 } judgement;
 
-// The worst comes last.
+// Ordered from best to worst.
 static vt_status judge(vt_cloud *cloud, vt_arena *arena, const vt_node *node, judgement *out) {
   vt_verdict verdict;
   *out = (judgement){"HEALTHY", "", "", "", 0};
   if (node->workers > 1) {
     VT_TRY(vt_doctor_verdict(cloud, arena, node->uid, node->workers, &verdict));
-    // A host that runs something waits for nobody.
+    // A host that is running something is not waiting.
     int64_t since_ns = vt_cloud_now(cloud) - verdict.waiting_ns;
     if (verdict.waiting_ns >= VT_WAITING_NS && node->busy_ns <= since_ns)
       *out = (judgement){"UNHEALTHY_TENSORFLOW", "Hosts of the slice wait for others.",
@@ -192,7 +192,7 @@ static vt_status judge(vt_cloud *cloud, vt_arena *arena, const vt_node *node, ju
       *out = (judgement){"TIMEOUT",
                          vt_arena_printf(arena, "Worker %lld is not heard of.", (long long)w), "",
                          "", w};
-  // A daemon that has just begun has heard nobody yet, and takes nothing back.
+  // A daemon that has just started has heard from nobody yet, and clears nothing.
   for (int64_t w = 0; w < node->workers && strcmp(node->health, "TIMEOUT") == 0; w++) {
     const pulse *p = find(cloud, node->uid, w);
     if (p && !p->heartbeats && strcmp(out->health, "TIMEOUT") != 0)
@@ -260,7 +260,7 @@ vt_status vt_health_sweep(vt_cloud *cloud) {
     vt_status st = vt_cloud_transact(cloud, settle, &s);
     vt_arena_free(&s.arena);
     if (st) return st;
-    p->swept = true; // also where the node is not READY, or gone
+    p->swept = true; // also when the node is not READY, or gone
   }
   return VT_OK;
 }

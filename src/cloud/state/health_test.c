@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// health_test.c - the health of nodes by the heartbeats of their workers, on the virtual clock, and
-// the symptoms that workers tell or that follow from what they tell.
+// health_test.c - node health from workers' heartbeats, on the virtual clock, and symptoms that
+// workers report or that follow from their reports.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -48,7 +48,7 @@ static void a_silent_worker_is_a_timeout(void **state) {
   vt_testing t;
   vt_testing_open(&t, "");
   vt_testing_create(&t, "pod", "v4-16");
-  vt_testing_create(&t, "mute", "v4-8"); // of whom nobody was ever heard
+  vt_testing_create(&t, "mute", "v4-8"); // of workers never heard from
   is(&t, "pod", "HEALTHY", "");
   for (int i = 0; i < 20; i++) {
     heartbeat(&t, "pod", 0);
@@ -61,12 +61,12 @@ static void a_silent_worker_is_a_timeout(void **state) {
   vt_testing_advance(&t, 9);
   heartbeat(&t, "pod", 0);
   is(&t, "pod", "HEALTHY", "");
-  vt_testing_advance(&t, 1); // ten seconds after the last word of worker 1
+  vt_testing_advance(&t, 1); // ten seconds after the last heartbeat of worker 1
   is(&t, "pod", "TIMEOUT", "Worker 1 is not heard of.");
   is(&t, "mute", "HEALTHY", "");
   vt_testing_expect(&t, "/vtpu/v1/projects/demo-project/nodes/us-central2-b/pod:doctor", "verdict",
                     "No host runs a program; worker 1 is not heard of.");
-  // Lists show it too, whatever they remember of the node.
+  // Lists show it too, despite their cache.
   vt_testing_expect(&t, "/v2/projects/demo-project/locations/us-central2-b/nodes", "nodes.1.health",
                     "TIMEOUT");
   vt_testing_advance(&t, 3600);
@@ -75,7 +75,7 @@ static void a_silent_worker_is_a_timeout(void **state) {
   is(&t, "pod", "TIMEOUT", "Worker 1 is not heard of.");
   heartbeat(&t, "pod", 1);
   is(&t, "pod", "HEALTHY", "");
-  // Stopped workers say nothing, and started ones have their time.
+  // Stopped workers send nothing, and started ones get their time.
   vt_testing_create(&t, "one", "v4-8");
   heartbeat(&t, "one", 0);
   json_decref(vt_testing_call(&t, "POST", Z "one:stop", "{}", 200));
@@ -109,9 +109,9 @@ static void workers_tell_symptoms(void **state) {
   vt_testing_expect(&t, Z "one", "symptoms.1.details", "2 processes were ended");
   vt_testing_expect(&t, "/v1/projects/demo-project/locations/us-central2-b/nodes/one",
                     "symptoms.1.symptomType", "OUT_OF_MEMORY");
-  is(&t, "one", "HEALTHY", ""); // the machine works on
+  is(&t, "one", "HEALTHY", ""); // the machine keeps working
   assert_int_equal(events(&t, "symptom"), 2);
-  // Again and again is news once a minute.
+  // A repeated symptom is reported once a minute.
   json_t *node = vt_testing_call(&t, "GET", Z "one", NULL, 200);
   char first[64];
   snprintf(first, sizeof first, "%s", vt_testing_text(node, "symptoms.1.createTime"));
@@ -163,7 +163,7 @@ static void hosts_that_wait_are_a_symptom(void **state) {
   vt_testing_expect(
       &t, Z "pod", "symptoms.0.details",
       "1 of 2 hosts run a program: host 0 has not started; start it with --worker=all.");
-  // One that runs does not wait, whatever its peers do.
+  // A running host does not wait, whatever its peers do.
   report(&t, "pod", 1, 1, "holder 7 100 0 ada - python3 train.py\n");
   heartbeat(&t, "pod", 0);
   is(&t, "pod", "HEALTHY", "");
@@ -186,7 +186,7 @@ static void a_run_without_end_is_a_symptom(void **state) {
   heartbeat(&t, "one", 0);
   is(&t, "one", "UNHEALTHY_TENSORFLOW", "A program on worker 0 does not end.");
   vt_testing_expect(&t, Z "one", "symptoms.0.symptomType", "EXECUTE_TIMED_OUT");
-  // A worker that is not heard of is worse.
+  // A silent worker is worse.
   vt_testing_advance(&t, 11);
   is(&t, "one", "TIMEOUT", "Worker 0 is not heard of.");
   report(&t, "one", 0, 1, "longest_ns 5000000\n");

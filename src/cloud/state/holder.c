@@ -9,7 +9,7 @@
 #include "cloud/api/handlers.h"
 #include "cloud/store/row.h"
 
-enum { SHOWN = 32, WORD = 128 }; // shown: of one worker
+enum { SHOWN = 32, WORD = 128 }; // shown per worker
 
 typedef struct line {
   int64_t pid, opened_ns, age_ns;
@@ -29,7 +29,7 @@ static bool parse(const char *text, line *out_line) {
     return false;
   for (text += n, text += *text == ' '; *text && *text != '\n' && used + 1 < WORD; text++)
     out_line->program[used++] = *text >= ' ' && *text < 127 ? *text : '?';
-  // Words of a user's process; they are shown as text.
+  // Text from a user's process; shown as plain text.
   for (char *p = out_line->user; *p; p++)
     if (*p <= ' ' || *p >= 127) *p = '?';
   for (char *p = out_line->versions; *p; p++)
@@ -139,7 +139,7 @@ static vt_status release(vt_call *call, const vt_node *node, const vt_holder *h)
                         vt_node_name(&call->arena, node), detail);
 }
 
-// {"worker": n, "pid": n}: that process; without a pid all that have the worker's chips.
+// {"worker": n, "pid": n}: that process; without a pid all processes that have the worker's chips.
 static vt_status release_all(vt_call *call, const vt_node *node) {
   const json_t *worker = json_object_get(call->body, "worker"),
                *pid = json_object_get(call->body, "pid");

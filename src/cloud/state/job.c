@@ -10,7 +10,7 @@
 #include "cloud/state/billing.h"
 #include "cloud/store/row.h"
 
-enum { KEPT = 1000, SHOWN = 200, NAME_SIZE = 128 }; // kept: of one project
+enum { KEPT = 1000, SHOWN = 200, NAME_SIZE = 128 }; // kept per project
 
 typedef struct job {
   int64_t pid, programs, busy_ns, device_ns, hbm_bytes, ended;
@@ -76,8 +76,8 @@ static vt_status take(vt_cloud *cloud, const vt_node *node, int64_t worker, int6
     programs = vt_rows_int(rows, 2);
   }
   VT_TRY(vt_rows_end(rows));
-  if (ended && j->ended && programs == j->programs) return VT_OK; // told twice
-  if (!id || ended) return add(cloud, node, worker, epoch, j);    // ended: the number is used again
+  if (ended && j->ended && programs == j->programs) return VT_OK; // reported twice
+  if (!id || ended) return add(cloud, node, worker, epoch, j);    // ended: the pid was reused
   return vt_store_run(
       cloud->store, NULL,
       "UPDATE jobs SET at_ns = ?, end_ns = ?, programs = ?, busy_ns = ?, device_ns = ?, hbm_bytes "
@@ -88,7 +88,7 @@ static vt_status take(vt_cloud *cloud, const vt_node *node, int64_t worker, int6
 
 vt_status vt_jobs_report(vt_cloud *cloud, const vt_node *node, int64_t worker, int64_t epoch,
                          const char *text) {
-  // What ran before the worker booted again ended at the latest when it was last heard of.
+  // Jobs from before a worker's reboot ended at the latest when it was last heard from.
   VT_TRY(vt_store_run(cloud->store, NULL,
                       "UPDATE jobs SET end_ns = at_ns WHERE node = ? AND worker = ? AND epoch <> ? "
                       "AND end_ns = 0",
@@ -109,7 +109,7 @@ vt_status vt_jobs_end(vt_cloud *cloud, int64_t uid) {
 static json_t *view(const vt_rows *rows) {
   char start[40], end[40] = "";
   bool runs = vt_rows_int(rows, 8) == 0 && strcmp(vt_rows_text(rows, 14), "READY") == 0;
-  // A node that stopped has stopped its jobs.
+  // Stopping a node ends its jobs.
   int64_t end_ns = vt_rows_int(rows, 8) ? vt_rows_int(rows, 8) : vt_rows_int(rows, 7);
   double device = (double)vt_rows_int(rows, 11) / 1e9;
   vt_time_format(vt_rows_int(rows, 6), start);

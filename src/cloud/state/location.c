@@ -7,8 +7,8 @@
 #include "cloud/api/handlers.h"
 #include "cloud/state/catalogue.h"
 
-// Items of a constant list behind one page: `at` gives the index-th item's id and object, false
-// past the last.
+// Pages through a constant list: `at` returns the index-th item's id and object, false past the
+// last.
 typedef bool (*item_at)(vt_call *call, int index, const char **out_id, json_t **out_json);
 
 // `id=x` or `type=x` or `name:x`: the few filters that clients send on catalogues, matched against

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// logging.c - the part of Cloud Logging that TPU clients touch: write and list entries; sinks,
-// which are kept and listed (no entry leaves this cloud).
+// logging.c - the part of Cloud Logging that TPU clients use: write and list entries; sinks, which
+// are stored and listed (no entry leaves this cloud).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "cloud/state/node.h"
 #include "cloud/store/row.h"
 
-// The quotas of Cloud Logging.
+// The limits of Cloud Logging.
 enum {
   MAX_ENTRIES = 1000,
   MAX_ENTRY = 256 << 10,
@@ -22,7 +22,7 @@ enum {
   MAX_DESTINATION = 1024
 };
 
-// "projects/p/logs/x" or "projects/p" to p, and the right to it.
+// Extracts p from "projects/p/logs/x" or "projects/p" and checks access to it.
 static vt_status enter_project(vt_call *call, const char *name, const char *permission) {
   if (!name || strncmp(name, "projects/", 9) != 0)
     return vt_error(VT_INVALID_ARGUMENT, "a resource name like projects/PROJECT is required");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// maintenance.c - maintenance of nodes: announced for a time, reminded of an hour before, begun at
-// its time, earlier by its owner, or at once by a simulated event.
-// A node's row has one word for it and one time: ANNOUNCED and SOON (the reminder is out) until the
-// window begins, SCHEDULED or UNSCHEDULED while it lasts and the node is REPAIRING. What a client
-// sees of each word is the table below; the end is the reconciler's, as that of any repair.
+// maintenance.c - node maintenance: announced for a time, with a reminder an hour before; begins at
+// its time, earlier at the owner's request, or at once through a simulated event. A node's row has
+// one word for it and one time: ANNOUNCED and SOON (the reminder was sent) until the window begins,
+// SCHEDULED or UNSCHEDULED while it lasts and the node is REPAIRING. The table below maps each word
+// to what clients see; the reconciler ends it, like any repair.
 #include <string.h>
 
 #include "cloud/api/account.h"
@@ -15,7 +15,7 @@
 
 static const struct word {
   const char *word, *type, *status;
-  bool begun, near; // near: what runs on the node should save its work
+  bool begun, near; // near: programs on the node should save their work
 } words[] = {{"ANNOUNCED", "SCHEDULED", "PENDING", false, false},
              {"SOON", "SCHEDULED", "PENDING", false, true},
              {"SCHEDULED", "SCHEDULED", "ONGOING", true, true},
@@ -69,7 +69,7 @@ vt_status vt_maintenance_step(vt_cloud *cloud, vt_arena *arena, vt_node *node) {
   if (!w || w->begun) return VT_OK;
   if (now >= node->maintenance_ns) {
     if (node->state == VT_NODE_READY) return begin(cloud, node, true);
-    node->maintenance = ""; // nothing of it runs
+    node->maintenance = ""; // nothing runs on it
     node->maintenance_ns = 0;
     return vt_node_save(cloud, node);
   }
@@ -93,7 +93,7 @@ static vt_status refuse(vt_call *call, const char *target, int64_t uid, const ch
   return vt_operation_reply(call, operation);
 }
 
-// An event now: simulated, or what is announced, earlier.
+// Starts an event now: a simulated one, or the announced one early.
 static vt_status now_for(vt_call *call, bool announced_only) {
   vt_node node;
   const char *operation;
@@ -154,7 +154,7 @@ vt_status vt_queued_maintenance_info(vt_call *call) {
   return st;
 }
 
-// Whether nodeNames has the node, by its id or its whole name; an empty list has all.
+// Whether nodeNames contains the node, by id or full name; an empty list matches all.
 static bool named(vt_call *call, const vt_node *node) {
   const json_t *names = json_object_get(call->body, "nodeNames"), *item;
   const char *name = vt_node_name(&call->arena, node);
@@ -195,7 +195,7 @@ vt_status vt_queued_maintenance(vt_call *call) {
   return st;
 }
 
-// {"seconds": n}: announced for n seconds from now; {"cancel": true} takes it back.
+// {"seconds": n}: announces it for n seconds from now; {"cancel": true} cancels it.
 vt_status vt_admin_maintenance(vt_call *call) {
   vt_node node;
   int64_t seconds;

@@ -152,8 +152,8 @@ static bool image_known(const char *version) {
          strncmp(version, "tpu-vm-pt-", 10) == 0 || strncmp(version, "tpu-vm-v4-pt-", 13) == 0;
 }
 
-// Puts "projects/p/global/networks/default" in place of "default" and of nothing, as the service
-// answers.
+// Replaces "default" and a missing network by "projects/p/global/networks/default", as the service
+// does.
 static void complete_network(vt_arena *arena, const char *project, const char *zone, json_t *body) {
   char region[64];
   vt_zone_region(zone, region);
@@ -235,7 +235,7 @@ vt_status vt_node_prepare(vt_cloud *cloud, vt_arena *arena, const char *project,
   return VT_OK;
 }
 
-// Addresses come from a counter over those of this cloud; a used one is skipped.
+// Addresses come from a counter over those of this cloud; used ones are skipped.
 static vt_status add_worker(vt_cloud *cloud, const vt_node *node, int64_t worker) {
   int64_t count = vt_address_count(cloud);
   for (int64_t tries = 0; tries < count; tries++) {
@@ -250,7 +250,7 @@ static vt_status add_worker(vt_cloud *cloud, const vt_node *node, int64_t worker
   return vt_error(VT_RESOURCE_EXHAUSTED, "IP space of the network is exhausted.");
 }
 
-// The row with what state, type and body are now; `text` is the caller's to free.
+// Updates the row from state, type and body; the caller frees `text`.
 static vt_nodes_row row_of(const vt_node *node, char **out_text) {
   vt_nodes_row row = node->row;
   row.state_name = states[node->state].name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// node_calls.c - the calls on projects.locations.nodes.
-// They write rows and operations only; the reconciler makes what the rows say.
+// node_calls.c - the calls on projects.locations.nodes. They write rows and operations only; the
+// reconciler makes reality match the rows.
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static vt_status clean_node(vt_call *call, const json_t *in, json_t **out_body) 
   const char *version = json_string_value(json_object_get(*out_body, "tensorflowVersion"));
   if (!(call->api & (VT_API_V1 | VT_API_V1A))) return VT_OK;
   if (!version || !*version) version = "2.12.0";
-  // A release number is the image of that release.
+  // A release number means the image of that release.
   const char *image = strncmp(version, "tpu-", 4) == 0 || strncmp(version, "v2-", 3) == 0
                           ? version
                           : vt_arena_printf(&call->arena, "tpu-vm-tf-%s", version);
@@ -88,8 +88,7 @@ vt_status vt_nodes_get(vt_call *call) {
 
 // --- changes -------------------------------------------------------------------------------------
 
-// A change that the state does not allow is an operation that has failed, as the real service
-// answers.
+// A change that the state does not allow gives a failed operation, as in the real service.
 static vt_status refuse(vt_call *call, const vt_node *node, const char *what) {
   char eid[24];
   const char *operation;
@@ -167,7 +166,7 @@ vt_status vt_nodes_patch(vt_call *call) {
     st = refuse(call, &node, "update");
     goto out;
   }
-  // Who gives a worker keys or scripts speaks as its account.
+  // A caller who gives a worker keys or scripts can act as its account.
   if (strstr(mask, "metadata")) VT_TRY_OUT(vt_sa_may_act(call, node.body));
   VT_TRY_OUT(apply_mask(call, &node, clean, mask));
   VT_TRY_OUT(vt_node_save(call->cloud, &node));
@@ -175,8 +174,8 @@ vt_status vt_nodes_patch(vt_call *call) {
   if (disks) VT_TRY_OUT(vt_disks_attach(call->cloud, &node));
   VT_TRY_OUT(vt_operation_for_call(call, "update", vt_node_name(&call->arena, &node), node.uid,
                                    &operation));
-  // New keys are done when every worker knows their users; the reconciler sees to that.
-  // So are disks, when every worker has mounted them.
+  // New keys are done when every worker knows their users, disks when every worker has mounted
+  // them; the reconciler checks both.
   if ((!disks && !strstr(mask, "metadata")) || call->cloud->options.guest_level < 1 ||
       node.state != VT_NODE_READY) {
     VT_TRY_OUT(vt_node_response(call->cloud, &node, call->api_name, &response));
@@ -189,7 +188,7 @@ out:
   return st;
 }
 
-// One step that the reconciler completes: checks the state, moves it, opens the operation.
+// One step that the reconciler completes: checks and changes the state, opens the operation.
 static vt_status begin(vt_call *call, const char *verb, unsigned from, vt_node_state to,
                        bool (*may)(const vt_node *node)) {
   vt_node node;
@@ -233,7 +232,7 @@ vt_status vt_nodes_stop(vt_call *call) {
 vt_status vt_nodes_reimage(vt_call *call) {
   const char *version = json_string_value(json_object_get(call->body, "tensorflowVersion"));
   vt_node node;
-  VT_TRY(vt_bill_may_begin(call->cloud, call->project)); // one that is STOPPED comes up
+  VT_TRY(vt_bill_may_begin(call->cloud, call->project)); // a STOPPED one starts
   VT_TRY(vt_node_find(call, &node));
   if (version && *version) {
     json_object_set_new(node.body, "tensorflowVersion", json_string(version));

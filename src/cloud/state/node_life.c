@@ -15,7 +15,7 @@ vt_status vt_node_create(vt_cloud *cloud, vt_node *node) {
   return vt_disks_attach(cloud, node);
 }
 
-// What its workers were given ends when they do.
+// What its workers were granted ends with them.
 static vt_status revoke_tokens(vt_cloud *cloud, int64_t uid) {
   char origin[40];
   snprintf(origin, sizeof origin, "node:%lld", (long long)uid);

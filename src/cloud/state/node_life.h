@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// node_life.h - a node begins, changes its state, and goes: its bill, its capacity, its health, its
-// disks and the audit trail with it, all in the transaction of the caller.
+// node_life.h - creates a node, changes its state and deletes it, with its bill, capacity, health,
+// disks and audit trail, all in the caller's transaction.
 #ifndef VT_CLOUD_NODE_LIFE_H
 #define VT_CLOUD_NODE_LIFE_H
 
@@ -10,7 +10,8 @@
 vt_status vt_node_create(vt_cloud *cloud, vt_node *node) VT_CHECKED;
 vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state,
                             const char *why) VT_CHECKED;
-// Deletes the row and all that hangs on it (workers, guest attributes); bills and operations stay.
+// Deletes the row and everything that depends on it (workers, guest attributes); bills and
+// operations stay.
 vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) VT_CHECKED;
 
 #endif

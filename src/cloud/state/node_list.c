@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// node_list.c - lists of nodes: one page of rows, each as the text that a reply has of it.
-// A node's text follows from its row, and the row's version grows with every change, so the text is
-// made once a version and form and then copied. It is a cache and nothing else: emptied when it is
-// full, filled only by committed rows (a list runs outside transactions).
+// node_list.c - lists of nodes: one page of rows, each as its JSON text in a reply. A node's text
+// follows from its row, and the row's version grows with every change, so the text is made once per
+// version and form and then copied. Purely a cache: emptied when full, filled only from committed
+// rows (a list runs outside transactions).
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ static vt_status load_view(vt_call *call, int64_t uid, json_t **out_view) {
   return st;
 }
 
-// The view as it stands in the list of a reply; a pretty one is two levels deep there.
+// The view as it appears in a list; a pretty-printed one is two levels deep there.
 static text *write_text(const vt_call *call, json_t *view, int64_t version) {
   bool pretty = vt_call_pretty(call);
   vt_schema_shape(vt_message_find("Node"), call->api, vt_call_enums_as_numbers(call), view);

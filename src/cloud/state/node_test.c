@@ -33,7 +33,7 @@ static void operation_of_a_create_completes(void **state) {
       &t, "POST", Z "/nodes?nodeId=a&requestId=r1",
       "{\"acceleratorType\":\"v4-16\",\"runtimeVersion\":\"tpu-ubuntu2204-base\"}", 200);
   assert_true(json_is_false(json_object_get(operation, "done")));
-  // The same request, in whatever order its names are.
+  // The same request, with its members in any order.
   json_t *again = vt_testing_call(
       &t, "POST", Z "/nodes?requestId=r1&nodeId=a",
       "{\"runtimeVersion\":\"tpu-ubuntu2204-base\",\"acceleratorType\":\"v4-16\"}", 200);
@@ -54,7 +54,7 @@ static void operation_of_a_create_completes(void **state) {
   vt_testing_close(&t);
 }
 
-// An id is one of a method and a resource, and of what is asked of them.
+// A request id belongs to a method, a resource and the request's content.
 static void request_ids_name_one_request(void **state) {
   const char *body = "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}";
   vt_testing t;
@@ -287,12 +287,12 @@ static void maintenance_is_performed_early_or_called_off(void **state) {
   vt_testing_advance(&t, 31);
   vt_testing_expect(&t, ZA "/nodes/a", "state", "READY");
   vt_testing_advance(&t, 86400);
-  vt_testing_expect(&t, ZA "/nodes/a", "state", "READY"); // done already
+  vt_testing_expect(&t, ZA "/nodes/a", "state", "READY"); // already done
   announce(&t, "b", "{\"seconds\":60}", 200);
   announce(&t, "b", "{\"cancel\":true}", 200);
   vt_testing_advance(&t, 61);
   vt_testing_expect(&t, ZA "/nodes/b", "state", "READY");
-  // A node that does not run when its time comes has missed it.
+  // A node that is not running when its window begins misses it.
   announce(&t, "b", "{\"seconds\":60}", 200);
   json_decref(vt_testing_call(&t, "POST", ZA "/nodes/b:stop", "{}", 200));
   vt_testing_advance(&t, 61);
@@ -392,7 +392,7 @@ static void get_bytes(vt_testing *t, const char *url, vt_text *out) {
   vt_call_fini(&call);
 }
 
-// Lists are put together from kept texts; a field mask that names every field takes the other way.
+// Lists are assembled from cached texts; a field mask that names every field bypasses the cache.
 static void lists_show_what_is_stored(void **state) {
   static const char *const versions[] = {"v1", "v1alpha1", "v2", "v2alpha1"};
   static const char *const forms[] = {"prettyPrint=true", "prettyPrint=false",
@@ -452,7 +452,7 @@ static void quota_is_a_429_with_its_name(void **state) {
   assert_string_equal(vt_testing_text(reply, "error.details.0.@type"),
                       "type.googleapis.com/google.rpc.QuotaFailure");
   json_decref(reply);
-  // Two v2-8 on demand are free for everybody, a third is not.
+  // Two on-demand v2-8 are within everybody's default quota, a third is not.
   for (int i = 0; i < 3; i++) {
     char url[128];
     snprintf(url, sizeof url, "/v2/projects/small-one/locations/us-central1-f/nodes?nodeId=n%d", i);

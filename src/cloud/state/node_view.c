@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// node_view.c - what a client sees of a node, in each version of the API.
-// In:  a vt_node and its workers. Out: the Node object; always with `health` (old clients crash
-// without it), with acceleratorType also when the config form was sent, with one network endpoint a
-// worker, in worker order.
+// node_view.c - the client's view of a node, in each version of the API.
+// In:  a vt_node and its workers.
+// Out: the Node object; always with `health` (old clients crash without it), with acceleratorType
+// even if the config form was sent, with one network endpoint per worker, in worker order.
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static void add_scheduling(const vt_node *node, json_t *view) {
   json_object_set_new(view, "schedulingConfig", scheduling);
 }
 
-// v1 spells a few things its own way.
+// v1 spells a few things differently.
 static void to_v1(const vt_node *node, json_t *view) {
   const json_t *first = json_array_get(json_object_get(view, "networkEndpoints"), 0);
   const json_t *config = json_object_get(view, "networkConfig");
@@ -100,7 +100,7 @@ vt_status vt_node_view(vt_cloud *cloud, const vt_node *node, const char *api_nam
   json_decref(symptoms);
   if (!st) st = add_endpoints(cloud, node, view);
   if (strncmp(api_name, "v1", 2) == 0) to_v1(node, view);
-  json_object_del(view, "bounded_ns"); // ours, not the API's
+  json_object_del(view, "bounded_ns"); // our addition to the API
   *out_json = view;
   return st;
 }

@@ -103,10 +103,10 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const vt_pair *)a)->name, ((const vt_pair *)b)->name);
 }
 
-// A request id names one request for one method and resource: `out_key` has these, `out_rest` what
-// else the request says (the other parameters and the body, whatever the order of their names).
+// A request id is scoped to one method and resource: `out_key` identifies these, `out_rest` the
+// rest of the request (other parameters and the body, with names in any order).
 static void digest_request(vt_call *call, const char *id, char out_key[33], char out_rest[33]) {
-  // How the reply looks, and who asks, is not what is asked.
+  // The reply's format and the caller's credentials are not part of the request.
   static const char *const apart[] = {"requestId", "alt",          "$alt",        "prettyPrint",
                                       "fields",    "access_token", "oauth_token", "key"};
   EVP_MD_CTX *digest = EVP_MD_CTX_new();
@@ -136,8 +136,8 @@ static void digest_request(vt_call *call, const char *id, char out_key[33], char
   EVP_MD_CTX_free(digest);
 }
 
-// What the row of an operation has as its request id: key and rest, 64 hexadecimal digits, so that
-// every collation sorts them alike; "" for a call without one.
+// The request id stored in an operation's row: key and rest, 64 hexadecimal digits, so that every
+// collation sorts them alike; "" for a call without one.
 static const char *request_key(vt_call *call, char out_key[33]) {
   const char *id = vt_call_query(call, "requestId");
   char rest[33];

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// os_login.c - OS Login: profiles of accounts with their POSIX name and ssh keys, and who of them
-// gets into which project's workers.
-// In:  keys that people put into their own profile. Out: for a project whose metadata (or a node
-// whose metadata) says enable-oslogin=TRUE, accounts of the workers; ssh-keys of the metadata mean
-// nothing there. A name follows from the e-mail address: user@example.com is user_example_com, a
-// service account is sa_ and its number. compute.instances.osLogin lets in,
-// compute.instances.osAdminLogin gives root besides.
+// os_login.c - OS Login: profiles of accounts with their POSIX name and ssh keys, and who may log
+// in to which project's workers.
+// In:  keys that users put into their own profile.
+// Out: for a project whose metadata (or a node whose metadata) says enable-oslogin=TRUE, accounts
+// of the workers; ssh-keys in the metadata are ignored there.
+// A name follows from the e-mail address: user@example.com is user_example_com, a service account
+// is sa_ and its number. compute.instances.osLogin allows login, compute.instances.osAdminLogin
+// adds root.
 #include "cloud/state/os_login.h"
 
 #include <ctype.h>
@@ -34,8 +35,8 @@ bool vt_os_login_on(const vt_node *node, const json_t *project_metadata) {
 
 // --- names ---------------------------------------------------------------------------------------
 
-// Two addresses can give one name; the older account has it, the other one a suffix. What is not a
-// letter or digit becomes '_', which is also what LIKE takes for any character.
+// Two addresses can give the same name; the older account keeps it, the other one gets a suffix.
+// Characters other than letters and digits become '_', which in LIKE also matches any character.
 static vt_status user_name(vt_cloud *cloud, vt_arena *arena, const char *email, const char *kind,
                            const char *unique_id, const char **out_name) {
   char name[MAX_NAME + 1];
@@ -119,7 +120,7 @@ vt_status vt_os_login_keys(vt_cloud *cloud, vt_arena *arena, const char *project
   for (size_t i = 0; i < list.size; i++) {
     const row *r = &list.data[i];
     vt_login_key key = {.email = r->email, .key = r->key, .admin = r->admin};
-    // A login on a worker is one as its service account.
+    // Logging in to a worker means acting as its service account.
     if ((!r->in && !r->admin) || !r->acts) continue;
     if (i && strcmp(list.data[i - 1].email, r->email) == 0 && out_keys->size)
       key.user = out_keys->data[out_keys->size - 1].user;
@@ -217,7 +218,7 @@ static vt_status put_key(vt_call *call, const char *email, const json_t *body,
 
 // --- calls ---------------------------------------------------------------------------------------
 
-// The account of the path: the caller's own, or any for an administrator.
+// The account in the path: the caller's own, or any for an administrator.
 static vt_status find_user(vt_call *call, const char **out_email, const char **out_kind,
                            const char **out_unique) {
   const char *email = vt_call_param(call, "user");
@@ -280,7 +281,7 @@ vt_status vt_os_login_import(vt_call *call) {
   const char *email, *kind, *unique;
   char fingerprint[65];
   json_t *view = NULL;
-  // gcloud sends the key itself, the documentation says a message around it.
+  // gcloud sends the key itself, the documentation has it inside a message.
   const json_t *inner = json_object_get(call->body, "sshPublicKey");
   VT_TRY(find_user(call, &email, &kind, &unique));
   VT_TRY(put_key(call, email, inner ? inner : call->body, fingerprint));
@@ -314,7 +315,7 @@ vt_status vt_os_login_keys_get(vt_call *call) {
   return find_key(call, email, vt_call_param(call, "key"));
 }
 
-// A key is what its fingerprint says; what can change is until when it is good, and its comment.
+// A key is identified by its fingerprint; only its expiry and comment can change.
 vt_status vt_os_login_keys_patch(vt_call *call) {
   const char *email, *kind, *unique, *old = vt_call_param(call, "key"),
                                      *mask = vt_call_query(call, "updateMask");

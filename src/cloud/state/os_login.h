@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// os_login.h - accounts of TPU VMs that follow from identities instead of metadata: who may log in
-// to the workers of a project, under which name, with which keys.
+// os_login.h - accounts of TPU VMs that come from identities instead of metadata: who may log in to
+// a project's workers, under which name, with which keys.
 #ifndef VT_CLOUD_OS_LOGIN_H
 #define VT_CLOUD_OS_LOGIN_H
 
 #include "base/array.h"
 #include "cloud/state/node.h"
 
-// One key of a login profile that is let in.
+// One key of a login profile that may log in.
 typedef struct vt_login_key {
   const char *email, *user, *key; // user: the POSIX name
   bool admin;                     // may become root
@@ -16,10 +16,11 @@ typedef VT_ARRAY(vt_login_key) vt_login_keys;
 
 // Whether the metadata of the node, or else of its project, says enable-oslogin=TRUE.
 bool vt_os_login_on(const vt_node *node, const json_t *project_metadata);
-// The live keys of everybody who may log in to the project's workers, by e-mail; into `arena`.
+// The unexpired keys of all accounts that may log in to the project's workers, by e-mail; in
+// `arena`.
 vt_status vt_os_login_keys(vt_cloud *cloud, vt_arena *arena, const char *project,
                            vt_login_keys *out_keys) VT_CHECKED;
-// The POSIX name of an account, into `arena`.
+// The POSIX name of an account, in `arena`.
 vt_status vt_os_login_user(vt_cloud *cloud, vt_arena *arena, const char *email,
                            const char **out_name) VT_CHECKED;
 

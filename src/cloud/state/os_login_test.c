@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// os_login_test.c - OS Login: profiles and their keys over the API, names that follow from
-// addresses, and who gets into which workers, as the workers' metadata says it.
+// os_login_test.c - OS Login: profiles and their keys over the API, names derived from addresses,
+// and who may log in to which workers, as seen in the workers' metadata.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #define Z   "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
 #define ADA "/v1/users/ada@example.com"
-// Keys of nobody: the length field, the type, and 32 bytes of one letter.
+// Keys without an owner: the length field, the type, and 32 bytes of one letter.
 #define TEN(letter) letter letter letter letter letter letter letter letter letter letter
 #define KEY(letter)                                                                                \
   "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" TEN(letter) TEN(letter) TEN(letter) TEN(letter)          \
@@ -175,7 +175,7 @@ static void roles_say_who_gets_in(void **state) {
   worker_says(&t, "on", USERS, "bob_example_com ", true);
   worker_says(&t, "on", USERS, " login\n", true); // bob
   worker_says(&t, "on", USERS, "vic_", false);
-  worker_says(&t, "on", USERS, "eve_", false); // may not run as the workers' account
+  worker_says(&t, "on", USERS, "eve_", false); // may not act as the workers' account
   worker_says(&t, "on", USERS, "mal", false);
   worker_says(&t, "on", KEYS "ada_example_com", KEY("a"), true);
   worker_says(&t, "on", KEYS "ada_example_com", KEY("b"), false);
@@ -183,7 +183,7 @@ static void roles_say_who_gets_in(void **state) {
   worker_says(&t, "off", USERS, "ada", false);
   worker_says(&t, "off", KEYS "mal", "ssh-ed25519 AAAA", true);
   worker_says(&t, "off", KEYS "ada_example_com", "ssh-", false);
-  // The project turns it on for all; a node can say no.
+  // The project enables it for all; a node can disable it.
   json_decref(vt_testing_call(
       &t, "POST", "/compute/v1/projects/" TESTING_PROJECT "/setCommonInstanceMetadata",
       "{\"items\":[{\"key\":\"enable-oslogin\",\"value\":\"true\"}]}", 200));

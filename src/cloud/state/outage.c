@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// outage.c - POST /vtpu/v1/outages: a zone that is out for a while, because a test has asked for
-// it. Spot nodes there are PREEMPTED without a notice; the others lose their machines, are
-// REPAIRING with health TIMEOUT, and come back with their disks at its end. Nothing new comes up
-// meanwhile: creates and starts fail, queued resources wait. Known to the running daemon only: one
-// that starts again finds the zone well.
+// outage.c - POST /vtpu/v1/outages: takes a zone down for a while at a test's request. Spot nodes
+// there are PREEMPTED without notice; the others lose their machines, are REPAIRING with health
+// TIMEOUT, and come back with their disks when it ends. Meanwhile creates and starts fail and
+// queued resources wait. Kept in memory only: a restarted daemon finds the zone well.
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +42,7 @@ json_t *vt_outage_error(const vt_node *node) {
   return vt_rpc_status(VT_UNAVAILABLE, text);
 }
 
-// One outage a zone; a place is free again when its outage is over.
+// One outage per zone; a slot is free again when its outage is over.
 vt_status vt_admin_outage(vt_call *call) {
   const char *asked = json_string_value(json_object_get(call->body, "zone")), *zone = NULL;
   int64_t in, seconds, now = vt_cloud_now(call->cloud);

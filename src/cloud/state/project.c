@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// project.c - projects and their policies, as Resource Manager has them.
+// project.c - projects and their IAM policies, in the form of Resource Manager.
 #include <stdio.h>
 #include <string.h>
 

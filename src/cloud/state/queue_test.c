@@ -145,7 +145,7 @@ static void a_request_runs_for_its_duration(void **state) {
 #define RESERVED    ",\"schedulingConfig\":{\"reserved\":true}"
 #define PREEMPTIBLE ",\"schedulingConfig\":{\"preemptible\":true}"
 
-// Each node of a request is counted by its own type and class.
+// Each node of a request counts under its own type and class.
 static void unlike_nodes_are_counted_apart(void **state) {
   static const char *const over[] = {
       OF(NODE_OF("a", "v3-8", SPOT) "," NODE_OF("b", "v3-256", "")),
@@ -169,7 +169,7 @@ static void unlike_nodes_are_counted_apart(void **state) {
     assert_non_null(strstr(vt_testing_text(reply, "error.message"), "Quota limit"));
     json_decref(reply);
   }
-  // Two on demand and a spot one are what such a project has.
+  // Two on-demand nodes and a spot one fit such a project's quota.
   json_decref(vt_testing_call(
       &t, "POST", url,
       OF(NODE_OF("a", "v3-8", "") "," NODE_OF("b", "v3-8", "") "," NODE_OF("c", "v3-8", SPOT)),
@@ -193,11 +193,11 @@ static void unlike_nodes_come_all_or_none(void **state) {
   vt_testing_expect(&t, Z "/queuedResources/q", "state.state", "ACTIVE");
   json_decref(vt_testing_call(&t, "DELETE", Z "/queuedResources/q?force=true", NULL, 200));
   vt_testing_reconcile(&t);
-  // Spot nodes make room only when that is enough, and never for spot nodes of the request.
+  // Spot nodes make room only when that suffices, and never for spot nodes of the request.
   enqueue(&t, "spot", OF(NODE_OF("s", "v4-8", SPOT)));
   set_capacity(&t, 8);
   enqueue(&t, "large", OF(NODE_OF("a", "v4-8", "") "," NODE_OF("b", "v4-16", "")));
-  vt_testing_advance(&t, 1); // of two of one moment either may be the first
+  vt_testing_advance(&t, 1); // two with the same time may come in either order
   enqueue(
       &t, "mixed",
       OF(NODE_OF("m", "v4-8", SPOT) "," NODE_OF("n", "v4-8", SPOT) "," NODE_OF("o", "v4-8", "")));
@@ -254,7 +254,7 @@ static void durations_are_kept_or_refused(void **state) {
     json_decref(vt_testing_call_as(&t, t.token, "POST", url, body, &status));
     if (status != 400) fail_msg("%s: %d", bad[i], status);
   }
-  // A preemptible node has 24 hours, whatever else it may have.
+  // A preemptible node has 24 hours, whatever other limit it has.
   json_decref(vt_testing_call(
       &t, "POST", url,
       "{\"tpu\":{\"nodeSpec\":[" NODE_OF(
@@ -264,7 +264,7 @@ static void durations_are_kept_or_refused(void **state) {
   vt_testing_expect(&t, Z "/nodes/n", "state", "READY");
   vt_testing_advance(&t, 2);
   vt_testing_expect(&t, Z "/queuedResources/q", "state.state", "SUSPENDED");
-  // An instant, too, is an end.
+  // A deadline can be an instant, too.
   json_decref(vt_testing_call(&t, "POST",
                               "/v2alpha1/projects/" TESTING_PROJECT
                               "/locations/us-central2-b/queuedResources?queuedResourceId=r",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// queued_resource.c - rows, views and calls of queued resources; the reconciler moves them along.
+// queued_resource.c - rows, views and calls of queued resources; the reconciler advances them.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +113,7 @@ vt_status vt_queued_view(vt_cloud *cloud, const vt_queued *queued, json_t **out_
   json_object_set_new(view, "state", state);
   size_t i;
   json_array_foreach(json_object_get(json_object_get(view, "tpu"), "nodeSpec"), i, spec) {
-    // v2 and v2alpha1 name the same thing differently; each shows its own.
+    // v2 and v2alpha1 name the same field differently; each shows its own name.
     json_t *many = json_object_get(spec, "multisliceParams");
     if (!many) many = json_object_get(spec, "multiNodeParams");
     if (!many) continue;
@@ -134,11 +134,11 @@ typedef struct slot {
 } slot;
 typedef VT_ARRAY(slot) slots;
 
-// What a request may stand for, and a project may have waiting and in all: what the queue costs
-// follows from these alone.
+// Limits of a request's size, and of a project's waiting and total requests; they alone bound the
+// cost of the queue.
 enum { MAX_NODES = 256, MAX_WAITING = 100, MAX_OF_PROJECT = 1000 };
 
-// The nodes that a request stands for. errors INVALID_ARGUMENT.
+// The nodes of a request. errors INVALID_ARGUMENT.
 static vt_status list_slots(vt_arena *arena, const char *queued_id, const json_t *body,
                             slots *out) {
   json_t *specs = json_object_get(json_object_get(body, "tpu"), "nodeSpec");
@@ -187,15 +187,15 @@ static const char *class_of(const json_t *body) {
       json_object_get(body, "reservationName") ||
       (model && strcmp(model, "RESERVATION_BOUND") == 0))
     return "reserved";
-  return ""; // as each node says
+  return ""; // specified by each node
 }
 
-// How long the nodes of a request may run, 0 = as long as they like.
+// How long the nodes of a request may run, 0 = unlimited.
 typedef struct run_limits {
   int64_t bound_ns, until_ns;
 } run_limits;
 
-// False when the request has a limit that can not be kept. `now_ns` 0: it was accepted already.
+// False when the request has a limit that cannot be met. `now_ns` 0: it was accepted already.
 static bool read_run_limits(const json_t *body, int64_t now_ns, run_limits *out) {
   const json_t *run = json_object_get(body, "runDuration");
   const char *bound = json_string_value(json_object_get(run, "maxRunDuration")),
@@ -207,7 +207,7 @@ static bool read_run_limits(const json_t *body, int64_t now_ns, run_limits *out)
   return !until || (vt_time_parse(until, &out->until_ns) && out->until_ns > now_ns);
 }
 
-// A prepared, not stored, node for a slot.
+// A node for a slot, prepared but not stored.
 static vt_status prepare_slot(vt_cloud *cloud, vt_arena *arena, const vt_queued *q, const slot *s,
                               size_t of, vt_node *out_node) {
   json_t *body = json_deep_copy(s->node);
@@ -236,8 +236,8 @@ static void free_nodes(vt_node *nodes, size_t count) {
   for (size_t i = 0; i < count; i++) vt_node_fini(&nodes[i]);
 }
 
-// The nodes of a request, prepared and not stored; *out_count of them, to be given to free_nodes
-// also on an error.
+// The nodes of a request, prepared but not stored; *out_count of them. Pass them to free_nodes even
+// on an error.
 static vt_status prepare_all(vt_cloud *cloud, vt_arena *arena, const vt_queued *q,
                              vt_node **out_nodes, size_t *out_count) {
   slots list = {0};
@@ -260,7 +260,7 @@ static vt_status store_slot(vt_cloud *cloud, vt_node *node, int *out_placement) 
   return VT_OK;
 }
 
-// Whether quota, money and chips are there for all nodes of a request. errors: they never will be.
+// Whether quota, budget and chips suffice for all nodes of a request. errors: they never will.
 static vt_status may_provision(vt_cloud *cloud, const vt_node *nodes, size_t count,
                                vt_placement *out_room) {
   *out_room = VT_PLACE_NONE;
@@ -270,7 +270,7 @@ static vt_status may_provision(vt_cloud *cloud, const vt_node *nodes, size_t cou
   if (!st) return vt_room(cloud, nodes, count, out_room);
   vt_code code = vt_status_code(st);
   if (code != VT_RESOURCE_EXHAUSTED && code != VT_FAILED_PRECONDITION) return st;
-  vt_status_free(st); // waits for the project's own nodes to go, or for the next month
+  vt_status_free(st); // waits for the project's own nodes to end, or for the next month
   return VT_OK;
 }
 
@@ -334,7 +334,7 @@ static vt_status check_names(vt_call *call, const vt_node *nodes, size_t count) 
   return st;
 }
 
-// Everything that can be known now to be wrong with a request.
+// Checks a request for all errors that can be known now.
 static vt_status check_request(vt_call *call, const vt_queued *q) {
   vt_node *nodes;
   size_t count;

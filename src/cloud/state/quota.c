@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// quota.c - quotas as Cloud Quotas shows them, and preferences: what a project would like to have.
-// In:  limits that the scheduler checks (scheduler.c). Out: the same limits changed. A preference
-// for less, or for no more than `quota-auto-grant`, holds at once; one for more waits,
-// `reconciling`, for a reviewer, who grants it, a part of it, or nothing. The same limits in
-// Service Usage's shape: consumerQuotaMetrics.
+// quota.c - quotas in the form of Cloud Quotas, and preferences: the limits that a project asks
+// for.
+// In:  limits that the scheduler checks (scheduler.c). Out: the same limits, changed.
+// A preference for less, or for no more than `quota-auto-grant`, takes effect at once; one for more
+// stays `reconciling` until a reviewer grants all, part or none of it. Also the same limits in
+// Service Usage's form: consumerQuotaMetrics.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +18,10 @@
 
 typedef struct preference {
   VT_ROW_MEMBERS(quota_preferences);
-  const vt_quota *of; // what `quota` names; NULL: a quota of another version
+  const vt_quota *of; // the one that `quota` names; NULL: a quota of another version
 } preference;
 
-#define MAX_UNITS INT64_C(1000000000000) // of a quota; sums of them stay far from the end of int64
+#define MAX_UNITS INT64_C(1000000000000) // per quota; keeps sums far from the int64 limit
 
 static const char *number(vt_arena *arena, int64_t value) {
   return vt_arena_printf(arena, "%lld", (long long)value);
@@ -28,7 +29,7 @@ static const char *number(vt_arena *arena, int64_t value) {
 
 // --- quota infos ---------------------------------------------------------------------------------
 
-// The limits that differ from those of other places, then that of all others.
+// Limits that differ by place first, then the limit of all other places.
 static vt_status dimensions(vt_call *call, const vt_quota *q, json_t *out_list) {
   vt_rows *rows;
   int64_t limit;
@@ -151,7 +152,7 @@ static vt_status limit_view(vt_call *call, const vt_quota *q, const char *metric
   return st;
 }
 
-// A metric has a limit by zone and one by region, which stand next to each other in the table.
+// A metric has a limit by zone and one by region, adjacent in the table.
 static vt_status metric_view(vt_call *call, int index, json_t **out_view) {
   const vt_quota *q = vt_quota_at(index), *other;
   const char *metric = metric_of(call, q);
@@ -254,7 +255,7 @@ static bool has_check_off(const vt_call *call, const char *name) {
   return false;
 }
 
-// What a caller has to say twice: a limit under what is in use, or a tenth under what it was.
+// Decreases that need confirmation: below what is in use, or more than a tenth below the old limit.
 static vt_status check_decrease(vt_call *call, const preference *p, int64_t limit) {
   int64_t used;
   VT_TRY(vt_quota_used(call->cloud, call->project, p->of, p->place, &used));
@@ -457,7 +458,7 @@ vt_status vt_quota_preferences_list(vt_call *call) {
 
 // --- review --------------------------------------------------------------------------------------
 
-// What waits, of all projects, oldest first.
+// Pending preferences of all projects, oldest first.
 vt_status vt_quota_reviews_list(vt_call *call) {
   vt_rows *rows;
   VT_TRY(vt_row_select(call->cloud->store, &rows, &vt_table_quota_preferences,
@@ -490,7 +491,7 @@ static vt_status review(vt_call *call, bool grants) {
   if (!p.reconciling)
     return vt_error(VT_FAILED_PRECONDITION, "preference '%s' does not wait for a review", id);
   int64_t value = p.preferred;
-  const json_t *other = json_object_get(call->body, "value"); // a reviewer may give less, or more
+  const json_t *other = json_object_get(call->body, "value"); // a reviewer may grant less, or more
   if (other && (!vt_json_integer(other, &value) || value < -1 || value > MAX_UNITS))
     return vt_error(VT_INVALID_ARGUMENT, "value: 0 to 10^12 units, or -1 for no limit");
   p.reconciling = false;

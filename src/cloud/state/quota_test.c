@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// quota_test.c - quotas and preferences over the API: what a project may have, asking for more, who
-// decides, and that the scheduler keeps to it.
+// quota_test.c - quotas and preferences over the API: a project's limits, asking for more, who
+// decides, and that the scheduler enforces them.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -188,7 +188,7 @@ static void a_preference_changes(void **state) {
   json_decref(now);
   json_decref(ask(&l, "PATCH", PREFS "/p",
                   "{\"etag\":\"1\",\"quotaConfig\":{\"preferredValue\":\"8\"}}", 409));
-  // Less than what is in use, and much less than before, are said twice.
+  // Less than what is in use, and much less than before, need confirmation.
   const char *less = "{\"quotaConfig\":{\"preferredValue\":\"8\"}}";
   json_decref(ask(&l, "PATCH", PREFS "/p", less, 400));
   json_decref(
@@ -219,12 +219,12 @@ static void a_policy_grants_by_itself(void **state) {
   assert_true(json_is_true(json_object_get(wish, "reconciling")));
   json_decref(wish);
   wish = ask(&l, "PATCH", PREFS "/p", "{\"quotaConfig\":{\"preferredValue\":\"-1\"}}", 200);
-  assert_true(json_is_true(json_object_get(wish, "reconciling"))); // no limit is more than any
+  assert_true(json_is_true(json_object_get(wish, "reconciling"))); // unlimited exceeds any limit
   json_decref(wish);
   close_lab(&l);
 }
 
-// The spot node `id`, preempted.
+// Preempts the spot node `id`.
 static void lose_node(lab *l, const char *id) {
   char url[256];
   snprintf(url, sizeof url, NODES "%s", id);
@@ -280,7 +280,7 @@ static void a_kind_project_does_not(void **state) {
   vt_testing_expect(&l.t, PERSONALITY, "personality", "kind");
   preempted_nodes(&l, 200, 404);
   vt_testing_expect(&l.t, "/v2/projects/" LAB "/locations/us-central2-b/nodes/b", "state", "READY");
-  // Those of a queued resource are the queue's: it is SUSPENDED, and they are gone at once.
+  // Nodes of a queued resource follow the queue: it is SUSPENDED, and they are removed at once.
   json_decref(ask(&l, "DELETE", "/v2/projects/" LAB "/locations/us-central2-b/nodes/b", NULL, 200));
   json_decref(ask(&l, "POST", QUEUED "?queuedResourceId=q",
                   "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"p\",\"nodeId\":\"n\",\"node\":{"
@@ -293,7 +293,7 @@ static void a_kind_project_does_not(void **state) {
       &l.t, "POST", "/vtpu/v1/projects/" LAB "/nodes/us-central2-b/n:preempt", "{}", 200));
   vt_testing_advance(&l.t, 30);
   vt_testing_expect(&l.t, QUEUED "/q", "state.state", "SUSPENDED");
-  // Back again: what is preempted stays.
+  // Back to the default: preempted nodes stay.
   json_decref(ask(&l, "POST", PERSONALITY, "{\"personality\":\"faithful\"}", 200));
   lose_node(&l, "d");
   vt_testing_advance(&l.t, 86400);

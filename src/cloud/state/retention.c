@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// retention.c - see retention.h. What money follows from (usage, credits, grants) is kept for ever.
+// retention.c - see retention.h. Rows that money depends on (usage, credits, grants) are kept for
+// ever.
 #include "cloud/state/retention.h"
 
 #include <stddef.h>
@@ -8,8 +9,7 @@
 
 #define STEP "200"
 
-// The time is the one argument. A step reads an index of the store and touches no more than it
-// removes.
+// The only argument is the time. A step uses an index and touches no more than it removes.
 static const struct kept {
   size_t days; // in vt_cloud_options
   const char *sql;
@@ -17,7 +17,7 @@ static const struct kept {
     {offsetof(vt_cloud_options, keep_operations),
      "DELETE FROM operations WHERE name IN (SELECT name FROM operations WHERE done = 1 AND "
      "ended_ns < ? ORDER BY ended_ns LIMIT " STEP ")"},
-    // The daemon's secret is one, and the last one is what the clock does not go behind.
+    // The daemon's secret is an event, and the clock never goes behind the last event.
     {offsetof(vt_cloud_options, keep_events),
      "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE at_ns < ? AND kind <> 'secret' "
      "AND id < (SELECT MAX(id) FROM events) ORDER BY at_ns LIMIT " STEP ")"},

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// retention.h - rows that have been kept for long enough go, a few at a time.
+// retention.h - removes rows after their retention period, a few at a time.
 #ifndef VT_CLOUD_RETENTION_H
 #define VT_CLOUD_RETENTION_H
 
 #include "cloud/store/cloud.h"
 
-// Removes at most a few hundred rows of each kind; *out_more: there are others. Under the lock.
+// Removes at most a few hundred rows of each kind; *out_more: there are more. Under the lock.
 vt_status vt_retention_step(vt_cloud *cloud, bool *out_more) VT_CHECKED;
 
 #endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// scheduler.c - quota sums, capacity sums, and the choice of victims.
-// Victims: spot before preemptible is not told apart; the youngest go first, since they lose the
-// least work, and only as many as are needed. A reserved node takes the chips of its reservation
-// and needs no free capacity besides.
+// scheduler.c - quota sums, capacity sums, and the choice of victims. Spot and preemptible victims
+// are not ranked; the youngest go first, since they lose the least work, and only as many as
+// needed. A reserved node takes the chips of its reservation and needs no other free capacity.
 #include "cloud/state/scheduler.h"
 
 #include <pthread.h>
@@ -17,7 +16,7 @@
 void vt_quota_id(const vt_accelerator *type, bool spot, const char *place, char out_id[128]) {
   const char *family = type->family->name;
   bool split = strcmp(family, "v2") == 0 ||
-               strcmp(family, "v3") == 0; // single devices and pods are counted apart
+               strcmp(family, "v3") == 0; // single devices and pods count separately
   bool serving = strcmp(family, "v5e") == 0 && type->vms == 1;
   snprintf(out_id, 128, "TPU%s%s%s%sPerProjectPer%sForTPUAPI", type->family->quota_word,
            serving ? "Serving" : "", spot ? "Preemptible" : "", split && type->vms > 1 ? "Pod" : "",
@@ -106,7 +105,7 @@ vt_status vt_quota_used(vt_cloud *cloud, const char *project, const vt_quota *qu
   return vt_rows_end(rows);
 }
 
-// Whether `more` units fit at a place; `node` names the quota.
+// Whether `more` units fit at a place; `node` determines the quota.
 static vt_status check_units(vt_cloud *cloud, const vt_node *node, int64_t more, bool alone,
                              bool by_zone, json_t **out_detail) {
   char id[128], text[256], region[64];
@@ -141,7 +140,7 @@ static bool same_quota(const vt_node *a, const vt_node *b) {
   return strcmp(x, y) == 0 && strcmp(a->zone, b->zone) == 0;
 }
 
-// The nodes of a request that are counted under one thing: the first of them, and their sum.
+// The nodes of a request that count under the same key: the first of them, and their sum.
 typedef struct group {
   const vt_node *first;
   int64_t sum;
@@ -169,7 +168,7 @@ vt_status vt_quota_check(vt_cloud *cloud, const vt_node *nodes, size_t count, bo
   for (size_t i = 0; i < count; i++)
     if (!is_reserved(&nodes[i]))
       add_to(&arena, &list, &nodes[i], vt_accelerator_units(nodes[i].type), same_quota);
-  // A request is in one zone, and so in one region.
+  // A request is in one zone, hence in one region.
   for (size_t i = 0; !st && i < list.size; i++) {
     st = check_units(cloud, list.data[i].first, list.data[i].sum, alone, true, out_detail);
     if (!st)
@@ -205,8 +204,7 @@ vt_status vt_capacity_free(vt_cloud *cloud, const char *zone, const char *family
   return VT_OK;
 }
 
-// Chips of the project's reservations of a family that are free; `reservation` "" means all of
-// them.
+// Free chips of the project's reservations of a family; `reservation` "" means all of them.
 static vt_status reserved_free(vt_cloud *cloud, const vt_node *node, const char *reservation,
                                int64_t *out_chips) {
   int64_t chips, used;
@@ -234,7 +232,7 @@ static bool same_reservation(const vt_node *a, const vt_node *b) {
   return same_family(a, b) && strcmp(a->reservation, b->reservation) == 0;
 }
 
-// Reserved nodes take chips of their reservation, and those of all together have to be there.
+// Reserved nodes take chips of their reservation; there must be enough for all of them together.
 static vt_status room_reserved(vt_cloud *cloud, vt_arena *arena, const vt_node *nodes, size_t count,
                                bool *out_room) {
   groups own = {0}, all = {0};
@@ -256,8 +254,8 @@ static vt_status room_reserved(vt_cloud *cloud, vt_arena *arena, const vt_node *
   return VT_OK;
 }
 
-// Spot nodes that are on their way out already count; more have to go until `missing` chips are
-// covered. With `give_notice` they are told, all of them or none.
+// Spot nodes that already have notice count; more have to go until `missing` chips are covered.
+// With `give_notice` they get notice, all or none.
 static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing, bool give_notice,
                            bool *out_enough) {
   vt_arena arena = {0};
@@ -290,8 +288,8 @@ static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing
   return st;
 }
 
-// How many chips of the group's family are missing for all of it; negative when spot nodes of the
-// request would need them, which nobody makes room for.
+// How many chips of the group's family are missing in total; negative when spot nodes of the
+// request would need them, since nothing makes room for those.
 static vt_status count_missing(vt_cloud *cloud, const group *all, const vt_node *nodes,
                                size_t count, int64_t *out_missing) {
   int64_t free_chips, spot = 0;
@@ -303,7 +301,7 @@ static vt_status count_missing(vt_cloud *cloud, const group *all, const vt_node 
   return VT_OK;
 }
 
-// Whether the nodes find room, all of them. What has to go for them is told only when it is enough.
+// Whether all the nodes find room. Victims get notice only when that suffices.
 static vt_status room_shared(vt_cloud *cloud, vt_arena *arena, const vt_node *nodes, size_t count,
                              vt_placement *out_placement) {
   groups list = {0};

@@ -22,7 +22,7 @@ const char *vt_sa_of_node(const vt_cloud *cloud, vt_arena *arena, const json_t *
 
 static vt_status is_own(vt_call *call, const char *email, bool *out_own) {
   int64_t exists;
-  // The default account is there when the first worker asks for it.
+  // The default account is created when the first worker asks for it.
   *out_own = strcmp(email, vt_sa_default(call->cloud, &call->arena, call->project_number)) == 0;
   if (*out_own) return VT_OK;
   VT_TRY(vt_store_int(
@@ -51,7 +51,7 @@ vt_status vt_sa_may_act(vt_call *call, const json_t *body) {
 
 // --- tokens of workers ---------------------------------------------------------------------------
 
-// What becomes of a deleted default account: a row that keeps its address from being made again.
+// A deleted default account leaves a row that keeps its address from being reused.
 #define DELETED "deleted"
 
 static vt_status make_default(vt_cloud *cloud, vt_arena *arena, const char *project,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// service_account_calls.c - service accounts and their keys, as IAM has them.
+// service_account_calls.c - service accounts and their keys, in the form of IAM.
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,7 +108,7 @@ vt_status vt_sa_keys_list(vt_call *call) {
   return vt_rows_end(rows);
 }
 
-// The key file that clients load: what gcloud writes, with our own token endpoint and universe.
+// The key file that clients load: gcloud's format, with our own token endpoint and universe.
 vt_status vt_sa_keys_create(vt_call *call) {
   const char *email = vt_call_param(call, "email"), *base = vt_call_base_url(call);
   char id[41], *pem = NULL;
@@ -131,7 +131,7 @@ vt_status vt_sa_keys_create(vt_call *call) {
   char *text = json_dumps(file, JSON_INDENT(2));
   json_decref(file);
   const char *encoded =
-      vt_call_page_token(call, text, ""); // base64 with the URL alphabet, a newline behind the text
+      vt_call_page_token(call, text, ""); // base64 with the URL alphabet and a final newline
   free(text);
   char *plain = vt_arena_copy(&call->arena, encoded, strlen(encoded));
   for (char *p = plain; *p; p++) *p = *p == '-' ? '+' : *p == '_' ? '/' : *p;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// side_test.c - calls of Compute Engine and Cloud Logging that launchers of TPU programs make
-// beside the TPU API: workers as instances, and log sinks.
+// side_test.c - the Compute Engine and Cloud Logging calls that launchers of TPU programs make:
+// workers as instances, and log sinks.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -61,7 +61,7 @@ static void workers_are_instances(void **state) {
     snprintf(more, sizeof more, ZONES "/instances/%s", missing[i]);
     json_decref(vt_testing_call(&t, "GET", more, NULL, 404));
   }
-  url[strlen(url) - 1] = '2'; // a node of two workers has no third
+  url[strlen(url) - 1] = '2'; // a node with two workers has no third
   json_decref(vt_testing_call(&t, "GET", url, NULL, 404));
   one = vt_testing_call(&t, "GET", ZONES "/instances", NULL, 200);
   assert_int_equal(json_array_size(json_object_get(one, "items")), 0);

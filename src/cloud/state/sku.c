@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// sku.c - the price list as the billing catalogue of the real cloud shows it, for clients that plan
+// sku.c - the price list in the form of the real cloud's billing catalogue, for clients that plan
 // by price. Service E000-3F24-B8AA lists v2 to v4 priced by 8 cores (v2, v3) or by chip,
-// 6F81-5844-456A v5 and newer by chip. `nextPageToken` is always there: SkyPilot's catalogue
+// 6F81-5844-456A v5 and newer by chip. `nextPageToken` is always present: SkyPilot's catalogue
 // fetcher indexes it.
 #include <stdio.h>
 #include <string.h>
@@ -82,7 +82,7 @@ vt_status vt_billing_set_info(vt_call *call) {
   return vt_billing_info(call);
 }
 
-// One account for everything this cloud bills.
+// One billing account for this cloud.
 vt_status vt_billing_accounts(vt_call *call) {
   call->reply = json_pack("{s:[{s:s, s:b, s:s}], s:s}", "billingAccounts", "name",
                           "billingAccounts/TRC000-000000-000000", "open", 1, "displayName",

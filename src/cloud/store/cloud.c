@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cloud.c - see cloud.h: the lock on a state folder, the clock, who hears of changes, random names,
+// cloud.c - see cloud.h: the lock on a state folder, the clock, change notification, random names,
 // audit rows.
 #include "cloud/store/cloud.h"
 #include "cloud/store/row.h"
@@ -21,8 +21,8 @@ vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) {
   char path[512], text[32] = "";
   *out_lock = -1;
   snprintf(path, sizeof path, "%s/lock", state_dir);
-  // One of another account, in a folder with the sticky bit, may not even be asked to be made
-  // (sysctl fs.protected_regular).
+  // With O_CREAT, opening another account's file in a sticky folder fails (sysctl
+  // fs.protected_regular).
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0 && errno == ENOENT) fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return vt_error(VT_UNAVAILABLE, "%s: %s", path, strerror(errno));
@@ -37,7 +37,7 @@ vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) {
   }
   int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
   if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) {
-    // A full disk: the lock holds without the number in it.
+    // On a full disk the lock holds without the process id in the file.
     vt_log(VT_LOG_WARNING, "%s: %s", path, strerror(errno));
   }
   *out_lock = fd;
@@ -89,7 +89,7 @@ uint64_t vt_cloud_hear(vt_cloud *cloud, vt_ear *ear) {
 int64_t vt_cloud_random(void) {
   uint64_t value = 0;
   if (RAND_bytes((unsigned char *)&value, sizeof value) != 1)
-    abort(); // no entropy: no secret would be one
+    abort(); // without entropy no secret is safe
   value &= (UINT64_C(1) << 62) - 1;
   return value ? (int64_t)value : 1;
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cloud.h - one research cloud: its store, clock, lock, options, and the things every part of it
-// needs.
+// cloud.h - one research cloud: its store, clock, lock, options, and what every part of it needs.
 //
 // Everything that reads or writes the cloud's state runs under `lock`, one caller at a time; calls
-// and the reconciler take it for the length of one transaction. Time comes from vt_cloud_now only.
+// and the reconciler hold it for one transaction. Time comes from vt_cloud_now only.
 #ifndef VT_CLOUD_CLOUD_H
 #define VT_CLOUD_CLOUD_H
 
@@ -19,8 +18,7 @@
 #define VT_SECOND INT64_C(1000000000)
 #define VT_HOUR   (3600 * VT_SECOND)
 #define VT_DAY    (24 * VT_HOUR)
-// 2200-01-01: a virtual clock goes no further, so that an instant and a duration of decades have a
-// sum.
+// 2200-01-01: a virtual clock stops here, so that adding a duration of decades does not overflow.
 #define VT_LAST_INSTANT (INT64_C(7258118400) * VT_SECOND)
 
 typedef struct vt_guest_driver vt_guest_driver;
@@ -34,27 +32,27 @@ typedef struct vt_cloud_options {
   int64_t notice_ns;                   // between preemption notice and the end; 30 s
   int64_t preemptible_limit_ns;        // 24 h
   int64_t idle_alert_ns;               // READY with an idle chip before an alert; 3 h
-  int64_t kind_reap_ns;                // "kind" projects: a preempted node goes away after this
+  int64_t kind_reap_ns;                // "kind" projects: a preempted node is removed after this
   int64_t requests_per_minute;         // per account, 0 = no limit
   int64_t quota_auto_grant;            // quota preferences up to these units need no review
   int64_t request_timeout_ns;          // for a client to send a request or to read a reply; 60 s
   int64_t (*read_clock)(int clock_id); // NULL = the system's; nanoseconds
-  const char *record;                  // file for what clients ask (record.h), "" = none
+  const char *record;                  // file that records client requests (record.h), "" = none
   int64_t guest_memory_mib;            // of a worker, 0 = three quarters of the host's
   int guest_cpus;                      // of a worker, 0 = all
   const char *guest_limits;            // "auto", or "rlimit": no cgroups
   const char *backend;                 // "local", "slurm"
   const char *slurm_partition, *slurm_spot_partition, *slurm_account, *slurm_options;
   const char *slurm_folder; // of each host, for the disks of its workers
-  int64_t slurm_wait_ns;    // for room, before a node's creation fails
+  int64_t slurm_wait_ns;    // to wait for room before a node's creation fails
   int64_t keep_operations, keep_events, keep_logs, keep_reports; // days, 0 = for ever
   const char *library_path; // libvtpu.so for the guests, "" = none
   const char *python_path;  // a bin folder with the guests' python3, "" = the host's
 } vt_cloud_options;
 
-// What goes wrong because a test has asked for it (POST /vtpu/v1/faults); gone with the daemon.
+// Faults that a test has injected (POST /vtpu/v1/faults); lost when the daemon ends.
 typedef struct vt_faults {
-  double share, owed; // of the API's calls that fail; what has come together of the next one
+  double share, owed; // share of API calls that fail; accumulated towards the next one
   bool exhausted;     // 429, else 503
   int64_t delay_ms, until_ns;
 } vt_faults;
@@ -65,7 +63,7 @@ typedef struct vt_outage {
 } vt_outage;
 enum { VT_MAX_OUTAGES = 8 };
 
-// Whoever wants to hear of the next change: its eventfd is written once.
+// A listener for the next change: its eventfd is written once.
 typedef struct vt_ear {
   struct vt_ear *next;
   int fd;
@@ -76,48 +74,48 @@ typedef struct vt_cloud {
   vt_store *store;
   vt_cloud_options options;
   vt_guest_driver *guests;
-  char machines[512];       // what TPU VMs are here; why they are no better, and what to do
+  char machines[512];       // what TPU VMs are here; why not a better level, and what to do
   struct vt_helper *helper; // borrowed; NULL = this cloud has no workers on this host
   pthread_mutex_t lock;
   pthread_cond_t wake;               // the reconciler sleeps on it
-  pthread_mutex_t hearing;           // of the ears; taken with or without `lock`, never before it
-  vt_ear *ears;                      // of servers whose clients wait for a change
+  pthread_mutex_t hearing;           // of the ears; with or without `lock`, never before it
+  vt_ear *ears;                      // eventfds of servers whose clients wait for a change
   uint64_t change;                   // counts state changes; written under both locks
-  bool closing;                      // long polls end
-  bool poke;                         // something changed since the reconciler looked
+  bool closing;                      // long polls return now
+  bool poke;                         // something changed since the reconciler last looked
   int64_t virtual_ns;                // the clock, when virtual
-  int64_t anchor_ns, anchor_boot_ns; // otherwise: the time at the start, and its CLOCK_BOOTTIME
-  int64_t watched_ns;                // when budgets, grants and idle nodes were last looked at
+  int64_t anchor_ns, anchor_boot_ns; // otherwise: the time at the start, and CLOCK_BOOTTIME then
+  int64_t watched_ns;                // when budgets, grants and idle nodes were last checked
   char secret[65];                   // signs console sessions and consent pages
   struct vt_rate *rates;
   struct vt_allowances *allowances; // of workers (allowance.c)
-  int64_t address_block;            // of its workers, from 1, 0 = all there are (address.c)
+  int64_t address_block;            // of its workers, from 1, 0 = all of them (address.c)
   int address_lock;
-  size_t queue_at;        // where the reconciler is in a long queue
+  size_t queue_at;        // the reconciler's position in a long queue
   bool sweeping;          // there are rows to remove (retention.c)
   int state_lock;         // descriptor, -1 = the state is in memory
-  struct vt_guard *guard; // against guesses of passwords (password.c)
+  struct vt_guard *guard; // against password guessing (password.c)
   vt_faults faults;
   vt_outage outages[VT_MAX_OUTAGES];
-  struct vt_node_texts *node_texts; // what lists have of each node (node_list.c)
+  struct vt_node_texts *node_texts; // cached list text of each node (node_list.c)
   struct vt_metrics *metrics;
   struct vt_pulses *pulses; // heartbeats of workers (health.c)
   struct vt_relays *relays;
-  struct vt_recorder *recorder; // NULL = nothing is recorded
-  struct terminal *terminals;   // that are open (terminal.c)
+  struct vt_recorder *recorder; // NULL = no recording
+  struct terminal *terminals;   // open ones (terminal.c)
 } vt_cloud;
 
-// Takes a state folder for this process until the descriptor is closed, or the process ends however
-// it does. errors UNAVAILABLE: another one has it, and which.
+// Takes a state folder for this process until the descriptor is closed or the process ends in any
+// way. errors UNAVAILABLE: another process has it; the message says which.
 vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) VT_CHECKED;
 
-// Nanoseconds since 1970. Never goes back, and passes as fast as time does: a step of the system's
-// clock does not reach a running daemon, because bills are differences of this.
+// Nanoseconds since 1970. Never goes back and runs at the rate of real time: a step of the system's
+// clock does not affect a running daemon, because bills are differences of this.
 int64_t vt_cloud_now(const vt_cloud *cloud);
-// Something changed: wakes the reconciler and long polls. Call under the lock.
+// Reports a change: wakes the reconciler and long polls. Call under the lock.
 void vt_cloud_poke(vt_cloud *cloud);
-// An ear is there from add to remove; each hear makes it listen for the next change and returns the
-// count of those before. With or without the lock.
+// An ear is registered from add to remove; each hear arms it for the next change and returns the
+// count of changes so far. With or without the lock.
 void vt_cloud_add_ear(vt_cloud *cloud, vt_ear *ear);
 void vt_cloud_remove_ear(vt_cloud *cloud, vt_ear *ear);
 uint64_t vt_cloud_hear(vt_cloud *cloud, vt_ear *ear);
@@ -126,11 +124,11 @@ int64_t vt_cloud_random(void);
 void vt_cloud_random_hex(char *out_text, int digits);
 // The next value of a counter, from 1; inside a transaction.
 vt_status vt_cloud_next(vt_cloud *cloud, const char *counter, int64_t *out_value) VT_CHECKED;
-// A row of the audit trail. `detail` is free text.
+// Writes a row of the audit trail. `detail` is free text.
 vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project, const char *actor,
                          const char *target, const char *detail) VT_CHECKED;
 
-// A transaction that loses against another writer of the database is run again, so often.
+// How often a transaction that conflicts with another writer is retried.
 enum { VT_CLOUD_ATTEMPTS = 5 };
 // Runs `work` in one transaction: commits on VT_OK, rolls back on an error and returns it. Call
 // under the lock. `work` may run more than once.

@@ -53,7 +53,7 @@ static vt_status create_tables(vt_store *store) {
   return VT_OK;
 }
 
-// Statement by statement, as the rules of store.h have it.
+// One statement at a time, as store.h requires.
 static vt_status run_statements(vt_store *store, const char *sql) {
   vt_status st = VT_OK;
   while (!st && *sql) {
@@ -68,7 +68,8 @@ static vt_status run_statements(vt_store *store, const char *sql) {
   return st;
 }
 
-// One transaction: the form after `from`, and its number. `sql` NULL makes the newest form.
+// One transaction: migrates to the version after `from` and stores its number. `sql` NULL creates
+// the newest schema.
 static vt_status step(vt_store *store, int64_t from, int64_t to, const char *sql) {
   VT_TRY(vt_store_begin(store));
   vt_status st = sql ? run_statements(store, sql) : create_tables(store);

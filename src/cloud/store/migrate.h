@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// migrate.h - the form of a database has a number, in its table schema_version. A database of an
-// older form is brought to the newest one by the rows of migrations.def, each in a transaction with
-// the number that it leads to: what interrupts one leaves the form before it, whole.
+// migrate.h - a database has a schema version, in its table schema_version. An older database is
+// brought to the newest version by the rows of migrations.def, each in one transaction together
+// with its version number: an interrupted migration leaves the previous version intact.
 #ifndef VT_CLOUD_MIGRATE_H
 #define VT_CLOUD_MIGRATE_H
 
@@ -14,10 +14,10 @@ typedef struct vt_migration {
 extern const vt_migration vt_migrations[];
 extern const int vt_migration_count;
 
-// The form of a database: 0 has no number, -1 is empty.
+// The schema version of a database: 0 has no number, -1 is empty.
 vt_status vt_schema_version(vt_store *store, int64_t *out_version) VT_CHECKED;
-// Makes the tables of an empty database, and of an older one the form of the last migration.
-// errors FAILED_PRECONDITION: it has a form that the migrations do not know.
+// Creates the tables of an empty database, or migrates an older one to the newest version. errors
+// FAILED_PRECONDITION: its version is unknown to the migrations.
 vt_status vt_schema_migrate(vt_store *store, const vt_migration *migrations, int count) VT_CHECKED;
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// migrate_test.c - a database of the last form without a number (form_0.sql) becomes one of today's
-// with everything that was in it; a newer one is refused; a migration that fails, or whose process
-// is killed, leaves the form before it.
+// migrate_test.c - a database of the last version without a number (form_0.sql) migrates to today's
+// with all its rows; a newer one is refused; a migration that fails, or whose process is killed,
+// leaves the previous version.
 #include "cloud/cloud_testing.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 #define Z         "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
 #define ADA       "vta.1c4a08214e1c682f537303702840262e1e14a087233b36a09652c369e1f52588"
-#define ADA_FIRST "e13e3e49dde56525" // the token of hers that this one came from
+#define ADA_FIRST "e13e3e49dde56525" // her token that this one was derived from
 
 static void must(vt_status st) {
   if (st) fail_msg("%s", vt_status_message(st));
@@ -80,7 +80,7 @@ static void look_at_tokens(vt_testing *t) {
   assert_string_equal(vt_testing_text(reply, "tokens.1.origin"), "account");
   json_decref(reply);
   assert_int_equal(status_as_ada(t), 200);
-  // What a token came from still ends it.
+  // Revoking the parent token still revokes this one.
   json_decref(vt_testing_call(t, "DELETE", "/vtpu/v1/accounts/ada@example.org/tokens/" ADA_FIRST,
                               NULL, 200));
   assert_int_equal(status_as_ada(t), 401);
@@ -125,13 +125,13 @@ static void look_at_everything(vt_testing *t) {
   json_decref(reply);
   look_at_bill(t);
   look_at_tokens(t);
-  // And it goes on living.
+  // The migrated database stays usable.
   json_decref(vt_testing_call(t, "DELETE", Z "/nodes/keeps", NULL, 200));
   vt_testing_reconcile(t);
   json_decref(vt_testing_call(t, "GET", Z "/nodes/keeps", NULL, 404));
 }
 
-// The columns that today's statements name are there, and nothing that they do not know.
+// It has the columns that today's statements name, and no others.
 static void has_the_newest_form(vt_store *store) {
   int64_t count;
   for (int i = 0; vt_tables[i]; i++) {
@@ -227,7 +227,7 @@ static void count_down(void *context, int stage) {
   if (steps_left-- == 0) _exit(9);
 }
 
-// Whether the migration was killed at its commit hook number `at`.
+// Whether the migration was killed in call number `at` of its commit hook.
 static bool killed_at(const char *place, int at) {
   int status;
   pid_t pid = fork();
@@ -254,14 +254,14 @@ static void a_migration_that_is_killed_goes_on(void **state) {
     make_folder(folder, &t);
     fill(t.store);
     killed = killed_at(t.store, at);
-    // Before the commit of a step it is the form of the steps before, behind it that of the step.
+    // Before a step's commit the database has the previous version, after it the step's version.
     assert_int_equal(version_of(t.store), (at + 1) / 2 < newest() ? (at + 1) / 2 : newest());
     vt_testing_open(&t, folder);
     look_at_everything(&t);
     vt_testing_close(&t);
     vt_testing_remove(folder);
   }
-  assert_int_equal(at - 1, 2 * newest()); // each of its commits was one end of it
+  assert_int_equal(at - 1, 2 * newest()); // each of its commits was killed once
 }
 
 static void a_backup_of_an_older_form_restores(void **state) {
@@ -276,7 +276,7 @@ static void a_backup_of_an_older_form_restores(void **state) {
   must(vt_store_open(t.store, false, &store));
   must(vt_store_restore(store, backup));
   vt_store_close(store);
-  assert_int_equal(version_of(backup), 0); // the file stays what it was
+  assert_int_equal(version_of(backup), 0); // the file is unchanged
   vt_testing_open(&t, folder);
   look_at_everything(&t);
   vt_testing_close(&t);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// row.c - see row.h. Statements are put together of names of store_tables.def; values are bound.
+// row.c - see row.h. Statements are built from the names of store_tables.def; values are bound.
 #include "cloud/store/row.h"
 
 #include <assert.h>
@@ -31,7 +31,7 @@ const vt_table *const vt_tables[] = {
 
 typedef enum use { ALL, KEYS, OTHERS } use;
 
-// "name<after>, name<after>": the columns of that use.
+// "name<after>, name<after>": the columns for that use.
 static void put_names(vt_text *sql, const vt_table *table, use which, const char *after,
                       const char *between) {
   size_t count;
@@ -196,7 +196,7 @@ vt_status vt_table_copy(vt_store *to, vt_store *from, const vt_table *table) {
   vt_rows *rows;
   size_t count, size = 0;
   const vt_column *c = table->columns(&count);
-  // Every field is at most as large as the last one's place leaves it.
+  // A field extends at most to the offset of the next one.
   for (size_t i = 0; i < count; i++)
     if (c[i].offset + sizeof(int64_t) > size) size = c[i].offset + sizeof(int64_t);
   vt_status st = vt_row_select(from, &rows, table, "", "");

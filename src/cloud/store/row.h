@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // row.h - rows of the tables of store_tables.def as structs: vt_nodes_row is a row of `nodes`, with
-// a field for each column.
+// one field per column.
 //
-// A row that is read has its texts in the reader's arena. A text that is NULL is stored as "", an
-// OPTIONAL one as SQL NULL.
+// The texts of a row that was read are in the reader's arena. A NULL text is stored as "", a NULL
+// OPTIONAL as SQL NULL.
 #ifndef VT_CLOUD_ROW_H
 #define VT_CLOUD_ROW_H
 
@@ -29,7 +29,7 @@ typedef struct vt_column {
 } vt_column;
 
 typedef struct vt_table {
-  const char *name, *constraints; // ", UNIQUE (...)" behind the columns
+  const char *name, *constraints; // ", UNIQUE (...)" after the columns
   const vt_column *(*columns)(size_t *out_count);
 } vt_table;
 
@@ -50,8 +50,8 @@ typedef struct vt_table {
 VT_TABLES(VT_DECLARE_ROW)
 #undef VT_DECLARE_ROW
 
-// The members of a struct that has a row's columns as its own: they are at hand one by one, and
-// `row` is all of them.
+// The members of a struct that embeds a row's columns: each can be used directly, and `row` is all
+// of them.
 #define VT_ROW_MEMBERS(table)                                                                      \
   union {                                                                                          \
     vt_##table##_row row;                                                                          \
@@ -60,27 +60,27 @@ VT_TABLES(VT_DECLARE_ROW)
     };                                                                                             \
   }
 
-extern const vt_table *const vt_tables[]; // in order, NULL at the end
+extern const vt_table *const vt_tables[]; // in order, NULL-terminated
 
-// All columns of the rows that `rest` selects ("WHERE uid = ?"); read each with vt_row_read.
+// Selects all columns of the rows that match `rest` ("WHERE uid = ?"); read each with vt_row_read.
 vt_status vt_row_select(vt_store *store, vt_rows **out_rows, const vt_table *table,
                         const char *rest, const char *types, ...) VT_CHECKED;
 // The current row of such a query.
 void vt_row_read(const vt_rows *rows, const vt_table *table, vt_arena *arena, void *out_row);
-// The first of the rows that `rest` selects; *out_found is false when there is none.
+// The first row that matches `rest`; *out_found is false when there is none.
 vt_status vt_row_load(vt_store *store, vt_arena *arena, const vt_table *table, void *out_row,
                       bool *out_found, const char *rest, const char *types, ...) VT_CHECKED;
 
 typedef enum vt_row_write {
-  VT_ROW_INSERT, // ALREADY_EXISTS when there is one of that key
-  VT_ROW_ADD,    // nothing then
-  VT_ROW_PUT,    // in place of that one
-  VT_ROW_UPDATE  // of the one of that key and, where the table has one, version
+  VT_ROW_INSERT, // ALREADY_EXISTS when there is one with that key
+  VT_ROW_ADD,    // does nothing then
+  VT_ROW_PUT,    // replaces that one
+  VT_ROW_UPDATE  // the row with that key and, if the table has one, that version
 } vt_row_write;
 vt_status vt_row_do(vt_store *store, vt_row_write how, const vt_table *table, const void *row,
                     int64_t *out_changed) VT_CHECKED;
 
-// vt_row_insert(store, nodes, &row): the compiler checks that it is a row of that table.
+// vt_row_insert(store, nodes, &row): the compiler checks that `row` is a row of that table.
 #define VT_ROW_DO(store, how, table, row, out_changed)                                             \
   vt_row_do(store, how, &vt_table_##table, (const vt_##table##_row *){row}, out_changed)
 #define vt_row_insert(store, table, row) VT_ROW_DO(store, VT_ROW_INSERT, table, row, NULL)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// store.c - the part of store.h that SQLite and PostgreSQL share: which one a place means,
+// store.c - the part of store.h that SQLite and PostgreSQL share: choosing the backend,
 // transactions, arguments, and copies between stores.
 #include "base/check.h"
 #include "cloud/store/store.h"
@@ -186,7 +186,7 @@ vt_status vt_rows_stop(vt_rows *rows, vt_status st) {
 
 // --- copies --------------------------------------------------------------------------------------
 
-// One transaction on each side: what is read is one moment, what is written is all or nothing.
+// One transaction on each side: reads see one snapshot, writes are all or nothing.
 static vt_status copy_tables(vt_store *to, vt_store *from) {
   VT_TRY(vt_store_begin(from));
   vt_status st = vt_store_begin(to);
@@ -208,7 +208,8 @@ vt_status vt_store_backup(vt_store *store, const char *path) {
   return st;
 }
 
-// A backup of any form that this vtpud knows, as the newest form; the file stays as it is.
+// Restores a backup of any version that this vtpud knows, migrated to the newest; the file is not
+// changed.
 static vt_status open_backup(const char *path, vt_store **out_store) {
   int64_t version, newest = vt_migrations[vt_migration_count - 1].version;
   vt_store *file, *copy = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// store_backend.h - what a database has to do to stand behind store.h: store_sqlite.c and
-// store_postgres.c. Transactions and arguments are store.c's, tables row.c's and migrate.c's.
+// store_backend.h - what a database backend implements for store.h: store_sqlite.c and
+// store_postgres.c. Transactions and arguments are in store.c, tables in row.c and migrate.c.
 #ifndef VT_CLOUD_STORE_BACKEND_H
 #define VT_CLOUD_STORE_BACKEND_H
 
@@ -18,12 +18,12 @@ typedef struct vt_value {
 
 typedef struct vt_backend {
   void (*close)(vt_store *store); // frees the store
-  // Statements without places and rows. `plain` for definitions and settings.
+  // Runs statements without placeholders and rows. `plain`: for definitions and settings.
   vt_status (*begin)(vt_store *store);
   vt_status (*commit)(vt_store *store);
   void (*rollback)(vt_store *store);
   vt_status (*plain)(vt_store *store, const char *sql);
-  // A statement with its values, begun; the rows are the caller's, to be given to `end`.
+  // Starts a statement with its values; the caller passes the rows to `end`.
   vt_status (*query)(vt_store *store, const char *sql, const vt_value *values, int count,
                      vt_rows **out_rows);
   bool (*next)(vt_rows *rows);
@@ -34,14 +34,14 @@ typedef struct vt_backend {
   vt_status (*end)(vt_rows *rows, int64_t *out_changed);
   // A consistent copy in a new SQLite file; NULL: store.c copies the tables.
   vt_status (*backup)(vt_store *store, const char *path);
-  const char *count_tables; // a query: how many tables of a name there are
+  const char *count_tables; // a query: the number of tables with a name
 } vt_backend;
 
-// The first member of each backend's own.
+// The first member of each backend's own struct.
 struct vt_store {
   const vt_backend *backend;
   bool in_transaction;
-  bool conflicted; // the transaction lost against another writer
+  bool conflicted; // the transaction conflicted with another writer
   void (*hook)(void *context, int stage);
   void *hook_context;
 };
@@ -54,13 +54,13 @@ struct vt_rows {
 vt_status vt_store_run_values(vt_store *store, int64_t *out_changed, const char *sql,
                               const vt_value *values, int count) VT_CHECKED;
 
-// row.c: the CREATE TABLE of a table, and all its rows of another store.
+// row.c: creates a table; copies all its rows from another store.
 void vt_table_create_sql(const vt_table *table, vt_text *out_sql);
 vt_status vt_table_copy(vt_store *to, vt_store *from, const vt_table *table) VT_CHECKED;
 
-// Without tables. errors as vt_store_open.
+// Opens without creating tables. errors as vt_store_open.
 vt_status vt_store_sqlite_open(const char *path, bool durable, vt_store **out_store) VT_CHECKED;
-// What is in a store of SQLite, in memory.
+// The contents of a SQLite store, in memory.
 vt_status vt_store_sqlite_copy(vt_store *store, vt_store **out_copy) VT_CHECKED;
 vt_status vt_store_postgres_open(const char *url, vt_store **out_store) VT_CHECKED;
 

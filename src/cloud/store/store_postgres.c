@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// store_postgres.c - PostgreSQL behind store.h, over libpq. Owns: the connection.
-// In:  SQL with `?` places, which become $1, $2 ... of declared types. Out: rows, statuses.
-// One writer: the connection holds an advisory lock named after the schema; who does not get it
-// does not start. A connection that is lost is made again by the next statement outside a
-// transaction, at most once a second; until then every statement is UNAVAILABLE at once.
+// store_postgres.c - the PostgreSQL backend of store.h, over libpq. Owns: the connection.
+// In:  SQL with `?` placeholders, which become $1, $2 ... of declared types. Out: rows, statuses.
+// One writer: the connection holds an advisory lock named after the schema; a daemon that cannot
+// get it does not start. A lost connection is reopened by the next statement outside a transaction,
+// at most once a second; until then every statement fails at once with UNAVAILABLE.
 #include <assert.h>
 #include <libpq-fe.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 
 enum { OID_INT8 = 20, OID_TEXT = 25 };
 
-// A dead server is noticed in seconds, not in hours; what the URL says goes over it.
+// Detects a dead server in seconds, not hours; settings in the URL take precedence.
 static const char *const keywords[] = {"connect_timeout",
                                        "keepalives_idle",
                                        "keepalives_interval",
@@ -33,7 +33,7 @@ static const char *const defaults[] = {"3", "5", "2", "3", "5000", "vtpud"};
 typedef struct statement {
   char name[24];
   vt_text sql;          // with $1, $2
-  unsigned prepared_on; // the connection that knows it
+  unsigned prepared_on; // the connection that prepared it
 } statement;
 
 typedef struct postgres_store {
@@ -41,8 +41,8 @@ typedef struct postgres_store {
   char *url;
   PGconn *connection;
   unsigned number;   // of the connection, from 1
-  int64_t retry_ns;  // not before
-  char why[256];     // it was lost last
+  int64_t retry_ns;  // no reconnect before this
+  char why[256];     // the connection was last lost
   vt_map statements; // SQL text to statement
 } postgres_store;
 
@@ -60,7 +60,7 @@ static int64_t monotonic_ns(void) {
 
 // --- errors --------------------------------------------------------------------------------------
 
-// One line of libpq's text.
+// One line of libpq's message.
 static vt_status say(vt_code code, const char *what, const char *message) {
   return vt_error(code, "store: %s: %.*s", what, (int)strcspn(message, "\n"), message);
 }
@@ -78,11 +78,12 @@ static bool begins(const char *state, const char *class) {
   return strncmp(state, class, strlen(class)) == 0;
 }
 
-// By SQLSTATE; its first two characters are the class.
+// Classifies by SQLSTATE, whose first two characters are the class.
 static vt_status result_error(postgres_store *store, const PGresult *result, const char *what) {
   const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
   const char *message = result ? PQresultErrorMessage(result) : PQerrorMessage(store->connection);
-  // Without a SQLSTATE it is libpq that speaks: the connection broke. 57P0x: the server ends it.
+  // An error without SQLSTATE comes from libpq: the connection broke. 57P0x: the server is closing
+  // it.
   if (!state || begins(state, "57P0") || PQstatus(store->connection) != CONNECTION_OK)
     return lost(store, message);
   if (strcmp(state, "23505") == 0) return say(VT_ALREADY_EXISTS, what, message);
@@ -113,10 +114,10 @@ static vt_status simple(postgres_store *store, const char *sql) {
 }
 
 static void ignore_notice(void *context, const PGresult *result) {
-  (void)context, (void)result; // "relation already exists, skipping", once a table at each start
+  (void)context, (void)result; // "relation already exists, skipping", once per table at each start
 }
 
-// The lock of a daemon that was killed is free as soon as the server has noticed; waits for that.
+// The lock of a killed daemon is free once the server has noticed; wait for that.
 static vt_status become_writer(postgres_store *store) {
   VT_TRY(simple(store, "SET lock_timeout = '5s'"));
   vt_status st = simple(store, "SELECT pg_advisory_lock(hashtext('vtpud ' || current_schema()))");
@@ -145,7 +146,7 @@ static vt_status make_connection(postgres_store *store) {
   return become_writer(store);
 }
 
-// The connection, made again when it was lost.
+// The connection, reopened if it was lost.
 static vt_status reach(postgres_store *store) {
   if (store->connection) return VT_OK;
   if (store->base.in_transaction || monotonic_ns() < store->retry_ns)
@@ -179,7 +180,7 @@ static vt_status postgres_begin(vt_store *base) {
   VT_TRY(reach(store));
   vt_status st = simple(store, "BEGIN");
   if (!st || store->connection) return st;
-  // The server went away while nothing was asked of it: nothing is lost by asking again.
+  // The connection broke while idle: retrying loses nothing.
   vt_status again = reach(store);
   if (again) {
     vt_status_free(again);
@@ -189,7 +190,7 @@ static vt_status postgres_begin(vt_store *base) {
   return simple(store, "BEGIN");
 }
 
-// COMMIT of a transaction that failed before is answered with ROLLBACK, not with an error.
+// PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, not with an error.
 static vt_status postgres_commit(vt_store *base) {
   postgres_store *store = (postgres_store *)base;
   if (!store->connection)
@@ -210,7 +211,7 @@ static void postgres_rollback(vt_store *base) {
   vt_status_free(simple(store, "ROLLBACK"));
 }
 
-// Text compares by bytes, as in SQLite, whatever the database's language is.
+// Text compares bytewise, as in SQLite, whatever the database's locale.
 static vt_status postgres_plain(vt_store *base, const char *sql) {
   postgres_store *store = (postgres_store *)base;
   vt_text text = {0};
@@ -294,7 +295,7 @@ static vt_status postgres_query(vt_store *base, const char *sql, const vt_value 
   VT_TRY(reach(store));
   vt_status st = execute(store, sql, values, count, &result);
   if (st && !store->connection && !base->in_transaction) {
-    // As in begin; a statement that changes rows runs in a transaction and never comes here.
+    // As in begin; statements that change rows run in a transaction and never get here.
     vt_status again = reach(store);
     if (!again) {
       vt_status_free(st);
@@ -370,7 +371,7 @@ vt_status vt_store_postgres_open(const char *url, vt_store **out_store) {
     *out_store = &store->base;
     return VT_OK;
   }
-  if (!store->connection) { // a client is not told where the database is, who starts the daemon is
+  if (!store->connection) { // clients must not learn where the database is; the operator may
     vt_status_free(st);
     st = vt_error(VT_UNAVAILABLE, "%s", store->why);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// store_sqlite.c - SQLite behind store.h. Owns: the connection and its prepared statements.
-// Statements are prepared once and kept by their text; one that is still being read is prepared a
+// store_sqlite.c - the SQLite backend of store.h. Owns: the connection and its prepared statements.
+// Statements are prepared once and cached by their text; one that is still being read is prepared a
 // second time.
 #include <assert.h>
 #include <sqlite3.h>
@@ -63,7 +63,7 @@ static vt_status sqlite_commit(vt_store *store) {
 }
 
 static void sqlite_rollback(vt_store *store) {
-  // Fails only when SQLite has rolled back by itself (full disk), which is the wanted state.
+  // Fails only when SQLite has already rolled back (full disk), which is what we want.
   sqlite3_exec(((sqlite_store *)store)->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
@@ -108,7 +108,8 @@ static vt_status sqlite_query(vt_store *base, const char *sql, const vt_value *v
                               vt_rows **out_rows) {
   sqlite_store *store = (sqlite_store *)base;
   sqlite_rows *rows;
-  // A full disk ends a transaction behind our back; what follows must not be done on its own.
+  // SQLite rolls back by itself when the disk is full; later statements must not run outside the
+  // transaction.
   if (base->in_transaction && sqlite3_get_autocommit(store->db))
     return vt_error(VT_UNAVAILABLE, "the disk of the state folder is full; nothing was changed");
   VT_TRY(prepare(store, sql, &rows));

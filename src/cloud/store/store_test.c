@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // store_test.c - the contract of store.h on the store that the test runs on: values, errors,
-// transactions, the order of texts, backup and restore between stores; on PostgreSQL also one
-// writer, transactions that lose and run again, and a server that goes away and comes back.
+// transactions, sort order of texts, backup and restore between stores; on PostgreSQL also the
+// single writer, transactions that conflict and are retried, and a server that goes away and comes
+// back.
 #include "cloud/cloud_testing.h"
 
 #include <libpq-fe.h>
@@ -112,7 +113,7 @@ static void text_that_is_not_utf8_is_an_answer(void **state) {
 
 // --- backup --------------------------------------------------------------------------------------
 
-// A fresh store of the kind that the test does not run on: SQLite, or PostgreSQL where it is.
+// A new store of the other kind: SQLite when the test runs on PostgreSQL, and vice versa.
 static void copy_between(const char *from, const char *to_place) {
   vt_store *to;
   must(vt_store_open(to_place, false, &to));
@@ -136,7 +137,7 @@ static void a_backup_restores_on_either_store(void **state) {
   json_t *node = vt_testing_call(&t, "GET", Z "/nodes/a", NULL, 200);
   json_t *bill =
       vt_testing_call(&t, "GET", "/vtpu/v1/projects/" TESTING_PROJECT "/bill", NULL, 200);
-  // The moment of the backup, not of the restore, is what comes back.
+  // The restore brings back the state at the time of the backup.
   json_decref(vt_testing_call(&t, "DELETE", Z "/nodes/a", NULL, 200));
   vt_testing_reconcile(&t);
   vt_testing_prepare(&again, other);
@@ -148,7 +149,7 @@ static void a_backup_restores_on_either_store(void **state) {
       vt_testing_call(&again, "GET", "/vtpu/v1/projects/" TESTING_PROJECT "/bill", NULL, 200);
   assert_true(json_equal(node, node2));
   assert_string_equal(vt_testing_text(bill, "usd"), vt_testing_text(bill2, "usd"));
-  // And it goes on living there.
+  // The restored store stays usable.
   json_decref(vt_testing_call(&again, "DELETE", Z "/nodes/a", NULL, 200));
   vt_testing_reconcile(&again);
   assert_int_equal(count(again.cloud->store, "SELECT COUNT(*) FROM nodes"), 0);
@@ -180,7 +181,7 @@ typedef struct race {
   int64_t seen;
 } race;
 
-// Reads a counter, lets somebody else add 100 to it, and adds 1 to what it read.
+// Reads a counter, lets another writer add 100 to it, then adds 1 to what it read.
 static vt_status lose(vt_cloud *cloud, void *context) {
   race *r = context;
   VT_TRY(vt_store_int(cloud->store, &r->seen, 0, "SELECT value FROM counters WHERE name = 'race'",
@@ -240,7 +241,7 @@ static void a_server_that_goes_away_comes_back(void **state) {
   assert_int_equal(status, 200);
   vt_testing_expect(&t, Z "/nodes/a", "state", "READY");
   json_decref(vt_testing_call(&t, "POST", Z "/nodes?nodeId=b", NODE, 200));
-  // A server that was restarted between two calls costs neither of them.
+  // A server restart between two calls fails neither of them.
   assert_int_equal(system(getenv("VTPU_TEST_STORE_STOP")), 0);
   assert_int_equal(system(getenv("VTPU_TEST_STORE_START")), 0);
   vt_testing_reconcile(&t);
