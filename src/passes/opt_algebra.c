@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_algebra.c - algebra over real numbers whose effect users can see: other digits, or a number
-// where there was an infinity or a NaN. XLA makes these rewrites under its default flags on every
-// back end, so log(exp(100)) is 100 on a TPU. docs/algebra.md says which of XLA's are here, which
-// are not, and how that was found out.
+// opt_algebra.c - algebra over real numbers with visible effects: different digits, or a number
+// instead of an infinity or a NaN. XLA applies these rewrites under its default flags on every back
+// end, so log(exp(100)) is 100 on a TPU. docs/algebra.md says which of XLA's are here, which are
+// not, and how that was determined.
 //
-// In:  functions without calls. Out: the same for real numbers. An inner operation that others read
-// too, the caller among them, stays for those. Element types f16, bf16, f32, f64.
-// Evaluator-only programs and comparisons of judges (vt_pass_options.as_written) skip the pass.
+// In:  functions without calls. Out: the same for real numbers. An inner operation with other
+// readers, including the caller, stays for those. Element types f16, bf16, f32, f64.
+// Evaluator-only programs and reference comparisons (vt_pass_options.as_written) skip the pass.
 #include <string.h>
 
 #include "base/check.h"
@@ -18,11 +18,11 @@ enum { MAX_ROUNDS = 8 };
 
 typedef struct algebra {
   vt_func *func;
-  const uint32_t *uses; // by value id; values made in this round have none
+  const uint32_t *uses; // by value id; values created in this round have none
   int32_t count;
 } algebra;
 
-// What a rule makes of an op, NULL = nothing.
+// The value that a rule replaces an op with; NULL = no match.
 typedef vt_value *rule(const algebra *a, vt_op *op);
 
 static bool is_real(vt_type type) {
@@ -30,7 +30,7 @@ static bool is_real(vt_type type) {
          type.dtype == VT_F64;
 }
 
-// Values made by a rule get an id that no value of the round has.
+// Values created by a rule get an id that no value of the round has.
 static bool is_new(const algebra *a, const vt_value *value) {
   return value->id >= a->count;
 }
@@ -57,7 +57,7 @@ static vt_value *spread(const algebra *a, vt_op *before, vt_value *scalar, vt_ty
   return value;
 }
 
-// The number, rounded to the element type of `type`, everywhere.
+// A splat of the number, rounded to the element type of `type`.
 static vt_value *number(const algebra *a, vt_op *before, vt_type type, double value) {
   vt_arena *arena = &before->func->module->arena;
   void *data = vt_arena_push_aligned(arena, 64, 64);
@@ -85,7 +85,7 @@ static bool is_the_number(const vt_value *value, double wanted) {
   return is_number(value, &found) && found == wanted;
 }
 
-// The op that makes the value; NULL when it is another.
+// The value's defining op; NULL when it has another opcode.
 static vt_op *inner(const vt_value *value, vt_opcode code) {
   return value->op && value->op->code == code ? value->op : NULL;
 }
@@ -228,14 +228,14 @@ static vt_value *quotient_by_number(const algebra *a, vt_op *op) {
   return make2(a, op, VT_OP_MULTIPLY, op->operands[0], inverse);
 }
 
-// A divisor that repeats is inverted once: a row by its sum.
+// A broadcast divisor is inverted once: a row divided by its sum.
 static vt_value *quotient_by_row(const algebra *a, vt_op *op) {
   vt_op *wide = inner(op->operands[1], VT_OP_BROADCAST_IN_DIM);
   vt_op *left = op->operands[0]->op;
   if (!wide || (left && left->code == VT_OP_BROADCAST_IN_DIM)) return NULL;
   vt_value *y = wide->operands[0];
   if (vt_type_elements(y->type) >= vt_type_elements(op->results[0].type)) return NULL;
-  // The root of a row that nobody else reads becomes its inverse root.
+  // A row's square root with no other reader becomes its inverse square root.
   vt_op *root = used_once(a, op->operands[1]) ? inner(y, VT_OP_SQRT) : NULL;
   if (root && !used_once(a, y)) root = NULL;
   vt_value *inverse = root ? make(a, op, VT_OP_RSQRT, y->type, root->operands[0], NULL)
@@ -245,7 +245,7 @@ static vt_value *quotient_by_row(const algebra *a, vt_op *op) {
   return make2(a, op, VT_OP_MULTIPLY, op->operands[0], factor);
 }
 
-// The other operand of a sum or product with a number in it.
+// The other operand of a sum or product with a constant.
 static vt_value *beside_number(const vt_op *op, double *out) {
   if (is_number(op->operands[1], out)) return op->operands[0];
   if (is_number(op->operands[0], out)) return op->operands[1];
@@ -258,7 +258,7 @@ static double rounded(vt_dtype dtype, double value) {
   return vt_number_load(dtype, data, 0);
 }
 
-// (x + 3) + 5, (x - 3) + 5, (3 - x) + 5; what comes from a subtraction adds its negative.
+// (x + 3) + 5, (x - 3) + 5, (3 - x) + 5; a subtracted constant is added negated.
 static vt_value *sum_of_numbers(const algebra *a, vt_op *op) {
   bool minus = op->code == VT_OP_SUBTRACT;
   double outer, held;
@@ -302,7 +302,7 @@ static vt_value *root_of_square(const algebra *a, vt_op *op) {
   return make1(a, op, VT_OP_ABS, square->operands[0]);
 }
 
-// |x| >= 0, also of a NaN
+// |x| >= 0, also for a NaN
 static vt_value *size_not_negative(const algebra *a, vt_op *op) {
   vt_op *size = inner(op->operands[0], VT_OP_ABS);
   bool asked = vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION) == VT_CMP_GE &&
@@ -318,7 +318,7 @@ static bool is_sum(const vt_func *body) {
           (op->operands[0] == body->params[1] && op->operands[1] == body->params[0]));
 }
 
-// The sum over what a broadcast repeats is a product.
+// A sum over broadcast dimensions is a product.
 static vt_value *sum_of_repeats(const algebra *a, vt_op *op) {
   vt_op *wide = op->operand_count == 2 ? inner(op->operands[0], VT_OP_BROADCAST_IN_DIM) : NULL;
   if (!wide || !is_the_number(op->operands[1], 0) || !is_sum(op->regions[0])) return NULL;
@@ -341,7 +341,7 @@ static vt_value *sum_of_repeats(const algebra *a, vt_op *op) {
   return make2(a, op, VT_OP_MULTIPLY, x, number(a, op, out, count));
 }
 
-// In this order; the first that fits is taken.
+// Tried in this order; the first match is used.
 static const struct {
   vt_opcode code;
   rule *apply;
@@ -368,7 +368,7 @@ static const struct {
     {VT_OP_REDUCE, sum_of_repeats},
 };
 
-// Works on real numbers, all of one type.
+// An op on real numbers, all of one type.
 static bool fits(const vt_op *op) {
   for (uint32_t i = 0; i < op->operand_count; i++)
     if (!is_real(op->operands[i]->type) ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_canonical.c - one spelling for what can be said in several ways, so that back ends match few
+// opt_canonical.c - one form for what can be written in several ways, so that back ends match few
 // forms.
 //   dot -> dot_general, broadcast -> broadcast_in_dim, get_dimension_size -> constant
 //   dot_general(transpose(x)) -> dot_general(x)          when the free dimensions keep their order
@@ -8,7 +8,8 @@
 //   numbers, reversal
 //   convolution of one pixel over a dilated input (the gradient of a strided one) ->
 //   pad(convolution)
-// The dot or convolution under a transpose stays for its other users; without any, dce drops it.
+// The original dot or convolution under a transpose stays for other users; without any, dce drops
+// it.
 #include <string.h>
 
 #include "base/check.h"
@@ -65,7 +66,7 @@ static bool in_list(const int64_t *list, uint32_t count, int64_t value) {
   return false;
 }
 
-// Takes the transpose under operand `side` into the dimension numbers. false: it would reorder free
+// Folds the transpose under operand `side` into the dimension numbers. false: it would reorder free
 // dimensions
 static bool absorb_dot_transpose(vt_op *op, uint32_t side) {
   vt_assert(op->code == VT_OP_DOT_GENERAL && side < 2);
@@ -195,7 +196,7 @@ static bool all_equal(const int64_t *numbers, uint32_t count, int64_t value) {
   return true;
 }
 
-// Where the kernel is one pixel, the zeros between and around the input's pixels come out as zeros.
+// With a one-pixel kernel, the zeros between and around the input's pixels stay zeros.
 static vt_value *undilated_conv(vt_op *op) {
   uint32_t count;
   const int64_t *dilation = vt_attr_ints(op, VT_ATTR_LHS_DILATION, &count);
@@ -207,7 +208,7 @@ static vt_value *undilated_conv(vt_op *op) {
       !all_equal(vt_attr_ints(op, VT_ATTR_WINDOW_STRIDES, NULL), count, 1))
     return NULL;
   vt_type type = op->results[0].type;
-  if (!vt_type_elements(type)) return NULL; // negative padding may take more than there is
+  if (!vt_type_elements(type)) return NULL; // negative padding may exceed the size
   vt_arena *arena = &op->func->module->arena;
   int64_t dims[VT_MAX_RANK], ones[VT_MAX_RANK], zeros[2 * VT_MAX_RANK] = {0};
   int64_t low[VT_MAX_RANK] = {0}, high[VT_MAX_RANK] = {0}, between[VT_MAX_RANK] = {0};

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_cse.c - merges equal pure ops of one function. Op order is kept for the survivors.
-// Optimization barriers go first: on the host nothing is gained by computing a value twice, so what
-// rematerialisation asked for on the chip becomes one computation here. (HBM is accounted from the
-// module as it was before the passes.)
-// Equal regions are found by structure. Cost: O(ops), one hash per op.
+// Optimization barriers are removed first: the host gains nothing by computing a value twice, so
+// values rematerialised for the chip are computed once here. (HBM is accounted from the module
+// before the passes.) Equal regions are found by structure. Cost: O(ops), one hash per op.
 #include <string.h>
 
 #include "passes/passes.h"
@@ -11,7 +10,7 @@
 
 static bool same_func(const vt_func *a, const vt_func *b);
 
-// Equal but for the operands.
+// Equal except for the operands.
 static bool same_shape_of_op(const vt_op *a, const vt_op *b) {
   if (a->code != b->code || a->operand_count != b->operand_count ||
       a->capture_count != b->capture_count || a->result_count != b->result_count ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_dce.c - drops pure ops whose results nobody uses, from the end to the beginning.
+// opt_dce.c - drops pure ops with unused results, from the end to the beginning.
 // Also inside regions. Parameters and results of regions stay as they are.
 #include "base/check.h"
 #include "passes/passes.h"

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_decompose.c - eigen- and singular value decompositions that JAX writes out for a TPU become
-// one op each.
+// opt_decompose.c - eigen- and singular value decompositions that JAX expands for a TPU become one
+// op each.
 //
 // For TPUs JAX lowers eigh of more than 256 rows, and svd, to polar iterations (QDWH): loops of
-// matrix products, QR and Cholesky, made for a matrix unit. On a processor that is five to fifteen
-// times the work of reducing to a tridiagonal matrix, which gives the same decomposition, closer.
+// matrix products, QR and Cholesky, designed for a matrix unit. On a CPU that is five to fifteen
+// times the work of reduction to a tridiagonal matrix, which gives the same decomposition more
+// accurately.
 //
-// A function is known by its fingerprint alone: a hash over every op, attribute, constant and use
-// in it and in what it calls. Left out are sizes, as they follow from the shape of the matrix: the
+// A function is recognised by its fingerprint alone: a hash over every op, attribute, constant and
+// use in it and its callees. Sizes are excluded, as they follow from the shape of the matrix: the
 // dimensions of types, integers above SMALL_INTEGER, and sizes times epsilon. Branches of a case
-// that differ in nothing else count once: there is one for each size of subproblem. So a function
-// that differs from JAX's in one op or constant stays as written, and so does that of another
-// release until decompositions.def has it.
+// that differ in nothing else count once: there is one per subproblem size. So a function that
+// differs from JAX's in one op or constant stays as written, and so does another release's until
+// decompositions.def has it.
 //
 // The op keeps the function as its called computation, so that the chip's estimate counts what a
 // TPU would run (vt_decompose_forget).
@@ -29,7 +30,7 @@ enum { SMALL_INTEGER = 16, SOME_SIZE = 1 << 16 };
 
 typedef struct finder {
   vt_map known; // function -> its fingerprint
-  vt_map done;  // functions that have been walked
+  vt_map done;  // functions already walked
   bool any, *changed;
 } finder;
 

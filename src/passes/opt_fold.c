@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_fold.c - ops whose operands are all constants are computed now, by the evaluator.
+// opt_fold.c - the evaluator computes ops whose operands are all constants.
 // Only small results: a folded constant must not make the program larger than the op that makes it.
 // A splat operand of an elementwise op folds whatever its size, and stays a splat.
 #include <string.h>
@@ -36,7 +36,7 @@ static const vt_literal *literal_of(const vt_value *value) {
   return vt_attr_literal(value->op, VT_ATTR_VALUE);
 }
 
-// The dense data of a literal; splats are spread out.
+// The dense data of a literal; splats are expanded.
 static const void *dense_data(vt_arena *scratch, const vt_literal *literal) {
   vt_assert(literal->data || !vt_type_elements(literal->type));
   if (!literal->splat) return literal->data;
@@ -46,8 +46,8 @@ static const void *dense_data(vt_arena *scratch, const vt_literal *literal) {
   return data;
 }
 
-// An elementwise op over splats: computed for one element. The op's shapes are taken as scalars for
-// that.
+// An elementwise op over splats: computed for one element, with the op's shapes replaced by
+// scalars.
 static bool fold_splat(const fold *ctx, vt_op *op, vt_literal *out) {
   if (!(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE)) return false;
   vt_tensor operands[3], result;

@@ -2,15 +2,15 @@
 // opt_hoist.c - loops: state that never changes becomes a captured value, and pure ops of the body
 // that depend only on captured values move before the loop (a conversion of the weights, a
 // transpose). A conversion of one slice of a captured stack of arrays, as a scan over layers takes
-// it, becomes a slice of the converted stack, which then moves too. Ops that are free or make much
-// out of little (broadcasts, iota, constants) stay: moved, they would only cost memory.
+// it, becomes a slice of the converted stack, which then moves too. Ops that are free or expand
+// small inputs (broadcasts, iota, constants) stay: moving them would only cost memory.
 #include <string.h>
 
 #include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-// The region again with parameter `moved[i]` of the state behind the others, where captures stand.
+// A copy of the region with state parameter `moved[i]` after the others, among the captures.
 static void reorder_params(vt_func *region, uint32_t state, const bool *moved) {
   uint32_t room = 1; // vt_func_add_param grows at powers of two
   while (room < region->param_count) room *= 2;
@@ -97,8 +97,7 @@ static vt_value *add_capture(vt_op *loop, vt_value *value) {
   return vt_func_add_param(loop->regions[1], value->type);
 }
 
-// Moves the op before the loop; `outer` maps values of the body (by id) to values outside, where
-// they are the same.
+// Moves the op before the loop; `outer` maps values of the body (by id) to equal values outside.
 static void hoist_op(vt_op *loop, vt_op *op, vt_value **outer) {
   vt_assert(op->func == loop->regions[1] && !vt_op_has_effect(op));
   vt_arena *arena = &loop->func->module->arena;
@@ -147,8 +146,8 @@ static void hoist_from_body(vt_op *loop, vt_arena *scratch, bool *changed) {
   vt_rewrite_returns(body);
 }
 
-// The dynamic_slice of a captured stack, one element of its first dimension, that `value` is apart
-// from reshapes; NULL when it is something else.
+// The dynamic_slice of a captured stack, one element of its first dimension, that `value` is up to
+// reshapes; NULL otherwise.
 static vt_op *slice_of_stack(const vt_op *loop, const vt_value *value) {
   const vt_func *body = loop->regions[1];
   vt_op *op = value->op;
@@ -161,7 +160,7 @@ static vt_op *slice_of_stack(const vt_op *loop, const vt_value *value) {
   return vt_type_elements(all) == all.dims[0] * vt_type_elements(one) ? op : NULL;
 }
 
-// The stack in element type `dtype`: a conversion at the head of the body, made once.
+// The stack converted to `dtype` at the head of the body; created once.
 static vt_value *converted_stack(vt_func *body, vt_value *stack, const vt_op *like) {
   vt_type type = stack->type;
   type.dtype = like->results[0].type.dtype;

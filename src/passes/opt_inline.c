@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_inline.c - calls and composites become their bodies; functions nobody calls any more are
-// dropped.
+// opt_inline.c - calls and composites become their bodies; functions no longer called are dropped.
 // In: calls that do not recurse. Out: no CALL and no COMPOSITE anywhere, main is the only function.
-// Sharding ops (constraints, edges, barriers) have told src/spmd what they know: they become their
-// operands.
+// Sharding ops (constraints, edges, barriers) are replaced by their operands: src/spmd has already
+// used them.
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 

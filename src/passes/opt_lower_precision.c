@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_lower_precision.c - makes the chip's rounding visible in the program.
-// A contraction that rounds (ir/precision.h) brings its operands to bf16 and accumulates in f32.
+// A contraction that rounds (ir/precision.h) converts its operands to bf16 and accumulates in f32.
 // Here the rounding becomes an op (convert to bf16 where the host multiplies bf16 fast, else
-// reduce_precision to bf16's grid), which fusion puts into whatever produces the operand and cse
-// shares between contractions. Afterwards the contraction itself is HIGHEST: it rounds nothing.
-// HIGH and HIGHEST are plain f32 here. A dot algorithm says itself what each operand is rounded to;
-// afterwards it asks for f32.
+// reduce_precision to bf16's grid), which fusion merges into the operand's producer and cse shares
+// between contractions. Afterwards the contraction itself is HIGHEST: it rounds nothing. HIGH and
+// HIGHEST are plain f32 here. A dot algorithm specifies what each operand is rounded to; afterwards
+// it is set to f32.
 #include "base/check.h"
 #include "ir/precision.h"
 #include "passes/passes.h"
@@ -29,7 +29,7 @@ static int64_t contraction_depth(const vt_op *op) {
   return depth * rhs.dims[vt_attr_i64(op, VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION)];
 }
 
-// The value on bf16's grid, as bf16 or as f32. A value that comes from bf16 is there already.
+// The value on bf16's grid, as bf16 or as f32. A value converted from bf16 already is.
 static vt_value *rounded(vt_op *before, vt_value *value, bool as_bf16) {
   vt_assert(value->type.dtype == VT_F32);
   vt_op *from = value->op;
@@ -58,7 +58,7 @@ typedef struct lowering {
   bool *changed;
 } lowering;
 
-// Rounded to the type's grid, in the type that it has.
+// Rounded to the type's grid, keeping its own type.
 static vt_value *rounded_to(vt_op *before, vt_value *value, vt_dtype to) {
   vt_type type = value->type;
   if (to == VT_BF16 && type.dtype == VT_F32) return rounded(before, value, false);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_pool.c - max pooling of relu(x) becomes relu of max pooling of x: the array in full
-// resolution is neither written nor read once more.
+// opt_pool.c - max pooling of relu(x) becomes relu of max pooling of x: saves writing and reading
+// the full-resolution array once more.
 //
-// relu is maximum(x, 0). The largest of a window's maxima is the maximum of its largest, where
-// every window holds an element. The gradient of pooling sends each window's share to its largest
-// element, and the gradient of relu then keeps what lies where x > 0: there x and relu(x) choose
-// alike, since what relu changes is below. So with p = pool(relu(x)) and select(x > 0,
-// unpool(relu(x), g), 0) all three may read x. Done only where nothing else reads relu(x).
+// relu is maximum(x, 0). relu of a window's maximum is the maximum of its relus, if every window
+// holds an element. The gradient of pooling sends each window's share to its largest element, and
+// the gradient of relu then keeps elements where x > 0: there x and relu(x) select alike, since
+// relu only changes smaller elements. So with p = pool(relu(x)) and select(x > 0, unpool(relu(x),
+// g), 0) all three may read x. Done only where nothing else reads relu(x).
 #include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
 typedef struct pool_uses {
-  uint32_t *all, *good; // by value id: how often it is read, and how often so that x would do
+  uint32_t *all, *good; // by value id: number of reads, and of those that could read x instead
 } pool_uses;
 
 // The x of maximum(x, 0), or NULL.
@@ -50,7 +50,7 @@ static bool all_ones(const vt_op *op, vt_attr_key key) {
   return true;
 }
 
-// No window lies in the padding alone.
+// No window is all padding.
 static bool windows_hold_elements(const vt_op *op) {
   if (!vt_op_attr(op, VT_ATTR_PADDING)) return true;
   vt_type in = op->operands[0]->type;
@@ -75,7 +75,7 @@ static bool is_unpool(const vt_op *op) {
   return choice && vt_attr_i64(choice, VT_ATTR_COMPARISON_DIRECTION) == VT_CMP_GE;
 }
 
-// One that is read only through masks x > 0.
+// Such a gradient that is read only through masks x > 0.
 static bool is_masked_unpool(const vt_op *op, const pool_uses *uses) {
   return is_unpool(op) && uses->good[op->results[0].id] == uses->all[op->results[0].id];
 }
@@ -90,7 +90,7 @@ static void count_masks(const vt_op *op, const pool_uses *uses) {
   if (x && is_or_rectifies(mask->operands[0], x)) uses->good[op->operands[1]->id]++;
 }
 
-// Whether the op may read x in place of its first operand, relu(x).
+// Whether the op may read x instead of its first operand, relu(x).
 static bool reads_alike(const vt_op *op, const pool_uses *uses) {
   return op->operand_count && relu_operand(op->operands[0]) &&
          (is_max_pool(op) || is_masked_unpool(op, uses) || is_positive_test(op));
@@ -139,8 +139,8 @@ static vt_op *find_pool(vt_op *unpool, const vt_value *x) {
   return NULL;
 }
 
-// For the select over an unpooled gradient that is read by nothing else: the same gradient, masked
-// before it was unpooled. NULL where this is something else.
+// For a select that is the only reader of an unpooled gradient: the same gradient, masked before
+// unpooling. NULL for anything else.
 static vt_value *mask_before(vt_func *func, const vt_op *op, const pool_uses *uses) {
   const vt_op *mask = op->code == VT_OP_SELECT ? op->operands[0]->op : NULL;
   vt_op *unpool = mask ? op->operands[1]->op : NULL;

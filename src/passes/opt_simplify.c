@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // opt_simplify.c - algebra that keeps every bit: identities, and chains of reshapes, transposes,
-// broadcasts, conversions and slices. One forward walk; each op sees operands that are simplified
-// already.
+// broadcasts, conversions and slices. One forward walk; each op sees simplified operands.
 // Not here: rules that change rounding, signed zeros or NaNs (x + 0 is not x for x = -0, x * 0 is
 // not 0).
 #include <string.h>
@@ -116,7 +115,7 @@ static vt_value *simplify_broadcast(vt_op *op) {
   }
   vt_type in = op->operands[0]->type, out = op->results[0].type;
   if (vt_type_equal(in, out) && is_identity(dims, count)) return op->operands[0];
-  // Nothing is repeated and the order stays: a reshape.
+  // Repeats nothing and keeps the order: a reshape.
   if (vt_type_elements(in) == vt_type_elements(out) && vt_type_elements(in) > 0) {
     int64_t last = -1;
     for (uint32_t i = 0; i < count; i++) {
@@ -217,7 +216,7 @@ static vt_value *simplify_self_inverse(vt_op *op) {
   return under ? under->operands[0] : NULL;
 }
 
-// A scalar of the function spread over `type`'s dimensions.
+// A scalar of the function broadcast to `type`'s dimensions.
 static vt_value *spread(vt_op *before, vt_value *scalar, vt_type type) {
   type.dtype = scalar->type.dtype;
   vt_value *value =
@@ -276,7 +275,7 @@ static bool simplify_unit_reduce(vt_op *op) {
   return true;
 }
 
-// A conditional whose selector is known becomes the branch.
+// A conditional with a constant selector becomes the branch.
 static bool simplify_branch(vt_op *op) {
   vt_assert(op->region_count >= 1 && op->operand_count >= 1);
   const vt_op *constant = def_of(op->operands[0], VT_OP_CONSTANT);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_sink.c - loops: what the body reads from outside but could make itself for nothing, it makes
-// itself: splat constants, iota, and broadcasts, of which it then reads only the small operand.
-// Frameworks place them before the loop, where each becomes an array in memory that every trip
-// reads. The counterpart of hoist, which leaves such ops in the body.
+// opt_sink.c - loops: moves values that cost nothing to compute into the body: splat constants,
+// iota, and broadcasts, whose small operand is then captured instead. Frameworks place them before
+// the loop, where each becomes an array in memory that every iteration reads. The counterpart of
+// hoist, which leaves such ops in the body.
 #include <string.h>
 
 #include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-// Smaller arrays stay in the caches, and making them would be one more op of each trip.
+// Smaller arrays stay in the caches, and computing them would add one op to each iteration.
 enum { MIN_BYTES = 64 << 10 };
 
 static bool is_sinkable(const vt_op *op) {
@@ -18,8 +18,8 @@ static bool is_sinkable(const vt_op *op) {
   return op->code == VT_OP_IOTA || op->code == VT_OP_BROADCAST_IN_DIM;
 }
 
-// Whether only ops that are fused with what they read use the parameter: others would have to write
-// it to memory, on each trip instead of once.
+// Whether all users of the parameter fuse with their operands: others would need it written to
+// memory in each iteration instead of once.
 static bool is_fused(const vt_func *body, const vt_value *param) {
   for (const vt_op *op = body->first; op; op = op->next)
     for (uint32_t i = 0; i < op->operand_count; i++)
@@ -57,8 +57,7 @@ static void drop_capture(vt_op *loop, uint32_t index) {
   for (uint32_t r = 0; r < loop->region_count; r++) drop_param(loop->regions[r], index);
 }
 
-// Makes captured value `index` inside the body. A broadcast goes on reading its operand as the
-// capture.
+// Computes captured value `index` inside the body. A broadcast captures its operand instead.
 static void sink(vt_op *loop, uint32_t index) {
   vt_assert(loop->code == VT_OP_WHILE && loop->operands[index]->op);
   vt_func *body = loop->regions[1];

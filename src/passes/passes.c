@@ -52,7 +52,7 @@ vt_status vt_passes_run(vt_module *module, const vt_pass_options *options) {
   vt_arena scratch = {0};
   vt_status st = VT_OK;
   for (size_t i = 0; i < sizeof pipeline / sizeof *pipeline; i++) {
-    // Without inlining the later stages would meet calls, which they do not take.
+    // Without inlining, later stages would see calls, which they do not support.
     if (listed(skip, pipeline[i].name) && strcmp(pipeline[i].name, "inline")) continue;
     bool changed = false;
     VT_TRY_OUT(pipeline[i].run(module, options, &scratch, &changed));

@@ -2,10 +2,10 @@
 // rewrite.h - how a pass replaces values: one forward walk, in which each op's operands are first
 // resolved.
 //
-// A pass that finds that a value equals another says vt_rewrite_value(from, to). Later uses see it
-// when the walk reaches them (vt_rewrite_operands), the function's returns at the end
-// (vt_rewrite_returns): O(uses) for a whole walk, where vt_value_replace would search the function
-// for each value. The old op stays until dce.
+// A pass that finds two equal values calls vt_rewrite_value(from, to). Later uses see it when the
+// walk reaches them (vt_rewrite_operands), the function's returns at the end (vt_rewrite_returns):
+// O(uses) for a whole walk, where vt_value_replace would search the function for each value. The
+// old op stays until dce.
 #ifndef VT_PASSES_REWRITE_H
 #define VT_PASSES_REWRITE_H
 
@@ -36,8 +36,8 @@ static inline void vt_rewrite_returns(vt_func *func) {
 typedef vt_status vt_func_visitor(vt_func *func, void *user);
 vt_status vt_rewrite_each_func(vt_module *module, vt_func_visitor *visit, void *user) VT_CHECKED;
 
-// The value is a constant whose every element is the number `wanted`. Only f32, f64 and integers.
-// (opt_simplify.c)
+// True when the value is a constant with every element equal to `wanted`. Only f32, f64 and
+// integers. (opt_simplify.c)
 bool vt_is_splat_of(const vt_value *value, double wanted);
 
 #endif

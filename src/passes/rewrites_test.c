@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rewrites_test.c - what each pass makes of a program, as text: opt_NAME.txt beside opt_NAME.c, and
-// the same for the passes of src/spmd. A case is
+// rewrites_test.c - what each pass does to a program, as text: opt_NAME.txt next to opt_NAME.c,
+// likewise for the passes of src/spmd. A case is
 //
 //   // case: what it shows
 //   // pass: fold dce exact_dots      passes in the order they run, then options
@@ -9,9 +9,9 @@
 //   // after
 //   "func.func"() ...                 the module printed; or, in place of this: // unchanged
 //
-// Both sides are imported and printed before they are compared, so that names do not count. The
-// file of a pass has a case that the pass changes and one that it leaves alone. `rewrites_test
-// --update` writes the after parts anew.
+// Both sides are imported and printed before comparison, so names do not matter. A pass's file has
+// at least one case that the pass changes and one that it does not. `rewrites_test --update`
+// rewrites the after parts.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +79,7 @@ static const struct pass {
     {"partials", "spmd/partial.txt", run_partials},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
-// What it changes are functions of thousands of ops: tests/python/test_decompositions.py has them.
+// It changes functions of thousands of ops: tests/python/test_decompositions.py covers them.
 static const char too_long_for_text[] = "decompose";
 
 static bool update;
@@ -137,7 +137,7 @@ static const char default_head[] = "\"builtin.module\"() <{sym_name = \"main\"}>
 static const char default_tail[] =
     "}) {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} : () -> ()\n";
 
-// What the module holds; with the module around it where that says something.
+// The module's contents, with the module op if it carries information.
 static void print_module(const vt_module *module, vt_text *out) {
   size_t head = strlen(default_head), tail = strlen(default_tail);
   vt_text whole = {0};
@@ -161,7 +161,7 @@ static vt_module *import(const test_case *c, const char *what, const char *text)
   return module;
 }
 
-// The text as the printer has it.
+// The text as printed by the printer.
 static void canonical(const test_case *c, const char *what, const char *text, vt_text *out) {
   vt_module *module = import(c, what, text);
   print_module(module, out);
@@ -190,7 +190,7 @@ static void run_case(const test_case *c, vt_text *before, vt_text *result, bool 
   vt_text_free(&printed);
 }
 
-// Whether the case holds; `file` gets it as it should stand there.
+// Whether the case passes; `file` gets its correct text.
 static bool finish(test_case *c, vt_text *file, bool *out_same) {
   vt_text before = {0}, result = {0}, want = {0};
   bool changed = false;
@@ -231,7 +231,7 @@ static void check_pass(void **state) {
   vt_text all = {0}, written = {0};
   test_case c = {.pass = pass};
   vt_text *into = &written;
-  int count[2] = {0}, bad = 0; // cases that change something, and that do not
+  int count[2] = {0}, bad = 0; // cases with and without changes
   snprintf(path, sizeof path, "%s/src/%s", VTPU_SOURCE_DIR, pass->file);
   vt_status st = vt_file_map(path, &file);
   if (st) fail_msg("pass %s has no cases: %s", pass->name, vt_status_message(st));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// account.c - what a program takes in HBM at least, known at compile time; more than the core has
-// is an error.
+// account.c - the least HBM a program needs, known at compile time; more than the core has is an
+// error.
 //
 // Parameters and results count with their padded layout; aliased results share their parameter's
-// memory. Of what is made in between only that counts which must be there at one moment whatever a
-// compiler does (least.c), so that no program is refused that would fit. A real compiler needs
-// more; how much its schedule decides, which is not modelled.
+// memory. Of the temporaries only those count that any compiler must hold at the same time
+// (least.c), so that no program that would fit is refused. A real compiler needs more; how much
+// depends on its schedule, which is not modelled.
 #include "runtime/runtime_internal.h"
 
 // The report --------------------------------------------------------------------------------------
@@ -144,8 +144,8 @@ static void sum_arguments(vt_executable_info *info) {
   }
 }
 
-// Arguments that are given away stop counting when an operator works: they may have ended. So do
-// results: they may not have begun.
+// Donated arguments do not count while an operator runs, as they may be dead by then. Nor do
+// results, as they may not be live yet.
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) {
   vt_executable_info *info = &executable->info;
   vt_least least = {0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// activity.c - this process's page of base/activity.h, so that the machine it runs on can say how
-// busy its chips are. Made with the first client when there is a folder for it; without one, a run
-// costs one test of a pointer.
+// activity.c - this process's page of base/activity.h, so that its machine can tell how busy its
+// chips are. Created with the first client if the directory for it exists; without it, a run costs
+// one pointer test.
 #include "base/activity.h"
 
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-// One word of the page's versions: what is no plain character becomes one.
+// One word of the page's versions: special characters are replaced by a plain one.
 static void put_word(char *out, size_t size, const char *word, size_t word_size) {
   size_t n = strlen(out);
   for (size_t i = 0; i < word_size && word[i] && n + 1 < size; i++)
@@ -44,8 +44,8 @@ void vt_activity_framework(const char *name, size_t name_size, const char *versi
   vt_unlock(&opening);
 }
 
-// This library, the framework by its own word or by the variables that the others set for libtpu,
-// and the Python that it runs in.
+// This library, the framework (as it names itself, or from the variables that others set for
+// libtpu), and the Python that it runs in.
 static void write_versions(char out[VT_ACTIVITY_VERSIONS]) {
   const char *name = getenv("TPU_ML_PLATFORM"), *version = getenv("TPU_ML_PLATFORM_VERSION");
   void *symbol = dlsym(RTLD_DEFAULT, "Py_GetVersion");
@@ -66,7 +66,7 @@ static void write_versions(char out[VT_ACTIVITY_VERSIONS]) {
 }
 
 // The file appears under its name once it is locked and has its size. The descriptor stays open:
-// closing it would give the lock back.
+// closing it would release the lock.
 static vt_activity_page *map_page(const char *folder) {
   char path[512], hidden[512];
   int n = snprintf(path, sizeof path, "%s/%ld", folder, (long)getpid());
@@ -96,7 +96,7 @@ void vt_activity_open(const vt_client *client) {
   if (!folder) folder = VT_ACTIVITY_FOLDER;
   if (!*folder || access(folder, W_OK) != 0) return;
   vt_lock(&opening);
-  // A forked child begins a page of its own; that of its parent is the parent's.
+  // A forked child starts its own page; the inherited one belongs to the parent.
   if (page_owner != getpid()) {
     atomic_store(&the_page, map_page(folder));
     page_owner = getpid();

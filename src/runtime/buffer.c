@@ -2,8 +2,8 @@
 // buffer.c - an array on a device: a rectangle of a storage, accounted in the device's HBM.
 //
 // The storage a buffer shows may be replaced by an equal one (execute.c gathers shards into one
-// array and lets them show that), so the pointer is read with the client's lock held and the
-// storage retained before use.
+// array and makes them show it), so the pointer is read with the client's lock held and the storage
+// retained before use.
 #include "base/check.h"
 #include "base/memory.h"
 #include "runtime/runtime_internal.h"
@@ -70,7 +70,7 @@ vt_storage *vt_buffer_detach(vt_buffer *buffer) {
   return storage;
 }
 
-// The storage, retained, and where the buffer lies in it; NULL when deleted.
+// The storage, retained, and the buffer's place in it; NULL when deleted.
 static vt_storage *buffer_storage(vt_buffer *buffer) {
   vt_lock(&buffer->client->lock);
   vt_storage *storage = buffer->storage ? vt_storage_retain(buffer->storage) : NULL;
@@ -135,8 +135,8 @@ static void byte_strides(vt_type type, int64_t *strides) {
   for (int32_t i = 0; i < type.rank; i++) strides[i] *= (int64_t)vt_dtype_bytes(type.dtype);
 }
 
-// Hosts keep an element of fewer than 8 bits in the low bits of a byte and leave the others open;
-// here signed integers are sign-extended and all others zero-extended.
+// On the host an element of fewer than 8 bits is in the low bits of a byte and the other bits are
+// unspecified; here signed integers are sign-extended and all others zero-extended.
 static void extend_narrow(vt_type type, void *data) {
   const vt_dtype_info *info = vt_dtype_get(type.dtype);
   if (info->bits >= 8 || info->bytes != 1 || info->kind == VT_KIND_BOOL) return;
@@ -337,7 +337,7 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
 
 // True when the buffer's rectangle is one run of memory, and where it starts.
 static bool dense_at(const vt_buffer *buffer, const vt_storage *storage, int64_t *out_byte) {
-  bool partial = false; // a dimension further out was cut to more than one and less than all
+  bool partial = false; // an outer dimension covers more than one index but not all
   for (int32_t i = buffer->rank; i-- > 0;) {
     if (partial && buffer->dims[i] > 1) return false;
     if (buffer->dims[i] != storage->dims[i]) partial = true;
@@ -346,7 +346,7 @@ static bool dense_at(const vt_buffer *buffer, const vt_storage *storage, int64_t
   return true;
 }
 
-// Gives the buffer a storage of its own when its rows do not lie together.
+// Gives the buffer its own storage when its rows are not contiguous.
 static vt_status make_dense(vt_buffer *buffer) {
   vt_type type = vt_buffer_type(buffer);
   vt_storage *own = NULL;

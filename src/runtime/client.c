@@ -22,7 +22,7 @@ vt_memory_kind vt_memory_kind_from_name(const char *name, size_t size) {
   return VT_MEMORY_KINDS;
 }
 
-// How many slices a worker of a multislice is told of; 1 when nobody says.
+// The number of slices of a multislice, as told to a worker; 1 when unset.
 static vt_status slices_of_environment(int32_t *out_slices) {
   const char *text = getenv("MEGASCALE_NUM_SLICES");
   char *end = NULL;

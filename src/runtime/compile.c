@@ -52,7 +52,7 @@ static bool is_zero(const vt_value *value) {
   return true;
 }
 
-// Programs that only make zeros (optimizer states, accumulators) need no run, and large zeros no
+// Programs that only create zeros (optimizer states, accumulators) need no run, and large zeros no
 // memory until used.
 static bool makes_zeros(const vt_module *module) {
   const vt_func *main = module->main;
@@ -113,8 +113,8 @@ static bool exact_dots_wanted(void) {
   return precision && (!strcmp(precision, "float32") || !strcmp(precision, "highest"));
 }
 
-// VTPU_EVALUATOR=1 runs every program on the kernels of src/eval alone, to tell a wrong kernel from
-// wrong generated code.
+// VTPU_EVALUATOR=1 runs every program on the kernels of src/eval alone, to tell a bug in a kernel
+// from one in generated code.
 static bool evaluator_wanted(void) {
   const char *wanted = getenv("VTPU_EVALUATOR");
   return wanted && !strcmp(wanted, "1");
@@ -130,7 +130,7 @@ static vt_status describe(vt_executable *executable, const vt_module *module) {
 }
 
 static vt_status optimise(const vt_host_options *host, vt_module *module) {
-  if (host->evaluator_only) return VT_OK; // op by op, as the program says it
+  if (host->evaluator_only) return VT_OK; // op by op, as written
   vt_pass_options options = vt_host_passes(host->exact_dots);
   return vt_passes_run(module, &options);
 }
@@ -153,7 +153,7 @@ static vt_status generate(vt_executable *executable, const vt_host_options *host
   return VT_OK;
 }
 
-// The pipeline. Each stage takes what those before it made of the program and of the executable.
+// The pipeline. Each stage takes the program and executable as the previous stages left them.
 static vt_status run_stages(vt_executable *executable, vt_module **module) {
   vt_executable_info *info = &executable->info;
   bool own_arrays = executable->options.own_arrays;
@@ -166,13 +166,13 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
                           .evaluator_only = evaluator_wanted()};
   // replicas -> one program over all devices
   VT_TRY(vt_spmd_from_replicas(*module, own_arrays && !(*module)->mesh_count));
-  // shardings and layouts -> which part of each parameter and result lies where, and how
+  // shardings and layouts -> which part of each parameter and result is where, and its layout
   VT_TRY(describe(executable, *module));
-  // values that differ from device to device -> a dimension of their own
+  // values that differ between devices -> an extra dimension
   VT_TRY(vt_io_expand_partials(executable, *module));
-  // the module -> a better one with the same results (passes/pipeline.def)
+  // the module -> an optimised one with the same results (passes/pipeline.def)
   VT_TRY(optimise(&host, *module));
-  // the module -> the HBM that it takes at least; more than a core has is an error
+  // the module -> the least HBM that it needs; more than a core has is an error
   VT_TRY(vt_executable_account(executable, *module));
   // the module -> time on the chip
   info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);

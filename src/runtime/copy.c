@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // copy.c - copies between strided arrays: host arrays of any stride, rectangles of a storage.
 //
-// Dimensions that are one run in both arrays are merged, so a dense copy is one memcpy and a
+// Dimensions that are contiguous in both arrays are merged, so a dense copy is one memcpy and a
 // rectangle one memcpy per row. A transposed source is walked in blocks of its two strided
 // dimensions to keep cache lines in use.
 #include "base/check.h"
@@ -15,7 +15,7 @@ typedef struct plan {
   size_t element;
 } plan;
 
-// One row of n elements. The constant sizes let the compiler make plain loads and stores.
+// One row of n elements. Constant sizes compile to plain loads and stores.
 static void copy_row(char *dst, int64_t dst_step, const char *src, int64_t src_step, int64_t n,
                      size_t element) {
 #define COPY_AS(bytes)                                                                             \

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// event.c - something that completes once, and who waits for it.
+// event.c - something that completes once, and its waiters.
 //
-// Most events a program sees are complete when it gets them: those are one static object, without
-// lock or count. A callback may release the event it was registered on, so completing holds a
-// reference of its own.
-// In a forked child whatever was not complete never will be: such an event is an error there.
+// Most events a program sees are complete when it gets them: these share one static object without
+// lock or reference count. A callback may release the event it was registered on, so completing
+// holds a reference of its own.
+// In a forked child, pending events never complete: there they are errors.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct vt_event {
 };
 
 static vt_event the_done = {.complete = true};
-static vt_event no_memory = {.complete = true}; // for an error there is no memory for an event
+static vt_event no_memory = {.complete = true}; // the error used when allocating an event fails
 
 static bool is_constant(const vt_event *event) {
   return event == &the_done || event == &no_memory;
@@ -93,7 +93,7 @@ void vt_event_complete(vt_event *event, vt_status error) {
   pthread_cond_broadcast(&event->changed);
   vt_unlock(&event->mutex);
   while (waiters) {
-    vt_waiter waiter = *waiters; // whose call may free what holds it
+    vt_waiter waiter = *waiters; // its callback may free the waiter's memory
     if (waiter.own) free(waiters);
     waiter.callback(vt_status_copy(event->error), waiter.user);
     waiters = waiter.next;
@@ -124,7 +124,7 @@ vt_status vt_event_await(vt_event *event) {
   return error_of(event);
 }
 
-// Puts the waiter in line; false: the event is complete.
+// Enqueues the waiter; false: the event is complete.
 static bool add_waiter(vt_event *event, vt_waiter *waiter) {
   if (vt_event_is_complete(event)) return false;
   vt_lock(&event->mutex);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// executable.c - the life of a compiled program, and of the same program for arguments that differ
-// from device to device.
+// executable.c - the lifetime of a compiled program, and of its variants for arguments that differ
+// between devices.
 #include "base/check.h"
 #include "base/memory.h"
 #include "runtime/runtime_internal.h"
@@ -55,7 +55,7 @@ vt_executable *vt_executable_retain(vt_executable *executable) {
 void vt_executable_release(vt_executable *executable) {
   if (!executable) return;
   if (atomic_fetch_sub_explicit(&executable->refs, 1, memory_order_acq_rel) != 1) return;
-  if (vt_forked()) return; // oneDNN and the code generator have locks of their own
+  if (vt_forked()) return; // oneDNN and the code generator have their own locks
   for (vt_executable *other = executable->others, *next; other; other = next) {
     next = other->next_other;
     vt_executable_release(other);

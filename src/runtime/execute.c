@@ -6,13 +6,13 @@
 //  1. No copy when an argument's shards already are the rectangles of one storage, or all devices
 //     hold all of it. Otherwise the shards are gathered once, and from then on are rectangles of
 //     the gathered array.
-//  2. Everything that can be refused is refused before anything changes: counts, shapes, places,
+//  2. Everything that can fail is checked before anything changes: counts, shapes, places,
 //     deleted or twice donated buffers, HBM. After that the call succeeds, and errors of the run go
 //     to its event and results. Memory of the host that the call needs is taken before, too.
 //  3. Donated buffers are deleted here; their memory is reused when the run, as it starts, holds
-//     the only reference. The test is made then and not now because earlier runs in the queue still
+//     the only reference. The test is made at that point because earlier runs in the queue still
 //     hold theirs.
-//  4. Arguments that are errors make the results the same error.
+//  4. If an argument is an error, the results are the same error.
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -32,7 +32,7 @@ typedef struct piece {
 } piece;
 
 typedef struct argument {
-  vt_storage *storage; // the whole array; made by the job when there are pieces
+  vt_storage *storage; // the whole array; created by the job when there are pieces
   vt_event *gathered;  // of a storage with pieces
   uint32_t piece_count;
   piece *pieces;
@@ -43,11 +43,11 @@ typedef struct run_job {
   vt_job base;
   vt_executable *executable;
   vt_event *done;
-  vt_client *client; // retained while the run waits for what the client has yet to do
+  vt_client *client; // retained while the run waits for the client
   int32_t device;    // the only one of this run, -1 = as assigned
   vt_transfer_calls transfer;
   bool has_transfer;
-  vt_waiter waiter;  // for what the client has yet to do
+  vt_waiter waiter;  // for the client
   vt_status refused; // set when it could not be queued
   uint32_t param_count, result_count;
   argument *arguments;
@@ -95,7 +95,7 @@ static vt_status job_params(run_job *job) {
   return VT_OK;
 }
 
-// Takes over the memory of donated arguments where nobody else sees it. Returns with all results
+// Takes over the memory of donated arguments that nobody else references. Returns with all results
 // allocated.
 static vt_status job_results(run_job *job) {
   for (uint32_t p = 0; p < job->param_count; p++) {
@@ -125,7 +125,7 @@ static void job_free(run_job *job) {
     for (uint32_t i = 0; i < arg->piece_count; i++) vt_storage_release(arg->pieces[i].from);
     free(arg->pieces);
     if (arg->gathered) {
-      // Never left pending: an argument after the one that failed.
+      // Arguments after the failed one must not stay pending either.
       vt_event_complete(arg->gathered,
                         vt_error(VT_CANCELLED, "the run that gathers this array was given up"));
       vt_event_release(arg->gathered);
@@ -170,7 +170,8 @@ static void job_run(vt_job *base) {
   if (!st) st = job_params(job);
   if (!st) st = job_results(job);
   if (!st && !job->executable->zeros) st = job_program(job);
-  // Memory that only this run held goes before anybody is told: the next run finds it in the pool.
+  // Memory that only this run held is freed before anybody is notified: the next run finds it in
+  // the pool.
   for (uint32_t p = 0; p < job->param_count; p++) {
     if (job->arguments[p].piece_count) continue;
     vt_storage_release(job->arguments[p].storage);
@@ -261,7 +262,7 @@ static vt_status check_argument(const call *c, uint32_t p, int32_t position) {
   return st;
 }
 
-// One buffer in two places may not be donated in either.
+// A buffer passed twice may not be donated.
 static vt_status check_donations(call *c, int32_t position) {
   vt_buffer *const *arguments = c->execution->arguments[position];
   for (uint32_t p = 0; p < c->info->param_count; p++) {
@@ -299,8 +300,7 @@ static vt_status check_call(call *c) {
     for (uint32_t p = 0; p < c->info->param_count; p++) VT_TRY(check_argument(c, p, d));
     VT_TRY(check_donations(c, d));
   }
-  // The account is exact, so a device that has room for all results and temporaries never fails
-  // later.
+  // The account is exact: with room for all results and temporaries, the run cannot fail later.
   for (int32_t d = 0; d < c->info->partitions; d++) {
     int64_t donated = donated_bytes(c, d),
             grow = c->info->output_bytes + c->info->temp_bytes - donated;
@@ -328,7 +328,7 @@ static vt_storage *shared_storage(const call *c, uint32_t p) {
   if (io->type.dtype == VT_TOKEN) return storage;
   if (!same_dims(storage->dims, io->type.dims, io->type.rank) || storage->partials != io->partials)
     return NULL;
-  if (io->replicated) return storage; // the shard is the whole, so its offset is zero
+  if (io->replicated) return storage; // the shard is the whole array, so its offset is zero
   for (int32_t d = 0; d < c->info->partitions; d++) {
     const vt_buffer *buffer = c->execution->arguments[d][p];
     if (buffer->storage != storage || buffer->partial != io_partial(io, d) ||
@@ -360,13 +360,13 @@ static vt_status plan_gather(const call *c, uint32_t p, argument *arg) {
   return VT_OK;
 }
 
-// Storages whose last reference may be given up; released after the client is unlocked.
+// Storages whose last reference may be dropped; released after the client is unlocked.
 typedef struct storages {
   size_t count;
   vt_storage **list; // with room for one of each argument
 } storages;
 
-// The devices hold different values where the program sees one: they keep them.
+// The devices hold different values where the program sees one: each keeps its own.
 static bool differs(const call *c, uint32_t p) {
   for (int32_t d = 0; d < c->info->partitions; d++) {
     const vt_storage *storage = c->execution->arguments[d][p]->storage;
@@ -376,8 +376,8 @@ static bool differs(const call *c, uint32_t p) {
   return false;
 }
 
-// Lets the shards of an argument show the array that the run uses, so that the next run finds them
-// in place.
+// Makes the shards of an argument rectangles of the array that the run uses, so that the next run
+// finds them in place.
 static void reseat(const call *c, uint32_t p, const argument *arg, storages *unused) {
   vt_assert(arg->storage && !arg->donated);
   const vt_io *io = &c->info->params[p];
@@ -397,7 +397,7 @@ static void reseat(const call *c, uint32_t p, const argument *arg, storages *unu
   }
 }
 
-// What the call needs of the host's memory. Where there is too little the job is as good as it was.
+// Allocates the host memory that the call needs. If that fails, the job is unchanged.
 static vt_status prepare_arguments(const call *c, run_job *job, storages *unused) {
   size_t room = (size_t)c->info->partitions * c->info->param_count;
   unused->list = malloc((room + 1) * sizeof(vt_storage *));
@@ -450,7 +450,7 @@ static vt_status prepare_call(const call *c, run_job *job, storages *unused) {
   return st;
 }
 
-// From here on nothing fails.
+// Nothing fails from here on.
 static void take_arguments(const call *c, run_job *job, storages *unused) {
   for (uint32_t p = 0; p < c->info->param_count; p++) {
     argument *arg = &job->arguments[p];
@@ -479,9 +479,9 @@ static void enter_results(const call *c) {
 
 // Runs that wait for the client -------------------------------------------------------------------
 //
-// An argument may become ready by what the client does next, such as filling a buffer: the executor
-// must not wait for that, other runs may be needed first. The run is queued when nothing of that
-// kind is missing; its own results count as such until then.
+// An argument may become ready only when the client acts, such as by filling a buffer: the executor
+// must not wait for that, as other runs may be needed first. The run is queued when no such
+// argument is left; until then its own results count as such, too.
 
 static vt_event *missing(const vt_storage *storage) {
   bool pending = storage->outside && !vt_event_is_complete(storage->ready);
@@ -511,7 +511,7 @@ static void job_submit(run_job *job, vt_client *client, bool may_inline) {
 static void job_continue(vt_status error, void *user) {
   run_job *job = user;
   vt_client *client = job->client;
-  vt_status_free(error); // the run finds it again where it waits for its arguments
+  vt_status_free(error); // the run sees it again when it waits for its arguments
   vt_event *event = job_waits_for(job);
   if (event) {
     vt_event_on_complete(event, &job->waiter, job_continue, job);
@@ -541,8 +541,8 @@ static void job_start(run_job *job, vt_client *client, vt_event *waits_for) {
   vt_event_on_complete(waits_for, &job->waiter, job_continue, job);
 }
 
-// Finds the arguments whose devices hold different values where the program takes one. Only manual
-// computations read what each device holds.
+// Finds the arguments whose devices hold different values where the program takes one value. Only
+// manual computations read each device's own value.
 static bool find_own(const call *c, bool *own) {
   bool any = false;
   if (!c->executable->manual || c->info->replicas > 1) return false;
@@ -559,7 +559,7 @@ static bool find_own(const call *c, bool *own) {
   return any;
 }
 
-// The program for these arguments. Where it cannot be made the first device's values count.
+// The program for these arguments. If it cannot be compiled, the first device's values are used.
 static vt_executable *executable_for(vt_executable *executable, const bool *own) {
   vt_executable *other = NULL;
   vt_status st = vt_executable_for_own(executable, own, &other);
@@ -588,7 +588,7 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
     if (!own) st = vt_error_no_memory();
   }
   if (!st && own && find_own(&c, own)) {
-    vt_unlock(&client->lock); // compiling may take long
+    vt_unlock(&client->lock); // compilation may take long
     vt_executable *other = executable_for(executable, own);
     if (other) c.executable = other, c.info = &other->info;
     vt_lock(&client->lock);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // executor.c - the one thread that runs programs, in the order they were submitted.
 //
-// Small jobs run on the submitting thread when nothing is queued or running; `busy` then keeps the
-// executor thread off, so order and exclusion hold either way. The thread starts with the first
-// queued job: a process that only looks at devices may still fork. It takes no signals, so that
-// Ctrl-C reaches the thread that handles it. A caller that is far ahead waits for room: each job in
-// the queue holds its arguments' memory.
+// Small jobs run on the submitting thread when nothing is queued or running; `busy` then holds off
+// the executor thread, so order and mutual exclusion hold either way. The thread starts with the
+// first queued job: a process that only lists devices may still fork. It blocks all signals, so
+// that Ctrl-C reaches the thread that handles it. A caller that is far ahead waits for space in the
+// queue: each job in the queue holds its arguments' memory.
 #include <signal.h>
 
 #include "base/check.h"

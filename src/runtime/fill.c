@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// fill.c - buffers whose data comes later: from a client that sends it in pieces, from another
-// buffer, or from a donated one once something else has happened.
+// fill.c - buffers whose data arrives later: from a client that sends it in pieces, from another
+// buffer, or from a donated one after some other event.
 //
-// The buffer is there at once and can be an argument; programs that take it start when it is filled
-// (execute.c). A fill is finished exactly once; given up before, its buffer is an error.
+// The buffer exists at once and can be an argument; programs that take it start when it is filled
+// (execute.c). A fill is finished exactly once; if abandoned, its buffer is an error.
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,8 +2,7 @@
 // hbm.c - the account of each device's HBM, and the report when it is full.
 //
 // Nothing is placed: the account only counts padded bytes against what a program may use on the
-// chip. The text of the error follows what users of the real chip see, so that they and their tools
-// recognise it.
+// chip. The error text follows the real chip's, so that users and their tools recognise it.
 #include "base/check.h"
 #include "base/memory.h"
 #include "runtime/runtime_internal.h"

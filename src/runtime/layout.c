@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // layout.c - the order in which the dimensions of an array lie in HBM, minor to major: "{0,1}".
 //
-// It is what an array says of itself and what it counts in the HBM account; in host memory arrays
-// lie row-major whatever it says. Where a program or its caller asks for nothing, an array on the
-// device or in pinned memory has the order that the chip's tiles pad least.
+// Arrays report it, and it determines their size in the HBM account; host memory is row-major
+// regardless. If neither program nor caller specifies one, an array on the device or in pinned
+// memory has the order with the least tile padding.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// least.c - the HBM that a program cannot do without while it runs.
+// least.c - a lower bound on the HBM that a program needs while it runs.
 //
-// A compiler may make values again instead of keeping them, fuse them into their users, order
-// operators as it likes, keep f32 in bf16 where all who read it round to that, and divide what
-// shardings leave open over all devices. It does not split one contraction, and it keeps what a
-// loop carries. So the least is the largest sum, over all operators that do real work, of
-//   - what it reads, as far back along fused chains as is smallest; parameters count elsewhere
+// A compiler may rematerialise values, fuse them into their users, reorder operators, store f32 as
+// bf16 if all readers round to it, and shard over all devices what shardings leave open. It does
+// not split one contraction, and it keeps what a loop carries. So the bound is the largest sum,
+// over all operators that do real work, of
+//   - what it reads, at the smallest point along fused chains; parameters count elsewhere
 //   - what it writes, in the smallest form that its readers take
-//   - around it: what each loop that it is in carries
-// without padding. What a program places in host memory counts there: a value lies where its
-// operands lie unless it is placed elsewhere.
+//   - what each enclosing loop carries
+// without padding. What a program places in host memory counts there: a value is where its operands
+// are unless placed elsewhere.
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -19,10 +19,10 @@
 #include "ir/precision.h"
 #include "ir/sharding.h"
 
-// What is known of each value of a function, by value id.
+// What is known about each value of a function, by value id.
 typedef struct known {
   bool *host;             // lies in host memory
-  int64_t *behind;        // bytes that must be there for it to be there, 0 = nothing of weight
+  int64_t *behind;        // bytes that must be live for it to be live, 0 = negligible
   const vt_value **roots; // the value those bytes are of
   int64_t *form;          // bytes of the smallest form that its readers take
   uint32_t *uses;
@@ -32,11 +32,11 @@ typedef struct walk {
   vt_arena scratch;
 } walk;
 
-// One function seen from one place.
+// One function at one call site.
 typedef struct view {
   walk *w;
   const vt_scope *scope;
-  double share; // devices that may still divide its values
+  double share; // devices over which its values may still be sharded
   known k;
 } view;
 
@@ -75,7 +75,7 @@ static void add_least(vt_least *least, const vt_least *inside) {
   least->host += inside->host;
 }
 
-// Operators whose result is there once they ran, and whose operands were.
+// Operators that really materialise their result and operands.
 static bool is_heavy(const vt_op *op) {
   switch (op->code) {
   case VT_OP_SORT:
@@ -98,18 +98,18 @@ static int64_t form_for(const view *v, const vt_op *op, const vt_value *value) {
     return rounds ? all / 2 : all;
   }
   if (op->code == VT_OP_SORT || op->code == VT_OP_FFT) return all;
-  // A value is written as what is made of it.
+  // A value is written in the form that its users make of it.
   if (info->flags & VT_OPF_ELTWISE && op->result_count == 1) {
     int64_t made = bytes_of(v, op->results[0].type);
     return made < all ? made : all;
   }
   if (op->code == VT_OP_RESHAPE || op->code == VT_OP_TRANSPOSE)
     return rounded_bytes(v, value->type);
-  return 0; // sums, parts of it: they may be made with it
+  return 0; // sums and slices of it may be fused with it
 }
 
-// Fills what each value's readers take. Of the values that loops return the new one is made while
-// the old one is read.
+// Fills what each value's readers take. Of loop-carried values the new one is computed while the
+// old one is read.
 static void find_forms(const view *v, const vt_func *func, bool is_loop) {
   for (const vt_op *op = func->first; op; op = op->next)
     for (uint32_t i = 0; i < op->operand_count; i++) {
@@ -125,7 +125,7 @@ static void find_forms(const view *v, const vt_func *func, bool is_loop) {
 
 // Where the program places things -----------------------------------------------------------------
 
-// Whether the program itself says where the result lies, and where.
+// Whether the program itself says where the result is, and where.
 static bool placed(const vt_op *op, bool *out_host) {
   const vt_attr *attr = vt_op_attr(op, VT_ATTR_FRONTEND_ATTRIBUTES);
   if (!attr || !vt_op_is_marker(op)) return false;
@@ -187,7 +187,7 @@ static bool hands_on(const vt_op *loop, uint32_t i) {
   return loop->regions[1]->returns[i] == loop->regions[1]->params[i];
 }
 
-// A value that goes round without anybody looking at it.
+// A carried value that nothing reads.
 static bool is_idle(const view *v, const vt_op *loop, uint32_t i) {
   const vt_func *body = loop->regions[1];
   if (v->k.uses[loop->results[i].id]) return false;
@@ -219,7 +219,8 @@ static vt_least while_least(const view *v, const vt_op *op, vt_least inside) {
   return least;
 }
 
-// What the functions that the op runs need. out_host as of func_least, NULL when it runs none.
+// The memory that the functions called by the op need. out_host as of func_least, NULL when it runs
+// none.
 static vt_least inner_least(const view *v, const vt_op *op, bool **out_host) {
   vt_func *callee = vt_op_callee(op);
   vt_least least = {0};
@@ -242,7 +243,7 @@ static vt_least inner_least(const view *v, const vt_op *op, bool **out_host) {
   return op->code == VT_OP_WHILE ? while_least(v, op, least) : least;
 }
 
-// What must be there for the result to be there.
+// What must be live for the result to be live.
 static void set_behind(const view *v, const vt_op *op, const vt_value *result) {
   int32_t id = result->id;
   int64_t all = bytes_of(v, result->type);

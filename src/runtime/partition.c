@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// partition.c - which part of each parameter and result lies on which device, as src/spmd plans it.
+// partition.c - which part of each parameter and result is on which device, as src/spmd plans it.
 #include "runtime/runtime_internal.h"
 
 #include <string.h>
@@ -76,7 +76,7 @@ static void io_partials(vt_executable *executable, const vt_tiling *tiling, vt_i
   io->partials = tiling->partials;
   io->partial_of = tiling->partial_of_device;
   if (io->partials == 1 || !io->replicated) return;
-  io->replicated = false; // every device has all of its partial
+  io->replicated = false; // every device holds its whole partial
   io->offsets = VT_NEW_ARRAY(&executable->arena, int64_t, cells + 1);
 }
 

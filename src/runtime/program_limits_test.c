@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// program_limits_test.c - programs whose numbers are far too large for this machine, or any: an
-// error that says what is too large, or a result, and never the end of the process.
+// program_limits_test.c - programs with numbers far too large for this machine, or any: they give
+// an error that says what is too large, or a result, and never end the process.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +59,7 @@ static const row rows[] = {
      MAIN(F8, "tensor<1099511627776xf32>",
           "%r = stablehlo.broadcast_in_dim %z, dims = [] : (tensor<f32>) -> "
           "tensor<1099511627776xf32>\nreturn %r : tensor<1099511627776xf32>\n")},
-    {"temporaries of 2^40", FINE, "", // an account of the chip's may not see them; the run does
+    {"temporaries of 2^40", FINE, "", // the chip's account may miss them; the run does not
      MAIN(F8, F8,
           "%r = stablehlo.pad %x, %z, low = [0], high = [3999999992], interior = [0] : (" F8
           ", tensor<f32>) -> tensor<4000000000xf32>\n"
@@ -83,8 +83,8 @@ static vt_status compile(const char *text, vt_executable **out) {
                                (vt_bytes){(const uint8_t *)text, strlen(text)}, &options, out);
 }
 
-// Runs a program of one argument of ones. Whatever a run says of its memory is fine, an end of the
-// process is not.
+// Runs a program of one argument of ones. Any answer about memory is fine, ending the process is
+// not.
 static vt_status run(vt_executable *executable) {
   static float ones[64 * 4096];
   for (size_t i = 0; i < sizeof ones / sizeof ones[0]; i++) ones[i] = 1;
@@ -112,7 +112,7 @@ static void check(const row *r) {
     fail_msg("%s: %s", r->name, vt_status_message(st));
   vt_status_free(st);
   if (!executable) return;
-#ifndef __SANITIZE_ADDRESS__ // there no limit is set, and memory is there until it is written
+#ifndef __SANITIZE_ADDRESS__ // no limit is set there, and memory is available until written
   st = run(executable);
 #else
   (void)run;
@@ -164,7 +164,7 @@ static void call_trees_that_explode_are_refused(void **state) {
   }
 }
 
-// Regions in regions, as text; and a chain of 20,000 operations.
+// Nested regions, as text; and a chain of 20,000 operations.
 static void deep_programs_compile_or_are_refused(void **state) {
   (void)state;
   vt_text text = {0};
@@ -186,7 +186,7 @@ static void deep_programs_compile_or_are_refused(void **state) {
 static int setup(void **state) {
   (void)state;
   vt_slice slice;
-  // As on a machine of 12 GB: what asks for more gets nothing.
+  // As on a machine with 12 GB: larger allocations fail.
   struct rlimit limit = {(rlim_t)12 << 30, (rlim_t)12 << 30};
 #ifndef __SANITIZE_ADDRESS__
   if (setrlimit(RLIMIT_AS, &limit)) return -1;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // program_text.c - the compiled program as StableHLO text that other tools read.
 //
-// Usually the optimised module. Manual regions (shard_map) have no counterpart in what reads the
-// text, so a program with some is shown as it arrived, each region written out as the older form
-// does: arrays are cut by a pair of custom calls, the region's operations follow, its results are
-// put together by another pair.
+// Usually the optimised module. Readers of the text do not know manual regions (shard_map), so a
+// program that has some is shown as it arrived, each region in the older form: a pair of custom
+// calls shards the arrays, the region's operations follow, and another pair reassembles its
+// results.
 #include <string.h>
 
 #include "import/import.h"

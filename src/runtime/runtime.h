@@ -28,10 +28,10 @@ typedef struct vt_buffer vt_buffer;
 typedef struct vt_executable vt_executable;
 
 // Events ------------------------------------------------------------------------------------------
-// Complete once, with or without an error. Callbacks run on the completing thread, or at once when
-// complete already; each takes its own copy of the error.
+// Complete once, with or without an error. Callbacks run on the completing thread, or at once if
+// already complete; each takes its own copy of the error.
 typedef void (*vt_event_callback)(vt_status error, void *user);
-vt_event *vt_event_create(void);            // NULL: no memory
+vt_event *vt_event_create(void);            // NULL: out of memory
 vt_event *vt_event_failed(vt_status error); // takes the error; complete with it, never NULL
 vt_event *vt_event_done(void);              // complete without error; retain and release do nothing
 vt_event *vt_event_retain(vt_event *event);
@@ -41,7 +41,7 @@ void vt_event_complete(vt_event *event,
 bool vt_event_is_complete(const vt_event *event);
 vt_status vt_event_error(vt_event *event) VT_CHECKED; // a copy; VT_OK while pending
 vt_status vt_event_await(vt_event *event) VT_CHECKED;
-// The waiter is the event's until the call; then `user` may hold it and be freed.
+// The event owns the waiter until the callback; `user` may contain it and be freed then.
 typedef struct vt_waiter {
   struct vt_waiter *next;
   vt_event_callback callback;
@@ -50,7 +50,7 @@ typedef struct vt_waiter {
 } vt_waiter;
 void vt_event_on_complete(vt_event *event, vt_waiter *waiter, vt_event_callback callback,
                           void *user);
-// The same with a waiter of the event's own.
+// The same with a waiter that the event allocates.
 vt_status vt_event_call(vt_event *event, vt_event_callback callback, void *user) VT_CHECKED;
 
 // Client, devices, memories -----------------------------------------------------------------------
@@ -61,7 +61,7 @@ typedef enum vt_memory_kind {
   VT_MEMORY_KINDS
 } vt_memory_kind;
 const char *vt_memory_kind_name(vt_memory_kind kind);
-// VT_MEMORY_KINDS when the name is not known; "" is the device's memory.
+// VT_MEMORY_KINDS when the name is unknown; "" is the device's memory.
 vt_memory_kind vt_memory_kind_from_name(const char *name, size_t size);
 
 struct vt_memory {
@@ -82,27 +82,28 @@ typedef struct vt_device_memory_stats {
       reserved_bytes;
 } vt_device_memory_stats;
 
-// The slice of the environment: VTPU_ACCELERATOR_TYPE, else TPU_ACCELERATOR_TYPE, else v3-8. Where
-// the name gives no number of slices, MEGASCALE_NUM_SLICES does.
+// The slice of the environment: VTPU_ACCELERATOR_TYPE, else TPU_ACCELERATOR_TYPE, else v3-8. If the
+// name gives no number of slices, MEGASCALE_NUM_SLICES does.
 vt_status vt_slice_from_environment(vt_slice *out_slice) VT_CHECKED;
-// What the clients made from now on run under, for the machine they are in (base/activity.h).
+// The framework that clients created from now on run under, for the activity page
+// (base/activity.h).
 void vt_activity_framework(const char *name, size_t name_size, const char *version,
                            size_t version_size);
 vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) VT_CHECKED;
 void vt_client_destroy(
-    vt_client *client); // waits for queued work; objects made from it may live on
+    vt_client *client); // waits for queued work; objects created from it may outlive it
 const vt_slice *vt_client_slice(const vt_client *client);
 int32_t vt_client_device_count(const vt_client *client);
 vt_device *vt_client_device(vt_client *client, int32_t index); // index = id
 vt_device_memory_stats vt_device_stats(vt_device *device);
-void vt_device_clear_stats(vt_device *device); // peaks start again from what is in use
+void vt_device_clear_stats(vt_device *device); // resets peaks to the current use
 void vt_client_drain(vt_client *client);       // waits until everything queued so far has run
 
 // Buffers -----------------------------------------------------------------------------------------
 // A dense or strided array in host memory. Strides are bytes and may be negative; NULL = row-major.
 // errors RESOURCE_EXHAUSTED: the device's HBM is full, with its largest buffers; INVALID_ARGUMENT
-// The data is copied before the return: the caller may change it afterwards. `layout` is what the
-// buffer says of itself, "{0,1}"; NULL = the default. It never changes how the data lies here.
+// The data is copied before the function returns. `layout` is what the buffer reports, "{0,1}";
+// NULL = the default. It never changes how the data is stored here.
 vt_status vt_buffer_from_host(vt_memory *memory, vt_type type, const void *data,
                               const int64_t *byte_strides, const char *layout,
                               vt_buffer **out_buffer) VT_CHECKED;
@@ -111,33 +112,33 @@ vt_status vt_buffer_zeros(vt_memory *memory, vt_type type, vt_buffer **out_buffe
 vt_status vt_buffer_poisoned(vt_memory *memory, vt_type type, vt_status error,
                              vt_buffer **out_buffer) VT_CHECKED;
 void vt_buffer_destroy(vt_buffer *buffer); // accepts NULL; work in flight keeps the data
-void vt_buffer_delete(vt_buffer *buffer);  // the data goes, the object stays
+void vt_buffer_delete(vt_buffer *buffer);  // frees the data, the object stays
 bool vt_buffer_is_deleted(const vt_buffer *buffer);
 vt_type vt_buffer_type(const vt_buffer *buffer);
 vt_memory *vt_buffer_memory(const vt_buffer *buffer);
 int64_t vt_buffer_hbm_bytes(const vt_buffer *buffer);  // padded
 const char *vt_buffer_layout(const vt_buffer *buffer); // "{0,1}" when asked for, NULL = the default
-// The dimensions of an array minor to major when nobody asks for an order (layout.c).
+// The default order of an array's dimensions, minor to major (layout.c).
 void vt_layout_default(const vt_chip *chip, vt_memory_kind kind, vt_type type, int32_t *out_order);
 void vt_layout_put(const int32_t *order, int32_t rank, vt_text *text); // "{0,1}"
 // Retained. Completes with the error of a poisoned buffer. Deleted: an event with INVALID_ARGUMENT.
 vt_event *vt_buffer_ready(vt_buffer *buffer);
-// Copies into `dst` with the given strides (NULL = row-major) once the buffer is ready. The event
-// is the caller's.
+// Copies into `dst` with the given strides (NULL = row-major) once the buffer is ready. The caller
+// owns the event.
 vt_status vt_buffer_to_host(vt_buffer *buffer, void *dst, const int64_t *dst_byte_strides,
                             vt_event **out_event) VT_CHECKED;
 // A buffer in another memory, of this or another device. Shares the data.
 vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory,
                             vt_buffer **out_buffer) VT_CHECKED;
 // The address of dense row-major data; waits until ready. Valid while the buffer is alive and not
-// deleted, or while external references are held: those keep the data when the buffer goes.
+// deleted, or while external references are held: those keep the data alive without the buffer.
 vt_status vt_buffer_pointer(vt_buffer *buffer, void **out_data) VT_CHECKED;
 vt_status vt_buffer_pin(vt_buffer *buffer) VT_CHECKED;   // one more external reference
 vt_status vt_buffer_unpin(vt_buffer *buffer) VT_CHECKED; // errors FAILED_PRECONDITION: none held
 
-// A buffer whose data comes later. The one who holds the fill writes the data, dense and row-major,
-// and finishes it once; both of finish and destroy end the fill. Programs may take the buffer as an
-// argument before; they start when it is filled.
+// A buffer whose data arrives later. The owner of the fill writes the data, dense and row-major,
+// and finishes it once; finish and destroy both end the fill. Programs may take the buffer as an
+// argument earlier; they start when it is filled.
 typedef struct vt_fill vt_fill;
 vt_status vt_fill_create(vt_memory *memory, vt_type type, const char *layout, vt_fill **out_fill,
                          vt_buffer **out_buffer) VT_CHECKED;
@@ -147,43 +148,43 @@ int64_t vt_fill_bytes(const vt_fill *fill);
 // errors INVALID_ARGUMENT: out of range
 vt_status vt_fill_write(vt_fill *fill, int64_t offset, const void *bytes, int64_t size) VT_CHECKED;
 void vt_fill_finish(vt_fill *fill, vt_status error); // takes the error
-void vt_fill_destroy(vt_fill *fill);                 // gives up; accepts NULL
-// The data of a buffer of as many bytes, when that is ready; finishes. The fill stays the caller's
-// on error.
+void vt_fill_destroy(vt_fill *fill);                 // abandons the fill; accepts NULL
+// Fills from a buffer of the same size when that is ready, and finishes. On error the caller keeps
+// the fill.
 vt_status vt_fill_from(vt_fill *fill, vt_buffer *source) VT_CHECKED;
 
 // Executables -------------------------------------------------------------------------------------
 typedef struct vt_executable_options {
   int32_t replicas;          // 0 = as the program says
   int32_t partitions;        // devices that run one together; 0 = as the program says
-  bool own_arrays;           // a program without meshes runs on arrays of each partition's own
+  bool own_arrays;           // in a program without meshes, each partition has its own arrays
   const int32_t *device_ids; // [replicas * partitions]; NULL = 0, 1, 2 ...
   vt_bytes bytes;            // as the framework sent them; kept
-  bool exact_dots; // DEFAULT precision is f32; so it is when VTPU_MATMUL_PRECISION says float32
+  bool exact_dots;           // DEFAULT precision is f32; also if VTPU_MATMUL_PRECISION is float32
 } vt_executable_options;
 
-// A parameter or a result: the whole array, and each device's part of it.
+// A parameter or result: the whole array, and each device's part of it.
 typedef struct vt_io {
   vt_type type; // whole
   vt_type shard;
   bool replicated;        // every device holds all of it
   const int64_t *offsets; // [partitions][rank], NULL when replicated
   // Several when devices hold different values under one sharding: each device has its part of one
-  // partial, partial_of[device]; NULL = all of the only one.
+  // partial, partial_of[device]; NULL = there is only one.
   int64_t partials;
   const int32_t *partial_of;
-  bool unreduced;    // the array is what the partials add up to, or their maximum or minimum
+  bool unreduced;    // the array is the sum of the partials, or their maximum or minimum
   vt_bytes sharding; // OpSharding message
   vt_memory_kind memory;
   int64_t shard_bytes, shard_hbm_bytes;
   int32_t alias;      // parameter: result that may take its memory, else -1
-  bool donated;       // parameter: not to be used again by the caller
+  bool donated;       // parameter: the caller may not use it again
   const char *layout; // minor-to-major "{1,0}"
   bool custom_layout; // not the default
 } vt_io;
 
 typedef struct vt_inspection {
-  vt_bytes config;   // as the program has it: whom to tell
+  vt_bytes config;   // as in the program: the callback to notify
   vt_bytes sharding; // OpSharding message
 } vt_inspection;
 
@@ -198,9 +199,9 @@ typedef struct vt_executable_info {
   vt_bytes program, options; // as given
   vt_roofline roofline;
   int64_t argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes,
-      code_bytes; // per device, HBM; temp and peak are the least that any compiler needs
+      code_bytes; // per device, HBM; temp and peak are lower bounds for any compiler
   int64_t host_argument_bytes, host_output_bytes, host_temp_bytes; // per device
-  // What the program asks to be told about the shardings of its values.
+  // The values whose shardings the program asks to inspect.
   const struct vt_inspection *inspections;
   size_t inspection_count;
 } vt_executable_info;
@@ -217,7 +218,7 @@ const vt_module *vt_executable_module(const vt_executable *executable);
 // The program as StableHLO text without manual regions. Constants are whole: readers parse it.
 vt_status vt_executable_text(const vt_executable *executable, vt_text *out_text) VT_CHECKED;
 
-// What runs beside one execution: host callbacks. `destroy` is called once, when the run is over.
+// Host callbacks that serve one execution. `destroy` is called once, when the run is over.
 typedef struct vt_transfer_calls {
   vt_host_transfer calls;
   void (*destroy)(void *user);
@@ -227,19 +228,19 @@ typedef struct vt_execution {
   vt_buffer *const *const *arguments; // [device position][parameter]
   vt_buffer **const *results;         // [device position][result], filled
   uint32_t argument_count;
-  const bool *keep; // [parameter] true = not donated this time; NULL = all as compiled
+  const bool *keep; // [parameter] true = not donated in this run; NULL = all as compiled
   const vt_transfer_calls *transfer; // NULL = none; taken, also on error
   vt_device *device; // one-device programs compiled for any device; NULL = as assigned
 } vt_execution;
-// Returns when the work is queued. out_done is the caller's; errors of the run complete it and the
+// Returns when the work is queued. The caller owns out_done; errors of the run complete it and the
 // results.
 // errors INVALID_ARGUMENT: wrong count, shape, place, deleted or twice donated argument;
 // RESOURCE_EXHAUSTED
 vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
                                 const vt_execution *execution, vt_event **out_done) VT_CHECKED;
 
-// Told of each run when it is over, on the thread that ran it; NULL = nobody. Times are of
-// CLOCK_REALTIME. `device` >= 0: the run was on that device alone, else on those of `info`.
+// Called after each run on the thread that ran it; NULL = none. Times are CLOCK_REALTIME. `device`
+// >= 0: the run was on that device alone, else on those of `info`.
 typedef void (*vt_run_observer)(const vt_executable_info *info, int32_t device, int64_t start_ns,
                                 int64_t end_ns);
 void vt_run_observe(vt_run_observer observer);

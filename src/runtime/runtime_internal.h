@@ -10,17 +10,17 @@
 #include "runtime/runtime.h"
 #include "spmd/spmd.h"
 
-// One host allocation with one whole array, or several partials of it, one behind the other, where
+// One host allocation with one whole array, or with several consecutive partials of it where
 // devices hold different values under one sharding (docs/decisions/005). The data is immutable once
-// `ready` is complete, except when a run takes it over for a donated result, which needs that the
-// run holds the only reference.
+// `ready` is complete, except when a run takes it over for a donated argument's result, which
+// requires that the run holds the only reference.
 typedef struct vt_storage {
   atomic_int refs;
-  uint64_t id;     // of no other storage, ever
-  atomic_bool out; // its address was given out, so that others may have written to it
+  uint64_t id;     // never reused by another storage
+  atomic_bool out; // its address was exposed, so others may have written to it
   vt_event *ready; // complete with an error = poisoned
-  void *data;      // NULL until made
-  bool outside;    // becomes ready by what the client does, not by a run that is queued
+  void *data;      // NULL until created
+  bool outside;    // becomes ready when the client acts, not by a queued run
   int64_t partials;
   vt_type type; // of one partial; dims follow the structure
   int64_t dims[];
@@ -31,22 +31,22 @@ vt_storage *vt_storage_create(vt_type type, int64_t partials, vt_event *ready);
 vt_storage *vt_storage_retain(vt_storage *storage);
 void vt_storage_release(vt_storage *storage); // accepts NULL
 vt_status vt_storage_allocate(vt_storage *storage,
-                              bool zeroed) VT_CHECKED; // no-op when it has data
+                              bool zeroed) VT_CHECKED; // no-op when already allocated
 
 // The rectangle [offset, offset + dims) of a partial of a storage, on a device.
 struct vt_buffer {
   vt_client *client;
   vt_memory *memory;
   vt_storage *storage; // NULL = deleted; guarded by the client's lock
-  vt_storage *pinned;  // what external references keep
+  vt_storage *pinned;  // held for external references
   int32_t pins;
   int64_t hbm_bytes;      // accounted while not deleted
   vt_buffer *prev, *next; // of the device's live buffers
-  uint64_t stamp;         // of the last execution that donates it
+  uint64_t stamp;         // of the last execution that donated it
   vt_dtype dtype;
   int32_t rank;
   int64_t partial;        // changes with the storage
-  int64_t *dims, *offset; // behind the structure
+  int64_t *dims, *offset; // after the structure
   char *layout;           // NULL = the default; owned
 };
 
@@ -87,15 +87,16 @@ void vt_client_release(vt_client *client);
 
 void vt_executor_init(vt_executor *executor);
 void vt_executor_fini(vt_executor *executor);
-// Runs `job` here and now when `may_inline` and nothing is queued or running, else queues it.
+// Runs `job` on the calling thread when `may_inline` and nothing is queued or running, else queues
+// it.
 vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline) VT_CHECKED;
 void vt_executor_drain(vt_executor *executor);
 
-// The page of base/activity.h of this process; all of it is nothing where nobody asked for one.
+// This process's page of base/activity.h; no-ops when no page is enabled.
 void vt_activity_open(const vt_client *client);
-uint64_t vt_activity_begin(void);                            // of a run; when, 0 = nobody asks
+uint64_t vt_activity_begin(void);                            // of a run; the time, 0 = no page
 void vt_activity_end(uint64_t begun, double device_seconds); // virtual time of the slice
-void vt_activity_hbm(int64_t bytes);                         // taken, negative: given back
+void vt_activity_hbm(int64_t bytes);                         // bytes taken; negative: returned
 void vt_activity_hbm_refused(int64_t bytes);
 
 // HBM account; the client's lock is held. Only device memory counts.
@@ -105,16 +106,16 @@ vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) VT_CH
 void vt_hbm_put_size(vt_text *text, int64_t bytes); // "530.00M"
 void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes);
 
-// Where a rectangle of a partial begins, in bytes from the start of the data.
+// Byte offset of a rectangle of a partial from the start of the data.
 int64_t vt_storage_at(const vt_storage *storage, int64_t partial, const int64_t *offset);
 
 // A buffer over a rectangle of a storage (retained), with the text of a layout that is not the
-// default. Neither accounted nor linked: vt_buffer_link does the latter, with the client's lock
-// held and the bytes taken already. NULL: no memory.
+// default. Neither accounted nor linked: vt_buffer_link links it, with the client's lock held and
+// the bytes already taken. NULL: out of memory.
 vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shard, int64_t partial,
                             const int64_t *offset, const char *layout, int64_t hbm_bytes);
 void vt_buffer_link(vt_buffer *buffer);
-void vt_buffer_free(vt_buffer *buffer); // one that is not linked; accepts NULL
+void vt_buffer_free(vt_buffer *buffer); // for unlinked buffers; accepts NULL
 // Accounts for and links a new buffer over all of `storage`; takes the storage reference.
 vt_status vt_buffer_enter(vt_memory *memory, vt_storage *storage, const char *layout,
                           vt_buffer **out_buffer) VT_CHECKED;
@@ -132,9 +133,9 @@ struct vt_executable {
   bool tiny;      // worth running on the calling thread
   bool transfers; // talks to host callbacks
   bool zeros;     // every result is zero everywhere: nothing to run
-  bool manual;    // has manual computations: devices may read what each of them holds
+  bool manual;    // has manual computations: devices may read their own values
   vt_executable_options options;
-  // The same program for arguments that hold different values on devices where it takes one:
+  // Variants of the program for arguments that differ between devices where it takes one value:
   // compiled at first use, for each set of such parameters.
   const bool *own; // of this one; NULL = none
   pthread_mutex_t others_lock;
@@ -155,23 +156,23 @@ vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
 bool vt_layout_read(const char *text, int32_t rank, int32_t *out_order);
 bool vt_layout_is_default(const vt_chip *chip, vt_memory_kind kind, vt_type type,
                           const char *layout);
-// What an array counts in HBM; NULL layout = the default; 0 in other memories.
+// The bytes an array counts in HBM; NULL layout = the default; 0 in other memories.
 int64_t vt_layout_bytes(const vt_chip *chip, vt_memory_kind kind, vt_type type, const char *layout);
 
 // Fills shard, offsets, replicated and sharding of a program over several devices.
 vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt_io *params,
                           vt_io *results) VT_CHECKED;
-// Gives values that differ between devices their place in the module, and fills partials.
+// Represents values that differ between devices in the module, and fills partials.
 vt_status vt_io_expand_partials(vt_executable *executable, vt_module *module) VT_CHECKED;
-// What a program holds beside its parameters and results at the moment when that is most, on one
-// device, whatever a compiler does; and what it keeps in host memory. (least.c)
+// A lower bound, for any compiler, on a program's peak memory beyond its parameters and results, on
+// one device; and what it keeps in host memory. (least.c)
 typedef struct vt_least {
   int64_t hbm, host;
   int32_t count;
   struct {
     const vt_value *value;
     int64_t bytes;
-  } items[8]; // what `hbm` is of; the rest is left out
+  } items[8]; // what makes up `hbm`; the rest is omitted
 } vt_least;
 void vt_executable_least(const vt_executable *executable, vt_func *main, vt_least *out_least);
 // Fills the memory figures. errors RESOURCE_EXHAUSTED with the largest arrays

@@ -194,10 +194,10 @@ static void hbm_is_taken_and_given_back_exactly(void **state) {
   vt_type huge = {VT_F32, 3, large};
   static float host[1 << 23];
   assert_null(vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], huge, host, NULL, NULL, &c));
-  assert_int_equal(vt_buffer_hbm_bytes(c), 2 * 4 << 23); // lies on its side, two sublanes high
+  assert_int_equal(vt_buffer_hbm_bytes(c), 2 * 4 << 23); // transposed, two sublanes high
   vt_buffer_destroy(c);
   vt_status st = vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], huge, host, NULL,
-                                     "{2,1,0}", &c); // asked for: a tile for each element
+                                     "{2,1,0}", &c); // as requested: a tile for each element
   assert_int_equal(vt_status_code(st), VT_RESOURCE_EXHAUSTED);
   assert_non_null(strstr(vt_status_message(st), "f32[9,33]{1,0:T(8,128)}"));
   assert_non_null(strstr(vt_status_message(st), "Extra memory due to padding: 6.84K"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// signature.c - what a program takes and gives: for each parameter and result its memory, its part
-// on a device, its layout, and whose memory a result takes over.
+// signature.c - a program's signature: for each parameter and result its memory, its part on a
+// device, its layout, and whose memory a result takes over.
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -24,8 +24,8 @@ static void set_layout(vt_executable *executable, const char *layout, vt_io *io)
   io->layout = layout;
 }
 
-// A layout that the program asks for is kept; left to the compiler ("auto") it is row-major, the
-// order in which this compiler works; otherwise the default is spelled out.
+// A layout that the program requests is kept; one left to the compiler ("auto") is row-major, the
+// order this compiler works in; otherwise the default is spelled out.
 static vt_status io_layout(vt_executable *executable, const vt_io_info *info, vt_io *io) {
   vt_arena *arena = &executable->arena;
   const char *mode = info && info->layout_mode ? info->layout_mode : "";
@@ -99,7 +99,7 @@ static void match_donors(const vt_func *main, vt_io *params, const vt_io *result
   vt_arena_free(&scratch);
 }
 
-// Elementwise results lie like their operands; those that are made from scalars have no say.
+// Elementwise results have their operands' layout; scalar operands do not count.
 static bool laid_out_like(const vt_op *op, uint32_t *out_operand) {
   if (!(vt_op_info_get(op->code)->flags & (VT_OPF_ELTWISE | VT_OPF_SHARDY))) return false;
   for (uint32_t i = 0; i < op->operand_count; i++) {
@@ -114,7 +114,7 @@ static bool laid_out_like(const vt_op *op, uint32_t *out_operand) {
   return false;
 }
 
-// The order that a layout constraint inside of the program gives to its value.
+// The order that a layout constraint in the program gives to its value.
 static bool constrained_layout(vt_executable *executable, const vt_op *op, int32_t *out_order) {
   vt_string text = vt_attr_string(op, VT_ATTR_RESULT_LAYOUTS); // "[0,1]"
   if (text.size < 2 || !vt_op_is_marker(op)) return false;
@@ -123,8 +123,8 @@ static bool constrained_layout(vt_executable *executable, const vt_op *op, int32
   return vt_layout_read(braces, op->results[0].type.rank, out_order);
 }
 
-// A result whose layout is left to the compiler lies as a constraint on its way says. It is a
-// transpose for free when its layout is transposed instead.
+// A result whose layout is left to the compiler follows a layout constraint on the way to it.
+// Transposing its layout makes a transpose free.
 static void auto_layout(vt_executable *executable, const vt_value *value, const vt_io *params,
                         vt_io *io) {
   int32_t place[VT_MAX_RANK], next[VT_MAX_RANK],

@@ -3,9 +3,9 @@
 //
 // One rule: each dimension's axes are split into the axes of its factors. For each factor the
 // tensors agree on the longest list of axes that none of them contradicts. Every tensor then takes
-// what it can, factors with the larger source tensor first (then the earlier source, then the
-// earlier factor), up to the first axis that it already uses. This is Shardy's aggressive strategy;
-// pass-through rules come before the others.
+// as many of them as it can, factors with the larger source tensor first (then the earlier source,
+// then the earlier factor), up to the first axis that it already uses. This is Shardy's aggressive
+// strategy; pass-through rules are applied first.
 #include "base/check.h"
 #include "spmd/graph.h"
 
@@ -131,7 +131,7 @@ const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_aren
 typedef struct candidate {
   vt_atom_list axes;
   bool final;      // tensors contradict each other after it
-  uint32_t source; // tensor that has it
+  uint32_t source; // tensor that holds it
 } candidate;
 
 // The part of a dimension's axes that belongs to entry `which` of the dimension's `n` entries.

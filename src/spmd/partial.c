@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// partial.c - values that differ from device to device become ordinary values of the program.
+// partial.c - turns values that differ between devices into ordinary values of the program.
 //
 // A parameter or result of main with partials gets a first dimension that counts them. An operand
-// of a manual computation that is unreduced inside, or a result, gets one dimension per axis that
-// is cut along it, so that each device reads and writes its own. Everything between works on plain
-// values, or on partials where spread.c finds a way; nothing else of the compiler knows of them.
+// or result of a manual computation that is unreduced inside gets one dimension per unreduced axis,
+// sharded along it, so that each device reads and writes its own. Everything between works on plain
+// values, or on partials where spread.c finds a way; nothing else in the compiler knows of them.
 #include "spmd/partial.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static vt_partial manual_partial(const vt_op *op, vt_attr_key key, uint32_t i) {
   return partial;
 }
 
-// The axes along which result `i` differs although it is neither cut nor unreduced along them.
+// The axes along which result `i` differs although it is neither sharded nor unreduced along them.
 static vt_partial varying_partial(const vt_op *op, uint32_t i, vt_axis_set varying) {
   const vt_sharding *s = vt_op_attr(op, VT_ATTR_OUT_SHARDINGS)->shardings[i];
   const vt_mesh *mesh = vt_manual_mesh(op);
@@ -89,7 +89,7 @@ static vt_value *resolve(vt_value *value) {
   return value;
 }
 
-// [sizes] + dims, or ones + dims inside of the manual computation.
+// [sizes] + dims, or ones + dims inside the manual computation.
 static vt_type extended(vt_module *module, const vt_partial *partial, vt_type type, bool ones) {
   int64_t dims[VT_MAX_RANK + VT_MAX_PARTIAL];
   for (uint32_t i = 0; i < partial->count; i++) dims[i] = ones ? 1 : partial->axes[i].size;
@@ -97,7 +97,7 @@ static vt_type extended(vt_module *module, const vt_partial *partial, vt_type ty
   return vt_type_make(&module->arena, type.dtype, (int32_t)partial->count + type.rank, dims);
 }
 
-// The sharding with one dimension per axis of the partial in front, and nothing unreduced.
+// The sharding with one leading dimension per axis of the partial, and nothing unreduced.
 static const vt_sharding *extended_sharding(vt_module *module, const vt_partial *partial,
                                             const vt_sharding *s) {
   vt_arena *arena = &module->arena;
@@ -137,8 +137,8 @@ static vt_status check_partial(const vt_partial *partial, const vt_tiling *tilin
                   VT_MAX_PARTIAL);
 }
 
-// What the operand has is_partial from its unreduced axes, in a manual computation that reads it as
-// replicated: the partials that differ without being declared.
+// The undeclared partial axes of an operand: it is partial along them, but the manual computation
+// reads it as replicated.
 static vt_partial undeclared_partial(const vt_spreader *s, const vt_op *op, uint32_t i) {
   vt_partial partial = vt_value_partial(s, op->operands[i]), none = {0};
   const vt_sharding *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS)->shardings[i];
@@ -207,7 +207,7 @@ static vt_op *inline_call(vt_op *op) {
   vt_func_inline(vt_attr_func(op, VT_ATTR_CALLEE), op, op->operands, returns);
   for (uint32_t i = 0; i < op->result_count; i++) op->results[i].replaced_by = returns[i];
   vt_op_remove(op);
-  return before ? before->next : func->first; // the body may hold calls: it is walked too
+  return before ? before->next : func->first; // the body may contain calls: walk it too
 }
 
 static vt_status walk_func(vt_spreader *s, vt_func *func, vt_op *first) {
@@ -250,8 +250,8 @@ static vt_type counted(vt_module *module, int64_t partials, vt_type type) {
   return vt_type_make(&module->arena, type.dtype, type.rank + 1, dims);
 }
 
-// What the program's text says of a parameter or result with partials: its first dimension is cut
-// along the axes that it counts.
+// The annotation of a parameter or result with partials: its first dimension is sharded along the
+// axes of the partial.
 static const vt_sharding *counted_sharding(vt_module *module, const vt_partial *partial,
                                            const vt_sharding *s) {
   vt_arena *arena = &module->arena;
@@ -267,7 +267,7 @@ static const vt_sharding *counted_sharding(vt_module *module, const vt_partial *
   return out;
 }
 
-// Partials that nobody declared: the devices hold their own.
+// Undeclared partials: each device holds its own.
 static void set_partials(vt_tiling *tiling, const vt_partial *partial, int32_t device_count,
                          vt_arena *arena) {
   int32_t *partials = VT_NEW_ARRAY(arena, int32_t, device_count);
@@ -289,7 +289,7 @@ static const vt_mesh *mesh_within(const vt_func *func) {
   return mesh;
 }
 
-// The axes that the sharding of a parameter leaves out, along which devices may hold their own.
+// The axes unused by a parameter's sharding, along which devices may hold their own values.
 static vt_partial open_partial(const vt_module *module, uint32_t param) {
   const vt_io_info *info = module->main->param_info;
   const vt_sharding *s = info ? info[param].sharding : NULL;

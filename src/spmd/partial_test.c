@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// partial_test.c - programs on values that differ between devices mean what they say: whatever the
-// partials of the parameters, the partials of each result joined are what the program gives on the
-// joined parameters. Runs both with the evaluator, on small whole numbers.
+// partial_test.c - programs on values that differ between devices are correct: for any partials of
+// the parameters, joining each result's partials gives what the program computes on the joined
+// parameters. Runs both with the evaluator, on small integers.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@
 enum { DEVICES = 8, MAX_IO = 4 };
 
 // Programs over the mesh x = 4, y = 2. U and V are parameters that are unreduced along both axes
-// and along x, C is cut by x, R is replicated; UU, UV name such results. Bodies return.
+// and along x, C is sharded along x, R is replicated; UU, UV name such results. Bodies return.
 static const struct {
   const char *name, *text;
 } programs[] = {
@@ -287,8 +287,8 @@ static void check_program(const char *name, const char *text) {
     got[i] = new_tensor(main->returns[i]->type);
     want[i] = new_tensor(plain->main->returns[i]->type);
   }
-  // The plain program has no partials: a manual computation in it is the identity or a sign of what
-  // it is given, which the whole array stands for.
+  // The plain program has no partials: a manual computation in it is the identity or a sign of its
+  // operand, represented by the whole array.
   run(module, args, got);
   run(plain, joined, want);
   for (uint32_t i = 0; i < main->return_count; i++) {
@@ -313,7 +313,7 @@ static void versions_joined_mean_what_the_program_says(void **state) {
     for (int round = 0; round < 3; round++) check_program(programs[i].name, programs[i].text);
 }
 
-// Which results of a manual computation differ is proven, not guessed.
+// Which results of a manual computation differ is proven.
 static void results_that_differ_are_proven(void **state) {
   (void)state;
   static const struct {
@@ -334,7 +334,7 @@ static void results_that_differ_are_proven(void **state) {
        " %s = stablehlo.add %p, %q : tensor<f32> stablehlo.return %s : tensor<f32> })"
        " : (tensor<2xf32>) -> tensor<2xf32> sdy.return %0 : tensor<2xf32>",
        1},
-      // Half of the devices exchange, the others do not: it depends on y too.
+      // Half of the devices exchange data, the others do not: the result depends on y too.
       {"%c = stablehlo.constant dense<1.0> : tensor<2xf32>"
        " %0 = \"stablehlo.collective_permute\"(%c) <{channel_handle ="
        " #stablehlo.channel_handle<handle = 1, type = 1>, source_target_pairs ="
@@ -375,7 +375,7 @@ static void check_proto(const vt_tiling *tiling, const char *hex) {
   }
 }
 
-// Which partial each device holds, and the message: types of the last tile dimensions behind the
+// Which partial each device holds, and the message: types of the last tile dimensions after the
 // devices, replicated before unreduced.
 static void each_device_holds_its_version(void **state) {
   (void)state;

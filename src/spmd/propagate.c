@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // propagate.c - turns a module into a graph of tensors and rules; results that the program leaves
-// open get the graph's answer.
+// open get the graph's shardings.
 //
 // Calls are entered once per call site, so that a function used twice may be sharded in two ways.
 // Each carried value of a loop is one tensor. Tensors and calls beyond a limit are left out,
@@ -27,8 +27,8 @@ static uint32_t node_of(const vt_map *nodes, const vt_value *value) {
   return found ? (uint32_t)((uintptr_t)found - 1) : 0;
 }
 
-// Constants and values computed only from them are separate nodes for each use, since one use says
-// nothing about another.
+// Constants and values computed only from them are separate nodes for each use, as uses are
+// independent.
 static bool is_constant_op(const vt_op *op, const vt_map *constants) {
   if (op->code == VT_OP_CONSTANT || op->code == VT_OP_IOTA) return true;
   bool moves = op->code == VT_OP_BROADCAST_IN_DIM || op->code == VT_OP_BROADCAST ||
@@ -203,7 +203,7 @@ static void walk_func(walker *w, const vt_func *func, const uint32_t *params, ui
 
 // ---- the mesh -----------------------------------------------------------------------------------
 
-// The mesh that propagates: the first of the module with axes over all devices.
+// The mesh used for propagation: the module's first with axes over all devices.
 static const vt_mesh *find_mesh(const vt_module *module, int32_t device_count) {
   for (uint32_t i = 0; i < module->mesh_count; i++) {
     int64_t size = 1;
@@ -235,7 +235,7 @@ static bool is_closed(const vt_sharding *s) {
 }
 
 // Fills in the open entries of `results`.
-// What propagation found for a result, unreduced as the program says.
+// The propagated sharding of a result, with the program's unreduced axes.
 static const vt_sharding *found_sharding(walker *w, uint32_t node, const vt_sharding *said,
                                          vt_arena *arena) {
   const vt_sharding *found = vt_graph_sharding(&w->graph, node, arena);

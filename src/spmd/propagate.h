@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// propagate.h - shardings for what the program leaves open.
+// propagate.h - shardings for values that the program leaves open.
 #ifndef VT_SPMD_PROPAGATE_H
 #define VT_SPMD_PROPAGATE_H
 

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// replicas.c - a program of several replicas, or of partitions with arrays of their own, becomes
+// replicas.c - turns a program of several replicas, or of partitions with their own arrays, into
 // one manual computation over all devices.
 //
-// Devices stand in a grid: device = replica * partitions + partition. Replicas run the same
-// function on arrays of their own: a manual computation along the axis of replicas, whose operands
-// and results are unreduced along it, so that every replica holds its partial and nothing is ever
-// added up. What the program says about its partitions keeps its meaning within each replica: its
-// meshes get the axis of replicas in front. Ids of replicas, partitions and groups stay as they
-// are: the evaluator knows the grid.
+// Devices form a grid: device = replica * partitions + partition. Replicas run the same function on
+// their own arrays: a manual computation along the replica axis, whose operands and results are
+// unreduced along it, so that every replica holds its partial and nothing is ever reduced. What the
+// program says about its partitions keeps its meaning within each replica: its meshes get a leading
+// replica axis. Ids of replicas, partitions and groups stay as they are: the evaluator knows the
+// grid.
 #include <string.h>
 
 #include "base/check.h"
 #include "spmd/spmd.h"
 
-// No program's own axes are called so.
+// A name that no program uses for its axes.
 static const char replica_axis[] = "vtpu.replica", partition_axis[] = "vtpu.partition";
 static const char line_mesh[] = "vtpu.grid"; // nor a mesh
 
 typedef struct grid {
   vt_module *module;
   int32_t replicas, partitions;
-  const vt_mesh *mesh;   // of values that name none
-  vt_map meshes, walked; // a mesh and its grid; functions seen outside of manual computations
+  const vt_mesh *mesh;   // for values that name none
+  vt_map meshes, walked; // a mesh and its grid; functions seen outside manual computations
 } grid;
 
 static vt_status refuse(const vt_op *op) {
@@ -33,7 +33,7 @@ static vt_status refuse(const vt_op *op) {
 }
 
 // A collective between partitions needs a value per partition, which a program on whole arrays has
-// in its manual computations only.
+// only in manual computations.
 static vt_status check_collectives(grid *g, const vt_func *func) {
   void **seen = vt_map_at_ptr(&g->walked, func);
   if (*seen) return VT_OK;
@@ -73,7 +73,7 @@ static const vt_mesh *grid_mesh(grid *g, const vt_mesh *mesh) {
   return out;
 }
 
-// `count` references, one axis further; `own` puts one to the axis of replicas in front.
+// `count` references, shifted by one axis; `own` prepends one to the replica axis.
 static const vt_axis_ref *shift(grid *g, bool own, uint32_t count, const vt_axis_ref *refs) {
   vt_assert(g->replicas > 1);
   vt_axis_ref *out = VT_NEW_ARRAY(&g->module->arena, vt_axis_ref, count + 1);
@@ -103,8 +103,8 @@ static const vt_sharding *grid_sharding(grid *g, const vt_sharding *s, bool own)
   return out;
 }
 
-// What a replica says of a value of main, and that each replica has its own. A value of which
-// nothing is said is whole; a result may still be cut by propagation.
+// A replica's sharding of a value of main, plus one value per replica. An unannotated value is
+// whole; propagation may still shard a result.
 static vt_status partial_each(grid *g, const vt_sharding *s, vt_type type, bool closed,
                               const vt_sharding **out) {
   bool own = type.dtype != VT_TOKEN;
@@ -214,7 +214,7 @@ static vt_status build(grid *g) {
 vt_status vt_spmd_from_replicas(vt_module *module, bool own_arrays) {
   grid g = {
       .module = module, .replicas = module->num_replicas, .partitions = module->num_partitions};
-  if (own_arrays) { // partitions are as replicas then, but for their ids
+  if (own_arrays) { // then partitions are like replicas, except for their ids
     g.replicas *= g.partitions;
     g.partitions = 1;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rules.c - the factors of each op: which dimensions of its operands and results belong together.
+// rules.c - the factors of each op: which dimensions of its operands and results correspond.
 // Follows Shardy's registry of sharding rules; fixtures/expected.txt holds XLA's own answers.
 #include <string.h>
 
@@ -63,7 +63,7 @@ static bool in_list(const int64_t *list, uint32_t count, int64_t value) {
   return false;
 }
 
-// All tensors of the result's rank, dimension by dimension; scalars among the operands have none.
+// Ties all tensors of the result's rank, dimension by dimension; scalar operands have none.
 static void pointwise(builder *b) {
   int32_t rank = type_of(b, b->operands).rank;
   for (int32_t d = 0; d < rank; d++) {
@@ -95,7 +95,7 @@ static void broadcast_in_dim(builder *b) {
     if (type_of(b, 0).dims[d] == type_of(b, 1).dims[to[d]]) pair(b, 0, d, 1, to[d]);
 }
 
-// Walks both shapes from the major end; a factor ends where the products meet.
+// Walks both shapes from the major end; a factor ends where the products are equal.
 static void reshape(builder *b) {
   vt_type in = type_of(b, 0), out = type_of(b, 1);
   int32_t i = 0, o = 0;
@@ -302,7 +302,7 @@ static void select_and_scatter(builder *b) {
   same_sizes(b, 0, 1);
 }
 
-// An op about which nothing is known.
+// An op without a rule.
 #define none NULL
 static void (*const rules[VT_OP_COUNT])(builder *b) = {
 #define OP(name, text, operands, results, regions, kinds, rule, element, class, kernel, emitter,   \
@@ -313,7 +313,7 @@ static void (*const rules[VT_OP_COUNT])(builder *b) = {
 };
 #undef none
 
-// False when nothing is known about the op.
+// False when there is no rule for the op.
 static bool describe(builder *b, bool *out_pass_through) {
   void (*rule)(builder *) = vt_op_is_marker(b->op) ? pointwise : rules[b->op->code];
   *out_pass_through = rule == pointwise || rule == transpose || rule == reshape;

@@ -3,8 +3,8 @@
 //
 // A device here is a position in the program's device assignment (0 .. device_count - 1), not a
 // hardware id.
-// In: shardings as specified by the program (ir/sharding.h). Out: tilings, along which the runtime
-// cuts buffers.
+// In: shardings as specified by the program (ir/sharding.h). Out: tilings, by which the runtime
+// splits arrays into buffers.
 // Threads: the module is only read; any number at once.
 #ifndef VT_SPMD_SPMD_H
 #define VT_SPMD_SPMD_H
@@ -22,8 +22,8 @@ typedef struct vt_tiling {
   const int32_t *tile_of_device;
   const uint8_t *proto; // as an xla.OpSharding message; empty = replicated
   size_t proto_size;
-  // Values that differ from device to device (unreduced axes): how many partials of the array there
-  // are, and which of them each device holds a tile of. One partial: all devices agree, NULL.
+  // Values that differ between devices (unreduced axes): how many partials of the array there are,
+  // and which of them each device holds a tile of. One partial: all devices agree, NULL.
   int64_t partials;
   const int32_t *partial_of_device;
 } vt_tiling;
@@ -43,7 +43,7 @@ vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_ax
                          uint32_t manual_count, vt_type global, int32_t device_count,
                          vt_arena *arena, vt_tiling *out_tiling) VT_CHECKED;
 
-// What a program's custom call @InspectSharding looks at. A function that is called twice is seen
+// A value inspected by the custom call @InspectSharding. A function called twice is inspected
 // twice.
 typedef struct vt_sighting {
   const vt_op *op;
@@ -59,30 +59,30 @@ vt_status vt_spmd_inspect(const vt_module *module, int32_t device_count, vt_aren
                           vt_sightings *out_sightings) VT_CHECKED;
 
 // Makes a program of R replicas one over all devices; call it first. Every parameter and result of
-// main gets R partials, one for each replica, cut over its partitions as the program says; with
-// `own_arrays` nothing is cut, and each partition has a partial too. A program of one replica (and
-// one partition) is not touched. errors UNIMPLEMENTED: collectives between the partitions of whole
-// arrays
+// main gets R partials, one per replica, sharded over its partitions as the program says; with
+// `own_arrays` nothing is sharded, and each partition has a partial too. A program of one replica
+// (and one partition) is unchanged. errors UNIMPLEMENTED: collectives between the partitions of
+// whole arrays
 vt_status vt_spmd_from_replicas(vt_module *module, bool own_arrays) VT_CHECKED;
 
 // Tilings of the parameters and results of main (arrays of param_count and return_count in
-// `arena`). Where the program leaves a result open, the choice is propagated from parameters and
+// `arena`). If the program leaves a result open, its sharding is propagated from parameters and
 // constraints. Tokens count as replicated. The module must not have been through passes that inline
 // its manual regions; call it right after import.
 vt_status vt_spmd_plan(const vt_module *module, int32_t device_count, vt_arena *arena,
                        vt_tiling **out_params, vt_tiling **out_results) VT_CHECKED;
 
 // For a parameter of main that the program takes as one value although its devices may hold
-// different ones: partials along all axes that its sharding leaves out. Call it before
-// vt_spmd_expand_partials, with the tiling that goes there. false: there are no such axes.
+// different ones: partials along all axes that its sharding does not use. Call it before
+// vt_spmd_expand_partials, with the same tiling. false: there are no such axes.
 bool vt_spmd_own_partials(const vt_module *module, uint32_t param, int32_t device_count,
                           vt_arena *arena, vt_tiling *tiling);
 
-// Gives values that differ from device to device their place in the program: each parameter and
-// result of main with several partials (vt_tiling) gets a first dimension that counts them. Results
-// that manual computations leave different on devices along an axis that no sharding names get
-// partials in `results` (arrays in `arena`). The program is otherwise as it was; a module without
-// such values is not touched. errors UNIMPLEMENTED: more dimensions than fit
+// Represents values that differ between devices in the program: each parameter and result of main
+// with several partials (vt_tiling) gets a first dimension that counts them. Results of manual
+// computations that differ along an axis their sharding does not name get partials in `results`
+// (arrays in `arena`). The rest of the program, and a module without such values, is unchanged.
+// errors UNIMPLEMENTED: more dimensions than fit
 vt_status vt_spmd_expand_partials(vt_module *module, int32_t device_count, vt_arena *arena,
                                   vt_tiling *params, vt_tiling *results) VT_CHECKED;
 

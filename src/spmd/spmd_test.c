@@ -226,7 +226,7 @@ static void open_results_are_cut_as_xla_cuts_them(void **state) {
   assert_int_equal(wrong, 0);
 }
 
-// GSPMD's texts give the same tilings: of an argument, of an op, of a result.
+// GSPMD's textual shardings give the same tilings: for an argument, an op, a result.
 static void gspmd_text_leads_to_the_same_tiles(void **state) {
   (void)state;
   static const char text[] =

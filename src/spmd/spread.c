@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// spread.c - from a value to the partials that the devices hold of it, and back.
+// spread.c - from a value to its partials on the devices, and back.
 //
-// Partials are asked for where they leave the program or enter a manual computation; from there the
-// ops that made the value are followed backwards as long as partials of their operands give
-// partials of their result:
+// Partials are needed where they leave the program or enter a manual computation; from there the
+// value's producers are followed backwards as long as partials of their operands give partials of
+// their result:
 //  - what is linear (sums, moves, products with a plain value) goes partial by partial;
 //  - a contraction or a sum over a dimension that is cut along the axes gives each device the part
 //    sum of its own tile, and so does a scatter that adds updates which are cut;
 //  - anything else is a plain value, of which each device gets its own tile where the value is cut
 //    along the axes, else the first device along them gets all of it; the others get zeros.
-// Whatever is chosen, the partials together mean the plain value.
+// In each case the partials together represent the plain value.
 #include <string.h>
 
 #include "base/check.h"
 #include "spmd/partial.h"
 
-enum { MAX_DEPTH = 500 }; // of one chain that is followed
+enum { MAX_DEPTH = 500 }; // of one chain of producers
 
 // ---- sets of axes -------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ static bool is_constraint(const vt_op *op) {
 }
 
 // The sharding of one array, written for the dimensions of another: dimension from_dims[i] of the
-// one lies as to_dims[i] of the other.
+// one corresponds to to_dims[i] of the other.
 static const vt_sharding *mirror(const vt_spreader *s, const vt_sharding *from, int32_t rank,
                                  const int64_t *from_dims, const int64_t *to_dims, uint32_t count) {
   vt_sharding *sharding = VT_NEW(s->arena, vt_sharding);
@@ -142,7 +142,7 @@ static const vt_sharding *sharding_of_broadcast(const vt_spreader *s, const vt_o
   return mirror(s, given, op->results[0].type.rank, from_dims, to_dims, kept);
 }
 
-// `left`: how many more ops may be looked at.
+// `left`: how many more ops may be visited.
 static const vt_sharding *sharding_within(const vt_spreader *s, const vt_value *value, int *left) {
   while ((*left)-- > 0) {
     const vt_op *op = value->op;
@@ -167,7 +167,7 @@ static const vt_sharding *sharding_within(const vt_spreader *s, const vt_value *
   return NULL;
 }
 
-// How a plain value lies on the devices, as far as the program says it at once.
+// The sharding of a plain value, if the program states it nearby.
 static const vt_sharding *sharding_of(const vt_spreader *s, const vt_value *value) {
   int left = MAX_DEPTH;
   return sharding_within(s, value, &left);
@@ -225,7 +225,7 @@ static vt_value *splat(vt_spreader *s, vt_type type, int64_t number) {
     memcpy(bytes, &number, sizeof number);
   else if (number)
     memcpy(bytes, &(int32_t){(int32_t)number},
-           sizeof(int32_t)); // S32: the only other one asked for
+           sizeof(int32_t)); // S32: the only other one used
   *literal = (vt_literal){type, bytes, true};
   return vt_build_constant(s->func, s->before, &vt_loc_unknown, literal);
 }
@@ -251,7 +251,7 @@ static vt_opcode joining_op(vt_meaning meaning, vt_dtype dtype) {
   }
 }
 
-// Joins the partials along dimension `dim`, which goes away.
+// Joins the partials along dimension `dim`, which is removed.
 static vt_value *join_dim(vt_spreader *s, vt_value *value, int32_t dim, vt_meaning meaning) {
   int64_t start[VT_MAX_RANK] = {0}, limit[VT_MAX_RANK], stride[VT_MAX_RANK], rest[VT_MAX_RANK];
   vt_type type = value->type;
@@ -289,8 +289,8 @@ vt_value *vt_join_value(vt_spreader *s, vt_value *partials, const vt_partial *pa
 
 // ---- plain values -------------------------------------------------------------------------------
 
-// Where along the axis the elements of a dimension lie: their index over `*out_divisor`, modulo the
-// axis. False when the sharding does not cut the array along the axis.
+// The position along the axis of a dimension's elements: their index over `*out_divisor`, modulo
+// the axis size. False when the array is not sharded along the axis.
 static bool axis_of_dim(const vt_sharding *sharding, vt_axis_ref axis, vt_type type,
                         int32_t *out_dim, int64_t *out_divisor) {
   for (int32_t d = 0; sharding && sharding->rank == type.rank && d < type.rank; d++) {
@@ -314,8 +314,8 @@ static vt_value *owners(vt_spreader *s, vt_type type, int64_t dim, int64_t divis
 }
 
 // Partials along `partial` of a value that already has partials along `have` (some of these axes,
-// which its leading dimensions stand for): along the other axes each device gets its tile, as
-// `sharding` says, or the first device gets everything.
+// its leading dimensions): along the other axes each device gets its tile of `sharding`, or the
+// first device gets everything.
 static vt_value *place(vt_spreader *s, vt_value *value, vt_type plain, const vt_partial *have,
                        const vt_partial *partial, const vt_sharding *sharding) {
   vt_type type = partial_type(s, partial, plain);
@@ -349,7 +349,7 @@ static vt_value *place(vt_spreader *s, vt_value *value, vt_type plain, const vt_
                (vt_value *[]){mine, all, splat(s, type, 0)});
 }
 
-// From partials along one partial to partials along another: axes that are not wanted are joined.
+// From partials along some axes to partials along others: axes not in the target are joined.
 static vt_value *change_partial(vt_spreader *s, vt_value *value, vt_type plain, vt_partial have,
                                 const vt_partial *want) {
   for (uint32_t i = have.count; i-- > 0;) {
@@ -361,10 +361,10 @@ static vt_value *change_partial(vt_spreader *s, vt_value *value, vt_type plain, 
   return have.count == want->count ? value : place(s, value, plain, &have, want, NULL);
 }
 
-// ---- part sums ----------------------------------------------------------------------------------
+// ---- partial sums -------------------------------------------------------------------------------
 
-// The dimensions of a value that has partials along `have`, those along which it is cut by axes of
-// the partial split into one dimension per axis and the rest.
+// The dimensions of a value that has partials along `have`; those sharded along axes of the partial
+// are split into one dimension per axis and the rest.
 typedef struct cut {
   vt_partial partial; // `have` and the axes found
   int32_t rank;       // of the split tensor
@@ -384,7 +384,7 @@ static bool cut_dims(vt_type plain, const vt_partial *have, const vt_partial *wa
     out->from[out->rank++] = -1;
   }
   for (int pass = 0; pass < 2;
-       pass++) { // the partial must be complete before places in it are taken
+       pass++) { // the partial must be complete before indices into it are taken
     out->rank = (int32_t)have->count;
     for (int32_t d = 0; d < plain.rank; d++) {
       int64_t rest = plain.dims[d];
@@ -460,7 +460,7 @@ static vt_value *partial_first(vt_spreader *s, vt_value *value, const int32_t *p
 
 static vt_value *spread_at(vt_spreader *s, vt_value *value, const vt_partial *partial, int depth);
 
-// The part of a partial that the value has partials along.
+// The axes of a partial along which the value has partials.
 static vt_partial common_partial(const vt_spreader *s, const vt_value *value,
                                  const vt_partial *want) {
   vt_partial have = vt_value_partial(s, value),
@@ -510,8 +510,8 @@ static vt_value *spread_reduce(vt_spreader *s, vt_op *op, const vt_partial *want
   return change_partial(s, first, op->results[0].type, c.partial, want);
 }
 
-// One side of a contraction, cut along its contracting dimensions: the operand and its dimension
-// numbers. The axes of the partial become batch dimensions in front of the others.
+// One side of a contraction, split along its contracting dimensions: the operand and its dimension
+// numbers. The axes of the partial become leading batch dimensions.
 typedef struct side {
   vt_value *value;
   uint32_t batch_count, contract_count;
@@ -553,7 +553,7 @@ static vt_value *spread_dot(vt_spreader *s, vt_op *op, const vt_partial *want) {
     vt_type type = op->operands[o]->type;
     bool summed[VT_MAX_RANK];
     for (int32_t d = 0; d < type.rank; d++) summed[d] = is_listed(contract[o], contract_count, d);
-    // Which of them are cut decides the program where it says it of one side only.
+    // If the program shards only one side, that side decides which of them are split.
     const vt_sharding *sharding =
         mirror(s, given, type.rank, contract[known], contract[o], contract_count);
     if (!cut_dims(type, &(vt_partial){.mesh = want->mesh}, want, sharding, summed, &cuts[o]))
@@ -588,8 +588,8 @@ static int32_t index_dim_of(const int64_t *window, uint32_t window_count, int32_
   return at >= vector_dim ? at + 1 : at;
 }
 
-// Puts in front of each index vector the position along the partial of the device that holds the
-// update. NULL when neither updates nor indices are known to be cut along any of its axes.
+// Prepends to each index vector the position along the partial of the device that holds the update.
+// NULL when neither updates nor indices are known to be sharded along any of its axes.
 static vt_value *owned_indices(vt_spreader *s, const vt_op *op, const vt_partial *partial) {
   vt_value *indices = op->operands[1], *updates = op->operands[2];
   const vt_sharding *of_updates = sharding_of(s, updates), *of_indices = sharding_of(s, indices);
@@ -662,7 +662,7 @@ static vt_value *same_op(vt_spreader *s, const vt_op *op, vt_type result, vt_val
   return value;
 }
 
-// Dimension numbers moved behind those of the partial; `whole` gives the partial's own in front.
+// Dimension numbers shifted past those of the partial; `whole` prepends the partial's own.
 static void shift_ints(vt_op *op, vt_attr_key key, const vt_partial *partial, bool whole,
                        int64_t add) {
   uint32_t count, n = 0;
@@ -677,7 +677,7 @@ static void shift_ints(vt_op *op, vt_attr_key key, const vt_partial *partial, bo
   vt_op_set_ints(op, key, n, values);
 }
 
-// Ops that only move elements; a pad brings zeros, which any number of partials may bring.
+// Ops that only move elements; a pad must add zeros, which are correct in every partial.
 static bool moves(const vt_op *op) {
   if (op->code == VT_OP_PAD) return is_zero(op->operands[1]);
   return vt_op_info_get(op->code)->linear == VT_LINEAR_MOVES || is_constraint(op);
@@ -726,14 +726,14 @@ static bool has_partial(const vt_spreader *s, const vt_value *value) {
   return vt_map_find_ptr(&s->stands_for, value) != NULL;
 }
 
-// Conversions in which no digit of a part sum is lost that the sum would have.
+// Conversions in which a partial sum loses no digit that the sum would keep.
 static bool adds_after(const vt_op *convert) {
   vt_dtype from = convert->operands[0]->type.dtype, to = convert->results[0].type.dtype;
   return from != VT_PRED && to != VT_PRED && (vt_dtype_is_integer(from) || vt_dtype_is_float(to));
 }
 
-// Whether a sum goes through the op operand by operand. `out_plain` gets a bit for each operand
-// that stays as it is.
+// Whether the op distributes over sums of its operands. `out_plain` gets a bit for each operand
+// that stays plain.
 static bool is_linear(const vt_spreader *s, const vt_op *op, uint32_t *out_plain) {
   *out_plain = 0;
   if (!(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE)) return false;
@@ -769,7 +769,7 @@ static vt_value *spread_linear(vt_spreader *s, vt_op *op, const vt_partial *part
   return same_op(s, op, op->results[0].type, operands, partial);
 }
 
-// ---- the ways -----------------------------------------------------------------------------------
+// ---- the cases ---------------------------------------------------------------------------------
 
 void vt_note_op(vt_spreader *s, const vt_op *op) {
   vt_assert(op->func == s->func);
@@ -793,10 +793,10 @@ static vt_value *follow(vt_spreader *s, vt_value *value, const vt_partial *parti
   vt_op *op = value->op;
   uint32_t plain;
   if (!op || depth > MAX_DEPTH) return NULL;
-  for (uint32_t i = 0; i < op->operand_count; i++) // axes may split dimensions in front and behind
+  for (uint32_t i = 0; i < op->operand_count; i++) // axes may split dimensions on both sides
     if (op->operands[i]->type.rank + 2 * VT_MAX_PARTIAL > VT_MAX_RANK) return NULL;
   vt_partial noted = vt_value_partial(s, value);
-  bool is_partial = noted.count && noted.meaning == partial->meaning; // it stands for partials
+  bool is_partial = noted.count && noted.meaning == partial->meaning; // it represents partials
   if (is_constraint(op))
     return is_partial ? spread_at(s, op->operands[0], partial, depth + 1) : NULL;
   if (is_partial && moves(op)) return spread_move(s, op, partial, depth + 1);

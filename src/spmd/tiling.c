@@ -2,8 +2,8 @@
 // tiling.c - turns a sharding and a shape into the tile that each device holds.
 //
 // The sharding is first written as GSPMD's tile assignment: an array of devices, one dimension per
-// tensor dimension and a last one for devices that hold the same tile. Its order is that of the
-// mesh, since clients compare shardings by this array.
+// tensor dimension and a last one for devices that hold the same tile. It follows mesh order, since
+// clients compare shardings by this array.
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void put_packed(vt_arena *arena, byte_array *out, uint8_t tag, const int6
 }
 
 // xla.OpSharding: 1 type, 3 tile dimensions, 4 devices, 6 replicate on last dimension, 8 types of
-// the last dimensions where they are not all replicated.
+// the last dimensions if not all are replicated.
 enum { TYPE_REPLICATED = 0, TYPE_MAXIMAL = 1, TYPE_OTHER = 3, TYPE_UNREDUCED = 6 };
 
 static void put_proto(vt_arena *arena, vt_tiling *tiling, uint8_t type, const int64_t *dims,
@@ -75,7 +75,7 @@ static vt_status set_maximal(vt_arena *arena, vt_type global, int32_t device_cou
   return VT_OK;
 }
 
-// `devices` lies row-major over counts[rank] x copies x partials.
+// `devices` is row-major over counts[rank] x copies x partials.
 static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count,
                            const int64_t *counts, int64_t partials, const int64_t *devices,
                            vt_tiling *out) {
@@ -115,7 +115,7 @@ static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count
 
 // ---- meshes -------------------------------------------------------------------------------------
 
-// One factor of a mesh: a whole axis or a part of one. Its digit in a device's position is position
+// One factor of a mesh: a whole axis or a part of one. Its index in a device's position is position
 // / stride % size.
 typedef struct factor {
   int64_t size, stride;
@@ -148,7 +148,7 @@ static int compare_refs(vt_axis_ref a, vt_axis_ref b) {
   return a.pre_size < b.pre_size ? -1 : a.pre_size > b.pre_size;
 }
 
-// Appends the parts of the mesh that `used` leaves over, major to minor.
+// Appends the parts of the mesh not in `used`, major to minor.
 static uint32_t add_rest(const vt_mesh *mesh, factor *factors, uint32_t used) {
   uint32_t count = used;
   for (uint32_t a = 0; a < mesh->axis_count; a++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // varying.c - one forward walk over the body of a manual computation. Each value gets the set of
 // axes along which it may differ: a device number, an operand's tile or a partial sum adds axes; a
-// collective over an axis removes it. Loops are walked until nothing changes.
+// collective over an axis removes it. Loops are walked to a fixed point.
 #include "spmd/varying.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct walk {
   const vt_mesh *mesh;
   int64_t devices;
   vt_axis_set all;
-  int32_t *lines[VT_MAX_AXES]; // [axis][device]: the first device that differs in the axis only
+  int32_t *lines[VT_MAX_AXES]; // [axis][device]: the first device that differs only in this axis
   vt_arena *arena;
   int depth, steps;
 } walk;
@@ -61,8 +61,8 @@ static void find_lines(walk *w) {
 
 // ---- collectives --------------------------------------------------------------------------------
 
-// Rows of devices whose operands make up a result (-1 pads); for each device its row (-1 = none)
-// and its position in it.
+// Rows of devices whose operands form a result (-1 pads); for each device its row (-1 = none) and
+// its position in it.
 typedef struct rows {
   int64_t width;
   const int64_t *members;
@@ -97,7 +97,7 @@ static bool read_rows(const walk *w, const vt_op *op, rows *out) {
   for (int64_t d = 0; d < w->devices; d++) out->row[d] = -1;
   for (int64_t i = 0; i < count * width; i++) {
     if (ids[i] < -1 || ids[i] >= w->devices) return false;
-    if (ids[i] < 0 || (pairs && i % 2 == 0)) continue; // a pair is the row of its target
+    if (ids[i] < 0 || (pairs && i % 2 == 0)) continue; // a pair forms its target's row
     out->row[ids[i]] = (int32_t)(i / width);
     out->place[ids[i]] = (int32_t)(i % width);
   }

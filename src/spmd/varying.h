@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// varying.h - which results of a manual computation differ from device to device.
+// varying.h - which results of a manual computation differ between devices.
 #ifndef VT_SPMD_VARYING_H
 #define VT_SPMD_VARYING_H
 
@@ -14,8 +14,8 @@ bool vt_is_manual_axis(const vt_op *manual, const vt_mesh *mesh, uint32_t axis);
 // VT_MAX_AXES axes.
 const vt_mesh *vt_manual_mesh(const vt_op *manual);
 // For each returned value the axes along which devices may return different values (`out` has
-// result_count entries). Axes not in the set are proven equal: the value is made of replicated
-// operands, constants and results of collectives that give all devices along the axis the same.
+// result_count entries). Axes not in the set are proven equal: the value depends only on replicated
+// operands, constants and results of collectives that are equal on all devices along the axis.
 void vt_varying_axes(const vt_op *manual, vt_axis_set *out);
 
 #endif
