@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli.c - the commands of commands.def, each a few calls of the API, and which one a line names.
+// cli.c - the commands of commands.def, each a few API calls, and the lookup of a line's command.
 #include "cloud/client/cloud_cli.h"
 
 #include <errno.h>
@@ -116,7 +116,7 @@ static const char *item_path(vt_cli *cli, const char *verb) {
                          vt_cli_encode(cli, cli->args.words.data[0]), verb);
 }
 
-// Waits unless --async; says what gcloud says.
+// Waits unless --async; prints gcloud's messages.
 static vt_status finish(vt_cli *cli, json_t *operation, const char *done) {
   vt_status st = VT_OK;
   if (vt_cli_flag_on(cli, "async"))
@@ -149,7 +149,7 @@ static vt_status parse_pairs(vt_cli *cli, const char *text, bool from_file, json
   return VT_OK;
 }
 
-// The Node that the flags of create describe.
+// The Node described by the flags of create.
 static vt_status node_of_flags(vt_cli *cli, const char *version_flag, json_t **out_node) {
   const char *type = vt_cli_flag_value(cli, "accelerator-type"),
              *family = vt_cli_flag_value(cli, "type");
@@ -196,7 +196,7 @@ static vt_status node_of_flags(vt_cli *cli, const char *version_flag, json_t **o
   return VT_OK;
 }
 
-// Disks of --data-disk (as often as it is given) and of attach-disk: "source=NAME,mode=read-write".
+// Disks of --data-disk (repeatable) and of attach-disk: "source=NAME,mode=read-write".
 static vt_status disk_of_text(vt_cli *cli, const char *text, json_t **out_disk) {
   json_t *pairs = json_object();
   vt_status st = strchr(text, '=') ? parse_pairs(cli, text, false, pairs) : VT_OK;
@@ -350,8 +350,8 @@ static vt_status list(vt_cli *cli) {
   return st;
 }
 
-// What this cloud knows of a node beside the API: how the workers run, and how busy the chips are.
-// A new reference; NULL: a cloud without this call.
+// This cloud's extra information on a node: how the workers run, and how busy the chips are. A new
+// reference; NULL: a cloud without this call.
 json_t *vt_cli_use(vt_cli *cli, const char *name) {
   json_t *reply;
   vt_status st =
@@ -390,7 +390,7 @@ static vt_status describe(vt_cli *cli) {
   "table(worker:label=WORKER,pid:label=PID,user:label=USER,since:label=SINCE,versions:label="      \
   "VERSIONS,program:label=PROGRAM)"
 
-// A line for each process that has the chips, and one for each worker where none has.
+// A line for each process that has the chips, and one for each worker without any.
 static json_t *doctor_rows(const json_t *reply) {
   json_t *rows = json_array(), *worker, *holder, *version;
   const char *name;
@@ -502,7 +502,7 @@ static vt_status perform(vt_cli *cli) {
               "Performed maintenance on");
 }
 
-// Of administrators: --in=90s, 30m, 2h or 3d, or --cancel.
+// For administrators: --in=90s, 30m, 2h or 3d, or --cancel.
 static vt_status announce(vt_cli *cli) {
   int64_t seconds = vt_args_number(&cli->args, "in", -1);
   bool cancel = vt_cli_flag_on(cli, "cancel");
@@ -520,7 +520,7 @@ static vt_status announce(vt_cli *cli) {
   return st;
 }
 
-// Takes the disk off the node's list, or adds it there, and sends the list.
+// Removes the disk from the node's list, or adds it, and sends the list.
 static vt_status change_disks(vt_cli *cli, bool attach) {
   const char *name = vt_cli_flag_value(cli, "disk"), *mode = vt_cli_flag_value(cli, "mode");
   json_t *node, *disk, *operation, *list = json_array(), *item;
@@ -675,7 +675,7 @@ static const struct {
 #include "base/command_rows_end.h"
 };
 
-// They go into paths and into command lines as they are.
+// They are put into paths and command lines unescaped.
 static vt_status check_name(const char *what, const char *name) {
   if (name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")])
     return vt_error(VT_INVALID_ARGUMENT, "'%s' is no name of a %s", name, what);
@@ -686,7 +686,7 @@ static vt_status check_place(const vt_cli *cli) {
   if (!*cli->endpoint)
     return vt_error(VT_FAILED_PRECONDITION,
                     "no endpoint: set VTPU_ENDPOINT or `vtpu config set endpoint URL`");
-  // Accounts are in no project and no zone.
+  // Accounts belong to no project or zone.
   if (strcmp(cli->group, "accounts") == 0) return VT_OK;
   if (!*cli->project)
     return vt_error(VT_FAILED_PRECONDITION,
@@ -697,7 +697,7 @@ static vt_status check_place(const vt_cli *cli) {
   return check_name("zone", cli->zone);
 }
 
-// What is sent is JSON and headers: a word that is no text would be left out of it without a word.
+// Requests are JSON and headers: an argument with invalid text would be dropped from them silently.
 static vt_status check_texts(const vt_args *args) {
   for (size_t i = 0; i < args->words.size; i++)
     if (!vt_text_is_good(args->words.data[i], strlen(args->words.data[i])))

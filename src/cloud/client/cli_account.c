@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli_account.c - `vtpu accounts ...`: for administrators accounts with their roles, passwords and
-// tokens, for everybody their own password and tokens (`me`).
+// cli_account.c - `vtpu accounts ...`: for administrators, accounts with their roles, passwords and
+// tokens; for everybody, their own password and tokens (`me`).
 #include <stdio.h>
 #include <string.h>
 #include <termios.h>
@@ -37,7 +37,7 @@ static void put_days(vt_cli *cli, json_t *body) {
   if (days) json_object_set_new(body, "days", json_integer((json_int_t)days));
 }
 
-// A line of the standard input; from a terminal it is asked for and not shown.
+// A line of standard input; on a terminal with a prompt and without echo.
 static vt_status read_password(vt_cli *cli, const char *what, const char **out_password) {
   char line[1100];
   struct termios shown, hidden;

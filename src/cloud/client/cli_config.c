@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cli_config.c - `vtpu config`: project, zone, endpoint and token in ~/.config/vtpu/config, one
-// `name = value` a line. Environment variables (VTPU_PROJECT ...) win over the file, flags over
-// both.
+// `name = value` per line. Environment variables (VTPU_PROJECT ...) override the file, flags
+// override both.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static const char *config_path(vt_cli *cli) {
 static void read_file(vt_cli *cli, const char *values[property_count]) {
   vt_bytes file;
   vt_status st = vt_file_map(config_path(cli), &file);
-  if (st) { // no file is an empty one
+  if (st) { // a missing file is an empty one
     vt_status_free(st);
     return;
   }
@@ -82,7 +82,7 @@ static vt_status write_file(vt_cli *cli, const char *const values[property_count
   }
   for (int i = 0; i < property_count; i++)
     if (values[i]) vt_text_printf(&text, "%s = %s\n", properties[i].name, values[i]);
-  mode_t mask = umask(077); // the token is in it
+  mode_t mask = umask(077); // it contains the token
   vt_status st = vt_file_write(path, vt_text_string(&text), text.size);
   umask(mask);
   vt_text_free(&text);
@@ -99,7 +99,7 @@ vt_status vt_config_list(vt_cli *cli) {
   return VT_OK;
 }
 
-// What the file has, and the one that the first word names.
+// The file's settings, and the one that the first word names.
 static vt_status read_for(vt_cli *cli, const char *values[property_count],
                           const struct property **out_property) {
   read_file(cli, values);

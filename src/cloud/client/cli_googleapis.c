@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cli_googleapis.c - `vtpu googleapis -- COMMAND`: the command sees this cloud under Google's host
-// names. For clients that spell https://tpu.googleapis.com and have no setting for it. The command
-// runs in a mount namespace with an /etc/hosts and a bundle of authorities of its own; nothing
-// outside changes.
+// names. For clients that hard-code https://tpu.googleapis.com. The command runs in a mount
+// namespace with its own /etc/hosts and CA bundle; nothing outside changes.
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -27,7 +26,7 @@ static const char *const names[] = {
     "oslogin.googleapis.com",      "cloudquotas.googleapis.com",
     "tunnel.cloudproxy.app",       "tunnel-cloudproxy.googleapis.com"};
 
-// Where clients look for the authorities they trust.
+// Where clients look for trusted certificate authorities.
 static const char *const bundle_variables[] = {"SSL_CERT_FILE",
                                                "REQUESTS_CA_BUNDLE",
                                                "CURL_CA_BUNDLE",
@@ -47,7 +46,7 @@ static vt_status write_proc(const char *path, const char *text) {
   return n == (ssize_t)strlen(text) ? VT_OK : system_error(path);
 }
 
-// A mount namespace of our own; who is not root becomes it in a user namespace first.
+// A mount namespace of our own; other users than root first become root in a user namespace.
 static vt_status enter(vt_arena *arena) {
   unsigned uid = geteuid(), gid = getegid();
   if (unshare(CLONE_NEWNS | (uid ? CLONE_NEWUSER : 0)) != 0)
@@ -64,7 +63,7 @@ static vt_status enter(vt_arena *arena) {
                         "`vtpu googleapis` cannot have mounts of its own (below a chroot?)");
 }
 
-// Shows `text` at `path`, in this namespace only. The file behind it has no name any more.
+// Shows `text` at `path`, in this namespace only. The file behind it is unlinked.
 static vt_status cover(const char *path, const vt_text *text) {
   char temporary[] = "/tmp/vtpu-XXXXXX";
   int fd = mkostemp(temporary, O_CLOEXEC);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli_quota.c - `vtpu quotas info ...` and `vtpu quotas preferences ...`: what a project may have,
-// asking for more, and the reviewers' answer. gcloud's words; `review`, `approve` and `reject` are
-// ours.
+// cli_quota.c - `vtpu quotas info ...` and `vtpu quotas preferences ...`: a project's limits,
+// requests for more, and the reviewers' decision. gcloud's words; `review`, `approve` and `reject`
+// are ours.
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static const char *global_path(vt_cli *cli, const char *rest) {
   return vt_arena_printf(&cli->arena, "/v1/projects/%s/locations/global/%s", cli->project, rest);
 }
 
-// The zone or region of a preference in a column of its own.
+// The zone or region of a preference, as its own column.
 static void add_places(json_t *list) {
   json_t *item;
   size_t i;
@@ -56,7 +56,7 @@ vt_status vt_cli_quota_info_list(vt_cli *cli) {
   return show(cli, global_path(cli, INFOS), "quotaInfos", INFO_TABLE);
 }
 
-// `folder` of the project, and in it the thing that the first word names.
+// `folder` of the project, and the resource in it that the first word names.
 static const char *named(vt_cli *cli, const char *folder) {
   return global_path(cli, vt_arena_printf(&cli->arena, "%s/%s", folder,
                                           vt_cli_encode(cli, cli->args.words.data[0])));
@@ -66,7 +66,7 @@ vt_status vt_cli_quota_info_describe(vt_cli *cli) {
   return show(cli, named(cli, INFOS), NULL, "yaml");
 }
 
-// --dimensions=zone=Z or region=R; without it the zone of the configuration, or its region.
+// --dimensions=zone=Z or region=R; by default the zone of the configuration, or its region.
 static vt_status put_dimensions(vt_cli *cli, const char *quota, json_t *body) {
   const char *text = vt_cli_flag_value(cli, "dimensions");
   bool by_region = strstr(quota, "PerRegion") != NULL;

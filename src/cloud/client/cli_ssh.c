@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli_ssh.c - `vtpu tpu-vm ssh` and `scp`: makes a key, puts it into the node's metadata, knows the
-// host keys, runs OpenSSH. One process a worker; with several workers all run at once and the worst
-// exit status counts.
+// cli_ssh.c - `vtpu tpu-vm ssh` and `scp`: creates a key, adds it to the node's metadata, trusts
+// the published host keys, runs OpenSSH. One process per worker; with several workers all run at
+// once and the worst exit status counts.
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ const char *vt_cli_user(void) {
   struct passwd *p = getpwuid(getuid());
   const char *name = getenv("USER");
   if (!name || !*name) name = p ? p->pw_name : "user";
-  // root can not log in; gcloud names the account after the user of the machine.
+  // root cannot log in; gcloud names the account after the local user.
   return strcmp(name, "root") == 0 ? "vtpu" : name;
 }
 
@@ -61,7 +61,7 @@ static int run(const char *const *argv) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-// The public half of the key, made first when there is none.
+// The public half of the key, which is created first if missing.
 static vt_status load_key(vt_cli *cli, const char **out_file, const char **out_public) {
   const char *file = vt_cli_flag_value(cli, "ssh-key-file"), *home = getenv("HOME");
   if (!file) {
@@ -83,8 +83,7 @@ static vt_status load_key(vt_cli *cli, const char **out_file, const char **out_p
   return VT_OK;
 }
 
-// Adds "user:key" to the node's ssh-keys unless it is there; returns once all workers let the key
-// in.
+// Adds "user:key" to the node's ssh-keys if missing; returns once all workers accept the key.
 static vt_status publish_key(vt_cli *cli, const json_t *node, const target *t, const char *key) {
   const json_t *old = json_object_get(node, "metadata");
   const char *keys = json_string_value(json_object_get(old, "ssh-keys"));
@@ -108,7 +107,7 @@ static bool says_os_login(const json_t *value) {
   return json_is_string(value) && strcasecmp(json_string_value(value), "true") == 0;
 }
 
-// Whether the metadata of the node, or else of the project, turns OS Login on.
+// Whether the metadata of the node, or else of the project, enables OS Login.
 static vt_status os_login_on(vt_cli *cli, const json_t *node, bool *out_on) {
   const json_t *own = json_object_get(json_object_get(node, "metadata"), "enable-oslogin"), *item;
   json_t *project;
@@ -129,7 +128,7 @@ static vt_status os_login_on(vt_cli *cli, const json_t *node, bool *out_on) {
   return VT_OK;
 }
 
-// Whether the login profile holds the key.
+// Whether the login profile has the key.
 static vt_status has_key(vt_cli *cli, const char *email, const char *key, bool *out_has) {
   json_t *profile;
   const char *print;
@@ -147,7 +146,7 @@ static vt_status has_key(vt_cli *cli, const char *email, const char *key, bool *
   return VT_OK;
 }
 
-// Puts the key into the caller's login profile; the profile says who one is on the workers.
+// Adds the key to the caller's login profile; the profile gives the account name on the workers.
 static vt_status import_key(vt_cli *cli, target *t, const char *key) {
   json_t *me, *reply;
   bool known;
@@ -169,8 +168,8 @@ static vt_status import_key(vt_cli *cli, target *t, const char *key) {
   return VT_OK;
 }
 
-// A known_hosts file with the keys that the workers published, named as HostKeyAlias names them,
-// and the names of the workers.
+// A known_hosts file with the keys that the workers published, under their HostKeyAlias names, and
+// the names of the workers.
 static vt_status known_hosts(vt_cli *cli, const json_t *node, const target *t,
                              const char **out_file, json_t **out_names) {
   json_t *reply;
@@ -219,7 +218,7 @@ static vt_status check_workers(const char *list) {
                   list);
 }
 
-// Whether worker w is among them.
+// Whether worker w is selected.
 static bool wants(const char *list, size_t w) {
   if (!list) return w == 0;
   if (strcmp(list, "all") == 0) return true;
@@ -259,7 +258,7 @@ static void push_options(vt_cli *cli, words *argv, const char *key, const char *
       vt_array_push_in(&cli->arena, argv, cli->args.flags.data[i].value);
 }
 
-// ssh reaches the worker through this program, and that through the daemon.
+// ssh reaches the worker through this program, which goes through the daemon.
 static vt_status push_tunnel(vt_cli *cli, words *argv, const json_t *names, size_t worker) {
   char self[4096];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -268,7 +267,7 @@ static vt_status push_tunnel(vt_cli *cli, words *argv, const json_t *names, size
   if (!name)
     return vt_error(VT_FAILED_PRECONDITION, "worker %zu has not said its name: is it a machine?",
                     worker);
-  // It comes from the worker and goes into a command line.
+  // It comes from the worker and is put into a command line.
   if (name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-")])
     return vt_error(VT_DATA_LOSS, "worker %zu says that it has a name that is none", worker);
   self[n > 0 ? n : 0] = 0;
@@ -281,8 +280,8 @@ static vt_status push_tunnel(vt_cli *cli, words *argv, const json_t *names, size
   return VT_OK;
 }
 
-// Workers learn of a key in a login profile a moment later. Waits until the worker of these options
-// lets it in; what else keeps ssh out is said by the ssh that follows.
+// Workers learn of a key in a login profile with a delay. Waits until the worker of these options
+// accepts it; the following ssh reports any other error.
 static void wait_until_let_in(vt_cli *cli, const words *options, const char *login) {
   enum { TRIES = 150 };
   words argv = {0};
@@ -308,7 +307,7 @@ static void ssh_words(vt_cli *cli, words *argv, const char *login) {
   }
 }
 
-// Every word "node:path" of the one node becomes "user@ip:path".
+// Replaces every "node:path" of the one node by "user@ip:path".
 static void scp_words(vt_cli *cli, words *argv, const char *login) {
   if (vt_cli_flag_on(cli, "recurse")) vt_array_push_in(&cli->arena, argv, "-r");
   for (size_t i = 0; i < cli->args.words.size; i++) {
@@ -370,7 +369,7 @@ static vt_status run_workers(vt_cli *cli, bool copy, const json_t *node, const t
   return VT_OK;
 }
 
-// Nobody can enter a worker without a machine: said at once, with the reason and what to do.
+// Nobody can log in to a worker without a machine: fails at once, with the reason and what to do.
 static vt_status check_machine(vt_cli *cli, const char *name) {
   json_t *use = vt_cli_use(cli, name);
   const json_t *level = json_object_get(use, "guestLevel");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cli_tunnel.c - `vtpu compute start-iap-tunnel INSTANCE PORT`: standard input and output, or each
-// connection to a local port, through the daemon to a worker. What ssh runs as its ProxyCommand.
-// A connection to the daemon that breaks is made again, for a minute: the tunnel goes on where it
-// was.
+// cli_tunnel.c - `vtpu compute start-iap-tunnel INSTANCE PORT`: connects standard input and output,
+// or each connection to a local port, through the daemon to a worker. ssh runs it as its
+// ProxyCommand. A broken connection to the daemon is retried for a minute: the tunnel resumes where
+// it was.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ typedef struct line {
   vt_http_socket socket;
   vt_websocket ws;
   vt_tunnel tunnel;
-  bool lost, ended; // the connection; who writes to us
+  bool lost, ended; // the connection; our reader and writer
 } line;
 
 static void send_pending(line *l) {
@@ -62,7 +62,7 @@ static bool write_all(int fd, const char *bytes, size_t size) {
   return true;
 }
 
-// All that has come. False at the end of the tunnel, or of who reads from us.
+// Handles all data that has arrived. False at the end of the tunnel, or of our reader.
 static bool receive(line *l, int out) {
   uint8_t bytes[16384];
   for (int n; (n = BIO_read(l->socket.bio, bytes, sizeof bytes)) > 0;) {
@@ -89,8 +89,8 @@ static bool receive(line *l, int out) {
   return false;
 }
 
-// Closes and waits for the daemon to do so: a socket that is closed with something unread resets
-// the connection, and what it had sent is lost.
+// Closes and waits for the daemon to do so: closing a socket with unread data resets the connection
+// and loses what it had sent.
 static void say_goodbye(line *l) {
   int64_t end_ns = vt_metrics_clock() + GOODBYE_S * VT_SECOND;
   char bytes[4096];
@@ -143,7 +143,7 @@ static vt_status dial(vt_cli *cli, const char *url, line *l) {
   l->ws = (vt_websocket){.client = true, .max_message = 6 + VT_TUNNEL_DATA_MAX};
   l->lost = false;
   VT_TRY(vt_http_open_socket(&request, VT_TUNNEL_PROTOCOL, &l->socket));
-  // Also a network that only swallows what we send has broken the connection.
+  // A network that silently drops what we send counts as a broken connection, too.
   setsockopt(l->socket.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unread_ms, sizeof unread_ms);
   return VT_OK;
 }
@@ -153,8 +153,8 @@ static void hang_up(line *l) {
   vt_websocket_fini(&l->ws);
 }
 
-// Another connection for a tunnel whose own is lost. The daemon keeps it for a minute; what it says
-// no to is over at once.
+// Another connection for a tunnel that lost its own. The daemon keeps the tunnel for a minute; a
+// refusal is final.
 static vt_status dial_again(vt_cli *cli, line *l) {
   int64_t end_ns = vt_metrics_clock() + AGAIN_S * VT_SECOND;
   char ack[24];
@@ -177,7 +177,7 @@ static vt_status dial_again(vt_cli *cli, line *l) {
   }
 }
 
-// Bytes of `in` to the worker, the worker's to `out`, until one of them ends.
+// Copies `in` to the worker and the worker's data to `out`, until one of them ends.
 static vt_status carry(vt_cli *cli, const char *url, int in, int out) {
   line l = {0};
   VT_TRY(dial(cli, url, &l));
@@ -215,7 +215,7 @@ static int listen_at(const char *host, int port) {
   return fd;
 }
 
-// A process for each connection to "host:port"; until it is interrupted.
+// Serves each connection to "host:port" in its own process, until interrupted.
 static vt_status serve(vt_cli *cli, const char *url, const char *local) {
   const char *colon = strrchr(local, ':');
   const char *host = colon ? vt_arena_copy(&cli->arena, local, (size_t)(colon - local)) : "";
@@ -245,7 +245,7 @@ vt_status vt_cli_tunnel(vt_cli *cli) {
   const char *local = vt_cli_flag_value(cli, "local-host-port"),
              *interface = vt_cli_flag_value(cli, "network-interface");
   if (interface) interface = vt_cli_encode(cli, interface);
-  for (size_t i = 0; i < 2; i++) // they go into a URL as they are
+  for (size_t i = 0; i < 2; i++) // they are put into a URL unescaped
     for (const char *p = cli->args.words.data[i]; *p; p++)
       if (strspn(p, "abcdefghijklmnopqrstuvwxyz0123456789-") == 0)
         return vt_error(VT_INVALID_ARGUMENT, "'%s' is no name of a worker, and no port",

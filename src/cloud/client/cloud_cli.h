@@ -13,11 +13,11 @@
 #include "base/text.h"
 
 // argv[0] is a group of commands.def, or a word that gcloud has before it ("compute", "alpha").
-// Returns the exit status: 0, 1 for what went wrong, 2 for what is not understood.
+// Returns the exit status: 0, 1 for errors, 2 for usage errors.
 int vt_cloud_cli(int argc, char **argv);
 extern const vt_command_table vt_cloud_commands;
 
-// A parsed command line with what the configuration adds.
+// A parsed command line combined with the configuration.
 typedef struct vt_cli {
   vt_arena arena;
   const char *group, *command;
@@ -28,17 +28,18 @@ typedef struct vt_cli {
 const char *vt_cli_flag_value(const vt_cli *cli,
                               const char *name);          // the last one, NULL when absent
 bool vt_cli_flag_on(const vt_cli *cli, const char *name); // --name or --name=true, not --no-name
-// A call; an HTTP error becomes a status with the server's message. *out_json is a new reference.
+// Makes a call; an HTTP error becomes a status with the server's message. *out_json is a new
+// reference.
 vt_status vt_cli_call(vt_cli *cli, const char *method, const char *path, json_t *body,
                       json_t **out_json) VT_CHECKED;
-// Polls a long-running operation until it is done; errors with its error.
+// Polls a long-running operation until it is done; returns its error.
 vt_status vt_cli_wait(vt_cli *cli, json_t *operation) VT_CHECKED;
-// A name as it stands in a path: what is not plain is percent-encoded.
+// A name for use in a path: other than plain characters are percent-encoded.
 const char *vt_cli_encode(vt_cli *cli, const char *name);
 const char *vt_cli_parent(vt_cli *cli); // "/v2alpha1/projects/p/locations/z"
 vt_status vt_cli_node(vt_cli *cli, const char *name, json_t **out_node) VT_CHECKED;
 
-// A new reference to what a vtpud knows of a node beside the API; NULL when it does not say.
+// A new reference to a vtpud's extra information on a node; NULL when it has none.
 json_t *vt_cli_use(vt_cli *cli, const char *name);
 // Prints one object or a list in --format: json, yaml, value(...), csv(...), table(...); NULL is
 // `standard`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// http_client.c - HTTP/1.1 over OpenSSL's BIOs, one request a connection.
-// A WebSocket is a request whose reply is read byte by byte up to its end.
+// http_client.c - HTTP/1.1 over OpenSSL's BIOs, one request per connection. The reply to a
+// WebSocket request is read byte by byte up to its end.
 #include "cloud/client/http_client.h"
 
 #include <fcntl.h>
@@ -129,12 +129,12 @@ out:
 
 // --- WebSockets ----------------------------------------------------------------------------------
 
-// What a server says that does not agree.
+// The message of a server that refuses.
 static vt_status refused(const char *host, BIO *bio, vt_text *reply) {
   char buffer[4096];
   int status = 0;
   vt_text body = {0};
-  // The server may keep the connection: the length says where the reply ends.
+  // The server may keep the connection open: the length tells where the reply ends.
   const char *text = vt_text_string(reply), *head = strstr(text, "\r\n\r\n"),
              *length = strcasestr(text, "\r\nContent-Length: ");
   size_t most = 65536, end = most;

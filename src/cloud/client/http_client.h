@@ -14,20 +14,20 @@ typedef struct vt_http_request {
   const char *ca_file;      // PEM of the certificate authority for https, NULL = the system's
 } vt_http_request;
 
-// errors UNAVAILABLE (no connection, broken reply), INVALID_ARGUMENT (URL). An HTTP error is no
-// error here: *out_status.
+// errors UNAVAILABLE (no connection, broken reply), INVALID_ARGUMENT (URL). An HTTP error is not an
+// error here: see *out_status.
 vt_status vt_http_fetch(const vt_http_request *request, int *out_status,
                         vt_text *out_body) VT_CHECKED;
 
-// A WebSocket to a daemon. Its descriptor does not block; reading and writing are those of
-// OpenSSL's BIO (BIO_should_retry). Owned by the caller: vt_http_close_socket.
+// A WebSocket to a daemon. Its descriptor is non-blocking; read and write with OpenSSL's BIO
+// (BIO_should_retry). Owned by the caller: vt_http_close_socket.
 typedef struct vt_http_socket {
   struct bio_st *bio;
   struct ssl_ctx_st *context;
   int fd;
 } vt_http_socket;
 
-// errors as vt_http_fetch; PERMISSION_DENIED, NOT_FOUND, ... with the server's words when it
+// errors as vt_http_fetch; PERMISSION_DENIED, NOT_FOUND, ... with the server's message when it
 // refuses.
 vt_status vt_http_open_socket(const vt_http_request *request, const char *protocol,
                               vt_http_socket *out_socket) VT_CHECKED;

@@ -15,7 +15,7 @@
 #include "cloud/state/scheduler.h"
 #include "cloud/store/row.h"
 
-enum { MAX_CHIPS = 10000000 }; // of a zone or reservation
+enum { MAX_CHIPS = 10000000 }; // per zone or reservation
 
 vt_status vt_health(vt_call *call) {
   call->reply = json_pack("{s:s}", "status", "ok");
@@ -28,7 +28,7 @@ vt_status vt_metrics_get(vt_call *call) {
   return vt_use_metrics(call->cloud, &call->raw);
 }
 
-// The clock moves outside the call's transaction: every step on the way is one of its own.
+// The clock moves outside the call's transaction: each step on the way has its own.
 vt_status vt_admin_clock(vt_call *call) {
   int64_t seconds, to;
   char time[40];
@@ -139,7 +139,7 @@ vt_status vt_admin_reservation(vt_call *call) {
   return vt_row_insert(call->cloud->store, reservations, &row);
 }
 
-// Copies the database beside the live one; never outside the state folder.
+// Copies the database to a file beside the live one; never outside the state folder.
 vt_status vt_admin_backup(vt_call *call) {
   if (!*call->cloud->options.state_dir)
     return vt_error(VT_FAILED_PRECONDITION, "This cloud keeps its state in memory.");
@@ -197,7 +197,7 @@ vt_status vt_project_quota(vt_call *call) {
 }
 
 // `faithful`: a preempted node stays and holds its quota until somebody deletes it, as in the real
-// cloud. `kind`: its quota is free at once, and it goes away by itself.
+// cloud. `kind`: its quota is free at once, and the node is removed automatically.
 vt_status vt_personality_get(vt_call *call) {
   vt_rows *rows;
   VT_TRY(vt_store_query(call->cloud->store, &rows, "SELECT personality FROM projects WHERE id = ?",
@@ -215,7 +215,7 @@ vt_status vt_personality_set(vt_call *call) {
   return vt_personality_get(call);
 }
 
-// Blocks for ~/.ssh/config: plain ssh and editors that connect over it.
+// Blocks for ~/.ssh/config, for plain ssh and editors that connect over it.
 vt_status vt_ssh_config(vt_call *call) {
   vt_rows *rows;
   VT_TRY(vt_store_query(call->cloud->store, &rows,

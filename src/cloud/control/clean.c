@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// clean.c - see clean.h. A worker is known by the process that its folder names; what belongs to
-// it is its first processes, their descendants, and, while these live, whoever has its range of
-// ids.
+// clean.c - see clean.h. A worker is identified by the process that its folder names; its processes
+// are its first ones, their descendants, and, while these live, all processes with ids in its
+// range.
 #include "cloud/control/clean.h"
 
 #include <ctype.h>
@@ -24,11 +24,11 @@
 #include "cloud/worker/network.h"
 #include "cloud/worker/process.h"
 
-enum { ROUNDS = 100, IDS = 65536 }; // of killing; ids of a worker
+enum { ROUNDS = 100, IDS = 65536 }; // for killing; ids per worker
 
 // --- processes -----------------------------------------------------------------------------------
 
-// Whoever owns the folder of the workers made them: root, or the account of a daemon without it.
+// The owner of the folder created the workers: root, or the account of an unprivileged daemon.
 typedef struct worker {
   const char *folder;
   uid_t owner;
@@ -50,8 +50,8 @@ static void list_processes(processes *out) {
   if (dir) closedir(dir);
 }
 
-// Marks the process that a file of a worker's folder names, if it lives. What root wrote may name
-// anybody's, what an account wrote its own only.
+// Marks the process named in a file of a worker's folder, if it lives. A file written by root may
+// name any process, one written by an account only the account's own.
 static bool mark_named(processes *all, const worker *w, const char *name) {
   char path[1000];
   vt_process named;
@@ -73,8 +73,7 @@ static void mark_descendants(processes *all) {
   }
 }
 
-// Ids of a worker that lives are nobody else's, because it has its address, too. Only root gives
-// them out.
+// A live worker's ids are exclusive to it, because its address is, too. Only root assigns them.
 static void mark_ids(processes *all, const worker *w) {
   char path[1000], line[512];
   unsigned base = 0;
@@ -133,7 +132,7 @@ static size_t unmount_below(const char *folder) {
   return count;
 }
 
-// Control groups of workers whose first process is gone; one with a process in it does not go.
+// Removes control groups of workers whose first process is gone; one with a process in it stays.
 static size_t remove_groups(void) {
   static const char *const patterns[] = {"/sys/fs/cgroup/vtpu/*", "/sys/fs/cgroup/*/vtpu/*",
                                          "/sys/fs/cgroup/*/*/vtpu/*",
@@ -157,12 +156,12 @@ static bool remove_tree(const char *path) {
 
 // --- clouds --------------------------------------------------------------------------------------
 
-// All of a cloud that does not live; `whole` with its folder.
+// Everything of a cloud that is not running; `whole`: with its folder.
 static void clean_one(const char *state_dir, bool whole) {
   char guests[600], path[900], tag[8];
   size_t workers = 0, ended = 0;
   snprintf(guests, sizeof guests, "%s/guests", state_dir);
-  // What processes to end is taken from nobody but whoever may end them.
+  // Processes are ended only for callers who have the right to end them.
   struct stat info;
   int folder = open(guests, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   bool trusted =
@@ -190,7 +189,7 @@ static void clean_one(const char *state_dir, bool whole) {
 }
 
 static vt_status clean_state(const char *folder, bool whole) {
-  char path[600], *state_dir = realpath(folder, NULL); // by this name its mounts are known
+  char path[600], *state_dir = realpath(folder, NULL); // its mounts appear under this name
   int lock;
   vt_status st = VT_OK;
   snprintf(path, sizeof path, "%s/lock", folder);

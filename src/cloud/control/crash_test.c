@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// crash_test.c - a daemon killed at every boundary of every transaction of a story: after the
-// restart the story can be finished, no operation stays open, no chip stays taken, no second is
-// billed twice or lost. The story runs in a child that kills itself at the n-th commit, before or
-// after it; the parent opens what is left.
+// crash_test.c - a daemon killed at every boundary of every transaction of a scenario: after the
+// restart the scenario can be finished, no operation stays open, no chip stays allocated, no second
+// is billed twice or lost. The scenario runs in a child that kills itself before or after the n-th
+// commit; the parent opens what is left.
 #include "cloud/cloud_testing.h"
 
 #include <signal.h>
@@ -67,7 +67,7 @@ static void play(vt_testing *t) {
   }
 }
 
-// Whether the child came to its end before the n-th commit.
+// Whether the child finished before the n-th commit.
 static bool run_and_kill(const char *folder, int n, int stage) {
   int status;
   pid_t pid = fork();
@@ -91,8 +91,7 @@ static int64_t count(vt_testing *t, const char *sql) {
   return value;
 }
 
-// The bill has no two intervals of one node and kind that overlap, and none that is open without a
-// node.
+// No two intervals of one node and kind overlap in the bill, and none is open without a node.
 static void check_bill(vt_testing *t) {
   assert_int_equal(count(t, "SELECT COUNT(*) FROM usage a, usage b WHERE a.id < b.id AND a.node = "
                             "b.node AND a.kind = b.kind AND "
@@ -117,7 +116,7 @@ static void after_a_crash(const char *folder) {
   vt_testing_advance(&t, 60);
   check_bill(&t);
   assert_int_equal(count(&t, "SELECT COUNT(*) FROM operations WHERE done = 0"), 0);
-  play(&t); // whatever is left over may refuse a step, but the end is the same
+  play(&t); // leftovers may make a step fail, but the end is the same
   vt_testing_advance(&t, 120);
   int status;
   json_decref(
@@ -134,14 +133,14 @@ static void after_a_crash(const char *folder) {
 }
 
 // On PostgreSQL a statement is a round trip between processes, and the sweep takes minutes: there
-// every seventh boundary is tried unless VTPU_SWEEP asks for all.
+// every seventh boundary is tested unless VTPU_SWEEP asks for all.
 static void the_story_survives_every_kill(void **state) {
   int kills = 0, stride = vt_testing_on_postgres() && !getenv("VTPU_SWEEP") ? 7 : 1;
   (void)state;
   for (int stage = 0; stage < 2; stage++) {
     bool finished = false;
     for (int n = 1 + (stride > 1) * 3 * stage; !finished; n += stride) {
-      // In memory where there is such a place: what is tested are killed processes, not the disk.
+      // In memory if possible: this tests killed processes, not the disk.
       char folder[64];
       snprintf(folder, sizeof folder, "%s/vtpu-crash-XXXXXX",
                access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");

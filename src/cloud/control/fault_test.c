@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fault_test.c - the world misbehaves: the disk fills up at any moment of a story and is emptied
-// again, the clock of the machine jumps forwards and backwards, a zone goes out. Answers are clear,
-// rows stay consistent, every second is billed once.
+// fault_test.c - environment faults: the disk fills up at any moment of a scenario and is emptied
+// again, the machine's clock jumps forwards and backwards, a zone goes down. Errors are clear, rows
+// stay consistent, every second is billed once.
 #include "cloud/cloud_testing.h"
 
 #include <fcntl.h>
@@ -49,7 +49,7 @@ typedef struct disk {
   char folder[64], filler[96];
 } disk;
 
-// A small file system of our own; false where mounts are not allowed.
+// A small file system of our own; false if mounts are not allowed.
 static bool make_disk(disk *d) {
   snprintf(d->folder, sizeof d->folder, "/tmp/vtpu-fault-XXXXXX");
   assert_non_null(mkdtemp(d->folder));
@@ -95,7 +95,7 @@ static int play(vt_testing *t) {
     }
     json_decref(reply);
     pthread_mutex_lock(&t->cloud->lock);
-    vt_status_free(vt_reconcile(t->cloud, &busy)); // what it can not write it tries again
+    vt_status_free(vt_reconcile(t->cloud, &busy)); // failed writes are retried
     t->cloud->virtual_ns += 100 * VT_SECOND;
     pthread_mutex_unlock(&t->cloud->lock);
   }
@@ -121,7 +121,7 @@ static void a_full_disk_is_an_answer_and_no_harm(void **state) {
   disk d;
   int refused = 0;
   (void)state;
-  if (vt_testing_on_postgres()) skip(); // its disk is its server's
+  if (vt_testing_on_postgres()) skip(); // the disk is its server's
   if (!make_disk(&d)) {
     print_message("no mounts allowed here\n");
     skip();
@@ -145,7 +145,7 @@ static void a_full_disk_is_an_answer_and_no_harm(void **state) {
   rmdir(d.folder);
 }
 
-// The same by SQLite's own limit, which also works without privileges.
+// The same with SQLite's own limit, which also works without privileges.
 static void a_database_at_its_limit_recovers(void **state) {
   vt_testing t;
   char sql[64];
@@ -168,7 +168,7 @@ static void a_database_at_its_limit_recovers(void **state) {
     json_decref(reply);
   }
   assert_int_equal(status, 503);
-  vt_testing_expect(&t, Z "/nodes/first", "state", "READY"); // reading goes on
+  vt_testing_expect(&t, Z "/nodes/first", "state", "READY"); // reading still works
   check_bill(&t);
   count(&t, "PRAGMA max_page_count = 1073741823");
   json_decref(vt_testing_call(&t, "POST", Z "/nodes?nodeId=second", NODE, 200));
@@ -204,8 +204,8 @@ static bool is_ready(vt_testing *t) {
   return ready;
 }
 
-// Steps of up to a day either way in the middle of random histories: what is charged is what a stop
-// watch saw.
+// Steps of up to a day either way in the middle of random histories: the charge is what a stop
+// watch shows.
 static void jumps_are_neither_billed_nor_lost(void **state) {
   (void)state;
   for (uint32_t history = 1; history <= (vt_testing_on_postgres() ? 1 : 5); history++) {
@@ -255,8 +255,8 @@ static void jumps_are_neither_billed_nor_lost(void **state) {
   }
 }
 
-// A daemon that starts on a machine whose clock is behind goes on from what its rows have seen; on
-// one whose clock is right again it is right again.
+// A daemon that starts with the machine's clock behind continues from the latest time in its rows;
+// once the clock is right again, so is its time.
 static void a_start_never_goes_back(void **state) {
   vt_testing t;
   char folder[] = "/tmp/vtpu-fault-XXXXXX";
@@ -337,7 +337,7 @@ static void a_zone_goes_out_and_comes_back(void **state) {
   vt_testing_expect(&t, Z "/nodes/spot", "state", "PREEMPTED");
   vt_testing_expect(&t, "/v2/projects/" TESTING_PROJECT "/locations/europe-west4-a/nodes/far",
                     "state", "READY");
-  // Nothing comes up.
+  // Nothing starts.
   create(&t, "us-central2-b", "late", false, url);
   json_t *done = vt_testing_call(&t, "GET", url, NULL, 200);
   assert_int_equal(json_integer_value(json_object_get(json_object_get(done, "error"), "code")), 14);
@@ -369,7 +369,7 @@ static void a_zone_goes_out_and_comes_back(void **state) {
   create(&t, "us-central2-b", "late", false, url);
   vt_testing_expect(&t, url, "response.state", "READY");
   check_bill(&t);
-  // Called off, before and in the middle.
+  // Cancelled, before and in the middle.
   order(&t, 60, 600);
   order(&t, 0, 0);
   vt_testing_advance(&t, 120);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_level.c - the back end of the options, and the level of guests that this host can have,
-// best first, and why not a better one.
+// guest_level.c - chooses the back end of the options, and the best level of guests that this host
+// supports; explains why not a better one.
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static vt_status create(vt_cloud *cloud, int level, vt_guest_driver **out_driver
   return level == 0 ? vt_guest_none_create(out_driver) : vt_guest_linux_create(cloud, out_driver);
 }
 
-// `why`: what was in the way of a better level, "" = nobody tried one.
+// `why`: what prevented a better level, "" = none was tried.
 static void say(vt_cloud *cloud, int level, const char *why) {
   size_t size = sizeof cloud->machines;
   if (level == 0 && !*why)
@@ -32,7 +32,7 @@ static void say(vt_cloud *cloud, int level, const char *why) {
 vt_status vt_guest_create(vt_cloud *cloud, int level, vt_guest_driver **out_driver) {
   vt_text why = {0};
   vt_status st;
-  // What the hosts of a cluster can is seen when a worker boots there.
+  // What a cluster's hosts support shows when a worker boots there.
   if (level < 0 && strcmp(cloud->options.backend, "slurm") == 0) level = 2;
   if (level >= 0) {
     st = create(cloud, level, out_driver);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // guest_linux.c - levels 1 and 2 on this host, as the reconciler drives them: rows become requests
-// to the helper (helper.h), which has the privileges; what a worker says of itself stays here. In:
-// nodes to boot or end. Out: guests, found again after a restart by what the helper keeps of them.
+// to the helper (helper.h), which has the privileges; the workers' own reports are handled here.
+// In: nodes to boot or end. Out: guests, found after a restart through the helper's files.
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,8 +19,8 @@
 #include "cloud/worker/helper_client.h"
 #include "cloud/worker/network.h"
 
-// Level 1: the metadata server of one worker. It ends in a thread of its own, since a client may be
-// waiting in it for the lock that we hold.
+// Level 1: the metadata server of one worker. It is stopped in its own thread, since a client in it
+// may be waiting for the lock that we hold.
 typedef struct door {
   int64_t uid, worker;
   vt_metadata_server *server;
@@ -35,7 +35,7 @@ typedef struct linux_driver {
   int level;
   VT_ARRAY(door *) doors;
   vt_metadata_server *metadata;
-  vt_helper_request request; // of the call that is going on, and its reply
+  vt_helper_request request; // of the current request, and its reply
   vt_helper_reply reply;
 } linux_driver;
 
@@ -117,8 +117,8 @@ static vt_status linux_start(vt_guest_driver *driver, const vt_node *node, int64
   return ask_for_worker(d, VT_HELPER_START, node, worker, ip);
 }
 
-// Ready is: ssh answers, the agent knows the users, and the disks are there. The helper remembers
-// it, so that later polls are cheap.
+// Ready means: ssh answers, the agent knows the users, and the disks are mounted. The helper
+// records it, so that later polls are cheap.
 static vt_guest_state look_at(linux_driver *d, const vt_node *node, int64_t worker,
                               const char *ip) {
   bool synced = false;
@@ -149,8 +149,8 @@ static vt_guest_state linux_poll(vt_guest_driver *driver, const vt_node *node, i
            d->reply.text);
     return VT_GUEST_FAILED;
   }
-  if (flags & VT_HELPER_WAS_UP) return VT_GUEST_ABSENT; // it ran, and it is gone
-  // Just launched: the launcher has not said so yet.
+  if (flags & VT_HELPER_WAS_UP) return VT_GUEST_ABSENT; // it was ready, and is gone
+  // Just launched: no status from the launcher yet.
   return flags & VT_HELPER_FRESH ? VT_GUEST_STARTING : VT_GUEST_ABSENT;
 }
 
@@ -168,7 +168,7 @@ static bool linux_stop(vt_guest_driver *driver, int64_t uid, int64_t worker, boo
   return gone;
 }
 
-// The guests that have a folder now: a copy, since replies come into one place. NULL: none.
+// The guests that have a folder now: a copy, since replies share one buffer. NULL: none.
 static vt_helper_id *list(linux_driver *d, uint32_t *out_count) {
   vt_status st = ask(d, VT_HELPER_LIST, 0, 0);
   vt_helper_id *ids = NULL;
@@ -213,7 +213,7 @@ static vt_status linux_sweep(vt_guest_driver *driver) {
 static void linux_destroy(vt_guest_driver *driver) {
   linux_driver *d = (linux_driver *)driver;
   vt_metadata_stop(d->metadata);
-  pthread_mutex_lock(&d->cloud->lock); // no agent's long poll holds us up
+  pthread_mutex_lock(&d->cloud->lock); // so that no agent's long poll delays us
   d->cloud->closing = true;
   pthread_mutex_unlock(&d->cloud->lock);
   for (size_t i = 0; i < d->doors.size; i++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest_none.c - level 0: no machines, the API only. Every worker runs as soon as it is asked for.
+// guest_none.c - level 0: no machines, only the API. Every worker runs as soon as it is requested.
 #include <stdlib.h>
 
 #include "cloud/control/guest.h"

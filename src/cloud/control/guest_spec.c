@@ -47,7 +47,7 @@ vt_status vt_guest_describe(vt_cloud *cloud, const vt_node *node, int64_t worker
       .boot_disk_gb = (uint32_t)vt_node_boot_disk_gb(node)};
   snprintf(out->node, sizeof out->node, "%s", node->id);
   snprintf(out->accelerator_type, sizeof out->accelerator_type, "%s", node->type->name);
-  // A version is any text; one that no list of folders can name is as good as none.
+  // A version can be any text; one that cannot occur in a list of folders counts as none.
   if (version && vt_worker_version_good(version, sizeof out->version))
     snprintf(out->version, sizeof out->version, "%s", version);
   VT_TRY(add_peers(cloud, node, out));

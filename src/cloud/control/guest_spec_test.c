@@ -28,7 +28,7 @@ static void python_by_version(void **state) {
   }
 }
 
-// Two addresses of level 1 have no id in common, and none is the host's.
+// Two addresses of level 1 share no id with each other or with the host.
 static void every_address_has_ids_of_its_own(void **state) {
   static bool taken[VT_WORKER_RANGES + 16];
   char ip[32];

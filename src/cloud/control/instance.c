@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // instance.c - Compute Engine's calls on one instance, for workers by their host names
-// (t1v-n-0123abcd-w-0): what it is, labels, metadata, guest attributes, the output of its boot.
-// Lists of instances are empty, as in the real cloud: the machines of TPU VMs are not the
-// project's, and launchers that list both would count them twice. Labels and metadata are those of
-// the node.
+// (t1v-n-0123abcd-w-0): description, labels, metadata, guest attributes, boot output. Lists of
+// instances are empty, as in the real cloud: the machines of TPU VMs are not the project's, and
+// launchers that list both would count them twice. Labels and metadata are those of the node.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,7 +165,7 @@ vt_status vt_instances_set_metadata(vt_call *call) {
   return st;
 }
 
-// What the worker's first processes and its scripts have printed; `start` is a place in it.
+// Output of the worker's first processes and its scripts; `start` is an offset in it.
 vt_status vt_instances_serial_port(vt_call *call) {
   vt_node node;
   int64_t worker, next = 0;
@@ -177,7 +176,7 @@ vt_status vt_instances_serial_port(vt_call *call) {
   vt_guest_driver *guests = call->cloud->guests;
   if (start < 0) start = 0;
   if (guests->output) next = guests->output(guests, node.uid, worker, &start, MAX_OUTPUT, &text);
-  // Any program can have written to it: what is not UTF-8 would make no reply.
+  // Any program can have written to it: invalid UTF-8 would break the reply.
   for (size_t i = 0; i < text.size; i++)
     if ((unsigned char)text.data[i] >= 0x80 || !text.data[i]) text.data[i] = '?';
   call->reply = json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", "compute#serialPortOutput",

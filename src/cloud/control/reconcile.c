@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// reconcile.c - the steps of reconcile.h: nodes in motion, notices that run out, the queue, alerts.
-// Order within a pass: nodes on their way out first (they free chips), then nodes coming up, then
-// the queue by rank and age. A step that fails is logged and tried again in the next pass; it never
-// stops the others.
+// reconcile.c - the steps of reconcile.h: nodes in transition, expired notices, the queue, alerts.
+// Order within a pass: nodes that are ending (they free chips), then nodes that are starting, then
+// the queue by rank and age. A failed step is logged and retried in the next pass; it never stops
+// the others.
 #include "cloud/control/reconcile.h"
 
 #include <assert.h>
@@ -47,7 +47,7 @@ static vt_status finish(vt_cloud *cloud, step *s, const vt_node *node, const cha
     json_decref(error);
     return VT_OK;
   }
-  // What a delete gives back differs: the old API the node, the new one nothing.
+  // The response of a delete differs: the node in the old API, empty in the new one.
   if (!error && (strcmp(verb, "delete") != 0 || strncmp(api, "v1", 2) == 0))
     VT_TRY(vt_node_response(cloud, node, api, &response));
   return vt_operation_finish(cloud, name, error, response);
@@ -63,7 +63,7 @@ static vt_status finish_all(vt_cloud *cloud, step *s, const vt_node *node, vt_co
   }
 }
 
-// Boots what is not up. The state of all workers together is that of the worst one; it is RUNNING
+// Boots the workers that are not up. The combined state of all workers is the worst one; RUNNING
 // when all run.
 static vt_status boot(vt_cloud *cloud, step *s, const vt_node *node, vt_guest_state *out_state) {
   *out_state = VT_GUEST_RUNNING;
@@ -96,7 +96,7 @@ static bool end_guests(vt_cloud *cloud, const vt_node *node, bool erase) {
 static vt_status give_up(vt_cloud *cloud, step *s, vt_node *node, const char *verb, json_t *error) {
   s->changed = true;
   VT_TRY(finish(cloud, s, node, verb, error));
-  // Workers that did boot are ended on the way out.
+  // Workers that did boot are ended on failure.
   if (strcmp(verb, "create") == 0)
     return vt_node_set_state(cloud, node, VT_NODE_DELETING, "could not be created");
   end_guests(cloud, node, false);
@@ -135,7 +135,7 @@ static vt_status come_up(vt_cloud *cloud, step *s, vt_node *node, const char *ve
   vt_guest_state state;
   if (vt_outage_now(cloud, node->zone))
     return *node->queued ? VT_OK : give_up(cloud, s, node, verb, vt_outage_error(node));
-  if (!node->placed) { // the money can have run out while it waited
+  if (!node->placed) { // the budget may be spent by now
     vt_status st = vt_bill_may_begin(cloud, node->project);
     if (vt_status_code(st) == VT_FAILED_PRECONDITION) {
       json_t *error = vt_rpc_status(VT_FAILED_PRECONDITION, vt_status_message(st));
@@ -149,7 +149,7 @@ static vt_status come_up(vt_cloud *cloud, step *s, vt_node *node, const char *ve
   if (placement == VT_PLACE_WAIT) return VT_OK;
   VT_TRY(boot(cloud, s, node, &state));
   if (state == VT_GUEST_PREEMPTED) return taken_away(cloud, s, node);
-  // A queued resource waits, whoever asked for a node now is told.
+  // A queued resource waits; the creator of a node gets the error at once.
   if (state == VT_GUEST_NO_ROOM && !*node->queued)
     return give_up(cloud, s, node, verb, vt_place_error(node));
   if (state == VT_GUEST_FAILED)
@@ -216,7 +216,7 @@ static vt_status reimage(vt_cloud *cloud, step *s, vt_node *node) {
   return VT_OK;
 }
 
-// A notice that ran out, and the end of a bounded node drawing near.
+// An expired notice, and the approaching end of a bounded node.
 static vt_status end_notice(vt_cloud *cloud, step *s, vt_node *node) {
   int64_t now = vt_cloud_now(cloud), notice = cloud->options.notice_ns;
   if (node->ends_ns && !node->notice_ns && now >= node->ends_ns - notice) {
@@ -238,8 +238,8 @@ static vt_status end_notice(vt_cloud *cloud, step *s, vt_node *node) {
   return vt_node_set_state(cloud, node, VT_NODE_TERMINATED, "its time is over");
 }
 
-// READY nodes whose guests died come up again through REPAIRING; those that only do not answer show
-// it in their health.
+// READY nodes whose guests died restart through REPAIRING; those whose guests only do not answer
+// show it in their health.
 static vt_status check_ready(vt_cloud *cloud, step *s, vt_node *node) {
   for (int64_t w = 0; w < node->workers; w++) {
     const char *ip;
@@ -300,7 +300,7 @@ out:
   return st;
 }
 
-// A READY node of a zone that is out.
+// A READY node in a zone with an outage.
 static vt_status step_outage(vt_cloud *cloud, void *context) {
   step *s = context;
   vt_node node;
@@ -336,7 +336,7 @@ static vt_status step_maintenance(vt_cloud *cloud, void *context) {
   return st;
 }
 
-// "kind" projects do not pay for preempted nodes with their quota: they go away by themselves.
+// In "kind" projects preempted nodes do not hold quota: they are removed automatically.
 static vt_status step_reap(vt_cloud *cloud, void *context) {
   step *s = context;
   vt_node node;
@@ -352,8 +352,7 @@ static vt_status step_reap(vt_cloud *cloud, void *context) {
   return st;
 }
 
-// An update of the metadata is done when all workers know its users, or have had ten seconds for
-// it.
+// A metadata update is done when all workers know its users, or after ten seconds.
 static vt_status step_update(vt_cloud *cloud, void *context) {
   step *s = context;
   vt_node node;
@@ -403,7 +402,7 @@ static vt_status remove_nodes(vt_cloud *cloud, step *s, const vt_queued *q, size
   return VT_OK;
 }
 
-// How many of its nodes are READY, on their way, or lost.
+// How many of its nodes are READY, in transition, or lost.
 static vt_status count_nodes(vt_cloud *cloud, const vt_queued *q, int64_t *out_ready,
                              int64_t *out_coming, int64_t *out_lost) {
   vt_rows *rows;
@@ -431,7 +430,7 @@ static vt_status delete_queued(vt_cloud *cloud, step *s, vt_queued *q) {
   s->changed = true;
   VT_TRY(vt_operation_open_of(cloud, &s->arena, q->uid, "delete", &name, &api));
   json_t *response = NULL;
-  if (strcmp(api, "v2alpha1") == 0) { // v2 gives nothing back here, v2alpha1 the request
+  if (strcmp(api, "v2alpha1") == 0) { // v2 returns nothing here, v2alpha1 the request
     VT_TRY(vt_queued_view(cloud, q, &response));
     json_object_set_new(
         response, "@type",
@@ -583,12 +582,12 @@ static vt_status list_uids(vt_cloud *cloud, vt_arena *arena, int64_t **out, size
   return vt_rows_end(rows);
 }
 
-// What a pass has found out: whether it moved something, and whether something is under way.
+// The result of a pass: whether it changed something, and whether something is in progress.
 typedef struct progress {
   bool changed, busy;
 } progress;
 
-// `work`, in a transaction of its own, for each uid that the query gives.
+// Runs `work`, each time in its own transaction, for each uid that the query returns.
 static vt_status each(vt_cloud *cloud, progress *p, step_work work, const char *sql,
                       const char *types, ...) {
   vt_arena arena = {0};
@@ -601,7 +600,7 @@ static vt_status each(vt_cloud *cloud, progress *p, step_work work, const char *
   for (size_t i = 0; !st && i < count; i++) {
     step s = {.uid = uids[i]};
     vt_status one = vt_cloud_transact(cloud, work, &s);
-    // Optimistic versions make a lost race an error; it is looked at again in the next pass.
+    // Optimistic versions turn a lost race into an error; the next pass retries.
     log_and_free("reconcile", one);
     if (!one && s.changed) p->changed = true;
     if (s.busy) p->busy = true;
@@ -630,7 +629,7 @@ static vt_status serve_queue(vt_cloud *cloud, bool *changed) {
     }
     st = vt_rows_end(rows);
   }
-  // A pass serves the head of a long queue, and of the rest a part that moves on from pass to pass.
+  // A pass serves the head of a long queue, and a part of the rest that advances from pass to pass.
   for (size_t i = 0; !st && i < list.size && i < QUEUE_HEAD; i++)
     log_and_free("queue", serve_one(cloud, &list.data[i], changed));
   for (size_t i = 0; !st && i < QUEUE_REST && QUEUE_HEAD + i < list.size; i++) {
@@ -704,7 +703,7 @@ static vt_status pass(vt_cloud *cloud, progress *p) {
 vt_status vt_reconcile(vt_cloud *cloud, bool *out_busy) {
   progress p = {.changed = true};
   cloud->poke = false;
-  // Each pass brings every object at least one state forward; 64 is far over the longest chain.
+  // Each pass advances every object by at least one state; 64 is far above the longest chain.
   for (int i = 0; p.changed && i < 64; i++) {
     p = (progress){0};
     vt_status st = pass(cloud, &p);
@@ -725,7 +724,7 @@ vt_status vt_reconcile(vt_cloud *cloud, bool *out_busy) {
 vt_status vt_reconcile_due(vt_cloud *cloud, int64_t *out_ns) {
   const struct due {
     const char *sql, *types; // "i": now
-    int sign;                // of the notice time added
+    int sign;                // added to the notice time
     int64_t ahead_ns;
   } dues[] = {
       {"SELECT MIN(ends_ns) FROM nodes WHERE ends_ns > 0 AND notice_ns = 0 AND state = "
@@ -768,7 +767,7 @@ vt_status vt_reconcile_advance(vt_cloud *cloud, int64_t to_ns) {
     int64_t due, hour = (cloud->virtual_ns / VT_HOUR + 1) * VT_HOUR;
     VT_TRY(vt_reconcile_due(cloud, &due));
     if (due <= cloud->virtual_ns)
-      due = cloud->virtual_ns + VT_SECOND; // overdue and not yet possible
+      due = cloud->virtual_ns + VT_SECOND; // overdue but not possible yet
     if (hour < due) due = hour;
     cloud->virtual_ns = due < to_ns ? due : to_ns;
     VT_TRY(vt_reconcile(cloud, &busy));
@@ -801,8 +800,7 @@ static void *run(void *argument) {
     int64_t due = INT64_MAX, wait;
     log_and_free("reconcile", vt_reconcile(cloud, &busy));
     log_and_free("reconcile", vt_reconcile_due(cloud, &due));
-    // Waits are bounded, so that a clock that jumps is noticed; guests that boot or end are looked
-    // at often.
+    // Waits are bounded, so that clock jumps are noticed; guests that boot or end are polled often.
     wait = busy || cloud->sweeping  ? 20 * VT_SECOND / 1000
            : cloud->guests->watched ? VT_SECOND
                                     : 10 * VT_SECOND;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// reconcile.h - makes the world what the rows say: boots and ends guests, moves states, serves the
+// reconcile.h - makes reality match the rows: boots and ends guests, changes states, serves the
 // queue, ends grants.
 //
-// Each step is one transaction, so a daemon killed anywhere goes on from the last step. Under the
+// Each step is one transaction, so a daemon killed anywhere continues from the last step. Under the
 // cloud's lock.
 #ifndef VT_CLOUD_RECONCILE_H
 #define VT_CLOUD_RECONCILE_H
 
 #include "cloud/store/cloud.h"
 
-// Steps until nothing more can be done now; *out_busy: guests are booting or ending, ask again
+// Steps until nothing more can be done now; *out_busy: guests are booting or ending, call again
 // soon.
 vt_status vt_reconcile(vt_cloud *cloud, bool *out_busy) VT_CHECKED;
-// When the next thing is due by the clock, INT64_MAX when nothing is.
+// When the next timed step is due, INT64_MAX for never.
 vt_status vt_reconcile_due(vt_cloud *cloud, int64_t *out_ns) VT_CHECKED;
-// Moves the virtual clock to `to_ns`, doing what becomes due on the way at its time.
+// Advances the virtual clock to `to_ns`, running each timed step at its time.
 vt_status vt_reconcile_advance(vt_cloud *cloud, int64_t to_ns) VT_CHECKED;
 
 // A thread that reconciles whenever something changed or became due.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurm.c - see slurm.h. The tools are the interface that Slurm keeps stable from release to
-// release; its libraries are not.
+// slurm.c - see slurm.h. Uses the tools, since Slurm keeps them stable from release to release,
+// unlike its libraries.
 #include "cloud/control/slurm.h"
 
 #include <arpa/inet.h>
@@ -25,7 +25,7 @@ extern char **environ;
 
 // --- tools ---------------------------------------------------------------------------------------
 
-// Standard input is a file in memory, output and errors come back through one pipe.
+// Standard input is an in-memory file; output and errors come back through one pipe.
 static vt_status spawn(const char *const *argv, const char *input, int output, pid_t *out_pid) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -116,7 +116,7 @@ static vt_slurm_state state_of(const char *name) {
   return VT_SLURM_ENDED; // COMPLETED, CANCELLED, TIMEOUT, DEADLINE, OUT_OF_MEMORY, REVOKED
 }
 
-// The next field of a line, up to '|' or its end; *at moves behind it.
+// The next field of a line, up to '|' or its end; advances *at past it.
 static void field(const char **at, char *out, size_t size) {
   size_t n = strcspn(*at, "|\n");
   snprintf(out, size, "%.*s", (int)n, *at);
@@ -174,7 +174,7 @@ vt_status vt_slurm_cancel(const atomic_bool *stop, int64_t job) {
 
 // --- hosts ---------------------------------------------------------------------------------------
 
-// The address that a host's name in slurm.conf stands for.
+// The address of a host's name in slurm.conf.
 static void resolve(const char *name, char out[64]) {
   struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
   *out = 0;
@@ -194,7 +194,7 @@ vt_status vt_slurm_list_hosts(const atomic_bool *stop, vt_slurm_hosts *out_hosts
     field(&at, host.name, sizeof host.name);
     field(&at, state, sizeof state);
     field(&at, address, sizeof address);
-    // "down*", "mixed*": the star is a host that does not answer.
+    // "down*", "mixed*": the star marks a host that does not respond.
     host.up = !strchr(state, '*') &&
               (strncmp(state, "idle", 4) == 0 || strncmp(state, "mix", 3) == 0 ||
                strncmp(state, "alloc", 5) == 0 || strncmp(state, "completing", 10) == 0);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurm_driver.c - the Slurm back end: each worker is a job, and the job holds the worker on the
-// host where it landed.
+// slurm_driver.c - the Slurm back end: each worker is a job, and the job runs the worker on the
+// host it was placed on.
 //
-// A job is found by its name, so a daemon that was killed finds its workers again; --dependency=
-// singleton lets no second job of a worker begin before the first is over, whatever was in flight.
-// The job's script carries the worker's description, so hosts share no files with the daemon; the
-// disk is in a folder of the host, and a worker that starts again is sent back to it. A disk is
-// removed by a job too, which waits when its host is down.
-// Functions of the driver only note what is wanted: slurm_thread.c does it, and what they tell is
-// what it saw last.
+// A job is found by its name, so a killed daemon finds its workers again; --dependency=singleton
+// lets no second job of a worker start before the first has ended, whatever was in flight. The
+// job's script contains the worker's description, so hosts share no files with the daemon; the disk
+// is in a folder of the host, and a restarted worker is sent back to it. A job removes the disk,
+// too, and waits while its host is down. Functions of the driver only record what is wanted and
+// return what was last seen: slurm_thread.c does the work.
 #include "cloud/control/slurm_driver.h"
 
 #include <arpa/inet.h>
@@ -68,8 +67,8 @@ static void log_and_free(const char *what, vt_status st) {
   vt_status_free(st);
 }
 
-// The address by which the other hosts know this one: that of the way to them. "" when all hosts of
-// the cluster are this one.
+// The address by which the other hosts reach this one: that of the route to them. "" when all hosts
+// of the cluster are this one.
 static void find_hub(const vt_slurm_driver *d, char out[64]) {
   *out = 0;
   for (size_t i = 0; i < d->hosts.size && !*out; i++) {
@@ -96,14 +95,14 @@ static void put_head(const vt_slurm_driver *d, int64_t uid, int64_t worker, vt_t
 }
 
 void vt_slurm_clean_script(const vt_slurm_driver *d, int64_t uid, int64_t worker, vt_text *out) {
-  // A worker that came back to this host meanwhile has a younger job, and keeps its disk.
+  // A worker that has come back to this host meanwhile has a newer job, and keeps its disk.
   put_head(d, uid, worker, out);
   vt_text_put(out, "[ \"$(cat \"$folder/job\" 2>/dev/null || echo 0)\" -lt \"$SLURM_JOB_ID\" ] "
                    "&& rm -rf --one-file-system \"$folder\"\n");
 }
 
-// Why a worker did not boot goes into the comment of its job: it can be read without a file of the
-// host. Slurm signals all processes of a job at once; the launcher sees to the worker.
+// Why a worker did not boot goes into its job's comment, which can be read without access to the
+// host's files. Slurm signals all processes of a job at once; the launcher handles the worker.
 static vt_status worker_script(const vt_slurm_driver *d, const vt_node *node, int64_t worker,
                                const char *ip, vt_text *t) {
   static const char rest[] =
@@ -236,7 +235,7 @@ static vt_guest_state slurm_poll(vt_guest_driver *driver, const vt_node *node, i
   return VT_GUEST_RUNNING;
 }
 
-// Whether nothing of the worker is left, under the lock. `host` is where the rows say that it was.
+// Whether nothing of the worker is left, under the lock. `host` is its host according to the rows.
 static bool end_slot(vt_slurm_driver *d, vt_slurm_slot *slot, bool erase, const char *host) {
   free(slot->script);
   slot->script = NULL;
@@ -292,7 +291,7 @@ static void slurm_notify(vt_guest_driver *driver, int64_t uid, int64_t worker) {
   pthread_mutex_unlock(&d->lock);
 }
 
-// The thread ends jobs without a node as soon as it sees them, those of an unlucky moment included.
+// The thread cancels jobs without a node as soon as it sees them, including those from a race.
 static vt_status slurm_sweep(vt_guest_driver *driver) {
   (void)driver;
   return VT_OK;
@@ -312,7 +311,7 @@ static bool slurm_end_all(vt_guest_driver *driver) {
   return gone;
 }
 
-// Slurm is asked once more: what was last seen may be over. Without its word there may be some.
+// Asks Slurm once more: the last view may be outdated. Without an answer there may be some.
 static bool has_jobs(const vt_slurm_driver *d) {
   atomic_bool stop = false;
   vt_slurm_jobs jobs = {0};
@@ -327,7 +326,7 @@ static bool has_jobs(const vt_slurm_driver *d) {
   return any;
 }
 
-// Workers that go on keep their ways.
+// Surviving workers keep their routes.
 static void close_hub(const vt_slurm_driver *d) {
   if (!d->known || d->cloud->options.guest_level == 0 || has_jobs(d)) return;
   if (vt_net_sweep(d->tag, false)) vt_net_leave();
@@ -365,7 +364,7 @@ static vt_status check_options(const vt_cloud_options *o) {
   return VT_OK;
 }
 
-// This host is the hub of all workers: their metadata server, and the way between hosts.
+// This host is the hub of all workers: their metadata server, and the route between hosts.
 static vt_status open_hub(vt_slurm_driver *d) {
   VT_TRY(vt_helper_program(d->launcher));
   if (strchr(d->launcher, '\'')) return vt_error(VT_UNIMPLEMENTED, "%s has a quote", d->launcher);
@@ -389,7 +388,7 @@ vt_status vt_guest_slurm_create(vt_cloud *cloud, vt_guest_driver **out_driver) {
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
   pthread_cond_init(&d->wake, &attributes);
   pthread_condattr_destroy(&attributes);
-  // Two clouds on one cluster do not see each other's jobs.
+  // Clouds that share a cluster do not see each other's jobs.
   snprintf(d->tag, sizeof d->tag, "%08llx",
            (unsigned long long)vt_hash_bytes(cloud->secret, strlen(cloud->secret), 7) & 0xffffffff);
   vt_status st = cloud->options.guest_level > 0 ? open_hub(d) : VT_OK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurm_driver.h - the parts of the Slurm back end: what the reconciler calls (slurm_driver.c), and
-// the thread that alone talks to Slurm (slurm_thread.c). They share slots, one a worker.
+// slurm_driver.h - the two parts of the Slurm back end: the functions that the reconciler calls
+// (slurm_driver.c), and the only thread that talks to Slurm (slurm_thread.c). They share slots, one
+// per worker.
 #ifndef VT_CLOUD_SLURM_DRIVER_H
 #define VT_CLOUD_SLURM_DRIVER_H
 
@@ -9,19 +10,19 @@
 #include "cloud/control/guest.h"
 #include "cloud/control/slurm.h"
 
-// What is wanted of a worker, and what is known of its job.
+// The wanted state of a worker, and the known state of its job.
 typedef struct vt_slurm_slot {
   int64_t uid, worker;
   char ip[32];
   unsigned project;       // number of its project, in packet rules
-  char *script, pin[128]; // a job to submit, and the host it has to be on ("" = any)
+  char *script, pin[128]; // a job to submit, and its required host ("" = any)
   bool spot, submitting;
-  int64_t job, forgotten; // its newest job, 0 = none; older ones up to `forgotten` are of the past
+  int64_t job, forgotten; // its newest job, 0 = none; older ones up to `forgotten` are ignored
   vt_slurm_state state;
   char host[128], reason[64], comment[256];
   bool up;             // it has answered
-  bool ending, notice; // to cancel; to be told that its end is near
-  bool dropped;        // goes when its route is gone
+  bool ending, notice; // to cancel; to notify of its end
+  bool dropped;        // removed once its route is gone
   enum { VT_DISK_KEEP, VT_DISK_ERASE, VT_DISK_ERASED } disk;
   char erase_host[128];
   char placed[64]; // where the hub sends its packets, "" = nowhere, "-" = on this host
@@ -36,20 +37,20 @@ typedef struct vt_slurm_driver {
   pthread_t thread;
   bool threaded;
   atomic_bool stop;
-  pthread_mutex_t lock; // taken after the cloud's; what follows is under it
+  pthread_mutex_t lock; // taken after the cloud's lock; protects what follows
   pthread_cond_t wake;
-  bool known, lost, busy, poked; // Slurm answered once; it does not now; look again soon; at once
+  bool known, lost, busy, poked; // Slurm answered once; it does not now; poll again soon; at once
   VT_ARRAY(vt_slurm_slot) slots;
   vt_slurm_jobs jobs; // as last seen
   vt_slurm_hosts hosts;
 } vt_slurm_driver;
 
 void *vt_slurm_thread(void *driver);
-// Under the driver's lock. The slot of a worker, made from its jobs when it is not there.
+// Under the driver's lock. The slot of a worker, created from its jobs if missing.
 vt_slurm_slot *vt_slurm_slot_of(vt_slurm_driver *d, int64_t uid, int64_t worker);
-bool vt_slurm_live(const vt_slurm_slot *slot); // its job waits, runs, or leaves
+bool vt_slurm_live(const vt_slurm_slot *slot); // its job waits, runs, or is ending
 int64_t vt_slurm_clock(void);
-// A script that removes the disk of a worker on the host where it runs.
+// A script that removes a worker's disk on the host where it runs.
 void vt_slurm_clean_script(const vt_slurm_driver *d, int64_t uid, int64_t worker, vt_text *out);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurm_thread.c - the thread of the Slurm back end: looks at the jobs and hosts, and does what is
-// wanted of them, in turns. Tools take their time, so none runs under a lock.
+// slurm_thread.c - the thread of the Slurm back end: alternates between polling jobs and hosts and
+// acting on what is wanted. Tools are slow, so none runs under a lock.
 #include "cloud/control/slurm_driver.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "cloud/worker/network.h"
 
-// Between looks: while something moves, and when nothing does.
+// Polling interval: while something changes, and otherwise.
 static const int64_t soon_ns = VT_SECOND / 4, later_ns = 2 * VT_SECOND;
 
 typedef struct action {
@@ -24,7 +24,7 @@ typedef VT_ARRAY(action) actions;
 
 // --- looking -------------------------------------------------------------------------------------
 
-// The job that counts: the newest that is not over, else the newest.
+// The job that counts: the newest that has not ended, else the newest.
 static void see(vt_slurm_driver *d, vt_slurm_slot *slot) {
   const vt_slurm_job *best = NULL;
   bool best_over = true;
@@ -46,7 +46,7 @@ static void see(vt_slurm_driver *d, vt_slurm_slot *slot) {
   snprintf(slot->host, sizeof slot->host, "%s", best->host);
   snprintf(slot->reason, sizeof slot->reason, "%s", best->reason);
   snprintf(slot->comment, sizeof slot->comment, "%s", best->comment);
-  // Until the job of before is over there is nothing to wait for.
+  // There is nothing to wait for until the previous job has ended.
   bool waits = best->state == VT_SLURM_WAITING && strcmp(best->reason, "Dependency") != 0 &&
                strcmp(best->reason, "None") != 0;
   if (!waits)
@@ -99,7 +99,7 @@ static bool has_slot(const vt_slurm_driver *d, const vt_slurm_job *job) {
   return false;
 }
 
-// Jobs that no node owns: of a daemon killed after it submitted one and before it wrote so.
+// Jobs without a node: from a daemon killed after it submitted one and before it recorded that.
 static void end_strays(vt_slurm_driver *d) {
   VT_ARRAY(vt_slurm_job) strays = {0};
   pthread_mutex_lock(&d->lock);
@@ -173,7 +173,7 @@ static void plan(vt_slurm_driver *d, vt_slurm_slot *slot, actions *out) {
     snprintf(a.host, sizeof a.host, "%s", slot->erase_host);
     vt_array_push(out, a);
   }
-  // One that Slurm does not know how to end at once is asked to again.
+  // A job that Slurm cannot end at once is cancelled again.
   if (slot->ending && vt_slurm_live(slot) &&
       (!slot->cancelled_ns || now - slot->cancelled_ns > 5 * VT_SECOND)) {
     slot->cancelled_ns = now;
@@ -215,7 +215,7 @@ static void put_option(vt_arena *arena, arguments *list, const char *name, const
   if (*value) vt_array_push_in(arena, list, vt_arena_printf(arena, "--%s=%s", name, value));
 }
 
-// A job of one process on one host. Its environment is the cluster's, not the daemon's.
+// A job of one process on one host, with the cluster's environment, not the daemon's.
 static vt_status submit(vt_slurm_driver *d, const action *a, bool clean, const char *script,
                         int64_t *out_job) {
   const vt_cloud_options *o = &d->cloud->options;
@@ -307,8 +307,7 @@ static void finish(vt_slurm_driver *d, const action *a) {
       *slot->host = *slot->reason = *slot->comment = 0;
       slot->cancelled_ns = 0;
     }
-    // A host that Slurm does not know any more keeps what it has; when Slurm does not answer,
-    // later.
+    // A host that Slurm no longer knows keeps what it has; if Slurm does not answer, retry later.
     if (a->what == CLEAN && (a->good || !d->lost)) slot->disk = VT_DISK_ERASED;
   }
   pthread_mutex_unlock(&d->lock);

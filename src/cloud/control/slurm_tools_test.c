@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurm_tools_test.c - what Slurm's tools print, as the back end reads it: lines of squeue, and
-// whole runs of tools that are shell scripts of this test.
+// slurm_tools_test.c - parsing the output of Slurm's tools: lines of squeue, and whole runs with
+// tools that are shell scripts of this test.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ static const struct line {
      ""},
     {"7|A_STATE_OF_TOMORROW|n2|None|vtpu-ab12-9-1|", true, 7, 9, 1, false, VT_SLURM_ENDED, "n2",
      "None", ""},
-    // Jobs of others, of another cloud, and lines that are no jobs.
+    // Jobs of others, of another cloud, and lines that are not jobs.
     {.text = "12|RUNNING|n1|None|train|"},
     {.text = "12|RUNNING|n1|None|vtpu-cd34-345-0|"},
     {.text = "12|RUNNING|n1|None|vtpu-ab12-345|"},
@@ -97,7 +97,7 @@ static void a_job_has_the_name_that_is_read_back(void **state) {
   }
 }
 
-// A tool that prints `text` and ends with `status`, first on the PATH.
+// Puts a tool that prints `text` and exits with `status` first on the PATH.
 static void put_tool(const char *folder, const char *name, const char *text, int status) {
   char path[300];
   snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -129,7 +129,7 @@ static void tools_are_run(void **state) {
            "n4|allocated|no-such-host.invalid",
            0);
   assert_null(vt_slurm_list_hosts(&stop, &hosts));
-  assert_int_equal(hosts.size, 4); // one of two partitions counts once
+  assert_int_equal(hosts.size, 4); // listed in two partitions, counts once
   assert_true(hosts.data[0].up && !hosts.data[1].up && !hosts.data[2].up && hosts.data[3].up);
   assert_string_equal(hosts.data[0].address, "127.0.0.1");
   assert_string_equal(hosts.data[3].address, "");

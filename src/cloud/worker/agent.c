@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// agent.c - inside a worker: accounts for everybody with an ssh key, the host key and the
-// name as guest attributes. In:  lines "name uid" of the metadata server, by long poll. Out:
-// accounts (people.c); the ETag of what was done as guest attribute vtpu/synced, which is
-// what the daemon waits for.
+// agent.c - inside a worker: accounts for everybody with an ssh key; the host key and the host name
+// as guest attributes.
+// In:  lines "name uid" of the metadata server, by long poll.
+// Out: accounts (people.c); the ETag of the last applied list as guest attribute vtpu/synced, which
+// the daemon waits for.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -24,7 +25,7 @@
 enum { TICK_MS = 1000, BEAT_EVERY_S = 2, USE_EVERY_S = 5 };
 
 static const char *the_server;
-// Of a worker of level 1 the folder that stands for its root, and the first of its host ids; "" and
+// For a worker of level 1 the folder that serves as its root, and the first of its host ids; "" and
 // 0 in a root of its own.
 static const char *the_root;
 static unsigned the_uid_base;
@@ -46,13 +47,13 @@ static int dial(const char *server, int limit_s) {
   return -1;
 }
 
-// One request and its reply. While the reply is not there, `idle` is called now and then.
+// One request and its reply. `idle` is called now and then while waiting.
 static bool exchange(const char *server, const char *path, const char *body, char *out, size_t size,
                      char out_etag[32], void (*idle)(void)) {
   static char reply[300 << 10];
   char head[1024];
   size_t used = 0;
-  int fd = dial(server, idle ? 330 : 30); // over the longest long poll
+  int fd = dial(server, idle ? 330 : 30); // above the longest long poll
   if (fd < 0) return false;
   int n = snprintf(head, sizeof head,
                    "%s %s HTTP/1.1\r\nHost: %s\r\nMetadata-Flavor: Google\r\nConnection: "
@@ -80,7 +81,7 @@ bool vt_boot_metadata(const char *server, const char *path, const char *body, ch
   return exchange(server, path, body, out, size, out_etag, NULL);
 }
 
-// Level 1 has no command that sshd could ask for keys: they are files, written anew with every
+// At level 1 sshd cannot run a command that prints keys: they are files, rewritten with every
 // change.
 static void write_keys(const char *name) {
   static char text[256 << 10];
@@ -91,7 +92,7 @@ static void write_keys(const char *name) {
   if (!vt_boot_write(path, text, 0644)) perror(path);
 }
 
-// Whether `users` has a line of that name.
+// Whether `users` has a line with that name.
 static bool listed(const char *users, const char *name) {
   size_t size = strlen(name);
   for (const char *p = users; *p; p += strcspn(p, "\n"), p += *p == '\n')
@@ -99,7 +100,7 @@ static bool listed(const char *users, const char *name) {
   return false;
 }
 
-// Keys of somebody who is not let in any more go.
+// Removes keys of users who may no longer log in.
 static void drop_keys(const char *users) {
   char folder[600], path[900];
   DIR *keys = opendir(own_path("/keys", folder));
@@ -111,7 +112,8 @@ static void drop_keys(const char *users) {
   if (keys) closedir(keys);
 }
 
-// Every account of ours is a member of google-sudoers, written whole: the file is small and ours.
+// Every account of ours is a member of google-sudoers; the file is small and ours, so it is
+// rewritten whole.
 static void write_sudoers(const char *users) {
   char text[16384];
   int n = snprintf(text, sizeof text, "%%google-sudoers ALL=(ALL:ALL) NOPASSWD:ALL\n");
@@ -159,7 +161,7 @@ static void publish(const char *server) {
                    unused, sizeof unused, tag);
 }
 
-// What is done now and then while nothing else is to be done.
+// Runs now and then while there is nothing else to do.
 static void tick(void) {
   static time_t next_beat, next_use;
   struct timespec now;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// chip_report.c - inside a worker: adds up what its processes say about the chips (base/activity.h)
-// and tells the metadata server when it changed, in sum and by process; and which processes have
-// the chips open. Who has is whom the kernel names as the holder of the page's lock: a process that
-// is gone holds nothing, however it ended. Counters of processes that ended are kept in a file
-// beside the folder, so that an agent that is started again goes on where the last one was; `epoch`
-// names the boot that the sums began with. Pages are written by the users of the worker: nothing in
-// them is believed beyond this worker.
+// chip_report.c - inside a worker: sums up what its processes say about the chips (base/activity.h)
+// and reports changes to the metadata server, in total and by process; also which processes have
+// the chips open. A holder is whoever the kernel names as the owner of the page's lock: an ended
+// process holds nothing, however it ended. Counters of ended processes are kept in a file beside
+// the folder, so that a restarted agent continues from them; `epoch` names the boot that the sums
+// began with. The worker's users write the pages, so they are trusted only within this worker.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,11 +25,11 @@ enum { MAX_PAGES = 4096, MAX_JOBS = 32, MAX_HOLDERS = 32, LINE = 320 };
 typedef struct sums {
   uint64_t programs, busy_ns, device_ps;             // only grow
   uint64_t processes, running, hbm_bytes, hbm_limit; // now
-  uint64_t holders;                                  // changes with who holds the chips
-  uint64_t longest_ns;                               // of the runs that are going on
+  uint64_t holders;                                  // changes with the holders of the chips
+  uint64_t longest_ns;                               // of the current runs
 } sums;
 
-// A page and what the kernel says of its file.
+// A page and the kernel's data about its file.
 typedef struct found {
   vt_activity_page page;
   struct stat info;
@@ -38,7 +37,7 @@ typedef struct found {
   bool final;
 } found;
 
-// Lines about processes of the next report. Those of processes that ended wait until they are told.
+// Lines about processes for the next report. Those of ended processes are kept until they are sent.
 static char ended_jobs[MAX_JOBS][LINE], live_jobs[MAX_JOBS][LINE], holders[MAX_HOLDERS][LINE];
 static size_t ended_job_count, live_job_count, holder_count;
 
@@ -50,7 +49,7 @@ static uint64_t clock_ns(void) {
 
 static bool read_page(const char *path, found *out) {
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-  // Not blocking: the name may be a fifo of somebody who wants to hold us up.
+  // Non-blocking: the name may be a fifo made to block us.
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   bool good = fstat(fd, &out->info) == 0 && S_ISREG(out->info.st_mode) &&
@@ -75,12 +74,12 @@ static void add_page(sums *s, const vt_activity_page *page, bool final) {
   if (!page->running) return;
   s->running++;
   if (!since || since >= now) return;
-  s->busy_ns += now - since; // of the run that is not over yet
+  s->busy_ns += now - since; // of the current run
   if (now - since > s->longest_ns) s->longest_ns = now - since;
 }
 
-// What the process calls itself; "" when it has gone. It is looked at as the owner of the page:
-// /proc hides the processes of others, also from us, and no page shows what its owner may not see.
+// The process's own name; "" when it has ended. Read as the owner of the page: /proc hides other
+// users' processes, even from us, and a page must not reveal what its owner may not see.
 static void read_name(const char *pid, const struct stat *owner, char out_name[97]) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%.20s/cmdline", pid);
@@ -158,7 +157,7 @@ static void read_kept(const char *folder, sums *out_sums) {
                &out_sums->device_ps);
 }
 
-// Something did not fit into HBM since this page was looked at last.
+// An allocation did not fit into HBM since the last look at this page.
 static void check_hbm(const char *passwd, const found *f) {
   static struct {
     uint64_t opened_ns, refused;
@@ -181,7 +180,7 @@ static void check_hbm(const char *passwd, const found *f) {
   seen[slot].refused = f->final ? 0 : f->page.hbm_refused;
 }
 
-// Adds the pages up. Those of processes that ended move into the kept sums and go.
+// Sums the pages. Those of ended processes move to the kept sums and are removed.
 static bool scan(const char *folder, const char *passwd, sums *out_sums) {
   static char ended[MAX_PAGES][24];
   char path[600], text[128];
@@ -221,7 +220,7 @@ static bool scan(const char *folder, const char *passwd, sums *out_sums) {
   return true;
 }
 
-// When this boot began, as its first process wrote it.
+// When this boot began, as written by its first process.
 static bool read_epoch(const char *folder, char out_epoch[24]) {
   char path[600];
   snprintf(path, sizeof path, "%s.epoch", folder);
@@ -241,7 +240,7 @@ void vt_boot_report_chips(const char *server, const char *folder, const char *pa
   char epoch[24];
   sums now;
   if (!read_epoch(folder, epoch) || !scan(folder, passwd, &now)) return;
-  // A worker whose chips nobody uses says nothing.
+  // A worker with unused chips sends no report.
   if (!now.running && memcmp(&now, &told, sizeof now) == 0) return;
   size_t n =
       (size_t)snprintf(body, 512,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// filter.c - filter.h. The filter is a list in the kernel's own language: architecture, number,
-// then one test a row. The kernel runs it once for every number and remembers those that are
-// allowed whatever their arguments, so the length of the list costs nothing later.
+// filter.c - see filter.h. The filter is a list in the kernel's BPF: architecture, number, then one
+// test per row. The kernel runs it once for every number and remembers those that are always
+// allowed, so the length of the list costs nothing later.
 #include "cloud/worker/filter.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@
 #define OWN_ARCH AUDIT_ARCH_AARCH64
 #endif
 
-#define X32_BIT 0x40000000u // of the numbers of x86's third ABI
+#define X32_BIT 0x40000000u // in numbers of the x32 ABI
 #define NEW_NAMESPACES                                                                             \
   (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID |    \
    CLONE_NEWNET)
@@ -44,7 +44,7 @@ static void load(program *p, size_t offset) {
   put(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset);
 }
 
-// The lower half: all that the kernel looks at of arguments that are an int.
+// The lower half: the kernel ignores the rest of an int argument.
 static void load_argument(program *p, int number) {
   load(p, offsetof(struct seccomp_data, args) + 8 * (size_t)number +
               (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0));
@@ -86,8 +86,8 @@ static void check_unshare(program *p) {
   refuse_if_any(p, ~(uint32_t)(CLONE_FS | CLONE_FILES | CLONE_SYSVSEM));
 }
 
-// Of netlink what programs ask about addresses, sockets and devices, and where sudo and sshd would
-// tell an audit daemon; not the packet filter, IPsec and the like.
+// The parts of netlink with which programs query addresses, sockets and devices, and with which
+// sudo and sshd notify an audit daemon; not the packet filter, IPsec and the like.
 static void check_family(program *p) {
   static const uint32_t families[] = {AF_UNIX, AF_INET, AF_INET6},
                         protocols[] = {NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_AUDIT,
@@ -107,7 +107,7 @@ static void check_local(program *p) {
   refuse(p, EAFNOSUPPORT);
 }
 
-// Those that run programs of other Unixes or without randomness are a way to weaken a set-uid one.
+// Personalities of other Unixes, or without randomization, can weaken a set-uid program.
 static void check_personality(program *p) {
   static const uint32_t harmless[] = {PER_LINUX, PER_LINUX32, UNAME26, PER_LINUX32 | UNAME26,
                                       0xffffffff};
@@ -116,7 +116,7 @@ static void check_personality(program *p) {
   refuse(p, EPERM);
 }
 
-// Typing into the terminal of who started us.
+// Injecting input into the terminal of whoever started us.
 static void check_terminal(program *p) {
   load_argument(p, 1);
   refuse_if_equal(p, TIOCSTI, EPERM);

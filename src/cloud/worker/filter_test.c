@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// filter_test.c - each row of a table is a call that a filtered child makes: refused ones name the
-// error that container engines give, ordinary ones work.
+// filter_test.c - each row of a table is a call that a filtered child makes: refused ones fail with
+// the error that container engines give, ordinary ones work.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -87,7 +87,7 @@ static const try tries[] = {
     {"addresses without randomness", SYS_personality, ADDR_NO_RANDOMIZE, 0, 0, EPERM, BOTH},
     {"asking for the personality", SYS_personality, 0xffffffff, 0, 0, 0, BOTH},
     {"typing for others", SYS_ioctl, 0, TIOCSTI, 0, EPERM, BOTH},
-    // The upper half of an int is nothing to the kernel, so it is none to the filter.
+    // The kernel ignores the upper half of an int, so the filter must too.
     {"typing for others, with high bits", SYS_ioctl, 0, TIOCSTI | 1L << 40, 0, EPERM, BOTH},
     {"AF_VSOCK with high bits", SYS_socket, AF_VSOCK | 1L << 40, 1, 0, EAFNOSUPPORT, BOTH},
     {"ptrace", SYS_ptrace, 12345, 0, 0, 0, EPERM},
@@ -103,7 +103,7 @@ static const try tries[] = {
 };
 enum { TRIES = sizeof tries / sizeof *tries };
 
-// What each call says in a child with the filter, as errno.
+// The errno of each call in a child with the filter.
 static void run_filtered(vt_filtered who, int out_errors[TRIES]) {
   int status, *errors = mmap(NULL, sizeof(int[TRIES]), PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -125,7 +125,7 @@ static void run_filtered(vt_filtered who, int out_errors[TRIES]) {
   munmap(errors, sizeof(int[TRIES]));
 }
 
-// A call that the filter lets through may fail for its arguments, but not in the filter's words.
+// An allowed call may fail because of its arguments, but not with the filter's errors.
 static void check(vt_filtered who, int unprivileged) {
   static int errors[TRIES];
   run_filtered(who, errors);
@@ -148,7 +148,7 @@ static void the_daemon_asks_for_less(void **state) {
 }
 
 #ifdef __x86_64__
-// The other system call of x86: its numbers mean other things.
+// The other system call ABI of x86: its numbers mean other calls.
 static void there_is_no_second_abi(void **state) {
   (void)state;
   int status;
@@ -161,7 +161,7 @@ static void there_is_no_second_abi(void **state) {
     _exit(result == -ENOSYS ? 0 : 1);
   }
   assert_int_equal(waitpid(child, &status, 0), child);
-  assert_true(status == 0 || WTERMSIG(status) == SIGSEGV); // a kernel without it
+  assert_true(status == 0 || WTERMSIG(status) == SIGSEGV); // a kernel without this ABI
 }
 #endif
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// heartbeat.c - inside a worker: tells the metadata server every two seconds that the worker
-// lives and what ails it, lines "symptom TYPE DETAILS", and does what the reply says. Lines of the
-// reply:
-//   verdict TEXT   what the doctor says of the slice: a line of the worker's log once it has stood
-//                  for ten seconds, so that hosts which start one after the other are no news
+// heartbeat.c - inside a worker: sends the metadata server a heartbeat every two seconds, with the
+// worker's symptoms as lines "symptom TYPE DETAILS", and follows the reply. Lines of the reply:
+//   verdict TEXT   the doctor's verdict on the slice: logged in the worker once it has stood for
+//                  ten seconds, so that hosts starting one after the other cause no noise
 //   release PID OPENED_NS WHO   ends that process, which has the chips (release.c)
-// What was logged last is /run/vtpu/doctor: programs may read it, and an agent that is started
-// again does not say it twice.
+// The last logged verdict is in /run/vtpu/doctor: programs may read it, and a restarted agent does
+// not log it again.
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,7 +28,7 @@ static void read_line(const char *root, const char *name, char *out, size_t size
   out[strcspn(out, "\n")] = 0;
 }
 
-// A line as syslog writes them, in the worker's own file.
+// A line in syslog format, in the worker's own file.
 static bool log_line(const char *root, const char *text) {
   char path[600], host[256], line[TEXT + 400], when[32];
   time_t now = time(NULL);
@@ -73,7 +72,7 @@ static void release(const char *root, unsigned uid_base, const char *words) {
   (void)log_line(root, text);
 }
 
-static char symptoms[2048]; // that nobody was told yet, as lines
+static char symptoms[2048]; // not sent yet, as lines
 
 void vt_boot_symptom(const char *type, const char *format, ...) {
   char text[200];

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// helper.h - what the daemon's process that talks to strangers may ask of the helper, the process
-// that has the host's privileges (`vtpu-guest host`, helper_serve.c), and its side of the asking.
+// helper.h - the requests that the unprivileged process of the daemon may send to the helper, the
+// process that has the host's privileges (`vtpu-guest host`, helper_serve.c), and the protocol
+// between them.
 //
-// One message is one request, one message back is its reply, over a SOCK_SEQPACKET pair that was
-// made before privileges were dropped. Requests are numbers and checked names (worker.h): no path,
-// no command, no pid, no environment. Paths are made by the helper from numbers, below its own
-// folders; what it starts is itself and the tools that helper_host.c names. It ends when the other
-// side is gone, and the other side when it is.
+// A message each way is one request and its reply, over a SOCK_SEQPACKET pair created before
+// privileges were dropped. Requests are numbers and checked names (worker.h): no path, no command,
+// no pid, no environment. The helper builds paths from numbers, below its own folders; it starts
+// only itself and the tools that helper_host.c names. Each side ends when the other one does.
 #ifndef VT_CLOUD_HELPER_H
 #define VT_CLOUD_HELPER_H
 
 #include "cloud/worker/worker.h"
 
 typedef enum vt_helper_op {
-  VT_HELPER_OPEN = 1,    // level: this host can have guests of that level; once, before the rest
+  VT_HELPER_OPEN = 1,    // level: whether this host can have guests of that level; once, first
   VT_HELPER_START,       // worker: boots it
   VT_HELPER_POLL,        // uid, index: flags, and in `text` why it did not boot
-  VT_HELPER_UP,          // uid, index: it was seen to work
-  VT_HELPER_DISKS,       // worker: its disks became these
-  VT_HELPER_STOP,        // uid, index, erase: flags say whether all of it is gone
-  VT_HELPER_NOTIFY,      // uid, index: its end is near
+  VT_HELPER_UP,          // uid, index: it was seen to be ready
+  VT_HELPER_DISKS,       // worker: makes its disks match
+  VT_HELPER_STOP,        // uid, index, erase: flags say whether everything is gone
+  VT_HELPER_NOTIFY,      // uid, index: notifies it of its coming end
   VT_HELPER_LIST,        // ids: guests that have a folder
-  VT_HELPER_OUTPUT,      // uid, index: a descriptor of its log, to read
-  VT_HELPER_LISTEN,      // ip, port: a descriptor of a socket that listens there
+  VT_HELPER_OUTPUT,      // uid, index: a descriptor for reading its log
+  VT_HELPER_LISTEN,      // ip, port: a descriptor of a socket listening there
   VT_HELPER_DISK_LIST,   // ids: data disks that have a folder
   VT_HELPER_DISK_REMOVE, // uid of the disk
-  VT_HELPER_CLOSE,       // the last one, at an orderly end
+  VT_HELPER_CLOSE,       // the last request, at an orderly shutdown
   VT_HELPER_OPS
 } vt_helper_op;
 
@@ -37,8 +37,8 @@ typedef struct vt_helper_request {
 } vt_helper_request;
 
 enum {                    // flags of a reply
-  VT_HELPER_RUNS = 1,     // its first process is there
-  VT_HELPER_LAUNCHES = 2, // the launcher is
+  VT_HELPER_RUNS = 1,     // its first process is running
+  VT_HELPER_LAUNCHES = 2, // the launcher is running
   VT_HELPER_FRESH = 4,    // started a moment ago
   VT_HELPER_FAILED = 8,   // it did not boot; `text` says why
   VT_HELPER_WAS_UP = 16,
@@ -52,10 +52,10 @@ typedef struct vt_helper_id {
 } vt_helper_id;
 
 typedef struct vt_helper_reply {
-  int32_t code; // of status.h, 0 = done; `text` says what is wrong
+  int32_t code; // of status.h, 0 = done; `text` says what went wrong
   uint32_t flags, count;
   char text[484];
-  vt_helper_id ids[VT_HELPER_IDS]; // messages end behind the last one
+  vt_helper_id ids[VT_HELPER_IDS]; // messages end after the last one
 } vt_helper_reply;
 
 // NULL, or what is wrong with the first `size` bytes of a request; `level` is that of OPEN, -1 =

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// helper_check.c - which messages to the helper are requests. Plain libc; helper_fuzz.c feeds it.
+// helper_check.c - decides which messages to the helper are valid. Plain libc; fuzzed by
+// helper_fuzz.c.
 #include <stddef.h>
 
 #include "cloud/worker/helper.h"
 
 enum { HEAD = offsetof(vt_helper_request, worker), WORKER = 1, LEVEL = 2, UID = 4, INDEX = 8 };
 
-// What a request of each kind is: its size, and what it needs.
+// The size of each kind of request, and its conditions.
 static const struct kind {
   unsigned size, needs;
 } kinds[VT_HELPER_OPS] = {[VT_HELPER_OPEN] = {HEAD, 0},

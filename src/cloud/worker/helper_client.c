@@ -133,7 +133,7 @@ void vt_helper_end(vt_helper *helper) {
   if (!helper) return;
   if (helper->watched && write(helper->stop, &one, sizeof one) == sizeof one)
     pthread_join(helper->watchman, NULL);
-  atomic_store(&helper->lost, true); // an end that is meant
+  atomic_store(&helper->lost, true); // an orderly end
   vt_status_free(vt_helper_ask(helper, VT_HELPER_CLOSE, 0, 0, &reply));
   close(helper->fd);
   close(helper->stop);

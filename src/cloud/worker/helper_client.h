@@ -12,35 +12,35 @@ typedef struct vt_helper vt_helper;
 enum { VT_HELPER_DOORS = 2 };
 typedef struct vt_helper_options {
   const vt_cloud_options *cloud;
-  bool throw_away; // the state folder goes with the helper
+  bool throw_away; // the helper removes the state folder at its end
   struct {
     const char *address; // NULL = none
     uint16_t port;
-  } doors[VT_HELPER_DOORS]; // that it will be asked to open
+  } doors[VT_HELPER_DOORS]; // that it may be asked to open
 } vt_helper_options;
 
-// The program vtpu-guest beside this one. errors UNIMPLEMENTED: it is not there.
+// The program vtpu-guest beside this one. errors UNIMPLEMENTED: it does not exist.
 vt_status vt_helper_program(char out_path[4096]) VT_CHECKED;
-// What the network interfaces of a cloud's workers carry in their names.
+// The tag in the names of a cloud's network interfaces.
 void vt_helper_tag(const char *state_dir, char out_tag[8]);
-// Starts the helper with the privileges that this process has now. errors UNIMPLEMENTED: vtpu-guest
-// is not beside this program.
+// Starts the helper with this process's current privileges. errors UNIMPLEMENTED: vtpu-guest is not
+// beside this program.
 vt_status vt_helper_start(const vt_helper_options *options, vt_helper **out_helper) VT_CHECKED;
-// From now on the end of the helper is a SIGTERM for this process.
+// From now on the helper's end sends this process a SIGTERM.
 vt_status vt_helper_watch(vt_helper *helper) VT_CHECKED;
 bool vt_helper_lost(const vt_helper *helper);
-// Tells it that this is the end, and waits for it; accepts NULL.
+// Shuts the helper down and waits for it; accepts NULL.
 void vt_helper_end(vt_helper *helper);
 
-// Asks and waits for the reply; errors are the reply's, or UNAVAILABLE: it is gone. *out_fd (NULL:
-// none is wanted) is -1 where none came. Any thread.
+// Sends a request and waits for the reply; errors are the reply's, or UNAVAILABLE: the helper is
+// gone. *out_fd (NULL: not wanted) is -1 if none came. Any thread.
 vt_status vt_helper_call(vt_helper *helper, const vt_helper_request *request,
                          vt_helper_reply *out_reply, int *out_fd) VT_CHECKED;
-// Calls without a worker.
+// Requests without a worker.
 vt_status vt_helper_ask(vt_helper *helper, vt_helper_op op, int64_t uid, int64_t index,
                         vt_helper_reply *out_reply) VT_CHECKED;
 
-// A socket that listens; by the helper where this process may not open the port.
+// A listening socket; opened by the helper if this process may not bind the port.
 vt_status vt_listen(vt_cloud *cloud, const char *address, uint16_t port, int *out_fd) VT_CHECKED;
 
 #endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// helper_fuzz.c - any message to the helper. The first byte is the level that is open, and whether
-// the rest is padded to the size of its request; what is let through has to be a description with
-// the lines that were meant, of plain values, with no path but those that the helper was started
-// with.
+// helper_fuzz.c - any message to the helper. The first byte selects the open level, and whether the
+// rest is padded to the size of its request; an accepted one must give a description with the
+// intended lines, of plain values, and no path except those that the helper was started with.
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -53,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (claimed < sizeof request) return 0;
   site.level = level;
   unsigned base = vt_worker_uid_base(level, request.worker.ip);
-  if (base < 65536 * 16 || base > 65536u * 65500) abort(); // never ids of the host
+  if (base < 65536 * 16 || base > 65536u * 65500) abort(); // never host ids
   if (!vt_worker_text(&request.worker, &site, text, sizeof text)) abort();
   check_text(text);
   return 0;

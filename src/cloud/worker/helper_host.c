@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// helper_host.c - levels 1 and 2 on this host: each worker is made by the launcher `vtpu-guest`
-// (launcher.c), at level 2 an isolated Linux, at level 1 a tree of processes. Processes are found
-// again after a restart by the pid and start time in the guest's folder. Layout of a guest's
-// folder, STATE/guests/<uid>-<worker>/: spec (what to boot), pid ("pid starttime" of its init),
-// launcher (the same), failed (why it did not boot), up (it was seen to work), disk/ (its own
-// files), log. Every project has a bridge of its own; all guests know the host as 10.164.0.1 and
-// the metadata server as 169.254.169.254.
+// helper_host.c - levels 1 and 2 on this host: the launcher `vtpu-guest` (launcher.c) creates each
+// worker, at level 2 as an isolated Linux, at level 1 as a process tree. After a restart processes
+// are found by the pid and start time in the guest's folder. Layout of a guest's folder,
+// STATE/guests/<uid>-<worker>/: spec (what to boot), pid ("pid starttime" of its init), launcher
+// (the same), failed (why it did not boot), up (it was seen to be ready), disk/ (its own files),
+// log. Every project has its own bridge; to all guests the host is 10.164.0.1 and the metadata
+// server 169.254.169.254.
 #include "cloud/worker/helper_host.h"
 
 #include <dirent.h>
@@ -35,7 +35,7 @@ enum { GRACE_MS = 3000, FRESH_S = 10, MAX_ENDING = 4096 };
 typedef struct ending {
   long long uid, index, since_ms;
 } ending;
-static ending endings[MAX_ENDING]; // guests that were told to end, and when
+static ending endings[MAX_ENDING]; // guests that were asked to end, and when
 static size_t ending_count;
 
 void vt_host_fail(vt_helper_reply *out, vt_code code, const char *format, ...) {
@@ -46,7 +46,7 @@ void vt_host_fail(vt_helper_reply *out, vt_code code, const char *format, ...) {
   va_end(args);
 }
 
-// All paths are made here: of numbers, below a folder that nobody else may write.
+// All paths are built here, from numbers, below a folder that only we can write.
 static void worker_path(const vt_host *h, long long uid, long long index, const char *name,
                         char out[700]) {
   snprintf(out, 700, "%s/%lld-%lld%s%s", h->guests, uid, index, *name ? "/" : "", name);
@@ -71,8 +71,7 @@ static pid_t live_pid(const vt_host *h, long long uid, long long index, const ch
   return vt_process_named(path, &process) ? process.pid : 0;
 }
 
-// The launcher is started through a short-lived child, so that it belongs to nobody here and
-// outlives us.
+// A short-lived child starts the launcher, so that it is reparented and outlives us.
 static bool launch(const vt_host *h, long long uid, long long index) {
   char folder[700], log[700];
   worker_path(h, uid, index, "", folder);
@@ -100,13 +99,13 @@ static bool launch(const vt_host *h, long long uid, long long index) {
   return true;
 }
 
-// Launchers and removers come to us when their parent is gone; nobody else waits for them.
+// Launchers and removers are reparented to us; nobody else waits for them.
 static void reap(void) {
   while (waitpid(-1, NULL, WNOHANG) > 0) {
   }
 }
 
-// A disk can be large: removed beside us, a leftover by the next start.
+// A disk can be large: it is removed in the background; the next start removes leftovers.
 static void remove_beside(const char *path) {
   pid_t pid = fork();
   if (pid == 0) {
@@ -118,8 +117,8 @@ static void remove_beside(const char *path) {
 
 // --- requests ------------------------------------------------------------------------------------
 
-// The folder of a data disk, its image mounted on it: once, whoever uses it. Where this host has no
-// images, or the disk is older than they are, it is a folder without an end.
+// The folder of a data disk, with its image mounted on it once for all users. If this host has no
+// images, or the disk predates them, it is a folder without a size limit.
 static void ready_disk(const vt_host *h, const vt_worker_disk *d) {
   const char *const images[] = {h->guests, h->disks, NULL};
   char at[700], image[700];
@@ -149,7 +148,7 @@ static bool write_spec(const vt_host *h, const vt_worker *w, vt_helper_reply *ou
 void vt_host_start(vt_host *h, const vt_helper_request *r, vt_helper_reply *out) {
   const vt_worker *w = &r->worker;
   char folder[700], path[700];
-  // At level 1 its users walk through it to their homes.
+  // At level 1 its users must be able to search it to reach their homes.
   mode_t mode = h->site.level == 1 ? 0711 : 0700;
   worker_path(h, w->uid, w->index, "", folder);
   if (live_pid(h, w->uid, w->index, "pid") || live_pid(h, w->uid, w->index, "launcher")) return;
@@ -193,7 +192,7 @@ void vt_host_disks(vt_host *h, const vt_helper_request *r, vt_helper_reply *out)
   const vt_worker *w = &r->worker;
   char folder[700];
   if (h->site.level == 1) return;                    // attaching was refused
-  if (!live_pid(h, w->uid, w->index, "pid")) return; // it will find them when it boots
+  if (!live_pid(h, w->uid, w->index, "pid")) return; // it finds them when it boots
   worker_path(h, w->uid, w->index, "", folder);
   if (write_spec(h, w, out) && RUN(h->launcher, "disks", folder) != 0)
     vt_host_fail(out, VT_UNAVAILABLE, "guest %s: its disks; see its log", folder);
@@ -205,7 +204,7 @@ static long long clock_ms(void) {
   return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-// Milliseconds since a guest was told to end; -1, and from now on, when it was not yet.
+// Milliseconds since a guest was asked to end; -1 if it was not yet, and starts counting.
 static long long ending_since(long long uid, long long index, bool forget) {
   for (size_t i = 0; i < ending_count; i++) {
     ending *e = &endings[i];
@@ -268,8 +267,8 @@ int vt_host_output(vt_host *h, const vt_helper_request *r, vt_helper_reply *out)
 
 // --- all of them ---------------------------------------------------------------------------------
 
-// "<uid>-<index>", with something behind it when it is being removed. Returns how many of the three
-// are there.
+// "<uid>-<index>", with a suffix while it is being removed. Returns how many of the three were
+// parsed.
 static int parse_name(const char *name, long long *out_uid, long long *out_index) {
   char tail[8];
   return sscanf(name, "%lld-%lld%7s", out_uid, out_index, tail);
@@ -296,14 +295,14 @@ bool vt_host_end_all(vt_host *h) {
     long long uid, index;
     int n = parse_name(e->d_name, &uid, &index);
     if (n == 2) (void)stop(h, uid, index, true);
-    if (n >= 2) gone = false; // also the ones that are being removed
+    if (n >= 2) gone = false; // including those being removed
   }
   if (dir) closedir(dir);
   reap();
   return gone;
 }
 
-// "<uid>", and "<uid>.img" where it has one; 0 is none.
+// "<uid>", and "<uid>.img" if it has one; 0 otherwise.
 static long long disk_of(const char *name) {
   char *end;
   long long uid = strtoll(name, &end, 10);
@@ -353,8 +352,8 @@ static bool any_live(const vt_host *h) {
   return any;
 }
 
-// Workers that go on keep their network, and the address of the metadata server: without it what
-// they ask of it would leave this host.
+// Surviving workers keep their network, and the metadata server's address: without it their
+// requests to it would leave this host.
 void vt_host_close(const vt_host *h) {
   if (h->site.level != 2) return;
   bool live = any_live(h);
@@ -390,7 +389,7 @@ static void check_level_1(vt_helper_reply *out) {
     vt_host_fail(out, VT_UNIMPLEMENTED, "the ids of guests are not mapped in this user namespace");
 }
 
-// Builds a worker that never runs: mounts, namespaces and network as a boot will ask for them.
+// Builds a worker that never runs: the mounts, namespaces and network of a boot.
 static void check_level_2(const vt_host *h, vt_helper_reply *out) {
   char folder[600], path[700], why[256] = "";
   if (geteuid() != 0) {
@@ -401,7 +400,7 @@ static void check_level_2(const vt_host *h, vt_helper_reply *out) {
     vt_host_fail(out, VT_UNIMPLEMENTED, "guests need the `ip` program (iproute2)");
     return;
   }
-  (void)RUN("ip", "link", "del", "vtprobe"); // of a trial that was killed
+  (void)RUN("ip", "link", "del", "vtprobe"); // of a probe that was killed
   if (RUN("ip", "link", "add", "vtprobe", "type", "bridge") != 0) {
     vt_host_fail(out, VT_UNIMPLEMENTED,
                  "this kernel, or this container, allows no network bridges");
@@ -451,5 +450,5 @@ void vt_host_open(vt_host *h, const vt_helper_request *r, vt_helper_reply *out) 
   if (!vt_net_guard(true))
     snprintf(out->text, sizeof out->text,
              "nft does not work here: guests can reach ports of the host");
-  (void)vt_net_sweep(h->site.tag, !any_live(h)); // what a daemon that was killed has left
+  (void)vt_net_sweep(h->site.tag, !any_live(h)); // left by a daemon that was killed
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // helper_host.h - inside the helper: the guests and data disks of one cloud on this host. Every
-// function takes a request that vt_helper_check has let through and fills the reply.
+// function takes a request that vt_helper_check has accepted and fills in the reply.
 #ifndef VT_CLOUD_HELPER_HOST_H
 #define VT_CLOUD_HELPER_HOST_H
 
@@ -29,9 +29,9 @@ void vt_host_disk_remove(vt_host *host, const vt_helper_request *request,
                          vt_helper_reply *out_reply);
 int vt_host_output(vt_host *host, const vt_helper_request *request, vt_helper_reply *out_reply);
 
-// Ends every guest, of nodes or not; returns whether all are gone yet.
+// Ends every guest, whether or not a node owns it; returns whether all are gone.
 bool vt_host_end_all(vt_host *host);
-// The network of workers, unless some go on.
+// Removes the network of workers, unless some survive.
 void vt_host_close(const vt_host *host);
 
 #endif

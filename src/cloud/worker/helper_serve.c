@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // helper_serve.c - the helper, `vtpu-guest host FD NAME=VALUE...`: answers requests of helper.h one
-// after the other until the other side is gone. What it is told at its start is from who started
-// the daemon; what it is told later is from a process that strangers talk to.
+// at a time until the other side is gone. Its arguments come from whoever started the daemon; its
+// requests from a process that serves untrusted clients.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -23,10 +23,10 @@ enum { MAX_DOORS = 4, END_STEPS = 500 };
 
 static struct {
   uint32_t ip, port;
-} doors[MAX_DOORS]; // that the daemon may listen at besides the metadata server's
+} doors[MAX_DOORS]; // that the daemon may listen on, besides the metadata server's
 static size_t door_count;
 static const char *state;
-static bool throw_away; // nobody will look for what is in the state folder
+static bool throw_away; // the state folder is not kept
 
 // --- the start -----------------------------------------------------------------------------------
 
@@ -68,8 +68,8 @@ static bool set(vt_host *h, const char *argument) {
   return true;
 }
 
-// A folder that is ours alone, also where the one above is shared: else somebody could lay another
-// in its place.
+// A folder that only we own, even below a shared one: else another user could put their own in its
+// place.
 static bool make_own(const char *name, char out_path[512]) {
   struct stat info;
   if (snprintf(out_path, 512, "%s/%s", state, name) >= 512) return false;
@@ -84,7 +84,7 @@ static bool prepare(vt_host *h) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   setsid();
   umask(077);
-  // The daemon ends us by leaving.
+  // The daemon ends us by closing its side.
   signal(SIGTERM, SIG_IGN);
   signal(SIGINT, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
@@ -122,7 +122,7 @@ static int open_door(const vt_host *h, const vt_helper_request *r, vt_helper_rep
   return -1;
 }
 
-// Of the guests of a cloud that nobody will look for nothing stays.
+// Nothing is kept of the guests of a throw-away cloud.
 static void close_all(vt_host *h) {
   struct timespec step = {.tv_nsec = 20000000};
   if (throw_away)
@@ -132,7 +132,7 @@ static void close_all(vt_host *h) {
     (void)vt_net_run((const char *const[]){"rm", "-rf", "--one-file-system", state, NULL});
 }
 
-// Returns the descriptor that goes with the reply, -1 without one.
+// Returns the descriptor for the reply, -1 without one.
 static int answer(vt_host *h, const vt_helper_request *r, vt_helper_reply *out) {
   static void (*const calls[VT_HELPER_OPS])(vt_host *, const vt_helper_request *,
                                             vt_helper_reply *) = {

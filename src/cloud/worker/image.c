@@ -23,7 +23,7 @@ enum { TRIES = 20, DEVICE = 64 };
 
 // --- room ----------------------------------------------------------------------------------------
 
-// What the images in a folder may still take: their ends less what they have.
+// How much the images in a folder may still grow: their maximum sizes minus their allocated blocks.
 static long long promised_in(const char *folder) {
   long long sum = 0;
   struct stat info;
@@ -41,9 +41,9 @@ static long long promised_in(const char *folder) {
   return sum;
 }
 
-// As long as there is room, all images together can not fill the file system they lie on: a new one
-// gets at most a quarter of what nobody was promised. Where there is none it gets a GiB that the
-// host may run out of before.
+// While there is room, all images together cannot fill their file system: a new one gets at most a
+// quarter of the space not yet promised. Without room it gets one GiB, and the host may run out
+// first.
 static long long choose_size(const char *path, long long want, const char *const *images) {
   char folder[700];
   struct statvfs host;
@@ -79,7 +79,7 @@ static const char *make(const char *path, long long size, uid_t owner) {
 
 // --- loop devices --------------------------------------------------------------------------------
 
-// The device that the image is on already: for another mount of the same one.
+// The loop device that already has the image, for another mount of it.
 static bool find_device(const char *path, char out_device[DEVICE]) {
   bool found = false;
   DIR *dir = opendir("/sys/block");
@@ -99,8 +99,8 @@ static bool find_device(const char *path, char out_device[DEVICE]) {
   return found;
 }
 
-// A device for the image; it goes with its last mount. Returns its descriptor, which holds it until
-// then.
+// A loop device for the image; it is freed with its last mount. Returns its descriptor, which holds
+// it until then.
 static int attach(const char *path, char out_device[DEVICE]) {
   int image = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW), device = -1;
   struct loop_config config = {.fd = (unsigned)image, .info.lo_flags = LO_FLAGS_AUTOCLEAR};
@@ -113,7 +113,7 @@ static int attach(const char *path, char out_device[DEVICE]) {
     device = open(out_device, O_RDWR | O_CLOEXEC);
     if (device < 0) break;
     if (ioctl(device, LOOP_CONFIGURE, &config) == 0) break;
-    int error = errno; // EBUSY: somebody else was faster
+    int error = errno; // EBUSY: another process was faster
     close(device);
     device = -1;
     errno = error;
@@ -136,7 +136,7 @@ static const char *mount_image(const char *path, const char *at) {
     snprintf(why, sizeof why, "mount of %s: %s", device, strerror(errno));
     if (held >= 0) close(held);
     if (good) return NULL;
-    usleep(50000); // the device was on its way out
+    usleep(50000); // the device was being released
   }
   return why;
 }
@@ -145,7 +145,7 @@ const char *vt_image_mount(const char *path, const char *at, long long want_gb, 
                            const char *const *images) {
   struct stat info;
   const char *why = NULL;
-  // One after the other: what is promised is counted, and an image is put on one device only.
+  // Serialized: promised space is counted, and an image gets only one device.
   int lock = open(images[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   while (lock >= 0 && flock(lock, LOCK_EX) != 0 && errno == EINTR) {
   }

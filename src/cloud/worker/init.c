@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// init.c - process 1 of a worker: mounts, network, environment, then sshd, the agent and the
-// user's scripts. Signals: SIGTERM ends the worker, SIGUSR1 says that its end is near (runs the
-// shutdown script), SIGCHLD reaps.
+// init.c - process 1 of a worker: mounts, network, environment, then sshd, the agent and the user's
+// scripts. Signals: SIGTERM ends the worker, SIGUSR1 announces its end (runs the shutdown script),
+// SIGCHLD reaps.
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -50,7 +50,7 @@ static void must_mount(const vt_boot *b, const char *type, const char *on, unsig
   if (mount(type, on, type, flags, options) != 0) vt_boot_fail(b, true, "mount %s", on);
 }
 
-// Device nodes of the host by bind mount: making nodes is not for guests.
+// Device nodes of the host by bind mount: guests may not create nodes.
 static void bind_devices(const vt_boot *b, const char *root) {
   static const char *const names[] = {"null", "zero", "full", "random", "urandom", "tty"};
   char target[720], from[64];
@@ -63,7 +63,7 @@ static void bind_devices(const vt_boot *b, const char *root) {
       snprintf(from, sizeof from, "/dev/%s", names[i]);
       snprintf(target, sizeof target, "%s/dev/%s", root, names[i]);
     } else {
-      // Programs look for the files, nobody talks to them: libvtpu.so is the device.
+      // Programs only check that the files exist: the device is libvtpu.so.
       snprintf(from, sizeof from, "/dev/null");
       snprintf(target, sizeof target, "%s/dev/vfio", root);
       if (vfio) mkdir(target, 0755);
@@ -90,7 +90,7 @@ static void link_devices(const char *root) {
   }
 }
 
-// /sys/bus/pci/devices as JAX reads it: one folder a chip with its vendor and device.
+// /sys/bus/pci/devices as JAX reads it: one folder per chip with its vendor and device.
 static void fake_pci(const vt_boot *b, const char *root) {
   char path[720], target[720];
   snprintf(path, sizeof path, "%s/run/vtpu-pci", root);
@@ -113,12 +113,11 @@ static void fake_pci(const vt_boot *b, const char *root) {
     vt_boot_fail(b, true, "%s", target);
 }
 
-// Files in memory count as memory of the worker where it is in a group; elsewhere they are kept
-// small.
+// In a control group, files in memory count as the worker's memory; otherwise they are kept small.
 static void mount_memory(const vt_boot *b, const char *on, const char *mode) {
   char options[96];
   long long mib = (b->memory_bytes >> 20) / 2 + 1;
-  // A file takes about a KiB of the kernel's memory however small it is.
+  // Every file takes about one KiB of kernel memory, however small.
   snprintf(options, sizeof options, "mode=%s,size=%lldm,nr_inodes=%lldk", mode, mib,
            mib > 1024 ? 1024
            : mib < 16 ? 16
@@ -132,8 +131,8 @@ static void remount(const vt_boot *b, const char *path, unsigned long flags) {
     vt_boot_fail(b, true, "%s", path);
 }
 
-// What is of the machine and not of a guest. Where a guest's root may not look or write anyhow
-// this is the second lock.
+// Hides what belongs to the machine, not to a guest. Where a guest's root has no access anyhow this
+// is a second barrier.
 static void mask_kernel(const vt_boot *b, const char *root) {
   static const char *const hidden[] = {"proc/acpi",          "proc/asound",
                                        "proc/interrupts",    "proc/kcore",
@@ -191,11 +190,11 @@ static void enter_root(const vt_boot *b, const char *root) {
     vt_boot_fail(b, true, "leaving the host's files");
 }
 
-// From here on, and for all that is started: no mounts, namespaces, modules, devices, clock, raw
-// network, and no calls of the kernel that programs of a TPU VM do not need. sudo goes on working:
-// it gets what process 1 still has.
+// From here on, for everything that is started: no mounts, namespaces, modules, devices, clock or
+// raw network, and no system calls that programs of a TPU VM do not need. sudo still works: it gets
+// what process 1 keeps.
 void vt_boot_confine(const vt_boot *b) {
-  if (b->level == 1) { // the host's set-uid programs are not for its users
+  if (b->level == 1) { // the host's set-uid programs are not for a guest's users
     if (geteuid() != 0) return;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) vt_boot_fail(b, true, "no_new_privs");
   }
@@ -263,7 +262,7 @@ void vt_boot_write_sshd(const vt_boot *b, const char *root, const char *more,
   vt_boot_write(path, profile, 0644);
 }
 
-// Where processes say how busy the chips are (base/activity.h), the name of this boot, and how the
+// Where processes report how busy the chips are (base/activity.h), the id of this boot, and how the
 // worker runs.
 void vt_boot_make_activity(const vt_boot *b, const char *root, int level) {
   struct timespec now;
@@ -306,8 +305,7 @@ static pid_t spawn(const char *const *argv) {
   _exit(127);
 }
 
-// A script of the user's metadata, run as root once it was fetched; nothing happens when there is
-// none.
+// A script in the user's metadata, run as root once fetched; no-op when there is none.
 static void run_script(const vt_boot *b, const vt_services *services, const char *name) {
   if (fork() != 0) return;
   static char text[256 << 10];
@@ -315,7 +313,7 @@ static void run_script(const vt_boot *b, const vt_services *services, const char
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
-  const char *memory = getenv(VT_BOOT_MEMORY); // the agent's only
+  const char *memory = getenv(VT_BOOT_MEMORY); // only the agent's
   if (memory) close(atoi(memory));
   unsetenv(VT_BOOT_MEMORY);
   snprintf(path, sizeof path, "/computeMetadata/v1/instance/attributes/%s", name);
@@ -372,7 +370,7 @@ _Noreturn void vt_boot_supervise(const vt_boot *b, const vt_services *services) 
     if (number == SIGUSR1) run_script(b, services, "shutdown-script");
     if (number != SIGCHLD) continue;
     for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) > 0;) {
-      struct timespec pause = {.tv_nsec = 200000000}; // a service that dies at once must not spin
+      struct timespec pause = {.tv_nsec = 200000000}; // a service that exits at once must not spin
       if (pid == sshd_pid || pid == agent_pid) nanosleep(&pause, NULL);
       if (pid == sshd_pid) sshd_pid = spawn(services->sshd);
       if (pid == agent_pid) agent_pid = spawn(services->agent);
@@ -383,7 +381,7 @@ _Noreturn void vt_boot_supervise(const vt_boot *b, const vt_services *services) 
 static void make_root(const vt_boot *b) {
   static const char root[] = VT_BOOT_ROOT;
   setsid();
-  // A shared parent would carry our mounts back into the launcher's view.
+  // With a shared parent our mounts would propagate to the launcher's namespace.
   if (mount("", "/", NULL, MS_REC | MS_SLAVE, NULL) != 0)
     vt_boot_fail(b, true, "mount propagation");
   if (mount(root, root, NULL, MS_BIND | MS_REC, NULL) != 0)
@@ -409,10 +407,11 @@ _Noreturn void vt_boot_init(const vt_boot *boot) {
   mount_all(boot, VT_BOOT_ROOT);
   enter_root(boot, VT_BOOT_ROOT);
   vt_boot_limit_self(boot);
-  // The names of the host's groups are not for guests. A kernel without it hides nothing more.
+  // Hides the host's control groups from guests. A kernel without cgroup namespaces hides nothing
+  // more.
   (void)unshare(CLONE_NEWCGROUP);
   vt_boot_confine(boot);
-  // From here on the host's folder is out of reach: errors go to the log only.
+  // From here on the host's folder is unreachable: errors go to the log only.
   umask(022);
   vt_boot_write_hosts(boot, "");
   const vt_variable library = {"TPU_LIBRARY_PATH", *boot->library ? "/opt/vtpu/libvtpu.so" : ""};

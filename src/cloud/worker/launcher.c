@@ -5,10 +5,9 @@
 //   vtpu-guest agent          inside: keeps accounts in step with the metadata server
 //   vtpu-guest host FD ...    the helper of a daemon (helper_serve.c): boots and ends its workers
 //   vtpu-guest probe FOLDER   tries what a boot of level 2 needs, in an empty folder
-// A worker of level 1 is a tree of processes (plain.c). One of level 2 has its own user,
-// mount, pid, network, UTS and IPC namespaces. Its root is root of a range of 65536 host ids that
-// nothing else uses; the host's /usr shows through an overlay whose owners are shifted into that
-// range.
+// A worker of level 1 is a process tree (plain.c). One of level 2 has its own user, mount, pid,
+// network, UTS and IPC namespaces. Its root is root of a range of 65536 host ids that nothing else
+// uses; the host's /usr shows through an overlay whose owners are shifted into that range.
 #include "cloud/worker/boot.h"
 #include "cloud/worker/network.h"
 #include "cloud/worker/process.h"
@@ -30,7 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static pid_t networked; // the process that opened the network of its worker and will close it
+static pid_t networked; // the process that set up its worker's network and will remove it
 
 static void close_network(const vt_boot *b) {
   if (networked != getpid()) return;
@@ -106,7 +105,7 @@ static void read_spec(vt_boot *b, const char *folder) {
   if (!*b->ip || b->uid_base < 65536) vt_boot_fail(b, false, "%s is not a spec", path);
 }
 
-// "pid starttime", as the daemon reads it.
+// "pid starttime", in the format the daemon reads.
 static void write_pid(const vt_boot *b, const char *name, pid_t pid) {
   char path[600], text[64], temporary[640];
   vt_process process;
@@ -156,8 +155,8 @@ static void become_root(const vt_boot *b, int user_ns) {
     vt_boot_fail(b, true, "unshare");
 }
 
-// In the child: enters the user namespace, makes the rest, and becomes process 1 once the parent
-// says the network is there.
+// In the child: enters the user namespace, creates the others, and becomes process 1 once the
+// parent says that the network is ready.
 static void enter(vt_boot *b, int user_ns, const int tell[2], const int go[2]) {
   become_root(b, user_ns);
   pid_t init = fork();
@@ -175,13 +174,13 @@ static void enter(vt_boot *b, int user_ns, const int tell[2], const int go[2]) {
 
 static pid_t the_init; // of this launcher, once it runs
 
-// Whoever ends the launcher means the worker; so does its notice.
+// A signal to the launcher is meant for the worker; so is its notice.
 static void pass_on(int number) {
   if (the_init > 0) kill(the_init, number);
 }
 
-// The worker runs in `init`; until it ends, signals of the launcher are its. Its memory is looked
-// at meanwhile, for the agent.
+// The worker runs in `init`; until it ends, the launcher's signals are forwarded to it. Meanwhile
+// its memory is sampled for the agent.
 static int hold(const vt_boot *b, pid_t init, int memory) {
   struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
   struct timespec pause = {.tv_sec = 2};
@@ -207,7 +206,8 @@ static void open_network(const vt_boot *b) {
   if (missing) vt_boot_fail(b, false, "%s", missing);
 }
 
-// The first process of the worker waits until its limits hold; what it leaves behind ends with it.
+// The first process of the worker waits until its limits are set; processes it leaves behind end
+// with it.
 static int boot_plain(vt_boot *b) {
   int go[2], status = 0;
   if (pipe2(go, O_CLOEXEC) != 0) vt_boot_fail(b, true, "pipe");
@@ -294,13 +294,13 @@ static int boot(const char *folder) {
   status = hold(&b, init, memory);
   vt_boot_unlimit();
   close_network(&b);
-  // Process 1 ends with 0 when it was told to; it can not write in this folder itself.
+  // Process 1 exits with 0 when it was told to end; it cannot write to this folder itself.
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
     vt_boot_fail(&b, false, "the guest ended while it was booting; see its log");
   return 0;
 }
 
-// The disks of a guest that runs became others.
+// The disks of a running guest have changed.
 static int disks(const char *folder) {
   static char mounts[1 << 16];
   vt_boot b = {0};
@@ -333,7 +333,7 @@ static int disks(const char *folder) {
 static int keys(const char *user) {
   static char text[256 << 10];
   char path[256], tag[32];
-  // sshd hands over any name a client offers; only plain ones go on.
+  // sshd passes any name a client offers; only plain ones are accepted.
   if (!*user || strlen(user) > 32 ||
       strspn(user, "abcdefghijklmnopqrstuvwxyz0123456789_-.") != strlen(user))
     return 1;

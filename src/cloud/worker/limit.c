@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// limit.c - what a worker may take of the host: memory, CPU, processes.
+// limit.c - limits on a worker's use of the host: memory, CPU, processes.
 //
-// All workers together live in one group that leaves an eighth of the memory to the host and yields
-// the CPU to it; a worker has a group of its own below. Where no group can be made, the worker's
-// first process takes limits that its children inherit: they hold for each process, not for the
-// sum. Ways, in order:
-//   cgroup v2   the daemon's own group where it was delegated (systemd: Delegate=yes), else the
-//   root cgroup v1   the daemon's own group in each of the three hierarchies rlimits RLIMIT_DATA
-//   and RLIMIT_NPROC, fewer CPUs (sched_setaffinity)
-// Always: a lower priority, and first in line when the host's memory runs out.
+// All workers together are in one group that leaves an eighth of the memory to the host and has a
+// lower CPU weight; each worker has its own group below it. If no group can be created, the
+// worker's first process sets limits that its children inherit: these apply to each process, not to
+// the sum. Methods, in order:
+//   cgroup v2   the daemon's own group if it was delegated (systemd: Delegate=yes), else the root
+//   cgroup v1   the daemon's own group in each of the three hierarchies
+//   rlimits     RLIMIT_DATA and RLIMIT_NPROC, fewer CPUs (sched_setaffinity)
+// Always: a lower priority, and first in line for the out-of-memory killer.
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -96,7 +96,7 @@ static long long common_memory(void) {
   return all - (rest > 256 << 20 ? rest : 256 << 20);
 }
 
-// BASE/vtpu/<pid of the worker's first process>, with `common` done to the first of them once.
+// BASE/vtpu/<pid of the worker's first process>, with `common` applied to the first of them once.
 static bool make_group(const char *base, pid_t init, bool (*common)(const char *group),
                        char out_group[PATH]) {
   char group[PATH];
@@ -130,7 +130,7 @@ static bool enter(const char *group, pid_t init) {
 
 #define CONTROLLERS "+memory +cpu +pids"
 
-// A group with controllers for its children may hold no processes itself. One that was delegated is
+// A group with controllers for its children may not hold processes itself. A delegated group is
 // ours to arrange: its processes move beside the workers.
 static bool clear(const char *base) {
   char value[8] = "", leaf[PATH], path[PATH + 64], line[32];
@@ -152,7 +152,7 @@ static bool open_children(const char *base) {
 }
 
 static bool common_v2(const char *group) {
-  (void)put_number(group, "cpu.weight", 50); // half of what others have
+  (void)put_number(group, "cpu.weight", 50); // half of the default
   return put(group, "cgroup.subtree_control", CONTROLLERS) &&
          put_number(group, "memory.max", common_memory());
 }
@@ -192,7 +192,7 @@ static bool common_memory_v1(const char *group) {
 }
 
 static bool common_cpu_v1(const char *group) {
-  return put_number(group, "cpu.shares", 512); // half of what others have
+  return put_number(group, "cpu.shares", 512); // half of the default
 }
 
 static bool common_none(const char *group) {
@@ -227,7 +227,8 @@ static bool limit_v1(const vt_boot *b, pid_t init) {
 
 // --- rlimits -------------------------------------------------------------------------------------
 
-// Fewer CPUs than there are, so that one is left to the host; which, differs from worker to worker.
+// Fewer CPUs than there are, so that one is left to the host; which one differs from worker to
+// worker.
 static int few_cpus(const vt_boot *b, cpu_set_t *out_set) {
   cpu_set_t all;
   int cpus[CPU_SETSIZE], count = 0, want = (b->cpu_percent + 99) / 100;
@@ -254,7 +255,7 @@ static int limit_process(const vt_boot *b) {
 
 // --- both sides ----------------------------------------------------------------------------------
 
-// A job of Slurm whose group holds it: a group elsewhere would be a way out of it.
+// A Slurm job confined by its group: a group elsewhere would escape it.
 static bool in_job(void) {
   char own[PATH];
   return (find_own("", own) && strstr(own, "/job_")) ||
@@ -297,7 +298,7 @@ void vt_boot_limit_self(const vt_boot *b) {
 
 enum { MEMORY_TEXT = 80, LOW_PERCENT = 95, AGAIN_PERCENT = 85 };
 
-// The number behind a name in a file of the worker's group, or the first one for "".
+// The number after a name in a file of the worker's group, or the first one for "".
 static long long read_group(const char *file, const char *name) {
   static char text[8192];
   char path[PATH + 64];
@@ -330,7 +331,7 @@ void vt_boot_memory_write(const vt_boot *b, int fd) {
   long long cache = read_group("memory.stat", v2 ? "inactive_file" : "total_inactive_file");
   int n = snprintf(text, sizeof text, "%lld %lld %lld\n", kills, used > cache ? used - cache : 0,
                    b->memory_bytes);
-  if (pwrite(fd, text, (size_t)n, 0) < 0) return; // the next one will do
+  if (pwrite(fd, text, (size_t)n, 0) < 0) return; // retried at the next sample
 }
 
 void vt_boot_memory_check(const char *root) {
@@ -343,7 +344,7 @@ void vt_boot_memory_check(const char *root) {
   text[n > 0 ? n : 0] = 0;
   if (sscanf(text, "%lld %lld %lld", &kills, &used, &limit) != 3 || limit <= 0) return;
   snprintf(path, sizeof path, "%s/run/vtpu/oom_kills", root);
-  if (known < 0) { // an agent that is started again goes on where the last one was
+  if (known < 0) { // a restarted agent continues from the last sample
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     n = fd < 0 ? -1 : read(fd, number, sizeof number - 1);
     if (fd >= 0) close(fd);

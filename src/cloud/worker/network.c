@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // network.c - see network.h. Tools: ip (iproute2) and nft. Without nft the bridges still keep
-// projects of one host apart; the host's own ports are then open to workers.
+// projects of one host apart, but the host's own ports are open to workers.
 #include "cloud/worker/network.h"
 
 #include <arpa/inet.h>
@@ -19,8 +19,8 @@
 
 extern char **environ;
 
-// Routes of the hub to workers on other hosts carry this number: whoever finds them knows whose
-// they are (rtnetlink(7), rtm_protocol: numbers above RTPROT_STATIC are free).
+// Protocol number of the hub's routes to workers on other hosts, which marks them as ours
+// (rtnetlink(7), rtm_protocol: numbers above RTPROT_STATIC are free).
 #define ROUTES "164"
 
 int vt_net_run(const char *const *argv) {
@@ -58,7 +58,7 @@ static bool load_rules(const char *rules) {
   return good;
 }
 
-// Frames inside one bridge pass the forward chain too, where the kernel filters bridges.
+// Frames within one bridge pass the forward chain too, if the kernel filters bridges.
 static void let_within(const char *bridge) {
   (void)RUN("nft", "insert", "rule", "inet", "vtpu", "forward", "iifname", bridge, "oifname",
             bridge, "accept");
@@ -86,7 +86,7 @@ bool vt_net_guard(bool again) {
   return true;
 }
 
-// Workers ask on their bridge for each other; for those of other hosts this host answers.
+// Workers look each other up on their bridge; this host answers for those on other hosts.
 static bool join_hosts(const char *bridge, const char *hub) {
   (void)set("0", "/proc/sys/net/ipv4/neigh/%s/proxy_delay", bridge);
   if (!set("1", "/proc/sys/net/ipv4/conf/%s/proxy_arp", bridge) ||
@@ -97,8 +97,8 @@ static bool join_hosts(const char *bridge, const char *hub) {
          RUN("ip", "route", "replace", VT_NET_METADATA "/32", "via", hub) == 0;
 }
 
-// Whoever makes or removes bridges of this network namespace does it one after the other, so that
-// none goes while somebody is about to use it. Closing the descriptor ends it; so does dying.
+// Serializes creation and removal of bridges in this network namespace, so that none is removed
+// while somebody is about to use it. Closing the descriptor, or dying, releases the lock.
 static int lock_network(void) {
   int fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
   while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR) {
@@ -125,7 +125,7 @@ static const char *make_bridge(const char *bridge) {
 static const char *make_port(const char *bridge, const char *veth) {
   char peer[IF_NAMESIZE];
   peer_name(veth, peer);
-  // That of the boot before goes some time after its last process.
+  // The previous boot's port disappears some time after its last process.
   (void)RUN("ip", "link", "del", veth);
   if (RUN("ip", "link", "add", veth, "type", "veth", "peer", "name", peer) != 0)
     return "this kernel has no veth";
@@ -156,7 +156,7 @@ bool vt_net_enter(const char *veth, int pid) {
 
 // --- removing ------------------------------------------------------------------------------------
 
-// Whether a bridge has ports; said to have them when that can not be known.
+// Whether a bridge has ports; true when that is unknown.
 static bool has_ports(const char *bridge) {
   char byte;
   int fd = memfd_create("ports", MFD_CLOEXEC), status = -1;
@@ -173,7 +173,7 @@ static bool has_ports(const char *bridge) {
   return !none;
 }
 
-// Interfaces whose name begins so; the number of those that are left.
+// Interfaces whose name has that prefix; returns the number of those left.
 static int remove_links(const char *prefix, bool only_empty) {
   int left = 0;
   struct if_nameindex *names = if_nameindex();
@@ -215,7 +215,8 @@ bool vt_net_sweep(const char *tag, bool idle) {
 // --- the hub -------------------------------------------------------------------------------------
 
 bool vt_net_hub(void) {
-  // A packet gets the number of its sender's project; the receiver has to be in it.
+  // A packet is marked with the number of its sender's project; the receiver must be in the same
+  // one.
   static const char rules[] =
       "table inet vtpu_hub\ndelete table inet vtpu_hub\ntable inet vtpu_hub {\n"
       " map project { type ipv4_addr : mark; }\n"
@@ -234,7 +235,7 @@ void vt_net_metadata(void) {
   (void)RUN("ip", "addr", "add", VT_NET_METADATA "/32", "dev", "lo");
 }
 
-// A listening socket keeps its address and port from everybody else.
+// A listening socket claims its address and port exclusively.
 bool vt_net_metadata_served(void) {
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(80)};
   int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

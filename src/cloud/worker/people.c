@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// people.c - the accounts of people in a worker: lines of passwd, group and shadow, homes.
-// An account is a person's when its id is one of theirs and its home is in the worker's /home. What
-// else stands in passwd is the system's (at level 1 that of the host): it is left as it is, and
-// sshd keeps it out.
+// people.c - the accounts of people in a worker: lines of passwd, group and shadow, and homes. An
+// account is a person's if its id is in their range and its home is in the worker's /home. The
+// other lines of passwd are the system's (at level 1 the host's): they are not changed, and sshd
+// refuses them.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 enum { FIRST_ID = 2000, IDS = 65536 }; // of people, of a worker (login_name.h, guest_spec.h)
 
-// Of the worker that the functions are called for.
+// Of the worker being handled.
 typedef struct place {
   const char *root;
   unsigned uid_base;
@@ -45,7 +45,7 @@ static const char *read_lines(const char *path) {
   return text;
 }
 
-// The line that `name` opens, NULL when there is none; good until the next one is looked for.
+// The line that starts with `name`, NULL when there is none; valid until the next search.
 static const char *find_line(const char *path, const char *name) {
   size_t size = strlen(name);
   const char *p = read_lines(path);
@@ -61,7 +61,7 @@ static bool append(const char *path, const char *line) {
   return close(fd) == 0 && good;
 }
 
-// Puts `line` in place of the one that `name` opens.
+// Replaces the line that starts with `name` by `line`.
 static void replace_line(const char *path, const char *name, const char *line) {
   char fresh[620];
   const char *at = find_line(path, name), *text = read_lines(path);
@@ -93,22 +93,21 @@ static bool is_person(const place *p, const char *line, unsigned *out_id) {
     if (field[n] != ':') return false;
     field += n + 1;
   }
-  // The end of it: the folder of a worker can have been moved since.
+  // Compares only the end: the worker's folder may have been moved since.
   int size = (int)strcspn(field, ":\n"), tail = snprintf(want, sizeof want, "/home/%s", name);
   *out_id = id;
   bool own = p->one_uid ? id == geteuid() : id >= p->uid_base + FIRST_ID && id - p->uid_base < IDS;
   return own && size >= tail && memcmp(field + size - tail, want, (size_t)tail) == 0;
 }
 
-// /etc/profile of the host, which level 1 shares, sets PATH anew for login shells; this comes
-// after.
+// At level 1 the host's /etc/profile resets PATH for login shells; this runs after it.
 static void write_profile(const place *p, const char *home, unsigned uid) {
   char path[720], text[700];
   snprintf(path, sizeof path, "%s/.profile", home);
   int n = snprintf(text, sizeof text,
                    "[ ! -r ~/.bashrc ] || . ~/.bashrc\n. '%s/etc/profile.d/vtpu.sh'\n", p->root);
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (fd < 0) return; // a home that is there already is its owner's
+  if (fd < 0) return; // an existing home keeps its owner
   if (write(fd, text, (size_t)n) != n || (fchown(fd, uid, uid) != 0 && !p->one_uid)) perror(path);
   close(fd);
 }
@@ -124,11 +123,11 @@ static void write_account(const place *p, const char *name, unsigned uid, const 
     return;
   }
   append(p->group, group);
-  // Last, since an entry here is what makes the account exist.
+  // Last, since this entry makes the account exist.
   append(p->passwd, account);
 }
 
-// What is in a home and was its owner's is so under the new id, too.
+// Files in a home that belonged to its owner get the new id, too.
 static void move_home(const char *home, unsigned from, unsigned to) {
   char owner[32], was[40];
   snprintf(owner, sizeof owner, "%u:%u", to, to);
@@ -169,7 +168,7 @@ void vt_boot_deny_system(const char *root, unsigned uid_base, char *out, size_t 
   for (const char *line = read_lines(p.passwd); *line;
        line += strcspn(line, "\n"), line += *line == '\n') {
     size_t n = strcspn(line, ":\n");
-    // What has other characters would be a pattern to sshd, and is nobody that can log in.
+    // Other characters would be a pattern to sshd, and such an account cannot log in anyway.
     bool plain = n && strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
                                    ".-") >= n;
     if (line[n] != ':' || !plain || is_person(&p, line, &id) || used + n + 4 > size) continue;

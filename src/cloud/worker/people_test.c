@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// people_test.c - accounts in the files of a worker: a person's is made once, moves to
-// another id with its home, and the system's are left alone and shut.
+// people_test.c - accounts in a worker's files: a person's is created once and changes its id
+// together with its home; the system's stay unchanged and locked.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -116,7 +116,7 @@ static void a_home_goes_with_its_id(void **state) {
   assert_int_equal(owner("/home/ada/link"), BASE + 2600);
   assert_int_equal(owner("/home/ada/other"), BASE + 2777);
   assert_int_equal(owner("/etc/outside"), 0);
-  // Again is nothing new.
+  // Repeating changes nothing.
   assert_true(vt_boot_make_user(root, BASE, "ada", 2600));
   assert_true(vt_boot_make_user(root, BASE, "bob", 2601));
   assert_int_equal(owner("/home/bob"), BASE + 2601);

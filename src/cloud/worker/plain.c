@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// plain.c - a worker of level 1: no namespaces, an sshd of its own on an address 127.x.y.z,
-// with accounts, homes, host names and metadata of its own in front of the host's files.
+// plain.c - a worker of level 1: no namespaces; its own sshd on an address 127.x.y.z, with its own
+// accounts, homes, host names and metadata in place of the host's files.
 //
-// The accounts are host ids that nothing else uses (65536 a worker), so that the host's own rules
-// keep workers apart; libnss_wrapper shows sshd and every program of a login the worker's passwd,
-// group and hosts files. Without root everybody is the daemon's user: a place to try things, no
-// wall. The worker's folder stands for its root: etc, home, keys, run, var.
+// The accounts are host ids that nothing else uses (65536 per worker), so that the host's own
+// permissions keep workers apart; libnss_wrapper shows sshd and every program of a login the
+// worker's passwd, group and hosts files. Without root everybody is the daemon's user: good for
+// trying things, but no isolation. The worker's folder serves as its root: etc, home, keys, run,
+// var.
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -25,8 +26,8 @@
 
 // --- ending --------------------------------------------------------------------------------------
 
-// Signals every process below `pid`. A process that loses its parent comes to the first process of
-// the worker, so all are below it.
+// Signals every process below `pid`. Orphans are reparented to the worker's first process, so all
+// are below it.
 static int signal_children(pid_t pid, int number) {
   char path[64], text[16384];
   int count = 0;
@@ -65,7 +66,7 @@ static void make_folder(const vt_boot *b, const char *name, unsigned mode) {
     vt_boot_fail(b, true, "%s", path);
 }
 
-// The accounts of the host's system, and of no person of it: what programs expect to find.
+// The host's system accounts, which programs expect, but none of people.
 static void copy_accounts(const vt_boot *b, const char *name) {
   char path[600], line[1024];
   snprintf(path, sizeof path, "/etc/%s", name);
@@ -122,12 +123,12 @@ static void write_sshd(const vt_boot *b) {
                                    {"GCE_METADATA_IP", b->metadata},
                                    {"VTPU_ACTIVITY", activity},
                                    {"JAX_PLATFORMS", *b->library ? "tpu,cpu" : ""},
-                                   // There are no PCI devices here that JAX knows a TPU VM by.
+                                   // There are no PCI devices here to show JAX a TPU VM.
                                    {"JAX_FORCE_TPU_INIT", *b->library ? "1" : ""},
                                    {"TPU_LIBRARY_PATH", b->library}};
   size_t count = sizeof variables / sizeof *variables;
   vt_boot_write_sshd(b, b->folder, more, variables, count);
-  // sshd itself has to find the accounts too.
+  // sshd itself must find the accounts, too.
   for (size_t i = 0; i < 4; i++) setenv(variables[i].name, variables[i].value, 1);
 }
 

@@ -22,7 +22,7 @@ bool vt_process_read(pid_t pid, vt_process *out) {
   int parent;
   snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
   if (!read_text(path, text, sizeof text, &info)) return false;
-  const char *p = strrchr(text, ')'); // the name may hold anything
+  const char *p = strrchr(text, ')'); // the name may contain anything
   if (!p ||
       sscanf(p + 1,
              " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// process.h - processes of this host as /proc shows them. A worker's folder names its processes in
-// files "pid starttime", which mean one process for ever. Plain libc.
+// process.h - processes of this host as seen in /proc. Files in a worker's folder identify a
+// process by "pid starttime", which is never reused. Plain libc.
 #ifndef VT_CLOUD_PROCESS_H
 #define VT_CLOUD_PROCESS_H
 
@@ -13,9 +13,9 @@ typedef struct vt_process {
   unsigned long long start; // clock ticks since the boot of the host
 } vt_process;
 
-// False when there is no such process, or it is over and nobody has waited for it yet.
+// False when there is no such process, or only a zombie.
 bool vt_process_read(pid_t pid, vt_process *out);
-// The process that the file names; false when it is not alive, or the file is none of ours.
+// The process named in the file; false when it is not alive, or the file is not ours.
 bool vt_process_named(const char *path, vt_process *out);
 
 #endif

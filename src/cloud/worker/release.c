@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// release.c - inside a worker: ends processes that have the chips, because somebody who may
-// change the node asked for it. SIGTERM, and SIGKILL when the process is there five seconds later.
+// release.c - inside a worker: ends processes that have the chips, at the request of somebody who
+// may change the node. SIGTERM, and SIGKILL if the process still exists five seconds later.
 //
-// What ends is the process that the kernel names as the holder of a page's lock, by a descriptor of
-// its own, so that neither the name of a page nor a number that is used again leads to another one.
-// It is ended with the rights of the page's owner: a page ends nobody else's process.
+// The process is the one the kernel names as the holder of a page's lock, signalled through a
+// pidfd, so that neither a page's name nor a reused pid leads to another one. The signal is sent
+// with the rights of the page's owner: a page cannot end somebody else's process.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +41,7 @@ static time_t clock_s(void) {
   return now.tv_sec;
 }
 
-// Whether `pid` holds the page of that time; its owner.
+// Whether `pid` holds the page opened at that time; its owner.
 static bool holds(const char *path, long pid, unsigned long long opened_ns, unsigned *out_owner) {
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   vt_activity_page page;
@@ -70,7 +70,7 @@ static bool find(const char *folder, long pid, unsigned long long opened_ns, cha
   return found;
 }
 
-// The signal as the owner would send it.
+// Sends the signal with the owner's rights.
 static int signal_as(int process, unsigned owner, int number) {
   uid_t own = geteuid();
   if (own == 0 && owner != 0 && setresuid(owner, owner, 0) != 0) return -1;
@@ -85,15 +85,15 @@ const char *vt_boot_release(const char *folder, unsigned uid_base, long pid,
   char path[900];
   unsigned owner, again;
   for (size_t i = 0; i < ending_count; i++)
-    if (endings[i].pid == pid && endings[i].opened_ns == opened_ns) return NULL; // asked for twice
+    if (endings[i].pid == pid && endings[i].opened_ns == opened_ns) return NULL; // requested twice
   if (ending_count == MAX_ENDING) return "too many at once";
-  if (!find(folder, pid, opened_ns, path, &owner)) return NULL; // it has gone
-  // At level 1 ids are the host's: only those of this worker.
+  if (!find(folder, pid, opened_ns, path, &owner)) return NULL; // it has ended
+  // At level 1 ids are the host's: only this worker's are allowed.
   if (uid_base && geteuid() == 0 && owner - uid_base >= 65536)
     return "its user is not of this worker";
   int process = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
   if (process < 0) return errno == ESRCH ? NULL : strerror(errno);
-  // Still the same one, now that the descriptor names it.
+  // Still the same process, now that the descriptor refers to it.
   if (!holds(path, pid, opened_ns, &again) || again != owner) {
     close(process);
     return NULL;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // root_disk.c - the root of a worker: its own /etc, /home, /var, /root, and the host's /usr under
-// an overlay. Only what is listed here is seen of the host: /usr, chosen files of /etc, the Python
-// folder, libvtpu.so. No home, no key, no password hash, no state of the daemon. Owners: overlay
-// layers are idmapped mounts of the host's folders, so their files belong to the guest's root
-// inside.
+// an overlay. Only what is listed here is visible of the host: /usr, selected files of /etc, the
+// Python folder, libvtpu.so. No home, no key, no password hash, no state of the daemon. Overlay
+// layers are idmapped mounts of the host's folders, so inside their files belong to the guest's
+// root.
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -76,7 +76,7 @@ static const char *const own_folders[] = {
     "var/lib", "var/log",       "var/cache", "var/spool", "var/empty",    "etc/ssl",
     "etc/ssh", "etc/sudoers.d", "etc/vtpu",  "opt/vtpu",  "etc/profile.d"};
 
-static char files[640]; // the worker's own: its folder, or where its image is mounted
+static char files[640]; // the worker's own: its folder, or the mount point of its image
 static char disk[650];  // <files>/disk, the root as it is mounted
 static unsigned base;   // host uid of the guest's root
 
@@ -87,9 +87,9 @@ static void make_folder(const vt_boot *b, const char *path, unsigned mode) {
 
 static int shift_owner(const char *path, const struct stat *info, int type, struct FTW *place) {
   (void)place;
-  if (info->st_uid >= 65536 || info->st_gid >= 65536) return 0; // shifted already
+  if (info->st_uid >= 65536 || info->st_gid >= 65536) return 0; // already shifted
   if (lchown(path, base + info->st_uid, base + info->st_gid) != 0) return -1;
-  // Changing the owner clears set-uid bits, which nothing in here should have anyway.
+  // Changing the owner clears set-uid bits, which no file here should have anyway.
   return type == FTW_SL ? 0 : chmod(path, info->st_mode & 01777);
 }
 
@@ -112,14 +112,14 @@ static void copy_etc(const vt_boot *b) {
     execvp("cp", (char *const *)argv);
     _exit(127);
   }
-  // cp says 1 when a dangling link could not be followed; what matters is checked below.
+  // cp exits with 1 for a dangling link; what matters is checked below.
   if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) > 1)
     vt_boot_fail(b, false, "copying /etc failed");
   snprintf(path, sizeof path, "/etc/passwd");
   if (nftw(target, shift_owner, 32, FTW_PHYS) != 0) vt_boot_fail(b, true, "owners of %s", target);
 }
 
-// The accounts of people on the host are not accounts of the guest: ids from 1000 on are dropped,
+// Accounts of people on the host are not accounts of the guest: ids from 1000 on are dropped,
 // except nobody's.
 static void drop_people(const vt_boot *b, const char *name) {
   char path[720], text[65536], out[65536];
@@ -149,8 +149,8 @@ static void write_own(const vt_boot *b, const char *name, unsigned mode, const c
     vt_boot_fail(b, true, "%s", path);
 }
 
-// A shadow file in which nobody has a password: '*' lets keys in, where '!' would lock the account
-// for sshd.
+// A shadow file without passwords: '*' still allows login by key, '!' would lock the account for
+// sshd.
 static void write_shadow(const vt_boot *b) {
   char path[720], text[65536], out[65536] = "";
   size_t used = 0;
@@ -166,7 +166,7 @@ static void write_shadow(const vt_boot *b) {
   write_own(b, "etc/shadow", 0600, out);
 }
 
-// What a first boot makes; later boots find it and keep what the user changed.
+// Files of a first boot; later boots keep them with the user's changes.
 static void make_disk(const vt_boot *b) {
   char path[720], link_text[256];
   static const char *const merged[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
@@ -202,8 +202,8 @@ static void make_disk(const vt_boot *b) {
 
 // --- mounts --------------------------------------------------------------------------------------
 
-// A copy of the mount at `from`, its owners shifted into the guest's range; `mount_shifted` puts it
-// on `to`.
+// A copy of the mount at `from`, its owners shifted into the guest's range; `mount_shifted`
+// attaches it at `to`.
 static int shifted_tree(const vt_boot *b, int user_ns, const char *from, bool read_only) {
   int tree = (int)syscall(SYS_open_tree, AT_FDCWD, from, OPEN_TREE_CLONE | (unsigned)O_CLOEXEC);
   if (tree < 0) vt_boot_fail(b, true, "open_tree %s", from);
@@ -238,7 +238,7 @@ static void mount_usr(const vt_boot *b, int user_ns) {
     vt_boot_fail(b, true, "overlay on %s (its folder must not lie on an overlay itself)", target);
 }
 
-// Shows a folder or file of the host, read only, at a path of the guest.
+// Shows a folder or file of the host, read-only, at a path of the guest.
 static void show(const vt_boot *b, int user_ns, const char *from, const char *to) {
   char target[1400];
   struct stat info, way;
@@ -249,7 +249,7 @@ static void show(const vt_boot *b, int user_ns, const char *from, const char *to
     *p = 0;
     if (mkdir(target, 0755) == 0 && lchown(target, base, base) != 0)
       vt_boot_fail(b, true, "%s", target);
-    // The way has to be open to the guest's users: its /root gets the search bit, not the read bit.
+    // The guest's users must be able to reach it: its /root gets the search bit, not the read bit.
     if (lstat(target, &way) == 0 && S_ISDIR(way.st_mode) && way.st_uid == base &&
         chmod(target, (way.st_mode & 07777) | 0111) != 0)
       vt_boot_fail(b, true, "%s", target);
@@ -265,8 +265,8 @@ static void show(const vt_boot *b, int user_ns, const char *from, const char *to
   mount_shifted(b, user_ns, from, target, true);
 }
 
-// The folder around the bin folder of Python, and, for a virtual environment, the Python that it
-// was made from.
+// The parent of Python's bin folder and, for a virtual environment, the Python that it was created
+// from.
 static void show_python(const vt_boot *b, int user_ns) {
   char folder[512], config[640], line[600];
   snprintf(folder, sizeof folder, "%s", b->python);
@@ -319,7 +319,7 @@ static void make_disk_folder(const vt_boot *b, const char *path) {
   if (mkdir(path, 0755) == 0 && lchown(path, base, base) != 0) vt_boot_fail(b, true, "%s", path);
 }
 
-// Whether a mounts file has a mount at that place, in that mode.
+// Whether a mounts file has a mount at that place, with that mode.
 static bool mounted(const char *mounts, const char *at, bool read_only) {
   for (const char *p = mounts; *p; p += strcspn(p, "\n"), p += *p == '\n') {
     char place[256], options[256];
@@ -330,9 +330,9 @@ static bool mounted(const char *mounts, const char *at, bool read_only) {
   return false;
 }
 
-// Not while the guest boots: mounts that come with its user namespace can not be taken away again.
-// Everything is done in the guest's own mount namespace by a process that the guest can neither see
-// nor trace; paths that the guest made lead nowhere but into the guest.
+// Not while the guest boots: mounts inherited with its user namespace could not be removed again.
+// All is done in the guest's own mount namespace by a process that the guest can neither see nor
+// trace; paths made by the guest lead nowhere outside it.
 void vt_boot_disks(const vt_boot *b, int user_ns, int mount_ns, const char *mounts) {
   static data_disk disks[MAX_DISKS];
   size_t count = parse_disks(b->disks, disks);
@@ -349,7 +349,7 @@ void vt_boot_disks(const vt_boot *b, int user_ns, int mount_ns, const char *moun
     if (sscanf(p, "%*s %255s", place) != 1 || strncmp(place, "/mnt/disks/", 11) != 0) continue;
     for (size_t i = 0; i < count; i++)
       keep = keep || (strcmp(disks[i].at, place) == 0 && disks[i].tree < 0);
-    // As pulling a disk out: files that are open stay until they are closed.
+    // Like pulling out a disk: open files stay until they are closed.
     if (!keep && umount2(place, MNT_DETACH | UMOUNT_NOFOLLOW) == 0) rmdir(place);
   }
   for (size_t i = 0; i < count; i++) {
@@ -362,8 +362,8 @@ void vt_boot_disks(const vt_boot *b, int user_ns, int mount_ns, const char *moun
   }
 }
 
-// The worker's files lie in an image that ends where its boot disk does; where this host has no
-// images, or the worker was made before there were any, in its folder, without an end.
+// The worker's files are in an image with the size of its boot disk; if this host has no images, or
+// the worker predates them, in its folder, without a size limit.
 static void open_files(vt_boot *b) {
   char image[640], guests[640], disks[640];
   struct stat info;
@@ -399,7 +399,7 @@ void vt_boot_disk(vt_boot *boot, int user_ns) {
     make_disk(boot);
     if (!vt_boot_write(path, "", 0600)) vt_boot_fail(boot, true, "%s", path);
   }
-  // The root has to be a mount of its own for pivot_root.
+  // pivot_root requires the root to be a mount point.
   struct mount_attr attr = {.attr_set = MOUNT_ATTR_NODEV};
   if (mount(disk, disk, NULL, MS_BIND, NULL) != 0 ||
       syscall(SYS_mount_setattr, AT_FDCWD, disk, 0, &attr, sizeof attr) != 0)
@@ -410,8 +410,7 @@ void vt_boot_disk(vt_boot *boot, int user_ns) {
   show(boot, user_ns, self, "/opt/vtpu/vtpu-guest");
   if (*boot->library) show(boot, user_ns, boot->library, "/opt/vtpu/libvtpu.so");
   if (*boot->python) show_python(boot, user_ns);
-  // The guest's root may not walk through the daemon's folders: it finds its disk at a place open
-  // to all.
+  // The guest's root may not search the daemon's folders: its disk is at a path open to all.
   if (mount(disk, VT_BOOT_ROOT, NULL, MS_BIND | MS_REC, NULL) != 0)
     vt_boot_fail(boot, true, "bind on " VT_BOOT_ROOT);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// worker.h - a worker as it is asked for and as the launcher reads it: numbers, plain names and
-// nothing else. Who asks may be anybody; what leads to files and ids of the host is made here from
-// the numbers. Plain libc.
+// worker.h - a worker as it is requested and as the launcher reads it: only numbers and plain
+// names. The requester is not trusted; host paths and ids are derived here from the numbers. Plain
+// libc.
 #ifndef VT_CLOUD_WORKER_H
 #define VT_CLOUD_WORKER_H
 
@@ -19,14 +19,14 @@ typedef struct vt_worker_disk {
   char name[64];
 } vt_worker_disk;
 
-// No pointers: it travels as it is.
+// No pointers: sent as it is.
 typedef struct vt_worker {
   int64_t uid;                // of the node
-  uint32_t index, count;      // of this worker, of the workers of the node
+  uint32_t index, count;      // of this worker; number of the node's workers
   uint32_t ip;                // host order
-  uint32_t project;           // 24 bits; workers with the same reach each other
+  uint32_t project;           // 24 bits; workers with the same number can reach each other
   uint32_t chips, pci_device; // of one worker
-  uint32_t vfio;              // 0, 1: how the files of its chips are called
+  uint32_t vfio;              // 0, 1: naming scheme of its chips' device files
   uint32_t boot_disk_gb;
   char node[64], accelerator_type[32], version[128]; // version: of the runtime
   uint32_t peer_count, disk_count;
@@ -34,7 +34,7 @@ typedef struct vt_worker {
   vt_worker_disk disks[VT_WORKER_DISKS];
 } vt_worker;
 
-// What is the same for all workers of a cloud: from who started the daemon.
+// Settings shared by all workers of a cloud, from whoever started the daemon.
 typedef struct vt_worker_site {
   int level;
   const char *tag;     // four characters of this cloud, in the names of its interfaces
@@ -49,12 +49,12 @@ typedef struct vt_worker_site {
 
 // NULL, or what is wrong with it.
 const char *vt_worker_check(const vt_worker *worker, int level);
-// The lines `key=value` that vtpu-guest reads, of a checked worker. False: they do not fit.
+// The lines `key=value` that vtpu-guest reads, for a checked worker. False: they do not fit.
 bool vt_worker_text(const vt_worker *worker, const vt_worker_site *site, char *out, size_t size);
 bool vt_worker_version_good(const char *version, size_t size); // of `size` bytes at most
-bool vt_worker_address_good(int level, uint32_t ip);           // of the pool of that level
-// A range of 65536 host uids of its own: no file and no process of one worker belongs to another,
-// or to the host.
+bool vt_worker_address_good(int level, uint32_t ip);           // in the pool of that level
+// A range of 65536 host uids of its own: its files and processes belong to no other worker, and not
+// to the host.
 unsigned vt_worker_uid_base(int level, uint32_t ip);
 enum { VT_WORKER_RANGES = 60000 }; // of them
 // "t1v-n-1a2b3c4d-w-0"
