@@ -52,21 +52,21 @@ enum { VT_NEST_BUFFERS = 4 };
 void vt_nest_live(const vt_nest *nest, bool *live);
 int32_t vt_nest_scatter(const vt_nest *nest);
 bool vt_nest_keeps_buffers(const vt_nest *nest);
-static inline bool vt_node_has_parts(const vt_node *n) {
+static inline bool vt_node_has_parts(const vt_nest_node *n) {
   return n->kind == VT_NODE_GATHER || n->kind == VT_NODE_SCATTER;
 }
 // Nodes that have numbers in `dims`.
-static inline bool vt_node_has_slot(const vt_node *n) {
+static inline bool vt_node_has_slot(const vt_nest_node *n) {
   return n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA || vt_node_has_parts(n) ||
          n->output >= 0;
 }
 // The numbers are its offset and the strides of all atoms but the columns; a gather or scatter adds
 // the columns' stride and its parts; a folded access adds its two strides.
-static inline uint32_t vt_nest_slot_size(const vt_nest *nest, const vt_node *n) {
+static inline uint32_t vt_nest_slot_size(const vt_nest *nest, const vt_nest_node *n) {
   uint32_t size = (uint32_t)nest->atom_count;
   return vt_node_has_parts(n) ? size + 1 + 2 * vt_nest_parts(n) : n->folded ? size + 2 : size;
 }
-static inline bool vt_node_follows_columns(const vt_nest *nest, const vt_node *n) {
+static inline bool vt_node_follows_columns(const vt_nest *nest, const vt_nest_node *n) {
   return n->access.strides[nest->atom_count - 1] != 0;
 }
 

@@ -30,7 +30,7 @@ bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target) {
   return nest->atom_count > 1 && nest->atoms[nest->atom_count - 1] % target->lanes != 0;
 }
 
-static int64_t accumulator_bytes(const vt_node *n) {
+static int64_t accumulator_bytes(const vt_nest_node *n) {
   return (int64_t)vt_dtype_bytes(vt_emit_compute_dtype(n->value->type.dtype));
 }
 
@@ -41,7 +41,7 @@ uint32_t vt_nest_dims(const vt_nest *nest, const int64_t *accumulator_offsets, i
   for (int32_t a = 0; a < nest->atom_count; a++, at++)
     if (out) out[at] = nest->atoms[a];
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     if (!live[i] || !vt_node_has_slot(n)) continue;
     int64_t bytes = (int64_t)vt_dtype_bytes(n->value->type.dtype);
     for (int32_t a = -1; a < nest->atom_count - 1; a++, at++) {
@@ -98,7 +98,7 @@ void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
                  target->bf16, nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target),
                  nest->stage_count, vt_nest_keeps_buffers(nest), nest->fold);
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     if (!live[i]) continue;
     vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage,
                    nest->nodes[i].level);

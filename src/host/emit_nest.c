@@ -152,7 +152,7 @@ static LLVMValueRef node_value(loops *l, uint32_t node);
 
 // Of the columns of this vector the places under a folded access, from the row's first element; the
 // last one stands for lanes behind it. 32 bits hold them.
-static LLVMValueRef folded_places(loops *l, node_state *s, const vt_node *n) {
+static LLVMValueRef folded_places(loops *l, node_state *s, const vt_nest_node *n) {
   LLVMBuilderRef b = l->e->builder;
   LLVMValueRef column = lane_numbers(l, i32_type(l)), strides[2];
   if (vt_node_fold(l->nest, n) != VT_FOLD_SAME) {
@@ -186,7 +186,7 @@ static LLVMValueRef gather_lanes(loops *l, const node_state *s, vt_dtype dtype,
   return vt_emit_intrinsic(e, "llvm.masked.gather", 2, types, 4, args);
 }
 
-static LLVMValueRef folded_load(loops *l, node_state *s, const vt_node *n) {
+static LLVMValueRef folded_load(loops *l, node_state *s, const vt_nest_node *n) {
   LLVMBuilderRef b = l->e->builder;
   vt_dtype dtype = n->value->type.dtype;
   if (vt_node_fold(l->nest, n) != VT_FOLD_REPEATED)
@@ -202,7 +202,7 @@ static LLVMValueRef folded_load(loops *l, node_state *s, const vt_node *n) {
                                 LLVMConstVector(lanes, (unsigned)l->e->target.lanes), "");
 }
 
-static LLVMValueRef folded_iota(loops *l, node_state *s, const vt_node *n) {
+static LLVMValueRef folded_iota(loops *l, node_state *s, const vt_nest_node *n) {
   vt_emitter *e = l->e;
   LLVMBuilderRef b = e->builder;
   vt_dtype dtype = n->value->type.dtype;
@@ -214,7 +214,7 @@ static LLVMValueRef folded_iota(loops *l, node_state *s, const vt_node *n) {
   return vt_dtype_get(dtype)->bits < 64 ? LLVMBuildTrunc(b, x, vt_emit_type(e, dtype), "") : x;
 }
 
-static LLVMValueRef iota_value(loops *l, node_state *s, const vt_node *n) {
+static LLVMValueRef iota_value(loops *l, node_state *s, const vt_nest_node *n) {
   vt_emitter *e = l->e;
   LLVMBuilderRef b = e->builder;
   vt_dtype dtype = n->value->type.dtype;
@@ -232,7 +232,8 @@ static LLVMValueRef iota_value(loops *l, node_state *s, const vt_node *n) {
 // Byte offsets from the row's first element, of 32 or 64 bits each. Lanes behind the end hold any
 // index: a gather moves it into bounds like all, and so is their column. A scatter asks which lanes
 // are `inside`, the others have any offset.
-static LLVMValueRef place_offsets(loops *l, node_state *s, const vt_node *n, LLVMValueRef *inside) {
+static LLVMValueRef place_offsets(loops *l, node_state *s, const vt_nest_node *n,
+                                  LLVMValueRef *inside) {
   vt_emitter *e = l->e;
   LLVMBuilderRef b = e->builder;
   unsigned bits = n->narrow ? 32 : 64;
@@ -272,7 +273,7 @@ static LLVMValueRef place_offsets(loops *l, node_state *s, const vt_node *n, LLV
   return offset;
 }
 
-static LLVMValueRef gather_value(loops *l, node_state *s, const vt_node *n) {
+static LLVMValueRef gather_value(loops *l, node_state *s, const vt_nest_node *n) {
   vt_dtype dtype = n->value->type.dtype;
   LLVMValueRef offset = place_offsets(l, s, n, NULL);
   if (s->level != VT_LEVEL_FULL)
@@ -281,7 +282,7 @@ static LLVMValueRef gather_value(loops *l, node_state *s, const vt_node *n) {
 }
 
 static LLVMValueRef compute(loops *l, uint32_t node) {
-  const vt_node *n = &l->nest->nodes[node];
+  const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
   vt_dtype dtype = n->value->type.dtype;
   switch (n->kind) {
@@ -311,7 +312,7 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
 // Scalars and row values are computed once, where the builder stands when first asked: prepare_*
 // ask in time.
 static LLVMValueRef node_value(loops *l, uint32_t node) {
-  const vt_node *n = &l->nest->nodes[node];
+  const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
   if (s->level != VT_LEVEL_FULL) {
     if (!s->once) s->once = compute(l, node);
@@ -329,7 +330,7 @@ static LLVMValueRef node_value(loops *l, uint32_t node) {
 // ---- Row buffers.
 
 static int recompute_cost(loops *l, uint32_t node, bool *seen) {
-  const vt_node *n = &l->nest->nodes[node];
+  const vt_nest_node *n = &l->nest->nodes[node];
   if (seen[node] || l->state[node].level != VT_LEVEL_FULL) return 0;
   seen[node] = true;
   int cost = 0;
@@ -346,7 +347,7 @@ static void spread_uses(loops *l) {
   for (bool changed = true; changed;) {
     changed = false;
     for (uint32_t i = 0; i < nest->node_count; i++) {
-      const vt_node *n = &nest->nodes[i];
+      const vt_nest_node *n = &nest->nodes[i];
       if (!l->state[i].live) continue;
       uint32_t uses =
           n->kind == VT_NODE_REDUCE ? 1u << (n->stage - !n->accumulated) : l->state[i].uses;
@@ -362,13 +363,13 @@ static void spread_uses(loops *l) {
 static void find_uses(loops *l) {
   spread_uses(l);
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
-    const vt_node *n = &l->nest->nodes[i];
+    const vt_nest_node *n = &l->nest->nodes[i];
     node_state *s = &l->state[i];
     if (n->output < 0 || n->accumulated || !vt_nest_is_full(l->nest, n)) continue;
     s->store_pass = s->uses ? 31 - __builtin_clz(s->uses) : n->stage;
   }
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
-    const vt_node *n = &l->nest->nodes[i];
+    const vt_nest_node *n = &l->nest->nodes[i];
     if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n))
       l->state[i].uses |= 1u << l->state[i].store_pass;
   }
@@ -384,7 +385,7 @@ static void choose_kept(loops *l) {
   find_uses(l);
   if (!vt_nest_keeps_buffers(nest)) return;
   for (uint32_t i = nest->node_count; i-- > 0 && count < VT_NEST_BUFFERS;) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
     bool computed = n->kind == VT_NODE_OP || n->kind == VT_NODE_GATHER;
     if (!s->live || s->level != VT_LEVEL_FULL || !computed || __builtin_popcount(s->uses) < 2)
@@ -392,7 +393,7 @@ static void choose_kept(loops *l) {
     // Only where a later pass asks for it directly, not through another kept value.
     bool direct = n->output >= 0;
     for (uint32_t k = 0; k < nest->node_count && !direct; k++) {
-      const vt_node *user = &nest->nodes[k];
+      const vt_nest_node *user = &nest->nodes[k];
       if (!l->state[k].live || l->state[k].kept) continue;
       uint32_t at = user->kind == VT_NODE_REDUCE ? 1u << (user->stage - !user->accumulated)
                                                  : l->state[k].uses;
@@ -412,9 +413,9 @@ static void choose_kept(loops *l) {
 
 // ---- Rows.
 
-static void make_rooms(loops *l, node_state *s, const vt_node *n);
+static void make_rooms(loops *l, node_state *s, const vt_nest_node *n);
 
-static void place_parts(loops *l, node_state *s, const vt_node *n) {
+static void place_parts(loops *l, node_state *s, const vt_nest_node *n) {
   LLVMBuilderRef b = l->e->builder;
   LLVMValueRef numbers[7];
   uint32_t count = 1 + 2 * vt_nest_parts(n);
@@ -433,7 +434,7 @@ static void place_parts(loops *l, node_state *s, const vt_node *n) {
 static void place_pointers(loops *l) {
   const vt_nest *nest = l->nest;
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
     if (!s->live || !vt_node_has_slot(n)) continue;
     LLVMValueRef offset = load_dim(l, s->slot);
@@ -465,7 +466,7 @@ static void place_row(loops *l) {
   }
   index[0] = rest;
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     node_state *s = &l->state[i];
     if (!s->live || !vt_node_has_slot(n) || (s->level == VT_LEVEL_SCALAR && n->output < 0))
       continue;
@@ -484,7 +485,7 @@ static void place_row(loops *l) {
 // Computes what the coming loop must find ready.
 static void prepare(loops *l, uint8_t level, int32_t stage) {
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
-    const vt_node *n = &l->nest->nodes[i];
+    const vt_nest_node *n = &l->nest->nodes[i];
     const node_state *s = &l->state[i];
     if (s->live && s->level <= level && n->stage <= stage && n->kind != VT_NODE_REDUCE &&
         n->kind != VT_NODE_SCATTER)
@@ -495,22 +496,22 @@ static void prepare(loops *l, uint8_t level, int32_t stage) {
 // ---- Passes.
 
 static bool reduces_now(const loops *l, uint32_t node) {
-  const vt_node *n = &l->nest->nodes[node];
+  const vt_nest_node *n = &l->nest->nodes[node];
   if (!l->state[node].live || n->kind != VT_NODE_REDUCE) return false;
   return (n->accumulated ? n->stage : n->stage - 1) == l->pass;
 }
 
 // An accumulated reduction that keeps the columns adds row by row into memory; every other one has
 // a vector.
-static bool by_memory(const loops *l, const vt_node *n) {
+static bool by_memory(const loops *l, const vt_nest_node *n) {
   return n->accumulated && vt_nest_is_full(l->nest, n);
 }
 
-static vt_dtype operand_dtype(const loops *l, const vt_node *n, uint32_t k) {
+static vt_dtype operand_dtype(const loops *l, const vt_nest_node *n, uint32_t k) {
   return l->nest->nodes[n->operands[k]].value->type.dtype;
 }
 
-static void step_pair(loops *l, const vt_node *n, node_state *s) {
+static void step_pair(loops *l, const vt_nest_node *n, node_state *s) {
   LLVMBuilderRef b = l->e->builder;
   LLVMValueRef x = node_value(l, n->operands[0]), at = node_value(l, n->operands[1]);
   LLVMRealPredicate p = n->reducer == VT_REDUCE_ARGMAX ? LLVMRealOGT : LLVMRealOLT;
@@ -525,7 +526,7 @@ static void step_pair(loops *l, const vt_node *n, node_state *s) {
 }
 
 static void step_reduction(loops *l, uint32_t node) {
-  const vt_node *n = &l->nest->nodes[node];
+  const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
   if (n->reducer >= VT_REDUCE_ARGMAX) {
     step_pair(l, n, s);
@@ -552,7 +553,7 @@ static LLVMValueRef shuffle_down(loops *l, LLVMValueRef x, int by) {
                                 LLVMConstVector(lanes, (unsigned)count), "");
 }
 
-static void finish_pair(loops *l, const vt_node *n, node_state *s, LLVMValueRef x,
+static void finish_pair(loops *l, const vt_nest_node *n, node_state *s, LLVMValueRef x,
                         LLVMValueRef at) {
   LLVMBuilderRef b = l->e->builder;
   LLVMRealPredicate p = n->reducer == VT_REDUCE_ARGMAX ? LLVMRealOGT : LLVMRealOLT;
@@ -574,7 +575,7 @@ static void finish_pair(loops *l, const vt_node *n, node_state *s, LLVMValueRef 
 
 // Lanes to one value: a fixed tree.
 static void finish_reduction(loops *l, uint32_t node) {
-  const vt_node *n = &l->nest->nodes[node];
+  const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
   if (by_memory(l, n)) return;
   if (n->reducer >= VT_REDUCE_ARGMAX) {
@@ -595,7 +596,7 @@ static void finish_reduction(loops *l, uint32_t node) {
 }
 
 static void open_reduction(loops *l, uint32_t node, LLVMBasicBlockRef from) {
-  const vt_node *n = &l->nest->nodes[node];
+  const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
   if (by_memory(l, n)) return;
   vt_dtype dtype = vt_emit_compute_dtype(operand_dtype(l, n, 0));
@@ -619,7 +620,7 @@ static void column_mask(loops *l, bool reduces) {
 
 static void store_outputs(loops *l) {
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
-    const vt_node *n = &l->nest->nodes[i];
+    const vt_nest_node *n = &l->nest->nodes[i];
     node_state *s = &l->state[i];
     if (!s->live) continue;
     if (s->kept && __builtin_ctz(s->uses) == l->pass) {
@@ -631,13 +632,13 @@ static void store_outputs(loops *l) {
   LLVMValueRef ready[VT_NEST_NODES] = {0};
   for (uint32_t i = 0; i < l->nest->node_count;
        i++) { // all loads before the first store: outputs may be inputs
-    const vt_node *n = &l->nest->nodes[i];
+    const vt_nest_node *n = &l->nest->nodes[i];
     if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) &&
         n->kind != VT_NODE_SCATTER && l->state[i].store_pass == l->pass)
       ready[i] = node_value(l, i);
   }
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
-    const vt_node *n = &l->nest->nodes[i];
+    const vt_nest_node *n = &l->nest->nodes[i];
     if (ready[i])
       store_vector(l, n->value->type.dtype, l->state[i].row_pointer, ready[i], l->ragged);
   }
@@ -681,11 +682,11 @@ static void emit_pass(loops *l) {
 // ---- Scatter. Of a block of columns first the places are found, as vectors, then the updates are
 // combined into them one by one.
 
-static vt_dtype scattered_dtype(const vt_node *n) {
+static vt_dtype scattered_dtype(const vt_nest_node *n) {
   return n->op->results[0].type.dtype;
 }
 
-static void make_rooms(loops *l, node_state *s, const vt_node *n) {
+static void make_rooms(loops *l, node_state *s, const vt_nest_node *n) {
   LLVMBuilderRef b = l->e->builder;
   LLVMValueRef count = i64_constant(l, SCATTER_BLOCK + FETCH_AHEAD);
   s->places = LLVMBuildArrayAlloca(b, i64_type(l), count, "");
@@ -697,12 +698,12 @@ static void make_rooms(loops *l, node_state *s, const vt_node *n) {
   LLVMBuildStore(b, LLVMConstNull(spare), s->spare);
 }
 
-static uint32_t updates_of(const vt_node *n) {
+static uint32_t updates_of(const vt_nest_node *n) {
   return n->operands[n->operand_count - 1];
 }
 
 // Updates that lie in memory side by side are read from there.
-static bool updates_lie(const loops *l, const vt_node *n) {
+static bool updates_lie(const loops *l, const vt_nest_node *n) {
   if (n->run > 1) return true;
   return l->nest->nodes[updates_of(n)].kind == VT_NODE_LOAD &&
          l->state[updates_of(n)].level == VT_LEVEL_FULL;
@@ -710,7 +711,7 @@ static bool updates_lie(const loops *l, const vt_node *n) {
 
 // The addresses of a vector of columns; what is left out goes to an element that nobody sees.
 static void place_vector(loops *l, uint32_t node, LLVMValueRef block) {
-  const vt_node *n = &l->nest->nodes[node];
+  const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
   LLVMBuilderRef b = l->e->builder;
   column_mask(l, true);
@@ -764,7 +765,7 @@ static LLVMValueRef combine_one(loops *l, vt_emitter *one, const vt_op *body, LL
 }
 
 // Combines update `at` of the block, a vector of its run.
-static void combine_update(loops *l, const vt_node *n, const node_state *s, LLVMValueRef at,
+static void combine_update(loops *l, const vt_nest_node *n, const node_state *s, LLVMValueRef at,
                            LLVMValueRef updates) {
   vt_emitter one = *l->e;
   one.target = (vt_target){.lanes = n->run, .f16c = one.target.f16c, .fma = one.target.fma};
@@ -815,7 +816,7 @@ static void close_counted(loops *l, const counted *c) {
 }
 
 static void emit_scatter(loops *l, uint32_t node) {
-  const vt_node *n = &l->nest->nodes[node];
+  const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
   LLVMBuilderRef b = l->e->builder;
   prepare(l, VT_LEVEL_ROW, l->pass);
@@ -848,7 +849,7 @@ static void emit_scatter(loops *l, uint32_t node) {
 
 static bool pass_has_work(const loops *l) {
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
-    const vt_node *n = &l->nest->nodes[i];
+    const vt_nest_node *n = &l->nest->nodes[i];
     if (reduces_now(l, i)) return true;
     if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) &&
         l->state[i].store_pass == l->pass)
@@ -868,7 +869,7 @@ static void emit_row(loops *l) {
     if (pass_has_work(l)) emit_pass(l);
   prepare(l, VT_LEVEL_ROW, INT32_MAX);
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
-    const vt_node *n = &l->nest->nodes[i];
+    const vt_nest_node *n = &l->nest->nodes[i];
     if (n->output < 0 || n->accumulated || vt_nest_is_full(l->nest, n)) continue;
     store_first(l, n->value->type.dtype, l->state[i].row_pointer, node_value(l, i));
   }
@@ -902,7 +903,7 @@ static void find_slots(loops *l) {
   vt_nest_live(nest, live);
   uint32_t at = (uint32_t)nest->atom_count;
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     l->state[i].live = live[i];
     l->state[i].pass = -1;
     if (!live[i]) continue;

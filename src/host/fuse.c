@@ -350,7 +350,7 @@ static int64_t work_of(const vt_nest *nest) {
   int64_t elements = 1, ops = 0;
   for (int32_t a = 0; a < nest->atom_count; a++) elements *= nest->atoms[a];
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     if (!vt_nest_is_full(nest, n) && n->kind != VT_NODE_REDUCE) continue;
     if (n->kind == VT_NODE_GATHER || n->kind == VT_NODE_SCATTER) ops += 4;
     if (n->kind == VT_NODE_OP || n->kind == VT_NODE_REDUCE)

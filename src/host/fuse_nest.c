@@ -40,7 +40,7 @@ typedef struct builder {
   int64_t atoms[CUT_ATOMS];
   int64_t elements; // of the space
   uint32_t node_count, node_room;
-  vt_node *nodes;
+  vt_nest_node *nodes;
   bool *known;     // by node: mask is set
   uint32_t *space; // by node, reductions: mask of the operand
   bool *space_known;
@@ -55,17 +55,17 @@ typedef struct builder {
 static int64_t elements_of(const builder *b, uint32_t node) {
   return vt_type_elements(b->nodes[node].value->type);
 }
-static bool is_leaf(const vt_node *node) {
+static bool is_leaf(const vt_nest_node *node) {
   return node->kind == VT_NODE_LOAD || node->kind == VT_NODE_IOTA;
 }
-static bool has_view(const vt_node *node) {
+static bool has_view(const vt_nest_node *node) {
   return is_leaf(node) || node->kind == VT_NODE_GATHER || node->kind == VT_NODE_SCATTER;
 }
-static bool has_mask(const vt_node *node) {
+static bool has_mask(const vt_nest_node *node) {
   return !is_leaf(node) && node->kind != VT_NODE_CONST;
 }
 
-static uint32_t add_node(builder *b, vt_node node) {
+static uint32_t add_node(builder *b, vt_nest_node node) {
   if (b->node_count == b->node_room) return UINT32_MAX;
   node.output = -1;
   b->nodes[b->node_count] = node;
@@ -160,7 +160,7 @@ static uint32_t operand_node(builder *b, vt_value *value) {
   for (uint32_t i = 0; i < b->input_count; i++)
     if (b->inputs[i] == value) input = (int32_t)i;
   if (input < 0) return UINT32_MAX;
-  node = add_node(b, (vt_node){.kind = VT_NODE_LOAD, .value = value, .input = input});
+  node = add_node(b, (vt_nest_node){.kind = VT_NODE_LOAD, .value = value, .input = input});
   if (node == UINT32_MAX) return node;
   b->views[node] = dense_view(b, value->type);
   *vt_map_at_ptr(&b->by_value, value) = (void *)(uintptr_t)(node + 1);
@@ -272,7 +272,7 @@ static int32_t batch_dim(const vt_op *op, int64_t d) {
 }
 
 // The index array, or the arrays it is concatenated from.
-static bool index_nodes(builder *b, const vt_op *op, vt_node *node) {
+static bool index_nodes(builder *b, const vt_op *op, vt_nest_node *node) {
   vt_value *indices = op->operands[1];
   uint32_t count;
   vt_attr_ints(op, keys_of(op)->index_map, &count);
@@ -300,7 +300,7 @@ static void leave_out(builder *b, const vt_value *value) {
 }
 
 // The parts and the batching dimensions of a gather or scatter of an array with layout `base`.
-static bool add_indexed(builder *b, vt_node *node, const view *base) {
+static bool add_indexed(builder *b, vt_nest_node *node, const view *base) {
   vt_op *op = node->op;
   const vt_indexed_keys *keys = keys_of(op);
   vt_type type = op->operands[0]->type;
@@ -324,7 +324,7 @@ static bool add_indexed(builder *b, vt_node *node, const view *base) {
 }
 
 static bool add_gather(builder *b, vt_op *op) {
-  vt_node node = {.kind = VT_NODE_GATHER, .op = op, .value = &op->results[0]};
+  vt_nest_node node = {.kind = VT_NODE_GATHER, .op = op, .value = &op->results[0]};
   uint32_t from = operand_node(b, op->operands[0]);
   if (from == UINT32_MAX || b->nodes[from].kind != VT_NODE_LOAD || !index_nodes(b, op, &node))
     return false;
@@ -345,7 +345,7 @@ static bool is_dense(const view *v, vt_type type) {
 
 // Its node has the size of the updates, which it iterates over.
 static bool add_scatter(builder *b, vt_op *op) {
-  vt_node node = {.kind = VT_NODE_SCATTER, .op = op, .value = op->operands[2]};
+  vt_nest_node node = {.kind = VT_NODE_SCATTER, .op = op, .value = op->operands[2]};
   vt_type type = op->operands[0]->type;
   uint32_t from = operand_node(b, op->operands[0]);
   if (!vt_nest_scatters(op) || from == UINT32_MAX || !index_nodes(b, op, &node)) return false;
@@ -362,7 +362,7 @@ static bool add_scatter(builder *b, vt_op *op) {
     node.value = b->nodes[node.operands[0]].value;
     leave_out(b, op->operands[2]);
   }
-  const vt_node *operand = &b->nodes[from];
+  const vt_nest_node *operand = &b->nodes[from];
   node.input = operand->input;
   if (operand->kind == VT_NODE_CONST) {
     node.input = -1;
@@ -381,7 +381,7 @@ static bool add_op(builder *b, vt_op *op) {
   if (op->code == VT_OP_SCATTER) return add_scatter(b, op);
   if (op->code == VT_OP_CONCATENATE) return true; // gathers look at its operands
   for (uint32_t r = 0; r < op->result_count; r++) {
-    vt_node node = {.kind = VT_NODE_OP, .op = op, .value = &op->results[r], .input = -1};
+    vt_nest_node node = {.kind = VT_NODE_OP, .op = op, .value = &op->results[r], .input = -1};
     const view *v = NULL;
     if (op->code == VT_OP_CONSTANT) {
       node.kind = VT_NODE_CONST;
@@ -525,7 +525,7 @@ static bool set_space(builder *b, uint32_t node, uint32_t mask, bool *changed) {
 }
 
 static bool spread_same(builder *b, uint32_t node, bool *changed) {
-  const vt_node *n = &b->nodes[node];
+  const vt_nest_node *n = &b->nodes[node];
   for (uint32_t i = 0; i < n->operand_count; i++) {
     uint32_t o = n->operands[i];
     if (!has_mask(&b->nodes[o]) || (elements_of(b, o) == 1 && elements_of(b, node) != 1)) continue;
@@ -555,7 +555,7 @@ static bool spread_broadcast(builder *b, uint32_t node, bool *changed) {
 }
 
 static bool spread_reduce(builder *b, uint32_t node, bool *changed) {
-  const vt_node *n = &b->nodes[node];
+  const vt_nest_node *n = &b->nodes[node];
   for (uint32_t i = 0; i < n->operand_count; i++) {
     uint32_t o = n->operands[i];
     if (!has_mask(&b->nodes[o])) continue;
@@ -606,7 +606,7 @@ static bool spread(builder *b) {
     if (changed) continue;
     bool open = false;
     for (uint32_t i = 0; i < b->node_count && !changed; i++) {
-      const vt_node *n = &b->nodes[i];
+      const vt_nest_node *n = &b->nodes[i];
       uint32_t all = (1u << b->atom_count) - 1;
       if (n->kind == VT_NODE_REDUCE && !b->space_known[i]) {
         open = true;
@@ -639,7 +639,7 @@ static bool place_leaf(builder *b, uint32_t *leaf, uint32_t mask) {
       *leaf = i;
       return true;
     }
-  vt_node copy = b->nodes[at];
+  vt_nest_node copy = b->nodes[at];
   copy.mask = mask;
   const view *v = b->views[at];
   if ((at = add_node(b, copy)) == UINT32_MAX) return false;
@@ -651,7 +651,7 @@ static bool place_leaf(builder *b, uint32_t *leaf, uint32_t mask) {
 
 static bool place_leaves(builder *b) {
   for (uint32_t i = 0; i < b->node_count; i++) {
-    vt_node *n = &b->nodes[i];
+    vt_nest_node *n = &b->nodes[i];
     if (is_leaf(n)) continue;
     for (uint32_t k = 0; k < n->operand_count; k++)
       if (!place_leaf(b, &n->operands[k], n->kind == VT_NODE_REDUCE ? b->space[i] : n->mask))
@@ -691,7 +691,7 @@ static bool cut_view(builder *b, uint32_t node) {
 static void read_view(builder *b, uint32_t node) {
   int64_t sizes[VT_MAX_RANK] = {0}, strides[VT_MAX_RANK];
   uint32_t masks[VT_MAX_RANK];
-  vt_node *n = &b->nodes[node];
+  vt_nest_node *n = &b->nodes[node];
   int64_t unit = n->kind == VT_NODE_IOTA ? 1 : (int64_t)vt_dtype_bytes(n->value->type.dtype);
   int32_t count = runs_of(b, node, sizes, strides);
   masks_of_runs(b, n->mask, count, sizes, masks);
@@ -707,7 +707,7 @@ static void read_view(builder *b, uint32_t node) {
 }
 
 static void read_dense(builder *b, uint32_t node) {
-  vt_node *n = &b->nodes[node];
+  vt_nest_node *n = &b->nodes[node];
   int64_t stride = (int64_t)vt_dtype_bytes(n->value->type.dtype);
   for (int32_t a = b->atom_count - 1; a >= 0; a--) {
     if (!((n->mask >> a) & 1)) continue;
@@ -744,8 +744,8 @@ static void join(builder *b, int32_t a) {
   b->atom_count--;
 }
 
-static int32_t stage_of(vt_node *nodes, uint32_t node) {
-  vt_node *n = &nodes[node];
+static int32_t stage_of(vt_nest_node *nodes, uint32_t node) {
+  vt_nest_node *n = &nodes[node];
   if (n->stage >= 0) return n->stage;
   int32_t stage = 0;
   for (uint32_t i = 0; i < n->operand_count; i++) {
@@ -756,7 +756,7 @@ static int32_t stage_of(vt_node *nodes, uint32_t node) {
 }
 
 static uint8_t level_of(const vt_nest *nest, uint32_t node) {
-  vt_node *n = &nest->nodes[node];
+  vt_nest_node *n = &nest->nodes[node];
   if (n->level != VT_LEVEL_OPEN) return n->level;
   uint8_t level = n->kind == VT_NODE_REDUCE ? VT_LEVEL_ROW : VT_LEVEL_SCALAR;
   if (has_view(n)) {
@@ -774,9 +774,10 @@ static uint8_t level_of(const vt_nest *nest, uint32_t node) {
 }
 
 static bool check_reduce(builder *b, vt_nest *nest, uint32_t node) {
-  vt_node *n = &nest->nodes[node];
+  vt_nest_node *n = &nest->nodes[node];
   uint32_t column = 1u << (nest->atom_count - 1);
-  if (b->space[node] != nest->all || !vt_nest_is_full(nest, &(vt_node){.mask = b->space[node]}))
+  if (b->space[node] != nest->all ||
+      !vt_nest_is_full(nest, &(vt_nest_node){.mask = b->space[node]}))
     return false;
   bool columns_only = (nest->all & ~n->mask) == column;
   bool pair = n->reducer >= VT_REDUCE_ARGMAX;
@@ -786,7 +787,7 @@ static bool check_reduce(builder *b, vt_nest *nest, uint32_t node) {
 }
 
 // It must be its nest's only output: one thread writes it in the order of the updates.
-static bool check_scatter(const vt_nest *nest, const vt_node *n, uint32_t outputs) {
+static bool check_scatter(const vt_nest *nest, const vt_nest_node *n, uint32_t outputs) {
   return outputs == 1 && n->output == 0 && n->mask == nest->all &&
          (nest->atom_count == 1 ||
           (n->run == 1 && nest->atoms[nest->atom_count - 1] >= LEAST_SCATTERED));
@@ -794,7 +795,8 @@ static bool check_scatter(const vt_nest *nest, const vt_node *n, uint32_t output
 
 // Whether a computed node that lies under fewer atoms is cheap enough to repeat, and may be
 // written.
-static bool check_computed(const vt_nest *nest, const vt_node *n, bool one_row, int *redundant) {
+static bool check_computed(const vt_nest *nest, const vt_nest_node *n, bool one_row,
+                           int *redundant) {
   bool full = vt_nest_is_full(nest, n);
   if (full && n->mask != nest->all && n->kind == VT_NODE_GATHER) return false;
   if (full && n->mask != nest->all && n->kind == VT_NODE_OP) {
@@ -813,7 +815,7 @@ static bool check_narrow(const vt_nest *nest) {
   if (nest->atom_count == 1 || nest->atoms[nest->atom_count - 1] >= NARROW) return true;
   bool reduces = false, by_row = false;
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     reduces |= n->kind == VT_NODE_REDUCE;
     by_row |= n->output >= 0 && n->mask != nest->all;
     if (n->level != VT_LEVEL_ROW || (n->kind != VT_NODE_OP && n->kind != VT_NODE_GATHER)) continue;
@@ -830,7 +832,7 @@ static bool may_fold(const vt_nest *nest) {
       elements < LEAST_FOLDED || elements > INT32_MAX)
     return false;
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     bool indexed = n->kind == VT_NODE_GATHER || n->kind == VT_NODE_SCATTER;
     if (indexed || n->kind == VT_NODE_REDUCE || (n->output >= 0 && n->mask != nest->all))
       return false;
@@ -847,7 +849,7 @@ static void fold(vt_nest *nest) {
   nest->atom_count--;
   nest->all >>= 1;
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    vt_node *n = &nest->nodes[i];
+    vt_nest_node *n = &nest->nodes[i];
     int64_t *strides = n->access.strides;
     n->mask = (n->mask & nest->all) | (n->mask >> last) << (last - 1);
     n->level = VT_LEVEL_OPEN;
@@ -871,13 +873,13 @@ static bool finish(builder *b, vt_nest *nest, uint32_t output_count) {
   int redundant = 0;
   bool one_row = false;
   for (uint32_t i = 0; i < b->node_count; i++) {
-    vt_node *n = &nest->nodes[i];
+    vt_nest_node *n = &nest->nodes[i];
     n->stage = -1;
     n->level = VT_LEVEL_OPEN;
     for (uint32_t k = 0; k < n->operand_count; k++) nest->nodes[n->operands[k]].in_group = true;
   }
   for (uint32_t i = 0; i < b->node_count; i++) {
-    vt_node *n = &nest->nodes[i];
+    vt_nest_node *n = &nest->nodes[i];
     memcpy(n->access.strides, b->wide[i], sizeof n->access.strides);
     if (n->kind == VT_NODE_REDUCE && !check_reduce(b, nest, i)) return false;
     if (n->kind == VT_NODE_REDUCE && !n->accumulated && nest->atom_count == 1) one_row = true;
@@ -890,7 +892,7 @@ static bool finish(builder *b, vt_nest *nest, uint32_t output_count) {
     if (!check_computed(nest, &nest->nodes[i], one_row, &redundant)) return false;
     int32_t stage = stage_of(nest->nodes, i);
     level_of(nest, i);
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     if (stage >= nest->stage_count && (n->in_group || n->output >= 0) && vt_nest_is_full(nest, n))
       nest->stage_count = stage + 1;
   }
@@ -909,7 +911,7 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
   for (uint32_t i = 0; i < b->node_count; i++)
     for (uint32_t k = 0; k < b->nodes[i].operand_count; k++) used[b->nodes[i].operands[k]] = true;
   for (uint32_t i = 0; i < b->node_count; i++) {
-    const vt_node *n = &b->nodes[i];
+    const vt_nest_node *n = &b->nodes[i];
     vt_value *value = n->kind == VT_NODE_REDUCE ? n->op->operands[0] : n->value;
     if (n->kind == VT_NODE_LOAD && !n->op) continue; // a plain input counts by its user
     if (b->gathered[i] && !used[i]) continue;
@@ -926,11 +928,11 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
     if (node == UINT32_MAX || b->nodes[node].kind == VT_NODE_CONST) return false;
     // A leaf that is also an output: the copy is a node of its own.
     if (has_view(&b->nodes[node]) && b->nodes[node].kind != VT_NODE_SCATTER) {
-      vt_node copy = {.kind = VT_NODE_ALIAS,
-                      .value = outputs[i],
-                      .operand_count = 1,
-                      .operands = {node},
-                      .input = -1};
+      vt_nest_node copy = {.kind = VT_NODE_ALIAS,
+                           .value = outputs[i],
+                           .operand_count = 1,
+                           .operands = {node},
+                           .input = -1};
       if ((node = add_node(b, copy)) == UINT32_MAX) return false;
     }
     b->nodes[node].output = (int32_t)i;
@@ -955,7 +957,7 @@ vt_nest *vt_nest_build(vt_arena *arena, uint32_t op_count, vt_op *const *ops, ui
   uint32_t room = input_count * 2 + op_count * 3 + 16; // leaves may double, outputs may be copies
   if (room > VT_NEST_NODES) room = VT_NEST_NODES;
   builder b = {.arena = arena, .node_room = room, .input_count = input_count, .inputs = inputs};
-  b.nodes = VT_NEW_ARRAY(arena, vt_node, room);
+  b.nodes = VT_NEW_ARRAY(arena, vt_nest_node, room);
   b.known = VT_NEW_ARRAY(arena, bool, room);
   b.space = VT_NEW_ARRAY(arena, uint32_t, room);
   b.space_known = VT_NEW_ARRAY(arena, bool, room);

@@ -62,14 +62,14 @@ static int64_t min64(int64_t a, int64_t b) {
 // An output may take an input's memory when every element is read before its place is written: both
 // are dense over the whole space with elements of the same size, and no later pass reads the input
 // again.
-static bool nest_in_place(const vt_nest *nest, const vt_node *out, uint32_t input) {
+static bool nest_in_place(const vt_nest *nest, const vt_nest_node *out, uint32_t input) {
   bool scatter = out->kind == VT_NODE_SCATTER;
   if (scatter && out->input != (int32_t)input) return false;
   if (scatter && out->run > 1 && out->updates == (int32_t)input) return false;
   if (out->accumulated || out->mask != nest->all) return false;
   size_t bytes = vt_dtype_bytes(out->value->type.dtype);
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     if (n->kind == VT_NODE_GATHER && n->input == (int32_t)input) return false;
     if (n->kind != VT_NODE_LOAD || n->input != (int32_t)input || !n->in_group) continue;
     if (scatter || n->folded) return false;
@@ -84,7 +84,7 @@ static bool nest_in_place(const vt_nest *nest, const vt_node *out, uint32_t inpu
 static void add_accumulators(vt_arena *arena, vt_kernel *k, const vt_nest *nest, int64_t *offsets) {
   k->accumulators = VT_NEW_ARRAY(arena, accumulator, k->output_count);
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     if (n->output < 0 || !n->accumulated) continue;
     vt_dtype out = n->value->type.dtype, wide = vt_emit_compute_dtype(out);
     int64_t count = vt_type_elements(n->value->type);
@@ -136,7 +136,7 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, int64_t work) {
 }
 
 // The updates of a scatter are one task, in their order.
-static void create_scatter(vt_kernel *k, const vt_node *n) {
+static void create_scatter(vt_kernel *k, const vt_nest_node *n) {
   k->row_tile = k->rows;
   k->column_tile = k->columns;
   k->row_tiles = k->column_tiles = 1;
@@ -159,7 +159,7 @@ static void create_nest(vt_arena *arena, vt_kernel *k, const vt_group *group) {
   k->dims = VT_NEW_ARRAY(arena, int64_t, vt_nest_dims(nest, offsets, NULL));
   vt_nest_dims(nest, offsets, k->dims);
   for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_node *n = &nest->nodes[i];
+    const vt_nest_node *n = &nest->nodes[i];
     if (n->output < 0) continue;
     if (n->kind == VT_NODE_SCATTER) create_scatter(k, n);
     for (uint32_t j = 0; j < k->input_count; j++)

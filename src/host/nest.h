@@ -60,7 +60,7 @@ typedef struct vt_place_part {
   int64_t limit, stride; // bytes
 } vt_place_part;
 
-typedef struct vt_node {
+typedef struct vt_nest_node {
   uint8_t kind;     // vt_node_kind
   uint8_t reducer;  // vt_reducer
   bool accumulated; // reduction through memory
@@ -85,7 +85,7 @@ typedef struct vt_node {
   const vt_literal *start; // SCATTER: initial value of every element
   int32_t run;             // SCATTER: contiguous elements of an update; more than one
   int32_t updates;         // are read from this input, which is then not an operand
-} vt_node;
+} vt_nest_node;
 
 struct vt_nest {
   int32_t atom_count;
@@ -97,7 +97,7 @@ struct vt_nest {
   int32_t stage_count;  // passes over a row
   uint32_t input_count; // of the group
   uint32_t node_count;
-  vt_node *nodes; // operands before users
+  vt_nest_node *nodes; // operands before users
 };
 
 // The space of `ops` (in order) with these inputs and outputs; NULL when they cannot form one nest.
@@ -121,7 +121,7 @@ bool vt_emit_has_types(const vt_op *op); // its operands and results can be held
 bool vt_nest_scatters(const vt_op *op);
 // Pattern of a folded access: the same for every vector, consecutive elements that repeat, or any.
 typedef enum vt_fold { VT_FOLD_SAME, VT_FOLD_REPEATED, VT_FOLD_ANY } vt_fold;
-static inline vt_fold vt_node_fold(const vt_nest *nest, const vt_node *node) {
+static inline vt_fold vt_node_fold(const vt_nest *nest, const vt_nest_node *node) {
   bool even = nest->fold == 2 || nest->fold == 4; // divides the lanes of vectors
   if (even && node->folds[0] == 0) return VT_FOLD_SAME;
   bool next = node->kind == VT_NODE_LOAD &&
@@ -129,11 +129,11 @@ static inline vt_fold vt_node_fold(const vt_nest *nest, const vt_node *node) {
   return even && next && node->folds[1] == 0 ? VT_FOLD_REPEATED : VT_FOLD_ANY;
 }
 // Of the indices of a GATHER or SCATTER.
-static inline uint32_t vt_nest_parts(const vt_node *node) {
+static inline uint32_t vt_nest_parts(const vt_nest_node *node) {
   return node->operand_count - (node->kind == VT_NODE_SCATTER && node->run == 1);
 }
 
-static inline bool vt_nest_is_full(const vt_nest *nest, const vt_node *node) {
+static inline bool vt_nest_is_full(const vt_nest *nest, const vt_nest_node *node) {
   return (node->mask >> (nest->atom_count - 1)) & 1;
 }
 
