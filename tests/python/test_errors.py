@@ -42,7 +42,7 @@ def test_buffers_that_fill_hbm():
     device = jax.devices()[6]
     held = []
     with pytest.raises(Error, match="RESOURCE_EXHAUSTED"):
-        for _ in range(40):  # a core of a v3 has less than 16 GiB; the host only pays for touched pages
+        for _ in range(40):  # a core of a v3 has less than 16 GiB, and so much memory the host needs
             held.append(jnp.zeros((1 << 27,), jnp.float32, device=device))
             held[-1].block_until_ready()
     assert 10 < len(held) < 33
