@@ -40,12 +40,15 @@ def test_program_that_needs_more_hbm_than_the_core_has():
 
 def test_buffers_that_fill_hbm():
     device = jax.devices()[6]
+    one = jnp.zeros((1 << 27,), jnp.float32, device=jax.devices()[5])
     held = []
     with pytest.raises(Error, match="RESOURCE_EXHAUSTED"):
-        for _ in range(40):  # a core of a v3 has less than 16 GiB, and so much memory the host needs
-            held.append(jnp.zeros((1 << 27,), jnp.float32, device=device))
+        for _ in range(40):  # a core of a v3 has less than 16 GiB; the host keeps equal copies once
+            held.append(jax.device_put(one, device))
             held[-1].block_until_ready()
     assert 10 < len(held) < 33
+    with pytest.raises(Error, match="RESOURCE_EXHAUSTED"):
+        jnp.zeros((1 << 27,), jnp.float32, device=device).block_until_ready()
     for array in held:
         array.delete()
     still_works()
