@@ -288,12 +288,7 @@ static const struct {
   const char *name;
   int (*run)(const vt_args *args);
 } runs[] = {
-#define GROUP(name, help)
-#define COMMAND(name, function, words, least, most, help) {name, function},
-#define FLAG(name, kind, value, help)
-#define MANY(name, kind, value, help)
-#define LETTER(letter, name, kind, value, help)
-#define NUMBER(name, value, least, most, help)
+#include "base/command_functions.h"
 #include "tpu1/commands.def"
 #include "base/command_rows_end.h"
 };

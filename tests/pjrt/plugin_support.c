@@ -273,3 +273,33 @@ PJRT_Error *plugin_execute(const plugin *p, PJRT_LoadedExecutable *executable, s
   }
   return error;
 }
+
+static void count_done(PJRT_Error *error, void *done) {
+  if (!error) atomic_fetch_add((atomic_int *)done, 1); // the count is asserted by the test's thread
+}
+
+PJRT_Buffer *plugin_start(const plugin *p, PJRT_LoadedExecutable *executable, PJRT_Buffer *a,
+                          PJRT_Buffer *b, atomic_int *done) {
+  PJRT_Buffer *args[2] = {a, b}, *outs[1] = {NULL}, **results[1] = {outs};
+  PJRT_Buffer *const *arguments[1] = {args};
+  PJRT_Event *events[1];
+  PJRT_ExecuteOptions options = {.struct_size = sizeof options};
+  ARGS(LoadedExecutable_Execute, run);
+  run.executable = executable;
+  run.options = &options;
+  run.argument_lists = arguments;
+  run.num_devices = 1;
+  run.num_args = 2;
+  run.output_lists = results;
+  run.device_complete_events = events;
+  plugin_ok(p, SLOT_LoadedExecutable_Execute, &run);
+  ARGS(Event_OnReady, on_ready);
+  on_ready.event = events[0];
+  on_ready.callback = count_done;
+  on_ready.user_arg = done;
+  plugin_ok(p, SLOT_Event_OnReady, &on_ready);
+  ARGS(Event_Destroy, destroy);
+  destroy.event = events[0];
+  plugin_ok(p, SLOT_Event_Destroy, &destroy);
+  return outs[0];
+}

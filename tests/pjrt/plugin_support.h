@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -68,5 +69,9 @@ void plugin_executable_destroy(const plugin *p, PJRT_LoadedExecutable *executabl
 PJRT_Error *plugin_execute(const plugin *p, PJRT_LoadedExecutable *executable, size_t devices,
                            size_t args, PJRT_Buffer *const *const *arguments,
                            PJRT_Buffer **const *results);
+// Runs a program of two arguments and one result on one device and does not wait: `done` counts up
+// when the run has succeeded. Returns the result.
+PJRT_Buffer *plugin_start(const plugin *p, PJRT_LoadedExecutable *executable, PJRT_Buffer *a,
+                          PJRT_Buffer *b, atomic_int *done);
 
 #endif

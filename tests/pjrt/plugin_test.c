@@ -656,11 +656,6 @@ static void a_forked_child_is_refused_and_its_parent_goes_on(void **state) {
   run_once(&p, client);
 }
 
-static void ready_call(PJRT_Error *error, void *user) {
-  if (error) plugin_error_is(&p, error, 0, NULL);
-  atomic_fetch_add((atomic_int *)user, 1);
-}
-
 static void run_queued(PJRT_Client *c) {
   int64_t dims[2] = {256, 256};
   static float data[256 * 256];
@@ -689,29 +684,9 @@ static void queued_runs_outlive_their_arguments(void **state) {
   PJRT_Buffer *b = plugin_buffer(&p, client, device, 11, 2, dims, ones);
   atomic_int calls = 0;
   for (int i = 0; i < STEPS; i++) {
-    PJRT_Buffer *args[2] = {a, b}, *outs[1] = {0}, **results[1] = {outs};
-    PJRT_Buffer *const *arguments[1] = {args};
-    PJRT_Event *events[1];
-    PJRT_ExecuteOptions options = {.struct_size = sizeof options};
-    ARGS(LoadedExecutable_Execute, run);
-    run.executable = medium;
-    run.options = &options;
-    run.argument_lists = arguments;
-    run.num_devices = 1;
-    run.num_args = 2;
-    run.output_lists = results;
-    run.device_complete_events = events;
-    plugin_ok(&p, SLOT_LoadedExecutable_Execute, &run);
-    ARGS(Event_OnReady, on_ready);
-    on_ready.event = events[0];
-    on_ready.callback = ready_call;
-    on_ready.user_arg = &calls;
-    plugin_ok(&p, SLOT_Event_OnReady, &on_ready);
-    ARGS(Event_Destroy, destroy);
-    destroy.event = events[0];
-    plugin_ok(&p, SLOT_Event_Destroy, &destroy);
+    PJRT_Buffer *sum = plugin_start(&p, medium, a, b, &calls);
     plugin_buffer_destroy(&p, b);
-    b = outs[0];
+    b = sum;
   }
   plugin_buffer_destroy(&p, a);
   plugin_executable_destroy(&p, medium);

@@ -48,36 +48,6 @@ static void compile_and_run_small(int thread) {
   plugin_executable_destroy(&p, own);
 }
 
-static void count(PJRT_Error *error, void *user) {
-  if (error) plugin_error_is(&p, error, 0, NULL);
-  atomic_fetch_add((atomic_int *)user, 1);
-}
-
-static PJRT_Buffer *run_shared(PJRT_Buffer *x) {
-  PJRT_Buffer *args[2] = {x, ones}, *outs[1] = {NULL}, **results[1] = {outs};
-  PJRT_Buffer *const *arguments[1] = {args};
-  PJRT_Event *events[1];
-  PJRT_ExecuteOptions options = {.struct_size = sizeof options};
-  ARGS(LoadedExecutable_Execute, run);
-  run.executable = shared;
-  run.options = &options;
-  run.argument_lists = arguments;
-  run.num_devices = 1;
-  run.num_args = 2;
-  run.output_lists = results;
-  run.device_complete_events = events;
-  plugin_ok(&p, SLOT_LoadedExecutable_Execute, &run);
-  ARGS(Event_OnReady, on_ready);
-  on_ready.event = events[0];
-  on_ready.callback = count;
-  on_ready.user_arg = &ready;
-  plugin_ok(&p, SLOT_Event_OnReady, &on_ready);
-  ARGS(Event_Destroy, destroy);
-  destroy.event = events[0];
-  plugin_ok(&p, SLOT_Event_Destroy, &destroy);
-  return outs[0];
-}
-
 // Starts with an array of the thread's number; each step adds one. The last step's result goes
 // through another device.
 static void run_chain(int thread) {
@@ -86,7 +56,7 @@ static void run_chain(int thread) {
   for (int i = 0; i < SIDE * SIDE; i++) data[i] = (float)thread;
   PJRT_Buffer *x = plugin_buffer(&p, client, plugin_device(&p, client, 0), F32, 2, dims, data);
   for (int i = 0; i < CHAIN; i++) {
-    PJRT_Buffer *next = run_shared(x);
+    PJRT_Buffer *next = plugin_start(&p, shared, x, ones, &ready);
     plugin_buffer_destroy(&p, x); // before the run has read it
     x = next;
   }

@@ -58,9 +58,8 @@ const char *vt_enum_name(const vt_enumeration *enumeration, int number); // NULL
 bool vt_enum_number(const vt_enumeration *enumeration, const char *name, int *out_number);
 
 // A clean copy of `in` as `message`: names become lowerCamel, enums names, integers and times
-// canonical; output-only and unknown fields are dropped (unknown is an error when `strict`); a
-// single object is accepted for a list of one. errors  INVALID_ARGUMENT naming the field, for a
-// value of the wrong type
+// canonical; output-only and unknown fields are dropped; a single object is accepted for a list of
+// one. errors  INVALID_ARGUMENT naming the field, for a value of the wrong type
 vt_status vt_schema_clean(const vt_message *message, unsigned api, const json_t *in,
                           json_t **out_json) VT_CHECKED;
 // Removes from `reply` the fields that the version does not have, and turns enums into numbers on

@@ -665,12 +665,7 @@ static const struct {
   const char *name;
   vt_status (*run)(vt_cli *cli);
 } runs[] = {
-#define GROUP(name, help)
-#define COMMAND(name, function, words, least, most, help) {name, function},
-#define FLAG(name, kind, value, help)
-#define MANY(name, kind, value, help)
-#define LETTER(letter, name, kind, value, help)
-#define NUMBER(name, value, least, most, help)
+#include "base/command_functions.h"
 #include "cloud/client/commands.def"
 #include "base/command_rows_end.h"
 };
