@@ -103,6 +103,15 @@ function(vtpu_threads)
   endforeach()
 endfunction()
 
+# vtpu_refuses_memory(NAME): in this test, requests of our code for memory may be refused (tests/refused_memory.h).
+function(vtpu_refuses_memory name)
+  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/refused_memory.c)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  foreach(function malloc calloc realloc aligned_alloc strdup)
+    target_link_options(${name} PRIVATE -Wl,--wrap=${function})
+  endforeach()
+endfunction()
+
 # vtpu_fuzz(NAME SOURCES f.c USES import CORPUS dir): a libFuzzer target, and a CTest that replays the corpus with
 # the ordinary compiler (fuzz/replay.c). CORPUS is an absolute path or in the calling folder.
 function(vtpu_fuzz name)

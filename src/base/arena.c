@@ -70,6 +70,7 @@ void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align) {
   arena->total_bytes += size;
   UNPOISON(p, size);
   memset(p, 0, size);
+  vt_assert(arena->used <= arena->size && !((uintptr_t)p & (align - 1)));
   return p;
 }
 
@@ -84,6 +85,7 @@ void *vt_arena_push(vt_arena *arena, size_t size) {
 }
 
 char *vt_arena_copy(vt_arena *arena, const void *bytes, size_t size) {
+  vt_assert(bytes || !size);
   char *p = vt_arena_push(arena, size + 1);
   if (size) memcpy(p, bytes, size);
   return p;

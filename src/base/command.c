@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // command.c - reads a command line by the rows of command.h.
+#include "base/check.h"
 #include "base/command.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,7 @@ typedef struct flags {
 } flags;
 
 static flags flags_of(const vt_command_table *table, const vt_command_row *command) {
+  vt_assert(command >= table->rows && command < table->rows + table->count);
   const vt_command_row *end = table->rows + table->count, *row = command + 1, *group = command;
   flags f = {.from[0] = row};
   while (row < end && is_flag(row)) row++;
@@ -49,6 +50,7 @@ typedef struct nearest {
 } nearest;
 
 static void consider(nearest *n, const char *typed, const char *name) {
+  vt_assert(name && *name && n->count <= MOST_NEAR);
   int limit = 2 * (int)(strlen(typed) / 3 + 1), d = vt_text_distance(typed, name);
   if (d > limit || (n->count && d > n->distance)) return;
   if (n->count && d < n->distance) n->count = 0;
@@ -106,6 +108,7 @@ static bool read_number(const char *text, int64_t least, int64_t *out, char **ou
 }
 
 static vt_status number_value(const vt_command_row *flag, const char *value, int64_t *out) {
+  vt_assert(flag->least <= flag->most);
   char *end, want[96];
   snprintf(want, sizeof want, "a number from %lld to %lld", (long long)flag->least,
            (long long)flag->most);
@@ -138,6 +141,7 @@ static bool among(const char *choices, const char *value) {
 }
 
 vt_status vt_command_value(const vt_command_row *flag, const char *value, int64_t *out_number) {
+  vt_assert(is_flag(flag));
   *out_number = 0;
   if (!*value && flag->kind != VT_FLAG_ANY)
     return vt_error(VT_INVALID_ARGUMENT, "--%s needs a value: %s", flag->name, flag->value);
@@ -168,6 +172,13 @@ static bool takes_next(const vt_command_table *table, const char *a) {
     if (is_flag(&table->rows[i]) && strcmp(table->rows[i].name, a + 2) == 0)
       return table->rows[i].kind != VT_FLAG_SWITCH;
   return false;
+}
+
+int vt_command_first_word(const vt_command_table *table, int argc, char **argv) {
+  int at = 0;
+  while (at < argc && argv[at][0] == '-' && strcmp(argv[at], "--") != 0)
+    at += 1 + takes_next(table, argv[at]);
+  return at < argc ? at : argc;
 }
 
 // The first words of a line, without the flags between them.
@@ -282,6 +293,7 @@ static vt_status read_flag(const vt_command_table *table, const flags *f, int ar
 
 vt_status vt_command_read(const vt_command_table *table, const vt_command_row *command, int argc,
                           char **argv, vt_arena *arena, vt_args *out_args) {
+  vt_assert(command->kind == VT_COMMAND_WORD && command->least <= command->most);
   flags f = flags_of(table, command);
   int name_words = *command->name != 0;
   for (const char *p = command->name; *p; p++) name_words += *p == ' ';

@@ -63,6 +63,8 @@ typedef struct vt_args {
   bool help; // requested; the rest of the line is not checked
 } vt_args;
 
+// Where the first word of a line is, behind the flags before it; `argc`: there is none.
+int vt_command_first_word(const vt_command_table *table, int argc, char **argv);
 // The command named by the first words of a line; flags may stand between them.
 // errors INVALID_ARGUMENT: no such command; names the nearest.
 vt_status vt_command_find(const vt_command_table *table, int argc, char **argv,

@@ -16,6 +16,7 @@ uint64_t vt_hash_bytes(const void *bytes, size_t size, uint64_t seed) {
 
 static uint32_t *slot_of(const vt_map *map, uint64_t hash, const void *key, size_t key_size) {
   size_t mask = map->slot_count - 1;
+  vt_assert(map->slot_count && !(map->slot_count & mask) && (key || !key_size));
   for (size_t i = (size_t)hash & mask;; i = (i + 1) & mask) {
     uint32_t *slot = &map->slots[i];
     if (!*slot) return slot;
@@ -28,6 +29,7 @@ static uint32_t *slot_of(const vt_map *map, uint64_t hash, const void *key, size
 
 static void grow_slots(vt_map *map) {
   size_t count = map->slot_count ? map->slot_count * 2 : 16;
+  vt_assert(map->size * 2 <= count);
   uint32_t *slots = vt_memory_resize(NULL, count * sizeof *slots);
   memset(slots, 0, count * sizeof *slots);
   vt_memory_free(map->slots);
@@ -55,6 +57,7 @@ void **vt_map_at(vt_map *map, const void *key, size_t key_size) {
   copy[key_size] = 0;
   map->entries[map->size] = (vt_map_entry){hash, copy, key_size, NULL};
   *slot = (uint32_t)++map->size;
+  vt_assert(map->size <= map->capacity);
   return &map->entries[map->size - 1].value;
 }
 

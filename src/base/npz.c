@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // npz.c - see npz.h. A .npz is a zip archive of .npy files; the central directory at its end is
 // authoritative. source: NumPy's format description (numpy.lib.format), PKWARE's APPNOTE (zip)
+#include "base/check.h"
 #include "base/npz.h"
 
 #include <inttypes.h>
@@ -25,6 +26,7 @@ static uint64_t get64(const uint8_t *p) {
 }
 
 int64_t vt_npz_bytes(const vt_npz_array *array) {
+  vt_assert(array->rank >= 0 && array->rank <= VT_NPZ_MAX_RANK && array->item_bytes >= 1);
   int64_t bytes = array->item_bytes;
   for (int32_t i = 0; i < array->rank; i++) bytes *= array->dims[i];
   return bytes;
@@ -215,6 +217,7 @@ static void put_header(vt_text *text, const vt_npz_array *array) {
   vt_text_put(&header, "), }");
   while ((10 + header.size + 1) % 64) vt_text_put(&header, " ");
   vt_text_put(&header, "\n");
+  vt_assert((10 + header.size) % 64 == 0 && header.size <= UINT16_MAX);
   uint8_t start[10] = {
       0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t)header.size, (uint8_t)(header.size >> 8)};
   vt_text_put_n(text, start, 10);

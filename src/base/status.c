@@ -2,6 +2,7 @@
 // status.c - errors with the memory layout that the PJRT C API prescribes for PJRT_Error: the first
 // word points to a table of functions, so that a caller may use either that table or PJRT_Api's
 // entries.
+#include "base/check.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -62,6 +63,7 @@ vt_status vt_error_no_memory(void) {
 
 static vt_status make(vt_code code, const char *prefix, size_t prefix_size, const char *text,
                       size_t text_size) {
+  vt_assert(code && (prefix || !prefix_size) && (text || !text_size));
   struct PJRT_Error *error = malloc(sizeof *error + prefix_size + text_size + 1);
   if (!error) return &no_memory;
   char *message = (char *)(error + 1);

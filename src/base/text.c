@@ -10,6 +10,7 @@
 #include "base/memory.h"
 
 static void reserve(vt_text *text, size_t more) {
+  vt_assert(text->size < text->capacity || !text->capacity);
   if (text->capacity - text->size > more) return;
   size_t capacity = text->capacity ? text->capacity * 2 : 256;
   while (capacity - text->size <= more) capacity *= 2;
@@ -25,7 +26,25 @@ void vt_text_put_n(vt_text *text, const void *bytes, size_t size) {
   text->data[text->size] = 0;
 }
 
+typedef struct piece {
+  vt_text *text;
+  const void *bytes;
+  size_t size;
+} piece;
+
+static vt_status put_piece(void *user) {
+  const piece *p = user;
+  vt_text_put_n(p->text, p->bytes, p->size);
+  return VT_OK;
+}
+
+bool vt_text_try_put_n(vt_text *text, const void *bytes, size_t size) {
+  piece p = {text, bytes, size};
+  return vt_attempt_keep(put_piece, &p) == VT_OK;
+}
+
 void vt_text_put(vt_text *text, const char *string) {
+  vt_assert(string);
   vt_text_put_n(text, string, strlen(string));
 }
 

@@ -3,6 +3,7 @@
 #ifndef VT_BASE_TEXT_H
 #define VT_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -14,6 +15,8 @@ typedef struct vt_text {
 
 void vt_text_put(vt_text *text, const char *string);
 void vt_text_put_n(vt_text *text, const void *bytes, size_t size);
+// As vt_text_put_n, for a text that outlives the caller's attempt; false when memory runs out.
+bool vt_text_try_put_n(vt_text *text, const void *bytes, size_t size);
 void vt_text_printf(vt_text *text, const char *format, ...) VT_PRINTF(2, 3);
 const char *vt_text_string(const vt_text *text); // borrowed; "" when empty
 void vt_text_free(vt_text *text);

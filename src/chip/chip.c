@@ -8,6 +8,7 @@
 //       at least the packing (twice that on v2 and v3).
 //   one dimension            128 * packing elements (twice that on v2 and v3).
 // 64-bit and complex types are stored as pairs of 32-bit arrays.
+#include "base/check.h"
 #include "chip/chip.h"
 
 #include <stdio.h>
@@ -25,6 +26,7 @@ static const vt_chip the_chips[VT_CHIP_COUNT] = {
 };
 
 const vt_chip *vt_chip_get(vt_chip_id id) {
+  vt_assert(id >= 0 && id < VT_CHIP_COUNT);
   return &the_chips[id];
 }
 
@@ -33,6 +35,7 @@ int32_t vt_slice_devices(const vt_slice *slice) {
 }
 
 vt_place vt_slice_place(const vt_slice *slice, int32_t device_id) {
+  vt_assert(device_id >= 0 && device_id < vt_slice_devices(slice));
   vt_place place = {0};
   int32_t per_slice = slice->chips * slice->chip->devices;
   place.slice = device_id / per_slice;
@@ -49,6 +52,7 @@ vt_place vt_slice_place(const vt_slice *slice, int32_t device_id) {
     host = place.coords[0] / 2 + hosts_x * (place.coords[1] / 2 + hosts_y * place.coords[2]);
   }
   place.host = host + slice->vms * place.slice;
+  vt_assert(place.coords[2] < slice->dims[2] && host < slice->vms);
   return place;
 }
 
@@ -82,6 +86,7 @@ static int32_t hbm_bits(vt_dtype dtype) {
 
 // The dimension that is `place`-th from the minor end.
 static int32_t dim_at(vt_type type, const int32_t *order, int32_t place) {
+  vt_assert(place >= 0 && place < type.rank);
   return order ? order[place] : type.rank - 1 - place;
 }
 
@@ -99,6 +104,7 @@ vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type, const int32_t *ord
 }
 
 static int64_t round_up(int64_t value, int64_t to) {
+  vt_assert(value >= 0 && to >= 1);
   return (value + to - 1) / to * to;
 }
 
@@ -120,6 +126,7 @@ int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *o
 
 // Only the two tiled dimensions affect padding; the others stay row-major.
 void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order) {
+  vt_assert(type.rank >= 0 && type.rank <= VT_MAX_RANK);
   int32_t rank = type.rank, order[VT_MAX_RANK];
   for (int32_t i = 0; i < rank; i++) out_order[i] = rank - 1 - i;
   if (rank < 2) return;

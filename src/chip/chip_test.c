@@ -9,7 +9,7 @@
 
 #include "chip/chip.h"
 
-static void test_every_slice(void **state) {
+static void every_slice_is_consistent(void **state) {
   (void)state;
   static const char *const names[] = {
 #define SLICE(name, ...) name,
@@ -30,7 +30,7 @@ static void test_every_slice(void **state) {
   }
 }
 
-static void test_places_v3_8(void **state) {
+static void cores_of_a_v3_8_have_their_places(void **state) {
   (void)state;
   vt_slice slice;
   assert_null(vt_slice_from_name("v3-8", &slice));
@@ -45,7 +45,7 @@ static void test_places_v3_8(void **state) {
   }
 }
 
-static void test_padding(void **state) {
+static void arrays_are_padded_to_tiles(void **state) {
   (void)state;
   const vt_chip *v3 = vt_chip_get(VT_CHIP_V3), *v7 = vt_chip_get(VT_CHIP_V7);
   const struct {
@@ -80,7 +80,7 @@ static void test_padding(void **state) {
 
 // Narrow arrays are transposed. {16,8} and {8,4} are layouts that a TPU compiler's own text shows
 // for parameters; the others follow from the tiles.
-static void test_compact_order(void **state) {
+static void narrow_arrays_are_transposed(void **state) {
   (void)state;
   const vt_chip *v3 = vt_chip_get(VT_CHIP_V3), *v5 = vt_chip_get(VT_CHIP_V5E);
   const struct {
@@ -114,10 +114,10 @@ static void test_compact_order(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_slice),
-      cmocka_unit_test(test_places_v3_8),
-      cmocka_unit_test(test_padding),
-      cmocka_unit_test(test_compact_order),
+      cmocka_unit_test(every_slice_is_consistent),
+      cmocka_unit_test(cores_of_a_v3_8_have_their_places),
+      cmocka_unit_test(arrays_are_padded_to_tiles),
+      cmocka_unit_test(narrow_arrays_are_transposed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

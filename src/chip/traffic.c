@@ -7,6 +7,7 @@
 //            outside, less what the chips can keep
 //   written  each result, except those that are a parameter updated in place
 // Where the part is uncertain the small case counts: a gather may read one row many times.
+#include "base/check.h"
 #include "chip/traffic.h"
 
 #include <math.h>
@@ -50,6 +51,7 @@ static double part_of(const vt_map *map, const vt_value *value) {
 }
 
 static void raise_part(frame *f, vt_map *map, const vt_value *value, double part) {
+  vt_assert(!isnan(part));
   if (!(part > 0)) return;
   double **at = (double **)vt_map_at_ptr(map, value);
   if (!*at) *at = VT_NEW(&f->w->arena, double);
@@ -128,6 +130,7 @@ static bool from_main(const vt_scope *scope, const vt_value *value, double *out_
 }
 
 static void walk_while(frame *f, const vt_op *op) {
+  vt_assert(op->region_count == 2 && op->regions[1]->return_count <= op->regions[1]->param_count);
   const vt_func *cond = op->regions[0], *body = op->regions[1];
   uint32_t count = body->param_count, carried = body->return_count;
   double *returns = VT_NEW_ARRAY(&f->w->arena, double, carried + 1);
@@ -165,6 +168,7 @@ static void walk_while(frame *f, const vt_op *op) {
 }
 
 static void walk_branches(frame *f, const vt_op *op, const double *returns) {
+  vt_assert(op->region_count >= 1 && op->operand_count >= op->regions[0]->param_count);
   uint32_t count = op->regions[0]->param_count, skip = op->operand_count - count;
   double *least = VT_NEW_ARRAY(&f->w->arena, double, count + 1);
   double *params = VT_NEW_ARRAY(&f->w->arena, double, count + 1);
@@ -228,6 +232,7 @@ static bool in_loop(const frame *f) {
 // Whether an index differs on each trip of the loop whose body this is: it is the loop's counter,
 // or what frameworks compute from it to count from the end.
 static bool counts(const frame *f, const vt_value *index) {
+  vt_assert(f->scope);
   const vt_func *body = f->scope->func;
   for (const vt_op *op = index->op; op; op = index->op) {
     if (op->code != VT_OP_SELECT && op->code != VT_OP_CONVERT && op->code != VT_OP_SUBTRACT &&
@@ -394,5 +399,6 @@ double vt_chip_traffic(const vt_module *module, double on_chip_bytes) {
       bytes += needed(&f, main->params[i]) * type_bytes(main->params[i]->type);
   vt_map_free(&f.needs);
   vt_arena_free(&w.arena);
+  vt_assert(bytes >= 0 && w.again >= 0);
   return bytes + w.again;
 }

@@ -2,6 +2,7 @@
 // corners_test.c - the meaning of ops where it is easy to get wrong, as measured on XLA or given in
 // StableHLO's specification; ordinary cases are in eltwise_test.c and kernels_test.c.
 #include "eval/eval_support.h"
+#include "eval/vec.h"
 
 #define INF ((double)INFINITY)
 static const double NaN = (double)NAN;
@@ -352,6 +353,59 @@ static void transforms(void **state) {
   finish(&b, N(0.0, 1, 2, -1), 4, "triangular_solve with the adjoint");
 }
 
+// ---- c64 goes through f64 where that is quick: as c128, whatever the neighbours are.
+
+static const double parts[] = {0.0, -0.0, 1, -1, 2.5, -3, 12, 1e-5, -7, INF, -INF, NAN};
+enum { PARTS = sizeof parts / sizeof *parts, NUMBERS = PARTS * PARTS, PAIRS = NUMBERS * NUMBERS };
+
+// Of two parts of one number, or two real numbers. f32 over- and underflows where c128 does not.
+static bool like_wide(const float *got, const double *want, int count) {
+  double size = fabs(want[0]) + (count > 1 ? fabs(want[1]) : 0);
+  if (isfinite(size) && !(size < 1e37 && size > 1e-37)) return true;
+  for (int i = 0; i < count; i++) {
+    double g = (double)got[i], w = want[i];
+    if (!((g != g && w != w) || g == w || fabs(g - w) <= 3e-5 * size)) return false;
+  }
+  return true;
+}
+
+static void check_quick(vt_opcode code, float *const *in, double *const *wide) {
+  int count = code == VT_OP_ABS ? 1 : 2;
+  float *got = calloc(2 * PAIRS, sizeof *got);
+  double *want = calloc(2 * PAIRS, sizeof *want);
+  vt_vec()->op[VT_VEC_C64][code](PAIRS, in[0], in[1], NULL, got, 0);
+  vt_vec()->op[VT_VEC_C128][code](PAIRS, wide[0], wide[1], NULL, want, 0);
+  for (int i = 0; i < PAIRS; i++)
+    if (!like_wide(got + count * i, want + count * i, count))
+      fail_msg("%s of %g + %gi, %g + %gi: %g, wide %g", vt_op_short_name(code), wide[0][2 * i],
+               wide[0][2 * i + 1], wide[1][2 * i], wide[1][2 * i + 1], (double)got[count * i],
+               want[count * i]);
+  free(got);
+  free(want);
+}
+
+static void quick_complex_numbers(void **state) {
+  (void)state;
+  static const vt_opcode codes[] = {VT_OP_DIVIDE, VT_OP_TANH, VT_OP_ABS, VT_OP_POWER,
+                                    VT_OP_MULTIPLY};
+  float *in[2];
+  double *wide[2];
+  for (int k = 0; k < 2; k++) {
+    in[k] = calloc(2 * PAIRS, sizeof *in[k]);
+    wide[k] = calloc(2 * PAIRS, sizeof *wide[k]);
+    for (int i = 0; i < 2 * PAIRS; i++) {
+      int number = k ? i / 2 / NUMBERS : i / 2 % NUMBERS;
+      in[k][i] = (float)parts[i % 2 ? number / PARTS : number % PARTS];
+      wide[k][i] = (double)in[k][i];
+    }
+  }
+  for (size_t c = 0; c < sizeof codes / sizeof *codes; c++) check_quick(codes[c], in, wide);
+  for (int k = 0; k < 2; k++) {
+    free(in[k]);
+    free(wide[k]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(complex_corners),
@@ -364,6 +418,7 @@ int main(void) {
       cmocka_unit_test(reductions),
       cmocka_unit_test(contractions),
       cmocka_unit_test(transforms),
+      cmocka_unit_test(quick_complex_numbers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 // f32 at DEFAULT precision means the same as on the chip: operands of matrix products are rounded
 // to bf16, sums are f32 (ir/precision.h). A dot algorithm, when given, decides instead: several
 // bf16 passes, and tf32, are done in f32, which is more exact than requested.
+#include "base/check.h"
 #include "eval/dot.h"
 
 #include <stdlib.h>
@@ -89,6 +90,8 @@ static bool is_dense(int32_t rank, const int64_t *dims, const int64_t *strides) 
 vt_status vt_dot_operand(const vt_dot_mode *mode, int32_t which, vt_tensor in, int64_t offset,
                          int32_t rank, const int64_t *dims, const int64_t *strides, void **out,
                          bool *out_owned) {
+  vt_assert(which == 0 || which == 1);
+  vt_assert(rank >= 0 && rank <= VT_MAX_RANK);
   vt_dtype from = in.type.dtype;
   size_t from_bytes = vt_dtype_bytes(from), to_bytes = vt_dtype_bytes(mode->type);
   int64_t n = 1, dense[VT_MAX_RANK];
@@ -202,6 +205,7 @@ static vt_status run_dot(const vt_eval_call *call, const dot_dims *d) {
   VT_TRY_OUT(vt_dot_operand(&mode, swap, call->in[swap], 0, x.rank, x.dims, x.strides, &a, &own_a));
   VT_TRY_OUT(
       vt_dot_operand(&mode, !swap, call->in[!swap], 0, y.rank, y.dims, y.strides, &b, &own_b));
+  vt_assert(x.batch == y.batch && x.depth == y.depth);
   if (out->type.dtype != mode.type) {
     VT_TRY_OUT(vt_eval_scratch(total * (int64_t)vt_dtype_bytes(mode.type), &c));
     own_c = true;

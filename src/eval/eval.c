@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // eval.c - the public entry points: dispatch by op, supported cases, in-place cases.
+#include "base/check.h"
 #include "base/memory.h"
 #include "eval/eval.h"
 
@@ -103,6 +104,7 @@ bool vt_eval_is_identity(const vt_op *op) {
 
 vt_status vt_eval_op(const vt_op *op, const vt_eval_env *env, const vt_tensor *operands,
                      vt_tensor *results) {
+  vt_assert(op->operand_count == 0 || operands);
   vt_eval_kernel kernel = vt_eval_kernel_of(op->code);
   if (!kernel) return vt_eval_refuse(op, "this op");
   vt_eval_state state = {0};
@@ -116,6 +118,7 @@ vt_status vt_eval_op(const vt_op *op, const vt_eval_env *env, const vt_tensor *o
 
 static vt_status run_func(vt_eval_state *state, const vt_func *func, const vt_eval_env *env,
                           const vt_tensor *args, vt_tensor *results) {
+  vt_assert_each(i, func->param_count, vt_type_equal(args[i].type, func->params[i]->type));
   vt_status st = VT_OK;
   vt_eval_buffer **in = calloc((size_t)func->param_count + func->return_count + 1, sizeof *in);
   if (!in) return vt_error_no_memory();
@@ -148,6 +151,7 @@ vt_status vt_eval_func(const vt_func *func, const vt_eval_env *env, const vt_ten
 
 vt_status vt_eval_collective(const vt_op *op, int32_t device_count,
                              const vt_tensor *const *operands, vt_tensor *const *results) {
+  vt_assert(device_count >= 1);
   vt_eval_state state = {0};
   vt_eval_env env = {0};
   unsigned saved = flush_on();
@@ -159,6 +163,7 @@ vt_status vt_eval_collective(const vt_op *op, int32_t device_count,
 
 vt_status vt_eval_lockstep(const vt_func *func, const vt_eval_env *env, int32_t device_count,
                            const vt_tensor *const *args, vt_tensor *const *results) {
+  vt_assert(device_count >= 1);
   vt_eval_state state = {0};
   unsigned saved = flush_on();
   vt_status st = vt_eval_lockstep_run(&state, func, env, device_count, args, results);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // indexed.c - shared by gather and scatter.
+#include "base/check.h"
 #include "eval/indexed.h"
 
 #include "eval/number.h"
@@ -105,6 +106,7 @@ vt_status vt_indexed_plan(const vt_op *op, const vt_indexed_keys *keys, vt_type 
 
 bool vt_indexed_find(const vt_indexed *plan, vt_tensor indices, const int64_t *at, bool clamp,
                      int64_t *out_place) {
+  vt_assert_each(d, plan->batch_rank, at[d] >= 0 && at[d] < plan->batch_dims[d]);
   vt_dtype type = indices.type.dtype;
   int64_t from = 0;
   *out_place = 0;
@@ -112,6 +114,7 @@ bool vt_indexed_find(const vt_indexed *plan, vt_tensor indices, const int64_t *a
   for (int64_t i = 0; i < (int64_t)plan->components + plan->batching_count; i++) {
     int64_t b = i - plan->components;
     int64_t d = b < 0 ? plan->index_map[i] : plan->batching_dim[b];
+    vt_assert(d >= 0 && d < VT_MAX_RANK);
     int64_t start = b < 0 ? vt_int_load(type, indices.data, from + i * plan->component_stride)
                           : at[plan->batching_at[b]];
     bool beyond = start > plan->limits[d] || (start < 0 && type == VT_U64);

@@ -6,6 +6,7 @@
 // fill, or a strided copy), and two dimensions that are swapped are copied in tiles that fit L1.
 #include <string.h>
 
+#include "base/check.h"
 #include "eval/kernel.h"
 
 enum { TILE = 32 };
@@ -46,6 +47,7 @@ ROW_LOOPS(uint64_t)
 ROW_LOOPS(sixteen)
 
 static void copy_row(size_t bytes, plane p, const char *from, char *to) {
+  vt_assert(bytes <= 16 && !(bytes & (bytes - 1)) && p.n >= 1);
   if (p.from == 1 && p.to == 1) {
     memmove(to, from, (size_t)p.n * bytes);
     return;
@@ -97,6 +99,7 @@ static void copy_tile(size_t bytes, plane a, plane b, const char *from, char *to
 // to copy.
 static int32_t simplify(int32_t rank, const int64_t *dims, const int64_t *from, const int64_t *to,
                         plane *out) {
+  vt_assert(rank >= 0 && rank <= VT_MAX_RANK);
   int32_t n = 0;
   for (int32_t i = 0; i < rank; i++) {
     if (dims[i] <= 0) return -1;
@@ -153,6 +156,7 @@ void vt_eval_move(size_t bytes, int32_t rank, const int64_t *dims, const void *f
 }
 
 bool vt_eval_next(int32_t rank, const int64_t *dims, int64_t *index) {
+  vt_assert_each(i, rank, index[i] >= 0);
   for (int32_t d = rank; d-- > 0;) {
     if (++index[d] < dims[d]) return true;
     index[d] = 0;

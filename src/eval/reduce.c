@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "eval/fold.h"
 
 enum { ROW_LANES = 256, FEW_RESULTS = 32, LONG_ROW = 64, PARTS = 64 };
@@ -88,6 +89,7 @@ static vt_status load(vt_tensor in, vt_dtype type, const reduction *r, bool as_i
 
 // Folds a contiguous row with a common body into *result: ROW_LANES partial results, then halves.
 static vt_status fold_row(vt_fold *fold, int64_t n, const char *row, size_t bytes, char *result) {
+  vt_assert(n >= 1 && bytes <= 16);
   _Alignas(64) char part[ROW_LANES * 16];
   int64_t lanes = n < ROW_LANES ? n : ROW_LANES;
   void *acc = part;
@@ -110,6 +112,7 @@ static vt_status fold_row(vt_fold *fold, int64_t n, const char *row, size_t byte
 // the block length and the number of blocks, not with depth.
 static vt_status fold_rows(vt_fold *fold, int64_t depth, int64_t lanes, bool started,
                            void *const *x, void *const *acc) {
+  vt_assert(depth >= 1 && lanes >= 1);
   int64_t block = fold->loop && depth > 128 ? 64 : depth;
   void *row[VT_FOLD_MOST], *partial = NULL;
   vt_status st = VT_OK;
@@ -136,6 +139,7 @@ out:
 // Few results, large depth: PARTS stretches side by side, [part][step][kept] transposed to
 // [step][part][kept].
 static vt_status fold_parts(vt_fold *fold, const reduction *r, void *const *x, void *const *acc) {
+  vt_assert(r->depth >= PARTS);
   int64_t steps = r->depth / PARTS, lanes = PARTS * r->kept;
   void *turned[VT_FOLD_MOST] = {0}, *part[VT_FOLD_MOST] = {0}, *one[VT_FOLD_MOST];
   vt_status st = VT_OK;
@@ -198,6 +202,7 @@ vt_status vt_eval_reduce(const vt_eval_call *call) {
   void *x[VT_FOLD_MOST] = {0}, *acc[VT_FOLD_MOST] = {0};
   bool owned[VT_FOLD_MOST] = {false};
   VT_TRY(plan_reduce(call, &r));
+  vt_assert(inputs >= 1 && inputs <= VT_FOLD_MOST && r.rank == call->in[0].type.rank);
   if (vt_type_elements(call->out[0].type) != r.kept) return vt_eval_invalid(call->op, "shapes");
   if (!r.kept) return VT_OK;
   bool few = r.kept <= FEW_RESULTS && r.depth >= 4 * PARTS;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "eval/plan.h"
 
@@ -52,6 +53,7 @@ vt_status vt_eval_buffer_borrow(vt_eval_state *state, void *data, int64_t bytes,
 }
 
 void vt_eval_buffer_release(vt_eval_state *state, vt_eval_buffer *b) {
+  vt_assert(!b || b->refs > 0);
   if (!b || --b->refs > 0) return;
   int c = b->borrowed ? 0 : spare_class(b->bytes);
   int64_t size = (int64_t)SPARE_UNIT << c;
@@ -102,6 +104,7 @@ static int32_t slot_of(const slot_map *slots, const vt_value *value) {
 }
 
 static void mark(vt_eval_state *state, vt_eval_step *step, int32_t slot, bool *seen) {
+  vt_assert(slot >= 0 && step->dead_count <= step->op->operand_count + step->op->result_count);
   if (seen[slot]) return;
   seen[slot] = true;
   if (!step->dead) {
@@ -215,6 +218,7 @@ bool vt_eval_has_collective(const vt_func *func) {
 }
 
 vt_eval_buffer **vt_eval_frame_new(const vt_eval_plan *plan, vt_eval_buffer **args) {
+  vt_assert_each(i, plan->func->param_count, args[i] && args[i]->refs > 0);
   vt_eval_buffer **slots = calloc((size_t)plan->slot_count + 1, sizeof *slots);
   if (slots)
     for (uint32_t i = 0; i < plan->func->param_count; i++) slots[i] = args[i];
@@ -246,6 +250,7 @@ static vt_status place_result(vt_eval_state *state, const vt_eval_step *step,
   const vt_op *op = step->op;
   int64_t bytes = vt_type_bytes(op->results[result].type);
   vt_eval_buffer **place = &slots[step->first_result + (int32_t)result];
+  vt_assert(!*place && result < op->result_count);
   for (uint32_t i = 0; i < op->operand_count && bytes > 0; i++) {
     vt_eval_buffer *b = slots[step->operands[i]];
     if (b->refs == 1 && !b->borrowed && b->bytes == bytes && vt_eval_in_place_ok(op, i, result) &&
@@ -264,6 +269,9 @@ static vt_status run_kernel(vt_eval_state *state, const vt_eval_env *env, const 
   uint32_t count = op->operand_count + op->result_count;
   if (count > FEW && !(in = malloc(sizeof *in * count))) return vt_error_no_memory();
   vt_tensor *out = in + op->operand_count;
+  vt_assert_each(i, op->operand_count,
+                 slots[step->operands[i]]->refs > 0 &&
+                     slots[step->operands[i]]->bytes == vt_type_bytes(op->operands[i]->type));
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < op->operand_count; i++)
     in[i] = (vt_tensor){op->operands[i]->type, slots[step->operands[i]]->data};

@@ -3,6 +3,7 @@
 // slices, pad, concatenate. Everything is one or more strided copies (move.c).
 #include <string.h>
 
+#include "base/check.h"
 #include "eval/kernel.h"
 #include "eval/number.h"
 
@@ -14,6 +15,7 @@ vt_status vt_eval_constant(const vt_eval_call *call) {
   const vt_literal *value = vt_attr_literal(call->op, VT_ATTR_VALUE);
   vt_tensor *out = &call->out[0];
   if (!value) return vt_eval_invalid(call->op, "value");
+  vt_assert(vt_type_bytes(value->type) == vt_type_bytes(out->type));
   int64_t n = vt_type_elements(out->type);
   if (!n) return VT_OK;
   if (value->splat)
@@ -25,6 +27,7 @@ vt_status vt_eval_constant(const vt_eval_call *call) {
 
 // Ops whose results are their operands, one by one.
 vt_status vt_eval_identity(const vt_eval_call *call) {
+  vt_assert(call->op->result_count <= call->op->operand_count);
   for (uint32_t i = 0; i < call->op->result_count; i++) {
     size_t bytes = (size_t)vt_type_bytes(call->out[i].type);
     if (bytes && call->out[i].data != call->in[i].data)
@@ -135,6 +138,7 @@ vt_status vt_eval_reverse(const vt_eval_call *call) {
 // out = in[start :: stride], checked against the operand's bounds.
 vt_status vt_eval_cut(const vt_op *op, const int64_t *start, const int64_t *stride, vt_tensor in,
                       vt_tensor *out) {
+  vt_assert(in.type.rank == out->type.rank);
   int64_t from[VT_MAX_RANK], to[VT_MAX_RANK], offset = 0;
   if (!vt_type_elements(out->type)) return VT_OK;
   vt_type_strides(in.type, from);
@@ -159,6 +163,7 @@ vt_status vt_eval_slice(const vt_eval_call *call) {
 // Interior padding first, then the edges; negative edges cut.
 vt_status vt_eval_pad_with(const vt_op *op, const int64_t *low, const int64_t *interior,
                            vt_tensor in, vt_tensor value, vt_tensor *out) {
+  vt_assert(in.type.rank == out->type.rank);
   (void)op;
   int64_t from[VT_MAX_RANK], to[VT_MAX_RANK], dims[VT_MAX_RANK], from_at = 0, to_at = 0;
   size_t bytes = element_bytes(in);
@@ -210,6 +215,7 @@ vt_status vt_eval_concatenate(const vt_eval_call *call) {
 // Start operands, clamped so that the window is inside. Unsigned starts compare as unsigned.
 static void clamped_starts(const vt_tensor *starts, vt_type operand, const int64_t *sizes,
                            int64_t *out) {
+  vt_assert_each(d, operand.rank, sizes[d] >= 0);
   for (int32_t d = 0; d < operand.rank; d++) {
     vt_dtype dtype = starts[d].type.dtype;
     int64_t at = vt_int_load(dtype, starts[d].data, 0), most = operand.dims[d] - sizes[d];

@@ -5,6 +5,7 @@
 #include <complex.h>
 #include <math.h>
 
+#include "eval/vec_math.h"
 #include "ir/module.h"
 
 #define CAT(a, b)  a##_##b
@@ -26,6 +27,12 @@ static inline c64_t times_c64(c64_t a, c64_t b) {
 }
 static inline c64_t over_c64(c64_t a, c64_t b) {
   return a / b;
+}
+// f64 has the range for the squares, and loops over roots vectorise. Infinity wins over NaN.
+static inline float abs_c64(c64_t a) {
+  double x = crealf(a), y = cimagf(a);
+  int infinite = fabs(x) == INFINITY || fabs(y) == INFINITY;
+  return infinite ? INFINITY : (float)sqrt(x * x + y * y);
 }
 // sin, cos and exp are split where one factor is exactly zero: 0 * inf would be NaN.
 static inline c64_t exp_c64(c64_t a) {
@@ -98,6 +105,9 @@ static inline c128_t times_c128(c128_t a, c128_t b) {
 static inline c128_t over_c128(c128_t a, c128_t b) {
   return a / b;
 }
+static inline double abs_c128(c128_t a) {
+  return hypot(creal(a), cimag(a));
+}
 // sin, cos and exp are split where one factor is exactly zero: 0 * inf would be NaN.
 static inline c128_t exp_c128(c128_t a) {
   double r = exp(creal(a)), angle = cimag(a);
@@ -155,6 +165,71 @@ static inline c128_t clamp_c128(c128_t a, c128_t b, c128_t c) {
   return before_c128(c, r) ? c : r;
 }
 
+// ---- c64 in f64: branch-free, for loops that vectorise. NaN in both parts is no answer.
+
+typedef struct parts {
+  double re, im;
+} parts;
+
+static inline parts no_answer_unless(int fine, parts z) {
+  return (parts){fine ? z.re : NAN, fine ? z.im : NAN};
+}
+static inline parts quick_DIVIDE(parts a, parts b) {
+  double scale = 1 / (b.re * b.re + b.im * b.im);
+  return (parts){(a.re * b.re + a.im * b.im) * scale, (a.im * b.re - a.re * b.im) * scale};
+}
+// With m = 1 - exp(-2 |x|): m (2 - m) and 4 (1 - m) sin(y) cos(y), over m^2 + 4 (1 - m) cos(y)^2.
+static inline parts quick_TANH(parts a, parts unused) {
+  (void)unused;
+  double x = fabs(a.re), m = -vt_math_expm1(-2 * (x > 60 ? 60 : x)), turn = 4 * (1 - m);
+  double s = vt_math_sin(a.im), c = vt_math_cos(a.im), size = m * m + turn * c * c;
+  parts z = {copysign(m * (2 - m) / size, a.re), a.im == 0 ? a.im : turn * s * c / size};
+  return no_answer_unless(x < INFINITY && fabs(a.im) < (double)VT_MATH_ANGLE_LIMIT, z);
+}
+// Left out are powers with parts that overflow or vanish in f32, where XLA's formula decides.
+enum { LARGE = 80 };
+static inline parts quick_POWER(parts a, parts b) {
+  double size = vt_math_log(a.re * a.re + a.im * a.im) / 2, angle = vt_math_atan2(a.im, a.re);
+  double grow = b.re * size, shrink = b.im * angle, turn = b.re * angle + b.im * size;
+  double r = vt_math_exp(grow - shrink);
+  double most = fabs(grow) > fabs(shrink) ? fabs(grow) : fabs(shrink);
+  most = fabs(size) > most ? fabs(size) : most; // NaN shows in turn
+  int fine =
+      (most < LARGE) & (fabs(turn) < (double)VT_MATH_ANGLE_LIMIT) & (fabs(b.re) + fabs(b.im) != 0);
+  return no_answer_unless(fine, (parts){r * vt_math_cos(turn), r * vt_math_sin(turn)});
+}
+
+#define QUICK_LOOP(NAME, LOADS, formula)                                                           \
+  static void NAME##_c64(int64_t n, const void *a_, const void *b_, const void *c_, void *out_,    \
+                         int32_t width) {                                                          \
+    enum { BLOCK = 128 };                                                                          \
+    typedef float T;                                                                               \
+    (void)sizeof(T);                                                                               \
+    (void)c_, (void)width;                                                                         \
+    const c64_t *x = a_, *y = b_ ? b_ : a_;                                                        \
+    for (int64_t at = 0; at < n; at += BLOCK) {                                                    \
+      int64_t count = n - at < BLOCK ? n - at : BLOCK;                                             \
+      const float *xs = (const float *)(x + at), *ys = (const float *)(y + at);                    \
+      float block[2 * BLOCK];                                                                      \
+      int open = 0;                                                                                \
+      VT_VEC_LOOP for (int64_t i = 0; i < count; i++) {                                            \
+        parts z =                                                                                  \
+            quick_##NAME((parts){xs[2 * i], xs[2 * i + 1]}, (parts){ys[2 * i], ys[2 * i + 1]});    \
+        block[2 * i] = (float)z.re;                                                                \
+        block[2 * i + 1] = (float)z.im;                                                            \
+        open |= z.re != z.re;                                                                      \
+      }                                                                                            \
+      for (int64_t i = at; i < at + count && open; i++) {                                          \
+        float *z = block + 2 * (i - at);                                                           \
+        if (z[0] == z[0] || z[1] == z[1]) continue;                                                \
+        LOADS                                                                                      \
+        c64_t exact = formula;                                                                     \
+        __builtin_memcpy(z, &exact, sizeof exact);                                                 \
+      }                                                                                            \
+      __builtin_memcpy((c64_t *)out_ + at, block, (size_t)count * sizeof *x);                      \
+    }                                                                                              \
+  }
+
 #define LOOP(NAME, T_, Z, R, LOADS, formula)                                                       \
   static void NAME(int64_t n, const void *a_, const void *b_, const void *c_, void *out_,          \
                    int32_t width) {                                                                \
@@ -169,6 +244,40 @@ static inline c128_t clamp_c128(c128_t a, c128_t b, c128_t c) {
       out[i] = (R)(formula);                                                                       \
     }                                                                                              \
   }
+// Parts as elements of an array: GCC vectorises no loop that makes complex numbers.
+#define PARTS_LOOP(NAME, T, re, im)                                                                \
+  static void NAME(int64_t n, const void *a_, const void *b_, const void *c_, void *out_,          \
+                   int32_t width) {                                                                \
+    (void)c_, (void)width;                                                                         \
+    const T *x = a_, *y = b_ ? b_ : a_;                                                            \
+    T *out = out_;                                                                                 \
+    VT_VEC_LOOP for (int64_t i = 0; i < 2 * n; i += 2) {                                           \
+      T ar = x[i], ai = x[i + 1], br = y[i], bi = y[i + 1];                                        \
+      (void)br, (void)bi;                                                                          \
+      out[i] = re;                                                                                 \
+      out[i + 1] = im;                                                                             \
+    }                                                                                              \
+  }
+// By way of memory, for GCC 12 would fuse products and sums whatever -ffp-contract says.
+#define PRODUCTS_LOOP(NAME, T, w_, x_, y_, z_)                                                     \
+  static void NAME(int64_t n, const void *a_, const void *b_, const void *c_, void *out_,          \
+                   int32_t width) {                                                                \
+    enum { BLOCK = 128 };                                                                          \
+    (void)c_, (void)width;                                                                         \
+    for (int64_t at = 0; at < n; at += BLOCK) {                                                    \
+      int64_t count = n - at < BLOCK ? n - at : BLOCK;                                             \
+      const T *a = (const T *)a_ + 2 * at, *b = (const T *)b_ + 2 * at;                            \
+      T *out = (T *)out_ + 2 * at, w[BLOCK], x[BLOCK], y[BLOCK], z[BLOCK];                         \
+      VT_VEC_LOOP for (int64_t i = 0; i < count; i++) {                                            \
+        T ar = a[2 * i], ai = a[2 * i + 1], br = b[2 * i], bi = b[2 * i + 1];                      \
+        w[i] = w_, x[i] = x_, y[i] = y_, z[i] = z_;                                                \
+      }                                                                                            \
+      VT_VEC_LOOP for (int64_t i = 0; i < count; i++) {                                            \
+        out[2 * i] = w[i] - x[i];                                                                  \
+        out[2 * i + 1] = y[i] + z[i];                                                              \
+      }                                                                                            \
+    }                                                                                              \
+  }
 #define SUFFIX                  c64
 #define C(name)                 name##f
 #define M(name)                 name##f
@@ -178,6 +287,11 @@ static inline c128_t clamp_c128(c128_t a, c128_t b, c128_t c) {
 #define C1(op, formula)         LOOP(op##_c64, float, c64_t, c64_t, L1, formula)
 #define C1_REAL(op, formula)    LOOP(op##_c64, float, c64_t, float, L1, formula)
 #define C2(op, formula)         LOOP(op##_c64, float, c64_t, c64_t, L2, formula)
+#define P1(op, re, im)          PARTS_LOOP(op##_c64, float, re, im)
+#define P2(op, re, im)          PARTS_LOOP(op##_c64, float, re, im)
+#define P4(op, w, x, y, z)      PRODUCTS_LOOP(op##_c64, float, w, x, y, z)
+#define Q1(op, formula)         QUICK_LOOP(op, L1, formula)
+#define Q2(op, formula)         QUICK_LOOP(op, L2, formula)
 #define C3(op, formula)         LOOP(op##_c64, float, c64_t, c64_t, L3, formula)
 #define CCMP(name, at, formula) LOOP(CMP_##name##_c64, float, c64_t, uint8_t, L2, formula)
 #include "eval/vec_complex.def"
@@ -190,6 +304,11 @@ static inline c128_t clamp_c128(c128_t a, c128_t b, c128_t c) {
 #undef C1
 #undef C1_REAL
 #undef C2
+#undef P1
+#undef P2
+#undef P4
+#undef Q1
+#undef Q2
 #undef C3
 #undef CCMP
 
@@ -202,6 +321,11 @@ static inline c128_t clamp_c128(c128_t a, c128_t b, c128_t c) {
 #define C1(op, formula)         LOOP(op##_c128, double, c128_t, c128_t, L1, formula)
 #define C1_REAL(op, formula)    LOOP(op##_c128, double, c128_t, double, L1, formula)
 #define C2(op, formula)         LOOP(op##_c128, double, c128_t, c128_t, L2, formula)
+#define P1(op, re, im)          PARTS_LOOP(op##_c128, double, re, im)
+#define P2(op, re, im)          PARTS_LOOP(op##_c128, double, re, im)
+#define P4(op, w, x, y, z)      PRODUCTS_LOOP(op##_c128, double, w, x, y, z)
+#define Q1(op, formula)         C1(op, formula)
+#define Q2(op, formula)         C2(op, formula)
 #define C3(op, formula)         LOOP(op##_c128, double, c128_t, c128_t, L3, formula)
 #define CCMP(name, at, formula) LOOP(CMP_##name##_c128, double, c128_t, uint8_t, L2, formula)
 #include "eval/vec_complex.def"
@@ -214,6 +338,11 @@ static inline c128_t clamp_c128(c128_t a, c128_t b, c128_t c) {
 #undef C1
 #undef C1_REAL
 #undef C2
+#undef P1
+#undef P2
+#undef P4
+#undef Q1
+#undef Q2
 #undef C3
 #undef CCMP
 
@@ -222,6 +351,11 @@ void VT_VEC_NAME(vt_vec_fill_complex)(vt_vec_table *table) {
   table->op[VT_VEC_C64][VT_OP_##o] = o##_c64, table->op[VT_VEC_C128][VT_OP_##o] = o##_c128;
 #define C1_REAL(o, formula) C1(o, formula)
 #define C2(o, formula)      C1(o, formula)
+#define P1(o, re, im)       C1(o, re)
+#define P2(o, re, im)       C1(o, re)
+#define P4(o, w, x, y, z)   C1(o, w)
+#define Q1(o, formula)      C1(o, formula)
+#define Q2(o, formula)      C1(o, formula)
 #define C3(o, formula)      C1(o, formula)
 #define CCMP(name, at, formula)                                                                    \
   table->compare[VT_VEC_C64][0][at] = table->compare[VT_VEC_C64][1][at] = CMP_##name##_c64;        \

@@ -161,4 +161,31 @@ static inline double vt_math_tan(double x) {
   return a.quadrant & 1 ? -c / s : s / c;
 }
 
+// The angle of the point (x, y), neither infinite nor both zero: the ratio of the smaller to the
+// larger, moved by pi/4 to within tan(pi/8) of zero.
+static inline double vt_math_atan2(double y, double x) {
+  double ax = fabs(x), ay = fabs(y);
+  double low = ax < ay ? ax : ay, high = ax < ay ? ay : ax;
+  int near_one = low > high * 0x1.a827999fcef32p-2;
+  double t = (near_one ? low - high : low) / (near_one ? low + high : high), z = t * t;
+  double p = 1.0 / 29;
+  p = 1.0 / 27 - p * z;
+  p = 1.0 / 25 - p * z;
+  p = 1.0 / 23 - p * z;
+  p = 1.0 / 21 - p * z;
+  p = 1.0 / 19 - p * z;
+  p = 1.0 / 17 - p * z;
+  p = 1.0 / 15 - p * z;
+  p = 1.0 / 13 - p * z;
+  p = 1.0 / 11 - p * z;
+  p = 1.0 / 9 - p * z;
+  p = 1.0 / 7 - p * z;
+  p = 1.0 / 5 - p * z;
+  p = 1.0 / 3 - p * z;
+  double r = (near_one ? 0x1.921fb54442d18p-1 : 0) + (t - t * z * p);
+  r = ax < ay ? 0x1.921fb54442d18p0 - r : r;
+  r = x < 0 ? 0x1.921fb54442d18p1 - r : r;
+  return copysign(r, y);
+}
+
 #endif

@@ -2,6 +2,7 @@
 // activate.c - scale, nonlinearity and saturation of the activation unit, a row of lanes at a time.
 // In: 32-bit values. Out: 8- or 16-bit results, one per int32. Tables of sigmoid and tanh are built
 // on first use.
+#include "base/check.h"
 #include "tpu1/activate.h"
 
 #include <math.h>
@@ -36,6 +37,7 @@ static inline void limits(const vt_tpu1_scaling *s, int32_t *low, int32_t *high)
 
 // Fixed-point inputs (12 fraction bits, saturated to 16) in `out` become results.
 static void lookup(int64_t n, const vt_tpu1_scaling *s, int32_t *out) {
+  vt_assert_each(i, n, out[i] >= -TABLE / 2 && out[i] < TABLE / 2);
   pthread_once(&tables_once, tables_make);
   const int16_t *table = s->fn == VT_TPU1_FN_TANH ? tanh_table : sigmoid_table;
   for (int64_t i = 0; i < n; i++) {
@@ -50,6 +52,7 @@ static void lookup(int64_t n, const vt_tpu1_scaling *s, int32_t *out) {
 static inline __attribute__((always_inline)) void scale_body(const int32_t *v, int64_t n,
                                                              const vt_tpu1_scaling *s, int32_t low,
                                                              int32_t high, int32_t *out) {
+  vt_assert(s->shift >= 0 && s->shift < 63 && low <= high);
   int64_t half = s->shift ? (int64_t)1 << (s->shift - 1) : 0, scale = s->scale, offset = s->offset;
   for (int64_t i = 0; i < n; i++) {
     int64_t r = (((int64_t)v[i] * scale + half) >> s->shift) + offset;
@@ -107,6 +110,7 @@ void vt_tpu1_activate_lanes(const int32_t *values, int64_t n, const vt_tpu1_scal
 
 void vt_tpu1_add_lanes(const int32_t *a, const int32_t *b, int64_t n, const vt_tpu1_scaling *s,
                        int32_t *out) {
+  vt_assert(s->shift >= 0 && s->shift < 63);
   bool table = s->fn == VT_TPU1_FN_SIGMOID || s->fn == VT_TPU1_FN_TANH;
   int32_t low = INT16_MIN, high = INT16_MAX;
   if (!table) limits(s, &low, &high);

@@ -4,7 +4,6 @@
 // vt_tpu1_build.
 #include "tpu1/build.h"
 
-#include <assert.h>
 #include <string.h>
 
 enum {

@@ -7,7 +7,6 @@
 // nothing because the block boundaries are chosen for them: every boundary of a view is a boundary
 // of its source, and elementwise neighbours share their boundaries (a fixed point over the
 // network). Tensors occupy unified-buffer rows from their node to their last use.
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

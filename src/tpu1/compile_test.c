@@ -75,7 +75,7 @@ static void run_program(const char *name, int bits, double tolerance) {
   vt_arena_free(&arena);
 }
 
-static void test_programs(void **state) {
+static void compiled_programs_are_close_and_exact(void **state) {
   (void)state;
   static const struct {
     const char *name;
@@ -88,7 +88,7 @@ static void test_programs(void **state) {
   }
 }
 
-static void test_refused(void **state) {
+static void refusals_name_the_op_and_the_line(void **state) {
   (void)state;
   static const struct {
     const char *name, *message, *place;
@@ -109,7 +109,7 @@ static void test_refused(void **state) {
 }
 
 // The first evaluation compiles, later ones do not; a saved model gives the same result.
-static void test_driver(void **state) {
+static void the_first_evaluation_compiles(void **state) {
   (void)state;
   vt_arena arena = {0};
   vt_npz inputs;
@@ -149,7 +149,8 @@ static void test_driver(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_programs),
-                                     cmocka_unit_test(test_refused), cmocka_unit_test(test_driver)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(compiled_programs_are_close_and_exact),
+                                     cmocka_unit_test(refusals_name_the_op_and_the_line),
+                                     cmocka_unit_test(the_first_evaluation_compiles)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,9 +2,9 @@
 // exec.c - the functional simulator: state of the chip and the effect of each step (exec.h defines
 // the arithmetic). In: a plan, host bytes. Out: changed state, host bytes. Owns: the machine. Not
 // here: time (timing.c), checks (program.c).
+#include "base/check.h"
 #include "tpu1/exec.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,11 +66,12 @@ const int32_t *vt_tpu1_machine_acc(const vt_tpu1_machine *machine) {
 }
 
 static uint8_t *ub_row(vt_tpu1_machine *m, int64_t row) {
-  assert(row >= 0 && row < m->ub_rows);
+  vt_assert(row >= 0 && row < m->ub_rows);
   return m->ub + row * m->dim;
 }
 
 static void exec_host(vt_tpu1_machine *m, const vt_tpu1_step *step, vt_tpu1_host host) {
+  vt_assert(step->host_row >= 0 && step->host_row <= m->dim);
   bool reads = step->unit == VT_TPU1_UNIT_READ;
   for (int64_t r = 0; r < step->insn->rows; r++) {
     uint8_t *row = ub_row(m, step->insn->ub + r);
@@ -88,6 +89,7 @@ static void exec_host(vt_tpu1_machine *m, const vt_tpu1_step *step, vt_tpu1_host
 // stride.
 static int64_t tile_widen(vt_tpu1_machine *m, const uint8_t *tile, vt_tpu1_tile used,
                           bool is_signed) {
+  vt_assert(used.k <= m->dim && used.n <= m->dim);
   int64_t stride = (used.n + 31) / 32 * 32;
   for (int64_t i = 0; i < used.k; i++) {
     const uint8_t *from = tile + i * m->dim;
@@ -139,6 +141,7 @@ static void inputs_widen(vt_tpu1_machine *m, const vt_tpu1_step *step, plane p, 
 
 static void exec_plane(vt_tpu1_machine *m, const vt_tpu1_step *step, plane p, vt_tpu1_tile used,
                        int64_t w_stride, int shift, bool accumulate) {
+  vt_assert(step->insn->acc >= 0 && step->insn->acc + step->pass_rows <= m->acc_rows);
   for (int64_t row = 0; row < step->pass_rows; row += BLOCK_ROWS) {
     int64_t rows = step->pass_rows - row < BLOCK_ROWS ? step->pass_rows - row : BLOCK_ROWS;
     inputs_widen(m, step, p, row, rows, used.k);
@@ -165,6 +168,7 @@ static void exec_matrix(vt_tpu1_machine *m, const vt_tpu1_plan *plan, const vt_t
   for (int64_t pass = 0; pass < step->passes; pass++)
     for (int wp = 0; wp < w_planes; wp++) {
       int64_t order = step->first_tile + (insn->switch_tile ? pass * w_planes + wp : 0);
+      vt_assert(order >= 0 && order < (int64_t)plan->tile_order.size);
       int64_t tile = plan->tile_order.data[order];
       vt_tpu1_tile used = {(uint16_t)m->dim, (uint16_t)m->dim};
       if (program->tiles) used = program->tiles[tile];
@@ -193,6 +197,7 @@ static vt_tpu1_scaling scaling_of(const vt_tpu1_step *step) {
 
 static void row_store(vt_tpu1_machine *m, const vt_tpu1_insn *insn, int64_t row,
                       const int32_t *values) {
+  vt_assert(!insn->wide_out || insn->ub + row * 2 + 1 < m->ub_rows);
   uint8_t *low = ub_row(m, insn->ub + row * (insn->wide_out ? 2 : 1));
   for (int64_t i = 0; i < m->dim; i++) low[i] = (uint8_t)values[i];
   if (!insn->wide_out) return;
@@ -202,6 +207,7 @@ static void row_store(vt_tpu1_machine *m, const vt_tpu1_insn *insn, int64_t row,
 
 static void row_load(vt_tpu1_machine *m, int64_t at, int64_t row, bool wide, bool is_unsigned,
                      int32_t *out) {
+  vt_assert(!wide || at + row * 2 + 1 < m->ub_rows);
   const uint8_t *low = ub_row(m, at + row * (wide ? 2 : 1)), *high = low + m->dim;
   for (int64_t i = 0; i < m->dim; i++)
     out[i] = wide ? (int16_t)(low[i] | high[i] << 8) : is_unsigned ? low[i] : (int8_t)low[i];
@@ -214,6 +220,7 @@ static void activate_row(vt_tpu1_machine *m, const vt_tpu1_step *step, const vt_
   int32_t *a = m->lanes[0], *b = m->lanes[1];
   if (insn->op == VT_TPU1_ACTIVATE) {
     const int32_t *acc = m->acc + (insn->acc + row) * m->dim;
+    vt_assert(insn->acc >= 0 && insn->acc + row < m->acc_rows);
     if (insn->bias) {
       int64_t block = step->regs[VT_TPU1_REG_BLOCK] ? row / step->regs[VT_TPU1_REG_BLOCK] : 0;
       const uint8_t *bias = ub_row(m, step->regs[VT_TPU1_REG_BIAS] + block * 4);
@@ -240,6 +247,7 @@ static void activate_row(vt_tpu1_machine *m, const vt_tpu1_step *step, const vt_
 // One pooled position of the image in m->image.
 static void pool_position(vt_tpu1_machine *m, const vt_tpu1_step *step, int64_t oy, int64_t ox,
                           int32_t *out) {
+  vt_assert(step->regs[VT_TPU1_REG_POOL_IN_H] * step->regs[VT_TPU1_REG_POOL_IN_W] <= m->image_size);
   const int64_t *r = step->regs;
   const vt_tpu1_insn *insn = step->insn;
   bool max = insn->pool == VT_TPU1_POOL_MAX;
@@ -273,6 +281,7 @@ static vt_status exec_pool(vt_tpu1_machine *m, const vt_tpu1_step *step, const v
   const int64_t *r = step->regs;
   int64_t image = r[VT_TPU1_REG_POOL_IN_H] * r[VT_TPU1_REG_POOL_IN_W];
   int64_t oh = r[VT_TPU1_REG_POOL_OUT_H], ow = r[VT_TPU1_REG_POOL_OUT_W];
+  vt_assert(image > 0 && step->pass_rows % image == 0);
   if (image > m->image_size) {
     free(m->image);
     m->image_size = 0;
@@ -347,7 +356,7 @@ vt_status vt_tpu1_run_pipelined(vt_tpu1_machine *machine, const vt_tpu1_plan *pl
                                 const vt_tpu1_timing *timing, vt_tpu1_host host) {
   vt_status st = VT_OK;
   size_t n = plan->steps.size;
-  assert(timing->finish.size == n);
+  vt_assert(timing->finish.size == n);
   if (!plan->program->weights && plan->tile_order.size)
     return vt_error(VT_FAILED_PRECONDITION, "the program has no weight image: timing only");
   order *orders = malloc(sizeof *orders * (n + 1));

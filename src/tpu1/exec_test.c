@@ -38,7 +38,7 @@ static int64_t value_of(const uint8_t *bytes, int64_t low, int64_t high, bool wi
 }
 
 // All operand widths and signs, two passes, against 64-bit arithmetic.
-static void test_matmul_bits(void **state) {
+static void products_are_exact_in_every_width(void **state) {
   (void)state;
   enum { ROWS = 13 };
   vt_tpu1_chip chip = vt_tpu1_chip_default();
@@ -91,7 +91,7 @@ static void test_matmul_bits(void **state) {
 
 // A 3 x 3 convolution with stride 2 and padding, bias, scale, ReLU and 2 x 2 pooling, compared with
 // nested loops.
-static void test_convolution(void **state) {
+static void a_convolution_is_right(void **state) {
   (void)state;
   enum { H = 9, W = 7, OH = 4, OW = 4, C = 5, N = 6 };
   vt_tpu1_chip chip = vt_tpu1_chip_default();
@@ -170,7 +170,7 @@ static void test_convolution(void **state) {
 }
 
 // sigmoid and tanh at a few points, in both result widths, and vector arithmetic through 16 bits.
-static void test_functions(void **state) {
+static void functions_and_vector_arithmetic_are_right(void **state) {
   (void)state;
   vt_tpu1_chip chip = vt_tpu1_chip_default();
   static int16_t in[DIM];
@@ -215,7 +215,7 @@ static void test_functions(void **state) {
   vt_array_free(&code);
 }
 
-static void test_hazards(void **state) {
+static void hazards_are_named(void **state) {
   (void)state;
   static const struct {
     const char *text, *message;
@@ -270,7 +270,7 @@ static void test_hazards(void **state) {
   }
 }
 
-static void test_random_programs(void **state) {
+static void random_programs_agree_in_any_order(void **state) {
   (void)state;
   vt_tpu1_random_stats stats = {0};
   for (uint64_t seed = 1; seed <= 300; seed++) {
@@ -288,8 +288,8 @@ static void test_random_programs(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_matmul_bits), cmocka_unit_test(test_convolution),
-      cmocka_unit_test(test_functions), cmocka_unit_test(test_hazards),
-      cmocka_unit_test(test_random_programs)};
+      cmocka_unit_test(products_are_exact_in_every_width), cmocka_unit_test(a_convolution_is_right),
+      cmocka_unit_test(functions_and_vector_arithmetic_are_right),
+      cmocka_unit_test(hazards_are_named), cmocka_unit_test(random_programs_agree_in_any_order)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,9 +2,9 @@
 // isa.c - the tables of isa.def and regs.def, and the 12-byte encoding they describe.
 // In: decoded instructions or bytes. Out: the other, or an error that names the field. Owns
 // nothing.
+#include "base/check.h"
 #include "tpu1/isa.h"
 
-#include <assert.h>
 #include <string.h>
 
 static const vt_tpu1_field fields[] = {
@@ -50,12 +50,12 @@ static const char *const reg_names[] = {
     NULL};
 
 const vt_tpu1_op_info *vt_tpu1_op_get(vt_tpu1_op op) {
-  assert(op < VT_TPU1_OPS);
+  vt_assert(op < VT_TPU1_OPS);
   return &ops[op];
 }
 
 const vt_tpu1_reg_info *vt_tpu1_reg_get(int reg) {
-  assert(reg >= 0 && reg < VT_TPU1_REGS);
+  vt_assert(reg >= 0 && reg < VT_TPU1_REGS);
   return &regs[reg];
 }
 

@@ -15,7 +15,7 @@ static vt_bytes bytes_of(const char *text) {
   return (vt_bytes){(const uint8_t *)text, strlen(text)};
 }
 
-static void test_matmul_layout(void **state) {
+static void matmul_has_the_published_layout(void **state) {
   (void)state;
   // The published layout: 12 bytes, 3 of unified-buffer address, 2 of accumulator address, 4 of
   // length.
@@ -39,7 +39,7 @@ static uint64_t random_next(uint64_t *seed) {
   return *seed;
 }
 
-static void test_round_trip(void **state) {
+static void accepted_bytes_come_back(void **state) {
   (void)state;
   uint64_t seed = 88172645463325252u;
   int accepted = 0;
@@ -69,7 +69,7 @@ static void test_round_trip(void **state) {
   assert_true(accepted > 10000);
 }
 
-static void test_errors(void **state) {
+static void mistakes_are_named_with_their_place(void **state) {
   (void)state;
   static const struct {
     const char *text, *message;
@@ -106,7 +106,7 @@ static void test_errors(void **state) {
 }
 
 // No two fields of an instruction share a bit, and none touches the opcode or the 97th bit.
-static void test_fields_disjoint(void **state) {
+static void fields_share_no_bit(void **state) {
   (void)state;
   for (int op = 0; op < VT_TPU1_OPS; op++) {
     bool used[96] = {0};
@@ -122,7 +122,7 @@ static void test_fields_disjoint(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_matmul_layout), cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_errors), cmocka_unit_test(test_fields_disjoint)};
+      cmocka_unit_test(matmul_has_the_published_layout), cmocka_unit_test(accepted_bytes_come_back),
+      cmocka_unit_test(mistakes_are_named_with_their_place), cmocka_unit_test(fields_share_no_bit)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

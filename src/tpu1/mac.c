@@ -5,6 +5,7 @@
 // accumulators. One body, compiled for three vector widths.
 #include <string.h>
 
+#include "base/check.h"
 #include "tpu1/exec.h"
 
 enum { LANES = 16, ROWS = 6, K_EXACT = 256 };
@@ -62,6 +63,8 @@ static void mac_any(const vt_tpu1_pass *p) {
 }
 
 void vt_tpu1_mac(const vt_tpu1_pass *p) {
+  vt_assert(p->k <= p->k_stride && p->n <= p->n_stride && p->n_stride % (2 * LANES) == 0);
+  vt_assert(p->n <= p->dim && p->shift >= 0 && p->shift < 32);
   if (!p->accumulate) memset(p->acc, 0, sizeof(int32_t) * (size_t)(p->rows * p->dim));
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {

@@ -7,9 +7,9 @@
 // v so far, plus what v itself knew. Each row remembers its last writer and, per unit, its last
 // reader; an access that conflicts with one that is not known to be done is the error. Within one
 // unit, steps run in program order.
+#include "base/check.h"
 #include "tpu1/program.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,6 +99,7 @@ static void sync_units(planner *p, int64_t waiters, int64_t awaited) {
 }
 
 static void set_register(planner *p, const vt_tpu1_insn *insn) {
+  vt_assert(insn->reg < VT_TPU1_REGS);
   if (p->regs_shared) {
     int64_t *copy = VT_NEW_ARRAY(&p->plan->arena, int64_t, VT_TPU1_REGS);
     memcpy(copy, p->regs, sizeof(int64_t) * VT_TPU1_REGS);
@@ -184,6 +185,7 @@ static vt_status plan_matrix(planner *p, vt_tpu1_step *step, bool convolve) {
 static vt_status pooled_rows(const planner *p, int64_t rows, int64_t *out_rows) {
   const int64_t *r = p->regs;
   int64_t image = r[VT_TPU1_REG_POOL_IN_H] * r[VT_TPU1_REG_POOL_IN_W];
+  vt_assert(image > 0 && rows >= 0);
   if (rows % image)
     return vt_error(VT_INVALID_ARGUMENT, "%lld rows are not whole pooling images of %lld",
                     (long long)rows, (long long)image);
@@ -269,7 +271,7 @@ static vt_status plan_step(planner *p, vt_tpu1_step *step) {
   case VT_TPU1_OPS:
     break;
   }
-  assert(false); // instructions without a unit never get here
+  vt_assert(false); // instructions without a unit never get here
   return VT_OK;
 }
 
@@ -302,6 +304,7 @@ static vt_status plan_insn(planner *p, const vt_tpu1_insn *insn) {
   default:
     break;
   }
+  vt_assert(insn->op < VT_TPU1_OPS);
   vt_tpu1_unit unit = vt_tpu1_op_get(insn->op)->unit;
   if (unit == VT_TPU1_UNIT_NONE) return VT_OK;
   vt_tpu1_step step = {.insn = insn, .regs = p->regs, .pc = p->pc, .unit = unit};
@@ -346,6 +349,8 @@ vt_status vt_tpu1_plan_make(const vt_tpu1_program *program, const vt_tpu1_chip *
   p.ub = calloc((size_t)vt_tpu1_chip_ub_rows(chip), sizeof *p.ub);
   p.acc = calloc((size_t)chip->acc_rows, sizeof *p.acc);
   vt_status st = p.ub && p.acc ? plan_code(&p) : vt_error_no_memory();
+  vt_assert(out_plan->tile_issue.size == out_plan->tile_order.size);
+  vt_assert(st || p.tiles_used == (int64_t)out_plan->tile_order.size);
   free(p.ub);
   free(p.acc);
   return st;

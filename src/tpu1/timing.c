@@ -22,9 +22,9 @@
 //     cycle; `vector` reads and writes through one port of a row per cycle. [assumed]
 // Steps are evaluated in program order: a step depends only on earlier ones, so no event queue is
 // needed.
+#include "base/check.h"
 #include "tpu1/timing.h"
 
-#include <assert.h>
 #include <string.h>
 
 typedef struct clock_state {
@@ -61,6 +61,7 @@ static void segment(clock_state *c, vt_tpu1_unit unit, vt_tpu1_what what, size_t
 
 // When the steps that `step` waits for in `unit` have finished.
 static int64_t waited(const clock_state *c, const vt_tpu1_step *step, vt_tpu1_unit unit) {
+  vt_assert(step->wait[unit] <= (int64_t)c->unit_finish[unit].size);
   int64_t n = step->wait[unit];
   return n ? c->unit_finish[unit].data[n - 1] : 0;
 }
@@ -72,6 +73,7 @@ static int64_t ready_time(const clock_state *c, const vt_tpu1_step *step) {
 }
 
 static void finish_step(clock_state *c, const vt_tpu1_step *step, int64_t start, int64_t finish) {
+  vt_assert(start >= 0 && finish >= start);
   int64_t latest = finish;
   size_t n = c->unit_finish[step->unit].size;
   if (n) latest = max64(latest, c->unit_finish[step->unit].data[n - 1]);
@@ -101,6 +103,7 @@ static void time_host(clock_state *c, const vt_tpu1_step *step) {
 static int64_t tile_shifted(clock_state *c, int64_t *out_arrival) {
   int64_t tile = c->tiles_done++, fifo = (int64_t)c->chip->fifo_tiles;
   size_t pc = (size_t)c->plan->tile_issue.data[tile];
+  vt_assert(tile < (int64_t)c->plan->tile_issue.size);
   double start = (double)issue_time(c, pc);
   if (start < c->fetch_free) start = c->fetch_free;
   if (tile >= fifo && start < (double)c->shift_end.data[tile - fifo]) {
@@ -135,6 +138,7 @@ static void count_idle(clock_state *c, const vt_tpu1_step *step, int64_t from, i
 
 static void count_pass(clock_state *c, int64_t order, int64_t active, int64_t rows,
                        bool counts_macs) {
+  vt_assert(order >= 0 && order < (int64_t)c->plan->tile_order.size);
   vt_tpu1_counters *n = &c->out->counters;
   const vt_tpu1_program *program = c->plan->program;
   double side = (double)c->dim, share = 1;
@@ -236,7 +240,7 @@ static void time_step(clock_state *c, const vt_tpu1_step *step) {
     time_activate(c, step);
     break;
   case VT_TPU1_UNIT_NONE:
-    assert(false);
+    vt_assert(false);
     break;
   }
 }
@@ -260,7 +264,9 @@ void vt_tpu1_time(const vt_tpu1_plan *plan, const vt_tpu1_chip *chip, bool trace
   n->output_wait = n->cycles - max64(matrix_end, c.unit_free[VT_TPU1_UNIT_ACTIVATE]);
   n->useful_macs = (int64_t)(c.useful + 0.5);
   n->unused_macs = n->array_active - n->useful_macs;
-  assert(n->array_active + n->weight_stall + n->weight_shift + n->non_matrix == n->cycles);
+  vt_assert(n->array_active + n->weight_stall + n->weight_shift + n->non_matrix == n->cycles);
+  vt_assert(n->output_wait >= 0 && out_timing->finish.size == plan->steps.size);
+  vt_assert(c.tiles_done == (int64_t)plan->tile_order.size);
   for (int u = 0; u < VT_TPU1_UNITS; u++) vt_array_free(&c.unit_finish[u]);
   vt_array_free(&c.shift_end);
 }

@@ -38,7 +38,7 @@ static vt_tpu1_counters time_text(const char *text, int64_t tiles) {
 
 // A tile in the FIFO before its rows arrive stalls nothing from 1350 rows up; with 200 rows memory
 // is the limit.
-static void test_single_tiles(void **state) {
+static void single_tiles_take_the_published_time(void **state) {
   (void)state;
   vt_tpu1_counters n =
       time_text("read_weights count=64\nread_host rows=1400\nsync unit=matrix on=read\n"
@@ -56,7 +56,7 @@ static void test_single_tiles(void **state) {
 }
 
 // 8 x 8, 16 x 8, 8 x 16 and 16 x 16 bits: 1, 2, 2 and 4 times the cycles.
-static void test_precision(void **state) {
+static void wider_operands_take_more_cycles(void **state) {
   (void)state;
   static const struct {
     const char *flags;
@@ -104,7 +104,7 @@ static vt_tpu1_counters time_workload(vt_tpu1_workload workload, int64_t batch,
 
 // The published rows: TOPS within 10 %, the four-way split within 5 points, RAW and input stalls
 // within 10.
-static void test_published(void **state) {
+static void the_workloads_match_the_published_counters(void **state) {
   (void)state;
   static const struct {
     vt_tpu1_workload workload;
@@ -134,7 +134,7 @@ static void test_published(void **state) {
   }
 }
 
-static void test_all_workloads(void **state) {
+static void counters_of_all_workloads_add_up(void **state) {
   (void)state;
   vt_tpu1_chip chip = vt_tpu1_chip_default();
   for (int w = 0; w < VT_TPU1_WORKLOADS; w++) {
@@ -156,7 +156,7 @@ static void test_all_workloads(void **state) {
 }
 
 // Which workloads must get faster, and which must not, when one parameter changes.
-static void test_parameters(void **state) {
+static void parameters_change_the_right_workloads(void **state) {
   (void)state;
   static const struct {
     vt_tpu1_workload workload;
@@ -181,9 +181,10 @@ static void test_parameters(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_single_tiles), cmocka_unit_test(test_precision),
-      cmocka_unit_test(test_published), cmocka_unit_test(test_all_workloads),
-      cmocka_unit_test(test_parameters)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(single_tiles_take_the_published_time),
+                                     cmocka_unit_test(wider_operands_take_more_cycles),
+                                     cmocka_unit_test(the_workloads_match_the_published_counters),
+                                     cmocka_unit_test(counters_of_all_workloads_add_up),
+                                     cmocka_unit_test(parameters_change_the_right_workloads)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

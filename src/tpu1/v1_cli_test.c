@@ -54,7 +54,7 @@ static void expect_file(const char *path, const char *part) {
   remove(path);
 }
 
-static void test_assemble_and_simulate(void **state) {
+static void a_program_is_assembled_and_simulated(void **state) {
   (void)state;
   static const char program[] =
       "read_weights count=1\nread_host rows=2\nsync unit=matrix on=read\nmatmul rows=2 "
@@ -90,7 +90,7 @@ static void test_assemble_and_simulate(void **state) {
   vt_text_free(&out);
 }
 
-static void test_bench(void **state) {
+static void the_workloads_are_timed(void **state) {
   (void)state;
   vt_text out = {0};
   assert_int_equal(run("bench --json - --param memory=4 --param fifo=2 MLP0 CNN0", &out), 0);
@@ -111,7 +111,7 @@ static void test_bench(void **state) {
   vt_text_free(&out);
 }
 
-static void test_compile_and_run(void **state) {
+static void a_model_is_compiled_and_run(void **state) {
   (void)state;
   vt_text out = {0};
   assert_int_equal(run("compile " FIXTURE("cnn.mlirbc") " --calibrate " FIXTURE(
@@ -131,7 +131,7 @@ static void test_compile_and_run(void **state) {
 }
 
 // docs/tpu1-isa.md is what `vtpu v1 isa` prints.
-static void test_manual(void **state) {
+static void the_page_of_the_isa_is_new(void **state) {
   (void)state;
   vt_text text = {0};
   vt_bytes file;
@@ -144,8 +144,9 @@ static void test_manual(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_assemble_and_simulate), cmocka_unit_test(test_bench),
-      cmocka_unit_test(test_compile_and_run), cmocka_unit_test(test_manual)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_program_is_assembled_and_simulated),
+                                     cmocka_unit_test(the_workloads_are_timed),
+                                     cmocka_unit_test(a_model_is_compiled_and_run),
+                                     cmocka_unit_test(the_page_of_the_isa_is_new)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,54 +6,15 @@
 //
 // The stages are linked into this program, with malloc and its like replaced for our code alone:
 // what LLVM, oneDNN and the C library ask for is not refused.
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "plugin_support.h"
+#include "refused_memory.h"
 
 enum { EXHAUSTED = 8, F32 = 11, ELEMENTS = 4096, DEVICES = 2 };
-
-static atomic_long countdown;  // of requests until one finds no memory
-static atomic_bool armed, all; // all: that one and those behind it
-static atomic_long refused;
-
-static bool refuses(void) {
-  if (!atomic_load(&armed)) return false;
-  long left = atomic_fetch_sub(&countdown, 1);
-  bool now = left == 1 || (left < 1 && atomic_load(&all));
-  if (now) atomic_fetch_add(&refused, 1);
-  return now;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *data, size_t size);
-void *__real_aligned_alloc(size_t align, size_t size);
-char *__real_strdup(const char *text);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *data, size_t size);
-void *__wrap_aligned_alloc(size_t align, size_t size);
-char *__wrap_strdup(const char *text);
-
-void *__wrap_malloc(size_t size) {
-  return refuses() ? NULL : __real_malloc(size);
-}
-void *__wrap_calloc(size_t count, size_t size) {
-  return refuses() ? NULL : __real_calloc(count, size);
-}
-void *__wrap_realloc(void *data, size_t size) {
-  return refuses() ? NULL : __real_realloc(data, size);
-}
-void *__wrap_aligned_alloc(size_t align, size_t size) {
-  return refuses() ? NULL : __real_aligned_alloc(align, size);
-}
-char *__wrap_strdup(const char *text) {
-  return refuses() ? NULL : __real_strdup(text);
-}
 
 extern const PJRT_Api *GetPjrtApi(void);
 
@@ -75,7 +36,7 @@ typedef struct world {
 // Whether the call went well; otherwise it says that there is no memory.
 static bool well(PJRT_Error *error) {
   if (!error) return true;
-  atomic_store(&armed, false);
+  refuse_no_memory();
   plugin_error_is(&p, error, EXHAUSTED, NULL);
   return false;
 }
@@ -176,14 +137,11 @@ static long sweep(const tried *program, bool behind) {
   plugin_options(1, program->devices, program->devices > 1, &options);
   for (long n = 1;; n++) {
     world w = {0};
-    atomic_store(&refused, 0);
-    atomic_store(&countdown, n);
-    atomic_store(&all, behind);
-    atomic_store(&armed, true);
+    refuse_memory(n, behind);
     bool good = whole_run(&w, program, &options);
-    atomic_store(&armed, false);
+    refuse_no_memory();
     destroy(&w);
-    if (good && atomic_load(&refused) == 0) {
+    if (good && refused_requests() == 0) {
       vt_text_free(&options);
       return n;
     }

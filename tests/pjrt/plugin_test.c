@@ -518,7 +518,9 @@ static void an_executable_reads_back_from_its_bytes(void **state) {
   plugin_ok(&p, SLOT_Executable_OptimizedProgram, &text);
   program.code = calloc(1, program.code_size + 1);
   plugin_ok(&p, SLOT_Executable_OptimizedProgram, &text);
-  assert_non_null(strstr(program.code, "stablehlo"));
+  assert_int_equal(program.format_size, strlen("hlo_with_config"));
+  assert_memory_equal(program.format, "hlo_with_config", program.format_size);
+  assert_non_null(memmem(program.code, program.code_size, "parameter", strlen("parameter")));
   free(program.code);
   ARGS(Executable_Destroy, destroy);
   destroy.executable = get.executable;
