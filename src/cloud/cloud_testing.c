@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include "base/map.h"
+#include "base/memory.h"
 #include "cloud/api/call.h"
 #include "cloud/control/guest.h"
 #include "cloud/control/reconcile.h"
 #include "cloud/door/metadata.h"
 #include "cloud/open.h"
+#include "cloud/store/json.h"
 
 static void must(vt_status st) {
   if (st) fail_msg("%s", vt_status_message(st));
@@ -88,7 +90,7 @@ void vt_testing_open_with_clock(vt_testing *t, const char *state_dir,
 void vt_testing_close(vt_testing *t) {
   t->cloud->guests->destroy(t->cloud->guests);
   vt_cloud_close(t->cloud);
-  free(t->token);
+  vt_memory_free(t->token);
   if (*t->schema && !t->keeps) run_sql("DROP SCHEMA %s CASCADE", t->schema);
 }
 
@@ -122,7 +124,7 @@ json_t *vt_testing_call(vt_testing *t, const char *method, const char *url, cons
   int status;
   json_t *reply = vt_testing_call_as(t, t->token, method, url, body, &status);
   if (status != want) {
-    char *text = json_dumps(reply, JSON_COMPACT);
+    char *text = vt_json_text(reply, JSON_COMPACT);
     fail_msg("%s %s: %d, not %d: %s", method, url, status, want, text ? text : "");
   }
   return reply;

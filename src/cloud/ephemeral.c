@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "cloud/api/account.h"
+#include "cloud/store/json.h"
 #include "cloud/store/row.h"
 
 typedef struct key_file {
@@ -31,7 +33,7 @@ static vt_status make_key(vt_cloud *cloud, void *context) {
                           "project_id", file->project, "private_key_id", id, "private_key", pem,
                           "client_email", file->email, "client_id", id, "token_uri", file->url,
                           "universe_domain", "googleapis.com");
-  file->text = json_dumps(key, JSON_INDENT(2));
+  file->text = vt_json_text(key, JSON_INDENT(2));
   json_decref(key);
   free(pem);
   return file->text ? VT_OK : vt_error_no_memory();
@@ -56,7 +58,7 @@ vt_status vt_ephemeral_variables(vt_cloud *cloud, const vt_ephemeral *e, vt_aren
   VT_TRY(write_secret(token_path, e->token));
   VT_TRY(vt_cloud_transact(cloud, make_key, &key));
   vt_status st = write_secret(key_path, key.text);
-  free(key.text);
+  vt_memory_free(key.text);
   if (st) return st;
   const char *const variables[][2] = {
       {"VTPU_ENDPOINT", url},

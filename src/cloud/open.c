@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/metrics.h"
 #include "cloud/api/password.h"
@@ -21,6 +22,7 @@
 #include "cloud/state/catalogue.h"
 #include "cloud/state/health.h"
 #include "cloud/state/node.h"
+#include "cloud/store/json.h"
 #include "cloud/store/row.h"
 
 void vt_cloud_options_default(vt_cloud_options *out_options) {
@@ -108,6 +110,7 @@ vt_status vt_cloud_open(const vt_cloud_options *options, vt_cloud **out_cloud) {
   *out_cloud = NULL;
   vt_cloud *cloud = calloc(1, sizeof *cloud);
   if (!cloud) return vt_error_no_memory();
+  vt_json_start();
   cloud->options = *options;
   cloud->state_lock = -1;
   if (!cloud->options.read_clock) cloud->options.read_clock = system_clock;
@@ -201,7 +204,7 @@ static vt_status seed_rows(vt_cloud *cloud, void *context) {
   snprintf(member, sizeof member, "user:%s", s->account);
   const vt_members_row owner = {.project = s->project, .role = "roles/owner", .member = member};
   VT_TRY(vt_row_add(cloud->store, members, &owner));
-  free(*s->out_token); // left by a failed attempt
+  vt_memory_free(*s->out_token); // left by a failed attempt
   *s->out_token = NULL;
   if (s->token == VT_TOKEN_FIRST && exists) return VT_OK;
   VT_TRY(vt_token_revoke_from(cloud, "start"));

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "cloud/api/metrics.h"
 #include "cloud/api/record.h"
 #include "cloud/confine.h"
@@ -169,7 +170,7 @@ static void stop(parts *server, bool ephemeral) {
   vt_cloud_close(server->cloud);
   vt_helper_end(server->helper);
   vt_watchdog_stop(server->watchdog);
-  free(server->token);
+  vt_memory_free(server->token);
 }
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *place) {

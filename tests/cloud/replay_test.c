@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "cloud/api/account.h"
 #include "cloud/api/call.h"
@@ -37,7 +38,7 @@ static void open_cloud(replay *r) {
 }
 
 static void close_cloud(replay *r) {
-  free(r->refresh);
+  vt_memory_free(r->refresh);
   vt_testing_close(&r->t);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/wire.h"
 #include "cloud/door/grpc.h"
@@ -409,7 +410,7 @@ static void tokens_end(void **state) {
   vt_testing_advance(&t, 3600);
   json_decref(vt_testing_call_as(&t, token, "GET", "/vtpu/v1/me", NULL, &status));
   assert_int_equal(status, 401);
-  free(token);
+  vt_memory_free(token);
   // A refresh token is not an access token, but yields one.
   const vt_token_start refresh = {"admin@vtpu.localhost", "refresh", "", "", 0};
   assert_null(vt_token_create(t.cloud, &refresh, &token));
@@ -422,7 +423,7 @@ static void tokens_end(void **state) {
                                  NULL, &status));
   assert_int_equal(status, 200);
   json_decref(reply);
-  free(token);
+  vt_memory_free(token);
   vt_testing_close(&t);
 }
 
@@ -444,7 +445,7 @@ static void tampered_jwts_are_nobody(void **state) {
   char *own = vt_jwt_sign(t.cloud, claims);
   json_decref(vt_testing_call_as(&t, own, "GET", "/vtpu/v1/me", NULL, &status));
   assert_int_equal(status, 401);
-  free(own);
+  vt_memory_free(own);
   json_decref(claims);
   vt_testing_close(&t);
 }

@@ -2,7 +2,6 @@
 // call.c - the life cycle of a vt_call, its lookups, error bodies, pages and names.
 #include "cloud/api/call.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -10,7 +9,9 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/memory.h"
 #include "cloud/api/check.h"
+#include "cloud/store/json.h"
 
 void vt_call_init(vt_call *call, vt_cloud *cloud, const char *method, const char *path) {
   memset(call, 0, sizeof *call);
@@ -198,10 +199,12 @@ vt_status vt_call_page(vt_call *call, int64_t default_size, int64_t max_size, vt
   out_page->limit = default_size;
   out_page->after_zone = out_page->after = "";
   if (size && *size) {
-    char *end;
-    long value = strtol(size, &end, 10);
-    if (*end || value < 0)
-      return vt_error(VT_INVALID_ARGUMENT, "Invalid value at 'page_size': %s", size);
+    int64_t value;
+    if (!vt_integer_parse(size, &value) || value > INT32_MAX || value < INT32_MIN)
+      return vt_error(VT_INVALID_ARGUMENT, "Invalid value at 'page_size' (TYPE_INT32), \"%s\"",
+                      size);
+    if (value < 0)
+      return vt_error(VT_INVALID_ARGUMENT, "The page size must not be negative: %s", size);
     if (value > 0) out_page->limit = value > max_size ? max_size : value;
   }
   if (!token || !*token) return VT_OK;
@@ -262,10 +265,10 @@ void vt_call_render(vt_call *call) {
   put_browser_headers(call);
   if (call->reply && !call->raw.size) {
     size_t flags = vt_call_pretty(call) ? JSON_INDENT(2) : JSON_COMPACT;
-    char *text = json_dumps(call->reply, flags | JSON_ENCODE_ANY);
+    char *text = vt_json_text(call->reply, flags | JSON_ENCODE_ANY);
     if (text) vt_text_put(&call->raw, text);
     vt_text_put(&call->raw, "\n");
-    free(text);
+    vt_memory_free(text);
     if (!call->content_type) call->content_type = VT_CALL_JSON;
   }
   if (!call->content_type) call->content_type = "text/plain; charset=UTF-8";

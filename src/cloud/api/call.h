@@ -100,7 +100,8 @@ void vt_call_clear_reply(vt_call *call);
 void vt_call_add_query(vt_call *call, const char *query);
 void vt_call_add_header(vt_call *call, const char *name, const char *value);
 // Routes, authenticates, authorizes, runs. Always leaves a reply. Takes and releases the cloud's
-// lock.
+// lock. A transport makes, runs and renders a call in one attempt (base/memory.h): when memory runs
+// out, only `upgrade` is left to drop.
 void vt_call_run(vt_call *call);
 // The reply as bytes (JSON is serialized once). Adds the headers of reply_headers.def that the
 // handler did not set and, to replies of reads, the ETag; if that matches the reply becomes a 304.
@@ -134,6 +135,10 @@ vt_status vt_call_denied(vt_call *call, const char *permission, const char *reso
 // Appends a google.rpc detail; takes `detail`.
 void vt_call_add_detail(vt_call *call, json_t *detail);
 int vt_code_to_http(vt_code code);
+// The reply to a request whose attempt (base/memory.h) ran out of memory.
+#define VT_CALL_NO_MEMORY                                                                          \
+  "{\"error\":{\"code\":429,\"message\":\"out of host "                                            \
+  "memory\",\"status\":\"RESOURCE_EXHAUSTED\"}}\n"
 // {"code":8,"message":"..."} of a google.rpc.Status; new reference.
 json_t *vt_rpc_status(vt_code code, const char *message);
 // "0x1f2e...", stable for an internal reason, for users to quote.

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/handlers.h"
 #include "cloud/api/password.h"
@@ -56,7 +57,7 @@ static vt_status reply_token(vt_call *call, const char *email, int64_t days) {
   const vt_token_start start = {email, "access", "", "account", days * VT_DAY};
   VT_TRY(vt_token_create(call->cloud, &start, &token));
   json_object_set_new(call->reply, "token", json_string(token));
-  free(token);
+  vt_memory_free(token);
   return VT_OK;
 }
 

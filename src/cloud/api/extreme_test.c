@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/api/call.h"
+#include "cloud/store/json.h"
 
 #define PROJECT "/vtpu/v1/projects/" TESTING_PROJECT
 #define NODES   "/v2alpha1/projects/" TESTING_PROJECT "/locations/us-central2-b/nodes"
@@ -133,9 +135,9 @@ static const struct values *values_of(vt_field_kind kind) {
 
 static const char *text_of(const json_t *value) {
   static char text[256];
-  char *dump = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+  char *dump = vt_json_text(value, JSON_COMPACT | JSON_ENCODE_ANY);
   snprintf(text, sizeof text, "%s", dump ? dump : "(nothing)");
-  free(dump);
+  vt_memory_free(dump);
   return text;
 }
 
@@ -215,7 +217,7 @@ static void try_value(subject *s, const place *p, const char *text) {
     return;
   }
   put(body, p, json_incref(value));
-  char *request = json_dumps(body, JSON_COMPACT);
+  char *request = vt_json_text(body, JSON_COMPACT);
   snprintf(url, sizeof url, "%s?%s=x", s->collection, s->id_parameter);
   json_t *reply = vt_testing_call_as(&s->t, s->t.token, "POST", url, request, &status);
   if (status != 200 && (status < 400 || status > 499))
@@ -241,7 +243,7 @@ static void try_value(subject *s, const place *p, const char *text) {
     assert_true(status < 500);
     vt_testing_reconcile(&s->t);
   }
-  free(request);
+  vt_memory_free(request);
   json_decref(body);
   json_decref(value);
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/call.h"
 #include "cloud/api/password.h"
@@ -519,7 +520,7 @@ static void a_session_lives_no_longer_than_its_token(void **state) {
   vt_testing_open(&t, "");
   assert_null(vt_token_create(t.cloud, &hour, &token));
   sign_in(&t, token, cookie);
-  free(token);
+  vt_memory_free(token);
   vt_testing_advance(&t, 3599);
   assert_int_equal(by_cookie(&t, cookie), 200);
   vt_testing_advance(&t, 1);
@@ -531,7 +532,7 @@ static void a_session_lives_no_longer_than_its_token(void **state) {
   assert_null(vt_token_revoke(t.cloud, hash));
   assert_int_equal(by_cookie(&t, cookie), 401);
   assert_int_equal(by_cookie(&t, other), 200);
-  free(token);
+  vt_memory_free(token);
   // Revoking a refresh token revokes its access tokens, and the sessions made with those.
   const vt_token_start refresh = {"admin@vtpu.localhost", "refresh", "", "password", 0};
   char body[256];
@@ -548,7 +549,7 @@ static void a_session_lives_no_longer_than_its_token(void **state) {
       status_of(&t, vt_testing_text(reply, "access_token"), "GET", "/vtpu/v1/me", NULL), 401);
   assert_int_equal(by_cookie(&t, cookie), 401);
   json_decref(reply);
-  free(token);
+  vt_memory_free(token);
   vt_testing_close(&t);
 }
 
@@ -863,8 +864,8 @@ static void a_start_makes_one_token(void **state) {
   assert_int_equal(status_of(&t, second, "GET", me, NULL), 200);
   vt_testing_advance(&t, 90 * 86400);
   assert_int_equal(status_of(&t, second, "GET", me, NULL), 401);
-  free(first);
-  free(second);
+  vt_memory_free(first);
+  vt_memory_free(second);
   vt_testing_close(&t);
 }
 

@@ -13,20 +13,22 @@
 #include <strings.h>
 
 #include "base/checked.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "cloud/api/account.h"
+#include "cloud/store/json.h"
 #include "cloud/store/row.h"
 
 // CLOCK_SKEW_S: a client's clock may be ahead; EXPIRY_LEEWAY_S: a request may be in flight.
 enum { CLOCK_SKEW_S = 300, EXPIRY_LEEWAY_S = 60, MAX_LIFETIME_S = 3600 };
 
-static char *to_base64url(const void *bytes, size_t size) {
-  char *text = malloc(size * 4 / 3 + 8);
-  if (!text) return NULL;
+static void put_base64url(vt_text *out, const void *bytes, size_t size) {
+  char *text = vt_memory_resize(NULL, size * 4 / 3 + 8);
   EVP_EncodeBlock((unsigned char *)text, bytes, (int)size);
   char *w = text;
   for (char *p = text; *p && *p != '='; p++) *w++ = *p == '+' ? '-' : *p == '/' ? '_' : *p;
-  *w = 0;
-  return text;
+  vt_text_put_n(out, text, (size_t)(w - text));
+  vt_memory_free(text);
 }
 
 // Decodes into the arena; returns the size, or -1 for text that is not base64url.
@@ -190,27 +192,19 @@ out:
 
 char *vt_jwt_sign(const vt_cloud *cloud, const json_t *claims) {
   static const char header[] = "{\"alg\":\"HS256\",\"typ\":\"JWT\"}";
-  char *json = json_dumps(claims, JSON_COMPACT), *jwt = NULL;
-  char *head = to_base64url(header, sizeof header - 1),
-       *body = json ? to_base64url(json, strlen(json)) : NULL;
-  if (head && body) {
-    size_t n = strlen(head) + strlen(body) + 1;
-    jwt = malloc(n + 64);
-    if (jwt) {
-      unsigned char digest[32];
-      unsigned size = sizeof digest;
-      snprintf(jwt, n + 64, "%s.%s", head, body);
-      HMAC(EVP_sha256(), cloud->secret, (int)strlen(cloud->secret), (unsigned char *)jwt, n, digest,
-           &size);
-      char *signature = to_base64url(digest, size);
-      snprintf(jwt + n, 64, ".%s", signature ? signature : "");
-      free(signature);
-    }
-  }
-  free(json);
-  free(head);
-  free(body);
-  return jwt;
+  unsigned char digest[32];
+  unsigned size = sizeof digest;
+  vt_text jwt = {0};
+  char *json = vt_json_text(claims, JSON_COMPACT);
+  put_base64url(&jwt, header, sizeof header - 1);
+  vt_text_put(&jwt, ".");
+  put_base64url(&jwt, json, strlen(json));
+  vt_memory_free(json);
+  HMAC(EVP_sha256(), cloud->secret, (int)strlen(cloud->secret), (unsigned char *)jwt.data, jwt.size,
+       digest, &size);
+  vt_text_put(&jwt, ".");
+  put_base64url(&jwt, digest, size);
+  return jwt.data;
 }
 
 static char *pem_text(BIO *bio) {

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/map.h"
+#include "base/memory.h"
 #include "cloud/store/row.h"
 
 // --- names ---------------------------------------------------------------------------------------
@@ -27,27 +28,35 @@ static bool form_fits(const char *name, size_t size) {
 // changes. People's accounts (ids from 1000 on) are excluded: a worker does not have them.
 typedef struct name_file {
   const char *path;
+  FILE *in;
   vt_map names;
   struct timespec changed;
 } name_file;
 
-static void read_names(name_file *file) {
+static vt_status read_lines(void *user) {
+  name_file *file = user;
   char line[4096];
-  struct stat info;
-  if (stat(file->path, &info) != 0) return;
-  if (info.st_mtim.tv_sec == file->changed.tv_sec && info.st_mtim.tv_nsec == file->changed.tv_nsec)
-    return;
-  FILE *in = fopen(file->path, "re");
-  if (!in) return;
-  vt_map_free(&file->names);
-  while (fgets(line, sizeof line, in)) {
+  while (fgets(line, sizeof line, file->in)) {
     const char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
     long id = second ? strtol(second + 1, NULL, 10) : -1;
     if (id >= 0 && (id < 1000 || id >= 60000))
       *vt_map_at(&file->names, line, (size_t)(first - line)) = file;
   }
-  fclose(in);
-  file->changed = info.st_mtim;
+  return VT_OK;
+}
+
+static vt_status read_names(name_file *file) {
+  struct stat info;
+  if (stat(file->path, &info) != 0) return VT_OK;
+  if (info.st_mtim.tv_sec == file->changed.tv_sec && info.st_mtim.tv_nsec == file->changed.tv_nsec)
+    return VT_OK;
+  file->in = fopen(file->path, "re");
+  if (!file->in) return VT_OK;
+  vt_map_free(&file->names);
+  vt_status st = vt_attempt_keep(read_lines, file);
+  fclose(file->in);
+  file->changed = st ? (struct timespec){0} : info.st_mtim;
+  return st;
 }
 
 static bool is_reserved(const char *name, size_t size) {
@@ -66,12 +75,14 @@ bool vt_login_name_valid(const char *name, size_t size) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   if (!form_fits(name, size) || is_reserved(name, size)) return false;
   bool found = false;
+  vt_status st = VT_OK;
   pthread_mutex_lock(&lock);
-  for (size_t i = 0; i < sizeof files / sizeof *files && !found; i++) {
-    read_names(&files[i]);
+  for (size_t i = 0; i < sizeof files / sizeof *files && !found && !st; i++) {
+    st = read_names(&files[i]);
     found = vt_map_find(&files[i].names, name, size) != NULL;
   }
   pthread_mutex_unlock(&lock);
+  if (st) vt_memory_out(0, "names");
   return !found;
 }
 

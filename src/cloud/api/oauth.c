@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/handlers.h"
 #include "cloud/api/password.h"
@@ -58,10 +59,10 @@ static vt_status issue(vt_call *call, const grant *g) {
     call->reply = json_pack("{s:s, s:i, s:s, s:s}", "access_token", access, "expires_in", 3599,
                             "token_type", "Bearer", "id_token", id_token);
     if (refresh) json_object_set_new(call->reply, "refresh_token", json_string(refresh));
-    free(id_token);
+    vt_memory_free(id_token);
   }
-  free(access);
-  free(refresh);
+  vt_memory_free(access);
+  vt_memory_free(refresh);
   return st;
 }
 
@@ -255,7 +256,7 @@ vt_status vt_oauth_grant(vt_call *call) {
     put_escaped(&call->raw, code);
     vt_text_put(&call->raw, "</code></p></html>");
   }
-  free(code);
+  vt_memory_free(code);
   return VT_OK;
 }
 
@@ -281,7 +282,7 @@ static vt_status start_session(vt_call *call, const char *email, const vt_token 
       lifetime};
   VT_TRY(vt_token_create(call->cloud, &start, &token));
   set_cookie(call, token, lifetime / VT_SECOND);
-  free(token);
+  vt_memory_free(token);
   call->reply = json_pack("{s:s}", "email", email);
   return VT_OK;
 }

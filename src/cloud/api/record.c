@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memory.h"
+#include "cloud/store/json.h"
 
 #define SECRET "{secret}"
 enum { MAX_REPLY = 64 << 10 }; // longer ones, like discovery documents, are not kept
@@ -306,9 +308,9 @@ static void set_body(json_t *row, const vt_call *call) {
   if (!body && call->body_size) body = json_loadb(call->body_text, call->body_size, 0, NULL);
   if (body) {
     json_t *clean = vt_record_redact_json(body);
-    char *dump = json_dumps(clean, JSON_COMPACT);
+    char *dump = vt_json_text(clean, JSON_COMPACT);
     if (dump) vt_text_put(&text, dump);
-    free(dump);
+    vt_memory_free(dump);
     json_decref(clean);
     json_decref(body);
   } else if (call->body_size) {
@@ -370,11 +372,11 @@ void vt_record_reply(const vt_call *call, json_t *row) {
                                 strstr(json_string_value(json_object_get(row, "path")), SECRET)))
     json_object_set_new(error, "message", json_string(SECRET));
   if (reply) json_object_set_new(row, "reply", reply);
-  char *text = json_dumps(row, 0);
+  char *text = vt_json_text(row, 0);
   json_decref(row);
   if (!text) return;
   vt_text_printf(&line, "%s\n", text);
-  free(text);
+  vt_memory_free(text);
   write_line(call->cloud->recorder, vt_text_string(&line), line.size);
   vt_text_free(&line);
 }

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/api/record.h"
+#include "cloud/store/json.h"
 
 #define PLANTED "Hunter2Hunter2"
 
@@ -39,9 +41,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   json_t *whole = json_pack("{s:O, s:[s, s], s:{s:s, s:s}}", "any", value, "tokens", PLANTED,
                             PLANTED, "x", "key", "HF_TOKEN", "value", PLANTED);
   json_t *clean = vt_record_redact_json(whole);
-  char *text = json_dumps(clean, JSON_COMPACT);
+  char *text = vt_json_text(clean, JSON_COMPACT);
   if (!text || strstr(text, PLANTED)) abort();
-  free(text);
+  vt_memory_free(text);
   json_decref(clean);
   json_decref(whole);
   json_decref(value);

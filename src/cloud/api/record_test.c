@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/record.h"
 #include "cloud/api/wire.h"
 #include "cloud/door/grpc.h"
+#include "cloud/store/json.h"
 
 #define Z "/v2/projects/" TESTING_PROJECT "/locations/us-central2-b"
 
@@ -93,9 +95,9 @@ static void json_loses_its_secrets(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     json_t *value = json_loads(rows[i].in, 0, NULL), *clean = vt_record_redact_json(value);
-    char *text = json_dumps(clean, JSON_COMPACT);
+    char *text = vt_json_text(clean, JSON_COMPACT);
     if (strcmp(text, rows[i].want) != 0) fail_msg("%s became %s", rows[i].in, text);
-    free(text);
+    vt_memory_free(text);
     json_decref(clean);
     json_decref(value);
   }
@@ -203,7 +205,7 @@ static void no_secret_is_written(void **state) {
   assert_null(json_object_get(rows[7], "reply")); // not JSON
   assert_int_equal(json_integer_value(json_object_get(rows[8], "status")), 400);
   for (size_t i = 0; i < count; i++) json_decref(rows[i]);
-  free(refresh);
+  vt_memory_free(refresh);
   vt_testing_close(&t);
   unlink(file);
   rmdir(path);

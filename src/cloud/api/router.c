@@ -5,12 +5,13 @@
 // Order of checks: route, identity, project and permission, API enabled, rate, body. A caller who
 // may not see a project learns nothing about it: unknown projects and those of others get the same
 // 403.
-#include <assert.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/check.h"
 #include "cloud/api/handlers.h"
@@ -83,7 +84,7 @@ static bool match_segment(vt_call *call, const vt_route *route, const char *t, s
                           const char *p, size_t pn) {
   if (*t != '{') return tn == pn && memcmp(t, p, tn) == 0;
   const char *close = memchr(t, '}', tn);
-  assert(close);
+  vt_assert(close);
   size_t name = (size_t)(close - t) - 1, rest = tn - name - 2;
   if (rest > pn || memcmp(close + 1, p + pn - rest, rest) != 0) return false;
   size_t value = pn - rest;
@@ -196,6 +197,28 @@ static vt_status read_body(vt_call *call) {
                   error.text, error.line, error.column);
 }
 
+// Names in the body that its message does not have. The body of a creation is one field of the
+// request: the message Node is "node" in it.
+static vt_status check_names(vt_call *call) {
+  const char *name = call->route->request;
+  const vt_message *message = *name ? vt_message_find(name) : NULL;
+  if (!call->body || !message) return VT_OK;
+  const char *at = strcmp(name, "Node") == 0             ? "node"
+                   : strcmp(name, "QueuedResource") == 0 ? "queued_resource"
+                                                         : "";
+  vt_text lines = {0};
+  vt_schema_unknown(message, call->api, at, call->body, &lines);
+  if (!lines.size) return VT_OK;
+  json_t *violation = json_pack("{s:s}", "description", vt_text_string(&lines));
+  if (*at) json_object_set_new(violation, "field", json_string(at));
+  vt_call_add_detail(call,
+                     json_pack("{s:s, s:[o]}", "@type", "type.googleapis.com/google.rpc.BadRequest",
+                               "fieldViolations", violation));
+  vt_status st = vt_error(VT_INVALID_ARGUMENT, "%s", vt_text_string(&lines));
+  vt_text_free(&lines);
+  return st;
+}
+
 // A cookie must not be usable from another site's page: changing calls with a cookie need a header
 // that only scripts of this origin can set.
 static vt_status check_origin(vt_call *call) {
@@ -258,13 +281,23 @@ static vt_status run_locked(vt_call *call, int64_t *out_delay_ms) {
   if (call->malformed) // a form
     return vt_error(VT_INVALID_ARGUMENT, "The form has text that is not UTF-8, or a NUL in it.");
   if (call->body) VT_TRY(vt_check_request(call->body));
+  VT_TRY(check_names(call));
   if (strcmp(call->method, "GET") == 0) return call->route->handler(call);
   VT_TRY(change(call));
   vt_cloud_poke(call->cloud);
   return VT_OK;
 }
 
-static void reply_error(vt_call *call, vt_status st) {
+typedef struct turn {
+  vt_call *call;
+  int64_t start_ns, delay_ms;
+  vt_status st;
+} turn;
+
+static vt_status write_error(void *user) {
+  turn *t = user;
+  vt_call *call = t->call;
+  vt_status st = t->st;
   vt_code code = vt_status_code(st);
   json_decref(call->reply);
   call->status = call->error_status ? call->error_status : vt_code_to_http(code);
@@ -279,25 +312,32 @@ static void reply_error(vt_call *call, vt_status st) {
   call->reply = json_pack("{s:o}", "error", error);
   if (call->status == 401) vt_call_reply_header(call, "WWW-Authenticate", "Bearer realm=\"vtpud\"");
   if (call->status == 429) vt_call_reply_header(call, "Retry-After", "1");
-  vt_status_free(st);
+  return VT_OK;
+}
+
+static void take_turn(void *context) {
+  turn *t = context;
+  t->st = run_locked(t->call, &t->delay_ms);
+  if (t->st) {
+    vt_attempt attempt; // the status is from malloc
+    vt_status st = vt_attempt_run(&attempt, write_error, t);
+    vt_attempt_end(&attempt);
+    vt_status_free(t->st);
+    if (st) vt_memory_out(0, "a reply");
+  }
+  vt_metrics_call(t->call->cloud, t->call, vt_metrics_clock() - t->start_ns);
 }
 
 static void run(vt_call *call) {
-  vt_cloud *cloud = call->cloud;
-  int64_t start_ns = vt_metrics_clock();
+  turn t = {.call = call, .start_ns = vt_metrics_clock()};
   const char *fields = vt_call_query(call, "fields");
   if (fields && *fields) call->wants_json = true;
-  pthread_mutex_lock(&cloud->lock);
-  int64_t delay_ms = 0;
-  vt_status st = run_locked(call, &delay_ms);
-  if (st) reply_error(call, st);
-  vt_metrics_call(cloud, call, vt_metrics_clock() - start_ns);
-  pthread_mutex_unlock(&cloud->lock);
-  if (delay_ms) {
-    struct timespec pause = {.tv_sec = delay_ms / 1000, .tv_nsec = delay_ms % 1000 * 1000000};
+  vt_cloud_lock_for(call->cloud, take_turn, &t);
+  if (t.delay_ms) {
+    struct timespec pause = {.tv_sec = t.delay_ms / 1000, .tv_nsec = t.delay_ms % 1000 * 1000000};
     nanosleep(&pause, NULL);
   }
-  if (st || !call->reply || !call->route) return;
+  if (t.st || !call->reply || !call->route) return;
   const vt_message *message =
       *call->route->response ? vt_message_find(call->route->response) : NULL;
   if (message)

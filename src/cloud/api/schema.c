@@ -14,7 +14,6 @@
 #include <time.h>
 
 #include "base/checked.h"
-#include "base/map.h"
 
 #define V1  (VT_API_V1 | VT_API_V1A)
 #define V2  VT_API_V2
@@ -38,28 +37,36 @@ static const vt_field rows[] = {
 };
 enum { row_count = sizeof rows / sizeof *rows - 1 };
 
-// Maps names of messages and enumerations to their rows, built once; replies of lists look up
-// thousands.
-static vt_map message_rows, enum_rows;
-static pthread_once_t rows_once = PTHREAD_ONCE_INIT;
+// The rows of messages and enumerations by name, sorted once; replies of lists look up thousands.
+static const vt_field *heads[row_count];
+static size_t head_count;
+static pthread_once_t heads_once = PTHREAD_ONCE_INIT;
 
-static void index_rows(void) {
-  for (int i = 0; i < row_count; i++) {
-    vt_map *map = rows[i].kind == VT_FIELD_MESSAGE_ROW ? &message_rows
-                  : rows[i].kind == VT_FIELD_ENUM_ROW  ? &enum_rows
-                                                       : NULL;
-    if (map) *vt_map_at(map, rows[i].name, strlen(rows[i].name)) = (void *)(uintptr_t)&rows[i];
-  }
+static int order(const void *a, const void *b) {
+  const vt_field *x = *(const vt_field *const *)a, *y = *(const vt_field *const *)b;
+  return x->kind != y->kind ? (x->kind > y->kind) - (x->kind < y->kind) : strcmp(x->name, y->name);
+}
+
+static void sort_heads(void) {
+  for (int i = 0; i < row_count; i++)
+    if (rows[i].kind == VT_FIELD_MESSAGE_ROW || rows[i].kind == VT_FIELD_ENUM_ROW)
+      heads[head_count++] = &rows[i];
+  qsort(heads, head_count, sizeof *heads, order);
+}
+
+static const vt_field *find_head(vt_field_kind kind, const char *name) {
+  const vt_field wanted = {.name = name, .kind = kind}, *key = &wanted;
+  pthread_once(&heads_once, sort_heads);
+  const vt_field *const *found = bsearch(&key, heads, head_count, sizeof *heads, order);
+  return found ? *found : NULL;
 }
 
 const vt_message *vt_message_find(const char *name) {
-  pthread_once(&rows_once, index_rows);
-  return vt_map_find(&message_rows, name, strlen(name));
+  return find_head(VT_FIELD_MESSAGE_ROW, name);
 }
 
 const vt_enumeration *vt_enumeration_find(const char *name) {
-  pthread_once(&rows_once, index_rows);
-  return vt_map_find(&enum_rows, name, strlen(name));
+  return find_head(VT_FIELD_ENUM_ROW, name);
 }
 
 const vt_message *vt_message_at(int index) {
@@ -205,6 +212,14 @@ static vt_status wrong(const vt_field *field, const char *want) {
   return vt_error(VT_INVALID_ARGUMENT, "Invalid value at '%s': expected %s", field->name, want);
 }
 
+bool vt_integer_parse(const char *text, int64_t *out_value) {
+  size_t sign = *text == '-';
+  if (!text[sign] || strspn(text + sign, "0123456789") != strlen(text + sign)) return false;
+  errno = 0;
+  *out_value = strtoll(text, NULL, 10);
+  return errno == 0;
+}
+
 bool vt_json_integer(const json_t *value, int64_t *out_value) {
   *out_value = json_integer_value(value);
   if (json_is_integer(value)) return true;
@@ -215,12 +230,7 @@ bool vt_json_integer(const json_t *value, int64_t *out_value) {
     return (double)*out_value == real;
   }
   const char *text = json_string_value(value);
-  size_t sign = text && *text == '-';
-  if (!text || !text[sign] || strspn(text + sign, "0123456789") != strlen(text + sign))
-    return false;
-  errno = 0;
-  *out_value = strtoll(text, NULL, 10);
-  return errno == 0;
+  return text && vt_integer_parse(text, out_value);
 }
 
 static vt_status clean_integer(const vt_field *field, const json_t *in, json_t **out) {
@@ -360,6 +370,47 @@ vt_status vt_schema_clean(const vt_message *message, unsigned api, const json_t 
   }
   *out_json = out;
   return VT_OK;
+}
+
+// "networkConfig" in "node" is "node.network_config", an item of a list "node.data_disks[0]".
+static void put_place(vt_text *out, const char *at, const vt_field *field, const json_t *list,
+                      size_t i) {
+  vt_text_printf(out, "%s%s", at, *at ? "." : "");
+  for (const char *p = field->name; *p; p++)
+    vt_text_printf(out, isupper((unsigned char)*p) ? "_%c" : "%c", tolower((unsigned char)*p));
+  if (json_is_array(list)) vt_text_printf(out, "[%zu]", i);
+}
+
+enum { MOST_LINES = 20 };
+
+static void put_unknown(const vt_message *message, unsigned api, const char *at, const json_t *in,
+                        int *lines, vt_text *out) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)in, key, value) {
+    const vt_field *field = vt_message_field(message, key, api);
+    if (!field && (*lines)++ < MOST_LINES) {
+      vt_text_printf(out, "%sInvalid JSON payload received. Unknown name \"%s\"",
+                     out->size ? "\n" : "", key);
+      if (*at) vt_text_printf(out, " at '%s'", at);
+      vt_text_put(out, ": Cannot find field.");
+    }
+    if (!field || field->kind != VT_FIELD_MSG) continue;
+    size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    for (size_t i = 0; i < count; i++) {
+      vt_text place = {0};
+      put_place(&place, at, field, value, i);
+      put_unknown(vt_message_find(field->ref), api, vt_text_string(&place),
+                  json_is_array(value) ? json_array_get(value, i) : value, lines, out);
+      vt_text_free(&place);
+    }
+  }
+}
+
+void vt_schema_unknown(const vt_message *message, unsigned api, const char *at, const json_t *in,
+                       vt_text *out_lines) {
+  int lines = 0;
+  put_unknown(message, api, at, in, &lines, out_lines);
 }
 
 // --- writing -------------------------------------------------------------------------------------

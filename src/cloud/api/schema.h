@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 typedef enum vt_api { VT_API_V1 = 1, VT_API_V2 = 2, VT_API_V2A = 4, VT_API_V1A = 8 } vt_api;
 // Versions that other services have but Cloud TPU does not: v1alpha, v1beta.
@@ -62,6 +63,10 @@ bool vt_enum_number(const vt_enumeration *enumeration, const char *name, int *ou
 // one. errors  INVALID_ARGUMENT naming the field, for a value of the wrong type
 vt_status vt_schema_clean(const vt_message *message, unsigned api, const json_t *in,
                           json_t **out_json) VT_CHECKED;
+// A line for each name in `in` that is no field of the message, in the words of the real API; `at`
+// is the place of `in` in the request, "" the request itself.
+void vt_schema_unknown(const vt_message *message, unsigned api, const char *at, const json_t *in,
+                       vt_text *out_lines);
 // Removes from `reply` the fields that the version does not have, and turns enums into numbers on
 // request. In place.
 void vt_schema_shape(const vt_message *message, unsigned api, bool enums_as_numbers, json_t *reply);
@@ -77,6 +82,8 @@ bool vt_time_parse(const char *text, int64_t *out_ns);
 void vt_time_format(int64_t ns, char out_text[40]);
 bool vt_duration_parse(const char *text, int64_t *out_ns);
 void vt_duration_format(int64_t ns, char out_text[40]);
+// A decimal integer, no more; false for anything else and over 64 bits.
+bool vt_integer_parse(const char *text, int64_t *out_value);
 // An integer in JSON: a number or, as clients write an int64, a string. False for anything else and
 // for values outside 64 bits.
 bool vt_json_integer(const json_t *value, int64_t *out_value);

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/api/schema.h"
+#include "cloud/store/json.h"
 
 typedef struct clean_row {
   const char *message;
@@ -53,9 +55,9 @@ static void requests_are_read_leniently(void **state) {
         fail_msg("%s: %s", row->in, vt_status_message(st));
     } else {
       if (st) fail_msg("%s: %s", row->in, vt_status_message(st));
-      char *text = json_dumps(out, JSON_COMPACT);
+      char *text = vt_json_text(out, JSON_COMPACT);
       assert_string_equal(text, row->want);
-      free(text);
+      vt_memory_free(text);
     }
     vt_status_free(st);
     json_decref(in);
@@ -69,9 +71,9 @@ static void replies_are_cut_to_their_version(void **state) {
                             "\"acceleratorConfig\":{\"type\":\"V5P\"}}",
                             0, NULL);
   vt_schema_shape(vt_message_find("Node"), VT_API_V2, true, node);
-  char *text = json_dumps(node, JSON_COMPACT);
+  char *text = vt_json_text(node, JSON_COMPACT);
   assert_string_equal(text, "{\"state\":2,\"acceleratorConfig\":{\"type\":10}}");
-  free(text);
+  vt_memory_free(text);
   json_decref(node);
 }
 
@@ -86,9 +88,9 @@ static void selectors_keep_what_they_name(void **state) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     json_t *json = json_loads("{\"a\":1,\"b\":[{\"c\":2,\"d\":3},{\"c\":4}]}", 0, NULL);
     vt_schema_select(rows[i][0], json);
-    char *text = json_dumps(json, JSON_COMPACT);
+    char *text = vt_json_text(json, JSON_COMPACT);
     assert_string_equal(text, rows[i][1]);
-    free(text);
+    vt_memory_free(text);
     json_decref(json);
   }
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/memory.h"
 #include "cloud/store/row.h"
 
 void vt_token_hash(const char *token, char out_hash[65]) {
@@ -23,8 +24,7 @@ vt_status vt_token_create(vt_cloud *cloud, const vt_token_start *start, char **o
   char hash[65];
   *out_token = NULL;
   if (RAND_bytes(bytes, sizeof bytes) != 1) return vt_error(VT_INTERNAL, "no random numbers");
-  char *token = malloc(80);
-  if (!token) return vt_error_no_memory();
+  char *token = vt_memory_resize(NULL, 80);
   snprintf(token, 80, "vt%c.", start->kind[0]);
   for (size_t i = 0; i < sizeof bytes; i++) snprintf(token + 4 + 2 * i, 3, "%02x", bytes[i]);
   vt_token_hash(token, hash);
@@ -39,7 +39,7 @@ vt_status vt_token_create(vt_cloud *cloud, const vt_token_start *start, char **o
                              .origin = start->origin};
   vt_status st = vt_row_insert(cloud->store, tokens, &row);
   if (st) {
-    free(token);
+    vt_memory_free(token);
     return st;
   }
   *out_token = token;

@@ -8,6 +8,7 @@
 
 #include "cloud/api/wire.h"
 #include "cloud/door/grpc.h"
+#include "cloud/store/json.h"
 
 typedef struct trip {
   const char *message;
@@ -44,7 +45,7 @@ static void messages_survive_the_wire(void **state) {
     assert_null(vt_wire_decode(vt_message_find(trips[i].message), trips[i].api, bytes.data,
                                bytes.size, &out));
     if (!json_equal(in, out)) {
-      char *text = json_dumps(out, JSON_COMPACT);
+      char *text = vt_json_text(out, JSON_COMPACT);
       fail_msg("%s became %s", trips[i].json, text);
     }
     json_decref(in);

@@ -9,12 +9,14 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/memory.h"
 #include "cloud/api/check.h"
 #include "cloud/api/handlers.h"
 #include "cloud/control/guest.h"
 #include "cloud/door/metadata.h"
 #include "cloud/state/node.h"
 #include "cloud/state/service_account.h"
+#include "cloud/store/json.h"
 
 enum { MAX_OUTPUT = 1 << 20 };
 
@@ -49,9 +51,9 @@ static vt_status find_worker(vt_call *call, vt_node *out_node, int64_t *out_work
 
 // Changes with the object; whole groups of base64, since clients decode it.
 static const char *fingerprint(vt_call *call, const json_t *object) {
-  char *text = object ? json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+  char *text = object ? vt_json_text(object, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
   uint64_t hash = text ? vt_hash_bytes(text, strlen(text), 4) : 0;
-  free(text);
+  vt_memory_free(text);
   return vt_arena_printf(&call->arena, "vtpu%08" PRIx64, hash & 0xffffffff);
 }
 

@@ -3,9 +3,9 @@
 // Order within a pass: nodes that are ending (they free chips), then nodes that are starting, then
 // the queue by rank and age. A failed step is logged and retried in the next pass; it never stops
 // the others.
+#include "base/check.h"
 #include "cloud/control/reconcile.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -760,7 +760,7 @@ vt_status vt_reconcile_due(vt_cloud *cloud, int64_t *out_ns) {
 }
 
 vt_status vt_reconcile_advance(vt_cloud *cloud, int64_t to_ns) {
-  assert(cloud->options.virtual_time);
+  vt_assert(cloud->options.virtual_time);
   bool busy;
   VT_TRY(vt_reconcile(cloud, &busy));
   while (cloud->virtual_ns < to_ns) {

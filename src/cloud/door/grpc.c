@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "cloud/api/metrics.h"
 #include "cloud/door/room.h"
 #include "cloud/door/watchdog.h"
@@ -150,18 +151,31 @@ static ssize_t read_reply(nghttp2_session *session, int32_t id, uint8_t *buffer,
   return (ssize_t)n;
 }
 
-static void fail_stream(connection *c, int32_t id, stream *s, vt_code code, const char *message) {
+static void send_failure(connection *c, int32_t id, stream *s, vt_code code, const char *message) {
   snprintf(s->status, sizeof s->status, "%d", (int)code);
-  put_percent(&s->message, message);
   nghttp2_nv headers[] = {HEADER(":status", "200"), HEADER("content-type", "application/grpc"),
-                          HEADER("grpc-status", s->status),
-                          HEADER("grpc-message", vt_text_string(&s->message))};
+                          HEADER("grpc-status", s->status), HEADER("grpc-message", message)};
   submit(c->session, c->ssl, id, headers, 4, NULL);
 }
 
-static void run_call(connection *c, stream *s) {
-  int32_t id = s->id;
+static void fail_stream(connection *c, int32_t id, stream *s, vt_code code, const char *message) {
+  put_percent(&s->message, message);
+  send_failure(c, id, s, code, vt_text_string(&s->message));
+}
+
+typedef struct exchange {
+  connection *connection;
+  stream *stream;
   vt_call call;
+  vt_status st;
+} exchange;
+
+static vt_status serve_call(void *user) {
+  exchange *e = user;
+  connection *c = e->connection;
+  stream *s = e->stream;
+  int32_t id = s->id;
+  vt_call *call = &e->call;
   vt_text message = {0};
   const unsigned char *body = (const unsigned char *)vt_text_string(&s->body);
   size_t size = s->body.size < 5 ? 0
@@ -169,20 +183,19 @@ static void run_call(connection *c, stream *s) {
                                        (size_t)body[3] << 8 | body[4];
   if (s->body.size < 5 || size != s->body.size - 5) {
     fail_stream(c, id, s, VT_INVALID_ARGUMENT, "not one gRPC message");
-    return;
+    return VT_OK;
   }
   if (body[0]) {
     fail_stream(c, id, s, VT_UNIMPLEMENTED, "compressed messages are not supported");
-    return;
+    return VT_OK;
   }
-  vt_call_init(&call, c->grpc->cloud, "POST", "/");
-  call.peer = c->peer;
-  call.secure = c->ssl != NULL;
-  if (s->authorization) vt_call_add_header(&call, "authorization", s->authorization);
-  vt_status st = vt_grpc_unary(&call, s->path ? s->path : "", body + 5, size, &message);
-  if (st) {
-    fail_stream(c, id, s, vt_status_code(st), vt_status_message(st));
-    vt_status_free(st);
+  vt_call_init(call, c->grpc->cloud, "POST", "/");
+  call->peer = c->peer;
+  call->secure = c->ssl != NULL;
+  if (s->authorization) vt_call_add_header(call, "authorization", s->authorization);
+  e->st = vt_grpc_unary(call, s->path ? s->path : "", body + 5, size, &message);
+  if (e->st) {
+    fail_stream(c, id, s, vt_status_code(e->st), vt_status_message(e->st));
   } else {
     unsigned char prefix[5] = {0, (unsigned char)(message.size >> 24),
                                (unsigned char)(message.size >> 16),
@@ -194,7 +207,22 @@ static void run_call(connection *c, stream *s) {
     submit(c->session, c->ssl, id, headers, 2, &provider);
   }
   vt_text_free(&message);
-  vt_call_fini(&call);
+  vt_call_fini(call);
+  return VT_OK;
+}
+
+static void run_call(connection *c, stream *s) {
+  exchange e = {.connection = c, .stream = s};
+  vt_attempt attempt;
+  vt_status st = vt_attempt_run(&attempt, serve_call, &e);
+  if (st) {
+    if (e.call.upgrade.drop) e.call.upgrade.drop(e.call.upgrade.context);
+    vt_text_free(&s->reply);
+    vt_text_free(&s->message);
+    send_failure(c, s->id, s, vt_status_code(st), vt_status_message(st));
+  }
+  vt_attempt_end(&attempt);
+  vt_status_free(e.st);
 }
 
 static void answer(connection *c, stream *s) {
@@ -252,7 +280,8 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
   if (!s) return 0;
   if (s->body.size + size > MAX_MESSAGE || c->buffered + size > MAX_BUFFERED)
     return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_ENHANCE_YOUR_CALM);
-  vt_text_put_n(&s->body, data, size);
+  if (!vt_text_try_put_n(&s->body, data, size))
+    return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_ENHANCE_YOUR_CALM);
   c->buffered += size;
   return 0;
 }

@@ -87,7 +87,7 @@ struct vt_http {
 typedef struct request {
   char *uri; // as sent, query included
   vt_text body;
-  bool begun, too_large;
+  bool begun, too_large, no_memory;
   session *session; // accepted, but not started
   vt_wait wait;
 } request;
@@ -464,42 +464,77 @@ static enum MHD_Result wait_for_change(vt_http *http, struct MHD_Connection *con
   return MHD_YES;
 }
 
-static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, const char *method,
-                              request *r) {
+typedef struct exchange {
+  vt_http *http;
+  struct MHD_Connection *connection;
+  const char *method;
+  request *request;
   vt_call call;
+  enum MHD_Result result;
+} exchange;
+
+static vt_status serve(void *user) {
+  exchange *e = user;
+  vt_call *call = &e->call;
+  request *r = e->request;
   char peer[64];
   size_t path = strcspn(r->uri, "?");
   // HEAD is GET whose body the library leaves out.
-  vt_call_init(&call, http->cloud, strcmp(method, "HEAD") == 0 ? "GET" : method, "");
-  call.path = vt_arena_copy(&call.arena, r->uri, path);
-  call.wait = r->wait;
-  call.secure = http->secure;
-  call.peer = peer_text(connection, peer);
+  vt_call_init(call, e->http->cloud, strcmp(e->method, "HEAD") == 0 ? "GET" : e->method, "");
+  call->path = vt_arena_copy(&call->arena, r->uri, path);
+  call->wait = r->wait;
+  call->secure = e->http->secure;
+  call->peer = peer_text(e->connection, peer);
   bool known = true;
-  if (http->who) known = http->who(http->who_context, socket_of(connection), peer);
-  if (r->uri[path]) vt_call_add_query(&call, r->uri + path + 1);
-  MHD_get_connection_values(connection, MHD_HEADER_KIND, add_header, &call);
-  call.body_text = vt_text_string(&r->body);
-  call.body_size = r->body.size;
-  const char *override = vt_call_header(&call, "x-http-method-override");
-  if (override && strcmp(method, "POST") == 0) call.method = override; // long GETs of some clients
+  if (e->http->who) known = e->http->who(e->http->who_context, socket_of(e->connection), peer);
+  if (r->uri[path]) vt_call_add_query(call, r->uri + path + 1);
+  MHD_get_connection_values(e->connection, MHD_HEADER_KIND, add_header, call);
+  call->body_text = vt_text_string(&r->body);
+  call->body_size = r->body.size;
+  const char *override = vt_call_header(call, "x-http-method-override");
+  if (override && strcmp(e->method, "POST") == 0) call->method = override; // long GETs
   if (!known) {
-    call.status = 403;
-    call.content_type = "text/plain";
-    vt_text_put(&call.raw, "not your machine\n");
+    call->status = 403;
+    call->content_type = "text/plain";
+    vt_text_put(&call->raw, "not your machine\n");
   } else if (r->too_large) {
-    refuse(&call, 413, "The request is too large.", "INVALID_ARGUMENT");
-  } else if (!may_reply(http, connection)) {
-    refuse(&call, 429, "Too many replies to this address wait to be read.", "RESOURCE_EXHAUSTED");
+    refuse(call, 413, "The request is too large.", "INVALID_ARGUMENT");
+  } else if (!may_reply(e->http, e->connection)) {
+    refuse(call, 429, "Too many replies to this address wait to be read.", "RESOURCE_EXHAUSTED");
   } else {
-    http->run(&call);
+    e->http->run(call);
   }
-  r->wait = call.wait;
-  enum MHD_Result result = r->wait.again      ? wait_for_change(http, connection, r)
-                           : call.upgrade.run ? agree(http, connection, &call, r)
-                                              : send_reply(http, connection, &call);
-  vt_call_fini(&call);
+  r->wait = call->wait;
+  e->result = r->wait.again       ? wait_for_change(e->http, e->connection, r)
+              : call->upgrade.run ? agree(e->http, e->connection, call, r)
+                                  : send_reply(e->http, e->connection, call);
+  vt_call_fini(call);
+  return VT_OK;
+}
+
+static enum MHD_Result refuse_without_memory(struct MHD_Connection *connection) {
+  struct MHD_Response *response = MHD_create_response_from_buffer(
+      sizeof VT_CALL_NO_MEMORY - 1, (void *)VT_CALL_NO_MEMORY, MHD_RESPMEM_PERSISTENT);
+  if (!response) return MHD_NO;
+  MHD_add_response_header(response, "Content-Type", VT_CALL_JSON);
+  MHD_add_response_header(response, "Retry-After", "1");
+  enum MHD_Result result = MHD_queue_response(connection, 429, response);
+  MHD_destroy_response(response);
   return result;
+}
+
+static enum MHD_Result answer(vt_http *http, struct MHD_Connection *connection, const char *method,
+                              request *r) {
+  exchange e = {.http = http, .connection = connection, .method = method, .request = r};
+  vt_attempt attempt;
+  if (r->no_memory) return refuse_without_memory(connection);
+  vt_status st = vt_attempt_run(&attempt, serve, &e);
+  if (st) {
+    if (e.call.upgrade.drop) e.call.upgrade.drop(e.call.upgrade.context);
+    e.result = refuse_without_memory(connection);
+  }
+  vt_attempt_end(&attempt);
+  return e.result;
 }
 
 static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *url,
@@ -516,8 +551,8 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
   if (*upload_size) {
     if (r->body.size + *upload_size > MAX_BODY)
       r->too_large = true;
-    else
-      vt_text_put_n(&r->body, upload, *upload_size);
+    else if (!vt_text_try_put_n(&r->body, upload, *upload_size))
+      r->no_memory = true;
     *upload_size = 0;
     return MHD_YES;
   }

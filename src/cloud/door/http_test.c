@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "cloud/cloud_testing.h"
 #include "cloud/door/metadata.h"
 #include "cloud/door/room.h"
@@ -337,6 +339,52 @@ static void late_for_a_request(void **state) {
   close(ends[1]);
 }
 
+#ifndef NDEBUG
+static atomic_long countdown; // of requests for memory until one finds none
+
+static bool refuses(void) {
+  return atomic_fetch_sub(&countdown, 1) == 1;
+}
+#endif
+
+// The n-th request for memory fails, for every n: that call is refused, the next one is answered.
+static void no_memory(void **state) {
+  (void)state;
+#ifdef NDEBUG
+  skip();
+#else
+  static const struct row {
+    const char *line, *body;
+    int status;
+  } rows[] = {{"GET /v2/projects/" TESTING_PROJECT "/locations/us-central2-b/nodes", "", 200},
+              {"POST /vtpu/v1/grants", "{\"days\":0}", 400}};
+  server s;
+  vt_http_options options = {.address = "127.0.0.1"};
+  vt_testing_open(&s.t, "");
+  assert_null(vt_http_start(s.t.cloud, &options, &s.http));
+  s.t.cloud->options.requests_per_minute = 0;
+  vt_memory_refuses = refuses;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[512];
+    long left = 0;
+    snprintf(text, sizeof text,
+             "%s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Length: %zu\r\n\r\n%s",
+             rows[i].line, s.t.token, strlen(rows[i].body), rows[i].body);
+    assert_int_equal(ask(&s, 0, text), rows[i].status);
+    for (long n = 1; left <= 0; n++) {
+      atomic_store(&countdown, n);
+      int status = ask(&s, 0, text);
+      left = atomic_exchange(&countdown, 0);
+      if (status != rows[i].status && (status != 429 || left > 0))
+        fail_msg("%s: %d without the %ld-th memory", rows[i].line, status, n);
+    }
+    assert_int_equal(ask(&s, 0, text), rows[i].status);
+  }
+  vt_memory_refuses = NULL;
+  close_server(&s);
+#endif
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(long_polls),
                                      cmocka_unit_test(unfinished_requests),
@@ -347,6 +395,7 @@ int main(void) {
                                      cmocka_unit_test(stops_with_nonsense),
                                      cmocka_unit_test(no_descriptors),
                                      cmocka_unit_test(replies_that_nobody_reads),
-                                     cmocka_unit_test(late_for_a_request)};
+                                     cmocka_unit_test(late_for_a_request),
+                                     cmocka_unit_test(no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

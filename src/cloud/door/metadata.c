@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/map.h"
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/check.h"
 #include "cloud/api/login_name.h"
@@ -28,6 +29,7 @@
 #include "cloud/state/doctor.h"
 #include "cloud/state/os_login.h"
 #include "cloud/state/service_account.h"
+#include "cloud/store/json.h"
 #include "cloud/worker/worker.h"
 
 #define ATTRIBUTES "instance/guest-attributes/"
@@ -520,9 +522,9 @@ static vt_status read_leaf(vt_call *call, const vt_node *node, int64_t worker, c
     not_found(call);
   } else if ((vt_call_flag(call, "recursive") && !(alt && strcmp(alt, "text") == 0)) ||
              (alt && strcmp(alt, "json") == 0)) {
-    char *text = json_dumps(at, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = vt_json_text(at, JSON_COMPACT | JSON_ENCODE_ANY);
     vt_text_put(&call->raw, text);
-    free(text);
+    vt_memory_free(text);
     call->content_type = "application/json";
   } else {
     put_value(call, at, strcmp(last, "attributes") == 0);
@@ -621,10 +623,23 @@ static bool keeps_waiting(vt_call *call) {
          vt_metrics_clock() < wait->until_ns;
 }
 
+static void answer_locked(void *context) {
+  vt_call *call = context;
+  bool leaf;
+  vt_status st = answer_once(call, call->path + 20, &leaf);
+  call->wait.again = !st && leaf && vt_call_flag(call, "wait_for_change") && keeps_waiting(call);
+  if (!st) return;
+  char why[512];
+  snprintf(why, sizeof why, "%s", vt_status_message(st));
+  vt_status_free(st);
+  call->status = 503;
+  vt_text_free(&call->raw);
+  vt_text_put(&call->raw, why);
+}
+
 void vt_metadata_run(vt_call *call) {
   const char *flavor = vt_call_header(call, "metadata-flavor"), *path = call->path;
   char tag[24];
-  bool leaf;
   vt_call_reply_header(call, "Metadata-Flavor", "Google");
   call->content_type = "application/text";
   if (strcmp(path, "/") == 0) {
@@ -640,17 +655,8 @@ void vt_metadata_run(vt_call *call) {
     not_found(call);
     return;
   }
-  pthread_mutex_lock(&call->cloud->lock);
-  vt_status st = answer_once(call, path + 20, &leaf);
-  call->wait.again = !st && leaf && vt_call_flag(call, "wait_for_change") && keeps_waiting(call);
-  pthread_mutex_unlock(&call->cloud->lock);
-  if (st) {
-    call->status = 503;
-    vt_text_free(&call->raw);
-    vt_text_put(&call->raw, vt_status_message(st));
-    vt_status_free(st);
-    return;
-  }
+  vt_cloud_lock_for(call->cloud, answer_locked, call);
+  if (call->status == 503) return;
   etag_of(&call->raw, tag);
   vt_call_reply_header(call, "ETag", tag);
 }

@@ -420,7 +420,6 @@ vt_status vt_relay_reconnect(vt_call *call) {
   char *tail;
   struct vt_relays *all = call->cloud->relays;
   reconnecting *c = calloc(1, sizeof *c);
-  const char *project = NULL;
   if (!c) return vt_error_no_memory();
   c->count = strtoull(text_of(call, "ack"), &tail, 10);
   c->credential = strdup(call->credential);
@@ -431,13 +430,12 @@ vt_status vt_relay_reconnect(vt_call *call) {
   pthread_mutex_lock(&all->lock);
   for (relay *r = all->first; r; r = r->next) {
     if (strcmp(r->tunnel.sid, sid) != 0 || strcmp(r->caller, call->caller) != 0) continue;
-    project = vt_arena_copy(&call->arena, r->project, strlen(r->project));
     r->references++;
     c->relay = r;
   }
   pthread_mutex_unlock(&all->lock);
   call->upgrade = (vt_upgrade){run_reconnecting, drop_reconnecting, c};
-  vt_status st = project ? vt_account_allow(call, project, PERMISSION) : VT_OK;
+  vt_status st = c->relay ? vt_account_allow(call, c->relay->project, PERMISSION) : VT_OK;
   if (!st) st = vt_stream_accept(call, VT_TUNNEL_PROTOCOL);
   if (st) {
     call->upgrade = (vt_upgrade){0};

@@ -406,9 +406,9 @@ vt_status vt_node_terminal(vt_call *call) {
   vt_node node;
   VT_TRY(vt_node_find(call, &node));
   terminal *t = calloc(1, sizeof *t);
+  if (t) call->upgrade = (vt_upgrade){NULL, drop, t};
   vt_status st = t ? prepare(call, &node, t) : vt_error_no_memory();
-  if (st && t) drop(t);
-  if (!st) call->upgrade = (vt_upgrade){run, drop, t};
+  if (!st) call->upgrade.run = run;
   vt_node_fini(&node);
   return st;
 }

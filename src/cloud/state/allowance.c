@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/memory.h"
 #include "cloud/api/check.h"
 #include "cloud/api/metrics.h"
 #include "cloud/api/token.h"
@@ -96,7 +97,7 @@ vt_status vt_allowance_token(vt_call *call, const vt_node *node, int64_t worker,
     vt_token_hash(token, a->hash);
     a->expires_ns = now + TOKEN_LIFETIME;
   }
-  free(token);
+  vt_memory_free(token);
   return VT_OK;
 }
 

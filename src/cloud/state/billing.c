@@ -14,6 +14,7 @@
 
 static vt_status open_interval(vt_cloud *cloud, const vt_node *node, const char *kind,
                                int64_t units, int64_t price) {
+  vt_assert(units >= 0 && price >= 0 && vt_store_in_transaction(cloud->store));
   int64_t id, open;
   VT_TRY(vt_store_int(cloud->store, &open, 0,
                       "SELECT 1 FROM usage WHERE end_ns = 0 AND node = ? AND kind = ?", "is",
@@ -45,6 +46,7 @@ vt_status vt_bill_open_disk(vt_cloud *cloud, const vt_node *node) {
 }
 
 vt_status vt_bill_close(vt_cloud *cloud, const vt_node *node, bool preempted) {
+  vt_assert(vt_store_in_transaction(cloud->store));
   int64_t now = vt_cloud_now(cloud);
   return vt_store_run(cloud->store, NULL,
                       "UPDATE usage SET end_ns = ?, waived = CASE WHEN ? = 1 AND ? - start_ns < "
@@ -150,6 +152,7 @@ vt_status vt_bill_may_begin(vt_cloud *cloud, const char *project) {
 
 static vt_status tell_budget(vt_cloud *cloud, const char *project, int64_t reached, int64_t spent,
                              int64_t amount, const char *month) {
+  vt_assert(reached > 0 && reached <= 100 && spent >= 0);
   char detail[128];
   snprintf(detail, sizeof detail, "%d%% of the budget of %s is spent: %.2f of %.2f USD",
            (int)reached, month, (double)spent / 1e9, (double)amount / 1e9);

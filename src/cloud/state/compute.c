@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/api/check.h"
 #include "cloud/api/handlers.h"
 #include "cloud/state/catalogue.h"
 #include "cloud/state/service_account.h"
+#include "cloud/store/json.h"
 
 static const char *self_link(vt_call *call, const char *rest) {
   return vt_arena_printf(&call->arena, "https://www.googleapis.com/compute/v1/projects/%s%s",
@@ -84,12 +86,12 @@ vt_status vt_compute_set_metadata(vt_call *call) {
     json_object_set_new(metadata, key, json_string(value));
   }
   VT_TRY_OUT(vt_check_metadata(metadata));
-  text = json_dumps(metadata, JSON_COMPACT);
+  text = vt_json_text(metadata, JSON_COMPACT);
   st = vt_store_run(
       call->cloud->store, NULL,
       "UPDATE projects SET metadata = ?, metadata_version = metadata_version + 1 WHERE id = ?",
       "ss", text, call->project);
-  free(text);
+  vt_memory_free(text);
   char hex[14];
   vt_cloud_random_hex(hex, 13);
   if (!st)

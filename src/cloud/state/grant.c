@@ -10,11 +10,13 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/handlers.h"
 #include "cloud/state/catalogue.h"
 #include "cloud/state/node.h"
 #include "cloud/state/scheduler.h"
+#include "cloud/store/json.h"
 #include "cloud/store/row.h"
 
 enum { MAX_DAYS = 366 };
@@ -78,8 +80,8 @@ static vt_status apply(vt_cloud *cloud, const char *project, const json_t *items
       snprintf(seen[slot], sizeof seen[slot], "%s", id);
       VT_TRY(
           vt_store_run(cloud->store, NULL,
-                       "INSERT INTO quotas (project, quota, place, units, grant_id) VALUES (?, "
-                       "?, ?, ?, NULL) ON CONFLICT "
+                       "INSERT INTO quotas (project, quota, place, units) VALUES (?, ?, ?, ?) ON "
+                       "CONFLICT "
                        "(project, quota, place) DO UPDATE SET units = CASE WHEN quotas.units < 0 "
                        "THEN quotas.units WHEN quotas.units + excluded.units < 0 THEN 0 ELSE "
                        "quotas.units + excluded.units END",
@@ -175,7 +177,7 @@ vt_status vt_grants_apply(vt_call *call) {
   vt_cloud_random_hex(id + 6, 8);
   json_t *body =
       json_pack("{s:s, s:I, s:O}", "purpose", purpose, "days", (json_int_t)days, "items", items);
-  text = json_dumps(body, JSON_COMPACT);
+  text = vt_json_text(body, JSON_COMPACT);
   json_decref(body);
   const vt_grants_row row = {.id = id,
                              .applicant = call->caller,
@@ -184,7 +186,7 @@ vt_status vt_grants_apply(vt_call *call) {
                              .created_ns = vt_cloud_now(call->cloud),
                              .body = text};
   vt_status st = vt_row_insert(call->cloud->store, grants, &row);
-  free(text);
+  vt_memory_free(text);
   if (st) return st;
   call->reply = json_pack("{s:s, s:s}", "id", id, "state", "PENDING");
   return VT_OK;
@@ -230,14 +232,14 @@ static vt_status decide(vt_call *call, bool approve) {
   g.reviewer = call->caller;
   g.start_ns = approve ? now : 0;
   g.end_ns = approve ? now + days * VT_DAY : 0;
-  g.body = text = json_dumps(body, JSON_COMPACT);
+  g.body = text = vt_json_text(body, JSON_COMPACT);
   VT_TRY_OUT(vt_row_update(call->cloud->store, grants, &g, NULL));
   if (approve) VT_TRY_OUT(apply(call->cloud, g.project, items, 1));
   VT_TRY_OUT(vt_cloud_event(call->cloud, "grant", g.project, call->caller, id,
                             approve ? "approved" : "rejected"));
   call->reply = json_pack("{s:s, s:s}", "id", id, "state", g.state);
 out:
-  free(text);
+  vt_memory_free(text);
   json_decref(body);
   return st;
 }

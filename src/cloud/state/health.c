@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/map.h"
+#include "base/memory.h"
 #include "cloud/state/doctor.h"
 #include "cloud/store/row.h"
 
@@ -51,9 +52,20 @@ static pulse *find(const vt_cloud *cloud, int64_t uid, int64_t worker) {
   return cloud->pulses ? vt_map_find(&cloud->pulses->map, &key, sizeof key) : NULL;
 }
 
+typedef struct place {
+  vt_map *map;
+  pulse_key key;
+  void **slot;
+} place;
+
+static vt_status find_place(void *user) {
+  place *p = user;
+  p->slot = vt_map_at(p->map, &p->key, sizeof p->key);
+  return VT_OK;
+}
+
 // NULL when out of memory: then no worker counts as missing.
 static pulse *make(vt_cloud *cloud, int64_t uid, int64_t worker) {
-  pulse_key key = {uid, worker};
   // Entries of deleted nodes stay; a full table is cleared.
   if (cloud->pulses && cloud->pulses->map.size >= MAX_PULSES) {
     vt_pulses_free(cloud->pulses);
@@ -61,13 +73,14 @@ static pulse *make(vt_cloud *cloud, int64_t uid, int64_t worker) {
   }
   if (!cloud->pulses) cloud->pulses = calloc(1, sizeof *cloud->pulses);
   if (!cloud->pulses) return NULL;
-  void **place = vt_map_at(&cloud->pulses->map, &key, sizeof key);
-  if (!*place) {
+  place at = {&cloud->pulses->map, {uid, worker}, NULL};
+  if (vt_attempt_keep(find_place, &at)) return NULL;
+  if (!*at.slot) {
     pulse *p = calloc(1, sizeof *p);
     if (p) *p = (pulse){.uid = uid, .heard_ns = clock_of(cloud)};
-    *place = p;
+    *at.slot = p;
   }
-  return *place;
+  return *at.slot;
 }
 
 static void hear(vt_cloud *cloud, pulse *p) {

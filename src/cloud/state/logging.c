@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/check.h"
 #include "cloud/api/handlers.h"
 #include "cloud/state/node.h"
+#include "cloud/store/json.h"
 #include "cloud/store/row.h"
 
 // The limits of Cloud Logging.
@@ -49,14 +51,14 @@ vt_status vt_logging_write(vt_call *call) {
     if (!json_object_get(entry, "timestamp"))
       json_object_set_new(entry, "timestamp", json_string(time));
     VT_TRY(vt_cloud_next(call->cloud, "log_entries", &id));
-    text = json_dumps(entry, JSON_COMPACT);
+    text = vt_json_text(entry, JSON_COMPACT);
     if (strlen(text) > MAX_ENTRY) {
-      free(text);
+      vt_memory_free(text);
       return vt_error(VT_INVALID_ARGUMENT, "entries[%zu] has over %d bytes", i, MAX_ENTRY);
     }
     const vt_log_entries_row row = {.id = id, .project = call->project, .at_ns = now, .body = text};
     vt_status st = vt_row_insert(call->cloud->store, log_entries, &row);
-    free(text);
+    vt_memory_free(text);
     if (st) return st;
   }
   call->reply = json_object();
@@ -146,10 +148,10 @@ static vt_status save_sink(vt_call *call, const char *name, json_t *sink) {
       sink, "writerIdentity",
       json_string(vt_arena_printf(&call->arena, "serviceAccount:service-%lld@gcp-sa-logging.%s",
                                   (long long)call->project_number, call->cloud->options.universe)));
-  char *text = json_dumps(sink, JSON_COMPACT);
+  char *text = vt_json_text(sink, JSON_COMPACT);
   const vt_log_sinks_row row = {.project = call->project, .name = name, .body = text};
   vt_status st = vt_row_put(call->cloud->store, log_sinks, &row);
-  free(text);
+  vt_memory_free(text);
   return st;
 }
 

@@ -4,13 +4,14 @@
 // the view node_view.c.
 #include "cloud/state/node.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/api/check.h"
 #include "cloud/state/address.h"
+#include "cloud/store/json.h"
 
 static const struct state_facts {
   const char *name;
@@ -257,7 +258,7 @@ static vt_nodes_row row_of(const vt_node *node, char **out_text) {
   row.type_name = node->type->name;
   row.family = node->type->family->name;
   row.chips = node->type->chips;
-  row.text = *out_text = json_dumps(node->body, JSON_COMPACT);
+  row.text = *out_text = vt_json_text(node->body, JSON_COMPACT);
   return row;
 }
 
@@ -266,7 +267,7 @@ vt_status vt_node_insert(vt_cloud *cloud, vt_node *node) {
   node->version = 1;
   const vt_nodes_row row = row_of(node, &text);
   vt_status st = vt_row_insert(cloud->store, nodes, &row);
-  free(text);
+  vt_memory_free(text);
   for (int64_t w = 0; !st && w < node->workers; w++) st = add_worker(cloud, node, w);
   return st;
 }
@@ -276,7 +277,7 @@ vt_status vt_node_save(vt_cloud *cloud, vt_node *node) {
   int64_t changed = 0;
   const vt_nodes_row row = row_of(node, &text);
   vt_status st = vt_row_update(cloud->store, nodes, &row, &changed);
-  free(text);
+  vt_memory_free(text);
   if (!st && changed != 1) st = vt_error(VT_ABORTED, "node %s changed under this call", node->id);
   node->version++;
   return st;

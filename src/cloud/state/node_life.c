@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // node_life.c - see node_life.h.
+#include "base/check.h"
 #include "cloud/state/node_life.h"
 
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include "cloud/state/health.h"
 
 vt_status vt_node_create(vt_cloud *cloud, vt_node *node) {
+  vt_assert(vt_store_in_transaction(cloud->store));
   VT_TRY(vt_node_insert(cloud, node));
   return vt_disks_attach(cloud, node);
 }
@@ -23,6 +25,7 @@ static vt_status revoke_tokens(vt_cloud *cloud, int64_t uid) {
 }
 
 vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state, const char *why) {
+  vt_assert(state >= 0 && state < VT_NODE_STATE_COUNT && vt_store_in_transaction(cloud->store));
   vt_node_state before = node->state;
   int64_t now = vt_cloud_now(cloud);
   char detail[256], name[512];
@@ -46,6 +49,9 @@ vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state,
     VT_TRY(vt_health_forget(cloud, node->uid));
     VT_TRY(revoke_tokens(cloud, node->uid));
   }
+  vt_assert(!node->placed || vt_node_state_holds(state));
+  vt_assert(!node->ready_ns == !vt_node_state_billed(state));
+  vt_assert(state != VT_NODE_READY || node->workers > 0);
   VT_TRY(vt_node_save(cloud, node));
   if (vt_node_state_billed(state) && !vt_node_state_billed(before))
     VT_TRY(vt_bill_open(cloud, node));
@@ -61,6 +67,7 @@ vt_status vt_node_set_state(vt_cloud *cloud, vt_node *node, vt_node_state state,
 }
 
 vt_status vt_node_remove(vt_cloud *cloud, vt_node *node) {
+  vt_assert(vt_store_in_transaction(cloud->store));
   char name[512];
   VT_TRY(vt_bill_close(cloud, node, false));
   VT_TRY(vt_bill_close_disk(cloud, node));

@@ -3,14 +3,16 @@
 // follows from its row, and the row's version grows with every change, so the text is made once per
 // version and form and then copied. Purely a cache: emptied when full, filled only from committed
 // rows (a list runs outside transactions).
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/map.h"
+#include "base/memory.h"
 #include "cloud/api/handlers.h"
 #include "cloud/state/node.h"
+#include "cloud/store/json.h"
 
 enum { CACHE_BYTES = 128 << 20 };
 
@@ -57,25 +59,40 @@ static vt_status load_view(vt_call *call, int64_t uid, json_t **out_view) {
 }
 
 // The view as it appears in a list; a pretty-printed one is two levels deep there.
-static text *write_text(const vt_call *call, json_t *view, int64_t version) {
+static void write_text(const vt_call *call, json_t *view, vt_text *out) {
   bool pretty = vt_call_pretty(call);
   vt_schema_shape(vt_message_find("Node"), call->api, vt_call_enums_as_numbers(call), view);
-  char *plain = json_dumps(view, pretty ? JSON_INDENT(2) : JSON_COMPACT);
-  if (!plain) return NULL;
-  size_t lines = 0;
-  for (const char *p = plain; *p; p++) lines += *p == '\n'; // never inside a JSON string
-  text *made = malloc(sizeof *made + strlen(plain) + 4 * lines);
-  if (made) {
-    char *w = made->bytes;
-    for (const char *p = plain; *p; p++) {
-      *w++ = *p;
-      if (*p == '\n') w = (char *)memset(w, ' ', 4) + 4;
-    }
-    made->version = version;
-    made->size = (size_t)(w - made->bytes);
+  char *plain = vt_json_text(view, pretty ? JSON_INDENT(2) : JSON_COMPACT);
+  for (const char *p = plain; *p;) { // a line break is never inside a JSON string
+    size_t n = strcspn(p, "\n");
+    n += p[n] == '\n';
+    vt_text_put_n(out, p, n);
+    if (p[n - 1] == '\n') vt_text_put(out, "    ");
+    p += n;
   }
-  free(plain);
-  return made;
+  vt_memory_free(plain);
+}
+
+typedef struct entry {
+  struct vt_node_texts *cache;
+  text_key key;
+  int64_t version;
+  const vt_text *bytes;
+  const text *made;
+} entry;
+
+// Outlives the call, so no attempt watches it.
+static vt_status put_entry(void *user) {
+  entry *e = user;
+  void **slot = vt_map_at(&e->cache->texts, &e->key, sizeof e->key);
+  text *old = *slot, *made = malloc(sizeof *made + e->bytes->size);
+  if (!made) return vt_error_no_memory();
+  *made = (text){e->version, e->bytes->size};
+  memcpy(made->bytes, vt_text_string(e->bytes), made->size);
+  e->cache->bytes += sizeof *made + made->size - (old ? sizeof *old + old->size : 0);
+  free(old);
+  e->made = *slot = made;
+  return VT_OK;
 }
 
 static vt_status find_text(vt_call *call, const item *of, const text **out_text) {
@@ -86,25 +103,25 @@ static vt_status find_text(vt_call *call, const item *of, const text **out_text)
   if (cache->bytes > CACHE_BYTES) empty(cache);
   text_key key = {of->uid, (uint64_t)call->api << 2 | (uint64_t)vt_call_pretty(call) << 1 |
                                vt_call_enums_as_numbers(call)};
-  text *known = vt_map_find(&cache->texts, &key, sizeof key);
-  if (!known || known->version != of->version) {
-    json_t *view;
-    VT_TRY(load_view(call, of->uid, &view));
-    text *made = view ? write_text(call, view, of->version) : NULL;
-    json_decref(view);
-    if (!made) return vt_error_no_memory();
-    cache->bytes += sizeof *made + made->size - (known ? sizeof *known + known->size : 0);
-    *vt_map_at(&cache->texts, &key, sizeof key) = made;
-    free(known);
-    known = made;
-  }
+  const text *known = vt_map_find(&cache->texts, &key, sizeof key);
   *out_text = known;
-  return VT_OK;
+  if (known && known->version == of->version) return VT_OK;
+  json_t *view;
+  vt_text bytes = {0};
+  VT_TRY(load_view(call, of->uid, &view));
+  if (!view) return vt_error(VT_INTERNAL, "node %lld is listed but has no row", (long long)of->uid);
+  write_text(call, view, &bytes);
+  json_decref(view);
+  entry e = {cache, key, of->version, &bytes, NULL};
+  vt_status st = vt_attempt_keep(put_entry, &e);
+  vt_text_free(&bytes);
+  *out_text = e.made;
+  return st;
 }
 
 static vt_status reply_as_text(vt_call *call, const item *items, size_t count, const char *token) {
   bool pretty = vt_call_pretty(call);
-  assert(!vt_store_in_transaction(call->cloud->store));
+  vt_assert(!vt_store_in_transaction(call->cloud->store));
   vt_text_put(&call->raw, pretty ? "{\n  \"nodes\": [" : "{\"nodes\":[");
   for (size_t i = 0; i < count; i++) {
     const text *one;

@@ -100,6 +100,17 @@ static const bad_row bad_rows[] = {
      400, "Invalid label"},
     {Z "/nodes?nodeId=x", "{", 400, "Invalid JSON payload"},
     {Z "/nodes?nodeId=x", "[]", 400, "expected an object"},
+    {Z "/nodes?nodeId=x", "{\"colour\":\"red\"}", 400,
+     "Invalid JSON payload received. Unknown name \"colour\" at 'node': Cannot find field."},
+    {Z "/nodes?nodeId=x", "{\"networkConfig\":{\"mtu\":1}}", 400,
+     "Unknown name \"mtu\" at 'node.network_config': Cannot find field."},
+    {Z "/nodes?nodeId=x", "{\"data_disks\":[{},{\"size\":1}]}", 400,
+     "Unknown name \"size\" at 'node.data_disks[1]': Cannot find field."},
+    {Z "/nodes?nodeId=x", "{\"dataDisks\":[{\"workerIds\":[]}]}", 400, // of v2alpha1
+     "Unknown name \"workerIds\" at 'node.data_disks[0]': Cannot find field."},
+    {Z "/nodes/x:start", "{\"soon\":true}", 400, "Unknown name \"soon\": Cannot find field."},
+    {Z "/queuedResources?queuedResourceId=x", "{\"tpu\":{\"nodeSpec\":[{\"node\":{\"a\":1}}]}}",
+     400, "Unknown name \"a\" at 'queued_resource.tpu.node_spec[0].node': Cannot find field."},
     {"/v2/projects/" TESTING_PROJECT "/locations/mars-a/nodes?nodeId=x",
      "{\"acceleratorType\":\"v4-8\",\"runtimeVersion\":\"v2-alpha\"}", 403,
      "Location mars-a is not found or access is unauthorized."},
@@ -123,6 +134,13 @@ static void mistakes_are_named(void **state) {
       fail_msg("%s: %s", bad_rows[i].url, message);
     json_decref(reply);
   }
+  static const char *const sizes[] = {"2147483648", "99999999999999999999", "1e3", "%2B1", "-1"};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    char url[128];
+    snprintf(url, sizeof url, Z "/nodes?pageSize=%s", sizes[i]);
+    json_decref(vt_testing_call(&t, "GET", url, NULL, 400));
+  }
+  json_decref(vt_testing_call(&t, "GET", Z "/nodes?pageSize=2147483647", NULL, 200));
   json_t *missing = vt_testing_call(&t, "GET", Z "/nodes/none", NULL, 404);
   assert_string_equal(vt_testing_text(missing, "error.details.0.resourceName"),
                       "projects/" TESTING_PROJECT "/locations/us-central2-b/nodes/none");

@@ -99,10 +99,15 @@ vt_status vt_node_view(vt_cloud *cloud, const vt_node *node, const char *api_nam
   if (json_array_size(symptoms)) json_object_set(view, "symptoms", symptoms);
   json_decref(symptoms);
   if (!st) st = add_endpoints(cloud, node, view);
+  *out_json = NULL;
+  if (st) {
+    json_decref(view);
+    return st;
+  }
   if (strncmp(api_name, "v1", 2) == 0) to_v1(node, view);
   json_object_del(view, "bounded_ns"); // our addition to the API
   *out_json = view;
-  return st;
+  return VT_OK;
 }
 
 vt_status vt_node_response(vt_cloud *cloud, const vt_node *node, const char *api_name,
@@ -110,5 +115,6 @@ vt_status vt_node_response(vt_cloud *cloud, const vt_node *node, const char *api
   char type[96];
   VT_TRY(vt_node_view(cloud, node, api_name, out_json));
   snprintf(type, sizeof type, "type.googleapis.com/google.cloud.tpu.%s.Node", api_name);
-  return json_object_set_new(*out_json, "@type", json_string(type)) ? vt_error_no_memory() : VT_OK;
+  json_object_set_new(*out_json, "@type", json_string(type));
+  return VT_OK;
 }

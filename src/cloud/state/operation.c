@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // operation.c - google.longrunning.Operation over the `operations` table, and its four calls.
+#include "base/check.h"
 #include "cloud/state/operation.h"
 
 #include <openssl/evp.h>
@@ -7,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/api/handlers.h"
+#include "cloud/store/json.h"
 #include "cloud/store/row.h"
 
 vt_status vt_operation_create(vt_cloud *cloud, vt_arena *arena, const vt_operation_start *start,
@@ -32,10 +35,11 @@ vt_status vt_operation_create(vt_cloud *cloud, vt_arena *arena, const vt_operati
 }
 
 vt_status vt_operation_finish(vt_cloud *cloud, const char *name, json_t *error, json_t *response) {
+  vt_assert(vt_store_in_transaction(cloud->store) && !(error && response));
   if (!error && !response)
     response = json_pack("{s:s}", "@type", "type.googleapis.com/google.protobuf.Empty");
-  char *error_text = error ? json_dumps(error, JSON_COMPACT) : NULL;
-  char *response_text = response ? json_dumps(response, JSON_COMPACT) : NULL;
+  char *error_text = error ? vt_json_text(error, JSON_COMPACT) : NULL;
+  char *response_text = response ? vt_json_text(response, JSON_COMPACT) : NULL;
   json_decref(error);
   json_decref(response);
   vt_status st = vt_store_run(
@@ -43,8 +47,8 @@ vt_status vt_operation_finish(vt_cloud *cloud, const char *name, json_t *error, 
       "UPDATE operations SET done = 1, ended_ns = ?, error = ?, response = ? WHERE name = ? "
       "AND done = 0",
       "isss", vt_cloud_now(cloud), error_text, response_text, name);
-  free(error_text);
-  free(response_text);
+  vt_memory_free(error_text);
+  vt_memory_free(response_text);
   return st;
 }
 
@@ -129,9 +133,9 @@ static void digest_request(vt_call *call, const char *id, char out_key[33], char
     add_text(digest, query[i].name);
     add_text(digest, query[i].value);
   }
-  char *body = call->body ? json_dumps(call->body, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+  char *body = call->body ? vt_json_text(call->body, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
   add_text(digest, body ? body : "");
-  free(body);
+  vt_memory_free(body);
   put_digest(digest, out_rest);
   EVP_MD_CTX_free(digest);
 }

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/checked.h"
+#include "base/memory.h"
 #include "cloud/api/check.h"
 #include "cloud/api/handlers.h"
 #include "cloud/state/billing.h"
@@ -13,6 +15,7 @@
 #include "cloud/state/queue.h"
 #include "cloud/state/scheduler.h"
 #include "cloud/state/service_account.h"
+#include "cloud/store/json.h"
 
 static vt_status read_row(vt_arena *arena, const vt_rows *rows, vt_queued *q) {
   *q = (vt_queued){0};
@@ -42,14 +45,15 @@ static void full_name(const vt_queued *q, char out_name[512]) {
 
 vt_status vt_queued_set_state(vt_cloud *cloud, vt_queued *queued, const char *state,
                               const char *initiator, json_t *error) {
-  char name[512], detail[256], *text = error ? json_dumps(error, JSON_COMPACT) : NULL;
+  vt_assert(vt_store_in_transaction(cloud->store) && *state);
+  char name[512], detail[256], *text = error ? vt_json_text(error, JSON_COMPACT) : NULL;
   json_decref(error);
   int64_t now = vt_cloud_now(cloud);
   vt_status st = vt_store_run(
       cloud->store, NULL,
       "UPDATE queued SET state = ?, initiator = ?, error = ?, state_ns = ? WHERE uid = ?", "sssii",
       state, initiator, text ? text : "", now, queued->uid);
-  free(text);
+  vt_memory_free(text);
   if (st) return st;
   snprintf(detail, sizeof detail, "%s to %s", queued->state, state);
   queued->state = state;
@@ -59,6 +63,7 @@ vt_status vt_queued_set_state(vt_cloud *cloud, vt_queued *queued, const char *st
 }
 
 vt_status vt_queued_remove(vt_cloud *cloud, const vt_queued *queued) {
+  vt_assert(vt_store_in_transaction(cloud->store));
   char name[512];
   full_name(queued, name);
   VT_TRY(vt_store_run(cloud->store, NULL, "DELETE FROM queued WHERE uid = ?", "i", queued->uid));
@@ -369,12 +374,13 @@ static vt_status check_count(vt_call *call) {
 }
 
 static vt_status insert(vt_call *call, const vt_queued *q) {
-  char *text = json_dumps(q->body, JSON_COMPACT);
+  vt_assert(vt_store_in_transaction(call->cloud->store));
+  char *text = vt_json_text(q->body, JSON_COMPACT);
   vt_queued_row row = q->row;
   row.rank = *q->klass == 's' || *q->klass == 'p';
   row.text = text;
   vt_status st = vt_row_insert(call->cloud->store, queued, &row);
-  free(text);
+  vt_memory_free(text);
   return st;
 }
 

@@ -14,6 +14,7 @@
 #include "cloud/store/row.h"
 
 void vt_quota_id(const vt_accelerator *type, bool spot, const char *place, char out_id[128]) {
+  vt_assert(type->vms >= 1);
   const char *family = type->family->name;
   bool split = strcmp(family, "v2") == 0 ||
                strcmp(family, "v3") == 0; // single devices and pods count separately
@@ -114,6 +115,7 @@ static vt_status check_units(vt_cloud *cloud, const vt_node *node, int64_t more,
   const char *place = by_zone ? node->zone : region, *lower = by_zone ? "zone" : "region";
   vt_quota_id(node->type, vt_node_is_spot(node), by_zone ? "Zone" : "Region", id);
   const vt_quota *quota = vt_quota_find(id);
+  vt_assert(quota);
   VT_TRY(vt_quota_limit(cloud, node->project, quota, place, &limit));
   if (limit < 0) return VT_OK;
   if (!alone) VT_TRY(vt_quota_used(cloud, node->project, quota, place, &used));
@@ -150,6 +152,7 @@ typedef VT_ARRAY(group) groups;
 // Adds `amount` to the group of `node`.
 static void add_to(vt_arena *arena, groups *list, const vt_node *node, int64_t amount,
                    bool (*same)(const vt_node *a, const vt_node *b)) {
+  vt_assert(amount > 0);
   for (size_t i = 0; i < list->size; i++)
     if (same(list->data[i].first, node)) {
       list->data[i].sum = vt_add_clamped(list->data[i].sum, amount);
@@ -201,6 +204,7 @@ vt_status vt_capacity_free(vt_cloud *cloud, const char *zone, const char *family
                       "family = ? AND state = 'ACTIVE'",
                       "ss", zone, family));
   *out_chips = chips - used - reserved;
+  vt_assert(used >= 0 && reserved >= 0 && *out_chips <= chips);
   return VT_OK;
 }
 
@@ -221,6 +225,7 @@ static vt_status reserved_free(vt_cloud *cloud, const vt_node *node, const char 
                       "sssss", node->project, node->zone, node->type->family->name, reservation,
                       reservation));
   *out_chips = chips - used;
+  vt_assert(used >= 0 && *out_chips <= chips);
   return VT_OK;
 }
 
@@ -258,6 +263,7 @@ static vt_status room_reserved(vt_cloud *cloud, vt_arena *arena, const vt_node *
 // With `give_notice` they get notice, all or none.
 static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing, bool give_notice,
                            bool *out_enough) {
+  vt_assert(missing > 0);
   vt_arena arena = {0};
   VT_ARRAY(int64_t) victims = {0};
   vt_rows *rows;
@@ -269,6 +275,7 @@ static vt_status make_room(vt_cloud *cloud, const vt_node *node, int64_t missing
       "ssi", node->zone, node->type->family->name, node->uid);
   if (!st) {
     while (missing > 0 && vt_rows_next(rows)) {
+      vt_assert(vt_rows_int(rows, 1) > 0);
       missing -= vt_rows_int(rows, 1);
       if (!vt_rows_int(rows, 2)) vt_array_push_in(&arena, &victims, vt_rows_int(rows, 0));
     }
@@ -297,6 +304,7 @@ static vt_status count_missing(vt_cloud *cloud, const group *all, const vt_node 
     if (!is_reserved(&nodes[i]) && vt_node_is_spot(&nodes[i]) && same_family(all->first, &nodes[i]))
       spot = vt_add_clamped(spot, nodes[i].type->chips);
   VT_TRY(vt_capacity_free(cloud, all->first->zone, all->first->type->family->name, &free_chips));
+  vt_assert(spot <= all->sum);
   *out_missing = free_chips >= all->sum ? 0 : free_chips < spot ? -1 : all->sum - free_chips;
   return VT_OK;
 }

@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cloud/api/account.h"
 #include "cloud/api/check.h"
 #include "cloud/api/handlers.h"
 #include "cloud/state/service_account.h"
+#include "cloud/store/json.h"
 
 static json_t *sa_view(vt_call *call, const char *email, const char *name, const char *unique) {
   return json_pack(
@@ -128,11 +130,11 @@ vt_status vt_sa_keys_create(vt_call *call) {
                            "token_uri", vt_arena_printf(&call->arena, "%s/token", base),
                            "universe_domain", call->cloud->options.universe);
   free(pem);
-  char *text = json_dumps(file, JSON_INDENT(2));
+  char *text = vt_json_text(file, JSON_INDENT(2));
   json_decref(file);
   const char *encoded =
       vt_call_page_token(call, text, ""); // base64 with the URL alphabet and a final newline
-  free(text);
+  vt_memory_free(text);
   char *plain = vt_arena_copy(&call->arena, encoded, strlen(encoded));
   for (char *p = plain; *p; p++) *p = *p == '-' ? '+' : *p == '_' ? '/' : *p;
   call->reply = json_pack("{s:s, s:s, s:s, s:s}", "name", key_name(call, id), "privateKeyType",

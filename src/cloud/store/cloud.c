@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 
 vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) {
   char path[512], text[32] = "";
@@ -126,6 +127,28 @@ vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project,
                              .target = target,
                              .detail = detail};
   return vt_row_insert(cloud->store, events, &row);
+}
+
+typedef struct job {
+  void (*work)(void *context);
+  void *context;
+} job;
+
+static vt_status do_job(void *user) {
+  const job *j = user;
+  j->work(j->context);
+  return VT_OK;
+}
+
+void vt_cloud_lock_for(vt_cloud *cloud, void (*work)(void *context), void *context) {
+  job j = {work, context};
+  vt_attempt attempt;
+  pthread_mutex_lock(&cloud->lock);
+  vt_status st = vt_attempt_run(&attempt, do_job, &j);
+  if (st) vt_store_abandon(cloud->store);
+  pthread_mutex_unlock(&cloud->lock);
+  vt_attempt_end(&attempt);
+  if (st) vt_memory_out(0, "a call");
 }
 
 vt_status vt_cloud_transact(vt_cloud *cloud, vt_status (*work)(vt_cloud *cloud, void *context),

@@ -128,6 +128,10 @@ vt_status vt_cloud_next(vt_cloud *cloud, const char *counter, int64_t *out_value
 vt_status vt_cloud_event(vt_cloud *cloud, const char *kind, const char *project, const char *actor,
                          const char *target, const char *detail) VT_CHECKED;
 
+// Runs `work` under the lock. When it runs out of memory, what it left in the store is ended and
+// the lock released before the caller's attempt (base/memory.h) ends.
+void vt_cloud_lock_for(vt_cloud *cloud, void (*work)(void *context), void *context);
+
 // How often a transaction that conflicts with another writer is retried.
 enum { VT_CLOUD_ATTEMPTS = 5 };
 // Runs `work` in one transaction: commits on VT_OK, rolls back on an error and returns it. Call

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // row.c - see row.h. Statements are built from the names of store_tables.def; values are bound.
+#include "base/check.h"
 #include "cloud/store/row.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -108,12 +108,13 @@ static vt_value value_of(const vt_column *c, const void *row) {
 
 vt_status vt_row_do(vt_store *store, vt_row_write how, const vt_table *table, const void *row,
                     int64_t *out_changed) {
+  vt_assert(row);
   vt_value values[VT_STORE_MAX_VALUES];
   size_t count;
   int used = 0;
   vt_text sql = {0};
   const vt_column *c = table->columns(&count);
-  assert(count + 1 <= VT_STORE_MAX_VALUES);
+  vt_assert(count + 1 <= VT_STORE_MAX_VALUES);
   if (how != VT_ROW_UPDATE) {
     put_insert(&sql, table, how);
     for (size_t i = 0; i < count; i++) values[used++] = value_of(&c[i], row);
@@ -126,6 +127,7 @@ vt_status vt_row_do(vt_store *store, vt_row_write how, const vt_table *table, co
     for (size_t i = 0; i < count; i++)
       if (c[i].kind == VT_COLUMN_VERSION) values[used++] = value_of(&c[i], row);
   }
+  vt_assert(used > 0 && used <= (int)count + 1);
   vt_status st = vt_store_run_values(store, out_changed, vt_text_string(&sql), values, used);
   vt_text_free(&sql);
   return st;

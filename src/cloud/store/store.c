@@ -4,7 +4,6 @@
 #include "base/check.h"
 #include "cloud/store/store.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -41,10 +40,30 @@ void vt_store_close(vt_store *store) {
   if (store) store->backend->close(store);
 }
 
+// --- open rows -----------------------------------------------------------------------------------
+
+static vt_status open_rows(vt_store *store, const char *sql, const vt_value *values, int count,
+                           vt_rows **out_rows) {
+  vt_assert(count >= 0 && count <= VT_STORE_MAX_VALUES);
+  *out_rows = NULL;
+  VT_TRY(store->backend->query(store, sql, values, count, out_rows));
+  (*out_rows)->next = store->open;
+  store->open = *out_rows;
+  return VT_OK;
+}
+
+static vt_status end_rows(vt_rows *rows, int64_t *out_changed) {
+  vt_rows **at = &rows->store->open;
+  while (*at != rows) at = &(*at)->next;
+  vt_assert(*at == rows);
+  *at = rows->next;
+  return rows->store->backend->end(rows, out_changed);
+}
+
 // --- transactions --------------------------------------------------------------------------------
 
 vt_status vt_store_begin(vt_store *store) {
-  assert(!store->in_transaction);
+  vt_assert(!store->in_transaction);
   store->conflicted = false;
   VT_TRY(store->backend->begin(store));
   store->in_transaction = true;
@@ -52,7 +71,8 @@ vt_status vt_store_begin(vt_store *store) {
 }
 
 vt_status vt_store_commit(vt_store *store) {
-  assert(store->in_transaction);
+  vt_assert(store->in_transaction);
+  vt_assert(!store->open); // every query has ended
   if (store->hook) store->hook(store->hook_context, 0);
   vt_status st = store->backend->commit(store);
   if (st) {
@@ -69,6 +89,11 @@ void vt_store_rollback(vt_store *store) {
   if (!store->in_transaction) return;
   store->backend->rollback(store);
   store->in_transaction = false;
+}
+
+void vt_store_abandon(vt_store *store) {
+  while (store->open) vt_status_free(end_rows(store->open, NULL));
+  vt_store_rollback(store);
 }
 
 bool vt_store_in_transaction(const vt_store *store) {
@@ -90,24 +115,23 @@ vt_status vt_store_query_list(vt_store *store, vt_rows **out_rows, const char *s
                               const char *types, va_list args) {
   vt_value values[VT_STORE_MAX_VALUES] = {{0}};
   int count = (int)strlen(types);
-  assert(count <= VT_STORE_MAX_VALUES);
-  *out_rows = NULL;
+  vt_assert(count <= VT_STORE_MAX_VALUES);
   for (int i = 0; i < count; i++) {
     values[i].type = types[i];
     if (types[i] == 'i') {
       values[i].number = va_arg(args, int64_t);
     } else {
-      assert(types[i] == 's');
+      vt_assert(types[i] == 's');
       values[i].text = va_arg(args, const char *);
     }
   }
-  return store->backend->query(store, sql, values, count, out_rows);
+  return open_rows(store, sql, values, count, out_rows);
 }
 
 static vt_status finish(vt_rows *rows, int64_t *out_changed) {
   while (vt_rows_next(rows)) {
   }
-  return rows->store->backend->end(rows, out_changed);
+  return end_rows(rows, out_changed);
 }
 
 vt_status vt_store_run_values(vt_store *store, int64_t *out_changed, const char *sql,
@@ -116,7 +140,7 @@ vt_status vt_store_run_values(vt_store *store, int64_t *out_changed, const char 
   vt_assert_each(i, count, values[i].type == 'i' || values[i].type == 's');
   vt_rows *rows;
   if (out_changed) *out_changed = 0;
-  VT_TRY(store->backend->query(store, sql, values, count, &rows));
+  VT_TRY(open_rows(store, sql, values, count, &rows));
   return finish(rows, out_changed);
 }
 
@@ -174,7 +198,7 @@ const char *vt_rows_text(const vt_rows *rows, int column) {
 }
 
 vt_status vt_rows_end(vt_rows *rows) {
-  return rows ? rows->store->backend->end(rows, NULL) : VT_OK;
+  return rows ? end_rows(rows, NULL) : VT_OK;
 }
 
 vt_status vt_rows_stop(vt_rows *rows, vt_status st) {

@@ -32,6 +32,8 @@ void vt_store_close(vt_store *store); // accepts NULL
 vt_status vt_store_begin(vt_store *store) VT_CHECKED;
 vt_status vt_store_commit(vt_store *store) VT_CHECKED; // on an error the transaction is rolled back
 void vt_store_rollback(vt_store *store);               // accepts being outside a transaction
+// Ends what an attempt (base/memory.h) that ran out of memory has left: rows and a transaction.
+void vt_store_abandon(vt_store *store);
 bool vt_store_in_transaction(const vt_store *store);
 // Whether the last transaction failed only because of a concurrent writer, so that it can be
 // retried unchanged. Never with SQLite, which has no other writer.

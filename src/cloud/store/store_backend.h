@@ -44,10 +44,12 @@ struct vt_store {
   bool conflicted; // the transaction conflicted with another writer
   void (*hook)(void *context, int stage);
   void *hook_context;
+  vt_rows *open; // being read
 };
 
 struct vt_rows {
   vt_store *store;
+  vt_rows *next; // of the store's open ones
 };
 
 // As vt_store_run, with the arguments as values.

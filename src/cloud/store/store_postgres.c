@@ -4,7 +4,6 @@
 // One writer: the connection holds an advisory lock named after the schema; a daemon that cannot
 // get it does not start. A lost connection is reopened by the next statement outside a transaction,
 // at most once a second; until then every statement fails at once with UNAVAILABLE.
-#include <assert.h>
 #include <libpq-fe.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "cloud/store/store_backend.h"
 
@@ -242,17 +242,33 @@ static void number_places(const char *sql, vt_text *out) {
   }
 }
 
+typedef struct place {
+  postgres_store *store;
+  const char *sql;
+  statement *statement;
+} place;
+
+static vt_status find_statement(void *user) {
+  place *p = user;
+  vt_map *map = &p->store->statements;
+  void **slot = vt_map_at(map, p->sql, strlen(p->sql));
+  statement *s = p->statement = *slot;
+  if (!s) {
+    s = p->statement = *slot = calloc(1, sizeof *s);
+    if (!s) return vt_error_no_memory();
+    snprintf(s->name, sizeof s->name, "s%zu", map->size);
+  }
+  if (s->prepared_on == p->store->number) return VT_OK;
+  s->sql.size = 0;
+  number_places(p->sql, &s->sql);
+  return VT_OK;
+}
+
 static vt_status prepare(postgres_store *store, const char *sql, const vt_value *values, int count,
                          const char **out_name) {
-  void **slot = vt_map_at(&store->statements, sql, strlen(sql));
-  statement *s = *slot;
-  if (!s) {
-    s = calloc(1, sizeof *s);
-    if (!s) return vt_error_no_memory();
-    snprintf(s->name, sizeof s->name, "s%zu", store->statements.size);
-    number_places(sql, &s->sql);
-    *slot = s;
-  }
+  place at = {store, sql, NULL};
+  VT_TRY(vt_attempt_keep(find_statement, &at));
+  statement *s = at.statement;
   *out_name = s->name;
   if (s->prepared_on == store->number) return VT_OK;
   Oid types[VT_STORE_MAX_VALUES];

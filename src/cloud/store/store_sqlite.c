@@ -2,18 +2,20 @@
 // store_sqlite.c - the SQLite backend of store.h. Owns: the connection and its prepared statements.
 // Statements are prepared once and cached by their text; one that is still being read is prepared a
 // second time.
-#include <assert.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/map.h"
+#include "base/memory.h"
 #include "cloud/store/store_backend.h"
 
 typedef struct sqlite_store {
   vt_store base;
   sqlite3 *db;
   vt_map statements; // SQL text to sqlite_rows
+  sqlite3_stmt *rollback;
 } sqlite_store;
 
 typedef struct sqlite_rows {
@@ -50,12 +52,18 @@ static void sqlite_close(vt_store *base) {
     free(rows);
   }
   vt_map_free(&store->statements);
+  sqlite3_finalize(store->rollback);
   sqlite3_close(store->db);
   free(store);
 }
 
-static vt_status sqlite_begin(vt_store *store) {
-  return run_plain(store, "BEGIN IMMEDIATE");
+// Prepares the rollback, too, which then needs no memory. Anew each time: an old one expires with a
+// change of the schema.
+static vt_status sqlite_begin(vt_store *base) {
+  sqlite_store *store = (sqlite_store *)base;
+  sqlite3_finalize(store->rollback);
+  int rc = sqlite3_prepare_v2(store->db, "ROLLBACK", -1, &store->rollback, NULL);
+  return rc == SQLITE_OK ? run_plain(base, "BEGIN IMMEDIATE") : store_error(store, rc, "ROLLBACK");
 }
 
 static vt_status sqlite_commit(vt_store *store) {
@@ -64,13 +72,27 @@ static vt_status sqlite_commit(vt_store *store) {
 
 static void sqlite_rollback(vt_store *store) {
   // Fails only when SQLite has already rolled back (full disk), which is what we want.
-  sqlite3_exec(((sqlite_store *)store)->db, "ROLLBACK", NULL, NULL, NULL);
+  sqlite3_step(((sqlite_store *)store)->rollback);
+  sqlite3_reset(((sqlite_store *)store)->rollback);
+}
+
+typedef struct place {
+  vt_map *map;
+  const char *sql;
+  void **slot;
+} place;
+
+static vt_status find_place(void *user) {
+  place *p = user;
+  p->slot = vt_map_at(p->map, p->sql, strlen(p->sql));
+  return VT_OK;
 }
 
 static vt_status prepare(sqlite_store *store, const char *sql, sqlite_rows **out_rows) {
-  void **slot = vt_map_at(&store->statements, sql, strlen(sql));
-  sqlite_rows *rows = *slot;
+  place at = {&store->statements, sql, NULL};
   *out_rows = NULL;
+  VT_TRY(vt_attempt_keep(find_place, &at));
+  sqlite_rows *rows = *at.slot;
   if (rows && !rows->busy) {
     rows->busy = true;
     *out_rows = rows;
@@ -88,7 +110,7 @@ static vt_status prepare(sqlite_store *store, const char *sql, sqlite_rows **out
   }
   rows->busy = true;
   rows->cached = cached;
-  if (cached) *slot = rows;
+  if (cached) *at.slot = rows;
   *out_rows = rows;
   return VT_OK;
 }
@@ -113,7 +135,7 @@ static vt_status sqlite_query(vt_store *base, const char *sql, const vt_value *v
   if (base->in_transaction && sqlite3_get_autocommit(store->db))
     return vt_error(VT_UNAVAILABLE, "the disk of the state folder is full; nothing was changed");
   VT_TRY(prepare(store, sql, &rows));
-  assert(sqlite3_bind_parameter_count(rows->statement) == count);
+  vt_assert(sqlite3_bind_parameter_count(rows->statement) == count);
   for (int i = 0; i < count; i++) {
     const vt_value *v = &values[i];
     int rc = v->type == 'i' ? sqlite3_bind_int64(rows->statement, i + 1, v->number)
@@ -145,8 +167,10 @@ static int64_t sqlite_number(const vt_rows *rows, int column) {
 }
 
 static const char *sqlite_text(const vt_rows *rows, int column) {
-  const char *text =
-      (const char *)sqlite3_column_text(((const sqlite_rows *)rows)->statement, column);
+  sqlite3_stmt *statement = ((const sqlite_rows *)rows)->statement;
+  const char *text = (const char *)sqlite3_column_text(statement, column);
+  if (!text && sqlite3_errcode(sqlite3_db_handle(statement)) == SQLITE_NOMEM)
+    vt_memory_out(0, "a column");
   return text ? text : "";
 }
 

@@ -68,12 +68,11 @@ static void values_and_errors(void **state) {
   // NULL stays NULL, and reads as "" and 0.
   must(vt_store_begin(s));
   must(vt_store_run(s, NULL,
-                    "INSERT INTO quotas (project, quota, place, units, grant_id) VALUES ('p', 'q', "
-                    "'z', 1, ?)",
+                    "INSERT INTO tokens (hash, email, kind, scope, expires_ns, created_ns, origin) "
+                    "VALUES ('h', 'e', 'k', ?, 0, 0, '')",
                     "s", NULL));
   must(vt_store_commit(s));
-  assert_int_equal(count(s, "SELECT COUNT(*) FROM quotas WHERE project = 'p' AND grant_id IS NULL"),
-                   1);
+  assert_int_equal(count(s, "SELECT COUNT(*) FROM tokens WHERE hash = 'h' AND scope IS NULL"), 1);
   vt_testing_close(&t);
 }
 
