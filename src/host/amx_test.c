@@ -119,7 +119,7 @@ static void check(vt_amx_product p) {
   free_arrays(&a);
 }
 
-static void test_random(void **state) {
+static void random_products_are_right(void **state) {
   (void)state;
   if (!vt_host_has_amx()) skip();
   for (int i = 0; i < ROUNDS; i++) {
@@ -130,7 +130,7 @@ static void test_random(void **state) {
 }
 
 // K split into parts, several blocks, exact tiles.
-static void test_large(void **state) {
+static void large_products_are_right(void **state) {
   (void)state;
   if (!vt_host_has_amx()) skip();
   check(random_product(40, 33, 9000, 1));
@@ -190,13 +190,13 @@ static void check_window(void) {
   free_arrays(&a);
 }
 
-static void test_windows(void **state) {
+static void gradients_of_convolutions_are_right(void **state) {
   (void)state;
   if (!vt_host_has_amx()) skip();
   for (int i = 0; i < ROUNDS / 10; i++) check_window();
 }
 
-static void test_same_bits_on_any_team(void **state) {
+static void any_team_gives_the_same_bits(void **state) {
   (void)state;
   if (!vt_host_has_amx()) skip();
   int threads = omp_get_max_threads();
@@ -220,7 +220,7 @@ static void test_same_bits_on_any_team(void **state) {
   omp_set_num_threads(threads);
 }
 
-static void test_refused(void **state) {
+static void other_products_are_refused(void **state) {
   (void)state;
   if (!vt_host_has_amx()) skip();
   vt_amx_product p = {.m = 64,
@@ -242,9 +242,11 @@ static void test_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_random),  cmocka_unit_test(test_large),
-      cmocka_unit_test(test_windows), cmocka_unit_test(test_same_bits_on_any_team),
-      cmocka_unit_test(test_refused),
+      cmocka_unit_test(random_products_are_right),
+      cmocka_unit_test(large_products_are_right),
+      cmocka_unit_test(gradients_of_convolutions_are_right),
+      cmocka_unit_test(any_team_gives_the_same_bits),
+      cmocka_unit_test(other_products_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,6 @@
 // Activations must be dense in the order N, spatial, C; other orders are packed on the way in and
 // out. Weights are reordered each time into the blocked layout the primitive prefers: plain weights
 // cost 3 to 70 times more.
-#include <assert.h>
 #include <string.h>
 
 #include "host/contraction.h"

@@ -8,7 +8,6 @@
 // cannot be one dimension, when neither of its inner strides is 1 (oneDNN would run its reference
 // code, a thousand times slower), or when its numbers must be converted: bf16 where the CPU has no
 // fast bf16, DEFAULT f32 that no pass has rounded.
-#include <assert.h>
 #include <string.h>
 
 #include "host/amx.h"

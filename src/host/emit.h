@@ -105,6 +105,7 @@ typedef LLVMValueRef vt_emit_fn(const vt_emit_call *call);
 #undef OP
 
 // emit_math.c
+vt_emit_fn vt_emit_float_remainder;
 bool vt_emit_has_lanes(const vt_op *op); // the evaluator has a loop for these types
 // What generated code calls, for the linker; returns how many there are (out may be NULL).
 typedef struct vt_runtime_symbol {

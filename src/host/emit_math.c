@@ -4,12 +4,12 @@
 //
 // Worst error on normal results against f64, checked by emit_math_test over all exponents
 // (measured, ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.4, sin and cos 1.5
-// (of the larger of the result and 2^-24), rsqrt 1.4 (1 with AVX-512), others the evaluator's.
+// (of the larger of the result and 2^-24), rsqrt 1 (1.4 without FMA), cbrt 0.5, atan2 1.6,
+// power 0.53, others the evaluator's.
 // Subnormal inputs count as zero and subnormal results are zero, as everywhere in compiled code.
 // Polynomials are least-squares fits on Chebyshev nodes, reweighted to minimize the worst relative
-// error. f64 goes to the evaluator, which calls libm: f64 is rare, and only libm is accurate
-// enough.
-#include <assert.h>
+// error. Only power needs more than f32 inside: an error of its logarithm grows by up to 2^7. f64
+// goes to the evaluator, which calls libm: f64 is rare, and only libm is accurate enough.
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -60,9 +60,22 @@ static value copysign2(vt_emitter *e, value x, value y) {
   return call(e, "llvm.copysign", 2, (value[]){x, y});
 }
 
+static value polynomial_in(vt_emitter *e, vt_dtype dtype, value x, int count, const double *c) {
+  value y = vt_emit_splat_f(e, dtype, c[0]);
+  for (int i = 1; i < count; i++) y = fma3(e, y, x, vt_emit_splat_f(e, dtype, c[i]));
+  return y;
+}
 static value polynomial(vt_emitter *e, value x, int count, const double *c) {
-  value y = constant(e, c[0]);
-  for (int i = 1; i < count; i++) y = fma3(e, y, x, constant(e, c[i]));
+  return polynomial_in(e, VT_F32, x, count, c);
+}
+// The same by pairs of terms, with xx = x^2: half as long a chain, which is what a CPU waits for.
+static value polynomial_by_pairs(vt_emitter *e, value x, value xx, int count, const double *c) {
+  int at = count % 2;
+  value y = at ? constant(e, c[0]) : NULL;
+  for (; at < count; at += 2) {
+    value pair = fma3(e, constant(e, c[at]), x, constant(e, c[at + 1]));
+    y = y ? fma3(e, y, xx, pair) : pair;
+  }
   return y;
 }
 
@@ -73,59 +86,63 @@ static value int_constant(vt_emitter *e, int64_t x) {
   return vt_emit_splat_i(e, VT_S32, x);
 }
 
-// 2^n for integer n in [-126, 127], given as a float.
-static value power_of_two(vt_emitter *e, value n) {
-  LLVMBuilderRef b = e->builder;
-  value i = LLVMBuildFPToSI(b, n, int_type(e), "");
-  value bits =
-      LLVMBuildShl(b, LLVMBuildAdd(b, i, int_constant(e, 127), ""), int_constant(e, 23), "");
-  return LLVMBuildBitCast(b, bits, LLVMTypeOf(n), "");
-}
-
 // x within [low, high]; NaN stays.
 static value clamp(vt_emitter *e, value x, double low, double high) {
   x = choose(e, test(e, LLVMRealOLT, x, constant(e, low)), constant(e, low), x);
   return choose(e, test(e, LLVMRealOGT, x, constant(e, high)), constant(e, high), x);
 }
 
-// x = n ln 2 + r with |r| <= ln 2 / 2.
-static value reduce_exp(vt_emitter *e, value x, value *out_n) {
-  value scaled = mul(e, x, constant(e, 1.4426950408889634));
-  value n = call(e, "llvm.rint", 1, &scaled);
+// x = n ln 2 + r with |r| <= ln 2 / 2. Returns r; *out_power is n shifted to where a float has its
+// exponent.
+static value reduce_exp(vt_emitter *e, value x, value *out_power) {
+  value magic = constant(e, 0x1.8p23); // rounds to an integer, in the low bits
+  value shifted = fma3(e, x, constant(e, 1.4426950408889634), magic), n = sub(e, shifted, magic);
   value r = fma3(e, n, constant(e, -0x1.62e4p-1), x);
-  *out_n = n;
+  value bits = LLVMBuildBitCast(e->builder, shifted, int_type(e), "");
+  *out_power = LLVMBuildShl(e->builder, bits, int_constant(e, 23), "");
   return fma3(e, n, constant(e, -0x1.7f7d1cp-20), r);
 }
 
+// x 2^n by adding n to its exponent.
+static value add_bits(vt_emitter *e, value x, value bits) {
+  value sum = LLVMBuildAdd(e->builder, LLVMBuildBitCast(e->builder, x, int_type(e), ""), bits, "");
+  return LLVMBuildBitCast(e->builder, sum, LLVMTypeOf(x), "");
+}
+
+// Results beyond the normal numbers are chosen at the end, where r may be anything.
 static value emit_exp(vt_emitter *e, value x) {
   static const double c[] = {1.979014050e-04, 1.394486870e-03, 8.333498612e-03,
                              4.166629165e-02, 1.666666567e-01, 0.5};
-  value n, r = reduce_exp(e, clamp(e, x, -104, 89), &n);
-  value p = polynomial(e, r, 6, c);
-  p = add(e, fma3(e, p, mul(e, r, r), r), constant(e, 1));
-  if (e->target.avx512) {
-    value args[5] = {p, n, p, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false),
-                     LLVMConstInt(LLVMInt32TypeInContext(e->context), 4, false)}; // rounding as set
-    return vt_emit_intrinsic(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
-  }
-  // 2^n in two halves: n reaches -150 and 128.
-  value half = mul(e, n, constant(e, 0.5));
-  value first = call(e, "llvm.floor", 1, &half);
-  value y = mul(e, mul(e, p, power_of_two(e, first)), power_of_two(e, sub(e, n, first)));
-  return y;
+  value power, r = reduce_exp(e, x, &power), rr = mul(e, r, r);
+  value p = fma3(e, polynomial_by_pairs(e, r, rr, 6, c), rr, r);
+  value y = add_bits(e, add(e, p, constant(e, 1)), power);
+  value over = add(e, x, constant(e, INFINITY)); // NaN stays
+  y = choose(e, test(e, LLVMRealOLE, x, constant(e, 0x1.62e42ep6)), y, over);
+  return choose(e, test(e, LLVMRealOLT, x, constant(e, -0x1.5d589ep6)), constant(e, 0), y);
 }
 
 static value emit_expm1(vt_emitter *e, value x) {
   static const double c[] = {1.984589180e-04, 1.394082326e-03, 8.333389647e-03,
                              4.166635871e-02, 1.666666567e-01, 0.5};
-  value n, r = reduce_exp(e, clamp(e, x, -18, 89), &n);
-  value p = fma3(e, polynomial(e, r, 6, c), mul(e, r, r), r);
+  value power, r = reduce_exp(e, clamp(e, x, -18, 89), &power);
+  value rr = mul(e, r, r), p = fma3(e, polynomial_by_pairs(e, r, rr, 6, c), rr, r);
   // 2^n p + (2^n - 1), at half the size so that 2^128 does not overflow early.
-  value scale = power_of_two(e, sub(e, n, constant(e, 1)));
+  value scale = add_bits(e, constant(e, 0.5), power);
   value y = fma3(e, scale, p, sub(e, scale, constant(e, 0.5)));
   y = add(e, y, y);
   value tiny = test(e, LLVMRealOLT, absolute(e, x), constant(e, 0x1p-24));
   return choose(e, tiny, x, y); // keeps -0
+}
+
+// x = m 2^n with m in [sqrt(1/2), sqrt(2)), for positive normal x; n as an integer.
+static value split_exponent(vt_emitter *e, value x, value *out_n) {
+  LLVMBuilderRef b = e->builder;
+  value bits = LLVMBuildBitCast(b, x, int_type(e), "");
+  value n = LLVMBuildAShr(b, LLVMBuildSub(b, bits, int_constant(e, 0x3f3504f3), ""),
+                          int_constant(e, 23), "");
+  bits = LLVMBuildSub(b, bits, LLVMBuildShl(b, n, int_constant(e, 23), ""), "");
+  *out_n = n;
+  return LLVMBuildBitCast(b, bits, LLVMTypeOf(x), "");
 }
 
 // log of a positive normal number, or of +inf and NaN; other inputs give arbitrary results.
@@ -133,22 +150,14 @@ static value log_positive(vt_emitter *e, value x) {
   static const double c[] = {6.746601313e-02,  -1.167564094e-01, 1.188817471e-01,
                              -1.240559146e-01, 1.421955079e-01,  -1.666799635e-01,
                              2.000211924e-01,  -2.500000894e-01, 3.333331347e-01};
-  LLVMBuilderRef b = e->builder;
-  LLVMTypeRef f32 = LLVMTypeOf(x);
-  value bits = LLVMBuildBitCast(b, x, int_type(e), "");
-  // Exponent so that the mantissa lies in [sqrt(1/2), sqrt(2)).
-  value shifted = LLVMBuildSub(b, bits, int_constant(e, 0x3f3504f3), "");
-  value exponent = LLVMBuildAShr(b, shifted, int_constant(e, 23), "");
-  value mantissa = LLVMBuildSub(b, bits, LLVMBuildShl(b, exponent, int_constant(e, 23), ""), "");
-  value m = sub(e, LLVMBuildBitCast(b, mantissa, f32, ""), constant(e, 1));
-  value n = LLVMBuildSIToFP(b, exponent, f32, "");
+  value exponent, m = sub(e, split_exponent(e, x, &exponent), constant(e, 1));
+  value n = LLVMBuildSIToFP(e->builder, exponent, LLVMTypeOf(x), "");
   value m2 = mul(e, m, m);
-  value tail = mul(e, mul(e, m2, m), polynomial(e, m, 9, c));
+  value tail = mul(e, mul(e, m2, m), polynomial_by_pairs(e, m, m2, 9, c));
   tail = fma3(e, n, constant(e, -0x1.bd0106p-13), tail); // ln 2 = 0x1.63p-1 - that
   tail = fma3(e, m2, constant(e, -0.5), tail);
   value y = fma3(e, n, constant(e, 0x1.63p-1), add(e, m, tail));
-  value special = LLVMBuildNot(b, test(e, LLVMRealOLT, x, constant(e, INFINITY)), "");
-  return choose(e, special, x, y);
+  return choose(e, test(e, LLVMRealOLT, x, constant(e, INFINITY)), y, x);
 }
 
 static value emit_log(vt_emitter *e, value x) {
@@ -196,7 +205,7 @@ static value emit_tanh(vt_emitter *e, value x) {
   a = choose(e, test(e, LLVMRealOGT, a, most), most, a); // NaN stays
   value shifted = fma3(e, a, constant(e, 2 * 1.4426950408889634), bias);
   value r = fma3(e, sub(e, shifted, bias), constant(e, -0.34657359027997264), a);
-  value p = fma3(e, polynomial(e, r, 5, c), mul(e, r, r), r);
+  value rr = mul(e, r, r), p = fma3(e, polynomial_by_pairs(e, r, rr, 5, c), rr, r);
   value bits =
       LLVMBuildShl(b, LLVMBuildBitCast(b, shifted, int_type(e), ""), int_constant(e, 23), "");
   value scale = LLVMBuildBitCast(b, bits, LLVMTypeOf(x), "");
@@ -204,14 +213,131 @@ static value emit_tanh(vt_emitter *e, value x) {
   return copysign2(e, quotient(e, y, add(e, y, constant(e, 1))), x);
 }
 
-// An estimate and one Newton step; 0, inf and NaN keep the estimate.
+// An estimate and one step: Newton's of 14 bits, the next order's of 12; 0, inf and NaN keep the
+// estimate.
 static value emit_rsqrt(vt_emitter *e, value x) {
-  if (!e->target.avx512) return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
+  bool close = e->target.avx512;
+  if (!close && !(e->target.fma && e->target.lanes == 8))
+    return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
   value args[3] = {x, x, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false)};
-  value near = vt_emit_intrinsic(e, "llvm.x86.avx512.rsqrt14.ps.512", 0, NULL, 3, args);
+  const char *estimate = close ? "llvm.x86.avx512.rsqrt14.ps.512" : "llvm.x86.avx.rsqrt.ps.256";
+  value near = vt_emit_intrinsic(e, estimate, 0, NULL, close ? 3 : 1, args);
   value off = fma3(e, negative(e, mul(e, x, near)), near, constant(e, 1));
-  value y = fma3(e, mul(e, near, constant(e, 0.5)), off, near);
+  value step = mul(e, near, constant(e, 0.5));
+  if (!close) step = mul(e, near, fma3(e, off, constant(e, 0.375), constant(e, 0.5)));
+  value y = fma3(e, step, off, near);
   return choose(e, test(e, LLVMRealUNO, y, y), near, y);
+}
+
+// ---- Roots, angles and powers.
+
+// y = m z^2 for m = |x| / 8^k in [1, 8) and z near m^(-1/3), from a polynomial and one step of
+// third order; then a Newton step on y with y^3 in two parts.
+static value emit_cbrt(vt_emitter *e, value x) {
+  static const double c[] = {5.852343622e-04, -1.298556148e-02, 1.084977218e-01, -4.408180159e-01,
+                             1.337690644e+00};
+  LLVMBuilderRef b = e->builder;
+  value a = absolute(e, x), bits = LLVMBuildBitCast(b, a, int_type(e), "");
+  // k + 43 is a third of the exponent + 129, which is at most 256: 171 / 512 is near enough to 1/3.
+  value k =
+      LLVMBuildAdd(b, LLVMBuildLShr(b, bits, int_constant(e, 23), ""), int_constant(e, 2), "");
+  k = LLVMBuildLShr(b, LLVMBuildMul(b, k, int_constant(e, 171), ""), int_constant(e, 9), "");
+  k = LLVMBuildShl(b, LLVMBuildSub(b, k, int_constant(e, 43), ""), int_constant(e, 23), "");
+  bits = LLVMBuildSub(b, bits, LLVMBuildMul(b, k, int_constant(e, 3), ""), "");
+  value m = LLVMBuildBitCast(b, bits, LLVMTypeOf(x), ""), z = polynomial(e, m, 5, c);
+  value off = fma3(e, negative(e, mul(e, m, z)), mul(e, z, z), constant(e, 1));
+  value step = fma3(e, off, constant(e, 2.0 / 9), constant(e, 1.0 / 3));
+  z = fma3(e, mul(e, z, off), step, z);
+  value zz = mul(e, z, z), y = mul(e, m, zz);
+  value yy = mul(e, y, y), yy_rest = fma3(e, y, y, negative(e, yy));
+  value yyy = mul(e, yy, y), yyy_rest = fma3(e, yy, y, negative(e, yyy));
+  value gap = fma3(e, negative(e, yy_rest), y, sub(e, sub(e, m, yyy), yyy_rest));
+  y = fma3(e, gap, mul(e, zz, constant(e, 1.0 / 3)), y);
+  y = add_bits(e, y, k);
+  value zero = test(e, LLVMRealOLT, a, constant(e, FLT_MIN));
+  value plain = LLVMBuildAnd(b, LLVMBuildNot(b, zero, ""),
+                             test(e, LLVMRealOLT, a, constant(e, INFINITY)), "");
+  return choose(e, plain, copysign2(e, y, x), add(e, x, x)); // 0, inf and NaN
+}
+
+// atan(t) for t in [0, 1], the smaller of |x| and |y| over the larger, reflected into the octant.
+static value emit_atan2(vt_emitter *e, value y, value x) {
+  static const double c[] = {-1.793593849e-03, 1.091448082e-02,  -3.117761265e-02,
+                             5.795735917e-02,  -8.403436629e-02, 1.095218109e-01,
+                             -1.426424079e-01, 1.999854820e-01,  -3.333329909e-01};
+  LLVMBuilderRef b = e->builder;
+  value ax = absolute(e, x), ay = absolute(e, y), steep = test(e, LLVMRealOGT, ay, ax);
+  value low = choose(e, steep, ax, ay), high = choose(e, steep, ay, ax);
+  value t = choose(e, test(e, LLVMRealOEQ, low, high), constant(e, 1), divide(e, low, high));
+  t = choose(e, test(e, LLVMRealOEQ, high, constant(e, 0)), low, t); // 0, or NaN with 0
+  value z = mul(e, t, t),
+        r = fma3(e, mul(e, t, z), polynomial_by_pairs(e, z, mul(e, z, z), 9, c), t);
+  value left = LLVMBuildICmp(b, LLVMIntSLT, LLVMBuildBitCast(b, x, int_type(e), ""),
+                             int_constant(e, 0), ""); // -0 too
+  r = choose(e, LLVMBuildXor(b, steep, left, ""), negative(e, r), r);
+  value half = choose(e, left, constant(e, 0x1.921fb6p1), constant(e, 0));
+  value half_rest = choose(e, left, constant(e, -0x1.777a5cp-24), constant(e, 0));
+  value base = choose(e, steep, constant(e, 0x1.921fb6p0), half);
+  value rest = choose(e, steep, constant(e, -0x1.777a5cp-25), half_rest);
+  return copysign2(e, add(e, base, add(e, r, rest)), y);
+}
+
+// log2 in f64 of an f32 that is no less than zero, or NaN.
+static value log2_wide(vt_emitter *e, value x) {
+  static const double c[] = {0x1.5ccf4a497d4c5p-2, 0x1.a590e44d34932p-2, 0x1.277771a4c5c9fp-1,
+                             0x1.ec709d3a445c3p-1};
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef f64 = vt_emit_type(e, VT_F64);
+  value exponent, m = LLVMBuildFPExt(b, split_exponent(e, x, &exponent), f64, "");
+  value n = LLVMBuildSIToFP(b, exponent, f64, ""), one = vt_emit_splat_f(e, VT_F64, 1);
+  value s = divide(e, sub(e, m, one), add(e, m, one)), z = mul(e, s, s);
+  value p = polynomial_in(e, VT_F64, z, 4, c);
+  p = fma3(e, p, z, vt_emit_splat_f(e, VT_F64, 2 * 1.4426950408889634));
+  value y = fma3(e, s, p, n);
+  value special = choose(e, test(e, LLVMRealOLT, x, constant(e, FLT_MIN)), constant(e, -INFINITY),
+                         x); // of 0, inf and NaN
+  value plain = LLVMBuildAnd(b, test(e, LLVMRealOGE, x, constant(e, FLT_MIN)),
+                             test(e, LLVMRealOLT, x, constant(e, INFINITY)), "");
+  return choose(e, plain, y, LLVMBuildFPExt(b, special, f64, ""));
+}
+
+// 2^x in f64 for all x whose result is an f32; more gives more than f32 holds.
+static value exp2_wide(vt_emitter *e, value x) {
+  static const double c[] = {0x1.41fbba205ee00p-13, 0x1.5f3e53be2c700p-10, 0x1.3b2d4cf6c61d5p-7,
+                             0x1.c6aee88c8ff11p-5,  0x1.ebfbdc3c24cb6p-3,  0x1.62e430af29194p-1};
+  LLVMBuilderRef b = e->builder;
+  value most = vt_emit_splat_f(e, VT_F64, 200), least = vt_emit_splat_f(e, VT_F64, -200);
+  x = choose(e, test(e, LLVMRealOGT, x, most), most, x); // NaN stays
+  x = choose(e, test(e, LLVMRealOLT, x, least), least, x);
+  value magic = vt_emit_splat_f(e, VT_F64, 0x1.8p52); // rounds to an integer, in the low bits
+  value shifted = add(e, x, magic), r = sub(e, x, sub(e, shifted, magic));
+  value p = polynomial_in(e, VT_F64, r, 6, c);
+  p = fma3(e, p, r, vt_emit_splat_f(e, VT_F64, 1));
+  value scale = LLVMBuildBitCast(b, shifted, vt_emit_type(e, VT_S64), "");
+  scale = LLVMBuildAdd(b, LLVMBuildShl(b, scale, vt_emit_splat_i(e, VT_S64, 52), ""),
+                       vt_emit_splat_i(e, VT_S64, 0x3ff0000000000000), "");
+  return mul(e, p, LLVMBuildBitCast(b, scale, LLVMTypeOf(x), ""));
+}
+
+// |x|^y = 2^(y log2 |x|), with the sign of x where y is odd; the special cases are C's.
+static value emit_power(vt_emitter *e, value x, value y) {
+  LLVMBuilderRef b = e->builder;
+  value a = absolute(e, x), one = constant(e, 1), zero = constant(e, 0);
+  value wide = LLVMBuildFPExt(b, y, vt_emit_type(e, VT_F64), "");
+  wide = exp2_wide(e, mul(e, wide, log2_wide(e, a)));
+  value r = LLVMBuildFPTrunc(b, wide, LLVMTypeOf(x), "");
+  r = choose(e, test(e, LLVMRealOEQ, a, one), one, r);
+  value half = mul(e, y, constant(e, 0.5));
+  value whole = test(e, LLVMRealOEQ, call(e, "llvm.floor", 1, &y), y); // infinities too, as even
+  value odd =
+      LLVMBuildAnd(b, whole, test(e, LLVMRealUNE, call(e, "llvm.floor", 1, &half), half), "");
+  r = choose(e, odd, copysign2(e, r, x), r);
+  value below = LLVMBuildAnd(b, test(e, LLVMRealOLT, x, zero),
+                             test(e, LLVMRealUNE, a, constant(e, INFINITY)), "");
+  r = choose(e, LLVMBuildAnd(b, below, LLVMBuildNot(b, whole, ""), ""), constant(e, NAN), r);
+  value always_one =
+      LLVMBuildOr(b, test(e, LLVMRealOEQ, y, zero), test(e, LLVMRealOEQ, x, one), "");
+  return choose(e, always_one, one, r);
 }
 
 // ---- Lane by lane, by the evaluator's loops.
@@ -287,6 +413,25 @@ LLVMValueRef vt_emit_op_lanes(const vt_emit_call *c) {
   return through_memory(c->e, c->op->code, dtype, c->op->operand_count, c->in);
 }
 
+// y where all lanes are inside, else the evaluator's loop for the whole vector.
+static value unless_rare(vt_emitter *e, value inside, value y, vt_opcode code, uint32_t count,
+                         const value *args) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef mask_type = LLVMTypeOf(inside);
+  value all = vt_emit_intrinsic(e, "llvm.vector.reduce.and", 1, &mask_type, 1, &inside);
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(b);
+  LLVMBasicBlockRef rare = LLVMAppendBasicBlockInContext(e->context, e->function, "rare");
+  LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->context, e->function, "done");
+  LLVMBuildCondBr(b, all, done, rare);
+  LLVMPositionBuilderAtEnd(b, rare);
+  value slow = through_memory(e, code, VT_F32, count, args);
+  LLVMBuildBr(b, done);
+  LLVMPositionBuilderAtEnd(b, done);
+  value phi = LLVMBuildPhi(b, LLVMTypeOf(y), "");
+  LLVMAddIncoming(phi, (value[]){y, slow}, (LLVMBasicBlockRef[]){from, rare}, 2);
+  return phi;
+}
+
 // ---- Sine and cosine.
 
 // sin (or cos) of |x| <= 2^13 by three-part reduction; one lane out of range sends the whole vector
@@ -314,20 +459,31 @@ static value emit_sine(vt_emitter *e, value x, bool cosine) {
   value bits = LLVMBuildBitCast(b, choose(e, odd, cosi, sine), int_type(e), "");
   value y = LLVMBuildBitCast(b, LLVMBuildXor(b, bits, flip, ""), f32, "");
   if (!cosine) y = choose(e, test(e, LLVMRealOEQ, x, constant(e, 0)), x, y);
-  // The rare branch.
-  LLVMTypeRef mask_type = LLVMTypeOf(inside);
-  value all = vt_emit_intrinsic(e, "llvm.vector.reduce.and", 1, &mask_type, 1, &inside);
-  LLVMBasicBlockRef from = LLVMGetInsertBlock(b);
-  LLVMBasicBlockRef rare = LLVMAppendBasicBlockInContext(e->context, e->function, "large");
-  LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->context, e->function, "sine");
-  LLVMBuildCondBr(b, all, done, rare);
-  LLVMPositionBuilderAtEnd(b, rare);
-  value slow = through_memory(e, cosine ? VT_OP_COSINE : VT_OP_SINE, VT_F32, 1, &x);
-  LLVMBuildBr(b, done);
-  LLVMPositionBuilderAtEnd(b, done);
-  value phi = LLVMBuildPhi(b, f32, "");
-  LLVMAddIncoming(phi, (value[]){y, slow}, (LLVMBasicBlockRef[]){from, rare}, 2);
-  return phi;
+  return unless_rare(e, inside, y, cosine ? VT_OP_COSINE : VT_OP_SINE, 1, &x);
+}
+
+// ---- Remainder.
+
+// x - y trunc(x / y), exact in f64 while the quotient has 29 bits: y has 24. The quotient may be
+// rounded up to the next integer, which the sign of the rest shows.
+static value emit_remainder(vt_emitter *e, value x, value y) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef f64 = vt_emit_type(e, VT_F64);
+  value wx = LLVMBuildFPExt(b, absolute(e, x), f64, "");
+  value wy = LLVMBuildFPExt(b, absolute(e, y), f64, ""), ratio = divide(e, wx, wy);
+  value n = call(e, "llvm.trunc", 1, &ratio), rest = fma3(e, negative(e, n), wy, wx);
+  value zero = vt_emit_splat_f(e, VT_F64, 0);
+  rest = choose(e, test(e, LLVMRealOLT, rest, zero), add(e, rest, wy), rest);
+  rest = choose(e, test(e, LLVMRealOEQ, n, zero), wx, rest); // y may be infinite
+  value r = copysign2(e, LLVMBuildFPTrunc(b, rest, LLVMTypeOf(x), ""), x);
+  value inside = test(e, LLVMRealOLT, ratio, vt_emit_splat_f(e, VT_F64, 0x1p29));
+  return unless_rare(e, inside, r, VT_OP_REMAINDER, 2, (value[]){x, y});
+}
+
+LLVMValueRef vt_emit_float_remainder(const vt_emit_call *c) {
+  return vt_emit_compute_dtype(c->op->operands[0]->type.dtype) == VT_F32
+             ? emit_remainder(c->e, c->in[0], c->in[1])
+             : vt_emit_op_lanes(c);
 }
 
 // ---- The emitters: polynomials where values are f32 in registers.
@@ -348,6 +504,9 @@ FUNCTION(logistic, emit_logistic(c->e, c->in[0]))
 FUNCTION(tanh, emit_tanh(c->e, c->in[0]))
 FUNCTION(sine, emit_sine(c->e, c->in[0], false))
 FUNCTION(cosine, emit_sine(c->e, c->in[0], true))
+FUNCTION(cbrt, emit_cbrt(c->e, c->in[0]))
+FUNCTION(atan2, emit_atan2(c->e, c->in[0], c->in[1]))
+FUNCTION(power, emit_power(c->e, c->in[0], c->in[1]))
 
 LLVMValueRef vt_emit_op_rsqrt(const vt_emit_call *c) {
   if (in_f32(c)) return emit_rsqrt(c->e, c->in[0]);

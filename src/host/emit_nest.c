@@ -11,9 +11,9 @@
 // end inside a vector.
 // A value of an earlier stage is computed again in a later pass unless that costs more than memory:
 // then the pass that had it keeps it in a row buffer on the stack.
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "host/emit.h"
 
 enum { KEEP_COST = 6 }; // ops of recomputation that pay for a row buffer
@@ -305,12 +305,12 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
   for (uint32_t i = 0; i < n->operand_count; i++) operands[i] = node_value(l, n->operands[i]);
   for (uint32_t i = 0; i < n->operand_count;
        i++) // select and clamp take scalars beside vectors: all are splats
-    assert(operands[i]);
+    vt_assert(operands[i]);
   return vt_emit_op(l->e, n->op, operands);
 }
 
-// Scalars and row values are computed once, where the builder stands when first asked: prepare_*
-// ask in time.
+// Scalars and row values are computed once, at the builder's position when they are first needed;
+// prepare_* make sure that this is early enough.
 static LLVMValueRef node_value(loops *l, uint32_t node) {
   const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
@@ -341,7 +341,7 @@ static int recompute_cost(loops *l, uint32_t node, bool *seen) {
   return cost;
 }
 
-// Which passes ask for each value. An output is written by the last pass that has it anyway.
+// Which passes need each value. An output is written by the last pass that computes it anyway.
 static void spread_uses(loops *l) {
   const vt_nest *nest = l->nest;
   for (bool changed = true; changed;) {
@@ -376,8 +376,8 @@ static void find_uses(loops *l) {
   spread_uses(l);
 }
 
-// Row buffers for values that several passes ask for and that cost much. Later values first: they
-// cover earlier ones.
+// Row buffers for expensive values that several passes need. Later values first: they make earlier
+// ones unnecessary.
 static void choose_kept(loops *l) {
   const vt_nest *nest = l->nest;
   bool seen[VT_NEST_NODES];

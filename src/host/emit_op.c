@@ -2,7 +2,6 @@
 // emit_op.c - one elementwise op on vectors: the emitters named in ops.def, except those in
 // emit_math.c. Corner cases (integer division by zero, shifts past the width, float to integer)
 // behave as in the evaluator.
-#include <assert.h>
 #include <math.h>
 
 #include "eval/vec.h"
@@ -238,6 +237,7 @@ LLVMValueRef vt_emit_op_abs(const vt_emit_call *c) {
 EMIT(ceil, call1(c->e, "llvm.ceil", X))
 EMIT(floor, call1(c->e, "llvm.floor", X))
 EMIT(round_even, call1(c->e, "llvm.roundeven", X))
+EMIT(round_afz, call1(c->e, "llvm.round", X))
 EMIT(sqrt, call1(c->e, "llvm.sqrt", X))
 EMIT(popcnt, call1(c->e, "llvm.ctpop", X))
 EMIT(negate, is_float(c) ? BUILD(FNeg, X) : BUILD(Neg, X))
@@ -251,7 +251,8 @@ EMIT(maximum, vt_emit_combine(c->e, VT_REDUCE_MAX, type_of(c->op), X, Y))
 EMIT(minimum, vt_emit_combine(c->e, VT_REDUCE_MIN, type_of(c->op), X, Y))
 EMIT(subtract, is_float(c) ? BUILD(FSub, X, Y) : BUILD(Sub, X, Y))
 EMIT(divide, is_float(c) ? BUILD(FDiv, X, Y) : int_divide(c->e, type_of(c->op), false, X, Y))
-EMIT(remainder, is_float(c) ? vt_emit_op_lanes(c) : int_divide(c->e, type_of(c->op), true, X, Y))
+EMIT(remainder,
+     is_float(c) ? vt_emit_float_remainder(c) : int_divide(c->e, type_of(c->op), true, X, Y))
 EMIT(select, BUILD(Select, X, Y, c->in[2]))
 EMIT(bitcast, BUILD(BitCast, X, vt_emit_type(c->e, c->op->results[0].type.dtype)))
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // emit_value.c - vectors of each dtype: their types, loads and stores, rounding, constants, and the
 // combining ops of reductions.
-#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "host/emit.h"
 
 static bool is_small_float(vt_dtype dtype) {
@@ -46,7 +46,16 @@ LLVMTypeRef vt_emit_memory_type(vt_emitter *e, vt_dtype dtype) {
   return scalar_type(e, dtype);
 }
 
+// What a vector of the dtype looks like in registers, and as it is in memory.
+static bool is_held(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
+  return LLVMTypeOf(x) == vt_emit_type(e, dtype);
+}
+static bool is_stored(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
+  return LLVMTypeOf(x) == vector_of(e, vt_emit_memory_type(e, dtype));
+}
+
 static LLVMValueRef splat(vt_emitter *e, LLVMValueRef scalar) {
+  vt_assert(e->target.lanes >= 1 && e->target.lanes <= 64);
   LLVMValueRef lanes[64];
   for (int i = 0; i < e->target.lanes; i++) lanes[i] = scalar;
   return LLVMConstVector(lanes, (unsigned)e->target.lanes);
@@ -67,7 +76,7 @@ static LLVMValueRef int_splat(vt_emitter *e, unsigned bits, uint64_t value) {
 LLVMValueRef vt_emit_intrinsic(vt_emitter *e, const char *name, uint32_t type_count,
                                LLVMTypeRef *types, uint32_t count, LLVMValueRef *args) {
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
-  assert(id);
+  vt_assert(id);
   LLVMValueRef function = LLVMGetIntrinsicDeclaration(e->module, id, types, type_count);
   LLVMTypeRef type = LLVMIntrinsicGetType(e->context, id, types, type_count);
   return LLVMBuildCall2(e->builder, type, function, args, count, "");
@@ -89,6 +98,7 @@ static LLVMValueRef round_bf16_bits(vt_emitter *e, LLVMValueRef x) {
 }
 
 LLVMValueRef vt_emit_round(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
+  vt_assert(is_held(e, dtype, x));
   LLVMBuilderRef b = e->builder;
   if (dtype == VT_BF16) {
     LLVMValueRef bits = LLVMBuildAnd(b, round_bf16_bits(e, x), int_splat(e, 32, 0xffff0000u), "");
@@ -102,6 +112,7 @@ LLVMValueRef vt_emit_round(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
 }
 
 LLVMValueRef vt_emit_from_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
+  vt_assert(is_stored(e, dtype, x));
   LLVMBuilderRef b = e->builder;
   LLVMTypeRef f32 = vt_emit_type(e, VT_F32);
   switch (dtype) {
@@ -120,6 +131,7 @@ LLVMValueRef vt_emit_from_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) 
 }
 
 LLVMValueRef vt_emit_to_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
+  vt_assert(is_held(e, dtype, x));
   LLVMBuilderRef b = e->builder;
   switch (dtype) {
   case VT_BF16: {
@@ -147,6 +159,7 @@ static double half_value(uint16_t bits) {
 }
 
 LLVMValueRef vt_emit_constant(vt_emitter *e, const vt_literal *literal) {
+  vt_assert(literal->splat || vt_type_elements(literal->type) == 1);
   vt_dtype dtype = literal->type.dtype;
   uint64_t bits = 0;
   memcpy(&bits, literal->data, vt_dtype_bytes(dtype));
@@ -172,12 +185,28 @@ LLVMValueRef vt_emit_constant(vt_emitter *e, const vt_literal *literal) {
 
 // ---- Arithmetic.
 
-// NaN propagates from either side. Of equal zeros the second is taken, as in a > b ? a : b.
+// A constant that is neither zero nor NaN.
+static bool is_plain_number(LLVMValueRef x) {
+  LLVMValueRef first = LLVMIsConstant(x) ? LLVMGetAggregateElement(x, 0) : NULL;
+  LLVMBool inexact;
+  if (!first || !LLVMIsAConstantFP(first)) return false;
+  double number = LLVMConstRealGetDouble(first, &inexact);
+  return number == number && number != 0;
+}
+
+// x > y ? x : y (or <), which is one instruction.
+static LLVMValueRef better_float(vt_emitter *e, bool max, LLVMValueRef x, LLVMValueRef y) {
+  LLVMValueRef better = LLVMBuildFCmp(e->builder, max ? LLVMRealOGT : LLVMRealOLT, x, y, "");
+  return LLVMBuildSelect(e->builder, better, x, y, "");
+}
+
+// NaN propagates from either side. Of equal zeros the second is taken.
 static LLVMValueRef float_extreme(vt_emitter *e, bool max, LLVMValueRef x, LLVMValueRef y) {
-  LLVMBuilderRef b = e->builder;
-  LLVMValueRef better = LLVMBuildFCmp(b, max ? LLVMRealOGT : LLVMRealOLT, x, y, "");
-  LLVMValueRef nan = LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
-  return LLVMBuildSelect(b, LLVMBuildOr(b, better, nan, ""), x, y, "");
+  if (is_plain_number(y)) return better_float(e, max, y, x);
+  LLVMValueRef of_numbers = better_float(e, max, x, y);
+  if (is_plain_number(x)) return of_numbers;
+  LLVMValueRef nan = LLVMBuildFCmp(e->builder, LLVMRealUNO, x, x, "");
+  return LLVMBuildSelect(e->builder, nan, x, of_numbers, "");
 }
 
 static LLVMValueRef extreme(vt_emitter *e, vt_dtype dtype, bool max, LLVMValueRef x,
@@ -193,6 +222,7 @@ static LLVMValueRef extreme(vt_emitter *e, vt_dtype dtype, bool max, LLVMValueRe
 
 LLVMValueRef vt_emit_combine(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef x,
                              LLVMValueRef y) {
+  vt_assert(is_held(e, dtype, x) && is_held(e, dtype, y));
   LLVMBuilderRef b = e->builder;
   bool is_float = vt_dtype_is_float(dtype);
   switch (reducer) {

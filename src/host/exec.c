@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // exec.c - running a plan: frames, the plain steps, and a run of a whole program.
-#include <assert.h>
 #include <immintrin.h>
 #include <omp.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "host/plan.h"
 
 enum { FLUSH_SUBNORMALS = 0x8040 }; // FTZ and DAZ in MXCSR, as the TPU has it
 
 void vt_frame_bind(const vt_plan *plan, vt_frame *frame, char *memory) {
+  vt_assert((memory || !plan->temp_bytes) && (uintptr_t)memory % 64 == 0);
+  vt_assert_each(i, plan->temp_count,
+                 plan->temp_offsets[i] >= 0 && plan->temp_offsets[i] <= plan->temp_bytes);
   char **slot = frame->slots + plan->param_count + plan->result_count;
   for (uint32_t i = 0; i < plan->constant_count; i++)
     *slot++ = (char *)(uintptr_t)plan->constants[i];
@@ -40,6 +43,7 @@ static vt_status exec_timed(vt_exec *exec, const vt_plan *plan, vt_frame *const 
 
 vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *frames,
                        uint32_t count) {
+  vt_assert(count >= 1 && count <= plan->frame_count);
   if (exec->program->timed) return exec_timed(exec, plan, frames, count);
   for (uint32_t s = 0; s < plan->step_count; s++) {
     VT_TRY(run_step(&plan->steps[s], exec, frames, count));
@@ -56,6 +60,7 @@ static void fill_tensors(const vt_step *step, const vt_frame *frame, vt_tensor *
 
 static vt_status run_eval(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
                           uint32_t count) {
+  vt_assert(exec->env.partition_count >= 1);
   for (uint32_t f = 0; f < count; f++) {
     fill_tensors(step, frames[f], step->tensors);
     exec->env.partition = (int32_t)frames[f]->index % exec->env.partition_count;
@@ -82,6 +87,7 @@ static vt_status run_copy(const vt_step *step, vt_exec *exec, vt_frame *const *f
                           uint32_t count) {
   (void)exec;
   size_t bytes = (size_t)vt_type_bytes(step->inputs[0]->type);
+  vt_assert(vt_type_bytes(step->outputs[0]->type) == (int64_t)bytes);
   for (uint32_t f = 0; f < count; f++) {
     const char *from = frames[f]->slots[step->input_slots[0]];
     char *to = frames[f]->slots[step->output_slots[0]];
@@ -96,6 +102,7 @@ static bool copy_in_place_ok(const vt_step *step, uint32_t output, uint32_t inpu
 }
 
 void vt_step_copy(vt_step *step) {
+  vt_assert(step->input_count == 1 && step->output_count == 1);
   step->run = run_copy;
   step->runner = "copy";
   step->in_place_ok = copy_in_place_ok;
@@ -112,6 +119,7 @@ static vt_status run_collective(const vt_step *step, vt_exec *exec, vt_frame *co
                                 uint32_t count) {
   (void)exec;
   const collective_body *body = step->body;
+  vt_assert(count <= (uint32_t)exec->program->options.device_count);
   for (uint32_t f = 0; f < count; f++) fill_tensors(step, frames[f], body->rows[f]);
   return vt_eval_collective(step->op, (int32_t)count, body->operands, body->results);
 }
@@ -153,6 +161,7 @@ static void flush_subnormals_in_team(void) {
 
 vt_status vt_program_run(vt_program *program, const vt_run *run) {
   const vt_plan *plan = program->plan;
+  vt_assert(plan->kind == VT_PLAN_MAIN && plan->frame_count == 1);
   int32_t replicas = program->module->num_replicas;
   if (replicas < 1 || program->options.device_count % replicas) replicas = 1;
   vt_exec exec = {.program = program,

@@ -7,9 +7,9 @@
 // region all devices take each step together. If devices decide differently, each region runs for
 // the devices that chose it, which requires it to be free of collectives; a collective that only
 // some devices would reach is an error.
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "host/plan.h"
 
 typedef struct control_body {
@@ -45,8 +45,11 @@ static char *scratch_of(const vt_step *step, const vt_frame *frame) {
 // outputs.
 static void bind_nested(const vt_step *step, const control_body *body, uint32_t which,
                         uint32_t first_input, bool results, const vt_frame *frame) {
+  vt_assert(which < body->plan_count);
   const vt_plan *plan = body->plans[which];
   vt_frame *nested = nested_frame(plan, frame);
+  vt_assert(first_input + plan->param_count <= step->input_count);
+  vt_assert(!results || plan->result_count == step->output_count);
   for (uint32_t i = 0; i < plan->param_count; i++)
     nested->slots[i] = frame->slots[step->input_slots[first_input + i]];
   for (uint32_t i = 0; results && i < plan->result_count; i++)
@@ -101,6 +104,7 @@ static vt_status run_branches(const vt_step *step, vt_exec *exec, vt_frame *cons
 
 // Sets up the state of one frame: where the first iteration reads, where it writes.
 static void enter_while(const vt_step *step, const control_body *body, const vt_frame *frame) {
+  vt_assert(body->plan_count == 2 && body->carried <= step->output_count);
   const vt_plan *plan = body->plans[1];
   bind_nested(step, body, 0, 0, false, frame);
   bind_nested(step, body, 1, 0, false, frame);
@@ -181,6 +185,7 @@ const bool *vt_step_invariant(const vt_step *step) {
 // A result may share an operand's memory if every branch allows it: it then costs nothing in a
 // branch that passes it through.
 static bool branch_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
+  vt_assert(output < step->output_count && input < step->input_count);
   const control_body *body = step->body;
   if (input == 0) return false; // which branch
   for (uint32_t b = 0; b < body->plan_count; b++)
@@ -190,12 +195,16 @@ static bool branch_in_place_ok(const vt_step *step, uint32_t output, uint32_t in
 
 // The parameter that a branch returns as result `r`, or -1.
 static int32_t handed_through(const vt_plan *branch, uint32_t r) {
+  vt_assert(r < branch->result_count);
   const vt_value *root = branch->roots[branch->func->returns[r]->id];
   return root->op ? -1 : root->index;
 }
 
 // Asks the branches to let a result that one of them passes through share its parameter's memory.
 static void want_shared(vt_arena *arena, const control_body *body) {
+  vt_assert_each(b, body->plan_count,
+                 body->plans[b]->param_count == body->plans[0]->param_count &&
+                     body->plans[b]->result_count == body->plans[0]->result_count);
   const vt_plan *first = body->plans[0];
   bool *taken = VT_NEW_ARRAY(arena, bool, first->param_count);
   int32_t *wanted = VT_NEW_ARRAY(arena, int32_t, first->result_count);

@@ -2,6 +2,7 @@
 // exec_kernel.c - steps that run a compiled loop kernel.
 #include <string.h>
 
+#include "base/check.h"
 #include "host/plan.h"
 
 typedef struct vt_kernel_body {
@@ -15,6 +16,7 @@ static vt_status run_kernel(const vt_step *step, vt_exec *exec, vt_frame *const 
   (void)exec;
   const kernel_body *body = step->body;
   void **outputs = body->pointers + step->input_count;
+  vt_assert(body->kernel && (!step->scratch_bytes || step->scratch_slot));
   for (uint32_t f = 0; f < count; f++) {
     char **slots = frames[f]->slots;
     for (uint32_t i = 0; i < step->input_count; i++)
@@ -27,6 +29,7 @@ static vt_status run_kernel(const vt_step *step, vt_exec *exec, vt_frame *const 
 }
 
 static bool kernel_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
+  vt_assert(output < step->output_count && input < step->input_count);
   const kernel_body *body = step->body;
   return vt_kernel_in_place_ok(body->kernel, output, input);
 }
@@ -39,6 +42,8 @@ static vt_status prepare_kernel(vt_plan *plan, vt_step *step) {
 }
 
 vt_status vt_step_kernel(vt_plan *plan, vt_step *step, const vt_group *group) {
+  vt_assert(group->fused && step->input_count == group->input_count);
+  vt_assert(step->output_count == group->output_count);
   vt_program *program = plan->program;
   kernel_body *body = step->body = VT_NEW(&program->arena, kernel_body);
   body->group = group;
@@ -69,6 +74,7 @@ vt_status vt_kernels_compile(vt_program *program) {
   for (size_t i = 0; i < count; i++) groups[i] = program->kernels.data[i]->group;
   vt_status st = vt_jit_compile(program->jit, groups, (uint32_t)count, kernels);
   for (size_t i = 0; !st && i < count; i++) program->kernels.data[i]->kernel = kernels[i];
+  vt_assert_each(i, st ? 0 : count, kernels[i]);
   vt_arena_free(&scratch);
   return st;
 }

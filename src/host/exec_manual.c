@@ -11,7 +11,6 @@
 // For a result each needs its own memory: steps update results in place, and the next device would
 // read what the first has written. The first holder in mesh order owns the tile, and its value goes
 // into the array.
-#include <assert.h>
 #include <string.h>
 
 #include "host/plan.h"

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "host/cpu.h"
 #include "host/fft.h"
 
@@ -67,6 +68,7 @@ static double cost_of(int64_t n) {
 }
 
 static void add_passes(vt_arena *arena, vt_fft *p) {
+  vt_assert(cost_of(p->n) < INFINITY);
   p->passes = factor(p->n, p->radix);
   int64_t done = 1;
   for (int32_t i = 0; i < p->passes; i++) {
@@ -80,12 +82,14 @@ static void add_passes(vt_arena *arena, vt_fft *p) {
     p->roots[i] = vt_fft_roots(arena, r, r, p->wide);
     done *= r;
   }
+  vt_assert(done == p->n);
 }
 
 // The forward transform of n points `step` apart, for tables only; roots of the whole length n *
 // step.
 static void transform(int64_t n, int64_t step, const zdouble *roots, const zdouble *in,
                       zdouble *out, zdouble *spare) {
+  vt_assert(n >= 1 && step >= 1);
   if (n == 1) {
     *out = *in;
     return;
@@ -117,6 +121,7 @@ static int64_t convolution_length(int64_t least) {
 
 static void add_bluestein(vt_arena *arena, vt_fft *p, bool split) {
   int64_t n = p->n, m = convolution_length(2 * n - 1);
+  vt_assert(m >= 2 * n - 1 && cost_of(m) < INFINITY);
   p->inner = vt_fft_make(arena, m, p->wide, split);
   vt_arena scratch = {0};
   zdouble *kernel = VT_NEW_ARRAY(&scratch, zdouble, m), *out = VT_NEW_ARRAY(&scratch, zdouble, m),
@@ -158,6 +163,7 @@ static bool add_matrix(vt_arena *arena, vt_fft *p) {
 }
 
 const vt_fft *vt_fft_make(vt_arena *arena, int64_t n, bool wide, bool split) {
+  vt_assert(n >= 1);
   vt_fft *p = VT_NEW(arena, vt_fft);
   *p = (vt_fft){.n = n, .wide = wide};
   if (split && add_matrix(arena, p)) return p;

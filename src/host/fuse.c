@@ -6,9 +6,9 @@
 // the same values are merged. Views (reshape, broadcast, slice, transposes that keep rows), splat
 // constants and indices concatenated from columns cost nothing to repeat, so they are not grouped
 // but copied into every group that looks through them.
+#include "base/check.h"
 #include "host/fuse.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -286,6 +286,7 @@ void vt_fuse_sort(vt_index_list *list) {
 }
 
 static vt_trial start_trial(vt_fuser *f, uint32_t index) {
+  vt_assert(index < f->op_count);
   vt_index_list list = {0};
   f->visit++;
   add_views(f, f->ops[index].op, &list);
@@ -294,6 +295,7 @@ static vt_trial start_trial(vt_fuser *f, uint32_t index) {
 }
 
 static void place_op(vt_fuser *f, uint32_t index) {
+  vt_assert(f->ops[index].group == VT_NO_GROUP);
   vt_trial t = start_trial(f, index);
   if (!vt_fuse_try(f, &f->trial, &t)) {
     for (uint32_t i = 0; i < t.count; i++) { // retry with the views in memory
@@ -371,9 +373,10 @@ static void emit_value(vt_fuser *f, output_list *out, const vt_value *value);
 
 static void emit_loop(vt_fuser *f, output_list *out, int32_t group) {
   const vt_work_group *g = &f->groups.data[group];
+  vt_assert(!g->dead && g->count);
   vt_trial t = {.home = group, .count = g->count, .ops = g->ops};
   bool good = vt_fuse_try(f, out->arena, &t);
-  assert(good);
+  vt_assert(good);
   (void)good;
   for (uint32_t i = 0; i < t.count; i++)
     if (f->ops[t.ops[i]].group == group) f->ops[t.ops[i]].emitted = true;
@@ -489,6 +492,25 @@ static void emit_all(vt_fuser *f, output_list *out) {
   for (uint32_t i = 0; i < f->func->return_count; i++) emit_value(f, out, f->func->returns[i]);
 }
 
+// Groups read parameters and what earlier groups write; each value is written once; what the
+// function returns is written.
+static bool groups_are_sound(vt_fuser *f, const output_list *out) {
+  bool *written = VT_NEW_ARRAY(&f->scratch, bool, f->func->value_count), sound = true;
+  for (uint32_t i = 0; i < f->func->param_count; i++) written[f->func->params[i]->id] = true;
+  for (uint32_t g = 0; g < out->count; g++) {
+    const vt_group *group = &out->groups[g];
+    for (uint32_t i = 0; i < group->input_count; i++) sound &= written[group->inputs[i]->id];
+    for (uint32_t i = 1; i < group->op_count; i++)
+      sound &= vt_fuse_index(group->ops[i - 1]) < vt_fuse_index(group->ops[i]);
+    for (uint32_t i = 0; i < group->output_count; i++) {
+      sound &= !written[group->outputs[i]->id];
+      written[group->outputs[i]->id] = true;
+    }
+  }
+  for (uint32_t i = 0; i < f->func->return_count; i++) sound &= written[f->func->returns[i]->id];
+  return sound;
+}
+
 vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *arena,
                        vt_group **out_groups, uint32_t *out_count) {
   static const vt_fuse_options defaults;
@@ -521,6 +543,7 @@ vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *
   vt_fuse_recompute(&f);
   output_list out = {.arena = arena, .groups = VT_NEW_ARRAY(arena, vt_group, f.op_count)};
   emit_all(&f, &out);
+  vt_assert(out.count <= f.op_count && groups_are_sound(&f, &out));
   *out_groups = out.groups;
   *out_count = out.count;
   for (vt_op *op = func->first; op; op = op->next) op->note = NULL;

@@ -5,9 +5,9 @@
 // How: one node per value; masks propagate from the largest value along the ops to a fixed point,
 // and atoms are split where a broadcast, a reduction or a view requires it; then strides are
 // computed and equal neighbours merged.
+#include "base/check.h"
 #include "host/nest.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "eval/indexed.h"
@@ -472,7 +472,7 @@ static void masks_of_runs(const builder *b, uint32_t mask, int32_t count, const 
   for (int32_t r = 0; r < count; r++) {
     masks[r] = 0;
     for (int64_t passed = 1; passed < sizes[r]; a--) {
-      assert(a >= 0);
+      vt_assert(a >= 0);
       if (!((mask >> a) & 1)) continue;
       passed *= b->atoms[a];
       masks[r] |= 1u << a;

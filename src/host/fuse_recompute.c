@@ -9,6 +9,7 @@
 // is not written. Bits do not change: the same ops run on the same inputs.
 #include <string.h>
 
+#include "base/check.h"
 #include "host/fuser.h"
 
 enum { MIN_BYTES = 512 << 10, MAX_READERS = 3, SMALL_SHARE = 8 };
@@ -43,6 +44,7 @@ static bool has_value(uint32_t count, vt_value *const *list, const vt_value *val
 }
 
 static vt_trial trial_of(vt_fuser *f, int32_t group) {
+  vt_assert(group >= 0 && (size_t)group < f->groups.size);
   const vt_work_group *g = &f->groups.data[group];
   return (vt_trial){.home = group, .count = g->count, .ops = g->ops};
 }
@@ -168,6 +170,7 @@ static bool try_reader(search *s, reader *r) {
 // ---- The change.
 
 static void set_ops(vt_fuser *f, int32_t group, uint32_t count, const uint32_t *ops) {
+  vt_assert_each(i, count ? count - 1 : 0, ops[i] < ops[i + 1]);
   vt_work_group *g = &f->groups.data[group];
   g->ops = VT_NEW_ARRAY(&f->scratch, uint32_t, count);
   g->count = count;
@@ -223,6 +226,7 @@ static void prune(vt_fuser *f, vt_trial *t) {
 }
 
 static void recompute(vt_fuser *f, uint32_t index) {
+  vt_assert(f->groups.data[f->ops[index].group].count);
   vt_fuse_op *state = &f->ops[index];
   search s = {.f = f, .target = &state->op->results[0], .from = state->group};
   if (!find_readers(&s, s.target) || !s.reader_count) return;

@@ -7,6 +7,7 @@
 // run.
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "host/cpu.h"
@@ -167,5 +168,6 @@ bool vt_program_is_small(const vt_program *program) {
 }
 
 bool vt_program_may_alias(const vt_program *program, uint32_t param, uint32_t result) {
+  vt_assert(param < program->plan->param_count && result < program->plan->result_count);
   return program->plan->alias_result[param] == (int32_t)result;
 }

@@ -2,19 +2,16 @@
 // jit.c - compiles nests through LLVM: target, modules, objects, and the code of the process.
 // In:  fused groups. Out: kernels. Two threads at most generate code, each with its own context,
 // module and target machine; the objects are linked into one LLJIT. Code is found by the text key
-// of its nest (emit_nest.c) while a program uses its object or did so recently, and on disk by the
-// hash of all keys of an object: the file name depends on the build of this library, the LLVM
-// version, the CPU and its features.
+// of its nest (emit_nest.c) while a program uses its object or did so recently, and on disk
+// (code_cache.c) by the hash of all keys of an object, the build of this library, the LLVM version,
+// the CPU and its features.
 #include "host/kernel.h"
 
-#include <errno.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <llvm-c/Analysis.h>
 #include <llvm-c/LLJIT.h>
@@ -22,10 +19,9 @@
 #include <llvm-c/TargetMachine.h>
 
 #include "base/array.h"
-#include "base/file.h"
 #include "base/fork.h"
-#include "base/log.h"
 #include "base/memory.h"
+#include "host/code_cache.h"
 #include "host/kernel_impl.h"
 #include "host/kernel_native.h"
 #include "host/loop.h"
@@ -54,7 +50,7 @@ typedef struct code_store {
   uint32_t idle;
   char *triple, *cpu, *features;
   vt_target target;
-  uint64_t build; // hash of this library's build-id
+  uint64_t version; // hash of all that code depends on besides its key
 } code_store;
 
 static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -72,7 +68,7 @@ typedef struct unit {
   uint32_t count;
   const vt_group **groups;
   char **names;
-  char path[1024]; // of the disk cache; "" = none
+  vt_code_path path;
   LLVMMemoryBufferRef object;
   bool from_disk;
   object *linked;
@@ -99,7 +95,8 @@ static void find_target(code_store *s) {
   if (forced && *forced) {
     s->cpu = LLVMCreateMessage(forced);
     s->features = LLVMCreateMessage("");
-    s->target = (vt_target){.lanes = 8, .f16c = true, .fma = true};
+    bool avx = strcmp(forced, "x86-64") != 0 && strcmp(forced, "x86-64-v2") != 0;
+    s->target = (vt_target){.lanes = 8, .f16c = avx, .fma = avx};
     return;
   }
   s->cpu = LLVMGetHostCPUName();
@@ -253,6 +250,16 @@ static uint64_t hash_build(void) {
   return hash;
 }
 
+static uint64_t hash_version(const code_store *s) {
+  char text[64];
+  unsigned major, minor, patch;
+  LLVMGetVersion(&major, &minor, &patch);
+  snprintf(text, sizeof text, "%u.%u.%u", major, minor, patch);
+  uint64_t hash = vt_hash_bytes(text, strlen(text), hash_build());
+  hash = vt_hash_bytes(s->features, strlen(s->features), hash);
+  return vt_hash_bytes(s->cpu, strlen(s->cpu), hash);
+}
+
 static vt_status create_store(code_store **out_store) {
   LLVMInitializeX86TargetInfo();
   LLVMInitializeX86Target();
@@ -262,7 +269,7 @@ static vt_status create_store(code_store **out_store) {
   if (!s) return vt_error_no_memory();
   s->triple = LLVMGetDefaultTargetTriple();
   find_target(s);
-  s->build = hash_build();
+  s->version = hash_version(s);
   LLVMErrorRef error = LLVMOrcCreateLLJIT(&s->jit, NULL);
   vt_status st = error ? from_llvm(error, "LLJIT") : define_symbols(s);
   if (st) {
@@ -305,71 +312,15 @@ void vt_jit_destroy(vt_jit *jit) {
   vt_arena_free(&arena);
 }
 
-// ---- The disk cache.
-
-static bool make_folders(char *path) {
-  for (char *p = path + 1; *p; p++) {
-    if (*p != '/') continue;
-    *p = 0;
-    bool failed = mkdir(path, 0700) && errno != EEXIST;
-    *p = '/';
-    if (failed) return false;
-  }
-  return true;
-}
-
-static void find_path(unit *u) {
-  const char *dir = getenv("VTPU_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"),
-             *home = getenv("HOME");
-  const code_store *s = u->store;
-  char text[64];
-  unsigned major, minor, patch;
-  if (dir && !*dir) return;
-  LLVMGetVersion(&major, &minor, &patch);
-  snprintf(text, sizeof text, "%016llx %u.%u.%u", (unsigned long long)s->build, major, minor,
-           patch);
-  uint64_t low = vt_hash_bytes(text, strlen(text), 1), high = vt_hash_bytes(text, strlen(text), 2);
-  low = vt_hash_bytes(s->cpu, strlen(s->cpu), vt_hash_bytes(s->features, strlen(s->features), low));
-  for (uint32_t i = 0; i < u->count; i++) {
-    low = vt_hash_bytes(u->names[i], strlen(u->names[i]), low);
-    high = vt_hash_bytes(u->names[i], strlen(u->names[i]), high);
-  }
-  int n;
-  if (dir)
-    n = snprintf(u->path, sizeof u->path, "%s/%016llx%016llx.o", dir, (unsigned long long)low,
-                 (unsigned long long)high);
-  else if (xdg && *xdg)
-    n = snprintf(u->path, sizeof u->path, "%s/vtpu/%016llx%016llx.o", xdg, (unsigned long long)low,
-                 (unsigned long long)high);
-  else if (home && *home)
-    n = snprintf(u->path, sizeof u->path, "%s/.cache/vtpu/%016llx%016llx.o", home,
-                 (unsigned long long)low, (unsigned long long)high);
-  else
-    return;
-  if (n < 0 || (size_t)n >= sizeof u->path) u->path[0] = 0;
-}
-
 static bool load_object(unit *u) {
   vt_bytes bytes;
-  if (!u->path[0]) return false;
-  vt_status st = vt_file_map(u->path, &bytes);
-  if (st) {
-    vt_status_free(st);
-    return false;
-  }
+  u->path = vt_code_cache_find(u->store->version, u->count, u->names);
+  if (!vt_code_cache_load(&u->path, &bytes)) return false;
   u->object =
       LLVMCreateMemoryBufferWithMemoryRangeCopy((const char *)bytes.data, bytes.size, "cached");
   vt_file_unmap(&bytes);
   u->from_disk = true;
   return true;
-}
-
-static void save_object(unit *u) {
-  if (!u->path[0] || !make_folders(u->path)) return;
-  vt_status st =
-      vt_file_write(u->path, LLVMGetBufferStart(u->object), LLVMGetBufferSize(u->object));
-  if (st) vt_log(VT_LOG_INFO, "code cache: %s", vt_status_message(st));
-  vt_status_free(st);
 }
 
 // ---- Code generation.
@@ -454,7 +405,6 @@ static void *compile_units(void *arg) {
   for (;;) {
     uint32_t i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED);
     if (i >= q->count) return NULL;
-    find_path(&q->units[i]);
     if (!load_object(&q->units[i])) generate(&q->units[i]);
   }
 }
@@ -512,7 +462,7 @@ static vt_status add_object(code_store *s, unit *u) {
     u->error = NULL;
     return st;
   }
-  save_object(u);
+  vt_code_cache_save(&u->path, LLVMGetBufferStart(u->object), LLVMGetBufferSize(u->object));
   LLVMErrorRef error = link_object(s, u);
   if (error) return from_llvm(error, "object");
   return u->linked ? VT_OK : vt_error_no_memory();

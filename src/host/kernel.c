@@ -4,9 +4,9 @@
 // In:  code from jit.c, or a prepared native op. Owns nothing: kernels are in their vt_jit's arena.
 // Determinism: tasks and the order in which their partial results are combined depend on sizes
 // alone, so results are bit-identical for any number of threads.
+#include "base/check.h"
 #include "host/kernel.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -149,6 +149,7 @@ static void create_scatter(vt_kernel *k, const vt_nest_node *n) {
 }
 
 static void create_nest(vt_arena *arena, vt_kernel *k, const vt_group *group) {
+  vt_assert(group->nest->atom_count >= 1 && group->nest->atom_count <= VT_NEST_ATOMS);
   const vt_nest *nest = group->nest;
   k->columns = nest->atoms[nest->atom_count - 1];
   k->rows = 1;
@@ -161,6 +162,7 @@ static void create_nest(vt_arena *arena, vt_kernel *k, const vt_group *group) {
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_nest_node *n = &nest->nodes[i];
     if (n->output < 0) continue;
+    vt_assert(n->output < (int32_t)k->output_count && n->input < (int32_t)k->input_count);
     if (n->kind == VT_NODE_SCATTER) create_scatter(k, n);
     for (uint32_t j = 0; j < k->input_count; j++)
       k->in_place[(uint32_t)n->output * k->input_count + j] = nest_in_place(nest, n, j);
@@ -172,10 +174,11 @@ static void create_native(vt_arena *arena, vt_kernel *k, const vt_group *group) 
   k->native = vt_native_create(arena, op);
   k->operand_count = op->operand_count;
   k->operands = VT_NEW_ARRAY(arena, uint32_t, op->operand_count);
-  assert(op->operand_count <= MAX_PORTS);
+  vt_assert(op->operand_count <= MAX_PORTS);
   for (uint32_t i = 0; i < op->operand_count; i++)
     for (uint32_t j = 0; j < group->input_count; j++)
       if (group->inputs[j] == op->operands[i]) k->operands[i] = j;
+  vt_assert_each(i, op->operand_count, group->inputs[k->operands[i]] == op->operands[i]);
   if (!k->native->in_place) return;
   uint32_t uses = 0;
   for (uint32_t i = 0; i < op->operand_count; i++) uses += k->operands[i] == k->operands[0];
@@ -190,7 +193,7 @@ vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_tar
   k->input_count = group->input_count;
   k->output_count = group->output_count;
   k->in_place = VT_NEW_ARRAY(arena, bool, group->input_count * group->output_count);
-  assert(group->input_count + group->output_count <= MAX_PORTS || !group->nest);
+  vt_assert(group->input_count + group->output_count <= MAX_PORTS || !group->nest);
   if (group->loop) return k;
   if (group->nest)
     create_nest(arena, k, group);
@@ -208,6 +211,7 @@ int64_t vt_kernel_scratch_bytes(const vt_kernel *k) {
 }
 
 bool vt_kernel_in_place_ok(const vt_kernel *k, uint32_t output, uint32_t input) {
+  vt_assert(output < k->output_count && input < k->input_count);
   return k->in_place[output * k->input_count + input];
 }
 
@@ -233,6 +237,7 @@ static void run_task(const vt_kernel *k, void *const *args, char *scratch, int64
   int64_t row_lo = row * k->row_tile, row_hi = min64(row_lo + k->row_tile, k->rows);
   int64_t column_lo = column * k->column_tile,
           column_hi = min64(column_lo + k->column_tile, k->columns);
+  vt_assert(row_lo < row_hi && column_lo < column_hi);
   char *block = scratch;
   if (k->accumulator_count) {
     block += k->block_bytes * (k->row_tiles == 1 && k->block_count > 1 ? column : row);
@@ -244,6 +249,7 @@ static void run_task(const vt_kernel *k, void *const *args, char *scratch, int64
 // Adds the blocks up pairwise, elements [lo, hi) of one accumulator, and writes the result.
 static void combine(const vt_kernel *k, const accumulator *acc, char *scratch, void *output,
                     int64_t lo, int64_t hi) {
+  vt_assert(lo >= 0 && lo <= hi && hi <= acc->count);
   int64_t bytes = (int64_t)vt_dtype_bytes(acc->dtype);
   char *first = scratch + acc->offset + lo * bytes;
   for (int64_t step = 1; step < k->block_count; step *= 2)
@@ -259,6 +265,7 @@ static void combine_all(const vt_kernel *k, char *scratch, void *const *outputs)
   for (uint32_t i = 0; i < k->accumulator_count; i++) {
     const accumulator *acc = &k->accumulators[i];
     void *output = outputs[acc->output];
+    vt_assert(acc->output < k->output_count);
     int64_t chunks = (acc->count + CHUNK - 1) / CHUNK;
     if (chunks * k->block_count < 16) {
       combine(k, acc, scratch, output, 0, acc->count);
@@ -283,6 +290,7 @@ static void start_scatter(const vt_kernel *k, void *const *inputs, char *out) {
 
 vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *outputs,
                         void *scratch) {
+  vt_assert((uintptr_t)scratch % 64 == 0);
   void *args[MAX_PORTS];
   if (k->native) {
     for (uint32_t i = 0; i < k->operand_count; i++) args[i] = inputs[k->operands[i]];

@@ -20,8 +20,7 @@ int64_t vt_jit_code_bytes(const vt_jit *jit); // of its object files; accepts NU
 
 // Kernels for `count` fused groups of one program, in one call: the more at once, the cheaper each.
 // Groups that differ only in sizes share code; code is shared with all programs of the process and
-// kept on disk (VTPU_CACHE_DIR, default $XDG_CACHE_HOME/vtpu; "" turns it off). The groups are not
-// needed afterwards.
+// kept on disk (code_cache.h). The groups are not needed afterwards.
 //   errors  INTERNAL: the code generator refused threads any, one vt_jit by one thread at a time
 vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t count,
                          vt_kernel **out_kernels) VT_CHECKED;

@@ -51,8 +51,8 @@
     }                                                                                              \
   }
 
-// What lies in no near cache is asked for in time. Where the place is negative, so is the address,
-// by which nothing is lost.
+// Prefetches what is in no nearby cache. The address of a negative place is invalid, which a
+// prefetch ignores.
 #define FETCH_NONE(i, bytes) (void)0
 #define FETCH_LINE(i, bytes) __builtin_prefetch(out + place[(i) + VT_COMBINE_AHEAD], 1)
 #define FETCH_LINES(i, bytes)                                                                      \
@@ -61,8 +61,8 @@
 
 enum { MOST_FETCHED = 512 };
 
-// Single elements, short runs, runs and everything else, each a loop of its own; single elements by
-// a formula of their own.
+// One loop each for single elements, short runs, long runs and everything else; single elements
+// have a formula of their own.
 #define COMBINE_BY(name, T, C, LOAD, STORE, formula, single)                                       \
   VT_ANY_CPU static void name(int64_t n, const int64_t *place, bool far, char *restrict out,       \
                               int64_t given_out_step, const char *restrict updates,                \
@@ -100,8 +100,8 @@ enum { MOST_FETCHED = 512 };
 
 #define SAME(x) (x)
 
-// Largest and smallest of the evaluator: a NaN wins, the first one; where the operands compare
-// equal their bits decide, which gives +0 and -0.
+// Maximum and minimum as the evaluator has them: the first NaN wins; where the operands compare
+// equal their bits decide, which orders +0 and -0.
 #define MAX_MIN(T, bits, from_bits, suffix)                                                        \
   static inline T max_##suffix(T a, T b) {                                                         \
     T equal = from_bits(bits(a) & bits(b));                                                        \

@@ -5,9 +5,9 @@
 // dimension. A box whose last dimension is contiguous on both sides is rows of memcpy; one that is
 // contiguous in another dimension of the source is transposed in tiles (64 x 64 elements:
 // power-of-two strides would evict each other from L1).
+#include "base/check.h"
 #include "host/kernel_move.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "host/cpu.h"
@@ -18,6 +18,7 @@ static const int64_t PARALLEL_BYTES = 128 << 10;
 // ---- Boxes.
 
 static void drop_dim(vt_box *box, int32_t at) {
+  vt_assert(at >= 0 && at < box->rank);
   box->rank--;
   for (int32_t i = at; i < box->rank; i++) {
     box->dims[i] = box->dims[i + 1];
@@ -105,6 +106,8 @@ static void copy_line(char *to, const char *from, int64_t n, int64_t to_step, in
 
 static void transpose_tile(char *to, const char *from, int64_t rows, int64_t columns,
                            int64_t to_step, int64_t from_step, int64_t bytes) {
+  vt_assert(rows <= TILE && columns <= TILE &&
+            (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8));
   switch (bytes) {
   case 1:
     TRANSPOSE(uint8_t);
@@ -152,6 +155,7 @@ static int32_t turned_dim(const vt_box *box) {
 }
 
 void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
+  vt_assert(box->rank >= 1 && box->rank <= VT_MAX_RANK && box->bytes >= 1);
   int32_t last = box->rank - 1, turned = turned_dim(box);
   uint32_t skip = 1u << last | (turned >= 0 ? 1u << turned : 0u);
   int64_t outer = count_outer(box, skip), columns = box->dims[last],
@@ -204,6 +208,7 @@ static void byte_strides(vt_type type, int64_t *strides) {
 
 // A box of the shape `dims` whose destination is dense in `to` and whose source is dense in `from`.
 static vt_box box_between(vt_type to, vt_type from, const int64_t *dims) {
+  vt_assert(vt_dtype_bytes(to.dtype) == vt_dtype_bytes(from.dtype) && to.rank == from.rank);
   vt_box box = {.rank = to.rank, .bytes = (int64_t)vt_dtype_bytes(to.dtype)};
   if (to.rank) memcpy(box.dims, dims, sizeof *dims * (size_t)to.rank);
   byte_strides(to, box.to);

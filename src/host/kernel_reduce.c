@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernel_reduce.c - see kernel_reduce.h. One loop per reducer and type, which the C compiler
 // vectorises.
+#include "base/check.h"
 #include "host/kernel_reduce.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -87,7 +87,7 @@ void vt_reduce_fill(vt_reducer reducer, vt_dtype dtype, void *out, int64_t count
     FLOATS(CASE)
 #undef CASE
   default:
-    assert(dtype == VT_PRED);
+    vt_assert(dtype == VT_PRED);
     memset(out, bool_reducer(reducer) == VT_REDUCE_AND, (size_t)count);
   }
 }

@@ -34,7 +34,7 @@ typedef struct scatter_plan {
   bool is_short; // rows of at most VT_COMBINE_SHORT bytes
 } scatter_plan;
 
-// Gives places that are negative another; false when there are none.
+// Replaces negative places by another one; false when there are none.
 VT_ANY_CPU static bool replace_negative(int64_t n, const int64_t *place, int64_t with,
                                         int64_t *out) {
   int64_t any = 0;
@@ -44,9 +44,9 @@ VT_ANY_CPU static bool replace_negative(int64_t n, const int64_t *place, int64_t
   return true;
 }
 
-// Short rows that are left out go to a spare row: cheaper than asking for each whether it is one.
-// Not behind the end of the array, where another device's tile may begin. Places count from `out`;
-// behind the n there are more to look ahead to.
+// Short rows that are left out are written to a spare row, which is cheaper than a test for each
+// row. It does not lie behind the end of the array, where another device's tile may begin. Places
+// count from `out`; behind the n there are more to look ahead to.
 static void combine_short(const scatter_plan *plan, int64_t n, const int64_t *place, char *out,
                           const char *updates, int64_t next) {
   int64_t changed[SCATTER_BLOCK + VT_COMBINE_AHEAD];

@@ -203,19 +203,33 @@ static void NAME(dense_cholesky)(const vt_linalg_group *g, void *scratch) {
   if (!fine) NAME(fill_nan)((int64_t)n * n, a);
 }
 
-static void NAME(dense_triangular)(const vt_linalg_group *g, void *scratch) {
-  (void)scratch;
+// The unknowns [from, from + n), as if there were no others.
+static void NAME(solve_part)(const vt_linalg_group *g, int64_t from, int64_t n) {
   T one = 1;
-  for (int64_t i = 0; i < g->rows; i++)
-    memcpy((T *)g->out + i * g->stride, (const T *)g->in_more + i * g->stride,
-           (size_t)g->cols * sizeof(T));
+  int64_t rows = g->left ? n : g->rows, cols = g->left ? g->cols : n;
+  int64_t at = g->left ? from * g->stride : from;
+  for (int64_t i = 0; i < rows; i++)
+    memcpy((T *)g->out + at + i * g->stride, (const T *)g->in_more + at + i * g->stride,
+           (size_t)cols * sizeof(T));
   BLAS(trsm)
   (CblasRowMajor, g->left ? CblasLeft : CblasRight, g->lower ? CblasLower : CblasUpper,
    g->conjugated ? CblasConjTrans
    : g->turned   ? CblasTrans
                  : CblasNoTrans,
-   g->unit ? CblasUnit : CblasNonUnit, (int)g->rows, (int)g->cols, SCALAR(one), g->in, (int)g->side,
-   g->out, (int)g->stride);
+   g->unit ? CblasUnit : CblasNonUnit, (int)rows, (int)cols, SCALAR(one),
+   (const T *)g->in + from * (g->side + 1), (int)g->side, (T *)g->out + at, (int)g->stride);
+}
+
+// OpenBLAS divides by several pivots at once: on some CPUs a zero among them spoils the unknowns
+// before it too, which are solved again without it.
+static void NAME(dense_triangular)(const vt_linalg_group *g, void *scratch) {
+  (void)scratch;
+  int64_t n = g->side, before = 0;
+  bool upwards = g->lower == (g->turned == g->left); // the last unknown comes first
+  const T *a = g->in;
+  while (before < n && a[(upwards ? n - 1 - before : before) * (n + 1)] != 0) before++;
+  NAME(solve_part)(g, 0, n);
+  if (!g->unit && before && before < n) NAME(solve_part)(g, upwards ? n - before : 0, before);
 }
 
 static vt_linalg_function *const NAME(dense)[VT_LINALG_KINDS] = {

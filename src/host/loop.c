@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // loop.c - which whiles become one function, and where the elements of small values come from.
 // Depends only on the program's shapes, types and constants, so the decision is always the same.
+#include "base/check.h"
 #include "base/log.h"
 #include "host/loop.h"
 
@@ -34,6 +35,7 @@ static bool splat_number(const vt_value *value, int64_t *out_number) {
 
 // Maps a value of the region to the value outside that the while passes in, if any.
 static const vt_value *outside(const vt_op *op, const vt_func *region, const vt_value *value) {
+  vt_assert(value->op || value->index < (int32_t)op->operand_count || value->func != region);
   if (value->op || value->index < 0 || value->func != region) return value;
   return op->operands[value->index];
 }
@@ -41,6 +43,7 @@ static const vt_value *outside(const vt_op *op, const vt_func *region, const vt_
 // The iterations of `i < limit` where i starts at a constant and grows by a constant; 0 for other
 // forms.
 static int64_t iterations(const vt_op *op) {
+  vt_assert(op->code == VT_OP_WHILE && op->region_count == 2);
   const vt_func *cond = op->regions[0], *body = op->regions[1];
   const vt_op *test = cond->returns[0]->op;
   if (!test || test->code != VT_OP_COMPARE ||
@@ -64,6 +67,7 @@ static int64_t iterations(const vt_op *op) {
 // ---- Where elements come from.
 
 static void coordinates(vt_type type, int64_t at, int64_t *out) {
+  vt_assert(at >= 0 && at < vt_type_elements(type));
   for (int32_t d = type.rank; d-- > 0;) {
     out[d] = at % type.dims[d];
     at /= type.dims[d];
@@ -71,6 +75,7 @@ static void coordinates(vt_type type, int64_t at, int64_t *out) {
 }
 
 static int64_t element_at(vt_type type, const int64_t *index) {
+  vt_assert_each(d, type.rank, index[d] >= 0 && index[d] < type.dims[d]);
   int64_t at = 0;
   for (int32_t d = 0; d < type.rank; d++) at = at * type.dims[d] + index[d];
   return at;
@@ -136,6 +141,7 @@ int64_t vt_loop_terms(const vt_op *op) {
 }
 
 int64_t vt_loop_term(const vt_op *op, uint32_t operand, int64_t at, int64_t k) {
+  vt_assert(operand < op->operand_count && k >= 0 && k < vt_loop_terms(op));
   static const vt_attr_key batching[] = {VT_ATTR_LHS_BATCHING_DIMENSIONS,
                                          VT_ATTR_RHS_BATCHING_DIMENSIONS},
                            contracting[] = {VT_ATTR_LHS_CONTRACTING_DIMENSIONS,

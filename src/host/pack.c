@@ -3,9 +3,9 @@
 // Two inner loops: rows, when the innermost target dimension is dense in the source too, and 16 x
 // 16 tiles, when another dimension is. Work is split over the outer dimensions in blocks of about
 // 16 Ki elements.
+#include "base/check.h"
 #include "host/pack.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "host/cpu.h"
@@ -75,6 +75,7 @@ static kernels kernels_of(const vt_pack *pack) {
   if (pack->from == VT_F32 && pack->to == VT_BF16) return (kernels){f32_bf16_row, f32_bf16_tile};
   if (pack->from == VT_BF16 && pack->to == VT_F32) return (kernels){bf16_f32_row, bf16_f32_tile};
   if (pack->from == VT_F32 && pack->round) return (kernels){f32_round_row, f32_round_tile};
+  vt_assert(vt_dtype_bytes(pack->from) == vt_dtype_bytes(pack->to));
   switch (vt_dtype_bytes(pack->from)) {
   case 1:
     return (kernels){bits8_row, bits8_tile};
@@ -89,13 +90,15 @@ static kernels kernels_of(const vt_pack *pack) {
 
 void vt_pack_add(vt_pack *pack, int64_t size, int64_t from_stride, int64_t to_stride) {
   if (size == 1) return;
-  assert(pack->rank < VT_PACK_RANK);
+  vt_assert(size >= 0);
+  vt_assert(pack->rank < VT_PACK_RANK);
   pack->sizes[pack->rank] = size;
   pack->from_strides[pack->rank] = from_stride;
   pack->to_strides[pack->rank++] = to_stride;
 }
 
 static void swap_dims(vt_pack *pack, int32_t a, int32_t b) {
+  vt_assert(a >= 0 && b >= 0 && a < pack->rank && b < pack->rank);
   int64_t *lists[] = {pack->sizes, pack->from_strides, pack->to_strides};
   for (int i = 0; i < 3; i++) {
     int64_t t = lists[i][a];
@@ -181,11 +184,13 @@ static void run_tiles(const vt_pack *pack, const char *from, char *to, kernels k
 }
 
 void vt_pack_run(const vt_pack *pack, const void *from, void *to) {
+  vt_assert(pack->rank >= 1 && pack->rank <= VT_PACK_RANK);
+  vt_assert_each(d, pack->rank, pack->sizes[d] >= 0);
   int32_t last = pack->rank - 1, dense = -1;
   int64_t total = 1;
   for (int32_t d = 0; d < pack->rank; d++) total *= pack->sizes[d];
   if (total == 0) return;
-  assert(pack->to_strides[last] == 1 || pack->sizes[last] == 1);
+  vt_assert(pack->to_strides[last] == 1 || pack->sizes[last] == 1);
   for (int32_t d = 0; d < last; d++)
     if (pack->from_strides[d] == 1) dense = d;
   kernels k = kernels_of(pack);

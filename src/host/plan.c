@@ -3,9 +3,9 @@
 // In: a verified function. Out: steps in execution order with values as operands; plan_memory.c
 // gives them slots. Ops that only rename bytes (reshape, barriers, sharding marks) make no step:
 // their results are named by `roots`.
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "host/plan.h"
 #include "host/steps.h"
@@ -15,6 +15,7 @@
 enum { KEPT_SPLAT_BYTES = 64 << 10 };
 
 int64_t vt_padded_bytes(int64_t bytes) {
+  vt_assert(bytes >= 0);
   return (bytes + 128 + 63) & ~(int64_t)63;
 }
 
@@ -28,6 +29,7 @@ vt_status vt_step_wrap(const vt_step *step, vt_status st) {
 
 int64_t vt_step_reserve(vt_step *step, int64_t bytes) {
   int64_t at = step->scratch_bytes;
+  vt_assert(bytes >= 0 && at % 64 == 0);
   step->scratch_bytes += vt_padded_bytes(bytes);
   return at;
 }
@@ -62,6 +64,7 @@ vt_status vt_step_refuse(const vt_step *step, const char *what) {
 
 // True when the dimensions larger than 1 keep their order under `permutation`.
 static bool keeps_order(vt_type type, const int64_t *permutation) {
+  vt_assert_each(i, type.rank, permutation[i] >= 0 && permutation[i] < type.rank);
   int64_t last = -1;
   for (int32_t i = 0; i < type.rank; i++) {
     int64_t d = permutation[i];
@@ -128,6 +131,8 @@ static vt_step *add_step(vt_plan *plan) {
 
 void vt_step_set_values(vt_plan *plan, vt_step *step, uint32_t input_count, vt_value **inputs,
                         uint32_t output_count, vt_value **outputs) {
+  vt_assert_each(i, input_count, inputs[i]->func == plan->func);
+  vt_assert_each(i, output_count, outputs[i]->func == plan->func);
   step->input_count = input_count;
   step->output_count = output_count;
   step->inputs = inputs;
@@ -147,6 +152,7 @@ static void set_values_of_op(vt_plan *plan, vt_step *step, vt_op *op) {
 
 // A value that exists in the plan only: the result of an added copy.
 static vt_value *add_value(vt_plan *plan, vt_type type) {
+  vt_assert(plan->value_count < (uint32_t)plan->func->value_count + plan->result_count);
   vt_value *value = VT_NEW(&plan->program->arena, vt_value);
   *value = (vt_value){.type = type, .func = plan->func, .id = (int32_t)plan->value_count};
   plan->roots[plan->value_count++] = value;
@@ -160,6 +166,7 @@ static bool token_only(const vt_op *op) {
 
 // A while whose body returns a parameter unchanged: the result is the operand.
 static void alias_invariants(vt_plan *plan, const vt_op *op, const bool *invariant) {
+  vt_assert(op->result_count <= op->operand_count);
   for (uint32_t i = 0; i < op->result_count; i++)
     if (invariant[i]) plan->roots[op->results[i].id] = plan->roots[op->operands[i]->id];
 }
@@ -167,6 +174,9 @@ static void alias_invariants(vt_plan *plan, const vt_op *op, const bool *invaria
 static vt_status add_op(vt_plan *plan, vt_op *op) {
   if (token_only(op)) return VT_OK;
   if (is_alias(op)) {
+    vt_assert(op->result_count <= op->operand_count);
+    vt_assert_each(i, op->result_count,
+                   vt_type_bytes(op->results[i].type) == vt_type_bytes(op->operands[i]->type));
     for (uint32_t i = 0; i < op->result_count; i++)
       plan->roots[op->results[i].id] = plan->roots[op->operands[i]->id];
     return VT_OK;
@@ -283,6 +293,7 @@ static vt_status add_group(vt_plan *plan, const vt_epilogues *epilogues, const v
     return VT_OK;
   }
   if (!group->fused) return add_op(plan, group->ops[0]);
+  vt_assert(group->output_count >= 1);
   vt_step *step = add_step(plan);
   step->op = group->ops[group->op_count - 1];
   vt_step_set_values(plan, step, group->input_count, group->inputs, group->output_count,
@@ -314,6 +325,28 @@ static vt_status add_steps(vt_plan *plan) {
   return st;
 }
 
+// Each step reads parameters, constants and what earlier steps wrote, and each value is written
+// once.
+static bool steps_are_in_order(const vt_plan *plan) {
+  vt_arena scratch = {0};
+  bool *written = VT_NEW_ARRAY(&scratch, bool, plan->value_count), sound = true;
+  for (uint32_t i = 0; i < plan->param_count; i++) written[plan->func->params[i]->id] = true;
+  for (uint32_t s = 0; s < plan->step_count; s++) {
+    const vt_step *step = &plan->steps[s];
+    for (uint32_t i = 0; i < step->input_count; i++) {
+      const vt_value *root = plan->roots[step->inputs[i]->id];
+      bool constant = root->op && root->op->code == VT_OP_CONSTANT;
+      sound &= constant || root->type.dtype == VT_TOKEN || written[root->id];
+    }
+    for (uint32_t i = 0; i < step->output_count; i++) {
+      sound &= !written[step->outputs[i]->id];
+      written[step->outputs[i]->id] = true;
+    }
+  }
+  vt_arena_free(&scratch);
+  return sound;
+}
+
 vt_status vt_plan_build(vt_program *program, vt_func *func, vt_plan_kind kind, uint32_t frame_count,
                         vt_plan **out_plan) {
   struct {
@@ -326,6 +359,7 @@ vt_status vt_plan_build(vt_program *program, vt_func *func, vt_plan_kind kind, u
   VT_TRY(add_steps(plan));
   add_return_copies(plan);
   drop_dead_steps(plan);
+  vt_assert(steps_are_in_order(plan));
   *vt_map_at(&program->plans, &key, sizeof key) = plan;
   vt_array_push(&program->plan_order, plan);
   *out_plan = plan;

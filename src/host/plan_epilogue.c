@@ -10,6 +10,7 @@
 // Not here: relu. oneDNN's turns NaN into 0, XLA's maximum keeps it.
 #include <string.h>
 
+#include "base/check.h"
 #include "host/cpu.h"
 #include "host/plan.h"
 #include "host/steps.h"
@@ -67,6 +68,7 @@ static void follow(vt_op *contraction, vt_op *const *users, const uint32_t *uses
 }
 
 static vt_step *try_chain(vt_plan *plan, const chain *c) {
+  vt_assert(c->count > 1 && c->ops[0]->operand_count >= 2);
   vt_arena *arena = &plan->program->arena;
   vt_step *step = VT_NEW(arena, vt_step);
   vt_op *op = c->ops[0];

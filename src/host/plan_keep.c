@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "host/plan.h"
 
 enum { MIN_BYTES = 64 << 10, HOST_SHARE = 4 };
@@ -35,6 +36,7 @@ static void drop(vt_kept *kept) {
     vt_host_free(kept->memory);
     atomic_fetch_sub(&kept_bytes, kept->bytes);
   }
+  vt_assert(atomic_load(&kept_bytes) >= 0);
   kept->memory = NULL;
   kept->wanted = kept->ready = false;
 }
@@ -80,6 +82,7 @@ static void add_param(vt_kept *kept, uint32_t param) {
 
 // Adds the parameters that `value` depends on; false when it depends on anything else.
 static bool add_source(const keeper *k, vt_kept *kept, const vt_value *value) {
+  vt_assert(value->id >= 0 && (uint32_t)value->id < k->plan->value_count);
   const vt_value *root = root_of(k, value);
   if (is_constant(root)) return true;
   if (is_param(root)) {
@@ -120,6 +123,7 @@ static void keep_step(keeper *k, vt_step *step) {
 }
 
 static void keep_weights(keeper *k, vt_step *step) {
+  vt_assert(step->weights_input >= 0 && step->weights_input < (int32_t)step->input_count);
   vt_kept *kept = new_kept(k);
   if (!add_source(k, kept, step->inputs[step->weights_input]) || !kept->param_count) return;
   kept->bytes = vt_padded_bytes(step->weights_bytes);
@@ -167,6 +171,7 @@ void vt_plan_keep(vt_plan *plan) {
 // ---- Runs.
 
 static void bind_outputs(const vt_step *step, vt_frame *frame) {
+  vt_assert(step->kept->skips && step->kept->memory);
   char *at = step->kept->memory;
   for (uint32_t i = 0; i < step->output_count; i++) {
     frame->slots[step->output_slots[i]] = at;
