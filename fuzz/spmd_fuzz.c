@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // spmd_fuzz.c - any program that can be imported gets a plan or an error, and every device's range
-// is inside the array.
+// is inside the array; and its program of one device, which verifies, or an error.
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -33,6 +33,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       check(params, module->main->param_count);
       check(results, module->main->return_count);
     }
+  }
+  if (!st && module->num_partitions <= 64) {
+    vt_spmd_inline(module);
+    st = vt_spmd_annotate(module, module->num_partitions);
+    if (!st) st = vt_spmd_partition(module, module->num_partitions, NULL);
   }
   vt_status_free(st);
   vt_module_destroy(module);

@@ -101,6 +101,9 @@ VTPU_API vtpu_error *vtpu_program_report(const vtpu_program *program, vtpu_repor
 
 /* The optimised program as StableHLO text, borrowed from the program. */
 VTPU_API const char *vtpu_program_text(vtpu_program *program);
+/* The same as HLO text, as XLA prints compiled programs; borrowed from the program. errors
+ * UNIMPLEMENTED: on a TPU v1, or HLO has no form for the program */
+VTPU_API vtpu_error *vtpu_program_hlo(vtpu_program *program, const char **out_text);
 
 #ifdef __cplusplus
 }

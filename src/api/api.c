@@ -22,7 +22,7 @@ struct vtpu_program {
   vt_executable *executable; // NULL: `v1` instead
   vt_v1 *v1;
   pthread_mutex_t lock;
-  vt_text text;
+  vt_text text, hlo;
 };
 
 const char *vtpu_version(void) {
@@ -144,6 +144,7 @@ void vtpu_unload(vtpu_program *program) {
   if (program->executable) vt_executable_release(program->executable);
   vt_v1_unload(program->v1);
   vt_text_free(&program->text);
+  vt_text_free(&program->hlo);
   pthread_mutex_destroy(&program->lock);
   free(program);
 }
@@ -331,4 +332,14 @@ const char *vtpu_program_text(vtpu_program *program) {
     vt_module_print(vt_executable_module(program->executable), false, &program->text);
   vt_unlock(&program->lock);
   return vt_text_string(&program->text);
+}
+
+vtpu_error *vtpu_program_hlo(vtpu_program *program, const char **out_text) {
+  if (program->v1) return vt_error(VT_UNIMPLEMENTED, "a TPU v1 program has no HLO");
+  vt_lock(&program->lock);
+  vt_status st = VT_OK;
+  if (!program->hlo.size) st = vt_executable_hlo(program->executable, false, &program->hlo);
+  vt_unlock(&program->lock);
+  *out_text = vt_text_string(&program->hlo);
+  return st;
 }

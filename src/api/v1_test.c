@@ -31,7 +31,7 @@ static void save_model(const char *path, vt_arena *arena, vt_npz *inputs) {
   vt_file_unmap(&program);
 }
 
-static void test_run(void **state) {
+static void a_saved_model_runs_and_reports(void **state) {
   (void)state;
   vt_arena arena = {0};
   vt_npz inputs, want;
@@ -75,6 +75,6 @@ static void test_run(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_run)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_saved_model_runs_and_reports)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

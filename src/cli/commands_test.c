@@ -281,6 +281,19 @@ static void the_pages_have_every_flag(void **state) {
   for (int i = 0; i < 2; i++) vt_text_free(&manual[i]), vt_text_free(&completion[i]);
 }
 
+static void flags_may_come_first(void **state) {
+  char *lines[][8] = {{NULL, "--zone=us-central2-b", "tpu-vm", "list", "--help"},
+                      {NULL, "--zone", "us-central2-b", "beta", "tpu-vm", "list", "--help"}};
+  (void)state;
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    vt_text said = {0};
+    int code = run(PROGRAM, "vtpu", i ? 6 : 4, lines[i] + 1, &said);
+    if (code != 0 || !strstr(vt_text_string(&said), "tpu-vm list"))
+      fail_msg("line %zu: %d: %s", i, code, vt_text_string(&said));
+    vt_text_free(&said);
+  }
+}
+
 static void bash_completes(void **state) {
   static const char *const cases[][2] = {
       {"vtpu tpu-vm cr", "create"},
@@ -315,6 +328,7 @@ int main(void) {
       cmocka_unit_test(a_misspelt_command_names_the_right_one),
       cmocka_unit_test(a_bad_value_is_not_sent),
       cmocka_unit_test(the_pages_have_every_flag),
+      cmocka_unit_test(flags_may_come_first),
       cmocka_unit_test(bash_completes),
   };
   return cmocka_run_group_tests(tests, open_listener, NULL);

@@ -13,6 +13,7 @@
 #include "base/npz.h"
 #include "cli/cli.h"
 #include "ir/type.h"
+#include "runtime/runtime.h"
 
 enum { MAX_FILES = 256, MAX_ARRAYS = 65536 };
 
@@ -20,7 +21,7 @@ typedef struct arguments {
   const char *program, *slice, *output;
   const char *inputs[MAX_FILES];
   int input_count;
-  bool text, json, report;
+  bool text, hlo, json, report, partitioned;
 } arguments;
 
 static vt_status read_arguments(const vt_args *args, arguments *out) {
@@ -28,8 +29,10 @@ static vt_status read_arguments(const vt_args *args, arguments *out) {
                      .slice = vt_args_text(args, "slice"),
                      .output = vt_args_text(args, "output"),
                      .text = vt_args_on(args, "text"),
+                     .hlo = vt_args_on(args, "hlo"),
                      .json = vt_args_on(args, "json"),
-                     .report = vt_args_on(args, "report")};
+                     .report = vt_args_on(args, "report"),
+                     .partitioned = vt_args_on(args, "partitioned")};
   for (size_t i = 0; i < args->flags.size; i++) {
     if (strcmp(args->flags.data[i].flag->name, "input") != 0) continue;
     if (out->input_count == MAX_FILES)
@@ -190,6 +193,19 @@ static vt_status print_report(const vtpu_program *program, const vtpu_slice *sli
   return VT_OK;
 }
 
+static vt_status print_partitioned(const vtpu_slice *slice, const arguments *given) {
+  vt_bytes bytes;
+  vt_text text = {0};
+  vtpu_slice_info info = {.struct_size = sizeof info};
+  VT_TRY(vtpu_slice_describe(slice, &info));
+  VT_TRY(vt_file_map(given->program, &bytes));
+  vt_status st = vt_partitioned_text(bytes, info.devices, given->json, &text);
+  if (!st) fputs(vt_text_string(&text), stdout);
+  vt_text_free(&text);
+  vt_file_unmap(&bytes);
+  return vt_status_wrap(st, "%s", given->program);
+}
+
 static int with_program(const vt_args *args, bool exec) {
   arguments given;
   vtpu_slice *slice = NULL;
@@ -198,10 +214,18 @@ static int with_program(const vt_args *args, bool exec) {
   vt_status st = VT_OK;
   VT_TRY_OUT(read_arguments(args, &given));
   VT_TRY_OUT(vtpu_open(given.slice, &slice));
+  if (given.partitioned) {
+    st = print_partitioned(slice, &given);
+    goto out;
+  }
   VT_TRY_OUT(vtpu_load_file(slice, given.program, &program));
   if (exec) VT_TRY_OUT(run(program, &given, &arena));
   if (given.text) fputs(vtpu_program_text(program), stdout);
-  if (given.report || (!exec && !given.text)) VT_TRY_OUT(print_report(program, slice, given.json));
+  const char *hlo = "";
+  if (given.hlo) VT_TRY_OUT(vtpu_program_hlo(program, &hlo));
+  fputs(hlo, stdout);
+  if (given.report || (!exec && !given.text && !given.hlo))
+    VT_TRY_OUT(print_report(program, slice, given.json));
 out:
   vtpu_unload(program);
   vtpu_close(slice);

@@ -62,6 +62,18 @@ static const vt_command_table *table_of(const char *word) {
   return before ? &vt_cloud_commands : NULL;
 }
 
+// Moves the first word of a line before the flags in front of it: vtpu --project=p tpu-vm list.
+static void put_word_first(int argc, char **argv) {
+  for (int t = 0; tables[t]; t++) {
+    int at = vt_command_first_word(tables[t], argc, argv);
+    if (at == argc || table_of(argv[at]) != tables[t]) continue;
+    char *word = argv[at];
+    memmove(argv + 1, argv, (size_t)at * sizeof *argv);
+    argv[0] = word;
+    return;
+  }
+}
+
 static int run_own(int argc, char **argv) {
   const vt_command_row *command;
   vt_arena arena = {0};
@@ -138,6 +150,7 @@ int main(int argc, char **argv) {
     printf("vtpu %s\n", vtpu_version());
     return 0;
   }
+  put_word_first(argc - 1, argv + 1);
   const vt_command_table *table = table_of(argv[1]);
   if (!table) return unknown(argc - 1, argv + 1);
   if (table == &own) return run_own(argc - 1, argv + 1);

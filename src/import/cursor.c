@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // cursor.c - see cursor.h. Layouts: "Encoding" in MLIR's BytecodeFormat document, version 6.
+#include "base/check.h"
 #include "import/cursor.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 void vt_cursor_fail(vt_cursor *c, const char *format, ...) {
+  vt_assert(c->at <= c->end);
   if (!*c->failure) {
     va_list args;
     va_start(args, format);
@@ -44,6 +46,7 @@ uint64_t vt_cursor_varint(vt_cursor *c) {
     value >>= more + 1;
   }
   c->at += more + 1;
+  vt_assert(c->at <= c->end);
   return value;
 }
 
@@ -59,6 +62,7 @@ uint64_t vt_cursor_flagged(vt_cursor *c, bool *out_flag) {
 }
 
 uint32_t vt_cursor_count(vt_cursor *c, size_t bytes_each) {
+  vt_assert(bytes_each >= 1);
   uint64_t n = vt_cursor_varint(c);
   size_t left = c->end - c->at;
   if (n > left / bytes_each || n > UINT32_MAX) {

@@ -362,15 +362,15 @@ static vt_status add_tiles(vt_lower *lo, const vt_raw_op *raw, const vt_op *op, 
 vt_status vt_lower_attrs(vt_lower *lo, const vt_raw_op *raw, vt_op *op) {
   attr_list list = {0};
   const vt_op_info *info = vt_op_info_get(op->code);
-  bool has_out_sharding = vt_raw_find(raw, "out_sharding") != NULL;
+  bool has_out_sharding = vt_raw_find(raw, "out_sharding") != NULL, own_sharding = false;
   for (const uint8_t *key = info->attrs; *key; key++) {
     const char *name = vt_attr_text((vt_attr_key)*key);
     if (*key == VT_ATTR_SHARDING && has_out_sharding) name = "out_sharding";
     VT_TRY(add(lo, raw, op, (vt_attr_key)*key, name, &list));
+    own_sharding = own_sharding || *key == VT_ATTR_SHARDING;
   }
   const vt_raw_attr *sharding = vt_raw_find(raw, "sdy.sharding");
-  if (sharding && !(info->flags & VT_OPF_SHARDY))
-    VT_TRY(add(lo, raw, op, VT_ATTR_SHARDING, "sdy.sharding", &list));
+  if (sharding && !own_sharding) VT_TRY(add(lo, raw, op, VT_ATTR_SHARDING, "sdy.sharding", &list));
   if (!sharding) VT_TRY(add_tiles(lo, raw, op, &list));
   VT_TRY(add(lo, raw, op, VT_ATTR_MHLO_SHARDING, vt_attr_text(VT_ATTR_MHLO_SHARDING), &list));
   VT_TRY(add(lo, raw, op, VT_ATTR_FRONTEND_ATTRIBUTES, vt_attr_text(VT_ATTR_FRONTEND_ATTRIBUTES),

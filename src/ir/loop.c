@@ -76,6 +76,7 @@ static bool within(vt_dtype dtype, int64_t value) {
 
 // The amount that the body adds to its parameter `index` on each trip.
 static bool step_of(const vt_scope *inside, const vt_func *body, uint32_t index, int64_t *out) {
+  vt_assert(index < body->return_count && index < body->param_count);
   const vt_op *op = body->returns[index]->op;
   const vt_value *counter = body->params[index];
   if (!op || (op->code != VT_OP_ADD && op->code != VT_OP_SUBTRACT)) return false;
@@ -117,6 +118,7 @@ static int64_t count_trips(int64_t direction, int64_t at, int64_t step, int64_t 
 }
 
 bool vt_loop_trips(const vt_scope *scope, const vt_op *loop, int64_t *out_trips) {
+  vt_assert(loop->code == VT_OP_WHILE && loop->region_count == 2);
   const vt_func *cond = loop->regions[0], *body = loop->regions[1];
   const vt_op *compare = cond->return_count == 1 ? cond->returns[0]->op : NULL;
   if (!compare || compare->code != VT_OP_COMPARE) return false;

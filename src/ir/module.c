@@ -4,7 +4,6 @@
 #include "base/check.h"
 #include "ir/module.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,7 +99,7 @@ vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t o
 
 void vt_op_append(vt_func *func, vt_op *op) {
   vt_assert(func->first != op && (!func->last || !func->last->next));
-  assert(op->func == func && !op->prev && !op->next);
+  vt_assert(op->func == func && !op->prev && !op->next);
   op->prev = func->last;
   if (func->last)
     func->last->next = op;
@@ -113,7 +112,7 @@ void vt_op_insert(vt_op *before, vt_op *op) {
   vt_assert(before != op &&
             (before->prev ? before->prev->next == before : before->func->first == before));
   vt_func *func = before->func;
-  assert(op->func == func && !op->prev && !op->next);
+  vt_assert(op->func == func && !op->prev && !op->next);
   op->next = before;
   op->prev = before->prev;
   if (before->prev)
@@ -159,7 +158,7 @@ vt_value *vt_build_constant(vt_func *func, vt_op *before, const vt_loc *loc,
 void vt_value_replace(vt_value *from, vt_value *to) {
   vt_assert(from != to && vt_type_equal(from->type, to->type));
   vt_func *func = from->func;
-  assert(to->func == func);
+  vt_assert(to->func == func);
   for (vt_op *op = from->op ? from->op->next : func->first; op; op = op->next)
     for (uint32_t i = 0; i < op->operand_count; i++)
       if (op->operands[i] == from) op->operands[i] = to;
@@ -262,7 +261,7 @@ int64_t vt_attr_i64(const vt_op *op, vt_attr_key key) {
   vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_I64 || vt_attr_kind_of(key) == VT_ATTR_KIND_BOOL ||
             vt_attr_kind_of(key) == VT_ATTR_KIND_DTYPE);
   const vt_attr *attr = vt_op_attr(op, key);
-  assert(attr);
+  vt_assert(attr);
   return attr->i64;
 }
 
@@ -274,13 +273,13 @@ int64_t vt_attr_i64_or(const vt_op *op, vt_attr_key key, int64_t otherwise) {
 double vt_attr_f64(const vt_op *op, vt_attr_key key) {
   vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_F64);
   const vt_attr *attr = vt_op_attr(op, key);
-  assert(attr);
+  vt_assert(attr);
   return attr->f64;
 }
 
 const int64_t *vt_attr_ints(const vt_op *op, vt_attr_key key, uint32_t *out_count) {
   const vt_attr *attr = vt_op_attr(op, key);
-  assert(attr && vt_attr_kind_of(key) == VT_ATTR_KIND_INTS);
+  vt_assert(attr && vt_attr_kind_of(key) == VT_ATTR_KIND_INTS);
   if (out_count) *out_count = attr->count;
   return attr->ints;
 }
@@ -300,7 +299,7 @@ const vt_literal *vt_attr_literal(const vt_op *op, vt_attr_key key) {
 vt_func *vt_attr_func(const vt_op *op, vt_attr_key key) {
   vt_assert(vt_attr_kind_of(key) == VT_ATTR_KIND_FUNCS);
   const vt_attr *attr = vt_op_attr(op, key);
-  assert(attr && attr->count == 1);
+  vt_assert(attr && attr->count == 1);
   return attr->funcs[0];
 }
 

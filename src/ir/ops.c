@@ -44,7 +44,7 @@ enum {
 static const vt_op_info op_infos[VT_OP_COUNT] = {
     [VT_OP_INVALID] = {.text = "?"},
 #define OP(name, text, operands, results, regions, kinds, rule, element, class, kernel, emitter,   \
-           linear, sharding, cost, flags, ...)                                                     \
+           linear, sharding, partition, cost, flags, ...)                                          \
   [VT_OP_##name] = {text,                                                                          \
                     operands,                                                                      \
                     results,                                                                       \

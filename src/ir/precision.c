@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/check.h"
 #include "ir/precision.h"
 
 static bool asks_for_default(const vt_op *op) {
@@ -9,6 +10,7 @@ static bool asks_for_default(const vt_op *op) {
 }
 
 static int64_t product_of(vt_type type, const int64_t *dims, uint32_t count) {
+  vt_assert_each(i, count, dims[i] >= 0 && dims[i] < type.rank);
   int64_t product = 1;
   for (uint32_t i = 0; i < count; i++) product *= type.dims[dims[i]];
   return product;
@@ -50,6 +52,7 @@ bool vt_op_rounds_operands(const vt_op *op) {
 }
 
 vt_dtype vt_op_algorithm_rounds_to(const vt_op *op, uint32_t side) {
+  vt_assert(side < 2 && side < op->operand_count);
   vt_attr_key key = side ? VT_ATTR_RHS_PRECISION_TYPE : VT_ATTR_LHS_PRECISION_TYPE;
   vt_dtype from = op->operands[side]->type.dtype;
   vt_dtype to = (vt_dtype)vt_attr_i64_or(op, key, VT_DTYPE_INVALID);

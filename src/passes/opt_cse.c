@@ -5,6 +5,7 @@
 // before the passes.) Equal regions are found by structure. Cost: O(ops), one hash per op.
 #include <string.h>
 
+#include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -84,6 +85,7 @@ static vt_status merge(vt_func *func, void *user) {
     next = op->next;
     vt_rewrite_operands(op);
     if (op->code == VT_OP_OPTIMIZATION_BARRIER) {
+      vt_assert(op->result_count <= op->operand_count);
       for (uint32_t i = 0; i < op->result_count; i++)
         vt_rewrite_value(&op->results[i], op->operands[i]);
       vt_op_remove(op);

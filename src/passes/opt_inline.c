@@ -3,6 +3,7 @@
 // In: calls that do not recurse. Out: no CALL and no COMPOSITE anywhere, main is the only function.
 // Sharding ops (constraints, edges, barriers) are replaced by their operands: src/spmd has already
 // used them.
+#include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -14,6 +15,8 @@ static void inline_in(vt_func *func, bool *changed) {
     for (uint32_t i = 0; i < op->region_count; i++) inline_in(op->regions[i], changed);
     vt_func *callee = vt_op_callee(op);
     if (callee) {
+      vt_assert(callee->return_count == op->result_count &&
+                callee->param_count == op->operand_count);
       vt_value **returns = VT_NEW_ARRAY(&func->module->arena, vt_value *, op->result_count);
       vt_op *before = op->prev;
       vt_func_inline(callee, op, op->operands, returns);
@@ -22,6 +25,7 @@ static void inline_in(vt_func *func, bool *changed) {
       next = before ? before->next : func->first; // the body may hold calls: walk it too
       *changed = true;
     } else if (vt_op_info_get(op->code)->flags & VT_OPF_SHARDY) {
+      vt_assert(op->result_count <= op->operand_count);
       for (uint32_t i = 0; i < op->result_count; i++)
         vt_rewrite_value(&op->results[i], op->operands[i]);
       vt_op_remove(op);
@@ -33,6 +37,7 @@ static void inline_in(vt_func *func, bool *changed) {
 
 vt_status vt_opt_inline(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
                         bool *out_changed) {
+  vt_assert(module->func_count >= 1);
   (void)options, (void)scratch;
   inline_in(module->main, out_changed);
   module->funcs[0] = module->main;

@@ -66,6 +66,11 @@ static vt_status run_partials(vt_module *module, const settings *with, bool *out
   return st;
 }
 
+static vt_status run_annotate(vt_module *module, const settings *with, bool *out_changed) {
+  *out_changed = true;
+  return vt_spmd_annotate(module, with->devices);
+}
+
 // Every pass, and the file of its cases.
 static const struct pass {
   const char *name, *file;
@@ -76,6 +81,7 @@ static const struct pass {
 #undef PASS
     {"pipeline", "passes/pipeline.txt", run_pipeline},
     {"replicas", "spmd/replicas.txt", run_replicas},
+    {"annotate", "spmd/annotate.txt", run_annotate},
     {"partials", "spmd/partial.txt", run_partials},
 };
 enum { PASSES = sizeof passes / sizeof *passes };

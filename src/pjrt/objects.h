@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/check.h"
 #include "base/arena.h"
 #include "base/fork.h"
 #include "base/text.h"
@@ -161,9 +162,11 @@ vt_status vt_transfers_create(const PJRT_ExecuteOptions *options, size_t device_
                               vt_transfer_calls *out_calls) VT_CHECKED;
 
 static inline PJRT_Device *vt_device_to_pjrt(const vt_device *device) {
+  vt_assert(device->front);
   return device->front;
 }
 static inline PJRT_Memory *vt_memory_to_pjrt(const vt_memory *memory) {
+  vt_assert(memory->front);
   return memory->front;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "pjrt/objects.h"
 
 vt_status vt_type_from_pjrt(int type, const int64_t *dims, size_t num_dims, vt_type *out_type) {
@@ -30,6 +31,7 @@ vt_status vt_layout_from_pjrt(const PJRT_Buffer_MemoryLayout *layout, int32_t ra
       return vt_error(VT_INVALID_ARGUMENT, "layout names dimension %lld", (long long)d);
     at += (size_t)snprintf(text + at, room - at, "%c%lld", i ? ',' : '{', (long long)d);
   }
+  vt_assert(at + 2 <= room);
   snprintf(text + at, room - at, "}");
   *out_text = text;
   return VT_OK;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "pjrt/objects.h"
 
 static PJRT_NamedValue int_value(const char *name, int64_t value) {
@@ -16,6 +17,7 @@ static PJRT_NamedValue int_value(const char *name, int64_t value) {
 
 void vt_device_description_fill(PJRT_DeviceDescription *description, const vt_slice *slice,
                                 int32_t id, int32_t process) {
+  vt_assert(id >= 0 && id < vt_slice_devices(slice) && process >= 0);
   vt_place place = vt_slice_place(slice, id);
   *description = (PJRT_DeviceDescription){.slice = slice, .id = id, .process = process};
   for (int i = 0; i < 3; i++) description->coords[i] = place.coords[i];

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/map.h"
 #include "base/memory.h"
 #include "pjrt/objects.h"
@@ -35,6 +36,7 @@ static void fill_lists(PJRT_Executable *executable, const vt_io *ios, size_t cou
 }
 
 static void put_cost(PJRT_Executable *executable, const char *name, double value) {
+  vt_assert(executable->cost_count < VT_COST_PROPERTIES);
   executable->costs[executable->cost_count++] =
       (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue),
                         .name = name,
@@ -97,6 +99,7 @@ vt_status vt_executable_wrap(vt_executable *runtime, PJRT_Executable **out_execu
 }
 
 void vt_executable_unwrap(PJRT_Executable *executable) {
+  vt_assert(!executable || atomic_load(&executable->refs) > 0);
   if (!executable || atomic_fetch_sub(&executable->refs, 1) != 1) return;
   vt_executable_release(executable->executable);
   vt_text_free(&executable->text);
@@ -180,6 +183,7 @@ static uint64_t get_u64(const uint8_t *at) {
 }
 
 static uint64_t container_hash(const uint8_t *bytes, size_t size) {
+  vt_assert(size >= CONTAINER_HEAD);
   const char *version = vt_plugin_version();
   return vt_hash_bytes(bytes + 16, size - 16, vt_hash_bytes(version, strlen(version), 1));
 }
@@ -332,7 +336,7 @@ vt_pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats
 
 static vt_status print_text(void *user) {
   PJRT_Executable *executable = user;
-  return vt_executable_text(executable->executable, &executable->text);
+  return vt_executable_hlo(executable->executable, true, &executable->text);
 }
 
 static vt_status make_text(PJRT_Executable *executable) {
@@ -351,8 +355,8 @@ vt_status vt_pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_A
   vt_unlock(&executable->text_lock);
   if (st) return st;
   PJRT_Program *program = args->program;
-  program->format = "mlir";
-  program->format_size = 4;
+  program->format = "hlo_with_config"; // xla.HloModuleProtoWithConfig
+  program->format_size = strlen(program->format);
   if (!program->code) {
     program->code_size = executable->text.size;
     return VT_OK;

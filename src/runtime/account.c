@@ -6,6 +6,7 @@
 // memory. Of the temporaries only those count that any compiler must hold at the same time
 // (least.c), so that no program that would fit is refused. A real compiler needs more; how much
 // depends on its schedule, which is not modelled.
+#include "base/check.h"
 #include "runtime/runtime_internal.h"
 
 // The report --------------------------------------------------------------------------------------
@@ -27,6 +28,7 @@ typedef struct entry_list {
 } entry_list;
 
 static void list_add(entry_list *list, entry e) {
+  vt_assert(e.bytes >= 0);
   int at = list->count < LARGEST ? list->count++ : LARGEST;
   while (at > 0 && list->items[at - 1].bytes < e.bytes) {
     if (at < LARGEST) list->items[at] = list->items[at - 1];
@@ -71,6 +73,7 @@ static void put_entry(vt_text *text, const vt_chip *chip, int number, const entr
 }
 
 static vt_status out_of_hbm(const vt_executable *executable, const vt_least *least) {
+  vt_assert(executable->info.peak_bytes > executable->slice.chip->hbm_limit_bytes);
   const vt_executable_info *info = &executable->info;
   const vt_chip *chip = executable->slice.chip;
   int64_t limit = chip->hbm_limit_bytes;
@@ -156,6 +159,7 @@ vt_status vt_executable_account(vt_executable *executable, vt_module *module) {
   if (kept + least.hbm > info->peak_bytes) info->peak_bytes = kept + least.hbm;
   info->temp_bytes = info->peak_bytes - kept - info->output_bytes;
   info->host_temp_bytes = least.host;
+  vt_assert(info->temp_bytes >= 0 && info->alias_bytes <= info->argument_bytes && least.host >= 0);
   bool fits = info->peak_bytes <= executable->slice.chip->hbm_limit_bytes;
   return fits ? VT_OK : out_of_hbm(executable, &least);
 }

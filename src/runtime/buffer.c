@@ -46,6 +46,7 @@ vt_buffer *vt_buffer_create(vt_memory *memory, vt_storage *storage, vt_type shar
 }
 
 void vt_buffer_link(vt_buffer *buffer) {
+  vt_assert(buffer->hbm_bytes <= buffer->client->accounts[buffer->memory->device->id].in_use);
   vt_assert(buffer->storage && !buffer->next && !buffer->prev);
   vt_account *account = &buffer->client->accounts[buffer->memory->device->id];
   buffer->next = account->live;
@@ -103,6 +104,7 @@ static const char *kept_layout(const vt_memory *memory, vt_type type, const char
 
 vt_status vt_buffer_enter(vt_memory *memory, vt_storage *storage, const char *layout,
                           vt_buffer **out_buffer) {
+  vt_assert(storage->partials == 1);
   vt_client *client = memory->device->client;
   int64_t bytes = vt_layout_bytes(client->slice.chip, memory->kind, storage->type, layout);
   vt_buffer *buffer = vt_buffer_create(memory, storage, storage->type, 0, NULL,
@@ -248,6 +250,7 @@ typedef struct fetch {
 } fetch;
 
 static void fetch_copy(const fetch *f) {
+  vt_assert(vt_event_is_complete(f->storage->ready));
   size_t element = vt_dtype_bytes(f->storage->type.dtype);
   int64_t src_strides[VT_MAX_RANK];
   byte_strides(f->storage->type, src_strides);
@@ -267,6 +270,7 @@ static void fetch_run(vt_status error, void *user) {
 }
 
 static void fetch_fill(fetch *f, const vt_buffer *buffer, void *dst, const int64_t *dst_strides) {
+  vt_assert(buffer->rank >= 0 && buffer->rank <= VT_MAX_RANK);
   f->dst = dst;
   f->rank = buffer->rank;
   f->partial = buffer->partial;
@@ -312,6 +316,7 @@ vt_status vt_buffer_to_host(vt_buffer *buffer, void *dst, const int64_t *dst_str
 }
 
 vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **out_buffer) {
+  vt_assert(memory->device->client == buffer->client);
   vt_client *client = memory->device->client;
   VT_TRY(vt_fork_check());
   vt_type type = vt_buffer_type(buffer);
@@ -337,6 +342,7 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
 
 // True when the buffer's rectangle is one run of memory, and where it starts.
 static bool dense_at(const vt_buffer *buffer, const vt_storage *storage, int64_t *out_byte) {
+  vt_assert(buffer->rank == storage->type.rank);
   bool partial = false; // an outer dimension covers more than one index but not all
   for (int32_t i = buffer->rank; i-- > 0;) {
     if (partial && buffer->dims[i] > 1) return false;

@@ -11,6 +11,7 @@
 static const char *const kind_names[VT_MEMORY_KINDS] = {"device", "pinned_host", "unpinned_host"};
 
 const char *vt_memory_kind_name(vt_memory_kind kind) {
+  vt_assert(kind >= 0 && kind < VT_MEMORY_KINDS);
   return kind_names[kind];
 }
 
@@ -58,6 +59,7 @@ vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
   vt_fork_watch();
   if (vt_outside_ready) VT_TRY(vt_outside_ready());
   int32_t count = vt_slice_devices(slice);
+  vt_assert(count >= 1);
   vt_client *client = calloc(1, sizeof *client);
   if (!client) return vt_error_no_memory();
   client->devices = calloc((size_t)count, sizeof *client->devices);
@@ -93,6 +95,7 @@ void vt_client_retain(vt_client *client) {
 }
 
 void vt_client_release(vt_client *client) {
+  vt_assert(atomic_load(&client->refs) > 0);
   if (atomic_fetch_sub_explicit(&client->refs, 1, memory_order_acq_rel) != 1) return;
   for (int32_t i = 0; i < client->device_count; i++) // each buffer held the client
     vt_assert(!client->accounts[i].live && !client->accounts[i].in_use);
@@ -128,6 +131,7 @@ vt_device *vt_client_device(vt_client *client, int32_t index) {
 }
 
 vt_device_memory_stats vt_device_stats(vt_device *device) {
+  vt_assert(device->id >= 0 && device->id < device->client->device_count);
   vt_client *client = device->client;
   vt_lock(&client->lock);
   vt_account account = client->accounts[device->id];

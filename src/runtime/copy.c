@@ -43,6 +43,7 @@ static void copy_row(char *dst, int64_t dst_step, const char *src, int64_t src_s
 }
 
 static void copy_level(const plan *p, int32_t level, char *dst, const char *src) {
+  vt_assert(level >= 0 && level < p->rank);
   int64_t n = p->dims[level];
   if (level == p->rank - 1) {
     if (p->dst[level] == (int64_t)p->element && p->src[level] == (int64_t)p->element)
@@ -68,6 +69,7 @@ static void copy_level(const plan *p, int32_t level, char *dst, const char *src)
 
 void vt_copy_strided(int32_t rank, const int64_t *dims, size_t element_bytes, void *dst,
                      const int64_t *dst_strides, const void *src, const int64_t *src_strides) {
+  vt_assert_each(i, rank, dims[i] >= 0);
   vt_assert(rank >= 0 && rank <= VT_MAX_RANK);
   plan p = {.element = element_bytes};
   for (int32_t i = 0; i < rank; i++) {

@@ -60,6 +60,7 @@ vt_event *vt_event_retain(vt_event *event) {
 
 void vt_event_release(vt_event *event) {
   if (!event || is_constant(event) || vt_forked()) return; // its condition may have waiters
+  vt_assert(atomic_load(&event->refs) > 0);
   if (atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1) return;
   for (vt_waiter *w = event->first; w;) {
     vt_waiter *next = w->next;
@@ -107,6 +108,7 @@ bool vt_event_is_complete(const vt_event *event) {
 
 // Of a complete event.
 static vt_status error_of(const vt_event *event) {
+  vt_assert(atomic_load(&event->complete) || vt_forked());
   if (event == &no_memory) return vt_error_no_memory();
   return atomic_load(&event->complete) ? vt_status_copy(event->error) : vt_fork_check();
 }
@@ -140,11 +142,13 @@ static bool add_waiter(vt_event *event, vt_waiter *waiter) {
 
 void vt_event_on_complete(vt_event *event, vt_waiter *waiter, vt_event_callback callback,
                           void *user) {
+  vt_assert(callback);
   *waiter = (vt_waiter){.callback = callback, .user = user};
   if (!add_waiter(event, waiter)) callback(error_of(event), user);
 }
 
 vt_status vt_event_call(vt_event *event, vt_event_callback callback, void *user) {
+  vt_assert(callback);
   if (!vt_event_is_complete(event)) {
     vt_waiter *waiter = malloc(sizeof *waiter);
     if (!waiter) return vt_error_no_memory();

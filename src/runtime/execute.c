@@ -18,7 +18,6 @@
 #include "base/memory.h"
 #include "runtime/runtime_internal.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -471,7 +470,7 @@ static void enter_results(const call *c) {
     for (int32_t d = 0; d < c->info->partitions; d++) {
       vt_buffer *buffer = c->execution->results[d][r];
       vt_status st = vt_hbm_take(c->client, buffer->memory->device, buffer->hbm_bytes);
-      assert(!st); // req. 2
+      vt_assert(!st); // req. 2
       vt_status_free(st);
       vt_buffer_link(buffer);
     }

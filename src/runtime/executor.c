@@ -58,6 +58,7 @@ static vt_status executor_start(vt_executor *executor) {
 }
 
 vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline) {
+  vt_assert(job->run);
   VT_TRY(vt_fork_check());
   pthread_mutex_lock(&executor->mutex);
   if (may_inline && !executor->busy && !executor->first) {

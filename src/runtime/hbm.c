@@ -79,6 +79,7 @@ static vt_status refuse(void *user) {
 }
 
 vt_status vt_hbm_fits(vt_client *client, vt_device *device, int64_t bytes) {
+  vt_assert(device->client == client);
   vt_assert(bytes >= 0 && client->accounts[device->id].in_use >= 0);
   vt_account *account = &client->accounts[device->id];
   int64_t limit = client->slice.chip->hbm_limit_bytes;
@@ -95,6 +96,7 @@ vt_status vt_hbm_fits(vt_client *client, vt_device *device, int64_t bytes) {
 }
 
 vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) {
+  vt_assert(device->client == client && bytes >= 0);
   if (bytes == 0) return VT_OK;
   VT_TRY(vt_hbm_fits(client, device, bytes));
   vt_account *account = &client->accounts[device->id];
@@ -108,6 +110,7 @@ vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) {
 }
 
 void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes) {
+  vt_assert(device->client == client);
   vt_assert(bytes >= 0 && bytes <= client->accounts[device->id].in_use);
   client->accounts[device->id].in_use -= bytes;
   vt_activity_hbm(-bytes);

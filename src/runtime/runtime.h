@@ -215,8 +215,14 @@ vt_executable *vt_executable_retain(vt_executable *executable);
 void vt_executable_release(vt_executable *executable); // accepts NULL
 const vt_executable_info *vt_executable_get(const vt_executable *executable);
 const vt_module *vt_executable_module(const vt_executable *executable);
-// The program as StableHLO text without manual regions. Constants are whole: readers parse it.
-vt_status vt_executable_text(const vt_executable *executable, vt_text *out_text) VT_CHECKED;
+// The program as HLO (hlo/hlo.h): as text, or as `message`. Made from scratch at each call.
+vt_status vt_executable_hlo(const vt_executable *executable, bool message, vt_text *out) VT_CHECKED;
+// The program that each device of a real slice of `devices` would run, without compiling it: HLO
+// with local shapes and collectives, or as JSON its collectives (how often they run, and their
+// bytes), local types, and the most bytes live at once on one device.
+// errors INVALID_ARGUMENT: the program wants more devices
+vt_status vt_partitioned_text(vt_bytes program, int32_t devices, bool json,
+                              vt_text *out_text) VT_CHECKED;
 
 // Host callbacks that serve one execution. `destroy` is called once, when the run is over.
 typedef struct vt_transfer_calls {

@@ -178,4 +178,7 @@ void vt_executable_least(const vt_executable *executable, vt_func *main, vt_leas
 // Fills the memory figures. errors RESOURCE_EXHAUSTED with the largest arrays
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) VT_CHECKED;
 
+// Turns a module as imported, for all its partitions and replicas, into the program of one device.
+vt_status vt_partition_module(vt_module *module) VT_CHECKED;
+
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 vt_storage *vt_storage_create(vt_type type, int64_t partials, vt_event *ready) {
+  vt_assert_each(i, type.rank, type.dims[i] >= 0);
   vt_assert(partials >= 1 && type.rank >= 0 && type.rank <= VT_MAX_RANK && ready);
   vt_storage *storage = malloc(sizeof *storage + sizeof(int64_t) * (size_t)type.rank);
   if (!storage) return NULL;
@@ -31,6 +32,7 @@ vt_storage *vt_storage_retain(vt_storage *storage) {
 
 void vt_storage_release(vt_storage *storage) {
   if (!storage) return;
+  vt_assert(atomic_load(&storage->refs) > 0);
   if (atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1) return;
   vt_host_free(storage->data);
   vt_event_release(storage->ready);
@@ -45,6 +47,8 @@ vt_status vt_storage_allocate(vt_storage *storage, bool zeroed) {
 }
 
 int64_t vt_storage_at(const vt_storage *storage, int64_t partial, const int64_t *offset) {
+  vt_assert_each(i, offset ? storage->type.rank : 0,
+                 offset[i] >= 0 && offset[i] <= storage->dims[i]);
   vt_assert(partial >= 0 && partial < storage->partials);
   int64_t strides[VT_MAX_RANK], at = partial * vt_type_elements(storage->type);
   vt_type_strides(storage->type, strides);

@@ -1,284 +1,258 @@
 // SPDX-License-Identifier: Apache-2.0
-// graph.c - nodes, and the application of rules until nothing changes.
+// graph.c - nodes and values of propagation, and shardings into and out of it.
 //
-// One rule: each dimension's axes are split into the axes of its factors. For each factor the
-// tensors agree on the longest list of axes that none of them contradicts. Every tensor then takes
-// as many of them as it can, factors with the larger source tensor first (then the earlier source,
-// then the earlier factor), up to the first axis that it already uses. This is Shardy's aggressive
-// strategy; pass-through rules are applied first.
-#include "base/check.h"
+// Meshes over the same devices in the same order are one: shardings are expressed in the axes of
+// the mesh with the most axes among them, if all axes correspond to axes or parts of axes of it.
 #include "spmd/graph.h"
 
 #include <string.h>
 
-enum { MAX_NODES = 1 << 20 };
+#include "base/check.h"
+
+enum { MAX_NODES = 1 << 21 };
 
 uint32_t vt_graph_add_node(vt_graph *graph, vt_type type) {
   if (graph->nodes.size >= MAX_NODES) {
     graph->too_large = true;
     return 0;
   }
-  vt_graph_tensor node = {.type = type,
-                          .dims = VT_NEW_ARRAY(graph->arena, vt_atom_list, type.rank)};
+  vt_node node = {.type = type,
+                  .dims = VT_NEW_ARRAY(graph->arena, vt_axes, type.rank),
+                  .step = VT_NONE,
+                  .first_value = VT_NONE};
   vt_array_push_in(graph->arena, &graph->nodes, node);
   return (uint32_t)graph->nodes.size - 1;
 }
 
-static int64_t stride_of(const vt_mesh *mesh, vt_axis_ref ref) {
-  int64_t stride;
-  (void)vt_mesh_coordinate(mesh, 0, ref, &stride);
-  return stride;
+uint32_t vt_graph_add_value(vt_graph *graph, uint32_t node, uint32_t block, vt_value *home) {
+  vt_graph_value value = {.node = node,
+                          .next_of_node = graph->nodes.data[node].first_value,
+                          .step = VT_NONE,
+                          .block = block,
+                          .home = home};
+  graph->nodes.data[node].first_value = (uint32_t)graph->values.size;
+  vt_array_push_in(graph->arena, &graph->values, value);
+  return (uint32_t)graph->values.size - 1;
 }
 
-// Appends the atoms of an axis or sub-axis: those that move between the same devices, so that it
-// may be an axis of another mesh over the devices in the same order. False when the sub-axis does
-// not fall on atom boundaries.
-static bool push_atoms(const vt_graph *graph, const vt_mesh *mesh, vt_axis_ref ref,
-                       vt_atom_list *list, uint32_t *used) {
-  vt_assert(graph->atom_count <= VT_MAX_ATOMS && ref.axis < mesh->axis_count);
-  int64_t first = stride_of(mesh, ref), product = 1;
-  for (uint8_t i = 0; i < graph->atom_count; i++) {
-    vt_atom atom = graph->atoms[i];
-    int64_t stride = stride_of(graph->mesh, (vt_axis_ref){atom.axis, atom.pre_size, atom.size});
-    if (stride < first || stride >= first * ref.size) continue;
-    if (list && list->count < VT_MAX_ATOMS) list->atoms[list->count++] = i;
-    *used |= 1u << i;
-    product *= atom.size;
+uint32_t vt_graph_add_step(vt_graph *graph, vt_step step, vt_value **const *where) {
+  uint32_t index = (uint32_t)graph->steps.size;
+  vt_array_push_in(graph->arena, &graph->steps, step);
+  for (uint32_t i = 0; i < step.operand_count; i++) {
+    vt_use use = {index, i, where ? where[i] : NULL};
+    vt_array_push_in(graph->arena, &graph->values.data[step.operands[i]].uses, use);
   }
-  return product == ref.size;
+  for (uint32_t i = 0; i < step.result_count; i++) {
+    vt_graph_value *result = &graph->values.data[step.results[i]];
+    result->step = index;
+    graph->nodes.data[result->node].step = index;
+  }
+  return index;
 }
+
+// ---- meshes -------------------------------------------------------------------------------------
 
 static bool same_devices(const vt_mesh *a, const vt_mesh *b) {
-  if (a == b) return true;
-  if (!a || !b || vt_mesh_size(a) != vt_mesh_size(b) || a->device_count != b->device_count)
+  if (!a->axis_count || !b->axis_count || vt_mesh_size(a) != vt_mesh_size(b) ||
+      a->device_count != b->device_count)
     return false;
   return !a->device_count ||
          !memcmp(a->device_ids, b->device_ids, sizeof *a->device_ids * a->device_count);
 }
 
+// Appends the axes of `to` that move between the same devices as `ref` of `from`: their distances
+// are those from ref's up to, but not including, its size times that. False: no axis or part of one
+// begins or ends there.
+static bool push_same(const vt_mesh *from, vt_axis_ref ref, const vt_mesh *to, vt_axis_list *list) {
+  int64_t first, axis_first;
+  (void)vt_mesh_coordinate(from, 0, ref, &first);
+  int64_t limit = first * ref.size;
+  for (uint32_t a = 0; a < to->axis_count; a++) {
+    int64_t size = to->axes[a].size;
+    (void)vt_mesh_coordinate(to, 0, (vt_axis_ref){a, 1, size}, &axis_first);
+    int64_t axis_limit = axis_first * size;
+    int64_t low = axis_first > first ? axis_first : first;
+    int64_t high = axis_limit < limit ? axis_limit : limit;
+    if (low >= high) continue;
+    if (axis_limit % high || low % axis_first || high % low) return false;
+    vt_axis_list_push(list, (vt_axis_ref){a, axis_limit / high, high / low});
+  }
+  return true;
+}
+
+static bool is_expressible(const vt_mesh *from, const vt_mesh *to) {
+  for (uint32_t a = 0; a < from->axis_count; a++) {
+    vt_axis_list list = {0};
+    vt_axis_ref ref = {a, 1, from->axes[a].size};
+    if (!push_same(from, ref, to, &list) || vt_axes_size(vt_axes_of(&list)) != ref.size)
+      return false;
+  }
+  return true;
+}
+
+static uint32_t real_axes(const vt_mesh *mesh) {
+  uint32_t count = 0;
+  for (uint32_t a = 0; a < mesh->axis_count; a++) count += mesh->axes[a].size > 1;
+  return count;
+}
+
+static const vt_mesh *main_mesh(const vt_graph *graph, const vt_mesh *mesh) {
+  const vt_mesh *found = vt_map_find_ptr(&graph->main_meshes, mesh);
+  return found ? found : mesh;
+}
+
+void vt_graph_init(vt_graph *graph, const vt_module *module, int32_t device_count,
+                   vt_arena *arena) {
+  *graph = (vt_graph){.arena = arena, .module = module, .device_count = device_count};
+  for (uint32_t i = 0; i < module->mesh_count; i++) {
+    const vt_mesh *mesh = module->meshes[i], *best = mesh;
+    for (uint32_t k = 0; k < module->mesh_count; k++) {
+      const vt_mesh *other = module->meshes[k];
+      bool earlier = real_axes(other) == real_axes(best) && k < i && best == mesh;
+      if (same_devices(mesh, other) && (real_axes(other) > real_axes(best) || earlier))
+        best = other;
+    }
+    *vt_map_at_ptr(&graph->main_meshes, mesh) =
+        (void *)(uintptr_t)(is_expressible(mesh, best) ? best : mesh);
+  }
+}
+
+void vt_graph_free(vt_graph *graph) {
+  vt_map_free(&graph->main_meshes);
+}
+
+vt_axes vt_graph_axes(vt_graph *graph, const vt_mesh *mesh, uint32_t count,
+                      const vt_axis_ref *refs) {
+  vt_axis_list list = {0};
+  const vt_mesh *to = main_mesh(graph, mesh);
+  for (uint32_t i = 0; i < count; i++) {
+    if (refs[i].size == 1) continue;
+    if (to == mesh)
+      vt_axis_list_push(&list, refs[i]);
+    else
+      (void)push_same(mesh, refs[i], to, &list);
+  }
+  return vt_axes_copy(graph->arena, vt_axes_of(&list));
+}
+
+// ---- shardings in and out -----------------------------------------------------------------------
+
+// Axes of a dimension with a priority above 0 wait; until then they may not be used elsewhere.
+static void postpone(vt_graph *graph, uint32_t id, int32_t d, int64_t priority, vt_axes axes,
+                     bool closed) {
+  vt_node *node = &graph->nodes.data[id];
+  vt_axis_list all = {0};
+  vt_later later = {priority, id, d, axes, closed};
+  vt_array_push_in(graph->arena, &graph->later, later);
+  for (uint32_t i = 0; i < node->replicated.count; i++)
+    vt_axis_list_push(&all, node->replicated.refs[i]);
+  for (uint32_t i = 0; i < axes.count; i++) vt_axis_list_push(&all, axes.refs[i]);
+  node->replicated = vt_axes_copy(graph->arena, vt_axes_of(&all));
+  node->closed |= 1u << d;
+}
+
 void vt_graph_seed(vt_graph *graph, uint32_t id, const vt_sharding *s) {
   vt_assert(id < graph->nodes.size);
-  vt_graph_tensor *node = &graph->nodes.data[id];
-  if (!s || s->rank != node->type.rank) return;
-  bool ours = same_devices(s->mesh, graph->mesh);
+  vt_node *node = &graph->nodes.data[id];
+  if (!s) return;
+  node->mesh = main_mesh(graph, s->mesh);
+  node->reduction = s->reduction;
+  if (s->rank != node->type.rank) { // on one device
+    node->closed = 0xffffffff;
+    return;
+  }
+  node->replicated = vt_graph_axes(graph, s->mesh, s->replicated_count, s->replicated);
+  node->unreduced = vt_graph_axes(graph, s->mesh, s->unreduced_count, s->unreduced);
   for (int32_t d = 0; d < s->rank; d++) {
-    bool whole = ours || !s->dims[d].axis_count; // a mesh without axes only says open or closed
-    for (uint32_t i = 0; whole && i < s->dims[d].axis_count; i++)
-      whole = push_atoms(graph, s->mesh, s->dims[d].axes[i], &node->dims[d], &node->used);
-    if (s->dims[d].closed || !whole) node->closed |= 1u << d;
+    const vt_dim_sharding *dim = &s->dims[d];
+    vt_axes axes = vt_graph_axes(graph, s->mesh, dim->axis_count, dim->axes);
+    node->dims[d] = (vt_axes){0};
+    if (dim->priority > 0) {
+      postpone(graph, id, d, dim->priority, axes, dim->closed);
+    } else {
+      node->dims[d] = axes;
+      if (dim->closed) node->closed |= 1u << d;
+    }
   }
-  for (uint32_t i = 0; ours && i < s->replicated_count; i++)
-    (void)push_atoms(graph, s->mesh, s->replicated[i], NULL, &node->used);
-  for (uint32_t i = 0; ours && i < s->unreduced_count; i++)
-    (void)push_atoms(graph, s->mesh, s->unreduced[i], NULL, &node->used);
 }
 
-static int64_t atom_size(const vt_graph *graph, uint8_t atom) {
-  return graph->atoms[atom].size;
-}
-
-// Where the axis of atom `at` of the list ends: axes are not split over factors. out_size gets the
-// product of its atoms.
-static uint32_t end_of_axis(const vt_graph *graph, const vt_atom_list *list, uint32_t at,
-                            int64_t *out_size) {
-  vt_assert(at < list->count && list->count <= VT_MAX_ATOMS);
-  uint32_t axis = graph->atoms[list->atoms[at]].axis;
-  *out_size = 1;
-  for (; at < list->count && graph->atoms[list->atoms[at]].axis == axis; at++)
-    *out_size *= atom_size(graph, list->atoms[at]);
-  return at;
-}
-
-// The number of leading atoms, in whole axes, whose product divides the size.
-static uint32_t divisible(const vt_graph *graph, const vt_atom_list *list, int64_t size) {
-  vt_assert(list->count <= VT_MAX_ATOMS && size >= 0);
-  int64_t whole = 1, axis;
-  for (uint32_t at = 0, end; at < list->count; at = end) {
-    end = end_of_axis(graph, list, at, &axis);
-    whole *= axis;
-    if (size % whole) return at;
+// The major part of the axes whose product divides `size`.
+static vt_axis_list dividing(vt_axes axes, int64_t size) {
+  vt_axis_list list = {0};
+  if (!size) return list;
+  for (uint32_t i = 0; i < axes.count; i++) {
+    vt_axis_ref axis = axes.refs[i];
+    int64_t a = axis.size, b = size;
+    while (b) {
+      int64_t r = a % b;
+      a = b;
+      b = r;
+    }
+    if (a == 1) break;
+    bool whole = a == axis.size;
+    axis.size = a;
+    list.refs[list.count++] = axis;
+    size /= a;
+    if (!whole) break;
   }
-  return list->count;
+  return list;
 }
 
-const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_arena *arena) {
+static vt_axes axes_at(const vt_node *node, int32_t d, vt_place place, vt_axis_list *list) {
+  int64_t size = node->type.dims[d];
+  if (place == VT_INSIDE) return node->dims[d];
+  if (size % vt_axes_size(node->dims[d]))
+    *list = dividing(node->dims[d], size);
+  else
+    for (uint32_t i = 0; i < node->dims[d].count; i++)
+      vt_axis_list_push(list, node->dims[d].refs[i]);
+  if (place == VT_AT_MAIN && !(node->closed >> d & 1))
+    for (uint32_t i = 0; i < list->count; i++)
+      if (list->refs[i].size != node->mesh->axes[list->refs[i].axis].size) list->count = i;
+  return vt_axes_of(list);
+}
+
+const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_place place,
+                                     vt_arena *arena) {
   vt_assert(id < graph->nodes.size);
-  const vt_graph_tensor *node = &graph->nodes.data[id];
+  const vt_node *node = &graph->nodes.data[id];
+  if (!node->mesh || !node->mesh->axis_count) return NULL;
   vt_sharding *s = VT_NEW(arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(arena, vt_dim_sharding, node->type.rank);
   bool any = false;
   for (int32_t d = 0; d < node->type.rank; d++) {
-    vt_axis_ref *refs = VT_NEW_ARRAY(arena, vt_axis_ref, node->dims[d].count);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < divisible(graph, &node->dims[d], node->type.dims[d]); i++) {
-      vt_atom atom = graph->atoms[node->dims[d].atoms[i]];
-      vt_axis_ref *last = n ? &refs[n - 1] : NULL;
-      if (last && last->axis == atom.axis && last->pre_size * last->size == atom.pre_size)
-        last->size *= atom.size;
-      else
-        refs[n++] = (vt_axis_ref){atom.axis, atom.pre_size, atom.size};
-    }
-    dims[d] = (vt_dim_sharding){n, refs, true, -1};
-    any = any || n;
+    vt_axis_list list = {0};
+    vt_axes axes = vt_axes_copy(arena, axes_at(node, d, place, &list));
+    dims[d] = (vt_dim_sharding){axes.count, axes.refs, true, -1};
+    any = any || axes.count;
   }
   *s = (vt_sharding){
-      .kind = VT_SHARDING_MESH, .mesh = graph->mesh, .rank = node->type.rank, .dims = dims};
-  return any ? s : NULL;
+      .kind = VT_SHARDING_MESH, .mesh = node->mesh, .rank = node->type.rank, .dims = dims};
+  vt_axes unreduced = vt_axes_copy(arena, node->unreduced);
+  s->unreduced_count = unreduced.count;
+  s->unreduced = unreduced.refs;
+  s->reduction = node->reduction;
+  return any || unreduced.count ? s : NULL;
 }
 
-// ---- one rule -----------------------------------------------------------------------------------
-
-typedef struct candidate {
-  vt_atom_list axes;
-  bool final;      // tensors contradict each other after it
-  uint32_t source; // tensor that holds it
-} candidate;
-
-// The part of a dimension's axes that belongs to entry `which` of the dimension's `n` entries.
-// `out_room` is false when axes of the dimension follow the part, or an earlier part is not filled.
-static vt_atom_list part_of_dim(const vt_graph *graph, const vt_rule *rule, const vt_atom_list *dim,
-                                const vt_dim_factor *entries, uint32_t n, uint32_t which,
-                                uint32_t ignored, bool *out_room) {
-  vt_atom_list part = {0};
-  uint32_t at = 0;
-  *out_room = false;
-  while (at < dim->count && ignored >> dim->atoms[at] & 1) at++;
-  for (uint32_t e = 0; e < n; e++) {
-    int64_t left = n == 1 ? INT64_MAX : rule->sizes[entries[e].factor];
-    part.count = 0;
-    while (at < dim->count) {
-      int64_t size;
-      uint32_t end = end_of_axis(graph, dim, at, &size);
-      if (n > 1 && (left == 1 || left % size)) break;
-      if (n > 1) left /= size;
-      while (at < end) part.atoms[part.count++] = dim->atoms[at++];
-    }
-    if (e == which) {
-      *out_room = at == dim->count;
-      return part;
-    }
-    if (left > 1) break;
+const vt_sharding *vt_graph_outer_sharding(const vt_graph *graph, uint32_t id, vt_type type,
+                                           vt_arena *arena) {
+  vt_node outer = graph->nodes.data[id];
+  const vt_axes *manual = graph->steps.data[outer.step].manual;
+  outer.type = type;
+  outer.dims = VT_NEW_ARRAY(arena, vt_axes, type.rank);
+  vt_sharding *s = VT_NEW(arena, vt_sharding);
+  vt_dim_sharding *dims = VT_NEW_ARRAY(arena, vt_dim_sharding, type.rank);
+  for (int32_t d = 0; d < type.rank; d++) {
+    vt_axis_list all = {0}, list = {0};
+    const vt_axes *inner = &graph->nodes.data[id].dims[d];
+    for (uint32_t i = 0; manual && i < manual[d].count; i++)
+      vt_axis_list_push(&all, manual[d].refs[i]);
+    for (uint32_t i = 0; i < inner->count; i++) vt_axis_list_push(&all, inner->refs[i]);
+    outer.dims[d] = vt_axes_of(&all);
+    vt_axes axes = vt_axes_copy(arena, axes_at(&outer, d, VT_AT_REGION, &list));
+    dims[d] = (vt_dim_sharding){axes.count, axes.refs, true, -1};
   }
-  part.count = 0;
-  return part;
-}
-
-// The entries of the dimension that holds entry `i`, and the position of `i` among them.
-static const vt_dim_factor *dim_entries(const vt_dim_factor *entries, uint32_t count, uint32_t i,
-                                        uint32_t *out_n, uint32_t *out_which) {
-  uint32_t first = i, end = i + 1;
-  while (first > 0 && entries[first - 1].dim == entries[i].dim) first--;
-  while (end < count && entries[end].dim == entries[i].dim) end++;
-  *out_n = end - first;
-  *out_which = i - first;
-  return entries + first;
-}
-
-static void agree(candidate *c, const vt_atom_list *list, uint32_t tensor) {
-  uint32_t same = 0;
-  while (same < c->axes.count && same < list->count && c->axes.atoms[same] == list->atoms[same])
-    same++;
-  if (same == list->count) return; // nothing new
-  if (same < c->axes.count) {
-    c->axes.count = (uint8_t)same;
-    c->final = true;
-  } else if (!c->final) {
-    c->axes = *list;
-    c->source = tensor;
-  }
-}
-
-static void find_candidates(const vt_graph *graph, const vt_rule *rule, candidate *candidates) {
-  const vt_dim_factor *entries = rule->entries;
-  for (uint32_t t = 0; t < rule->tensor_count; entries += rule->counts[t++]) {
-    const vt_graph_tensor *node = &graph->nodes.data[rule->nodes[t]];
-    for (uint32_t i = 0; i < rule->counts[t]; i++) {
-      uint32_t n, which;
-      bool room;
-      const vt_dim_factor *dim = dim_entries(entries, rule->counts[t], i, &n, &which);
-      vt_atom_list part = part_of_dim(graph, rule, &node->dims[entries[i].dim], dim, n, which,
-                                      t ? 0 : rule->ignored, &room);
-      agree(&candidates[entries[i].factor], &part, t);
-    }
-  }
-}
-
-// Larger source tensor first, then the earlier source, then the earlier factor.
-static bool goes_before(const vt_graph *graph, const vt_rule *rule, const candidate *c, uint8_t a,
-                        uint8_t b) {
-  int64_t x = vt_type_elements(graph->nodes.data[rule->nodes[c[a].source]].type);
-  int64_t y = vt_type_elements(graph->nodes.data[rule->nodes[c[b].source]].type);
-  if (x != y) return x > y;
-  if (c[a].source != c[b].source) return c[a].source < c[b].source;
-  return a < b;
-}
-
-static bool extend(vt_graph *graph, const vt_rule *rule, uint32_t t, const vt_dim_factor *entries,
-                   uint32_t i, const vt_atom_list *axes) {
-  vt_graph_tensor *node = &graph->nodes.data[rule->nodes[t]];
-  uint8_t d = entries[i].dim;
-  uint32_t n, which;
-  bool room;
-  const vt_dim_factor *of_dim = dim_entries(entries, rule->counts[t], i, &n, &which);
-  vt_atom_list *dim = &node->dims[d];
-  if (node->closed >> d & 1) return false;
-  vt_atom_list part = part_of_dim(graph, rule, dim, of_dim, n, which, t ? 0 : rule->ignored, &room);
-  if (!room || part.count >= axes->count || memcmp(part.atoms, axes->atoms, part.count))
-    return false;
-  int64_t whole = 1, factor = 1;
-  for (uint32_t k = 0; k < dim->count; k++) whole *= atom_size(graph, dim->atoms[k]);
-  for (uint32_t k = 0; k < part.count; k++) factor *= atom_size(graph, part.atoms[k]);
-  bool changed = false;
-  for (uint32_t k = part.count; k < axes->count;) {
-    int64_t size;
-    uint32_t end = end_of_axis(graph, axes, k, &size), mask = 0;
-    for (uint32_t a = k; a < end; a++) mask |= 1u << axes->atoms[a];
-    whole *= size;
-    factor *= size;
-    if ((node->used | rule->ignored) & mask || dim->count + (end - k) > VT_MAX_ATOMS) break;
-    if (whole > node->type.dims[d] || (n > 1 && rule->sizes[entries[i].factor] % factor)) break;
-    for (; k < end; k++) dim->atoms[dim->count++] = axes->atoms[k];
-    node->used |= mask;
-    changed = true;
-  }
-  return changed;
-}
-
-static bool apply(vt_graph *graph, const vt_rule *rule, candidate *candidates, uint8_t *order) {
-  bool any = false, changed = false;
-  memset(candidates, 0, sizeof *candidates * rule->factor_count);
-  find_candidates(graph, rule, candidates);
-  uint32_t live = 0;
-  for (uint32_t f = 0; f < rule->factor_count; f++) {
-    if (!candidates[f].axes.count) continue;
-    uint32_t at = live++;
-    for (; at > 0 && goes_before(graph, rule, candidates, (uint8_t)f, order[at - 1]); at--)
-      order[at] = order[at - 1];
-    order[at] = (uint8_t)f;
-    any = true;
-  }
-  const vt_dim_factor *entries = rule->entries;
-  for (uint32_t t = 0; any && t < rule->tensor_count; entries += rule->counts[t++])
-    for (uint32_t k = 0; k < live; k++)
-      for (uint32_t i = 0; i < rule->counts[t]; i++)
-        if (entries[i].factor == order[k] &&
-            extend(graph, rule, t, entries, i, &candidates[order[k]].axes))
-          changed = true;
-  return changed;
-}
-
-void vt_graph_propagate(vt_graph *graph) {
-  candidate candidates[256];
-  uint8_t order[256];
-  for (int pass = 0; pass < 2; pass++) {
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (size_t i = 0; i < graph->rules.size; i++)
-        if (pass || graph->rules.data[i].pass_through)
-          changed = apply(graph, &graph->rules.data[i], candidates, order) || changed;
-      for (size_t i = graph->rules.size; i-- > 0;)
-        if (pass || graph->rules.data[i].pass_through)
-          changed = apply(graph, &graph->rules.data[i], candidates, order) || changed;
-    }
-  }
+  *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = outer.mesh, .rank = type.rank, .dims = dims};
+  return s;
 }

@@ -1,74 +1,193 @@
 // SPDX-License-Identifier: Apache-2.0
-// graph.h - the input of propagation: tensors with axes per dimension, and rules that tie their
-// dimensions together.
+// graph.h - what propagation works on: values, the shardings they have so far, and steps that tie
+// the dimensions of several values together.
 //
-// A rule is an op as Shardy sees it: dimensions of its operands and results consist of factors; a
-// factor that occurs in several tensors should have the same sharding in all of them. Mesh axes are
-// split into atoms (prime factors, major to minor), so that a sub-axis is just fewer atoms.
+// A step is an op as Shardy sees it: dimensions of its operands and results consist of factors; a
+// factor that occurs in several tensors should have the same sharding in all of them. A data flow
+// edge (loop, branch, barrier, border of a manual computation) is a step whose results are one
+// node, the targets of the edge.
 #ifndef VT_SPMD_GRAPH_H
 #define VT_SPMD_GRAPH_H
 
 #include "base/array.h"
 #include "base/map.h"
+#include "spmd/axes.h"
 #include "spmd/spmd.h"
 
-enum { VT_MAX_ATOMS = 32 };
+#define VT_NONE UINT32_MAX // no step, no value
 
-typedef struct vt_atom {
-  uint32_t axis;
-  int64_t pre_size, size;
-} vt_atom;
-
-typedef struct vt_atom_list {
-  uint8_t count;
-  uint8_t atoms[VT_MAX_ATOMS];
-} vt_atom_list;
-
-typedef struct vt_graph_tensor {
+// One sharding: of a value, or of all targets of a data flow edge.
+typedef struct vt_node {
   vt_type type;
-  vt_atom_list *dims; // rank entries
-  uint32_t used;      // atoms of all dimensions, and excluded ones
-  uint32_t closed;    // bit per dimension: no axes may be added
-} vt_graph_tensor;
+  const vt_mesh *mesh; // NULL = no sharding so far
+  vt_axes *dims;       // rank entries
+  uint32_t closed;     // bit per dimension: no axes may be added
+  bool is_edge;
+  vt_axes replicated, unreduced;
+  int32_t reduction;
+  uint32_t group; // number of its sharding group + 1
+  uint32_t step;  // that defines it
+  uint32_t first_value;
+} vt_node;
+
+// Operand `slot` of a step. `where`: the place in the module that names the value, in the function
+// that the value is in: a value that a region captures is named by the op with the region.
+typedef struct vt_use {
+  uint32_t step, slot;
+  vt_value **where;
+} vt_use;
+
+typedef struct vt_graph_value {
+  uint32_t node, next_of_node;
+  uint32_t step;  // that defines it; VT_NONE = a parameter
+  uint32_t block; // the function or region that it is in
+  vt_value *home; // in the module; NULL = a copy, or a constraint that import adds
+  bool constant;  // computed from constants only: each use has its own copy
+  bool expansion; // a broadcast scalar: likewise
+  VT_ARRAY(vt_use) uses;
+} vt_graph_value;
+
+// What sharding a factor means for the op.
+typedef enum vt_factor_kind {
+  VT_FACTOR_PASS,      // each device works on its part
+  VT_FACTOR_REDUCE,    // partial results
+  VT_FACTOR_PERMUTE,   // neighbours exchange elements
+  VT_FACTOR_REPLICATE, // every device needs all of it
+} vt_factor_kind;
+
+typedef struct vt_factor {
+  int64_t size;
+  uint8_t kind; // vt_factor_kind
+  bool blocked; // nothing propagates along it
+} vt_factor;
 
 // Dimension `dim` of a tensor holds `factor`; entries of one dimension are listed major to minor.
 typedef struct vt_dim_factor {
   uint8_t dim, factor;
 } vt_dim_factor;
 
+// Tensors are operands, then results. Every dimension has at least one factor.
 typedef struct vt_rule {
-  bool pass_through; // applied first: elementwise ops, moves of whole dimensions, data flow edges
-  uint32_t tensor_count;
-  const uint32_t *nodes;
-  uint8_t factor_count;
-  const int64_t *sizes;
-  const uint8_t *counts; // entries of each tensor
+  uint32_t factor_count;
+  const vt_factor *factors;
+  const uint32_t *starts; // tensor t has the entries [starts[t], starts[t + 1])
   const vt_dim_factor *entries;
-  uint32_t ignored; // atoms that this rule removes from its first tensor: manual axes
 } vt_rule;
+
+typedef enum vt_step_kind {
+  VT_STEP_OP,
+  VT_STEP_CONSTRAINT,
+  VT_STEP_EDGE,
+  VT_STEP_RETURN, // of main: from a value to what leaves the program
+} vt_step_kind;
+
+typedef enum vt_direction {
+  VT_TOWARDS_NONE,
+  VT_TOWARDS_RESULTS,
+  VT_TOWARDS_OPERANDS,
+  VT_TOWARDS_BOTH
+} vt_direction;
+
+typedef struct vt_step {
+  uint8_t kind;    // vt_step_kind
+  uint8_t allowed; // vt_direction: a barrier lets one through
+  bool any_round;  // not subject to the order of rounds
+  bool elementwise, dead;
+  const vt_op *op; // that it comes from; NULL for a return of main
+  uint64_t place;  // steps run in this order
+  uint32_t block;
+  uint32_t operand_count, result_count;
+  uint32_t *operands, *results; // values
+  const vt_rule *rule;          // NULL = nothing propagates
+  // The border of a manual computation: outer axes of each dimension that one side does not see.
+  // The inner side is the result if `inward`.
+  const vt_axes *manual;
+  bool inward;
+  const vt_sharding *sharding; // a constraint's; of an operand of a manual computation
+} vt_step;
+
+// What import's rules for constraints change in the module.
+typedef struct vt_rewrite {
+  enum {
+    VT_REWRITE_USE,       // *where becomes `value`
+    VT_REWRITE_CONSTRAIN, // a new constraint of *where, before op, takes its place there
+    VT_REWRITE_MOVE,      // the constraint `op` moves up to what it constrains
+    VT_REWRITE_INSERT,    // a new constraint after the value of *where
+  } kind;
+  vt_value **where;
+  uint32_t value;
+  vt_op *op;
+} vt_rewrite;
+
+// A dimension's sharding that starts to propagate at a later priority.
+typedef struct vt_later {
+  int64_t priority;
+  uint32_t node;
+  int32_t dim;
+  vt_axes axes;
+  bool closed;
+} vt_later;
 
 typedef struct vt_graph {
   vt_arena *arena;
-  const vt_mesh *mesh; // the only one that propagates
-  uint8_t atom_count;
-  vt_atom atoms[VT_MAX_ATOMS];
-  VT_ARRAY(vt_graph_tensor) nodes;
-  VT_ARRAY(vt_rule) rules;
+  const vt_module *module;
+  int32_t device_count;
+  VT_ARRAY(vt_node) nodes;
+  VT_ARRAY(vt_graph_value) values;
+  VT_ARRAY(vt_step) steps;
+  VT_ARRAY(uint32_t) returns; // steps VT_STEP_RETURN, in order
+  VT_ARRAY(uint32_t) order;   // all other live steps
+  VT_ARRAY(vt_rewrite) rewrites;
+  vt_map main_meshes; // mesh -> the mesh that shardings over it are expressed in
+  VT_ARRAY(vt_later) later;
   bool too_large; // call trees can be exponential: beyond this, values stay open
 } vt_graph;
 
+// An empty graph; vt_graph_free frees what is not in the arena.
+void vt_graph_init(vt_graph *graph, const vt_module *module, int32_t device_count, vt_arena *arena);
+void vt_graph_free(vt_graph *graph);
+
 uint32_t vt_graph_add_node(vt_graph *graph, vt_type type);
-// Fixes a node's axes to the sharding's if that is over the graph's mesh.
+uint32_t vt_graph_add_value(vt_graph *graph, uint32_t node, uint32_t block, vt_value *home);
+// Adds the step and its uses of values; `where` has one entry per operand.
+uint32_t vt_graph_add_step(vt_graph *graph, vt_step step, vt_value **const *where);
+static inline vt_node *vt_node_of(const vt_graph *graph, uint32_t value) {
+  return &graph->nodes.data[graph->values.data[value].node];
+}
+
+// Gives a node the program's sharding, over the main mesh of its devices.
 void vt_graph_seed(vt_graph *graph, uint32_t node, const vt_sharding *sharding);
-// The final sharding of a node, in `arena`, without axes that do not divide their dimension (these
-// may stay inside the program, but not on arrays that leave it); NULL when no axis is used.
-const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t node, vt_arena *arena);
-// Ties all dimensions of the tensors (of equal rank).
-void vt_graph_tie(vt_graph *graph, uint32_t count, const uint32_t *nodes);
-// The rule of an op without relevant regions: `nodes` are its own operands, then its results
-// (rules.c).
-void vt_graph_add_op(vt_graph *graph, const vt_op *op, const uint32_t *nodes);
-// Applies all rules until nothing changes.
+// The axes of a list over another mesh as axes of the main mesh of the same devices.
+vt_axes vt_graph_axes(vt_graph *graph, const vt_mesh *mesh, uint32_t count,
+                      const vt_axis_ref *refs);
+
+// Where a sharding is used: inside of the program axes need not divide a dimension, at the border
+// of a manual computation they must; arrays of main have no parts of axes unless the program says
+// so.
+typedef enum vt_place { VT_INSIDE, VT_AT_REGION, VT_AT_MAIN } vt_place;
+// The sharding of a node, closed, in `arena`; NULL when there is none or no axis is used.
+const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t node, vt_place place,
+                                     vt_arena *arena);
+// The same of the inner side of an edge into a manual computation, with the manual axes; `type` is
+// the outer type.
+const vt_sharding *vt_graph_outer_sharding(const vt_graph *graph, uint32_t node, vt_type type,
+                                           vt_arena *arena);
+
+// The rule of an op without relevant regions, NULL = none (rules.c); of values of one shape.
+const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op);
+// A transpose or a reshape, also one that is written as a broadcast.
+bool vt_spmd_is_view(const vt_op *op);
+const vt_rule *vt_rule_of_equals(vt_graph *graph, uint32_t count, vt_type type);
+
+// One step: every tensor takes as many axes as it can in the allowed directions (step.c).
+// `changed` gets the values that did. `directions` has one entry per factor.
+typedef VT_ARRAY(uint32_t) vt_numbers;
+void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions,
+                   vt_arena *scratch, vt_numbers *changed);
+
+// Import's part in constraints: copied onto the values they constrain (constraints.c).
+void vt_graph_apply_constraints(vt_graph *graph);
+// Applies all steps until nothing changes, by priorities (schedule.c).
 void vt_graph_propagate(vt_graph *graph);
 
 #endif

@@ -72,6 +72,30 @@ vt_status vt_spmd_from_replicas(vt_module *module, bool own_arrays) VT_CHECKED;
 vt_status vt_spmd_plan(const vt_module *module, int32_t device_count, vt_arena *arena,
                        vt_tiling **out_params, vt_tiling **out_results) VT_CHECKED;
 
+// Calls and composites of main become the bodies of their functions. Nothing else changes.
+void vt_spmd_inline(vt_module *module);
+
+// Propagates shardings as XLA does (Shardy's rules and order) and writes the outcome into a module
+// without calls: what a partitioner reads. Afterwards
+//  - each op with results has VT_ATTR_SHARDING, one entry per result, never NULL; all are closed
+//    and over meshes with all devices, or on one device (maximal). Meshes over the same devices in
+//    the same order have become one. Unreduced axes are kept where the program states them.
+//  - a manual computation has them in VT_ATTR_IN_SHARDINGS and VT_ATTR_OUT_SHARDINGS instead: of
+//    the edges, so that operands may have to be resharded. Within, shardings have no manual axes.
+//  - parameters of a loop's regions have the shardings of its results, those of branches the
+//    operands', those of a manual body the edge's without the manual axes, captures the captured
+//    value's.
+//  - a constraint means: reshard to this. Axes need not divide a dimension inside of the program.
+//  - param_info and return_info of main have shardings that divide; a return may have to be
+//    resharded to its own.
+//  - ops in regions that describe an element's computation (reduce, sort) have none.
+// The program is changed where XLA's is: constants have a copy for each sharding that a user needs,
+// users of what a loop does not change take it from before the loop, constraints move to what they
+// constrain if its other users get them, and reshards are added around dots and concatenations.
+// Without a mesh over all devices, nothing is cut and nothing is written.
+// errors INVALID_ARGUMENT: a stated sharding is over other devices, or of another rank
+vt_status vt_spmd_annotate(vt_module *module, int32_t device_count) VT_CHECKED;
+
 // For a parameter of main that the program takes as one value although its devices may hold
 // different ones: partials along all axes that its sharding does not use. Call it before
 // vt_spmd_expand_partials, with the same tiling. false: there are no such axes.
@@ -85,5 +109,16 @@ bool vt_spmd_own_partials(const vt_module *module, uint32_t param, int32_t devic
 // errors UNIMPLEMENTED: more dimensions than fit
 vt_status vt_spmd_expand_partials(vt_module *module, int32_t device_count, vt_arena *arena,
                                   vt_tiling *params, vt_tiling *results) VT_CHECKED;
+
+// How the program of one device is written.
+typedef struct vt_partition_options {
+  bool poison; // padding holds NaN and the smallest integers: a test that reads it shows
+} vt_partition_options;
+
+// Turns an annotated program (vt_spmd_annotate; a value without sharding is replicated) into the
+// program that each of the devices runs on its tiles: local shapes, collectives, partition_id.
+// Parameters and results of main must divide evenly. `options` may be NULL.
+vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
+                            const vt_partition_options *options) VT_CHECKED;
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// partition.c - which part of each parameter and result is on which device, as src/spmd plans it.
+// placement.c - which part of each parameter and result is on which device, as src/spmd plans it.
 #include "runtime/runtime_internal.h"
 
 #include <string.h>

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program of one device of a real slice: its collectives and local shapes, by `vtpu compile` and in compiled text."""
+
+import json
+import os
+import subprocess
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+pytestmark = pytest.mark.usefixtures("tpu_only")
+VTPU = os.path.join(os.path.dirname(os.path.dirname(os.environ.get("TPU_LIBRARY_PATH", ""))), "bin", "vtpu")
+
+
+def product(rows, columns):
+    """A product of two matrices, lowered; the contracted dimension is cut over all devices."""
+    mesh = jax.make_mesh((jax.device_count(),), ("x",), axis_types=(AxisType.Auto,))
+    lhs = jax.ShapeDtypeStruct((rows, 64), jnp.float32, sharding=NamedSharding(mesh, P(None, "x")))
+    rhs = jax.ShapeDtypeStruct((64, columns), jnp.float32, sharding=NamedSharding(mesh, P("x", None)))
+    return jax.jit(jnp.dot, out_shardings=NamedSharding(mesh, P())).lower(lhs, rhs)
+
+
+def compile_file(path, slice_type, *flags):
+    return subprocess.run([VTPU, "compile", str(path), "-t", slice_type, "--partitioned", *flags], capture_output=True, text=True)
+
+
+def test_partial_sums_are_reduced(tmp_path):
+    lowered, devices = product(16, 32), jax.device_count()
+    file = tmp_path / "product.mlir"
+    file.write_text(lowered.as_text())
+    ran = compile_file(file, "v3-8", "--json")
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["params"] == [f"f32[16,{64 // devices}]", f"f32[{64 // devices},32]"]
+    assert told["results"] == ["f32[16,32]"]
+    (one,) = told["collectives"]
+    assert (one["kind"], one["operand_shapes"], one["times"]) == ("all-reduce", ["f32[16,32]"], 1)
+    assert one["bytes"] == 16 * 32 * 4
+    assert sorted(np.ravel(one["groups"])) == list(range(devices))
+    text = compile_file(file, "v3-8").stdout
+    assert text.startswith("HloModule") and " all-reduce(" in text
+    compiled = lowered.compile().as_text()
+    assert " all-reduce(" in compiled and f"f32[16,{64 // devices}]" in compiled and "f32[16,64]" not in compiled
+
+
+def test_a_slice_too_small_is_named(tmp_path):
+    file = tmp_path / "product.mlir"
+    file.write_text(product(8, 8).as_text())
+    ran = compile_file(file, "v5litepod-4", "--json")
+    assert ran.returncode != 0
+    assert "the program runs on 8 devices, the slice has 4" in ran.stderr
