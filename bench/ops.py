@@ -192,9 +192,27 @@ def controlling():
 def mathematical():
     """Functions of many elements that fit in a near cache, a hundred times."""
     repeat = lambda f: (lambda x: jax.lax.fori_loop(0, 100, lambda _, x: f(x) * 0.5 + 1.1, x), lambda: (floats(16384),))
+    positive = lambda f: lambda x: f(jnp.abs(x) + 0.1)
     functions = {"exp": jnp.exp, "log": lambda x: jnp.log(jnp.abs(x)), "log1p": lambda x: jnp.log1p(jnp.abs(x)), "expm1": jnp.expm1,
-                 "tanh": jnp.tanh, "logistic": jax.lax.logistic, "rsqrt": lambda x: jax.lax.rsqrt(jnp.abs(x)), "sin": jnp.sin}
-    return {name: repeat(function) for name, function in functions.items()}
+                 "tanh": jnp.tanh, "logistic": jax.lax.logistic, "rsqrt": lambda x: jax.lax.rsqrt(jnp.abs(x)), "sin": jnp.sin,
+                 "cos": jnp.cos, "tan": jnp.tan, "cbrt": jnp.cbrt, "power": positive(lambda x: x ** (x - 1.5)),
+                 "atan2": lambda x: jnp.arctan2(x, x - 1.5), "asin": lambda x: jnp.arcsin(x * 0.1), "acosh": lambda x: jnp.arccosh(x + 2),
+                 "asinh": jnp.arcsinh, "atanh": lambda x: jnp.arctanh(x * 0.1), "sinh": jnp.sinh, "cosh": jnp.cosh,
+                 "erf": jax.lax.erf, "erfc": jax.lax.erfc, "erf_inv": lambda x: jax.lax.erf_inv(x * 0.1),
+                 "lgamma": positive(jax.lax.lgamma), "digamma": positive(jax.lax.digamma), "i0e": jax.lax.bessel_i0e,
+                 "remainder": lambda x: jax.lax.rem(x * 9, x), "gelu": functools.partial(jax.nn.gelu, approximate=False)}
+    rows = {name: repeat(function) for name, function in functions.items()}
+    divided = lambda f, dtype: (f, lambda: (indices(MILLION, 100, dtype=dtype), 1 + indices(MILLION + 1, 10, dtype=dtype)[1:]))
+    complex_pair = lambda f: (f, lambda: (complexes(MILLION), complexes(1, MILLION)[0]))
+    narrow = lambda f, dtype: (f, lambda: (floats(MILLION, dtype=dtype),))
+    return rows | {
+        "divide_i32": divided(jax.lax.div, np.int32), "remainder_i32": divided(jax.lax.rem, np.int32),
+        "divide_u8": divided(jax.lax.div, np.uint8), "power_i32": divided(jnp.power, np.int32),
+        "integer_power": narrow(lambda x: x ** 7, np.float32), "round": narrow(jax.lax.round, np.float32),
+        "exp_bf16": narrow(jnp.exp, jnp.bfloat16), "erf_bf16": narrow(jax.lax.erf, jnp.bfloat16), "tanh_f16": narrow(jnp.tanh, np.float16),
+        "multiply_c64": complex_pair(jax.lax.mul), "divide_c64": complex_pair(jax.lax.div), "abs_c64": complex_pair(lambda x, y: jnp.abs(x)),
+        "exp_c64": complex_pair(lambda x, y: jnp.exp(x)), "log_c64": complex_pair(lambda x, y: jnp.log(x)),
+        "tanh_c64": complex_pair(lambda x, y: jnp.tanh(x)), "power_c64": complex_pair(jax.lax.pow)}
 
 
 GROUPS = {"scatter": scattering, "order": ordering, "fft": fourier, "linalg": linear, "resize": imaging, "random": sampling,
