@@ -22,22 +22,27 @@ static void check(const vt_tiling *tilings, uint32_t count) {
   }
 }
 
+static vt_status plan(const vt_module *module, vt_arena *arena) {
+  vt_tiling *params, *results;
+  VT_TRY(vt_spmd_plan(module, module->num_partitions, arena, &params, &results));
+  check(params, module->main->param_count);
+  check(results, module->main->return_count);
+  return VT_OK;
+}
+
+static vt_status partition(vt_module *module) {
+  vt_spmd_inline(module);
+  VT_TRY(vt_spmd_annotate(module, module->num_partitions));
+  return vt_spmd_partition(module, module->num_partitions, NULL);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   vt_module *module;
-  vt_status st = vt_import((vt_bytes){data, size}, &module);
   vt_arena arena = {0};
-  vt_tiling *params, *results;
+  vt_status st = vt_import((vt_bytes){data, size}, &module);
   if (!st && module->num_partitions <= 64) {
-    st = vt_spmd_plan(module, module->num_partitions, &arena, &params, &results);
-    if (!st) {
-      check(params, module->main->param_count);
-      check(results, module->main->return_count);
-    }
-  }
-  if (!st && module->num_partitions <= 64) {
-    vt_spmd_inline(module);
-    st = vt_spmd_annotate(module, module->num_partitions);
-    if (!st) st = vt_spmd_partition(module, module->num_partitions, NULL);
+    vt_status_free(plan(module, &arena));
+    st = partition(module);
   }
   vt_status_free(st);
   vt_module_destroy(module);

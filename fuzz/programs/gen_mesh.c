@@ -8,7 +8,7 @@
 
 #include "gen_makers.h"
 #include "ir/sharding.h"
-#include "spmd/varying.h"
+#include "spmd/partials/varying.h"
 
 enum {
   MOST_DEVICES = 16,

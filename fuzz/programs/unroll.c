@@ -7,7 +7,7 @@
 
 #include "eval/number.h"
 #include "ir/sharding.h"
-#include "spmd/varying.h"
+#include "spmd/partials/varying.h"
 
 enum { MOST_LANES = 64 };
 

@@ -5,7 +5,7 @@
 
 #include "import/lower.h"
 
-enum { MAX_AXES = 64, MAX_DEVICES = 1 << 20 };
+enum { MAX_DEVICES = 1 << 20 };
 
 static vt_status bad(vt_lower *lo, const vt_raw_op *op, const char *what) {
   return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "sharding: %s", what);
@@ -31,7 +31,7 @@ static vt_status check_device_ids(vt_lower *lo, const vt_raw_op *op, int64_t dev
 vt_status vt_lower_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
                         const char *name, const vt_mesh **out_mesh) {
   vt_arena *arena = &lo->module->arena;
-  if (attr->kind != VT_RAW_MESH || attr->count > MAX_AXES)
+  if (attr->kind != VT_RAW_MESH || attr->count > VT_MAX_MESH_AXES)
     return bad(lo, op, "a mesh was expected");
   vt_mesh *mesh = VT_NEW(arena, vt_mesh);
   vt_mesh_axis *axes = VT_NEW_ARRAY(arena, vt_mesh_axis, attr->count);
@@ -73,7 +73,7 @@ static vt_status find_mesh(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr 
 // The parts of each axis that a sharding has used: they may not overlap.
 typedef struct used_axes {
   uint32_t count;
-  vt_axis_ref refs[4 * MAX_AXES];
+  vt_axis_ref refs[4 * VT_MAX_MESH_AXES];
 } used_axes;
 
 static bool overlap(vt_axis_ref a, vt_axis_ref b) {
@@ -104,7 +104,8 @@ static vt_status lower_axes(vt_lower *lo, const vt_raw_op *op, const vt_mesh *me
                             const vt_raw_attr *list, used_axes *used, uint32_t *out_count,
                             const vt_axis_ref **out_axes) {
   bool is_list = list->kind == VT_RAW_ARRAY || list->kind == VT_RAW_DIM_SHARDING;
-  if (!is_list || list->count > MAX_AXES * 4) return bad(lo, op, "a list of axes was expected");
+  if (!is_list || list->count > VT_MAX_MESH_AXES * 4)
+    return bad(lo, op, "a list of axes was expected");
   vt_axis_ref *axes = VT_NEW_ARRAY(&lo->module->arena, vt_axis_ref, list->count);
   for (uint32_t i = 0; i < list->count; i++)
     VT_TRY(lower_axis(lo, op, mesh, list->items[i], used, &axes[i]));

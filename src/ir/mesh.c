@@ -12,6 +12,17 @@ int64_t vt_mesh_size(const vt_mesh *mesh) {
   return n;
 }
 
+bool vt_mesh_same(const vt_mesh *a, const vt_mesh *b) {
+  if (a == b) return true;
+  if (!a || !b || a->axis_count != b->axis_count || a->device_count != b->device_count)
+    return false;
+  for (uint32_t i = 0; i < a->axis_count; i++)
+    if (strcmp(a->axes[i].name, b->axes[i].name) || a->axes[i].size != b->axes[i].size)
+      return false;
+  return !a->device_count ||
+         !memcmp(a->device_ids, b->device_ids, sizeof *a->device_ids * a->device_count);
+}
+
 int64_t vt_mesh_place(const vt_mesh *mesh, int64_t device) {
   for (uint32_t i = 0; i < mesh->device_count; i++)
     if (mesh->device_ids[i] == device) return i;
@@ -28,6 +39,17 @@ int64_t vt_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
   if (part < 1) part = 1;
   if (out_stride) *out_stride = below * part;
   return place / below % size / part % ref.size;
+}
+
+const vt_mesh *vt_manual_mesh(const vt_op *op) {
+  static const vt_attr_key keys[2] = {VT_ATTR_IN_SHARDINGS, VT_ATTR_OUT_SHARDINGS};
+  for (int k = 0; k < 2; k++) {
+    const vt_attr *list = vt_op_attr(op, keys[k]);
+    for (uint32_t i = 0; list && i < list->count; i++)
+      if (list->shardings[i] && list->shardings[i]->mesh->axis_count)
+        return list->shardings[i]->mesh;
+  }
+  return NULL;
 }
 
 static const vt_mesh *find_axis(const vt_op *op, vt_string name, uint32_t *out_axis) {

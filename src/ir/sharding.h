@@ -34,12 +34,18 @@ struct vt_sharding {
   int32_t reduction; // of the unreduced axes: 0 sum, 1 max, 2 min
 };
 
+enum { VT_MAX_MESH_AXES = 32 }; // import refuses more
+
 // Number of devices in a mesh; position of a device on it (row-major); its coordinate along an axis
 // or sub-axis, and the distance between neighbours there (out_stride may be NULL).
 int64_t vt_mesh_size(const vt_mesh *mesh);
 int64_t vt_mesh_place(const vt_mesh *mesh, int64_t device);
 int64_t vt_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
                            int64_t *out_stride);
+// The same axes over the same devices in the same order. NULL is the same as NULL only.
+bool vt_mesh_same(const vt_mesh *a, const vt_mesh *b);
+// The mesh of a manual computation; NULL where it names none, and for other ops.
+const vt_mesh *vt_manual_mesh(const vt_op *op);
 
 // The number of devices that share a manual computation's work: the product of its manual axes.
 double vt_op_manual_devices(const vt_op *manual);

@@ -7,7 +7,8 @@
 //   // before
 //   func.func public @main(...        a module, or what one holds
 //   // after
-//   "func.func"() ...                 the module printed; or, in place of this: // unchanged
+//   "func.func"() ...                 the module printed; or, in place of this: // unchanged,
+//                                     or // refused: words of the error
 //
 // Both sides are imported and printed before comparison, so names do not matter. A pass's file has
 // at least one case that the pass changes and one that it does not. `rewrites_test --update`
@@ -80,9 +81,9 @@ static const struct pass {
 #include "passes/pipeline.def"
 #undef PASS
     {"pipeline", "passes/pipeline.txt", run_pipeline},
-    {"replicas", "spmd/replicas.txt", run_replicas},
-    {"annotate", "spmd/annotate.txt", run_annotate},
-    {"partials", "spmd/partial.txt", run_partials},
+    {"replicas", "spmd/partials/replicas.txt", run_replicas},
+    {"annotate", "spmd/propagate/annotate.txt", run_annotate},
+    {"partials", "spmd/partials/partial.txt", run_partials},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 // It changes functions of thousands of ops: tests/python/test_decompositions.py covers them.
@@ -92,7 +93,7 @@ static bool update;
 
 typedef struct test_case {
   const struct pass *pass;
-  vt_text title, words, before, after;
+  vt_text title, words, before, after, refused;
   bool unchanged;
 } test_case;
 
@@ -174,7 +175,7 @@ static void canonical(const test_case *c, const char *what, const char *text, vt
   vt_module_destroy(module);
 }
 
-static void run_case(const test_case *c, vt_text *before, vt_text *result, bool *changed) {
+static vt_status run_case(const test_case *c, vt_text *before, vt_text *result, bool *changed) {
   const struct pass *run[PASSES];
   settings with;
   int count;
@@ -182,46 +183,61 @@ static void run_case(const test_case *c, vt_text *before, vt_text *result, bool 
   assert_true(count > 0 && run[0] == c->pass);
   vt_module *module = import(c, "before", vt_text_string(&c->before));
   print_module(module, before);
-  for (int i = 0; i < count; i++) {
+  vt_status st = VT_OK;
+  for (int i = 0; i < count && !st; i++) {
     bool here = false;
-    vt_status st = run[i]->run(module, &with, &here);
+    st = run[i]->run(module, &with, &here);
     if (!st) st = vt_module_verify(module);
-    if (st) fail_msg("%s: %s: %s", vt_text_string(&c->title), run[i]->name, vt_status_message(st));
     *changed |= here;
   }
   vt_text printed = {0};
-  print_module(module, &printed);
+  if (!st) print_module(module, &printed);
   vt_module_destroy(module);
-  canonical(c, "result", vt_text_string(&printed), result);
+  if (!st) canonical(c, "result", vt_text_string(&printed), result);
   vt_text_free(&printed);
+  return st;
+}
+
+// Whether the program is refused in the case's words.
+static bool check_refused(const test_case *c, vt_status st) {
+  const char *message = st ? vt_status_message(st) : "taken";
+  bool good = st && strstr(message, vt_text_string(&c->refused));
+  if (!good) print_error("%s: %s: %s\n", c->pass->file, vt_text_string(&c->title), message);
+  return good;
 }
 
 // Whether the case passes; `file` gets its correct text.
 static bool finish(test_case *c, vt_text *file, bool *out_same) {
   vt_text before = {0}, result = {0}, want = {0};
   bool changed = false;
-  run_case(c, &before, &result, &changed);
+  vt_status st = run_case(c, &before, &result, &changed);
+  if (st && !c->refused.size) fail_msg("%s: %s", vt_text_string(&c->title), vt_status_message(st));
   bool same = !strcmp(vt_text_string(&before), vt_text_string(&result));
-  if (!changed && !same)
+  if (!changed && !same && !st)
     fail_msg("%s: the pass says that it changed nothing", vt_text_string(&c->title));
-  if (c->unchanged)
+  if (c->unchanged || c->refused.size)
     vt_text_put(&want, vt_text_string(&before));
   else if (!update)
     canonical(c, "after", vt_text_string(&c->after), &want);
   bool good = update || !strcmp(vt_text_string(&want), vt_text_string(&result));
-  if (!good)
+  if (c->refused.size)
+    good = check_refused(c, st);
+  else if (!good)
     print_error("%s: %s became\n%s", c->pass->file, vt_text_string(&c->title),
                 vt_text_string(&result));
   vt_text_printf(file, "// case: %s\n// pass: %s\n// before\n%s", vt_text_string(&c->title),
                  vt_text_string(&c->words), vt_text_string(&c->before));
-  if (same)
+  if (c->refused.size)
+    vt_text_printf(file, "// refused: %s\n", vt_text_string(&c->refused));
+  else if (same)
     vt_text_put(file, "// unchanged\n");
   else
     vt_text_printf(file, "// after\n%s", vt_text_string(&result));
   *out_same = same;
   vt_text_free(&before), vt_text_free(&result), vt_text_free(&want);
   vt_text_free(&c->title), vt_text_free(&c->words);
-  vt_text_free(&c->before), vt_text_free(&c->after);
+  vt_text_free(&c->before), vt_text_free(&c->after), vt_text_free(&c->refused);
+  vt_status_free(st);
   *c = (test_case){.pass = c->pass};
   return good;
 }
@@ -263,6 +279,8 @@ static void check_pass(void **state) {
       into = &c.after;
     } else if (starts(line, "// unchanged\n")) {
       c.unchanged = true;
+    } else if (starts(line, "// refused: ")) {
+      vt_text_printf(&c.refused, "%.*s", size - 12, line + 12);
     } else if (size || into == &written) {
       vt_text_printf(into, "%.*s\n", size, line);
     }

@@ -2,7 +2,7 @@
 // plan.c - tilings of the parameters and results of main.
 #include <inttypes.h>
 
-#include "spmd/propagate.h"
+#include "spmd/propagate/propagate.h"
 
 static vt_status tile_all(const char *what, uint32_t count, vt_value *const *values,
                           const vt_sharding *const *shardings, int32_t device_count,

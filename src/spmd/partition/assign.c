@@ -1,0 +1,677 @@
+// SPDX-License-Identifier: Apache-2.0
+// assign.c - interned tile assignments, what is derived from them, and groups of devices.
+#include "spmd/partition/assign.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/check.h"
+
+enum { MAX_VIEW = 2 * VT_MAX_RANK + 4 }; // dimensions of an intermediate view
+
+void vt_assigns_free(vt_assigns *t) {
+  vt_map_free(&t->interned);
+  vt_map_free(&t->memo);
+}
+
+// ---- keys ---------------------------------------------------------------------------------------
+
+enum {
+  KEY_ASSIGN,
+  KEY_ONLY,
+  KEY_VIEW,
+  KEY_PLACES,
+  KEY_GROUPS,
+  KEY_ALONG,
+  KEY_WITHIN,
+  KEY_GROUP_ON,
+  KEY_UNGROUP,
+  KEY_ALIGN,
+  KEY_GROUP_DIMS,
+  KEY_GROUP_COPIES,
+  KEY_REFINES
+};
+
+// What a derived thing is remembered by: pointers and small numbers.
+typedef struct memo_key {
+  size_t size;
+  uint64_t words[4 * (VT_MAX_RANK + 4) + 8];
+} memo_key;
+
+static void key_put(memo_key *key, uint64_t word) {
+  vt_assert(key->size < sizeof key->words / sizeof *key->words);
+  key->words[key->size++] = word;
+}
+static void key_put_ptr(memo_key *key, const void *pointer) {
+  key_put(key, (uintptr_t)pointer);
+}
+static void key_put_all(memo_key *key, int32_t count, const int32_t *numbers) {
+  key_put(key, (uint64_t)count);
+  for (int32_t i = 0; i < count; i++) key_put(key, (uint64_t)(int64_t)numbers[i]);
+}
+static void **memo_at(vt_assigns *t, const memo_key *key) {
+  return vt_map_at(&t->memo, key->words, key->size * sizeof *key->words);
+}
+
+// ---- assignments --------------------------------------------------------------------------------
+
+static int compare_ids(const void *a, const void *b) {
+  int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+  return (x > y) - (x < y);
+}
+
+const vt_assign *vt_assign_make(vt_assigns *t, int32_t rank, const int32_t *dims, int32_t copies,
+                                const int32_t *devices) {
+  int32_t tiles = 1;
+  for (int32_t d = 0; d < rank; d++) tiles *= dims[d];
+  int32_t count = tiles * copies, head = 3 + rank;
+  vt_arena scratch = {0};
+  int32_t *key = VT_NEW_ARRAY(&scratch, int32_t, head + count);
+  key[0] = KEY_ASSIGN, key[1] = rank, key[2] = copies;
+  for (int32_t d = 0; d < rank; d++) key[3 + d] = dims[d];
+  for (int32_t i = 0; i < count; i++) key[head + i] = devices ? devices[i] : i;
+  for (int32_t i = 0; devices && copies > 1 && i < tiles; i++)
+    qsort(key + head + i * copies, (size_t)copies, sizeof *key, compare_ids);
+  vt_assert_each(i, count, key[head + (int32_t)i] >= 0 && key[head + (int32_t)i] < count);
+  void **place = vt_map_at(&t->interned, key, sizeof *key * (size_t)(head + count));
+  if (!*place) {
+    vt_assign *a = VT_NEW(t->arena, vt_assign);
+    int32_t *kept = VT_NEW_ARRAY(t->arena, int32_t, rank + count);
+    if (rank + count) memcpy(kept, key + 3, sizeof *kept * (size_t)(rank + count));
+    *a = (vt_assign){.rank = rank,
+                     .device_count = count,
+                     .tiles = tiles,
+                     .copies = copies,
+                     .only = -1,
+                     .dims = kept,
+                     .devices = kept + rank};
+    *place = a;
+  }
+  const vt_assign *a = *place;
+  vt_arena_free(&scratch);
+  return a;
+}
+
+static void fill_ones(int32_t count, int32_t *out) {
+  for (int32_t i = 0; i < count; i++) out[i] = 1;
+}
+
+const vt_assign *vt_assign_whole(vt_assigns *t, int32_t rank, int32_t device_count) {
+  memo_key key = {0};
+  key_put(&key, KEY_ONLY);
+  key_put(&key, (uint64_t)rank);
+  key_put(&key, (uint64_t)device_count);
+  void **place = memo_at(t, &key);
+  if (*place) return *place;
+  int32_t ones[VT_MAX_RANK];
+  fill_ones(rank, ones);
+  const vt_assign *a = vt_assign_make(t, rank, ones, device_count, NULL);
+  *memo_at(t, &key) = (void *)(uintptr_t)a;
+  return a;
+}
+
+const vt_assign *vt_assign_only(vt_assigns *t, int32_t rank, int32_t device_count, int32_t device) {
+  if (device_count == 1) return vt_assign_whole(t, rank, 1);
+  memo_key key = {0};
+  key_put(&key, KEY_ONLY);
+  key_put(&key, (uint64_t)rank);
+  key_put(&key, (uint64_t)device_count);
+  key_put(&key, (uint64_t)device);
+  void **place = memo_at(t, &key);
+  if (!*place) {
+    vt_assign *a = VT_NEW(t->arena, vt_assign);
+    int32_t *dims = VT_NEW_ARRAY(t->arena, int32_t, rank + 1);
+    fill_ones(rank, dims);
+    dims[rank] = device;
+    *a = (vt_assign){rank, device_count, 1, 1, device, dims, dims + rank};
+    *place = a;
+  }
+  return *place;
+}
+
+// out[i] = in at the place that i has when the dimensions of `shape` are permuted.
+static void permute(int32_t count, const int32_t *shape, const int32_t *permutation,
+                    const int32_t *in, int32_t *out) {
+  int32_t strides[MAX_VIEW], sizes[MAX_VIEW], steps[MAX_VIEW], at[MAX_VIEW] = {0}, total = 1;
+  for (int32_t i = count; i-- > 0;) {
+    strides[i] = total;
+    total *= shape[i];
+  }
+  for (int32_t i = 0; i < count; i++) {
+    sizes[i] = shape[permutation[i]];
+    steps[i] = strides[permutation[i]];
+  }
+  for (int32_t n = 0, from = 0; n < total; n++) {
+    out[n] = in[from];
+    for (int32_t i = count; i-- > 0;) {
+      from += steps[i];
+      if (++at[i] < sizes[i]) break;
+      from -= steps[i] * sizes[i];
+      at[i] = 0;
+    }
+  }
+}
+
+const vt_assign *vt_assign_view(vt_assigns *t, const vt_assign *a, int32_t count,
+                                const int32_t *shape, const int32_t *permutation, int32_t rank,
+                                const int32_t *dims, int32_t copies) {
+  vt_assert(a->only < 0 && count <= MAX_VIEW);
+  memo_key key = {0};
+  key_put(&key, KEY_VIEW);
+  key_put_ptr(&key, a);
+  key_put_all(&key, count, shape);
+  for (int32_t i = 0; i < count; i++) key_put(&key, (uint64_t)(permutation ? permutation[i] : i));
+  key_put_all(&key, rank, dims);
+  key_put(&key, (uint64_t)copies);
+  void **place = memo_at(t, &key);
+  if (*place) return *place;
+  vt_arena scratch = {0};
+  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
+  if (permutation)
+    permute(count, shape, permutation, a->devices, devices);
+  else
+    memcpy(devices, a->devices, sizeof *devices * (size_t)a->device_count);
+  const vt_assign *out = vt_assign_make(t, rank, dims, copies, devices);
+  vt_arena_free(&scratch);
+  vt_assert(out->device_count == a->device_count);
+  *memo_at(t, &key) = (void *)(uintptr_t)out;
+  return out;
+}
+
+// The dimensions of `a` and its copies as one shape.
+static int32_t full_shape(const vt_assign *a, int32_t *out) {
+  memcpy(out, a->dims, sizeof *out * (size_t)a->rank);
+  out[a->rank] = a->copies;
+  return a->rank + 1;
+}
+
+const vt_assign *vt_assign_project(vt_assigns *t, const vt_assign *a, int32_t rank,
+                                   const int32_t *from) {
+  if (a->only >= 0) return vt_assign_only(t, rank, a->device_count, a->only);
+  if (vt_assign_is_whole(a)) return vt_assign_whole(t, rank, a->device_count);
+  int32_t shape[VT_MAX_RANK + 1], permutation[VT_MAX_RANK + 1], dims[VT_MAX_RANK], n = 0;
+  bool taken[VT_MAX_RANK] = {0};
+  int32_t count = full_shape(a, shape), tiles = 1;
+  for (int32_t d = 0; d < rank; d++) {
+    dims[d] = from[d] < 0 ? 1 : a->dims[from[d]];
+    tiles *= dims[d];
+    if (from[d] < 0) continue;
+    vt_assert(!taken[from[d]]);
+    taken[from[d]] = true;
+    permutation[n++] = from[d];
+  }
+  for (int32_t d = 0; d < a->rank; d++)
+    if (!taken[d]) permutation[n++] = d;
+  permutation[n++] = a->rank;
+  vt_assert(n == count);
+  return vt_assign_view(t, a, count, shape, permutation, rank, dims, a->device_count / tiles);
+}
+
+const vt_assign *vt_assign_keep(vt_assigns *t, const vt_assign *a, uint32_t mask) {
+  int32_t from[VT_MAX_RANK];
+  for (int32_t d = 0; d < a->rank; d++) from[d] = mask >> d & 1 ? d : -1;
+  return vt_assign_project(t, a, a->rank, from);
+}
+
+const vt_assign *vt_assign_replicate(vt_assigns *t, const vt_assign *a, uint32_t mask) {
+  return vt_assign_keep(t, a, ~mask);
+}
+
+const vt_assign *vt_assign_transpose(vt_assigns *t, const vt_assign *a,
+                                     const int32_t *permutation) {
+  return vt_assign_project(t, a, a->rank, permutation);
+}
+
+const vt_assign *vt_assign_swap_copies(vt_assigns *t, const vt_assign *a, int32_t dim) {
+  int32_t shape[VT_MAX_RANK + 1], permutation[VT_MAX_RANK + 1], dims[VT_MAX_RANK + 1];
+  int32_t count = full_shape(a, shape);
+  for (int32_t i = 0; i < count; i++) permutation[i] = i;
+  permutation[dim] = a->rank;
+  permutation[a->rank] = dim;
+  for (int32_t i = 0; i < count; i++) dims[i] = shape[permutation[i]];
+  return vt_assign_view(t, a, count, shape, permutation, a->rank, dims, dims[a->rank]);
+}
+
+const vt_assign *vt_assign_reshape(vt_assigns *t, const vt_assign *a, int32_t rank,
+                                   const int32_t *dims, int32_t copies) {
+  if (a->only >= 0) return vt_assign_only(t, rank, a->device_count, a->only);
+  int32_t shape[VT_MAX_RANK + 1];
+  int32_t count = full_shape(a, shape);
+  return vt_assign_view(t, a, count, shape, NULL, rank, dims, copies);
+}
+
+const vt_assign *vt_assign_split(vt_assigns *t, const vt_assign *a, int32_t dim, int32_t outer) {
+  int32_t dims[VT_MAX_RANK + 1];
+  vt_assert(a->dims[dim] % outer == 0);
+  for (int32_t d = 0; d <= a->rank; d++)
+    dims[d] = d < dim        ? a->dims[d]
+              : d == dim     ? outer
+              : d == dim + 1 ? a->dims[dim] / outer
+                             : a->dims[d - 1];
+  return vt_assign_reshape(t, a, a->rank + 1, dims, a->copies);
+}
+
+const vt_assign *vt_assign_merge(vt_assigns *t, const vt_assign *a, int32_t dim) {
+  int32_t dims[VT_MAX_RANK];
+  for (int32_t d = 0; d < a->rank - 1; d++)
+    dims[d] = d < dim ? a->dims[d] : d == dim ? a->dims[d] * a->dims[d + 1] : a->dims[d + 1];
+  return vt_assign_reshape(t, a, a->rank - 1, dims, a->copies);
+}
+
+const vt_assign *vt_assign_move(vt_assigns *t, const vt_assign *a, int32_t from, int32_t to) {
+  int32_t shape[VT_MAX_RANK + 1], permutation[VT_MAX_RANK + 1], dims[VT_MAX_RANK], n = 0;
+  int32_t count = full_shape(a, shape);
+  vt_assert(from != to);
+  for (int32_t d = 0; d < a->rank; d++) {
+    dims[d] = d == from ? 1 : d == to ? a->dims[to] * a->dims[from] : a->dims[d];
+    if (d != from) permutation[n++] = d;
+    if (d == to) permutation[n++] = from;
+  }
+  permutation[n++] = a->rank;
+  vt_assert(n == count);
+  return vt_assign_view(t, a, count, shape, permutation, a->rank, dims, a->copies);
+}
+
+// Row-major strides of the dimensions and the copies.
+static void strides_of(const vt_assign *a, int32_t *out) {
+  int32_t stride = a->copies;
+  out[a->rank] = 1;
+  for (int32_t d = a->rank; d-- > 0;) {
+    out[d] = stride;
+    stride *= a->dims[d];
+  }
+}
+
+static int32_t size_along(const vt_assign *a, int32_t dim) {
+  return dim == a->rank ? a->copies : a->dims[dim];
+}
+
+const int32_t *vt_assign_places(vt_assigns *t, const vt_assign *a, int32_t dim) {
+  memo_key key = {0};
+  key_put(&key, KEY_PLACES);
+  key_put_ptr(&key, a);
+  key_put(&key, (uint64_t)dim);
+  void **place = memo_at(t, &key);
+  if (*place) return *place;
+  int32_t strides[VT_MAX_RANK + 1], *out = VT_NEW_ARRAY(t->arena, int32_t, a->device_count);
+  strides_of(a, strides);
+  for (int32_t i = 0; a->only < 0 && i < a->device_count; i++)
+    out[a->devices[i]] = i / strides[dim] % size_along(a, dim);
+  *place = out;
+  return out;
+}
+
+// ---- groups -------------------------------------------------------------------------------------
+
+static const vt_literal *make_rows(vt_assigns *t, int32_t count, int32_t size, const int32_t *ids) {
+  vt_literal *rows = VT_NEW(t->arena, vt_literal);
+  int64_t *data = VT_NEW_ARRAY(t->arena, int64_t, (size_t)count *(size_t)size);
+  for (int32_t i = 0; i < count * size; i++) data[i] = ids[i];
+  rows->type = vt_type_make(t->arena, VT_S64, 2, (int64_t[]){count, size});
+  rows->data = data;
+  return rows;
+}
+
+const vt_groups *vt_groups_make(vt_assigns *t, int32_t count, int32_t size, const int32_t *ids) {
+  int32_t total = count * size;
+  vt_arena scratch = {0};
+  int32_t *key = VT_NEW_ARRAY(&scratch, int32_t, 2 + total);
+  key[0] = KEY_GROUPS, key[1] = size;
+  memcpy(key + 2, ids, sizeof *ids * (size_t)total);
+  void **place = vt_map_at(&t->interned, key, sizeof *key * (size_t)(2 + total));
+  if (!*place) {
+    vt_groups *g = VT_NEW(t->arena, vt_groups);
+    int32_t *kept = VT_NEW_ARRAY(t->arena, int32_t, 3 * total);
+    memcpy(kept, ids, sizeof *ids * (size_t)total);
+    for (int32_t i = 0; i < total; i++) {
+      kept[total + ids[i]] = i / size;
+      kept[2 * total + ids[i]] = i % size;
+    }
+    *g = (vt_groups){count, size, kept, kept + total, kept + 2 * (size_t)total, NULL};
+    g->rows = make_rows(t, count, size, ids);
+    *place = g;
+  }
+  const vt_groups *g = *place;
+  vt_arena_free(&scratch);
+  return g;
+}
+
+const vt_groups *vt_groups_all(vt_assigns *t, int32_t device_count) {
+  const vt_assign *whole = vt_assign_whole(t, 0, device_count);
+  return vt_groups_make(t, 1, device_count, whole->devices);
+}
+
+const vt_groups *vt_groups_along(vt_assigns *t, const vt_assign *a, int32_t count,
+                                 const int32_t *dims) {
+  memo_key key = {0};
+  key_put(&key, KEY_ALONG);
+  key_put_ptr(&key, a);
+  key_put_all(&key, count, dims);
+  void **place = memo_at(t, &key);
+  if (*place) return *place;
+  int32_t shape[VT_MAX_RANK + 1], permutation[VT_MAX_RANK + 1], n = 0, size = 1;
+  bool along[VT_MAX_RANK + 1] = {0};
+  int32_t total = full_shape(a, shape);
+  for (int32_t i = 0; i < count; i++) {
+    along[dims[i]] = true;
+    size *= shape[dims[i]];
+  }
+  for (int32_t d = 0; d < total; d++)
+    if (!along[d]) permutation[n++] = d;
+  for (int32_t i = 0; i < count; i++) permutation[n++] = dims[i];
+  vt_arena scratch = {0};
+  int32_t *ids = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
+  permute(total, shape, permutation, a->devices, ids);
+  const vt_groups *g = vt_groups_make(t, a->device_count / size, size, ids);
+  vt_arena_free(&scratch);
+  *memo_at(t, &key) = (void *)(uintptr_t)g;
+  return g;
+}
+
+const vt_groups *vt_groups_within(vt_assigns *t, const vt_groups *outer, const vt_groups *inner) {
+  vt_assert(inner->count * inner->size == outer->size);
+  memo_key key = {0};
+  key_put(&key, KEY_WITHIN);
+  key_put_ptr(&key, outer);
+  key_put_ptr(&key, inner);
+  void **place = memo_at(t, &key);
+  if (*place) return *place;
+  vt_arena scratch = {0};
+  int32_t *ids = VT_NEW_ARRAY(&scratch, int32_t, outer->count * outer->size);
+  for (int32_t g = 0; g < outer->count; g++)
+    for (int32_t i = 0; i < outer->size; i++)
+      ids[g * outer->size + i] = outer->ids[g * outer->size + inner->ids[i]];
+  const vt_groups *out = vt_groups_make(t, outer->count * inner->count, inner->size, ids);
+  vt_arena_free(&scratch);
+  *memo_at(t, &key) = (void *)(uintptr_t)out;
+  return out;
+}
+
+// ---- taking assignments apart -------------------------------------------------------------------
+
+static const vt_groups *groups_on(vt_assigns *t, const vt_assign *a, const vt_grouping *g,
+                                  const int32_t *shards) {
+  int32_t strides[VT_MAX_RANK + 1], groups = 1;
+  strides_of(a, strides);
+  for (int32_t i = 0; i < g->count; i++) groups *= g->sizes[i];
+  int32_t size = a->device_count / groups;
+  vt_arena scratch = {0};
+  int32_t *ids = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
+  int32_t *filled = VT_NEW_ARRAY(&scratch, int32_t, groups);
+  for (int32_t n = 0; n < a->device_count; n++) {
+    int32_t group = 0;
+    for (int32_t i = 0; i < g->count; i++) {
+      int32_t dim = g->dims[i], at = n / strides[dim] % size_along(a, dim);
+      group = group * g->sizes[i] + at / (shards ? shards[i] : 1);
+    }
+    ids[group * size + filled[group]++] = a->devices[n];
+  }
+  const vt_groups *out = vt_groups_make(t, groups, size, ids);
+  vt_arena_free(&scratch);
+  return out;
+}
+
+vt_grouping vt_group_on(vt_assigns *t, const vt_assign *a, int32_t count, const int32_t *dims,
+                        const int32_t *shards) {
+  vt_assert(a->only < 0);
+  memo_key key = {0};
+  key_put(&key, KEY_GROUP_ON);
+  key_put_ptr(&key, a);
+  key_put_all(&key, count, dims);
+  for (int32_t i = 0; shards && i < count; i++) key_put(&key, (uint64_t)shards[i]);
+  void **place = memo_at(t, &key);
+  if (*place) return *(vt_grouping *)*place;
+  vt_grouping *g = VT_NEW(t->arena, vt_grouping);
+  int32_t inner[VT_MAX_RANK + 1];
+  full_shape(a, inner);
+  g->count = count;
+  for (int32_t i = 0; i < count; i++) {
+    int32_t kept = shards ? shards[i] : 1;
+    vt_assert(size_along(a, dims[i]) % kept == 0);
+    g->dims[i] = dims[i];
+    g->sizes[i] = size_along(a, dims[i]) / kept;
+    inner[dims[i]] = kept;
+  }
+  g->groups = groups_on(t, a, g, shards);
+  g->inner = vt_assign_make(t, a->rank, inner, inner[a->rank], NULL);
+  *memo_at(t, &key) = g;
+  return *g;
+}
+
+const vt_assign *vt_ungroup(vt_assigns *t, const vt_grouping *g) {
+  memo_key key = {0};
+  key_put(&key, KEY_UNGROUP);
+  key_put_ptr(&key, g->groups);
+  key_put_ptr(&key, g->inner);
+  key_put_all(&key, g->count, g->dims);
+  key_put_all(&key, g->count, g->sizes);
+  void **place = memo_at(t, &key);
+  if (*place) return *place;
+  const vt_assign *inner = g->inner;
+  int32_t shape[VT_MAX_RANK + 1], strides[VT_MAX_RANK + 1], inner_strides[VT_MAX_RANK + 1];
+  int32_t rank = inner->rank, total = g->groups->count * g->groups->size;
+  full_shape(inner, shape);
+  strides_of(inner, inner_strides);
+  for (int32_t i = 0; i < g->count; i++) shape[g->dims[i]] *= g->sizes[i];
+  for (int32_t d = rank + 1, stride = 1; d-- > 0; stride *= shape[d]) strides[d] = stride;
+  vt_arena scratch = {0};
+  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, total);
+  for (int32_t n = 0; n < total; n++) {
+    int32_t group = 0, at = 0;
+    for (int32_t i = 0; i < g->count; i++) {
+      int32_t d = g->dims[i];
+      group = group * g->sizes[i] + n / strides[d] % shape[d] / size_along(inner, d);
+    }
+    for (int32_t d = 0; d <= rank; d++)
+      at += n / strides[d] % shape[d] % size_along(inner, d) * inner_strides[d];
+    devices[n] = g->groups->ids[group * g->groups->size + inner->devices[at]];
+  }
+  const vt_assign *out = vt_assign_make(t, rank, shape, shape[rank], devices);
+  vt_arena_free(&scratch);
+  *memo_at(t, &key) = (void *)(uintptr_t)out;
+  return out;
+}
+
+// The group of `reference` that has just the devices of group `index`, -1 = none.
+static int32_t same_group(const vt_groups *groups, int32_t index, const vt_groups *reference) {
+  const int32_t *ids = groups->ids + index * groups->size;
+  for (int32_t i = 1; i < groups->size; i++)
+    if (reference->group_of[ids[i]] != reference->group_of[ids[0]]) return -1;
+  return reference->group_of[ids[0]];
+}
+
+// Whether the groups have the same devices; with `alike`, the devices of every group are also in
+// the same order with respect to the other's.
+static bool groups_match(const vt_groups *groups, const vt_groups *reference, bool any_order,
+                         bool alike) {
+  for (int32_t g = 0; g < groups->count; g++) {
+    int32_t other = same_group(groups, g, reference);
+    if (other < 0 || (!any_order && other != g)) return false;
+    for (int32_t i = 0; alike && i < groups->size; i++)
+      if (reference->place_of[groups->ids[g * groups->size + i]] !=
+          reference->place_of[groups->ids[i]])
+        return false;
+  }
+  return true;
+}
+
+// The inner assignment with devices renamed from their places in `groups` to those in `reference`.
+static const vt_assign *rename_inner(vt_assigns *t, const vt_assign *inner, const vt_groups *groups,
+                                     const vt_groups *reference) {
+  if (inner->only >= 0)
+    return vt_assign_only(t, inner->rank, inner->device_count,
+                          reference->place_of[groups->ids[inner->only]]);
+  vt_arena scratch = {0};
+  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, inner->device_count);
+  for (int32_t i = 0; i < inner->device_count; i++)
+    devices[i] = reference->place_of[groups->ids[inner->devices[i]]];
+  const vt_assign *out = vt_assign_make(t, inner->rank, inner->dims, inner->copies, devices);
+  vt_arena_free(&scratch);
+  return out;
+}
+
+typedef struct alignment {
+  bool match, alike;
+  const vt_assign *inner; // if they match
+} alignment;
+
+static const alignment *alignment_of(vt_assigns *t, const vt_grouping *g,
+                                     const vt_groups *reference, bool any_order) {
+  vt_assert(g->groups->count == reference->count && g->groups->size == reference->size);
+  memo_key key = {0};
+  key_put(&key, KEY_ALIGN);
+  key_put_ptr(&key, g->groups);
+  key_put_ptr(&key, g->inner);
+  key_put_ptr(&key, reference);
+  key_put(&key, any_order);
+  void **place = memo_at(t, &key);
+  if (*place) return *place;
+  alignment *a = VT_NEW(t->arena, alignment);
+  a->match = groups_match(g->groups, reference, any_order, false);
+  a->alike = a->match && groups_match(g->groups, reference, any_order, true);
+  if (a->match) a->inner = rename_inner(t, g->inner, g->groups, reference);
+  *memo_at(t, &key) = a;
+  return a;
+}
+
+vt_grouping vt_align(vt_assigns *t, vt_grouping g, const vt_groups *reference, bool any_order) {
+  const alignment *a = alignment_of(t, &g, reference, any_order);
+  if (a->match) g.inner = a->inner;
+  g.groups = reference;
+  return g;
+}
+
+bool vt_align_if_same(vt_assigns *t, vt_grouping *g, const vt_groups *reference, bool any_order) {
+  const alignment *a = alignment_of(t, g, reference, any_order);
+  if (!a->alike) return false;
+  g->inner = a->inner;
+  g->groups = reference;
+  return true;
+}
+
+typedef struct matching_dims {
+  bool found;
+  int32_t count, dims[VT_MAX_RANK + 1];
+} matching_dims;
+
+static void find_group_dims(vt_assigns *t, const vt_assign *a, const vt_groups *groups,
+                            matching_dims *out) {
+  int32_t tiles = 1;
+  for (int32_t d = 0; d <= a->rank; d++) {
+    const int32_t *places = vt_assign_places(t, a, d);
+    if (size_along(a, d) == 1) continue;
+    if (groups->size > 1 && places[groups->ids[0]] != places[groups->ids[1]]) continue;
+    out->dims[out->count++] = d;
+    tiles *= size_along(a, d);
+  }
+  if (groups->size > 1 && tiles != groups->count) return;
+  for (int32_t i = 0; i < out->count; i++) {
+    const int32_t *places = vt_assign_places(t, a, out->dims[i]);
+    for (int32_t n = 0; n < groups->count * groups->size; n++)
+      if (places[groups->ids[n]] != places[groups->ids[n - n % groups->size]]) return;
+  }
+  out->found = true;
+}
+
+bool vt_group_dims(vt_assigns *t, const vt_assign *a, const vt_groups *groups, int32_t *out_count,
+                   int32_t *out_dims) {
+  if (!vt_assign_is_cut(a) || groups->count < 2 || a->device_count != groups->count * groups->size)
+    return false;
+  memo_key key = {0};
+  key_put(&key, KEY_GROUP_DIMS);
+  key_put_ptr(&key, a);
+  key_put_ptr(&key, groups);
+  void **place = memo_at(t, &key);
+  if (!*place) {
+    matching_dims *m = VT_NEW(t->arena, matching_dims);
+    find_group_dims(t, a, groups, m);
+    place = memo_at(t, &key);
+    *place = m;
+  }
+  const matching_dims *m = *place;
+  *out_count = m->count;
+  memcpy(out_dims, m->dims, sizeof *out_dims * (size_t)m->count);
+  return m->found;
+}
+
+// The tile that each device holds, row-major.
+static int32_t *tile_numbers(const vt_assign *a, vt_arena *arena) {
+  int32_t *out = VT_NEW_ARRAY(arena, int32_t, a->device_count);
+  for (int32_t i = 0; i < a->device_count; i++) out[a->devices[i]] = i / a->copies;
+  return out;
+}
+
+// How a group holds the tiles; NULL: some too often.
+static const vt_assign *inner_of_group(vt_assigns *t, const vt_assign *a, const int32_t *ids,
+                                       int32_t size, const int32_t *tile_of) {
+  int32_t each = size / a->tiles;
+  bool fits = true;
+  vt_arena scratch = {0};
+  int32_t *filled = VT_NEW_ARRAY(&scratch, int32_t, a->tiles);
+  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, size);
+  for (int32_t i = 0; i < size && fits; i++) {
+    int32_t tile = tile_of[ids[i]];
+    fits = filled[tile] < each;
+    if (fits) devices[tile * each + filled[tile]++] = i;
+  }
+  const vt_assign *out = fits ? vt_assign_make(t, a->rank, a->dims, each, devices) : NULL;
+  vt_arena_free(&scratch);
+  return out;
+}
+
+bool vt_group_copies(vt_assigns *t, const vt_assign *a, const vt_groups *groups, vt_grouping *out) {
+  if (a->only >= 0 || a->copies % groups->count) return false;
+  *out = (vt_grouping){.groups = groups, .count = 1, .dims = {a->rank}, .sizes = {groups->count}};
+  memo_key key = {0};
+  key_put(&key, KEY_GROUP_COPIES);
+  key_put_ptr(&key, a);
+  key_put_ptr(&key, groups);
+  const alignment *known = *memo_at(t, &key);
+  if (!known) {
+    alignment *found = VT_NEW(t->arena, alignment);
+    vt_arena scratch = {0};
+    const int32_t *tile_of = tile_numbers(a, &scratch);
+    found->match = true;
+    for (int32_t g = 0; g < groups->count && found->match; g++) {
+      const vt_assign *inner =
+          inner_of_group(t, a, groups->ids + g * groups->size, groups->size, tile_of);
+      if (!g) found->inner = inner;
+      found->match = inner && inner == found->inner;
+    }
+    vt_arena_free(&scratch);
+    *memo_at(t, &key) = found;
+    known = found;
+  }
+  out->inner = known->inner;
+  return known->match;
+}
+
+static bool refines(vt_assigns *t, const vt_assign *fine, const vt_assign *coarse) {
+  for (int32_t d = 0; d < fine->rank; d++) {
+    if (fine->dims[d] % coarse->dims[d]) return false;
+    int32_t ratio = fine->dims[d] / coarse->dims[d];
+    const int32_t *in = vt_assign_places(t, fine, d), *of = vt_assign_places(t, coarse, d);
+    for (int32_t i = 0; i < fine->device_count; i++)
+      if (in[i] / ratio != of[i]) return false;
+  }
+  return true;
+}
+
+bool vt_assign_refines(vt_assigns *t, const vt_assign *fine, const vt_assign *coarse) {
+  if (fine->rank != coarse->rank || fine->only >= 0 || coarse->only >= 0 ||
+      fine->device_count != coarse->device_count)
+    return false;
+  memo_key key = {0};
+  key_put(&key, KEY_REFINES);
+  key_put_ptr(&key, fine);
+  key_put_ptr(&key, coarse);
+  const alignment *known = *memo_at(t, &key);
+  if (!known) {
+    alignment *found = VT_NEW(t->arena, alignment);
+    found->match = refines(t, fine, coarse);
+    *memo_at(t, &key) = found;
+    known = found;
+  }
+  return known->match;
+}

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+// partition.c - walks an annotated program and writes the program of one device.
+//
+// In: a module that vt_spmd_annotate has been through: calls inlined, a sharding for each value.
+// Out: main on local arrays: the tiles of parameters and results, and collectives between.
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "spmd/partition/partition.h"
+#include "spmd/spmd.h"
+
+// ---- types and assignments ----------------------------------------------------------------------
+
+vt_type vt_local_type(vt_parter *p, vt_type global, const vt_assign *assign) {
+  if (assign->tiles == 1) return global;
+  int64_t dims[VT_MAX_RANK];
+  vt_assert(global.rank == assign->rank);
+  for (int32_t d = 0; d < global.rank; d++) dims[d] = vt_ceil(global.dims[d], assign->dims[d]);
+  return vt_type_of_dims(p, global.dtype, global.rank, dims);
+}
+
+bool vt_is_even(vt_type global, const vt_assign *assign, int32_t dim) {
+  return global.dims[dim] % assign->dims[dim] == 0;
+}
+
+static bool is_manual(const vt_parter *p, const vt_mesh *mesh, uint32_t axis) {
+  for (uint32_t i = 0; i < p->manual_count; i++)
+    if (!strcmp(p->manual[i].data, mesh->axes[axis].name)) return true;
+  return false;
+}
+
+static bool cuts(const vt_sharding *s) {
+  for (int32_t d = 0; d < s->rank; d++)
+    if (s->dims[d].axis_count) return true;
+  return false;
+}
+
+// The tile of each place of the current group, and how many there are.
+static int32_t tiles_of_places(const vt_parter *p, const vt_sharding *s, int32_t *out_dims,
+                               int32_t *out_tile) {
+  const vt_mesh *mesh = s->mesh;
+  int32_t tiles = 1;
+  for (int32_t d = 0; d < s->rank; d++) {
+    out_dims[d] = 1;
+    for (uint32_t a = 0; a < s->dims[d].axis_count; a++)
+      if (!is_manual(p, mesh, s->dims[d].axes[a].axis))
+        out_dims[d] *= (int32_t)s->dims[d].axes[a].size;
+    tiles *= out_dims[d];
+  }
+  int64_t size = vt_mesh_size(mesh);
+  for (int64_t place = 0; place < size; place++) {
+    int64_t device = mesh->device_count ? mesh->device_ids[place] : place, tile = 0;
+    if (p->groups->group_of[device]) continue; // all groups look alike
+    for (int32_t d = 0; d < s->rank; d++)
+      for (uint32_t a = 0; a < s->dims[d].axis_count; a++) {
+        vt_axis_ref ref = s->dims[d].axes[a];
+        if (!is_manual(p, mesh, ref.axis))
+          tile = tile * ref.size + vt_mesh_coordinate(mesh, place, ref, NULL);
+      }
+    out_tile[p->groups->place_of[device]] = (int32_t)tile;
+  }
+  return tiles;
+}
+
+static const vt_assign *assign_of_mesh(vt_parter *p, const vt_sharding *s) {
+  if (!cuts(s)) return vt_assign_whole(&p->assigns, s->rank, p->device_count);
+  vt_arena scratch = {0};
+  int32_t dims[VT_MAX_RANK], *tile_of = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
+  int32_t tiles = tiles_of_places(p, s, dims, tile_of);
+  int32_t copies = p->device_count / tiles;
+  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
+  int32_t *filled = VT_NEW_ARRAY(&scratch, int32_t, tiles);
+  for (int32_t i = 0; i < p->device_count; i++)
+    devices[tile_of[i] * copies + filled[tile_of[i]]++] = i;
+  const vt_assign *out = vt_assign_make(&p->assigns, s->rank, dims, copies, devices);
+  vt_arena_free(&scratch);
+  return out;
+}
+
+const vt_assign *vt_assign_of(vt_parter *p, const vt_sharding *sharding, int32_t rank) {
+  if (p->device_count == 1) return vt_assign_whole(&p->assigns, rank, 1);
+  if (!sharding || (!sharding->mesh->axis_count && !vt_sharding_is_maximal(sharding)))
+    return vt_assign_whole(&p->assigns, rank, p->device_count);
+  if (vt_sharding_is_maximal(sharding))
+    return vt_assign_only(&p->assigns, rank, p->device_count,
+                          p->groups->place_of[sharding->mesh->device_ids[0]]);
+  // Equal shardings of different values are the same one here.
+  p->key.size = 0;
+  vt_array_push(&p->key, (uintptr_t)sharding->mesh);
+  vt_array_push(&p->key, (uintptr_t)p->groups);
+  vt_array_push(&p->key, (uintptr_t)p->manual);
+  for (int32_t d = 0; d < sharding->rank; d++) {
+    vt_array_push(&p->key, sharding->dims[d].axis_count);
+    for (uint32_t i = 0; i < sharding->dims[d].axis_count; i++) {
+      vt_axis_ref ref = sharding->dims[d].axes[i];
+      vt_array_push(&p->key, ref.axis);
+      vt_array_push(&p->key, (uint64_t)ref.pre_size);
+      vt_array_push(&p->key, (uint64_t)ref.size);
+    }
+  }
+  void **place = vt_map_at(&p->shardings, p->key.data, p->key.size * sizeof *p->key.data);
+  if (!*place) *place = (void *)(uintptr_t)assign_of_mesh(p, sharding);
+  return *place;
+}
+
+const vt_assign *vt_part_wanted(vt_parter *p, const vt_op *op, uint32_t result) {
+  return vt_assign_of(p, vt_annotation(op, result), op->results[result].type.rank);
+}
+
+// ---- values -------------------------------------------------------------------------------------
+
+vt_part vt_part_of(vt_parter *p, const vt_value *value) {
+  const vt_part *part = vt_map_find_ptr(&p->parts, value);
+  vt_assert(part);
+  return *part;
+}
+
+void vt_part_record(vt_parter *p, const vt_value *value, vt_part part) {
+  vt_part *kept = VT_NEW(&p->module->arena, vt_part);
+  vt_assert(part.local && part.local->func == p->func);
+  vt_assert(vt_type_equal(part.local->type, vt_local_type(p, part.global, part.assign)));
+  *kept = part;
+  *vt_map_at_ptr(&p->parts, value) = kept;
+}
+
+const vt_sharding *vt_annotation(const vt_op *op, uint32_t result) {
+  const vt_attr *list = vt_op_attr(op, VT_ATTR_SHARDING);
+  return list && result < list->count ? list->shardings[result] : NULL;
+}
+
+static bool is_partial(const vt_sharding *s) {
+  return s && s->unreduced_count;
+}
+
+void vt_part_note(vt_parter *p, const vt_value *value, const vt_sharding *sharding) {
+  if (is_partial(sharding)) *vt_map_at_ptr(&p->partials, value) = (void *)(uintptr_t)sharding;
+}
+
+void vt_part_set(vt_parter *p, const vt_value *result, vt_part part) {
+  const vt_assign *wanted = vt_part_wanted(p, result->op, (uint32_t)result->index);
+  vt_part_record(p, result, vt_reshard(p, part, wanted));
+  vt_part_note(p, result, vt_annotation(result->op, (uint32_t)result->index));
+}
+
+static bool keeps_axis(const vt_sharding *s, vt_axis_ref ref) {
+  for (uint32_t i = 0; s && i < s->unreduced_count; i++)
+    if (s->unreduced[i].axis == ref.axis && s->unreduced[i].pre_size == ref.pre_size &&
+        s->unreduced[i].size == ref.size)
+      return true;
+  return false;
+}
+
+// The axes that one sharding leaves unreduced and the other does not, as a dimension cut by them.
+static const vt_assign *along_unreduced(vt_parter *p, const vt_sharding *of,
+                                        const vt_sharding *but) {
+  if (!is_partial(of)) return NULL;
+  vt_dim_sharding dim = {.closed = true, .priority = -1};
+  vt_axis_ref *axes = VT_NEW_ARRAY(&p->module->arena, vt_axis_ref, of->unreduced_count);
+  for (uint32_t i = 0; i < of->unreduced_count; i++)
+    if (!keeps_axis(but, of->unreduced[i])) axes[dim.axis_count++] = of->unreduced[i];
+  dim.axes = axes;
+  const vt_sharding along = {.kind = VT_SHARDING_MESH, .mesh = of->mesh, .rank = 1, .dims = &dim};
+  return dim.axis_count ? assign_of_mesh(p, &along) : NULL;
+}
+
+static vt_value *sum_partials(vt_parter *p, vt_value *v, const vt_assign *along,
+                              int32_t reduction) {
+  static const vt_opcode codes[] = {VT_OP_ADD, VT_OP_MAXIMUM, VT_OP_MINIMUM};
+  int32_t dim = 0;
+  vt_opcode code = codes[reduction];
+  if (code == VT_OP_ADD && v->type.dtype == VT_PRED) code = VT_OP_OR;
+  return vt_emit_all_reduce(p, v, vt_make_reducer(p, code, v->type.dtype),
+                            vt_groups_along(&p->assigns, along, 1, &dim));
+}
+
+// Terms of which the value is the sum: itself on the first device, zeros on the others.
+static vt_value *make_terms(vt_parter *p, vt_value *v, const vt_assign *along) {
+  vt_value *place = vt_emit_offset(p, along, 0, 1);
+  vt_value *first = vt_emit_compare(p, VT_CMP_EQ, place, vt_emit_s32(p, 0));
+  vt_type pred = v->type;
+  pred.dtype = VT_PRED;
+  vt_value *zeros = vt_emit_splat(p, v->type, vt_emit_zero(p, v->type.dtype));
+  return vt_emit_select(p, vt_emit_splat(p, pred, first), v, zeros);
+}
+
+vt_part vt_part_reduced(vt_parter *p, const vt_value *value, const vt_sharding *sharding) {
+  vt_part part = vt_part_of(p, value);
+  const vt_sharding *partial = vt_map_find_ptr(&p->partials, value);
+  const vt_assign *ended = along_unreduced(p, partial, sharding);
+  const vt_assign *begun = along_unreduced(p, sharding, partial);
+  if (ended) part.local = sum_partials(p, part.local, ended, partial->reduction);
+  if (begun && !sharding->reduction) part.local = make_terms(p, part.local, begun);
+  return part;
+}
+
+// Of a sum that stays unreduced, every operand is: the op is written for terms of those that are
+// not.
+static vt_status partition_sum(vt_parter *p, const vt_op *op, vt_partition_fn *handler) {
+  vt_part before[3];
+  vt_assert(op->operand_count <= 3);
+  for (uint32_t i = 0; i < op->operand_count; i++) before[i] = vt_part_of(p, op->operands[i]);
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (!vt_map_find_ptr(&p->partials, op->operands[i]))
+      vt_part_record(p, op->operands[i], vt_part_reduced(p, op->operands[i], vt_annotation(op, 0)));
+  vt_status st = handler(p, op);
+  for (uint32_t i = 0; i < op->operand_count; i++) vt_part_record(p, op->operands[i], before[i]);
+  return st;
+}
+
+// Operands of an op whose result is not unreduced are not either.
+static void reduce_operands(vt_parter *p, const vt_op *op) {
+  bool keeps = op->code == VT_OP_WHILE || vt_op_info_get(op->code)->flags & VT_OPF_SHARDY;
+  for (uint32_t i = 0; i < op->result_count && !keeps; i++)
+    keeps = is_partial(vt_annotation(op, i));
+  for (uint32_t i = 0; i < op->operand_count && !keeps; i++) {
+    if (!vt_map_find_ptr(&p->partials, op->operands[i])) continue;
+    vt_part_record(p, op->operands[i], vt_part_reduced(p, op->operands[i], NULL));
+    *vt_map_at_ptr(&p->partials, op->operands[i]) = NULL;
+  }
+}
+
+const vt_groups *vt_enter(vt_parter *p, const vt_groups *inner) {
+  const vt_groups *before = p->groups;
+  p->groups = vt_groups_within(&p->assigns, before, inner);
+  p->device_count = p->groups->size;
+  return before;
+}
+
+void vt_leave(vt_parter *p, const vt_groups *before) {
+  p->groups = before;
+  p->device_count = before->size;
+}
+
+vt_part vt_part_in(vt_parter *p, vt_part part, const vt_grouping *g) {
+  int64_t dims[VT_MAX_RANK];
+  if (part.global.rank) memcpy(dims, part.global.dims, sizeof *dims * (size_t)part.global.rank);
+  for (int32_t i = 0; i < g->count; i++)
+    if (g->dims[i] < part.global.rank) dims[g->dims[i]] = vt_ceil(dims[g->dims[i]], g->sizes[i]);
+  return (vt_part){vt_type_of_dims(p, part.global.dtype, part.global.rank, dims), part.local,
+                   g->inner};
+}
+
+vt_part vt_part_out(vt_parter *p, vt_part inner, vt_grouping g, vt_type global) {
+  g.inner = inner.assign;
+  return (vt_part){global, inner.local, vt_ungroup(&p->assigns, &g)};
+}
+
+// ---- the walk -----------------------------------------------------------------------------------
+
+static vt_partition_fn *const handlers[VT_OP_COUNT] = {
+#define OP(name, text, operands, results, regions, kinds, rule, element, class, kernel, emitter,   \
+           linear, sharding, partition, ...)                                                       \
+  [VT_OP_##name] = vt_partition_##partition,
+#include "ir/ops.def"
+#undef OP
+};
+
+// An array without elements costs nothing: XLA makes it a constant before it partitions.
+static bool is_empty(const vt_op *op) {
+  return op->result_count == 1 && op->results[0].type.dtype != VT_TOKEN &&
+         !vt_type_elements(op->results[0].type) && !vt_op_has_effect(op);
+}
+
+static void make_empty(vt_parter *p, const vt_op *op) {
+  vt_type type = op->results[0].type;
+  const vt_assign *wanted = vt_part_wanted(p, op, 0);
+  vt_value *zero = vt_emit_zero(p, type.dtype);
+  vt_value *local = vt_emit_splat(p, vt_local_type(p, type, wanted), zero);
+  vt_part_record(p, &op->results[0], (vt_part){type, local, wanted});
+}
+
+vt_status vt_partition_func(vt_parter *p, const vt_func *func) {
+  const vt_loc *before = p->loc;
+  for (const vt_op *op = func->first; op; op = op->next) {
+    p->loc = op->loc;
+    if (is_empty(op)) {
+      make_empty(p, op);
+      continue;
+    }
+    p->keep_partial = op->result_count == 1 && is_partial(vt_annotation(op, 0));
+    if (p->partials.size) reduce_operands(p, op);
+    bool sum = p->keep_partial && vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE &&
+               vt_op_info_get(op->code)->linear == VT_LINEAR_ALL;
+    vt_status st = sum ? partition_sum(p, op, handlers[op->code]) : handlers[op->code](p, op);
+    p->keep_partial = false;
+    VT_TRY(st);
+  }
+  p->loc = before;
+  return VT_OK;
+}
+
+// What comes out of a loop's body unreduced is carried so.
+static void adopt_loop(vt_op *op) {
+  const vt_attr *list = vt_op_attr(op, VT_ATTR_SHARDING);
+  if (op->code != VT_OP_WHILE || !list || list->count != op->result_count) return;
+  const vt_sharding **all =
+      VT_NEW_ARRAY(&op->func->module->arena, const vt_sharding *, list->count + 1);
+  for (uint32_t i = 0; i < list->count; i++) {
+    const vt_value *root = op->regions[1]->returns[i];
+    const vt_sharding *s = root->op ? vt_annotation(root->op, (uint32_t)root->index) : NULL;
+    all[i] = is_partial(s) ? s : list->shardings[i];
+  }
+  vt_op_set_attr(op,
+                 (vt_attr){.key = VT_ATTR_SHARDING, .count = op->result_count, .shardings = all});
+}
+
+// A constraint that leaves a value unreduced says so of the op that makes the value: there the
+// reduction is left out.
+static void adopt_partials(vt_func *func) {
+  for (vt_op *op = func->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->region_count; i++) adopt_partials(op->regions[i]);
+    adopt_loop(op);
+    if (op->code != VT_OP_SHARDING_CONSTRAINT || !is_partial(vt_annotation(op, 0))) continue;
+    vt_op *maker = op->operands[0]->op;
+    if (!maker || maker->result_count != 1 || maker->region_count > 1 ||
+        maker->code == VT_OP_SHARDING_CONSTRAINT)
+      continue;
+    vt_op_set_attr(maker, *vt_op_attr(op, VT_ATTR_SHARDING));
+  }
+}
+
+vt_status vt_partition_whole(vt_parter *p, const vt_op *op) {
+  vt_arena scratch = {0};
+  vt_value **operands = VT_NEW_ARRAY(&scratch, vt_value *, op->operand_count + 1);
+  vt_type *types = VT_NEW_ARRAY(&scratch, vt_type, op->result_count + 1);
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    vt_part part = vt_part_of(p, op->operands[i]);
+    const vt_assign *whole = vt_assign_whole(&p->assigns, part.global.rank, p->device_count);
+    operands[i] = vt_reshard(p, part, whole).local;
+  }
+  for (uint32_t i = 0; i < op->result_count; i++) types[i] = op->results[i].type;
+  vt_op *copy = vt_emit_copies(p, op, types, op->operand_count, operands);
+  vt_arena_free(&scratch);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    vt_type type = op->results[i].type;
+    const vt_assign *whole = vt_assign_whole(&p->assigns, type.rank, p->device_count);
+    vt_part_set(p, &op->results[i], (vt_part){type, &copy->results[i], whole});
+  }
+  return VT_OK;
+}
+
+static const vt_sharding *io_sharding(const vt_io_info *info, uint32_t i) {
+  return info ? info[i].sharding : NULL;
+}
+
+static vt_status partition_main(vt_parter *p, const vt_func *main) {
+  for (uint32_t i = 0; i < main->param_count; i++) {
+    vt_type type = main->params[i]->type;
+    const vt_assign *assign = vt_assign_of(p, io_sharding(main->param_info, i), type.rank);
+    vt_value *local = vt_func_add_param(p->func, vt_local_type(p, type, assign));
+    vt_part_record(p, main->params[i], (vt_part){type, local, assign});
+    vt_part_note(p, main->params[i], io_sharding(main->param_info, i));
+  }
+  VT_TRY(vt_partition_func(p, main));
+  vt_value **returns = VT_NEW_ARRAY(&p->module->arena, vt_value *, main->return_count + 1);
+  for (uint32_t i = 0; i < main->return_count; i++) {
+    vt_part part = vt_part_reduced(p, main->returns[i], io_sharding(main->return_info, i));
+    const vt_assign *assign = vt_assign_of(p, io_sharding(main->return_info, i), part.global.rank);
+    returns[i] = vt_reshard(p, part, assign).local;
+  }
+  vt_func_set_returns(p->func, main->return_count, returns);
+  return VT_OK;
+}
+
+// ---- afterwards ---------------------------------------------------------------------------------
+
+static void drop_unused(vt_func *func) {
+  vt_arena scratch = {0};
+  uint32_t *uses = vt_func_use_counts(func, &scratch);
+  vt_op *prev;
+  for (vt_op *op = func->last; op; op = prev) {
+    prev = op->prev;
+    bool used = vt_op_has_effect(op);
+    for (uint32_t i = 0; i < op->result_count && !used; i++) used = uses[op->results[i].id] != 0;
+    op->note = NULL;
+    if (used) {
+      for (uint32_t i = 0; i < op->region_count; i++) drop_unused(op->regions[i]);
+      continue;
+    }
+    for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]--;
+    vt_op_remove(op);
+  }
+  vt_arena_free(&scratch);
+}
+
+static void number_channels(vt_func *func, int64_t *next) {
+  for (vt_op *op = func->first; op; op = op->next) {
+    bool collective = vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE;
+    if (collective && vt_attr_i64_or(op, VT_ATTR_CHANNEL_ID, 0) > 0)
+      vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, (*next)++);
+    for (uint32_t i = 0; i < op->region_count; i++) number_channels(op->regions[i], next);
+  }
+}
+
+// What the framework says about parameters and results, without shardings: they are local now.
+static vt_io_info *local_info(vt_module *module, const vt_io_info *info, uint32_t count) {
+  if (!info) return NULL;
+  vt_io_info *out = VT_NEW_ARRAY(&module->arena, vt_io_info, count + 1);
+  memcpy(out, info, sizeof *out * count);
+  for (uint32_t i = 0; i < count; i++) out[i].sharding = NULL;
+  return out;
+}
+
+static void replace_main(vt_parter *p, const vt_func *main) {
+  vt_module *module = p->module;
+  int64_t channel = 1;
+  p->func->name = main->name;
+  p->func->param_info = local_info(module, main->param_info, main->param_count);
+  p->func->return_info = local_info(module, main->return_info, main->return_count);
+  drop_unused(p->func);
+  number_channels(p->func, &channel);
+  module->main = p->func;
+  module->funcs[0] = p->func;
+  module->func_count = 1;
+  module->num_partitions = p->device_count;
+}
+
+static void parter_free(vt_parter *p) {
+  vt_map *maps[] = {&p->partials,  &p->parts,    &p->reshards, &p->offsets, &p->repeats,
+                    &p->shardings, &p->literals, &p->numbers,  &p->windowed};
+  for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) vt_map_free(maps[i]);
+  vt_array_free(&p->key);
+  vt_assigns_free(&p->assigns);
+}
+
+vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
+                            const vt_partition_options *options) {
+  vt_func *main = module->main;
+  vt_parter p = {.module = module,
+                 .device_count = device_count,
+                 .poison = options && options->poison,
+                 .loc = &vt_loc_unknown,
+                 .assigns = {.arena = &module->arena}};
+  p.groups = vt_groups_all(&p.assigns, device_count);
+  p.func = vt_func_create(module, "");
+  adopt_partials(main);
+  vt_status st = partition_main(&p, main);
+  if (!st) {
+    replace_main(&p, main);
+    st = vt_module_verify(module);
+  }
+  parter_free(&p);
+  return st;
+}

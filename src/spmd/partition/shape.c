@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// shape.c - ops whose elements stay with their device: elementwise ops, constants, and what
+// spreads or turns dimensions.
+#include <string.h>
+
+#include "base/check.h"
+#include "spmd/partition/partition.h"
+
+// Two or more operands that are all cut alike are combined where they are; otherwise they come to
+// the result.
+vt_status vt_partition_elementwise(vt_parter *p, const vt_op *op) {
+  vt_type type = op->results[0].type;
+  const vt_assign *wanted = vt_part_wanted(p, op, 0), *at = wanted;
+  vt_value *operands[4];
+  uint32_t count = op->operand_count;
+  vt_assert(count <= 3);
+  if (count > 1) at = vt_part_of(p, op->operands[0]).assign;
+  for (uint32_t i = 0; i < count; i++)
+    if (vt_part_of(p, op->operands[i]).assign != at || op->operands[i]->type.rank != type.rank)
+      at = wanted;
+  for (uint32_t i = 0; i < count; i++) {
+    vt_part part = vt_part_of(p, op->operands[i]);
+    const vt_assign *where = at;
+    if (part.global.rank != type.rank) where = vt_assign_whole(&p->assigns, 0, p->device_count);
+    operands[i] = vt_reshard(p, part, where).local;
+  }
+  vt_value *local = vt_emit_copy(p, op, vt_local_type(p, type, at), count, operands);
+  vt_part_set(p, &op->results[0], (vt_part){type, local, at});
+  return VT_OK;
+}
+
+// A constant of one number is made in pieces; any other one whole.
+vt_status vt_partition_constant(vt_parter *p, const vt_op *op) {
+  vt_type type = op->results[0].type;
+  const vt_literal *literal = vt_attr_literal(op, VT_ATTR_VALUE);
+  const vt_assign *wanted = vt_part_wanted(p, op, 0);
+  if (!literal->splat || !type.rank) return vt_partition_whole(p, op);
+  vt_literal *piece = VT_NEW(&p->module->arena, vt_literal);
+  *piece = (vt_literal){vt_local_type(p, type, wanted), literal->data, true};
+  vt_part_set(p, &op->results[0], (vt_part){type, vt_emit_literal(p, piece), wanted});
+  return VT_OK;
+}
+
+vt_status vt_partition_iota(vt_parter *p, const vt_op *op) {
+  vt_type type = op->results[0].type;
+  const vt_assign *wanted = vt_part_wanted(p, op, 0);
+  int32_t dim = (int32_t)vt_attr_i64(op, VT_ATTR_IOTA_DIMENSION);
+  vt_value *local = vt_emit_copy(p, op, vt_local_type(p, type, wanted), 0, NULL);
+  if (wanted->dims[dim] > 1) {
+    vt_type scalar = {type.dtype, 0, NULL};
+    vt_value *offset = vt_emit_offset(p, wanted, dim, local->type.dims[dim]);
+    if (type.dtype != VT_S32) offset = vt_emit1(p, VT_OP_CONVERT, scalar, offset);
+    vt_value *offsets = vt_emit_splat(p, local->type, offset);
+    local = vt_emit2(p, VT_OP_ADD, local->type, local, offsets);
+  }
+  vt_part_set(p, &op->results[0], (vt_part){type, local, wanted});
+  return VT_OK;
+}
+
+vt_status vt_partition_broadcast_in_dim(vt_parter *p, const vt_op *op) {
+  vt_type type = op->results[0].type;
+  const vt_assign *wanted = vt_part_wanted(p, op, 0);
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, NULL);
+  vt_part part = vt_part_of(p, op->operands[0]);
+  int32_t from[VT_MAX_RANK];
+  for (int32_t d = 0; d < part.global.rank; d++)
+    from[d] = part.global.dims[d] == type.dims[dims[d]] ? (int32_t)dims[d] : -1;
+  part = vt_reshard(p, part, vt_assign_project(&p->assigns, wanted, part.global.rank, from));
+  vt_value *local = vt_emit_copy(p, op, vt_local_type(p, type, wanted), 1, &part.local);
+  vt_part_set(p, &op->results[0], (vt_part){type, local, wanted});
+  return VT_OK;
+}
+
+vt_status vt_partition_transpose(vt_parter *p, const vt_op *op) {
+  vt_type type = op->results[0].type;
+  const vt_assign *wanted = vt_part_wanted(p, op, 0);
+  const int64_t *permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL);
+  int32_t back[VT_MAX_RANK];
+  for (int32_t d = 0; d < type.rank; d++) back[permutation[d]] = d;
+  vt_part part = vt_part_of(p, op->operands[0]);
+  part = vt_reshard(p, part, vt_assign_transpose(&p->assigns, wanted, back));
+  vt_value *local = vt_emit_copy(p, op, vt_local_type(p, type, wanted), 1, &part.local);
+  vt_part_set(p, &op->results[0], (vt_part){type, local, wanted});
+  return VT_OK;
+}
+
+// Results are the operands, in the assignments that the results want: constraints.
+vt_status vt_partition_name(vt_parter *p, const vt_op *op) {
+  vt_part_set(p, &op->results[0], vt_part_reduced(p, op->operands[0], vt_annotation(op, 0)));
+  return VT_OK;
+}
+
+// The same for several values that stay one op: barriers.
+vt_status vt_partition_each(vt_parter *p, const vt_op *op) {
+  vt_arena scratch = {0};
+  vt_value **operands = VT_NEW_ARRAY(&scratch, vt_value *, op->operand_count + 1);
+  vt_type *types = VT_NEW_ARRAY(&scratch, vt_type, op->operand_count + 1);
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    vt_part part = vt_part_of(p, op->operands[i]);
+    operands[i] = vt_reshard(p, part, vt_part_wanted(p, op, i)).local;
+    types[i] = operands[i]->type;
+  }
+  vt_op *copy = vt_emit_copies(p, op, types, op->operand_count, operands);
+  vt_arena_free(&scratch);
+  for (uint32_t i = 0; i < op->result_count; i++)
+    vt_part_record(p, &op->results[i],
+                   (vt_part){op->results[i].type, &copy->results[i], vt_part_wanted(p, op, i)});
+  return VT_OK;
+}
+
+// Ops that only speak to the propagation.
+vt_status vt_partition_nothing(vt_parter *p, const vt_op *op) {
+  (void)p, (void)op;
+  return VT_OK;
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// annotate.c - writes the sharding of every value into the module.
+//
+// Propagation knows a sharding for each value, but not where: this is the one place that turns its
+// outcome into attributes, so that the partitioner only reads.
+#include "base/map.h"
+#include "spmd/propagate/propagate.h"
+
+typedef struct annotator {
+  vt_module *module;
+  vt_record record;
+  const vt_mesh *mesh; // of replicated values
+} annotator;
+
+static const vt_sharding *replicated(annotator *a, vt_type type) {
+  vt_sharding *s = VT_NEW(&a->module->arena, vt_sharding);
+  vt_dim_sharding *dims = VT_NEW_ARRAY(&a->module->arena, vt_dim_sharding, type.rank);
+  for (int32_t d = 0; d < type.rank; d++) dims[d] = (vt_dim_sharding){0, NULL, true, -1};
+  *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = a->mesh, .rank = type.rank, .dims = dims};
+  return s;
+}
+
+static const vt_sharding *of_node(annotator *a, uint32_t node, vt_place place) {
+  vt_type type = a->record.graph.nodes.data[node].type;
+  const vt_sharding *s = vt_graph_sharding(&a->record.graph, node, place, &a->module->arena);
+  return s ? s : replicated(a, type);
+}
+
+// Values that the walk did not reach (element computations) count as replicated.
+static const vt_sharding *found(annotator *a, const void *place, vt_type type, vt_place where) {
+  void *node = vt_map_find_ptr(&a->record.places, place);
+  return node ? of_node(a, (uint32_t)((uintptr_t)node - 1), where) : replicated(a, type);
+}
+
+static bool on_one_device(const vt_sharding *said) {
+  return said && vt_sharding_is_maximal(said);
+}
+
+static void set_list(annotator *a, vt_op *op, vt_attr_key key, uint32_t count, vt_place where) {
+  const vt_attr *said = vt_op_attr(op, key);
+  const vt_sharding **list = VT_NEW_ARRAY(&a->module->arena, const vt_sharding *, count);
+  for (uint32_t i = 0; i < count; i++) {
+    const vt_sharding *old = said && i < said->count ? said->shardings[i] : NULL;
+    const vt_value *value = &op->results[i];
+    list[i] = on_one_device(old) ? old : found(a, value, value->type, where);
+  }
+  vt_op_set_attr(op, (vt_attr){.key = key, .count = count, .shardings = list});
+}
+
+// The edge into a manual computation: its manual axes, then what the inner value uses.
+static const vt_sharding *inward(annotator *a, const vt_op *op, uint32_t i,
+                                 const vt_sharding *said) {
+  void *node = vt_map_find_ptr(&a->record.places, &op->operands[i]);
+  if (!node || !said || said->rank != op->operands[i]->type.rank) return said;
+  return vt_graph_outer_sharding(&a->record.graph, (uint32_t)((uintptr_t)node - 1),
+                                 op->operands[i]->type, &a->module->arena);
+}
+
+static void annotate_manual(annotator *a, vt_op *op) {
+  const vt_attr *said = vt_op_attr(op, VT_ATTR_IN_SHARDINGS);
+  const vt_sharding **list = VT_NEW_ARRAY(&a->module->arena, const vt_sharding *, said->count);
+  for (uint32_t i = 0; i < said->count; i++) list[i] = inward(a, op, i, said->shardings[i]);
+  vt_op_set_attr(op,
+                 (vt_attr){.key = VT_ATTR_IN_SHARDINGS, .count = said->count, .shardings = list});
+  set_list(a, op, VT_ATTR_OUT_SHARDINGS, op->result_count, VT_AT_REGION);
+}
+
+static void annotate_func(annotator *a, const vt_func *func) {
+  for (vt_op *op = func->first; op; op = op->next) {
+    bool control = vt_op_info_get(op->code)->class == VT_CLASS_CONTROL;
+    for (uint32_t r = 0; control && r < op->region_count; r++) annotate_func(a, op->regions[r]);
+    if (op->code == VT_OP_MANUAL_COMPUTATION) {
+      annotate_manual(a, op);
+    } else if (op->result_count) {
+      set_list(a, op, VT_ATTR_SHARDING, op->result_count, VT_INSIDE);
+    }
+  }
+}
+
+static vt_io_info *io_info(annotator *a, vt_io_info **infos, uint32_t count) {
+  if (!*infos) {
+    *infos = VT_NEW_ARRAY(&a->module->arena, vt_io_info, count);
+    for (uint32_t i = 0; i < count; i++)
+      (*infos)[i] =
+          (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
+  }
+  return *infos;
+}
+
+static void annotate_main(annotator *a) {
+  vt_func *main = a->module->main;
+  vt_io_info *params = io_info(a, &main->param_info, main->param_count);
+  vt_io_info *results = io_info(a, &main->return_info, main->return_count);
+  for (uint32_t i = 0; i < main->param_count; i++)
+    if (!on_one_device(params[i].sharding))
+      params[i].sharding = found(a, main->params[i], main->params[i]->type, VT_AT_MAIN);
+  for (uint32_t i = 0; i < main->return_count; i++)
+    if (!on_one_device(results[i].sharding))
+      results[i].sharding = found(a, &main->returns[i], main->returns[i]->type, VT_AT_MAIN);
+}
+
+// ---- what the program says ----------------------------------------------------------------------
+
+typedef struct checker {
+  int32_t device_count;
+  const vt_mesh *manual; // of the manual computation around
+  vt_arena arena;
+  vt_map sound; // shardings that fit, by their pointers
+} checker;
+
+static vt_status check_sharding(checker *c, const vt_sharding *sharding, vt_type type) {
+  if (!sharding) return VT_OK;
+  if (c->manual && sharding->mesh->axis_count && !vt_mesh_same(sharding->mesh, c->manual))
+    return vt_error(VT_UNIMPLEMENTED,
+                    "its sharding is over another mesh than the manual computation around it");
+  if (vt_map_find_ptr(&c->sound, sharding)) return VT_OK;
+  vt_tiling tiling;
+  VT_TRY(vt_tiling_make(sharding, NULL, 0, type, c->device_count, &c->arena, &tiling));
+  *vt_map_at_ptr(&c->sound, sharding) = c;
+  return VT_OK;
+}
+
+static vt_status check_op(checker *c, const vt_op *op) {
+  const vt_attr *list = vt_op_attr(op, VT_ATTR_SHARDING);
+  const vt_attr *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS);
+  const vt_attr *out = vt_op_attr(op, VT_ATTR_OUT_SHARDINGS);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    if (list && i < list->count) VT_TRY(check_sharding(c, list->shardings[i], op->results[i].type));
+    if (out && i < out->count) VT_TRY(check_sharding(c, out->shardings[i], op->results[i].type));
+  }
+  for (uint32_t i = 0; in && i < in->count && i < op->operand_count; i++)
+    VT_TRY(check_sharding(c, in->shardings[i], op->operands[i]->type));
+  return VT_OK;
+}
+
+static vt_status check_func(checker *c, const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    const vt_mesh *around = c->manual, *inside = vt_manual_mesh(op);
+    if (inside) c->manual = inside; // its operands and results too
+    vt_status st = check_op(c, op);
+    if (!st && around && inside && !vt_mesh_same(around, inside))
+      st = vt_error(VT_UNIMPLEMENTED, "its mesh is another than that of the computation around it");
+    if (st) return vt_status_wrap(st, "%s", vt_op_info_get(op->code)->text);
+    for (uint32_t r = 0; r < op->region_count; r++) VT_TRY(check_func(c, op->regions[r]));
+    c->manual = around;
+  }
+  return VT_OK;
+}
+
+static vt_status check_io(checker *c, const char *what, const vt_io_info *info, uint32_t count,
+                          vt_value *const *values) {
+  for (uint32_t i = 0; info && i < count; i++) {
+    vt_status st = check_sharding(c, info[i].sharding, values[i]->type);
+    if (st) return vt_status_wrap(st, "%s %u", what, i);
+  }
+  return VT_OK;
+}
+
+// Every sharding that the program states is over its devices, and of the rank of its value.
+static vt_status check_shardings(const vt_module *module, int32_t device_count) {
+  const vt_func *main = module->main;
+  checker c = {.device_count = device_count};
+  vt_status st = check_io(&c, "parameter", main->param_info, main->param_count, main->params);
+  if (!st) st = check_io(&c, "result", main->return_info, main->return_count, main->returns);
+  if (!st) st = check_func(&c, main);
+  vt_map_free(&c.sound);
+  vt_arena_free(&c.arena);
+  return st;
+}
+
+static const vt_mesh *main_mesh(const vt_module *module, int32_t device_count) {
+  for (uint32_t i = 0; i < module->mesh_count; i++)
+    if (module->meshes[i]->axis_count && vt_mesh_size(module->meshes[i]) == device_count)
+      return module->meshes[i];
+  return NULL;
+}
+
+vt_status vt_spmd_annotate(vt_module *module, int32_t device_count) {
+  annotator a = {.module = module, .mesh = main_mesh(module, device_count)};
+  vt_arena scratch = {0};
+  VT_TRY(check_shardings(module, device_count));
+  if (vt_spmd_record(module, device_count, &scratch, &a.record)) {
+    vt_record_materialize(&a.record, module);
+    annotate_func(&a, module->main);
+    annotate_main(&a);
+    vt_record_reshard(&a.record, module);
+  }
+  vt_record_free(&a.record);
+  vt_arena_free(&scratch);
+  return VT_OK;
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// constraints.c - what import makes of constraints before anything propagates, as Shardy does it.
+//
+// A constraint whose sharding is closed is copied onto the value that it constrains if that has no
+// sharding yet and no other constraint or manual computation wants another one. Where the value is
+// the target of a data flow edge, whose sharding is everybody's, its other users are given the
+// constraint's result instead. Operands of manual computations are constrained likewise. A chain of
+// constraints stands for its last one: later users of the value get that.
+#include "base/check.h"
+#include "spmd/propagate/graph.h"
+
+static const vt_step *step_of(const vt_graph *graph, vt_use use) {
+  return &graph->steps.data[use.step];
+}
+
+// A use that states which sharding it wants.
+static bool wants_sharding(const vt_step *step) {
+  return step->kind == VT_STEP_CONSTRAINT || (step->kind == VT_STEP_EDGE && step->sharding);
+}
+
+static bool same_dims(const vt_sharding *a, const vt_sharding *b) {
+  if (a->rank != b->rank) return false;
+  for (int32_t d = 0; d < a->rank; d++)
+    if (a->dims[d].closed != b->dims[d].closed || a->dims[d].priority != b->dims[d].priority ||
+        !vt_axes_equal((vt_axes){a->dims[d].axis_count, a->dims[d].axes},
+                       (vt_axes){b->dims[d].axis_count, b->dims[d].axes}))
+      return false;
+  return true;
+}
+
+static bool same_sharding(const vt_sharding *a, const vt_sharding *b) {
+  if (a == b) return true;
+  return a && b && a->mesh == b->mesh && same_dims(a, b) && a->reduction == b->reduction &&
+         vt_axes_equal((vt_axes){a->replicated_count, a->replicated},
+                       (vt_axes){b->replicated_count, b->replicated}) &&
+         vt_axes_equal((vt_axes){a->unreduced_count, a->unreduced},
+                       (vt_axes){b->unreduced_count, b->unreduced});
+}
+
+static bool is_closed(const vt_sharding *s) {
+  for (int32_t d = 0; d < s->rank; d++)
+    if (!s->dims[d].closed) return false;
+  return true;
+}
+
+static bool should_apply(const vt_graph *graph, uint32_t value, const vt_sharding *sharding) {
+  const vt_graph_value *v = &graph->values.data[value];
+  if (!sharding || vt_node_of(graph, value)->mesh || !is_closed(sharding)) return false;
+  for (size_t i = 0; i < v->uses.size; i++) {
+    const vt_step *user = step_of(graph, v->uses.data[i]);
+    if (wants_sharding(user) && !same_sharding(user->sharding, sharding)) return false;
+  }
+  return true;
+}
+
+static void note(vt_graph *graph, int kind, vt_value **where, uint32_t value, const vt_op *op) {
+  vt_rewrite rewrite = {.where = where, .value = value, .op = (vt_op *)(uintptr_t)op};
+  rewrite.kind = kind;
+  vt_array_push_in(graph->arena, &graph->rewrites, rewrite);
+}
+
+// Gives the use `i` of `from` to `to`.
+static void move_use(vt_graph *graph, uint32_t from, size_t i, uint32_t to) {
+  vt_use use = graph->values.data[from].uses.data[i];
+  graph->steps.data[use.step].operands[use.slot] = to;
+  vt_array_push_in(graph->arena, &graph->values.data[to].uses, use);
+  if (use.where) note(graph, VT_REWRITE_USE, use.where, to, NULL);
+}
+
+// Gives the uses of a value that `wanted` accepts to another one.
+typedef bool chooses(const vt_graph *graph, vt_use use, uint32_t keep);
+static void move_uses(vt_graph *graph, uint32_t from, uint32_t to, uint32_t keep, chooses *wanted) {
+  size_t kept = 0, count = graph->values.data[from].uses.size;
+  for (size_t i = 0; i < count; i++) {
+    vt_use use = graph->values.data[from].uses.data[i];
+    if (wanted(graph, use, keep))
+      move_use(graph, from, i, to);
+    else
+      graph->values.data[from].uses.data[kept++] = use;
+  }
+  graph->values.data[from].uses.size = kept;
+}
+
+static bool is_other(const vt_graph *graph, vt_use use, uint32_t keep) {
+  (void)graph;
+  return use.step != keep;
+}
+
+// A new constraint of the operand of a manual computation.
+static uint32_t insert_constraint(vt_graph *graph, uint32_t value, const vt_sharding *sharding,
+                                  vt_use use) {
+  const vt_graph_value *v = &graph->values.data[value];
+  vt_type type = graph->nodes.data[v->node].type;
+  uint64_t place = v->step == VT_NONE ? 1 : graph->steps.data[v->step].place + 1;
+  uint32_t block = v->block, node = vt_graph_add_node(graph, type);
+  uint32_t result = vt_graph_add_value(graph, node, block, NULL);
+  vt_graph_seed(graph, node, sharding);
+  uint32_t *numbers = VT_NEW_ARRAY(graph->arena, uint32_t, 2);
+  numbers[0] = value;
+  numbers[1] = result;
+  vt_step step = {.kind = VT_STEP_CONSTRAINT,
+                  .allowed = VT_TOWARDS_BOTH,
+                  .elementwise = true,
+                  .place = place,
+                  .block = block,
+                  .operand_count = 1,
+                  .result_count = 1,
+                  .operands = numbers,
+                  .results = numbers + 1,
+                  .rule = vt_rule_of_equals(graph, 2, type),
+                  .sharding = sharding};
+  note(graph, VT_REWRITE_INSERT, use.where, result, NULL);
+  return vt_graph_add_step(graph, step, NULL);
+}
+
+static void apply_constraint(vt_graph *graph, uint32_t index, uint32_t value,
+                             const vt_sharding *sharding, vt_use use) {
+  vt_node *node = vt_node_of(graph, value);
+  if (!should_apply(graph, value, sharding)) return;
+  if (!node->is_edge) {
+    vt_graph_seed(graph, graph->values.data[value].node, sharding);
+    return;
+  }
+  bool own = graph->steps.data[index].kind == VT_STEP_CONSTRAINT;
+  uint32_t constraint = own ? index : insert_constraint(graph, value, sharding, use);
+  vt_step *step = &graph->steps.data[constraint];
+  const vt_graph_value *v = &graph->values.data[value];
+  if (own) {
+    step->place = v->step == VT_NONE ? 1 : graph->steps.data[v->step].place + 1;
+    note(graph, VT_REWRITE_MOVE, use.where, step->results[0], step->op);
+  }
+  move_uses(graph, value, step->results[0], constraint, is_other);
+}
+
+// ---- chains -------------------------------------------------------------------------------------
+
+static bool is_constrained(const vt_graph *graph, uint32_t value, uint32_t except) {
+  const vt_graph_value *v = &graph->values.data[value];
+  for (size_t i = 0; i < v->uses.size; i++)
+    if (v->uses.data[i].step != except && wants_sharding(step_of(graph, v->uses.data[i])))
+      return true;
+  return false;
+}
+
+// The last constraint of a chain that starts at `head`, VT_NONE if there is no chain, or not one
+// that stands for its last constraint.
+static uint32_t tail_of_chain(const vt_graph *graph, uint32_t head) {
+  const vt_step *first = &graph->steps.data[head];
+  uint32_t input = first->operands[0], before = graph->values.data[input].step, tail = head;
+  if (before != VT_NONE && graph->steps.data[before].kind == VT_STEP_CONSTRAINT) return VT_NONE;
+  if (vt_node_of(graph, input)->mesh || is_constrained(graph, input, head)) return VT_NONE;
+  for (;;) {
+    const vt_graph_value *result = &graph->values.data[graph->steps.data[tail].results[0]];
+    if (result->uses.size != 1 || step_of(graph, result->uses.data[0])->kind != VT_STEP_CONSTRAINT)
+      break;
+    tail = result->uses.data[0].step;
+  }
+  if (tail == head || is_constrained(graph, graph->steps.data[tail].results[0], VT_NONE))
+    return VT_NONE;
+  return tail;
+}
+
+// Later users in the block of the chain's end, but not returns of the program.
+static bool comes_later(const vt_graph *graph, vt_use use, uint32_t tail) {
+  const vt_step *user = step_of(graph, use), *last = &graph->steps.data[tail];
+  return user->kind != VT_STEP_RETURN && user->block == last->block && user->place > last->place;
+}
+
+void vt_graph_apply_constraints(vt_graph *graph) {
+  size_t count = graph->steps.size;
+  for (size_t i = 0; i < count; i++) {
+    const vt_step *step = &graph->steps.data[i];
+    if (step->dead || !wants_sharding(step)) continue;
+    uint32_t tail = step->kind == VT_STEP_CONSTRAINT ? tail_of_chain(graph, (uint32_t)i) : VT_NONE;
+    uint32_t value = step->operands[0];
+    if (tail != VT_NONE)
+      move_uses(graph, value, graph->steps.data[tail].results[0], tail, comes_later);
+    vt_use use = {0};
+    const vt_graph_value *v = &graph->values.data[value];
+    for (size_t k = 0; k < v->uses.size; k++)
+      if (v->uses.data[k].step == i) use = v->uses.data[k];
+    apply_constraint(graph, (uint32_t)i, value, step->sharding, use);
+  }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// materialize.c - writes into the module what propagation assumed about it.
+//
+// Uses of a constant that are sharded alike share one copy. The first copy is the constant itself;
+// copies in a region are computed there, from constants alone.
+#include "spmd/propagate/propagate.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+typedef struct maker {
+  vt_record *record;
+  vt_module *module;
+  vt_map copies; // function, op and sharding -> vt_value
+  vt_map known;  // function and graph value -> vt_value: operands are shared, trees of them are not
+  vt_map claimed; // ops that are a copy themselves
+  vt_map anchors; // function -> op before which it gets its copies
+} maker;
+
+static void note_place(maker *m, vt_value *value, uint32_t graph_value) {
+  uint32_t node = m->record->graph.values.data[graph_value].node;
+  *vt_map_at_ptr(&m->record->places, value) = (void *)((uintptr_t)node + 1);
+}
+
+// ---- loops and constraints ----------------------------------------------------------------------
+
+static void bypass_loops(vt_func *func) {
+  for (vt_op *op = func->first; op; op = op->next) {
+    bool control = vt_op_info_get(op->code)->class == VT_CLASS_CONTROL;
+    for (uint32_t r = 0; control && r < op->region_count; r++) bypass_loops(op->regions[r]);
+    if (op->code != VT_OP_WHILE) continue;
+    const vt_func *body = op->regions[1];
+    for (uint32_t i = 0; i < op->result_count; i++)
+      if (body->returns[i] == body->params[i]) vt_value_replace(&op->results[i], op->operands[i]);
+  }
+}
+
+static void insert_after(vt_value *value, vt_op *op) {
+  vt_op *next = value->op ? value->op->next : value->func->first;
+  if (next)
+    vt_op_insert(next, op);
+  else
+    vt_op_append(value->func, op);
+}
+
+// A constraint of `value`; annotate gives it its sharding.
+static vt_op *new_constraint(maker *m, vt_value *value, uint32_t graph_value) {
+  vt_op *op =
+      vt_op_create(value->func, VT_OP_SHARDING_CONSTRAINT,
+                   value->op ? value->op->loc : &vt_loc_unknown, 1, &value, 1, &value->type, 0);
+  m->record->graph.values.data[graph_value].home = &op->results[0];
+  note_place(m, &op->results[0], graph_value);
+  return op;
+}
+
+static void rewrite(maker *m, const vt_rewrite *r) {
+  vt_op *made;
+  switch (r->kind) {
+  case VT_REWRITE_USE:
+    *r->where = m->record->graph.values.data[r->value].home;
+    break;
+  case VT_REWRITE_CONSTRAIN:
+    made = new_constraint(m, *r->where, r->value);
+    vt_op_insert(r->op, made);
+    *r->where = &made->results[0];
+    break;
+  case VT_REWRITE_MOVE:
+    vt_op_remove(r->op);
+    insert_after(r->op->operands[0], r->op);
+    break;
+  case VT_REWRITE_INSERT:
+    made = new_constraint(m, *r->where, r->value);
+    insert_after(made->operands[0], made);
+    break;
+  }
+}
+
+// ---- constants ----------------------------------------------------------------------------------
+
+static void put_key(vt_text *key, const void *bytes, size_t size) {
+  vt_text_put_n(key, bytes, size);
+}
+
+static void make_key(vt_text *key, vt_func *func, const vt_step *step, const vt_node *node,
+                     vt_value *const *operands) {
+  put_key(key, &func, sizeof(vt_func *));
+  put_key(key, &step->op, sizeof(vt_op *));
+  put_key(key, (const char *)&node->mesh, sizeof(vt_mesh *));
+  for (int32_t d = 0; node->mesh && d < node->type.rank; d++) {
+    put_key(key, &node->dims[d].count, sizeof node->dims[d].count);
+    if (node->dims[d].count)
+      put_key(key, node->dims[d].refs, sizeof *node->dims[d].refs * node->dims[d].count);
+  }
+  if (step->operand_count) put_key(key, operands, sizeof(vt_value *) * step->operand_count);
+}
+
+// The op itself, or a copy of it in `func`.
+static vt_op *claim(maker *m, vt_op *op, vt_func *func, vt_value *const *operands) {
+  void **claimed = vt_map_at_ptr(&m->claimed, op);
+  if (op->func == func && !*claimed) {
+    *claimed = op;
+    for (uint32_t i = 0; i < op->operand_count; i++) op->operands[i] = operands[i];
+    return op;
+  }
+  vt_op *copy = vt_op_create(func, op->code, op->loc, op->operand_count, operands, 1,
+                             &op->results[0].type, 0);
+  for (uint32_t i = 0; i < op->attr_count; i++) vt_op_set_attr(copy, op->attrs[i]);
+  void **anchor = vt_map_at_ptr(&m->anchors, func);
+  if (!*anchor) *anchor = func->first;
+  vt_op *before = op->func == func ? op->next : *anchor;
+  if (before)
+    vt_op_insert(before, copy);
+  else
+    vt_op_append(func, copy);
+  return copy;
+}
+
+static vt_value *copy_in(maker *m, uint32_t value, vt_func *func) {
+  const vt_graph_value *v = &m->record->graph.values.data[value];
+  const vt_node *node = &m->record->graph.nodes.data[v->node];
+  if (v->home && (v->home->func == func || v->step == VT_NONE || !v->constant)) return v->home;
+  const vt_step *step = &m->record->graph.steps.data[v->step];
+  const uintptr_t place[2] = {(uintptr_t)func, value};
+  vt_value *known = vt_map_find(&m->known, place, sizeof place);
+  if (known) return known;
+  vt_value **operands = VT_NEW_ARRAY(m->record->graph.arena, vt_value *, step->operand_count + 1);
+  vt_text key = {0};
+  for (uint32_t i = 0; i < step->operand_count; i++)
+    operands[i] = copy_in(m, step->operands[i], func);
+  make_key(&key, func, step, node, operands);
+  void **found = vt_map_at(&m->copies, vt_text_string(&key), key.size);
+  vt_text_free(&key);
+  if (!*found) {
+    vt_op *op = claim(m, (vt_op *)(uintptr_t)step->op, func, operands);
+    *found = &op->results[0];
+    note_place(m, &op->results[0], value);
+  }
+  *vt_map_at(&m->known, place, sizeof place) = *found;
+  return *found;
+}
+
+// Constants that only had copies.
+static void drop_unused(vt_func *func, vt_arena *arena) {
+  uint32_t *counts = vt_func_use_counts(func, arena);
+  vt_op *before;
+  for (vt_op *op = func->last; op; op = before) {
+    before = op->prev;
+    bool control = vt_op_info_get(op->code)->class == VT_CLASS_CONTROL;
+    for (uint32_t r = 0; control && r < op->region_count; r++) drop_unused(op->regions[r], arena);
+    if (!vt_spmd_copies_op(op) || counts[op->results[0].id]) continue;
+    for (uint32_t i = 0; i < op->operand_count; i++) counts[op->operands[i]->id]--;
+    vt_op_remove(op);
+  }
+}
+
+void vt_record_materialize(vt_record *record, vt_module *module) {
+  maker m = {.record = record, .module = module};
+  bypass_loops(module->main);
+  for (size_t i = 0; i < record->graph.rewrites.size; i++)
+    rewrite(&m, &record->graph.rewrites.data[i]);
+  for (size_t i = 0; i < record->copies.size; i++)
+    *record->copies.data[i].where =
+        copy_in(&m, record->copies.data[i].value, record->copies.data[i].func);
+  drop_unused(module->main, record->graph.arena);
+  vt_map_free(&m.copies);
+  vt_map_free(&m.known);
+  vt_map_free(&m.claimed);
+  vt_map_free(&m.anchors);
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// step.c - one step of propagation.
+//
+// The axes of each dimension are split into the axes of its factors. For each factor the tensors
+// agree on the longest list of axes that none of them contradicts. Then every tensor, results
+// first, takes as many of them as it can, factors with the larger source tensor first (then, for
+// elementwise ops, the more sharded factor; the earlier source; the earlier factor), up to the
+// first axis that it already uses. This is Shardy's aggressive strategy.
+#include <string.h>
+
+#include "base/check.h"
+#include "spmd/propagate/graph.h"
+
+// A factor in one tensor.
+typedef struct part {
+  vt_axis_list axes;
+  vt_axis_list overflow; // axes of the dimension that do not fit this factor nor those after it
+  bool closed, minor;    // minor: last of its dimension, so it need not divide
+} part;
+
+typedef struct agreement {
+  vt_axis_list axes;
+  bool can_grow;
+  int32_t source; // the tensor that holds all of them; -1 none
+  int64_t source_size;
+} agreement;
+
+typedef struct state {
+  vt_graph *graph;
+  const vt_step *step;
+  const vt_rule *rule;
+  const vt_mesh *mesh;
+  uint32_t tensors;
+  part *parts;        // one per entry of the rule
+  uint32_t *entry_of; // [tensor][factor] -> entry, VT_NONE
+  agreement *agreed;  // per factor
+  uint32_t *order;    // of factors
+} state;
+
+static uint32_t value_of(const vt_step *step, uint32_t tensor) {
+  return tensor < step->operand_count ? step->operands[tensor]
+                                      : step->results[tensor - step->operand_count];
+}
+
+// ---- from shardings to factors ------------------------------------------------------------------
+
+// The axes of a dimension as the step sees them: the outer side of a manual computation is compared
+// with the inner one plus its manual axes, and the other way round.
+static vt_axis_list seen_axes(const state *s, uint32_t tensor, const vt_node *node, int32_t dim) {
+  vt_axis_list list = {0};
+  const vt_axes *manual = s->step->manual;
+  bool is_result = tensor >= s->step->operand_count;
+  vt_axes own = node->mesh ? node->dims[dim] : (vt_axes){0};
+  uint32_t skip = 0;
+  if (manual && is_result && s->step->inward)
+    for (uint32_t i = 0; i < manual[dim].count; i++) vt_axis_list_push(&list, manual[dim].refs[i]);
+  else if (manual && is_result)
+    skip = manual[dim].count;
+  for (uint32_t i = skip; i < own.count; i++) vt_axis_list_push(&list, own.refs[i]);
+  return list;
+}
+
+static int64_t gcd(int64_t a, int64_t b) {
+  while (b) {
+    int64_t r = a % b;
+    a = b;
+    b = r;
+  }
+  return a;
+}
+
+// Deals the axes of one dimension out to its factors, from the major end: each takes what divides
+// it, the last takes the rest.
+static void split_dim(const state *s, const vt_axis_list *axes, bool closed, uint32_t first,
+                      uint32_t end) {
+  vt_axis_list rest = *axes;
+  uint32_t at = 0;
+  bool overflown = false;
+  for (uint32_t e = first; e < end; e++) {
+    part *p = &s->parts[e];
+    *p = (part){.closed = closed || overflown, .minor = e + 1 == end};
+    if (overflown) continue;
+    int64_t left = s->rule->factors[s->rule->entries[e].factor].size, common;
+    if (p->minor) {
+      for (; at < rest.count; at++) vt_axis_list_push(&p->axes, rest.refs[at]);
+      continue;
+    }
+    while (at < rest.count && (common = gcd(left, rest.refs[at].size)) > 1) {
+      vt_axis_ref *axis = &rest.refs[at];
+      p->axes.refs[p->axes.count++] = (vt_axis_ref){axis->axis, axis->pre_size, common};
+      left /= common;
+      axis->pre_size *= common;
+      axis->size /= common;
+      if (axis->size == 1) at++;
+    }
+    if (left > 1 && at < rest.count) {
+      overflown = true;
+      for (; at < rest.count; at++) vt_axis_list_push(&p->overflow, rest.refs[at]);
+    }
+  }
+}
+
+static uint32_t dim_end(const vt_rule *rule, uint32_t tensor, uint32_t first) {
+  uint32_t end = first + 1;
+  while (end < rule->starts[tensor + 1] && rule->entries[end].dim == rule->entries[first].dim)
+    end++;
+  return end;
+}
+
+static void project(const state *s) {
+  for (uint32_t t = 0; t < s->tensors; t++) {
+    const vt_node *node = vt_node_of(s->graph, value_of(s->step, t));
+    for (uint32_t e = s->rule->starts[t], end; e < s->rule->starts[t + 1]; e = end) {
+      int32_t dim = s->rule->entries[e].dim;
+      end = dim_end(s->rule, t, e);
+      vt_axis_list axes = seen_axes(s, t, node, dim);
+      split_dim(s, &axes, node->mesh && node->closed >> dim & 1, e, end);
+      for (uint32_t i = e; i < end; i++)
+        s->entry_of[t * s->rule->factor_count + s->rule->entries[i].factor] = i;
+    }
+  }
+}
+
+// ---- what the tensors agree on ------------------------------------------------------------------
+
+// Joins the list so far with another tensor's. Without `can_grow` only contradictions count.
+static void agree(agreement *a, const vt_axis_list *list) {
+  vt_axis_list *old = &a->axes;
+  for (uint32_t i = 0; i < old->count && i < list->count; i++) {
+    vt_axis_ref x = old->refs[i], y = list->refs[i];
+    if (vt_axis_equal(x, y)) continue;
+    bool shorter = vt_axis_is_prefix(y, x), longer = vt_axis_is_prefix(x, y);
+    if (shorter && i + 1 == list->count) return;
+    if (longer && a->can_grow && i + 1 == old->count) {
+      old->refs[i] = y;
+      continue;
+    }
+    if (shorter) old->refs[i] = y;
+    old->count = shorter || longer ? i + 1 : i;
+    a->can_grow = false;
+    return;
+  }
+  for (uint32_t i = old->count; a->can_grow && i < list->count; i++)
+    old->refs[old->count++] = list->refs[i];
+}
+
+static void agree_range(const state *s, uint32_t factor, uint32_t first, uint32_t end) {
+  for (uint32_t t = first; t < end; t++) {
+    uint32_t entry = s->entry_of[t * s->rule->factor_count + factor];
+    if (entry != VT_NONE) agree(&s->agreed[factor], &s->parts[entry].axes);
+  }
+}
+
+static void agree_on_factor(const state *s, uint32_t factor, vt_direction direction) {
+  uint32_t operands = s->step->operand_count;
+  agreement *a = &s->agreed[factor];
+  *a = (agreement){.can_grow = true, .source = -1, .source_size = -1};
+  if (direction == VT_TOWARDS_NONE) return;
+  if (direction == VT_TOWARDS_OPERANDS)
+    agree_range(s, factor, operands, s->tensors);
+  else
+    agree_range(s, factor, 0, operands);
+  if (direction != VT_TOWARDS_BOTH) a->can_grow = false;
+  if (direction == VT_TOWARDS_OPERANDS)
+    agree_range(s, factor, 0, operands);
+  else
+    agree_range(s, factor, operands, s->tensors);
+}
+
+// The source of a factor's axes: the largest tensor that holds all of them.
+static void find_sources(const state *s) {
+  for (uint32_t t = 0; t < s->tensors; t++) {
+    int64_t size = 1;
+    for (uint32_t e = s->rule->starts[t]; e < s->rule->starts[t + 1]; e++)
+      size *= s->rule->factors[s->rule->entries[e].factor].size;
+    for (uint32_t e = s->rule->starts[t]; e < s->rule->starts[t + 1]; e++) {
+      agreement *a = &s->agreed[s->rule->entries[e].factor];
+      vt_axes wanted = vt_axes_of(&a->axes), here = vt_axes_of(&s->parts[e].axes);
+      bool holds =
+          wanted.count && (vt_axes_equal(wanted, here) || vt_axes_strict_prefix(wanted, here));
+      if (holds && size > a->source_size) {
+        a->source_size = size;
+        a->source = (int32_t)t;
+      }
+    }
+  }
+}
+
+static bool goes_before(const state *s, uint32_t a, uint32_t b) {
+  const agreement *x = &s->agreed[a], *y = &s->agreed[b];
+  if (x->source_size != y->source_size) return x->source_size > y->source_size;
+  if (s->step->elementwise) {
+    int64_t m = vt_axes_size(vt_axes_of(&x->axes)), n = vt_axes_size(vt_axes_of(&y->axes));
+    if (m != n) return m > n;
+  }
+  if (x->source != y->source) return x->source < y->source;
+  return a < b;
+}
+
+static void sort_factors(const state *s) {
+  for (uint32_t f = 0; f < s->rule->factor_count; f++) {
+    uint32_t at = f;
+    for (; at > 0 && goes_before(s, f, s->order[at - 1]); at--) s->order[at] = s->order[at - 1];
+    s->order[at] = f;
+  }
+}
+
+// ---- what a tensor takes ------------------------------------------------------------------------
+
+// As much of `axis` as the factor may have after axes of `before` devices.
+static bool fits_factor(const vt_node *node, const part *p, int64_t factor_size, int64_t before,
+                        vt_axis_ref *axis) {
+  if (node->mesh &&
+      (!vt_axis_before_all(axis, node->replicated) || !vt_axis_before_all(axis, node->unreduced)))
+    return false;
+  for (uint32_t i = 0; i < p->axes.count; i++)
+    if (vt_axis_contains(p->axes.refs[i], *axis)) return true;
+  if (!p->closed && !p->overflow.count) {
+    if (p->minor) return true;
+    if (factor_size % before == 0) {
+      int64_t common = gcd(factor_size / before, axis->size);
+      if (common > 1) {
+        axis->size = common;
+        return true;
+      }
+    }
+  }
+  vt_axis_ref last = p->axes.count ? p->axes.refs[p->axes.count - 1] : (vt_axis_ref){0};
+  if (!p->axes.count || !vt_axis_is_prefix(last, *axis)) return false;
+  *axis = last;
+  return true;
+}
+
+// As much of `axis` as no other factor of the tensor uses.
+static bool is_unused(const state *s, uint32_t tensor, uint32_t factor, vt_axis_ref *axis) {
+  for (uint32_t e = s->rule->starts[tensor]; e < s->rule->starts[tensor + 1]; e++)
+    if (s->rule->entries[e].factor != factor &&
+        (!vt_axis_before_all(axis, vt_axes_of(&s->parts[e].overflow)) ||
+         !vt_axis_before_all(axis, vt_axes_of(&s->parts[e].axes))))
+      return false;
+  return true;
+}
+
+// Cuts the list at the first axis that the tensor cannot take whole.
+static void keep_possible(const state *s, uint32_t tensor, uint32_t entry, bool within,
+                          vt_axis_list *axes) {
+  const vt_node *node = vt_node_of(s->graph, value_of(s->step, tensor));
+  uint32_t factor = s->rule->entries[entry].factor;
+  int64_t before = 1;
+  for (uint32_t i = 0; i < axes->count; i++) {
+    vt_axis_ref axis = axes->refs[i];
+    bool some =
+        within ? fits_factor(node, &s->parts[entry], s->rule->factors[factor].size, before, &axis)
+               : is_unused(s, tensor, factor, &axis);
+    bool whole = some && vt_axis_equal(axis, axes->refs[i]);
+    if (!whole) {
+      if (some) axes->refs[i] = axis;
+      axes->count = some ? i + 1 : i;
+      return;
+    }
+    before *= axis.size;
+  }
+}
+
+// An operand of an elementwise op takes no more than the results do, so that it does not follow its
+// neighbour where the result cannot.
+static void limit_to_results(const state *s, uint32_t factor, vt_axis_list *axes) {
+  for (uint32_t t = s->step->operand_count; t < s->tensors; t++) {
+    uint32_t entry = s->entry_of[t * s->rule->factor_count + factor];
+    if (entry != VT_NONE &&
+        vt_axes_strict_prefix(vt_axes_of(&s->parts[entry].axes), vt_axes_of(axes)))
+      *axes = s->parts[entry].axes;
+  }
+}
+
+static bool extend(const state *s, uint32_t tensor) {
+  bool changed = false;
+  for (uint32_t k = 0; k < s->rule->factor_count; k++) {
+    uint32_t factor = s->order[k], entry = s->entry_of[tensor * s->rule->factor_count + factor];
+    if (entry == VT_NONE || !s->agreed[factor].axes.count) continue;
+    part *p = &s->parts[entry];
+    vt_axis_list axes = s->agreed[factor].axes;
+    keep_possible(s, tensor, entry, true, &axes);
+    if (!vt_axes_strict_prefix(vt_axes_of(&p->axes), vt_axes_of(&axes))) continue;
+    keep_possible(s, tensor, entry, false, &axes);
+    if (s->step->elementwise && tensor < s->step->operand_count) limit_to_results(s, factor, &axes);
+    if (!vt_axes_strict_prefix(vt_axes_of(&p->axes), vt_axes_of(&axes))) continue;
+    p->axes = axes;
+    changed = true;
+  }
+  return changed;
+}
+
+// ---- and back to shardings ----------------------------------------------------------------------
+
+static void join_dim(const state *s, uint32_t first, uint32_t end, vt_axis_list *axes) {
+  for (uint32_t e = first; e < end; e++) {
+    const part *p = &s->parts[e];
+    for (uint32_t i = 0; i < p->axes.count; i++) vt_axis_list_push(axes, p->axes.refs[i]);
+    for (uint32_t i = 0; i < p->overflow.count; i++) vt_axis_list_push(axes, p->overflow.refs[i]);
+    int64_t size = s->rule->factors[s->rule->entries[e].factor].size;
+    if (p->overflow.count || vt_axes_size(vt_axes_of(&p->axes)) < size) return; // no strides
+  }
+}
+
+// A mesh without axes to cut along: it only says which dimensions are open.
+static bool is_empty(const vt_mesh *mesh) {
+  return !mesh->device_count && vt_mesh_size(mesh) == 1;
+}
+
+// Writes the tensor's factors into its node; false: that changed nothing.
+static bool write_back(const state *s, uint32_t tensor) {
+  vt_node *node = vt_node_of(s->graph, value_of(s->step, tensor));
+  bool changed = false, is_result = tensor >= s->step->operand_count;
+  const vt_axes *manual = is_result ? s->step->manual : NULL;
+  for (uint32_t e = s->rule->starts[tensor], end; e < s->rule->starts[tensor + 1]; e = end) {
+    int32_t dim = s->rule->entries[e].dim;
+    vt_axis_list axes = {0}, mine = {0};
+    end = dim_end(s->rule, tensor, e);
+    join_dim(s, e, end, &axes);
+    uint32_t skip = manual && s->step->inward ? manual[dim].count : 0;
+    for (uint32_t i = 0; manual && !s->step->inward && i < manual[dim].count; i++)
+      vt_axis_list_push(&mine, manual[dim].refs[i]);
+    for (uint32_t i = skip; i < axes.count; i++) vt_axis_list_push(&mine, axes.refs[i]);
+    if (vt_axes_equal(vt_axes_of(&mine), node->mesh ? node->dims[dim] : (vt_axes){0})) continue;
+    node->dims[dim] = vt_axes_copy(s->graph->arena, vt_axes_of(&mine));
+    changed = true;
+  }
+  if (changed && (!node->mesh || is_empty(node->mesh))) node->mesh = s->mesh;
+  return changed;
+}
+
+// The mesh that the step's shardings share; NULL: they have none, or several.
+static const vt_mesh *common_mesh(const vt_graph *graph, const vt_step *step) {
+  const vt_mesh *mesh = NULL;
+  for (uint32_t t = 0; t < step->operand_count + step->result_count; t++) {
+    const vt_mesh *other = vt_node_of(graph, value_of(step, t))->mesh;
+    if (!other) continue;
+    if (!other->axis_count && other->device_count) return NULL; // on one device
+    if (!mesh || is_empty(mesh))
+      mesh = other;
+    else if (!is_empty(other) && other != mesh)
+      return NULL;
+  }
+  return mesh && !is_empty(mesh) ? mesh : NULL;
+}
+
+static bool prepare(state *s, const uint8_t *directions, vt_arena *scratch) {
+  const vt_rule *rule = s->rule;
+  bool any = false;
+  s->tensors = s->step->operand_count + s->step->result_count;
+  s->parts = VT_NEW_ARRAY(scratch, part, rule->starts[s->tensors]);
+  s->entry_of = VT_NEW_ARRAY(scratch, uint32_t, s->tensors * rule->factor_count);
+  s->agreed = VT_NEW_ARRAY(scratch, agreement, rule->factor_count);
+  s->order = VT_NEW_ARRAY(scratch, uint32_t, rule->factor_count);
+  memset(s->entry_of, 0xff, sizeof *s->entry_of * s->tensors * rule->factor_count);
+  project(s);
+  for (uint32_t f = 0; f < rule->factor_count; f++) {
+    agree_on_factor(s, f, rule->factors[f].blocked ? VT_TOWARDS_NONE : directions[f]);
+    any = any || s->agreed[f].axes.count;
+  }
+  return any;
+}
+
+void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions,
+                   vt_arena *scratch, vt_numbers *changed) {
+  state s = {.graph = graph, .step = step, .rule = step->rule, .mesh = common_mesh(graph, step)};
+  uint32_t operands = step->operand_count;
+  if (!s.mesh || !prepare(&s, directions, scratch)) return;
+  find_sources(&s);
+  sort_factors(&s);
+  bool *extended = VT_NEW_ARRAY(scratch, bool, s.tensors);
+  for (uint32_t t = operands; t < s.tensors; t++) extended[t] = extend(&s, t);
+  for (uint32_t t = 0; t < operands; t++) extended[t] = extend(&s, t);
+  for (uint32_t t = 0; t < s.tensors; t++)
+    if (extended[t] && write_back(&s, t)) vt_array_push(changed, value_of(step, t));
+}
