@@ -95,7 +95,7 @@ typedef struct vtpu_report {
   double flops, bytes; /* over all devices; a multiply-add counts as two */
   double seconds, usd; /* for one run; usd 0 = no public price */
   int64_t argument_bytes, output_bytes, temp_bytes,
-      peak_bytes; /* HBM per device, a lower bound; arguments and results as laid out in tiles */
+      peak_bytes; /* HBM per device as laid out in tiles; temporaries are an estimate */
 } vtpu_report;
 VTPU_API vtpu_error *vtpu_program_report(const vtpu_program *program, vtpu_report *out_report);
 

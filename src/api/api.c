@@ -310,6 +310,8 @@ vtpu_error *vtpu_program_report(const vtpu_program *program, vtpu_report *out_re
     return fill(out_report, out_report->struct_size, &v1, sizeof v1);
   }
   const vt_executable_info *info = info_of(program);
+  const vt_hbm_use *use = NULL;
+  VT_TRY(vt_executable_memory(program->executable, &use));
   vtpu_report report = {
       .devices = info->partitions,
       .flops = info->roofline.flops,
@@ -318,8 +320,8 @@ vtpu_error *vtpu_program_report(const vtpu_program *program, vtpu_report *out_re
       .usd = info->roofline.usd,
       .argument_bytes = info->argument_bytes,
       .output_bytes = info->output_bytes,
-      .temp_bytes = info->temp_bytes,
-      .peak_bytes = info->peak_bytes,
+      .temp_bytes = use->temp_bytes,
+      .peak_bytes = use->peak_bytes,
   };
   return fill(out_report, out_report->struct_size, &report, sizeof report);
 }

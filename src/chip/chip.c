@@ -84,6 +84,11 @@ static int32_t hbm_bits(vt_dtype dtype) {
   return bits > 32 ? 32 : bits;
 }
 
+int64_t vt_chip_dense_bytes(vt_type type) {
+  int32_t bits = vt_dtype_get(type.dtype)->bits;
+  return (vt_type_elements(type) * (bits > 32 ? bits : hbm_bits(type.dtype)) + 7) / 8;
+}
+
 // The dimension that is `place`-th from the minor end.
 static int32_t dim_at(vt_type type, const int32_t *order, int32_t place) {
   vt_assert(place >= 0 && place < type.rank);
@@ -143,6 +148,24 @@ void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order
       least = bytes;
       memcpy(out_order, order, sizeof *order * (size_t)rank);
     }
+}
+
+// Whether some order of the dimensions fills whole tiles, of any element type.
+static bool fills_tiles(vt_type type) {
+  int32_t lanes = 0, rows = 0;
+  for (int32_t d = 0; d < type.rank; d++) {
+    if (type.dims[d] % 128 == 0) lanes++;
+    if (type.dims[d] % 32 == 0) rows++;
+  }
+  return lanes && rows > 1;
+}
+
+int64_t vt_chip_compact_bytes(const vt_chip *chip, vt_type type) {
+  int32_t order[VT_MAX_RANK];
+  if (type.rank < 2) return vt_chip_padded_bytes(chip, type, NULL);
+  if (fills_tiles(type)) return vt_chip_dense_bytes(type);
+  vt_chip_compact_order(chip, type, order);
+  return vt_chip_padded_bytes(chip, type, order);
 }
 
 const char *vt_chip_dtype_name(vt_dtype dtype) {

@@ -81,11 +81,15 @@ typedef struct vt_hbm_tile {
   int32_t packing;
 } vt_hbm_tile;
 vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type, const int32_t *order);
+// HBM bytes of an array without padding: predicates take a byte, narrower types are packed.
+int64_t vt_chip_dense_bytes(vt_type type);
 // HBM bytes of an array padded to whole tiles. 0 for tokens and empty arrays.
 int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *order);
 // The default order of dimensions of an array that enters or leaves a program: the one whose tiles
 // need the least padding, row-major among equals.
 void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order);
+// The bytes of an array in that order.
+int64_t vt_chip_compact_bytes(const vt_chip *chip, vt_type type);
 // "f32[32,128]{1,0:T(8,128)}" as out-of-memory reports print it, and the layout part alone.
 void vt_chip_print_shape(const vt_chip *chip, vt_type type, const int32_t *order, vt_text *text);
 const char *vt_chip_dtype_name(vt_dtype dtype); // "f32", "s32", "pred"

@@ -186,7 +186,7 @@ static vt_status print_report(const vtpu_program *program, const vtpu_slice *sli
   printf("time on the slice %s %s\n", vt_cli_seconds(report.seconds),
          simulated ? "(simulated cycles)" : "or more (roofline of published peaks)");
   if (report.usd > 0) printf("cost              %.3g USD a run, on demand\n", report.usd);
-  printf("HBM per device    %s or more of %s: %s arguments, %s results, %s temporaries at least\n",
+  printf("HBM per device    about %s of %s: %s arguments, %s results, %s temporaries\n",
          vt_cli_bytes((double)report.peak_bytes), vt_cli_bytes((double)info.hbm_bytes_per_device),
          vt_cli_bytes((double)report.argument_bytes), vt_cli_bytes((double)report.output_bytes),
          vt_cli_bytes((double)report.temp_bytes));
@@ -197,9 +197,11 @@ static vt_status print_partitioned(const vtpu_slice *slice, const arguments *giv
   vt_bytes bytes;
   vt_text text = {0};
   vtpu_slice_info info = {.struct_size = sizeof info};
+  vt_slice described;
   VT_TRY(vtpu_slice_describe(slice, &info));
+  VT_TRY(vt_slice_from_name(info.accelerator_type, &described));
   VT_TRY(vt_file_map(given->program, &bytes));
-  vt_status st = vt_partitioned_text(bytes, info.devices, given->json, &text);
+  vt_status st = vt_partitioned_text(bytes, &described, given->json, &text);
   if (!st) fputs(vt_text_string(&text), stdout);
   vt_text_free(&text);
   vt_file_unmap(&bytes);

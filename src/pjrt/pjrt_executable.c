@@ -316,42 +316,33 @@ vt_status vt_pjrt_Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions
 vt_status
 vt_pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args *args) {
   const vt_executable_info *info = args->executable->info;
+  const vt_hbm_use *use = NULL;
+  VT_TRY(vt_executable_memory(args->executable->executable, &use));
   args->generated_code_size_in_bytes = info->code_bytes;
   args->argument_size_in_bytes = info->argument_bytes;
   args->output_size_in_bytes = info->output_bytes;
   args->alias_size_in_bytes = info->alias_bytes;
-  args->temp_size_in_bytes = info->temp_bytes;
+  args->temp_size_in_bytes = use->temp_bytes;
   args->host_generated_code_size_in_bytes = 0;
   args->host_argument_size_in_bytes = info->host_argument_bytes;
   args->host_output_size_in_bytes = info->host_output_bytes;
   args->host_alias_size_in_bytes = 0;
   args->host_temp_size_in_bytes = info->host_temp_bytes;
-  args->peak_memory_in_bytes = info->peak_bytes;
-  args->total_size_in_bytes = info->peak_bytes;
-  args->total_allocation_bytes = info->peak_bytes;
+  args->peak_memory_in_bytes = use->peak_bytes;
+  args->total_size_in_bytes = use->peak_bytes;
+  args->total_allocation_bytes = use->peak_bytes;
   args->indefinite_allocations = 0;
-  args->peak_unpadded_heap_bytes = info->temp_bytes;
+  args->peak_unpadded_heap_bytes = use->unpadded_bytes;
   return VT_OK;
-}
-
-static vt_status print_text(void *user) {
-  PJRT_Executable *executable = user;
-  return vt_executable_hlo(executable->executable, true, &executable->text);
-}
-
-static vt_status make_text(PJRT_Executable *executable) {
-  vt_attempt attempt; // the text is locked
-  vt_status st = vt_attempt_run(&attempt, print_text, executable);
-  if (st) vt_text_free(&executable->text);
-  vt_attempt_end(&attempt);
-  return st;
 }
 
 // Always called twice: without a buffer for the code (code_size is not set then), and with one.
 vt_status vt_pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args) {
   PJRT_Executable *executable = args->executable;
   vt_lock(&executable->text_lock);
-  vt_status st = executable->text.size ? VT_OK : make_text(executable);
+  vt_status st = VT_OK;
+  if (!executable->text.size)
+    st = vt_executable_hlo(executable->executable, true, &executable->text);
   vt_unlock(&executable->text_lock);
   if (st) return st;
   PJRT_Program *program = args->program;

@@ -1,135 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// account.c - the least HBM a program needs, known at compile time; more than the core has is an
-// error.
+// account.c - the HBM that a program takes on one device.
 //
-// Parameters and results count with their padded layout; aliased results share their parameter's
-// memory. Of the temporaries only those count that any compiler must hold at the same time
-// (least.c), so that no program that would fit is refused. A real compiler needs more; how much
-// depends on its schedule, which is not modelled.
+// Two answers (chip/memory.h). At compile time the least that any compiler needs, so that no
+// program that would fit is refused: arguments and results with their layouts, those that share
+// memory once, and what must be live at the same moment. On demand an estimate of what XLA takes.
 #include "base/check.h"
+#include "base/memory.h"
 #include "runtime/runtime_internal.h"
 
-// The report --------------------------------------------------------------------------------------
+#include <stdlib.h>
 
-enum { LARGEST = 10 };
-
-typedef struct entry {
-  int64_t bytes;
-  vt_type type; // rank -1: not one array
-  const vt_op *op;
-  const char *kind;
-  uint32_t index;
-  const char *layout; // of an argument or output
-} entry;
-
-typedef struct entry_list {
-  entry items[LARGEST];
-  int count;
-} entry_list;
-
-static void list_add(entry_list *list, entry e) {
-  vt_assert(e.bytes >= 0);
-  int at = list->count < LARGEST ? list->count++ : LARGEST;
-  while (at > 0 && list->items[at - 1].bytes < e.bytes) {
-    if (at < LARGEST) list->items[at] = list->items[at - 1];
-    at--;
-  }
-  if (at < LARGEST) list->items[at] = e;
-}
-
-static void put_line(vt_text *text, const char *name, int64_t bytes) {
-  vt_text_printf(text, "    %-10s ", name);
-  vt_hbm_put_size(text, bytes);
-  vt_text_put(text, "\n");
-}
-
-static void put_entry(vt_text *text, const vt_chip *chip, int number, const entry *e) {
-  vt_text_printf(text, "\n  %d. Size: ", number);
-  vt_hbm_put_size(text, e->bytes);
-  if (e->op && e->op->loc) {
-    const vt_loc *loc = e->op->loc;
-    vt_text_printf(text, "\n     Operator: op_name=\"%s\"", loc->name ? loc->name : "");
-    if (loc->file && *loc->file)
-      vt_text_printf(text, " source_file=\"%s\" source_line=%d", loc->file, loc->line);
-  }
-  if (e->type.rank >= 0) {
-    vt_text_put(text, "\n     Shape: ");
-    int32_t order[VT_MAX_RANK];
-    if (!e->layout || !vt_layout_read(e->layout, e->type.rank, order))
-      vt_chip_compact_order(chip, e->type, order);
-    vt_chip_print_shape(chip, e->type, order, text);
-    vt_text_put(text, "\n     Unpadded size: ");
-    vt_hbm_put_size(text, vt_type_bytes(e->type));
-    int64_t padded = vt_chip_padded_bytes(chip, e->type, order);
-    if (padded > vt_type_bytes(e->type)) {
-      vt_text_put(text, "\n     Extra memory due to padding: ");
-      vt_hbm_put_size(text, padded - vt_type_bytes(e->type));
-      vt_text_printf(text, " (%.1fx expansion)", (double)padded / (double)vt_type_bytes(e->type));
-    }
-  }
-  vt_text_printf(text, "\n     Allocation type: %s", e->kind);
-  if (!e->op) vt_text_printf(text, " %u", e->index);
-  vt_text_put(text, "\n     ==========================\n");
-}
-
-static vt_status out_of_hbm(const vt_executable *executable, const vt_least *least) {
-  vt_assert(executable->info.peak_bytes > executable->slice.chip->hbm_limit_bytes);
-  const vt_executable_info *info = &executable->info;
-  const vt_chip *chip = executable->slice.chip;
-  int64_t limit = chip->hbm_limit_bytes;
-  entry_list list = {0};
-  for (uint32_t i = 0; i < info->param_count; i++)
-    if (info->params[i].memory == VT_MEMORY_DEVICE)
-      list_add(&list, (entry){info->params[i].shard_hbm_bytes, info->params[i].shard, NULL,
-                              "argument", i, info->params[i].layout});
-  for (uint32_t i = 0; i < info->result_count; i++)
-    if (info->results[i].memory == VT_MEMORY_DEVICE)
-      list_add(&list, (entry){info->results[i].shard_hbm_bytes, info->results[i].shard, NULL,
-                              "output", i, info->results[i].layout});
-  for (int32_t i = 0; i < least->count; i++)
-    list_add(&list, (entry){least->items[i].bytes, least->items[i].value->type,
-                            least->items[i].value->op, "HLO temp", 0, NULL});
-  vt_activity_hbm_refused(info->peak_bytes);
-  vt_text text = {0};
-  int64_t reserved = chip->hbm_reserved_bytes, program = info->temp_bytes;
-  vt_text_put(&text, "TPU compile permanent error. Ran out of memory on HBM, the total memory "
-                     "required for HLO temporaries (");
-  vt_hbm_put_size(&text, info->peak_bytes - info->argument_bytes);
-  vt_text_put(&text, ") exceeds available HBM (");
-  vt_hbm_put_size(&text, limit > info->argument_bytes ? limit - info->argument_bytes : 0);
-  vt_text_put(&text, ").\nRan out of memory in memory space hbm. Used ");
-  vt_hbm_put_size(&text, info->peak_bytes);
-  vt_text_put(&text, " of ");
-  vt_hbm_put_size(&text, limit);
-  vt_text_put(&text, " hbm. Exceeded hbm capacity by ");
-  vt_hbm_put_size(&text, info->peak_bytes - limit);
-  vt_text_put(&text, ".\n\nTotal hbm usage >= ");
-  vt_hbm_put_size(&text, info->peak_bytes + reserved);
-  vt_text_put(&text, ":\n");
-  put_line(&text, "reserved", reserved);
-  put_line(&text, "program", program);
-  put_line(&text, "arguments", info->argument_bytes);
-  put_line(&text, "outputs", info->output_bytes - info->alias_bytes);
-  vt_text_put(&text, "\nOutput size ");
-  vt_hbm_put_size(&text, info->output_bytes);
-  vt_text_put(&text, "; shares ");
-  vt_hbm_put_size(&text, info->alias_bytes);
-  vt_text_put(&text, " with arguments.\n\nProgram hbm requirement ");
-  vt_hbm_put_size(&text, program);
-  vt_text_put(&text, ":\n");
-  put_line(&text, "HLO temp", program);
-  vt_text_put(&text,
-              "\nThis is the least that any compiler needs: arguments, results, and what one "
-              "operator works on, f32 as bf16 where it is rounded to that. A real TPU may "
-              "need more.\n");
-  vt_text_put(&text, "\n  Largest program allocations in hbm:\n");
-  for (int i = 0; i < list.count; i++) put_entry(&text, chip, i + 1, &list.items[i]);
-  vt_status st = vt_error(VT_RESOURCE_EXHAUSTED, "%s", vt_text_string(&text));
-  vt_text_free(&text);
-  return st;
-}
-
-static void sum_arguments(vt_executable_info *info) {
+void vt_executable_sums(vt_executable_info *info) {
   for (uint32_t i = 0; i < info->param_count; i++) {
     const vt_io *io = &info->params[i];
     if (io->memory == VT_MEMORY_DEVICE)
@@ -147,19 +28,167 @@ static void sum_arguments(vt_executable_info *info) {
   }
 }
 
+static bool *params_in_host(const vt_executable_info *info, vt_arena *arena) {
+  bool *host = VT_NEW_ARRAY(arena, bool, info->param_count + 1);
+  for (uint32_t i = 0; i < info->param_count; i++)
+    host[i] = info->params[i].memory != VT_MEMORY_DEVICE;
+  return host;
+}
+
+static vt_least find_least(const vt_executable *executable, vt_func *main, double share,
+                           bool padded) {
+  vt_arena scratch = {0};
+  vt_least least;
+  vt_chip_least(padded ? executable->slice.chip : NULL, main, share,
+                params_in_host(&executable->info, &scratch), &least);
+  vt_arena_free(&scratch);
+  return least;
+}
+
+// Arguments that are not donated: what is there from start to end.
+static int64_t kept_bytes(const vt_executable_info *info) {
+  return info->argument_bytes - info->alias_bytes;
+}
+
 // Donated arguments do not count while an operator runs, as they may be dead by then. Nor do
 // results, as they may not be live yet.
+static int64_t peak_with(const vt_executable_info *info, int64_t least) {
+  return kept_bytes(info) + (least > info->output_bytes ? least : info->output_bytes);
+}
+
+static void set_least(vt_executable_info *info, const vt_least *least) {
+  info->peak_bytes = peak_with(info, least->hbm);
+  info->temp_bytes = info->peak_bytes - kept_bytes(info) - info->output_bytes;
+  info->host_temp_bytes = least->host;
+  vt_assert(info->temp_bytes >= 0 && info->alias_bytes <= info->argument_bytes && least->host >= 0);
+}
+
+static bool fits(const vt_executable *executable, double more) {
+  return (double)executable->info.peak_bytes + more <=
+         (double)executable->slice.chip->hbm_limit_bytes;
+}
+
+// The least that the program of one device needs; where that is beyond doubt, without padding, or
+// without knowing that program.
+static vt_least least_of(vt_executable *executable, vt_func *main) {
+  vt_executable_info *info = &executable->info;
+  const double padding = 64; // hardly an array takes more times its size
+  const double held = 2;     // operands whole on every device, and their shards
+  vt_least least = find_least(executable, main, info->partitions, false);
+  set_least(info, &least);
+  if (fits(executable, padding * held * (double)least.hbm * info->partitions)) return least;
+  vt_least whole = find_least(executable, main, 1, true);
+  if (info->partitions == 1) return whole;
+  if (fits(executable, held * (double)whole.hbm)) return least;
+  vt_status_free(
+      vt_executable_local(executable)); // what cannot be partitioned counts as divided evenly
+  if (!executable->local) return least;
+  vt_least local = find_least(executable, executable->local->main, 1, true);
+  return local.hbm > least.hbm ? local : least;
+}
+
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) {
   vt_executable_info *info = &executable->info;
-  vt_least least = {0};
-  sum_arguments(info);
-  vt_executable_least(executable, module->main, &least);
-  int64_t kept = info->argument_bytes - info->alias_bytes;
-  info->peak_bytes = kept + info->output_bytes;
-  if (kept + least.hbm > info->peak_bytes) info->peak_bytes = kept + least.hbm;
-  info->temp_bytes = info->peak_bytes - kept - info->output_bytes;
-  info->host_temp_bytes = least.host;
-  vt_assert(info->temp_bytes >= 0 && info->alias_bytes <= info->argument_bytes && least.host >= 0);
-  bool fits = info->peak_bytes <= executable->slice.chip->hbm_limit_bytes;
-  return fits ? VT_OK : out_of_hbm(executable, &least);
+  vt_executable_sums(info);
+  vt_least least = least_of(executable, module->main);
+  set_least(info, &least);
+  if (fits(executable, 0)) return VT_OK;
+  vt_arena scratch = {0};
+  vt_hbm_use use;
+  vt_func *main = executable->local ? executable->local->main : module->main;
+  vt_hbm_use_of(executable, info->partitions > 1 && !executable->local ? NULL : main, &scratch,
+                &use);
+  vt_status st = vt_hbm_refuse(executable, &least, &use);
+  vt_arena_free(&scratch);
+  return st;
+}
+
+// ---- the estimate -------------------------------------------------------------------------------
+
+static void add_io(vt_hbm_use *use, const vt_io *io, const char *kind, uint32_t index) {
+  if (io->memory == VT_MEMORY_DEVICE)
+    use->entries[use->count++] =
+        (vt_hbm_entry){io->shard_hbm_bytes, io->shard, NULL, kind, index, io->layout};
+}
+
+static int by_bytes(const void *a, const void *b) {
+  const vt_hbm_entry *x = a, *y = b;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+  return (x->index > y->index) - (x->index < y->index);
+}
+
+static void list_entries(const vt_executable_info *info, const vt_live *live, vt_arena *arena,
+                         vt_hbm_use *use) {
+  uint32_t room = info->param_count + info->result_count + live->count + 1;
+  bool *shared = VT_NEW_ARRAY(arena, bool, info->result_count + 1);
+  use->entries = VT_NEW_ARRAY(arena, vt_hbm_entry, room);
+  for (uint32_t i = 0; i < info->param_count; i++) {
+    add_io(use, &info->params[i], "argument", i);
+    if (info->params[i].alias >= 0) shared[info->params[i].alias] = true;
+  }
+  for (uint32_t i = 0; i < info->result_count; i++)
+    if (!shared[i]) add_io(use, &info->results[i], "output", i);
+  for (uint32_t i = 0; i < live->count; i++)
+    use->entries[use->count++] = (vt_hbm_entry){live->buffers[i].bytes,
+                                                live->buffers[i].type,
+                                                live->buffers[i].value->op,
+                                                "HLO temp",
+                                                i,
+                                                NULL};
+  if (use->count) qsort(use->entries, use->count, sizeof *use->entries, by_bytes);
+}
+
+// XLA makes values again, where it can, until the program fits.
+void vt_hbm_use_of(const vt_executable *executable, vt_func *main, vt_arena *arena,
+                   vt_hbm_use *out_use) {
+  const vt_executable_info *info = &executable->info;
+  const vt_chip *chip = executable->slice.chip;
+  vt_least least = {.hbm = info->output_bytes + info->temp_bytes};
+  vt_live live = {.bytes = info->temp_bytes, .unpadded = info->temp_bytes};
+  if (main) {
+    least = find_least(executable, main, 1, true);
+    vt_chip_live(chip, main, params_in_host(info, arena), arena, &live);
+  }
+  int64_t fixed = kept_bytes(info) + info->output_bytes, bound = peak_with(info, least.hbm);
+  *out_use = (vt_hbm_use){.kept_bytes = fixed + live.bytes, .unpadded_bytes = live.unpadded};
+  int64_t peak = out_use->kept_bytes;
+  if (peak > chip->hbm_limit_bytes) peak = chip->hbm_limit_bytes;
+  out_use->peak_bytes = peak > bound ? peak : bound;
+  out_use->temp_bytes = out_use->peak_bytes - fixed;
+  list_entries(info, &live, arena, out_use);
+}
+
+typedef struct asked {
+  vt_executable *executable;
+  bool known; // local
+} asked;
+
+static vt_status make_use(void *user) {
+  asked *a = user;
+  vt_executable *executable = a->executable;
+  vt_status_free(vt_executable_local(executable));
+  vt_hbm_use *use = VT_NEW(&executable->use_arena, vt_hbm_use);
+  vt_func *main = executable->local ? executable->local->main : NULL;
+  vt_hbm_use_of(executable, main, &executable->use_arena, use);
+  executable->use = use;
+  return VT_OK;
+}
+
+vt_status vt_executable_memory(vt_executable *executable, const vt_hbm_use **out_use) {
+  vt_status st = VT_OK;
+  vt_lock(&executable->others_lock);
+  if (!executable->use) {
+    asked a = {executable, executable->local != NULL};
+    vt_attempt attempt;
+    st = vt_attempt_run(&attempt, make_use, &a);
+    if (st) vt_arena_free(&executable->use_arena);
+    if (st && !a.known) {
+      vt_module_destroy(executable->local);
+      executable->local = NULL;
+    }
+    vt_attempt_end(&attempt);
+  }
+  vt_unlock(&executable->others_lock);
+  *out_use = executable->use;
+  return st;
 }

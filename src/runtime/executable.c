@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// executable.c - the lifetime of a compiled program, and of its variants for arguments that differ
-// between devices.
+// executable.c - the lifetime of a compiled program, of its variants for arguments that differ
+// between devices, and of the program of one device.
 #include "base/check.h"
 #include "base/memory.h"
+#include "import/import.h"
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -46,6 +47,28 @@ vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
   return st;
 }
 
+vt_status vt_executable_local(vt_executable *executable) {
+  const vt_executable_info *info = &executable->info;
+  if (executable->local) return VT_OK;
+  vt_module *module = NULL;
+  VT_TRY(vt_import(info->program, &module));
+  module->num_replicas = info->replicas;
+  module->num_partitions = info->partitions / info->replicas;
+  vt_status st = VT_OK;
+  if (info->partitions == 1 && !executable->manual)
+    vt_spmd_inline(module);
+  else
+    st = vt_partition_module(module);
+  if (!st && module->main->param_count != info->param_count)
+    st = vt_error(VT_INTERNAL, "%u parameters on one device, %u in all", module->main->param_count,
+                  info->param_count);
+  if (st)
+    vt_module_destroy(module);
+  else
+    executable->local = module;
+  return st;
+}
+
 vt_executable *vt_executable_retain(vt_executable *executable) {
   vt_assert(atomic_load(&executable->refs) > 0);
   atomic_fetch_add_explicit(&executable->refs, 1, memory_order_relaxed);
@@ -62,6 +85,8 @@ void vt_executable_release(vt_executable *executable) {
   }
   pthread_mutex_destroy(&executable->others_lock);
   vt_program_destroy(executable->program);
+  vt_module_destroy(executable->local);
+  vt_arena_free(&executable->use_arena);
   vt_arena_free(&executable->arena);
   free(executable);
 }

@@ -53,6 +53,6 @@ int64_t vt_layout_bytes(const vt_chip *chip, vt_memory_kind kind, vt_type type,
   int32_t order[VT_MAX_RANK];
   if (kind != VT_MEMORY_DEVICE) return 0;
   if (!layout || !vt_layout_read(layout, type.rank, order))
-    vt_chip_compact_order(chip, type, order);
+    return vt_chip_compact_bytes(chip, type);
   return vt_chip_padded_bytes(chip, type, order);
 }

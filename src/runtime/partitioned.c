@@ -8,12 +8,6 @@
 #include "runtime/runtime_internal.h"
 #include "spmd/spmd.h"
 
-static int64_t bytes_of(vt_type type) {
-  int64_t bits = vt_dtype_get(type.dtype)->bits;
-  if (vt_dtype_kind_of(type.dtype) == VT_KIND_BOOL) bits = 8;
-  return (vt_type_elements(type) * bits + 7) / 8;
-}
-
 static void put_types(vt_text *out, const char *name, uint32_t count, vt_value *const *values) {
   vt_text_printf(out, "\"%s\": [", name);
   for (uint32_t i = 0; i < count; i++) {
@@ -54,7 +48,8 @@ static void put_collective(vt_text *out, const vt_op *op, double times, bool *fi
   put_types(out, "operand_shapes", op->operand_count, op->operands);
   vt_text_put(out, ", ");
   put_groups(out, op);
-  for (uint32_t i = 0; i < op->operand_count; i++) bytes += bytes_of(op->operands[i]->type);
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    bytes += vt_chip_dense_bytes(op->operands[i]->type);
   vt_text_printf(out, "\"bytes\": %" PRId64 ", \"times\": %.0f}", bytes, times);
 }
 
@@ -75,45 +70,22 @@ static void put_collectives(vt_text *out, const vt_scope *scope, double times, b
 
 // ---- memory -------------------------------------------------------------------------------------
 
-// The most bytes live at once while the function runs, parameters and results included: each value
-// from its op to its last use.
-static int64_t peak_bytes(vt_func *func) {
-  vt_arena scratch = {0};
-  vt_func_number(func);
-  const vt_op **last = VT_NEW_ARRAY(&scratch, const vt_op *, func->value_count + 1);
-  bool *kept = VT_NEW_ARRAY(&scratch, bool, func->value_count + 1);
-  int64_t live = 0, peak;
-  for (uint32_t i = 0; i < func->param_count; i++) {
-    live += bytes_of(func->params[i]->type);
-    kept[func->params[i]->id] = true;
+// What each parameter and result of the program of one device takes is said there as in any
+// program.
+static vt_status put_memory(vt_text *out, const vt_slice *slice, const vt_module *module) {
+  vt_executable executable = {.slice = *slice, .info = {.partitions = 1, .replicas = 1}};
+  vt_hbm_use use;
+  vt_status st = vt_executable_signature(&executable, module);
+  if (!st) {
+    vt_executable_sums(&executable.info);
+    vt_hbm_use_of(&executable, module->main, &executable.arena, &use);
+    vt_hbm_put_json(out, slice->chip, &use);
   }
-  for (uint32_t i = 0; i < func->return_count; i++) kept[func->returns[i]->id] = true;
-  for (const vt_op *op = func->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->operand_count; i++) last[op->operands[i]->id] = op;
-  peak = live;
-  for (const vt_op *op = func->first; op; op = op->next) {
-    int64_t inside = 0;
-    for (uint32_t r = 0; r < op->region_count; r++) {
-      int64_t own = 0, whole = peak_bytes(op->regions[r]);
-      for (uint32_t i = 0; i < op->regions[r]->param_count; i++)
-        own += bytes_of(op->regions[r]->params[i]->type);
-      if (whole - own > inside) inside = whole - own;
-    }
-    if (live + inside > peak) peak = live + inside;
-    for (uint32_t i = 0; i < op->result_count; i++) live += bytes_of(op->results[i].type);
-    if (live > peak) peak = live;
-    for (uint32_t i = 0; i < op->operand_count; i++) {
-      int32_t id = op->operands[i]->id;
-      if (last[id] != op || kept[id]) continue;
-      live -= bytes_of(op->operands[i]->type);
-      kept[id] = true; // counted once
-    }
-  }
-  vt_arena_free(&scratch);
-  return peak;
+  vt_arena_free(&executable.arena);
+  return st;
 }
 
-static void put_json(vt_text *out, const vt_module *module) {
+static vt_status put_json(vt_text *out, const vt_slice *slice, const vt_module *module) {
   bool first = true;
   vt_scope scope = {NULL, NULL, module->main};
   vt_text_put(out, "{\"collectives\": [");
@@ -122,7 +94,10 @@ static void put_json(vt_text *out, const vt_module *module) {
   put_types(out, "params", module->main->param_count, module->main->params);
   vt_text_put(out, ",\n ");
   put_types(out, "results", module->main->return_count, module->main->returns);
-  vt_text_printf(out, ",\n \"peak_bytes_per_device\": %" PRId64 "}\n", peak_bytes(module->main));
+  vt_text_put(out, ",\n ");
+  VT_TRY(put_memory(out, slice, module));
+  vt_text_put(out, "}\n");
+  return VT_OK;
 }
 
 vt_status vt_partition_module(vt_module *module) {
@@ -142,9 +117,11 @@ static vt_status put_hlo(vt_text *out, const vt_module *module) {
   return st;
 }
 
-vt_status vt_partitioned_text(vt_bytes program, int32_t devices, bool json, vt_text *out_text) {
+vt_status vt_partitioned_text(vt_bytes program, const vt_slice *slice, bool json,
+                              vt_text *out_text) {
   vt_module *module = NULL;
   VT_TRY(vt_import(program, &module));
+  int32_t devices = vt_slice_devices(slice);
   int32_t wanted = module->num_partitions * module->num_replicas;
   vt_status st = VT_OK;
   if (wanted > devices)
@@ -152,7 +129,7 @@ vt_status vt_partitioned_text(vt_bytes program, int32_t devices, bool json, vt_t
                   "the program runs on %d devices, the slice has %d: name a larger one", wanted,
                   devices);
   if (!st) st = vt_partition_module(module);
-  if (!st && json) put_json(out_text, module);
+  if (!st && json) st = put_json(out_text, slice, module);
   if (!st && !json) st = put_hlo(out_text, module);
   vt_module_destroy(module);
   return st;

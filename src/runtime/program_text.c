@@ -4,10 +4,9 @@
 // Of one device it is the optimised module. Of several it is the program that each of them would
 // run on a real slice. This machine runs such a program once, on whole arrays, so it is partitioned
 // only when somebody asks.
+#include "base/memory.h"
 #include "hlo/hlo.h"
-#include "import/import.h"
 #include "runtime/runtime_internal.h"
-#include "spmd/spmd.h"
 
 static const vt_hlo_io *ios_of(vt_arena *arena, const vt_io *ios, uint32_t count,
                                bool partitioned) {
@@ -44,16 +43,40 @@ static vt_status put_hlo(const vt_executable *executable, const vt_module *modul
   return st;
 }
 
-vt_status vt_executable_hlo(const vt_executable *executable, bool message, vt_text *out) {
+typedef struct asked {
+  vt_executable *executable;
+  bool message;
+  vt_text *out;
+} asked;
+
+static vt_status make_local(void *user) {
+  return vt_executable_local(user);
+}
+
+static vt_status print(void *user) {
+  const asked *a = user;
+  const vt_executable_info *info = &a->executable->info;
+  const vt_module *module = a->executable->local;
+  if (info->partitions == info->replicas && !a->executable->manual)
+    module = vt_program_module(a->executable->program);
+  return put_hlo(a->executable, module, a->message, a->out);
+}
+
+vt_status vt_executable_hlo(vt_executable *executable, bool message, vt_text *out) {
   const vt_executable_info *info = &executable->info;
-  if (info->partitions == info->replicas && !executable->manual)
-    return put_hlo(executable, vt_program_module(executable->program), message, out);
-  vt_module *module = NULL;
-  VT_TRY(vt_import(info->program, &module));
-  module->num_replicas = info->replicas;
-  module->num_partitions = info->partitions / info->replicas;
-  vt_status st = vt_partition_module(module);
-  if (!st) st = put_hlo(executable, module, message, out);
-  vt_module_destroy(module);
+  asked a = {executable, message, out};
+  vt_attempt attempt; // others_lock is held
+  vt_status st = VT_OK;
+  vt_lock(&executable->others_lock);
+  if (info->partitions != info->replicas || executable->manual) {
+    st = vt_attempt_run(&attempt, make_local, executable);
+    vt_attempt_end(&attempt);
+  }
+  if (!st) {
+    st = vt_attempt_run(&attempt, print, &a);
+    if (st) vt_text_free(out);
+    vt_attempt_end(&attempt);
+  }
+  vt_unlock(&executable->others_lock);
   return st;
 }

@@ -199,12 +199,30 @@ typedef struct vt_executable_info {
   vt_bytes program, options; // as given
   vt_roofline roofline;
   int64_t argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes,
-      code_bytes; // per device, HBM; temp and peak are lower bounds for any compiler
+      code_bytes; // per device, HBM; temp and peak are lower bounds, the estimate is vt_hbm_use
   int64_t host_argument_bytes, host_output_bytes, host_temp_bytes; // per device
   // The values whose shardings the program asks to inspect.
   const struct vt_inspection *inspections;
   size_t inspection_count;
 } vt_executable_info;
+
+// An array in the HBM of one device. The op is of a module that the executable keeps.
+typedef struct vt_hbm_entry {
+  int64_t bytes; // padded
+  vt_type type;
+  const vt_op *op;    // that makes it; NULL = an argument or output
+  const char *kind;   // "argument", "output" or "HLO temp"
+  uint32_t index;     // of the argument or output
+  const char *layout; // NULL = the default
+} vt_hbm_entry;
+// An estimate of the HBM that a run takes on one device. Low where a compiler has a choice.
+typedef struct vt_hbm_use {
+  int64_t temp_bytes, peak_bytes;
+  int64_t kept_bytes;     // the peak if nothing were computed twice to make the program fit
+  int64_t unpadded_bytes; // of the temporaries
+  uint32_t count;
+  vt_hbm_entry *entries; // live at the peak, largest first
+} vt_hbm_use;
 
 // errors INVALID_ARGUMENT: malformed program; UNIMPLEMENTED: op and place; RESOURCE_EXHAUSTED: more
 // HBM than the core has, with the largest arrays
@@ -215,13 +233,16 @@ vt_executable *vt_executable_retain(vt_executable *executable);
 void vt_executable_release(vt_executable *executable); // accepts NULL
 const vt_executable_info *vt_executable_get(const vt_executable *executable);
 const vt_module *vt_executable_module(const vt_executable *executable);
-// The program as HLO (hlo/hlo.h): as text, or as `message`. Made from scratch at each call.
-vt_status vt_executable_hlo(const vt_executable *executable, bool message, vt_text *out) VT_CHECKED;
+// The program as HLO (hlo/hlo.h): as text, or as `message`. Printed from scratch at each call.
+vt_status vt_executable_hlo(vt_executable *executable, bool message, vt_text *out) VT_CHECKED;
+// Borrowed. Made at the first call, from the program of one device; where that cannot be made, from
+// the lower bound alone. errors RESOURCE_EXHAUSTED: of this machine
+vt_status vt_executable_memory(vt_executable *executable, const vt_hbm_use **out_use) VT_CHECKED;
 // The program that each device of a real slice of `devices` would run, without compiling it: HLO
 // with local shapes and collectives, or as JSON its collectives (how often they run, and their
-// bytes), local types, and the most bytes live at once on one device.
+// bytes), local types, and what is live at the peak of the memory of one device.
 // errors INVALID_ARGUMENT: the program wants more devices
-vt_status vt_partitioned_text(vt_bytes program, int32_t devices, bool json,
+vt_status vt_partitioned_text(vt_bytes program, const vt_slice *slice, bool json,
                               vt_text *out_text) VT_CHECKED;
 
 // Host callbacks that serve one execution. `destroy` is called once, when the run is over.

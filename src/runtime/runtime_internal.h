@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "base/fork.h"
+#include "chip/memory.h"
 #include "runtime/runtime.h"
 #include "spmd/spmd.h"
 
@@ -137,9 +138,12 @@ struct vt_executable {
   vt_executable_options options;
   // Variants of the program for arguments that differ between devices where it takes one value:
   // compiled at first use, for each set of such parameters.
-  const bool *own; // of this one; NULL = none
-  pthread_mutex_t others_lock;
+  const bool *own;             // of this one; NULL = none
+  pthread_mutex_t others_lock; // also guards the rest
   vt_executable *others, *next_other;
+  vt_module *local; // what one device of a real slice would run, once somebody has asked
+  vt_arena use_arena;
+  vt_hbm_use *use; // of local
 };
 
 // compile.c, signature.c. `own`: see vt_executable_for_own; kept. Fills params and results of info.
@@ -164,20 +168,20 @@ vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt
                           vt_io *results) VT_CHECKED;
 // Represents values that differ between devices in the module, and fills partials.
 vt_status vt_io_expand_partials(vt_executable *executable, vt_module *module) VT_CHECKED;
-// A lower bound, for any compiler, on a program's peak memory beyond its parameters and results, on
-// one device; and what it keeps in host memory. (least.c)
-typedef struct vt_least {
-  int64_t hbm, host;
-  int32_t count;
-  struct {
-    const vt_value *value;
-    int64_t bytes;
-  } items[8]; // what makes up `hbm`; the rest is omitted
-} vt_least;
-void vt_executable_least(const vt_executable *executable, vt_func *main, vt_least *out_least);
 // Fills the memory figures. errors RESOURCE_EXHAUSTED with the largest arrays
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) VT_CHECKED;
+void vt_executable_sums(vt_executable_info *info); // of arguments, results and what they share
+// The estimate for the program of one device, in `arena`; NULL = that is not known, only the least.
+void vt_hbm_use_of(const vt_executable *executable, vt_func *main, vt_arena *arena,
+                   vt_hbm_use *out_use);
+// The error of a program that needs more than the core has. (hbm_report.c)
+vt_status vt_hbm_refuse(const vt_executable *executable, const vt_least *least,
+                        const vt_hbm_use *use) VT_CHECKED;
+void vt_hbm_put_json(vt_text *text, const vt_chip *chip, const vt_hbm_use *use);
 
+// Makes `local` of the executable, once: the program of one device, as imported and partitioned.
+// The caller holds others_lock, or is its compilation. errors of the partitioner
+vt_status vt_executable_local(vt_executable *executable) VT_CHECKED;
 // Turns a module as imported, for all its partitions and replicas, into the program of one device.
 vt_status vt_partition_module(vt_module *module) VT_CHECKED;
 

@@ -322,6 +322,47 @@ static void a_run_is_on_the_page_of_its_process(void **state) {
   rmdir(folder);
 }
 
+#define PAIR_OF(rows) "tensor<" rows "x4096xf32>"
+#define PRODUCT(rows, name, a)                                                                     \
+  name " = stablehlo.dot_general " a ", %b, contracting_dims = [1] x [0] : (" PAIR_OF(             \
+      rows) ", tensor<4096x4096xf32>) -> " PAIR_OF(rows) "\n"
+#define CUT "{sdy.sharding = #sdy.sharding<@mesh, [{\"x\"}, {}]>}"
+// Products over two devices, by rows. Each device holds half of what all need.
+#define PRODUCTS_ON_TWO(rows)                                                                      \
+  "module @m attributes {mhlo.num_partitions = 2 : i32} { sdy.mesh @mesh = <[\"x\"=2]>\n"          \
+  "func.func public @main(%a: " PAIR_OF(rows) CUT                                                  \
+      ", %b: tensor<4096x4096xf32> " CUT ") -> (" PAIR_OF(rows) ") {\n" PRODUCT(rows, "%c", "%a")  \
+          PRODUCT(rows, "%d", "%c") "return %d : " PAIR_OF(rows) "\n} }"
+
+static vt_executable *compile_on(const char *slice_name, const char *text, bool made) {
+  vt_slice slice;
+  vt_executable *executable = NULL;
+  vt_executable_options options = {0};
+  assert_null(vt_slice_from_name(slice_name, &slice));
+  vt_status st = vt_executable_compile(&slice, (vt_bytes){(const uint8_t *)text, strlen(text)},
+                                       &options, &executable);
+  if (st) fail_msg("%s", vt_status_message(st));
+  assert_int_equal(executable->local != NULL, made);
+  return executable;
+}
+
+static void the_program_of_one_device_is_made_when_it_is_needed(void **state) {
+  (void)state;
+  const vt_hbm_use *use = NULL, *again = NULL;
+  vt_executable *executable = compile_on("v3-8", PRODUCTS_ON_TWO("1024"), false);
+  assert_null(vt_executable_memory(executable, &use));
+  const vt_module *local = executable->local;
+  assert_non_null(local);
+  assert_int_equal(use->temp_bytes, (4096 + 512) * 4096 * 4); // all of b, half of c
+  assert_int_equal(use->entries[0].bytes, 4096 * 4096 * 4);
+  assert_int_equal(use->entries[0].op->code, VT_OP_ALL_GATHER);
+  assert_null(vt_executable_memory(executable, &again));
+  assert_true(again == use && executable->local == local);
+  vt_executable_release(executable);
+  // Near the limit a compilation has to know.
+  vt_executable_release(compile_on("v3-8", PRODUCTS_ON_TWO("600000"), true));
+}
+
 static void slices_are_found_by_the_environment(void **state) {
   (void)state;
   vt_slice slice;
@@ -352,6 +393,7 @@ int main(void) {
       cmocka_unit_test(an_error_of_a_buffer_reaches_its_readers),
       cmocka_unit_test(hbm_is_taken_and_given_back_exactly),
       cmocka_unit_test(a_forked_child_gets_errors_and_does_not_hang),
+      cmocka_unit_test(the_program_of_one_device_is_made_when_it_is_needed),
       cmocka_unit_test(slices_are_found_by_the_environment),
       cmocka_unit_test(a_run_is_on_the_page_of_its_process),
   };

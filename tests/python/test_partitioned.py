@@ -47,6 +47,29 @@ def test_partial_sums_are_reduced(tmp_path):
     assert " all-reduce(" in compiled and f"f32[16,{64 // devices}]" in compiled and "f32[16,64]" not in compiled
 
 
+def test_what_is_live_at_the_peak_is_of_one_device(tmp_path):
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    rows = NamedSharding(mesh, P("x", None))
+    x, w = (jax.ShapeDtypeStruct((1024, n), jnp.float32, sharding=rows) for n in (1001, 1024))
+
+    def step(x, w):
+        return w + jnp.tanh(w @ x).sum(), (x * x).sum()
+
+    lowered = jax.jit(step, donate_argnums=1).lower(x, w)
+    file = tmp_path / "step.mlir"
+    file.write_text(lowered.as_text())
+    told = json.loads(compile_file(file, "v3-8", "--json").stdout)
+    live = {(one["kind"], one.get("index", one.get("op"))): one for one in told["live_at_peak"]}
+    assert live["argument", 0]["shape"] == "f32[128,1001]{0,1:T(8,128)}"
+    assert live["argument", 0]["bytes"] == 128 * 1008 * 4 and live["argument", 0]["unpadded_bytes"] == 128 * 1001 * 4
+    assert ("output", 0) not in live  # it is where the donated argument was
+    gathered = live["temp", "all_gather"]
+    assert gathered["shape"].startswith("f32[1024,1001]") and gathered["bytes"] == 1024 * 1008 * 4
+    stats = lowered.compile().memory_analysis()
+    assert told["peak_bytes_per_device"] == stats.peak_memory_in_bytes == sum(one["bytes"] for one in live.values())
+    assert told["temp_bytes_per_device"] == stats.temp_size_in_bytes
+
+
 def test_a_slice_too_small_is_named(tmp_path):
     file = tmp_path / "product.mlir"
     file.write_text(product(8, 8).as_text())

@@ -8,9 +8,9 @@
 //   - what it reads, at the smallest point along fused chains; parameters count elsewhere
 //   - what it writes, in the smallest form that its readers take
 //   - what each enclosing loop carries
-// without padding. What a program places in host memory counts there: a value is where its operands
-// are unless placed elsewhere.
-#include "runtime/runtime_internal.h"
+// padded where shapes are those of one device. What a program places in host memory counts there: a
+// value is where its operands are unless placed elsewhere.
+#include "chip/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +21,7 @@
 
 // What is known about each value of a function, by value id.
 typedef struct known {
+  int64_t *bytes;         // of the whole value on one device
   bool *host;             // lies in host memory
   int64_t *behind;        // bytes that must be live for it to be live, 0 = negligible
   const vt_value **roots; // the value those bytes are of
@@ -29,6 +30,7 @@ typedef struct known {
 } known;
 
 typedef struct walk {
+  const vt_chip *chip;
   vt_arena scratch;
 } walk;
 
@@ -40,14 +42,13 @@ typedef struct view {
   known k;
 } view;
 
-static int64_t bytes_of(const view *v, vt_type type) {
-  int32_t bits = vt_dtype_get(type.dtype)->bits;
-  return (int64_t)((double)vt_type_elements(type) * (bits < 2 ? 8 : bits) / 8 / v->share);
+static int64_t bytes_of(const view *v, const vt_value *value) {
+  return v->k.bytes[value->id];
 }
 
 // f32 that may be kept in bf16.
-static int64_t rounded_bytes(const view *v, vt_type type) {
-  return bytes_of(v, type) / (type.dtype == VT_F32 ? 2 : 1);
+static int64_t rounded_bytes(const view *v, const vt_value *value) {
+  return bytes_of(v, value) / (value->type.dtype == VT_F32 ? 2 : 1);
 }
 
 static void take_larger(vt_least *into, const vt_least *other) {
@@ -92,7 +93,7 @@ static bool is_heavy(const vt_op *op) {
 // Bytes of the value in the form in which `op` may read it.
 static int64_t form_for(const view *v, const vt_op *op, const vt_value *value) {
   const vt_op_info *info = vt_op_info_get(op->code);
-  int64_t all = bytes_of(v, value->type);
+  int64_t all = bytes_of(v, value);
   if (vt_op_is_matrix_product(op)) {
     bool rounds = value->type.dtype == VT_F32 && vt_op_rounds_operands(op);
     return rounds ? all / 2 : all;
@@ -100,11 +101,10 @@ static int64_t form_for(const view *v, const vt_op *op, const vt_value *value) {
   if (op->code == VT_OP_SORT || op->code == VT_OP_FFT) return all;
   // A value is written in the form that its users make of it.
   if (info->flags & VT_OPF_ELTWISE && op->result_count == 1) {
-    int64_t made = bytes_of(v, op->results[0].type);
+    int64_t made = bytes_of(v, &op->results[0]);
     return made < all ? made : all;
   }
-  if (op->code == VT_OP_RESHAPE || op->code == VT_OP_TRANSPOSE)
-    return rounded_bytes(v, value->type);
+  if (op->code == VT_OP_RESHAPE || op->code == VT_OP_TRANSPOSE) return rounded_bytes(v, value);
   return 0; // sums and slices of it may be fused with it
 }
 
@@ -118,7 +118,7 @@ static void find_forms(const view *v, const vt_func *func, bool is_loop) {
       if (form > v->k.form[id]) v->k.form[id] = form;
     }
   for (uint32_t i = 0; is_loop && i < func->return_count; i++) {
-    int64_t form = rounded_bytes(v, func->returns[i]->type);
+    int64_t form = rounded_bytes(v, func->returns[i]);
     if (form > v->k.form[func->returns[i]->id]) v->k.form[func->returns[i]->id] = form;
   }
 }
@@ -139,15 +139,14 @@ static bool placed(const vt_op *op, bool *out_host) {
   return false;
 }
 
-// `inner`: where what the op runs inside leaves the results, NULL when it runs nothing.
-static bool lies_in_host(const view *v, const vt_op *op, uint32_t result, const bool *inner) {
-  bool host = false;
-  if (placed(op, &host)) return host;
+bool vt_lies_in_host(const vt_op *op, uint32_t result, const bool *host, const bool *inner) {
+  bool there = false;
+  if (placed(op, &there)) return there;
   if (inner && op->code != VT_OP_WHILE) return inner[result];
   if (op->code == VT_OP_WHILE || op->code == VT_OP_OPTIMIZATION_BARRIER)
-    return v->k.host[op->operands[result]->id];
-  for (uint32_t i = 0; i < op->operand_count; i++) host = host || v->k.host[op->operands[i]->id];
-  return host;
+    return host[op->operands[result]->id];
+  for (uint32_t i = 0; i < op->operand_count; i++) there = there || host[op->operands[i]->id];
+  return there;
 }
 
 // One function ------------------------------------------------------------------------------------
@@ -211,7 +210,7 @@ static vt_least while_least(const view *v, const vt_op *op, vt_least inside) {
       seen = seen || v->k.roots[op->operands[j]->id] == v->k.roots[id];
     if (v->k.host[id]) continue;
     if (carried && !is_idle(v, op, i))
-      add_item(&least, &op->results[i], rounded_bytes(v, op->results[i].type));
+      add_item(&least, &op->results[i], rounded_bytes(v, &op->results[i]));
     else if (!carried && !seen && v->k.behind[id])
       add_item(&least, v->k.roots[id], v->k.behind[id] / 2);
   }
@@ -246,12 +245,12 @@ static vt_least inner_least(const view *v, const vt_op *op, bool **out_host) {
 // What must be live for the result to be live.
 static void set_behind(const view *v, const vt_op *op, const vt_value *result) {
   int32_t id = result->id;
-  int64_t all = bytes_of(v, result->type);
+  int64_t all = bytes_of(v, result);
   if (v->k.host[id]) return;
   v->k.roots[id] = result;
   if (is_heavy(op) || op->code == VT_OP_WHILE) {
     bool carried = op->code != VT_OP_WHILE || !hands_on(op, (uint32_t)result->index);
-    v->k.behind[id] = carried ? (is_heavy(op) ? all : rounded_bytes(v, result->type)) : 0;
+    v->k.behind[id] = carried ? (is_heavy(op) ? all : rounded_bytes(v, result)) : 0;
     return;
   }
   for (uint32_t i = 0; i < op->operand_count; i++) {
@@ -276,14 +275,26 @@ static int32_t *last_uses(walk *w, vt_func *func, int32_t *out_op_count) {
   return last;
 }
 
+// Of what may still be divided, no shape is known that could be padded.
+static int64_t device_bytes(const view *v, vt_type type) {
+  if (v->share == 1 && v->w->chip) return vt_chip_compact_bytes(v->w->chip, type);
+  return (int64_t)((double)vt_chip_dense_bytes(type) / v->share);
+}
+
 static view view_func(walk *w, vt_func *func, const vt_scope *scope, double share) {
   view v = {.w = w, .scope = scope, .share = share};
   v.k.uses = vt_func_use_counts(func, &w->scratch);
   size_t count = (size_t)func->value_count + 1;
   v.k.host = VT_NEW_ARRAY(&w->scratch, bool, count);
+  v.k.bytes = VT_NEW_ARRAY(&w->scratch, int64_t, count);
   v.k.behind = VT_NEW_ARRAY(&w->scratch, int64_t, count);
   v.k.roots = VT_NEW_ARRAY(&w->scratch, const vt_value *, count);
   v.k.form = VT_NEW_ARRAY(&w->scratch, int64_t, count);
+  for (uint32_t p = 0; p < func->param_count; p++)
+    v.k.bytes[func->params[p]->id] = device_bytes(&v, func->params[p]->type);
+  for (const vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->result_count; i++)
+      v.k.bytes[op->results[i].id] = device_bytes(&v, op->results[i].type);
   return v;
 }
 
@@ -300,7 +311,7 @@ static vt_least func_least(walk *w, vt_func *func, const vt_scope *scope, double
     vt_least here = inner_least(&v, op, &inner_host);
     for (uint32_t i = 0; i < op->result_count; i++) {
       const vt_value *value = &op->results[i];
-      v.k.host[value->id] = lies_in_host(&v, op, i, inner_host);
+      v.k.host[value->id] = vt_lies_in_host(op, i, v.k.host, inner_host);
       set_behind(&v, op, value);
       bool returned = !scope && last[value->id] == op_count;
       if (v.k.host[value->id] && !returned && !fuses)
@@ -321,12 +332,9 @@ static vt_least func_least(walk *w, vt_func *func, const vt_scope *scope, double
   return most;
 }
 
-void vt_executable_least(const vt_executable *executable, vt_func *main, vt_least *out_least) {
-  const vt_executable_info *info = &executable->info;
-  walk w = {0};
-  bool *host = VT_NEW_ARRAY(&w.scratch, bool, main->param_count + 1);
-  for (uint32_t i = 0; i < main->param_count; i++)
-    host[i] = info->params[i].memory != VT_MEMORY_DEVICE;
-  *out_least = func_least(&w, main, NULL, info->partitions, host, NULL);
+void vt_chip_least(const vt_chip *chip, vt_func *main, double share, const bool *param_host,
+                   vt_least *out_least) {
+  walk w = {.chip = chip};
+  *out_least = func_least(&w, main, NULL, share, param_host, NULL);
   vt_arena_free(&w.scratch);
 }

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+// live.c - the temporaries that a program holds while it runs: an estimate of XLA's, low where XLA
+// has a choice.
+//
+// In the order of the program,
+//   - elementwise operators, and moves that fuse, are made where they are read, unless a reader
+//     needs an array or keeping what they are made of takes more than keeping them;
+//   - products are stored in the form that their readers take: rounded, reduced, with the bias;
+//   - updates, loops and elementwise operators write over what nobody reads any more;
+//   - results are made as soon as they can be, where they will be, and take nothing here.
+// Each function is walked three times: forward for what it takes to make a value again, backward
+// for what is stored and until when, forward for what is live.
+#include "chip/memory.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+
+enum { NEVER = -1 };
+
+// What is known about a value. Times are positions of operators in the function.
+typedef struct item {
+  int64_t bytes;             // padded; 0 in host memory
+  int64_t behind;            // bytes that must be live for it to be made again
+  const vt_value *root;      // the largest of them; NULL = none
+  const vt_value *form;      // what is stored of it; so far, the largest that a reader takes
+  uint32_t readers, writers; // writers: readers that write their result over it as they go
+  int32_t early, last;       // when it can be made, when it is last read
+  int32_t result;            // which result of the function it becomes, or NEVER
+  int32_t buffer;            // index, or NEVER
+  int32_t next;              // of those that end at the same time, or NEVER
+  bool must, stored;         // must: a reader needs an array
+} item;
+
+typedef struct buffer {
+  const vt_value *value;
+  int32_t holder; // id of the last value that it holds
+  int64_t bytes;
+  vt_type type;
+  int32_t start, end;
+} buffer;
+
+// One function at one call site.
+typedef struct frame {
+  const vt_chip *chip;
+  vt_arena *arena;
+  vt_func *func;
+  const vt_op *runs; // the operator that runs it; NULL = main
+  item *items;       // by value id
+  bool *host;
+  struct frame **inside; // by operator: what it runs that takes most
+  int32_t op_count, buffer_count;
+  buffer *buffers;
+  int32_t *ending; // by operator: the first value that ends there
+  int64_t live, peak;
+  int32_t at; // of the peak
+  const vt_op *peak_op;
+} frame;
+
+static item *item_of(const frame *f, const vt_value *value) {
+  return &f->items[value->id];
+}
+
+// ---- what operators do --------------------------------------------------------------------------
+
+static bool hands_on(const vt_op *loop, uint32_t i) {
+  const vt_func *body = loop->regions[1];
+  return i < body->return_count && body->returns[i] == body->params[i];
+}
+
+// Results are the operands, one by one, under another name or shape.
+static bool is_alias(const frame *f, const vt_op *op) {
+  if (op->code == VT_OP_RESHAPE || op->code == VT_OP_TRANSPOSE) return true;
+  if (vt_op_is_marker(op)) return f->host[op->operands[0]->id] == f->host[op->results[0].id];
+  switch ((vt_op_class)vt_op_info_get(op->code)->class) {
+  case VT_CLASS_CAST:
+  case VT_CLASS_NAME:
+    return op->operand_count >= op->result_count;
+  default:
+    return false;
+  }
+}
+
+// Made where it is read.
+static bool is_soft(const frame *f, const vt_op *op) {
+  if (op->result_count == 1) switch (op->code) {
+    case VT_OP_BROADCAST_IN_DIM:
+    case VT_OP_BROADCAST:
+    case VT_OP_SLICE:
+    case VT_OP_DYNAMIC_SLICE:
+    case VT_OP_PAD:
+    case VT_OP_REVERSE:
+      return true;
+    default:
+      if (vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) return true;
+    }
+  return is_alias(f, op);
+}
+
+static bool is_free(const vt_op *op) {
+  vt_op_class class = (vt_op_class)vt_op_info_get(op->code)->class;
+  return class == VT_CLASS_VALUE || class == VT_CLASS_DEVICE;
+}
+
+// Whether the operator reads an array from memory; others take in what makes their operand.
+static bool reads_array(const vt_op *op) {
+  switch ((vt_op_class)vt_op_info_get(op->code)->class) {
+  case VT_CLASS_LIBRARY:
+  case VT_CLASS_CONTROL:
+  case VT_CLASS_COLLECTIVE:
+  case VT_CLASS_TOKEN:
+    return true;
+  default:
+    return false;
+  }
+}
+
+// The operand that result i may be written over; NEVER = none.
+static int32_t written_over(const vt_op *op, uint32_t i) {
+  switch (op->code) {
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+    return 0;
+  case VT_OP_SCATTER:
+  case VT_OP_SORT:
+  case VT_OP_ALL_REDUCE:
+    return i < op->operand_count ? (int32_t)i : NEVER;
+  case VT_OP_WHILE:
+    return hands_on(op, i) ? NEVER : (int32_t)i;
+  default:
+    return NEVER;
+  }
+}
+
+// ---- forward: what it takes to make a value again -----------------------------------------------
+
+static frame *walk_func(const vt_chip *chip, vt_arena *arena, vt_func *func, const vt_op *runs,
+                        const bool *param_host, bool *out_host);
+
+// Walks what the operator runs; out_host: where that leaves the results, NULL when it runs nothing.
+static frame *walk_inside(frame *f, const vt_op *op, bool **out_host) {
+  vt_func *callee = vt_op_callee(op);
+  frame *most = NULL;
+  *out_host = NULL;
+  if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL)) return NULL;
+  for (uint32_t r = 0; r < (callee ? 1 : op->region_count); r++) {
+    vt_func *func = callee ? callee : op->regions[r];
+    bool *host = VT_NEW_ARRAY(f->arena, bool, func->param_count + 1);
+    uint32_t skip = op->operand_count - func->param_count; // the selector of if and case
+    for (uint32_t p = 0; p < func->param_count; p++) host[p] = f->host[op->operands[p + skip]->id];
+    *out_host = VT_NEW_ARRAY(f->arena, bool, func->return_count + 1);
+    frame *inside = walk_func(f->chip, f->arena, func, op, host, *out_host);
+    if (!most || inside->peak > most->peak) most = inside;
+  }
+  return most;
+}
+
+static void describe_result(frame *f, const vt_op *op, uint32_t i, int32_t at) {
+  item *r = item_of(f, &op->results[i]);
+  bool handed = op->code == VT_OP_WHILE && hands_on(op, i);
+  r->early = at;
+  if (is_free(op)) {
+    r->early = NEVER;
+  } else if (!handed && !is_soft(f, op)) {
+    r->behind = r->bytes;
+    r->root = &op->results[i];
+  } else {
+    bool one = handed || is_alias(f, op);
+    int64_t most = 0;
+    r->early = NEVER;
+    for (uint32_t o = one ? i : 0; o < (one ? i + 1 : op->operand_count); o++) {
+      const item *from = item_of(f, op->operands[o]);
+      r->behind += from->behind;
+      if (from->behind > most) most = from->behind, r->root = from->root;
+      if (from->early > r->early) r->early = from->early;
+    }
+    if (r->behind > r->bytes) r->behind = r->bytes;
+  }
+}
+
+static void describe(frame *f, const bool *param_host) {
+  const vt_func *func = f->func;
+  int32_t at = 0;
+  for (uint32_t p = 0; p < func->param_count; p++) {
+    int32_t id = func->params[p]->id;
+    f->host[id] = param_host[p];
+    f->items[id].early = NEVER;
+    if (!param_host[p]) f->items[id].bytes = vt_chip_compact_bytes(f->chip, func->params[p]->type);
+  }
+  for (const vt_op *op = func->first; op; op = op->next, at++) {
+    bool *inner = NULL;
+    f->inside[at] = walk_inside(f, op, &inner);
+    for (uint32_t i = 0; i < op->result_count; i++) {
+      int32_t id = op->results[i].id;
+      f->host[id] = vt_lies_in_host(op, i, f->host, inner);
+      if (!f->host[id]) f->items[id].bytes = vt_chip_compact_bytes(f->chip, op->results[i].type);
+    }
+    for (uint32_t i = 0; i < op->result_count; i++) describe_result(f, op, i, at);
+  }
+}
+
+// ---- backward: what is stored, and until when ---------------------------------------------------
+
+// One more reader. form: what it takes of the value; NULL = it writes over it as it goes.
+static void read_until(frame *f, const vt_value *value, int32_t at, const vt_value *form) {
+  item *v = item_of(f, value);
+  if (at > v->last) v->last = at;
+  v->readers++;
+  if (!form)
+    v->writers++;
+  else if (!v->form || item_of(f, form)->bytes > item_of(f, v->form)->bytes)
+    v->form = form;
+}
+
+// What has to be stored of a value for all its readers; NULL: its one reader stores it.
+static const vt_value *whole_form(const frame *f, const vt_value *value) {
+  const item *v = item_of(f, value);
+  if (v->readers == 1 && v->writers == 1) return NULL;
+  if (v->writers || !v->form || item_of(f, v->form)->bytes > v->bytes) return value;
+  return v->form;
+}
+
+// The value becomes a result where its operand is now, if nobody reads that later.
+static void pass_result_on(frame *f, const item *r, const vt_value *operand) {
+  item *from = item_of(f, operand);
+  if (r->result >= 0 && operand->op && from->last < 0) from->result = r->result;
+}
+
+static void decide_alias(frame *f, const vt_value *result, const vt_value *operand) {
+  const item *r = item_of(f, result);
+  if (r->last < 0) return;
+  pass_result_on(f, r, operand);
+  if (r->must) item_of(f, operand)->must = true;
+  read_until(f, operand, r->last, r->result < 0 ? whole_form(f, result) : operand);
+}
+
+// Bytes that stay live until `last` only because the operator's result is made there.
+static int64_t cost_of_making(const frame *f, const vt_op *op, int32_t last) {
+  int64_t cost = 0;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    const item *from = item_of(f, op->operands[i]);
+    bool seen = !from->root || from->last >= last || item_of(f, from->root)->last >= last;
+    for (uint32_t j = 0; j < i; j++) seen = seen || op->operands[j] == op->operands[i];
+    if (!seen) cost += from->behind;
+  }
+  return cost;
+}
+
+static void decide_soft(frame *f, const vt_op *op, int32_t at) {
+  const vt_value *form = whole_form(f, &op->results[0]);
+  item *r = item_of(f, &op->results[0]);
+  if (r->result >= 0)
+    r->stored = true, at = r->early;
+  else if (r->must)
+    r->stored = r->behind > 0;
+  else
+    r->stored = cost_of_making(f, op, r->last) > r->bytes;
+  r->form = form ? form : &op->results[0];
+  bool in_step = vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    read_until(f, op->operands[i], r->stored ? at : r->last,
+               !in_step    ? op->operands[i]
+               : r->stored ? NULL
+                           : form);
+}
+
+static void decide_hard(frame *f, const vt_op *op, int32_t at) {
+  vt_op_class class = (vt_op_class)vt_op_info_get(op->code)->class;
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    item *r = item_of(f, &op->results[i]);
+    int32_t over = written_over(op, i);
+    r->form = whole_form(f, &op->results[i]);
+    r->stored = r->form || class != VT_CLASS_CONTRACT;
+    if (!r->form) r->form = &op->results[i];
+    if (r->last < at) r->last = at;
+    if (over >= 0) pass_result_on(f, r, op->operands[over]);
+    if (op->code != VT_OP_WHILE || !hands_on(op, i)) continue;
+    r->stored = false;
+    read_until(f, op->operands[i], r->last, op->operands[i]);
+  }
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    if (reads_array(op)) item_of(f, op->operands[i])->must = true;
+    read_until(f, op->operands[i], at, op->code == VT_OP_REDUCE ? NULL : op->operands[i]);
+  }
+}
+
+static bool is_read(const frame *f, const vt_op *op) {
+  for (uint32_t i = 0; i < op->result_count; i++)
+    if (item_of(f, &op->results[i])->last >= 0) return true;
+  return vt_op_has_effect(op);
+}
+
+static void decide(frame *f) {
+  const vt_func *func = f->func;
+  int32_t at = f->op_count;
+  for (uint32_t i = 0; i < func->return_count; i++) {
+    item *v = item_of(f, func->returns[i]);
+    read_until(f, func->returns[i], f->op_count, func->returns[i]);
+    if (v->result < 0 && func->returns[i]->op) v->result = (int32_t)i;
+  }
+  for (const vt_op *op = func->last; op; op = op->prev) {
+    at--;
+    if (!is_read(f, op)) {
+      f->inside[at] = NULL;
+    } else if (is_alias(f, op)) {
+      for (uint32_t i = 0; i < op->result_count; i++)
+        decide_alias(f, &op->results[i], op->operands[i]);
+    } else if (is_soft(f, op)) {
+      decide_soft(f, op, at);
+    } else if (!is_free(op)) {
+      decide_hard(f, op, at);
+    }
+  }
+}
+
+// ---- forward: what is live ----------------------------------------------------------------------
+
+// The value that holds the memory which the value is made of.
+static const vt_value *holder_of(const frame *f, const vt_value *value) {
+  while (item_of(f, value)->buffer < 0 && value->op && is_alias(f, value->op))
+    value = value->op->operands[value->index];
+  return item_of(f, value)->buffer >= 0 ? value : item_of(f, value)->root;
+}
+
+// Result i of a loop's body is made while the one before it is still read.
+static bool clashes(const frame *f, const vt_op *op, const item *r, int32_t at) {
+  if (!f->runs || f->runs->code != VT_OP_WHILE || f->func != f->runs->regions[1]) return false;
+  int32_t last = item_of(f, f->func->params[r->result])->last;
+  bool fuses = is_soft(f, op);
+  if (fuses) at = r->early > NEVER ? r->early : 0;
+  return last > at || (last == at && !fuses && written_over(op, 0) < 0);
+}
+
+static bool take_over(frame *f, const vt_value *value, const vt_value *from, int32_t at) {
+  const vt_value *old = holder_of(f, from);
+  if (!old || item_of(f, old)->buffer < 0 || item_of(f, old)->last != at) return false;
+  item *v = item_of(f, value);
+  buffer *b = &f->buffers[item_of(f, old)->buffer];
+  if (b->holder != old->id || b->bytes < item_of(f, v->form)->bytes) return false;
+  b->holder = value->id;
+  v->buffer = item_of(f, old)->buffer;
+  return true;
+}
+
+static void store(frame *f, const vt_op *op, uint32_t i, int32_t at) {
+  const vt_value *value = &op->results[i];
+  item *v = item_of(f, value);
+  bool taken = false;
+  if (!v->stored || v->last < 0) return;
+  if (v->result >= 0 && !clashes(f, op, v, at)) return;
+  if (v->result >= 0) v->last = f->op_count;
+  int32_t over = written_over(op, i);
+  if (over >= 0) taken = take_over(f, value, op->operands[over], at);
+  for (uint32_t o = 0; o < op->operand_count && !taken && is_soft(f, op); o++)
+    taken = take_over(f, value, op->operands[o], at);
+  if (!taken) {
+    v->buffer = f->buffer_count++;
+    f->buffers[v->buffer] =
+        (buffer){value, value->id, item_of(f, v->form)->bytes, v->form->type, at, f->op_count};
+    f->live += f->buffers[v->buffer].bytes;
+  }
+  v->next = f->ending[v->last];
+  f->ending[v->last] = value->id;
+}
+
+// What is made from parameters and constants only for this operator, which needs an array.
+static bool is_made_for(const frame *f, const vt_op *op, uint32_t i) {
+  const vt_value *value = op->operands[i];
+  if (!reads_array(op) || vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) return false;
+  for (uint32_t j = 0; j < i; j++)
+    if (op->operands[j] == value) return false;
+  while (value->op && is_alias(f, value->op)) value = value->op->operands[value->index];
+  const item *v = item_of(f, value);
+  return value->op && !v->stored && v->result < 0 && !v->behind;
+}
+
+static void end_values(frame *f, int32_t at) {
+  for (int32_t id = f->ending[at]; id >= 0; id = f->items[id].next) {
+    buffer *b = &f->buffers[f->items[id].buffer];
+    if (b->holder != id) continue;
+    f->live -= b->bytes;
+    b->end = at;
+  }
+}
+
+static void measure(frame *f) {
+  int32_t at = 0;
+  for (const vt_op *op = f->func->first; op; op = op->next, at++) {
+    for (uint32_t i = 0; i < op->result_count; i++) store(f, op, i, at);
+    int64_t now = f->live + (f->inside[at] ? f->inside[at]->peak : 0);
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      if (is_made_for(f, op, i)) now += item_of(f, op->operands[i])->bytes;
+    if (now > f->peak) {
+      f->peak = now;
+      f->at = at;
+      f->peak_op = op;
+    }
+    end_values(f, at);
+    vt_assert(f->live >= 0);
+  }
+}
+
+static frame *walk_func(const vt_chip *chip, vt_arena *arena, vt_func *func, const vt_op *runs,
+                        const bool *param_host, bool *out_host) {
+  frame *f = VT_NEW(arena, frame);
+  *f = (frame){.chip = chip, .arena = arena, .func = func, .runs = runs};
+  vt_func_number(func);
+  for (const vt_op *op = func->first; op; op = op->next) f->op_count++;
+  f->items = VT_NEW_ARRAY(arena, item, func->value_count + 1);
+  f->host = VT_NEW_ARRAY(arena, bool, func->value_count + 1);
+  f->inside = VT_NEW_ARRAY(arena, frame *, f->op_count + 1);
+  f->buffers = VT_NEW_ARRAY(arena, buffer, func->value_count + 1);
+  f->ending = VT_NEW_ARRAY(arena, int32_t, f->op_count + 1);
+  for (int32_t i = 0; i < func->value_count; i++)
+    f->items[i].last = f->items[i].result = f->items[i].buffer = NEVER;
+  for (int32_t i = 0; i <= f->op_count; i++) f->ending[i] = NEVER;
+  describe(f, param_host);
+  decide(f);
+  measure(f);
+  for (uint32_t i = 0; out_host && i < func->return_count; i++)
+    out_host[i] = f->host[func->returns[i]->id];
+  return f;
+}
+
+// ---- the list -----------------------------------------------------------------------------------
+
+static void add_buffer(vt_live *live, const vt_value *value, vt_type type, int64_t bytes) {
+  if (!bytes) return;
+  live->bytes += bytes;
+  live->unpadded += vt_chip_dense_bytes(type);
+  if (live->buffers) live->buffers[live->count] = (vt_live_buffer){value, type, bytes};
+  live->count++;
+}
+
+// Each buffer gets the value that it holds at the peak.
+static void name_buffers(const frame *f) {
+  int32_t at = 0;
+  for (const vt_op *op = f->func->first; op && at <= f->at; op = op->next, at++)
+    for (uint32_t i = 0; i < op->result_count; i++) {
+      const item *v = item_of(f, &op->results[i]);
+      if (v->buffer < 0) continue;
+      f->buffers[v->buffer].value = &op->results[i];
+      f->buffers[v->buffer].type = v->form->type;
+    }
+}
+
+// What is live at the peak; without room for it, only counts.
+static void collect(const frame *f, vt_live *live) {
+  for (; f && f->peak_op; f = f->inside[f->at]) {
+    name_buffers(f);
+    for (int32_t i = 0; i < f->buffer_count; i++) {
+      const buffer *b = &f->buffers[i];
+      if (b->start <= f->at && f->at <= b->end) add_buffer(live, b->value, b->type, b->bytes);
+    }
+    for (uint32_t i = 0; i < f->peak_op->operand_count; i++) {
+      const vt_value *value = f->peak_op->operands[i];
+      if (is_made_for(f, f->peak_op, i))
+        add_buffer(live, value, value->type, item_of(f, value)->bytes);
+    }
+  }
+}
+
+static int by_bytes(const void *a, const void *b) {
+  const vt_live_buffer *x = a, *y = b;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+  return (x->value->id > y->value->id) - (x->value->id < y->value->id);
+}
+
+void vt_chip_live(const vt_chip *chip, vt_func *main, const bool *param_host, vt_arena *arena,
+                  vt_live *out_live) {
+  vt_arena scratch = {0};
+  const frame *f = walk_func(chip, &scratch, main, NULL, param_host, NULL);
+  *out_live = (vt_live){0};
+  collect(f, out_live);
+  vt_assert(out_live->bytes == f->peak);
+  vt_live_buffer *room = VT_NEW_ARRAY(arena, vt_live_buffer, out_live->count + 1);
+  *out_live = (vt_live){.buffers = room};
+  collect(f, out_live);
+  if (out_live->count)
+    qsort(out_live->buffers, out_live->count, sizeof *out_live->buffers, by_bytes);
+  vt_arena_free(&scratch);
+}
