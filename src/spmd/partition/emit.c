@@ -185,6 +185,24 @@ vt_value *vt_emit_zero(vt_parter *p, vt_dtype dtype) {
   return emit_scalar(p, dtype, NULL, 0);
 }
 
+// The dtypes whose only zero is positive.
+static bool one_zero(vt_dtype dtype) {
+  return dtype == VT_F8E4M3B11FNUZ || dtype == VT_F8E5M2FNUZ || dtype == VT_F8E4M3FNUZ ||
+         dtype == VT_F8E8M0FNU;
+}
+
+vt_value *vt_emit_nothing(vt_parter *p, vt_dtype dtype) {
+  const vt_dtype_info *info = vt_dtype_get(dtype);
+  bool complex = vt_dtype_is_complex(dtype);
+  if ((!complex && info->kind != VT_KIND_FLOAT) || one_zero(dtype)) return vt_emit_zero(p, dtype);
+  uint8_t bytes[16] = {0};
+  size_t size = vt_dtype_bytes(dtype);
+  uint8_t sign = (uint8_t)(1 << (info->bits - 1) % 8);
+  bytes[size - 1] = sign;
+  if (complex) bytes[size / 2 - 1] = sign;
+  return emit_scalar(p, dtype, bytes, size);
+}
+
 vt_value *vt_emit_s32(vt_parter *p, int64_t number) {
   int32_t value = (int32_t)number;
   return emit_scalar(p, VT_S32, &value, sizeof value);

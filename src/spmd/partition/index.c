@@ -447,8 +447,8 @@ static void gather_single(vt_parter *p, index_case c, uint32_t mask, vt_grouping
   vt_type result = out->local->type, pred = result;
   pred.dtype = VT_PRED;
   away = vt_emit_broadcast(p, away, pred, dims);
-  vt_value *zeros = vt_emit_splat(p, result, vt_emit_zero(p, result.dtype));
-  vt_value *mine = vt_emit_select(p, away, zeros, out->local);
+  vt_value *nothing = vt_emit_splat(p, result, vt_emit_nothing(p, result.dtype));
+  vt_value *mine = vt_emit_select(p, away, nothing, out->local);
   out->local = vt_emit_reduce_along(p, mine, NULL, c.operands[0].assign, mask);
 }
 
@@ -522,7 +522,7 @@ static vt_value *neutral_element(vt_parter *p, vt_opcode code, vt_dtype dtype) {
   switch (code) {
   case VT_OP_ADD:
   case VT_OP_OR:
-    return vt_emit_zero(p, dtype);
+    return vt_emit_nothing(p, dtype);
   case VT_OP_MULTIPLY:
     return emit_number(p, dtype, 1);
   case VT_OP_AND:

@@ -95,6 +95,7 @@ vt_status vt_partition_manual(vt_parter *p, const vt_op *op) {
   for (uint32_t i = 0; i < op->result_count && !st; i++) {
     vt_type type = op->results[i].type;
     const vt_sharding *s = sharding_at(op, VT_ATTR_OUT_SHARDINGS, i);
+    vt_part_distrust(p, results[i]);
     vt_part_record(p, &op->results[i], (vt_part){type, results[i], vt_assign_of(p, s, type.rank)});
   }
   vt_arena_free(&scratch);

@@ -174,14 +174,14 @@ static vt_value *sum_partials(vt_parter *p, vt_value *v, const vt_assign *along,
                             vt_groups_along(&p->assigns, along, 1, &dim));
 }
 
-// Terms of which the value is the sum: itself on the first device, zeros on the others.
+// Terms of which the value is the sum: itself on the first device, nothing on the others.
 static vt_value *make_terms(vt_parter *p, vt_value *v, const vt_assign *along) {
   vt_value *place = vt_emit_offset(p, along, 0, 1);
   vt_value *first = vt_emit_compare(p, VT_CMP_EQ, place, vt_emit_s32(p, 0));
   vt_type pred = v->type;
   pred.dtype = VT_PRED;
-  vt_value *zeros = vt_emit_splat(p, v->type, vt_emit_zero(p, v->type.dtype));
-  return vt_emit_select(p, vt_emit_splat(p, pred, first), v, zeros);
+  vt_value *nothing = vt_emit_splat(p, v->type, vt_emit_nothing(p, v->type.dtype));
+  return vt_emit_select(p, vt_emit_splat(p, pred, first), v, nothing);
 }
 
 vt_part vt_part_reduced(vt_parter *p, const vt_value *value, const vt_sharding *sharding) {
@@ -413,7 +413,7 @@ static void replace_main(vt_parter *p, const vt_func *main) {
   module->main = p->func;
   module->funcs[0] = p->func;
   module->func_count = 1;
-  module->num_partitions = p->device_count;
+  module->num_partitions = p->device_count / module->num_replicas;
 }
 
 static void parter_free(vt_parter *p) {

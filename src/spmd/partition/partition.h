@@ -88,6 +88,9 @@ vt_type vt_local_type(vt_parter *p, vt_type global, const vt_assign *assign);
 static inline int64_t vt_ceil(int64_t size, int64_t parts) {
   return (size + parts - 1) / parts;
 }
+// Devices may hold different values where the value itself repeats: what it is made of says nothing
+// of the others' tiles.
+void vt_part_distrust(vt_parter *p, const vt_value *local);
 // Whether every tile along the dimension is full.
 bool vt_is_even(vt_type global, const vt_assign *assign, int32_t dim);
 
@@ -143,7 +146,9 @@ vt_op *vt_copy_op(vt_parter *p, const vt_op *op, const vt_type *types, uint32_t 
 
 vt_value *vt_emit_literal(vt_parter *p, const vt_literal *literal);
 vt_value *vt_emit_zero(vt_parter *p, vt_dtype dtype); // a scalar
-vt_value *vt_emit_s32(vt_parter *p, int64_t number);  // a scalar
+// What changes no number that it is added to (-0: 0 would turn -0 into 0), or no bit; a scalar.
+vt_value *vt_emit_nothing(vt_parter *p, vt_dtype dtype);
+vt_value *vt_emit_s32(vt_parter *p, int64_t number); // a scalar
 vt_value *vt_emit_splat(vt_parter *p, vt_type type, vt_value *scalar);
 vt_value *vt_emit_iota(vt_parter *p, vt_dtype dtype, vt_type like, int32_t dim);
 vt_value *vt_emit_compare(vt_parter *p, int64_t direction, vt_value *a, vt_value *b);

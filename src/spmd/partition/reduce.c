@@ -27,7 +27,7 @@ vt_value *vt_neutral_of(vt_parter *p, const vt_func *reducer, vt_value *initial)
   if (is_idempotent(code)) return initial;
   if (sums && known && !memcmp(known->data, zeros, vt_dtype_bytes(initial->type.dtype)))
     return initial;
-  if (sums) return vt_emit_zero(p, initial->type.dtype);
+  if (sums) return vt_emit_nothing(p, initial->type.dtype);
   if (code != VT_OP_MULTIPLY) return NULL;
   return vt_emit1(p, VT_OP_CONVERT, initial->type, vt_emit_s32(p, 1));
 }

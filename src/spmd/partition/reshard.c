@@ -86,6 +86,10 @@ static uint32_t repeats_of(vt_parter *p, const vt_value *value, int depth) {
   return mask;
 }
 
+void vt_part_distrust(vt_parter *p, const vt_value *local) {
+  *vt_map_at_ptr(&p->repeats, local) = (void *)(uintptr_t)1; // along no dimension
+}
+
 static vt_part permute(vt_parter *p, vt_part part, const vt_assign *target) {
   vt_assert(vt_is_permute(part.assign, target));
   uint32_t repeats = repeats_of(p, part.local, 0);
@@ -423,8 +427,8 @@ static vt_value *send_to_all(vt_parter *p, vt_value *v, const vt_groups *groups,
   vt_arena_free(&scratch);
   vt_type pred = v->type;
   pred.dtype = VT_PRED;
-  vt_value *zeros = vt_emit_splat(p, v->type, vt_emit_zero(p, v->type.dtype));
-  v = vt_emit_select(p, vt_emit_splat(p, pred, owns), v, zeros);
+  vt_value *nothing = vt_emit_splat(p, v->type, vt_emit_nothing(p, v->type.dtype));
+  v = vt_emit_select(p, vt_emit_splat(p, pred, owns), v, nothing);
   return vt_emit_all_reduce(p, v, NULL, groups);
 }
 
@@ -446,10 +450,11 @@ static vt_value *send_single(vt_parter *p, vt_part part, uint32_t mask) {
   return out;
 }
 
-// Far more tiles than elements: each device puts what it has into zeros, and all are added.
+// Far more tiles than elements: each device puts what it has into an array of nothing, and all are
+// added.
 static vt_value *add_up(vt_parter *p, vt_part part, uint32_t mask) {
-  vt_value *zero = vt_emit_zero(p, part.global.dtype), *offsets[VT_MAX_RANK] = {0};
-  vt_value *shard = vt_mask(p, part, mask, zero);
+  vt_value *nothing = vt_emit_nothing(p, part.global.dtype), *offsets[VT_MAX_RANK] = {0};
+  vt_value *shard = vt_mask(p, part, mask, nothing);
   vt_type padded = shard->type, type = shard->type;
   for (int32_t d = 0; d < part.global.rank; d++) {
     if (!(mask >> d & 1)) continue;
@@ -458,7 +463,7 @@ static vt_value *add_up(vt_parter *p, vt_part part, uint32_t mask) {
     padded = vt_type_with(p, padded, d, size * part.assign->dims[d]);
     type = vt_type_with(p, type, d, part.global.dims[d]);
   }
-  vt_value *sum = vt_emit_dynamic_update(p, vt_emit_splat(p, padded, zero), shard, offsets);
+  vt_value *sum = vt_emit_dynamic_update(p, vt_emit_splat(p, padded, nothing), shard, offsets);
   for (int32_t d = 0; d < part.global.rank; d++) sum = vt_emit_slice(p, sum, d, 0, type.dims[d]);
   bool kept = p->keep_partial;
   p->keep_partial = false;
@@ -696,9 +701,9 @@ static vt_part cut_whole(vt_parter *p, vt_part part, const vt_assign *target) {
 }
 
 // One number everywhere: it is made where it is needed.
-static bool is_splat(const vt_value *v) {
+static bool is_splat(vt_parter *p, const vt_value *v) {
   const vt_op *op = v->op;
-  if (!op || !v->type.rank) return false;
+  if (!op || !v->type.rank || !repeats_of(p, v, 0)) return false;
   if (op->code == VT_OP_CONSTANT) return vt_attr_literal(op, VT_ATTR_VALUE)->splat;
   return op->code == VT_OP_BROADCAST_IN_DIM && !op->operands[0]->type.rank;
 }
@@ -720,7 +725,7 @@ static bool step_by_step(vt_parter *p, vt_part part, const vt_assign *target, bo
     out->assign = target;
     return true;
   }
-  if (is_splat(part.local)) {
+  if (is_splat(p, part.local)) {
     *out = (vt_part){part.global, splat_again(p, part.local, vt_local_type(p, part.global, target)),
                      target};
     return true;

@@ -41,12 +41,22 @@ vt_status vt_partition_constant(vt_parter *p, const vt_op *op) {
   return VT_OK;
 }
 
+// Whether the type has every whole number below `limit`, or wraps around as sums of its numbers do.
+static bool counts_to(vt_dtype dtype, int64_t limit) {
+  if (!vt_dtype_is_float(dtype) && !vt_dtype_is_complex(dtype)) return true;
+  return limit <= (int64_t)2 << vt_dtype_get(dtype)->mantissa;
+}
+
 vt_status vt_partition_iota(vt_parter *p, const vt_op *op) {
   vt_type type = op->results[0].type;
   const vt_assign *wanted = vt_part_wanted(p, op, 0);
   int32_t dim = (int32_t)vt_attr_i64(op, VT_ATTR_IOTA_DIMENSION);
-  vt_value *local = vt_emit_copy(p, op, vt_local_type(p, type, wanted), 0, NULL);
-  if (wanted->dims[dim] > 1) {
+  vt_type local_type = vt_local_type(p, type, wanted);
+  vt_value *local = vt_emit_copy(p, op, local_type, 0, NULL);
+  if (wanted->dims[dim] > 1 && !counts_to(type.dtype, type.dims[dim])) {
+    local = vt_emit_positions(p, (vt_part){type, local, wanted}, dim);
+    local = vt_emit1(p, VT_OP_CONVERT, local_type, local); // rounds once
+  } else if (wanted->dims[dim] > 1) {
     vt_type scalar = {type.dtype, 0, NULL};
     vt_value *offset = vt_emit_offset(p, wanted, dim, local->type.dims[dim]);
     if (type.dtype != VT_S32) offset = vt_emit1(p, VT_OP_CONVERT, scalar, offset);

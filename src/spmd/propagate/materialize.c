@@ -126,8 +126,11 @@ static vt_value *copy_in(maker *m, uint32_t value, vt_func *func) {
   if (known) return known;
   vt_value **operands = VT_NEW_ARRAY(m->record->graph.arena, vt_value *, step->operand_count + 1);
   vt_text key = {0};
-  for (uint32_t i = 0; i < step->operand_count; i++)
+  for (uint32_t i = 0; i < step->operand_count; i++) {
     operands[i] = copy_in(m, step->operands[i], func);
+    // A captured value is read as the op reads it: from the region's parameter.
+    if (operands[i]->func != func && step->op->func == func) operands[i] = step->op->operands[i];
+  }
   make_key(&key, func, step, node, operands);
   void **found = vt_map_at(&m->copies, vt_text_string(&key), key.size);
   vt_text_free(&key);

@@ -241,16 +241,21 @@ static void walk_plain(walker *w, scope *s, vt_op *op) {
 
 // ---- control flow -------------------------------------------------------------------------------
 
+// A value that regions of an op see through its operand. Copies of a constant are computed in them;
+// what a scalar is expanded to has its copy outside, where the scalar is.
+static named seen_within(walker *w, const scope *s, vt_op *op, uint32_t operand) {
+  vt_value **slot = &op->operands[operand];
+  named name = name_of(s, *slot);
+  if (is_copied(w, name.value) && !w->graph->values.data[name.value].constant)
+    name.value = value_for_use(w, name, slot, op->func);
+  if (!name.slot) name.slot = slot;
+  return name;
+}
+
 // The captured operands of an op as parameters of its regions.
 static void capture(walker *w, const scope *s, vt_op *op, named *params) {
   uint32_t own = vt_op_own_operands(op);
-  for (uint32_t i = 0; i < op->capture_count; i++) {
-    vt_value **slot = &op->operands[own + i];
-    params[i] = name_of(s, *slot);
-    if (is_copied(w, params[i].value) && !w->graph->values.data[params[i].value].constant)
-      params[i].value = value_for_use(w, params[i], slot, op->func);
-    if (!params[i].slot) params[i].slot = slot;
-  }
+  for (uint32_t i = 0; i < op->capture_count; i++) params[i] = seen_within(w, s, op, own + i);
 }
 
 // Opens the sharding of a value that a loop reads: within the loop it may be cut further.
@@ -294,8 +299,8 @@ static void walk_while(walker *w, scope *s, vt_op *op) {
   for (uint32_t i = 0; i < own; i++) {
     named outer = name_of(s, op->operands[i]);
     if (body->returns[i] == body->params[i]) { // not changed
-      in_cond[i] = in_body[i] = open_for_loop(w, s, op, &op->operands[i], outer);
-      if (!in_body[i].slot) in_body[i].slot = in_cond[i].slot = &op->operands[i];
+      named within = seen_within(w, s, op, i);
+      in_cond[i] = in_body[i] = open_for_loop(w, s, op, &op->operands[i], within);
       results[i] = outer;
       note_place(w, &op->results[i], w->graph->values.data[in_body[i].value].node);
       set_name(w, s, &op->results[i], outer);
