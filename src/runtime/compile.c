@@ -120,6 +120,16 @@ static bool evaluator_wanted(void) {
   return wanted && !strcmp(wanted, "1");
 }
 
+// VTPU_PARTITIONED=1 runs the program of one device, on all devices in lockstep, instead of the
+// program on whole arrays: what a real slice would do, checked by its results.
+static vt_status partition(int32_t devices, vt_module *module) {
+  const char *wanted = getenv("VTPU_PARTITIONED");
+  if (devices == 1 || !wanted || strcmp(wanted, "1")) return VT_OK;
+  const vt_func *whole = module->main;
+  VT_TRY(vt_partition_for(module, devices));
+  return vt_spmd_lockstep(module, whole, devices);
+}
+
 static vt_status describe(vt_executable *executable, const vt_module *module) {
   executable->info.name =
       vt_arena_printf(&executable->arena, "%s", module->name ? module->name : "");
@@ -168,6 +178,8 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   VT_TRY(vt_spmd_from_replicas(*module, own_arrays && !(*module)->mesh_count));
   // shardings and layouts -> which part of each parameter and result is where, and its layout
   VT_TRY(describe(executable, *module));
+  // VTPU_PARTITIONED: the module -> the program of one device, on all devices
+  VT_TRY(partition(info->partitions, *module));
   // values that differ between devices -> an extra dimension
   VT_TRY(vt_io_expand_partials(executable, *module));
   // the module -> an optimised one with the same results (passes/pipeline.def)

@@ -76,3 +76,28 @@ def test_a_slice_too_small_is_named(tmp_path):
     ran = compile_file(file, "v5litepod-4", "--json")
     assert ran.returncode != 0
     assert "the program runs on 8 devices, the slice has 4" in ran.stderr
+
+
+@pytest.fixture
+def partitioned(monkeypatch):
+    """What is compiled in the test runs as the program of one device."""
+    monkeypatch.setenv("VTPU_PARTITIONED", "1")
+
+
+def test_the_program_of_one_device_runs(partitioned):
+    devices = jax.device_count()
+    mesh = jax.make_mesh((devices // 2, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    place = lambda a, *spec: jax.device_put(a, NamedSharding(mesh, P(*spec)))
+
+    def f(state, weights):
+        uneven = jax.lax.with_sharding_constraint(state[1:] - state[:-1], NamedSharding(mesh, P("x", "y")))
+        return state + 1, jnp.cumsum(uneven, axis=0).sum(), jnp.dot(uneven, weights, precision="highest")
+
+    state, weights = np.arange(96.0, dtype=np.float32).reshape(16, 6) ** 2, np.ones((6, 4), np.float32)
+    given = place(state, "x")
+    compiled = jax.jit(f, donate_argnums=0)
+    got = compiled(given, place(weights, "y"))
+    assert given.is_deleted()
+    np.testing.assert_array_equal(got[0], state + 1)
+    np.testing.assert_allclose(got[1], np.cumsum(np.diff(state, axis=0), axis=0).sum(), rtol=1e-6)
+    np.testing.assert_allclose(got[2], np.diff(state, axis=0) @ weights, rtol=1e-6)

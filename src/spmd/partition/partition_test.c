@@ -3,9 +3,9 @@
 // whole program gives: for every op, under random shardings of every value.
 //
 // A case is a program without shardings. Each round gives every parameter, result and value a
-// random sharding over a random mesh - sizes need not divide inside - partitions the program, wraps
-// it in one manual computation over all devices, and runs both with the evaluator. Padding holds
-// NaN, so that any read of it shows.
+// random sharding over a random mesh - sizes need not divide inside - partitions the program, and
+// runs both with the evaluator, the program of one device in lockstep on all. Padding holds NaN, so
+// that any read of it shows.
 //
 //   partition_test [CASE [ROUND]]     one case; one round, printing both programs
 //   partition_test CASE FROM TO       rounds FROM to TO - 1
@@ -141,41 +141,6 @@ static void annotate(vt_module *module, const vt_mesh *mesh) {
 
 // ---- running ------------------------------------------------------------------------------------
 
-// The local program as a manual computation over all axes, from whole arrays to whole arrays.
-static void wrap(vt_module *module, const vt_func *whole, const vt_mesh *mesh) {
-  vt_arena *arena = &module->arena;
-  vt_func *local = module->main, *func = vt_func_create(module, "main");
-  const vt_sharding **in = VT_NEW_ARRAY(arena, const vt_sharding *, whole->param_count + 1);
-  const vt_sharding **out = VT_NEW_ARRAY(arena, const vt_sharding *, whole->return_count + 1);
-  vt_type *types = VT_NEW_ARRAY(arena, vt_type, whole->return_count + 1);
-  vt_value **returns = VT_NEW_ARRAY(arena, vt_value *, whole->return_count + 1);
-  vt_string *axes = VT_NEW_ARRAY(arena, vt_string, mesh->axis_count);
-  for (uint32_t i = 0; i < whole->param_count; i++) {
-    vt_func_add_param(func, whole->params[i]->type);
-    in[i] = whole->param_info[i].sharding;
-  }
-  for (uint32_t i = 0; i < whole->return_count; i++) {
-    types[i] = whole->returns[i]->type;
-    out[i] = whole->return_info[i].sharding;
-  }
-  vt_op *op = vt_op_create(func, VT_OP_MANUAL_COMPUTATION, NULL, func->param_count, func->params,
-                           whole->return_count, types, 1);
-  op->regions[0] = local;
-  local->name = "";
-  vt_op_append(func, op);
-  for (uint32_t a = 0; a < mesh->axis_count; a++)
-    axes[a] = (vt_string){mesh->axes[a].name, strlen(mesh->axes[a].name)};
-  vt_op_set_attr(
-      op, (vt_attr){.key = VT_ATTR_IN_SHARDINGS, .count = whole->param_count, .shardings = in});
-  vt_op_set_attr(
-      op, (vt_attr){.key = VT_ATTR_OUT_SHARDINGS, .count = whole->return_count, .shardings = out});
-  vt_op_set_attr(op,
-                 (vt_attr){.key = VT_ATTR_MANUAL_AXES, .count = mesh->axis_count, .strings = axes});
-  for (uint32_t i = 0; i < whole->return_count; i++) returns[i] = &op->results[i];
-  vt_func_set_returns(func, whole->return_count, returns);
-  module->main = module->funcs[0] = func;
-}
-
 static vt_module *read_program(const char *text) {
   vt_text out = {0};
   vt_module *module = NULL;
@@ -246,7 +211,8 @@ static void check_round(const program *prog, int round, bool print) {
   vt_status st = vt_spmd_partition(module, devices, &(vt_partition_options){.poison = true});
   if (print) show(module);
   if (st) fail_msg("%s, round %d: %s", prog->name, round, vt_status_message(st));
-  wrap(module, whole, mesh);
+  st = vt_spmd_lockstep(module, whole, devices);
+  if (st) fail_msg("%s, round %d: %s", prog->name, round, vt_status_message(st));
   vt_tensor args[8], want[8], got[8];
   for (uint32_t i = 0; i < whole->param_count; i++) {
     args[i] = new_tensor(&arena, whole->params[i]->type);
