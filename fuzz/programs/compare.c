@@ -8,6 +8,7 @@
 #include "host/host.h"
 #include "import/import.h"
 #include "ir/sharding.h"
+#include "spmd/spmd.h"
 #include "unroll.h"
 
 const char *verdict_name(verdict v) {
@@ -15,6 +16,7 @@ const char *verdict_name(verdict v) {
                                       "the importer",
                                       "the evaluator",
                                       "the evaluator on all devices",
+                                      "the program of one device",
                                       "the host back end on evaluator steps",
                                       "the host back end",
                                       "XLA:CPU",
@@ -117,16 +119,15 @@ static verdict run_compiled(trial *t, vt_program *compiled, bool donated, verdic
   return v;
 }
 
-static verdict run_host(trial *t, vt_host_options options, verdict otherwise, vt_text *out_why) {
-  vt_module *module = NULL;
+// Takes `module`.
+static verdict run_host(trial *t, vt_module *module, vt_host_options options, verdict otherwise,
+                        vt_text *out_why) {
   vt_program *compiled = NULL;
-  vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
-  if (st) return refused(st, VERDICT_IMPORT, out_why);
   options.device_count = t->program.module->num_partitions;
   uint32_t params = module->main->param_count, returns = module->main->return_count;
   vt_pass_options passes = vt_host_passes(options.exact_dots);
   passes.as_written = true;
-  if (!options.evaluator_only) st = vt_passes_run(module, &passes);
+  vt_status st = options.evaluator_only ? VT_OK : vt_passes_run(module, &passes);
   if (st)
     vt_module_destroy(module);
   else
@@ -144,6 +145,13 @@ static verdict run_host(trial *t, vt_host_options options, verdict otherwise, vt
   return v;
 }
 
+static verdict run_text(trial *t, vt_host_options options, verdict otherwise, vt_text *out_why) {
+  vt_module *module = NULL;
+  vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
+  if (st) return refused(st, VERDICT_IMPORT, out_why);
+  return run_host(t, module, options, otherwise, out_why);
+}
+
 // The program unchanged, all devices in lockstep, on the kernels alone.
 static verdict run_lockstep(trial *t, vt_text *out_why) {
   vt_eval_env env = {
@@ -153,12 +161,45 @@ static verdict run_lockstep(trial *t, vt_text *out_why) {
             : trial_check(t, t->got, VERDICT_LOCKSTEP, out_why);
 }
 
+static vt_status partition(vt_module *module, bool poison) {
+  const vt_func *whole = module->main;
+  int32_t devices = module->num_partitions;
+  vt_spmd_inline(module);
+  VT_TRY(vt_spmd_annotate(module, devices));
+  VT_TRY(vt_spmd_partition(module, devices, &(vt_partition_options){.poison = poison}));
+  return vt_spmd_lockstep(module, whole, devices);
+}
+
+// The program of one device, on all devices in lockstep: on the kernels, with NaN in its padding,
+// and on the host back end. A result that may differ between its holders is nobody's to judge.
+static verdict run_partitioned(trial *t, vt_text *out_why) {
+  vt_module *module = NULL;
+  vt_host_options code = {.exact_dots = true, .compile_all = true};
+  vt_eval_env env = {
+      .partition_count = t->program.module->num_partitions, .replica_count = 1, .exact_dots = true};
+  if (program_is_open(t->program.module)) return VERDICT_SAME;
+  for (int poison = 1; poison >= 0; poison--) {
+    vt_status st = vt_import((vt_bytes){(const void *)t->text.data, t->text.size}, &module);
+    if (st) return refused(st, VERDICT_IMPORT, out_why);
+    st = partition(module, poison);
+    if (!st && poison) st = vt_eval_func(module->main, &env, t->args, t->got);
+    verdict v = VERDICT_SAME;
+    if (st) v = refused(st, VERDICT_PARTITIONED, out_why);
+    if (!v && poison) v = trial_check(t, t->got, VERDICT_PARTITIONED, out_why);
+    if (!v && !poison) return run_host(t, module, code, VERDICT_PARTITIONED, out_why);
+    vt_module_destroy(module);
+    if (v) return v;
+  }
+  return VERDICT_SAME;
+}
+
 verdict trial_host(trial *t, vt_text *out_why) {
   vt_host_options plan = {.exact_dots = true, .evaluator_only = true};
   vt_host_options code = {.exact_dots = true, .compile_all = true};
   verdict v = t->plain == t->program.module ? VERDICT_SAME : run_lockstep(t, out_why);
-  if (!v) v = run_host(t, plan, VERDICT_PLAN, out_why);
-  return v ? v : run_host(t, code, VERDICT_HOST, out_why);
+  if (!v && t->plain != t->program.module) v = run_partitioned(t, out_why);
+  if (!v) v = run_text(t, plan, VERDICT_PLAN, out_why);
+  return v ? v : run_text(t, code, VERDICT_HOST, out_why);
 }
 
 static void hide_constants(vt_func *func) {

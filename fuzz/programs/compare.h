@@ -10,11 +10,12 @@
 // Who disagrees with the evaluator.
 typedef enum verdict {
   VERDICT_SAME,
-  VERDICT_IMPORT,    // the printed text does not read back
-  VERDICT_EVALUATOR, // the evaluator rejects the program
-  VERDICT_LOCKSTEP,  // the evaluator on all devices of a mesh
-  VERDICT_PLAN,      // the host back end with evaluator steps only
-  VERDICT_HOST,      // the host back end with generated code
+  VERDICT_IMPORT,      // the printed text does not read back
+  VERDICT_EVALUATOR,   // the evaluator rejects the program
+  VERDICT_LOCKSTEP,    // the evaluator on all devices of a mesh
+  VERDICT_PARTITIONED, // the program of one device, on all of them
+  VERDICT_PLAN,        // the host back end with evaluator steps only
+  VERDICT_HOST,        // the host back end with generated code
   VERDICT_XLA,
   VERDICT_XLA_MESH, // on several devices
 } verdict;

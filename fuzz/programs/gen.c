@@ -78,8 +78,17 @@ vt_type gen_retyped(gen *g, vt_type type, vt_dtype dtype) {
   return type;
 }
 
+// A multiple of the size of an axis, or of two.
+static int64_t divided_size(gen *g) {
+  int64_t size = gen_between(g, 1, 3);
+  for (int64_t n = gen_between(g, 1, 2); n > 0; n--)
+    size *= g->mesh->axes[gen_below(g, g->mesh->axis_count)].size;
+  return size;
+}
+
 int64_t gen_size(gen *g) {
   static const int64_t sizes[] = {1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 33};
+  if (g->sharded && gen_chance(g, 50)) return divided_size(g);
   return gen_chance(g, 1) ? 0 : sizes[gen_below(g, 16)];
 }
 
@@ -87,6 +96,7 @@ vt_type gen_shape(gen *g, vt_dtype dtype) {
   static const int32_t ranks[] = {0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 5};
   int64_t dims[8], room = gen_chance(g, 4) ? 6000 : gen_chance(g, 25) ? 700 : 150;
   int32_t rank = ranks[gen_below(g, 15)];
+  if (g->sharded) room *= 4;
   for (int32_t d = 0; d < rank; d++) {
     dims[d] = room > 700 && gen_chance(g, 40) ? gen_between(g, 40, 1300) : gen_size(g);
     if (dims[d] > room) dims[d] = room > 1 ? gen_between(g, 1, room) : 1;
@@ -259,7 +269,8 @@ vt_func *gen_pair_region(gen *g, vt_opcode code, vt_dtype dtype) {
 }
 
 static int weight_of(const gen *g, const gen_row *row) {
-  return row->make && (g->mesh || !row->meshed) ? row->weight : 0;
+  if (!row->make || (row->meshed && !g->mesh)) return 0;
+  return row->meshed && g->sharded ? (row->weight + 3) / 4 : row->weight;
 }
 
 void gen_ops(gen *g, int count) {
@@ -320,31 +331,48 @@ bool program_of_op(vt_opcode code, vt_dtype dtype, uint64_t seed, program *out_p
 static vt_io_info *place(gen *g, uint32_t count, vt_value *const *values, int donated) {
   vt_io_info *infos = VT_NEW_ARRAY(&g->module->arena, vt_io_info, count + 1);
   for (uint32_t i = 0; i < count; i++)
-    infos[i] = (vt_io_info){.sharding = gen_chance(g, 70) ? gen_sharding(g, values[i]->type) : NULL,
-                            .alias_output = -1,
-                            .donor = gen_chance(g, donated),
-                            .memory_kind = "",
-                            .layout_mode = "",
-                            .result_info = ""};
+    infos[i] =
+        (vt_io_info){.sharding = gen_chance(g, 70) ? gen_sharding(g, values[i]->type, true) : NULL,
+                     .alias_output = -1,
+                     .donor = gen_chance(g, donated),
+                     .memory_kind = "",
+                     .layout_mode = "",
+                     .result_info = ""};
   return infos;
 }
 
-void program_generate_mesh(uint64_t seed, int ops, program *out_program) {
+// The start of a program with a mesh.
+static void begin_meshed(gen *g, gen_scope *scope, uint64_t seed, program *out_program) {
   *out_program = (program){.module = vt_module_create(), .seed = seed};
   vt_module *m = out_program->module;
-  gen g = {
+  *g = (gen){
       .module = m, .name = "main", .random = seed, .inputs = out_program->inputs, .alike = true};
-  gen_scope scope = {.func = vt_func_create(m, "main")};
+  *scope = (gen_scope){.func = vt_func_create(m, "main")};
   const vt_mesh **meshes = VT_NEW(&m->arena, const vt_mesh *);
   m->name = "fuzz";
   m->producer = "";
-  *meshes = g.mesh = gen_make_mesh(&g);
+  *meshes = g->mesh = gen_make_mesh(g);
   m->meshes = meshes;
   m->mesh_count = 1;
-  m->num_partitions = (int32_t)vt_mesh_size(g.mesh);
+  m->num_partitions = (int32_t)vt_mesh_size(g->mesh);
   m->num_replicas = 1;
-  g.open_axes = (1u << g.mesh->axis_count) - 1;
-  g.scope = &scope;
+  g->open_axes = (1u << g->mesh->axis_count) - 1;
+  g->scope = scope;
+}
+
+static void finish_meshed(gen *g) {
+  vt_func *main = g->scope->func;
+  choose_returns(g);
+  vt_module_add_func(g->module, main);
+  g->module->main = main;
+  main->param_info = place(g, main->param_count, main->params, 25);
+  main->return_info = place(g, main->return_count, main->returns, 0);
+}
+
+void program_generate_mesh(uint64_t seed, int ops, program *out_program) {
+  gen g;
+  gen_scope scope;
+  begin_meshed(&g, &scope, seed, out_program);
   g.budget = 3 * ops; // a manual computation contains further ops
   gen_ops(&g, (int)gen_below(&g, 3));
   for (int64_t n = gen_between(&g, 1, 2); n > 0; n--)
@@ -355,11 +383,22 @@ void program_generate_mesh(uint64_t seed, int ops, program *out_program) {
   for (int64_t n = gen_below(&g, 3); n > 0; n--)
     gen_mark(&g, &rows[gen_chance(&g, 50) ? VT_OP_SHARDING_CONSTRAINT : VT_OP_RESHARD]);
   gen_ops(&g, (int)gen_below(&g, 1 + ops / 4));
-  choose_returns(&g);
-  vt_module_add_func(m, scope.func);
-  m->main = scope.func;
-  scope.func->param_info = place(&g, scope.func->param_count, scope.func->params, 25);
-  scope.func->return_info = place(&g, scope.func->return_count, scope.func->returns, 0);
+  finish_meshed(&g);
+}
+
+// Every second op has its result, or another value, constrained.
+void program_generate_sharded(uint64_t seed, int ops, program *out_program) {
+  gen g;
+  gen_scope scope;
+  begin_meshed(&g, &scope, seed, out_program);
+  g.sharded = true;
+  g.budget = 2 * ops;
+  for (int64_t n = gen_between(&g, 1, ops); n > 0; n--) {
+    gen_ops(&g, 1);
+    if (gen_chance(&g, 50))
+      gen_mark(&g, &rows[gen_chance(&g, 80) ? VT_OP_SHARDING_CONSTRAINT : VT_OP_RESHARD]);
+  }
+  finish_meshed(&g);
 }
 
 void program_generate(uint64_t seed, int ops, program *out_program) {

@@ -37,6 +37,7 @@ typedef struct gen {
   uint32_t open_axes;   // mesh axes that may still become manual, as bits
   uint32_t manual_axes; // axes that are manual here; 0 outside manual computations
   bool alike;           // all devices get here: collectives are allowed
+  bool sharded;         // automatically: sizes that meshes divide, and constraints
 } gen;
 
 // A row of gen_ops.def.
@@ -103,8 +104,9 @@ void gen_done(gen *g, const vt_op *op, bool loose, bool raw);
 vt_value *gen_emit(gen *g, vt_opcode code, vt_type type, uint32_t count, vt_value *const *operands,
                    bool loose);
 
-const vt_mesh *gen_make_mesh(gen *g);                  // of 2 to 16 devices
-const vt_sharding *gen_sharding(gen *g, vt_type type); // that divides it evenly
+const vt_mesh *gen_make_mesh(gen *g); // of 2 to 16 devices
+// One that divides the array evenly, or any.
+const vt_sharding *gen_sharding(gen *g, vt_type type, bool even);
 // Makes `count` ops, in manual computations often collectives and steps that may work in place.
 void gen_body(gen *g, int count);
 // 0, 1 or 2, differing between devices; NULL where devices have no numbers.

@@ -481,12 +481,12 @@ bool gen_device_number(gen *g, const gen_row *row) {
   return true;
 }
 
-const vt_sharding *gen_sharding(gen *g, vt_type type) {
+const vt_sharding *gen_sharding(gen *g, vt_type type, bool even) {
   cut c = {.rank = type.rank};
   for (uint32_t a = 0; a < g->mesh->axis_count && c.rank; a++) {
     int32_t d = (int32_t)gen_below(g, c.rank);
-    if (gen_chance(g, 50) && type.dims[d] % (parts(g, &c, d) * g->mesh->axes[a].size) == 0)
-      cut_by(g, &c, a, d);
+    bool divides = type.dims[d] % (parts(g, &c, d) * g->mesh->axes[a].size) == 0;
+    if (gen_chance(g, g->sharded ? 70 : 50) && (divides || !even)) cut_by(g, &c, a, d);
   }
   return sharding_of(g, &c);
 }
@@ -496,7 +496,7 @@ bool gen_mark(gen *g, const gen_row *row) {
   if (!g->mesh || g->manual_axes) return false;
   vt_value *x = gen_any(g, row->dtypes, 0);
   const vt_sharding **list = VT_NEW(&g->module->arena, const vt_sharding *);
-  *list = gen_sharding(g, x->type);
+  *list = gen_sharding(g, x->type, !g->sharded);
   vt_op *op = gen_op(g, row->code, 1, &x, 1, &x->type, 0);
   vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_SHARDING, .count = 1, .shardings = list});
   gen_done(g, op, false, true);

@@ -92,9 +92,11 @@ bool gen_reduce(gen *g, const gen_row *row) {
   }
   int64_t terms = 1; // XLA:CPU drops the init value of a reduction of single elements
   for (uint32_t i = 0; i < reduced_count; i++) terms *= in.dims[reduced[i]];
+  // Devices that reduce several arrays together each start from their init values.
+  bool changes_nothing = terms == 1 || (g->sharded && count > 1);
   for (uint32_t i = 0; i < count; i++)
     x[count + i] =
-        terms == 1 ? neutral(g, codes[i], dtypes[i]) : init_value(g, codes[i], dtypes[i]);
+        changes_nothing ? neutral(g, codes[i], dtypes[i]) : init_value(g, codes[i], dtypes[i]);
   vt_op *op = gen_op(g, row->code, 2 * count, x, count, types, 1);
   op->regions[0] = joint_body(g, count, codes, dtypes);
   vt_op_set_ints(op, VT_ATTR_DIMENSIONS, reduced_count, reduced);

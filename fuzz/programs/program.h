@@ -42,6 +42,9 @@ typedef struct program {
 void program_generate(uint64_t seed, int ops, program *out_program);
 // The same with a mesh of 2 to 16 devices, manual computations and collectives.
 void program_generate_mesh(uint64_t seed, int ops, program *out_program);
+// The same, sharded automatically: constraints on values, sizes that do not divide, few manual
+// computations.
+void program_generate_sharded(uint64_t seed, int ops, program *out_program);
 // Adds the same program to a module that contains several: its functions are named `name`, `name`_1
 // and so on; returns the first. Inputs as from program_generate.
 vt_func *program_generate_into(vt_module *module, const char *name, uint64_t seed, int ops,

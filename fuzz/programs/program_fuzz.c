@@ -18,13 +18,13 @@
 
 static const char usage[] =
     "usage: program_fuzz [--seed N] [--count N] [--seconds N] [--ops N] "
-    "[--batch N] [--meshes] [--xla PLUGIN.so]\n"
-    "       program_fuzz [--meshes] --print SEED [--ops N]\n"
+    "[--batch N] [--meshes|--sharded] [--xla PLUGIN.so]\n"
+    "       program_fuzz [--meshes|--sharded] --print SEED [--ops N]\n"
     "       program_fuzz [--xla PLUGIN.so] [--ask-all] [--save OUT.npz] "
     "--run FILE...\n"
-    "       program_fuzz [--meshes] [--xla PLUGIN.so] [--ask-all] [--ops N] "
+    "       program_fuzz [--meshes|--sharded] [--xla PLUGIN.so] [--ask-all] [--ops N] "
     "--shrink FILE|SEED\n"
-    "--meshes: programs of 2 to 16 devices\n"
+    "--meshes: programs of 2 to 16 devices, --sharded: sharded automatically\n"
     "--ask-all: XLA:CPU is asked even what known.def names\n"
     "--save: inputs (in_0 ...) and answers (evaluator_0 ..., host_0 ..., "
     "xla_0 ...) for a computation of your own\n";
@@ -36,7 +36,7 @@ typedef struct options {
   int64_t count, seconds;
   int ops, batch;
   const char *plugin, *print, *shrink, *save;
-  bool ask_all, meshes;
+  bool ask_all, meshes, sharded; // sharded: meshes too
 } options;
 
 // Written by the worker, read by the parent when the worker has died.
@@ -46,7 +46,9 @@ typedef struct progress {
 } progress;
 
 static void generate(const options *o, uint64_t seed, program *out) {
-  (o->meshes ? program_generate_mesh : program_generate)(seed, o->ops, out);
+  (o->sharded  ? program_generate_sharded
+   : o->meshes ? program_generate_mesh
+               : program_generate)(seed, o->ops, out);
 }
 
 static double now(void) {
@@ -56,7 +58,10 @@ static double now(void) {
 }
 
 static void report(const options *o, uint64_t seed, verdict v, const char *why) {
-  printf("seed %" PRIu64 " (%s--ops %d): %s differs: %s\n", seed, o->meshes ? "--meshes " : "",
+  printf("seed %" PRIu64 " (%s--ops %d): %s differs: %s\n", seed,
+         o->sharded  ? "--sharded "
+         : o->meshes ? "--meshes "
+                     : "",
          o->ops, verdict_name(v), why);
   fflush(stdout);
 }
@@ -426,6 +431,8 @@ int main(int argc, char **argv) {
       o.save = argv[++i];
     else if (!strcmp(argv[i], "--meshes"))
       o.meshes = true;
+    else if (!strcmp(argv[i], "--sharded"))
+      o.meshes = o.sharded = true;
     else if (!strcmp(argv[i], "--ask-all"))
       o.ask_all = true;
     else if (!strcmp(argv[i], "--run"))
