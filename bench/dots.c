@@ -104,16 +104,9 @@ static void set_pair(vt_op *op, vt_attr_key key, int64_t value) {
 }
 
 static void set_numbers(vt_op *op, int tensor, int64_t a, int64_t b, int64_t first_spatial) {
-  static const vt_attr_key keys[3][3] = {
-      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
-       VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
-      {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
-       VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
-      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
-       VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
-  vt_op_set_i64(op, keys[tensor][0], a);
-  vt_op_set_i64(op, keys[tensor][1], b);
-  vt_op_set_ints(op, keys[tensor][2], 2, (int64_t[]){first_spatial, first_spatial + 1});
+  vt_op_set_i64(op, vt_conv_dim_keys[tensor][0], a);
+  vt_op_set_i64(op, vt_conv_dim_keys[tensor][1], b);
+  vt_op_set_ints(op, vt_conv_dim_keys[tensor][2], 2, (int64_t[]){first_spatial, first_spatial + 1});
 }
 
 // A convolution and its two gradients as JAX writes them, for tensors [b, y, x, f] and kernels [y,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "eval/number.h"
+#include "ir/number.h"
 #include "gen_makers.h"
 #include "ir/sharding.h"
 

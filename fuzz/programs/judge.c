@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval/number.h"
+#include "ir/number.h"
 
 typedef enum bound_kind { BOUND_NONE, BOUND_ULP, BOUND_SUM, BOUND_NORM, BOUND_ZERO } bound_kind;
 typedef struct bound {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/number.h"
+#include "ir/number.h"
 
 static bool copy_program(const program *p, program *out) {
   vt_text text = {0};

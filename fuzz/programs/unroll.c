@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval/number.h"
+#include "ir/number.h"
 #include "ir/sharding.h"
 #include "spmd/partials/varying.h"
 

@@ -3,7 +3,7 @@
 // exact answer needs them.
 #include <math.h>
 
-#include "eval/number.h"
+#include "ir/number.h"
 #include "program.h"
 
 uint64_t random_next(uint64_t *state) {

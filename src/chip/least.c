@@ -125,23 +125,9 @@ static void find_forms(const view *v, const vt_func *func, bool is_loop) {
 
 // Where the program places things -----------------------------------------------------------------
 
-// Whether the program itself says where the result is, and where.
-static bool placed(const vt_op *op, bool *out_host) {
-  const vt_attr *attr = vt_op_attr(op, VT_ATTR_FRONTEND_ATTRIBUTES);
-  if (!attr || !vt_op_is_marker(op)) return false;
-  for (size_t i = 0; i < attr->dict->count; i++) {
-    const vt_dict_entry *entry = &attr->dict->entries[i];
-    if (strcmp(entry->name.data, "_xla_buffer_placement")) continue;
-    if (entry->value->kind != VT_DICT_STRING) continue;
-    *out_host = strcmp(entry->value->string.data, "device") != 0;
-    return true;
-  }
-  return false;
-}
-
 bool vt_lies_in_host(const vt_op *op, uint32_t result, const bool *host, const bool *inner) {
   bool there = false;
-  if (placed(op, &there)) return there;
+  if (vt_op_places(op, &there)) return there;
   if (inner && op->code != VT_OP_WHILE) return inner[result];
   if (op->code == VT_OP_WHILE || op->code == VT_OP_OPTIMIZATION_BARRIER)
     return host[op->operands[result]->id];

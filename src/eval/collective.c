@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "eval/fold.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 typedef struct group_list {
   int64_t count, width;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "eval/kernel.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 bool vt_eval_is_control(vt_opcode code) {
   return code == VT_OP_WHILE || code == VT_OP_IF || code == VT_OP_CASE || code == VT_OP_CALL ||

@@ -12,7 +12,7 @@
 #include <lapacke.h>
 
 #include "eval/kernel.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 typedef float _Complex cfloat;
 typedef double _Complex cdouble;

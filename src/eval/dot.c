@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/number.h"
+#include "ir/number.h"
 #include "ir/precision.h"
 
 static vt_dtype wide_of(vt_dtype d) {

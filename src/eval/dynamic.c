@@ -2,7 +2,7 @@
 // dynamic.c - dynamic-shape ops in programs whose result types are known after all: what the static
 // op has as attributes arrives as operands.
 #include "eval/kernel.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 static vt_status read_list(const vt_op *op, vt_tensor t, int64_t count, int64_t *out) {
   if (vt_type_elements(t.type) != count || count > 2 * VT_MAX_RANK)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // effects.c - ops that interact with their environment: device ids, transfers to and from the host.
 #include "eval/kernel.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 static int32_t device_position(const vt_eval_env *env) {
   return env->replica * (env->partition_count ? env->partition_count : 1) + env->partition;

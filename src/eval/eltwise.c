@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "eval/kernel.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 enum { BLOCK = 1024, MOST_OPERANDS = 3 };
 

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "eval/eval.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 // A module with one function, one op being built in it, and its operands' data.
 typedef struct bench {

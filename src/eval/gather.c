@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "eval/indexed.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 vt_status vt_eval_gather_sized(const vt_eval_call *call, const int64_t *sizes) {
   vt_indexed g;

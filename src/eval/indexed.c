@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "eval/indexed.h"
 
-#include "eval/number.h"
+#include "ir/number.h"
 
 const vt_indexed_keys vt_gather_keys = {
     VT_ATTR_OFFSET_DIMS, VT_ATTR_COLLAPSED_SLICE_DIMS, VT_ATTR_OPERAND_BATCHING_DIMS,

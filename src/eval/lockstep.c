@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/number.h"
+#include "ir/number.h"
 #include "eval/plan.h"
 
 typedef struct lockstep {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "eval/kernel.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 static uint32_t rotate(uint32_t x, int by) {
   return x << by | x >> (32 - by);

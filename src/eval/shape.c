@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "eval/kernel.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 static size_t element_bytes(vt_tensor t) {
   return vt_dtype_bytes(t.type.dtype);

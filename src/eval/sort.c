@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "eval/kernel.h"
-#include "eval/number.h"
+#include "ir/number.h"
 
 enum { MOST_KEYS = 8, BUDGET = 4096, SMALL = 24 };
 

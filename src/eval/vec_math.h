@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#include "eval/number.h"
+#include "ir/number.h"
 
 // Adding and subtracting this rounds to an integer, whose low bits are then those of the sum.
 #define VT_ROUND_MAGIC 0x1.8p52

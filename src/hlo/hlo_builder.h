@@ -27,8 +27,6 @@ void vt_hlo_place(vt_hlo_builder *b);
 static inline bool vt_hlo_in_host(const vt_hlo_builder *b, const vt_value *value) {
   return b->host.size && vt_map_has(&b->host, &value, sizeof value);
 }
-// Whether the op only says in which memory its operand is to be, and in which.
-bool vt_hlo_places(const vt_op *op, bool *out_host);
 
 // Shapes.
 const vt_hlo_shape *vt_hlo_array(vt_hlo_builder *b, vt_type type, bool host);

@@ -7,33 +7,7 @@
 #include <string.h>
 
 #include "hlo/hlo_writers.h"
-
-// The value of a float of any small format: sign, exponent and mantissa bits as dtypes.def has
-// them.
-static double small_float(vt_dtype dtype, const void *data) {
-  const vt_dtype_info *info = vt_dtype_get(dtype);
-  uint16_t bits = 0;
-  memcpy(&bits, data, info->bytes);
-  int mantissa_bits = info->mantissa, exponent_bits = info->exponent;
-  bool has_sign = info->bits == 1 + exponent_bits + mantissa_bits;
-  int mantissa = bits & ((1 << mantissa_bits) - 1);
-  int exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1);
-  bool negative = has_sign && bits >> (exponent_bits + mantissa_bits) & 1;
-  bool fnuz = strstr(info->text, "FNUZ") != NULL, finite = strstr(info->text, "FN") != NULL;
-  int top = (1 << exponent_bits) - 1, bias = (1 << (exponent_bits - 1)) - 1 + fnuz;
-  if (dtype == VT_F8E4M3B11FNUZ) bias = 11;
-  if (dtype == VT_F8E8M0FNU) return exponent == 255 ? (double)NAN : ldexp(1, exponent - 127);
-  if (fnuz && negative && !mantissa && !exponent) return -(double)NAN; // the place of -0
-  bool ends = dtype == VT_F8E4M3FN; // one NaN at the end of the range
-  if (ends && exponent == top && mantissa == 7) return (double)NAN;
-  if (!finite && exponent == top) {
-    double special = mantissa ? (double)NAN : (double)INFINITY;
-    return negative ? -special : special;
-  }
-  double value = exponent ? ldexp(1 + ldexp(mantissa, -mantissa_bits), exponent - bias)
-                          : ldexp(mantissa, 1 - bias - mantissa_bits);
-  return negative ? -value : value;
-}
+#include "ir/number.h"
 
 // The shorter of the two usual numbers of digits that gives the same value again.
 static void put_float(vt_text *out, double value, int digits, int more) {
@@ -88,7 +62,9 @@ static void put_element(vt_text *out, vt_dtype dtype, const void *data, bool in_
     put_float(out, (double)f[0], 6, 9);
   } else {
     // A format with p bits of mantissa needs up to 2 + p * log10(2) digits.
-    put_float(out, small_float(dtype, data), 2 + (info->mantissa + 1) * 30103 / 100000,
+    float value;
+    vt_float_widen(dtype, 1, data, &value);
+    put_float(out, value, 2 + (info->mantissa + 1) * 30103 / 100000,
               2 + (info->mantissa + 1) * 30103 / 100000);
   }
 }

@@ -296,22 +296,15 @@ static void set_window(vt_hlo_builder *b, vt_hlo_instruction *to, const vt_op *o
 }
 
 vt_status vt_hlo_write_convolution(vt_hlo_builder *b, const vt_op *op, const char *opcode) {
-  static const vt_attr_key sides[3][3] = {
-      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
-       VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
-      {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
-       VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
-      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
-       VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
   vt_hlo_instruction *made = plain(b, op, opcode, 0, NULL);
   uint32_t spatial;
   const int64_t *kernel = vt_attr_ints(op, VT_ATTR_KERNEL_SPATIAL_DIMENSIONS, &spatial);
   int64_t *labels = VT_NEW_ARRAY(b->arena, int64_t, 3 * (spatial + 2)), *at = labels;
   int64_t *sizes = VT_NEW_ARRAY(b->arena, int64_t, spatial + 1);
   for (int s = 0; s < 3; s++) {
-    *at++ = vt_attr_i64(op, sides[s][0]);
-    *at++ = vt_attr_i64(op, sides[s][1]);
-    for (uint32_t d = 0; d < spatial; d++) *at++ = int_at(op, sides[s][2], d, 0);
+    *at++ = vt_attr_i64(op, vt_conv_dim_keys[s][0]);
+    *at++ = vt_attr_i64(op, vt_conv_dim_keys[s][1]);
+    for (uint32_t d = 0; d < spatial; d++) *at++ = int_at(op, vt_conv_dim_keys[s][2], d, 0);
   }
   for (uint32_t d = 0; d < spatial; d++) sizes[d] = op->operands[1]->type.dims[kernel[d]];
   vt_hlo_set_ints(b, made, VT_HLO_FIELD_LABELS, 3 * (spatial + 2), labels);
@@ -400,7 +393,7 @@ static vt_hlo_instruction *custom_call(vt_hlo_builder *b, const vt_op *op, const
 
 vt_status vt_hlo_write_custom_call(vt_hlo_builder *b, const vt_op *op, const char *opcode) {
   bool host;
-  if (vt_hlo_places(op, &host)) {
+  if (vt_op_places(op, &host)) {
     host = vt_hlo_in_host(b, &op->results[0]);
     vt_hlo_define(b, &op->results[0], vt_hlo_of_in(b, op->operands[0], host));
     return VT_OK;

@@ -10,23 +10,6 @@
 
 #include "hlo/hlo_builder.h"
 
-bool vt_hlo_places(const vt_op *op, bool *out_host) {
-  if (!vt_op_is_marker(op)) return false;
-  const char *target = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME).data;
-  *out_host = !strcmp(target, "MoveToHost");
-  if (*out_host || !strcmp(target, "MoveToDevice")) return true;
-  const vt_attr *attr = vt_op_attr(op, VT_ATTR_FRONTEND_ATTRIBUTES);
-  if (!attr || strcmp(target, "annotate_device_placement")) return false;
-  for (size_t i = 0; i < attr->dict->count; i++) {
-    const vt_dict_entry *entry = &attr->dict->entries[i];
-    if (strcmp(entry->name.data, "_xla_buffer_placement")) continue;
-    if (entry->value->kind != VT_DICT_STRING) continue;
-    *out_host = strcmp(entry->value->string.data, "device") != 0;
-    return true;
-  }
-  return false;
-}
-
 static bool join(vt_map *set, const vt_value *value) {
   if (vt_map_has(set, &value, sizeof value)) return false;
   *vt_map_at_ptr(set, value) = (void *)1;
@@ -40,7 +23,7 @@ static bool join_if(vt_hlo_builder *b, bool host, const vt_value *value) {
 static bool has_host_marker(const vt_func *func) {
   bool host = false;
   for (const vt_op *op = func->first; op; op = op->next) {
-    if (vt_hlo_places(op, &host) && host) return true;
+    if (vt_op_places(op, &host) && host) return true;
     for (uint32_t i = 0; i < op->region_count; i++)
       if (has_host_marker(op->regions[i])) return true;
   }
@@ -56,7 +39,7 @@ static void find_staged(vt_hlo_builder *b, const vt_func *func, vt_map *read) {
     const vt_value *result = op->result_count ? &op->results[0] : NULL;
     bool host, passes = op->code == VT_OP_RESHAPE;
     if (passes && !vt_map_has(read, &result, sizeof result)) continue;
-    if (vt_hlo_places(op, &host) && host && !vt_map_has(read, &result, sizeof result))
+    if (vt_op_places(op, &host) && host && !vt_map_has(read, &result, sizeof result))
       join(&b->staged, result);
     for (uint32_t i = 0; i < op->operand_count; i++)
       if (op->code != VT_OP_DYNAMIC_UPDATE_SLICE || i != 1) join(read, op->operands[i]);
@@ -116,7 +99,7 @@ static bool place_op(vt_hlo_builder *b, const vt_op *op) {
   bool host = false, more = false;
   const vt_func *callee = vt_op_callee(op);
   if (callee) return place_call(b, op, callee);
-  if (vt_hlo_places(op, &host))
+  if (vt_op_places(op, &host))
     return join_if(b, host && !is_staged(b, &op->results[0]), &op->results[0]);
   switch (op->code) {
   case VT_OP_WHILE:

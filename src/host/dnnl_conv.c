@@ -74,13 +74,6 @@ typedef struct conv_body {
 } conv_body;
 
 static bool read_conv(const vt_op *op, conv *c) {
-  static const vt_attr_key keys[3][3] = {
-      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
-       VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
-      {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
-       VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
-      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
-       VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
   *c = (conv){.op = op, .spatial = op->results[0].type.rank - 2};
   if (c->spatial < 1 || c->spatial > MAX_SPATIAL) return false;
   for (int t = 0; t < 3; t++) {
@@ -88,8 +81,9 @@ static bool read_conv(const vt_op *op, conv *c) {
     int64_t strides[VT_MAX_RANK];
     if (vt_type_elements(type) == 0) return false;
     vt_type_strides(type, strides);
-    int64_t a = vt_attr_i64(op, keys[t][0]), b = vt_attr_i64(op, keys[t][1]);
-    const int64_t *spatial = vt_attr_ints(op, keys[t][2], NULL);
+    int64_t a = vt_attr_i64(op, vt_conv_dim_keys[t][0]),
+            b = vt_attr_i64(op, vt_conv_dim_keys[t][1]);
+    const int64_t *spatial = vt_attr_ints(op, vt_conv_dim_keys[t][2], NULL);
     c->a_size[t] = type.dims[a], c->a_stride[t] = strides[a];
     c->b_size[t] = type.dims[b], c->b_stride[t] = strides[b];
     for (int32_t i = 0; i < c->spatial; i++) {

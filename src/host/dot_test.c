@@ -300,16 +300,9 @@ static vt_op *make_conv(vt_func *func, const void *table_row, vt_dtype dtype, vt
   vt_op_set_ints(op, VT_ATTR_PADDING, 2 * spatial, lists[4]);
   vt_op_set_i64(op, VT_ATTR_FEATURE_GROUP_COUNT, row->feature_groups);
   vt_op_set_i64(op, VT_ATTR_BATCH_GROUP_COUNT, row->batch_groups);
-  static const vt_attr_key keys[3][3] = {
-      {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
-       VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
-      {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
-       VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
-      {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
-       VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
-  set_dims(op, row->dims[0], "bf", keys[0]);
-  set_dims(op, row->dims[1], "io", keys[1]);
-  set_dims(op, row->dims[2], "bf", keys[2]);
+  set_dims(op, row->dims[0], "bf", vt_conv_dim_keys[0]);
+  set_dims(op, row->dims[1], "io", vt_conv_dim_keys[1]);
+  set_dims(op, row->dims[2], "bf", vt_conv_dim_keys[2]);
   return op;
 }
 

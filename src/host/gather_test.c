@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval/number.h"
+#include "ir/number.h"
 #include "host/host.h"
 #include "import/import.h"
 

@@ -3,7 +3,7 @@
 // indices of all types with duplicates and out-of-bounds values, any number of threads.
 #include "host/native_bench.h"
 
-#include "eval/number.h"
+#include "ir/number.h"
 
 static const vt_dtype index_types[] = {VT_S8,  VT_U8,  VT_S16, VT_U16,
                                        VT_S32, VT_U32, VT_S64, VT_U64};

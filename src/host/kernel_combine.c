@@ -3,7 +3,7 @@
 // vec_int.def.
 #include <string.h>
 
-#include "eval/number.h"
+#include "ir/number.h"
 #include "host/cpu.h"
 #include "host/kernel_scatter.h"
 

@@ -438,3 +438,20 @@ const char *vt_op_describe(const vt_op *op, vt_arena *arena) {
   if (loc->file[0]) return vt_arena_printf(arena, "%s at %s:%d", name, loc->file, loc->line);
   return name;
 }
+
+bool vt_op_places(const vt_op *op, bool *out_host) {
+  if (!vt_op_is_marker(op)) return false;
+  const char *target = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME).data;
+  *out_host = !strcmp(target, "MoveToHost");
+  if (*out_host || !strcmp(target, "MoveToDevice")) return true;
+  const vt_attr *attr = vt_op_attr(op, VT_ATTR_FRONTEND_ATTRIBUTES);
+  if (!attr || strcmp(target, "annotate_device_placement")) return false;
+  for (size_t i = 0; i < attr->dict->count; i++) {
+    const vt_dict_entry *entry = &attr->dict->entries[i];
+    if (strcmp(entry->name.data, "_xla_buffer_placement")) continue;
+    if (entry->value->kind != VT_DICT_STRING) continue;
+    *out_host = strcmp(entry->value->string.data, "device") != 0;
+    return true;
+  }
+  return false;
+}

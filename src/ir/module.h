@@ -219,6 +219,8 @@ static inline uint32_t vt_op_own_operands(const vt_op *op) {
 // A custom call that only annotates its one operand and returns it: its placement, its layout, who
 // inspects it.
 bool vt_op_is_marker(const vt_op *op);
+// Whether it is one that says in which memory its operand is to be, and in which.
+bool vt_op_places(const vt_op *op, bool *out_host);
 
 // The function that a call or a composite runs; NULL for other ops.
 vt_func *vt_op_callee(const vt_op *op);

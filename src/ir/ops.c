@@ -94,3 +94,11 @@ const char *vt_attr_text(vt_attr_key key) {
 vt_attr_kind vt_attr_kind_of(vt_attr_key key) {
   return attr_infos[(unsigned)key < VT_ATTR_COUNT ? key : VT_ATTR_NONE].kind;
 }
+
+const vt_attr_key vt_conv_dim_keys[3][3] = {
+    {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
+     VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
+    {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
+     VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
+    {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
+     VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};

@@ -122,4 +122,8 @@ vt_opcode vt_opcode_from_text(const char *text,
 const char *vt_attr_text(vt_attr_key key);
 vt_attr_kind vt_attr_kind_of(vt_attr_key key);
 
+// The dimension numbers of a convolution: of the input, the kernel and the result; batch (of the
+// kernel: input feature), feature (output feature), and the list of spatial dimensions.
+extern const vt_attr_key vt_conv_dim_keys[3][3];
+
 #endif

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "eval/number.h"
+#include "ir/number.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 

@@ -129,26 +129,17 @@ static vt_value *swap_transposed_dot(vt_op *op) {
   return &swapped->results[0];
 }
 
-// The dimension numbers of one tensor of a convolution: two single dimensions and the spatial list.
-static const vt_attr_key conv_keys[3][3] = {
-    {VT_ATTR_INPUT_BATCH_DIMENSION, VT_ATTR_INPUT_FEATURE_DIMENSION,
-     VT_ATTR_INPUT_SPATIAL_DIMENSIONS},
-    {VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
-     VT_ATTR_KERNEL_SPATIAL_DIMENSIONS},
-    {VT_ATTR_OUTPUT_BATCH_DIMENSION, VT_ATTR_OUTPUT_FEATURE_DIMENSION,
-     VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS}};
-
 static void map_conv_dims(vt_op *conv, int tensor, const int64_t *map) {
   vt_assert(conv->code == VT_OP_CONVOLUTION && tensor >= 0 && tensor < 3);
   for (int i = 0; i < 2; i++) {
-    vt_attr_key key = conv_keys[tensor][i];
+    vt_attr_key key = vt_conv_dim_keys[tensor][i];
     vt_op_set_i64(conv, key, map[vt_attr_i64(conv, key)]);
   }
   uint32_t count;
-  const int64_t *spatial = vt_attr_ints(conv, conv_keys[tensor][2], &count);
+  const int64_t *spatial = vt_attr_ints(conv, vt_conv_dim_keys[tensor][2], &count);
   int64_t mapped[VT_MAX_RANK];
   for (uint32_t i = 0; i < count; i++) mapped[i] = map[spatial[i]];
-  vt_op_set_ints(conv, conv_keys[tensor][2], count, mapped);
+  vt_op_set_ints(conv, vt_conv_dim_keys[tensor][2], count, mapped);
 }
 
 static bool absorb_conv_operand(vt_op *op, uint32_t side) {

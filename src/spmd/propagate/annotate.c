@@ -3,6 +3,8 @@
 //
 // Propagation knows a sharding for each value, but not where: this is the one place that turns its
 // outcome into attributes, so that the partitioner only reads.
+#include <inttypes.h>
+
 #include "base/map.h"
 #include "spmd/propagate/propagate.h"
 
@@ -110,6 +112,12 @@ typedef struct checker {
 
 static vt_status check_sharding(checker *c, const vt_sharding *sharding, vt_type type) {
   if (!sharding) return VT_OK;
+  int64_t size = sharding->mesh->axis_count ? vt_mesh_size(sharding->mesh) : c->device_count;
+  if (size != c->device_count)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "sharding: mesh '%s' has %" PRId64 " devices, the program %" PRId32
+                    " (mhlo.num_partitions)",
+                    sharding->mesh->name, size, c->device_count);
   if (c->manual && sharding->mesh->axis_count && !vt_mesh_same(sharding->mesh, c->manual))
     return vt_error(VT_UNIMPLEMENTED,
                     "its sharding is over another mesh than the manual computation around it");

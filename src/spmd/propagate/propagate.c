@@ -402,7 +402,7 @@ static const vt_sharding *split_manual(walker *w, const vt_op *op, const vt_shar
     dims[d] = s->dims[d];
     while (outer < dims[d].axis_count && is_manual(op, s->mesh, dims[d].axes[outer])) outer++;
     (*out_manual)[d] = vt_graph_axes(w->graph, s->mesh, outer, dims[d].axes);
-    dims[d].axes += outer;
+    if (outer) dims[d].axes += outer; // no axes: NULL
     dims[d].axis_count -= outer;
   }
   *inner = *s;

@@ -6,8 +6,8 @@
 // format has one, otherwise NaN (...FN and FNUZ 8-bit types, f8E8M0FNU) or the largest value (f4
 // and f6 types, whose NaN is -0). f8E8M0FNU has neither sign nor zero: both give NaN, and ties
 // round up (as in XLA).
-#ifndef VT_EVAL_NUMBER_H
-#define VT_EVAL_NUMBER_H
+#ifndef VT_IR_NUMBER_H
+#define VT_IR_NUMBER_H
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // number.c - see number.h.
-#include "eval/number.h"
+#include "ir/number.h"
 
 #include <math.h>
 #include <pthread.h>
