@@ -28,13 +28,14 @@ enum { RED_ZONE = 16 };
 enum { RED_ZONE = 0 };
 #endif
 
-enum { FIRST_BLOCK = 4096, MAX_BLOCK = 1 << 22, DEFAULT_ALIGN = 16 };
+// The first block is of a size that malloc has at hand.
+enum { FIRST_BLOCK = 896, FEW_BYTES = 1 << 15, MAX_BLOCK = 1 << 22, DEFAULT_ALIGN = 16 };
 
 struct vt_arena_block {
   vt_memory_link link;
   vt_arena_block *next;
   size_t size;
-  _Alignas(64) char data[];
+  char *data; // behind the block, aligned: aligned_alloc costs more than the few bytes
 };
 
 static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
@@ -43,11 +44,14 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
   if (size < at_least) size = (at_least + 63) & ~(size_t)63;
   vt_arena_block *block = NULL;
   if (size >= at_least && size <= SIZE_MAX - sizeof *block - 64)
-    block = aligned_alloc(64, (sizeof *block + size + 63) & ~(size_t)63);
+    block = size <= FEW_BYTES ? malloc(sizeof *block + size + 63)
+                              : calloc(1, sizeof *block + size + 63);
   if (!block) return NULL;
+  if (size <= FEW_BYTES) memset(block, 0, sizeof *block + size + 63);
   vt_memory_watch(&block->link);
   block->next = arena->blocks;
   block->size = size;
+  block->data = (char *)(((uintptr_t)(block + 1) + 63) & ~(uintptr_t)63);
   arena->blocks = block;
   arena->used = 0;
   arena->size = size;
@@ -55,7 +59,8 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
   return block;
 }
 
-void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align) {
+// Blocks are zero where nothing was pushed.
+static inline void *push(vt_arena *arena, size_t size, size_t align) {
   vt_assert(align && !(align & (align - 1)) && align <= 64);
   vt_assert(arena->used <= arena->size);
   size_t at = (arena->used + align - 1) & ~(align - 1);
@@ -69,19 +74,24 @@ void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align) {
   arena->used = at + size + RED_ZONE;
   arena->total_bytes += size;
   UNPOISON(p, size);
-  memset(p, 0, size);
   vt_assert(arena->used <= arena->size && !((uintptr_t)p & (align - 1)));
   return p;
 }
 
+void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align) {
+  return push(arena, size, align);
+}
+
 void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align) {
-  void *p = vt_arena_try_push(arena, size, align);
+  void *p = push(arena, size, align);
   if (!p) vt_memory_out(size, "compiler data");
   return p;
 }
 
 void *vt_arena_push(vt_arena *arena, size_t size) {
-  return vt_arena_push_aligned(arena, size, DEFAULT_ALIGN);
+  void *p = push(arena, size, DEFAULT_ALIGN);
+  if (!p) vt_memory_out(size, "compiler data");
+  return p;
 }
 
 char *vt_arena_copy(vt_arena *arena, const void *bytes, size_t size) {
@@ -117,6 +127,8 @@ void vt_arena_reset(vt_arena *arena) {
   if (!arena->blocks) return;
   free_blocks(arena->blocks->next);
   arena->blocks->next = NULL;
+  UNPOISON(arena->blocks->data, arena->used);
+  memset(arena->blocks->data, 0, arena->used);
   arena->used = 0;
   arena->total_bytes = 0;
   POISON(arena->blocks->data, arena->blocks->size);

@@ -14,16 +14,46 @@ uint64_t vt_hash_bytes(const void *bytes, size_t size, uint64_t seed) {
   return vt_hash_u64(h, size);
 }
 
-static uint32_t *slot_of(const vt_map *map, uint64_t hash, const void *key, size_t key_size) {
+typedef struct map_key {
+  uint64_t hash, small; // small: the bytes of a key of up to 8
+  const void *bytes;
+  size_t size;
+} map_key;
+
+// Eight bytes at a time: most keys are pointers.
+static inline map_key make_key(const void *bytes, size_t size) {
+  map_key key = {.bytes = bytes, .size = size};
+  const char *p = bytes;
+  if (size == sizeof key.small) {
+    memcpy(&key.small, p, sizeof key.small);
+    key.hash = vt_hash_u64(key.small, size);
+    return key;
+  }
+  uint64_t hash = size, word;
+  size_t left = size;
+  for (; left >= sizeof word; left -= sizeof word, p += sizeof word) {
+    memcpy(&word, p, sizeof word);
+    hash = vt_hash_u64(word, hash);
+  }
+  word = 0;
+  if (left) memcpy(&word, p, left);
+  key.hash = left ? vt_hash_u64(word, hash) : hash;
+  if (size < sizeof word) key.small = word;
+  return key;
+}
+
+static inline bool is_key(const vt_map_entry *entry, const map_key *key) {
+  if (entry->hash != key->hash || entry->key_size != key->size) return false;
+  if (key->size <= sizeof key->small) return entry->key.small == key->small;
+  return !memcmp(entry->key.large, key->bytes, key->size);
+}
+
+static inline uint32_t *slot_of(const vt_map *map, const map_key *key) {
   size_t mask = map->slot_count - 1;
-  vt_assert(map->slot_count && !(map->slot_count & mask) && (key || !key_size));
-  for (size_t i = (size_t)hash & mask;; i = (i + 1) & mask) {
+  vt_assert(map->slot_count && !(map->slot_count & mask) && (key->bytes || !key->size));
+  for (size_t i = (size_t)key->hash & mask;; i = (i + 1) & mask) {
     uint32_t *slot = &map->slots[i];
-    if (!*slot) return slot;
-    const vt_map_entry *entry = &map->entries[*slot - 1];
-    if (entry->hash == hash && entry->key_size == key_size &&
-        (!key_size || !memcmp(entry->key, key, key_size)))
-      return slot;
+    if (!*slot || is_key(&map->entries[*slot - 1], key)) return slot;
   }
 }
 
@@ -36,15 +66,16 @@ static void grow_slots(vt_map *map) {
   map->slots = slots;
   map->slot_count = count;
   for (size_t i = 0; i < map->size; i++) {
-    const vt_map_entry *entry = &map->entries[i];
-    *slot_of(map, entry->hash, entry->key, entry->key_size) = (uint32_t)i + 1;
+    size_t at = (size_t)map->entries[i].hash & (count - 1);
+    while (slots[at]) at = (at + 1) & (count - 1);
+    slots[at] = (uint32_t)i + 1;
   }
 }
 
 void **vt_map_at(vt_map *map, const void *key, size_t key_size) {
-  uint64_t hash = vt_hash_bytes(key, key_size, 0);
+  map_key wanted = make_key(key, key_size);
   if ((map->size + 1) * 2 > map->slot_count) grow_slots(map);
-  uint32_t *slot = slot_of(map, hash, key, key_size);
+  uint32_t *slot = slot_of(map, &wanted);
   vt_assert(map->size * 2 < map->slot_count && *slot <= map->size);
   if (*slot) return &map->entries[*slot - 1].value;
   if (map->size == map->capacity) {
@@ -52,10 +83,10 @@ void **vt_map_at(vt_map *map, const void *key, size_t key_size) {
     map->entries = vt_memory_resize(map->entries, capacity * sizeof *map->entries);
     map->capacity = capacity;
   }
-  char *copy = vt_memory_resize(NULL, key_size + 1);
-  if (key_size) memcpy(copy, key, key_size);
-  copy[key_size] = 0;
-  map->entries[map->size] = (vt_map_entry){hash, copy, key_size, NULL};
+  vt_map_entry entry = {.hash = wanted.hash, .key.small = wanted.small, .key_size = key_size};
+  if (key_size > sizeof entry.key.small)
+    entry.key.large = vt_arena_copy(&map->keys, key, key_size);
+  map->entries[map->size] = entry;
   *slot = (uint32_t)++map->size;
   vt_assert(map->size <= map->capacity);
   return &map->entries[map->size - 1].value;
@@ -63,16 +94,18 @@ void **vt_map_at(vt_map *map, const void *key, size_t key_size) {
 
 void *vt_map_find(const vt_map *map, const void *key, size_t key_size) {
   if (!map->slot_count) return NULL;
-  uint32_t slot = *slot_of(map, vt_hash_bytes(key, key_size, 0), key, key_size);
+  map_key wanted = make_key(key, key_size);
+  uint32_t slot = *slot_of(map, &wanted);
   return slot ? map->entries[slot - 1].value : NULL;
 }
 
 bool vt_map_has(const vt_map *map, const void *key, size_t key_size) {
-  return map->slot_count && *slot_of(map, vt_hash_bytes(key, key_size, 0), key, key_size);
+  map_key wanted = make_key(key, key_size);
+  return map->slot_count && *slot_of(map, &wanted);
 }
 
 void vt_map_free(vt_map *map) {
-  for (size_t i = 0; i < map->size; i++) vt_memory_free((void *)(uintptr_t)map->entries[i].key);
+  vt_arena_free(&map->keys);
   vt_memory_free(map->entries);
   vt_memory_free(map->slots);
   *map = (vt_map){0};

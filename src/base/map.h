@@ -10,15 +10,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
+
 typedef struct vt_map_entry {
   uint64_t hash;
-  const void *key;
+  union {
+    uint64_t small; // a key of up to 8 bytes
+    const void *large;
+  } key;
   size_t key_size;
   void *value;
 } vt_map_entry;
 typedef struct vt_map {
   vt_map_entry *entries; // in insertion order
   size_t size, capacity;
+  vt_arena keys;   // large ones
   uint32_t *slots; // entry index + 1, 0 = free
   size_t slot_count;
 } vt_map;
@@ -38,6 +44,9 @@ void **vt_map_at(vt_map *map, const void *key, size_t key_size);
 void *vt_map_find(const vt_map *map, const void *key, size_t key_size);
 bool vt_map_has(const vt_map *map, const void *key, size_t key_size);
 void vt_map_free(vt_map *map);
+static inline const void *vt_map_key(const vt_map_entry *entry) {
+  return entry->key_size > sizeof entry->key.small ? entry->key.large : &entry->key.small;
+}
 
 static inline void **vt_map_at_ptr(vt_map *map, const void *key) {
   return vt_map_at(map, &key, sizeof key);

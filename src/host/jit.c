@@ -201,7 +201,7 @@ static void trim_idle(code_store *s) {
   for (size_t i = 0; i < all.size; i++) {
     code *c = all.entries[i].value;
     if (c && c->object->tracker)
-      *vt_map_at(&s->code, all.entries[i].key, all.entries[i].key_size) = c;
+      *vt_map_at(&s->code, vt_map_key(&all.entries[i]), all.entries[i].key_size) = c;
     else
       free(c);
   }
