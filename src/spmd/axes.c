@@ -6,17 +6,6 @@
 
 #include "base/check.h"
 
-bool vt_axis_equal(vt_axis_ref a, vt_axis_ref b) {
-  return a.axis == b.axis && a.pre_size == b.pre_size && a.size == b.size;
-}
-
-bool vt_axes_equal(vt_axes a, vt_axes b) {
-  if (a.count != b.count) return false;
-  for (uint32_t i = 0; i < a.count; i++)
-    if (!vt_axis_equal(a.refs[i], b.refs[i])) return false;
-  return true;
-}
-
 int64_t vt_axes_size(vt_axes axes) {
   int64_t size = 1;
   for (uint32_t i = 0; i < axes.count; i++) size *= axes.refs[i].size;
@@ -24,8 +13,9 @@ int64_t vt_axes_size(vt_axes axes) {
 }
 
 vt_axes vt_axes_copy(vt_arena *arena, vt_axes axes) {
+  if (!axes.count) return (vt_axes){0};
   vt_axis_ref *refs = VT_NEW_ARRAY(arena, vt_axis_ref, axes.count);
-  if (axes.count) memcpy(refs, axes.refs, sizeof *refs * axes.count);
+  memcpy(refs, axes.refs, sizeof *refs * axes.count);
   return (vt_axes){axes.count, refs};
 }
 

@@ -27,7 +27,9 @@ static inline vt_axes vt_axes_of(const vt_axis_list *list) {
 // Appends, merging with the last entry where that is the part just before it.
 void vt_axis_list_push(vt_axis_list *list, vt_axis_ref axis);
 
-bool vt_axis_equal(vt_axis_ref a, vt_axis_ref b);
+static inline bool vt_axis_equal(vt_axis_ref a, vt_axis_ref b) {
+  return a.axis == b.axis && a.pre_size == b.pre_size && a.size == b.size;
+}
 bool vt_axis_overlaps(vt_axis_ref a, vt_axis_ref b);
 bool vt_axis_contains(vt_axis_ref a, vt_axis_ref b);  // b is a part of a
 bool vt_axis_is_prefix(vt_axis_ref a, vt_axis_ref b); // a is b or a major part of it
@@ -35,7 +37,12 @@ bool vt_axis_is_prefix(vt_axis_ref a, vt_axis_ref b); // a is b or a major part 
 bool vt_axis_before(vt_axis_ref *axis, vt_axis_ref other);
 bool vt_axis_before_all(vt_axis_ref *axis, vt_axes others);
 
-bool vt_axes_equal(vt_axes a, vt_axes b);
+static inline bool vt_axes_equal(vt_axes a, vt_axes b) {
+  if (a.count != b.count) return false;
+  for (uint32_t i = 0; i < a.count; i++)
+    if (!vt_axis_equal(a.refs[i], b.refs[i])) return false;
+  return true;
+}
 int64_t vt_axes_size(vt_axes axes);
 vt_axes vt_axes_copy(vt_arena *arena, vt_axes axes);
 // b begins with a and goes on (its next part may belong to a's last axis).

@@ -40,6 +40,14 @@ static const vt_sharding *with_dims(vt_arena *arena, const vt_sharding *s,
   return copy;
 }
 
+static const vt_sharding *uncut(vt_arena *arena, const vt_mesh *mesh, int32_t rank) {
+  vt_sharding *s = VT_NEW(arena, vt_sharding);
+  vt_dim_sharding *dims = VT_NEW_ARRAY(arena, vt_dim_sharding, rank);
+  for (int32_t d = 0; d < rank; d++) dims[d] = (vt_dim_sharding){.closed = true, .priority = -1};
+  *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = mesh, .rank = rank, .dims = dims};
+  return s;
+}
+
 static void set_sharding(vt_op *op, const vt_sharding *sharding) {
   const vt_sharding **list = VT_NEW_ARRAY(&op->func->module->arena, const vt_sharding *, 1);
   list[0] = sharding;
@@ -119,7 +127,7 @@ static const dot_factor *conflict(const dot_factor *factors, uint32_t count, con
 
 static void settle_dot(vt_graph *graph, vt_op *op, const tensor *t) {
   dot_factor factors[3 * VT_MAX_RANK];
-  vt_axis_list contracted = {0}, dims[VT_MAX_RANK] = {0};
+  vt_axis_list contracted = {0};
   const vt_rule *rule = vt_rule_of_op(graph, op);
   if (!rule) return;
   const dot_factor *at = conflict(factors, dot_factors(rule, factors), t, &contracted);
@@ -127,6 +135,7 @@ static void settle_dot(vt_graph *graph, vt_op *op, const tensor *t) {
   vt_axes cut = axes_of(t[2].sharding, at->dims[2]);
   int first = at->dims[0] >= 0 ? 0 : 1;
   if (!cut.count || !vt_axes_equal(cut, vt_axes_of(&contracted))) return;
+  vt_axis_list dims[VT_MAX_RANK] = {0};
   for (int32_t d = 0; d < t[2].sharding->rank; d++)
     push_all(&dims[d], d == at->dims[2] ? axes_of(t[first].sharding, at->dims[first])
                                         : axes_of(t[2].sharding, d));
@@ -241,12 +250,12 @@ static void settle_concatenate(vt_graph *graph, vt_op *op, const tensor *t) {
   const tensor *result = &t[op->operand_count];
   int32_t joined = (int32_t)vt_attr_i64(op, VT_ATTR_DIMENSION);
   const vt_rule *rule = vt_rule_of_op(graph, op);
-  vt_axis_list dims[VT_MAX_RANK] = {0};
   candidates all = {0};
   bool alike = true;
   for (uint32_t i = 0; i + 1 < count; i++)
     alike = alike && same_dims(t[i].sharding, result->sharding);
   if (alike || !rule || count < 3) return;
+  vt_axis_list dims[VT_MAX_RANK] = {0};
   bool roll = rule->factors[joined].kind == VT_FACTOR_PERMUTE;
   find_candidates(&all, t, count, joined, roll ? 1 : 0);
   choose(&all, dims);
@@ -275,11 +284,9 @@ static bool find_tensors(vt_record *record, const vt_op *op, vt_arena *arena, te
                                                    VT_INSIDE, arena)};
   }
   if (!mesh || !mesh->axis_count) return false;
-  for (uint32_t i = 0; i <= op->operand_count; i++) {
-    vt_axis_list none[VT_MAX_RANK] = {0};
-    vt_sharding whole = {.mesh = mesh, .rank = tensors[i].value->type.rank};
-    if (!tensors[i].sharding) tensors[i].sharding = with_dims(arena, &whole, none);
-  }
+  for (uint32_t i = 0; i <= op->operand_count; i++)
+    if (!tensors[i].sharding)
+      tensors[i].sharding = uncut(arena, mesh, tensors[i].value->type.rank);
   return true;
 }
 

@@ -72,6 +72,7 @@ typedef struct vt_rule {
   const vt_factor *factors;
   const uint32_t *starts; // tensor t has the entries [starts[t], starts[t + 1])
   const vt_dim_factor *entries;
+  bool plain; // every dimension has one factor
 } vt_rule;
 
 typedef enum vt_step_kind {

@@ -15,6 +15,7 @@ typedef struct entry {
 
 // A rule under construction. Tensors are the op's own operands, then its results.
 typedef struct builder {
+  vt_arena *arena;
   const vt_op *op;
   const vt_type *types;
   uint32_t operands, tensors;
@@ -32,7 +33,7 @@ static vt_type result_type(const builder *b) {
 
 static int add_kind(builder *b, int64_t size, vt_factor_kind kind, bool blocked) {
   if (b->factors.size == MAX_FACTORS) return -1;
-  vt_array_push(&b->factors, ((vt_factor){size, (uint8_t)kind, blocked}));
+  vt_array_push_in(b->arena, &b->factors, ((vt_factor){size, (uint8_t)kind, blocked}));
   return (int)b->factors.size - 1;
 }
 
@@ -51,7 +52,7 @@ static void map_dim(builder *b, uint32_t tensor, int64_t dim, int factor) {
   if (factor < 0 || dim == NO_DIM) return;
   if (b->factors.data[factor].size == 1 && has_factor(b, tensor, dim)) return;
   entry e = {tensor, {(uint8_t)dim, (uint8_t)factor}};
-  vt_array_push(&b->entries, e);
+  vt_array_push_in(b->arena, &b->entries, e);
 }
 
 static void map_operands(builder *b, uint32_t first, uint32_t end, int64_t dim, int factor) {
@@ -743,7 +744,8 @@ static void fill_up(builder *b) {
 }
 
 // Entries in the order of tensors and their dimensions; within a dimension as they were added.
-static const vt_rule *finish(builder *b, vt_arena *arena) {
+static const vt_rule *finish(builder *b) {
+  vt_arena *arena = b->arena;
   fill_up(b);
   vt_rule *rule = VT_NEW(arena, vt_rule);
   vt_factor *factors = VT_NEW_ARRAY(arena, vt_factor, b->factors.size);
@@ -758,36 +760,64 @@ static const vt_rule *finish(builder *b, vt_arena *arena) {
           entries[at++] = b->entries.data[i].at;
   }
   starts[b->tensors] = at;
-  *rule = (vt_rule){(uint32_t)b->factors.size, factors, starts, entries};
+  uint32_t dims = 0;
+  for (uint32_t t = 0; t < b->tensors; t++) dims += (uint32_t)type_of(b, t).rank;
+  *rule = (vt_rule){(uint32_t)b->factors.size, factors, starts, entries, at == dims};
   bool any = b->factors.size > 0 && b->factors.size < MAX_FACTORS;
-  vt_array_free(&b->factors);
-  vt_array_free(&b->entries);
   return any ? rule : NULL;
 }
 
+// All tensors have the dimensions of the last, or its first ones.
+static const vt_rule *pointwise_rule(vt_arena *arena, uint32_t count, const vt_type *types) {
+  vt_type last = types[count - 1];
+  uint32_t dims = 0, at = 0;
+  for (uint32_t t = 0; t < count; t++) dims += (uint32_t)types[t].rank;
+  if (!last.rank) return NULL;
+  vt_rule *rule = VT_NEW(arena, vt_rule);
+  vt_factor *factors = VT_NEW_ARRAY(arena, vt_factor, last.rank);
+  uint32_t *starts = VT_NEW_ARRAY(arena, uint32_t, count + 1);
+  vt_dim_factor *entries = VT_NEW_ARRAY(arena, vt_dim_factor, dims);
+  for (int32_t d = 0; d < last.rank; d++)
+    factors[d] = (vt_factor){last.dims[d], VT_FACTOR_PASS, false};
+  for (uint32_t t = 0; t < count; t++) {
+    starts[t] = at;
+    for (int32_t d = 0; d < types[t].rank; d++)
+      entries[at++] = (vt_dim_factor){(uint8_t)d, (uint8_t)d};
+  }
+  starts[count] = at;
+  *rule = (vt_rule){(uint32_t)last.rank, factors, starts, entries, true};
+  return rule;
+}
+
+// Whether no tensor has more dimensions than the last.
+static bool is_last_largest(uint32_t count, const vt_type *types) {
+  for (uint32_t t = 0; t < count; t++)
+    if (types[t].rank > types[count - 1].rank) return false;
+  return true;
+}
+
+enum { FEW_TENSORS = 8 };
+
 const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op) {
-  builder b = {.op = op, .operands = vt_op_own_operands(op)};
+  builder b = {.arena = graph->arena, .op = op, .operands = vt_op_own_operands(op)};
   void (*rule)(builder *) = rules[op->code];
-  vt_arena scratch = {0};
   b.tensors = b.operands + op->result_count;
   if (!rule || b.tensors == b.operands) return NULL;
-  vt_type *types = VT_NEW_ARRAY(&scratch, vt_type, b.tensors);
+  vt_type few[FEW_TENSORS];
+  vt_type *types =
+      b.tensors <= FEW_TENSORS ? few : VT_NEW_ARRAY(graph->arena, vt_type, b.tensors);
   for (uint32_t t = 0; t < b.tensors; t++)
     types[t] = t < b.operands ? op->operands[t]->type : op->results[t - b.operands].type;
+  if (rule == pointwise && op->result_count == 1 && is_last_largest(b.tensors, types))
+    return pointwise_rule(graph->arena, b.tensors, types);
   b.types = types;
   rule(&b);
-  const vt_rule *made = b.factors.size ? finish(&b, graph->arena) : NULL;
-  vt_arena_free(&scratch);
-  return made;
+  return b.factors.size ? finish(&b) : NULL;
 }
 
 const vt_rule *vt_rule_of_equals(vt_graph *graph, uint32_t count, vt_type type) {
-  vt_arena scratch = {0};
-  vt_type *types = VT_NEW_ARRAY(&scratch, vt_type, count);
+  vt_type few[FEW_TENSORS];
+  vt_type *types = count <= FEW_TENSORS ? few : VT_NEW_ARRAY(graph->arena, vt_type, count);
   for (uint32_t t = 0; t < count; t++) types[t] = type;
-  builder b = {.types = types, .operands = count - 1, .tensors = count};
-  pointwise(&b);
-  const vt_rule *made = b.factors.size ? finish(&b, graph->arena) : NULL;
-  vt_arena_free(&scratch);
-  return made;
+  return pointwise_rule(graph->arena, count, types);
 }

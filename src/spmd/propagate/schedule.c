@@ -14,12 +14,23 @@
 
 enum { ROUNDS = 5 };
 
+// A step that changed nothing does not run again before one of its values has changed or it may do
+// something else.
+typedef struct rest {
+  uint32_t since; // 0 = not at rest
+  uint64_t directions;
+} rest;
+
 typedef struct scheduler {
   vt_graph *graph;
   vt_arena scratch;
   VT_ARRAY(uint32_t) stack; // the next step is last
   bool *waiting;            // per step: on the stack
   vt_numbers changed;
+  uint32_t now;
+  uint32_t *touched; // per node: when it changed last
+  rest *rests;       // per step
+  uint32_t *first_member, *next_member; // of a sharding group, after a node; VT_NONE at the end
 } scheduler;
 
 // ---- in which direction -------------------------------------------------------------------------
@@ -43,20 +54,22 @@ static bool has_one_user(const vt_graph *graph, const vt_step *step) {
   return true;
 }
 
-static vt_direction direction_in_round(const vt_graph *graph, const vt_step *step, uint32_t factor,
-                                       int round) {
+// What a round allows along every factor, and along those that each device works on alone.
+typedef struct allowance {
+  int any, passing;
+} allowance;
+
+static allowance allowance_in_round(const vt_graph *graph, const vt_step *step, int round) {
   vt_opcode code = step->kind == VT_STEP_OP ? step->op->code : VT_OP_INVALID;
+  if (step->any_round || round > 3) return (allowance){VT_TOWARDS_BOTH, VT_TOWARDS_BOTH};
   bool grows = code == VT_OP_BROADCAST_IN_DIM && !vt_spmd_is_view(step->op);
-  int direction = VT_TOWARDS_NONE;
+  int most = grows ? VT_TOWARDS_OPERANDS : VT_TOWARDS_BOTH, any = VT_TOWARDS_NONE;
   bool users = round > 0 || step->kind == VT_STEP_EDGE || has_one_user(graph, step);
-  if (users && passes_through(step)) direction |= VT_TOWARDS_BOTH;
+  if (users && passes_through(step)) any |= VT_TOWARDS_BOTH;
   if (users && (code == VT_OP_DYNAMIC_SLICE || code == VT_OP_DYNAMIC_UPDATE_SLICE))
-    direction |= VT_TOWARDS_RESULTS;
-  bool passes = step->kind == VT_STEP_EDGE || step->rule->factors[factor].kind == VT_FACTOR_PASS;
-  if ((round == 2 && passes) || round > 2)
-    direction |= grows ? VT_TOWARDS_OPERANDS : VT_TOWARDS_BOTH;
-  if (round > 3) direction |= VT_TOWARDS_BOTH;
-  return (vt_direction)direction;
+    any |= VT_TOWARDS_RESULTS;
+  if (round > 2 || (round == 2 && step->kind == VT_STEP_EDGE)) any |= most;
+  return (allowance){any, round == 2 ? any | most : any};
 }
 
 static bool any_sharding(const vt_graph *graph, const vt_step *step) {
@@ -85,6 +98,7 @@ static void wake_users(scheduler *s, uint32_t value) {
 
 static void wake_around(scheduler *s, uint32_t node) {
   uint32_t first = s->graph->nodes.data[node].first_value;
+  s->touched[node] = ++s->now;
   for (uint32_t v = first; v != VT_NONE; v = s->graph->values.data[v].next_of_node)
     if (s->graph->values.data[v].next_of_node != VT_NONE) wake_users(s, v);
   wake(s, s->graph->nodes.data[node].step);
@@ -104,30 +118,42 @@ static void copy_sharding(vt_node *to, const vt_node *from) {
 
 // Members of a sharding group have one sharding.
 static void copy_to_group(scheduler *s, uint32_t node) {
-  const vt_node *from = &s->graph->nodes.data[node];
-  for (uint32_t i = 0; from->group && i < s->graph->nodes.size; i++) {
-    vt_node *to = &s->graph->nodes.data[i];
-    if (i == node || to->group != from->group) continue;
-    copy_sharding(to, from);
+  uint32_t group = s->graph->nodes.data[node].group;
+  for (uint32_t i = s->first_member[group]; group && i != VT_NONE; i = s->next_member[i]) {
+    if (i == node) continue;
+    copy_sharding(&s->graph->nodes.data[i], &s->graph->nodes.data[node]);
     wake_around(s, i);
   }
+}
+
+static bool is_at_rest(const scheduler *s, uint32_t index, uint64_t directions) {
+  const vt_step *step = &s->graph->steps.data[index];
+  rest last = s->rests[index];
+  if (!last.since || last.directions != directions) return false;
+  for (uint32_t i = 0; i < step->operand_count; i++)
+    if (s->touched[s->graph->values.data[step->operands[i]].node] > last.since) return false;
+  for (uint32_t i = 0; i < step->result_count; i++)
+    if (s->touched[s->graph->values.data[step->results[i]].node] > last.since) return false;
+  return true;
 }
 
 static void run(scheduler *s, uint32_t index, int round) {
   vt_step *step = &s->graph->steps.data[index];
   uint8_t directions[256];
-  uint8_t all = 0;
+  uint64_t all = 0;
   if (!step->rule || !any_sharding(s->graph, step)) return;
+  allowance allowed = allowance_in_round(s->graph, step, round);
   for (uint32_t f = 0; f < step->rule->factor_count; f++) {
-    int direction =
-        step->any_round ? VT_TOWARDS_BOTH : (int)direction_in_round(s->graph, step, f, round);
+    int direction = step->rule->factors[f].kind == VT_FACTOR_PASS ? allowed.passing : allowed.any;
     directions[f] = (uint8_t)(direction & step->allowed);
-    all |= directions[f];
+    all = all << 2 | directions[f];
   }
-  if (!all) return;
+  bool may_rest = step->rule->factor_count <= 32;
+  if (may_rest && (!all || is_at_rest(s, index, all))) return;
   vt_arena_reset(&s->scratch);
   s->changed.size = 0;
   vt_step_apply(s->graph, step, directions, &s->scratch, &s->changed);
+  s->rests[index] = (rest){may_rest && !s->changed.size ? s->now : 0, all};
   bool was_waiting = s->waiting[index];
   s->waiting[index] = true; // what it did cannot change what it does
   for (size_t i = 0; i < s->changed.size; i++) {
@@ -157,7 +183,8 @@ static void run_round(scheduler *s, int round) {
 // ---- priorities of dimensions -------------------------------------------------------------------
 
 // Lets the dimensions of the next priority above `last` propagate; false: there are none.
-static bool start_next(vt_graph *graph, int64_t *last) {
+static bool start_next(scheduler *s, int64_t *last) {
+  vt_graph *graph = s->graph;
   int64_t next = INT64_MAX;
   for (size_t i = 0; i < graph->later.size; i++)
     if (graph->later.data[i].priority > *last && graph->later.data[i].priority < next)
@@ -165,43 +192,60 @@ static bool start_next(vt_graph *graph, int64_t *last) {
   for (size_t i = 0; i < graph->later.size; i++) {
     const vt_later *later = &graph->later.data[i];
     vt_node *node = &graph->nodes.data[later->node];
-    vt_axis_list rest = {0};
+    vt_axis_list left = {0};
     if (later->priority != next) continue;
+    s->touched[later->node] = ++s->now;
     node->dims[later->dim] = later->axes;
     if (!later->closed) node->closed &= ~(1u << later->dim);
     for (uint32_t k = 0; k < node->replicated.count; k++) {
       bool taken = false;
       for (uint32_t j = 0; j < later->axes.count; j++)
         taken = taken || vt_axis_equal(later->axes.refs[j], node->replicated.refs[k]);
-      if (!taken) vt_axis_list_push(&rest, node->replicated.refs[k]);
+      if (!taken) vt_axis_list_push(&left, node->replicated.refs[k]);
     }
-    node->replicated = vt_axes_copy(graph->arena, vt_axes_of(&rest));
+    node->replicated = vt_axes_copy(graph->arena, vt_axes_of(&left));
   }
   *last = next;
   return next != INT64_MAX;
 }
 
+// ---- sharding groups ----------------------------------------------------------------------------
+
 // Groups start with the sharding that their members agree on: the first that has axes.
-static void join_groups(scheduler *s) {
-  for (uint32_t i = 0; i < s->graph->nodes.size; i++) {
-    const vt_node *node = &s->graph->nodes.data[i];
-    bool first = node->group && node->mesh;
-    for (uint32_t k = 0; first && k < i; k++)
-      first = s->graph->nodes.data[k].group != node->group || !s->graph->nodes.data[k].mesh;
-    if (first) copy_to_group(s, i);
+static void join_groups(scheduler *s, vt_arena *arena) {
+  vt_graph *graph = s->graph;
+  uint32_t count = (uint32_t)graph->nodes.size, groups = 0;
+  for (uint32_t i = 0; i < count; i++)
+    if (graph->nodes.data[i].group > groups) groups = graph->nodes.data[i].group;
+  bool *stated = VT_NEW_ARRAY(arena, bool, groups + 1);
+  s->first_member = VT_NEW_ARRAY(arena, uint32_t, groups + 1);
+  s->next_member = VT_NEW_ARRAY(arena, uint32_t, count);
+  for (uint32_t i = 0; i <= groups; i++) s->first_member[i] = VT_NONE;
+  for (uint32_t i = count; i-- > 0;) {
+    uint32_t group = graph->nodes.data[i].group;
+    s->next_member[i] = s->first_member[group];
+    s->first_member[group] = i;
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    const vt_node *node = &graph->nodes.data[i];
+    if (!node->group || !node->mesh || stated[node->group]) continue;
+    stated[node->group] = true;
+    copy_to_group(s, i);
   }
   for (; s->stack.size; s->stack.size--) s->waiting[s->stack.data[s->stack.size - 1]] = false;
 }
 
 void vt_graph_propagate(vt_graph *graph) {
-  scheduler s = {.graph = graph};
+  scheduler s = {.graph = graph, .now = 1};
   vt_arena own = {0};
   int64_t priority = 0;
   s.waiting = VT_NEW_ARRAY(&own, bool, graph->steps.size);
-  join_groups(&s);
+  s.touched = VT_NEW_ARRAY(&own, uint32_t, graph->nodes.size);
+  s.rests = VT_NEW_ARRAY(&own, rest, graph->steps.size);
+  join_groups(&s, &own);
   do
     for (int round = 0; round < ROUNDS; round++) run_round(&s, round);
-  while (start_next(graph, &priority));
+  while (start_next(&s, &priority));
   vt_array_free(&s.stack);
   vt_array_free(&s.changed);
   vt_arena_free(&s.scratch);

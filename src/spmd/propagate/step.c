@@ -46,18 +46,17 @@ static uint32_t value_of(const vt_step *step, uint32_t tensor) {
 
 // The axes of a dimension as the step sees them: the outer side of a manual computation is compared
 // with the inner one plus its manual axes, and the other way round.
-static vt_axis_list seen_axes(const state *s, uint32_t tensor, const vt_node *node, int32_t dim) {
-  vt_axis_list list = {0};
-  const vt_axes *manual = s->step->manual;
-  bool is_result = tensor >= s->step->operand_count;
+static vt_axes seen_axes(const state *s, uint32_t tensor, const vt_node *node, int32_t dim,
+                         vt_axis_list *list) {
+  const vt_axes *manual = tensor >= s->step->operand_count ? s->step->manual : NULL;
   vt_axes own = node->mesh ? node->dims[dim] : (vt_axes){0};
-  uint32_t skip = 0;
-  if (manual && is_result && s->step->inward)
-    for (uint32_t i = 0; i < manual[dim].count; i++) vt_axis_list_push(&list, manual[dim].refs[i]);
-  else if (manual && is_result)
-    skip = manual[dim].count;
-  for (uint32_t i = skip; i < own.count; i++) vt_axis_list_push(&list, own.refs[i]);
-  return list;
+  if (!manual) return own;
+  uint32_t skip = s->step->inward ? 0 : manual[dim].count;
+  list->count = 0;
+  for (uint32_t i = 0; s->step->inward && i < manual[dim].count; i++)
+    vt_axis_list_push(list, manual[dim].refs[i]);
+  for (uint32_t i = skip; i < own.count; i++) vt_axis_list_push(list, own.refs[i]);
+  return vt_axes_of(list);
 }
 
 static int64_t gcd(int64_t a, int64_t b) {
@@ -71,32 +70,29 @@ static int64_t gcd(int64_t a, int64_t b) {
 
 // Deals the axes of one dimension out to its factors, from the major end: each takes what divides
 // it, the last takes the rest.
-static void split_dim(const state *s, const vt_axis_list *axes, bool closed, uint32_t first,
-                      uint32_t end) {
-  vt_axis_list rest = *axes;
+static void split_dim(const state *s, vt_axes axes, bool closed, uint32_t first, uint32_t end) {
   uint32_t at = 0;
+  vt_axis_ref axis = axes.count ? axes.refs[0] : (vt_axis_ref){0}; // what is left of number `at`
   bool overflown = false;
   for (uint32_t e = first; e < end; e++) {
     part *p = &s->parts[e];
-    *p = (part){.closed = closed || overflown, .minor = e + 1 == end};
+    p->axes.count = p->overflow.count = 0;
+    p->closed = closed || overflown;
+    p->minor = e + 1 == end;
     if (overflown) continue;
+    vt_axis_list *rest = p->minor ? &p->axes : NULL;
     int64_t left = s->rule->factors[s->rule->entries[e].factor].size, common;
-    if (p->minor) {
-      for (; at < rest.count; at++) vt_axis_list_push(&p->axes, rest.refs[at]);
-      continue;
-    }
-    while (at < rest.count && (common = gcd(left, rest.refs[at].size)) > 1) {
-      vt_axis_ref *axis = &rest.refs[at];
-      p->axes.refs[p->axes.count++] = (vt_axis_ref){axis->axis, axis->pre_size, common};
+    while (!rest && at < axes.count && (common = gcd(left, axis.size)) > 1) {
+      p->axes.refs[p->axes.count++] = (vt_axis_ref){axis.axis, axis.pre_size, common};
       left /= common;
-      axis->pre_size *= common;
-      axis->size /= common;
-      if (axis->size == 1) at++;
+      axis.pre_size *= common;
+      axis.size /= common;
+      if (axis.size == 1 && ++at < axes.count) axis = axes.refs[at];
     }
-    if (left > 1 && at < rest.count) {
-      overflown = true;
-      for (; at < rest.count; at++) vt_axis_list_push(&p->overflow, rest.refs[at]);
-    }
+    overflown = !rest && left > 1 && at < axes.count;
+    if (overflown) rest = &p->overflow;
+    for (; rest && at < axes.count; axis = ++at < axes.count ? axes.refs[at] : axis)
+      vt_axis_list_push(rest, axis);
   }
 }
 
@@ -113,8 +109,9 @@ static void project(const state *s) {
     for (uint32_t e = s->rule->starts[t], end; e < s->rule->starts[t + 1]; e = end) {
       int32_t dim = s->rule->entries[e].dim;
       end = dim_end(s->rule, t, e);
-      vt_axis_list axes = seen_axes(s, t, node, dim);
-      split_dim(s, &axes, node->mesh && node->closed >> dim & 1, e, end);
+      vt_axis_list list;
+      vt_axes axes = seen_axes(s, t, node, dim, &list);
+      split_dim(s, axes, node->mesh && node->closed >> dim & 1, e, end);
       for (uint32_t i = e; i < end; i++)
         s->entry_of[t * s->rule->factor_count + s->rule->entries[i].factor] = i;
     }
@@ -154,7 +151,10 @@ static void agree_range(const state *s, uint32_t factor, uint32_t first, uint32_
 static void agree_on_factor(const state *s, uint32_t factor, vt_direction direction) {
   uint32_t operands = s->step->operand_count;
   agreement *a = &s->agreed[factor];
-  *a = (agreement){.can_grow = true, .source = -1, .source_size = -1};
+  a->axes.count = 0;
+  a->can_grow = true;
+  a->source = -1;
+  a->source_size = -1;
   if (direction == VT_TOWARDS_NONE) return;
   if (direction == VT_TOWARDS_OPERANDS)
     agree_range(s, factor, operands, s->tensors);
@@ -279,6 +279,7 @@ static bool extend(const state *s, uint32_t tensor) {
     uint32_t factor = s->order[k], entry = s->entry_of[tensor * s->rule->factor_count + factor];
     if (entry == VT_NONE || !s->agreed[factor].axes.count) continue;
     part *p = &s->parts[entry];
+    if (!vt_axes_strict_prefix(vt_axes_of(&p->axes), vt_axes_of(&s->agreed[factor].axes))) continue;
     vt_axis_list axes = s->agreed[factor].axes;
     keep_possible(s, tensor, entry, true, &axes);
     if (!vt_axes_strict_prefix(vt_axes_of(&p->axes), vt_axes_of(&axes))) continue;
@@ -315,7 +316,8 @@ static bool write_back(const state *s, uint32_t tensor) {
   const vt_axes *manual = is_result ? s->step->manual : NULL;
   for (uint32_t e = s->rule->starts[tensor], end; e < s->rule->starts[tensor + 1]; e = end) {
     int32_t dim = s->rule->entries[e].dim;
-    vt_axis_list axes = {0}, mine = {0};
+    vt_axis_list axes, mine;
+    axes.count = mine.count = 0;
     end = dim_end(s->rule, tensor, e);
     join_dim(s, e, end, &axes);
     uint32_t skip = manual && s->step->inward ? manual[dim].count : 0;
@@ -345,14 +347,46 @@ static const vt_mesh *common_mesh(const vt_graph *graph, const vt_step *step) {
   return mesh && !is_empty(mesh) ? mesh : NULL;
 }
 
-static bool prepare(state *s, const uint8_t *directions, vt_arena *scratch) {
+// Tensors that agree on the axes of every factor have nothing to take from each other.
+static bool is_settled(const vt_graph *graph, const vt_step *step, const uint8_t *directions) {
+  const vt_rule *rule = step->rule;
+  vt_axes seen[256];
+  bool known[256] = {0};
+  if (!rule->plain || step->manual) return false;
+  for (uint32_t t = 0; t < step->operand_count + step->result_count; t++) {
+    const vt_node *node = vt_node_of(graph, value_of(step, t));
+    for (uint32_t e = rule->starts[t]; e < rule->starts[t + 1]; e++) {
+      uint8_t factor = rule->entries[e].factor;
+      vt_axes axes = node->mesh ? node->dims[rule->entries[e].dim] : (vt_axes){0};
+      if (rule->factors[factor].blocked || !directions[factor]) continue;
+      if (known[factor] && !vt_axes_equal(seen[factor], axes)) return false;
+      known[factor] = true;
+      seen[factor] = axes;
+    }
+  }
+  return true;
+}
+
+// Room for most steps, not cleared.
+enum { FEW_ENTRIES = 32, FEW_FACTORS = 24, FEW_PLACES = 96 };
+typedef struct room {
+  part parts[FEW_ENTRIES];
+  agreement agreed[FEW_FACTORS];
+  uint32_t order[FEW_FACTORS], entry_of[FEW_PLACES];
+} room;
+
+static void make_room(state *s, room *few, vt_arena *scratch) {
+  uint32_t entries = s->rule->starts[s->tensors], factors = s->rule->factor_count;
+  bool fits = entries <= FEW_ENTRIES && factors <= FEW_FACTORS && s->tensors * factors <= FEW_PLACES;
+  s->parts = fits ? few->parts : VT_NEW_ARRAY(scratch, part, entries);
+  s->agreed = fits ? few->agreed : VT_NEW_ARRAY(scratch, agreement, factors);
+  s->order = fits ? few->order : VT_NEW_ARRAY(scratch, uint32_t, factors);
+  s->entry_of = fits ? few->entry_of : VT_NEW_ARRAY(scratch, uint32_t, s->tensors * factors);
+}
+
+static bool prepare(state *s, const uint8_t *directions) {
   const vt_rule *rule = s->rule;
   bool any = false;
-  s->tensors = s->step->operand_count + s->step->result_count;
-  s->parts = VT_NEW_ARRAY(scratch, part, rule->starts[s->tensors]);
-  s->entry_of = VT_NEW_ARRAY(scratch, uint32_t, s->tensors * rule->factor_count);
-  s->agreed = VT_NEW_ARRAY(scratch, agreement, rule->factor_count);
-  s->order = VT_NEW_ARRAY(scratch, uint32_t, rule->factor_count);
   memset(s->entry_of, 0xff, sizeof *s->entry_of * s->tensors * rule->factor_count);
   project(s);
   for (uint32_t f = 0; f < rule->factor_count; f++) {
@@ -366,7 +400,11 @@ void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directio
                    vt_arena *scratch, vt_numbers *changed) {
   state s = {.graph = graph, .step = step, .rule = step->rule, .mesh = common_mesh(graph, step)};
   uint32_t operands = step->operand_count;
-  if (!s.mesh || !prepare(&s, directions, scratch)) return;
+  room few;
+  if (!s.mesh || is_settled(graph, step, directions)) return;
+  s.tensors = operands + step->result_count;
+  make_room(&s, &few, scratch);
+  if (!prepare(&s, directions)) return;
   find_sources(&s);
   sort_factors(&s);
   bool *extended = VT_NEW_ARRAY(scratch, bool, s.tensors);
