@@ -133,7 +133,18 @@ static verify_rule *const rules[VT_OP_COUNT] = {
 #undef OP
 };
 
-static vt_status verify_op(const vt_op *op) {
+// Lists of groups grow with the devices, and many collectives share one: `sound` has those that
+// were read.
+static vt_status verify_group_ids(const vt_op *op, vt_map *sound) {
+  if (!(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE)) return VT_OK;
+  const vt_literal *groups = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
+  if (!groups || vt_map_find_ptr(sound, groups)) return VT_OK;
+  VT_TRY(vt_verify_group_ids(op, groups));
+  *vt_map_at_ptr(sound, groups) = sound;
+  return VT_OK;
+}
+
+static vt_status verify_op(const vt_op *op, vt_map *sound) {
   VT_TRY(verify_arity(op));
   for (uint32_t i = 0; i < op->result_count; i++) {
     vt_status st = vt_type_check(op->results[i].type);
@@ -144,14 +155,15 @@ static vt_status verify_op(const vt_op *op) {
       return st;
     }
   }
-  return rules[op->code](op);
+  VT_TRY(rules[op->code](op));
+  return verify_group_ids(op, sound);
 }
 
 enum { MAX_REGION_DEPTH = 256 };
 
 // Values are numbered during the walk, so a use before its definition or from another function is
 // found by comparing it with the value that has this number.
-static vt_status verify_func(const vt_func *func, int depth) {
+static vt_status verify_func(const vt_func *func, int depth, vt_map *sound) {
   if (depth > MAX_REGION_DEPTH)
     return vt_error(VT_INVALID_ARGUMENT, "regions are nested more than %d deep", MAX_REGION_DEPTH);
   vt_map defined = {0};
@@ -167,9 +179,9 @@ static vt_status verify_func(const vt_func *func, int depth) {
         goto out;
       }
     }
-    VT_TRY_OUT(verify_op(op));
+    VT_TRY_OUT(verify_op(op, sound));
     for (uint32_t i = 0; i < op->region_count; i++)
-      VT_TRY_OUT(verify_func(op->regions[i], depth + 1));
+      VT_TRY_OUT(verify_func(op->regions[i], depth + 1, sound));
     for (uint32_t i = 0; i < op->result_count; i++)
       *vt_map_at_ptr(&defined, &op->results[i]) = &op->results[i];
   }
@@ -239,18 +251,20 @@ static vt_status measure_func(extents *e, const vt_func *func, int depth, extent
 vt_status vt_module_verify(const vt_module *module) {
   if (!module->main) return vt_error(VT_INVALID_ARGUMENT, "the module has no function main");
   extents e = {0};
+  vt_map sound = {0};
   extent *all;
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < module->func_count; i++)
     VT_TRY_OUT(measure_func(&e, module->funcs[i], 0, &all));
   for (uint32_t i = 0; i < module->func_count; i++) {
     const vt_func *func = module->funcs[i];
-    if ((st = verify_func(func, 0))) {
+    if ((st = verify_func(func, 0, &sound))) {
       st = vt_status_wrap(st, "function %s", func->name);
       goto out;
     }
   }
 out:
+  vt_map_free(&sound);
   vt_map_free(&e.of);
   vt_arena_free(&e.arena);
   return st;

@@ -35,6 +35,8 @@ vt_status vt_verify_result(const vt_op *op, uint32_t i, vt_dtype dtype, int32_t 
 // `scalars`).
 vt_status vt_verify_region(const vt_op *op, uint32_t i, uint32_t param_count, const vt_type *params,
                            uint32_t return_count, const vt_type *returns) VT_CHECKED;
+// The numbers in a matrix of groups of devices; the op's rule has seen to its type.
+vt_status vt_verify_group_ids(const vt_op *op, const vt_literal *groups) VT_CHECKED;
 
 // The rules named in ops.def.
 #define OP(name, text, operands, results, regions, kinds, rule, ...)                               \

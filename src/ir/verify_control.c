@@ -92,9 +92,14 @@ static vt_status verify_groups(const vt_op *op) {
   }
   CHECK(op, groups->type.dtype == VT_S64 && groups->type.rank == 2,
         "replica_groups is not a matrix of i64");
-  int64_t size = groups->splat ? 1 : vt_type_elements(groups->type);
+  return VT_OK;
+}
+
+vt_status vt_verify_group_ids(const vt_op *op, const vt_literal *groups) {
+  int64_t elements = vt_type_elements(groups->type),
+          size = groups->splat && elements ? 1 : elements;
   const int64_t *ids = groups->data;
-  for (int64_t i = 0; vt_type_elements(groups->type) && i < size; i++)
+  for (int64_t i = 0; i < size; i++)
     CHECK(op, ids[i] >= -1 && ids[i] < INT32_MAX, "replica_groups holds %" PRId64, ids[i]);
   return VT_OK;
 }
