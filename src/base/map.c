@@ -84,8 +84,7 @@ void **vt_map_at(vt_map *map, const void *key, size_t key_size) {
     map->capacity = capacity;
   }
   vt_map_entry entry = {.hash = wanted.hash, .key.small = wanted.small, .key_size = key_size};
-  if (key_size > sizeof entry.key.small)
-    entry.key.large = vt_arena_copy(&map->keys, key, key_size);
+  if (key_size > sizeof entry.key.small) entry.key.large = vt_arena_copy(&map->keys, key, key_size);
   map->entries[map->size] = entry;
   *slot = (uint32_t)++map->size;
   vt_assert(map->size <= map->capacity);

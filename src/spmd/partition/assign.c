@@ -30,7 +30,10 @@ enum {
   KEY_ALIGN,
   KEY_GROUP_DIMS,
   KEY_GROUP_COPIES,
-  KEY_REFINES
+  KEY_REFINES,
+  KEY_REVERSE,
+  KEY_JOIN,
+  KEY_COUNTED
 };
 
 // What a derived thing is remembered by: pointers and small numbers.
@@ -43,6 +46,10 @@ static void key_put(memo_key *key, uint64_t word) {
   vt_assert(key->size < sizeof key->words / sizeof *key->words);
   key->words[key->size++] = word;
 }
+static void key_begin(memo_key *key, uint64_t kind) {
+  key->size = 0;
+  key_put(key, kind);
+}
 static void key_put_ptr(memo_key *key, const void *pointer) {
   key_put(key, (uintptr_t)pointer);
 }
@@ -50,11 +57,23 @@ static void key_put_all(memo_key *key, int32_t count, const int32_t *numbers) {
   key_put(key, (uint64_t)count);
   for (int32_t i = 0; i < count; i++) key_put(key, (uint64_t)(int64_t)numbers[i]);
 }
+// What was found out about two things that may or may not fit each other.
+typedef struct alignment {
+  bool match, alike;
+  const vt_assign *inner; // if they match
+} alignment;
+
 static void **memo_at(vt_assigns *t, const memo_key *key) {
   return vt_map_at(&t->memo, key->words, key->size * sizeof *key->words);
 }
 
 // ---- assignments --------------------------------------------------------------------------------
+
+static bool ascends(int32_t count, const int32_t *ids) {
+  for (int32_t i = 1; i < count; i++)
+    if (ids[i] < ids[i - 1]) return false;
+  return true;
+}
 
 static int compare_ids(const void *a, const void *b) {
   int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
@@ -64,6 +83,14 @@ static int compare_ids(const void *a, const void *b) {
 const vt_assign *vt_assign_make(vt_assigns *t, int32_t rank, const int32_t *dims, int32_t copies,
                                 const int32_t *devices) {
   int32_t tiles = 1;
+  memo_key counted; // devices that count up need not be looked at
+  key_begin(&counted, KEY_COUNTED);
+  if (!devices) {
+    key_put(&counted, (uint64_t)copies);
+    key_put_all(&counted, rank, dims);
+    void *known = vt_map_find(&t->memo, counted.words, counted.size * sizeof *counted.words);
+    if (known) return known;
+  }
   for (int32_t d = 0; d < rank; d++) tiles *= dims[d];
   int32_t count = tiles * copies, head = 3 + rank;
   vt_arena scratch = {0};
@@ -72,7 +99,8 @@ const vt_assign *vt_assign_make(vt_assigns *t, int32_t rank, const int32_t *dims
   for (int32_t d = 0; d < rank; d++) key[3 + d] = dims[d];
   for (int32_t i = 0; i < count; i++) key[head + i] = devices ? devices[i] : i;
   for (int32_t i = 0; devices && copies > 1 && i < tiles; i++)
-    qsort(key + head + i * copies, (size_t)copies, sizeof *key, compare_ids);
+    if (!ascends(copies, key + head + i * copies))
+      qsort(key + head + i * copies, (size_t)copies, sizeof *key, compare_ids);
   vt_assert_each(i, count, key[head + (int32_t)i] >= 0 && key[head + (int32_t)i] < count);
   void **place = vt_map_at(&t->interned, key, sizeof *key * (size_t)(head + count));
   if (!*place) {
@@ -90,6 +118,7 @@ const vt_assign *vt_assign_make(vt_assigns *t, int32_t rank, const int32_t *dims
   }
   const vt_assign *a = *place;
   vt_arena_free(&scratch);
+  if (!devices) *memo_at(t, &counted) = (void *)(uintptr_t)a;
   return a;
 }
 
@@ -98,8 +127,8 @@ static void fill_ones(int32_t count, int32_t *out) {
 }
 
 const vt_assign *vt_assign_whole(vt_assigns *t, int32_t rank, int32_t device_count) {
-  memo_key key = {0};
-  key_put(&key, KEY_ONLY);
+  memo_key key;
+  key_begin(&key, KEY_ONLY);
   key_put(&key, (uint64_t)rank);
   key_put(&key, (uint64_t)device_count);
   void **place = memo_at(t, &key);
@@ -113,8 +142,8 @@ const vt_assign *vt_assign_whole(vt_assigns *t, int32_t rank, int32_t device_cou
 
 const vt_assign *vt_assign_only(vt_assigns *t, int32_t rank, int32_t device_count, int32_t device) {
   if (device_count == 1) return vt_assign_whole(t, rank, 1);
-  memo_key key = {0};
-  key_put(&key, KEY_ONLY);
+  memo_key key;
+  key_begin(&key, KEY_ONLY);
   key_put(&key, (uint64_t)rank);
   key_put(&key, (uint64_t)device_count);
   key_put(&key, (uint64_t)device);
@@ -157,8 +186,8 @@ const vt_assign *vt_assign_view(vt_assigns *t, const vt_assign *a, int32_t count
                                 const int32_t *shape, const int32_t *permutation, int32_t rank,
                                 const int32_t *dims, int32_t copies) {
   vt_assert(a->only < 0 && count <= MAX_VIEW);
-  memo_key key = {0};
-  key_put(&key, KEY_VIEW);
+  memo_key key;
+  key_begin(&key, KEY_VIEW);
   key_put_ptr(&key, a);
   key_put_all(&key, count, shape);
   for (int32_t i = 0; i < count; i++) key_put(&key, (uint64_t)(permutation ? permutation[i] : i));
@@ -288,8 +317,8 @@ static int32_t size_along(const vt_assign *a, int32_t dim) {
 }
 
 const int32_t *vt_assign_places(vt_assigns *t, const vt_assign *a, int32_t dim) {
-  memo_key key = {0};
-  key_put(&key, KEY_PLACES);
+  memo_key key;
+  key_begin(&key, KEY_PLACES);
   key_put_ptr(&key, a);
   key_put(&key, (uint64_t)dim);
   void **place = memo_at(t, &key);
@@ -300,6 +329,80 @@ const int32_t *vt_assign_places(vt_assigns *t, const vt_assign *a, int32_t dim) 
     out[a->devices[i]] = i / strides[dim] % size_along(a, dim);
   *place = out;
   return out;
+}
+
+const vt_assign *vt_assign_reverse(vt_assigns *t, const vt_assign *a, uint32_t mask) {
+  memo_key key;
+  key_begin(&key, KEY_REVERSE);
+  key_put_ptr(&key, a);
+  key_put(&key, mask);
+  void **place = memo_at(t, &key);
+  if (*place) return *place;
+  vt_arena scratch = {0};
+  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
+  for (int32_t n = 0; n < a->device_count; n++) {
+    int32_t from = n, stride = a->copies;
+    for (int32_t d = a->rank; d-- > 0; stride *= a->dims[d]) {
+      int32_t at = n / stride % a->dims[d];
+      if (mask >> d & 1) from += (a->dims[d] - 1 - 2 * at) * stride;
+    }
+    devices[n] = a->devices[from];
+  }
+  const vt_assign *out = vt_assign_make(t, a->rank, a->dims, a->copies, devices);
+  vt_arena_free(&scratch);
+  *memo_at(t, &key) = (void *)(uintptr_t)out;
+  return out;
+}
+
+// Each device in the tile that it holds of both; NULL: tiles would differ in size.
+static const vt_assign *join(vt_assigns *t, const vt_assign *a, const vt_assign *by,
+                             const int32_t *dims, int32_t tiles) {
+  int32_t copies = a->device_count / tiles;
+  vt_arena scratch = {0};
+  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
+  int32_t *filled = VT_NEW_ARRAY(&scratch, int32_t, tiles);
+  const int32_t *places[VT_MAX_RANK], *others[VT_MAX_RANK];
+  bool fits = true;
+  for (int32_t d = 0; d < a->rank; d++) {
+    others[d] = vt_assign_places(t, by, d);
+    places[d] = a->dims[d] > 1 ? vt_assign_places(t, a, d) : others[d];
+  }
+  for (int32_t i = 0; i < a->device_count && fits; i++) {
+    int32_t tile = 0;
+    for (int32_t d = 0; d < a->rank; d++) {
+      fits = fits && (by->dims[d] == 1 || others[d][i] == places[d][i]);
+      tile = tile * dims[d] + places[d][i];
+    }
+    fits = fits && filled[tile] < copies;
+    if (fits) devices[tile * copies + filled[tile]++] = i;
+  }
+  const vt_assign *out = fits ? vt_assign_make(t, a->rank, dims, copies, devices) : NULL;
+  vt_arena_free(&scratch);
+  return out;
+}
+
+const vt_assign *vt_assign_join(vt_assigns *t, const vt_assign *a, const vt_assign *by) {
+  int32_t dims[VT_MAX_RANK], tiles = 1;
+  if (vt_assign_is_whole(by)) return NULL;
+  if (vt_assign_is_whole(a)) return by;
+  for (int32_t d = 0; d < a->rank; d++) {
+    if (a->dims[d] > 1 && by->dims[d] > 1 && a->dims[d] != by->dims[d]) return NULL;
+    dims[d] = a->dims[d] > 1 ? a->dims[d] : by->dims[d];
+    tiles *= dims[d];
+  }
+  if (tiles <= a->tiles || a->device_count % tiles) return NULL;
+  memo_key key;
+  key_begin(&key, KEY_JOIN);
+  key_put_ptr(&key, a);
+  key_put_ptr(&key, by);
+  const alignment *known = *memo_at(t, &key);
+  if (!known) {
+    alignment *found = VT_NEW(t->arena, alignment);
+    found->inner = join(t, a, by, dims, tiles);
+    *memo_at(t, &key) = found;
+    known = found;
+  }
+  return known->inner;
 }
 
 // ---- groups -------------------------------------------------------------------------------------
@@ -338,14 +441,14 @@ const vt_groups *vt_groups_make(vt_assigns *t, int32_t count, int32_t size, cons
 }
 
 const vt_groups *vt_groups_all(vt_assigns *t, int32_t device_count) {
-  const vt_assign *whole = vt_assign_whole(t, 0, device_count);
-  return vt_groups_make(t, 1, device_count, whole->devices);
+  const int32_t copies = 0; // the only dimension of a whole scalar
+  return vt_groups_along(t, vt_assign_whole(t, 0, device_count), 1, &copies);
 }
 
 const vt_groups *vt_groups_along(vt_assigns *t, const vt_assign *a, int32_t count,
                                  const int32_t *dims) {
-  memo_key key = {0};
-  key_put(&key, KEY_ALONG);
+  memo_key key;
+  key_begin(&key, KEY_ALONG);
   key_put_ptr(&key, a);
   key_put_all(&key, count, dims);
   void **place = memo_at(t, &key);
@@ -371,8 +474,8 @@ const vt_groups *vt_groups_along(vt_assigns *t, const vt_assign *a, int32_t coun
 
 const vt_groups *vt_groups_within(vt_assigns *t, const vt_groups *outer, const vt_groups *inner) {
   vt_assert(inner->count * inner->size == outer->size);
-  memo_key key = {0};
-  key_put(&key, KEY_WITHIN);
+  memo_key key;
+  key_begin(&key, KEY_WITHIN);
   key_put_ptr(&key, outer);
   key_put_ptr(&key, inner);
   void **place = memo_at(t, &key);
@@ -415,8 +518,8 @@ static const vt_groups *groups_on(vt_assigns *t, const vt_assign *a, const vt_gr
 vt_grouping vt_group_on(vt_assigns *t, const vt_assign *a, int32_t count, const int32_t *dims,
                         const int32_t *shards) {
   vt_assert(a->only < 0);
-  memo_key key = {0};
-  key_put(&key, KEY_GROUP_ON);
+  memo_key key;
+  key_begin(&key, KEY_GROUP_ON);
   key_put_ptr(&key, a);
   key_put_all(&key, count, dims);
   for (int32_t i = 0; shards && i < count; i++) key_put(&key, (uint64_t)shards[i]);
@@ -440,8 +543,8 @@ vt_grouping vt_group_on(vt_assigns *t, const vt_assign *a, int32_t count, const 
 }
 
 const vt_assign *vt_ungroup(vt_assigns *t, const vt_grouping *g) {
-  memo_key key = {0};
-  key_put(&key, KEY_UNGROUP);
+  memo_key key;
+  key_begin(&key, KEY_UNGROUP);
   key_put_ptr(&key, g->groups);
   key_put_ptr(&key, g->inner);
   key_put_all(&key, g->count, g->dims);
@@ -511,16 +614,11 @@ static const vt_assign *rename_inner(vt_assigns *t, const vt_assign *inner, cons
   return out;
 }
 
-typedef struct alignment {
-  bool match, alike;
-  const vt_assign *inner; // if they match
-} alignment;
-
 static const alignment *alignment_of(vt_assigns *t, const vt_grouping *g,
                                      const vt_groups *reference, bool any_order) {
   vt_assert(g->groups->count == reference->count && g->groups->size == reference->size);
-  memo_key key = {0};
-  key_put(&key, KEY_ALIGN);
+  memo_key key;
+  key_begin(&key, KEY_ALIGN);
   key_put_ptr(&key, g->groups);
   key_put_ptr(&key, g->inner);
   key_put_ptr(&key, reference);
@@ -578,8 +676,8 @@ bool vt_group_dims(vt_assigns *t, const vt_assign *a, const vt_groups *groups, i
                    int32_t *out_dims) {
   if (!vt_assign_is_cut(a) || groups->count < 2 || a->device_count != groups->count * groups->size)
     return false;
-  memo_key key = {0};
-  key_put(&key, KEY_GROUP_DIMS);
+  memo_key key;
+  key_begin(&key, KEY_GROUP_DIMS);
   key_put_ptr(&key, a);
   key_put_ptr(&key, groups);
   void **place = memo_at(t, &key);
@@ -623,8 +721,8 @@ static const vt_assign *inner_of_group(vt_assigns *t, const vt_assign *a, const 
 bool vt_group_copies(vt_assigns *t, const vt_assign *a, const vt_groups *groups, vt_grouping *out) {
   if (a->only >= 0 || a->copies % groups->count) return false;
   *out = (vt_grouping){.groups = groups, .count = 1, .dims = {a->rank}, .sizes = {groups->count}};
-  memo_key key = {0};
-  key_put(&key, KEY_GROUP_COPIES);
+  memo_key key;
+  key_begin(&key, KEY_GROUP_COPIES);
   key_put_ptr(&key, a);
   key_put_ptr(&key, groups);
   const alignment *known = *memo_at(t, &key);
@@ -662,8 +760,8 @@ bool vt_assign_refines(vt_assigns *t, const vt_assign *fine, const vt_assign *co
   if (fine->rank != coarse->rank || fine->only >= 0 || coarse->only >= 0 ||
       fine->device_count != coarse->device_count)
     return false;
-  memo_key key = {0};
-  key_put(&key, KEY_REFINES);
+  memo_key key;
+  key_begin(&key, KEY_REFINES);
   key_put_ptr(&key, fine);
   key_put_ptr(&key, coarse);
   const alignment *known = *memo_at(t, &key);

@@ -85,6 +85,11 @@ const vt_assign *vt_assign_move(vt_assigns *t, const vt_assign *a, int32_t from,
 // The same devices in the same order under other tiles.
 const vt_assign *vt_assign_reshape(vt_assigns *t, const vt_assign *a, int32_t rank,
                                    const int32_t *dims, int32_t copies);
+// The tiles along the dimensions of `mask` in the other order.
+const vt_assign *vt_assign_reverse(vt_assigns *t, const vt_assign *a, uint32_t mask);
+// Cut as both are, where each dimension is cut by one of them, or alike. NULL: they do not fit, or
+// that is `a`.
+const vt_assign *vt_assign_join(vt_assigns *t, const vt_assign *a, const vt_assign *by);
 // The tile along `dim` that each device holds.
 const int32_t *vt_assign_places(vt_assigns *t, const vt_assign *a, int32_t dim);
 

@@ -340,41 +340,117 @@ static vt_value *emit_device(vt_parter *p) {
   return vt_emit1(p, VT_OP_CONVERT, scalar_of(VT_S32), id);
 }
 
-vt_value *vt_emit_lookup(vt_parter *p, const int64_t *table) {
+// A number for each device, by its place in its group.
+typedef struct lookup_table {
+  const vt_literal *numbers;
+  bool constant, identity;
+} lookup_table;
+
+// numbers[place], for all devices.
+static const lookup_table *make_table(vt_parter *p, const int64_t *numbers) {
   const vt_groups *g = p->groups;
   int32_t total = g->count * g->size;
   vt_arena scratch = {0};
-  int32_t *data = VT_NEW_ARRAY(&scratch, int32_t, total), first = (int32_t)table[0];
-  bool constant = true, identity = true;
+  lookup_table *out = VT_NEW(&p->module->arena, lookup_table);
+  int32_t *data = VT_NEW_ARRAY(&scratch, int32_t, total);
+  out->constant = out->identity = true;
   for (int32_t d = 0; d < total; d++) {
-    data[d] = (int32_t)table[g->place_of[d]];
-    constant = constant && data[d] == first;
-    identity = identity && data[d] == d;
+    data[d] = (int32_t)numbers[g->place_of[d]];
+    out->constant = out->constant && data[d] == numbers[0];
+    out->identity = out->identity && data[d] == d;
   }
-  const vt_literal *literal = intern(p, vt_type_of_dims(p, VT_S32, 1, (int64_t[]){total}), data);
+  out->numbers = intern(p, vt_type_of_dims(p, VT_S32, 1, (int64_t[]){total}), data);
   vt_arena_free(&scratch);
-  if (constant) return vt_emit_s32(p, first);
+  return out;
+}
+
+static vt_value *emit_lookup(vt_parter *p, const lookup_table *table) {
+  if (table->constant) return vt_emit_s32(p, *(const int32_t *)table->numbers->data);
   vt_value *device = emit_device(p);
-  if (identity) return device;
-  vt_value *numbers = vt_emit_literal(p, literal);
+  if (table->identity) return device;
+  vt_value *numbers = vt_emit_literal(p, table->numbers);
   vt_value *found =
       vt_emit_dynamic_slice(p, numbers, &device, vt_type_of_dims(p, VT_S32, 1, (int64_t[]){1}));
   return vt_emit_reshape(p, found, 0, NULL);
 }
 
-vt_value *vt_emit_offset(vt_parter *p, const vt_assign *assign, int32_t dim, int64_t size) {
-  const void *key[5] = {p->func, p->groups, assign, (void *)(uintptr_t)dim,
-                        (void *)(uintptr_t)size};
-  vt_value *found = vt_map_find(&p->offsets, key, sizeof key);
-  if (found) return found;
-  const int32_t *places = vt_assign_places(&p->assigns, assign, dim);
+// The questions about where a device is, and their answer for each place in the group.
+typedef enum lookup_kind { LOOKUP_OFFSET, LOOKUP_BY_TILE, LOOKUP_FIRST } lookup_kind;
+typedef struct lookup {
+  lookup_kind kind;
+  const vt_assign *assign;
+  int32_t dim;
+  int32_t count;
+  const int64_t *numbers; // of an offset: parts and size; by tile: the table; first: the mask
+} lookup;
+
+static void answer(vt_parter *p, const lookup *l, int64_t *out) {
+  const vt_assign *a = l->assign;
+  const int32_t *places = l->kind == LOOKUP_FIRST ? NULL : vt_assign_places(&p->assigns, a, l->dim);
+  for (int32_t i = 0; i < p->device_count; i++)
+    out[i] = l->kind == LOOKUP_OFFSET    ? places[i] % l->numbers[0] * l->numbers[1]
+             : l->kind == LOOKUP_BY_TILE ? l->numbers[places[i]]
+                                         : a->only < 0 || i == a->only;
+  for (int32_t d = 0; d < a->rank && l->kind == LOOKUP_FIRST; d++) {
+    if (!(l->numbers[0] >> d & 1)) continue;
+    places = vt_assign_places(&p->assigns, a, d);
+    for (int32_t i = 0; i < p->device_count; i++) out[i] &= !places[i];
+  }
+}
+
+static void put_lookup(vt_parter *p, const vt_func *func, const lookup *l) {
+  p->key.size = 0;
+  put_ptr(p, func);
+  put_ptr(p, p->groups);
+  put_ptr(p, l->assign);
+  put(p, (uint64_t)l->kind << 32 | (uint32_t)l->dim);
+  for (int32_t i = 0; i < l->count; i++) put(p, (uint64_t)l->numbers[i]);
+}
+
+static const lookup_table *table_of(vt_parter *p, const lookup *l) {
+  put_lookup(p, NULL, l);
+  const lookup_table *known = *vt_map_at(&p->offsets, p->key.data, p->key.size * sizeof(uint64_t));
+  if (known) return known;
   vt_arena scratch = {0};
-  int64_t *table = VT_NEW_ARRAY(&scratch, int64_t, p->device_count);
-  for (int32_t i = 0; i < p->device_count; i++) table[i] = places[i] * size;
-  found = vt_emit_lookup(p, table);
+  int64_t *numbers = VT_NEW_ARRAY(&scratch, int64_t, p->device_count);
+  answer(p, l, numbers);
+  known = make_table(p, numbers);
   vt_arena_free(&scratch);
-  *vt_map_at(&p->offsets, key, sizeof key) = found;
-  return found;
+  put_lookup(p, NULL, l);
+  *vt_map_at(&p->offsets, p->key.data, p->key.size * sizeof(uint64_t)) = (void *)(uintptr_t)known;
+  return known;
+}
+
+// Asked once per function; the table is made once per program.
+static vt_value *look_up(vt_parter *p, const lookup *l) {
+  put_lookup(p, p->func, l);
+  vt_value *value = *vt_map_at(&p->offsets, p->key.data, p->key.size * sizeof(uint64_t));
+  if (value) return value;
+  value = emit_lookup(p, table_of(p, l));
+  put_lookup(p, p->func, l);
+  *vt_map_at(&p->offsets, p->key.data, p->key.size * sizeof(uint64_t)) = value;
+  return value;
+}
+
+vt_value *vt_emit_offset(vt_parter *p, const vt_assign *assign, int32_t dim, int64_t size) {
+  return vt_emit_offset_within(p, assign, dim, assign->dims[dim], size);
+}
+
+vt_value *vt_emit_offset_within(vt_parter *p, const vt_assign *assign, int32_t dim, int32_t parts,
+                                int64_t size) {
+  const int64_t numbers[2] = {parts, size};
+  return look_up(p, &(lookup){LOOKUP_OFFSET, assign, dim, 2, numbers});
+}
+
+vt_value *vt_emit_by_tile(vt_parter *p, const vt_assign *assign, int32_t dim,
+                          const int64_t *table) {
+  return look_up(p, &(lookup){LOOKUP_BY_TILE, assign, dim, assign->dims[dim], table});
+}
+
+vt_value *vt_emit_is_first(vt_parter *p, const vt_assign *assign, uint32_t mask) {
+  const int64_t number = mask;
+  vt_value *first = look_up(p, &(lookup){LOOKUP_FIRST, assign, 0, 1, &number});
+  return vt_emit_compare(p, VT_CMP_NE, first, vt_emit_s32(p, 0));
 }
 
 vt_value *vt_emit_positions(vt_parter *p, vt_part part, int32_t dim) {
@@ -431,24 +507,68 @@ vt_value *vt_emit_all_to_all(vt_parter *p, vt_value *a, int32_t split, int32_t c
   return finish(p, op);
 }
 
-vt_value *vt_emit_permute(vt_parter *p, vt_value *a, int32_t count, const int32_t *sources,
-                          const int32_t *targets) {
+// Pairs of source and target, in all groups.
+static const vt_literal *make_pairs(vt_parter *p, int32_t count, const int32_t *sources,
+                                    const int32_t *targets) {
   const vt_groups *g = p->groups;
-  vt_arena scratch = {0};
-  int64_t *pairs = VT_NEW_ARRAY(&scratch, int64_t, 2 * (size_t)(g->count * count) + 2);
+  vt_literal *literal = VT_NEW(&p->module->arena, vt_literal);
+  int64_t *pairs = VT_NEW_ARRAY(&p->module->arena, int64_t, 2 * (size_t)(g->count * count) + 2);
   size_t n = 0;
   for (int32_t group = 0; group < g->count; group++)
     for (int32_t i = 0; i < count; i++) {
       pairs[n++] = g->ids[group * g->size + sources[i]];
       pairs[n++] = g->ids[group * g->size + targets[i]];
     }
-  const vt_literal *literal =
-      intern(p, vt_type_of_dims(p, VT_S64, 2, (int64_t[]){g->count * count, 2}), pairs);
-  vt_arena_free(&scratch);
+  literal->type = vt_type_of_dims(p, VT_S64, 2, (int64_t[]){g->count * count, 2});
+  literal->data = pairs;
+  return literal;
+}
+
+static vt_value *emit_permute(vt_parter *p, vt_value *a, const vt_literal *pairs) {
   vt_op *op = create(p, VT_OP_COLLECTIVE_PERMUTE, a->type, 1, &a, 0);
-  vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_SOURCE_TARGET_PAIRS, .count = 1, .literal = literal});
+  vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_SOURCE_TARGET_PAIRS, .count = 1, .literal = pairs});
   vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
   return finish(p, op);
+}
+
+vt_value *vt_emit_permute(vt_parter *p, vt_value *a, const vt_assign *from, const vt_assign *to) {
+  const void *key[3] = {p->groups, from, to};
+  const vt_literal *pairs = vt_map_find(&p->pairs, key, sizeof key);
+  if (!pairs) {
+    pairs = make_pairs(p, from->device_count, from->devices, to->devices);
+    *vt_map_at(&p->pairs, key, sizeof key) = (void *)(uintptr_t)pairs;
+  }
+  return emit_permute(p, a, pairs);
+}
+
+static const vt_literal *pairs_of_tiles(vt_parter *p, const vt_assign *assign, int32_t dim,
+                                        const int32_t *source) {
+  int32_t stride = assign->copies, count = 0;
+  for (int32_t d = assign->rank; d-- > dim + 1;) stride *= assign->dims[d];
+  vt_arena scratch = {0};
+  int32_t *sources = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
+  int32_t *targets = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
+  for (int32_t n = 0; n < p->device_count; n++) {
+    int32_t tile = n / stride % assign->dims[dim];
+    if (source[tile] < 0) continue;
+    sources[count] = assign->devices[n + (source[tile] - tile) * stride];
+    targets[count++] = assign->devices[n];
+  }
+  const vt_literal *pairs = make_pairs(p, count, sources, targets);
+  vt_arena_free(&scratch);
+  return pairs;
+}
+
+vt_value *vt_emit_permute_tiles(vt_parter *p, vt_value *a, const vt_assign *assign, int32_t dim,
+                                const int32_t *source) {
+  p->key.size = 0;
+  put_ptr(p, p->groups);
+  put_ptr(p, assign);
+  put(p, (uint64_t)dim);
+  for (int32_t t = 0; t < assign->dims[dim]; t++) put(p, (uint64_t)(int64_t)source[t]);
+  void **pairs = vt_map_at(&p->pairs, p->key.data, p->key.size * sizeof *p->key.data);
+  if (!*pairs) *pairs = (void *)(uintptr_t)pairs_of_tiles(p, assign, dim, source);
+  return emit_permute(p, a, *pairs);
 }
 
 vt_func *vt_make_reducer(vt_parter *p, vt_opcode code, vt_dtype dtype) {

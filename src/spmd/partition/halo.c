@@ -19,37 +19,6 @@ static int64_t min_of(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-// ---- tiles --------------------------------------------------------------------------------------
-
-vt_value *vt_permute_tiles(vt_parter *p, const vt_assign *assign, int32_t dim, vt_value *local,
-                           const int32_t *source) {
-  int32_t stride = assign->copies, count = 0;
-  for (int32_t d = assign->rank; d-- > dim + 1;) stride *= assign->dims[d];
-  vt_arena scratch = {0};
-  int32_t *sources = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
-  int32_t *targets = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
-  for (int32_t n = 0; n < p->device_count; n++) {
-    int32_t tile = n / stride % assign->dims[dim];
-    if (source[tile] < 0) continue;
-    sources[count] = assign->devices[n + (source[tile] - tile) * stride];
-    targets[count++] = assign->devices[n];
-  }
-  vt_value *out = vt_emit_permute(p, local, count, sources, targets);
-  vt_arena_free(&scratch);
-  return out;
-}
-
-vt_value *vt_emit_by_tile(vt_parter *p, const vt_assign *assign, int32_t dim,
-                          const int64_t *table) {
-  const int32_t *places = vt_assign_places(&p->assigns, assign, dim);
-  vt_arena scratch = {0};
-  int64_t *numbers = VT_NEW_ARRAY(&scratch, int64_t, p->device_count);
-  for (int32_t i = 0; i < p->device_count; i++) numbers[i] = table[places[i]];
-  vt_value *out = vt_emit_lookup(p, numbers);
-  vt_arena_free(&scratch);
-  return out;
-}
-
 // An exchange on its way.
 typedef struct halo_exchange {
   vt_parter *p;
@@ -133,7 +102,7 @@ static vt_value *from_neighbour(exchange *x, int32_t distance, int64_t low, int6
     any = true;
   }
   if (!any) return vt_emit_splat(x->p, piece->type, filler(x));
-  return vt_permute_tiles(x->p, x->assign, h->dim, piece, source);
+  return vt_emit_permute_tiles(x->p, piece, x->assign, h->dim, source);
 }
 
 // Pieces side by side: they cover positions [low, high) relative to the start of the own shard.
@@ -310,7 +279,7 @@ static vt_value *send_compact(exchange *x) {
     batch b = next_batch(x, &all);
     if (!b.count) break;
     vt_value *piece = vt_emit_slice(x->p, x->local, h->dim, b.low, b.high);
-    piece = vt_permute_tiles(x->p, x->assign, h->dim, piece, b.source);
+    piece = vt_emit_permute_tiles(x->p, piece, x->assign, h->dim, b.source);
     out = place_piece(x, out, piece, b.low, b.got);
   }
   vt_array_free(&all);

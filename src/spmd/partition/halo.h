@@ -42,10 +42,4 @@ bool vt_window_is_trivial(vt_window w);
 vt_type vt_windowed_type(vt_parter *p, const vt_windowed *w, vt_dtype dtype);
 vt_value *vt_windowed_result(vt_parter *p, const vt_windowed *w, vt_value *result, vt_type type);
 
-// Tiles along a dimension trade places: tile i gets what tile source[i] has, zeros for -1.
-vt_value *vt_permute_tiles(vt_parter *p, const vt_assign *assign, int32_t dim, vt_value *local,
-                           const int32_t *source);
-// A number for each tile along a dimension, as an s32 scalar.
-vt_value *vt_emit_by_tile(vt_parter *p, const vt_assign *assign, int32_t dim, const int64_t *table);
-
 #endif

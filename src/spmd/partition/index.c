@@ -52,38 +52,9 @@ static int32_t tiles_along(const vt_assign *a, int32_t count, const int32_t *dim
 // Cuts `into` further as `by` is cut. false, and nothing changed: they do not fit, or nothing is
 // gained.
 static bool refine(vt_parter *p, const vt_assign *by, const vt_assign **into) {
-  const vt_assign *a = *into;
-  int32_t dims[VT_MAX_RANK], tiles = 1;
-  if (vt_assign_is_whole(by)) return false;
-  if (vt_assign_is_whole(a)) {
-    *into = by;
-    return true;
-  }
-  for (int32_t d = 0; d < a->rank; d++) {
-    if (a->dims[d] > 1 && by->dims[d] > 1 && a->dims[d] != by->dims[d]) return false;
-    dims[d] = a->dims[d] > 1 ? a->dims[d] : by->dims[d];
-    tiles *= dims[d];
-  }
-  int32_t copies = p->device_count / tiles;
-  if (tiles <= a->tiles || copies * tiles != p->device_count) return false;
-  vt_arena scratch = {0};
-  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
-  int32_t *filled = VT_NEW_ARRAY(&scratch, int32_t, tiles);
-  bool fits = true;
-  for (int32_t i = 0; i < p->device_count && fits; i++) {
-    int32_t tile = 0;
-    for (int32_t d = 0; d < a->rank; d++) {
-      const int32_t *places = vt_assign_places(&p->assigns, a->dims[d] > 1 ? a : by, d);
-      fits = fits && (a->dims[d] == 1 || by->dims[d] == 1 ||
-                      vt_assign_places(&p->assigns, by, d)[i] == places[i]);
-      tile = tile * dims[d] + places[i];
-    }
-    fits = fits && filled[tile] < copies;
-    if (fits) devices[tile * copies + filled[tile]++] = i;
-  }
-  if (fits) *into = vt_assign_make(&p->assigns, a->rank, dims, copies, devices);
-  vt_arena_free(&scratch);
-  return fits;
+  const vt_assign *finer = vt_assign_join(&p->assigns, *into, by);
+  if (finer) *into = finer;
+  return finer;
 }
 
 // Takes prime factors of the tiles of `dims`, in that order, until `needed` is 1.

@@ -42,13 +42,33 @@ static const vt_groups *manual_groups(vt_parter *p, const vt_mesh *mesh, const v
   return out;
 }
 
-// The state inside: this op's axes are manual too.
-static void enter_axes(vt_parter *p, const vt_attr *axes) {
+// What is different inside: groups of devices, and the axes that are manual.
+typedef struct inside {
+  const vt_groups *groups;
+  uint32_t count;
+  const vt_string *axes;
+} inside;
+
+static const inside *make_inside(vt_parter *p, const vt_mesh *mesh, const vt_attr *axes) {
+  inside *in = VT_NEW(&p->module->arena, inside);
   vt_string *all = VT_NEW_ARRAY(&p->module->arena, vt_string, p->manual_count + axes->count);
   if (p->manual_count) memcpy(all, p->manual, sizeof *all * p->manual_count);
   memcpy(all + p->manual_count, axes->strings, sizeof *all * axes->count);
-  p->manual = all;
-  p->manual_count += axes->count;
+  *in = (inside){manual_groups(p, mesh, axes), p->manual_count + axes->count, all};
+  return in;
+}
+
+// Made once for all manual computations over the same axes.
+static const inside *inside_of(vt_parter *p, const vt_mesh *mesh, const vt_attr *axes) {
+  p->key.size = 0;
+  vt_array_push(&p->key, (uintptr_t)p->groups);
+  vt_array_push(&p->key, (uintptr_t)p->manual);
+  vt_array_push(&p->key, (uintptr_t)mesh);
+  for (uint32_t a = 0; a < mesh->axis_count; a++)
+    vt_array_push(&p->key, has_axis(axes, mesh->axes[a].name));
+  void **place = vt_map_at(&p->manuals, p->key.data, p->key.size * sizeof *p->key.data);
+  if (!*place) *place = (void *)(uintptr_t)make_inside(p, mesh, axes);
+  return *place;
 }
 
 static vt_status walk_body(vt_parter *p, const vt_op *op, const vt_part *outer, vt_value **out) {
@@ -83,8 +103,10 @@ vt_status vt_partition_manual(vt_parter *p, const vt_op *op) {
   if (mesh && axes && axes->count) {
     const vt_string *manual = p->manual;
     uint32_t manual_count = p->manual_count;
-    const vt_groups *before = vt_enter(p, manual_groups(p, mesh, axes));
-    enter_axes(p, axes);
+    const inside *in = inside_of(p, mesh, axes);
+    const vt_groups *before = vt_enter(p, in->groups);
+    p->manual = in->axes;
+    p->manual_count = in->count;
     st = walk_body(p, op, outer, results);
     p->manual = manual;
     p->manual_count = manual_count;

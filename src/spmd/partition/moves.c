@@ -132,23 +132,6 @@ vt_status vt_partition_pad(vt_parter *p, const vt_op *op) {
 
 // ---- reverse ------------------------------------------------------------------------------------
 
-// The assignment with the tiles along the dimensions of `mask` in the other order.
-static const vt_assign *reverse_tiles(vt_parter *p, const vt_assign *a, uint32_t mask) {
-  vt_arena scratch = {0};
-  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
-  for (int32_t n = 0; n < a->device_count; n++) {
-    int32_t from = n, stride = a->copies;
-    for (int32_t d = a->rank; d-- > 0; stride *= a->dims[d]) {
-      int32_t at = n / stride % a->dims[d];
-      if (mask >> d & 1) from += (a->dims[d] - 1 - 2 * at) * stride;
-    }
-    devices[n] = a->devices[from];
-  }
-  const vt_assign *out = vt_assign_make(&p->assigns, a->rank, a->dims, a->copies, devices);
-  vt_arena_free(&scratch);
-  return out;
-}
-
 // Tiles trade places whole and are reversed where they are. If the last one is not full, elements
 // first move up, so that it is the first one that is not.
 vt_status vt_partition_reverse(vt_parter *p, const vt_op *op) {
@@ -164,7 +147,7 @@ vt_status vt_partition_reverse(vt_parter *p, const vt_op *op) {
     mask |= 1u << dims[i];
     windows[dims[i]].low = vt_ceil(size, tiles) * tiles - size;
   }
-  const vt_assign *reversed = reverse_tiles(p, wanted, mask);
+  const vt_assign *reversed = vt_assign_reverse(&p->assigns, wanted, mask);
   vt_part part = vt_reshard(p, vt_part_of(p, op->operands[0]), reversed);
   vt_windowed w;
   if (!vt_reshard_windowed(p, part, windows, reversed, NULL, &w)) return vt_partition_whole(p, op);
@@ -193,7 +176,7 @@ static vt_value *rotate_padded(vt_parter *p, vt_part part, int32_t dim, int32_t 
       source[t] = t < tiles ? (int32_t)((t - distance % tiles + tiles) % tiles) : -1;
     vt_assert(count < 2);
     pieces[count++] =
-        distance % tiles ? vt_permute_tiles(p, part.assign, dim, piece, source) : piece;
+        distance % tiles ? vt_emit_permute_tiles(p, piece, part.assign, dim, source) : piece;
     done += size;
   }
   vt_arena_free(&scratch);

@@ -161,7 +161,7 @@ static const vt_assign *along_unreduced(vt_parter *p, const vt_sharding *of,
     if (!keeps_axis(but, of->unreduced[i])) axes[dim.axis_count++] = of->unreduced[i];
   dim.axes = axes;
   const vt_sharding along = {.kind = VT_SHARDING_MESH, .mesh = of->mesh, .rank = 1, .dims = &dim};
-  return dim.axis_count ? assign_of_mesh(p, &along) : NULL;
+  return dim.axis_count ? vt_assign_of(p, &along, 1) : NULL;
 }
 
 static vt_value *sum_partials(vt_parter *p, vt_value *v, const vt_assign *along,
@@ -417,8 +417,9 @@ static void replace_main(vt_parter *p, const vt_func *main) {
 }
 
 static void parter_free(vt_parter *p) {
-  vt_map *maps[] = {&p->partials,  &p->parts,    &p->reshards, &p->offsets, &p->repeats,
-                    &p->shardings, &p->literals, &p->numbers,  &p->windowed};
+  vt_map *maps[] = {&p->partials, &p->parts,     &p->reshards, &p->offsets,
+                    &p->repeats,  &p->shardings, &p->literals, &p->numbers,
+                    &p->windowed, &p->pairs,     &p->manuals};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) vt_map_free(maps[i]);
   vt_array_free(&p->key);
   vt_assigns_free(&p->assigns);

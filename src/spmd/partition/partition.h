@@ -57,7 +57,9 @@ typedef struct vt_parter {
   vt_map parts;     // value of the annotated program -> vt_part *
   vt_map partials;  // value of the annotated program -> vt_sharding *, if devices hold partials
   vt_map reshards;  // (part, target, groups) -> vt_part *
-  vt_map offsets;   // (function, groups, assignment, dimension, size) -> value
+  vt_map offsets;   // (function, groups, assignment, what) -> where this device is, a value
+  vt_map pairs;     // (groups, assignments or tiles) -> pairs of devices that trade
+  vt_map manuals;   // (groups, axes around, mesh, axes) -> the state in a manual computation
   vt_map repeats;   // local value -> dimensions along which it repeats
   vt_map windowed;  // (part, target, windows, pad, groups) -> vt_windowed *
   vt_map shardings; // axes, mesh, groups -> assignment
@@ -173,10 +175,16 @@ vt_value *vt_emit_padding(vt_parter *p, vt_dtype dtype);
 
 // ---- where this device is -----------------------------------------------------------------------
 
-// table[place of this device in its group], an s32 scalar; table has device_count numbers.
-vt_value *vt_emit_lookup(vt_parter *p, const int64_t *table);
 // The offset of this device's tile along the dimension, for tiles of `size` elements.
 vt_value *vt_emit_offset(vt_parter *p, const vt_assign *assign, int32_t dim, int64_t size);
+// The same within each run of `parts` tiles.
+vt_value *vt_emit_offset_within(vt_parter *p, const vt_assign *assign, int32_t dim, int32_t parts,
+                                int64_t size);
+// table[this device's tile along the dimension], an s32 scalar.
+vt_value *vt_emit_by_tile(vt_parter *p, const vt_assign *assign, int32_t dim, const int64_t *table);
+// Whether this device holds the first tile along each dimension of `mask`; the one device that
+// holds the array. A boolean.
+vt_value *vt_emit_is_first(vt_parter *p, const vt_assign *assign, uint32_t mask);
 // Positions of the local elements along the dimension in the array, s32 of the local shape.
 vt_value *vt_emit_positions(vt_parter *p, vt_part part, int32_t dim);
 // The part with elements past the end of the array set to `with` (a scalar), along the cut
@@ -189,9 +197,11 @@ vt_value *vt_mask(vt_parter *p, vt_part part, uint32_t mask, vt_value *with);
 vt_value *vt_emit_all_gather(vt_parter *p, vt_value *a, int32_t dim, const vt_groups *groups);
 vt_value *vt_emit_all_to_all(vt_parter *p, vt_value *a, int32_t split, int32_t concat,
                              const vt_groups *groups);
-// Pairs of source and target; who receives nothing gets zeros.
-vt_value *vt_emit_permute(vt_parter *p, vt_value *a, int32_t count, const int32_t *sources,
-                          const int32_t *targets);
+// Devices trade tiles: from where one assignment has them to where the other has them.
+vt_value *vt_emit_permute(vt_parter *p, vt_value *a, const vt_assign *from, const vt_assign *to);
+// Tiles along a dimension trade places: tile i gets what tile source[i] has, zeros for -1.
+vt_value *vt_emit_permute_tiles(vt_parter *p, vt_value *a, const vt_assign *assign, int32_t dim,
+                                const int32_t *source);
 // `reducer` is a function of two scalars; NULL adds (ors booleans).
 vt_func *vt_make_reducer(vt_parter *p, vt_opcode code, vt_dtype dtype);
 vt_value *vt_emit_all_reduce(vt_parter *p, vt_value *a, const vt_func *reducer,

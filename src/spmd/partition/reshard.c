@@ -97,8 +97,7 @@ static vt_part permute(vt_parter *p, vt_part part, const vt_assign *target) {
   if (repeats && vt_assign_replicate(&p->assigns, part.assign, repeats) ==
                      vt_assign_replicate(&p->assigns, target, repeats))
     return out;
-  out.local =
-      vt_emit_permute(p, part.local, p->device_count, part.assign->devices, target->devices);
+  out.local = vt_emit_permute(p, part.local, part.assign, target);
   return out;
 }
 
@@ -394,21 +393,11 @@ static bool slice_copies(vt_parter *p, vt_part part, const vt_assign *target, vt
     int64_t size = vt_ceil(part.global.dims[d], cut->dims[d]);
     if (parts > 1 && !vt_resize_shards(p, now, d, size * parts, &now.local)) return false;
   }
-  vt_arena scratch = {0};
-  int64_t *table = VT_NEW_ARRAY(&scratch, int64_t, p->device_count);
   for (int32_t d = 0; d < part.global.rank; d++) {
     int32_t parts = cut->dims[d] / part.assign->dims[d];
     int64_t size = vt_ceil(part.global.dims[d], cut->dims[d]);
-    if (parts == 1) continue;
-    if (part.assign->dims[d] == 1) {
-      offsets[d] = vt_emit_offset(p, cut, d, size);
-      continue;
-    }
-    const int32_t *places = vt_assign_places(&p->assigns, cut, d);
-    for (int32_t i = 0; i < p->device_count; i++) table[i] = places[i] % parts * size;
-    offsets[d] = vt_emit_lookup(p, table);
+    if (parts > 1) offsets[d] = vt_emit_offset_within(p, cut, d, parts, size);
   }
-  vt_arena_free(&scratch);
   now.assign = cut;
   now.local = vt_emit_dynamic_slice(p, now.local, offsets, vt_local_type(p, part.global, cut));
   *out = cut == target ? now : permute(p, now, target);
@@ -417,14 +406,8 @@ static bool slice_copies(vt_parter *p, vt_part part, const vt_assign *target, vt
 
 // ---- copies are made ----------------------------------------------------------------------------
 
-// One device of each group sends its value to the others.
-static vt_value *send_to_all(vt_parter *p, vt_value *v, const vt_groups *groups,
-                             const int32_t *owner) {
-  vt_arena scratch = {0};
-  int64_t *table = VT_NEW_ARRAY(&scratch, int64_t, p->device_count);
-  for (int32_t i = 0; i < p->device_count; i++) table[i] = owner[i];
-  vt_value *owns = vt_emit_compare(p, VT_CMP_NE, vt_emit_lookup(p, table), vt_emit_s32(p, 0));
-  vt_arena_free(&scratch);
+// One device of each group, which `owns` its value, sends it to the others.
+static vt_value *send_to_all(vt_parter *p, vt_value *v, const vt_groups *groups, vt_value *owns) {
   vt_type pred = v->type;
   pred.dtype = VT_PRED;
   vt_value *nothing = vt_emit_splat(p, v->type, vt_emit_nothing(p, v->type.dtype));
@@ -435,19 +418,10 @@ static vt_value *send_to_all(vt_parter *p, vt_value *v, const vt_groups *groups,
 // Shards of one element that few tiles hold.
 static vt_value *send_single(vt_parter *p, vt_part part, uint32_t mask) {
   int32_t dims[VT_MAX_RANK], count = 0;
-  vt_arena scratch = {0};
-  int32_t *owner = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
-  for (int32_t i = 0; i < p->device_count; i++) owner[i] = 1;
-  for (int32_t d = 0; d < part.global.rank; d++) {
-    if (!(mask >> d & 1)) continue;
-    const int32_t *places = vt_assign_places(&p->assigns, part.assign, d);
-    for (int32_t i = 0; i < p->device_count; i++) owner[i] &= !places[i];
-    dims[count++] = d;
-  }
-  vt_value *out =
-      send_to_all(p, part.local, vt_groups_along(&p->assigns, part.assign, count, dims), owner);
-  vt_arena_free(&scratch);
-  return out;
+  for (int32_t d = 0; d < part.global.rank; d++)
+    if (mask >> d & 1) dims[count++] = d;
+  return send_to_all(p, part.local, vt_groups_along(&p->assigns, part.assign, count, dims),
+                     vt_emit_is_first(p, part.assign, mask));
 }
 
 // Far more tiles than elements: each device puts what it has into an array of nothing, and all are
@@ -677,11 +651,8 @@ static bool in_groups(vt_parter *p, vt_part part, const vt_assign *target, bool 
 
 static vt_part make_whole(vt_parter *p, vt_part part) {
   if (part.assign->only < 0) return vt_gather_dims(p, part, ~0u);
-  vt_arena scratch = {0};
-  int32_t *owner = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
-  owner[part.assign->only] = 1;
-  vt_value *v = send_to_all(p, part.local, vt_groups_all(&p->assigns, p->device_count), owner);
-  vt_arena_free(&scratch);
+  vt_value *v = send_to_all(p, part.local, vt_groups_all(&p->assigns, p->device_count),
+                            vt_emit_is_first(p, part.assign, 0));
   return (vt_part){part.global, v, vt_assign_whole(&p->assigns, part.global.rank, p->device_count)};
 }
 

@@ -107,8 +107,26 @@ typedef struct checker {
   int32_t device_count;
   const vt_mesh *manual; // of the manual computation around
   vt_arena arena;
-  vt_map sound; // shardings that fit, by their pointers
+  vt_map sound; // shardings that fit, by what they say
+  VT_ARRAY(uint64_t) key;
 } checker;
+
+static void put_axes(checker *c, uint32_t count, const vt_axis_ref *axes) {
+  vt_array_push(&c->key, count);
+  for (uint32_t i = 0; i < count; i++) {
+    vt_array_push(&c->key, axes[i].axis);
+    vt_array_push(&c->key, (uint64_t)axes[i].pre_size);
+    vt_array_push(&c->key, (uint64_t)axes[i].size);
+  }
+}
+
+static void make_key(checker *c, const vt_sharding *s, int32_t rank) {
+  c->key.size = 0;
+  vt_array_push(&c->key, (uintptr_t)s->mesh);
+  vt_array_push(&c->key, (uint64_t)rank);
+  for (int32_t d = 0; d < s->rank; d++) put_axes(c, s->dims[d].axis_count, s->dims[d].axes);
+  put_axes(c, s->unreduced_count, s->unreduced);
+}
 
 static vt_status check_sharding(checker *c, const vt_sharding *sharding, vt_type type) {
   if (!sharding) return VT_OK;
@@ -121,10 +139,12 @@ static vt_status check_sharding(checker *c, const vt_sharding *sharding, vt_type
   if (c->manual && sharding->mesh->axis_count && !vt_mesh_same(sharding->mesh, c->manual))
     return vt_error(VT_UNIMPLEMENTED,
                     "its sharding is over another mesh than the manual computation around it");
-  if (vt_map_find_ptr(&c->sound, sharding)) return VT_OK;
+  make_key(c, sharding, type.rank);
+  void **sound = vt_map_at(&c->sound, c->key.data, c->key.size * sizeof *c->key.data);
+  if (*sound) return VT_OK;
   vt_tiling tiling;
   VT_TRY(vt_tiling_make(sharding, NULL, 0, type, c->device_count, &c->arena, &tiling));
-  *vt_map_at_ptr(&c->sound, sharding) = c;
+  *sound = c;
   return VT_OK;
 }
 
@@ -172,6 +192,7 @@ static vt_status check_shardings(const vt_module *module, int32_t device_count) 
   if (!st) st = check_io(&c, "result", main->return_info, main->return_count, main->returns);
   if (!st) st = check_func(&c, main);
   vt_map_free(&c.sound);
+  vt_array_free(&c.key);
   vt_arena_free(&c.arena);
   return st;
 }

@@ -285,8 +285,7 @@ static bool find_tensors(vt_record *record, const vt_op *op, vt_arena *arena, te
   }
   if (!mesh || !mesh->axis_count) return false;
   for (uint32_t i = 0; i <= op->operand_count; i++)
-    if (!tensors[i].sharding)
-      tensors[i].sharding = uncut(arena, mesh, tensors[i].value->type.rank);
+    if (!tensors[i].sharding) tensors[i].sharding = uncut(arena, mesh, tensors[i].value->type.rank);
   return true;
 }
 

@@ -804,8 +804,7 @@ const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op) {
   b.tensors = b.operands + op->result_count;
   if (!rule || b.tensors == b.operands) return NULL;
   vt_type few[FEW_TENSORS];
-  vt_type *types =
-      b.tensors <= FEW_TENSORS ? few : VT_NEW_ARRAY(graph->arena, vt_type, b.tensors);
+  vt_type *types = b.tensors <= FEW_TENSORS ? few : VT_NEW_ARRAY(graph->arena, vt_type, b.tensors);
   for (uint32_t t = 0; t < b.tensors; t++)
     types[t] = t < b.operands ? op->operands[t]->type : op->results[t - b.operands].type;
   if (rule == pointwise && op->result_count == 1 && is_last_largest(b.tensors, types))

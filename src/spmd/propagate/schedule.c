@@ -28,8 +28,8 @@ typedef struct scheduler {
   bool *waiting;            // per step: on the stack
   vt_numbers changed;
   uint32_t now;
-  uint32_t *touched; // per node: when it changed last
-  rest *rests;       // per step
+  uint32_t *touched;                    // per node: when it changed last
+  rest *rests;                          // per step
   uint32_t *first_member, *next_member; // of a sharding group, after a node; VT_NONE at the end
 } scheduler;
 

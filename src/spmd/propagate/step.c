@@ -377,11 +377,12 @@ typedef struct room {
 
 static void make_room(state *s, room *few, vt_arena *scratch) {
   uint32_t entries = s->rule->starts[s->tensors], factors = s->rule->factor_count;
-  bool fits = entries <= FEW_ENTRIES && factors <= FEW_FACTORS && s->tensors * factors <= FEW_PLACES;
+  bool fits =
+      entries <= FEW_ENTRIES && factors <= FEW_FACTORS && s->tensors * factors <= FEW_PLACES;
   s->parts = fits ? few->parts : VT_NEW_ARRAY(scratch, part, entries);
   s->agreed = fits ? few->agreed : VT_NEW_ARRAY(scratch, agreement, factors);
   s->order = fits ? few->order : VT_NEW_ARRAY(scratch, uint32_t, factors);
-  s->entry_of = fits ? few->entry_of : VT_NEW_ARRAY(scratch, uint32_t, s->tensors * factors);
+  s->entry_of = fits ? few->entry_of : VT_NEW_ARRAY(scratch, uint32_t, s->tensors *factors);
 }
 
 static bool prepare(state *s, const uint8_t *directions) {
