@@ -15,6 +15,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import ops
@@ -22,10 +23,11 @@ import ops
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 MODELS = ("mnist", "mlp", "transformer", "resnet50")
-ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer", "scan", "ops")
+ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer", "scan", "ops", "partition")
+PARTITIONS = ("10x ops", "512x devices")  # after the models: partition.c
 SCANS = ("cell16", "cell128", "sums32", "rnn16", "rnn64", "rnn8x32")  # bodies in worker.py
 UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "predict": ("ms", 1e3), "first_step": ("ms", 1e3), "init": ("ms", 1e3),
-         "dispatch": ("us", 1e6), "transfer": ("ms", 1e3), "scan": ("ms", 1e3), "ops": ("ms", 1e3)}
+         "dispatch": ("us", 1e6), "transfer": ("ms", 1e3), "scan": ("ms", 1e3), "ops": ("ms", 1e3), "partition": ("ms", 1e3)}
 
 
 class Failed(Exception):
@@ -139,7 +141,29 @@ def measure_op(sides, name, options):
     return wall, {"processor": processor}
 
 
+def measure_partition(side, name, options):
+    """Processor time: a model's partitioning over eight devices and its import; or per thousand operations of a large
+    program, or of one on many devices, and of a small one on few."""
+    tool = os.path.join(ROOT, "build/release/bench/partition")
+    if not os.path.exists(tool):
+        raise Failed("build/release/bench/partition is not built")
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        if name not in PARTITIONS:
+            files.append(os.path.join(folder, name))
+            side.ask("load", model=name, devices=8)
+            side.ask("export", path=files[0])
+        rounds = str(4 * options.rounds)
+        made = json.loads(subprocess.run([tool, rounds, *files], check=True, capture_output=True, text=True).stdout)
+    if files:
+        return (made["files"][0]["partition"], made["files"][0]["import"]), {}
+    per_op = made["per_op"]
+    return (1e3 * per_op["large" if name == PARTITIONS[0] else "many_devices"], 1e3 * per_op["small"]), {}
+
+
 def measure(sides, row, model, options):
+    if row == "partition":
+        return measure_partition(sides.get("vtpu", 8), model, options)
     if row in ("step", "step_8"):
         devices = 8 if row == "step_8" else 1
         return measure_step(sides.pair(devices), model, devices, options)
@@ -194,6 +218,10 @@ def bars(rows, amx):
         out.append(("dispatch", whole["dispatch"]["no-op"], 0.4))
     if set(SCANS) <= set(whole.get("scan", ())):
         out.append(("scan of 10,000 steps, slowest", min(whole["scan"].values()), 1))
+    if complete("partition"):
+        out.append(("partition against import, slowest", min(whole["partition"][model] for model in MODELS), 1 / 1.5))
+        out.append(("partition per op, 100,000 ops", whole["partition"][PARTITIONS[0]], 1 / 1.5))
+        out.append(("partition, 2,048 devices", whole["partition"][PARTITIONS[1]], 1 / 1.2))
     measured = [row for row in rows if row["metric"] == "ops" and row["ratio"]]
     if measured:
         out.append((f"{len(measured)} ops, slowest", min(row["ratio"] for row in measured), 1))
@@ -254,7 +282,8 @@ def parse():
 def plan(options):
     for row in ROWS:
         if row in options.rows:
-            names = {"dispatch": ["no-op"], "transfer": ["64 MiB"], "scan": SCANS}.get(row, options.models)
+            names = {"dispatch": ["no-op"], "transfer": ["64 MiB"], "scan": SCANS,
+                     "partition": [*options.models, *PARTITIONS]}.get(row, options.models)
             if row == "ops":
                 names = [name for name in ops.names() if options.ops in name]
             yield from ((row, name) for name in names)

@@ -38,6 +38,12 @@ class Worker:
         self.step = self.program.make_step()
         jax.block_until_ready((self.state, self.inputs))
 
+    def export(self, path):
+        """The program of the step as a plugin receives it."""
+        exported = jax.export.export(self.step)(self.state, *self.inputs)
+        with open(path, "wb") as file:
+            file.write(exported.mlir_module_serialized)
+
     def drop(self):
         self.program = self.step = self.state = self.inputs = self.op_name = None
         gc.collect()

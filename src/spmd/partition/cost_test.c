@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// cost_test.c - what partitioning costs, without a clock: memory. Lists of devices are made once,
+// so that more operations take as much more memory on many devices as on few.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "import/import.h"
+#include "spmd/partition/layers.h"
+#include "spmd/spmd.h"
+
+// What annotating and partitioning leave in the module.
+static size_t bytes_for(int64_t layers, int devices) {
+  vt_text text = {0};
+  vt_module *module = NULL;
+  vt_write_layers(&text, layers * VT_LAYER_OPS, devices);
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)text.data, text.size}, &module);
+  size_t before = module ? module->arena.total_bytes : 0;
+  if (!st) vt_spmd_inline(module);
+  if (!st) st = vt_spmd_annotate(module, devices);
+  if (!st) st = vt_spmd_partition(module, devices, NULL);
+  if (st) fail_msg("%s", vt_status_message(st));
+  size_t bytes = module->arena.total_bytes - before;
+  vt_module_destroy(module);
+  vt_text_free(&text);
+  return bytes;
+}
+
+static void more_operations_cost_alike_on_many_devices(void **state) {
+  (void)state;
+  size_t few = bytes_for(20, 4) - bytes_for(10, 4);
+  size_t many = bytes_for(20, 512) - bytes_for(10, 512);
+  assert_in_range(many, few / 2, few + few / 4);
+}
+
+static void twice_the_operations_cost_twice_as_much(void **state) {
+  (void)state;
+  size_t first = bytes_for(20, 8) - bytes_for(10, 8), second = bytes_for(30, 8) - bytes_for(20, 8);
+  assert_in_range(second, first - first / 8, first + first / 8);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(more_operations_cost_alike_on_many_devices),
+                                     cmocka_unit_test(twice_the_operations_cost_twice_as_much)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
