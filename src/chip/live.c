@@ -16,13 +16,15 @@
 
 #include "base/check.h"
 
-enum { NEVER = -1 };
+enum { NEVER = -1, MOST_SOURCES = 4 };
 
 // What is known about a value. Times are positions of operators in the function.
 typedef struct item {
-  int64_t bytes;             // padded; 0 in host memory
-  int64_t behind;            // bytes that must be live for it to be made again
-  const vt_value *root;      // the largest of them; NULL = none
+  int64_t bytes;  // padded; 0 in host memory
+  int64_t behind; // bytes that must be live for it to be made again
+  // The arrays it would be made from, without those that are small beside it; the largest first.
+  const vt_value *sources[MOST_SOURCES];
+  int32_t source_count;
   const vt_value *form;      // what is stored of it; so far, the largest that a reader takes
   uint32_t readers, writers; // writers: readers that write their result over it as they go
   int32_t early, last;       // when it can be made, when it is last read
@@ -154,27 +156,42 @@ static frame *walk_inside(frame *f, const vt_op *op, bool **out_host) {
   return most;
 }
 
+// false: there are too many.
+static bool add_source(const frame *f, item *r, const vt_value *source) {
+  const int64_t small = 64;
+  int64_t bytes = item_of(f, source)->bytes;
+  if (bytes * small < r->bytes) return true;
+  int32_t at = r->source_count;
+  for (int32_t i = 0; i < at; i++)
+    if (r->sources[i] == source) return true;
+  if (at == MOST_SOURCES) return false;
+  r->source_count++;
+  r->behind += bytes;
+  for (; at > 0 && item_of(f, r->sources[at - 1])->bytes < bytes; at--)
+    r->sources[at] = r->sources[at - 1];
+  r->sources[at] = source;
+  return true;
+}
+
 static void describe_result(frame *f, const vt_op *op, uint32_t i, int32_t at) {
   item *r = item_of(f, &op->results[i]);
-  bool handed = op->code == VT_OP_WHILE && hands_on(op, i);
-  r->early = at;
-  if (is_free(op)) {
-    r->early = NEVER;
-  } else if (!handed && !is_soft(f, op)) {
-    r->behind = r->bytes;
-    r->root = &op->results[i];
-  } else {
-    bool one = handed || is_alias(f, op);
-    int64_t most = 0;
-    r->early = NEVER;
-    for (uint32_t o = one ? i : 0; o < (one ? i + 1 : op->operand_count); o++) {
-      const item *from = item_of(f, op->operands[o]);
-      r->behind += from->behind;
-      if (from->behind > most) most = from->behind, r->root = from->root;
-      if (from->early > r->early) r->early = from->early;
-    }
-    if (r->behind > r->bytes) r->behind = r->bytes;
+  bool handed = op->code == VT_OP_WHILE && hands_on(op, i), one = handed || is_alias(f, op);
+  bool soft = handed || is_soft(f, op);
+  r->early = is_free(op) || soft ? NEVER : at;
+  if (is_free(op)) return;
+  bool few = soft;
+  for (uint32_t o = one ? i : 0; soft && o < (one ? i + 1 : op->operand_count); o++) {
+    const item *from = item_of(f, op->operands[o]);
+    if (from->early > r->early) r->early = from->early;
+    for (int32_t k = 0; k < from->source_count && few; k++)
+      few = add_source(f, r, from->sources[k]);
   }
+  if (!few) {
+    r->behind = r->bytes;
+    r->source_count = 1;
+    r->sources[0] = &op->results[i];
+  }
+  if (r->behind > r->bytes) r->behind = r->bytes;
 }
 
 static void describe(frame *f, const bool *param_host) {
@@ -233,16 +250,16 @@ static void decide_alias(frame *f, const vt_value *result, const vt_value *opera
   read_until(f, operand, r->last, r->result < 0 ? whole_form(f, result) : operand);
 }
 
-// Bytes that stay live until `last` only because the operator's result is made there.
-static int64_t cost_of_making(const frame *f, const vt_op *op, int32_t last) {
+// Whether keeping the result takes less than keeping what it is made of, beyond other readers.
+static bool keeping_is_cheaper(const frame *f, const vt_op *op) {
+  const item *r = item_of(f, &op->results[0]);
+  if (r->source_count && r->sources[0] == &op->results[0]) return true; // of too many
   int64_t cost = 0;
-  for (uint32_t i = 0; i < op->operand_count; i++) {
-    const item *from = item_of(f, op->operands[i]);
-    bool seen = !from->root || from->last >= last || item_of(f, from->root)->last >= last;
-    for (uint32_t j = 0; j < i; j++) seen = seen || op->operands[j] == op->operands[i];
-    if (!seen) cost += from->behind;
+  for (int32_t i = 0; i < r->source_count; i++) {
+    bool there = item_of(f, r->sources[i])->last >= r->last;
+    if (!there) cost += item_of(f, r->sources[i])->bytes;
   }
-  return cost;
+  return cost > r->bytes;
 }
 
 static void decide_soft(frame *f, const vt_op *op, int32_t at) {
@@ -253,7 +270,7 @@ static void decide_soft(frame *f, const vt_op *op, int32_t at) {
   else if (r->must)
     r->stored = r->behind > 0;
   else
-    r->stored = cost_of_making(f, op, r->last) > r->bytes;
+    r->stored = keeping_is_cheaper(f, op);
   r->form = form ? form : &op->results[0];
   bool in_step = vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
   for (uint32_t i = 0; i < op->operand_count; i++)
@@ -318,7 +335,9 @@ static void decide(frame *f) {
 static const vt_value *holder_of(const frame *f, const vt_value *value) {
   while (item_of(f, value)->buffer < 0 && value->op && is_alias(f, value->op))
     value = value->op->operands[value->index];
-  return item_of(f, value)->buffer >= 0 ? value : item_of(f, value)->root;
+  const item *v = item_of(f, value);
+  if (v->buffer >= 0) return value;
+  return v->source_count ? v->sources[0] : NULL;
 }
 
 // Result i of a loop's body is made while the one before it is still read.

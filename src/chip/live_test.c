@@ -70,6 +70,11 @@ static const row rows[] = {
      "add f32[1024,1024] 4096, dot_general f32[1024,1024] 4096, "
      "dot_general f32[1024,1024] 4096",
      6144},
+    {"what is made of one array is made of it again",
+     MAIN("%x: " A, A,
+          DOT_A("%d", "%x", "%x") TANH("%t", "%d") ADD("%m", "%t", "%d") //
+          DOT_A("%e", "%m", "%x") DOT_A("%f", "%e", "%m") "return %f : " A "\n"),
+     "dot_general f32[1024,1024] 4096, dot_general f32[1024,1024] 4096", 4096},
     {"updates of parameters are made where the results will be",
      MAIN("%p: " A ", %q: " A ", %x: " A, A ", " A,
           DOT_A("%g", "%x", "%x") DOT_A("%h", "%g", "%x") ADD("%a", "%p", "%g") //
