@@ -84,9 +84,16 @@ static int32_t hbm_bits(vt_dtype dtype) {
   return bits > 32 ? 32 : bits;
 }
 
+// Programs may name arrays of any size. Up to this one sums of many are exact; larger ones count as
+// this: no chip has as much.
+static const int64_t most_bytes = INT64_C(1) << 46;
+
 int64_t vt_chip_dense_bytes(vt_type type) {
   int32_t bits = vt_dtype_get(type.dtype)->bits;
-  return (vt_type_elements(type) * (bits > 32 ? bits : hbm_bits(type.dtype)) + 7) / 8;
+  int64_t elements = vt_type_elements(type);
+  if (elements >= most_bytes) return most_bytes;
+  int64_t bytes = (elements * (bits > 32 ? bits : hbm_bits(type.dtype)) + 7) / 8;
+  return bytes < most_bytes ? bytes : most_bytes;
 }
 
 // The dimension that is `place`-th from the minor end.
@@ -116,6 +123,7 @@ static int64_t round_up(int64_t value, int64_t to) {
 int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *order) {
   int64_t elements = vt_type_elements(type);
   if (elements == 0) return 0;
+  if (elements >= most_bytes) return most_bytes;
   vt_hbm_tile tiling = vt_chip_tiling(chip, type, order);
   int64_t lanes = type.rank ? type.dims[dim_at(type, order, 0)] : 1;
   int64_t padded = round_up(lanes, tiling.lanes), rest = elements / lanes;
@@ -126,7 +134,8 @@ int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *o
   }
   int32_t bits = vt_dtype_get(type.dtype)->bits;
   int64_t words = bits > 32 ? bits / 32 : 1;
-  return padded * rest * words * hbm_bits(type.dtype) / 8;
+  double bytes = (double)padded * (double)rest * (double)words * hbm_bits(type.dtype) / 8;
+  return bytes < (double)most_bytes ? (int64_t)bytes : most_bytes;
 }
 
 // Only the two tiled dimensions affect padding; the others stay row-major.

@@ -83,7 +83,7 @@ typedef struct vt_hbm_tile {
 vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type, const int32_t *order);
 // HBM bytes of an array without padding: predicates take a byte, narrower types are packed.
 int64_t vt_chip_dense_bytes(vt_type type);
-// HBM bytes of an array padded to whole tiles. 0 for tokens and empty arrays.
+// HBM bytes of an array padded to whole tiles. 0 for tokens and empty arrays; at most 2^46.
 int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *order);
 // The default order of dimensions of an array that enters or leaves a program: the one whose tiles
 // need the least padding, row-major among equals.

@@ -67,6 +67,13 @@ static void arrays_are_padded_to_tiles(void **state) {
       {v3, VT_F32, 2, {0, 128}, 0, "f32[0,128]{1,0:T(2,128)}"},
       {v3, VT_C64, 2, {8, 128}, 8192, "c64[8,128]{1,0:T(8,128)}"},
       {v3, VT_S4, 2, {64, 128}, 4096, "s4[64,128]{1,0:T(64,128)(8,1)}"},
+      // Larger than any memory: sums of such sizes do not overflow.
+      {v3,
+       VT_F32,
+       3,
+       {1 << 30, 1 << 29, 1},
+       INT64_C(1) << 46,
+       "f32[1073741824,536870912,1]{2,1,0:T(8,128)}"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     vt_type type = {rows[i].dtype, rows[i].rank, rows[i].dims};

@@ -171,6 +171,7 @@ static vt_status make_use(void *user) {
   vt_func *main = executable->local ? executable->local->main : NULL;
   vt_hbm_use_of(executable, main, &executable->use_arena, use);
   executable->use = use;
+  vt_hbm_log(executable, use);
   return VT_OK;
 }
 

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "runtime/runtime_internal.h"
 
 enum { LARGEST = 10 };
@@ -122,6 +123,39 @@ vt_status vt_hbm_refuse(const vt_executable *executable, const vt_least *least,
   vt_status st = vt_error(VT_RESOURCE_EXHAUSTED, "%s", vt_text_string(&text));
   vt_text_free(&text);
   return st;
+}
+
+// ---- in the log ---------------------------------------------------------------------------------
+
+static void log_entry(const vt_chip *chip, const vt_hbm_entry *e) {
+  vt_arena scratch = {0};
+  vt_text text = {0};
+  vt_hbm_put_size(&text, e->bytes);
+  vt_text_put(&text, " ");
+  put_shape(&text, chip, e);
+  vt_text_put(&text, ", ");
+  vt_hbm_put_size(&text, vt_chip_dense_bytes(e->type));
+  vt_text_put(&text, " without padding: ");
+  if (e->op)
+    vt_text_put(&text, vt_op_describe(e->op, &scratch));
+  else
+    vt_text_printf(&text, "%s %u", e->kind, e->index);
+  vt_log(VT_LOG_DEBUG, "  %s", vt_text_string(&text));
+  vt_text_free(&text);
+  vt_arena_free(&scratch);
+}
+
+void vt_hbm_log(const vt_executable *executable, const vt_hbm_use *use) {
+  if (!vt_log_on(VT_LOG_DEBUG)) return;
+  vt_text text = {0};
+  vt_hbm_put_size(&text, use->peak_bytes);
+  vt_text_put(&text, ", ");
+  vt_hbm_put_size(&text, use->kept_bytes);
+  vt_log(VT_LOG_DEBUG, "memory of %s on one device: %s if nothing is computed twice; at the peak",
+         executable->info.name, vt_text_string(&text));
+  vt_text_free(&text);
+  for (uint32_t i = 0; i < use->count && i < LARGEST; i++)
+    log_entry(executable->slice.chip, &use->entries[i]);
 }
 
 // ---- as JSON ------------------------------------------------------------------------------------

@@ -177,6 +177,7 @@ void vt_hbm_use_of(const vt_executable *executable, vt_func *main, vt_arena *are
 // The error of a program that needs more than the core has. (hbm_report.c)
 vt_status vt_hbm_refuse(const vt_executable *executable, const vt_least *least,
                         const vt_hbm_use *use) VT_CHECKED;
+void vt_hbm_log(const vt_executable *executable, const vt_hbm_use *use); // with VTPU_LOG=debug
 void vt_hbm_put_json(vt_text *text, const vt_chip *chip, const vt_hbm_use *use);
 
 // Makes `local` of the executable, once: the program of one device, as imported and partitioned.

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from support import counts_memory
+from support import counts_memory, run_python
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
@@ -184,6 +184,21 @@ def test_gathered_operands_of_a_product_are_temporaries():
     # Rows of the one and columns of the other, from four devices each.
     assert stats.temp_size_in_bytes == 2 * 32 * MIB
     assert stats.peak_memory_in_bytes == 88 * MIB
+
+
+def test_the_log_names_what_is_live_at_the_peak():
+    code = """
+        import jax, jax.numpy as jnp
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+        rows = NamedSharding(mesh, P("x"))
+        a = jax.ShapeDtypeStruct((1024, 1024), jnp.float32, sharding=rows)
+        jax.jit(jnp.dot, out_shardings=rows).lower(a, a).compile().memory_analysis()
+    """
+    log = run_python(code, VTPU_LOG="debug").stderr
+    assert "memory of jit_dot on one device: 5.50M, 5.50M if nothing is computed twice; at the peak" in log
+    assert "4.00M f32[1024,1024]{1,0:T(8,128)}, 4.00M without padding: all_gather at jit(dot)/dot_general" in log
+    assert "512.00K f32[128,1024]{1,0:T(8,128)}, 512.00K without padding: argument 0" in log
 
 
 def test_out_of_memory_on_eight_devices_is_told_in_terms_of_one():
