@@ -290,36 +290,6 @@ vt_status vt_partition_func(vt_parter *p, const vt_func *func) {
   return VT_OK;
 }
 
-// What comes out of a loop's body unreduced is carried so.
-static void adopt_loop(vt_op *op) {
-  const vt_attr *list = vt_op_attr(op, VT_ATTR_SHARDING);
-  if (op->code != VT_OP_WHILE || !list || list->count != op->result_count) return;
-  const vt_sharding **all =
-      VT_NEW_ARRAY(&op->func->module->arena, const vt_sharding *, list->count + 1);
-  for (uint32_t i = 0; i < list->count; i++) {
-    const vt_value *root = op->regions[1]->returns[i];
-    const vt_sharding *s = root->op ? vt_annotation(root->op, (uint32_t)root->index) : NULL;
-    all[i] = is_partial(s) ? s : list->shardings[i];
-  }
-  vt_op_set_attr(op,
-                 (vt_attr){.key = VT_ATTR_SHARDING, .count = op->result_count, .shardings = all});
-}
-
-// A constraint that leaves a value unreduced says so of the op that makes the value: there the
-// reduction is left out.
-static void adopt_partials(vt_func *func) {
-  for (vt_op *op = func->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->region_count; i++) adopt_partials(op->regions[i]);
-    adopt_loop(op);
-    if (op->code != VT_OP_SHARDING_CONSTRAINT || !is_partial(vt_annotation(op, 0))) continue;
-    vt_op *maker = op->operands[0]->op;
-    if (!maker || maker->result_count != 1 || maker->region_count > 1 ||
-        maker->code == VT_OP_SHARDING_CONSTRAINT)
-      continue;
-    vt_op_set_attr(maker, *vt_op_attr(op, VT_ATTR_SHARDING));
-  }
-}
-
 vt_status vt_partition_whole(vt_parter *p, const vt_op *op) {
   vt_arena scratch = {0};
   vt_value **operands = VT_NEW_ARRAY(&scratch, vt_value *, op->operand_count + 1);
@@ -435,7 +405,6 @@ vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
                  .assigns = {.arena = &module->arena}};
   p.groups = vt_groups_all(&p.assigns, device_count);
   p.func = vt_func_create(module, "");
-  adopt_partials(main);
   vt_status st = partition_main(&p, main);
   if (!st) {
     replace_main(&p, main);

@@ -101,6 +101,47 @@ static void annotate_main(annotator *a) {
       results[i].sharding = found(a, &main->returns[i], main->returns[i]->type, VT_AT_MAIN);
 }
 
+// ---- unreduced values ---------------------------------------------------------------------------
+
+static const vt_sharding *stated(const vt_op *op, uint32_t result) {
+  const vt_attr *list = vt_op_attr(op, VT_ATTR_SHARDING);
+  return list && result < list->count ? list->shardings[result] : NULL;
+}
+
+static bool is_partial(const vt_sharding *s) {
+  return s && s->unreduced_count;
+}
+
+// What comes out of a loop's body unreduced is carried so.
+static void adopt_loop(vt_op *op) {
+  const vt_attr *list = vt_op_attr(op, VT_ATTR_SHARDING);
+  if (op->code != VT_OP_WHILE || !list || list->count != op->result_count) return;
+  const vt_sharding **all =
+      VT_NEW_ARRAY(&op->func->module->arena, const vt_sharding *, list->count + 1);
+  for (uint32_t i = 0; i < list->count; i++) {
+    const vt_value *root = op->regions[1]->returns[i];
+    const vt_sharding *s = root->op ? stated(root->op, (uint32_t)root->index) : NULL;
+    all[i] = is_partial(s) ? s : list->shardings[i];
+  }
+  vt_op_set_attr(op,
+                 (vt_attr){.key = VT_ATTR_SHARDING, .count = op->result_count, .shardings = all});
+}
+
+// A constraint that leaves a value unreduced says so of the op that makes the value: there the
+// reduction is left out.
+static void adopt_partials(vt_func *func) {
+  for (vt_op *op = func->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->region_count; i++) adopt_partials(op->regions[i]);
+    adopt_loop(op);
+    if (op->code != VT_OP_SHARDING_CONSTRAINT || !is_partial(stated(op, 0))) continue;
+    vt_op *maker = op->operands[0]->op;
+    if (!maker || maker->result_count != 1 || maker->region_count > 1 ||
+        maker->code == VT_OP_SHARDING_CONSTRAINT)
+      continue;
+    vt_op_set_attr(maker, *vt_op_attr(op, VT_ATTR_SHARDING));
+  }
+}
+
 // ---- what the program says ----------------------------------------------------------------------
 
 typedef struct checker {
@@ -212,6 +253,7 @@ vt_status vt_spmd_annotate(vt_module *module, int32_t device_count) {
     vt_record_materialize(&a.record, module);
     annotate_func(&a, module->main);
     annotate_main(&a);
+    adopt_partials(module->main);
     vt_record_reshard(&a.record, module);
   }
   vt_record_free(&a.record);
