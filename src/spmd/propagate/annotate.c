@@ -254,7 +254,7 @@ vt_status vt_spmd_annotate(vt_module *module, int32_t device_count) {
     annotate_func(&a, module->main);
     annotate_main(&a);
     adopt_partials(module->main);
-    vt_record_reshard(&a.record, module);
+    if (!vt_graph_is_gspmd(&a.record.graph)) vt_record_reshard(&a.record, module);
   }
   vt_record_free(&a.record);
   vt_arena_free(&scratch);

@@ -180,15 +180,20 @@ const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op);
 bool vt_spmd_is_view(const vt_op *op);
 const vt_rule *vt_rule_of_equals(vt_graph *graph, uint32_t count, vt_type type);
 
-// One step: every tensor takes as many axes as it can in the allowed directions (step.c).
-// `changed` gets the values that did. `directions` has one entry per factor.
+// One step: tensors take as many axes as they can in the allowed directions (step.c): all, or only
+// one operand, by its number, or the results. `changed` gets the values that did. `directions` has
+// one entry per factor.
+enum { VT_ALL_TENSORS = -1, VT_RESULTS = -2 };
 typedef VT_ARRAY(uint32_t) vt_numbers;
-void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions,
+void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions, int32_t which,
                    vt_arena *scratch, vt_numbers *changed);
 
 // Import's part in constraints: copied onto the values they constrain (constraints.c).
 void vt_graph_apply_constraints(vt_graph *graph);
 // Applies all steps until nothing changes, by priorities (schedule.c).
 void vt_graph_propagate(vt_graph *graph);
+// The same for a program with GSPMD's shardings instead of Shardy's (gspmd.c).
+bool vt_graph_is_gspmd(const vt_graph *graph);
+void vt_graph_propagate_gspmd(vt_graph *graph);
 
 #endif

@@ -607,7 +607,10 @@ static void propagate_main(walker *w, vt_func *main, uint32_t *params, uint32_t 
   drop_dead(w->graph);
   vt_graph_apply_constraints(w->graph);
   order_steps(w->graph);
-  vt_graph_propagate(w->graph);
+  if (vt_graph_is_gspmd(w->graph))
+    vt_graph_propagate_gspmd(w->graph);
+  else
+    vt_graph_propagate(w->graph);
 }
 
 // Whether any mesh is over all devices.

@@ -152,7 +152,7 @@ static void run(scheduler *s, uint32_t index, int round) {
   if (may_rest && (!all || is_at_rest(s, index, all))) return;
   vt_arena_reset(&s->scratch);
   s->changed.size = 0;
-  vt_step_apply(s->graph, step, directions, &s->scratch, &s->changed);
+  vt_step_apply(s->graph, step, directions, VT_ALL_TENSORS, &s->scratch, &s->changed);
   s->rests[index] = (rest){may_rest && !s->changed.size ? s->now : 0, all};
   bool was_waiting = s->waiting[index];
   s->waiting[index] = true; // what it did cannot change what it does

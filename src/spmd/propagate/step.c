@@ -397,7 +397,7 @@ static bool prepare(state *s, const uint8_t *directions) {
   return any;
 }
 
-void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions,
+void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions, int32_t which,
                    vt_arena *scratch, vt_numbers *changed) {
   state s = {.graph = graph, .step = step, .rule = step->rule, .mesh = common_mesh(graph, step)};
   uint32_t operands = step->operand_count;
@@ -409,8 +409,9 @@ void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directio
   find_sources(&s);
   sort_factors(&s);
   bool *extended = VT_NEW_ARRAY(scratch, bool, s.tensors);
-  for (uint32_t t = operands; t < s.tensors; t++) extended[t] = extend(&s, t);
-  for (uint32_t t = 0; t < operands; t++) extended[t] = extend(&s, t);
+  for (uint32_t t = operands; t < s.tensors && which < 0; t++) extended[t] = extend(&s, t);
+  for (uint32_t t = 0; t < operands; t++)
+    if (which == VT_ALL_TENSORS || which == (int32_t)t) extended[t] = extend(&s, t);
   for (uint32_t t = 0; t < s.tensors; t++)
     if (extended[t] && write_back(&s, t)) vt_array_push(changed, value_of(step, t));
 }

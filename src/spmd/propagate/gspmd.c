@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// gspmd.c - propagation of a program that states GSPMD's shardings, in the order of XLA's own pass.
+//
+// Four levels, each of which allows more: ops that pass shardings through; all ops but broadcasts;
+// broadcasts backwards; broadcasts forwards. At each, until nothing changes: all ops in order take
+// what their operands have, then all values in reverse what their users have, the first user first.
+// A value that is a broadcast waits for the third level: anything may use it.
+#include "spmd/propagate/graph.h"
+
+#include <string.h>
+
+enum { LEVELS = 4 };
+
+bool vt_graph_is_gspmd(const vt_graph *graph) {
+  const vt_module *module = graph->module;
+  return module->mesh_count == 1 && !strcmp(module->meshes[0]->name, "gspmd");
+}
+
+typedef struct pass {
+  vt_graph *graph;
+  int level;
+  bool changed;
+  vt_arena scratch;
+  vt_numbers changes;
+} pass;
+
+static bool is_broadcast(const vt_step *step) {
+  return step->kind == VT_STEP_OP && step->op->code == VT_OP_BROADCAST_IN_DIM &&
+         !vt_spmd_is_view(step->op);
+}
+
+static int allowed_at_level(const vt_step *step, int level) {
+  if (step->kind == VT_STEP_EDGE || step->kind == VT_STEP_RETURN || step->elementwise)
+    return VT_TOWARDS_BOTH;
+  if (is_broadcast(step))
+    return level > 2 ? VT_TOWARDS_BOTH : level == 2 ? VT_TOWARDS_OPERANDS : VT_TOWARDS_NONE;
+  if (level > 0 || vt_spmd_is_view(step->op)) return VT_TOWARDS_BOTH;
+  return step->op->code == VT_OP_DYNAMIC_SLICE ? VT_TOWARDS_RESULTS : VT_TOWARDS_NONE;
+}
+
+static void apply(pass *p, uint32_t index, vt_direction direction, int32_t which) {
+  const vt_step *step = &p->graph->steps.data[index];
+  uint8_t directions[256];
+  if (!step->rule || step->dead) return;
+  int allowed = allowed_at_level(step, p->level) & step->allowed & (int)direction;
+  if (!allowed) return;
+  memset(directions, allowed, step->rule->factor_count);
+  vt_arena_reset(&p->scratch);
+  vt_step_apply(p->graph, step, directions, which, &p->scratch, &p->changes);
+  p->changed = p->changed || p->changes.size;
+  p->changes.size = 0;
+}
+
+static void from_users(pass *p, uint32_t value) {
+  const vt_graph_value *v = &p->graph->values.data[value];
+  bool broadcast = v->step != VT_NONE && is_broadcast(&p->graph->steps.data[v->step]);
+  if (broadcast && p->level < 2) return;
+  for (size_t i = 0; i < v->uses.size; i++)
+    apply(p, v->uses.data[i].step, VT_TOWARDS_OPERANDS, (int32_t)v->uses.data[i].slot);
+}
+
+static void run_level(pass *p) {
+  const vt_graph *graph = p->graph;
+  do {
+    p->changed = false;
+    for (size_t i = 0; i < graph->order.size; i++)
+      apply(p, graph->order.data[i], VT_TOWARDS_RESULTS, VT_RESULTS);
+    for (size_t i = 0; i < graph->returns.size; i++)
+      apply(p, graph->returns.data[i], VT_TOWARDS_BOTH, VT_ALL_TENSORS);
+    for (size_t i = graph->order.size; i-- > 0;) {
+      const vt_step *step = &graph->steps.data[graph->order.data[i]];
+      for (uint32_t k = 0; k < step->result_count; k++) from_users(p, step->results[k]);
+    }
+    for (uint32_t v = (uint32_t)graph->values.size; v-- > 0;)
+      if (graph->values.data[v].step == VT_NONE) from_users(p, v);
+  } while (p->changed);
+}
+
+void vt_graph_propagate_gspmd(vt_graph *graph) {
+  pass p = {.graph = graph};
+  for (; p.level < LEVELS; p.level++) run_level(&p);
+  vt_array_free(&p.changes);
+  vt_arena_free(&p.scratch);
+}
