@@ -68,7 +68,7 @@ static uint32_t repeats_of_op(vt_parter *p, const vt_op *op, int depth) {
       if (inner >> order[d] & 1) mask |= 1u << d;
   } else if (op->code == VT_OP_CONSTANT) {
     mask = vt_attr_literal(op, VT_ATTR_VALUE)->splat ? all : 0;
-  } else if (vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) {
+  } else if (vt_op_info_get(op->code)->flags & (VT_OPF_ELTWISE | VT_OPF_SHARDY)) {
     mask = all;
     for (uint32_t i = 0; i < op->operand_count && mask; i++)
       mask &= op->operands[i]->type.rank ? repeats_of(p, op->operands[i], depth) : all;
@@ -631,9 +631,9 @@ static bool in_steps(vt_parter *p, vt_part part, const vt_assign *target, vt_par
   return false;
 }
 
-// Dimensions with as many tiles before and after are set aside: the rest is done in groups.
-static bool in_groups(vt_parter *p, vt_part part, const vt_assign *target, bool may_be_whole,
-                      vt_part *out) {
+// Dimensions with as many tiles before and after are set aside: the rest is done in groups. There
+// it may become whole even where the array may not.
+static bool in_groups(vt_parter *p, vt_part part, const vt_assign *target, vt_part *out) {
   int32_t dims[VT_MAX_RANK], count = 0;
   for (int32_t d = 0; d < part.global.rank; d++)
     if (part.assign->dims[d] > 1 && part.assign->dims[d] == target->dims[d]) dims[count++] = d;
@@ -643,10 +643,9 @@ static bool in_groups(vt_parter *p, vt_part part, const vt_assign *target, bool 
   to = vt_align(&p->assigns, to, g.groups, false);
   const vt_groups *before = vt_enter(p, g.groups);
   vt_part inner = vt_part_in(p, part, &g);
-  bool done = step_by_step(p, inner, to.inner, may_be_whole, &inner);
+  bool done = step_by_step(p, inner, to.inner, true, &inner);
   vt_leave(p, before);
-  if (!done) return false;
-  return step_by_step(p, vt_part_out(p, inner, to, part.global), target, may_be_whole, out);
+  return done && step_by_step(p, vt_part_out(p, inner, to, part.global), target, true, out);
 }
 
 static vt_part make_whole(vt_parter *p, vt_part part) {
@@ -715,7 +714,7 @@ static bool step_by_step(vt_parter *p, vt_part part, const vt_assign *target, bo
   if (!vt_assign_is_whole(source)) {
     if (vt_assign_is_cut(source) && vt_assign_is_cut(target)) {
       if (in_steps(p, part, target, out)) return true;
-      if (in_groups(p, part, target, may_be_whole, out)) return true;
+      if (in_groups(p, part, target, out)) return true;
     }
     if (!may_be_whole && !vt_assign_is_whole(target)) return false;
     if (vt_assign_is_whole(target))
