@@ -94,9 +94,14 @@ vt_status vt_partition_transpose(vt_parter *p, const vt_op *op) {
   return VT_OK;
 }
 
-// Results are the operands, in the assignments that the results want: constraints.
+// The operand, in the assignment that the result wants: constraints. To what its operand was
+// resharded before is not known of it, as in XLA, where it is a copy: an array that is cut for a
+// constraint is gathered for a user that wants it whole.
 vt_status vt_partition_name(vt_parter *p, const vt_op *op) {
-  vt_part_set(p, &op->results[0], vt_part_reduced(p, op->operands[0], vt_annotation(op, 0)));
+  vt_part part = vt_part_reduced(p, op->operands[0], vt_annotation(op, 0));
+  part = vt_reshard(p, part, vt_part_wanted(p, op, 0));
+  part.local = vt_emit_copy(p, op, part.local->type, 1, &part.local);
+  vt_part_set(p, &op->results[0], part);
   return VT_OK;
 }
 
