@@ -202,6 +202,9 @@ vt_status vt_verify_all_gather(const vt_op *op) {
 vt_status vt_verify_reduce_scatter(const vt_op *op) {
   VT_TRY(verify_groups(op));
   VT_TRY(verify_resized(op, VT_ATTR_NONE, VT_ATTR_SCATTER_DIMENSION));
+  for (uint32_t i = 1; i < op->result_count; i++)
+    CHECK(op, vt_result_type(op, i).dtype == vt_result_type(op, 0).dtype,
+          "results 0 and %u differ in type", i);
   return verify_combiner(op);
 }
 

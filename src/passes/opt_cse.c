@@ -2,30 +2,42 @@
 // opt_cse.c - merges equal pure ops of one function. Op order is kept for the survivors.
 // Optimization barriers are removed first: the host gains nothing by computing a value twice, so
 // values rematerialised for the chip are computed once here. (HBM is accounted from the module
-// before the passes.) Equal regions are found by structure. Cost: O(ops), one hash per op.
+// before the passes.) In the program of one device barriers stay, and equal collectives become one,
+// whatever their channels. Equal regions are found by structure. Cost: O(ops), one hash per op.
 #include <string.h>
 
 #include "base/check.h"
+#include "passes/collectives.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
 static bool same_func(const vt_func *a, const vt_func *b);
 
-// Equal except for the operands.
-static bool same_shape_of_op(const vt_op *a, const vt_op *b) {
-  if (a->code != b->code || a->operand_count != b->operand_count ||
-      a->capture_count != b->capture_count || a->result_count != b->result_count ||
-      a->region_count != b->region_count || a->attr_count != b->attr_count)
+// A channel only names a collective; whether it has one says who takes part.
+static bool same_attr(const vt_attr *a, const vt_attr *b) {
+  return a->key == VT_ATTR_CHANNEL_ID ? (a->i64 > 0) == (b->i64 > 0) : vt_attr_equal(a, b);
+}
+
+bool vt_op_alike(const vt_op *a, const vt_op *b) {
+  if (a->code != b->code || a->region_count != b->region_count || a->attr_count != b->attr_count)
     return false;
-  for (uint32_t i = 0; i < a->result_count; i++)
-    if (!vt_type_equal(a->results[i].type, b->results[i].type)) return false;
   for (uint32_t i = 0; i < a->attr_count; i++) {
     const vt_attr *other = vt_op_attr(b, a->attrs[i].key);
-    if (!other || !vt_attr_equal(&a->attrs[i], other)) return false;
+    if (!other || !same_attr(&a->attrs[i], other)) return false;
   }
   for (uint32_t i = 0; i < a->region_count; i++)
     if (!same_func(a->regions[i], b->regions[i])) return false;
   return true;
+}
+
+// Equal except for the operands.
+static bool same_shape_of_op(const vt_op *a, const vt_op *b) {
+  if (a->operand_count != b->operand_count || a->capture_count != b->capture_count ||
+      a->result_count != b->result_count)
+    return false;
+  for (uint32_t i = 0; i < a->result_count; i++)
+    if (!vt_type_equal(a->results[i].type, b->results[i].type)) return false;
+  return vt_op_alike(a, b);
 }
 
 static bool same_func(const vt_func *a, const vt_func *b) {
@@ -61,7 +73,8 @@ static uint64_t hash_op(const vt_op *op) {
     // The order of attributes may differ between equal ops: combine them without order.
     const vt_attr *attr = &op->attrs[i];
     uint64_t one = vt_hash_u64(attr->key, attr->count);
-    if (vt_attr_kind_of(attr->key) == VT_ATTR_KIND_I64) one = vt_hash_u64((uint64_t)attr->i64, one);
+    if (vt_attr_kind_of(attr->key) == VT_ATTR_KIND_I64 && attr->key != VT_ATTR_CHANNEL_ID)
+      one = vt_hash_u64((uint64_t)attr->i64, one);
     if (vt_attr_kind_of(attr->key) == VT_ATTR_KIND_INTS && attr->count)
       one = vt_hash_bytes(attr->ints, sizeof *attr->ints * attr->count, one);
     if (attr->key == VT_ATTR_VALUE && attr->literal->splat)
@@ -76,25 +89,35 @@ typedef struct seen {
   struct seen *next; // same hash
 } seen;
 
+typedef struct merging {
+  bool partitioned; // the program of one device
+  bool *changed;
+} merging;
+
+static bool may_merge(const merging *with, const vt_op *op) {
+  if (vt_op_has_effect(op) || !op->result_count || op->code == VT_OP_OPTIMIZATION_BARRIER)
+    return false;
+  if (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) return with->partitioned;
+  return op->code != VT_OP_CUSTOM_CALL;
+}
+
 static vt_status merge(vt_func *func, void *user) {
-  bool *changed = user;
+  const merging *with = user;
   vt_map table = {0};
   vt_arena scratch = {0};
   vt_op *next;
   for (vt_op *op = func->first; op; op = next) {
     next = op->next;
     vt_rewrite_operands(op);
-    if (op->code == VT_OP_OPTIMIZATION_BARRIER) {
+    if (op->code == VT_OP_OPTIMIZATION_BARRIER && !with->partitioned) {
       vt_assert(op->result_count <= op->operand_count);
       for (uint32_t i = 0; i < op->result_count; i++)
         vt_rewrite_value(&op->results[i], op->operands[i]);
       vt_op_remove(op);
-      *changed = true;
+      *with->changed = true;
       continue;
     }
-    if (vt_op_has_effect(op) || !op->result_count ||
-        (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) || op->code == VT_OP_CUSTOM_CALL)
-      continue;
+    if (!may_merge(with, op)) continue;
     uint64_t hash = hash_op(op);
     seen **bucket = (seen **)vt_map_at(&table, &hash, sizeof hash);
     const seen *found = *bucket;
@@ -107,7 +130,7 @@ static vt_status merge(vt_func *func, void *user) {
       for (uint32_t i = 0; i < op->result_count; i++)
         vt_rewrite_value(&op->results[i], &found->op->results[i]);
       vt_op_remove(op);
-      *changed = true;
+      *with->changed = true;
     } else {
       seen *entry = VT_NEW(&scratch, seen);
       *entry = (seen){op, *bucket};
@@ -123,5 +146,12 @@ static vt_status merge(vt_func *func, void *user) {
 vt_status vt_opt_cse(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
                      bool *out_changed) {
   (void)options, (void)scratch;
-  return vt_rewrite_each_func(module, merge, out_changed);
+  return vt_rewrite_each_func(module, merge, &(merging){.changed = out_changed});
+}
+
+vt_status vt_opt_schedule_aware_collective_cse(vt_module *module,
+                                               const vt_collective_options *options,
+                                               vt_arena *scratch, bool *out_changed) {
+  (void)options, (void)scratch;
+  return vt_rewrite_each_func(module, merge, &(merging){true, out_changed});
 }

@@ -4,9 +4,12 @@
 // transpose). A conversion of one slice of a captured stack of arrays, as a scan over layers takes
 // it, becomes a slice of the converted stack, which then moves too. Ops that are free or expand
 // small inputs (broadcasts, iota, constants) stay: moving them would only cost memory.
+// In the program of one device collectives move, whatever their size, and with them copies of what
+// they are made of.
 #include <string.h>
 
 #include "base/check.h"
+#include "passes/collectives.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -97,15 +100,18 @@ static vt_value *add_capture(vt_op *loop, vt_value *value) {
   return vt_func_add_param(loop->regions[1], value->type);
 }
 
-// Moves the op before the loop; `outer` maps values of the body (by id) to equal values outside.
-static void hoist_op(vt_op *loop, vt_op *op, vt_value **outer) {
+// Puts the op before the loop; `outer` maps values of the body (by id) to equal values outside.
+// Uses in the body take it from there, or with `keep` from the op that stays.
+static void hoist_op(vt_op *loop, vt_op *op, vt_value **outer, bool keep) {
   vt_assert(op->func == loop->regions[1] && !vt_op_has_effect(op));
   vt_arena *arena = &loop->func->module->arena;
   vt_op *moved = vt_op_create(loop->func, op->code, op->loc, op->operand_count, NULL, 0, NULL, 0);
   for (uint32_t i = 0; i < op->operand_count; i++) moved->operands[i] = outer[op->operands[i]->id];
   moved->capture_count = op->capture_count;
   moved->region_count = op->region_count;
-  moved->regions = op->regions;
+  moved->regions = VT_NEW_ARRAY(arena, vt_func *, op->region_count + 1);
+  for (uint32_t i = 0; i < op->region_count; i++)
+    moved->regions[i] = keep ? vt_func_clone(loop->func->module, op->regions[i]) : op->regions[i];
   moved->attrs = op->attrs;
   moved->attr_count = op->attr_count;
   moved->result_count = op->result_count;
@@ -117,12 +123,47 @@ static void hoist_op(vt_op *loop, vt_op *op, vt_value **outer) {
                                    .index = (int32_t)i,
                                    .id = -1};
     outer[op->results[i].id] = &moved->results[i];
-    vt_rewrite_value(&op->results[i], add_capture(loop, &moved->results[i]));
+    if (!keep) vt_rewrite_value(&op->results[i], add_capture(loop, &moved->results[i]));
   }
   vt_op_insert(loop, moved);
 }
 
-static void hoist_from_body(vt_op *loop, vt_arena *scratch, bool *changed) {
+// Of the program of one device: the ops of collectives that a loop does not change.
+static bool may_repeat(const vt_op *op) {
+  for (uint32_t i = 0; i < op->result_count; i++)
+    if (op->results[i].type.dtype == VT_TOKEN) return false;
+  return op->result_count && !vt_op_has_effect(op) && op->code != VT_OP_OPTIMIZATION_BARRIER &&
+         !(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL);
+}
+
+static void want(const vt_value *value) {
+  if (value->op) value->op->note = value->op;
+}
+
+// Notes the collectives of the body that depend on nothing that the loop changes, and what they are
+// made of. false: there are none.
+static bool note_collectives(const vt_op *loop, vt_arena *scratch) {
+  vt_func *body = loop->regions[1];
+  bool any = false;
+  vt_func_number(body);
+  bool *constant = VT_NEW_ARRAY(scratch, bool, body->value_count + 1);
+  for (uint32_t i = 0; i < body->param_count; i++)
+    constant[body->params[i]->id] = i >= loop->result_count || body->returns[i] == body->params[i];
+  for (vt_op *op = body->first; op; op = op->next) {
+    bool same = may_repeat(op);
+    for (uint32_t i = 0; i < op->operand_count && same; i++) same = constant[op->operands[i]->id];
+    for (uint32_t i = 0; i < op->result_count; i++) constant[op->results[i].id] = same;
+    op->note = NULL;
+    if (!same || !(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE)) continue;
+    op->note = op;
+    any = true;
+  }
+  for (vt_op *op = body->last; op; op = op->prev)
+    for (uint32_t i = 0; op->note && i < op->operand_count; i++) want(op->operands[i]);
+  return any;
+}
+
+static void hoist_from_body(vt_op *loop, bool partitioned, vt_arena *scratch, bool *changed) {
   vt_func *body = loop->regions[1];
   vt_func_number(body);
   vt_value **outer = VT_NEW_ARRAY(scratch, vt_value *, body->value_count);
@@ -132,14 +173,16 @@ static void hoist_from_body(vt_op *loop, vt_arena *scratch, bool *changed) {
   vt_op *next;
   for (vt_op *op = body->first; op; op = next) {
     next = op->next;
-    bool invariant = worth_hoisting(op);
+    bool invariant = partitioned ? op->note != NULL : worth_hoisting(op);
+    bool keep = partitioned && !(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE);
     for (uint32_t i = 0; i < op->operand_count && invariant; i++)
       invariant = outer[op->operands[i]->id] != NULL;
-    if (!invariant) {
+    if (invariant) hoist_op(loop, op, outer, keep);
+    op->note = NULL;
+    if (!invariant || keep) {
       vt_rewrite_operands(op);
       continue;
     }
-    hoist_op(loop, op, outer);
     vt_op_remove(op);
     *changed = true;
   }
@@ -193,6 +236,7 @@ static void convert_stacks(vt_op *loop, bool *changed) {
 }
 
 typedef struct hoisting {
+  bool partitioned; // the program of one device
   vt_arena *scratch;
   bool *changed;
 } hoisting;
@@ -204,9 +248,10 @@ static vt_status hoist_func(vt_func *func, void *user) {
     next = op->next;
     vt_rewrite_operands(op);
     if (op->code != VT_OP_WHILE) continue;
+    if (ctx->partitioned && !note_collectives(op, ctx->scratch)) continue;
     vt_op *loop = capture_invariants(op, ctx->scratch, ctx->changed);
-    convert_stacks(loop, ctx->changed);
-    hoist_from_body(loop, ctx->scratch, ctx->changed);
+    if (!ctx->partitioned) convert_stacks(loop, ctx->changed);
+    hoist_from_body(loop, ctx->partitioned, ctx->scratch, ctx->changed);
   }
   vt_rewrite_returns(func);
   return VT_OK;
@@ -215,6 +260,14 @@ static vt_status hoist_func(vt_func *func, void *user) {
 vt_status vt_opt_hoist(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
                        bool *out_changed) {
   (void)options;
-  hoisting ctx = {scratch, out_changed};
+  hoisting ctx = {false, scratch, out_changed};
+  return vt_rewrite_each_func(module, hoist_func, &ctx);
+}
+
+vt_status vt_opt_while_loop_invariant_code_motion(vt_module *module,
+                                                  const vt_collective_options *options,
+                                                  vt_arena *scratch, bool *out_changed) {
+  (void)options;
+  hoisting ctx = {true, scratch, out_changed};
   return vt_rewrite_each_func(module, hoist_func, &ctx);
 }

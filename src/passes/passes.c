@@ -32,14 +32,22 @@ static const struct {
 #undef PASS
 };
 
-static bool listed(const char *list, const char *name) {
+static bool same_name(const char *given, const char *name, size_t size) {
+  for (size_t i = 0; i < size; i++)
+    if ((given[i] == '_' ? '-' : given[i]) != (name[i] == '_' ? '-' : name[i])) return false;
+  return true;
+}
+
+bool vt_pass_listed(const char *list, size_t list_size, const char *name) {
   size_t size = strlen(name);
-  for (const char *at = list; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-    if (!strncmp(at, name, size) && (at[size] == ',' || !at[size])) return true;
+  for (size_t at = 0, next; at < list_size; at = next + 1) {
+    for (next = at; next < list_size && list[next] != ',';) next++;
+    if (next - at == size && same_name(list + at, name, size)) return true;
+  }
   return false;
 }
 
-static bool verify_wanted(void) {
+bool vt_pass_verify_wanted(void) {
 #ifdef NDEBUG
   return getenv("VTPU_VERIFY_PASSES") != NULL;
 #else
@@ -49,12 +57,14 @@ static bool verify_wanted(void) {
 
 vt_status vt_passes_run(vt_module *module, const vt_pass_options *options) {
   const char *skip = options->skip ? options->skip : getenv("VTPU_SKIP_PASSES");
-  bool verify = verify_wanted();
+  size_t skip_size = skip ? strlen(skip) : 0;
+  bool verify = vt_pass_verify_wanted();
   vt_arena scratch = {0};
   vt_status st = VT_OK;
   for (size_t i = 0; i < sizeof pipeline / sizeof *pipeline; i++) {
     // Without inlining, later stages would see calls, which they do not support.
-    if (listed(skip, pipeline[i].name) && strcmp(pipeline[i].name, "inline")) continue;
+    if (vt_pass_listed(skip, skip_size, pipeline[i].name) && strcmp(pipeline[i].name, "inline"))
+      continue;
     bool changed = false;
     VT_TRY_OUT(pipeline[i].run(module, options, &scratch, &changed));
     vt_arena_reset(&scratch);

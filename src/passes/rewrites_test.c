@@ -26,11 +26,13 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "import/import.h"
+#include "passes/collectives.h"
 #include "passes/passes.h"
 #include "spmd/spmd.h"
 
 typedef struct settings {
   vt_pass_options options;
+  vt_collective_options collectives;
   int32_t devices;
   bool own_arrays;
 } settings;
@@ -46,6 +48,21 @@ typedef vt_status runner(vt_module *module, const settings *with, bool *out_chan
   }
 #include "passes/pipeline.def"
 #undef PASS
+
+#define COLLECTIVE(id, name, what)                                                                 \
+  static vt_status run_##id(vt_module *module, const settings *with, bool *out_changed) {          \
+    vt_arena scratch = {0};                                                                        \
+    vt_status st = vt_opt_##id(module, &with->collectives, &scratch, out_changed);                 \
+    vt_arena_free(&scratch);                                                                       \
+    return st;                                                                                     \
+  }
+#include "passes/collectives.def"
+#undef COLLECTIVE
+
+static vt_status run_collectives(vt_module *module, const settings *with, bool *out_changed) {
+  *out_changed = true;
+  return vt_collectives_run(module, &with->collectives);
+}
 
 static vt_status run_pipeline(vt_module *module, const settings *with, bool *out_changed) {
   *out_changed = true;
@@ -80,7 +97,11 @@ static const struct pass {
 #define PASS(name, what) {#name, "passes/opt_" #name ".txt", run_##name},
 #include "passes/pipeline.def"
 #undef PASS
+#define COLLECTIVE(id, name, what) {#id, "passes/" #id ".txt", run_##id},
+#include "passes/collectives.def"
+#undef COLLECTIVE
     {"pipeline", "passes/pipeline.txt", run_pipeline},
+    {"collectives", "passes/collectives.txt", run_collectives},
     {"replicas", "spmd/partials/replicas.txt", run_replicas},
     {"annotate", "spmd/propagate/annotate.txt", run_annotate},
     {"partials", "spmd/partials/partial.txt", run_partials},
@@ -113,7 +134,7 @@ static const struct pass *pass_named(const char *name) {
 
 static void read_words(const test_case *c, settings *with, const struct pass **run, int *count) {
   char *words = strdup(vt_text_string(&c->words)), *rest = NULL;
-  *with = (settings){.devices = 8};
+  *with = (settings){.devices = 8, .collectives = vt_collectives_default()};
   *count = 0;
   for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
     int64_t number;
@@ -129,6 +150,10 @@ static void read_words(const test_case *c, settings *with, const struct pass **r
       with->options.bf16_dots = true;
     } else if (option_is(word, "min_bf16_depth", &number)) {
       with->options.min_bf16_depth = number;
+    } else if (option_is(word, "combine_bytes", &number)) {
+      with->collectives.all_reduce.bytes = with->collectives.others.bytes = number;
+    } else if (option_is(word, "combine_count", &number)) {
+      with->collectives.all_reduce.count = with->collectives.others.count = number;
     } else if (option_is(word, "own_arrays", &number)) {
       with->own_arrays = true;
     } else if (option_is(word, "devices", &number)) {

@@ -5,7 +5,7 @@
 // A case is a program without shardings. Each round gives every parameter, result and value a
 // random sharding over a random mesh - sizes need not divide inside - partitions the program, and
 // runs both with the evaluator, the program of one device in lockstep on all. Padding holds NaN, so
-// that any read of it shows.
+// that any read of it shows. Then the same with the passes over collectives in between.
 //
 //   partition_test [CASE [ROUND]]     one case; one round, printing both programs
 //   partition_test CASE FROM TO       rounds FROM to TO - 1
@@ -20,6 +20,7 @@
 
 #include "eval/eval.h"
 #include "import/import.h"
+#include "passes/collectives.h"
 #include "spmd/partition/random_programs.h"
 #include "spmd/spmd.h"
 
@@ -200,7 +201,14 @@ static void seed(int round) {
   random_state = (uint64_t)round * 7919 + 17;
 }
 
-static void check_round(const program *prog, int round, bool print) {
+// In some rounds what is combined is small, so that there are several sets.
+static vt_status run_passes(vt_module *module, int round) {
+  vt_collective_options options = vt_collectives_default();
+  if (round % 3 == 0) options.all_reduce.bytes = options.others.bytes = 256;
+  return vt_collectives_run(module, &options);
+}
+
+static void check_round(const program *prog, int round, bool passes, bool print) {
   vt_arena arena = {0};
   vt_module *plain = read_program(prog->text), *module = read_program(prog->text);
   const vt_mesh *mesh = make_mesh(module);
@@ -209,6 +217,8 @@ static void check_round(const program *prog, int round, bool print) {
   const vt_func *whole = module->main;
   if (print) show(module);
   vt_status st = vt_spmd_partition(module, devices, &(vt_partition_options){.poison = true});
+  if (!st && passes) st = run_passes(module, round);
+  if (!st) st = vt_module_verify(module);
   if (print) show(module);
   if (st) fail_msg("%s, round %d: %s", prog->name, round, vt_status_message(st));
   st = vt_spmd_lockstep(module, whole, devices);
@@ -226,10 +236,17 @@ static void check_round(const program *prog, int round, bool print) {
   run(module, devices, args, got);
   for (uint32_t i = 0; i < whole->return_count; i++)
     if (!close_enough(got[i], want[i]))
-      fail_msg("%s, round %d: result %u differs", prog->name, round, i);
+      fail_msg("%s, round %d%s: result %u differs", prog->name, round, passes ? ", passes" : "", i);
   vt_arena_free(&arena);
   vt_module_destroy(plain);
   vt_module_destroy(module);
+}
+
+static void check_both(const program *prog, int round, bool print) {
+  uint64_t state = random_state;
+  check_round(prog, round, false, print);
+  random_state = state;
+  check_round(prog, round, true, print);
 }
 
 static const char *only;
@@ -249,14 +266,14 @@ static void partitioned_is_whole(void **state) {
   for (int i = 0; i < PROGRAMS; i++)
     for (rounds_of(programs[i].name, ROUNDS, &round, &end); round < end; round++) {
       seed(round);
-      check_round(&programs[i], round, print);
+      check_both(&programs[i], round, print);
     }
   for (int i = 0; i < WRITERS; i++)
     for (rounds_of(writers[i].name, RANDOM_ROUNDS, &round, &end); round < end; round++) {
       vt_text text = {0};
       seed(round);
       writers[i].write(&text, next_random);
-      check_round(&(program){writers[i].name, vt_text_string(&text)}, round, print);
+      check_both(&(program){writers[i].name, vt_text_string(&text)}, round, print);
       vt_text_free(&text);
     }
 }

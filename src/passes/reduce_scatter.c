@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// reduce_scatter.c - an all-reduce of which every device keeps only its part, that of its place in
+// its group, becomes a reduce-scatter. A reshape between may change other dimensions.
+//
+// Which part a device keeps is read off the offsets of a dynamic_slice: numbers of the device, from
+// its id by way of tables. The all-reduce must have no other use.
+#include "passes/collectives.h"
+#include "passes/rewrite.h"
+
+enum { MAX_STEPS = 16 }; // from a device's id to its offset
+
+typedef struct found {
+  vt_op *sum;     // the all-reduce
+  vt_op *reshape; // NULL: none
+  int32_t dim;    // of the sum
+  int64_t size;   // of each device's part along it
+} found;
+
+// ---- offsets ------------------------------------------------------------------------------------
+
+static bool number_at(const vt_literal *literal, int64_t i, int64_t *out) {
+  if (literal->splat) i = 0;
+  switch ((int)literal->type.dtype) {
+  case VT_S32:
+    *out = ((const int32_t *)literal->data)[i];
+    return true;
+  case VT_U32:
+    *out = ((const uint32_t *)literal->data)[i];
+    return true;
+  case VT_S64:
+    *out = ((const int64_t *)literal->data)[i];
+    return true;
+  default:
+    return false;
+  }
+}
+
+// An integer that depends on nothing but the device.
+static bool number_on(const vt_value *value, int64_t device, int steps, int64_t *out) {
+  const vt_op *op = value->op;
+  int64_t a, b;
+  if (!op || !steps-- || vt_type_elements(value->type) != 1) return false;
+  switch ((int)op->code) {
+  case VT_OP_CONSTANT:
+    return number_at(vt_attr_literal(op, VT_ATTR_VALUE), 0, out);
+  case VT_OP_PARTITION_ID:
+    *out = device;
+    return true;
+  case VT_OP_RESHAPE:
+  case VT_OP_CONVERT:
+    return vt_dtype_is_integer(op->operands[0]->type.dtype) &&
+           number_on(op->operands[0], device, steps, out);
+  case VT_OP_MULTIPLY:
+    if (!number_on(op->operands[0], device, steps, &a) ||
+        !number_on(op->operands[1], device, steps, &b))
+      return false;
+    return !__builtin_mul_overflow(a, b, out);
+  case VT_OP_DYNAMIC_SLICE: {
+    const vt_op *table = op->operands[0]->op;
+    if (!table || table->code != VT_OP_CONSTANT || table->results[0].type.rank != 1 ||
+        !number_on(op->operands[1], device, steps, &a))
+      return false;
+    int64_t last = table->results[0].type.dims[0] - 1;
+    return number_at(vt_attr_literal(table, VT_ATTR_VALUE), a < 0 ? 0 : a > last ? last : a, out);
+  }
+  default:
+    return false;
+  }
+}
+
+// Whether the member at place j of each group has offset j * size.
+static bool in_order_of_groups(const vt_literal *groups, const vt_value *offset, int64_t size) {
+  int64_t width = groups->type.dims[1];
+  for (int64_t i = 0; i < groups->type.dims[0] * width; i++) {
+    int64_t id, at;
+    if (!number_at(groups, i, &id) || id < 0 || !number_on(offset, id, MAX_STEPS, &at) ||
+        at != i % width * size)
+      return false;
+  }
+  return true;
+}
+
+// ---- the pattern --------------------------------------------------------------------------------
+
+// The only dimension that the slice cuts, or -1.
+static int32_t cut_dim(const vt_op *slice) {
+  vt_type from = slice->operands[0]->type, to = slice->results[0].type;
+  int32_t cut = -1;
+  for (int32_t d = 0; d < from.rank; d++) {
+    if (from.dims[d] == to.dims[d]) continue;
+    if (cut >= 0) return -1;
+    cut = d;
+  }
+  return cut;
+}
+
+// The dimension that a reshape leaves where it is, before the reshape; -1: it does not.
+static int32_t dim_before(vt_type from, vt_type to, int32_t dim) {
+  int64_t wanted = 1, before = 1;
+  for (int32_t d = 0; d < dim; d++) wanted *= to.dims[d];
+  for (int32_t d = 0; d < from.rank; before *= from.dims[d++])
+    if (before == wanted && from.dims[d] == to.dims[dim]) return d;
+  return -1;
+}
+
+static bool matches(const vt_op *slice, const uint32_t *uses, found *out) {
+  const vt_value *source = slice->operands[0];
+  int32_t dim = slice->code == VT_OP_DYNAMIC_SLICE ? cut_dim(slice) : -1;
+  if (dim < 0 || !source->op) return false;
+  *out = (found){.dim = dim, .size = slice->results[0].type.dims[dim]};
+  if (source->op->code == VT_OP_RESHAPE && uses[source->id] == 1) {
+    out->reshape = source->op;
+    source = source->op->operands[0];
+    out->dim = dim_before(source->type, out->reshape->results[0].type, dim);
+  }
+  vt_op *sum = out->sum = source->op;
+  if (!sum || sum->code != VT_OP_ALL_REDUCE || sum->operand_count != 1 || out->dim < 0 ||
+      uses[source->id] != 1 || vt_attr_i64_or(sum, VT_ATTR_CHANNEL_ID, 0) <= 0 ||
+      !vt_attr_i64_or(sum, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0) || sum->func->module->num_replicas > 1)
+    return false;
+  const vt_literal *groups = vt_attr_literal(sum, VT_ATTR_REPLICA_GROUPS);
+  return groups && groups->type.rank == 2 && groups->type.dims[1] > 1 && out->size > 0 &&
+         source->type.dims[out->dim] == out->size * groups->type.dims[1] &&
+         in_order_of_groups(groups, slice->operands[1 + dim], out->size);
+}
+
+static void rewrite(vt_op *slice, const found *f) {
+  vt_module *module = slice->func->module;
+  vt_type whole = f->sum->results[0].type;
+  int64_t dims[VT_MAX_RANK];
+  for (int32_t d = 0; d < whole.rank; d++) dims[d] = d == f->dim ? f->size : whole.dims[d];
+  vt_type part = vt_type_make(&module->arena, whole.dtype, whole.rank, dims);
+  vt_op *op = vt_op_create(slice->func, VT_OP_REDUCE_SCATTER, f->sum->loc, 1, f->sum->operands, 1,
+                           &part, 1);
+  op->regions[0] = f->sum->regions[0];
+  for (uint32_t i = 0; i < f->sum->attr_count; i++) vt_op_set_attr(op, f->sum->attrs[i]);
+  vt_op_set_i64(op, VT_ATTR_SCATTER_DIMENSION, f->dim);
+  vt_op_insert(slice, op);
+  vt_value *value = &op->results[0];
+  if (f->reshape)
+    value = vt_build(slice->func, slice, VT_OP_RESHAPE, f->reshape->loc, slice->results[0].type, 1,
+                     &value);
+  vt_rewrite_value(&slice->results[0], value);
+  vt_op_remove(slice);
+  if (f->reshape) vt_op_remove(f->reshape);
+  vt_op_remove(f->sum);
+}
+
+typedef struct creation {
+  vt_arena *scratch;
+  bool *changed;
+} creation;
+
+static vt_status create(vt_func *func, void *user) {
+  const creation *ctx = user;
+  const uint32_t *uses = vt_func_use_counts(func, ctx->scratch);
+  vt_op *next;
+  for (vt_op *op = func->first; op; op = next) {
+    found f;
+    next = op->next;
+    if (!matches(op, uses, &f)) continue;
+    rewrite(op, &f);
+    *ctx->changed = true;
+  }
+  for (vt_op *op = func->first; op; op = op->next) vt_rewrite_operands(op);
+  vt_rewrite_returns(func);
+  return VT_OK;
+}
+
+vt_status vt_opt_reduce_scatter_creator(vt_module *module, const vt_collective_options *options,
+                                        vt_arena *scratch, bool *out_changed) {
+  (void)options;
+  creation ctx = {scratch, out_changed};
+  return vt_rewrite_each_func(module, create, &ctx);
+}
