@@ -20,6 +20,7 @@
 #include "base/command.h"
 #include "base/text.h"
 #include "cloud/client/cloud_cli.h"
+#include "passes/collectives.h"
 #include "tpu1/cli.h"
 
 static const vt_command_row own_rows[] = {

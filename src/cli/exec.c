@@ -18,7 +18,7 @@
 enum { MAX_FILES = 256, MAX_ARRAYS = 65536 };
 
 typedef struct arguments {
-  const char *program, *slice, *output;
+  const char *program, *slice, *output, *passes;
   const char *inputs[MAX_FILES];
   int input_count;
   bool text, hlo, json, report, partitioned;
@@ -28,6 +28,7 @@ static vt_status read_arguments(const vt_args *args, arguments *out) {
   *out = (arguments){.program = args->words.data[0],
                      .slice = vt_args_text(args, "slice"),
                      .output = vt_args_text(args, "output"),
+                     .passes = vt_args_text(args, "passes"),
                      .text = vt_args_on(args, "text"),
                      .hlo = vt_args_on(args, "hlo"),
                      .json = vt_args_on(args, "json"),
@@ -201,7 +202,7 @@ static vt_status print_partitioned(const vtpu_slice *slice, const arguments *giv
   VT_TRY(vtpu_slice_describe(slice, &info));
   VT_TRY(vt_slice_from_name(info.accelerator_type, &described));
   VT_TRY(vt_file_map(given->program, &bytes));
-  vt_status st = vt_partitioned_text(bytes, &described, given->json, &text);
+  vt_status st = vt_partitioned_text(bytes, &described, given->json, given->passes, &text);
   if (!st) fputs(vt_text_string(&text), stdout);
   vt_text_free(&text);
   vt_file_unmap(&bytes);
@@ -215,6 +216,11 @@ static int with_program(const vt_args *args, bool exec) {
   vt_arena arena = {0};
   vt_status st = VT_OK;
   VT_TRY_OUT(read_arguments(args, &given));
+  if (given.passes && !given.partitioned) {
+    st = vt_error(VT_INVALID_ARGUMENT, "--passes is for the program of one device: add "
+                                       "--partitioned");
+    goto out;
+  }
   VT_TRY_OUT(vtpu_open(given.slice, &slice));
   if (given.partitioned) {
     st = print_partitioned(slice, &given);

@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cloud/client/cloud_cli.h"
+#include "passes/collectives.h"
 #include "tpu1/cli.h"
 
 static const vt_command_row rows[] = {

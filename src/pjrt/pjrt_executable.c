@@ -126,10 +126,12 @@ static vt_status compile_read(void *user) {
                   "device assignment of %u devices for %d replicas of %d partitions",
                   read.device_count, replicas, partitions);
   if (!st) {
+    vt_array_push_in(&scratch, &read.xla_flags, '\0');
     vt_executable_options options = {.replicas = replicas,
                                      .partitions = partitions,
                                      .own_arrays = !read.partitioned,
                                      .device_ids = read.device_count ? read.device_ids : NULL,
+                                     .xla_flags = read.xla_flags.data,
                                      .bytes = c->options};
     vt_trace_span compile = {.line = VT_TRACE_COMPILES, .device = -1, .start_ns = vt_trace_now()};
     st = vt_executable_compile(c->slice, c->code, &options, &c->executable);

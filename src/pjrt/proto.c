@@ -3,6 +3,7 @@
 // carries.
 #include "pjrt/proto.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -229,18 +230,44 @@ static vt_status check_override(vt_bytes name, vt_bytes value) {
                   (int)(name.size < 80 ? name.size : 80), (const char *)name.data);
 }
 
+static void put_word(vt_compile_options *options, vt_arena *arena, vt_bytes word, char end) {
+  for (size_t i = 0; i < word.size; i++)
+    if (word.data[i] > ' ') vt_array_push_in(arena, &options->xla_flags, (char)word.data[i]);
+  vt_array_push_in(arena, &options->xla_flags, end);
+}
+
+// An option with a string or an integer, as XLA's flags are written.
+static vt_status put_flag(vt_bytes name, vt_bytes value, vt_arena *arena,
+                          vt_compile_options *options) {
+  vt_proto proto = vt_proto_open(value);
+  vt_proto_field field;
+  bool more;
+  VT_TRY(vt_proto_next(&proto, &field, &more));
+  if (!more || (field.number != 1 && field.number != 3)) return VT_OK;
+  if (field.wire == 0)
+    field.bytes.data = (const uint8_t *)vt_arena_printf(arena, "%" PRId64, (int64_t)field.value);
+  if (field.wire == 0) field.bytes.size = strlen((const char *)field.bytes.data);
+  if (field.wire != 0 && field.wire != 2) return VT_OK;
+  put_word(options, arena, (vt_bytes){(const uint8_t *)"-", 1}, '-');
+  put_word(options, arena, name, '=');
+  put_word(options, arena, field.bytes, ' ');
+  return VT_OK;
+}
+
 // An entry of the map: 1 name, 2 value.
-static vt_status read_override(vt_bytes bytes) {
+static vt_status read_override(vt_bytes bytes, vt_arena *arena, vt_compile_options *options) {
   vt_proto proto = vt_proto_open(bytes);
   vt_proto_field field;
   vt_bytes name = {(const uint8_t *)"", 0}, value = {(const uint8_t *)"", 0};
   bool more;
   for (;;) {
     VT_TRY(vt_proto_next(&proto, &field, &more));
-    if (!more) return check_override(name, value);
+    if (!more) break;
     if (field.number == 1 && field.wire == 2) name = field.bytes;
     if (field.number == 2 && field.wire == 2) value = field.bytes;
   }
+  VT_TRY(check_override(name, value));
+  return put_flag(name, value, arena, options);
 }
 
 // CompileOptionsProto: 3 build options, 4 compile_portable_executable, 7 overrides by name.
@@ -256,7 +283,8 @@ vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena,
     if (field.number == 3 && field.wire == 2)
       VT_TRY(read_build_options(field.bytes, arena, out_options));
     if (field.number == 4 && field.wire == 0) out_options->portable = field.value != 0;
-    if (field.number == 7 && field.wire == 2) VT_TRY(read_override(field.bytes));
+    if (field.number == 7 && field.wire == 2)
+      VT_TRY(read_override(field.bytes, arena, out_options));
   }
 }
 

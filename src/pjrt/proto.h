@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/array.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -43,6 +44,7 @@ typedef struct vt_compile_options {
   int32_t *device_ids;
   bool portable;    // compiled for any one device
   bool partitioned; // use_spmd_partitioning: the program is on whole arrays, to be partitioned
+  VT_ARRAY(char) xla_flags; // overrides by name, "--name=value" with spaces between
 } vt_compile_options;
 // errors INVALID_ARGUMENT: malformed, or a device assignment that does not fit its own counts
 vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena,

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -94,6 +95,10 @@ static void option_overrides_are_known_or_refused(void **state) {
     vt_compile_options options;
     vt_status st = read_bytes(whole.data, whole.size, &arena, &options);
     assert_int_equal(vt_status_code(st), rows[i].want);
+    char flag[80];
+    int size = snprintf(flag, sizeof flag, "--%s=%s ", rows[i].name, rows[i].value);
+    assert_int_equal(options.xla_flags.size, st ? 0 : size);
+    if (!st) assert_memory_equal(options.xla_flags.data, flag, (size_t)size);
     vt_status_free(st);
     vt_text_free(&value);
     vt_text_free(&entry);

@@ -204,6 +204,9 @@ static vt_status compile(void *user) {
   vt_executable_info *info = &executable->info;
   info->program = copy_bytes(&executable->arena, c->program);
   info->options = copy_bytes(&executable->arena, executable->options.bytes);
+  if (executable->options.xla_flags)
+    executable->options.xla_flags =
+        vt_arena_printf(&executable->arena, "%s", executable->options.xla_flags);
   return run_stages(executable, &c->module);
 }
 

@@ -5,6 +5,7 @@
 #include "hlo/hlo.h"
 #include "import/import.h"
 #include "ir/loop.h"
+#include "passes/collectives.h"
 #include "runtime/runtime_internal.h"
 #include "spmd/spmd.h"
 
@@ -121,8 +122,14 @@ static vt_status put_hlo(vt_text *out, const vt_module *module) {
   return st;
 }
 
+static vt_status run_passes(vt_module *module, const char *names) {
+  vt_collective_options options = vt_collectives_default();
+  VT_TRY(vt_collectives_only(&options, names));
+  return vt_collectives_run(module, &options);
+}
+
 vt_status vt_partitioned_text(vt_bytes program, const vt_slice *slice, bool json,
-                              vt_text *out_text) {
+                              const char *passes, vt_text *out_text) {
   vt_module *module = NULL;
   VT_TRY(vt_import(program, &module));
   int32_t devices = vt_slice_devices(slice);
@@ -133,6 +140,7 @@ vt_status vt_partitioned_text(vt_bytes program, const vt_slice *slice, bool json
                   "the program runs on %d devices, the slice has %d: name a larger one", wanted,
                   devices);
   if (!st) st = vt_partition_module(module);
+  if (!st && passes) st = run_passes(module, passes);
   if (!st && json) st = put_json(out_text, slice, module);
   if (!st && !json) st = put_hlo(out_text, module);
   vt_module_destroy(module);

@@ -4,8 +4,11 @@
 // Of one device it is the optimised module. Of several it is the program that each of them would
 // run on a real slice. This machine runs such a program once, on whole arrays, so it is partitioned
 // only when somebody asks.
+#include <stdlib.h>
+
 #include "base/memory.h"
 #include "hlo/hlo.h"
+#include "passes/collectives.h"
 #include "runtime/runtime_internal.h"
 
 static const vt_hlo_io *ios_of(vt_arena *arena, const vt_io *ios, uint32_t count,
@@ -45,7 +48,7 @@ static vt_status put_hlo(const vt_executable *executable, const vt_module *modul
 
 typedef struct asked {
   vt_executable *executable;
-  bool message;
+  bool message, partitioned;
   vt_text *out;
 } asked;
 
@@ -53,29 +56,45 @@ static vt_status make_local(void *user) {
   return vt_executable_local(user);
 }
 
+// The passes that XLA runs, but those that flags switch off, on a copy of main.
+static vt_status run_collectives(vt_executable *executable) {
+  vt_module *local = executable->local;
+  vt_collective_options options = vt_collectives_default();
+  VT_TRY(vt_collectives_flags(&options, getenv("XLA_FLAGS")));
+  VT_TRY(vt_collectives_flags(&options, getenv("LIBTPU_INIT_ARGS")));
+  VT_TRY(vt_collectives_flags(&options, executable->options.xla_flags));
+  local->main = vt_func_clone(local, local->main);
+  VT_TRY(vt_collectives_run(local, &options));
+  executable->shown = local->main;
+  return VT_OK;
+}
+
 static vt_status print(void *user) {
   const asked *a = user;
-  const vt_executable_info *info = &a->executable->info;
-  const vt_module *module = a->executable->local;
-  if (info->partitions == info->replicas && !a->executable->manual)
-    module = vt_program_module(a->executable->program);
-  return put_hlo(a->executable, module, a->message, a->out);
+  vt_executable *executable = a->executable;
+  if (!a->partitioned)
+    return put_hlo(executable, vt_program_module(executable->program), a->message, a->out);
+  if (!executable->shown) VT_TRY(run_collectives(executable));
+  executable->local->main = executable->shown;
+  return put_hlo(executable, executable->local, a->message, a->out);
 }
 
 vt_status vt_executable_hlo(vt_executable *executable, bool message, vt_text *out) {
   const vt_executable_info *info = &executable->info;
-  asked a = {executable, message, out};
+  asked a = {executable, message, info->partitions != info->replicas || executable->manual, out};
   vt_attempt attempt; // others_lock is held
   vt_status st = VT_OK;
   vt_lock(&executable->others_lock);
-  if (info->partitions != info->replicas || executable->manual) {
+  if (a.partitioned) {
     st = vt_attempt_run(&attempt, make_local, executable);
     vt_attempt_end(&attempt);
   }
   if (!st) {
+    vt_func *main = a.partitioned ? executable->local->main : NULL;
     st = vt_attempt_run(&attempt, print, &a);
     if (st) vt_text_free(out);
     vt_attempt_end(&attempt);
+    if (main) executable->local->main = main;
   }
   vt_unlock(&executable->others_lock);
   return st;

@@ -160,6 +160,7 @@ typedef struct vt_executable_options {
   bool own_arrays;           // in a program without meshes, each partition has its own arrays
   const int32_t *device_ids; // [replicas * partitions]; NULL = 0, 1, 2 ...
   vt_bytes bytes;            // as the framework sent them; kept
+  const char *xla_flags;     // among them, "--name=value" with spaces between; NULL = none
   bool exact_dots;           // DEFAULT precision is f32; also if VTPU_MATMUL_PRECISION is float32
 } vt_executable_options;
 
@@ -240,10 +241,11 @@ vt_status vt_executable_hlo(vt_executable *executable, bool message, vt_text *ou
 vt_status vt_executable_memory(vt_executable *executable, const vt_hbm_use **out_use) VT_CHECKED;
 // The program that each device of a real slice of `devices` would run, without compiling it: HLO
 // with local shapes and collectives, or as JSON its collectives (how often they run, and their
-// bytes), local types, and what is live at the peak of the memory of one device.
-// errors INVALID_ARGUMENT: the program wants more devices
+// bytes), local types, and what is live at the peak of the memory of one device. `passes` names
+// those of passes/collectives.def that run on it; NULL = none: what the partitioner makes.
+// errors INVALID_ARGUMENT: the program wants more devices; no such pass
 vt_status vt_partitioned_text(vt_bytes program, const vt_slice *slice, bool json,
-                              vt_text *out_text) VT_CHECKED;
+                              const char *passes, vt_text *out_text) VT_CHECKED;
 
 // Host callbacks that serve one execution. `destroy` is called once, when the run is over.
 typedef struct vt_transfer_calls {

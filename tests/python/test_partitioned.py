@@ -101,3 +101,36 @@ def test_the_program_of_one_device_runs(partitioned):
     np.testing.assert_array_equal(got[0], state + 1)
     np.testing.assert_allclose(got[1], np.cumsum(np.diff(state, axis=0), axis=0).sum(), rtol=1e-6)
     np.testing.assert_allclose(got[2], np.diff(state, axis=0) @ weights, rtol=1e-6)
+
+
+def sums(**how):
+    """Three sums over all devices, of which one is wanted cut; compiled."""
+    mesh = jax.make_mesh((jax.device_count(),), ("x",), axis_types=(AxisType.Auto,))
+    whole, cut = NamedSharding(mesh, P()), NamedSharding(mesh, P("x"))
+    rows = jax.ShapeDtypeStruct((64, 16), jnp.float32, sharding=cut)
+    lowered = jax.jit(lambda a, b: (a.sum(0), b.max(0), (a * b).sum(0), a.T @ b), out_shardings=(whole, whole, whole, cut))
+    return lowered.lower(rows, rows).compile(**how).as_text()
+
+
+def test_small_sums_are_combined_and_cut_ones_scattered():
+    text = sums()
+    assert text.count(" all-reduce(") == 2  # the two sums are one; the maximum is another reduction
+    assert text.count(" reduce-scatter(") == 1
+
+
+def test_passes_are_switched_off_by_name(monkeypatch):
+    off = {"xla_disable_hlo_passes": "all-reduce-combiner,reduce-scatter-creator"}
+    text = sums(compiler_options=off)
+    assert text.count(" all-reduce(") == 4 and " reduce-scatter(" not in text
+    assert sums(compiler_options={"xla_jf_crs_combiner_threshold_count": 1}).count(" all-reduce(") == 3
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_disable_hlo_passes=reduce-scatter-creator")
+    assert " reduce-scatter(" not in sums()
+
+
+def test_the_command_runs_passes_that_are_named(tmp_path):
+    file = tmp_path / "product.mlir"
+    file.write_text(product(16, 32).as_text())
+    ran = compile_file(file, "v3-8", "--passes", "all")
+    assert ran.returncode == 0 and " all-reduce(" in ran.stdout, ran.stderr
+    ran = compile_file(file, "v3-8", "--passes=no-such-pass")
+    assert ran.returncode != 0 and "there are all, while-loop-invariant-code-motion" in ran.stderr
