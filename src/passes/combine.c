@@ -2,10 +2,12 @@
 // combine.c - small collectives of one kind become one with several operands, as XLA's combiners do
 // it: many messages cost more than one of their size.
 //
-// Candidates have one operand and agree in groups, reduction and dimension. They are taken in
-// order, until the next one depends on one of the set, or the set's results would exceed a size or
-// a number. The combined op stands where the last of the set stood; what lies between and depends
-// on the others moves behind it. Candidates above the size stay alone. Cost: O(ops) for each kind.
+// Candidates have one operand and agree in groups, reduction and dimension. They are taken in XLA's
+// order: from the results down, operands first. A set ends where the next candidate depends on one
+// of it, or its results would exceed a size or a number. Candidates above the size stay alone.
+// The combined op stands where the last of the set stood, or before its first use with all that it
+// needs; the others stand as they stood.
+// Cost: O(ops) for each kind.
 #include "passes/collectives.h"
 
 #include "passes/rewrite.h"
@@ -14,6 +16,9 @@
 typedef struct mark {
   uint32_t kind; // of a candidate, from 1
   uint32_t set;  // the last one that it belongs to or depends on, from 1
+  vt_op *before; // of an op with effects: the one before, which it must stay behind
+  uint32_t at;   // its place in the function
+  bool seen;
 } mark;
 
 typedef struct combiner {
@@ -23,13 +28,18 @@ typedef struct combiner {
   bool *changed;
 } combiner;
 
+// Ops with what they depend on before them.
+typedef struct order {
+  vt_op **ops;
+  uint32_t count;
+} order;
+
 // A walk over a function for the candidates of one kind.
 typedef struct walk {
   const combiner *with;
   uint32_t kind;
-  uint32_t open;    // the set that is being filled
-  uint32_t effects; // the set that the effects so far depend on
-  vt_op **members;  // of the open set
+  uint32_t open;   // the set that is being filled
+  vt_op **members; // of it
   uint32_t count;
   int64_t bytes;
   bool joined;
@@ -39,22 +49,76 @@ static mark *mark_of(const vt_op *op) {
   return op->note;
 }
 
-// ---- kinds --------------------------------------------------------------------------------------
-
 static bool is_candidate(const combiner *with, const vt_op *op) {
   return op->code == with->code && op->operand_count == 1 && op->result_count == 1 &&
          vt_type_bytes(op->results[0].type) <= with->limits.bytes;
 }
+
+// ---- order --------------------------------------------------------------------------------------
+
+static void mark_ops(vt_func *func, vt_arena *scratch) {
+  vt_op *effect = NULL;
+  for (vt_op *op = func->first; op; op = op->next) {
+    mark *m = op->note = VT_NEW(scratch, mark);
+    if (!vt_op_has_effect(op)) continue;
+    m->before = effect;
+    effect = op;
+  }
+}
+
+// Appends the op and what it depends on, operands in their order, but for what was seen.
+static void visit(order *o, vt_op *root, vt_op **stack, uint32_t *next) {
+  uint32_t depth = 0;
+  if (mark_of(root)->seen) return;
+  mark_of(root)->seen = true;
+  stack[0] = root;
+  next[0] = 0;
+  for (;;) {
+    vt_op *op = stack[depth];
+    uint32_t i = next[depth]++;
+    if (i > op->operand_count) {
+      o->ops[o->count++] = op;
+      if (!depth--) return;
+      continue;
+    }
+    vt_op *needs = i < op->operand_count ? op->operands[i]->op : mark_of(op)->before;
+    if (!needs || mark_of(needs)->seen) continue;
+    mark_of(needs)->seen = true;
+    stack[++depth] = needs;
+    next[depth] = 0;
+  }
+}
+
+// From the results down; or, `as_listed`, from the first op on.
+static order order_of(vt_func *func, bool as_listed, vt_arena *scratch) {
+  uint32_t count = 0;
+  for (vt_op *op = func->first; op; op = op->next) {
+    mark_of(op)->seen = false;
+    mark_of(op)->at = count++;
+  }
+  order o = {.ops = VT_NEW_ARRAY(scratch, vt_op *, count + 1)};
+  vt_op **stack = VT_NEW_ARRAY(scratch, vt_op *, count + 1);
+  uint32_t *next = VT_NEW_ARRAY(scratch, uint32_t, count + 1);
+  for (uint32_t i = 0; i < func->return_count && !as_listed; i++)
+    if (func->returns[i]->op) visit(&o, func->returns[i]->op, stack, next);
+  for (vt_op *op = func->first; op; op = op->next) visit(&o, op, stack, next);
+  return o;
+}
+
+static void put_in_order(vt_func *func, vt_arena *scratch) {
+  order o = order_of(func, true, scratch);
+  for (uint32_t i = 0; i < o.count; i++) vt_op_remove(o.ops[i]);
+  for (uint32_t i = 0; i < o.count; i++) vt_op_append(func, o.ops[i]);
+}
+
+// ---- kinds --------------------------------------------------------------------------------------
 
 // Numbers the kinds; out_sizes[k] is how many candidates kind k has. Returns the number of
 // candidates.
 static uint32_t find_kinds(vt_func *func, const combiner *with, uint32_t *out_kinds,
                            uint32_t **out_sizes) {
   uint32_t candidates = 0, kinds = 0;
-  for (vt_op *op = func->first; op; op = op->next) {
-    op->note = VT_NEW(with->scratch, mark);
-    candidates += is_candidate(with, op);
-  }
+  for (vt_op *op = func->first; op; op = op->next) candidates += is_candidate(with, op);
   const vt_op **first = VT_NEW_ARRAY(with->scratch, const vt_op *, candidates + 1);
   *out_sizes = VT_NEW_ARRAY(with->scratch, uint32_t, candidates + 1);
   for (vt_op *op = func->first; op; op = op->next) {
@@ -71,13 +135,14 @@ static uint32_t find_kinds(vt_func *func, const combiner *with, uint32_t *out_ki
 
 // ---- sets ---------------------------------------------------------------------------------------
 
-static void join(walk *w, vt_op *last) {
-  const vt_op *like = w->members[0];
+static void join(walk *w) {
+  vt_op *like = w->members[0], *last = like;
   vt_value **operands = VT_NEW_ARRAY(w->with->scratch, vt_value *, w->count);
   vt_type *types = VT_NEW_ARRAY(w->with->scratch, vt_type, w->count);
   for (uint32_t i = 0; i < w->count; i++) {
     operands[i] = w->members[i]->operands[0];
     types[i] = w->members[i]->results[0].type;
+    if (mark_of(w->members[i])->at > mark_of(last)->at) last = w->members[i];
   }
   vt_op *all = vt_op_create(like->func, like->code, like->loc, w->count, operands, w->count, types,
                             like->region_count);
@@ -95,26 +160,15 @@ static void join(walk *w, vt_op *last) {
 }
 
 static void close_set(walk *w) {
-  if (w->count > 1) {
-    vt_op *last = w->members[w->count - 1], *behind = last->next, *next;
-    for (vt_op *op = w->members[0]; op != last; op = next) {
-      next = op->next;
-      if (mark_of(op)->set != w->open || mark_of(op)->kind == w->kind) continue;
-      vt_op_remove(op);
-      if (behind)
-        vt_op_insert(behind, op);
-      else
-        vt_op_append(last->func, op);
-    }
-    join(w, last);
-  }
+  if (w->count > 1) join(w);
   w->open++;
   w->count = 0;
   w->bytes = 0;
 }
 
-static uint32_t depends_on(const walk *w, const vt_op *op, bool effect) {
-  uint32_t set = effect ? w->effects : 0;
+static uint32_t depends_on(const vt_op *op) {
+  const vt_op *before = mark_of(op)->before;
+  uint32_t set = before ? mark_of(before)->set : 0;
   for (uint32_t i = 0; i < op->operand_count; i++) {
     const vt_op *maker = op->operands[i]->op;
     if (maker && mark_of(maker)->set > set) set = mark_of(maker)->set;
@@ -132,22 +186,23 @@ static void add(walk *w, vt_op *op, uint32_t set) {
 }
 
 static void combine_kind(vt_func *func, walk *w) {
-  vt_op *next;
-  for (vt_op *op = func->first; op; op = next) {
-    next = op->next;
-    bool effect = vt_op_has_effect(op), member = mark_of(op)->kind == w->kind;
-    uint32_t set = depends_on(w, op, effect);
-    if (member) add(w, op, set);
-    mark_of(op)->set = member ? w->open : set;
-    if (effect) w->effects = set;
+  order o = order_of(func, false, w->with->scratch);
+  for (uint32_t i = 0; i < o.count; i++) {
+    uint32_t set = depends_on(o.ops[i]);
+    bool member = mark_of(o.ops[i])->kind == w->kind;
+    if (member) add(w, o.ops[i], set);
+    mark_of(o.ops[i])->set = member ? w->open : set;
   }
   close_set(w);
-  for (vt_op *op = func->first; w->joined && op; op = op->next) vt_rewrite_operands(op);
-  if (w->joined) vt_rewrite_returns(func);
+  if (!w->joined) return;
+  for (vt_op *op = func->first; op; op = op->next) vt_rewrite_operands(op);
+  vt_rewrite_returns(func);
+  put_in_order(func, w->with->scratch);
 }
 
 static vt_status combine(vt_func *func, void *user) {
   const combiner *with = user;
+  mark_ops(func, with->scratch);
   uint32_t kinds, *sizes, candidates = find_kinds(func, with, &kinds, &sizes);
   vt_op **members = VT_NEW_ARRAY(with->scratch, vt_op *, candidates + 1);
   for (uint32_t k = 1; k <= kinds; k++) {
