@@ -80,8 +80,8 @@ void vt_spmd_inline(vt_module *module);
 //  - each op with results has VT_ATTR_SHARDING, one entry per result, never NULL; all are closed
 //    and over meshes with all devices, or on one device (maximal). Meshes over the same devices in
 //    the same order have become one. Unreduced axes are kept where the program states them, and
-//    where a constraint states them also said of the op that makes the value, and of the loop that
-//    carries it.
+//    where a constraint states them also said of the op that adds the value up, and of the loop
+//    that carries it.
 //  - a manual computation has them in VT_ATTR_IN_SHARDINGS and VT_ATTR_OUT_SHARDINGS instead: of
 //    the edges, so that operands may have to be resharded. Within, shardings have no manual axes.
 //  - parameters of a loop's regions have the shardings of its results, those of branches the

@@ -6,9 +6,9 @@
 #include "spmd/partition/partition.h"
 
 // A region of the partitioned program. Parameters are parts[i]; returns are resharded to
-// returns[i].
+// returns[i], and unreduced only as the results of `op` are (NULL: not at all).
 static vt_status write_region(vt_parter *p, const vt_func *region, const vt_part *parts,
-                              const vt_assign *const *returns, vt_func **out) {
+                              const vt_assign *const *returns, const vt_op *op, vt_func **out) {
   vt_func *before = p->func;
   vt_func *func = *out = vt_func_create(p->module, "");
   p->func = func;
@@ -20,7 +20,10 @@ static vt_status write_region(vt_parter *p, const vt_func *region, const vt_part
   vt_arena scratch = {0};
   vt_value **values = VT_NEW_ARRAY(&scratch, vt_value *, region->return_count + 1);
   for (uint32_t i = 0; i < region->return_count && !st; i++)
-    values[i] = vt_reshard(p, vt_part_of(p, region->returns[i]), returns[i]).local;
+    values[i] =
+        vt_reshard(p, vt_part_reduced(p, region->returns[i], op ? vt_annotation(op, i) : NULL),
+                   returns[i])
+            .local;
   if (!st) vt_func_set_returns(func, region->return_count, values);
   vt_arena_free(&scratch);
   p->func = before;
@@ -55,16 +58,18 @@ vt_status vt_partition_while(vt_parter *p, const vt_op *op) {
   const vt_assign *scalar = vt_assign_whole(&p->assigns, 0, p->device_count);
   for (uint32_t i = 0; i < op->result_count; i++) assigns[i] = vt_part_wanted(p, op, i);
   for (uint32_t i = 0; i < op->operand_count; i++) {
-    parts[i] = vt_part_of(p, op->operands[i]);
-    if (i >= own) continue;
+    if (i >= own) {
+      parts[i] = vt_part_reduced(p, op->operands[i], NULL);
+      continue;
+    }
     parts[i] = vt_reshard(p, vt_part_reduced(p, op->operands[i], vt_annotation(op, i)), assigns[i]);
     // What a loop carries may stay unreduced.
     vt_part_note(p, op->regions[0]->params[i], vt_annotation(op, i));
     vt_part_note(p, op->regions[1]->params[i], vt_annotation(op, i));
   }
   vt_op *loop = create_control(p, op, parts, assigns, &scratch);
-  vt_status st = write_region(p, op->regions[0], parts, &scalar, &loop->regions[0]);
-  if (!st) st = write_region(p, op->regions[1], parts, assigns, &loop->regions[1]);
+  vt_status st = write_region(p, op->regions[0], parts, &scalar, NULL, &loop->regions[0]);
+  if (!st) st = write_region(p, op->regions[1], parts, assigns, op, &loop->regions[1]);
   if (!st) {
     vt_emit_finished(p, loop);
     set_results(p, op, loop);
@@ -80,11 +85,12 @@ vt_status vt_partition_branches(vt_parter *p, const vt_op *op) {
   const vt_assign **assigns = VT_NEW_ARRAY(&scratch, const vt_assign *, op->result_count + 1);
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < op->result_count; i++) assigns[i] = vt_part_wanted(p, op, i);
-  for (uint32_t i = 0; i < op->operand_count; i++) parts[i] = vt_part_of(p, op->operands[i]);
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    parts[i] = vt_part_reduced(p, op->operands[i], NULL);
   parts[0] = vt_reshard(p, parts[0], vt_assign_whole(&p->assigns, 0, p->device_count));
   vt_op *local = create_control(p, op, parts, assigns, &scratch);
   for (uint32_t i = 0; i < op->region_count && !st; i++)
-    st = write_region(p, op->regions[i], parts + 1, assigns, &local->regions[i]);
+    st = write_region(p, op->regions[i], parts + 1, assigns, op, &local->regions[i]);
   if (!st) {
     vt_emit_finished(p, local);
     set_results(p, op, local);

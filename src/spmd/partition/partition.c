@@ -190,6 +190,8 @@ vt_part vt_part_reduced(vt_parter *p, const vt_value *value, const vt_sharding *
   const vt_assign *ended = along_unreduced(p, partial, sharding);
   const vt_assign *begun = along_unreduced(p, sharding, partial);
   if (ended) part.local = sum_partials(p, part.local, ended, partial->reduction);
+  if (begun) // terms are of an array that those axes do not cut
+    part = vt_reshard(p, part, vt_assign_of(p, sharding, part.global.rank));
   if (begun && !sharding->reduction) part.local = make_terms(p, part.local, begun);
   return part;
 }
@@ -218,6 +220,24 @@ static void reduce_operands(vt_parter *p, const vt_op *op) {
     vt_part_record(p, op->operands[i], vt_part_reduced(p, op->operands[i], NULL));
     *vt_map_at_ptr(&p->partials, op->operands[i]) = NULL;
   }
+}
+
+// Whether the op has its whole result, but for reductions that it leaves out.
+static bool is_complete(const vt_parter *p, const vt_op *op) {
+  const vt_op_info *info = vt_op_info_get(op->code);
+  if (info->class == VT_CLASS_CONTROL || info->flags & VT_OPF_SHARDY) return false;
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (vt_map_find_ptr(&p->partials, op->operands[i])) return false;
+  return true;
+}
+
+// A value of which no reduction was left out, as terms: all devices have all of it.
+static void take_terms(vt_parter *p, const vt_value *value) {
+  vt_part part = vt_part_of(p, value);
+  const vt_sharding *s = vt_annotation(value->op, (uint32_t)value->index);
+  const vt_assign *along = along_unreduced(p, s, NULL);
+  if (along && !s->reduction) part.local = make_terms(p, part.local, along);
+  vt_part_record(p, value, part);
 }
 
 const vt_groups *vt_enter(vt_parter *p, const vt_groups *inner) {
@@ -272,6 +292,7 @@ static void make_empty(vt_parter *p, const vt_op *op) {
 
 vt_status vt_partition_func(vt_parter *p, const vt_func *func) {
   const vt_loc *before = p->loc;
+  vt_status st = VT_OK;
   for (const vt_op *op = func->first; op; op = op->next) {
     p->loc = op->loc;
     if (is_empty(op)) {
@@ -279,15 +300,19 @@ vt_status vt_partition_func(vt_parter *p, const vt_func *func) {
       continue;
     }
     p->keep_partial = op->result_count == 1 && is_partial(vt_annotation(op, 0));
+    p->left_out = false;
     if (p->partials.size) reduce_operands(p, op);
-    bool sum = p->keep_partial && vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE &&
-               vt_op_info_get(op->code)->linear == VT_LINEAR_ALL;
-    vt_status st = sum ? partition_sum(p, op, handlers[op->code]) : handlers[op->code](p, op);
+    const vt_op_info *info = vt_op_info_get(op->code);
+    bool sum = p->keep_partial && info->flags & VT_OPF_ELTWISE && info->linear == VT_LINEAR_ALL;
+    bool complete = p->keep_partial && !sum && is_complete(p, op);
+    VT_TRY_OUT(sum ? partition_sum(p, op, handlers[op->code]) : handlers[op->code](p, op));
+    if (complete && !p->left_out) take_terms(p, &op->results[0]);
     p->keep_partial = false;
-    VT_TRY(st);
   }
+out:
+  p->keep_partial = false;
   p->loc = before;
-  return VT_OK;
+  return st;
 }
 
 vt_status vt_partition_whole(vt_parter *p, const vt_op *op) {

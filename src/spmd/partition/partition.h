@@ -50,6 +50,7 @@ typedef struct vt_parter {
   const vt_groups *groups; // of all devices; one group of all at the top
   int32_t device_count;    // groups->size
   bool keep_partial;       // the result stays unreduced: reductions over devices are left out
+  bool left_out;           // at least one was
   bool poison;             // padding holds NaN and the smallest integers: tests
   uint32_t manual_count;   // axes of the manual computations around
   const vt_string *manual;
@@ -202,6 +203,12 @@ vt_value *vt_emit_permute(vt_parter *p, vt_value *a, const vt_assign *from, cons
 // Tiles along a dimension trade places: tile i gets what tile source[i] has, zeros for -1.
 vt_value *vt_emit_permute_tiles(vt_parter *p, vt_value *a, const vt_assign *assign, int32_t dim,
                                 const int32_t *source);
+// Whether a reduction over devices is left out, as the result stays unreduced; ask only where there
+// is one.
+static inline bool vt_leaves_out(vt_parter *p) {
+  p->left_out = p->left_out || p->keep_partial;
+  return p->keep_partial;
+}
 // `reducer` is a function of two scalars; NULL adds (ors booleans).
 vt_func *vt_make_reducer(vt_parter *p, vt_opcode code, vt_dtype dtype);
 vt_value *vt_emit_all_reduce(vt_parter *p, vt_value *a, const vt_func *reducer,

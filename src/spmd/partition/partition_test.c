@@ -82,10 +82,29 @@ static const vt_mesh *make_mesh(vt_module *module) {
   return mesh;
 }
 
+// One device holds the array.
+static const vt_sharding *make_maximal(vt_module *module, const vt_mesh *mesh) {
+  vt_sharding *s = VT_NEW(&module->arena, vt_sharding);
+  vt_mesh *one = VT_NEW(&module->arena, vt_mesh);
+  int64_t *device = VT_NEW(&module->arena, int64_t);
+  *device = next_random((uint32_t)vt_mesh_size(mesh));
+  *one = (vt_mesh){.name = "", .axes = NULL, .device_count = 1, .device_ids = device};
+  *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = one};
+  return s;
+}
+
+// A whole axis, or the major or the minor part of it.
+static vt_axis_ref take_axis(const vt_mesh *mesh, uint32_t axis) {
+  int64_t size = mesh->axes[axis].size;
+  if (size % 2 || size == 2 || next_random(3)) return (vt_axis_ref){axis, 1, size};
+  return next_random(2) ? (vt_axis_ref){axis, 1, 2} : (vt_axis_ref){axis, 2, size / 2};
+}
+
 // Axes are dealt to dimensions at random, some to none. `even`: only where sizes divide.
 static const vt_sharding *make_sharding(vt_module *module, const vt_mesh *mesh, vt_type type,
                                         bool even) {
   if (next_random(6) == 0 || type.dtype == VT_TOKEN) return NULL;
+  if (!even && next_random(16) == 0) return make_maximal(module, mesh);
   vt_sharding *s = VT_NEW(&module->arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(&module->arena, vt_dim_sharding, type.rank + 1);
   uint32_t order[4] = {0};
@@ -95,14 +114,38 @@ static const vt_sharding *make_sharding(vt_module *module, const vt_mesh *mesh, 
   for (uint32_t i = 0; i < mesh->axis_count && type.rank; i++) {
     uint32_t d = next_random((uint32_t)type.rank + 1);
     if (d == (uint32_t)type.rank) continue;
-    int64_t tiles = mesh->axes[order[i]].size;
+    vt_axis_ref axis = take_axis(mesh, order[i]);
+    int64_t tiles = axis.size;
     for (uint32_t a = 0; a < dims[d].axis_count; a++) tiles *= dims[d].axes[a].size;
     if (even && type.dims[d] % tiles) continue;
     vt_axis_ref *axes = (vt_axis_ref *)(uintptr_t)dims[d].axes;
-    axes[dims[d].axis_count++] = (vt_axis_ref){order[i], 1, mesh->axes[order[i]].size};
+    axes[dims[d].axis_count++] = axis;
   }
   *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = mesh, .rank = type.rank, .dims = dims};
   return s;
+}
+
+// Terms of a sum may stay apart here. (Elsewhere the axes would have to be those of the sum.)
+static bool adds_terms(const vt_op *op) {
+  const vt_op_info *info = vt_op_info_get(op->code);
+  return op->result_count == 1 && op->results[0].type.dtype == VT_F32 &&
+         info->flags & VT_OPF_ELTWISE && info->linear == VT_LINEAR_ALL;
+}
+
+// The sharding with an axis that it does not use unreduced; itself if there is none.
+static const vt_sharding *make_unreduced(vt_module *module, const vt_sharding *s) {
+  if (!s || !s->mesh->axis_count || s->mesh->device_count) return s;
+  uint32_t axis = next_random(s->mesh->axis_count);
+  for (int32_t d = 0; d < s->rank; d++)
+    for (uint32_t i = 0; i < s->dims[d].axis_count; i++)
+      if (s->dims[d].axes[i].axis == axis) return s;
+  vt_sharding *copy = VT_NEW(&module->arena, vt_sharding);
+  vt_axis_ref *ref = VT_NEW(&module->arena, vt_axis_ref);
+  *ref = (vt_axis_ref){axis, 1, s->mesh->axes[axis].size};
+  *copy = *s;
+  copy->unreduced_count = 1;
+  copy->unreduced = ref;
+  return copy;
 }
 
 static void annotate_func(vt_module *module, const vt_mesh *mesh, vt_func *func) {
@@ -111,6 +154,7 @@ static void annotate_func(vt_module *module, const vt_mesh *mesh, vt_func *func)
     const vt_sharding **list = VT_NEW_ARRAY(&module->arena, const vt_sharding *, op->result_count);
     for (uint32_t i = 0; i < op->result_count; i++)
       list[i] = make_sharding(module, mesh, op->results[i].type, false);
+    if (adds_terms(op) && next_random(6) == 0) list[0] = make_unreduced(module, list[0]);
     vt_op_set_attr(
         op, (vt_attr){.key = VT_ATTR_SHARDING, .count = op->result_count, .shardings = list});
     bool control = op->code == VT_OP_WHILE || op->code == VT_OP_IF || op->code == VT_OP_CASE;

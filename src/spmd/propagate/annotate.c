@@ -127,6 +127,15 @@ static void adopt_loop(vt_op *op) {
                  (vt_attr){.key = VT_ATTR_SHARDING, .count = op->result_count, .shardings = all});
 }
 
+// Ops that may leave out a sum, or add terms up.
+static bool makes_sums(const vt_op *op) {
+  const vt_op_info *info = vt_op_info_get(op->code);
+  const vt_op *first = op->code == VT_OP_REDUCE ? op->regions[0]->first : NULL;
+  if (op->code == VT_OP_REDUCE) return first && !first->next && first->code == VT_OP_ADD;
+  return op->code == VT_OP_DOT || op->code == VT_OP_DOT_GENERAL || op->code == VT_OP_CONVOLUTION ||
+         (info->flags & VT_OPF_ELTWISE && info->linear == VT_LINEAR_ALL);
+}
+
 // A constraint that leaves a value unreduced says so of the op that makes the value: there the
 // reduction is left out.
 static void adopt_partials(vt_func *func) {
@@ -135,9 +144,7 @@ static void adopt_partials(vt_func *func) {
     adopt_loop(op);
     if (op->code != VT_OP_SHARDING_CONSTRAINT || !is_partial(stated(op, 0))) continue;
     vt_op *maker = op->operands[0]->op;
-    if (!maker || maker->result_count != 1 || maker->region_count > 1 ||
-        maker->code == VT_OP_SHARDING_CONSTRAINT)
-      continue;
+    if (!maker || maker->result_count != 1 || !makes_sums(maker)) continue;
     vt_op_set_attr(maker, *vt_op_attr(op, VT_ATTR_SHARDING));
   }
 }
