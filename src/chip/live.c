@@ -267,6 +267,8 @@ static void decide_soft(frame *f, const vt_op *op, int32_t at) {
   item *r = item_of(f, &op->results[0]);
   if (r->result >= 0)
     r->stored = true, at = r->early;
+  else if (r->last <= at)
+    r->stored = false; // its readers are made as soon as they can be
   else if (r->must)
     r->stored = r->behind > 0;
   else
@@ -275,9 +277,7 @@ static void decide_soft(frame *f, const vt_op *op, int32_t at) {
   bool in_step = vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
   for (uint32_t i = 0; i < op->operand_count; i++)
     read_until(f, op->operands[i], r->stored ? at : r->last,
-               !in_step    ? op->operands[i]
-               : r->stored ? NULL
-                           : form);
+               in_step ? (r->stored ? NULL : form) : op->operands[i]);
 }
 
 static void decide_hard(frame *f, const vt_op *op, int32_t at) {

@@ -80,6 +80,13 @@ static const row rows[] = {
           DOT_A("%g", "%x", "%x") DOT_A("%h", "%g", "%x") ADD("%a", "%p", "%g") //
           ADD("%b", "%q", "%h") "return %a, %b : " A ", " A "\n"),
      "dot_general f32[1024,1024] 4096", 6144},
+    {"what only such results are made of is not there later",
+     MAIN("%p: " A ", %x: " A, A ", " A,
+          DOT_A("%g", "%x", "%x") "%h = stablehlo.convert %g : (" A ") -> " H "\n" //
+                                  "%w = stablehlo.convert %h : (" H ") -> " A
+                                  "\n" ADD("%r", "%p", "%w") //
+          DOT_A("%e", "%x", "%x") DOT_A("%f", "%e", "%x") "return %r, %f : " A ", " A "\n"),
+     "dot_general f32[1024,1024] 4096", 2048},
     {"a loop carries one array and makes the next",
      MAIN("%x: " A ", %w: " A, A,
           COUNTER "%r:2 = stablehlo.while(%i = %zero, %c = %x)" LOOP(A) //
