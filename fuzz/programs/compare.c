@@ -50,7 +50,7 @@ verdict trial_open(program p, trial *t, vt_text *out_why) {
   t->plain = p.module;
   vt_status st = vt_module_verify(p.module);
   if (!st && p.module->num_partitions > 1) st = program_unroll(p.module, &t->plain);
-  if (!st) st = judge_run(t->plain, t->args, &t->arena, &t->want, &t->values);
+  if (!st) st = judge_run(t->plain, t->plain != p.module, t->args, &t->arena, &t->want, &t->values);
   if (st) return refused(st, VERDICT_EVALUATOR, out_why);
   program_print(&t->program, &t->text);
   return VERDICT_SAME;

@@ -24,6 +24,7 @@ typedef struct judge {
   vt_eval_env env;
   const vt_func *main;
   judged *values; // of main's ops; space for the next
+  bool flushes;   // see judge_run
 } judge;
 
 static vt_dtype part_of(vt_dtype dtype) {
@@ -153,6 +154,12 @@ static bool straddles_zero(const judged *x, int64_t i) {
   return isnan(x->low[i]) || (x->low[i] <= 0 && x->high[i] >= 0);
 }
 
+// Whether a tangent may go through infinity.
+static bool has_pole(const judged *x, int64_t i) {
+  double pi = acos(-1.0);
+  return isnan(x->low[i]) || floor(x->low[i] / pi + 0.5) != floor(x->high[i] / pi + 0.5);
+}
+
 // The hull of the answers at the ends of the operands' intervals, widened by as much again on both
 // sides for values between the ends.
 static vt_status run_intervals(judge *j, const vt_op *op, const judged *in, judged *out) {
@@ -169,7 +176,9 @@ static vt_status run_intervals(judge *j, const vt_op *op, const judged *in, judg
       double reach = out[r].high[i] - out[r].low[i];
       bool slopes = op->code == VT_OP_SINE || op->code == VT_OP_COSINE || op->code == VT_OP_TAN;
       if (slopes && in[0].low) reach += in[0].high[i] - in[0].low[i];
-      if (op->code == VT_OP_DIVIDE && in[1].low && straddles_zero(&in[1], i))
+      bool real = !vt_dtype_is_complex(out[r].center.type.dtype);
+      if ((op->code == VT_OP_DIVIDE && in[1].low && straddles_zero(&in[1], i)) ||
+          (op->code == VT_OP_TAN && real && in[0].low && has_pole(&in[0], i)))
         anything(&out[r], i);
       else if (reach > 0 || isnan(reach))
         widen(&out[r], i, reach + eps * fmax(fabs(out[r].low[i]), fabs(out[r].high[i])));
@@ -394,6 +403,38 @@ static bool is_complex_function(const vt_op *op) {
          op->code == VT_OP_SQRT || op->code == VT_OP_DIVIDE;
 }
 
+static vt_tensor flushed(judge *j, vt_tensor x) {
+  if (!has_subnormals(x)) return x;
+  vt_tensor t = {x.type, new_data(j, x.type)};
+  vt_dtype part = part_of(x.type.dtype);
+  memcpy(t.data, x.data, (size_t)vt_type_bytes(x.type));
+  for (int64_t i = 0; i < parts_of(x.type); i++) {
+    double a = vt_number_load(part, x.data, i);
+    if (fabs(a) < least_of(part)) vt_number_store(part, t.data, i, copysign(0, a));
+  }
+  return t;
+}
+
+// Extends the results by those of operands whose subnormals are zeros.
+static vt_status include_flushed(judge *j, const vt_op *op, const judged *in, judged *out) {
+  vt_tensor *args = VT_NEW_ARRAY(j->arena, vt_tensor, op->operand_count + 1);
+  vt_tensor *results = VT_NEW_ARRAY(j->arena, vt_tensor, op->result_count + 1);
+  bool any = false;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    args[i] = flushed(j, in[i].center);
+    any = any || args[i].data != in[i].center.data;
+  }
+  if (!any) return VT_OK;
+  for (uint32_t i = 0; i < op->result_count; i++)
+    results[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
+  VT_TRY(vt_eval_op(op, &j->env, args, results));
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    if (rounds(out[i].center.type)) need_interval(j, &out[i]);
+    include(j, &out[i], results[i]);
+  }
+  return VT_OK;
+}
+
 static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
   if (vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) return judge_control(j, op, in, out);
   vt_tensor *args = VT_NEW_ARRAY(j->arena, vt_tensor, op->operand_count + 1);
@@ -408,6 +449,7 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
     out[i].center = results[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
   VT_TRY(vt_eval_op(op, &j->env, args, results));
   if (inexact) VT_TRY(run_intervals(j, op, in, out));
+  if (j->flushes) VT_TRY(include_flushed(j, op, in, out));
   // A flushed subnormal leaves a zero of either sign in a sum.
   bool sums = op->code == VT_OP_ADD || op->code == VT_OP_SUBTRACT || b->kind == BOUND_SUM;
   for (uint32_t i = 0; i < op->operand_count && sums; i++)
@@ -473,13 +515,17 @@ out:
   return st;
 }
 
-vt_status judge_run(const vt_module *module, const vt_tensor *args, vt_arena *arena,
+vt_status judge_run(const vt_module *module, bool flushes, const vt_tensor *args, vt_arena *arena,
                     judged **out_results, judged **out_values) {
   const vt_func *main = module->main;
   uint32_t values = 0;
   for (const vt_op *op = main->first; op; op = op->next) values += op->result_count;
   *out_values = VT_NEW_ARRAY(arena, judged, values + 1);
-  judge j = {.arena = arena, .env = {.exact_dots = true}, .main = main, .values = *out_values};
+  judge j = {.arena = arena,
+             .env = {.exact_dots = true},
+             .main = main,
+             .values = *out_values,
+             .flushes = flushes};
   judged *in = VT_NEW_ARRAY(arena, judged, main->param_count + 1);
   for (uint32_t i = 0; i < main->param_count; i++) in[i].center = args[i];
   *out_results = VT_NEW_ARRAY(arena, judged, main->return_count + 1);

@@ -18,8 +18,9 @@ typedef struct judged {
 } judged;
 
 // Inputs of main's types; in `arena`: out_results, one for each return of main, and out_values, one
-// for each result of each op of main, in their order. exact_dots is set.
-vt_status judge_run(const vt_module *module, const vt_tensor *args, vt_arena *arena,
+// for each result of each op of main, in their order. exact_dots is set. `flushes`: values move
+// between devices by sums, which may turn subnormals into zeros on the way to any op.
+vt_status judge_run(const vt_module *module, bool flushes, const vt_tensor *args, vt_arena *arena,
                     judged **out_results, judged **out_values) VT_CHECKED;
 
 // True when `got` (dense, of want's type) is a correct answer; otherwise `out_why` describes the

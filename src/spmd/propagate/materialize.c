@@ -15,7 +15,7 @@ typedef struct maker {
   vt_map copies; // function, op and sharding -> vt_value
   vt_map known;  // function and graph value -> vt_value: operands are shared, trees of them are not
   vt_map claimed; // ops that are a copy themselves
-  vt_map anchors; // function -> op before which it gets its copies
+  vt_map anchors; // function -> op before which it gets its copies, or the maker: at the end
 } maker;
 
 static void note_place(maker *m, vt_value *value, uint32_t graph_value) {
@@ -107,8 +107,8 @@ static vt_op *claim(maker *m, vt_op *op, vt_func *func, vt_value *const *operand
                              &op->results[0].type, 0);
   for (uint32_t i = 0; i < op->attr_count; i++) vt_op_set_attr(copy, op->attrs[i]);
   void **anchor = vt_map_at_ptr(&m->anchors, func);
-  if (!*anchor) *anchor = func->first;
-  vt_op *before = op->func == func ? op->next : *anchor;
+  if (!*anchor) *anchor = func->first ? (void *)func->first : m; // m: it had no ops
+  vt_op *before = op->func == func ? op->next : *anchor == m ? NULL : *anchor;
   if (before)
     vt_op_insert(before, copy);
   else
