@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding
+from jax.experimental import io_callback
+from jax.sharding import AxisType, NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
 pytestmark = pytest.mark.usefixtures("tpu_only")
@@ -134,3 +135,31 @@ def test_the_command_runs_passes_that_are_named(tmp_path):
     assert ran.returncode == 0 and " all-reduce(" in ran.stdout, ran.stderr
     ran = compile_file(file, "v3-8", "--passes=no-such-pass")
     assert ran.returncode != 0 and "there are all, while-loop-invariant-code-motion" in ran.stderr
+
+
+def test_one_device_talks_to_the_host(partitioned):
+    mesh = jax.make_mesh((jax.device_count(),), ("x",), axis_types=(AxisType.Auto,))
+    seen = []
+
+    def note(values):
+        seen.append(values)
+        return np.float32(values.sum())
+
+    def f(a):
+        total = io_callback(note, jax.ShapeDtypeStruct((), jnp.float32), a * 2)
+        return a + total
+
+    got = jax.jit(f)(jax.device_put(np.arange(16, dtype=np.float32), NamedSharding(mesh, P("x"))))
+    np.testing.assert_array_equal(got, np.arange(16) + 240)
+    (values,) = seen
+    np.testing.assert_array_equal(values, np.arange(16) * 2)
+
+
+def test_values_that_stay_unreduced(partitioned):
+    devices = jax.device_count()
+    mesh = jax.make_mesh((devices,), ("x",), axis_types=(AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        host = np.arange(4.0 * devices, dtype=np.float32)
+        there = jax.jit(lambda a: reshard(a * 3, P(unreduced={"x"})))(jax.device_put(host, P("x")))
+        np.testing.assert_array_equal(sum(np.asarray(shard.data) for shard in there.addressable_shards), 3 * host)
+        np.testing.assert_array_equal(jax.jit(lambda a: reshard(a + a, P()))(there), 6 * host)

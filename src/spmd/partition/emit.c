@@ -477,9 +477,26 @@ vt_value *vt_mask(vt_parter *p, vt_part part, uint32_t mask, vt_value *with) {
 // ---- collectives --------------------------------------------------------------------------------
 // Every collective has channel 1 until the program is finished: vt_spmd_partition numbers them.
 
+// Rows of devices as ops read them that count the partitions of each replica: those of the first.
+static const vt_literal *of_partitions(vt_parter *p, const vt_literal *rows) {
+  int64_t width = rows->type.dims[1], kept = 0;
+  int32_t partitions = p->groups->count * p->groups->size / p->module->num_replicas;
+  const int64_t *ids = rows->data;
+  if (p->module->num_replicas == 1) return rows;
+  int64_t *first = VT_NEW_ARRAY(&p->module->arena, int64_t, vt_type_elements(rows->type) + 1);
+  for (int64_t r = 0; r < rows->type.dims[0]; r++)
+    if (ids[r * width] < partitions)
+      memcpy(first + kept++ * width, ids + r * width, sizeof *ids * (size_t)width);
+  vt_literal *out = VT_NEW(&p->module->arena, vt_literal);
+  *out = (vt_literal){vt_type_of_dims(p, VT_S64, 2, (int64_t[]){kept, width}), first, false};
+  return out;
+}
+
 static void set_groups(vt_parter *p, vt_op *op, const vt_groups *groups) {
   const vt_groups *all = vt_groups_within(&p->assigns, p->groups, groups);
-  vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_REPLICA_GROUPS, .count = 1, .literal = all->rows});
+  const vt_literal *rows = all->rows;
+  if (op->code == VT_OP_ALL_TO_ALL) rows = of_partitions(p, rows);
+  vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_REPLICA_GROUPS, .count = 1, .literal = rows});
   vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
 }
 
@@ -521,7 +538,7 @@ static const vt_literal *make_pairs(vt_parter *p, int32_t count, const int32_t *
     }
   literal->type = vt_type_of_dims(p, VT_S64, 2, (int64_t[]){g->count * count, 2});
   literal->data = pairs;
-  return literal;
+  return of_partitions(p, literal);
 }
 
 static vt_value *emit_permute(vt_parter *p, vt_value *a, const vt_literal *pairs) {

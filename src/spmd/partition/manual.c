@@ -95,8 +95,8 @@ vt_status vt_partition_manual(vt_parter *p, const vt_op *op) {
   vt_part *outer = VT_NEW_ARRAY(&scratch, vt_part, op->operand_count + 1);
   vt_value **results = VT_NEW_ARRAY(&scratch, vt_value *, op->result_count + 1);
   for (uint32_t i = 0; i < op->operand_count; i++) {
-    outer[i] = vt_part_of(p, op->operands[i]);
     const vt_sharding *s = sharding_at(op, VT_ATTR_IN_SHARDINGS, i);
+    outer[i] = vt_part_reduced(p, op->operands[i], s);
     outer[i] = vt_reshard(p, outer[i], vt_assign_of(p, s, outer[i].global.rank));
   }
   vt_status st;
@@ -119,6 +119,7 @@ vt_status vt_partition_manual(vt_parter *p, const vt_op *op) {
     const vt_sharding *s = sharding_at(op, VT_ATTR_OUT_SHARDINGS, i);
     vt_part_distrust(p, results[i]);
     vt_part_record(p, &op->results[i], (vt_part){type, results[i], vt_assign_of(p, s, type.rank)});
+    vt_part_note(p, &op->results[i], s);
   }
   vt_arena_free(&scratch);
   return st;

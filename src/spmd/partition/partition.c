@@ -212,7 +212,8 @@ static vt_status partition_sum(vt_parter *p, const vt_op *op, vt_partition_fn *h
 
 // Operands of an op whose result is not unreduced are not either.
 static void reduce_operands(vt_parter *p, const vt_op *op) {
-  bool keeps = op->code == VT_OP_WHILE || vt_op_info_get(op->code)->flags & VT_OPF_SHARDY;
+  bool keeps = op->code == VT_OP_WHILE || op->code == VT_OP_MANUAL_COMPUTATION ||
+               vt_op_info_get(op->code)->flags & VT_OPF_SHARDY;
   for (uint32_t i = 0; i < op->result_count && !keeps; i++)
     keeps = is_partial(vt_annotation(op, i));
   for (uint32_t i = 0; i < op->operand_count && !keeps; i++) {

@@ -253,6 +253,13 @@ const vt_sharding *vt_graph_outer_sharding(const vt_graph *graph, uint32_t id, v
     vt_axes axes = vt_axes_copy(arena, axes_at(&outer, d, VT_AT_REGION, &list));
     dims[d] = (vt_dim_sharding){axes.count, axes.refs, true, -1};
   }
-  *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = outer.mesh, .rank = type.rank, .dims = dims};
+  vt_axes unreduced = vt_axes_copy(arena, outer.unreduced);
+  *s = (vt_sharding){.kind = VT_SHARDING_MESH,
+                     .mesh = outer.mesh,
+                     .rank = type.rank,
+                     .dims = dims,
+                     .unreduced_count = unreduced.count,
+                     .unreduced = unreduced.refs,
+                     .reduction = outer.reduction};
   return s;
 }
