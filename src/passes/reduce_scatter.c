@@ -104,8 +104,9 @@ static int32_t dim_before(vt_type from, vt_type to, int32_t dim) {
 }
 
 static bool matches(const vt_op *slice, const uint32_t *uses, found *out) {
+  if (slice->code != VT_OP_DYNAMIC_SLICE) return false;
   const vt_value *source = slice->operands[0];
-  int32_t dim = slice->code == VT_OP_DYNAMIC_SLICE ? cut_dim(slice) : -1;
+  int32_t dim = cut_dim(slice);
   if (dim < 0 || !source->op) return false;
   *out = (found){.dim = dim, .size = slice->results[0].type.dims[dim]};
   if (source->op->code == VT_OP_RESHAPE && uses[source->id] == 1) {
