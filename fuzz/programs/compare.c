@@ -8,6 +8,7 @@
 #include "host/host.h"
 #include "import/import.h"
 #include "ir/sharding.h"
+#include "passes/collectives.h"
 #include "spmd/spmd.h"
 #include "unroll.h"
 
@@ -167,11 +168,14 @@ static vt_status partition(vt_module *module, bool poison) {
   vt_spmd_inline(module);
   VT_TRY(vt_spmd_annotate(module, devices));
   VT_TRY(vt_spmd_partition(module, devices, &(vt_partition_options){.poison = poison}));
+  vt_collective_options passes = vt_collectives_default();
+  if (!poison) VT_TRY(vt_collectives_run(module, &passes));
   return vt_spmd_lockstep(module, whole, devices);
 }
 
 // The program of one device, on all devices in lockstep: on the kernels, with NaN in its padding,
-// and on the host back end. A result that may differ between its holders is nobody's to judge.
+// and on the host back end, after the passes over its collectives. A result that may differ between
+// its holders is nobody's to judge.
 static verdict run_partitioned(trial *t, vt_text *out_why) {
   vt_module *module = NULL;
   vt_host_options code = {.exact_dots = true, .compile_all = true};

@@ -122,11 +122,13 @@ static bool evaluator_wanted(void) {
 
 // VTPU_PARTITIONED=1 runs the program of one device, on all devices in lockstep, instead of the
 // program on whole arrays: what a real slice would do, checked by its results.
-static vt_status partition(int32_t devices, vt_module *module) {
+static vt_status partition(const vt_executable *executable, vt_module *module) {
+  int32_t devices = executable->info.partitions;
   const char *wanted = getenv("VTPU_PARTITIONED");
   if (devices == 1 || !wanted || strcmp(wanted, "1")) return VT_OK;
   const vt_func *whole = module->main;
   VT_TRY(vt_partition_for(module, devices));
+  VT_TRY(vt_executable_collectives(executable, module));
   return vt_spmd_lockstep(module, whole, devices);
 }
 
@@ -179,7 +181,7 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   // shardings and layouts -> which part of each parameter and result is where, and its layout
   VT_TRY(describe(executable, *module));
   // VTPU_PARTITIONED: the module -> the program of one device, on all devices
-  VT_TRY(partition(info->partitions, *module));
+  VT_TRY(partition(executable, *module));
   // values that differ between devices -> an extra dimension
   VT_TRY(vt_io_expand_partials(executable, *module));
   // the module -> an optimised one with the same results (passes/pipeline.def)

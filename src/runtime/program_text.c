@@ -56,15 +56,19 @@ static vt_status make_local(void *user) {
   return vt_executable_local(user);
 }
 
-// The passes that XLA runs, but those that flags switch off, on a copy of main.
-static vt_status run_collectives(vt_executable *executable) {
-  vt_module *local = executable->local;
+vt_status vt_executable_collectives(const vt_executable *executable, vt_module *module) {
   vt_collective_options options = vt_collectives_default();
   VT_TRY(vt_collectives_flags(&options, getenv("XLA_FLAGS")));
   VT_TRY(vt_collectives_flags(&options, getenv("LIBTPU_INIT_ARGS")));
   VT_TRY(vt_collectives_flags(&options, executable->options.xla_flags));
+  return vt_collectives_run(module, &options);
+}
+
+// The passes, on a copy of main.
+static vt_status run_collectives(vt_executable *executable) {
+  vt_module *local = executable->local;
   local->main = vt_func_clone(local, local->main);
-  VT_TRY(vt_collectives_run(local, &options));
+  VT_TRY(vt_executable_collectives(executable, local));
   executable->shown = local->main;
   return VT_OK;
 }
