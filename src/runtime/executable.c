@@ -85,6 +85,7 @@ void vt_executable_release(vt_executable *executable) {
   }
   pthread_mutex_destroy(&executable->others_lock);
   vt_program_destroy(executable->program);
+  vt_module_destroy(executable->shown); // it refers to `local`
   vt_module_destroy(executable->local);
   vt_arena_free(&executable->use_arena);
   vt_arena_free(&executable->arena);

@@ -64,23 +64,36 @@ vt_status vt_executable_collectives(const vt_executable *executable, vt_module *
   return vt_collectives_run(module, &options);
 }
 
-// The passes, on a copy of main.
-static vt_status run_collectives(vt_executable *executable) {
-  vt_module *local = executable->local;
-  local->main = vt_func_clone(local, local->main);
-  VT_TRY(vt_executable_collectives(executable, local));
-  executable->shown = local->main;
-  return VT_OK;
+// A module of its own, so that nothing of what is kept is in it when memory runs out.
+static vt_module *copy_of(const vt_module *local) {
+  vt_module *copy = vt_module_create();
+  vt_arena arena = copy->arena;
+  *copy = *local;
+  copy->arena = arena;
+  copy->main = vt_func_clone(copy, local->main);
+  copy->funcs = VT_NEW(&copy->arena, vt_func *);
+  copy->funcs[0] = copy->main;
+  copy->func_count = 1;
+  return copy;
+}
+
+static vt_status make_shown(void *user) {
+  vt_executable *executable = user;
+  vt_module *shown = copy_of(executable->local);
+  vt_status st = vt_executable_collectives(executable, shown);
+  if (st)
+    vt_module_destroy(shown);
+  else
+    executable->shown = shown;
+  return st;
 }
 
 static vt_status print(void *user) {
   const asked *a = user;
-  vt_executable *executable = a->executable;
-  if (!a->partitioned)
-    return put_hlo(executable, vt_program_module(executable->program), a->message, a->out);
-  if (!executable->shown) VT_TRY(run_collectives(executable));
-  executable->local->main = executable->shown;
-  return put_hlo(executable, executable->local, a->message, a->out);
+  const vt_executable *executable = a->executable;
+  const vt_module *module =
+      a->partitioned ? executable->shown : vt_program_module(executable->program);
+  return put_hlo(executable, module, a->message, a->out);
 }
 
 vt_status vt_executable_hlo(vt_executable *executable, bool message, vt_text *out) {
@@ -89,16 +102,18 @@ vt_status vt_executable_hlo(vt_executable *executable, bool message, vt_text *ou
   vt_attempt attempt; // others_lock is held
   vt_status st = VT_OK;
   vt_lock(&executable->others_lock);
-  if (a.partitioned) {
+  if (a.partitioned && !executable->local) {
     st = vt_attempt_run(&attempt, make_local, executable);
     vt_attempt_end(&attempt);
   }
+  if (!st && a.partitioned && !executable->shown) {
+    st = vt_attempt_run(&attempt, make_shown, executable);
+    vt_attempt_end(&attempt);
+  }
   if (!st) {
-    vt_func *main = a.partitioned ? executable->local->main : NULL;
     st = vt_attempt_run(&attempt, print, &a);
     if (st) vt_text_free(out);
     vt_attempt_end(&attempt);
-    if (main) executable->local->main = main;
   }
   vt_unlock(&executable->others_lock);
   return st;

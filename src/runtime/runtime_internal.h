@@ -142,7 +142,7 @@ struct vt_executable {
   pthread_mutex_t others_lock; // also guards the rest
   vt_executable *others, *next_other;
   vt_module *local; // what one device of a real slice would run, once somebody has asked
-  vt_func *shown;   // its main after the passes over collectives, as text shows it
+  vt_module *shown; // the same after the passes over collectives, as text shows it
   vt_arena use_arena;
   vt_hbm_use *use; // of local
 };
