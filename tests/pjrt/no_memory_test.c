@@ -223,7 +223,7 @@ int main(void) {
   setenv("VTPU_CACHE_DIR", "", 1); // code is made, not found
   p.api = GetPjrtApi();
 #ifndef NDEBUG
-  vt_memory_refuses = refuses;
+  vt_memory_refuses = refuses_request;
 #endif
   for (int i = 0; i < COUNT; i++)
     tests[i] = (struct CMUnitTest){.name = programs[i].name,
