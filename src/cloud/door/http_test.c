@@ -361,9 +361,9 @@ static void no_memory(void **state) {
   server s;
   vt_http_options options = {.address = "127.0.0.1"};
   vt_testing_open(&s.t, "");
+  vt_memory_refuses = refuses; // while there is one thread
   assert_null(vt_http_start(s.t.cloud, &options, &s.http));
   s.t.cloud->options.requests_per_minute = 0;
-  vt_memory_refuses = refuses;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char text[512];
     long left = 0;
@@ -380,8 +380,8 @@ static void no_memory(void **state) {
     }
     assert_int_equal(ask(&s, 0, text), rows[i].status);
   }
-  vt_memory_refuses = NULL;
   close_server(&s);
+  vt_memory_refuses = NULL;
 #endif
 }
 
