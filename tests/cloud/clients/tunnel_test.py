@@ -220,13 +220,16 @@ class Cutter(threading.Thread):
         pair, carried = {client: server, server: client}, 0
         while carried < self.most:
             for s in select.select(list(pair), [], [])[0]:
-                data = s.recv(65536)
+                try:
+                    data = s.recv(65536)
+                    pair[s].sendall(data)
+                except OSError:  # one end has closed while the other was sending
+                    data = b''
                 carried += len(data)
                 if not data:
                     client.close()
                     server.close()
                     return False
-                pair[s].sendall(data)
         for s in pair:  # a reset: data still in the kernel is discarded
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
             s.close()
