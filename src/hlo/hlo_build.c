@@ -8,21 +8,10 @@
 
 #include "hlo/hlo_builder.h"
 
-#define HLO_ROW(name) HLO_ROW_##name
-enum {
-#define HLO(name, opcode, rule) HLO_ROW(name),
-#include "hlo/hlo_opcodes.def"
-#undef HLO
-};
-// Every op has a row.
-#define OP(name, ...) _Static_assert(HLO_ROW(name) >= 0, #name);
-#include "ir/ops.def"
-#undef OP
-
 static const struct {
   const char *opcode;
   vt_hlo_rule rule;
-} rows[] = {
+} rows[VT_OP_COUNT] = {
 #define HLO(name, opcode, rule) [VT_OP_##name] = {opcode, vt_hlo_write_##rule},
 #include "hlo/hlo_opcodes.def"
 #undef HLO
@@ -305,7 +294,8 @@ vt_status vt_hlo_fill(vt_hlo_builder *b, const vt_func *func) {
   const vt_op *outer = b->op;
   for (const vt_op *op = func->first; op; op = op->next) {
     b->op = op;
-    VT_TRY(rows[op->code].rule(b, op, rows[op->code].opcode));
+    vt_hlo_rule rule = rows[op->code].rule;
+    VT_TRY(rule ? rule(b, op, rows[op->code].opcode) : vt_hlo_write_foreign(b, op));
   }
   b->op = outer;
   return VT_OK;

@@ -97,5 +97,7 @@ typedef vt_status (*vt_hlo_rule)(vt_hlo_builder *b, const vt_op *op, const char 
   vt_status vt_hlo_write_##rule(vt_hlo_builder *b, const vt_op *op, const char *opcode_) VT_CHECKED;
 #include "hlo/hlo_opcodes.def"
 #undef HLO
+// Of ops without a row.
+vt_status vt_hlo_write_foreign(vt_hlo_builder *b, const vt_op *op) VT_CHECKED;
 
 #endif

@@ -87,8 +87,7 @@ vt_status vt_hlo_write_plain(vt_hlo_builder *b, const vt_op *op, const char *opc
 }
 
 // What HLO cannot say is a custom call of the op's own name.
-vt_status vt_hlo_write_foreign(vt_hlo_builder *b, const vt_op *op, const char *opcode) {
-  (void)opcode;
+vt_status vt_hlo_write_foreign(vt_hlo_builder *b, const vt_op *op) {
   const char *name = vt_op_info_get(op->code)->text;
   vt_hlo_instruction *made = plain(b, op, "custom-call", 0, NULL);
   made->attrs = NULL;
