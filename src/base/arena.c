@@ -29,28 +29,29 @@ enum { RED_ZONE = 0 };
 #endif
 
 // The first block is of a size that malloc has at hand.
-enum { FIRST_BLOCK = 896, FEW_BYTES = 1 << 15, MAX_BLOCK = 1 << 22, DEFAULT_ALIGN = 16 };
+enum { FIRST_BLOCK = 896, MAX_BLOCK = 1 << 22, DEFAULT_ALIGN = 16 };
 
 struct vt_arena_block {
   vt_memory_link link;
   vt_arena_block *next;
   size_t size;
+  bool zero;  // made for one large allocation: the system may have zeros at hand
   char *data; // behind the block, aligned: aligned_alloc costs more than the few bytes
 };
 
 static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
   size_t size = arena->size ? arena->size * 2 : FIRST_BLOCK;
   if (size > MAX_BLOCK) size = MAX_BLOCK;
-  if (size < at_least) size = (at_least + 63) & ~(size_t)63;
+  bool zero = size < at_least;
+  if (zero) size = (at_least + 63) & ~(size_t)63;
   vt_arena_block *block = NULL;
   if (size >= at_least && size <= SIZE_MAX - sizeof *block - 64)
-    block = size <= FEW_BYTES ? malloc(sizeof *block + size + 63)
-                              : calloc(1, sizeof *block + size + 63);
+    block = zero ? calloc(1, sizeof *block + size + 63) : malloc(sizeof *block + size + 63);
   if (!block) return NULL;
-  if (size <= FEW_BYTES) memset(block, 0, sizeof *block + size + 63);
   vt_memory_watch(&block->link);
   block->next = arena->blocks;
   block->size = size;
+  block->zero = zero;
   block->data = (char *)(((uintptr_t)(block + 1) + 63) & ~(uintptr_t)63);
   arena->blocks = block;
   arena->used = 0;
@@ -59,7 +60,7 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
   return block;
 }
 
-// Blocks are zero where nothing was pushed.
+// Zeros are written here, not to whole blocks: most are never filled.
 static inline void *push(vt_arena *arena, size_t size, size_t align) {
   vt_assert(align && !(align & (align - 1)) && align <= 64);
   vt_assert(arena->used <= arena->size);
@@ -74,6 +75,7 @@ static inline void *push(vt_arena *arena, size_t size, size_t align) {
   arena->used = at + size + RED_ZONE;
   arena->total_bytes += size;
   UNPOISON(p, size);
+  if (!arena->blocks->zero) memset(p, 0, size);
   vt_assert(arena->used <= arena->size && !((uintptr_t)p & (align - 1)));
   return p;
 }
@@ -127,8 +129,7 @@ void vt_arena_reset(vt_arena *arena) {
   if (!arena->blocks) return;
   free_blocks(arena->blocks->next);
   arena->blocks->next = NULL;
-  UNPOISON(arena->blocks->data, arena->used);
-  memset(arena->blocks->data, 0, arena->used);
+  arena->blocks->zero = false;
   arena->used = 0;
   arena->total_bytes = 0;
   POISON(arena->blocks->data, arena->blocks->size);
