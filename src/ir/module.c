@@ -73,27 +73,37 @@ void vt_func_set_returns(vt_func *func, uint32_t count, vt_value *const *values)
   if (count) memcpy(func->returns, values, sizeof *values * count);
 }
 
+// An op with room for all that belongs to it, in one allocation. Results have no types yet.
+static vt_op *new_op(vt_func *func, vt_opcode code, uint32_t operands, uint32_t results,
+                     uint32_t regions, uint32_t attrs) {
+  size_t size = sizeof(vt_op) + sizeof(vt_value) * results + sizeof(vt_value *) * operands +
+                sizeof(vt_func *) * regions + sizeof(vt_attr) * attrs;
+  vt_op *op = vt_arena_push(&func->module->arena, size);
+  op->code = code;
+  op->func = func;
+  op->operand_count = operands;
+  op->result_count = results;
+  op->region_count = regions;
+  op->attr_count = attrs;
+  op->results = (vt_value *)(op + 1);
+  op->attrs = (vt_attr *)(op->results + results);
+  op->operands = (vt_value **)(op->attrs + attrs);
+  op->regions = (vt_func **)(op->operands + operands);
+  for (uint32_t i = 0; i < results; i++)
+    op->results[i] = (vt_value){.op = op, .func = func, .index = (int32_t)i, .id = -1};
+  return op;
+}
+
 vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t operand_count,
                     vt_value *const *operands, uint32_t result_count, const vt_type *types,
                     uint32_t region_count) {
   vt_assert(code > VT_OP_INVALID && code < VT_OP_COUNT);
   vt_assert_each(i, operands ? operand_count : 0, operands[i]->func == func);
   vt_assert_each(i, result_count, types[i].rank >= 0 && types[i].rank <= VT_MAX_RANK);
-  vt_arena *arena = &func->module->arena;
-  vt_op *op = VT_NEW(arena, vt_op);
-  op->code = code;
-  op->func = func;
+  vt_op *op = new_op(func, code, operand_count, result_count, region_count, 0);
   op->loc = loc ? loc : &vt_loc_unknown;
-  op->operand_count = operand_count;
-  op->operands = VT_NEW_ARRAY(arena, vt_value *, operand_count);
   if (operand_count && operands) memcpy(op->operands, operands, sizeof *operands * operand_count);
-  op->result_count = result_count;
-  op->results = VT_NEW_ARRAY(arena, vt_value, result_count);
-  for (uint32_t i = 0; i < result_count; i++)
-    op->results[i] =
-        (vt_value){.type = types[i], .op = op, .func = func, .index = (int32_t)i, .id = -1};
-  op->region_count = region_count;
-  op->regions = VT_NEW_ARRAY(arena, vt_func *, region_count);
+  for (uint32_t i = 0; i < result_count; i++) op->results[i].type = types[i];
   return op;
 }
 
@@ -171,24 +181,18 @@ void vt_value_replace(vt_value *from, vt_value *to) {
 static void copy_ops(vt_func *to, vt_op *before, const vt_func *from, vt_value **map) {
   vt_assert(!before || before->func == to);
   for (const vt_op *op = from->first; op; op = op->next) {
-    vt_op *copy = vt_op_create(to, op->code, op->loc, op->operand_count, NULL, 0, NULL, 0);
-    vt_arena *arena = &to->module->arena;
+    vt_op *copy =
+        new_op(to, op->code, op->operand_count, op->result_count, op->region_count, op->attr_count);
+    copy->loc = op->loc;
     for (uint32_t i = 0; i < op->operand_count; i++) copy->operands[i] = map[op->operands[i]->id];
     vt_assert_each(i, op->operand_count, copy->operands[i]); // defined before it is used
     copy->capture_count = op->capture_count;
-    copy->result_count = op->result_count;
-    copy->results = VT_NEW_ARRAY(arena, vt_value, op->result_count);
     for (uint32_t i = 0; i < op->result_count; i++) {
-      copy->results[i] = (vt_value){
-          .type = op->results[i].type, .op = copy, .func = to, .index = (int32_t)i, .id = -1};
+      copy->results[i].type = op->results[i].type;
       map[op->results[i].id] = &copy->results[i];
     }
-    copy->region_count = op->region_count;
-    copy->regions = VT_NEW_ARRAY(arena, vt_func *, op->region_count);
     for (uint32_t i = 0; i < op->region_count; i++)
       copy->regions[i] = vt_func_clone(to->module, op->regions[i]);
-    copy->attr_count = op->attr_count;
-    copy->attrs = VT_NEW_ARRAY(arena, vt_attr, op->attr_count);
     if (op->attr_count) memcpy(copy->attrs, op->attrs, sizeof *op->attrs * op->attr_count);
     if (before)
       vt_op_insert(before, copy);
