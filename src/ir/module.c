@@ -243,6 +243,14 @@ void vt_func_number(vt_func *func) {
   func->value_count = next;
 }
 
+void vt_func_number_all(vt_func *func, int32_t *next) {
+  for (uint32_t i = 0; i < func->param_count; i++) func->params[i]->id = (*next)++;
+  for (vt_op *op = func->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->result_count; i++) op->results[i].id = (*next)++;
+    for (uint32_t i = 0; i < op->region_count; i++) vt_func_number_all(op->regions[i], next);
+  }
+}
+
 uint32_t *vt_func_use_counts(vt_func *func, vt_arena *arena) {
   vt_func_number(func);
   uint32_t *uses = VT_NEW_ARRAY(arena, uint32_t, func->value_count);

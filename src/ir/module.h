@@ -191,6 +191,9 @@ vt_func *vt_func_clone(vt_module *module, const vt_func *func);
 // its returns.
 void vt_func_inline(vt_func *callee, vt_op *before, vt_value *const *args, vt_value **out_returns);
 void vt_func_number(vt_func *func); // sets ids and value_count
+// Numbers the values of the function and of all regions in it in one sequence; `next` is the first
+// id, and then the one after the last.
+void vt_func_number_all(vt_func *func, int32_t *next);
 // Use counts by value id (operands and returns); the array is in `arena`. Numbers the function.
 uint32_t *vt_func_use_counts(vt_func *func, vt_arena *arena);
 

@@ -4,8 +4,8 @@
 #include "spmd/spmd.h"
 
 // What stands for a value now: the result of a call may be the result of another.
-static vt_value *resolve(const vt_map *replaced, vt_value *value) {
-  for (vt_value *by; (by = vt_map_find_ptr(replaced, value));) value = by;
+static vt_value *resolve(vt_value *value) {
+  while (value->replaced_by) value = value->replaced_by;
   return value;
 }
 
@@ -16,14 +16,12 @@ static bool is_control(const vt_op *op) {
 // `elements`: the function computes on elements of arrays.
 static void inline_in(vt_func *func, bool elements) {
   vt_op *next;
-  vt_map replaced = {0};
   for (vt_op *op = func->first; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->operand_count; i++)
-      op->operands[i] = resolve(&replaced, op->operands[i]);
+    for (uint32_t i = 0; i < op->operand_count; i++) op->operands[i] = resolve(op->operands[i]);
     vt_func *callee = vt_op_callee(op);
     if (elements && vt_op_info_get(op->code)->flags & VT_OPF_SHARDY && op->result_count == 1) {
-      *vt_map_at_ptr(&replaced, &op->results[0]) = op->operands[0];
+      op->results[0].replaced_by = op->operands[0];
       vt_op_remove(op);
       continue;
     }
@@ -36,15 +34,12 @@ static void inline_in(vt_func *func, bool elements) {
     vt_value **returns = VT_NEW_ARRAY(&scratch, vt_value *, op->result_count + 1);
     vt_op *before = op->prev;
     vt_func_inline(callee, op, op->operands, returns);
-    for (uint32_t i = 0; i < op->result_count; i++)
-      *vt_map_at_ptr(&replaced, &op->results[i]) = returns[i];
+    for (uint32_t i = 0; i < op->result_count; i++) op->results[i].replaced_by = returns[i];
     vt_op_remove(op);
     next = before ? before->next : func->first; // the body may contain calls: walk it too
     vt_arena_free(&scratch);
   }
-  for (uint32_t i = 0; i < func->return_count; i++)
-    func->returns[i] = resolve(&replaced, func->returns[i]);
-  vt_map_free(&replaced);
+  for (uint32_t i = 0; i < func->return_count; i++) func->returns[i] = resolve(func->returns[i]);
 }
 
 void vt_spmd_inline(vt_module *module) {

@@ -5,7 +5,7 @@
 // hardware id.
 // In: shardings as specified by the program (ir/sharding.h). Out: tilings, by which the runtime
 // splits arrays into buffers.
-// Threads: the module is only read; any number at once.
+// Threads: a module belongs to one thread at a time: values get ids.
 #ifndef VT_SPMD_SPMD_H
 #define VT_SPMD_SPMD_H
 

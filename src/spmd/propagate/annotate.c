@@ -29,9 +29,9 @@ static const vt_sharding *of_node(annotator *a, uint32_t node, vt_place place) {
 }
 
 // Values that the walk did not reach (element computations) count as replicated.
-static const vt_sharding *found(annotator *a, const void *place, vt_type type, vt_place where) {
-  void *node = vt_map_find_ptr(&a->record.places, place);
-  return node ? of_node(a, (uint32_t)((uintptr_t)node - 1), where) : replicated(a, type);
+static const vt_sharding *of_value(annotator *a, const vt_value *value, vt_place where) {
+  uint32_t node = vt_record_node(&a->record, value);
+  return node ? of_node(a, node - 1, where) : replicated(a, value->type);
 }
 
 static bool on_one_device(const vt_sharding *said) {
@@ -43,8 +43,7 @@ static void set_list(annotator *a, vt_op *op, vt_attr_key key, uint32_t count, v
   const vt_sharding **list = VT_NEW_ARRAY(&a->module->arena, const vt_sharding *, count);
   for (uint32_t i = 0; i < count; i++) {
     const vt_sharding *old = said && i < said->count ? said->shardings[i] : NULL;
-    const vt_value *value = &op->results[i];
-    list[i] = on_one_device(old) ? old : found(a, value, value->type, where);
+    list[i] = on_one_device(old) ? old : of_value(a, &op->results[i], where);
   }
   vt_op_set_attr(op, (vt_attr){.key = key, .count = count, .shardings = list});
 }
@@ -52,7 +51,7 @@ static void set_list(annotator *a, vt_op *op, vt_attr_key key, uint32_t count, v
 // The edge into a manual computation: its manual axes, then what the inner value uses.
 static const vt_sharding *inward(annotator *a, const vt_op *op, uint32_t i,
                                  const vt_sharding *said) {
-  void *node = vt_map_find_ptr(&a->record.places, &op->operands[i]);
+  void *node = vt_map_find_ptr(&a->record.slots, &op->operands[i]);
   if (!node || !said || said->rank != op->operands[i]->type.rank) return said;
   return vt_graph_outer_sharding(&a->record.graph, (uint32_t)((uintptr_t)node - 1),
                                  op->operands[i]->type, &a->module->arena);
@@ -95,10 +94,12 @@ static void annotate_main(annotator *a) {
   vt_io_info *results = io_info(a, &main->return_info, main->return_count);
   for (uint32_t i = 0; i < main->param_count; i++)
     if (!on_one_device(params[i].sharding))
-      params[i].sharding = found(a, main->params[i], main->params[i]->type, VT_AT_MAIN);
-  for (uint32_t i = 0; i < main->return_count; i++)
+      params[i].sharding = of_value(a, main->params[i], VT_AT_MAIN);
+  for (uint32_t i = 0; i < main->return_count; i++) {
+    void *node = vt_map_find_ptr(&a->record.slots, &main->returns[i]);
     if (!on_one_device(results[i].sharding))
-      results[i].sharding = found(a, &main->returns[i], main->returns[i]->type, VT_AT_MAIN);
+      results[i].sharding = of_node(a, (uint32_t)((uintptr_t)node - 1), VT_AT_MAIN);
+  }
 }
 
 // ---- unreduced values ---------------------------------------------------------------------------

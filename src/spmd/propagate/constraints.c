@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "spmd/propagate/graph.h"
 
-static const vt_step *step_of(const vt_graph *graph, vt_use use) {
-  return &graph->steps.data[use.step];
+static const vt_step *step_of(const vt_graph *graph, uint32_t use) {
+  return &graph->steps.data[graph->uses.data[use].step];
 }
 
 // A use that states which sharding it wants.
@@ -46,8 +46,8 @@ static bool is_closed(const vt_sharding *s) {
 static bool should_apply(const vt_graph *graph, uint32_t value, const vt_sharding *sharding) {
   const vt_graph_value *v = &graph->values.data[value];
   if (!sharding || vt_node_of(graph, value)->mesh || !is_closed(sharding)) return false;
-  for (size_t i = 0; i < v->uses.size; i++) {
-    const vt_step *user = step_of(graph, v->uses.data[i]);
+  for (uint32_t i = v->first_use; i != VT_NONE; i = graph->uses.data[i].after) {
+    const vt_step *user = step_of(graph, i);
     if (wants_sharding(user) && !same_sharding(user->sharding, sharding)) return false;
   }
   return true;
@@ -59,36 +59,26 @@ static void note(vt_graph *graph, int kind, vt_value **where, uint32_t value, co
   vt_array_push_in(graph->arena, &graph->rewrites, rewrite);
 }
 
-// Gives the use `i` of `from` to `to`.
-static void move_use(vt_graph *graph, uint32_t from, size_t i, uint32_t to) {
-  vt_use use = graph->values.data[from].uses.data[i];
-  graph->steps.data[use.step].operands[use.slot] = to;
-  vt_array_push_in(graph->arena, &graph->values.data[to].uses, use);
-  if (use.where) note(graph, VT_REWRITE_USE, use.where, to, NULL);
-}
-
 // Gives the uses of a value that `wanted` accepts to another one.
-typedef bool chooses(const vt_graph *graph, vt_use use, uint32_t keep);
+typedef bool chooses(const vt_graph *graph, uint32_t use, uint32_t keep);
 static void move_uses(vt_graph *graph, uint32_t from, uint32_t to, uint32_t keep, chooses *wanted) {
-  size_t kept = 0, count = graph->values.data[from].uses.size;
-  for (size_t i = 0; i < count; i++) {
-    vt_use use = graph->values.data[from].uses.data[i];
-    if (wanted(graph, use, keep))
-      move_use(graph, from, i, to);
-    else
-      graph->values.data[from].uses.data[kept++] = use;
+  for (uint32_t use = graph->values.data[from].first_use, next; use != VT_NONE; use = next) {
+    next = graph->uses.data[use].after;
+    if (!wanted(graph, use, keep)) continue;
+    vt_graph_unlink_use(graph, use);
+    vt_graph_link_use(graph, use, to);
+    vt_value **where = graph->uses.data[use].where;
+    if (where) note(graph, VT_REWRITE_USE, where, to, NULL);
   }
-  graph->values.data[from].uses.size = kept;
 }
 
-static bool is_other(const vt_graph *graph, vt_use use, uint32_t keep) {
-  (void)graph;
-  return use.step != keep;
+static bool is_other(const vt_graph *graph, uint32_t use, uint32_t keep) {
+  return graph->uses.data[use].step != keep;
 }
 
 // A new constraint of the operand of a manual computation.
 static uint32_t insert_constraint(vt_graph *graph, uint32_t value, const vt_sharding *sharding,
-                                  vt_use use) {
+                                  vt_value **where) {
   const vt_graph_value *v = &graph->values.data[value];
   vt_type type = graph->nodes.data[v->node].type;
   uint64_t place = v->step == VT_NONE ? 1 : graph->steps.data[v->step].place + 1;
@@ -109,12 +99,12 @@ static uint32_t insert_constraint(vt_graph *graph, uint32_t value, const vt_shar
                   .results = numbers + 1,
                   .rule = vt_rule_of_equals(graph, 2, type),
                   .sharding = sharding};
-  note(graph, VT_REWRITE_INSERT, use.where, result, NULL);
+  note(graph, VT_REWRITE_INSERT, where, result, NULL);
   return vt_graph_add_step(graph, step, NULL);
 }
 
 static void apply_constraint(vt_graph *graph, uint32_t index, uint32_t value,
-                             const vt_sharding *sharding, vt_use use) {
+                             const vt_sharding *sharding, vt_value **where) {
   vt_node *node = vt_node_of(graph, value);
   if (!should_apply(graph, value, sharding)) return;
   if (!node->is_edge) {
@@ -122,12 +112,12 @@ static void apply_constraint(vt_graph *graph, uint32_t index, uint32_t value,
     return;
   }
   bool own = graph->steps.data[index].kind == VT_STEP_CONSTRAINT;
-  uint32_t constraint = own ? index : insert_constraint(graph, value, sharding, use);
+  uint32_t constraint = own ? index : insert_constraint(graph, value, sharding, where);
   vt_step *step = &graph->steps.data[constraint];
   const vt_graph_value *v = &graph->values.data[value];
   if (own) {
     step->place = v->step == VT_NONE ? 1 : graph->steps.data[v->step].place + 1;
-    note(graph, VT_REWRITE_MOVE, use.where, step->results[0], step->op);
+    note(graph, VT_REWRITE_MOVE, where, step->results[0], step->op);
   }
   move_uses(graph, value, step->results[0], constraint, is_other);
 }
@@ -136,9 +126,8 @@ static void apply_constraint(vt_graph *graph, uint32_t index, uint32_t value,
 
 static bool is_constrained(const vt_graph *graph, uint32_t value, uint32_t except) {
   const vt_graph_value *v = &graph->values.data[value];
-  for (size_t i = 0; i < v->uses.size; i++)
-    if (v->uses.data[i].step != except && wants_sharding(step_of(graph, v->uses.data[i])))
-      return true;
+  for (uint32_t i = v->first_use; i != VT_NONE; i = graph->uses.data[i].after)
+    if (graph->uses.data[i].step != except && wants_sharding(step_of(graph, i))) return true;
   return false;
 }
 
@@ -151,9 +140,9 @@ static uint32_t tail_of_chain(const vt_graph *graph, uint32_t head) {
   if (vt_node_of(graph, input)->mesh || is_constrained(graph, input, head)) return VT_NONE;
   for (;;) {
     const vt_graph_value *result = &graph->values.data[graph->steps.data[tail].results[0]];
-    if (result->uses.size != 1 || step_of(graph, result->uses.data[0])->kind != VT_STEP_CONSTRAINT)
+    if (result->use_count != 1 || step_of(graph, result->first_use)->kind != VT_STEP_CONSTRAINT)
       break;
-    tail = result->uses.data[0].step;
+    tail = graph->uses.data[result->first_use].step;
   }
   if (tail == head || is_constrained(graph, graph->steps.data[tail].results[0], VT_NONE))
     return VT_NONE;
@@ -161,7 +150,7 @@ static uint32_t tail_of_chain(const vt_graph *graph, uint32_t head) {
 }
 
 // Later users in the block of the chain's end, but not returns of the program.
-static bool comes_later(const vt_graph *graph, vt_use use, uint32_t tail) {
+static bool comes_later(const vt_graph *graph, uint32_t use, uint32_t tail) {
   const vt_step *user = step_of(graph, use), *last = &graph->steps.data[tail];
   return user->kind != VT_STEP_RETURN && user->block == last->block && user->place > last->place;
 }
@@ -175,10 +164,8 @@ void vt_graph_apply_constraints(vt_graph *graph) {
     uint32_t value = step->operands[0];
     if (tail != VT_NONE)
       move_uses(graph, value, graph->steps.data[tail].results[0], tail, comes_later);
-    vt_use use = {0};
-    const vt_graph_value *v = &graph->values.data[value];
-    for (size_t k = 0; k < v->uses.size; k++)
-      if (v->uses.data[k].step == i) use = v->uses.data[k];
-    apply_constraint(graph, (uint32_t)i, value, step->sharding, use);
+    bool kept = step->operands[0] == value;
+    apply_constraint(graph, (uint32_t)i, value, step->sharding,
+                     kept ? graph->uses.data[step->first_use].where : NULL);
   }
 }

@@ -275,13 +275,12 @@ static bool find_tensors(vt_record *record, const vt_op *op, vt_arena *arena, te
   const vt_mesh *mesh = NULL;
   for (uint32_t i = 0; i <= op->operand_count; i++) {
     vt_value *value = i < op->operand_count ? op->operands[i] : &op->results[0];
-    void *node = vt_map_find_ptr(&record->places, value);
+    uint32_t node = vt_record_node(record, value);
     if (!node) return false;
-    const vt_mesh *own = record->graph.nodes.data[(uintptr_t)node - 1].mesh;
+    const vt_mesh *own = record->graph.nodes.data[node - 1].mesh;
     if (own && mesh && own != mesh) return false;
     if (own) mesh = own;
-    tensors[i] = (tensor){value, vt_graph_sharding(&record->graph, (uint32_t)((uintptr_t)node - 1),
-                                                   VT_INSIDE, arena)};
+    tensors[i] = (tensor){value, vt_graph_sharding(&record->graph, node - 1, VT_INSIDE, arena)};
   }
   if (!mesh || !mesh->axis_count) return false;
   for (uint32_t i = 0; i <= op->operand_count; i++)

@@ -20,7 +20,7 @@ uint32_t vt_graph_add_node(vt_graph *graph, vt_type type) {
                   .dims = VT_NEW_ARRAY(graph->arena, vt_axes, type.rank),
                   .step = VT_NONE,
                   .first_value = VT_NONE};
-  vt_array_push_in(graph->arena, &graph->nodes, node);
+  vt_array_push(&graph->nodes, node);
   return (uint32_t)graph->nodes.size - 1;
 }
 
@@ -29,18 +29,22 @@ uint32_t vt_graph_add_value(vt_graph *graph, uint32_t node, uint32_t block, vt_v
                           .next_of_node = graph->nodes.data[node].first_value,
                           .step = VT_NONE,
                           .block = block,
-                          .home = home};
+                          .home = home,
+                          .first_use = VT_NONE,
+                          .last_use = VT_NONE};
   graph->nodes.data[node].first_value = (uint32_t)graph->values.size;
-  vt_array_push_in(graph->arena, &graph->values, value);
+  vt_array_push(&graph->values, value);
   return (uint32_t)graph->values.size - 1;
 }
 
 uint32_t vt_graph_add_step(vt_graph *graph, vt_step step, vt_value **const *where) {
   uint32_t index = (uint32_t)graph->steps.size;
-  vt_array_push_in(graph->arena, &graph->steps, step);
+  step.first_use = (uint32_t)graph->uses.size;
+  vt_array_push(&graph->steps, step);
   for (uint32_t i = 0; i < step.operand_count; i++) {
-    vt_use use = {index, i, where ? where[i] : NULL};
-    vt_array_push_in(graph->arena, &graph->values.data[step.operands[i]].uses, use);
+    vt_use use = {.step = index, .slot = i, .where = where ? where[i] : NULL};
+    vt_array_push(&graph->uses, use);
+    vt_graph_link_use(graph, step.first_use + i, step.operands[i]);
   }
   for (uint32_t i = 0; i < step.result_count; i++) {
     vt_graph_value *result = &graph->values.data[step.results[i]];
@@ -48,6 +52,25 @@ uint32_t vt_graph_add_step(vt_graph *graph, vt_step step, vt_value **const *wher
     graph->nodes.data[result->node].step = index;
   }
   return index;
+}
+
+void vt_graph_unlink_use(vt_graph *graph, uint32_t index) {
+  const vt_use *use = &graph->uses.data[index];
+  vt_graph_value *value = &graph->values.data[graph->steps.data[use->step].operands[use->slot]];
+  *(use->before == VT_NONE ? &value->first_use : &graph->uses.data[use->before].after) = use->after;
+  *(use->after == VT_NONE ? &value->last_use : &graph->uses.data[use->after].before) = use->before;
+  value->use_count--;
+}
+
+void vt_graph_link_use(vt_graph *graph, uint32_t index, uint32_t to) {
+  vt_use *use = &graph->uses.data[index];
+  vt_graph_value *value = &graph->values.data[to];
+  graph->steps.data[use->step].operands[use->slot] = to;
+  use->before = value->last_use;
+  use->after = VT_NONE;
+  *(use->before == VT_NONE ? &value->first_use : &graph->uses.data[use->before].after) = index;
+  value->last_use = index;
+  value->use_count++;
 }
 
 // ---- meshes -------------------------------------------------------------------------------------
@@ -118,6 +141,10 @@ void vt_graph_init(vt_graph *graph, const vt_module *module, int32_t device_coun
 }
 
 void vt_graph_free(vt_graph *graph) {
+  vt_array_free(&graph->nodes);
+  vt_array_free(&graph->values);
+  vt_array_free(&graph->steps);
+  vt_array_free(&graph->uses);
   vt_map_free(&graph->main_meshes);
 }
 

@@ -31,9 +31,11 @@ typedef struct vt_node {
 } vt_node;
 
 // Operand `slot` of a step. `where`: the place in the module that names the value, in the function
-// that the value is in: a value that a region captures is named by the op with the region.
+// that the value is in: a value that a region captures is named by the op with the region. Uses of
+// one value are a list in the order of their making.
 typedef struct vt_use {
   uint32_t step, slot;
+  uint32_t before, after; // in the list
   vt_value **where;
 } vt_use;
 
@@ -44,7 +46,7 @@ typedef struct vt_graph_value {
   vt_value *home; // in the module; NULL = a copy, or a constraint that import adds
   bool constant;  // computed from constants only: each use has its own copy
   bool expansion; // a broadcast scalar: likewise
-  VT_ARRAY(vt_use) uses;
+  uint32_t first_use, last_use, use_count;
 } vt_graph_value;
 
 // What sharding a factor means for the op.
@@ -99,6 +101,7 @@ typedef struct vt_step {
   uint32_t block;
   uint32_t operand_count, result_count;
   uint32_t *operands, *results; // values
+  uint32_t first_use;           // of operand 0; the others' follow
   const vt_rule *rule;          // NULL = nothing propagates
   // The border of a manual computation: outer axes of each dimension that one side does not see.
   // The inner side is the result if `inward`.
@@ -136,8 +139,9 @@ typedef struct vt_graph {
   VT_ARRAY(vt_node) nodes;
   VT_ARRAY(vt_graph_value) values;
   VT_ARRAY(vt_step) steps;
-  VT_ARRAY(uint32_t) returns; // steps VT_STEP_RETURN, in order
-  VT_ARRAY(uint32_t) order;   // all other live steps
+  VT_ARRAY(vt_use) uses;
+  VT_ARRAY(uint32_t) returns;   // steps VT_STEP_RETURN, in order
+  uint32_t *order, order_count; // all other live steps
   VT_ARRAY(vt_rewrite) rewrites;
   vt_map main_meshes; // mesh -> the mesh that shardings over it are expressed in
   VT_ARRAY(vt_later) later;
@@ -152,6 +156,9 @@ uint32_t vt_graph_add_node(vt_graph *graph, vt_type type);
 uint32_t vt_graph_add_value(vt_graph *graph, uint32_t node, uint32_t block, vt_value *home);
 // Adds the step and its uses of values; `where` has one entry per operand.
 uint32_t vt_graph_add_step(vt_graph *graph, vt_step step, vt_value **const *where);
+// Takes a use out of its value's list; appends it to the list of another.
+void vt_graph_unlink_use(vt_graph *graph, uint32_t use);
+void vt_graph_link_use(vt_graph *graph, uint32_t use, uint32_t value);
 static inline vt_node *vt_node_of(const vt_graph *graph, uint32_t value) {
   return &graph->nodes.data[graph->values.data[value].node];
 }

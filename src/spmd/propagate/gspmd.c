@@ -55,20 +55,21 @@ static void from_users(pass *p, uint32_t value) {
   const vt_graph_value *v = &p->graph->values.data[value];
   bool broadcast = v->step != VT_NONE && is_broadcast(&p->graph->steps.data[v->step]);
   if (broadcast && p->level < 2) return;
-  for (size_t i = 0; i < v->uses.size; i++)
-    apply(p, v->uses.data[i].step, VT_TOWARDS_OPERANDS, (int32_t)v->uses.data[i].slot);
+  for (uint32_t i = v->first_use; i != VT_NONE; i = p->graph->uses.data[i].after)
+    apply(p, p->graph->uses.data[i].step, VT_TOWARDS_OPERANDS,
+          (int32_t)p->graph->uses.data[i].slot);
 }
 
 static void run_level(pass *p) {
   const vt_graph *graph = p->graph;
   do {
     p->changed = false;
-    for (size_t i = 0; i < graph->order.size; i++)
-      apply(p, graph->order.data[i], VT_TOWARDS_RESULTS, VT_RESULTS);
+    for (uint32_t i = 0; i < graph->order_count; i++)
+      apply(p, graph->order[i], VT_TOWARDS_RESULTS, VT_RESULTS);
     for (size_t i = 0; i < graph->returns.size; i++)
       apply(p, graph->returns.data[i], VT_TOWARDS_BOTH, VT_ALL_TENSORS);
-    for (size_t i = graph->order.size; i-- > 0;) {
-      const vt_step *step = &graph->steps.data[graph->order.data[i]];
+    for (uint32_t i = graph->order_count; i-- > 0;) {
+      const vt_step *step = &graph->steps.data[graph->order[i]];
       for (uint32_t k = 0; k < step->result_count; k++) from_users(p, step->results[k]);
     }
     for (uint32_t v = (uint32_t)graph->values.size; v-- > 0;)

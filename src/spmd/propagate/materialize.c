@@ -18,22 +18,37 @@ typedef struct maker {
   vt_map anchors; // function -> op before which it gets its copies, or the maker: at the end
 } maker;
 
-static void note_place(maker *m, vt_value *value, uint32_t graph_value) {
-  uint32_t node = m->record->graph.values.data[graph_value].node;
-  *vt_map_at_ptr(&m->record->places, value) = (void *)((uintptr_t)node + 1);
+// A value that has no id yet gets the next.
+static void note_node(maker *m, vt_value *value, uint32_t graph_value) {
+  vt_record *record = m->record;
+  if (value->id < 0) {
+    value->id = (int32_t)record->nodes.size;
+    vt_array_push(&record->nodes, 0);
+  }
+  record->nodes.data[value->id] = record->graph.values.data[graph_value].node + 1;
 }
 
 // ---- loops and constraints ----------------------------------------------------------------------
 
+static vt_value *resolve(vt_value *value) {
+  while (value->replaced_by) value = value->replaced_by;
+  return value;
+}
+
 static void bypass_loops(vt_func *func) {
   for (vt_op *op = func->first; op; op = op->next) {
     bool control = vt_op_info_get(op->code)->class == VT_CLASS_CONTROL;
+    for (uint32_t i = 0; i < op->operand_count; i++) op->operands[i] = resolve(op->operands[i]);
     for (uint32_t r = 0; control && r < op->region_count; r++) bypass_loops(op->regions[r]);
     if (op->code != VT_OP_WHILE) continue;
     const vt_func *body = op->regions[1];
     for (uint32_t i = 0; i < op->result_count; i++)
-      if (body->returns[i] == body->params[i]) vt_value_replace(&op->results[i], op->operands[i]);
+      if (body->returns[i] == body->params[i]) op->results[i].replaced_by = op->operands[i];
   }
+  for (uint32_t i = 0; i < func->return_count; i++) func->returns[i] = resolve(func->returns[i]);
+  for (vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; op->code == VT_OP_WHILE && i < op->result_count; i++)
+      op->results[i].replaced_by = NULL;
 }
 
 static void insert_after(vt_value *value, vt_op *op) {
@@ -50,7 +65,7 @@ static vt_op *new_constraint(maker *m, vt_value *value, uint32_t graph_value) {
       vt_op_create(value->func, VT_OP_SHARDING_CONSTRAINT,
                    value->op ? value->op->loc : &vt_loc_unknown, 1, &value, 1, &value->type, 0);
   m->record->graph.values.data[graph_value].home = &op->results[0];
-  note_place(m, &op->results[0], graph_value);
+  note_node(m, &op->results[0], graph_value);
   return op;
 }
 
@@ -137,20 +152,27 @@ static vt_value *copy_in(maker *m, uint32_t value, vt_func *func) {
   if (!*found) {
     vt_op *op = claim(m, (vt_op *)(uintptr_t)step->op, func, operands);
     *found = &op->results[0];
-    note_place(m, &op->results[0], value);
+    note_node(m, &op->results[0], value);
   }
   *vt_map_at(&m->known, place, sizeof place) = *found;
   return *found;
 }
 
+static void count_uses(const vt_func *func, uint32_t *counts) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->operand_count; i++) counts[op->operands[i]->id]++;
+    for (uint32_t r = 0; r < op->region_count; r++) count_uses(op->regions[r], counts);
+  }
+  for (uint32_t i = 0; i < func->return_count; i++) counts[func->returns[i]->id]++;
+}
+
 // Constants that only had copies.
-static void drop_unused(vt_func *func, vt_arena *arena) {
-  uint32_t *counts = vt_func_use_counts(func, arena);
+static void drop_unused(vt_func *func, uint32_t *counts) {
   vt_op *before;
   for (vt_op *op = func->last; op; op = before) {
     before = op->prev;
     bool control = vt_op_info_get(op->code)->class == VT_CLASS_CONTROL;
-    for (uint32_t r = 0; control && r < op->region_count; r++) drop_unused(op->regions[r], arena);
+    for (uint32_t r = 0; control && r < op->region_count; r++) drop_unused(op->regions[r], counts);
     if (!vt_spmd_copies_op(op) || counts[op->results[0].id]) continue;
     for (uint32_t i = 0; i < op->operand_count; i++) counts[op->operands[i]->id]--;
     vt_op_remove(op);
@@ -165,7 +187,9 @@ void vt_record_materialize(vt_record *record, vt_module *module) {
   for (size_t i = 0; i < record->copies.size; i++)
     *record->copies.data[i].where =
         copy_in(&m, record->copies.data[i].value, record->copies.data[i].func);
-  drop_unused(module->main, record->graph.arena);
+  uint32_t *counts = VT_NEW_ARRAY(record->graph.arena, uint32_t, record->nodes.size + 1);
+  count_uses(module->main, counts);
+  drop_unused(module->main, counts);
   vt_map_free(&m.copies);
   vt_map_free(&m.known);
   vt_map_free(&m.claimed);

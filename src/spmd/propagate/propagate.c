@@ -9,15 +9,21 @@
 // beyond a limit are left out, because call trees can be exponential.
 #include "spmd/propagate/propagate.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "spmd/propagate/graph.h"
 
 enum { MAX_DEPTH = 200, MAX_STEPS = 1 << 22, COPY_BITS = 24 };
 
+// What a value of the module is in one walk of its function.
+typedef struct named {
+  uint32_t value;
+  vt_value **slot; // a captured value: where the op with the region names it
+} named;
+
 typedef struct walker {
   vt_graph *graph;
+  named *names;  // by the ids of values, unique in the module: in the last walk of their function
   vt_map groups; // sharding_group id -> number + 1
   uint32_t group_count, block_count;
   uint64_t position;
@@ -26,14 +32,7 @@ typedef struct walker {
   vt_record *record; // NULL = not recorded
 } walker;
 
-// What a value of the module is in one walk of its function.
-typedef struct named {
-  uint32_t value;
-  vt_value **slot; // a captured value: where the op with the region names it
-} named;
-
 typedef struct scope {
-  vt_map names; // vt_value -> named
   uint32_t block;
   vt_map grouped; // vt_value -> number of its sharding group + 1
 } scope;
@@ -41,19 +40,21 @@ typedef struct scope {
 static void walk_func(walker *w, vt_func *func, const named *params, uint32_t block,
                       named *returns);
 
-static void note_place(walker *w, const void *place, uint32_t node) {
-  if (w->record) *vt_map_at_ptr(&w->record->places, place) = (void *)((uintptr_t)node + 1);
+static void note_node(walker *w, const vt_value *value, uint32_t node) {
+  if (w->record) w->record->nodes.data[value->id] = node + 1;
 }
 
-static void set_name(walker *w, scope *s, const vt_value *value, named name) {
-  named *copy = VT_NEW(w->graph->arena, named);
-  *copy = name;
-  *vt_map_at_ptr(&s->names, value) = copy;
+static void note_slot(walker *w, vt_value *const *slot, uint32_t node) {
+  if (w->record) *vt_map_at_ptr(&w->record->slots, slot) = (void *)((uintptr_t)node + 1);
 }
 
-static named name_of(const scope *s, const vt_value *value) {
-  const named *found = vt_map_find_ptr(&s->names, value); // absent after the walk was cut short
-  return found ? *found : (named){0};
+static void set_name(walker *w, const vt_value *value, named name) {
+  w->names[value->id] = name;
+}
+
+// Value 0 after the walk was cut short.
+static named name_of(const walker *w, const vt_value *value) {
+  return w->names[value->id];
 }
 
 static uint64_t next_place(walker *w) {
@@ -70,7 +71,7 @@ static uint32_t new_value(walker *w, scope *s, vt_value *home) {
   uint32_t node = vt_graph_add_node(w->graph, home->type);
   uint32_t value = vt_graph_add_value(w->graph, node, s->block, home);
   w->graph->nodes.data[node].group = (uint32_t)(uintptr_t)vt_map_find_ptr(&s->grouped, home);
-  note_place(w, home, node);
+  note_node(w, home, node);
   return value;
 }
 
@@ -91,12 +92,26 @@ bool vt_spmd_copies_op(const vt_op *op) {
          op->code == VT_OP_SLICE || vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
 }
 
+static bool is_copied(const walker *w, uint32_t value) {
+  const vt_graph_value *v = &w->graph->values.data[value];
+  return (v->constant || v->expansion) && v->step != VT_NONE && !is_scalar(w, value);
+}
+
+static uint32_t copy_value(walker *w, uint32_t value, vt_map *copies);
+
+// What a copy is computed from: each value has one copy.
+static uint32_t copy_operand(walker *w, uint32_t value, vt_map *copies) {
+  if (!is_copied(w, value)) return value;
+  void *found = vt_map_find(copies, &value, sizeof value);
+  if (found) return (uint32_t)(uintptr_t)found - 1;
+  uint32_t copy = copy_value(w, value, copies);
+  *vt_map_at(copies, &value, sizeof value) = (void *)((uintptr_t)copy + 1);
+  return copy;
+}
+
 // A copy of a value and of all that it is computed from, for one use; scalars are shared.
 static uint32_t copy_value(walker *w, uint32_t value, vt_map *copies) {
   const vt_graph_value *v = &w->graph->values.data[value];
-  void *found = vt_map_find(copies, &value, sizeof value);
-  if (found) return (uint32_t)(uintptr_t)found - 1;
-  if (is_scalar(w, value) || v->step == VT_NONE || !(v->constant || v->expansion)) return value;
   vt_step step = w->graph->steps.data[v->step];
   const vt_node *old = &w->graph->nodes.data[v->node];
   uint32_t block = v->block, group = old->group, node = vt_graph_add_node(w->graph, old->type);
@@ -105,19 +120,13 @@ static uint32_t copy_value(walker *w, uint32_t value, vt_map *copies) {
   vt_graph_seed(w->graph, node, op_sharding(step.op, VT_ATTR_SHARDING, 0));
   uint32_t *operands = VT_NEW_ARRAY(w->graph->arena, uint32_t, step.operand_count + 1);
   for (uint32_t i = 0; i < step.operand_count; i++)
-    operands[i] = copy_value(w, step.operands[i], copies);
+    operands[i] = copy_operand(w, step.operands[i], copies);
   operands[step.operand_count] = copy;
   step.operands = operands;
   step.results = operands + step.operand_count;
   step.place = ++w->graph->steps.data[w->graph->values.data[value].step].place;
   vt_graph_add_step(w->graph, step, NULL);
-  *vt_map_at(copies, &value, sizeof value) = (void *)((uintptr_t)copy + 1);
   return copy;
-}
-
-static bool is_copied(const walker *w, uint32_t value) {
-  const vt_graph_value *v = &w->graph->values.data[value];
-  return (v->constant || v->expansion) && v->step != VT_NONE && !is_scalar(w, value);
 }
 
 // The value that a use gets: constants' own copy.
@@ -161,10 +170,10 @@ static void add_edge(walker *w, const vt_op *op, uint32_t block, uint32_t count,
 }
 
 // The names of an op's own operands, and the slots to rewrite if they are replaced.
-static void use_operands(walker *w, const scope *s, vt_op *op, uint32_t count, uint32_t *values,
+static void use_operands(walker *w, vt_op *op, uint32_t count, uint32_t *values,
                          vt_value ***where) {
   for (uint32_t i = 0; i < count; i++) {
-    named name = name_of(s, op->operands[i]);
+    named name = name_of(w, op->operands[i]);
     where[i] = name.slot ? name.slot : &op->operands[i];
     values[i] = value_for_use(w, name, &op->operands[i], op->func);
   }
@@ -186,10 +195,10 @@ static bool looks_at(const vt_op *op) {
 }
 
 // Sets the flags of an op's result for its users.
-static void classify(walker *w, const scope *s, const vt_op *op, uint32_t result) {
+static void classify(walker *w, const vt_op *op, uint32_t result) {
   bool constant = vt_spmd_copies_op(op) && op->operand_count;
   for (uint32_t i = 0; constant && i < op->operand_count; i++) {
-    const vt_graph_value *v = &w->graph->values.data[name_of(s, op->operands[i]).value];
+    const vt_graph_value *v = &w->graph->values.data[name_of(w, op->operands[i]).value];
     constant = v->constant;
   }
   vt_graph_value *v = &w->graph->values.data[result];
@@ -213,18 +222,18 @@ static void walk_plain(walker *w, scope *s, vt_op *op) {
   bool constant = false;
   for (uint32_t i = 0; i < op->result_count; i++) {
     step.results[i] = new_value(w, s, &op->results[i]);
-    classify(w, s, op, step.results[i]);
+    classify(w, op, step.results[i]);
     constant = constant || w->graph->values.data[step.results[i]].constant;
     vt_graph_seed(w->graph, w->graph->values.data[step.results[i]].node,
                   op_sharding(op, VT_ATTR_SHARDING, i));
-    set_name(w, s, &op->results[i], (named){step.results[i], NULL});
+    set_name(w, &op->results[i], (named){step.results[i], NULL});
   }
   for (uint32_t i = 0; constant && i < own; i++)
-    step.operands[i] = name_of(s, op->operands[i]).value;
+    step.operands[i] = name_of(w, op->operands[i]).value;
   if (constant)
     step.place -= 1 << (COPY_BITS - 1);
   else
-    use_operands(w, s, op, own, step.operands, where);
+    use_operands(w, op, own, step.operands, where);
   step.rule = vt_rule_of_op(w->graph, op);
   step.sharding = op_sharding(op, VT_ATTR_SHARDING, 0);
   if (op->code == VT_OP_PROPAGATION_BARRIER) {
@@ -243,9 +252,9 @@ static void walk_plain(walker *w, scope *s, vt_op *op) {
 
 // A value that regions of an op see through its operand. Copies of a constant are computed in them;
 // what a scalar is expanded to has its copy outside, where the scalar is.
-static named seen_within(walker *w, const scope *s, vt_op *op, uint32_t operand) {
+static named seen_within(walker *w, vt_op *op, uint32_t operand) {
   vt_value **slot = &op->operands[operand];
-  named name = name_of(s, *slot);
+  named name = name_of(w, *slot);
   if (is_copied(w, name.value) && !w->graph->values.data[name.value].constant)
     name.value = value_for_use(w, name, slot, op->func);
   if (!name.slot) name.slot = slot;
@@ -253,9 +262,9 @@ static named seen_within(walker *w, const scope *s, vt_op *op, uint32_t operand)
 }
 
 // The captured operands of an op as parameters of its regions.
-static void capture(walker *w, const scope *s, vt_op *op, named *params) {
+static void capture(walker *w, vt_op *op, named *params) {
   uint32_t own = vt_op_own_operands(op);
-  for (uint32_t i = 0; i < op->capture_count; i++) params[i] = seen_within(w, s, op, own + i);
+  for (uint32_t i = 0; i < op->capture_count; i++) params[i] = seen_within(w, op, own + i);
 }
 
 // Opens the sharding of a value that a loop reads: within the loop it may be cut further.
@@ -297,13 +306,13 @@ static void walk_while(walker *w, scope *s, vt_op *op) {
   named *results = VT_NEW_ARRAY(w->graph->arena, named, own + 1);
   (void)next_place(w);
   for (uint32_t i = 0; i < own; i++) {
-    named outer = name_of(s, op->operands[i]);
+    named outer = name_of(w, op->operands[i]);
     if (body->returns[i] == body->params[i]) { // not changed
-      named within = seen_within(w, s, op, i);
+      named within = seen_within(w, op, i);
       in_cond[i] = in_body[i] = open_for_loop(w, s, op, &op->operands[i], within);
       results[i] = outer;
-      note_place(w, &op->results[i], w->graph->values.data[in_body[i].value].node);
-      set_name(w, s, &op->results[i], outer);
+      note_node(w, &op->results[i], w->graph->values.data[in_body[i].value].node);
+      set_name(w, &op->results[i], outer);
       continue;
     }
     uint32_t result = new_value(w, s, &op->results[i]), node = w->graph->values.data[result].node;
@@ -313,9 +322,9 @@ static void walk_while(walker *w, scope *s, vt_op *op) {
         (named){vt_graph_add_value(w->graph, node, w->block_count + 1, cond->params[i]), NULL};
     in_body[i] =
         (named){vt_graph_add_value(w->graph, node, w->block_count + 2, body->params[i]), NULL};
-    set_name(w, s, &op->results[i], results[i]);
+    set_name(w, &op->results[i], results[i]);
   }
-  capture(w, s, op, in_body + own);
+  capture(w, op, in_body + own);
   for (uint32_t i = own; i < count; i++)
     in_body[i] = open_for_loop(w, s, op, &op->operands[i], in_body[i]);
   memcpy(in_cond + own, in_body + own, sizeof *in_cond * op->capture_count);
@@ -325,7 +334,7 @@ static void walk_while(walker *w, scope *s, vt_op *op) {
   walk_func(w, body, in_body, first_block + 2, returns);
   for (uint32_t i = 0; i < own && !w->graph->too_large; i++) {
     if (body->returns[i] == body->params[i]) continue;
-    named start = name_of(s, op->operands[i]);
+    named start = name_of(w, op->operands[i]);
     vt_value **where[2] = {start.slot ? start.slot : &op->operands[i],
                            returns[i].slot ? returns[i].slot : &body->returns[i]};
     uint32_t sources[2] = {value_for_use(w, start, &op->operands[i], op->func),
@@ -341,7 +350,7 @@ static void walk_branches(walker *w, scope *s, vt_op *op) {
   uint32_t *sources = numbers(w, op->region_count);
   vt_value ***where = VT_NEW_ARRAY(arena, vt_value **, op->region_count);
   (void)next_place(w);
-  capture(w, s, op, params);
+  capture(w, op, params);
   for (uint32_t r = 0; r < op->region_count; r++) {
     returns[r] = VT_NEW_ARRAY(arena, named, op->result_count + 1);
     walk_func(w, op->regions[r], params, ++w->block_count, returns[r]);
@@ -355,7 +364,7 @@ static void walk_branches(walker *w, scope *s, vt_op *op) {
       sources[r] = value_for_use(w, returns[r][i], &op->regions[r]->returns[i], op->regions[r]);
     }
     add_edge(w, op, s->block, op->region_count, sources, where, result, next_place(w));
-    set_name(w, s, &op->results[i], (named){result, NULL});
+    set_name(w, &op->results[i], (named){result, NULL});
   }
 }
 
@@ -363,13 +372,13 @@ static void walk_barrier(walker *w, scope *s, vt_op *op) {
   (void)next_place(w);
   for (uint32_t i = 0; i < op->result_count; i++) {
     uint32_t source, result = new_value(w, s, &op->results[i]);
-    named name = name_of(s, op->operands[i]);
+    named name = name_of(w, op->operands[i]);
     vt_value **where = name.slot ? name.slot : &op->operands[i];
     vt_graph_seed(w->graph, w->graph->values.data[result].node,
                   op_sharding(op, VT_ATTR_SHARDING, i));
     source = value_for_use(w, name, &op->operands[i], op->func);
     add_edge(w, op, s->block, 1, &source, &where, result, next_place(w));
-    set_name(w, s, &op->results[i], (named){result, NULL});
+    set_name(w, &op->results[i], (named){result, NULL});
   }
 }
 
@@ -428,7 +437,7 @@ static void walk_manual(walker *w, scope *s, vt_op *op) {
   (void)next_place(w);
   for (uint32_t i = 0; i < own; i++) {
     const vt_sharding *stated = op_sharding(op, VT_ATTR_IN_SHARDINGS, i);
-    named name = name_of(s, op->operands[i]);
+    named name = name_of(w, op->operands[i]);
     vt_value **where = name.slot ? name.slot : &op->operands[i];
     vt_axes *manual = NULL;
     params[i] = (named){new_value(w, &inside, body->params[i]), NULL};
@@ -439,9 +448,9 @@ static void walk_manual(walker *w, scope *s, vt_op *op) {
     add_edge(w, op, s->block, 1, &source, &where, params[i].value, next_place(w));
     mark_manual(w, manual, true);
     w->graph->steps.data[w->graph->steps.size - 1].sharding = stated;
-    note_place(w, &op->operands[i], node);
+    note_slot(w, &op->operands[i], node);
   }
-  capture(w, s, op, params + own);
+  capture(w, op, params + own);
   w->manual++;
   walk_func(w, body, params, block, returns);
   w->manual--;
@@ -456,7 +465,7 @@ static void walk_manual(walker *w, scope *s, vt_op *op) {
     uint32_t source = value_for_use(w, returns[i], &body->returns[i], body);
     add_edge(w, op, s->block, 1, &source, &where, result, next_place(w));
     mark_manual(w, manual, false);
-    set_name(w, s, &op->results[i], (named){result, NULL});
+    set_name(w, &op->results[i], (named){result, NULL});
   }
 }
 
@@ -465,9 +474,9 @@ static void walk_manual(walker *w, scope *s, vt_op *op) {
 static void walk_call(walker *w, scope *s, vt_op *op) {
   named *args = VT_NEW_ARRAY(w->graph->arena, named, op->operand_count + 1);
   named *returns = VT_NEW_ARRAY(w->graph->arena, named, op->result_count + 1);
-  for (uint32_t i = 0; i < op->operand_count; i++) args[i] = name_of(s, op->operands[i]);
+  for (uint32_t i = 0; i < op->operand_count; i++) args[i] = name_of(w, op->operands[i]);
   walk_func(w, vt_op_callee(op), args, s->block, returns);
-  for (uint32_t i = 0; i < op->result_count; i++) set_name(w, s, &op->results[i], returns[i]);
+  for (uint32_t i = 0; i < op->result_count; i++) set_name(w, &op->results[i], returns[i]);
 }
 
 static void walk_op(walker *w, scope *s, vt_op *op) {
@@ -509,16 +518,15 @@ static void walk_func(walker *w, vt_func *func, const named *params, uint32_t bl
     uint32_t node = w->graph->values.data[params[i].value].node;
     uint32_t group = (uint32_t)(uintptr_t)vt_map_find_ptr(&s.grouped, func->params[i]);
     if (group && !w->graph->nodes.data[node].group) w->graph->nodes.data[node].group = group;
-    set_name(w, &s, func->params[i], params[i]);
-    note_place(w, func->params[i], node);
+    set_name(w, func->params[i], params[i]);
+    note_node(w, func->params[i], node);
   }
   for (vt_op *op = func->first; op && !w->graph->too_large; op = op->next) {
     if (++w->steps > MAX_STEPS) w->graph->too_large = true;
     walk_op(w, &s, op);
   }
-  for (uint32_t i = 0; i < func->return_count; i++) returns[i] = name_of(&s, func->returns[i]);
+  for (uint32_t i = 0; i < func->return_count; i++) returns[i] = name_of(w, func->returns[i]);
   w->depth--;
-  vt_map_free(&s.names);
   vt_map_free(&s.grouped);
 }
 
@@ -526,46 +534,40 @@ static void walk_func(walker *w, vt_func *func, const named *params, uint32_t bl
 
 // Steps whose results nothing uses, from the last on; their uses of others no longer count.
 static void drop_dead(vt_graph *graph) {
-  size_t *users = VT_NEW_ARRAY(graph->arena, size_t, graph->values.size + 1);
-  for (size_t i = 0; i < graph->values.size; i++) users[i] = graph->values.data[i].uses.size;
   for (size_t i = graph->steps.size; i-- > 0;) {
     vt_step *step = &graph->steps.data[i];
     bool used = step->kind == VT_STEP_EDGE || step->kind == VT_STEP_RETURN ||
                 (step->op && vt_op_has_effect(step->op));
-    for (uint32_t k = 0; k < step->result_count; k++) used = used || users[step->results[k]];
+    for (uint32_t k = 0; k < step->result_count; k++)
+      used = used || graph->values.data[step->results[k]].use_count;
     if (used) continue;
     step->dead = true;
-    for (uint32_t k = 0; k < step->operand_count; k++) users[step->operands[k]]--;
-  }
-  for (size_t i = 0; i < graph->values.size; i++) {
-    vt_graph_value *v = &graph->values.data[i];
-    size_t kept = 0;
-    for (size_t k = 0; k < v->uses.size; k++)
-      if (!graph->steps.data[v->uses.data[k].step].dead) v->uses.data[kept++] = v->uses.data[k];
-    v->uses.size = kept;
+    for (uint32_t k = 0; k < step->operand_count; k++)
+      vt_graph_unlink_use(graph, step->first_use + k);
   }
 }
 
-typedef struct placed {
-  uint64_t place;
-  uint32_t step;
-} placed;
-
-static int by_place(const void *a, const void *b) {
-  uint64_t x = ((const placed *)a)->place, y = ((const placed *)b)->place;
-  return x < y ? -1 : x > y;
+static bool is_ordered(const vt_step *step) {
+  return !step->dead && step->kind != VT_STEP_RETURN;
 }
 
-static void order_steps(vt_graph *graph) {
-  size_t count = 0;
-  placed *list = VT_NEW_ARRAY(graph->arena, placed, graph->steps.size + 1);
-  for (size_t i = 0; i < graph->steps.size; i++) {
-    const vt_step *step = &graph->steps.data[i];
-    if (!step->dead && step->kind != VT_STEP_RETURN)
-      list[count++] = (placed){step->place, (uint32_t)i};
+// By positions first, which are counted; few steps share one.
+static void order_steps(vt_graph *graph, uint64_t positions) {
+  const vt_step *steps = graph->steps.data;
+  uint32_t *ends = VT_NEW_ARRAY(graph->arena, uint32_t, positions + 2), *order;
+  for (size_t i = 0; i < graph->steps.size; i++)
+    if (is_ordered(&steps[i])) ends[(steps[i].place >> COPY_BITS) + 1]++;
+  for (size_t i = 0; i <= positions; i++) ends[i + 1] += ends[i];
+  graph->order_count = ends[positions + 1];
+  graph->order = order = VT_NEW_ARRAY(graph->arena, uint32_t, graph->order_count + 1);
+  for (size_t i = 0; i < graph->steps.size; i++)
+    if (is_ordered(&steps[i])) order[ends[steps[i].place >> COPY_BITS]++] = (uint32_t)i;
+  for (uint32_t i = 1, at; i < graph->order_count; i++) {
+    uint32_t step = order[i];
+    for (at = i; at && steps[order[at - 1]].place > steps[step].place; at--)
+      order[at] = order[at - 1];
+    order[at] = step;
   }
-  qsort(list, count, sizeof *list, by_place);
-  for (size_t i = 0; i < count; i++) vt_array_push_in(graph->arena, &graph->order, list[i].step);
 }
 
 static void add_return(walker *w, named value, vt_value **slot, uint32_t output) {
@@ -585,9 +587,18 @@ static void add_return(walker *w, named value, vt_value **slot, uint32_t output)
   vt_array_push_in(w->graph->arena, &w->graph->returns, made);
 }
 
+static void number_values(walker *w) {
+  const vt_module *module = w->graph->module;
+  int32_t count = 0;
+  for (uint32_t i = 0; i < module->func_count; i++) vt_func_number_all(module->funcs[i], &count);
+  w->names = VT_NEW_ARRAY(w->graph->arena, named, count + 1);
+  for (int32_t i = 0; w->record && i < count; i++) vt_array_push(&w->record->nodes, 0);
+}
+
 // Builds and propagates the whole graph; outputs gets the node of each result of main.
 static void propagate_main(walker *w, vt_func *main, uint32_t *params, uint32_t *outputs) {
   vt_arena *arena = w->graph->arena;
+  number_values(w);
   named *args = VT_NEW_ARRAY(arena, named, main->param_count + 1);
   named *returns = VT_NEW_ARRAY(arena, named, main->return_count + 1);
   for (uint32_t i = 0; i < main->param_count; i++) {
@@ -600,13 +611,13 @@ static void propagate_main(walker *w, vt_func *main, uint32_t *params, uint32_t 
     outputs[i] = vt_graph_add_node(w->graph, main->returns[i]->type);
     uint32_t output = vt_graph_add_value(w->graph, outputs[i], 0, NULL);
     if (main->return_info) vt_graph_seed(w->graph, outputs[i], main->return_info[i].sharding);
-    note_place(w, &main->returns[i], outputs[i]);
+    note_slot(w, &main->returns[i], outputs[i]);
     add_return(w, returns[i], &main->returns[i], output);
   }
   if (w->graph->too_large) return;
   drop_dead(w->graph);
   vt_graph_apply_constraints(w->graph);
-  order_steps(w->graph);
+  order_steps(w->graph, w->position);
   if (vt_graph_is_gspmd(w->graph))
     vt_graph_propagate_gspmd(w->graph);
   else
@@ -705,6 +716,7 @@ bool vt_spmd_record(vt_module *module, int32_t device_count, vt_arena *scratch,
 }
 
 void vt_record_free(vt_record *record) {
-  vt_map_free(&record->places);
+  vt_array_free(&record->nodes);
+  vt_map_free(&record->slots);
   vt_graph_free(&record->graph);
 }

@@ -32,15 +32,20 @@ typedef struct vt_copy_use {
 } vt_copy_use;
 typedef struct vt_record {
   vt_graph graph;
-  // Address -> node + 1: of values (parameters of regions too), the operand slots of manual
-  // computations (inner sharding), the return slots of main.
-  vt_map places;
+  // The node + 1 of each value of the module by its id (no two values have the same); 0 = none.
+  VT_ARRAY(uint32_t) nodes;
+  // The same of slots: operands of manual computations (inner sharding), returns of main.
+  vt_map slots;
   VT_ARRAY(vt_copy_use) copies;
 } vt_record;
 // False: no mesh covers all devices (or the program is too large); nothing is cut.
 bool vt_spmd_record(vt_module *module, int32_t device_count, vt_arena *scratch,
                     vt_record *out_record);
 void vt_record_free(vt_record *record);
+// The node + 1 of a value; 0 for one that the walk did not reach, or that was made since.
+static inline uint32_t vt_record_node(const vt_record *record, const vt_value *value) {
+  return value->id < 0 ? 0 : record->nodes.data[value->id];
+}
 // Constants, and ops that make constants of constants.
 bool vt_spmd_copies_op(const vt_op *op);
 // Makes the module what propagation took it for: what a loop does not change passes around it,

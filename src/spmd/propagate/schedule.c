@@ -49,7 +49,7 @@ static bool passes_through(const vt_step *step) {
 static bool has_one_user(const vt_graph *graph, const vt_step *step) {
   for (uint32_t i = 0; i < step->operand_count; i++)
     if (vt_node_of(graph, step->operands[i])->type.rank &&
-        graph->values.data[step->operands[i]].uses.size != 1)
+        graph->values.data[step->operands[i]].use_count != 1)
       return false;
   return true;
 }
@@ -92,8 +92,9 @@ static void wake(scheduler *s, uint32_t step) {
 
 // Wakes the users of a value so that the first of them runs first.
 static void wake_users(scheduler *s, uint32_t value) {
-  const vt_graph_value *v = &s->graph->values.data[value];
-  for (size_t i = v->uses.size; i-- > 0;) wake(s, v->uses.data[i].step);
+  const vt_use *uses = s->graph->uses.data;
+  for (uint32_t i = s->graph->values.data[value].last_use; i != VT_NONE; i = uses[i].before)
+    wake(s, uses[i].step);
 }
 
 static void wake_around(scheduler *s, uint32_t node) {
@@ -171,7 +172,7 @@ static void run_returns(scheduler *s) {
 
 static void run_round(scheduler *s, int round) {
   run_returns(s);
-  for (size_t i = s->graph->order.size; i-- > 0;) wake(s, s->graph->order.data[i]);
+  for (uint32_t i = s->graph->order_count; i-- > 0;) wake(s, s->graph->order[i]);
   while (s->stack.size) {
     uint32_t step = s->stack.data[--s->stack.size];
     s->waiting[step] = false;
