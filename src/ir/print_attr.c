@@ -137,8 +137,9 @@ void vt_print_sharding(vt_text *out, const vt_sharding *sharding, bool prefix) {
   }
   if (sharding->unreduced_count) {
     vt_text_put(out, ", unreduced={");
+    static const char *const reductions[] = {"}", "}:max", "}:min"};
     put_axes(out, sharding->mesh, sharding->unreduced_count, sharding->unreduced);
-    vt_text_put(out, "}");
+    vt_text_put(out, reductions[sharding->reduction]);
   }
   vt_text_put(out, ">");
 }

@@ -89,6 +89,13 @@ static vt_status run_annotate(vt_module *module, const settings *with, bool *out
   return vt_spmd_annotate(module, with->devices);
 }
 
+static vt_status run_partition(vt_module *module, const settings *with, bool *out_changed) {
+  *out_changed = with->devices > 1;
+  vt_spmd_inline(module);
+  vt_status st = vt_spmd_annotate(module, with->devices);
+  return st ? st : vt_spmd_partition(module, with->devices, NULL);
+}
+
 // Every pass, and the file of its cases.
 static const struct pass {
   const char *name, *file;
@@ -104,6 +111,7 @@ static const struct pass {
     {"collectives", "passes/collectives.txt", run_collectives},
     {"replicas", "spmd/partials/replicas.txt", run_replicas},
     {"annotate", "spmd/propagate/annotate.txt", run_annotate},
+    {"partition", "spmd/partition/partition.txt", run_partition},
     {"partials", "spmd/partials/partial.txt", run_partials},
 };
 enum { PASSES = sizeof passes / sizeof *passes };

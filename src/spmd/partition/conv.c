@@ -184,7 +184,7 @@ static vt_value *add_kernel_parts(conv_in *in) {
   for (int32_t d = 0; d < in->lhs.assign->rank; d++)
     if (in->lhs.assign->dims[d] > 1) dims[count++] = d;
   const vt_groups *groups = vt_groups_along(&p->assigns, in->lhs.assign, count, dims);
-  if (!vt_leaves_out(p)) sum = vt_emit_all_reduce(p, sum, NULL, groups);
+  sum = vt_emit_reduction(p, sum, NULL, groups);
   return to_out(in, sum, vt_assign_whole(&p->assigns, in->type.rank, p->device_count));
 }
 

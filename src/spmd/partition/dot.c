@@ -92,8 +92,8 @@ static vt_value *add_up(vt_parter *p, const vt_dot_sum *sum, vt_value *v) {
     vt_part whole = {v->type, v, vt_assign_whole(&p->assigns, v->type.rank, p->device_count)};
     v = vt_reshard(p, whole, kept).local;
     int32_t copies = sum->out->rank;
-    if (sum->sum_copies && !vt_leaves_out(p))
-      v = vt_emit_all_reduce(p, v, NULL, vt_groups_along(&p->assigns, sum->out, 1, &copies));
+    if (sum->sum_copies)
+      v = vt_emit_reduction(p, v, NULL, vt_groups_along(&p->assigns, sum->out, 1, &copies));
   } else {
     v = vt_emit_reduce_along(p, v, NULL, sum->operand, sum->operand_mask);
   }

@@ -613,8 +613,7 @@ vt_value *vt_emit_reduce_along(vt_parter *p, vt_value *a, const vt_func *reducer
                                const vt_assign *assign, uint32_t mask) {
   for (int32_t d = assign->rank; d-- > 0;) {
     if (!(mask >> d & 1) || assign->dims[d] == 1) continue;
-    if (!vt_leaves_out(p))
-      a = vt_emit_all_reduce(p, a, reducer, vt_groups_along(&p->assigns, assign, 1, &d));
+    a = vt_emit_reduction(p, a, reducer, vt_groups_along(&p->assigns, assign, 1, &d));
   }
   return a;
 }

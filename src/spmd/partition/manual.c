@@ -78,11 +78,12 @@ static vt_status walk_body(vt_parter *p, const vt_op *op, const vt_part *outer, 
     const vt_sharding *s = sharding_at(op, VT_ATTR_IN_SHARDINGS, i);
     vt_part_record(p, body->params[i],
                    (vt_part){type, outer[i].local, vt_assign_of(p, s, type.rank)});
+    vt_part_note(p, body->params[i], s);
   }
   VT_TRY(vt_partition_func(p, body));
   for (uint32_t i = 0; i < body->return_count; i++) {
     const vt_sharding *s = sharding_at(op, VT_ATTR_OUT_SHARDINGS, i);
-    vt_part part = vt_part_of(p, body->returns[i]);
+    vt_part part = vt_part_reduced(p, body->returns[i], s);
     out[i] = vt_reshard(p, part, vt_assign_of(p, s, part.global.rank)).local;
   }
   return VT_OK;

@@ -24,7 +24,7 @@ bool vt_is_even(vt_type global, const vt_assign *assign, int32_t dim) {
   return global.dims[dim] % assign->dims[dim] == 0;
 }
 
-static bool is_manual(const vt_parter *p, const vt_mesh *mesh, uint32_t axis) {
+bool vt_axis_is_manual(const vt_parter *p, const vt_mesh *mesh, uint32_t axis) {
   for (uint32_t i = 0; i < p->manual_count; i++)
     if (!strcmp(p->manual[i].data, mesh->axes[axis].name)) return true;
   return false;
@@ -44,7 +44,7 @@ static int32_t tiles_of_places(const vt_parter *p, const vt_sharding *s, int32_t
   for (int32_t d = 0; d < s->rank; d++) {
     out_dims[d] = 1;
     for (uint32_t a = 0; a < s->dims[d].axis_count; a++)
-      if (!is_manual(p, mesh, s->dims[d].axes[a].axis))
+      if (!vt_axis_is_manual(p, mesh, s->dims[d].axes[a].axis))
         out_dims[d] *= (int32_t)s->dims[d].axes[a].size;
     tiles *= out_dims[d];
   }
@@ -55,7 +55,7 @@ static int32_t tiles_of_places(const vt_parter *p, const vt_sharding *s, int32_t
     for (int32_t d = 0; d < s->rank; d++)
       for (uint32_t a = 0; a < s->dims[d].axis_count; a++) {
         vt_axis_ref ref = s->dims[d].axes[a];
-        if (!is_manual(p, mesh, ref.axis))
+        if (!vt_axis_is_manual(p, mesh, ref.axis))
           tile = tile * ref.size + vt_mesh_coordinate(mesh, place, ref, NULL);
       }
     out_tile[p->groups->place_of[device]] = (int32_t)tile;
@@ -129,116 +129,10 @@ const vt_sharding *vt_annotation(const vt_op *op, uint32_t result) {
   return list && result < list->count ? list->shardings[result] : NULL;
 }
 
-static bool is_partial(const vt_sharding *s) {
-  return s && s->unreduced_count;
-}
-
-void vt_part_note(vt_parter *p, const vt_value *value, const vt_sharding *sharding) {
-  if (is_partial(sharding)) *vt_map_at_ptr(&p->partials, value) = (void *)(uintptr_t)sharding;
-}
-
 void vt_part_set(vt_parter *p, const vt_value *result, vt_part part) {
   const vt_assign *wanted = vt_part_wanted(p, result->op, (uint32_t)result->index);
   vt_part_record(p, result, vt_reshard(p, part, wanted));
   vt_part_note(p, result, vt_annotation(result->op, (uint32_t)result->index));
-}
-
-static bool keeps_axis(const vt_sharding *s, vt_axis_ref ref) {
-  for (uint32_t i = 0; s && i < s->unreduced_count; i++)
-    if (s->unreduced[i].axis == ref.axis && s->unreduced[i].pre_size == ref.pre_size &&
-        s->unreduced[i].size == ref.size)
-      return true;
-  return false;
-}
-
-// The axes that one sharding leaves unreduced and the other does not, as a dimension cut by them.
-static const vt_assign *along_unreduced(vt_parter *p, const vt_sharding *of,
-                                        const vt_sharding *but) {
-  if (!is_partial(of)) return NULL;
-  vt_dim_sharding dim = {.closed = true, .priority = -1};
-  vt_axis_ref *axes = VT_NEW_ARRAY(&p->module->arena, vt_axis_ref, of->unreduced_count);
-  for (uint32_t i = 0; i < of->unreduced_count; i++)
-    if (!keeps_axis(but, of->unreduced[i])) axes[dim.axis_count++] = of->unreduced[i];
-  dim.axes = axes;
-  const vt_sharding along = {.kind = VT_SHARDING_MESH, .mesh = of->mesh, .rank = 1, .dims = &dim};
-  return dim.axis_count ? vt_assign_of(p, &along, 1) : NULL;
-}
-
-static vt_value *sum_partials(vt_parter *p, vt_value *v, const vt_assign *along,
-                              int32_t reduction) {
-  static const vt_opcode codes[] = {VT_OP_ADD, VT_OP_MAXIMUM, VT_OP_MINIMUM};
-  int32_t dim = 0;
-  vt_opcode code = codes[reduction];
-  if (code == VT_OP_ADD && v->type.dtype == VT_PRED) code = VT_OP_OR;
-  return vt_emit_all_reduce(p, v, vt_make_reducer(p, code, v->type.dtype),
-                            vt_groups_along(&p->assigns, along, 1, &dim));
-}
-
-// Terms of which the value is the sum: itself on the first device, nothing on the others.
-static vt_value *make_terms(vt_parter *p, vt_value *v, const vt_assign *along) {
-  vt_value *place = vt_emit_offset(p, along, 0, 1);
-  vt_value *first = vt_emit_compare(p, VT_CMP_EQ, place, vt_emit_s32(p, 0));
-  vt_type pred = v->type;
-  pred.dtype = VT_PRED;
-  vt_value *nothing = vt_emit_splat(p, v->type, vt_emit_nothing(p, v->type.dtype));
-  return vt_emit_select(p, vt_emit_splat(p, pred, first), v, nothing);
-}
-
-vt_part vt_part_reduced(vt_parter *p, const vt_value *value, const vt_sharding *sharding) {
-  vt_part part = vt_part_of(p, value);
-  const vt_sharding *partial = vt_map_find_ptr(&p->partials, value);
-  const vt_assign *ended = along_unreduced(p, partial, sharding);
-  const vt_assign *begun = along_unreduced(p, sharding, partial);
-  if (ended) part.local = sum_partials(p, part.local, ended, partial->reduction);
-  if (begun) // terms are of an array that those axes do not cut
-    part = vt_reshard(p, part, vt_assign_of(p, sharding, part.global.rank));
-  if (begun && !sharding->reduction) part.local = make_terms(p, part.local, begun);
-  return part;
-}
-
-// Of a sum that stays unreduced, every operand is: the op is written for terms of those that are
-// not.
-static vt_status partition_sum(vt_parter *p, const vt_op *op, vt_partition_fn *handler) {
-  vt_part before[3];
-  vt_assert(op->operand_count <= 3);
-  for (uint32_t i = 0; i < op->operand_count; i++) before[i] = vt_part_of(p, op->operands[i]);
-  for (uint32_t i = 0; i < op->operand_count; i++)
-    if (!vt_map_find_ptr(&p->partials, op->operands[i]))
-      vt_part_record(p, op->operands[i], vt_part_reduced(p, op->operands[i], vt_annotation(op, 0)));
-  vt_status st = handler(p, op);
-  for (uint32_t i = 0; i < op->operand_count; i++) vt_part_record(p, op->operands[i], before[i]);
-  return st;
-}
-
-// Operands of an op whose result is not unreduced are not either.
-static void reduce_operands(vt_parter *p, const vt_op *op) {
-  bool keeps = op->code == VT_OP_WHILE || op->code == VT_OP_MANUAL_COMPUTATION ||
-               vt_op_info_get(op->code)->flags & VT_OPF_SHARDY;
-  for (uint32_t i = 0; i < op->result_count && !keeps; i++)
-    keeps = is_partial(vt_annotation(op, i));
-  for (uint32_t i = 0; i < op->operand_count && !keeps; i++) {
-    if (!vt_map_find_ptr(&p->partials, op->operands[i])) continue;
-    vt_part_record(p, op->operands[i], vt_part_reduced(p, op->operands[i], NULL));
-    *vt_map_at_ptr(&p->partials, op->operands[i]) = NULL;
-  }
-}
-
-// Whether the op has its whole result, but for reductions that it leaves out.
-static bool is_complete(const vt_parter *p, const vt_op *op) {
-  const vt_op_info *info = vt_op_info_get(op->code);
-  if (info->class == VT_CLASS_CONTROL || info->flags & VT_OPF_SHARDY) return false;
-  for (uint32_t i = 0; i < op->operand_count; i++)
-    if (vt_map_find_ptr(&p->partials, op->operands[i])) return false;
-  return true;
-}
-
-// A value of which no reduction was left out, as terms: all devices have all of it.
-static void take_terms(vt_parter *p, const vt_value *value) {
-  vt_part part = vt_part_of(p, value);
-  const vt_sharding *s = vt_annotation(value->op, (uint32_t)value->index);
-  const vt_assign *along = along_unreduced(p, s, NULL);
-  if (along && !s->reduction) part.local = make_terms(p, part.local, along);
-  vt_part_record(p, value, part);
 }
 
 const vt_groups *vt_enter(vt_parter *p, const vt_groups *inner) {
@@ -300,18 +194,9 @@ vt_status vt_partition_func(vt_parter *p, const vt_func *func) {
       make_empty(p, op);
       continue;
     }
-    p->keep_partial = op->result_count == 1 && is_partial(vt_annotation(op, 0));
-    p->left_out = false;
-    if (p->partials.size) reduce_operands(p, op);
-    const vt_op_info *info = vt_op_info_get(op->code);
-    bool sum = p->keep_partial && info->flags & VT_OPF_ELTWISE && info->linear == VT_LINEAR_ALL;
-    bool complete = p->keep_partial && !sum && is_complete(p, op);
-    VT_TRY_OUT(sum ? partition_sum(p, op, handlers[op->code]) : handlers[op->code](p, op));
-    if (complete && !p->left_out) take_terms(p, &op->results[0]);
-    p->keep_partial = false;
+    VT_TRY_OUT(vt_partition_op(p, op, handlers[op->code]));
   }
 out:
-  p->keep_partial = false;
   p->loc = before;
   return st;
 }
@@ -413,9 +298,9 @@ static void replace_main(vt_parter *p, const vt_func *main) {
 }
 
 static void parter_free(vt_parter *p) {
-  vt_map *maps[] = {&p->partials, &p->parts,     &p->reshards, &p->offsets,
-                    &p->repeats,  &p->shardings, &p->literals, &p->numbers,
-                    &p->windowed, &p->pairs,     &p->manuals};
+  vt_map *maps[] = {&p->partials,  &p->parts,    &p->reshards, &p->offsets,  &p->repeats,
+                    &p->shardings, &p->literals, &p->numbers,  &p->windowed, &p->pairs,
+                    &p->manuals,   &p->factors,  &p->sums};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) vt_map_free(maps[i]);
   vt_array_free(&p->key);
   vt_assigns_free(&p->assigns);

@@ -43,6 +43,16 @@ typedef struct vt_part {
   const vt_assign *assign;
 } vt_part;
 
+// The unreduced axes of a value, in factors of prime size, and which local values have terms along
+// them (unreduced.c).
+enum { VT_MAX_TERM_FACTORS = 30 };
+typedef struct vt_terms {
+  const vt_sharding *of; // NULL: nothing is unreduced
+  uint32_t count;
+  vt_axis_ref refs[VT_MAX_TERM_FACTORS];
+  vt_map known; // local value -> mask of refs + 1
+} vt_terms;
+
 typedef struct vt_parter {
   vt_module *module;
   vt_func *func; // that is being written; ops go to its end
@@ -50,19 +60,21 @@ typedef struct vt_parter {
   const vt_groups *groups; // of all devices; one group of all at the top
   int32_t device_count;    // groups->size
   bool keep_partial;       // the result stays unreduced: reductions over devices are left out
-  bool left_out;           // at least one was
+  vt_terms terms;          // of the op at hand
   bool poison;             // padding holds NaN and the smallest integers: tests
   uint32_t manual_count;   // axes of the manual computations around
   const vt_string *manual;
   vt_assigns assigns;
   vt_map parts;     // value of the annotated program -> vt_part *
   vt_map partials;  // value of the annotated program -> vt_sharding *, if devices hold partials
+  vt_map sums;      // value of the annotated program with partials -> vt_part *, combined
   vt_map reshards;  // (part, target, groups) -> vt_part *
   vt_map offsets;   // (function, groups, assignment, what) -> where this device is, a value
   vt_map pairs;     // (groups, assignments or tiles) -> pairs of devices that trade
   vt_map manuals;   // (groups, axes around, mesh, axes) -> the state in a manual computation
   vt_map repeats;   // local value -> dimensions along which it repeats
   vt_map windowed;  // (part, target, windows, pad, groups) -> vt_windowed *
+  vt_map factors;   // (mesh, part of an axis) -> where each device is along it
   vt_map shardings; // axes, mesh, groups -> assignment
   vt_map literals;  // tables of one number per device, by contents
   vt_map numbers;   // op -> the first equal one; equal ops are emitted once
@@ -79,13 +91,26 @@ const vt_assign *vt_assign_of(vt_parter *p, const vt_sharding *sharding, int32_t
 void vt_part_set(vt_parter *p, const vt_value *result, vt_part part);
 const vt_sharding *vt_annotation(const vt_op *op, uint32_t result);
 
-// Devices may hold partial values along the unreduced axes of a sharding: what they mean is their
-// sum (or maximum, or minimum). vt_part_set notes this from the annotation, vt_part_note for other
-// values. vt_part_reduced is the value with partials combined, but along axes that `sharding` keeps
-// unreduced (NULL: none).
-void vt_part_note(vt_parter *p, const vt_value *value, const vt_sharding *sharding);
-vt_part vt_part_reduced(vt_parter *p, const vt_value *value, const vt_sharding *sharding);
+// ---- values that stay unreduced (unreduced.c) ---------------------------------------------------
 
+// Devices may hold terms along the unreduced axes of a sharding: the value is their sum (maximum,
+// or minimum). vt_part_set notes this from the annotation, vt_part_note for other values.
+void vt_part_note(vt_parter *p, const vt_value *value, const vt_sharding *sharding);
+// The value under `sharding`: combined along axes that it does not keep unreduced, as terms along
+// those that it does. NULL: combined along all, where it is.
+vt_part vt_part_reduced(vt_parter *p, const vt_value *value, const vt_sharding *sharding);
+// The factors of p->terms along which the local value has terms, as a mask; moving such a value.
+uint32_t vt_terms_of(vt_parter *p, const vt_value *local);
+vt_part vt_reshard_terms(vt_parter *p, vt_part part, const vt_assign *target, uint32_t mask);
+// The part of a handler that combines what devices have: an all-reduce, or, where the result stays
+// unreduced along these axes, nothing.
+vt_value *vt_emit_reduction(vt_parter *p, vt_value *v, const vt_func *reducer,
+                            const vt_groups *groups);
+
+// ---- types --------------------------------------------------------------------------------------
+
+// Whether the axis is one of the manual computations around.
+bool vt_axis_is_manual(const vt_parter *p, const vt_mesh *mesh, uint32_t axis);
 // What each device holds: sizes rounded up.
 vt_type vt_local_type(vt_parter *p, vt_type global, const vt_assign *assign);
 static inline int64_t vt_ceil(int64_t size, int64_t parts) {
@@ -112,6 +137,8 @@ const vt_assign *vt_assign_clear(vt_parter *p, vt_type type, const vt_assign *as
 // Makes the dimensions of `mask` whole (within the current group): all-gathers, last dimension
 // first. part.assign must cut at least one of them.
 vt_part vt_gather_dims(vt_parter *p, vt_part part, uint32_t mask);
+// The array as a sum: each device has its tile along these dimensions, and nothing elsewhere.
+vt_part vt_spread_tiles(vt_parter *p, vt_part part, uint32_t mask);
 // Along one dimension, from shards of the present size to shards of `size` (the same number of
 // tiles): padding, or halos. false: not possible
 bool vt_resize_shards(vt_parter *p, vt_part part, int32_t dim, int64_t size, vt_value **out);
@@ -203,17 +230,11 @@ vt_value *vt_emit_permute(vt_parter *p, vt_value *a, const vt_assign *from, cons
 // Tiles along a dimension trade places: tile i gets what tile source[i] has, zeros for -1.
 vt_value *vt_emit_permute_tiles(vt_parter *p, vt_value *a, const vt_assign *assign, int32_t dim,
                                 const int32_t *source);
-// Whether a reduction over devices is left out, as the result stays unreduced; ask only where there
-// is one.
-static inline bool vt_leaves_out(vt_parter *p) {
-  p->left_out = p->left_out || p->keep_partial;
-  return p->keep_partial;
-}
 // `reducer` is a function of two scalars; NULL adds (ors booleans).
 vt_func *vt_make_reducer(vt_parter *p, vt_opcode code, vt_dtype dtype);
 vt_value *vt_emit_all_reduce(vt_parter *p, vt_value *a, const vt_func *reducer,
                              const vt_groups *groups);
-// One all-reduce for each cut dimension of `mask`, last first. Nothing with p->keep_partial.
+// One vt_emit_reduction for each cut dimension of `mask`, last first.
 vt_value *vt_emit_reduce_along(vt_parter *p, vt_value *a, const vt_func *reducer,
                                const vt_assign *assign, uint32_t mask);
 
@@ -234,6 +255,8 @@ typedef vt_status vt_partition_fn(vt_parter *p, const vt_op *op);
 #include "ir/ops.def"
 #undef OP
 
+// One op: its handler, with operands and results that have terms where their shardings say so.
+vt_status vt_partition_op(vt_parter *p, const vt_op *op, vt_partition_fn *handler);
 // Walks a function of the annotated program into p->func; its parameters have parts already
 // (vt_part_record).
 vt_status vt_partition_func(vt_parter *p, const vt_func *func);

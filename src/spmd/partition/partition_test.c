@@ -125,26 +125,25 @@ static const vt_sharding *make_sharding(vt_module *module, const vt_mesh *mesh, 
   return s;
 }
 
-// Terms of a sum may stay apart here. (Elsewhere the axes would have to be those of the sum.)
-static bool adds_terms(const vt_op *op) {
-  const vt_op_info *info = vt_op_info_get(op->code);
-  return op->result_count == 1 && op->results[0].type.dtype == VT_F32 &&
-         info->flags & VT_OPF_ELTWISE && info->linear == VT_LINEAR_ALL;
-}
-
-// The sharding with an axis that it does not use unreduced; itself if there is none.
-static const vt_sharding *make_unreduced(vt_module *module, const vt_sharding *s) {
-  if (!s || !s->mesh->axis_count || s->mesh->device_count) return s;
-  uint32_t axis = next_random(s->mesh->axis_count);
+static bool uses_axis(const vt_sharding *s, uint32_t axis) {
   for (int32_t d = 0; d < s->rank; d++)
     for (uint32_t i = 0; i < s->dims[d].axis_count; i++)
-      if (s->dims[d].axes[i].axis == axis) return s;
+      if (s->dims[d].axes[i].axis == axis) return true;
+  return false;
+}
+
+// The sharding with axes unreduced that it does not use, or parts of them, as a sum or another
+// reduction: whatever the op would leave apart.
+static const vt_sharding *make_unreduced(vt_module *module, const vt_sharding *s, vt_type type) {
+  if (!s || !s->mesh->axis_count || type.dtype == VT_TOKEN) return s;
   vt_sharding *copy = VT_NEW(&module->arena, vt_sharding);
-  vt_axis_ref *ref = VT_NEW(&module->arena, vt_axis_ref);
-  *ref = (vt_axis_ref){axis, 1, s->mesh->axes[axis].size};
+  vt_axis_ref *refs = VT_NEW_ARRAY(&module->arena, vt_axis_ref, s->mesh->axis_count);
   *copy = *s;
-  copy->unreduced_count = 1;
-  copy->unreduced = ref;
+  for (uint32_t axis = 0; axis < s->mesh->axis_count; axis++)
+    if (!uses_axis(s, axis) && next_random(3))
+      refs[copy->unreduced_count++] = take_axis(s->mesh, axis);
+  copy->unreduced = refs;
+  if (type.dtype != VT_PRED && next_random(4) == 0) copy->reduction = 1 + (int32_t)next_random(2);
   return copy;
 }
 
@@ -154,7 +153,8 @@ static void annotate_func(vt_module *module, const vt_mesh *mesh, vt_func *func)
     const vt_sharding **list = VT_NEW_ARRAY(&module->arena, const vt_sharding *, op->result_count);
     for (uint32_t i = 0; i < op->result_count; i++)
       list[i] = make_sharding(module, mesh, op->results[i].type, false);
-    if (adds_terms(op) && next_random(6) == 0) list[0] = make_unreduced(module, list[0]);
+    for (uint32_t i = 0; i < op->result_count; i++)
+      if (next_random(4) == 0) list[i] = make_unreduced(module, list[i], op->results[i].type);
     vt_op_set_attr(
         op, (vt_attr){.key = VT_ATTR_SHARDING, .count = op->result_count, .shardings = list});
     bool control = op->code == VT_OP_WHILE || op->code == VT_OP_IF || op->code == VT_OP_CASE;

@@ -424,9 +424,8 @@ static vt_value *send_single(vt_parter *p, vt_part part, uint32_t mask) {
                      vt_emit_is_first(p, part.assign, mask));
 }
 
-// Far more tiles than elements: each device puts what it has into an array of nothing, and all are
-// added.
-static vt_value *add_up(vt_parter *p, vt_part part, uint32_t mask) {
+// Each device puts what it has into an array of nothing.
+vt_part vt_spread_tiles(vt_parter *p, vt_part part, uint32_t mask) {
   vt_value *nothing = vt_emit_nothing(p, part.global.dtype), *offsets[VT_MAX_RANK] = {0};
   vt_value *shard = vt_mask(p, part, mask, nothing);
   vt_type padded = shard->type, type = shard->type;
@@ -439,6 +438,12 @@ static vt_value *add_up(vt_parter *p, vt_part part, uint32_t mask) {
   }
   vt_value *sum = vt_emit_dynamic_update(p, vt_emit_splat(p, padded, nothing), shard, offsets);
   for (int32_t d = 0; d < part.global.rank; d++) sum = vt_emit_slice(p, sum, d, 0, type.dims[d]);
+  return (vt_part){part.global, sum, vt_assign_replicate(&p->assigns, part.assign, mask)};
+}
+
+// Far more tiles than elements.
+static vt_value *add_up(vt_parter *p, vt_part part, uint32_t mask) {
+  vt_value *sum = vt_spread_tiles(p, part, mask).local;
   bool kept = p->keep_partial;
   p->keep_partial = false;
   sum = vt_emit_reduce_along(p, sum, NULL, part.assign, mask);
@@ -746,6 +751,8 @@ static void remember(vt_parter *p, vt_part part, vt_part as) {
 
 vt_part vt_reshard(vt_parter *p, vt_part part, const vt_assign *target) {
   if (part.assign == target) return part;
+  uint32_t terms = vt_terms_of(p, part.local);
+  if (terms) return vt_reshard_terms(p, part, target, terms);
   const vt_part *known = *remembered(p, part, target);
   if (known) return *known;
   vt_part out;

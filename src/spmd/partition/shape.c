@@ -111,15 +111,15 @@ vt_status vt_partition_each(vt_parter *p, const vt_op *op) {
   vt_value **operands = VT_NEW_ARRAY(&scratch, vt_value *, op->operand_count + 1);
   vt_type *types = VT_NEW_ARRAY(&scratch, vt_type, op->operand_count + 1);
   for (uint32_t i = 0; i < op->operand_count; i++) {
-    vt_part part = vt_part_of(p, op->operands[i]);
+    vt_part part = vt_part_reduced(p, op->operands[i], vt_annotation(op, i));
     operands[i] = vt_reshard(p, part, vt_part_wanted(p, op, i)).local;
     types[i] = operands[i]->type;
   }
   vt_op *copy = vt_emit_copies(p, op, types, op->operand_count, operands);
   vt_arena_free(&scratch);
   for (uint32_t i = 0; i < op->result_count; i++)
-    vt_part_record(p, &op->results[i],
-                   (vt_part){op->results[i].type, &copy->results[i], vt_part_wanted(p, op, i)});
+    vt_part_set(p, &op->results[i],
+                (vt_part){op->results[i].type, &copy->results[i], vt_part_wanted(p, op, i)});
   return VT_OK;
 }
 

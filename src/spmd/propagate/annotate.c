@@ -128,13 +128,15 @@ static void adopt_loop(vt_op *op) {
                  (vt_attr){.key = VT_ATTR_SHARDING, .count = op->result_count, .shardings = all});
 }
 
-// Ops that may leave out a sum, or add terms up.
-static bool makes_sums(const vt_op *op) {
+// Ops that may leave out the reduction that a sharding names, or work on its terms.
+static bool leaves_out(const vt_op *op, int32_t reduction) {
+  static const vt_opcode codes[] = {VT_OP_ADD, VT_OP_MAXIMUM, VT_OP_MINIMUM};
   const vt_op_info *info = vt_op_info_get(op->code);
   const vt_op *first = op->code == VT_OP_REDUCE ? op->regions[0]->first : NULL;
-  if (op->code == VT_OP_REDUCE) return first && !first->next && first->code == VT_OP_ADD;
-  return op->code == VT_OP_DOT || op->code == VT_OP_DOT_GENERAL || op->code == VT_OP_CONVOLUTION ||
-         (info->flags & VT_OPF_ELTWISE && info->linear == VT_LINEAR_ALL);
+  if (first) return !first->next && first->code == codes[reduction];
+  return !reduction &&
+         (op->code == VT_OP_DOT || op->code == VT_OP_DOT_GENERAL || op->code == VT_OP_CONVOLUTION ||
+          (info->flags & VT_OPF_ELTWISE && info->linear == VT_LINEAR_ALL));
 }
 
 // A constraint that leaves a value unreduced says so of the op that makes the value: there the
@@ -143,9 +145,9 @@ static void adopt_partials(vt_func *func) {
   for (vt_op *op = func->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->region_count; i++) adopt_partials(op->regions[i]);
     adopt_loop(op);
-    if (op->code != VT_OP_SHARDING_CONSTRAINT || !is_partial(stated(op, 0))) continue;
-    vt_op *maker = op->operands[0]->op;
-    if (!maker || maker->result_count != 1 || !makes_sums(maker)) continue;
+    const vt_sharding *s = op->code == VT_OP_SHARDING_CONSTRAINT ? stated(op, 0) : NULL;
+    vt_op *maker = is_partial(s) ? op->operands[0]->op : NULL;
+    if (!maker || maker->result_count != 1 || !leaves_out(maker, s->reduction)) continue;
     vt_op_set_attr(maker, *vt_op_attr(op, VT_ATTR_SHARDING));
   }
 }
