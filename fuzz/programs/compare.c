@@ -7,6 +7,7 @@
 
 #include "host/host.h"
 #include "import/import.h"
+#include "import/through_hlo.h"
 #include "ir/sharding.h"
 #include "passes/collectives.h"
 #include "spmd/spmd.h"
@@ -16,6 +17,7 @@ const char *verdict_name(verdict v) {
   static const char *const names[] = {"same",
                                       "the importer",
                                       "the evaluator",
+                                      "what is read back from HLO",
                                       "the evaluator on all devices",
                                       "the program of one device",
                                       "the host back end on evaluator steps",
@@ -204,6 +206,25 @@ verdict trial_host(trial *t, vt_text *out_why) {
   if (!v && t->plain != t->program.module) v = run_partitioned(t, out_why);
   if (!v) v = run_text(t, plan, VERDICT_PLAN, out_why);
   return v ? v : run_text(t, code, VERDICT_HOST, out_why);
+}
+
+verdict trial_hlo(trial *t, vt_text *out_why) {
+  vt_eval_env env = {.exact_dots = true};
+  verdict v = VERDICT_SAME;
+  for (int text = 0; text < 2 && !v; text++) {
+    vt_module *again = NULL;
+    vt_status st = vt_through_hlo(t->plain, text, &again);
+    if (!st && !again) return VERDICT_SAME;
+    if (!st) st = vt_eval_func(again->main, &env, t->args, t->got);
+    bool unsaid =
+        st && vt_status_code(st) == VT_UNIMPLEMENTED; // a custom call for want of an opcode
+    if (unsaid) vt_status_free(st);
+    if (!unsaid)
+      v = st ? refused(st, VERDICT_HLO, out_why) : trial_check(t, t->got, VERDICT_HLO, out_why);
+    if (v) vt_text_put(out_why, text ? " (text)" : " (message)");
+    vt_module_destroy(again);
+  }
+  return v;
 }
 
 static void hide_constants(vt_func *func) {

@@ -12,6 +12,7 @@ typedef enum verdict {
   VERDICT_SAME,
   VERDICT_IMPORT,      // the printed text does not read back
   VERDICT_EVALUATOR,   // the evaluator rejects the program
+  VERDICT_HLO,         // what is read back from HLO
   VERDICT_LOCKSTEP,    // the evaluator on all devices of a mesh
   VERDICT_PARTITIONED, // the program of one device, on all of them
   VERDICT_PLAN,        // the host back end with evaluator steps only
@@ -39,6 +40,9 @@ typedef struct trial {
 verdict trial_open(program p, trial *out_trial, vt_text *out_why);
 void trial_close(trial *t);
 verdict trial_host(trial *t, vt_text *out_why); // import, plan and host
+// The program written as HLO, message and text, and read back, on the evaluator. One that HLO has
+// no form for is not asked.
+verdict trial_hlo(trial *t, vt_text *out_why);
 // Why XLA:CPU must not run this op or its regions and callees (known.def); NULL: it may.
 const char *xla_known(const vt_op *op);
 // Removes the ops that XLA:CPU must not run from `func`, a copy of plain's main: their results

@@ -152,6 +152,7 @@ static void run_seeds(const options *o, xla *x, uint64_t first, int count, progr
     program made;
     generate(o, first + (uint64_t)i, &made);
     verdicts[i] = trial_open(made, &trials[i], &why);
+    if (!verdicts[i]) verdicts[i] = trial_hlo(&trials[i], &why);
     if (!verdicts[i]) verdicts[i] = trial_host(&trials[i], &why);
     trials[i].ask_all = o->ask_all;
     open[i] = !verdicts[i];
@@ -301,6 +302,7 @@ static vt_status judge_file(const char *path, xla *x, const options *o, verdict 
   for (uint32_t i = 0; i < p.module->main->param_count; i++) save(&s, "in", i, t.args[i]);
   for (uint32_t i = 0; i < p.module->main->return_count && !v; i++)
     save(&s, "evaluator", i, t.want[i].center);
+  if (!v) v = trial_hlo(&t, &why);
   if (!v) {
     v = trial_host(&t, &why);
     save_answers(&s, "host", &t);
@@ -348,6 +350,7 @@ static int verdict_of(const program *candidate, const options *o, xla *x) {
   verdict v = VERDICT_IMPORT;
   if (!st) v = trial_open(copy, &t, &why);
   t.ask_all = o->ask_all;
+  if (!st && !v) v = trial_hlo(&t, &why);
   if (!st && !v) v = trial_host(&t, &why);
   if (!st && !v && x) v = trial_xla(&t, x, &refused, &why);
   if (!st && !v && x) v = trial_xla_mesh(&t, x, &asked, &refused, &why);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// exec.c - `vtpu exec` and `vtpu compile`: a StableHLO file, run with arrays from files, or
-// compiled for its report. Arrays are used in order: each --input adds .npy files, or the arrays of
-// a .npz, sorted by the number at the end of their names when all have one (in_0, in_1, ...
-// in_10). Outputs are written as out_0, out_1, ...
+// exec.c - `vtpu exec` and `vtpu compile`: a program in StableHLO or HLO, run with arrays from
+// files, or compiled for its report. Arrays are used in order: each --input adds .npy
+// files, or the arrays of a .npz, sorted by the number at the end of their names when all have one
+// (in_0, in_1, ... in_10). Outputs are written as out_0, out_1, ...
 // Element types that NumPy lacks are stored as raw bytes or integers of the same width.
 #include <stdbool.h>
 #include <stdio.h>

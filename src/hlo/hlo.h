@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // hlo.h - a module as HLO: computations of instructions, as XLA's own tools read and print it.
 //
-// In: a verified module without manual computations. Out: one form in memory, and two writers over
-// it: text, and the message xla.HloModuleProtoWithConfig. Both give instructions the same names.
+// One form in memory, with two writers and two readers: text, and the message
+// xla.HloModuleProtoWithConfig. It is made from a verified module without manual computations
+// (vt_hlo_build), or read; src/import makes a module of what was read. Both writers give
+// instructions the same names.
 // Where a value lies in the host's memory, its shape says so (S(5)), and what moves data between
 // the two memories is asynchronous: copies, and slices out of and into arrays in host memory.
 // Ownership: everything belongs to the vt_hlo, and borrows from the module.
 #ifndef VT_HLO_HLO_H
 #define VT_HLO_HLO_H
 
+#include "base/file.h"
 #include "ir/module.h"
 
 // How HLO's fields print (hlo_text.c) and travel (hlo_proto.c); hlo_fields.def.
@@ -59,6 +62,8 @@ const char *vt_hlo_word(vt_hlo_field field, int64_t value);
 typedef struct vt_hlo_shape {
   bool tuple;
   bool host;          // the array lies in the host's memory
+  bool dynamic;       // a dimension of the array is known only when it runs
+  bool tiled;         // it is laid out in tiles
   vt_type type;       // not of tuples
   const char *layout; // minor to major "{0,1}"; NULL = row-major
   uint32_t count;     // of a tuple's parts
@@ -70,7 +75,8 @@ typedef struct vt_hlo_attr {
   vt_hlo_field field;
   int64_t i64;
   uint32_t count, rows; // of ints; rows of GROUPS and PAIRS
-  const int64_t *ints;
+  uint32_t room;        // for ints, while they are being read
+  int64_t *ints;
   double f64;
   vt_string string;
   const vt_literal *literal;
@@ -101,11 +107,12 @@ struct vt_hlo_computation {
   bool wrapper; // of the one operation of an asynchronous pair; text shows the pair alone
 };
 
-// What the compiler decided about a parameter or result of the entry computation.
+// What the compiler decided about a parameter or result of the entry computation; of what was
+// read, about each array of a parameter or result.
 typedef struct vt_hlo_io {
   bool host;            // lies in the host's memory
   const char *layout;   // NULL = row-major
-  vt_string sharding;   // xla.OpSharding; empty = none
+  vt_string sharding;   // xla.OpSharding, or its text; empty = none
   int32_t alias_output; // parameter: the result that takes its memory, -1 = none
   bool donated;         // parameter: its memory may be used, no result named
 } vt_hlo_io;
@@ -125,7 +132,11 @@ typedef struct vt_hlo {
   const vt_hlo_shape **params; // with the layouts of the entry computation
   const vt_hlo_shape *result;
   vt_hlo_io *param_info, *result_info;
+  const vt_dict_value *frontend; // attributes of a module that was read; NULL = none
 } vt_hlo;
+
+const vt_hlo_attr *vt_hlo_find(const vt_hlo_instruction *instruction,
+                               vt_hlo_field field); // NULL when absent
 
 // errors UNIMPLEMENTED: a manual computation, or a reduction's computation that uses an outer value
 // other than a constant
@@ -135,9 +146,25 @@ void vt_hlo_destroy(vt_hlo *hlo); // accepts NULL
 
 // "f32[2,3]".
 void vt_hlo_put_type(vt_text *out, vt_type type);
-// As XLA prints modules: constants of more than ten elements are elided.
-void vt_hlo_print(const vt_hlo *hlo, vt_text *out_text);
+// As XLA prints modules: constants of more than `largest` elements are elided.
+enum { VT_HLO_SHORT = 10 };
+void vt_hlo_print(const vt_hlo *hlo, int64_t largest, vt_text *out_text);
 // The message xla.HloModuleProtoWithConfig; constants are whole.
 void vt_hlo_write(const vt_hlo *hlo, vt_text *out_bytes);
+
+// Whether a program is HLO's text, or one of the messages xla.HloModuleProto, HloProto and
+// HloModuleProtoWithConfig; a damaged message is one too if it cannot be text.
+bool vt_hlo_is_text(vt_bytes program);
+bool vt_hlo_is_message(vt_bytes program);
+// Reads either. Trusts nothing: computations refer to computations and instructions that exist,
+// operands are defined before their users; opcodes and what they need are not looked at. Ids count
+// computations, and instructions in their order through all of them. The result borrows strings and
+// constants from `program`.
+// errors INVALID_ARGUMENT, UNIMPLEMENTED naming the instruction, or the line of the text
+vt_status vt_hlo_read(vt_bytes program, vt_hlo **out_hlo) VT_CHECKED;
+// The instruction in front of a message about it, with its line in the user's source.
+vt_status vt_hlo_blame(vt_status st, const vt_hlo_instruction *instruction) VT_CHECKED;
+// The number of arrays and tokens in a shape.
+uint32_t vt_hlo_leaves(const vt_hlo_shape *shape);
 
 #endif

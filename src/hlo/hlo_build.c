@@ -76,6 +76,16 @@ vt_hlo_instruction *vt_hlo_add(vt_hlo_builder *b, const char *opcode, const vt_h
   return instruction;
 }
 
+// XLA's names have letters, digits and _ - . only.
+static const char *allowed(vt_hlo_builder *b, const char *name) {
+  char *copy = vt_arena_copy(b->arena, name, strlen(name));
+  for (char *c = copy; *c; c++)
+    if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
+          *c == '_' || *c == '-' || *c == '.'))
+      *c = '_';
+  return copy;
+}
+
 // The last word of the op's scope, of characters that names may have; the opcode when there is
 // none.
 static const char *base_name(vt_hlo_builder *b, const vt_op *op, const char *opcode) {
@@ -83,12 +93,7 @@ static const char *base_name(vt_hlo_builder *b, const vt_op *op, const char *opc
   if (slash) name = slash + 1;
   if (!((*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') || *name == '_'))
     return opcode;
-  char *copy = vt_arena_copy(b->arena, name, strlen(name));
-  for (char *c = copy; *c; c++)
-    if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
-          *c == '_' || *c == '-' || *c == '.'))
-      *c = '_';
-  return copy;
+  return allowed(b, name);
 }
 
 vt_hlo_instruction *vt_hlo_main(vt_hlo_builder *b, const char *opcode, const vt_hlo_shape *shape,
@@ -192,11 +197,7 @@ vt_hlo_instruction *vt_hlo_async(vt_hlo_builder *b, const char *opcode, const vt
 // Attributes --------------------------------------------------------------------------------------
 
 vt_hlo_attr *vt_hlo_set(vt_hlo_builder *b, vt_hlo_instruction *instruction, vt_hlo_field field) {
-  vt_hlo_attr *attr = VT_NEW(b->arena, vt_hlo_attr), **at = &instruction->attrs;
-  while (*at && (*at)->field < field) at = &(*at)->next;
-  attr->field = field;
-  attr->next = *at;
-  return *at = attr;
+  return vt_hlo_add_attr(b->arena, instruction, field);
 }
 
 void vt_hlo_set_i64(vt_hlo_builder *b, vt_hlo_instruction *instruction, vt_hlo_field field,
@@ -225,7 +226,7 @@ void vt_hlo_copy(vt_hlo_builder *b, vt_hlo_instruction *instruction, vt_hlo_fiel
   vt_hlo_attr *attr = vt_hlo_set(b, instruction, field);
   switch (vt_attr_kind_of(key)) {
   case VT_ATTR_KIND_INTS:
-    attr->ints = from->ints;
+    attr->ints = (int64_t *)(uintptr_t)from->ints; // only readers add to them
     attr->count = from->count;
     break;
   case VT_ATTR_KIND_F64:
@@ -258,7 +259,8 @@ vt_hlo_computation *vt_hlo_begin(vt_hlo_builder *b, const char *name,
                                  vt_hlo_computation **out_outer) {
   vt_hlo_computation *computation = VT_NEW(b->arena, vt_hlo_computation);
   computation->id = ++b->next_computation;
-  computation->name = vt_arena_printf(b->arena, "%s.%lld", name, (long long)computation->id);
+  computation->name =
+      vt_arena_printf(b->arena, "%s.%lld", allowed(b, name), (long long)computation->id);
   *out_outer = b->at;
   b->at = computation;
   return computation;

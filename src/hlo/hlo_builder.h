@@ -5,7 +5,7 @@
 #define VT_HLO_HLO_BUILDER_H
 
 #include "base/map.h"
-#include "hlo/hlo.h"
+#include "hlo/hlo_writers.h"
 
 typedef struct vt_hlo_builder {
   vt_hlo *hlo;
@@ -80,9 +80,6 @@ void vt_hlo_copy(vt_hlo_builder *b, vt_hlo_instruction *instruction, vt_hlo_fiel
                  vt_attr_key key);
 // What any op may carry: its sharding and its frontend attributes.
 void vt_hlo_copy_common(vt_hlo_builder *b, vt_hlo_instruction *instruction);
-
-// hlo_literal.c: attributes as MLIR prints them, {a = 1 : i64}; {} for NULL.
-void vt_hlo_put_dict(vt_text *out, const vt_dict_value *dict);
 
 // hlo_control.c.
 vt_status vt_hlo_function(vt_hlo_builder *b, const vt_func *func,

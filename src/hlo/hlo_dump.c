@@ -29,7 +29,7 @@ static vt_status dump(const char *path) {
   VT_TRY_OUT(vt_file_map(path, &bytes));
   VT_TRY_OUT(vt_import(bytes, &module));
   VT_TRY_OUT(vt_hlo_build(module, &options, &hlo));
-  vt_hlo_print(hlo, &text);
+  vt_hlo_print(hlo, VT_HLO_SHORT, &text);
   vt_hlo_write(hlo, &message);
   VT_TRY_OUT(save(path, ".hlo", &text));
   VT_TRY_OUT(save(path, ".pb", &message));

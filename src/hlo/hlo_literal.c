@@ -69,8 +69,6 @@ static void put_element(vt_text *out, vt_dtype dtype, const void *data, bool in_
   }
 }
 
-enum { MAX_PRINTED = 10 };
-
 // A row of elements is {1, 2}, of a larger array { 1, 2 }; what holds rows has spaces, and past
 // three dimensions it is numbered.
 static void put_open(vt_text *out, vt_type type, int32_t depth, int64_t index) {
@@ -103,9 +101,9 @@ static void put_nested(vt_text *out, const vt_literal *literal, int32_t depth, i
   vt_text_put(out, tight ? "}" : " }");
 }
 
-void vt_hlo_put_literal(vt_text *out, const vt_literal *literal) {
+void vt_hlo_put_literal(vt_text *out, const vt_literal *literal, int64_t largest) {
   int64_t at = 0;
-  if (vt_type_elements(literal->type) > MAX_PRINTED)
+  if (vt_type_elements(literal->type) > largest)
     vt_text_put(out, "{...}");
   else
     put_nested(out, literal, 0, 0, &at);

@@ -10,54 +10,14 @@
 #include "hlo/hlo_builder.h"
 #include "ir/sharding.h"
 
-// Attributes that keep their form, by the op's key. The first row that
-// matches; VT_OP_INVALID stands for any op.
 static const struct {
   vt_opcode op;
   vt_attr_key key;
   vt_hlo_field field;
 } copies[] = {
-    {VT_OP_IOTA, VT_ATTR_IOTA_DIMENSION, VT_HLO_FIELD_IOTA_DIMENSION},
-    {VT_OP_TRANSPOSE, VT_ATTR_PERMUTATION, VT_HLO_FIELD_DIMENSIONS},
-    {VT_OP_GATHER, VT_ATTR_INDEX_VECTOR_DIM, VT_HLO_FIELD_GATHER_VECTOR_DIM},
-    {VT_OP_SCATTER, VT_ATTR_INDEX_VECTOR_DIM, VT_HLO_FIELD_SCATTER_VECTOR_DIM},
-    {VT_OP_GATHER, VT_ATTR_SLICE_SIZES, VT_HLO_FIELD_GATHER_SLICE_SIZES},
-    {VT_OP_TRIANGULAR_SOLVE, VT_ATTR_LOWER, VT_HLO_FIELD_SOLVE_LOWER},
-    {VT_OP_CHOLESKY, VT_ATTR_LOWER, VT_HLO_FIELD_CHOLESKY_LOWER},
-    {VT_OP_CONVOLUTION, VT_ATTR_FEATURE_GROUP_COUNT, VT_HLO_FIELD_FEATURE_GROUPS},
-    {VT_OP_CONVOLUTION, VT_ATTR_BATCH_GROUP_COUNT, VT_HLO_FIELD_BATCH_GROUPS},
-    {VT_OP_INVALID, VT_ATTR_EXPONENT_BITS, VT_HLO_FIELD_EXPONENT_BITS},
-    {VT_OP_INVALID, VT_ATTR_MANTISSA_BITS, VT_HLO_FIELD_MANTISSA_BITS},
-    {VT_OP_INVALID, VT_ATTR_DIMENSIONS, VT_HLO_FIELD_DIMENSIONS},
-    {VT_OP_INVALID, VT_ATTR_OFFSET_DIMS, VT_HLO_FIELD_OFFSET_DIMS},
-    {VT_OP_INVALID, VT_ATTR_COLLAPSED_SLICE_DIMS, VT_HLO_FIELD_COLLAPSED_SLICE_DIMS},
-    {VT_OP_INVALID, VT_ATTR_OPERAND_BATCHING_DIMS, VT_HLO_FIELD_OPERAND_BATCHING},
-    {VT_OP_INVALID, VT_ATTR_START_INDICES_BATCHING_DIMS, VT_HLO_FIELD_INDICES_BATCHING},
-    {VT_OP_INVALID, VT_ATTR_START_INDEX_MAP, VT_HLO_FIELD_START_INDEX_MAP},
-    {VT_OP_INVALID, VT_ATTR_UPDATE_WINDOW_DIMS, VT_HLO_FIELD_UPDATE_WINDOW_DIMS},
-    {VT_OP_INVALID, VT_ATTR_INSERTED_WINDOW_DIMS, VT_HLO_FIELD_INSERTED_WINDOW_DIMS},
-    {VT_OP_INVALID, VT_ATTR_INPUT_BATCHING_DIMS, VT_HLO_FIELD_INPUT_BATCHING},
-    {VT_OP_INVALID, VT_ATTR_SCATTER_INDICES_BATCHING_DIMS, VT_HLO_FIELD_SCATTER_BATCHING},
-    {VT_OP_INVALID, VT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, VT_HLO_FIELD_SCATTER_DIMS},
-    {VT_OP_INVALID, VT_ATTR_INDICES_ARE_SORTED, VT_HLO_FIELD_INDICES_ARE_SORTED},
-    {VT_OP_INVALID, VT_ATTR_UNIQUE_INDICES, VT_HLO_FIELD_UNIQUE_INDICES},
-    {VT_OP_INVALID, VT_ATTR_SLICE_SIZES, VT_HLO_FIELD_SLICE_SIZES},
-    {VT_OP_INVALID, VT_ATTR_PRECISION_CONFIG, VT_HLO_FIELD_PRECISION},
-    {VT_OP_INVALID, VT_ATTR_IS_STABLE, VT_HLO_FIELD_IS_STABLE},
-    {VT_OP_INVALID, VT_ATTR_EPSILON, VT_HLO_FIELD_EPSILON},
-    {VT_OP_INVALID, VT_ATTR_FEATURE_INDEX, VT_HLO_FIELD_FEATURE_INDEX},
-    {VT_OP_INVALID, VT_ATTR_LEFT_SIDE, VT_HLO_FIELD_LEFT_SIDE},
-    {VT_OP_INVALID, VT_ATTR_UNIT_DIAGONAL, VT_HLO_FIELD_UNIT_DIAGONAL},
-    {VT_OP_INVALID, VT_ATTR_TRANSPOSE_A, VT_HLO_FIELD_TRANSPOSE_A},
-    {VT_OP_INVALID, VT_ATTR_FFT_TYPE, VT_HLO_FIELD_FFT_TYPE},
-    {VT_OP_INVALID, VT_ATTR_FFT_LENGTH, VT_HLO_FIELD_FFT_LENGTH},
-    {VT_OP_INVALID, VT_ATTR_RNG_DISTRIBUTION, VT_HLO_FIELD_DISTRIBUTION},
-    {VT_OP_INVALID, VT_ATTR_RNG_ALGORITHM, VT_HLO_FIELD_ALGORITHM},
-    {VT_OP_INVALID, VT_ATTR_LHS_BATCHING_DIMENSIONS, VT_HLO_FIELD_LHS_BATCH},
-    {VT_OP_INVALID, VT_ATTR_RHS_BATCHING_DIMENSIONS, VT_HLO_FIELD_RHS_BATCH},
-    {VT_OP_INVALID, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, VT_HLO_FIELD_LHS_CONTRACTING},
-    {VT_OP_INVALID, VT_ATTR_RHS_CONTRACTING_DIMENSIONS, VT_HLO_FIELD_RHS_CONTRACTING},
-    {VT_OP_INVALID, VT_ATTR_IS_HOST_TRANSFER, VT_HLO_FIELD_IS_HOST_TRANSFER},
+#define HLO_ATTR(op, key, field) {VT_OP_##op, VT_ATTR_##key, VT_HLO_FIELD_##field},
+#include "hlo/hlo_attrs.def"
+#undef HLO_ATTR
 };
 
 static void copy_all(vt_hlo_builder *b, vt_hlo_instruction *to) {
@@ -228,28 +188,22 @@ vt_status vt_hlo_write_dynamic_slice(vt_hlo_builder *b, const vt_op *op, const c
 // The number of xla.PrecisionConfig.Algorithm; 0 when it has none.
 static int64_t dot_algorithm(const vt_op *op) {
   static const struct {
-    vt_dtype lhs, rhs, sum; // INVALID in a row: tf32
-    int64_t products, algorithm;
-  } algorithms[] = {{VT_F16, VT_F16, VT_F16, 1, 3},
-                    {VT_F16, VT_F16, VT_F32, 1, 4},
-                    {VT_BF16, VT_BF16, VT_BF16, 1, 5},
-                    {VT_BF16, VT_BF16, VT_F32, 1, 6},
-                    {VT_BF16, VT_BF16, VT_F32, 3, 7},
-                    {VT_BF16, VT_BF16, VT_F32, 6, 8},
-                    {0, 0, VT_F32, 1, 9},
-                    {0, 0, VT_F32, 3, 10},
-                    {VT_F32, VT_F32, VT_F32, 1, 11},
-                    {VT_F64, VT_F64, VT_F64, 1, 12},
-                    {VT_BF16, VT_BF16, VT_F32, 9, 13}};
+    vt_dtype lhs, rhs, sum;
+    int64_t products;
+  } algorithms[] = {
+#define ALGORITHM(text, lhs, rhs, sum, products) {VT_##lhs, VT_##rhs, VT_##sum, products},
+#include "hlo/hlo_algorithms.def"
+#undef ALGORITHM
+  };
   if (!vt_op_attr(op, VT_ATTR_LHS_PRECISION_TYPE)) return 0;
   vt_dtype lhs = (vt_dtype)vt_attr_i64(op, VT_ATTR_LHS_PRECISION_TYPE);
   vt_dtype rhs = (vt_dtype)vt_attr_i64(op, VT_ATTR_RHS_PRECISION_TYPE);
   vt_dtype sum = (vt_dtype)vt_attr_i64(op, VT_ATTR_ACCUMULATION_TYPE);
   int64_t products = vt_attr_i64(op, VT_ATTR_NUM_PRIMITIVE_OPERATIONS);
   for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
-    if (algorithms[i].lhs == lhs && algorithms[i].rhs == rhs && algorithms[i].sum == sum &&
-        algorithms[i].products == products)
-      return algorithms[i].algorithm;
+    if (algorithms[i].products && algorithms[i].lhs == lhs && algorithms[i].rhs == rhs &&
+        algorithms[i].sum == sum && algorithms[i].products == products)
+      return (int64_t)i;
   bool f8 = vt_dtype_is_float(lhs) && vt_dtype_get(lhs)->bits == 8 && vt_dtype_is_float(rhs) &&
             vt_dtype_get(rhs)->bits == 8 && sum == VT_F32;
   return f8 ? 1 + vt_attr_i64_or(op, VT_ATTR_ALLOW_IMPRECISE, 0) : 0;

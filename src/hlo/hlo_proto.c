@@ -5,42 +5,26 @@
 // within a message is written apart and then copied behind its length.
 #include <string.h>
 
+#include "base/wire.h"
 #include "hlo/hlo_writers.h"
 
-enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
-
-static void put_varint(vt_text *out, uint64_t value) {
-  uint8_t bytes[10];
-  size_t n = 0;
-  for (; value >= 0x80; value >>= 7) bytes[n++] = (uint8_t)(value | 0x80);
-  bytes[n++] = (uint8_t)value;
-  vt_text_put_n(out, bytes, n);
-}
-
 static void put_i64(vt_text *out, uint32_t field, int64_t value) {
-  put_varint(out, (uint64_t)field << 3 | WIRE_VARINT);
-  put_varint(out, (uint64_t)value);
-}
-
-static void put_bytes(vt_text *out, uint32_t field, const void *bytes, size_t size) {
-  put_varint(out, (uint64_t)field << 3 | WIRE_BYTES);
-  put_varint(out, size);
-  if (size) vt_text_put_n(out, bytes, size);
+  vt_wire_put_uint(out, field, (uint64_t)value);
 }
 
 static void put_string(vt_text *out, uint32_t field, const char *string) {
-  put_bytes(out, field, string, strlen(string));
+  vt_wire_put_bytes(out, field, string, strlen(string));
 }
 
 static void put_packed(vt_text *out, uint32_t field, uint32_t count, const int64_t *ints) {
   vt_text packed = {0};
-  for (uint32_t i = 0; i < count; i++) put_varint(&packed, (uint64_t)ints[i]);
-  put_bytes(out, field, packed.data, packed.size);
+  for (uint32_t i = 0; i < count; i++) vt_wire_put_varint(&packed, (uint64_t)ints[i]);
+  vt_wire_put_bytes(out, field, packed.data, packed.size);
   vt_text_free(&packed);
 }
 
 static void put_message(vt_text *out, uint32_t field, vt_text *message) {
-  put_bytes(out, field, message->data, message->size);
+  vt_wire_put_bytes(out, field, message->data, message->size);
   vt_text_free(message);
 }
 
@@ -106,7 +90,7 @@ static void put_elements(vt_text *out, const vt_literal *literal) {
   for (int64_t i = 0; i < count; i++) {
     const char *at = (const char *)literal->data + (literal->splat ? 0 : (size_t)i * info->bytes);
     if (varints)
-      put_varint(out, (uint64_t)element_i64(dtype, at));
+      vt_wire_put_varint(out, (uint64_t)element_i64(dtype, at));
     else
       vt_text_put_n(out, at, info->bytes);
   }
@@ -182,11 +166,11 @@ static void put_dict(vt_text *out, uint32_t field, const vt_dict_value *dict) {
   for (size_t i = 0; i < dict->count; i++) {
     const vt_dict_entry *entry = &dict->entries[i];
     vt_text pair = {0}, value = {0};
-    put_bytes(&pair, 1, entry->name.data, entry->name.size);
+    vt_wire_put_bytes(&pair, 1, entry->name.data, entry->name.size);
     if (entry->value->kind == VT_DICT_STRING)
-      put_bytes(&pair, 2, entry->value->string.data, entry->value->string.size);
+      vt_wire_put_bytes(&pair, 2, entry->value->string.data, entry->value->string.size);
     else
-      vt_hlo_put_value(&value, entry->value), put_bytes(&pair, 2, value.data, value.size);
+      vt_hlo_put_value(&value, entry->value), vt_wire_put_bytes(&pair, 2, value.data, value.size);
     vt_text_free(&value);
     put_message(&map, 1, &pair);
   }
@@ -195,7 +179,8 @@ static void put_dict(vt_text *out, uint32_t field, const vt_dict_value *dict) {
 
 static void put_f32(vt_text *out, uint32_t field, double value) {
   float f = (float)value;
-  put_varint(out, (uint64_t)field << 3 | WIRE_32);
+  enum { WIRE_32 = 5 };
+  vt_wire_put_varint(out, (uint64_t)field << 3 | WIRE_32);
   vt_text_put_n(out, &f, sizeof f);
 }
 
@@ -217,7 +202,7 @@ static void put_value(vt_text *out, uint32_t field, const vt_hlo_attr *attr, vt_
   case VT_HLO_QUOTED:
   case VT_HLO_SHARDING:
   case VT_HLO_CONFIG:
-    put_bytes(out, field, attr->string.data, attr->string.size);
+    vt_wire_put_bytes(out, field, attr->string.data, attr->string.size);
     break;
   case VT_HLO_F32:
     put_f32(out, field, attr->f64);
@@ -291,10 +276,10 @@ static void put_instruction(vt_text *out, uint32_t field, const vt_hlo_instructi
   put_metadata(&message, 7, instruction->loc);
   put_i64(&message, 35, instruction->id);
   for (uint32_t i = 0; i < instruction->operand_count; i++)
-    put_varint(&ids, (uint64_t)instruction->operands[i]->id);
+    vt_wire_put_varint(&ids, (uint64_t)instruction->operands[i]->id);
   put_message(&message, 36, &ids);
   for (uint32_t i = 0; i < instruction->called_count; i++)
-    put_varint(&ids, (uint64_t)instruction->called[i]->id);
+    vt_wire_put_varint(&ids, (uint64_t)instruction->called[i]->id);
   put_message(&message, 38, &ids);
   for (const vt_hlo_attr *attr = instruction->attrs; attr; attr = attr->next)
     put_attr(&message, attr);
@@ -318,7 +303,8 @@ static void put_schedule(vt_text *out, uint32_t field, const vt_hlo *hlo) {
   vt_text schedule = {0};
   for (const vt_hlo_computation *c = hlo->first; c; c = c->next) {
     vt_text entry = {0}, sequence = {0}, ids = {0};
-    for (const vt_hlo_instruction *i = c->first; i; i = i->next) put_varint(&ids, (uint64_t)i->id);
+    for (const vt_hlo_instruction *i = c->first; i; i = i->next)
+      vt_wire_put_varint(&ids, (uint64_t)i->id);
     put_message(&sequence, 1, &ids);
     put_i64(&entry, 1, c->id);
     put_message(&entry, 2, &sequence);

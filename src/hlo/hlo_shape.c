@@ -2,6 +2,7 @@
 // hlo_shape.c - element types, shapes and the table of fields.
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "hlo/hlo_writers.h"
@@ -56,7 +57,27 @@ const vt_hlo_field_info *vt_hlo_field_get(vt_hlo_field field) {
   return &fields[field];
 }
 
-const char *vt_hlo_word(vt_hlo_field field, int64_t value) {
+vt_hlo_attr *vt_hlo_add_attr(vt_arena *arena, vt_hlo_instruction *instruction, vt_hlo_field field) {
+  vt_hlo_attr *attr = VT_NEW(arena, vt_hlo_attr), **at = &instruction->attrs;
+  while (*at && (*at)->field < field) at = &(*at)->next;
+  attr->field = field;
+  attr->next = *at;
+  return *at = attr;
+}
+
+const vt_hlo_attr *vt_hlo_find(const vt_hlo_instruction *instruction, vt_hlo_field field) {
+  for (const vt_hlo_attr *attr = instruction->attrs; attr; attr = attr->next)
+    if (attr->field == field) return attr;
+  return NULL;
+}
+
+uint32_t vt_hlo_leaves(const vt_hlo_shape *shape) {
+  uint32_t leaves = shape->tuple ? 0 : 1;
+  for (uint32_t i = 0; i < shape->count; i++) leaves += vt_hlo_leaves(shape->parts[i]);
+  return leaves;
+}
+
+static const char *const *words_of(vt_hlo_field field, size_t *out_count) {
   static const char *const ffts[] = {"FFT", "IFFT", "RFFT", "IRFFT"};
   static const char *const rngs[] = {"rng_default", "rng_three_fry", "rng_philox"};
   static const char *const distributions[] = {"rng_invalid", "rng_uniform", "rng_normal"};
@@ -65,34 +86,58 @@ const char *vt_hlo_word(vt_hlo_field field, int64_t value) {
   static const char *const versions[] = {
       "API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING",
       "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"};
-  static const char *const dots[] = {"unset",
-                                     "dot_any_f8_any_f8_f32",
-                                     "dot_any_f8_any_f8_f32_fast_accum",
-                                     "dot_f16_f16_f16",
-                                     "dot_f16_f16_f32",
-                                     "dot_bf16_bf16_bf16",
-                                     "dot_bf16_bf16_f32",
-                                     "dot_bf16_bf16_f32_x3",
-                                     "dot_bf16_bf16_f32_x6",
-                                     "dot_tf32_tf32_f32",
-                                     "dot_tf32_tf32_f32_x3",
-                                     "dot_f32_f32_f32",
-                                     "dot_f64_f64_f64",
-                                     "dot_bf16_bf16_f32_x9"};
+  static const char *const dots[] = {
+#define ALGORITHM(text, lhs, rhs, sum, products) text,
+#include "hlo/hlo_algorithms.def"
+#undef ALGORITHM
+  };
+  static const char *const precisions[] = {"default", "high", "highest"};
+#define WORDS(list) (*out_count = sizeof(list) / sizeof *(list), list)
   switch (field) {
   case VT_HLO_FIELD_FFT_TYPE:
-    return ffts[value];
+    return WORDS(ffts);
   case VT_HLO_FIELD_ALGORITHM:
-    return rngs[value];
+    return WORDS(rngs);
   case VT_HLO_FIELD_DISTRIBUTION:
-    return distributions[value];
+    return WORDS(distributions);
   case VT_HLO_FIELD_TRANSPOSE_A:
-    return transposes[value];
+    return WORDS(transposes);
   case VT_HLO_FIELD_DOT_ALGORITHM:
-    return dots[value];
+    return WORDS(dots);
+  case VT_HLO_FIELD_PRECISION:
+    return WORDS(precisions);
   default:
-    return versions[value >= 0 && value <= 4 ? value : 0];
+    return WORDS(versions);
   }
+#undef WORDS
+}
+
+const char *vt_hlo_word(vt_hlo_field field, int64_t value) {
+  size_t count;
+  const char *const *words = words_of(field, &count);
+  return words[value >= 0 && value < (int64_t)count ? value : 0];
+}
+
+int64_t vt_hlo_word_value(vt_hlo_field field, vt_string word) {
+  size_t count;
+  const char *const *words = words_of(field, &count);
+  for (size_t i = 0; i < count; i++)
+    if (strlen(words[i]) == word.size && !memcmp(words[i], word.data, word.size)) return (int64_t)i;
+  return -1;
+}
+
+vt_dtype vt_hlo_dtype_named(vt_string text) {
+  for (int d = 0; d < VT_DTYPE_LIMIT; d++)
+    if (dtypes[d].text && strlen(dtypes[d].text) == text.size &&
+        !memcmp(dtypes[d].text, text.data, text.size))
+      return (vt_dtype)d;
+  return VT_DTYPE_INVALID;
+}
+
+vt_dtype vt_hlo_dtype_numbered(uint64_t number) {
+  for (int d = 0; d < VT_DTYPE_LIMIT; d++)
+    if (dtypes[d].text && dtypes[d].number == number) return (vt_dtype)d;
+  return VT_DTYPE_INVALID;
 }
 
 void vt_hlo_layout_order(const vt_hlo_shape *shape, int64_t *out_order) {

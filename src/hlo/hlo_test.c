@@ -32,7 +32,7 @@ static void print(vt_bytes program, vt_text *out) {
   if (st)
     vt_text_printf(out, "error: %s\n\n", vt_status_message(st));
   else
-    vt_hlo_print(hlo, out);
+    vt_hlo_print(hlo, VT_HLO_SHORT, out);
   vt_status_free(st);
   vt_hlo_destroy(hlo);
   vt_module_destroy(module);

@@ -97,10 +97,9 @@ static void put_labels(vt_text *out, const vt_hlo_attr *attr) {
 }
 
 static void put_precision(vt_text *out, const vt_hlo_attr *attr) {
-  static const char *const words[] = {"default", "high", "highest"};
   vt_text_put(out, "{");
   for (uint32_t i = 0; i < attr->count; i++)
-    vt_text_printf(out, "%s%s", i ? "," : "", words[attr->ints[i]]);
+    vt_text_printf(out, "%s%s", i ? "," : "", vt_hlo_word(VT_HLO_FIELD_PRECISION, attr->ints[i]));
   vt_text_put(out, "}");
 }
 
@@ -298,11 +297,12 @@ static void put_metadata(vt_text *out, const vt_loc *loc) {
   vt_text_put(out, "}");
 }
 
-static void put_operands(vt_text *out, const vt_hlo_instruction *instruction) {
+static void put_operands(vt_text *out, const vt_hlo_instruction *instruction, int64_t largest) {
   const vt_hlo_attr *first = instruction->attrs;
   if (first && first->field == VT_HLO_FIELD_PARAMETER_NUMBER)
     vt_text_printf(out, "%" PRId64, first->i64);
-  if (first && first->field == VT_HLO_FIELD_LITERAL) vt_hlo_put_literal(out, first->literal);
+  if (first && first->field == VT_HLO_FIELD_LITERAL)
+    vt_hlo_put_literal(out, first->literal, largest);
   for (uint32_t i = 0; i < instruction->operand_count; i++) {
     if (i) vt_text_put(out, ", ");
     if (i && i % 5 == 0) vt_text_printf(out, "/*index=%u*/", i);
@@ -310,14 +310,15 @@ static void put_operands(vt_text *out, const vt_hlo_instruction *instruction) {
   }
 }
 
-static void put_instruction(vt_text *out, const vt_hlo_instruction *instruction, bool root) {
+static void put_instruction(vt_text *out, const vt_hlo_instruction *instruction, bool root,
+                            int64_t largest) {
   const vt_hlo_instruction *says = instruction; // whose attributes it shows
   vt_text_printf(out, "  %s%%%s = ", root ? "ROOT " : "", instruction->name);
   vt_hlo_put_shape(out, instruction->shape, true);
   bool async = !strncmp(instruction->opcode, "async-", 6);
   if (async) says = instruction->called[0]->root;
   vt_text_printf(out, " %s%s(", says->opcode, async ? instruction->opcode + 5 : "");
-  put_operands(out, instruction);
+  put_operands(out, instruction, largest);
   vt_text_put(out, ")");
   if (!async || instruction->operand_count > 1) {
     const vt_hlo_attr *attr = says->attrs;
@@ -333,7 +334,8 @@ static void put_instruction(vt_text *out, const vt_hlo_instruction *instruction,
   vt_text_put(out, "\n");
 }
 
-static void put_computation(vt_text *out, const vt_hlo_computation *computation, bool entry) {
+static void put_computation(vt_text *out, const vt_hlo_computation *computation, bool entry,
+                            int64_t largest) {
   vt_text_printf(out, "%s%%%s (", entry ? "ENTRY " : "", computation->name);
   for (uint32_t i = 0; i < computation->param_count; i++) {
     vt_text_printf(out, "%s%s: ", i ? ", " : "", computation->params[i]->name);
@@ -343,7 +345,7 @@ static void put_computation(vt_text *out, const vt_hlo_computation *computation,
   vt_hlo_put_shape(out, computation->root->shape, false);
   vt_text_put(out, " {\n");
   for (const vt_hlo_instruction *i = computation->first; i; i = i->next)
-    put_instruction(out, i, i == computation->root);
+    put_instruction(out, i, i == computation->root, largest);
   vt_text_put(out, "}\n\n");
 }
 
@@ -382,8 +384,8 @@ static void put_header(vt_text *out, const vt_hlo *hlo) {
   vt_text_put(out, "\n\n");
 }
 
-void vt_hlo_print(const vt_hlo *hlo, vt_text *out_text) {
+void vt_hlo_print(const vt_hlo *hlo, int64_t largest, vt_text *out_text) {
   put_header(out_text, hlo);
   for (const vt_hlo_computation *c = hlo->first; c; c = c->next)
-    if (!c->wrapper) put_computation(out_text, c, c == hlo->entry);
+    if (!c->wrapper) put_computation(out_text, c, c == hlo->entry, largest);
 }

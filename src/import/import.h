@@ -2,7 +2,9 @@
 // import.h - external programs become modules.
 //
 // Accepts MLIR bytecode holding a StableHLO portable artifact (VHLO of any version up to 1.20.0,
-// mixed with sdy and builtin ops). Properties of the module, beyond the invariants of ir/module.h:
+// mixed with sdy and builtin ops), StableHLO text, and HLO, as text or as the message
+// xla.HloModuleProto alone, with its configuration, or in a HloProto. Properties of the module,
+// beyond the invariants of ir/module.h:
 //  - tuples and futures are flattened, unrealized casts and async pairs are removed,
 //    sdy.named_computation is inlined;
 //  - constants of one element (or splats) that a region uses from outside are repeated inside

@@ -213,12 +213,17 @@ static vt_status lower_get_tuple_element(vt_lower *lo, vt_raw_op *raw) {
   if (!index || index->kind != VT_RAW_INT || !tuple || tuple->kind != VT_RAW_TUPLE ||
       index->i64 < 0 || index->i64 >= tuple->count)
     return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "the tuple has no such element");
-  vt_value_list operands = {0};
-  VT_TRY(vt_lower_operands(lo, raw, &operands));
+  // Not through vt_lower_operands: programs take wide tuples apart one by one.
+  const vt_raw_value *value = raw->operands[0];
+  bool known = value->values && (!value->count || value->values[0]->func == lo->func);
   uint32_t at = 0;
   for (int64_t i = 0; i < index->i64; i++) at += tuple->items[i]->leaves;
   uint32_t count = tuple->items[index->i64]->leaves;
-  return set_results(lo, raw, count, operands.data + at);
+  lo->budget -= 1 + at / 64;
+  if (!known || at + count > value->count)
+    return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT,
+                          "an operand is not defined where it is used");
+  return set_results(lo, raw, count, value->values + at);
 }
 
 // async_start, named_computation: the ops of the region replace the op.

@@ -153,11 +153,22 @@ static vt_status compile_bytes(const vt_slice *slice, vt_bytes code, vt_bytes op
   return st ? st : vt_executable_wrap(c.executable, out_executable);
 }
 
+// The importer sees which of them it is.
+static bool is_known_format(const PJRT_Program *program) {
+  static const char *const known[] = {"mlir", "hlo", "hlo_with_config"};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strlen(known[i]) == program->format_size &&
+        !memcmp(known[i], program->format, program->format_size))
+      return true;
+  return false;
+}
+
 vt_status vt_program_compile(const vt_slice *slice, const PJRT_Program *program, vt_bytes options,
                              PJRT_Executable **out_executable) {
   if (!program || !program->code) return vt_error(VT_INVALID_ARGUMENT, "no program to compile");
-  if (program->format_size != 4 || memcmp(program->format, "mlir", 4))
-    return vt_error(VT_UNIMPLEMENTED, "program format \"%.*s\"; vtpu takes \"mlir\"",
+  if (!is_known_format(program))
+    return vt_error(VT_UNIMPLEMENTED,
+                    "program format \"%.*s\"; vtpu takes \"mlir\", \"hlo\" and \"hlo_with_config\"",
                     (int)program->format_size, program->format);
   vt_bytes code = {(const uint8_t *)program->code, program->code_size};
   return compile_bytes(slice, code, options, out_executable);

@@ -118,35 +118,35 @@ static void put_double(vt_text *text, uint32_t number, double value) {
   uint8_t bytes[8];
   memcpy(&bits, &value, sizeof bits);
   for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(bits >> (8 * i));
-  vt_proto_put_varint(text, (uint64_t)number << 3 | 1);
+  vt_wire_put_varint(text, (uint64_t)number << 3 | 1);
   vt_text_put_n(text, bytes, sizeof bytes);
 }
 
 // Appends `part` as field `number` of `text`, and empties it.
 static void put_part(vt_text *text, uint32_t number, vt_text *part) {
-  vt_proto_put_bytes(text, number, part->data, part->size);
+  vt_wire_put_bytes(text, number, part->data, part->size);
   vt_text_free(part);
 }
 
 static void put_stat(vt_text *text, uint32_t number, uint64_t stat, double value) {
   vt_text part = {0};
   if (value <= 0) return;
-  vt_proto_put_uint(&part, 1, stat);
+  vt_wire_put_uint(&part, 1, stat);
   put_double(&part, 2, value);
   put_part(text, number, &part);
 }
 
 static void put_event(vt_text *line, const span *s, int64_t origin_ns) {
   vt_text part = {0};
-  vt_proto_put_uint(&part, 1, (uint64_t)s->name);
-  vt_proto_put_uint(&part, 2, (uint64_t)(s->base.start_ns - origin_ns) * 1000);
-  vt_proto_put_uint(&part, 3, (uint64_t)(s->base.end_ns - s->base.start_ns) * 1000);
+  vt_wire_put_uint(&part, 1, (uint64_t)s->name);
+  vt_wire_put_uint(&part, 2, (uint64_t)(s->base.start_ns - origin_ns) * 1000);
+  vt_wire_put_uint(&part, 3, (uint64_t)(s->base.end_ns - s->base.start_ns) * 1000);
   put_part(line, 4, &part);
 }
 
 static void put_map_entry(vt_text *plane, uint32_t number, uint64_t key, vt_text *value) {
   vt_text entry = {0};
-  vt_proto_put_uint(&entry, 1, key);
+  vt_wire_put_uint(&entry, 1, key);
   put_part(&entry, 2, value);
   put_part(plane, number, &entry);
 }
@@ -155,8 +155,8 @@ static void put_names(vt_text *plane, const PLUGIN_Profiler *p) {
   for (size_t i = 0; i < p->names.size; i++) {
     const name *n = &p->names.data[i];
     vt_text value = {0};
-    vt_proto_put_uint(&value, 1, i + 1);
-    vt_proto_put_bytes(&value, 2, n->text, strlen(n->text));
+    vt_wire_put_uint(&value, 1, i + 1);
+    vt_wire_put_bytes(&value, 2, n->text, strlen(n->text));
     put_stat(&value, 5, STAT_FLOPS, n->flops);
     put_stat(&value, 5, STAT_BYTES, n->bytes);
     put_stat(&value, 5, STAT_SECONDS, n->seconds);
@@ -164,8 +164,8 @@ static void put_names(vt_text *plane, const PLUGIN_Profiler *p) {
   }
   for (uint64_t i = 1; i <= STATS; i++) {
     vt_text value = {0};
-    vt_proto_put_uint(&value, 1, i);
-    vt_proto_put_bytes(&value, 2, stat_names[i], strlen(stat_names[i]));
+    vt_wire_put_uint(&value, 1, i);
+    vt_wire_put_bytes(&value, 2, stat_names[i], strlen(stat_names[i]));
     put_map_entry(plane, 5, i, &value);
   }
 }
@@ -178,8 +178,8 @@ static void put_plane(PLUGIN_Profiler *p, int32_t device) {
     vt_text_printf(&label, "/device:TPU:%d", device);
   else
     vt_text_put(&label, "/host:vtpu");
-  vt_proto_put_uint(&plane, 1, (uint64_t)(device + 1));
-  vt_proto_put_bytes(&plane, 2, label.data, label.size);
+  vt_wire_put_uint(&plane, 1, (uint64_t)(device + 1));
+  vt_wire_put_bytes(&plane, 2, label.data, label.size);
   for (int kind = 0; kind < VT_TRACE_LINES; kind++) {
     vt_text line = {0};
     int64_t origin_ns = -1;
@@ -190,9 +190,9 @@ static void put_plane(PLUGIN_Profiler *p, int32_t device) {
     }
     if (origin_ns < 0) continue;
     any = true;
-    vt_proto_put_uint(&line, 1, (uint64_t)kind + 1);
-    vt_proto_put_bytes(&line, 2, line_names[kind], strlen(line_names[kind]));
-    vt_proto_put_uint(&line, 3, (uint64_t)origin_ns);
+    vt_wire_put_uint(&line, 1, (uint64_t)kind + 1);
+    vt_wire_put_bytes(&line, 2, line_names[kind], strlen(line_names[kind]));
+    vt_wire_put_uint(&line, 3, (uint64_t)origin_ns);
     for (size_t i = 0; i < p->spans.size; i++) {
       const span *s = &p->spans.data[i];
       if ((int)s->base.line == kind && s->base.device == device) put_event(&line, s, origin_ns);
@@ -236,18 +236,18 @@ static void set_recording(PLUGIN_Profiler *p, bool on) {
 // An entry of ProfileOptions.advanced_configuration: {1: key, 2: {1: string}}.
 static vt_status entry_read(vt_bytes bytes, bool *out_host_only) {
   static const char key[] = "tpu_trace_mode", mode[] = "TRACE_ONLY_HOST";
-  vt_proto entry = vt_proto_open(bytes);
-  vt_proto_field field, value;
+  vt_wire entry = vt_wire_open(bytes);
+  vt_wire_field field, value;
   bool more, is_mode = false;
   for (;;) {
-    VT_TRY(vt_proto_next(&entry, &field, &more));
+    VT_TRY(vt_wire_next(&entry, &field, &more));
     if (!more) return VT_OK;
     if (field.wire != 2) continue;
     if (field.number == 1)
       is_mode = field.bytes.size == strlen(key) && !memcmp(field.bytes.data, key, strlen(key));
     if (field.number != 2 || !is_mode) continue;
-    vt_proto inner = vt_proto_open(field.bytes);
-    VT_TRY(vt_proto_next(&inner, &value, &more));
+    vt_wire inner = vt_wire_open(field.bytes);
+    VT_TRY(vt_wire_next(&inner, &value, &more));
     if (more && value.number == 1 && value.wire == 2 && value.bytes.size == strlen(mode) &&
         !memcmp(value.bytes.data, mode, strlen(mode)))
       *out_host_only = true;
@@ -257,12 +257,12 @@ static vt_status entry_read(vt_bytes bytes, bool *out_host_only) {
 // ProfileOptions{3: level of the devices' tracer, 12: advanced configuration}. Empty options are
 // the default, which traces devices.
 static vt_status options_read(vt_bytes bytes, bool *out_host_only) {
-  vt_proto options = vt_proto_open(bytes);
-  vt_proto_field field;
+  vt_wire options = vt_wire_open(bytes);
+  vt_wire_field field;
   uint64_t level = bytes.size == 0;
   bool more;
   for (;;) {
-    VT_TRY(vt_proto_next(&options, &field, &more));
+    VT_TRY(vt_wire_next(&options, &field, &more));
     if (!more) break;
     if (field.number == 3 && field.wire == 0) level = field.value;
     if (field.number == 12 && field.wire == 2) VT_TRY(entry_read(field.bytes, out_host_only));

@@ -191,13 +191,13 @@ vt_status vt_pjrt_TopologyDescription_MakeCanonicalShapeForMemorySpace(
   vt_layout_default(args->topology->slice.chip, (vt_memory_kind)kind, type, order);
   vt_text shape = {0}, layout = {0};
   for (int32_t i = 0; i < type.rank; i++)
-    vt_proto_put_uint(&layout, 1,
-                      (uint64_t)(asked ? args->layout->tiled.minor_to_major[i] : order[i]));
-  if (kind != VT_MEMORY_DEVICE) vt_proto_put_uint(&layout, 8, HOST_SPACE);
-  vt_proto_put_uint(&shape, 2, primitive_type(type.dtype));
-  for (int32_t i = 0; i < type.rank; i++) vt_proto_put_uint(&shape, 3, (uint64_t)type.dims[i]);
-  vt_proto_put_bytes(&shape, 5, layout.data, layout.size);
-  for (int32_t i = 0; i < type.rank; i++) vt_proto_put_uint(&shape, 6, 0);
+    vt_wire_put_uint(&layout, 1,
+                     (uint64_t)(asked ? args->layout->tiled.minor_to_major[i] : order[i]));
+  if (kind != VT_MEMORY_DEVICE) vt_wire_put_uint(&layout, 8, HOST_SPACE);
+  vt_wire_put_uint(&shape, 2, primitive_type(type.dtype));
+  for (int32_t i = 0; i < type.rank; i++) vt_wire_put_uint(&shape, 3, (uint64_t)type.dims[i]);
+  vt_wire_put_bytes(&shape, 5, layout.data, layout.size);
+  for (int32_t i = 0; i < type.rank; i++) vt_wire_put_uint(&shape, 6, 0);
   vt_text_free(&layout);
   args->serialized_shape = shape.data;
   args->serialized_shape_size = shape.size;

@@ -1,93 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// proto.c - reads and writes the protocol buffer wire format, and the messages that the interface
-// carries.
+// proto.c - reads and writes the messages that the interface carries.
 #include "pjrt/proto.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-vt_status vt_proto_varint(vt_proto *proto, uint64_t *out_value) {
-  uint64_t value = 0;
-  for (unsigned shift = 0; shift < 64; shift += 7) {
-    if (proto->at == proto->end)
-      return vt_error(VT_INVALID_ARGUMENT, "options: a number runs past the end");
-    uint8_t byte = *proto->at++;
-    value |= (uint64_t)(byte & 0x7F) << shift;
-    if (!(byte & 0x80)) {
-      *out_value = value;
-      return VT_OK;
-    }
-  }
-  return vt_error(VT_INVALID_ARGUMENT, "options: a number of more than ten bytes");
-}
-
-static vt_status fixed(vt_proto *proto, size_t size, uint64_t *out_value) {
-  if ((size_t)(proto->end - proto->at) < size)
-    return vt_error(VT_INVALID_ARGUMENT, "options: a fixed number runs past the end");
-  *out_value = 0;
-  for (size_t i = 0; i < size; i++) *out_value |= (uint64_t)proto->at[i] << (8 * i);
-  proto->at += size;
-  return VT_OK;
-}
-
-vt_status vt_proto_next(vt_proto *proto, vt_proto_field *out_field, bool *out_more) {
-  *out_field = (vt_proto_field){0};
-  *out_more = proto->at < proto->end;
-  if (!*out_more) return VT_OK;
-  uint64_t key;
-  VT_TRY(vt_proto_varint(proto, &key));
-  out_field->number = (uint32_t)(key >> 3);
-  out_field->wire = (uint32_t)(key & 7);
-  if (key >> 32 || out_field->number == 0)
-    return vt_error(VT_INVALID_ARGUMENT, "options: field number %llu",
-                    (unsigned long long)(key >> 3));
-  switch (out_field->wire) {
-  case 0:
-    return vt_proto_varint(proto, &out_field->value);
-  case 1:
-    return fixed(proto, 8, &out_field->value);
-  case 5:
-    return fixed(proto, 4, &out_field->value);
-  case 2: {
-    uint64_t size;
-    VT_TRY(vt_proto_varint(proto, &size));
-    if (size > (uint64_t)(proto->end - proto->at))
-      return vt_error(VT_INVALID_ARGUMENT, "options: field %u of %llu bytes runs past the end",
-                      out_field->number, (unsigned long long)size);
-    out_field->bytes = (vt_bytes){proto->at, (size_t)size};
-    proto->at += size;
-    return VT_OK;
-  }
-  default:
-    return vt_error(VT_INVALID_ARGUMENT, "options: wire type %u of field %u", out_field->wire,
-                    out_field->number);
-  }
-}
-
-void vt_proto_put_varint(vt_text *text, uint64_t value) {
-  uint8_t bytes[10];
-  size_t size = 0;
-  do {
-    bytes[size] = (uint8_t)(value & 0x7F);
-    value >>= 7;
-    if (value) bytes[size] |= 0x80;
-    size++;
-  } while (value);
-  vt_text_put_n(text, bytes, size);
-}
-
-void vt_proto_put_uint(vt_text *text, uint32_t number, uint64_t value) {
-  vt_proto_put_varint(text, (uint64_t)number << 3);
-  vt_proto_put_varint(text, value);
-}
-
-void vt_proto_put_bytes(vt_text *text, uint32_t number, const void *bytes, size_t size) {
-  vt_proto_put_varint(text, (uint64_t)number << 3 | 2);
-  vt_proto_put_varint(text, size);
-  vt_text_put_n(text, bytes, size);
-}
 
 // DeviceAssignmentProto: 1 replicas, 2 computations, 3 repeated {1 device ids, one per replica}.
 enum { MAX_DEVICES = 1 << 20 };
@@ -96,18 +14,18 @@ static vt_status read_computation(vt_bytes bytes, vt_arena *arena, vt_compile_op
                                   uint64_t replicas, uint64_t computations, uint64_t computation) {
   (void)arena;
   uint64_t replica = 0;
-  vt_proto proto = vt_proto_open(bytes);
-  vt_proto_field field;
+  vt_wire proto = vt_wire_open(bytes);
+  vt_wire_field field;
   bool more;
   for (;;) {
-    VT_TRY(vt_proto_next(&proto, &field, &more));
+    VT_TRY(vt_wire_next(&proto, &field, &more));
     if (!more) break;
     if (field.number != 1 || (field.wire != 2 && field.wire != 0)) continue;
-    vt_proto list = vt_proto_open(field.bytes);
+    vt_wire list = vt_wire_open(field.bytes);
     bool packed = field.wire == 2;
     while (!packed || list.at < list.end) {
       uint64_t id = field.value;
-      if (packed) VT_TRY(vt_proto_varint(&list, &id));
+      if (packed) VT_TRY(vt_wire_varint(&list, &id));
       if (replica >= replicas)
         return vt_error(VT_INVALID_ARGUMENT,
                         "device assignment: more than %llu ids of a computation",
@@ -127,12 +45,12 @@ static vt_status read_computation(vt_bytes bytes, vt_arena *arena, vt_compile_op
 
 static vt_status read_assignment(vt_bytes bytes, vt_arena *arena, vt_compile_options *options) {
   uint64_t replicas = 0, computations = 0, seen = 0;
-  vt_proto_field field;
+  vt_wire_field field;
   bool more;
   for (int pass = 0; pass < 2; pass++) {
-    vt_proto proto = vt_proto_open(bytes);
+    vt_wire proto = vt_wire_open(bytes);
     for (;;) {
-      VT_TRY(vt_proto_next(&proto, &field, &more));
+      VT_TRY(vt_wire_next(&proto, &field, &more));
       if (!more) break;
       if (pass == 0 && field.wire == 0 && field.number == 1) replicas = field.value;
       if (pass == 0 && field.wire == 0 && field.number == 2) computations = field.value;
@@ -160,7 +78,7 @@ static vt_status read_assignment(vt_bytes bytes, vt_arena *arena, vt_compile_opt
   return VT_OK;
 }
 
-static vt_status read_count(const vt_proto_field *field, const char *what, int32_t *out_count) {
+static vt_status read_count(const vt_wire_field *field, const char *what, int32_t *out_count) {
   if (field->value < 1 || field->value > MAX_DEVICES)
     return vt_error(VT_INVALID_ARGUMENT, "options: %s is %lld", what, (long long)field->value);
   *out_count = (int32_t)field->value;
@@ -169,11 +87,11 @@ static vt_status read_count(const vt_proto_field *field, const char *what, int32
 
 // ExecutableBuildOptionsProto: 4 replicas, 5 partitions, 6 SPMD partitioning, 9 device assignment.
 static vt_status read_build_options(vt_bytes bytes, vt_arena *arena, vt_compile_options *options) {
-  vt_proto proto = vt_proto_open(bytes);
-  vt_proto_field field;
+  vt_wire proto = vt_wire_open(bytes);
+  vt_wire_field field;
   bool more;
   for (;;) {
-    VT_TRY(vt_proto_next(&proto, &field, &more));
+    VT_TRY(vt_wire_next(&proto, &field, &more));
     if (!more) return VT_OK;
     if (field.number == 4 && field.wire == 0)
       VT_TRY(read_count(&field, "num_replicas", &options->replicas));
@@ -215,10 +133,10 @@ static vt_status check_override(vt_bytes name, vt_bytes value) {
   for (size_t i = 0; i < sizeof overrides / sizeof *overrides; i++) {
     if (strlen(overrides[i].name) != name.size || memcmp(overrides[i].name, name.data, name.size))
       continue;
-    vt_proto proto = vt_proto_open(value);
-    vt_proto_field field;
+    vt_wire proto = vt_wire_open(value);
+    vt_wire_field field;
     bool more;
-    VT_TRY(vt_proto_next(&proto, &field, &more));
+    VT_TRY(vt_wire_next(&proto, &field, &more));
     if (more && field.number == 1 && field.wire == 2 && !text_fits(field.bytes, overrides[i].kind))
       return vt_error(VT_INVALID_ARGUMENT, "compile option %s: '%.*s' is not a valid %s value.",
                       overrides[i].name, (int)(field.bytes.size < 80 ? field.bytes.size : 80),
@@ -239,10 +157,10 @@ static void put_word(vt_compile_options *options, vt_arena *arena, vt_bytes word
 // An option with a string or an integer, as XLA's flags are written.
 static vt_status put_flag(vt_bytes name, vt_bytes value, vt_arena *arena,
                           vt_compile_options *options) {
-  vt_proto proto = vt_proto_open(value);
-  vt_proto_field field;
+  vt_wire proto = vt_wire_open(value);
+  vt_wire_field field;
   bool more;
-  VT_TRY(vt_proto_next(&proto, &field, &more));
+  VT_TRY(vt_wire_next(&proto, &field, &more));
   if (!more || (field.number != 1 && field.number != 3)) return VT_OK;
   if (field.wire == 0)
     field.bytes.data = (const uint8_t *)vt_arena_printf(arena, "%" PRId64, (int64_t)field.value);
@@ -256,12 +174,12 @@ static vt_status put_flag(vt_bytes name, vt_bytes value, vt_arena *arena,
 
 // An entry of the map: 1 name, 2 value.
 static vt_status read_override(vt_bytes bytes, vt_arena *arena, vt_compile_options *options) {
-  vt_proto proto = vt_proto_open(bytes);
-  vt_proto_field field;
+  vt_wire proto = vt_wire_open(bytes);
+  vt_wire_field field;
   vt_bytes name = {(const uint8_t *)"", 0}, value = {(const uint8_t *)"", 0};
   bool more;
   for (;;) {
-    VT_TRY(vt_proto_next(&proto, &field, &more));
+    VT_TRY(vt_wire_next(&proto, &field, &more));
     if (!more) break;
     if (field.number == 1 && field.wire == 2) name = field.bytes;
     if (field.number == 2 && field.wire == 2) value = field.bytes;
@@ -274,11 +192,11 @@ static vt_status read_override(vt_bytes bytes, vt_arena *arena, vt_compile_optio
 vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena,
                                   vt_compile_options *out_options) {
   *out_options = (vt_compile_options){0};
-  vt_proto proto = vt_proto_open(bytes);
-  vt_proto_field field;
+  vt_wire proto = vt_wire_open(bytes);
+  vt_wire_field field;
   bool more;
   for (;;) {
-    VT_TRY(vt_proto_next(&proto, &field, &more));
+    VT_TRY(vt_wire_next(&proto, &field, &more));
     if (!more) return VT_OK;
     if (field.number == 3 && field.wire == 2)
       VT_TRY(read_build_options(field.bytes, arena, out_options));
@@ -290,14 +208,14 @@ vt_status vt_compile_options_read(vt_bytes bytes, vt_arena *arena,
 
 void vt_device_assignment_write(int32_t replicas, int32_t partitions, const int32_t *device_ids,
                                 vt_text *out_text) {
-  vt_proto_put_uint(out_text, 1, (uint64_t)replicas);
-  vt_proto_put_uint(out_text, 2, (uint64_t)partitions);
+  vt_wire_put_uint(out_text, 1, (uint64_t)replicas);
+  vt_wire_put_uint(out_text, 2, (uint64_t)partitions);
   for (int32_t i = 0; i < partitions; i++) {
     vt_text id = {0}, computation = {0};
     for (int32_t r = 0; r < replicas; r++)
-      vt_proto_put_varint(&id, (uint64_t)device_ids[r * partitions + i]);
-    vt_proto_put_bytes(&computation, 1, id.data, id.size);
-    vt_proto_put_bytes(out_text, 3, computation.data, computation.size);
+      vt_wire_put_varint(&id, (uint64_t)device_ids[r * partitions + i]);
+    vt_wire_put_bytes(&computation, 1, id.data, id.size);
+    vt_wire_put_bytes(out_text, 3, computation.data, computation.size);
     vt_text_free(&id);
     vt_text_free(&computation);
   }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // proto.h - the few protocol buffer messages of the interface, read and written by hand.
-//
-// Readers trust nothing: every length is checked against what is left. Unknown fields are skipped.
 #ifndef VT_PJRT_PROTO_H
 #define VT_PJRT_PROTO_H
 
@@ -10,31 +8,7 @@
 
 #include "base/arena.h"
 #include "base/array.h"
-#include "base/file.h"
-#include "base/text.h"
-
-typedef struct vt_proto {
-  const uint8_t *at, *end;
-} vt_proto;
-
-typedef struct vt_proto_field {
-  uint32_t number;
-  uint32_t wire;  // 0 varint, 1 64 bits, 2 bytes, 5 32 bits
-  uint64_t value; // wire 0, 1, 5
-  vt_bytes bytes; // wire 2
-} vt_proto_field;
-
-static inline vt_proto vt_proto_open(vt_bytes bytes) {
-  return (vt_proto){bytes.data, bytes.size ? bytes.data + bytes.size : bytes.data};
-}
-// The next field; false at the end. errors INVALID_ARGUMENT
-vt_status vt_proto_next(vt_proto *proto, vt_proto_field *out_field, bool *out_more) VT_CHECKED;
-// One varint of a packed list.
-vt_status vt_proto_varint(vt_proto *proto, uint64_t *out_value) VT_CHECKED;
-
-void vt_proto_put_varint(vt_text *text, uint64_t value);
-void vt_proto_put_uint(vt_text *text, uint32_t number, uint64_t value);
-void vt_proto_put_bytes(vt_text *text, uint32_t number, const void *bytes, size_t size);
+#include "base/wire.h"
 
 // The parts of CompileOptionsProto that vtpu reads.
 typedef struct vt_compile_options {

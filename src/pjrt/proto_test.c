@@ -52,9 +52,9 @@ static void a_device_assignment_reads_back_as_written(void **state) {
   static const int32_t ids[8] = {0, 1, 2, 3, 6, 7, 4, 500};
   vt_text assignment = {0}, build = {0}, whole = {0};
   vt_device_assignment_write(1, 8, ids, &assignment);
-  vt_proto_put_uint(&build, 5, 8);
-  vt_proto_put_bytes(&build, 9, assignment.data, assignment.size);
-  vt_proto_put_bytes(&whole, 3, build.data, build.size);
+  vt_wire_put_uint(&build, 5, 8);
+  vt_wire_put_bytes(&build, 9, assignment.data, assignment.size);
+  vt_wire_put_bytes(&whole, 3, build.data, build.size);
   vt_arena arena = {0};
   vt_compile_options options;
   assert_null(read_bytes(whole.data, whole.size, &arena, &options));
@@ -88,10 +88,10 @@ static void option_overrides_are_known_or_refused(void **state) {
   vt_arena arena = {0};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     vt_text value = {0}, entry = {0}, whole = {0};
-    vt_proto_put_bytes(&value, 1, rows[i].value, strlen(rows[i].value));
-    vt_proto_put_bytes(&entry, 1, rows[i].name, strlen(rows[i].name));
-    vt_proto_put_bytes(&entry, 2, value.data, value.size);
-    vt_proto_put_bytes(&whole, 7, entry.data, entry.size);
+    vt_wire_put_bytes(&value, 1, rows[i].value, strlen(rows[i].value));
+    vt_wire_put_bytes(&entry, 1, rows[i].name, strlen(rows[i].name));
+    vt_wire_put_bytes(&entry, 2, value.data, value.size);
+    vt_wire_put_bytes(&whole, 7, entry.data, entry.size);
     vt_compile_options options;
     vt_status st = read_bytes(whole.data, whole.size, &arena, &options);
     assert_int_equal(vt_status_code(st), rows[i].want);

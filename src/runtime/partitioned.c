@@ -117,7 +117,7 @@ static vt_status put_hlo(vt_text *out, const vt_module *module) {
   vt_hlo *hlo = NULL;
   vt_hlo_options options = {0};
   vt_status st = vt_hlo_build(module, &options, &hlo);
-  if (!st) vt_hlo_print(hlo, out);
+  if (!st) vt_hlo_print(hlo, VT_HLO_SHORT, out);
   vt_hlo_destroy(hlo);
   return st;
 }

@@ -40,7 +40,7 @@ static vt_status put_hlo(const vt_executable *executable, const vt_module *modul
       .results = ios_of(&scratch, info->results, info->result_count, partitions > 1)};
   vt_status st = vt_hlo_build(module, &options, &hlo);
   if (!st && message) vt_hlo_write(hlo, out);
-  if (!st && !message) vt_hlo_print(hlo, out);
+  if (!st && !message) vt_hlo_print(hlo, VT_HLO_SHORT, out);
   vt_hlo_destroy(hlo);
   vt_arena_free(&scratch);
   return st;

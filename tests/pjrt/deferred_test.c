@@ -411,21 +411,21 @@ static void buffers_move_between_memories(void **state) {
 
 // The names of the planes, and the number of events of all lines.
 static int read_space(vt_bytes bytes, vt_text *out_names) {
-  vt_proto space = vt_proto_open(bytes);
-  vt_proto_field f;
+  vt_wire space = vt_wire_open(bytes);
+  vt_wire_field f;
   bool more;
   int events = 0;
-  while (!vt_proto_next(&space, &f, &more) && more) {
+  while (!vt_wire_next(&space, &f, &more) && more) {
     assert_int_equal(f.number, 1);
-    vt_proto plane = vt_proto_open(f.bytes);
-    vt_proto_field g;
-    while (!vt_proto_next(&plane, &g, &more) && more) {
+    vt_wire plane = vt_wire_open(f.bytes);
+    vt_wire_field g;
+    while (!vt_wire_next(&plane, &g, &more) && more) {
       if (g.number == 2)
         vt_text_printf(out_names, "%.*s;", (int)g.bytes.size, (const char *)g.bytes.data);
       if (g.number != 3) continue;
-      vt_proto line = vt_proto_open(g.bytes);
-      vt_proto_field h;
-      while (!vt_proto_next(&line, &h, &more) && more) events += h.number == 4;
+      vt_wire line = vt_wire_open(g.bytes);
+      vt_wire_field h;
+      while (!vt_wire_next(&line, &h, &more) && more) events += h.number == 4;
       more = true;
     }
     more = true;

@@ -180,12 +180,12 @@ void plugin_options(int replicas, int partitions, bool spmd, vt_text *out_option
   int32_t ids[64];
   for (int i = 0; i < replicas * partitions; i++) ids[i] = i;
   vt_device_assignment_write(replicas, partitions, ids, &assignment);
-  vt_proto_put_uint(&build, 4, (uint64_t)replicas);
-  vt_proto_put_uint(&build, 5, (uint64_t)partitions);
-  vt_proto_put_uint(&build, 6, spmd); // use_spmd_partitioning
-  vt_proto_put_bytes(&build, 9, assignment.data, assignment.size);
-  vt_proto_put_uint(&build, 19, spmd); // use_shardy_partitioner
-  vt_proto_put_bytes(out_options, 3, build.data, build.size);
+  vt_wire_put_uint(&build, 4, (uint64_t)replicas);
+  vt_wire_put_uint(&build, 5, (uint64_t)partitions);
+  vt_wire_put_uint(&build, 6, spmd); // use_spmd_partitioning
+  vt_wire_put_bytes(&build, 9, assignment.data, assignment.size);
+  vt_wire_put_uint(&build, 19, spmd); // use_shardy_partitioner
+  vt_wire_put_bytes(out_options, 3, build.data, build.size);
   vt_text_free(&assignment);
   vt_text_free(&build);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // plugin_test.c - what is specific to libvtpu.so: slices, HBM, its messages, extensions, forks, and
 // that it does not leak. Cases that hold for every plugin are in contract_test.c.
+#include "base/wire.h"
 #include "plugin_support.h"
 
 #include <dlfcn.h>
@@ -467,7 +468,9 @@ static void partitions_may_run_on_arrays_of_their_own(void **state) {
 static void programs_that_cannot_run_are_refused(void **state) {
   (void)state;
   vt_bytes code = plugin_program("add");
-  compile_fails(code, "hlo", 12, "mlir");
+  compile_fails(code, "jaxpr", 12, "mlir");
+  static const uint8_t broken[] = "\x0a\x01m\x1a\x7f";
+  compile_fails((vt_bytes){broken, sizeof broken - 1}, "hlo", 3, "runs past the end");
   for (size_t cut = 0; cut < code.size; cut += 13) {
     uint8_t *copy = malloc(cut + 1); // exact bounds for the sanitizer
     memcpy(copy, code.data, cut);
@@ -526,6 +529,76 @@ static void an_executable_reads_back_from_its_bytes(void **state) {
   destroy.executable = get.executable;
   plugin_executable_destroy(&p, add); // the executable outlives its source
   plugin_ok(&p, SLOT_Executable_Destroy, &destroy);
+}
+
+static PJRT_LoadedExecutable *compile_as(const char *format, vt_bytes code) {
+  vt_text options = {0};
+  plugin_options(1, 1, false, &options);
+  PJRT_Program program = {.code = (char *)(uintptr_t)code.data,
+                          .code_size = code.size,
+                          .format = format,
+                          .format_size = strlen(format)};
+  ARGS(Client_Compile, a);
+  a.client = client;
+  a.program = &program;
+  a.compile_options = options.data;
+  a.compile_options_size = options.size;
+  plugin_ok(&p, SLOT_Client_Compile, &a);
+  vt_text_free(&options);
+  return a.executable;
+}
+
+static void expect_sums(PJRT_LoadedExecutable *add) {
+  int64_t four[1] = {4};
+  float a[4] = {1, 2, 3, 4}, b[4] = {10, 20, 30, 40}, out[4];
+  PJRT_Device *device = plugin_device(&p, client, 0);
+  PJRT_Buffer *args[2] = {plugin_buffer(&p, client, device, 11, 1, four, a),
+                          plugin_buffer(&p, client, device, 11, 1, four, b)};
+  PJRT_Buffer *const *arguments[1] = {args};
+  PJRT_Buffer *outs[2] = {0}, **results[1] = {outs};
+  assert_null(plugin_execute(&p, add, 1, 2, arguments, results));
+  plugin_fetch(&p, outs[0], out, sizeof out);
+  assert_true(out[0] == 11 && out[3] == 44);
+  plugin_fetch(&p, outs[1], out, sizeof out);
+  assert_true(out[0] == 2 && out[3] == 8);
+  for (int i = 0; i < 2; i++) {
+    plugin_buffer_destroy(&p, outs[i]);
+    plugin_buffer_destroy(&p, args[i]);
+  }
+}
+
+// A compiled program is HLO with its configuration, which compiles again, as does the module in it.
+static void hlo_compiles_as_stablehlo_does(void **state) {
+  (void)state;
+  PJRT_LoadedExecutable *add = plugin_compile(&p, client, "add", 1);
+  ARGS(LoadedExecutable_GetExecutable, get);
+  get.loaded_executable = add;
+  plugin_ok(&p, SLOT_LoadedExecutable_GetExecutable, &get);
+  PJRT_Program program = {.struct_size = sizeof program};
+  ARGS(Executable_OptimizedProgram, text);
+  text.executable = get.executable;
+  text.program = &program;
+  plugin_ok(&p, SLOT_Executable_OptimizedProgram, &text);
+  program.code = calloc(1, program.code_size + 1);
+  plugin_ok(&p, SLOT_Executable_OptimizedProgram, &text);
+  ARGS(Executable_Destroy, destroy);
+  destroy.executable = get.executable;
+  plugin_ok(&p, SLOT_Executable_Destroy, &destroy);
+  plugin_executable_destroy(&p, add);
+
+  vt_bytes whole = {(const uint8_t *)program.code, program.code_size};
+  vt_wire message = vt_wire_open(whole);
+  vt_wire_field module;
+  bool more;
+  assert_null(vt_wire_next(&message, &module, &more));
+  assert_true(more && module.number == 1);
+  PJRT_LoadedExecutable *again[2] = {compile_as("hlo_with_config", whole),
+                                     compile_as("hlo", module.bytes)};
+  for (int i = 0; i < 2; i++) {
+    expect_sums(again[i]);
+    plugin_executable_destroy(&p, again[i]);
+  }
+  free(program.code);
 }
 
 static void a_topology_compiles_without_a_client(void **state) {
@@ -734,6 +807,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(partitions_may_run_on_arrays_of_their_own),
       cmocka_unit_test(programs_that_cannot_run_are_refused),
       cmocka_unit_test(an_executable_reads_back_from_its_bytes),
+      cmocka_unit_test(hlo_compiles_as_stablehlo_does),
       cmocka_unit_test(a_topology_compiles_without_a_client),
       cmocka_unit_test(a_slice_that_does_not_exist_is_refused),
       cmocka_unit_test(queued_runs_outlive_their_arguments),
