@@ -189,10 +189,10 @@ const vt_rule *vt_rule_of_equals(vt_graph *graph, uint32_t count, vt_type type);
 
 // One step: tensors take as many axes as they can in the allowed directions (step.c): all, or only
 // one operand, by its number, or the results. `changed` gets the values that did. `directions` has
-// one entry per factor.
+// one entry per factor. True: as its values are, the step changes nothing in any direction.
 enum { VT_ALL_TENSORS = -1, VT_RESULTS = -2 };
 typedef VT_ARRAY(uint32_t) vt_numbers;
-void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions, int32_t which,
+bool vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions, int32_t which,
                    vt_arena *scratch, vt_numbers *changed);
 
 // Import's part in constraints: copied onto the values they constrain (constraints.c).

@@ -46,7 +46,7 @@ static void apply(pass *p, uint32_t index, vt_direction direction, int32_t which
   if (!allowed) return;
   memset(directions, allowed, step->rule->factor_count);
   vt_arena_reset(&p->scratch);
-  vt_step_apply(p->graph, step, directions, which, &p->scratch, &p->changes);
+  (void)vt_step_apply(p->graph, step, directions, which, &p->scratch, &p->changes);
   p->changed = p->changed || p->changes.size;
   p->changes.size = 0;
 }

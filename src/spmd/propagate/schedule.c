@@ -15,21 +15,18 @@
 enum { ROUNDS = 5 };
 
 // A step that changed nothing does not run again before one of its values has changed or it may do
-// something else.
-typedef struct rest {
-  uint32_t since; // 0 = not at rest
-  uint64_t directions;
-} rest;
+// something else. The directions of its factors, two bits each, are at most 32.
+enum { MAX_RESTING = 32 };
+#define NOT_AT_REST  0
+#define WHATEVER_MAY UINT64_MAX // at rest whatever it may do
 
 typedef struct scheduler {
   vt_graph *graph;
   vt_arena scratch;
-  VT_ARRAY(uint32_t) stack; // the next step is last
-  bool *waiting;            // per step: on the stack
+  VT_ARRAY(uint32_t) stack; // steps that run before the next in order; the next of them is last
+  bool *waiting;            // per step: on the stack, or its turn in order comes later
   vt_numbers changed;
-  uint32_t now;
-  uint32_t *touched;                    // per node: when it changed last
-  rest *rests;                          // per step
+  uint64_t *rests; // per step: directions in which it changes nothing as its values are now
   uint32_t *first_member, *next_member; // of a sharding group, after a node; VT_NONE at the end
 } scheduler;
 
@@ -82,8 +79,11 @@ static bool any_sharding(const vt_graph *graph, const vt_step *step) {
 
 // ---- the stack of steps -------------------------------------------------------------------------
 
+// One of the step's values has changed.
 static void wake(scheduler *s, uint32_t step) {
-  if (step == VT_NONE || s->waiting[step] || !s->graph->steps.data[step].rule ||
+  if (step == VT_NONE) return;
+  s->rests[step] = NOT_AT_REST;
+  if (s->waiting[step] || !s->graph->steps.data[step].rule ||
       s->graph->steps.data[step].kind == VT_STEP_RETURN)
     return;
   s->waiting[step] = true;
@@ -99,7 +99,6 @@ static void wake_users(scheduler *s, uint32_t value) {
 
 static void wake_around(scheduler *s, uint32_t node) {
   uint32_t first = s->graph->nodes.data[node].first_value;
-  s->touched[node] = ++s->now;
   for (uint32_t v = first; v != VT_NONE; v = s->graph->values.data[v].next_of_node)
     if (s->graph->values.data[v].next_of_node != VT_NONE) wake_users(s, v);
   wake(s, s->graph->nodes.data[node].step);
@@ -127,34 +126,28 @@ static void copy_to_group(scheduler *s, uint32_t node) {
   }
 }
 
-static bool is_at_rest(const scheduler *s, uint32_t index, uint64_t directions) {
-  const vt_step *step = &s->graph->steps.data[index];
-  rest last = s->rests[index];
-  if (!last.since || last.directions != directions) return false;
-  for (uint32_t i = 0; i < step->operand_count; i++)
-    if (s->touched[s->graph->values.data[step->operands[i]].node] > last.since) return false;
-  for (uint32_t i = 0; i < step->result_count; i++)
-    if (s->touched[s->graph->values.data[step->results[i]].node] > last.since) return false;
-  return true;
-}
-
 static void run(scheduler *s, uint32_t index, int round) {
   vt_step *step = &s->graph->steps.data[index];
   uint8_t directions[256];
   uint64_t all = 0;
-  if (!step->rule || !any_sharding(s->graph, step)) return;
+  if (!step->rule || s->rests[index] == WHATEVER_MAY) return;
+  if (!any_sharding(s->graph, step)) {
+    s->rests[index] = WHATEVER_MAY;
+    return;
+  }
   allowance allowed = allowance_in_round(s->graph, step, round);
   for (uint32_t f = 0; f < step->rule->factor_count; f++) {
     int direction = step->rule->factors[f].kind == VT_FACTOR_PASS ? allowed.passing : allowed.any;
     directions[f] = (uint8_t)(direction & step->allowed);
     all = all << 2 | directions[f];
   }
-  bool may_rest = step->rule->factor_count <= 32;
-  if (may_rest && (!all || is_at_rest(s, index, all))) return;
+  bool may_rest = step->rule->factor_count <= MAX_RESTING;
+  if (may_rest && s->rests[index] == all) return; // or nothing is allowed
   vt_arena_reset(&s->scratch);
   s->changed.size = 0;
-  vt_step_apply(s->graph, step, directions, VT_ALL_TENSORS, &s->scratch, &s->changed);
-  s->rests[index] = (rest){may_rest && !s->changed.size ? s->now : 0, all};
+  bool settled =
+      vt_step_apply(s->graph, step, directions, VT_ALL_TENSORS, &s->scratch, &s->changed);
+  s->rests[index] = settled ? WHATEVER_MAY : may_rest && !s->changed.size ? all : NOT_AT_REST;
   bool was_waiting = s->waiting[index];
   s->waiting[index] = true; // what it did cannot change what it does
   for (size_t i = 0; i < s->changed.size; i++) {
@@ -172,11 +165,16 @@ static void run_returns(scheduler *s) {
 
 static void run_round(scheduler *s, int round) {
   run_returns(s);
-  for (uint32_t i = s->graph->order_count; i-- > 0;) wake(s, s->graph->order[i]);
-  while (s->stack.size) {
-    uint32_t step = s->stack.data[--s->stack.size];
-    s->waiting[step] = false;
-    run(s, step, round);
+  const uint32_t *order = s->graph->order, count = s->graph->order_count;
+  for (uint32_t i = 0; i < count; i++) s->waiting[order[i]] = true;
+  for (uint32_t i = 0; i < count; i++) {
+    s->waiting[order[i]] = false;
+    run(s, order[i], round);
+    while (s->stack.size) {
+      uint32_t step = s->stack.data[--s->stack.size];
+      s->waiting[step] = false;
+      run(s, step, round);
+    }
   }
   run_returns(s);
 }
@@ -195,7 +193,6 @@ static bool start_next(scheduler *s, int64_t *last) {
     vt_node *node = &graph->nodes.data[later->node];
     vt_axis_list left = {0};
     if (later->priority != next) continue;
-    s->touched[later->node] = ++s->now;
     node->dims[later->dim] = later->axes;
     if (!later->closed) node->closed &= ~(1u << later->dim);
     for (uint32_t k = 0; k < node->replicated.count; k++) {
@@ -206,6 +203,7 @@ static bool start_next(scheduler *s, int64_t *last) {
     }
     node->replicated = vt_axes_copy(graph->arena, vt_axes_of(&left));
   }
+  memset(s->rests, 0, sizeof *s->rests * graph->steps.size);
   *last = next;
   return next != INT64_MAX;
 }
@@ -237,12 +235,11 @@ static void join_groups(scheduler *s, vt_arena *arena) {
 }
 
 void vt_graph_propagate(vt_graph *graph) {
-  scheduler s = {.graph = graph, .now = 1};
+  scheduler s = {.graph = graph};
   vt_arena own = {0};
   int64_t priority = 0;
   s.waiting = VT_NEW_ARRAY(&own, bool, graph->steps.size);
-  s.touched = VT_NEW_ARRAY(&own, uint32_t, graph->nodes.size);
-  s.rests = VT_NEW_ARRAY(&own, rest, graph->steps.size);
+  s.rests = VT_NEW_ARRAY(&own, uint64_t, graph->steps.size);
   join_groups(&s, &own);
   do
     for (int round = 0; round < ROUNDS; round++) run_round(&s, round);

@@ -347,19 +347,25 @@ static const vt_mesh *common_mesh(const vt_graph *graph, const vt_step *step) {
   return mesh && !is_empty(mesh) ? mesh : NULL;
 }
 
-// Tensors that agree on the axes of every factor have nothing to take from each other.
-static bool is_settled(const vt_graph *graph, const vt_step *step, const uint8_t *directions) {
+// Tensors that agree on the axes of every factor have nothing to take from each other. `out_all`:
+// also of those factors that have no direction now.
+static bool is_settled(const vt_graph *graph, const vt_step *step, const uint8_t *directions,
+                       bool *out_all) {
   const vt_rule *rule = step->rule;
   vt_axes seen[256];
   bool known[256] = {0};
   if (!rule->plain || step->manual) return false;
+  *out_all = true;
   for (uint32_t t = 0; t < step->operand_count + step->result_count; t++) {
     const vt_node *node = vt_node_of(graph, value_of(step, t));
     for (uint32_t e = rule->starts[t]; e < rule->starts[t + 1]; e++) {
       uint8_t factor = rule->entries[e].factor;
       vt_axes axes = node->mesh ? node->dims[rule->entries[e].dim] : (vt_axes){0};
-      if (rule->factors[factor].blocked || !directions[factor]) continue;
-      if (known[factor] && !vt_axes_equal(seen[factor], axes)) return false;
+      if (rule->factors[factor].blocked) continue;
+      if (known[factor] && !vt_axes_equal(seen[factor], axes)) {
+        *out_all = false;
+        if (directions[factor]) return false;
+      }
       known[factor] = true;
       seen[factor] = axes;
     }
@@ -397,15 +403,16 @@ static bool prepare(state *s, const uint8_t *directions) {
   return any;
 }
 
-void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions, int32_t which,
+bool vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions, int32_t which,
                    vt_arena *scratch, vt_numbers *changed) {
   state s = {.graph = graph, .step = step, .rule = step->rule, .mesh = common_mesh(graph, step)};
   uint32_t operands = step->operand_count;
   room few;
-  if (!s.mesh || is_settled(graph, step, directions)) return;
+  bool settled = !s.mesh;
+  if (settled || is_settled(graph, step, directions, &settled)) return settled;
   s.tensors = operands + step->result_count;
   make_room(&s, &few, scratch);
-  if (!prepare(&s, directions)) return;
+  if (!prepare(&s, directions)) return false;
   find_sources(&s);
   sort_factors(&s);
   bool *extended = VT_NEW_ARRAY(scratch, bool, s.tensors);
@@ -414,4 +421,5 @@ void vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directio
     if (which == VT_ALL_TENSORS || which == (int32_t)t) extended[t] = extend(&s, t);
   for (uint32_t t = 0; t < s.tensors; t++)
     if (extended[t] && write_back(&s, t)) vt_array_push(changed, value_of(step, t));
+  return false;
 }
