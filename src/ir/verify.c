@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/array.h"
 #include "base/map.h"
 
 vt_status vt_verify_error(const vt_op *op, const char *format, ...) {
@@ -133,18 +134,22 @@ static verify_rule *const rules[VT_OP_COUNT] = {
 #undef OP
 };
 
-// Lists of groups grow with the devices, and many collectives share one: `sound` has those that
-// were read.
-static vt_status verify_group_ids(const vt_op *op, vt_map *sound) {
+typedef struct verifier {
+  vt_map
+      sound; // lists of groups that were read: they grow with the devices, and many ops share one
+  VT_ARRAY(const vt_value *) defined; // so far, in the function and those around it, by their ids
+} verifier;
+
+static vt_status verify_group_ids(verifier *v, const vt_op *op) {
   if (!(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE)) return VT_OK;
   const vt_literal *groups = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
-  if (!groups || vt_map_find_ptr(sound, groups)) return VT_OK;
+  if (!groups || vt_map_find_ptr(&v->sound, groups)) return VT_OK;
   VT_TRY(vt_verify_group_ids(op, groups));
-  *vt_map_at_ptr(sound, groups) = sound;
+  *vt_map_at_ptr(&v->sound, groups) = v;
   return VT_OK;
 }
 
-static vt_status verify_op(const vt_op *op, vt_map *sound) {
+static vt_status verify_op(verifier *v, const vt_op *op) {
   VT_TRY(verify_arity(op));
   for (uint32_t i = 0; i < op->result_count; i++) {
     vt_status st = vt_type_check(op->results[i].type);
@@ -156,45 +161,46 @@ static vt_status verify_op(const vt_op *op, vt_map *sound) {
     }
   }
   VT_TRY(rules[op->code](op));
-  return verify_group_ids(op, sound);
+  return verify_group_ids(v, op);
 }
 
 enum { MAX_REGION_DEPTH = 256 };
 
+static void define(verifier *v, vt_value *value) {
+  value->id = (int32_t)v->defined.size;
+  vt_array_push(&v->defined, value);
+}
+
+static bool is_defined(const verifier *v, size_t first, const vt_value *value) {
+  return value && value->id >= (int32_t)first && (size_t)value->id < v->defined.size &&
+         v->defined.data[value->id] == value;
+}
+
 // Values are numbered during the walk, so a use before its definition or from another function is
 // found by comparing it with the value that has this number.
-static vt_status verify_func(const vt_func *func, int depth, vt_map *sound) {
+static vt_status verify_func(verifier *v, const vt_func *func, int depth) {
   if (depth > MAX_REGION_DEPTH)
     return vt_error(VT_INVALID_ARGUMENT, "regions are nested more than %d deep", MAX_REGION_DEPTH);
-  vt_map defined = {0};
-  vt_status st = VT_OK;
+  size_t first = v->defined.size;
   for (uint32_t i = 0; i < func->param_count; i++) {
-    VT_TRY_OUT(vt_type_check(func->params[i]->type));
-    *vt_map_at_ptr(&defined, func->params[i]) = func->params[i];
+    VT_TRY(vt_type_check(func->params[i]->type));
+    define(v, func->params[i]);
   }
   for (const vt_op *op = func->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->operand_count; i++) {
-      if (!op->operands[i] || !vt_map_find_ptr(&defined, op->operands[i])) {
-        st = vt_verify_error(op, "operand %u is not defined before its use", i);
-        goto out;
-      }
-    }
-    VT_TRY_OUT(verify_op(op, sound));
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      if (!is_defined(v, first, op->operands[i]))
+        return vt_verify_error(op, "operand %u is not defined before its use", i);
+    VT_TRY(verify_op(v, op));
     for (uint32_t i = 0; i < op->region_count; i++)
-      VT_TRY_OUT(verify_func(op->regions[i], depth + 1, sound));
-    for (uint32_t i = 0; i < op->result_count; i++)
-      *vt_map_at_ptr(&defined, &op->results[i]) = &op->results[i];
+      VT_TRY(verify_func(v, op->regions[i], depth + 1));
+    for (uint32_t i = 0; i < op->result_count; i++) define(v, &op->results[i]);
   }
-  for (uint32_t i = 0; i < func->return_count; i++) {
-    if (!func->returns[i] || !vt_map_find_ptr(&defined, func->returns[i])) {
-      st = vt_error(VT_INVALID_ARGUMENT, "result %u of function %s is not defined in it", i,
-                    func->name);
-      goto out;
-    }
-  }
-out:
-  vt_map_free(&defined);
-  return st;
+  for (uint32_t i = 0; i < func->return_count; i++)
+    if (!is_defined(v, first, func->returns[i]))
+      return vt_error(VT_INVALID_ARGUMENT, "result %u of function %s is not defined in it", i,
+                      func->name);
+  v->defined.size = first;
+  return VT_OK;
 }
 
 // Calls may nest but not recurse. Later stages inline calls and walk regions recursively, so there
@@ -251,20 +257,21 @@ static vt_status measure_func(extents *e, const vt_func *func, int depth, extent
 vt_status vt_module_verify(const vt_module *module) {
   if (!module->main) return vt_error(VT_INVALID_ARGUMENT, "the module has no function main");
   extents e = {0};
-  vt_map sound = {0};
+  verifier v = {0};
   extent *all;
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < module->func_count; i++)
     VT_TRY_OUT(measure_func(&e, module->funcs[i], 0, &all));
   for (uint32_t i = 0; i < module->func_count; i++) {
     const vt_func *func = module->funcs[i];
-    if ((st = verify_func(func, 0, &sound))) {
+    if ((st = verify_func(&v, func, 0))) {
       st = vt_status_wrap(st, "function %s", func->name);
       goto out;
     }
   }
 out:
-  vt_map_free(&sound);
+  vt_map_free(&v.sound);
+  vt_array_free(&v.defined);
   vt_map_free(&e.of);
   vt_arena_free(&e.arena);
   return st;
