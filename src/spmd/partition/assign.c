@@ -127,17 +127,11 @@ static void fill_ones(int32_t count, int32_t *out) {
 }
 
 const vt_assign *vt_assign_whole(vt_assigns *t, int32_t rank, int32_t device_count) {
-  memo_key key;
-  key_begin(&key, KEY_ONLY);
-  key_put(&key, (uint64_t)rank);
-  key_put(&key, (uint64_t)device_count);
-  void **place = memo_at(t, &key);
-  if (*place) return *place;
-  int32_t ones[VT_MAX_RANK];
+  const vt_assign **last = &t->whole[rank];
+  int32_t ones[VT_MAX_RANK] = {0};
+  if (*last && (*last)->device_count == device_count) return *last;
   fill_ones(rank, ones);
-  const vt_assign *a = vt_assign_make(t, rank, ones, device_count, NULL);
-  *memo_at(t, &key) = (void *)(uintptr_t)a;
-  return a;
+  return *last = vt_assign_make(t, rank, ones, device_count, NULL);
 }
 
 const vt_assign *vt_assign_only(vt_assigns *t, int32_t rank, int32_t device_count, int32_t device) {

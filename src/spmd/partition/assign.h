@@ -38,6 +38,7 @@ typedef struct vt_groups {
 typedef struct vt_assigns {
   vt_arena *arena; // of the module: group lists become attributes
   vt_map interned, memo;
+  const vt_assign *whole[VT_MAX_RANK + 1]; // the last of each rank, over any number of devices
 } vt_assigns;
 
 void vt_assigns_free(vt_assigns *t);

@@ -64,7 +64,6 @@ static int32_t tiles_of_places(const vt_parter *p, const vt_sharding *s, int32_t
 }
 
 static const vt_assign *assign_of_mesh(vt_parter *p, const vt_sharding *s) {
-  if (!cuts(s)) return vt_assign_whole(&p->assigns, s->rank, p->device_count);
   vt_arena scratch = {0};
   int32_t dims[VT_MAX_RANK], *tile_of = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
   int32_t tiles = tiles_of_places(p, s, dims, tile_of);
@@ -85,6 +84,7 @@ const vt_assign *vt_assign_of(vt_parter *p, const vt_sharding *sharding, int32_t
   if (vt_sharding_is_maximal(sharding))
     return vt_assign_only(&p->assigns, rank, p->device_count,
                           p->groups->place_of[sharding->mesh->device_ids[0]]);
+  if (!cuts(sharding)) return vt_assign_whole(&p->assigns, sharding->rank, p->device_count);
   // Equal shardings of different values are the same one here.
   p->key.size = 0;
   vt_array_push(&p->key, (uintptr_t)sharding->mesh);
@@ -111,17 +111,14 @@ const vt_assign *vt_part_wanted(vt_parter *p, const vt_op *op, uint32_t result) 
 // ---- values -------------------------------------------------------------------------------------
 
 vt_part vt_part_of(vt_parter *p, const vt_value *value) {
-  const vt_part *part = vt_map_find_ptr(&p->parts, value);
-  vt_assert(part);
-  return *part;
+  vt_assert(value->id >= 0 && p->parts[value->id].local);
+  return p->parts[value->id];
 }
 
 void vt_part_record(vt_parter *p, const vt_value *value, vt_part part) {
-  vt_part *kept = VT_NEW(&p->module->arena, vt_part);
   vt_assert(part.local && part.local->func == p->func);
   vt_assert(vt_type_equal(part.local->type, vt_local_type(p, part.global, part.assign)));
-  *kept = part;
-  *vt_map_at_ptr(&p->parts, value) = kept;
+  p->parts[value->id] = part;
 }
 
 const vt_sharding *vt_annotation(const vt_op *op, uint32_t result) {
@@ -298,9 +295,9 @@ static void replace_main(vt_parter *p, const vt_func *main) {
 }
 
 static void parter_free(vt_parter *p) {
-  vt_map *maps[] = {&p->partials,  &p->parts,    &p->reshards, &p->offsets,  &p->repeats,
-                    &p->shardings, &p->literals, &p->numbers,  &p->windowed, &p->pairs,
-                    &p->manuals,   &p->factors,  &p->sums};
+  vt_map *maps[] = {&p->partials,  &p->reshards, &p->offsets, &p->repeats,
+                    &p->shardings, &p->literals, &p->numbers, &p->windowed,
+                    &p->pairs,     &p->manuals,  &p->factors, &p->sums};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) vt_map_free(maps[i]);
   vt_array_free(&p->key);
   vt_assigns_free(&p->assigns);
@@ -309,6 +306,8 @@ static void parter_free(vt_parter *p) {
 vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
                             const vt_partition_options *options) {
   vt_func *main = module->main;
+  vt_arena scratch = {0};
+  int32_t values = 0;
   vt_parter p = {.module = module,
                  .device_count = device_count,
                  .poison = options && options->poison,
@@ -316,11 +315,14 @@ vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
                  .assigns = {.arena = &module->arena}};
   p.groups = vt_groups_all(&p.assigns, device_count);
   p.func = vt_func_create(module, "");
+  vt_func_number_all(main, &values);
+  p.parts = VT_NEW_ARRAY(&scratch, vt_part, values + 1);
   vt_status st = partition_main(&p, main);
   if (!st) {
     replace_main(&p, main);
     st = vt_module_verify(module);
   }
   parter_free(&p);
+  vt_arena_free(&scratch);
   return st;
 }

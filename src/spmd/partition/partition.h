@@ -65,7 +65,7 @@ typedef struct vt_parter {
   uint32_t manual_count;   // axes of the manual computations around
   const vt_string *manual;
   vt_assigns assigns;
-  vt_map parts;     // value of the annotated program -> vt_part *
+  vt_part *parts;   // by the ids of the annotated program's values, unique in main and its regions
   vt_map partials;  // value of the annotated program -> vt_sharding *, if devices hold partials
   vt_map sums;      // value of the annotated program with partials -> vt_part *, combined
   vt_map reshards;  // (part, target, groups) -> vt_part *

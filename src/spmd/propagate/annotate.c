@@ -11,15 +11,17 @@
 typedef struct annotator {
   vt_module *module;
   vt_record record;
-  const vt_mesh *mesh; // of replicated values
+  const vt_mesh *mesh;       // of replicated values
+  const vt_sharding **whole; // what is replicated, by rank; NULL until one is
 } annotator;
 
 static const vt_sharding *replicated(annotator *a, vt_type type) {
+  if (a->whole[type.rank]) return a->whole[type.rank];
   vt_sharding *s = VT_NEW(&a->module->arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(&a->module->arena, vt_dim_sharding, type.rank);
   for (int32_t d = 0; d < type.rank; d++) dims[d] = (vt_dim_sharding){0, NULL, true, -1};
   *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = a->mesh, .rank = type.rank, .dims = dims};
-  return s;
+  return a->whole[type.rank] = s;
 }
 
 static const vt_sharding *of_node(annotator *a, uint32_t node, vt_place place) {
@@ -45,6 +47,8 @@ static void set_list(annotator *a, vt_op *op, vt_attr_key key, uint32_t count, v
     const vt_sharding *old = said && i < said->count ? said->shardings[i] : NULL;
     list[i] = on_one_device(old) ? old : of_value(a, &op->results[i], where);
   }
+  int32_t rank = op->results[0].type.rank;
+  if (count == 1 && list[0] == a->whole[rank]) list = &a->whole[rank];
   vt_op_set_attr(op, (vt_attr){.key = key, .count = count, .shardings = list});
 }
 
@@ -259,6 +263,7 @@ vt_status vt_spmd_annotate(vt_module *module, int32_t device_count) {
   annotator a = {.module = module, .mesh = main_mesh(module, device_count)};
   vt_arena scratch = {0};
   VT_TRY(check_shardings(module, device_count));
+  a.whole = VT_NEW_ARRAY(&module->arena, const vt_sharding *, VT_MAX_RANK + 1);
   if (vt_spmd_record(module, device_count, &scratch, &a.record)) {
     vt_record_materialize(&a.record, module);
     annotate_func(&a, module->main);

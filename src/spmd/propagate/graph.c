@@ -239,11 +239,17 @@ static vt_axes axes_at(const vt_node *node, int32_t d, vt_place place, vt_axis_l
   return vt_axes_of(list);
 }
 
+static bool is_uncut(const vt_node *node) {
+  for (int32_t d = 0; d < node->type.rank; d++)
+    if (node->dims[d].count) return false;
+  return !node->unreduced.count;
+}
+
 const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_place place,
                                      vt_arena *arena) {
   vt_assert(id < graph->nodes.size);
   const vt_node *node = &graph->nodes.data[id];
-  if (!node->mesh || !node->mesh->axis_count) return NULL;
+  if (!node->mesh || !node->mesh->axis_count || is_uncut(node)) return NULL;
   vt_sharding *s = VT_NEW(arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(arena, vt_dim_sharding, node->type.rank);
   bool any = false;
