@@ -5,8 +5,8 @@
 // Each carried value of a loop is one node; one that the loop does not change is no carried value:
 // its users take it from outside, through an open constraint if the program states a sharding.
 // Constants and what is computed from them alone, and scalars that are broadcast, have a copy for
-// each use, so that uses are independent. What nothing uses does not propagate. Values and calls
-// beyond a limit are left out, because call trees can be exponential.
+// each use, unless there is only one, so that uses are independent. What nothing uses does not
+// propagate. Values and calls beyond a limit are left out, because call trees can be exponential.
 #include "spmd/propagate/propagate.h"
 
 #include <string.h>
@@ -23,8 +23,9 @@ typedef struct named {
 
 typedef struct walker {
   vt_graph *graph;
-  named *names;  // by the ids of values, unique in the module: in the last walk of their function
-  vt_map groups; // sharding_group id -> number + 1
+  named *names;   // by the ids of values, unique in the module: in the last walk of their function
+  vt_map groups;  // sharding_group id -> number + 1
+  uint32_t *uses; // by the ids of values: operands and returns that name them
   uint32_t group_count, block_count;
   uint64_t position;
   int depth, steps, manual;
@@ -97,6 +98,21 @@ static bool is_copied(const walker *w, uint32_t value) {
   return (v->constant || v->expansion) && v->step != VT_NONE && !is_scalar(w, value);
 }
 
+// Whether `use` is the only use of a value that is copied for each, and what it is computed from is
+// used by it alone. Other names of a value, such as in a region, count as other values.
+static bool is_only_use(const walker *w, uint32_t value, const vt_value *use) {
+  const vt_graph_value *v = &w->graph->values.data[value];
+  if (v->home != use || w->uses[use->id] != 1) return false;
+  const vt_step *step = &w->graph->steps.data[v->step];
+  for (uint32_t i = 0; i < step->operand_count; i++) {
+    const vt_value *operand = step->op->operands[i];
+    if (w->graph->values.data[step->operands[i]].home != operand) return false;
+    if (is_copied(w, step->operands[i]) && !is_only_use(w, step->operands[i], operand))
+      return false;
+  }
+  return true;
+}
+
 static uint32_t copy_value(walker *w, uint32_t value, vt_map *copies);
 
 // What a copy is computed from: each value has one copy.
@@ -131,7 +147,7 @@ static uint32_t copy_value(walker *w, uint32_t value, vt_map *copies) {
 
 // The value that a use gets: constants' own copy.
 static uint32_t value_for_use(walker *w, named name, vt_value **where, vt_func *func) {
-  if (!is_copied(w, name.value)) return name.value;
+  if (!is_copied(w, name.value) || is_only_use(w, name.value, *where)) return name.value;
   vt_map copies = {0};
   uint32_t copy = copy_value(w, name.value, &copies);
   vt_map_free(&copies);
@@ -587,10 +603,24 @@ static void add_return(walker *w, named value, vt_value **slot, uint32_t output)
   vt_array_push_in(w->graph->arena, &w->graph->returns, made);
 }
 
+static void count_uses(const vt_func *func, uint32_t *uses) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]++;
+    for (uint32_t i = 0; i < op->region_count; i++) count_uses(op->regions[i], uses);
+  }
+  for (uint32_t i = 0; i < func->return_count; i++) uses[func->returns[i]->id]++;
+}
+
 static void number_values(walker *w) {
   const vt_module *module = w->graph->module;
   int32_t count = 0;
   for (uint32_t i = 0; i < module->func_count; i++) vt_func_number_all(module->funcs[i], &count);
+  w->uses = numbers(w, (size_t)count);
+  for (uint32_t i = 0; i < module->func_count; i++) count_uses(module->funcs[i], w->uses);
+  vt_array_reserve(&w->graph->nodes, (size_t)count + count / 4);
+  vt_array_reserve(&w->graph->values, (size_t)count + count / 4);
+  vt_array_reserve(&w->graph->steps, (size_t)count + count / 4);
+  vt_array_reserve(&w->graph->uses, 2 * (size_t)count);
   w->names = VT_NEW_ARRAY(w->graph->arena, named, count + 1);
   for (int32_t i = 0; w->record && i < count; i++) vt_array_push(&w->record->nodes, 0);
 }
