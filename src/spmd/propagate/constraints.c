@@ -103,12 +103,24 @@ static uint32_t insert_constraint(vt_graph *graph, uint32_t value, const vt_shar
   return vt_graph_add_step(graph, step, NULL);
 }
 
+// Whoever calls main passes values, not terms, where the program does not ask for these.
+static const vt_sharding *without_terms(vt_graph *graph, const vt_sharding *sharding) {
+  if (!sharding->unreduced_count) return sharding;
+  vt_sharding *copy = VT_NEW(graph->arena, vt_sharding);
+  *copy = *sharding;
+  copy->unreduced_count = 0;
+  copy->reduction = 0;
+  return copy;
+}
+
 static void apply_constraint(vt_graph *graph, uint32_t index, uint32_t value,
                              const vt_sharding *sharding, vt_value **where) {
   vt_node *node = vt_node_of(graph, value);
   if (!should_apply(graph, value, sharding)) return;
   if (!node->is_edge) {
-    vt_graph_seed(graph, graph->values.data[value].node, sharding);
+    bool given = graph->values.data[value].step == VT_NONE;
+    vt_graph_seed(graph, graph->values.data[value].node,
+                  given ? without_terms(graph, sharding) : sharding);
     return;
   }
   bool own = graph->steps.data[index].kind == VT_STEP_CONSTRAINT;

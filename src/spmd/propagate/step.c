@@ -210,11 +210,11 @@ static void sort_factors(const state *s) {
 // As much of `axis` as the factor may have after axes of `before` devices.
 static bool fits_factor(const vt_node *node, const part *p, int64_t factor_size, int64_t before,
                         vt_axis_ref *axis) {
+  for (uint32_t i = 0; i < p->axes.count; i++) // manual axes too, as seen from inside
+    if (vt_axis_contains(p->axes.refs[i], *axis)) return true;
   if (node->mesh &&
       (!vt_axis_before_all(axis, node->replicated) || !vt_axis_before_all(axis, node->unreduced)))
     return false;
-  for (uint32_t i = 0; i < p->axes.count; i++)
-    if (vt_axis_contains(p->axes.refs[i], *axis)) return true;
   if (!p->closed && !p->overflow.count) {
     if (p->minor) return true;
     if (factor_size % before == 0) {
