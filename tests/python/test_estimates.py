@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-pytestmark = pytest.mark.usefixtures("tpu_only")
+pytestmark = [pytest.mark.usefixtures("tpu_only"), pytest.mark.partitioned]
 ROWS, WIDTH = 4096, 1024
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P, reshard
 
+pytestmark = pytest.mark.partitioned
 
 
 @pytest.fixture(autouse=True)
