@@ -481,6 +481,26 @@ bool gen_device_number(gen *g, const gen_row *row) {
   return true;
 }
 
+// Of a whole axis, its major or its minor part; the other part may cut another dimension.
+static void split_axis(gen *g, vt_sharding *s, vt_type type, bool even, int32_t d) {
+  vt_dim_sharding *dims = (vt_dim_sharding *)(uintptr_t)s->dims;
+  vt_axis_ref *axes = (vt_axis_ref *)(uintptr_t)dims[d].axes;
+  vt_axis_ref *axis = &axes[dims[d].axis_count - 1];
+  int64_t factor = 2;
+  while (axis->size % factor && factor < axis->size) factor++;
+  if (factor >= axis->size || axis->size < g->mesh->axes[axis->axis].size) return;
+  vt_axis_ref major = {axis->axis, 1, factor}, minor = {axis->axis, factor, axis->size / factor};
+  bool first = gen_chance(g, 50);
+  *axis = first ? major : minor;
+  int32_t other = (int32_t)gen_below(g, s->rank);
+  vt_axis_ref rest = first ? minor : major;
+  if (other == d || dims[other].axis_count || (even && type.dims[other] % rest.size)) return;
+  vt_axis_ref *list = VT_NEW(&g->module->arena, vt_axis_ref);
+  *list = rest;
+  dims[other].axes = list;
+  dims[other].axis_count = 1;
+}
+
 const vt_sharding *gen_sharding(gen *g, vt_type type, bool even) {
   cut c = {.rank = type.rank};
   for (uint32_t a = 0; a < g->mesh->axis_count && c.rank; a++) {
@@ -488,7 +508,40 @@ const vt_sharding *gen_sharding(gen *g, vt_type type, bool even) {
     bool divides = type.dims[d] % (parts(g, &c, d) * g->mesh->axes[a].size) == 0;
     if (gen_chance(g, g->sharded ? 70 : 50) && (divides || !even)) cut_by(g, &c, a, d);
   }
-  return sharding_of(g, &c);
+  vt_sharding *s = (vt_sharding *)(uintptr_t)sharding_of(g, &c);
+  vt_dim_sharding *dims = (vt_dim_sharding *)(uintptr_t)s->dims;
+  for (int32_t d = 0; d < s->rank && g->sharded; d++) {
+    if (dims[d].axis_count && gen_chance(g, 15)) split_axis(g, s, type, even, d);
+    if (gen_chance(g, 10)) dims[d].closed = false;
+  }
+  return s;
+}
+
+// Whether sums of terms are exact, or the bound of the sum that they are left out of covers them.
+static bool may_stay_unreduced(const vt_value *x) {
+  bool sums = x->op && (x->op->code == VT_OP_DOT_GENERAL || x->op->code == VT_OP_REDUCE);
+  return vt_dtype_is_integer(x->type.dtype) || (sums && vt_dtype_is_float(x->type.dtype));
+}
+
+static bool uses_axis(const vt_sharding *s, uint32_t axis) {
+  for (int32_t d = 0; d < s->rank; d++)
+    for (uint32_t i = 0; i < s->dims[d].axis_count; i++)
+      if (s->dims[d].axes[i].axis == axis) return true;
+  return false;
+}
+
+// Terms along axes that cut nothing, whatever the value is a sum over.
+static const vt_sharding *leave_unreduced(gen *g, const vt_sharding *s) {
+  vt_sharding *out = VT_NEW(&g->module->arena, vt_sharding);
+  vt_axis_ref *refs = VT_NEW_ARRAY(&g->module->arena, vt_axis_ref, g->mesh->axis_count);
+  vt_dim_sharding *dims = (vt_dim_sharding *)(uintptr_t)s->dims;
+  *out = *s;
+  for (uint32_t a = 0; a < g->mesh->axis_count; a++)
+    if (!uses_axis(s, a) && g->mesh->axes[a].size > 1 && gen_chance(g, 70))
+      refs[out->unreduced_count++] = (vt_axis_ref){a, 1, g->mesh->axes[a].size};
+  for (int32_t d = 0; d < s->rank && out->unreduced_count; d++) dims[d].closed = true;
+  out->unreduced = refs;
+  return out;
 }
 
 // The placement of an array is not part of its value.
@@ -497,6 +550,7 @@ bool gen_mark(gen *g, const gen_row *row) {
   vt_value *x = gen_any(g, row->dtypes, 0);
   const vt_sharding **list = VT_NEW(&g->module->arena, const vt_sharding *);
   *list = gen_sharding(g, x->type, !g->sharded);
+  if (g->sharded && may_stay_unreduced(x) && gen_chance(g, 25)) *list = leave_unreduced(g, *list);
   vt_op *op = gen_op(g, row->code, 1, &x, 1, &x->type, 0);
   vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_SHARDING, .count = 1, .shardings = list});
   gen_done(g, op, false, true);

@@ -335,6 +335,7 @@ static vt_status widen_sums(judge *j, const vt_op *op, const judged *in, judged 
     args[i] = magnitudes(j, in[i].center, &fine, &finite);
     fine = fine && !in[i].low;
   }
+  if (op->code == VT_OP_SELECT_AND_SCATTER) args[0] = in[0].center; // it says where, not how much
   for (uint32_t i = 0; i < op->result_count; i++)
     sums[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
   VT_TRY(vt_eval_op(op, &j->env, args, sums));
@@ -415,24 +416,40 @@ static vt_tensor flushed(judge *j, vt_tensor x) {
   return t;
 }
 
-// Extends the results by those of operands whose subnormals are zeros.
+// Extends the results by those of operands whose subnormals are zeros: of any of them, as each came
+// here on its own way.
 static vt_status include_flushed(judge *j, const vt_op *op, const judged *in, judged *out) {
   vt_tensor *args = VT_NEW_ARRAY(j->arena, vt_tensor, op->operand_count + 1);
   vt_tensor *results = VT_NEW_ARRAY(j->arena, vt_tensor, op->result_count + 1);
-  bool any = false;
-  for (uint32_t i = 0; i < op->operand_count; i++) {
-    args[i] = flushed(j, in[i].center);
-    any = any || args[i].data != in[i].center.data;
-  }
-  if (!any) return VT_OK;
-  for (uint32_t i = 0; i < op->result_count; i++)
-    results[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
-  VT_TRY(vt_eval_op(op, &j->env, args, results));
-  for (uint32_t i = 0; i < op->result_count; i++) {
-    if (rounds(out[i].center.type)) need_interval(j, &out[i]);
-    include(j, &out[i], results[i]);
+  uint32_t few = op->operand_count < 3 ? op->operand_count : 3;
+  for (uint32_t which = 1; which < 1u << few; which++) {
+    bool any = false, all = which + 1 == 1u << few;
+    for (uint32_t i = 0; i < op->operand_count; i++) {
+      bool wanted = i < few ? which >> i & 1 : all;
+      args[i] = wanted ? flushed(j, in[i].center) : in[i].center;
+      any = any || args[i].data != in[i].center.data;
+    }
+    if (!any) continue;
+    for (uint32_t i = 0; i < op->result_count; i++)
+      results[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
+    VT_TRY(vt_eval_op(op, &j->env, args, results));
+    for (uint32_t i = 0; i < op->result_count; i++) {
+      if (rounds(out[i].center.type)) need_interval(j, &out[i]);
+      include(j, &out[i], results[i]);
+    }
   }
   return VT_OK;
+}
+
+// A type without zero: what a number that may be flushed becomes is unspecified.
+static void free_without_zero(judge *j, judged *x, const judged *in) {
+  vt_dtype part = part_of(in->center.type.dtype);
+  double least = ldexp(1, -126); // of f32, which a wider type may have been
+  need_interval(j, x);
+  for (int64_t i = 0; i < parts_of(x->center.type); i++)
+    if (fabs(vt_number_load(part, in->center.data, i)) < least ||
+        (in->low && in->low[i] < least && in->high[i] > -least))
+      anything(x, i);
 }
 
 static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
@@ -466,6 +483,9 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
     need_interval(j, &out[0]);
     free_subnormals(&out[0], &in[0]);
   }
+  if (op->code == VT_OP_CONVERT && results[0].type.dtype == VT_F8E8M0FNU && j->flushes &&
+      rounds(args[0].type))
+    free_without_zero(j, &out[0], &in[0]);
   if (picks_extremes(op) || flushes)
     for (uint32_t i = 0; i < op->result_count; i++) free_zeros(j, &out[i], in, op->operand_count);
   if (is_complex_function(op)) {

@@ -120,7 +120,13 @@ static bool known_zero(const vt_value *value, int depth) {
   if (!op || !depth) return false;
   if (op->code == VT_OP_SELECT)
     return known_zero(op->operands[1], depth - 1) && known_zero(op->operands[2], depth - 1);
+  if (op->code == VT_OP_CONVERT) return known_zero(op->operands[0], depth - 1);
   if (op->operand_count != 2) return false;
+  if (op->code == VT_OP_COMPARE) { // not equal to itself, less or greater
+    int64_t asked = vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION);
+    return op->operands[0] == op->operands[1] &&
+           (asked == VT_CMP_NE || asked == VT_CMP_LT || asked == VT_CMP_GT);
+  }
   if (op->operands[0] == op->operands[1] &&
       (op->code == VT_OP_SUBTRACT || op->code == VT_OP_XOR || op->code == VT_OP_REMAINDER))
     return true;
@@ -187,6 +193,17 @@ static bool float4_to_int(const vt_op *op) {
 }
 static bool total(const vt_op *op) {
   return vt_attr_i64(op, VT_ATTR_COMPARE_TYPE) == VT_CMPTYPE_TOTALORDER;
+}
+
+static bool any_constant(const vt_op *op) {
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (op->operands[i]->op && op->operands[i]->op->code == VT_OP_CONSTANT) return true;
+  return false;
+}
+static bool carries_narrow_floats(const vt_op *loop) {
+  for (uint32_t i = 0; i < loop->result_count; i++)
+    if (narrow_float(loop, i)) return true;
+  return false;
 }
 
 static const char *known_of_op(const vt_op *op) {
