@@ -38,6 +38,8 @@ typedef struct vt_chip {
   int32_t ici_links;
   double ici_link_bytes_per_s;               // effective, one direction
   int32_t least_tile_rows, tile_rows_16_bit; // of the HBM layout, see below
+  int32_t pci_device;                        // 0 = not known
+  const char *device_files;                  // of the driver: "accel" or "vfio"
   const char *source;
 } vt_chip;
 

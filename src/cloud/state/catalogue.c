@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define OFFER(zone, family, scope)
-#define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity)
+#define FAMILY(name, chip, type, word, vcpus, ram, capacity)
 #define IMAGE(version, families)
 
 // The chip tables: only their data is used here, nothing of src/chip is linked.
@@ -21,8 +21,13 @@ enum {
 static const struct chip {
   int cores, dims;
   int64_t hbm_bytes;
+  int pci_device;
+  const char *device_files;
 } chips[chip_count] = {
-#define CHIP(id, kind, topology, cores, devices, dims, hbm, ...) {cores, dims, hbm},
+#define CHIP(id, kind, topology, cores, devices, dims, hbm, limit, reserved, hbm_rate, flops,      \
+             clock, mxus, edge, narrow, vmem, cmem, links, link_rate, tile, tile16, pci, files,    \
+             source)                                                                               \
+  {cores, dims, hbm, pci, files},
 #include "chip/chips.def"
 #undef CHIP
 };
@@ -38,22 +43,22 @@ static const struct slice {
 
 enum {
 #undef FAMILY
-#define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity) family_##name,
+#define FAMILY(name, chip, type, word, vcpus, ram, capacity) family_##name,
 #include "cloud/state/catalogue.def"
   family_count
 };
 static const int family_chips[] = {
 #undef FAMILY
-#define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity) chip_##chip,
+#define FAMILY(name, chip, type, word, vcpus, ram, capacity) chip_##chip,
 #include "cloud/state/catalogue.def"
 };
 static vt_family families[] = {
 #undef FAMILY
-#define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity)                           \
-  {#name, type, word, 0, 0, pci, files, vcpus, ram, capacity},
+#define FAMILY(name, chip, type, word, vcpus, ram, capacity)                                       \
+  {#name, type, word, 0, 0, 0, NULL, vcpus, ram, capacity},
 #include "cloud/state/catalogue.def"
 #undef FAMILY
-#define FAMILY(name, chip, type, word, pci, files, vcpus, ram, capacity)
+#define FAMILY(name, chip, type, word, vcpus, ram, capacity)
 };
 static const struct offer {
   const char *zone;
@@ -94,8 +99,11 @@ static pthread_once_t made = PTHREAD_ONCE_INIT;
 
 static void make_tables(void) {
   for (int f = 0; f < family_count; f++) {
-    families[f].cores_per_chip = chips[family_chips[f]].cores;
-    families[f].hbm_bytes = chips[family_chips[f]].hbm_bytes;
+    const struct chip *chip = &chips[family_chips[f]];
+    families[f].cores_per_chip = chip->cores;
+    families[f].hbm_bytes = chip->hbm_bytes;
+    families[f].pci_device = chip->pci_device;
+    families[f].device_files = chip->device_files;
   }
   for (int i = 0; i < COUNT(slices); i++) {
     const struct slice *s = &slices[i];

@@ -21,6 +21,7 @@
 #include "base/activity.h"
 #include "cloud/worker/boot.h"
 #include "cloud/worker/filter.h"
+#include "cloud/worker/pci.h"
 
 int vt_boot_run(const char *const *argv) {
   int status;
@@ -53,7 +54,7 @@ static void must_mount(const vt_boot *b, const char *type, const char *on, unsig
 // Device nodes of the host by bind mount: guests may not create nodes.
 static void bind_devices(const vt_boot *b, const char *root) {
   static const char *const names[] = {"null", "zero", "full", "random", "urandom", "tty"};
-  char target[720], from[64];
+  char target[720], from[64], name[32];
   snprintf(target, sizeof target, "%s/dev", root);
   must_mount(b, "tmpfs", target, MS_NOSUID | MS_NOEXEC, "mode=755,size=1m,nr_inodes=4k");
   for (size_t i = 0; i < sizeof names / sizeof *names + (size_t)b->chips; i++) {
@@ -67,8 +68,8 @@ static void bind_devices(const vt_boot *b, const char *root) {
       snprintf(from, sizeof from, "/dev/null");
       snprintf(target, sizeof target, "%s/dev/vfio", root);
       if (vfio) mkdir(target, 0755);
-      snprintf(target, sizeof target, vfio ? "%s/dev/vfio/%d" : "%s/dev/accel%d", root,
-               (int)(i - basic));
+      vt_pci_device_file(b->device_files, (int)(i - basic), name);
+      snprintf(target, sizeof target, "%s/dev/%s", root, name);
     }
     int fd = open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd >= 0) close(fd);
@@ -90,25 +91,13 @@ static void link_devices(const char *root) {
   }
 }
 
-// /sys/bus/pci/devices as JAX reads it: one folder per chip with its vendor and device.
 static void fake_pci(const vt_boot *b, const char *root) {
   char path[720], target[720];
   snprintf(path, sizeof path, "%s/run/vtpu-pci", root);
-  mkdir(path, 0755);
-  for (int i = 0; i < b->chips; i++) {
-    char text[64];
-    snprintf(path, sizeof path, "%s/run/vtpu-pci/0000:00:%02x.0", root, 4 + i);
-    mkdir(path, 0755);
-    snprintf(path, sizeof path, "%s/run/vtpu-pci/0000:00:%02x.0/vendor", root, 4 + i);
-    vt_boot_write(path, "0x1ae0\n", 0444);
-    snprintf(path, sizeof path, "%s/run/vtpu-pci/0000:00:%02x.0/device", root, 4 + i);
-    snprintf(text, sizeof text, "%s\n", b->pci_device);
-    vt_boot_write(path, text, 0444);
-    snprintf(path, sizeof path, "%s/run/vtpu-pci/0000:00:%02x.0/numa_node", root, 4 + i);
-    vt_boot_write(path, "0\n", 0444);
-  }
-  snprintf(path, sizeof path, "%s/run/vtpu-pci", root);
   snprintf(target, sizeof target, "%s/sys/bus/pci/devices", root);
+  mkdir(path, 0755);
+  if (!vt_pci_write(path, b->chips, (int)strtol(b->pci_device, NULL, 16), b->device_files))
+    vt_boot_fail(b, true, "%s", path);
   if (access(target, F_OK) == 0 && mount(path, target, NULL, MS_BIND, NULL) != 0)
     vt_boot_fail(b, true, "%s", target);
 }
