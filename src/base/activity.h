@@ -16,7 +16,7 @@
 // Where pages are written unless VTPU_ACTIVITY names another folder; nowhere when it does not
 // exist.
 #define VT_ACTIVITY_FOLDER "/run/vtpu/activity"
-#define VT_ACTIVITY_MAGIC  UINT64_C(0x3259544341555456) // "VTUACTY2" in memory
+#define VT_ACTIVITY_MAGIC  UINT64_C(0x3359544341555456) // "VTUACTY3" in memory
 
 enum { VT_ACTIVITY_VERSIONS = 112 };
 
@@ -31,10 +31,11 @@ typedef struct vt_activity_page {
   _Atomic uint64_t hbm_limit;   // HBM of all devices
   _Atomic uint64_t hbm_refused; // how often something did not fit into a device's HBM
   _Atomic uint64_t hbm_asked;   // bytes of the last such request
+  _Atomic uint64_t hbm_peak;    // the most HBM that was in use, all devices
   // Set when the page is created:
   uint64_t opened_ns;                  // CLOCK_MONOTONIC
   char versions[VT_ACTIVITY_VERSIONS]; // "libvtpu=0.1.0 JAX=0.10.2 python=3.11.2", zero-terminated
 } vt_activity_page;
-_Static_assert(sizeof(vt_activity_page) == 200, "docs/activity.md");
+_Static_assert(sizeof(vt_activity_page) == 208, "docs/activity.md");
 
 #endif

@@ -128,7 +128,12 @@ void vt_activity_end(uint64_t begun, double device_seconds) {
 
 void vt_activity_hbm(int64_t bytes) {
   vt_activity_page *page = atomic_load_explicit(&the_page, memory_order_relaxed);
-  if (page) atomic_fetch_add_explicit(&page->hbm_bytes, (uint64_t)bytes, memory_order_relaxed);
+  if (!page) return;
+  uint64_t now = atomic_fetch_add_explicit(&page->hbm_bytes, (uint64_t)bytes, memory_order_relaxed);
+  uint64_t peak = atomic_load_explicit(&page->hbm_peak, memory_order_relaxed);
+  now += (uint64_t)bytes;
+  while (bytes > 0 && now > peak && !atomic_compare_exchange_weak(&page->hbm_peak, &peak, now)) {
+  }
 }
 
 void vt_activity_hbm_refused(int64_t bytes) {

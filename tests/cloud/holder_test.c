@@ -40,7 +40,7 @@ static const char deaf[] = "import jax, signal, time\n"
 // A page under the pid of the worker's first process, locked by this one.
 static const char liar[] = "import fcntl, os, struct, time\n"
                            "folder = os.environ.get('VTPU_ACTIVITY', '/run/vtpu/activity')\n"
-                           "page = struct.pack('=8s10Q112s', b'VTUACTY2', *[0] * 9, 77, b'x=1')\n"
+                           "page = struct.pack('=8s11Q112s', b'VTUACTY3', *[0] * 10, 77, b'x=1')\n"
                            "file = open(folder + '/1', 'w+b')\n"
                            "file.write(page)\n"
                            "file.flush()\n"
