@@ -291,6 +291,10 @@ static vt_status read_flag(const vt_command_table *table, const flags *f, int ar
   return add(args, arena, flag, argv[++*at]);
 }
 
+static bool is_help(const char *word) {
+  return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 vt_status vt_command_read(const vt_command_table *table, const vt_command_row *command, int argc,
                           char **argv, vt_arena *arena, vt_args *out_args) {
   vt_assert(command->kind == VT_COMMAND_WORD && command->least <= command->most);
@@ -298,8 +302,9 @@ vt_status vt_command_read(const vt_command_table *table, const vt_command_row *c
   int name_words = *command->name != 0;
   for (const char *p = command->name; *p; p++) name_words += *p == ' ';
   *out_args = (vt_args){.command = command};
-  for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) out_args->help = true;
+  bool runs = strncmp(command->value, "[--]", 4) == 0; // another program, with flags of its own
+  for (int i = 0; !runs && i < argc && strcmp(argv[i], "--") != 0; i++)
+    if (is_help(argv[i])) out_args->help = true;
   if (out_args->help) return VT_OK;
   for (int i = 0; i < argc; i++) {
     if (strcmp(argv[i], "--") == 0) {
@@ -310,11 +315,19 @@ vt_status vt_command_read(const vt_command_table *table, const vt_command_row *c
       out_args->rest_count = argc - i - 1;
       break;
     }
+    if (runs && is_help(argv[i])) {
+      out_args->help = true;
+      return VT_OK;
+    }
     if (argv[i][0] == '-' && argv[i][1])
       VT_TRY(read_flag(table, &f, argc, argv, &i, arena, out_args));
     else if (name_words > 0)
       name_words--;
-    else
+    else if (runs) {
+      out_args->rest = argv + i;
+      out_args->rest_count = argc - i;
+      break;
+    } else
       vt_array_push_in(arena, &out_args->words, (const char *)argv[i]);
   }
   int64_t words = (int64_t)out_args->words.size;

@@ -7,7 +7,8 @@
 // that names the nearest row.
 //   --name=value, --name value, -l value; a switch is --name, --no-name or --name=true|false
 //   --name a b    where the row's value ends in "...": all words up to the next flag
-//   --            ends the flags; what follows is `rest` of commands whose words have "--"
+//   --            ends the flags; what follows is `rest` of commands whose words have "--". The
+//                 first word does so too where they begin with "[--]"
 #ifndef VT_BASE_COMMAND_H
 #define VT_BASE_COMMAND_H
 

@@ -9,6 +9,7 @@
 // Each returns the exit code of the program.
 int vt_cli_exec(const vt_args *args);
 int vt_cli_compile(const vt_args *args);
+int vt_cli_run(const vt_args *args);
 int vt_cli_info(const vt_args *args);
 
 // Prints "vtpu WORD: message", frees the error, returns the exit code 1.

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// run.c - `vtpu run`: starts a program as on a TPU VM of a slice: environment, device files, and a
+// report at its end. Frameworks find libvtpu.so by the variables that they know.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "cli/cli.h"
+#include "cli/run.h"
+
+enum { NOT_EXECUTABLE = 126, NOT_FOUND = 127, BY_SIGNAL = 128 }; // exit codes, as shells have them
+
+static double now_s(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// ---- the environment ----------------------------------------------------------------------------
+
+// libvtpu.so lies in ../lib of this program, where both were built and where they are installed.
+static vt_status find_library(char *out, size_t size) {
+  char path[4096];
+  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+  path[n < 0 ? 0 : n] = 0;
+  for (int i = 0; i < 2; i++) {
+    char *slash = strrchr(path, '/');
+    if (slash) *slash = 0;
+  }
+  snprintf(out, size, "%s/lib/libvtpu.so", path);
+  if (access(out, R_OK) == 0) return VT_OK;
+  return vt_error(VT_NOT_FOUND, "%s: %s", out, strerror(errno));
+}
+
+static void set(const char *name, const char *value) {
+  setenv(name, value, 1);
+}
+
+// One process sees all chips of the slice: for the frameworks they are those of one host.
+static void set_environment(const vt_slice *slice, const char *library, const char *activity) {
+  char type[sizeof slice->name], chips[64];
+  snprintf(type, sizeof type, "%s", slice->name);
+  type[strcspn(type, " ")] = 0; // without the number of slices
+  snprintf(chips, sizeof chips, "%d,%d,%d", slice->dims[0], slice->dims[1], slice->dims[2]);
+  set("TPU_LIBRARY_PATH", library);
+  set("VTPU_ACCELERATOR_TYPE", slice->name);
+  set("VTPU_ACTIVITY", activity);
+  set("TPU_ACCELERATOR_TYPE", type);
+  set("TPU_SKIP_MDS_QUERY", "1"); // there is no metadata server
+  set("TPU_WORKER_ID", "0");
+  set("TPU_WORKER_HOSTNAMES", "localhost");
+  set("TPU_HOST_BOUNDS", "1,1,1");
+  set("TPU_CHIPS_PER_HOST_BOUNDS", chips);
+  // What the user asks for himself stands.
+  setenv("PJRT_DEVICE", "TPU", 0);
+  setenv("JAX_PLATFORMS", "tpu,cpu", 0);
+}
+
+// ---- the program --------------------------------------------------------------------------------
+
+static volatile pid_t the_child;
+
+static void pass_on(int signal_number) {
+  if (the_child > 0) kill(the_child, signal_number);
+}
+
+// A terminal sends SIGINT and SIGQUIT to the program too; this process outlives it for the report.
+// Other requests to end reach this process alone.
+static void handle_signals(bool report) {
+  static const int passed[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+  struct sigaction ignore = {.sa_handler = report ? SIG_IGN : SIG_DFL};
+  struct sigaction pass = {.sa_handler = report ? pass_on : SIG_DFL, .sa_flags = SA_RESTART};
+  sigaction(SIGINT, &ignore, NULL);
+  sigaction(SIGQUIT, &ignore, NULL);
+  for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) sigaction(passed[i], &pass, NULL);
+}
+
+_Noreturn static void become(const vt_slice *slice, char **command, int notes) {
+  char why[256] = "";
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  handle_signals(false);
+  if (!vt_run_show_chips(slice, why, sizeof why)) dprintf(notes, "%s", why);
+  execvp(command[0], command);
+  int error = errno;
+  fprintf(stderr, "vtpu run: %s: %s\n", command[0], strerror(error));
+  _exit(error == ENOENT ? NOT_FOUND : NOT_EXECUTABLE);
+}
+
+// Runs the program to its end. `why`: why it had no device files, or "".
+static vt_status run_program(const vt_slice *slice, char **command, int *out_status, char *why,
+                             size_t why_size) {
+  int notes[2];
+  if (pipe2(notes, O_CLOEXEC) != 0) return vt_error(VT_INTERNAL, "pipe: %s", strerror(errno));
+  handle_signals(true);
+  the_child = fork();
+  if (the_child == 0) become(slice, command, notes[1]);
+  close(notes[1]);
+  ssize_t n = the_child > 0 ? read(notes[0], why, why_size - 1) : 0; // ends when the program starts
+  why[n > 0 ? n : 0] = 0;
+  close(notes[0]);
+  if (the_child < 0) return vt_error(VT_INTERNAL, "fork: %s", strerror(errno));
+  while (waitpid(the_child, out_status, 0) < 0)
+    if (errno != EINTR) return vt_error(VT_INTERNAL, "waitpid: %s", strerror(errno));
+  return VT_OK;
+}
+
+// Ends as the program did.
+static int end_as(int status) {
+  if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
+  struct sigaction plain = {.sa_handler = SIG_DFL};
+  sigaction(WTERMSIG(status), &plain, NULL);
+  if (WTERMSIG(status) != SIGKILL) raise(WTERMSIG(status));
+  return BY_SIGNAL + WTERMSIG(status);
+}
+
+// ---- the command --------------------------------------------------------------------------------
+
+static vt_status make_folder(char *out, size_t size) {
+  const char *tmp = getenv("TMPDIR");
+  snprintf(out, size, "%s/vtpu-run-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+  return mkdtemp(out) ? VT_OK : vt_error(VT_INTERNAL, "%s: %s", out, strerror(errno));
+}
+
+// A report that cannot be written is known before the program runs for hours.
+static vt_status try_file(const char *path) {
+  FILE *file = path ? fopen(path, "a") : NULL;
+  if (path && !file) return vt_error(VT_INVALID_ARGUMENT, "%s: %s", path, strerror(errno));
+  if (file) fclose(file);
+  return VT_OK;
+}
+
+static vt_status slice_of(const char *type, vt_slice *out) {
+  vtpu_slice *slice = NULL;
+  vtpu_slice_info info = {.struct_size = sizeof info};
+  vt_status st = vtpu_open(type, &slice);
+  if (!st) st = vtpu_slice_describe(slice, &info);
+  if (!st) st = vt_slice_from_name(info.accelerator_type, out);
+  vtpu_close(slice);
+  return st;
+}
+
+static void explain(const vt_run_use *use, int status, const char *why) {
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+    fprintf(stderr,
+            "vtpu run: the program was killed (SIGKILL); if nobody did it, this machine ran "
+            "out of memory\n");
+  if (use->processes || use->exit_code == NOT_FOUND || use->exit_code == NOT_EXECUTABLE) return;
+  const char *jax = getenv("JAX_PLATFORMS"), *pjrt = getenv("PJRT_DEVICE");
+  fprintf(stderr, "vtpu run: the program did not open the TPU (JAX_PLATFORMS=%s, PJRT_DEVICE=%s)\n",
+          jax ? jax : "", pjrt ? pjrt : "");
+  if (*why)
+    fprintf(stderr,
+            "vtpu run: it had no device files of the chips, which PyTorch/XLA looks for: %s\n",
+            why);
+}
+
+int vt_cli_run(const vt_args *args) {
+  const char *json = vt_args_text(args, "json"), *html = vt_args_text(args, "html");
+  char library[4200], folder[4200], why[256] = "";
+  vt_slice slice;
+  vt_run_use use = {.slice = &slice, .command = args->rest};
+  int status = 0;
+  vt_status st = VT_OK;
+  if (!args->rest_count)
+    st = vt_error(VT_INVALID_ARGUMENT, "name the program: vtpu run -t v3-8 -- python3 train.py");
+  if (!st) st = slice_of(vt_args_text(args, "slice"), &slice);
+  if (!st) st = find_library(library, sizeof library);
+  if (!st) st = try_file(json);
+  if (!st) st = try_file(html);
+  if (!st) st = make_folder(folder, sizeof folder);
+  if (st) return vt_cli_fail("run", st);
+  set_environment(&slice, library, folder);
+  double start = now_s();
+  st = run_program(&slice, args->rest, &status, why, sizeof why);
+  use.seconds = now_s() - start;
+  use.exit_code = WIFSIGNALED(status) ? BY_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
+  vt_run_collect(folder, &use);
+  if (st) return vt_cli_fail("run", st);
+  if (!vt_args_on(args, "quiet")) {
+    explain(&use, status, why);
+    if (use.processes) vt_run_print(&use);
+  }
+  if (json) st = vt_run_write_json(&use, json);
+  if (!st && html) st = vt_run_write_html(&use, html);
+  if (st) (void)vt_cli_fail("run", st);
+  return end_as(status);
+}
