@@ -271,7 +271,8 @@ const vt_loc *vt_hlo_new_loc(vt_hlo_reader *r, const vt_hlo_place *place) {
 vt_status vt_hlo_blame(vt_status st, const vt_hlo_instruction *instruction) {
   const vt_loc *loc = instruction->loc;
   if (st && loc->file[0]) st = vt_status_wrap(st, "%s:%d", loc->file, loc->line);
-  return vt_status_wrap(st, "%s %s", instruction->opcode, instruction->name);
+  return vt_status_wrap(st, *instruction->opcode ? "%s %s" : "%s%s", instruction->opcode,
+                        instruction->name);
 }
 
 // The end -----------------------------------------------------------------------------------------

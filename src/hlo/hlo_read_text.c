@@ -20,7 +20,9 @@ void vt_hlo_fail_with(vt_hlo_lexer *l, vt_status st) {
   }
   if (l->here) st = vt_hlo_blame(st, l->here);
   int64_t line = 1;
-  for (const char *c = l->start; c < l->at; c++) line += *c == '\n';
+  const char *last = l->at; // of what was read
+  while (last > l->start && strchr(" \t\r\n", last[-1])) last--;
+  for (const char *c = l->start; c < last; c++) line += *c == '\n';
   l->failure = vt_status_wrap(st, "line %" PRId64, line);
   l->at = l->end;
 }

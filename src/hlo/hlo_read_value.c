@@ -341,7 +341,10 @@ static void read_labels(vt_hlo_lexer *l, vt_hlo_attr *attr) {
                   : c >= '0' && c <= '9' ? c - '0' + 2
                                          : -1;
       if (place < 0) break;
-      if (side[place] >= 0) vt_hlo_fail(l, VT_INVALID_ARGUMENT, "a label is there twice");
+      if (side[place] >= 0) {
+        vt_hlo_fail(l, VT_INVALID_ARGUMENT, "a label is there twice");
+        break;
+      }
       side[place] = d;
     }
     if (s == 0) rank = d;

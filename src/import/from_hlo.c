@@ -325,7 +325,7 @@ vt_string vt_from_hlo_func(vt_from_hlo *c, const vt_hlo_computation *computation
   void **known = vt_map_at_ptr(&c->funcs, computation);
   if (!*known) {
     const char *name = computation->name;
-    if (vt_map_has(&c->names, name, strlen(name)) || !strcmp(name, "main"))
+    while (!*name || vt_map_has(&c->names, name, strlen(name)) || !strcmp(name, "main"))
       name = vt_arena_printf(c->arena, "%s.hlo%" PRId64, name, computation->id);
     *known = (void *)(uintptr_t)name;
     *vt_map_at(&c->names, name, strlen(name)) = (void *)(uintptr_t)computation;

@@ -379,8 +379,8 @@ static vt_status lower_io_infos(vt_lower *lo, const vt_raw_op *op, const char *a
 
 static vt_status declare_func(vt_lower *lo, vt_raw_op *op) {
   const vt_raw_attr *name = vt_raw_find(op, "sym_name"), *type = vt_raw_find(op, "function_type");
-  if (!name || name->kind != VT_RAW_STRING || !type || type->kind != VT_RAW_TYPE ||
-      type->type->kind != VT_RAW_FUNCTION || op->region_count != 1)
+  if (!name || name->kind != VT_RAW_STRING || !name->string.size || !type ||
+      type->kind != VT_RAW_TYPE || type->type->kind != VT_RAW_FUNCTION || op->region_count != 1)
     return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "a function lacks its name, type or body");
   vt_raw_region *body = op->regions[0];
   const char *text = vt_lower_text(lo, name->string);
