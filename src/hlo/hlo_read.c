@@ -181,8 +181,9 @@ vt_status vt_hlo_check_type(vt_hlo_reader *r, vt_dtype dtype, uint32_t rank, con
   if (dtype == VT_TOKEN && rank) return vt_error(VT_INVALID_ARGUMENT, "an array of tokens");
   if (rank > VT_MAX_RANK)
     return vt_error(VT_INVALID_ARGUMENT, "an array of %" PRIu32 " dimensions", rank);
+  VT_TRY(vt_type_check((vt_type){dtype, (int32_t)rank, dims}));
   *out_type = vt_type_make(r->arena, dtype, (int32_t)rank, dims);
-  return vt_type_check(*out_type);
+  return VT_OK;
 }
 
 vt_status vt_hlo_check_layout(vt_hlo_reader *r, vt_type type, uint32_t count, const int64_t *order,

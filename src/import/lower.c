@@ -121,7 +121,7 @@ static vt_status set_results(vt_lower *lo, vt_raw_op *op, uint32_t count, vt_val
     if (!fits)
       return vt_lower_error(lo, op, VT_INVALID_ARGUMENT,
                             "result %" PRIu32 " has an unexpected type", i);
-    vt_lower_set_values(lo, &op->results[i], (uint32_t)types.size, values + at);
+    vt_lower_set_values(lo, &op->results[i], (uint32_t)types.size, values ? values + at : NULL);
     at += (uint32_t)types.size;
   }
   if (at != count) return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "too few results");

@@ -182,7 +182,8 @@ vt_status vt_pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *a
   const vt_executable_info *info = loaded->executable->info;
   if (atomic_load(&loaded->deleted))
     return vt_error(VT_FAILED_PRECONDITION, "%s: the executable was deleted", info->name);
-  if (args->num_devices != (size_t)info->partitions)
+  bool chosen = args->num_devices == 1 && args->execute_device;
+  if (args->num_devices != (size_t)info->partitions && !chosen)
     return vt_error(VT_INVALID_ARGUMENT, "%s runs on %d devices, arguments are for %zu", info->name,
                     info->partitions, args->num_devices);
   bool *keep = NULL;

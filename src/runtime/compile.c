@@ -77,6 +77,7 @@ static bool has_manual(const vt_func *func) {
 static vt_status assign_devices(vt_executable *executable, vt_module *module) {
   const vt_executable_options *options = &executable->options;
   int32_t count = vt_slice_devices(&executable->slice);
+  if (options->alone) module->num_replicas = 1;
   int32_t partitions = options->partitions ? options->partitions : module->num_partitions;
   int32_t replicas = options->replicas ? options->replicas : module->num_replicas;
   if (replicas < 1 || partitions < 1 || partitions > INT32_MAX / replicas)

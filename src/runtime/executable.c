@@ -47,6 +47,45 @@ vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
   return st;
 }
 
+// An op that another replica takes part in, or that is told which one runs it.
+static bool meets_others(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    uint32_t flags = vt_op_info_get(op->code)->flags;
+    if (flags & (VT_OPF_COLLECTIVE | VT_OPF_PER_DEVICE)) return true;
+    for (uint32_t r = 0; r < op->region_count; r++)
+      if (meets_others(op->regions[r])) return true;
+  }
+  return false;
+}
+
+static vt_status compile_alone(const vt_executable *executable, vt_executable **out_alone) {
+  const vt_executable_info *info = &executable->info;
+  vt_executable_options options = executable->options;
+  vt_module *module = NULL;
+  VT_TRY(vt_import(info->program, &module));
+  bool meets = false;
+  for (uint32_t i = 0; i < module->func_count; i++) meets = meets || meets_others(module->funcs[i]);
+  vt_module_destroy(module);
+  if (meets || info->replicas != info->partitions)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "%s runs on %d devices at once: each takes part in what the others compute",
+                    info->name, info->partitions);
+  options.replicas = options.partitions = 1;
+  options.alone = true;
+  options.device_ids = NULL;
+  options.bytes = info->options;
+  return vt_executable_compile_own(&executable->slice, info->program, &options, NULL, out_alone);
+}
+
+vt_status vt_executable_alone(vt_executable *executable, vt_executable **out_alone) {
+  vt_status st = VT_OK;
+  vt_lock(&executable->others_lock);
+  if (!executable->alone) st = compile_alone(executable, &executable->alone);
+  *out_alone = executable->alone;
+  vt_unlock(&executable->others_lock);
+  return st;
+}
+
 vt_status vt_executable_local(vt_executable *executable) {
   const vt_executable_info *info = &executable->info;
   if (executable->local) return VT_OK;
@@ -83,6 +122,7 @@ void vt_executable_release(vt_executable *executable) {
     next = other->next_other;
     vt_executable_release(other);
   }
+  vt_executable_release(executable->alone);
   pthread_mutex_destroy(&executable->others_lock);
   vt_program_destroy(executable->program);
   vt_module_destroy(executable->shown); // it refers to `local`

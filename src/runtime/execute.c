@@ -292,9 +292,6 @@ static vt_status check_call(call *c) {
   if (execution->argument_count != c->info->param_count)
     return vt_error(VT_INVALID_ARGUMENT, "%s takes %u arguments, got %u", c->info->name,
                     c->info->param_count, execution->argument_count);
-  if (execution->device && c->info->partitions != 1)
-    return vt_error(VT_INVALID_ARGUMENT, "%s runs on %d devices, not on a chosen one",
-                    c->info->name, c->info->partitions);
   for (int32_t d = 0; d < c->info->partitions; d++) {
     for (uint32_t p = 0; p < c->info->param_count; p++) VT_TRY(check_argument(c, p, d));
     VT_TRY(check_donations(c, d));
@@ -578,6 +575,10 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
             .execution = execution};
   bool *own = NULL;
   vt_status st = vt_fork_check();
+  if (!st && execution->device && c.info->partitions != 1) {
+    st = vt_executable_alone(executable, &c.executable); // may compile
+    if (!st) c.info = &c.executable->info;
+  }
   if (st) goto refuse;
   vt_lock(&client->lock);
   c.stamp = ++client->stamp;

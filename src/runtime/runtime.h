@@ -157,6 +157,7 @@ vt_status vt_fill_from(vt_fill *fill, vt_buffer *source) VT_CHECKED;
 typedef struct vt_executable_options {
   int32_t replicas;          // 0 = as the program says
   int32_t partitions;        // devices that run one together; 0 = as the program says
+  bool alone;                // one of the program's replicas without the others
   bool own_arrays;           // in a program without meshes, each partition has its own arrays
   const int32_t *device_ids; // [replicas * partitions]; NULL = 0, 1, 2 ...
   vt_bytes bytes;            // as the framework sent them; kept
@@ -259,7 +260,9 @@ typedef struct vt_execution {
   uint32_t argument_count;
   const bool *keep; // [parameter] true = not donated in this run; NULL = all as compiled
   const vt_transfer_calls *transfer; // NULL = none; taken, also on error
-  vt_device *device; // one-device programs compiled for any device; NULL = as assigned
+  // One-device programs, and one replica of several that have nothing to do with each other, on a
+  // device of choice; NULL = as assigned.
+  vt_device *device;
 } vt_execution;
 // Returns when the work is queued. The caller owns out_done; errors of the run complete it and the
 // results.

@@ -465,6 +465,44 @@ static void partitions_may_run_on_arrays_of_their_own(void **state) {
   plugin_executable_destroy(&p, loaded);
 }
 
+// One replica of several, on the device that the caller chooses, as PyTorch/XLA runs them.
+static void a_replica_that_meets_no_other_runs_alone(void **state) {
+  (void)state;
+  static const char twice[] =
+      "module attributes {mhlo.num_replicas = 4 : i32} {\n"
+      "  func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n"
+      "    %y = stablehlo.add %x, %x : tensor<2xf32>\n    return %y : tensor<2xf32>\n  }\n}\n";
+  static const int64_t two[] = {2};
+  const float x[2] = {1, 2};
+  float out[2];
+  PJRT_LoadedExecutable *loaded[2] = {plugin_compile_grid(&p, client, twice, 4, 1, false),
+                                      plugin_compile_grid(&p, client, OWN, 2, 2, false)};
+  PJRT_Device *device = plugin_device(&p, client, 2);
+  PJRT_Buffer *arg = plugin_buffer(&p, client, device, 11, 1, two, x), *outs[4] = {NULL};
+  PJRT_Buffer *const *arguments[1] = {&arg};
+  PJRT_Buffer **results[1] = {outs};
+  PJRT_ExecuteOptions options = {.struct_size = sizeof options};
+  for (int i = 0; i < 2; i++) {
+    ARGS(LoadedExecutable_Execute, run);
+    run.executable = loaded[i];
+    run.options = &options;
+    run.argument_lists = arguments;
+    run.num_devices = run.num_args = 1;
+    run.output_lists = results;
+    run.execute_device = device;
+    if (i) {
+      plugin_fails(&p, SLOT_LoadedExecutable_Execute, &run, 3, "what the others compute");
+      continue;
+    }
+    plugin_ok(&p, SLOT_LoadedExecutable_Execute, &run);
+    plugin_fetch(&p, outs[0], out, sizeof out);
+    assert_true(out[0] == 2 && out[1] == 4);
+    plugin_buffer_destroy(&p, outs[0]);
+  }
+  plugin_buffer_destroy(&p, arg);
+  for (int i = 0; i < 2; i++) plugin_executable_destroy(&p, loaded[i]);
+}
+
 static void programs_that_cannot_run_are_refused(void **state) {
   (void)state;
   vt_bytes code = plugin_program("add");
@@ -805,6 +843,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(an_error_argument_makes_error_results),
       cmocka_unit_test(shards_are_gathered_and_results_cut_as_asked),
       cmocka_unit_test(partitions_may_run_on_arrays_of_their_own),
+      cmocka_unit_test(a_replica_that_meets_no_other_runs_alone),
       cmocka_unit_test(programs_that_cannot_run_are_refused),
       cmocka_unit_test(an_executable_reads_back_from_its_bytes),
       cmocka_unit_test(hlo_compiles_as_stablehlo_does),
