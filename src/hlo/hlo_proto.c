@@ -334,6 +334,34 @@ static void put_donations(vt_text *out, const vt_hlo *hlo) {
   if (donors.size) put_message(out, 18, &donors);
 }
 
+static bool is_any_sharded(uint32_t count, const vt_hlo_io *ios) {
+  for (uint32_t i = 0; i < count; i++)
+    if (ios[i].sharding.size) return true;
+  return false;
+}
+
+// How a partitioned program's arrays lie on its devices. An empty xla.OpSharding says: replicated.
+static void put_shardings(vt_text *out, const vt_hlo *hlo) {
+  enum { TUPLE = 2 };
+  if (!is_any_sharded(hlo->param_count, hlo->param_info) &&
+      !is_any_sharded(hlo->result_count, hlo->result_info))
+    return;
+  vt_text results = {0};
+  if (hlo->result->tuple) put_i64(&results, 1, TUPLE);
+  for (uint32_t i = 0; i < hlo->result_count; i++) {
+    vt_string sharding = hlo->result_info[i].sharding;
+    if (hlo->result->tuple)
+      vt_wire_put_bytes(&results, 5, sharding.data, sharding.size);
+    else
+      vt_text_put_n(&results, sharding.data, sharding.size);
+  }
+  put_message(out, 12, &results);
+  for (uint32_t i = 0; i < hlo->param_count; i++) {
+    vt_string sharding = hlo->param_info[i].sharding;
+    vt_wire_put_bytes(out, 14, sharding.data, sharding.size);
+  }
+}
+
 void vt_hlo_write(const vt_hlo *hlo, vt_text *out_bytes) {
   vt_text module = {0}, config = {0};
   put_string(&module, 1, hlo->name);
@@ -343,6 +371,7 @@ void vt_hlo_write(const vt_hlo *hlo, vt_text *out_bytes) {
   put_program_shape(&module, 4, hlo->param_count, hlo->params, hlo->result, hlo->entry->params);
   put_schedule(&module, 7, hlo);
   put_donations(&module, hlo);
+  put_shardings(&module, hlo);
   put_program_shape(&config, 1, hlo->param_count, hlo->params, hlo->result, hlo->entry->params);
   put_i64(&config, 4, hlo->replicas > 1 ? hlo->replicas : 1);
   put_i64(&config, 5, hlo->partitions > 1 ? hlo->partitions : 1);

@@ -124,3 +124,14 @@ def test_results_of_random_programs(random_programs):
                 assert g.tobytes() == w.tobytes() or np.array_equal(g, w, equal_nan=True), name
             compared += 1
     assert compared > len(SEEDS) / 5
+
+
+def test_message_says_how_arrays_lie_on_devices():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
+    tiles, columns = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (("a", "b"), (None, "a")))
+    function = jax.jit(lambda x: (x + 1, x.sum()), in_shardings=tiles, out_shardings=(columns, None))
+    module = function.lower(np.ones((4, 8), np.float32)).compile().runtime_executable().hlo_modules()[0]
+    results = module.spmd_output_sharding.tuple_shardings
+    assert list(results[0].tile_assignment_dimensions) == [1, 2, 2] and results[0].replicate_on_last_tile_dim
+    assert not results[1].tile_assignment_dimensions
+    assert list(module.spmd_parameters_shardings[0].tile_assignment_dimensions) == [2, 2]
