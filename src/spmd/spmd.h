@@ -125,8 +125,7 @@ vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
 
 // Makes a partitioned program one on whole arrays again: main is one manual computation over all
 // devices, which runs in lockstep. `whole` is the main that vt_spmd_partition took; parameters and
-// results are as it has them. errors UNIMPLEMENTED: a parameter or result on one device of several,
-// or on a mesh whose devices have another order
+// results are as it has them.
 vt_status vt_spmd_lockstep(vt_module *module, const vt_func *whole,
                            int32_t device_count) VT_CHECKED;
 

@@ -63,9 +63,8 @@ static void shuffle(uint32_t count, uint32_t *out) {
 static const int64_t meshes[][4] = {{8}, {4, 2}, {2, 4}, {2, 2, 2}, {3, 2}, {5}, {2, 3, 2}};
 enum { MESHES = sizeof meshes / sizeof *meshes };
 
-static const vt_mesh *make_mesh(vt_module *module) {
+static const vt_mesh *make_mesh(vt_module *module, const int64_t *sizes) {
   static const char *const names[] = {"x", "y", "z", "w"};
-  const int64_t *sizes = meshes[next_random(MESHES)];
   vt_mesh *mesh = VT_NEW(&module->arena, vt_mesh);
   vt_mesh_axis *axes = VT_NEW_ARRAY(&module->arena, vt_mesh_axis, 4);
   *mesh = (vt_mesh){.name = "m", .axes = axes};
@@ -104,7 +103,7 @@ static vt_axis_ref take_axis(const vt_mesh *mesh, uint32_t axis) {
 static const vt_sharding *make_sharding(vt_module *module, const vt_mesh *mesh, vt_type type,
                                         bool even) {
   if (next_random(6) == 0 || type.dtype == VT_TOKEN) return NULL;
-  if (!even && next_random(16) == 0) return make_maximal(module, mesh);
+  if (next_random(16) == 0) return make_maximal(module, mesh);
   vt_sharding *s = VT_NEW(&module->arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(&module->arena, vt_dim_sharding, type.rank + 1);
   uint32_t order[4] = {0};
@@ -163,11 +162,25 @@ static void annotate_func(vt_module *module, const vt_mesh *mesh, vt_func *func)
   }
 }
 
+// Another mesh of as many devices.
+static const vt_mesh *make_other_mesh(vt_module *module, const vt_mesh *mesh) {
+  for (;;) {
+    const int64_t *sizes = meshes[next_random(MESHES)];
+    int64_t devices = 1;
+    for (int i = 0; i < 4 && sizes[i]; i++) devices *= sizes[i];
+    if (devices != vt_mesh_size(mesh)) continue;
+    vt_mesh *other = (vt_mesh *)(uintptr_t)make_mesh(module, sizes);
+    other->name = "n";
+    return other;
+  }
+}
+
 static void annotate(vt_module *module, const vt_mesh *mesh) {
   vt_func *main = module->main;
   vt_arena *arena = &module->arena;
   main->param_info = VT_NEW_ARRAY(arena, vt_io_info, main->param_count + 1);
   main->return_info = VT_NEW_ARRAY(arena, vt_io_info, main->return_count + 1);
+  const vt_mesh *other = next_random(4) ? mesh : make_other_mesh(module, mesh);
   for (uint32_t i = 0; i < main->param_count + main->return_count; i++) {
     bool param = i < main->param_count;
     uint32_t k = param ? i : i - main->param_count;
@@ -175,13 +188,14 @@ static void annotate(vt_module *module, const vt_mesh *mesh) {
     *info =
         (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
     vt_type type = param ? main->params[k]->type : main->returns[k]->type;
-    info->sharding = make_sharding(module, mesh, type, true);
+    info->sharding = make_sharding(module, next_random(2) ? mesh : other, type, true);
   }
   annotate_func(module, mesh, main);
-  const vt_mesh **list = VT_NEW(arena, const vt_mesh *);
-  *list = mesh;
+  const vt_mesh **list = VT_NEW_ARRAY(arena, const vt_mesh *, 2);
+  list[0] = mesh;
+  list[1] = other;
   module->meshes = list;
-  module->mesh_count = 1;
+  module->mesh_count = mesh == other ? 1 : 2;
 }
 
 // ---- running ------------------------------------------------------------------------------------
@@ -255,7 +269,7 @@ static vt_status run_passes(vt_module *module, int round) {
 static void check_round(const program *prog, int round, bool passes, bool print) {
   vt_arena arena = {0};
   vt_module *plain = read_program(prog->text), *module = read_program(prog->text);
-  const vt_mesh *mesh = make_mesh(module);
+  const vt_mesh *mesh = make_mesh(module, meshes[next_random(MESHES)]);
   int32_t devices = (int32_t)vt_mesh_size(mesh);
   annotate(module, mesh);
   const vt_func *whole = module->main;
