@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // reduce_scatter.c - an all-reduce of which every device keeps only its part, that of its place in
-// its group, becomes a reduce-scatter. A reshape between may change other dimensions.
+// its group, becomes a reduce-scatter. A reshape between may change other dimensions. Parts along
+// several dimensions at once stay: XLA's pass for this asks for one.
 //
 // Which part a device keeps is read off the offsets of a dynamic_slice: numbers of the device, from
 // its id by way of tables. The all-reduce must have no other use.

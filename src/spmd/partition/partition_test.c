@@ -175,6 +175,80 @@ static const vt_mesh *make_other_mesh(vt_module *module, const vt_mesh *mesh) {
   }
 }
 
+// ---- manual computations ------------------------------------------------------------------------
+
+// The manual axes cut dimensions major to all others; at the border all divide what they cut.
+static const vt_sharding *make_manual_sharding(vt_module *module, const vt_mesh *mesh,
+                                               uint32_t manual, vt_type type, int64_t *out_local) {
+  vt_sharding *s = VT_NEW(&module->arena, vt_sharding);
+  vt_dim_sharding *dims = VT_NEW_ARRAY(&module->arena, vt_dim_sharding, type.rank + 1);
+  int64_t left[VT_MAX_RANK];
+  for (int32_t d = 0; d < type.rank; d++) {
+    dims[d] = (vt_dim_sharding){0, VT_NEW_ARRAY(&module->arena, vt_axis_ref, 4), true, -1};
+    out_local[d] = left[d] = type.dims[d];
+  }
+  for (uint32_t pass = 0; pass < 2; pass++)
+    for (uint32_t axis = 0; axis < mesh->axis_count; axis++) {
+      uint32_t d = next_random((uint32_t)type.rank + 1);
+      int64_t size = mesh->axes[axis].size;
+      if ((manual >> axis & 1) == pass || d == (uint32_t)type.rank) continue;
+      if (left[d] % size) continue;
+      left[d] /= size;
+      if (!pass) out_local[d] /= size;
+      vt_axis_ref *axes = (vt_axis_ref *)(uintptr_t)dims[d].axes;
+      axes[dims[d].axis_count++] = (vt_axis_ref){axis, 1, size};
+    }
+  *s = (vt_sharding){.kind = VT_SHARDING_MESH, .mesh = mesh, .rank = type.rank, .dims = dims};
+  return s;
+}
+
+// The tiles of a value, negated twice.
+static vt_func *make_manual_body(vt_module *module, const vt_mesh *mesh, vt_type local) {
+  vt_func *body = vt_func_create(module, "");
+  vt_value *v = vt_func_add_param(body, local);
+  for (int i = 0; i < 2; i++) v = vt_build(body, NULL, VT_OP_NEGATE, &vt_loc_unknown, local, 1, &v);
+  vt_func_set_returns(body, 1, &v);
+  for (vt_op *op = body->first; op; op = op->next) {
+    const vt_sharding **list = VT_NEW(&module->arena, const vt_sharding *);
+    *list = make_sharding(module, mesh, local, false);
+    if (*list && vt_sharding_is_maximal(*list)) *list = NULL;
+    vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_SHARDING, .count = 1, .shardings = list});
+  }
+  return body;
+}
+
+// A value passes through a manual computation over some of the axes that leaves it as it is.
+static void add_manual(vt_module *module, const vt_mesh *mesh) {
+  vt_op *chosen = NULL;
+  uint32_t seen = 0, manual = 1 + next_random((1u << mesh->axis_count) - 1);
+  for (vt_op *op = module->main->first; op; op = op->next)
+    if (op->result_count == 1 && op->results[0].type.dtype == VT_F32 && !next_random(++seen))
+      chosen = op;
+  if (!chosen) return;
+  vt_arena *arena = &module->arena;
+  vt_value *value = &chosen->results[0];
+  int64_t dims[VT_MAX_RANK];
+  const vt_sharding **list = VT_NEW(arena, const vt_sharding *);
+  *list = make_manual_sharding(module, mesh, manual, value->type, dims);
+  vt_type local = vt_type_make(arena, value->type.dtype, value->type.rank, dims);
+  vt_op *op = vt_op_create(module->main, VT_OP_MANUAL_COMPUTATION, &vt_loc_unknown, 1, &value, 1,
+                           &value->type, 1);
+  op->regions[0] = make_manual_body(module, mesh, local);
+  vt_string *names = VT_NEW_ARRAY(arena, vt_string, mesh->axis_count);
+  uint32_t count = 0;
+  for (uint32_t a = 0; a < mesh->axis_count; a++)
+    if (manual >> a & 1)
+      names[count++] = (vt_string){mesh->axes[a].name, strlen(mesh->axes[a].name)};
+  vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_IN_SHARDINGS, .count = 1, .shardings = list});
+  vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_OUT_SHARDINGS, .count = 1, .shardings = list});
+  vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_MANUAL_AXES, .count = count, .strings = names});
+  vt_value_replace(value, &op->results[0]);
+  if (chosen->next)
+    vt_op_insert(chosen->next, op);
+  else
+    vt_op_append(module->main, op);
+}
+
 static void annotate(vt_module *module, const vt_mesh *mesh) {
   vt_func *main = module->main;
   vt_arena *arena = &module->arena;
@@ -191,6 +265,7 @@ static void annotate(vt_module *module, const vt_mesh *mesh) {
     info->sharding = make_sharding(module, next_random(2) ? mesh : other, type, true);
   }
   annotate_func(module, mesh, main);
+  if (next_random(3) == 0) add_manual(module, mesh);
   const vt_mesh **list = VT_NEW_ARRAY(arena, const vt_mesh *, 2);
   list[0] = mesh;
   list[1] = other;
