@@ -573,8 +573,8 @@ static vt_value *by_contracted_dims(dot *d, const vt_dot_dims *shared) {
   sum_plan plan = plan_sum(d, out, gl.groups);
   vt_dot_sum sum = {.outer = d->c->sums,
                     .groups = p->groups,
-                    .operand = lhs.assign,
-                    .operand_mask = mask_at(shared, VT_SIDE_LHS),
+                    .operand = leader, // whose groups these are: places in them agree
+                    .operand_mask = mask_at(shared, from),
                     .out = plan.outer,
                     .slice_mask = plan.slice_mask,
                     .sum_copies = plan.copies};
