@@ -118,8 +118,8 @@ static vt_status read_fixed(vt_bytes bytes, const vt_dtype_info *info, int64_t c
   for (int64_t i = 0; i < count && info->bits < 8; i++) { // sign or zeros above
     int shift = 8 - info->bits;
     uint8_t top = (uint8_t)(data[i] << shift);
-    data[i] =
-        info->kind == VT_KIND_SIGNED ? (uint8_t)((int8_t)top >> shift) : (uint8_t)(top >> shift);
+    int above = info->kind == VT_KIND_SIGNED ? (int8_t)top >> shift : top >> shift;
+    data[i] = (uint8_t)above;
   }
   return VT_OK;
 }
