@@ -101,9 +101,10 @@ static void put_literal(vt_text *out, uint32_t field, const vt_literal *literal)
   vt_hlo_shape shape = {.type = literal->type};
   put_shape(&message, 1, &shape);
   put_elements(&elements, literal);
-  if (elements.size) {
+  if (elements.size)
     put_message(&message, vt_hlo_dtype_get(literal->type.dtype)->literal, &elements);
-  }
+  else
+    vt_text_free(&elements);
   put_message(out, field, &message);
 }
 
