@@ -145,6 +145,7 @@ void vt_graph_free(vt_graph *graph) {
   vt_array_free(&graph->values);
   vt_array_free(&graph->steps);
   vt_array_free(&graph->uses);
+  vt_map_free(&graph->rules);
   vt_map_free(&graph->main_meshes);
 }
 
@@ -254,7 +255,8 @@ const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t id, vt_plac
   vt_dim_sharding *dims = VT_NEW_ARRAY(arena, vt_dim_sharding, node->type.rank);
   bool any = false;
   for (int32_t d = 0; d < node->type.rank; d++) {
-    vt_axis_list list = {0};
+    vt_axis_list list;
+    list.count = 0;
     vt_axes axes = vt_axes_copy(arena, axes_at(node, d, place, &list));
     dims[d] = (vt_dim_sharding){axes.count, axes.refs, true, -1};
     any = any || axes.count;

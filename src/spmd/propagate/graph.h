@@ -143,6 +143,7 @@ typedef struct vt_graph {
   VT_ARRAY(uint32_t) returns;   // steps VT_STEP_RETURN, in order
   uint32_t *order, order_count; // all other live steps
   VT_ARRAY(vt_rewrite) rewrites;
+  vt_map rules;       // of tensors with equal leading dimensions: their ranks and sizes -> vt_rule
   vt_map main_meshes; // mesh -> the mesh that shardings over it are expressed in
   VT_ARRAY(vt_later) later;
   bool too_large; // call trees can be exponential: beyond this, values stay open

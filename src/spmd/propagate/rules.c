@@ -743,14 +743,29 @@ static void fill_up(builder *b) {
       if (!has_factor(b, t, d)) map_dim(b, t, d, add_factor(b, 1));
 }
 
+// One allocation for a rule and its lists, which are still to be written.
+static vt_rule *new_rule(vt_arena *arena, uint32_t factors, uint32_t tensors, size_t entries,
+                         vt_factor **out_factors, uint32_t **out_starts,
+                         vt_dim_factor **out_entries) {
+  vt_rule *rule = vt_arena_push(arena, sizeof *rule + sizeof **out_factors * factors +
+                                           sizeof **out_starts * (tensors + 1) +
+                                           sizeof **out_entries * entries);
+  *out_factors = (vt_factor *)(rule + 1);
+  *out_starts = (uint32_t *)(*out_factors + factors);
+  *out_entries = (vt_dim_factor *)(*out_starts + tensors + 1);
+  *rule = (vt_rule){factors, *out_factors, *out_starts, *out_entries, false};
+  return rule;
+}
+
 // Entries in the order of tensors and their dimensions; within a dimension as they were added.
 static const vt_rule *finish(builder *b) {
   vt_arena *arena = b->arena;
   fill_up(b);
-  vt_rule *rule = VT_NEW(arena, vt_rule);
-  vt_factor *factors = VT_NEW_ARRAY(arena, vt_factor, b->factors.size);
-  uint32_t *starts = VT_NEW_ARRAY(arena, uint32_t, b->tensors + 1), at = 0;
-  vt_dim_factor *entries = VT_NEW_ARRAY(arena, vt_dim_factor, b->entries.size);
+  vt_factor *factors;
+  uint32_t *starts, at = 0;
+  vt_dim_factor *entries;
+  vt_rule *rule = new_rule(arena, (uint32_t)b->factors.size, b->tensors, b->entries.size, &factors,
+                           &starts, &entries);
   if (b->factors.size) memcpy(factors, b->factors.data, sizeof *factors * b->factors.size);
   for (uint32_t t = 0; t < b->tensors; t++) {
     starts[t] = at;
@@ -762,21 +777,20 @@ static const vt_rule *finish(builder *b) {
   starts[b->tensors] = at;
   uint32_t dims = 0;
   for (uint32_t t = 0; t < b->tensors; t++) dims += (uint32_t)type_of(b, t).rank;
-  *rule = (vt_rule){(uint32_t)b->factors.size, factors, starts, entries, at == dims};
+  rule->plain = at == dims;
   bool any = b->factors.size > 0 && b->factors.size < MAX_FACTORS;
   return any ? rule : NULL;
 }
 
 // All tensors have the dimensions of the last, or its first ones.
-static const vt_rule *pointwise_rule(vt_arena *arena, uint32_t count, const vt_type *types) {
+static const vt_rule *make_pointwise(vt_arena *arena, uint32_t count, const vt_type *types) {
   vt_type last = types[count - 1];
   uint32_t dims = 0, at = 0;
   for (uint32_t t = 0; t < count; t++) dims += (uint32_t)types[t].rank;
-  if (!last.rank) return NULL;
-  vt_rule *rule = VT_NEW(arena, vt_rule);
-  vt_factor *factors = VT_NEW_ARRAY(arena, vt_factor, last.rank);
-  uint32_t *starts = VT_NEW_ARRAY(arena, uint32_t, count + 1);
-  vt_dim_factor *entries = VT_NEW_ARRAY(arena, vt_dim_factor, dims);
+  vt_factor *factors;
+  uint32_t *starts;
+  vt_dim_factor *entries;
+  vt_rule *rule = new_rule(arena, (uint32_t)last.rank, count, dims, &factors, &starts, &entries);
   for (int32_t d = 0; d < last.rank; d++)
     factors[d] = (vt_factor){last.dims[d], VT_FACTOR_PASS, false};
   for (uint32_t t = 0; t < count; t++) {
@@ -785,8 +799,25 @@ static const vt_rule *pointwise_rule(vt_arena *arena, uint32_t count, const vt_t
       entries[at++] = (vt_dim_factor){(uint8_t)d, (uint8_t)d};
   }
   starts[count] = at;
-  *rule = (vt_rule){(uint32_t)last.rank, factors, starts, entries, true};
+  rule->plain = true;
   return rule;
+}
+
+enum { FEW_TENSORS = 8 };
+
+// Most ops are of few kinds here: these share a rule.
+static const vt_rule *pointwise_rule(vt_graph *graph, uint32_t count, const vt_type *types) {
+  vt_type last = types[count - 1];
+  uint64_t key[2 + VT_MAX_RANK];
+  if (!last.rank) return NULL;
+  if (count > FEW_TENSORS) return make_pointwise(graph->arena, count, types);
+  key[0] = count;
+  key[1] = 0;
+  for (uint32_t t = 0; t < count; t++) key[1] = key[1] << 8 | (uint64_t)types[t].rank;
+  memcpy(key + 2, last.dims, sizeof *last.dims * (size_t)last.rank);
+  void **rule = vt_map_at(&graph->rules, key, sizeof *key * (size_t)(2 + last.rank));
+  if (!*rule) *rule = (void *)(uintptr_t)make_pointwise(graph->arena, count, types);
+  return *rule;
 }
 
 // Whether no tensor has more dimensions than the last.
@@ -795,8 +826,6 @@ static bool is_last_largest(uint32_t count, const vt_type *types) {
     if (types[t].rank > types[count - 1].rank) return false;
   return true;
 }
-
-enum { FEW_TENSORS = 8 };
 
 const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op) {
   builder b = {.arena = graph->arena, .op = op, .operands = vt_op_own_operands(op)};
@@ -808,7 +837,7 @@ const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op) {
   for (uint32_t t = 0; t < b.tensors; t++)
     types[t] = t < b.operands ? op->operands[t]->type : op->results[t - b.operands].type;
   if (rule == pointwise && op->result_count == 1 && is_last_largest(b.tensors, types))
-    return pointwise_rule(graph->arena, b.tensors, types);
+    return pointwise_rule(graph, b.tensors, types);
   b.types = types;
   rule(&b);
   return b.factors.size ? finish(&b) : NULL;
@@ -818,5 +847,5 @@ const vt_rule *vt_rule_of_equals(vt_graph *graph, uint32_t count, vt_type type) 
   vt_type few[FEW_TENSORS];
   vt_type *types = count <= FEW_TENSORS ? few : VT_NEW_ARRAY(graph->arena, vt_type, count);
   for (uint32_t t = 0; t < count; t++) types[t] = type;
-  return pointwise_rule(graph->arena, count, types);
+  return pointwise_rule(graph, count, types);
 }

@@ -20,8 +20,8 @@ typedef struct part {
 
 typedef struct agreement {
   vt_axis_list axes;
-  bool can_grow;
-  int32_t source; // the tensor that holds all of them; -1 none
+  bool can_grow, some; // some: a tensor has axes of the factor
+  int32_t source;      // the tensor that holds all of them; -1 none
   int64_t source_size;
 } agreement;
 
@@ -34,7 +34,8 @@ typedef struct state {
   part *parts;        // one per entry of the rule
   uint32_t *entry_of; // [tensor][factor] -> entry, VT_NONE
   agreement *agreed;  // per factor
-  uint32_t *order;    // of factors
+  uint32_t *order;    // of factors whose tensors agree on axes
+  uint32_t order_count;
 } state;
 
 static uint32_t value_of(const vt_step *step, uint32_t tensor) {
@@ -74,6 +75,14 @@ static void split_dim(const state *s, vt_axes axes, bool closed, uint32_t first,
   uint32_t at = 0;
   vt_axis_ref axis = axes.count ? axes.refs[0] : (vt_axis_ref){0}; // what is left of number `at`
   bool overflown = false;
+  if (first + 1 == end) { // all of them
+    part *p = &s->parts[first];
+    p->axes.count = p->overflow.count = 0;
+    p->closed = closed;
+    p->minor = true;
+    for (uint32_t i = 0; i < axes.count; i++) vt_axis_list_push(&p->axes, axes.refs[i]);
+    return;
+  }
   for (uint32_t e = first; e < end; e++) {
     part *p = &s->parts[e];
     p->axes.count = p->overflow.count = 0;
@@ -112,8 +121,11 @@ static void project(const state *s) {
       vt_axis_list list;
       vt_axes axes = seen_axes(s, t, node, dim, &list);
       split_dim(s, axes, node->mesh && node->closed >> dim & 1, e, end);
-      for (uint32_t i = e; i < end; i++)
-        s->entry_of[t * s->rule->factor_count + s->rule->entries[i].factor] = i;
+      for (uint32_t i = e; i < end; i++) {
+        uint32_t factor = s->rule->entries[i].factor;
+        s->entry_of[t * s->rule->factor_count + factor] = i;
+        s->agreed[factor].some = s->agreed[factor].some || s->parts[i].axes.count;
+      }
     }
   }
 }
@@ -155,7 +167,7 @@ static void agree_on_factor(const state *s, uint32_t factor, vt_direction direct
   a->can_grow = true;
   a->source = -1;
   a->source_size = -1;
-  if (direction == VT_TOWARDS_NONE) return;
+  if (direction == VT_TOWARDS_NONE || !a->some) return;
   if (direction == VT_TOWARDS_OPERANDS)
     agree_range(s, factor, operands, s->tensors);
   else
@@ -175,9 +187,9 @@ static void find_sources(const state *s) {
       size *= s->rule->factors[s->rule->entries[e].factor].size;
     for (uint32_t e = s->rule->starts[t]; e < s->rule->starts[t + 1]; e++) {
       agreement *a = &s->agreed[s->rule->entries[e].factor];
+      if (!a->axes.count) continue;
       vt_axes wanted = vt_axes_of(&a->axes), here = vt_axes_of(&s->parts[e].axes);
-      bool holds =
-          wanted.count && (vt_axes_equal(wanted, here) || vt_axes_strict_prefix(wanted, here));
+      bool holds = vt_axes_equal(wanted, here) || vt_axes_strict_prefix(wanted, here);
       if (holds && size > a->source_size) {
         a->source_size = size;
         a->source = (int32_t)t;
@@ -197,9 +209,12 @@ static bool goes_before(const state *s, uint32_t a, uint32_t b) {
   return a < b;
 }
 
-static void sort_factors(const state *s) {
+static void sort_factors(state *s) {
+  s->order_count = 0;
   for (uint32_t f = 0; f < s->rule->factor_count; f++) {
-    uint32_t at = f;
+    uint32_t at = s->order_count;
+    if (!s->agreed[f].axes.count) continue;
+    s->order_count++;
     for (; at > 0 && goes_before(s, f, s->order[at - 1]); at--) s->order[at] = s->order[at - 1];
     s->order[at] = f;
   }
@@ -275,9 +290,9 @@ static void limit_to_results(const state *s, uint32_t factor, vt_axis_list *axes
 
 static bool extend(const state *s, uint32_t tensor) {
   bool changed = false;
-  for (uint32_t k = 0; k < s->rule->factor_count; k++) {
+  for (uint32_t k = 0; k < s->order_count; k++) {
     uint32_t factor = s->order[k], entry = s->entry_of[tensor * s->rule->factor_count + factor];
-    if (entry == VT_NONE || !s->agreed[factor].axes.count) continue;
+    if (entry == VT_NONE) continue;
     part *p = &s->parts[entry];
     if (!vt_axes_strict_prefix(vt_axes_of(&p->axes), vt_axes_of(&s->agreed[factor].axes))) continue;
     vt_axis_list axes = s->agreed[factor].axes;
@@ -395,6 +410,7 @@ static bool prepare(state *s, const uint8_t *directions) {
   const vt_rule *rule = s->rule;
   bool any = false;
   memset(s->entry_of, 0xff, sizeof *s->entry_of * s->tensors * rule->factor_count);
+  for (uint32_t f = 0; f < rule->factor_count; f++) s->agreed[f].some = false;
   project(s);
   for (uint32_t f = 0; f < rule->factor_count; f++) {
     agree_on_factor(s, f, rule->factors[f].blocked ? VT_TOWARDS_NONE : directions[f]);
