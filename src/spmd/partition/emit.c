@@ -57,10 +57,10 @@ static void put_attr(vt_parter *p, const vt_attr *attr) {
 // merged: what they have been resharded to is remembered for each apart, as in XLA, and collectives
 // that XLA repeats shall be repeated. Such ops are marked by their note.
 static bool is_plumbing(const vt_op *op) {
-  if (vt_op_has_effect(op) || op->region_count) return false;
-  if (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) return false;
   for (uint32_t i = 0; i < op->operand_count; i++)
     if (!op->operands[i]->op || !op->operands[i]->op->note) return false;
+  if (op->region_count || vt_op_has_effect(op)) return false;
+  if (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) return false;
   return op->code != VT_OP_OPTIMIZATION_BARRIER;
 }
 

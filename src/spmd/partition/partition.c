@@ -105,7 +105,16 @@ const vt_assign *vt_assign_of(vt_parter *p, const vt_sharding *sharding, int32_t
 }
 
 const vt_assign *vt_part_wanted(vt_parter *p, const vt_op *op, uint32_t result) {
-  return vt_assign_of(p, vt_annotation(op, result), op->results[result].type.rank);
+  const vt_sharding *s = vt_annotation(op, result);
+  int32_t rank = op->results[result].type.rank;
+  bool known = p->asked.assign && p->asked.annotation == s && p->asked.groups == p->groups &&
+               p->asked.manual == p->manual && p->asked.rank == rank;
+  if (known) return p->asked.assign;
+  p->asked.annotation = s;
+  p->asked.groups = p->groups;
+  p->asked.manual = p->manual;
+  p->asked.rank = rank;
+  return p->asked.assign = vt_assign_of(p, s, rank);
 }
 
 // ---- values -------------------------------------------------------------------------------------

@@ -65,6 +65,13 @@ typedef struct vt_parter {
   uint32_t manual_count;   // axes of the manual computations around
   const vt_string *manual;
   vt_assigns assigns;
+  struct {
+    const vt_sharding *annotation;
+    const vt_groups *groups;
+    const vt_string *manual;
+    int32_t rank;
+    const vt_assign *assign;
+  } asked;          // the last annotation that vt_part_wanted was asked for, and where
   vt_part *parts;   // by the ids of the annotated program's values, unique in main and its regions
   vt_map partials;  // value of the annotated program -> vt_sharding *, if devices hold partials
   vt_map sums;      // value of the annotated program with partials -> vt_part *, combined

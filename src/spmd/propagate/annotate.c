@@ -26,7 +26,10 @@ static const vt_sharding *replicated(annotator *a, vt_type type) {
 
 static const vt_sharding *of_node(annotator *a, uint32_t node, vt_place place) {
   vt_type type = a->record.graph.nodes.data[node].type;
-  const vt_sharding *s = vt_graph_sharding(&a->record.graph, node, place, &a->module->arena);
+  vt_arena *arena = &a->module->arena;
+  const vt_sharding *s = place == VT_INSIDE
+                             ? vt_record_sharding(&a->record, node, arena)
+                             : vt_graph_sharding(&a->record.graph, node, place, arena);
   return s ? s : replicated(a, type);
 }
 

@@ -280,7 +280,7 @@ static bool find_tensors(vt_record *record, const vt_op *op, vt_arena *arena, te
     const vt_mesh *own = record->graph.nodes.data[node - 1].mesh;
     if (own && mesh && own != mesh) return false;
     if (own) mesh = own;
-    tensors[i] = (tensor){value, vt_graph_sharding(&record->graph, node - 1, VT_INSIDE, arena)};
+    tensors[i] = (tensor){value, vt_record_sharding(record, node - 1, arena)};
   }
   if (!mesh || !mesh->axis_count) return false;
   for (uint32_t i = 0; i <= op->operand_count; i++)

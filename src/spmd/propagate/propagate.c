@@ -13,7 +13,7 @@
 
 #include "spmd/propagate/graph.h"
 
-enum { MAX_DEPTH = 200, MAX_STEPS = 1 << 22, COPY_BITS = 24 };
+enum { MAX_DEPTH = 200, MAX_STEPS = 1 << 22, COPY_BITS = 24, FEW_OPERANDS = 8 };
 
 // What a value of the module is in one walk of its function.
 typedef struct named {
@@ -232,9 +232,10 @@ static void walk_plain(walker *w, scope *s, vt_op *op) {
                   .place = next_place(w) + (1 << (COPY_BITS - 1)),
                   .operand_count = own,
                   .result_count = op->result_count,
-                  .operands = numbers(w, own),
-                  .results = numbers(w, op->result_count)};
-  vt_value ***where = VT_NEW_ARRAY(w->graph->arena, vt_value **, own + 1);
+                  .operands = numbers(w, own + op->result_count)};
+  step.results = step.operands + own;
+  vt_value **few[FEW_OPERANDS], ***where = few;
+  if (own > FEW_OPERANDS) where = VT_NEW_ARRAY(w->graph->arena, vt_value **, own);
   bool constant = false;
   for (uint32_t i = 0; i < op->result_count; i++) {
     step.results[i] = new_value(w, s, &op->results[i]);
@@ -745,7 +746,33 @@ bool vt_spmd_record(vt_module *module, int32_t device_count, vt_arena *scratch,
   return !graph->too_large;
 }
 
+const vt_sharding *vt_record_sharding(vt_record *record, uint32_t id, vt_arena *arena) {
+  enum { MOST = 64 };
+  const vt_node *node = &record->graph.nodes.data[id];
+  uint64_t key[MOST];
+  size_t size = 1;
+  if (!node->mesh) return NULL;
+  key[0] = (uintptr_t)node->mesh;
+  bool fits = !node->unreduced.count;
+  for (int32_t d = 0; d < node->type.rank && fits; d++) {
+    vt_axes axes = node->dims[d];
+    fits = size + 1 + 3 * axes.count <= MOST;
+    if (!fits) break;
+    key[size++] = axes.count;
+    for (uint32_t i = 0; i < axes.count; i++) {
+      key[size++] = axes.refs[i].axis;
+      key[size++] = (uint64_t)axes.refs[i].pre_size;
+      key[size++] = (uint64_t)axes.refs[i].size;
+    }
+  }
+  if (!fits) return vt_graph_sharding(&record->graph, id, VT_INSIDE, arena);
+  void **place = vt_map_at(&record->shardings, key, size * sizeof *key);
+  if (!*place) *place = (void *)(uintptr_t)vt_graph_sharding(&record->graph, id, VT_INSIDE, arena);
+  return *place;
+}
+
 void vt_record_free(vt_record *record) {
+  vt_map_free(&record->shardings);
   vt_array_free(&record->nodes);
   vt_map_free(&record->slots);
   vt_graph_free(&record->graph);

@@ -36,6 +36,7 @@ typedef struct vt_record {
   VT_ARRAY(uint32_t) nodes;
   // The same of slots: operands of manual computations (inner sharding), returns of main.
   vt_map slots;
+  vt_map shardings; // what one says -> vt_sharding: equal ones of values are the same
   VT_ARRAY(vt_copy_use) copies;
 } vt_record;
 // False: no mesh covers all devices (or the program is too large); nothing is cut.
@@ -46,6 +47,8 @@ void vt_record_free(vt_record *record);
 static inline uint32_t vt_record_node(const vt_record *record, const vt_value *value) {
   return value->id < 0 ? 0 : record->nodes.data[value->id];
 }
+// The sharding of a node inside of the program, as vt_graph_sharding.
+const vt_sharding *vt_record_sharding(vt_record *record, uint32_t node, vt_arena *arena);
 // Constants, and ops that make constants of constants.
 bool vt_spmd_copies_op(const vt_op *op);
 // Makes the module what propagation took it for: what a loop does not change passes around it,
