@@ -130,8 +130,8 @@ static void run(scheduler *s, uint32_t index, int round) {
   vt_step *step = &s->graph->steps.data[index];
   uint8_t directions[256];
   uint64_t all = 0;
-  if (!step->rule || s->rests[index] == WHATEVER_MAY) return;
-  if (!any_sharding(s->graph, step)) {
+  if (s->rests[index] == WHATEVER_MAY) return;
+  if (!step->rule || !any_sharding(s->graph, step)) {
     s->rests[index] = WHATEVER_MAY;
     return;
   }
