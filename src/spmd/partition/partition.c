@@ -258,10 +258,10 @@ static void drop_unused(vt_func *func) {
   vt_op *prev;
   for (vt_op *op = func->last; op; op = prev) {
     prev = op->prev;
-    bool used = vt_op_has_effect(op);
+    bool used = false;
     for (uint32_t i = 0; i < op->result_count && !used; i++) used = uses[op->results[i].id] != 0;
     op->note = NULL;
-    if (used) {
+    if (used || vt_op_has_effect(op)) {
       for (uint32_t i = 0; i < op->region_count; i++) drop_unused(op->regions[i]);
       continue;
     }

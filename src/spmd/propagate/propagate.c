@@ -553,11 +553,10 @@ static void walk_func(walker *w, vt_func *func, const named *params, uint32_t bl
 static void drop_dead(vt_graph *graph) {
   for (size_t i = graph->steps.size; i-- > 0;) {
     vt_step *step = &graph->steps.data[i];
-    bool used = step->kind == VT_STEP_EDGE || step->kind == VT_STEP_RETURN ||
-                (step->op && vt_op_has_effect(step->op));
+    bool used = step->kind == VT_STEP_EDGE || step->kind == VT_STEP_RETURN;
     for (uint32_t k = 0; k < step->result_count; k++)
       used = used || graph->values.data[step->results[k]].use_count;
-    if (used) continue;
+    if (used || (step->op && vt_op_has_effect(step->op))) continue;
     step->dead = true;
     for (uint32_t k = 0; k < step->operand_count; k++)
       vt_graph_unlink_use(graph, step->first_use + k);
@@ -765,6 +764,7 @@ const vt_sharding *vt_record_sharding(vt_record *record, uint32_t id, vt_arena *
       key[size++] = (uint64_t)axes.refs[i].size;
     }
   }
+  if (fits && size == 1 + (size_t)node->type.rank) return NULL; // no axes
   if (!fits) return vt_graph_sharding(&record->graph, id, VT_INSIDE, arena);
   void **place = vt_map_at(&record->shardings, key, size * sizeof *key);
   if (!*place) *place = (void *)(uintptr_t)vt_graph_sharding(&record->graph, id, VT_INSIDE, arena);

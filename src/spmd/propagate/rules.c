@@ -828,17 +828,17 @@ static bool is_last_largest(uint32_t count, const vt_type *types) {
 }
 
 const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op) {
-  builder b = {.arena = graph->arena, .op = op, .operands = vt_op_own_operands(op)};
   void (*rule)(builder *) = rules[op->code];
-  b.tensors = b.operands + op->result_count;
-  if (!rule || b.tensors == b.operands) return NULL;
+  uint32_t operands = vt_op_own_operands(op), tensors = operands + op->result_count;
+  if (!rule || !op->result_count) return NULL;
   vt_type few[FEW_TENSORS];
-  vt_type *types = b.tensors <= FEW_TENSORS ? few : VT_NEW_ARRAY(graph->arena, vt_type, b.tensors);
-  for (uint32_t t = 0; t < b.tensors; t++)
-    types[t] = t < b.operands ? op->operands[t]->type : op->results[t - b.operands].type;
-  if (rule == pointwise && op->result_count == 1 && is_last_largest(b.tensors, types))
-    return pointwise_rule(graph, b.tensors, types);
-  b.types = types;
+  vt_type *types = tensors <= FEW_TENSORS ? few : VT_NEW_ARRAY(graph->arena, vt_type, tensors);
+  for (uint32_t t = 0; t < operands; t++) types[t] = op->operands[t]->type;
+  for (uint32_t t = operands; t < tensors; t++) types[t] = op->results[t - operands].type;
+  if (rule == pointwise && op->result_count == 1 && is_last_largest(tensors, types))
+    return pointwise_rule(graph, tensors, types);
+  builder b = {
+      .arena = graph->arena, .op = op, .types = types, .operands = operands, .tensors = tensors};
   rule(&b);
   return b.factors.size ? finish(&b) : NULL;
 }
