@@ -304,10 +304,11 @@ static void replace_main(vt_parter *p, const vt_func *main) {
 }
 
 static void parter_free(vt_parter *p) {
-  vt_map *maps[] = {&p->partials,  &p->reshards, &p->offsets, &p->repeats,
-                    &p->shardings, &p->literals, &p->numbers, &p->windowed,
-                    &p->pairs,     &p->manuals,  &p->factors, &p->sums};
+  vt_map *maps[] = {&p->partials, &p->offsets, &p->repeats,  &p->shardings,
+                    &p->literals, &p->numbers, &p->windowed, &p->pairs,
+                    &p->manuals,  &p->factors, &p->sums};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) vt_map_free(maps[i]);
+  vt_array_free(&p->reshards);
   vt_array_free(&p->key);
   vt_assigns_free(&p->assigns);
 }

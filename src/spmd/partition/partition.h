@@ -53,6 +53,19 @@ typedef struct vt_terms {
   vt_map known; // local value -> mask of refs + 1
 } vt_terms;
 
+// A reshard that has been done, of one local value.
+typedef struct vt_known_reshard {
+  const vt_groups *groups;
+  vt_type global;
+  const vt_assign *from, *to;
+  vt_part out;
+  const struct vt_known_reshard *before;
+} vt_known_reshard;
+typedef struct vt_reshards_of {
+  const vt_value *value;
+  const vt_known_reshard *last;
+} vt_reshards_of;
+
 typedef struct vt_parter {
   vt_module *module;
   vt_func *func; // that is being written; ops go to its end
@@ -71,20 +84,20 @@ typedef struct vt_parter {
     const vt_string *manual;
     int32_t rank;
     const vt_assign *assign;
-  } asked;          // the last annotation that vt_part_wanted was asked for, and where
-  vt_part *parts;   // by the ids of the annotated program's values, unique in main and its regions
-  vt_map partials;  // value of the annotated program -> vt_sharding *, if devices hold partials
-  vt_map sums;      // value of the annotated program with partials -> vt_part *, combined
-  vt_map reshards;  // (part, target, groups) -> vt_part *
-  vt_map offsets;   // (function, groups, assignment, what) -> where this device is, a value
-  vt_map pairs;     // (groups, assignments or tiles) -> pairs of devices that trade
-  vt_map manuals;   // (groups, axes around, mesh, axes) -> the state in a manual computation
-  vt_map repeats;   // local value -> dimensions along which it repeats
-  vt_map windowed;  // (part, target, windows, pad, groups) -> vt_windowed *
-  vt_map factors;   // (mesh, part of an axis) -> where each device is along it
-  vt_map shardings; // axes, mesh, groups -> assignment
-  vt_map literals;  // tables of one number per device, by contents
-  vt_map numbers;   // op -> the first equal one; equal ops are emitted once
+  } asked;         // the last annotation that vt_part_wanted was asked for, and where
+  vt_part *parts;  // by the ids of the annotated program's values, unique in main and its regions
+  vt_map partials; // value of the annotated program -> vt_sharding *, if devices hold partials
+  vt_map sums;     // value of the annotated program with partials -> vt_part *, combined
+  VT_ARRAY(vt_reshards_of) reshards; // of a local value: the entry at its id, if that is of it
+  vt_map offsets;         // (function, groups, assignment, what) -> where this device is, a value
+  vt_map pairs;           // (groups, assignments or tiles) -> pairs of devices that trade
+  vt_map manuals;         // (groups, axes around, mesh, axes) -> the state in a manual computation
+  vt_map repeats;         // local value -> dimensions along which it repeats
+  vt_map windowed;        // (part, target, windows, pad, groups) -> vt_windowed *
+  vt_map factors;         // (mesh, part of an axis) -> where each device is along it
+  vt_map shardings;       // axes, mesh, groups -> assignment
+  vt_map literals;        // tables of one number per device, by contents
+  vt_map numbers;         // op -> the first equal one; equal ops are emitted once
   VT_ARRAY(uint64_t) key; // scratch of the numbering
 } vt_parter;
 

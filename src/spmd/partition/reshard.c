@@ -736,24 +736,38 @@ static bool step_by_step(vt_parter *p, vt_part part, const vt_assign *target, bo
 
 // ---- remembered ---------------------------------------------------------------------------------
 
-static void **remembered(vt_parter *p, vt_part part, const vt_assign *target) {
-  uint64_t key[VT_MAX_RANK + 4] = {(uintptr_t)p->groups, (uintptr_t)part.local,
-                                   (uintptr_t)part.assign, (uintptr_t)target};
-  for (int32_t d = 0; d < part.global.rank; d++) key[4 + d] = (uint64_t)part.global.dims[d];
-  return vt_map_at(&p->reshards, key, sizeof *key * (size_t)(4 + part.global.rank));
+static const vt_reshards_of *reshards_of(const vt_parter *p, const vt_value *value) {
+  if (value->id < 0 || (size_t)value->id >= p->reshards.size) return NULL;
+  const vt_reshards_of *found = &p->reshards.data[value->id];
+  return found->value == value ? found : NULL;
+}
+
+static const vt_part *remembered(const vt_parter *p, vt_part part, const vt_assign *target) {
+  const vt_reshards_of *all = reshards_of(p, part.local);
+  for (const vt_known_reshard *k = all ? all->last : NULL; k; k = k->before)
+    if (k->groups == p->groups && k->from == part.assign && k->to == target &&
+        vt_type_same_dims(k->global, part.global))
+      return &k->out;
+  return NULL;
 }
 
 static void remember(vt_parter *p, vt_part part, vt_part as) {
-  vt_part *kept = VT_NEW(&p->module->arena, vt_part);
-  *kept = as;
-  *remembered(p, part, as.assign) = kept;
+  vt_value *value = part.local;
+  if (!reshards_of(p, value)) {
+    value->id = (int32_t)p->reshards.size;
+    vt_array_push(&p->reshards, ((vt_reshards_of){value, NULL}));
+  }
+  vt_known_reshard *known = VT_NEW(&p->module->arena, vt_known_reshard);
+  *known = (vt_known_reshard){p->groups, part.global, part.assign,
+                              as.assign, as,          p->reshards.data[value->id].last};
+  p->reshards.data[value->id].last = known;
 }
 
 vt_part vt_reshard(vt_parter *p, vt_part part, const vt_assign *target) {
   if (part.assign == target) return part;
   uint32_t terms = vt_terms_of(p, part.local);
   if (terms) return vt_reshard_terms(p, part, target, terms);
-  const vt_part *known = *remembered(p, part, target);
+  const vt_part *known = remembered(p, part, target);
   if (known) return *known;
   vt_part out;
   bool done = step_by_step(p, part, target, true, &out);
