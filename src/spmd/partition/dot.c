@@ -545,6 +545,21 @@ static sum_plan plan_sum(dot *d, const vt_assign *out, const vt_groups *groups) 
   return plan;
 }
 
+// Dimensions of the result that are cut within the groups: what groups keep of these would be tiles
+// of tiles.
+static uint32_t cut_within(const dot *d, const vt_grouping *gl, const vt_grouping *gr) {
+  const vt_dot_dims *all[] = {&d->c->batch, &d->c->lhs_free, &d->c->rhs_free};
+  uint32_t mask = 0;
+  for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+    for (int32_t i = 0; i < all[k]->count; i++) {
+      const int32_t *at = all[k]->dims[i].at;
+      bool lhs = at[VT_SIDE_LHS] >= 0 && gl->inner->dims[at[VT_SIDE_LHS]] > 1;
+      bool rhs = at[VT_SIDE_RHS] >= 0 && gr->inner->dims[at[VT_SIDE_RHS]] > 1;
+      if (at[VT_SIDE_OUT] >= 0 && (lhs || rhs)) mask |= 1u << at[VT_SIDE_OUT];
+    }
+  return mask;
+}
+
 static vt_value *by_contracted_dims(dot *d, const vt_dot_dims *shared) {
   vt_assigns *t = &d->p->assigns;
   vt_parter *p = d->p;
@@ -571,6 +586,8 @@ static vt_value *by_contracted_dims(dot *d, const vt_dot_dims *shared) {
   rhs.local = vt_mask(p, rhs, mask_at(shared, VT_SIDE_RHS), zero);
   const vt_assign *out = coarser_out(d, &gl, &gr);
   sum_plan plan = plan_sum(d, out, gl.groups);
+  if (plan.slice_mask & cut_within(d, &gl, &gr))
+    plan = plan_sum(d, vt_assign_whole(t, d->type.rank, p->device_count), gl.groups);
   vt_dot_sum sum = {.outer = d->c->sums,
                     .groups = p->groups,
                     .operand = leader, // whose groups these are: places in them agree
