@@ -119,11 +119,12 @@ static void a_worker_asks_so_often(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     vt_testing t;
-    int n = 0;
+    int code = 200;
     vt_testing_open(&t, "");
     vt_testing_create(&t, "a", "v4-8");
-    while (n < 1000000 && ask(&t, rows[i].method, rows[i].path, "", 0, NULL) == 200) n++;
-    assert_int_equal(ask(&t, rows[i].method, rows[i].path, "", 0, NULL), 429);
+    for (int n = 0; n < 1000000 && code == 200; n++)
+      code = ask(&t, rows[i].method, rows[i].path, "", 0, NULL);
+    assert_int_equal(code, 429); // the next one may be allowed again, a moment later
     free(vt_testing_beat(&t, "a", 0, 1, ""));
     vt_testing_close(&t);
   }
