@@ -12,7 +12,9 @@
 #include "base/array.h"
 #include "base/npz.h"
 #include "cli/cli.h"
+#include "import/import.h"
 #include "ir/type.h"
+#include "mosaic/mosaic.h"
 #include "runtime/runtime.h"
 
 enum { MAX_FILES = 256, MAX_ARRAYS = 65536 };
@@ -21,7 +23,7 @@ typedef struct arguments {
   const char *program, *slice, *output, *passes;
   const char *inputs[MAX_FILES];
   int input_count;
-  bool text, hlo, json, report, partitioned;
+  bool text, hlo, json, report, partitioned, kernels;
 } arguments;
 
 static vt_status read_arguments(const vt_args *args, arguments *out) {
@@ -33,7 +35,8 @@ static vt_status read_arguments(const vt_args *args, arguments *out) {
                      .hlo = vt_args_on(args, "hlo"),
                      .json = vt_args_on(args, "json"),
                      .report = vt_args_on(args, "report"),
-                     .partitioned = vt_args_on(args, "partitioned")};
+                     .partitioned = vt_args_on(args, "partitioned"),
+                     .kernels = vt_args_on(args, "dump-mosaic")};
   for (size_t i = 0; i < args->flags.size; i++) {
     if (strcmp(args->flags.data[i].flag->name, "input") != 0) continue;
     if (out->input_count == MAX_FILES)
@@ -209,6 +212,20 @@ static vt_status print_partitioned(const vtpu_slice *slice, const arguments *giv
   return vt_status_wrap(st, "%s", given->program);
 }
 
+static vt_status print_kernels(const char *program) {
+  vt_bytes bytes;
+  vt_text text = {0};
+  vt_module *module = NULL;
+  VT_TRY(vt_file_map(program, &bytes));
+  vt_status st = vt_import(bytes, &module);
+  if (!st) st = vt_mosaic_dump(module, &text);
+  if (!st) fputs(vt_text_string(&text), stdout);
+  vt_module_destroy(module);
+  vt_text_free(&text);
+  vt_file_unmap(&bytes);
+  return vt_status_wrap(st, "%s", program);
+}
+
 static int with_program(const vt_args *args, bool exec) {
   arguments given;
   vtpu_slice *slice = NULL;
@@ -219,6 +236,10 @@ static int with_program(const vt_args *args, bool exec) {
   if (given.passes && !given.partitioned) {
     st = vt_error(VT_INVALID_ARGUMENT, "--passes is for the program of one device: add "
                                        "--partitioned");
+    goto out;
+  }
+  if (given.kernels) {
+    st = print_kernels(given.program);
     goto out;
   }
   VT_TRY_OUT(vtpu_open(given.slice, &slice));

@@ -12,7 +12,8 @@
 static void decode_entry(vt_container *box, vt_entry *entry, vt_raw_attr *attr) {
   vt_cursor inner = vt_container_range(box, entry->at, entry->end);
   vt_dialect dialect = box->dialects[entry->dialect];
-  attr->kind = VT_RAW_OTHER;
+  attr->kind = entry->encoded ? VT_RAW_OTHER : VT_RAW_TEXT;
+  if (!entry->encoded) attr->string = vt_container_text(box, entry);
   if (!entry->encoded || dialect == VT_DIALECT_OTHER || dialect == VT_DIALECT_STABLEHLO) return;
   uint64_t code = vt_cursor_varint(&inner);
   if (dialect == VT_DIALECT_BUILTIN)

@@ -261,9 +261,10 @@ bool vt_bytecode_is(vt_bytes program) {
   return program.size >= 4 && !memcmp(program.data, "ML\xEFR", 4);
 }
 
-vt_status vt_bytecode_read(vt_bytes program, vt_arena *arena, vt_raw_module *out_module) {
+vt_status vt_bytecode_read(vt_bytes program, vt_op_find find, vt_arena *arena,
+                           vt_raw_module *out_module) {
   reader r = {.arena = arena};
-  vt_container_read(&r.box, arena, program, &r.failure);
+  vt_container_read(&r.box, arena, program, find, &r.failure);
   if (r.failure) return r.failure;
   vt_cursor c = vt_container_section(&r.box, 4);
   bool has_args;

@@ -119,7 +119,7 @@ static void read_op_names(vt_container *box, vt_cursor *c) {
       size_t size = prefix.size + name.size + 1;
       if (box->op_count == capacity)
         box->ops = vt_array_grow(box->arena, box->ops, box->op_count, &capacity, sizeof *box->ops);
-      box->ops[box->op_count++] = (vt_op_name){{full, size}, registered, vt_vhlo_find(full, size)};
+      box->ops[box->op_count++] = (vt_op_name){{full, size}, registered, box->find(full, size)};
     }
   }
 }
@@ -222,8 +222,17 @@ static void read_resources(vt_container *box) {
   }
 }
 
-void vt_container_read(vt_container *box, vt_arena *arena, vt_bytes file, vt_status *failure) {
-  *box = (vt_container){.arena = arena, .file = file, .failure = failure, .producer = ""};
+vt_string vt_container_text(const vt_container *box, const vt_entry *entry) {
+  size_t size = entry->end - entry->at;
+  const char *text = (const char *)box->file.data + entry->at;
+  while (size && !text[size - 1]) size--;
+  return (vt_string){text, size};
+}
+
+void vt_container_read(vt_container *box, vt_arena *arena, vt_bytes file, vt_op_find find,
+                       vt_status *failure) {
+  *box = (vt_container){
+      .arena = arena, .file = file, .find = find, .failure = failure, .producer = ""};
   read_sections(box);
   if (*failure) return;
   read_strings(box);

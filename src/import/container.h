@@ -8,6 +8,7 @@
 #define VT_IMPORT_CONTAINER_H
 
 #include "base/array.h"
+#include "import/bytecode.h"
 #include "import/cursor.h"
 #include "import/raw.h"
 
@@ -42,6 +43,7 @@ typedef struct vt_resource {
 typedef struct vt_container {
   vt_arena *arena;
   vt_bytes file;
+  vt_op_find find;
   vt_status *failure;
   uint64_t version;
   const char *producer;
@@ -59,8 +61,9 @@ typedef struct vt_container {
 
 enum { VT_BYTECODE_DEPTH = 128 }; // nesting of attributes and types, and of regions
 
-// Fills `box` from `file`; errors go to *box->failure.
-void vt_container_read(vt_container *box, vt_arena *arena, vt_bytes file, vt_status *failure);
+// Fills `box` from `file`, its ops named by `find`; errors go to *box->failure.
+void vt_container_read(vt_container *box, vt_arena *arena, vt_bytes file, vt_op_find find,
+                       vt_status *failure);
 vt_cursor vt_container_section(const vt_container *box, int id);
 vt_cursor vt_container_range(const vt_container *box, size_t at, size_t end);
 vt_string vt_container_string(vt_container *box, vt_cursor *c);
@@ -77,6 +80,8 @@ void vt_decode_builtin_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_r
 void vt_decode_vhlo_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_attr *attr);
 void vt_decode_sdy_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_attr *attr);
 void vt_decode_builtin_type(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_type *type);
+// The text of an entry that is not encoded, without its final NUL.
+vt_string vt_container_text(const vt_container *box, const vt_entry *entry);
 void vt_decode_vhlo_type(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_type *type);
 
 #endif

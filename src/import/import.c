@@ -22,7 +22,7 @@ vt_status vt_import(vt_bytes program, vt_module **out_module) {
   vt_module *module = vt_module_create();
   *out_module = NULL;
   if (vt_bytecode_is(program))
-    VT_TRY_OUT(vt_bytecode_read(program, &scratch, &raw));
+    VT_TRY_OUT(vt_bytecode_read(program, vt_vhlo_find, &scratch, &raw));
   else if (vt_hlo_is_text(program) || vt_hlo_is_message(program))
     VT_TRY_OUT(read_hlo(program, &scratch, &hlo, &raw));
   else

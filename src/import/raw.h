@@ -24,6 +24,9 @@ typedef enum vt_raw_type_kind {
   VT_RAW_FUTURE,   // items
   VT_RAW_FUNCTION, // items: inputs, then results
   VT_RAW_NONE,
+  VT_RAW_VECTOR,  // of kernels (src/mosaic)
+  VT_RAW_MEMREF,  // the same; `element` and `space`
+  VT_RAW_ASM,     // `text`: of a dialect that has no encoding
   VT_RAW_REFUSED, // known but unsupported: `what` names it
 } vt_raw_type_kind;
 
@@ -32,9 +35,13 @@ enum { VT_RAW_DYNAMIC = -1 }; // an unknown dimension
 
 struct vt_raw_type {
   vt_raw_type_kind kind;
-  vt_dtype dtype;   // TENSOR, ELEMENT; INVALID when `what` is set
-  uint32_t bits;    // of an element; 64 for index, 19 for tf32
-  const char *what; // why no module can contain the type; NULL when one can
+  vt_dtype dtype;             // TENSOR, ELEMENT, VECTOR, MEMREF; INVALID when it has none of ours
+  uint32_t bits;              // of an element; 64 for index, 19 for tf32
+  bool index;                 // the type index, or elements of it
+  const char *what;           // why no module can contain the type; NULL when one can
+  const vt_raw_type *element; // of a VECTOR or MEMREF
+  const vt_raw_attr *space;   // of a MEMREF; NULL = none given
+  vt_string text;             // of ASM
   int32_t rank;
   const int64_t *dims;
   uint32_t count, input_count;
@@ -72,6 +79,7 @@ typedef enum vt_raw_attr_kind {
   VT_RAW_DIM_SHARDING, // items: axis refs; ints: closed, priority
   // items: mesh (string or mesh), dims, replicated axes, unreduced axes (arrays); i64 reduction
   VT_RAW_SHARDING,
+  VT_RAW_TEXT,  // string: the text of an attribute whose dialect has no encoding
   VT_RAW_OTHER, // known, but unused here
 } vt_raw_attr_kind;
 
@@ -108,6 +116,7 @@ typedef struct vt_raw_value {
   vt_raw_op *op;         // NULL for an argument
   uint32_t count;        // lower.c: the values it became in the function being built
   vt_value **values;
+  void *in_kernel; // src/mosaic: the value it became
 } vt_raw_value;
 
 struct vt_raw_op {

@@ -38,6 +38,11 @@ const vt_raw_type *vt_container_type_at(vt_container *box, vt_cursor *c, uint32_
   // in an artifact.
   if (entry->encoded && dialect == VT_DIALECT_STABLEHLO && vt_cursor_varint(&inner) == 0)
     *type = (vt_raw_type){.kind = VT_RAW_TOKEN, .dtype = VT_TOKEN};
+  if (!entry->encoded) {
+    type->kind = VT_RAW_ASM;
+    type->text = vt_container_text(box, entry);
+    inner.at = inner.end;
+  }
   if (inner.at != inner.end && type->kind != VT_RAW_REFUSED)
     vt_cursor_fail(&inner, "type %" PRIu32 " has bytes left over", index);
   if (!vt_raw_type_measure(type))
@@ -68,6 +73,7 @@ static void set_odd_element(vt_raw_type *type, const char *what, uint32_t bits) 
 
 static void set_index(vt_raw_type *type) {
   set_element(type, VT_S64);
+  type->index = true;
 }
 
 static void read_list(vt_container *box, vt_cursor *c, vt_raw_type *type, vt_raw_type_kind kind) {
@@ -106,6 +112,34 @@ static void read_tensor(vt_container *box, vt_cursor *c, vt_raw_type *type) {
                         .rank = (int32_t)rank,
                         .dims = dims};
   if (!type->what && element->kind != VT_RAW_ELEMENT) type->what = "an unknown element type";
+}
+
+// A vector or, with a layout, a memref: dimensions and element as of a tensor.
+static void read_block(vt_container *box, vt_cursor *c, vt_raw_type *type, vt_raw_type_kind kind,
+                       const vt_raw_attr *space) {
+  uint32_t rank = vt_cursor_count(c, 1);
+  int64_t *dims = VT_NEW_ARRAY(box->arena, int64_t, rank);
+  for (uint32_t i = 0; i < rank; i++) {
+    dims[i] = vt_cursor_svarint(c);
+    if (dims[i] == INT64_MIN && kind == VT_RAW_MEMREF)
+      dims[i] = VT_RAW_DYNAMIC;
+    else if (dims[i] < 0)
+      vt_cursor_fail(c, "dimension of size %" PRId64, dims[i]);
+  }
+  const vt_raw_type *element = vt_container_type(box, c);
+  if (kind == VT_RAW_MEMREF) {
+    const vt_raw_attr *layout = vt_container_attr(box, c);
+    if (layout->kind != VT_RAW_TEXT) vt_cursor_fail(c, "a layout was expected");
+  }
+  *type = (vt_raw_type){.kind = kind,
+                        .dtype = element->dtype,
+                        .bits = element->bits,
+                        .index = element->index,
+                        .what = kind == VT_RAW_MEMREF ? "a memory reference" : "a vector",
+                        .element = element,
+                        .space = space,
+                        .rank = (int32_t)rank,
+                        .dims = dims};
 }
 
 static void read_complex(vt_container *box, vt_cursor *c, vt_raw_type *type) {
@@ -208,7 +242,17 @@ static void read_integer(vt_cursor *c, vt_raw_type *type) {
   set_odd_element(type, "an integer of this width", width > 1u << 24 ? 1u << 24 : (uint32_t)width);
 }
 
+// Small floats of the builtin dialect, from code 22 on.
+static const uint8_t small_floats[] = {VT_F8E5M2,     VT_F8E4M3,        VT_F8E4M3FN, VT_F8E5M2FNUZ,
+                                       VT_F8E4M3FNUZ, VT_F8E4M3B11FNUZ, VT_F8E3M4,   VT_F4E2M1FN,
+                                       VT_F6E2M3FN,   VT_F6E3M2FN,      VT_F8E8M0FNU};
+
 void vt_decode_builtin_type(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_type *type) {
+  const vt_raw_attr *space = NULL;
+  if (code >= 22 && code < 22 + sizeof small_floats) {
+    set_element(type, (vt_dtype)small_floats[code - 22]);
+    return;
+  }
   switch (code) {
   case 0:
     read_integer(c, type);
@@ -240,8 +284,18 @@ void vt_decode_builtin_type(vt_container *box, vt_cursor *c, uint64_t code, vt_r
   case 9:
     read_complex(box, c, type);
     break;
+  case 11:
+    space = vt_container_attr(box, c);
+    read_block(box, c, type, VT_RAW_MEMREF, space);
+    break;
+  case 10:
+    read_block(box, c, type, VT_RAW_MEMREF, NULL);
+    break;
   case 12:
     *type = (vt_raw_type){.kind = VT_RAW_NONE, .what = "the type none"};
+    break;
+  case 19:
+    read_block(box, c, type, VT_RAW_VECTOR, NULL);
     break;
   case 13:
     read_tensor(box, c, type);

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// mosaic.h - TPU kernels: custom calls `tpu_custom_call` that carry a program of their own, in the
+// stable form of the Mosaic dialects.
+//
+// In: a call's backend_config. Out: a verified kernel, or an error that names the op and the line
+// of the user's source. Nothing read is trusted.
+// Threads: a kernel is only read once it is made.
+#ifndef VT_MOSAIC_MOSAIC_H
+#define VT_MOSAIC_MOSAIC_H
+
+#include "base/file.h"
+#include "ir/module.h"
+
+typedef struct vt_mosaic vt_mosaic; // a kernel as read
+
+// Reads the kernel of a backend_config. It lives in `arena`, which must outlive it.
+// errors INVALID_ARGUMENT, UNIMPLEMENTED
+vt_status vt_mosaic_read(vt_string config, vt_arena *arena, vt_mosaic **out_kernel) VT_CHECKED;
+// The kernel as text, one op a line, in MLIR's generic form.
+void vt_mosaic_print(const vt_mosaic *kernel, vt_text *out_text);
+// Whether the op is a call that holds a kernel.
+bool vt_mosaic_is_call(const vt_op *op);
+// The text of each different kernel of the module's calls.
+vt_status vt_mosaic_dump(const vt_module *module, vt_text *out_text) VT_CHECKED;
+
+#endif
