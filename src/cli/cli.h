@@ -3,6 +3,8 @@
 #ifndef VT_CLI_CLI_H
 #define VT_CLI_CLI_H
 
+#include <limits.h>
+
 #include "base/command.h"
 #include "vtpu/vtpu.h"
 
@@ -12,6 +14,8 @@ int vt_cli_compile(const vt_args *args);
 int vt_cli_run(const vt_args *args);
 int vt_cli_info(const vt_args *args);
 
+// The file of libvtpu.so, which holds this code.
+vt_status vt_cli_library(char out_path[PATH_MAX]) VT_CHECKED;
 // Prints "vtpu WORD: message", frees the error, returns the exit code 1.
 int vt_cli_fail(const char *word, vtpu_error *error);
 // "1.5 GiB", "3.2 GFLOP", "12.5 us": in a ring of static buffers, valid for the next few calls.

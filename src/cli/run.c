@@ -3,6 +3,7 @@
 // report at its end. Frameworks find libvtpu.so by the variables that they know.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,20 +26,6 @@ static double now_s(void) {
 }
 
 // ---- the environment ----------------------------------------------------------------------------
-
-// libvtpu.so lies in ../lib of this program, where both were built and where they are installed.
-static vt_status find_library(char *out, size_t size) {
-  char path[4096];
-  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-  path[n < 0 ? 0 : n] = 0;
-  for (int i = 0; i < 2; i++) {
-    char *slash = strrchr(path, '/');
-    if (slash) *slash = 0;
-  }
-  snprintf(out, size, "%s/lib/libvtpu.so", path);
-  if (access(out, R_OK) == 0) return VT_OK;
-  return vt_error(VT_NOT_FOUND, "%s: %s", out, strerror(errno));
-}
 
 static void set(const char *name, const char *value) {
   setenv(name, value, 1);
@@ -164,7 +151,7 @@ static void explain(const vt_run_use *use, int status, const char *why) {
 
 int vt_cli_run(const vt_args *args) {
   const char *json = vt_args_text(args, "json"), *html = vt_args_text(args, "html");
-  char library[4200], folder[4200], why[256] = "";
+  char library[PATH_MAX], folder[4200], why[256] = "";
   vt_slice slice;
   vt_run_use use = {.slice = &slice, .command = args->rest};
   int status = 0;
@@ -172,7 +159,7 @@ int vt_cli_run(const vt_args *args) {
   if (!args->rest_count)
     st = vt_error(VT_INVALID_ARGUMENT, "name the program: vtpu run -t v3-8 -- python3 train.py");
   if (!st) st = slice_of(vt_args_text(args, "slice"), &slice);
-  if (!st) st = find_library(library, sizeof library);
+  if (!st) st = vt_cli_library(library);
   if (!st) st = try_file(json);
   if (!st) st = try_file(html);
   if (!st) st = make_folder(folder, sizeof folder);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #ifndef __x86_64__
 #error "the jumps are written for x86-64"
@@ -57,6 +58,15 @@ static int flags_of(const row *library) {
   return RTLD_NOW | RTLD_LOCAL | (library->private && !sanitized ? RTLD_DEEPBIND : 0);
 }
 
+// The Python package brings copies under names of its own (package/wheel.py), which programs with
+// other copies never load; elsewhere they are the system's.
+static void *open_library(const row *library) {
+  char own[64];
+  snprintf(own, sizeof own, "libvtpu-%s", library->file + strlen("lib"));
+  void *opened = dlopen(own, flags_of(library));
+  return opened ? opened : dlopen(library->file, flags_of(library));
+}
+
 static void note_missing(void) {
   const char *error = dlerror();
   if (!missing[0]) snprintf(missing, sizeof missing, "%s", error ? error : "unknown");
@@ -76,7 +86,7 @@ __attribute__((constructor)) static void open_libraries(void) {
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const row *r = &rows[i];
     if (r->file) {
-      library = dlopen(r->file, flags_of(r));
+      library = open_library(r);
       if (!library) note_missing();
       continue;
     }

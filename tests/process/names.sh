@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# names.sh PLUGIN PUBLIC_HEADER - the symbols of libvtpu.so: it exports GetPjrtApi and what the header declares, and
+# names.sh PLUGIN HEADER ... - the symbols of libvtpu.so: it exports GetPjrtApi and what the headers declare, and
 # imports only from the C library.
 set -eu
-plugin=$1 header=$2 failed=0
+plugin=$1 failed=0
+shift
 wrong() { echo "$1"; failed=1; }
 
 given=$(nm -D --defined-only --format=posix "$plugin" | cut -d' ' -f1 | sort)
-declared=$({ echo GetPjrtApi; grep -oE '\bvtpu_[a-z0-9_]+\(' "$header" | tr -d '('; } | sort -u)
+declared=$({ echo GetPjrtApi; grep -ohE '\bvtpu_[a-z0-9_]+\(' "$@" | tr -d '('; } | sort -u)
 [ "$given" = "$declared" ] || wrong "exported: $(echo $given)
 declared: $(echo $declared)"
 

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const double bounds_s[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1};
 enum { bound_count = sizeof bounds_s / sizeof *bounds_s };
@@ -27,12 +26,6 @@ vt_status vt_metrics_create(struct vt_metrics **out_metrics) {
 
 void vt_metrics_destroy(struct vt_metrics *metrics) {
   free(metrics);
-}
-
-int64_t vt_metrics_clock(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * VT_SECOND + now.tv_nsec;
 }
 
 void vt_metrics_call(vt_cloud *cloud, const vt_call *call, int64_t took_ns) {
