@@ -1,21 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library and the slice that this process uses or would use."""
 
+import importlib.util
 import os
 
 DEFAULT_SLICE = "v3-8"
 
 
-def library_path():
-    """The path of libvtpu.so: JAX's setting, otherwise the release build of this source tree."""
-    named = os.environ.get("TPU_LIBRARY_PATH")
-    if named:
-        return named
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    built = os.path.join(root, "build", "release", "lib", "libvtpu.so")
+def _find(name):
+    """A file of the installed package, otherwise of the release build of this source tree."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    installed = os.path.join(package, name)
+    if os.path.exists(installed):
+        return installed
+    built = os.path.join(os.path.dirname(os.path.dirname(package)), "build", "release", name)
     if not os.path.exists(built):
         raise FileNotFoundError(f"{built} is not there: run ./dev build")
     return built
+
+
+def library_path():
+    """The path of libvtpu.so, or of what JAX's setting names instead."""
+    return os.environ.get("TPU_LIBRARY_PATH") or _find("lib/libvtpu.so")
+
+
+def program_path():
+    """The path of the program `vtpu`."""
+    return _find("bin/vtpu")
+
+
+def offer_library():
+    """Lets this process find libvtpu.so where frameworks look for a TPU's library; true if it will be used. The user's
+    own setting stands, and so does an installed libtpu."""
+    if "TPU_LIBRARY_PATH" in os.environ or importlib.util.find_spec("libtpu"):
+        return False
+    os.environ["TPU_LIBRARY_PATH"] = library_path()
+    return True
 
 
 def slice_name():
