@@ -252,9 +252,25 @@ static vt_status partition_main(vt_parter *p, const vt_func *main) {
 
 // ---- afterwards ---------------------------------------------------------------------------------
 
-static void drop_unused(vt_func *func) {
-  vt_arena scratch = {0};
-  uint32_t *uses = vt_func_use_counts(func, &scratch);
+// How often each value is named, by ids that are unique in func and its regions.
+typedef VT_ARRAY(uint32_t) use_counts;
+static void count_uses(vt_func *func, use_counts *uses) {
+  for (uint32_t i = 0; i < func->param_count; i++) {
+    func->params[i]->id = (int32_t)uses->size;
+    vt_array_push(uses, 0);
+  }
+  for (vt_op *op = func->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->operand_count; i++) uses->data[op->operands[i]->id]++;
+    for (uint32_t i = 0; i < op->result_count; i++) {
+      op->results[i].id = (int32_t)uses->size;
+      vt_array_push(uses, 0);
+    }
+    for (uint32_t i = 0; i < op->region_count; i++) count_uses(op->regions[i], uses);
+  }
+  for (uint32_t i = 0; i < func->return_count; i++) uses->data[func->returns[i]->id]++;
+}
+
+static void drop_unused(vt_func *func, uint32_t *uses) {
   vt_op *prev;
   for (vt_op *op = func->last; op; op = prev) {
     prev = op->prev;
@@ -262,13 +278,12 @@ static void drop_unused(vt_func *func) {
     for (uint32_t i = 0; i < op->result_count && !used; i++) used = uses[op->results[i].id] != 0;
     op->note = NULL;
     if (used || vt_op_has_effect(op)) {
-      for (uint32_t i = 0; i < op->region_count; i++) drop_unused(op->regions[i]);
+      for (uint32_t i = 0; i < op->region_count; i++) drop_unused(op->regions[i], uses);
       continue;
     }
     for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]--;
     vt_op_remove(op);
   }
-  vt_arena_free(&scratch);
 }
 
 static void number_channels(vt_func *func, int64_t *next) {
@@ -295,7 +310,10 @@ static void replace_main(vt_parter *p, const vt_func *main) {
   p->func->name = main->name;
   p->func->param_info = local_info(module, main->param_info, main->param_count);
   p->func->return_info = local_info(module, main->return_info, main->return_count);
-  drop_unused(p->func);
+  use_counts uses = {0};
+  count_uses(p->func, &uses);
+  drop_unused(p->func, uses.data);
+  vt_array_free(&uses);
   number_channels(p->func, &channel);
   module->main = p->func;
   module->funcs[0] = p->func;

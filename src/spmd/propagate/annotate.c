@@ -13,6 +13,7 @@ typedef struct annotator {
   vt_record record;
   const vt_mesh *mesh;       // of replicated values
   const vt_sharding **whole; // what is replicated, by rank; NULL until one is
+  bool partials;             // a value is unreduced
 } annotator;
 
 static const vt_sharding *replicated(annotator *a, vt_type type) {
@@ -30,6 +31,7 @@ static const vt_sharding *of_node(annotator *a, uint32_t node, vt_place place) {
   const vt_sharding *s = place == VT_INSIDE
                              ? vt_record_sharding(&a->record, node, arena)
                              : vt_graph_sharding(&a->record.graph, node, place, arena);
+  a->partials = a->partials || (s && s->unreduced_count);
   return s ? s : replicated(a, type);
 }
 
@@ -207,15 +209,15 @@ static vt_status check_sharding(checker *c, const vt_sharding *sharding, vt_type
 }
 
 static vt_status check_op(checker *c, const vt_op *op) {
-  const vt_attr *list = vt_op_attr(op, VT_ATTR_SHARDING);
-  const vt_attr *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS);
-  const vt_attr *out = vt_op_attr(op, VT_ATTR_OUT_SHARDINGS);
-  for (uint32_t i = 0; i < op->result_count; i++) {
-    if (list && i < list->count) VT_TRY(check_sharding(c, list->shardings[i], op->results[i].type));
-    if (out && i < out->count) VT_TRY(check_sharding(c, out->shardings[i], op->results[i].type));
+  for (uint32_t k = 0; k < op->attr_count; k++) {
+    const vt_attr *list = &op->attrs[k];
+    bool in = list->key == VT_ATTR_IN_SHARDINGS, out = list->key == VT_ATTR_OUT_SHARDINGS;
+    if (!in && !out && list->key != VT_ATTR_SHARDING) continue;
+    uint32_t count = in ? op->operand_count : op->result_count;
+    for (uint32_t i = 0; i < count && i < list->count; i++)
+      VT_TRY(
+          check_sharding(c, list->shardings[i], in ? op->operands[i]->type : op->results[i].type));
   }
-  for (uint32_t i = 0; in && i < in->count && i < op->operand_count; i++)
-    VT_TRY(check_sharding(c, in->shardings[i], op->operands[i]->type));
   return VT_OK;
 }
 
@@ -271,7 +273,7 @@ vt_status vt_spmd_annotate(vt_module *module, int32_t device_count) {
     vt_record_materialize(&a.record, module);
     annotate_func(&a, module->main);
     annotate_main(&a);
-    adopt_partials(module->main);
+    if (a.partials) adopt_partials(module->main);
     if (!vt_graph_is_gspmd(&a.record.graph)) vt_record_reshard(&a.record, module);
   }
   vt_record_free(&a.record);

@@ -181,7 +181,7 @@ static void drop_unused(vt_func *func, uint32_t *counts) {
 
 void vt_record_materialize(vt_record *record, vt_module *module) {
   maker m = {.record = record, .module = module};
-  bypass_loops(module->main);
+  if (record->loops) bypass_loops(module->main);
   for (size_t i = 0; i < record->graph.rewrites.size; i++)
     rewrite(&m, &record->graph.rewrites.data[i]);
   for (size_t i = 0; i < record->copies.size; i++)

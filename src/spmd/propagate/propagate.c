@@ -321,6 +321,7 @@ static void walk_while(walker *w, scope *s, vt_op *op) {
   named *in_body = VT_NEW_ARRAY(w->graph->arena, named, count + 1);
   named *returns = VT_NEW_ARRAY(w->graph->arena, named, own + 1);
   named *results = VT_NEW_ARRAY(w->graph->arena, named, own + 1);
+  if (w->record) w->record->loops = true;
   (void)next_place(w);
   for (uint32_t i = 0; i < own; i++) {
     named outer = name_of(w, op->operands[i]);

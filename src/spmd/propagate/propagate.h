@@ -32,6 +32,7 @@ typedef struct vt_copy_use {
 } vt_copy_use;
 typedef struct vt_record {
   vt_graph graph;
+  bool loops; // there are any
   // The node + 1 of each value of the module by its id (no two values have the same); 0 = none.
   VT_ARRAY(uint32_t) nodes;
   // The same of slots: operands of manual computations (inner sharding), returns of main.

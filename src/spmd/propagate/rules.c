@@ -835,7 +835,8 @@ const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op) {
   vt_type *types = tensors <= FEW_TENSORS ? few : VT_NEW_ARRAY(graph->arena, vt_type, tensors);
   for (uint32_t t = 0; t < operands; t++) types[t] = op->operands[t]->type;
   for (uint32_t t = operands; t < tensors; t++) types[t] = op->results[t - operands].type;
-  if (rule == pointwise && op->result_count == 1 && is_last_largest(tensors, types))
+  bool splat = rule == broadcast_in_dim && !types[0].rank && !vt_spmd_is_view(op);
+  if ((rule == pointwise || splat) && op->result_count == 1 && is_last_largest(tensors, types))
     return pointwise_rule(graph, tensors, types);
   builder b = {
       .arena = graph->arena, .op = op, .types = types, .operands = operands, .tensors = tensors};

@@ -11,15 +11,15 @@
 #include "base/check.h"
 #include "spmd/propagate/graph.h"
 
-// A factor in one tensor.
+// A factor in one tensor. Lists are a node's own, or in the scratch arena.
 typedef struct part {
-  vt_axis_list axes;
-  vt_axis_list overflow; // axes of the dimension that do not fit this factor nor those after it
-  bool closed, minor;    // minor: last of its dimension, so it need not divide
+  vt_axes axes;
+  vt_axes overflow;   // axes of the dimension that do not fit this factor nor those after it
+  bool closed, minor; // minor: last of its dimension, so it need not divide
 } part;
 
 typedef struct agreement {
-  vt_axis_list axes;
+  vt_axes axes;
   bool can_grow, some; // some: a tensor has axes of the factor
   int32_t source;      // the tensor that holds all of them; -1 none
   int64_t source_size;
@@ -27,6 +27,7 @@ typedef struct agreement {
 
 typedef struct state {
   vt_graph *graph;
+  vt_arena *scratch;
   const vt_step *step;
   const vt_rule *rule;
   const vt_mesh *mesh;
@@ -47,13 +48,12 @@ static uint32_t value_of(const vt_step *step, uint32_t tensor) {
 
 // The axes of a dimension as the step sees them: the outer side of a manual computation is compared
 // with the inner one plus its manual axes, and the other way round.
-static vt_axes seen_axes(const state *s, uint32_t tensor, const vt_node *node, int32_t dim,
-                         vt_axis_list *list) {
+static vt_axes seen_axes(const state *s, uint32_t tensor, const vt_node *node, int32_t dim) {
   const vt_axes *manual = tensor >= s->step->operand_count ? s->step->manual : NULL;
   vt_axes own = node->mesh ? node->dims[dim] : (vt_axes){0};
   if (!manual) return own;
   uint32_t skip = s->step->inward ? 0 : manual[dim].count;
-  list->count = 0;
+  vt_axis_list *list = VT_NEW(s->scratch, vt_axis_list);
   for (uint32_t i = 0; s->step->inward && i < manual[dim].count; i++)
     vt_axis_list_push(list, manual[dim].refs[i]);
   for (uint32_t i = skip; i < own.count; i++) vt_axis_list_push(list, own.refs[i]);
@@ -75,33 +75,29 @@ static void split_dim(const state *s, vt_axes axes, bool closed, uint32_t first,
   uint32_t at = 0;
   vt_axis_ref axis = axes.count ? axes.refs[0] : (vt_axis_ref){0}; // what is left of number `at`
   bool overflown = false;
-  if (first + 1 == end) { // all of them
-    part *p = &s->parts[first];
-    p->axes.count = p->overflow.count = 0;
-    p->closed = closed;
-    p->minor = true;
-    for (uint32_t i = 0; i < axes.count; i++) vt_axis_list_push(&p->axes, axes.refs[i]);
-    return;
-  }
+  for (uint32_t e = first; e < end; e++)
+    s->parts[e] = (part){.closed = closed, .minor = e + 1 == end};
+  if (first + 1 == end) s->parts[first].axes = axes; // all of them
+  if (first + 1 == end || !axes.count) return;
   for (uint32_t e = first; e < end; e++) {
     part *p = &s->parts[e];
-    p->axes.count = p->overflow.count = 0;
     p->closed = closed || overflown;
-    p->minor = e + 1 == end;
     if (overflown) continue;
-    vt_axis_list *rest = p->minor ? &p->axes : NULL;
+    vt_axis_list *own = VT_NEW(s->scratch, vt_axis_list), *rest = p->minor ? own : NULL;
     int64_t left = s->rule->factors[s->rule->entries[e].factor].size, common;
     while (!rest && at < axes.count && (common = gcd(left, axis.size)) > 1) {
-      p->axes.refs[p->axes.count++] = (vt_axis_ref){axis.axis, axis.pre_size, common};
+      own->refs[own->count++] = (vt_axis_ref){axis.axis, axis.pre_size, common};
       left /= common;
       axis.pre_size *= common;
       axis.size /= common;
       if (axis.size == 1 && ++at < axes.count) axis = axes.refs[at];
     }
     overflown = !rest && left > 1 && at < axes.count;
-    if (overflown) rest = &p->overflow;
+    if (overflown) rest = VT_NEW(s->scratch, vt_axis_list);
     for (; rest && at < axes.count; axis = ++at < axes.count ? axes.refs[at] : axis)
       vt_axis_list_push(rest, axis);
+    p->axes = vt_axes_of(own);
+    if (overflown) p->overflow = vt_axes_of(rest);
   }
 }
 
@@ -118,8 +114,7 @@ static void project(const state *s) {
     for (uint32_t e = s->rule->starts[t], end; e < s->rule->starts[t + 1]; e = end) {
       int32_t dim = s->rule->entries[e].dim;
       end = dim_end(s->rule, t, e);
-      vt_axis_list list;
-      vt_axes axes = seen_axes(s, t, node, dim, &list);
+      vt_axes axes = seen_axes(s, t, node, dim);
       split_dim(s, axes, node->mesh && node->closed >> dim & 1, e, end);
       for (uint32_t i = e; i < end; i++) {
         uint32_t factor = s->rule->entries[i].factor;
@@ -133,37 +128,41 @@ static void project(const state *s) {
 // ---- what the tensors agree on ------------------------------------------------------------------
 
 // Joins the list so far with another tensor's. Without `can_grow` only contradictions count.
-static void agree(agreement *a, const vt_axis_list *list) {
-  vt_axis_list *old = &a->axes;
-  for (uint32_t i = 0; i < old->count && i < list->count; i++) {
-    vt_axis_ref x = old->refs[i], y = list->refs[i];
-    if (vt_axis_equal(x, y)) continue;
+static void agree(const state *s, agreement *a, vt_axes list) {
+  vt_axes *old = &a->axes;
+  uint32_t same = 0;
+  while (same < old->count && same < list.count && vt_axis_equal(old->refs[same], list.refs[same]))
+    same++;
+  if (same < old->count && same < list.count) {
+    vt_axis_ref x = old->refs[same], y = list.refs[same];
     bool shorter = vt_axis_is_prefix(y, x), longer = vt_axis_is_prefix(x, y);
-    if (shorter && i + 1 == list->count) return;
-    if (longer && a->can_grow && i + 1 == old->count) {
-      old->refs[i] = y;
-      continue;
+    if (shorter && same + 1 == list.count) return;
+    if (longer && a->can_grow && same + 1 == old->count) {
+      *old = list; // up to here they are the same
+      return;
     }
-    if (shorter) old->refs[i] = y;
-    old->count = shorter || longer ? i + 1 : i;
+    vt_axis_list *cut = VT_NEW(s->scratch, vt_axis_list);
+    memcpy(cut->refs, old->refs, sizeof *cut->refs * same);
+    cut->refs[same] = shorter ? y : x;
+    cut->count = shorter || longer ? same + 1 : same;
+    *old = vt_axes_of(cut);
     a->can_grow = false;
-    return;
+  } else if (a->can_grow && list.count > old->count) {
+    *old = list;
   }
-  for (uint32_t i = old->count; a->can_grow && i < list->count; i++)
-    old->refs[old->count++] = list->refs[i];
 }
 
 static void agree_range(const state *s, uint32_t factor, uint32_t first, uint32_t end) {
   for (uint32_t t = first; t < end; t++) {
     uint32_t entry = s->entry_of[t * s->rule->factor_count + factor];
-    if (entry != VT_NONE) agree(&s->agreed[factor], &s->parts[entry].axes);
+    if (entry != VT_NONE) agree(s, &s->agreed[factor], s->parts[entry].axes);
   }
 }
 
 static void agree_on_factor(const state *s, uint32_t factor, vt_direction direction) {
   uint32_t operands = s->step->operand_count;
   agreement *a = &s->agreed[factor];
-  a->axes.count = 0;
+  a->axes = (vt_axes){0};
   a->can_grow = true;
   a->source = -1;
   a->source_size = -1;
@@ -188,8 +187,8 @@ static void find_sources(const state *s) {
     for (uint32_t e = s->rule->starts[t]; e < s->rule->starts[t + 1]; e++) {
       agreement *a = &s->agreed[s->rule->entries[e].factor];
       if (!a->axes.count) continue;
-      vt_axes wanted = vt_axes_of(&a->axes), here = vt_axes_of(&s->parts[e].axes);
-      bool holds = vt_axes_equal(wanted, here) || vt_axes_strict_prefix(wanted, here);
+      vt_axes here = s->parts[e].axes;
+      bool holds = vt_axes_equal(a->axes, here) || vt_axes_strict_prefix(a->axes, here);
       if (holds && size > a->source_size) {
         a->source_size = size;
         a->source = (int32_t)t;
@@ -202,7 +201,7 @@ static bool goes_before(const state *s, uint32_t a, uint32_t b) {
   const agreement *x = &s->agreed[a], *y = &s->agreed[b];
   if (x->source_size != y->source_size) return x->source_size > y->source_size;
   if (s->step->elementwise) {
-    int64_t m = vt_axes_size(vt_axes_of(&x->axes)), n = vt_axes_size(vt_axes_of(&y->axes));
+    int64_t m = vt_axes_size(x->axes), n = vt_axes_size(y->axes);
     if (m != n) return m > n;
   }
   if (x->source != y->source) return x->source < y->source;
@@ -249,11 +248,15 @@ static bool fits_factor(const vt_node *node, const part *p, int64_t factor_size,
 // As much of `axis` as no other factor of the tensor uses.
 static bool is_unused(const state *s, uint32_t tensor, uint32_t factor, vt_axis_ref *axis) {
   for (uint32_t e = s->rule->starts[tensor]; e < s->rule->starts[tensor + 1]; e++)
-    if (s->rule->entries[e].factor != factor &&
-        (!vt_axis_before_all(axis, vt_axes_of(&s->parts[e].overflow)) ||
-         !vt_axis_before_all(axis, vt_axes_of(&s->parts[e].axes))))
+    if (s->rule->entries[e].factor != factor && (!vt_axis_before_all(axis, s->parts[e].overflow) ||
+                                                 !vt_axis_before_all(axis, s->parts[e].axes)))
       return false;
   return true;
+}
+
+static void set_list(vt_axis_list *list, vt_axes axes) {
+  list->count = axes.count;
+  if (axes.count) memcpy(list->refs, axes.refs, sizeof *list->refs * axes.count);
 }
 
 // Cuts the list at the first axis that the tensor cannot take whole.
@@ -282,9 +285,9 @@ static void keep_possible(const state *s, uint32_t tensor, uint32_t entry, bool 
 static void limit_to_results(const state *s, uint32_t factor, vt_axis_list *axes) {
   for (uint32_t t = s->step->operand_count; t < s->tensors; t++) {
     uint32_t entry = s->entry_of[t * s->rule->factor_count + factor];
-    if (entry != VT_NONE &&
-        vt_axes_strict_prefix(vt_axes_of(&s->parts[entry].axes), vt_axes_of(axes)))
-      *axes = s->parts[entry].axes;
+    if (entry == VT_NONE || !vt_axes_strict_prefix(s->parts[entry].axes, vt_axes_of(axes)))
+      continue;
+    set_list(axes, s->parts[entry].axes);
   }
 }
 
@@ -294,14 +297,15 @@ static bool extend(const state *s, uint32_t tensor) {
     uint32_t factor = s->order[k], entry = s->entry_of[tensor * s->rule->factor_count + factor];
     if (entry == VT_NONE) continue;
     part *p = &s->parts[entry];
-    if (!vt_axes_strict_prefix(vt_axes_of(&p->axes), vt_axes_of(&s->agreed[factor].axes))) continue;
-    vt_axis_list axes = s->agreed[factor].axes;
+    if (!vt_axes_strict_prefix(p->axes, s->agreed[factor].axes)) continue;
+    vt_axis_list axes;
+    set_list(&axes, s->agreed[factor].axes);
     keep_possible(s, tensor, entry, true, &axes);
-    if (!vt_axes_strict_prefix(vt_axes_of(&p->axes), vt_axes_of(&axes))) continue;
+    if (!vt_axes_strict_prefix(p->axes, vt_axes_of(&axes))) continue;
     keep_possible(s, tensor, entry, false, &axes);
     if (s->step->elementwise && tensor < s->step->operand_count) limit_to_results(s, factor, &axes);
-    if (!vt_axes_strict_prefix(vt_axes_of(&p->axes), vt_axes_of(&axes))) continue;
-    p->axes = axes;
+    if (!vt_axes_strict_prefix(p->axes, vt_axes_of(&axes))) continue;
+    p->axes = vt_axes_copy(s->scratch, vt_axes_of(&axes));
     changed = true;
   }
   return changed;
@@ -315,7 +319,7 @@ static void join_dim(const state *s, uint32_t first, uint32_t end, vt_axis_list 
     for (uint32_t i = 0; i < p->axes.count; i++) vt_axis_list_push(axes, p->axes.refs[i]);
     for (uint32_t i = 0; i < p->overflow.count; i++) vt_axis_list_push(axes, p->overflow.refs[i]);
     int64_t size = s->rule->factors[s->rule->entries[e].factor].size;
-    if (p->overflow.count || vt_axes_size(vt_axes_of(&p->axes)) < size) return; // no strides
+    if (p->overflow.count || vt_axes_size(p->axes) < size) return; // no strides
   }
 }
 
@@ -368,8 +372,9 @@ static bool is_settled(const vt_graph *graph, const vt_step *step, const uint8_t
                        bool *out_all) {
   const vt_rule *rule = step->rule;
   vt_axes seen[256];
-  bool known[256] = {0};
+  bool known[256];
   if (!rule->plain || step->manual) return false;
+  memset(known, 0, rule->factor_count);
   *out_all = true;
   for (uint32_t t = 0; t < step->operand_count + step->result_count; t++) {
     const vt_node *node = vt_node_of(graph, value_of(step, t));
@@ -396,7 +401,8 @@ typedef struct room {
   uint32_t order[FEW_FACTORS], entry_of[FEW_PLACES];
 } room;
 
-static void make_room(state *s, room *few, vt_arena *scratch) {
+static void make_room(state *s, room *few) {
+  vt_arena *scratch = s->scratch;
   uint32_t entries = s->rule->starts[s->tensors], factors = s->rule->factor_count;
   bool fits =
       entries <= FEW_ENTRIES && factors <= FEW_FACTORS && s->tensors * factors <= FEW_PLACES;
@@ -421,13 +427,17 @@ static bool prepare(state *s, const uint8_t *directions) {
 
 bool vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directions, int32_t which,
                    vt_arena *scratch, vt_numbers *changed) {
-  state s = {.graph = graph, .step = step, .rule = step->rule, .mesh = common_mesh(graph, step)};
+  state s = {.graph = graph,
+             .scratch = scratch,
+             .step = step,
+             .rule = step->rule,
+             .mesh = common_mesh(graph, step)};
   uint32_t operands = step->operand_count;
   room few;
   bool settled = !s.mesh;
   if (settled || is_settled(graph, step, directions, &settled)) return settled;
   s.tensors = operands + step->result_count;
-  make_room(&s, &few, scratch);
+  make_room(&s, &few);
   if (!prepare(&s, directions)) return false;
   find_sources(&s);
   sort_factors(&s);
