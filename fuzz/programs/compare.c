@@ -10,6 +10,7 @@
 #include "import/through_hlo.h"
 #include "ir/sharding.h"
 #include "passes/collectives.h"
+#include "runtime/predict.h"
 #include "spmd/spmd.h"
 #include "unroll.h"
 
@@ -20,6 +21,7 @@ const char *verdict_name(verdict v) {
                                       "what is read back from HLO",
                                       "the evaluator on all devices",
                                       "the program of one device",
+                                      "the prediction",
                                       "the host back end on evaluator steps",
                                       "the host back end",
                                       "XLA:CPU",
@@ -199,11 +201,35 @@ static verdict run_partitioned(trial *t, vt_text *out_why) {
   return VERDICT_SAME;
 }
 
+// What a slice would need: an answer, and the same each time.
+static verdict run_prediction(trial *t, vt_text *out_why) {
+  vt_slice slice;
+  double first = 0;
+  if (program_is_open(t->program.module)) return VERDICT_SAME;
+  vt_status st = vt_slice_from_name("v5litepod-16", &slice);
+  for (int again = 0; again < 2 && !st; again++) {
+    vt_prediction prediction;
+    vt_arena arena = {0};
+    st = vt_predict((vt_bytes){(const void *)t->text.data, t->text.size}, &slice, &arena,
+                    &prediction);
+    if (!st) {
+      double now = prediction.timing.seconds;
+      if (!(now > 0 && now < 1) || (again && now != first))
+        st = vt_error(VT_INTERNAL, "%g s, %g s", first, now);
+      first = now;
+      vt_prediction_free(&prediction);
+    }
+    vt_arena_free(&arena);
+  }
+  return st ? refused(st, VERDICT_PREDICTION, out_why) : VERDICT_SAME;
+}
+
 verdict trial_host(trial *t, vt_text *out_why) {
   vt_host_options plan = {.exact_dots = true, .evaluator_only = true};
   vt_host_options code = {.exact_dots = true, .compile_all = true};
   verdict v = t->plain == t->program.module ? VERDICT_SAME : run_lockstep(t, out_why);
   if (!v && t->plain != t->program.module) v = run_partitioned(t, out_why);
+  if (!v) v = run_prediction(t, out_why);
   if (!v) v = run_text(t, plan, VERDICT_PLAN, out_why);
   return v ? v : run_text(t, code, VERDICT_HOST, out_why);
 }

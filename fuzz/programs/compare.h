@@ -15,6 +15,7 @@ typedef enum verdict {
   VERDICT_HLO,         // what is read back from HLO
   VERDICT_LOCKSTEP,    // the evaluator on all devices of a mesh
   VERDICT_PARTITIONED, // the program of one device, on all of them
+  VERDICT_PREDICTION,  // what a real slice would need
   VERDICT_PLAN,        // the host back end with evaluator steps only
   VERDICT_HOST,        // the host back end with generated code
   VERDICT_XLA,

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "chip/flops.h"
 #include "chip/traffic.h"
 #include "ir/loop.h"
 #include "ir/sharding.h"
@@ -85,8 +86,12 @@ static double convolution_flops(const vt_op *op) {
   return flops;
 }
 
+double vt_flops_of_product(const vt_op *op) {
+  return op->code == VT_OP_CONVOLUTION ? convolution_flops(op) : dot_flops(op);
+}
+
 // Matrix units take 8-bit numbers faster on some chips, and 4-bit numbers faster still.
-static double products_at_once(const vt_chip *chip, const vt_op *op) {
+double vt_flops_at_once(const vt_chip *chip, const vt_op *op) {
   double rate = 1;
   for (int32_t bits = 8; bits >= 4; bits /= 2) {
     bool narrow = true;
@@ -207,9 +212,9 @@ static void count_op(const vt_scope *scope, const vt_op *op, repeats times, coun
     break;
   case VT_COST_MATRIX: {
     if (op->code == VT_OP_EINSUM) break; // import turns it into products
-    double flops = op->code == VT_OP_CONVOLUTION ? convolution_flops(op) : dot_flops(op);
+    double flops = vt_flops_of_product(op);
     c->flops += times.said * flops;
-    c->products += times.least * flops / products_at_once(c->chip, op);
+    c->products += times.least * flops / vt_flops_at_once(c->chip, op);
     break;
   }
   case VT_COST_LIBRARY:

@@ -11,6 +11,8 @@
 // Each returns the exit code of the program.
 int vt_cli_exec(const vt_args *args);
 int vt_cli_compile(const vt_args *args);
+int vt_cli_predict(const vt_args *args);
+int vt_cli_validate(const vt_args *args);
 int vt_cli_run(const vt_args *args);
 int vt_cli_info(const vt_args *args);
 

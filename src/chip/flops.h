@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// flops.h - the arithmetic of matrix products. (roofline.c)
+#ifndef VT_CHIP_FLOPS_H
+#define VT_CHIP_FLOPS_H
+
+#include "chip/chip.h"
+
+// Of a dot or a convolution; a multiply-add counts as two, products with padding do not count.
+double vt_flops_of_product(const vt_op *op);
+// How many products of its element types the matrix units make in the time of one in bf16.
+double vt_flops_at_once(const vt_chip *chip, const vt_op *op);
+
+#endif

@@ -1,0 +1,602 @@
+// SPDX-License-Identifier: Apache-2.0
+// fuse.c - the kernels of a program, much as XLA:TPU fuses it.
+//
+// Operators are visited from the last to the first, so that all readers of a result have kernels:
+//   - elementwise operators and moves that one kernel reads are made in it;
+//   - cheap ones that several kernels read are made in each of them, unless that keeps something
+//     larger in memory;
+//   - what must be an array is written by the first kernel that reads it, where that one has the
+//     same shape, or by one of its own;
+//   - a product, or a reduction, becomes part of the elementwise kernel that reads its result;
+//   - a kernel with a product makes its operands itself where that is cheap;
+//   - reductions over the same array share a kernel.
+#include "chip/time/kernels.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+
+enum { MOST_GROUPS = 4, MOST_SEARCH = 64, MOST_DEPTH = 16, MOST_SIBLINGS = 8 };
+static const double small_bytes = 1 << 16; // arrays up to here never decide anything
+
+// A kernel in the making.
+typedef struct group {
+  vt_kernel_kind kind;
+  const vt_op *root, *hero;
+  double elements; // of the loop over its arrays
+  int32_t order;   // of its root in the function
+  VT_ARRAY(const vt_op *) members;
+  VT_ARRAY(int32_t) later; // groups that read what it writes
+  int32_t joined;          // the group that took it in, or NONE
+  int32_t waits, mark;
+} group;
+
+enum { NONE = -1 };
+
+// What is known of an operator: its note.
+typedef struct place {
+  int32_t groups[MOST_GROUPS];
+  int32_t count, order;
+  bool stored; // its results are arrays in memory, written by its one group
+} place;
+
+typedef struct use {
+  const vt_op *op;
+  struct use *next;
+} use;
+
+typedef struct fusing {
+  const vt_device_model *model;
+  vt_arena *arena, scratch;
+  vt_func *func;
+  use **uses;     // by value id
+  bool *returned; // by value id
+  const vt_op **ops;
+  int32_t op_count;
+  VT_ARRAY(group) groups;
+  int32_t marks;
+} fusing;
+
+static place *place_of(const vt_op *op) {
+  return op->note;
+}
+
+static bool hands_on(const vt_op *op) {
+  vt_op_class class = (vt_op_class)vt_op_info_get(op->code)->class;
+  return (class == VT_CLASS_NAME || vt_op_is_marker(op)) && op->operand_count >= op->result_count;
+}
+
+const vt_value *vt_kernel_source(const vt_value *value) {
+  while (value->op && hands_on(value->op)) value = value->op->operands[value->index];
+  return value;
+}
+
+double vt_kernel_bytes(const vt_device_model *model, vt_type type) {
+  return (double)vt_chip_compact_bytes(model->chip, type);
+}
+
+// ---- what operators are -------------------------------------------------------------------------
+
+static bool is_soft(const vt_op *op) {
+  if (op->result_count != 1) return false;
+  switch (op->code) {
+  case VT_OP_RESHAPE:
+  case VT_OP_BITCAST_CONVERT:
+  case VT_OP_BROADCAST_IN_DIM:
+  case VT_OP_BROADCAST:
+  case VT_OP_TRANSPOSE:
+  case VT_OP_SLICE:
+  case VT_OP_DYNAMIC_SLICE:
+  case VT_OP_PAD:
+  case VT_OP_REVERSE:
+  case VT_OP_IOTA:
+  case VT_OP_CONCATENATE:
+    return true;
+  default:
+    return vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+  }
+}
+
+static bool is_elementwise(const vt_op *op) {
+  return vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+}
+
+static bool is_dear(const vt_op *op) {
+  vt_cost_class cost = (vt_cost_class)vt_op_info_get(op->code)->cost;
+  return cost == VT_COST_MEDIUM || cost == VT_COST_EXPENSIVE;
+}
+
+static bool is_nothing(const vt_op *op) {
+  vt_op_class class = (vt_op_class)vt_op_info_get(op->code)->class;
+  return op->code == VT_OP_CONSTANT || class == VT_CLASS_DEVICE || class == VT_CLASS_TOKEN ||
+         hands_on(op);
+}
+
+static bool is_product(const vt_op *op) {
+  return (vt_op_class)vt_op_info_get(op->code)->class == VT_CLASS_CONTRACT;
+}
+
+static bool is_reduction(const vt_op *op) {
+  return (vt_op_class)vt_op_info_get(op->code)->class == VT_CLASS_REDUCE;
+}
+
+static double elements(const vt_value *value) {
+  return (double)vt_type_elements(value->type);
+}
+
+static double bytes_of(const fusing *f, const vt_value *value) {
+  return vt_kernel_bytes(f->model, value->type);
+}
+
+static vt_kernel_kind kind_of(const vt_op *op) {
+  if (is_soft(op)) return VT_KERNEL_LOOP;
+  switch ((vt_op_class)vt_op_info_get(op->code)->class) {
+  case VT_CLASS_CONTRACT:
+    return VT_KERNEL_PRODUCT;
+  case VT_CLASS_REDUCE:
+    return VT_KERNEL_REDUCE;
+  case VT_CLASS_CONTROL:
+    return VT_KERNEL_CONTROL;
+  case VT_CLASS_COLLECTIVE:
+    return VT_KERNEL_COLLECTIVE;
+  default:
+    break;
+  }
+  if (op->code == VT_OP_DYNAMIC_UPDATE_SLICE || op->code == VT_OP_SCATTER) return VT_KERNEL_UPDATE;
+  return op->code == VT_OP_GATHER ? VT_KERNEL_GATHER : VT_KERNEL_LIBRARY;
+}
+
+// ---- groups -------------------------------------------------------------------------------------
+
+static int32_t find(const fusing *f, int32_t g) {
+  while (f->groups.data[g].joined != NONE) g = f->groups.data[g].joined;
+  return g;
+}
+
+static group *group_at(const fusing *f, int32_t g) {
+  return &f->groups.data[find(f, g)];
+}
+
+static int32_t new_group(fusing *f, const vt_op *op) {
+  group g = {.kind = kind_of(op), .root = op, .joined = NONE, .order = place_of(op)->order};
+  if (!is_soft(op)) g.hero = op;
+  const vt_value *extent = is_reduction(op) && op->operand_count ? op->operands[0] : NULL;
+  if (!extent && op->result_count) extent = &op->results[0];
+  g.elements = extent ? elements(extent) : 0;
+  vt_array_push_in(&f->scratch, &f->groups, g);
+  return (int32_t)f->groups.size - 1;
+}
+
+// The kernels that read a result of the operator, at most MOST_GROUPS + 1 of them.
+typedef struct readers {
+  int32_t groups[MOST_GROUPS + 1], count;
+  bool returned;
+} readers;
+
+static void add_reader(readers *r, int32_t g) {
+  for (int32_t i = 0; i < r->count; i++)
+    if (r->groups[i] == g) return;
+  if (r->count <= MOST_GROUPS) r->groups[r->count++] = g;
+}
+
+static readers readers_of(const fusing *f, const vt_op *op) {
+  readers r = {0};
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    int32_t id = op->results[i].id;
+    r.returned = r.returned || f->returned[id];
+    for (const use *u = f->uses[id]; u; u = u->next) {
+      const place *p = place_of(u->op);
+      for (int32_t k = 0; k < p->count; k++) add_reader(&r, find(f, p->groups[k]));
+    }
+  }
+  return r;
+}
+
+// Whether what `from` writes reaches `to`; also when the search was given up.
+static bool reaches(fusing *f, int32_t from, int32_t to) {
+  int32_t stack[MOST_SEARCH], size = 0, seen = 0, mark = ++f->marks;
+  stack[size++] = from;
+  while (size) {
+    const group *g = group_at(f, stack[--size]);
+    for (size_t i = 0; i < g->later.size; i++) {
+      int32_t next = find(f, g->later.data[i]);
+      if (next == to) return true;
+      if (f->groups.data[next].mark == mark || next == from) continue;
+      f->groups.data[next].mark = mark;
+      if (size == MOST_SEARCH || ++seen > MOST_SEARCH * 4) return true;
+      stack[size++] = next;
+    }
+  }
+  return false;
+}
+
+static void join(fusing *f, const vt_op *op, int32_t g) {
+  place *p = place_of(op);
+  vt_assert(p->count < MOST_GROUPS);
+  p->groups[p->count++] = g;
+  vt_array_push_in(&f->scratch, &f->groups.data[g].members, op);
+}
+
+// ---- decisions ----------------------------------------------------------------------------------
+
+static bool read_once(const fusing *f, const vt_value *value) {
+  return !f->returned[value->id] && f->uses[value->id] && !f->uses[value->id]->next;
+}
+
+// Whether the operator carries on, element by element, what a product makes for it alone.
+static bool follows_product(const fusing *f, const vt_op *op, int depth) {
+  if (depth > MOST_DEPTH) return false;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    const vt_value *from = vt_kernel_source(op->operands[i]);
+    if (!from->op || elements(from) != elements(&op->results[0])) continue;
+    if (is_product(from->op)) return true;
+    if (is_soft(from->op) && read_once(f, from) && follows_product(f, from->op, depth + 1))
+      return true;
+  }
+  return false;
+}
+
+// Bytes that must be arrays in memory only because the operator is made in several kernels.
+static double held_for(const fusing *f, const vt_op *op, int depth) {
+  double held = 0;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    const vt_value *from = vt_kernel_source(op->operands[i]);
+    if (!from->op || is_nothing(from->op) || !read_once(f, from)) continue;
+    if (!is_soft(from->op) || is_dear(from->op) || depth > MOST_DEPTH)
+      held += bytes_of(f, from);
+    else
+      held += held_for(f, from->op, depth + 1);
+  }
+  return held;
+}
+
+// A row's or a column's value that is dear to make, or the end of a reduction, is not made again
+// for each element that it goes to.
+static bool spreads(const fusing *f, const vt_op *op) {
+  double own = elements(&op->results[0]);
+  if (own <= 1 || !is_elementwise(op)) return false;
+  for (const use *u = f->uses[op->results[0].id]; u; u = u->next) {
+    if (u->op->code == VT_OP_RESHAPE) {
+      if (is_soft(u->op) && u->op->result_count && f->uses[u->op->results[0].id] &&
+          f->uses[u->op->results[0].id]->op->code != VT_OP_BROADCAST_IN_DIM)
+        continue;
+    } else if (u->op->code != VT_OP_BROADCAST_IN_DIM || elements(&u->op->results[0]) <= own) {
+      continue;
+    }
+    if (is_dear(op) || held_for(f, op, 0) > 0) return true;
+  }
+  return false;
+}
+
+static bool takes_producers(const group *g) {
+  return g->kind == VT_KERNEL_LOOP || g->kind == VT_KERNEL_REDUCE || g->kind == VT_KERNEL_PRODUCT ||
+         g->kind == VT_KERNEL_UPDATE;
+}
+
+// Whether the operator reads into the product's own operands, not into what follows it.
+static bool feeds_hero(const fusing *f, const group *g, const vt_op *op, int depth) {
+  if (g->kind != VT_KERNEL_PRODUCT || depth > MOST_DEPTH) return false;
+  for (const use *u = f->uses[op->results[0].id]; u; u = u->next)
+    if (u->op == g->hero || (is_soft(u->op) && feeds_hero(f, g, u->op, depth + 1))) return true;
+  return false;
+}
+
+static bool can_make(const fusing *f, const group *g, const vt_op *op) {
+  if (!takes_producers(g) || spreads(f, op)) return false;
+  if (op->code == VT_OP_CONCATENATE && g->kind != VT_KERNEL_LOOP) return false;
+  if (!feeds_hero(f, g, op, 0)) return true;
+  return !is_dear(op) && !follows_product(f, op, 0);
+}
+
+// Whether the group can begin with this product or reduction.
+static bool can_begin(const group *g, const vt_op *op) {
+  double made = elements(&op->results[0]);
+  if (is_product(op))
+    return (g->kind == VT_KERNEL_LOOP || (g->kind == VT_KERNEL_REDUCE && is_reduction(g->hero))) &&
+           g->elements == made;
+  return is_reduction(op) && op->result_count == 1 && g->kind == VT_KERNEL_LOOP && !g->hero &&
+         g->elements == made;
+}
+
+static void begin(fusing *f, const vt_op *op, int32_t at) {
+  group *g = &f->groups.data[at];
+  g->hero = op;
+  g->kind = is_product(op) ? VT_KERNEL_PRODUCT : VT_KERNEL_REDUCE;
+  if (is_reduction(op)) g->elements = elements(op->operands[0]);
+  join(f, op, at);
+}
+
+// The reader that can write the result for the others, or NONE.
+static int32_t writer_among(fusing *f, const vt_op *op, const readers *r) {
+  for (int32_t i = 0; i < r->count; i++) {
+    int32_t at = r->groups[i];
+    const group *g = &f->groups.data[at];
+    bool fits = is_soft(op) ? (g->kind == VT_KERNEL_LOOP || g->kind == VT_KERNEL_REDUCE) &&
+                                  g->elements == elements(&op->results[0]) && !spreads(f, op)
+                            : can_begin(g, op);
+    for (int32_t k = 0; k < r->count && fits; k++) fits = k == i || !reaches(f, r->groups[k], at);
+    if (fits) return at;
+  }
+  return NONE;
+}
+
+static void link_readers(fusing *f, int32_t at, const readers *r) {
+  for (int32_t i = 0; i < r->count; i++)
+    if (r->groups[i] != at) vt_array_push_in(&f->scratch, &f->groups.data[at].later, r->groups[i]);
+}
+
+// All readers, where there are more than fit in a list.
+static void link_all(fusing *f, const vt_op *op, int32_t at) {
+  for (uint32_t i = 0; i < op->result_count; i++)
+    for (const use *u = f->uses[op->results[i].id]; u; u = u->next) {
+      const place *p = place_of(u->op);
+      for (int32_t k = 0; k < p->count; k++)
+        if (find(f, p->groups[k]) != at)
+          vt_array_push_in(&f->scratch, &f->groups.data[at].later, find(f, p->groups[k]));
+    }
+}
+
+static void store(fusing *f, const vt_op *op, const readers *r) {
+  int32_t at = r->count <= MOST_GROUPS ? writer_among(f, op, r) : NONE;
+  place_of(op)->stored = true;
+  if (at != NONE && !is_soft(op)) {
+    begin(f, op, at);
+  } else {
+    if (at == NONE) at = new_group(f, op);
+    join(f, op, at);
+  }
+  if (r->count <= MOST_GROUPS)
+    link_readers(f, at, r);
+  else
+    link_all(f, op, at);
+}
+
+static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
+  bool all = !r->returned && r->count >= 1 && r->count <= MOST_GROUPS;
+  for (int32_t i = 0; i < r->count && all; i++)
+    all = can_make(f, &f->groups.data[r->groups[i]], op);
+  for (int32_t i = 0; i < r->count && all && r->count > 1; i++)
+    all = !is_elementwise(op) || op->code == VT_OP_CONVERT ||
+          !feeds_hero(f, &f->groups.data[r->groups[i]], op, 0);
+  if (all && r->count > 1)
+    all = !is_dear(op) && op->code != VT_OP_CONCATENATE && op->code != VT_OP_PAD &&
+          (held_for(f, op, 0) < bytes_of(f, &op->results[0]) || elements(&op->results[0]) <= 1);
+  if (!all) {
+    store(f, op, r);
+    return;
+  }
+  for (int32_t i = 0; i < r->count; i++) join(f, op, r->groups[i]);
+}
+
+static void decide(fusing *f, const vt_op *op) {
+  readers r = readers_of(f, op);
+  if (!r.count && !r.returned && !vt_op_has_effect(op)) return;
+  if (is_soft(op)) {
+    decide_soft(f, op, &r);
+  } else if (r.count == 1 && !r.returned && can_begin(&f->groups.data[r.groups[0]], op)) {
+    begin(f, op, r.groups[0]);
+  } else {
+    store(f, op, &r);
+  }
+}
+
+// ---- reductions over the same array -------------------------------------------------------------
+
+static void merge(fusing *f, int32_t from, int32_t to) {
+  group *a = &f->groups.data[to], *b = &f->groups.data[from];
+  for (size_t i = 0; i < b->members.size; i++)
+    vt_array_push_in(&f->scratch, &a->members, b->members.data[i]);
+  for (size_t i = 0; i < b->later.size; i++)
+    vt_array_push_in(&f->scratch, &a->later, b->later.data[i]);
+  if (b->order > a->order) a->order = b->order, a->root = b->root;
+  b->joined = to;
+}
+
+static void merge_siblings(fusing *f, const vt_value *value) {
+  int32_t found[MOST_SIBLINGS], count = 0;
+  if (bytes_of(f, value) <= small_bytes) return;
+  for (const use *u = f->uses[value->id]; u && count < MOST_SIBLINGS; u = u->next)
+    for (int32_t k = 0; k < place_of(u->op)->count && count < MOST_SIBLINGS; k++) {
+      int32_t at = find(f, place_of(u->op)->groups[k]);
+      bool known = f->groups.data[at].kind != VT_KERNEL_REDUCE ||
+                   f->groups.data[at].elements != elements(value);
+      for (int32_t i = 0; i < count; i++) known = known || found[i] == at;
+      if (!known) found[count++] = at;
+    }
+  for (int32_t i = 1; i < count; i++)
+    for (int32_t j = 0; j < i; j++) {
+      int32_t a = find(f, found[i]), b = find(f, found[j]);
+      if (a == b || reaches(f, a, b) || reaches(f, b, a)) continue;
+      merge(f, a, b);
+      break;
+    }
+}
+
+// ---- the list -----------------------------------------------------------------------------------
+
+static bool belongs(const fusing *f, const vt_op *op, int32_t at) {
+  const place *p = place_of(op);
+  for (int32_t i = 0; i < p->count; i++)
+    if (find(f, p->groups[i]) == at) return true;
+  return false;
+}
+
+static void add_stream(const fusing *f, vt_streams *list, const vt_value *value, double bytes) {
+  double whole = bytes_of(f, value);
+  if (bytes > whole) bytes = whole;
+  for (size_t i = 0; i < list->size; i++)
+    if (list->data[i].value == value) {
+      if (bytes > list->data[i].bytes) list->data[i].bytes = bytes;
+      return;
+    }
+  vt_stream stream = {value, bytes, whole};
+  vt_array_push_in(f->arena, list, stream);
+}
+
+// What an operator reads of its operand, and what an update writes of its result.
+static double read_bytes(const fusing *f, const vt_op *op, uint32_t operand) {
+  switch (op->code) {
+  case VT_OP_SLICE:
+  case VT_OP_DYNAMIC_SLICE:
+  case VT_OP_GATHER:
+    return operand ? bytes_of(f, op->operands[operand]) : bytes_of(f, &op->results[0]);
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+    return operand ? bytes_of(f, op->operands[operand]) : 0;
+  case VT_OP_SCATTER: {
+    uint32_t arrays = (vt_op_own_operands(op) - 1) / 2;
+    uint32_t from = operand < arrays ? operand + arrays + 1 : operand;
+    return bytes_of(f, op->operands[from]);
+  }
+  default:
+    return bytes_of(f, op->operands[operand]);
+  }
+}
+
+static double write_bytes(const fusing *f, const vt_op *op, uint32_t result) {
+  if (op->code == VT_OP_DYNAMIC_UPDATE_SLICE) return bytes_of(f, op->operands[1]);
+  if (op->code == VT_OP_SCATTER) {
+    uint32_t arrays = (vt_op_own_operands(op) - 1) / 2;
+    return bytes_of(f, op->operands[result + arrays + 1]);
+  }
+  return bytes_of(f, &op->results[result]);
+}
+
+static void add_streams(fusing *f, vt_kernel *kernel, const vt_op *op, int32_t at) {
+  bool runs = kernel->kind == VT_KERNEL_CONTROL;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    const vt_value *from = vt_kernel_source(op->operands[i]);
+    if (from->type.dtype == VT_TOKEN) continue;
+    if (from->op && (is_nothing(from->op) || belongs(f, from->op, at))) {
+      const vt_literal *literal =
+          from->op->code == VT_OP_CONSTANT ? vt_attr_literal(from->op, VT_ATTR_VALUE) : NULL;
+      if (!literal || literal->splat) continue;
+    }
+    add_stream(f, &kernel->reads, from, runs ? 0 : read_bytes(f, op, i));
+  }
+  if (!place_of(op)->stored) return;
+  for (uint32_t i = 0; i < op->result_count; i++)
+    if (op->results[i].type.dtype != VT_TOKEN)
+      add_stream(f, &kernel->writes, &op->results[i], runs ? 0 : write_bytes(f, op, i));
+}
+
+static void run_inside(fusing *f, vt_kernel *kernel) {
+  const vt_op *op = kernel->hero;
+  vt_func *callee = vt_op_callee(op);
+  kernel->inside_count = callee ? 1 : op->region_count;
+  kernel->inside = VT_NEW_ARRAY(f->arena, vt_kernel_list *, kernel->inside_count + 1);
+  for (uint32_t i = 0; i < kernel->inside_count; i++)
+    kernel->inside[i] = vt_kernels_make(f->model, callee ? callee : op->regions[i], f->arena);
+}
+
+static void finish(fusing *f, int32_t at, vt_kernel *kernel) {
+  const group *g = &f->groups.data[at];
+  *kernel = (vt_kernel){.kind = g->kind, .root = g->root, .hero = g->hero};
+  for (size_t i = 0; i < g->members.size; i++) {
+    vt_array_push_in(f->arena, &kernel->members, g->members.data[i]);
+    add_streams(f, kernel, g->members.data[i], at);
+  }
+  if (g->kind == VT_KERNEL_CONTROL) {
+    run_inside(f, kernel);
+  } else if (g->kind == VT_KERNEL_COLLECTIVE) {
+    kernel->network_s = vt_network_seconds(f->model, g->hero);
+  } else {
+    vt_kernel_work(f->model, kernel);
+  }
+}
+
+static void sift(const fusing *f, int32_t *heap, int32_t count, int32_t at) {
+  for (int32_t child; (child = 2 * at + 1) < count; at = child) {
+    if (child + 1 < count &&
+        f->groups.data[heap[child + 1]].order < f->groups.data[heap[child]].order)
+      child++;
+    if (f->groups.data[heap[at]].order <= f->groups.data[heap[child]].order) return;
+    int32_t t = heap[at];
+    heap[at] = heap[child], heap[child] = t;
+  }
+}
+
+static void raise_up(const fusing *f, int32_t *heap, int32_t at) {
+  for (; at; at = (at - 1) / 2) {
+    int32_t up = (at - 1) / 2;
+    if (f->groups.data[heap[up]].order <= f->groups.data[heap[at]].order) return;
+    int32_t t = heap[at];
+    heap[at] = heap[up], heap[up] = t;
+  }
+}
+
+// In the order of their last operators, as far as they do not wait for each other.
+static void list_kernels(fusing *f, vt_kernel_list *list) {
+  int32_t total = (int32_t)f->groups.size, ready = 0;
+  int32_t *heap = VT_NEW_ARRAY(&f->scratch, int32_t, total + 1);
+  for (int32_t i = 0; i < total; i++) {
+    group *g = &f->groups.data[i];
+    if (g->joined != NONE) continue;
+    list->count++;
+    for (size_t k = 0; k < g->later.size; k++)
+      if (find(f, g->later.data[k]) != i) group_at(f, g->later.data[k])->waits++;
+  }
+  list->kernels = VT_NEW_ARRAY(f->arena, vt_kernel, list->count + 1);
+  for (int32_t i = 0; i < total; i++)
+    if (f->groups.data[i].joined == NONE && !f->groups.data[i].waits) {
+      heap[ready] = i;
+      raise_up(f, heap, ready++);
+    }
+  uint32_t done = 0;
+  while (ready) {
+    int32_t at = heap[0];
+    heap[0] = heap[--ready];
+    sift(f, heap, ready, 0);
+    finish(f, at, &list->kernels[done++]);
+    for (size_t k = 0; k < f->groups.data[at].later.size; k++) {
+      int32_t next = find(f, f->groups.data[at].later.data[k]);
+      if (next == at || --f->groups.data[next].waits) continue;
+      heap[ready] = next;
+      raise_up(f, heap, ready++);
+    }
+  }
+  vt_assert(done == list->count);
+}
+
+static void prepare(fusing *f) {
+  vt_func *func = f->func;
+  vt_func_number(func);
+  for (const vt_op *op = func->first; op; op = op->next) f->op_count++;
+  f->uses = VT_NEW_ARRAY(&f->scratch, use *, func->value_count + 1);
+  f->returned = VT_NEW_ARRAY(&f->scratch, bool, func->value_count + 1);
+  f->ops = VT_NEW_ARRAY(&f->scratch, const vt_op *, f->op_count + 1);
+  int32_t at = 0;
+  for (vt_op *op = func->first; op; op = op->next) {
+    place *p = VT_NEW(&f->scratch, place);
+    p->order = at;
+    f->ops[at++] = op;
+    op->note = p;
+    if (hands_on(op)) continue;
+    for (uint32_t i = 0; i < op->operand_count; i++) {
+      const vt_value *from = vt_kernel_source(op->operands[i]);
+      if (f->uses[from->id] && f->uses[from->id]->op == op) continue;
+      use *u = VT_NEW(&f->scratch, use);
+      *u = (use){op, f->uses[from->id]};
+      f->uses[from->id] = u;
+    }
+  }
+  for (uint32_t i = 0; i < func->return_count; i++)
+    f->returned[vt_kernel_source(func->returns[i])->id] = true;
+}
+
+vt_kernel_list *vt_kernels_make(const vt_device_model *model, vt_func *func, vt_arena *arena) {
+  fusing f = {.model = model, .arena = arena, .func = func};
+  vt_kernel_list *list = VT_NEW(arena, vt_kernel_list);
+  list->func = func;
+  prepare(&f);
+  for (int32_t i = f.op_count; i-- > 0;)
+    if (!is_nothing(f.ops[i])) decide(&f, f.ops[i]);
+  for (uint32_t i = 0; i < func->param_count; i++) merge_siblings(&f, func->params[i]);
+  for (int32_t i = 0; i < f.op_count; i++)
+    if (place_of(f.ops[i])->stored)
+      for (uint32_t r = 0; r < f.ops[i]->result_count; r++)
+        merge_siblings(&f, &f.ops[i]->results[r]);
+  list_kernels(&f, list);
+  for (vt_op *op = func->first; op; op = op->next) op->note = NULL;
+  vt_arena_free(&f.scratch);
+  return list;
+}

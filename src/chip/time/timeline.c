@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+// timeline.c - the kernels of a program on one device, in time.
+//
+// One kernel runs at a time. Arrays between kernels stay in VMEM while they fit; what a kernel
+// reads from HBM is copied to VMEM before it starts, as far as there is room, behind kernels that
+// leave HBM idle; what does not fit is read in tiles while the kernel runs. Collectives that XLA
+// runs asynchronously wait for their operands and for the links, kernels only for their results.
+#include "chip/time/kernels.h"
+
+#include <math.h>
+
+#include "base/check.h"
+
+static const double scoped_vmem = 16 << 20; // of the kernel that runs; the rest is for whole arrays
+static const double scalar_share = 0.1;     // of a kernel's overhead, for work on one number
+enum { WINDOW = 64, MOST_LIFE = 512 };
+
+typedef struct timeline {
+  const vt_device_model *model;
+  vt_arena *arena;
+  vt_timing *sums;
+  VT_ARRAY(vt_span) spans;
+  double mxu_slower; // by this factor, in long programs
+  double now;
+  int32_t depth;
+  bool started; // the program's first kernel ran
+} timeline;
+
+// One run of a function.
+typedef struct run {
+  timeline *t;
+  const vt_kernel_list *list;
+  const vt_scope *scope;
+  double trips;      // of this function in all
+  double room;       // in VMEM
+  int32_t *producer; // by value id: kernel, or NONE
+  int32_t *last;     // by value id: the last kernel that reads it
+  bool *near;        // by value id: in VMEM
+  bool *kept;        // by value id: will be there once a kernel has read it whole
+  double *ready;     // by value id: when it is there
+  double *held;      // by kernel: bytes of arrays in VMEM
+  bool *done;        // by kernel
+  double links;      // when they are free
+  double idle;       // seconds that HBM was idle, in which operands can have been copied
+  double unwritten;  // seconds of results that wait in VMEM for HBM
+} run;
+
+enum { NONE = -1 };
+
+const char *vt_bound_name(vt_bound bound) {
+  static const char *const names[VT_BOUND_COUNT] = {"MXU", "VPU", "HBM", "ICI", "launch"};
+  return names[bound];
+}
+
+// ---- where arrays are ---------------------------------------------------------------------------
+
+static void find_lives(run *r) {
+  const vt_kernel_list *list = r->list;
+  for (int32_t i = 0; i < list->func->value_count; i++) r->producer[i] = r->last[i] = NONE;
+  for (uint32_t k = 0; k < list->count; k++) {
+    const vt_kernel *kernel = &list->kernels[k];
+    for (size_t i = 0; i < kernel->reads.size; i++)
+      r->last[kernel->reads.data[i].value->id] = (int32_t)k;
+    for (size_t i = 0; i < kernel->writes.size; i++) {
+      r->producer[kernel->writes.data[i].value->id] = (int32_t)k;
+      if (r->last[kernel->writes.data[i].value->id] < (int32_t)k)
+        r->last[kernel->writes.data[i].value->id] = (int32_t)k;
+    }
+  }
+}
+
+// Room for an array from one kernel to another, if there is all the time.
+static bool reserve(run *r, uint32_t from, int32_t to, double bytes) {
+  if (to - (int32_t)from > MOST_LIFE) return false;
+  for (int32_t at = (int32_t)from; at <= to; at++)
+    if (r->held[at] + bytes > r->room) return false;
+  for (int32_t at = (int32_t)from; at <= to; at++) r->held[at] += bytes;
+  return true;
+}
+
+// An array that nobody outside of the function sees stays in VMEM from the kernel that writes it to
+// the last that reads it. One that is in HBM, and read again, stays from its first reader on.
+static void place_arrays(run *r, const bool *returned) {
+  for (uint32_t k = 0; k < r->list->count; k++) {
+    const vt_kernel *kernel = &r->list->kernels[k];
+    for (size_t i = 0; i < kernel->writes.size; i++) {
+      const vt_stream *s = &kernel->writes.data[i];
+      int32_t id = s->value->id;
+      if (!returned[id] && kernel->kind != VT_KERNEL_UPDATE)
+        r->near[id] = reserve(r, k, r->last[id], s->whole);
+    }
+    for (size_t i = 0; i < kernel->reads.size; i++) {
+      const vt_stream *s = &kernel->reads.data[i];
+      int32_t id = s->value->id;
+      if (!r->near[id] && !r->kept[id] && s->bytes >= s->whole && r->last[id] > (int32_t)k)
+        r->kept[id] = reserve(r, k, r->last[id], s->whole);
+    }
+  }
+}
+
+// ---- one kernel ---------------------------------------------------------------------------------
+
+static const char *kind_name(const vt_kernel *kernel) {
+  switch (kernel->kind) {
+  case VT_KERNEL_LOOP:
+    return kernel->members.size == 1 && !vt_op_info_get(kernel->root->code)->cost ? "copy"
+                                                                                  : "loop fusion";
+  case VT_KERNEL_REDUCE:
+    return "reduction";
+  case VT_KERNEL_PRODUCT:
+    return kernel->hero->code == VT_OP_CONVOLUTION ? "convolution" : "product";
+  case VT_KERNEL_UPDATE:
+    return "update";
+  case VT_KERNEL_GATHER:
+    return "gather";
+  default:
+    return vt_op_short_name(kernel->hero->code);
+  }
+}
+
+static bool is_scalar(const vt_kernel *kernel) {
+  if (kernel->kind != VT_KERNEL_LOOP) return false;
+  for (size_t i = 0; i < kernel->members.size; i++)
+    for (uint32_t k = 0; k < kernel->members.data[i]->result_count; k++)
+      if (vt_type_elements(kernel->members.data[i]->results[k].type) > 1) return false;
+  return true;
+}
+
+static vt_bound largest(const double *busy) {
+  vt_bound most = VT_BOUND_MXU;
+  for (int b = 1; b < VT_BOUND_COUNT; b++)
+    if (busy[b] > busy[most]) most = (vt_bound)b;
+  return most;
+}
+
+// `busy`, flops and bytes are filled in.
+static void record(run *r, const vt_kernel *kernel, vt_span span, double start, double seconds) {
+  timeline *t = r->t;
+  span.op = kernel->hero ? kernel->hero : kernel->root;
+  span.kind = kind_name(kernel);
+  span.depth = t->depth;
+  span.trips = r->trips;
+  span.start = start;
+  span.seconds = seconds;
+  span.bound = largest(span.busy);
+  for (int b = 0; b < VT_BOUND_COUNT; b++) t->sums->busy[b] += r->trips * span.busy[b];
+  t->sums->flops += r->trips * span.flops;
+  t->sums->hbm_bytes += r->trips * span.hbm_bytes;
+  vt_array_push_in(t->arena, &t->spans, span);
+}
+
+// Bytes that a kernel reads from HBM: those that are copied to VMEM before it starts, as far as
+// there is room, and those that it reads as it runs.
+typedef struct from_hbm {
+  double copied, streamed;
+} from_hbm;
+
+// A product whose operands do not fit reads them in tiles, unless one of them fits as a whole.
+static double product_bytes(const run *r, const vt_kernel *kernel, double room) {
+  double side[2] = {0}, rest = 0;
+  for (size_t i = 0; i < kernel->reads.size; i++) {
+    const vt_stream *s = &kernel->reads.data[i];
+    if (r->near[s->value->id]) continue;
+    if (vt_kernel_source(kernel->hero->operands[0]) == s->value)
+      side[0] += s->bytes;
+    else if (vt_kernel_source(kernel->hero->operands[1]) == s->value)
+      side[1] += s->bytes;
+    else
+      rest += s->bytes; // what its operands, or its results, are made with
+  }
+  if (fmin(side[0], side[1]) <= room) return side[0] + side[1] + rest;
+  vt_product p = vt_product_of(r->t->model->chip, kernel->hero);
+  return vt_product_traffic(r->t->model, &p, side[0], side[1], 0) + rest;
+}
+
+static from_hbm reads_of(const run *r, const vt_kernel *kernel, uint32_t at) {
+  double room = fmax(0, r->room - r->held[at]), all = 0;
+  for (size_t i = 0; i < kernel->reads.size; i++) {
+    const vt_stream *s = &kernel->reads.data[i];
+    if (r->near[s->value->id]) continue;
+    all += s->bytes;
+    if (r->kept[s->value->id]) room += s->bytes; // is held already
+  }
+  if (all <= room) return (from_hbm){all, 0};
+  if (kernel->kind != VT_KERNEL_PRODUCT) return (from_hbm){0, all};
+  double copied = fmin(all, room);
+  return (from_hbm){copied, fmax(0, product_bytes(r, kernel, room) - copied)};
+}
+
+// While the kernel leaves HBM idle, results of those before it are written, then operands of those
+// behind it are copied.
+static void use_idle(run *r, uint32_t at, double seconds) {
+  if (seconds < 0) seconds = 0;
+  double drained = fmin(r->unwritten, seconds);
+  r->unwritten -= drained;
+  double most = fmax(0, r->room - r->held[at]) / r->t->model->hbm_bytes_per_s;
+  r->idle = fmax(0, fmin(r->idle + seconds - drained, most));
+}
+
+static void run_kernel(run *r, uint32_t at) {
+  timeline *t = r->t;
+  const vt_device_model *model = t->model;
+  const vt_kernel *kernel = &r->list->kernels[at];
+  from_hbm read = reads_of(r, kernel, at);
+  double written = 0, rate = model->hbm_bytes_per_s;
+  for (size_t i = 0; i < kernel->writes.size; i++)
+    if (!r->near[kernel->writes.data[i].value->id]) written += kernel->writes.data[i].bytes;
+  double copy = read.copied / rate, hidden = fmin(copy, r->idle);
+  double mxu = kernel->mxu_s * t->mxu_slower, work = fmax(mxu, kernel->vpu_s), stream, body;
+  // A product copies operands before it and leaves results in VMEM, to be written behind it. Others
+  // pass their arrays through in blocks.
+  bool ahead = kernel->kind == VT_KERNEL_PRODUCT;
+  double behind = ahead ? fmin(written, fmax(0, r->room - r->held[at] - read.copied)) : 0;
+  stream = (read.streamed + written - behind) / rate + (ahead ? 0 : copy - hidden);
+  body = fmax(work, stream) + (ahead ? copy - hidden : 0);
+  double launch = t->started ? model->rates->kernel_s : model->rates->launch_s;
+  if (t->started && is_scalar(kernel)) launch *= scalar_share;
+  double seconds = launch + body;
+  t->started = true;
+  r->idle -= hidden;
+  use_idle(r, at, work - stream);
+  r->unwritten += behind / rate;
+  vt_span span = {.flops = kernel->flops, .hbm_bytes = read.copied + read.streamed + written};
+  span.busy[VT_BOUND_MXU] = mxu;
+  span.busy[VT_BOUND_VPU] = kernel->vpu_s;
+  span.busy[VT_BOUND_HBM] = span.hbm_bytes / rate;
+  span.busy[VT_BOUND_LAUNCH] = launch;
+  record(r, kernel, span, t->now, seconds);
+  t->now += seconds;
+  for (size_t i = 0; i < kernel->reads.size; i++) {
+    int32_t id = kernel->reads.data[i].value->id;
+    r->near[id] = r->near[id] || r->kept[id];
+  }
+}
+
+// ---- loops and branches -------------------------------------------------------------------------
+
+static double run_list(timeline *t, const vt_kernel_list *list, const vt_scope *scope, double trips,
+                       double room, const bool *near);
+
+// Which of a loop's values stay in VMEM from trip to trip: the smaller ones, as far as half of the
+// room goes.
+static double keep_carried(const run *r, const vt_func *func, bool *near) {
+  double kept = 0, room = r->room / 2;
+  for (double limit = room / 64; limit <= room; limit *= 2)
+    for (uint32_t i = 0; i < func->param_count; i++) {
+      double bytes = vt_kernel_bytes(r->t->model, func->params[i]->type);
+      if (near[i] || bytes > limit || kept + bytes > room) continue;
+      near[i] = true;
+      kept += bytes;
+    }
+  return kept;
+}
+
+static void run_while(run *r, const vt_kernel *kernel, uint32_t at) {
+  timeline *t = r->t;
+  const vt_op *op = kernel->hero;
+  int64_t trips = 1;
+  vt_scope body = {r->scope, op, op->regions[1]};
+  if (!vt_loop_trips(r->scope, op, &trips)) {
+    trips = 1;
+    t->sums->exact_trips = false;
+  }
+  if (trips < 1) return;
+  double start = t->now, exposed = t->sums->exposed;
+  size_t index = t->spans.size;
+  record(r, kernel, (vt_span){0}, start, 0);
+  bool *near = VT_NEW_ARRAY(t->arena, bool, op->regions[1]->param_count + 1);
+  double kept = keep_carried(r, op->regions[1], near);
+  double room = fmax(0, r->room - r->held[at] - kept), loaded = 0;
+  for (uint32_t i = 0; i < op->regions[1]->param_count; i++)
+    if (near[i] && !r->near[vt_kernel_source(op->operands[i])->id])
+      loaded += vt_kernel_bytes(t->model, op->operands[i]->type);
+  t->now += loaded / t->model->hbm_bytes_per_s;
+  t->depth++;
+  double before = t->now;
+  double one = run_list(t, kernel->inside[1], &body, r->trips * (double)trips, room, near);
+  t->depth--;
+  one += t->model->rates->trip_s;
+  t->now = before + one * (double)trips;
+  // What is exposed in one trip was added once.
+  t->sums->exposed = exposed + (t->sums->exposed - exposed) * (double)trips;
+  t->sums->busy[VT_BOUND_LAUNCH] += t->model->rates->trip_s * (double)trips * r->trips;
+  t->spans.data[index].seconds = t->now - start;
+}
+
+static void run_branches(run *r, const vt_kernel *kernel, uint32_t at) {
+  timeline *t = r->t;
+  const vt_op *op = kernel->hero;
+  double start = t->now, dearest = -1, room = fmax(0, r->room - r->held[at]);
+  size_t index = t->spans.size;
+  record(r, kernel, (vt_span){0}, start, 0);
+  vt_timing best = *t->sums, before = *t->sums;
+  size_t first = t->spans.size;
+  VT_ARRAY(vt_span) kept = {0};
+  t->depth++;
+  for (uint32_t i = 0; i < kernel->inside_count; i++) {
+    vt_func *func = vt_op_callee(op) ? vt_op_callee(op) : op->regions[i];
+    vt_scope inside = {r->scope, op, func};
+    *t->sums = before, t->now = start, t->spans.size = first;
+    double one = run_list(t, kernel->inside[i], &inside, r->trips, room, NULL);
+    if (one <= dearest) continue;
+    dearest = one;
+    best = *t->sums;
+    kept.size = 0;
+    for (size_t k = first; k < t->spans.size; k++)
+      vt_array_push_in(t->arena, &kept, t->spans.data[k]);
+  }
+  t->depth--;
+  *t->sums = best, t->spans.size = first;
+  for (size_t k = 0; k < kept.size; k++) vt_array_push_in(t->arena, &t->spans, kept.data[k]);
+  t->now = start + fmax(dearest, 0);
+  t->spans.data[index].seconds = t->now - start;
+}
+
+// ---- the order of kernels -----------------------------------------------------------------------
+
+static bool is_async(const vt_kernel *kernel) {
+  return kernel->kind == VT_KERNEL_COLLECTIVE && vt_network_is_async(kernel->hero);
+}
+
+// When all that the kernel reads is there; a negative time if something has not been started.
+static double ready_at(const run *r, const vt_kernel *kernel) {
+  double ready = 0;
+  for (size_t i = 0; i < kernel->reads.size; i++) {
+    int32_t id = kernel->reads.data[i].value->id;
+    if (r->producer[id] != NONE && !r->done[r->producer[id]] &&
+        &r->list->kernels[r->producer[id]] != kernel)
+      return -1;
+    ready = fmax(ready, r->ready[id]);
+  }
+  return ready;
+}
+
+static void finish_kernel(run *r, uint32_t at, double time) {
+  const vt_kernel *kernel = &r->list->kernels[at];
+  r->done[at] = true;
+  for (size_t i = 0; i < kernel->writes.size; i++)
+    r->ready[kernel->writes.data[i].value->id] = time;
+}
+
+static void run_collective(run *r, uint32_t at, double ready) {
+  timeline *t = r->t;
+  const vt_kernel *kernel = &r->list->kernels[at];
+  bool async = is_async(kernel);
+  double start = fmax(ready, r->links);
+  if (!async) start = fmax(start, t->now);
+  r->links = start + kernel->network_s;
+  vt_span span = {0};
+  span.busy[VT_BOUND_ICI] = kernel->network_s;
+  record(r, kernel, span, start, kernel->network_s);
+  if (!async) {
+    t->sums->exposed += r->links - t->now;
+    t->now = r->links;
+  }
+  finish_kernel(r, at, r->links);
+}
+
+static void run_one(run *r, uint32_t at, double ready) {
+  timeline *t = r->t;
+  const vt_kernel *kernel = &r->list->kernels[at];
+  if (kernel->kind == VT_KERNEL_COLLECTIVE) {
+    run_collective(r, at, ready);
+    return;
+  }
+  if (ready > t->now) {
+    t->sums->exposed += ready - t->now;
+    t->now = ready;
+  }
+  if (kernel->kind != VT_KERNEL_CONTROL)
+    run_kernel(r, at);
+  else if (kernel->hero->code == VT_OP_WHILE)
+    run_while(r, kernel, at);
+  else
+    run_branches(r, kernel, at);
+  if (kernel->kind == VT_KERNEL_CONTROL) r->idle = 0, r->links = fmax(r->links, t->now);
+  finish_kernel(r, at, t->now);
+}
+
+// In order, but a kernel that waits for a collective lets those behind it go first.
+static void run_kernels(run *r) {
+  uint32_t first = 0, count = r->list->count;
+  while (first < count) {
+    if (r->done[first]) {
+      first++;
+      continue;
+    }
+    uint32_t best = first, end = first + WINDOW < count ? first + WINDOW : count;
+    double soonest = HUGE_VAL;
+    for (uint32_t k = first; k < end; k++) {
+      if (r->done[k]) continue;
+      double ready = ready_at(r, &r->list->kernels[k]);
+      if (ready < 0) continue;
+      if (is_async(&r->list->kernels[k])) {
+        run_one(r, k, ready);
+        continue;
+      }
+      if (ready < soonest) soonest = ready, best = k;
+      if (ready <= r->t->now) break;
+    }
+    if (!r->done[best]) run_one(r, best, isfinite(soonest) ? soonest : 0);
+  }
+}
+
+static double run_list(timeline *t, const vt_kernel_list *list, const vt_scope *scope, double trips,
+                       double room, const bool *near) {
+  const vt_func *func = list->func;
+  int32_t values = func->value_count + 1;
+  run r = {.t = t,
+           .list = list,
+           .scope = scope,
+           .trips = trips,
+           .room = room,
+           .producer = VT_NEW_ARRAY(t->arena, int32_t, values),
+           .last = VT_NEW_ARRAY(t->arena, int32_t, values),
+           .near = VT_NEW_ARRAY(t->arena, bool, values),
+           .kept = VT_NEW_ARRAY(t->arena, bool, values),
+           .ready = VT_NEW_ARRAY(t->arena, double, values),
+           .held = VT_NEW_ARRAY(t->arena, double, list->count + 1),
+           .done = VT_NEW_ARRAY(t->arena, bool, list->count + 1)};
+  bool *returned = VT_NEW_ARRAY(t->arena, bool, values);
+  double start = t->now;
+  r.links = start;
+  find_lives(&r);
+  for (uint32_t i = 0; i < func->param_count; i++) r.near[func->params[i]->id] = near && near[i];
+  for (uint32_t i = 0; i < func->return_count; i++) {
+    int32_t id = vt_kernel_source(func->returns[i])->id;
+    if (!near || i >= func->param_count || !near[i])
+      returned[id] = true;
+    else
+      r.near[id] = true; // where the loop carries it
+  }
+  place_arrays(&r, returned);
+  run_kernels(&r);
+  t->now = fmax(t->now + r.unwritten, r.links);
+  return t->now - start;
+}
+
+// ---- the whole ----------------------------------------------------------------------------------
+
+static const vt_rates rates[VT_CHIP_COUNT] = {
+#define RATES(id, slots, narrow, trans, lane, load, mxu, hbm, launch, kernel, trip, gather,        \
+              reduce, coll, package, dcn, idle, busy, sustained)                                   \
+  [VT_CHIP_##id] = {slots,       narrow,        trans,         lane,        load,   mxu,           \
+                    hbm,         launch * 1e-6, kernel * 1e-6, trip * 1e-6, gather, reduce,        \
+                    coll * 1e-6, package * 1e9, dcn * 1e9,     idle,        busy,   sustained},
+#include "chip/time/rates.def"
+};
+
+const vt_rates *vt_rates_of(const vt_chip *chip) {
+  return &rates[chip->id];
+}
+
+static vt_device_model model_of(const vt_slice *slice, int32_t devices) {
+  const vt_chip *chip = slice->chip;
+  const vt_rates *r = vt_rates_of(chip);
+  double per_chip = chip->devices, edge = chip->mxu_edge;
+  vt_device_model m = {.slice = slice, .chip = chip, .rates = r, .devices = devices};
+  m.cores = chip->cores / per_chip;
+  m.clock = chip->clock_hz;
+  m.mxu_rows_per_s = chip->bf16_flops_per_s / per_chip / (2 * edge * edge);
+  m.hbm_bytes_per_s = chip->hbm_bytes_per_s / per_chip * r->hbm_share;
+  double vmem = (double)chip->vmem_bytes_per_core * m.cores;
+  double scoped = fmin(scoped_vmem, vmem * 0.75);
+  m.vmem_bytes = vmem - scoped + (double)chip->cmem_bytes / per_chip;
+  return m;
+}
+
+// Power rises with what works; the matrix units and memory take most of it.
+static double power(const vt_device_model *model, const vt_timing *timing) {
+  const vt_rates *r = model->rates;
+  static const double weights[VT_BOUND_COUNT] = {
+      [VT_BOUND_MXU] = 0.55, [VT_BOUND_VPU] = 0.15, [VT_BOUND_HBM] = 0.25, [VT_BOUND_ICI] = 0.05};
+  double activity = 0;
+  for (int b = 0; b < VT_BOUND_COUNT; b++)
+    activity += weights[b] * fmin(1, timing->busy[b] / timing->seconds);
+  return (r->idle_w + (r->busiest_w - r->idle_w) * activity) / model->chip->devices;
+}
+
+static void run_all(const vt_device_model *model, const vt_kernel_list *list, double slower,
+                    vt_arena *arena, vt_timing *out) {
+  timeline t = {.model = model, .arena = arena, .sums = out, .mxu_slower = slower};
+  vt_scope scope = {NULL, NULL, list->func};
+  *out = (vt_timing){.exact_trips = true};
+  out->seconds = run_list(&t, list, &scope, 1, model->vmem_bytes, NULL);
+  if (out->seconds <= 0) out->seconds = model->rates->launch_s; // nothing runs
+  out->bound = largest(out->busy);
+  out->joules = out->seconds * power(model, out);
+  out->count = (uint32_t)t.spans.size;
+  out->spans = t.spans.data;
+}
+
+void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module, vt_arena *arena,
+                  vt_timing *out_timing) {
+  const double sprint = 1e-3, marathon = 8e-3; // programs up to here, and from here on
+  vt_device_model model = model_of(slice, devices);
+  vt_kernel_list *list = vt_kernels_make(&model, module->main, arena);
+  run_all(&model, list, 1, arena, out_timing);
+  double tired = fmin(1, fmax(0, (out_timing->seconds - sprint) / (marathon - sprint)));
+  if (tired > 0)
+    run_all(&model, list, 1 + tired * (1 / model.rates->sustained - 1), arena, out_timing);
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// work.c - what a kernel asks of the vector unit and, with product.c, of the matrix units.
+//
+// Work is counted in registers of 8 x 128 words, over the arrays as they are padded. Units run side
+// by side: arithmetic, transcendentals, lanes, loads and stores; the busiest one decides.
+#include "chip/time/kernels.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "ir/precision.h"
+
+static const double row_s = 2e-8; // of a row that an index names (estimate)
+enum { REGISTER_WORDS = 1024, LANES = 128, SUBLANES = 8, LOADS = 3, STORES = 1, LANE_UNITS = 2 };
+
+// In registers; `lanes` in blocks of 8 rows.
+typedef struct vector_work {
+  double arithmetic, transcendental, lanes, loads, stores;
+} vector_work;
+
+// Operations of one register, besides a pass through the transcendental unit.
+typedef struct op_cost {
+  double arithmetic, transcendental;
+} op_cost;
+
+static op_cost cost_of(const vt_op *op) {
+  bool whole = !vt_dtype_is_float(op->results[0].type.dtype);
+  switch (op->code) {
+  case VT_OP_RESHAPE:
+  case VT_OP_BITCAST_CONVERT:
+  case VT_OP_CONSTANT:
+  case VT_OP_TRANSPOSE:
+  case VT_OP_SLICE:
+  case VT_OP_DYNAMIC_SLICE:
+  case VT_OP_BROADCAST_IN_DIM:
+    return (op_cost){0};
+  case VT_OP_TANH:
+  case VT_OP_RSQRT:
+    return (op_cost){3, 1};
+  case VT_OP_EXPONENTIAL:
+  case VT_OP_LOG:
+  case VT_OP_SQRT:
+    return (op_cost){6, 1};
+  case VT_OP_DIVIDE:
+    return whole ? (op_cost){40, 1} : (op_cost){5, 1};
+  case VT_OP_REMAINDER:
+    return whole ? (op_cost){42, 1} : (op_cost){8, 1};
+  case VT_OP_LOGISTIC:
+    return (op_cost){8, 2};
+  case VT_OP_EXPONENTIAL_MINUS_ONE:
+  case VT_OP_LOG_PLUS_ONE:
+    return (op_cost){14, 1};
+  case VT_OP_POWER:
+  case VT_OP_CBRT:
+    return (op_cost){18, 2};
+  case VT_OP_MULTIPLY:
+    return (op_cost){whole ? 3 : 1, 0};
+  case VT_OP_CLAMP:
+    return (op_cost){2, 0};
+  default:
+    break;
+  }
+  switch ((vt_cost_class)vt_op_info_get(op->code)->cost) {
+  case VT_COST_FREE:
+    return (op_cost){0};
+  case VT_COST_MEDIUM:
+    return (op_cost){8, 1};
+  case VT_COST_EXPENSIVE:
+    return (op_cost){30, 0};
+  default:
+    return (op_cost){1, 0};
+  }
+}
+
+static double registers(const vt_device_model *model, vt_type type) {
+  vt_type words = {VT_F32, type.rank, type.dims};
+  double pairs = vt_dtype_get(type.dtype)->bits > 32 ? 2 : 1;
+  return pairs * (double)vt_chip_compact_bytes(model->chip, words) / (4.0 * REGISTER_WORDS);
+}
+
+// Share of a register's time that an element type takes in arithmetic.
+static double width(const vt_device_model *model, vt_dtype dtype) {
+  return dtype == VT_BF16 && model->rates->narrow_vectors > 0 ? 0.5 : 1;
+}
+
+// Operations that bring a register of words out of memory's form, or into it.
+static double unpacking(const vt_device_model *model, vt_dtype dtype) {
+  if (dtype == VT_F16) return 10; // exponent, subnormals and sign by integer operations
+  if (vt_dtype_get(dtype)->bits >= 32) return 0;
+  return dtype == VT_BF16 && model->rates->narrow_vectors > 0 ? 0 : 1;
+}
+
+static double packing(const vt_device_model *model, vt_dtype dtype) {
+  return dtype == VT_F16 ? 8 : unpacking(model, dtype);
+}
+
+static bool named(const int64_t *dims, uint32_t count, int32_t dim) {
+  for (uint32_t i = 0; i < count; i++)
+    if (dims[i] == dim) return true;
+  return false;
+}
+
+static int32_t minor_of(const vt_device_model *model, vt_type type, int32_t place) {
+  int32_t order[VT_MAX_RANK];
+  if (type.rank <= place) return -1;
+  vt_chip_compact_order(model->chip, type, order);
+  return order[place];
+}
+
+// Blocks of 8 rows that an array has.
+static double row_blocks(const vt_device_model *model, vt_type type) {
+  int32_t minor = minor_of(model, type, 0);
+  if (minor < 0) return 1;
+  return registers(model, type) / ceil((double)type.dims[minor] / LANES);
+}
+
+static void count_reduce(const vt_device_model *model, const vt_op *op, vector_work *w) {
+  vt_type from = op->operands[0]->type;
+  uint32_t count = 0, inputs = op->operand_count / 2;
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &count);
+  double each = width(model, from.dtype) * (inputs > 1 ? 4 : 1) * (inputs ? inputs : 1);
+  w->arithmetic += each * registers(model, from);
+  if (!from.rank) return;
+  double results = (double)vt_type_elements(op->results[0].type);
+  bool lanes = named(dims, count, minor_of(model, from, 0));
+  bool rows = from.rank > 1 && named(dims, count, minor_of(model, from, 1));
+  if (lanes) w->lanes += each * (rows ? results : ceil(results / SUBLANES));
+  if (rows) w->arithmetic += 3 * each * ceil(lanes ? results : results / LANES);
+}
+
+static void count_window(const vt_device_model *model, const vt_op *op, vector_work *w) {
+  uint32_t count = 0;
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, &count);
+  double window = 1;
+  for (uint32_t i = 0; i < count; i++) window *= (double)dims[i];
+  window = fmin(window, 2 * log2(window + 1) + 9); // long windows by parts
+  w->arithmetic += window * registers(model, op->results[0].type);
+}
+
+// A value that goes to all lanes of its row.
+static void count_broadcast(const vt_device_model *model, const vt_op *op, vector_work *w) {
+  vt_type to = op->results[0].type, from = op->operands[0]->type;
+  uint32_t count = 0;
+  if (vt_type_elements(from) <= 1 || !vt_op_attr(op, VT_ATTR_BROADCAST_DIMENSIONS)) return;
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
+  int32_t minor = minor_of(model, to, 0);
+  for (uint32_t i = 0; i < count; i++)
+    if (dims[i] == minor && from.dims[i] > 1) return;
+  w->lanes += row_blocks(model, to);
+}
+
+static void count_transpose(const vt_device_model *model, const vt_op *op, vector_work *w) {
+  vt_type to = op->results[0].type;
+  const int64_t *from = vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL);
+  if (to.rank < 2 || from[to.rank - 1] == to.rank - 1) return;
+  // A tile of 128 x 128 words takes 128 cycles of one unit.
+  double cycles = registers(model, to) * SUBLANES * vt_dtype_get(to.dtype)->bits / 32;
+  w->lanes += cycles / model->rates->cross_lane;
+}
+
+// Passes of a bitonic sort over the array; along the lanes each is a rotation.
+static void count_sort(const vt_device_model *model, const vt_op *op, vector_work *w) {
+  vt_type type = op->operands[0]->type;
+  double n = (double)type.dims[vt_attr_i64(op, VT_ATTR_DIMENSION)], steps = ceil(log2(fmax(n, 2)));
+  double all = 0;
+  for (uint32_t i = 0; i < op->operand_count; i++) all += registers(model, op->operands[i]->type);
+  w->arithmetic += steps * (steps + 1) / 2 * 4 * all;
+}
+
+static void count_member(const vt_device_model *model, const vt_kernel *kernel, const vt_op *op,
+                         vector_work *w) {
+  if (!op->result_count) return;
+  vt_type type = op->results[0].type;
+  switch (op->code) {
+  case VT_OP_DOT_GENERAL:
+  case VT_OP_DOT:
+  case VT_OP_CONVOLUTION:
+    if (vt_op_is_matrix_product(op)) return;
+    for (uint32_t i = 0; i < 2; i++) w->arithmetic += registers(model, op->operands[i]->type);
+    return;
+  case VT_OP_REDUCE:
+    count_reduce(model, op, w);
+    return;
+  case VT_OP_REDUCE_WINDOW:
+  case VT_OP_SELECT_AND_SCATTER:
+    count_window(model, op, w);
+    return;
+  case VT_OP_SORT:
+    count_sort(model, op, w);
+    return;
+  case VT_OP_BROADCAST_IN_DIM:
+    count_broadcast(model, op, w);
+    return;
+  case VT_OP_TRANSPOSE:
+    if (kernel->kind != VT_KERNEL_PRODUCT) count_transpose(model, op, w);
+    return;
+  case VT_OP_FFT: {
+    double n = type.rank ? (double)type.dims[type.rank - 1] : 1;
+    w->arithmetic += 10 * log2(fmax(n, 2)) * registers(model, type);
+    return;
+  }
+  default:
+    break;
+  }
+  op_cost cost = cost_of(op);
+  double regs = registers(model, type) * width(model, type.dtype);
+  w->arithmetic += cost.arithmetic * regs;
+  w->transcendental += cost.transcendental * regs;
+}
+
+// Whether the kernel hands the array to a matrix unit as it lies in memory.
+static bool feeds_product(const vt_kernel *kernel, const vt_value *value) {
+  if (kernel->kind != VT_KERNEL_PRODUCT) return false;
+  for (uint32_t i = 0; i < 2; i++)
+    if (vt_kernel_source(kernel->hero->operands[i]) == value) return true;
+  return false;
+}
+
+static void count_streams(const vt_device_model *model, const vt_kernel *kernel, vector_work *w) {
+  for (size_t i = 0; i < kernel->reads.size; i++) {
+    const vt_stream *s = &kernel->reads.data[i];
+    vt_dtype dtype = s->value->type.dtype;
+    double part = s->whole > 0 ? s->bytes / s->whole : 0;
+    double regs = registers(model, s->value->type) * part, operations = unpacking(model, dtype);
+    if (feeds_product(kernel, s->value))
+      operations = dtype == VT_F16 ? 10 : dtype == VT_F32 ? 1 : 0;
+    w->arithmetic += operations * regs;
+    w->loads += s->bytes / (4.0 * REGISTER_WORDS);
+  }
+  for (size_t i = 0; i < kernel->writes.size; i++) {
+    const vt_stream *s = &kernel->writes.data[i];
+    double part = s->whole > 0 ? s->bytes / s->whole : 0;
+    w->arithmetic += packing(model, s->value->type.dtype) * part * registers(model, s->value->type);
+    w->stores += s->bytes / (4.0 * REGISTER_WORDS);
+  }
+}
+
+// Rows that a gather or a scatter moves by their indices, one by one.
+static double indexed_rows(const vt_op *op) {
+  if (op->code != VT_OP_GATHER && op->code != VT_OP_SCATTER) return 0;
+  const vt_value *indices =
+      op->operands[op->code == VT_OP_GATHER ? 1 : (op->operand_count - op->capture_count) / 2];
+  vt_type type = indices->type;
+  int64_t at = vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM);
+  double each = at < type.rank ? (double)type.dims[at] : 1;
+  return (double)vt_type_elements(type) / fmax(each, 1);
+}
+
+void vt_kernel_work(const vt_device_model *model, vt_kernel *kernel) {
+  vector_work w = {0};
+  for (size_t i = 0; i < kernel->members.size; i++)
+    count_member(model, kernel, kernel->members.data[i], &w);
+  count_streams(model, kernel, &w);
+  double cycles = fmax(w.arithmetic / model->rates->vector_slots,
+                       w.transcendental / model->rates->transcendentals);
+  cycles = fmax(cycles, w.lanes * model->rates->cross_lane / LANE_UNITS);
+  cycles = fmax(cycles, fmax(w.loads / LOADS, w.stores / STORES));
+  kernel->vpu_s = cycles / (model->clock * model->cores);
+  if (kernel->hero) kernel->vpu_s += indexed_rows(kernel->hero) * row_s;
+  if (kernel->kind != VT_KERNEL_PRODUCT) return;
+  vt_product p = vt_product_of(model->chip, kernel->hero);
+  kernel->mxu_s = vt_product_seconds(model, &p);
+  kernel->flops = p.flops;
+}

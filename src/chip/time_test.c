@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// time_test.c - the time model: limits, steps and orders that any chip keeps to.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/text.h"
+#include "chip/time/time.h"
+#include "import/import.h"
+
+static const char *const slices[] = {"v2-8",  "v3-8",  "v4-8",   "v5litepod-1",
+                                     "v5p-8", "v6e-1", "tpu7x-8"};
+enum { SLICES = sizeof slices / sizeof *slices };
+
+static uint64_t state = 1;
+static int64_t random_below(int64_t limit) {
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return (int64_t)((state >> 33) % (uint64_t)limit);
+}
+
+static vt_slice slice_of(const char *name) {
+  vt_slice slice;
+  vt_status st = vt_slice_from_name(name, &slice);
+  if (st) fail_msg("%s", vt_status_message(st));
+  return slice;
+}
+
+// Without its spans.
+static vt_timing time_on(const vt_slice *slice, int32_t devices, const char *text) {
+  vt_module *module;
+  vt_arena arena = {0};
+  vt_timing timing;
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)text, strlen(text)}, &module);
+  if (st) fail_msg("%s\n%s", vt_status_message(st), text);
+  vt_chip_time(slice, devices, module, &arena, &timing);
+  assert_true(isfinite(timing.seconds) && timing.seconds > 0);
+  assert_true(timing.joules > 0 && timing.exposed >= 0);
+  double sum = timing.exposed;
+  for (uint32_t i = 0; i < timing.count; i++) {
+    assert_non_null(timing.spans[i].op);
+    assert_true(timing.spans[i].seconds >= 0 && timing.spans[i].start >= 0);
+    if (!timing.spans[i].depth) sum += timing.spans[i].seconds;
+  }
+  assert_true(sum >= 0.3 * timing.seconds); // the rest: results that are written at the end
+  timing.spans = NULL;
+  vt_module_destroy(module);
+  vt_arena_free(&arena);
+  return timing;
+}
+
+static const char *product(int64_t m, int64_t k, int64_t n, const char *type) {
+  static char text[1024];
+  char a[64], b[64], c[64];
+  snprintf(a, sizeof a, "tensor<%lldx%lldx%s>", (long long)m, (long long)k, type);
+  snprintf(b, sizeof b, "tensor<%lldx%lldx%s>", (long long)k, (long long)n, type);
+  snprintf(c, sizeof c, "tensor<%lldx%lldx%s>", (long long)m, (long long)n, type);
+  snprintf(text, sizeof text,
+           "module { func.func public @main(%%a: %s, %%b: %s) -> %s {\n"
+           "%%c = stablehlo.dot_general %%a, %%b, contracting_dims = [1] x [0] : (%s, %s) -> %s\n"
+           "return %%c : %s } }\n",
+           a, b, c, a, b, c, c);
+  return text;
+}
+
+// `ops` steps of `op` in a row on an array.
+static const char *chain(int64_t rows, int64_t columns, const char *type, const char *op, int ops) {
+  static char text[65536];
+  char a[64];
+  snprintf(a, sizeof a, "tensor<%lldx%lldx%s>", (long long)rows, (long long)columns, type);
+  int at = snprintf(text, sizeof text, "module { func.func public @main(%%v0: %s) -> %s {\n", a, a);
+  for (int i = 0; i < ops; i++)
+    at += snprintf(text + at, sizeof text - (size_t)at, "%%v%d = stablehlo.%s %%v%d : %s\n", i + 1,
+                   op, i, a);
+  snprintf(text + at, sizeof text - (size_t)at, "return %%v%d : %s } }\n", ops, a);
+  return text;
+}
+
+static double seconds_on(const char *slice_name, const char *text) {
+  vt_slice slice = slice_of(slice_name);
+  return time_on(&slice, 1, text).seconds;
+}
+
+static void more_work_is_never_faster(void **unused) {
+  (void)unused;
+  for (int i = 0; i < 400; i++) {
+    const char *slice = slices[random_below(SLICES)];
+    int64_t m = 1 + random_below(6000), k = 1 + random_below(6000), n = 1 + random_below(6000);
+    int64_t more = 1 + random_below(3000), which = random_below(3);
+    if (m == 1 || n == 1) continue; // one row is another algorithm
+    double less = seconds_on(slice, product(m, k, n, "bf16"));
+    double now = seconds_on(slice, product(m + (which == 0 ? more : 0), k + (which == 1 ? more : 0),
+                                           n + (which == 2 ? more : 0), "bf16"));
+    if (now < less * 0.9999)
+      fail_msg("%s: %lldx%lldx%lld %g s, more along %lld %g s", slice, (long long)m, (long long)k,
+               (long long)n, less, (long long)which, now);
+    int64_t rows = 1 + random_below(5000), columns = 1 + random_below(5000);
+    less = seconds_on(slice, chain(rows, columns, "f32", "exponential", 1));
+    now = seconds_on(slice, chain(rows + more, columns, "f32", "exponential", 1));
+    assert_true(now >= less * 0.9999);
+    now = seconds_on(slice, chain(rows, columns, "f32", "exponential", 2));
+    assert_true(now >= less * 0.9999);
+  }
+}
+
+static void a_better_chip_is_never_slower(void **unused) {
+  (void)unused;
+  for (int i = 0; i < 200; i++) {
+    vt_slice slice = slice_of(slices[random_below(SLICES)]);
+    vt_chip better = *slice.chip;
+    const char *text = random_below(2) ? product(8 + random_below(5000), 8 + random_below(5000),
+                                                 8 + random_below(5000), "bf16")
+                                       : chain(1 + random_below(5000), 1 + random_below(5000),
+                                               "bf16", "tanh", 1 + (int)random_below(20));
+    double before = time_on(&slice, 1, text).seconds;
+    switch (random_below(4)) {
+    case 0:
+      better.hbm_bytes_per_s *= 2;
+      break;
+    case 1:
+      better.bf16_flops_per_s *= 2;
+      break;
+    case 2:
+      better.clock_hz *= 2;
+      break;
+    default:
+      better.clock_hz *= 1.5, better.bf16_flops_per_s *= 1.5, better.hbm_bytes_per_s *= 1.5;
+    }
+    slice.chip = &better;
+    assert_true(time_on(&slice, 1, text).seconds <= before * 1.0001);
+  }
+}
+
+static void padding_is_paid_for(void **unused) {
+  (void)unused;
+  double even = seconds_on("v5litepod-1", product(4096, 4096, 4096, "bf16"));
+  double odd = seconds_on("v5litepod-1", product(4096, 4097, 4096, "bf16"));
+  assert_true(odd > even * 1.01); // a depth of one more tile
+}
+
+static void few_rows_cost_a_load_of_weights(void **unused) {
+  (void)unused;
+  double eight = seconds_on("v5litepod-1", product(8, 8192, 8192, "bf16"));
+  assert_true(seconds_on("v5litepod-1", product(32, 8192, 8192, "bf16")) < eight * 1.02);
+  assert_true(seconds_on("v5litepod-1", product(512, 8192, 8192, "bf16")) > eight * 1.2);
+}
+
+// One kernel alone pays the start of a program; in a chain it is one loop.
+static void a_chain_is_one_kernel(void **unused) {
+  (void)unused;
+  vt_slice slice = slice_of("v5litepod-1");
+  vt_timing one = time_on(&slice, 1, chain(64, 128, "f32", "tanh", 1));
+  vt_timing ten = time_on(&slice, 1, chain(64, 128, "f32", "tanh", 10));
+  assert_int_equal(one.count, 1);
+  assert_int_equal(ten.count, 1);
+  assert_true(one.bound == VT_BOUND_LAUNCH);
+  assert_true(ten.hbm_bytes == one.hbm_bytes);
+}
+
+#define SOFTMAX                                                                                    \
+  "module { func.func public @main(%x: tensor<4096x2048xf32>) -> tensor<4096x2048xf32> {\n"        \
+  "%lo = stablehlo.constant dense<0xFF800000> : tensor<f32>\n"                                     \
+  "%zero = stablehlo.constant dense<0.0> : tensor<f32>\n"                                          \
+  "%m = stablehlo.reduce(%x init: %lo) applies stablehlo.maximum across dimensions = [1] : "       \
+  "(tensor<4096x2048xf32>, tensor<f32>) -> tensor<4096xf32>\n"                                     \
+  "%mb = stablehlo.broadcast_in_dim %m, dims = [0] : (tensor<4096xf32>) -> "                       \
+  "tensor<4096x2048xf32>\n"                                                                        \
+  "%d = stablehlo.subtract %x, %mb : tensor<4096x2048xf32>\n"                                      \
+  "%e = stablehlo.exponential %d : tensor<4096x2048xf32>\n"                                        \
+  "%s = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [1] : "         \
+  "(tensor<4096x2048xf32>, tensor<f32>) -> tensor<4096xf32>\n"                                     \
+  "%sb = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<4096xf32>) -> "                       \
+  "tensor<4096x2048xf32>\n"                                                                        \
+  "%r = stablehlo.divide %e, %sb : tensor<4096x2048xf32>\n"                                        \
+  "return %r : tensor<4096x2048xf32> } }\n"
+
+// The maximum; exponentials and their sum; the quotient. Between them all stays in VMEM of a v5e,
+// which reads and writes 32 MiB once; a v3's VMEM is too small for that.
+static void a_softmax_is_three_kernels(void **unused) {
+  (void)unused;
+  vt_slice v5e = slice_of("v5litepod-1"), v3 = slice_of("v3-8");
+  vt_timing t = time_on(&v5e, 1, SOFTMAX);
+  assert_int_equal(t.count, 3);
+  double array = 4.0 * 4096 * 2048;
+  assert_true(t.hbm_bytes > 1.9 * array && t.hbm_bytes < 2.1 * array);
+  t = time_on(&v3, 1, SOFTMAX);
+  assert_int_equal(t.count, 3);
+  assert_true(t.hbm_bytes > 4.9 * array && t.hbm_bytes < 5.2 * array);
+}
+
+#define LOOP(trips)                                                                                \
+  "module { func.func public @main(%x: tensor<512x512xbf16>) -> tensor<512x512xbf16> {\n"          \
+  "%zero = stablehlo.constant dense<0> : tensor<i32>\n"                                            \
+  "%one = stablehlo.constant dense<1> : tensor<i32>\n"                                             \
+  "%end = stablehlo.constant dense<" trips "> : tensor<i32>\n"                                     \
+  "%r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i32>, tensor<512x512xbf16>\n"              \
+  "cond { %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"        \
+  "stablehlo.return %c : tensor<i1> }\n"                                                           \
+  "do { %p = stablehlo.dot_general %v, %v, contracting_dims = [1] x [0] : "                        \
+  "(tensor<512x512xbf16>, tensor<512x512xbf16>) -> tensor<512x512xbf16>\n"                         \
+  "%j = stablehlo.add %i, %one : tensor<i32>\n"                                                    \
+  "stablehlo.return %j, %p : tensor<i32>, tensor<512x512xbf16> }\n"                                \
+  "return %r#1 : tensor<512x512xbf16> } }\n"
+
+static void trips_add_up(void **unused) {
+  (void)unused;
+  for (int i = 0; i < SLICES; i++) {
+    vt_slice slice = slice_of(slices[i]);
+    vt_timing ten = time_on(&slice, 1, LOOP("10")), more = time_on(&slice, 1, LOOP("1000"));
+    double ratio = more.seconds / ten.seconds;
+    if (!(ratio > 60 && ratio < 112)) // long programs are throttled
+      fail_msg("%s: %g s, %g s", slices[i], ten.seconds, more.seconds);
+    assert_true(fabs(more.flops / ten.flops - 100) < 1e-6);
+    assert_true(ten.exact_trips);
+  }
+}
+
+static const char *reduction(const char *op, int64_t size, int32_t devices) {
+  static char text[65536];
+  int at = snprintf(text, sizeof text,
+                    "module { func.func public @main(%%a: tensor<%lldxf32>) -> tensor<%lldxf32> {\n"
+                    "%%b = \"stablehlo.%s\"(%%a) ({ ^bb0(%%x: tensor<f32>, %%y: tensor<f32>):\n"
+                    "%%s = stablehlo.add %%x, %%y : tensor<f32>\n"
+                    "stablehlo.return %%s : tensor<f32> }) {replica_groups = dense<[[",
+                    (long long)size, (long long)size, op);
+  for (int32_t i = 0; i < devices; i++)
+    at += snprintf(text + at, sizeof text - (size_t)at, "%s%d", i ? ", " : "", i);
+  snprintf(text + at, sizeof text - (size_t)at,
+           "]]> : tensor<1x%dxi64>} : (tensor<%lldxf32>) -> tensor<%lldxf32>\n"
+           "return %%b : tensor<%lldxf32> } }\n",
+           devices, (long long)size, (long long)size, (long long)size);
+  return text;
+}
+
+static void larger_groups_take_longer(void **unused) {
+  (void)unused;
+  vt_slice slice = slice_of("v5litepod-256");
+  double last = 0;
+  for (int32_t devices = 2; devices <= 16; devices *= 2) {
+    double now = time_on(&slice, 256, reduction("all_reduce", 1 << 24, devices)).seconds;
+    assert_true(devices == 16 || now > last); // 16 in a row close the ring
+    last = now;
+  }
+  // All 256 use the links of both axes, so they take less than a group of 16 along one.
+  assert_true(time_on(&slice, 256, reduction("all_reduce", 1 << 24, 256)).seconds < last);
+}
+
+static void slower_links_take_longer(void **unused) {
+  (void)unused;
+  vt_slice slice = slice_of("v4-128"), two = slice_of("v4-128 x2");
+  vt_chip worse = *slice.chip;
+  double before = time_on(&slice, 64, reduction("all_reduce", 1 << 24, 64)).seconds;
+  worse.ici_link_bytes_per_s /= 2;
+  double across = time_on(&two, 128, reduction("all_reduce", 1 << 24, 128)).seconds;
+  slice.chip = &worse;
+  assert_true(time_on(&slice, 64, reduction("all_reduce", 1 << 24, 64)).seconds > 1.5 * before);
+  assert_true(across > before);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(more_work_is_never_faster),
+      cmocka_unit_test(a_better_chip_is_never_slower),
+      cmocka_unit_test(padding_is_paid_for),
+      cmocka_unit_test(few_rows_cost_a_load_of_weights),
+      cmocka_unit_test(a_chain_is_one_kernel),
+      cmocka_unit_test(a_softmax_is_three_kernels),
+      cmocka_unit_test(trips_add_up),
+      cmocka_unit_test(larger_groups_take_longer),
+      cmocka_unit_test(slower_links_take_longer),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// predict.c - `vtpu predict`: what a real slice would do with programs: time, memory, energy, cost.
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "runtime/predict.h"
+
+enum { SHOWN_KERNELS = 12 };
+
+static json_t *spans_of(const vt_timing *timing) {
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < timing->count; i++) {
+    const vt_span *s = &timing->spans[i];
+    json_array_append_new(list,
+                          json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:s}", "kind",
+                                    s->kind, "name", s->op->loc->name, "file", s->op->loc->file,
+                                    "line", s->op->loc->line, "start", s->start, "seconds",
+                                    s->seconds, "times", s->trips, "flops", s->flops, "hbm_bytes",
+                                    s->hbm_bytes, "bound", vt_bound_name(s->bound)));
+  }
+  return list;
+}
+
+static json_t *as_json(const char *file, const vt_slice *slice, const vt_prediction *p,
+                       bool kernels) {
+  const vt_timing *t = &p->timing;
+  json_t *busy = json_object();
+  for (int b = 0; b < VT_BOUND_COUNT; b++)
+    json_object_set_new(busy, vt_bound_name((vt_bound)b), json_real(t->busy[b] / t->seconds));
+  json_t *report =
+      json_pack("{s:s, s:s, s:i, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:b}",
+                "file", file, "accelerator_type", slice->name, "devices", p->devices, "seconds",
+                t->seconds, "hbm_peak_bytes", (json_int_t)p->hbm_peak_bytes, "flops", p->flops,
+                "hbm_bytes", t->hbm_bytes * p->devices, "mfu", p->mfu, "usd", p->usd, "energy_j",
+                p->joules, "bound", vt_bound_name(t->bound), "collective_seconds",
+                t->busy[VT_BOUND_ICI], "exposed_collective_seconds", t->exposed, "launch_seconds",
+                t->busy[VT_BOUND_LAUNCH], "busy", busy, "exact_trips", t->exact_trips);
+  if (kernels) json_object_set_new(report, "kernels", spans_of(t));
+  return report;
+}
+
+static int by_time(const void *a, const void *b) {
+  const vt_span *const *x = a, *const *y = b;
+  double left = (*x)->seconds * (*x)->trips, right = (*y)->seconds * (*y)->trips;
+  if (left != right) return left < right ? 1 : -1;
+  return (*x > *y) - (*x < *y);
+}
+
+static void print_kernels(const vt_timing *timing, vt_arena *arena) {
+  const vt_span **order = VT_NEW_ARRAY(arena, const vt_span *, timing->count + 1);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < timing->count; i++)
+    if (timing->spans[i].busy[VT_BOUND_LAUNCH] + timing->spans[i].busy[VT_BOUND_ICI] > 0)
+      order[count++] = &timing->spans[i];
+  qsort(order, count, sizeof *order, by_time);
+  printf("%u kernels, the dearest first\n", count);
+  for (uint32_t i = 0; i < count && i < SHOWN_KERNELS; i++) {
+    const vt_span *s = order[i];
+    printf("  %-10s x %-6.0f %-6s %-14s %s", vt_cli_seconds(s->seconds), s->trips,
+           vt_bound_name(s->bound), s->kind, s->op->loc->name);
+    if (s->op->loc->file[0]) printf(" (%s:%d)", s->op->loc->file, s->op->loc->line);
+    printf("\n");
+  }
+}
+
+static void print(const char *file, const vt_slice *slice, const vt_prediction *p,
+                  vt_arena *arena) {
+  const vt_timing *t = &p->timing;
+  printf("%s on %s, %d of %d devices\n", file, slice->name, p->devices, vt_slice_devices(slice));
+  printf("time of one run   %s, bound by %s%s\n", vt_cli_seconds(t->seconds),
+         vt_bound_name(t->bound),
+         t->exact_trips ? "" : "; a loop of unknown trip count counts once");
+  printf("work              %s, %.1f %% of the peak (MFU)\n", vt_cli_count(p->flops, "FLOP"),
+         p->mfu * 100);
+  printf("busy             ");
+  for (int b = 0; b < VT_BOUND_COUNT; b++)
+    printf(" %s %.0f %%%s", vt_bound_name((vt_bound)b), 100 * t->busy[b] / t->seconds,
+           b + 1 < VT_BOUND_COUNT ? "," : "\n");
+  if (t->busy[VT_BOUND_ICI] > 0)
+    printf("collectives       %s, %s of it not hidden\n", vt_cli_seconds(t->busy[VT_BOUND_ICI]),
+           vt_cli_seconds(t->exposed));
+  printf("HBM per device    %s of %s\n", vt_cli_bytes((double)p->hbm_peak_bytes),
+         vt_cli_bytes((double)slice->chip->hbm_limit_bytes));
+  printf("energy            %.3g J in the chips\n", p->joules);
+  if (p->usd > 0) printf("cost              %.3g USD a run, on demand\n", p->usd);
+  print_kernels(t, arena);
+}
+
+// Prints one file, or adds it to `list`; null for a program that is refused.
+static vt_status predict(const char *file, const vt_slice *slice, const vt_args *args,
+                         json_t *list) {
+  vt_bytes bytes;
+  vt_arena arena = {0};
+  vt_prediction prediction;
+  VT_TRY(vt_file_map(file, &bytes));
+  vt_status st = vt_predict(bytes, slice, &arena, &prediction);
+  if (!st && list)
+    json_array_append_new(list, as_json(file, slice, &prediction, vt_args_on(args, "kernels")));
+  else if (!st)
+    print(file, slice, &prediction, &arena);
+  if (!st) vt_prediction_free(&prediction);
+  vt_arena_free(&arena);
+  vt_file_unmap(&bytes);
+  return vt_status_wrap(st, "%s", file);
+}
+
+static void print_json(const json_t *list) {
+  const json_t *shown = json_array_size(list) == 1 ? json_array_get(list, 0) : list;
+  char *text = json_dumps(shown, JSON_INDENT(1) | JSON_REAL_PRECISION(12) | JSON_ENCODE_ANY);
+  printf("%s\n", text);
+  free(text);
+}
+
+// The slice that all commands mean by the name; NULL = the default.
+static vt_status find_slice(const char *name, vt_slice *out_slice) {
+  vtpu_slice *slice = NULL;
+  vtpu_slice_info info = {.struct_size = sizeof info};
+  VT_TRY(vtpu_open(name, &slice));
+  vt_status st = vtpu_slice_describe(slice, &info);
+  if (!st) st = vt_slice_from_name(info.accelerator_type, out_slice);
+  vtpu_close(slice);
+  return st;
+}
+
+int vt_cli_predict(const vt_args *args) {
+  vt_slice slice;
+  vt_status st = find_slice(vt_args_text(args, "slice"), &slice);
+  if (st) return vt_cli_fail("predict", st);
+  json_t *list = vt_args_on(args, "json") ? json_array() : NULL;
+  int failed = 0;
+  for (size_t i = 0; i < args->words.size; i++) {
+    if (!list && i) printf("\n");
+    if (!(st = predict(args->words.data[i], &slice, args, list))) continue;
+    failed = vt_cli_fail("predict", st);
+    if (list) json_array_append_new(list, json_null());
+  }
+  if (list) print_json(list);
+  json_decref(list);
+  return failed;
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// predict.c - what a real slice would do with a program, which is neither compiled for this machine
+// nor run: the program of one device, its memory, its time.
+#include "import/import.h"
+#include "passes/collectives.h"
+#include "passes/passes.h"
+#include "runtime/predict.h"
+#include "runtime/runtime_internal.h"
+
+// The passes that serve only this machine are left out.
+static const char host_only[] = "decompose,sink,pool,lower_precision";
+
+static vt_status optimise(vt_module *module) {
+  vt_collective_options collectives = vt_collectives_default();
+  vt_pass_options options = {.exact_dots = true, .skip = host_only};
+  VT_TRY(vt_collectives_run(module, &collectives));
+  return vt_passes_run(module, &options);
+}
+
+static vt_status measure(vt_prediction *p, const vt_slice *slice, vt_arena *arena) {
+  vt_executable executable = {.slice = *slice, .info = {.partitions = 1, .replicas = 1}};
+  vt_hbm_use use;
+  vt_status st = vt_executable_signature(&executable, p->module);
+  if (!st) st = vt_executable_account(&executable, p->module);
+  if (!st) {
+    vt_hbm_use_of(&executable, p->module->main, arena, &use);
+    p->hbm_peak_bytes = use.peak_bytes;
+  }
+  vt_arena_free(&executable.arena);
+  return st;
+}
+
+static void add_up(vt_prediction *p, const vt_slice *slice) {
+  const vt_chip *chip = slice->chip;
+  double peak = chip->bf16_flops_per_s / chip->devices;
+  p->flops = vt_chip_roofline(slice, 1, p->module).flops * p->devices;
+  p->mfu = p->timing.flops / (p->timing.seconds * peak);
+  p->joules = p->timing.joules * p->devices;
+  p->usd = vt_slice_usd_per_hour(slice) * p->timing.seconds / 3600;
+}
+
+static vt_status run_stages(vt_bytes program, const vt_slice *slice, vt_arena *arena,
+                            vt_prediction *p) {
+  VT_TRY(vt_import(program, &p->module));
+  p->devices = p->module->num_partitions * p->module->num_replicas;
+  if (p->devices > vt_slice_devices(slice))
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "the program runs on %d devices, %s has %d: name a larger slice", p->devices,
+                    slice->name, vt_slice_devices(slice));
+  if (p->devices > 1) VT_TRY(vt_partition_module(p->module));
+  VT_TRY(optimise(p->module));
+  VT_TRY(measure(p, slice, arena));
+  vt_chip_time(slice, p->devices, p->module, arena, &p->timing);
+  add_up(p, slice);
+  return VT_OK;
+}
+
+vt_status vt_predict(vt_bytes program, const vt_slice *slice, vt_arena *arena,
+                     vt_prediction *out_prediction) {
+  *out_prediction = (vt_prediction){0};
+  vt_status st = run_stages(program, slice, arena, out_prediction);
+  if (st) vt_prediction_free(out_prediction);
+  return st;
+}
+
+void vt_prediction_free(vt_prediction *prediction) {
+  vt_module_destroy(prediction->module);
+  prediction->module = NULL;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// predict.h - what a real slice would do with a program: time, memory, energy, cost.
+#ifndef VT_RUNTIME_PREDICT_H
+#define VT_RUNTIME_PREDICT_H
+
+#include "base/status.h"
+#include "base/file.h"
+#include "chip/time/time.h"
+
+typedef struct vt_prediction {
+  vt_module *module;      // the program of one device; the spans name its operators
+  vt_timing timing;       // of one device, for one run
+  int32_t devices;        // that run it
+  double flops;           // of all devices
+  double mfu;             // share of the peak that its matrix products use
+  double joules;          // of all devices
+  double usd;             // of the whole slice, on demand; 0 = no public price
+  int64_t hbm_peak_bytes; // of one device
+} vt_prediction;
+
+// The program is not compiled for this machine, and the slice may be of any size. The spans are in
+// `arena`. Free with vt_prediction_free.
+// errors of import and partitioning; INVALID_ARGUMENT: more devices than the slice has;
+// RESOURCE_EXHAUSTED: does not fit into HBM, with what is largest
+vt_status vt_predict(vt_bytes program, const vt_slice *slice, vt_arena *arena,
+                     vt_prediction *out_prediction) VT_CHECKED;
+void vt_prediction_free(vt_prediction *prediction); // accepts a zeroed one
+
+#endif
