@@ -12,6 +12,27 @@ int64_t vt_axes_size(vt_axes axes) {
   return size;
 }
 
+vt_axis_list vt_axes_dividing(vt_axes axes, int64_t size) {
+  vt_axis_list list = {0};
+  if (!size) return list;
+  for (uint32_t i = 0; i < axes.count; i++) {
+    vt_axis_ref axis = axes.refs[i];
+    int64_t a = axis.size, b = size;
+    while (b) {
+      int64_t r = a % b;
+      a = b;
+      b = r;
+    }
+    if (a == 1) break;
+    bool whole = a == axis.size;
+    axis.size = a;
+    list.refs[list.count++] = axis;
+    size /= a;
+    if (!whole) break;
+  }
+  return list;
+}
+
 vt_axes vt_axes_copy(vt_arena *arena, vt_axes axes) {
   if (!axes.count) return (vt_axes){0};
   vt_axis_ref *refs = VT_NEW_ARRAY(arena, vt_axis_ref, axes.count);

@@ -44,6 +44,8 @@ static inline bool vt_axes_equal(vt_axes a, vt_axes b) {
   return true;
 }
 int64_t vt_axes_size(vt_axes axes);
+// The major part of the axes whose product divides `size`.
+vt_axis_list vt_axes_dividing(vt_axes axes, int64_t size);
 vt_axes vt_axes_copy(vt_arena *arena, vt_axes axes);
 // b begins with a and goes on (its next part may belong to a's last axis).
 bool vt_axes_strict_prefix(vt_axes a, vt_axes b);

@@ -5,11 +5,38 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "spmd/axes.h"
 #include "spmd/partition/partition.h"
 
 static const vt_sharding *sharding_at(const vt_op *op, vt_attr_key key, uint32_t i) {
   const vt_attr *list = vt_op_attr(op, key);
   return list && i < list->count ? list->shardings[i] : NULL;
+}
+
+// The sharding of an operand or result of type `type` at the border. What is one tile of the manual
+// axes inside is several tiles outside, of the same elements only if all are full: as in XLA, axes
+// that would cut a dimension unevenly do not cut it.
+static const vt_sharding *at_border(vt_parter *p, const vt_op *op, vt_attr_key key, uint32_t i,
+                                    vt_type type) {
+  const vt_sharding *s = sharding_at(op, key, i);
+  bool even = true;
+  if (!s || s->rank != type.rank) return s;
+  for (int32_t d = 0; d < s->rank; d++) {
+    int64_t size = vt_axes_size((vt_axes){s->dims[d].axis_count, s->dims[d].axes});
+    even = even && type.dims[d] % size == 0;
+  }
+  if (even) return s;
+  vt_sharding *out = VT_NEW(&p->module->arena, vt_sharding);
+  vt_dim_sharding *dims = VT_NEW_ARRAY(&p->module->arena, vt_dim_sharding, s->rank);
+  for (int32_t d = 0; d < s->rank; d++) {
+    vt_axis_list list =
+        vt_axes_dividing((vt_axes){s->dims[d].axis_count, s->dims[d].axes}, type.dims[d]);
+    vt_axes axes = vt_axes_copy(&p->module->arena, vt_axes_of(&list));
+    dims[d] = (vt_dim_sharding){axes.count, axes.refs, true, -1};
+  }
+  *out = *s;
+  out->dims = dims;
+  return out;
 }
 
 static bool has_axis(const vt_attr *axes, const char *name) {
@@ -75,14 +102,14 @@ static vt_status walk_body(vt_parter *p, const vt_op *op, const vt_part *outer, 
   const vt_func *body = op->regions[0];
   for (uint32_t i = 0; i < body->param_count; i++) {
     vt_type type = body->params[i]->type;
-    const vt_sharding *s = sharding_at(op, VT_ATTR_IN_SHARDINGS, i);
+    const vt_sharding *s = at_border(p, op, VT_ATTR_IN_SHARDINGS, i, op->operands[i]->type);
     vt_part_record(p, body->params[i],
                    (vt_part){type, outer[i].local, vt_assign_of(p, s, type.rank)});
     vt_part_note(p, body->params[i], s);
   }
   VT_TRY(vt_partition_func(p, body));
   for (uint32_t i = 0; i < body->return_count; i++) {
-    const vt_sharding *s = sharding_at(op, VT_ATTR_OUT_SHARDINGS, i);
+    const vt_sharding *s = at_border(p, op, VT_ATTR_OUT_SHARDINGS, i, op->results[i].type);
     vt_part part = vt_part_reduced(p, body->returns[i], s);
     out[i] = vt_reshard(p, part, vt_assign_of(p, s, part.global.rank)).local;
   }
@@ -96,7 +123,7 @@ vt_status vt_partition_manual(vt_parter *p, const vt_op *op) {
   vt_part *outer = VT_NEW_ARRAY(&scratch, vt_part, op->operand_count + 1);
   vt_value **results = VT_NEW_ARRAY(&scratch, vt_value *, op->result_count + 1);
   for (uint32_t i = 0; i < op->operand_count; i++) {
-    const vt_sharding *s = sharding_at(op, VT_ATTR_IN_SHARDINGS, i);
+    const vt_sharding *s = at_border(p, op, VT_ATTR_IN_SHARDINGS, i, op->operands[i]->type);
     outer[i] = vt_part_reduced(p, op->operands[i], s);
     outer[i] = vt_reshard(p, outer[i], vt_assign_of(p, s, outer[i].global.rank));
   }
@@ -117,7 +144,7 @@ vt_status vt_partition_manual(vt_parter *p, const vt_op *op) {
   }
   for (uint32_t i = 0; i < op->result_count && !st; i++) {
     vt_type type = op->results[i].type;
-    const vt_sharding *s = sharding_at(op, VT_ATTR_OUT_SHARDINGS, i);
+    const vt_sharding *s = at_border(p, op, VT_ATTR_OUT_SHARDINGS, i, type);
     vt_part_distrust(p, results[i]);
     vt_part_record(p, &op->results[i], (vt_part){type, results[i], vt_assign_of(p, s, type.rank)});
     vt_part_note(p, &op->results[i], s);

@@ -177,23 +177,21 @@ static const vt_mesh *make_other_mesh(vt_module *module, const vt_mesh *mesh) {
 
 // ---- manual computations ------------------------------------------------------------------------
 
-// The manual axes cut dimensions major to all others; at the border all divide what they cut.
+// The manual axes cut dimensions major to all others, and divide what they cut.
 static const vt_sharding *make_manual_sharding(vt_module *module, const vt_mesh *mesh,
                                                uint32_t manual, vt_type type, int64_t *out_local) {
   vt_sharding *s = VT_NEW(&module->arena, vt_sharding);
   vt_dim_sharding *dims = VT_NEW_ARRAY(&module->arena, vt_dim_sharding, type.rank + 1);
-  int64_t left[VT_MAX_RANK];
   for (int32_t d = 0; d < type.rank; d++) {
     dims[d] = (vt_dim_sharding){0, VT_NEW_ARRAY(&module->arena, vt_axis_ref, 4), true, -1};
-    out_local[d] = left[d] = type.dims[d];
+    out_local[d] = type.dims[d];
   }
   for (uint32_t pass = 0; pass < 2; pass++)
     for (uint32_t axis = 0; axis < mesh->axis_count; axis++) {
       uint32_t d = next_random((uint32_t)type.rank + 1);
       int64_t size = mesh->axes[axis].size;
       if ((manual >> axis & 1) == pass || d == (uint32_t)type.rank) continue;
-      if (left[d] % size) continue;
-      left[d] /= size;
+      if (!pass && out_local[d] % size) continue;
       if (!pass) out_local[d] /= size;
       vt_axis_ref *axes = (vt_axis_ref *)(uintptr_t)dims[d].axes;
       axes[dims[d].axis_count++] = (vt_axis_ref){axis, 1, size};

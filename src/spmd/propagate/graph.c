@@ -204,33 +204,11 @@ void vt_graph_seed(vt_graph *graph, uint32_t id, const vt_sharding *s) {
   }
 }
 
-// The major part of the axes whose product divides `size`.
-static vt_axis_list dividing(vt_axes axes, int64_t size) {
-  vt_axis_list list = {0};
-  if (!size) return list;
-  for (uint32_t i = 0; i < axes.count; i++) {
-    vt_axis_ref axis = axes.refs[i];
-    int64_t a = axis.size, b = size;
-    while (b) {
-      int64_t r = a % b;
-      a = b;
-      b = r;
-    }
-    if (a == 1) break;
-    bool whole = a == axis.size;
-    axis.size = a;
-    list.refs[list.count++] = axis;
-    size /= a;
-    if (!whole) break;
-  }
-  return list;
-}
-
 static vt_axes axes_at(const vt_node *node, int32_t d, vt_place place, vt_axis_list *list) {
   int64_t size = node->type.dims[d];
   if (place == VT_INSIDE) return node->dims[d];
   if (size % vt_axes_size(node->dims[d]))
-    *list = dividing(node->dims[d], size);
+    *list = vt_axes_dividing(node->dims[d], size);
   else
     for (uint32_t i = 0; i < node->dims[d].count; i++)
       vt_axis_list_push(list, node->dims[d].refs[i]);
