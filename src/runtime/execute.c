@@ -316,11 +316,16 @@ static int64_t io_partial(const vt_io *io, int32_t device) {
   return io->partial_of ? io->partial_of[device] : 0;
 }
 
+// The device whose value is taken where every device has one of its own.
+static const vt_buffer *taken_buffer(const call *c, uint32_t p) {
+  int32_t owner = c->info->params[p].owner;
+  return c->execution->arguments[owner < 0 ? 0 : owner][p];
+}
+
 // Req. 1: the storage that the shards of this parameter already share in the right places, or NULL.
 static vt_storage *shared_storage(const call *c, uint32_t p) {
   const vt_io *io = &c->info->params[p];
-  const vt_buffer *first = c->execution->arguments[0][p];
-  vt_storage *storage = first->storage;
+  vt_storage *storage = taken_buffer(c, p)->storage;
   if (io->type.dtype == VT_TOKEN) return storage;
   if (!same_dims(storage->dims, io->type.dims, io->type.rank) || storage->partials != io->partials)
     return NULL;
@@ -343,7 +348,7 @@ static vt_status plan_gather(const call *c, uint32_t p, argument *arg) {
   arg->pieces = calloc(count, sizeof *arg->pieces + rank * sizeof(int64_t));
   if (!arg->storage || !arg->pieces) return vt_error_no_memory();
   for (uint32_t d = 0; d < count; d++) {
-    const vt_buffer *buffer = c->execution->arguments[d][p];
+    const vt_buffer *buffer = io->replicated ? taken_buffer(c, p) : c->execution->arguments[d][p];
     piece *part = &arg->pieces[arg->piece_count++];
     part->from = vt_storage_retain(buffer->storage);
     part->dims = io->shard.dims;
@@ -380,6 +385,7 @@ static void reseat(const call *c, uint32_t p, const argument *arg, storages *unu
   if (io->type.dtype == VT_TOKEN || differs(c, p)) return;
   for (int32_t d = 0; d < c->info->partitions; d++) {
     vt_buffer *buffer = c->execution->arguments[d][p];
+    if (io->owner >= 0 && d != io->owner) continue;
     if (buffer->storage == arg->storage || !buffer->storage || buffer->pins) continue;
     unused->list[unused->count++] = buffer->storage;
     buffer->storage = vt_storage_retain(arg->storage);
@@ -545,7 +551,8 @@ static bool find_own(const call *c, bool *own) {
   for (uint32_t p = 0; p < c->info->param_count; p++) {
     const vt_buffer *first = c->execution->arguments[0][p];
     own[p] = false;
-    if (c->info->params[p].partials > 1 || c->info->params[p].type.dtype == VT_TOKEN) continue;
+    const vt_io *io = &c->info->params[p];
+    if (io->partials > 1 || io->owner >= 0 || io->type.dtype == VT_TOKEN) continue;
     for (int32_t d = 0; d < c->info->partitions; d++) {
       const vt_buffer *buffer = c->execution->arguments[d][p];
       own[p] |= buffer->storage->partials > 1 && buffer->partial != first->partial;

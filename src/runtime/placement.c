@@ -12,9 +12,11 @@ static vt_status io_place(vt_executable *executable, const vt_tiling *tiling, co
   int32_t rank = io->type.rank, partitions = executable->info.partitions;
   if (vt_tiling_is_replicated(tiling)) return VT_OK;
   io->sharding = (vt_bytes){tiling->proto, tiling->proto_size};
-  bool whole = tiling->partials == 1;
+  bool whole = tiling->partials == 1, several = false;
   for (int32_t i = 0; i < rank; i++) whole = whole && tiling->counts[i] == 1;
-  for (int32_t d = 0; d < partitions; d++) whole = whole && tiling->tile_of_device[d] >= 0;
+  for (int32_t d = 0; d < partitions; d++) several = several || tiling->tile_of_device[d] < 0;
+  for (int32_t d = 0; d < partitions && several; d++)
+    if (tiling->tile_of_device[d] >= 0) io->owner = d; // the others' are not read
   if (whole) return VT_OK;
   io->unreduced = tiling->partials > 1 && executable->info.replicas == 1;
   io->replicated = false;
@@ -22,8 +24,6 @@ static vt_status io_place(vt_executable *executable, const vt_tiling *tiling, co
   int64_t *offsets = VT_NEW_ARRAY(arena, int64_t, (size_t)partitions *(size_t)rank + 1);
   int64_t sizes[VT_MAX_RANK];
   for (int32_t d = 0; d < partitions; d++) {
-    if (tiling->tile_of_device[d] < 0)
-      return vt_error(VT_UNIMPLEMENTED, "%s %u lies on one device of %d", what, index, partitions);
     vt_tiling_range(tiling, d, offsets + (ptrdiff_t)d * rank, sizes);
     for (int32_t i = 0; i < rank; i++)
       if (sizes[i] != tiling->shard.dims[i])

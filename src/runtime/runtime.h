@@ -170,6 +170,7 @@ typedef struct vt_io {
   vt_type type; // whole
   vt_type shard;
   bool replicated;        // every device holds all of it
+  int32_t owner;          // position of the one device whose value counts; -1 = each device's
   const int64_t *offsets; // [partitions][rank], NULL when replicated
   // Several when devices hold different values under one sharding: each device has its part of one
   // partial, partial_of[device]; NULL = there is only one.

@@ -45,8 +45,11 @@ static vt_status io_layout(vt_executable *executable, const vt_io_info *info, vt
 static vt_status io_fill(vt_executable *executable, const vt_value *value, const vt_io_info *info,
                          vt_io *io) {
   vt_arena *arena = &executable->arena;
-  *io = (vt_io){
-      .type = copy_type(arena, value->type), .replicated = true, .partials = 1, .alias = -1};
+  *io = (vt_io){.type = copy_type(arena, value->type),
+                .replicated = true,
+                .owner = -1,
+                .partials = 1,
+                .alias = -1};
   io->shard = io->type;
   const char *kind = info && info->memory_kind ? info->memory_kind : "";
   io->memory = vt_memory_kind_from_name(kind, strlen(kind));

@@ -3,6 +3,7 @@
 // on their own arrays, and of both: the meaning of ids and replica groups there.
 #include "contract.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const int64_t four[] = {4};
@@ -282,11 +283,71 @@ static void arguments_are_cut_over_partitions(void **state) {
   plugin_executable_destroy(P, loaded);
 }
 
+// A parameter and a result that are on device 2 alone: what the other devices have is not read, and
+// stays.
+#define OWNED                                                                                      \
+  "module @owned attributes {mhlo.num_partitions = 4 : i32} {\n"                                   \
+  "  sdy.mesh @mesh = <[\"x\"=4]>\n"                                                               \
+  "  sdy.mesh @one = <[], device_ids=[2]>\n"                                                       \
+  "  func.func public @main(%o: tensor<4xf32> {sdy.sharding = #sdy.sharding<@one, []>}, "          \
+  "%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"x\"}]>}) -> "                        \
+  "(tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"x\"}]>}, tensor<4xf32> {sdy.sharding "  \
+  "= #sdy.sharding<@one, []>}) {\n"                                                                \
+  "    %sum = stablehlo.add %o, %x : tensor<4xf32>\n"                                              \
+  "    %product = stablehlo.multiply %o, %x : tensor<4xf32>\n"                                     \
+  "    return %sum, %product : tensor<4xf32>, tensor<4xf32>\n"                                     \
+  "  }\n"                                                                                          \
+  "}\n"
+
+static void run_owned(void) {
+  enum { DEVICES = 4, OWNER = 2 };
+  static const int64_t one[] = {1};
+  PJRT_LoadedExecutable *loaded = plugin_compile_grid(P, CLIENT, OWNED, 1, DEVICES, true);
+  PJRT_Buffer *args[DEVICES][2], *outs[DEVICES][2], **lists[DEVICES];
+  PJRT_Buffer *const *arguments[DEVICES];
+  float o[4];
+  for (int d = 0; d < DEVICES; d++) {
+    const float x = 2 * (float)d;
+    for (int i = 0; i < 4; i++) o[i] = own(d, i);
+    args[d][0] = plugin_buffer(P, CLIENT, plugin_device(P, CLIENT, d), 11, 1, four, o);
+    args[d][1] = plugin_buffer(P, CLIENT, plugin_device(P, CLIENT, d), 11, 1, one, &x);
+    arguments[d] = args[d];
+    lists[d] = outs[d];
+  }
+  for (int round = 0; round < 2; round++) {
+    assert_null(plugin_execute(P, loaded, DEVICES, 2, arguments, lists));
+    for (int d = 0; d < DEVICES; d++) {
+      float sum, product[4];
+      plugin_fetch(P, outs[d][0], &sum, sizeof sum);
+      plugin_fetch(P, outs[d][1], product, sizeof product);
+      plugin_fetch(P, args[d][0], o, sizeof o);
+      assert_true(sum == own(OWNER, d) + 2 * (float)d);
+      for (int i = 0; i < 4; i++) {
+        assert_true(d != OWNER || product[i] == own(OWNER, i) * 2 * (float)i);
+        assert_true(o[i] == own(d, i));
+      }
+      for (int k = 0; k < 2; k++) plugin_buffer_destroy(P, outs[d][k]);
+    }
+  }
+  for (int d = 0; d < DEVICES; d++)
+    for (int k = 0; k < 2; k++) plugin_buffer_destroy(P, args[d][k]);
+  plugin_executable_destroy(P, loaded);
+}
+
+static void one_device_owns_a_parameter(void **state) {
+  (void)state;
+  run_owned();
+  setenv("VTPU_PARTITIONED", "1", 1);
+  run_owned();
+  unsetenv("VTPU_PARTITIONED");
+}
+
 int contract_grid(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(replicas_run_on_their_own_arrays),
       cmocka_unit_test(replicas_of_partitions_form_a_grid),
       cmocka_unit_test(arguments_are_cut_over_partitions),
+      cmocka_unit_test(one_device_owns_a_parameter),
   };
   return cmocka_run_group_tests_name("grids", tests, contract_setup, contract_teardown);
 }
