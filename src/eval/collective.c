@@ -372,6 +372,8 @@ static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, co
 vt_status vt_eval_collective_run(vt_eval_state *state, const vt_eval_env *env, const vt_op *op,
                                  int32_t devices, const vt_tensor *const *in,
                                  vt_tensor *const *out) {
+  const vt_attr *kernel = vt_op_attr(op, VT_ATTR_KERNEL);
+  if (kernel && devices >= 1) return kernel->kernel->run(kernel->kernel, op, env, devices, in, out);
   if (devices < 1 || !(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE))
     return vt_eval_invalid(op, "collective");
   return run_collective(state, env, op, devices, in, out);

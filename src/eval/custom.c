@@ -396,7 +396,13 @@ static const struct {
     {"dce_sink", call_identity, 0, 0}, // an effect without a result: keeps its operands alive
 };
 
+static vt_status call_kernel(const vt_eval_call *call) {
+  const vt_program_call *kernel = vt_op_attr(call->op, VT_ATTR_KERNEL)->kernel;
+  return kernel->run(kernel, call->op, call->env, 1, &call->in, &call->out);
+}
+
 static vt_eval_kernel target_of(const vt_op *op) {
+  if (vt_op_attr(op, VT_ATTR_KERNEL)) return call_kernel;
   if (vt_op_is_marker(op)) return call_identity;
   vt_string name = vt_attr_string(op, VT_ATTR_CALL_TARGET_NAME);
   for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {

@@ -172,6 +172,12 @@ vt_status vt_eval_lockstep(const vt_func *func, const vt_eval_env *env, int32_t 
   return st;
 }
 
+bool vt_eval_meets_devices(const vt_op *op) {
+  const vt_attr *kernel = op->code == VT_OP_CUSTOM_CALL ? vt_op_attr(op, VT_ATTR_KERNEL) : NULL;
+  return vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE ||
+         (kernel && kernel->kernel->meets_devices);
+}
+
 static bool func_supported(const vt_func *func, int32_t depth);
 
 static bool op_supported(const vt_op *op, int32_t depth) {

@@ -21,13 +21,23 @@ typedef struct vt_tensor {
   void *data;
 } vt_tensor;
 
+typedef struct vt_eval_env vt_eval_env;
+
+// A program that a custom call holds as its attribute KERNEL: who attaches it says how to run it.
+struct vt_program_call {
+  bool meets_devices; // like a collective: one run over all devices
+  // in[device][operand], out[device][result]; one device: that of env
+  vt_status (*run)(const vt_program_call *kernel, const vt_op *op, const vt_eval_env *env,
+                   int32_t devices, const vt_tensor *const *in, vt_tensor *const *out);
+};
+
 // The environment of an op. A zeroed env is device 0 of 1.
-typedef struct vt_eval_env {
+struct vt_eval_env {
   int32_t partition, replica;             // this device
   int32_t partition_count, replica_count; // 0 means 1
   bool exact_dots;                  // DEFAULT precision is f32 (else operands are rounded to bf16)
   const vt_host_transfer *transfer; // NULL: programs with host transfers fail
-} vt_eval_env;
+};
 
 // Runs one op. `results` come with types and caller's memory, which must not overlap the operands
 // unless vt_eval_in_place_ok says so. Control flow, call, composite and regions are included.
@@ -54,6 +64,9 @@ vt_status vt_eval_collective(const vt_op *op, int32_t device_count,
 // collectives must branch alike on all devices.
 vt_status vt_eval_lockstep(const vt_func *func, const vt_eval_env *env, int32_t device_count,
                            const vt_tensor *const *args, vt_tensor *const *results) VT_CHECKED;
+
+// Whether the op is a collective, or a call of a kernel in which devices meet.
+bool vt_eval_meets_devices(const vt_op *op);
 
 // False for ops, element types or custom calls without a kernel: vt_eval_op would return
 // UNIMPLEMENTED. Looks into regions and called functions.

@@ -134,8 +134,7 @@ static vt_status open_error(const vt_func *func) {
 
 // A manual computation inside another gathers its results from several devices.
 static bool needs_all_devices(const vt_op *op) {
-  return vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE ||
-         op->code == VT_OP_MANUAL_COMPUTATION;
+  return vt_eval_meets_devices(op) || op->code == VT_OP_MANUAL_COMPUTATION;
 }
 
 typedef struct planning {

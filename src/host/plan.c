@@ -207,7 +207,7 @@ static vt_status add_op(vt_plan *plan, vt_op *op) {
   default:
     break;
   }
-  if (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) return vt_step_collective(plan, step);
+  if (vt_eval_meets_devices(op)) return vt_step_collective(plan, step);
   if (!plan->program->small && !plan->program->options.evaluator_only) {
     if (op->code == VT_OP_DOT_GENERAL && vt_step_dot(plan, step, NULL)) return VT_OK;
     if (op->code == VT_OP_CONVOLUTION && vt_step_convolution(plan, step)) return VT_OK;

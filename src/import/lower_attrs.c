@@ -240,6 +240,7 @@ static vt_status lower_value(vt_lower *lo, const vt_raw_op *raw, const vt_raw_at
     return vt_lower_dict(lo, raw, value, &attr->dict);
   case VT_ATTR_KIND_SHARDINGS:
     return vt_lower_shardings(lo, raw, value, attr);
+  case VT_ATTR_KIND_KERNEL:
   case VT_ATTR_KIND_NONE:
     break;
   }

@@ -391,6 +391,8 @@ bool vt_attr_equal(const vt_attr *a, const vt_attr *b) {
     return a->dict == b->dict;
   case VT_ATTR_KIND_SHARDINGS:
     return !a->count || !memcmp(a->shardings, b->shardings, sizeof *a->shardings * a->count);
+  case VT_ATTR_KIND_KERNEL:
+    return a->kernel == b->kernel;
   case VT_ATTR_KIND_NONE:
     return true;
   }

@@ -71,6 +71,9 @@ typedef struct vt_dict_value {
   vt_dict_entry *entries;
 } vt_dict_value;
 
+// A program of its own that a custom call holds (src/mosaic), as src/eval runs it (eval/eval.h).
+typedef struct vt_program_call vt_program_call;
+
 typedef struct vt_attr {
   vt_attr_key key;
   uint32_t count; // of ints, strings, funcs, shardings
@@ -84,6 +87,7 @@ typedef struct vt_attr {
     vt_func **funcs;
     const vt_dict_value *dict; // kind VT_DICT_DICT
     const vt_sharding *const *shardings;
+    const vt_program_call *kernel;
   };
 } vt_attr;
 

@@ -36,6 +36,7 @@ typedef enum vt_attr_kind {
   VT_ATTR_KIND_FUNCS,     // functions of the module
   VT_ATTR_KIND_DICT,      // nested names and values
   VT_ATTR_KIND_SHARDINGS, // list of vt_sharding
+  VT_ATTR_KIND_KERNEL,    // vt_program_call, attached by a later stage and never printed
 } vt_attr_kind;
 
 // What kind of work an op is.

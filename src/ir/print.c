@@ -208,6 +208,7 @@ static void put_ints_attr(vt_text *out, const vt_attr *attr) {
 // `single_sharding`: sdy ops carry one sharding, others one for each result.
 static void put_attr_value(printer *p, const vt_attr *attr, bool single_sharding) {
   switch (vt_attr_kind_of(attr->key)) {
+  case VT_ATTR_KIND_KERNEL:
   case VT_ATTR_KIND_NONE:
     break;
   case VT_ATTR_KIND_I64:
@@ -297,7 +298,7 @@ static bool is_omitted(const vt_op *op, const vt_attr *attr) {
   if (attr->key == VT_ATTR_RESULT_ACCURACY || attr->key == VT_ATTR_OUTPUT_OPERAND_ALIASES)
     return true;
   if (attr->key == VT_ATTR_OPERAND_LAYOUTS || attr->key == VT_ATTR_RESULT_LAYOUTS) return true;
-  if (attr->key == VT_ATTR_USE_GLOBAL_DEVICE_IDS) return true;
+  if (attr->key == VT_ATTR_USE_GLOBAL_DEVICE_IDS || attr->key == VT_ATTR_KERNEL) return true;
   if (attr->key == VT_ATTR_REPLICA_MESH_AXES) return true;
   return op->code == VT_OP_COMPARE && attr->key == VT_ATTR_COMPARE_TYPE &&
          attr->i64 == VT_CMPTYPE_NOTYPE;

@@ -183,6 +183,8 @@ const int64_t *vt_mattr_list(const vt_mattr *attr, uint32_t index, uint32_t *out
 vt_mvalue **vt_mop_group(const vt_mop *op, uint32_t group, uint32_t *out_count);
 vt_mvalue *vt_mop_optional(const vt_mop *op, uint32_t group); // NULL when absent
 
+// The type without a sign, as kernels write it; INVALID for those that kernels do not have.
+vt_dtype vt_mosaic_signless(vt_dtype dtype);
 int64_t vt_mtype_elements(vt_mtype type); // -1 with unknown dimensions
 static inline int64_t vt_mtype_bytes(vt_mtype type) {
   return vt_mtype_elements(type) * (int64_t)vt_dtype_bytes(type.dtype);

@@ -148,7 +148,7 @@ static bool parse_lists(reader *r, vt_string text, uint32_t *out_count, const in
 
 // ---- types --------------------------------------------------------------------------------------
 
-static vt_dtype signless(vt_dtype dtype) {
+vt_dtype vt_mosaic_signless(vt_dtype dtype) {
   switch ((int)dtype) {
   case VT_U2:
     return VT_S2;
@@ -173,7 +173,7 @@ static vt_dtype signless(vt_dtype dtype) {
 
 // Older compilers wrote small floats as text.
 static vt_dtype element_of(const vt_raw_type *type) {
-  if (type->kind == VT_RAW_ELEMENT) return signless(type->dtype);
+  if (type->kind == VT_RAW_ELEMENT) return vt_mosaic_signless(type->dtype);
   if (type->kind == VT_RAW_ASM) return vt_dtype_from_text(type->text.data, type->text.size);
   return VT_DTYPE_INVALID;
 }

@@ -9,6 +9,7 @@
 #include "base/map.h"
 #include "base/memory.h"
 #include "import/import.h"
+#include "mosaic/mosaic.h"
 #include "passes/passes.h"
 #include "spmd/spmd.h"
 
@@ -172,6 +173,8 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   bool own_arrays = executable->options.own_arrays;
   // bytes -> a verified module, as the user wrote it
   VT_TRY(vt_import(info->program, module));
+  // the texts of TPU kernels -> kernels attached to their calls
+  VT_TRY(vt_mosaic_attach(*module));
   // the options' devices -> who runs it
   VT_TRY(assign_devices(executable, *module));
   vt_host_options host = {.device_count = info->partitions,

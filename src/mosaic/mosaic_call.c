@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+// mosaic_call.c - a call of a kernel: its operands and results checked against the signature when
+// it is attached, and the machines of all devices when it runs.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "mosaic/mosaic_run.h"
+
+static const int64_t max_memory = (int64_t)4 << 30; // of one device: blocks, scratch, allocations
+
+typedef struct attached {
+  vt_program_call kernel; // what src/eval knows
+  const vt_mosaic *mosaic;
+  uint32_t input_count; // windows that are operands
+  int32_t *alias_of;    // by input window: the result that shares its memory, or -1
+} attached;
+
+// ---- attaching ----------------------------------------------------------------------------------
+
+static vt_status call_error(const vt_op *op, const char *what, uint32_t index) {
+  vt_arena arena = {0};
+  vt_status st = vt_error(VT_INVALID_ARGUMENT, "%s: %s %" PRIu32 " does not fit the kernel",
+                          vt_op_describe(op, &arena), what, index);
+  vt_arena_free(&arena);
+  return st;
+}
+
+// Whether an array of the call fits a reference: the same array, or blocks of it.
+static bool fits(vt_type type, vt_mtype ref, bool whole) {
+  if (ref.semaphore || vt_mosaic_signless(type.dtype) != ref.dtype || type.rank != ref.rank)
+    return false;
+  for (int32_t d = 0; d < type.rank && whole; d++)
+    if (type.dims[d] != ref.dims[d]) return false;
+  return true;
+}
+
+static vt_status check_call(const vt_op *op, const vt_mosaic *k, uint32_t *out_inputs) {
+  const vt_mvalue *args = k->body->block->args + k->grid_rank;
+  uint32_t operands = vt_op_own_operands(op), fixed = k->dynamic_count + k->prefetch_count;
+  *out_inputs = 0;
+  if (operands < fixed || op->result_count + (operands - fixed) != k->window_count)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "kernel %s: %" PRIu32 " operands and %" PRIu32 " results, %" PRIu32
+                    " arrays and %" PRIu32 " scalars were expected",
+                    k->name, operands, op->result_count, k->window_count, fixed);
+  for (uint32_t i = 0; i < k->dynamic_count; i++) {
+    vt_type type = op->operands[i]->type;
+    if (type.dtype != VT_S32 || vt_type_elements(type) != 1) return call_error(op, "operand", i);
+  }
+  for (uint32_t i = k->dynamic_count; i < operands; i++) {
+    uint32_t arg = i - k->dynamic_count;
+    bool whole = arg < k->prefetch_count || k->windows[arg - k->prefetch_count].whole;
+    if (!fits(op->operands[i]->type, args[arg].type, whole)) return call_error(op, "operand", i);
+  }
+  *out_inputs = operands - fixed;
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    uint32_t window = *out_inputs + i;
+    if (!fits(op->results[i].type, args[k->prefetch_count + window].type, k->windows[window].whole))
+      return call_error(op, "result", i);
+  }
+  return VT_OK;
+}
+
+static const char *parse_number(const char *at, const char *end, int64_t *out) {
+  *out = 0;
+  while (at < end && *at >= '0' && *at <= '9' && *out < INT32_MAX) *out = *out * 10 + (*at++ - '0');
+  return at;
+}
+
+// "{0}:(1,{});{1}:(2,{})": result, operand. Of a single result the number may be left out.
+static vt_status read_aliases(const vt_op *op, attached *a) {
+  vt_string text = vt_attr_string(op, VT_ATTR_OUTPUT_OPERAND_ALIASES);
+  const char *at = text.data, *end = text.data + text.size;
+  uint32_t fixed = a->mosaic->dynamic_count + a->mosaic->prefetch_count;
+  for (uint32_t i = 0; i < a->input_count; i++) a->alias_of[i] = -1;
+  while (at < end) {
+    int64_t result, operand;
+    if (*at != '{') return call_error(op, "alias", 0);
+    at = parse_number(at + 1, end, &result);
+    if (end - at < 3 || memcmp(at, "}:(", 3) != 0) return call_error(op, "alias", 0);
+    at = parse_number(at + 3, end, &operand);
+    while (at < end && *at != ';') at++;
+    if (at < end) at++;
+    if (operand < fixed) continue; // of a scalar: never written back
+    if (result >= op->result_count || operand - fixed >= a->input_count ||
+        !vt_type_equal(op->results[result].type, op->operands[operand]->type))
+      return call_error(op, "alias of result", (uint32_t)result);
+    a->alias_of[operand - fixed] = (int32_t)result;
+  }
+  return VT_OK;
+}
+
+static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_eval_env *env,
+                     int32_t devices, const vt_tensor *const *in, vt_tensor *const *out);
+
+typedef struct attacher {
+  vt_arena *arena;
+  vt_map kernels; // backend_config -> vt_mosaic
+} attacher;
+
+static vt_status attach(attacher *t, vt_op *op) {
+  vt_string config = vt_attr_string(op, VT_ATTR_BACKEND_CONFIG);
+  vt_mosaic *mosaic = vt_map_find(&t->kernels, config.data, config.size);
+  if (!mosaic) {
+    vt_arena scratch = {0};
+    vt_status st = vt_mosaic_read(config, t->arena, &mosaic);
+    if (st) st = vt_status_wrap(st, "%s", vt_op_describe(op, &scratch));
+    vt_arena_free(&scratch);
+    if (st) return st;
+    *vt_map_at(&t->kernels, config.data, config.size) = mosaic;
+  }
+  attached *a = VT_NEW(t->arena, attached);
+  a->mosaic = mosaic;
+  a->kernel = (vt_program_call){.meets_devices = mosaic->meets_devices, .run = run};
+  VT_TRY(check_call(op, mosaic, &a->input_count));
+  a->alias_of = VT_NEW_ARRAY(t->arena, int32_t, a->input_count + 1);
+  VT_TRY(read_aliases(op, a));
+  vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_KERNEL, .count = 1, .kernel = &a->kernel});
+  return VT_OK;
+}
+
+static vt_status attach_all(attacher *t, vt_func *func) {
+  for (vt_op *op = func->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->region_count; i++) VT_TRY(attach_all(t, op->regions[i]));
+    if (vt_mosaic_is_call(op)) VT_TRY(attach(t, op));
+  }
+  return VT_OK;
+}
+
+vt_status vt_mosaic_attach(vt_module *module) {
+  attacher t = {.arena = &module->arena};
+  vt_status st = VT_OK;
+  for (uint32_t i = 0; i < module->func_count && !st; i++) st = attach_all(&t, module->funcs[i]);
+  vt_map_free(&t.kernels);
+  return st;
+}
+
+// ---- memory -------------------------------------------------------------------------------------
+
+static vt_status own_memory(vt_mmachine *m, vt_marray *array, vt_mtype type, int64_t *used) {
+  int64_t bytes = vt_mtype_bytes(type);
+  *array = (vt_marray){.type = type};
+  *used += bytes;
+  if (*used > max_memory)
+    return vt_error(VT_RESOURCE_EXHAUSTED, "kernel %s needs more than %" PRId64 " bytes on a core",
+                    m->kernel->name, max_memory);
+  array->data = calloc(1, (size_t)bytes + 64);
+  if (!array->data) return vt_error_no_memory();
+  array->owned = true;
+  return VT_OK;
+}
+
+// The array as the kernel sees it: narrow unsigned integers are kept sign-extended there.
+static vt_status borrow(vt_marray *array, vt_tensor tensor, bool read_only) {
+  vt_dtype dtype = vt_mosaic_signless(tensor.type.dtype);
+  *array = (vt_marray){.data = tensor.data,
+                       .type = {.kind = VT_MREF,
+                                .dtype = dtype,
+                                .space = VT_MSPACE_HBM,
+                                .rank = tensor.type.rank,
+                                .dims = tensor.type.dims},
+                       .read_only = read_only};
+  if (dtype == tensor.type.dtype || vt_dtype_get(dtype)->bits >= 8) return VT_OK;
+  VT_TRY(vt_marray_own(NULL, array));
+  for (int64_t i = 0; i < vt_type_elements(tensor.type); i++)
+    vt_mbits_store(dtype, array->data + i, (uint8_t)array->data[i]);
+  return VT_OK;
+}
+
+// Arrays of the windows: results start as zeros, or as the operand that shares their memory.
+static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor *in,
+                             const vt_tensor *out, int64_t *used) {
+  const vt_mosaic *k = a->mosaic;
+  uint32_t fixed = k->dynamic_count + k->prefetch_count;
+  for (uint32_t i = k->window_count; i-- > 0;) {
+    vt_mwindow_state *w = &m->windows[i];
+    w->is_output = i >= a->input_count;
+    if (w->is_output) {
+      vt_tensor result = out[i - a->input_count];
+      memset(result.data, 0, (size_t)vt_type_bytes(result.type));
+      VT_TRY(borrow(&w->outside, result, false));
+    } else if (a->alias_of[i] >= 0) {
+      vt_tensor operand = in[fixed + i];
+      w->outside = m->windows[a->input_count + (uint32_t)a->alias_of[i]].outside;
+      memcpy(w->outside.data, operand.data, (size_t)vt_type_bytes(operand.type));
+    } else {
+      VT_TRY(borrow(&w->outside, in[fixed + i], true));
+    }
+    vt_marray *inside = &m->arrays[k->prefetch_count + i];
+    if (k->windows[i].whole) {
+      *inside = w->outside;
+      w->outside.owned = false;
+    } else {
+      VT_TRY(own_memory(m, inside, k->body->block->args[k->grid_rank + k->prefetch_count + i].type,
+                        used));
+    }
+  }
+  return VT_OK;
+}
+
+static vt_status set_up(vt_mmachine *m, const attached *a, const vt_tensor *in,
+                        const vt_tensor *out) {
+  static const vt_mtype barrier = {
+      .kind = VT_MREF, .dtype = VT_S64, .space = VT_MSPACE_SEMAPHORE, .semaphore = VT_MSEM_REGULAR};
+  const vt_mosaic *k = a->mosaic;
+  const vt_mvalue *args = k->body->block->args + k->grid_rank;
+  uint32_t refs = k->body->block->arg_count - k->grid_rank;
+  int64_t used = 0;
+  uint32_t dynamic = 0;
+  m->kernel = k;
+  m->slots = VT_NEW_ARRAY(m->arena, vt_mslot, k->slot_count + 1);
+  m->views = VT_NEW_ARRAY(m->arena, vt_mview, k->ref_count + 1);
+  m->windows = VT_NEW_ARRAY(m->arena, vt_mwindow_state, k->window_count + 1);
+  m->arrays = VT_NEW_ARRAY(m->arena, vt_marray, refs + (uint32_t)k->place_count + 1);
+  m->array_count = refs + (uint32_t)k->place_count + 1;
+  for (uint32_t d = 0; d < k->grid_rank; d++)
+    m->bounds[d] =
+        k->grid[d] == INT64_MIN ? vt_int_load(VT_S32, in[dynamic++].data, 0) : k->grid[d];
+  for (uint32_t i = 0; i < k->prefetch_count; i++)
+    VT_TRY(borrow(&m->arrays[i], in[k->dynamic_count + i], true));
+  VT_TRY(set_windows(m, a, in, out, &used));
+  for (uint32_t i = k->prefetch_count + k->window_count; i < refs; i++)
+    VT_TRY(own_memory(m, &m->arrays[i], args[i].type, &used));
+  for (int32_t i = 0; i < k->place_count; i++)
+    VT_TRY(own_memory(m, &m->arrays[refs + (uint32_t)i], k->places[i]->type, &used));
+  return own_memory(m, &m->arrays[m->array_count - 1], barrier, &used);
+}
+
+static void tear_down(vt_mmachine *m) {
+  if (!m->kernel) return;
+  for (uint32_t i = 0; m->arrays && i < m->array_count; i++)
+    if (m->arrays[i].owned) free(m->arrays[i].data);
+  for (uint32_t i = 0; m->windows && i < m->kernel->window_count; i++)
+    if (m->windows[i].outside.owned) free(m->windows[i].outside.data);
+  free(m->frames);
+}
+
+// ---- running ------------------------------------------------------------------------------------
+
+static vt_status deadlock(const vt_mmachine *machines, int32_t count) {
+  vt_text text = {0};
+  int32_t told = 0;
+  for (int32_t d = 0; d < count && told < 8; d++) {
+    const vt_mmachine *m = &machines[d];
+    if (m->done || !m->waiting) continue;
+    const vt_loc *loc = m->waiting->loc;
+    vt_text_printf(&text, "%s device %d waits at %s", told++ ? ";" : "", m->device,
+                   vt_mop_info_get(m->waiting->code)->text);
+    if (loc->file[0]) vt_text_printf(&text, " (%s:%d)", loc->file, loc->line);
+    vt_text_printf(&text, " for %" PRId64 ", the semaphore holds %" PRId64, m->wanted, m->found);
+  }
+  vt_status st = vt_error(VT_INTERNAL, "kernel %s: deadlock:%s", machines->kernel->name,
+                          vt_text_string(&text));
+  vt_text_free(&text);
+  return st;
+}
+
+// Each machine runs until it waits; when none gets any further, none ever will.
+static vt_status run_machines(vt_mmachine *machines, int32_t count) {
+  for (;;) {
+    bool moved = false, all_done = true;
+    for (int32_t d = 0; d < count; d++) {
+      vt_mmachine *m = &machines[d];
+      int64_t before = m->steps;
+      if (m->done) continue;
+      VT_TRY(vt_mmachine_run(m));
+      moved = moved || m->steps != before || m->done;
+      all_done = all_done && m->done;
+    }
+    if (all_done) return VT_OK;
+    if (!moved) return deadlock(machines, count);
+  }
+}
+
+static vt_status check_semaphores(const vt_mmachine *m) {
+  const vt_mosaic *k = m->kernel;
+  if (k->config.disable_semaphore_checks) return VT_OK;
+  for (uint32_t i = k->prefetch_count + k->window_count; i < m->array_count; i++) {
+    const vt_marray *array = &m->arrays[i];
+    int64_t n = array->type.semaphore ? vt_mtype_elements(array->type) : 0;
+    for (int64_t s = 0; s < n; s++) {
+      int64_t left = ((const int64_t *)(const void *)array->data)[s];
+      if (left)
+        return vt_error(VT_INTERNAL,
+                        "kernel %s: a semaphore holds %" PRId64
+                        " at the end on device %d: what is signalled must be waited for",
+                        k->name, left, m->device);
+    }
+  }
+  return VT_OK;
+}
+
+// Results of narrow unsigned types are zero-extended again.
+static void hand_over(const vt_mmachine *m, const attached *a, uint32_t count, vt_tensor *out) {
+  for (uint32_t i = 0; i < count; i++) {
+    const vt_marray *array = &m->windows[a->input_count + i].outside;
+    const vt_dtype_info *info = vt_dtype_get(out[i].type.dtype);
+    if (array->data == out[i].data) continue;
+    for (int64_t e = 0; e < vt_type_elements(out[i].type); e++)
+      ((uint8_t *)out[i].data)[e] = (uint8_t)array->data[e] & (uint8_t)((1u << info->bits) - 1);
+  }
+}
+
+static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_eval_env *env,
+                     int32_t devices, const vt_tensor *const *in, vt_tensor *const *out) {
+  const attached *a = (const attached *)kernel;
+  vt_arena arena = {0};
+  vt_eval_state state = {0};
+  vt_status st = VT_OK;
+  int32_t partitions = env->partition_count > 0 ? env->partition_count : 1;
+  vt_mmachine *machines = VT_NEW_ARRAY(&arena, vt_mmachine, devices);
+  for (int32_t d = 0; d < devices; d++) {
+    machines[d] = (vt_mmachine){.all = machines,
+                                .device = d,
+                                .device_count = devices,
+                                .exact_dots = env->exact_dots,
+                                .state = &state,
+                                .arena = &arena};
+    if (devices == 1) machines[d].device = env->replica * partitions + env->partition;
+    VT_TRY_OUT(set_up(&machines[d], a, in[d], out[d]));
+  }
+  VT_TRY_OUT(run_machines(machines, devices));
+  for (int32_t d = 0; d < devices; d++) {
+    VT_TRY_OUT(check_semaphores(&machines[d]));
+    hand_over(&machines[d], a, op->result_count, out[d]);
+  }
+out:
+  for (int32_t d = 0; d < devices; d++) tear_down(&machines[d]);
+  vt_eval_state_fini(&state);
+  vt_arena_free(&arena);
+  return st;
+}

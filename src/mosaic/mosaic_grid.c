@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// mosaic_grid.c - the points of the grid in order, and the windows of operands and results: an
+// input block is fetched when its index changes, an output block is written back when it is left.
+#include <inttypes.h>
+#include <string.h>
+
+#include "mosaic/mosaic_run.h"
+
+static vt_marray *inside_of(vt_mmachine *m, uint32_t window) {
+  return &m->arrays[m->kernel->prefetch_count + window];
+}
+
+// The part of the outside that the block covers, and the same part of the block.
+static vt_status overlap(vt_mmachine *m, uint32_t window, vt_mview *outside, vt_mview *inside) {
+  const vt_mwindow *w = &m->kernel->windows[window];
+  vt_mwindow_state *state = &m->windows[window];
+  vt_mview_whole(&state->outside, outside);
+  vt_mview_whole(inside_of(m, window), inside);
+  for (int32_t d = 0; d < inside->rank; d++) {
+    int64_t size = inside->dims[d], whole = outside->dims[d], start, end;
+    if (w->element ? __builtin_sub_overflow(state->block[d], w->pad_low[d], &start)
+                   : __builtin_mul_overflow(state->block[d], size, &start))
+      start = INT64_MAX - size;
+    if (start > INT64_MAX - size) start = INT64_MAX - size;
+    end = start + size;
+    int64_t low = start < 0 ? 0 : start, high = end < whole ? end : whole;
+    if (high <= low && !w->element)
+      return vt_error(VT_OUT_OF_RANGE,
+                      "kernel %s: block %" PRId64 " of size %" PRId64
+                      " in dimension %d of argument %" PRIu32
+                      " lies outside of the array, whose size there is %" PRId64,
+                      m->kernel->name, state->block[d], size, d, window, whole);
+    if (high < low) high = low;
+    int64_t stride = outside->strides[d];
+    outside->offset += low * stride;
+    outside->dims[d] = outside->limits[d] = high - low;
+    inside->offset += (low - start) * inside->strides[d];
+    inside->dims[d] = inside->limits[d] = high - low;
+  }
+  return VT_OK;
+}
+
+static vt_status fetch(vt_mmachine *m, uint32_t window) {
+  vt_mview outside, inside;
+  vt_marray *array = inside_of(m, window);
+  VT_TRY(overlap(m, window, &outside, &inside));
+  if (vt_mview_elements(&inside) != vt_mtype_elements(array->type))
+    memset(array->data, 0, (size_t)vt_mtype_bytes(array->type));
+  return vt_mview_copy(m, &outside, &inside);
+}
+
+static vt_status write_back(vt_mmachine *m, uint32_t window) {
+  vt_mview outside, inside;
+  VT_TRY(overlap(m, window, &outside, &inside));
+  return vt_mview_copy(m, &inside, &outside);
+}
+
+// The index of the window's block at this point of the grid.
+static vt_status place(vt_mmachine *m, uint32_t window, int64_t *block) {
+  const vt_mwindow *w = &m->kernel->windows[window];
+  int32_t rank = inside_of(m, window)->type.rank;
+  memset(block, 0, VT_MOSAIC_RANK * sizeof *block);
+  if (!w->transform) return VT_OK;
+  VT_TRY(vt_mmachine_call(m, w->transform));
+  memcpy(block, m->returned, (size_t)rank * sizeof *block);
+  return VT_OK;
+}
+
+// Blocks that are left are written before new ones are fetched.
+static vt_status move_windows(vt_mmachine *m) {
+  const vt_mosaic *k = m->kernel;
+  for (int pass = 0; pass < 2; pass++)
+    for (uint32_t i = 0; i < k->window_count; i++) {
+      vt_mwindow_state *state = &m->windows[i];
+      int64_t block[VT_MOSAIC_RANK];
+      if (k->windows[i].whole || state->is_output != !pass) continue;
+      VT_TRY(place(m, i, block));
+      bool same = state->valid && !memcmp(block, state->block, sizeof block);
+      if (same) continue;
+      if (state->valid && state->is_output) VT_TRY(write_back(m, i));
+      memcpy(state->block, block, sizeof block);
+      state->valid = true;
+      if (!state->is_output || k->windows[i].revisits) VT_TRY(fetch(m, i));
+    }
+  return VT_OK;
+}
+
+static vt_status end(vt_mmachine *m) {
+  for (uint32_t i = 0; i < m->kernel->window_count; i++)
+    if (m->windows[i].valid && m->windows[i].is_output) VT_TRY(write_back(m, i));
+  m->done = true;
+  return VT_OK;
+}
+
+static bool next_point(vt_mmachine *m) {
+  uint32_t rank = m->kernel->grid_rank;
+  if (!m->started) {
+    m->started = true;
+    for (uint32_t d = 0; d < rank; d++)
+      if (m->bounds[d] <= 0) return false;
+    return true;
+  }
+  return vt_eval_next((int32_t)rank, m->bounds, m->index);
+}
+
+vt_status vt_mgrid_advance(vt_mmachine *m) {
+  if (!next_point(m)) return end(m);
+  VT_TRY(move_windows(m));
+  vt_mmachine_set_args(m, m->kernel->body->block);
+  return vt_mmachine_push(m, m->kernel->body->block);
+}
+
+vt_status vt_mosaic_run_bound(vt_mmachine *m, const vt_mop *op) {
+  int64_t dim = vt_mop_i64(op, VT_MATTR_DIM, 0);
+  if (dim >= m->kernel->grid_rank)
+    return vt_mop_error(op, VT_INVALID_ARGUMENT, "the grid has no dimension %" PRId64, dim);
+  vt_mset_int(m, &op->results[0], m->bounds[dim]);
+  return VT_OK;
+}

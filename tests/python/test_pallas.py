@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pallas kernels compiled for the plugin, against the same function in jax.numpy or JAX's interpreter of kernels."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from support import run_python, tree_close
+
+pytestmark = [pytest.mark.usefixtures("tpu_only"), pytest.mark.asan]
+F32, I32, BF16 = jnp.float32, jnp.int32, jnp.bfloat16
+
+
+def shaped(dims, dtype=F32):
+    return jax.ShapeDtypeStruct(dims, dtype)
+
+
+def numbers(*dims, dtype=F32, seed=0):
+    values = np.random.default_rng(seed).standard_normal(dims) * 4
+    return jnp.asarray(values).astype(dtype)
+
+
+def spec(memory_space):
+    return pl.BlockSpec(memory_space=memory_space)
+
+
+def add_kernel(x, y, o):
+    o[...] = x[...] + y[...]
+
+
+DTYPES = [F32, BF16, I32, jnp.uint32, jnp.int16, jnp.int8, jnp.uint8, jnp.float8_e4m3fn]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: jnp.dtype(d).name)
+def test_add(dtype):
+    x, y = numbers(32, 128, dtype=dtype), numbers(32, 128, dtype=dtype, seed=1)
+    if dtype == jnp.float8_e4m3fn:
+        def kernel(x, y, o):
+            o[...] = (x[...].astype(F32) + y[...].astype(F32)).astype(o.dtype)
+        want = (x.astype(F32) + y.astype(F32)).astype(dtype)
+    else:
+        kernel, want = add_kernel, x + y
+    got = jax.jit(pl.pallas_call(kernel, shaped(x.shape, dtype)))(x, y)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+
+
+def matmul_kernel(x, y, o, acc, *, precision):
+    @pl.when(pl.program_id(2) == 0)
+    def _():
+        acc[...] = jnp.zeros_like(acc)
+
+    acc[...] += jnp.dot(x[...], y[...], preferred_element_type=F32, precision=precision)
+
+    @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+    def _():
+        o[...] = acc[...].astype(o.dtype)
+
+
+def matmul(x, y, precision=None, block=128):
+    m, k, n = x.shape[0], x.shape[1], y.shape[1]
+    return pl.pallas_call(
+        functools.partial(matmul_kernel, precision=precision),
+        shaped((m, n)),
+        grid=(m // block, n // block, k // block),
+        in_specs=[
+            pl.BlockSpec((block, block), lambda i, j, k: (i, k)),
+            pl.BlockSpec((block, block), lambda i, j, k: (k, j)),
+        ],
+        out_specs=pl.BlockSpec((block, block), lambda i, j, k: (i, j)),
+        scratch_shapes=[pltpu.VMEM((block, block), F32)],
+    )(x, y)
+
+
+def test_matmul_rounds_to_bf16_unless_told():
+    x, y = numbers(256, 384), numbers(384, 256, seed=1)
+    exact = np.asarray(x, np.float64) @ np.asarray(y, np.float64)
+    rounded = np.asarray(x.astype(BF16), np.float64) @ np.asarray(y.astype(BF16), np.float64)
+    np.testing.assert_allclose(jax.jit(matmul)(x, y), rounded, rtol=1e-4, atol=1e-3)
+    highest = functools.partial(matmul, precision=jax.lax.Precision.HIGHEST)
+    np.testing.assert_allclose(jax.jit(highest)(x, y), exact, rtol=1e-4, atol=1e-3)
+
+
+def test_matmul_of_integers():
+    x = jnp.asarray(np.random.default_rng(0).integers(-128, 127, (128, 256)), jnp.int8)
+
+    def kernel(x, o):
+        o[...] = jax.lax.dot_general(x[...], x[...], (((1,), (1,)), ((), ())), preferred_element_type=I32)
+
+    wide = np.asarray(x, np.int64)
+    np.testing.assert_array_equal(pl.pallas_call(kernel, shaped((128, 128), I32))(x), wide @ wide.T)
+
+
+def test_reductions_and_moves():
+    def kernel(x, total, best, turned, joined):
+        a = x[...]
+        total[...] = jnp.broadcast_to(jnp.sum(a, axis=1, keepdims=True), (16, 128))
+        best[...] = jnp.broadcast_to(jnp.argmax(a, axis=1)[:, None], (16, 128))
+        turned[...] = a.T
+        joined[...] = jnp.concatenate([pltpu.roll(a, 5, 1), jnp.where(a > 0, a, -a)], axis=0)
+
+    x = numbers(16, 128)
+    outs = [shaped((16, 128)), shaped((16, 128), I32), shaped((128, 16)), shaped((32, 128))]
+    total, best, turned, joined = jax.jit(pl.pallas_call(kernel, outs))(x)
+    np.testing.assert_allclose(total[:, 0], np.sum(np.asarray(x), 1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(best[:, 3], np.argmax(x, 1))
+    np.testing.assert_array_equal(turned, np.asarray(x).T)
+    np.testing.assert_array_equal(joined, np.concatenate([np.roll(x, 5, 1), np.abs(x)]))
+
+
+def test_last_blocks_reach_over_the_end():
+    def kernel(x, o):
+        o[...] = x[...] * 2
+
+    x = numbers(20, 200)
+    block = pl.BlockSpec((8, 128), lambda i, j: (i, j))
+    call = pl.pallas_call(kernel, shaped(x.shape), grid=(3, 2), in_specs=[block], out_specs=block)
+    np.testing.assert_array_equal(call(x), x * 2)
+
+
+def test_prefetched_scalars_choose_blocks():
+    def kernel(table, x, o):
+        o[...] = x[...] + table[pl.program_id(0)].astype(F32)
+
+    grid = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(4,),
+        in_specs=[pl.BlockSpec((8, 128), lambda i, table: (table[i], 0))],
+        out_specs=pl.BlockSpec((8, 128), lambda i, table: (i, 0)),
+    )
+    table, x = jnp.array([2, 0, 3, 3], I32), numbers(32, 128)
+    want = np.asarray(x).reshape(4, 8, 128)[table] + np.asarray(table, np.float32)[:, None, None]
+    got = pl.pallas_call(kernel, shaped(x.shape), grid_spec=grid)(table, x)
+    np.testing.assert_array_equal(got, want.reshape(32, 128))
+
+
+def test_a_bound_known_at_run_time():
+    def kernel(x, o):
+        o[...] = x[...] + 1
+
+    @jax.jit
+    def call(n, x):
+        block = pl.BlockSpec((8, 128), lambda i: (i, 0))
+        return pl.pallas_call(
+            kernel, shaped(x.shape), grid=(n,), in_specs=[block], out_specs=block, input_output_aliases={0: 0}
+        )(x)
+
+    x = numbers(32, 128)
+    for n in [0, 1, 3, 4]:
+        want = np.array(x)
+        want[: 8 * n] += 1
+        np.testing.assert_array_equal(call(jnp.int32(n), x), want)
+
+
+def test_copies_with_semaphores():
+    def kernel(x, o, buffer, semaphores):
+        def copy(i):
+            return pltpu.make_async_copy(x.at[pl.ds(i * 8, 8)], buffer.at[i % 2], semaphores.at[i % 2])
+
+        copy(0).start()
+
+        @pl.loop(0, 4)
+        def _(i):
+            @pl.when(i < 3)
+            def _():
+                copy(i + 1).start()
+
+            copy(i).wait()
+            buffer[i % 2] = buffer[i % 2] * 3
+            pltpu.sync_copy(buffer.at[i % 2], o.at[pl.ds((3 - i) * 8, 8)])
+
+    x = numbers(32, 128)
+    call = pl.pallas_call(
+        kernel,
+        shaped(x.shape),
+        in_specs=[spec(pl.ANY)],
+        out_specs=spec(pl.ANY),
+        scratch_shapes=[pltpu.VMEM((2, 8, 128), F32), pltpu.SemaphoreType.DMA((2,))],
+    )
+    want = np.asarray(x).reshape(4, 8, 128)[::-1].reshape(32, 128) * 3
+    np.testing.assert_array_equal(jax.jit(call)(x), want)
+
+
+def test_control_flow():
+    def kernel(n, x, o):
+        total = jax.lax.fori_loop(0, n[0], lambda i, c: c * 0.5 + x[i], jnp.zeros((8, 128), F32))
+        steps = jax.lax.while_loop(lambda c: c[0] < 100, lambda c: (c[0] * 2 + 1, c[1] + 1), (n[1], 0))[1]
+        o[...] = jax.lax.cond(steps > 3, lambda v: v + 1, lambda v: v - 1, total)
+
+    x = numbers(4, 8, 128)
+    call = jax.jit(pl.pallas_call(kernel, shaped((8, 128)), in_specs=[spec(pltpu.SMEM), spec(pltpu.VMEM)]))
+    for n, start in [(0, 1), (3, 50), (4, 200)]:
+        want, steps, c = np.zeros((8, 128), np.float32), 0, start
+        for i in range(n):
+            want = want * np.float32(0.5) + np.asarray(x[i])
+        while c < 100:
+            c, steps = c * 2 + 1, steps + 1
+        np.testing.assert_allclose(call(jnp.array([n, start], I32), x), want + (1 if steps > 3 else -1), rtol=1e-6)
+
+
+def test_inside_of_jit_scan_and_vmap():
+    add = pl.pallas_call(add_kernel, shaped((8, 128)))
+
+    @jax.jit
+    def many(x):
+        return jax.lax.scan(lambda c, row: (add(c, row), c.sum()), jnp.zeros((8, 128)), x)
+
+    x = numbers(5, 8, 128)
+    np.testing.assert_allclose(many(x)[0], np.asarray(x).sum(0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(jax.vmap(add)(x, x), x + x)
+
+
+def test_pipelines_inside_of_a_kernel():
+    def kernel(x, y, o):
+        def body(a, b, out):
+            out[...] = a[...] * b[...]
+
+        block = pl.BlockSpec((8, 128), lambda i, j: (i, j))
+        pltpu.emit_pipeline(body, grid=(4, 2), in_specs=[block, block], out_specs=[block])(x, y, o)
+
+    x, y = numbers(32, 256), numbers(32, 256, seed=1)
+    call = pl.pallas_call(kernel, shaped(x.shape), in_specs=[spec(pl.ANY)] * 2, out_specs=spec(pl.ANY))
+    np.testing.assert_array_equal(jax.jit(call)(x, y), x * y)
+
+
+@pytest.mark.parametrize("kernel", ["flash", "softmax"])
+def test_agrees_with_the_interpreter(kernel):
+    def softmax(x, o):
+        e = jnp.exp(x[...] - jnp.max(x[...], axis=-1, keepdims=True))
+        o[...] = e / jnp.sum(e, axis=-1, keepdims=True)
+
+    if kernel == "softmax":
+        x = numbers(64, 256)
+        block = pl.BlockSpec((8, 256), lambda i: (i, 0))
+        make = functools.partial(pl.pallas_call, softmax, shaped(x.shape), grid=(8,), in_specs=[block], out_specs=block)
+        tree_close(jax.jit(make())(x), jax.jit(make(interpret=True))(x), rtol=1e-5, atol=1e-6)
+        return
+    from jax.experimental.pallas.ops.tpu import flash_attention as fa
+
+    q, k, v = (numbers(1, 2, 256, 128, dtype=BF16, seed=i) * 0.25 for i in range(3))
+    got = jax.jit(functools.partial(fa.flash_attention, causal=True, sm_scale=0.1))(q, k, v).astype(F32)
+    want = fa.mha_reference(*(a.astype(F32) for a in (q, k, v)), None, causal=True, sm_scale=0.1)
+    np.testing.assert_allclose(got, want, rtol=0.02, atol=0.02)
+
+
+def ring_kernel(x, o, send, receive):
+    me, count = jax.lax.axis_index("x"), jax.lax.axis_size("x")
+    barrier = pltpu.get_barrier_semaphore()
+    pl.semaphore_signal(barrier, 1, device_id=(me + count - 1) % count)
+    pl.semaphore_wait(barrier, 1)
+    copy = pltpu.make_async_remote_copy(x, o, send, receive, device_id=((me + 1) % count,))
+    copy.start()
+    copy.wait()
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_a_ring_of_devices(count):
+    mesh = Mesh(np.array(jax.devices()[:count]), ("x",))
+    call = pl.pallas_call(
+        ring_kernel,
+        shaped((8, 128)),
+        in_specs=[spec(pl.ANY)],
+        out_specs=spec(pl.ANY),
+        scratch_shapes=[pltpu.SemaphoreType.DMA] * 2,
+        compiler_params=pltpu.CompilerParams(collective_id=7),
+    )
+    around = jax.jit(jax.shard_map(call, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+    x = jax.device_put(numbers(8 * count, 128), NamedSharding(mesh, P("x")))
+    np.testing.assert_array_equal(around(x), np.roll(np.asarray(x), 8, 0))
+
+
+def test_a_wait_without_a_signal_is_a_deadlock():
+    def kernel(x, o, semaphore):
+        pl.semaphore_wait(semaphore, 2)
+        o[...] = x[...]
+
+    call = pl.pallas_call(kernel, shaped((8, 128)), scratch_shapes=[pltpu.SemaphoreType.REGULAR])
+    with pytest.raises(Exception, match="deadlock: device 0 waits at tpu.sem_wait .*for 2, the semaphore holds 0"):
+        jax.block_until_ready(jax.jit(call)(numbers(8, 128)))
+
+
+def test_a_block_outside_of_the_array_is_an_error():
+    def kernel(x, o):
+        o[...] = x[...]
+
+    block = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    call = pl.pallas_call(kernel, shaped((32, 128)), grid=(4,), in_specs=[block], out_specs=block)
+    with pytest.raises(Exception, match="lies outside of the array"):
+        jax.block_until_ready(jax.jit(call)(numbers(16, 128)))
+
+
+def test_random_bits_depend_on_the_seed_alone():
+    def kernel(seed, o):
+        pltpu.prng_seed(seed[0])
+        o[...] = pltpu.bitcast(pltpu.prng_random_bits((64, 128)), jnp.uint32)
+
+    call = jax.jit(pl.pallas_call(kernel, shaped((64, 128), jnp.uint32), in_specs=[spec(pltpu.SMEM)]))
+    a, b, c = (np.asarray(call(jnp.array([s], I32))) for s in [1, 1, 2])
+    np.testing.assert_array_equal(a, b)
+    assert (a != c).mean() > 0.99
+    assert 0.48 < ((a[..., None] >> np.arange(32, dtype=np.uint32)) & 1).mean() < 0.52
+
+
+def test_prints_of_a_kernel():
+    result = run_python(
+        """
+        import jax, jax.numpy as jnp
+        from jax.experimental import pallas as pl
+        def kernel(x, o):
+            pl.debug_print("point {} of {}", pl.program_id(0), 3)
+            o[...] = x[...]
+        block = pl.BlockSpec((8, 128), lambda i: (0, 0))
+        call = pl.pallas_call(kernel, jax.ShapeDtypeStruct((8, 128), jnp.float32), grid=(3,), in_specs=[block],
+                              out_specs=block)
+        jax.block_until_ready(jax.jit(call)(jnp.ones((8, 128))))
+        """
+    )
+    assert "point 2 of 3" in result.stderr
