@@ -66,6 +66,10 @@ const vt_chip *vt_chip_get(vt_chip_id id);
 // ("v6e-256 x2").
 // errors NOT_FOUND: names the nearest types; INVALID_ARGUMENT: dimensions, number of slices
 vt_status vt_slice_from_name(const char *name, vt_slice *out_slice) VT_CHECKED;
+// The rows of slices.def, one by one; false behind the last.
+bool vt_slice_at(int32_t index, vt_slice *out_slice);
+// A chip by one of its names: "v5e", "v5litepod". errors NOT_FOUND
+vt_status vt_chip_from_name(const char *text, const vt_chip **out_chip) VT_CHECKED;
 // Makes `slices` copies, 1 = unchanged. errors INVALID_ARGUMENT: too many, or the slice already has
 // a different number
 vt_status vt_slice_join(vt_slice *slice, int32_t slices) VT_CHECKED;

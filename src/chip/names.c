@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "chip/chip.h"
 
 typedef struct slice_row {
@@ -309,4 +310,24 @@ vt_status vt_slice_from_name(const char *text, vt_slice *out_slice) {
   VT_TRY(take_apart(text, &n));
   VT_TRY(n.topology ? slice_of_topology(text, &n, out_slice) : slice_of_type(text, &n, out_slice));
   return vt_slice_join(out_slice, n.slices);
+}
+
+bool vt_slice_at(int32_t index, vt_slice *out_slice) {
+  if (index < 0 || index >= SLICE_ROWS) return false;
+  vt_status st = vt_slice_from_name(the_slices[index].name, out_slice);
+  vt_assert(!st);
+  return !st;
+}
+
+vt_status vt_chip_from_name(const char *text, const vt_chip **out_chip) {
+  char tidied[32];
+  *out_chip = tidy(text, tidied, sizeof tidied) ? chip_by_name(tidied, false) : NULL;
+  if (*out_chip) return VT_OK;
+  vt_text known = {0};
+  for (int i = 0; i < VT_CHIP_COUNT; i++)
+    vt_text_printf(&known, "%s%s", i ? ", " : "", vt_chip_get((vt_chip_id)i)->topology);
+  vt_status st =
+      vt_error(VT_NOT_FOUND, "no chip '%.64s': there are %s", text, vt_text_string(&known));
+  vt_text_free(&known);
+  return st;
 }

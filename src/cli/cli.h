@@ -6,18 +6,23 @@
 #include <limits.h>
 
 #include "base/command.h"
+#include "chip/chip.h"
 #include "vtpu/vtpu.h"
 
 // Each returns the exit code of the program.
 int vt_cli_exec(const vt_args *args);
 int vt_cli_compile(const vt_args *args);
 int vt_cli_predict(const vt_args *args);
+int vt_cli_compare(const vt_args *args);
+int vt_cli_slices(const vt_args *args);
 int vt_cli_validate(const vt_args *args);
 int vt_cli_run(const vt_args *args);
 int vt_cli_info(const vt_args *args);
 
 // The file of libvtpu.so, which holds this code.
 vt_status vt_cli_library(char out_path[PATH_MAX]) VT_CHECKED;
+// The slice that a name means; NULL = the default. errors NOT_FOUND, with similar names
+vt_status vt_cli_slice(const char *name, vt_slice *out_slice) VT_CHECKED;
 // Prints "vtpu WORD: message", frees the error, returns the exit code 1.
 int vt_cli_fail(const char *word, vtpu_error *error);
 // "1.5 GiB", "3.2 GFLOP", "12.5 us": in a ring of static buffers, valid for the next few calls.

@@ -197,13 +197,11 @@ static vt_status print_report(const vtpu_program *program, const vtpu_slice *sli
   return VT_OK;
 }
 
-static vt_status print_partitioned(const vtpu_slice *slice, const arguments *given) {
+static vt_status print_partitioned(const arguments *given) {
   vt_bytes bytes;
   vt_text text = {0};
-  vtpu_slice_info info = {.struct_size = sizeof info};
   vt_slice described;
-  VT_TRY(vtpu_slice_describe(slice, &info));
-  VT_TRY(vt_slice_from_name(info.accelerator_type, &described));
+  VT_TRY(vt_cli_slice(given->slice, &described));
   VT_TRY(vt_file_map(given->program, &bytes));
   vt_status st = vt_partitioned_text(bytes, &described, given->json, given->passes, &text);
   if (!st) fputs(vt_text_string(&text), stdout);
@@ -244,7 +242,7 @@ static int with_program(const vt_args *args, bool exec) {
   }
   VT_TRY_OUT(vtpu_open(given.slice, &slice));
   if (given.partitioned) {
-    st = print_partitioned(slice, &given);
+    st = print_partitioned(&given);
     goto out;
   }
   VT_TRY_OUT(vtpu_load_file(slice, given.program, &program));

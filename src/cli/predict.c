@@ -114,20 +114,9 @@ static void print_json(const json_t *list) {
   free(text);
 }
 
-// The slice that all commands mean by the name; NULL = the default.
-static vt_status find_slice(const char *name, vt_slice *out_slice) {
-  vtpu_slice *slice = NULL;
-  vtpu_slice_info info = {.struct_size = sizeof info};
-  VT_TRY(vtpu_open(name, &slice));
-  vt_status st = vtpu_slice_describe(slice, &info);
-  if (!st) st = vt_slice_from_name(info.accelerator_type, out_slice);
-  vtpu_close(slice);
-  return st;
-}
-
 int vt_cli_predict(const vt_args *args) {
   vt_slice slice;
-  vt_status st = find_slice(vt_args_text(args, "slice"), &slice);
+  vt_status st = vt_cli_slice(vt_args_text(args, "slice"), &slice);
   if (st) return vt_cli_fail("predict", st);
   json_t *list = vt_args_on(args, "json") ? json_array() : NULL;
   int failed = 0;

@@ -32,7 +32,8 @@ static void set(const char *name, const char *value) {
 }
 
 // One process sees all chips of the slice: for the frameworks they are those of one host.
-static void set_environment(const vt_slice *slice, const char *library, const char *activity) {
+static void set_environment(const vt_slice *slice, const char *library, const char *activity,
+                            bool predict) {
   char type[sizeof slice->name], chips[64];
   snprintf(type, sizeof type, "%s", slice->name);
   type[strcspn(type, " ")] = 0; // without the number of slices
@@ -40,6 +41,7 @@ static void set_environment(const vt_slice *slice, const char *library, const ch
   set("TPU_LIBRARY_PATH", library);
   set("VTPU_ACCELERATOR_TYPE", slice->name);
   set("VTPU_ACTIVITY", activity);
+  if (predict) set("VTPU_PREDICT", activity);
   set("TPU_ACCELERATOR_TYPE", type);
   set("TPU_SKIP_MDS_QUERY", "1"); // there is no metadata server
   set("TPU_WORKER_ID", "0");
@@ -124,18 +126,8 @@ static vt_status try_file(const char *path) {
   return VT_OK;
 }
 
-static vt_status slice_of(const char *type, vt_slice *out) {
-  vtpu_slice *slice = NULL;
-  vtpu_slice_info info = {.struct_size = sizeof info};
-  vt_status st = vtpu_open(type, &slice);
-  if (!st) st = vtpu_slice_describe(slice, &info);
-  if (!st) st = vt_slice_from_name(info.accelerator_type, out);
-  vtpu_close(slice);
-  return st;
-}
-
-static void explain(const vt_run_use *use, int status, const char *why) {
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+static void explain(const vt_run_use *use) {
+  if (WIFSIGNALED(use->status) && WTERMSIG(use->status) == SIGKILL)
     fprintf(stderr,
             "vtpu run: the program was killed (SIGKILL); if nobody did it, this machine ran "
             "out of memory\n");
@@ -143,40 +135,49 @@ static void explain(const vt_run_use *use, int status, const char *why) {
   const char *jax = getenv("JAX_PLATFORMS"), *pjrt = getenv("PJRT_DEVICE");
   fprintf(stderr, "vtpu run: the program did not open the TPU (JAX_PLATFORMS=%s, PJRT_DEVICE=%s)\n",
           jax ? jax : "", pjrt ? pjrt : "");
-  if (*why)
+  if (*use->no_files)
     fprintf(stderr,
             "vtpu run: it had no device files of the chips, which PyTorch/XLA looks for: %s\n",
-            why);
+            use->no_files);
+}
+
+vt_status vt_run_on(const vt_slice *slice, char **command, bool predict, vt_arena *arena,
+                    vt_run_use *out_use) {
+  char library[PATH_MAX], folder[4200];
+  vt_run_use *use = out_use;
+  *use = (vt_run_use){.slice = slice, .command = command, .predict = predict};
+  VT_TRY(vt_cli_library(library));
+  VT_TRY(make_folder(folder, sizeof folder));
+  set_environment(slice, library, folder, predict);
+  double start = now_s();
+  vt_status st = run_program(slice, command, &use->status, use->no_files, sizeof use->no_files);
+  use->seconds = now_s() - start;
+  use->exit_code =
+      WIFSIGNALED(use->status) ? BY_SIGNAL + WTERMSIG(use->status) : WEXITSTATUS(use->status);
+  vt_run_collect(folder, arena, use);
+  return st;
 }
 
 int vt_cli_run(const vt_args *args) {
   const char *json = vt_args_text(args, "json"), *html = vt_args_text(args, "html");
-  char library[PATH_MAX], folder[4200], why[256] = "";
   vt_slice slice;
-  vt_run_use use = {.slice = &slice, .command = args->rest};
-  int status = 0;
+  vt_arena arena = {0};
+  vt_run_use use;
   vt_status st = VT_OK;
   if (!args->rest_count)
     st = vt_error(VT_INVALID_ARGUMENT, "name the program: vtpu run -t v3-8 -- python3 train.py");
-  if (!st) st = slice_of(vt_args_text(args, "slice"), &slice);
-  if (!st) st = vt_cli_library(library);
+  if (!st) st = vt_cli_slice(vt_args_text(args, "slice"), &slice);
   if (!st) st = try_file(json);
   if (!st) st = try_file(html);
-  if (!st) st = make_folder(folder, sizeof folder);
-  if (st) return vt_cli_fail("run", st);
-  set_environment(&slice, library, folder);
-  double start = now_s();
-  st = run_program(&slice, args->rest, &status, why, sizeof why);
-  use.seconds = now_s() - start;
-  use.exit_code = WIFSIGNALED(status) ? BY_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
-  vt_run_collect(folder, &use);
+  if (!st) st = vt_run_on(&slice, args->rest, vt_args_on(args, "predict"), &arena, &use);
   if (st) return vt_cli_fail("run", st);
   if (!vt_args_on(args, "quiet")) {
-    explain(&use, status, why);
+    explain(&use);
     if (use.processes) vt_run_print(&use);
   }
   if (json) st = vt_run_write_json(&use, json);
   if (!st && html) st = vt_run_write_html(&use, html);
   if (st) (void)vt_cli_fail("run", st);
-  return end_as(status);
+  vt_arena_free(&arena);
+  return end_as(use.status);
 }

@@ -21,11 +21,19 @@ typedef struct vt_run_use {
   uint64_t programs, busy_ns, device_ps, hbm_peak, hbm_limit, hbm_refused, hbm_asked;
   char versions[120]; // of the first of them
   double seconds;     // from start to end
+  bool predict;       // --predict: the programs, those that take most of the slice's time first
+  struct vt_predicted_program *programs_run;
+  uint32_t program_count;
   int exit_code;      // 128 + the number of a signal
+  int status;         // as wait() has it
+  char no_files[256]; // why it had no device files of the chips, or \"\"
 } vt_run_use;
 
-// Adds up the pages in the folder and removes them with it.
-void vt_run_collect(const char *folder, vt_run_use *use);
+// Runs a program on the slice to its end. Signals that ask this process to end reach it.
+vt_status vt_run_on(const vt_slice *slice, char **command, bool predict, vt_arena *arena,
+                    vt_run_use *out_use) VT_CHECKED;
+// Adds up the pages and the predictions in the folder and removes them with it.
+void vt_run_collect(const char *folder, vt_arena *arena, vt_run_use *use);
 void vt_run_print(const vt_run_use *use); // to standard error
 // Writes the report as JSON or as one page of HTML. errors: those of the file
 vt_status vt_run_write_json(const vt_run_use *use, const char *path) VT_CHECKED;

@@ -5,13 +5,19 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/activity.h"
+#include "base/predictions.h"
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/run.h"
+
+enum { SHOWN_PROGRAMS = 8 };
 
 // ---- pages --------------------------------------------------------------------------------------
 
@@ -27,19 +33,68 @@ static void add_page(const vt_activity_page *page, vt_run_use *use) {
     snprintf(use->versions, sizeof use->versions, "%.*s", VT_ACTIVITY_VERSIONS - 1, page->versions);
 }
 
-void vt_run_collect(const char *folder, vt_run_use *use) {
+// ---- predictions --------------------------------------------------------------------------------
+
+// A program that several processes ran, or compiled again, is one row.
+static void add_program(const vt_predicted_program *p, vt_arena *arena, vt_run_use *use) {
+  for (uint32_t i = 0; i < use->program_count; i++) {
+    vt_predicted_program *known = &use->programs_run[i];
+    if (strcmp(known->name, p->name) != 0 || known->seconds != p->seconds) continue;
+    known->runs += p->runs;
+    return;
+  }
+  if (!use->programs_run)
+    use->programs_run = VT_NEW_ARRAY(arena, vt_predicted_program, VT_PREDICTIONS_MOST);
+  if (use->program_count == VT_PREDICTIONS_MOST) return;
+  use->programs_run[use->program_count++] = *p;
+}
+
+static void add_programs(int fd, vt_arena *arena, vt_run_use *use) {
+  vt_predictions *file = mmap(NULL, sizeof *file, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (file == MAP_FAILED) return;
+  uint64_t count = file->magic == VT_PREDICTIONS_MAGIC ? file->count : 0;
+  for (uint64_t i = 0; i < count && i < VT_PREDICTIONS_MOST; i++)
+    add_program(&file->programs[i], arena, use);
+  munmap(file, sizeof *file);
+}
+
+static double total_seconds(const vt_predicted_program *p) {
+  return p->seconds * (double)p->runs;
+}
+
+static int by_total(const void *a, const void *b) {
+  double x = total_seconds(a), y = total_seconds(b);
+  if (x != y) return x < y ? 1 : -1;
+  return strcmp(((const vt_predicted_program *)a)->name, ((const vt_predicted_program *)b)->name);
+}
+
+static double predicted_s(const vt_run_use *use) {
+  double sum = 0;
+  for (uint32_t i = 0; i < use->program_count; i++) sum += total_seconds(&use->programs_run[i]);
+  return sum;
+}
+
+// ---- the folder ---------------------------------------------------------------------------------
+
+void vt_run_collect(const char *folder, vt_arena *arena, vt_run_use *use) {
   DIR *entries = opendir(folder);
   for (struct dirent *e; entries && (e = readdir(entries));) {
     vt_activity_page page;
     int fd = openat(dirfd(entries), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) continue;
-    bool whole = read(fd, &page, sizeof page) == (ssize_t)sizeof page;
+    struct stat stat;
+    bool programs = !strncmp(e->d_name, "programs-", 9);
+    bool whole = !programs && read(fd, &page, sizeof page) == (ssize_t)sizeof page;
     if (whole && page.magic == VT_ACTIVITY_MAGIC) add_page(&page, use);
+    if (programs && fstat(fd, &stat) == 0 && stat.st_size == sizeof(vt_predictions))
+      add_programs(fd, arena, use);
     close(fd);
     (void)unlinkat(dirfd(entries), e->d_name, 0);
   }
   if (entries) closedir(entries);
   (void)rmdir(folder);
+  if (use->program_count)
+    qsort(use->programs_run, use->program_count, sizeof *use->programs_run, by_total);
 }
 
 // ---- rows ---------------------------------------------------------------------------------------
@@ -56,6 +111,41 @@ static double usd(const vt_run_use *use) {
 
 typedef void put_row(void *to, const char *name, const char *value);
 
+// Time and cost on the slice: predicted, or their lower bound.
+static void put_slice_rows(const vt_run_use *use, put_row *put, void *to) {
+  char text[256];
+  double price = vt_slice_usd_per_hour(use->slice), seconds = predicted_s(use);
+  if (use->predict)
+    snprintf(text, sizeof text, "%s for these programs (predicted)", vt_cli_seconds(seconds));
+  else
+    snprintf(text, sizeof text, "%s or more for these programs (roofline of published peaks)",
+             vt_cli_seconds(device_s(use)));
+  put(to, "on the slice", text);
+  if (price > 0) {
+    snprintf(text, sizeof text, "%.3g USD%s, on demand at %.2f USD an hour",
+             use->predict ? seconds / 3600 * price : usd(use), use->predict ? "" : " or more",
+             price);
+    put(to, "cost", text);
+  }
+}
+
+// The programs that take most of the slice's time, up to where little is left.
+static void put_programs(const vt_run_use *use, put_row *put, void *to) {
+  char text[256];
+  double all = predicted_s(use);
+  for (uint32_t i = 0; i < use->program_count && i < SHOWN_PROGRAMS; i++) {
+    const vt_predicted_program *p = &use->programs_run[i];
+    if (!p->runs || (p->bound[0] && total_seconds(p) < all / 100)) continue;
+    if (p->bound[0])
+      snprintf(text, sizeof text, "%s x %llu, bound by %s, MFU %.1f %%, HBM %s a device",
+               vt_cli_seconds(p->seconds), (unsigned long long)p->runs, p->bound, 100 * p->mfu,
+               vt_cli_bytes((double)p->hbm_peak_bytes));
+    else
+      snprintf(text, sizeof text, "%llu runs, no prediction", (unsigned long long)p->runs);
+    put(to, p->name, text);
+  }
+}
+
 // Each row of the report, in order.
 static void put_rows(const vt_run_use *use, put_row *put, void *to) {
   char text[256];
@@ -69,14 +159,7 @@ static void put_rows(const vt_run_use *use, put_row *put, void *to) {
   snprintf(text, sizeof text, "%llu run by %d process%s (%s)", (unsigned long long)use->programs,
            use->processes, use->processes == 1 ? "" : "es", use->versions);
   put(to, "programs", text);
-  snprintf(text, sizeof text, "%s or more for these programs (roofline of published peaks)",
-           vt_cli_seconds(device_s(use)));
-  put(to, "on the slice", text);
-  if (vt_slice_usd_per_hour(slice) > 0) {
-    snprintf(text, sizeof text, "%.3g USD or more, on demand at %.2f USD an hour", usd(use),
-             vt_slice_usd_per_hour(slice));
-    put(to, "cost", text);
-  }
+  put_slice_rows(use, put, to);
   snprintf(text, sizeof text, "%s at the peak of %s, all devices together",
            vt_cli_bytes((double)use->hbm_peak), vt_cli_bytes((double)use->hbm_limit));
   put(to, "HBM", text);
@@ -89,6 +172,7 @@ static void put_rows(const vt_run_use *use, put_row *put, void *to) {
     snprintf(text, sizeof text, "%d", use->exit_code);
     put(to, "exit code", text);
   }
+  put_programs(use, put, to);
 }
 
 static void print_row(void *to, const char *name, const char *value) {
@@ -101,6 +185,24 @@ void vt_run_print(const vt_run_use *use) {
 }
 
 // ---- files --------------------------------------------------------------------------------------
+
+static json_t *programs_of(const vt_run_use *use) {
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < use->program_count; i++) {
+    const vt_predicted_program *p = &use->programs_run[i];
+    json_t *row = json_pack("{s:s, s:I}", "name", p->name, "runs", (json_int_t)p->runs);
+    json_t *more = p->bound[0] ? json_pack("{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:s}", "seconds",
+                                           p->seconds, "exposed_collective_seconds", p->exposed,
+                                           "flops", p->flops, "mfu", p->mfu, "energy_j", p->joules,
+                                           "hbm_peak_bytes", (json_int_t)p->hbm_peak_bytes,
+                                           "devices", (json_int_t)p->devices, "bound", p->bound)
+                               : NULL;
+    if (more) json_object_update(row, more);
+    json_decref(more);
+    json_array_append_new(list, row);
+  }
+  return list;
+}
 
 vt_status vt_run_write_json(const vt_run_use *use, const char *path) {
   json_t *command = json_array();
@@ -117,6 +219,12 @@ vt_status vt_run_write_json(const vt_run_use *use, const char *path) {
       "device_seconds", device_s(use), "usd", usd(use), "hbm_peak_bytes", (json_int_t)use->hbm_peak,
       "hbm_limit_bytes", (json_int_t)use->hbm_limit, "hbm_refused", (json_int_t)use->hbm_refused,
       "hbm_refused_bytes", (json_int_t)use->hbm_asked, "versions", use->versions);
+  if (report && use->predict) {
+    json_object_set_new(report, "predicted_seconds", json_real(predicted_s(use)));
+    json_object_set_new(report, "predicted_usd",
+                        json_real(predicted_s(use) / 3600 * vt_slice_usd_per_hour(use->slice)));
+    json_object_set_new(report, "predictions", programs_of(use));
+  }
   char *text = report ? json_dumps(report, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(report);
   if (!text) return vt_error(VT_RESOURCE_EXHAUSTED, "%s: out of memory", path);
@@ -138,7 +246,9 @@ static void put_escaped(vt_text *out, const char *text) {
 }
 
 static void html_row(void *to, const char *name, const char *value) {
-  vt_text_printf(to, "<tr><th>%s</th><td>", name);
+  vt_text_put(to, "<tr><th>");
+  put_escaped(to, name);
+  vt_text_put(to, "</th><td>");
   put_escaped(to, value);
   vt_text_put(to, "</td></tr>\n");
 }
@@ -173,8 +283,10 @@ vt_status vt_run_write_html(const vt_run_use *use, const char *path) {
   put_bar(&out, "elsewhere", host > 0 ? host : 0, use->seconds);
   vt_text_put(&out,
               "</table>\n<p>Time, programs and memory are measured on this machine. The time on "
-              "the slice is a lower bound from the published peaks of the chip; the cost is its "
-              "public price for that time.</p>\n</body></html>\n");
+              "the slice is ");
+  vt_text_put(&out,
+              use->predict ? "predicted" : "a lower bound from the published peaks of the chip");
+  vt_text_put(&out, "; the cost is its public price for that time.</p>\n</body></html>\n");
   vt_status st = vt_file_write(path, vt_text_string(&out), out.size);
   vt_text_free(&out);
   return st;

@@ -238,6 +238,7 @@ vt_status vt_executable_compile_own(const vt_slice *slice, vt_bytes program,
     vt_module_destroy(c.module);
     vt_executable_release(executable);
   } else {
+    if (!own && !options->alone) executable->predicted = vt_predicted_add(executable);
     *out_executable = executable;
   }
   vt_attempt_end(&attempt);

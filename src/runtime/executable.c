@@ -38,6 +38,7 @@ vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
     if (!st)
       st = vt_executable_compile_own(&executable->slice, info->program, &options, c.copy, &other);
     if (!st) {
+      other->predicted = executable->predicted;
       other->next_other = executable->others;
       executable->others = other;
     }
@@ -81,6 +82,7 @@ vt_status vt_executable_alone(vt_executable *executable, vt_executable **out_alo
   vt_status st = VT_OK;
   vt_lock(&executable->others_lock);
   if (!executable->alone) st = compile_alone(executable, &executable->alone);
+  if (!st) executable->alone->predicted = executable->predicted;
   *out_alone = executable->alone;
   vt_unlock(&executable->others_lock);
   return st;

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/predictions.h"
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -159,6 +160,7 @@ static vt_status job_program(run_job *job) {
   uint64_t begun = vt_activity_begin();
   vt_status st = vt_program_run(job->executable->program, &run);
   vt_activity_end(begun, job->executable->info.roofline.seconds);
+  if (job->executable->predicted) atomic_fetch_add(&job->executable->predicted->runs, 1);
   if (observer) observer(&job->executable->info, job->device, start, now_ns());
   return st ? vt_status_wrap(st, "%s", job->executable->info.name) : VT_OK;
 }

@@ -141,9 +141,10 @@ struct vt_executable {
   const bool *own;             // of this one; NULL = none
   pthread_mutex_t others_lock; // also guards the rest
   vt_executable *others, *next_other;
-  vt_executable *alone; // for one of its replicas, once somebody has run one
-  vt_module *local;     // what one device of a real slice would run, once somebody has asked
-  vt_module *shown;     // the same after the passes over collectives, as text shows it
+  vt_executable *alone;                   // for one of its replicas, once somebody has run one
+  struct vt_predicted_program *predicted; // NULL: nobody asked (predicted.c)
+  vt_module *local; // what one device of a real slice would run, once somebody has asked
+  vt_module *shown; // the same after the passes over collectives, as text shows it
   vt_arena use_arena;
   vt_hbm_use *use; // of local
 };
@@ -161,6 +162,9 @@ vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
 // The program for one device, of several replicas that have nothing to do with each other; borrowed
 // likewise. errors INVALID_ARGUMENT: they have
 vt_status vt_executable_alone(vt_executable *executable, vt_executable **out_alone) VT_CHECKED;
+
+// The row of this program in base/predictions.h, made now; NULL when nobody asks for predictions.
+struct vt_predicted_program *vt_predicted_add(const vt_executable *executable);
 
 // Reads "{0,1}" or "{0,1:T(8,128)}" as a permutation of the dimensions, minor to major.
 bool vt_layout_read(const char *text, int32_t rank, int32_t *out_order);

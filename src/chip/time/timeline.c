@@ -127,8 +127,8 @@ static bool is_scalar(const vt_kernel *kernel) {
 }
 
 static vt_bound largest(const double *busy) {
-  vt_bound most = VT_BOUND_MXU;
-  for (int b = 1; b < VT_BOUND_COUNT; b++)
+  vt_bound most = VT_BOUND_LAUNCH;
+  for (int b = 0; b < VT_BOUND_COUNT; b++)
     if (busy[b] > busy[most]) most = (vt_bound)b;
   return most;
 }

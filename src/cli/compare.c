@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// compare.c - `vtpu compare`: one program on several slices. A file is predicted; a program of a
+// framework is run on each slice in turn, and its dearest program counts as the step.
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/predictions.h"
+#include "cli/cli.h"
+#include "cli/run.h"
+#include "runtime/predict.h"
+
+enum { MOST_TYPES = 64 };
+
+// One slice's line.
+typedef struct candidate {
+  vt_slice slice;
+  char why[512]; // it does not fit, or fails; "" = it does
+  char step[VT_PREDICTIONS_NAME], bound[VT_PREDICTIONS_BOUND];
+  double seconds, mfu, hbm, joules;
+} candidate;
+
+static double usd_per_step(const candidate *c) {
+  return vt_slice_usd_per_hour(&c->slice) * c->seconds / 3600;
+}
+
+// A step's price is what a million of them cost, or of the examples in them.
+static double million_usd(const candidate *c, int64_t examples) {
+  return 1e6 * usd_per_step(c) / (double)(examples ? examples : 1);
+}
+
+// ---- the figures --------------------------------------------------------------------------------
+
+static void take_error(vt_status st, candidate *c) {
+  const char *message = vt_status_message(st);
+  snprintf(c->why, sizeof c->why, "%.*s", (int)strcspn(message, "\n"), message);
+  vt_status_free(st);
+}
+
+static void predict_file(const char *file, candidate *c) {
+  vt_bytes bytes;
+  vt_arena arena = {0};
+  vt_prediction p;
+  vt_status st = vt_file_map(file, &bytes);
+  if (!st) {
+    st = vt_predict(bytes, &c->slice, &arena, &p);
+    if (!st) {
+      c->seconds = p.timing.seconds;
+      c->mfu = p.mfu;
+      c->hbm = (double)p.hbm_peak_bytes;
+      c->joules = p.joules;
+      snprintf(c->bound, sizeof c->bound, "%s", vt_bound_name(p.timing.bound));
+      snprintf(c->step, sizeof c->step, "%s", p.module->name ? p.module->name : file);
+      vt_prediction_free(&p);
+    }
+    vt_file_unmap(&bytes);
+  }
+  vt_arena_free(&arena);
+  if (st) take_error(st, c);
+}
+
+static void run_program(char **command, candidate *c) {
+  vt_arena arena = {0};
+  vt_run_use use;
+  fprintf(stderr, "vtpu compare: %s\n", c->slice.name);
+  vt_status st = vt_run_on(&c->slice, command, true, &arena, &use);
+  if (st) {
+    take_error(st, c);
+  } else if (use.hbm_refused) {
+    snprintf(c->why, sizeof c->why, "does not fit: %s asked for, with %s a device",
+             vt_cli_bytes((double)use.hbm_asked),
+             vt_cli_bytes((double)c->slice.chip->hbm_limit_bytes));
+  } else if (use.exit_code) {
+    snprintf(c->why, sizeof c->why, "the program ended with exit code %d", use.exit_code);
+  } else if (!use.program_count || !use.programs_run[0].bound[0]) {
+    snprintf(c->why, sizeof c->why, "the program ran nothing on the TPU");
+  } else {
+    const vt_predicted_program *p = &use.programs_run[0];
+    c->seconds = p->seconds;
+    c->mfu = p->mfu;
+    c->hbm = (double)p->hbm_peak_bytes;
+    c->joules = p->joules;
+    snprintf(c->bound, sizeof c->bound, "%s", p->bound);
+    snprintf(c->step, sizeof c->step, "%s", p->name);
+  }
+  vt_arena_free(&arena);
+}
+
+// ---- the table ----------------------------------------------------------------------------------
+
+// The fastest, or the one of the least price; NULL: none has one.
+static const candidate *best(const candidate *all, size_t count, bool price) {
+  const candidate *found = NULL;
+  for (size_t i = 0; i < count; i++) {
+    const candidate *c = &all[i];
+    if (*c->why || (price && usd_per_step(c) <= 0)) continue;
+    bool better =
+        found && (price ? usd_per_step(c) < usd_per_step(found) : c->seconds < found->seconds);
+    if (!found || better) found = c;
+  }
+  return found;
+}
+
+static void print_line(const candidate *c, int64_t examples, bool fastest, bool cheapest) {
+  char price[32] = "-", memory[64];
+  if (usd_per_step(c) > 0) snprintf(price, sizeof price, "%.4g", million_usd(c, examples));
+  snprintf(memory, sizeof memory, "%s of %s", vt_cli_bytes(c->hbm),
+           vt_cli_bytes((double)c->slice.chip->hbm_limit_bytes));
+  printf("%-16s %8d %11s %6.1f %% %-7s %-26s %12s", c->slice.name, vt_slice_devices(&c->slice),
+         vt_cli_seconds(c->seconds), 100 * c->mfu, c->bound, memory, price);
+  if (examples) printf(" %12s", vt_cli_count((double)examples / c->seconds, "/s"));
+  printf("%s%s\n", fastest ? "  fastest" : "", cheapest ? "  cheapest" : "");
+}
+
+static void print_table(const candidate *all, size_t count, int64_t examples) {
+  const candidate *fastest = best(all, count, false), *cheapest = best(all, count, true);
+  if (fastest) printf("a step is %s\n", fastest->step);
+  printf("%-16s %8s %11s %8s %-7s %-26s %12s%s\n", "slice", "devices", "a step", "MFU", "bound",
+         "HBM of a device", examples ? "USD, 1e6 ex." : "USD, 1e6",
+         examples ? "     examples" : "");
+  for (size_t i = 0; i < count; i++) {
+    const candidate *c = &all[i];
+    if (*c->why)
+      printf("%-16s %8d %s\n", c->slice.name, vt_slice_devices(&c->slice), c->why);
+    else
+      print_line(c, examples, c == fastest, c == cheapest);
+  }
+}
+
+static void print_json(const candidate *all, size_t count, int64_t examples) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < count; i++) {
+    const candidate *c = &all[i];
+    json_t *row = json_pack("{s:s, s:i, s:b}", "accelerator_type", c->slice.name, "devices",
+                            vt_slice_devices(&c->slice), "fits", !*c->why);
+    json_t *more =
+        *c->why ? json_pack("{s:s}", "why", c->why)
+                : json_pack("{s:s, s:f, s:f, s:s, s:f, s:f, s:f}", "step", c->step, "seconds",
+                            c->seconds, "mfu", c->mfu, "bound", c->bound, "hbm_peak_bytes", c->hbm,
+                            "usd", usd_per_step(c), "energy_j", c->joules);
+    json_object_update(row, more);
+    if (examples && !*c->why)
+      json_object_set_new(row, "examples_per_second", json_real((double)examples / c->seconds));
+    json_decref(more);
+    json_array_append_new(list, row);
+  }
+  char *text = json_dumps(list, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+  printf("%s\n", text);
+  free(text);
+  json_decref(list);
+}
+
+// ---- the command --------------------------------------------------------------------------------
+
+static vt_status read_types(const char *text, candidate *all, size_t *out_count) {
+  char name[64];
+  *out_count = 0;
+  for (const char *at = text; *at;) {
+    size_t size = strcspn(at, ",");
+    if (size >= sizeof name || *out_count == MOST_TYPES)
+      return vt_error(VT_INVALID_ARGUMENT, "%s: at most %d types of usual length", text,
+                      MOST_TYPES);
+    snprintf(name, sizeof name, "%.*s", (int)size, at);
+    if (*name) VT_TRY(vt_slice_from_name(name, &all[(*out_count)++].slice));
+    at += size + (at[size] != 0);
+  }
+  return *out_count ? VT_OK : vt_error(VT_INVALID_ARGUMENT, "-t: no slice is named");
+}
+
+int vt_cli_compare(const vt_args *args) {
+  static candidate all[MOST_TYPES];
+  size_t count = 0;
+  const char *types = vt_args_text(args, "slices");
+  int64_t examples = vt_args_number(args, "examples", 0);
+  vt_status st = VT_OK;
+  if (!types) st = vt_error(VT_INVALID_ARGUMENT, "name the slices: -t v3-8,v4-8,v5litepod-8,v6e-8");
+  if (!st && (args->words.size > 0) == (args->rest_count > 0))
+    st = vt_error(VT_INVALID_ARGUMENT, "name a file, or a program: vtpu compare -t v3-8,v4-8 -- "
+                                       "python3 train.py");
+  if (!st) st = read_types(types, all, &count);
+  if (st) return vt_cli_fail("compare", st);
+  for (size_t i = 0; i < count; i++) {
+    if (args->rest_count)
+      run_program(args->rest, &all[i]);
+    else
+      predict_file(args->words.data[0], &all[i]);
+  }
+  if (vt_args_on(args, "json"))
+    print_json(all, count, examples);
+  else
+    print_table(all, count, examples);
+  return best(all, count, false) ? 0 : 1;
+}

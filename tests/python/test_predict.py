@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vtpu predict`, `compare`, `slices`, `validate`, and `vtpu run --predict`, as users type them."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+VTPU = pathlib.Path(os.environ["TPU_LIBRARY_PATH"]).parents[1] / "bin/vtpu" if "TPU_LIBRARY_PATH" in os.environ else None
+PROGRAM = """
+import jax, jax.numpy as jnp
+step = jax.jit(lambda x: (x @ x) / 256)
+x = jnp.ones((256, 256), jnp.bfloat16)
+for _ in range(10):
+    x = step(x)
+x.block_until_ready()
+"""
+
+
+def vtpu(*words):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "VTPU_", "JAX_"))}
+    return subprocess.run([VTPU, *map(str, words)], env=env, capture_output=True, text=True, timeout=300)
+
+
+def loss(w, x):
+    return (jnp.tanh(x @ w["a"]) @ w["b"]).astype(jnp.float32).var()
+
+
+@pytest.fixture(scope="module")
+def step(tmp_path_factory, tpu_only_module):
+    """A data-parallel step on eight devices, as StableHLO."""
+    mesh = Mesh(np.array(jax.devices()[:8]), ("data",))
+    shapes = {"a": (1024, 4096), "b": (4096, 1024)}
+    w = {k: jax.ShapeDtypeStruct(s, jnp.bfloat16, sharding=NamedSharding(mesh, P())) for k, s in shapes.items()}
+    x = jax.ShapeDtypeStruct((4096, 1024), jnp.bfloat16, sharding=NamedSharding(mesh, P("data")))
+    update = jax.jit(lambda w, x: jax.tree.map(lambda a, g: a - g, w, jax.grad(loss)(w, x)))
+    path = tmp_path_factory.mktemp("predict") / "step.mlirbc"
+    path.write_bytes(jax.export.export(update)(w, x).mlir_module_serialized)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tpu_only_module():
+    if jax.default_backend() != "tpu" or len(jax.devices()) < 8:
+        pytest.skip("needs eight devices of vtpu")
+
+
+def test_a_prediction_has_its_figures(step):
+    said = vtpu("predict", step, "-t", "v3-8", "--json", "--kernels")
+    assert said.returncode == 0, said.stderr
+    report = json.loads(said.stdout)
+    assert report["devices"] == 8 and report["accelerator_type"] == "v3-8"
+    assert 1e-5 < report["seconds"] < 1e-2
+    assert 6 * 2 * 4096 * 1024 * 4096 * 0.8 < report["flops"] < 6 * 2 * 4096 * 1024 * 4096 * 1.2
+    assert 0 < report["mfu"] < 1 and report["usd"] > 0 and report["energy_j"] > 0
+    assert report["collective_seconds"] > 0  # the gradients meet
+    assert report["bound"] in report["busy"]
+    assert report["hbm_peak_bytes"] > 2 * 2 * 1024 * 4096 * 2
+    kinds = {k["kind"] for k in report["kernels"]}
+    assert {"product", "all_reduce"} <= kinds, kinds
+    assert any(k["file"].endswith("test_predict.py") and k["line"] > 0 for k in report["kernels"])
+
+
+def test_a_faster_chip_is_faster(step):
+    seconds = [json.loads(vtpu("predict", step, "-t", t, "--json").stdout)["seconds"] for t in ("v2-8", "v3-8", "v6e-8")]
+    assert seconds[0] > seconds[1] > seconds[2]
+
+
+def test_several_files_give_a_list(step, tmp_path):
+    broken = tmp_path / "broken.mlir"
+    broken.write_text("module {")
+    said = vtpu("predict", step, broken, step, "-t", "v3-8", "--json")
+    first, second, third = json.loads(said.stdout)
+    assert second is None and first == third
+    assert said.returncode == 1 and "broken.mlir" in said.stderr
+
+
+def test_a_program_that_does_not_fit_is_refused(tmp_path):
+    large = tmp_path / "large.mlir"
+    large.write_text("module { func.func public @main(%a: tensor<4000000000xf32>) -> tensor<4000000000xf32> {\n"
+                     "%b = stablehlo.negate %a : tensor<4000000000xf32>\nreturn %b : tensor<4000000000xf32> } }")
+    said = vtpu("predict", large, "-t", "v3-8", "--json")
+    assert said.returncode == 1 and json.loads(said.stdout) is None
+    assert "hbm" in said.stderr.lower()
+    assert vtpu("predict", large, "-t", "v5p-8").returncode == 0
+
+
+def test_slices_are_compared(step):
+    said = vtpu("compare", step, "-t", "v3-8,v5litepod-8,v4-8,v6e-8", "--json", "--examples", 4096)
+    assert said.returncode == 0, said.stderr
+    rows = {row["accelerator_type"]: row for row in json.loads(said.stdout)}
+    assert not rows["v4-8"]["fits"] and "8 devices" in rows["v4-8"]["why"]
+    assert rows["v6e-8"]["seconds"] < rows["v3-8"]["seconds"]
+    assert rows["v3-8"]["examples_per_second"] == pytest.approx(4096 / rows["v3-8"]["seconds"])
+    table = vtpu("compare", step, "-t", "v3-8,v5litepod-8,v4-8,v6e-8").stdout
+    assert table.count("fastest") == table.count("cheapest") == 1
+
+
+def test_a_run_is_predicted(tpu_only, tmp_path):
+    report = tmp_path / "r.json"
+    said = vtpu("run", "--predict", "-t", "v5litepod-1", "--json", report, "--html", tmp_path / "r.html", sys.executable, "-c",
+                PROGRAM)
+    assert said.returncode == 0, said.stderr
+    facts = json.loads(report.read_text())
+    step = next(p for p in facts["predictions"] if p["runs"] == 10)
+    assert 1e-6 < step["seconds"] < 1e-4 and step["bound"]
+    assert facts["predicted_seconds"] >= 10 * step["seconds"] > 0
+    assert facts["device_seconds"] < facts["predicted_seconds"]  # the roofline is a lower bound
+    assert "(predicted)" in said.stderr and step["name"] in said.stderr
+
+
+def test_a_program_is_compared_by_running_it(tpu_only):
+    said = vtpu("compare", "-t", "v5litepod-1,v6e-1", "--json", "--", sys.executable, "-c", PROGRAM)
+    assert said.returncode == 0, said.stderr
+    v5e, v6e = json.loads(said.stdout)
+    assert v5e["fits"] and v6e["fits"] and v6e["seconds"] < v5e["seconds"]
+
+
+def test_slices_are_listed(tpu_only):
+    rows = json.loads(vtpu("slices", "--json").stdout)
+    names = {row["accelerator_type"]: row for row in rows}
+    assert names["v3-8"]["devices"] == 8 and names["v4-8"]["chips"] == 4
+    assert {row["device_kind"] for row in json.loads(vtpu("slices", "v6e", "--json").stdout)} == {"TPU v6 lite"}
+    assert "v5e" in vtpu("slices", "v9").stderr
+
+
+def test_predictions_are_near_what_was_published(tpu_only):
+    groups = {g["group"]: g for g in json.loads(vtpu("validate", "--json").stdout)["groups"]}
+    bars = {"large products": 0.08, "small products": 0.08, "streams": 0.05, "collectives": 0.15}
+    for name, bar in bars.items():
+        assert groups[name]["mean_error"] < bar and abs(groups[name]["bias"]) < 0.08, groups[name]
