@@ -100,6 +100,7 @@ vt_status vt_executable_local(vt_executable *executable) {
     vt_spmd_inline(module);
   else
     st = vt_partition_module(module);
+  if (!st) st = vt_executable_collectives(executable, module);
   if (!st && module->main->param_count != info->param_count)
     st = vt_error(VT_INTERNAL, "%u parameters on one device, %u in all", module->main->param_count,
                   info->param_count);
@@ -127,7 +128,6 @@ void vt_executable_release(vt_executable *executable) {
   vt_executable_release(executable->alone);
   pthread_mutex_destroy(&executable->others_lock);
   vt_program_destroy(executable->program);
-  vt_module_destroy(executable->shown); // it refers to `local`
   vt_module_destroy(executable->local);
   vt_arena_free(&executable->use_arena);
   vt_arena_free(&executable->arena);

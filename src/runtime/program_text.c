@@ -64,35 +64,11 @@ vt_status vt_executable_collectives(const vt_executable *executable, vt_module *
   return vt_collectives_run(module, &options);
 }
 
-// A module of its own, so that nothing of what is kept is in it when memory runs out.
-static vt_module *copy_of(const vt_module *local) {
-  vt_module *copy = vt_module_create();
-  vt_arena arena = copy->arena;
-  *copy = *local;
-  copy->arena = arena;
-  copy->main = vt_func_clone(copy, local->main);
-  copy->funcs = VT_NEW(&copy->arena, vt_func *);
-  copy->funcs[0] = copy->main;
-  copy->func_count = 1;
-  return copy;
-}
-
-static vt_status make_shown(void *user) {
-  vt_executable *executable = user;
-  vt_module *shown = copy_of(executable->local);
-  vt_status st = vt_executable_collectives(executable, shown);
-  if (st)
-    vt_module_destroy(shown);
-  else
-    executable->shown = shown;
-  return st;
-}
-
 static vt_status print(void *user) {
   const asked *a = user;
   const vt_executable *executable = a->executable;
   const vt_module *module =
-      a->partitioned ? executable->shown : vt_program_module(executable->program);
+      a->partitioned ? executable->local : vt_program_module(executable->program);
   return put_hlo(executable, module, a->message, a->out);
 }
 
@@ -104,10 +80,6 @@ vt_status vt_executable_hlo(vt_executable *executable, bool message, vt_text *ou
   vt_lock(&executable->others_lock);
   if (a.partitioned && !executable->local) {
     st = vt_attempt_run(&attempt, make_local, executable);
-    vt_attempt_end(&attempt);
-  }
-  if (!st && a.partitioned && !executable->shown) {
-    st = vt_attempt_run(&attempt, make_shown, executable);
     vt_attempt_end(&attempt);
   }
   if (!st) {

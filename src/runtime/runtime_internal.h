@@ -144,7 +144,6 @@ struct vt_executable {
   vt_executable *alone;                   // for one of its replicas, once somebody has run one
   struct vt_predicted_program *predicted; // NULL: nobody asked (predicted.c)
   vt_module *local; // what one device of a real slice would run, once somebody has asked
-  vt_module *shown; // the same after the passes over collectives, as text shows it
   vt_arena use_arena;
   vt_hbm_use *use; // of local
 };
@@ -190,8 +189,9 @@ vt_status vt_hbm_refuse(const vt_executable *executable, const vt_least *least,
 void vt_hbm_log(const vt_executable *executable, const vt_hbm_use *use); // with VTPU_LOG=debug
 void vt_hbm_put_json(vt_text *text, const vt_chip *chip, const vt_hbm_use *use);
 
-// Makes `local` of the executable, once: the program of one device, as imported and partitioned.
-// The caller holds others_lock, or is its compilation. errors of the partitioner
+// Makes `local` of the executable, once: the program of one device, as imported, partitioned, and
+// after the passes over its collectives. The caller holds others_lock, or is its compilation.
+// errors of the partitioner
 vt_status vt_executable_local(vt_executable *executable) VT_CHECKED;
 // Turns a module as imported, for all its partitions and replicas, into the program of one device.
 vt_status vt_partition_module(vt_module *module) VT_CHECKED;

@@ -363,6 +363,30 @@ static void the_program_of_one_device_is_made_when_it_is_needed(void **state) {
   vt_executable_release(compile_on("v3-8", PRODUCTS_ON_TWO("600000"), true));
 }
 
+// A sum over two devices that keep half of it each: a reduce-scatter, after the pass that makes it.
+#define SUM_ON_TWO                                                                                 \
+  "module @m attributes {mhlo.num_partitions = 2 : i32} { sdy.mesh @mesh = <[\"x\"=2]>\n"          \
+  "func.func public @main(%a: tensor<4096x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, "    \
+  "{\"x\"}]>}, %b: tensor<4096x4096xf32> " CUT ") -> (tensor<4096x4096xf32> " CUT ") {\n"          \
+  "%c = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<4096x4096xf32>, "     \
+  "tensor<4096x4096xf32>) -> tensor<4096x4096xf32>\n"                                              \
+  "return %c : tensor<4096x4096xf32>\n} }"
+
+static void memory_is_that_of_the_program_that_text_shows(void **state) {
+  (void)state;
+  const vt_hbm_use *use = NULL;
+  vt_text text = {0};
+  vt_executable *executable = compile_on("v3-8", SUM_ON_TWO, false);
+  assert_null(vt_executable_memory(executable, &use));
+  for (uint32_t i = 0; i < use->count; i++)
+    assert_true(!use->entries[i].op || use->entries[i].op->code != VT_OP_ALL_REDUCE);
+  assert_int_equal(use->temp_bytes, 4096 * 4096 * 4); // what a device has of the product
+  assert_null(vt_executable_hlo(executable, false, &text));
+  assert_non_null(strstr(vt_text_string(&text), " reduce-scatter("));
+  vt_text_free(&text);
+  vt_executable_release(executable);
+}
+
 static void slices_are_found_by_the_environment(void **state) {
   (void)state;
   vt_slice slice;
@@ -394,6 +418,7 @@ int main(void) {
       cmocka_unit_test(hbm_is_taken_and_given_back_exactly),
       cmocka_unit_test(a_forked_child_gets_errors_and_does_not_hang),
       cmocka_unit_test(the_program_of_one_device_is_made_when_it_is_needed),
+      cmocka_unit_test(memory_is_that_of_the_program_that_text_shows),
       cmocka_unit_test(slices_are_found_by_the_environment),
       cmocka_unit_test(a_run_is_on_the_page_of_its_process),
   };
