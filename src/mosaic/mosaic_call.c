@@ -29,8 +29,7 @@ static vt_status call_error(const vt_op *op, const char *what, uint32_t index) {
 
 // Whether an array of the call fits a reference: the same array, or blocks of it.
 static bool fits(vt_type type, vt_mtype ref, bool whole) {
-  if (ref.semaphore || vt_mosaic_signless(type.dtype) != ref.dtype || type.rank != ref.rank)
-    return false;
+  if (vt_mosaic_signless(type.dtype) != ref.dtype || type.rank != ref.rank) return false;
   for (int32_t d = 0; d < type.rank && whole; d++)
     if (type.dims[d] != ref.dims[d]) return false;
   return true;
@@ -106,6 +105,7 @@ static vt_status attach(attacher *t, vt_op *op) {
   if (!mosaic) {
     vt_arena scratch = {0};
     vt_status st = vt_mosaic_read(config, t->arena, &mosaic);
+    if (!st) st = vt_mosaic_limits(mosaic);
     if (st) st = vt_status_wrap(st, "%s", vt_op_describe(op, &scratch));
     vt_arena_free(&scratch);
     if (st) return st;
@@ -203,7 +203,7 @@ static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor 
 static vt_status set_up(vt_mmachine *m, const attached *a, const vt_tensor *in,
                         const vt_tensor *out) {
   static const vt_mtype barrier = {
-      .kind = VT_MREF, .dtype = VT_S64, .space = VT_MSPACE_SEMAPHORE, .semaphore = VT_MSEM_REGULAR};
+      .kind = VT_MREF, .dtype = VT_S32, .space = VT_MSPACE_SEMAPHORE, .semaphore = VT_MSEM_REGULAR};
   const vt_mosaic *k = a->mosaic;
   const vt_mvalue *args = k->body->block->args + k->grid_rank;
   uint32_t refs = k->body->block->arg_count - k->grid_rank;
@@ -281,7 +281,7 @@ static vt_status check_semaphores(const vt_mmachine *m) {
     const vt_marray *array = &m->arrays[i];
     int64_t n = array->type.semaphore ? vt_mtype_elements(array->type) : 0;
     for (int64_t s = 0; s < n; s++) {
-      int64_t left = ((const int64_t *)(const void *)array->data)[s];
+      int64_t left = ((const uint32_t *)(const void *)array->data)[s];
       if (left)
         return vt_error(VT_INTERNAL,
                         "kernel %s: a semaphore holds %" PRId64

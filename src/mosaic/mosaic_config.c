@@ -151,9 +151,27 @@ static void call_field(reader *r, vt_string name, int depth) {
   }
 }
 
+// [{"memory_space": 1, "offset": 0, "size": N}]: the limit of VMEM that the program sets.
+static void memory_field(reader *r, vt_string name, int depth) {
+  if (same(name, "size"))
+    r->config->vmem_limit = read_number(r);
+  else
+    skip_value(r, depth + 1);
+}
+
+static void read_memory(reader *r, int depth) {
+  if (!take(r, '[')) fail(r, "'[' was expected");
+  if (r->st || take(r, ']')) return;
+  do read_object(r, depth + 1, memory_field);
+  while (take(r, ','));
+  if (!take(r, ']')) fail(r, "']' was expected");
+}
+
 static void top_field(reader *r, vt_string name, int depth) {
   if (same(name, "custom_call_config")) {
     read_object(r, depth + 1, call_field);
+  } else if (same(name, "scoped_memory_configs")) {
+    read_memory(r, depth);
   } else if (same(name, "device_type")) {
     vt_string device = read_string(r);
     if (!r->st && same(device, "DEVICE_TYPE_SPARSECORE"))

@@ -71,7 +71,7 @@ typedef enum vt_msemaphore { VT_MSEM_NONE, VT_MSEM_REGULAR, VT_MSEM_DMA } vt_mse
 
 typedef struct vt_mtype {
   vt_mkind kind;
-  vt_dtype dtype; // index is S64; of semaphores too, as counters
+  vt_dtype dtype; // index is S64; of semaphores S32, as counters
   vt_mspace space;
   vt_msemaphore semaphore;
   int32_t rank;
@@ -138,6 +138,7 @@ typedef struct vt_mwindow {
 typedef struct vt_mconfig {
   bool has_communication, disable_bounds_checks, disable_semaphore_checks;
   int64_t collective_id; // -1: none
+  int64_t vmem_limit;    // bytes; 0: none set
 } vt_mconfig;
 
 struct vt_mosaic {
@@ -204,5 +205,7 @@ vt_status vt_mosaic_lower(vt_bytes body, vt_arena *scratch, vt_arena *arena,
                           vt_mosaic *kernel) VT_CHECKED;
 vt_status vt_mosaic_verify(const vt_mosaic *kernel) VT_CHECKED;
 void vt_mosaic_find_deaths(vt_mosaic *kernel, vt_arena *arena);
+// errors INTERNAL, RESOURCE_EXHAUSTED: the chip's compiler would refuse the kernel
+vt_status vt_mosaic_limits(const vt_mosaic *kernel) VT_CHECKED;
 
 #endif

@@ -204,7 +204,7 @@ static vt_status read_type(reader *r, const vt_raw_op *op, const vt_raw_type *ra
   if (out->kind == VT_MREF && raw->element->kind == VT_RAW_ASM) {
     if (vt_string_is(raw->element->text, "!tpu.semaphore")) out->semaphore = VT_MSEM_REGULAR;
     if (vt_string_is(raw->element->text, "!tpu.dma_semaphore")) out->semaphore = VT_MSEM_DMA;
-    if (out->semaphore) out->dtype = VT_S64;
+    if (out->semaphore) out->dtype = VT_S32;
   }
   if (!out->dtype) return wrong(r, op, "an element type that kernels do not have");
   if (out->kind == VT_MREF && !space_of(raw->space, &out->space))

@@ -177,8 +177,13 @@ static vt_mview view_on(const vt_mmachine *m, const vt_mview *view, vt_mmachine 
   return other;
 }
 
-static int64_t *counter(const vt_mview *view) {
-  return (int64_t *)(void *)(view->array->data + view->offset);
+// Counts are of 32 bits, as on the chip.
+static uint32_t *counter(const vt_mview *view) {
+  return (uint32_t *)(void *)(view->array->data + view->offset);
+}
+
+static void add(const vt_mview *view, int64_t amount) {
+  *counter(view) += (uint32_t)amount;
 }
 
 static int64_t bytes_moved(const vt_mview *view) {
@@ -204,22 +209,26 @@ vt_status vt_mosaic_run_enqueue_dma(vt_mmachine *m, const vt_mop *op) {
                           "%" PRId64 " elements are copied to %" PRId64 " in dimension %d",
                           source->dims[d], to.dims[d], d);
   VT_TRY(vt_mview_copy(target, source, &to));
-  *counter(&at) += credit(&to, semaphore);
-  if (source_semaphore)
-    *counter(vt_mview_at(m, source_semaphore)) += credit(source, source_semaphore);
+  VT_TRY(vt_marray_own(target, at.array));
+  add(&at, credit(&to, semaphore));
+  if (!source_semaphore) return VT_OK;
+  const vt_mview *sent = vt_mview_at(m, source_semaphore);
+  VT_TRY(vt_marray_own(m, sent->array));
+  add(sent, credit(source, source_semaphore));
   return VT_OK;
 }
 
 // Takes `amount` from the semaphore, or waits.
 static vt_status take(vt_mmachine *m, const vt_mop *op, const vt_mview *semaphore, int64_t amount) {
-  int64_t *count = counter(semaphore);
-  if (*count >= amount) {
-    *count -= amount;
+  VT_TRY(vt_marray_own(m, semaphore->array));
+  int64_t count = *counter(semaphore);
+  if (count >= amount) {
+    add(semaphore, -amount);
     return VT_OK;
   }
   m->waiting = op;
   m->wanted = amount;
-  m->found = *count;
+  m->found = count;
   return VT_OK;
 }
 
@@ -232,7 +241,8 @@ vt_status vt_mosaic_run_sem_signal(vt_mmachine *m, const vt_mop *op) {
   vt_mmachine *target;
   VT_TRY(target_of(m, op, vt_mop_optional(op, 2), vt_mop_optional(op, 3), &target));
   vt_mview at = view_on(m, vt_mview_at(m, op->operands[0]), target);
-  *counter(&at) += vt_mscalar(m, op->operands[1]);
+  VT_TRY(vt_marray_own(target, at.array));
+  add(&at, vt_mscalar(m, op->operands[1]));
   return VT_OK;
 }
 
@@ -241,7 +251,7 @@ vt_status vt_mosaic_run_sem_wait(vt_mmachine *m, const vt_mop *op) {
 }
 
 vt_status vt_mosaic_run_sem_read(vt_mmachine *m, const vt_mop *op) {
-  vt_mset_int(m, &op->results[0], *counter(vt_mview_at(m, op->operands[0])));
+  vt_mset_int(m, &op->results[0], (int32_t)*counter(vt_mview_at(m, op->operands[0])));
   return VT_OK;
 }
 

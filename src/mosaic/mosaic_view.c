@@ -85,7 +85,14 @@ void vt_mview_squeeze(vt_mview *view, vt_mtype from, vt_mtype to) {
 vt_status vt_mview_reshape(const vt_mop *op, vt_mview *view, vt_mtype to) {
   vt_mview out = *view;
   int32_t from_at = 0, to_at = 0, from_rank = view->rank;
-  bool good = view->split == 1;
+  // Rows of narrow elements are `split` times closer than those of wide ones: with all strides
+  // multiplied by it, they are like others.
+  int64_t row = view->split_dim < 0 ? 0 : view->strides[view->split_dim];
+  bool good = view->split == 1 || (view->split_dim >= 0 && view->split_step == 1);
+  out.split_dim = -1;
+  for (int32_t d = 0; d < from_rank; d++)
+    if (d != view->split_dim) out.strides[d] = view->strides[d] * view->split;
+  vt_mview scaled = out;
   for (int32_t d = 0; d < from_rank; d++) good = good && view->limits[d] == view->dims[d];
   while (good && to_at < to.rank) {
     int32_t from_end = from_at, to_end = to_at + 1;
@@ -107,20 +114,29 @@ vt_status vt_mview_reshape(const vt_mop *op, vt_mview *view, vt_mtype to) {
     for (int32_t d = from_end; d-- > from_at;) {
       if (view->dims[d] == 1) continue;
       if (!stride)
-        stride = view->strides[d];
-      else if (view->strides[d] != inner)
+        stride = scaled.strides[d];
+      else if (scaled.strides[d] != inner)
         good = false;
-      inner = view->strides[d] * view->dims[d];
+      inner = scaled.strides[d] * view->dims[d];
     }
-    if (!stride) stride = (int64_t)vt_dtype_bytes(view->array->type.dtype);
+    bool rows = view->split > 1 && stride == row;
+    if (!stride) stride = (int64_t)vt_dtype_bytes(view->array->type.dtype) * view->split;
     for (int32_t d = to_end; d-- > to_at;) {
-      out.strides[d] = stride;
+      if (rows && to.dims[d] > 1) {
+        out.split_dim = d;
+        out.strides[d] = row;
+        rows = false;
+      } else {
+        good = good && stride % view->split == 0;
+        out.strides[d] = stride / view->split;
+      }
       stride *= to.dims[d];
     }
     from_at = from_end;
     to_at = to_end;
   }
   for (; good && from_at < from_rank; from_at++) good = view->dims[from_at] == 1;
+  good = good && (view->split == 1 || out.split_dim >= 0);
   if (!good)
     return vt_mop_error(op, VT_UNIMPLEMENTED,
                         "this reshape of a part of an array is not supported");

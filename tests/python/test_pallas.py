@@ -40,10 +40,11 @@ DTYPES = [F32, BF16, I32, jnp.uint32, jnp.int16, jnp.int8, jnp.uint8, jnp.float8
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: jnp.dtype(d).name)
 def test_add(dtype):
     x, y = numbers(32, 128, dtype=dtype), numbers(32, 128, dtype=dtype, seed=1)
-    if dtype == jnp.float8_e4m3fn:
+    if jnp.dtype(dtype).itemsize == 1:  # no arithmetic on the chip
+        wide = F32 if dtype == jnp.float8_e4m3fn else I32
         def kernel(x, y, o):
-            o[...] = (x[...].astype(F32) + y[...].astype(F32)).astype(o.dtype)
-        want = (x.astype(F32) + y.astype(F32)).astype(dtype)
+            o[...] = (x[...].astype(wide) + y[...].astype(wide)).astype(o.dtype)
+        want = (x.astype(wide) + y.astype(wide)).astype(dtype)
     else:
         kernel, want = add_kernel, x + y
     got = jax.jit(pl.pallas_call(kernel, shaped(x.shape, dtype)))(x, y)
@@ -292,6 +293,42 @@ def test_a_block_outside_of_the_array_is_an_error():
     call = pl.pallas_call(kernel, shaped((32, 128)), grid=(4,), in_specs=[block], out_specs=block)
     with pytest.raises(Exception, match="lies outside of the array"):
         jax.block_until_ready(jax.jit(call)(numbers(16, 128)))
+
+
+def test_what_the_chip_refuses():
+    def kernel(x, o):
+        o[...] = x[...] + x[...]
+
+    call = jax.jit(pl.pallas_call(kernel, shaped((32, 128), jnp.int8)))
+    with pytest.raises(Exception, match="Mosaic failed to compile TPU kernel: Not implemented: Only vector<i16>"):
+        call(jnp.ones((32, 128), jnp.int8))
+
+
+def test_semaphores_between_kernels():
+    def start(x, y, semaphore):
+        pltpu.make_async_copy(x, y, semaphore).start()
+
+    def finish(x, y, semaphore, o):
+        pltpu.make_async_copy(x, y, semaphore).wait()
+
+    @jax.jit
+    def call(x):
+        y, semaphore = pl.pallas_call(
+            start,
+            in_specs=[spec(pl.ANY)],
+            out_specs=[spec(pl.ANY), spec(pltpu.SEMAPHORE)],
+            out_shape=[shaped(x.shape), pltpu.SemaphoreType.DMA],
+        )(x)
+        return pl.pallas_call(
+            finish,
+            in_specs=[spec(pl.ANY), spec(pl.ANY), spec(pltpu.SEMAPHORE)],
+            out_specs=spec(pl.ANY),
+            out_shape=shaped(x.shape),
+            input_output_aliases={1: 0},
+        )(x, y, semaphore)
+
+    x = numbers(8, 128)
+    np.testing.assert_array_equal(call(x), x)
 
 
 def test_random_bits_depend_on_the_seed_alone():
