@@ -312,37 +312,42 @@ out:
 vt_status vt_mosaic_run_pack(vt_mmachine *m, const vt_mop *op) {
   vt_dtype target = (vt_dtype)vt_mop_i64(op, VT_MATTR_TARGET_TYPE, 0);
   vt_mtype type = op->results[0].type;
-  int64_t n = vt_mcount(type);
+  size_t bytes = vt_dtype_bytes(type.dtype);
   uint32_t width = vt_dtype_get(target)->bits;
   bool is_float = vt_dtype_is_float(target);
-  uint32_t *out;
+  char *out;
   VT_TRY(vt_mresult_new(m, &op->results[0], &out));
-  memset(out, 0, (size_t)n * 4);
-  for (uint32_t k = 0; k < op->operand_count; k++) {
-    const uint32_t *in = vt_mdata(m, op->operands[k]);
-    for (int64_t i = 0; i < n; i++) {
-      uint32_t code = is_float ? vt_float_encode(target, (double)vt_f32_from_bits(in[i])) : in[i];
-      out[i] |= (code & ((1u << width) - 1)) << (k * width);
+  for (int64_t i = 0; i < vt_mcount(type); i++) {
+    uint64_t word = 0;
+    for (uint32_t k = 0; k < op->operand_count; k++) {
+      const char *in = (const char *)vt_mdata(m, op->operands[k]) + (size_t)i * bytes;
+      uint64_t code = is_float ? vt_float_encode(target, vt_number_load(VT_F32, in, 0))
+                               : vt_mbits_load(type.dtype, in);
+      word |= (code & (((uint64_t)1 << width) - 1)) << (k * width);
     }
+    vt_mbits_store(type.dtype, out + (size_t)i * bytes, word);
   }
   return VT_OK;
 }
 
 vt_status vt_mosaic_run_unpack(vt_mmachine *m, const vt_mop *op) {
   vt_dtype source = (vt_dtype)vt_mop_i64(op, VT_MATTR_SOURCE_TYPE, 0);
+  vt_dtype word = op->operands[0]->type.dtype;
   int64_t index = vt_mop_i64(op, VT_MATTR_INDEX, 0), n = vt_mcount(op->results[0].type);
   uint32_t width = vt_dtype_get(source)->bits;
+  size_t bytes = vt_dtype_bytes(word);
   bool is_float = vt_dtype_is_float(source);
-  const uint32_t *in;
-  uint32_t *out;
+  char *out;
   VT_TRY(vt_mresult_new(m, &op->results[0], &out));
-  in = vt_mdata(m, op->operands[0]);
+  const char *in = vt_mdata(m, op->operands[0]);
   for (int64_t i = 0; i < n; i++) {
-    uint32_t code = in[i] >> ((uint32_t)index * width) & ((1u << width) - 1);
+    uint64_t code = vt_mbits_load(word, in + (size_t)i * bytes) >> ((uint32_t)index * width);
+    code &= ((uint64_t)1 << width) - 1;
     if (is_float)
-      out[i] = vt_f32_bits((float)vt_number_load(source, &code, 0));
+      vt_number_store(VT_F32, out, i, vt_number_load(source, &code, 0));
     else
-      out[i] = (uint32_t)((int32_t)(code << (32 - width)) >> (32 - width));
+      vt_mbits_store(word, out + (size_t)i * bytes,
+                     (uint64_t)((int64_t)(code << (64 - width)) >> (64 - width)));
   }
   return VT_OK;
 }

@@ -15,7 +15,7 @@ static vt_status block_at(vt_mmachine *m, const vt_mop *op, const vt_mvalue *ref
   const vt_mattr *strides = vt_mop_attr(op, VT_MATTR_STRIDES);
   *out = *vt_mview_at(m, ref);
   for (int32_t d = 0; d < out->rank; d++)
-    VT_TRY(vt_mview_cut(op, out, d, vt_mscalar(m, indices[d]),
+    VT_TRY(vt_mview_cut(m, op, out, d, vt_mscalar(m, indices[d]),
                         block.kind == VT_MSCALAR ? 1 : block.dims[d],
                         strides && strides->count ? strides->ints[d] : 1));
   return VT_OK;
@@ -120,7 +120,7 @@ vt_status vt_mosaic_run_slice_ref(vt_mmachine *m, const vt_mop *op) {
   vt_mview *view = derived(m, op);
   for (int32_t d = 0; d < to.rank; d++) {
     int64_t size = to.dims[d] >= 0 ? to.dims[d] : vt_mscalar(m, dynamic[at++]);
-    VT_TRY(vt_mview_cut(op, view, d, vt_mscalar(m, base[d]), size, 1));
+    VT_TRY(vt_mview_cut(m, op, view, d, vt_mscalar(m, base[d]), size, 1));
   }
   return VT_OK;
 }

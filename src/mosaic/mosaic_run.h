@@ -123,8 +123,8 @@ void vt_mset_int(vt_mmachine *m, const vt_mvalue *value, int64_t x);
 // mosaic_view.c
 void vt_mview_whole(vt_marray *array, vt_mview *out);
 // The part [start, start + size * step) of a dimension. errors OUT_OF_RANGE naming op
-vt_status vt_mview_cut(const vt_mop *op, vt_mview *view, int32_t d, int64_t start, int64_t size,
-                       int64_t step) VT_CHECKED;
+vt_status vt_mview_cut(const vt_mmachine *m, const vt_mop *op, vt_mview *view, int32_t d,
+                       int64_t start, int64_t size, int64_t step) VT_CHECKED;
 vt_status vt_mview_reshape(const vt_mop *op, vt_mview *view, vt_mtype to) VT_CHECKED;
 vt_status vt_mview_bitcast(const vt_mop *op, vt_mview *view, vt_mtype to) VT_CHECKED;
 void vt_mview_squeeze(vt_mview *view, vt_mtype from, vt_mtype to);

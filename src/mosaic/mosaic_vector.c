@@ -455,7 +455,9 @@ vt_status vt_mosaic_run_matmul(vt_mmachine *m, const vt_mop *op) {
                .k = extent(a, left[2], left_counts[2]),
                .n = extent(b, right[2], right_counts[2]),
                .type = vt_dtype_is_float(a.dtype) ? VT_F32 : VT_S32};
-  p.rounds = !m->exact_dots && vt_mop_i64(op, VT_MATTR_PRECISION, 0) != VT_MWORD_FP32;
+  // Products with a vector are not the matrix unit's work.
+  p.rounds = !m->exact_dots && p.m > 1 && p.n > 1 &&
+             vt_mop_i64(op, VT_MATTR_PRECISION, 0) != VT_MWORD_FP32;
   char *x = NULL, *y = NULL, *sums = NULL;
   vt_status st = VT_OK;
   VT_TRY_OUT(product_operand(m, &p, op->operands[0], left, left_counts, &x));

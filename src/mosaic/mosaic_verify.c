@@ -412,16 +412,22 @@ vt_status vt_mosaic_rule_stochastic_each(const vt_mop *op) {
   return VT_OK;
 }
 
+// `narrow` fits into words of `word` a whole number of times; outside of words it is `single`: an
+// integer as wide as the word, or f32.
+static bool packs(vt_dtype narrow, vt_dtype word, vt_dtype single) {
+  int32_t bits = vt_dtype_get(narrow)->bits, width = vt_dtype_get(word)->bits;
+  return vt_dtype_is_integer(word) && width <= 32 && bits >= 2 && bits < width &&
+         width % bits == 0 &&
+         (vt_dtype_is_float(narrow) ? single == VT_F32 && width == 32 : single == word);
+}
+
 vt_status vt_mosaic_rule_pack(const vt_mop *op) {
   vt_dtype target = (vt_dtype)vt_mop_i64(op, VT_MATTR_TARGET_TYPE, 0);
   vt_mtype to = vt_mresult(op), from = vt_moperand(op, 0);
   VT_TRY(is_vector(op, from));
-  uint32_t bits = vt_dtype_get(target)->bits;
   MCHECK(op,
-         to.dtype == VT_S32 && same_shape(from, to) && bits >= 2 && bits < 32 &&
-             op->operand_count * bits <= 32 &&
-             vt_dtype_is_float(target) == vt_dtype_is_float(from.dtype) &&
-             vt_dtype_get(from.dtype)->bits == 32,
+         same_shape(from, to) && packs(target, to.dtype, from.dtype) &&
+             op->operand_count * vt_dtype_get(target)->bits <= vt_dtype_get(to.dtype)->bits,
          "not defined for these types");
   for (uint32_t i = 1; i < op->operand_count; i++) VT_TRY(same_types(op, from, vt_moperand(op, i)));
   return VT_OK;
@@ -432,10 +438,9 @@ vt_status vt_mosaic_rule_unpack(const vt_mop *op) {
   int64_t index = vt_mop_i64(op, VT_MATTR_INDEX, 0);
   vt_mtype to = vt_mresult(op), from = vt_moperand(op, 0);
   VT_TRY(is_vector(op, from));
-  int64_t bits = vt_dtype_get(source)->bits;
   MCHECK(op,
-         from.dtype == VT_S32 && same_shape(from, to) && bits >= 2 && bits < 32 && index >= 0 &&
-             index < 32 / bits && to.dtype == (vt_dtype_is_float(source) ? VT_F32 : VT_S32),
+         same_shape(from, to) && packs(source, from.dtype, to.dtype) && index >= 0 &&
+             index < vt_dtype_get(from.dtype)->bits / vt_dtype_get(source)->bits,
          "not defined for these types");
   return VT_OK;
 }

@@ -38,10 +38,11 @@ static int64_t padded(const vt_mview *view, int32_t d) {
   return (size + unit - 1) / unit * unit;
 }
 
-vt_status vt_mview_cut(const vt_mop *op, vt_mview *view, int32_t d, int64_t start, int64_t size,
-                       int64_t step) {
+vt_status vt_mview_cut(const vt_mmachine *m, const vt_mop *op, vt_mview *view, int32_t d,
+                       int64_t start, int64_t size, int64_t step) {
   int64_t last = start + (size - 1) * step;
-  if (start < 0 || size < 0 || (size && last >= padded(view, d)))
+  bool checked = !m->kernel->config.disable_bounds_checks;
+  if (start < 0 || size < 0 || (checked && size && last >= padded(view, d)))
     return vt_mop_error(op, VT_OUT_OF_RANGE,
                         "out of bounds: %" PRId64 " elements from %" PRId64
                         " in dimension %d of size %" PRId64,
