@@ -410,9 +410,21 @@ static bool func_has_effect(const vt_func *func) {
   return false;
 }
 
+// Calls whose effects only their own results show: not to be merged, but dropped with them.
+static bool may_be_dropped(const vt_op *call) {
+  const vt_attr *attr = vt_op_attr(call, VT_ATTR_FRONTEND_ATTRIBUTES);
+  for (size_t i = 0; attr && i < attr->dict->count; i++) {
+    const vt_dict_entry *entry = &attr->dict->entries[i];
+    if (!strcmp(entry->name.data, "xla_allow_dce_side_effecting_op"))
+      return entry->value->kind == VT_DICT_STRING && !strcmp(entry->value->string.data, "true");
+  }
+  return false;
+}
+
 bool vt_op_has_effect(const vt_op *op) {
   if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT) return true;
-  if (op->code == VT_OP_CUSTOM_CALL) return vt_attr_i64_or(op, VT_ATTR_HAS_SIDE_EFFECT, 0);
+  if (op->code == VT_OP_CUSTOM_CALL)
+    return vt_attr_i64_or(op, VT_ATTR_HAS_SIDE_EFFECT, 0) && !may_be_dropped(op);
   for (uint32_t i = 0; i < op->region_count; i++)
     if (func_has_effect(op->regions[i])) return true;
   const vt_func *callee = vt_op_callee(op);

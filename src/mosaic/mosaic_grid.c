@@ -60,7 +60,6 @@ static vt_status place(vt_mmachine *m, uint32_t window, int64_t *block) {
   const vt_mwindow *w = &m->kernel->windows[window];
   int32_t rank = inside_of(m, window)->type.rank;
   memset(block, 0, VT_MOSAIC_RANK * sizeof *block);
-  if (!w->transform) return VT_OK;
   VT_TRY(vt_mmachine_call(m, w->transform));
   memcpy(block, m->returned, (size_t)rank * sizeof *block);
   return VT_OK;

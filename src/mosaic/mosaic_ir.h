@@ -131,7 +131,7 @@ typedef struct vt_mwindow {
   bool element;        // indices are offsets of elements
   bool revisits;       // a block may be left and come back
   bool synchronous;    // one buffer
-  vt_mfunc *transform; // NULL: always block 0
+  vt_mfunc *transform; // of blocks
   int64_t pad_low[VT_MOSAIC_RANK], pad_high[VT_MOSAIC_RANK];
 } vt_mwindow;
 

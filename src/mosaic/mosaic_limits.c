@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// mosaic_limits.c - what the chip's own compiler is known to refuse, in its words and with the place
-// in the form that JAX turns into a traceback. Whoever relies on such an op would find out on the
-// chip only.
+// mosaic_limits.c - what the chip's own compiler is known to refuse, in its words and with the
+// place in the form that JAX turns into a traceback. Whoever relies on such an op would find out on
+// the chip only.
 //
 // Known from the error messages that JAX's own tests expect.
 #include <inttypes.h>

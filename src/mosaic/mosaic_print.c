@@ -119,9 +119,7 @@ static void print_window(vt_text *text, const vt_mwindow *window) {
     return;
   }
   vt_text_put(text, window->element ? " element" : " block");
-  if (window->transform)
-    vt_text_printf(text, "(@%.*s)", (int)window->transform->name.size,
-                   window->transform->name.data);
+  vt_text_printf(text, "(@%.*s)", (int)window->transform->name.size, window->transform->name.data);
   if (window->synchronous) vt_text_put(text, " synchronous");
   if (window->revisits) vt_text_put(text, " revisits");
 }

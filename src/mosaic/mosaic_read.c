@@ -489,7 +489,10 @@ static vt_status read_window(reader *r, const vt_raw_op *op, const vt_raw_attr *
   if (transform->kind == VT_RAW_STRING) {
     window->transform = find_func(r->kernel, transform->string);
     if (!window->transform) return wrong(r, op, "a transform that does not exist");
-  } else if (transform->kind != VT_RAW_TEXT) {
+  } else if (transform->kind == VT_RAW_TEXT) { // an affine map to zeros: the whole array
+    window->whole = true;
+    return VT_OK;
+  } else {
     return wrong(r, op, "transform_indices has a wrong form");
   }
   if (kind && kind->kind == VT_RAW_TEXT && holds(kind->string, "element_window"))

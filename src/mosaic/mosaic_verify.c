@@ -599,7 +599,7 @@ static vt_status verify_signature(const vt_mosaic *k) {
       if (type.semaphore) return signature_error(k, i);
     } else if (window < k->window_count) {
       const vt_mwindow *w = &k->windows[window];
-      if (w->transform) VT_TRY(verify_transform(k, w, type.rank));
+      if (!w->whole) VT_TRY(verify_transform(k, w, type.rank));
     }
   }
   const vt_mop *last = block->last;
