@@ -41,6 +41,7 @@ typedef struct vt_chip {
   int32_t pci_device;                        // 0 = not known
   const char *device_files;                  // of the driver: "accel" or "vfio"
   const char *source;
+  const struct vt_rates *rates; // of its time, if not those of time/rates.def: a chip of custom.c
 } vt_chip;
 
 typedef struct vt_slice {

@@ -15,6 +15,7 @@ int vt_cli_compile(const vt_args *args);
 int vt_cli_predict(const vt_args *args);
 int vt_cli_compare(const vt_args *args);
 int vt_cli_slices(const vt_args *args);
+int vt_cli_sweep(const vt_args *args);
 int vt_cli_validate(const vt_args *args);
 int vt_cli_run(const vt_args *args);
 int vt_cli_info(const vt_args *args);
@@ -23,6 +24,9 @@ int vt_cli_info(const vt_args *args);
 vt_status vt_cli_library(char out_path[PATH_MAX]) VT_CHECKED;
 // The slice that a name means; NULL = the default. errors NOT_FOUND, with similar names
 vt_status vt_cli_slice(const char *name, vt_slice *out_slice) VT_CHECKED;
+// The slice of a command with the flags --slice and --chip: of chips as the file describes them,
+// in `arena`.
+vt_status vt_cli_slice_with(const vt_args *args, vt_arena *arena, vt_slice *out_slice) VT_CHECKED;
 // Prints "vtpu WORD: message", frees the error, returns the exit code 1.
 int vt_cli_fail(const char *word, vtpu_error *error);
 // "1.5 GiB", "3.2 GFLOP", "12.5 us": in a ring of static buffers, valid for the next few calls.

@@ -116,7 +116,8 @@ static void print_json(const json_t *list) {
 
 int vt_cli_predict(const vt_args *args) {
   vt_slice slice;
-  vt_status st = vt_cli_slice(vt_args_text(args, "slice"), &slice);
+  vt_arena arena = {0};
+  vt_status st = vt_cli_slice_with(args, &arena, &slice);
   if (st) return vt_cli_fail("predict", st);
   json_t *list = vt_args_on(args, "json") ? json_array() : NULL;
   int failed = 0;
@@ -128,5 +129,6 @@ int vt_cli_predict(const vt_args *args) {
   }
   if (list) print_json(list);
   json_decref(list);
+  vt_arena_free(&arena);
   return failed;
 }

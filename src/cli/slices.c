@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "chip/custom.h"
 #include "cli/cli.h"
 
 vt_status vt_cli_slice(const char *name, vt_slice *out_slice) {
@@ -15,6 +17,18 @@ vt_status vt_cli_slice(const char *name, vt_slice *out_slice) {
   if (!st) st = vt_slice_from_name(info.accelerator_type, out_slice);
   vtpu_close(slice);
   return st;
+}
+
+vt_status vt_cli_slice_with(const vt_args *args, vt_arena *arena, vt_slice *out_slice) {
+  const char *file = vt_args_text(args, "chip");
+  vt_bytes text;
+  VT_TRY(vt_cli_slice(vt_args_text(args, "slice"), out_slice));
+  if (!file) return VT_OK;
+  VT_TRY(vt_file_map(file, &text));
+  vt_status st = vt_chip_customise(out_slice->chip, (const char *)text.data, text.size, arena,
+                                   &out_slice->chip);
+  vt_file_unmap(&text);
+  return vt_status_wrap(st, "%s", file);
 }
 
 static void put_size(const vt_slice *slice, char out[48]) {

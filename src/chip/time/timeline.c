@@ -448,7 +448,7 @@ static const vt_rates rates[VT_CHIP_COUNT] = {
 };
 
 const vt_rates *vt_rates_of(const vt_chip *chip) {
-  return &rates[chip->id];
+  return chip->rates ? chip->rates : &rates[chip->id];
 }
 
 static vt_device_model model_of(const vt_slice *slice, int32_t devices) {
