@@ -2,6 +2,7 @@
 // format.c - human-readable numbers, and reporting of errors.
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/cli.h"
 
@@ -38,6 +39,15 @@ const char *vt_cli_count(double value, const char *unit) {
 const char *vt_cli_seconds(double seconds) {
   static const char *const units[] = {"ns", "us", "ms", "s"};
   return scaled(seconds * 1e9, 1000, units, 4);
+}
+
+void vt_cli_put_escaped(vt_text *out, const char *text) {
+  for (; *text; text++) {
+    if (strchr("<>&\"", *text))
+      vt_text_printf(out, "&#%d;", *text);
+    else
+      vt_text_put_n(out, text, 1);
+  }
 }
 
 int vt_cli_fail(const char *word, vtpu_error *error) {

@@ -101,10 +101,14 @@ static vt_status predict(const char *file, const vt_slice *slice, const vt_args 
     json_array_append_new(list, as_json(file, slice, &prediction, vt_args_on(args, "kernels")));
   else if (!st)
     print(file, slice, &prediction, &arena);
+  const char *html = vt_args_text(args, "html"), *trace = vt_args_text(args, "trace");
+  vt_status written = NULL;
+  if (!st && html) written = vt_cli_write_page(&prediction, slice, file, html);
+  if (!st && !written && trace) written = vt_cli_write_trace(&prediction, slice, file, trace);
   if (!st) vt_prediction_free(&prediction);
   vt_arena_free(&arena);
   vt_file_unmap(&bytes);
-  return vt_status_wrap(st, "%s", file);
+  return written ? written : vt_status_wrap(st, "%s", file);
 }
 
 static void print_json(const json_t *list) {
@@ -118,6 +122,8 @@ int vt_cli_predict(const vt_args *args) {
   vt_slice slice;
   vt_arena arena = {0};
   vt_status st = vt_cli_slice_with(args, &arena, &slice);
+  if (!st && args->words.size > 1 && (vt_args_text(args, "html") || vt_args_text(args, "trace")))
+    st = vt_error(VT_INVALID_ARGUMENT, "--html and --trace are for one program at a time");
   if (st) return vt_cli_fail("predict", st);
   json_t *list = vt_args_on(args, "json") ? json_array() : NULL;
   int failed = 0;

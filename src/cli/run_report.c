@@ -236,20 +236,11 @@ vt_status vt_run_write_json(const vt_run_use *use, const char *path) {
   return st;
 }
 
-static void put_escaped(vt_text *out, const char *text) {
-  for (; *text; text++) {
-    if (strchr("<>&\"", *text))
-      vt_text_printf(out, "&#%d;", *text);
-    else
-      vt_text_put_n(out, text, 1);
-  }
-}
-
 static void html_row(void *to, const char *name, const char *value) {
   vt_text_put(to, "<tr><th>");
-  put_escaped(to, name);
+  vt_cli_put_escaped(to, name);
   vt_text_put(to, "</th><td>");
-  put_escaped(to, value);
+  vt_cli_put_escaped(to, value);
   vt_text_put(to, "</td></tr>\n");
 }
 
@@ -273,7 +264,7 @@ vt_status vt_run_write_html(const vt_run_use *use, const char *path) {
               "code{overflow-wrap:anywhere}\n</style></head>\n<body><h1>vtpu run</h1>\n<p><code>");
   for (char **word = use->command; *word; word++) {
     if (word != use->command) vt_text_put(&out, " ");
-    put_escaped(&out, *word);
+    vt_cli_put_escaped(&out, *word);
   }
   vt_text_put(&out, "</code></p>\n<table>\n");
   put_rows(use, html_row, &out);

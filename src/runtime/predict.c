@@ -19,14 +19,13 @@ static vt_status optimise(vt_module *module) {
 
 static vt_status measure(vt_prediction *p, const vt_slice *slice, vt_arena *arena) {
   vt_executable executable = {.slice = *slice, .info = {.partitions = 1, .replicas = 1}};
-  vt_hbm_use use;
   vt_status st = vt_executable_signature(&executable, p->module);
   if (!st) st = vt_executable_account(&executable, p->module);
   if (!st) {
-    vt_hbm_use_of(&executable, p->module->main, arena, &use);
-    p->hbm_peak_bytes = use.peak_bytes;
+    vt_hbm_use_of(&executable, p->module->main, arena, &p->hbm);
+    p->hbm_peak_bytes = p->hbm.peak_bytes;
   }
-  vt_arena_free(&executable.arena);
+  p->io = executable.arena;
   return st;
 }
 
@@ -65,5 +64,6 @@ vt_status vt_predict(vt_bytes program, const vt_slice *slice, vt_arena *arena,
 
 void vt_prediction_free(vt_prediction *prediction) {
   vt_module_destroy(prediction->module);
+  vt_arena_free(&prediction->io);
   prediction->module = NULL;
 }

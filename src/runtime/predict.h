@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/file.h"
 #include "chip/time/time.h"
+#include "runtime/runtime.h"
 
 typedef struct vt_prediction {
   vt_module *module;      // the program of one device; the spans name its operators
@@ -16,6 +17,8 @@ typedef struct vt_prediction {
   double joules;          // of all devices
   double usd;             // of the whole slice, on demand; 0 = no public price
   int64_t hbm_peak_bytes; // of one device
+  vt_hbm_use hbm;         // what lies in it then
+  vt_arena io;            // of the arguments and results in `hbm`
 } vt_prediction;
 
 // The program is not compiled for this machine, and the slice may be of any size. The spans are in

@@ -69,6 +69,43 @@ def test_a_prediction_has_its_figures(step):
     assert any(k["file"].endswith("test_predict.py") and k["line"] > 0 for k in report["kernels"])
 
 
+def test_the_page_and_the_trace_show_the_kernels(step, tmp_path):
+    page, trace = tmp_path / "p.html", tmp_path / "t.json"
+    said = vtpu("predict", step, "-t", "v3-8", "--html", page, "--trace", trace)
+    assert said.returncode == 0, said.stderr
+    text = page.read_text()
+    assert "http" not in text and "src=" not in text  # refers to nothing outside
+    for part in ("Timeline", "Roofline", "dearest", "HBM of a device at its peak", "test_predict.py"):
+        assert part in text, part
+    events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in events) and len(events) > 5
+    assert {e["tid"] for e in events} >= {1, 3}
+    assert vtpu("predict", step, step, "-t", "v3-8", "--html", page).returncode == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/bin/chromium"), reason="needs Chromium")
+def test_a_browser_shows_the_page(step, tmp_path):
+    page = tmp_path / "p.html"
+    assert vtpu("predict", step, "-t", "v3-8", "--html", page).returncode == 0
+    words = ["/usr/bin/chromium", "--headless", "--no-sandbox", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page]
+    dom = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
+    assert dom.count("<rect ") > 5 and dom.count("<circle ") >= 3
+
+
+def test_a_chip_of_ones_own(step, tmp_path):
+    chip = tmp_path / "chip.txt"
+    chip.write_text("as v5e, but mxu_edge = 256, hbm = 2 TB/s")
+    real, own = (json.loads(vtpu("predict", step, "-t", "v5litepod-8", "--json", *more).stdout)["seconds"]
+                 for more in ((), ("--chip", chip)))
+    assert own < real
+    chip.write_text("as v5e, mxu_egde = 256")
+    said = vtpu("predict", step, "-t", "v5litepod-8", "--chip", chip)
+    assert said.returncode == 1 and "mxu_edge" in said.stderr
+    points = json.loads(vtpu("sweep", step, "-t", "v5litepod-8", "--param", "hbm_bandwidth=0.5..4", "--json").stdout)
+    seconds = [p["seconds"] for p in points]
+    assert len(points) == 9 and seconds == sorted(seconds, reverse=True) and seconds[0] > seconds[-1]
+
+
 def test_a_faster_chip_is_faster(step):
     seconds = [json.loads(vtpu("predict", step, "-t", t, "--json").stdout)["seconds"] for t in ("v2-8", "v3-8", "v6e-8")]
     assert seconds[0] > seconds[1] > seconds[2]

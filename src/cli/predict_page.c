@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// predict_page.c - a prediction as one page of HTML: timeline, roofline, dearest kernels, memory.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/predict_view.h"
+
+enum { WIDTH = 960, LANE = 26, LEFT = 70, CHART = 360, SHOWN = 24, MOST_DEPTH = 32 };
+
+// ---- where things are ---------------------------------------------------------------------------
+
+// Trips follow each other: what runs in a loop is drawn once, as long as all of its runs.
+vt_view_span *vt_view_of(const vt_timing *timing, vt_arena *arena) {
+  vt_view_span *view = VT_NEW_ARRAY(arena, vt_view_span, timing->count + 1);
+  const vt_view_span *around[MOST_DEPTH] = {0};
+  for (uint32_t i = 0; i < timing->count; i++) {
+    const vt_span *s = &timing->spans[i];
+    vt_view_span *v = &view[i];
+    int32_t depth = s->depth < MOST_DEPTH ? s->depth : MOST_DEPTH - 1;
+    const vt_view_span *outer = depth ? around[depth - 1] : NULL;
+    double idle = 0;
+    for (int b = 0; b < VT_BOUND_COUNT; b++) idle += s->busy[b];
+    *v = (vt_view_span){.span = s, .start = s->start, .seconds = s->seconds, .loop = idle <= 0};
+    v->collective = s->busy[VT_BOUND_ICI] > 0;
+    if (outer) {
+      double trips = s->trips / outer->span->trips, scale = outer->seconds / outer->span->seconds;
+      v->start = outer->start + (s->start - outer->span->start) * trips * scale;
+      v->seconds = s->seconds * trips * scale;
+    }
+    if (v->loop) around[depth] = v;
+  }
+  return view;
+}
+
+static const char *const colors[VT_BOUND_COUNT] = {
+    [VT_BOUND_MXU] = "#1a73e8", [VT_BOUND_VPU] = "#9334e6",    [VT_BOUND_HBM] = "#e8710a",
+    [VT_BOUND_ICI] = "#12b5a6", [VT_BOUND_LAUNCH] = "#80868b",
+};
+
+static void put_place(vt_text *out, const vt_span *span) {
+  vt_cli_put_escaped(out, span->op->loc->name[0] ? span->op->loc->name : span->kind);
+  if (!span->op->loc->file[0]) return;
+  vt_text_put(out, " (");
+  vt_cli_put_escaped(out, span->op->loc->file);
+  vt_text_printf(out, ":%d)", span->op->loc->line);
+}
+
+// ---- the parts ----------------------------------------------------------------------------------
+
+static void put_figure(vt_text *out, const char *name, const char *value) {
+  vt_text_printf(out, "<tr><th>%s</th><td>", name);
+  vt_cli_put_escaped(out, value);
+  vt_text_put(out, "</td></tr>\n");
+}
+
+static void put_figures(vt_text *out, const vt_prediction *p, const vt_slice *slice) {
+  const vt_timing *t = &p->timing;
+  char text[256];
+  snprintf(text, sizeof text, "%s, %d of %d devices", slice->name, p->devices,
+           vt_slice_devices(slice));
+  put_figure(out, "slice", text);
+  snprintf(text, sizeof text, "%s, bound by %s%s", vt_cli_seconds(t->seconds),
+           vt_bound_name(t->bound), t->exact_trips ? "" : " (loops of unknown length count once)");
+  put_figure(out, "time of one run", text);
+  snprintf(text, sizeof text, "%s, %.1f %% of the peak (MFU)", vt_cli_count(p->flops, "FLOP"),
+           100 * p->mfu);
+  put_figure(out, "work", text);
+  snprintf(text, sizeof text, "%s of %s", vt_cli_bytes((double)p->hbm_peak_bytes),
+           vt_cli_bytes((double)slice->chip->hbm_limit_bytes));
+  put_figure(out, "HBM of a device", text);
+  snprintf(text, sizeof text, "%s, %s of it not hidden", vt_cli_seconds(t->busy[VT_BOUND_ICI]),
+           vt_cli_seconds(t->exposed));
+  if (t->busy[VT_BOUND_ICI] > 0) put_figure(out, "collectives", text);
+  snprintf(text, sizeof text, "%s in the chips", vt_cli_count(p->joules, "J"));
+  put_figure(out, "energy", text);
+  snprintf(text, sizeof text, "%.3g USD a run, on demand", p->usd);
+  if (p->usd > 0) put_figure(out, "cost", text);
+}
+
+// A lane for each unit: how much of a kernel's time the unit works is how dark its part is.
+static void put_timeline(vt_text *out, const vt_timing *t, const vt_view_span *view) {
+  int height = LANE * (VT_BOUND_COUNT + 1);
+  vt_text_printf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"timeline by unit\">\n",
+                 WIDTH, height + 20);
+  for (int b = 0; b < VT_BOUND_COUNT; b++)
+    vt_text_printf(out, "<text x=\"0\" y=\"%d\">%s %.0f %%</text>\n", LANE * b + 17,
+                   vt_bound_name((vt_bound)b), 100 * t->busy[b] / t->seconds);
+  vt_text_printf(out, "<text x=\"0\" y=\"%d\">loops</text>\n", LANE * VT_BOUND_COUNT + 17);
+  double scale = (WIDTH - LEFT) / t->seconds;
+  for (uint32_t i = 0; i < t->count; i++) {
+    const vt_view_span *v = &view[i];
+    double x = LEFT + v->start * scale, width = v->seconds * scale;
+    if (width < 0.15) continue; // no eye would see it
+    for (int b = 0; b <= VT_BOUND_COUNT; b++) {
+      double share = b < VT_BOUND_COUNT ? v->span->busy[b] / v->span->seconds : v->loop ? 0.3 : 0;
+      if (share < 0.02) continue;
+      vt_text_printf(out,
+                     "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
+                     "opacity=\"%.2f\"><title>",
+                     x, LANE * b + 2, width, LANE - 4, b < VT_BOUND_COUNT ? colors[b] : "#5f6368",
+                     share > 1 ? 1 : share);
+      put_place(out, v->span);
+      vt_text_printf(out, ": %s, %s x %.0f</title></rect>\n", v->span->kind,
+                     vt_cli_seconds(v->span->seconds), v->span->trips);
+    }
+  }
+  vt_text_printf(out,
+                 "<text x=\"%d\" y=\"%d\">0</text><text x=\"%d\" y=\"%d\" "
+                 "text-anchor=\"end\">%s</text>\n</svg>\n",
+                 LEFT, height + 14, WIDTH, height + 14, vt_cli_seconds(t->seconds));
+}
+
+typedef struct chart {
+  double x0, x1, y0, y1; // logarithms
+} chart;
+
+static double across(const chart *c, double x) {
+  return LEFT + (WIDTH - LEFT - 40) * (log10(x) - c->x0) / (c->x1 - c->x0);
+}
+static double down(const chart *c, double y) {
+  return 10 + (CHART - 40) * (c->y1 - log10(y)) / (c->y1 - c->y0);
+}
+
+// Matrix products by their arithmetic for each byte of HBM, under the roof of the chip.
+static void put_roofline(vt_text *out, const vt_prediction *p, const vt_slice *slice) {
+  const vt_timing *t = &p->timing;
+  double peak = slice->chip->bf16_flops_per_s / slice->chip->devices;
+  double rate = slice->chip->hbm_bytes_per_s / slice->chip->devices, ridge = peak / rate;
+  chart c = {0, ceil(log10(ridge)) + 2, floor(log10(rate)), ceil(log10(peak))};
+  vt_text_printf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"roofline\">\n", WIDTH,
+                 CHART);
+  for (double e = c.x0; e <= c.x1; e++)
+    vt_text_printf(out, "<text x=\"%.0f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n",
+                   across(&c, pow(10, e)), CHART - 12, pow(10, e));
+  for (double e = c.y0; e <= c.y1; e++)
+    vt_text_printf(out, "<text x=\"0\" y=\"%.0f\">%s</text>\n", down(&c, pow(10, e)) + 4,
+                   vt_cli_count(pow(10, e), "/s"));
+  vt_text_printf(out,
+                 "<polyline points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f\" fill=\"none\" "
+                 "stroke=\"#5f6368\" stroke-width=\"2\"/>\n",
+                 across(&c, 1), down(&c, rate), across(&c, ridge), down(&c, peak),
+                 across(&c, pow(10, c.x1)), down(&c, peak));
+  for (uint32_t i = 0; i < t->count; i++) {
+    const vt_span *s = &t->spans[i];
+    if (s->flops <= 0 || s->seconds <= 0) continue;
+    double x = fmin(fmax(s->flops / fmax(s->hbm_bytes, 1), 1), pow(10, c.x1));
+    double y = fmax(s->flops / s->seconds, pow(10, c.y0));
+    double size = 3 + 14 * sqrt(s->seconds * s->trips / t->seconds);
+    vt_text_printf(out,
+                   "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\" opacity=\"0.6\"><title>",
+                   across(&c, x), down(&c, y), size, colors[s->bound]);
+    put_place(out, s);
+    vt_text_put(out, "</title></circle>\n");
+  }
+  vt_text_put(out,
+              "</svg>\n<p>Matrix products: FLOP for each byte of HBM, and FLOP a second. Size: "
+              "share of the time.</p>\n");
+}
+
+static int by_time(const void *a, const void *b) {
+  const vt_view_span *const *x = a, *const *y = b;
+  if ((*x)->seconds != (*y)->seconds) return (*x)->seconds < (*y)->seconds ? 1 : -1;
+  return (*x > *y) - (*x < *y);
+}
+
+static void put_kernels(vt_text *out, const vt_timing *t, const vt_view_span *view,
+                        vt_arena *arena) {
+  const vt_view_span **order = VT_NEW_ARRAY(arena, const vt_view_span *, t->count + 1);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < t->count; i++)
+    if (!view[i].loop) order[count++] = &view[i];
+  qsort(order, count, sizeof *order, by_time);
+  vt_text_printf(out,
+                 "<h2>The dearest of %u kernels</h2>\n<table><tr><th>share</th><th>time</th>"
+                 "<th>runs</th><th>bound</th><th>kind</th><th>HBM</th><th>of peak</th>"
+                 "<th>place</th></tr>\n",
+                 count);
+  for (uint32_t i = 0; i < count && i < SHOWN; i++) {
+    const vt_span *s = order[i]->span;
+    vt_text_printf(out,
+                   "<tr><td>%.1f %%</td><td>%s</td><td>%.0f</td><td style=\"color:%s\">%s</td>"
+                   "<td>%s</td><td>%s</td><td>%.0f %%</td><td>",
+                   100 * order[i]->seconds / t->seconds, vt_cli_seconds(s->seconds), s->trips,
+                   colors[s->bound], vt_bound_name(s->bound), s->kind, vt_cli_bytes(s->hbm_bytes),
+                   s->seconds > 0 ? 100 * s->busy[VT_BOUND_MXU] / s->seconds : 0);
+    put_place(out, s);
+    vt_text_put(out, "</td></tr>\n");
+  }
+  vt_text_put(out, "</table>\n");
+}
+
+static void put_memory(vt_text *out, const vt_prediction *p, const vt_slice *slice) {
+  vt_text_printf(out,
+                 "<h2>HBM of a device at its peak: %s</h2>\n<table><tr><th>size</th>"
+                 "<th>array</th><th>what</th></tr>\n",
+                 vt_cli_bytes((double)p->hbm.peak_bytes));
+  for (uint32_t i = 0; i < p->hbm.count && i < SHOWN; i++) {
+    const vt_hbm_entry *e = &p->hbm.entries[i];
+    vt_text shape = {0};
+    vt_chip_print_shape(slice->chip, e->type, NULL, &shape);
+    vt_text_printf(out, "<tr><td>%s</td><td>%s</td><td>%s", vt_cli_bytes((double)e->bytes),
+                   vt_text_string(&shape), e->kind);
+    vt_text_free(&shape);
+    if (!e->op)
+      vt_text_printf(out, " %u", e->index);
+    else if (e->op->loc->name[0]) {
+      vt_text_put(out, ": ");
+      vt_cli_put_escaped(out, e->op->loc->name);
+    }
+    vt_text_put(out, "</td></tr>\n");
+  }
+  vt_text_put(out, "</table>\n");
+}
+
+static const char style[] =
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:66rem;padding:0 1rem}\n"
+    "th{text-align:left;padding-right:1.5rem;vertical-align:top;white-space:nowrap}\n"
+    "td{padding-right:1.5rem;vertical-align:top;white-space:nowrap}\n"
+    "td:last-child{white-space:normal;overflow-wrap:anywhere}\n"
+    "svg{width:100%;font:12px system-ui,sans-serif}\nsvg text{fill:currentColor}\n"
+    "@media(prefers-color-scheme:dark){body{background:#202124;color:#e8eaed}}\n";
+
+vt_status vt_cli_write_page(const vt_prediction *prediction, const vt_slice *slice,
+                            const char *program, const char *path) {
+  vt_text out = {0};
+  vt_arena arena = {0};
+  const vt_view_span *view = vt_view_of(&prediction->timing, &arena);
+  vt_text_printf(&out,
+                 "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+                 "<meta name=\"viewport\" content=\"width=device-width\">\n<title>vtpu predict"
+                 "</title>\n<style>\n%s</style></head>\n<body><h1>",
+                 style);
+  vt_cli_put_escaped(&out, program);
+  vt_text_put(&out, "</h1>\n<table>\n");
+  put_figures(&out, prediction, slice);
+  vt_text_put(&out, "</table>\n<h2>Timeline</h2>\n");
+  put_timeline(&out, &prediction->timing, view);
+  vt_text_put(&out, "<h2>Roofline</h2>\n");
+  put_roofline(&out, prediction, slice);
+  put_kernels(&out, &prediction->timing, view, &arena);
+  put_memory(&out, prediction, slice);
+  vt_text_put(&out,
+              "<p>A model of the chip says this, not a measurement; vtpu validate shows how far "
+              "off it is.</p>\n</body></html>\n");
+  vt_status st = vt_file_write(path, vt_text_string(&out), out.size);
+  vt_text_free(&out);
+  vt_arena_free(&arena);
+  return st;
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// predict_trace.c - a prediction in the trace event format, which Perfetto and chrome://tracing
+// show. A loop's trips are drawn one behind the other as one: what runs in it takes all their time.
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/predict_view.h"
+
+enum { KERNELS = 1, LOOPS, COLLECTIVES };
+
+static json_t *event(const vt_view_span *v) {
+  const vt_span *s = v->span;
+  int track = v->collective ? COLLECTIVES : v->loop ? LOOPS : KERNELS;
+  const char *name = s->op->loc->name[0] ? s->op->loc->name : s->kind;
+  json_t *args = json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:s, s:i}", "kind", s->kind, "times",
+                           s->trips, "seconds of one run", s->seconds, "flops", s->flops,
+                           "HBM bytes", s->hbm_bytes, "bound", vt_bound_name(s->bound), "file",
+                           s->op->loc->file, "line", s->op->loc->line);
+  return json_pack("{s:s, s:s, s:i, s:i, s:f, s:f, s:o}", "name", name, "ph", "X", "pid", 0, "tid",
+                   track, "ts", v->start * 1e6, "dur", v->seconds * 1e6, "args", args);
+}
+
+static json_t *named(const char *what, int track, const char *name) {
+  return json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid", 0, "tid", track,
+                   "args", "name", name);
+}
+
+vt_status vt_cli_write_trace(const vt_prediction *prediction, const vt_slice *slice,
+                             const char *program, const char *path) {
+  vt_arena arena = {0};
+  char device[128];
+  snprintf(device, sizeof device, "one device of %s", slice->name);
+  const vt_view_span *view = vt_view_of(&prediction->timing, &arena);
+  json_t *events = json_array();
+  json_array_append_new(events, named("process_name", 0, device));
+  json_array_append_new(events, named("thread_name", KERNELS, "kernels"));
+  json_array_append_new(events, named("thread_name", LOOPS, "loops"));
+  json_array_append_new(events, named("thread_name", COLLECTIVES, "collectives"));
+  for (uint32_t i = 0; i < prediction->timing.count; i++)
+    json_array_append_new(events, event(&view[i]));
+  json_t *all = json_pack("{s:s, s:{s:s, s:s}, s:o}", "displayTimeUnit", "ns", "otherData",
+                          "program", program, "slice", slice->name, "traceEvents", events);
+  char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+  json_decref(all);
+  vt_arena_free(&arena);
+  if (!text) return vt_error(VT_RESOURCE_EXHAUSTED, "%s: out of memory", path);
+  vt_status st = vt_file_write(path, text, strlen(text));
+  free(text);
+  return st;
+}
