@@ -407,6 +407,19 @@ static bool is_zero(const vt_value *v) {
   return known && !v->type.rank && !memcmp(known->data, zeros, vt_dtype_bytes(v->type.dtype));
 }
 
+// The first so many operands of an op that moves elements to or from where the others say.
+static uint32_t moved_operands(const vt_op *op) {
+  switch (op->code) {
+  case VT_OP_DYNAMIC_SLICE:
+  case VT_OP_GATHER:
+    return 1;
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+    return 2;
+  default:
+    return 0;
+  }
+}
+
 // Whether terms of the result are the op on terms of operands; `out_plain` gets a bit for each
 // operand that is to have none. (Floats that become integers are cut off, and integers wrap
 // around.)
@@ -415,6 +428,10 @@ static bool is_linear(vt_parter *p, const vt_op *op, const vt_terms *t, uint32_t
   const vt_value *const *operands = (const vt_value *const *)op->operands;
   *out_plain = 0;
   if (kind == VT_LINEAR_MOVES) return true;
+  if (moved_operands(op)) {
+    *out_plain = ~0u << moved_operands(op);
+    return true;
+  }
   if (op->code == VT_OP_REDUCE && op->operand_count == 2) {
     *out_plain = t->of->reduction || is_zero(operands[1]) ? 2 : 0; // changes nothing
     return vt_plain_reducer(op->regions[0]) == combining(t->of, operands[0]->type.dtype);
