@@ -179,12 +179,12 @@ static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor 
     w->is_output = i >= a->input_count;
     if (w->is_output) {
       vt_tensor result = out[i - a->input_count];
-      memset(result.data, 0, (size_t)vt_type_bytes(result.type));
+      if (!m->core) memset(result.data, 0, (size_t)vt_type_bytes(result.type));
       VT_TRY(borrow(&w->outside, result, false));
     } else if (a->alias_of[i] >= 0) {
       vt_tensor operand = in[fixed + i];
       w->outside = m->windows[a->input_count + (uint32_t)a->alias_of[i]].outside;
-      memcpy(w->outside.data, operand.data, (size_t)vt_type_bytes(operand.type));
+      if (!m->core) memcpy(w->outside.data, operand.data, (size_t)vt_type_bytes(operand.type));
     } else {
       VT_TRY(borrow(&w->outside, in[fixed + i], true));
     }
@@ -246,8 +246,9 @@ static vt_status deadlock(const vt_mmachine *machines, int32_t count) {
     const vt_mmachine *m = &machines[d];
     if (m->done || !m->waiting) continue;
     const vt_loc *loc = m->waiting->loc;
-    vt_text_printf(&text, "%s device %d waits at %s", told++ ? ";" : "", m->device,
-                   vt_mop_info_get(m->waiting->code)->text);
+    vt_text_printf(&text, "%s device %d", told++ ? ";" : "", m->device);
+    if (m->kernel->core_count > 1) vt_text_printf(&text, " core %d", m->core);
+    vt_text_printf(&text, " waits at %s", vt_mop_info_get(m->waiting->code)->text);
     if (loc->file[0]) vt_text_printf(&text, " (%s:%d)", loc->file, loc->line);
     vt_text_printf(&text, " for %" PRId64 ", the semaphore holds %" PRId64, m->wanted, m->found);
   }
@@ -310,24 +311,27 @@ static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_ev
   vt_eval_state state = {0};
   vt_status st = VT_OK;
   int32_t partitions = env->partition_count > 0 ? env->partition_count : 1;
-  vt_mmachine *machines = VT_NEW_ARRAY(&arena, vt_mmachine, devices);
-  for (int32_t d = 0; d < devices; d++) {
-    machines[d] = (vt_mmachine){.all = machines,
+  int32_t cores = a->mosaic->core_count, count = devices * cores;
+  vt_mmachine *machines = VT_NEW_ARRAY(&arena, vt_mmachine, count);
+  for (int32_t i = 0; i < count; i++) {
+    int32_t d = i / cores;
+    machines[i] = (vt_mmachine){.all = machines,
                                 .device = d,
                                 .device_count = devices,
+                                .core = i % cores,
                                 .exact_dots = env->exact_dots,
                                 .state = &state,
                                 .arena = &arena};
-    if (devices == 1) machines[d].device = env->replica * partitions + env->partition;
-    VT_TRY_OUT(set_up(&machines[d], a, in[d], out[d]));
+    if (devices == 1) machines[i].device = env->replica * partitions + env->partition;
+    VT_TRY_OUT(set_up(&machines[i], a, in[d], out[d]));
   }
-  VT_TRY_OUT(run_machines(machines, devices));
-  for (int32_t d = 0; d < devices; d++) {
-    VT_TRY_OUT(check_semaphores(&machines[d]));
-    hand_over(&machines[d], a, op->result_count, out[d]);
+  VT_TRY_OUT(run_machines(machines, count));
+  for (int32_t i = 0; i < count; i++) {
+    VT_TRY_OUT(check_semaphores(&machines[i]));
+    if (!machines[i].core) hand_over(&machines[i], a, op->result_count, out[i / cores]);
   }
 out:
-  for (int32_t d = 0; d < devices; d++) tear_down(&machines[d]);
+  for (int32_t i = 0; i < count; i++) tear_down(&machines[i]);
   vt_eval_state_fini(&state);
   vt_arena_free(&arena);
   return st;

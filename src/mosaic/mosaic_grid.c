@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// mosaic_grid.c - the points of the grid in order, and the windows of operands and results: an
+// mosaic_grid.c - the points of the grid in order (of one core: those of its index), and the windows of operands and results: an
 // input block is fetched when its index changes, an output block is written back when it is left.
 #include <inttypes.h>
 #include <string.h>
@@ -93,13 +93,22 @@ static vt_status end(vt_mmachine *m) {
 
 static bool next_point(vt_mmachine *m) {
   uint32_t rank = m->kernel->grid_rank;
-  if (!m->started) {
-    m->started = true;
-    for (uint32_t d = 0; d < rank; d++)
-      if (m->bounds[d] <= 0) return false;
-    return true;
+  int32_t split = m->kernel->core_dim;
+  int64_t bounds[VT_MOSAIC_RANK];
+  bool more = true;
+  memcpy(bounds, m->bounds, sizeof bounds);
+  if (split >= 0) {
+    bounds[split] = 1;
+    m->index[split] = 0;
   }
-  return vt_eval_next((int32_t)rank, m->bounds, m->index);
+  if (m->started) {
+    more = vt_eval_next((int32_t)rank, bounds, m->index);
+  } else {
+    for (uint32_t d = 0; d < rank; d++) more = more && m->bounds[d] > 0;
+  }
+  m->started = true;
+  if (split >= 0) m->index[split] = m->core;
+  return more;
 }
 
 vt_status vt_mgrid_advance(vt_mmachine *m) {

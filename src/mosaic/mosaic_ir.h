@@ -150,6 +150,8 @@ struct vt_mosaic {
   vt_mfunc *funcs;
   uint32_t grid_rank;
   int64_t *grid; // INT64_MIN: an operand of the call
+  // The dimension of the grid whose points run on cores of their own, at the same time; -1: none.
+  int32_t core_dim, core_count;
   uint32_t dynamic_count, prefetch_count, scratch_count;
   uint32_t window_count; // inputs and outputs
   vt_mwindow *windows;

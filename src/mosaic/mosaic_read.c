@@ -47,6 +47,7 @@ typedef struct reader {
   vt_arena *scratch, *arena;
   vt_mosaic *kernel;
   uint32_t op_count;
+  bool names_cores;             // an op reaches another core
   VT_ARRAY(vt_mvalue *) places; // in scratch
 } reader;
 
@@ -415,6 +416,8 @@ static vt_status read_op(reader *r, vt_raw_op *raw, vt_mblock *block, vt_mop **o
   op->results = VT_NEW_ARRAY(r->arena, vt_mvalue, raw->result_count + 1);
   for (uint32_t i = 0; i < raw->result_count; i++)
     VT_TRY(new_value(r, raw, &raw->results[i], block, op, &op->results[i]));
+  r->names_cores = r->names_cores || (op->code == VT_MOP_SEM_SIGNAL && vt_mop_optional(op, 3)) ||
+                   (op->code == VT_MOP_ENQUEUE_DMA && vt_mop_optional(op, 5));
   if (op->code == VT_MOP_ALLOCA || op->code == VT_MOP_SEM_ALLOC) {
     op->place = (int32_t)r->places.size;
     vt_array_push_in(r->scratch, &r->places, &op->results[0]);
@@ -502,6 +505,29 @@ static vt_status read_window(reader *r, const vt_raw_op *op, const vt_raw_attr *
   return VT_OK;
 }
 
+enum { MAX_CORES = 8 };
+
+// Which dimension is split over cores: one that says so; or the first, when cores name each other and
+// it is parallel.
+static vt_status read_cores(reader *r, const vt_raw_op *op) {
+  vt_mosaic *k = r->kernel;
+  const vt_raw_attr *list = vt_raw_find(op, "dimension_semantics");
+  k->core_dim = -1;
+  k->core_count = 1;
+  if (!list || list->kind != VT_RAW_ARRAY || list->count > k->grid_rank) return VT_OK;
+  for (uint32_t i = list->count; i-- > 0;) {
+    const vt_raw_attr *item = list->items[i];
+    if (item->kind != VT_RAW_TEXT) continue;
+    bool parallel = !i && r->names_cores && vt_string_is(inside(item->string), "parallel");
+    if (parallel || vt_string_is(inside(item->string), "core_parallel")) k->core_dim = (int32_t)i;
+  }
+  if (k->core_dim < 0) return VT_OK;
+  if (k->grid[k->core_dim] < 1 || k->grid[k->core_dim] > MAX_CORES)
+    return wrong(r, op, "a dimension over cores has a bound that no chip has cores for");
+  k->core_count = (int32_t)k->grid[k->core_dim];
+  return VT_OK;
+}
+
 static vt_status read_signature(reader *r, const vt_raw_op *op) {
   vt_mosaic *k = r->kernel;
   const vt_raw_attr *bounds = vt_raw_find(op, "iteration_bounds"),
@@ -524,6 +550,7 @@ static vt_status read_signature(reader *r, const vt_raw_op *op) {
         return wrong(r, op, "a bound of the grid is out of range");
     }
   }
+  VT_TRY(read_cores(r, op));
   uint64_t fixed = (uint64_t)k->grid_rank + k->prefetch_count + k->scratch_count;
   if (fixed > k->body->block->arg_count) return wrong(r, op, "too few arguments");
   k->window_count = k->body->block->arg_count - (uint32_t)fixed;

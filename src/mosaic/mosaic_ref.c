@@ -151,7 +151,7 @@ vt_status vt_mosaic_run_device_id(vt_mmachine *m, const vt_mop *op) {
 }
 
 vt_status vt_mosaic_run_core_id(vt_mmachine *m, const vt_mop *op) {
-  vt_mset_int(m, &op->results[0], 0);
+  vt_mset_int(m, &op->results[0], m->core);
   return VT_OK;
 }
 
@@ -159,14 +159,16 @@ vt_status vt_mosaic_run_core_id(vt_mmachine *m, const vt_mop *op) {
 static vt_status target_of(vt_mmachine *m, const vt_mop *op, const vt_mvalue *device,
                            const vt_mvalue *core, vt_mmachine **out) {
   int64_t id = device ? vt_mscalar(m, device) : m->device;
+  int64_t number = core ? vt_mscalar(m, core) : m->core;
   *out = m;
-  if (core && vt_mscalar(m, core))
-    return vt_mop_error(op, VT_UNIMPLEMENTED, "core %" PRId64 " of a device: only core 0 runs",
-                        vt_mscalar(m, core));
-  if (id == m->device) return VT_OK;
-  if (id < 0 || id >= m->device_count)
+  if (id == m->device && number == m->core) return VT_OK;
+  if (number < 0 || number >= m->kernel->core_count)
+    return vt_mop_error(op, VT_INVALID_ARGUMENT, "core %" PRId64 " of %d", number,
+                        m->kernel->core_count);
+  if (id != m->device && (id < 0 || id >= m->device_count || m->device_count == 1))
     return vt_mop_error(op, VT_INVALID_ARGUMENT, "device %" PRId64 " of %d", id, m->device_count);
-  *out = &m->all[id];
+  int64_t first = m->device_count == 1 ? 0 : id;
+  *out = &m->all[first * m->kernel->core_count + number];
   return VT_OK;
 }
 

@@ -58,8 +58,8 @@ typedef struct vt_mwindow_state {
 
 typedef struct vt_mmachine {
   const vt_mosaic *kernel;
-  struct vt_mmachine *all; // machines of the run, one for each device
-  int32_t device, device_count;
+  struct vt_mmachine *all; // machines of the run, one for each core of each device in turn
+  int32_t device, device_count, core;
   bool exact_dots;
   vt_eval_state *state;
   vt_arena *arena;
