@@ -265,19 +265,47 @@ static vt_status arranged(vt_mmachine *m, const vt_mvalue *value, const bool *re
   return VT_OK;
 }
 
+enum { LANES = 8 }; // partial results that do not depend on each other
+
+// The order of the sum depends on the length alone.
+static float sum_floats(int64_t n, const float *x, float start) {
+  double lanes[LANES] = {(double)start};
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES)
+    for (int l = 0; l < LANES; l++) lanes[l] += (double)x[i + l];
+  for (; i < n; i++) lanes[i % LANES] += (double)x[i];
+  for (int l = LANES / 2; l > 0; l /= 2)
+    for (int k = 0; k < l; k++) lanes[k] += lanes[k + l];
+  return (float)lanes[0];
+}
+
+// NaN where any is.
+static float extreme_float(bool largest, int64_t n, const float *x, float start) {
+  float lanes[LANES], sign = largest ? 1.0f : -1.0f;
+  bool nan[LANES] = {isnan(start)};
+  for (int l = 0; l < LANES; l++) lanes[l] = sign * start;
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES)
+    for (int l = 0; l < LANES; l++) {
+      float value = sign * x[i + l];
+      lanes[l] = value > lanes[l] ? value : lanes[l];
+      nan[l] |= value != value;
+    }
+  for (; i < n; i++) {
+    float value = sign * x[i];
+    lanes[0] = value > lanes[0] ? value : lanes[0];
+    nan[0] |= value != value;
+  }
+  for (int l = 1; l < LANES; l++) {
+    lanes[0] = lanes[l] > lanes[0] ? lanes[l] : lanes[0];
+    nan[0] |= nan[l];
+  }
+  return nan[0] ? NAN : sign * lanes[0];
+}
+
 static float reduce_floats(vt_mword kind, int64_t n, const float *x, float start) {
-  if (kind == VT_MWORD_ADD) {
-    double sum = (double)start;
-    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
-    return (float)sum;
-  }
-  float best = start;
-  for (int64_t i = 0; i < n; i++) {
-    if (isnan(best)) break;
-    bool better = kind == VT_MWORD_MAXIMUMF ? x[i] > best : x[i] < best;
-    if (better || isnan(x[i])) best = x[i];
-  }
-  return best;
+  return kind == VT_MWORD_ADD ? sum_floats(n, x, start)
+                              : extreme_float(kind == VT_MWORD_MAXIMUMF, n, x, start);
 }
 
 static int32_t reduce_ints(vt_mword kind, int64_t n, const int32_t *x, int32_t start) {
