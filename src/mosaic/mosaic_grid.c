@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// mosaic_grid.c - the points of the grid in order (of one core: those of its index), and the windows of operands and results: an
-// input block is fetched when its index changes, an output block is written back when it is left.
+// mosaic_grid.c - the points of the grid in order (of one core: those of its index), and the
+// windows of operands and results: an input block is fetched when its index changes, an output
+// block is written back when it is left.
 #include <inttypes.h>
 #include <string.h>
 

@@ -13,7 +13,7 @@ static vt_status refuse(const vt_mop *op, const char *what) {
   const vt_loc *loc = op->loc;
   const char *text = vt_mop_info_get(op->code)->text;
   return vt_error(VT_INTERNAL,
-                  "Mosaic failed to compile TPU kernel: Not implemented: %s\n\nThe MLIR operation "
+                  "Mosaic failed to compile TPU kernel: %s\n\nThe MLIR operation "
                   "involved: %s\n  at location: loc(\"%s\"(\"kernel\"(\"%s\":%d:%d)))",
                   what, text, loc->name, loc->file, loc->line, loc->column);
 }
@@ -24,8 +24,9 @@ static vt_status check_scalar(const vt_mop *op) {
   if (type.kind != VT_MSCALAR || !vt_dtype_is_integer(type.dtype) || type.dtype == VT_S32 ||
       type.dtype == VT_S64)
     return VT_OK;
-  char what[64];
-  snprintf(what, sizeof what, "Only i32 %s is supported", vt_mop_info_get(op->code)->text);
+  char what[80];
+  snprintf(what, sizeof what, "Not implemented: Only i32 %s is supported",
+           vt_mop_info_get(op->code)->text);
   return refuse(op, what);
 }
 
@@ -33,13 +34,21 @@ static vt_status check_vector(const vt_mop *op) {
   vt_mtype type = op->results[0].type;
   if (type.kind != VT_MVECTOR || type.dtype == VT_PRED || vt_dtype_get(type.dtype)->bits >= 16)
     return VT_OK;
-  return refuse(op, "Only vector<i16> and vector<i32> are supported");
+  return refuse(op, "Not implemented: Only vector<i16> and vector<i32> are supported");
+}
+
+static vt_status check_strides(const vt_mop *op) {
+  const vt_mattr *strides = vt_mop_attr(op, VT_MATTR_STRIDES);
+  if (!strides || !strides->count || strides->ints[strides->count - 1] == 1) return VT_OK;
+  return refuse(op, "Not Implemented: Stride on last dim is not 1");
 }
 
 static vt_status check_block(const vt_mblock *block) {
   for (const vt_mop *op = block->first; op; op = op->next) {
     if (op->code >= VT_MOP_ADDI && op->code <= VT_MOP_MINUI) VT_TRY(check_scalar(op));
     if (op->code == VT_MOP_ADDI) VT_TRY(check_vector(op));
+    if (op->code == VT_MOP_STRIDED_LOAD || op->code == VT_MOP_STRIDED_STORE)
+      VT_TRY(check_strides(op));
     for (uint32_t b = 0; b < op->block_count; b++) VT_TRY(check_block(op->blocks[b]));
   }
   return VT_OK;

@@ -507,8 +507,8 @@ static vt_status read_window(reader *r, const vt_raw_op *op, const vt_raw_attr *
 
 enum { MAX_CORES = 8 };
 
-// Which dimension is split over cores: one that says so; or the first, when cores name each other and
-// it is parallel.
+// Which dimension is split over cores: one that says so; or the first, when cores name each other
+// and it is parallel.
 static vt_status read_cores(reader *r, const vt_raw_op *op) {
   vt_mosaic *k = r->kernel;
   const vt_raw_attr *list = vt_raw_find(op, "dimension_semantics");

@@ -24,7 +24,7 @@ static vt_status are_indices(const vt_mop *op, uint32_t count, vt_mvalue *const 
   return VT_OK;
 }
 
-// A block of the array: strides, when there are any, are positive.
+// A block of the array: strides, when there are any, are positive, or 0 where the op loads.
 static vt_status is_block(const vt_mop *op, vt_mtype ref, vt_mtype block) {
   const vt_mattr *strides = vt_mop_attr(op, VT_MATTR_STRIDES);
   MCHECK(op, block.kind == VT_MVECTOR && block.dtype == ref.dtype && block.rank == ref.rank,
@@ -32,7 +32,8 @@ static vt_status is_block(const vt_mop *op, vt_mtype ref, vt_mtype block) {
   MCHECK(op, !strides || !strides->count || (int32_t)strides->count == ref.rank,
          "strides do not fit the reference");
   for (uint32_t i = 0; strides && i < strides->count; i++)
-    MCHECK(op, strides->ints[i] > 0, "a stride of %" PRId64, strides->ints[i]);
+    MCHECK(op, strides->ints[i] >= !op->result_count && strides->ints[i] <= INT32_MAX,
+           "a stride of %" PRId64, strides->ints[i]);
   return VT_OK;
 }
 

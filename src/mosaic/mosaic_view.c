@@ -47,7 +47,9 @@ vt_status vt_mview_cut(const vt_mmachine *m, const vt_mop *op, vt_mview *view, i
                         "out of bounds: %" PRId64 " elements from %" PRId64
                         " in dimension %d of size %" PRId64,
                         size, start, d, view->dims[d]);
-  int64_t left = view->limits[d] > start ? (view->limits[d] - start + step - 1) / step : 0;
+  int64_t left = view->limits[d] <= start ? 0
+                 : step                   ? (view->limits[d] - start + step - 1) / step
+                                          : size; // one element, again and again
   view->dims[d] = size;
   view->limits[d] = left < size ? left : size;
   if (view->split_dim == d) {

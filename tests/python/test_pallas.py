@@ -358,3 +358,33 @@ def test_prints_of_a_kernel():
         """
     )
     assert "point 2 of 3" in result.stderr
+
+
+def test_two_cores_of_a_device():
+    result = run_python(
+        """
+        import jax, jax.numpy as jnp, numpy as np
+        from jax.experimental import pallas as pl
+        from jax.experimental.pallas import tpu as pltpu
+
+        @jax.jit
+        def swap(x):
+            source, target = jax.new_ref(x), jax.new_ref(jnp.empty_like(x))
+
+            @pl.core_map(pltpu.create_tensorcore_mesh("core"))
+            def _():
+                def inner(semaphore):
+                    me = jax.lax.axis_index("core")
+                    pl.semaphore_signal(semaphore, 1, device_id={"core": 1 - me})
+                    pl.semaphore_wait(semaphore, 1)
+                    pltpu.sync_copy(source.at[me], target.at[1 - me])
+                pl.run_scoped(inner, pltpu.SemaphoreType.REGULAR)
+            return jax.freeze(target)
+
+        x = jnp.arange(2 * 8 * 128.0).reshape(2, 8, 128)
+        np.testing.assert_array_equal(swap(x), x[::-1])
+        print("swapped")
+        """,
+        VTPU_ACCELERATOR_TYPE="v4-8",
+    )
+    assert "swapped" in result.stdout
