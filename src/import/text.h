@@ -3,8 +3,8 @@
 //
 // Reads what MLIR prints for the builtin, func, stablehlo and sdy dialects. Attributes that
 // StableHLO keeps in structures (dot and gather dimensions, channel handles) are flattened into the
-// field names that VHLO uses, so that lowering sees one form. Debug locations are skipped: an op's
-// location is its line in the text.
+// field names that VHLO uses, so that lowering sees one form. An op without a location has its line
+// in the text.
 #ifndef VT_IMPORT_TEXT_H
 #define VT_IMPORT_TEXT_H
 

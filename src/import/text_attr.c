@@ -416,7 +416,7 @@ static const vt_raw_attr *parse_attr(vt_parser *p) {
   if (vt_parse_take(p, "dense")) return vt_parse_dense(p);
   if (vt_parse_take(p, "array")) return parse_dense_array(p);
   if (vt_parse_peek(p, "loc")) {
-    vt_parse_loc(p);
+    (void)vt_parse_loc(p);
     return vt_parse_new_attr(p, VT_RAW_OTHER);
   }
   vt_parse_space(p);

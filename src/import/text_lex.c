@@ -195,7 +195,3 @@ void vt_parse_skip_balanced(vt_parser *p) {
     p->at++;
   } while (depth > 0);
 }
-
-void vt_parse_loc(vt_parser *p) {
-  if (vt_parse_take(p, "loc")) vt_parse_skip_balanced(p);
-}

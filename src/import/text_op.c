@@ -109,7 +109,7 @@ static void parse_block_args(vt_parser *p, vt_raw_region *region) {
     vt_string name = vt_parse_suffix_id(p);
     vt_parse_expect(p, ":");
     const vt_raw_type *type = vt_parse_type(p);
-    vt_parse_loc(p);
+    (void)vt_parse_loc(p);
     vt_array_push_in(p->arena, &names, name);
     vt_array_push_in(p->arena, &types, type);
     if (!vt_parse_peek(p, ")")) vt_parse_expect(p, ",");
@@ -245,7 +245,7 @@ static vt_raw_op *parse_op(vt_parser *p, vt_raw_region *region) {
     parse_generic(p, &o);
   else if (!vt_parse_pretty(p, name, &o))
     vt_parse_fail(p, VT_UNIMPLEMENTED, "%.*s has no short form", (int)name.size, name.data);
-  vt_parse_loc(p);
+  vt_parse_op_loc(p, o.op);
   if (!vt_parse_ok(p)) return NULL;
   vt_parse_finish_op(p, &o);
   uint32_t at = 0;
@@ -289,14 +289,14 @@ static void parse_resources(vt_parser *p) {
   }
 }
 
-// "#name = attribute" and "!name = type"; locations are skipped.
+// "#name = attribute" and "!name = type".
 static void parse_alias(vt_parser *p, char mark) {
   char key[64] = {mark};
   p->at++;
   vt_string name = vt_parse_suffix_id(p);
   vt_parse_expect(p, "=");
   if (vt_parse_peek(p, "loc")) {
-    vt_parse_loc(p);
+    vt_parse_define_loc(p, name);
     return;
   }
   const void *value = mark == '#' ? (const void *)vt_parse_attr(p) : (const void *)vt_parse_type(p);
@@ -337,6 +337,7 @@ static void parse_file(vt_parser *p, vt_raw_module *out_module) {
 static vt_status finish(vt_parser *p) {
   vt_map_free(&p->values);
   vt_map_free(&p->aliases);
+  vt_map_free(&p->locations);
   return p->failure;
 }
 
@@ -352,6 +353,7 @@ vt_status vt_mlir_text_read(vt_bytes program, vt_arena *arena, vt_raw_module *ou
   if (!program.size || memchr(text, 0, program.size))
     return vt_error(VT_INVALID_ARGUMENT, "neither MLIR bytecode nor text");
   parse_file(&p, out_module);
+  vt_parse_settle_locs(&p);
   return finish(&p);
 }
 

@@ -35,6 +35,7 @@ typedef struct vt_parser {
   vt_map values;                     // name -> vt_binding
   VT_ARRAY(vt_unbind) bound;         // to undo when a region ends
   vt_map aliases;                    // "#name" -> vt_raw_attr, "!name" -> vt_raw_type
+  vt_map locations;                  // name -> vt_raw_attr, of those used or defined so far
   VT_ARRAY(vt_raw_attr *) resources; // dense_resource attributes: their data comes last in the text
   const char *counted;               // lines are counted up to here
   int64_t line;
@@ -64,7 +65,12 @@ bool vt_parse_number(vt_parser *p, vt_string *out_text); // integer, float or he
 void vt_parse_ints(vt_parser *p, const char *open, const char *close,
                    vt_int_list *out);      // "[1, 2]"; bools too
 void vt_parse_skip_balanced(vt_parser *p); // from an opening bracket to after its partner
-void vt_parse_loc(vt_parser *p);           // skips "loc(...)" if it is there
+
+// Locations (text_loc.c)
+vt_raw_attr *vt_parse_loc(vt_parser *p); // "loc(...)"; NULL if it is not there, or not understood
+void vt_parse_define_loc(vt_parser *p, vt_string name); // "loc(...)" after "#name ="
+void vt_parse_op_loc(vt_parser *p, vt_raw_op *op);      // "loc(...)" after an op, if it is there
+void vt_parse_settle_locs(vt_parser *p);                // once all definitions are read
 
 // Types (text_type.c)
 const vt_raw_type *vt_parse_type(vt_parser *p);

@@ -275,7 +275,7 @@ static void parse_reducer(vt_parser *p, vt_op_parse *o) {
       vt_string name = vt_parse_suffix_id(p);
       vt_parse_expect(p, ":");
       const vt_raw_type *type = vt_parse_type(p);
-      vt_parse_loc(p);
+      (void)vt_parse_loc(p);
       vt_array_push_in(p->arena, &names[side], name);
       vt_array_push_in(p->arena, &types[side], type);
       if (!side) vt_parse_expect(p, ",");
@@ -316,7 +316,7 @@ static void parse_reduce(vt_parser *p, vt_string name, vt_op_parse *o) {
   vt_parse_expect(p, "=");
   push_ints(p, o, "dimensions");
   parse_types(p, o, false);
-  vt_parse_loc(p);
+  vt_parse_op_loc(p, o->op);
   if (!vt_parse_ok(p)) return;
   if (applied.size) {
     make_reducer(p, o, applied);
@@ -437,7 +437,7 @@ static void parse_signature(vt_parser *p, name_list *names, vt_type_items *types
     const vt_raw_type *type = vt_parse_type(p);
     static const vt_raw_attr nothing = {.kind = VT_RAW_DICT, .height = 1, .weight = 1};
     const vt_raw_attr *dict = vt_parse_peek_char(p, '{') ? vt_parse_attr(p) : &nothing;
-    vt_parse_loc(p);
+    (void)vt_parse_loc(p);
     vt_array_push_in(p->arena, types, type);
     vt_array_push_in(p->arena, dicts, dict);
     if (!vt_parse_peek(p, ")")) vt_parse_expect(p, ",");
