@@ -23,6 +23,7 @@ static vt_status overlap(vt_mmachine *m, uint32_t window, vt_mview *outside, vt_
                    : __builtin_mul_overflow(state->block[d], size, &start))
       start = INT64_MAX - size;
     if (start > INT64_MAX - size) start = INT64_MAX - size;
+    if (start < -size) start = -size;
     end = start + size;
     int64_t low = start < 0 ? 0 : start, high = end < whole ? end : whole;
     if (high <= low && !w->element)

@@ -137,8 +137,7 @@ vt_status vt_mosaic_run_region(vt_mmachine *m, const vt_mop *op) {
 static vt_status end_of_for(vt_mmachine *m, const vt_mop *end) {
   vt_mframe *f = top(m);
   const vt_mblock *block = f->block;
-  f->at += f->step;
-  if (f->at >= f->end) return finish(m, end, 0);
+  if (__builtin_add_overflow(f->at, f->step, &f->at) || f->at >= f->end) return finish(m, end, 0);
   if (end) VT_TRY(move_values(m, block->owner->result_count, end->operands, block->args + 1));
   if (end) bury(m, end);
   vt_mset_int(m, &block->args[0], f->at);

@@ -7,6 +7,8 @@
 
 #include "mosaic/mosaic_run.h"
 
+enum { MOST_PADDING = 1024 }; // of a dimension, to the end of its last tile
+
 // ---- loads and stores ---------------------------------------------------------------------------
 
 // The block of `block` dimensions at the indices.
@@ -120,6 +122,10 @@ vt_status vt_mosaic_run_slice_ref(vt_mmachine *m, const vt_mop *op) {
   vt_mview *view = derived(m, op);
   for (int32_t d = 0; d < to.rank; d++) {
     int64_t size = to.dims[d] >= 0 ? to.dims[d] : vt_mscalar(m, dynamic[at++]);
+    if (to.dims[d] < 0 && size > view->dims[d] + MOST_PADDING)
+      return vt_mop_error(op, VT_OUT_OF_RANGE,
+                          "%" PRId64 " elements of a dimension of size %" PRId64, size,
+                          view->dims[d]);
     VT_TRY(vt_mview_cut(m, op, view, d, vt_mscalar(m, base[d]), size, 1));
   }
   return VT_OK;
@@ -225,7 +231,7 @@ static vt_status take(vt_mmachine *m, const vt_mop *op, const vt_mview *semaphor
   VT_TRY(vt_marray_own(m, semaphore->array));
   int64_t count = *counter(semaphore);
   if (count >= amount) {
-    add(semaphore, -amount);
+    *counter(semaphore) -= (uint32_t)amount;
     return VT_OK;
   }
   m->waiting = op;

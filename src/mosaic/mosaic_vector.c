@@ -141,7 +141,7 @@ vt_status vt_mosaic_run_rotate(vt_mmachine *m, const vt_mop *op) {
   do {
     int64_t from = 0, to = 0, i = index[dim];
     for (int32_t d = 0; d < type.rank; d++) from += index[d] * strides[d];
-    int64_t by = (amount + (other >= 0 ? stride * index[other] : 0)) % size;
+    int64_t by = (amount % size + (other >= 0 ? stride % size * index[other] : 0)) % size;
     int64_t moved = ((i + by) % size + size) % size;
     to = from + (moved - i) * strides[dim];
     memcpy(out + to * (int64_t)bytes, in + from * (int64_t)bytes, bytes * (size_t)run);

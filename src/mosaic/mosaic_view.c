@@ -38,11 +38,13 @@ static int64_t padded(const vt_mview *view, int32_t d) {
   return (size + unit - 1) / unit * unit;
 }
 
+static const int64_t most = (int64_t)1 << 31; // of a start or a size: sums and products fit
+
 vt_status vt_mview_cut(const vt_mmachine *m, const vt_mop *op, vt_mview *view, int32_t d,
                        int64_t start, int64_t size, int64_t step) {
-  int64_t last = start + (size - 1) * step;
   bool checked = !m->kernel->config.disable_bounds_checks;
-  if (start < 0 || size < 0 || (checked && size && last >= padded(view, d)))
+  bool good = start >= 0 && start <= most && size >= 0 && size <= most;
+  if (!good || (checked && size && start + (size - 1) * step >= padded(view, d)))
     return vt_mop_error(op, VT_OUT_OF_RANGE,
                         "out of bounds: %" PRId64 " elements from %" PRId64
                         " in dimension %d of size %" PRId64,
@@ -52,6 +54,7 @@ vt_status vt_mview_cut(const vt_mmachine *m, const vt_mop *op, vt_mview *view, i
                                           : size; // one element, again and again
   view->dims[d] = size;
   view->limits[d] = left < size ? left : size;
+  if (!view->limits[d]) return VT_OK; // nothing is there to point at
   if (view->split_dim == d) {
     view->split_first += start * view->split_step;
     view->split_step *= step;
