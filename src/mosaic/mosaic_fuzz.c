@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// mosaic_fuzz.c - any backend_config gives a verified kernel or an error, and a kernel that is small
-// runs on zeros or fails. The input is the bytecode of a kernel, or a whole backend_config when it
-// begins with a brace.
+// mosaic_fuzz.c - any backend_config gives a verified kernel or an error, and a kernel that is
+// small runs on zeros or fails. The input is the bytecode of a kernel, or a whole backend_config
+// when it begins with a brace.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void put_base64(vt_text *text, const uint8_t *data, size_t size) {
   }
 }
 
-// ---- what may run --------------------------------------------------------------------------------
+// ---- what may run -------------------------------------------------------------------------------
 
 static bool small_type(vt_mtype type) {
   int64_t n = 1;
@@ -84,7 +84,7 @@ static bool may_run(const vt_mosaic *k) {
   return true;
 }
 
-// ---- running -------------------------------------------------------------------------------------
+// ---- running ------------------------------------------------------------------------------------
 
 // A call with an array of the block's own shape for each window, the last of which is the result.
 static vt_op *make_call(vt_module *module, const vt_mosaic *k, vt_string config) {

@@ -149,6 +149,23 @@ vt_status vt_mosaic_run_rotate(vt_mmachine *m, const vt_mop *op) {
   return VT_OK;
 }
 
+// Counts along one dimension: one slice is made, and repeated.
+static void iota_along(vt_mtype type, int64_t dim, char *out) {
+  size_t bytes = bytes_of(type);
+  int64_t inner = 1, outer = 1;
+  for (int32_t d = 0; d < type.rank; d++) {
+    if (d < dim) outer *= type.dims[d];
+    if (d > dim) inner *= type.dims[d];
+  }
+  size_t slice = bytes * (size_t)(inner * type.dims[dim]);
+  for (int64_t i = 0; i < type.dims[dim]; i++) {
+    uint64_t value = 0;
+    vt_mbits_store(type.dtype, &value, (uint64_t)i);
+    vt_eval_fill(bytes, inner, &value, out + (size_t)(i * inner) * bytes);
+  }
+  for (int64_t i = 1; i < outer; i++) memcpy(out + (size_t)i * slice, out, slice);
+}
+
 vt_status vt_mosaic_run_iota(vt_mmachine *m, const vt_mop *op) {
   vt_mtype type = op->results[0].type;
   const vt_mattr *dims = vt_mop_attr(op, VT_MATTR_DIMENSIONS);
@@ -158,6 +175,10 @@ vt_status vt_mosaic_run_iota(vt_mmachine *m, const vt_mop *op) {
   size_t bytes = bytes_of(type);
   char *out;
   VT_TRY(vt_mresult_new(m, &op->results[0], &out));
+  if (count == 1) {
+    iota_along(type, list[0], out);
+    return VT_OK;
+  }
   do {
     int64_t value = 0;
     for (uint32_t i = 0; i < count; i++) value = value * type.dims[list[i]] + index[list[i]];
