@@ -69,6 +69,18 @@ static vt_op *new_constraint(maker *m, vt_value *value, uint32_t graph_value) {
   return op;
 }
 
+// A constraint in a region moves out to the value that the region captures: within, that is its
+// result.
+static void move_out(maker *m, const vt_rewrite *r) {
+  vt_value *within = r->op->operands[0];
+  vt_op *made = new_constraint(m, *r->where, r->value);
+  insert_after(made->operands[0], made);
+  vt_value_replace(&r->op->results[0], within);
+  vt_op_remove(r->op);
+  note_node(m, within, r->value);
+  *r->where = &made->results[0];
+}
+
 static void rewrite(maker *m, const vt_rewrite *r) {
   vt_op *made;
   switch (r->kind) {
@@ -81,6 +93,10 @@ static void rewrite(maker *m, const vt_rewrite *r) {
     *r->where = &made->results[0];
     break;
   case VT_REWRITE_MOVE:
+    if (r->where && r->where != r->op->operands) {
+      move_out(m, r);
+      break;
+    }
     vt_op_remove(r->op);
     insert_after(r->op->operands[0], r->op);
     break;
