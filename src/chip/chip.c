@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// chip.c - the table of chips, device positions, prices and the layout of arrays in HBM.
+// chip.c - the table of chips, device positions and the layout of arrays in HBM.
 //
 // Tile rules (as JAX's mesh and layout code and public compiler dumps show them):
 //   two and more dimensions  tiles of 8 x 128 words; 8-bit and narrower types fill their 32-bit
@@ -55,26 +55,6 @@ vt_place vt_slice_place(const vt_slice *slice, int32_t device_id) {
   place.host = host + slice->vms * place.slice;
   vt_assert(place.coords[2] < slice->dims[2] && host < slice->vms);
   return place;
-}
-
-// SINGLE, POD and ANY as bits.
-enum { SINGLE = 1, POD = 2, ANY = SINGLE | POD };
-static const struct price {
-  vt_chip_id chip;
-  int scope;
-  int64_t on_demand; // nano-USD per chip and hour
-} prices[] = {
-#define PRICE(chip, scope, region, on_demand, spot) {VT_CHIP_##chip, scope, on_demand},
-#include "chip/prices.def"
-#undef PRICE
-};
-
-double vt_slice_usd_per_hour(const vt_slice *slice) {
-  int scope = slice->vms > 1 ? POD : SINGLE;
-  for (size_t i = 0; i < sizeof prices / sizeof *prices; i++)
-    if (prices[i].chip == slice->chip->id && (prices[i].scope & scope))
-      return (double)prices[i].on_demand / 1e9 * slice->chips * slice->slices;
-  return 0;
 }
 
 // Bits of one element in HBM: predicates take a byte; callers handle pairs of words.

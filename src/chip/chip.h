@@ -52,6 +52,7 @@ typedef struct vt_slice {
   bool wrap[3];
   int32_t chips_per_vm, vms; // vms: hosts of one slice
   int32_t slices;            // copies connected by the data-center network, >= 1
+  double usd_per_chip_hour;  // 0: on demand, in the first region of prices.def
 } vt_slice;
 
 // Where a device is. Ids count cores, then x, y, z, then slices.
@@ -76,7 +77,17 @@ vt_status vt_chip_from_name(const char *text, const vt_chip **out_chip) VT_CHECK
 vt_status vt_slice_join(vt_slice *slice, int32_t slices) VT_CHECKED;
 int32_t vt_slice_devices(const vt_slice *slice);
 vt_place vt_slice_place(const vt_slice *slice, int32_t device_id);
-double vt_slice_usd_per_hour(const vt_slice *slice); // on demand; 0 = no public price
+double vt_slice_usd_per_hour(const vt_slice *slice); // 0 = no public price
+
+typedef enum vt_pricing {
+  VT_PRICE_ON_DEMAND,
+  VT_PRICE_SPOT,
+  VT_PRICE_ONE_YEAR, // committed; of all regions
+  VT_PRICE_THREE_YEARS
+} vt_pricing;
+// Sets what a chip of the slice costs. `region`: NULL = the first of prices.def.
+// errors NOT_FOUND: no such public price; names the regions that have one
+vt_status vt_slice_set_price(vt_slice *slice, vt_pricing pricing, const char *region) VT_CHECKED;
 
 // The tiles of an array in HBM as the TPU compiler lays it out.
 //   order        dimensions, minor to major; NULL = row-major

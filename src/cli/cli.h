@@ -36,6 +36,8 @@ void vt_cli_put_escaped(vt_text *out, const char *text); // for HTML
 // The slice of a command with the flags --slice and --chip: of chips as the file describes them,
 // in `arena`.
 vt_status vt_cli_slice_with(const vt_args *args, vt_arena *arena, vt_slice *out_slice) VT_CHECKED;
+// What the flags of PRICES say of the slice's price.
+vt_status vt_cli_price(const vt_args *args, vt_slice *slice) VT_CHECKED;
 // Prints "vtpu WORD: message", frees the error, returns the exit code 1.
 int vt_cli_fail(const char *word, vtpu_error *error);
 // "1.5 GiB", "3.2 GFLOP", "12.5 us": in a ring of static buffers, valid for the next few calls.

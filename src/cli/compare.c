@@ -181,6 +181,12 @@ int vt_cli_compare(const vt_args *args) {
     st = vt_error(VT_INVALID_ARGUMENT, "name a file, or a program: vtpu compare -t v3-8,v4-8 -- "
                                        "python3 train.py");
   if (!st) st = read_types(types, all, &count);
+  for (size_t i = 0; i < count && !st; i++) {
+    st = vt_cli_price(args, &all[i].slice);
+    if (!st || vt_args_text(args, "region")) continue;
+    vt_status_free(st); // others may have one: this is compared without
+    st = VT_OK;
+  }
   if (st) return vt_cli_fail("compare", st);
   for (size_t i = 0; i < count; i++) {
     if (args->rest_count)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // predict.c - `vtpu predict`: what a real slice would do with programs: time, memory, energy, cost.
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static json_t *spans_of(const vt_timing *timing) {
 }
 
 static json_t *as_json(const char *file, const vt_slice *slice, const vt_prediction *p,
-                       bool kernels) {
+                       int64_t steps, bool kernels) {
   const vt_timing *t = &p->timing;
   json_t *busy = json_object();
   for (int b = 0; b < VT_BOUND_COUNT; b++)
@@ -38,6 +39,12 @@ static json_t *as_json(const char *file, const vt_slice *slice, const vt_predict
                 p->joules, "bound", vt_bound_name(t->bound), "collective_seconds",
                 t->busy[VT_BOUND_ICI], "exposed_collective_seconds", t->exposed, "launch_seconds",
                 t->busy[VT_BOUND_LAUNCH], "busy", busy, "exact_trips", t->exact_trips);
+  if (steps) {
+    json_object_set_new(report, "steps", json_integer(steps));
+    json_object_set_new(report, "steps_seconds", json_real(t->seconds * (double)steps));
+    json_object_set_new(report, "steps_usd", json_real(p->usd * (double)steps));
+    json_object_set_new(report, "steps_energy_j", json_real(p->joules * (double)steps));
+  }
   if (kernels) json_object_set_new(report, "kernels", spans_of(t));
   return report;
 }
@@ -66,7 +73,7 @@ static void print_kernels(const vt_timing *timing, vt_arena *arena) {
   }
 }
 
-static void print(const char *file, const vt_slice *slice, const vt_prediction *p,
+static void print(const char *file, const vt_slice *slice, const vt_prediction *p, int64_t steps,
                   vt_arena *arena) {
   const vt_timing *t = &p->timing;
   printf("%s on %s, %d of %d devices\n", file, slice->name, p->devices, vt_slice_devices(slice));
@@ -84,8 +91,16 @@ static void print(const char *file, const vt_slice *slice, const vt_prediction *
            vt_cli_seconds(t->exposed));
   printf("HBM per device    %s of %s\n", vt_cli_bytes((double)p->hbm_peak_bytes),
          vt_cli_bytes((double)slice->chip->hbm_limit_bytes));
-  printf("energy            %.3g J in the chips\n", p->joules);
-  if (p->usd > 0) printf("cost              %.3g USD a run, on demand\n", p->usd);
+  printf("energy            %s in the chips\n", vt_cli_count(p->joules, "J"));
+  if (p->usd > 0)
+    printf("cost              %.3g USD a run, at %.2f USD an hour\n", p->usd,
+           vt_slice_usd_per_hour(slice));
+  if (steps) {
+    double all = t->seconds * (double)steps;
+    printf("%" PRId64 " runs  %s, %.4g USD, %s\n", steps,
+           all < 7200 ? vt_cli_seconds(all) : vt_cli_count(all / 3600, "h"), p->usd * (double)steps,
+           vt_cli_count(p->joules * (double)steps, "J"));
+  }
   print_kernels(t, arena);
 }
 
@@ -95,12 +110,14 @@ static vt_status predict(const char *file, const vt_slice *slice, const vt_args 
   vt_bytes bytes;
   vt_arena arena = {0};
   vt_prediction prediction;
+  int64_t steps = vt_args_number(args, "steps", 0);
   VT_TRY(vt_file_map(file, &bytes));
   vt_status st = vt_predict(bytes, slice, &arena, &prediction);
   if (!st && list)
-    json_array_append_new(list, as_json(file, slice, &prediction, vt_args_on(args, "kernels")));
+    json_array_append_new(list,
+                          as_json(file, slice, &prediction, steps, vt_args_on(args, "kernels")));
   else if (!st)
-    print(file, slice, &prediction, &arena);
+    print(file, slice, &prediction, steps, &arena);
   const char *html = vt_args_text(args, "html"), *trace = vt_args_text(args, "trace");
   vt_status written = NULL;
   if (!st && html) written = vt_cli_write_page(&prediction, slice, file, html);
@@ -122,6 +139,7 @@ int vt_cli_predict(const vt_args *args) {
   vt_slice slice;
   vt_arena arena = {0};
   vt_status st = vt_cli_slice_with(args, &arena, &slice);
+  if (!st) st = vt_cli_price(args, &slice);
   if (!st && args->words.size > 1 && (vt_args_text(args, "html") || vt_args_text(args, "trace")))
     st = vt_error(VT_INVALID_ARGUMENT, "--html and --trace are for one program at a time");
   if (st) return vt_cli_fail("predict", st);

@@ -76,7 +76,8 @@ static void put_figures(vt_text *out, const vt_prediction *p, const vt_slice *sl
   if (t->busy[VT_BOUND_ICI] > 0) put_figure(out, "collectives", text);
   snprintf(text, sizeof text, "%s in the chips", vt_cli_count(p->joules, "J"));
   put_figure(out, "energy", text);
-  snprintf(text, sizeof text, "%.3g USD a run, on demand", p->usd);
+  snprintf(text, sizeof text, "%.3g USD a run, at %.2f USD an hour", p->usd,
+           vt_slice_usd_per_hour(slice));
   if (p->usd > 0) put_figure(out, "cost", text);
 }
 

@@ -31,6 +31,27 @@ vt_status vt_cli_slice_with(const vt_args *args, vt_arena *arena, vt_slice *out_
   return vt_status_wrap(st, "%s", file);
 }
 
+vt_status vt_cli_price(const vt_args *args, vt_slice *slice) {
+  static const char *const kinds[] = {[VT_PRICE_ON_DEMAND] = "on-demand",
+                                      [VT_PRICE_SPOT] = "spot",
+                                      [VT_PRICE_ONE_YEAR] = "1-year",
+                                      [VT_PRICE_THREE_YEARS] = "3-years"};
+  const char *pricing = vt_args_text(args, "pricing"), *region = vt_args_text(args, "region");
+  const char *own = vt_args_text(args, "chip-hour");
+  if (own) {
+    char *end;
+    double usd = strtod(own, &end);
+    if (end == own || *end || !(usd > 0 && usd < 1e6))
+      return vt_error(VT_INVALID_ARGUMENT, "--chip-hour %s: name USD for a chip and an hour", own);
+    slice->usd_per_chip_hour = usd;
+    return VT_OK;
+  }
+  if (!pricing && !region) return VT_OK;
+  vt_pricing kind = VT_PRICE_ON_DEMAND;
+  while (pricing && strcmp(kinds[kind], pricing) != 0) kind++;
+  return vt_slice_set_price(slice, kind, region);
+}
+
 static void put_size(const vt_slice *slice, char out[48]) {
   int n = snprintf(out, 48, "%dx%d", slice->dims[0], slice->dims[1]);
   if (slice->chip->network_dims > 2) snprintf(out + n, 48 - (size_t)n, "x%d", slice->dims[2]);

@@ -174,3 +174,13 @@ def test_predictions_are_near_what_was_published(tpu_only):
     bars = {"large products": 0.08, "small products": 0.08, "streams": 0.05, "collectives": 0.15}
     for name, bar in bars.items():
         assert groups[name]["mean_error"] < bar and abs(groups[name]["bias"]) < 0.08, groups[name]
+
+
+def test_prices(step):
+    usd = [json.loads(vtpu("predict", step, "-t", "v5litepod-8", "--json", *more).stdout)["usd"]
+           for more in ((), ("--pricing", "spot"), ("--pricing", "3-years"), ("--chip-hour", 12), ("--region", "us-east1"))]
+    assert usd[1] < usd[2] < usd[0] and usd[3] == pytest.approx(10 * usd[0]) and usd[4] == pytest.approx(usd[0])
+    report = json.loads(vtpu("predict", step, "-t", "v5litepod-8", "--json", "--steps", 1000).stdout)
+    assert report["steps_usd"] == pytest.approx(1000 * usd[0])
+    said = vtpu("predict", step, "-t", "v5litepod-8", "--region", "the-moon")
+    assert said.returncode == 1 and "us-central1" in said.stderr

@@ -79,8 +79,10 @@ static const struct price {
 } prices[] = {
 #define PRICE(chip, scope, region, on_demand, spot)                                                \
   {chip_##chip, VT_SCOPE_##scope, region, on_demand, spot},
+#define COMMITMENT(chip, one_year, three_years)
 #include "chip/prices.def"
 #undef PRICE
+#undef COMMITMENT
 };
 static const struct image {
   const char *version, *families;
