@@ -219,6 +219,28 @@ static void trips_add_up(void **unused) {
   }
 }
 
+#define PASSING                                                                                    \
+  "module { func.func public @main(%x: tensor<f32>) -> tensor<f32> {\n"                            \
+  "%zero = stablehlo.constant dense<0> : tensor<i32>\n"                                            \
+  "%end = stablehlo.constant dense<10> : tensor<i32>\n"                                            \
+  "%one = stablehlo.constant dense<1> : tensor<i32>\n"                                             \
+  "%big = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<f32>) -> "                            \
+  "tensor<1024x1024x1024xf32>\n"                                                                   \
+  "%r:3 = stablehlo.while(%i = %zero, %v = %x, %b = %big) : tensor<i32>, tensor<f32>, "            \
+  "tensor<1024x1024x1024xf32>\n"                                                                   \
+  "cond { %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"        \
+  "stablehlo.return %c : tensor<i1> }\n"                                                           \
+  "do { %w = stablehlo.add %v, %v : tensor<f32>\n"                                                 \
+  "%j = stablehlo.add %i, %one : tensor<i32>\n"                                                    \
+  "stablehlo.return %j, %w, %b : tensor<i32>, tensor<f32>, tensor<1024x1024x1024xf32> }\n"         \
+  "return %r#1 : tensor<f32> } }\n"
+
+static void what_a_loop_only_carries_past_is_not_made(void **unused) {
+  (void)unused;
+  vt_slice slice = slice_of("v4-8");
+  assert_true(time_on(&slice, 1, PASSING).hbm_bytes < 1e6);
+}
+
 static const char *reduction(const char *op, int64_t size, int32_t devices) {
   static char text[65536];
   int at = snprintf(text, sizeof text,
@@ -270,6 +292,7 @@ int main(void) {
       cmocka_unit_test(a_chain_is_one_kernel),
       cmocka_unit_test(a_softmax_is_three_kernels),
       cmocka_unit_test(trips_add_up),
+      cmocka_unit_test(what_a_loop_only_carries_past_is_not_made),
       cmocka_unit_test(larger_groups_take_longer),
       cmocka_unit_test(slower_links_take_longer),
   };

@@ -11,17 +11,22 @@
 
 enum { SHOWN_KERNELS = 12 };
 
+static json_t *span_as_json(const vt_span *s) {
+  vt_text shape = {0};
+  if (s->op->result_count) vt_type_print(&shape, s->op->results[0].type);
+  json_t *json =
+      json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:s}", "kind", s->kind, "name",
+                s->op->loc->name, "shape", vt_text_string(&shape), "file", s->op->loc->file, "line",
+                s->op->loc->line, "start", s->start, "seconds", s->seconds, "times", s->trips,
+                "flops", s->flops, "hbm_bytes", s->hbm_bytes, "bound", vt_bound_name(s->bound));
+  vt_text_free(&shape);
+  return json;
+}
+
 static json_t *spans_of(const vt_timing *timing) {
   json_t *list = json_array();
-  for (uint32_t i = 0; i < timing->count; i++) {
-    const vt_span *s = &timing->spans[i];
-    json_array_append_new(list,
-                          json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:s}", "kind",
-                                    s->kind, "name", s->op->loc->name, "file", s->op->loc->file,
-                                    "line", s->op->loc->line, "start", s->start, "seconds",
-                                    s->seconds, "times", s->trips, "flops", s->flops, "hbm_bytes",
-                                    s->hbm_bytes, "bound", vt_bound_name(s->bound)));
-  }
+  for (uint32_t i = 0; i < timing->count; i++)
+    json_array_append_new(list, span_as_json(&timing->spans[i]));
   return list;
 }
 

@@ -66,9 +66,34 @@ static bool hands_on(const vt_op *op) {
   return (class == VT_CLASS_NAME || vt_op_is_marker(op)) && op->operand_count >= op->result_count;
 }
 
+// A value that a loop carries and does not change.
+static bool loop_hands_on(const vt_op *op, uint32_t i) {
+  const vt_func *body = op->code == VT_OP_WHILE ? op->regions[1] : NULL;
+  return body && i < body->return_count && body->returns[i] == body->params[i];
+}
+
 const vt_value *vt_kernel_source(const vt_value *value) {
-  while (value->op && hands_on(value->op)) value = value->op->operands[value->index];
+  while (value->op && (hands_on(value->op) || loop_hands_on(value->op, (uint32_t)value->index)))
+    value = value->op->operands[value->index];
   return value;
+}
+
+static void mark_used(const vt_func *func, bool *used) {
+  for (const vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      if (!op->operands[i]->op) used[op->operands[i]->index] = true;
+}
+
+// Which operands of a loop nothing in it reads; NULL for other operators.
+static const bool *passed_by(fusing *f, const vt_op *op) {
+  if (op->code != VT_OP_WHILE) return NULL;
+  bool *used = VT_NEW_ARRAY(&f->scratch, bool, op->operand_count + 1);
+  mark_used(op->regions[0], used);
+  mark_used(op->regions[1], used);
+  uint32_t carried = op->regions[1]->return_count; // captures follow
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    used[i] = !used[i] && (i >= carried || loop_hands_on(op, i));
+  return used;
 }
 
 double vt_kernel_bytes(const vt_device_model *model, vt_type type) {
@@ -463,9 +488,10 @@ static double write_bytes(const fusing *f, const vt_op *op, uint32_t result) {
 
 static void add_streams(fusing *f, vt_kernel *kernel, const vt_op *op, int32_t at) {
   bool runs = kernel->kind == VT_KERNEL_CONTROL;
+  const bool *passed = passed_by(f, op);
   for (uint32_t i = 0; i < op->operand_count; i++) {
     const vt_value *from = vt_kernel_source(op->operands[i]);
-    if (from->type.dtype == VT_TOKEN) continue;
+    if (from->type.dtype == VT_TOKEN || (passed && passed[i])) continue;
     if (from->op && (is_nothing(from->op) || belongs(f, from->op, at))) {
       const vt_literal *literal =
           from->op->code == VT_OP_CONSTANT ? vt_attr_literal(from->op, VT_ATTR_VALUE) : NULL;
@@ -475,7 +501,7 @@ static void add_streams(fusing *f, vt_kernel *kernel, const vt_op *op, int32_t a
   }
   if (!place_of(op)->stored) return;
   for (uint32_t i = 0; i < op->result_count; i++)
-    if (op->results[i].type.dtype != VT_TOKEN)
+    if (op->results[i].type.dtype != VT_TOKEN && !loop_hands_on(op, i))
       add_stream(f, &kernel->writes, &op->results[i], runs ? 0 : write_bytes(f, op, i));
 }
 
@@ -571,8 +597,10 @@ static void prepare(fusing *f) {
     f->ops[at++] = op;
     op->note = p;
     if (hands_on(op)) continue;
+    const bool *passed = passed_by(f, op);
     for (uint32_t i = 0; i < op->operand_count; i++) {
       const vt_value *from = vt_kernel_source(op->operands[i]);
+      if (passed && passed[i]) continue;
       if (f->uses[from->id] && f->uses[from->id]->op == op) continue;
       use *u = VT_NEW(&f->scratch, use);
       *u = (use){op, f->uses[from->id]};
