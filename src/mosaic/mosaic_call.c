@@ -152,6 +152,15 @@ static vt_status own_memory(vt_mmachine *m, vt_marray *array, vt_mtype type, int
   return VT_OK;
 }
 
+static bool is_narrow_unsigned(vt_type type) {
+  return vt_mosaic_signless(type.dtype) != type.dtype && vt_dtype_get(type.dtype)->bits < 8;
+}
+
+static void sign_extend(const vt_marray *array) {
+  for (int64_t i = 0; i < vt_mtype_elements(array->type); i++)
+    vt_mbits_store(array->type.dtype, array->data + i, (uint8_t)array->data[i]);
+}
+
 // The array as the kernel sees it: narrow unsigned integers are kept sign-extended there.
 static vt_status borrow(vt_marray *array, vt_tensor tensor, bool read_only) {
   vt_dtype dtype = vt_mosaic_signless(tensor.type.dtype);
@@ -162,11 +171,18 @@ static vt_status borrow(vt_marray *array, vt_tensor tensor, bool read_only) {
                                 .rank = tensor.type.rank,
                                 .dims = tensor.type.dims},
                        .read_only = read_only};
-  if (dtype == tensor.type.dtype || vt_dtype_get(dtype)->bits >= 8) return VT_OK;
+  if (!is_narrow_unsigned(tensor.type) || !read_only) return VT_OK;
   VT_TRY(vt_marray_own(NULL, array));
-  for (int64_t i = 0; i < vt_type_elements(tensor.type); i++)
-    vt_mbits_store(dtype, array->data + i, (uint8_t)array->data[i]);
+  sign_extend(array);
   return VT_OK;
+}
+
+// `bytes` may be 0, and then there may be no memory.
+static void copy_or_clear(void *to, const void *from, int64_t bytes) {
+  if (bytes && from)
+    memcpy(to, from, (size_t)bytes);
+  else if (bytes)
+    memset(to, 0, (size_t)bytes);
 }
 
 // Arrays of the windows: results start as zeros, or as the operand that shares their memory.
@@ -179,12 +195,13 @@ static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor 
     w->is_output = i >= a->input_count;
     if (w->is_output) {
       vt_tensor result = out[i - a->input_count];
-      if (!m->core) memset(result.data, 0, (size_t)vt_type_bytes(result.type));
+      if (!m->core) copy_or_clear(result.data, NULL, vt_type_bytes(result.type));
       VT_TRY(borrow(&w->outside, result, false));
     } else if (a->alias_of[i] >= 0) {
       vt_tensor operand = in[fixed + i];
       w->outside = m->windows[a->input_count + (uint32_t)a->alias_of[i]].outside;
-      if (!m->core) memcpy(w->outside.data, operand.data, (size_t)vt_type_bytes(operand.type));
+      if (!m->core) copy_or_clear(w->outside.data, operand.data, vt_type_bytes(operand.type));
+      if (!m->core && is_narrow_unsigned(operand.type)) sign_extend(&w->outside);
     } else {
       VT_TRY(borrow(&w->outside, in[fixed + i], true));
     }
@@ -294,13 +311,11 @@ static vt_status check_semaphores(const vt_mmachine *m) {
 }
 
 // Results of narrow unsigned types are zero-extended again.
-static void hand_over(const vt_mmachine *m, const attached *a, uint32_t count, vt_tensor *out) {
+static void hand_over(uint32_t count, vt_tensor *out) {
   for (uint32_t i = 0; i < count; i++) {
-    const vt_marray *array = &m->windows[a->input_count + i].outside;
-    const vt_dtype_info *info = vt_dtype_get(out[i].type.dtype);
-    if (array->data == out[i].data) continue;
-    for (int64_t e = 0; e < vt_type_elements(out[i].type); e++)
-      ((uint8_t *)out[i].data)[e] = (uint8_t)array->data[e] & (uint8_t)((1u << info->bits) - 1);
+    if (!is_narrow_unsigned(out[i].type)) continue;
+    uint8_t mask = (uint8_t)((1u << vt_dtype_get(out[i].type.dtype)->bits) - 1);
+    for (int64_t e = 0; e < vt_type_elements(out[i].type); e++) ((uint8_t *)out[i].data)[e] &= mask;
   }
 }
 
@@ -328,7 +343,7 @@ static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_ev
   VT_TRY_OUT(run_machines(machines, count));
   for (int32_t i = 0; i < count; i++) {
     VT_TRY_OUT(check_semaphores(&machines[i]));
-    if (!machines[i].core) hand_over(&machines[i], a, op->result_count, out[i / cores]);
+    if (!machines[i].core) hand_over(op->result_count, out[i / cores]);
   }
 out:
   for (int32_t i = 0; i < count; i++) tear_down(&machines[i]);

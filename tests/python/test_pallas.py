@@ -295,6 +295,18 @@ def test_a_block_outside_of_the_array_is_an_error():
         jax.block_until_ready(jax.jit(call)(numbers(16, 128)))
 
 
+def test_narrow_unsigned_integers():
+    def kernel(x, o, p):
+        o[...] = x[...]
+        p[...] = x[...].astype(I32)
+
+    x = jnp.asarray(np.arange(64 * 128) % 16, jnp.uint4).reshape(64, 128)
+    same, wide = jax.jit(pl.pallas_call(kernel, [shaped(x.shape, jnp.uint4), shaped(x.shape, I32)]))(x)
+    np.testing.assert_array_equal(np.asarray(same).astype(np.int32), np.asarray(x).astype(np.int32))
+    np.testing.assert_array_equal(wide, np.asarray(x).astype(np.int32))
+    np.testing.assert_array_equal((same.astype(I32) > 7).sum(), 64 * 64)
+
+
 def test_what_the_chip_refuses():
     def kernel(x, o):
         o[...] = x[...] + x[...]
