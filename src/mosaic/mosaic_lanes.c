@@ -152,31 +152,29 @@ out:
   return st;
 }
 
-// The predicates that a loop computes are false where an operand is NaN (NE: true).
+// The predicates that a loop computes are false where an operand is NaN (NE: true). JAX writes
+// x != y as `one`, and expects that a NaN differs from everything: it is NE here, as une.
 static const struct {
   int8_t direction; // VT_CMP_*; -1: see below
   bool inverted;
 } float_predicates[16] = {
     [1] = {VT_CMP_EQ, false},  [2] = {VT_CMP_GT, false}, [3] = {VT_CMP_GE, false},
-    [4] = {VT_CMP_LT, false},  [5] = {VT_CMP_LE, false}, [6] = {-1, false},
-    [7] = {-1, false},         [8] = {-1, true},         [9] = {VT_CMP_LE, true},
+    [4] = {VT_CMP_LT, false},  [5] = {VT_CMP_LE, false}, [6] = {VT_CMP_NE, false},
+    [7] = {-1, false},         [8] = {VT_CMP_NE, true},  [9] = {VT_CMP_LE, true},
     [10] = {VT_CMP_LT, true},  [11] = {VT_CMP_GE, true}, [12] = {VT_CMP_GT, true},
     [13] = {VT_CMP_NE, false}, [14] = {-1, true},
 };
 
-// one: less or greater; ord: equal to itself, both. ueq and uno are the opposites.
-static vt_status compare_twice(const vt_mop *op, bool is_one, int64_t n, vt_type shape,
-                               vt_dtype dtype, void *const *in, uint8_t *out) {
+// Both equal to themselves: `ord`. `uno` is the opposite.
+static vt_status compare_order(const vt_mop *op, int64_t n, vt_type shape, vt_dtype dtype,
+                               void *const *in, uint8_t *out) {
   vt_dtype types[2] = {dtype, dtype};
   uint8_t *more = NULL;
-  void *swapped[2] = {in[1], in[0]}, *same[2][2] = {{in[0], in[0]}, {in[1], in[1]}};
+  void *same[2][2] = {{in[0], in[0]}, {in[1], in[1]}};
   VT_TRY(vt_eval_scratch(n + 1, &more));
-  vt_status st = run_loop(op, VT_OP_COMPARE, is_one ? VT_CMP_LT : VT_CMP_EQ, 2,
-                          is_one ? in : same[0], types, n, shape, VT_PRED, out);
-  if (!st)
-    st = run_loop(op, VT_OP_COMPARE, is_one ? VT_CMP_LT : VT_CMP_EQ, 2, is_one ? swapped : same[1],
-                  types, n, shape, VT_PRED, more);
-  for (int64_t i = 0; i < n && !st; i++) out[i] = is_one ? out[i] | more[i] : out[i] & more[i];
+  vt_status st = run_loop(op, VT_OP_COMPARE, VT_CMP_EQ, 2, same[0], types, n, shape, VT_PRED, out);
+  if (!st) st = run_loop(op, VT_OP_COMPARE, VT_CMP_EQ, 2, same[1], types, n, shape, VT_PRED, more);
+  for (int64_t i = 0; i < n && !st; i++) out[i] &= more[i];
   free(more);
   return st;
 }
@@ -196,7 +194,7 @@ vt_status vt_mosaic_run_compare_float(vt_mmachine *m, const vt_mop *op) {
   vt_type shape = vt_mtensor_type(type, type.dtype);
   int64_t direction = float_predicates[predicate].direction;
   if (direction < 0)
-    VT_TRY(compare_twice(op, predicate == 6 || predicate == 8, n, shape, type.dtype, in, out));
+    VT_TRY(compare_order(op, n, shape, type.dtype, in, out));
   else
     VT_TRY(run_loop(op, VT_OP_COMPARE, direction, 2, in, types, n, shape, VT_PRED, out));
   for (int64_t i = 0; i < n && float_predicates[predicate].inverted; i++) out[i] = !out[i];

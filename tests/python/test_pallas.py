@@ -295,6 +295,16 @@ def test_a_block_outside_of_the_array_is_an_error():
         jax.block_until_ready(jax.jit(call)(numbers(16, 128)))
 
 
+def test_nan_differs_from_everything():
+    def kernel(x, o):
+        o[...] = jnp.isnan(x[...]).astype(I32) + 2 * (x[...] != x[...]).astype(I32) + 4 * (x[...] < 1).astype(I32)
+
+    x = jnp.full((8, 128), jnp.nan).at[0].set(0).at[1].set(2)
+    want = np.full((8, 128), 3)
+    want[0], want[1] = 4, 0
+    np.testing.assert_array_equal(pl.pallas_call(kernel, shaped(x.shape, I32))(x), want)
+
+
 def test_narrow_unsigned_integers():
     def kernel(x, o, p):
         o[...] = x[...]
