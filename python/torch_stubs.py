@@ -3,7 +3,7 @@
 """Makes a PyTorch wheel that was built for CUDA importable without CUDA's libraries, which take 3 GB.
 
 Run by the Python of the environment: for each library that torch's own need and that is not there, an empty one in torch/lib with
-the symbols that are asked of it. All are functions that answer 100, which is cudaErrorNoDevice."""
+the symbols that are asked of it. All are functions that answer 100, which is cudaErrorNoDevice, but for those in OTHERS."""
 
 import collections
 import glob
@@ -12,6 +12,14 @@ import re
 import subprocess
 import sysconfig
 import tempfile
+
+
+# What programs ask without a device: the text of that error, and whether a stream records.
+OTHERS = {
+    "cudaGetErrorString": 'const char *cudaGetErrorString(int e) { (void)e; return "no CUDA-capable device is detected"; }',
+    "cudaGetErrorName": 'const char *cudaGetErrorName(int e) { (void)e; return "cudaErrorNoDevice"; }',
+    "cudaStreamIsCapturing": "int cudaStreamIsCapturing(void *s, int *status) { (void)s; *status = 0; return 0; }",
+}
 
 
 def run(*command):
@@ -73,7 +81,7 @@ def main():
     for library in sorted(missing):
         code, script = [], []
         for version, names in stubs[library].items():
-            code += [f"int {name}(void) {{ return 100; }}" for name in sorted(names) if name not in code]
+            code += [OTHERS.get(name, f"int {name}(void) {{ return 100; }}") for name in sorted(names)]
             if version:
                 script.append(f"{version} {{ global: {' '.join(n + ';' for n in sorted(names)) or 'none;'} }};")
         with tempfile.TemporaryDirectory() as work:

@@ -48,6 +48,9 @@ static void set_environment(const vt_slice *slice, const char *library, const ch
   set("TPU_WORKER_HOSTNAMES", "localhost");
   set("TPU_HOST_BOUNDS", "1,1,1");
   set("TPU_CHIPS_PER_HOST_BOUNDS", chips);
+  // PyTorch/XLA starts a process for each chip, unless it is told that one has all: then a thread.
+  set("TPU_PROCESS_BOUNDS", "1,1,1");
+  set("TPU_CHIPS_PER_PROCESS_BOUNDS", chips);
   // What the user asks for himself stands.
   setenv("PJRT_DEVICE", "TPU", 0);
   setenv("JAX_PLATFORMS", "tpu,cpu", 0);

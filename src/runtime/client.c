@@ -109,6 +109,7 @@ void vt_client_destroy(vt_client *client) {
   if (!client) return;
   atomic_store(&client->closed, true);
   if (!vt_forked()) {
+    vt_meetings_cancel(client);
     vt_executor_drain(&client->executor);
     vt_executor_fini(&client->executor);
   }

@@ -59,7 +59,7 @@ static bool meets_others(const vt_func *func) {
   return false;
 }
 
-static vt_status compile_alone(const vt_executable *executable, vt_executable **out_alone) {
+static vt_status compile_alone(vt_executable *executable, vt_executable **out_alone) {
   const vt_executable_info *info = &executable->info;
   vt_executable_options options = executable->options;
   vt_module *module = NULL;
@@ -67,10 +67,12 @@ static vt_status compile_alone(const vt_executable *executable, vt_executable **
   bool meets = false;
   for (uint32_t i = 0; i < module->func_count; i++) meets = meets || meets_others(module->funcs[i]);
   vt_module_destroy(module);
-  if (meets || info->replicas != info->partitions)
+  executable->known_to_meet = meets;
+  if (info->replicas != info->partitions)
     return vt_error(VT_INVALID_ARGUMENT,
                     "%s runs on %d devices at once: each takes part in what the others compute",
                     info->name, info->partitions);
+  if (meets) return VT_OK;
   options.replicas = options.partitions = 1;
   options.alone = true;
   options.device_ids = NULL;
@@ -81,8 +83,9 @@ static vt_status compile_alone(const vt_executable *executable, vt_executable **
 vt_status vt_executable_alone(vt_executable *executable, vt_executable **out_alone) {
   vt_status st = VT_OK;
   vt_lock(&executable->others_lock);
-  if (!executable->alone) st = compile_alone(executable, &executable->alone);
-  if (!st) executable->alone->predicted = executable->predicted;
+  if (!executable->alone && !executable->known_to_meet)
+    st = compile_alone(executable, &executable->alone);
+  if (executable->alone) executable->alone->predicted = executable->predicted;
   *out_alone = executable->alone;
   vt_unlock(&executable->others_lock);
   return st;

@@ -586,6 +586,10 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
   vt_status st = vt_fork_check();
   if (!st && execution->device && c.info->partitions != 1) {
     st = vt_executable_alone(executable, &c.executable); // may compile
+    if (!st && !c.executable) {
+      st = vt_meeting_come(client, executable, execution, out_done);
+      if (!st) return VT_OK;
+    }
     if (!st) c.info = &c.executable->info;
   }
   if (st) goto refuse;

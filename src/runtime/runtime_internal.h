@@ -56,6 +56,7 @@ typedef struct vt_account {
   vt_buffer *live;
 } vt_account;
 
+typedef struct vt_meeting vt_meeting;
 typedef struct vt_job vt_job;
 struct vt_job {
   vt_job *next;
@@ -78,6 +79,7 @@ struct vt_client {
   vt_device *devices;
   vt_account *accounts; // [device_count]; guarded by lock
   uint64_t stamp;       // number of executions; guarded by lock
+  vt_meeting *meetings; // not complete, oldest first; guarded by lock
   atomic_bool closed;   // no more runs
   pthread_mutex_t lock;
   vt_executor executor;
@@ -142,6 +144,7 @@ struct vt_executable {
   pthread_mutex_t others_lock; // also guards the rest
   vt_executable *others, *next_other;
   vt_executable *alone;                   // for one of its replicas, once somebody has run one
+  bool known_to_meet;                     // its replicas cannot run alone
   struct vt_predicted_program *predicted; // NULL: nobody asked (predicted.c)
   vt_module *local; // what one device of a real slice would run, once somebody has asked
   vt_arena use_arena;
@@ -159,11 +162,16 @@ vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
                                 vt_executable **out_other) VT_CHECKED;
 
 // The program for one device, of several replicas that have nothing to do with each other; borrowed
-// likewise. errors INVALID_ARGUMENT: they have
+// likewise. NULL: they have. errors INVALID_ARGUMENT: of several partitions, too
 vt_status vt_executable_alone(vt_executable *executable, vt_executable **out_alone) VT_CHECKED;
 
 // The row of this program in base/predictions.h, made now; NULL when nobody asks for predictions.
 struct vt_predicted_program *vt_predicted_add(const vt_executable *executable);
+
+// One replica of such a program comes, on the device of the execution. (meeting.c)
+vt_status vt_meeting_come(vt_client *client, vt_executable *executable,
+                          const vt_execution *execution, vt_event **out_done) VT_CHECKED;
+void vt_meetings_cancel(vt_client *client); // of a client that is being closed
 
 // Reads "{0,1}" or "{0,1:T(8,128)}" as a permutation of the dimensions, minor to major.
 bool vt_layout_read(const char *text, int32_t rank, int32_t *out_order);

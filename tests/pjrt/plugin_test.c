@@ -503,6 +503,72 @@ static void a_replica_that_meets_no_other_runs_alone(void **state) {
   for (int i = 0; i < 2; i++) plugin_executable_destroy(&p, loaded[i]);
 }
 
+static PJRT_Buffer *start_replica(PJRT_LoadedExecutable *loaded, int d, float value) {
+  static const int64_t two[] = {2};
+  PJRT_Device *device = plugin_device(&p, client, d);
+  PJRT_Buffer *arg = plugin_buffer(&p, client, device, 11, 1, two, (float[]){value, 10 * value});
+  PJRT_Buffer *out[1] = {NULL}, *const * arguments[1] = {&arg}, **results[1] = {out};
+  PJRT_ExecuteOptions options = {.struct_size = sizeof options};
+  ARGS(LoadedExecutable_Execute, run);
+  run.executable = loaded;
+  run.options = &options;
+  run.argument_lists = arguments;
+  run.num_devices = run.num_args = 1;
+  run.output_lists = results;
+  run.execute_device = device;
+  plugin_ok(&p, SLOT_LoadedExecutable_Execute, &run);
+  plugin_buffer_destroy(&p, arg); // the run has what it needs
+  return out[0];
+}
+
+#define REPLICAS_THAT(op)                                                                          \
+  "module attributes {mhlo.num_replicas = 4 : i32} {\n"                                            \
+  "  func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n"                               \
+  "    %y = \"stablehlo.all_reduce\"(%x) <{replica_groups = dense<[[0, 1, 2, 3]]> : "              \
+  "tensor<1x4xi64>}> ({\n    ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"                            \
+  "      %s = stablehlo." op " %a, %b : tensor<f32>\n      stablehlo.return %s : tensor<f32>\n"    \
+  "    }) : (tensor<2xf32>) -> tensor<2xf32>\n    return %y : tensor<2xf32>\n  }\n}\n"
+
+// Each replica is started by itself, one of them twice before the others come, and all sum up with
+// the others of the same run. Programs that were compiled apart are the same.
+static void replicas_started_one_by_one_meet(void **state) {
+  (void)state;
+  static const char sum[] = REPLICAS_THAT("add"), product[] = REPLICAS_THAT("multiply");
+  PJRT_LoadedExecutable *loaded[2] = {plugin_compile_grid(&p, client, sum, 4, 1, false),
+                                      plugin_compile_grid(&p, client, sum, 4, 1, false)};
+  PJRT_Buffer *first[4], *second[4];
+  float got[2];
+  first[3] = start_replica(loaded[0], 3, 4);
+  second[3] = start_replica(loaded[0], 3, 40);
+  for (int d = 0; d < 3; d++) first[d] = start_replica(loaded[d % 2], d, (float)(d + 1));
+  for (int d = 0; d < 3; d++) second[d] = start_replica(loaded[1], d, (float)(10 * (d + 1)));
+  for (int d = 0; d < 4; d++) {
+    plugin_fetch(&p, first[d], got, sizeof got);
+    assert_true(got[0] == 10 && got[1] == 100);
+    plugin_fetch(&p, second[d], got, sizeof got);
+    assert_true(got[0] == 100 && got[1] == 1000);
+    plugin_buffer_destroy(&p, first[d]);
+    plugin_buffer_destroy(&p, second[d]);
+  }
+  // A replica of another program than the others' cannot come to them.
+  PJRT_LoadedExecutable *other = plugin_compile_grid(&p, client, product, 4, 1, false);
+  for (int d = 0; d < 4; d++) first[d] = start_replica(d == 2 ? other : loaded[0], d, 1);
+  for (int d = 0; d < 4; d++) {
+    ARGS(Buffer_ReadyEvent, ready);
+    ready.buffer = first[d];
+    plugin_ok(&p, SLOT_Buffer_ReadyEvent, &ready);
+    ARGS(Event_Await, await);
+    await.event = ready.event;
+    plugin_fails(&p, SLOT_Event_Await, &await, 9, "different programs");
+    ARGS(Event_Destroy, destroy);
+    destroy.event = ready.event;
+    plugin_ok(&p, SLOT_Event_Destroy, &destroy);
+    plugin_buffer_destroy(&p, first[d]);
+  }
+  plugin_executable_destroy(&p, other);
+  for (int i = 0; i < 2; i++) plugin_executable_destroy(&p, loaded[i]);
+}
+
 static void programs_that_cannot_run_are_refused(void **state) {
   (void)state;
   vt_bytes code = plugin_program("add");
@@ -844,6 +910,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(shards_are_gathered_and_results_cut_as_asked),
       cmocka_unit_test(partitions_may_run_on_arrays_of_their_own),
       cmocka_unit_test(a_replica_that_meets_no_other_runs_alone),
+      cmocka_unit_test(replicas_started_one_by_one_meet),
       cmocka_unit_test(programs_that_cannot_run_are_refused),
       cmocka_unit_test(an_executable_reads_back_from_its_bytes),
       cmocka_unit_test(hlo_compiles_as_stablehlo_does),

@@ -40,6 +40,7 @@ class Run(unittest.TestCase):
         self.assertTrue(os.path.exists(said["TPU_LIBRARY_PATH"]))
         self.assertEqual(said["TPU_ACCELERATOR_TYPE"], "v5litepod-8")
         self.assertEqual(said["TPU_CHIPS_PER_HOST_BOUNDS"], "2,4,1")
+        self.assertEqual(said["TPU_PROCESS_BOUNDS"], "1,1,1")
         self.assertEqual(said["PJRT_DEVICE"], "TPU")
         self.assertEqual(said["JAX_PLATFORMS"], "tpu,cpu")
 

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one program of this folder twice, unchanged: on its framework's CPU and as on a TPU VM (`vtpu run`). The platform,
+the number of devices that hold its weights, and its losses must be right: those of the CPU but for bf16's rounding.
+
+  run.py VTPU VENVS NAME     VENVS: the folder of the environments that `./dev frameworks` makes
+"""
+
+import collections
+import json
+import os
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LOSS, VALUE = 0.02, 0.1  # of a loss, or of 1 if it is less; of other values
+
+Program = collections.namedtuple("Program", "venv file slice devices cpu tpu", defaults=((), ()))
+LAUNCH = ("-m", "accelerate.commands.launch", "--num_machines=1", "--num_processes=1", "--dynamo_backend=no")
+ALL = ("--mixed_precision=no", "--main_training_function=main", "accelerate_loop.py")
+TORCH = {"venv": "torch-xla", "slice": "v5litepod-1", "devices": 1}
+
+
+def accelerated(precision, added_up):
+    words = (f"--mixed_precision={precision}", "accelerate_loop.py", precision, added_up)
+    return Program(**TORCH, file=None, cpu=(*LAUNCH, "--cpu", *words), tpu=(*LAUNCH, *words))
+
+
+PROGRAMS = {
+    "keras": Program("frameworks", "keras_data_parallel.py", "v3-8", 8),
+    "keras_parts": Program("frameworks", "keras_model_parallel.py", "v3-8", 8),
+    "keras_gan": Program("frameworks", "keras_gan.py", "v3-8", 8),
+    "torch_xla": Program(**TORCH, file="torch_xla_cnn.py", cpu=("cpu",), tpu=("tpu",)),
+    "torch_xla_replicas": Program("torch-xla", "torch_xla_replicas.py", "v3-8", 8, ("cpu",), ("tpu",)),
+    "torch_tpu": Program("torch-tpu", "torch_tpu_cnn.py", "v5litepod-1", 1, ("cpu",), ("tpu",)),
+    "lightning": Program(**TORCH, file="lightning_trainer.py", cpu=("cpu",), tpu=("tpu",)),
+    "accelerate": accelerated("no", "1"),
+    "accelerate_bf16": accelerated("bf16", "1"),
+    "accelerate_sum": accelerated("no", "2"),
+    "accelerate_replicas": Program("torch-xla", None, "v3-8", 8, (*LAUNCH, "--cpu", *ALL), (*LAUNCH, "--tpu", *ALL)),
+    "fastai": Program(**TORCH, file="fastai_images.py", cpu=("cpu",), tpu=("tpu",)),
+    "transformers": Program(**TORCH, file="transformers_trainer.py", cpu=("cpu",), tpu=("tpu",)),
+}
+
+
+def run(words, env):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "VTPU_", "JAX_", "PJRT_", "KERAS_"))}
+    done = subprocess.run(words, cwd=HERE, env=clean | {"PYTHONDONTWRITEBYTECODE": "1"} | env, capture_output=True, text=True,
+                          check=False)
+    said = re.findall(r"REPORT (\{.*\})", done.stdout)
+    if done.returncode != 0 or len(said) != 1:
+        sys.exit(f"{words}: exit code {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    print(said[0])
+    return json.loads(said[0])
+
+
+def differences(want, got, program):
+    if want["platform"] != "cpu" or got["platform"] != "tpu":
+        yield f"ran on {want['platform']} and {got['platform']}"
+    if got["devices"] != program.devices:
+        yield f"used {got['devices']} devices of {program.devices}"
+    for name, limit in (("losses", lambda a: LOSS * max(1.0, abs(a))), ("values", lambda a: VALUE)):
+        if len(want[name]) != len(got[name]):
+            yield f"{len(want[name])} {name} on the CPU, {len(got[name])} on the TPU"
+        for i, (a, b) in enumerate(zip(want[name], got[name], strict=False)):
+            if not abs(a - b) <= limit(a):
+                yield f"{name}[{i}]: {a} on the CPU, {b} on the TPU"
+
+
+def main():
+    vtpu, venvs, name = sys.argv[1:]
+    program = PROGRAMS[name]
+    folder = os.path.join(venvs, "venv-" + program.venv)
+    if not os.path.exists(folder + "/.stamp"):
+        print(f"skipped: no {folder} (./dev frameworks)")
+        return 77
+    python = os.path.join(folder, "bin/python")
+    file = (program.file,) if program.file else ()
+    # Frameworks that have a CPU of PyTorch/XLA as well shall take PyTorch's.
+    want = run([python, *file, *program.cpu], {"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU", "USE_TORCH_XLA": "0"})
+    got = run([os.path.abspath(vtpu), "run", "--quiet", "-t", program.slice, "--", python, *file, *program.tpu], {})
+    wrong = list(differences(want, got, program))
+    print("\n".join(wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
