@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CNN trained in a loop of Hugging Face's Accelerate, as `accelerate launch` starts it on one device or all.
+"""A CNN trained in a loop of Hugging Face's Accelerate, as `accelerate launch` starts it.
 
 accelerate_loop.py [no|bf16|fp16 [BATCHES_ADDED_UP]]
 """

@@ -18,7 +18,6 @@ LOSS, VALUE = 0.02, 0.1  # of a loss, or of 1 if it is less; of other values
 
 Program = collections.namedtuple("Program", "venv file slice devices cpu tpu", defaults=((), ()))
 LAUNCH = ("-m", "accelerate.commands.launch", "--num_machines=1", "--num_processes=1", "--dynamo_backend=no")
-ALL = ("--mixed_precision=no", "--main_training_function=main", "accelerate_loop.py")
 TORCH = {"venv": "torch-xla", "slice": "v5litepod-1", "devices": 1}
 
 
@@ -38,7 +37,6 @@ PROGRAMS = {
     "accelerate": accelerated("no", "1"),
     "accelerate_bf16": accelerated("bf16", "1"),
     "accelerate_sum": accelerated("no", "2"),
-    "accelerate_replicas": Program("torch-xla", None, "v3-8", 8, (*LAUNCH, "--cpu", *ALL), (*LAUNCH, "--tpu", *ALL)),
     "fastai": Program(**TORCH, file="fastai_images.py", cpu=("cpu",), tpu=("tpu",)),
     "transformers": Program(**TORCH, file="transformers_trainer.py", cpu=("cpu",), tpu=("tpu",)),
 }
@@ -69,7 +67,7 @@ def differences(want, got, program):
 
 
 def main():
-    vtpu, venvs, name = sys.argv[1:]
+    (vtpu, venvs), name = map(os.path.abspath, sys.argv[1:3]), sys.argv[3]
     program = PROGRAMS[name]
     folder = os.path.join(venvs, "venv-" + program.venv)
     if not os.path.exists(folder + "/.stamp"):
@@ -79,7 +77,7 @@ def main():
     file = (program.file,) if program.file else ()
     # Frameworks that have a CPU of PyTorch/XLA as well shall take PyTorch's.
     want = run([python, *file, *program.cpu], {"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU", "USE_TORCH_XLA": "0"})
-    got = run([os.path.abspath(vtpu), "run", "--quiet", "-t", program.slice, "--", python, *file, *program.tpu], {})
+    got = run([vtpu, "run", "--quiet", "-t", program.slice, "--", python, *file, *program.tpu], {})
     wrong = list(differences(want, got, program))
     print("\n".join(wrong))
     return 1 if wrong else 0

@@ -16,12 +16,13 @@ def train(device, rank, ranks, reduce, step_done):
     """The losses of each batch, of which every replica has its rows."""
     model = network(norm=False).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    x, y = (values.to(device) for values in images())
+    x, y = images()
     rows, losses = BATCH // ranks, []
     for step in range(16):
         at = step % 8 * BATCH + rank * rows
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x[at : at + rows]), y[at : at + rows])
+        mine, classes = (values[at : at + rows].to(device) for values in (x, y))
+        loss = nn.functional.cross_entropy(model(mine), classes)
         loss.backward()
         step_done(optimizer)
         losses.append(reduce(loss.detach()))
