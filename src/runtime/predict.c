@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // predict.c - what a real slice would do with a program, which is neither compiled for this machine
 // nor run: the program of one device, its memory, its time.
+#include <math.h>
+
 #include "import/import.h"
 #include "passes/collectives.h"
 #include "passes/passes.h"
@@ -32,7 +34,7 @@ static vt_status measure(vt_prediction *p, const vt_slice *slice, vt_arena *aren
 static void add_up(vt_prediction *p, const vt_slice *slice) {
   const vt_chip *chip = slice->chip;
   double peak = chip->bf16_flops_per_s / chip->devices;
-  p->flops = vt_chip_roofline(slice, 1, p->module).flops * p->devices;
+  p->flops = fmin(vt_chip_roofline(slice, 1, p->module).flops, 1e300) * p->devices;
   p->mfu = p->timing.flops / (p->timing.seconds * peak);
   p->joules = p->timing.joules * p->devices;
   p->usd = vt_slice_usd_per_hour(slice) * p->timing.seconds / 3600;

@@ -184,3 +184,24 @@ def test_prices(step):
     assert report["steps_usd"] == pytest.approx(1000 * usd[0])
     said = vtpu("predict", step, "-t", "v5litepod-8", "--region", "the-moon")
     assert said.returncode == 1 and "us-central1" in said.stderr
+
+
+def test_absurd_loops_end_in_numbers(tmp_path, tpu_only):
+    depth, inner, outer = 50, "%x", ""
+    for i in range(depth):
+        outer += (f"%r{i}:2 = stablehlo.while(%i{i} = %zero, %v{i} = {inner}) : tensor<i64>, tensor<f32>\n"
+                  f"cond {{ %c{i} = stablehlo.compare LT, %i{i}, %end : (tensor<i64>, tensor<i64>) -> tensor<i1>\n"
+                  f"stablehlo.return %c{i} : tensor<i1> }} do {{\n")
+        inner = f"%v{i}"
+    text, inner = outer + f"%t = stablehlo.tanh {inner} : tensor<f32>\n", "%t"
+    for i in reversed(range(depth)):
+        text += (f"%j{i} = stablehlo.add %i{i}, %one : tensor<i64>\n"
+                 f"stablehlo.return %j{i}, {inner} : tensor<i64>, tensor<f32> }}\n")
+        inner = f"%r{i}#1"
+    path = tmp_path / "deep.mlir"
+    path.write_text("module { func.func public @main(%x: tensor<f32>) -> tensor<f32> {\n"
+                    "%zero = stablehlo.constant dense<0> : tensor<i64>\n%one = stablehlo.constant dense<1> : tensor<i64>\n"
+                    f"%end = stablehlo.constant dense<1000000000> : tensor<i64>\n{text}return {inner} : tensor<f32> }} }}")
+    said = vtpu("predict", path, "-t", "v3-8", "--json", "--kernels", "--html", tmp_path / "p.html")
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["seconds"] > 1e20

@@ -13,6 +13,7 @@
 
 static const double scoped_vmem = 16 << 20; // of the kernel that runs; the rest is for whole arrays
 static const double scalar_share = 0.1;     // of a kernel's overhead, for work on one number
+static const double most_runs = 1e30;       // nested loops of absurd lengths count as that many
 enum { WINDOW = 64, MOST_LIFE = 512 };
 
 typedef struct timeline {
@@ -274,13 +275,14 @@ static void run_while(run *r, const vt_kernel *kernel, uint32_t at) {
   t->now += loaded / t->model->hbm_bytes_per_s;
   t->depth++;
   double before = t->now;
-  double one = run_list(t, kernel->inside[1], &body, r->trips * (double)trips, room, near);
+  double runs = fmin(r->trips * (double)trips, most_runs);
+  double one = run_list(t, kernel->inside[1], &body, runs, room, near) + t->model->rates->trip_s;
   t->depth--;
-  one += t->model->rates->trip_s;
-  t->now = before + one * (double)trips;
+  t->now = before + fmin(one * (double)trips, most_runs);
   // What is exposed in one trip was added once.
-  t->sums->exposed = exposed + (t->sums->exposed - exposed) * (double)trips;
-  t->sums->busy[VT_BOUND_LAUNCH] += t->model->rates->trip_s * (double)trips * r->trips;
+  double waits = (t->sums->exposed - exposed) * (double)trips;
+  t->sums->exposed = exposed + fmin(waits, most_runs);
+  t->sums->busy[VT_BOUND_LAUNCH] += t->model->rates->trip_s * runs;
   t->spans.data[index].seconds = t->now - start;
 }
 
