@@ -59,15 +59,27 @@ static void note(vt_graph *graph, int kind, vt_value **where, uint32_t value, co
   vt_array_push_in(graph->arena, &graph->rewrites, rewrite);
 }
 
-// Gives the uses of a value that `wanted` accepts to another one.
+// Where a use names the value in its own region, which may capture it; NULL: not known.
+static vt_value **named_within(const vt_graph *graph, uint32_t use, uint32_t value) {
+  const vt_use *u = &graph->uses.data[use];
+  const vt_step *user = step_of(graph, use);
+  if (user->block == graph->values.data[value].block) return u->where;
+  bool plain = user->op && (user->kind == VT_STEP_OP || user->kind == VT_STEP_CONSTRAINT);
+  return plain ? &user->op->operands[u->slot] : NULL;
+}
+
+// Gives the uses of a value that `wanted` accepts to another one: one in the region of the uses
+// (`within`), or in that of the value.
 typedef bool chooses(const vt_graph *graph, uint32_t use, uint32_t keep);
-static void move_uses(vt_graph *graph, uint32_t from, uint32_t to, uint32_t keep, chooses *wanted) {
+static void move_uses(vt_graph *graph, uint32_t from, uint32_t to, uint32_t keep, chooses *wanted,
+                      bool within) {
   for (uint32_t use = graph->values.data[from].first_use, next; use != VT_NONE; use = next) {
     next = graph->uses.data[use].after;
     if (!wanted(graph, use, keep)) continue;
+    vt_value **where = graph->uses.data[use].where;
+    if (where && within && !(where = named_within(graph, use, from))) continue;
     vt_graph_unlink_use(graph, use);
     vt_graph_link_use(graph, use, to);
-    vt_value **where = graph->uses.data[use].where;
     if (where) note(graph, VT_REWRITE_USE, where, to, NULL);
   }
 }
@@ -131,7 +143,7 @@ static void apply_constraint(vt_graph *graph, uint32_t index, uint32_t value,
     step->place = v->step == VT_NONE ? 1 : graph->steps.data[v->step].place + 1;
     note(graph, VT_REWRITE_MOVE, where, step->results[0], step->op);
   }
-  move_uses(graph, value, step->results[0], constraint, is_other);
+  move_uses(graph, value, step->results[0], constraint, is_other, false);
 }
 
 // ---- chains -------------------------------------------------------------------------------------
@@ -175,7 +187,7 @@ void vt_graph_apply_constraints(vt_graph *graph) {
     uint32_t tail = step->kind == VT_STEP_CONSTRAINT ? tail_of_chain(graph, (uint32_t)i) : VT_NONE;
     uint32_t value = step->operands[0];
     if (tail != VT_NONE)
-      move_uses(graph, value, graph->steps.data[tail].results[0], tail, comes_later);
+      move_uses(graph, value, graph->steps.data[tail].results[0], tail, comes_later, true);
     bool kept = step->operands[0] == value;
     apply_constraint(graph, (uint32_t)i, value, step->sharding,
                      kept ? graph->uses.data[step->first_use].where : NULL);
