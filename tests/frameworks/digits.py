@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the PyTorch programs of this folder share: images of ten classes, and a small network for them."""
 
+import threading
+
 import torch
 from torch import nn
 
 BATCH = 32
+# Replicas may be threads of one process, which has one generator of random numbers.
+one_at_a_time = threading.Lock()
 
 
 def images(count=256):
@@ -16,7 +20,12 @@ def images(count=256):
 
 
 def network(norm=True):
-    torch.manual_seed(1)
+    with one_at_a_time:
+        torch.manual_seed(1)
+        return layers(norm)
+
+
+def layers(norm):
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.BatchNorm2d(16) if norm else nn.Identity(),

@@ -75,8 +75,9 @@ def main():
         return 77
     python = os.path.join(folder, "bin/python")
     file = (program.file,) if program.file else ()
-    # Frameworks that have a CPU of PyTorch/XLA as well shall take PyTorch's.
-    want = run([python, *file, *program.cpu], {"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU", "USE_TORCH_XLA": "0"})
+    # Frameworks that have a CPU of PyTorch/XLA as well shall take PyTorch's, and PyTorch no device of its own.
+    cpu = {"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU", "USE_TORCH_XLA": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    want = run([python, *file, *program.cpu], cpu)
     got = run([vtpu, "run", "--quiet", "-t", program.slice, "--", python, *file, *program.tpu], {})
     wrong = list(differences(want, got, program))
     print("\n".join(wrong))
