@@ -426,8 +426,8 @@ static const vt_raw_attr *io_attr(vt_from_hlo *c, const vt_hlo_io *io,
   return dict;
 }
 
-static void set_list(vt_from_hlo *c, vt_raw_op *op, const char *name, uint32_t count,
-                     const vt_raw_attr *const *items) {
+void vt_from_hlo_set_items(vt_from_hlo *c, vt_raw_op *op, const char *name, uint32_t count,
+                           const vt_raw_attr *const *items) {
   vt_raw_attr *attr = vt_from_hlo_attr(c, VT_RAW_ARRAY);
   attr->count = count;
   attr->items = items;
@@ -475,8 +475,8 @@ static vt_status add_entry(vt_from_hlo *c) {
     out[i] = known ? io_attr(c, &c->hlo->result_info[i], NULL) : vt_from_hlo_attr(c, VT_RAW_DICT);
   }
   set_function(c, op, "main", region->arg_count, (uint32_t)types.size, types.data);
-  set_list(c, op, "arg_attrs", region->arg_count, infos.data);
-  set_list(c, op, "res_attrs", (uint32_t)results.size, out);
+  vt_from_hlo_set_items(c, op, "arg_attrs", region->arg_count, infos.data);
+  vt_from_hlo_set_items(c, op, "res_attrs", (uint32_t)results.size, out);
   return VT_OK;
 }
 

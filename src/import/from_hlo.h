@@ -62,6 +62,8 @@ vt_string vt_from_hlo_func(vt_from_hlo *c, const vt_hlo_computation *computation
 vt_raw_attr *vt_from_hlo_attr(vt_from_hlo *c, vt_raw_attr_kind kind);
 void vt_from_hlo_set(vt_from_hlo *c, vt_raw_op *op, const char *name, const vt_raw_attr *value);
 void vt_from_hlo_set_i64(vt_from_hlo *c, vt_raw_op *op, const char *name, int64_t value);
+void vt_from_hlo_set_items(vt_from_hlo *c, vt_raw_op *op, const char *name, uint32_t count,
+                           const vt_raw_attr *const *items);
 void vt_from_hlo_set_ints(vt_from_hlo *c, vt_raw_op *op, const char *name, uint32_t count,
                           const int64_t *ints);
 void vt_from_hlo_set_string(vt_from_hlo *c, vt_raw_op *op, const char *name, vt_string string);

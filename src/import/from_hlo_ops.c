@@ -617,15 +617,6 @@ static const vt_raw_attr *layout_attr(vt_from_hlo *c, const vt_hlo_shape *shape)
   return attr;
 }
 
-static void set_items(vt_from_hlo *c, vt_raw_op *op, const char *name, uint32_t count,
-                      const vt_raw_attr *const *items) {
-  vt_raw_attr *attr = vt_from_hlo_attr(c, VT_RAW_ARRAY);
-  attr->count = count;
-  attr->items = items;
-  (void)vt_raw_attr_measure(attr);
-  vt_from_hlo_set(c, op, name, attr);
-}
-
 typedef VT_ARRAY(const vt_raw_attr *) item_list;
 
 static void add_layouts(vt_from_hlo *c, const vt_hlo_shape *shape, item_list *out) {
@@ -639,8 +630,8 @@ static void set_call_layouts(vt_from_hlo *c, const vt_hlo_instruction *i, vt_raw
   if (!operands) return;
   for (uint32_t k = 0; k < operands->count; k++) add_layouts(c, operands->shapes[k], &in);
   add_layouts(c, i->shape, &out);
-  set_items(c, op, "operand_layouts", (uint32_t)in.size, in.data);
-  set_items(c, op, "result_layouts", (uint32_t)out.size, out.data);
+  vt_from_hlo_set_items(c, op, "operand_layouts", (uint32_t)in.size, in.data);
+  vt_from_hlo_set_items(c, op, "result_layouts", (uint32_t)out.size, out.data);
 }
 
 static void set_call_aliases(vt_from_hlo *c, const vt_hlo_instruction *i, vt_raw_op *op) {
@@ -656,7 +647,8 @@ static void set_call_aliases(vt_from_hlo *c, const vt_hlo_instruction *i, vt_raw
     alias_attr->count = 2 + (uint32_t)ints[1];
     vt_array_push_in(c->arena, &items, alias_attr);
   }
-  if (items.size) set_items(c, op, "output_operand_aliases", (uint32_t)items.size, items.data);
+  if (items.size)
+    vt_from_hlo_set_items(c, op, "output_operand_aliases", (uint32_t)items.size, items.data);
 }
 
 // The configuration: a dictionary where it reads as MLIR prints one.
@@ -700,7 +692,8 @@ RULE(custom_call) {
     func->string = vt_from_hlo_func(c, i->called[k]);
     vt_array_push_in(c->arena, &funcs, func);
   }
-  if (funcs.size) set_items(c, op, "called_computations", (uint32_t)funcs.size, funcs.data);
+  if (funcs.size)
+    vt_from_hlo_set_items(c, op, "called_computations", (uint32_t)funcs.size, funcs.data);
   *out_value = op->results;
   return VT_OK;
 }
