@@ -168,10 +168,6 @@ static vt_least heavy_least(const view *v, const vt_op *op) {
   return reads;
 }
 
-static bool hands_on(const vt_op *loop, uint32_t i) {
-  return loop->regions[1]->returns[i] == loop->regions[1]->params[i];
-}
-
 // A carried value that nothing reads.
 static bool is_idle(const view *v, const vt_op *loop, uint32_t i) {
   const vt_func *body = loop->regions[1];
@@ -189,7 +185,7 @@ static vt_least while_least(const view *v, const vt_op *op, vt_least inside) {
   int64_t trips = 2;
   if (vt_loop_trips(v->scope, op, &trips) && trips < 2) return inside; // need not be a loop
   for (uint32_t i = 0; i < op->operand_count; i++) {
-    bool carried = i < op->result_count && !hands_on(op, i);
+    bool carried = i < op->result_count && !vt_loop_keeps(op, i);
     int32_t id = op->operands[i]->id;
     bool seen = false;
     for (uint32_t j = 0; j < i; j++)
@@ -235,7 +231,7 @@ static void set_behind(const view *v, const vt_op *op, const vt_value *result) {
   if (v->k.host[id]) return;
   v->k.roots[id] = result;
   if (is_heavy(op) || op->code == VT_OP_WHILE) {
-    bool carried = op->code != VT_OP_WHILE || !hands_on(op, (uint32_t)result->index);
+    bool carried = op->code != VT_OP_WHILE || !vt_loop_keeps(op, (uint32_t)result->index);
     v->k.behind[id] = carried ? (is_heavy(op) ? all : rounded_bytes(v, result)) : 0;
     return;
   }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "ir/loop.h"
 
 enum { NEVER = -1, MOST_SOURCES = 4 };
 
@@ -64,11 +65,6 @@ static item *item_of(const frame *f, const vt_value *value) {
 }
 
 // ---- what operators do --------------------------------------------------------------------------
-
-static bool hands_on(const vt_op *loop, uint32_t i) {
-  const vt_func *body = loop->regions[1];
-  return i < body->return_count && body->returns[i] == body->params[i];
-}
 
 // Results are the operands, one by one, under another name or shape.
 static bool is_alias(const frame *f, const vt_op *op) {
@@ -127,7 +123,7 @@ static int32_t written_over(const vt_op *op, uint32_t i) {
   case VT_OP_ALL_REDUCE:
     return i < op->operand_count ? (int32_t)i : NEVER;
   case VT_OP_WHILE:
-    return hands_on(op, i) ? NEVER : (int32_t)i;
+    return vt_loop_keeps(op, i) ? NEVER : (int32_t)i;
   default:
     return NEVER;
   }
@@ -175,7 +171,7 @@ static bool add_source(const frame *f, item *r, const vt_value *source) {
 
 static void describe_result(frame *f, const vt_op *op, uint32_t i, int32_t at) {
   item *r = item_of(f, &op->results[i]);
-  bool handed = op->code == VT_OP_WHILE && hands_on(op, i), one = handed || is_alias(f, op);
+  bool handed = op->code == VT_OP_WHILE && vt_loop_keeps(op, i), one = handed || is_alias(f, op);
   bool soft = handed || is_soft(f, op);
   r->early = is_free(op) || soft ? NEVER : at;
   if (is_free(op)) return;
@@ -290,7 +286,7 @@ static void decide_hard(frame *f, const vt_op *op, int32_t at) {
     if (!r->form) r->form = &op->results[i];
     if (r->last < at) r->last = at;
     if (over >= 0) pass_result_on(f, r, op->operands[over]);
-    if (op->code != VT_OP_WHILE || !hands_on(op, i)) continue;
+    if (op->code != VT_OP_WHILE || !vt_loop_keeps(op, i)) continue;
     r->stored = false;
     read_until(f, op->operands[i], r->last, op->operands[i]);
   }

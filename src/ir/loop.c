@@ -117,6 +117,11 @@ static int64_t count_trips(int64_t direction, int64_t at, int64_t step, int64_t 
   return step > 0 ? (limit - at + step - 1) / step : -1;
 }
 
+bool vt_loop_keeps(const vt_op *loop, uint32_t i) {
+  const vt_func *body = loop->regions[1];
+  return i >= body->return_count || body->returns[i] == body->params[i];
+}
+
 bool vt_loop_trips(const vt_scope *scope, const vt_op *loop, int64_t *out_trips) {
   vt_assert(loop->code == VT_OP_WHILE && loop->region_count == 2);
   const vt_func *cond = loop->regions[0], *body = loop->regions[1];

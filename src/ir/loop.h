@@ -19,6 +19,9 @@ typedef struct vt_scope {
 const vt_value *vt_scope_resolve(const vt_scope *scope, const vt_value *value,
                                  const vt_scope **out_scope);
 
+// Whether operand i of a while is the same on every trip: a capture, or carried and not changed.
+bool vt_loop_keeps(const vt_op *loop, uint32_t i);
+
 // Trips of a while: a counter that starts at a constant, moves by a constant, and is compared with
 // a constant. False for any other loop, or when the counter would overflow its type.
 bool vt_loop_trips(const vt_scope *scope, const vt_op *loop, int64_t *out_trips);

@@ -37,7 +37,8 @@ enum { NONE = -1 };
 typedef struct place {
   int32_t groups[MOST_GROUPS];
   int32_t count, order;
-  bool stored; // its results are arrays in memory, written by its one group
+  bool stored;        // its results are arrays in memory, written by its one group
+  const bool *unread; // of a loop: operands that nothing in it reads; NULL for others
 } place;
 
 typedef struct use {
@@ -66,14 +67,9 @@ static bool hands_on(const vt_op *op) {
   return (class == VT_CLASS_NAME || vt_op_is_marker(op)) && op->operand_count >= op->result_count;
 }
 
-// A value that a loop carries and does not change.
-static bool loop_hands_on(const vt_op *op, uint32_t i) {
-  const vt_func *body = op->code == VT_OP_WHILE ? op->regions[1] : NULL;
-  return body && i < body->return_count && body->returns[i] == body->params[i];
-}
-
 const vt_value *vt_kernel_source(const vt_value *value) {
-  while (value->op && (hands_on(value->op) || loop_hands_on(value->op, (uint32_t)value->index)))
+  while (value->op && (hands_on(value->op) || (value->op->code == VT_OP_WHILE &&
+                                               vt_loop_keeps(value->op, (uint32_t)value->index))))
     value = value->op->operands[value->index];
   return value;
 }
@@ -85,14 +81,12 @@ static void mark_used(const vt_func *func, bool *used) {
 }
 
 // Which operands of a loop nothing in it reads; NULL for other operators.
-static const bool *passed_by(fusing *f, const vt_op *op) {
+static const bool *unread_by(fusing *f, const vt_op *op) {
   if (op->code != VT_OP_WHILE) return NULL;
   bool *used = VT_NEW_ARRAY(&f->scratch, bool, op->operand_count + 1);
   mark_used(op->regions[0], used);
   mark_used(op->regions[1], used);
-  uint32_t carried = op->regions[1]->return_count; // captures follow
-  for (uint32_t i = 0; i < op->operand_count; i++)
-    used[i] = !used[i] && (i >= carried || loop_hands_on(op, i));
+  for (uint32_t i = 0; i < op->operand_count; i++) used[i] = !used[i] && vt_loop_keeps(op, i);
   return used;
 }
 
@@ -275,22 +269,21 @@ static double held_for(const fusing *f, const vt_op *op, int depth) {
   return held;
 }
 
+// Whether the value, under whatever shape, is handed to more elements than it has.
+static bool is_spread(const fusing *f, const vt_value *value, int depth) {
+  for (const use *u = f->uses[value->id]; u && depth < MOST_DEPTH; u = u->next) {
+    if (u->op->code == VT_OP_BROADCAST_IN_DIM && elements(&u->op->results[0]) > elements(value))
+      return true;
+    if (u->op->code == VT_OP_RESHAPE && is_spread(f, &u->op->results[0], depth + 1)) return true;
+  }
+  return false;
+}
+
 // A row's or a column's value that is dear to make, or the end of a reduction, is not made again
 // for each element that it goes to.
 static bool spreads(const fusing *f, const vt_op *op) {
-  double own = elements(&op->results[0]);
-  if (own <= 1 || !is_elementwise(op)) return false;
-  for (const use *u = f->uses[op->results[0].id]; u; u = u->next) {
-    if (u->op->code == VT_OP_RESHAPE) {
-      if (is_soft(u->op) && u->op->result_count && f->uses[u->op->results[0].id] &&
-          f->uses[u->op->results[0].id]->op->code != VT_OP_BROADCAST_IN_DIM)
-        continue;
-    } else if (u->op->code != VT_OP_BROADCAST_IN_DIM || elements(&u->op->results[0]) <= own) {
-      continue;
-    }
-    if (is_dear(op) || held_for(f, op, 0) > 0) return true;
-  }
-  return false;
+  if (elements(&op->results[0]) <= 1 || !is_elementwise(op)) return false;
+  return is_spread(f, &op->results[0], 0) && (is_dear(op) || held_for(f, op, 0) > 0);
 }
 
 static bool takes_producers(const group *g) {
@@ -488,10 +481,10 @@ static double write_bytes(const fusing *f, const vt_op *op, uint32_t result) {
 
 static void add_streams(fusing *f, vt_kernel *kernel, const vt_op *op, int32_t at) {
   bool runs = kernel->kind == VT_KERNEL_CONTROL;
-  const bool *passed = passed_by(f, op);
+  const bool *unread = place_of(op)->unread;
   for (uint32_t i = 0; i < op->operand_count; i++) {
     const vt_value *from = vt_kernel_source(op->operands[i]);
-    if (from->type.dtype == VT_TOKEN || (passed && passed[i])) continue;
+    if (from->type.dtype == VT_TOKEN || (unread && unread[i])) continue;
     if (from->op && (is_nothing(from->op) || belongs(f, from->op, at))) {
       const vt_literal *literal =
           from->op->code == VT_OP_CONSTANT ? vt_attr_literal(from->op, VT_ATTR_VALUE) : NULL;
@@ -501,7 +494,7 @@ static void add_streams(fusing *f, vt_kernel *kernel, const vt_op *op, int32_t a
   }
   if (!place_of(op)->stored) return;
   for (uint32_t i = 0; i < op->result_count; i++)
-    if (op->results[i].type.dtype != VT_TOKEN && !loop_hands_on(op, i))
+    if (op->results[i].type.dtype != VT_TOKEN && !(op->code == VT_OP_WHILE && vt_loop_keeps(op, i)))
       add_stream(f, &kernel->writes, &op->results[i], runs ? 0 : write_bytes(f, op, i));
 }
 
@@ -597,10 +590,10 @@ static void prepare(fusing *f) {
     f->ops[at++] = op;
     op->note = p;
     if (hands_on(op)) continue;
-    const bool *passed = passed_by(f, op);
+    p->unread = unread_by(f, op);
     for (uint32_t i = 0; i < op->operand_count; i++) {
       const vt_value *from = vt_kernel_source(op->operands[i]);
-      if (passed && passed[i]) continue;
+      if (p->unread && p->unread[i]) continue;
       if (f->uses[from->id] && f->uses[from->id]->op == op) continue;
       use *u = VT_NEW(&f->scratch, use);
       *u = (use){op, f->uses[from->id]};

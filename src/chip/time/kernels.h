@@ -98,7 +98,7 @@ vt_product vt_product_of(const vt_chip *chip, const vt_op *op);
 double vt_product_seconds(const vt_device_model *model, const vt_product *product);
 // Bytes from HBM when the operands do not fit on the chip and are read in tiles.
 double vt_product_traffic(const vt_device_model *model, const vt_product *product, double lhs,
-                          double rhs, double out);
+                          double rhs);
 
 // Seconds that a collective takes by itself. (network.c)
 double vt_network_seconds(const vt_device_model *model, const vt_op *op);

@@ -99,16 +99,15 @@ double vt_product_seconds(const vt_device_model *model, const vt_product *p) {
   return least * p->passes / model->rates->mxu_share + fill;
 }
 
-// Blocks that are held at once: of both operands two each, one being filled; of the result an f32
-// sum and two to be written.
-enum { BLOCK_BYTES = 16 << 20 };
+// Blocks that are held at once: of both operands two each, one being filled; of the result its f32
+// sum, which is written from there.
+enum { BLOCK_BYTES = 16 << 20, SUM_BYTES = 4 };
 
-double vt_product_traffic(const vt_device_model *model, const vt_product *p, double lhs, double rhs,
-                          double out) {
+double vt_product_traffic(const vt_device_model *model, const vt_product *p, double lhs,
+                          double rhs) {
   double room = fmin(BLOCK_BYTES, (double)model->chip->vmem_bytes_per_core * 0.75);
   double e_lhs = lhs / fmax(p->batch * p->rows * p->depth, 1);
   double e_rhs = rhs / fmax(p->batch * p->depth * p->columns, 1);
-  double e_out = out / fmax(p->batch * p->rows * p->columns, 1);
   double least = HUGE_VAL;
   for (double bm = 128;; bm *= 2) {
     double m = fmin(bm, blocks(p->rows, 8) * 8);
@@ -116,16 +115,16 @@ double vt_product_traffic(const vt_device_model *model, const vt_product *p, dou
       double n = fmin(bn, blocks(p->columns, 128) * 128);
       for (double bk = 128;; bk *= 2) {
         double k = fmin(bk, blocks(p->depth, 128) * 128);
-        double held = 2 * (e_lhs * m * k + e_rhs * k * n) + (4 + 2 * e_out) * m * n;
+        double held = 2 * (e_lhs * m * k + e_rhs * k * n) + SUM_BYTES * m * n;
         double across = blocks(p->columns, n), down = blocks(p->rows, m);
         double bytes = lhs * across + rhs * down;
         if (k >= p->depth) bytes = fmin(lhs + rhs * down, lhs * across + rhs);
-        if (held <= room) least = fmin(least, bytes + out);
+        if (held <= room) least = fmin(least, bytes);
         if (bk >= p->depth) break;
       }
       if (bn >= p->columns) break;
     }
     if (bm >= p->rows) break;
   }
-  return isfinite(least) ? least : lhs + rhs + out;
+  return isfinite(least) ? least : lhs + rhs;
 }

@@ -171,7 +171,7 @@ static double product_bytes(const run *r, const vt_kernel *kernel, double room) 
   }
   if (fmin(side[0], side[1]) <= room) return side[0] + side[1] + rest;
   vt_product p = vt_product_of(r->t->model->chip, kernel->hero);
-  return vt_product_traffic(r->t->model, &p, side[0], side[1], 0) + rest;
+  return vt_product_traffic(r->t->model, &p, side[0], side[1]) + rest;
 }
 
 static from_hbm reads_of(const run *r, const vt_kernel *kernel, uint32_t at) {
@@ -448,6 +448,13 @@ static const vt_rates rates[VT_CHIP_COUNT] = {
                     coll * 1e-6, package * 1e9, dcn * 1e9,     idle,        busy,   sustained},
 #include "chip/time/rates.def"
 };
+
+enum {
+  RATES_ROWS = 0
+#define RATES(...) +1
+#include "chip/time/rates.def"
+};
+_Static_assert(RATES_ROWS == (int)VT_CHIP_COUNT, "each chip has its row in rates.def");
 
 const vt_rates *vt_rates_of(const vt_chip *chip) {
   return chip->rates ? chip->rates : &rates[chip->id];

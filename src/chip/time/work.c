@@ -23,43 +23,20 @@ typedef struct op_cost {
   double arithmetic, transcendental;
 } op_cost;
 
+static const struct {
+  bool given;
+  double floats, integers, transcendental;
+} costs[VT_OP_COUNT] = {
+#define VECTOR(op, floats, integers, transcendental)                                               \
+  [VT_OP_##op] = {true, floats, integers, transcendental},
+#include "chip/time/vector.def"
+};
+
 static op_cost cost_of(const vt_op *op) {
   bool whole = !vt_dtype_is_float(op->results[0].type.dtype);
-  switch (op->code) {
-  case VT_OP_RESHAPE:
-  case VT_OP_BITCAST_CONVERT:
-  case VT_OP_CONSTANT:
-  case VT_OP_TRANSPOSE:
-  case VT_OP_SLICE:
-  case VT_OP_DYNAMIC_SLICE:
-  case VT_OP_BROADCAST_IN_DIM:
-    return (op_cost){0};
-  case VT_OP_TANH:
-  case VT_OP_RSQRT:
-    return (op_cost){3, 1};
-  case VT_OP_EXPONENTIAL:
-  case VT_OP_LOG:
-  case VT_OP_SQRT:
-    return (op_cost){6, 1};
-  case VT_OP_DIVIDE:
-    return whole ? (op_cost){40, 1} : (op_cost){5, 1};
-  case VT_OP_REMAINDER:
-    return whole ? (op_cost){42, 1} : (op_cost){8, 1};
-  case VT_OP_LOGISTIC:
-    return (op_cost){8, 2};
-  case VT_OP_EXPONENTIAL_MINUS_ONE:
-  case VT_OP_LOG_PLUS_ONE:
-    return (op_cost){14, 1};
-  case VT_OP_POWER:
-  case VT_OP_CBRT:
-    return (op_cost){18, 2};
-  case VT_OP_MULTIPLY:
-    return (op_cost){whole ? 3 : 1, 0};
-  case VT_OP_CLAMP:
-    return (op_cost){2, 0};
-  default:
-    break;
-  }
+  if (costs[op->code].given)
+    return (op_cost){whole ? costs[op->code].integers : costs[op->code].floats,
+                     costs[op->code].transcendental};
   switch ((vt_cost_class)vt_op_info_get(op->code)->cost) {
   case VT_COST_FREE:
     return (op_cost){0};
