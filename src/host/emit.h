@@ -46,6 +46,13 @@ bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target);
 // Adds the function `name` to the module.
 void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name);
 
+// A function that another stage writes: equal keys have equal code.
+struct vt_code_source {
+  void (*key)(const void *user, const vt_target *target, vt_text *out_key);
+  void (*emit)(vt_emitter *e, const void *user, const char *name); // adds the function to the module
+  const void *user;
+};
+
 // emit_key.c: nodes that some output needs; the node of a scatter that is the output, or -1;
 // whether rows are short enough for buffers; the maximum number of buffers in a nest.
 enum { VT_NEST_BUFFERS = 4 };

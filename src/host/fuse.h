@@ -16,6 +16,8 @@
 typedef struct vt_nest vt_nest; // host/nest.h: the index space of a loop group
 typedef struct vt_loop vt_loop; // host/loop.h: a while as one function
 
+typedef struct vt_code_source vt_code_source; // host/emit.h: code that is not of the program's ops
+
 typedef struct vt_group {
   bool fused;
   uint32_t op_count;
@@ -29,6 +31,7 @@ typedef struct vt_group {
   int64_t work;        // elements times ops: an estimate for tier and thread decisions
   vt_nest *nest;       // loop groups; NULL for one-op groups
   const vt_loop *loop; // a while compiled to one function, no other field is set; else NULL
+  const vt_code_source *source; // a function of someone else, no other field is set; else NULL
 } vt_group;
 
 typedef struct vt_fuse_options {

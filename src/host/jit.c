@@ -345,7 +345,9 @@ static vt_status emit(void *user) {
   emission *e = user;
   const unit *u = e->unit;
   for (uint32_t i = 0; i < u->count; i++)
-    if (u->groups[i]->nest)
+    if (u->groups[i]->source)
+      u->groups[i]->source->emit(&e->emitter, u->groups[i]->source->user, u->names[i]);
+    else if (u->groups[i]->nest)
       vt_emit_nest(&e->emitter, u->groups[i]->nest, u->names[i]);
     else
       vt_emit_loop(&e->emitter, u->groups[i]->loop, u->names[i]);
@@ -547,7 +549,9 @@ static vt_status compile_wanted(vt_arena *arena, code_store *s, const request *w
 
 static request make_request(vt_arena *arena, const code_store *s, const vt_group *group) {
   vt_text text = {0};
-  if (group->nest)
+  if (group->source)
+    group->source->key(group->source->user, &s->target, &text);
+  else if (group->nest)
     vt_nest_key(group->nest, &s->target, &text);
   else
     vt_loop_key(group->loop, &s->target, &text);
@@ -591,7 +595,7 @@ static vt_status compile_groups(void *user) {
   vt_map asked = {0};
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < c->count; i++) {
-    if (!c->groups[i]->nest && !c->groups[i]->loop) continue;
+    if (!c->groups[i]->nest && !c->groups[i]->loop && !c->groups[i]->source) continue;
     requests[i] = make_request(&scratch, s, c->groups[i]);
     void **seen = vt_map_at(&asked, requests[i].key, requests[i].key_size);
     const code *known = vt_map_find(&s->code, requests[i].key, requests[i].key_size);

@@ -194,7 +194,7 @@ vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_tar
   k->output_count = group->output_count;
   k->in_place = VT_NEW_ARRAY(arena, bool, group->input_count * group->output_count);
   vt_assert(group->input_count + group->output_count <= MAX_PORTS || !group->nest);
-  if (group->loop) return k;
+  if (group->loop || group->source) return k;
   if (group->nest)
     create_nest(arena, k, group);
   else

@@ -5,14 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/map.h"
-#include "mosaic/mosaic_run.h"
+#include "mosaic/mosaic_code.h"
 
 static const int64_t max_memory = (int64_t)4 << 30; // of one device: blocks, scratch, allocations
 
 typedef struct attached {
   vt_program_call kernel; // what src/eval knows
-  const vt_mosaic *mosaic;
+  vt_mosaic *mosaic;
   uint32_t input_count; // windows that are operands
   int32_t *alias_of;    // by input window: the result that shares its memory, or -1
 } attached;
@@ -115,6 +116,11 @@ static vt_status attach(attacher *t, vt_op *op) {
   a->mosaic = mosaic;
   a->kernel = (vt_program_call){.meets_devices = mosaic->meets_devices, .run = run};
   VT_TRY(check_call(op, mosaic, &a->input_count));
+  if (mosaic->attached && mosaic->input_count != a->input_count)
+    return vt_error(VT_INVALID_ARGUMENT, "calls of kernel %s differ in their operands",
+                    mosaic->name);
+  mosaic->input_count = a->input_count;
+  mosaic->attached = true;
   a->alias_of = VT_NEW_ARRAY(t->arena, int32_t, a->input_count + 1);
   VT_TRY(read_aliases(op, a));
   vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_KERNEL, .count = 1, .kernel = &a->kernel});
@@ -137,6 +143,22 @@ vt_status vt_mosaic_attach(vt_module *module) {
   return st;
 }
 
+vt_status vt_mosaic_each(const vt_module *module, vt_mosaic_visit *visit, void *user) {
+  VT_ARRAY(const vt_func *) open = {0};
+  vt_status st = VT_OK;
+  for (uint32_t i = 0; i < module->func_count; i++) vt_array_push(&open, module->funcs[i]);
+  while (open.size && !st) {
+    const vt_func *func = open.data[--open.size];
+    for (const vt_op *op = func->first; op && !st; op = op->next) {
+      for (uint32_t i = 0; i < op->region_count; i++) vt_array_push(&open, op->regions[i]);
+      const vt_attr *kernel = op->code == VT_OP_CUSTOM_CALL ? vt_op_attr(op, VT_ATTR_KERNEL) : NULL;
+      if (kernel) st = visit(user, ((const attached *)kernel->kernel)->mosaic);
+    }
+  }
+  vt_array_free(&open);
+  return st;
+}
+
 // ---- memory -------------------------------------------------------------------------------------
 
 static vt_status own_memory(vt_mmachine *m, vt_marray *array, vt_mtype type, int64_t *used) {
@@ -146,9 +168,10 @@ static vt_status own_memory(vt_mmachine *m, vt_marray *array, vt_mtype type, int
   if (*used > max_memory)
     return vt_error(VT_RESOURCE_EXHAUSTED, "kernel %s needs more than %" PRId64 " bytes on a core",
                     m->kernel->name, max_memory);
-  array->data = calloc(1, (size_t)bytes + 64);
+  array->data = m->code ? m->code->alloc(bytes + 64) : calloc(1, (size_t)bytes + 64);
   if (!array->data) return vt_error_no_memory();
-  array->owned = true;
+  if (m->code) memset(array->data, 0, (size_t)bytes + 64);
+  array->release = m->code ? m->code->release : free;
   return VT_OK;
 }
 
@@ -195,26 +218,43 @@ static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor 
     w->is_output = i >= a->input_count;
     if (w->is_output) {
       vt_tensor result = out[i - a->input_count];
-      if (!m->core) copy_or_clear(result.data, NULL, vt_type_bytes(result.type));
+      if (!m->later && !m->outer_end) copy_or_clear(result.data, NULL, vt_type_bytes(result.type));
       VT_TRY(borrow(&w->outside, result, false));
     } else if (a->alias_of[i] >= 0) {
       vt_tensor operand = in[fixed + i];
       w->outside = m->windows[a->input_count + (uint32_t)a->alias_of[i]].outside;
-      if (!m->core) copy_or_clear(w->outside.data, operand.data, vt_type_bytes(operand.type));
-      if (!m->core && is_narrow_unsigned(operand.type)) sign_extend(&w->outside);
+      if (!m->later) copy_or_clear(w->outside.data, operand.data, vt_type_bytes(operand.type));
+      if (!m->later && is_narrow_unsigned(operand.type)) sign_extend(&w->outside);
     } else {
       VT_TRY(borrow(&w->outside, in[fixed + i], true));
     }
     vt_marray *inside = &m->arrays[k->prefetch_count + i];
     if (k->windows[i].whole) {
       *inside = w->outside;
-      w->outside.owned = false;
+      w->outside.release = NULL;
     } else {
       VT_TRY(own_memory(m, inside, k->body->block->args[k->grid_rank + k->prefetch_count + i].type,
                         used));
+      w->block_memory = inside->data;
     }
   }
   return VT_OK;
+}
+
+static vt_status set_up_code(vt_mmachine *m) {
+  const vt_mosaic *k = m->kernel;
+  uint32_t most = 0;
+  for (uint32_t i = 0; i < k->op_count; i++) {
+    uint32_t values = k->ops[i]->operand_count + k->ops[i]->result_count;
+    if (values > most) most = values;
+  }
+  m->call = vt_mosaic_call;
+  m->product = m->code->product;
+  m->passed = VT_NEW_ARRAY(m->arena, void *, most + 1);
+  m->lent = VT_NEW_ARRAY(m->arena, vt_eval_buffer, most + 1);
+  m->memory = m->code->alloc(m->code->memory_bytes + 64);
+  if (!m->memory) return vt_error_no_memory();
+  return m->code->open(m->code, &m->products);
 }
 
 static vt_status set_up(vt_mmachine *m, const attached *a, const vt_tensor *in,
@@ -242,15 +282,25 @@ static vt_status set_up(vt_mmachine *m, const attached *a, const vt_tensor *in,
     VT_TRY(own_memory(m, &m->arrays[i], args[i].type, &used));
   for (int32_t i = 0; i < k->place_count; i++)
     VT_TRY(own_memory(m, &m->arrays[refs + (uint32_t)i], k->places[i]->type, &used));
-  return own_memory(m, &m->arrays[m->array_count - 1], barrier, &used);
+  VT_TRY(own_memory(m, &m->arrays[m->array_count - 1], barrier, &used));
+  return m->code ? set_up_code(m) : VT_OK;
+}
+
+static void release(vt_marray *array) {
+  if (array->release) array->release(array->data);
 }
 
 static void tear_down(vt_mmachine *m) {
   if (!m->kernel) return;
-  for (uint32_t i = 0; m->arrays && i < m->array_count; i++)
-    if (m->arrays[i].owned) free(m->arrays[i].data);
   for (uint32_t i = 0; m->windows && i < m->kernel->window_count; i++)
-    if (m->windows[i].outside.owned) free(m->windows[i].outside.data);
+    if (m->windows[i].block_memory)
+      m->arrays[m->kernel->prefetch_count + i].data = m->windows[i].block_memory;
+  for (uint32_t i = 0; m->arrays && i < m->array_count; i++)
+    release(&m->arrays[i]);
+  for (uint32_t i = 0; m->windows && i < m->kernel->window_count; i++)
+    release(&m->windows[i].outside);
+  if (m->memory) m->code->release(m->memory);
+  if (m->products) m->code->close(m->products);
   free(m->frames);
 }
 
@@ -284,6 +334,7 @@ static vt_status run_machines(vt_mmachine *machines, int32_t count) {
       int64_t before = m->steps;
       if (m->done) continue;
       VT_TRY(vt_mmachine_run(m));
+      if (m->code && m->waiting) return deadlock(machines, count); // it is alone
       moved = moved || m->steps != before || m->done;
       all_done = all_done && m->done;
     }
@@ -319,6 +370,84 @@ static void hand_over(uint32_t count, vt_tensor *out) {
   }
 }
 
+// ---- machines that share the grid ---------------------------------------------------------------
+
+enum { MOST_SHARES = 16 };
+
+typedef struct shared_run {
+  const attached *kernel;
+  const vt_eval_env *env;
+  int32_t device, shares;
+  int64_t points; // of the free dimensions
+  const vt_tensor *in, *out;
+  vt_status errors[MOST_SHARES];
+} shared_run;
+
+// One share of the points, on a machine of its own: its scratch starts as zeros. The shares depend
+// on the grid alone, so results do not depend on the number of threads.
+static void run_share(void *user, int32_t share) {
+  shared_run *r = user;
+  vt_arena arena = {0};
+  vt_eval_state state = {0};
+  vt_status st = VT_OK;
+  vt_mmachine m = {.all = &m,
+                   .device = r->device,
+                   .device_count = 1,
+                   .code = r->kernel->mosaic->code,
+                   .exact_dots = r->env->exact_dots,
+                   .later = share > 0,
+                   .outer = r->points * share / r->shares,
+                   .outer_end = r->points * (share + 1) / r->shares,
+                   .state = &state,
+                   .arena = &arena};
+  VT_TRY_OUT(set_up(&m, r->kernel, r->in, r->out));
+  VT_TRY_OUT(run_machines(&m, 1));
+out:
+  r->errors[share] = st;
+  tear_down(&m);
+  vt_eval_state_fini(&state);
+  vt_arena_free(&arena);
+}
+
+// The number of points of the free dimensions; 0 when the grid is not shared.
+static int64_t free_points(const attached *a, const vt_tensor *in) {
+  const vt_mosaic *k = a->mosaic;
+  int64_t points = 1;
+  uint32_t dynamic = 0;
+  for (uint32_t i = 0; i < a->input_count; i++)
+    if (a->alias_of[i] >= 0) return 0;
+  for (uint32_t d = 0; d < k->grid_rank; d++) {
+    int64_t bound =
+        k->grid[d] == INT64_MIN ? vt_int_load(VT_S32, in[dynamic++].data, 0) : k->grid[d];
+    if (bound <= 0) return 0;
+    if (d < k->code->free_dims) points *= bound;
+  }
+  return k->code->free_dims ? points : 0;
+}
+
+static vt_status run_shared(const attached *a, const vt_op *op, const vt_eval_env *env,
+                            int32_t device, int64_t points, const vt_tensor *in, vt_tensor *out) {
+  shared_run r = {.kernel = a,
+                  .env = env,
+                  .device = device,
+                  .points = points,
+                  .shares = points < MOST_SHARES ? (int32_t)points : MOST_SHARES,
+                  .in = in,
+                  .out = out};
+  for (uint32_t i = 0; i < op->result_count; i++)
+    copy_or_clear(out[i].data, NULL, vt_type_bytes(out[i].type));
+  a->mosaic->code->spread(r.shares, run_share, &r);
+  vt_status st = VT_OK;
+  for (int32_t i = 0; i < r.shares; i++) {
+    if (st)
+      vt_status_free(r.errors[i]);
+    else
+      st = r.errors[i];
+  }
+  if (!st) hand_over(op->result_count, out);
+  return st;
+}
+
 static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_eval_env *env,
                      int32_t devices, const vt_tensor *const *in, vt_tensor *const *out) {
   const attached *a = (const attached *)kernel;
@@ -327,6 +456,9 @@ static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_ev
   vt_status st = VT_OK;
   int32_t partitions = env->partition_count > 0 ? env->partition_count : 1;
   int32_t cores = a->mosaic->core_count, count = devices * cores;
+  int32_t alone = env->replica * partitions + env->partition;
+  int64_t points = a->mosaic->code && devices == 1 ? free_points(a, in[0]) : 0;
+  if (points) return run_shared(a, op, env, alone, points, in[0], out[0]);
   vt_mmachine *machines = VT_NEW_ARRAY(&arena, vt_mmachine, count);
   for (int32_t i = 0; i < count; i++) {
     int32_t d = i / cores;
@@ -334,10 +466,12 @@ static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_ev
                                 .device = d,
                                 .device_count = devices,
                                 .core = i % cores,
+                                .later = i % cores > 0,
+                                .code = a->mosaic->code,
                                 .exact_dots = env->exact_dots,
                                 .state = &state,
                                 .arena = &arena};
-    if (devices == 1) machines[i].device = env->replica * partitions + env->partition;
+    if (devices == 1) machines[i].device = alone;
     VT_TRY_OUT(set_up(&machines[i], a, in[d], out[d]));
   }
   VT_TRY_OUT(run_machines(machines, count));

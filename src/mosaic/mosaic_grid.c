@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "mosaic/mosaic_run.h"
+#include "mosaic/mosaic_code.h"
 
 static vt_marray *inside_of(vt_mmachine *m, uint32_t window) {
   return &m->arrays[m->kernel->prefetch_count + window];
@@ -42,10 +42,27 @@ static vt_status overlap(vt_mmachine *m, uint32_t window, vt_mview *outside, vt_
   return VT_OK;
 }
 
+// A block that is one piece of the array and is only read need not be copied.
+static bool lies_together(const vt_mview *outside, const vt_marray *block) {
+  int64_t stride = (int64_t)vt_dtype_bytes(block->type.dtype);
+  for (int32_t d = outside->rank; d-- > 0;) {
+    if (outside->dims[d] != block->type.dims[d]) return false;
+    if (outside->dims[d] > 1 && outside->strides[d] != stride) return false;
+    stride *= outside->dims[d];
+  }
+  return true;
+}
+
 static vt_status fetch(vt_mmachine *m, uint32_t window) {
   vt_mview outside, inside;
   vt_marray *array = inside_of(m, window);
+  vt_mwindow_state *state = &m->windows[window];
   VT_TRY(overlap(m, window, &outside, &inside));
+  if (m->code && m->code->kept_inputs[window]) {
+    bool together = lies_together(&outside, array);
+    array->data = together ? state->outside.data + outside.offset : state->block_memory;
+    if (together) return VT_OK;
+  }
   if (vt_mview_elements(&inside) != vt_mtype_elements(array->type))
     memset(array->data, 0, (size_t)vt_mtype_bytes(array->type));
   return vt_mview_copy(m, &outside, &inside);
@@ -113,9 +130,26 @@ static bool next_point(vt_mmachine *m) {
   return more;
 }
 
+// The same for a machine that has some of the points of the leading dimensions.
+static bool next_own_point(vt_mmachine *m) {
+  uint32_t rank = m->kernel->grid_rank, outer = m->code->free_dims;
+  if (m->started && vt_eval_next((int32_t)(rank - outer), m->bounds + outer, m->index + outer))
+    return true;
+  if (m->started) m->outer++;
+  m->started = true;
+  if (m->outer >= m->outer_end) return false;
+  int64_t at = m->outer;
+  for (uint32_t d = outer; d-- > 0;) {
+    m->index[d] = at % m->bounds[d];
+    at /= m->bounds[d];
+  }
+  return true;
+}
+
 vt_status vt_mgrid_advance(vt_mmachine *m) {
-  if (!next_point(m)) return end(m);
+  if (!(m->outer_end ? next_own_point(m) : next_point(m))) return end(m);
   VT_TRY(move_windows(m));
+  if (m->code) return vt_mmachine_run_code(m, m->kernel->body);
   vt_mmachine_set_args(m, m->kernel->body->block);
   return vt_mmachine_push(m, m->kernel->body->block);
 }

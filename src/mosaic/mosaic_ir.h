@@ -106,6 +106,7 @@ struct vt_mop {
   vt_mblock **blocks; // one for each region; empty regions have one without ops
   vt_mattr *attrs;
   int32_t place;     // of allocations: its number
+  uint32_t number, end; // in the order of the text, and the number after those in its blocks
   vt_mvalue **dead;  // vectors of the op's block that are used here last
   const vt_loc *loc; // never NULL
   vt_mblock *block;
@@ -152,12 +153,19 @@ struct vt_mosaic {
   int64_t *grid; // INT64_MIN: an operand of the call
   // The dimension of the grid whose points run on cores of their own, at the same time; -1: none.
   int32_t core_dim, core_count;
+  uint32_t parallel_dims; // leading ones whose points are said to be independent
   uint32_t dynamic_count, prefetch_count, scratch_count;
   uint32_t window_count; // inputs and outputs
+  uint32_t input_count;  // of them, as the calls say
   vt_mwindow *windows;
   int32_t slot_count, ref_count, place_count;
   vt_mvalue **places; // results of the allocations
   bool meets_devices; // remote copies or signals, or a barrier
+  bool attached;        // to a call
+  uint32_t op_count;
+  vt_mop **ops;         // by number
+  uint64_t hash[2];     // of the text it was read from
+  struct vt_mcode *code; // NULL: it is interpreted
 };
 
 typedef struct vt_mop_info {
@@ -207,6 +215,7 @@ vt_status vt_mosaic_lower(vt_bytes body, vt_arena *scratch, vt_arena *arena,
                           vt_mosaic *kernel) VT_CHECKED;
 vt_status vt_mosaic_verify(const vt_mosaic *kernel) VT_CHECKED;
 void vt_mosaic_find_deaths(vt_mosaic *kernel, vt_arena *arena);
+void vt_mosaic_number(vt_mosaic *kernel, vt_arena *arena);
 // errors INTERNAL, RESOURCE_EXHAUSTED: the chip's compiler would refuse the kernel
 vt_status vt_mosaic_limits(const vt_mosaic *kernel) VT_CHECKED;
 

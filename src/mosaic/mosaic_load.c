@@ -11,6 +11,8 @@ static vt_status load(vt_string config, vt_arena *scratch, vt_arena *arena, vt_m
   VT_TRY(vt_mosaic_lower(body, scratch, arena, kernel));
   VT_TRY(vt_mosaic_verify(kernel));
   vt_mosaic_find_deaths(kernel, arena);
+  vt_mosaic_number(kernel, arena);
+  for (uint64_t i = 0; i < 2; i++) kernel->hash[i] = vt_hash_bytes(config.data, config.size, i + 1);
   return VT_OK;
 }
 

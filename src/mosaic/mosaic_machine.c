@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "mosaic/mosaic_run.h"
+#include "mosaic/mosaic_code.h"
 
 enum { MOST_MOVED = 512 };
 
-static const vt_mrun runs[] = {
+const vt_mrun vt_mosaic_runs[VT_MOP_COUNT] = {
 #define MOP(code, text, least, most, results, regions, kinds, rule, run, ...)                      \
   [VT_MOP_##code] = vt_mosaic_run_##run,
 #define REFUSED(text, what)
@@ -197,7 +197,7 @@ static vt_status step(vt_mmachine *m) {
   if (!op) return end_of_for(m, NULL); // an empty block of a loop
   top(m)->next = op->next;
   m->waiting = NULL;
-  VT_TRY(runs[op->code](m, op));
+  VT_TRY(vt_mosaic_runs[op->code](m, op));
   m->steps++;
   if (m->waiting) {
     top(m)->next = op;
@@ -227,8 +227,20 @@ void vt_mmachine_set_args(vt_mmachine *m, const vt_mblock *block) {
   }
 }
 
+vt_status vt_mmachine_run_code(vt_mmachine *m, const vt_mfunc *func) {
+  m->steps++;
+  if (!m->code->funcs[func - m->kernel->funcs](m)) return VT_OK;
+  vt_status st = m->failed;
+  m->failed = NULL;
+  return st;
+}
+
 vt_status vt_mmachine_call(vt_mmachine *m, const vt_mfunc *func) {
   uint32_t depth = m->depth;
+  if (m->code) VT_TRY(vt_mmachine_run_code(m, func));
+  if (m->waiting)
+    return vt_mop_error(m->waiting, VT_INVALID_ARGUMENT, "a wait inside of a transform");
+  if (m->code) return VT_OK;
   vt_mmachine_set_args(m, func->block);
   VT_TRY(vt_mmachine_push(m, func->block));
   while (m->depth > depth) {

@@ -61,6 +61,23 @@ static bool meets(const vt_mblock *block) {
   return false;
 }
 
+static void number_ops(vt_mosaic *kernel, vt_mblock *block) {
+  for (vt_mop *op = block->first; op; op = op->next) {
+    if (kernel->ops) kernel->ops[kernel->op_count] = op;
+    op->number = kernel->op_count++;
+    for (uint32_t b = 0; b < op->block_count; b++) number_ops(kernel, op->blocks[b]);
+    op->end = kernel->op_count;
+  }
+}
+
+void vt_mosaic_number(vt_mosaic *kernel, vt_arena *arena) {
+  for (uint32_t pass = 0; pass < 2; pass++) {
+    if (pass) kernel->ops = VT_NEW_ARRAY(arena, vt_mop *, kernel->op_count + 1);
+    kernel->op_count = 0;
+    for (uint32_t i = 0; i < kernel->func_count; i++) number_ops(kernel, kernel->funcs[i].block);
+  }
+}
+
 void vt_mosaic_find_deaths(vt_mosaic *kernel, vt_arena *arena) {
   finder f = {arena, VT_NEW_ARRAY(arena, vt_mop *, kernel->slot_count + 1)};
   for (uint32_t i = 0; i < kernel->func_count; i++) find_uses(&f, kernel->funcs[i].block);

@@ -515,6 +515,9 @@ static vt_status read_cores(reader *r, const vt_raw_op *op) {
   k->core_dim = -1;
   k->core_count = 1;
   if (!list || list->kind != VT_RAW_ARRAY || list->count > k->grid_rank) return VT_OK;
+  while (k->parallel_dims < list->count && list->items[k->parallel_dims]->kind == VT_RAW_TEXT &&
+         vt_string_is(inside(list->items[k->parallel_dims]->string), "parallel"))
+    k->parallel_dims++;
   for (uint32_t i = list->count; i-- > 0;) {
     const vt_raw_attr *item = list->items[i];
     if (item->kind != VT_RAW_TEXT) continue;

@@ -16,7 +16,7 @@
 typedef struct vt_marray {
   char *data;
   vt_mtype type;
-  bool owned;     // freed with the machine
+  void (*release)(void *data); // NULL: someone else's
   bool read_only; // an operand of the call: copied before the first write
 } vt_marray;
 
@@ -53,14 +53,21 @@ typedef struct vt_mwindow_state {
   vt_marray outside; // the operand or result of the call
   bool is_output;
   bool valid; // holds a block
+  char *block_memory; // of its own; the block may also be in place (mosaic_grid.c)
   int64_t block[VT_MOSAIC_RANK];
 } vt_mwindow_state;
 
-typedef struct vt_mmachine {
+typedef struct vt_mcode vt_mcode;
+typedef struct vt_mmachine vt_mmachine;
+// Generated code of a function: 0 when it is done; else m->failed says why not, or m->waiting.
+typedef int32_t vt_mcode_fn(vt_mmachine *m);
+
+struct vt_mmachine {
   const vt_mosaic *kernel;
-  struct vt_mmachine *all; // machines of the run, one for each core of each device in turn
+  vt_mmachine *all; // machines of the run, one for each core of each device in turn
   int32_t device, device_count, core;
   bool exact_dots;
+  bool later; // another machine has the same results and sets them up
   vt_eval_state *state;
   vt_arena *arena;
   vt_mslot *slots;
@@ -78,7 +85,17 @@ typedef struct vt_mmachine {
   int64_t wanted, found;
   uint64_t seed, draws;
   int64_t steps;
-} vt_mmachine;
+  // Of a kernel with code (mosaic_code.h).
+  const vt_mcode *code;
+  int32_t (*call)(vt_mmachine *m, uint32_t op);
+  int32_t (*product)(vt_mmachine *m, uint32_t product, const void *a, const void *b, void *out);
+  char *memory;
+  void **passed;
+  vt_eval_buffer *lent;
+  void *products;
+  vt_status failed;
+  int64_t outer, outer_end; // points of the code's free dimensions that are this machine's
+};
 
 typedef vt_status (*vt_mrun)(vt_mmachine *m, const vt_mop *op);
 #define MOP(code, text, least, most, results, regions, kinds, rule, run, ...)                      \
@@ -88,11 +105,15 @@ typedef vt_status (*vt_mrun)(vt_mmachine *m, const vt_mop *op);
 #undef MOP
 #undef REFUSED
 
+extern const vt_mrun vt_mosaic_runs[VT_MOP_COUNT];
+
 // mosaic_machine.c
 // Runs until the kernel is done or waits.
 vt_status vt_mmachine_run(vt_mmachine *m) VT_CHECKED;
 // Runs a transform at the current point of the grid; its results are in m->returned.
 vt_status vt_mmachine_call(vt_mmachine *m, const vt_mfunc *func) VT_CHECKED;
+// Runs the generated code of a function; it may be left waiting.
+vt_status vt_mmachine_run_code(vt_mmachine *m, const vt_mfunc *func) VT_CHECKED;
 vt_status vt_mmachine_push(vt_mmachine *m, const vt_mblock *block) VT_CHECKED;
 void vt_mmachine_set_args(vt_mmachine *m, const vt_mblock *block);
 

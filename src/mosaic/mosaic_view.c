@@ -318,7 +318,7 @@ vt_status vt_marray_own(vt_mmachine *m, vt_marray *array) {
   VT_TRY(vt_eval_scratch((int64_t)bytes + 1, &copy));
   memcpy(copy, array->data, bytes);
   array->data = copy;
-  array->owned = true;
+  array->release = free;
   array->read_only = false;
   return VT_OK;
 }

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "import/import.h"
 #include "mosaic/mosaic.h"
+#include "mosaic_host/mosaic_host.h"
 #include "passes/passes.h"
 #include "spmd/spmd.h"
 
@@ -122,6 +123,13 @@ static bool evaluator_wanted(void) {
   return wanted && !strcmp(wanted, "1");
 }
 
+// VTPU_PALLAS=evaluator runs TPU kernels op by op, to tell a bug in their code from one in what the
+// ops mean.
+static bool kernels_evaluated(void) {
+  const char *wanted = getenv("VTPU_PALLAS");
+  return wanted && !strcmp(wanted, "evaluator");
+}
+
 // VTPU_PARTITIONED=1 runs the program of one device, on all devices in lockstep, instead of the
 // program on whole arrays: what a real slice would do, checked by its results.
 static vt_status partition(const vt_executable *executable, vt_module *module) {
@@ -160,8 +168,14 @@ static vt_status generate(vt_executable *executable, const vt_host_options *host
     vt_module_destroy(taken);
     return st;
   }
+  if (!host->evaluator_only && !kernels_evaluated()) st = vt_mkernels_compile(taken, host->exact_dots, &executable->kernels);
+  if (st) {
+    vt_module_destroy(taken);
+    return st;
+  }
   VT_TRY(vt_host_compile(taken, host, &executable->program));
-  executable->info.code_bytes = vt_program_code_bytes(executable->program);
+  executable->info.code_bytes =
+      vt_program_code_bytes(executable->program) + vt_mkernels_code_bytes(executable->kernels);
   executable->tiny =
       executable->zeros || (vt_program_is_small(executable->program) && !executable->transfers);
   return VT_OK;

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/memory.h"
 #include "import/import.h"
+#include "mosaic_host/mosaic_host.h"
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -131,6 +132,7 @@ void vt_executable_release(vt_executable *executable) {
   vt_executable_release(executable->alone);
   pthread_mutex_destroy(&executable->others_lock);
   vt_program_destroy(executable->program);
+  vt_mkernels_destroy(executable->kernels);
   vt_module_destroy(executable->local);
   vt_arena_free(&executable->use_arena);
   vt_arena_free(&executable->arena);

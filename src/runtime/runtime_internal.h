@@ -133,6 +133,7 @@ struct vt_executable {
   vt_slice slice;
   vt_tiling *param_tilings, *result_tilings; // NULL with one partition
   vt_program *program;
+  struct vt_mkernels *kernels; // the code of its TPU kernels; may be NULL
   bool tiny;      // worth running on the calling thread
   bool transfers; // talks to host callbacks
   bool zeros;     // every result is zero everywhere: nothing to run

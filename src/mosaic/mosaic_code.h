@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// mosaic_code.h - a kernel as code for this machine, as src/mosaic_host makes it: what the machine
+// of a run asks of it. A kernel without code is interpreted.
+//
+// Code does what mosaic_machine.c does for the blocks of a function. Vectors lie at fixed places of
+// the machine's memory. What it has no instructions for, it asks the op's own function for, by
+// vt_mosaic_call: operands and results then pass through the machine's slots.
+#ifndef VT_MOSAIC_MOSAIC_CODE_H
+#define VT_MOSAIC_MOSAIC_CODE_H
+
+#include "mosaic/mosaic_run.h"
+
+struct vt_mcode {
+  vt_mcode_fn *const *funcs; // by function of the kernel
+  int64_t memory_bytes;      // of a machine, for vectors
+  // Leading dimensions of the grid whose points do not depend on each other: they are dealt to
+  // machines with memory of their own. 0: none.
+  uint32_t free_dims;
+  const bool *kept_inputs; // by window: the body does not write into its block
+  // Product number `product`: out = a x b. 0: done
+  int32_t (*product)(vt_mmachine *m, uint32_t product, const void *a, const void *b, void *out);
+  vt_status (*open)(const vt_mcode *code, void **out_state); // what products need, by machine
+  void (*close)(void *state);
+  // task(user, i) for each i < count, on the threads there are.
+  void (*spread)(int32_t count, void (*task)(void *user, int32_t i), void *user);
+  void *(*alloc)(int64_t bytes);
+  void (*release)(void *data);
+};
+
+// Runs op `number` of the kernel by its own function. m->passed[] holds the addresses of its
+// vectors, operands before results; scalars are in their slots. 0: done; else the code returns.
+int32_t vt_mosaic_call(vt_mmachine *m, uint32_t number);
+
+// The kernels of the module's calls, each once or more often.
+typedef vt_status vt_mosaic_visit(void *user, vt_mosaic *kernel);
+vt_status vt_mosaic_each(const vt_module *module, vt_mosaic_visit *visit, void *user) VT_CHECKED;
+
+#endif

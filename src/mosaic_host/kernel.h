@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernel.h - a kernel on its way to code; internal to this folder.
+//
+// A vector value has a home: memory of the machine, filled where its op stands; the array it was
+// loaded from; or none, when it is computed wherever it is used.
+#ifndef VT_MOSAIC_HOST_KERNEL_H
+#define VT_MOSAIC_HOST_KERNEL_H
+
+#include "host/emit.h"
+#include "mosaic/mosaic_code.h"
+
+typedef enum vt_khome {
+  VT_KHOME_NONE,   // a scalar, a reference, or never used
+  VT_KHOME_INLINE, // computed where it is used
+  VT_KHOME_MEMORY, // dense, at `at` in the machine's memory
+  VT_KHOME_LEAF,   // a part of an array, read where it is used
+  VT_KHOME_ALIAS   // the memory of the operand, which is dense, with other dimensions
+} vt_khome;
+
+typedef struct vt_kvalue {
+  vt_khome home;
+  uint32_t uses;
+  const vt_mop *user; // one of them
+  bool live;
+  bool native, loads;             // the op has code; it is a load with code
+  bool wants_memory, wants_dense; // what uses need
+  bool free;                      // of constants and counts: costs nothing to compute again
+  bool dynamic;                   // LEAF: whether it lies inside is known at run time only
+  int64_t at, bytes;
+  uint32_t first, last;            // numbers of ops between which its memory is in use
+  int64_t strides[VT_MOSAIC_RANK]; // LEAF: in elements
+  // References.
+  bool plain;       // elements lie at static strides
+  bool inside;      // and surely in the array
+  int32_t array;    // number in the machine
+  vt_mview view;    // its static part: dimensions and strides in bytes
+} vt_kvalue;
+
+// An operand of a product: dense where it is, or brought into memory first.
+typedef struct vt_kside {
+  vt_dtype dtype; // f32 or bf16
+  bool moved;
+  bool rounds;       // to bf16, kept as f32
+  int64_t at, bytes; // when moved
+  int64_t batch, rows, columns; // strides in elements
+} vt_kside;
+
+typedef struct vt_kproduct {
+  uint32_t op;    // its number
+  bool native;    // else the op's own function
+  bool adds;      // the accumulator is not zero
+  int64_t batch, m, n, k;
+  vt_kside sides[2];
+  void *primitive; // kernel_product.c
+} vt_kproduct;
+
+typedef struct vt_kplan {
+  const vt_mosaic *kernel;
+  bool exact_dots;
+  vt_arena *arena;
+  vt_kvalue *values; // by slot
+  int32_t *products_of; // by op; -1
+  int64_t *temps;      // by op: memory that it needs for itself
+  bool *native_stores; // by op
+  uint32_t product_count;
+  vt_kproduct *products;
+  int64_t memory_bytes;
+  bool *kept_inputs;
+  uint32_t free_dims;
+} vt_kplan;
+
+static inline vt_kvalue *vt_kvalue_of(const vt_kplan *p, const vt_mvalue *v) {
+  return &p->values[v->slot];
+}
+
+// kernel_plan.c. False: this kernel is left to the interpreter.
+bool vt_kplan_make(vt_kplan *p);
+bool vt_kplan_is_zero(const vt_mvalue *v);
+// The value as a constant, when it is one.
+bool vt_kplan_constant(const vt_mvalue *v, int64_t *out);
+// What a value is when all indices of the grid but the first `unknown` are 0.
+bool vt_kplan_fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int64_t *out);
+// Dimensions that differ by sizes of 1 only: by dimension of `to` that of `from`, or -1.
+bool vt_kplan_unit_cast(vt_mtype from, vt_mtype to, int32_t *map);
+
+// kernel_free.c: which dimensions of the grid are free, which input blocks are kept.
+void vt_kplan_grid(vt_kplan *p);
+
+// kernel_lanes.c: elementwise ops on vectors in registers, of e->target.lanes elements.
+bool vt_klanes_has(const vt_mop *op);
+bool vt_klanes_cheap(const vt_mop *op);
+bool vt_klanes_type(vt_dtype dtype);       // values of the type may be in registers
+vt_dtype vt_klanes_memory(vt_dtype dtype); // the type that is read instead
+LLVMValueRef vt_klanes_emit(vt_emitter *e, vt_arena *arena, const vt_mop *op,
+                            const LLVMValueRef *in);
+LLVMValueRef vt_klanes_convert(vt_emitter *e, vt_arena *arena, vt_dtype from, vt_dtype to,
+                               LLVMValueRef x);
+
+// kernel_product.c
+bool vt_kproduct_make(vt_kproduct *p);
+void vt_kproduct_free(vt_kproduct *p);
+vt_status vt_kproducts_open(const vt_kproduct *products, uint32_t count, void **out_state);
+void vt_kproducts_close(void *state);
+int32_t vt_kproduct_run(vt_mmachine *m, uint32_t number, const void *a, const void *b, void *out);
+
+// kernel_emit.c: the code of one function.
+void vt_kernel_emit(vt_emitter *e, const vt_kplan *plan, const vt_mfunc *func, const char *name);
+
+// ---- shared by kernel_emit.c and kernel_nest.c --------------------------------------------------
+
+typedef struct vt_kscalar {
+  LLVMValueRef value;   // of a scalar
+  LLVMValueRef pointer; // LEAF: to its first element
+  LLVMValueRef offset;  // of a reference: bytes
+  LLVMValueRef ok;      // of a reference: i1, it lies inside
+} vt_kscalar;
+
+typedef struct vt_kemit {
+  vt_emitter *e;
+  const vt_kplan *plan;
+  const vt_mfunc *func;
+  vt_arena arena;
+  int lanes;           // of vectors; e->target.lanes is 1 for scalars
+  vt_kscalar *values;  // by slot
+  LLVMValueRef machine, memory, slots, arrays, passed;
+  LLVMBasicBlockRef failed; // returns 1
+  LLVMTypeRef i1, i8, i32, i64, pointer;
+} vt_kemit;
+
+static inline LLVMValueRef vt_ki64(vt_kemit *k, int64_t x) {
+  return LLVMConstInt(k->i64, (uint64_t)x, true);
+}
+LLVMValueRef vt_kat(vt_kemit *k, LLVMValueRef base, LLVMValueRef bytes);
+LLVMValueRef vt_kload_pointer(vt_kemit *k, LLVMValueRef base, int64_t at);
+LLVMBasicBlockRef vt_kblock(vt_kemit *k, const char *name);
+
+// A place for a vector: its first element, strides in elements.
+typedef struct vt_kplace {
+  LLVMValueRef pointer;
+  vt_dtype dtype;
+  int64_t strides[VT_MOSAIC_RANK];
+  const vt_mvalue *mask; // or NULL
+} vt_kplace;
+void vt_kdense(vt_mtype type, int64_t *strides);
+LLVMValueRef vt_kaddress(vt_kemit *k, const vt_mvalue *value); // of a value with a home
+// Computes the value into the place, as `place.dtype` (rounded to bf16 first with `rounds`).
+void vt_knest_store(vt_kemit *k, const vt_mvalue *value, const vt_kplace *place, bool rounds);
+void vt_knest_op(vt_kemit *k, const vt_mop *op, const vt_kplace *place); // an op's own result
+void vt_knest_reduce(vt_kemit *k, const vt_mop *op, const vt_kplace *place);
+void vt_knest_add(vt_kemit *k, const vt_mvalue *acc, const vt_kplace *place);
+LLVMValueRef vt_knest_element(vt_kemit *k, const vt_mvalue *value, const int64_t *index);
+bool vt_knest_reduces(const vt_mop *op);
+
+#endif

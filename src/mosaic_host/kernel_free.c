@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernel_free.c - which leading dimensions of a kernel's grid may run in any order on machines of
+// their own, and which input blocks nothing writes into.
+//
+// The program says that points along a dimension are independent ("parallel"). That is believed
+// where nothing in the kernel could tell: no copies, semaphores, random numbers or prints; each
+// result's block moves along with the dimension; and scratch holds nothing from one point of it to
+// the next, because the first thing that happens to it there is that it is filled.
+#include "mosaic_host/kernel.h"
+
+typedef struct finder {
+  vt_kplan *p;
+  bool bound;       // something in it depends on the order
+  bool *written;    // by array
+  uint32_t *filled; // by array, 0: not yet seen; 1: filled first; 2: used first
+  uint32_t free_dims;
+} finder;
+
+static bool is_ordered(const vt_mop *op) {
+  switch (op->code) {
+  case VT_MOP_ENQUEUE_DMA:
+  case VT_MOP_WAIT_DMA2:
+  case VT_MOP_SEM_SIGNAL:
+  case VT_MOP_SEM_WAIT:
+  case VT_MOP_SEM_READ:
+  case VT_MOP_SEED:
+  case VT_MOP_RANDOM:
+  case VT_MOP_LOG_VALUES:
+  case VT_MOP_LOG_BUFFER:
+  case VT_MOP_ASSERT:
+    return true;
+  default:
+    return false;
+  }
+}
+
+static bool is_store(const vt_mop *op) {
+  return op->code == VT_MOP_VECTOR_STORE || op->code == VT_MOP_STORE_VECTOR ||
+         op->code == VT_MOP_STRIDED_STORE || op->code == VT_MOP_STORE;
+}
+
+static void find_written(finder *f, const vt_mblock *block) {
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    f->bound = f->bound || is_ordered(op);
+    if (is_store(op)) f->written[vt_kvalue_of(f->p, op->operands[1])->array] = true;
+    if (op->code == VT_MOP_ENQUEUE_DMA)
+      f->written[vt_kvalue_of(f->p, vt_mop_optional(op, 2))->array] = true;
+    for (uint32_t b = 0; b < op->block_count; b++) find_written(f, op->blocks[b]);
+  }
+}
+
+// A store of a whole array.
+static bool fills(const finder *f, const vt_mop *op) {
+  const vt_mvalue *ref = op->code == VT_MOP_STORE ? NULL : op->operands[1];
+  int64_t at;
+  if (!is_store(op) || !ref || ref->op || vt_mop_i64(op, VT_MATTR_ADD, 0)) return false;
+  if (op->code == VT_MOP_STORE_VECTOR && vt_mop_optional(op, 3)) return false;
+  if (!vt_mtype_same_dims(op->operands[0]->type, ref->type)) return false;
+  for (int32_t d = 0; d < ref->type.rank; d++)
+    if (!vt_kplan_constant(op->operands[2 + d], &at) || at) return false;
+  (void)f;
+  return true;
+}
+
+// Looks at what happens first to each array. `surely`: the block runs at the first point.
+static void find_filled(finder *f, const vt_mblock *block, bool surely) {
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    bool dead = op->result_count == 1 && !op->block_count &&
+                !vt_kvalue_of(f->p, &op->results[0])->live;
+    for (uint32_t i = 0; i < op->operand_count && !dead; i++) {
+      const vt_mvalue *v = op->operands[i];
+      if (v->type.kind != VT_MREF || (op->result_count && op->results[0].type.kind == VT_MREF))
+        continue;
+      uint32_t *seen = &f->filled[vt_kvalue_of(f->p, v)->array];
+      if (!*seen) *seen = surely && i == 1 && fills(f, op) ? 1 : 2;
+    }
+    for (uint32_t b = 0; b < op->block_count; b++) {
+      int64_t taken = 0;
+      bool known = op->code == VT_MOP_IF && surely &&
+                   vt_kplan_fold(f->p->kernel, op->operands[0], f->free_dims, &taken);
+      bool region = op->code == VT_MOP_REGION || op->code == VT_MOP_TRACE;
+      find_filled(f, op->blocks[b], surely && (region || (known && (taken != 0) == (b == 0))));
+    }
+  }
+}
+
+// The index along `dim` is one of the block's, so that blocks of different points differ.
+static bool moves_with(const vt_mosaic *k, const vt_mwindow *w, uint32_t dim) {
+  if (w->whole || w->element || w->revisits || !w->transform) return false;
+  const vt_mop *end = w->transform->block->last;
+  for (uint32_t i = 0; i < end->operand_count; i++)
+    if (end->operands[i] == &w->transform->block->args[dim]) return true;
+  (void)k;
+  return false;
+}
+
+static bool dims_are_free(finder *f, uint32_t inputs) {
+  const vt_mosaic *k = f->p->kernel;
+  uint32_t arrays = k->body->block->arg_count - k->grid_rank;
+  if (f->bound) return false;
+  for (uint32_t i = 0; i < k->prefetch_count; i++)
+    if (f->written[i]) return false;
+  for (uint32_t i = 0; i < k->window_count; i++) {
+    if (i < inputs && f->written[k->prefetch_count + i]) return false;
+    for (uint32_t d = 0; i >= inputs && d < f->free_dims; d++)
+      if (!moves_with(k, &k->windows[i], d)) return false;
+  }
+  for (uint32_t i = 0; i < arrays + (uint32_t)k->place_count; i++) f->filled[i] = 0;
+  find_filled(f, k->body->block, true);
+  for (uint32_t i = k->prefetch_count + k->window_count; i < arrays; i++)
+    if (f->filled[i] == 2) return false;
+  for (int32_t i = 0; i < k->place_count; i++)
+    if (f->filled[arrays + (uint32_t)i] == 2) return false;
+  return true;
+}
+
+void vt_kplan_grid(vt_kplan *p) {
+  const vt_mosaic *k = p->kernel;
+  uint32_t arrays = k->body->block->arg_count - k->grid_rank + (uint32_t)k->place_count;
+  finder f = {.p = p,
+              .written = VT_NEW_ARRAY(p->arena, bool, arrays + 1),
+              .filled = VT_NEW_ARRAY(p->arena, uint32_t, arrays + 1)};
+  p->kept_inputs = VT_NEW_ARRAY(p->arena, bool, k->window_count + 1);
+  find_written(&f, k->body->block);
+  for (uint32_t i = 0; i < k->window_count; i++)
+    p->kept_inputs[i] = i < k->input_count && !k->windows[i].whole && !k->windows[i].revisits &&
+                        !f.written[k->prefetch_count + i];
+  for (f.free_dims = k->parallel_dims; f.free_dims && !dims_are_free(&f, k->input_count);)
+    f.free_dims--;
+  p->free_dims = f.free_dims;
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernel_product.c - matrix products of kernels by oneDNN, on one thread each: blocks are small,
+// and the threads run other points of the grid. The order of sums depends on the sizes alone.
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/dnnl_util.h"
+#include "mosaic_host/kernel.h"
+
+typedef struct primitive {
+  dnnl_primitive_t call;
+  dnnl_memory_desc_t sides[3], pad;
+  int64_t pad_bytes;
+  int64_t batch, steps[3]; // bytes from one product of the batch to the next
+} primitive;
+
+static bool make_desc(int64_t rows, int64_t columns, int64_t row, int64_t column, vt_dtype dtype,
+                      dnnl_memory_desc_t *out) {
+  dnnl_dims_t dims = {rows, columns}, strides = {row, column};
+  return dnnl_memory_desc_init_by_strides(out, 2, dims, vt_dnnl_dtype(dtype), strides) ==
+         dnnl_success;
+}
+
+static bool make_primitive(const dnnl_matmul_desc_t *desc, primitive *out) {
+  dnnl_primitive_attr_t attr = NULL;
+  dnnl_primitive_desc_t pd = NULL;
+  const char *info = NULL;
+  if (!vt_dnnl_engine() || dnnl_primitive_attr_create(&attr) != dnnl_success) return false;
+  dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+  int threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+  bool made =
+      dnnl_primitive_desc_create(&pd, desc, attr, vt_dnnl_engine(), NULL) == dnnl_success &&
+      dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info) == dnnl_success &&
+      !strstr(info, "ref") && dnnl_primitive_create(&out->call, pd) == dnnl_success;
+  omp_set_num_threads(threads);
+  if (made) {
+    const dnnl_memory_desc_t *pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    out->pad_bytes = pad ? (int64_t)dnnl_memory_desc_get_size(pad) : 0;
+    if (out->pad_bytes) out->pad = *pad;
+  }
+  if (pd) dnnl_primitive_desc_destroy(pd);
+  dnnl_primitive_attr_destroy(attr);
+  return made;
+}
+
+bool vt_kproduct_make(vt_kproduct *q) {
+  const vt_kside *a = &q->sides[0], *b = &q->sides[1];
+  dnnl_matmul_desc_t desc;
+  primitive *p = calloc(1, sizeof *p);
+  if (!p) return false;
+  bool made = make_desc(q->m, q->k, a->rows, a->columns, a->dtype, &p->sides[0]) &&
+              make_desc(q->k, q->n, b->rows, b->columns, b->dtype, &p->sides[1]) &&
+              make_desc(q->m, q->n, q->n, 1, VT_F32, &p->sides[2]) &&
+              dnnl_matmul_desc_init(&desc, &p->sides[0], &p->sides[1], NULL, &p->sides[2]) ==
+                  dnnl_success &&
+              make_primitive(&desc, p);
+  if (!made) {
+    free(p);
+    return false;
+  }
+  p->batch = q->batch;
+  p->steps[0] = a->batch * (int64_t)vt_dtype_bytes(a->dtype);
+  p->steps[1] = b->batch * (int64_t)vt_dtype_bytes(b->dtype);
+  p->steps[2] = q->m * q->n * 4;
+  q->primitive = p;
+  return true;
+}
+
+void vt_kproduct_free(vt_kproduct *q) {
+  primitive *p = q->primitive;
+  if (p) dnnl_primitive_destroy(p->call);
+  free(p);
+  q->primitive = NULL;
+}
+
+// ---- running ------------------------------------------------------------------------------------
+
+enum { LHS, RHS, OUT, PAD, ARGS };
+
+typedef struct call {
+  const primitive *p;
+  dnnl_exec_arg_t args[ARGS];
+} call;
+
+// The memory objects of one machine: an address is set before each product.
+typedef struct state {
+  uint32_t count;
+  dnnl_stream_t stream;
+  void *pad;
+  call calls[];
+} state;
+
+void vt_kproducts_close(void *opened) {
+  state *s = opened;
+  for (uint32_t i = 0; i < s->count; i++)
+    for (int a = 0; a < ARGS; a++)
+      if (s->calls[i].args[a].memory) dnnl_memory_destroy(s->calls[i].args[a].memory);
+  if (s->stream) dnnl_stream_destroy(s->stream);
+  vt_host_free(s->pad);
+  free(s);
+}
+
+static bool open_call(const primitive *p, void *pad, call *c) {
+  static const int ids[ARGS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
+  c->p = p;
+  for (int a = 0; a < ARGS; a++) {
+    c->args[a].arg = ids[a];
+    if (a == PAD && !p->pad_bytes) continue;
+    if (dnnl_memory_create(&c->args[a].memory, a == PAD ? &p->pad : &p->sides[a], vt_dnnl_engine(),
+                           a == PAD ? pad : DNNL_MEMORY_NONE) != dnnl_success)
+      return false;
+  }
+  return true;
+}
+
+vt_status vt_kproducts_open(const vt_kproduct *products, uint32_t count, void **out_state) {
+  state *s = calloc(1, sizeof *s + count * sizeof(call));
+  int64_t pad = 0;
+  if (!s) return vt_error_no_memory();
+  *out_state = s;
+  s->count = count;
+  for (uint32_t i = 0; i < count; i++) {
+    const primitive *p = products[i].primitive;
+    if (p && p->pad_bytes > pad) pad = p->pad_bytes;
+  }
+  if (pad && !(s->pad = vt_host_alloc(pad))) return vt_error_no_memory();
+  if (count && dnnl_stream_create(&s->stream, vt_dnnl_engine(), dnnl_stream_default_flags))
+    return vt_error_no_memory();
+  for (uint32_t i = 0; i < count; i++)
+    if (products[i].primitive && !open_call(products[i].primitive, s->pad, &s->calls[i]))
+      return vt_error_no_memory();
+  return VT_OK;
+}
+
+int32_t vt_kproduct_run(vt_mmachine *m, uint32_t number, const void *a, const void *b, void *out) {
+  state *s = m->products;
+  call *c = &s->calls[number];
+  const primitive *p = c->p;
+  char *data[3] = {(char *)(uintptr_t)a, (char *)(uintptr_t)b, out};
+  dnnl_status_t result = dnnl_success;
+  for (int64_t i = 0; i < p->batch && result == dnnl_success; i++) {
+    for (int side = 0; side < 3; side++)
+      dnnl_memory_set_data_handle(c->args[side].memory, data[side] + i * p->steps[side]);
+    result = dnnl_primitive_execute(p->call, s->stream, p->pad_bytes ? ARGS : PAD, c->args);
+  }
+  if (result == dnnl_success) return 0;
+  m->failed = vt_error(VT_INTERNAL, "kernel %s: oneDNN reports status %d", m->kernel->name,
+                       (int)result);
+  return 1;
+}

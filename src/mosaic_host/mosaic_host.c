@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// mosaic_host.c - see mosaic_host.h: plans, products and code of each kernel, on the store of code
+// that src/host keeps.
+#include "mosaic_host/mosaic_host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <omp.h>
+
+#include "base/array.h"
+#include "host/host.h"
+#include "host/kernel.h"
+#include "mosaic_host/kernel.h"
+
+typedef struct kernel {
+  vt_mcode code; // first
+  vt_kplan plan;
+  vt_mcode_fn **funcs;
+} kernel;
+
+struct vt_mkernels {
+  vt_arena arena;
+  vt_jit *jit;
+  bool exact_dots;
+  VT_ARRAY(kernel *) made;
+};
+
+typedef struct source {
+  const kernel *kernel;
+  const vt_mfunc *func;
+} source;
+
+static void put_key(const void *user, const vt_target *target, vt_text *out) {
+  const source *s = user;
+  const vt_mosaic *m = s->kernel->plan.kernel;
+  vt_text_printf(out, "mosaic %016llx%016llx %d %d lanes %d fma %d:", (unsigned long long)m->hash[0],
+                 (unsigned long long)m->hash[1], (int)(s->func - m->funcs),
+                 s->kernel->plan.exact_dots, target->lanes, target->fma);
+  for (uint32_t i = 0; i < s->kernel->plan.product_count; i++) {
+    const vt_kproduct *q = &s->kernel->plan.products[i];
+    vt_text_printf(out, " %d%d", q->native, q->sides[0].dtype == VT_BF16);
+  }
+}
+
+static void put_code(vt_emitter *e, const void *user, const char *name) {
+  const source *s = user;
+  vt_kernel_emit(e, &s->kernel->plan, s->func, name);
+}
+
+// ---- what code asks for -------------------------------------------------------------------------
+
+static vt_status open_products(const vt_mcode *code, void **out_state) {
+  const kernel *k = (const kernel *)code;
+  return vt_kproducts_open(k->plan.products, k->plan.product_count, out_state);
+}
+
+// Threads take the next share when they are done with one.
+static void spread(int32_t count, void (*task)(void *user, int32_t i), void *user) {
+#pragma omp parallel for schedule(dynamic, 1) if (count > 1)
+  for (int32_t i = 0; i < count; i++) task(user, i);
+}
+
+// ---- making -------------------------------------------------------------------------------------
+
+static bool make_products(kernel *k) {
+  bool good = true;
+  for (uint32_t i = 0; i < k->plan.product_count; i++)
+    good = good && vt_kproduct_make(&k->plan.products[i]);
+  return good;
+}
+
+static vt_status compile_kernel(vt_mkernels *kernels, kernel *k) {
+  const vt_mosaic *m = k->plan.kernel;
+  uint32_t count = m->func_count;
+  vt_group *groups = VT_NEW_ARRAY(&kernels->arena, vt_group, count);
+  const vt_group **listed = VT_NEW_ARRAY(&kernels->arena, const vt_group *, count);
+  vt_kernel **made = VT_NEW_ARRAY(&kernels->arena, vt_kernel *, count);
+  for (uint32_t i = 0; i < count; i++) {
+    source *s = VT_NEW(&kernels->arena, source);
+    vt_code_source *code = VT_NEW(&kernels->arena, vt_code_source);
+    *s = (source){k, &m->funcs[i]};
+    *code = (vt_code_source){.key = put_key, .emit = put_code, .user = s};
+    groups[i].fused = true;
+    groups[i].source = code;
+    listed[i] = &groups[i];
+  }
+  VT_TRY(vt_jit_compile(kernels->jit, listed, count, made));
+  k->funcs = VT_NEW_ARRAY(&kernels->arena, vt_mcode_fn *, count);
+  for (uint32_t i = 0; i < count; i++) k->funcs[i] = (vt_mcode_fn *)(uintptr_t)vt_kernel_code(made[i]);
+  return VT_OK;
+}
+
+static vt_status make_kernel(void *user, vt_mosaic *m) {
+  vt_mkernels *kernels = user;
+  if (m->code) return VT_OK;
+  kernel *k = VT_NEW(&kernels->arena, kernel);
+  k->plan = (vt_kplan){.kernel = m, .exact_dots = kernels->exact_dots, .arena = &kernels->arena};
+  if (!vt_kplan_make(&k->plan)) return VT_OK;
+  vt_array_push(&kernels->made, k);
+  if (!make_products(k)) return VT_OK;
+  if (!kernels->jit) VT_TRY(vt_jit_create(&kernels->jit));
+  VT_TRY(compile_kernel(kernels, k));
+  k->code = (vt_mcode){.funcs = k->funcs,
+                       .memory_bytes = k->plan.memory_bytes,
+                       .free_dims = k->plan.free_dims,
+                       .kept_inputs = k->plan.kept_inputs,
+                       .product = vt_kproduct_run,
+                       .open = open_products,
+                       .close = vt_kproducts_close,
+                       .spread = spread,
+                       .alloc = vt_host_alloc,
+                       .release = vt_host_free};
+  m->code = &k->code;
+  return VT_OK;
+}
+
+vt_status vt_mkernels_compile(const vt_module *module, bool exact_dots, vt_mkernels **out_kernels) {
+  vt_mkernels *kernels = *out_kernels = calloc(1, sizeof *kernels);
+  if (!kernels) return vt_error_no_memory();
+  kernels->exact_dots = exact_dots;
+  return vt_mosaic_each(module, make_kernel, kernels);
+}
+
+void vt_mkernels_destroy(vt_mkernels *kernels) {
+  if (!kernels) return;
+  for (size_t i = 0; i < kernels->made.size; i++)
+    for (uint32_t p = 0; p < kernels->made.data[i]->plan.product_count; p++)
+      vt_kproduct_free(&kernels->made.data[i]->plan.products[p]);
+  vt_array_free(&kernels->made);
+  vt_jit_destroy(kernels->jit);
+  vt_arena_free(&kernels->arena);
+  free(kernels);
+}
+
+int64_t vt_mkernels_code_bytes(const vt_mkernels *kernels) {
+  return kernels ? vt_jit_code_bytes(kernels->jit) : 0;
+}
