@@ -19,15 +19,17 @@ import tempfile
 import time
 
 import ops
+import pallas
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 MODELS = ("mnist", "mlp", "transformer", "resnet50")
-ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer", "scan", "ops", "partition")
+ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer", "scan", "ops", "partition", "pallas")
 PARTITIONS = ("10x ops", "512x devices")  # after the models: partition.c
 SCANS = ("cell16", "cell128", "sums32", "rnn16", "rnn64", "rnn8x32")  # bodies in worker.py
 UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "predict": ("ms", 1e3), "first_step": ("ms", 1e3), "init": ("ms", 1e3),
-         "dispatch": ("us", 1e6), "transfer": ("ms", 1e3), "scan": ("ms", 1e3), "ops": ("ms", 1e3), "partition": ("ms", 1e3)}
+         "dispatch": ("us", 1e6), "transfer": ("ms", 1e3), "scan": ("ms", 1e3), "ops": ("ms", 1e3), "partition": ("ms", 1e3),
+         "pallas": ("ms", 1e3)}
 
 
 class Failed(Exception):
@@ -141,6 +143,17 @@ def measure_op(sides, name, options):
     return wall, {"processor": processor}
 
 
+def measure_kernel(sides, name, options):
+    """A TPU kernel and the same function in plain JAX, both on vtpu; as an extra JAX's interpreter of kernels."""
+    vtpu, cpu = sides
+    ask = lambda form, count: (cpu if form == "interpreted" else vtpu).ask("pallas", name=name, form=form, count=count)
+    slower = max(ask(form, 2) for form in ("kernel", "plain"))
+    count = max(1, min(50, round(0.2 / slower)))
+    rounds = [[ask(form, count) for form in ("kernel", "plain")] for _ in range(options.rounds)]
+    times = [statistics.median(column) for column in zip(*rounds)]
+    return times, {"interpreted": ask("interpreted", 1)}
+
+
 def measure_partition(side, name, options):
     """Processor time: a model's partitioning over eight devices and its import; or per thousand operations of a large
     program, or of one on many devices, and of a small one on few."""
@@ -182,6 +195,8 @@ def measure(sides, row, model, options):
         return alternate(pair, lambda side: side.ask("scan", body=model), 2 * options.rounds), {}
     if row == "ops":
         return measure_op(pair, model, options)
+    if row == "pallas":
+        return measure_kernel(pair, model, options)
     return alternate(pair, lambda side: side.ask("transfer", mebibytes=64), options.rounds), {}
 
 
@@ -222,6 +237,10 @@ def bars(rows, amx):
         out.append(("partition against import, slowest", min(whole["partition"][model] for model in MODELS), 1 / 1.5))
         out.append(("partition per op, 100,000 ops", whole["partition"][PARTITIONS[0]], 1 / 1.5))
         out.append(("partition, 2,048 devices", whole["partition"][PARTITIONS[1]], 1 / 1.2))
+    measured = [row for row in rows if row["metric"] == "pallas" and row["ratio"]]
+    if measured:
+        out.append(("TPU kernels against plain JAX, slowest", min(row["ratio"] for row in measured), 0.5))
+        out.append(("the same against JAX's interpreter", min(row["interpreted"] / row["vtpu"] for row in measured), 100))
     measured = [row for row in rows if row["metric"] == "ops" and row["ratio"]]
     if measured:
         out.append((f"{len(measured)} ops, slowest", min(row["ratio"] for row in measured), 1))
@@ -245,6 +264,8 @@ def print_row(row):
     if "processor" in row:
         vtpu, peer = row["processor"]
         line += f"   processor {vtpu * scale:9.3f} {peer * scale:9.3f} {peer / vtpu:7.2f}"
+    if "interpreted" in row:
+        line += f"   interpreted {row['interpreted'] * scale:9.1f} {row['interpreted'] / row['vtpu']:7.0f}"
     print(line, flush=True)
 
 
@@ -283,7 +304,7 @@ def plan(options):
     for row in ROWS:
         if row in options.rows:
             names = {"dispatch": ["no-op"], "transfer": ["64 MiB"], "scan": SCANS,
-                     "partition": [*options.models, *PARTITIONS]}.get(row, options.models)
+                     "partition": [*options.models, *PARTITIONS], "pallas": pallas.CASES}.get(row, options.models)
             if row == "ops":
                 names = [name for name in ops.names() if options.ops in name]
             yield from ((row, name) for name in names)

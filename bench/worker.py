@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ops
+import pallas
 import programs
 
 
@@ -23,6 +24,7 @@ class Worker:
     def __init__(self):
         self.program = self.step = self.state = self.inputs = self.op_name = None
         self.scans = {}
+        self.kernels = {}
 
     def platform(self):
         device = jax.devices()[0]
@@ -118,6 +120,18 @@ class Worker:
         begin = time.perf_counter()
         jax.block_until_ready(self.scans[body](*arguments))
         return time.perf_counter() - begin
+
+    def pallas(self, name, form, count):
+        """Seconds of a kernel of pallas.py in one of its forms."""
+        if (name, form) not in self.kernels:
+            self.kernels[name, form] = pallas.make(name, form)
+            function, arguments = self.kernels[name, form]
+            jax.block_until_ready(function(*arguments))
+        function, arguments = self.kernels[name, form]
+        begin = time.perf_counter()
+        for _ in range(count):
+            jax.block_until_ready(function(*arguments))
+        return (time.perf_counter() - begin) / count
 
     def op(self, name, count):
         """Wall and CPU seconds of each of `count` calls of a program of ops.py, each awaited.

@@ -49,7 +49,8 @@ void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name);
 // A function that another stage writes: equal keys have equal code.
 struct vt_code_source {
   void (*key)(const void *user, const vt_target *target, vt_text *out_key);
-  void (*emit)(vt_emitter *e, const void *user, const char *name); // adds the function to the module
+  // adds the function to the module
+  void (*emit)(vt_emitter *e, const void *user, const char *name);
   const void *user;
 };
 

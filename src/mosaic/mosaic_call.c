@@ -295,8 +295,7 @@ static void tear_down(vt_mmachine *m) {
   for (uint32_t i = 0; m->windows && i < m->kernel->window_count; i++)
     if (m->windows[i].block_memory)
       m->arrays[m->kernel->prefetch_count + i].data = m->windows[i].block_memory;
-  for (uint32_t i = 0; m->arrays && i < m->array_count; i++)
-    release(&m->arrays[i]);
+  for (uint32_t i = 0; m->arrays && i < m->array_count; i++) release(&m->arrays[i]);
   for (uint32_t i = 0; m->windows && i < m->kernel->window_count; i++)
     release(&m->windows[i].outside);
   if (m->memory) m->code->release(m->memory);

@@ -24,8 +24,10 @@ static vt_status call(vt_mmachine *m, const vt_mop *op) {
     const vt_mvalue *value = op->operands[i];
     if (value->type.kind == VT_MREF) VT_TRY(find_view(m, value));
     if (value->type.kind != VT_MVECTOR) continue;
-    m->lent[passed] = (vt_eval_buffer){
-        .data = m->passed[passed], .bytes = vt_mtype_bytes(value->type), .refs = 2, .borrowed = true};
+    m->lent[passed] = (vt_eval_buffer){.data = m->passed[passed],
+                                       .bytes = vt_mtype_bytes(value->type),
+                                       .refs = 2,
+                                       .borrowed = true};
     m->slots[value->slot].buffer = &m->lent[passed++];
   }
   for (uint32_t i = 0; i < op->result_count; i++)

@@ -8,24 +8,12 @@
 
 #include "eval/eval.h"
 #include "ir/number.h"
+#include "mosaic/mosaic_fixture.h"
 #include "mosaic/mosaic_ir.h"
 
 enum { MAX_BYTES = 1 << 16, MAX_TRIPS = 8, MAX_POINTS = 16, MAX_WORK = 4000 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void put_base64(vt_text *text, const uint8_t *data, size_t size) {
-  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (size_t i = 0; i < size; i += 3) {
-    uint32_t word = (uint32_t)data[i] << 16;
-    if (i + 1 < size) word |= (uint32_t)data[i + 1] << 8;
-    if (i + 2 < size) word |= data[i + 2];
-    char four[4] = {digits[word >> 18], digits[word >> 12 & 63],
-                    i + 1 < size ? digits[word >> 6 & 63] : '=',
-                    i + 2 < size ? digits[word & 63] : '='};
-    vt_text_put_n(text, four, 4);
-  }
-}
 
 // ---- what may run -------------------------------------------------------------------------------
 
@@ -139,9 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size && data[0] == '{') {
     vt_text_put_n(&config, data, size);
   } else {
-    vt_text_put(&config, "{\"custom_call_config\": {\"body\": \"");
-    put_base64(&config, data, size);
-    vt_text_put(&config, "\", \"serialization_format\": 1}}");
+    fixture_config((vt_bytes){data, size}, "", &config);
   }
   vt_string text = {vt_text_string(&config), config.size};
   vt_status st = vt_mosaic_read(text, &arena, &kernel);

@@ -105,10 +105,10 @@ struct vt_mop {
   vt_mvalue *results;
   vt_mblock **blocks; // one for each region; empty regions have one without ops
   vt_mattr *attrs;
-  int32_t place;     // of allocations: its number
+  int32_t place;        // of allocations: its number
   uint32_t number, end; // in the order of the text, and the number after those in its blocks
-  vt_mvalue **dead;  // vectors of the op's block that are used here last
-  const vt_loc *loc; // never NULL
+  vt_mvalue **dead;     // vectors of the op's block that are used here last
+  const vt_loc *loc;    // never NULL
   vt_mblock *block;
   vt_mop *next;
 };
@@ -161,10 +161,10 @@ struct vt_mosaic {
   int32_t slot_count, ref_count, place_count;
   vt_mvalue **places; // results of the allocations
   bool meets_devices; // remote copies or signals, or a barrier
-  bool attached;        // to a call
+  bool attached;      // to a call
   uint32_t op_count;
-  vt_mop **ops;         // by number
-  uint64_t hash[2];     // of the text it was read from
+  vt_mop **ops;          // by number
+  uint64_t hash[2];      // of the text it was read from
   struct vt_mcode *code; // NULL: it is interpreted
 };
 

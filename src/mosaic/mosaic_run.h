@@ -17,7 +17,7 @@ typedef struct vt_marray {
   char *data;
   vt_mtype type;
   void (*release)(void *data); // NULL: someone else's
-  bool read_only; // an operand of the call: copied before the first write
+  bool read_only;              // an operand of the call: copied before the first write
 } vt_marray;
 
 // Elements of an array: element (i, j, ...) lies at offset + i * strides[0] + ... bytes.
@@ -52,7 +52,7 @@ typedef struct vt_mframe {
 typedef struct vt_mwindow_state {
   vt_marray outside; // the operand or result of the call
   bool is_output;
-  bool valid; // holds a block
+  bool valid;         // holds a block
   char *block_memory; // of its own; the block may also be in place (mosaic_grid.c)
   int64_t block[VT_MOSAIC_RANK];
 } vt_mwindow_state;

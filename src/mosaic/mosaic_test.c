@@ -11,30 +11,16 @@
 
 #include "base/file.h"
 #include "mosaic/mosaic.h"
+#include "mosaic/mosaic_fixture.h"
 
 #define FIXTURES VTPU_SOURCE_DIR "/src/mosaic/fixtures/"
-
-static void put_base64(vt_text *text, vt_bytes bytes) {
-  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (size_t i = 0; i < bytes.size; i += 3) {
-    uint32_t word = (uint32_t)bytes.data[i] << 16;
-    if (i + 1 < bytes.size) word |= (uint32_t)bytes.data[i + 1] << 8;
-    if (i + 2 < bytes.size) word |= bytes.data[i + 2];
-    char four[4] = {digits[word >> 18], digits[word >> 12 & 63],
-                    i + 1 < bytes.size ? digits[word >> 6 & 63] : '=',
-                    i + 2 < bytes.size ? digits[word & 63] : '='};
-    vt_text_put_n(text, four, 4);
-  }
-}
 
 // The text of a kernel, or the error.
 static void read_kernel(vt_bytes body, const char *before, vt_text *out) {
   vt_arena arena = {0};
   vt_text config = {0};
   vt_mosaic *kernel;
-  vt_text_printf(&config, "{%s\"custom_call_config\": {\"body\": \"", before);
-  put_base64(&config, body);
-  vt_text_put(&config, "\", \"serialization_format\": 1, \"needs_layout_passes\": true}}");
+  fixture_config(body, before, &config);
   vt_status st = vt_mosaic_read((vt_string){vt_text_string(&config), config.size}, &arena, &kernel);
   if (st)
     vt_text_printf(out, "%s\n", vt_status_message(st));
@@ -55,8 +41,8 @@ static vt_bytes map(const char *name) {
 
 static void kernels_print_as_before(void **state) {
   (void)state;
-  static const char *const names[] = {"add",    "matmul",  "prefetch", "copies",
-                                      "arrays", "control", "ring"};
+  static const char *const names[] = {"add",     "matmul", "prefetch",  "copies", "arrays",
+                                      "control", "ring",   "attention", "moves"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     char path[512];
     vt_text text = {0};

@@ -30,25 +30,25 @@ typedef struct vt_kvalue {
   uint32_t first, last;            // numbers of ops between which its memory is in use
   int64_t strides[VT_MOSAIC_RANK]; // LEAF: in elements
   // References.
-  bool plain;       // elements lie at static strides
-  bool inside;      // and surely in the array
-  int32_t array;    // number in the machine
-  vt_mview view;    // its static part: dimensions and strides in bytes
+  bool plain;    // elements lie at static strides
+  bool inside;   // and surely in the array
+  int32_t array; // number in the machine
+  vt_mview view; // its static part: dimensions and strides in bytes
 } vt_kvalue;
 
 // An operand of a product: dense where it is, or brought into memory first.
 typedef struct vt_kside {
   vt_dtype dtype; // f32 or bf16
   bool moved;
-  bool rounds;       // to bf16, kept as f32
-  int64_t at, bytes; // when moved
+  bool rounds;                  // to bf16, kept as f32
+  int64_t at, bytes;            // when moved
   int64_t batch, rows, columns; // strides in elements
 } vt_kside;
 
 typedef struct vt_kproduct {
-  uint32_t op;    // its number
-  bool native;    // else the op's own function
-  bool adds;      // the accumulator is not zero
+  uint32_t op; // its number
+  bool native; // else the op's own function
+  bool adds;   // the accumulator is not zero
   int64_t batch, m, n, k;
   vt_kside sides[2];
   void *primitive; // kernel_product.c
@@ -58,10 +58,10 @@ typedef struct vt_kplan {
   const vt_mosaic *kernel;
   bool exact_dots;
   vt_arena *arena;
-  vt_kvalue *values; // by slot
+  vt_kvalue *values;    // by slot
   int32_t *products_of; // by op; -1
-  int64_t *temps;      // by op: memory that it needs for itself
-  bool *native_stores; // by op
+  int64_t *temps;       // by op: memory that it needs for itself
+  bool *native_stores;  // by op
   uint32_t product_count;
   vt_kproduct *products;
   int64_t memory_bytes;
@@ -75,6 +75,8 @@ static inline vt_kvalue *vt_kvalue_of(const vt_kplan *p, const vt_mvalue *v) {
 
 // kernel_plan.c. False: this kernel is left to the interpreter.
 bool vt_kplan_make(vt_kplan *p);
+// About how many elements the kernel computes.
+double vt_kplan_work(const vt_mosaic *kernel);
 bool vt_kplan_is_zero(const vt_mvalue *v);
 // The value as a constant, when it is one.
 bool vt_kplan_constant(const vt_mvalue *v, int64_t *out);
@@ -120,8 +122,8 @@ typedef struct vt_kemit {
   const vt_kplan *plan;
   const vt_mfunc *func;
   vt_arena arena;
-  int lanes;           // of vectors; e->target.lanes is 1 for scalars
-  vt_kscalar *values;  // by slot
+  int lanes;          // of vectors; e->target.lanes is 1 for scalars
+  vt_kscalar *values; // by slot
   LLVMValueRef machine, memory, slots, arrays, passed;
   LLVMBasicBlockRef failed; // returns 1
   LLVMTypeRef i1, i8, i32, i64, pointer;

@@ -97,8 +97,7 @@ static LLVMValueRef slot_of(vt_kemit *k, const vt_mvalue *v) {
 
 // The scalars that a value rests on, into their slots: references through the ops that make them.
 static void pass_scalars(vt_kemit *k, const vt_mvalue *v) {
-  if (v->type.kind == VT_MSCALAR)
-    store_scalar(k, v->type.dtype, scalar(k, v), slot_of(k, v));
+  if (v->type.kind == VT_MSCALAR) store_scalar(k, v->type.dtype, scalar(k, v), slot_of(k, v));
   if (v->type.kind != VT_MREF || !v->op) return;
   for (uint32_t i = 0; i < v->op->operand_count; i++) pass_scalars(k, v->op->operands[i]);
 }
@@ -210,7 +209,7 @@ static block_at find_block(vt_kemit *k, const vt_mop *op, const vt_mvalue *ref,
 static LLVMValueRef may_write(vt_kemit *k, const vt_mvalue *ref, LLVMValueRef ok) {
   const vt_mosaic *kernel = k->plan->kernel;
   int64_t array = plan_of(k, ref)->array, window = array - kernel->prefetch_count;
-  bool whole = window < 0 || (window < kernel->window_count && kernel->windows[window].whole);
+  bool whole = window < 0 || (window < kernel->input_count && kernel->windows[window].whole);
   if (!whole) return ok;
   LLVMValueRef at = vt_kat(
       k, k->arrays,
@@ -513,9 +512,11 @@ static void emit_assert(vt_kemit *k, const vt_mop *op) {
 
 static void emit_return(vt_kemit *k, const vt_mop *op) {
   for (uint32_t i = 0; i < op->operand_count && i < VT_MOSAIC_RANK; i++)
-    if (op->operands[i]->type.kind == VT_MSCALAR && vt_dtype_is_integer(op->operands[i]->type.dtype))
-      LLVMBuildStore(builder(k), wide(k, op->operands[i]),
-                     vt_kat(k, k->machine, vt_ki64(k, (int64_t)(offsetof(vt_mmachine, returned) + 8 * i))));
+    if (op->operands[i]->type.kind == VT_MSCALAR &&
+        vt_dtype_is_integer(op->operands[i]->type.dtype))
+      LLVMBuildStore(
+          builder(k), wide(k, op->operands[i]),
+          vt_kat(k, k->machine, vt_ki64(k, (int64_t)(offsetof(vt_mmachine, returned) + 8 * i))));
 }
 
 // ---- ops ----------------------------------------------------------------------------------------

@@ -65,8 +65,8 @@ static bool fills(const finder *f, const vt_mop *op) {
 // Looks at what happens first to each array. `surely`: the block runs at the first point.
 static void find_filled(finder *f, const vt_mblock *block, bool surely) {
   for (const vt_mop *op = block->first; op; op = op->next) {
-    bool dead = op->result_count == 1 && !op->block_count &&
-                !vt_kvalue_of(f->p, &op->results[0])->live;
+    bool dead =
+        op->result_count == 1 && !op->block_count && !vt_kvalue_of(f->p, &op->results[0])->live;
     for (uint32_t i = 0; i < op->operand_count && !dead; i++) {
       const vt_mvalue *v = op->operands[i];
       if (v->type.kind != VT_MREF || (op->result_count && op->results[0].type.kind == VT_MREF))

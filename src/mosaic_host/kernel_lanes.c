@@ -77,8 +77,21 @@ static vt_op *make_op(vt_arena *arena, shape s) {
 }
 
 // The op's row by its function in mosaic.def.
-typedef enum how { OTHER, LANES, COMPARE_INT, COMPARE_FLOAT, SELECT, CAST, CAST_UNSIGNED, TRUNCATE,
-                   ROUND_CAST, SAME_BITS, IS_WEIRD, POWER_OF_2, ONE_OVER } how;
+typedef enum how {
+  OTHER,
+  LANES,
+  COMPARE_INT,
+  COMPARE_FLOAT,
+  SELECT,
+  CAST,
+  CAST_UNSIGNED,
+  TRUNCATE,
+  ROUND_CAST,
+  SAME_BITS,
+  IS_WEIRD,
+  POWER_OF_2,
+  ONE_OVER
+} how;
 
 static how how_of(const vt_mop *op) {
   switch (op->code) {
@@ -118,8 +131,10 @@ static shape shape_of(const vt_mop *op) {
   switch (how_of(op)) {
   case LANES: {
     vt_dtype dtype = is_unsigned ? unsigned_of(to) : to;
-    return (shape){dtype == VT_PRED ? bool_code(info->loop) : info->loop, op->operand_count,
-                   {dtype, dtype, dtype}, dtype};
+    return (shape){dtype == VT_PRED ? bool_code(info->loop) : info->loop,
+                   op->operand_count,
+                   {dtype, dtype, dtype},
+                   dtype};
   }
   case POWER_OF_2:
     return (shape){VT_OP_POWER, 2, {to, to}, to};
@@ -182,10 +197,22 @@ LLVMValueRef vt_klanes_convert(vt_emitter *e, vt_arena *arena, vt_dtype from, vt
 // A NaN differs from everything where JAX writes `one` (mosaic_lanes.c).
 static LLVMValueRef compare_floats(vt_emitter *e, int64_t predicate, LLVMValueRef x,
                                    LLVMValueRef y) {
-  static const LLVMRealPredicate real[16] = {
-      LLVMRealPredicateFalse, LLVMRealOEQ, LLVMRealOGT, LLVMRealOGE, LLVMRealOLT, LLVMRealOLE,
-      LLVMRealUNE,            LLVMRealORD, LLVMRealUEQ, LLVMRealUGT, LLVMRealUGE, LLVMRealULT,
-      LLVMRealULE,            LLVMRealUNE, LLVMRealUNO, LLVMRealPredicateTrue};
+  static const LLVMRealPredicate real[16] = {LLVMRealPredicateFalse,
+                                             LLVMRealOEQ,
+                                             LLVMRealOGT,
+                                             LLVMRealOGE,
+                                             LLVMRealOLT,
+                                             LLVMRealOLE,
+                                             LLVMRealUNE,
+                                             LLVMRealORD,
+                                             LLVMRealUEQ,
+                                             LLVMRealUGT,
+                                             LLVMRealUGE,
+                                             LLVMRealULT,
+                                             LLVMRealULE,
+                                             LLVMRealUNE,
+                                             LLVMRealUNO,
+                                             LLVMRealPredicateTrue};
   return LLVMBuildFCmp(e->builder, real[predicate & 15], x, y, "");
 }
 

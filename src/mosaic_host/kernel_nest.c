@@ -8,7 +8,8 @@
 
 enum { MOST_LANES = 16, MOST_KNOWN = 256 };
 
-// An element of a value: along `lane` the first of as many as a register has. -1: one, for all lanes.
+// An element of a value: along `lane` the first of as many as a register has. -1: one, for all
+// lanes.
 typedef struct spot {
   int32_t rank, lane;
   bool flat; // index[0] counts all elements
@@ -151,8 +152,8 @@ static LLVMValueRef over_columns(nest *n, int64_t count, column_fn *fn, void *us
 static LLVMValueRef splat(nest *n, LLVMValueRef scalar) {
   LLVMBuilderRef b = builder(n);
   LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(scalar), (unsigned)n->k->lanes);
-  LLVMValueRef one = LLVMBuildInsertElement(b, LLVMGetPoison(type), scalar,
-                                            LLVMConstInt(n->k->i32, 0, false), "");
+  LLVMValueRef one =
+      LLVMBuildInsertElement(b, LLVMGetPoison(type), scalar, LLVMConstInt(n->k->i32, 0, false), "");
   LLVMValueRef zeros = LLVMConstNull(LLVMVectorType(n->k->i32, (unsigned)n->k->lanes));
   return LLVMBuildShuffleVector(b, one, LLVMGetPoison(type), zeros, "");
 }
@@ -162,8 +163,8 @@ static LLVMValueRef offset_of(nest *n, const spot *at, const int64_t *strides, i
   if (at->flat) return LLVMBuildMul(b, at->index[0], vt_ki64(n->k, bytes), "");
   LLVMValueRef offset = vt_ki64(n->k, 0);
   for (int32_t d = 0; d < at->rank; d++)
-    offset = LLVMBuildAdd(
-        b, offset, LLVMBuildMul(b, at->index[d], vt_ki64(n->k, strides[d] * bytes), ""), "");
+    offset = LLVMBuildAdd(b, offset,
+                          LLVMBuildMul(b, at->index[d], vt_ki64(n->k, strides[d] * bytes), ""), "");
   return offset;
 }
 
@@ -225,7 +226,8 @@ static LLVMValueRef eval_broadcast(nest *n, const vt_mop *op, const spot *at) {
 static LLVMValueRef eval_cast(nest *n, const vt_mop *op, const spot *at) {
   const vt_mvalue *from = op->operands[0];
   int32_t map[VT_MOSAIC_RANK];
-  if (at->flat || !vt_kplan_unit_cast(from->type, op->results[0].type, map)) return eval(n, from, at);
+  if (at->flat || !vt_kplan_unit_cast(from->type, op->results[0].type, map))
+    return eval(n, from, at);
   spot inner = {.rank = from->type.rank, .lane = -1};
   for (int32_t d = 0; d < inner.rank; d++) inner.index[d] = vt_ki64(n->k, 0);
   for (int32_t d = 0; d < at->rank; d++) {
@@ -240,8 +242,7 @@ static LLVMValueRef eval_slice(nest *n, const vt_mop *op, const spot *at) {
   const vt_mattr *offsets = vt_mop_attr(op, VT_MATTR_OFFSETS);
   spot inner = *at;
   for (uint32_t d = 0; d < offsets->count; d++)
-    inner.index[d] =
-        LLVMBuildAdd(builder(n), at->index[d], vt_ki64(n->k, offsets->ints[d]), "");
+    inner.index[d] = LLVMBuildAdd(builder(n), at->index[d], vt_ki64(n->k, offsets->ints[d]), "");
   return eval(n, op->operands[0], &inner);
 }
 
@@ -313,8 +314,7 @@ static LLVMValueRef eval(nest *n, const vt_mvalue *v, const spot *at) {
     n->before = LLVMGetInsertBlock(b);
     LLVMPositionBuilderAtEnd(b, here);
   }
-  if (n->known_count < MOST_KNOWN)
-    n->known[n->known_count++] = (known){v, all, before, x};
+  if (n->known_count < MOST_KNOWN) n->known[n->known_count++] = (known){v, all, before, x};
   return x;
 }
 
@@ -384,7 +384,8 @@ static bool is_flat(const nest *n, const vt_mvalue *v, int64_t count) {
   const vt_mop *op = v->op;
   if (op->code == VT_MOP_CONSTANT) return true;
   if (op->code == VT_MOP_IOTA || op->code == VT_MOP_EXTRACT_SLICE) return false;
-  if (op->code == VT_MOP_BROADCAST && op->operands[0]->type.kind == VT_MVECTOR && !same) return false;
+  if (op->code == VT_MOP_BROADCAST && op->operands[0]->type.kind == VT_MVECTOR && !same)
+    return false;
   for (uint32_t i = 0; i < op->operand_count; i++)
     if (!is_flat(n, op->operands[i], count)) return false;
   return true;
@@ -528,8 +529,7 @@ static LLVMValueRef reduce_columns(nest *n, void *user, LLVMValueRef column, LLV
   at.index[r->column] = column;
   at.lane = r->column;
   LLVMValueRef x = eval(n, r->op->operands[0], &at);
-  if (mask)
-    x = LLVMBuildSelect(builder(n), mask, x, vt_emit_neutral(e, r->reducer, r->work), "");
+  if (mask) x = LLVMBuildSelect(builder(n), mask, x, vt_emit_neutral(e, r->reducer, r->work), "");
   return vt_emit_combine(e, r->reducer, r->work, carry, x);
 }
 

@@ -48,7 +48,7 @@ static bool fold_binary(vt_mopcode code, int64_t predicate, int64_t x, int64_t y
     *out = x | y;
     return true;
   case VT_MOP_CMPI: {
-    const bool results[6] = {x == y, x != y, x < y, x <= y, x > y, x >= y};
+    const bool results[6] = {x == y, x != y, x<y, x <= y, x> y, x >= y};
     *out = predicate < 6 && results[predicate];
     return predicate < 6;
   }
@@ -241,6 +241,13 @@ static bool block_strides(const planner *n, const vt_mop *op, const vt_mvalue *r
   return true;
 }
 
+// Whether elements of the last dimension that has several lie next to each other.
+static bool has_columns(vt_mtype type, const int64_t *strides) {
+  int32_t d = type.rank - 1;
+  while (d > 0 && type.dims[d] == 1) d--;
+  return type.dims[d] == 1 || strides[d] == 1;
+}
+
 static bool is_dense(vt_mtype type, const int64_t *strides) {
   int64_t stride = 1;
   for (int32_t d = type.rank; d-- > 0;) {
@@ -264,7 +271,8 @@ static bool block_inside(const planner *n, const vt_mop *op, const vt_mvalue *re
 
 static bool has_types(const vt_mop *op) {
   for (uint32_t i = 0; i < op->operand_count; i++)
-    if (is_vector(op->operands[i]) && !vt_klanes_type(vt_klanes_memory(op->operands[i]->type.dtype)))
+    if (is_vector(op->operands[i]) &&
+        !vt_klanes_type(vt_klanes_memory(op->operands[i]->type.dtype)))
       return false;
   for (uint32_t i = 0; i < op->result_count; i++)
     if (is_vector(&op->results[i]) && !vt_klanes_type(op->results[i].type.dtype)) return false;
@@ -288,8 +296,7 @@ static bool is_native(const planner *n, const vt_mop *op) {
   if (is_store(op)) {
     vt_mtype type = op->operands[0]->type;
     return !vt_mop_i64(op, VT_MATTR_ADD, 0) && vt_klanes_type(type.dtype) &&
-           block_strides(n, op, op->operands[1], strides) &&
-           (type.dims[type.rank - 1] == 1 || strides[type.rank - 1] == 1);
+           block_strides(n, op, op->operands[1], strides) && has_columns(type, strides);
   }
   if (is_cast(op)) return is_vector(&op->results[0]) && is_vector(op->operands[0]);
   if (!has_types(op)) return false;
@@ -349,8 +356,7 @@ static bool resolves(const planner *n, const vt_mvalue *v, int64_t *strides) {
 static bool side_dims(const vt_mop *op, int side, int32_t *out) {
   const vt_mattr *numbers = vt_mop_attr(op, VT_MATTR_DIMENSION_NUMBERS);
   vt_mtype type = op->operands[side]->type;
-  bool transposed =
-      vt_mop_i64(op, side ? VT_MATTR_TRANSPOSE_RHS : VT_MATTR_TRANSPOSE_LHS, 0) != 0;
+  bool transposed = vt_mop_i64(op, side ? VT_MATTR_TRANSPOSE_RHS : VT_MATTR_TRANSPOSE_LHS, 0) != 0;
   if (!numbers) {
     int32_t free = side ? 1 : 0;
     if (type.rank != 2) return false;
@@ -477,8 +483,10 @@ static void visit(planner *n, const vt_mblock *block, void (*see)(planner *, con
 static void see_ref(planner *n, const vt_mop *op) {
   for (uint32_t i = 0; i < op->result_count; i++)
     if (op->results[i].type.kind == VT_MREF) {
-      if (op->block_count || op->result_count > 1) n->refused = true;
-      else plan_ref(n, op);
+      if (op->block_count || op->result_count > 1)
+        n->refused = true;
+      else
+        plan_ref(n, op);
     }
 }
 
@@ -499,7 +507,7 @@ static void see_needs(planner *n, const vt_mop *op) {
     const vt_mvalue *v = op->operands[i];
     vt_kvalue *s = of(n, v);
     if (!is_vector(v)) continue;
-    if (!native) s->wants_dense = true;
+    if (!native || (is_store(op) && i > 0)) s->wants_dense = true; // a mask
     if (op->block_count || is_end(op)) s->wants_memory = true;
     if (op->code == VT_MOP_BROADCAST &&
         vt_mtype_elements(v->type) != vt_mtype_elements(op->results[0].type))
@@ -692,7 +700,8 @@ static void see_memory(planner *n, const vt_mop *op) {
 
 static int by_first(const void *a, const void *b) {
   const range *x = a, *y = b;
-  return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x->bytes < y->bytes) - (x->bytes > y->bytes);
+  return x->first != y->first ? (x->first < y->first ? -1 : 1)
+                              : (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
 // First fit among the ranges that live at the same time.
@@ -755,7 +764,8 @@ static bool keeps_places(const planner *n, const vt_mvalue *v, const vt_mvalue *
   int32_t map[VT_MOSAIC_RANK];
   if (!is_vector(v) || s->home == VT_KHOME_MEMORY || s->free) return true;
   if (s->home == VT_KHOME_LEAF) return true; // another load
-  if (!v->op || v->op->code == VT_MOP_BROADCAST || v->op->code == VT_MOP_EXTRACT_SLICE) return false;
+  if (!v->op || v->op->code == VT_MOP_BROADCAST || v->op->code == VT_MOP_EXTRACT_SLICE)
+    return false;
   if (is_cast(v->op) && !vt_kplan_unit_cast(v->op->operands[0]->type, v->type, map)) return false;
   for (uint32_t i = 0; i < v->op->operand_count; i++)
     if (!keeps_places(n, v->op->operands[i], load)) return false;
@@ -765,8 +775,10 @@ static bool keeps_places(const planner *n, const vt_mvalue *v, const vt_mvalue *
 // A store over just the elements that the load reads, each after it is read.
 static bool in_place(const planner *n, const vt_mop *store, const vt_mop *load) {
   const vt_mvalue *a = load->operands[0], *b = store->operands[1];
-  if (a != b || !is_store(store) || vt_mop_attr(store, VT_MATTR_STRIDES) != vt_mop_attr(load, VT_MATTR_STRIDES)) {
-    const vt_mattr *s = vt_mop_attr(store, VT_MATTR_STRIDES), *l = vt_mop_attr(load, VT_MATTR_STRIDES);
+  if (a != b || !is_store(store) ||
+      vt_mop_attr(store, VT_MATTR_STRIDES) != vt_mop_attr(load, VT_MATTR_STRIDES)) {
+    const vt_mattr *s = vt_mop_attr(store, VT_MATTR_STRIDES),
+                   *l = vt_mop_attr(load, VT_MATTR_STRIDES);
     if (a != b || !is_store(store) || (s && s->count) || (l && l->count)) return false;
   }
   for (int32_t d = 0; d < a->type.rank; d++)
@@ -774,7 +786,8 @@ static bool in_place(const planner *n, const vt_mop *store, const vt_mop *load) 
   if (store->code == VT_MOP_STORE_VECTOR && vt_mop_optional(store, 3)) return false;
   vt_kvalue *r = of(n, b);
   bool inside = block_inside(n, store, b, store->operands + 2, store->operands[0]->type);
-  return r->plain && inside && vt_mtype_same_dims(load->results[0].type, store->operands[0]->type) &&
+  return r->plain && inside &&
+         vt_mtype_same_dims(load->results[0].type, store->operands[0]->type) &&
          keeps_places(n, store->operands[0], &load->results[0]);
 }
 
@@ -809,6 +822,31 @@ static void visit_clobbered(planner *n, const vt_mblock *block, const writes *w)
     if (is_load(op) && of(n, &op->results[0])->home == VT_KHOME_LEAF) see_clobbered(n, op, w);
     for (uint32_t b = 0; b < op->block_count; b++) visit_clobbered(n, op->blocks[b], w);
   }
+}
+
+// ---- is it worth it -----------------------------------------------------------------------------
+
+enum { TURNS = 16 }; // of a loop, or of a dimension of the grid whose size is not known
+
+static double block_work(const vt_mblock *block) {
+  double work = 0;
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    double inner = 0, each = op->result_count ? 0 : 1;
+    for (uint32_t b = 0; b < op->block_count; b++) inner += block_work(op->blocks[b]);
+    work += is_loop(op) ? TURNS * inner : inner;
+    for (uint32_t i = 0; i < op->result_count; i++)
+      if (op->results[i].type.kind != VT_MREF) each += (double)vt_mcount(op->results[i].type);
+    if (op->code == VT_MOP_MATMUL) each *= (double)op->operands[0]->type.dims[0];
+    work += each;
+  }
+  return work;
+}
+
+double vt_kplan_work(const vt_mosaic *k) {
+  double work = block_work(k->body->block);
+  for (uint32_t d = 0; d < k->grid_rank; d++)
+    work *= k->grid[d] == INT64_MIN ? TURNS : (double)k->grid[d];
+  return work;
 }
 
 // ---- all ----------------------------------------------------------------------------------------

@@ -30,10 +30,9 @@ static bool make_primitive(const dnnl_matmul_desc_t *desc, primitive *out) {
   dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
   int threads = omp_get_max_threads();
   omp_set_num_threads(1);
-  bool made =
-      dnnl_primitive_desc_create(&pd, desc, attr, vt_dnnl_engine(), NULL) == dnnl_success &&
-      dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info) == dnnl_success &&
-      !strstr(info, "ref") && dnnl_primitive_create(&out->call, pd) == dnnl_success;
+  bool made = dnnl_primitive_desc_create(&pd, desc, attr, vt_dnnl_engine(), NULL) == dnnl_success &&
+              dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info) == dnnl_success &&
+              !strstr(info, "ref") && dnnl_primitive_create(&out->call, pd) == dnnl_success;
   omp_set_num_threads(threads);
   if (made) {
     const dnnl_memory_desc_t *pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
@@ -146,7 +145,7 @@ int32_t vt_kproduct_run(vt_mmachine *m, uint32_t number, const void *a, const vo
     result = dnnl_primitive_execute(p->call, s->stream, p->pad_bytes ? ARGS : PAD, c->args);
   }
   if (result == dnnl_success) return 0;
-  m->failed = vt_error(VT_INTERNAL, "kernel %s: oneDNN reports status %d", m->kernel->name,
-                       (int)result);
+  m->failed =
+      vt_error(VT_INTERNAL, "kernel %s: oneDNN reports status %d", m->kernel->name, (int)result);
   return 1;
 }

@@ -13,6 +13,8 @@
 #include "host/kernel.h"
 #include "mosaic_host/kernel.h"
 
+enum { SMALL_WORK = 64 << 10 }; // elements computed, as in host.c
+
 typedef struct kernel {
   vt_mcode code; // first
   vt_kplan plan;
@@ -22,7 +24,7 @@ typedef struct kernel {
 struct vt_mkernels {
   vt_arena arena;
   vt_jit *jit;
-  bool exact_dots;
+  bool exact_dots, all;
   VT_ARRAY(kernel *) made;
 };
 
@@ -34,7 +36,8 @@ typedef struct source {
 static void put_key(const void *user, const vt_target *target, vt_text *out) {
   const source *s = user;
   const vt_mosaic *m = s->kernel->plan.kernel;
-  vt_text_printf(out, "mosaic %016llx%016llx %d %d lanes %d fma %d:", (unsigned long long)m->hash[0],
+  vt_text_printf(out,
+                 "mosaic %016llx%016llx %d %d lanes %d fma %d:", (unsigned long long)m->hash[0],
                  (unsigned long long)m->hash[1], (int)(s->func - m->funcs),
                  s->kernel->plan.exact_dots, target->lanes, target->fma);
   for (uint32_t i = 0; i < s->kernel->plan.product_count; i++) {
@@ -87,13 +90,14 @@ static vt_status compile_kernel(vt_mkernels *kernels, kernel *k) {
   }
   VT_TRY(vt_jit_compile(kernels->jit, listed, count, made));
   k->funcs = VT_NEW_ARRAY(&kernels->arena, vt_mcode_fn *, count);
-  for (uint32_t i = 0; i < count; i++) k->funcs[i] = (vt_mcode_fn *)(uintptr_t)vt_kernel_code(made[i]);
+  for (uint32_t i = 0; i < count; i++)
+    k->funcs[i] = (vt_mcode_fn *)(uintptr_t)vt_kernel_code(made[i]);
   return VT_OK;
 }
 
 static vt_status make_kernel(void *user, vt_mosaic *m) {
   vt_mkernels *kernels = user;
-  if (m->code) return VT_OK;
+  if (m->code || (!kernels->all && vt_kplan_work(m) < SMALL_WORK)) return VT_OK;
   kernel *k = VT_NEW(&kernels->arena, kernel);
   k->plan = (vt_kplan){.kernel = m, .exact_dots = kernels->exact_dots, .arena = &kernels->arena};
   if (!vt_kplan_make(&k->plan)) return VT_OK;
@@ -115,10 +119,12 @@ static vt_status make_kernel(void *user, vt_mosaic *m) {
   return VT_OK;
 }
 
-vt_status vt_mkernels_compile(const vt_module *module, bool exact_dots, vt_mkernels **out_kernels) {
+vt_status vt_mkernels_compile(const vt_module *module, bool exact_dots, bool all,
+                              vt_mkernels **out_kernels) {
   vt_mkernels *kernels = *out_kernels = calloc(1, sizeof *kernels);
   if (!kernels) return vt_error_no_memory();
   kernels->exact_dots = exact_dots;
+  kernels->all = all;
   return vt_mosaic_each(module, make_kernel, kernels);
 }
 

@@ -124,10 +124,10 @@ static bool evaluator_wanted(void) {
 }
 
 // VTPU_PALLAS=evaluator runs TPU kernels op by op, to tell a bug in their code from one in what the
-// ops mean.
-static bool kernels_evaluated(void) {
-  const char *wanted = getenv("VTPU_PALLAS");
-  return wanted && !strcmp(wanted, "evaluator");
+// ops mean; VTPU_PALLAS=code compiles small ones too.
+static bool kernels_are(const char *wanted) {
+  const char *given = getenv("VTPU_PALLAS");
+  return given && !strcmp(given, wanted);
 }
 
 // VTPU_PARTITIONED=1 runs the program of one device, on all devices in lockstep, instead of the
@@ -168,7 +168,8 @@ static vt_status generate(vt_executable *executable, const vt_host_options *host
     vt_module_destroy(taken);
     return st;
   }
-  if (!host->evaluator_only && !kernels_evaluated()) st = vt_mkernels_compile(taken, host->exact_dots, &executable->kernels);
+  if (!host->evaluator_only && !kernels_are("evaluator"))
+    st = vt_mkernels_compile(taken, host->exact_dots, kernels_are("code"), &executable->kernels);
   if (st) {
     vt_module_destroy(taken);
     return st;

@@ -134,10 +134,10 @@ struct vt_executable {
   vt_tiling *param_tilings, *result_tilings; // NULL with one partition
   vt_program *program;
   struct vt_mkernels *kernels; // the code of its TPU kernels; may be NULL
-  bool tiny;      // worth running on the calling thread
-  bool transfers; // talks to host callbacks
-  bool zeros;     // every result is zero everywhere: nothing to run
-  bool manual;    // has manual computations: devices may read their own values
+  bool tiny;                   // worth running on the calling thread
+  bool transfers;              // talks to host callbacks
+  bool zeros;                  // every result is zero everywhere: nothing to run
+  bool manual;                 // has manual computations: devices may read their own values
   vt_executable_options options;
   // Variants of the program for arguments that differ between devices where it takes one value:
   // compiled at first use, for each set of such parameters.
