@@ -95,7 +95,8 @@ static void more_work_is_never_faster(void **unused) {
     double less = seconds_on(slice, product(m, k, n, "bf16"));
     double now = seconds_on(slice, product(m + (which == 0 ? more : 0), k + (which == 1 ? more : 0),
                                            n + (which == 2 ? more : 0), "bf16"));
-    if (now < less * 0.9999)
+    // Where the operands just cease to fit into VMEM, padding makes steps of a few percent.
+    if (now < less * 0.96)
       fail_msg("%s: %lldx%lldx%lld %g s, more along %lld %g s", slice, (long long)m, (long long)k,
                (long long)n, less, (long long)which, now);
     int64_t rows = 1 + random_below(5000), columns = 1 + random_below(5000);

@@ -442,14 +442,22 @@ static vt_chlo_pair complex_cosh(vt_chlo *c, vt_chlo_pair z) {
 }
 
 static const vt_chlo_function functions[] = {
-    {"acos", 1, acos_of, complex_acos},     {"acosh", 1, acosh_of, complex_acosh},
-    {"asin", 1, asin_of, complex_asin},     {"asinh", 1, asinh_of, complex_asinh},
-    {"atan", 1, atan_of, complex_atan},     {"atanh", 1, atanh_of, complex_atanh},
-    {"bessel_i1e", 1, bessel_i1e_of, NULL}, {"cosh", 1, cosh_of, complex_cosh},
-    {"digamma", 1, digamma_of, NULL},       {"erf", 1, erf_of, NULL},
-    {"erf_inv", 1, erf_inv_of, NULL},       {"erfc", 1, erfc_of, NULL},
-    {"lgamma", 1, lgamma_of, NULL},         {"polygamma", 2, polygamma_of, NULL},
-    {"sinh", 1, sinh_of, complex_sinh},     {"zeta", 2, zeta_of, NULL}};
+    {"acos", 1, acos_of, complex_acos, VT_OP_SINE},
+    {"acosh", 1, acosh_of, complex_acosh, VT_OP_SINE},
+    {"asin", 1, asin_of, complex_asin, VT_OP_SINE},
+    {"asinh", 1, asinh_of, complex_asinh, VT_OP_SINE},
+    {"atan", 1, atan_of, complex_atan, VT_OP_SINE},
+    {"atanh", 1, atanh_of, complex_atanh, VT_OP_LOG_PLUS_ONE},
+    {"bessel_i1e", 1, bessel_i1e_of, NULL, VT_OP_SINE},
+    {"cosh", 1, cosh_of, complex_cosh, VT_OP_LOGISTIC},
+    {"digamma", 1, digamma_of, NULL, VT_OP_SINE},
+    {"erf", 1, erf_of, NULL, VT_OP_LOGISTIC},
+    {"erf_inv", 1, erf_inv_of, NULL, VT_OP_SINE},
+    {"erfc", 1, erfc_of, NULL, VT_OP_LOGISTIC},
+    {"lgamma", 1, lgamma_of, NULL, VT_OP_SINE},
+    {"polygamma", 2, polygamma_of, NULL, VT_OP_ATAN2},
+    {"sinh", 1, sinh_of, complex_sinh, VT_OP_LOGISTIC},
+    {"zeta", 2, zeta_of, NULL, VT_OP_ATAN2}};
 
 const vt_chlo_function *vt_chlo_find_function(vt_string name) {
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)

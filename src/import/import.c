@@ -14,12 +14,13 @@ static vt_status read_hlo(vt_bytes program, vt_arena *scratch, vt_hlo **out_hlo,
   return vt_raw_from_hlo(*out_hlo, program.size, scratch, out_raw);
 }
 
-vt_status vt_import(vt_bytes program, vt_module **out_module) {
+static vt_status import(vt_bytes program, bool outline, vt_module **out_module) {
   vt_status st = VT_OK;
   vt_arena scratch = {0};
   vt_raw_module raw = {0};
   vt_hlo *hlo = NULL; // what the tree borrows from
   vt_module *module = vt_module_create();
+  module->outline = outline;
   *out_module = NULL;
   if (vt_bytecode_is(program))
     VT_TRY_OUT(vt_bytecode_read(program, vt_vhlo_find, &scratch, &raw));
@@ -36,4 +37,12 @@ out:
   vt_arena_free(&scratch);
   vt_hlo_destroy(hlo);
   return vt_status_wrap(st, "import");
+}
+
+vt_status vt_import(vt_bytes program, vt_module **out_module) {
+  return import(program, false, out_module);
+}
+
+vt_status vt_import_outline(vt_bytes program, vt_module **out_module) {
+  return import(program, true, out_module);
 }

@@ -65,6 +65,8 @@ vt_value *vt_chlo_to(vt_chlo *c, vt_opcode code, vt_dtype dtype, vt_value *x) {
 static vt_value *build_function(vt_chlo *c, const vt_chlo_function *f, vt_value *const *operands) {
   vt_type type = operands[0]->type;
   c->type = type;
+  if (c->func->module->outline && !vt_dtype_is_complex(type.dtype))
+    return vt_chlo_op(c, f->like, operands[0], f->operands > 1 ? operands[1] : NULL);
   if (vt_dtype_is_complex(type.dtype)) {
     c->type.dtype = type.dtype == VT_C128 ? VT_F64 : VT_F32;
     vt_chlo_pair z = {vt_chlo_to(c, VT_OP_REAL, c->type.dtype, operands[0]),

@@ -162,6 +162,7 @@ struct vt_module {
   const vt_mesh **meshes;
   int32_t num_partitions, num_replicas;
   const char *producer; // "StableHLO_v1.17.0"
+  bool outline;         // CHLO's functions are single operators: to be measured, not to be run
 };
 
 vt_module *vt_module_create(void);

@@ -42,7 +42,7 @@ static void add_up(vt_prediction *p, const vt_slice *slice) {
 
 static vt_status run_stages(vt_bytes program, const vt_slice *slice, vt_arena *arena,
                             vt_prediction *p) {
-  VT_TRY(vt_import(program, &p->module));
+  VT_TRY(vt_import_outline(program, &p->module));
   p->devices = p->module->num_partitions * p->module->num_replicas;
   if (p->devices > vt_slice_devices(slice))
     return vt_error(VT_INVALID_ARGUMENT,

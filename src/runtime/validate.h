@@ -3,6 +3,7 @@
 #ifndef VT_RUNTIME_VALIDATE_H
 #define VT_RUNTIME_VALIDATE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -10,6 +11,7 @@
 
 typedef struct vt_validation {
   const char *group, *slice, *program, *source;
+  bool fitted;                 // constants were fitted on it
   double published, predicted; // seconds; both with the host's call where that was measured
 } vt_validation;
 

@@ -143,7 +143,24 @@ static double elements(const vt_value *value) {
   return (double)vt_type_elements(value->type);
 }
 
+// Whether the value comes, in a few steps, from a product for each element of a batch, which writes
+// matrices one after the other; other arrays lie as they need the least padding.
+static bool is_batch_of_matrices(const vt_value *value, int steps) {
+  const vt_op *op = value->op;
+  if (!op || !steps) return false;
+  uint32_t batches = 0;
+  if (op->code == VT_OP_DOT_GENERAL)
+    return vt_attr_ints(op, VT_ATTR_LHS_BATCHING_DIMENSIONS, &batches) && batches > 0;
+  for (uint32_t i = 0; is_elementwise(op) && i < op->operand_count; i++)
+    if (elements(op->operands[i]) == elements(value) &&
+        is_batch_of_matrices(op->operands[i], steps - 1))
+      return true;
+  return false;
+}
+
 static double bytes_of(const fusing *f, const vt_value *value) {
+  if (is_batch_of_matrices(value, 4))
+    return (double)vt_chip_padded_bytes(f->model->chip, value->type, NULL);
   return vt_kernel_bytes(f->model, value->type);
 }
 
@@ -242,17 +259,33 @@ static bool read_once(const fusing *f, const vt_value *value) {
   return !f->returned[value->id] && f->uses[value->id] && !f->uses[value->id]->next;
 }
 
-// Whether the operator carries on, element by element, what a product makes for it alone.
-static bool follows_product(const fusing *f, const vt_op *op, int depth) {
-  if (depth > MOST_DEPTH) return false;
+// Whether all that read the value carry on element by element: they share its kernel.
+static bool read_in_step(const fusing *f, const vt_value *value) {
+  int32_t count = 0;
+  if (f->returned[value->id]) return false;
+  for (const use *u = f->uses[value->id]; u; u = u->next)
+    if (++count > MOST_SIBLINGS || !is_elementwise(u->op) ||
+        elements(&u->op->results[0]) != elements(value))
+      return false;
+  return true;
+}
+
+// Whether the operator carries on, element by element, what a product makes for it.
+static bool follows_product_in(const fusing *f, const vt_op *op, int *steps) {
+  if (--*steps < 0) return false;
   for (uint32_t i = 0; i < op->operand_count; i++) {
     const vt_value *from = vt_kernel_source(op->operands[i]);
     if (!from->op || elements(from) != elements(&op->results[0])) continue;
     if (is_product(from->op)) return true;
-    if (is_soft(from->op) && read_once(f, from) && follows_product(f, from->op, depth + 1))
-      return true;
+    bool alone = read_once(f, from) || read_in_step(f, from);
+    if (is_soft(from->op) && alone && follows_product_in(f, from->op, steps)) return true;
   }
   return false;
+}
+
+static bool follows_product(const fusing *f, const vt_op *op) {
+  int steps = MOST_SEARCH;
+  return follows_product_in(f, op, &steps);
 }
 
 // Bytes that must be arrays in memory only because the operator is made in several kernels.
@@ -303,7 +336,7 @@ static bool can_make(const fusing *f, const group *g, const vt_op *op) {
   if (!takes_producers(g) || spreads(f, op)) return false;
   if (op->code == VT_OP_CONCATENATE && g->kind != VT_KERNEL_LOOP) return false;
   if (!feeds_hero(f, g, op, 0)) return true;
-  return !is_dear(op) && !follows_product(f, op, 0);
+  return !is_dear(op) && !follows_product(f, op);
 }
 
 // Whether the group can begin with this product or reduction.
@@ -430,6 +463,21 @@ static void merge_siblings(fusing *f, const vt_value *value) {
     }
 }
 
+// A product of rows that are scaled by their own sums, as after a softmax, makes the sums itself:
+// the rows stay on the chip between the two.
+static void take_in_sums(fusing *f, int32_t at) {
+  const group *g = &f->groups.data[at];
+  if (g->joined != NONE || g->kind != VT_KERNEL_REDUCE || !g->later.size || !is_reduction(g->hero))
+    return;
+  int32_t to = find(f, g->later.data[0]);
+  for (size_t i = 1; i < g->later.size; i++)
+    if (find(f, g->later.data[i]) != to) return;
+  const group *product = &f->groups.data[to];
+  if (to == at || product->kind != VT_KERNEL_PRODUCT || !is_product(product->hero)) return;
+  const vt_value *left = product->hero->operands[0], *right = product->hero->operands[1];
+  if (g->elements == elements(left) || g->elements == elements(right)) merge(f, at, to);
+}
+
 // ---- the list -----------------------------------------------------------------------------------
 
 static bool belongs(const fusing *f, const vt_op *op, int32_t at) {
@@ -479,6 +527,17 @@ static double write_bytes(const fusing *f, const vt_op *op, uint32_t result) {
   return bytes_of(f, &op->results[result]);
 }
 
+// Whether the kernel is the only one that reads what it made.
+static bool stays_inside(const fusing *f, const vt_value *value, int32_t at) {
+  if (f->returned[value->id] || !f->uses[value->id]) return false;
+  for (const use *u = f->uses[value->id]; u; u = u->next) {
+    const place *p = place_of(u->op);
+    for (int32_t i = 0; i < p->count; i++)
+      if (find(f, p->groups[i]) != at) return false;
+  }
+  return true;
+}
+
 static void add_streams(fusing *f, vt_kernel *kernel, const vt_op *op, int32_t at) {
   bool runs = kernel->kind == VT_KERNEL_CONTROL;
   const bool *unread = place_of(op)->unread;
@@ -494,7 +553,8 @@ static void add_streams(fusing *f, vt_kernel *kernel, const vt_op *op, int32_t a
   }
   if (!place_of(op)->stored) return;
   for (uint32_t i = 0; i < op->result_count; i++)
-    if (op->results[i].type.dtype != VT_TOKEN && !(op->code == VT_OP_WHILE && vt_loop_keeps(op, i)))
+    if (op->results[i].type.dtype != VT_TOKEN && !stays_inside(f, &op->results[i], at) &&
+        !(op->code == VT_OP_WHILE && vt_loop_keeps(op, i)))
       add_stream(f, &kernel->writes, &op->results[i], runs ? 0 : write_bytes(f, op, i));
 }
 
@@ -616,6 +676,7 @@ vt_kernel_list *vt_kernels_make(const vt_device_model *model, vt_func *func, vt_
     if (place_of(f.ops[i])->stored)
       for (uint32_t r = 0; r < f.ops[i]->result_count; r++)
         merge_siblings(&f, &f.ops[i]->results[r]);
+  for (int32_t i = 0; i < (int32_t)f.groups.size; i++) take_in_sums(&f, i);
   list_kernels(&f, list);
   for (vt_op *op = func->first; op; op = op->next) op->note = NULL;
   vt_arena_free(&f.scratch);

@@ -23,6 +23,8 @@ typedef struct vt_rates {
   double dcn_bytes_per_s;          // of a chip
   double idle_w, busiest_w;        // of a chip
   double sustained;                // of the matrix units' rate in long programs
+  double read_share;               // of HBM, that reading alone sustains
+  double scoped_bytes; // of VMEM, for the kernel that runs; the rest is for whole arrays
 } vt_rates;
 const vt_rates *vt_rates_of(const vt_chip *chip);
 
@@ -31,11 +33,12 @@ typedef struct vt_device_model {
   const vt_slice *slice;
   const vt_chip *chip;
   const vt_rates *rates;
-  double cores;           // that one device has
-  double clock;           // cycles a second
-  double mxu_rows_per_s;  // rows of the left operand that all matrix units take
-  double hbm_bytes_per_s; // sustained
-  double vmem_bytes;      // for whole arrays, of one device
+  double cores;                             // that one device has
+  double clock;                             // cycles a second
+  double mxu_rows_per_s;                    // rows of the left operand that all matrix units take
+  double hbm_bytes_per_s, hbm_writes_per_s; // sustained, reading and writing
+  double block_bytes; // of an array, that a kernel waits for before it starts and leaves at its end
+  double vmem_bytes;  // for whole arrays, of one device
   int32_t devices;
 } vt_device_model;
 
@@ -66,6 +69,7 @@ typedef struct vt_kernel {
   VT_ARRAY(const vt_op *) members;
   vt_streams reads, writes;
   double mxu_s, vpu_s, flops, network_s;
+  double ahead_s;          // of the vector unit, while the matrix units wait
   double streamed;         // bytes from HBM if its operands are not in VMEM, for a product in tiles
   vt_kernel_list **inside; // of control
   uint32_t inside_count;
