@@ -264,6 +264,8 @@ vt_status vt_module_verify(const vt_module *module) VT_CHECKED;
 // StableHLO text in MLIR's generic form. `locations`: each op carries its scope and its location in
 // the user's source.
 void vt_module_print(const vt_module *module, bool locations, vt_text *out_text);
+// Of the same text without locations: equal for modules that compute the same in the same way.
+uint64_t vt_module_hash(const vt_module *module);
 // Large constants are elided past `max_literal` elements (-1 = all).
 void vt_func_print(const vt_func *func, int64_t max_literal, vt_text *out_text);
 

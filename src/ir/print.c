@@ -12,7 +12,8 @@ typedef struct printer {
   vt_text *out;
   int64_t max_literal;
   bool locations;
-  vt_map names; // value -> number + 1
+  bool hash_literals; // instead of their elements
+  vt_map names;       // value -> number + 1
   uintptr_t next;
   int indent;
 } printer;
@@ -26,6 +27,16 @@ static void define(printer *p, const vt_value *value) {
 }
 static uintptr_t number_of(const printer *p, const vt_value *value) {
   return (uintptr_t)vt_map_find_ptr(&p->names, value);
+}
+static void put_literal(printer *p, const vt_literal *literal) {
+  if (!p->hash_literals) {
+    vt_print_literal(p->out, literal, p->max_literal);
+    return;
+  }
+  int64_t elements = literal->splat ? 1 : vt_type_elements(literal->type);
+  size_t bytes = (size_t)elements * vt_dtype_bytes(literal->type.dtype);
+  vt_text_printf(p->out, "%016" PRIx64 " : ", vt_hash_bytes(literal->data, bytes, literal->splat));
+  vt_type_print(p->out, literal->type);
 }
 static void put_value(printer *p, const vt_value *value) {
   vt_text_printf(p->out, "%%%" PRIuPTR, number_of(p, value) - 1);
@@ -233,7 +244,7 @@ static void put_attr_value(printer *p, const vt_attr *attr, bool single_sharding
     vt_text_put(p->out, vt_dtype_get((vt_dtype)attr->i64)->text);
     break;
   case VT_ATTR_KIND_LITERAL:
-    vt_print_literal(p->out, attr->literal, p->max_literal);
+    put_literal(p, attr->literal);
     break;
   case VT_ATTR_KIND_FUNCS:
     if (attr->key == VT_ATTR_CALLED_COMPUTATIONS) vt_text_put(p->out, "[");
@@ -509,8 +520,8 @@ void vt_func_print(const vt_func *func, int64_t max_literal, vt_text *out_text) 
   vt_map_free(&p.names);
 }
 
-void vt_module_print(const vt_module *module, bool locations, vt_text *out_text) {
-  printer p = {.out = out_text, .max_literal = -1, .locations = locations, .indent = 1};
+static void print_module(const vt_module *module, printer p) {
+  vt_text *out_text = p.out;
   vt_text_put(out_text, "\"builtin.module\"() <{sym_name = ");
   vt_print_string(out_text, module->name, strlen(module->name));
   vt_text_put(out_text, "}> ({\n");
@@ -530,4 +541,17 @@ void vt_module_print(const vt_module *module, bool locations, vt_text *out_text)
   vt_text_printf(out_text,
                  "}) {mhlo.num_partitions = %d : i32, mhlo.num_replicas = %d : i32} : () -> ()\n",
                  module->num_partitions, module->num_replicas);
+}
+
+void vt_module_print(const vt_module *module, bool locations, vt_text *out_text) {
+  print_module(module,
+               (printer){.out = out_text, .max_literal = -1, .locations = locations, .indent = 1});
+}
+
+uint64_t vt_module_hash(const vt_module *module) {
+  vt_text text = {0};
+  print_module(module, (printer){.out = &text, .max_literal = -1, .hash_literals = true});
+  uint64_t hash = vt_hash_bytes(text.data, text.size, 1);
+  vt_text_free(&text);
+  return hash;
 }
