@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: Apache-2.0
+// peers.c - see peers.h. The transport is the TCP connections of the rendezvous.
+//
+// A message is a frame (hello.h), a head and a body. It is written by the caller as far as the
+// socket takes it, and by the thread from there on; each peer's queue keeps the order.
+// Death: the end of a peer's stream, at once. Hanging: a peer that says nothing for the limit,
+// although each process says at least one word a second.
+#include "distributed/peers.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/fork.h"
+#include "base/log.h"
+#include "distributed/rendezvous.h"
+
+enum { SILENCE_S = 10, LEAVE_S = 5, READ_BYTES = 1 << 22 };
+
+typedef struct outgoing {
+  struct outgoing *next;
+  size_t done; // of frame, head and body
+  vt_bytes body;
+  vt_peers_sent sent;
+  void *user;
+  vt_status error; // for `sent`
+  size_t head_size;
+  uint8_t head[]; // frame and head; a copied body follows
+} outgoing;
+
+typedef struct peer {
+  int fd; // -1: gone, or this process
+  char name[VT_HOST_NAME + 64];
+  pthread_mutex_t lock;   // guards the next three, and writing to the socket
+  outgoing *first, *last; // not written completely
+  vt_status why;          // it is gone
+  bool left;              // it said goodbye
+  double heard, said;
+  // The message that is arriving:
+  vt_frame frame;
+  size_t got; // of frame, head and body
+  uint8_t frame_bytes[VT_FRAME_BYTES], *head, *body;
+} peer;
+
+struct vt_peers {
+  int32_t count, index;
+  peer *peers;
+  vt_peers_handler handler;
+  int wake; // eventfd
+  double silence_s;
+  pthread_t thread;
+  bool started;
+  atomic_bool leaving;
+  vt_peers *next; // of all, for forked children
+};
+
+static double now_s(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// ---- forked children ----------------------------------------------------------------------------
+// A child's copies of the sockets would keep its parent alive in the eyes of the peers.
+
+static vt_peers *all;
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void close_in_child(void) {
+  for (vt_peers *p = all; p; p = p->next)
+    for (int32_t i = 0; i < p->count; i++)
+      if (p->peers[i].fd >= 0) close(p->peers[i].fd);
+}
+
+static void watch_forks(void) {
+  pthread_atfork(NULL, NULL, close_in_child);
+}
+
+static void enlist(vt_peers *p) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch_forks);
+  pthread_mutex_lock(&all_lock);
+  p->next = all;
+  all = p;
+  pthread_mutex_unlock(&all_lock);
+}
+
+static void delist(vt_peers *p) {
+  pthread_mutex_lock(&all_lock);
+  vt_peers **at = &all;
+  while (*at && *at != p) at = &(*at)->next;
+  if (*at) *at = p->next;
+  pthread_mutex_unlock(&all_lock);
+}
+
+// ---- joining ------------------------------------------------------------------------------------
+
+static void peers_free(vt_peers *p) {
+  delist(p);
+  for (int32_t i = 0; i < p->count; i++) {
+    peer *q = &p->peers[i];
+    if (q->fd >= 0) close(q->fd);
+    vt_status_free(q->why);
+    free(q->head);
+    free(q->body);
+    pthread_mutex_destroy(&q->lock);
+  }
+  if (p->wake >= 0) close(p->wake);
+  free(p->peers);
+  free(p);
+}
+
+static vt_hello hello_of(const vt_join *join, const vt_peers_self *self) {
+  vt_hello hello = {
+      .index = join->index, .count = join->count, .pid = (int32_t)getpid(), .port = join->own.port};
+  snprintf(hello.slice, sizeof hello.slice, "%s", self->slice);
+  snprintf(hello.version, sizeof hello.version, "%s", self->version);
+  snprintf(hello.machine, sizeof hello.machine, "%s", self->machine);
+  snprintf(hello.host, sizeof hello.host, "%s", join->own.host);
+  return hello;
+}
+
+vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self, vt_peers **out_peers) {
+  size_t count = (size_t)join->count;
+  vt_peers *p = calloc(1, sizeof *p);
+  int *sockets = calloc(count, sizeof *sockets);
+  vt_member *members = calloc(count, sizeof *members);
+  vt_hello hello = hello_of(join, self);
+  vt_status st = VT_OK;
+  if (p) p->peers = calloc(count, sizeof *p->peers);
+  if (!p || !sockets || !members || !p->peers) {
+    st = vt_error_no_memory();
+    if (p) free(p->peers);
+    free(p);
+    p = NULL;
+    goto out;
+  }
+  p->count = join->count;
+  p->index = join->index;
+  p->silence_s = SILENCE_S;
+  p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  for (size_t i = 0; i < count; i++) {
+    p->peers[i].fd = -1;
+    pthread_mutex_init(&p->peers[i].lock, NULL);
+  }
+  enlist(p);
+  if (p->wake < 0) st = vt_error(VT_RESOURCE_EXHAUSTED, "eventfd: %s", strerror(errno));
+  if (!st) st = vt_rendezvous(join, &hello, sockets, members);
+  for (size_t i = 0; i < count && !st; i++) {
+    peer *q = &p->peers[i];
+    q->fd = sockets[i];
+    snprintf(q->name, sizeof q->name, "process %zu (host %s, pid %d)", i,
+             join->names[i] ? join->names[i] : members[i].address.host, members[i].pid);
+  }
+out:
+  free(sockets);
+  free(members);
+  if (st && p) peers_free(p);
+  *out_peers = st ? NULL : p;
+  return st;
+}
+
+const char *vt_peers_name(const vt_peers *peers, int32_t i) {
+  vt_assert(i >= 0 && i < peers->count);
+  return peers->peers[i].name;
+}
+
+// ---- sending ------------------------------------------------------------------------------------
+
+static void wake(const vt_peers *p) {
+  uint64_t one = 1;
+  (void)!write(p->wake, &one, sizeof one);
+}
+
+// With the peer's lock held: writes what the socket takes. Returns those that are complete.
+// *out_good false: the connection is broken.
+static outgoing *write_queue(peer *q, bool *out_good) {
+  outgoing *complete = NULL, **end = &complete;
+  *out_good = true;
+  while (q->first) {
+    outgoing *o = q->first;
+    size_t total = o->head_size + o->body.size;
+    while (o->done < total) {
+      size_t in_head = o->done < o->head_size ? o->done : o->head_size, in_body = o->done - in_head;
+      struct iovec parts[2] = {
+          {o->head + in_head, o->head_size - in_head},
+          {(void *)(uintptr_t)(o->body.data + in_body), o->body.size - in_body}};
+      struct msghdr message = {.msg_iov = parts, .msg_iovlen = o->body.size ? 2 : 1};
+      ssize_t n = sendmsg(q->fd, &message, MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) {
+        *out_good = errno == EAGAIN;
+        return complete;
+      }
+      o->done += (size_t)n;
+    }
+    q->said = now_s();
+    q->first = o->next;
+    if (!q->first) q->last = NULL;
+    o->next = NULL;
+    *end = o;
+    end = &o->next;
+  }
+  return complete;
+}
+
+static void finish(outgoing *list) {
+  for (outgoing *next; list; list = next) {
+    next = list->next;
+    if (list->sent)
+      list->sent(list->user, list->error);
+    else
+      vt_status_free(list->error);
+    free(list);
+  }
+}
+
+static outgoing *outgoing_create(vt_frame frame, vt_bytes head, vt_bytes body, bool copy) {
+  size_t head_size = VT_FRAME_BYTES + head.size;
+  outgoing *o = malloc(sizeof *o + head_size + (copy ? body.size : 0));
+  if (!o) return NULL;
+  *o = (outgoing){.body = body, .head_size = head_size};
+  vt_frame_write(frame, o->head);
+  if (head.size) memcpy(o->head + VT_FRAME_BYTES, head.data, head.size);
+  if (copy && body.size) {
+    memcpy(o->head + head_size, body.data, body.size);
+    o->body.data = o->head + head_size;
+  }
+  return o;
+}
+
+// Takes `o`.
+static void enqueue(vt_peers *p, int32_t to, outgoing *o) {
+  peer *q = &p->peers[to];
+  bool good = true, rest = false;
+  outgoing *complete = NULL;
+  pthread_mutex_lock(&q->lock);
+  if (q->why || q->fd < 0) {
+    o->error = q->why ? vt_status_copy(q->why)
+                      : vt_error(VT_INTERNAL, "a message of process %d to itself", to);
+    complete = o;
+  } else {
+    bool first = !q->first;
+    if (first)
+      q->first = o;
+    else
+      q->last->next = o;
+    q->last = o;
+    if (first) complete = write_queue(q, &good);
+    rest = q->first != NULL; // or broken: the thread finds out
+  }
+  pthread_mutex_unlock(&q->lock);
+  if (rest) wake(p);
+  finish(complete);
+}
+
+void vt_peers_send(vt_peers *peers, int32_t to, vt_bytes head, vt_bytes body, vt_peers_sent sent,
+                   void *user) {
+  vt_assert(to >= 0 && to < peers->count && head.size > 0);
+  vt_frame frame = {VT_FRAME_MESSAGE, (uint32_t)head.size, body.size};
+  outgoing *o = outgoing_create(frame, head, body, sent == NULL);
+  if (!o) {
+    if (sent) sent(user, vt_error_no_memory());
+    return; // the peer's wait ends at its limit
+  }
+  o->sent = sent;
+  o->user = user;
+  enqueue(peers, to, o);
+}
+
+static void send_word(vt_peers *p, int32_t to, uint32_t kind) {
+  outgoing *o = outgoing_create((vt_frame){kind, 0, 0}, (vt_bytes){0}, (vt_bytes){0}, false);
+  if (o) enqueue(p, to, o);
+}
+
+// ---- receiving ----------------------------------------------------------------------------------
+
+static vt_status gone(const peer *q, const char *how) {
+  if (q->left) return vt_error(VT_UNAVAILABLE, "%s has left the job", q->name);
+  return vt_error(VT_UNAVAILABLE, "%s %s", q->name, how);
+}
+
+// Takes `why`.
+static void lose(vt_peers *p, int32_t i, vt_status why) {
+  peer *q = &p->peers[i];
+  pthread_mutex_lock(&q->lock);
+  outgoing *queue = q->first;
+  q->first = q->last = NULL;
+  q->why = vt_status_copy(why);
+  close(q->fd);
+  q->fd = -1;
+  pthread_mutex_unlock(&q->lock);
+  for (outgoing *o = queue; o; o = o->next) o->error = vt_status_copy(why);
+  finish(queue);
+  if (!q->left) vt_log(VT_LOG_INFO, "%s", vt_status_message(why));
+  p->handler.lost(p->handler.user, i, why);
+}
+
+static void reset(peer *q) {
+  free(q->head);
+  free(q->body);
+  q->head = q->body = NULL;
+  q->got = 0;
+}
+
+// The head is complete.
+static vt_status take_head(vt_peers *p, int32_t i) {
+  peer *q = &p->peers[i];
+  if (!q->frame.body) return VT_OK;
+  if (!p->handler.expects(p->handler.user, i, (vt_bytes){q->head, q->frame.head}, q->frame.body))
+    return vt_error(VT_INTERNAL, "%s sent %llu bytes that nobody waits for", q->name,
+                    (unsigned long long)q->frame.body);
+  q->body = malloc(q->frame.body);
+  return q->body ? VT_OK : vt_error_no_memory();
+}
+
+static vt_status take_frame(vt_peers *p, int32_t i) {
+  peer *q = &p->peers[i];
+  vt_status st = vt_frame_read(q->frame_bytes, &q->frame);
+  if (!st && q->frame.kind > VT_FRAME_BYE)
+    st = vt_error(VT_INVALID_ARGUMENT, "a message of kind %u", q->frame.kind);
+  if (st) return vt_status_wrap(st, "%s", q->name);
+  if (q->frame.kind == VT_FRAME_BYE) q->left = true;
+  if (q->frame.kind != VT_FRAME_MESSAGE) {
+    q->got = 0;
+    return VT_OK;
+  }
+  q->head = malloc(q->frame.head);
+  return q->head ? VT_OK : vt_error_no_memory();
+}
+
+// Reads one part: of the frame, the head or the body. *out_n: as recv.
+static vt_status read_part(vt_peers *p, int32_t i, ssize_t *out_n) {
+  peer *q = &p->peers[i];
+  size_t head_end = VT_FRAME_BYTES + (q->head ? q->frame.head : 0), at = q->got, room;
+  uint8_t *to;
+  if (at < VT_FRAME_BYTES) {
+    to = q->frame_bytes + at;
+    room = VT_FRAME_BYTES - at;
+  } else if (at < head_end) {
+    to = q->head + (at - VT_FRAME_BYTES);
+    room = head_end - at;
+  } else {
+    to = q->body + (at - head_end);
+    room = q->frame.body - (at - head_end);
+  }
+  *out_n = recv(q->fd, to, room, 0);
+  if (*out_n <= 0) return VT_OK;
+  q->got += (size_t)*out_n;
+  if (q->got == VT_FRAME_BYTES) VT_TRY(take_frame(p, i));
+  if (!q->head) return VT_OK;
+  head_end = VT_FRAME_BYTES + q->frame.head;
+  if (q->got == head_end) VT_TRY(take_head(p, i));
+  if (q->got == head_end + q->frame.body) {
+    p->handler.message(p->handler.user, i, (vt_bytes){q->head, q->frame.head},
+                       (vt_bytes){q->body, q->frame.body});
+    reset(q);
+  }
+  return VT_OK;
+}
+
+static void read_from(vt_peers *p, int32_t i) {
+  peer *q = &p->peers[i];
+  for (size_t budget = READ_BYTES; budget > 0;) { // then the others' turn
+    ssize_t n;
+    vt_status st = read_part(p, i, &n);
+    if (st || n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+      if (!st) st = gone(q, "ended");
+      lose(p, i, st);
+      return;
+    }
+    if (n < 0) return;
+    q->heard = now_s();
+    budget -= (size_t)n < budget ? (size_t)n : budget;
+  }
+}
+
+// ---- the thread ---------------------------------------------------------------------------------
+
+static void write_to(vt_peers *p, int32_t i) {
+  peer *q = &p->peers[i];
+  bool good;
+  pthread_mutex_lock(&q->lock);
+  outgoing *complete = write_queue(q, &good);
+  pthread_mutex_unlock(&q->lock);
+  finish(complete);
+  // What it said before its end is still to be read.
+  if (!good) {
+    while (q->fd >= 0 && recv(q->fd, &(char){0}, 1, MSG_PEEK) > 0) read_from(p, i);
+    if (q->fd >= 0) lose(p, i, gone(q, "ended"));
+  }
+}
+
+static void look_after(vt_peers *p, double now) {
+  for (int32_t i = 0; i < p->count; i++) {
+    peer *q = &p->peers[i];
+    if (q->fd < 0) continue;
+    if (now - q->heard > p->silence_s) {
+      char how[96];
+      snprintf(how, sizeof how, "has given no sign of life for %.0f s", p->silence_s);
+      lose(p, i, gone(q, how));
+      continue;
+    }
+    pthread_mutex_lock(&q->lock);
+    bool quiet = now - q->said > 0.9;
+    pthread_mutex_unlock(&q->lock);
+    if (quiet) send_word(p, i, VT_FRAME_PING);
+  }
+  p->handler.tick(p->handler.user);
+}
+
+static bool all_written(vt_peers *p) {
+  bool written = true;
+  for (int32_t i = 0; i < p->count; i++) {
+    peer *q = &p->peers[i];
+    pthread_mutex_lock(&q->lock);
+    written = written && (q->fd < 0 || !q->first);
+    pthread_mutex_unlock(&q->lock);
+  }
+  return written;
+}
+
+static void *peers_main(void *user) {
+  vt_peers *p = user;
+  struct pollfd *polls = calloc((size_t)p->count + 1, sizeof *polls);
+  double next = now_s() + 1, leave_by = 0;
+  for (int32_t i = 0; i < p->count; i++) p->peers[i].heard = p->peers[i].said = now_s();
+  while (polls) {
+    if (atomic_load(&p->leaving)) {
+      if (!leave_by) leave_by = now_s() + LEAVE_S;
+      if (all_written(p) || now_s() > leave_by) break;
+    }
+    for (int32_t i = 0; i < p->count; i++) {
+      peer *q = &p->peers[i];
+      pthread_mutex_lock(&q->lock);
+      polls[i] = (struct pollfd){q->fd, (short)(POLLIN | (q->first ? POLLOUT : 0)), 0};
+      pthread_mutex_unlock(&q->lock);
+    }
+    polls[p->count] = (struct pollfd){p->wake, POLLIN, 0};
+    double left = next - now_s();
+    int n = poll(polls, (nfds_t)p->count + 1, left > 0 ? (int)(left * 1000) + 1 : 0);
+    if (n > 0 && polls[p->count].revents) (void)!read(p->wake, &(uint64_t){0}, sizeof(uint64_t));
+    for (int32_t i = 0; n > 0 && i < p->count; i++) {
+      if (polls[i].revents & (POLLIN | POLLHUP | POLLERR)) read_from(p, i);
+      if (p->peers[i].fd >= 0 && polls[i].revents & POLLOUT) write_to(p, i);
+    }
+    double now = now_s();
+    if (now < next) continue;
+    next = now + 1;
+    look_after(p, now);
+  }
+  free(polls);
+  return NULL;
+}
+
+vt_status vt_peers_start(vt_peers *p, const vt_peers_handler *handler) {
+  sigset_t every, before;
+  p->handler = *handler;
+  sigfillset(&every);
+  pthread_sigmask(SIG_SETMASK, &every, &before);
+  int failed = pthread_create(&p->thread, NULL, peers_main, p);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (failed)
+    return vt_error(VT_RESOURCE_EXHAUSTED, "the thread for other processes could not be started");
+  pthread_setname_np(p->thread, "vtpu-peers");
+  p->started = true;
+  return VT_OK;
+}
+
+// Data that is never read would make the kernel reset the connection, and lose what we sent: so
+// each stream is read to its end, which comes when the peer has seen ours.
+static void close_orderly(vt_peers *p) {
+  char rest[4096];
+  double until = now_s() + 1;
+  for (int32_t i = 0; i < p->count; i++)
+    if (p->peers[i].fd >= 0) shutdown(p->peers[i].fd, SHUT_WR);
+  for (int32_t i = 0; i < p->count; i++) {
+    peer *q = &p->peers[i];
+    while (q->fd >= 0 && now_s() < until) {
+      struct pollfd one = {q->fd, POLLIN, 0};
+      if (poll(&one, 1, (int)((until - now_s()) * 1000) + 1) > 0 &&
+          recv(q->fd, rest, sizeof rest, 0) <= 0)
+        break;
+    }
+  }
+}
+
+void vt_peers_leave(vt_peers *p) {
+  if (!p) return;
+  if (!vt_forked()) {
+    for (int32_t i = 0; i < p->count && p->started; i++)
+      if (i != p->index) send_word(p, i, VT_FRAME_BYE);
+    atomic_store(&p->leaving, true);
+    wake(p);
+    if (p->started) pthread_join(p->thread, NULL);
+    close_orderly(p);
+    for (int32_t i = 0; i < p->count; i++) {
+      outgoing *queue = p->peers[i].first;
+      p->peers[i].first = NULL;
+      for (outgoing *o = queue; o; o = o->next)
+        o->error = vt_error(VT_CANCELLED, "this process leaves the job");
+      finish(queue);
+    }
+    peers_free(p);
+  }
+}
