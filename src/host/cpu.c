@@ -2,6 +2,8 @@
 // cpu.c - processor identification. See cpu.h.
 #include "host/cpu.h"
 
+#include <omp.h>
+
 #include <cpuid.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -64,6 +66,10 @@ int64_t vt_host_min_bf16_depth(void) {
 
 bool vt_host_has_amx(void) {
   return read_cpu().amx_bf16;
+}
+
+int vt_host_threads(void) {
+  return omp_get_max_threads();
 }
 
 int vt_host_level(void) {

@@ -16,6 +16,9 @@ int64_t vt_host_min_bf16_depth(void);
 // AMX tiles for bf16.
 bool vt_host_has_amx(void);
 
+// Threads of a parallel loop. Sums of oneDNN depend on it.
+int vt_host_threads(void);
+
 // The x86 level (2, 3 or 4) to use of the files that are built once per level.
 int vt_host_level(void);
 

@@ -52,6 +52,7 @@ enum {
   PJRT_EXTENSION_PROFILER = 1,
   PJRT_EXTENSION_LAYOUTS = 4,
   PJRT_EXTENSION_MEMORY_DESCRIPTIONS = 6,
+  PJRT_EXTENSION_CROSS_HOST_TRANSFERS = 12,
   PJRT_EXTENSION_SHARDINGS = 19
 };
 
@@ -310,6 +311,26 @@ typedef struct PJRT_MemoryDescriptions_Extension {
   PJRT_Error *(*device_memories)(PJRT_DeviceDescription_MemoryDescriptions_Args *args);
   PJRT_Error *(*memory_kind)(PJRT_MemoryDescription_Kind_Args *args);
 } PJRT_MemoryDescriptions_Extension;
+
+// Extension CrossHostTransfers. Later versions append fields. The first two functions are of an
+// older way to do the same.
+EXTENSION_ARGS(CrossHost_Send, 64, sent, PJRT_Client *client; size_t count; PJRT_Buffer * *buffers;
+               const int *device_ids; const int64_t *keys; PJRT_Event * *sent;);
+EXTENSION_ARGS(CrossHost_Receive, 96, buffers, PJRT_Client *client; size_t count;
+               const size_t *num_dims; const int64_t *const *dims; const int *types;
+               PJRT_Buffer_MemoryLayout * *layouts; PJRT_Device * device; const int *device_ids;
+               const int64_t *keys; PJRT_Buffer * *buffers;);
+EXTENSION_ARGS(CrossHost_CopyToRemoteDevice, 64, done, PJRT_Buffer *buffer; PJRT_Event * event;
+               char **descriptor; size_t *descriptor_size; void *user;
+               void (*done)(PJRT_Error *error, bool enqueued, void *user););
+typedef struct PJRT_CrossHostTransfers_Extension {
+  PJRT_Extension_Base base;
+  PJRT_Error *(*make_receive_buffers)(void *args);
+  void (*copy_to_remote_device)(PJRT_CrossHost_CopyToRemoteDevice_Args *args);
+  PJRT_Error *(*receive)(PJRT_CrossHost_Receive_Args *args);
+  PJRT_Error *(*send)(PJRT_CrossHost_Send_Args *args);
+} PJRT_CrossHostTransfers_Extension;
+ABI_SIZE(PJRT_CrossHostTransfers_Extension, send, 56);
 
 // Extension Profiler. Its errors are PJRT_Errors here; the argument structures of the first three
 // functions have a pointer where those of the table have their extension.

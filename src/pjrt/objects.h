@@ -26,6 +26,7 @@
 extern PJRT_Layouts_Extension vt_pjrt_layouts; // head of the list of extensions
 extern PJRT_Shardings_Extension vt_pjrt_shardings;
 extern PJRT_MemoryDescriptions_Extension vt_pjrt_memory_descriptions;
+extern PJRT_CrossHostTransfers_Extension vt_pjrt_cross_host;
 extern PJRT_Profiler_Extension vt_pjrt_profiler;
 
 static inline PJRT_Event *vt_event_to_pjrt(vt_event *event) {
@@ -85,16 +86,17 @@ struct PJRT_TopologyDescription {
   PJRT_DeviceDescription *descriptions;
   PJRT_DeviceDescription **list;
 };
-vt_status vt_topology_make(const vt_slice *slice, bool one_process,
+// With the processes of the client, or NULL: one on each host.
+vt_status vt_topology_make(const vt_slice *slice, vt_client *client,
                            PJRT_TopologyDescription **out_topology) VT_CHECKED;
 void vt_topology_free(PJRT_TopologyDescription *topology);
 
 struct PJRT_Client {
   vt_client *client;
-  size_t device_count;
+  size_t device_count, here_count; // those of this process are addressable
   PJRT_Device *devices;
-  PJRT_Device **device_list;
-  PJRT_Memory **memory_list; // device_count * VT_MEMORY_KINDS
+  PJRT_Device **device_list, **here_list;
+  PJRT_Memory **memory_list; // here_count * VT_MEMORY_KINDS
   PJRT_TopologyDescription *topology;
   bool blocking; // Execute returns when the program has ended, with its error
 };
@@ -149,7 +151,8 @@ struct PJRT_LoadedExecutable {
   PJRT_Client *client;
   PJRT_Executable *executable;
   atomic_bool deleted;
-  PJRT_Device **devices; // [partitions], in order of the device assignment
+  size_t device_count;
+  PJRT_Device **devices; // of this process, in order of the device assignment
   PJRT_LogicalDeviceIds *logical_ids;
   vt_text assignment; // DeviceAssignment message
 };

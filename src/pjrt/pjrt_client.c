@@ -13,6 +13,7 @@ static void client_free(PJRT_Client *client) {
   vt_topology_free(client->topology);
   free(client->memory_list);
   free(client->device_list);
+  free(client->here_list);
   free(client->devices);
   free(client);
 }
@@ -23,13 +24,16 @@ static void client_fill_device(PJRT_Client *client, size_t index) {
   device->device = vt_client_device(client->client, (int32_t)index);
   device->device->front = device;
   vt_device_description_fill(&device->description, vt_client_slice(client->client), (int32_t)index,
-                             0);
+                             device->device->process);
+  bool here = device->device->process == vt_client_process(client->client);
   for (int k = 0; k < VT_MEMORY_KINDS; k++) {
     vt_memory_fill(&device->memories[k], device, &device->device->memories[k]);
     device->memory_list[k] = &device->memories[k];
-    client->memory_list[index * VT_MEMORY_KINDS + (size_t)k] = &device->memories[k];
+    if (here)
+      client->memory_list[client->here_count * VT_MEMORY_KINDS + (size_t)k] = &device->memories[k];
   }
   client->device_list[index] = device;
+  if (here) client->here_list[client->here_count++] = device;
 }
 
 // JAX identifies itself in two options.
@@ -48,9 +52,9 @@ static void note_framework(const PJRT_Client_Create_Args *args) {
                           found[1]->value_size);
 }
 
-// The callbacks of a key-value store are only meaningful in a distributed job; one process needs
-// none, and callers leave them unset otherwise. Options come from LIBTPU users and are accepted
-// unchecked.
+// Other processes are found by the environment: the callbacks of a key-value store are unset memory
+// unless the framework is distributed, and nothing says whether it is. Options come from LIBTPU
+// users and are accepted unchecked.
 // VTPU_LAUNCH_BLOCKING=1 makes every call wait until its program ends, to find the call that an
 // error or a printed line came from.
 static bool blocking_wanted(void) {
@@ -65,17 +69,18 @@ vt_status vt_pjrt_Client_Create(PJRT_Client_Create_Args *args) {
   if (!client) return vt_error_no_memory();
   VT_TRY_OUT(vt_slice_from_environment(&slice));
   note_framework(args);
-  VT_TRY_OUT(vt_client_create(&slice, &client->client));
+  VT_TRY_OUT(vt_client_join(&slice, vt_plugin_version(), &client->client));
   size_t count = client->device_count = (size_t)vt_client_device_count(client->client);
   client->devices = calloc(count, sizeof *client->devices);
   client->device_list = calloc(count, sizeof *client->device_list);
+  client->here_list = calloc(count, sizeof *client->here_list);
   client->memory_list = calloc(count * VT_MEMORY_KINDS, sizeof *client->memory_list);
-  if (!client->devices || !client->device_list || !client->memory_list) {
+  if (!client->devices || !client->device_list || !client->here_list || !client->memory_list) {
     st = vt_error_no_memory();
     goto out;
   }
   for (size_t i = 0; i < count; i++) client_fill_device(client, i);
-  VT_TRY_OUT(vt_topology_make(&slice, true, &client->topology));
+  VT_TRY_OUT(vt_topology_make(&slice, client->client, &client->topology));
   client->blocking = blocking_wanted();
   args->client = client;
   return VT_OK;
@@ -96,7 +101,7 @@ vt_status vt_pjrt_Client_PlatformName(PJRT_Client_PlatformName_Args *args) {
 }
 
 vt_status vt_pjrt_Client_ProcessIndex(PJRT_Client_ProcessIndex_Args *args) {
-  args->process_index = 0;
+  args->process_index = vt_client_process(args->client->client);
   return VT_OK;
 }
 
@@ -113,32 +118,31 @@ vt_status vt_pjrt_Client_Devices(PJRT_Client_Devices_Args *args) {
 }
 
 vt_status vt_pjrt_Client_AddressableDevices(PJRT_Client_AddressableDevices_Args *args) {
-  args->addressable_devices = args->client->device_list;
-  args->num_addressable_devices = args->client->device_count;
-  return VT_OK;
-}
-
-static vt_status find_device(PJRT_Client *client, int id, const char *what,
-                             PJRT_Device **out_device) {
-  if (id < 0 || (size_t)id >= client->device_count)
-    return vt_error(VT_INVALID_ARGUMENT, "no device with %s %d; %s has %zu", what, id,
-                    vt_client_slice(client->client)->name, client->device_count);
-  *out_device = client->device_list[id];
+  args->addressable_devices = args->client->here_list;
+  args->num_addressable_devices = args->client->here_count;
   return VT_OK;
 }
 
 vt_status vt_pjrt_Client_LookupDevice(PJRT_Client_LookupDevice_Args *args) {
-  return find_device(args->client, args->id, "id", &args->device);
+  if (args->id < 0 || (size_t)args->id >= args->client->device_count)
+    return vt_error(VT_INVALID_ARGUMENT, "no device with id %d; %s has %zu", args->id,
+                    vt_client_slice(args->client->client)->name, args->client->device_count);
+  args->device = args->client->device_list[args->id];
+  return VT_OK;
 }
 
 vt_status vt_pjrt_Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args *args) {
-  return find_device(args->client, args->local_hardware_id, "hardware id",
-                     &args->addressable_device);
+  int id = args->local_hardware_id;
+  if (id < 0 || (size_t)id >= args->client->here_count)
+    return vt_error(VT_INVALID_ARGUMENT, "no device with hardware id %d; this process has %zu", id,
+                    args->client->here_count);
+  args->addressable_device = args->client->here_list[id];
+  return VT_OK;
 }
 
 vt_status vt_pjrt_Client_AddressableMemories(PJRT_Client_AddressableMemories_Args *args) {
   args->addressable_memories = args->client->memory_list;
-  args->num_addressable_memories = args->client->device_count * VT_MEMORY_KINDS;
+  args->num_addressable_memories = args->client->here_count * VT_MEMORY_KINDS;
   return VT_OK;
 }
 
@@ -158,12 +162,14 @@ vt_status vt_pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssign
   if (args->default_assignment_size < (size_t)needed)
     return vt_error(VT_INVALID_ARGUMENT, "space for %zu device ids, %lld needed",
                     args->default_assignment_size, (long long)needed);
-  for (int i = 0; i < (int)needed; i++) args->default_assignment[i] = i;
+  // A program that fits into this process runs here.
+  bool here = needed <= (int64_t)args->client->here_count;
+  for (int i = 0; i < (int)needed; i++)
+    args->default_assignment[i] = here ? args->client->here_list[i]->device->id : i;
   return VT_OK;
 }
 
-// Processes come and go in a distributed job; with all devices in one process there is nothing to
-// report.
+// Which processes are alive the runtime knows by itself, and sooner.
 vt_status vt_pjrt_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args *args) {
   (void)args;
   return VT_OK;

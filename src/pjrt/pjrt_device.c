@@ -81,12 +81,16 @@ vt_status vt_pjrt_Device_GetDescription(PJRT_Device_GetDescription_Args *args) {
 }
 
 vt_status vt_pjrt_Device_IsAddressable(PJRT_Device_IsAddressable_Args *args) {
-  args->is_addressable = true;
+  const vt_device *device = args->device->device;
+  args->is_addressable = device->process == vt_client_process(device->client);
   return VT_OK;
 }
 
 vt_status vt_pjrt_Device_LocalHardwareId(PJRT_Device_LocalHardwareId_Args *args) {
-  args->local_hardware_id = args->device->device->id;
+  const PJRT_Client *client = args->device->client;
+  args->local_hardware_id = -1; // of another process
+  for (size_t i = 0; i < client->here_count; i++)
+    if (client->here_list[i] == args->device) args->local_hardware_id = (int)i;
   return VT_OK;
 }
 

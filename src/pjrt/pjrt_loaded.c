@@ -48,9 +48,10 @@ vt_status vt_executable_load(PJRT_Client *client, PJRT_Executable *executable,
       return vt_error(VT_INVALID_ARGUMENT, "the program is for device %d; %s has %zu devices", id,
                       vt_client_slice(client->client)->name, client->device_count);
     }
-    loaded->devices[i] = client->device_list[id];
+    if (client->device_list[id]->device->process != vt_client_process(client->client)) continue;
     int partitions = info->partitions / info->replicas;
-    loaded->logical_ids[i] =
+    loaded->devices[loaded->device_count] = client->device_list[id];
+    loaded->logical_ids[loaded->device_count++] =
         (PJRT_LogicalDeviceIds){.replica = (int)i / partitions, .partition = (int)i % partitions};
   }
   vt_attempt attempt;
@@ -107,14 +108,14 @@ vt_status vt_pjrt_LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecut
 vt_status
 vt_pjrt_LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args *args) {
   args->addressable_devices = args->executable->devices;
-  args->num_addressable_devices = (size_t)args->executable->executable->info->partitions;
+  args->num_addressable_devices = args->executable->device_count;
   return VT_OK;
 }
 
 vt_status vt_pjrt_LoadedExecutable_AddressableDeviceLogicalIds(
     PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args *args) {
   args->addressable_device_logical_ids = args->executable->logical_ids;
-  args->num_addressable_device_logical_ids = (size_t)args->executable->executable->info->partitions;
+  args->num_addressable_device_logical_ids = args->executable->device_count;
   return VT_OK;
 }
 
@@ -183,9 +184,10 @@ vt_status vt_pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *a
   if (atomic_load(&loaded->deleted))
     return vt_error(VT_FAILED_PRECONDITION, "%s: the executable was deleted", info->name);
   bool chosen = args->num_devices == 1 && args->execute_device;
-  if (args->num_devices != (size_t)info->partitions && !chosen)
-    return vt_error(VT_INVALID_ARGUMENT, "%s runs on %d devices, arguments are for %zu", info->name,
-                    info->partitions, args->num_devices);
+  if (args->num_devices != loaded->device_count && !chosen)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "%s runs on %zu devices of this process, arguments are for %zu", info->name,
+                    loaded->device_count, args->num_devices);
   bool *keep = NULL;
   vt_transfer_calls transfer = {0};
   VT_TRY(kept_arguments(args->options, args->num_args, &keep));

@@ -124,6 +124,6 @@ static PJRT_Error *memory_kind(PJRT_MemoryDescription_Kind_Args *args) {
 
 PJRT_MemoryDescriptions_Extension vt_pjrt_memory_descriptions = {
     .base = {sizeof vt_pjrt_memory_descriptions, PJRT_EXTENSION_MEMORY_DESCRIPTIONS,
-             &vt_pjrt_profiler.base},
+             &vt_pjrt_cross_host.base},
     .device_memories = device_memories,
     .memory_kind = memory_kind};

@@ -38,7 +38,7 @@ static void forget(vt_status error, void *user) {
 void vt_running_add(PJRT_LoadedExecutable *loaded, PJRT_Device *only, int32_t launch_id,
                     vt_event *done) {
   if (vt_event_is_complete(done)) return;
-  size_t count = only ? 1 : (size_t)loaded->executable->info->partitions;
+  size_t count = only ? 1 : loaded->device_count;
   running *record = malloc(sizeof *record + count * sizeof(PJRT_Device *));
   if (!record) return; // then it cannot be poisoned
   *record = (running){.client = loaded->client,

@@ -19,7 +19,7 @@ void vt_topology_free(PJRT_TopologyDescription *topology) {
   free(topology);
 }
 
-vt_status vt_topology_make(const vt_slice *slice, bool one_process,
+vt_status vt_topology_make(const vt_slice *slice, vt_client *client,
                            PJRT_TopologyDescription **out_topology) {
   PJRT_TopologyDescription *topology = calloc(1, sizeof *topology);
   if (!topology) return vt_error_no_memory();
@@ -32,7 +32,8 @@ vt_status vt_topology_make(const vt_slice *slice, bool one_process,
     return vt_error_no_memory();
   }
   for (size_t i = 0; i < topology->count; i++) {
-    int32_t id = (int32_t)i, process = one_process ? 0 : vt_slice_place(slice, id).host;
+    int32_t id = (int32_t)i, process = client ? vt_client_device(client, id)->process
+                                              : vt_slice_place(slice, id).host;
     vt_device_description_fill(&topology->descriptions[i], &topology->slice, id, process);
     topology->list[i] = &topology->descriptions[i];
   }
@@ -67,7 +68,7 @@ vt_status vt_pjrt_TopologyDescription_Create(PJRT_TopologyDescription_Create_Arg
   }
   vt_slice slice;
   VT_TRY(slice_from_name(args->topology_name, args->topology_name_size, slices, &slice));
-  return vt_topology_make(&slice, false, &args->topology);
+  return vt_topology_make(&slice, NULL, &args->topology);
 }
 
 vt_status vt_pjrt_TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Args *args) {
@@ -130,7 +131,7 @@ vt_status vt_pjrt_TopologyDescription_Deserialize(PJRT_TopologyDescription_Deser
     return vt_error(VT_INVALID_ARGUMENT, "not a topology that vtpu serialised");
   vt_slice slice;
   VT_TRY(slice_from_name(name, strlen(name), slices, &slice));
-  return vt_topology_make(&slice, false, &args->topology);
+  return vt_topology_make(&slice, NULL, &args->topology);
 }
 
 vt_status vt_pjrt_TopologyDescription_Fingerprint(PJRT_TopologyDescription_Fingerprint_Args *args) {

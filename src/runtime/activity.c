@@ -102,7 +102,7 @@ void vt_activity_open(const vt_client *client) {
     page_owner = getpid();
   }
   vt_activity_page *page = atomic_load(&the_page);
-  uint64_t limit = (uint64_t)client->slice.chip->hbm_limit_bytes * (uint64_t)client->device_count;
+  uint64_t limit = (uint64_t)client->slice.chip->hbm_limit_bytes * (uint64_t)client->here_count;
   if (page && atomic_load(&page->hbm_limit) < limit) atomic_store(&page->hbm_limit, limit);
   vt_unlock(&opening);
 }

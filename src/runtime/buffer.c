@@ -102,6 +102,15 @@ static const char *kept_layout(const vt_memory *memory, vt_type type, const char
   return layout && !vt_layout_is_default(chip, memory->kind, type, layout) ? layout : NULL;
 }
 
+static vt_status check_here(const vt_memory *memory) {
+  const vt_device *device = memory->device;
+  if (device->process == device->client->process) return VT_OK;
+  return vt_error(VT_INVALID_ARGUMENT,
+                  "device %d belongs to process %d, this is process %d: only a transfer between "
+                  "processes reaches it",
+                  device->id, device->process, device->client->process);
+}
+
 vt_status vt_buffer_enter(vt_memory *memory, vt_storage *storage, const char *layout,
                           vt_buffer **out_buffer) {
   vt_assert(storage->partials == 1);
@@ -111,8 +120,13 @@ vt_status vt_buffer_enter(vt_memory *memory, vt_storage *storage, const char *la
                                        kept_layout(memory, storage->type, layout), bytes);
   vt_storage_release(storage);
   if (!buffer) return vt_error_no_memory();
+  vt_status st = check_here(memory);
+  if (st) {
+    vt_buffer_free(buffer);
+    return st;
+  }
   vt_lock(&client->lock);
-  vt_status st = vt_hbm_take(client, memory->device, bytes);
+  st = vt_hbm_take(client, memory->device, bytes);
   if (!st) vt_buffer_link(buffer);
   vt_unlock(&client->lock);
   if (st)
@@ -319,6 +333,7 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory, vt_buffer **ou
   vt_assert(memory->device->client == buffer->client);
   vt_client *client = memory->device->client;
   VT_TRY(vt_fork_check());
+  VT_TRY(check_here(memory));
   vt_type type = vt_buffer_type(buffer);
   // Unpinned host memory is plain memory of the process: row-major only.
   const char *layout = memory->kind == VT_MEMORY_UNPINNED_HOST ? NULL : buffer->layout;

@@ -3,10 +3,13 @@
 #include "base/check.h"
 #include "runtime/runtime_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/outside.h"
+#include "distributed/peers.h"
+#include "host/cpu.h"
 
 static const char *const kind_names[VT_MEMORY_KINDS] = {"device", "pinned_host", "unpinned_host"};
 
@@ -53,7 +56,8 @@ vt_status vt_slice_from_environment(vt_slice *out_slice) {
   return vt_status_wrap(st, "%s", from);
 }
 
-vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
+// NULL `join`: this process has the whole slice.
+static vt_status create(const vt_slice *slice, const vt_join *join, vt_client **out_client) {
   *out_client = NULL;
   VT_TRY(vt_fork_check());
   vt_fork_watch();
@@ -73,11 +77,15 @@ vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
   atomic_init(&client->refs, 1);
   client->slice = *slice;
   client->device_count = count;
+  client->process = join ? join->index : 0;
+  client->process_count = join ? join->count : 1;
   for (int32_t i = 0; i < count; i++) {
     vt_device *device = &client->devices[i];
     device->client = client;
     device->id = i;
     device->place = vt_slice_place(slice, i);
+    device->process = join ? vt_join_process(join, &device->place) : 0;
+    client->here_count += device->process == client->process;
     for (int k = 0; k < VT_MEMORY_KINDS; k++)
       device->memories[k] =
           (vt_memory){.id = i * VT_MEMORY_KINDS + k, .kind = (vt_memory_kind)k, .device = device};
@@ -87,6 +95,64 @@ vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
   vt_activity_open(client);
   *out_client = client;
   return VT_OK;
+}
+
+vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
+  return create(slice, NULL, out_client);
+}
+
+// ---- several processes --------------------------------------------------------------------------
+
+static const char *from_environment(void *user, const char *name) {
+  (void)user;
+  return getenv(name);
+}
+
+// What decides the bits of results on this machine. Processes that differ in it do not compute
+// together: values that all of them hold would drift apart.
+static void describe_machine(char *out, size_t size) {
+  static const char *const settings[] = {"VTPU_CPU", "VTPU_MATMUL_PRECISION", "VTPU_EVALUATOR",
+                                         "VTPU_PARTITIONED", "VTPU_SKIP_PASSES"};
+  int n = snprintf(out, size, "%s, x86-64-v%d%s%s, %d threads",
+                   __builtin_cpu_is("amd")     ? "AMD"
+                   : __builtin_cpu_is("intel") ? "Intel"
+                                               : "other",
+                   vt_host_level(), vt_host_fast_bf16() ? ", bf16" : "",
+                   vt_host_has_amx() ? ", AMX" : "", vt_host_threads());
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    const char *value = getenv(settings[i]);
+    if (value && *value && (size_t)n < size)
+      n += snprintf(out + n, size - (size_t)n, ", %s=%s", settings[i], value);
+  }
+}
+
+static vt_status open_crossing(vt_client *client, const vt_join *join, const char *version) {
+  char machine[256];
+  vt_peers *peers = NULL;
+  describe_machine(machine, sizeof machine);
+  vt_peers_self self = {client->slice.name, version, machine};
+  VT_TRY(vt_peers_join(join, &self, &peers));
+  return vt_crossing_open(client, peers);
+}
+
+vt_status vt_client_join(const vt_slice *slice, const char *version, vt_client **out_client) {
+  vt_arena scratch = {0};
+  vt_join join;
+  vt_status st = vt_join_read(slice, from_environment, NULL, &scratch, &join);
+  if (!st) st = create(slice, join.count > 1 ? &join : NULL, out_client);
+  if (!st && join.count > 1) {
+    st = open_crossing(*out_client, &join, version);
+    if (st) {
+      vt_client_destroy(*out_client);
+      *out_client = NULL;
+    }
+  }
+  vt_arena_free(&scratch);
+  return st;
+}
+
+int32_t vt_client_process(const vt_client *client) {
+  return client->process;
 }
 
 void vt_client_retain(vt_client *client) {
@@ -107,11 +173,13 @@ void vt_client_release(vt_client *client) {
 
 void vt_client_destroy(vt_client *client) {
   if (!client) return;
+  if (client->crossing && !vt_forked()) vt_crossing_finish(client);
   atomic_store(&client->closed, true);
   if (!vt_forked()) {
     vt_meetings_cancel(client);
     vt_executor_drain(&client->executor);
     vt_executor_fini(&client->executor);
+    if (client->crossing) vt_crossing_close(client);
   }
   vt_client_release(client);
 }

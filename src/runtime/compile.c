@@ -182,6 +182,19 @@ static vt_status generate(vt_executable *executable, const vt_host_options *host
   return VT_OK;
 }
 
+// Equal in all processes that compile the same program for the same devices: what differs between
+// them are places in the user's source, and options without influence on results, such as a folder.
+static uint64_t fingerprint(const vt_executable *executable, const vt_module *module) {
+  const vt_executable_options *options = &executable->options;
+  const vt_executable_info *info = &executable->info;
+  uint64_t hash = vt_module_hash(module);
+  hash = vt_hash_bytes(executable->slice.name, strlen(executable->slice.name), hash);
+  hash = vt_hash_bytes(info->device_ids, (size_t)info->partitions * sizeof(int32_t), hash);
+  hash = vt_hash_u64((uint64_t)info->replicas, hash);
+  int flags = options->own_arrays + 2 * options->alone + 4 * options->exact_dots;
+  return vt_hash_u64((uint64_t)flags, hash);
+}
+
 // The pipeline. Each stage takes the program and executable as the previous stages left them.
 static vt_status run_stages(vt_executable *executable, vt_module **module) {
   vt_executable_info *info = &executable->info;
@@ -192,6 +205,7 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   VT_TRY(vt_mosaic_attach(*module));
   // the options' devices -> who runs it
   VT_TRY(assign_devices(executable, *module));
+  info->fingerprint = fingerprint(executable, *module);
   vt_host_options host = {.device_count = info->partitions,
                           .exact_dots = executable->options.exact_dots || exact_dots_wanted(),
                           .evaluator_only = evaluator_wanted()};
@@ -243,9 +257,6 @@ vt_status vt_executable_compile_own(const vt_slice *slice, vt_bytes program,
   executable->slice = *slice;
   executable->options = *options;
   executable->own = own;
-  uint64_t print =
-      vt_hash_bytes(program.data, program.size, vt_hash_bytes(slice->name, strlen(slice->name), 1));
-  executable->info.fingerprint = vt_hash_bytes(options->bytes.data, options->bytes.size, print);
   compiling c = {.program = program, .executable = executable};
   vt_attempt attempt;
   vt_status st = vt_attempt_run(&attempt, compile, &c);

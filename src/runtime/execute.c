@@ -17,48 +17,15 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/predictions.h"
-#include "runtime/runtime_internal.h"
+#include "runtime/run_job.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-typedef struct piece {
-  vt_storage *from;
-  const int64_t *dims; // of the shard; in the executable
-  const int64_t *to;   // offset in the whole array; in the executable, NULL = origin
-  int64_t partial, to_partial;
-  int64_t *offset; // in `from`; behind the pieces
-} piece;
-
-typedef struct argument {
-  vt_storage *storage; // the whole array; created by the job when there are pieces
-  vt_event *gathered;  // of a storage with pieces
-  uint32_t piece_count;
-  piece *pieces;
-  bool donated;
-} argument;
-
-typedef struct run_job {
-  vt_job base;
-  vt_executable *executable;
-  vt_event *done;
-  vt_client *client; // retained while the run waits for the client
-  int32_t device;    // the only one of this run, -1 = as assigned
-  vt_transfer_calls transfer;
-  bool has_transfer;
-  vt_waiter waiter;  // for the client
-  vt_status refused; // set when it could not be queued
-  uint32_t param_count, result_count;
-  argument *arguments;
-  vt_storage **results;
-  void **param_data, **result_data;
-  uint64_t *versions; // of the parameters: the numbers of their storages
-} run_job;
-
 // The run itself ----------------------------------------------------------------------------------
 
-static vt_status gather(argument *arg) {
+static vt_status gather(vt_argument *arg) {
   vt_storage *whole = arg->storage;
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < arg->piece_count && !st; i++)
@@ -69,7 +36,7 @@ static vt_status gather(argument *arg) {
   vt_type_strides(whole->type, dst_strides);
   for (int32_t d = 0; d < whole->type.rank; d++) dst_strides[d] *= (int64_t)element;
   for (uint32_t i = 0; i < arg->piece_count && !st && element; i++) {
-    const piece *p = &arg->pieces[i];
+    const vt_piece *p = &arg->pieces[i];
     char *dst = (char *)whole->data + vt_storage_at(whole, p->to_partial, p->to);
     const char *src = (const char *)p->from->data + vt_storage_at(p->from, p->partial, p->offset);
     vt_type_strides(p->from->type, src_strides);
@@ -80,11 +47,11 @@ static vt_status gather(argument *arg) {
   return st;
 }
 
-static vt_status job_params(run_job *job) {
+static vt_status job_params(vt_run_job *job) {
   vt_assert(!job->refused && job->done);
   for (uint32_t p = 0; p < job->param_count; p++) {
-    argument *arg = &job->arguments[p];
-    if (arg->piece_count)
+    vt_argument *arg = &job->arguments[p];
+    if (arg->gathered)
       VT_TRY(gather(arg));
     else
       VT_TRY(vt_event_await(arg->storage->ready));
@@ -97,9 +64,9 @@ static vt_status job_params(run_job *job) {
 
 // Takes over the memory of donated arguments that nobody else references. Returns with all results
 // allocated.
-static vt_status job_results(run_job *job) {
+static vt_status job_results(vt_run_job *job) {
   for (uint32_t p = 0; p < job->param_count; p++) {
-    argument *arg = &job->arguments[p];
+    vt_argument *arg = &job->arguments[p];
     int32_t r = job->executable->info.params[p].alias;
     if (!arg->donated || r < 0 || job->executable->zeros || atomic_load(&arg->storage->refs) != 1)
       continue;
@@ -119,11 +86,17 @@ static vt_status job_results(run_job *job) {
   return VT_OK;
 }
 
-static void job_free(run_job *job) {
+void vt_argument_drop_pieces(vt_argument *arg) {
+  for (uint32_t i = 0; i < arg->piece_count; i++) vt_storage_release(arg->pieces[i].from);
+  free(arg->pieces);
+  arg->pieces = NULL;
+  arg->piece_count = 0;
+}
+
+static void job_free(vt_run_job *job) {
   for (uint32_t p = 0; p < job->param_count; p++) {
-    argument *arg = &job->arguments[p];
-    for (uint32_t i = 0; i < arg->piece_count; i++) vt_storage_release(arg->pieces[i].from);
-    free(arg->pieces);
+    vt_argument *arg = &job->arguments[p];
+    vt_argument_drop_pieces(arg);
     if (arg->gathered) {
       // Arguments after the failed one must not stay pending either.
       vt_event_complete(arg->gathered,
@@ -134,6 +107,7 @@ static void job_free(run_job *job) {
   }
   for (uint32_t r = 0; r < job->result_count; r++) vt_storage_release(job->results[r]);
   vt_event_release(job->done);
+  vt_launch_release(job->launch);
   vt_executable_release(job->executable);
   free(job);
 }
@@ -150,11 +124,17 @@ static int64_t now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static vt_status job_program(run_job *job) {
+static vt_status job_program(vt_run_job *job) {
   vt_run run = {.params = job->param_data,
                 .results = job->result_data,
                 .versions = job->versions,
                 .transfer = job->has_transfer ? &job->transfer.calls : NULL};
+  vt_crossing_calls calls = {job->launch, run.transfer};
+  vt_host_transfer shared;
+  if (job->launch && job->executable->transfers) {
+    shared = vt_launch_calls(&calls);
+    run.transfer = &shared;
+  }
   vt_run_observer observer = atomic_load_explicit(&run_observer, memory_order_acquire);
   int64_t start = observer ? now_ns() : 0;
   uint64_t begun = vt_activity_begin();
@@ -166,15 +146,16 @@ static vt_status job_program(run_job *job) {
 }
 
 static void job_run(vt_job *base) {
-  run_job *job = (run_job *)base;
+  vt_run_job *job = (vt_run_job *)base;
   vt_status st = job->refused;
   if (!st) st = job_params(job);
   if (!st) st = job_results(job);
   if (!st && !job->executable->zeros) st = job_program(job);
+  if (job->launch && job->executable->transfers) vt_launch_over(job->launch, st);
   // Memory that only this run held is freed before anybody is notified: the next run finds it in
   // the pool.
   for (uint32_t p = 0; p < job->param_count; p++) {
-    if (job->arguments[p].piece_count) continue;
+    if (job->arguments[p].gathered) continue;
     vt_storage_release(job->arguments[p].storage);
     job->arguments[p].storage = NULL;
   }
@@ -183,12 +164,13 @@ static void job_run(vt_job *base) {
   job_free(job);
 }
 
-static run_job *job_create(vt_executable *executable) {
+static vt_run_job *job_create(vt_executable *executable) {
   const vt_executable_info *info = &executable->info;
   size_t params = info->param_count, results = info->result_count;
-  size_t bytes = sizeof(run_job) + params * sizeof(argument) + results * sizeof(vt_storage *) +
-                 (params + results) * sizeof(void *) + params * sizeof(uint64_t);
-  run_job *job = calloc(1, bytes);
+  size_t bytes = sizeof(vt_run_job) + params * sizeof(vt_argument) +
+                 results * sizeof(vt_storage *) + (params + results) * sizeof(void *) +
+                 params * sizeof(uint64_t);
+  vt_run_job *job = calloc(1, bytes);
   if (!job) return NULL;
   job->base.run = job_run;
   job->executable = vt_executable_retain(executable);
@@ -200,7 +182,7 @@ static run_job *job_create(vt_executable *executable) {
   }
   job->param_count = info->param_count;
   job->result_count = info->result_count;
-  job->arguments = (argument *)(job + 1);
+  job->arguments = (vt_argument *)(job + 1);
   job->results = (vt_storage **)(job->arguments + params);
   job->param_data = (void **)(job->results + results);
   job->result_data = job->param_data + params;
@@ -216,10 +198,18 @@ typedef struct call {
   const vt_executable_info *info;
   const vt_execution *execution;
   uint64_t stamp; // marks the buffers that this call donates
+  // The devices of this process: how many, and the position of each in the assignment (NULL = all).
+  // Lists of the execution have one row for each.
+  int32_t here;
+  int32_t *positions;
 } call;
 
-static int32_t call_device(const call *c, int32_t position) {
-  return c->execution->device ? c->execution->device->id : c->info->device_ids[position];
+static int32_t position_of(const call *c, int32_t row) {
+  return c->positions ? c->positions[row] : row;
+}
+
+static int32_t call_device(const call *c, int32_t row) {
+  return c->execution->device ? c->execution->device->id : c->info->device_ids[position_of(c, row)];
 }
 
 static bool call_donates(const call *c, uint32_t p) {
@@ -244,16 +234,16 @@ static vt_status say_mismatch(void *user) {
   return st;
 }
 
-static vt_status check_argument(const call *c, uint32_t p, int32_t position) {
+static vt_status check_argument(const call *c, uint32_t p, int32_t row) {
   const vt_io *io = &c->info->params[p];
-  const vt_buffer *buffer = c->execution->arguments[position][p];
+  const vt_buffer *buffer = c->execution->arguments[row][p];
   if (!buffer) return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u is missing", c->info->name, p);
   if (!buffer->storage)
     return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u was deleted or donated before this call",
                     c->info->name, p);
-  if (buffer->memory->device->id != call_device(c, position))
+  if (buffer->memory->device->id != call_device(c, row))
     return vt_error(VT_INVALID_ARGUMENT, "%s: argument %u of device %d lies on device %d",
-                    c->info->name, p, call_device(c, position), buffer->memory->device->id);
+                    c->info->name, p, call_device(c, row), buffer->memory->device->id);
   vt_type have = vt_buffer_type(buffer);
   if (io->type.dtype == VT_TOKEN || vt_type_equal(have, io->shard)) return VT_OK;
   mismatch m = {c->info->name, p, have, io->shard};
@@ -264,8 +254,8 @@ static vt_status check_argument(const call *c, uint32_t p, int32_t position) {
 }
 
 // A buffer passed twice may not be donated.
-static vt_status check_donations(call *c, int32_t position) {
-  vt_buffer *const *arguments = c->execution->arguments[position];
+static vt_status check_donations(call *c, int32_t row) {
+  vt_buffer *const *arguments = c->execution->arguments[row];
   for (uint32_t p = 0; p < c->info->param_count; p++) {
     if (!call_donates(c, p)) continue;
     if (arguments[p]->stamp == c->stamp)
@@ -282,10 +272,10 @@ static vt_status check_donations(call *c, int32_t position) {
   return VT_OK;
 }
 
-static int64_t donated_bytes(const call *c, int32_t position) {
+static int64_t donated_bytes(const call *c, int32_t row) {
   int64_t bytes = 0;
   for (uint32_t p = 0; p < c->info->param_count; p++)
-    if (call_donates(c, p)) bytes += c->execution->arguments[position][p]->hbm_bytes;
+    if (call_donates(c, p)) bytes += c->execution->arguments[row][p]->hbm_bytes;
   return bytes;
 }
 
@@ -294,12 +284,12 @@ static vt_status check_call(call *c) {
   if (execution->argument_count != c->info->param_count)
     return vt_error(VT_INVALID_ARGUMENT, "%s takes %u arguments, got %u", c->info->name,
                     c->info->param_count, execution->argument_count);
-  for (int32_t d = 0; d < c->info->partitions; d++) {
+  for (int32_t d = 0; d < c->here; d++) {
     for (uint32_t p = 0; p < c->info->param_count; p++) VT_TRY(check_argument(c, p, d));
     VT_TRY(check_donations(c, d));
   }
   // The account is exact: with room for all results and temporaries, the run cannot fail later.
-  for (int32_t d = 0; d < c->info->partitions; d++) {
+  for (int32_t d = 0; d < c->here; d++) {
     int64_t donated = donated_bytes(c, d),
             grow = c->info->output_bytes + c->info->temp_bytes - donated;
     vt_device *device = &c->client->devices[call_device(c, d)];
@@ -314,50 +304,62 @@ static bool same_dims(const int64_t *a, const int64_t *b, int32_t rank) {
   return rank == 0 || !memcmp(a, b, sizeof(int64_t) * (size_t)rank);
 }
 
-static int64_t io_partial(const vt_io *io, int32_t device) {
-  return io->partial_of ? io->partial_of[device] : 0;
+int64_t vt_io_partial(const vt_io *io, int32_t position) {
+  return io->partial_of ? io->partial_of[position] : 0;
 }
 
-// The device whose value is taken where every device has one of its own.
+// The device whose value is taken where every device has one of its own. NULL: another process has
+// it.
 static const vt_buffer *taken_buffer(const call *c, uint32_t p) {
-  int32_t owner = c->info->params[p].owner;
-  return c->execution->arguments[owner < 0 ? 0 : owner][p];
+  int32_t owner = c->info->params[p].owner, row = 0;
+  while (owner >= 0 && row < c->here && position_of(c, row) != owner) row++;
+  return row < c->here ? c->execution->arguments[row][p] : NULL;
 }
 
 // Req. 1: the storage that the shards of this parameter already share in the right places, or NULL.
 static vt_storage *shared_storage(const call *c, uint32_t p) {
   const vt_io *io = &c->info->params[p];
-  vt_storage *storage = taken_buffer(c, p)->storage;
+  const vt_buffer *taken = taken_buffer(c, p);
+  if (!taken) return NULL;
+  vt_storage *storage = taken->storage;
   if (io->type.dtype == VT_TOKEN) return storage;
   if (!same_dims(storage->dims, io->type.dims, io->type.rank) || storage->partials != io->partials)
     return NULL;
   if (io->replicated) return storage; // the shard is the whole array, so its offset is zero
-  for (int32_t d = 0; d < c->info->partitions; d++) {
-    const vt_buffer *buffer = c->execution->arguments[d][p];
-    if (buffer->storage != storage || buffer->partial != io_partial(io, d) ||
+  for (int32_t row = 0; row < c->here; row++) {
+    const vt_buffer *buffer = c->execution->arguments[row][p];
+    int32_t d = position_of(c, row);
+    if (buffer->storage != storage || buffer->partial != vt_io_partial(io, d) ||
         !same_dims(buffer->offset, io->offsets + (ptrdiff_t)d * io->type.rank, io->type.rank))
       return NULL;
   }
   return storage;
 }
 
-static vt_status plan_gather(const call *c, uint32_t p, argument *arg) {
-  const vt_io *io = &c->info->params[p];
-  uint32_t count = io->replicated ? 1 : (uint32_t)c->info->partitions;
-  size_t rank = (size_t)io->type.rank;
+vt_status vt_argument_gather(const vt_io *io, vt_argument *arg) {
+  vt_assert(!arg->gathered && !arg->storage);
   arg->gathered = vt_event_create();
   if (arg->gathered) arg->storage = vt_storage_create(io->type, io->partials, arg->gathered);
-  arg->pieces = calloc(count, sizeof *arg->pieces + rank * sizeof(int64_t));
-  if (!arg->storage || !arg->pieces) return vt_error_no_memory();
-  for (uint32_t d = 0; d < count; d++) {
-    const vt_buffer *buffer = io->replicated ? taken_buffer(c, p) : c->execution->arguments[d][p];
-    piece *part = &arg->pieces[arg->piece_count++];
+  return arg->storage ? VT_OK : vt_error_no_memory();
+}
+
+static vt_status plan_pieces(const call *c, uint32_t p, vt_argument *arg) {
+  const vt_io *io = &c->info->params[p];
+  const vt_buffer *taken = io->replicated ? taken_buffer(c, p) : NULL;
+  uint32_t count = !io->replicated ? (uint32_t)c->here : taken ? 1 : 0;
+  size_t rank = (size_t)io->type.rank;
+  arg->pieces = calloc((size_t)count + 1, sizeof *arg->pieces + rank * sizeof(int64_t));
+  if (!arg->pieces) return vt_error_no_memory();
+  for (uint32_t row = 0; row < count; row++) {
+    const vt_buffer *buffer = taken ? taken : c->execution->arguments[row][p];
+    vt_piece *part = &arg->pieces[arg->piece_count++];
     part->from = vt_storage_retain(buffer->storage);
+    part->position = io->replicated && io->owner >= 0 ? io->owner : position_of(c, (int32_t)row);
     part->dims = io->shard.dims;
-    part->to = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
+    part->to = io->replicated ? NULL : io->offsets + (ptrdiff_t)part->position * io->type.rank;
     part->partial = buffer->partial;
-    part->to_partial = io_partial(io, (int32_t)d);
-    part->offset = (int64_t *)(arg->pieces + count) + d * rank;
+    part->to_partial = vt_io_partial(io, part->position);
+    part->offset = (int64_t *)(arg->pieces + count + 1) + row * rank;
     if (rank) memcpy(part->offset, buffer->offset, rank * sizeof(int64_t));
   }
   return VT_OK;
@@ -371,8 +373,8 @@ typedef struct storages {
 
 // The devices hold different values where the program sees one: each keeps its own.
 static bool differs(const call *c, uint32_t p) {
-  for (int32_t d = 0; d < c->info->partitions; d++) {
-    const vt_storage *storage = c->execution->arguments[d][p]->storage;
+  for (int32_t row = 0; row < c->here; row++) {
+    const vt_storage *storage = c->execution->arguments[row][p]->storage;
     if (storage && storage->partials != c->info->params[p].partials && storage->partials > 1)
       return true;
   }
@@ -381,17 +383,18 @@ static bool differs(const call *c, uint32_t p) {
 
 // Makes the shards of an argument rectangles of the array that the run uses, so that the next run
 // finds them in place.
-static void reseat(const call *c, uint32_t p, const argument *arg, storages *unused) {
+static void reseat(const call *c, uint32_t p, const vt_argument *arg, storages *unused) {
   vt_assert(arg->storage && !arg->donated);
   const vt_io *io = &c->info->params[p];
   if (io->type.dtype == VT_TOKEN || differs(c, p)) return;
-  for (int32_t d = 0; d < c->info->partitions; d++) {
-    vt_buffer *buffer = c->execution->arguments[d][p];
+  for (int32_t row = 0; row < c->here; row++) {
+    vt_buffer *buffer = c->execution->arguments[row][p];
+    int32_t d = position_of(c, row);
     if (io->owner >= 0 && d != io->owner) continue;
     if (buffer->storage == arg->storage || !buffer->storage || buffer->pins) continue;
     unused->list[unused->count++] = buffer->storage;
     buffer->storage = vt_storage_retain(arg->storage);
-    buffer->partial = io_partial(io, d);
+    buffer->partial = vt_io_partial(io, d);
     size_t bytes = sizeof(int64_t) * (size_t)io->type.rank;
     if (!bytes) continue;
     if (io->replicated)
@@ -402,36 +405,41 @@ static void reseat(const call *c, uint32_t p, const argument *arg, storages *unu
 }
 
 // Allocates the host memory that the call needs. If that fails, the job is unchanged.
-static vt_status prepare_arguments(const call *c, run_job *job, storages *unused) {
-  size_t room = (size_t)c->info->partitions * c->info->param_count;
+static vt_status prepare_arguments(const call *c, vt_run_job *job, storages *unused) {
+  size_t room = (size_t)c->here * c->info->param_count;
   unused->list = malloc((room + 1) * sizeof(vt_storage *));
   if (!unused->list) return vt_error_no_memory();
   for (uint32_t p = 0; p < c->info->param_count; p++) {
-    argument *arg = &job->arguments[p];
+    vt_argument *arg = &job->arguments[p];
     vt_storage *shared = shared_storage(c, p);
+    if (shared && job->launch && vt_io_crosses(&c->info->params[p]) && !shared->agreed)
+      shared = NULL; // only this process has it all
     vt_assert(!arg->storage && !arg->pieces);
     if (shared)
       arg->storage = vt_storage_retain(shared);
     else
-      VT_TRY(plan_gather(c, p, arg));
+      VT_TRY(vt_argument_gather(&c->info->params[p], arg));
+    if (!shared || job->launch) VT_TRY(plan_pieces(c, p, arg));
     arg->donated = call_donates(c, p);
   }
   return VT_OK;
 }
 
-static vt_status prepare_results(const call *c, run_job *job) {
+static vt_status prepare_results(const call *c, vt_run_job *job) {
   for (uint32_t r = 0; r < c->info->result_count; r++) {
     const vt_io *io = &c->info->results[r];
     job->results[r] = vt_storage_create(io->type, io->partials, job->done);
     if (!job->results[r]) return vt_error_no_memory();
-    for (int32_t d = 0; d < c->info->partitions; d++) {
-      vt_device *device = &c->client->devices[call_device(c, d)];
+    if (job->launch) job->results[r]->agreed = vt_launch_agreed(job->launch, 2 * (uint64_t)r);
+    for (int32_t row = 0; row < c->here; row++) {
+      vt_device *device = &c->client->devices[call_device(c, row)];
+      int32_t d = position_of(c, row);
       const int64_t *offset = io->replicated ? NULL : io->offsets + (ptrdiff_t)d * io->type.rank;
       vt_buffer *buffer = vt_buffer_create(
-          &device->memories[io->memory], job->results[r], io->shard, io_partial(io, d), offset,
+          &device->memories[io->memory], job->results[r], io->shard, vt_io_partial(io, d), offset,
           io->custom_layout ? io->layout : NULL, io->shard_hbm_bytes);
       if (!buffer) return vt_error_no_memory();
-      c->execution->results[d][r] = buffer;
+      c->execution->results[row][r] = buffer;
     }
   }
   return VT_OK;
@@ -439,14 +447,14 @@ static vt_status prepare_results(const call *c, run_job *job) {
 
 static void drop_results(const call *c) {
   for (uint32_t r = 0; r < c->info->result_count; r++)
-    for (int32_t d = 0; d < c->info->partitions; d++) {
+    for (int32_t d = 0; d < c->here; d++) {
       vt_buffer_free(c->execution->results[d][r]);
       c->execution->results[d][r] = NULL;
     }
 }
 
-static vt_status prepare_call(const call *c, run_job *job, storages *unused) {
-  for (int32_t d = 0; d < c->info->partitions; d++)
+static vt_status prepare_call(const call *c, vt_run_job *job, storages *unused) {
+  for (int32_t d = 0; d < c->here; d++)
     for (uint32_t r = 0; r < c->info->result_count; r++) c->execution->results[d][r] = NULL;
   vt_status st = prepare_arguments(c, job, unused);
   if (!st) st = prepare_results(c, job);
@@ -455,14 +463,14 @@ static vt_status prepare_call(const call *c, run_job *job, storages *unused) {
 }
 
 // Nothing fails from here on.
-static void take_arguments(const call *c, run_job *job, storages *unused) {
+static void take_arguments(const call *c, vt_run_job *job, storages *unused) {
   for (uint32_t p = 0; p < c->info->param_count; p++) {
-    argument *arg = &job->arguments[p];
+    vt_argument *arg = &job->arguments[p];
     if (!arg->donated) {
       if (c->info->partitions > 1) reseat(c, p, arg, unused);
       continue;
     }
-    for (int32_t d = 0; d < c->info->partitions; d++) {
+    for (int32_t d = 0; d < c->here; d++) {
       vt_storage *storage = vt_buffer_detach(c->execution->arguments[d][p]);
       if (storage) unused->list[unused->count++] = storage;
     }
@@ -472,7 +480,7 @@ static void take_arguments(const call *c, run_job *job, storages *unused) {
 static void enter_results(const call *c) {
   vt_assert_each(r, c->info->result_count, c->execution->results[0][r]);
   for (uint32_t r = 0; r < c->info->result_count; r++)
-    for (int32_t d = 0; d < c->info->partitions; d++) {
+    for (int32_t d = 0; d < c->here; d++) {
       vt_buffer *buffer = c->execution->results[d][r];
       vt_status st = vt_hbm_take(c->client, buffer->memory->device, buffer->hbm_bytes);
       vt_assert(!st); // req. 2
@@ -492,52 +500,65 @@ static vt_event *missing(const vt_storage *storage) {
   return pending ? storage->ready : NULL;
 }
 
-static vt_event *job_waits_for(const run_job *job) {
+static vt_event *job_waits_for(const vt_run_job *job) {
   for (uint32_t p = 0; p < job->param_count; p++) {
-    const argument *arg = &job->arguments[p];
-    vt_event *event = arg->piece_count ? NULL : missing(arg->storage);
-    for (uint32_t i = 0; !event && i < arg->piece_count; i++) event = missing(arg->pieces[i].from);
+    const vt_argument *arg = &job->arguments[p];
+    vt_event *event = arg->gathered ? NULL : missing(arg->storage);
+    for (uint32_t i = 0; arg->gathered && !event && i < arg->piece_count; i++)
+      event = missing(arg->pieces[i].from);
     if (event) return event;
   }
   return NULL;
 }
 
-static void job_submit(run_job *job, vt_client *client, bool may_inline) {
+static void job_submit(vt_run_job *job, vt_client *client, vt_submit how) {
   vt_status st = atomic_load(&client->closed)
                      ? vt_error(VT_CANCELLED, "%s: the client was closed before its arguments came",
                                 job->executable->info.name)
-                     : vt_executor_submit(&client->executor, &job->base, may_inline);
+                     : vt_executor_submit(&client->executor, &job->base, how);
   if (!st) return;
+  vt_status_free(job->refused);
   job->refused = st;
   job_run(&job->base);
 }
 
 static void job_continue(vt_status error, void *user) {
-  run_job *job = user;
+  vt_run_job *job = user;
   vt_client *client = job->client;
   vt_status_free(error); // the run sees it again when it waits for its arguments
-  vt_event *event = job_waits_for(job);
+  vt_event *event = job->refused ? NULL : job_waits_for(job);
   if (event) {
     vt_event_on_complete(event, &job->waiter, job_continue, job);
     return;
   }
-  job_submit(job, client, false);
+  job_submit(job, client, VT_SUBMIT_QUEUE);
   vt_client_release(client);
 }
 
+void vt_run_job_go(vt_run_job *job) {
+  job_continue(VT_OK, job);
+}
+
 // With the client's lock held: buffers of others may show the gathered arguments already.
-static vt_event *job_mark(run_job *job) {
+static vt_event *job_mark(vt_run_job *job) {
   vt_event *event = job_waits_for(job);
-  if (!event) return NULL;
+  if (!event && !job->launch) return NULL;
   for (uint32_t r = 0; r < job->result_count; r++) job->results[r]->outside = true;
   for (uint32_t p = 0; p < job->param_count; p++)
-    if (job->arguments[p].piece_count) job->arguments[p].storage->outside = true;
+    if (job->arguments[p].gathered) job->arguments[p].storage->outside = true;
   return event;
 }
 
-static void job_start(run_job *job, vt_client *client, vt_event *waits_for) {
+static void job_start(vt_run_job *job, vt_client *client, vt_event *waits_for) {
+  if (job->launch) {
+    vt_client_retain(client);
+    job->client = client;
+    vt_executor_wait_for_room(&client->executor);
+    vt_launch_start(job->launch);
+    return;
+  }
   if (!waits_for) {
-    job_submit(job, client, job->executable->tiny);
+    job_submit(job, client, job->executable->tiny ? VT_SUBMIT_INLINE : VT_SUBMIT_WAIT);
     return;
   }
   vt_client_retain(client);
@@ -546,7 +567,8 @@ static void job_start(run_job *job, vt_client *client, vt_event *waits_for) {
 }
 
 // Finds the arguments whose devices hold different values where the program takes one value. Only
-// manual computations read each device's own value.
+// manual computations read each device's own value. What devices of other processes hold is not
+// known: there, a storage with several values is reason enough.
 static bool find_own(const call *c, bool *own) {
   bool any = false;
   if (!c->executable->manual || c->info->replicas > 1) return false;
@@ -555,9 +577,10 @@ static bool find_own(const call *c, bool *own) {
     own[p] = false;
     const vt_io *io = &c->info->params[p];
     if (io->partials > 1 || io->owner >= 0 || io->type.dtype == VT_TOKEN) continue;
-    for (int32_t d = 0; d < c->info->partitions; d++) {
-      const vt_buffer *buffer = c->execution->arguments[d][p];
-      own[p] |= buffer->storage->partials > 1 && buffer->partial != first->partial;
+    for (int32_t row = 0; row < c->here; row++) {
+      const vt_buffer *buffer = c->execution->arguments[row][p];
+      bool differs_from_first = buffer->partial != first->partial || c->positions;
+      own[p] |= buffer->storage->partials > 1 && differs_from_first;
     }
     any |= own[p];
   }
@@ -576,65 +599,131 @@ static vt_executable *executable_for(vt_executable *executable, const bool *own)
   return NULL;
 }
 
+// The devices of this process that run the program.
+static vt_status find_here(call *c) {
+  const vt_client *client = c->client;
+  int32_t count = c->info->partitions;
+  c->here = count;
+  if (!client->crossing || c->execution->device) return VT_OK;
+  c->positions = calloc((size_t)count, sizeof *c->positions);
+  if (!c->positions) return vt_error_no_memory();
+  c->here = 0;
+  for (int32_t d = 0; d < count; d++)
+    if (client->devices[c->info->device_ids[d]].process == client->process)
+      c->positions[c->here++] = d;
+  if (c->here < count) return VT_OK;
+  free(c->positions); // all of them
+  c->positions = NULL;
+  return VT_OK;
+}
+
+// With the client's lock held, which is released for a while if a variant has to be compiled.
+static vt_status check_and_choose(call *c) {
+  VT_TRY(check_call(c));
+  if (!c->executable->manual || c->info->partitions == 1) return VT_OK;
+  bool *own = calloc(c->info->param_count + 1, sizeof *own);
+  if (!own) return vt_error_no_memory();
+  vt_status st = VT_OK;
+  if (find_own(c, own)) {
+    vt_unlock(&c->client->lock); // compilation may take long
+    vt_executable *other = executable_for(c->executable, own);
+    if (other) c->executable = other, c->info = &other->info;
+    vt_lock(&c->client->lock);
+    c->stamp = ++c->client->stamp;
+    st = check_call(c);
+  }
+  free(own);
+  return st;
+}
+
+// A program of which each process starts its replica, on its device.
+static bool is_only_one_here(const call *c, const vt_device *device) {
+  return c->client->crossing && c->here == 1 && c->positions &&
+         c->info->device_ids[c->positions[0]] == device->id;
+}
+
+// Makes the job, and changes what the call changes.
+static vt_status enter_call(call *c, storages *unused, vt_run_job **out_job) {
+  vt_run_job *job = job_create(c->executable);
+  vt_status st = job ? VT_OK : vt_error_no_memory();
+  if (!st && c->positions) st = vt_launch_create(c->client, job, &job->launch);
+  if (!st) st = prepare_call(c, job, unused);
+  if (st) {
+    if (job && job->launch) vt_launch_abandon(job->launch);
+    if (job) job->launch = NULL;
+    if (job) job_free(job);
+    return st;
+  }
+  take_arguments(c, job, unused);
+  enter_results(c);
+  job->device = c->execution->device ? c->execution->device->id : -1;
+  if (c->execution->transfer) {
+    job->transfer = *c->execution->transfer;
+    job->has_transfer = true;
+  }
+  *out_job = job;
+  return VT_OK;
+}
+
+static vt_status execute(call *c, vt_event **out_done) {
+  storages unused = {0};
+  vt_run_job *job = NULL;
+  vt_lock(&c->client->lock);
+  c->stamp = ++c->client->stamp;
+  vt_status st = check_and_choose(c);
+  if (!st) st = enter_call(c, &unused, &job);
+  if (st) {
+    vt_unlock(&c->client->lock);
+    free(unused.list);
+    return st;
+  }
+  *out_done = vt_event_retain(job->done);
+  vt_event *waits_for = job_mark(job);
+  vt_unlock(&c->client->lock);
+  vt_assert(unused.count <= (size_t)c->here * c->info->param_count);
+  for (size_t i = 0; i < unused.count; i++) vt_storage_release(unused.list[i]);
+  free(unused.list);
+  job_start(job, c->client, waits_for);
+  return VT_OK;
+}
+
 vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
                                 const vt_execution *execution, vt_event **out_done) {
+  vt_execution assigned = *execution;
   call c = {.client = client,
             .executable = executable,
             .info = &executable->info,
             .execution = execution};
-  bool *own = NULL;
+  bool met = false;
   vt_status st = vt_fork_check();
   if (!st && execution->device && c.info->partitions != 1) {
     st = vt_executable_alone(executable, &c.executable); // may compile
-    if (!st && !c.executable) {
-      st = vt_meeting_come(client, executable, execution, out_done);
-      if (!st) return VT_OK;
+    if (!st && c.executable) {
+      c.info = &c.executable->info;
+      c.here = 1;
+    } else if (!st) {
+      c.executable = executable;
+      assigned.device = NULL;
+      c.execution = &assigned;
+      st = find_here(&c);
+      if (!st && !is_only_one_here(&c, execution->device)) {
+        st = vt_meeting_come(client, executable, execution, out_done);
+        met = !st;
+      }
     }
-    if (!st) c.info = &c.executable->info;
+  } else if (!st) {
+    st = find_here(&c);
   }
-  if (st) goto refuse;
-  vt_lock(&client->lock);
-  c.stamp = ++client->stamp;
-  st = check_call(&c);
-  if (!st && executable->manual && c.info->partitions > 1) {
-    own = calloc(c.info->param_count + 1, sizeof *own);
-    if (!own) st = vt_error_no_memory();
+  if (!st && !met && !c.here) {
+    free(c.positions);
+    *out_done = vt_event_done(); // others run it
+    if (execution->transfer && execution->transfer->destroy)
+      execution->transfer->destroy(execution->transfer->calls.user);
+    return VT_OK;
   }
-  if (!st && own && find_own(&c, own)) {
-    vt_unlock(&client->lock); // compilation may take long
-    vt_executable *other = executable_for(executable, own);
-    if (other) c.executable = other, c.info = &other->info;
-    vt_lock(&client->lock);
-    c.stamp = ++client->stamp;
-    st = check_call(&c);
-  }
-  free(own);
-  storages unused = {0};
-  run_job *job = st ? NULL : job_create(c.executable);
-  if (!st) st = job ? prepare_call(&c, job, &unused) : vt_error_no_memory();
-  if (st) {
-    vt_unlock(&client->lock);
-    if (job) job_free(job);
-    free(unused.list);
-    goto refuse;
-  }
-  take_arguments(&c, job, &unused);
-  enter_results(&c);
-  job->device = execution->device ? execution->device->id : -1;
-  if (execution->transfer) {
-    job->transfer = *execution->transfer;
-    job->has_transfer = true;
-  }
-  *out_done = vt_event_retain(job->done);
-  vt_event *waits_for = job_mark(job);
-  vt_unlock(&client->lock);
-  vt_assert(unused.count <= (size_t)c.info->partitions * c.info->param_count);
-  for (size_t i = 0; i < unused.count; i++) vt_storage_release(unused.list[i]);
-  free(unused.list);
-  job_start(job, client, waits_for);
-  return VT_OK;
-refuse:
-  if (execution->transfer && execution->transfer->destroy)
+  if (!st && !met) st = execute(&c, out_done);
+  free(c.positions);
+  if (st && execution->transfer && execution->transfer->destroy)
     execution->transfer->destroy(execution->transfer->calls.user);
   return st;
 }

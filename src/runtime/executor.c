@@ -32,7 +32,7 @@ static void *executor_main(void *user) {
     vt_assert(executor->queued > 0 && executor->last);
     executor->first = job->next;
     if (!executor->first) executor->last = NULL;
-    if (executor->queued-- == MOST_QUEUED) pthread_cond_broadcast(&executor->room);
+    if (executor->queued-- <= MOST_QUEUED) pthread_cond_broadcast(&executor->room);
     executor->busy = true;
     pthread_mutex_unlock(&executor->mutex);
     job->run(job);
@@ -57,11 +57,24 @@ static vt_status executor_start(vt_executor *executor) {
   return VT_OK;
 }
 
-vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline) {
+// With the mutex held. A host callback that runs on the executor itself must not wait for it.
+static void wait_for_room(vt_executor *executor) {
+  while (executor->queued >= MOST_QUEUED && !pthread_equal(pthread_self(), executor->thread))
+    pthread_cond_wait(&executor->room, &executor->mutex);
+}
+
+void vt_executor_wait_for_room(vt_executor *executor) {
+  if (vt_forked()) return;
+  pthread_mutex_lock(&executor->mutex);
+  if (executor->started) wait_for_room(executor);
+  pthread_mutex_unlock(&executor->mutex);
+}
+
+vt_status vt_executor_submit(vt_executor *executor, vt_job *job, vt_submit how) {
   vt_assert(job->run);
   VT_TRY(vt_fork_check());
   pthread_mutex_lock(&executor->mutex);
-  if (may_inline && !executor->busy && !executor->first) {
+  if (how == VT_SUBMIT_INLINE && !executor->busy && !executor->first) {
     executor->busy = true;
     pthread_mutex_unlock(&executor->mutex);
     job->run(job);
@@ -75,9 +88,7 @@ vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline
     return VT_OK;
   }
   vt_status st = executor->started ? VT_OK : executor_start(executor);
-  // A host callback that runs on the executor itself must not wait for it.
-  while (!st && executor->queued >= MOST_QUEUED && !pthread_equal(pthread_self(), executor->thread))
-    pthread_cond_wait(&executor->room, &executor->mutex);
+  if (!st && how != VT_SUBMIT_QUEUE) wait_for_room(executor);
   if (!st) {
     vt_assert(!executor->stopping && !executor->first == !executor->queued);
     executor->queued++;

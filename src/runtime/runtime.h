@@ -73,6 +73,7 @@ struct vt_memory {
 struct vt_device {
   vt_client *client;
   int32_t id;
+  int32_t process; // that has it
   vt_place place;
   vt_memory memories[VT_MEMORY_KINDS];
   void *front;
@@ -90,6 +91,12 @@ vt_status vt_slice_from_environment(vt_slice *out_slice) VT_CHECKED;
 void vt_activity_framework(const char *name, size_t name_size, const char *version,
                            size_t version_size);
 vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) VT_CHECKED;
+// The same with the other processes that the environment names (distributed/join.h): waits until
+// all are there. Then this process holds data and runs programs on its own devices only. `version`
+// is that of the plugin, the same in all. errors as vt_join_read, vt_peers_join
+vt_status vt_client_join(const vt_slice *slice, const char *version,
+                         vt_client **out_client) VT_CHECKED;
+int32_t vt_client_process(const vt_client *client);
 void vt_client_destroy(
     vt_client *client); // waits for queued work; objects created from it may outlive it
 const vt_slice *vt_client_slice(const vt_client *client);
@@ -135,6 +142,13 @@ vt_status vt_buffer_copy_to(vt_buffer *buffer, vt_memory *memory,
 vt_status vt_buffer_pointer(vt_buffer *buffer, void **out_data) VT_CHECKED;
 vt_status vt_buffer_pin(vt_buffer *buffer) VT_CHECKED;   // one more external reference
 vt_status vt_buffer_unpin(vt_buffer *buffer) VT_CHECKED; // errors FAILED_PRECONDITION: none held
+
+// A buffer on a device of another process: one sends, the other receives, with the same key.
+// errors INVALID_ARGUMENT: the device is of this process; UNAVAILABLE: its process is gone
+vt_status vt_transfer_send(vt_buffer *buffer, int32_t to_device, int64_t key,
+                           vt_event **out_sent) VT_CHECKED;
+vt_status vt_transfer_receive(vt_memory *memory, vt_type type, const char *layout,
+                              int32_t from_device, int64_t key, vt_buffer **out_buffer) VT_CHECKED;
 
 // A buffer whose data arrives later. The owner of the fill writes the data, dense and row-major,
 // and finishes it once; finish and destroy both end the fill. Programs may take the buffer as an
@@ -198,7 +212,7 @@ typedef struct vt_executable_info {
   const int32_t *device_ids; // [partitions], replica by replica
   uint32_t param_count, result_count;
   const vt_io *params, *results;
-  uint64_t fingerprint;      // of program, options and slice
+  uint64_t fingerprint;      // of program without locations, options and slice
   vt_bytes program, options; // as given
   vt_roofline roofline;
   int64_t argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes,

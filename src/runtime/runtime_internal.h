@@ -21,7 +21,8 @@ typedef struct vt_storage {
   atomic_bool out; // its address was exposed, so others may have written to it
   vt_event *ready; // complete with an error = poisoned
   void *data;      // NULL until created
-  bool outside;    // becomes ready when the client acts, not by a queued run
+  bool outside;    // becomes ready when the client or another process acts, not by a queued run
+  uint64_t agreed; // equal numbers in several processes: equal arrays, whole in each; 0 = only here
   int64_t partials;
   vt_type type; // of one partial; dims follow the structure
   int64_t dims[];
@@ -57,6 +58,9 @@ typedef struct vt_account {
 } vt_account;
 
 typedef struct vt_meeting vt_meeting;
+typedef struct vt_crossing vt_crossing;
+typedef struct vt_launch vt_launch;
+typedef struct vt_run_job vt_run_job;
 typedef struct vt_job vt_job;
 struct vt_job {
   vt_job *next;
@@ -77,10 +81,12 @@ struct vt_client {
   vt_slice slice;
   int32_t device_count;
   vt_device *devices;
-  vt_account *accounts; // [device_count]; guarded by lock
-  uint64_t stamp;       // number of executions; guarded by lock
-  vt_meeting *meetings; // not complete, oldest first; guarded by lock
-  atomic_bool closed;   // no more runs
+  vt_account *accounts;                       // [device_count]; guarded by lock
+  uint64_t stamp;                             // number of executions; guarded by lock
+  vt_meeting *meetings;                       // not complete, oldest first; guarded by lock
+  atomic_bool closed;                         // no more runs
+  int32_t process, process_count, here_count; // devices of this process
+  vt_crossing *crossing;                      // to other processes; NULL = there are none
   pthread_mutex_t lock;
   vt_executor executor;
 };
@@ -90,9 +96,13 @@ void vt_client_release(vt_client *client);
 
 void vt_executor_init(vt_executor *executor);
 void vt_executor_fini(vt_executor *executor);
-// Runs `job` on the calling thread when `may_inline` and nothing is queued or running, else queues
-// it.
-vt_status vt_executor_submit(vt_executor *executor, vt_job *job, bool may_inline) VT_CHECKED;
+typedef enum vt_submit {
+  VT_SUBMIT_INLINE, // runs it on the calling thread when nothing is queued or running
+  VT_SUBMIT_WAIT,   // waits while the queue is full, as INLINE does
+  VT_SUBMIT_QUEUE,  // never waits
+} vt_submit;
+vt_status vt_executor_submit(vt_executor *executor, vt_job *job, vt_submit how) VT_CHECKED;
+void vt_executor_wait_for_room(vt_executor *executor); // of a full queue
 void vt_executor_drain(vt_executor *executor);
 
 // This process's page of base/activity.h; no-ops when no page is enabled.
@@ -173,6 +183,30 @@ struct vt_predicted_program *vt_predicted_add(const vt_executable *executable);
 vt_status vt_meeting_come(vt_client *client, vt_executable *executable,
                           const vt_execution *execution, vt_event **out_done) VT_CHECKED;
 void vt_meetings_cancel(vt_client *client); // of a client that is being closed
+
+// Runs over several processes (crossing.c). Takes the peers.
+struct vt_peers;
+vt_status vt_crossing_open(vt_client *client, struct vt_peers *peers) VT_CHECKED;
+void vt_crossing_finish(vt_client *client); // waits until the runs that have begun are over
+void vt_crossing_close(vt_client *client);
+// Whether the devices' parts of this parameter are different ones: then a process needs others'.
+bool vt_io_crosses(const vt_io *io);
+// With the client's lock held: the next run of these processes. `job` is borrowed until the launch
+// hands it on with vt_run_job_go. errors UNAVAILABLE: one of the processes is gone
+vt_status vt_launch_create(vt_client *client, vt_run_job *job, vt_launch **out_launch) VT_CHECKED;
+void vt_launch_abandon(vt_launch *launch); // not started; its number is as if it had never been
+uint64_t vt_launch_agreed(const vt_launch *launch, uint64_t slot); // for vt_storage
+void vt_launch_start(vt_launch *launch);
+void vt_launch_release(vt_launch *launch); // of the job; accepts NULL
+// The host callbacks of a run: those of our devices are called here, the answers go to the others.
+// `inner` NULL = this process was given none.
+typedef struct vt_crossing_calls {
+  vt_launch *launch;
+  const vt_host_transfer *inner;
+} vt_crossing_calls;
+vt_host_transfer vt_launch_calls(vt_crossing_calls *calls);
+// The run is over; with an error, others that wait for an answer learn it.
+void vt_launch_over(vt_launch *launch, vt_status error);
 
 // Reads "{0,1}" or "{0,1:T(8,128)}" as a permutation of the dimensions, minor to major.
 bool vt_layout_read(const char *text, int32_t rank, int32_t *out_order);

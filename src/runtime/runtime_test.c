@@ -79,7 +79,8 @@ static void executor_keeps_the_order_of_jobs(void **state) {
   for (int i = 0; i < 1000; i++) {
     numbered_job *job = calloc(1, sizeof *job);
     *job = (numbered_job){.base.run = run_numbered, .number = i, .last = &last};
-    assert_null(vt_executor_submit(&executor, &job->base, i % 3 == 0));
+    assert_null(
+        vt_executor_submit(&executor, &job->base, i % 3 ? VT_SUBMIT_WAIT : VT_SUBMIT_INLINE));
   }
   vt_executor_drain(&executor);
   assert_int_equal(last, 999);
@@ -223,7 +224,7 @@ static void a_forked_child_gets_errors_and_does_not_hang(void **state) {
   int last = -1;
   numbered_job *job = calloc(1, sizeof *job);
   *job = (numbered_job){.base.run = run_numbered, .number = 0, .last = &last};
-  assert_null(vt_executor_submit(&client->executor, &job->base, false));
+  assert_null(vt_executor_submit(&client->executor, &job->base, VT_SUBMIT_WAIT));
   pid_t child = fork();
   if (child == 0) {
     vt_status st =

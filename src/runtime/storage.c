@@ -19,6 +19,7 @@ vt_storage *vt_storage_create(vt_type type, int64_t partials, vt_event *ready) {
   storage->data = NULL;
   storage->partials = partials;
   storage->outside = false;
+  storage->agreed = 0;
   if (type.rank) memcpy(storage->dims, type.dims, sizeof(int64_t) * (size_t)type.rank);
   storage->type = (vt_type){type.dtype, type.rank, storage->dims};
   return storage;

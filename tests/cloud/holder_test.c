@@ -23,8 +23,10 @@
   "for i in $(seq 6000); do " command " > $HOME/seen; grep -q \"" words "\" $HOME/seen && "        \
   "cat $HOME/seen && exit 0; sleep 0.2; done; cat $HOME/seen; exit 1"
 
-// Holds the chips until it is told to end; reports its argument as the version of JAX.
+// Holds the chips until it is told to end; reports its argument as the version of JAX. It does not
+// wait for the other worker of the slice.
 static const char program[] =
+    "import os; os.environ['VTPU_HOSTS'] = 'alone'\n"
     "import jax, os, sys, time\n"
     "if len(sys.argv) > 1: jax.config.update('jax_pjrt_client_create_options', "
     "'ml_framework_name:JAX;ml_framework_version:' + sys.argv[1])\n"
@@ -32,7 +34,8 @@ static const char program[] =
     "while not os.path.exists('end'): time.sleep(0.1)\n";
 
 // The same, but ignores SIGTERM.
-static const char deaf[] = "import jax, signal, time\n"
+static const char deaf[] = "import os; os.environ['VTPU_HOSTS'] = 'alone'\n"
+                           "import jax, signal, time\n"
                            "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
                            "jax.devices()\n"
                            "time.sleep(600)\n";
@@ -149,7 +152,9 @@ static void a_killed_process_holds_nothing(void **state) {
   guest_must(UNTIL(DOCTOR, "0  *[0-9][0-9]*  *ada "));
   double begun = seconds();
   guest_must(SSH("ada", "0", "pkill -9 -u ada python3"));
-  guest_must(SSH("ada", "0", "python3 -W ignore -c \"import jax; print(len(jax.devices()), 0)\""));
+  guest_must(
+      SSH("ada", "0",
+          "VTPU_HOSTS=alone python3 -W ignore -c \"import jax; print(len(jax.devices()), 0)\""));
   guest_says("8 0");
   guest_must(UNTIL(DOCTOR, "No host runs a program"));
   print_message("%.1f s until a killed process is out of the table\n", seconds() - begun);

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+// crossing_test.c - runs over several processes: the bits of one process, and an error with a name
+// when a process is gone or runs another program.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/crossing.h"
+
+enum { PROCESSES = 4, DEVICES = 8, WIDTH = 6 };
+
+// Rows are split over the devices; a mean and a reversal need the rows of all.
+#define BY_ROWS "{devices=[8,1]<=[8]}"
+#define WHOLE   "tensor<8x6xf32>"
+static const char program[] =
+    "module @jit_step attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {\n"
+    "func.func public @main(%x: " WHOLE " {mhlo.sharding = \"" BY_ROWS "\"}, "
+    "%y: tensor<6xf32> {mhlo.sharding = \"{replicated}\"}) -> "
+    "(" WHOLE " {mhlo.sharding = \"" BY_ROWS
+    "\"}, tensor<6xf32> {mhlo.sharding = \"{replicated}\"}) {\n"
+    "%z = stablehlo.constant dense<0.0> : tensor<f32>\n"
+    "%s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0] : "
+    "(" WHOLE ", tensor<f32>) -> tensor<6xf32>\n"
+    "%t = stablehlo.OPERATION %s, %y : tensor<6xf32>\n"
+    "%b = stablehlo.broadcast_in_dim %t, dims = [1] : (tensor<6xf32>) -> " WHOLE "\n"
+    "%r = stablehlo.reverse %x, dims = [0] : " WHOLE "\n"
+    "%e = stablehlo.multiply %r, %b : " WHOLE "\n"
+    "%f = stablehlo.sine %e : " WHOLE "\n"
+    "return %f, %t : " WHOLE ", tensor<6xf32> } }\n";
+
+static vt_executable *compile(const vt_client *client, const char *op) {
+  static char text[sizeof program + 16];
+  const char *at = strstr(program, "OPERATION");
+  vt_executable *executable = NULL;
+  snprintf(text, sizeof text, "%.*s%s%s", (int)(at - program), program, op, at + 9);
+  vt_executable_options options = {.replicas = 1, .partitions = DEVICES};
+  vt_status st =
+      vt_executable_compile(vt_client_slice(client),
+                            (vt_bytes){(const uint8_t *)text, strlen(text)}, &options, &executable);
+  if (st) fprintf(stderr, "%s\n", vt_status_message(st));
+  return executable;
+}
+
+static float start_value(int32_t row, int column) {
+  return 0.1f + (float)(row * 13 + column * 7 % 5) / 17;
+}
+
+typedef struct arrays {
+  int32_t here;
+  vt_buffer *x[DEVICES], *y[DEVICES];
+} arrays;
+
+static vt_status put(vt_client *client, arrays *out) {
+  const int64_t row[] = {1, WIDTH}, column[] = {WIDTH};
+  out->here = 0;
+  for (int32_t d = 0; d < DEVICES; d++) {
+    vt_device *device = vt_client_device(client, d);
+    float x[WIDTH], y[WIDTH];
+    if (device->process != vt_client_process(client)) continue;
+    for (int i = 0; i < WIDTH; i++) x[i] = start_value(d, i), y[i] = (float)i;
+    vt_memory *memory = &device->memories[VT_MEMORY_DEVICE];
+    VT_TRY(
+        vt_buffer_from_host(memory, (vt_type){VT_F32, 2, row}, x, NULL, NULL, &out->x[out->here]));
+    VT_TRY(vt_buffer_from_host(memory, (vt_type){VT_F32, 1, column}, y, NULL, NULL,
+                               &out->y[out->here++]));
+  }
+  return VT_OK;
+}
+
+static void drop(arrays *a) {
+  for (int32_t i = 0; i < a->here; i++) {
+    vt_buffer_destroy(a->x[i]);
+    vt_buffer_destroy(a->y[i]);
+  }
+}
+
+static vt_status step(vt_client *client, vt_executable *executable, arrays *a) {
+  vt_buffer *in[DEVICES][2], *out[DEVICES][2];
+  vt_buffer *const *in_rows[DEVICES];
+  vt_buffer **out_rows[DEVICES];
+  vt_event *done = NULL;
+  for (int32_t i = 0; i < a->here; i++) {
+    in[i][0] = a->x[i], in[i][1] = a->y[i];
+    in_rows[i] = in[i];
+    out_rows[i] = out[i];
+  }
+  vt_execution execution = {.arguments = in_rows, .results = out_rows, .argument_count = 2};
+  VT_TRY(vt_executable_execute(client, executable, &execution, &done));
+  vt_status st = vt_event_await(done);
+  vt_event_release(done);
+  drop(a);
+  for (int32_t i = 0; i < a->here; i++) a->x[i] = out[i][0], a->y[i] = out[i][1];
+  return st;
+}
+
+enum { STEPS = 30 };
+
+// STEPS steps; every fifth is on new arrays that are put together from shards.
+static vt_status run_steps(vt_client *client, const char *op, float out_rows[DEVICES][WIDTH]) {
+  arrays a = {0};
+  vt_executable *executable = compile(client, op);
+  vt_status st = executable ? put(client, &a) : vt_error(VT_INTERNAL, "no program");
+  for (int i = 0; i < STEPS && !st; i++) {
+    if (i % 5 == 4)
+      for (int32_t k = 0; k < a.here && !st; k++) { // its own storage, equal bits
+        float row[WIDTH];
+        const int64_t dims[] = {1, WIDTH};
+        vt_event *copied = NULL;
+        vt_memory *memory = vt_buffer_memory(a.x[k]);
+        st = vt_buffer_to_host(a.x[k], row, NULL, &copied);
+        if (!st) st = vt_event_await(copied);
+        vt_event_release(copied);
+        vt_buffer_destroy(a.x[k]);
+        a.x[k] = NULL;
+        if (!st)
+          st = vt_buffer_from_host(memory, (vt_type){VT_F32, 2, dims}, row, NULL, NULL, &a.x[k]);
+      }
+    if (!st) st = step(client, executable, &a);
+  }
+  for (int32_t k = 0; k < a.here && !st; k++) {
+    vt_event *copied = NULL;
+    int32_t id = vt_buffer_memory(a.x[k])->device->id;
+    st = vt_buffer_to_host(a.x[k], out_rows[id], NULL, &copied);
+    if (!st) st = vt_event_await(copied);
+    vt_event_release(copied);
+  }
+  drop(&a);
+  vt_executable_release(executable);
+  return st;
+}
+
+// ---- processes ----------------------------------------------------------------------------------
+
+static int ports[PROCESSES];
+
+static void pick_ports(void) {
+  int sockets[PROCESSES];
+  for (int i = 0; i < PROCESSES; i++) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof a;
+    sockets[i] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(sockets[i], (struct sockaddr *)&a, size), 0);
+    assert_int_equal(getsockname(sockets[i], (struct sockaddr *)&a, &size), 0);
+    ports[i] = ntohs(a.sin_port);
+  }
+  for (int i = 0; i < PROCESSES; i++) close(sockets[i]);
+}
+
+static vt_status join(int count, int index, vt_client **out_client) {
+  vt_slice slice;
+  char text[256] = "", *at = text;
+  for (int i = 0; i < count; i++) at += sprintf(at, "%slocalhost:%d", i ? "," : "", ports[i]);
+  setenv("TPU_PROCESS_ADDRESSES", text, 1);
+  setenv("TPU_PROCESS_BOUNDS", count == 2 ? "1,2,1" : count == 4 ? "2,2,1" : "1,1,1", 1);
+  sprintf(text, "%d", index);
+  setenv("CLOUD_TPU_TASK_ID", text, 1);
+  VT_TRY(vt_slice_from_name("v3-8", &slice));
+  return vt_client_join(&slice, "test", out_client);
+}
+
+// Children; each has an exit code. Nothing of the runtime is used before they are forked.
+typedef int (*actor)(int count, int index);
+static void run_all(int count, actor act, int killed) {
+  pid_t children[PROCESSES];
+  pick_ports();
+  for (int i = 0; i < count; i++) {
+    children[i] = fork();
+    if (children[i] == 0) exit(act(count, i));
+  }
+  for (int i = 0; i < count; i++) {
+    int status;
+    assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+    if (i == killed ? !WIFSIGNALED(status) : !WIFEXITED(status) || WEXITSTATUS(status))
+      fail_msg("process %d of %d ended with status %x", i, count, (unsigned)status);
+  }
+}
+
+static float (*shared_rows)[DEVICES][WIDTH]; // [count], in memory that children share
+
+static int fail_with(vt_status st) {
+  fprintf(stderr, "%s\n", vt_status_message(st));
+  vt_status_free(st);
+  return 1;
+}
+
+static int compute(int count, int index) {
+  vt_client *client = NULL;
+  vt_status st = join(count, index, &client);
+  if (!st) st = run_steps(client, "add", shared_rows[count]);
+  vt_client_destroy(client);
+  return st ? fail_with(st) : 0;
+}
+
+static void all_numbers_of_processes_give_the_same_bits(void **state) {
+  (void)state;
+  for (int count = 1; count <= PROCESSES; count *= 2) run_all(count, compute, -1);
+  assert_memory_equal(shared_rows[2], shared_rows[1], sizeof shared_rows[1]);
+  assert_memory_equal(shared_rows[4], shared_rows[1], sizeof shared_rows[1]);
+  assert_true(shared_rows[1][3][2] != 0);
+}
+
+static int expect_error(vt_status st, const char *part) {
+  int bad = !st || !strstr(vt_status_message(st), part);
+  if (bad) fprintf(stderr, "got \"%s\", want \"%s\"\n", vt_status_message(st), part);
+  vt_status_free(st);
+  return bad;
+}
+
+static int run_another(int count, int index) {
+  vt_client *client = NULL;
+  float rows[DEVICES][WIDTH];
+  vt_status st = join(count, index, &client);
+  if (st) return fail_with(st);
+  st = run_steps(client, index == 1 ? "subtract" : "add", rows);
+  int bad = expect_error(st, "processes run different programs");
+  vt_client_destroy(client);
+  return bad;
+}
+
+static void different_programs_end_on_all(void **state) {
+  (void)state;
+  run_all(2, run_another, -1);
+}
+
+static int see_a_death(int count, int index) {
+  vt_client *client = NULL;
+  arrays a = {0};
+  vt_status st = join(count, index, &client);
+  vt_executable *executable = st ? NULL : compile(client, "add");
+  if (!st) st = put(client, &a);
+  if (st || !executable) return st ? fail_with(st) : 1;
+  for (int i = 0; i < 5 && !st; i++) st = step(client, executable, &a);
+  if (index == 2) raise(SIGKILL);
+  while (!st) st = step(client, executable, &a);
+  int bad = expect_error(st, "process 2 (host localhost");
+  drop(&a);
+  vt_executable_release(executable);
+  vt_client_destroy(client);
+  return bad;
+}
+
+static void a_death_ends_the_runs_of_all(void **state) {
+  (void)state;
+  run_all(4, see_a_death, 2);
+}
+
+// One sends, one receives, in both orders of the calls, and with a buffer that is an error.
+static int transfer(int count, int index) {
+  vt_client *client = NULL;
+  const int64_t dims[] = {WIDTH};
+  float values[WIDTH] = {1, 2, 3, 4, 5, 6}, got[WIDTH] = {0};
+  vt_type type = {VT_F32, 1, dims};
+  vt_buffer *buffer = NULL;
+  vt_event *event = NULL;
+  vt_status st = join(count, index, &client);
+  for (int64_t key = 0; key < 20 && !st; key++) {
+    int sender = (int)(key % 2);
+    vt_memory *memory = &vt_client_device(client, index * 4)->memories[VT_MEMORY_DEVICE];
+    if (index == sender) {
+      st = key == 7 ? vt_buffer_poisoned(memory, type, vt_error(VT_INTERNAL, "spoilt"), &buffer)
+                    : vt_buffer_from_host(memory, type, values, NULL, NULL, &buffer);
+      if (!st) st = vt_transfer_send(buffer, (1 - index) * 4, key, &event);
+    } else {
+      st = vt_transfer_receive(memory, type, NULL, (1 - index) * 4, key, &buffer);
+      if (!st) event = vt_buffer_ready(buffer);
+    }
+    if (st) break;
+    st = vt_event_await(event);
+    if (key == 7) st = expect_error(st, "spoilt") ? vt_error(VT_INTERNAL, "key 7") : VT_OK;
+    vt_event_release(event);
+    if (!st && index != sender && key != 7) {
+      st = vt_buffer_to_host(buffer, got, NULL, &event);
+      vt_event_release(event);
+      if (!st && memcmp(got, values, sizeof got)) st = vt_error(VT_INTERNAL, "other values");
+    }
+    vt_buffer_destroy(buffer);
+  }
+  if (!st) { // a device of this process, and one that is none
+    vt_memory *memory = &vt_client_device(client, index * 4)->memories[VT_MEMORY_DEVICE];
+    if (expect_error(vt_transfer_receive(memory, type, NULL, index * 4, 1, &buffer),
+                     "copy instead"))
+      return 1;
+    if (expect_error(vt_transfer_receive(memory, type, NULL, 99, 1, &buffer),
+                     "no device with id 99"))
+      return 1;
+    memory = &vt_client_device(client, 4 - index * 4)->memories[VT_MEMORY_DEVICE];
+    if (expect_error(vt_buffer_zeros(memory, type, &buffer), "belongs to process")) return 1;
+  }
+  vt_client_destroy(client);
+  return st ? fail_with(st) : 0;
+}
+
+static void arrays_go_from_process_to_process(void **state) {
+  (void)state;
+  run_all(2, transfer, -1);
+}
+
+// A process that is done leaves; those that go on need it no more.
+static int leave_early(int count, int index) {
+  vt_client *client = NULL;
+  arrays a = {0};
+  vt_status st = join(count, index, &client);
+  vt_executable *executable = st ? NULL : compile(client, "add");
+  if (!st) st = put(client, &a);
+  for (int i = 0; i < 3 && !st && executable; i++) st = step(client, executable, &a);
+  if (index == 0 && !st) {
+    int bad = 0;
+    while (!st) st = step(client, executable, &a);
+    bad = expect_error(st, "has left the job");
+    st = bad ? vt_error(VT_INTERNAL, "another error") : VT_OK;
+  }
+  drop(&a);
+  vt_executable_release(executable);
+  vt_client_destroy(client);
+  return st ? fail_with(st) : 0;
+}
+
+static void leaving_is_told_from_dying(void **state) {
+  (void)state;
+  run_all(2, leave_early, -1);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_numbers_of_processes_give_the_same_bits),
+      cmocka_unit_test(different_programs_end_on_all),
+      cmocka_unit_test(a_death_ends_the_runs_of_all),
+      cmocka_unit_test(arrays_go_from_process_to_process),
+      cmocka_unit_test(leaving_is_told_from_dying),
+  };
+  setenv("OMP_NUM_THREADS", "1", 1);
+  shared_rows = mmap(NULL, (PROCESSES + 1) * sizeof *shared_rows, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

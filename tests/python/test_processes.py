@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several processes, each with its share of a slice, as on the hosts of a pod: they compute what one process computes, bit
+for bit, and a process that is gone, hangs or runs another program ends the others with its name."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from support import MODELS
+
+pytestmark = pytest.mark.usefixtures("tpu_only")
+
+# Slices by name: hosts, and how processes divide the chips where there is one host only.
+SLICES = {
+    "v4-16": (2, {}),
+    "v3-32": (4, {}),
+    "v3-8": (4, {"TPU_PROCESS_BOUNDS": "2,2,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1"}),
+    "v5litepod-8": (2, {"TPU_PROCESS_BOUNDS": "1,2,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "2,2,1"}),
+}
+START = """
+import json, os, sys, time
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+index, count = int(os.environ["TEST_INDEX"]), int(os.environ["TEST_COUNT"])
+if os.environ["TEST_COORDINATOR"] and count > 1:
+    jax.distributed.initialize(os.environ["TEST_COORDINATOR"], count, index, initialization_timeout=120)
+assert (jax.process_index(), jax.process_count()) == (index, count)
+def say(**values):
+    print("said " + json.dumps(values), flush=True)
+"""
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Job:
+    """Processes of one slice. `codes`: a text for all, or one for each."""
+
+    def __init__(self, slice_name, codes, count=None, start=START, **environment):
+        hosts, grid = SLICES[slice_name]
+        self.count = hosts if count is None else count
+        codes = [codes] * self.count if isinstance(codes, str) else codes
+        ports = free_ports(self.count + 1)
+        base = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_PROCESS", "TPU_WORKER", "MEGASCALE", "CLOUD_TPU"))}
+        base.update(VTPU_ACCELERATOR_TYPE=slice_name, TEST_COUNT=str(self.count), TEST_COORDINATOR=f"localhost:{ports[-1]}",
+                    OMP_NUM_THREADS="1", MEGASCALE_COORDINATOR_ADDRESS="", MEGASCALE_NUM_SLICES="", MEGASCALE_SLICE_ID="")
+        if self.count > 1:
+            base.update(grid, TPU_PROCESS_ADDRESSES=",".join(f"localhost:{port}" for port in ports[:-1]))
+        base.update({name: str(value) for name, value in environment.items()})
+        self.processes = []
+        for i, code in enumerate(codes):
+            text = textwrap.dedent(start) + textwrap.dedent(code)
+            env = dict(base, TEST_INDEX=str(i), CLOUD_TPU_TASK_ID=str(i))
+            self.processes.append(subprocess.Popen([sys.executable, "-c", text], env=env, text=True, cwd=MODELS,
+                                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+
+    def wait_for_words(self, index):
+        """The next thing that a process says."""
+        for line in self.processes[index].stdout:
+            if line.startswith("said "):
+                return json.loads(line[5:])
+        raise AssertionError(f"process {index} said nothing\n{self.processes[index].stderr.read()[-3000:]}")
+
+    def end(self, timeout=200):
+        """The exit code, the words and the errors of each."""
+        try:
+            outputs = [process.communicate(timeout=timeout) for process in self.processes]
+        finally:
+            for process in self.processes:
+                process.kill()
+        return [(process.returncode, [json.loads(line[5:]) for line in out.splitlines() if line.startswith("said ")], errors)
+                for process, (out, errors) in zip(self.processes, outputs)]
+
+    def said(self):
+        ended = self.end()
+        for i, (code, _, errors) in enumerate(ended):
+            assert code == 0, f"process {i} ended with {code}\n{errors[-3000:]}"
+        return [words for _, words, _ in ended]
+
+
+MNIST = """
+sys.path.insert(0, "mnist")
+import train as mnist
+mnist.evaluate = lambda *_: 0.0  # its batches of 1,000 do not divide by 32 devices
+result = mnist.train(mnist.Config(steps=12, batch=64, quiet=True))
+leaves = [np.asarray(leaf).tobytes().hex()[:64] for leaf in jax.tree.leaves(result.state.params)]
+say(losses=[loss.hex() for loss in result.losses], leaves=leaves)
+"""
+TRANSFORMER = """
+sys.path.insert(0, "transformer")
+import train as model
+config = model.Config(layers=2, width=64, heads=4, length=32, batch=16, steps=6, model_parallel=2)
+mesh = Mesh(np.array(jax.devices()).reshape(-1, 2), ("data", "model"))
+state = model.create_state(config)
+state = jax.device_put(state, model.shardings(state, mesh))
+step, key, text = jax.jit(model.train_step, donate_argnums=0), jax.random.key(1), model.load()
+losses = []
+for i in range(config.steps):
+    tokens = model.sample(text, config, i)
+    sharding = NamedSharding(mesh, P("data"))
+    tokens = jax.make_array_from_callback(tokens.shape, sharding, lambda at: tokens[at])
+    state, loss = step(state, tokens, key)
+    losses.append(float(loss).hex())
+say(losses=losses)
+"""
+
+
+@pytest.mark.parametrize("slice_name", ["v4-16", "v3-32"])
+@pytest.mark.parametrize("model", [MNIST, TRANSFORMER], ids=["mnist", "transformer"])
+def test_losses_are_those_of_one_process(slice_name, model):
+    alone = Job(slice_name, model, count=1).said()
+    together = Job(slice_name, model).said()
+    assert all(words == alone[0] for words in together)
+
+
+EVERYTHING = """
+from jax.experimental import multihost_utils
+devices = jax.devices()
+say(devices=[(d.id, d.process_index, d.coords, d.core_on_chip) for d in devices], local=[d.id for d in jax.local_devices()],
+    hardware=[d.local_hardware_id for d in jax.local_devices()])
+assert multihost_utils.process_allgather(np.array([index])).tolist() == [[i] for i in range(count)]
+assert multihost_utils.broadcast_one_to_all(np.array(7 + index)) == 7
+multihost_utils.sync_global_devices("here")
+multihost_utils.assert_equal(np.arange(3))
+mesh = Mesh(np.array(devices), ("x",))
+by_x, everywhere = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
+n = len(devices)
+mine = np.arange(4 * len(jax.local_devices()), dtype=np.float32).reshape(-1, 4) + 1000 * index
+x = jax.make_array_from_process_local_data(by_x, mine)
+total = jax.jit(lambda x: x.sum(0), out_shardings=everywhere)(x)
+whole = multihost_utils.process_allgather(x, tiled=True)
+np.testing.assert_array_equal(total, whole.sum(0))
+# one host's devices alone, between runs of all
+here = jax.jit(lambda v: jnp.sin(v) * index)(jnp.ones(4))
+y = jax.device_put(np.arange(n * 2.0, dtype=np.float32), by_x)
+shift = jax.jit(jax.shard_map(lambda v: jax.lax.ppermute(v, "x", [(i, (i + 1) % n) for i in range(n)]), mesh=mesh, in_specs=P("x"),
+                              out_specs=P("x")))
+shifted = multihost_utils.process_allgather(shift(y), tiled=True)
+np.testing.assert_array_equal(shifted, np.roll(np.arange(n * 2.0), 2))
+# devices in an order that is no product of processes
+odd = Mesh(np.array(devices[1:] + devices[:1])[::-1].copy(), ("x",))
+z = jax.device_put(np.arange(n * 2.0, dtype=np.float32), NamedSharding(odd, P("x")))
+np.testing.assert_array_equal(multihost_utils.process_allgather(jax.jit(lambda v: v * 2)(z), tiled=True), np.arange(n * 2.0) * 2)
+# from the first device of process 0 to the last of all
+source, target = devices[0], devices[-1]
+sent = jax.device_put(jax.device_put(np.arange(6.0), jax.sharding.SingleDeviceSharding(source)), jax.sharding.SingleDeviceSharding(target))
+if target.process_index == index:
+    np.testing.assert_array_equal(sent, np.arange(6.0))
+# donated arguments, and results that stay where they are
+f = jax.jit(lambda a, b: (a * 2 + b.sum(), b - a.mean()), donate_argnums=0)
+a, b = x, y
+for _ in range(5):
+    a, b = f(a, b)
+say(bits=[np.asarray(s.data).tobytes().hex() for s in a.addressable_shards], of=[s.device.id for s in a.addressable_shards])
+say(end=True)
+"""
+
+
+@pytest.mark.parametrize("slice_name", list(SLICES))
+def test_arrays_over_processes(slice_name):
+    said = Job(slice_name, EVERYTHING).said()
+    assert all(words[-1] == {"end": True} for words in said)
+    first = said[0][0]["devices"]
+    assert all(words[0]["devices"] == first for words in said)
+    local = [words[0]["local"] for words in said]
+    assert sorted(sum(local, [])) == sorted(device[0] for device in first)
+    assert all(words[0]["hardware"] == list(range(len(words[0]["local"]))) for words in said)
+    if slice_name == "v3-32":
+        assert local[0] == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+CALLBACKS = """
+mesh = Mesh(np.array(jax.devices()), ("x",))
+seen = []
+def note(i, v):
+    seen.append(int(i))
+    return np.float32(v) * 3
+def body(v):
+    r = jax.experimental.io_callback(note, jax.ShapeDtypeStruct((), np.float32), jax.lax.axis_index("x"), v[0], ordered=False)
+    return v + r
+import jax.experimental
+f = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+x = jax.device_put(np.arange(len(jax.devices()), dtype=np.float32), NamedSharding(mesh, P("x")))
+y = f(x)
+for shard in y.addressable_shards:
+    np.testing.assert_array_equal(shard.data, np.arange(len(jax.devices()), dtype=np.float32)[shard.index] * 4)
+jax.effects_barrier()
+say(seen=sorted(seen), local=sorted(d.id for d in jax.local_devices()))
+"""
+
+
+def test_callbacks_run_where_their_device_is():
+    for words in Job("v3-8", CALLBACKS).said():
+        assert words[0]["seen"] == words[0]["local"]
+
+
+# ---- what goes wrong --------------------------------------------------------------------------------
+
+LOOP = """
+mesh = Mesh(np.array(jax.devices()), ("x",))
+x = jax.device_put(np.ones((len(jax.devices()), 64), np.float32), NamedSharding(mesh, P("x")))
+@jax.jit
+def train_step(x):
+    return jax.lax.with_sharding_constraint(x - x.mean() + jnp.flip(x, 0), NamedSharding(mesh, P("x")))
+error = ""
+started = time.time()
+say(started=True)
+try:
+    while time.time() - started < 120:
+        x = train_step(x).block_until_ready()
+        x = jax.device_put(np.ones((len(jax.devices()), 64), np.float32), NamedSharding(mesh, P("x")))
+except Exception as e:
+    error = str(e)
+say(error=error)
+os._exit(0)
+"""
+
+
+def check_errors(job, gone, *texts):
+    """All but process `gone` end with an error that has one of the texts."""
+    for i, (code, words, errors) in enumerate(job.end(timeout=100)):
+        if i == gone:
+            continue
+        assert code == 0, f"process {i}: {code}\n{errors[-3000:]}"
+        error = words[-1]["error"]
+        assert any(text in error for text in texts), f"process {i}: {error}"
+
+
+@pytest.mark.parametrize("gone", [0, 1, 3])
+def test_a_killed_process_is_named(gone):
+    job = Job("v3-8", LOOP)
+    for i in range(job.count):
+        job.wait_for_words(i)
+    job.processes[gone].kill()
+    check_errors(job, gone, f"process {gone} (host localhost")
+
+
+def test_a_stopped_process_is_named():
+    job = Job("v4-16", LOOP)
+    for i in range(job.count):
+        job.wait_for_words(i)
+    os.kill(job.processes[1].pid, signal.SIGSTOP)
+    try:
+        out, _ = job.processes[0].communicate(timeout=60)
+    finally:
+        for process in job.processes:
+            process.kill()
+    assert "process 1 (host localhost" in out and "no sign of life" in out
+
+
+def test_different_programs_are_named():
+    other = """
+    mesh = Mesh(np.array(jax.devices()), ("x",))
+    x = jax.make_array_from_callback((len(jax.devices()),), NamedSharding(mesh, P("x")), lambda at: np.ones(1, np.float32))
+    def step_a(x):
+        return x + 1
+    def step_b(x):
+        return x - 1
+    try:
+        jax.jit(step_b if index == 1 else step_a)(x).block_until_ready()
+        say(error="")
+    except Exception as e:
+        say(error=str(e))
+    """
+    for code, words, errors in Job("v3-8", other).end():
+        assert code == 0, errors[-3000:]
+        error = words[-1]["error"]
+        assert "different programs" in error and "jit_step_a" in error and "jit_step_b" in error and "process 1 (host" in error
+
+
+def test_source_lines_do_not_matter():
+    lines = ["\n" * (3 * i) + """
+mesh = Mesh(np.array(jax.devices()), ("x",))
+x = jax.device_put(np.arange(len(jax.devices()), dtype=np.float32), NamedSharding(mesh, P("x")))
+say(sum=float(jax.jit(lambda x: x.sum())(x)))
+""" for i in range(2)]
+    assert Job("v4-16", lines).said() == [[{"sum": 28.0}]] * 2
+
+
+def test_a_process_that_never_comes_is_named():
+    job = Job("v4-16", ["import jax; jax.devices()", "pass"], start="", VTPU_JOIN_TIMEOUT=3)
+    (_, _, errors), _ = job.end()
+    assert "process 1 did not come in 3 s" in errors or "process 1 (host localhost) did not come in 3 s" in errors
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_kills_end_with_the_name(seed):
+    """A kill at any moment, from start-up to the middle of a run: no hang, no wrong result, always the name. Without
+    jax.distributed, which has its own limits: processes find each other all the same."""
+    choose = random.Random(seed)
+    job = Job(choose.choice(["v4-16", "v3-8"]), LOOP, TEST_COORDINATOR="", VTPU_JOIN_TIMEOUT=20)
+    gone = choose.randrange(job.count)
+    if choose.random() < 0.7:
+        job.wait_for_words(gone)
+    time.sleep(choose.random() * (2 if choose.random() < 0.5 else 0.1))
+    job.processes[gone].kill()
+    for i, (code, words, errors) in enumerate(job.end(timeout=100)):
+        if i == gone:
+            continue
+        error = words[-1]["error"] if words and "error" in words[-1] else errors
+        assert f"process {gone} " in error, f"process {i}, without {gone}: {code}\n{error[-2000:]}"
