@@ -39,7 +39,8 @@ void vt_welcome_write(const vt_member *members, int32_t count, vt_text *out);
 // errors INVALID_ARGUMENT
 vt_status vt_welcome_read(vt_bytes bytes, int32_t count, vt_member *out_members) VT_CHECKED;
 
-// The head of all later messages: kind, size of the head and of the body that follow.
+// The head of all later messages: kind, size of the head and of the body that follow. A goodbye has
+// no body: its number is the process whose end is the reason, VT_PROCESSES_MOST = none.
 typedef struct vt_frame {
   uint32_t kind, head;
   uint64_t body;

@@ -46,6 +46,7 @@ typedef struct peer {
   outgoing *first, *last; // not written completely
   vt_status why;          // it is gone
   bool left;              // it said goodbye
+  int32_t cause;          // because this one ended; -1: not for that
   double heard, said;
   // The message that is arriving:
   vt_frame frame;
@@ -61,6 +62,7 @@ struct vt_peers {
   double silence_s;
   pthread_t thread;
   bool started;
+  atomic_int ended; // the first peer that ended without a goodbye; -1: none
   atomic_bool leaving;
   vt_peers *next; // of all, for forked children
 };
@@ -149,6 +151,7 @@ vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self, vt_peers
   p->count = join->count;
   p->index = join->index;
   p->silence_s = SILENCE_S;
+  atomic_init(&p->ended, -1);
   p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   for (size_t i = 0; i < count; i++) {
     p->peers[i].fd = -1;
@@ -279,14 +282,18 @@ void vt_peers_send(vt_peers *peers, int32_t to, vt_bytes head, vt_bytes body, vt
   enqueue(peers, to, o);
 }
 
-static void send_word(vt_peers *p, int32_t to, uint32_t kind) {
-  outgoing *o = outgoing_create((vt_frame){kind, 0, 0}, (vt_bytes){0}, (vt_bytes){0}, false);
+static void send_word(vt_peers *p, int32_t to, vt_frame frame) {
+  outgoing *o = outgoing_create(frame, (vt_bytes){0}, (vt_bytes){0}, false);
   if (o) enqueue(p, to, o);
 }
 
 // ---- receiving ----------------------------------------------------------------------------------
 
-static vt_status gone(const peer *q, const char *how) {
+// Those who leave because of a death may be heard before it is seen.
+static vt_status gone(const vt_peers *p, const peer *q, const char *how) {
+  if (q->left && q->cause >= 0)
+    return vt_error(VT_UNAVAILABLE, "%s ended, and %s has left the job", p->peers[q->cause].name,
+                    q->name);
   if (q->left) return vt_error(VT_UNAVAILABLE, "%s has left the job", q->name);
   return vt_error(VT_UNAVAILABLE, "%s %s", q->name, how);
 }
@@ -303,6 +310,8 @@ static void lose(vt_peers *p, int32_t i, vt_status why) {
   pthread_mutex_unlock(&q->lock);
   for (outgoing *o = queue; o; o = o->next) o->error = vt_status_copy(why);
   finish(queue);
+  int none = -1, dead = q->left ? q->cause : i;
+  if (dead >= 0) atomic_compare_exchange_strong(&p->ended, &none, dead);
   if (!q->left) vt_log(VT_LOG_INFO, "%s", vt_status_message(why));
   p->handler.lost(p->handler.user, i, why);
 }
@@ -331,7 +340,10 @@ static vt_status take_frame(vt_peers *p, int32_t i) {
   if (!st && q->frame.kind > VT_FRAME_BYE)
     st = vt_error(VT_INVALID_ARGUMENT, "a message of kind %u", q->frame.kind);
   if (st) return vt_status_wrap(st, "%s", q->name);
-  if (q->frame.kind == VT_FRAME_BYE) q->left = true;
+  if (q->frame.kind == VT_FRAME_BYE) {
+    q->left = true;
+    q->cause = q->frame.body < (uint64_t)p->count ? (int32_t)q->frame.body : -1;
+  }
   if (q->frame.kind != VT_FRAME_MESSAGE) {
     q->got = 0;
     return VT_OK;
@@ -376,7 +388,7 @@ static void read_from(vt_peers *p, int32_t i) {
     ssize_t n;
     vt_status st = read_part(p, i, &n);
     if (st || n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-      if (!st) st = gone(q, "ended");
+      if (!st) st = gone(p, q, "ended");
       lose(p, i, st);
       return;
     }
@@ -398,7 +410,7 @@ static void write_to(vt_peers *p, int32_t i) {
   // What it said before its end is still to be read.
   if (!good) {
     while (q->fd >= 0 && recv(q->fd, &(char){0}, 1, MSG_PEEK) > 0) read_from(p, i);
-    if (q->fd >= 0) lose(p, i, gone(q, "ended"));
+    if (q->fd >= 0) lose(p, i, gone(p, q, "ended"));
   }
 }
 
@@ -409,13 +421,13 @@ static void look_after(vt_peers *p, double now) {
     if (now - q->heard > p->silence_s) {
       char how[96];
       snprintf(how, sizeof how, "has given no sign of life for %.0f s", p->silence_s);
-      lose(p, i, gone(q, how));
+      lose(p, i, gone(p, q, how));
       continue;
     }
     pthread_mutex_lock(&q->lock);
     bool quiet = now - q->said > 0.9;
     pthread_mutex_unlock(&q->lock);
-    if (quiet) send_word(p, i, VT_FRAME_PING);
+    if (quiet) send_word(p, i, (vt_frame){VT_FRAME_PING, 0, 0});
   }
   p->handler.tick(p->handler.user);
 }
@@ -435,7 +447,6 @@ static void *peers_main(void *user) {
   vt_peers *p = user;
   struct pollfd *polls = calloc((size_t)p->count + 1, sizeof *polls);
   double next = now_s() + 1, leave_by = 0;
-  for (int32_t i = 0; i < p->count; i++) p->peers[i].heard = p->peers[i].said = now_s();
   while (polls) {
     if (atomic_load(&p->leaving)) {
       if (!leave_by) leave_by = now_s() + LEAVE_S;
@@ -467,6 +478,7 @@ static void *peers_main(void *user) {
 vt_status vt_peers_start(vt_peers *p, const vt_peers_handler *handler) {
   sigset_t every, before;
   p->handler = *handler;
+  for (int32_t i = 0; i < p->count; i++) p->peers[i].heard = p->peers[i].said = now_s();
   sigfillset(&every);
   pthread_sigmask(SIG_SETMASK, &every, &before);
   int failed = pthread_create(&p->thread, NULL, peers_main, p);
@@ -499,8 +511,10 @@ static void close_orderly(vt_peers *p) {
 void vt_peers_leave(vt_peers *p) {
   if (!p) return;
   if (!vt_forked()) {
+    int ended = atomic_load(&p->ended);
+    vt_frame bye = {VT_FRAME_BYE, 0, ended < 0 ? VT_PROCESSES_MOST : (uint64_t)ended};
     for (int32_t i = 0; i < p->count && p->started; i++)
-      if (i != p->index) send_word(p, i, VT_FRAME_BYE);
+      if (i != p->index) send_word(p, i, bye);
     atomic_store(&p->leaving, true);
     wake(p);
     if (p->started) pthread_join(p->thread, NULL);

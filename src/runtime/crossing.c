@@ -247,6 +247,21 @@ static vt_status compare(const vt_launch *launch) {
   return VT_OK;
 }
 
+static bool has_said(const vt_launch *launch, int32_t process) {
+  for (const vt_said *said = launch->said; said; said = said->next)
+    if (said->from == process) return true;
+  return false;
+}
+
+// With the lock held. A process is gone: whether the run still waits for something of it. What it
+// sent before its end is here.
+static vt_status miss(const vt_launch *launch, int32_t process) {
+  bool misses = !has_said(launch, process) ||
+                (launch->decided && !launch->error && vt_parts_come_from(launch, process));
+  return misses ? gone(launch->crossing, process, &launch->job->executable->info, launch->number)
+                : VT_OK;
+}
+
 // With the lock held, when all words are there.
 static void decide(vt_launch *launch, vt_parcel **out_parcels) {
   vt_assert(!launch->decided && launch->words_missing == 0);
@@ -254,6 +269,9 @@ static void decide(vt_launch *launch, vt_parcel **out_parcels) {
   if (launch->error) return;
   launch->error = compare(launch);
   if (!launch->error) launch->error = vt_parts_decide(launch, out_parcels);
+  for (int32_t i = 0; i < launch->count && !launch->error; i++)
+    if (launch->crossing->lost[launch->members[i]])
+      launch->error = miss(launch, launch->members[i]);
 }
 
 // Takes one word off those missing. Without the lock.
@@ -439,20 +457,14 @@ static bool is_member(const vt_launch *launch, int32_t process) {
   return false;
 }
 
-static bool has_said(const vt_launch *launch, int32_t process) {
-  for (const vt_said *said = launch->said; said; said = said->next)
-    if (said->from == process) return true;
-  return false;
-}
-
 static void lost(void *user, int32_t peer, vt_status why) {
   vt_crossing *crossing = user;
   pthread_mutex_lock(&crossing->lock);
   crossing->lost[peer] = why;
   for (vt_launch *launch = crossing->launches; launch; launch = launch->next) {
-    bool complete = launch->decided && launch->parts_missing == 0;
-    if (launch->job && !complete && is_member(launch, peer))
-      spoil(launch, gone(crossing, peer, &launch->job->executable->info, launch->number));
+    if (!launch->job || !is_member(launch, peer)) continue;
+    vt_status missed = miss(launch, peer);
+    if (missed) spoil(launch, missed);
   }
   pthread_cond_broadcast(&crossing->changed);
   pthread_mutex_unlock(&crossing->lock);

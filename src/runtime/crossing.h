@@ -73,6 +73,7 @@ typedef struct vt_parcel vt_parcel; // a part on its way to those who lack it
 // With the lock held: what has to be sent and is to come. errors RESOURCE_EXHAUSTED
 vt_status vt_parts_decide(vt_launch *launch, vt_parcel **out_parcels) VT_CHECKED;
 void vt_parts_send(vt_parcel *parcels); // without it
+bool vt_parts_come_from(const vt_launch *launch, int32_t process);
 // Whether a part of this size may come; takes it. With the lock held.
 bool vt_part_fits(const vt_launch *launch, int32_t from, const vt_word *word, uint64_t size);
 vt_status vt_part_take(vt_launch *launch, const vt_word *word, vt_bytes body) VT_CHECKED;

@@ -39,6 +39,21 @@ static bool has_part(const vt_launch *launch, const vt_io *io, int32_t process, 
   return false;
 }
 
+// Whether a part of an argument is still to come from a process. The run is decided.
+bool vt_parts_come_from(const vt_launch *launch, int32_t process) {
+  const vt_executable_info *info = &launch->job->executable->info;
+  for (uint32_t p = 0; p < info->param_count && launch->parts_missing; p++) {
+    const vt_io *io = &info->params[p];
+    if (!launch->job->arguments[p].gathered || !vt_io_crosses(io)) continue;
+    for (int32_t d = 0; d < info->partitions; d++)
+      if (vt_crossing_process(launch, d) == process && is_first(io, d) &&
+          !has_part(launch, io, launch->crossing->process, d) &&
+          !launch->came[p * (size_t)info->partitions + (size_t)d])
+        return true;
+  }
+  return false;
+}
+
 // ---- arrival ------------------------------------------------------------------------------------
 
 static vt_status begin_gather(vt_launch *launch, uint32_t p) {
