@@ -16,7 +16,8 @@ typedef struct vt_transfer {
   int32_t peer, from, to;              // process; ids of the devices
   uint64_t key;
   bool wanted; // send: the other side has asked
-  bool ready;  // send: the data is here
+  bool ready;  // send: the data is here, or
+  vt_status error;
   vt_event *sent, *fetched;
   void *data;
   size_t size;
@@ -28,6 +29,7 @@ typedef struct vt_transfer {
 static void transfer_free(transfer *t) {
   vt_event_release(t->sent);
   vt_event_release(t->fetched);
+  vt_status_free(t->error);
   free(t->data);
   free(t);
 }
@@ -55,25 +57,10 @@ static transfer *take_off(transfer **at) {
   return t;
 }
 
-static void put_head(const transfer *t, vt_word_kind kind, vt_text *out) {
-  vt_word word = {
-      .kind = kind, .index = t->key, .position = (uint32_t)t->to, .code = (uint32_t)t->from};
-  vt_word_write(&word, out);
-}
-
 static void sent(void *user, vt_status error) {
   transfer *t = user;
   vt_event_complete(t->sent, error);
   transfer_free(t);
-}
-
-// Off the list; its data is here, and asked for.
-static void send_now(transfer *t) {
-  vt_text head = {0};
-  put_head(t, VT_WORD_ARRAY, &head);
-  vt_peers_send(t->crossing->peers, t->peer, (vt_bytes){(const uint8_t *)head.data, head.size},
-                (vt_bytes){t->data, t->size}, sent, t);
-  vt_text_free(&head);
 }
 
 // Takes the error. Off the list.
@@ -84,38 +71,37 @@ static void fail(transfer *t, vt_status error) {
   transfer_free(t);
 }
 
-// The buffer to send has been copied, or is an error.
+// Off the list: its data is here, or an error, and asked for.
+static void answer(transfer *t) {
+  vt_text head = {0};
+  vt_word word = {
+      .kind = t->error ? VT_WORD_NO_ARRAY : VT_WORD_ARRAY,
+      .index = t->key,
+      .position = (uint32_t)t->to,
+      .code = (uint32_t)t->from,
+      .text = {(const uint8_t *)vt_status_message(t->error), vt_status_message_size(t->error)}};
+  vt_word_write(&word, &head);
+  vt_bytes bytes = {(const uint8_t *)head.data, head.size}, body = {t->data, t->size};
+  vt_peers_send(t->crossing->peers, t->peer, bytes, t->error ? (vt_bytes){0} : body, sent, t);
+  vt_text_free(&head);
+}
+
+// The buffer to send has been copied, or is an error. Either waits until it is asked for.
 static void fetched(vt_status error, void *user) {
   transfer *t = user;
   vt_crossing *crossing = t->crossing;
+  if (error) vt_event_complete(t->sent, vt_status_copy(error));
   pthread_mutex_lock(&crossing->lock);
   transfer **at = &crossing->transfers;
   while (*at && *at != t) at = &(*at)->next;
   bool listed = *at == t; // else the peer is gone, and the transfer failed
   t->ready = true;
-  bool go = listed && (t->wanted || error);
+  t->error = error;
+  bool go = listed && t->wanted;
   if (go) take_off(at);
   pthread_mutex_unlock(&crossing->lock);
-  if (go && !error) {
-    send_now(t);
-    return;
-  }
-  if (go) {
-    vt_word word = {
-        .kind = VT_WORD_NO_ARRAY,
-        .index = t->key,
-        .position = (uint32_t)t->to,
-        .code = (uint32_t)t->from,
-        .text = {(const uint8_t *)vt_status_message(error), vt_status_message_size(error)}};
-    vt_text head = {0};
-    vt_word_write(&word, &head);
-    vt_peers_send(crossing->peers, t->peer, (vt_bytes){(const uint8_t *)head.data, head.size},
-                  (vt_bytes){0}, NULL, NULL);
-    vt_text_free(&head);
-    fail(t, vt_status_copy(error));
-  }
+  if (go) answer(t);
   if (!listed) transfer_free(t);
-  vt_status_free(error);
 }
 
 static vt_status other_process(vt_client *client, int32_t device, int32_t *out_process) {
@@ -196,7 +182,11 @@ vt_status vt_transfer_receive(vt_memory *memory, vt_type type, const char *layou
     return st;
   }
   vt_text head = {0};
-  put_head(t, VT_WORD_WANT, &head);
+  vt_word word = {.kind = VT_WORD_WANT,
+                  .index = t->key,
+                  .position = (uint32_t)t->to,
+                  .code = (uint32_t)t->from};
+  vt_word_write(&word, &head);
   pthread_mutex_lock(&crossing->lock);
   st = check_peer(crossing, process);
   if (!st) append(crossing, t);
@@ -242,7 +232,7 @@ void vt_transfer_message(vt_crossing *crossing, int32_t from, const vt_word *wor
   pthread_mutex_unlock(&crossing->lock);
   if (!t) return;
   if (side == SEND) {
-    send_now(t);
+    answer(t);
   } else if (word->kind == VT_WORD_NO_ARRAY || body.size != t->size) {
     fail(t, vt_error(VT_INTERNAL, "%s: %.*s", vt_peers_name(crossing->peers, from),
                      (int)word->text.size, (const char *)word->text.data));
