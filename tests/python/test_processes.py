@@ -212,6 +212,29 @@ def test_callbacks_run_where_their_device_is():
         assert words[0]["seen"] == words[0]["local"]
 
 
+CHECKPOINT = """
+import orbax.checkpoint as ocp
+mesh = Mesh(np.array(jax.devices()), ("x",))
+x = np.arange(64, dtype=np.float32).reshape(-1, 2)
+state = {"w": jax.make_array_from_callback(x.shape, NamedSharding(mesh, P("x")), lambda at: x[at]),
+         "b": jax.device_put(np.arange(3.0, dtype=np.float32), NamedSharding(mesh, P()))}
+keeper = ocp.StandardCheckpointer()
+keeper.save(os.environ["TEST_PATH"], state)
+keeper.wait_until_finished()
+shapes = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=v.sharding), state)
+back = keeper.restore(os.environ["TEST_PATH"], shapes)
+for shard in back["w"].addressable_shards:
+    np.testing.assert_array_equal(shard.data, x[shard.index])
+np.testing.assert_array_equal(back["b"], np.arange(3))
+say(files=len(os.listdir(os.environ["TEST_PATH"])) > 0)
+"""
+
+
+def test_orbax_saves_and_restores(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    assert Job("v3-32", CHECKPOINT, TEST_PATH=tmp_path / "state").said() == [[{"files": True}]] * 4
+
+
 # ---- what goes wrong --------------------------------------------------------------------------------
 
 LOOP = """

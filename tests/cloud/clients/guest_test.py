@@ -15,6 +15,9 @@ jax.distributed.initialize()
 state = distributed.global_state
 state.client.key_value_set(f"host{state.process_id}", str(state.process_id * 10))
 print("met", state.process_id, "of", state.num_processes, state.client.blocking_key_value_get(f"host{1 - state.process_id}", 60000))
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+print("sum", multihost_utils.process_allgather(jnp.ones(len(jax.local_devices()))).sum(), "over", len(jax.devices()))
 state.client.wait_at_barrier("end", 60000)
 '''
 RAY = '''
@@ -44,7 +47,8 @@ def inner():
     harness.shell(f'vtpu tpu-vm create lab {ZONE} --accelerator-type=v4-16 --version=tpu-ubuntu2204-base')
     out = python('all', JAX)
     assert 'met 0 of 2 10' in out and 'met 1 of 2 0' in out, out
-    print('JAX: two hosts met')
+    assert out.count('sum 8.0 over 8') == 2, out
+    print('JAX: two hosts met, and computed')
     out = python(1, RAY)
     assert 'ray 4 TPU-V4 v4-16 lab 1 2' in out, out
     print('Ray: 4 chips of a v4-16, worker 1 of 2')
