@@ -18,10 +18,15 @@ typedef struct vt_mosaic vt_mosaic; // a kernel as read
 vt_status vt_mosaic_read(vt_string config, vt_arena *arena, vt_mosaic **out_kernel) VT_CHECKED;
 // The kernel as text, one op a line, in MLIR's generic form.
 void vt_mosaic_print(const vt_mosaic *kernel, vt_text *out_text);
+typedef struct vt_mosaic_options {
+  const char *chip; // whose limits hold: its topology name; NULL: none
+} vt_mosaic_options;
+
 // Reads the kernels of all calls of the module, equal ones once, and attaches them (attribute
 // KERNEL): src/eval then runs the calls.
-// errors as of vt_mosaic_read; INVALID_ARGUMENT: a call does not fit its kernel's signature
-vt_status vt_mosaic_attach(vt_module *module) VT_CHECKED;
+// errors as of vt_mosaic_read; INVALID_ARGUMENT: a call does not fit its kernel's signature;
+// INTERNAL, RESOURCE_EXHAUSTED: the chip's compiler would refuse the kernel
+vt_status vt_mosaic_attach(vt_module *module, const vt_mosaic_options *options) VT_CHECKED;
 // Whether the op is a call that holds a kernel.
 bool vt_mosaic_is_call(const vt_op *op);
 // The text of each different kernel of the module's calls.

@@ -98,7 +98,16 @@ static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_ev
 typedef struct attacher {
   vt_arena *arena;
   vt_map kernels; // backend_config -> vt_mosaic
+  const vt_mosaic_options *options;
 } attacher;
+
+static vt_status check_limits(const attacher *t, const vt_op *op, const vt_mosaic *mosaic) {
+  vt_arena scratch = {0};
+  vt_status st = vt_mosaic_limits(mosaic, op, t->options ? t->options->chip : NULL);
+  if (st) st = vt_status_wrap(st, "%s", vt_op_describe(op, &scratch));
+  vt_arena_free(&scratch);
+  return st;
+}
 
 static vt_status attach(attacher *t, vt_op *op) {
   vt_string config = vt_attr_string(op, VT_ATTR_BACKEND_CONFIG);
@@ -106,7 +115,6 @@ static vt_status attach(attacher *t, vt_op *op) {
   if (!mosaic) {
     vt_arena scratch = {0};
     vt_status st = vt_mosaic_read(config, t->arena, &mosaic);
-    if (!st) st = vt_mosaic_limits(mosaic);
     if (st) st = vt_status_wrap(st, "%s", vt_op_describe(op, &scratch));
     vt_arena_free(&scratch);
     if (st) return st;
@@ -120,6 +128,7 @@ static vt_status attach(attacher *t, vt_op *op) {
     return vt_error(VT_INVALID_ARGUMENT, "calls of kernel %s differ in their operands",
                     mosaic->name);
   mosaic->input_count = a->input_count;
+  if (!mosaic->attached) VT_TRY(check_limits(t, op, mosaic));
   mosaic->attached = true;
   a->alias_of = VT_NEW_ARRAY(t->arena, int32_t, a->input_count + 1);
   VT_TRY(read_aliases(op, a));
@@ -135,8 +144,8 @@ static vt_status attach_all(attacher *t, vt_func *func) {
   return VT_OK;
 }
 
-vt_status vt_mosaic_attach(vt_module *module) {
-  attacher t = {.arena = &module->arena};
+vt_status vt_mosaic_attach(vt_module *module, const vt_mosaic_options *options) {
+  attacher t = {.arena = &module->arena, .options = options};
   vt_status st = VT_OK;
   for (uint32_t i = 0; i < module->func_count && !st; i++) st = attach_all(&t, module->funcs[i]);
   vt_map_free(&t.kernels);

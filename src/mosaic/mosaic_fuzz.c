@@ -114,7 +114,7 @@ static void run(const vt_mosaic *k, vt_string config) {
     out.data = vt_arena_push_aligned(&module->arena, (size_t)vt_type_bytes(out.type) + 8, 64);
   }
   vt_eval_env env = {0};
-  vt_status st = vt_mosaic_attach(module);
+  vt_status st = vt_mosaic_attach(module, &(vt_mosaic_options){.chip = "v5e"});
   if (!st) st = vt_eval_op(op, &env, tensors, &out);
   vt_status_free(st);
   vt_module_destroy(module);

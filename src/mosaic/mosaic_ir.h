@@ -217,6 +217,8 @@ vt_status vt_mosaic_verify(const vt_mosaic *kernel) VT_CHECKED;
 void vt_mosaic_find_deaths(vt_mosaic *kernel, vt_arena *arena);
 void vt_mosaic_number(vt_mosaic *kernel, vt_arena *arena);
 // errors INTERNAL, RESOURCE_EXHAUSTED: the chip's compiler would refuse the kernel
-vt_status vt_mosaic_limits(const vt_mosaic *kernel) VT_CHECKED;
+// `chip` is a topology name (mosaic_chips.def); NULL or unknown: memory has no limits but the
+// program's own. Needs the kernel's input_count.
+vt_status vt_mosaic_limits(const vt_mosaic *kernel, const vt_op *call, const char *chip) VT_CHECKED;
 
 #endif

@@ -25,6 +25,7 @@ typedef struct vt_kvalue {
   bool native, loads;             // the op has code; it is a load with code
   bool wants_memory, wants_dense; // what uses need
   bool free;                      // of constants and counts: costs nothing to compute again
+  uint32_t depth;                 // of values without a home, of views
   bool dynamic;                   // LEAF: whether it lies inside is known at run time only
   int64_t at, bytes;
   uint32_t first, last;            // numbers of ops between which its memory is in use

@@ -7,7 +7,7 @@
 #include "host/cpu.h"
 #include "mosaic_host/kernel.h"
 
-enum { PAD = 64, ODD_K = 64 };
+enum { PAD = 64, ODD_K = 64, MOST_FOLDED = 200, MOST_DEEP = 64, MOST_FREE = 6 };
 
 typedef struct range {
   uint32_t first, last;
@@ -57,9 +57,12 @@ static bool fold_binary(vt_mopcode code, int64_t predicate, int64_t x, int64_t y
   }
 }
 
-bool vt_kplan_fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int64_t *out) {
+// Visits at most `left` values: operands may be shared.
+static bool fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int32_t *left,
+                 int64_t *out) {
   const vt_mop *op = v->op;
   int64_t in[3];
+  if (--*left < 0) return false;
   if (v->type.kind != VT_MSCALAR || !vt_dtype_is_integer(v->type.dtype)) {
     if (v->type.kind != VT_MSCALAR || v->type.dtype != VT_PRED) return false;
   }
@@ -75,7 +78,7 @@ bool vt_kplan_fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int
   }
   if (op->operand_count < 1 || op->operand_count > 2 || op->block_count) return false;
   for (uint32_t i = 0; i < op->operand_count; i++)
-    if (!vt_kplan_fold(k, op->operands[i], unknown, &in[i])) return false;
+    if (!fold(k, op->operands[i], unknown, left, &in[i])) return false;
   switch (op->code) {
   case VT_MOP_EXTUI:
   case VT_MOP_EXTSI:
@@ -91,6 +94,11 @@ bool vt_kplan_fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int
   if (op->operand_count != 2) return false;
   bool good = fold_binary(op->code, vt_mop_i64(op, VT_MATTR_PREDICATE, 0), in[0], in[1], out);
   return good && *out >= INT32_MIN && *out <= INT32_MAX;
+}
+
+bool vt_kplan_fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int64_t *out) {
+  int32_t left = MOST_FOLDED;
+  return fold(k, v, unknown, &left, out);
 }
 
 bool vt_kplan_constant(const vt_mvalue *v, int64_t *out) {
@@ -179,6 +187,8 @@ static void plan_ref(planner *n, const vt_mop *op) {
     return;
   }
   const vt_kvalue *from = of(n, op->operands[0]);
+  r->depth = from->depth + 1;
+  if (r->depth > MOST_DEEP) n->refused = true; // views of views
   r->array = from->array;
   r->plain = from->plain;
   r->inside = from->inside;
@@ -554,6 +564,17 @@ static void choose_load(planner *n, const vt_mop *op) {
   if (narrow && s->home == VT_KHOME_MEMORY && !inside) s->home = VT_KHOME_MEMORY;
 }
 
+// How many ops without a home are computed together for this one's result.
+static uint32_t depth_of(const planner *n, const vt_mop *op) {
+  uint32_t most = 0;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    const vt_kvalue *s = of(n, op->operands[i]);
+    bool counts = s->home == VT_KHOME_INLINE || s->home == VT_KHOME_ALIAS;
+    if (is_vector(op->operands[i]) && counts && s->depth > most) most = s->depth;
+  }
+  return most + 1;
+}
+
 static void choose_home(planner *n, const vt_mop *op) {
   if (!is_live(n, op)) return;
   if (op->block_count) {
@@ -576,7 +597,8 @@ static void choose_home(planner *n, const vt_mop *op) {
     choose_load(n, op);
     return;
   }
-  bool wanted = s->wants_memory || s->wants_dense;
+  s->depth = depth_of(n, op);
+  bool deep = s->depth > MOST_DEEP, wanted = s->wants_memory || s->wants_dense;
   int32_t map[VT_MOSAIC_RANK];
   if (is_cast(op)) {
     const vt_mvalue *from = op->operands[0];
@@ -584,6 +606,7 @@ static void choose_home(planner *n, const vt_mop *op) {
     bool unit = vt_kplan_unit_cast(from->type, op->results[0].type, map);
     bool dense = f->home == VT_KHOME_MEMORY || f->home == VT_KHOME_ALIAS ||
                  (f->home == VT_KHOME_LEAF && is_dense(from->type, f->strides));
+    if (deep) n->refused = true; // casts of casts
     if (dense) {
       s->home = VT_KHOME_ALIAS;
       return;
@@ -606,17 +629,17 @@ static void choose_home(planner *n, const vt_mop *op) {
     s->free = true;
     break;
   case VT_MOP_BROADCAST:
-    s->free = operands_free(n, op);
+    s->free = s->depth <= MOST_FREE && operands_free(n, op);
     break;
   case VT_MOP_EXTRACT_SLICE:
-    s->free = operands_free(n, op);
+    s->free = s->depth <= MOST_FREE && operands_free(n, op);
     break;
   default:
-    s->free = vt_klanes_cheap(op) && operands_free(n, op);
+    s->free = s->depth <= MOST_FREE && vt_klanes_cheap(op) && operands_free(n, op);
     if (!s->free && (wanted || s->uses != 1 || !takes_inline(n, s->user, op->block))) return;
     break;
   }
-  if (!s->wants_dense && (s->free || !s->wants_memory)) s->home = VT_KHOME_INLINE;
+  if (!deep && !s->wants_dense && (s->free || !s->wants_memory)) s->home = VT_KHOME_INLINE;
 }
 
 // ---- lifetimes ----------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ static program open_program(const char *name, uint32_t outputs, int64_t blocks) 
   }
   for (uint32_t i = 0; i < outputs; i++) p.out[i] = new_tensor(results[i]);
   vt_arena_free(&arena);
-  vt_status st = vt_mosaic_attach(p.module);
+  vt_status st = vt_mosaic_attach(p.module, NULL);
   if (st) fail_msg("%s: %s", name, vt_status_message(st));
   return p;
 }

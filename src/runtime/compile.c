@@ -202,7 +202,8 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   // bytes -> a verified module, as the user wrote it
   VT_TRY(vt_import(info->program, module));
   // the texts of TPU kernels -> kernels attached to their calls
-  VT_TRY(vt_mosaic_attach(*module));
+  vt_mosaic_options kernels = {.chip = executable->slice.chip->topology};
+  VT_TRY(vt_mosaic_attach(*module, &kernels));
   // the options' devices -> who runs it
   VT_TRY(assign_devices(executable, *module));
   info->fingerprint = fingerprint(executable, *module);

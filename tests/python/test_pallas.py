@@ -97,6 +97,36 @@ def test_matmul_of_integers():
     np.testing.assert_array_equal(pl.pallas_call(kernel, shaped((128, 128), I32))(x), wide @ wide.T)
 
 
+def doubled(rows, block, **options):
+    def kernel(x, o):
+        o[...] = x[...] * 2
+    blocks = pl.BlockSpec((block, 1024), lambda i: (i, 0), **options)
+    return jax.jit(pl.pallas_call(kernel, shaped((rows, 1024)), grid=(rows // block,), in_specs=[blocks], out_specs=blocks))
+
+
+def test_memory_that_no_core_has_is_refused():
+    x = shaped((4096, 1024))
+    doubled(4096, 512).lower(x).compile()  # 8 MiB: two blocks of 2 MiB, twice
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Ran out of memory in memory space vmem") as error:
+        doubled(4096, 2048).lower(x).compile()
+    for text in ("Scoped allocation with size 32.00M and limit 16.00M exceeded scoped vmem limit by 16.00M",
+                 "input window allocation for operator input 0. The window shape is f32[2048,1024], while the full shape is "
+                 "f32[4096,1024]. This allocation has 2 buffering levels."):
+        assert text in str(error.value)
+    doubled(4096, 2048, pipeline_mode=pl.Buffered(1)).lower(x).compile()
+    doubled(2048, 2048).lower(shaped((2048, 1024))).compile()  # its blocks stay
+
+
+def test_scratch_is_named_with_its_line():
+    def kernel(x, o):
+        def body(scratch):
+            scratch[...] = jnp.zeros_like(scratch)
+            o[...] = x[...]
+        pl.run_scoped(body, pltpu.VMEM((8192, 1024), F32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"allocation 0. The shape is f32\[8192,1024\]. \(\S*test_pallas.py:\d+\)"):
+        jax.jit(pl.pallas_call(kernel, shaped((8, 128)))).lower(shaped((8, 128))).compile()
+
+
 def test_reductions_and_moves():
     def kernel(x, total, best, turned, joined):
         a = x[...]
