@@ -19,7 +19,8 @@ vt_status vt_mosaic_read(vt_string config, vt_arena *arena, vt_mosaic **out_kern
 // The kernel as text, one op a line, in MLIR's generic form.
 void vt_mosaic_print(const vt_mosaic *kernel, vt_text *out_text);
 typedef struct vt_mosaic_options {
-  const char *chip; // whose limits hold: its topology name; NULL: none
+  const char *chip;    // whose limits hold: its topology name; NULL: none
+  uint64_t check_seed; // not 0: runs are checked (mosaic_check.h), which is slow
 } vt_mosaic_options;
 
 // Reads the kernels of all calls of the module, equal ones once, and attaches them (attribute

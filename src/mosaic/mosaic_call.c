@@ -7,6 +7,7 @@
 
 #include "base/array.h"
 #include "base/map.h"
+#include "mosaic/mosaic_check.h"
 #include "mosaic/mosaic_code.h"
 
 static const int64_t max_memory = (int64_t)4 << 30; // of one device: blocks, scratch, allocations
@@ -15,6 +16,7 @@ typedef struct attached {
   vt_program_call kernel; // what src/eval knows
   vt_mosaic *mosaic;
   uint32_t input_count; // windows that are operands
+  uint64_t check_seed;  // 0: nothing is checked
   int32_t *alias_of;    // by input window: the result that shares its memory, or -1
 } attached;
 
@@ -122,6 +124,7 @@ static vt_status attach(attacher *t, vt_op *op) {
   }
   attached *a = VT_NEW(t->arena, attached);
   a->mosaic = mosaic;
+  a->check_seed = t->options ? t->options->check_seed : 0;
   a->kernel = (vt_program_call){.meets_devices = mosaic->meets_devices, .run = run};
   VT_TRY(check_call(op, mosaic, &a->input_count));
   if (mosaic->attached && mosaic->input_count != a->input_count)
@@ -180,6 +183,7 @@ static vt_status own_memory(vt_mmachine *m, vt_marray *array, vt_mtype type, int
   array->data = m->code ? m->code->alloc(bytes + 64) : calloc(1, (size_t)bytes + 64);
   if (!array->data) return vt_error_no_memory();
   if (m->code) memset(array->data, 0, (size_t)bytes + 64);
+  if (m->check) vt_mcheck_fill(array, true);
   array->release = m->code ? m->code->release : free;
   return VT_OK;
 }
@@ -229,6 +233,7 @@ static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor 
       vt_tensor result = out[i - a->input_count];
       if (!m->later && !m->outer_end) copy_or_clear(result.data, NULL, vt_type_bytes(result.type));
       VT_TRY(borrow(&w->outside, result, false));
+      if (m->check && !m->later) vt_mcheck_fill(&w->outside, false);
     } else if (a->alias_of[i] >= 0) {
       vt_tensor operand = in[fixed + i];
       w->outside = m->windows[a->input_count + (uint32_t)a->alias_of[i]].outside;
@@ -341,7 +346,7 @@ static vt_status run_machines(vt_mmachine *machines, int32_t count) {
       vt_mmachine *m = &machines[d];
       int64_t before = m->steps;
       if (m->done) continue;
-      VT_TRY(vt_mmachine_run(m));
+      VT_TRY(vt_mcheck_place(m, vt_mmachine_run(m)));
       if (m->code && m->waiting) return deadlock(machines, count); // it is alone
       moved = moved || m->steps != before || m->done;
       all_done = all_done && m->done;
@@ -349,6 +354,19 @@ static vt_status run_machines(vt_mmachine *machines, int32_t count) {
     if (all_done) return VT_OK;
     if (!moved) return deadlock(machines, count);
   }
+}
+
+static vt_status semaphore_left(const vt_mmachine *m, const vt_marray *array, int64_t number,
+                                int64_t left) {
+  const vt_mop *giver = vt_mcheck_giver(m, array, number);
+  vt_status st = vt_error(VT_INTERNAL,
+                          "kernel %s: a semaphore holds %" PRId64
+                          " at the end on device %d: what is signalled must be waited for",
+                          m->kernel->name, left, m->device);
+  if (giver && giver->loc->file[0])
+    st = vt_status_wrap(st, "%s (%s:%d)", vt_mop_info_get(giver->code)->text, giver->loc->file,
+                        giver->loc->line);
+  return st;
 }
 
 static vt_status check_semaphores(const vt_mmachine *m) {
@@ -359,12 +377,20 @@ static vt_status check_semaphores(const vt_mmachine *m) {
     int64_t n = array->type.semaphore ? vt_mtype_elements(array->type) : 0;
     for (int64_t s = 0; s < n; s++) {
       int64_t left = ((const uint32_t *)(const void *)array->data)[s];
-      if (left)
-        return vt_error(VT_INTERNAL,
-                        "kernel %s: a semaphore holds %" PRId64
-                        " at the end on device %d: what is signalled must be waited for",
-                        k->name, left, m->device);
+      if (left) return semaphore_left(m, array, s, left);
     }
+  }
+  return VT_OK;
+}
+
+// Results without blocks; those of windows were looked at when they were left.
+static vt_status check_results(vt_mmachine *m) {
+  const vt_mosaic *k = m->kernel;
+  for (uint32_t i = k->input_count; m->check && i < k->window_count; i++) {
+    vt_mview view;
+    if (!k->windows[i].whole) continue;
+    vt_mview_whole(&m->arrays[k->prefetch_count + i], &view);
+    VT_TRY(vt_mcheck_result(m, &view, i - k->input_count));
   }
   return VT_OK;
 }
@@ -468,6 +494,7 @@ static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_ev
   int64_t points = a->mosaic->code && devices == 1 ? free_points(a, in[0]) : 0;
   if (points) return run_shared(a, op, env, alone, points, in[0], out[0]);
   vt_mmachine *machines = VT_NEW_ARRAY(&arena, vt_mmachine, count);
+  vt_mcheck *check = a->check_seed ? vt_mcheck_new(&arena, a->check_seed, machines, count) : NULL;
   for (int32_t i = 0; i < count; i++) {
     int32_t d = i / cores;
     machines[i] = (vt_mmachine){.all = machines,
@@ -475,6 +502,7 @@ static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_ev
                                 .device_count = devices,
                                 .core = i % cores,
                                 .later = i % cores > 0,
+                                .check = check,
                                 .code = a->mosaic->code,
                                 .exact_dots = env->exact_dots,
                                 .state = &state,
@@ -484,7 +512,9 @@ static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_ev
   }
   VT_TRY_OUT(run_machines(machines, count));
   for (int32_t i = 0; i < count; i++) {
+    VT_TRY_OUT(vt_mcheck_end(&machines[i]));
     VT_TRY_OUT(check_semaphores(&machines[i]));
+    VT_TRY_OUT(check_results(&machines[i]));
     if (!machines[i].core) hand_over(op->result_count, out[i / cores]);
   }
 out:

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "mosaic/mosaic_check.h"
 #include "mosaic/mosaic_code.h"
 
 static vt_marray *inside_of(vt_mmachine *m, uint32_t window) {
@@ -63,14 +64,21 @@ static vt_status fetch(vt_mmachine *m, uint32_t window) {
     array->data = together ? state->outside.data + outside.offset : state->block_memory;
     if (together) return VT_OK;
   }
-  if (vt_mview_elements(&inside) != vt_mtype_elements(array->type))
+  vt_mview whole;
+  vt_mview_whole(array, &whole);
+  VT_TRY(vt_mcheck_access(m, NULL, &whole, true));
+  if (vt_mview_elements(&inside) != vt_mtype_elements(array->type)) {
     memset(array->data, 0, (size_t)vt_mtype_bytes(array->type));
+    if (m->check) vt_mcheck_fill(array, false);
+  }
   return vt_mview_copy(m, &outside, &inside);
 }
 
 static vt_status write_back(vt_mmachine *m, uint32_t window) {
   vt_mview outside, inside;
   VT_TRY(overlap(m, window, &outside, &inside));
+  VT_TRY(vt_mcheck_access(m, NULL, &inside, false));
+  VT_TRY(vt_mcheck_result(m, &inside, window - m->kernel->input_count));
   return vt_mview_copy(m, &inside, &outside);
 }
 

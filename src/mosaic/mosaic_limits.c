@@ -44,12 +44,25 @@ static vt_status check_strides(const vt_mop *op) {
   return refuse(op, "Not Implemented: Stride on last dim is not 1");
 }
 
+// By an amount known at run time: whole tiles along the dimension.
+static vt_status check_rotate(const vt_mop *op) {
+  vt_mtype type = op->results[0].type;
+  int64_t dim = vt_mop_i64(op, VT_MATTR_DIMENSION, 0), bits = vt_dtype_get(type.dtype)->bits;
+  int64_t unit = dim == type.rank - 1   ? 128
+                 : dim == type.rank - 2 ? 8 * 32 / (bits > 32 ? 32 : bits)
+                                        : 1;
+  const vt_mop *amount = op->operands[1]->op;
+  if ((amount && amount->code == VT_MOP_CONSTANT) || type.dims[dim] % unit == 0) return VT_OK;
+  return refuse(op, "unsupported unaligned shape");
+}
+
 static vt_status check_block(const vt_mblock *block) {
   for (const vt_mop *op = block->first; op; op = op->next) {
     if (op->code >= VT_MOP_ADDI && op->code <= VT_MOP_MINUI) VT_TRY(check_scalar(op));
     if (op->code == VT_MOP_ADDI) VT_TRY(check_vector(op));
     if (op->code == VT_MOP_STRIDED_LOAD || op->code == VT_MOP_STRIDED_STORE)
       VT_TRY(check_strides(op));
+    if (op->code == VT_MOP_ROTATE) VT_TRY(check_rotate(op));
     for (uint32_t b = 0; b < op->block_count; b++) VT_TRY(check_block(op->blocks[b]));
   }
   return VT_OK;
@@ -91,8 +104,8 @@ static int64_t buffers(const vt_mosaic *k, const vt_mwindow *w) {
   return w->whole || w->synchronous || stays(k, w) ? 1 : 2;
 }
 
-// With the padding of tiles: rows of 128, and words of 32 bits filled with rows. Rows of whole tiles
-// where there are as many.
+// With the padding of tiles: rows of 128, and words of 32 bits filled with rows. Rows of whole
+// tiles where there are as many.
 static int64_t padded_bytes(vt_mtype type) {
   int64_t bits = type.dtype == VT_PRED ? 32 : vt_dtype_get(type.dtype)->bits, n = bits;
   int64_t rows = 32 / (bits < 32 ? bits : 32);

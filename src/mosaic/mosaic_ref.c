@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mosaic/mosaic_run.h"
+#include "mosaic/mosaic_check.h"
 
 enum { MOST_PADDING = 1024 }; // of a dimension, to the end of its last tile
 
@@ -28,6 +28,7 @@ vt_status vt_mosaic_run_vector_load(vt_mmachine *m, const vt_mop *op) {
   vt_mview view;
   char *out;
   VT_TRY(block_at(m, op, op->operands[0], op->operands + 1, type, &view));
+  VT_TRY(vt_mcheck_access(m, op, &view, false));
   VT_TRY(vt_mresult_new(m, &op->results[0], &out));
   VT_TRY(vt_mview_read(&view, out));
   const vt_mvalue *mask = op->code == VT_MOP_LOAD_VECTOR ? vt_mop_optional(op, 2) : NULL;
@@ -66,6 +67,7 @@ vt_status vt_mosaic_run_vector_store(vt_mmachine *m, const vt_mop *op) {
   const vt_mvalue *mask = op->code == VT_MOP_STORE_VECTOR ? vt_mop_optional(op, 3) : NULL;
   vt_mview view;
   VT_TRY(block_at(m, op, op->operands[1], op->operands + 2, type, &view));
+  VT_TRY(vt_mcheck_access(m, op, &view, true));
   const void *value = vt_mdata(m, op->operands[0]);
   if (!mask && !vt_mop_i64(op, VT_MATTR_ADD, 0)) return vt_mview_write(m, &view, value);
   char *old = NULL;
@@ -80,6 +82,7 @@ vt_status vt_mosaic_run_load(vt_mmachine *m, const vt_mop *op) {
   vt_mview view;
   void *out;
   VT_TRY(block_at(m, op, op->operands[0], op->operands + 1, op->results[0].type, &view));
+  VT_TRY(vt_mcheck_access(m, op, &view, false));
   VT_TRY(vt_mresult_new(m, &op->results[0], &out));
   return vt_mview_read(&view, out);
 }
@@ -87,6 +90,7 @@ vt_status vt_mosaic_run_load(vt_mmachine *m, const vt_mop *op) {
 vt_status vt_mosaic_run_store(vt_mmachine *m, const vt_mop *op) {
   vt_mview view;
   VT_TRY(block_at(m, op, op->operands[1], op->operands + 2, op->operands[0]->type, &view));
+  VT_TRY(vt_mcheck_access(m, op, &view, true));
   return vt_mview_write(m, &view, vt_mdata(m, op->operands[0]));
 }
 
@@ -203,7 +207,7 @@ static int64_t credit(const vt_mview *view, const vt_mvalue *semaphore) {
   return semaphore->type.semaphore == VT_MSEM_DMA ? bytes_moved(view) : 1;
 }
 
-// A copy happens when it starts.
+// A copy happens when it starts; when it is checked, as late as it may.
 vt_status vt_mosaic_run_enqueue_dma(vt_mmachine *m, const vt_mop *op) {
   const vt_mvalue *source_semaphore = vt_mop_optional(op, 1), *semaphore = vt_mop_optional(op, 3);
   const vt_mview *source = vt_mview_at(m, vt_mop_optional(op, 0));
@@ -216,8 +220,15 @@ vt_status vt_mosaic_run_enqueue_dma(vt_mmachine *m, const vt_mop *op) {
       return vt_mop_error(op, VT_INVALID_ARGUMENT,
                           "%" PRId64 " elements are copied to %" PRId64 " in dimension %d",
                           source->dims[d], to.dims[d], d);
-  VT_TRY(vt_mview_copy(target, source, &to));
   VT_TRY(vt_marray_own(target, at.array));
+  if (m->check) {
+    const vt_mview *sent = source_semaphore ? vt_mview_at(m, source_semaphore) : NULL;
+    if (sent) VT_TRY(vt_marray_own(m, sent->array));
+    VT_TRY(vt_marray_own(target, to.array));
+    return vt_mcheck_start(m, op, source, target, &to, &at, credit(&to, semaphore), sent,
+                           sent ? credit(source, source_semaphore) : 0);
+  }
+  VT_TRY(vt_mview_copy(target, source, &to));
   add(&at, credit(&to, semaphore));
   if (!source_semaphore) return VT_OK;
   const vt_mview *sent = vt_mview_at(m, source_semaphore);
@@ -229,9 +240,11 @@ vt_status vt_mosaic_run_enqueue_dma(vt_mmachine *m, const vt_mop *op) {
 // Takes `amount` from the semaphore, or waits.
 static vt_status take(vt_mmachine *m, const vt_mop *op, const vt_mview *semaphore, int64_t amount) {
   VT_TRY(vt_marray_own(m, semaphore->array));
+  VT_TRY(vt_mcheck_arrive(m, semaphore, amount));
   int64_t count = *counter(semaphore);
   if (count >= amount) {
     *counter(semaphore) -= (uint32_t)amount;
+    vt_mcheck_waited(m, semaphore);
     return VT_OK;
   }
   m->waiting = op;
@@ -251,6 +264,7 @@ vt_status vt_mosaic_run_sem_signal(vt_mmachine *m, const vt_mop *op) {
   vt_mview at = view_on(m, vt_mview_at(m, op->operands[0]), target);
   VT_TRY(vt_marray_own(target, at.array));
   add(&at, vt_mscalar(m, op->operands[1]));
+  vt_mcheck_signal(m, op, target, &at);
   return VT_OK;
 }
 
@@ -259,7 +273,10 @@ vt_status vt_mosaic_run_sem_wait(vt_mmachine *m, const vt_mop *op) {
 }
 
 vt_status vt_mosaic_run_sem_read(vt_mmachine *m, const vt_mop *op) {
-  vt_mset_int(m, &op->results[0], (int32_t)*counter(vt_mview_at(m, op->operands[0])));
+  const vt_mview *semaphore = vt_mview_at(m, op->operands[0]);
+  VT_TRY(vt_mcheck_arrive(m, semaphore, INT32_MAX));
+  vt_mset_int(m, &op->results[0], (int32_t)*counter(semaphore));
+  vt_mcheck_waited(m, semaphore);
   return VT_OK;
 }
 

@@ -83,6 +83,7 @@ struct vt_mmachine {
   int64_t returned[VT_MOSAIC_RANK]; // by the last transform
   const vt_mop *waiting;            // why it does not go on
   int64_t wanted, found;
+  struct vt_mcheck *check; // mosaic_check.h; NULL: none
   uint64_t seed, draws;
   int64_t steps;
   // Of a kernel with code (mosaic_code.h).
@@ -155,6 +156,8 @@ vt_status vt_mview_read(const vt_mview *view, void *out) VT_CHECKED;
 vt_status vt_mview_write(vt_mmachine *m, const vt_mview *view, const void *data) VT_CHECKED;
 vt_status vt_mview_copy(vt_mmachine *m, const vt_mview *from, const vt_mview *to) VT_CHECKED;
 int64_t vt_mview_elements(const vt_mview *view);
+// Each element of the array that exists in the view.
+void vt_mview_each(const vt_mview *view, void (*see)(void *user, int64_t element), void *user);
 // Makes the memory of an array one's own.
 vt_status vt_marray_own(vt_mmachine *m, vt_marray *array) VT_CHECKED;
 // One element of any width, in the low bits; and back, sign-extended where host memory is wider.

@@ -42,7 +42,7 @@ static const int64_t most = (int64_t)1 << 31; // of a start or a size: sums and 
 
 vt_status vt_mview_cut(const vt_mmachine *m, const vt_mop *op, vt_mview *view, int32_t d,
                        int64_t start, int64_t size, int64_t step) {
-  bool checked = !m->kernel->config.disable_bounds_checks;
+  bool checked = m->check || !m->kernel->config.disable_bounds_checks;
   bool good = start >= 0 && start <= most && size >= 0 && size <= most;
   if (!good || (checked && size && start + (size - 1) * step >= padded(view, d)))
     return vt_mop_error(op, VT_OUT_OF_RANGE,
@@ -341,6 +341,16 @@ vt_status vt_mview_write(vt_mmachine *m, const vt_mview *view, const void *data)
     store_one(view, index, vt_mbits_load(view->dtype, (const char *)data + at * (int64_t)bytes));
   } while (vt_eval_next(view->rank, view->limits, index));
   return VT_OK;
+}
+
+void vt_mview_each(const vt_mview *view, void (*see)(void *user, int64_t element), void *user) {
+  int64_t index[VT_MOSAIC_RANK] = {0}, piece;
+  int64_t bytes = (int64_t)vt_dtype_bytes(view->array->type.dtype);
+  if (is_empty(view)) return;
+  do {
+    int64_t at = address(view, index, &piece) - view->array->data;
+    for (int32_t p = 0; p < view->pack; p++) see(user, (at + p * view->pack_stride) / bytes);
+  } while (vt_eval_next(view->rank, view->limits, index));
 }
 
 vt_status vt_mview_copy(vt_mmachine *m, const vt_mview *from, const vt_mview *to) {

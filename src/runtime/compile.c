@@ -130,6 +130,13 @@ static bool kernels_are(const char *wanted) {
   return given && !strcmp(given, wanted);
 }
 
+// VTPU_PALLAS_CHECK=N checks what TPU kernels do (src/mosaic/mosaic_check.h); N, from 1 on, chooses
+// the order of their copies.
+static uint64_t check_seed(void) {
+  const char *given = getenv("VTPU_PALLAS_CHECK");
+  return given ? strtoull(given, NULL, 10) : 0;
+}
+
 // VTPU_PARTITIONED=1 runs the program of one device, on all devices in lockstep, instead of the
 // program on whole arrays: what a real slice would do, checked by its results.
 static vt_status partition(const vt_executable *executable, vt_module *module) {
@@ -168,7 +175,7 @@ static vt_status generate(vt_executable *executable, const vt_host_options *host
     vt_module_destroy(taken);
     return st;
   }
-  if (!host->evaluator_only && !kernels_are("evaluator"))
+  if (!host->evaluator_only && !kernels_are("evaluator") && !check_seed())
     st = vt_mkernels_compile(taken, host->exact_dots, kernels_are("code"), &executable->kernels);
   if (st) {
     vt_module_destroy(taken);
@@ -202,7 +209,8 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   // bytes -> a verified module, as the user wrote it
   VT_TRY(vt_import(info->program, module));
   // the texts of TPU kernels -> kernels attached to their calls
-  vt_mosaic_options kernels = {.chip = executable->slice.chip->topology};
+  vt_mosaic_options kernels = {.chip = executable->slice.chip->topology,
+                               .check_seed = check_seed()};
   VT_TRY(vt_mosaic_attach(*module, &kernels));
   // the options' devices -> who runs it
   VT_TRY(assign_devices(executable, *module));

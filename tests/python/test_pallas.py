@@ -440,3 +440,49 @@ def test_two_cores_of_a_device():
         VTPU_ACCELERATOR_TYPE="v4-8",
     )
     assert "swapped" in result.stdout
+
+
+# JAX's own kernels, forward and backward: hashes of the results, and the results themselves.
+LIBRARY = """
+import hashlib, sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.experimental.pallas.ops.tpu import flash_attention as flash
+from jax.experimental.pallas.ops.tpu.megablox import gmm
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+def normal(*dims, dtype=jnp.float32, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(dims), dtype)
+
+mask = masks.MultiHeadMask([masks.CausalMask((512, 512))] * 2)
+attend = splash.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1)
+heads = [normal(2, 512, 128, seed=i) / 8 for i in range(3)]
+narrow = [normal(1, 2, 512, 128, dtype=jnp.bfloat16, seed=i) for i in range(3)]
+causal = lambda *qkv: flash.flash_attention(*qkv, causal=True)
+loss = lambda f: jax.grad(lambda *qkv: jnp.sum(jnp.sin(f(*qkv).astype(jnp.float32))), argnums=(0, 1, 2))
+groups = [normal(512, 256, dtype=jnp.bfloat16), normal(4, 256, 128, dtype=jnp.bfloat16, seed=1),
+          jnp.asarray([100, 0, 156, 256], jnp.int32)]
+cases = {"flash": (causal, narrow), "flash backward": (loss(causal), narrow), "splash": (attend, heads),
+         "splash backward": (loss(attend), heads), "gmm": (lambda *a: gmm(*a, preferred_element_type=jnp.float32), groups)}
+for name, (function, arguments) in cases.items():
+    for i, array in enumerate(jax.tree.leaves(jax.jit(function)(*arguments))):
+        array = np.asarray(array, np.float32)
+        print("HASH", name, i, hashlib.sha256(array.tobytes()).hexdigest())
+        np.save(f"{sys.argv[1]}/{name}{i}.npy", array)
+"""
+
+
+def library_results(folder, **environment):
+    folder.mkdir()
+    out = run_python(LIBRARY, str(folder), **environment).stdout
+    hashes = [line for line in out.splitlines() if line.startswith("HASH")]
+    return hashes, {path.name: np.load(path) for path in sorted(folder.iterdir())}
+
+
+def test_code_of_library_kernels_agrees_with_the_interpreter(tmp_path):
+    first, results = library_results(tmp_path / "one", VTPU_PALLAS="code", OMP_NUM_THREADS=1)
+    again, _ = library_results(tmp_path / "two", VTPU_PALLAS="code", OMP_NUM_THREADS=2)
+    assert len(first) == 9 and first == again  # bits do not depend on threads
+    _, wanted = library_results(tmp_path / "evaluator", VTPU_PALLAS="evaluator")
+    for name, want in wanted.items():
+        np.testing.assert_allclose(results[name], want, rtol=0, atol=8e-3 * np.max(np.abs(want)), err_msg=name)
